@@ -1,0 +1,196 @@
+package lifecycle
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// State is any resource's state type: a string enumeration of its own.
+type State interface{ ~string }
+
+// Owner is a party that may cause a transition. It is written to the audit row
+// as the owner; triggered_by (seed 000) is derived from it by TriggeredBy.
+type Owner string
+
+// The owners of seed 001 section 3.3 and 03-lifecycles.
+const (
+	OwnerAdmin        Owner = "admin"        // a person through the API
+	OwnerOnboarding   Owner = "onboarding"   // the onboarding workflow
+	OwnerDecommission Owner = "decommission" // the decommission workflow
+	OwnerDrain        Owner = "drain"        // the drain lifecycle operation
+	OwnerHeartbeat    Owner = "heartbeat"    // heartbeat policy and its sweeper
+	OwnerReconciler   Owner = "reconciler"   // the drift reconciler
+	OwnerNodeReport   Owner = "node_report"  // a PXE node's own report
+	OwnerCustomer     Owner = "customer"     // a customer through the API
+	OwnerJob          Owner = "job"          // the staged-job runner, on its own job row
+	OwnerSystem       Owner = "system"       // sweepers and migrations
+)
+
+// TriggeredBy is the coarse actor that the audit log shows (seed 000 plus
+// 03-lifecycles): admin, system, node_report, workflow or customer.
+func (o Owner) TriggeredBy() string {
+	switch o {
+	case OwnerAdmin:
+		return "admin"
+	case OwnerNodeReport:
+		return "node_report"
+	case OwnerCustomer:
+		return "customer"
+	case OwnerOnboarding, OwnerDecommission, OwnerDrain, OwnerJob:
+		return "workflow"
+	case OwnerHeartbeat, OwnerReconciler, OwnerSystem:
+		return "system"
+	}
+	return "system"
+}
+
+// Need is a fact that must hold before a transition. The caller proves it by
+// passing it in Proof; the engine refuses the transition when one is missing.
+type Need string
+
+// The guards of seed 001 section 3.3.
+const (
+	NeedEnrolled      Need = "agent_enrolled"     // a live agent identity exists
+	NeedHealthy       Need = "health_proven"      // a fresh report meets what the SKU expects
+	NeedOwningJob     Need = "owning_job"         // a job that owns the state is created or resumed with it
+	NeedIdentityKept  Need = "identity_kept"      // the installed identity was not removed
+	NeedUninstalled   Need = "uninstall_verified" // uninstall was confirmed
+	NeedStateDeadline Need = "heartbeat_overdue"  // last heartbeat is older than the policy allows
+)
+
+// Proof is the set of needs that the caller has established.
+type Proof []Need
+
+// Transition is one named, owned, guarded move. Transitions are package
+// variables so that call sites name an intent and never a pair of strings.
+type Transition[S State] struct {
+	Name   string
+	From   []S
+	To     S
+	Owners []Owner
+	Needs  []Need
+	Doc    string
+}
+
+// StateInfo describes one state for people and for the generated diagrams.
+type StateInfo[S State] struct {
+	State    S
+	Doc      string
+	Terminal bool
+	// Transitional states must have an owning job and a deadline.
+	Transitional bool
+}
+
+// Machine is the whole lifecycle of one kind of resource.
+type Machine[S State] struct {
+	Resource    string // "node", "job"
+	Lifecycle   string // "maas", "pxe", "" when the resource has only one
+	Source      string // the seed that defines it
+	Initial     []S
+	States      []StateInfo[S]
+	Transitions []Transition[S]
+}
+
+// Edge is a transition with its type erased: what the database table
+// lifecycle_edges holds and what db.Transition takes.
+type Edge struct {
+	Resource  string
+	Lifecycle string
+	Name      string
+	From      string // "" for creation
+	To        string
+}
+
+// ErrIllegalTransition is matched with errors.Is by the API to answer 409.
+var ErrIllegalTransition = errors.New("illegal transition")
+
+// IllegalTransitionError says what was refused and what is allowed instead.
+type IllegalTransitionError struct {
+	Resource string
+	From, To string
+	Reason   string
+	Allowed  []string // states reachable now
+}
+
+func (e *IllegalTransitionError) Error() string {
+	msg := fmt.Sprintf("%s cannot go from %s to %s: %s", e.Resource, e.From, e.To, e.Reason)
+	if len(e.Allowed) > 0 {
+		msg += "; allowed now: " + strings.Join(e.Allowed, ", ")
+	}
+	return msg
+}
+
+// Is makes errors.Is(err, ErrIllegalTransition) hold.
+func (e *IllegalTransitionError) Is(target error) bool { return target == ErrIllegalTransition }
+
+// Check says whether transition t may be applied to a resource that is in
+// from, by owner, with proof. It returns an *IllegalTransitionError otherwise.
+func (m Machine[S]) Check(t Transition[S], from S, owner Owner, proof Proof) error {
+	refuse := func(reason string) error {
+		return &IllegalTransitionError{
+			Resource: m.Resource, From: string(from), To: string(t.To),
+			Reason: reason, Allowed: m.Reachable(from),
+		}
+	}
+	if !slices.Contains(t.From, from) {
+		return refuse("there is no such transition")
+	}
+	if !slices.Contains(t.Owners, owner) {
+		return refuse(fmt.Sprintf("%s may not cause it", owner))
+	}
+	for _, n := range t.Needs {
+		if !slices.Contains(proof, n) {
+			return refuse(fmt.Sprintf("it needs %s, which is not established", n))
+		}
+	}
+	return nil
+}
+
+// Reachable lists the states that some transition leads to from here, in the
+// order of declaration.
+func (m Machine[S]) Reachable(from S) []string {
+	var out []string
+	for _, t := range m.Transitions {
+		if slices.Contains(t.From, from) && !slices.Contains(out, string(t.To)) {
+			out = append(out, string(t.To))
+		}
+	}
+	return out
+}
+
+// Edges expands the machine to the rows of lifecycle_edges, creation included.
+func (m Machine[S]) Edges() []Edge {
+	var out []Edge
+	for _, s := range m.Initial {
+		out = append(out, Edge{m.Resource, m.Lifecycle, "create", "", string(s)})
+	}
+	seen := map[[2]string]bool{}
+	for _, t := range m.Transitions {
+		for _, f := range t.From {
+			key := [2]string{string(f), string(t.To)}
+			if seen[key] {
+				continue // two names for one pair are one edge in the database
+			}
+			seen[key] = true
+			out = append(out, Edge{m.Resource, m.Lifecycle, t.Name, string(f), string(t.To)})
+		}
+	}
+	return out
+}
+
+// Has reports whether s is a state of the machine.
+func (m Machine[S]) Has(s S) bool {
+	return slices.ContainsFunc(m.States, func(i StateInfo[S]) bool { return i.State == s })
+}
+
+// Terminal reports whether s ends the lifecycle.
+func (m Machine[S]) Terminal(s S) bool {
+	return slices.ContainsFunc(m.States, func(i StateInfo[S]) bool { return i.State == s && i.Terminal })
+}
+
+// AllEdges is every edge of every lifecycle: the content of lifecycle_edges.
+func AllEdges() []Edge {
+	return append(NodeMAAS.Edges(), Job.Edges()...)
+}

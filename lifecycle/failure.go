@@ -1,0 +1,124 @@
+package lifecycle
+
+// FailureClass names why a stage failed (04-jobs "Failure classes").
+type FailureClass string
+
+// The failure classes.
+const (
+	FailMAASUnavailable       FailureClass = "maas_unavailable"
+	FailMAASRejected          FailureClass = "maas_rejected"
+	FailMAASMachineDeleted    FailureClass = "maas_machine_deleted"
+	FailConflictingCandidates FailureClass = "conflicting_discovery_candidates"
+	FailBootDiskNotFound      FailureClass = "boot_disk_not_found"
+	FailStorageLayoutRejected FailureClass = "storage_layout_rejected"
+	FailPXEUnfixable          FailureClass = "pxe_interface_unfixable"
+	FailCommissioning         FailureClass = "commissioning_failed"
+	FailDeploy                FailureClass = "deploy_failed"
+	FailDeployTimeout         FailureClass = "deploy_timeout"
+	FailDatasource            FailureClass = "datasource_failure"
+	FailDatasourceRepeated    FailureClass = "datasource_failure_repeated"
+	FailHWSyncUnhealthy       FailureClass = "hardware_sync_unhealthy"
+	FailHWSyncRepeated        FailureClass = "hardware_sync_failure_repeated"
+	FailSSHSeed               FailureClass = "ssh_seed_failure"
+	FailSSHSeedRepeated       FailureClass = "ssh_seed_failure_repeated"
+	FailAgentNotEnrolled      FailureClass = "agent_not_enrolled"
+	FailNodeUnhealthy         FailureClass = "node_unhealthy"
+	FailStateDisagreement     FailureClass = "state_disagreement"
+	FailBMCUnreachable        FailureClass = "bmc_unreachable"
+	FailBMCAuthRejected       FailureClass = "bmc_auth_rejected"
+	FailBMCLocked             FailureClass = "bmc_locked"
+	FailBMCPinMismatch        FailureClass = "bmc_pin_mismatch"
+	FailPowerNotConfirmed     FailureClass = "power_not_confirmed"
+	FailNodeTaskUncertain     FailureClass = "node_task_uncertain"
+	FailScrubUnverified       FailureClass = "scrub_unverified"
+	FailCapacity              FailureClass = "capacity_unavailable"
+	FailStorageRejected       FailureClass = "storage_rejected"
+	FailPaymentMismatch       FailureClass = "payment_mismatch"
+	FailSecretUnavailable     FailureClass = "secret_unavailable"
+	FailConfiguration         FailureClass = "configuration_invalid"
+	FailStageDeadline         FailureClass = "stage_deadline_exceeded"
+	FailFrozen                FailureClass = "frozen_by_operator"
+	FailWorkflowLost          FailureClass = "workflow_lost"
+	FailCompensation          FailureClass = "compensation_failed"
+	FailInternal              FailureClass = "internal"
+)
+
+// FailureInfo is what is known about a class in advance.
+type FailureInfo struct {
+	Class FailureClass
+	// Manual classes park in failed_manual_intervention at once; the others
+	// park in failed_retryable once the automatic attempts are spent.
+	Manual bool
+	// AutoAttempts is how many times the stage is tried before it parks,
+	// the first try included; 1 means no automatic retry.
+	AutoAttempts int
+	// Recommended is the next action to offer first.
+	Recommended Action
+	// Next says in a sentence what the operator should do.
+	Next string
+	// NodeUnsafe asks the job to quarantine its node when it parks.
+	NodeUnsafe bool
+}
+
+// Runbook is the page under docs/runbooks for the class.
+func (f FailureInfo) Runbook() string { return "docs/runbooks/" + string(f.Class) + ".md" }
+
+var failures = []FailureInfo{
+	{Class: FailMAASUnavailable, AutoAttempts: 5, Recommended: ActionRetryStage, Next: "Check that the region controller answers, then retry the stage."},
+	{Class: FailMAASRejected, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "MAAS refused the request; mend the cause it names, then retry the stage."},
+	{Class: FailMAASMachineDeleted, Manual: true, AutoAttempts: 1, Recommended: ActionRerun, Next: "The machine is gone from MAAS; find out who deleted it, then rerun, or cancel."},
+	{Class: FailConflictingCandidates, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "More than one MAAS machine matches; delete or rename the wrong one in MAAS, then retry the stage."},
+	{Class: FailBootDiskNotFound, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "No disk matches the profile's boot disk rule; check the hardware or the rule, then retry the stage."},
+	{Class: FailStorageLayoutRejected, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "MAAS refused the storage layout; correct the profile, then retry the stage."},
+	{Class: FailPXEUnfixable, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "Attach the boot interface to a VLAN with a subnet in MAAS, then retry the stage."},
+	{Class: FailCommissioning, AutoAttempts: 2, Recommended: ActionRetryStage, Next: "Read the failed commissioning scripts in the timeline, mend the hardware, then retry the stage."},
+	{Class: FailDeploy, AutoAttempts: 1, Recommended: ActionRestartClean, Next: "The installer failed; read the installation log in the timeline, then restart clean."},
+	{Class: FailDeployTimeout, AutoAttempts: 1, Recommended: ActionRestartClean, Next: "The deployment did not end in time and was aborted; look at the console, then restart clean."},
+	{Class: FailDatasource, AutoAttempts: 1, Recommended: ActionRestartClean, Next: "cloud-init found no datasource; check the node's network path to MAAS, then restart clean."},
+	{Class: FailDatasourceRepeated, Manual: true, AutoAttempts: 1, Recommended: ActionRestartClean, Next: "The datasource failed again after automatic retries; check cabling and VLAN, then restart clean.", NodeUnsafe: true},
+	{Class: FailHWSyncUnhealthy, AutoAttempts: 2, Recommended: ActionRetryStage, Next: "No hardware sync later than the deployment was seen; the repair runs again on retry."},
+	{Class: FailHWSyncRepeated, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "Hardware sync stays silent after repair; log in to the node and check maas_hardware_sync.timer, then retry the stage."},
+	{Class: FailSSHSeed, AutoAttempts: 3, Recommended: ActionRetryStage, Next: "The node does not accept Slipway's SSH key; check that cloud-init ended, then retry the stage."},
+	{Class: FailSSHSeedRepeated, Manual: true, AutoAttempts: 1, Recommended: ActionRestartClean, Next: "SSH still fails after retries; check the site's keys and the user-data, then restart clean."},
+	{Class: FailAgentNotEnrolled, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The agent did not enrol in time; check that the node reaches the agent API, then retry the stage."},
+	{Class: FailNodeUnhealthy, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The node's report does not meet its SKU; mend the hardware named in the message, then retry the stage.", NodeUnsafe: true},
+	{Class: FailStateDisagreement, Manual: true, AutoAttempts: 1, Recommended: ActionAdopt, Next: "MAAS and Slipway disagree; look at both, then adopt the observed state or restart clean."},
+	{Class: FailBMCUnreachable, AutoAttempts: 3, Recommended: ActionRetryStage, Next: "The BMC does not answer; check its address and cabling, then retry the stage."},
+	{Class: FailBMCAuthRejected, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The BMC rejected the login and no further login is tried; correct the credential, clear the flag, then retry the stage."},
+	{Class: FailBMCLocked, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The BMC account is locked; wait for the lockout to end or reset it, clear the flag, then retry the stage."},
+	{Class: FailBMCPinMismatch, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The BMC shows another certificate than the approved one; approve the new pin if it is expected, then retry the stage.", NodeUnsafe: true},
+	{Class: FailPowerNotConfirmed, AutoAttempts: 2, Recommended: ActionRetryStage, Next: "The power state asked for was not seen; check the BMC, then retry the stage."},
+	{Class: FailNodeTaskUncertain, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "It is not known whether the node finished the task; look at the node, then retry the stage."},
+	{Class: FailScrubUnverified, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "A device could not be verified clean; see the certificate, mend or replace the device, then retry the stage.", NodeUnsafe: true},
+	{Class: FailCapacity, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "No node is free for this SKU; add capacity, then retry the stage."},
+	{Class: FailStorageRejected, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The storage back end refused; mend the cause it names, then retry the stage."},
+	{Class: FailPaymentMismatch, Manual: true, AutoAttempts: 1, Recommended: ActionMarkManual, Next: "The amounts differ; resolve the payment session by hand."},
+	{Class: FailSecretUnavailable, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "A secret that the site or profile refers to cannot be read; store it under that reference, then retry the stage."},
+	{Class: FailConfiguration, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The site or profile is not usable as it stands; correct what the message names, then retry the stage."},
+	{Class: FailStageDeadline, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The stage did not end before its deadline; look at the last observed state, then retry the stage."},
+	{Class: FailFrozen, Manual: true, AutoAttempts: 1, Recommended: ActionResume, Next: "An operator froze the job; resume it when the reason is gone."},
+	{Class: FailWorkflowLost, AutoAttempts: 1, Recommended: ActionResume, Next: "The workflow was ended from outside; resume starts it again from the projected stage."},
+	{Class: FailCompensation, Manual: true, AutoAttempts: 1, Recommended: ActionCancel, Next: "Clean-up did not finish; mend what the message names, then cancel or restart clean again.", NodeUnsafe: true},
+	{Class: FailInternal, AutoAttempts: 3, Recommended: ActionRetryStage, Next: "An internal error; the log holds the detail. Retry the stage, and report it if it comes back."},
+}
+
+// Failures lists every class in the order of 04-jobs.
+func Failures() []FailureInfo { return append([]FailureInfo(nil), failures...) }
+
+// Failure returns what is known about a class; an unknown class is internal.
+func Failure(c FailureClass) FailureInfo {
+	for _, f := range failures {
+		if f.Class == c {
+			return f
+		}
+	}
+	return Failure(FailInternal)
+}
+
+// ParkStatus is the job state in which a failure of this class parks.
+func (f FailureInfo) ParkStatus() JobStatus {
+	if f.Manual {
+		return JobFailedManual
+	}
+	return JobFailedRetryable
+}

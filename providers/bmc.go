@@ -1,0 +1,146 @@
+package providers
+
+import (
+	"context"
+	"time"
+)
+
+// PowerState is the observed power state of a system. Only On and Off are
+// final; PoweringOn and PoweringOff never count as reached.
+type PowerState string
+
+// The power states of Redfish.
+const (
+	PowerOn          PowerState = "On"
+	PowerOff         PowerState = "Off"
+	PowerPoweringOn  PowerState = "PoweringOn"
+	PowerPoweringOff PowerState = "PoweringOff"
+	PowerUnknown     PowerState = "Unknown"
+)
+
+// PowerIntent is what is asked for.
+type PowerIntent string
+
+// The power intents; the provider maps each to a reset type the BMC allows.
+const (
+	IntentOn          PowerIntent = "on"
+	IntentGracefulOff PowerIntent = "graceful_off"
+	IntentForceOff    PowerIntent = "force_off"
+	IntentNMI         PowerIntent = "nmi"
+)
+
+// BootTarget is a one-time boot device.
+type BootTarget string
+
+// The boot targets.
+const (
+	BootPXE      BootTarget = "Pxe"
+	BootUEFIHTTP BootTarget = "UefiHttp"
+	BootCD       BootTarget = "Cd"
+	BootHDD      BootTarget = "Hdd"
+	BootSetup    BootTarget = "BiosSetup"
+	BootNone     BootTarget = "None"
+)
+
+// BMCTarget is one BMC and how to log in to it.
+type BMCTarget struct {
+	Address  string // host:port or https URL
+	User     string
+	Password Secret
+	SystemID string // configured system, "" = the only one with a Reset action
+	// PinSHA256 is the approved SHA-256 of the leaf's SubjectPublicKeyInfo in
+	// hex; "" allows Probe only, unless CAPEM is set.
+	PinSHA256 string
+	CAPEM     string // second mode: a CA bundle of the site
+}
+
+// BMCOpener opens a BMC; it logs in on the first call that needs it. Close
+// logs out and frees the session.
+type BMCOpener interface {
+	OpenBMC(t BMCTarget) (BMC, error)
+}
+
+// BMC is what Slipway asks of a management controller. A mutation reads,
+// acts and reads again; repeating it when the goal is already reached does
+// nothing and is no error.
+type BMC interface {
+	// Probe reads the service root without any login and the leaf's pin.
+	Probe(ctx context.Context) (BMCIdent, error)
+	// Identify reads the system's identity, power and health.
+	Identify(ctx context.Context) (BMCSystem, error)
+	Power(ctx context.Context) (PowerState, error)
+	// SetPower asks for a state and waits until it is observed, within ctx.
+	SetPower(ctx context.Context, intent PowerIntent) (PowerState, error)
+	// SetBootOnce sets and verifies a one-time boot override.
+	SetBootOnce(ctx context.Context, target BootTarget, uefi bool) (BootOverride, error)
+	// BootOverride reads the override now in force.
+	BootOverride(ctx context.Context) (BootOverride, error)
+	// Health lists what is not well; a part that could not be read is Unknown.
+	Health(ctx context.Context) (BMCHealth, error)
+	// Inventory lists drives, media slots, sensors, logs and accounts as far
+	// as the BMC tells; partial reads are marked, never shown as empty.
+	Inventory(ctx context.Context) (BMCInventory, error)
+	Close(ctx context.Context) error
+}
+
+// BMCIdent is what can be known without a login.
+type BMCIdent struct {
+	Vendor, Product, RedfishVersion, UUID string
+	PinSHA256                             string // "" over plain HTTP
+}
+
+// BMCSystem identifies a system. Serial is trimmed and falls back to the
+// chassis; never use the address as identity.
+type BMCSystem struct {
+	ID, URI                     string
+	Manufacturer, Model, Serial string
+	UUID                        string
+	MACs                        []string
+	Power                       PowerState
+	Health                      string
+	MemoryGiB                   float64
+	ProcessorCount              int
+}
+
+// BootOverride is the override in force, read from the resource that carries
+// it (the settings object where the BMC has one).
+type BootOverride struct {
+	Target  BootTarget
+	Enabled string // Once, Continuous, Disabled
+	Mode    string // UEFI, Legacy, ""
+	FromURI string
+}
+
+// BMCHealth is Slipway's own roll-up over the members.
+type BMCHealth struct {
+	Overall  string // OK, Warning, Critical, Unknown
+	Problems []string
+	Unknown  []string
+}
+
+// BMCInventory is what the BMC lists besides the system itself.
+type BMCInventory struct {
+	Drives      []BMCDrive
+	MediaSlots  []BMCMediaSlot
+	Sensors     int
+	LogServices []string
+	Accounts    []string
+	// LockoutThreshold is nil when the BMC does not say; 0 means no lockout.
+	LockoutThreshold *int
+	LockoutDuration  time.Duration
+	Partial          []string // URIs that could not be read, with the reason
+}
+
+// BMCDrive is a physical drive; CapacityBytes 0 = not told.
+type BMCDrive struct {
+	Name, Model, Serial, Protocol string
+	CapacityBytes                 int64
+}
+
+// BMCMediaSlot is a virtual media slot.
+type BMCMediaSlot struct {
+	URI       string
+	Types     []string
+	Inserted  bool
+	HasInsert bool // InsertMedia action is offered; otherwise PATCH
+}

@@ -1,0 +1,45 @@
+package providers
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+)
+
+// Secret is a value that must not leave the process by accident: it prints,
+// logs and marshals as [secret]. Reveal is the one way out.
+type Secret struct{ value string }
+
+// NewSecret wraps a value.
+func NewSecret(v string) Secret { return Secret{v} }
+
+// Reveal returns the value; call it only where it is sent.
+func (s Secret) Reveal() string { return s.value }
+
+// IsZero reports whether there is no value.
+func (s Secret) IsZero() bool { return s.value == "" }
+
+func (Secret) String() string   { return "[secret]" }
+func (Secret) GoString() string { return "[secret]" }
+
+// LogValue keeps the value out of structured logs.
+func (Secret) LogValue() slog.Value { return slog.StringValue("[secret]") }
+
+// MarshalJSON keeps the value out of payloads and histories.
+func (Secret) MarshalJSON() ([]byte, error) { return json.Marshal("[secret]") }
+
+// SecretRef names a secret and optionally a version: "bmc/rack1-u3" or
+// "bmc/rack1-u3@2". Without a version the newest enabled one is meant.
+type SecretRef string
+
+// Secrets resolves references. The value of a BMC login is JSON:
+// {"username": "...", "password": "..."}.
+type Secrets interface {
+	// Resolve reads one secret; KindNotFound when there is none.
+	Resolve(ctx context.Context, ref SecretRef) (Secret, error)
+	// Put stores a new version and returns a reference that names it.
+	// Putting the value that is already newest returns that version.
+	Put(ctx context.Context, name string, value Secret) (SecretRef, error)
+	// Delete removes every version of a name; absent is success.
+	Delete(ctx context.Context, name string) error
+}

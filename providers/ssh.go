@@ -1,0 +1,48 @@
+package providers
+
+import (
+	"context"
+	"time"
+)
+
+// SSHTarget is one node and how to log in to it.
+type SSHTarget struct {
+	Address string // host:port
+	User    string
+	// HostKey is the pinned public key in authorized_keys form, from the
+	// node record.
+	HostKey string
+	// PrivateKeyPEM is the login key, CertificateAuthorized an optional user
+	// certificate in authorized_keys form.
+	PrivateKeyPEM         Secret
+	CertificateAuthorized string
+	HandshakeTimeout      time.Duration // 0 = 10 s
+}
+
+// SSHCommand is one bounded remote command. Argv is a fixed template: it is
+// quoted word by word and never built from API input.
+type SSHCommand struct {
+	Argv      []string
+	Stdin     []byte
+	Timeout   time.Duration // ends the remote processes too; 0 = 30 s
+	MaxOutput int           // bytes kept of stdout and of stderr each; 0 = 64 KiB
+	// OpID, when set, makes the command run at most once per node: a wrapper
+	// keeps its exit status and output under /var/lib/slipway/ops/OpID and a
+	// repeated run reads those instead.
+	OpID string
+}
+
+// SSHResult is how a command ended. ExitCode 124 means the deadline.
+type SSHResult struct {
+	ExitCode  int
+	Stdout    []byte
+	Stderr    []byte
+	Truncated bool
+}
+
+// SSHRunner runs commands on nodes. A lost connection is KindUncertain, never
+// "failed"; a wrong host key is KindPinMismatch and is refused before any
+// credential is offered.
+type SSHRunner interface {
+	RunSSH(ctx context.Context, t SSHTarget, c SSHCommand) (SSHResult, error)
+}
