@@ -1,0 +1,285 @@
+package lifecycle
+
+import (
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Duration is a time.Duration that reads and writes as text ("90s", "15m").
+type Duration time.Duration
+
+// D is the plain duration.
+func (d Duration) D() time.Duration { return time.Duration(d) }
+
+// MarshalText writes the usual Go form.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText reads the usual Go form.
+func (d *Duration) UnmarshalText(b []byte) error {
+	v, err := time.ParseDuration(string(b))
+	if err != nil {
+		return fmt.Errorf("%q is not a duration; write for example 90s or 15m", b)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// Invalid is one wrong field of a site, profile, SKU or request.
+type Invalid struct{ Field, Problem string }
+
+// InvalidError lists every wrong field at once.
+type InvalidError struct{ Fields []Invalid }
+
+func (e *InvalidError) Error() string {
+	parts := make([]string, 0, len(e.Fields))
+	for _, f := range e.Fields {
+		parts = append(parts, f.Field+": "+f.Problem)
+	}
+	return "not valid: " + strings.Join(parts, "; ")
+}
+
+type problems []Invalid
+
+func (p *problems) add(field, format string, args ...any) {
+	*p = append(*p, Invalid{field, fmt.Sprintf(format, args...)})
+}
+
+func (p problems) err() error {
+	if len(p) == 0 {
+		return nil
+	}
+	return &InvalidError{p}
+}
+
+// SiteSpec is one MAAS region and the network around it (04-jobs).
+type SiteSpec struct {
+	MAASURL       string `json:"maas_url"`
+	MAASAPIKeyRef string `json:"maas_api_key_ref"`
+	MAASCAPEM     string `json:"maas_ca_pem,omitempty"`
+	Region        string `json:"region,omitempty"`
+	DefaultDomain string `json:"default_domain,omitempty"`
+	Pool          string `json:"pool,omitempty"`
+	Zone          string `json:"zone,omitempty"`
+	// SSHUser and SSHKeyRef are the login Slipway seeds on every node.
+	SSHUser   string `json:"ssh_user,omitempty"`
+	SSHKeyRef string `json:"ssh_key_ref,omitempty"`
+	// SSHPort is the port of sshd on the nodes; 0 means 22.
+	SSHPort int `json:"ssh_port,omitempty"`
+	// BMCCAPEM is the second trust mode for BMCs: a CA bundle of the site.
+	BMCCAPEM string `json:"bmc_ca_pem,omitempty"`
+	// Simulated marks a site of simulators; every result says so.
+	Simulated bool `json:"simulated,omitempty"`
+}
+
+// Validate checks the fields and names all that are wrong.
+func (s SiteSpec) Validate() error {
+	var p problems
+	u, err := url.Parse(s.MAASURL)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		p.add("maas_url", "must be an http or https URL such as https://maas.example:5240/MAAS")
+	} else if u.User != nil {
+		p.add("maas_url", "must not hold a user or password")
+	}
+	if s.MAASAPIKeyRef == "" {
+		p.add("maas_api_key_ref", "must name a stored secret; put one with `slipway secret put`")
+	} else if !ValidRef(s.MAASAPIKeyRef) {
+		p.add("maas_api_key_ref", "is not a secret reference (name or name@version)")
+	}
+	if s.SSHKeyRef != "" && !ValidRef(s.SSHKeyRef) {
+		p.add("ssh_key_ref", "is not a secret reference (name or name@version)")
+	}
+	return p.err()
+}
+
+var refPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9/_.-]{0,199}(@[0-9]{1,9})?$`)
+
+// ValidRef reports whether s is a secret reference: name or name@version.
+func ValidRef(s string) bool { return refPattern.MatchString(s) }
+
+var hostnamePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+// ValidHostname reports whether s is one DNS label in lower case.
+func ValidHostname(s string) bool { return hostnamePattern.MatchString(s) }
+
+// BootDiskRule chooses the boot disk among the machine's physical disks. All
+// set fields must match; of several matches the smallest, then the lowest id.
+type BootDiskRule struct {
+	ModelContains string `json:"model_contains,omitempty"` // for example BOSS
+	MinBytes      int64  `json:"min_bytes,omitempty"`
+	MaxBytes      int64  `json:"max_bytes,omitempty"`
+}
+
+// ProfileSpec is the policy of a site for one kind of node (04-jobs).
+type ProfileSpec struct {
+	SiteBootstrapBundleRef              string       `json:"site_bootstrap_bundle_ref,omitempty"`
+	StrictPXEPreflight                  bool         `json:"strict_pxe_preflight"`
+	EnablePhase2RoCE                    bool         `json:"enable_phase2_roce"`
+	RequireHWSync                       bool         `json:"require_hw_sync"`
+	HardwareSyncInterval                Duration     `json:"hardware_sync_interval,omitempty"`
+	ReleaseFallbackNoErase              bool         `json:"release_fallback_no_erase"`
+	EnableDeployRetryOnDatasourceFailed bool         `json:"enable_deploy_retry_on_datasource_failure"`
+	MaxDeployRetryAttempts              int          `json:"max_deploy_retry_attempts"`
+	AutoClaimSingleNewMachine           bool         `json:"auto_claim_single_new_machine"`
+	BatchMaxParallel                    int          `json:"batch_max_parallel"`
+	EnrollmentTokenTTLSeconds           int          `json:"enrollment_token_ttl_seconds"`
+	Architecture                        string       `json:"architecture"`
+	DistroSeries                        string       `json:"distro_series"`
+	HWEKernel                           string       `json:"hwe_kernel,omitempty"`
+	BootDisk                            BootDiskRule `json:"boot_disk"`
+	StorageLayout                       string       `json:"storage_layout"`
+	PowerType                           string       `json:"power_type"`
+	// StageDeadlines overrides the default deadline of a stage by its name.
+	StageDeadlines map[string]Duration `json:"stage_deadlines,omitempty"`
+	// PollInterval is how often MAAS and the node are asked while waiting.
+	PollInterval Duration `json:"poll_interval,omitempty"`
+	// AgentURL and AgentServerCAPEM are what a node's agent is told; empty
+	// takes the server's own.
+	AgentURL string `json:"agent_url,omitempty"`
+	// AgentBinaryURL is where cloud-init fetches the agent; empty means that
+	// the image already holds it.
+	AgentBinaryURL    string `json:"agent_binary_url,omitempty"`
+	AgentBinarySHA256 string `json:"agent_binary_sha256,omitempty"`
+}
+
+// WithDefaults fills what was left out.
+func (p ProfileSpec) WithDefaults() ProfileSpec {
+	if p.HardwareSyncInterval == 0 {
+		p.HardwareSyncInterval = Duration(15 * time.Minute)
+	}
+	if p.BatchMaxParallel == 0 {
+		p.BatchMaxParallel = 4
+	}
+	if p.EnrollmentTokenTTLSeconds == 0 {
+		p.EnrollmentTokenTTLSeconds = 3600
+	}
+	if p.Architecture == "" {
+		p.Architecture = "amd64/generic"
+	}
+	if p.DistroSeries == "" {
+		p.DistroSeries = "jammy"
+	}
+	if p.StorageLayout == "" {
+		p.StorageLayout = "flat"
+	}
+	if p.PowerType == "" {
+		p.PowerType = "redfish"
+	}
+	if p.PollInterval == 0 {
+		p.PollInterval = Duration(10 * time.Second)
+	}
+	return p
+}
+
+// Validate checks a profile after WithDefaults. stages are the stage names
+// that deadlines may refer to.
+func (p ProfileSpec) Validate(stages []string) error {
+	var bad problems
+	if p.MaxDeployRetryAttempts < 0 || p.MaxDeployRetryAttempts > 10 {
+		bad.add("max_deploy_retry_attempts", "must be 0 to 10")
+	}
+	if p.BatchMaxParallel < 1 || p.BatchMaxParallel > 500 {
+		bad.add("batch_max_parallel", "must be 1 to 500")
+	}
+	if p.EnrollmentTokenTTLSeconds < 60 || p.EnrollmentTokenTTLSeconds > 3600*24 {
+		bad.add("enrollment_token_ttl_seconds", "must be 60 to 86400")
+	}
+	if p.HardwareSyncInterval.D() < time.Second {
+		bad.add("hardware_sync_interval", "must be at least 1s")
+	}
+	if p.PollInterval.D() < 50*time.Millisecond || p.PollInterval.D() > 5*time.Minute {
+		bad.add("poll_interval", "must be 50ms to 5m")
+	}
+	if p.PowerType != "redfish" && p.PowerType != "ipmi" {
+		bad.add("power_type", "must be redfish or ipmi")
+	}
+	if p.SiteBootstrapBundleRef != "" && !ValidRef(p.SiteBootstrapBundleRef) {
+		bad.add("site_bootstrap_bundle_ref", "is not a secret reference (name or name@version)")
+	}
+	if p.AgentBinaryURL != "" && len(p.AgentBinarySHA256) != 64 {
+		bad.add("agent_binary_sha256", "is required with agent_binary_url: 64 hex digits")
+	}
+	known := map[string]bool{}
+	for _, s := range stages {
+		known[s] = true
+	}
+	for name, d := range p.StageDeadlines {
+		if !known[name] {
+			bad.add("stage_deadlines."+name, "is not a stage; stages are %s", strings.Join(stages, ", "))
+		} else if d.D() < time.Second {
+			bad.add("stage_deadlines."+name, "must be at least 1s")
+		}
+	}
+	return bad.err()
+}
+
+// SKUSpec is what a node of one product must show before it may be active.
+// Zero fields are not checked; a set field that the node cannot report counts
+// as failed, since unknown is not healthy.
+type SKUSpec struct {
+	GPUs              int    `json:"gpus,omitempty"`
+	GPUModelContains  string `json:"gpu_model_contains,omitempty"`
+	GPUMemoryMiB      int64  `json:"gpu_memory_mib,omitempty"`
+	DriverMinVersion  string `json:"driver_min_version,omitempty"`
+	NICsUp            int    `json:"nics_up,omitempty"`
+	DataDisks         int    `json:"data_disks,omitempty"`
+	MinMemoryMiB      int64  `json:"min_memory_mib,omitempty"`
+	RequireECC        bool   `json:"require_ecc,omitempty"`
+	MaxUncorrectedECC int    `json:"max_uncorrected_ecc,omitempty"`
+}
+
+// HealthReport is what the agent reports of its node; pointers are nil when
+// the fact could not be read.
+type HealthReport struct {
+	Simulated  bool          `json:"simulated"`
+	CPUs       int           `json:"cpus,omitempty"`
+	MemoryMiB  *int64        `json:"memory_mib,omitempty"`
+	Driver     string        `json:"driver,omitempty"`
+	GPUs       []GPUReport   `json:"gpus,omitempty"`
+	GPUError   string        `json:"gpu_error,omitempty"`
+	NICs       []NICReport   `json:"nics,omitempty"`
+	Disks      []DiskReport  `json:"disks,omitempty"`
+	Mounts     []MountReport `json:"mounts,omitempty"`
+	DiskFreeMB *int64        `json:"disk_free_mb,omitempty"`
+}
+
+// GPUReport is one GPU; nil fields read N/A or could not be read.
+type GPUReport struct {
+	UUID           string `json:"uuid"`
+	Model          string `json:"model"`
+	Serial         string `json:"serial,omitempty"`
+	MemoryMiB      *int64 `json:"memory_mib,omitempty"`
+	ECCEnabled     *bool  `json:"ecc_enabled,omitempty"`
+	UncorrectedECC *int   `json:"uncorrected_ecc,omitempty"`
+	MIGEnabled     *bool  `json:"mig_enabled,omitempty"`
+	RemapPending   *bool  `json:"remap_pending,omitempty"`
+	RemapFailed    *bool  `json:"remap_failed,omitempty"`
+	Processes      int    `json:"processes"`
+}
+
+// NICReport is one network interface; SpeedMbps 0 = unknown.
+type NICReport struct {
+	Name      string `json:"name"`
+	MAC       string `json:"mac"`
+	Up        bool   `json:"up"`
+	SpeedMbps int    `json:"speed_mbps,omitempty"`
+	MTU       int    `json:"mtu,omitempty"`
+}
+
+// DiskReport is one block device, size in bytes.
+type DiskReport struct {
+	Name   string `json:"name"`
+	Model  string `json:"model,omitempty"`
+	Serial string `json:"serial,omitempty"`
+	Bytes  int64  `json:"bytes"`
+	Boot   bool   `json:"boot,omitempty"`
+}
+
+// MountReport is one mounted file system.
+type MountReport struct {
+	Source string `json:"source"`
+	Target string `json:"target"`
+	FSType string `json:"fstype"`
+}
