@@ -67,6 +67,9 @@ func run(args []string, stdin io.Reader, stdout io.Writer) error {
 		}()
 	}
 
+	if err := requireFree(ctx, opts.frontendPort, opts.uiPort); err != nil {
+		return err
+	}
 	cfg, hosts, err := serverConfig(opts)
 	if err != nil {
 		return err

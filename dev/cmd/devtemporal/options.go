@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"maps"
@@ -104,4 +105,21 @@ func freePorts(n int) ([]int, error) {
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
 	return ports, nil
+}
+
+// requireFree says in one line what the server would say in a hundred. A port of 0 is not asked for.
+func requireFree(ctx context.Context, ports ...int) error {
+	for _, port := range ports {
+		if port == 0 {
+			continue
+		}
+		l, err := new(net.ListenConfig).Listen(ctx, "tcp", address(port))
+		if err != nil {
+			return fmt.Errorf("choose another port or stop what uses this one: %w", err)
+		}
+		if err := l.Close(); err != nil {
+			return fmt.Errorf("try port %d: %w", port, err)
+		}
+	}
+	return nil
 }
