@@ -17,7 +17,7 @@ var (
 	nameForm     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$`)
 	tagForm      = regexp.MustCompile(`^[A-Za-z0-9_-]{1,256}$`)
 	layoutForm   = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,31}$`)
-	scriptsForm  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9 ._,/-]{0,1023}$`)
+	scriptsForm  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9 ._,/-]{0,999}$`)
 	annKeyForm   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 )
 
