@@ -1,0 +1,279 @@
+package redfish
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/stmcginnis/gofish/schemas"
+)
+
+// The override's property names; only these three are ever sent. The typed
+// SetBoot of gofish also sends a null boot order and empty strings.
+const (
+	keyTarget  = "BootSourceOverrideTarget"
+	keyEnabled = "BootSourceOverrideEnabled"
+	keyMode    = "BootSourceOverrideMode"
+	allowable  = "@Redfish.AllowableValues"
+	override   = "BootSourceOverride"
+)
+
+// bootSource is a resource that carries, or may carry, the boot override.
+type bootSource struct {
+	uri  string
+	boot doc
+}
+
+// bootSources reads the system and its settings object. The first one carries
+// the override now in force; the order is the order in which a change is
+// tried. Some BMCs take it only on the settings object (which then shows the
+// override's properties), others keep just the boot order there.
+func (b *BMC) bootSources(ctx context.Context, op *operation) ([]bootSource, error) {
+	system, uri, err := b.system(ctx, op)
+	if err != nil {
+		return nil, err
+	}
+	own := bootSource{uri, system.sub("Boot")}
+	link := system.link("@Redfish.Settings", "SettingsObject")
+	if link == "" {
+		return []bootSource{own}, nil
+	}
+	settings, err := b.conn.get(ctx, op, link)
+	if err != nil {
+		if passable(err) {
+			return []bootSource{own}, nil
+		}
+		return nil, err
+	}
+	pending := bootSource{link, settings.sub("Boot")}
+	switch {
+	case pending.boot == nil:
+		return []bootSource{own}, nil
+	case pending.boot.has(override):
+		return []bootSource{pending, own}, nil
+	default:
+		return []bootSource{own, pending}, nil
+	}
+}
+
+func (s bootSource) read() providers.BootOverride {
+	target := providers.BootTarget(s.boot.text(keyTarget))
+	if target == "UsbCd" { // one vendor's word for the virtual CD
+		target = providers.BootCD
+	}
+	return providers.BootOverride{Target: target, Enabled: s.boot.text(keyEnabled), Mode: s.boot.text(keyMode), FromURI: s.uri}
+}
+
+// BootOverride reads the override now in force.
+func (b *BMC) BootOverride(ctx context.Context) (providers.BootOverride, error) {
+	op := newOperation("boot_override", b.opts.MaxRequests)
+	sources, err := b.bootSources(ctx, op)
+	if err != nil {
+		return providers.BootOverride{}, err
+	}
+	if !sources[0].boot.has(override) {
+		return providers.BootOverride{}, &providers.Error{Kind: providers.KindUnsupported, Op: op.name,
+			Message: "the BMC shows no boot override"}
+	}
+	return sources[0].read(), nil
+}
+
+// SetBootOnce sets a one-time override and reads it back; BootNone clears it.
+// An override already set so is left alone. Enabled may read back Continuous
+// on BMCs that do not tell the two apart.
+//
+// Errors: KindUnsupported for a target the BMC does not list, KindBusy while
+// it refuses changes in the self-test, KindUncertain after a lost answer that
+// a re-read did not settle, KindProtocol when it accepts and does not apply.
+func (b *BMC) SetBootOnce(ctx context.Context, target providers.BootTarget, uefi bool) (providers.BootOverride, error) {
+	op := newOperation("set_boot_once", b.opts.MaxRequests)
+	sources, err := b.bootSources(ctx, op)
+	if err != nil {
+		return providers.BootOverride{}, err
+	}
+	want, err := newBootWish(op, sources, target, uefi)
+	if err != nil {
+		return providers.BootOverride{}, err
+	}
+	if now := sources[0].read(); sources[0].boot.has(override) && want.exactly(now) {
+		return now, nil
+	}
+	var last error
+	for _, s := range sources {
+		err := b.applyBoot(ctx, op, s, want)
+		var pe *providers.Error
+		if errors.As(err, &pe) && !refusedHere(pe) && pe.Kind != providers.KindUncertain {
+			return providers.BootOverride{}, err
+		}
+		if err == nil || pe.Kind == providers.KindUncertain {
+			now, verr := b.verifyBoot(ctx, op, want)
+			if verr == nil {
+				return now, nil
+			}
+			if err != nil {
+				return providers.BootOverride{}, err // still unknown
+			}
+			if !providers.IsKind(verr, providers.KindProtocol) {
+				return providers.BootOverride{}, verr
+			}
+			err = verr
+		}
+		last = err
+	}
+	return providers.BootOverride{}, last
+}
+
+// refusedHere: this resource does not take the change, another one may.
+func refusedHere(pe *providers.Error) bool {
+	switch pe.Kind {
+	case providers.KindInvalid, providers.KindUnsupported, providers.KindNotFound, providers.KindStateConflict:
+		return true
+	}
+	return false
+}
+
+// bootWish is the override that is asked for, in the BMC's words.
+type bootWish struct {
+	target, enabled, mode string
+}
+
+func newBootWish(op *operation, sources []bootSource, target providers.BootTarget, uefi bool) (bootWish, error) {
+	w := bootWish{target: string(target), enabled: string(schemas.OnceBootSourceOverrideEnabled), mode: string(schemas.LegacyBootSourceOverrideMode)}
+	if uefi {
+		w.mode = string(schemas.UEFIBootSourceOverrideMode)
+	}
+	if target == providers.BootNone {
+		w.enabled, w.mode = string(schemas.DisabledBootSourceOverrideEnabled), ""
+	}
+	targets, enabled := allowedIn(sources, keyTarget), allowedIn(sources, keyEnabled)
+	if target == providers.BootCD && !slices.Contains(targets, w.target) && slices.Contains(targets, "UsbCd") {
+		w.target = "UsbCd"
+	}
+	if len(targets) > 0 && !slices.Contains(targets, w.target) {
+		return w, &providers.Error{Kind: providers.KindUnsupported, Op: op.name,
+			Message: "the BMC cannot boot once from " + string(target)}
+	}
+	if len(enabled) > 0 && !slices.Contains(enabled, w.enabled) {
+		return w, &providers.Error{Kind: providers.KindUnsupported, Op: op.name,
+			Message: "the BMC does not offer a boot override of the kind " + w.enabled}
+	}
+	return w, nil
+}
+
+func allowedIn(sources []bootSource, key string) []string {
+	for _, s := range sources {
+		if l := s.boot.texts(key + allowable); len(l) > 0 {
+			return l
+		}
+	}
+	return nil
+}
+
+// exactly: nothing need be sent.
+func (w bootWish) exactly(o providers.BootOverride) bool {
+	return w.inForce(o) && o.Enabled == w.enabled
+}
+
+// inForce: the override reads back as asked.
+func (w bootWish) inForce(o providers.BootOverride) bool {
+	disabled := o.Enabled == string(schemas.DisabledBootSourceOverrideEnabled)
+	if w.target == string(providers.BootNone) {
+		return disabled || o.Target == providers.BootNone
+	}
+	target := o.Target == providers.BootTarget(w.target) || (o.Target == providers.BootCD && w.target == "UsbCd")
+	return target && !disabled && o.Enabled != "" && (w.mode == "" || o.Mode == "" || strings.EqualFold(o.Mode, w.mode))
+}
+
+// payloads lists what to send, fullest first. A mode is sent where the BMC
+// shows one (some revert without it); each refused property is then left out
+// if the BMC already has the wanted value.
+func (w bootWish) payloads(s bootSource, shown doc) []map[string]string {
+	full := map[string]string{keyTarget: w.target, keyEnabled: w.enabled}
+	out := []map[string]string{full}
+	if w.mode != "" && (s.boot.text(keyMode) != "" || shown.text(keyMode) != "") {
+		full[keyMode] = w.mode
+		out = append(out, map[string]string{keyTarget: w.target, keyEnabled: w.enabled})
+	}
+	if shown.text(keyEnabled) == w.enabled {
+		out = append(out, map[string]string{keyTarget: w.target})
+	}
+	return out
+}
+
+// applyBoot patches one resource.
+func (b *BMC) applyBoot(ctx context.Context, op *operation, s bootSource, want bootWish) error {
+	var err error
+	for _, p := range want.payloads(s, s.boot) {
+		err = b.patchTagged(ctx, op, s.uri, map[string]any{"Boot": p})
+		if !providers.IsKind(err, providers.KindInvalid) {
+			return err
+		}
+	}
+	return err
+}
+
+// patchTagged patches with the resource's ETag: strong, then weak, then none,
+// as far as the BMC refuses with 412 or 428. A resource without ETag is
+// patched without, then with "*".
+func (b *BMC) patchTagged(ctx context.Context, op *operation, uri string, payload any) error {
+	for rung := 0; ; rung++ {
+		_, tag, err := b.conn.getTagged(ctx, op, uri) // a patch changes the tag, so it is read each time
+		if err != nil {
+			return err
+		}
+		bare := strings.TrimPrefix(tag, "W/")
+		ladder := []string{bare, "W/" + bare, ""}
+		if tag == "" {
+			ladder = []string{"", "*"}
+		}
+		if rung >= len(ladder) {
+			return &providers.Error{Kind: providers.KindStateConflict, Op: op.name, Status: http.StatusPreconditionFailed,
+				Message: "the BMC accepts no precondition for this change"}
+		}
+		header := map[string]string{}
+		if ladder[rung] != "" {
+			header["If-Match"] = ladder[rung]
+		}
+		err = b.change(ctx, op, http.MethodPatch, uri, payload, header)
+		var pe *providers.Error
+		if errors.As(err, &pe) && (pe.Status == http.StatusPreconditionFailed || pe.Status == http.StatusPreconditionRequired) {
+			continue
+		}
+		return err
+	}
+}
+
+// verifyBoot re-reads every resource that may carry the override until one
+// shows it. KindProtocol after VerifyWait.
+func (b *BMC) verifyBoot(ctx context.Context, op *operation, want bootWish) (providers.BootOverride, error) {
+	deadline := time.Now().Add(b.opts.VerifyWait)
+	for pause := b.opts.PollMin; ; pause = b.longer(pause) {
+		sources, err := b.bootSources(ctx, op)
+		if err == nil {
+			for _, s := range sources {
+				if o := s.read(); s.boot.has(override) && want.inForce(o) {
+					return o, nil
+				}
+			}
+		}
+		var pe *providers.Error
+		if errors.As(err, &pe) && (stopsAll(pe) || pe.Kind == providers.KindTooBig) && pe.Kind != providers.KindUnreachable {
+			return providers.BootOverride{}, err
+		}
+		if time.Now().After(deadline) {
+			if err != nil {
+				return providers.BootOverride{}, err
+			}
+			return providers.BootOverride{}, &providers.Error{Kind: providers.KindProtocol, Op: op.name,
+				Message: "the BMC accepted the boot override but does not show it"}
+		}
+		if werr := wait(ctx, pause); werr != nil {
+			return providers.BootOverride{}, &providers.Error{Kind: providers.KindUncertain, Op: op.name, Err: werr,
+				Message: "the boot override was sent, but time ran out before it was read back"}
+		}
+	}
+}

@@ -1,0 +1,219 @@
+package redfish
+
+import (
+	"context"
+	"slices"
+
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/stmcginnis/gofish/schemas"
+)
+
+// healthOf reads Status.Health; Unknown when the BMC does not say.
+func healthOf(status doc) string {
+	switch h := schemas.Health(status.text("Health")); h {
+	case schemas.OKHealth, schemas.WarningHealth, schemas.CriticalHealth:
+		return string(h)
+	}
+	return "Unknown"
+}
+
+// maxFindings bounds what a report lists.
+const maxFindings = 256
+
+// rollup gathers the health of members. The roll-up a BMC computes itself is
+// missing on some makes, so it only ever adds to what the members say.
+type rollup struct {
+	b       *BMC
+	op      *operation
+	worst   string
+	unread  bool // a part could not be read, or the system itself does not say
+	report  providers.BMCHealth
+	visited map[string]bool
+}
+
+// Health rolls up the system, its processors, memory, storage and drives, the
+// chassis with fans, temperatures and power supplies, and the managers. A part
+// that does not tell its health is listed as Unknown; one that could not be
+// read makes the whole Unknown unless something is known to be worse.
+func (b *BMC) Health(ctx context.Context) (providers.BMCHealth, error) {
+	op := newOperation("health", b.opts.MaxListRequests)
+	system, uri, err := b.system(ctx, op)
+	if err != nil {
+		return providers.BMCHealth{}, err
+	}
+	r := &rollup{b: b, op: op, worst: "OK", visited: map[string]bool{uri: true}}
+	r.note(uri, system)
+	r.unread = healthOf(system.sub("Status")) == "Unknown"
+	for _, part := range []string{"ProcessorSummary", "MemorySummary"} {
+		if s := system.sub(part); s.sub("Status") != nil {
+			r.note(uri+"#/"+part, s)
+		}
+	}
+	steps := []func() error{
+		func() error { return r.collection(ctx, system.link("Processors"), nil) },
+		func() error { return r.collection(ctx, system.link("Memory"), nil) },
+		func() error { return r.collection(ctx, system.link("Storage"), r.storage) },
+		func() error { return r.collection(ctx, b.conn.root.link("Chassis"), r.chassis) },
+		func() error { return r.collection(ctx, b.conn.root.link("Managers"), nil) },
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return providers.BMCHealth{}, err
+		}
+	}
+	r.report.Overall = r.worst
+	if r.worst == "OK" && r.unread {
+		r.report.Overall = "Unknown"
+	}
+	return r.report, nil
+}
+
+// note takes the status of one part.
+func (r *rollup) note(label string, d doc) {
+	status := d.sub("Status")
+	if status.text("State") == string(schemas.AbsentState) {
+		return
+	}
+	health := healthOf(status)
+	switch up := healthOf(doc{"Health": status["HealthRollup"]}); {
+	case up == "Critical", up == "Warning" && health != "Critical":
+		health = up
+	}
+	if d.flag("FailurePredicted") && health != "Critical" {
+		health = "Warning"
+	}
+	label = r.b.secrets.text(label)
+	switch health {
+	case "OK":
+	case "Unknown":
+		r.unknown(label)
+	default:
+		if health == "Critical" || r.worst == "OK" {
+			r.worst = health
+		}
+		if len(r.report.Problems) < maxFindings {
+			r.report.Problems = append(r.report.Problems, label+": "+health)
+		}
+	}
+}
+
+func (r *rollup) unknown(label string) {
+	if len(r.report.Unknown) < maxFindings {
+		r.report.Unknown = append(r.report.Unknown, label)
+	}
+}
+
+// failed records a part that could not be read and returns err when the whole
+// BMC is concerned.
+func (r *rollup) failed(link string, err error) error {
+	if !passable(err) && !providers.IsKind(err, providers.KindForeign) {
+		return err
+	}
+	r.unread = true
+	r.unknown(r.b.secrets.text(link) + ": " + reason(err))
+	return nil
+}
+
+// resource reads one part, notes it and hands it to deeper.
+func (r *rollup) resource(ctx context.Context, link string, deeper func(context.Context, string, doc) error) error {
+	if r.visited[link] {
+		return nil
+	}
+	r.visited[link] = true
+	d, err := r.b.conn.get(ctx, r.op, link)
+	if err != nil {
+		return r.failed(link, err)
+	}
+	r.note(link, d)
+	if deeper != nil {
+		return deeper(ctx, link, d)
+	}
+	return nil
+}
+
+func (r *rollup) collection(ctx context.Context, link string, deeper func(context.Context, string, doc) error) error {
+	if link == "" {
+		return nil
+	}
+	uris, err := r.b.conn.members(ctx, r.op, link)
+	if err != nil {
+		if err := r.failed(link, err); err != nil {
+			return err
+		}
+	}
+	for _, u := range uris {
+		if err := r.resource(ctx, u, deeper); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *rollup) storage(ctx context.Context, _ string, d doc) error {
+	for _, link := range d.links("Drives") {
+		if err := r.resource(ctx, link, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// chassis reads fans, temperatures and power supplies: inline in the older
+// Thermal and Power resources, or as collections of the newer subsystems.
+func (r *rollup) chassis(ctx context.Context, _ string, d doc) error {
+	for _, part := range []struct {
+		old, fresh string
+		lists      []string
+		collection string
+	}{
+		{"Thermal", "ThermalSubsystem", []string{"Fans", "Temperatures"}, "Fans"},
+		{"Power", "PowerSubsystem", []string{"PowerSupplies"}, "PowerSupplies"},
+	} {
+		var err error
+		if link := d.link(part.old); link != "" {
+			err = r.inline(ctx, link, part.lists)
+		} else if link := d.link(part.fresh); link != "" {
+			err = r.subsystem(ctx, link, part.collection)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *rollup) inline(ctx context.Context, link string, lists []string) error {
+	if r.visited[link] {
+		return nil
+	}
+	r.visited[link] = true
+	d, err := r.b.conn.get(ctx, r.op, link)
+	if err != nil {
+		return r.failed(link, err)
+	}
+	for _, list := range lists {
+		for _, item := range d.docs(list) {
+			name := item.text("Name")
+			if name == "" {
+				name = item.text("MemberId")
+			}
+			r.note(link+"#/"+list+"/"+name, item)
+		}
+	}
+	return nil
+}
+
+func (r *rollup) subsystem(ctx context.Context, link, collection string) error {
+	if r.visited[link] {
+		return nil
+	}
+	r.visited[link] = true
+	d, err := r.b.conn.get(ctx, r.op, link)
+	if err != nil {
+		return r.failed(link, err)
+	}
+	if slices.Contains([]string{"Warning", "Critical"}, healthOf(d.sub("Status"))) {
+		r.note(link, d)
+	}
+	return r.collection(ctx, d.link(collection), nil)
+}

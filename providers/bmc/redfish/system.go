@@ -1,0 +1,310 @@
+package redfish
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/stmcginnis/gofish/schemas"
+)
+
+// Probe reads the service root without any login. It accepts whatever
+// certificate is shown, so that a changed one can be looked at: compare the
+// returned pin with the approved one.
+func (b *BMC) Probe(ctx context.Context) (providers.BMCIdent, error) {
+	var (
+		mu  sync.Mutex
+		pin string
+	)
+	g := &guard{base: b.base, opts: b.opts, secrets: b.secrets,
+		transport: newTransport(b.conn.trust.probeConfig(func(p string) { mu.Lock(); pin = p; mu.Unlock() }), b.opts)}
+	defer g.transport.CloseIdleConnections()
+	_, root, err := open(ctx, newOperation("probe", 2), g)
+	if err != nil {
+		return providers.BMCIdent{}, err
+	}
+	vendor := root.text("Vendor")
+	if vendor == "" {
+		for name := range root.sub("Oem") { // older roots name the vendor only by the key of their extension
+			vendor = max(vendor, name)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	return providers.BMCIdent{
+		Vendor: b.secrets.text(vendor), Product: b.secrets.text(root.text("Product")),
+		RedfishVersion: b.secrets.text(root.text("RedfishVersion")), UUID: strings.ToLower(root.text("UUID")),
+		PinSHA256: pin,
+	}, nil
+}
+
+// Close logs out and frees the session. It is safe to call twice.
+func (b *BMC) Close(ctx context.Context) error { return b.conn.close(ctx) }
+
+// system reads the chosen system.
+func (b *BMC) system(ctx context.Context, op *operation) (doc, string, error) {
+	b.mu.Lock()
+	uri := b.systemURI
+	b.mu.Unlock()
+	if uri == "" {
+		chosen, err := b.chooseSystem(ctx, op)
+		if err != nil {
+			return nil, "", err
+		}
+		b.mu.Lock()
+		b.systemURI = chosen
+		b.mu.Unlock()
+		uri = chosen
+	}
+	d, err := b.conn.get(ctx, op, uri)
+	return d, uri, err
+}
+
+// chooseSystem finds the configured system, or the only one that can be reset:
+// GPU boards list a second "system" for the baseboard, in any order.
+func (b *BMC) chooseSystem(ctx context.Context, op *operation) (string, error) {
+	if err := b.conn.ready(ctx, op); err != nil {
+		return "", err
+	}
+	fail := func(kind providers.Kind, message string) (string, error) {
+		return "", &providers.Error{Kind: kind, Op: op.name, Message: message}
+	}
+	systems := b.conn.root.link("Systems")
+	if systems == "" {
+		return fail(providers.KindUnsupported, "the BMC lists no systems")
+	}
+	uris, err := b.conn.members(ctx, op, systems)
+	if err != nil {
+		return "", err
+	}
+	want := b.target.SystemID
+	for _, u := range uris {
+		if want != "" && (u == want || baseName(u) == want) {
+			return u, nil
+		}
+	}
+	var resettable, names []string
+	for _, u := range uris {
+		d, err := b.conn.get(ctx, op, u)
+		if err != nil {
+			return "", err
+		}
+		if want != "" && d.text("Id") == want {
+			return u, nil
+		}
+		names = append(names, baseName(u))
+		if resetTarget(d) != "" {
+			resettable = append(resettable, u)
+		}
+	}
+	list := b.secrets.text(strings.Join(names, ", "))
+	switch {
+	case want != "":
+		return fail(providers.KindNotFound, "the BMC has no system with the configured id; it lists: "+list)
+	case len(resettable) == 0:
+		return fail(providers.KindUnsupported, "no system of this BMC can be reset; it lists: "+list)
+	case len(resettable) > 1:
+		return fail(providers.KindInvalid, "the BMC has several systems that can be reset; configure the system id, one of: "+list)
+	}
+	return resettable[0], nil
+}
+
+func resetTarget(system doc) string {
+	return system.sub("Actions", "#ComputerSystem.Reset").text("target")
+}
+
+// Power reads the power state now.
+func (b *BMC) Power(ctx context.Context) (providers.PowerState, error) {
+	d, _, err := b.system(ctx, newOperation("power", b.opts.MaxRequests))
+	if err != nil {
+		return providers.PowerUnknown, err
+	}
+	return powerOf(d), nil
+}
+
+func powerOf(system doc) providers.PowerState {
+	switch schemas.PowerState(system.text("PowerState")) {
+	case schemas.OnPowerState:
+		return providers.PowerOn
+	case schemas.OffPowerState:
+		return providers.PowerOff
+	case schemas.PoweringOnPowerState:
+		return providers.PowerPoweringOn
+	case schemas.PoweringOffPowerState:
+		return providers.PowerPoweringOff
+	}
+	return providers.PowerUnknown
+}
+
+// Identify reads the system's identity, power and health. What the system
+// leaves empty is taken from its chassis.
+func (b *BMC) Identify(ctx context.Context) (providers.BMCSystem, error) {
+	op := newOperation("identify", b.opts.MaxRequests)
+	d, uri, err := b.system(ctx, op)
+	if err != nil {
+		return providers.BMCSystem{}, err
+	}
+	out := providers.BMCSystem{
+		ID: d.text("Id"), URI: uri,
+		Manufacturer: d.text("Manufacturer"), Model: d.text("Model"), Serial: d.text("SerialNumber"),
+		UUID: strings.ToLower(d.text("UUID")), Power: powerOf(d), Health: healthOf(d.sub("Status")),
+	}
+	out.MemoryGiB, _ = d.sub("MemorySummary").number("TotalSystemMemoryGiB")
+	count, _ := d.sub("ProcessorSummary").number("Count")
+	out.ProcessorCount = int(count)
+	chassis := b.chassisOf(ctx, op, d)
+	if err := b.fillFromChassis(ctx, op, &out, chassis); err != nil {
+		return providers.BMCSystem{}, err
+	}
+	out.MACs, err = b.macs(ctx, op, d, chassis)
+	if err != nil {
+		return providers.BMCSystem{}, err
+	}
+	return out, nil
+}
+
+// chassisOf lists the chassis of a system, those it links first.
+func (b *BMC) chassisOf(ctx context.Context, op *operation, system doc) []string {
+	out := system.sub("Links").links("Chassis")
+	all := b.conn.root.link("Chassis")
+	if all == "" {
+		return out
+	}
+	found, _ := b.conn.members(ctx, op, all) // an unreadable list leaves the linked ones
+	for _, u := range found {
+		if !slices.Contains(out, u) {
+			out = append(out, u)
+		}
+	}
+	return out
+}
+
+func (b *BMC) fillFromChassis(ctx context.Context, op *operation, s *providers.BMCSystem, chassis []string) error {
+	for _, u := range chassis {
+		if s.Serial != "" && s.Model != "" && s.Manufacturer != "" {
+			return nil
+		}
+		d, err := b.conn.get(ctx, op, u)
+		if err != nil {
+			if passable(err) {
+				continue
+			}
+			return err
+		}
+		for field, key := range map[*string]string{&s.Serial: "SerialNumber", &s.Model: "Model", &s.Manufacturer: "Manufacturer"} {
+			if *field == "" {
+				*field = d.text(key)
+			}
+		}
+	}
+	return nil
+}
+
+// passable reports a failure of one resource that does not concern the whole
+// BMC, so that its neighbours are worth reading.
+func passable(err error) bool {
+	var pe *providers.Error
+	if !errors.As(err, &pe) {
+		return false
+	}
+	switch pe.Kind {
+	case providers.KindNotFound, providers.KindUnsupported, providers.KindProtocol, providers.KindForbidden, providers.KindInvalid:
+		return true
+	}
+	return pe.Kind == providers.KindUnavailable && pe.Status == 500
+}
+
+// macs lists the addresses of the system's own network ports, lower case with
+// colons, sorted. The interface between host and BMC is left out. An empty
+// list with an unreadable part is an error, never "no ports".
+func (b *BMC) macs(ctx context.Context, op *operation, system doc, chassis []string) ([]string, error) {
+	found := map[string]bool{}
+	var skipped error
+	walk := func(link string, take func(doc) error) error {
+		if link == "" {
+			return nil
+		}
+		uris, err := b.conn.members(ctx, op, link)
+		for _, u := range uris {
+			d, gerr := b.conn.get(ctx, op, u)
+			if gerr == nil {
+				gerr = take(d)
+			}
+			if gerr != nil && !passable(gerr) {
+				return gerr
+			}
+			skipped = errors.Join(skipped, gerr)
+		}
+		if err != nil && !passable(err) {
+			return err
+		}
+		if providers.KindOf(err) != providers.KindNotFound {
+			skipped = errors.Join(skipped, err)
+		}
+		return nil
+	}
+	add := func(d doc) error {
+		if d.sub("Links").link("HostInterface") == "" {
+			addMACs(found, d)
+		}
+		return nil
+	}
+	if err := walk(system.link("EthernetInterfaces"), add); err != nil {
+		return nil, err
+	}
+	for _, u := range chassis {
+		if len(found) > 0 {
+			break
+		}
+		if err := b.adapterMACs(ctx, op, u, walk, add); err != nil {
+			return nil, err
+		}
+	}
+	if len(found) == 0 && skipped != nil {
+		return nil, renamed(op, skipped)
+	}
+	out := make([]string, 0, len(found))
+	for m := range found {
+		out = append(out, m)
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// adapterMACs reads the network adapters of a chassis, where some BMCs show
+// the ports of add-in cards that the system does not list.
+func (b *BMC) adapterMACs(ctx context.Context, op *operation, chassis string,
+	walk func(string, func(doc) error) error, add func(doc) error) error {
+	d, err := b.conn.get(ctx, op, chassis)
+	if err != nil {
+		if passable(err) {
+			return nil
+		}
+		return err
+	}
+	return walk(d.link("NetworkAdapters"), func(adapter doc) error {
+		for _, part := range []string{"NetworkDeviceFunctions", "Ports", "NetworkPorts"} {
+			if err := walk(adapter.link(part), add); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func addMACs(found map[string]bool, d doc) {
+	candidates := []string{d.text("PermanentMACAddress"), d.text("MACAddress"),
+		d.sub("Ethernet").text("PermanentMACAddress"), d.sub("Ethernet").text("MACAddress")}
+	candidates = append(candidates, d.texts("AssociatedNetworkAddresses")...)
+	candidates = append(candidates, d.sub("Ethernet").texts("AssociatedMACAddresses")...)
+	for _, c := range candidates {
+		hw, err := net.ParseMAC(c)
+		if err == nil && len(hw) == 6 && hw.String() != "00:00:00:00:00:00" {
+			found[hw.String()] = true
+		}
+	}
+}
