@@ -163,7 +163,8 @@ func dynamicConfig() dynamicconfig.StaticClient {
 		dynamicconfig.FrontendEnableWorkerVersioningWorkflowAPIs.Key():         true,
 		dynamicconfig.FrontendEnableUpdateWorkflowExecution.Key():              true, // operator actions are Updates
 		dynamicconfig.FrontendEnableUpdateWorkflowExecutionAsyncAccepted.Key(): true,
-		dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key():            true, // a new attribute is usable at once
+		dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key():            true,                   // a new attribute is usable at once
+		dynamicconfig.NamespaceCacheRefreshInterval.Key():                      250 * time.Millisecond, // and a new namespace soon
 		dynamicconfig.EnableServerVersionCheck.Key():                           false,
 		dynamicconfig.HistoryShutdownDrainDuration.Key():                       time.Duration(0),
 		dynamicconfig.FrontendShutdownDrainDuration.Key():                      time.Duration(0),

