@@ -1,0 +1,203 @@
+// Package agentapitest holds a Store in memory for tests of whoever talks to
+// the agent API: it keeps the same promises as the database, without one.
+package agentapitest
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/slipway-cloud/slipway/api/agentapi"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// Memory is an agentapi.Store. All methods are safe for concurrent use.
+type Memory struct {
+	mu     sync.Mutex
+	tokens map[[32]byte]*agentapi.Token
+	nodes  map[string]*agentapi.NodeIdentity
+	beats  map[string]agentapi.Beat
+	counts map[string]int
+	alarms []agentapi.Alarm
+	writes []int // rows of each statement
+
+	onWrite func([]agentapi.Beat) error
+}
+
+var _ agentapi.Store = (*Memory)(nil)
+
+// New makes an empty store.
+func New() *Memory {
+	return &Memory{tokens: map[[32]byte]*agentapi.Token{}, nodes: map[string]*agentapi.NodeIdentity{},
+		beats: map[string]agentapi.Beat{}, counts: map[string]int{}}
+}
+
+// AddNode makes a node in state enrolling.
+func (m *Memory) AddNode(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.nodes[id] = &agentapi.NodeIdentity{NodeID: id, Status: lifecycle.NodeEnrolling}
+}
+
+// SetStatus moves a node.
+func (m *Memory) SetStatus(id string, s lifecycle.NodeStatus) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.nodes[id].Status = s
+}
+
+// AddToken issues a token for a node, which it makes when it is missing.
+func (m *Memory) AddToken(nodeID string, expires time.Time) string {
+	var b [32]byte
+	_, _ = rand.Read(b[:])
+	text := base64.RawURLEncoding.EncodeToString(b[:])
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.nodes[nodeID] == nil {
+		m.nodes[nodeID] = &agentapi.NodeIdentity{NodeID: nodeID, Status: lifecycle.NodeEnrolling}
+	}
+	m.tokens[sha256.Sum256([]byte(text))] = &agentapi.Token{NodeID: nodeID, ExpiresAt: expires}
+	return text
+}
+
+// Revoke ends a token.
+func (m *Memory) Revoke(token string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.tokens[sha256.Sum256([]byte(token))].Revoked = true
+}
+
+// FailWrites makes WriteHeartbeats ask f first; nil ends that.
+func (m *Memory) FailWrites(f func([]agentapi.Beat) error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.onWrite = f
+}
+
+// Beat is the last stored beat of a node and how many were stored.
+func (m *Memory) Beat(nodeID string) (agentapi.Beat, int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.beats[nodeID], m.counts[nodeID]
+}
+
+// Writes lists how many rows each statement held.
+func (m *Memory) Writes() []int { m.mu.Lock(); defer m.mu.Unlock(); return slices.Clone(m.writes) }
+
+// Alarms lists the alarms.
+func (m *Memory) Alarms() []agentapi.Alarm {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.alarms)
+}
+
+// Token implements agentapi.Store.
+func (m *Memory) Token(_ context.Context, hash [32]byte) (agentapi.Token, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := m.tokens[hash]
+	if t == nil {
+		return agentapi.Token{}, agentapi.ErrNoToken
+	}
+	return *t, nil
+}
+
+// Redeem implements agentapi.Store.
+func (m *Memory) Redeem(_ context.Context, r agentapi.Redemption) (agentapi.Issued, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := m.tokens[r.TokenHash]
+	switch {
+	case t == nil:
+		return agentapi.Issued{}, agentapi.ErrNoToken
+	case t.Redeemed != nil && t.Redeemed.SPKI == r.Certificate.SPKI:
+		return *t.Redeemed, nil
+	case t.Redeemed != nil:
+		return agentapi.Issued{}, agentapi.ErrTokenUsed
+	case t.Revoked || !r.At.Before(t.ExpiresAt):
+		return agentapi.Issued{}, agentapi.ErrTokenEnded
+	}
+	n := m.nodes[t.NodeID]
+	if n.Current.Generation != r.Certificate.Generation-1 {
+		return agentapi.Issued{}, agentapi.ErrGenerationMoved
+	}
+	c := r.Certificate
+	t.Redeemed, n.Current, n.Locked = &c, c, false
+	return c, nil
+}
+
+// Identity implements agentapi.Store.
+func (m *Memory) Identity(_ context.Context, nodeID string) (agentapi.NodeIdentity, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.nodes[nodeID]
+	if n == nil {
+		return agentapi.NodeIdentity{}, agentapi.ErrNoNode
+	}
+	out := *n
+	if b := m.beats[nodeID]; b.Report != nil {
+		out.ReportBootID = b.Report.BootID
+	}
+	return out, nil
+}
+
+// Renew implements agentapi.Store.
+func (m *Memory) Renew(_ context.Context, r agentapi.Renewal) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.nodes[r.NodeID]
+	if n == nil || n.Locked || n.Current.Generation != r.Certificate.Generation-1 {
+		return agentapi.ErrGenerationMoved
+	}
+	n.Current = r.Certificate
+	return nil
+}
+
+// Lock implements agentapi.Store.
+func (m *Memory) Lock(_ context.Context, nodeID, _ string, _ time.Time) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.nodes[nodeID] == nil {
+		return agentapi.ErrNoNode
+	}
+	m.nodes[nodeID].Locked = true
+	return nil
+}
+
+// Alarm implements agentapi.Store.
+func (m *Memory) Alarm(_ context.Context, a agentapi.Alarm) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.alarms = append(m.alarms, a)
+	return nil
+}
+
+// WriteHeartbeats implements agentapi.Store.
+func (m *Memory) WriteHeartbeats(_ context.Context, beats []agentapi.Beat) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.onWrite != nil {
+		if err := m.onWrite(beats); err != nil {
+			return err
+		}
+	}
+	m.writes = append(m.writes, len(beats))
+	seen := map[string]bool{}
+	for _, b := range beats {
+		if seen[b.NodeID] {
+			return fmt.Errorf("node %s stands twice in one batch", b.NodeID)
+		}
+		seen[b.NodeID] = true
+		if b.Report == nil {
+			b.Report = m.beats[b.NodeID].Report
+		}
+		m.beats[b.NodeID] = b
+		m.counts[b.NodeID]++
+	}
+	return nil
+}

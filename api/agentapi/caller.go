@@ -1,0 +1,60 @@
+package agentapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/slipway-cloud/slipway/api/agentapi/wire"
+	"github.com/slipway-cloud/slipway/internal/nodeca"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// caller is a node that showed a certificate and may still speak.
+type caller struct {
+	nodeca.Identity
+	now NodeIdentity // what the database says
+}
+
+// caller reads the certificate and looks the node up. The certificate's end is
+// checked again here, since a connection can outlive it.
+func (s *Server) caller(r *http.Request) (caller, error) {
+	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+		return caller{}, refuse(http.StatusUnauthorized, wire.ProblemCertificate, "no_certificate",
+			"Show the client certificate that enrolment gave.")
+	}
+	leaf := r.TLS.VerifiedChains[0][0]
+	id, err := nodeca.IdentityOf(leaf)
+	if err != nil {
+		return caller{}, refuse(http.StatusUnauthorized, wire.ProblemCertificate, "no_certificate",
+			"The client certificate names no node.")
+	}
+	if s.cfg.Now().After(leaf.NotAfter) {
+		return caller{}, refuse(http.StatusUnauthorized, wire.ProblemCertificateEnded, "expired",
+			"The client certificate has expired; enrol again with a new token.")
+	}
+	now, err := s.node(r.Context(), id.NodeID)
+	if err != nil {
+		return caller{}, err
+	}
+	if now.Locked {
+		return caller{}, refuse(http.StatusForbidden, wire.ProblemLocked, "locked",
+			"This node's identity is locked because a copy of its certificate was used; an operator must issue a new enrolment token.")
+	}
+	return caller{id, now}, nil
+}
+
+// node looks a node up and refuses one that is gone.
+func (s *Server) node(ctx context.Context, id string) (NodeIdentity, error) {
+	n, err := s.cfg.Store.Identity(ctx, id)
+	if errors.Is(err, ErrNoNode) || (err == nil && n.Status == lifecycle.NodeDeleted) {
+		return NodeIdentity{}, refuse(http.StatusForbidden, wire.ProblemNodeRemoved, "node_removed",
+			"This node has been removed; stop the agent.")
+	}
+	return n, err
+}
+
+func superseded() *refusal {
+	return refuse(http.StatusForbidden, wire.ProblemSuperseded, "superseded",
+		"A newer certificate of this node exists; use that one.")
+}

@@ -1,0 +1,92 @@
+package agentapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/slipway-cloud/slipway/api/agentapi/wire"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// heartbeat takes a node's sign of life. It is answered when it is queued, not
+// when it is written: a process that dies loses at most one flush interval, and
+// the next beat makes up for it.
+func (s *Server) heartbeat(r *http.Request) (any, error) {
+	c, err := s.caller(r)
+	if err != nil {
+		return nil, err
+	}
+	if c.Generation != c.now.Current.Generation {
+		return nil, superseded()
+	}
+	var in wire.Heartbeat
+	if err := decode(r, &in); err != nil {
+		return nil, err
+	}
+	if err := checkHeartbeat(in, c.Generation); err != nil {
+		return nil, err
+	}
+	now := s.cfg.Now()
+	beat := Beat{NodeID: c.NodeID, Generation: c.Generation, BootID: in.BootID, AgentVersion: in.AgentVersion,
+		Address: remoteAddress(r), At: now, Uptime: time.Duration(in.UptimeSecs * float64(time.Second))}
+	if !in.SentAt.IsZero() {
+		beat.ClockSkew = in.SentAt.Sub(now)
+	}
+	if in.Report != nil {
+		beat.Report = &Report{BootID: in.BootID, At: now, Health: *in.Report}
+	}
+	if err := s.beats.add(beat); err != nil {
+		return nil, refuse(http.StatusServiceUnavailable, wire.ProblemBusy, "queue_full",
+			"Too many heartbeats wait to be written; send the next one later.").after(s.cfg.HeartbeatInterval)
+	}
+	out := wire.HeartbeatResponse{HeartbeatIntervalSeconds: s.cfg.HeartbeatInterval.Seconds(), ServerTime: now.UTC()}
+	if in.Report == nil && c.now.ReportBootID != in.BootID {
+		out.Actions = append(out.Actions, wire.SendReportNow)
+	}
+	return out, nil
+}
+
+// The most that a report may list; a machine has far less of each.
+const (
+	maxGPUs   = 256
+	maxOthers = 4096
+)
+
+func checkHeartbeat(in wire.Heartbeat, generation int64) error {
+	switch {
+	case in.BootID == "" || len(in.BootID) > 64:
+		return invalid("boot_id must be the node's boot id, 1 to 64 characters.")
+	case len(in.AgentVersion) > 64:
+		return invalid("agent_version must be at most 64 characters.")
+	case in.Generation != generation:
+		return invalid("generation %d is not the certificate's, %d.", in.Generation, generation)
+	case in.UptimeSecs < 0 || in.UptimeSecs > 1e9:
+		return invalid("uptime_seconds is out of range.")
+	case strings.ContainsRune(in.BootID+in.AgentVersion, 0):
+		return invalid("text must not hold NUL characters.")
+	}
+	if in.Report == nil {
+		return nil
+	}
+	return checkReport(*in.Report)
+}
+
+// checkReport keeps what no database column can hold out of the batch.
+func checkReport(h lifecycle.HealthReport) error {
+	if len(h.GPUs) > maxGPUs || len(h.NICs) > maxOthers || len(h.Disks) > maxOthers || len(h.Mounts) > maxOthers {
+		return invalid("report lists more devices than a machine has.")
+	}
+	raw, err := json.Marshal(h)
+	if err != nil {
+		return fmt.Errorf("encode a health report: %w", err)
+	}
+	// An escaped backslash before u0000 is plain text.
+	if bytes.Contains(bytes.ReplaceAll(raw, []byte(`\\`), nil), []byte(`\u0000`)) {
+		return invalid("report must not hold NUL characters.")
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+package agentapi_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/api/agentapi"
+	"github.com/slipway-cloud/slipway/api/agentapi/wire"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+func TestHeartbeatIsStoredAndAsksForAReport(t *testing.T) {
+	t.Parallel()
+	b := start(t, func(c *agentapi.Config) { c.HeartbeatInterval = 3 * time.Second })
+	a := b.enrolled("n1")
+	in := a.beat()
+	in.SentAt = b.now().Add(90 * time.Second)
+	var out wire.HeartbeatResponse
+	a.ok(wire.PathHeartbeat, in, &out)
+	require.InDelta(t, 3, out.HeartbeatIntervalSeconds, 0)
+	require.Equal(t, []wire.Action{wire.SendReportNow}, out.Actions)
+	stored := func() agentapi.Beat { beat, _ := b.store.Beat("n1"); return beat }
+	require.Eventually(t, func() bool { return stored().BootID == "boot-1" }, 5*time.Second, 5*time.Millisecond)
+	require.InDelta(t, 90, stored().ClockSkew.Seconds(), 5)
+	require.Equal(t, "127.0.0.1", stored().Address)
+
+	in.Report = &lifecycle.HealthReport{CPUs: 8, Simulated: true}
+	a.ok(wire.PathHeartbeat, in, &out)
+	require.Eventually(t, func() bool { return stored().Report != nil }, 5*time.Second, 5*time.Millisecond)
+	require.Equal(t, 8, stored().Report.Health.CPUs)
+	require.Equal(t, "boot-1", stored().Report.BootID)
+
+	in.Report = nil
+	out = wire.HeartbeatResponse{}
+	a.ok(wire.PathHeartbeat, in, &out)
+	require.Empty(t, out.Actions)
+	in.BootID = "boot-2" // a reboot makes the old report worthless
+	a.ok(wire.PathHeartbeat, in, &out)
+	require.Equal(t, []wire.Action{wire.SendReportNow}, out.Actions)
+}
+
+func TestHeartbeatsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	b := start(t, nil)
+	a := b.enrolled("n1")
+	for name, change := range map[string]func(*wire.Heartbeat){
+		"no boot id":       func(h *wire.Heartbeat) { h.BootID = "" },
+		"other generation": func(h *wire.Heartbeat) { h.Generation = 2 },
+		"negative uptime":  func(h *wire.Heartbeat) { h.UptimeSecs = -1 },
+		"nul":              func(h *wire.Heartbeat) { h.BootID = "a\x00" },
+		"nul in report":    func(h *wire.Heartbeat) { h.Report = &lifecycle.HealthReport{Driver: "a\x00b"} },
+		"too many gpus":    func(h *wire.Heartbeat) { h.Report = &lifecycle.HealthReport{GPUs: make([]lifecycle.GPUReport, 300)} },
+	} {
+		in := a.beat()
+		change(&in)
+		t.Log(name)
+		a.refused(400, wire.ProblemInvalid, wire.PathHeartbeat, in)
+	}
+	in := a.beat()
+	in.Report = &lifecycle.HealthReport{Driver: `a backslash and \u0000 is only text`}
+	var out wire.HeartbeatResponse
+	a.ok(wire.PathHeartbeat, in, &out)
+}
+
+func TestAThousandHeartbeatsAreOneStatement(t *testing.T) {
+	t.Parallel()
+	// No tick during the test: only the thousandth beat may start the write.
+	b := start(t, func(c *agentapi.Config) { c.FlushInterval = time.Hour })
+	a := b.enrolled("n0000")
+	for i := range 1000 {
+		q := agentapi.Beat{NodeID: fmt.Sprintf("n%04d", i), BootID: "b", At: b.now()}
+		require.NoError(t, b.srv.Queue(q))
+		if i == 0 { // a second beat of one node takes no second row
+			var out wire.HeartbeatResponse
+			a.ok(wire.PathHeartbeat, a.beat(), &out)
+		}
+		if i < 999 {
+			require.Empty(t, b.store.Writes())
+		}
+	}
+	require.Eventually(t, func() bool { return len(b.store.Writes()) == 1 }, 5*time.Second, 5*time.Millisecond)
+	require.Equal(t, []int{1000}, b.store.Writes())
+}
+
+func TestAFullQueueAnswersBusyAndShutdownWritesWhatWaits(t *testing.T) {
+	t.Parallel()
+	b := start(t, func(c *agentapi.Config) { c.FlushInterval, c.QueueSize = time.Hour, 2 })
+	n1, n2, n3 := b.enrolled("n1"), b.enrolled("n2"), b.enrolled("n3")
+	var out wire.HeartbeatResponse
+	n1.ok(wire.PathHeartbeat, n1.beat(), &out)
+	n2.ok(wire.PathHeartbeat, n2.beat(), &out)
+	h := n3.refused(503, wire.ProblemBusy, wire.PathHeartbeat, n3.beat())
+	require.Equal(t, "10", h.Get("Retry-After"))
+	n1.ok(wire.PathHeartbeat, n1.beat(), &out) // it waits already, so it takes no room
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	require.NoError(t, b.srv.Shutdown(ctx))
+	require.Equal(t, []int{2}, b.store.Writes())
+}
+
+func TestAFailedWriteIsTriedAgainAndKeepsTheNewestBeat(t *testing.T) {
+	t.Parallel()
+	b := start(t, nil)
+	var tries atomic.Int64
+	b.store.FailWrites(func([]agentapi.Beat) error { tries.Add(1); return errors.New("connection refused") })
+	old := agentapi.Beat{NodeID: "n1", BootID: "old", At: b.now(), Report: &agentapi.Report{BootID: "old"}}
+	require.NoError(t, b.srv.Queue(old))
+	require.Eventually(t, func() bool { return tries.Load() >= 2 }, 5*time.Second, 5*time.Millisecond)
+	require.NoError(t, b.srv.Queue(agentapi.Beat{NodeID: "n1", BootID: "new", At: b.now()}))
+	b.store.FailWrites(nil)
+	require.Eventually(t, func() bool { _, n := b.store.Beat("n1"); return n > 0 }, 5*time.Second, 5*time.Millisecond)
+	got, _ := b.store.Beat("n1")
+	require.Equal(t, "new", got.BootID)
+	require.NotNil(t, got.Report, "the report of the older beat is not lost")
+}
+
+func TestOneBadRowDoesNotSilenceTheOthers(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	b := start(t, func(c *agentapi.Config) { c.FlushInterval, c.Metrics = 50*time.Millisecond, reg })
+	b.store.FailWrites(func(beats []agentapi.Beat) error {
+		for _, x := range beats {
+			if x.BootID == "poison" {
+				return fmt.Errorf("%w: value out of range", agentapi.ErrRejected)
+			}
+		}
+		return nil
+	})
+	for i := range 20 {
+		boot := "fine"
+		if i == 13 {
+			boot = "poison"
+		}
+		require.NoError(t, b.srv.Queue(agentapi.Beat{NodeID: fmt.Sprintf("n%02d", i), BootID: boot, At: b.now()}))
+	}
+	require.Eventually(t, func() bool {
+		total := 0
+		for _, n := range b.store.Writes() {
+			total += n
+		}
+		return total == 19
+	}, 5*time.Second, 5*time.Millisecond)
+	_, n := b.store.Beat("n13")
+	require.Zero(t, n)
+	families, err := reg.Gather()
+	require.NoError(t, err)
+	values := map[string]float64{}
+	for _, f := range families {
+		if c := f.GetMetric()[0].GetCounter(); c != nil {
+			values[f.GetName()] = c.GetValue()
+		}
+	}
+	require.InDelta(t, 19, values["slipway_agentapi_heartbeats_written_total"], 0)
+	require.InDelta(t, 1, values["slipway_agentapi_heartbeats_dropped_total"], 0)
+}

@@ -1,0 +1,132 @@
+package agentapi
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// What a Store answers besides success. ErrRejected wraps the refusal of a
+// batch for what one of its rows holds; any other error of WriteHeartbeats is
+// taken as passing and the batch is tried again.
+var (
+	ErrNoToken         = errors.New("no such enrolment token")
+	ErrNoNode          = errors.New("no such node")
+	ErrTokenUsed       = errors.New("the enrolment token was used by another key")
+	ErrTokenEnded      = errors.New("the enrolment token was revoked or expired")
+	ErrGenerationMoved = errors.New("the node's identity moved on meanwhile")
+	ErrRejected        = errors.New("the heartbeat batch holds a row that cannot be stored")
+)
+
+// Store is what the agent API needs of the database.
+type Store interface {
+	// Token finds an enrolment token by the SHA-256 of its text, or ErrNoToken.
+	Token(ctx context.Context, hash [32]byte) (Token, error)
+	// Redeem trades a token for an identity, in one transaction: the token is
+	// bound to the certificate's key, the certificate becomes the node's newest
+	// generation, a locked identity is unlocked, and the audit says so. A token
+	// that this key redeemed before gives what it was traded for then.
+	// ErrTokenUsed: by another key. ErrTokenEnded. ErrGenerationMoved: the
+	// certificate's generation is not the next one.
+	Redeem(ctx context.Context, r Redemption) (Issued, error)
+	// Identity is the present identity of a node, or ErrNoNode.
+	Identity(ctx context.Context, nodeID string) (NodeIdentity, error)
+	// Renew makes the certificate the node's newest generation if that is one
+	// more than the present one and the identity is not locked; otherwise
+	// ErrGenerationMoved.
+	Renew(ctx context.Context, r Renewal) error
+	// Lock shuts an identity out until a new token is redeemed. Locking twice is
+	// success.
+	Lock(ctx context.Context, nodeID, reason string, at time.Time) error
+	// Alarm writes an audit row that asks for a person's eye.
+	Alarm(ctx context.Context, a Alarm) error
+	// WriteHeartbeats stores the newest beat of each node in one statement; a
+	// node stands once in a batch. Nodes that are gone are passed over.
+	WriteHeartbeats(ctx context.Context, beats []Beat) error
+}
+
+// Token is an enrolment token as stored; the text itself is not.
+type Token struct {
+	NodeID    string
+	ExpiresAt time.Time
+	Revoked   bool
+	// Redeemed is what it was traded for, nil while unused.
+	Redeemed *Issued
+}
+
+// Issued is a certificate as stored.
+type Issued struct {
+	Generation int64
+	SPKI       [32]byte // SHA-256 of the public key
+	Serial     string
+	PEM        string
+	NotBefore  time.Time
+	NotAfter   time.Time
+}
+
+// Redemption is one use of a token.
+type Redemption struct {
+	TokenHash   [32]byte
+	NodeID      string
+	Certificate Issued
+	Address     string // who asked, without port
+	At          time.Time
+}
+
+// Renewal is one step of an identity.
+type Renewal struct {
+	NodeID      string
+	Certificate Issued
+	Address     string
+	At          time.Time
+}
+
+// NodeIdentity is what a node may show.
+type NodeIdentity struct {
+	NodeID  string
+	Status  lifecycle.NodeStatus
+	Current Issued // Generation 0: never enrolled
+	Locked  bool
+	// ReportBootID is the boot that the newest stored health report is of.
+	ReportBootID string
+}
+
+// AlarmKind names what a person should look at.
+type AlarmKind string
+
+// The alarms.
+const (
+	AlarmTokenReused      AlarmKind = "enrolment_token_reused"
+	AlarmGenerationReused AlarmKind = "certificate_generation_reused"
+)
+
+// Alarm is one event for the audit.
+type Alarm struct {
+	Kind    AlarmKind
+	NodeID  string
+	Address string
+	Detail  string
+	At      time.Time
+}
+
+// Beat is one heartbeat as it is stored.
+type Beat struct {
+	NodeID       string
+	Generation   int64
+	BootID       string
+	AgentVersion string
+	Address      string
+	ClockSkew    time.Duration // agent's clock minus the server's
+	Uptime       time.Duration // of the agent
+	At           time.Time
+	Report       *Report // nil: nothing new
+}
+
+// Report is a health report and the boot that it is of.
+type Report struct {
+	BootID string
+	At     time.Time
+	Health lifecycle.HealthReport
+}

@@ -1,0 +1,90 @@
+package agentapi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/slipway-cloud/slipway/api/agentapi/wire"
+)
+
+// refusal is an answer that is not success.
+type refusal struct {
+	problem    wire.Problem
+	retryAfter time.Duration
+	outcome    string // for the counters
+}
+
+func (r *refusal) Error() string { return r.problem.Detail }
+
+func refuse(status int, typ, outcome, format string, args ...any) *refusal {
+	return &refusal{outcome: outcome, problem: wire.Problem{
+		Type: typ, Title: http.StatusText(status), Status: status, Detail: fmt.Sprintf(format, args...)}}
+}
+
+func (r *refusal) after(d time.Duration) *refusal { r.retryAfter = d; return r }
+
+func invalid(format string, args ...any) *refusal {
+	return refuse(http.StatusBadRequest, wire.ProblemInvalid, "invalid", format, args...)
+}
+
+// endpoint answers with a body or an error. An error that is no refusal is
+// logged whole and answered without its text.
+type endpoint func(r *http.Request) (any, error)
+
+func (s *Server) serve(name string, e endpoint) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, s.cfg.MaxBody)
+		body, err := e(r)
+		if err == nil {
+			s.metrics.request(name, "ok")
+			writeJSON(w, http.StatusOK, "application/json", body)
+			return
+		}
+		var ref *refusal
+		if !errors.As(err, &ref) {
+			s.cfg.Log.ErrorContext(r.Context(), "agent request failed", "endpoint", name, "error", err)
+			ref = refuse(http.StatusInternalServerError, wire.ProblemInternal, "internal",
+				"The server could not do this now; try again later.").after(5 * time.Second)
+		}
+		s.metrics.request(name, ref.outcome)
+		writeProblem(w, ref)
+	}
+}
+
+func writeProblem(w http.ResponseWriter, ref *refusal) {
+	if ref.retryAfter > 0 {
+		secs := int((ref.retryAfter + time.Second - 1) / time.Second)
+		w.Header().Set("Retry-After", strconv.Itoa(secs))
+	}
+	writeJSON(w, ref.problem.Status, "application/problem+json", ref.problem)
+}
+
+func writeJSON(w http.ResponseWriter, status int, kind string, body any) {
+	h := w.Header()
+	h.Set("Content-Type", kind)
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // the status is out; a broken connection is the client's to notice
+}
+
+// decode reads one JSON value and nothing after it.
+func decode(r *http.Request, into any) error {
+	d := json.NewDecoder(r.Body)
+	err := d.Decode(into)
+	if err == nil {
+		if d.More() {
+			return invalid("The body must hold one JSON value.")
+		}
+		return nil
+	}
+	var big *http.MaxBytesError
+	if errors.As(err, &big) {
+		return refuse(http.StatusRequestEntityTooLarge, wire.ProblemTooLarge, "too_large",
+			"The body is over the limit of %d bytes.", big.Limit)
+	}
+	return invalid("The body is not the JSON that this call takes.")
+}

@@ -1,0 +1,187 @@
+package agentapi
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/slipway-cloud/slipway/api/agentapi/wire"
+	"github.com/slipway-cloud/slipway/internal/nodeca"
+)
+
+// Config is what the agent API needs. Store and CA are required; zero values
+// take the defaults named here.
+type Config struct {
+	Store Store
+	CA    *nodeca.CA
+	// Addr is where to listen, host:port; default 127.0.0.1:0.
+	Addr string
+	// Hosts are the names and addresses in the server's certificate; default
+	// the host of Addr.
+	Hosts []string
+	// HeartbeatInterval is told to agents; default 10 s.
+	HeartbeatInterval time.Duration
+	// FlushInterval and FlushSize say when heartbeats are written: default each
+	// second or at 1,000. QueueSize bounds the nodes that wait; default 20,000.
+	FlushInterval time.Duration
+	FlushSize     int
+	QueueSize     int
+	// EnrollRate and EnrollBurst bound enrolments an address: default 20 a
+	// second after 200. A rack of nodes may share one address.
+	EnrollRate  float64
+	EnrollBurst int
+	MaxBody     int64 // bytes; default 1 MiB
+	Log         *slog.Logger
+	Metrics     prometheus.Registerer // nil: counted, not exposed
+	Now         func() time.Time
+}
+
+func (c Config) withDefaults() Config {
+	setDefault(&c.Addr, "127.0.0.1:0")
+	setDefault(&c.HeartbeatInterval, 10*time.Second)
+	setDefault(&c.FlushInterval, time.Second)
+	setDefault(&c.FlushSize, 1000)
+	setDefault(&c.QueueSize, 20000)
+	setDefault(&c.EnrollRate, 20)
+	setDefault(&c.EnrollBurst, 200)
+	setDefault(&c.MaxBody, 1<<20)
+	setDefault(&c.Log, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if host, _, err := net.SplitHostPort(c.Addr); err == nil && len(c.Hosts) == 0 && host != "" {
+		c.Hosts = []string{host}
+	}
+	return c
+}
+
+func setDefault[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+// Server is the agent API. Make it with New.
+type Server struct {
+	cfg     Config
+	err     error // found wrong by New, told by Start
+	metrics *metrics
+	beats   *batcher
+	limit   *limiter
+	http    *http.Server
+
+	mu   sync.Mutex
+	addr string
+	stop context.CancelFunc
+	done sync.WaitGroup
+}
+
+// New builds a server; Start tells what is wrong with its configuration.
+func New(c Config) *Server {
+	c = c.withDefaults()
+	s := &Server{cfg: c}
+	if c.Store == nil || c.CA == nil {
+		s.err = errors.New("the agent API needs a store and the node CA")
+	}
+	var err error
+	if s.metrics, err = newMetrics(c.Metrics); err != nil {
+		s.err = errors.Join(s.err, err)
+		s.metrics, _ = newMetrics(nil)
+	}
+	s.beats = newBatcher(c, s.metrics)
+	s.limit = newLimiter(c.EnrollRate, c.EnrollBurst, c.Now)
+	return s
+}
+
+// Handler is the API without its TLS: the caller must set r.TLS as a TLS 1.3
+// server that verified client certificates against the node CA does.
+func (s *Server) Handler() http.Handler {
+	r := chi.NewRouter()
+	r.Post(wire.PathEnroll, s.serve("enroll", s.enroll))
+	r.Post(wire.PathRenew, s.serve("renew", s.renew))
+	r.Post(wire.PathHeartbeat, s.serve("heartbeat", s.heartbeat))
+	r.NotFound(s.serve("other", func(*http.Request) (any, error) {
+		return nil, refuse(http.StatusNotFound, wire.ProblemNotFound, "not_found", "The agent API has no such path.")
+	}))
+	r.MethodNotAllowed(s.serve("other", func(*http.Request) (any, error) {
+		return nil, refuse(http.StatusMethodNotAllowed, wire.ProblemMethod, "not_found", "Use POST.")
+	}))
+	return r
+}
+
+// Start listens and serves until Shutdown. It returns once the port is open.
+func (s *Server) Start(ctx context.Context) error {
+	if s.err != nil {
+		return s.err
+	}
+	tc := &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		// Enrolment comes without a certificate; every other call checks for one.
+		ClientAuth:             tls.VerifyClientCertIfGiven,
+		ClientCAs:              s.cfg.CA.Pool(),
+		GetCertificate:         s.cfg.CA.ServerCertificates(s.cfg.Hosts),
+		SessionTicketsDisabled: true,
+		NextProtos:             []string{"h2", "http/1.1"},
+		Time:                   s.cfg.Now,
+	}
+	if _, err := tc.GetCertificate(nil); err != nil {
+		return err
+	}
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", s.cfg.Addr)
+	if err != nil {
+		return fmt.Errorf("open the agent API's port: %w", err)
+	}
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.mu.Lock()
+	s.addr, s.stop = ln.Addr().String(), stop
+	s.http = &http.Server{
+		Handler: s.Handler(), TLSConfig: tc,
+		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second,
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+		ErrorLog: slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
+	}
+	s.mu.Unlock()
+	s.done.Go(func() { s.beats.run(run) })
+	s.done.Go(func() {
+		if err := s.http.ServeTLS(ln, "", ""); !errors.Is(err, http.ErrServerClosed) {
+			s.cfg.Log.Error("the agent API stopped", "error", err)
+		}
+	})
+	return nil
+}
+
+// Addr is host:port once started.
+func (s *Server) Addr() string { s.mu.Lock(); defer s.mu.Unlock(); return s.addr }
+
+// URL is where agents reach the server once started.
+func (s *Server) URL() string { return "https://" + s.Addr() }
+
+// Shutdown ends requests in flight and writes the heartbeats that wait, within
+// ctx. A server that never started is stopped already.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.mu.Lock()
+	srv, stop := s.http, s.stop
+	s.mu.Unlock()
+	if srv == nil {
+		return nil
+	}
+	err := srv.Shutdown(ctx)
+	if err != nil {
+		_ = srv.Close() // ctx is over: what is still open is cut
+	}
+	stop()
+	s.done.Wait()
+	return errors.Join(err, s.beats.flush(ctx))
+}
