@@ -124,8 +124,7 @@ func (c *cluster) start(ctx context.Context, bin Binaries, opts Options, temp bo
 	for _, setting := range settings(opts) {
 		args = append(args, "-c", setting)
 	}
-	// Not bound to ctx: the server outlives the call that started it, and process.stop ends it.
-	cmd := c.command(exec.Command(filepath.Join(bin.Dir, "postgres"), args...))
+	cmd := c.command(exec.Command(filepath.Join(bin.Dir, "postgres"), args...)) //nolint:forbidigo // outlives this call; process.stop or the guard ends it
 	cmd.Stdout, cmd.Stderr = log, log
 	doomed := ""
 	if temp {

@@ -95,7 +95,7 @@ while kill -0 "$1" 2>/dev/null && [ $n -lt 100 ]; do sleep 0.1; n=$((n+1)); done
 if [ -n "$2" ]; then rm -rf -- "$2"; fi`
 
 func startGuard(pid int, doomed string) (*guard, error) {
-	cmd := exec.Command("/bin/sh", "-c", guardScript, "slipway-pg-guard", strconv.Itoa(pid), doomed)
+	cmd := exec.Command("/bin/sh", "-c", guardScript, "slipway-pg-guard", strconv.Itoa(pid), doomed) //nolint:forbidigo // dismiss ends it, or our own death
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	in, err := cmd.StdinPipe()

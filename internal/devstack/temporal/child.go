@@ -24,7 +24,7 @@ const (
 	maxReadyLine = 64 << 10
 )
 
-var errEndedEarly = errors.New("Temporal ended while starting")
+var errEndedEarly = errors.New("the Temporal server ended while starting")
 
 // readiness is what the program prints behind the word ready; see dev/cmd/devtemporal.
 type readiness struct {
@@ -41,8 +41,7 @@ type child struct {
 
 // startChild runs the program and waits for its ready line, until ctx ends.
 func startChild(ctx context.Context, opts Options) (*child, readiness, error) {
-	// Not bound to ctx: the server outlives the call that started it, and stop or kill ends it.
-	cmd := exec.Command(opts.Binary, arguments(opts)...)
+	cmd := exec.Command(opts.Binary, arguments(opts)...) //nolint:forbidigo // outlives this call; stop, kill or our own death ends it
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C in a terminal reaches us first, and we stop it in order
 	cmd.WaitDelay = time.Second
 	c := &child{cmd: cmd, done: make(chan struct{}), log: &logTail{also: opts.Log}}
