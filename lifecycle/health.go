@@ -58,6 +58,9 @@ func (s SKUSpec) checkGPU(name string, g GPUReport, fail func(string, ...any)) {
 		} else if *g.UncorrectedECC > s.MaxUncorrectedECC {
 			fail("%s: %d uncorrected ECC errors", name, *g.UncorrectedECC)
 		}
+		if g.RemapFailed == nil || g.RemapPending == nil {
+			fail("%s: row remaps are unknown; with MIG on they read N/A", name)
+		}
 	}
 	if g.RemapFailed != nil && *g.RemapFailed {
 		fail("%s: a row remap has failed", name)

@@ -70,6 +70,9 @@ type SiteSpec struct {
 	SSHPort int `json:"ssh_port,omitempty"`
 	// BMCCAPEM is the second trust mode for BMCs: a CA bundle of the site.
 	BMCCAPEM string `json:"bmc_ca_pem,omitempty"`
+	// TrustFirstBMCPin approves the certificate that a BMC shows first; without
+	// it an operator approves each pin.
+	TrustFirstBMCPin bool `json:"trust_first_bmc_pin,omitempty"`
 	// Simulated marks a site of simulators; every result says so.
 	Simulated bool `json:"simulated,omitempty"`
 }
@@ -282,4 +285,13 @@ type MountReport struct {
 	Source string `json:"source"`
 	Target string `json:"target"`
 	FSType string `json:"fstype"`
+}
+
+// RoCEPort is the wanted state of one RoCE port, kept per site and hostname.
+type RoCEPort struct {
+	Interface  string   `json:"interface"` // name or MAC
+	MTU        int      `json:"mtu,omitempty"`
+	SubnetCIDR string   `json:"subnet_cidr,omitempty"`
+	IP         string   `json:"ip,omitempty"`
+	Tags       []string `json:"tags,omitempty"`
 }

@@ -1,0 +1,33 @@
+package lifecycle_test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+var update = flag.Bool("update", false, "write the generated pages")
+
+func TestGeneratedPagesAreCurrent(t *testing.T) {
+	pages := map[string]string{
+		"node-maas.md": lifecycle.NodeMAAS.Document(),
+		"job.md":       lifecycle.Job.Document(),
+		"actions.md":   lifecycle.DocumentActions(),
+	}
+	dir := filepath.Join("..", "docs", "states")
+	for name, want := range pages {
+		path := filepath.Join(dir, name)
+		if *update {
+			require.NoError(t, os.MkdirAll(dir, 0o755))
+			require.NoError(t, os.WriteFile(path, []byte(want), 0o644))
+		}
+		got, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Equal(t, want, string(got), "%s is stale: run make generate", path)
+	}
+}
