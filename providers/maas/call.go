@@ -39,6 +39,7 @@ func write(op string) shape { return shape{op: "maas." + op, mutates: true} }
 // session is one call in progress.
 type session struct {
 	api   *gomaas.Client
+	root  gomaas.APIClient
 	guard *guard
 }
 
@@ -61,51 +62,38 @@ func (c *client) call(ctx context.Context, s shape, f func(*session) error) erro
 		// gomaasapi prints the key here; the form was checked when opening.
 		return invalid(s.op, "the URL or API key of the MAAS site is unusable")
 	}
-	return verdict(s.op, &g.last, s.mutates, newScrubber(c.key, s.secrets...), f(&session{api: api, guard: g}))
+	machines, ok := api.Machine.(*gomaas.Machine)
+	if !ok {
+		return invalid(s.op, "this version of gomaasclient hides its request machinery")
+	}
+	err = f(&session{api: api, root: machines.APIClient, guard: g})
+	return verdict(s.op, &g.last, s.mutates, newScrubber(c.key, s.secrets...), err)
 }
 
 // raw is gomaasclient's own request machinery for what its methods lack: the
 // path in parts, signed and guarded like every other call.
-func (s *session) raw(path ...string) (gomaas.APIClient, error) {
-	m, ok := s.api.Machine.(*gomaas.Machine)
-	if !ok {
-		return gomaas.APIClient{}, errors.New("gomaasclient hides its request machinery")
-	}
-	api := m.APIClient
+func (s *session) raw(path ...string) gomaas.APIClient {
+	api := s.root
 	for _, p := range path {
 		api = api.GetSubObject(p)
 	}
-	return api, nil
+	return api
 }
 
-// post sends op with params to path and hands the answer to f; nil f ignores it.
+// post sends op with params to path and hands the answer to f.
 func (s *session) post(op string, params url.Values, f func([]byte) error, path ...string) error {
-	api, err := s.raw(path...)
-	if err != nil {
-		return err
-	}
-	if f == nil {
-		f = func([]byte) error { return nil }
-	}
-	return api.Post(op, params, f)
+	return s.raw(path...).Post(op, params, f)
 }
 
 // get reads path with params and decodes the JSON answer into out.
 func (s *session) get(op string, params url.Values, out any, path ...string) error {
-	api, err := s.raw(path...)
-	if err != nil {
-		return err
-	}
-	return api.Get(op, params, func(data []byte) error { return json.Unmarshal(data, out) })
+	return s.raw(path...).Get(op, params, func(data []byte) error { return json.Unmarshal(data, out) })
 }
 
 // each reads a JSON list that may be large, one element at a time, so that
 // memory holds one element. The call's shape must say stream.
 func (s *session) each(params url.Values, f func(json.RawMessage) error, path ...string) error {
-	api, err := s.raw(path...)
-	if err != nil {
-		return err
-	}
+	api := s.raw(path...)
 	target := api.AuthClient.GetURL(api.URI())
 	target.RawQuery = params.Encode()
 	req, err := http.NewRequestWithContext(s.guard.ctx, http.MethodGet, target.String(), nil)

@@ -198,11 +198,7 @@ func (c *client) SetHardwareSync(ctx context.Context, systemID string, on bool) 
 		return err
 	}
 	return c.call(ctx, write("set_hardware_sync"), func(s *session) error {
-		api, err := s.raw("machines", systemID)
-		if err != nil {
-			return err
-		}
-		return api.Put(url.Values{"enable_hw_sync": {strconv.FormatBool(on)}}, func(data []byte) error {
+		return s.raw("machines", systemID).Put(url.Values{"enable_hw_sync": {strconv.FormatBool(on)}}, func(data []byte) error {
 			var now struct {
 				On *bool `json:"enable_hw_sync"`
 			}

@@ -121,6 +121,19 @@ func TestSecretsStayOut(t *testing.T) {
 	}
 }
 
+// TestSecretsStayOutOfBrokenAnswers: the connection's own errors quote what
+// came.
+func TestSecretsStayOutOfBrokenAnswers(t *testing.T) {
+	t.Parallel()
+	s := newStub(t, hangUp("tokenQ2 signatureQ3 is no HTTP\r\n"))
+	for _, op := range append(allMutations(), allReads()...) {
+		pe := requireKind(t, op.run(within(t), open(t, s.URL)), lostKind(op))
+		require.NotContains(t, pe.Error()+pe.Err.Error(), "Q2")
+		require.NotContains(t, pe.Error()+pe.Err.Error(), "Q3")
+		require.Contains(t, pe.Err.Error(), "[secret]")
+	}
+}
+
 func TestShortPasswordWithholdsTheText(t *testing.T) {
 	t.Parallel()
 	s := newStub(t, answer(400, "text/plain", "cannot use ab as a password"))

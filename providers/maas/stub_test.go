@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -176,4 +177,12 @@ func requireKind(t *testing.T, err error, want providers.Kind) *providers.Error 
 	require.ErrorAs(t, err, &pe)
 	require.Equal(t, want, pe.Kind, "%v (cause: %v)", err, pe.Err)
 	return pe
+}
+
+// lostKind is what a lost answer means for op.
+func lostKind(op operation) providers.Kind {
+	if slices.ContainsFunc(allMutations(), func(m operation) bool { return m.name == op.name }) {
+		return providers.KindUncertain
+	}
+	return providers.KindUnreachable
 }
