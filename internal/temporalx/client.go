@@ -1,0 +1,66 @@
+package temporalx
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
+
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// ClientOptions says where Temporal is.
+type ClientOptions struct {
+	Address   string
+	Namespace string
+	TLS       *tls.Config // nil for plain text
+	Log       log.Logger
+}
+
+// Dial makes a client that connects when it is first used: api and worker
+// start, and wait, while Temporal is away.
+func Dial(o ClientOptions) (client.Client, error) {
+	c, err := client.NewLazyClient(client.Options{
+		HostPort: o.Address, Namespace: o.Namespace, Logger: o.Log,
+		ConnectionOptions: client.ConnectionOptions{TLS: o.TLS, GetSystemInfoTimeout: 5 * time.Second},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("temporal client for %s: %w", o.Address, err)
+	}
+	return c, nil
+}
+
+// Jobs starts job workflows.
+type Jobs struct {
+	Client    client.Client
+	TaskQueue string
+}
+
+const startTimeout = 10 * time.Second
+
+// StartJob starts a job's workflow under its deterministic id. One that runs
+// already is success: the call may be repeated. A run that has ended is
+// followed by a new one, which continues from the projected state.
+func (j Jobs) StartJob(ctx context.Context, in contract.JobInput, summary string) (runID string, err error) {
+	wf, ok := contract.WorkflowType(in.Kind)
+	if !ok {
+		return "", fmt.Errorf("no workflow runs jobs of kind %q", in.Kind)
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	run, err := j.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+		ID: contract.JobWorkflowID(in.Kind, in.JobID), TaskQueue: j.TaskQueue,
+		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+		WorkflowIDReusePolicy:    enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
+		StaticSummary:            summary,
+		TypedSearchAttributes:    contract.StartAttributes(in),
+	}, wf, in)
+	if err != nil {
+		return "", fmt.Errorf("start %s: %w", contract.JobWorkflowID(in.Kind, in.JobID), err)
+	}
+	return run.GetRunID(), nil
+}

@@ -1,0 +1,197 @@
+// Package contract is what the API, the workflows and the operators share:
+// workflow names and ids, inputs and results, Update and signal names, search
+// attributes and the shape of a projection. Everything here may stand in a
+// Temporal history, so nothing here may hold a secret.
+package contract
+
+import (
+	"time"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// JobKind is the kind of a staged job.
+type JobKind string
+
+// The kinds of job.
+const (
+	KindOnboarding JobKind = "onboarding"
+)
+
+// TaskQueue is the task queue of all job workflows and their activities.
+const TaskQueue = "slipway"
+
+// WorkflowType names, registered explicitly so that a Go rename cannot change
+// them.
+const (
+	OnboardingWorkflow = "Onboarding"
+)
+
+// WorkflowType maps a job kind to the workflow that runs it.
+func WorkflowType(k JobKind) (string, bool) {
+	if k == KindOnboarding {
+		return OnboardingWorkflow, true
+	}
+	return "", false
+}
+
+// JobWorkflowID is the deterministic workflow id of a job.
+func JobWorkflowID(k JobKind, jobID string) string { return string(k) + "/" + jobID }
+
+// JobInput starts a job workflow. All else is loaded from the projected state,
+// so that the same input also continues a job whose workflow was lost.
+type JobInput struct {
+	JobID  string  `json:"job_id"`
+	Kind   JobKind `json:"kind"`
+	NodeID string  `json:"node_id"`
+	SiteID string  `json:"site_id"`
+}
+
+// JobResult is what a job workflow returns.
+type JobResult struct {
+	Status lifecycle.JobStatus `json:"status"`
+	Stage  string              `json:"stage,omitempty"`
+}
+
+// ActionRequest is the argument of every action Update and signal. The name of
+// the Update or signal is the action.
+type ActionRequest struct {
+	Actor  string `json:"actor"`
+	Reason string `json:"reason,omitempty"`
+	// IdempotencyKey, when set, makes a repetition return the first result.
+	IdempotencyKey string `json:"idempotency_key,omitempty"`
+	// AcceptRisk lets adopt_observed_state accept what automation may not;
+	// it needs a reason.
+	AcceptRisk bool `json:"accept_risk,omitempty"`
+}
+
+// ActionResult is the answer to an accepted action.
+type ActionResult struct {
+	Action lifecycle.Action    `json:"action"`
+	Effect lifecycle.Effect    `json:"effect"`
+	Status lifecycle.JobStatus `json:"status"`
+	Stage  string              `json:"stage,omitempty"`
+}
+
+// Types of application error that a refused action carries.
+const (
+	ErrTypeActionRefused = "ActionRefused"
+	ErrTypeActionInvalid = "ActionInvalid"
+)
+
+// Search attribute names, registered on the namespace as these types.
+const (
+	SearchNodeID     = "NodeID"     // Keyword
+	SearchSiteID     = "SiteID"     // Keyword
+	SearchJobKind    = "JobKind"    // Keyword
+	SearchJobStatus  = "JobStatus"  // Keyword
+	SearchStage      = "Stage"      // Keyword
+	SearchNeedsHuman = "NeedsHuman" // Bool
+)
+
+// StageState is the state of one stage of a job.
+type StageState string
+
+// The stage states.
+const (
+	StagePending     StageState = "pending"
+	StageRunning     StageState = "running"
+	StageSucceeded   StageState = "succeeded"
+	StageFailed      StageState = "failed"
+	StageSkipped     StageState = "skipped"
+	StageAdopted     StageState = "adopted"
+	StageCompensated StageState = "compensated"
+)
+
+// StageRow is one row of the stage list as projected.
+type StageRow struct {
+	Ordinal    int        `json:"ordinal"`
+	Name       string     `json:"name"`
+	State      StageState `json:"state"`
+	Attempts   int        `json:"attempts"`
+	StartedAt  *time.Time `json:"started_at,omitempty"`
+	FinishedAt *time.Time `json:"finished_at,omitempty"`
+	Message    string     `json:"message,omitempty"`
+}
+
+// Observed is the outside state last seen.
+type Observed struct {
+	MAAS  string     `json:"maas,omitempty"`  // MAAS label or "absent"
+	Power string     `json:"power,omitempty"` // on, off, unknown
+	Agent string     `json:"agent,omitempty"` // none, enrolled, healthy, unhealthy
+	At    *time.Time `json:"at,omitempty"`
+}
+
+// Failure is why a job is parked.
+type Failure struct {
+	Class   lifecycle.FailureClass `json:"class"`
+	Stage   string                 `json:"stage"`
+	Message string                 `json:"message"`
+}
+
+// ActionEntry is one audit row about an action; a refused one says why.
+type ActionEntry struct {
+	Action  lifecycle.Action `json:"action"`
+	Actor   string           `json:"actor"`
+	Reason  string           `json:"reason,omitempty"`
+	Via     string           `json:"via"` // update, signal, temporal_cancel
+	Effect  lifecycle.Effect `json:"effect"`
+	Refused string           `json:"refused,omitempty"`
+}
+
+// NodeMove asks for a change of the node's coarse state with the projection.
+type NodeMove struct {
+	To    lifecycle.NodeStatus `json:"to"`
+	Proof lifecycle.Proof      `json:"proof,omitempty"`
+	Note  string               `json:"note,omitempty"`
+}
+
+// Projection is the whole visible state of a job at one step. It applies only
+// when Seq is higher than what is stored.
+type Projection struct {
+	JobID         string              `json:"job_id"`
+	Kind          JobKind             `json:"kind"`
+	NodeID        string              `json:"node_id"`
+	RunID         string              `json:"run_id"`
+	Seq           int64               `json:"seq"`
+	Status        lifecycle.JobStatus `json:"status"`
+	Stage         string              `json:"stage"`
+	StageOrdinal  int                 `json:"stage_ordinal"`
+	Attempt       int                 `json:"attempt"`
+	Stages        []StageRow          `json:"stages"`
+	Failure       *Failure            `json:"failure,omitempty"`
+	WaitingOut    bool                `json:"waiting_outside,omitempty"`
+	Frozen        bool                `json:"frozen,omitempty"`
+	Adopted       bool                `json:"adopted,omitempty"`
+	Observed      *Observed           `json:"observed,omitempty"`
+	Progress      int                 `json:"progress_percent"`
+	Reached       int                 `json:"reached_percent"`
+	StageDeadline *time.Time          `json:"stage_deadline,omitempty"`
+	Checkpoint    []byte              `json:"checkpoint,omitempty"` // JSON of the job's own state
+	Node          *NodeMove           `json:"node,omitempty"`
+	Actions       []ActionEntry       `json:"actions,omitempty"`
+	By            string              `json:"by,omitempty"` // the person whose action caused this step
+}
+
+// Snapshot is what a starting run loads: the last projected state.
+type Snapshot struct {
+	Seq        int64               `json:"seq"`
+	Status     lifecycle.JobStatus `json:"status"`
+	Stage      string              `json:"stage,omitempty"`
+	Failure    *Failure            `json:"failure,omitempty"`
+	Stages     []StageRow          `json:"stages,omitempty"`
+	Reached    int                 `json:"reached_percent"`
+	Frozen     bool                `json:"frozen,omitempty"`
+	Adopted    bool                `json:"adopted,omitempty"`
+	Checkpoint []byte              `json:"checkpoint,omitempty"`
+	// Input is the request as accepted.
+	Input []byte `json:"input,omitempty"`
+}
+
+// ProjectResult says whether a projection was applied. When it was not,
+// StoredSeq tells how far the stored state is ahead: a run that was started by
+// a Temporal reset catches up from there.
+type ProjectResult struct {
+	Applied   bool  `json:"applied"`
+	StoredSeq int64 `json:"stored_seq"`
+}

@@ -1,0 +1,133 @@
+package contract
+
+import (
+	"time"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// The onboarding stages of seed 001 section 4.2, in order.
+const (
+	StageLoadSiteConfig    = "load_site_config"
+	StageResolvePower      = "resolve_power_credentials"
+	StageCreateOrFind      = "create_or_find_in_maas"
+	StageCommission        = "commission_node"
+	StageWaitReady         = "wait_for_ready"
+	StageConfigureStorage  = "configure_storage"
+	StageApplyRoCE         = "apply_roce_phase2"
+	StageEnsurePXE         = "ensure_pxe_interface_auto"
+	StageRenderCloudInit   = "render_cloud_init"
+	StageDeploy            = "deploy_via_maas"
+	StageWaitDeployed      = "wait_for_deployed"
+	StageClassifyFailure   = "classify_deploy_failure"
+	StageRecoverDatasource = "recover_for_datasource_retry"
+	StageEnsureHWSync      = "ensure_hardware_sync_configured"
+	StageWaitHWSync        = "wait_for_hardware_sync_healthy"
+	StageWaitAgent         = "wait_for_agent_enrollment"
+)
+
+// OnboardingStages lists the sixteen stages in order.
+var OnboardingStages = []string{
+	StageLoadSiteConfig, StageResolvePower, StageCreateOrFind, StageCommission, StageWaitReady,
+	StageConfigureStorage, StageApplyRoCE, StageEnsurePXE, StageRenderCloudInit, StageDeploy,
+	StageWaitDeployed, StageClassifyFailure, StageRecoverDatasource, StageEnsureHWSync,
+	StageWaitHWSync, StageWaitAgent,
+}
+
+// OnboardingInput is the accepted request (04-jobs: not in the request are PXE
+// MAC, RoCE mapping and retry overrides). Credentials are references.
+type OnboardingInput struct {
+	Manual    bool   `json:"manual,omitempty"` // bootstrapped by hand: no MAAS stages
+	SiteID    string `json:"site_id"`
+	ProfileID string `json:"profile_id"`
+	SKUID     string `json:"sku_id"`
+	Hostname  string `json:"hostname"`
+	BMCID     string `json:"bmc_id,omitempty"`
+}
+
+// JobRef names the job, node and site an activity works for; it is the first
+// part of every activity input.
+type JobRef struct {
+	JobID  string `json:"job_id"`
+	NodeID string `json:"node_id"`
+	SiteID string `json:"site_id"`
+	Stage  string `json:"stage,omitempty"`
+	// ObserveOnly asks only whether the outcome is already there: nothing
+	// outside is changed.
+	ObserveOnly bool `json:"observe_only,omitempty"`
+}
+
+// Ref returns itself, so that every input that embeds a JobRef can be asked.
+func (r JobRef) Ref() JobRef { return r }
+
+// SiteFacts is what load_site_config found and proved.
+type SiteFacts struct {
+	Site        lifecycle.SiteSpec    `json:"site"`
+	Profile     lifecycle.ProfileSpec `json:"profile"`
+	SKU         lifecycle.SKUSpec     `json:"sku"`
+	Hostname    string                `json:"hostname"`
+	MAASVersion string                `json:"maas_version,omitempty"`
+	NodeTimeout lifecycle.Duration    `json:"node_timeout,omitempty"`
+}
+
+// BMCFacts is what a BMC said of its system.
+type BMCFacts struct {
+	BMCID        string   `json:"bmc_id"`
+	Address      string   `json:"address"`
+	Vendor       string   `json:"vendor,omitempty"`
+	Model        string   `json:"model,omitempty"`
+	Serial       string   `json:"serial,omitempty"`
+	UUID         string   `json:"uuid,omitempty"`
+	MACs         []string `json:"macs,omitempty"`
+	Power        string   `json:"power,omitempty"`
+	RedfishSysID string   `json:"redfish_system_id,omitempty"`
+}
+
+// MachineFacts is what MAAS said of a machine.
+type MachineFacts struct {
+	SystemID string   `json:"system_id,omitempty"`
+	Created  bool     `json:"created,omitempty"` // by this job
+	Status   string   `json:"status,omitempty"`
+	Power    string   `json:"power,omitempty"`
+	Done     bool     `json:"done,omitempty"` // the outcome asked for is there
+	Note     string   `json:"note,omitempty"`
+	IPs      []string `json:"ips,omitempty"`
+	// LastSync is the last hardware sync known at that moment.
+	LastSync *time.Time `json:"last_sync,omitempty"`
+}
+
+// DeployOutcome is how a deployment ended as far as MAAS tells.
+type DeployOutcome string
+
+// The outcomes of wait_for_deployed.
+const (
+	DeployOK      DeployOutcome = "deployed"
+	DeployFailed  DeployOutcome = "failed"
+	DeployTimeout DeployOutcome = "timeout"
+)
+
+// UserData is rendered user-data, sealed in the secret store: it holds the
+// enrolment token and the host key.
+type UserData struct {
+	Ref      string     `json:"ref,omitempty"`
+	SHA256   string     `json:"sha256,omitempty"` // of the bytes, for comparison only
+	IssuedAt *time.Time `json:"issued_at,omitempty"`
+}
+
+// AgentFacts is what the control plane knows of a node's agent.
+type AgentFacts struct {
+	Enrolled  bool     `json:"enrolled,omitempty"`
+	Healthy   bool     `json:"healthy,omitempty"`
+	Simulated bool     `json:"simulated,omitempty"`
+	BootID    string   `json:"boot_id,omitempty"`
+	Version   string   `json:"version,omitempty"`
+	Problems  []string `json:"problems,omitempty"`
+}
+
+// TimelineNote is what the node's timeline says of the facts.
+func (f MachineFacts) TimelineNote() string {
+	if f.Note != "" {
+		return f.Status + ": " + f.Note
+	}
+	return f.Status
+}
