@@ -10,6 +10,9 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
+// maxMessage bounds the texts that MAAS copies from elsewhere, in bytes.
+const maxMessage = 2000
+
 // machineWire is the part of a machine object that is read. gomaasclient's own
 // type is not used: it lacks error_description, takes null for zero, guesses
 // enable_hw_sync, and loses the whole machine to one unknown time format.
@@ -70,7 +73,7 @@ func decodeMachine(data []byte) (providers.MAASMachine, error) {
 	}
 	m := providers.MAASMachine{
 		SystemID: w.SystemID, Hostname: w.Hostname, FQDN: w.FQDN,
-		Status: providers.MAASStatus(*w.Status), StatusMessage: w.StatusMessage, ErrorDescription: w.ErrorDescription,
+		Status: providers.MAASStatus(*w.Status), StatusMessage: bounded(plain(w.StatusMessage), maxMessage), ErrorDescription: bounded(plain(w.ErrorDescription), maxMessage),
 		PowerState: w.PowerState, PowerType: w.PowerType, Owner: w.Owner, Locked: w.Locked,
 		OSystem: w.OSystem, DistroSeries: w.DistroSeries, Zone: w.Zone.Name, Pool: w.Pool.Name,
 		Architecture: w.Architecture, Serial: hardwareFact(w.HardwareInfo["system_serial"]), UUID: hardwareFact(w.HardwareUUID),

@@ -115,10 +115,10 @@ func TestDeadlineOfItsOwn(t *testing.T) {
 	entered := make(chan struct{}, 2)
 	s := newStub(t, blocker(entered))
 	m := open(t, s.URL, maas.Options{Timeout: 60 * time.Millisecond})
-	_, err := m.Machine(context.Background(), id)
+	_, err := m.Machine(t.Context(), id)
 	requireKind(t, err, providers.KindUnreachable)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	requireKind(t, m.PowerOff(context.Background(), id, true), providers.KindUncertain)
+	requireKind(t, m.PowerOff(t.Context(), id, true), providers.KindUncertain)
 }
 
 func TestBodyCap(t *testing.T) {
