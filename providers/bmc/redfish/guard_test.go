@@ -67,7 +67,9 @@ func TestRedirectIsRefusedAndNothingLeaves(t *testing.T) {
 	t.Parallel()
 	evil, visits := thief(t)
 	s := newStub(t)
-	s.on("GET "+sysURI, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, evil+"/x", http.StatusTemporaryRedirect) })
+	s.on("GET "+sysURI, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, evil+"/x", http.StatusTemporaryRedirect)
+	})
 	_, err := s.open().Power(context.Background())
 	requireKind(t, err, providers.KindForeign)
 	require.Zero(t, visits())

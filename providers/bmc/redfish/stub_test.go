@@ -99,7 +99,10 @@ func newStub(t *testing.T) *stub {
 		s.set(sysURI, "PowerState", map[string]string{"On": "On", "ForceOff": "Off", "GracefulShutdown": "Off", "Nmi": "On"}[resetType(r)])
 		w.WriteHeader(http.StatusNoContent)
 	})
-	s.on("PATCH "+sysURI, func(w http.ResponseWriter, r *http.Request) { s.mergeBoot(sysURI, r); w.WriteHeader(http.StatusNoContent) })
+	s.on("PATCH "+sysURI, func(w http.ResponseWriter, r *http.Request) {
+		s.mergeBoot(sysURI, r)
+		w.WriteHeader(http.StatusNoContent)
+	})
 	s.srv = httptest.NewServer(s)
 	t.Cleanup(s.srv.Close)
 	return s
