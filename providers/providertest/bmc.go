@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slipway-cloud/slipway/providers"
 	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/providers"
 )
 
 // Graceful says what a machine does with a graceful shutdown.
@@ -50,7 +51,7 @@ func (f BMCFixture) context(t *testing.T) context.Context {
 	if limit == 0 {
 		limit = 5 * time.Minute
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -8,8 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slipway-cloud/slipway/providers"
 	"github.com/stmcginnis/gofish/schemas"
+
+	"github.com/slipway-cloud/slipway/providers"
 )
 
 // The override's property names; only these three are ever sent. The typed
@@ -132,8 +133,9 @@ func refusedHere(pe *providers.Error) bool {
 	switch pe.Kind {
 	case providers.KindInvalid, providers.KindUnsupported, providers.KindNotFound, providers.KindStateConflict:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // bootWish is the override that is asked for, in the BMC's words.

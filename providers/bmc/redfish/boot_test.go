@@ -1,13 +1,13 @@
 package redfish
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
 	"testing"
 
-	"github.com/slipway-cloud/slipway/providers"
 	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/providers"
 )
 
 const settingsURI = sysURI + "/Settings"
@@ -35,7 +35,7 @@ func TestBootOnceSendsTheMinimumAndRepeatsNothing(t *testing.T) {
 	s := newStub(t)
 	b := s.open()
 	for range 2 {
-		got, err := b.SetBootOnce(context.Background(), providers.BootPXE, true)
+		got, err := b.SetBootOnce(t.Context(), providers.BootPXE, true)
 		require.NoError(t, err)
 		require.Equal(t, providers.BootOverride{Target: providers.BootPXE, Enabled: "Once", Mode: "UEFI", FromURI: sysURI}, got)
 	}
@@ -44,14 +44,14 @@ func TestBootOnceSendsTheMinimumAndRepeatsNothing(t *testing.T) {
 	require.Equal(t, map[string]any{"BootSourceOverrideTarget": "Pxe", "BootSourceOverrideEnabled": "Once", "BootSourceOverrideMode": "UEFI"},
 		sentBoot(t, patches[0]))
 
-	got, err := b.SetBootOnce(context.Background(), providers.BootNone, true)
+	got, err := b.SetBootOnce(t.Context(), providers.BootNone, true)
 	require.NoError(t, err)
 	require.Equal(t, "Disabled", got.Enabled)
-	got, err = b.BootOverride(context.Background())
+	got, err = b.BootOverride(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, providers.BootNone, got.Target)
 
-	_, err = b.SetBootOnce(context.Background(), providers.BootUEFIHTTP, true)
+	_, err = b.SetBootOnce(t.Context(), providers.BootUEFIHTTP, true)
 	requireKind(t, err, providers.KindUnsupported)
 	require.Len(t, s.requests("PATCH "+sysURI), 2, "an unsupported target is not sent")
 }
@@ -63,7 +63,7 @@ func TestEnabledMayReadContinuous(t *testing.T) {
 		s.set(sysURI, "Boot", obj{"BootSourceOverrideTarget": "Pxe", "BootSourceOverrideEnabled": "Continuous", "BootSourceOverrideMode": "UEFI"})
 		w.WriteHeader(http.StatusNoContent)
 	})
-	got, err := s.open().SetBootOnce(context.Background(), providers.BootPXE, true)
+	got, err := s.open().SetBootOnce(t.Context(), providers.BootPXE, true)
 	require.NoError(t, err)
 	require.Equal(t, "Continuous", got.Enabled)
 }
@@ -72,7 +72,7 @@ func TestNoModeWhereTheBMCShowsNone(t *testing.T) {
 	t.Parallel()
 	s := newStub(t)
 	s.set(sysURI, "Boot", obj{"BootSourceOverrideTarget": "None", "BootSourceOverrideEnabled": "Disabled"})
-	_, err := s.open().SetBootOnce(context.Background(), providers.BootPXE, true)
+	_, err := s.open().SetBootOnce(t.Context(), providers.BootPXE, true)
 	require.NoError(t, err)
 	require.NotContains(t, sentBoot(t, s.requests("PATCH " + sysURI)[0]), "BootSourceOverrideMode")
 }
@@ -88,7 +88,7 @@ func TestRefusedModeIsLeftOut(t *testing.T) {
 		s.mergeBoot(sysURI, r)
 		w.WriteHeader(http.StatusNoContent)
 	})
-	_, err := s.open().SetBootOnce(context.Background(), providers.BootPXE, true)
+	_, err := s.open().SetBootOnce(t.Context(), providers.BootPXE, true)
 	require.NoError(t, err)
 	require.Len(t, sentBoot(t, s.requests("PATCH " + sysURI)[1]), 2)
 }
@@ -98,7 +98,7 @@ func TestSettingsObjectTakesTheChange(t *testing.T) {
 	s := newStub(t)
 	s.withSettings(obj{"BootSourceOverrideTarget": "None", "BootSourceOverrideEnabled": "Disabled"})
 	s.on("PATCH "+sysURI, refuse(http.StatusMethodNotAllowed, "Base.1.8.OperationNotAllowed", ""))
-	got, err := s.open().SetBootOnce(context.Background(), providers.BootPXE, true)
+	got, err := s.open().SetBootOnce(t.Context(), providers.BootPXE, true)
 	require.NoError(t, err)
 	require.Equal(t, settingsURI, got.FromURI)
 	require.Empty(t, s.requests("PATCH "+sysURI))
@@ -109,7 +109,7 @@ func TestSettingsObjectWithoutOverride(t *testing.T) {
 	t.Parallel()
 	s := newStub(t)
 	s.withSettings(obj{"BootOrder": []any{"Boot0000"}})
-	got, err := s.open().SetBootOnce(context.Background(), providers.BootPXE, true)
+	got, err := s.open().SetBootOnce(t.Context(), providers.BootPXE, true)
 	require.NoError(t, err)
 	require.Equal(t, sysURI, got.FromURI)
 	require.Empty(t, s.requests("PATCH "+settingsURI))
@@ -117,7 +117,7 @@ func TestSettingsObjectWithoutOverride(t *testing.T) {
 	s = newStub(t)
 	s.withSettings(obj{"BootOrder": []any{"Boot0000"}})
 	s.on("PATCH "+sysURI, refuse(http.StatusMethodNotAllowed, "Base.1.8.OperationNotAllowed", ""))
-	got, err = s.open().SetBootOnce(context.Background(), providers.BootPXE, true)
+	got, err = s.open().SetBootOnce(t.Context(), providers.BootPXE, true)
 	require.NoError(t, err)
 	require.Equal(t, settingsURI, got.FromURI)
 }
@@ -151,7 +151,7 @@ func TestIfMatchLadder(t *testing.T) {
 			s.mergeBoot(sysURI, r)
 			w.WriteHeader(http.StatusOK)
 		})
-		_, err := s.open().SetBootOnce(context.Background(), providers.BootPXE, true)
+		_, err := s.open().SetBootOnce(t.Context(), providers.BootPXE, true)
 		if name == "nothing satisfies" {
 			requireKind(t, err, providers.KindStateConflict)
 		} else {
@@ -169,7 +169,7 @@ func TestIgnoredOverrideIsNoticed(t *testing.T) {
 	t.Parallel()
 	s := newStub(t)
 	s.on("PATCH "+sysURI, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	_, err := s.open().SetBootOnce(context.Background(), providers.BootPXE, true)
+	_, err := s.open().SetBootOnce(t.Context(), providers.BootPXE, true)
 	requireKind(t, err, providers.KindProtocol)
 }
 
@@ -177,7 +177,7 @@ func TestBootChangeRefusedDuringPOSTIsBusy(t *testing.T) {
 	t.Parallel()
 	s := newStub(t)
 	s.on("PATCH "+sysURI, refuse(http.StatusBadRequest, "iLO.2.14.UnableToModifyDuringSystemPOST", ""))
-	_, err := s.open().SetBootOnce(context.Background(), providers.BootPXE, true)
+	_, err := s.open().SetBootOnce(t.Context(), providers.BootPXE, true)
 	requireKind(t, err, providers.KindBusy)
 	require.Len(t, s.requests("PATCH "+sysURI), 1)
 }
@@ -186,12 +186,12 @@ func TestLostAnswerToABootChange(t *testing.T) {
 	t.Parallel()
 	s := newStub(t)
 	s.on("PATCH "+sysURI, func(w http.ResponseWriter, r *http.Request) { s.mergeBoot(sysURI, r); hijack(w) })
-	got, err := s.open().SetBootOnce(context.Background(), providers.BootPXE, true)
+	got, err := s.open().SetBootOnce(t.Context(), providers.BootPXE, true)
 	require.NoError(t, err)
 	require.Equal(t, providers.BootPXE, got.Target)
 
 	s.on("PATCH "+sysURI, func(w http.ResponseWriter, _ *http.Request) { hijack(w) })
-	_, err = s.open().SetBootOnce(context.Background(), providers.BootHDD, true)
+	_, err = s.open().SetBootOnce(t.Context(), providers.BootHDD, true)
 	requireKind(t, err, providers.KindUncertain)
 	require.Len(t, s.requests("PATCH "+sysURI), 2, "a lost change is not repeated by itself")
 }
@@ -203,7 +203,7 @@ func TestVirtualCDByItsOtherName(t *testing.T) {
 		"BootSourceOverrideTarget@Redfish.AllowableValues": []any{"None", "Pxe", "UsbCd"}})
 	b := s.open()
 	for range 2 {
-		got, err := b.SetBootOnce(context.Background(), providers.BootCD, true)
+		got, err := b.SetBootOnce(t.Context(), providers.BootCD, true)
 		require.NoError(t, err)
 		require.Equal(t, providers.BootCD, got.Target)
 	}
@@ -216,6 +216,6 @@ func TestSystemWithoutOverride(t *testing.T) {
 	t.Parallel()
 	s := newStub(t)
 	s.set(sysURI, "Boot", nil)
-	_, err := s.open().BootOverride(context.Background())
+	_, err := s.open().BootOverride(t.Context())
 	requireKind(t, err, providers.KindUnsupported)
 }

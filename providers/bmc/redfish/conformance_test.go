@@ -5,9 +5,10 @@ import (
 	"os"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/providertest"
-	"github.com/stretchr/testify/require"
 )
 
 // The suite itself is tried on the smallest BMC, so that a failure elsewhere

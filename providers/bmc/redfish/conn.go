@@ -7,9 +7,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/slipway-cloud/slipway/providers"
 	"github.com/stmcginnis/gofish"
 	"github.com/stmcginnis/gofish/schemas"
+
+	"github.com/slipway-cloud/slipway/providers"
 )
 
 // conn is the one connection of a BMC value: gofish over the guard, connected

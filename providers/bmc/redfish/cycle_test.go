@@ -6,15 +6,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slipway-cloud/slipway/providers"
 	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/providers"
 )
 
 func TestPowerCycleOrder(t *testing.T) {
 	t.Parallel()
 	s := newStub(t)
 	var steps []CycleStep
-	res, err := PowerCycle(context.Background(), s.open(), CycleOptions{Settle: time.Millisecond, Boot: providers.BootPXE, UEFI: true,
+	res, err := PowerCycle(t.Context(), s.open(), CycleOptions{Settle: time.Millisecond, Boot: providers.BootPXE, UEFI: true,
 		Done: func(c CycleStep) { steps = append(steps, c) }})
 	require.NoError(t, err)
 	require.Equal(t, []CycleStep{CycleOff, CycleBootSet, CycleOn}, steps)
@@ -37,10 +38,10 @@ func TestPowerCycleResumes(t *testing.T) {
 	t.Parallel()
 	s := newStub(t)
 	s.set(sysURI, "PowerState", "Off")
-	res, err := PowerCycle(context.Background(), s.open(), CycleOptions{After: CycleBootSet})
+	res, err := PowerCycle(t.Context(), s.open(), CycleOptions{After: CycleBootSet})
 	require.NoError(t, err)
 	require.Equal(t, CycleOn, res.Step)
-	res, err = PowerCycle(context.Background(), s.open(), CycleOptions{After: CycleBootSet})
+	res, err = PowerCycle(t.Context(), s.open(), CycleOptions{After: CycleBootSet})
 	require.NoError(t, err)
 	require.Equal(t, CycleOn, res.Step)
 	require.Len(t, s.requests("POST "+resetURI), 1, "the second run found it on")
@@ -50,13 +51,13 @@ func TestPowerCycleTellsWhereItStopped(t *testing.T) {
 	t.Parallel()
 	s := newStub(t)
 	s.on("PATCH "+sysURI, refuse(http.StatusBadRequest, "iLO.2.14.UnableToModifyDuringSystemPOST", ""))
-	res, err := PowerCycle(context.Background(), s.open(), CycleOptions{Settle: time.Millisecond, Boot: providers.BootPXE})
+	res, err := PowerCycle(t.Context(), s.open(), CycleOptions{Settle: time.Millisecond, Boot: providers.BootPXE})
 	requireKind(t, err, providers.KindBusy)
 	require.Equal(t, CycleOff, res.Step)
 	require.Equal(t, providers.PowerOff, res.Power)
 
 	s = newStub(t)
-	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	res, err = PowerCycle(ctx, s.open(), CycleOptions{Settle: time.Hour})
 	requireKind(t, err, providers.KindUncertain)

@@ -4,15 +4,18 @@ import (
 	"context"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/slipway-cloud/slipway/providers"
 	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/providers"
 )
 
 // thief stands for the host a hostile BMC points to.
@@ -70,7 +73,7 @@ func TestRedirectIsRefusedAndNothingLeaves(t *testing.T) {
 	s.on("GET "+sysURI, func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, evil+"/x", http.StatusTemporaryRedirect)
 	})
-	_, err := s.open().Power(context.Background())
+	_, err := s.open().Power(t.Context())
 	requireKind(t, err, providers.KindForeign)
 	require.Zero(t, visits())
 }
@@ -81,7 +84,7 @@ func TestForeignLinksAreRefused(t *testing.T) {
 	for _, link := range []string{"@" + strings.TrimPrefix(evil, "http://") + "/x", evil + "/x"} {
 		s := newStub(t)
 		s.put("/redfish/v1/Systems", collection(link))
-		_, err := s.open().Power(context.Background())
+		_, err := s.open().Power(t.Context())
 		requireKind(t, err, providers.KindForeign)
 	}
 	require.Zero(t, visits())
@@ -93,12 +96,12 @@ func TestGuardRefusesAnotherHostByItself(t *testing.T) {
 	evil, visits := thief(t)
 	s := newStub(t)
 	b := s.open()
-	_, err := b.Power(context.Background())
+	_, err := b.Power(t.Context())
 	require.NoError(t, err)
 	c := &call{op: newOperation("test", 9)}
-	_, err = b.conn.client.WithContext(withCall(context.Background(), c)).Get("@" + strings.TrimPrefix(evil, "http://") + "/x")
+	_, err = b.conn.client.WithContext(withCall(t.Context(), c)).Get("@" + strings.TrimPrefix(evil, "http://") + "/x") //nolint:bodyclose // the guard refuses it: there is no body
 	requireKind(t, err, providers.KindForeign)
-	_, err = b.conn.client.WithContext(context.Background()).Get(sysURI)
+	_, err = b.conn.client.WithContext(t.Context()).Get(sysURI) //nolint:bodyclose // the same
 	requireKind(t, err, providers.KindProtocol)
 	require.Zero(t, visits())
 }
@@ -114,7 +117,7 @@ func TestNextLinkLoopEnds(t *testing.T) {
 	loop := collection(sysURI)
 	loop["Members@odata.nextLink"] = "/redfish/v1/Systems"
 	s.put("/redfish/v1/Systems", loop)
-	_, err := s.open().Power(context.Background())
+	_, err := s.open().Power(t.Context())
 	requireKind(t, err, providers.KindProtocol)
 	require.LessOrEqual(t, len(s.requests("GET /redfish/v1/Systems")), 2)
 }
@@ -129,7 +132,7 @@ func TestEndlessNewPagesEndByBudget(t *testing.T) {
 	})
 	o := fast()
 	o.MaxRequests = 10
-	_, err := openTarget(t, s.target(), o).Power(context.Background())
+	_, err := openTarget(t, s.target(), o).Power(t.Context())
 	requireKind(t, err, providers.KindTooBig)
 	require.LessOrEqual(t, len(s.requests("")), 11)
 }
@@ -140,7 +143,7 @@ func TestBodyCap(t *testing.T) {
 	s.on("GET "+sysURI, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 70_000)) })
 	o := fast()
 	o.MaxBody = 64 << 10
-	_, err := openTarget(t, s.target(), o).Power(context.Background())
+	_, err := openTarget(t, s.target(), o).Power(t.Context())
 	requireKind(t, err, providers.KindTooBig)
 }
 
@@ -160,12 +163,12 @@ func TestHangInBodyAndWrongJSON(t *testing.T) {
 	o := fast()
 	o.RequestTimeout = 50 * time.Millisecond
 	started := time.Now()
-	_, err := openTarget(t, s.target(), o).Power(context.Background())
+	_, err := openTarget(t, s.target(), o).Power(t.Context())
 	requireKind(t, err, providers.KindUnreachable)
 	require.Less(t, time.Since(started), 5*time.Second)
 
 	s.on("GET "+sysURI, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>" + testPassword)) })
-	_, err = s.open().Power(context.Background())
+	_, err = s.open().Power(t.Context())
 	requireKind(t, err, providers.KindProtocol)
 }
 
@@ -174,7 +177,7 @@ func TestRootThatIsNotRedfish(t *testing.T) {
 	for _, body := range []string{"<html>", "[]", "{}", `"x"`} {
 		s := newStub(t)
 		s.on("GET /redfish/v1", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) })
-		_, err := s.open().Probe(context.Background())
+		_, err := s.open().Probe(t.Context())
 		requireKind(t, err, providers.KindProtocol)
 	}
 }
@@ -187,13 +190,13 @@ func TestPinMismatchStopsBeforeAnyRequest(t *testing.T) {
 	target.Address = address
 	target.PinSHA256 = strings.Repeat("ab", 32)
 	b := openTarget(t, target, fast())
-	_, err := b.Power(context.Background())
-	pe := requireKind(t, err, providers.KindPinMismatch)
+	_, err := b.Power(t.Context())
+	pe := requireError(t, err, providers.KindPinMismatch)
 	require.Contains(t, pe.Message, pin, "the operator must see the new pin")
 	require.Empty(t, s.requests(""), "nothing may leave on a connection that is not trusted")
 
 	// A probe still tells what is there now, without a login.
-	ident, err := b.Probe(context.Background())
+	ident, err := b.Probe(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, pin, ident.PinSHA256)
 	require.Equal(t, "Testco", ident.Vendor)
@@ -202,7 +205,7 @@ func TestPinMismatchStopsBeforeAnyRequest(t *testing.T) {
 	}
 
 	target.PinSHA256 = strings.ToUpper(pin)
-	state, err := openTarget(t, target, fast()).Power(context.Background())
+	state, err := openTarget(t, target, fast()).Power(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, providers.PowerOn, state)
 }
@@ -213,10 +216,10 @@ func TestWithoutPinOnlyProbeAnswers(t *testing.T) {
 	target := s.target()
 	target.Address, _ = s.tls()
 	b := openTarget(t, target, fast())
-	_, err := b.Power(context.Background())
+	_, err := b.Power(t.Context())
 	requireKind(t, err, providers.KindPinMismatch)
 	require.Empty(t, s.requests(""))
-	_, err = b.Probe(context.Background())
+	_, err = b.Probe(t.Context())
 	require.NoError(t, err)
 }
 
@@ -228,11 +231,11 @@ func TestCABundle(t *testing.T) {
 	target := s.target()
 	target.Address = srv.URL
 	target.CAPEM = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}))
-	_, err := openTarget(t, target, fast()).Power(context.Background())
+	_, err := openTarget(t, target, fast()).Power(t.Context())
 	require.NoError(t, err)
 
 	target.Address = strings.Replace(srv.URL, "127.0.0.1", "localhost", 1) // not a name of that certificate
-	_, err = openTarget(t, target, fast()).Power(context.Background())
+	_, err = openTarget(t, target, fast()).Power(t.Context())
 	requireKind(t, err, providers.KindPinMismatch)
 }
 
@@ -246,13 +249,13 @@ func TestErrorsNeverRepeatTheRequest(t *testing.T) {
 	}
 	s := newStub(t)
 	s.on("POST "+sessionsURI, echo)
-	_, err := s.open().Power(context.Background())
-	pe := requireKind(t, err, providers.KindInvalid)
+	_, err := s.open().Power(t.Context())
+	pe := requireError(t, err, providers.KindInvalid)
 	require.Contains(t, pe.Message, "Base.1.8.PropertyUnknown", "the message id is kept for the operator")
 
 	s = newStub(t)
 	s.on("PATCH "+sysURI, echo)
-	_, err = s.open().SetBootOnce(context.Background(), providers.BootPXE, true)
+	_, err = s.open().SetBootOnce(t.Context(), providers.BootPXE, true)
 	requireKind(t, err, providers.KindInvalid)
 
 	// A token that comes back as part of a link stays out as well.
@@ -260,6 +263,34 @@ func TestErrorsNeverRepeatTheRequest(t *testing.T) {
 	s.put("/redfish/v1/Systems", collection("/redfish/v1/Systems/"+testToken, "/redfish/v1/Systems/2"))
 	s.put("/redfish/v1/Systems/"+testToken, obj{})
 	s.put("/redfish/v1/Systems/2", obj{})
-	_, err = s.open().Power(context.Background())
+	_, err = s.open().Power(t.Context())
 	requireKind(t, err, providers.KindUnsupported)
+}
+
+func TestRedactorWithholdsEveryForm(t *testing.T) {
+	t.Parallel()
+	r := newRedactor("root", providers.NewSecret("calvin&1"))
+	r.add("sess0token")
+	for _, s := range []string{"pw calvin&1", `{"Password":"calvin\u00261"}`, "u=calvin%261", "Basic cm9vdDpjYWx2aW4mMQ==", "X-Auth-Token: sess0token"} {
+		require.Equal(t, "[withheld: it repeats a secret]", r.text(s), s)
+		require.NotContains(t, r.cause(&url.Error{Op: "Get", URL: "https://x", Err: errors.New(s)}).Error(), "calvin")
+	}
+	body := `{"error":{"code":"Base.1.8.sess0token","@Message.ExtendedInfo":[{"MessageId":"Base.1.8.GeneralError","Message":"calvin&1"}]}}`
+	require.Equal(t, " [Base.1.8.GeneralError]", r.ids([]byte(body)))
+	require.ErrorIs(t, r.cause(&url.Error{Err: context.Canceled}), context.Canceled)
+	require.Equal(t, "a b", newRedactor("", providers.Secret{}).text("a\nb"))
+	require.Less(t, len(r.text(strings.Repeat("x", 5000))), 300)
+}
+
+func TestMalformedAnswerIsNotQuoted(t *testing.T) {
+	t.Parallel()
+	s := newStub(t)
+	s.on("GET "+sysURI, func(w http.ResponseWriter, r *http.Request) {
+		conn, _, err := w.(http.Hijacker).Hijack()
+		require.NoError(t, err)
+		_, _ = io.WriteString(conn, r.Header.Get("X-Auth-Token")+"\r\n\r\n")
+		_ = conn.Close()
+	})
+	_, err := s.open().Power(t.Context())
+	requireKind(t, err, providers.KindUnreachable)
 }

@@ -4,8 +4,9 @@ import (
 	"context"
 	"slices"
 
-	"github.com/slipway-cloud/slipway/providers"
 	"github.com/stmcginnis/gofish/schemas"
+
+	"github.com/slipway-cloud/slipway/providers"
 )
 
 // healthOf reads Status.Health; Unknown when the BMC does not say.

@@ -1,13 +1,13 @@
 package redfish
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"testing"
 
-	"github.com/slipway-cloud/slipway/providers"
 	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/providers"
 )
 
 const chassisURI = "/redfish/v1/Chassis/1"
@@ -47,12 +47,12 @@ func machine(t *testing.T) *stub {
 func TestIdentityFallsBackToTheChassis(t *testing.T) {
 	t.Parallel()
 	s := machine(t)
-	got, err := s.open().Identify(context.Background())
+	got, err := s.open().Identify(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "SN1", got.Serial, "trimmed")
 	require.Equal(t, "Chassis model", got.Model)
 	s.set(sysURI, "SerialNumber", "  ")
-	got, err = s.open().Identify(context.Background())
+	got, err = s.open().Identify(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "CH9", got.Serial)
 }
@@ -66,17 +66,17 @@ func TestMACsAreNeverEmptyBecauseOfAnError(t *testing.T) {
 	s.put(nics+"/1", obj{"MACAddress": "B8:3F:D2:90:97:C4"})
 	s.put(nics+"/2", obj{"MACAddress": "00:00:00:00:00:00", "PermanentMACAddress": "aa-bb-cc-00-11-22"})
 	s.put(nics+"/host", obj{"MACAddress": "7e:8a:e1:d5:a2:77", "Links": obj{"HostInterface": ref("/redfish/v1/Managers/1/HostInterfaces/1")}})
-	got, err := s.open().Identify(context.Background())
+	got, err := s.open().Identify(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{"aa:bb:cc:00:11:22", "b8:3f:d2:90:97:c4"}, got.MACs)
 
 	garbage := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "[") }
 	s.on("GET "+nics+"/1", garbage)
-	got, err = s.open().Identify(context.Background())
+	got, err = s.open().Identify(t.Context())
 	require.NoError(t, err)
 	require.Len(t, got.MACs, 1)
 	s.on("GET "+nics+"/2", garbage)
-	_, err = s.open().Identify(context.Background())
+	_, err = s.open().Identify(t.Context())
 	requireKind(t, err, providers.KindProtocol)
 
 	// Where the system lists no ports, the adapters of the chassis do.
@@ -86,7 +86,7 @@ func TestMACsAreNeverEmptyBecauseOfAnError(t *testing.T) {
 	s.put(chassisURI+"/NA/1", obj{"NetworkPorts": ref(chassisURI + "/NA/1/P")})
 	s.put(chassisURI+"/NA/1/P", collection(chassisURI+"/NA/1/P/1"))
 	s.put(chassisURI+"/NA/1/P/1", obj{"AssociatedNetworkAddresses": []any{"0C:42:A1:00:00:01"}})
-	got, err = s.open().Identify(context.Background())
+	got, err = s.open().Identify(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{"0c:42:a1:00:00:01"}, got.MACs)
 }
@@ -94,19 +94,19 @@ func TestMACsAreNeverEmptyBecauseOfAnError(t *testing.T) {
 func TestHealthIsRolledUpFromTheMembers(t *testing.T) {
 	t.Parallel()
 	s := machine(t)
-	got, err := s.open().Health(context.Background())
+	got, err := s.open().Health(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, providers.BMCHealth{Overall: "OK"}, got)
 
 	s.set(sysURI, "Status", obj{"Health": "OK", "HealthRollup": "OK"}) // the BMC's own roll-up says all is well
 	s.set(sysURI+"/Storage/0/Drives/1", "FailurePredicted", true)
-	got, err = s.open().Health(context.Background())
+	got, err = s.open().Health(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "Warning", got.Overall)
 	require.Equal(t, []string{sysURI + "/Storage/0/Drives/1: Warning"}, got.Problems)
 
 	s.set(chassisURI+"/Thermal", "Fans", []any{obj{"Name": "Fan 1", "Status": obj{"Health": "Critical"}}})
-	got, err = s.open().Health(context.Background())
+	got, err = s.open().Health(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "Critical", got.Overall)
 	require.Len(t, got.Problems, 2)
@@ -116,27 +116,27 @@ func TestWhatCannotBeReadIsUnknownNotWell(t *testing.T) {
 	t.Parallel()
 	s := machine(t)
 	s.on("GET "+chassisURI+"/PSU/0", refuse(http.StatusInternalServerError, "Base.1.8.InternalError", ""))
-	got, err := s.open().Health(context.Background())
+	got, err := s.open().Health(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "Unknown", got.Overall)
 	require.Equal(t, []string{chassisURI + "/PSU/0: unavailable (HTTP 500)"}, got.Unknown)
 
 	s = machine(t)
 	s.set(sysURI, "Status", obj{"State": "Enabled"})
-	got, err = s.open().Health(context.Background())
+	got, err = s.open().Health(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "Unknown", got.Overall)
 
 	s = machine(t)
 	s.on("GET "+chassisURI, func(w http.ResponseWriter, _ *http.Request) { hijack(w) })
-	_, err = s.open().Health(context.Background())
+	_, err = s.open().Health(t.Context())
 	requireKind(t, err, providers.KindUnreachable)
 }
 
 func TestInventoryIsPartialNeverEmpty(t *testing.T) {
 	t.Parallel()
 	s := machine(t)
-	got, err := s.open().Inventory(context.Background())
+	got, err := s.open().Inventory(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, got.Partial)
 	require.Len(t, got.Drives, 2)
@@ -153,7 +153,7 @@ func TestInventoryIsPartialNeverEmpty(t *testing.T) {
 	s.put(sysURI+"/Storage/0/Drives/1", nil)
 	s.on("GET "+sysURI+"/Storage/0/Drives/1", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "null") })
 	s.put("/redfish/v1/Managers/1/VirtualMedia", collection("https://evil.example/slot"))
-	got, err = s.open().Inventory(context.Background())
+	got, err = s.open().Inventory(t.Context())
 	require.NoError(t, err)
 	require.Len(t, got.Drives, 1)
 	require.NotNil(t, got.LockoutThreshold)

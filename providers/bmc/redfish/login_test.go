@@ -5,8 +5,9 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/slipway-cloud/slipway/providers"
 	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/providers"
 )
 
 func TestSessionIsCreatedOnceAndLoggedOut(t *testing.T) {
@@ -14,26 +15,26 @@ func TestSessionIsCreatedOnceAndLoggedOut(t *testing.T) {
 	s := newStub(t)
 	b := s.open()
 	for range 3 {
-		_, err := b.Power(context.Background())
+		_, err := b.Power(t.Context())
 		require.NoError(t, err)
 	}
 	require.Len(t, s.requests("POST "+sessionsURI), 1)
 	for _, r := range s.requests("") {
 		require.Empty(t, r.Header.Get("Authorization"), "the password travels in the session request only")
 	}
-	ended, cancel := context.WithCancel(context.Background())
+	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.NoError(t, b.Close(ended), "logout has its own deadline")
-	require.NoError(t, b.Close(context.Background()))
+	require.NoError(t, b.Close(t.Context()))
 	require.Len(t, s.requests("DELETE "+sessionsURI+"/7"), 1)
-	_, err := b.Power(context.Background())
+	_, err := b.Power(t.Context())
 	requireKind(t, err, providers.KindInvalid)
 }
 
 func TestCloseWithoutLoginSendsNothing(t *testing.T) {
 	t.Parallel()
 	s := newStub(t)
-	require.NoError(t, s.open().Close(context.Background()))
+	require.NoError(t, s.open().Close(t.Context()))
 	require.Empty(t, s.requests(""))
 }
 
@@ -43,12 +44,12 @@ func TestWrongPasswordIsTriedOnce(t *testing.T) {
 	s.on("POST "+sessionsURI, refuse(http.StatusUnauthorized, "Base.1.8.InsufficientPrivilege", "bad login"))
 	b := s.open()
 	for range 3 {
-		_, err := b.Power(context.Background())
+		_, err := b.Power(t.Context())
 		requireKind(t, err, providers.KindUnauthorized)
 	}
-	_, err := b.SetPower(context.Background(), providers.IntentForceOff)
+	_, err := b.SetPower(t.Context(), providers.IntentForceOff)
 	requireKind(t, err, providers.KindUnauthorized)
-	require.NoError(t, b.Close(context.Background()))
+	require.NoError(t, b.Close(t.Context()))
 	sent := 0
 	for _, r := range s.requests("") {
 		if r.credential() {
@@ -62,7 +63,7 @@ func TestBasicWhenThereIsNoSessionService(t *testing.T) {
 	t.Parallel()
 	s := newStub(t)
 	s.put("/redfish/v1", obj{"RedfishVersion": "1.5.0", "Systems": ref("/redfish/v1/Systems")})
-	_, err := s.open().Power(context.Background())
+	_, err := s.open().Power(t.Context())
 	require.NoError(t, err)
 	r := s.requests("GET " + sysURI)
 	require.NotEmpty(t, r)
@@ -78,7 +79,7 @@ func TestBasicWhenThereIsNoSessionService(t *testing.T) {
 	b := s.open()
 	before := len(s.requests(""))
 	for range 3 {
-		_, err := b.Power(context.Background())
+		_, err := b.Power(t.Context())
 		requireKind(t, err, providers.KindUnauthorized)
 	}
 	require.Equal(t, before+2, len(s.requests("")), "the root and one request with the login")
@@ -88,7 +89,7 @@ func TestAnnouncedSessionServiceThatIsNotThereFallsBackToBasic(t *testing.T) {
 	t.Parallel()
 	s := newStub(t)
 	s.on("POST "+sessionsURI, refuse(http.StatusNotFound, "Base.1.8.ResourceMissingAtURI", "missing"))
-	_, err := s.open().Power(context.Background())
+	_, err := s.open().Power(t.Context())
 	require.NoError(t, err)
 }
 
@@ -98,7 +99,7 @@ func TestSessionWithoutTokenIsNoLogin(t *testing.T) {
 	s.on("POST "+sessionsURI, func(w http.ResponseWriter, _ *http.Request) { reply(w, http.StatusCreated, obj{"Id": "7"}) })
 	b := s.open()
 	for range 2 {
-		_, err := b.Power(context.Background())
+		_, err := b.Power(t.Context())
 		requireKind(t, err, providers.KindProtocol)
 	}
 	require.Len(t, s.requests("POST "+sessionsURI), 1)
@@ -118,9 +119,9 @@ func TestSessionLocationForms(t *testing.T) {
 			reply(w, http.StatusCreated, obj{"Id": "7"})
 		})
 		b := s.open()
-		_, err := b.Power(context.Background())
+		_, err := b.Power(t.Context())
 		require.NoError(t, err, name)
-		require.NoError(t, b.Close(context.Background()))
+		require.NoError(t, b.Close(t.Context()))
 		require.Len(t, s.requests("DELETE "+sessionsURI+"/7"), 1, name)
 	}
 	s := newStub(t)
@@ -129,7 +130,7 @@ func TestSessionLocationForms(t *testing.T) {
 		w.Header().Set("Location", "https://evil.example/redfish/v1/SessionService/Sessions/7")
 		w.WriteHeader(http.StatusCreated)
 	})
-	_, err := s.open().Power(context.Background())
+	_, err := s.open().Power(t.Context())
 	requireKind(t, err, providers.KindForeign)
 }
 
@@ -150,7 +151,7 @@ func TestLoginRefusalsHaveTheirOwnKinds(t *testing.T) {
 		s.on("POST "+sessionsURI, refuse(c.status, c.id, c.text))
 		b := s.open()
 		for range 2 {
-			_, err := b.Power(context.Background())
+			_, err := b.Power(t.Context())
 			requireKind(t, err, c.kind)
 		}
 		require.Len(t, s.requests("POST "+sessionsURI), 1, c.id)
@@ -162,7 +163,7 @@ func TestPasswordChangeRequiredAfterLogin(t *testing.T) {
 	t.Parallel()
 	s := newStub(t)
 	s.on("GET /redfish/v1/Systems", refuse(http.StatusForbidden, "Base.1.8.PasswordChangeRequired", ""))
-	_, err := s.open().Identify(context.Background())
+	_, err := s.open().Identify(t.Context())
 	requireKind(t, err, providers.KindPasswordChangeRequired)
 }
 
@@ -170,12 +171,12 @@ func TestSessionThatEndsIsNoWrongPassword(t *testing.T) {
 	t.Parallel()
 	s := newStub(t)
 	b := s.open()
-	_, err := b.Power(context.Background())
+	_, err := b.Power(t.Context())
 	require.NoError(t, err)
 	s.on("GET "+sysURI, refuse(http.StatusUnauthorized, "Base.1.8.NoValidSession", "expired"))
 	before := len(s.requests(""))
 	for range 3 {
-		_, err = b.Power(context.Background())
+		_, err = b.Power(t.Context())
 		requireKind(t, err, providers.KindUnavailable)
 	}
 	require.Equal(t, before+1, len(s.requests("")), "no login and no request after the session ended")
@@ -188,10 +189,10 @@ func TestUnreachableBeforeTheLoginMayBeTriedAgain(t *testing.T) {
 	target.Address = "http://127.0.0.1:1"
 	b := openTarget(t, target, fast())
 	for range 2 {
-		_, err := b.Power(context.Background())
+		_, err := b.Power(t.Context())
 		requireKind(t, err, providers.KindUnreachable)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := b.Power(ctx)
 	require.ErrorIs(t, err, context.Canceled)

@@ -7,8 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/slipway-cloud/slipway/providers"
 	"github.com/stmcginnis/gofish/schemas"
+
+	"github.com/slipway-cloud/slipway/providers"
 )
 
 // powerPlan says which reset types carry out an intent, best first, and which
@@ -194,8 +195,9 @@ func stopsAll(pe *providers.Error) bool {
 	case providers.KindUnauthorized, providers.KindLocked, providers.KindPinMismatch, providers.KindForeign,
 		providers.KindPasswordChangeRequired, providers.KindForbidden, providers.KindUnreachable:
 		return true
+	default:
+		return errors.Is(pe, errSessionEnded)
 	}
-	return errors.Is(pe, errSessionEnded)
 }
 
 // settle looks at the state after a lost answer. The reset is not sent again:

@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slipway-cloud/slipway/providers"
 	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/providers"
 )
 
 // hijack drops the connection without an answer.
@@ -35,7 +36,7 @@ func TestPowerChangesAndRepeatsSendNothing(t *testing.T) {
 		{providers.IntentOn, providers.PowerOn, 2},
 		{providers.IntentGracefulOff, providers.PowerOff, 3},
 	} {
-		got, err := b.SetPower(context.Background(), step.intent)
+		got, err := b.SetPower(t.Context(), step.intent)
 		require.NoError(t, err, step.intent)
 		require.Equal(t, step.want, got)
 		require.Len(t, s.requests("POST "+resetURI), step.resets, step.intent)
@@ -43,7 +44,7 @@ func TestPowerChangesAndRepeatsSendNothing(t *testing.T) {
 	for _, r := range s.requests("POST " + resetURI) {
 		require.Empty(t, r.Header.Get("If-Match"))
 	}
-	_, err := b.SetPower(context.Background(), "toggle")
+	_, err := b.SetPower(t.Context(), "toggle")
 	requireKind(t, err, providers.KindInvalid)
 }
 
@@ -51,11 +52,11 @@ func TestNMINeedsASystemThatIsOn(t *testing.T) {
 	t.Parallel()
 	s := newStub(t)
 	b := s.open()
-	_, err := b.SetPower(context.Background(), providers.IntentNMI)
+	_, err := b.SetPower(t.Context(), providers.IntentNMI)
 	require.NoError(t, err)
 	require.Contains(t, s.requests("POST " + resetURI)[0].Body, `"Nmi"`)
 	s.set(sysURI, "PowerState", "Off")
-	_, err = b.SetPower(context.Background(), providers.IntentNMI)
+	_, err = b.SetPower(t.Context(), providers.IntentNMI)
 	requireKind(t, err, providers.KindStateConflict)
 }
 
@@ -75,12 +76,12 @@ func TestResetTypesComeFromTheBMC(t *testing.T) {
 	})
 	b := s.open()
 	for _, intent := range []providers.PowerIntent{providers.IntentGracefulOff, providers.IntentForceOff, providers.IntentNMI} {
-		_, err := b.SetPower(context.Background(), intent)
+		_, err := b.SetPower(t.Context(), intent)
 		requireKind(t, err, providers.KindUnsupported)
 	}
 	require.Empty(t, s.requests("POST "+resetURI), "an unsupported intent is not sent")
 	s.set(sysURI, "PowerState", "Off")
-	_, err := b.SetPower(context.Background(), providers.IntentOn)
+	_, err := b.SetPower(t.Context(), providers.IntentOn)
 	require.NoError(t, err)
 }
 
@@ -90,13 +91,13 @@ func TestResetTypesFromActionInfo(t *testing.T) {
 	s.resetAction(obj{"@Redfish.ActionInfo": sysURI + "/ResetActionInfo"})
 	s.put(sysURI+"/ResetActionInfo", obj{"Parameters": []any{obj{"Name": "ResetType", "AllowableValues": []any{"On", "ForceOff"}}}})
 	b := s.open()
-	_, err := b.SetPower(context.Background(), providers.IntentGracefulOff)
+	_, err := b.SetPower(t.Context(), providers.IntentGracefulOff)
 	requireKind(t, err, providers.KindUnsupported)
-	_, err = b.SetPower(context.Background(), providers.IntentForceOff)
+	_, err = b.SetPower(t.Context(), providers.IntentForceOff)
 	require.NoError(t, err)
 
 	s.resetAction(obj{}) // no list at all: the standard name is tried
-	_, err = b.SetPower(context.Background(), providers.IntentOn)
+	_, err = b.SetPower(t.Context(), providers.IntentOn)
 	require.NoError(t, err)
 }
 
@@ -113,23 +114,23 @@ func TestOnIsRetriedAfterConflict(t *testing.T) {
 		s.set(sysURI, "PowerState", "On")
 		w.WriteHeader(http.StatusNoContent)
 	})
-	state, err := s.open().SetPower(context.Background(), providers.IntentOn)
+	state, err := s.open().SetPower(t.Context(), providers.IntentOn)
 	require.NoError(t, err)
 	require.Equal(t, providers.PowerOn, state)
 
 	s.set(sysURI, "PowerState", "Off")
 	s.on("POST "+resetURI, refuse(http.StatusConflict, "Base.1.12.ActionParameterValueConflict", ""))
 	before := len(s.requests("POST " + resetURI))
-	_, err = s.open().SetPower(context.Background(), providers.IntentOn)
+	_, err = s.open().SetPower(t.Context(), providers.IntentOn)
 	requireKind(t, err, providers.KindBusy)
 	require.Equal(t, fast().ConflictRetries+1, len(s.requests("POST "+resetURI))-before)
 
 	o := fast()
 	o.ConflictWait = time.Minute
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	_, err = openTarget(t, s.target(), o).SetPower(ctx, providers.IntentOn)
-	require.ErrorIs(t, requireKind(t, err, providers.KindBusy), context.DeadlineExceeded)
+	require.ErrorIs(t, requireError(t, err, providers.KindBusy), context.DeadlineExceeded)
 }
 
 func TestRefusalInTheWantedStateIsSuccess(t *testing.T) {
@@ -140,7 +141,7 @@ func TestRefusalInTheWantedStateIsSuccess(t *testing.T) {
 			s.set(sysURI, "PowerState", "Off") // it went off by itself between the read and the request
 			refuse(status, "Base.1.8.ActionNotSupported", "already off")(w, r)
 		})
-		state, err := s.open().SetPower(context.Background(), providers.IntentForceOff)
+		state, err := s.open().SetPower(t.Context(), providers.IntentForceOff)
 		require.NoError(t, err)
 		require.Equal(t, providers.PowerOff, state)
 	}
@@ -162,8 +163,8 @@ func TestPowerRefusalKinds(t *testing.T) {
 	} {
 		s := newStub(t)
 		s.on("POST "+resetURI, refuse(c.status, c.id, ""))
-		state, err := s.open().SetPower(context.Background(), providers.IntentForceOff)
-		require.Equal(t, c.status, requireKind(t, err, c.kind).Status)
+		state, err := s.open().SetPower(t.Context(), providers.IntentForceOff)
+		require.Equal(t, c.status, requireError(t, err, c.kind).Status)
 		require.Equal(t, providers.PowerOn, state)
 		require.Len(t, s.requests("POST "+resetURI), 1)
 	}
@@ -177,8 +178,8 @@ func TestRetryAfterIsPassedOnAndBounded(t *testing.T) {
 			w.Header().Set("Retry-After", value)
 			refuse(http.StatusServiceUnavailable, "Base.1.8.ServiceTemporarilyUnavailable", "")(w, r)
 		})
-		_, err := s.open().Power(context.Background())
-		require.Equal(t, want, requireKind(t, err, providers.KindUnavailable).RetryAfter)
+		_, err := s.open().Power(t.Context())
+		require.Equal(t, want, requireError(t, err, providers.KindUnavailable).RetryAfter)
 	}
 }
 
@@ -200,7 +201,7 @@ func TestLostAnswerToAResetIsReadBackAndNeverRepeated(t *testing.T) {
 			}
 			c.drop(w)
 		})
-		state, err := s.open().SetPower(context.Background(), providers.IntentForceOff)
+		state, err := s.open().SetPower(t.Context(), providers.IntentForceOff)
 		if c.done {
 			require.NoError(t, err, name)
 			require.Equal(t, providers.PowerOff, state)
@@ -218,7 +219,7 @@ func TestLostAnswerThatCannotBeReadBackIsUncertain(t *testing.T) {
 		s.on("GET "+sysURI, func(w http.ResponseWriter, _ *http.Request) { hijack(w) })
 		hijack(w)
 	})
-	_, err := s.open().SetPower(context.Background(), providers.IntentForceOff)
+	_, err := s.open().SetPower(t.Context(), providers.IntentForceOff)
 	requireKind(t, err, providers.KindUncertain)
 }
 
@@ -242,7 +243,7 @@ func TestOnlyFinalStatesCount(t *testing.T) {
 		s.steps("PoweringOff", "PoweringOff", "On", "PoweringOff", "Off")
 		w.WriteHeader(http.StatusNoContent)
 	})
-	state, err := s.open().SetPower(context.Background(), providers.IntentForceOff)
+	state, err := s.open().SetPower(t.Context(), providers.IntentForceOff)
 	require.NoError(t, err)
 	require.Equal(t, providers.PowerOff, state)
 
@@ -251,7 +252,7 @@ func TestOnlyFinalStatesCount(t *testing.T) {
 		s.steps("PoweringOff")
 		w.WriteHeader(http.StatusNoContent)
 	})
-	state, err = s.open().SetPower(context.Background(), providers.IntentGracefulOff)
+	state, err = s.open().SetPower(t.Context(), providers.IntentGracefulOff)
 	requireKind(t, err, providers.KindUncertain)
 	require.Equal(t, providers.PowerPoweringOff, state)
 }
@@ -264,7 +265,7 @@ func TestOnWhileTheSystemMovesIsNotSentTooEarly(t *testing.T) {
 		s.steps("PoweringOn", "PoweringOn", "PoweringOn", "On")
 		reply(w, http.StatusOK, collection(sysURI))
 	})
-	_, err := s.open().SetPower(context.Background(), providers.IntentOn)
+	_, err := s.open().SetPower(t.Context(), providers.IntentOn)
 	require.NoError(t, err)
 	require.Empty(t, s.requests("POST "+resetURI))
 
@@ -278,7 +279,7 @@ func TestOnWhileTheSystemMovesIsNotSentTooEarly(t *testing.T) {
 		s.steps("PoweringOn", "On")
 		w.WriteHeader(http.StatusNoContent)
 	})
-	_, err = s.open().SetPower(context.Background(), providers.IntentOn)
+	_, err = s.open().SetPower(t.Context(), providers.IntentOn)
 	require.NoError(t, err)
 	require.Len(t, s.requests("POST "+resetURI), 1)
 }
@@ -301,7 +302,7 @@ func TestPollingSurvivesABMCThatIsAwayForAMoment(t *testing.T) {
 		})
 		w.WriteHeader(http.StatusNoContent)
 	})
-	state, err := s.open().SetPower(context.Background(), providers.IntentForceOff)
+	state, err := s.open().SetPower(t.Context(), providers.IntentForceOff)
 	require.NoError(t, err)
 	require.Equal(t, providers.PowerOff, state)
 }
@@ -313,7 +314,7 @@ func TestSessionThatEndsWhilePollingStopsAtOnce(t *testing.T) {
 		s.on("GET "+sysURI, refuse(http.StatusUnauthorized, "Base.1.8.NoValidSession", ""))
 		w.WriteHeader(http.StatusNoContent)
 	})
-	_, err := s.open().SetPower(context.Background(), providers.IntentForceOff)
+	_, err := s.open().SetPower(t.Context(), providers.IntentForceOff)
 	requireKind(t, err, providers.KindUnavailable)
 	require.Len(t, s.requests("POST "+sessionsURI), 1)
 }
@@ -359,7 +360,7 @@ func TestTaskOfAReset(t *testing.T) {
 			}
 			reply(w, http.StatusAccepted, c.body)
 		})
-		_, err := s.open().SetPower(context.Background(), providers.IntentForceOff)
+		_, err := s.open().SetPower(t.Context(), providers.IntentForceOff)
 		if c.kind == "" {
 			require.NoError(t, err, name)
 			continue
@@ -375,26 +376,26 @@ func TestTwoSystemsInAnyOrder(t *testing.T) {
 		s := newStub(t)
 		s.put("/redfish/v1/Systems", collection(order...))
 		s.put(board, obj{"Id": "HGX_Baseboard_0", "PowerState": "On"})
-		got, err := s.open().Identify(context.Background())
+		got, err := s.open().Identify(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, sysURI, got.URI)
 
 		target := s.target()
 		target.SystemID = "HGX_Baseboard_0"
 		b := openTarget(t, target, fast())
-		got, err = b.Identify(context.Background())
+		got, err = b.Identify(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, board, got.URI)
-		_, err = b.SetPower(context.Background(), providers.IntentForceOff)
+		_, err = b.SetPower(t.Context(), providers.IntentForceOff)
 		requireKind(t, err, providers.KindUnsupported)
 
 		target.SystemID = "other"
-		_, err = openTarget(t, target, fast()).Power(context.Background())
+		_, err = openTarget(t, target, fast()).Power(t.Context())
 		requireKind(t, err, providers.KindNotFound)
 	}
 	s := newStub(t)
 	s.put("/redfish/v1/Systems", collection(sysURI, board))
 	s.put(board, obj{"Actions": obj{"#ComputerSystem.Reset": obj{"target": board + "/x"}}})
-	_, err := s.open().Power(context.Background())
-	require.Contains(t, requireKind(t, err, providers.KindInvalid).Message, "HGX_Baseboard_0")
+	_, err := s.open().Power(t.Context())
+	require.Contains(t, requireError(t, err, providers.KindInvalid).Message, "HGX_Baseboard_0")
 }

@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
-	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -16,8 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slipway-cloud/slipway/providers"
 	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/providers"
 )
 
 // recordedTree finds a recorded tree of a real machine: under
@@ -101,7 +101,7 @@ func serveTree(t *testing.T, name string) *BMC {
 func TestRecordedDellR750(t *testing.T) {
 	t.Parallel()
 	b := serveTree(t, "dell_poweredge_r750")
-	ctx := context.Background()
+	ctx := t.Context()
 
 	ident, err := b.Probe(ctx)
 	require.NoError(t, err)
@@ -154,7 +154,7 @@ func TestRecordedDellR750(t *testing.T) {
 func TestRecordedLenovoSR670(t *testing.T) {
 	t.Parallel()
 	b := serveTree(t, "lenovo_thinksystem_sr670")
-	ctx := context.Background()
+	ctx := t.Context()
 
 	ident, err := b.Probe(ctx)
 	require.NoError(t, err)

@@ -8,8 +8,9 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/slipway-cloud/slipway/providers"
 	"github.com/stmcginnis/gofish/schemas"
+
+	"github.com/slipway-cloud/slipway/providers"
 )
 
 // Probe reads the service root without any login. It accepts whatever
@@ -136,8 +137,9 @@ func powerOf(system doc) providers.PowerState {
 		return providers.PowerPoweringOn
 	case schemas.PoweringOffPowerState:
 		return providers.PowerPoweringOff
+	default:
+		return providers.PowerUnknown
 	}
-	return providers.PowerUnknown
 }
 
 // Identify reads the system's identity, power and health. What the system
@@ -214,8 +216,9 @@ func passable(err error) bool {
 	switch pe.Kind {
 	case providers.KindNotFound, providers.KindUnsupported, providers.KindProtocol, providers.KindForbidden, providers.KindInvalid:
 		return true
+	default:
+		return pe.Kind == providers.KindUnavailable && pe.Status == 500
 	}
-	return pe.Kind == providers.KindUnavailable && pe.Status == 500
 }
 
 // macs lists the addresses of the system's own network ports, lower case with

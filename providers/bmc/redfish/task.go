@@ -5,8 +5,9 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/slipway-cloud/slipway/providers"
 	"github.com/stmcginnis/gofish/schemas"
+
+	"github.com/slipway-cloud/slipway/providers"
 )
 
 // change sends a mutation and follows the task of a 202 answer. An error of
@@ -81,8 +82,9 @@ func (b *BMC) taskOutcome(op *operation, a *answer) (bool, error) {
 		}
 		return true, &providers.Error{Kind: kind, Op: op.name,
 			Message: "the BMC accepted the request, but its task ended in " + d.text("TaskState") + b.secrets.ids(a.Body)}
+	default: // still on its way
+		return false, nil
 	}
-	return false, nil
 }
 
 func (b *BMC) longer(pause time.Duration) time.Duration {
