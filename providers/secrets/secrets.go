@@ -1,0 +1,250 @@
+package secrets
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/slipway-cloud/slipway/providers"
+)
+
+const (
+	opResolve = "secrets.resolve"
+	opPut     = "secrets.put"
+	opDelete  = "secrets.delete"
+)
+
+// Secrets implements providers.Secrets over a Store. It is safe for concurrent
+// use, and any number of processes may share one Store.
+type Secrets struct {
+	store    Store
+	current  *sealer
+	byURL    map[string]*sealer
+	onReveal func(value string)
+
+	mu     sync.Mutex
+	macKey []byte // read from the store at the first Put
+}
+
+var _ providers.Secrets = (*Secrets)(nil)
+
+// Options are what Open can do beside its keeper.
+type Options struct {
+	// Previous keepers still open what they sealed; nothing new is sealed with
+	// them. Needed while versions from before a change of keeper are in use.
+	Previous []Keeper
+	// OnReveal is called with every value that Resolve returns and Put takes, so
+	// that a log redactor can learn it. It may be nil.
+	OnReveal func(value string)
+}
+
+// Open opens the keepers. It makes the key file of a local keeper when that is
+// missing, but never that of a previous one: without its key it is of no use.
+func Open(ctx context.Context, store Store, keeper Keeper, o Options) (*Secrets, error) {
+	current, err := openKeeper(ctx, keeper)
+	if err != nil {
+		return nil, err
+	}
+	s := &Secrets{store: store, current: current, byURL: map[string]*sealer{current.url: current}, onReveal: o.OnReveal}
+	for _, k := range o.Previous {
+		previous, err := openPrevious(ctx, k)
+		if err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+		if _, twice := s.byURL[previous.url]; twice {
+			_ = previous.keeper.Close()
+			continue
+		}
+		s.byURL[previous.url] = previous
+	}
+	return s, nil
+}
+
+// Close ends the connections of the keepers.
+func (s *Secrets) Close() error {
+	var errs []error
+	for _, k := range s.byURL {
+		errs = append(errs, k.keeper.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Resolve implements providers.Secrets. Errors beside KindNotFound: KindInvalid
+// (the reference, or a keeper that is not configured), KindUnavailable (store or
+// keeper), KindForbidden (keeper), KindProtocol (the stored row was altered).
+func (s *Secrets) Resolve(ctx context.Context, ref providers.SecretRef) (providers.Secret, error) {
+	name, version, err := parseRef(opResolve, ref)
+	if err != nil {
+		return providers.Secret{}, err
+	}
+	value, _, err := s.read(ctx, opResolve, name, version)
+	if err != nil {
+		return providers.Secret{}, err
+	}
+	s.reveal(string(value))
+	return providers.NewSecret(string(value)), nil
+}
+
+// Put implements providers.Secrets. It may be repeated: the value that is newest
+// already gives the version it has. A newest version that no longer opens is
+// superseded.
+func (s *Secrets) Put(ctx context.Context, name string, value providers.Secret) (providers.SecretRef, error) {
+	if err := checkName(opPut, name); err != nil {
+		return "", err
+	}
+	if value.IsZero() || len(value.Reveal()) > MaxValue {
+		return "", failure(providers.KindInvalid, opPut, nil, "the value of secret %s must have 1 to %d bytes", name, MaxValue)
+	}
+	s.reveal(value.Reveal())
+	for range putAttempts {
+		version, err := s.put(ctx, name, value.Reveal())
+		if err != nil {
+			return "", err
+		}
+		if version > 0 {
+			return versionedRef(name, version), nil
+		}
+	}
+	return "", failure(providers.KindBusy, opPut, nil, "secret %s is being deleted and put at the same time; put it again", name)
+}
+
+// putAttempts bounds the repeats of a Put that a Delete ran into.
+const putAttempts = 3
+
+// put makes one attempt. Version 0 without an error means that the name was
+// deleted in between: the number that came out is not after the one the value
+// was sealed after, so it would not open.
+func (s *Secrets) put(ctx context.Context, name, value string) (int, error) {
+	fingerprint, err := s.fingerprint(ctx, name, value)
+	if err != nil {
+		return 0, err
+	}
+	current, newest, err := s.read(ctx, opPut, name, 0)
+	switch {
+	case err == nil && string(current) == value:
+		return newest, nil
+	case err == nil, providers.IsKind(err, providers.KindNotFound):
+	case providers.IsKind(err, providers.KindProtocol), providers.IsKind(err, providers.KindInvalid):
+		// It does not open, yet it may have this value's fingerprint; another one
+		// keeps the store from answering with the number of the useless row.
+		if fingerprint, err = s.fingerprint(ctx, name, value+"\x00"+rand.Text()); err != nil {
+			return 0, err
+		}
+	default:
+		return 0, err
+	}
+	sealed, err := s.current.seal(ctx, opPut, name, newest, []byte(value))
+	if err != nil {
+		return 0, err
+	}
+	version, err := s.store.PutSecretVersion(ctx, name, s.current.url, sealed, fingerprint)
+	if err != nil {
+		return 0, storeFailure(opPut, err)
+	}
+	if version <= newest {
+		return 0, nil
+	}
+	return version, nil
+}
+
+// Delete implements providers.Secrets.
+func (s *Secrets) Delete(ctx context.Context, name string) error {
+	if err := checkName(opDelete, name); err != nil {
+		return err
+	}
+	if err := s.store.DeleteSecret(ctx, name); err != nil {
+		return storeFailure(opDelete, err)
+	}
+	return nil
+}
+
+// read fetches and opens one row. The version is known also when a row was found
+// that does not open.
+func (s *Secrets) read(ctx context.Context, op, name string, version int) ([]byte, int, error) {
+	got, keeperURL, sealed, found, err := s.store.SecretVersion(ctx, name, version)
+	if err != nil {
+		return nil, 0, storeFailure(op, err)
+	}
+	if !found {
+		if version == 0 {
+			return nil, 0, failure(providers.KindNotFound, op, nil, "there is no secret %s; put it first", name)
+		}
+		return nil, 0, failure(providers.KindNotFound, op, nil, "secret %s has no version %d", name, version)
+	}
+	keeper, known := s.byURL[keeperURL]
+	if !known {
+		return nil, got, failure(providers.KindInvalid, op, nil,
+			"version %d of secret %s was sealed by keeper %q, which is not configured; name it among the previous keepers", got, name, keeperURL)
+	}
+	value, err := keeper.open(ctx, op, name, got, sealed)
+	return value, got, err
+}
+
+// fingerprint is the keyed hash that tells whether a value is already newest.
+func (s *Secrets) fingerprint(ctx context.Context, name, value string) ([]byte, error) {
+	key, err := s.fingerprintKey(ctx)
+	if err != nil {
+		return nil, err
+	}
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte(name + "\x00" + value)) // a name holds no NUL
+	return mac.Sum(nil), nil
+}
+
+// fingerprintKey reads the key that all processes share, and makes it the first
+// time. Every maker offers the same fingerprint, so the store keeps the first
+// one's row and gives its number to all.
+func (s *Secrets) fingerprintKey(ctx context.Context) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.macKey != nil {
+		return s.macKey, nil
+	}
+	key, _, err := s.read(ctx, opPut, fingerprintKeyName, 1)
+	if providers.IsKind(err, providers.KindNotFound) {
+		if err := s.makeFingerprintKey(ctx); err != nil {
+			return nil, err
+		}
+		key, _, err = s.read(ctx, opPut, fingerprintKeyName, 1)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.macKey = key
+	return key, nil
+}
+
+func (s *Secrets) makeFingerprintKey(ctx context.Context) error {
+	key := make([]byte, 32)
+	if _, err := rand.Read(key); err != nil {
+		return failure(providers.KindUnavailable, opPut, err, "the system gives no random numbers")
+	}
+	sealed, err := s.current.seal(ctx, opPut, fingerprintKeyName, 0, key)
+	if err != nil {
+		return err
+	}
+	same := sha256.Sum256([]byte(fingerprintKeyName))
+	if _, err := s.store.PutSecretVersion(ctx, fingerprintKeyName, s.current.url, sealed, same[:]); err != nil {
+		return storeFailure(opPut, err)
+	}
+	return nil
+}
+
+func (s *Secrets) reveal(value string) {
+	if s.onReveal != nil {
+		s.onReveal(value)
+	}
+}
+
+// storeFailure hides the database's words, which may repeat parameters.
+func storeFailure(op string, err error) error {
+	return failure(providers.KindUnavailable, op, err, "the secret store did not answer")
+}
+
+func failure(kind providers.Kind, op string, cause error, format string, args ...any) error {
+	return &providers.Error{Kind: kind, Op: op, Message: fmt.Sprintf(format, args...), Err: cause}
+}

@@ -1,0 +1,20 @@
+package secrets
+
+import "context"
+
+// Store holds sealed secrets. Package db implements it; the parameters are plain
+// so that db need not know this package.
+type Store interface {
+	// PutSecretVersion stores a new version of name and returns its number, from
+	// 1 up. When the newest version has the same fingerprint it stores nothing
+	// and returns that one's number. Concurrent calls never share a number.
+	PutSecretVersion(ctx context.Context, name, keeperURL string, ciphertext, fingerprint []byte) (version int, err error)
+
+	// SecretVersion reads one version, or the newest for version 0. found is
+	// false when there is none.
+	SecretVersion(ctx context.Context, name string, version int) (gotVersion int, keeperURL string, ciphertext []byte, found bool, err error)
+
+	// DeleteSecret removes every version of name; absent is success. Numbers may
+	// begin again at 1 afterwards.
+	DeleteSecret(ctx context.Context, name string) error
+}
