@@ -43,3 +43,26 @@ type Secrets interface {
 	// Delete removes every version of a name; absent is success.
 	Delete(ctx context.Context, name string) error
 }
+
+// Login is a user name and password kept as one secret, JSON
+// {"username": "...", "password": "..."}.
+type Login struct {
+	Username string
+	Password Secret
+}
+
+// ResolveLogin resolves a reference to a login.
+func ResolveLogin(ctx context.Context, s Secrets, ref SecretRef) (Login, error) {
+	raw, err := s.Resolve(ctx, ref)
+	if err != nil {
+		return Login{}, err
+	}
+	var v struct{ Username, Password string }
+	if err := json.Unmarshal([]byte(raw.Reveal()), &v); err != nil || v.Username == "" {
+		return Login{}, &Error{
+			Kind: KindInvalid, Op: "secrets.login",
+			Message: "secret " + string(ref) + ` is not a login; store {"username": "...", "password": "..."}`,
+		}
+	}
+	return Login{v.Username, NewSecret(v.Password)}, nil
+}

@@ -1,0 +1,161 @@
+// Package fault is the one place where an outside or database error becomes a
+// Temporal error with its retryability. The error's type is a failure class of
+// package lifecycle; the stage runner reads it and decides, in the open, how
+// often the stage is tried. Every error made here is therefore non-retryable
+// for Temporal itself, which retries lost workers only. Matching is by type,
+// never by text; what is not known is "internal error" outside and detail in
+// the log.
+package fault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
+)
+
+// New makes a typed failure. The message is for operators: no secrets.
+func New(class lifecycle.FailureClass, format string, args ...any) error {
+	return wrap(class, fmt.Sprintf(format, args...), nil)
+}
+
+func wrap(class lifecycle.FailureClass, msg string, cause error) error {
+	return temporal.NewApplicationErrorWithOptions(msg, string(class), temporal.ApplicationErrorOptions{
+		NonRetryable: true,
+		Category:     category(class),
+		Cause:        redacted(cause),
+	})
+}
+
+// category keeps expected outcomes out of error logs and metrics.
+func category(class lifecycle.FailureClass) temporal.ApplicationErrorCategory {
+	if class == lifecycle.FailInternal {
+		return temporal.ApplicationErrorCategoryUnspecified
+	}
+	return temporal.ApplicationErrorCategoryBenign
+}
+
+// redacted keeps only a provider error's kind and operation as the cause that
+// enters the history; a cause of any other type stays in the log.
+func redacted(err error) error {
+	var pe *providers.Error
+	if errors.As(err, &pe) {
+		return fmt.Errorf("%s: %s", pe.Op, pe.Kind)
+	}
+	return nil
+}
+
+// table maps a provider error's kind to a failure class, by the side that
+// answered. A kind that is not listed takes the side's fallback.
+type table struct {
+	fallback lifecycle.FailureClass
+	kinds    map[providers.Kind]lifecycle.FailureClass
+}
+
+func maasTable() table {
+	return table{lifecycle.FailMAASRejected, map[providers.Kind]lifecycle.FailureClass{
+		providers.KindUnreachable: lifecycle.FailMAASUnavailable,
+		providers.KindUnavailable: lifecycle.FailMAASUnavailable,
+		providers.KindBusy:        lifecycle.FailMAASUnavailable,
+		// An uncertain mutation is tried again: each activity re-reads first.
+		providers.KindUncertain:     lifecycle.FailMAASUnavailable,
+		providers.KindProtocol:      lifecycle.FailMAASUnavailable,
+		providers.KindTooBig:        lifecycle.FailMAASUnavailable,
+		providers.KindUnauthorized:  lifecycle.FailConfiguration,
+		providers.KindForeign:       lifecycle.FailConfiguration,
+		providers.KindNotFound:      lifecycle.FailMAASMachineDeleted,
+		providers.KindStateConflict: lifecycle.FailStateDisagreement,
+	}}
+}
+
+func bmcTable() table {
+	return table{lifecycle.FailBMCUnreachable, map[providers.Kind]lifecycle.FailureClass{
+		providers.KindUnauthorized:           lifecycle.FailBMCAuthRejected,
+		providers.KindForbidden:              lifecycle.FailBMCAuthRejected,
+		providers.KindPasswordChangeRequired: lifecycle.FailBMCAuthRejected,
+		providers.KindLocked:                 lifecycle.FailBMCLocked,
+		providers.KindPinMismatch:            lifecycle.FailBMCPinMismatch,
+		providers.KindForeign:                lifecycle.FailBMCPinMismatch,
+		providers.KindInvalid:                lifecycle.FailConfiguration,
+		providers.KindUnsupported:            lifecycle.FailConfiguration,
+		providers.KindUncertain:              lifecycle.FailPowerNotConfirmed,
+	}}
+}
+
+func sshTable() table {
+	return table{lifecycle.FailSSHSeed, map[providers.Kind]lifecycle.FailureClass{
+		providers.KindPinMismatch: lifecycle.FailStateDisagreement,
+		providers.KindInvalid:     lifecycle.FailConfiguration,
+	}}
+}
+
+func secretTable() table { return table{fallback: lifecycle.FailSecretUnavailable} }
+
+// MAAS turns an error of a MAAS call into a typed failure.
+func MAAS(ctx context.Context, err error) error { return from(ctx, maasTable(), err) }
+
+// BMC turns an error of a BMC call into a typed failure.
+func BMC(ctx context.Context, err error) error { return from(ctx, bmcTable(), err) }
+
+// SSH turns an error of a command on a node into a typed failure.
+func SSH(ctx context.Context, err error) error { return from(ctx, sshTable(), err) }
+
+// Secret turns an error of the secret store into a typed failure.
+func Secret(ctx context.Context, err error) error { return from(ctx, secretTable(), err) }
+
+// Internal turns any other error, the database's among them, into a typed
+// failure.
+func Internal(ctx context.Context, err error) error {
+	return from(ctx, table{fallback: lifecycle.FailInternal}, err)
+}
+
+func from(ctx context.Context, t table, err error) error {
+	if err == nil {
+		return nil
+	}
+	var app *temporal.ApplicationError
+	var pe *providers.Error
+	var illegal *lifecycle.IllegalTransitionError
+	var invalid *lifecycle.InvalidError
+	switch {
+	case errors.As(err, &app):
+		return err // already typed
+	case ctx.Err() != nil:
+		return ctx.Err() // cancelled or out of time: not the other side's failure
+	case errors.As(err, &illegal):
+		return wrap(lifecycle.FailStateDisagreement, illegal.Error(), nil)
+	case errors.As(err, &invalid):
+		return wrap(lifecycle.FailConfiguration, invalid.Error(), nil)
+	case errors.As(err, &pe):
+		class, ok := t.kinds[pe.Kind]
+		if !ok {
+			class = t.fallback
+		}
+		return wrap(class, pe.Error(), pe)
+	}
+	if activity.IsActivity(ctx) {
+		activity.GetLogger(ctx).Error("internal error", "error", err)
+	}
+	return wrap(lifecycle.FailInternal, "internal error; the worker's log holds the detail", nil)
+}
+
+// Projection lets Temporal retry a database that is away, and only that: an
+// illegal transition or a missing row would fail for ever and is final.
+func Projection(ctx context.Context, err error) error {
+	var illegal *lifecycle.IllegalTransitionError
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	if errors.As(err, &illegal) || errors.Is(err, ErrFinal) {
+		return from(ctx, table{fallback: lifecycle.FailInternal}, err)
+	}
+	return temporal.NewApplicationErrorWithOptions("the projection was not written", "projection", temporal.ApplicationErrorOptions{Cause: err})
+}
+
+// ErrFinal marks a database answer that no repetition changes.
+var ErrFinal = errors.New("final")

@@ -1,0 +1,35 @@
+// Package projection writes a job's visible state (job, stages, node, audit,
+// events) from its workflow into Postgres, and reads it back when a run starts.
+// Both activities are local: one short transaction each, repeated without harm.
+package projection
+
+import (
+	"context"
+
+	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// Store is where projections go: the database, or a test's memory.
+type Store interface {
+	// LoadJob reads the last projected state.
+	LoadJob(ctx context.Context, in contract.JobInput) (contract.Snapshot, error)
+	// ProjectJob applies a projection in one transaction if its sequence
+	// number is higher than the stored one.
+	ProjectJob(ctx context.Context, p contract.Projection) (contract.ProjectResult, error)
+}
+
+// Activities is what these activities need.
+type Activities struct{ Store Store }
+
+// LoadJob returns the last projected state of a job.
+func (a *Activities) LoadJob(ctx context.Context, in contract.JobInput) (contract.Snapshot, error) {
+	snap, err := a.Store.LoadJob(ctx, in)
+	return snap, fault.Projection(ctx, err)
+}
+
+// ProjectJob writes one step of a job. A late or repeated step changes nothing.
+func (a *Activities) ProjectJob(ctx context.Context, p contract.Projection) (contract.ProjectResult, error) {
+	res, err := a.Store.ProjectJob(ctx, p)
+	return res, fault.Projection(ctx, err)
+}

@@ -1,0 +1,182 @@
+package stage
+
+import (
+	"errors"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// outcome is how a stage ended; err is a failure of the runner itself.
+type outcome struct {
+	failure     *contract.Failure
+	backTo      string
+	interrupted bool
+	err         error
+}
+
+const (
+	firstBackoff = 2 * time.Second
+	maxBackoff   = time.Minute
+)
+
+// runStage takes a stage through its automatic attempts.
+func (r *runner[S]) runStage(i int) outcome {
+	st, row := r.def.Stages[i], &r.rows[i]
+	if st.Skip != nil {
+		if why := st.Skip(r.state); why != "" {
+			row.State, row.Message = contract.StageSkipped, why
+			row.StartedAt, row.FinishedAt = r.now(), r.now()
+			return outcome{err: r.project(r.ctx, nil)}
+		}
+	}
+	r.failure = nil
+	row.State, row.StartedAt, row.FinishedAt, row.Message = contract.StageRunning, r.now(), nil, ""
+	at := workflow.Now(r.ctx).Add(r.stageDeadline(st))
+	r.deadline = &at
+	for tried := 1; ; tried++ {
+		row.Attempts++
+		if err := r.project(r.ctx, nil); err != nil {
+			return outcome{err: err}
+		}
+		observed, err := r.attempt(st, at)
+		if err == nil {
+			row.State, row.FinishedAt, row.Message = contract.StageSucceeded, r.now(), observed
+			return outcome{err: r.project(r.ctx, nil)}
+		}
+		out := r.judge(st, err)
+		if out.failure == nil {
+			return r.stageLeft(row, out)
+		}
+		row.Message = out.failure.Message
+		backoff := min(firstBackoff<<(tried-1), maxBackoff)
+		if tried >= lifecycle.Failure(out.failure.Class).AutoAttempts || workflow.Now(r.ctx).Add(backoff).After(at) {
+			row.State, row.FinishedAt = contract.StageFailed, r.now()
+			return out
+		}
+		if r.pause(backoff) {
+			return r.stageLeft(row, outcome{interrupted: true})
+		}
+	}
+}
+
+// stageLeft closes the row of a stage that was left without failing.
+func (r *runner[S]) stageLeft(row *contract.StageRow, out outcome) outcome {
+	if out.backTo != "" {
+		row.State, row.FinishedAt = contract.StageSucceeded, r.now()
+	} else {
+		row.State = contract.StagePending
+	}
+	return out
+}
+
+// attempt runs a stage once, within its deadline; a stage that waits outside
+// can be interrupted by an action. It returns a note for the stage row.
+func (r *runner[S]) attempt(st Stage[S], at time.Time) (string, error) {
+	sctx, cancel := workflow.WithCancel(workflow.WithValue(r.ctx, deadlineKey, at))
+	defer cancel()
+	timedOut, over := false, false
+	workflow.Go(sctx, func(c workflow.Context) {
+		left := max(at.Sub(workflow.Now(c)), time.Second)
+		timer := workflow.NewTimerWithOptions(c, left, workflow.TimerOptions{Summary: "deadline of " + st.Name})
+		if timer.Get(c, nil) == nil && !over {
+			timedOut = true
+			cancel()
+		}
+	})
+	r.interrupted = false
+	if st.Waits {
+		r.interrupt = cancel
+	}
+	note, err := r.observeOrRun(sctx, st)
+	over, r.interrupt = true, nil
+	switch {
+	case err == nil:
+		return note, nil
+	case timedOut:
+		class := st.DeadlineClass
+		if class == "" {
+			class = lifecycle.FailStageDeadline
+		}
+		return "", Fail(class, "%s did not end within %s", st.Name, r.stageDeadline(st))
+	case r.interrupted && temporal.IsCanceledError(err):
+		return "", errInterrupted
+	}
+	return "", err
+}
+
+func (r *runner[S]) observeOrRun(ctx workflow.Context, st Stage[S]) (string, error) {
+	if r.observe && st.Observe != nil {
+		o, err := st.Observe(ctx, r.state)
+		if err != nil {
+			return "", err
+		}
+		if o.Done {
+			return "already so: " + o.Note, nil
+		}
+	}
+	return "", st.Run(ctx, r.state)
+}
+
+var errInterrupted = errors.New("interrupted by an operator")
+
+// judge turns an error into what to do about it.
+func (r *runner[S]) judge(st Stage[S], err error) outcome {
+	var b *back
+	switch {
+	case errors.As(err, &b):
+		return outcome{backTo: b.stage}
+	case errors.Is(err, errInterrupted):
+		return outcome{interrupted: true}
+	}
+	f := failureOf(err)
+	f.Stage = st.Name
+	return outcome{failure: &f}
+}
+
+const maxMessage = 1000
+
+// failureOf reads class and message from an error: an activity's typed error,
+// a Failed, or something unplanned, which shows as an internal error.
+func failureOf(err error) contract.Failure {
+	var failed *Failed
+	var app *temporal.ApplicationError
+	var timeout *temporal.TimeoutError
+	f := contract.Failure{Class: lifecycle.FailInternal, Message: "internal error; the worker's log holds the detail"}
+	switch {
+	case errors.As(err, &failed):
+		f.Class, f.Message = failed.Class, failed.Message
+	case errors.As(err, &app):
+		class := lifecycle.FailureClass(app.Type())
+		if lifecycle.Failure(class).Class == class {
+			f.Class, f.Message = class, app.Message()
+		}
+	case errors.As(err, &timeout):
+		f.Class, f.Message = lifecycle.FailStageDeadline, "no worker finished the stage's activity in time"
+	}
+	if len(f.Message) > maxMessage {
+		f.Message = f.Message[:maxMessage]
+	}
+	return f
+}
+
+// pause waits between attempts; it returns true when an action came.
+func (r *runner[S]) pause(d time.Duration) bool {
+	came, err := workflow.AwaitWithTimeout(r.ctx, d, func() bool { return len(r.inbox) > 0 })
+	return err == nil && came
+}
+
+func (r *runner[S]) stageDeadline(st Stage[S]) time.Duration {
+	d := st.Deadline
+	if r.def.Deadline != nil {
+		d = r.def.Deadline(r.state, st.Name, d)
+	}
+	if d <= 0 {
+		d = 15 * time.Minute
+	}
+	return d
+}

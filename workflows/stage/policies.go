@@ -1,0 +1,92 @@
+package stage
+
+import (
+	"context"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+)
+
+// Kind of work decides an activity's options. Bounded retries of failures are
+// the runner's, where operators see them; what Temporal retries by itself is
+// only a lost worker (a heartbeat or start-to-close timeout).
+type Kind int
+
+// The kinds of work.
+const (
+	// KindMAASCall is one or a few calls to a MAAS region.
+	KindMAASCall Kind = iota
+	// KindBMCCall is a BMC conversation, power waits included.
+	KindBMCCall
+	// KindPoll waits on the outside world, heartbeating, for as long as the
+	// stage's deadline allows.
+	KindPoll
+	// KindNodeTask is work on a node, by SSH or by its agent.
+	KindNodeTask
+	// KindLocalWork renders or decides in the worker and touches the database.
+	KindLocalWork
+)
+
+// lostWorker is how soon a dead worker is noticed: the worker heartbeats every
+// activity by itself at a third of this.
+const lostWorker = 10 * time.Second
+
+func options(k Kind, summary string, left time.Duration) workflow.ActivityOptions {
+	o := workflow.ActivityOptions{
+		Summary:             summary,
+		HeartbeatTimeout:    lostWorker,
+		WaitForCancellation: true, // what touches hardware is never left half known
+		RetryPolicy: &temporal.RetryPolicy{
+			InitialInterval: time.Second, BackoffCoefficient: 2, MaximumInterval: 10 * time.Second, MaximumAttempts: 20,
+		},
+	}
+	switch k {
+	case KindMAASCall, KindLocalWork:
+		o.StartToCloseTimeout = 2 * time.Minute
+	case KindBMCCall, KindNodeTask:
+		o.StartToCloseTimeout = 10 * time.Minute
+	case KindPoll:
+		o.StartToCloseTimeout = left
+	}
+	if o.StartToCloseTimeout > left {
+		o.StartToCloseTimeout = left
+	}
+	// The deadline is the stage's; a minute more lets the activity report it.
+	o.ScheduleToCloseTimeout = left + time.Minute
+	return o
+}
+
+type ctxKey string
+
+const deadlineKey ctxKey = "slipway-stage-deadline"
+
+// timeLeft is what remains of the current stage's deadline.
+func timeLeft(ctx workflow.Context) time.Duration {
+	if at, ok := ctx.Value(deadlineKey).(time.Time); ok {
+		return max(at.Sub(workflow.Now(ctx)), time.Second)
+	}
+	return 10 * time.Minute
+}
+
+// Do runs a remote activity with the options of its kind and a summary for the
+// Temporal Web UI. act is a method of a nil pointer to an activity struct.
+func Do[I, O any](ctx workflow.Context, k Kind, summary string, act func(context.Context, I) (O, error), in I) (O, error) {
+	var out O
+	ctx = workflow.WithActivityOptions(ctx, options(k, summary, timeLeft(ctx)))
+	err := workflow.ExecuteActivity(ctx, act, in).Get(ctx, &out)
+	return out, err
+}
+
+// quickDB is for local activities: a database write of milliseconds. When
+// Postgres is away the attempts go on, backing off, for an hour at a stretch.
+func quickDB(ctx workflow.Context, summary string) workflow.Context {
+	return workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
+		Summary:                summary,
+		StartToCloseTimeout:    5 * time.Second,
+		ScheduleToCloseTimeout: time.Hour,
+		RetryPolicy: &temporal.RetryPolicy{
+			InitialInterval: 200 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 3 * time.Second,
+		},
+	})
+}

@@ -1,0 +1,154 @@
+package stage
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/slipway-cloud/slipway/activities/projection"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+var projections *projection.Activities
+
+func (r *runner[S]) readSnapshot() (contract.Snapshot, error) {
+	var snap contract.Snapshot
+	ctx := quickDB(r.ctx, "load job")
+	err := workflow.ExecuteLocalActivity(ctx, projections.LoadJob, r.in).Get(ctx, &snap)
+	return snap, err
+}
+
+// project writes the job's present state, with the audit rows of the actions
+// since the last time, as one local activity and one transaction. c is the
+// context of the coroutine that calls: the runner's own or a handler's.
+func (r *runner[S]) project(c workflow.Context, move *contract.NodeMove) error {
+	if err := r.mu.Lock(c); err != nil {
+		return err
+	}
+	defer r.mu.Unlock()
+	entries, by := r.entries, r.by
+	r.entries, r.by = nil, ""
+	cp, err := json.Marshal(checkpoint[S]{State: r.state, Purpose: r.purpose})
+	if err != nil {
+		return fmt.Errorf("write the checkpoint of %s: %w", r.in.JobID, err)
+	}
+	p := r.projection()
+	p.Checkpoint, p.Node, p.Actions, p.By = cp, move, entries, by
+	if err := r.write(c, &p); err != nil {
+		return err
+	}
+	r.show()
+	return nil
+}
+
+// write applies a projection. A run that a Temporal reset put behind the
+// stored state catches up with its sequence number and writes again.
+func (r *runner[S]) write(c workflow.Context, p *contract.Projection) error {
+	for catchUp := 0; ; catchUp++ {
+		r.seq++
+		p.Seq = r.seq
+		var res contract.ProjectResult
+		ctx := quickDB(c, "project "+p.Stage)
+		if err := workflow.ExecuteLocalActivity(ctx, projections.ProjectJob, *p).Get(ctx, &res); err != nil {
+			return err
+		}
+		if res.Applied || catchUp == 3 {
+			return nil
+		}
+		r.seq = max(r.seq, res.StoredSeq)
+	}
+}
+
+func (r *runner[S]) projection() contract.Projection {
+	now := r.now()
+	p := contract.Projection{
+		JobID: r.in.JobID, Kind: r.in.Kind, NodeID: r.in.NodeID, RunID: r.runID,
+		Status: r.status, Stage: r.stageName(), StageOrdinal: min(r.at, len(r.rows)-1) + 1,
+		Stages: append([]contract.StageRow(nil), r.rows...), Failure: r.failure,
+		WaitingOut: r.waitingOutside(), Frozen: r.frozen, Adopted: r.adopted, StageDeadline: r.deadline,
+	}
+	p.Attempt = r.rows[p.StageOrdinal-1].Attempts
+	if r.def.Observed != nil {
+		o := r.def.Observed(r.state)
+		o.At = now
+		p.Observed = &o
+	}
+	done := 0
+	weights := make([]int, 0, len(r.rows))
+	finished := make([]bool, 0, len(r.rows))
+	for i, row := range r.rows {
+		weights = append(weights, r.def.Stages[i].Weight)
+		finished = append(finished, stageDone(row.State))
+	}
+	done = lifecycle.Percent(weights, finished)
+	r.reached = max(r.reached, done)
+	p.Progress, p.Reached = lifecycle.ShownPercent(r.status, r.reached), r.reached
+	return p
+}
+
+func stageDone(s contract.StageState) bool {
+	return s == contract.StageSucceeded || s == contract.StageSkipped || s == contract.StageAdopted
+}
+
+// waitingOutside is the fact that allows adopt_observed_state while running.
+func (r *runner[S]) waitingOutside() bool {
+	return r.status == lifecycle.JobRunning && r.at < len(r.def.Stages) && r.def.Stages[r.at].Waits
+}
+
+type attributes struct {
+	status, stage string
+	human         bool
+}
+
+// show puts the state where the Temporal Web UI and CLI see it.
+func (r *runner[S]) show() {
+	workflow.SetCurrentDetails(r.ctx, r.details())
+	a := attributes{string(r.status), r.stageName(), r.status.Parked()}
+	if a == r.lastAttributes {
+		return
+	}
+	r.lastAttributes = a
+	err := workflow.UpsertTypedSearchAttributes(r.ctx,
+		contract.NodeIDAttribute.ValueSet(r.in.NodeID), contract.SiteIDAttribute.ValueSet(r.in.SiteID),
+		contract.JobKindAttribute.ValueSet(string(r.in.Kind)), contract.JobStatusAttribute.ValueSet(a.status),
+		contract.StageAttribute.ValueSet(a.stage), contract.NeedsHumanAttribute.ValueSet(a.human))
+	if err != nil {
+		workflow.GetLogger(r.ctx).Warn("search attributes not set", "error", err)
+	}
+}
+
+var marks = map[contract.StageState]string{
+	contract.StagePending: "·", contract.StageRunning: "▶", contract.StageSucceeded: "✓", contract.StageFailed: "✗",
+	contract.StageSkipped: "–", contract.StageAdopted: "≈", contract.StageCompensated: "↩",
+}
+
+// details is the Markdown stage table of the Temporal Web UI.
+func (r *runner[S]) details() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "**%s** %s · %d %%\n\n", r.in.JobID, r.status, r.reached)
+	if r.failure != nil {
+		info := lifecycle.Failure(r.failure.Class)
+		fmt.Fprintf(&b, "**%s** at `%s`: %s\n\nNext: `%s`. %s\n\n", r.failure.Class, r.failure.Stage, oneLine(r.failure.Message), info.Recommended, info.Next)
+	}
+	b.WriteString("| | stage | state | attempts | took | |\n|---|---|---|---|---|---|\n")
+	for _, row := range r.rows {
+		took := ""
+		if row.StartedAt != nil && row.FinishedAt != nil {
+			took = row.FinishedAt.Sub(*row.StartedAt).Round(100 * time.Millisecond).String()
+		}
+		fmt.Fprintf(&b, "| %s | `%s` | %s | %d | %s | %s |\n", marks[row.State], row.Name, row.State, row.Attempts, took, oneLine(row.Message))
+	}
+	return b.String()
+}
+
+func oneLine(s string) string {
+	s = strings.NewReplacer("\n", " ", "|", "\\|").Replace(s)
+	if len(s) > 160 {
+		s = s[:160] + "…"
+	}
+	return s
+}

@@ -1,0 +1,271 @@
+package stage
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// runner is one run of one job. Everything that changes lives here; what must
+// outlive the run is in the checkpoint.
+type runner[S any] struct {
+	def Job[S]
+	in  contract.JobInput
+	// ctx is disconnected from the workflow's own: a Temporal cancel is an
+	// action like any other and must not cut off compensation or projection.
+	ctx   workflow.Context
+	runID string
+	state *S
+	mu    workflow.Mutex // one projection at a time
+
+	loaded   bool
+	seq      int64
+	status   lifecycle.JobStatus
+	rows     []contract.StageRow
+	at       int
+	observe  bool // stages first observe and are skipped if already so
+	purpose  purpose
+	failure  *contract.Failure
+	frozen   bool
+	adopted  bool
+	reached  int
+	deadline *time.Time
+
+	inbox          []*request
+	interrupt      workflow.CancelFunc // of the stage that waits outside
+	interrupted    bool
+	temporalCancel bool
+	answered       map[string]contract.ActionResult
+	entries        []contract.ActionEntry
+	by             string
+	lastAttributes attributes
+	currentDetails string
+}
+
+// purpose is what compensation is done for.
+type purpose string
+
+const (
+	forNothing purpose = ""
+	forCancel  purpose = "cancel"
+	forRestart purpose = "restart_clean"
+)
+
+// checkpoint is what a new run needs besides the projected columns.
+type checkpoint[S any] struct {
+	State   *S      `json:"state"`
+	Purpose purpose `json:"purpose,omitempty"`
+}
+
+// Run executes the job. It returns when the job has ended in completed,
+// reconciled or cancelled; a failed job parks and waits for an action.
+func Run[S any](ctx workflow.Context, def Job[S], in contract.JobInput) (contract.JobResult, error) {
+	r := newRunner(ctx, def, in)
+	r.listen(ctx)
+	if err := r.load(); err != nil {
+		return contract.JobResult{}, err
+	}
+	err := r.run()
+	if errors.Is(err, errContinueAsNew) {
+		return contract.JobResult{}, workflow.NewContinueAsNewError(ctx, workflow.GetInfo(ctx).WorkflowType.Name, in)
+	}
+	if err != nil {
+		return contract.JobResult{}, err
+	}
+	if werr := workflow.Await(r.ctx, func() bool { return workflow.AllHandlersFinished(r.ctx) }); werr != nil {
+		return contract.JobResult{}, werr
+	}
+	if r.temporalCancel {
+		return contract.JobResult{}, ctx.Err()
+	}
+	return contract.JobResult{Status: r.status, Stage: r.stageName()}, nil
+}
+
+func newRunner[S any](ctx workflow.Context, def Job[S], in contract.JobInput) *runner[S] {
+	dctx, _ := workflow.NewDisconnectedContext(ctx)
+	r := &runner[S]{
+		def: def, in: in, ctx: dctx, state: new(S), mu: workflow.NewMutex(dctx),
+		runID: workflow.GetInfo(ctx).WorkflowExecution.RunID, status: lifecycle.JobPending,
+		answered: map[string]contract.ActionResult{},
+	}
+	for i, st := range def.Stages {
+		r.rows = append(r.rows, contract.StageRow{Ordinal: i + 1, Name: st.Name, State: contract.StagePending})
+	}
+	return r
+}
+
+// load takes up the projected state: nothing for a new job, the last step of a
+// job whose workflow was lost, reset or continued as new.
+func (r *runner[S]) load() error {
+	snap, err := r.readSnapshot()
+	if err != nil {
+		return err
+	}
+	r.seq, r.status, r.failure = snap.Seq, snap.Status, snap.Failure
+	r.reached, r.frozen, r.adopted = snap.Reached, snap.Frozen, snap.Adopted
+	for _, row := range snap.Stages {
+		if i := r.index(row.Name); i >= 0 {
+			row.Ordinal = i + 1
+			r.rows[i] = row
+		}
+	}
+	if len(snap.Checkpoint) > 0 {
+		cp := checkpoint[S]{State: r.state}
+		if err := json.Unmarshal(snap.Checkpoint, &cp); err != nil {
+			return fmt.Errorf("read the checkpoint of %s: %w", r.in.JobID, err)
+		}
+		r.purpose = cp.Purpose
+	} else if err := r.def.Init(r.state, snap.Input); err != nil {
+		return fmt.Errorf("read the request of %s: %w", r.in.JobID, err)
+	}
+	if i := r.index(snap.Stage); i >= 0 {
+		r.at, r.observe = i, true
+	}
+	r.loaded = true
+	return nil
+}
+
+// run is the story of a job: stages in order, a safe point between any two,
+// parking when one fails, and an end.
+func (r *runner[S]) run() error {
+	if lifecycle.Job.Terminal(r.status) {
+		return nil
+	}
+	if r.status == lifecycle.JobPending && len(r.inbox) == 0 {
+		r.status = lifecycle.JobRunning
+		if err := r.project(r.ctx, r.nodeMove(r.def.Started)); err != nil {
+			return err
+		}
+	}
+	if r.status == lifecycle.JobCompensating {
+		if err := r.compensateFor(r.purpose); err != nil {
+			return err
+		}
+	}
+	for !lifecycle.Job.Terminal(r.status) {
+		if err := r.step(); err != nil {
+			return err
+		}
+	}
+	return r.answerTheLate()
+}
+
+// answerTheLate answers actions that were accepted while the job was ending.
+func (r *runner[S]) answerTheLate() error {
+	for len(r.inbox) > 0 {
+		if err := r.obey(r.takeRequest()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step does the one next thing.
+func (r *runner[S]) step() error {
+	switch {
+	case r.status.Parked() && len(r.inbox) == 0:
+		return r.waitForAction()
+	case len(r.inbox) > 0:
+		return r.obey(r.takeRequest())
+	case r.at >= len(r.def.Stages):
+		return r.finish()
+	}
+	out := r.runStage(r.at)
+	switch {
+	case out.err != nil:
+		return out.err
+	case out.failure != nil:
+		return r.park(*out.failure)
+	case out.backTo != "":
+		return r.goBack(out.backTo)
+	case out.interrupted:
+		return nil // the request that interrupted is in the inbox
+	}
+	r.at++
+	return nil
+}
+
+// waitForAction waits, without limit by design: a parked job is listed as
+// needing a person and nothing else moves it.
+func (r *runner[S]) waitForAction() error {
+	if workflow.GetInfo(r.ctx).GetContinueAsNewSuggested() && workflow.AllHandlersFinished(r.ctx) {
+		return errContinueAsNew
+	}
+	return workflow.Await(r.ctx, func() bool { return len(r.inbox) > 0 })
+}
+
+var errContinueAsNew = errors.New("continue as new")
+
+// finish ends the job in success.
+func (r *runner[S]) finish() error {
+	r.status = lifecycle.JobCompleted
+	if r.adopted {
+		r.status = lifecycle.JobReconciled
+	}
+	r.failure, r.deadline = nil, nil
+	return r.project(r.ctx, r.nodeMove(r.def.Succeeded))
+}
+
+// park stops with a failure and says so to everyone.
+func (r *runner[S]) park(f contract.Failure) error {
+	info := lifecycle.Failure(f.Class)
+	r.failure, r.status, r.deadline = &f, info.ParkStatus(), nil
+	var move *contract.NodeMove
+	if info.NodeUnsafe {
+		move = r.nodeMove(r.def.Blocked)
+	}
+	workflow.GetLogger(r.ctx).Warn("job parked", "job", r.in.JobID, "stage", f.Stage, "class", f.Class)
+	return r.project(r.ctx, move)
+}
+
+// goBack continues at an earlier stage; the stages in between run again.
+func (r *runner[S]) goBack(to string) error {
+	i := r.index(to)
+	if i < 0 || i > r.at {
+		return r.park(contract.Failure{Class: lifecycle.FailInternal, Stage: r.stageName(), Message: "no earlier stage " + to})
+	}
+	r.pendFrom(i)
+	r.at, r.observe = i, false
+	return r.project(r.ctx, nil)
+}
+
+// pendFrom marks the stages from i on as still to do, attempts kept.
+func (r *runner[S]) pendFrom(i int) {
+	for ; i < len(r.rows); i++ {
+		r.rows[i].State, r.rows[i].StartedAt, r.rows[i].FinishedAt = contract.StagePending, nil, nil
+	}
+}
+
+func (r *runner[S]) nodeMove(f func(*S) *contract.NodeMove) *contract.NodeMove {
+	if f == nil {
+		return nil
+	}
+	return f(r.state)
+}
+
+func (r *runner[S]) index(name string) int {
+	for i, st := range r.def.Stages {
+		if st.Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+func (r *runner[S]) stageName() string {
+	if r.at < len(r.def.Stages) {
+		return r.def.Stages[r.at].Name
+	}
+	return r.def.Stages[len(r.def.Stages)-1].Name
+}
+
+func (r *runner[S]) now() *time.Time {
+	t := workflow.Now(r.ctx).UTC()
+	return &t
+}

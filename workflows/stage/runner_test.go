@@ -1,0 +1,206 @@
+package stage_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+func TestAllStagesInOrder(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	res := b.run(t)
+	require.Equal(t, lifecycle.JobCompleted, res.Status)
+	require.Equal(t, []string{"one", "two", "wait", "last"}, b.out.calls)
+	require.Equal(t, 100, b.store.last.Progress)
+	require.Equal(t, contract.StageSkipped, b.store.last.Stages[3].State)
+	require.Equal(t, []lifecycle.JobStatus{lifecycle.JobRunning, lifecycle.JobCompleted}, b.store.states)
+	require.Equal(t, lifecycle.NodeEnrolling, b.store.moves[0].To)
+	require.Equal(t, lifecycle.NodeActive, b.store.moves[1].To)
+}
+
+func TestAutomaticAttemptsAreBoundedByTheClass(t *testing.T) {
+	t.Parallel()
+	for _, class := range []lifecycle.FailureClass{lifecycle.FailMAASUnavailable, lifecycle.FailInternal, lifecycle.FailMAASRejected, lifecycle.FailBMCAuthRejected} {
+		t.Run(string(class), func(t *testing.T) {
+			t.Parallel()
+			info := lifecycle.Failure(class)
+			b := setup(t)
+			b.out.fail["two"] = times(info.AutoAttempts, failure(class))
+			parked := contract.Projection{}
+			b.env.RegisterDelayedCallback(func() { parked = b.store.last }, time.Hour)
+			ans := b.at(2*time.Hour, lifecycle.ActionRetryStage, contract.ActionRequest{})
+			res := b.run(t)
+			require.Equal(t, info.ParkStatus(), parked.Status)
+			require.Equal(t, class, parked.Failure.Class)
+			require.Equal(t, "two", parked.Failure.Stage)
+			require.Equal(t, "it broke", parked.Failure.Message)
+			require.Equal(t, 0, parked.Progress)
+			require.Equal(t, 10, parked.Reached)
+			require.Len(t, b.out.made("two"), info.AutoAttempts+1)
+			require.NoError(t, ans.rejected)
+			require.Equal(t, lifecycle.JobRunning, ans.result.Status)
+			require.Equal(t, lifecycle.JobCompleted, res.Status)
+		})
+	}
+}
+
+func TestFailureAtEveryStageParksAndRetries(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"one", "two", "wait", "last"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.out.fail[name] = times(1, failure(lifecycle.FailMAASRejected))
+			b.at(time.Hour, lifecycle.ActionRetryStage, contract.ActionRequest{})
+			require.Equal(t, lifecycle.JobCompleted, b.run(t).Status)
+			require.Len(t, b.out.made(name), 2)
+		})
+	}
+}
+
+func TestUnsafeFailureQuarantinesTheNode(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.out.fail["last"] = times(1, failure(lifecycle.FailNodeUnhealthy))
+	b.at(time.Hour, lifecycle.ActionRetryStage, contract.ActionRequest{})
+	b.run(t)
+	var to []lifecycle.NodeStatus
+	for _, m := range b.store.moves {
+		to = append(to, m.To)
+	}
+	require.Equal(t, []lifecycle.NodeStatus{lifecycle.NodeEnrolling, lifecycle.NodeQuarantined, lifecycle.NodeActive}, to)
+}
+
+func TestCancelAtEveryStageCompensatesNewestFirst(t *testing.T) {
+	t.Parallel()
+	undone := map[string][]string{
+		"one":  {"undo-one"},
+		"two":  {"undo-two", "undo-one"},
+		"wait": {"undo-two", "undo-one"},
+		"last": {"undo-last", "undo-two", "undo-one"},
+	}
+	for name, want := range undone {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.out.fail[name] = times(1, failure(lifecycle.FailMAASRejected))
+			ans := b.at(time.Hour, lifecycle.ActionCancel, contract.ActionRequest{Reason: "not today"})
+			res := b.run(t)
+			require.Equal(t, lifecycle.JobCancelled, res.Status)
+			require.Equal(t, want, b.out.made("undo"))
+			require.Equal(t, lifecycle.EffectCancel, ans.result.Effect)
+			require.Equal(t, "not today", b.store.audit[0].Reason)
+			require.Equal(t, lifecycle.NodeQuarantined, b.store.moves[len(b.store.moves)-1].To)
+		})
+	}
+}
+
+func TestTemporalCancelIsTheCancelAction(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.out.fail["wait"] = times(1, failure(lifecycle.FailMAASRejected))
+	b.env.RegisterDelayedCallback(b.env.CancelWorkflow, time.Hour)
+	b.env.ExecuteWorkflow(testJob, input)
+	require.True(t, b.env.IsWorkflowCompleted())
+	require.True(t, temporal.IsCanceledError(b.env.GetWorkflowError()), "%v", b.env.GetWorkflowError())
+	require.Equal(t, lifecycle.JobCancelled, b.store.last.Status)
+	require.Equal(t, []string{"undo-two", "undo-one"}, b.out.made("undo"))
+	require.Equal(t, "temporal_cancel", b.store.audit[0].Via)
+}
+
+func TestRestartCleanCompensatesThenRunsFromTheTop(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.out.fail["last"] = times(1, failure(lifecycle.FailMAASRejected))
+	b.at(time.Hour, lifecycle.ActionRestartClean, contract.ActionRequest{})
+	require.Equal(t, lifecycle.JobCompleted, b.run(t).Status)
+	require.Equal(t, []string{"one", "two", "wait", "last", "undo-last", "undo-two", "undo-one", "one", "two", "wait", "last"}, b.out.calls)
+	require.JSONEq(t, `{"state":{"trail":["one","two","wait","last"],"resets":1}}`, string(b.store.last.Checkpoint))
+}
+
+func TestRerunObservesAndSkipsWhatIsSo(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.out.fail["wait"] = times(1, failure(lifecycle.FailMAASRejected))
+	b.out.found["one"], b.out.found["two"] = "done", "not yet"
+	b.at(time.Hour, lifecycle.ActionRerun, contract.ActionRequest{})
+	require.Equal(t, lifecycle.JobCompleted, b.run(t).Status)
+	require.Equal(t, []string{"one", "two", "wait", "look:one", "look:two", "two", "look:wait", "wait", "last"}, b.out.calls)
+}
+
+func TestFailedCompensationParksAndIsTakenUpAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.out.fail["last"] = times(1, failure(lifecycle.FailMAASRejected))
+	b.out.fail["undo-two"] = times(4, failure(lifecycle.FailMAASUnavailable))
+	b.at(time.Hour, lifecycle.ActionCancel, contract.ActionRequest{})
+	var parked contract.Projection
+	b.env.RegisterDelayedCallback(func() { parked = b.store.last }, 2*time.Hour)
+	b.at(3*time.Hour, lifecycle.ActionResume, contract.ActionRequest{})
+	require.Equal(t, lifecycle.JobCancelled, b.run(t).Status)
+	require.Equal(t, lifecycle.FailCompensation, parked.Failure.Class)
+	require.Equal(t, lifecycle.JobFailedManual, parked.Status)
+	require.Len(t, b.out.made("undo-last"), 1, "what is undone is not undone again")
+	require.Len(t, b.out.made("undo-two"), 5)
+}
+
+func TestStageDeadline(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.out.fail["wait"] = times(50, failure(lifecycle.FailMAASUnavailable))
+	var parked contract.Projection
+	b.env.RegisterDelayedCallback(func() { parked = b.store.last }, 3*time.Hour)
+	b.at(4*time.Hour, lifecycle.ActionCancel, contract.ActionRequest{})
+	b.run(t)
+	require.True(t, parked.Status.Parked())
+	require.NotNil(t, parked.Failure)
+}
+
+func TestDatabaseAwayIsWaitedOut(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.store.failing = 15
+	require.Equal(t, lifecycle.JobCompleted, b.run(t).Status)
+}
+
+// TestLostWorkflowContinues: a new run takes up the projected stage, observes
+// first, and repeats nothing that is done.
+func TestLostWorkflowContinues(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.store.snap = contract.Snapshot{
+		Seq: 41, Status: lifecycle.JobRunning, Stage: "two", Reached: 10, Input: []byte(`{}`),
+		Stages: []contract.StageRow{
+			{Ordinal: 1, Name: "one", State: contract.StageSucceeded, Attempts: 1},
+			{Ordinal: 2, Name: "two", State: contract.StageRunning, Attempts: 1},
+		},
+		Checkpoint: []byte(`{"state":{"trail":["one"]}}`),
+	}
+	b.out.found["two"] = "done"
+	require.Equal(t, lifecycle.JobCompleted, b.run(t).Status)
+	require.Equal(t, []string{"look:two", "look:wait", "wait", "last"}, b.out.calls)
+	require.Greater(t, b.store.last.Seq, int64(41))
+}
+
+// TestResetRunCatchesUp: a run that Temporal reset to an earlier point writes
+// behind the stored sequence number, and finds its way to the front.
+func TestResetRunCatchesUp(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.env.RegisterDelayedCallback(func() {
+		b.store.mu.Lock()
+		b.store.snap.Seq += 100
+		b.store.mu.Unlock()
+	}, time.Minute)
+	b.out.fail["two"] = times(1, failure(lifecycle.FailMAASRejected))
+	b.at(time.Hour, lifecycle.ActionRetryStage, contract.ActionRequest{})
+	require.Equal(t, lifecycle.JobCompleted, b.run(t).Status)
+	require.Equal(t, lifecycle.JobCompleted, b.store.last.Status)
+	require.Greater(t, b.store.last.Seq, int64(100))
+}

@@ -1,0 +1,88 @@
+// Package stage runs staged jobs: one workflow that walks an ordered list of
+// stages for one resource. Every job in Slipway uses it, so that all have the
+// same states, operator actions, retries, parking, projection, compensation and
+// progress (04-jobs). A job package supplies a Job value and nothing else.
+package stage
+
+import (
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// Job describes a kind of job over its own state S. S is plain data: it is
+// checkpointed with every projection and restored when a run is started again.
+type Job[S any] struct {
+	Kind   contract.JobKind
+	Stages []Stage[S]
+	// Init fills the state from the accepted request.
+	Init func(s *S, input []byte) error
+	// Deadline is how long a stage may take, its default given.
+	Deadline func(s *S, stage string, dflt time.Duration) time.Duration
+	// Observed is the outside state as last seen.
+	Observed func(s *S) contract.Observed
+	// Started, Succeeded, Blocked and Cancelled are what happens to the node's
+	// coarse state with the job's own; nil leaves it.
+	Started, Succeeded, Blocked, Cancelled func(s *S) *contract.NodeMove
+	// Reset clears what compensation has undone, before starting from the top.
+	Reset func(s *S)
+}
+
+// Stage is one step. Run must be repeatable: it re-reads before it changes
+// anything outside.
+type Stage[S any] struct {
+	Name string // from the seed's list
+	Doc  string
+	// Weight is the stage's share of the progress.
+	Weight int
+	// Deadline is the default; what happens then is DeadlineClass.
+	Deadline      time.Duration
+	DeadlineClass lifecycle.FailureClass
+	// Waits marks a stage that waits on the outside world and can be
+	// interrupted at any moment by cancel, freeze and adopt.
+	Waits bool
+	// Skip returns why the stage is not needed; "" runs it.
+	Skip func(s *S) string
+	Run  func(ctx workflow.Context, s *S) error
+	// Observe looks whether the outcome is already there; nil means that Run
+	// itself is cheap and harmless to repeat.
+	Observe func(ctx workflow.Context, s *S) (Observation, error)
+	// Adoptable lists the observed states that adopt_observed_state may
+	// accept at this stage without accept_risk.
+	Adoptable []string
+	// Undo compensates; nil means there is nothing to undo.
+	Undo func(ctx workflow.Context, s *S) error
+}
+
+// Observation is what a stage found without changing anything.
+type Observation struct {
+	Done  bool
+	State string // e.g. the MAAS label
+	Note  string
+}
+
+// Failed is a failure that a workflow itself decides, as an activity's typed
+// error is one that the outside caused.
+type Failed struct {
+	Class   lifecycle.FailureClass
+	Message string
+}
+
+func (f *Failed) Error() string { return fmt.Sprintf("%s: %s", f.Class, f.Message) }
+
+// Fail makes a Failed.
+func Fail(c lifecycle.FailureClass, format string, args ...any) error {
+	return &Failed{Class: c, Message: fmt.Sprintf(format, args...)}
+}
+
+type back struct{ stage string }
+
+func (b *back) Error() string { return "go back to " + b.stage }
+
+// Back, returned by a stage's Run, continues at an earlier stage; the stages in
+// between run again.
+func Back(to string) error { return &back{to} }
