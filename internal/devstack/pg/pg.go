@@ -29,7 +29,7 @@ import (
 
 const (
 	// User is the superuser of a private server.
-	User = "slipway"
+	User = "postgres"
 
 	startLimit = 60 * time.Second // a cold disk and crash recovery included
 	stopLimit  = 30 * time.Second

@@ -41,7 +41,7 @@ type child struct {
 
 // startChild runs the program and waits for its ready line, until ctx ends.
 func startChild(ctx context.Context, opts Options) (*child, readiness, error) {
-	cmd := exec.Command(opts.Binary, arguments(opts)...) //nolint:forbidigo // outlives this call; stop, kill or our own death ends it
+	cmd := exec.Command(opts.Binary, arguments(opts)...)  //nolint:forbidigo // outlives this call; stop, kill or our own death ends it
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C in a terminal reaches us first, and we stop it in order
 	cmd.WaitDelay = time.Second
 	c := &child{cmd: cmd, done: make(chan struct{}), log: &logTail{also: opts.Log}}

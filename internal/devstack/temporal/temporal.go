@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/client"
+	sdk "go.temporal.io/sdk/temporal"
+
+	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // Namespace is the one that is registered when Options names none.
@@ -49,11 +52,16 @@ type Options struct {
 	Progress io.Writer
 }
 
-// SearchAttributes are what Slipway's workflows set (seed 001; what an operator filters by in the Web UI): name to type.
+// SearchAttributes are what Slipway's workflows set, and what an operator filters by in the Web UI: name to type.
 func SearchAttributes() map[string]string {
-	return map[string]string{
-		"NodeID": "Keyword", "SiteID": "Keyword", "JobKind": "Keyword", "JobStatus": "Keyword", "Stage": "Keyword", "NeedsHuman": "Bool",
+	attributes := map[string]string{}
+	for _, key := range []sdk.SearchAttributeKey{
+		contract.NodeIDAttribute, contract.SiteIDAttribute, contract.JobKindAttribute, contract.JobStatusAttribute, contract.StageAttribute,
+		contract.NeedsHumanAttribute,
+	} {
+		attributes[key.GetName()] = key.GetValueType().String()
 	}
+	return attributes
 }
 
 // Server is a running Temporal server: a private one (Start), or one named by the environment (Acquire). Its methods may be called from any goroutine.

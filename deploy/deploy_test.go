@@ -1,0 +1,245 @@
+// Package deploy holds what runs Slipway outside a checkout. There is no code in it, only this check that the files fit each other and the programs.
+package deploy
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"gopkg.in/yaml.v3"
+
+	"github.com/slipway-cloud/slipway/internal/devstack/pg"
+	"github.com/slipway-cloud/slipway/internal/devstack/temporal"
+)
+
+const root = ".."
+
+// dependency is the long form of depends_on.
+type dependency struct {
+	Condition string `yaml:"condition"`
+}
+
+type service struct {
+	Image       string                `yaml:"image"`
+	Build       map[string]string     `yaml:"build"`
+	Command     []string              `yaml:"command"`
+	Entrypoint  []string              `yaml:"entrypoint"`
+	Environment map[string]string     `yaml:"environment"`
+	Secrets     []string              `yaml:"secrets"`
+	Volumes     []string              `yaml:"volumes"`
+	Ports       []string              `yaml:"ports"`
+	DependsOn   map[string]dependency `yaml:"depends_on"`
+	Restart     string                `yaml:"restart"`
+	ReadOnly    bool                  `yaml:"read_only"`
+	Healthcheck struct {
+		Test []string `yaml:"test"`
+	} `yaml:"healthcheck"`
+}
+
+type composeFile struct {
+	Services map[string]service                      `yaml:"services"`
+	Secrets  map[string]struct{ File string }        `yaml:"secrets"`
+	Volumes  map[string]map[string]map[string]string `yaml:"volumes"`
+}
+
+func compose(t *testing.T) composeFile {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(root, "docker-compose.yaml"))
+	require.NoError(t, err)
+	var file composeFile
+	require.NoError(t, yaml.Unmarshal(content, &file))
+	return file
+}
+
+func TestComposeFitsTogether(t *testing.T) {
+	t.Parallel()
+	file := compose(t)
+	require.Subset(t, slices.Collect(maps.Keys(file.Services)), []string{"postgres", "temporal", "temporal-ui", "migrate", "api", "worker"})
+	for name, s := range file.Services {
+		require.NotContains(t, s.Image, "latest", name)
+		require.Regexp(t, `:\S+$`, s.Image, "%s: pin a version", name)
+		for on, dep := range s.DependsOn {
+			target, ok := file.Services[on]
+			require.True(t, ok, "%s depends on %s, which is not there", name, on)
+			switch dep.Condition {
+			case "service_healthy":
+				require.NotEmpty(t, target.Healthcheck.Test, "%s waits for the health of %s, which tells none", name, on)
+			case "service_completed_successfully":
+				require.NotEqual(t, "unless-stopped", target.Restart, "%s waits for the end of %s, which has none", name, on)
+			default:
+				t.Errorf("%s depends on %s: unknown condition %q", name, on, dep.Condition)
+			}
+		}
+		for _, secret := range s.Secrets {
+			require.Contains(t, file.Secrets, secret, name)
+		}
+		for _, volume := range s.Volumes {
+			source, _, _ := strings.Cut(volume, ":")
+			if strings.HasPrefix(source, ".") {
+				require.DirExists(t, filepath.Join(root, source), name)
+			} else {
+				require.Contains(t, file.Volumes, source, name)
+			}
+		}
+		for key, value := range s.Environment {
+			if strings.HasSuffix(key, "_FILE") {
+				secret, ok := strings.CutPrefix(value, "/run/secrets/")
+				require.True(t, ok, "%s: %s", name, key)
+				require.Contains(t, s.Secrets, secret, "%s: %s", name, key)
+			}
+			require.NotRegexp(t, `(?i)(password|pwd|secret|key)$`, key, "%s: secrets come by file", name)
+		}
+	}
+	for _, long := range []string{"postgres", "temporal", "api", "worker"} {
+		require.NotEmpty(t, file.Services[long].Healthcheck.Test, long)
+		require.Equal(t, "unless-stopped", file.Services[long].Restart, long)
+	}
+	require.Empty(t, file.Services["postgres"].Ports, "the database is reached from inside only")
+	require.Empty(t, file.Services["temporal"].Ports, "Temporal has no authentication and is reached from inside only")
+}
+
+func TestComposeRunsSubcommandsThatExist(t *testing.T) {
+	t.Parallel()
+	binary := filepath.Join(t.TempDir(), "slipwayd")
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", binary, "./cmd/slipwayd")
+	build.Dir = root
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, string(out))
+
+	commands := map[string]string{"the image's default": defaultCommand(t)}
+	for name, s := range compose(t).Services {
+		if s.Build == nil {
+			continue
+		}
+		require.Equal(t, "deploy/Containerfile", s.Build["dockerfile"], name)
+		require.Len(t, s.Command, 1, name)
+		require.True(t, s.ReadOnly, name)
+		commands[name] = s.Command[0]
+	}
+	require.Len(t, commands, 4)
+	for name, command := range commands {
+		require.Contains(t, []string{"api", "worker", "migrate", "all"}, command, name)
+		out, err := exec.CommandContext(t.Context(), binary, command, "--help").CombinedOutput()
+		require.NoError(t, err, "%s: slipwayd %s --help: %s", name, command, out)
+	}
+	out, err = exec.CommandContext(t.Context(), binary, "dance", "--help").CombinedOutput()
+	require.Error(t, err, "slipwayd refuses what it does not know, so the check above means something: %s", out)
+}
+
+func containerfile(t *testing.T) string {
+	t.Helper()
+	content, err := os.ReadFile("Containerfile")
+	require.NoError(t, err)
+	return string(content)
+}
+
+func defaultCommand(t *testing.T) string {
+	t.Helper()
+	match := regexp.MustCompile(`(?m)^CMD \["([a-z]+)"\]$`).FindStringSubmatch(containerfile(t))
+	require.Len(t, match, 2)
+	return match[1]
+}
+
+func TestContainerfileIsStaticPinnedAndNotRoot(t *testing.T) {
+	t.Parallel()
+	text := containerfile(t)
+	stages := regexp.MustCompile(`(?m)^FROM (\S+)( AS \S+)?$`).FindAllStringSubmatch(text, -1)
+	require.Len(t, stages, 2)
+	for _, stage := range stages {
+		require.Regexp(t, `^docker\.io/.+:[0-9]`, stage[1])
+	}
+	require.Contains(t, text, "CGO_ENABLED=0")
+	final := text[strings.LastIndex(text, "\nFROM "):]
+	require.Regexp(t, `(?m)^USER [1-9][0-9]*:[1-9][0-9]*$`, final)
+	require.Regexp(t, `(?m)^ENTRYPOINT \["/usr/local/bin/slipwayd"\]$`, final)
+	for _, dir := range regexp.MustCompile(`\./cmd/[a-z-]+`).FindAllString(text, -1) {
+		require.DirExists(t, filepath.Join(root, dir))
+	}
+
+	module, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	require.NoError(t, err)
+	want := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(module)
+	require.Contains(t, stages[0][1], "golang:"+string(want[1]), "the image builds with the Go that go.mod asks for")
+}
+
+func TestTheNamespaceScriptRegistersWhatWorkflowsSet(t *testing.T) {
+	t.Parallel()
+	script, err := os.ReadFile("temporal/namespace.sh")
+	require.NoError(t, err)
+	registered := map[string]string{}
+	for _, match := range regexp.MustCompile(`(?m)^attribute (\w+) (\w+)$`).FindAllStringSubmatch(string(script), -1) {
+		registered[match[1]] = match[2]
+	}
+	require.Equal(t, temporal.SearchAttributes(), registered)
+}
+
+func TestShellScriptsParse(t *testing.T) {
+	t.Parallel()
+	var scripts []string
+	for _, pattern := range []string{"*.sh", "*/*.sh", "../scripts/*.sh", "../.ci/run"} {
+		found, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		scripts = append(scripts, found...)
+	}
+	require.Greater(t, len(scripts), 6)
+	for _, script := range scripts {
+		content, err := os.ReadFile(script)
+		require.NoError(t, err)
+		shell := "sh"
+		if strings.HasPrefix(string(content), "#!/usr/bin/env bash") {
+			shell = "bash"
+		}
+		out, err := exec.CommandContext(t.Context(), shell, "-n", script).CombinedOutput()
+		require.NoError(t, err, string(out))
+		info, err := os.Stat(script)
+		require.NoError(t, err)
+		require.NotZero(t, info.Mode()&0o100, "%s is not executable", script)
+	}
+}
+
+// What init-secrets.sh makes, the roles script must accept on a real server, and the connection string must open Slipway's database and no more.
+func TestSecretsAndRolesWorkOnARealServer(t *testing.T) {
+	t.Parallel()
+	psql, err := exec.LookPath("psql")
+	if err != nil && os.Getenv("SLIPWAY_REQUIRE_PEERS") == "" {
+		t.Skip("psql is not installed (apt-get install postgresql-client), so the role script cannot be run")
+	}
+	require.NoError(t, err)
+	dir := t.TempDir()
+	script, err := os.ReadFile("init-secrets.sh")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "init.sh"), script, 0o700))
+	run := func(cmd *exec.Cmd) string {
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, string(out))
+		return string(out)
+	}
+	require.Equal(t, len(compose(t).Secrets), strings.Count(run(exec.CommandContext(t.Context(), filepath.Join(dir, "init.sh"))), "made "))
+	require.Empty(t, run(exec.CommandContext(t.Context(), filepath.Join(dir, "init.sh"))), "the second run changes nothing")
+
+	srv, err := pg.Start(t.Context(), pg.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, srv.Stop()) }()
+	roles, err := os.ReadFile("postgres/10-roles.sh")
+	require.NoError(t, err)
+	here := strings.ReplaceAll(string(roles), "/run/secrets", filepath.Join(dir, "secrets"))
+	here = strings.ReplaceAll(here, "--dbname postgres", "--dbname \"$ADMIN\"")
+	here = strings.ReplaceAll(here, `--username "${POSTGRES_USER:-postgres}"`, "")
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", here)
+	cmd.Env = append(os.Environ(), "ADMIN="+srv.DSN("postgres"))
+	run(cmd)
+
+	url, err := os.ReadFile(filepath.Join(dir, "secrets", "database_url"))
+	require.NoError(t, err)
+	admin := srv.DSN("slipway")
+	address := admin[strings.Index(admin, "@")+1 : strings.LastIndex(admin, "/")]
+	dsn := strings.Replace(string(url), "postgres:5432", address, 1)
+	owner := run(exec.CommandContext(t.Context(), psql, dsn, "--no-psqlrc", "-Atc", "CREATE TABLE t (n int); SELECT current_user, usesuper FROM pg_user WHERE usename = current_user"))
+	require.Contains(t, owner, "slipway|f")
+}

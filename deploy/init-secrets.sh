@@ -1,0 +1,22 @@
+#!/bin/sh
+# Makes the secrets that docker-compose.yaml mounts, once: what is there is never overwritten. Back up deploy/secrets/: without secrets_keeper the
+# credentials that Slipway stores in PostgreSQL cannot be read again.
+set -eu
+cd "$(dirname "$0")"
+umask 077
+mkdir -p secrets
+chmod 700 secrets # the folder keeps others out; the files stay readable, because containers read them as users of their own
+
+random() { head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n'; }
+put() { # put NAME VALUE
+  [ -s "secrets/$1" ] && return
+  printf '%s' "$2" >"secrets/$1.new"
+  chmod 644 "secrets/$1.new"
+  mv "secrets/$1.new" "secrets/$1"
+  echo "made deploy/secrets/$1"
+}
+put postgres_password "$(random)"
+put slipway_db_password "$(random)"
+put temporal_db_password "$(random)"
+put database_url "postgres://slipway:$(cat secrets/slipway_db_password)@postgres:5432/slipway?sslmode=disable"
+put secrets_keeper "base64key://$(head -c 32 /dev/urandom | base64 | tr -d '\n' | tr '+/' '-_')"

@@ -1,0 +1,17 @@
+#!/bin/sh
+# Registers Slipway's namespace and its search attributes. Safe to repeat.
+set -eu
+temporal operator namespace describe --namespace "$NAMESPACE" >/dev/null 2>&1 ||
+  temporal operator namespace create --namespace "$NAMESPACE" --retention 30d
+attribute() { # attribute NAME TYPE
+  known=$(temporal operator search-attribute list --namespace "$NAMESPACE")
+  if echo "$known" | grep -qw "$1"; then return; fi
+  temporal operator search-attribute create --namespace "$NAMESPACE" --name "$1" --type "$2"
+}
+attribute NodeID Keyword
+attribute SiteID Keyword
+attribute JobKind Keyword
+attribute JobStatus Keyword
+attribute Stage Keyword
+attribute NeedsHuman Bool
+echo "namespace $NAMESPACE is ready"
