@@ -199,13 +199,9 @@ func (l *maasLife) tidy() {
 }
 
 func (l *maasLife) commission() {
-	in := providers.MAASCommission{TestingScripts: "none"}
-	_, err := l.m.Commission(l.ctx(), l.id, in)
+	m, err := l.m.Commission(l.ctx(), l.id, providers.MAASCommission{TestingScripts: "none"})
 	require.NoError(l.t, err)
-	if l.read().Status == providers.MAASCommissioning {
-		_, err = l.m.Commission(l.ctx(), l.id, in)
-		l.refused(providers.KindStateConflict, "commissioning twice", err)
-	}
+	require.Equal(l.t, providers.MAASCommissioning, m.Status)
 	l.boot = l.reach(providers.MAASReady, providers.MAASFailedCommissioning, providers.MAASFailedTesting, providers.MAASBroken, providers.MAASNew)
 	require.Empty(l.t, l.boot.Owner, "commissioning ends without an owner")
 	require.NotZero(l.t, l.boot.BootInterfaceID)

@@ -38,11 +38,9 @@ func (l *maasLife) deploy() {
 	m, err := l.m.Deploy(l.ctx(), l.id, in)
 	require.NoError(l.t, err)
 	require.Equal(l.t, providers.MAASDeploying, m.Status)
-	if l.read().Status == providers.MAASDeploying {
-		_, err = l.m.Deploy(l.ctx(), l.id, in)
-		l.refused(providers.KindStateConflict, "deploying twice", err)
-		l.refused(providers.KindStateConflict, "a boot disk in Deploying", l.m.SetBootDisk(l.ctx(), l.id, m.BootDiskID))
-	}
+	_, err = l.m.Deploy(l.ctx(), l.id, in)
+	l.refused(providers.KindStateConflict, "deploying twice", err)
+	l.refused(providers.KindStateConflict, "a boot disk while deploying", l.m.SetBootDisk(l.ctx(), l.id, m.BootDiskID))
 	m = l.reach(providers.MAASDeployed, providers.MAASFailedDeployment, providers.MAASReady, providers.MAASAllocated, providers.MAASReleasing)
 	require.NotEmpty(l.t, m.OSystem)
 	require.NotEmpty(l.t, m.DistroSeries)
