@@ -52,7 +52,10 @@ func (c *Clock) Step(d time.Duration) {
 
 // Sleep waits a virtual duration or until ctx ends.
 func (c *Clock) Sleep(ctx context.Context, d time.Duration) error {
-	until := c.Now().Add(d)
+	return c.sleepUntil(ctx, c.Now().Add(d))
+}
+
+func (c *Clock) sleepUntil(ctx context.Context, until time.Time) error {
 	for {
 		c.mu.Lock()
 		left, wake := until.Sub(c.nowLocked()), c.wake
@@ -76,9 +79,10 @@ func (c *Clock) Sleep(ctx context.Context, d time.Duration) error {
 // returned cancel is called first or ctx ends.
 func (c *Clock) AfterFunc(ctx context.Context, d time.Duration, f func()) (cancel func()) {
 	ctx, stop := context.WithCancel(ctx)
+	until := c.Now().Add(d) // taken here, so that a Step right after the call counts
 	go func() {
 		defer stop()
-		if c.Sleep(ctx, d) == nil {
+		if c.sleepUntil(ctx, until) == nil {
 			f()
 		}
 	}()

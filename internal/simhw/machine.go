@@ -63,7 +63,15 @@ type OS struct {
 	VendorData               []byte
 	Disk                     string // name of the disk it was installed on
 	InstalledAt              time.Time
+	CloudInit                string // what becomes of cloud-init on the first boot; see below
 }
+
+// What OS.CloudInit says beyond "" (it works): with either, no key and no agent
+// of the user-data ever reaches the machine.
+const (
+	CloudInitNoDatasource = "no_datasource" // finds no datasource, asks nobody for user-data
+	CloudInitFails        = "fails"         // asks for user-data, then fails
+)
 
 // BootSource says where a boot went first.
 type BootSource string
