@@ -1,0 +1,130 @@
+// Package config is slipwayd's configuration: one struct, read from a YAML file,
+// then from SLIPWAY_... variables, then from flags; what comes later wins.
+//
+// Every setting has one name in three spellings: api.public_url in the file,
+// SLIPWAY_API_PUBLIC_URL in the environment, --api-public-url as a flag. A key
+// the file has and the program does not know is an error, since a misspelt
+// setting would silently keep its default.
+//
+// Passwords do not stand in the file or on the command line: they are named as
+// files (..._file). The one exception is database.url from the environment.
+package config
+
+import "time"
+
+// Config is everything slipwayd can be told. Addresses are host:port, URLs are
+// absolute, files are paths on this machine, durations are Go's (90s, 24h).
+type Config struct {
+	Database Database `yaml:"database"`
+	Temporal Temporal `yaml:"temporal"`
+	API      API      `yaml:"api"`
+	Agent    Agent    `yaml:"agent"`
+	OIDC     OIDC     `yaml:"oidc"`
+	Secrets  Secrets  `yaml:"secrets"`
+	Worker   Worker   `yaml:"worker"`
+	Log      Log      `yaml:"log"`
+	Metrics  Metrics  `yaml:"metrics"`
+}
+
+// Database is where PostgreSQL is. URL and URLFile exclude each other; Load
+// reads the file, so that URL is what a program uses.
+type Database struct {
+	URL      string `yaml:"url"`
+	URLFile  string `yaml:"url_file"`
+	MaxConns int    `yaml:"max_conns"`
+}
+
+// Temporal is where the engine is and which queue and build this process serves.
+type Temporal struct {
+	Address        string      `yaml:"address"`
+	Namespace      string      `yaml:"namespace"`
+	TaskQueue      string      `yaml:"task_queue"`
+	BuildID        string      `yaml:"build_id"`
+	DeploymentName string      `yaml:"deployment_name"`
+	APIKeyFile     string      `yaml:"api_key_file"`
+	TLS            TemporalTLS `yaml:"tls"`
+}
+
+// TemporalTLS secures the connection to Temporal.
+type TemporalTLS struct {
+	Enabled    bool   `yaml:"enabled"`
+	CAFile     string `yaml:"ca_file"`
+	CertFile   string `yaml:"cert_file"`
+	KeyFile    string `yaml:"key_file"`
+	ServerName string `yaml:"server_name"`
+}
+
+// API is the HTTP and gRPC API for people and programs.
+type API struct {
+	Listen    string `yaml:"listen"`
+	TLSCert   string `yaml:"tls_cert"`
+	TLSKey    string `yaml:"tls_key"`
+	PublicURL string `yaml:"public_url"`
+}
+
+// Agent is the API for node agents, which always speaks TLS. Its certificate
+// authority is in CADir, or sealed as the secret that CARef names.
+type Agent struct {
+	Listen    string        `yaml:"listen"`
+	PublicURL string        `yaml:"public_url"`
+	CADir     string        `yaml:"ca_dir"`
+	CARef     string        `yaml:"ca_ref"`
+	CertTTL   time.Duration `yaml:"cert_ttl"`
+}
+
+// OIDC is who may sign in.
+type OIDC struct {
+	Issuer     string `yaml:"issuer"`
+	Audience   string `yaml:"audience"`
+	RolesClaim string `yaml:"roles_claim"`
+}
+
+// Secrets is what seals stored secrets. The previous keeper still opens what it
+// sealed.
+type Secrets struct {
+	Keeper          string `yaml:"keeper"`
+	KeyFile         string `yaml:"key_file"`
+	PreviousKeeper  string `yaml:"previous_keeper"`
+	PreviousKeyFile string `yaml:"previous_key_file"`
+}
+
+// Worker bounds what one worker process does at a time.
+type Worker struct {
+	MaxConcurrentActivities      int           `yaml:"max_concurrent_activities"`
+	MaxConcurrentLocalActivities int           `yaml:"max_concurrent_local_activities"`
+	MaxConcurrentWorkflowTasks   int           `yaml:"max_concurrent_workflow_tasks"`
+	MaxCachedWorkflows           int           `yaml:"max_cached_workflows"`
+	StopTimeout                  time.Duration `yaml:"stop_timeout"`
+}
+
+// Log is how much is logged and in which form.
+type Log struct {
+	Level  string `yaml:"level"`
+	Format string `yaml:"format"`
+}
+
+// Metrics is where /metrics, /healthz and /readyz are served; empty turns the
+// listener off.
+type Metrics struct {
+	Listen string `yaml:"listen"`
+}
+
+// Default returns the settings that hold when nothing else is said.
+func Default() Config {
+	return Config{
+		Database: Database{MaxConns: 20},
+		Temporal: Temporal{
+			Address: "127.0.0.1:7233", Namespace: "default", TaskQueue: "slipway", DeploymentName: "slipway",
+		},
+		API:     API{Listen: "127.0.0.1:8080"},
+		Agent:   Agent{Listen: "127.0.0.1:8443", CertTTL: 24 * time.Hour},
+		OIDC:    OIDC{RolesClaim: "roles"},
+		Secrets: Secrets{Keeper: "base64key://"},
+		Worker: Worker{
+			MaxConcurrentActivities: 200, MaxConcurrentLocalActivities: 200,
+			MaxConcurrentWorkflowTasks: 100, MaxCachedWorkflows: 2000, StopTimeout: 30 * time.Second,
+		},
+		Log:     Log{Level: "info", Format: "json"},
+		Metrics: Metrics{Listen: "127.0.0.1:9090"},
+	}
+}

@@ -1,0 +1,68 @@
+package config
+
+import (
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// settings binds every field of c to a flag of a new set, with the field's
+// present value as default. It is the one list of settings: flags, variables and
+// their help come from it.
+func settings(c *Config) *pflag.FlagSet {
+	fs := pflag.NewFlagSet("slipwayd", pflag.ContinueOnError)
+	str := func(p *string, name, usage string) { fs.StringVar(p, name, *p, usage) }
+	num := func(p *int, name, usage string) { fs.IntVar(p, name, *p, usage) }
+
+	str(&c.Database.URL, "database-url", "PostgreSQL URL; one with a password only from SLIPWAY_DATABASE_URL")
+	str(&c.Database.URLFile, "database-url-file", "file that holds the PostgreSQL URL")
+	num(&c.Database.MaxConns, "database-max-conns", "connections of this process to PostgreSQL at most")
+
+	str(&c.Temporal.Address, "temporal-address", "host:port of Temporal's frontend")
+	str(&c.Temporal.Namespace, "temporal-namespace", "Temporal namespace")
+	str(&c.Temporal.TaskQueue, "temporal-task-queue", "task queue of Slipway's workers")
+	str(&c.Temporal.BuildID, "temporal-build-id", "build id of this worker; empty means the program's own version")
+	str(&c.Temporal.DeploymentName, "temporal-deployment-name", "worker deployment this build belongs to")
+	str(&c.Temporal.APIKeyFile, "temporal-api-key-file", "file that holds the Temporal API key")
+	fs.BoolVar(&c.Temporal.TLS.Enabled, "temporal-tls-enabled", c.Temporal.TLS.Enabled, "speak TLS to Temporal")
+	str(&c.Temporal.TLS.CAFile, "temporal-tls-ca-file", "certificates that Temporal's is checked against; empty means the system's")
+	str(&c.Temporal.TLS.CertFile, "temporal-tls-cert-file", "client certificate for Temporal")
+	str(&c.Temporal.TLS.KeyFile, "temporal-tls-key-file", "key of the client certificate for Temporal")
+	str(&c.Temporal.TLS.ServerName, "temporal-tls-server-name", "name expected in Temporal's certificate")
+
+	str(&c.API.Listen, "api-listen", "address the API listens on")
+	str(&c.API.TLSCert, "api-tls-cert", "certificate file of the API; empty means plain HTTP behind a proxy")
+	str(&c.API.TLSKey, "api-tls-key", "key file of the API's certificate")
+	str(&c.API.PublicURL, "api-public-url", "URL under which people reach the API")
+
+	str(&c.Agent.Listen, "agent-listen", "address the agent API listens on")
+	str(&c.Agent.PublicURL, "agent-public-url", "https URL under which node agents reach the agent API")
+	str(&c.Agent.CADir, "agent-ca-dir", "folder of the node certificate authority")
+	str(&c.Agent.CARef, "agent-ca-ref", "secret that holds the node certificate authority, instead of a folder")
+	fs.DurationVar(&c.Agent.CertTTL, "agent-cert-ttl", c.Agent.CertTTL, "life of a node's certificate")
+
+	str(&c.OIDC.Issuer, "oidc-issuer", "URL of the OpenID Connect issuer; empty means API tokens only")
+	str(&c.OIDC.Audience, "oidc-audience", "audience that a token must name")
+	str(&c.OIDC.RolesClaim, "oidc-roles-claim", "claim that holds the roles")
+
+	str(&c.Secrets.Keeper, "secrets-keeper", "what seals secrets: base64key://, hashivault://KEY, awskms://KEY?region=R or gcpkms://...")
+	str(&c.Secrets.KeyFile, "secrets-key-file", "key file of the local keeper, made when missing")
+	str(&c.Secrets.PreviousKeeper, "secrets-previous-keeper", "keeper that still opens what it sealed before a change")
+	str(&c.Secrets.PreviousKeyFile, "secrets-previous-key-file", "key file of a local previous keeper")
+
+	num(&c.Worker.MaxConcurrentActivities, "worker-max-concurrent-activities", "activities at a time")
+	num(&c.Worker.MaxConcurrentLocalActivities, "worker-max-concurrent-local-activities", "local activities at a time")
+	num(&c.Worker.MaxConcurrentWorkflowTasks, "worker-max-concurrent-workflow-tasks", "workflow tasks at a time")
+	num(&c.Worker.MaxCachedWorkflows, "worker-max-cached-workflows", "workflows kept in memory")
+	fs.DurationVar(&c.Worker.StopTimeout, "worker-stop-timeout", c.Worker.StopTimeout, "time running activities get at shutdown")
+
+	str(&c.Log.Level, "log-level", "debug, info, warn or error")
+	str(&c.Log.Format, "log-format", "json or text")
+	str(&c.Metrics.Listen, "metrics-listen", "address of /metrics, /healthz and /readyz; empty turns it off")
+	return fs
+}
+
+// variable is the environment's spelling of a flag's name.
+func variable(flag string) string {
+	return "SLIPWAY_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}

@@ -1,0 +1,231 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Part is what a command uses of the configuration; only that is required.
+type Part string
+
+// The parts. Log and metrics are always checked.
+const (
+	PartDatabase Part = "database"
+	PartTemporal Part = "temporal"
+	PartAPI      Part = "api"
+	PartAgent    Part = "agent"
+	PartSecrets  Part = "secrets"
+	PartWorker   Part = "worker"
+)
+
+// Problem is one setting that is wrong, by its name in the file, and what to do.
+type Problem struct {
+	Field   string
+	Message string
+}
+
+// Invalid is every problem that was found, in the order of the file.
+type Invalid []Problem
+
+func (e Invalid) Error() string {
+	lines := make([]string, len(e))
+	for i, p := range e {
+		lines[i] = p.Field + " " + p.Message
+	}
+	return "the configuration is not valid: " + strings.Join(lines, "; ")
+}
+
+// Validate checks the given parts and returns an Invalid with all that is wrong.
+func (c Config) Validate(parts ...Part) error {
+	var v validator
+	checks := map[Part]func(*validator){
+		PartDatabase: c.Database.validate,
+		PartTemporal: c.Temporal.validate,
+		PartAPI:      func(v *validator) { c.API.validate(v); c.OIDC.validate(v) },
+		PartAgent:    c.Agent.validate,
+		PartSecrets:  c.Secrets.validate,
+		PartWorker:   c.Worker.validate,
+	}
+	for _, p := range []Part{PartDatabase, PartTemporal, PartAPI, PartAgent, PartSecrets, PartWorker} {
+		if slices.Contains(parts, p) {
+			checks[p](&v)
+		}
+	}
+	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
+	v.oneOf("log.format", c.Log.Format, "json", "text")
+	if c.Metrics.Listen != "" {
+		v.address("metrics.listen", c.Metrics.Listen)
+	}
+	if len(v.problems) > 0 {
+		return Invalid(v.problems)
+	}
+	return nil
+}
+
+func (d Database) validate(v *validator) {
+	if d.URL == "" {
+		v.add("database.url", "is missing; set SLIPWAY_DATABASE_URL or database.url_file to a URL such as postgres://slipway@127.0.0.1:5432/slipway")
+		return
+	}
+	// The value may hold a password: it is never repeated.
+	if u, err := url.Parse(d.URL); err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
+		v.add("database.url", "must be a URL that begins with postgres://")
+	}
+	v.between("database.max_conns", d.MaxConns, 2, 1000)
+}
+
+func (t Temporal) validate(v *validator) {
+	v.address("temporal.address", t.Address)
+	v.required("temporal.namespace", t.Namespace, "name the namespace that Slipway's workflows live in")
+	v.required("temporal.task_queue", t.TaskQueue, "name the queue that the workers serve")
+	v.required("temporal.deployment_name", t.DeploymentName, "name the worker deployment")
+	if strings.ContainsAny(t.DeploymentName, ".:") {
+		v.add("temporal.deployment_name", "must not hold a dot or a colon: Temporal joins it with the build id by one")
+	}
+	v.pair("temporal.tls.cert_file", t.TLS.CertFile, "temporal.tls.key_file", t.TLS.KeyFile)
+	if !t.TLS.Enabled {
+		for _, f := range []struct{ name, value string }{
+			{"temporal.tls.ca_file", t.TLS.CAFile}, {"temporal.tls.cert_file", t.TLS.CertFile},
+			{"temporal.tls.server_name", t.TLS.ServerName}, {"temporal.api_key_file", t.APIKeyFile},
+		} {
+			if f.value != "" {
+				v.add(f.name, "is set while temporal.tls.enabled is false; turn TLS on or remove it")
+			}
+		}
+	}
+}
+
+func (a API) validate(v *validator) {
+	v.address("api.listen", a.Listen)
+	v.url("api.public_url", a.PublicURL, "http", "https")
+	v.pair("api.tls_cert", a.TLSCert, "api.tls_key", a.TLSKey)
+}
+
+func (o OIDC) validate(v *validator) {
+	if o.Issuer == "" {
+		if o.Audience != "" {
+			v.add("oidc.issuer", "is missing while oidc.audience is set; set both or neither")
+		}
+		return
+	}
+	v.url("oidc.issuer", o.Issuer, "https", "http")
+	if u, err := url.Parse(o.Issuer); err == nil && u.Scheme == "http" && !isLoopback(u.Hostname()) {
+		v.add("oidc.issuer", "must be an https URL: its keys decide who may sign in")
+	}
+	v.required("oidc.audience", o.Audience, "name the audience that tokens for this API carry, or tokens for other programs would be accepted")
+	v.required("oidc.roles_claim", o.RolesClaim, "name the claim that holds the roles")
+}
+
+func (a Agent) validate(v *validator) {
+	v.address("agent.listen", a.Listen)
+	v.url("agent.public_url", a.PublicURL, "https")
+	if (a.CADir == "") == (a.CARef == "") {
+		v.add("agent.ca_dir", "or agent.ca_ref must be set, and not both: the authority that signs node certificates is in one place")
+	}
+	if a.CertTTL < 10*time.Minute || a.CertTTL > 90*24*time.Hour {
+		v.add("agent.cert_ttl", "must lie between 10m and 2160h; a stolen certificate is of use for that long")
+	}
+}
+
+func (s Secrets) validate(v *validator) {
+	v.keeper("secrets.keeper", s.Keeper, "secrets.key_file", s.KeyFile)
+	if s.PreviousKeeper != "" || s.PreviousKeyFile != "" {
+		v.keeper("secrets.previous_keeper", s.PreviousKeeper, "secrets.previous_key_file", s.PreviousKeyFile)
+	}
+}
+
+func (w Worker) validate(v *validator) {
+	v.between("worker.max_concurrent_activities", w.MaxConcurrentActivities, 1, 100_000)
+	v.between("worker.max_concurrent_local_activities", w.MaxConcurrentLocalActivities, 1, 100_000)
+	v.between("worker.max_concurrent_workflow_tasks", w.MaxConcurrentWorkflowTasks, 2, 100_000) // the SDK refuses 1
+	v.between("worker.max_cached_workflows", w.MaxCachedWorkflows, 1, 1_000_000)
+	if w.StopTimeout < 0 || w.StopTimeout > time.Hour {
+		v.add("worker.stop_timeout", "must lie between 0s and 1h")
+	}
+}
+
+// validator collects problems.
+type validator struct{ problems []Problem }
+
+func (v *validator) add(field, message string) {
+	v.problems = append(v.problems, Problem{field, message})
+}
+
+func (v *validator) required(field, value, advice string) {
+	if value == "" {
+		v.add(field, "is missing; "+advice)
+	}
+}
+
+func (v *validator) oneOf(field, value string, allowed ...string) {
+	if !slices.Contains(allowed, value) {
+		v.add(field, "must be one of "+strings.Join(allowed, ", "))
+	}
+}
+
+func (v *validator) between(field string, n, low, high int) {
+	if n < low || n > high {
+		v.add(field, fmt.Sprintf("must lie between %d and %d", low, high))
+	}
+}
+
+// address accepts host:port; an empty host means all addresses.
+func (v *validator) address(field, value string) {
+	_, port, err := net.SplitHostPort(value)
+	if n, perr := strconv.Atoi(port); err != nil || perr != nil || n < 0 || n > 65535 {
+		v.add(field, "must be host:port, such as 127.0.0.1:8080")
+	}
+}
+
+func (v *validator) url(field, value string, schemes ...string) {
+	u, err := url.Parse(value)
+	switch {
+	case value == "":
+		v.add(field, "is missing; set it to a URL such as "+schemes[len(schemes)-1]+"://slipway.example.com")
+	case err != nil || u.Host == "" || !slices.Contains(schemes, u.Scheme):
+		v.add(field, "must be a whole URL that begins with "+strings.Join(schemes, ":// or ")+"://")
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		v.add(field, "must hold no user, query or fragment")
+	}
+}
+
+// pair wants both of two files or neither.
+func (v *validator) pair(certField, cert, keyField, key string) {
+	switch {
+	case cert != "" && key == "":
+		v.add(keyField, "is missing while "+certField+" is set; set both or neither")
+	case cert == "" && key != "":
+		v.add(certField, "is missing while "+keyField+" is set; set both or neither")
+	}
+}
+
+func (v *validator) keeper(field, value, fileField, file string) {
+	u, err := url.Parse(value)
+	if err != nil || u.Scheme == "" || u.User != nil {
+		v.add(field, "must be base64key://, hashivault://KEY, awskms://KEY?region=R or gcpkms://..., and hold no password")
+		return
+	}
+	switch u.Scheme {
+	case "base64key":
+		if value != "base64key://" {
+			v.add(field, "must be just base64key://; the key belongs into the file that "+fileField+" names")
+		}
+		v.required(fileField, file, "name the file that holds the local key; it is made when missing")
+	case "hashivault", "awskms", "gcpkms":
+		if file != "" {
+			v.add(fileField, "is set while "+field+" is not base64key://; remove it")
+		}
+	default:
+		v.add(field, "must be base64key://, hashivault://KEY, awskms://KEY?region=R or gcpkms://...")
+	}
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
