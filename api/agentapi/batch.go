@@ -57,6 +57,14 @@ func (b *batcher) add(beat Beat) error {
 	return nil
 }
 
+// reported says whether a report of this boot waits to be written.
+func (b *batcher) reported(nodeID, bootID string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.waiting[nodeID].Report
+	return r != nil && r.BootID == bootID
+}
+
 // newer joins two beats of a node: the later one, with the report that one of
 // them may carry.
 func newer(a, b Beat) Beat {

@@ -44,7 +44,7 @@ func (s *Server) heartbeat(r *http.Request) (any, error) {
 			"Too many heartbeats wait to be written; send the next one later.").after(s.cfg.HeartbeatInterval)
 	}
 	out := wire.HeartbeatResponse{HeartbeatIntervalSeconds: s.cfg.HeartbeatInterval.Seconds(), ServerTime: now.UTC()}
-	if in.Report == nil && c.now.ReportBootID != in.BootID {
+	if c.now.ReportBootID != in.BootID && !s.beats.reported(c.NodeID, in.BootID) {
 		out.Actions = append(out.Actions, wire.SendReportNow)
 	}
 	return out, nil

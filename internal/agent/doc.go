@@ -1,0 +1,8 @@
+// Package agent is the program on each node: it enrols once with a one-time
+// token, renews its certificate, and sends heartbeats with what it sees of the
+// hardware. It takes no shell commands from the server.
+//
+// All that it reads lies below a configurable root and all that it runs is
+// found in a configurable list of directories, so that the same binary with the
+// same parsers runs on a simulated node.
+package agent
