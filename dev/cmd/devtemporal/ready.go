@@ -104,12 +104,13 @@ func startUI(front string, opts options) *server.Server {
 func awaitUI(ctx context.Context, addr string) error {
 	ctx, cancel := context.WithTimeout(ctx, 4*callLimit)
 	defer cancel()
+	browser := &http.Client{Timeout: callLimit}
 	return poll(ctx, "the Web UI", func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/healthz", http.NoBody)
 		if err != nil {
 			return err
 		}
-		res, err := http.DefaultClient.Do(req)
+		res, err := browser.Do(req)
 		if err != nil {
 			return err
 		}
