@@ -103,7 +103,7 @@ func (b *BMC) SetBootOnce(ctx context.Context, target providers.BootTarget, uefi
 	if now := sources[0].read(); sources[0].boot.has(override) && want.exactly(now) {
 		return now, nil
 	}
-	var last error
+	var failed error
 	for _, s := range sources {
 		err := b.applyBoot(ctx, op, s, want)
 		var pe *providers.Error
@@ -123,9 +123,13 @@ func (b *BMC) SetBootOnce(ctx context.Context, target providers.BootTarget, uefi
 			}
 			err = verr
 		}
-		last = err
+		// The first choice's refusal says most, and a change that was accepted and
+		// then ignored says more than a refusal elsewhere.
+		if failed == nil || providers.IsKind(err, providers.KindProtocol) {
+			failed = err
+		}
 	}
-	return providers.BootOverride{}, last
+	return providers.BootOverride{}, failed
 }
 
 // refusedHere: this resource does not take the change, another one may.
@@ -152,8 +156,8 @@ func newBootWish(op *operation, sources []bootSource, target providers.BootTarge
 		w.enabled, w.mode = string(schemas.DisabledBootSourceOverrideEnabled), ""
 	}
 	targets, enabled := allowedIn(sources, keyTarget), allowedIn(sources, keyEnabled)
-	if target == providers.BootCD && !slices.Contains(targets, w.target) && slices.Contains(targets, "UsbCd") {
-		w.target = "UsbCd"
+	if target == providers.BootCD && slices.Contains(targets, "UsbCd") {
+		w.target = "UsbCd" // where a BMC lists it, its virtual CD is this one and Cd is a drive in the machine
 	}
 	if len(targets) > 0 && !slices.Contains(targets, w.target) {
 		return w, &providers.Error{Kind: providers.KindUnsupported, Op: op.name,

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -125,7 +126,8 @@ func messagesOf(body []byte) []extendedInfo {
 func (r *redactor) ids(body []byte) string {
 	var out []string
 	for _, m := range messagesOf(body) {
-		if messageID.MatchString(m.MessageID) && r.text(m.MessageID) == m.MessageID && len(out) < 4 {
+		if messageID.MatchString(m.MessageID) && r.text(m.MessageID) == m.MessageID && len(out) < 4 &&
+			!slices.Contains(out, m.MessageID) {
 			out = append(out, m.MessageID)
 		}
 	}

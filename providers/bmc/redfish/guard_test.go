@@ -226,7 +226,7 @@ func TestWithoutPinOnlyProbeAnswers(t *testing.T) {
 func TestCABundle(t *testing.T) {
 	t.Parallel()
 	s := newStub(t)
-	srv := httptest.NewTLSServer(s)
+	srv := quietTLS(s)
 	t.Cleanup(srv.Close)
 	target := s.target()
 	target.Address = srv.URL

@@ -211,7 +211,7 @@ func (p *powerChange) settle(ctx context.Context, lost *providers.Error) error {
 		if err == nil {
 			return nil // it moves: confirm waits for the final state
 		}
-		if pe := (*providers.Error)(nil); errors.As(err, &pe) && stopsAll(pe) && pe.Kind != providers.KindUnreachable {
+		if pe := (*providers.Error)(nil); errors.As(err, &pe) && pe.Kind != providers.KindUncertain && stopsAll(pe) {
 			return err
 		}
 	}
@@ -243,8 +243,12 @@ func (p *powerChange) until(ctx context.Context, timeout time.Duration, reached 
 			return p.last, nil
 		}
 		var pe *providers.Error
-		if errors.As(err, &pe) && pe.Kind != providers.KindUnreachable &&
-			(stopsAll(pe) || pe.Kind == providers.KindTooBig) {
+		switch {
+		case !errors.As(err, &pe) || pe.Kind == providers.KindUnreachable:
+		case errors.Is(pe, errSessionEnded):
+			return p.last, &providers.Error{Kind: providers.KindUncertain, Op: p.op.name, Status: pe.Status, Err: errSessionEnded,
+				Message: "the BMC ended the session before the power state was confirmed; open it again and read the state"}
+		case stopsAll(pe) || pe.Kind == providers.KindTooBig:
 			return p.last, err
 		}
 		if werr := wait(ctx, pause); werr != nil {

@@ -315,7 +315,7 @@ func TestSessionThatEndsWhilePollingStopsAtOnce(t *testing.T) {
 		w.WriteHeader(http.StatusNoContent)
 	})
 	_, err := s.open().SetPower(t.Context(), providers.IntentForceOff)
-	requireKind(t, err, providers.KindUnavailable)
+	requireKind(t, err, providers.KindUncertain)
 	require.Len(t, s.requests("POST "+sessionsURI), 1)
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"io"
+	"log"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -109,9 +110,18 @@ func newStub(t *testing.T) *stub {
 	return s
 }
 
+// quietTLS is a TLS server that does not log the handshakes a test aborts on
+// purpose.
+func quietTLS(h http.Handler) *httptest.Server {
+	srv := httptest.NewUnstartedServer(h)
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	srv.StartTLS()
+	return srv
+}
+
 // tls serves the same stub over TLS and returns the pin of its leaf.
 func (s *stub) tls() (address, pin string) {
-	srv := httptest.NewTLSServer(s)
+	srv := quietTLS(s)
 	s.t.Cleanup(srv.Close)
 	sum := sha256.Sum256(srv.Certificate().RawSubjectPublicKeyInfo)
 	return srv.URL, hex.EncodeToString(sum[:])
