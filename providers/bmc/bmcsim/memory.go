@@ -2,6 +2,7 @@ package bmcsim
 
 import (
 	"bytes"
+	"io"
 	"io/fs"
 	"path"
 	"slices"
@@ -9,12 +10,10 @@ import (
 	"time"
 )
 
-// memoryFS is a read-only tree of files by path.
-type memoryFS map[string][]byte
-
-type memoryFile struct {
-	*bytes.Reader
-	entry memoryEntry
+// memoryFS is a read-only tree of files held in memory.
+type memoryFS struct {
+	files map[string][]byte
+	dirs  map[string]map[string]memoryEntry // by path, "." the top
 }
 
 // memoryEntry describes a file, or a directory when dir is set.
@@ -24,43 +23,76 @@ type memoryEntry struct {
 	dir  bool
 }
 
-func (m memoryFS) Open(name string) (fs.File, error) {
-	data, ok := m[name]
+func newMemoryFS() *memoryFS {
+	return &memoryFS{files: map[string][]byte{}, dirs: map[string]map[string]memoryEntry{".": {}}}
+}
+
+// add puts a file and its directories into the tree.
+func (m *memoryFS) add(name string, data []byte) {
+	m.files[name] = data
+	for e := (memoryEntry{name: path.Base(name), size: int64(len(data))}); ; {
+		dir := path.Dir(name)
+		known := m.dirs[dir] != nil
+		if !known {
+			m.dirs[dir] = map[string]memoryEntry{}
+		}
+		m.dirs[dir][e.name] = e
+		if known {
+			return
+		}
+		name, e = dir, memoryEntry{name: path.Base(dir), dir: true}
+	}
+}
+
+func (m *memoryFS) Open(name string) (fs.File, error) {
+	if !fs.ValidPath(name) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+	}
+	if data, ok := m.files[name]; ok {
+		return memoryFile{bytes.NewReader(data), memoryEntry{name: path.Base(name), size: int64(len(data))}}, nil
+	}
+	entries, ok := m.dirs[name]
 	if !ok {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 	}
-	return memoryFile{bytes.NewReader(data), memoryEntry{name: path.Base(name), size: int64(len(data))}}, nil
+	list := make([]fs.DirEntry, 0, len(entries))
+	for _, e := range entries {
+		list = append(list, fs.FileInfoToDirEntry(e))
+	}
+	slices.SortFunc(list, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return &memoryDir{entry: memoryEntry{name: path.Base(name), dir: true}, left: list}, nil
 }
 
-// ReadDir lists a directory; it walks all paths and is for opening a tree, not
-// for serving it.
-func (m memoryFS) ReadDir(name string) ([]fs.DirEntry, error) {
-	prefix := name + "/"
-	if name == "." {
-		prefix = ""
-	}
-	seen := map[string]fs.DirEntry{}
-	for p, data := range m {
-		rest, ok := strings.CutPrefix(p, prefix)
-		if !ok {
-			continue
-		}
-		first, _, deeper := strings.Cut(rest, "/")
-		seen[first] = fs.FileInfoToDirEntry(memoryEntry{name: first, size: int64(len(data)), dir: deeper})
-	}
-	if len(seen) == 0 {
-		return nil, &fs.PathError{Op: "readdir", Path: name, Err: fs.ErrNotExist}
-	}
-	out := make([]fs.DirEntry, 0, len(seen))
-	for _, e := range seen {
-		out = append(out, e)
-	}
-	slices.SortFunc(out, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
-	return out, nil
+type memoryFile struct {
+	*bytes.Reader
+	entry memoryEntry
 }
 
 func (f memoryFile) Stat() (fs.FileInfo, error) { return f.entry, nil }
 func (f memoryFile) Close() error               { return nil }
+
+type memoryDir struct {
+	entry memoryEntry
+	left  []fs.DirEntry
+}
+
+func (d *memoryDir) Stat() (fs.FileInfo, error) { return d.entry, nil }
+func (d *memoryDir) Close() error               { return nil }
+func (d *memoryDir) Read([]byte) (int, error) {
+	return 0, &fs.PathError{Op: "read", Path: d.entry.name, Err: fs.ErrInvalid}
+}
+
+func (d *memoryDir) ReadDir(n int) ([]fs.DirEntry, error) {
+	if n <= 0 || n > len(d.left) {
+		if n > 0 && len(d.left) == 0 {
+			return nil, io.EOF
+		}
+		n = len(d.left)
+	}
+	out := d.left[:n]
+	d.left = d.left[n:]
+	return out, nil
+}
 
 func (e memoryEntry) Name() string       { return e.name }
 func (e memoryEntry) Size() int64        { return e.size }

@@ -103,8 +103,8 @@ func Names() []string { return []string{"Dell", "Supermicro", "HPE", "Lenovo", "
 
 // PersonalityOf returns a vendor's personality by name, in any case.
 func PersonalityOf(name string) (Personality, error) {
-	for _, make := range []func() Personality{dell, supermicro, hpe, lenovo, nvidia} {
-		if p := make(); strings.EqualFold(p.Name, name) {
+	for _, build := range []func() Personality{dell, supermicro, hpe, lenovo, nvidia} {
+		if p := build(); strings.EqualFold(p.Name, name) {
 			return p, nil
 		}
 	}

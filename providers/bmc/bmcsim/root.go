@@ -79,6 +79,7 @@ func (s *Server) firmwareNodes(t map[string]*node) {
 	add(t, root+"/UpdateService", func() obj {
 		o := resource(root+"/UpdateService", "UpdateService.v1_11_0.UpdateService", "UpdateService", "Update Service")
 		o["ServiceEnabled"], o["FirmwareInventory"], o["Status"] = true, link(base), obj{"State": "Enabled", "Health": "OK"}
+		o["Actions"] = obj{} // firmware is shown, not changed
 		return o
 	})
 	versions := [][2]string{{"BMC", s.p.Firmware}, {"BIOS", "2.1.5"}}

@@ -45,7 +45,11 @@ func Tree(tree fs.FS) http.Handler {
 			return
 		}
 		dir, ok := strings.CutPrefix(p+"/", prefix)
-		data, ctype, err := readResource(tree, strings.TrimSuffix(dir, "/"))
+		dir = strings.TrimSuffix(dir, "/")
+		data, ctype, err := readResource(tree, dir+"?"+r.URL.RawQuery) // later pages of a collection were recorded so
+		if err != nil {
+			data, ctype, err = readResource(tree, dir)
+		}
 		if !ok || err != nil {
 			h.Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusNotFound)
@@ -110,7 +114,7 @@ func openArchive(name string) (fs.FS, error) {
 	if err != nil {
 		return nil, fmt.Errorf("not a gzip archive: %w", err)
 	}
-	files, total := memoryFS{}, int64(0)
+	files, total := newMemoryFS(), int64(0)
 	for tr := tar.NewReader(zr); ; {
 		h, err := tr.Next()
 		if errors.Is(err, io.EOF) {
@@ -126,8 +130,10 @@ func openArchive(name string) (fs.FS, error) {
 		if total += h.Size; h.Size > maxTreeFile || total > maxTreeTotal {
 			return nil, fmt.Errorf("%s makes the tree too large", h.Name)
 		}
-		if files[clean], err = io.ReadAll(tr); err != nil {
+		data, err := io.ReadAll(tr)
+		if err != nil {
 			return nil, err
 		}
+		files.add(clean, data)
 	}
 }
