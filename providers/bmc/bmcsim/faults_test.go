@@ -26,14 +26,13 @@ func (r *rig) tryLogin() *answer {
 	return r.do("POST", sessions, m{"UserName": r.user, "Password": r.pw}, "Authorization", "")
 }
 
-func TestEachFaultBitesAsOftenAsItSays(t *testing.T) {
-	t.Parallel()
+// faultTrials ask once and say whether the fault showed.
+func faultTrials() map[bmcsim.FaultName]func(r *rig) bool {
 	once := func(target string) m {
 		return m{"Boot": m{"BootSourceOverrideTarget": target, "BootSourceOverrideEnabled": "Once", "BootSourceOverrideMode": "UEFI"}}
 	}
 	systems := "/redfish/v1/Systems"
-	// bitten asks once and says whether the fault showed.
-	for name, bitten := range map[bmcsim.FaultName]func(r *rig) bool{
+	return map[bmcsim.FaultName]func(r *rig) bool{
 		bmcsim.FaultAuthReject:     func(r *rig) bool { return r.do("GET", systems, nil).status == 401 },
 		bmcsim.FaultPasswordChange: func(r *rig) bool { return r.do("GET", systems, nil).status == 403 },
 		bmcsim.FaultNoToken:        func(r *rig) bool { a := r.tryLogin(); return a.status == 201 && a.header.Get("X-Auth-Token") == "" },
@@ -71,7 +70,12 @@ func TestEachFaultBitesAsOftenAsItSays(t *testing.T) {
 			a := r.do("PATCH", r.system(), m{"AssetTag": "a"})
 			return a.status == 503 && a.header.Get("Retry-After") == "5"
 		},
-	} {
+	}
+}
+
+func TestEachFaultBitesAsOftenAsItSays(t *testing.T) {
+	t.Parallel()
+	for name, bitten := range faultTrials() {
 		t.Run(string(name), func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, "Lenovo")
@@ -293,8 +297,16 @@ func TestRedirectAndForeignLinksGoWhereAimed(t *testing.T) {
 	require.Equal(t, "http://127.0.0.1:9/s", r.tryLogin().header.Get("Location"))
 }
 
-// Each name in the list is exercised by a test of this file.
+// A new fault needs a trial above or a test of its own.
 func TestEveryFaultHasATest(t *testing.T) {
 	t.Parallel()
-	require.Len(t, bmcsim.FaultNames(), 27, "a new fault needs a test here")
+	tested := []bmcsim.FaultName{
+		bmcsim.FaultLockout, bmcsim.FaultAsyncAbsolute, bmcsim.FaultAsyncNoLocation, bmcsim.FaultIgnoredPower,
+		bmcsim.FaultDelayedPower, bmcsim.FaultIgnoredGraceful, bmcsim.FaultHangBody, bmcsim.FaultHugeBody,
+		bmcsim.FaultLostAnswer, bmcsim.FaultBMCReset, bmcsim.FaultCertificateChange,
+	}
+	for name := range faultTrials() {
+		tested = append(tested, name)
+	}
+	require.ElementsMatch(t, bmcsim.FaultNames(), tested)
 }

@@ -34,13 +34,11 @@ type Server struct {
 	end   context.CancelFunc
 
 	mu       sync.Mutex
-	url      string
 	ledWord  string // Lit or Blinking, shown while the light is on
 	assetTag string
 	cycle    bool      // switch on again once off
 	offAt    time.Time // virtual; zero before the first power-off
-	prior    simhw.Power
-	order    []string // boot order as set through a settings object
+	order    []string  // boot order as set through a settings object
 	faults   []*Fault
 	counts   Counters
 	sessions map[string]*session // by token
@@ -55,8 +53,7 @@ type Server struct {
 	conns    map[net.Conn]http.ConnState
 }
 
-// New builds a BMC that does not listen yet; Handler semantics are available at
-// once through ServeHTTP. A machine without a BMC user gets "root" with a
+// New builds a BMC that does not listen yet; ServeHTTP answers at once. A machine without a BMC user gets "root" with a
 // password drawn from Seed.
 func New(o Options) (*Server, error) {
 	if o.Machine == nil {
@@ -78,7 +75,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		m: o.Machine, clock: o.Machine.Clock(), p: p, rand: newSource(o.Seed), ctx: ctx, end: end,
 		ledWord: "Lit", sessions: map[string]*session{}, media: map[string]*mediaState{},
-		health: map[string]string{}, conns: map[net.Conn]http.ConnState{}, prior: o.Machine.Power(),
+		health: map[string]string{}, conns: map[net.Conn]http.ConnState{},
 		policy: lockout{threshold: p.LockoutThreshold, duration: p.LockoutDuration},
 	}
 	s.counts.Resets, s.counts.Faults = map[string]int{}, map[string]int{}
@@ -117,9 +114,6 @@ func (s *Server) Start(ctx context.Context, addr string) (url string, stop func(
 		return "", nil, err
 	}
 	url = scheme + "://" + host
-	s.mu.Lock()
-	s.url = url
-	s.mu.Unlock()
 	spec := s.m.Spec()
 	s.m.SetBMC(url, spec.BMCUser, spec.BMCPassword)
 	return url, func() {
