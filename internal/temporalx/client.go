@@ -18,16 +18,21 @@ type ClientOptions struct {
 	Address   string
 	Namespace string
 	TLS       *tls.Config // nil for plain text
+	APIKey    string      // "" for none
 	Log       log.Logger
 }
 
 // Dial makes a client that connects when it is first used: api and worker
 // start, and wait, while Temporal is away.
 func Dial(o ClientOptions) (client.Client, error) {
-	c, err := client.NewLazyClient(client.Options{
+	opts := client.Options{
 		HostPort: o.Address, Namespace: o.Namespace, Logger: o.Log,
 		ConnectionOptions: client.ConnectionOptions{TLS: o.TLS, GetSystemInfoTimeout: 5 * time.Second},
-	})
+	}
+	if o.APIKey != "" {
+		opts.Credentials = client.NewAPIKeyStaticCredentials(o.APIKey)
+	}
+	c, err := client.NewLazyClient(opts)
 	if err != nil {
 		return nil, fmt.Errorf("temporal client for %s: %w", o.Address, err)
 	}

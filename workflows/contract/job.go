@@ -144,6 +144,8 @@ type NodeMove struct {
 	To    lifecycle.NodeStatus `json:"to"`
 	Proof lifecycle.Proof      `json:"proof,omitempty"`
 	Note  string               `json:"note,omitempty"`
+	// Soft drops the move when the node's state has no edge for it.
+	Soft bool `json:"soft,omitempty"`
 }
 
 // Projection is the whole visible state of a job at one step. It applies only

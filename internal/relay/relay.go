@@ -1,0 +1,139 @@
+// Package relay carries intent out of the database: it starts the workflows
+// that the API asked for and gives events their cursor. Any number of relays
+// may run; each row is done once. When Temporal is away the rows wait.
+package relay
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// Starter starts job workflows; repeating a start is success.
+type Starter interface {
+	StartJob(ctx context.Context, in contract.JobInput, summary string) (runID string, err error)
+}
+
+// Relay is one relay; Name tells the claims of several apart.
+type Relay struct {
+	Store   *db.Store
+	Starter Starter
+	Name    string
+	Log     *slog.Logger
+	// Poll is how long a relay sleeps when nobody wakes it; 0 = 2 s.
+	Poll    time.Duration
+	Started prometheus.Counter
+	Failed  prometheus.Counter
+}
+
+const (
+	claimSize  = 50
+	claimLease = 30 * time.Second
+	eventBatch = 500
+	retryFirst = time.Second
+	retryMost  = 30 * time.Second
+	passLimit  = 25 * time.Second // less than the lease
+)
+
+// Run works until ctx ends.
+func (r *Relay) Run(ctx context.Context) {
+	poll := r.Poll
+	if poll == 0 {
+		poll = 2 * time.Second
+	}
+	wake := make(chan struct{}, 1)
+	go func() {
+		err := r.Store.Listen(ctx, db.ChannelOutbox, func() {
+			select {
+			case wake <- struct{}{}:
+			default:
+			}
+		})
+		if err != nil && ctx.Err() == nil {
+			r.Log.Warn("relay no longer hears notifications and goes on polling", "error", err)
+		}
+	}()
+	t := time.NewTicker(poll)
+	defer t.Stop()
+	for {
+		r.pass(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-wake:
+		case <-t.C:
+		}
+	}
+}
+
+// pass empties the outbox as far as it can.
+func (r *Relay) pass(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, passLimit)
+	defer cancel()
+	for {
+		starts, err := r.starts(ctx)
+		if err != nil {
+			r.complain(ctx, "workflows not started", err)
+			return
+		}
+		events, err := r.Store.RelayEvents(ctx, eventBatch)
+		if err != nil {
+			r.complain(ctx, "events not relayed", err)
+			return
+		}
+		if starts == 0 && events == 0 {
+			return
+		}
+	}
+}
+
+func (r *Relay) complain(ctx context.Context, what string, err error) {
+	if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		r.Log.Warn("relay: "+what, "error", err)
+	}
+}
+
+// starts claims due start rows and starts their workflows.
+func (r *Relay) starts(ctx context.Context) (int, error) {
+	rows, err := r.Store.ClaimOutbox(ctx, r.Name, claimSize, claimLease)
+	if err != nil {
+		return 0, err
+	}
+	for _, row := range rows {
+		if err := r.start(ctx, row); err != nil {
+			return 0, err
+		}
+	}
+	return len(rows), nil
+}
+
+func (r *Relay) start(ctx context.Context, row db.Start) error {
+	in := contract.JobInput{JobID: row.JobID, Kind: contract.JobKind(row.Kind), NodeID: deref(row.NodeID), SiteID: deref(row.SiteID)}
+	if _, err := r.Starter.StartJob(ctx, in, row.Kind+" of "+in.NodeID); err != nil {
+		count(r.Failed)
+		wait := min(retryFirst<<min(row.Attempts, 6), retryMost)
+		r.Log.Warn("workflow not started; will try again", "job", row.JobID, "attempt", row.Attempts, "in", wait, "error", err)
+		return r.Store.FailOutbox(ctx, row.ID, err, time.Now().Add(wait))
+	}
+	count(r.Started)
+	return r.Store.CompleteOutbox(ctx, row.ID)
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+func count(c prometheus.Counter) {
+	if c != nil {
+		c.Inc()
+	}
+}

@@ -1,0 +1,157 @@
+// Package server assembles Slipway's processes from its parts: what slipwayd
+// runs, and what the dev stack and the tests run inside themselves.
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.temporal.io/sdk/client"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/config"
+	"github.com/slipway-cloud/slipway/internal/nodeca"
+	"github.com/slipway-cloud/slipway/internal/telemetry"
+	"github.com/slipway-cloud/slipway/internal/temporalx"
+	"github.com/slipway-cloud/slipway/providers/secrets"
+)
+
+// Version is the build's version; the linker sets it.
+var Version = "dev"
+
+// App is what every process has.
+type App struct {
+	Config   config.Config
+	Log      *slog.Logger
+	Redactor *telemetry.Redactor
+	Metrics  *prometheus.Registry
+	Health   *telemetry.Health
+	Store    *db.Store
+	Secrets  *secrets.Secrets
+	Temporal client.Client
+	CA       *nodeca.CA
+}
+
+// openTimeout bounds the wait for the database when a process starts.
+const openTimeout = 2 * time.Minute
+
+// Open connects what the configuration names. It waits for the database for a
+// while, since after a power cut everything starts at once; Temporal is
+// connected when it is first needed.
+func Open(ctx context.Context, cfg config.Config, logTo io.Writer) (*App, error) {
+	red := telemetry.NewRedactor()
+	log, err := telemetry.NewLogger(logTo, cfg.Log.Level, cfg.Log.Format, red)
+	if err != nil {
+		return nil, err
+	}
+	a := &App{Config: cfg, Log: log, Redactor: red, Metrics: telemetry.NewRegistry(Version, ""), Health: telemetry.NewHealth(log)}
+	if a.Store, err = openStore(ctx, cfg.Database.URL, log); err != nil {
+		return nil, err
+	}
+	a.Health.AddReady("database", 3*time.Second, a.Store.Ping)
+	a.Secrets, err = secrets.Open(ctx, a.Store, secrets.Keeper{URL: cfg.Secrets.Keeper, KeyFile: cfg.Secrets.KeyFile},
+		secrets.Options{OnReveal: red.Register, Previous: previousKeeper(cfg)})
+	if err != nil {
+		a.Close()
+		return nil, fmt.Errorf("secret keeper: %w", err)
+	}
+	if a.Temporal, err = dialTemporal(cfg, log); err != nil {
+		a.Close()
+		return nil, err
+	}
+	if a.CA, err = openCA(ctx, cfg, a.Secrets); err != nil {
+		a.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// Close frees what Open took; it may be called on a half-open App.
+func (a *App) Close() {
+	if a.Temporal != nil {
+		a.Temporal.Close()
+	}
+	if a.Secrets != nil {
+		if err := a.Secrets.Close(); err != nil {
+			a.Log.Warn("secret keeper not closed", "error", err)
+		}
+	}
+	if a.Store != nil {
+		a.Store.Close()
+	}
+}
+
+func previousKeeper(cfg config.Config) []secrets.Keeper {
+	if cfg.Secrets.PreviousKeeper == "" && cfg.Secrets.PreviousKeyFile == "" {
+		return nil
+	}
+	return []secrets.Keeper{{URL: cfg.Secrets.PreviousKeeper, KeyFile: cfg.Secrets.PreviousKeyFile}}
+}
+
+func openStore(ctx context.Context, dsn string, log *slog.Logger) (*db.Store, error) {
+	until := time.Now().Add(openTimeout)
+	for {
+		s, err := db.Open(ctx, dsn)
+		if err == nil || time.Now().After(until) || ctx.Err() != nil {
+			return s, err
+		}
+		log.Warn("database not reachable yet; waiting", "error", err)
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(2 * time.Second):
+		}
+	}
+}
+
+func dialTemporal(cfg config.Config, log *slog.Logger) (client.Client, error) {
+	o := temporalx.ClientOptions{
+		Address: cfg.Temporal.Address, Namespace: cfg.Temporal.Namespace, Log: telemetry.TemporalLogger(log),
+	}
+	if cfg.Temporal.TLS.Enabled {
+		t, err := temporalTLS(cfg.Temporal.TLS)
+		if err != nil {
+			return nil, err
+		}
+		o.TLS = t
+	}
+	if f := cfg.Temporal.APIKeyFile; f != "" {
+		key, err := os.ReadFile(f)
+		if err != nil {
+			return nil, fmt.Errorf("temporal.api_key_file: %w", err)
+		}
+		o.APIKey = strings.TrimSpace(string(key))
+	}
+	return temporalx.Dial(o)
+}
+
+func temporalTLS(c config.TemporalTLS) (*tls.Config, error) {
+	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.ServerName}
+	if c.CAFile != "" {
+		pem, err := os.ReadFile(c.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("temporal.tls.ca_file: %w", err)
+		}
+		t.RootCAs = x509.NewCertPool()
+		if !t.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, errors.New("temporal.tls.ca_file holds no PEM certificate")
+		}
+	}
+	if c.CertFile != "" {
+		pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("temporal.tls.cert_file: %w", err)
+		}
+		t.Certificates = []tls.Certificate{pair}
+	}
+	return t, nil
+}

@@ -1,0 +1,149 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
+	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	nodeact "github.com/slipway-cloud/slipway/activities/node"
+	"github.com/slipway-cloud/slipway/activities/projection"
+	"github.com/slipway-cloud/slipway/internal/relay"
+	"github.com/slipway-cloud/slipway/internal/temporalx"
+	"github.com/slipway-cloud/slipway/providers/bmc/redfish"
+	"github.com/slipway-cloud/slipway/providers/maas"
+	"github.com/slipway-cloud/slipway/providers/ssh"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/onboarding"
+)
+
+// RegisterWorkflows registers every workflow under its explicit name, pinned to
+// the build that started it.
+func RegisterWorkflows(r worker.WorkflowRegistry) {
+	r.RegisterWorkflowWithOptions(onboarding.Onboard, workflow.RegisterOptions{
+		Name: contract.OnboardingWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
+	})
+}
+
+// RegisterActivities registers every activity over the app's own providers.
+func (a *App) RegisterActivities(r worker.ActivityRegistry) {
+	opts := activity.RegisterOptions{}
+	r.RegisterActivityWithOptions(&projection.Activities{Store: projection.NewDatabase(a.Store)}, opts)
+	r.RegisterActivityWithOptions(&maasact.Activities{
+		Store: a.Store, Secrets: a.Secrets, Opener: maas.Opener{Options: maas.Options{Log: a.Log}},
+	}, opts)
+	r.RegisterActivityWithOptions(&bmcact.Activities{Store: a.Store, Secrets: a.Secrets, Opener: redfish.Opener{}}, opts)
+	r.RegisterActivityWithOptions(&nodeact.Activities{
+		Store: a.Store, Secrets: a.Secrets, SSH: ssh.New(), AgentURL: a.Config.Agent.PublicURL, AgentCAPEM: string(a.CA.CertPEM()),
+	}, opts)
+}
+
+// heartbeatFlush lets an activity's cancellation arrive within a second.
+const heartbeatFlush = time.Second
+
+// workerOptions are the options of every worker; extra interceptors go first.
+func (a *App) workerOptions(extra ...interceptor.WorkerInterceptor) worker.Options {
+	w := a.Config.Worker
+	o := worker.Options{
+		MaxConcurrentActivityExecutionSize:      w.MaxConcurrentActivities,
+		MaxConcurrentLocalActivityExecutionSize: w.MaxConcurrentLocalActivities,
+		MaxConcurrentWorkflowTaskExecutionSize:  w.MaxConcurrentWorkflowTasks,
+		WorkerStopTimeout:                       w.StopTimeout,
+		MaxHeartbeatThrottleInterval:            heartbeatFlush,
+		DefaultHeartbeatThrottleInterval:        heartbeatFlush,
+		DisableRegistrationAliasing:             true,
+		Interceptors: append(extra, &temporalx.Heartbeats{},
+			&temporalx.Timeline{Recorder: timeline{a.Store}, Log: a.Log}),
+	}
+	if t := a.Config.Temporal; t.BuildID != "" {
+		o.DeploymentOptions = worker.DeploymentOptions{
+			UseVersioning: true, Version: worker.WorkerDeploymentVersion{DeploymentName: t.DeploymentName, BuildID: t.BuildID},
+			DefaultVersioningBehavior: workflow.VersioningBehaviorPinned,
+		}
+	}
+	return o
+}
+
+// RunWorker serves the task queue and relays the outbox until ctx ends, then
+// stops gracefully: activities in flight get the stop timeout.
+func (a *App) RunWorker(ctx context.Context, extra ...interceptor.WorkerInterceptor) error {
+	w := worker.New(a.Temporal, a.Config.Temporal.TaskQueue, a.workerOptions(extra...))
+	RegisterWorkflows(w)
+	a.RegisterActivities(w)
+	if err := a.startWorker(ctx, w); err != nil {
+		return err
+	}
+	defer w.Stop()
+	if err := a.promote(ctx); err != nil {
+		return err
+	}
+	host, _ := os.Hostname()
+	r := &relay.Relay{
+		Store: a.Store, Starter: temporalx.Jobs{Client: a.Temporal, TaskQueue: a.Config.Temporal.TaskQueue},
+		Name: fmt.Sprintf("%s/%d", host, os.Getpid()), Log: a.Log,
+		Started: a.counter("slipway_relay_started_total", "Workflows started from the outbox."),
+		Failed:  a.counter("slipway_relay_failed_total", "Starts from the outbox that failed and will be repeated."),
+	}
+	a.Log.Info("worker runs", "task_queue", a.Config.Temporal.TaskQueue, "build", a.Config.Temporal.BuildID)
+	r.Run(ctx)
+	return nil
+}
+
+// startWorker waits for Temporal as long as it takes: a worker that gives up
+// would have to be started again by hand after an outage.
+func (a *App) startWorker(ctx context.Context, w worker.Worker) error {
+	for {
+		err := w.Start()
+		if err == nil {
+			return nil
+		}
+		a.Log.Warn("temporal not reachable yet; waiting", "address", a.Config.Temporal.Address, "error", err)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(2 * time.Second):
+		}
+	}
+}
+
+// promote makes this build the current version of its deployment, so that new
+// jobs run on it; jobs under way stay with the build they began on.
+func (a *App) promote(ctx context.Context) error {
+	t := a.Config.Temporal
+	if t.BuildID == "" {
+		return nil
+	}
+	h := a.Temporal.WorkerDeploymentClient().GetHandle(t.DeploymentName)
+	until := time.Now().Add(time.Minute)
+	for {
+		_, err := h.SetCurrentVersion(ctx, client.WorkerDeploymentSetCurrentVersionOptions{BuildID: t.BuildID, IgnoreMissingTaskQueues: true})
+		if err == nil || ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if time.Now().After(until) {
+			return fmt.Errorf("make build %s of %s current: %w", t.BuildID, t.DeploymentName, err)
+		}
+		select { // the server learns of a version when its first poll arrives
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+func (a *App) counter(name, help string) prometheus.Counter {
+	c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	if err := a.Metrics.Register(c); err != nil {
+		a.Log.Warn("metric not registered", "metric", name, "error", err)
+	}
+	return c
+}
