@@ -1,0 +1,126 @@
+package db
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/slipway-cloud/slipway/db/gen"
+	"github.com/slipway-cloud/slipway/db/record"
+)
+
+// AuditRow is one row of the audit log with its place in the hash chain.
+type AuditRow = gen.AuditLog
+
+// EntryKind is the kind of an audit row.
+type EntryKind = record.EntryKind
+
+// The kinds of audit row; transitions are written by the commit point only.
+const (
+	EntryTransition  = record.EntryTransition
+	EntryAction      = record.EntryAction
+	EntryCall        = record.EntryCall
+	EntryObservation = record.EntryObservation
+)
+
+// Entry is one audit row besides the transitions.
+type Entry struct {
+	ResourceKind string // node, job, bmc, site, ...
+	ResourceID   string
+	NodeID       *string // the node in whose timeline it stands
+	Kind         EntryKind
+	Name         string // of the action, the call or what was seen
+	// From and To are free: of a refused action, say, the state and "refused".
+	From, To string
+	Actor    Actor
+}
+
+// AppendAudit writes an action, a call or an observation, at the time of the
+// transaction. It is not idempotent: write it with what it is about.
+func (s statements) AppendAudit(ctx context.Context, e Entry) error {
+	if e.Kind == EntryTransition {
+		return translate("audit", ErrInvalid)
+	}
+	st, err := e.Actor.stamp(nil)
+	if err != nil {
+		return err
+	}
+	_, err = s.q.AppendAudit(ctx, gen.AppendAuditParams{
+		ID: st.AuditID, ResourceKind: e.ResourceKind, ResourceID: e.ResourceID, NodeID: e.NodeID, Kind: e.Kind, Name: e.Name, FromState: e.From,
+		ToState: e.To, TriggeredBy: st.TriggeredBy, Owner: st.Owner, ActorID: st.ActorID, Comment: st.Comment, Metadata: st.Metadata,
+		WorkflowID: st.WorkflowID,
+	})
+	return translate("audit of "+e.ResourceKind+" "+e.ResourceID, err)
+}
+
+// Transition is one state change in the shape of seed 000's node history;
+// owner and name are additions.
+type Transition struct {
+	ID          string          `json:"id"`
+	FromState   string          `json:"from_state"` // "" for creation
+	ToState     string          `json:"to_state"`
+	TriggeredBy string          `json:"triggered_by"`
+	UserID      *string         `json:"user_id"`
+	Comment     *string         `json:"comment"`
+	Metadata    json.RawMessage `json:"metadata"`
+	CreatedAt   time.Time       `json:"created_at"`
+	Owner       string          `json:"owner"`
+	Name        string          `json:"name"`
+}
+
+// NodeHistory lists a node's transitions, newest first, and says how many
+// there are in all (seed 000 GET /nodes/{id}/history). An unknown node has none.
+func (s statements) NodeHistory(ctx context.Context, nodeID string, limit, offset int) ([]Transition, int64, error) {
+	total, err := s.q.CountNodeHistory(ctx, nodeID)
+	if err != nil {
+		return nil, 0, translate("history of node "+nodeID, err)
+	}
+	rows, err := s.q.NodeHistory(ctx, gen.NodeHistoryParams{NodeID: nodeID, MaxRows: page(limit), SkipRows: int32(min(max(offset, 0), 1<<30))})
+	if err != nil {
+		return nil, 0, translate("history of node "+nodeID, err)
+	}
+	out := make([]Transition, 0, len(rows))
+	for _, r := range rows {
+		out = append(out, Transition{
+			ID: r.ID, FromState: r.FromState, ToState: r.ToState, TriggeredBy: r.TriggeredBy, UserID: r.ActorID, Comment: r.Comment,
+			Metadata: r.Metadata, CreatedAt: r.At, Owner: r.Owner, Name: r.Name,
+		})
+	}
+	return out, total, nil
+}
+
+// NodeTimeline lists every audit row of a node and of its jobs, newest first.
+// after is the Pos of the last row seen, 0 at first.
+func (s statements) NodeTimeline(ctx context.Context, nodeID string, after int64, limit int) ([]AuditRow, error) {
+	rows, err := s.q.NodeTimeline(ctx, gen.NodeTimelineParams{NodeID: nodeID, Before: after, MaxRows: page(limit)})
+	return rows, translate("timeline of node "+nodeID, err)
+}
+
+// ResourceTimeline is NodeTimeline for one resource of any kind.
+func (s statements) ResourceTimeline(ctx context.Context, kind, id string, after int64, limit int) ([]AuditRow, error) {
+	rows, err := s.q.ResourceTimeline(ctx, gen.ResourceTimelineParams{ResourceKind: kind, ResourceID: id, Before: after, MaxRows: page(limit)})
+	return rows, translate("timeline of "+kind+" "+id, err)
+}
+
+// VerifyAudit walks the hash chain of one resource and returns the first
+// sequence number that is missing or was altered, 0 when the chain is whole.
+func (s statements) VerifyAudit(ctx context.Context, kind, id string) (firstBroken int64, err error) {
+	firstBroken, err = s.q.AuditVerify(ctx, gen.AuditVerifyParams{ResourceKind: kind, ResourceID: id})
+	return firstBroken, translate("verify the audit of "+kind+" "+id, err)
+}
+
+// Chain names one hash chain.
+type Chain = gen.AuditChainsRow
+
+// AuditChains lists every chain in order, from the one after the one given.
+func (s statements) AuditChains(ctx context.Context, after Chain, limit int) ([]Chain, error) {
+	rows, err := s.q.AuditChains(ctx, gen.AuditChainsParams{AfterKind: after.ResourceKind, AfterID: after.ResourceID, MaxRows: page(limit)})
+	return rows, translate("list audit chains", err)
+}
+
+// EnsureAuditPartitions makes the audit partitions of this month and the
+// coming ones, and says how many it made. Repeatable; Migrate calls it too.
+func (s statements) EnsureAuditPartitions(ctx context.Context, months int) (int, error) {
+	n, err := s.q.EnsureAuditPartitions(ctx, months)
+	return n, translate("make audit partitions", err)
+}

@@ -1,0 +1,147 @@
+package db
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+var (
+	// ErrNotFound: there is no such row, or a row refers to one that is not there.
+	ErrNotFound = errors.New("not found")
+	// ErrStale: the row has another version than the caller expected; read it
+	// again and repeat the change.
+	ErrStale = errors.New("the resource was changed meanwhile; read it again and repeat the change")
+	// ErrInvalid: the schema refuses a value (a check, a length, a text that
+	// holds a zero byte). Repeating it does not help.
+	ErrInvalid = errors.New("the database refuses a value")
+)
+
+// ConflictError says what is in the way and, where known, the id of it.
+type ConflictError struct {
+	What     string // "hostname", "live_job", "name", "maas_machine", "bmc", "reference", "workflow"
+	Existing string // id of the row in the way, "" when unknown
+	Message  string // a sentence that says what to do
+}
+
+func (e *ConflictError) Error() string { return e.Message }
+
+// The SQLSTATEs that are told apart; those that begin with SW are raised by
+// the triggers of the migrations.
+const (
+	stateUnique        = "23505"
+	stateForeignKey    = "23503"
+	stateCheck         = "23514"
+	stateSerialization = "40001"
+	stateDeadlock      = "40P01"
+	stateAppendOnly    = "SW003"
+)
+
+func sqlState(err error) string {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code
+	}
+	return ""
+}
+
+func retryable(err error) bool {
+	s := sqlState(err)
+	return s == stateSerialization || s == stateDeadlock
+}
+
+// translate turns what the driver says about what (a resource and its id) into
+// the errors of this package.
+func translate(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Errorf("%s: %w", what, ErrNotFound)
+	}
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	switch {
+	case pg.Code == stateUnique:
+		return conflictOf(pg.ConstraintName)
+	case pg.Code == stateForeignKey:
+		return fmt.Errorf("%s refers to something that does not exist (%s): %w", what, pg.ConstraintName, ErrNotFound)
+	case pg.Code == stateCheck:
+		return fmt.Errorf("%s: %w (%s)", what, ErrInvalid, pg.ConstraintName)
+	case strings.HasPrefix(pg.Code, "22"):
+		return fmt.Errorf("%s: %w (%s)", what, ErrInvalid, pg.Message)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+func conflictOf(constraint string) *ConflictError {
+	switch constraint {
+	case "jobs_one_live_per_node":
+		return &ConflictError{What: "live_job", Message: "the node already has a live job; wait for it to end, or cancel it"}
+	case "nodes_live_hostname_unique":
+		return &ConflictError{What: "hostname", Message: "a live node of this site already has this hostname; choose another, or remove that node first"}
+	case "nodes_live_maas_unique":
+		return &ConflictError{What: "maas_machine", Message: "another live node of this site already is this MAAS machine"}
+	case "bmcs_node_unique":
+		return &ConflictError{What: "bmc", Message: "the node already has a BMC; change that one"}
+	case "sites_name_unique", "profiles_name_unique", "skus_name_unique":
+		return &ConflictError{What: "name", Message: "the name is taken; choose another"}
+	case "roce_assignments_host_unique":
+		return &ConflictError{What: "hostname", Message: "this hostname already has a RoCE assignment at the site; change that one"}
+	case "jobs_workflow_unique":
+		return &ConflictError{What: "workflow", Message: "another job already has this workflow id"}
+	}
+	return &ConflictError{What: constraint, Message: "the database already holds such a row (" + constraint + ")"}
+}
+
+// conflictWith names the row in the way.
+func conflictWith(constraint, existing string) error {
+	c := conflictOf(constraint)
+	c.Existing = existing
+	return c
+}
+
+// changed judges an update that expected a version: no row means that it is
+// stale if the row is there, and otherwise what reading it says.
+func changed[T any](what string, row T, err error, read func() error) (T, error) {
+	if !errors.Is(err, pgx.ErrNoRows) {
+		return row, translate(what, err)
+	}
+	if rerr := read(); rerr != nil {
+		return row, rerr
+	}
+	return row, fmt.Errorf("%s: %w", what, ErrStale)
+}
+
+// deleted judges a delete that expected a version.
+func deleted(what string, rows int64, err error, read func() error) error {
+	if sqlState(err) == stateForeignKey {
+		return &ConflictError{What: "reference", Message: what + " is in use; remove what refers to it first"}
+	}
+	if err != nil {
+		return translate(what, err)
+	}
+	if rows > 0 {
+		return nil
+	}
+	if rerr := read(); rerr != nil {
+		return rerr
+	}
+	return fmt.Errorf("%s: %w", what, ErrStale)
+}
+
+// touched judges an update that changes nothing when it is repeated.
+func touched(what string, rows int64, err error, read func() error) error {
+	if err != nil {
+		return translate(what, err)
+	}
+	if rows > 0 {
+		return nil
+	}
+	return read()
+}

@@ -1,0 +1,70 @@
+package db
+
+import (
+	"context"
+	"time"
+
+	"github.com/slipway-cloud/slipway/db/gen"
+)
+
+// Event is what a follower reads. Its cursor is given when it is relayed: a
+// reader that has seen a cursor has missed nothing before it.
+type Event = gen.Event
+
+// AppendEvent puts an event into the outbox; Cursor and At are given later.
+// Transitions and projections write their own.
+func (s statements) AppendEvent(ctx context.Context, e Event) error { return s.appendEvent(ctx, e) }
+
+func (s statements) appendEvent(ctx context.Context, e Event) error {
+	if len(e.Payload) == 0 {
+		e.Payload = []byte("{}")
+	}
+	return translate("event "+e.Type, s.q.AppendEvent(ctx, gen.AppendEventParams{
+		ResourceKind: e.ResourceKind, ResourceID: e.ResourceID, NodeID: e.NodeID, Type: e.Type, Payload: e.Payload,
+	}))
+}
+
+// RelayEvents gives cursors to the oldest committed events of the outbox, in
+// one transaction under one lock, and returns how many. When another relay is
+// at work it returns 0 at once. Call it again while it returns limit.
+func (s *Store) RelayEvents(ctx context.Context, limit int) (int, error) {
+	relayed := 0
+	err := s.Tx(ctx, func(tx *Tx) error {
+		relayed = 0
+		locked, err := tx.q.TryLock(ctx, "slipway:relay")
+		if err != nil || !locked {
+			return translate("lock the relay", err)
+		}
+		n, err := tx.q.RelayEvents(ctx, page(limit))
+		relayed = int(n)
+		return translate("relay events", err)
+	})
+	return relayed, err
+}
+
+// EventFilter narrows what is followed; empty fields match all.
+type EventFilter struct {
+	ResourceKind, ResourceID, NodeID string
+}
+
+// EventsAfter lists events after a cursor, in order.
+func (s statements) EventsAfter(ctx context.Context, cursor int64, f EventFilter, limit int) ([]Event, error) {
+	rows, err := s.q.EventsAfter(ctx, gen.EventsAfterParams{
+		After: cursor, ResourceKind: f.ResourceKind, ResourceID: f.ResourceID, NodeID: f.NodeID, MaxRows: page(limit),
+	})
+	return rows, translate("list events", err)
+}
+
+// LastCursor is the cursor given last, 0 before the first: where a follower
+// starts that wants only what comes.
+func (s statements) LastCursor(ctx context.Context) (int64, error) {
+	c, err := s.q.LastCursor(ctx)
+	return c, translate("read the event cursor", err)
+}
+
+// PruneEvents deletes events older than before, some thousands at a time, and
+// returns how many; call it until that is 0. Cursors are never given twice.
+func (s statements) PruneEvents(ctx context.Context, before time.Time) (int64, error) {
+	n, err := s.q.PruneEvents(ctx, gen.PruneEventsParams{Before: before, MaxRows: pruneBatch})
+	return n, translate("prune events", err)
+}

@@ -1,0 +1,55 @@
+package db
+
+import (
+	"github.com/google/uuid"
+)
+
+// NewID makes a primary key: the kind, an underscore and a UUIDv7, so that ids
+// say what they name and sort by the time they were made. The kinds are node,
+// job, site, prof, sku, batch, bmc, evt, tok and roce; the schema checks them.
+func NewID(kind string) string {
+	return kind + "_" + uuid.Must(uuid.NewV7()).String()
+}
+
+func orNewID(id, kind string) string {
+	if id == "" {
+		return NewID(kind)
+	}
+	return id
+}
+
+// optional is nil for the empty text.
+func optional(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// clip bounds a text that comes from outside before it is stored.
+func clip(s string, limit int) string {
+	runes := 0
+	for i := range s {
+		if runes == limit {
+			return s[:i] + "…"
+		}
+		runes++
+	}
+	return s
+}
+
+// The longest list of one call, and what an unset limit means.
+const (
+	maxPage     = 1000
+	defaultPage = 50
+)
+
+func page(limit int) int32 {
+	switch {
+	case limit <= 0:
+		return defaultPage
+	case limit > maxPage:
+		return maxPage
+	}
+	return int32(limit)
+}

@@ -1,0 +1,89 @@
+package db
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/slipway-cloud/slipway/db/gen"
+)
+
+// IdempotencyState is what a request with an idempotency key meets (05-api).
+type IdempotencyState string
+
+// The states, and what the API answers.
+const (
+	IdempotencyNew      IdempotencyState = "new"       // go on
+	IdempotencyReplay   IdempotencyState = "replay"    // the first answer again
+	IdempotencyInFlight IdempotencyState = "in_flight" // 409
+	IdempotencyMismatch IdempotencyState = "mismatch"  // 422
+)
+
+// IdempotencyRecord is a request and, once done, its answer.
+type IdempotencyRecord = gen.IdempotencyRecord
+
+// IdempotencyTTL is how long an answer is given again.
+const IdempotencyTTL = 24 * time.Hour
+
+// BeginIdempotent takes a key for one request. Begin, the work and
+// FinishIdempotent belong in one transaction: then record and intent commit
+// together, a request that fails leaves nothing, and a second one with the
+// same key meets in_flight until the first commits. It never waits.
+func (tx *Tx) BeginIdempotent(ctx context.Context, principal, route, key string, requestHash []byte) (IdempotencyState, IdempotencyRecord, error) {
+	const what = "idempotency record"
+	locked, err := tx.q.TryLock(ctx, "slipway:idempotency:"+principal+"\x1f"+route+"\x1f"+key)
+	if err != nil {
+		return "", IdempotencyRecord{}, translate(what, err)
+	}
+	if !locked {
+		return IdempotencyInFlight, IdempotencyRecord{}, nil
+	}
+	rec, err := tx.q.IdempotencyRecord(ctx, gen.IdempotencyRecordParams{Principal: principal, Route: route, Key: key})
+	if err == nil {
+		return judge(rec, requestHash), rec, nil
+	}
+	if !errors.Is(err, pgx.ErrNoRows) {
+		return "", IdempotencyRecord{}, translate(what, err)
+	}
+	rec, err = tx.q.InsertIdempotencyRecord(ctx, gen.InsertIdempotencyRecordParams{
+		Principal: principal, Route: route, Key: key, RequestHash: requestHash, TtlSeconds: IdempotencyTTL.Seconds(),
+	})
+	return IdempotencyNew, rec, translate(what, err)
+}
+
+func judge(rec IdempotencyRecord, requestHash []byte) IdempotencyState {
+	switch {
+	case !bytes.Equal(rec.RequestHash, requestHash):
+		return IdempotencyMismatch
+	case rec.State == "done":
+		return IdempotencyReplay
+	}
+	return IdempotencyInFlight
+}
+
+// FinishIdempotent stores the answer that a replay gets.
+func (tx *Tx) FinishIdempotent(ctx context.Context, principal, route, key string, status int, headers map[string]string, body []byte) error {
+	if headers == nil {
+		headers = map[string]string{}
+	}
+	n, err := tx.q.FinishIdempotencyRecord(ctx, gen.FinishIdempotencyRecordParams{
+		Principal: principal, Route: route, Key: key, Status: status, Headers: headers, Body: body,
+	})
+	return touched("idempotency record", n, err, func() error { return translate("idempotency record in flight", pgx.ErrNoRows) })
+}
+
+// AbandonIdempotent gives a key back that was taken in an earlier transaction
+// and never finished. Repeatable.
+func (s statements) AbandonIdempotent(ctx context.Context, principal, route, key string) error {
+	_, err := s.q.AbandonIdempotencyRecord(ctx, gen.AbandonIdempotencyRecordParams{Principal: principal, Route: route, Key: key})
+	return translate("idempotency record", err)
+}
+
+// PruneIdempotency deletes expired records and returns how many.
+func (s statements) PruneIdempotency(ctx context.Context) (int64, error) {
+	n, err := s.q.PruneIdempotencyRecords(ctx)
+	return n, translate("prune idempotency records", err)
+}

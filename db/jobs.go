@@ -1,0 +1,146 @@
+package db
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/slipway-cloud/slipway/db/gen"
+	"github.com/slipway-cloud/slipway/db/record"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// Job is a staged job as projected (04-jobs "What an operator sees").
+type Job = gen.Job
+
+// JobStage is one stage of a job as projected.
+type JobStage = gen.JobStage
+
+// Observed is the outside state that a job last saw.
+type Observed = record.Observed
+
+// NewJob is an accepted intent.
+type NewJob struct {
+	ID                                 string // "" makes one
+	Kind                               string
+	NodeID, SiteID, ProfileID, BatchID *string
+	Input                              json.RawMessage // the request as accepted, without secrets
+	// WorkflowID is the deterministic workflow id; "" is kind/id.
+	WorkflowID string
+	Actor      Actor
+}
+
+// CreateJob writes a job in its first state with its audit row, its event and
+// the outbox row that starts its workflow. A node that has a live job gives
+// *ConflictError with that job's id; so does a workflow id that is taken.
+func (tx *Tx) CreateJob(ctx context.Context, in NewJob) (Job, error) {
+	j := Job{
+		ID: orNewID(in.ID, "job"), Kind: in.Kind, NodeID: in.NodeID, SiteID: in.SiteID, ProfileID: in.ProfileID, BatchID: in.BatchID,
+		Status: lifecycle.Job.Initial[0], Input: in.Input, WorkflowID: in.WorkflowID, CreatedBy: in.Actor.ID,
+	}
+	if len(j.Input) == 0 {
+		j.Input = json.RawMessage("{}")
+	}
+	if j.WorkflowID == "" {
+		j.WorkflowID = j.Kind + "/" + j.ID
+	}
+	st, err := in.Actor.stamp(nil)
+	if err != nil {
+		return Job{}, err
+	}
+	payload, err := jobPayload(j, "")
+	if err != nil {
+		return Job{}, err
+	}
+	_, err = tx.q.InsertJob(ctx, gen.InsertJobParams{
+		ID: j.ID, Kind: j.Kind, NodeID: j.NodeID, SiteID: j.SiteID, ProfileID: j.ProfileID, BatchID: j.BatchID, Status: j.Status,
+		Input: j.Input, WorkflowID: j.WorkflowID, CreatedBy: j.CreatedBy, Payload: payload, AuditID: st.AuditID, TriggeredBy: st.TriggeredBy,
+		Owner: st.Owner, ActorID: st.ActorID, Comment: st.Comment, Metadata: st.Metadata,
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Job{}, tx.jobConflict(ctx, j)
+	}
+	if err != nil {
+		return Job{}, translate("job "+j.ID, err)
+	}
+	return tx.Job(ctx, j.ID)
+}
+
+func (tx *Tx) jobConflict(ctx context.Context, j Job) error {
+	if j.NodeID == nil {
+		return conflictOf("jobs_workflow_unique")
+	}
+	other, err := tx.LiveJobOfNode(ctx, *j.NodeID)
+	if errors.Is(err, ErrNotFound) {
+		return conflictOf("jobs_workflow_unique")
+	}
+	if err != nil {
+		return err
+	}
+	return conflictWith("jobs_one_live_per_node", other.ID)
+}
+
+// Job reads one job, or ErrNotFound.
+func (s statements) Job(ctx context.Context, id string) (Job, error) {
+	j, err := s.q.Job(ctx, id)
+	return j, translate("job "+id, err)
+}
+
+// LockJob reads one job and keeps others from changing it until the
+// transaction ends.
+func (tx *Tx) LockJob(ctx context.Context, id string) (Job, error) {
+	j, err := tx.q.LockJob(ctx, id)
+	return j, translate("job "+id, err)
+}
+
+// LiveJobOfNode is the job that holds the node, or ErrNotFound.
+func (s statements) LiveJobOfNode(ctx context.Context, nodeID string) (Job, error) {
+	j, err := s.q.LiveJobOfNode(ctx, nodeID)
+	return j, translate("live job of node "+nodeID, err)
+}
+
+// JobStages lists a job's stages in order; empty before the first projection.
+func (s statements) JobStages(ctx context.Context, jobID string) ([]JobStage, error) {
+	rows, err := s.q.JobStages(ctx, jobID)
+	return rows, translate("stages of job "+jobID, err)
+}
+
+// JobFilter narrows a list; empty fields match all.
+type JobFilter struct {
+	Kind, Status, NodeID, SiteID, BatchID string
+	NeedsHuman                            *bool // parked, or not
+}
+
+// ListJobs lists jobs, newest first, from the one after the id given.
+func (s statements) ListJobs(ctx context.Context, f JobFilter, after string, limit int) ([]Job, error) {
+	rows, err := s.q.ListJobs(ctx, gen.ListJobsParams{
+		After: after, Kind: f.Kind, Status: f.Status, NodeID: f.NodeID, SiteID: f.SiteID, BatchID: f.BatchID, NeedsHuman: f.NeedsHuman,
+		MaxRows: page(limit),
+	})
+	return rows, translate("list jobs", err)
+}
+
+// JobsPastDeadline lists, by id, jobs at work whose stage deadline is before
+// now or that did not move since the cutoff: what the deadline sweeper asks
+// Temporal about.
+func (s statements) JobsPastDeadline(ctx context.Context, now, cutoff time.Time, after string, limit int) ([]Job, error) {
+	rows, err := s.q.JobsPastDeadline(ctx, gen.JobsPastDeadlineParams{Now: now, Cutoff: cutoff, After: after, MaxRows: page(limit)})
+	return rows, translate("list jobs past their deadline", err)
+}
+
+// StageDurations is how long each stage took in the last jobs of the kind that
+// succeeded, at most limit a stage: what an ETA is resampled from.
+func (s statements) StageDurations(ctx context.Context, kind string, limit int) (map[string][]time.Duration, error) {
+	rows, err := s.q.StageDurations(ctx, gen.StageDurationsParams{Kind: kind, MaxJobs: page(limit)})
+	if err != nil {
+		return nil, translate("stage durations of "+kind, err)
+	}
+	out := map[string][]time.Duration{}
+	for _, r := range rows {
+		out[r.Name] = append(out[r.Name], time.Duration(r.Seconds*float64(time.Second)))
+	}
+	return out, nil
+}

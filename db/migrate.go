@@ -1,0 +1,57 @@
+package db
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// auditMonthsAhead is how far ahead Migrate makes audit partitions.
+const auditMonthsAhead = 12
+
+// Migrate brings the database at dsn to this program's schema and makes the
+// coming months' audit partitions. Several processes may do it at once: one
+// works and the others wait for it. Repeatable.
+func Migrate(ctx context.Context, dsn string) error {
+	cfg, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return errors.New("the database DSN cannot be read: write a URL such as postgres://user@host:5432/slipway (the text is not shown, it may hold a password)")
+	}
+	if cfg.ConnectTimeout == 0 {
+		cfg.ConnectTimeout = connectTimeout
+	}
+	conn := stdlib.OpenDB(*cfg)
+	defer func() { _ = conn.Close() }()
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return fmt.Errorf("read the migrations: %w", err)
+	}
+	locker, err := lock.NewPostgresSessionLocker()
+	if err != nil {
+		return fmt.Errorf("lock the migrations: %w", err)
+	}
+	p, err := goose.NewProvider(goose.DialectPostgres, conn, files, goose.WithSessionLocker(locker))
+	if err != nil {
+		return fmt.Errorf("read the migrations: %w", err)
+	}
+	if _, err := p.Up(ctx); err != nil {
+		return fmt.Errorf("migrate the database: %w", err)
+	}
+	s, err := Open(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	_, err = s.EnsureAuditPartitions(ctx, auditMonthsAhead)
+	return err
+}

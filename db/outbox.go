@@ -1,0 +1,121 @@
+package db
+
+import (
+	"context"
+	"time"
+
+	"github.com/slipway-cloud/slipway/db/gen"
+)
+
+// Start is a claimed outbox row: a workflow to start, by its deterministic id,
+// with conflict policy USE_EXISTING, so that starting twice is harmless.
+type Start = gen.ClaimStartsRow
+
+// ClaimOutbox gives starts that are due to one claimer for the lease. What is
+// neither completed nor failed by then can be claimed again. Of a batch only as
+// many are given as it may run at a time; jobs that wait for a person do not
+// count, so that no item blocks another.
+func (s *Store) ClaimOutbox(ctx context.Context, claimer string, limit int, lease time.Duration) ([]Start, error) {
+	var out []Start
+	err := s.Tx(ctx, func(tx *Tx) error {
+		var err error
+		out, err = tx.claimStarts(ctx, claimer, limit, lease)
+		return err
+	})
+	return out, err
+}
+
+func (tx *Tx) claimStarts(ctx context.Context, claimer string, limit int, lease time.Duration) ([]Start, error) {
+	want := int(page(limit))
+	params := gen.ClaimStartsParams{ClaimedBy: claimer, LeaseSeconds: lease.Seconds(), MaxRows: int32(want)}
+	out, err := tx.q.ClaimStarts(ctx, params)
+	if err != nil {
+		return nil, translate("claim starts", err)
+	}
+	if len(out) == want {
+		return out, nil
+	}
+	batches, err := tx.q.OpenBatches(ctx, int32(want-len(out)))
+	if err != nil {
+		return nil, translate("list open batches", err)
+	}
+	for _, b := range batches {
+		if len(out) >= want {
+			break
+		}
+		params.BatchID = b.BatchID
+		more, err := tx.claimBatch(ctx, params, b.MaxParallel, want-len(out))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, more...)
+	}
+	return out, nil
+}
+
+// claimBatch counts and claims under the batch's lock, so that two claimers
+// never fill the same room; who does not get the lock leaves it to the other.
+func (tx *Tx) claimBatch(ctx context.Context, params gen.ClaimStartsParams, maxParallel, want int) ([]Start, error) {
+	locked, err := tx.q.TryLock(ctx, "slipway:batch:"+params.BatchID)
+	if err != nil || !locked {
+		return nil, translate("lock batch "+params.BatchID, err)
+	}
+	busy, err := tx.q.BatchInFlight(ctx, params.BatchID)
+	if err != nil {
+		return nil, translate("count batch "+params.BatchID, err)
+	}
+	room := min(maxParallel-int(busy), want)
+	if room <= 0 {
+		return nil, nil
+	}
+	params.MaxRows = int32(room)
+	out, err := tx.q.ClaimStarts(ctx, params)
+	return out, translate("claim starts of batch "+params.BatchID, err)
+}
+
+// EnqueueStart asks for a job's workflow to be started again, outside any
+// batch limit: what resume does for a lost workflow. A start that is still
+// open is not doubled.
+func (s statements) EnqueueStart(ctx context.Context, jobID string) error {
+	rows, err := s.q.EnqueueStart(ctx, jobID)
+	return touched("start of job "+jobID, rows, err, func() error {
+		_, err := s.Job(ctx, jobID)
+		return err
+	})
+}
+
+// CompleteOutbox marks a row done. Repeatable.
+func (s statements) CompleteOutbox(ctx context.Context, id int64) error {
+	_, err := s.q.CompleteOutbox(ctx, id)
+	return translate("complete outbox row", err)
+}
+
+const maxOutboxError = 1000
+
+// FailOutbox gives a row back, to be claimed from nextAt on. The cause is
+// stored: it must hold no secret. A row that is done stays done.
+func (s statements) FailOutbox(ctx context.Context, id int64, cause error, nextAt time.Time) error {
+	_, err := s.q.FailOutbox(ctx, gen.FailOutboxParams{ID: id, LastError: clip(cause.Error(), maxOutboxError), NextAt: nextAt})
+	return translate("fail outbox row", err)
+}
+
+// Backlog is what waits in the outbox.
+type Backlog struct {
+	Open   int64
+	Oldest time.Duration // age of the oldest open row
+}
+
+// OutboxBacklog measures the open rows of kind start_workflow or event.
+func (s statements) OutboxBacklog(ctx context.Context, kind string) (Backlog, error) {
+	r, err := s.q.OutboxBacklog(ctx, kind)
+	return Backlog{r.Open, time.Duration(r.OldestSeconds * float64(time.Second))}, translate("measure the outbox", err)
+}
+
+const pruneBatch = 5000
+
+// PruneOutbox deletes done rows older than before, some thousands at a time,
+// and returns how many; call it until that is 0.
+func (s statements) PruneOutbox(ctx context.Context, before time.Time) (int64, error) {
+	n, err := s.q.PruneOutbox(ctx, gen.PruneOutboxParams{Before: before, MaxRows: pruneBatch})
+	return n, translate("prune the outbox", err)
+}

@@ -1,0 +1,221 @@
+package db
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/slipway-cloud/slipway/db/gen"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// Projection is the whole visible state of a job at one step of its workflow.
+type Projection struct {
+	JobID             string
+	Seq               int64 // applies only when higher than the stored one
+	RunID             string
+	Status            lifecycle.JobStatus
+	Stage             string
+	StageOrdinal      int
+	Attempt           int
+	FailureClass      lifecycle.FailureClass
+	FailedStage       string
+	Message           string
+	RecommendedAction lifecycle.Action
+	NextStep          string
+	WaitingOutside    bool
+	Frozen            bool
+	Adopted           bool
+	Observed          *Observed
+	ProgressPercent   int
+	ReachedPercent    int
+	ETA               json.RawMessage
+	StageDeadline     *time.Time
+	// Checkpoint is the workflow's own state as JSON; empty keeps the last.
+	Checkpoint json.RawMessage
+	Stages     []StageRow
+	// Actor causes the change of status; its owner is job unless it is system.
+	Actor    Actor
+	NodeMove *NodeMove
+	// Entries are further audit rows, such as actions. An empty resource is
+	// the job.
+	Entries []Entry
+}
+
+// StageRow is one stage of a Projection.
+type StageRow struct {
+	Ordinal    int        `json:"ordinal"`
+	Name       string     `json:"name"`
+	State      string     `json:"state"`
+	Attempts   int        `json:"attempts"`
+	StartedAt  *time.Time `json:"started_at"`
+	FinishedAt *time.Time `json:"finished_at"`
+	Message    string     `json:"message"`
+}
+
+// NodeMove moves the job's node with the projection. The transition is named,
+// or else is the one that leads To where the owner may go.
+type NodeMove struct {
+	Transition string
+	To         lifecycle.NodeStatus
+	Proof      lifecycle.Proof
+	Owner      lifecycle.Owner // "" is the job's kind
+	Comment    string
+}
+
+const maxMessage = 4000
+
+// ProjectJob applies one step in one transaction: status with its audit row,
+// columns, stages, node, further audit rows and event. A step whose Seq is not
+// higher than the stored one changes nothing and is no error, so that a late
+// or repeated projection is harmless. A jump that is no edge is refused and
+// nothing is written. The sequence goes on when a lost workflow is started
+// again: the new run continues from Job.Seq.
+func (tx *Tx) ProjectJob(ctx context.Context, p Projection) (applied bool, err error) {
+	j, err := tx.LockJob(ctx, p.JobID)
+	if err != nil {
+		return false, err
+	}
+	if p.Seq <= j.Seq {
+		return false, nil
+	}
+	if err := tx.projectStatus(ctx, j, p); err != nil {
+		return false, err
+	}
+	if err := tx.projectColumns(ctx, p); err != nil {
+		return false, err
+	}
+	if p.NodeMove != nil {
+		if err := tx.projectNode(ctx, j, p); err != nil {
+			return false, err
+		}
+	}
+	for _, e := range p.Entries {
+		if e.ResourceKind == "" {
+			e.ResourceKind, e.ResourceID, e.NodeID = "job", j.ID, j.NodeID
+		}
+		if err := tx.AppendAudit(ctx, e); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// projectStatus moves the job when its status differs, and otherwise only
+// tells that it went on.
+func (tx *Tx) projectStatus(ctx context.Context, j Job, p Projection) error {
+	from := j.Status
+	j.Stage, j.FailureClass = p.Stage, p.FailureClass
+	j.ProgressPercent, j.ReachedPercent = p.ProgressPercent, p.ReachedPercent
+	if p.Status == from {
+		payload, err := jobPayload(j, from)
+		if err != nil {
+			return err
+		}
+		return tx.appendEvent(ctx, Event{ResourceKind: "job", ResourceID: j.ID, NodeID: j.NodeID, Type: "job.progress", Payload: payload})
+	}
+	t, err := lifecycle.JobTransition(from, p.Status)
+	if err != nil {
+		return err
+	}
+	a := p.Actor
+	if a.Owner != lifecycle.OwnerSystem {
+		a.Owner = lifecycle.OwnerJob
+	}
+	if a.WorkflowID == "" {
+		a.WorkflowID = j.WorkflowID
+	}
+	_, err = tx.moveJob(ctx, j, t, nil, a)
+	return err
+}
+
+func (tx *Tx) projectColumns(ctx context.Context, p Projection) error {
+	err := tx.q.ProjectJob(ctx, gen.ProjectJobParams{
+		ID: p.JobID, Seq: p.Seq, RunID: p.RunID, Stage: p.Stage, StageOrdinal: p.StageOrdinal, Attempt: p.Attempt, FailureClass: p.FailureClass,
+		FailedStage: p.FailedStage, Message: clip(p.Message, maxMessage), RecommendedAction: p.RecommendedAction,
+		NextStep: clip(p.NextStep, maxMessage), WaitingOutside: p.WaitingOutside, Frozen: p.Frozen, Adopted: p.Adopted, Observed: p.Observed,
+		ProgressPercent: p.ProgressPercent, ReachedPercent: p.ReachedPercent, ETA: orNull(p.ETA), StageDeadlineAt: p.StageDeadline,
+		Checkpoint: orNull(p.Checkpoint),
+	})
+	if err != nil {
+		return translate("project job "+p.JobID, err)
+	}
+	if len(p.Stages) == 0 {
+		return nil
+	}
+	rows := slices.Clone(p.Stages)
+	for i := range rows {
+		rows[i].Message = clip(rows[i].Message, maxMessage)
+	}
+	stages, err := json.Marshal(rows)
+	if err != nil {
+		return fmt.Errorf("stages of job %s: %w", p.JobID, err)
+	}
+	return translate("project stages of job "+p.JobID, tx.q.ProjectStages(ctx, gen.ProjectStagesParams{JobID: p.JobID, Stages: stages}))
+}
+
+func orNull(b json.RawMessage) json.RawMessage {
+	if len(b) == 0 {
+		return nil
+	}
+	return b
+}
+
+// projectNode moves the job's node unless it is there already.
+func (tx *Tx) projectNode(ctx context.Context, j Job, p Projection) error {
+	if j.NodeID == nil {
+		return fmt.Errorf("job %s has no node to move: %w", j.ID, ErrInvalid)
+	}
+	n, err := tx.LockNode(ctx, *j.NodeID)
+	if err != nil {
+		return err
+	}
+	a := p.Actor
+	a.Owner = p.NodeMove.Owner
+	if a.Owner == "" {
+		a.Owner = lifecycle.Owner(j.Kind)
+	}
+	if p.NodeMove.Comment != "" {
+		a.Comment = p.NodeMove.Comment
+	}
+	if a.WorkflowID == "" {
+		a.WorkflowID = j.WorkflowID
+	}
+	t, err := p.NodeMove.find(n, a.Owner)
+	if err != nil || t.To == n.Status {
+		return err
+	}
+	_, err = tx.moveNode(ctx, n, t, p.NodeMove.Proof, a)
+	return err
+}
+
+func (m NodeMove) find(n Node, owner lifecycle.Owner) (lifecycle.Transition[lifecycle.NodeStatus], error) {
+	machine, err := nodeMachine(n.Lifecycle)
+	if err != nil {
+		return lifecycle.Transition[lifecycle.NodeStatus]{}, err
+	}
+	if m.Transition == "" && m.To == n.Status {
+		return lifecycle.Transition[lifecycle.NodeStatus]{To: m.To}, nil
+	}
+	var found *lifecycle.Transition[lifecycle.NodeStatus]
+	for _, t := range machine.Transitions {
+		if m.Transition != "" {
+			if t.Name == m.Transition {
+				return t, nil
+			}
+			continue
+		}
+		if t.To == m.To && slices.Contains(t.From, n.Status) && (found == nil || slices.Contains(t.Owners, owner)) {
+			found = &t
+		}
+	}
+	if found == nil {
+		return lifecycle.Transition[lifecycle.NodeStatus]{}, &lifecycle.IllegalTransitionError{
+			Resource: "node", From: string(n.Status), To: string(m.To), Reason: "there is no such transition " + m.Transition,
+			Allowed: machine.Reachable(n.Status),
+		}
+	}
+	return *found, nil
+}

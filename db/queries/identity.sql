@@ -1,0 +1,92 @@
+-- name: InsertAPIToken :one
+INSERT INTO api_tokens (id, name, hash, roles, expires_at) VALUES (@id, @name, @hash, @roles, @expires_at) RETURNING *;
+
+-- name: APITokenByHash :one
+SELECT * FROM api_tokens WHERE hash = @hash;
+
+-- name: ListAPITokens :many
+SELECT * FROM api_tokens WHERE id > @after::text ORDER BY id LIMIT @max_rows;
+
+-- name: RevokeAPIToken :execrows
+UPDATE api_tokens SET revoked_at = coalesce(revoked_at, now()) WHERE id = @id;
+
+-- name: RevokeEnrollmentTokens :execrows
+UPDATE enrollment_tokens SET revoked_at = now() WHERE node_id = @node_id AND revoked_at IS NULL;
+
+-- name: InsertEnrollmentToken :one
+INSERT INTO enrollment_tokens (id, node_id, job_id, token_hash, user_data_sha256, expires_at)
+VALUES (@id, @node_id, @job_id, @token_hash, @user_data_sha256, @expires_at) RETURNING *;
+
+-- name: EnrollmentToken :one
+SELECT * FROM enrollment_tokens WHERE token_hash = @token_hash;
+
+-- name: LockEnrollmentToken :one
+SELECT sqlc.embed(t), (t.expires_at <= now())::boolean AS expired FROM enrollment_tokens t WHERE t.token_hash = @token_hash FOR NO KEY UPDATE OF t;
+
+-- name: LiveEnrollmentToken :one
+SELECT * FROM enrollment_tokens
+WHERE node_id = @node_id AND job_id = @job_id::text AND revoked_at IS NULL AND (used_at IS NOT NULL OR expires_at > now())
+ORDER BY created_at DESC, id DESC LIMIT 1;
+
+-- name: UseEnrollmentToken :exec
+UPDATE enrollment_tokens SET used_at = now(), used_key_hash = @used_key_hash, used_generation = @used_generation WHERE id = @id;
+
+-- name: InsertAgentCertificate :execrows
+INSERT INTO agent_certificates (node_id, generation, serial, key_hash, cert_pem, not_before, not_after)
+VALUES (@node_id, @generation, @serial, @key_hash, @cert_pem, @not_before, @not_after) ON CONFLICT (node_id, generation) DO NOTHING;
+
+-- name: AgentCertificate :one
+SELECT * FROM agent_certificates WHERE node_id = @node_id AND generation = @generation;
+
+-- name: EnrolIdentity :execrows
+-- The first generation, or the next one after a new token; unlocks.
+INSERT INTO agent_identities (node_id, generation) VALUES (@node_id, @generation)
+ON CONFLICT (node_id) DO UPDATE SET generation = excluded.generation, locked_at = NULL, locked_reason = '', updated_at = now()
+WHERE agent_identities.generation = excluded.generation - 1;
+
+-- name: AdvanceGeneration :execrows
+UPDATE agent_identities SET generation = @to_generation, updated_at = now()
+WHERE node_id = @node_id AND generation = @from_generation AND locked_at IS NULL;
+
+-- name: AgentIdentity :one
+SELECT sqlc.embed(c), i.locked_at, i.locked_reason FROM agent_identities i
+JOIN agent_certificates c ON c.node_id = i.node_id AND c.generation = i.generation WHERE i.node_id = @node_id;
+
+-- name: LockAgentIdentity :execrows
+UPDATE agent_identities SET locked_at = coalesce(locked_at, now()), locked_reason = CASE WHEN locked_at IS NULL THEN @reason ELSE locked_reason END,
+    updated_at = now()
+WHERE node_id = @node_id;
+
+-- name: RecordHeartbeats :execrows
+-- One statement for a whole batch. Of two beats of one node the newer wins, in the batch and in the table; a beat without a report keeps the last one.
+-- Rows are taken in the order of their ids, so that two batches never wait on each other in a circle.
+INSERT INTO heartbeats (node_id, boot_id, agent_version, generation, address, clock_skew_ms, uptime_s, received_at, report, report_boot_id,
+    reported_at, unhealthy)
+SELECT DISTINCT ON (b.node_id) b.node_id, b.boot_id, b.agent_version, b.generation, b.address, b.clock_skew_ms, b.uptime_s, b.received_at, b.report,
+    b.report_boot_id, b.reported_at, b.unhealthy
+FROM jsonb_to_recordset(@beats::jsonb) AS b (node_id text, boot_id text, agent_version text, generation bigint, address text, clock_skew_ms bigint,
+    uptime_s double precision, received_at timestamptz, report jsonb, report_boot_id text, reported_at timestamptz, unhealthy text[])
+JOIN nodes n ON n.id = b.node_id AND n.status <> 'deleted'
+ORDER BY b.node_id, b.received_at DESC
+ON CONFLICT (node_id) DO UPDATE SET boot_id = excluded.boot_id, agent_version = excluded.agent_version, generation = excluded.generation,
+    address = excluded.address, clock_skew_ms = excluded.clock_skew_ms, uptime_s = excluded.uptime_s, received_at = excluded.received_at,
+    report = coalesce(excluded.report, heartbeats.report),
+    report_boot_id = CASE WHEN excluded.report IS NULL THEN heartbeats.report_boot_id ELSE excluded.report_boot_id END,
+    reported_at = CASE WHEN excluded.report IS NULL THEN heartbeats.reported_at ELSE excluded.reported_at END,
+    unhealthy = CASE WHEN excluded.report IS NULL THEN heartbeats.unhealthy ELSE excluded.unhealthy END
+WHERE excluded.received_at >= heartbeats.received_at;
+
+-- name: LatestHeartbeat :one
+SELECT * FROM heartbeats WHERE node_id = @node_id;
+
+-- name: NewestSecret :one
+SELECT * FROM secret_versions WHERE name = @name ORDER BY version DESC LIMIT 1;
+
+-- name: SecretVersion :one
+SELECT * FROM secret_versions WHERE name = @name AND version = @version;
+
+-- name: InsertSecretVersion :exec
+INSERT INTO secret_versions (name, version, keeper_url, ciphertext, fingerprint) VALUES (@name, @version, @keeper_url, @ciphertext, @fingerprint);
+
+-- name: DeleteSecret :execrows
+DELETE FROM secret_versions WHERE name = @name;

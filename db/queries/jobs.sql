@@ -1,0 +1,127 @@
+-- name: InsertJob :one
+-- The job, its creation audit row, its event and the start of its workflow in one statement; no row when the node has a live job.
+WITH made AS (
+    INSERT INTO jobs (id, kind, node_id, site_id, profile_id, batch_id, status, input, workflow_id, created_by)
+    VALUES (@id, @kind, @node_id, @site_id, @profile_id, @batch_id, @status, @input, @workflow_id, @created_by)
+    ON CONFLICT DO NOTHING RETURNING id, node_id, batch_id, status, version
+), logged AS (
+    INSERT INTO audit_log (id, resource_kind, resource_id, node_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata,
+        workflow_id, version)
+    SELECT @audit_id, 'job', id, node_id, 'transition', 'create', '', status, @triggered_by, @owner, @actor_id, @comment, @metadata,
+        @workflow_id, version
+    FROM made
+), told AS (
+    INSERT INTO outbox (kind, resource_kind, resource_id, node_id, type, payload)
+    SELECT 'event', 'job', id, node_id, 'job.' || status, @payload FROM made
+), started AS (
+    INSERT INTO outbox (kind, job_id, batch_id, resource_kind, resource_id)
+    SELECT 'start_workflow', id, batch_id, 'job', id FROM made
+)
+SELECT version FROM made;
+
+-- name: Job :one
+SELECT * FROM jobs WHERE id = @id;
+
+-- name: LockJob :one
+SELECT * FROM jobs WHERE id = @id FOR NO KEY UPDATE;
+
+-- name: LiveJobOfNode :one
+SELECT * FROM jobs
+WHERE node_id = @node_id::text AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating');
+
+-- name: ListJobs :many
+SELECT * FROM jobs
+WHERE (@after::text = '' OR id < @after::text)
+  AND (@kind::text = '' OR kind = @kind::text)
+  AND (@status::text = '' OR status = @status::text)
+  AND (@node_id::text = '' OR node_id = @node_id::text)
+  AND (@site_id::text = '' OR site_id = @site_id::text)
+  AND (@batch_id::text = '' OR batch_id = @batch_id::text)
+  AND (sqlc.narg('needs_human')::boolean IS NULL
+       OR (status IN ('failed_retryable', 'failed_manual_intervention')) = sqlc.narg('needs_human')::boolean)
+ORDER BY id DESC LIMIT @max_rows;
+
+-- name: MoveJob :one
+-- The commit point of a job, as MoveNode is of a node.
+WITH moved AS (
+    UPDATE jobs SET status = @to_state, updated_at = now(), version = version + 1,
+        started_at = CASE WHEN @to_state::text = 'running' THEN coalesce(started_at, now()) ELSE started_at END,
+        finished_at = CASE WHEN @terminal::boolean THEN now() ELSE finished_at END
+    WHERE jobs.id = @id AND jobs.status = @from_state::text AND jobs.version = @version
+    RETURNING jobs.id, jobs.node_id, jobs.status, jobs.version, jobs.updated_at, jobs.started_at, jobs.finished_at
+), logged AS (
+    INSERT INTO audit_log (id, resource_kind, resource_id, node_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata,
+        workflow_id, version)
+    SELECT @audit_id, 'job', id, node_id, 'transition', @name, @from_state::text, status, @triggered_by, @owner, @actor_id, @comment, @metadata,
+        @workflow_id, version
+    FROM moved
+), told AS (
+    INSERT INTO outbox (kind, resource_kind, resource_id, node_id, type, payload)
+    SELECT 'event', 'job', id, node_id, 'job.' || status, @payload FROM moved
+), never_started AS (
+    UPDATE outbox SET done_at = now(), last_error = 'the job ended before its workflow was started'
+    WHERE @terminal::boolean AND outbox.kind = 'start_workflow' AND outbox.done_at IS NULL AND outbox.job_id IN (SELECT moved.id FROM moved)
+)
+SELECT version, updated_at, started_at, finished_at FROM moved;
+
+-- name: ProjectJob :exec
+UPDATE jobs SET seq = @seq, run_id = @run_id, stage = @stage, stage_ordinal = @stage_ordinal, attempt = @attempt, failure_class = @failure_class,
+    failed_stage = @failed_stage, message = @message, recommended_action = @recommended_action, next_step = @next_step,
+    waiting_outside = @waiting_outside, frozen = @frozen, adopted = @adopted, observed = @observed, progress_percent = @progress_percent,
+    reached_percent = @reached_percent, eta = @eta, stage_deadline_at = @stage_deadline_at,
+    checkpoint = coalesce(sqlc.narg('checkpoint')::jsonb, checkpoint), version = version + 1, updated_at = now()
+WHERE id = @id;
+
+-- name: ProjectStages :exec
+INSERT INTO job_stages (job_id, ordinal, name, state, attempts, started_at, finished_at, message)
+SELECT @job_id::text, s.ordinal, s.name, s.state, s.attempts, s.started_at, s.finished_at, s.message
+FROM jsonb_to_recordset(@stages::jsonb) AS s (ordinal integer, name text, state text, attempts integer, started_at timestamptz,
+    finished_at timestamptz, message text)
+ON CONFLICT (job_id, ordinal) DO UPDATE SET name = excluded.name, state = excluded.state, attempts = excluded.attempts,
+    started_at = excluded.started_at, finished_at = excluded.finished_at, message = excluded.message
+WHERE (job_stages.name, job_stages.state, job_stages.attempts, job_stages.started_at, job_stages.finished_at, job_stages.message)
+    IS DISTINCT FROM (excluded.name, excluded.state, excluded.attempts, excluded.started_at, excluded.finished_at, excluded.message);
+
+-- name: JobStages :many
+SELECT * FROM job_stages WHERE job_id = @job_id ORDER BY ordinal;
+
+-- name: StageDurations :many
+-- How long each stage took in the last jobs of this kind that succeeded.
+SELECT s.name, extract(epoch FROM s.finished_at - s.started_at)::double precision AS seconds
+FROM (SELECT id FROM jobs j WHERE j.kind = @kind AND j.status IN ('completed', 'reconciled') ORDER BY j.finished_at DESC LIMIT @max_jobs) AS recent
+JOIN job_stages s ON s.job_id = recent.id
+WHERE s.state = 'succeeded' AND s.started_at IS NOT NULL AND s.finished_at IS NOT NULL AND s.finished_at >= s.started_at
+ORDER BY s.name;
+
+-- name: JobsPastDeadline :many
+-- Live jobs whose stage deadline passed, or that were accepted or moved before the cutoff, for the sweeper to look at.
+SELECT * FROM jobs
+WHERE status IN ('pending', 'running', 'compensating') AND id > @after::text
+  AND (stage_deadline_at < @now::timestamptz OR updated_at < @cutoff::timestamptz)
+ORDER BY id LIMIT @max_rows;
+
+-- name: InsertBatch :one
+INSERT INTO batches (id, site_id, name, max_parallel, created_by) VALUES (@id, @site_id, @name, @max_parallel, @created_by) RETURNING *;
+
+-- name: Batch :one
+SELECT * FROM batches WHERE id = @id;
+
+-- name: ListBatches :many
+SELECT * FROM batches
+WHERE (@after::text = '' OR id < @after::text) AND (@site_id::text = '' OR site_id = @site_id::text)
+ORDER BY id DESC LIMIT @max_rows;
+
+-- name: InsertBatchItem :exec
+INSERT INTO batch_items (batch_id, ordinal, hostname, job_id, error) VALUES (@batch_id, @ordinal, @hostname, @job_id, @error);
+
+-- name: BatchItems :many
+SELECT i.batch_id, i.ordinal, i.hostname, i.job_id, i.error, coalesce(j.status, '')::text AS job_status, coalesce(j.stage, '')::text AS stage,
+    coalesce(j.progress_percent, 0)::integer AS progress_percent, j.node_id
+FROM batch_items i LEFT JOIN jobs j ON j.id = i.job_id
+WHERE i.batch_id = @batch_id AND i.ordinal > @after::integer
+ORDER BY i.ordinal LIMIT @max_rows;
+
+-- name: BatchCounts :many
+SELECT (CASE WHEN i.error IS NOT NULL THEN 'rejected' ELSE j.status END)::text AS outcome, count(*) AS items
+FROM batch_items i LEFT JOIN jobs j ON j.id = i.job_id
+WHERE i.batch_id = @batch_id GROUP BY 1 ORDER BY 1;

@@ -1,0 +1,96 @@
+-- name: InsertNode :one
+-- The node, its creation audit row and its event in one statement; no row when a live node has the hostname.
+WITH made AS (
+    INSERT INTO nodes (id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, simulated, labels)
+    VALUES (@id, @lifecycle, @status, @hostname, @site_id, @sku_id, @profile_id, @serial, @simulated, @labels)
+    ON CONFLICT DO NOTHING RETURNING id, status, version
+), logged AS (
+    INSERT INTO audit_log (id, resource_kind, resource_id, node_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata,
+        workflow_id, version)
+    SELECT @audit_id, 'node', id, id, 'transition', 'create', '', status, @triggered_by, @owner, @actor_id, @comment, @metadata, @workflow_id, version
+    FROM made
+), told AS (
+    INSERT INTO outbox (kind, resource_kind, resource_id, node_id, type, payload)
+    SELECT 'event', 'node', id, id, 'node.' || status, @payload FROM made
+)
+SELECT version FROM made;
+
+-- name: Node :one
+SELECT * FROM nodes WHERE id = @id;
+
+-- name: LockNode :one
+SELECT * FROM nodes WHERE id = @id FOR NO KEY UPDATE;
+
+-- name: LiveNodeOfHost :one
+SELECT * FROM nodes WHERE site_id = @site_id AND hostname = @hostname AND status <> 'deleted';
+
+-- name: LiveNodeOfMachine :one
+SELECT * FROM nodes WHERE site_id = @site_id AND maas_system_id = @maas_system_id::text AND status <> 'deleted';
+
+-- name: ListNodes :many
+SELECT * FROM nodes
+WHERE id > @after::text
+  AND (@status::text = '' OR status = @status::text)
+  AND (@site_id::text = '' OR site_id = @site_id::text)
+  AND (@hostname::text = '' OR hostname = @hostname::text)
+  AND (@q::text = '' OR strpos(hostname, lower(@q::text)) > 0 OR strpos(lower(serial), lower(@q::text)) > 0 OR maas_system_id = @q::text OR id = @q::text
+       OR lower(@q::text) = ANY (macs))
+ORDER BY id LIMIT @max_rows;
+
+-- name: CountNodes :one
+SELECT count(*) FROM nodes
+WHERE (@status::text = '' OR status = @status::text)
+  AND (@site_id::text = '' OR site_id = @site_id::text)
+  AND (@hostname::text = '' OR hostname = @hostname::text)
+  AND (@q::text = '' OR strpos(hostname, lower(@q::text)) > 0 OR strpos(lower(serial), lower(@q::text)) > 0 OR maas_system_id = @q::text OR id = @q::text
+       OR lower(@q::text) = ANY (macs));
+
+-- name: MoveNode :one
+-- The commit point of a node: guarded update, audit row and event in one statement.
+WITH moved AS (
+    UPDATE nodes SET status = @to_state, state_changed_at = now(), updated_at = now(), version = version + 1
+    WHERE nodes.id = @id AND nodes.status = @from_state::text AND nodes.version = @version
+    RETURNING nodes.id, nodes.status, nodes.version, nodes.state_changed_at
+), logged AS (
+    INSERT INTO audit_log (id, resource_kind, resource_id, node_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata,
+        workflow_id, version)
+    SELECT @audit_id, 'node', id, id, 'transition', @name, @from_state::text, status, @triggered_by, @owner, @actor_id, @comment, @metadata,
+        @workflow_id, version
+    FROM moved
+), told AS (
+    INSERT INTO outbox (kind, resource_kind, resource_id, node_id, type, payload)
+    SELECT 'event', 'node', id, id, 'node.' || status, @payload FROM moved
+)
+SELECT version, state_changed_at FROM moved;
+
+-- name: UpdateNode :one
+UPDATE nodes SET hostname = @hostname, sku_id = @sku_id, profile_id = @profile_id, labels = @labels, version = version + 1, updated_at = now()
+WHERE id = @id AND version = @version RETURNING *;
+
+-- name: SetNodeMachine :execrows
+UPDATE nodes SET maas_system_id = @maas_system_id, serial = coalesce(nullif(@serial::text, ''), serial),
+    hardware_uuid = coalesce(nullif(@hardware_uuid::text, ''), hardware_uuid),
+    macs = CASE WHEN cardinality(@macs::text[]) = 0 THEN macs ELSE @macs::text[] END, version = version + 1, updated_at = now()
+WHERE id = @id;
+
+-- name: SetMAASCreateIntent :execrows
+UPDATE nodes SET maas_create_intent = @maas_create_intent, updated_at = now() WHERE id = @id;
+
+-- name: SetNodeAddresses :execrows
+UPDATE nodes SET ip_addresses = @ip_addresses, ssh_address = @ssh_address, version = version + 1, updated_at = now()
+WHERE id = @id AND (ip_addresses <> @ip_addresses OR ssh_address <> @ssh_address);
+
+-- name: SetNodeHostKey :execrows
+UPDATE nodes SET ssh_host_key = @ssh_host_key, version = version + 1, updated_at = now() WHERE id = @id AND ssh_host_key <> @ssh_host_key;
+
+-- name: NodesOverdue :many
+-- Active nodes whose last heartbeat is older than the cutoff, or that never sent one and became active before it.
+SELECT n.id FROM nodes n LEFT JOIN heartbeats h ON h.node_id = n.id
+WHERE n.status = 'active' AND coalesce(h.received_at, n.state_changed_at) < @cutoff::timestamptz
+ORDER BY n.id LIMIT @max_rows;
+
+-- name: NodesBack :many
+-- Offline nodes that beat since the cutoff and report nothing unhealthy.
+SELECT n.id FROM nodes n JOIN heartbeats h ON h.node_id = n.id
+WHERE n.status = 'offline' AND h.received_at >= @cutoff::timestamptz AND cardinality(h.unhealthy) = 0
+ORDER BY n.id LIMIT @max_rows;

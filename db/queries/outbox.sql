@@ -1,0 +1,86 @@
+-- name: OpenBatches :many
+-- Batches with a start that is due and room for it, oldest start first. The room is counted again under the batch's lock.
+SELECT o.batch_id::text AS batch_id, b.max_parallel
+FROM outbox o JOIN batches b ON b.id = o.batch_id
+WHERE o.kind = 'start_workflow' AND o.done_at IS NULL AND o.next_at <= now() AND (o.claimed_until IS NULL OR o.claimed_until < now())
+GROUP BY o.batch_id, b.id
+HAVING b.max_parallel > (
+    SELECT count(*) FROM jobs j WHERE j.batch_id = b.id AND (j.status IN ('running', 'compensating') OR (j.status = 'pending' AND EXISTS (
+        SELECT 1 FROM outbox s WHERE s.kind = 'start_workflow' AND s.job_id = j.id AND (s.done_at IS NOT NULL OR s.claimed_until >= now())))))
+ORDER BY min(o.id) LIMIT @max_rows;
+
+-- name: BatchInFlight :one
+-- Jobs of a batch that count against its parallelism: at work, or pending with a start that is claimed or done.
+SELECT count(*) FROM jobs j
+WHERE j.batch_id = @batch_id::text AND (j.status IN ('running', 'compensating') OR (j.status = 'pending' AND EXISTS (
+    SELECT 1 FROM outbox s WHERE s.kind = 'start_workflow' AND s.job_id = j.id AND (s.done_at IS NOT NULL OR s.claimed_until >= now()))));
+
+-- name: ClaimStarts :many
+-- Starts of one batch, or with '' those outside any batch.
+WITH due AS (
+    SELECT o.id FROM outbox o
+    WHERE o.kind = 'start_workflow' AND o.done_at IS NULL AND o.next_at <= now() AND (o.claimed_until IS NULL OR o.claimed_until < now())
+      AND coalesce(o.batch_id, '') = @batch_id::text
+    ORDER BY o.id LIMIT @max_rows FOR UPDATE SKIP LOCKED
+), claimed AS (
+    UPDATE outbox c SET claimed_by = @claimed_by::text, claimed_until = now() + make_interval(secs => @lease_seconds::double precision),
+        attempts = c.attempts + 1
+    FROM due WHERE c.id = due.id
+    RETURNING c.id, c.job_id, c.attempts, c.claimed_until
+)
+SELECT k.id, k.attempts, k.claimed_until::timestamptz AS claimed_until, j.id AS job_id, j.kind, j.workflow_id, j.status, j.node_id, j.site_id, j.batch_id
+FROM claimed k JOIN jobs j ON j.id = k.job_id ORDER BY k.id;
+
+-- name: EnqueueStart :execrows
+INSERT INTO outbox (kind, job_id, resource_kind, resource_id) SELECT 'start_workflow', j.id, 'job', j.id FROM jobs j WHERE j.id = @job_id
+ON CONFLICT DO NOTHING;
+
+-- name: CompleteOutbox :execrows
+UPDATE outbox SET done_at = now(), claimed_until = NULL, last_error = '' WHERE id = @id AND done_at IS NULL;
+
+-- name: FailOutbox :execrows
+UPDATE outbox SET claimed_until = NULL, next_at = @next_at, last_error = @last_error WHERE id = @id AND done_at IS NULL;
+
+-- name: RelayEvents :one
+-- Called under the relay's lock: the next cursors go to the oldest events that are committed.
+WITH due AS (
+    SELECT id, row_number() OVER (ORDER BY id) AS place FROM (
+        SELECT o.id FROM outbox o WHERE o.kind = 'event' AND o.done_at IS NULL ORDER BY o.id LIMIT @max_rows) AS oldest
+), head AS (
+    UPDATE event_cursor SET last = last + (SELECT count(*) FROM due) WHERE one RETURNING last - (SELECT count(*) FROM due) AS base
+), done AS (
+    UPDATE outbox d SET done_at = now() FROM due WHERE d.id = due.id
+    RETURNING due.place, d.resource_kind, d.resource_id, d.node_id, d.type, d.payload, d.created_at
+), relayed AS (
+    INSERT INTO events (cursor, resource_kind, resource_id, node_id, type, payload, at)
+    SELECT head.base + done.place, done.resource_kind, done.resource_id, done.node_id, done.type, done.payload, done.created_at FROM done, head
+    RETURNING 1
+)
+SELECT count(*) FROM relayed;
+
+-- name: HasOpenEvents :one
+SELECT EXISTS (SELECT 1 FROM outbox o WHERE o.kind = 'event' AND o.done_at IS NULL);
+
+-- name: EventsAfter :many
+SELECT * FROM events
+WHERE cursor > @after::bigint
+  AND (@resource_kind::text = '' OR resource_kind = @resource_kind::text)
+  AND (@resource_id::text = '' OR resource_id = @resource_id::text)
+  AND (@node_id::text = '' OR node_id = @node_id::text)
+ORDER BY cursor LIMIT @max_rows;
+
+-- name: LastCursor :one
+SELECT last FROM event_cursor;
+
+-- name: OutboxBacklog :one
+SELECT count(*) AS open, coalesce(extract(epoch FROM now() - min(created_at)), 0)::double precision AS oldest_seconds
+FROM outbox WHERE done_at IS NULL AND kind = @kind;
+
+-- name: PruneOutbox :execrows
+DELETE FROM outbox WHERE id IN (
+    SELECT o.id FROM outbox o WHERE o.done_at < @before::timestamptz
+      AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = o.job_id AND j.status = 'pending')
+    LIMIT @max_rows);
+
+-- name: PruneEvents :execrows
+DELETE FROM events WHERE cursor IN (SELECT e.cursor FROM events e WHERE e.at < @before::timestamptz LIMIT @max_rows);

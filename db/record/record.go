@@ -1,0 +1,37 @@
+// Package record holds the shapes of JSON columns that no other package has:
+// generated code and package db both need them.
+package record
+
+import (
+	"time"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// Labels are free key-value marks of a node.
+type Labels map[string]string
+
+// Headers are the response headers that a replayed answer repeats.
+type Headers map[string]string
+
+// Observed is the outside state that a job last saw.
+type Observed struct {
+	MAAS  string     `json:"maas,omitempty"`  // MAAS label, or "absent"
+	Power string     `json:"power,omitempty"` // on, off, unknown
+	Agent string     `json:"agent,omitempty"` // none, enrolled, healthy, unhealthy
+	At    *time.Time `json:"at,omitempty"`
+}
+
+// RoCEPorts are the RoCE interfaces of one host.
+type RoCEPorts []lifecycle.RoCEPort
+
+// EntryKind is the kind of an audit row.
+type EntryKind string
+
+// The kinds of audit row. Transitions are written by the commit point only.
+const (
+	EntryTransition  EntryKind = "transition"
+	EntryAction      EntryKind = "action"      // an operator's action on a job, also a refused one
+	EntryCall        EntryKind = "call"        // a call that changed something outside
+	EntryObservation EntryKind = "observation" // something seen that a person should know
+)

@@ -1,0 +1,59 @@
+package db
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/slipway-cloud/slipway/db/gen"
+)
+
+// PutSecretVersion stores a sealed value as the newest version of a name and
+// returns its number, from 1. When the newest version has this fingerprint,
+// that one's number is returned and nothing is stored.
+func (s *Store) PutSecretVersion(ctx context.Context, name, keeperURL string, ciphertext, fingerprint []byte) (version int, err error) {
+	what := "secret " + name
+	err = s.Tx(ctx, func(tx *Tx) error {
+		if err := tx.q.Lock(ctx, "slipway:secret:"+name); err != nil {
+			return translate(what, err)
+		}
+		newest, err := tx.q.NewestSecret(ctx, name)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return translate(what, err)
+		}
+		if err == nil && bytes.Equal(newest.Fingerprint, fingerprint) {
+			version = newest.Version
+			return nil
+		}
+		version = newest.Version + 1
+		return translate(what, tx.q.InsertSecretVersion(ctx, gen.InsertSecretVersionParams{
+			Name: name, Version: version, KeeperURL: keeperURL, Ciphertext: ciphertext, Fingerprint: fingerprint,
+		}))
+	})
+	return version, err
+}
+
+// SecretVersion reads one version of a name; version 0 is the newest.
+func (s *Store) SecretVersion(ctx context.Context, name string, version int) (gotVersion int, keeperURL string, ciphertext []byte, found bool, err error) {
+	var row gen.SecretVersion
+	if version == 0 {
+		row, err = s.q.NewestSecret(ctx, name)
+	} else {
+		row, err = s.q.SecretVersion(ctx, gen.SecretVersionParams{Name: name, Version: version})
+	}
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, "", nil, false, nil
+	}
+	if err != nil {
+		return 0, "", nil, false, translate("secret "+name, err)
+	}
+	return row.Version, row.KeeperURL, row.Ciphertext, true, nil
+}
+
+// DeleteSecret deletes every version of a name; absent is success.
+func (s *Store) DeleteSecret(ctx context.Context, name string) error {
+	_, err := s.q.DeleteSecret(ctx, name)
+	return translate("secret "+name, err)
+}

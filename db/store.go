@@ -1,0 +1,114 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/slipway-cloud/slipway/db/gen"
+)
+
+// Store is the database. Its methods may be called from any goroutine.
+type Store struct {
+	statements
+	pool *pgxpool.Pool
+}
+
+// Tx is one transaction. It belongs to one goroutine.
+type Tx struct {
+	statements
+	tx pgx.Tx
+}
+
+// statements are the operations of one statement each: a Store commits them
+// one by one, a Tx together.
+type statements struct{ q *gen.Queries }
+
+// What a connection gives up on, unless its DSN says otherwise.
+var sessionLimits = map[string]string{
+	"statement_timeout":                   "60s",
+	"lock_timeout":                        "15s",
+	"idle_in_transaction_session_timeout": "60s",
+	"application_name":                    "slipway",
+	"TimeZone":                            "UTC",
+}
+
+const connectTimeout = 10 * time.Second
+
+// Open connects to a migrated database; dsn is a URL or key=value text, with
+// the pool options of pgxpool (pool_max_conns=20). It fails when the database
+// does not answer.
+func Open(ctx context.Context, dsn string) (*Store, error) {
+	cfg, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, errors.New("the database DSN cannot be read: write a URL such as postgres://user@host:5432/slipway (the text is not shown, it may hold a password)")
+	}
+	for name, value := range sessionLimits {
+		if _, set := cfg.ConnConfig.RuntimeParams[name]; !set {
+			cfg.ConnConfig.RuntimeParams[name] = value
+		}
+	}
+	if cfg.ConnConfig.ConnectTimeout == 0 {
+		cfg.ConnConfig.ConnectTimeout = connectTimeout
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("open the database: %w", err)
+	}
+	s := &Store{statements{gen.New(pool)}, pool}
+	if err := s.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Close waits for what is running and closes every connection.
+func (s *Store) Close() { s.pool.Close() }
+
+// Ping asks whether the database answers, for at most ten seconds.
+func (s *Store) Ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	if err := s.pool.Ping(ctx); err != nil {
+		return fmt.Errorf("the database does not answer: %w", err)
+	}
+	return nil
+}
+
+const txAttempts = 6
+
+// Tx runs fn in a transaction and commits it when fn returns nil. When the
+// database breaks a deadlock or a serialization conflict, fn is run again, at
+// most six times in all; so fn must do nothing that cannot be repeated, and
+// above all no call over the network.
+func (s *Store) Tx(ctx context.Context, fn func(*Tx) error) error {
+	return s.begin(ctx, pgx.TxOptions{}, fn)
+}
+
+// ReadTx runs fn on one snapshot that cannot be written.
+func (s *Store) ReadTx(ctx context.Context, fn func(*Tx) error) error {
+	return s.begin(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, fn)
+}
+
+func (s *Store) begin(ctx context.Context, opts pgx.TxOptions, fn func(*Tx) error) error {
+	for attempt := 1; ; attempt++ {
+		err := pgx.BeginTxFunc(ctx, s.pool, opts, func(tx pgx.Tx) error {
+			return fn(&Tx{statements{s.q.WithTx(tx)}, tx})
+		})
+		if err == nil || !retryable(err) || attempt == txAttempts {
+			return err
+		}
+		wait := time.Duration(1<<attempt) * time.Millisecond
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait + rand.N(wait)):
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package db
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/slipway-cloud/slipway/db/gen"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// transition is the one commit point of every state change. The caller holds
+// the row's lock and says the state it found there; lifecycle decides, and
+// commit writes the guarded update, the audit row and the event in one
+// statement.
+func transition[S lifecycle.State](m lifecycle.Machine[S], t lifecycle.Transition[S], from S, proof lifecycle.Proof, a Actor, commit func(stamp) error) error {
+	if err := m.Check(t, from, a.Owner, proof); err != nil {
+		return err
+	}
+	st, err := a.stamp(proof)
+	if err != nil {
+		return err
+	}
+	return commit(st)
+}
+
+// TransitionNode moves a node. It returns *lifecycle.IllegalTransitionError
+// when the node's state, the owner or a missing proof forbids it, ErrNotFound
+// when there is no such node. Repeating a move that is done is refused, as the
+// node is no longer in the state it leaves.
+func (tx *Tx) TransitionNode(ctx context.Context, id string, t lifecycle.Transition[lifecycle.NodeStatus], proof lifecycle.Proof, a Actor) (Node, error) {
+	n, err := tx.LockNode(ctx, id)
+	if err != nil {
+		return Node{}, err
+	}
+	return tx.moveNode(ctx, n, t, proof, a)
+}
+
+func (tx *Tx) moveNode(ctx context.Context, n Node, t lifecycle.Transition[lifecycle.NodeStatus], proof lifecycle.Proof, a Actor) (Node, error) {
+	m, err := nodeMachine(n.Lifecycle)
+	if err != nil {
+		return Node{}, err
+	}
+	from := n.Status
+	err = transition(m, t, from, proof, a, func(st stamp) error {
+		n.Status = t.To
+		payload, err := nodePayload(n, from, t.Name)
+		if err != nil {
+			return err
+		}
+		row, err := tx.q.MoveNode(ctx, gen.MoveNodeParams{
+			ID: n.ID, FromState: string(from), ToState: t.To, Version: n.Version, Name: t.Name, Payload: payload,
+			AuditID: st.AuditID, TriggeredBy: st.TriggeredBy, Owner: st.Owner, ActorID: st.ActorID, Comment: st.Comment,
+			Metadata: st.Metadata, WorkflowID: st.WorkflowID,
+		})
+		n.Version, n.StateChangedAt, n.UpdatedAt = row.Version, row.StateChangedAt, row.StateChangedAt
+		return translate("move node "+n.ID, err)
+	})
+	if err != nil {
+		return Node{}, err
+	}
+	return n, nil
+}
+
+func nodeMachine(name string) (lifecycle.Machine[lifecycle.NodeStatus], error) {
+	if name == lifecycle.NodeMAAS.Lifecycle {
+		return lifecycle.NodeMAAS, nil
+	}
+	return lifecycle.Machine[lifecycle.NodeStatus]{}, fmt.Errorf("node lifecycle %q is not one that this program knows; run the release that wrote it, or a later one", name)
+}
+
+func nodePayload(n Node, from lifecycle.NodeStatus, name string) (json.RawMessage, error) {
+	return json.Marshal(map[string]any{
+		"node_id": n.ID, "hostname": n.Hostname, "site_id": n.SiteID, "from": from, "status": n.Status, "transition": name,
+	})
+}
+
+// TransitionJob moves a job, by the same rules as TransitionNode. The running
+// workflow moves its job by ProjectJob; this is for the sweeper and for
+// cancelling what has not started.
+func (tx *Tx) TransitionJob(ctx context.Context, id string, t lifecycle.Transition[lifecycle.JobStatus], proof lifecycle.Proof, a Actor) (Job, error) {
+	j, err := tx.LockJob(ctx, id)
+	if err != nil {
+		return Job{}, err
+	}
+	return tx.moveJob(ctx, j, t, proof, a)
+}
+
+func (tx *Tx) moveJob(ctx context.Context, j Job, t lifecycle.Transition[lifecycle.JobStatus], proof lifecycle.Proof, a Actor) (Job, error) {
+	from := j.Status
+	err := transition(lifecycle.Job, t, from, proof, a, func(st stamp) error {
+		j.Status = t.To
+		payload, err := jobPayload(j, from)
+		if err != nil {
+			return err
+		}
+		row, err := tx.q.MoveJob(ctx, gen.MoveJobParams{
+			ID: j.ID, FromState: string(from), ToState: t.To, Terminal: lifecycle.Job.Terminal(t.To), Version: j.Version, Name: t.Name,
+			Payload: payload, AuditID: st.AuditID, TriggeredBy: st.TriggeredBy, Owner: st.Owner, ActorID: st.ActorID, Comment: st.Comment,
+			Metadata: st.Metadata, WorkflowID: st.WorkflowID,
+		})
+		j.Version, j.UpdatedAt, j.StartedAt, j.FinishedAt = row.Version, row.UpdatedAt, row.StartedAt, row.FinishedAt
+		return translate("move job "+j.ID, err)
+	})
+	if err != nil {
+		return Job{}, err
+	}
+	return j, nil
+}
+
+func jobPayload(j Job, from lifecycle.JobStatus) (json.RawMessage, error) {
+	return json.Marshal(map[string]any{
+		"job_id": j.ID, "kind": j.Kind, "node_id": j.NodeID, "site_id": j.SiteID, "batch_id": j.BatchID, "from": from, "status": j.Status,
+		"stage": j.Stage, "progress_percent": j.ProgressPercent, "reached_percent": j.ReachedPercent, "failure_class": j.FailureClass,
+		"needs_human": j.Status.Parked(),
+	})
+}
