@@ -274,7 +274,11 @@ func TestSSHIsUnderTheKeysOfUserData(t *testing.T) {
 	require.NoError(t, s.node.SetFaults(simnode.Faults{}))
 
 	first := s.machine.BootID()
-	s.command("nohup reboot >/dev/null 2>&1")
+	c, err := s.ssh("slipway")
+	require.NoError(t, err)
+	sess, err := c.NewSession()
+	require.NoError(t, err)
+	_ = sess.Run("reboot") // the connection may be lost before the answer
 	s.eventually("another boot", func() bool { return s.machine.BootID() != first })
 }
 
