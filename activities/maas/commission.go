@@ -1,0 +1,149 @@
+package maas
+
+import (
+	"context"
+	"strings"
+
+	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// past reports whether a machine is beyond commissioning.
+func past(s providers.MAASStatus) bool {
+	return s == providers.MAASReady || s == providers.MAASAllocated || s == providers.MAASDeploying || s == providers.MAASDeployed
+}
+
+// CommissionMachine starts what leads to Ready: commissioning for a new or
+// failed machine, an override for failed tests when commissioning itself had
+// passed, release for a deployment of this job that failed. It leaves a machine
+// alone that is on its way or there already. BMC settings are never rewritten.
+func (a *Activities) CommissionMachine(ctx context.Context, in MachineIn) (contract.MachineFacts, error) {
+	m, _, err := a.region(ctx, in.SiteID)
+	if err != nil {
+		return contract.MachineFacts{}, err
+	}
+	got, err := machine(ctx, m, in.SystemID)
+	if err != nil {
+		return contract.MachineFacts{}, err
+	}
+	switch s := got.Status; {
+	case past(s), s == providers.MAASCommissioning, s == providers.MAASTesting, s == providers.MAASReleasing:
+		out := facts(got)
+		out.Done, out.Note = true, "already "+s.String()
+		return out, nil
+	case in.ObserveOnly:
+		return facts(got), nil
+	case s == providers.MAASNew, s == providers.MAASFailedCommissioning, s == providers.MAASFailedTesting:
+		got, err = m.Commission(ctx, in.SystemID, providers.MAASCommission{})
+	case s == providers.MAASFailedDeployment && got.Annotations[annotationJob] == in.JobID:
+		err = m.Release(ctx, in.SystemID, providers.MAASRelease{Comment: "slipway " + in.JobID + ": failed deployment"})
+	default:
+		return facts(got), fault.New(lifecycle.FailStateDisagreement,
+			"machine %s is %s; it cannot be commissioned from there", in.SystemID, s)
+	}
+	if err != nil {
+		return a.reread(ctx, m, in.SystemID, err, func(s providers.MAASStatus) bool {
+			return past(s) || s == providers.MAASCommissioning || s == providers.MAASTesting || s == providers.MAASReleasing
+		})
+	}
+	return facts(got), nil
+}
+
+// reread settles a mutation that ended in an error: if the machine has moved as
+// asked, the mutation happened.
+func (a *Activities) reread(ctx context.Context, m providers.MAAS, systemID string, cause error, moved func(providers.MAASStatus) bool) (contract.MachineFacts, error) {
+	got, err := m.Machine(ctx, systemID)
+	if err == nil && moved(got.Status) {
+		out := facts(got)
+		out.Done, out.Note = true, "taken although the answer was an error"
+		return out, nil
+	}
+	return facts(got), fault.MAAS(ctx, cause)
+}
+
+// WaitForReady polls until the machine is Ready (or beyond, for a resumed job).
+func (a *Activities) WaitForReady(ctx context.Context, in MachineIn) (contract.MachineFacts, error) {
+	m, _, err := a.region(ctx, in.SiteID)
+	if err != nil {
+		return contract.MachineFacts{}, err
+	}
+	got, err := poll(ctx, m, in.SystemID, in.Poll.D(), func(got providers.MAASMachine) error {
+		switch {
+		case past(got.Status):
+			return nil
+		case got.Status == providers.MAASFailedCommissioning, got.Status == providers.MAASFailedTesting, got.Status == providers.MAASBroken:
+			return fault.New(lifecycle.FailCommissioning, "machine %s is %s: %s", in.SystemID, got.Status, a.failedScripts(ctx, m, in.SystemID))
+		case got.Status == providers.MAASNew:
+			return fault.New(lifecycle.FailCommissioning, "commissioning of %s was aborted: the machine is New again", in.SystemID)
+		case got.Status == providers.MAASReleasingFailed, got.Status == providers.MAASFailedDiskErasing, got.Status == providers.MAASRetired, got.Status == providers.MAASMissing:
+			return fault.New(lifecycle.FailStateDisagreement, "machine %s is %s", in.SystemID, got.Status)
+		}
+		return errKeepWaiting
+	})
+	if err != nil {
+		return facts(got), err
+	}
+	out := facts(got)
+	out.Done = true
+	return out, nil
+}
+
+const (
+	scriptFailed   = 3
+	scriptTimedOut = 4
+)
+
+// failedScripts names the scripts that did not pass.
+func (a *Activities) failedScripts(ctx context.Context, m providers.MAAS, systemID string) string {
+	var names []string
+	for _, kind := range []string{"commissioning", "testing"} {
+		results, err := m.Results(ctx, systemID, kind)
+		if err != nil {
+			continue
+		}
+		for _, r := range results {
+			if r.Status == scriptFailed || r.Status == scriptTimedOut {
+				names = append(names, r.Name)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return "no script is marked as failed"
+	}
+	return "failed scripts: " + strings.Join(names, ", ")
+}
+
+// AbortCommissioning is the compensation of commission_node: a commissioning
+// that still runs is aborted, anything else is left.
+func (a *Activities) AbortCommissioning(ctx context.Context, in MachineIn) (contract.MachineFacts, error) {
+	m, _, err := a.region(ctx, in.SiteID)
+	if err != nil {
+		return contract.MachineFacts{}, err
+	}
+	got, err := m.Machine(ctx, in.SystemID)
+	if providers.IsKind(err, providers.KindNotFound) {
+		return contract.MachineFacts{Status: providers.MAASAbsent, Done: true}, nil
+	}
+	if err != nil {
+		return contract.MachineFacts{}, fault.MAAS(ctx, err)
+	}
+	if got.Status == providers.MAASCommissioning || got.Status == providers.MAASTesting {
+		if err := m.Abort(ctx, in.SystemID, "slipway "+in.JobID+" cancelled"); err != nil && !providers.IsKind(err, providers.KindStateConflict) {
+			return facts(got), fault.MAAS(ctx, err)
+		}
+		got, err = poll(ctx, m, in.SystemID, in.Poll.D(), func(got providers.MAASMachine) error {
+			if got.Status == providers.MAASCommissioning || got.Status == providers.MAASTesting {
+				return errKeepWaiting
+			}
+			return nil
+		})
+		if err != nil {
+			return facts(got), err
+		}
+	}
+	out := facts(got)
+	out.Done = true
+	return out, nil
+}

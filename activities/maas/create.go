@@ -1,0 +1,156 @@
+package maas
+
+import (
+	"context"
+	"strings"
+
+	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// CreateIn is the input of CreateOrFindMachine.
+type CreateIn struct {
+	contract.JobRef
+	Hostname string                `json:"hostname"`
+	Profile  lifecycle.ProfileSpec `json:"profile"`
+	BMC      contract.BMCFacts     `json:"bmc"`
+	// Known is the system id of an earlier step, read again rather than sought.
+	Known string `json:"known,omitempty"`
+}
+
+// CreateOrFindMachine finds the machine by what the BMC said of it and adopts
+// it, or creates it uncommissioned. More than one candidate is a person's
+// decision. A create whose answer was lost, or that lost a race with
+// enlistment, is resolved by finding again.
+func (a *Activities) CreateOrFindMachine(ctx context.Context, in CreateIn) (contract.MachineFacts, error) {
+	m, site, err := a.region(ctx, in.SiteID)
+	if err != nil {
+		return contract.MachineFacts{}, err
+	}
+	if in.Known != "" {
+		if got, err := m.Machine(ctx, in.Known); err == nil {
+			return a.claimed(ctx, in, got)
+		} else if !providers.IsKind(err, providers.KindNotFound) {
+			return contract.MachineFacts{}, fault.MAAS(ctx, err)
+		}
+	}
+	found, err := a.find(ctx, m, in)
+	if err != nil {
+		return contract.MachineFacts{}, err
+	}
+	if found != nil {
+		return a.claimed(ctx, in, *found)
+	}
+	if in.ObserveOnly {
+		return contract.MachineFacts{Status: providers.MAASAbsent}, nil
+	}
+	created, cerr := a.create(ctx, m, site, in)
+	if cerr == nil {
+		return a.claimed(ctx, in, created)
+	}
+	return a.afterFailedCreate(ctx, m, in, cerr)
+}
+
+func (a *Activities) create(ctx context.Context, m providers.MAAS, site lifecycle.SiteSpec, in CreateIn) (providers.MAASMachine, error) {
+	bmc, err := a.Store.BMC(ctx, in.BMC.BMCID)
+	if err != nil {
+		return providers.MAASMachine{}, fault.Internal(ctx, err)
+	}
+	login, err := providers.ResolveLogin(ctx, a.Secrets, providers.SecretRef(bmc.CredentialRef))
+	if err != nil {
+		return providers.MAASMachine{}, fault.Secret(ctx, err)
+	}
+	// Written down first: what is found after a lost answer is this job's own.
+	if err := a.Store.SetMAASCreateIntent(ctx, in.NodeID, in.JobID); err != nil {
+		return providers.MAASMachine{}, fault.Internal(ctx, err)
+	}
+	return m.CreateMachine(ctx, providers.MAASCreate{
+		Hostname: in.Hostname, Domain: site.DefaultDomain, Zone: site.Zone, Pool: site.Pool,
+		Architecture: in.Profile.Architecture, MACs: in.BMC.MACs, PowerType: in.Profile.PowerType,
+		PowerAddress: bmc.Address, PowerUser: login.Username, PowerPassword: login.Password,
+		PowerNodeID: in.BMC.RedfishSysID,
+	})
+}
+
+// afterFailedCreate looks whether the machine is there all the same: an error
+// from MAAS does not mean that nothing happened.
+func (a *Activities) afterFailedCreate(ctx context.Context, m providers.MAAS, in CreateIn, cerr error) (contract.MachineFacts, error) {
+	doubtful := transient(cerr) || providers.IsKind(cerr, providers.KindInvalid)
+	if !doubtful {
+		return contract.MachineFacts{}, fault.MAAS(ctx, cerr)
+	}
+	found, err := a.find(ctx, m, in)
+	if err != nil {
+		return contract.MachineFacts{}, err
+	}
+	if found == nil {
+		return contract.MachineFacts{}, fault.MAAS(ctx, cerr)
+	}
+	return a.claimed(ctx, in, *found)
+}
+
+// find returns the one machine that matches, nil for none.
+func (a *Activities) find(ctx context.Context, m providers.MAAS, in CreateIn) (*providers.MAASMachine, error) {
+	found, err := m.FindMachines(ctx, providers.MAASQuery{
+		MACs: in.BMC.MACs, Hostname: in.Hostname, Serial: in.BMC.Serial, BMCAddress: in.BMC.Address,
+	})
+	if err != nil {
+		return nil, fault.MAAS(ctx, err)
+	}
+	switch len(found) {
+	case 0:
+		return nil, nil
+	case 1:
+		return &found[0], nil
+	}
+	ids := make([]string, 0, len(found))
+	for _, c := range found {
+		ids = append(ids, c.SystemID+" ("+c.Hostname+")")
+	}
+	return nil, fault.New(lifecycle.FailConflictingCandidates, "%d MAAS machines match %s: %s",
+		len(found), in.Hostname, strings.Join(ids, ", "))
+}
+
+// claimed refuses a machine that someone else uses and records the rest on the
+// node.
+func (a *Activities) claimed(ctx context.Context, in CreateIn, got providers.MAASMachine) (contract.MachineFacts, error) {
+	out := facts(got)
+	out.Done = true
+	node, err := a.Store.Node(ctx, in.NodeID)
+	if err != nil {
+		return out, fault.Internal(ctx, err)
+	}
+	// An enlisted machine has a name of MAAS's own.
+	out.Created = node.MAASCreateIntent == in.JobID && got.Hostname == in.Hostname
+	if got.Locked {
+		return out, fault.New(lifecycle.FailStateDisagreement, "machine %s is locked in MAAS; unlock it first", got.SystemID)
+	}
+	busy := got.Status == providers.MAASDeployed || got.Status == providers.MAASDeploying || got.Status == providers.MAASAllocated
+	if busy && got.Annotations[annotationJob] != in.JobID && got.Annotations[annotationJob] != "" {
+		return out, fault.New(lifecycle.FailStateDisagreement, "machine %s is %s for another job, %s",
+			got.SystemID, got.Status, got.Annotations[annotationJob])
+	}
+	if (got.Status == providers.MAASDeployed || got.Status == providers.MAASDeploying) && got.Annotations[annotationJob] == "" {
+		return out, fault.New(lifecycle.FailStateDisagreement, "machine %s is already %s by someone else; release it in MAAS, or cancel",
+			got.SystemID, got.Status)
+	}
+	if in.ObserveOnly {
+		return out, nil
+	}
+	err = a.Store.SetNodeMachine(ctx, in.NodeID, db.NodeMachine{
+		SystemID: got.SystemID, Serial: firstOf(in.BMC.Serial, got.Serial), HardwareUUID: firstOf(in.BMC.UUID, got.UUID), MACs: in.BMC.MACs,
+	})
+	return out, fault.Internal(ctx, err)
+}
+
+func firstOf(values ...string) string {
+	for _, v := range values {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}

@@ -1,0 +1,182 @@
+package maas
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/activities/userdata"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// DeployIn is the input of DeployMachine. The user-data travels by reference:
+// it holds the enrolment token and the host key.
+type DeployIn struct {
+	contract.JobRef
+	SystemID    string                `json:"system_id"`
+	Profile     lifecycle.ProfileSpec `json:"profile"`
+	UserDataRef string                `json:"user_data_ref"`
+	// Attempt counts deployments of this job from 1.
+	Attempt int `json:"attempt"`
+}
+
+// DeployMachine allocates the machine, marks it with this job and attempt, and
+// deploys. The mark makes it idempotent: a machine that is Deploying or
+// Deployed under the mark is ours, and nothing is sent again.
+func (a *Activities) DeployMachine(ctx context.Context, in DeployIn) (contract.MachineFacts, error) {
+	m, _, err := a.region(ctx, in.SiteID)
+	if err != nil {
+		return contract.MachineFacts{}, err
+	}
+	got, err := machine(ctx, m, in.SystemID)
+	if err != nil {
+		return contract.MachineFacts{}, err
+	}
+	if done, out := in.taken(got); done {
+		return out, nil
+	}
+	if in.ObserveOnly {
+		return facts(got), nil
+	}
+	switch got.Status {
+	case providers.MAASReady:
+		got, err = m.Allocate(ctx, in.SystemID, "slipway", "slipway "+in.JobID)
+		if err != nil && !transient(err) {
+			return facts(got), fault.MAAS(ctx, err)
+		}
+		if got, err = machine(ctx, m, in.SystemID); err != nil {
+			return contract.MachineFacts{}, err
+		}
+		if got.Status != providers.MAASAllocated {
+			return facts(got), fault.New(lifecycle.FailMAASUnavailable, "machine %s is %s after allocation", in.SystemID, got.Status)
+		}
+	case providers.MAASAllocated:
+		if j := got.Annotations[annotationJob]; j != "" && j != in.JobID {
+			return facts(got), fault.New(lifecycle.FailStateDisagreement, "machine %s is allocated for another job, %s", in.SystemID, j)
+		}
+	default:
+		return facts(got), fault.New(lifecycle.FailStateDisagreement, "machine %s is %s; it can be deployed only from Ready or Allocated", in.SystemID, got.Status)
+	}
+	return a.deploy(ctx, m, in)
+}
+
+// taken reports whether this very deployment is under way or done.
+func (in DeployIn) taken(got providers.MAASMachine) (bool, contract.MachineFacts) {
+	out := facts(got)
+	ours := got.Annotations[annotationJob] == in.JobID && got.Annotations[annotationAttempt] == strconv.Itoa(in.Attempt)
+	if ours && (got.Status == providers.MAASDeploying || got.Status == providers.MAASDeployed || got.Status == providers.MAASFailedDeployment) {
+		out.Done, out.Note = true, fmt.Sprintf("attempt %d is %s", in.Attempt, got.Status)
+		return true, out
+	}
+	return false, out
+}
+
+func (a *Activities) deploy(ctx context.Context, m providers.MAAS, in DeployIn) (contract.MachineFacts, error) {
+	mark := map[string]string{annotationJob: in.JobID, annotationAttempt: strconv.Itoa(in.Attempt)}
+	if err := m.SetWorkloadAnnotations(ctx, in.SystemID, mark); err != nil {
+		return contract.MachineFacts{}, fault.MAAS(ctx, err)
+	}
+	sealed, err := userdata.Open(ctx, a.Secrets, providers.SecretRef(in.UserDataRef))
+	if err != nil {
+		return contract.MachineFacts{}, fault.Secret(ctx, err)
+	}
+	_, derr := m.Deploy(ctx, in.SystemID, providers.MAASDeploy{
+		DistroSeries: in.Profile.DistroSeries, HWEKernel: in.Profile.HWEKernel, UserData: sealed.Document,
+		EnableHWSync: in.Profile.RequireHWSync, Comment: fmt.Sprintf("slipway %s attempt %d", in.JobID, in.Attempt),
+	})
+	got, err := m.Machine(ctx, in.SystemID)
+	if err != nil {
+		return contract.MachineFacts{}, fault.MAAS(ctx, err)
+	}
+	if done, out := in.taken(got); done {
+		return out, nil
+	}
+	if derr == nil {
+		derr = &providers.Error{Kind: providers.KindUncertain, Op: "maas.deploy", Message: "MAAS accepted the deployment but the machine is " + got.Status.String()}
+	}
+	return facts(got), fault.MAAS(ctx, derr)
+}
+
+// WaitDeployedIn is the input of WaitForDeployed. Until is the deadline after
+// which the deployment is aborted; it comes from the workflow's clock.
+type WaitDeployedIn struct {
+	MachineIn
+	Attempt int       `json:"attempt"`
+	Until   time.Time `json:"until"`
+}
+
+// DeployedFacts is how a deployment ended as MAAS tells it. Deployed is not
+// healthy: MAAS says it as soon as cloud-init asks for its data.
+type DeployedFacts struct {
+	contract.MachineFacts
+	Outcome contract.DeployOutcome `json:"outcome"`
+}
+
+// WaitForDeployed polls until the deployment ended one way or another. A
+// failure is an outcome and no error; classify_deploy_failure explains it. At
+// the deadline the deployment is aborted, since MAAS has releases in which a
+// machine stays Deploying for ever.
+func (a *Activities) WaitForDeployed(ctx context.Context, in WaitDeployedIn) (DeployedFacts, error) {
+	m, _, err := a.region(ctx, in.SiteID)
+	if err != nil {
+		return DeployedFacts{}, err
+	}
+	out := DeployedFacts{Outcome: contract.DeployOK}
+	got, err := poll(ctx, m, in.SystemID, in.Poll.D(), func(got providers.MAASMachine) error {
+		return in.judge(got, &out.Outcome)
+	})
+	out.MachineFacts = facts(got)
+	if err != nil {
+		return out, err
+	}
+	if out.Outcome == contract.DeployTimeout {
+		return out, a.abortDeploy(ctx, m, in.MachineIn)
+	}
+	out.Done = true
+	return out, nil
+}
+
+func (in WaitDeployedIn) judge(got providers.MAASMachine, outcome *contract.DeployOutcome) error {
+	ours := got.Annotations[annotationJob] == in.JobID
+	switch got.Status {
+	case providers.MAASDeployed:
+		if !ours || got.OSystem == "" {
+			return fault.New(lifecycle.FailStateDisagreement, "machine %s is Deployed, but not by this job", in.SystemID)
+		}
+		*outcome = contract.DeployOK
+		return nil
+	case providers.MAASFailedDeployment:
+		*outcome = contract.DeployFailed
+		return nil
+	case providers.MAASDeploying:
+		if time.Now().After(in.Until) {
+			*outcome = contract.DeployTimeout
+			return nil
+		}
+		return errKeepWaiting
+	case providers.MAASAllocated:
+		return fault.New(lifecycle.FailStateDisagreement, "the deployment of %s was aborted by someone else", in.SystemID)
+	case providers.MAASReady, providers.MAASReleasing, providers.MAASDiskErasing:
+		return fault.New(lifecycle.FailStateDisagreement, "machine %s was released by someone else; it is %s", in.SystemID, got.Status)
+	}
+	return fault.New(lifecycle.FailStateDisagreement, "machine %s is %s while its deployment was awaited", in.SystemID, got.Status)
+}
+
+// abortDeploy ends a deployment that hangs. The reply shows the old state, so
+// the machine is read until it has left Deploying.
+func (a *Activities) abortDeploy(ctx context.Context, m providers.MAAS, in MachineIn) error {
+	if err := m.Abort(ctx, in.SystemID, "slipway "+in.JobID+": deadline"); err != nil && !providers.IsKind(err, providers.KindStateConflict) && !transient(err) {
+		return fault.MAAS(ctx, err)
+	}
+	_, err := poll(ctx, m, in.SystemID, in.Poll.D(), func(got providers.MAASMachine) error {
+		if got.Status == providers.MAASDeploying {
+			return errKeepWaiting
+		}
+		return nil
+	})
+	return err
+}

@@ -1,0 +1,71 @@
+package maas
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// LoadSiteIn is the input of LoadSiteConfig.
+type LoadSiteIn struct {
+	contract.JobRef
+	Request contract.OnboardingInput `json:"request"`
+}
+
+// LoadSiteConfig reads site, profile and SKU and proves that the region can do
+// what the profile asks: admin rights, at least one SSH key (MAAS seeds the API
+// user's keys), the image. A manually bootstrapped node needs no region.
+// Read-only.
+func (a *Activities) LoadSiteConfig(ctx context.Context, in LoadSiteIn) (contract.SiteFacts, error) {
+	out := contract.SiteFacts{Hostname: in.Request.Hostname}
+	profile, err := a.Store.Profile(ctx, in.Request.ProfileID)
+	if err != nil {
+		return out, fault.Internal(ctx, err)
+	}
+	sku, err := a.Store.SKU(ctx, in.Request.SKUID)
+	if err != nil {
+		return out, fault.Internal(ctx, err)
+	}
+	out.Profile, out.SKU = profile.Spec.WithDefaults(), sku.Spec
+	if in.Request.Manual {
+		site, err := a.Store.Site(ctx, in.SiteID)
+		out.Site = site.Spec
+		return out, fault.Internal(ctx, err)
+	}
+	m, site, err := a.region(ctx, in.SiteID)
+	if err != nil {
+		return out, err
+	}
+	out.Site = site
+	info, err := m.Probe(ctx)
+	if err != nil {
+		return out, fault.MAAS(ctx, err)
+	}
+	out.MAASVersion = info.Version
+	if d, err := time.ParseDuration(info.Config["node_timeout"] + "m"); err == nil {
+		out.NodeTimeout = lifecycle.Duration(d)
+	}
+	switch {
+	case !info.IsSuperuser:
+		return out, fault.New(lifecycle.FailConfiguration,
+			"MAAS user %q is no administrator; commissioning and storage need one", info.User)
+	case info.SSHKeys == 0:
+		return out, fault.New(lifecycle.FailConfiguration,
+			"MAAS user %q has no SSH key, so nodes would be deployed without any; add one in MAAS", info.User)
+	case !hasImage(info.Images, out.Profile.DistroSeries):
+		return out, fault.New(lifecycle.FailConfiguration,
+			"MAAS has no image %q; import it, or choose one of: %s", out.Profile.DistroSeries, strings.Join(info.Images, ", "))
+	}
+	return out, nil
+}
+
+func hasImage(images []string, series string) bool {
+	return slices.ContainsFunc(images, func(i string) bool {
+		return i == series || strings.HasSuffix(i, "/"+series)
+	})
+}

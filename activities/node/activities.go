@@ -1,0 +1,181 @@
+// Package node holds the activities about a node itself: what it is given at
+// its first boot, what Slipway does on it by SSH, and what its agent proves.
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"time"
+
+	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/activities/userdata"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/cloudinit"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// Activities is what these activities need.
+type Activities struct {
+	Store   *db.Store
+	Secrets providers.Secrets
+	SSH     providers.SSHRunner
+	// AgentURL and AgentCAPEM are what a node's agent is told, unless its
+	// profile says otherwise.
+	AgentURL   string
+	AgentCAPEM string
+}
+
+// RenderIn is the input of RenderCloudInit.
+type RenderIn struct {
+	contract.JobRef
+	Hostname string                `json:"hostname"`
+	Profile  lifecycle.ProfileSpec `json:"profile"`
+	Site     lifecycle.SiteSpec    `json:"site"`
+	// Attempt counts deployments; each gets a token and a host key of its own.
+	Attempt int `json:"attempt"`
+}
+
+// tokenMargin is how much life a token must still have to be handed out again.
+const tokenMargin = 5 * time.Minute
+
+// RenderCloudInit issues a one-time enrolment token bound to the node, makes
+// the host key that the control plane will pin, renders the user-data, and
+// seals it in the secret store. A repetition for the same attempt returns what
+// was sealed before while its token lives, because the node may have booted
+// with it.
+func (a *Activities) RenderCloudInit(ctx context.Context, in RenderIn) (contract.UserData, error) {
+	name := userdata.Name(in.JobID, in.Attempt)
+	sealed, err := userdata.Open(ctx, a.Secrets, providers.SecretRef(name))
+	if err != nil && !providers.IsKind(err, providers.KindNotFound) {
+		return contract.UserData{}, fault.Secret(ctx, err)
+	}
+	if err != nil || time.Until(sealed.ExpiresAt) < tokenMargin {
+		if sealed, err = a.render(ctx, in); err != nil {
+			return contract.UserData{}, err
+		}
+		if _, err := userdata.Seal(ctx, a.Secrets, name, sealed); err != nil {
+			return contract.UserData{}, fault.Secret(ctx, err)
+		}
+	}
+	err = a.Store.Tx(ctx, func(tx *db.Tx) error {
+		if err := tx.IssueEnrollmentToken(ctx, in.NodeID, in.JobID, sealed.TokenHash, sealed.ExpiresAt); err != nil {
+			return err
+		}
+		return tx.SetNodeHostKey(ctx, in.NodeID, sealed.HostKey)
+	})
+	if err != nil {
+		return contract.UserData{}, fault.Internal(ctx, err)
+	}
+	return contract.UserData{Ref: name, SHA256: sealed.Digest(), IssuedAt: &sealed.IssuedAt}, nil
+}
+
+func (a *Activities) render(ctx context.Context, in RenderIn) (userdata.Sealed, error) {
+	token, err := NewEnrollmentToken()
+	if err != nil {
+		return userdata.Sealed{}, fault.Internal(ctx, err)
+	}
+	hostKey, public, err := cloudinit.NewHostKey()
+	if err != nil {
+		return userdata.Sealed{}, fault.Internal(ctx, err)
+	}
+	doc := cloudinit.Input{
+		Hostname: in.Hostname, User: in.Site.SSHUser, HostKey: hostKey,
+		Agent: cloudinit.Agent{
+			ServerURL: in.Profile.AgentURL, CAPEM: a.AgentCAPEM, NodeID: in.NodeID, Token: providers.NewSecret(token),
+			Simulated: in.Site.Simulated, HeartbeatInterval: in.Profile.AgentHeartbeatInterval.D(),
+			BinaryURL: in.Profile.AgentBinaryURL, BinarySHA256: in.Profile.AgentBinarySHA256,
+		},
+	}
+	if doc.Agent.ServerURL == "" {
+		doc.Agent.ServerURL = a.AgentURL
+	}
+	if doc.AuthorizedKeys, err = a.authorizedKeys(ctx, in.Site); err != nil {
+		return userdata.Sealed{}, err
+	}
+	if ref := in.Profile.SiteBootstrapBundleRef; ref != "" {
+		bundle, err := a.Secrets.Resolve(ctx, providers.SecretRef(ref))
+		if err != nil {
+			return userdata.Sealed{}, fault.Secret(ctx, err)
+		}
+		doc.Bundle = []byte(bundle.Reveal())
+	}
+	out, err := cloudinit.Render(doc)
+	if err != nil {
+		return userdata.Sealed{}, fault.New(lifecycle.FailConfiguration, "the user-data cannot be rendered: %v", err)
+	}
+	now := time.Now().UTC()
+	return userdata.Sealed{
+		Document: out, TokenHash: HashToken(token), HostKey: public, IssuedAt: now,
+		ExpiresAt: now.Add(time.Duration(in.Profile.EnrollmentTokenTTLSeconds) * time.Second),
+	}, nil
+}
+
+// authorizedKeys is the public half of the site's SSH login, if it has one.
+func (a *Activities) authorizedKeys(ctx context.Context, site lifecycle.SiteSpec) ([]string, error) {
+	if site.SSHKeyRef == "" {
+		return nil, nil
+	}
+	key, err := a.Secrets.Resolve(ctx, providers.SecretRef(site.SSHKeyRef))
+	if err != nil {
+		return nil, fault.Secret(ctx, err)
+	}
+	public, err := cloudinit.PublicKey(key)
+	if err != nil {
+		return nil, fault.New(lifecycle.FailConfiguration, "secret %s: %v", site.SSHKeyRef, err)
+	}
+	return []string{public}, nil
+}
+
+const tokenBytes = 32
+
+// NewEnrollmentToken is 256 random bits in URL-safe text. Only its hash is
+// stored.
+func NewEnrollmentToken() (string, error) {
+	b := make([]byte, tokenBytes)
+	if _, err := rand.Read(b); err != nil {
+		return "", err
+	}
+	return base64.RawURLEncoding.EncodeToString(b), nil
+}
+
+// HashToken is the SHA-256 under which a token is stored.
+func HashToken(token string) []byte {
+	sum := sha256.Sum256([]byte(token))
+	return sum[:]
+}
+
+// DiscardUserData deletes the sealed documents of a job; absent is success.
+func (a *Activities) DiscardUserData(ctx context.Context, in contract.JobRef) (contract.UserData, error) {
+	for attempt := 1; attempt <= maxAttempts; attempt++ {
+		if err := a.Secrets.Delete(ctx, userdata.Name(in.JobID, attempt)); err != nil {
+			return contract.UserData{}, fault.Secret(ctx, err)
+		}
+	}
+	return contract.UserData{}, nil
+}
+
+// maxAttempts is one more than the most deploy retries a profile may ask for.
+const maxAttempts = 11
+
+// RevokeBootstrap is the compensation of render_cloud_init: the unused token is
+// revoked and the sealed documents are deleted.
+func (a *Activities) RevokeBootstrap(ctx context.Context, in contract.JobRef) (contract.UserData, error) {
+	err := a.Store.Tx(ctx, func(tx *db.Tx) error { return tx.RevokeEnrollmentTokens(ctx, in.NodeID) })
+	if err != nil {
+		return contract.UserData{}, fault.Internal(ctx, err)
+	}
+	return a.DiscardUserData(ctx, in)
+}
+
+// LockAgentIdentity is the compensation of wait_for_agent_enrollment: an agent
+// that enrolled is shut out. No identity is success.
+func (a *Activities) LockAgentIdentity(ctx context.Context, in contract.JobRef) (contract.AgentFacts, error) {
+	err := a.Store.Tx(ctx, func(tx *db.Tx) error {
+		return tx.LockAgentIdentity(ctx, in.NodeID, "onboarding "+in.JobID+" was undone")
+	})
+	return contract.AgentFacts{}, fault.Internal(ctx, err)
+}

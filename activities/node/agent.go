@@ -1,0 +1,83 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+
+	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// WaitAgentIn is the input of WaitForAgent.
+type WaitAgentIn struct {
+	contract.JobRef
+	SKU  lifecycle.SKUSpec  `json:"sku"`
+	Poll lifecycle.Duration `json:"poll,omitempty"`
+	// After is when the enrolment token was issued: a heartbeat from before
+	// comes from another installation.
+	After *time.Time `json:"after,omitempty"`
+}
+
+// unhealthyPatience is how many polls in a row a report may fall short of the
+// SKU before that is a failure: drivers and links come up after the agent.
+const unhealthyPatience = 30
+
+// WaitForAgent polls until the node's agent has enrolled and its report meets
+// the SKU. An unhealthy node is a typed failure; one that never enrols ends at
+// the stage's deadline.
+func (a *Activities) WaitForAgent(ctx context.Context, in WaitAgentIn) (contract.AgentFacts, error) {
+	every := in.Poll.D()
+	if every <= 0 {
+		every = 10 * time.Second
+	}
+	for bad := 0; ; {
+		facts, err := a.agent(ctx, in)
+		if err != nil {
+			return facts, err
+		}
+		activity.RecordHeartbeat(ctx, facts)
+		if facts.Healthy || in.ObserveOnly {
+			return facts, nil
+		}
+		if facts.Enrolled {
+			if bad++; bad > unhealthyPatience {
+				return facts, fault.New(lifecycle.FailNodeUnhealthy, "the node does not meet its SKU: %s", strings.Join(facts.Problems, "; "))
+			}
+		}
+		t := time.NewTimer(every)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return facts, ctx.Err()
+		case <-t.C:
+		}
+	}
+}
+
+// agent reads what the control plane knows of the node's agent now.
+func (a *Activities) agent(ctx context.Context, in WaitAgentIn) (contract.AgentFacts, error) {
+	beat, err := a.Store.LatestHeartbeat(ctx, in.NodeID)
+	if errors.Is(err, db.ErrNotFound) {
+		return contract.AgentFacts{}, nil
+	}
+	if err != nil {
+		return contract.AgentFacts{}, fault.Internal(ctx, err)
+	}
+	if in.After != nil && beat.ReceivedAt.Before(*in.After) {
+		return contract.AgentFacts{}, nil
+	}
+	f := contract.AgentFacts{Enrolled: true, BootID: beat.BootID, Version: beat.AgentVersion}
+	if beat.Report == nil {
+		f.Problems = []string{"no health report yet"}
+		return f, nil
+	}
+	f.Simulated, f.Problems = beat.Report.Simulated, in.SKU.CheckHealth(*beat.Report)
+	f.Healthy = len(f.Problems) == 0
+	return f, nil
+}

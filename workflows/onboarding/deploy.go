@@ -1,0 +1,152 @@
+package onboarding
+
+import (
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	nodeact "github.com/slipway-cloud/slipway/activities/node"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage"
+)
+
+func (s *State) deployIn() maasact.DeployIn {
+	return maasact.DeployIn{
+		JobRef: s.ref(contract.StageDeploy), SystemID: s.Machine.SystemID, Profile: s.Site.Profile,
+		UserDataRef: s.UserData.Ref, Attempt: max(s.Deploy.Attempt, 1),
+	}
+}
+
+func deploy(ctx workflow.Context, s *State) error {
+	s.Deploy.Attempt = max(s.Deploy.Attempt, 1)
+	f, err := stage.Do(ctx, stage.KindMAASCall, "deploy "+s.Site.Profile.DistroSeries, maas.DeployMachine, s.deployIn())
+	if err != nil {
+		return err
+	}
+	s.Deploy = Deployment{Attempt: s.Deploy.Attempt}
+	s.saw(f)
+	return nil
+}
+
+func waitDeployed(ctx workflow.Context, s *State) error {
+	until := workflow.Now(ctx).Add(deadline(s, contract.StageWaitDeployed, 130*time.Minute) - abortMargin)
+	in := maasact.WaitDeployedIn{MachineIn: s.machineIn(contract.StageWaitDeployed), Attempt: s.Deploy.Attempt, Until: until}
+	f, err := stage.Do(ctx, stage.KindPoll, "wait for Deployed", maas.WaitForDeployed, in)
+	if err != nil {
+		return err
+	}
+	s.saw(f.MachineFacts)
+	s.Deploy.Outcome, s.Deploy.SyncBefore = f.Outcome, f.LastSync
+	return nil
+}
+
+// classify fails the job with the cause, unless it is one that
+// recover_for_datasource_retry may mend.
+func classify(ctx workflow.Context, s *State) error {
+	in := maasact.ClassifyIn{MachineIn: s.machineIn(contract.StageClassifyFailure), Outcome: s.Deploy.Outcome}
+	c, err := stage.Do(ctx, stage.KindMAASCall, "why the deployment failed", maas.ClassifyDeployFailure, in)
+	if err != nil {
+		return err
+	}
+	s.saw(c.MachineFacts)
+	if c.Recovered {
+		s.Deploy.Outcome, s.Deploy.SyncBefore = contract.DeployOK, c.LastSync
+		return nil
+	}
+	s.Deploy.Class, s.Deploy.Message = c.Class, c.Message
+	if c.Class == lifecycle.FailDatasource && s.mayRetryDatasource() {
+		return nil
+	}
+	if c.Class == lifecycle.FailDatasource && s.Deploy.Attempt > 1 {
+		return stage.Fail(lifecycle.FailDatasourceRepeated, "after %d deployments: %s", s.Deploy.Attempt, c.Message)
+	}
+	return stage.Fail(c.Class, "%s", c.Message)
+}
+
+func (s *State) mayRetryDatasource() bool {
+	p := s.Site.Profile
+	return p.EnableDeployRetryOnDatasourceFailed && s.Deploy.Attempt <= p.MaxDeployRetryAttempts
+}
+
+// recoverDatasource releases the machine, waits until it is Ready and goes back
+// to configure_storage, so that storage and link are verified before the next
+// deployment. User-data is rendered anew: the token of the first may have been
+// used up.
+func recoverDatasource(ctx workflow.Context, s *State) error {
+	in := maasact.ReleaseIn{MachineIn: s.machineIn(contract.StageRecoverDatasource), OnlyOurs: true}
+	f, err := stage.Do(ctx, stage.KindPoll, "release and wait for Ready", maas.ReturnToReady, in)
+	if err != nil {
+		return err
+	}
+	s.saw(f)
+	s.Deploy = Deployment{Attempt: s.Deploy.Attempt + 1}
+	return stage.Back(contract.StageConfigureStorage)
+}
+
+func (s *State) sshIn(name string) nodeact.SSHIn {
+	return nodeact.SSHIn{JobRef: s.ref(name), Site: s.Site.Site, IPs: s.Machine.IPs}
+}
+
+func ensureSync(ctx workflow.Context, s *State) error {
+	if s.Site.Site.SSHKeyRef != "" {
+		if _, err := stage.Do(ctx, stage.KindNodeTask, "log in by SSH and ask cloud-init", node.CheckSSHSeed, s.sshIn(contract.StageEnsureHWSync)); err != nil {
+			return err
+		}
+	}
+	f, err := stage.Do(ctx, stage.KindMAASCall, "hardware sync on", maas.EnsureHardwareSync, s.machineIn(contract.StageEnsureHWSync))
+	if err == nil {
+		s.saw(f)
+	}
+	return err
+}
+
+// waitSync waits two and a half intervals, a broken agent being visible no
+// earlier, repairs the timer over SSH once, and waits again.
+func waitSync(ctx workflow.Context, s *State) error {
+	for {
+		f, err := syncOnce(ctx, s)
+		if err != nil {
+			return err
+		}
+		s.saw(f)
+		if f.Done {
+			return nil
+		}
+		if s.SyncRepaired || s.Site.Site.SSHKeyRef == "" {
+			return stage.Fail(lifecycle.FailHWSyncRepeated, "no hardware sync later than the deployment was seen on %s", s.Machine.SystemID)
+		}
+		ref, err := stage.Do(ctx, stage.KindMAASCall, "machine token", maas.MachineCredentials, s.machineIn(contract.StageWaitHWSync))
+		if err != nil {
+			return err
+		}
+		in := nodeact.RepairSyncIn{SSHIn: s.sshIn(contract.StageWaitHWSync), TokenRef: ref, Interval: s.Site.Profile.HardwareSyncInterval}
+		if _, err := stage.Do(ctx, stage.KindNodeTask, "install and start the sync timer", node.RepairHardwareSync, in); err != nil {
+			return err
+		}
+		s.SyncRepaired = true
+	}
+}
+
+func syncOnce(ctx workflow.Context, s *State) (contract.MachineFacts, error) {
+	patience := s.Site.Profile.HardwareSyncInterval.D() * 5 / 2
+	in := maasact.WaitSyncIn{
+		MachineIn: s.machineIn(contract.StageWaitHWSync), After: s.Deploy.SyncBefore, Until: workflow.Now(ctx).Add(patience),
+	}
+	return stage.Do(ctx, stage.KindPoll, "wait for a later sync", maas.WaitForHardwareSync, in)
+}
+
+// waitAgent takes enrolment, and nothing less, as the proof of a working node.
+func waitAgent(ctx workflow.Context, s *State) error {
+	in := nodeact.WaitAgentIn{
+		JobRef: s.ref(contract.StageWaitAgent), SKU: s.Site.SKU, Poll: s.Site.Profile.PollInterval, After: s.UserData.IssuedAt,
+	}
+	f, err := stage.Do(ctx, stage.KindPoll, "wait for enrolment and health", node.WaitForAgent, in)
+	if err != nil {
+		return err
+	}
+	s.Agent = f
+	_, err = stage.Do(ctx, stage.KindLocalWork, "discard the sealed user-data", node.DiscardUserData, s.ref(contract.StageWaitAgent))
+	return err
+}

@@ -1,0 +1,118 @@
+// Package onboarding takes a bare server to an active GPU node: the sixteen
+// stages of seed 001 section 4.2 on the one stage runner. A node that was
+// bootstrapped by hand runs the same workflow without the MAAS stages.
+package onboarding
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage"
+)
+
+// State is what an onboarding knows; it is checkpointed with each projection.
+type State struct {
+	Job     contract.JobRef          `json:"job"`
+	Request contract.OnboardingInput `json:"request"`
+	Site    contract.SiteFacts       `json:"site"`
+	BMC     contract.BMCFacts        `json:"bmc"`
+	Machine contract.MachineFacts    `json:"machine"`
+	// UserData is the sealed user-data, by reference.
+	UserData contract.UserData `json:"user_data"`
+	Deploy   Deployment        `json:"deploy"`
+	// SyncRepaired is set once the hardware sync timer was mended over SSH.
+	SyncRepaired bool                `json:"sync_repaired,omitempty"`
+	Agent        contract.AgentFacts `json:"agent"`
+}
+
+// Deployment is the deployment now under way.
+type Deployment struct {
+	Attempt    int                    `json:"attempt"`
+	Outcome    contract.DeployOutcome `json:"outcome,omitempty"`
+	SyncBefore *time.Time             `json:"sync_before,omitempty"`
+	Class      lifecycle.FailureClass `json:"class,omitempty"`
+	Message    string                 `json:"message,omitempty"`
+}
+
+// Onboard is the workflow.
+func Onboard(ctx workflow.Context, in contract.JobInput) (contract.JobResult, error) {
+	return stage.Run(ctx, Job(in), in)
+}
+
+// Job is the onboarding job for one input.
+func Job(in contract.JobInput) stage.Job[State] {
+	return stage.Job[State]{
+		Kind:   contract.KindOnboarding,
+		Stages: stages(),
+		Init: func(s *State, input []byte) error {
+			s.Job = contract.JobRef{JobID: in.JobID, NodeID: in.NodeID, SiteID: in.SiteID}
+			if err := json.Unmarshal(input, &s.Request); err != nil {
+				return fmt.Errorf("onboarding request: %w", err)
+			}
+			return nil
+		},
+		Deadline:  deadline,
+		Observed:  observed,
+		Started:   func(*State) *contract.NodeMove { return soft(lifecycle.NodeEnrolling, "onboarding started") },
+		Succeeded: succeeded,
+		Blocked:   func(*State) *contract.NodeMove { return soft(lifecycle.NodeQuarantined, "onboarding is blocked") },
+		Cancelled: func(*State) *contract.NodeMove { return soft(lifecycle.NodeQuarantined, "onboarding was cancelled") },
+		Reset: func(s *State) {
+			*s = State{Job: s.Job, Request: s.Request}
+		},
+	}
+}
+
+// soft moves apply where the node's state has an edge for them: a quarantined
+// node that is onboarded again stays quarantined until it is proven, and one
+// whose onboarding never began is left as it was.
+func soft(to lifecycle.NodeStatus, note string) *contract.NodeMove {
+	return &contract.NodeMove{To: to, Note: note, Soft: true}
+}
+
+// succeeded proves what wait_for_agent_enrollment has established.
+func succeeded(s *State) *contract.NodeMove {
+	var proof []lifecycle.Need
+	if s.Agent.Enrolled {
+		proof = append(proof, lifecycle.NeedEnrolled)
+	}
+	if s.Agent.Healthy {
+		proof = append(proof, lifecycle.NeedHealthy)
+	}
+	return &contract.NodeMove{To: lifecycle.NodeActive, Note: "agent enrolled and healthy", Proof: proof}
+}
+
+// deadline is the profile's when it names the stage. wait_for_deployed gets a
+// margin, because its activity ends a hanging deployment itself at the deadline
+// and needs a moment for that.
+func deadline(s *State, name string, dflt time.Duration) time.Duration {
+	d := dflt
+	if p, ok := s.Site.Profile.StageDeadlines[name]; ok {
+		d = p.D()
+	}
+	if name == contract.StageWaitDeployed {
+		d += abortMargin
+	}
+	return d
+}
+
+const abortMargin = 3 * time.Minute
+
+func observed(s *State) contract.Observed {
+	o := contract.Observed{MAAS: s.Machine.Status, Power: s.Machine.Power, Agent: "none"}
+	if o.Power == "" {
+		o.Power = s.BMC.Power
+	}
+	switch {
+	case s.Agent.Healthy:
+		o.Agent = "healthy"
+	case s.Agent.Enrolled:
+		o.Agent = "unhealthy"
+	}
+	return o
+}
