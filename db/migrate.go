@@ -16,6 +16,15 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
+// Migrations is the folder of migration files, goose format.
+func Migrations() fs.FS {
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return migrations // the path is constant and embedded
+	}
+	return files
+}
+
 // auditMonthsAhead is how far ahead Migrate makes audit partitions.
 const auditMonthsAhead = 12
 
@@ -32,15 +41,11 @@ func Migrate(ctx context.Context, dsn string) error {
 	}
 	conn := stdlib.OpenDB(*cfg)
 	defer func() { _ = conn.Close() }()
-	files, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		return fmt.Errorf("read the migrations: %w", err)
-	}
 	locker, err := lock.NewPostgresSessionLocker()
 	if err != nil {
 		return fmt.Errorf("lock the migrations: %w", err)
 	}
-	p, err := goose.NewProvider(goose.DialectPostgres, conn, files, goose.WithSessionLocker(locker))
+	p, err := goose.NewProvider(goose.DialectPostgres, conn, Migrations(), goose.WithSessionLocker(locker))
 	if err != nil {
 		return fmt.Errorf("read the migrations: %w", err)
 	}

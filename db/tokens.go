@@ -12,14 +12,14 @@ import (
 type APIToken = gen.APIToken
 
 // CreateAPIToken stores a token; expires may be nil.
-func (s statements) CreateAPIToken(ctx context.Context, name string, hash [32]byte, roles []string, expires *time.Time) (APIToken, error) {
-	row, err := s.q.InsertAPIToken(ctx, gen.InsertAPITokenParams{ID: NewID("tok"), Name: name, Hash: hash[:], Roles: orEmpty(roles), ExpiresAt: expires})
+func (s statements) CreateAPIToken(ctx context.Context, name string, hash []byte, roles []string, expires *time.Time) (APIToken, error) {
+	row, err := s.q.InsertAPIToken(ctx, gen.InsertAPITokenParams{ID: NewID("tok"), Name: name, Hash: hash, Roles: orEmpty(roles), ExpiresAt: expires})
 	return row, translate("API token "+name, err)
 }
 
 // APITokenByHash finds a token, also an expired or revoked one, or ErrNotFound.
-func (s statements) APITokenByHash(ctx context.Context, hash [32]byte) (APIToken, error) {
-	row, err := s.q.APITokenByHash(ctx, hash[:])
+func (s statements) APITokenByHash(ctx context.Context, hash []byte) (APIToken, error) {
+	row, err := s.q.APITokenByHash(ctx, hash)
 	return row, translate("API token", err)
 }
 

@@ -136,7 +136,7 @@ func (q *Queries) EnrolIdentity(ctx context.Context, arg EnrolIdentityParams) (i
 }
 
 const enrollmentToken = `-- name: EnrollmentToken :one
-SELECT id, node_id, job_id, token_hash, user_data_sha256, created_at, expires_at, used_key_hash, used_generation, used_at, revoked_at FROM enrollment_tokens WHERE token_hash = $1
+SELECT id, node_id, job_id, token_hash, created_at, expires_at, used_key_hash, used_generation, used_at, revoked_at FROM enrollment_tokens WHERE token_hash = $1
 `
 
 func (q *Queries) EnrollmentToken(ctx context.Context, tokenHash []byte) (EnrollmentToken, error) {
@@ -147,7 +147,6 @@ func (q *Queries) EnrollmentToken(ctx context.Context, tokenHash []byte) (Enroll
 		&i.NodeID,
 		&i.JobID,
 		&i.TokenHash,
-		&i.UserDataSHA256,
 		&i.CreatedAt,
 		&i.ExpiresAt,
 		&i.UsedKeyHash,
@@ -222,44 +221,31 @@ func (q *Queries) InsertAgentCertificate(ctx context.Context, arg InsertAgentCer
 	return result.RowsAffected(), nil
 }
 
-const insertEnrollmentToken = `-- name: InsertEnrollmentToken :one
-INSERT INTO enrollment_tokens (id, node_id, job_id, token_hash, user_data_sha256, expires_at)
-VALUES ($1, $2, $3, $4, $5, $6) RETURNING id, node_id, job_id, token_hash, user_data_sha256, created_at, expires_at, used_key_hash, used_generation, used_at, revoked_at
+const insertEnrollmentToken = `-- name: InsertEnrollmentToken :execrows
+INSERT INTO enrollment_tokens (id, node_id, job_id, token_hash, expires_at)
+VALUES ($1, $2, $3, $4, $5) ON CONFLICT (token_hash) DO NOTHING
 `
 
 type InsertEnrollmentTokenParams struct {
-	ID             string
-	NodeID         string
-	JobID          *string
-	TokenHash      []byte
-	UserDataSHA256 []byte
-	ExpiresAt      time.Time
+	ID        string
+	NodeID    string
+	JobID     *string
+	TokenHash []byte
+	ExpiresAt time.Time
 }
 
-func (q *Queries) InsertEnrollmentToken(ctx context.Context, arg InsertEnrollmentTokenParams) (EnrollmentToken, error) {
-	row := q.db.QueryRow(ctx, insertEnrollmentToken,
+func (q *Queries) InsertEnrollmentToken(ctx context.Context, arg InsertEnrollmentTokenParams) (int64, error) {
+	result, err := q.db.Exec(ctx, insertEnrollmentToken,
 		arg.ID,
 		arg.NodeID,
 		arg.JobID,
 		arg.TokenHash,
-		arg.UserDataSHA256,
 		arg.ExpiresAt,
 	)
-	var i EnrollmentToken
-	err := row.Scan(
-		&i.ID,
-		&i.NodeID,
-		&i.JobID,
-		&i.TokenHash,
-		&i.UserDataSHA256,
-		&i.CreatedAt,
-		&i.ExpiresAt,
-		&i.UsedKeyHash,
-		&i.UsedGeneration,
-		&i.UsedAt,
-		&i.RevokedAt,
-	)
-	return i, err
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const insertSecretVersion = `-- name: InsertSecretVersion :exec
@@ -346,36 +332,6 @@ func (q *Queries) ListAPITokens(ctx context.Context, arg ListAPITokensParams) ([
 	return items, nil
 }
 
-const liveEnrollmentToken = `-- name: LiveEnrollmentToken :one
-SELECT id, node_id, job_id, token_hash, user_data_sha256, created_at, expires_at, used_key_hash, used_generation, used_at, revoked_at FROM enrollment_tokens
-WHERE node_id = $1 AND job_id = $2::text AND revoked_at IS NULL AND (used_at IS NOT NULL OR expires_at > now())
-ORDER BY created_at DESC, id DESC LIMIT 1
-`
-
-type LiveEnrollmentTokenParams struct {
-	NodeID string
-	JobID  string
-}
-
-func (q *Queries) LiveEnrollmentToken(ctx context.Context, arg LiveEnrollmentTokenParams) (EnrollmentToken, error) {
-	row := q.db.QueryRow(ctx, liveEnrollmentToken, arg.NodeID, arg.JobID)
-	var i EnrollmentToken
-	err := row.Scan(
-		&i.ID,
-		&i.NodeID,
-		&i.JobID,
-		&i.TokenHash,
-		&i.UserDataSHA256,
-		&i.CreatedAt,
-		&i.ExpiresAt,
-		&i.UsedKeyHash,
-		&i.UsedGeneration,
-		&i.UsedAt,
-		&i.RevokedAt,
-	)
-	return i, err
-}
-
 const lockAgentIdentity = `-- name: LockAgentIdentity :execrows
 UPDATE agent_identities SET locked_at = coalesce(locked_at, now()), locked_reason = CASE WHEN locked_at IS NULL THEN $1 ELSE locked_reason END,
     updated_at = now()
@@ -396,7 +352,7 @@ func (q *Queries) LockAgentIdentity(ctx context.Context, arg LockAgentIdentityPa
 }
 
 const lockEnrollmentToken = `-- name: LockEnrollmentToken :one
-SELECT t.id, t.node_id, t.job_id, t.token_hash, t.user_data_sha256, t.created_at, t.expires_at, t.used_key_hash, t.used_generation, t.used_at, t.revoked_at, (t.expires_at <= now())::boolean AS expired FROM enrollment_tokens t WHERE t.token_hash = $1 FOR NO KEY UPDATE OF t
+SELECT t.id, t.node_id, t.job_id, t.token_hash, t.created_at, t.expires_at, t.used_key_hash, t.used_generation, t.used_at, t.revoked_at, (t.expires_at <= now())::boolean AS expired FROM enrollment_tokens t WHERE t.token_hash = $1 FOR NO KEY UPDATE OF t
 `
 
 type LockEnrollmentTokenRow struct {
@@ -412,7 +368,6 @@ func (q *Queries) LockEnrollmentToken(ctx context.Context, tokenHash []byte) (Lo
 		&i.EnrollmentToken.NodeID,
 		&i.EnrollmentToken.JobID,
 		&i.EnrollmentToken.TokenHash,
-		&i.EnrollmentToken.UserDataSHA256,
 		&i.EnrollmentToken.CreatedAt,
 		&i.EnrollmentToken.ExpiresAt,
 		&i.EnrollmentToken.UsedKeyHash,
@@ -483,11 +438,16 @@ func (q *Queries) RevokeAPIToken(ctx context.Context, id string) (int64, error) 
 }
 
 const revokeEnrollmentTokens = `-- name: RevokeEnrollmentTokens :execrows
-UPDATE enrollment_tokens SET revoked_at = now() WHERE node_id = $1 AND revoked_at IS NULL
+UPDATE enrollment_tokens SET revoked_at = now() WHERE node_id = $1 AND revoked_at IS NULL AND token_hash <> $2::bytea
 `
 
-func (q *Queries) RevokeEnrollmentTokens(ctx context.Context, nodeID string) (int64, error) {
-	result, err := q.db.Exec(ctx, revokeEnrollmentTokens, nodeID)
+type RevokeEnrollmentTokensParams struct {
+	NodeID string
+	ButNot []byte
+}
+
+func (q *Queries) RevokeEnrollmentTokens(ctx context.Context, arg RevokeEnrollmentTokensParams) (int64, error) {
+	result, err := q.db.Exec(ctx, revokeEnrollmentTokens, arg.NodeID, arg.ButNot)
 	if err != nil {
 		return 0, err
 	}

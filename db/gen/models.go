@@ -88,7 +88,6 @@ type EnrollmentToken struct {
 	NodeID         string
 	JobID          *string
 	TokenHash      []byte
-	UserDataSHA256 []byte
 	CreatedAt      time.Time
 	ExpiresAt      time.Time
 	UsedKeyHash    []byte

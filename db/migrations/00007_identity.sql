@@ -16,7 +16,6 @@ CREATE TABLE enrollment_tokens (
     node_id          text NOT NULL REFERENCES nodes (id),
     job_id           text REFERENCES jobs (id),
     token_hash       bytea NOT NULL CONSTRAINT enrollment_tokens_hash_unique UNIQUE CHECK (octet_length(token_hash) = 32),
-    user_data_sha256 bytea, -- of the user-data that carries the token, to tell it again after a lost answer
     created_at       timestamptz NOT NULL DEFAULT now(),
     expires_at       timestamptz NOT NULL,
     used_key_hash    bytea,

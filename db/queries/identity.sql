@@ -11,22 +11,17 @@ SELECT * FROM api_tokens WHERE id > @after::text ORDER BY id LIMIT @max_rows;
 UPDATE api_tokens SET revoked_at = coalesce(revoked_at, now()) WHERE id = @id;
 
 -- name: RevokeEnrollmentTokens :execrows
-UPDATE enrollment_tokens SET revoked_at = now() WHERE node_id = @node_id AND revoked_at IS NULL;
+UPDATE enrollment_tokens SET revoked_at = now() WHERE node_id = @node_id AND revoked_at IS NULL AND token_hash <> @but_not::bytea;
 
--- name: InsertEnrollmentToken :one
-INSERT INTO enrollment_tokens (id, node_id, job_id, token_hash, user_data_sha256, expires_at)
-VALUES (@id, @node_id, @job_id, @token_hash, @user_data_sha256, @expires_at) RETURNING *;
+-- name: InsertEnrollmentToken :execrows
+INSERT INTO enrollment_tokens (id, node_id, job_id, token_hash, expires_at)
+VALUES (@id, @node_id, @job_id, @token_hash, @expires_at) ON CONFLICT (token_hash) DO NOTHING;
 
 -- name: EnrollmentToken :one
 SELECT * FROM enrollment_tokens WHERE token_hash = @token_hash;
 
 -- name: LockEnrollmentToken :one
 SELECT sqlc.embed(t), (t.expires_at <= now())::boolean AS expired FROM enrollment_tokens t WHERE t.token_hash = @token_hash FOR NO KEY UPDATE OF t;
-
--- name: LiveEnrollmentToken :one
-SELECT * FROM enrollment_tokens
-WHERE node_id = @node_id AND job_id = @job_id::text AND revoked_at IS NULL AND (used_at IS NOT NULL OR expires_at > now())
-ORDER BY created_at DESC, id DESC LIMIT 1;
 
 -- name: UseEnrollmentToken :exec
 UPDATE enrollment_tokens SET used_at = now(), used_key_hash = @used_key_hash, used_generation = @used_generation WHERE id = @id;

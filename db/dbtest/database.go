@@ -1,0 +1,172 @@
+// Package dbtest gives every test a migrated database of its own on a real
+// PostgreSQL, and builders for what stands in it:
+//
+//	store := dbtest.Store(t)
+//	node := dbtest.Node(t, store, dbtest.Active())
+//
+// The server is the one that TEST_DATABASE_URL names, or one of the test
+// process's own. The schema is migrated once into a template database; each
+// test gets a copy, which is dropped when the test ends.
+package dbtest
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/devstack/pg"
+)
+
+// serverEnv names a running server; its user must be allowed to create
+// databases.
+const serverEnv = "TEST_DATABASE_URL"
+
+const (
+	prepareLimit = 3 * time.Minute
+	createLimit  = time.Minute
+)
+
+// source is the server of this test process and its template.
+type source struct {
+	server   *pg.Server
+	template string
+}
+
+// ofProcess is made by the first test that needs it and lives as long as the
+// process: the private server ends with it.
+var ofProcess = sync.OnceValues(prepare)
+
+func prepare() (source, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), prepareLimit)
+	defer cancel()
+	server, err := pg.Acquire(ctx, serverEnv, pg.Options{})
+	if err != nil {
+		return source{}, err
+	}
+	name, err := templateName()
+	if err != nil {
+		return source{}, err
+	}
+	return source{server, name}, makeTemplate(ctx, server, name)
+}
+
+// templateName changes with the migrations, so that processes share a template
+// on a server that outlives them and never meet an old one.
+func templateName() (string, error) {
+	sum := sha256.New()
+	files := db.Migrations()
+	names, err := fs.Glob(files, "*.sql")
+	if err != nil {
+		return "", err
+	}
+	for _, n := range names {
+		b, err := fs.ReadFile(files, n)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(sum, "%s %d\n%s", n, len(b), b)
+	}
+	return "slipway_template_" + hex.EncodeToString(sum.Sum(nil))[:12], nil
+}
+
+// makeTemplate migrates under another name first: a template that has its name
+// is complete.
+func makeTemplate(ctx context.Context, server *pg.Server, name string) error {
+	admin, err := pgx.Connect(ctx, server.DSN("postgres"))
+	if err != nil {
+		return fmt.Errorf("connect to the test server: %w", err)
+	}
+	defer func() { _ = admin.Close(ctx) }()
+	if _, err := admin.Exec(ctx, "SELECT pg_advisory_lock(hashtextextended($1, 0))", name); err != nil {
+		return err
+	}
+	var there bool
+	if err := admin.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM pg_database WHERE datname = $1)", name).Scan(&there); err != nil || there {
+		return err
+	}
+	building := name + "_building"
+	for _, statement := range []string{"DROP DATABASE IF EXISTS " + quote(building) + " WITH (FORCE)", "CREATE DATABASE " + quote(building)} {
+		if _, err := admin.Exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	if err := db.Migrate(ctx, server.DSN(building)); err != nil {
+		return err
+	}
+	return rename(ctx, admin, building, name)
+}
+
+// rename waits until the server has noticed that the migration's connections
+// are closed.
+func rename(ctx context.Context, admin *pgx.Conn, from, to string) error {
+	for {
+		_, err := admin.Exec(ctx, "ALTER DATABASE "+quote(from)+" RENAME TO "+quote(to))
+		if err == nil || !strings.Contains(err.Error(), "55006") {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
+
+// Database makes a migrated, empty database for this test and returns its DSN.
+func Database(t testing.TB) string {
+	t.Helper()
+	src, err := ofProcess()
+	require.NoError(t, err, "a PostgreSQL for the tests")
+	name := fmt.Sprintf("slipway_test_%d_%s", os.Getpid(), strings.TrimPrefix(db.NewID("x"), "x_"))
+	admin(t, src, "CREATE DATABASE "+quote(name)+" TEMPLATE "+quote(src.template))
+	t.Cleanup(func() { admin(t, src, "DROP DATABASE IF EXISTS "+quote(name)+" WITH (FORCE)") })
+	return src.server.DSN(name)
+}
+
+func admin(t testing.TB, src source, statement string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), createLimit)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, src.server.DSN("postgres"))
+	require.NoError(t, err)
+	defer func() { _ = conn.Close(ctx) }()
+	_, err = conn.Exec(ctx, statement)
+	require.NoError(t, err)
+}
+
+// Store opens a migrated, empty database of this test's own.
+func Store(t testing.TB) *db.Store {
+	t.Helper()
+	return Open(t, Database(t))
+}
+
+const poolSize = "12"
+
+// Open opens the database at dsn until the test ends.
+func Open(t testing.TB, dsn string) *db.Store {
+	t.Helper()
+	if u, err := url.Parse(dsn); err == nil && u.Scheme != "" {
+		q := u.Query()
+		q.Set("pool_max_conns", poolSize)
+		u.RawQuery = q.Encode()
+		dsn = u.String()
+	}
+	store, err := db.Open(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+	return store
+}
