@@ -57,21 +57,13 @@ func (b *batcher) add(beat Beat) error {
 	return nil
 }
 
-// reported says whether a report of this boot waits to be written.
-func (b *batcher) reported(nodeID, bootID string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	r := b.waiting[nodeID].Report
-	return r != nil && r.BootID == bootID
-}
-
-// newer joins two beats of a node: the later one, with the report that one of
-// them may carry.
+// newer joins two beats of a node: the later one, with the report that the
+// other may carry. A report of an earlier boot is worth nothing any more.
 func newer(a, b Beat) Beat {
 	if a.At.After(b.At) {
 		a, b = b, a
 	}
-	if b.Report == nil {
+	if b.Report == nil && a.Report != nil && a.Report.BootID == b.BootID {
 		b.Report = a.Report
 	}
 	return b

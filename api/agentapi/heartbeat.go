@@ -2,10 +2,12 @@ package agentapi
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/slipway-cloud/slipway/api/agentapi/wire"
@@ -31,7 +33,7 @@ func (s *Server) heartbeat(r *http.Request) (any, error) {
 		return nil, err
 	}
 	now := s.cfg.Now()
-	beat := Beat{NodeID: c.NodeID, Generation: c.Generation, BootID: in.BootID, AgentVersion: in.AgentVersion,
+	beat := Beat{NodeID: c.NodeID, SKUID: c.now.SKUID, Generation: c.Generation, BootID: in.BootID, AgentVersion: in.AgentVersion,
 		Address: remoteAddress(r), At: now, Uptime: time.Duration(in.UptimeSecs * float64(time.Second))}
 	if !in.SentAt.IsZero() {
 		beat.ClockSkew = in.SentAt.Sub(now)
@@ -44,10 +46,59 @@ func (s *Server) heartbeat(r *http.Request) (any, error) {
 			"Too many heartbeats wait to be written; send the next one later.").after(s.cfg.HeartbeatInterval)
 	}
 	out := wire.HeartbeatResponse{HeartbeatIntervalSeconds: s.cfg.HeartbeatInterval.Seconds(), ServerTime: now.UTC()}
-	if c.now.ReportBootID != in.BootID && !s.beats.reported(c.NodeID, in.BootID) {
+	wanted, err := s.reportWanted(r.Context(), beat)
+	if err != nil {
+		return nil, err
+	}
+	if wanted {
 		out.Actions = append(out.Actions, wire.SendReportNow)
 	}
 	return out, nil
+}
+
+// reportWanted says whether this boot's report is still missing. What this
+// process has seen it need not ask the database for at each beat.
+func (s *Server) reportWanted(ctx context.Context, b Beat) (bool, error) {
+	if b.Report != nil {
+		s.reported.set(b.NodeID, b.BootID)
+		return false, nil
+	}
+	if s.reported.is(b.NodeID, b.BootID) {
+		return false, nil
+	}
+	boot, err := s.cfg.Store.ReportedBoot(ctx, b.NodeID)
+	if err != nil {
+		return false, err
+	}
+	if boot != b.BootID {
+		return true, nil
+	}
+	s.reported.set(b.NodeID, b.BootID)
+	return false, nil
+}
+
+// maxReported bounds what is remembered; beyond it all is asked for anew.
+const maxReported = 200_000
+
+// reportedBoots remembers of which boot each node has reported.
+type reportedBoots struct {
+	mu   sync.Mutex
+	boot map[string]string
+}
+
+func (r *reportedBoots) is(node, boot string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.boot[node] == boot
+}
+
+func (r *reportedBoots) set(node, boot string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.boot == nil || len(r.boot) >= maxReported {
+		r.boot = map[string]string{}
+	}
+	r.boot[node] = boot
 }
 
 // The most that a report may list; a machine has far less of each.

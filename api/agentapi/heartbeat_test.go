@@ -110,14 +110,14 @@ func TestAFailedWriteIsTriedAgainAndKeepsTheNewestBeat(t *testing.T) {
 	b := start(t, nil)
 	var tries atomic.Int64
 	b.store.FailWrites(func([]agentapi.Beat) error { tries.Add(1); return errors.New("connection refused") })
-	old := agentapi.Beat{NodeID: "n1", BootID: "old", At: b.now(), Report: &agentapi.Report{BootID: "old"}}
+	old := agentapi.Beat{NodeID: "n1", BootID: "boot", AgentVersion: "old", At: b.now(), Report: &agentapi.Report{BootID: "boot"}}
 	require.NoError(t, b.srv.Queue(old))
 	require.Eventually(t, func() bool { return tries.Load() >= 2 }, 5*time.Second, 5*time.Millisecond)
-	require.NoError(t, b.srv.Queue(agentapi.Beat{NodeID: "n1", BootID: "new", At: b.now()}))
+	require.NoError(t, b.srv.Queue(agentapi.Beat{NodeID: "n1", BootID: "boot", AgentVersion: "new", At: b.now()}))
 	b.store.FailWrites(nil)
 	require.Eventually(t, func() bool { _, n := b.store.Beat("n1"); return n > 0 }, 5*time.Second, 5*time.Millisecond)
 	got, _ := b.store.Beat("n1")
-	require.Equal(t, "new", got.BootID)
+	require.Equal(t, "new", got.AgentVersion)
 	require.NotNil(t, got.Report, "the report of the older beat is not lost")
 }
 

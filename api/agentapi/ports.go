@@ -33,6 +33,9 @@ type Store interface {
 	Redeem(ctx context.Context, r Redemption) (Issued, error)
 	// Identity is the present identity of a node, or ErrNoNode.
 	Identity(ctx context.Context, nodeID string) (NodeIdentity, error)
+	// ReportedBoot is the boot that the newest stored health report of a node is
+	// of, "" before the first.
+	ReportedBoot(ctx context.Context, nodeID string) (string, error)
 	// Renew makes the certificate the node's newest generation if that is one
 	// more than the present one and the identity is not locked; otherwise
 	// ErrGenerationMoved.
@@ -89,8 +92,7 @@ type NodeIdentity struct {
 	Status  lifecycle.NodeStatus
 	Current Issued // Generation 0: never enrolled
 	Locked  bool
-	// ReportBootID is the boot that the newest stored health report is of.
-	ReportBootID string
+	SKUID   string // what its reports are judged by, "" for nothing
 }
 
 // AlarmKind names what a person should look at.
@@ -114,6 +116,7 @@ type Alarm struct {
 // Beat is one heartbeat as it is stored.
 type Beat struct {
 	NodeID       string
+	SKUID        string
 	Generation   int64
 	BootID       string
 	AgentVersion string

@@ -74,12 +74,13 @@ func setDefault[T comparable](v *T, d T) {
 
 // Server is the agent API. Make it with New.
 type Server struct {
-	cfg     Config
-	err     error // found wrong by New, told by Start
-	metrics *metrics
-	beats   *batcher
-	limit   *limiter
-	http    *http.Server
+	cfg      Config
+	err      error // found wrong by New, told by Start
+	metrics  *metrics
+	beats    *batcher
+	reported reportedBoots
+	limit    *limiter
+	http     *http.Server
 
 	mu   sync.Mutex
 	addr string

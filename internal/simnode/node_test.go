@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -31,6 +32,7 @@ import (
 
 // agentBinary is the real program, built once for all tests of the package.
 var agentBinary = sync.OnceValues(func() (string, error) {
+	agentBuilt.Store(true)
 	dir, err := os.MkdirTemp("", "slipway-agent-")
 	if err != nil {
 		return "", err
@@ -43,10 +45,14 @@ var agentBinary = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
+var agentBuilt atomic.Bool
+
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if path, err := agentBinary(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(path))
+	if agentBuilt.Load() {
+		if path, err := agentBinary(); err == nil {
+			_ = os.RemoveAll(filepath.Dir(path))
+		}
 	}
 	os.Exit(code)
 }

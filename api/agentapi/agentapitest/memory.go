@@ -139,11 +139,17 @@ func (m *Memory) Identity(_ context.Context, nodeID string) (agentapi.NodeIdenti
 	if n == nil {
 		return agentapi.NodeIdentity{}, agentapi.ErrNoNode
 	}
-	out := *n
-	if b := m.beats[nodeID]; b.Report != nil {
-		out.ReportBootID = b.Report.BootID
+	return *n, nil
+}
+
+// ReportedBoot implements agentapi.Store.
+func (m *Memory) ReportedBoot(_ context.Context, nodeID string) (string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r := m.beats[nodeID].Report; r != nil {
+		return r.BootID, nil
 	}
-	return out, nil
+	return "", nil
 }
 
 // Renew implements agentapi.Store.

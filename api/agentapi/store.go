@@ -1,0 +1,219 @@
+package agentapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// skuFresh is how long a SKU is judged by before it is read again.
+const skuFresh = 30 * time.Second
+
+// database is a Store over Postgres.
+type database struct {
+	db *db.Store
+
+	mu   sync.Mutex
+	skus map[string]sku
+}
+
+type sku struct {
+	spec  lifecycle.SKUSpec
+	found bool
+	read  time.Time
+}
+
+// NewStore is the agent API's view of the database.
+func NewStore(d *db.Store) Store { return &database{db: d, skus: map[string]sku{}} }
+
+// Token implements Store.
+func (s *database) Token(ctx context.Context, hash [32]byte) (Token, error) {
+	t, err := s.db.EnrollmentToken(ctx, hash[:])
+	if errors.Is(err, db.ErrNotFound) {
+		return Token{}, ErrNoToken
+	}
+	if err != nil {
+		return Token{}, err
+	}
+	out := Token{NodeID: t.NodeID, ExpiresAt: t.ExpiresAt, Revoked: t.RevokedAt != nil}
+	if t.UsedGeneration != nil {
+		c, err := s.db.AgentCertificate(ctx, t.NodeID, *t.UsedGeneration)
+		if err != nil {
+			return Token{}, err
+		}
+		is := issued(c)
+		out.Redeemed = &is
+	}
+	return out, nil
+}
+
+// Redeem implements Store.
+func (s *database) Redeem(ctx context.Context, r Redemption) (Issued, error) {
+	var out Issued
+	err := s.db.Tx(ctx, func(tx *db.Tx) error {
+		tok, outcome, err := tx.RedeemEnrollmentToken(ctx, r.TokenHash[:], r.Certificate.SPKI[:], r.Certificate.Generation)
+		if err != nil {
+			return err
+		}
+		switch outcome {
+		case db.TokenUnknown:
+			return ErrNoToken
+		case db.TokenUsedByOther:
+			return ErrTokenUsed
+		case db.TokenReplay:
+			c, err := tx.AgentCertificate(ctx, tok.NodeID, *tok.UsedGeneration)
+			out = issued(c)
+			return err
+		case db.TokenFirst:
+		default:
+			return ErrTokenEnded
+		}
+		if err := tx.SaveAgentIdentity(ctx, certificateRow(tok.NodeID, r.Certificate)); err != nil {
+			return err
+		}
+		out = r.Certificate
+		return noteIdentity(ctx, tx, "agent_enrolled", tok.NodeID, r.Address, r.Certificate.Generation)
+	})
+	return out, moved(err)
+}
+
+// Identity implements Store.
+func (s *database) Identity(ctx context.Context, nodeID string) (NodeIdentity, error) {
+	n, err := s.db.Node(ctx, nodeID)
+	if errors.Is(err, db.ErrNotFound) {
+		return NodeIdentity{}, ErrNoNode
+	}
+	if err != nil {
+		return NodeIdentity{}, err
+	}
+	out := NodeIdentity{NodeID: nodeID, Status: n.Status}
+	if n.SKUID != nil {
+		out.SKUID = *n.SKUID
+	}
+	id, err := s.db.AgentIdentity(ctx, nodeID)
+	if errors.Is(err, db.ErrNotFound) {
+		return out, nil
+	}
+	if err != nil {
+		return NodeIdentity{}, err
+	}
+	out.Current, out.Locked = issued(id.AgentCertificate), id.LockedAt != nil
+	return out, nil
+}
+
+// ReportedBoot implements Store.
+func (s *database) ReportedBoot(ctx context.Context, nodeID string) (string, error) {
+	b, err := s.db.LatestHeartbeat(ctx, nodeID)
+	if errors.Is(err, db.ErrNotFound) {
+		return "", nil
+	}
+	return b.ReportBootID, err
+}
+
+// Renew implements Store.
+func (s *database) Renew(ctx context.Context, r Renewal) error {
+	return moved(s.db.Tx(ctx, func(tx *db.Tx) error {
+		err := tx.AdvanceGeneration(ctx, r.NodeID, r.Certificate.Generation-1, certificateRow(r.NodeID, r.Certificate))
+		if err != nil {
+			return err
+		}
+		return noteIdentity(ctx, tx, "agent_certificate_renewed", r.NodeID, r.Address, r.Certificate.Generation)
+	}))
+}
+
+// Lock implements Store.
+func (s *database) Lock(ctx context.Context, nodeID, reason string, _ time.Time) error {
+	err := s.db.LockAgentIdentity(ctx, nodeID, reason)
+	if errors.Is(err, db.ErrNotFound) {
+		return ErrNoNode
+	}
+	return err
+}
+
+// Alarm implements Store: an audit row and an event for those who follow.
+func (s *database) Alarm(ctx context.Context, a Alarm) error {
+	return s.db.Tx(ctx, func(tx *db.Tx) error {
+		err := tx.AppendAudit(ctx, db.Entry{ResourceKind: "node", ResourceID: a.NodeID, NodeID: &a.NodeID, Kind: db.EntryObservation,
+			Name: string(a.Kind), Actor: db.Actor{Owner: lifecycle.OwnerSystem, Comment: a.Detail,
+				Metadata: map[string]any{"address": a.Address, "alarm": true}}})
+		if err != nil {
+			return err
+		}
+		return tx.AppendEvent(ctx, db.Event{ResourceKind: "node", ResourceID: a.NodeID, NodeID: &a.NodeID, Type: "alarm." + string(a.Kind)})
+	})
+}
+
+// WriteHeartbeats implements Store. Each report is judged by its node's SKU.
+func (s *database) WriteHeartbeats(ctx context.Context, beats []Beat) error {
+	rows := make([]db.Heartbeat, 0, len(beats))
+	for _, b := range beats {
+		row := db.Heartbeat{NodeID: b.NodeID, BootID: b.BootID, AgentVersion: b.AgentVersion, Generation: b.Generation,
+			Address: b.Address, ClockSkew: b.ClockSkew, Uptime: b.Uptime, ReceivedAt: b.At}
+		// The database takes a report to be of the beat's own boot.
+		if b.Report != nil && b.Report.BootID == b.BootID {
+			unhealthy, err := s.judge(ctx, b.SKUID, b.Report.Health)
+			if err != nil {
+				return err
+			}
+			row.Report, row.Unhealthy = &b.Report.Health, unhealthy
+		}
+		rows = append(rows, row)
+	}
+	err := s.db.RecordHeartbeats(ctx, rows)
+	if errors.Is(err, db.ErrInvalid) {
+		return fmt.Errorf("%w: %w", ErrRejected, err)
+	}
+	return err
+}
+
+func (s *database) judge(ctx context.Context, id string, h lifecycle.HealthReport) ([]string, error) {
+	if id == "" {
+		return nil, nil
+	}
+	s.mu.Lock()
+	k, known := s.skus[id]
+	s.mu.Unlock()
+	if !known || time.Since(k.read) > skuFresh {
+		row, err := s.db.SKU(ctx, id)
+		if err != nil && !errors.Is(err, db.ErrNotFound) {
+			return nil, err
+		}
+		k = sku{spec: row.Spec, found: err == nil, read: time.Now()}
+		s.mu.Lock()
+		s.skus[id] = k
+		s.mu.Unlock()
+	}
+	if !k.found {
+		return []string{"the node's SKU " + id + " does not exist, so its report cannot be judged"}, nil
+	}
+	return k.spec.CheckHealth(h), nil
+}
+
+// moved tells a generation that was overtaken from other trouble.
+func moved(err error) error {
+	if errors.Is(err, db.ErrStale) {
+		return ErrGenerationMoved
+	}
+	return err
+}
+
+func noteIdentity(ctx context.Context, tx *db.Tx, name, nodeID, address string, generation int64) error {
+	return tx.AppendAudit(ctx, db.Entry{ResourceKind: "node", ResourceID: nodeID, NodeID: &nodeID, Kind: db.EntryObservation, Name: name,
+		Actor: db.Actor{Owner: lifecycle.OwnerSystem, Metadata: map[string]any{"address": address, "generation": generation}}})
+}
+
+func certificateRow(nodeID string, c Issued) db.AgentCertificate {
+	return db.AgentCertificate{NodeID: nodeID, Generation: c.Generation, Serial: c.Serial, KeyHash: c.SPKI[:],
+		CertPEM: c.PEM, NotBefore: c.NotBefore, NotAfter: c.NotAfter}
+}
+
+func issued(c db.AgentCertificate) Issued {
+	out := Issued{Generation: c.Generation, Serial: c.Serial, PEM: c.CertPEM, NotBefore: c.NotBefore, NotAfter: c.NotAfter}
+	copy(out.SPKI[:], c.KeyHash)
+	return out
+}

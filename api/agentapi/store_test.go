@@ -1,0 +1,321 @@
+package agentapi_test
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/api/agentapi"
+	"github.com/slipway-cloud/slipway/api/agentapi/agentapitest"
+	"github.com/slipway-cloud/slipway/api/agentapi/wire"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/devstack/pg"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// postgres is the server of this package's tests, started when one needs it.
+var postgres = sync.OnceValues(func() (*pg.Server, error) {
+	postgresUsed.Store(true)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	return pg.Acquire(ctx, "TEST_DATABASE_URL", pg.Options{})
+})
+
+var postgresUsed atomic.Bool
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if !postgresUsed.Load() {
+		os.Exit(code)
+	}
+	if srv, err := postgres(); err == nil {
+		if err := srv.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
+	os.Exit(code)
+}
+
+// openDatabase gives the test a migrated database of its own.
+func openDatabase(t *testing.T) *db.Store {
+	t.Helper()
+	srv, err := postgres()
+	require.NoError(t, err)
+	var b [6]byte
+	_, _ = rand.Read(b[:])
+	name := "agentapi_" + hex.EncodeToString(b[:])
+	require.NoError(t, srv.CreateDatabase(t.Context(), name))
+	require.NoError(t, db.Migrate(t.Context(), srv.DSN(name)))
+	d, err := db.Open(t.Context(), srv.DSN(name))
+	require.NoError(t, err)
+	t.Cleanup(d.Close)
+	return d
+}
+
+// kind is one implementation of Store: how nodes and tokens come into it.
+type kind struct {
+	store agentapi.Store
+	node  func() string
+	token func(node string, expires time.Time) [32]byte
+}
+
+func memory(*testing.T) kind {
+	m, n := agentapitest.New(), 0
+	return kind{store: m, node: func() string { n++; id := fmt.Sprintf("node_%d", n); m.AddNode(id); return id },
+		token: func(node string, expires time.Time) [32]byte { return sha256.Sum256([]byte(m.AddToken(node, expires))) }}
+}
+
+func onPostgres(t *testing.T) kind {
+	d := openDatabase(t)
+	return kindOf(t, d, nil)
+}
+
+func kindOf(t *testing.T, d *db.Store, skuID *string) kind {
+	site, err := d.CreateSite(t.Context(), "site-"+hex.EncodeToString(randomBytes()), lifecycle.SiteSpec{MAASURL: "https://maas.example/MAAS", MAASAPIKeyRef: "maas"})
+	require.NoError(t, err)
+	n := 0
+	return kind{
+		store: agentapi.NewStore(d),
+		node: func() string {
+			n++
+			var id string
+			require.NoError(t, d.Tx(t.Context(), func(tx *db.Tx) error {
+				row, err := tx.CreateNode(t.Context(), db.NewNode{Hostname: fmt.Sprintf("gpu-%d", n), SiteID: site.ID, SKUID: skuID,
+					Actor: db.Actor{Owner: lifecycle.OwnerAdmin}})
+				id = row.ID
+				return err
+			}))
+			return id
+		},
+		token: func(node string, expires time.Time) [32]byte {
+			h := sha256.Sum256(randomBytes())
+			require.NoError(t, d.Tx(t.Context(), func(tx *db.Tx) error {
+				return tx.IssueEnrollmentToken(t.Context(), node, "", h[:], expires)
+			}))
+			return h
+		},
+	}
+}
+
+func randomBytes() []byte { b := make([]byte, 8); _, _ = rand.Read(b); return b }
+
+func certificate(generation int64, key string) agentapi.Issued {
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	return agentapi.Issued{Generation: generation, SPKI: sha256.Sum256([]byte(key)), Serial: key, PEM: "PEM of " + key,
+		NotBefore: now, NotAfter: now.Add(24 * time.Hour)}
+}
+
+func same(t *testing.T, want, got agentapi.Issued) {
+	t.Helper()
+	require.WithinDuration(t, want.NotAfter, got.NotAfter, 0)
+	require.WithinDuration(t, want.NotBefore, got.NotBefore, 0)
+	got.NotAfter, got.NotBefore = want.NotAfter, want.NotBefore
+	require.Equal(t, want, got)
+}
+
+// TestStoresKeepTheirPromises runs one suite on the store in memory and on
+// Postgres, so that the tests over the first say something about the second.
+func TestStoresKeepTheirPromises(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func(*testing.T) kind{"memory": memory, "postgres": onPostgres} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := open(t)
+			t.Run("tokens", func(t *testing.T) { tokens(t, k) })
+			t.Run("generations", func(t *testing.T) { generations(t, k) })
+			t.Run("heartbeats", func(t *testing.T) { heartbeats(t, k) })
+		})
+	}
+}
+
+func tokens(t *testing.T, k kind) {
+	ctx, soon := t.Context(), time.Now().Add(time.Hour)
+	node := k.node()
+	_, err := k.store.Token(ctx, sha256.Sum256([]byte("unknown")))
+	require.ErrorIs(t, err, agentapi.ErrNoToken)
+	redeem := func(hash [32]byte, c agentapi.Issued) (agentapi.Issued, error) {
+		return k.store.Redeem(ctx, agentapi.Redemption{TokenHash: hash, NodeID: node, Certificate: c, Address: "127.0.0.1", At: time.Now()})
+	}
+	_, err = redeem(sha256.Sum256([]byte("unknown")), certificate(1, "a"))
+	require.ErrorIs(t, err, agentapi.ErrNoToken)
+	_, err = redeem(k.token(node, time.Now().Add(-time.Second)), certificate(1, "a"))
+	require.ErrorIs(t, err, agentapi.ErrTokenEnded)
+
+	hash := k.token(node, soon)
+	tok, err := k.store.Token(ctx, hash)
+	require.NoError(t, err)
+	require.Equal(t, node, tok.NodeID)
+	require.Nil(t, tok.Redeemed)
+	require.False(t, tok.Revoked)
+	_, err = redeem(hash, certificate(2, "a"))
+	require.ErrorIs(t, err, agentapi.ErrGenerationMoved)
+	first := certificate(1, "a"+node)
+	got, err := redeem(hash, first)
+	require.NoError(t, err)
+	same(t, first, got)
+	tok, err = k.store.Token(ctx, hash)
+	require.NoError(t, err)
+	same(t, first, *tok.Redeemed)
+	again := certificate(2, "a"+node) // the same key, signed anew
+	got, err = redeem(hash, again)
+	require.NoError(t, err)
+	same(t, first, got)
+	_, err = redeem(hash, certificate(2, "thief"))
+	require.ErrorIs(t, err, agentapi.ErrTokenUsed)
+
+	// Of many keys at once one wins.
+	race := k.token(node, soon)
+	var wg sync.WaitGroup
+	outcomes := make([]error, 6)
+	for i := range outcomes {
+		wg.Go(func() { _, outcomes[i] = redeem(race, certificate(2, fmt.Sprintf("race%d%s", i, node))) })
+	}
+	wg.Wait()
+	won := 0
+	for _, err := range outcomes {
+		if err == nil {
+			won++
+			continue
+		}
+		require.ErrorIs(t, err, agentapi.ErrTokenUsed)
+	}
+	require.Equal(t, 1, won)
+}
+
+func generations(t *testing.T, k kind) {
+	ctx := t.Context()
+	_, err := k.store.Identity(ctx, "node_unknown")
+	require.ErrorIs(t, err, agentapi.ErrNoNode)
+	require.ErrorIs(t, k.store.Lock(ctx, "node_unknown", "x", time.Now()), agentapi.ErrNoNode)
+	node := k.node()
+	id, err := k.store.Identity(ctx, node)
+	require.NoError(t, err)
+	require.Zero(t, id.Current.Generation)
+	renew := func(c agentapi.Issued) error {
+		return k.store.Renew(ctx, agentapi.Renewal{NodeID: node, Certificate: c, At: time.Now()})
+	}
+	enrol := func(c agentapi.Issued) error {
+		_, err := k.store.Redeem(ctx, agentapi.Redemption{TokenHash: k.token(node, time.Now().Add(time.Hour)), NodeID: node, Certificate: c, At: time.Now()})
+		return err
+	}
+	require.NoError(t, enrol(certificate(1, "g1"+node)))
+	require.ErrorIs(t, renew(certificate(3, "g3"+node)), agentapi.ErrGenerationMoved)
+	second := certificate(2, "g2"+node)
+	require.NoError(t, renew(second))
+	require.ErrorIs(t, renew(certificate(2, "other"+node)), agentapi.ErrGenerationMoved)
+	id, err = k.store.Identity(ctx, node)
+	require.NoError(t, err)
+	same(t, second, id.Current)
+	require.False(t, id.Locked)
+
+	require.NoError(t, k.store.Lock(ctx, node, "copied", time.Now()))
+	require.NoError(t, k.store.Lock(ctx, node, "copied again", time.Now()))
+	id, err = k.store.Identity(ctx, node)
+	require.NoError(t, err)
+	require.True(t, id.Locked)
+	require.ErrorIs(t, renew(certificate(3, "g3"+node)), agentapi.ErrGenerationMoved)
+	require.NoError(t, enrol(certificate(3, "g3"+node)))
+	id, err = k.store.Identity(ctx, node)
+	require.NoError(t, err)
+	require.False(t, id.Locked)
+	require.NoError(t, k.store.Alarm(ctx, agentapi.Alarm{Kind: agentapi.AlarmTokenReused, NodeID: node, Address: "127.0.0.1", Detail: "test", At: time.Now()}))
+}
+
+func heartbeats(t *testing.T, k kind) {
+	ctx, node := t.Context(), k.node()
+	boot, err := k.store.ReportedBoot(ctx, node)
+	require.NoError(t, err)
+	require.Empty(t, boot)
+	beat := agentapi.Beat{NodeID: node, BootID: "b1", AgentVersion: "v", Generation: 1, Address: "127.0.0.1", At: time.Now()}
+	require.NoError(t, k.store.WriteHeartbeats(ctx, []agentapi.Beat{beat}))
+	boot, err = k.store.ReportedBoot(ctx, node)
+	require.NoError(t, err)
+	require.Empty(t, boot, "a beat alone is no report")
+	beat.Report = &agentapi.Report{BootID: "b1", At: beat.At, Health: lifecycle.HealthReport{CPUs: 4}}
+	require.NoError(t, k.store.WriteHeartbeats(ctx, []agentapi.Beat{beat}))
+	beat.Report, beat.At = nil, beat.At.Add(time.Second)
+	require.NoError(t, k.store.WriteHeartbeats(ctx, []agentapi.Beat{beat}))
+	boot, err = k.store.ReportedBoot(ctx, node)
+	require.NoError(t, err)
+	require.Equal(t, "b1", boot, "it stays when a beat brings none")
+	require.NoError(t, k.store.WriteHeartbeats(ctx, nil))
+}
+
+func TestPostgresJudgesAThousandReportsInOneBatch(t *testing.T) {
+	t.Parallel()
+	d := openDatabase(t)
+	sku, err := d.CreateSKU(t.Context(), "h100x8", lifecycle.SKUSpec{GPUs: 8})
+	require.NoError(t, err)
+	k := kindOf(t, d, &sku.ID)
+	node := k.node()
+	id, err := k.store.Identity(t.Context(), node)
+	require.NoError(t, err)
+	require.Equal(t, sku.ID, id.SKUID)
+	beats := []agentapi.Beat{{NodeID: node, SKUID: id.SKUID, BootID: "b", Generation: 1, At: time.Now(),
+		Report: &agentapi.Report{BootID: "b", Health: lifecycle.HealthReport{GPUs: make([]lifecycle.GPUReport, 7)}}}}
+	for i := range 999 { // nodes that are gone take nothing from the others
+		beats = append(beats, agentapi.Beat{NodeID: fmt.Sprintf("node_gone%d", i), BootID: "b", Generation: 1, At: time.Now()})
+	}
+	require.NoError(t, k.store.WriteHeartbeats(t.Context(), beats))
+	got, err := d.LatestHeartbeat(t.Context(), node)
+	require.NoError(t, err)
+	require.Equal(t, []string{"8 GPUs expected, 7 found"}, got.Unhealthy)
+
+	poison := beats[0]
+	poison.AgentVersion, poison.At = "\x00", time.Now()
+	require.ErrorIs(t, k.store.WriteHeartbeats(t.Context(), []agentapi.Beat{poison}), agentapi.ErrRejected)
+	stale := beats[0]
+	stale.Report = &agentapi.Report{BootID: "an earlier boot", Health: lifecycle.HealthReport{CPUs: 1}}
+	stale.At = time.Now()
+	require.NoError(t, k.store.WriteHeartbeats(t.Context(), []agentapi.Beat{stale}))
+	got, err = d.LatestHeartbeat(t.Context(), node)
+	require.NoError(t, err)
+	require.Len(t, got.Report.GPUs, 7, "a report of an earlier boot is not taken for this one's")
+}
+
+func TestTheWholeAPIOnPostgres(t *testing.T) {
+	t.Parallel()
+	d := openDatabase(t)
+	k := kindOf(t, d, nil)
+	b := start(t, func(c *agentapi.Config) { c.Store = k.store })
+	node := k.node()
+	text := hex.EncodeToString(randomBytes())
+	hash := sha256.Sum256([]byte(text))
+	require.NoError(t, d.Tx(t.Context(), func(tx *db.Tx) error {
+		return tx.IssueEnrollmentToken(t.Context(), node, "", hash[:], time.Now().Add(time.Hour))
+	}))
+	key := newKey(t)
+	var cert, again wire.CertificateResponse
+	b.client(nil).ok(wire.PathEnroll, wire.EnrollRequest{Token: text, CSRPEM: csr(t, key)}, &cert)
+	b.client(nil).ok(wire.PathEnroll, wire.EnrollRequest{Token: text, CSRPEM: csr(t, key)}, &again)
+	require.Equal(t, cert.CertificatePEM, again.CertificatePEM)
+	b.client(nil).refused(409, wire.ProblemTokenUsed, wire.PathEnroll, wire.EnrollRequest{Token: text, CSRPEM: csr(t, newKey(t))})
+	a := b.with(key, cert)
+	in := a.beat()
+	in.Report = &lifecycle.HealthReport{CPUs: 12}
+	var out wire.HeartbeatResponse
+	a.ok(wire.PathHeartbeat, in, &out)
+	require.Empty(t, out.Actions)
+	require.Eventually(t, func() bool {
+		got, err := d.LatestHeartbeat(t.Context(), node)
+		return err == nil && got.Report != nil && got.Report.CPUs == 12
+	}, 10*time.Second, 10*time.Millisecond)
+	next := newKey(t)
+	a.ok(wire.PathRenew, wire.RenewRequest{CSRPEM: csr(t, next)}, &cert)
+	a2 := b.with(next, cert)
+	a2.ok(wire.PathHeartbeat, a2.beat(), &out)
+	a.refused(403, wire.ProblemSuperseded, wire.PathRenew, wire.RenewRequest{CSRPEM: csr(t, newKey(t))})
+	a2.refused(403, wire.ProblemLocked, wire.PathHeartbeat, a2.beat())
+	events, err := d.RelayEvents(t.Context(), 100)
+	require.NoError(t, err)
+	require.Positive(t, events)
+}
