@@ -5,7 +5,7 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/slipway-cloud/slipway/api/agentapi/wire"
+	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/internal/nodeca"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )

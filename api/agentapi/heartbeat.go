@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/slipway-cloud/slipway/api/agentapi/wire"
+	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 

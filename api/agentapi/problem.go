@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/slipway-cloud/slipway/api/agentapi/wire"
+	"github.com/slipway-cloud/slipway/internal/agent/wire"
 )
 
 // refusal is an answer that is not success.

@@ -16,8 +16,8 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/agentapi"
 	"github.com/slipway-cloud/slipway/api/agentapi/agentapitest"
-	"github.com/slipway-cloud/slipway/api/agentapi/wire"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/internal/devstack/pg"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )

@@ -17,8 +17,8 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/agentapi"
 	"github.com/slipway-cloud/slipway/api/agentapi/agentapitest"
-	"github.com/slipway-cloud/slipway/api/agentapi/wire"
 	"github.com/slipway-cloud/slipway/internal/agent"
+	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/internal/nodeca"
 )
 

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slipway-cloud/slipway/api/agentapi/wire"
+	"github.com/slipway-cloud/slipway/internal/agent/wire"
 )
 
 const (

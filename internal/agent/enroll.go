@@ -10,7 +10,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/slipway-cloud/slipway/api/agentapi/wire"
+	"github.com/slipway-cloud/slipway/internal/agent/wire"
 )
 
 // ErrNotEnrolled means that there is neither an identity nor a token.
