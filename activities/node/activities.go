@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"time"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
@@ -53,24 +54,34 @@ func (a *Activities) RenderCloudInit(ctx context.Context, in RenderIn) (contract
 	if err != nil && !providers.IsKind(err, providers.KindNotFound) {
 		return contract.UserData{}, fault.Secret(ctx, err)
 	}
-	if err != nil || time.Until(sealed.ExpiresAt) < tokenMargin {
-		if sealed, err = a.render(ctx, in); err != nil {
-			return contract.UserData{}, err
-		}
-		if _, err := userdata.Seal(ctx, a.Secrets, name, sealed); err != nil {
-			return contract.UserData{}, fault.Secret(ctx, err)
+	var conflict *db.ConflictError
+	if err == nil && time.Until(sealed.ExpiresAt) >= tokenMargin {
+		err := a.issue(ctx, in, sealed)
+		if !errors.As(err, &conflict) { // revoked meanwhile: render anew
+			return sealedFacts(name, sealed), fault.Internal(ctx, err)
 		}
 	}
-	err = a.Store.Tx(ctx, func(tx *db.Tx) error {
-		if err := tx.IssueEnrollmentToken(ctx, in.NodeID, in.JobID, sealed.TokenHash, sealed.ExpiresAt); err != nil {
+	if sealed, err = a.render(ctx, in); err != nil {
+		return contract.UserData{}, err
+	}
+	if _, err := userdata.Seal(ctx, a.Secrets, name, sealed); err != nil {
+		return contract.UserData{}, fault.Secret(ctx, err)
+	}
+	return sealedFacts(name, sealed), fault.Internal(ctx, a.issue(ctx, in, sealed))
+}
+
+func sealedFacts(name string, s userdata.Sealed) contract.UserData {
+	return contract.UserData{Ref: name, SHA256: s.Digest(), IssuedAt: &s.IssuedAt}
+}
+
+// issue makes the token good and pins the host key; repeating it is harmless.
+func (a *Activities) issue(ctx context.Context, in RenderIn, s userdata.Sealed) error {
+	return a.Store.Tx(ctx, func(tx *db.Tx) error {
+		if err := tx.IssueEnrollmentToken(ctx, in.NodeID, in.JobID, s.TokenHash, s.ExpiresAt); err != nil {
 			return err
 		}
-		return tx.SetNodeHostKey(ctx, in.NodeID, sealed.HostKey)
+		return tx.SetNodeHostKey(ctx, in.NodeID, s.HostKey)
 	})
-	if err != nil {
-		return contract.UserData{}, fault.Internal(ctx, err)
-	}
-	return contract.UserData{Ref: name, SHA256: sealed.Digest(), IssuedAt: &sealed.IssuedAt}, nil
 }
 
 func (a *Activities) render(ctx context.Context, in RenderIn) (userdata.Sealed, error) {
@@ -164,8 +175,7 @@ const maxAttempts = 11
 // RevokeBootstrap is the compensation of render_cloud_init: the unused token is
 // revoked and the sealed documents are deleted.
 func (a *Activities) RevokeBootstrap(ctx context.Context, in contract.JobRef) (contract.UserData, error) {
-	err := a.Store.Tx(ctx, func(tx *db.Tx) error { return tx.RevokeEnrollmentTokens(ctx, in.NodeID) })
-	if err != nil {
+	if err := a.Store.RevokeEnrollmentTokens(ctx, in.NodeID); err != nil {
 		return contract.UserData{}, fault.Internal(ctx, err)
 	}
 	return a.DiscardUserData(ctx, in)
@@ -174,8 +184,9 @@ func (a *Activities) RevokeBootstrap(ctx context.Context, in contract.JobRef) (c
 // LockAgentIdentity is the compensation of wait_for_agent_enrollment: an agent
 // that enrolled is shut out. No identity is success.
 func (a *Activities) LockAgentIdentity(ctx context.Context, in contract.JobRef) (contract.AgentFacts, error) {
-	err := a.Store.Tx(ctx, func(tx *db.Tx) error {
-		return tx.LockAgentIdentity(ctx, in.NodeID, "onboarding "+in.JobID+" was undone")
-	})
+	err := a.Store.LockAgentIdentity(ctx, in.NodeID, "onboarding "+in.JobID+" was undone")
+	if errors.Is(err, db.ErrNotFound) {
+		err = nil
+	}
 	return contract.AgentFacts{}, fault.Internal(ctx, err)
 }

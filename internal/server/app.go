@@ -48,18 +48,25 @@ const openTimeout = 2 * time.Minute
 // while, since after a power cut everything starts at once; Temporal is
 // connected when it is first needed.
 func Open(ctx context.Context, cfg config.Config, logTo io.Writer) (*App, error) {
-	red := telemetry.NewRedactor()
+	red := &telemetry.Redactor{}
 	log, err := telemetry.NewLogger(logTo, cfg.Log.Level, cfg.Log.Format, red)
 	if err != nil {
 		return nil, err
 	}
-	a := &App{Config: cfg, Log: log, Redactor: red, Metrics: telemetry.NewRegistry(Version, ""), Health: telemetry.NewHealth(log)}
+	metrics, err := telemetry.NewRegistry(Version, "")
+	if err != nil {
+		return nil, err
+	}
+	a := &App{Config: cfg, Log: log, Redactor: red, Metrics: metrics, Health: telemetry.NewHealth(log)}
 	if a.Store, err = openStore(ctx, cfg.Database.URL, log); err != nil {
 		return nil, err
 	}
-	a.Health.AddReady("database", 3*time.Second, a.Store.Ping)
+	if err := a.Health.AddReady("database", 3*time.Second, a.Store.Ping); err != nil {
+		a.Close()
+		return nil, err
+	}
 	a.Secrets, err = secrets.Open(ctx, a.Store, secrets.Keeper{URL: cfg.Secrets.Keeper, KeyFile: cfg.Secrets.KeyFile},
-		secrets.Options{OnReveal: red.Register, Previous: previousKeeper(cfg)})
+		secrets.Options{OnReveal: func(v string) { red.Register(v) }, Previous: previousKeeper(cfg)})
 	if err != nil {
 		a.Close()
 		return nil, fmt.Errorf("secret keeper: %w", err)

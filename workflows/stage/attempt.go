@@ -31,7 +31,7 @@ func (r *runner[S]) runStage(i int) outcome {
 		if why := st.Skip(r.state); why != "" {
 			row.State, row.Message = contract.StageSkipped, why
 			row.StartedAt, row.FinishedAt = r.now(), r.now()
-			return outcome{err: r.project(r.ctx, nil)}
+			return outcome{} // shown with the next stage's start
 		}
 	}
 	r.failure = nil
@@ -46,7 +46,7 @@ func (r *runner[S]) runStage(i int) outcome {
 		observed, err := r.attempt(st, at)
 		if err == nil {
 			row.State, row.FinishedAt, row.Message = contract.StageSucceeded, r.now(), observed
-			return outcome{err: r.project(r.ctx, nil)}
+			return outcome{} // one projection ends this stage and starts the next
 		}
 		out := r.judge(st, err)
 		if out.failure == nil {

@@ -1,0 +1,115 @@
+package devstack
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/slipway-cloud/slipway/internal/simhw"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
+)
+
+// The names under which the stack stores its secrets.
+const (
+	SecretMAAS = "sim/maas-api-key"
+	SecretSSH  = "sim/node-ssh-key"
+)
+
+// BMCSecret is the name of a machine's BMC login.
+func BMCSecret(machine string) string { return "sim/bmc/" + machine }
+
+// SeedSecrets stores what a site refers to: the MAAS API key, the nodes' SSH
+// login and every BMC's login. It may be repeated.
+func (s *Stack) SeedSecrets(ctx context.Context) error {
+	put := func(name, value string) error {
+		_, err := s.App.Secrets.Put(ctx, name, providers.NewSecret(value))
+		if err != nil {
+			return fmt.Errorf("store secret %s: %w", name, err)
+		}
+		return nil
+	}
+	if err := put(SecretMAAS, s.Sims.APIKey); err != nil {
+		return err
+	}
+	key, err := newSSHKey()
+	if err != nil {
+		return err
+	}
+	if err := put(SecretSSH, key); err != nil {
+		return err
+	}
+	for _, m := range s.Sims.Fleet.All() {
+		spec := m.Spec()
+		login, err := json.Marshal(map[string]string{"username": spec.BMCUser, "password": spec.BMCPassword})
+		if err != nil {
+			return err
+		}
+		if err := put(BMCSecret(spec.ID), string(login)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newSSHKey() (string, error) {
+	_, priv, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return "", err
+	}
+	block, err := ssh.MarshalPrivateKey(priv, "slipway-dev")
+	if err != nil {
+		return "", err
+	}
+	return string(pem.EncodeToMemory(block)), nil
+}
+
+// SiteSpec is the simulated site.
+func (s *Stack) SiteSpec() lifecycle.SiteSpec {
+	return lifecycle.SiteSpec{
+		MAASURL: s.Sims.URL, MAASAPIKeyRef: SecretMAAS, Region: "sim", SSHUser: "ubuntu", SSHKeyRef: SecretSSH,
+		SSHPort: NodeSSHPort, TrustFirstBMCPin: true, Simulated: true,
+	}
+}
+
+// ProfileSpec is a profile that uses every stage.
+func (s *Stack) ProfileSpec() lifecycle.ProfileSpec {
+	return lifecycle.ProfileSpec{
+		RequireHWSync: true, EnablePhase2RoCE: true, BootDisk: lifecycle.BootDiskRule{ModelContains: "BOSS"},
+		EnableDeployRetryOnDatasourceFailed: true, MaxDeployRetryAttempts: 2,
+		PollInterval: lifecycle.Duration(250 * time.Millisecond), AgentHeartbeatInterval: lifecycle.Duration(time.Second),
+		HardwareSyncInterval: lifecycle.Duration(s.wall(15 * time.Minute)), DistroSeries: "jammy", BatchMaxParallel: 3,
+	}
+}
+
+// wall is how long a virtual duration takes here.
+func (s *Stack) wall(d time.Duration) time.Duration {
+	return max(time.Duration(float64(d)/s.Sims.Fleet.Clock().Speed()), time.Second)
+}
+
+// SKUSpec is what a simulated GPU server meets.
+func (s *Stack) SKUSpec() lifecycle.SKUSpec {
+	return lifecycle.SKUSpec{
+		GPUs: 8, GPUModelContains: "H100", GPUMemoryMiB: 80000, DriverMinVersion: "535.0", NICsUp: 2, DataDisks: 4, RequireECC: true,
+	}
+}
+
+// RoCEPorts are the records of a machine's two fast ports.
+func RoCEPorts(m *simhw.Machine, n int) []lifecycle.RoCEPort {
+	var out []lifecycle.RoCEPort
+	for i, nic := range m.Spec().NICs {
+		if nic.VLAN != 2 {
+			continue
+		}
+		out = append(out, lifecycle.RoCEPort{
+			Interface: nic.Name, MTU: 9000, SubnetCIDR: "127.20.0.0/16", IP: fmt.Sprintf("127.20.%d.%d", i, n+10), Tags: []string{"roce"},
+		})
+	}
+	return out
+}

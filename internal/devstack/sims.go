@@ -1,0 +1,269 @@
+package devstack
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/slipway-cloud/slipway/internal/simhw"
+	"github.com/slipway-cloud/slipway/internal/simnode"
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/providers/bmc/bmcsim"
+	"github.com/slipway-cloud/slipway/providers/maas"
+	"github.com/slipway-cloud/slipway/providers/maas/maassim"
+)
+
+// NodeSSHPort is where simulated nodes answer ssh, each on its own loopback
+// address as its MAAS assigned it.
+const NodeSSHPort = 22022
+
+// SimOptions describe a simulated site.
+type SimOptions struct {
+	// Specs are the machines; nil takes one GPU server a vendor, Count in all.
+	Specs []simhw.Spec
+	Count int
+	// Speed is virtual seconds a second for everything outside Slipway.
+	Speed       float64
+	Dir         string // files of the simulated nodes
+	AgentBinary string
+	Log         *slog.Logger
+	// Durations of MAAS; zero fields take its defaults.
+	Durations maassim.Durations
+	// MAASPort and AdminPort on 127.0.0.1; 0 picks free ones.
+	MAASPort, AdminPort int
+}
+
+// Sims is a simulated site: machines, their BMCs, a MAAS region, and what runs
+// on the machines once deployed.
+type Sims struct {
+	Fleet  *simhw.Fleet
+	MAAS   *maassim.Server
+	BMCs   map[string]*bmcsim.Server // by machine id
+	Nodes  map[string]*simnode.Node
+	APIKey string
+	URL    string // of the MAAS region
+	Admin  string // of its scenario port
+
+	log   *slog.Logger
+	mu    sync.Mutex
+	wires map[string]io.Closer // network paths to nodes that are up
+	stops []func()
+}
+
+// StartSims starts a simulated site; ctx ends it.
+func StartSims(ctx context.Context, o SimOptions) (*Sims, error) {
+	clock := simhw.NewClock(o.Speed)
+	s := &Sims{
+		Fleet: simhw.NewFleet(ctx, clock), BMCs: map[string]*bmcsim.Server{}, Nodes: map[string]*simnode.Node{},
+		APIKey: "sim:" + randomHex(6) + ":" + randomHex(16), log: o.Log, wires: map[string]io.Closer{},
+	}
+	for _, spec := range o.specs() {
+		if err := s.addMachine(ctx, o, spec); err != nil {
+			s.Stop()
+			return nil, err
+		}
+	}
+	if err := s.startMAAS(ctx, o); err != nil {
+		s.Stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (o SimOptions) specs() []simhw.Spec {
+	if o.Specs != nil {
+		return o.Specs
+	}
+	var out []simhw.Spec
+	for i := range max(o.Count, 1) {
+		out = append(out, simhw.GPUServer(simhw.Vendors[i%len(simhw.Vendors)], i+1))
+	}
+	return out
+}
+
+func (s *Sims) addMachine(ctx context.Context, o SimOptions, spec simhw.Spec) error {
+	spec.BMCPassword = "sim-" + randomHex(12) // a secret of this run, for the leak test
+	m, err := s.Fleet.Add(spec)
+	if err != nil {
+		return err
+	}
+	b, err := bmcsim.New(bmcsim.Options{Machine: m, TLS: true})
+	if err != nil {
+		return fmt.Errorf("BMC of %s: %w", spec.ID, err)
+	}
+	_, stop, err := b.Start(ctx, "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("BMC of %s: %w", spec.ID, err)
+	}
+	s.BMCs[spec.ID] = b
+	s.stops = append(s.stops, stop)
+	n, err := simnode.New(simnode.Options{
+		Machine: m, Dir: filepath.Join(o.Dir, spec.ID), AgentBinary: o.AgentBinary, Log: o.Log.With("machine", spec.ID),
+		HWSync: func(on bool) { go s.hwSync(ctx, m, on) },
+	})
+	if err != nil {
+		return fmt.Errorf("node on %s: %w", spec.ID, err)
+	}
+	s.Nodes[spec.ID] = n
+	s.stops = append(s.stops, n.Close)
+	m.Subscribe(func(e simhw.Event) {
+		switch e.Kind {
+		case simhw.EventOSUp:
+			go s.plugIn(ctx, m, n)
+		case simhw.EventOSDown:
+			s.unplug(spec.ID)
+		default:
+		}
+	})
+	return nil
+}
+
+func (s *Sims) startMAAS(ctx context.Context, o SimOptions) error {
+	srv, err := maassim.New(maassim.Options{
+		Fleet: s.Fleet, APIKey: s.APIKey, Durations: o.Durations, Seed: 1,
+		Networks: []maassim.Network{
+			{VLAN: 1, Name: "provisioning", CIDR: "127.10.0.0/16", Gateway: "127.10.0.1", MTU: 1500, DHCP: true},
+			{VLAN: 2, Name: "fast", CIDR: "127.20.0.0/16", MTU: 9000},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("MAAS simulator: %w", err)
+	}
+	addrs, stop, err := srv.Start(ctx, loopback(o.MAASPort), loopback(o.AdminPort))
+	if err != nil {
+		return fmt.Errorf("MAAS simulator: %w", err)
+	}
+	s.MAAS, s.URL, s.Admin = srv, "http://"+addrs.API+"/MAAS", "http://"+addrs.Admin
+	s.stops = append(s.stops, stop)
+	return nil
+}
+
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
+// Stop ends everything, newest first.
+func (s *Sims) Stop() {
+	s.mu.Lock()
+	for id, w := range s.wires {
+		_ = w.Close()
+		delete(s.wires, id)
+	}
+	s.mu.Unlock()
+	for i := len(s.stops) - 1; i >= 0; i-- {
+		s.stops[i]()
+	}
+	s.stops = nil
+}
+
+const lookupTimeout = 30 * time.Second
+
+// record asks MAAS, as anyone would, for the machine's record.
+func (s *Sims) record(ctx context.Context, m *simhw.Machine) (providers.MAASMachine, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	c, err := maas.Opener{}.OpenMAAS(providers.MAASSite{URL: s.URL, APIKey: providers.NewSecret(s.APIKey)})
+	if err != nil {
+		return providers.MAASMachine{}, err
+	}
+	found, err := c.FindMachines(ctx, providers.MAASQuery{MACs: []string{m.Spec().NICs[0].MAC}})
+	if err != nil {
+		return providers.MAASMachine{}, err
+	}
+	if len(found) != 1 {
+		return providers.MAASMachine{}, fmt.Errorf("%d records match %s", len(found), m.Spec().ID)
+	}
+	return found[0], nil
+}
+
+func (s *Sims) hwSync(ctx context.Context, m *simhw.Machine, on bool) {
+	rec, err := s.record(ctx, m)
+	if err != nil {
+		s.log.Warn("hardware sync not switched in the simulator", "machine", m.Spec().ID, "error", err)
+		return
+	}
+	s.MAAS.SetHWSyncAgent(rec.SystemID, on)
+}
+
+// plugIn makes the node's ssh reachable under the address that MAAS gave it.
+func (s *Sims) plugIn(ctx context.Context, m *simhw.Machine, n *simnode.Node) {
+	rec, err := s.record(ctx, m)
+	if err != nil || len(rec.IPAddresses) == 0 {
+		s.log.Warn("simulated node has no address", "machine", m.Spec().ID, "error", err)
+		return
+	}
+	w, err := forward(ctx, net.JoinHostPort(rec.IPAddresses[0], strconv.Itoa(NodeSSHPort)), n.SSHAddress)
+	if err != nil {
+		s.log.Warn("simulated node is not reachable by ssh", "machine", m.Spec().ID, "error", err)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if old := s.wires[m.Spec().ID]; old != nil {
+		_ = old.Close()
+	}
+	s.wires[m.Spec().ID] = w
+}
+
+func (s *Sims) unplug(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w := s.wires[id]; w != nil {
+		_ = w.Close()
+		delete(s.wires, id)
+	}
+}
+
+// forward is a wire: connections to from reach to.
+func forward(ctx context.Context, from string, to func() string) (io.Closer, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", from)
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go pipe(ctx, c, to())
+		}
+	}()
+	return l, nil
+}
+
+func pipe(ctx context.Context, c net.Conn, to string) {
+	defer c.Close() //nolint:errcheck // the other side has gone
+	var d net.Dialer
+	dctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	t, err := d.DialContext(dctx, "tcp", to)
+	if err != nil {
+		return
+	}
+	defer t.Close() //nolint:errcheck // the other side has gone
+	done := make(chan struct{}, 2)
+	copyOne := func(dst, src net.Conn) {
+		_, _ = io.Copy(dst, src)
+		done <- struct{}{}
+	}
+	go copyOne(t, c)
+	go copyOne(c, t)
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+func randomHex(n int) string {
+	b := make([]byte, n)
+	_, _ = rand.Read(b)
+	return hex.EncodeToString(b)
+}

@@ -1,0 +1,107 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/slipway-cloud/slipway/api/agentapi"
+	"github.com/slipway-cloud/slipway/internal/telemetry"
+)
+
+// shutdownTimeout bounds a graceful stop of the listeners.
+const shutdownTimeout = 20 * time.Second
+
+// Run serves metrics and health, where configured, beside the given role.
+func (a *App) Run(ctx context.Context, role func(*App, context.Context) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	if addr := a.Config.Metrics.Listen; addr != "" {
+		mux := http.NewServeMux()
+		mux.Handle("/metrics", telemetry.MetricsHandler(a.Metrics))
+		mux.Handle("/", a.Health.Handler())
+		g.Go(func() error { return a.listen(ctx, "metrics and health", addr, mux) })
+	}
+	g.Go(func() error {
+		err := role(a, ctx)
+		if err == nil {
+			err = context.Canceled // the role ended: so does the process
+		}
+		return err
+	})
+	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// RunAll serves the APIs and the worker in one process.
+func (a *App) RunAll(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.RunAPI(ctx) })
+	g.Go(func() error { return a.RunWorker(ctx) })
+	return g.Wait()
+}
+
+// RunAPI serves the HTTP API and the agent API until ctx ends.
+func (a *App) RunAPI(ctx context.Context) error {
+	api, err := a.restAPI()
+	if err != nil {
+		return err
+	}
+	agents := agentapi.New(agentapi.Config{
+		Store: a.agentStore(), CA: a.CA, Addr: a.Config.Agent.Listen, Hosts: agentHosts(a.Config.Agent.PublicURL),
+		Log: a.Log, Metrics: a.Metrics,
+	})
+	if err := agents.Start(ctx); err != nil {
+		return fmt.Errorf("agent API: %w", err)
+	}
+	a.Log.Info("agent API listens", "address", agents.Addr())
+	defer func() {
+		sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+		defer cancel()
+		if err := agents.Shutdown(sctx); err != nil {
+			a.Log.Warn("agent API did not stop in time", "error", err)
+		}
+	}()
+	return a.listen(ctx, "API", a.Config.API.Listen, api)
+}
+
+// listen serves h until ctx ends, then lets requests in flight finish.
+func (a *App) listen(ctx context.Context, what, addr string, h http.Handler) error {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true)
+	srv := &http.Server{
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, Protocols: protocols,
+		BaseContext: func(net.Listener) context.Context { return ctx }, // ends event streams
+	}
+	a.Log.Info(what+" listens", "address", l.Addr().String())
+	failed := make(chan error, 1)
+	go func() {
+		if c := a.Config.API; what == "API" && c.TLSCert != "" {
+			failed <- srv.ServeTLS(l, c.TLSCert, c.TLSKey)
+			return
+		}
+		failed <- srv.Serve(l)
+	}()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("%s: %w", what, err)
+	case <-ctx.Done():
+	}
+	a.Health.Drain()
+	sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	defer cancel()
+	return srv.Shutdown(sctx)
+}
