@@ -14,6 +14,9 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
+// busyWait is how long a node is asked to wait when the queue is full.
+const busyWait = 10 * time.Second
+
 // heartbeat takes a node's sign of life. It is answered when it is queued, not
 // when it is written: a process that dies loses at most one flush interval, and
 // the next beat makes up for it.
@@ -43,7 +46,7 @@ func (s *Server) heartbeat(r *http.Request) (any, error) {
 	}
 	if err := s.beats.add(beat); err != nil {
 		return nil, refuse(http.StatusServiceUnavailable, wire.ProblemBusy, "queue_full",
-			"Too many heartbeats wait to be written; send the next one later.").after(s.cfg.HeartbeatInterval)
+			"Too many heartbeats wait to be written; send the next one later.").after(max(s.cfg.HeartbeatInterval, busyWait))
 	}
 	out := wire.HeartbeatResponse{HeartbeatIntervalSeconds: s.cfg.HeartbeatInterval.Seconds(), ServerTime: now.UTC()}
 	wanted, err := s.reportWanted(r.Context(), beat)

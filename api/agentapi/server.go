@@ -29,7 +29,8 @@ type Config struct {
 	// Hosts are the names and addresses in the server's certificate; default
 	// the host of Addr.
 	Hosts []string
-	// HeartbeatInterval is told to agents; default 10 s.
+	// HeartbeatInterval is told to agents; 0 leaves each at the interval of its
+	// own configuration.
 	HeartbeatInterval time.Duration
 	// FlushInterval and FlushSize say when heartbeats are written: default each
 	// second or at 1,000. QueueSize bounds the nodes that wait; default 20,000.
@@ -48,7 +49,6 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	setDefault(&c.Addr, "127.0.0.1:0")
-	setDefault(&c.HeartbeatInterval, 10*time.Second)
 	setDefault(&c.FlushInterval, time.Second)
 	setDefault(&c.FlushSize, 1000)
 	setDefault(&c.QueueSize, 20000)

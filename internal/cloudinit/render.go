@@ -108,7 +108,7 @@ func bundle(raw []byte) (part, error) {
 	case bytes.HasPrefix(raw, []byte("#!")):
 		return part{name: bundlePart + ".sh", kind: "text/x-shellscript", body: raw}, nil
 	case !bytes.HasPrefix(raw, []byte("#cloud-config\n")) && !bytes.HasPrefix(raw, []byte("#cloud-config\r\n")):
-		return part{}, errors.New("the site's bootstrap bundle must start with #cloud-config or #!")
+		return part{}, errors.New("the site's bootstrap bundle must start with #cloud-config, or with #! for a script")
 	}
 	var top map[string]yaml.Node
 	if err := yaml.Unmarshal(raw, &top); err != nil {
@@ -116,7 +116,7 @@ func bundle(raw []byte) (part, error) {
 	}
 	for _, key := range reserved {
 		if _, used := top[key]; used {
-			return part{}, fmt.Errorf("the site's bootstrap bundle may not use %s (that would undo what MAAS or Slipway sets up); do the same in a bundle that is a script and starts with #!", key)
+			return part{}, fmt.Errorf("the site's bootstrap bundle may not use %s (that would undo what MAAS or Slipway sets up); do the same in a bundle that starts with #! and is a script", key)
 		}
 	}
 	return part{name: bundlePart + ".yaml", kind: "text/cloud-config", body: raw, merge: mergeBundle}, nil

@@ -33,12 +33,13 @@ func (n *Node) startAgent() (*agentProcess, error) {
 		return nil, fmt.Errorf("open the agent's log: %w", err)
 	}
 	defer func() { _ = out.Close() }()
-	cmd := exec.Command(n.opt.AgentBinary, "run",
+	cmd := exec.CommandContext(n.closed, n.opt.AgentBinary, "run",
 		"--config", filepath.Join(n.root, "etc/slipway/agent.yaml"), "--root", n.root, "--tools-path", n.path())
 	cmd.Env = []string{"PATH=" + n.path(), "LC_ALL=C"}
 	cmd.Dir = n.root
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = groupAttributes()
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the agent: %w", err)
 	}

@@ -30,13 +30,13 @@ type RenewRequest struct {
 	CSRPEM string `json:"csr_pem"`
 }
 
-// CertificateResponse answers both. Interval is in seconds.
+// CertificateResponse answers both. An interval of 0 leaves the agent's own.
 type CertificateResponse struct {
 	NodeID                   string    `json:"node_id"`
 	Generation               int64     `json:"generation"`
 	CertificatePEM           string    `json:"certificate_pem"`
 	NotAfter                 time.Time `json:"not_after"`
-	HeartbeatIntervalSeconds float64   `json:"heartbeat_interval_seconds"`
+	HeartbeatIntervalSeconds float64   `json:"heartbeat_interval_seconds,omitempty"`
 }
 
 // Heartbeat says that a node is alive. Report is there when the agent has a
@@ -57,9 +57,10 @@ type Action string
 // actions that it does not know.
 const SendReportNow Action = "send_report_now"
 
-// HeartbeatResponse answers a heartbeat.
+// HeartbeatResponse answers a heartbeat. An interval of 0 leaves the agent's
+// own.
 type HeartbeatResponse struct {
-	HeartbeatIntervalSeconds float64   `json:"heartbeat_interval_seconds"`
+	HeartbeatIntervalSeconds float64   `json:"heartbeat_interval_seconds,omitempty"`
 	ServerTime               time.Time `json:"server_time"`
 	Actions                  []Action  `json:"actions,omitempty"`
 }
