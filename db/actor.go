@@ -48,6 +48,7 @@ func (a Actor) stamp(proof lifecycle.Proof) (stamp, error) {
 		if b, err = json.Marshal(meta); err != nil {
 			return stamp{}, fmt.Errorf("audit metadata: %w", err)
 		}
+		b = storable(b)
 	}
 	if len(b) > maxMetadata {
 		return stamp{}, fmt.Errorf("audit metadata: %w: %d bytes, at most %d", ErrInvalid, len(b), maxMetadata)

@@ -26,18 +26,6 @@ func optional(s string) *string {
 	return &s
 }
 
-// clip bounds a text that comes from outside before it is stored.
-func clip(s string, limit int) string {
-	runes := 0
-	for i := range s {
-		if runes == limit {
-			return s[:i] + "…"
-		}
-		runes++
-	}
-	return s
-}
-
 // The longest list of one call, and what an unset limit means.
 const (
 	maxPage     = 1000

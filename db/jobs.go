@@ -39,7 +39,7 @@ type NewJob struct {
 func (tx *Tx) CreateJob(ctx context.Context, in NewJob) (Job, error) {
 	j := Job{
 		ID: orNewID(in.ID, "job"), Kind: in.Kind, NodeID: in.NodeID, SiteID: in.SiteID, ProfileID: in.ProfileID, BatchID: in.BatchID,
-		Status: lifecycle.Job.Initial[0], Input: in.Input, WorkflowID: in.WorkflowID, CreatedBy: in.Actor.ID,
+		Status: lifecycle.Job.Initial[0], Input: storable(in.Input), WorkflowID: in.WorkflowID, CreatedBy: in.Actor.ID,
 	}
 	if len(j.Input) == 0 {
 		j.Input = json.RawMessage("{}")

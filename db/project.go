@@ -160,7 +160,7 @@ func orNull(b json.RawMessage) json.RawMessage {
 	if len(b) == 0 {
 		return nil
 	}
-	return b
+	return storable(b)
 }
 
 // projectNode moves the job's node unless it is there already.
