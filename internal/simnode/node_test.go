@@ -68,6 +68,8 @@ type site struct {
 	node    *simnode.Node
 	login   ssh.Signer
 	hostKey string
+	// loginPEM is login's private key.
+	loginPEM providers.Secret
 
 	mu   sync.Mutex
 	sync []bool // what the hardware sync hook heard
@@ -126,7 +128,7 @@ func (s *site) userData() []byte {
 	require.NoError(s, err)
 	s.login, err = ssh.ParsePrivateKey([]byte(private.Reveal()))
 	require.NoError(s, err)
-	s.hostKey = public
+	s.hostKey, s.loginPEM = public, private
 	raw, err := cloudinit.Render(cloudinit.Input{Hostname: "gpu-07", User: "slipway", AuthorizedKeys: []string{login}, HostKey: host,
 		Bundle: []byte("#!/bin/sh\ntouch /tmp/slipway-simnode-must-not-run\n"),
 		Agent: cloudinit.Agent{ServerURL: s.api.URL(), CAPEM: string(s.ca.CertPEM()), NodeID: nodeID, Simulated: true,
