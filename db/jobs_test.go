@@ -1,0 +1,366 @@
+package db_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+func TestOfManyJobsOnOneNodeOneWins(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	n := dbtest.Node(t, s)
+	var won atomic.Value
+	var wins atomic.Int32
+	var wg sync.WaitGroup
+	losers := make(chan error, 10)
+	for range 10 {
+		wg.Go(func() {
+			err := s.Tx(t.Context(), func(tx *db.Tx) error {
+				j, err := tx.CreateJob(t.Context(), db.NewJob{Kind: "onboarding", NodeID: &n.ID, SiteID: &n.SiteID, Actor: admin})
+				if err == nil {
+					won.Store(j.ID)
+				}
+				return err
+			})
+			if err == nil {
+				wins.Add(1)
+				return
+			}
+			losers <- err
+		})
+	}
+	wg.Wait()
+	close(losers)
+	require.EqualValues(t, 1, wins.Load())
+	for err := range losers {
+		var conflict *db.ConflictError
+		require.ErrorAs(t, err, &conflict)
+		require.Equal(t, "live_job", conflict.What)
+		require.Equal(t, won.Load(), conflict.Existing)
+	}
+	jobs, err := s.ListJobs(t.Context(), db.JobFilter{NodeID: n.ID}, "", 0)
+	require.NoError(t, err)
+	require.Len(t, jobs, 1)
+	starts, err := s.ClaimOutbox(t.Context(), "r", 10, time.Minute)
+	require.NoError(t, err)
+	require.Len(t, starts, 1, "a loser leaves no start behind")
+}
+
+func TestAConflictLeavesTheTransactionUsable(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	n := dbtest.Node(t, s)
+	in(t, s, func(tx *db.Tx) error {
+		_, err := tx.CreateNode(t.Context(), db.NewNode{Hostname: n.Hostname, SiteID: n.SiteID, Actor: admin})
+		var conflict *db.ConflictError
+		require.ErrorAs(t, err, &conflict)
+		require.Equal(t, "hostname", conflict.What)
+		require.Equal(t, n.ID, conflict.Existing)
+		_, err = tx.CreateNode(t.Context(), db.NewNode{Hostname: n.Hostname + "-b", SiteID: n.SiteID, Actor: admin})
+		return err
+	})
+}
+
+func TestANewJobIsWhatWasAskedFor(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	n := dbtest.Node(t, s)
+	p := dbtest.Profile(t, s, dbtest.At(n.SiteID))
+	var j db.Job
+	in(t, s, func(tx *db.Tx) (err error) {
+		j, err = tx.CreateJob(t.Context(), db.NewJob{
+			Kind: "onboarding", NodeID: &n.ID, SiteID: &n.SiteID, ProfileID: &p.ID, Input: json.RawMessage(`{"hostname":"a\u0000b"}`), Actor: admin,
+		})
+		return err
+	})
+	require.Equal(t, lifecycle.JobPending, j.Status)
+	require.Equal(t, "onboarding/"+j.ID, j.WorkflowID)
+	require.Equal(t, "ada", j.CreatedBy)
+	require.JSONEq(t, `{"hostname": "a\ufffdb"}`, string(j.Input))
+	require.Nil(t, j.StartedAt)
+
+	var conflict *db.ConflictError
+	err := s.Tx(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.CreateJob(t.Context(), db.NewJob{Kind: "storage", WorkflowID: j.WorkflowID, Actor: admin})
+		return err
+	})
+	require.ErrorAs(t, err, &conflict)
+	require.Equal(t, "workflow", conflict.What)
+
+	gone := "node_gone"
+	err = s.Tx(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.CreateJob(t.Context(), db.NewJob{Kind: "onboarding", NodeID: &gone, Actor: admin})
+		return err
+	})
+	require.ErrorIs(t, err, db.ErrNotFound)
+}
+
+// projection is a valid first step of a job.
+func projection(j db.Job, seq int64) db.Projection {
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	return db.Projection{
+		JobID: j.ID, Seq: seq, RunID: "run-1", Status: lifecycle.JobRunning, Stage: "commission_node", StageOrdinal: 2, Attempt: 1,
+		ProgressPercent: 20, ReachedPercent: 20, WaitingOutside: true, Observed: &db.Observed{MAAS: "Commissioning", Power: "on", At: &now},
+		ETA: json.RawMessage(`{"median_seconds": 60}`), StageDeadline: &now, Checkpoint: json.RawMessage(`{"n": 9007199254740993}`),
+		Stages: []db.StageRow{
+			{Ordinal: 1, Name: "load_site_config", State: "succeeded", Attempts: 1, StartedAt: &now, FinishedAt: &now},
+			{Ordinal: 2, Name: "commission_node", State: "running", Attempts: 1, StartedAt: &now, Message: "waiting"},
+		},
+	}
+}
+
+func project(t testing.TB, s *db.Store, p db.Projection) (applied bool, err error) {
+	t.Helper()
+	err = s.Tx(t.Context(), func(tx *db.Tx) (err error) {
+		applied, err = tx.ProjectJob(t.Context(), p)
+		return err
+	})
+	return applied, err
+}
+
+func TestAProjectionShowsTheWholeJob(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	j := dbtest.Job(t, s)
+	p := projection(j, 1)
+	p.NodeMove = &db.NodeMove{To: lifecycle.NodeEnrolling, Comment: "onboarding begins"}
+	applied, err := project(t, s, p)
+	require.NoError(t, err)
+	require.True(t, applied)
+
+	got, err := s.Job(t.Context(), j.ID)
+	require.NoError(t, err)
+	require.Equal(t, lifecycle.JobRunning, got.Status)
+	require.Equal(t, "commission_node", got.Stage)
+	require.EqualValues(t, 1, got.Seq)
+	require.Equal(t, p.Observed.MAAS, got.Observed.MAAS)
+	require.True(t, p.Observed.At.Equal(*got.Observed.At))
+	require.JSONEq(t, string(p.Checkpoint), string(got.Checkpoint), "numbers keep every digit")
+	require.NotNil(t, got.StartedAt)
+	require.Nil(t, got.FinishedAt)
+	stages, err := s.JobStages(t.Context(), j.ID)
+	require.NoError(t, err)
+	require.Len(t, stages, 2)
+	require.Equal(t, "waiting", stages[1].Message)
+	require.True(t, stages[0].FinishedAt.Equal(*p.Stages[0].FinishedAt))
+
+	n, err := s.Node(t.Context(), *j.NodeID)
+	require.NoError(t, err)
+	require.Equal(t, lifecycle.NodeEnrolling, n.Status)
+	history, _, err := s.NodeHistory(t.Context(), n.ID, 1, 0)
+	require.NoError(t, err)
+	require.Equal(t, "onboarding", history[0].Owner)
+	require.Equal(t, "onboarding begins", *history[0].Comment)
+}
+
+func TestALateOrRepeatedProjectionChangesNothing(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	j := dbtest.Job(t, s)
+	p := projection(j, 5)
+	p.Entries = []db.Entry{{Kind: db.EntryAction, Name: "cancel", Actor: admin}}
+	_, err := project(t, s, p)
+	require.NoError(t, err)
+	before, err := s.Job(t.Context(), j.ID)
+	require.NoError(t, err)
+	trail, err := s.ResourceTimeline(t.Context(), "job", j.ID, 0, 100)
+	require.NoError(t, err)
+	require.Len(t, trail, 3, "created, started, the action")
+
+	for _, seq := range []int64{5, 4, 1, 0} {
+		late := p
+		late.Seq, late.Status, late.Stage = seq, lifecycle.JobFailedRetryable, "elsewhere"
+		late.Stages = []db.StageRow{{Ordinal: 1, Name: "elsewhere", State: "failed"}}
+		applied, err := project(t, s, late)
+		require.NoError(t, err)
+		require.False(t, applied)
+	}
+	after, err := s.Job(t.Context(), j.ID)
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+	again, err := s.ResourceTimeline(t.Context(), "job", j.ID, 0, 100)
+	require.NoError(t, err)
+	require.Equal(t, trail, again)
+	stages, err := s.JobStages(t.Context(), j.ID)
+	require.NoError(t, err)
+	require.Equal(t, "load_site_config", stages[0].Name)
+}
+
+func TestTheSameStatusWritesNoTransition(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	j := dbtest.Job(t, s, dbtest.JobStatus(lifecycle.JobRunning))
+	trail, err := s.ResourceTimeline(t.Context(), "job", j.ID, 0, 100)
+	require.NoError(t, err)
+	p := projection(j, 1)
+	p.Checkpoint = nil
+	applied, err := project(t, s, p)
+	require.NoError(t, err)
+	require.True(t, applied)
+	p = projection(j, 2)
+	_, err = project(t, s, p)
+	require.NoError(t, err)
+	p.Seq, p.Checkpoint = 3, nil
+	_, err = project(t, s, p)
+	require.NoError(t, err)
+	got, err := s.Job(t.Context(), j.ID)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"n": 9007199254740993}`, string(got.Checkpoint), "a step without a checkpoint keeps the last")
+	again, err := s.ResourceTimeline(t.Context(), "job", j.ID, 0, 100)
+	require.NoError(t, err)
+	require.Equal(t, trail, again)
+	_, err = s.RelayEvents(t.Context(), 100)
+	require.NoError(t, err)
+	events, err := s.EventsAfter(t.Context(), 0, db.EventFilter{ResourceKind: "job", ResourceID: j.ID}, 100)
+	require.NoError(t, err)
+	require.Equal(t, "job.progress", events[len(events)-1].Type)
+	require.Contains(t, string(events[len(events)-1].Payload), `"progress_percent": 20`)
+}
+
+func TestAProjectionThatMayNotBeLeavesNothing(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	for name, spoil := range map[string]func(*db.Projection){
+		"a jump of the job": func(p *db.Projection) { p.Status = lifecycle.JobCompleted },
+		"a jump of the node": func(p *db.Projection) {
+			p.NodeMove = &db.NodeMove{To: lifecycle.NodeRetired}
+		},
+		"a node's proof is missing": func(p *db.Projection) {
+			p.NodeMove = &db.NodeMove{Transition: "activate"}
+		},
+		"a transition that is not there": func(p *db.Projection) {
+			p.NodeMove = &db.NodeMove{Transition: "teleport"}
+		},
+		"an owner that may not": func(p *db.Projection) {
+			p.NodeMove = &db.NodeMove{To: lifecycle.NodeEnrolling, Owner: lifecycle.OwnerCustomer}
+		},
+		"a transition as an entry": func(p *db.Projection) {
+			p.Entries = []db.Entry{{Kind: db.EntryTransition, Name: "x", Actor: admin}}
+		},
+		"a stage state that is none": func(p *db.Projection) { p.Stages[0].State = "thinking" },
+		"a percentage over 100":      func(p *db.Projection) { p.ProgressPercent = 101 },
+	} {
+		j := dbtest.Job(t, s)
+		p := projection(j, 1)
+		spoil(&p)
+		applied, err := project(t, s, p)
+		require.Error(t, err, name)
+		require.True(t, db.Permanent(err) || errors.Is(err, lifecycle.ErrIllegalTransition), "%s: %v", name, err)
+		require.False(t, applied && err == nil, name)
+		after, err := s.Job(t.Context(), j.ID)
+		require.NoError(t, err)
+		require.Equal(t, j, after, name)
+		stages, err := s.JobStages(t.Context(), j.ID)
+		require.NoError(t, err)
+		require.Empty(t, stages, name)
+	}
+}
+
+func TestANodeThatIsThereAlreadyIsNotMoved(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	n := dbtest.Node(t, s, dbtest.Status(lifecycle.NodeEnrolling))
+	j := dbtest.Job(t, s, dbtest.On(n.ID))
+	for i, move := range []db.NodeMove{{To: lifecycle.NodeEnrolling}, {Transition: "start_enrolling"}} {
+		p := projection(j, int64(i+1))
+		p.NodeMove = &move
+		applied, err := project(t, s, p)
+		require.NoError(t, err)
+		require.True(t, applied)
+	}
+	after, err := s.Node(t.Context(), n.ID)
+	require.NoError(t, err)
+	require.Equal(t, n, after)
+}
+
+func TestTextFromOutsideIsMadeStorable(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	p := projection(dbtest.Job(t, s), 1)
+	p.Message = "bad \x00 byte" + strings.Repeat("é", 5000)
+	p.Stages[1].Message = "bad \x00\xff byte"
+	p.Checkpoint = json.RawMessage(`{"out": "a\u0000b", "literal": "\\u0000"}`)
+	_, err := project(t, s, p)
+	require.NoError(t, err)
+	j, err := s.Job(t.Context(), p.JobID)
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(j.Message, "bad \ufffd byteé"))
+	require.Len(t, []rune(j.Message), 4001)
+	require.JSONEq(t, `{"out": "a\ufffdb", "literal": "\\u0000"}`, string(j.Checkpoint))
+}
+
+func TestStageDurationsComeFromJobsThatSucceeded(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	start := time.Now().UTC().Truncate(time.Second)
+	run := func(kind string, took time.Duration, end lifecycle.JobStatus) {
+		j := dbtest.Job(t, s, dbtest.Kind(kind))
+		finish := start.Add(took)
+		p := projection(j, 1)
+		p.Stages = []db.StageRow{
+			{Ordinal: 1, Name: "deploy_via_maas", State: "succeeded", StartedAt: &start, FinishedAt: &finish},
+			{Ordinal: 2, Name: "skipped", State: "skipped", StartedAt: &start, FinishedAt: &finish},
+		}
+		_, err := project(t, s, p)
+		require.NoError(t, err)
+		p.Seq, p.Status = 2, end
+		_, err = project(t, s, p)
+		require.NoError(t, err)
+	}
+	run("onboarding", time.Minute, lifecycle.JobCompleted)
+	run("onboarding", 2*time.Minute, lifecycle.JobReconciled)
+	run("onboarding", 3*time.Minute, lifecycle.JobFailedRetryable)
+	run("decommission", 4*time.Minute, lifecycle.JobCompleted)
+	got, err := s.StageDurations(t.Context(), "onboarding", 10)
+	require.NoError(t, err)
+	require.Len(t, got, 1)
+	require.ElementsMatch(t, []time.Duration{time.Minute, 2 * time.Minute}, got["deploy_via_maas"])
+	got, err = s.StageDurations(t.Context(), "onboarding", 1)
+	require.NoError(t, err)
+	require.Equal(t, []time.Duration{2 * time.Minute}, got["deploy_via_maas"], "the newest")
+}
+
+func TestJobsAreListedNewestFirstByPages(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	parked := dbtest.Job(t, s, dbtest.JobStatus(lifecycle.JobFailedManual))
+	running := dbtest.Job(t, s, dbtest.JobStatus(lifecycle.JobRunning))
+	pending := dbtest.Job(t, s, dbtest.Kind("decommission"))
+	ids := func(f db.JobFilter, after string, limit int) []string {
+		jobs, err := s.ListJobs(t.Context(), f, after, limit)
+		require.NoError(t, err)
+		out := []string{}
+		for _, j := range jobs {
+			out = append(out, j.ID)
+		}
+		return out
+	}
+	yes, no := true, false
+	require.Equal(t, []string{pending.ID, running.ID}, ids(db.JobFilter{}, "", 2))
+	require.Equal(t, []string{parked.ID}, ids(db.JobFilter{}, running.ID, 2))
+	require.Equal(t, []string{parked.ID}, ids(db.JobFilter{NeedsHuman: &yes}, "", 0))
+	require.Equal(t, []string{pending.ID, running.ID}, ids(db.JobFilter{NeedsHuman: &no}, "", 0))
+	require.Equal(t, []string{running.ID}, ids(db.JobFilter{Status: "running"}, "", 0))
+	require.Equal(t, []string{pending.ID}, ids(db.JobFilter{Kind: "decommission"}, "", 0))
+	require.Equal(t, []string{running.ID}, ids(db.JobFilter{NodeID: *running.NodeID}, "", 0))
+	require.Equal(t, []string{running.ID}, ids(db.JobFilter{SiteID: *running.SiteID}, "", 0))
+	require.Empty(t, ids(db.JobFilter{BatchID: "batch_none"}, "", 0))
+
+	past, err := s.JobsPastDeadline(t.Context(), time.Now(), time.Now().Add(-time.Hour), "", 0)
+	require.NoError(t, err)
+	require.Empty(t, past)
+	past, err = s.JobsPastDeadline(t.Context(), time.Now(), time.Now().Add(time.Hour), "", 0)
+	require.NoError(t, err)
+	require.Len(t, past, 2, "parked jobs wait for a person and have no deadline")
+}
