@@ -141,6 +141,8 @@ type ProfileSpec struct {
 	// AgentURL and AgentServerCAPEM are what a node's agent is told; empty
 	// takes the server's own.
 	AgentURL string `json:"agent_url,omitempty"`
+	// AgentHeartbeatInterval is how often the agent reports; 0 = its default.
+	AgentHeartbeatInterval Duration `json:"agent_heartbeat_interval,omitempty"`
 	// AgentBinaryURL is where cloud-init fetches the agent; empty means that
 	// the image already holds it.
 	AgentBinaryURL    string `json:"agent_binary_url,omitempty"`
