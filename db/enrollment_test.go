@@ -1,0 +1,296 @@
+package db_test
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+func hashOf(text string) []byte {
+	sum := sha256.Sum256([]byte(text))
+	return sum[:]
+}
+
+func issue(t testing.TB, s *db.Store, nodeID, token string, expires time.Time) error {
+	t.Helper()
+	return s.Tx(t.Context(), func(tx *db.Tx) error {
+		return tx.IssueEnrollmentToken(t.Context(), nodeID, "", hashOf(token), expires)
+	})
+}
+
+func redeem(t testing.TB, s *db.Store, token, key string, generation int64) (db.EnrollmentToken, db.TokenOutcome) {
+	t.Helper()
+	var row db.EnrollmentToken
+	var outcome db.TokenOutcome
+	in(t, s, func(tx *db.Tx) (err error) {
+		row, outcome, err = tx.RedeemEnrollmentToken(t.Context(), hashOf(token), hashOf(key), generation)
+		return err
+	})
+	return row, outcome
+}
+
+func TestWhatPresentingATokenMeets(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Database(t)
+	s, conn := dbtest.Open(t, dsn), raw(t, dsn)
+	n := dbtest.Node(t, s)
+	soon := time.Now().Add(time.Hour)
+
+	_, outcome := redeem(t, s, "never issued", "key", 1)
+	require.Equal(t, db.TokenUnknown, outcome)
+
+	require.NoError(t, issue(t, s, n.ID, "first", soon))
+	require.NoError(t, issue(t, s, n.ID, "first", soon), "a repeated activity issues the same token again")
+	row, outcome := redeem(t, s, "first", "key", 1)
+	require.Equal(t, db.TokenFirst, outcome)
+	require.Equal(t, n.ID, row.NodeID)
+	row, outcome = redeem(t, s, "first", "key", 9)
+	require.Equal(t, db.TokenReplay, outcome)
+	require.EqualValues(t, 1, *row.UsedGeneration, "what it was traded for then")
+	_, outcome = redeem(t, s, "first", "another key", 2)
+	require.Equal(t, db.TokenUsedByOther, outcome)
+	exec(t, conn, "UPDATE enrollment_tokens SET expires_at = now() - interval '1 second'")
+	_, outcome = redeem(t, s, "first", "key", 1)
+	require.Equal(t, db.TokenReplay, outcome, "a lost answer is given again, also late")
+
+	require.NoError(t, issue(t, s, n.ID, "second", soon))
+	_, outcome = redeem(t, s, "first", "key", 1)
+	require.Equal(t, db.TokenRevoked, outcome, "a new token ends the old ones")
+	var conflict *db.ConflictError
+	require.ErrorAs(t, issue(t, s, n.ID, "first", soon), &conflict, "a revoked token does not come back")
+	other := dbtest.Node(t, s)
+	require.ErrorAs(t, issue(t, s, other.ID, "second", soon), &conflict, "a token is one node's")
+	exec(t, conn, "UPDATE enrollment_tokens SET expires_at = now() - interval '1 second'")
+	_, outcome = redeem(t, s, "second", "key", 2)
+	require.Equal(t, db.TokenExpired, outcome)
+
+	require.NoError(t, issue(t, s, n.ID, "third", soon))
+	require.NoError(t, s.RevokeEnrollmentTokens(t.Context(), n.ID))
+	require.NoError(t, s.RevokeEnrollmentTokens(t.Context(), n.ID))
+	_, outcome = redeem(t, s, "third", "key", 2)
+	require.Equal(t, db.TokenRevoked, outcome)
+	require.ErrorIs(t, issue(t, s, "node_none", "fourth", soon), db.ErrNotFound)
+	require.ErrorIs(t, s.Tx(t.Context(), func(tx *db.Tx) error {
+		return tx.IssueEnrollmentToken(t.Context(), n.ID, "", []byte("the token itself"), soon)
+	}), db.ErrInvalid, "only a SHA-256 is stored")
+}
+
+func TestOfManyKeysOneRedeemsAToken(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	n := dbtest.Node(t, s)
+	require.NoError(t, issue(t, s, n.ID, "token", time.Now().Add(time.Hour)))
+	outcomes := make(chan db.TokenOutcome, 8)
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			err := s.Tx(t.Context(), func(tx *db.Tx) error {
+				_, o, err := tx.RedeemEnrollmentToken(t.Context(), hashOf("token"), hashOf(fmt.Sprint(i)), 1)
+				outcomes <- o
+				return err
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	close(outcomes)
+	count := map[db.TokenOutcome]int{}
+	for o := range outcomes {
+		count[o]++
+	}
+	require.Equal(t, map[db.TokenOutcome]int{db.TokenFirst: 1, db.TokenUsedByOther: 7}, count)
+}
+
+func certificate(nodeID string, generation int64) db.AgentCertificate {
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	return db.AgentCertificate{
+		NodeID: nodeID, Generation: generation, Serial: fmt.Sprint("serial-", generation), KeyHash: hashOf(fmt.Sprint("key", generation)),
+		CertPEM: "-----BEGIN CERTIFICATE-----", NotBefore: now, NotAfter: now.Add(time.Hour),
+	}
+}
+
+func TestAnIdentityGoesGenerationByGeneration(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	n := dbtest.Node(t, s)
+	save := func(generation int64) error {
+		return s.Tx(t.Context(), func(tx *db.Tx) error { return tx.SaveAgentIdentity(t.Context(), certificate(n.ID, generation)) })
+	}
+	advance := func(from, to int64) error {
+		return s.Tx(t.Context(), func(tx *db.Tx) error { return tx.AdvanceGeneration(t.Context(), n.ID, from, certificate(n.ID, to)) })
+	}
+	generation := func() int64 {
+		id, err := s.AgentIdentity(t.Context(), n.ID)
+		require.NoError(t, err)
+		return id.Generation
+	}
+	_, err := s.AgentIdentity(t.Context(), n.ID)
+	require.ErrorIs(t, err, db.ErrNotFound)
+	require.ErrorIs(t, s.LockAgentIdentity(t.Context(), n.ID, "x"), db.ErrNotFound)
+	require.ErrorIs(t, save(2), db.ErrStale, "the first is 1")
+	require.NoError(t, save(1))
+	require.ErrorIs(t, save(1), db.ErrStale)
+	require.NoError(t, advance(1, 2))
+	require.ErrorIs(t, advance(1, 2), db.ErrStale)
+	require.ErrorIs(t, advance(1, 3), db.ErrInvalid)
+	require.EqualValues(t, 2, generation())
+
+	require.NoError(t, s.LockAgentIdentity(t.Context(), n.ID, "generation 1 was shown again"))
+	require.NoError(t, s.LockAgentIdentity(t.Context(), n.ID, "once more"))
+	id, err := s.AgentIdentity(t.Context(), n.ID)
+	require.NoError(t, err)
+	require.NotNil(t, id.LockedAt)
+	require.Equal(t, "generation 1 was shown again", id.LockedReason, "the first reason stays")
+	require.ErrorIs(t, advance(2, 3), db.ErrStale, "locked")
+	require.NoError(t, save(3), "a new token unlocks")
+	id, err = s.AgentIdentity(t.Context(), n.ID)
+	require.NoError(t, err)
+	require.Nil(t, id.LockedAt)
+	require.Equal(t, hashOf("key3"), id.KeyHash)
+	old, err := s.AgentCertificate(t.Context(), n.ID, 1)
+	require.NoError(t, err)
+	require.Equal(t, "serial-1", old.Serial)
+}
+
+func TestHeartbeatsAreWrittenInBatches(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	site := dbtest.Site(t, s)
+	a, b := dbtest.Node(t, s, dbtest.At(site.ID), dbtest.Active()), dbtest.Node(t, s, dbtest.At(site.ID))
+	gone := dbtest.Node(t, s, dbtest.At(site.ID), dbtest.Status(lifecycle.NodeDeleted))
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	beat := func(id string, at time.Time, report bool) db.Heartbeat {
+		h := db.Heartbeat{NodeID: id, BootID: "boot " + at.Format(time.TimeOnly), AgentVersion: "1", Generation: 1, ReceivedAt: at,
+			ClockSkew: -1500 * time.Millisecond, Uptime: 90 * time.Second, Address: "127.0.0.1"}
+		if report {
+			h.Report, h.Unhealthy = &lifecycle.HealthReport{CPUs: 8, GPUError: "no driver"}, []string{"GPUs could not be read", `a "quoted", {odd} one`}
+		}
+		return h
+	}
+	require.NoError(t, s.RecordHeartbeats(t.Context(), nil))
+	require.NoError(t, s.RecordHeartbeats(t.Context(), []db.Heartbeat{
+		beat(b.ID, now, false), beat(a.ID, now.Add(-time.Second), false), beat(a.ID, now, true), beat(gone.ID, now, false), beat("node_none", now, false),
+	}))
+	got, err := s.LatestHeartbeat(t.Context(), a.ID)
+	require.NoError(t, err)
+	require.True(t, now.Equal(got.ReceivedAt), "of two in a batch the newer")
+	require.Equal(t, 8, got.Report.CPUs)
+	require.Equal(t, []string{"GPUs could not be read", `a "quoted", {odd} one`}, got.Unhealthy)
+	require.EqualValues(t, -1500, got.ClockSkewMS)
+	require.InDelta(t, 90, got.UptimeSeconds, 0)
+	plain, err := s.LatestHeartbeat(t.Context(), b.ID)
+	require.NoError(t, err)
+	require.Nil(t, plain.Report)
+	require.Nil(t, plain.ReportedAt)
+	for _, id := range []string{gone.ID, "node_none"} {
+		_, err = s.LatestHeartbeat(t.Context(), id)
+		require.ErrorIs(t, err, db.ErrNotFound)
+	}
+
+	require.NoError(t, s.RecordHeartbeats(t.Context(), []db.Heartbeat{beat(a.ID, now.Add(-time.Minute), true)}))
+	late, err := s.LatestHeartbeat(t.Context(), a.ID)
+	require.NoError(t, err)
+	require.Equal(t, got, late, "a late beat changes nothing")
+	require.NoError(t, s.RecordHeartbeats(t.Context(), []db.Heartbeat{beat(a.ID, now.Add(time.Minute), false)}))
+	next, err := s.LatestHeartbeat(t.Context(), a.ID)
+	require.NoError(t, err)
+	require.Equal(t, got.Report, next.Report, "a beat without a report keeps the last")
+	require.Equal(t, got.BootID, next.ReportBootID)
+	require.NotEqual(t, got.BootID, next.BootID)
+
+	bad := beat(a.ID, now.Add(2*time.Minute), false)
+	bad.BootID = "zero \x00 byte"
+	require.ErrorIs(t, s.RecordHeartbeats(t.Context(), []db.Heartbeat{bad, beat(b.ID, now.Add(time.Hour), false)}), db.ErrInvalid)
+	plain, err = s.LatestHeartbeat(t.Context(), b.ID)
+	require.NoError(t, err)
+	require.True(t, now.Equal(plain.ReceivedAt), "nothing of a refused batch is stored")
+}
+
+func TestTheHeartbeatSweepFindsWhoIsOverdueAndWhoIsBack(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	now := time.Now()
+	silent := dbtest.Node(t, s, dbtest.Active())
+	beating := dbtest.Node(t, s, dbtest.Active())
+	back := dbtest.Node(t, s, dbtest.Status(lifecycle.NodeOffline))
+	sick := dbtest.Node(t, s, dbtest.Status(lifecycle.NodeOffline))
+	dbtest.Node(t, s, dbtest.Status(lifecycle.NodeOffline))
+	require.NoError(t, s.RecordHeartbeats(t.Context(), []db.Heartbeat{
+		{NodeID: beating.ID, ReceivedAt: now.Add(time.Hour)}, {NodeID: back.ID, ReceivedAt: now},
+		{NodeID: sick.ID, ReceivedAt: now, Report: &lifecycle.HealthReport{}, Unhealthy: []string{"8 GPUs expected, 0 found"}},
+	}))
+	ids, err := s.NodesOverdue(t.Context(), now.Add(time.Minute), 0)
+	require.NoError(t, err)
+	require.Equal(t, []string{silent.ID}, ids)
+	ids, err = s.NodesOverdue(t.Context(), now.Add(-time.Minute), 0)
+	require.NoError(t, err)
+	require.Empty(t, ids, "a node that just became active has time for its first beat")
+	ids, err = s.NodesBack(t.Context(), now.Add(-time.Minute), 0)
+	require.NoError(t, err)
+	require.Equal(t, []string{back.ID}, ids)
+}
+
+// Batches of the same nodes in opposite order must not wait on each other in a
+// circle.
+func TestHeartbeatBatchesAtOnce(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	site := dbtest.Site(t, s)
+	var ids []string
+	for range 12 {
+		ids = append(ids, dbtest.Node(t, s, dbtest.At(site.ID)).ID)
+	}
+	var wg sync.WaitGroup
+	for w := range 6 {
+		wg.Go(func() {
+			for round := range 20 {
+				var batch []db.Heartbeat
+				for i := range ids {
+					at := i
+					if w%2 == 1 {
+						at = len(ids) - 1 - i
+					}
+					batch = append(batch, db.Heartbeat{NodeID: ids[at], ReceivedAt: time.Now(), Generation: int64(round)})
+				}
+				if err := s.RecordHeartbeats(t.Context(), batch); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestAPITokensAreStoredByHash(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	later := time.Now().Add(time.Hour)
+	tok, err := s.CreateAPIToken(t.Context(), "ci", hashOf("slp_secret"), []string{"operator", "viewer"}, &later)
+	require.NoError(t, err)
+	got, err := s.APITokenByHash(t.Context(), hashOf("slp_secret"))
+	require.NoError(t, err)
+	require.Equal(t, tok, got)
+	require.Equal(t, []string{"operator", "viewer"}, got.Roles)
+	_, err = s.APITokenByHash(t.Context(), hashOf("other"))
+	require.ErrorIs(t, err, db.ErrNotFound)
+	var conflict *db.ConflictError
+	_, err = s.CreateAPIToken(t.Context(), "ci", hashOf("slp_secret"), nil, nil)
+	require.ErrorAs(t, err, &conflict)
+	require.NoError(t, s.RevokeAPIToken(t.Context(), tok.ID))
+	require.NoError(t, s.RevokeAPIToken(t.Context(), tok.ID))
+	require.ErrorIs(t, s.RevokeAPIToken(t.Context(), "tok_none"), db.ErrNotFound)
+	list, err := s.ListAPITokens(t.Context(), "", 0)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.NotNil(t, list[0].RevokedAt)
+}
