@@ -77,6 +77,9 @@ func (s *database) Redeem(ctx context.Context, r Redemption) (Issued, error) {
 			return err
 		}
 		out = r.Certificate
+		if err := startManual(ctx, tx, tok.NodeID); err != nil {
+			return err
+		}
 		return noteIdentity(ctx, tx, "agent_enrolled", tok.NodeID, r.Address, r.Certificate.Generation)
 	})
 	return out, moved(err)
