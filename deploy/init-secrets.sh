@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes the secrets that docker-compose.yaml mounts, once: what is there is never overwritten. Back up deploy/secrets/: without secrets_keeper the
-# credentials that Slipway stores in PostgreSQL cannot be read again.
+# Makes the passwords that docker-compose.yaml mounts, once: what is there is never overwritten. The key that seals stored credentials is not among them:
+# Slipway makes it in its volume when it first starts (docs/operations.md, "Backup").
 set -eu
 cd "$(dirname "$0")"
 umask 077
@@ -19,4 +19,3 @@ put postgres_password "$(random)"
 put slipway_db_password "$(random)"
 put temporal_db_password "$(random)"
 put database_url "postgres://slipway:$(cat secrets/slipway_db_password)@postgres:5432/slipway?sslmode=disable"
-put secrets_keeper "base64key://$(head -c 32 /dev/urandom | base64 | tr -d '\n' | tr '+/' '-_')"
