@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/db"
@@ -83,32 +84,44 @@ func TestWhatPresentingATokenMeets(t *testing.T) {
 	}), db.ErrInvalid, "only a SHA-256 is stored")
 }
 
-func TestOfManyKeysOneRedeemsAToken(t *testing.T) {
+// The second key comes while the first one's transaction is still open: it
+// waits, and then it is refused.
+func TestOfTwoKeysAtOnceOneRedeemsAToken(t *testing.T) {
 	t.Parallel()
-	s := dbtest.Store(t)
+	dsn := dbtest.Database(t)
+	s, conn := dbtest.Open(t, dsn), raw(t, dsn)
 	n := dbtest.Node(t, s)
 	require.NoError(t, issue(t, s, n.ID, "token", time.Now().Add(time.Hour)))
-	outcomes := make(chan db.TokenOutcome, 8)
-	var wg sync.WaitGroup
-	for i := range 8 {
-		wg.Go(func() {
-			err := s.Tx(t.Context(), func(tx *db.Tx) error {
-				_, o, err := tx.RedeemEnrollmentToken(t.Context(), hashOf("token"), hashOf(fmt.Sprint(i)), 1)
-				outcomes <- o
+	second := make(chan db.TokenOutcome, 1)
+	in(t, s, func(tx *db.Tx) error {
+		_, outcome, err := tx.RedeemEnrollmentToken(t.Context(), hashOf("token"), hashOf("one"), 1)
+		require.NoError(t, err)
+		require.Equal(t, db.TokenFirst, outcome)
+		go func() {
+			var outcome db.TokenOutcome
+			err := s.Tx(t.Context(), func(tx *db.Tx) (err error) {
+				_, outcome, err = tx.RedeemEnrollmentToken(t.Context(), hashOf("token"), hashOf("two"), 1)
 				return err
 			})
 			if err != nil {
 				t.Error(err)
 			}
-		})
-	}
-	wg.Wait()
-	close(outcomes)
-	count := map[db.TokenOutcome]int{}
-	for o := range outcomes {
-		count[o]++
-	}
-	require.Equal(t, map[db.TokenOutcome]int{db.TokenFirst: 1, db.TokenUsedByOther: 7}, count)
+			second <- outcome
+		}()
+		requireWaiter(t, conn)
+		return nil
+	})
+	require.Equal(t, db.TokenUsedByOther, <-second)
+}
+
+// requireWaiter returns once a session of this database waits for a lock.
+func requireWaiter(t testing.TB, conn *pgx.Conn) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var waiting bool
+		err := conn.QueryRow(t.Context(), "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')").Scan(&waiting)
+		return err == nil && waiting
+	}, 10*time.Second, time.Millisecond)
 }
 
 func certificate(nodeID string, generation int64) db.AgentCertificate {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -234,6 +235,36 @@ func TestEveryChainOfABusyDatabaseIsWhole(t *testing.T) {
 		}
 	}
 	require.Equal(t, 6, count, "three nodes and three jobs")
+}
+
+// Two transactions that lock two nodes crosswise: the database ends one of
+// them, and Tx runs it again.
+func TestADeadlockIsRunAgain(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	a, b := dbtest.Node(t, s), dbtest.Node(t, s)
+	var runs atomic.Int32
+	var both, wg sync.WaitGroup
+	both.Add(2)
+	for _, order := range [][2]string{{a.ID, b.ID}, {b.ID, a.ID}} {
+		var once sync.Once
+		wg.Go(func() {
+			err := s.Tx(t.Context(), func(tx *db.Tx) error {
+				runs.Add(1)
+				if _, err := tx.LockNode(t.Context(), order[0]); err != nil {
+					return err
+				}
+				once.Do(func() { both.Done(); both.Wait() })
+				_, err := tx.LockNode(t.Context(), order[1])
+				return err
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	require.GreaterOrEqual(t, runs.Load(), int32(3))
 }
 
 func TestReadTxCannotWrite(t *testing.T) {
