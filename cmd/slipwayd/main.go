@@ -1,0 +1,119 @@
+// Command slipwayd is the Slipway server: the HTTP API, the agent API and the
+// worker, together or apart.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/config"
+	"github.com/slipway-cloud/slipway/internal/server"
+	_ "github.com/slipway-cloud/slipway/providers/secrets/cloudkeepers" // Vault, AWS and GCP keepers by URL
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := root().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "slipwayd:", err)
+		os.Exit(1)
+	}
+}
+
+func root() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "slipwayd", Short: "The Slipway server", SilenceUsage: true, SilenceErrors: true, Version: server.Version,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("there is no command %q; see slipwayd --help", args[0])
+			}
+			return cmd.Help()
+		},
+		Args: cobra.ArbitraryArgs,
+	}
+	cmd.AddCommand(
+		serve("api", "Serve the HTTP API and the agent API", (*server.App).RunAPI,
+			config.PartDatabase, config.PartTemporal, config.PartAPI, config.PartAgent, config.PartSecrets),
+		serve("worker", "Run workflows and activities, and relay the outbox",
+			func(a *server.App, ctx context.Context) error { return a.RunWorker(ctx) },
+			config.PartDatabase, config.PartTemporal, config.PartAgent, config.PartSecrets, config.PartWorker),
+		serve("all", "Serve the APIs and run the worker in one process", (*server.App).RunAll,
+			config.PartDatabase, config.PartTemporal, config.PartAPI, config.PartAgent, config.PartSecrets, config.PartWorker),
+		migrate(), token(),
+	)
+	return cmd
+}
+
+func serve(use, short string, run func(*server.App, context.Context) error, parts ...config.Part) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs}
+	src := config.Flags(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := src.Load(os.LookupEnv, parts...)
+		if err != nil {
+			return err
+		}
+		app, err := server.Open(cmd.Context(), cfg, os.Stderr)
+		if err != nil {
+			return err
+		}
+		defer app.Close()
+		return app.Run(cmd.Context(), run)
+	}
+	return cmd
+}
+
+func migrate() *cobra.Command {
+	cmd := &cobra.Command{Use: "migrate", Short: "Bring the database schema up to date", Args: cobra.NoArgs}
+	src := config.Flags(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := src.Load(os.LookupEnv, config.PartDatabase)
+		if err != nil {
+			return err
+		}
+		if err := db.Migrate(cmd.Context(), cfg.Database.URL); err != nil {
+			return err
+		}
+		fmt.Fprintln(cmd.OutOrStdout(), "the database schema is up to date")
+		return nil
+	}
+	return cmd
+}
+
+func token() *cobra.Command {
+	parent := &cobra.Command{Use: "token", Short: "API tokens"}
+	cmd := &cobra.Command{
+		Use: "create NAME", Args: cobra.ExactArgs(1),
+		Short: "Create an API token and print it once; the first one is made this way",
+	}
+	src := config.Flags(cmd.Flags())
+	roles := cmd.Flags().String("roles", "viewer", "comma-separated: admin, operator, viewer")
+	ttl := cmd.Flags().Duration("ttl", 90*24*time.Hour, "how long it is valid")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		cfg, err := src.Load(os.LookupEnv, config.PartDatabase)
+		if err != nil {
+			return err
+		}
+		store, err := db.Open(cmd.Context(), cfg.Database.URL)
+		if err != nil {
+			return err
+		}
+		defer store.Close()
+		tok, err := rest.CreateToken(cmd.Context(), store, args[0], strings.Split(*roles, ","), *ttl)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(cmd.OutOrStdout(), tok)
+		return nil
+	}
+	parent.AddCommand(cmd)
+	return parent
+}
