@@ -86,7 +86,7 @@ func Start(ctx context.Context, o Options) (*Stack, error) {
 		do   func(context.Context) error
 	}{
 		{"preparing the folder", s.folder},
-		{"building the node agent and the server", s.build},
+		{"building the programs", s.build},
 		{"starting PostgreSQL", s.postgres},
 		{"starting Temporal", s.temporal},
 		{"bringing the schema up to date", s.migrate},
@@ -147,7 +147,7 @@ func (s *Stack) build(ctx context.Context) error {
 		return err
 	}
 	s.Bin = filepath.Join(root, "bin")
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", s.Bin+string(filepath.Separator), "./cmd/slipway-agent", "./cmd/slipwayd")
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", s.Bin+string(filepath.Separator), "./cmd/slipway-agent", "./cmd/slipwayd", "./cmd/slipway")
 	cmd.Dir = root
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -1,10 +1,14 @@
 package server
 
 import (
-	"net/http"
+	"context"
 	"net/url"
 
 	"github.com/slipway-cloud/slipway/api/agentapi"
+	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/providers/maas"
 )
 
 func (a *App) agentStore() agentapi.Store { return agentapi.NewStore(a.Store) }
@@ -18,6 +22,26 @@ func agentHosts(publicURL string) []string {
 	return []string{u.Hostname()}
 }
 
-func (a *App) restAPI() (http.Handler, error) {
-	return http.NotFoundHandler(), nil
+// restAPI assembles the HTTP API.
+func (a *App) restAPI() (*rest.Server, error) {
+	c := a.Config
+	return rest.New(rest.Config{
+		Store: a.Store, Temporal: a.Temporal, Secrets: a.Secrets, Health: a.Health, Metrics: a.Metrics, Log: a.Log,
+		Auth:      rest.AuthConfig{Issuer: c.OIDC.Issuer, Audience: c.OIDC.Audience, RolesClaim: c.OIDC.RolesClaim},
+		PublicURL: c.API.PublicURL, Version: Version, MAASProbe: a.probeMAAS,
+		AgentURL: c.Agent.PublicURL, AgentCAPEM: string(a.CA.CertPEM()),
+	})
+}
+
+// probeMAAS proves that a site's region answers and what its key may do.
+func (a *App) probeMAAS(ctx context.Context, site lifecycle.SiteSpec) (any, error) {
+	key, err := a.Secrets.Resolve(ctx, providers.SecretRef(site.MAASAPIKeyRef))
+	if err != nil {
+		return nil, err
+	}
+	m, err := maas.Opener{Options: maas.Options{Log: a.Log}}.OpenMAAS(providers.MAASSite{URL: site.MAASURL, APIKey: key, CAPEM: site.MAASCAPEM})
+	if err != nil {
+		return nil, err
+	}
+	return m.Probe(ctx)
 }

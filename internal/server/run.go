@@ -68,7 +68,7 @@ func (a *App) RunAPI(ctx context.Context) error {
 			a.Log.Warn("agent API did not stop in time", "error", err)
 		}
 	}()
-	return a.listen(ctx, "API", a.Config.API.Listen, api)
+	return a.listen(ctx, "API", a.Config.API.Listen, api.Handler())
 }
 
 // listen serves h until ctx ends, then lets requests in flight finish.
