@@ -21,13 +21,25 @@ var installHead string
 //go:embed install_tail.sh
 var installTail string
 
+// ConfigFile is the agent's configuration as it lies at AgentConfigPath.
+func (a Agent) ConfigFile() ([]byte, error) {
+	if err := a.config().Validate(); err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	config, err := yaml.Marshal(a.config())
+	if err != nil {
+		return nil, errors.New("the agent's configuration cannot be encoded as YAML")
+	}
+	return config, nil
+}
+
 // installScript puts the agent's files on the node and starts it. Every value
 // is inside a file's base64; the script around them is always the same text, so
 // that no value can become a command.
 func (a Agent) installScript() ([]byte, error) {
-	config, err := yaml.Marshal(a.config())
+	config, err := a.ConfigFile()
 	if err != nil {
-		return nil, errors.New("cloud-init cannot be written: the agent's configuration cannot be encoded as YAML")
+		return nil, err
 	}
 	files := []struct {
 		path, mode string

@@ -1,0 +1,130 @@
+package problem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// From turns any error into a problem document, by type and never by text. A
+// document of status 500 and above means that the error belongs into the log.
+func From(err error) *Problem {
+	var p *Problem
+	if errors.As(err, &p) {
+		copied := *p
+		return &copied
+	}
+	if p := fromDomain(err); p != nil {
+		return p
+	}
+	var out *providers.Error
+	if errors.As(err, &out) {
+		return fromProvider(out)
+	}
+	switch {
+	case errors.Is(err, db.ErrNotFound):
+		return New(NotFound, "there is no such resource; list the kind to see what there is")
+	case errors.Is(err, db.ErrStale):
+		return New(Stale, "the resource was changed meanwhile; read it again and repeat the change with its new ETag")
+	case errors.Is(err, db.ErrInvalid):
+		return New(Invalid, "the database refuses a value: a text is too long, empty, or holds a zero byte; correct it")
+	case errors.Is(err, context.DeadlineExceeded):
+		return New(OutcomeUnknown, "the request took longer than it may; repeat it, with the same Idempotency-Key if it had one")
+	}
+	return New(Internal, internalDetail)
+}
+
+func fromDomain(err error) *Problem {
+	var conflict *db.ConflictError
+	if errors.As(err, &conflict) {
+		k := Conflict
+		if conflict.What == "live_job" {
+			k = LiveJob
+		}
+		return New(k, conflict.Message).With(conflict.Existing)
+	}
+	var illegal *lifecycle.IllegalTransitionError
+	if errors.As(err, &illegal) {
+		return New(IllegalTransition, illegal.Error()).Allow(illegal.Allowed)
+	}
+	var refused *lifecycle.ActionRefusedError
+	if errors.As(err, &refused) {
+		return refusal(refused.Error(), refused.Allowed)
+	}
+	var invalid *lifecycle.InvalidError
+	if errors.As(err, &invalid) {
+		fields := make([]Field, 0, len(invalid.Fields))
+		for _, f := range invalid.Fields {
+			fields = append(fields, Field{Location: f.Field, Message: f.Problem})
+		}
+		return NewInvalid(fields...)
+	}
+	return nil
+}
+
+func refusal(detail string, allowed []lifecycle.Action) *Problem {
+	names := make([]string, 0, len(allowed))
+	for _, a := range allowed {
+		names = append(names, string(a))
+	}
+	return New(ActionRefused, detail).Allow(names)
+}
+
+// FromAction turns what Temporal says to an action into a problem.
+// serviceerror.NotFound means that no workflow runs: the caller decides, and
+// what comes here is WorkflowGone.
+func FromAction(err error) *Problem {
+	var app *temporal.ApplicationError
+	if errors.As(err, &app) {
+		switch app.Type() {
+		case contract.ErrTypeActionRefused:
+			var allowed []lifecycle.Action
+			if app.HasDetails() {
+				_ = app.Details(&allowed) // without them the sentence still says it
+			}
+			return refusal(app.Message(), allowed)
+		case contract.ErrTypeActionInvalid:
+			return New(Invalid, app.Message())
+		}
+		return New(Internal, internalDetail)
+	}
+	var gone *serviceerror.NotFound
+	if errors.As(err, &gone) {
+		return New(WorkflowGone, "no workflow runs for this job any more; resume starts it again and continues from the last projected stage").
+			Allow([]string{string(lifecycle.ActionResume)})
+	}
+	var late *client.WorkflowUpdateServiceTimeoutOrCanceledError
+	if errors.As(err, &late) || errors.Is(err, context.DeadlineExceeded) {
+		return New(OutcomeUnknown, "the workflow did not answer in time, so it is not known whether the action was taken; "+
+			"look at the job, and repeat the action with the same Idempotency-Key")
+	}
+	return New(EngineUnavailable, "Temporal does not answer; the action was not taken; repeat it when Temporal is back")
+}
+
+// fromProvider answers for the secret store and for a probe of the outside. The
+// message of a provider is bounded and free of secrets.
+func fromProvider(e *providers.Error) *Problem {
+	text := e.Message
+	inside := strings.HasPrefix(e.Op, "secrets.")
+	switch {
+	case e.Kind == providers.KindInvalid && inside:
+		return New(Invalid, text)
+	case e.Kind == providers.KindNotFound && inside:
+		return New(NotFound, text)
+	case inside:
+		return New(Unavailable, text)
+	case e.Kind == providers.KindUnreachable, e.Kind == providers.KindUnavailable, e.Kind == providers.KindBusy:
+		return New(OutsideFailed, fmt.Sprintf("%s (%s); check that it is up and reachable from here, then repeat", text, e.Kind))
+	}
+	return New(OutsideFailed, fmt.Sprintf("%s (%s)", text, e.Kind))
+}

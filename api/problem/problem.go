@@ -1,0 +1,184 @@
+// Package problem is the one place where an error becomes a status and a
+// problem document (RFC 9457). Every kind has a stable type, and every document
+// a sentence that says what to do. What is not known here is "internal error"
+// outside and has its detail in the log alone.
+package problem
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+)
+
+// Kind is the last part of a problem's type; it never changes its meaning.
+type Kind string
+
+// The kinds.
+const (
+	Malformed            Kind = "malformed"
+	KeyMissing           Kind = "idempotency-key-missing"
+	Unauthenticated      Kind = "unauthenticated"
+	Forbidden            Kind = "forbidden"
+	NotFound             Kind = "not-found"
+	MethodNotAllowed     Kind = "method-not-allowed"
+	NotAcceptable        Kind = "not-acceptable"
+	RequestTimeout       Kind = "request-timeout"
+	Conflict             Kind = "conflict"
+	LiveJob              Kind = "live-job"
+	IllegalTransition    Kind = "illegal-transition"
+	ActionRefused        Kind = "action-refused"
+	WorkflowGone         Kind = "workflow-gone"
+	KeyInFlight          Kind = "idempotency-in-flight"
+	Stale                Kind = "stale"
+	TooLarge             Kind = "too-large"
+	UnsupportedMedia     Kind = "unsupported-media-type"
+	Invalid              Kind = "invalid"
+	KeyReused            Kind = "idempotency-key-reused"
+	VersionMissing       Kind = "version-missing"
+	Internal             Kind = "internal"
+	OutsideFailed        Kind = "outside-failed"
+	EngineUnavailable    Kind = "engine-unavailable"
+	Unavailable          Kind = "unavailable"
+	OutcomeUnknown       Kind = "outcome-unknown"
+	typePrefix                = "urn:slipway:problem:"
+	contentType               = "application/problem+json"
+	internalDetail            = "Something went wrong inside Slipway; repeat the request, and if it stays so give the request id to whoever runs the server."
+	defaultInvalidDetail      = "The request is not valid; correct what errors lists and send it again."
+)
+
+// Info is what is fixed for a kind.
+type Info struct {
+	Kind   Kind
+	Status int
+	Title  string
+}
+
+// Type is the URI of the kind.
+func (i Info) Type() string { return typePrefix + string(i.Kind) }
+
+// Kinds lists every kind that the API answers with.
+func Kinds() []Info {
+	return []Info{
+		{Malformed, http.StatusBadRequest, "The request cannot be read"},
+		{KeyMissing, http.StatusBadRequest, "The Idempotency-Key is missing"},
+		{Unauthenticated, http.StatusUnauthorized, "Not signed in"},
+		{Forbidden, http.StatusForbidden, "Not allowed"},
+		{NotFound, http.StatusNotFound, "Not found"},
+		{MethodNotAllowed, http.StatusMethodNotAllowed, "Method not allowed"},
+		{NotAcceptable, http.StatusNotAcceptable, "No such representation"},
+		{RequestTimeout, http.StatusRequestTimeout, "The request came too slowly"},
+		{Conflict, http.StatusConflict, "Something is in the way"},
+		{LiveJob, http.StatusConflict, "A live job is in the way"},
+		{IllegalTransition, http.StatusConflict, "The state does not allow it"},
+		{ActionRefused, http.StatusConflict, "The action is refused"},
+		{WorkflowGone, http.StatusConflict, "The job's workflow is gone"},
+		{KeyInFlight, http.StatusConflict, "A request with this key is being served"},
+		{Stale, http.StatusPreconditionFailed, "The resource was changed meanwhile"},
+		{TooLarge, http.StatusRequestEntityTooLarge, "The body is too large"},
+		{UnsupportedMedia, http.StatusUnsupportedMediaType, "The body is not JSON"},
+		{Invalid, http.StatusUnprocessableEntity, "The request is not valid"},
+		{KeyReused, http.StatusUnprocessableEntity, "The Idempotency-Key belongs to another request"},
+		{VersionMissing, http.StatusPreconditionRequired, "The version is missing"},
+		{Internal, http.StatusInternalServerError, "Internal error"},
+		{OutsideFailed, http.StatusBadGateway, "The other side failed"},
+		{EngineUnavailable, http.StatusServiceUnavailable, "Temporal does not answer"},
+		{Unavailable, http.StatusServiceUnavailable, "Not available now"},
+		{OutcomeUnknown, http.StatusGatewayTimeout, "No answer in time"},
+	}
+}
+
+func infoOf(k Kind) Info {
+	for _, i := range Kinds() {
+		if i.Kind == k {
+			return i
+		}
+	}
+	return Info{Internal, http.StatusInternalServerError, "Internal error"}
+}
+
+// Field is one thing that is wrong with a request. The value is never repeated:
+// it may be a secret.
+type Field struct {
+	Location string `json:"location,omitempty" doc:"Where: body.hostname, query.limit, header.If-Match"`
+	Message  string `json:"message"`
+}
+
+// Problem is a problem document. It is an error, and huma answers with it.
+type Problem struct {
+	Type      string   `json:"type" doc:"Stable URI of the kind of problem" example:"urn:slipway:problem:live-job"`
+	Title     string   `json:"title" doc:"The kind in words"`
+	Status    int      `json:"status" doc:"HTTP status"`
+	Detail    string   `json:"detail" doc:"What happened and what to do"`
+	RequestID string   `json:"request_id,omitempty" doc:"Names this request in the server's log"`
+	Errors    []Field  `json:"errors,omitempty" doc:"Everything that is wrong with the request"`
+	Allowed   []string `json:"allowed,omitempty" doc:"The states or actions that are allowed now"`
+	Existing  string   `json:"existing,omitempty" doc:"The id of what is in the way, such as the live job"`
+}
+
+// New makes a problem of a kind with its sentence.
+func New(k Kind, detail string) *Problem {
+	i := infoOf(k)
+	return &Problem{Type: i.Type(), Title: i.Title, Status: i.Status, Detail: sentence(detail)}
+}
+
+// NewInvalid makes an Invalid problem that lists what is wrong.
+func NewInvalid(fields ...Field) *Problem {
+	p := New(Invalid, defaultInvalidDetail)
+	p.Errors = fields
+	return p
+}
+
+// With adds the id of what is in the way.
+func (p *Problem) With(existing string) *Problem { p.Existing = existing; return p }
+
+// Allow adds the states or actions allowed now.
+func (p *Problem) Allow(allowed []string) *Problem { p.Allowed = allowed; return p }
+
+// Of reports whether p is of kind k.
+func (p *Problem) Of(k Kind) bool { return p.Type == typePrefix+string(k) }
+
+func (p *Problem) Error() string { return p.Detail }
+
+// GetStatus is the HTTP status, for huma.
+func (p *Problem) GetStatus() int { return p.Status }
+
+// ContentType is that of problem documents, for huma.
+func (p *Problem) ContentType(string) string { return contentType }
+
+// GetHeaders are the headers that go with the status, for huma.
+func (p *Problem) GetHeaders() http.Header {
+	h := http.Header{}
+	if p.Status == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", `Bearer realm="slipway"`)
+	}
+	if p.Status == http.StatusServiceUnavailable {
+		h.Set("Retry-After", "2")
+	}
+	if p.Of(KeyInFlight) {
+		h.Set("Retry-After", "1")
+	}
+	return h
+}
+
+// Write answers a request with the problem.
+func (p *Problem) Write(w http.ResponseWriter) {
+	for k, v := range p.GetHeaders() {
+		w.Header()[k] = v
+	}
+	w.Header().Set("Content-Type", contentType)
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p) // the status is out; a broken connection is the client's to notice
+}
+
+// sentence begins with a capital and ends with a stop.
+func sentence(s string) string {
+	s = strings.TrimSpace(s)
+	if s == "" {
+		return s
+	}
+	s = strings.ToUpper(s[:1]) + s[1:]
+	if !strings.ContainsAny(s[len(s)-1:], ".!?") {
+		s += "."
+	}
+	return s
+}

@@ -1,0 +1,129 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/db"
+)
+
+// BMC is the management controller of a node; its login is a reference.
+type BMC struct {
+	ID                string     `json:"id"`
+	NodeID            string     `json:"node_id,omitempty"`
+	Address           string     `json:"address"`
+	Protocol          string     `json:"protocol"`
+	CredentialRef     string     `json:"credential_ref"`
+	PinSHA256         string     `json:"pin_sha256,omitempty" doc:"Approved pin of its certificate's public key, 64 hex digits"`
+	PinPending        string     `json:"pin_pending,omitempty" doc:"Seen on the wire and approved by nobody"`
+	Vendor            string     `json:"vendor,omitempty"`
+	SystemID          string     `json:"system_id,omitempty"`
+	AuthBlockedAt     *time.Time `json:"auth_blocked_at,omitempty" doc:"Since then no login is tried, so that the account is not locked"`
+	AuthBlockedReason string     `json:"auth_blocked_reason,omitempty"`
+	Version           int64      `json:"version"`
+	CreatedAt         time.Time  `json:"created_at"`
+	UpdatedAt         time.Time  `json:"updated_at"`
+}
+
+func bmcView(r db.BMC) BMC {
+	return BMC{
+		ID: r.ID, NodeID: text(r.NodeID), Address: r.Address, Protocol: r.Protocol, CredentialRef: r.CredentialRef, PinSHA256: r.PinSHA256,
+		PinPending: r.PinPending, Vendor: r.Vendor, SystemID: r.SystemID, AuthBlockedAt: utc(r.AuthBlockedAt), AuthBlockedReason: r.AuthBlockedReason,
+		Version: r.Version, CreatedAt: r.CreatedAt.UTC(), UpdatedAt: r.UpdatedAt.UTC(),
+	}
+}
+
+type bmcID struct {
+	ID string `path:"id" doc:"bmc_..."`
+}
+
+func (s *Server) registerBMCs() {
+	tags := []string{"bmcs"}
+	add(s, huma.Operation{OperationID: "list-bmcs", Method: http.MethodGet, Path: "/admin/bmcs", Tags: tags, Summary: "List BMCs"}, s.listBMCs)
+	add(s, huma.Operation{OperationID: "get-bmc", Method: http.MethodGet, Path: "/admin/bmcs/{id}", Tags: tags, Summary: "Read a BMC"}, s.getBMC)
+	add(s, huma.Operation{
+		OperationID: "approve-bmc-pin", Method: http.MethodPost, Path: "/admin/bmcs/{id}/actions/approve-pin", Tags: tags,
+		Summary: "Approve the certificate pin that waits", Description: "Compare the pin with what the BMC itself shows before you approve it.",
+	}, s.approvePin)
+	add(s, huma.Operation{
+		OperationID: "clear-bmc-auth-block", Method: http.MethodPost, Path: "/admin/bmcs/{id}/actions/clear-auth-block", Tags: tags,
+		Summary: "Allow logins again after a rejected one",
+	}, s.clearAuthBlock)
+}
+
+func (s *Server) listBMCs(ctx context.Context, in *Page) (*Listed[BMC], error) {
+	after, err := in.after()
+	if err != nil {
+		return nil, err
+	}
+	rows, err := s.cfg.Store.ListBMCs(ctx, after, in.Limit+1)
+	if err != nil {
+		return nil, err
+	}
+	return paged(rows, in.Limit, func(r db.BMC) string { return r.ID }, bmcView), nil
+}
+
+func (s *Server) getBMC(ctx context.Context, in *bmcID) (*Versioned[BMC], error) {
+	row, err := s.cfg.Store.BMC(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	return versioned(row.Version, bmcView(row)), nil
+}
+
+func (s *Server) approvePin(ctx context.Context, in *struct {
+	bmcID
+	Body struct {
+		PinSHA256 string `json:"pin_sha256" required:"true" pattern:"^[0-9a-f]{64}$" doc:"The pin that you compared: that which waits"`
+	}
+}) (*Versioned[BMC], error) {
+	return s.changeBMC(ctx, in.ID, "approve_pin", map[string]any{"pin_sha256": in.Body.PinSHA256}, func(tx *db.Tx, b db.BMC) error {
+		if b.PinSHA256 == in.Body.PinSHA256 && b.PinPending == "" {
+			return nil
+		}
+		if b.PinPending != in.Body.PinSHA256 {
+			return problem.New(problem.Conflict, "this is not the pin that waits for approval; read the BMC and compare its pin_pending").With(b.PinPending)
+		}
+		return tx.SetBMCPin(ctx, b.ID, in.Body.PinSHA256)
+	})
+}
+
+func (s *Server) clearAuthBlock(ctx context.Context, in *struct {
+	bmcID
+	Body *struct {
+		Reason string `json:"reason,omitempty" maxLength:"2000"`
+	}
+}) (*Versioned[BMC], error) {
+	meta := map[string]any{}
+	if in.Body != nil && in.Body.Reason != "" {
+		meta["reason"] = in.Body.Reason
+	}
+	return s.changeBMC(ctx, in.ID, "clear_auth_block", meta, func(tx *db.Tx, b db.BMC) error { return tx.ClearBMCBlock(ctx, b.ID) })
+}
+
+// changeBMC changes a BMC with its audit row in the timeline of its node.
+func (s *Server) changeBMC(ctx context.Context, id, name string, meta map[string]any, change func(*db.Tx, db.BMC) error) (*Versioned[BMC], error) {
+	var row db.BMC
+	err := s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+		b, err := tx.BMC(ctx, id)
+		if err != nil {
+			return err
+		}
+		if err := change(tx, b); err != nil {
+			return err
+		}
+		if err := s.audit(ctx, tx, "bmc", id, b.NodeID, name, meta); err != nil {
+			return err
+		}
+		row, err = tx.BMC(ctx, id)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return versioned(row.Version, bmcView(row)), nil
+}

@@ -1,0 +1,110 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/db"
+)
+
+// Transition is one row of a node's history, exactly as seed 000 writes it.
+type Transition struct {
+	ID          string          `json:"id"`
+	FromState   string          `json:"from_state" doc:"Empty for the creation"`
+	ToState     string          `json:"to_state"`
+	TriggeredBy string          `json:"triggered_by" doc:"admin, system, node_report, workflow or customer"`
+	UserID      *string         `json:"user_id"`
+	Comment     *string         `json:"comment"`
+	Metadata    json.RawMessage `json:"metadata"`
+	CreatedAt   time.Time       `json:"created_at"`
+}
+
+// History is one page of a node's history.
+type History struct {
+	Data  []Transition `json:"data" nullable:"false"`
+	Total int64        `json:"total"`
+}
+
+func (s *Server) nodeHistory(ctx context.Context, in *struct {
+	nodeID
+	Limit  int `query:"limit" minimum:"1" maximum:"500" default:"50"`
+	Offset int `query:"offset" minimum:"0" maximum:"1000000" default:"0"`
+}) (*struct{ Body History }, error) {
+	out := &struct{ Body History }{History{Data: []Transition{}}}
+	err := s.cfg.Store.ReadTx(ctx, func(tx *db.Tx) error {
+		if _, err := tx.Node(ctx, in.ID); err != nil {
+			return err
+		}
+		rows, total, err := tx.NodeHistory(ctx, in.ID, in.Limit, in.Offset)
+		out.Body.Total = total
+		out.Body.Data = []Transition{}
+		for _, r := range rows {
+			out.Body.Data = append(out.Body.Data, Transition{
+				ID: r.ID, FromState: r.FromState, ToState: r.ToState, TriggeredBy: r.TriggeredBy, UserID: r.UserID, Comment: r.Comment,
+				Metadata: r.Metadata, CreatedAt: r.CreatedAt.UTC(),
+			})
+		}
+		return err
+	})
+	return out, err
+}
+
+// TimelineEntry is one thing that happened.
+type TimelineEntry struct {
+	ID           string          `json:"id"`
+	At           time.Time       `json:"at"`
+	ResourceKind string          `json:"resource_kind"`
+	ResourceID   string          `json:"resource_id"`
+	Kind         string          `json:"kind" doc:"transition, action, call or observation"`
+	Name         string          `json:"name"`
+	FromState    string          `json:"from_state,omitempty"`
+	ToState      string          `json:"to_state,omitempty"`
+	TriggeredBy  string          `json:"triggered_by"`
+	Owner        string          `json:"owner"`
+	Actor        string          `json:"actor,omitempty"`
+	Comment      string          `json:"comment,omitempty"`
+	Metadata     json.RawMessage `json:"metadata"`
+	WorkflowID   string          `json:"workflow_id,omitempty"`
+}
+
+func timelineView(r db.AuditRow) TimelineEntry {
+	return TimelineEntry{
+		ID: r.ID, At: r.At.UTC(), ResourceKind: r.ResourceKind, ResourceID: r.ResourceID, Kind: string(r.Kind), Name: r.Name, FromState: r.FromState,
+		ToState: r.ToState, TriggeredBy: r.TriggeredBy, Owner: r.Owner, Actor: text(r.ActorID), Comment: text(r.Comment), Metadata: r.Metadata,
+		WorkflowID: text(r.WorkflowID),
+	}
+}
+
+func (s *Server) nodeTimeline(ctx context.Context, in *struct {
+	nodeID
+	Page
+}) (*Listed[TimelineEntry], error) {
+	if _, err := s.cfg.Store.Node(ctx, in.ID); err != nil {
+		return nil, err
+	}
+	before, err := in.number()
+	if err != nil {
+		return nil, err
+	}
+	rows, err := s.cfg.Store.NodeTimeline(ctx, in.ID, before, in.Limit+1)
+	if err != nil {
+		return nil, err
+	}
+	return paged(rows, in.Limit, func(r db.AuditRow) string { return strconv.FormatInt(r.Pos, 10) }, timelineView), nil
+}
+
+// number is a cursor that counts; 0 without one.
+func (p Page) number() (int64, error) {
+	at, err := p.after()
+	if err != nil || at == "" {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(at, 10, 64)
+	if err != nil || n < 0 {
+		return 0, problem.NewInvalid(problem.Field{Location: "query.cursor", Message: "is not a cursor of this list; leave it out to begin at the first page"})
+	}
+	return n, nil
+}

@@ -1,0 +1,207 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// Job is a staged job as an operator sees it (04-jobs). A list leaves out the
+// stages.
+type Job struct {
+	ID                 string                 `json:"id"`
+	Kind               string                 `json:"kind"`
+	Status             lifecycle.JobStatus    `json:"status"`
+	NeedsHuman         bool                   `json:"needs_human" doc:"The job waits for an action"`
+	NodeID             string                 `json:"node_id,omitempty"`
+	Hostname           string                 `json:"hostname,omitempty"`
+	SiteID             string                 `json:"site_id,omitempty"`
+	ProfileID          string                 `json:"profile_id,omitempty"`
+	BatchID            string                 `json:"batch_id,omitempty"`
+	Stage              string                 `json:"stage,omitempty" doc:"The current stage"`
+	Stages             []Stage                `json:"stages,omitempty"`
+	Attempt            int                    `json:"attempt" doc:"Tries of the current stage"`
+	ProgressPercent    int                    `json:"progress_percent" doc:"0 in failure and terminal failure states"`
+	ReachedPercent     int                    `json:"reached_percent" doc:"How far it got"`
+	ETA                *lifecycle.Estimate    `json:"eta,omitempty" doc:"Time to the end, from past jobs; absent when unknown"`
+	FailureClass       lifecycle.FailureClass `json:"failure_class,omitempty"`
+	FailedStage        string                 `json:"failed_stage,omitempty"`
+	Message            string                 `json:"message,omitempty"`
+	RecommendedAction  lifecycle.Action       `json:"recommended_action,omitempty"`
+	NextStep           string                 `json:"next_step,omitempty" doc:"What to do, in a sentence"`
+	Runbook            string                 `json:"runbook,omitempty"`
+	AllowedActions     []lifecycle.Action     `json:"allowed_actions" nullable:"false" doc:"The actions that are allowed now"`
+	WaitingOutside     bool                   `json:"waiting_outside"`
+	Frozen             bool                   `json:"frozen"`
+	Observed           *db.Observed           `json:"observed,omitempty" doc:"MAAS, power and agent as last seen"`
+	StageDeadline      *time.Time             `json:"stage_deadline,omitempty"`
+	TemporalWorkflowID string                 `json:"temporal_workflow_id"`
+	TemporalRunID      string                 `json:"temporal_run_id,omitempty"`
+	CreatedBy          string                 `json:"created_by,omitempty"`
+	CreatedAt          time.Time              `json:"created_at"`
+	StartedAt          *time.Time             `json:"started_at,omitempty"`
+	FinishedAt         *time.Time             `json:"finished_at,omitempty"`
+	UpdatedAt          time.Time              `json:"updated_at"`
+	Version            int64                  `json:"version"`
+}
+
+// Stage is one stage of a job.
+type Stage struct {
+	Ordinal    int        `json:"ordinal"`
+	Name       string     `json:"name"`
+	State      string     `json:"state" doc:"pending, running, succeeded, failed, skipped, adopted or compensated"`
+	Attempts   int        `json:"attempts"`
+	StartedAt  *time.Time `json:"started_at,omitempty"`
+	FinishedAt *time.Time `json:"finished_at,omitempty"`
+	Message    string     `json:"message,omitempty"`
+}
+
+// jobView shows a job; stages is nil for a list.
+func jobView(j db.Job, stages []Stage, hostname string) Job {
+	out := Job{
+		ID: j.ID, Kind: j.Kind, Status: j.Status, NeedsHuman: j.Status.Parked(), NodeID: text(j.NodeID), Hostname: hostname, SiteID: text(j.SiteID),
+		ProfileID: text(j.ProfileID), BatchID: text(j.BatchID), Stage: j.Stage, Stages: stages, Attempt: j.Attempt, ProgressPercent: j.ProgressPercent,
+		ReachedPercent: j.ReachedPercent, FailureClass: j.FailureClass, FailedStage: j.FailedStage, Message: j.Message, NextStep: j.NextStep,
+		RecommendedAction: j.RecommendedAction, AllowedActions: lifecycle.AllowedActions(j.Status, lifecycle.JobFacts{WaitingOutside: j.WaitingOutside}),
+		WaitingOutside: j.WaitingOutside, Frozen: j.Frozen, Observed: j.Observed, StageDeadline: utc(j.StageDeadlineAt), TemporalWorkflowID: j.WorkflowID,
+		TemporalRunID: j.RunID, CreatedBy: j.CreatedBy, CreatedAt: j.CreatedAt.UTC(), StartedAt: utc(j.StartedAt), FinishedAt: utc(j.FinishedAt),
+		UpdatedAt: j.UpdatedAt.UTC(), Version: j.Version,
+	}
+	if hostname == "" {
+		var in contract.OnboardingInput
+		if json.Unmarshal(j.Input, &in) == nil {
+			out.Hostname = in.Hostname
+		}
+	}
+	var eta lifecycle.Estimate
+	if len(j.ETA) > 0 && json.Unmarshal(j.ETA, &eta) == nil && eta.Samples > 0 {
+		out.ETA = &eta
+	}
+	if j.FailureClass != "" {
+		out.Runbook = lifecycle.Failure(j.FailureClass).Runbook()
+	}
+	return out
+}
+
+// stageList shows the stages as projected; before the first projection those
+// that the job will have.
+func stageList(j db.Job, rows []db.JobStage) []Stage {
+	out := []Stage{}
+	for _, r := range rows {
+		out = append(out, Stage{r.Ordinal, r.Name, r.State, r.Attempts, utc(r.StartedAt), utc(r.FinishedAt), r.Message})
+	}
+	if len(out) == 0 && j.Kind == string(contract.KindOnboarding) {
+		for i, name := range contract.OnboardingStages {
+			out = append(out, Stage{Ordinal: i + 1, Name: name, State: string(contract.StagePending)})
+		}
+	}
+	return out
+}
+
+type jobID struct {
+	ID string `path:"id" doc:"job_..."`
+}
+
+type jobQuery struct {
+	Page
+	Status  string `query:"status"`
+	NodeID  string `query:"node_id"`
+	SiteID  string `query:"site_id"`
+	BatchID string `query:"batch_id"`
+	Needs   string `query:"needs_human" enum:"true,false" doc:"Only jobs that wait for a person, or only the others"`
+}
+
+func (q jobQuery) filter() db.JobFilter {
+	f := db.JobFilter{Status: q.Status, NodeID: q.NodeID, SiteID: q.SiteID, BatchID: q.BatchID}
+	if q.Needs != "" {
+		needs := q.Needs == "true"
+		f.NeedsHuman = &needs
+	}
+	return f
+}
+
+func (s *Server) registerJobs() {
+	tags := []string{"jobs"}
+	add(s, huma.Operation{OperationID: "list-jobs", Method: http.MethodGet, Path: "/admin/jobs", Tags: tags, Summary: "List jobs of every kind, newest first"}, s.listJobs)
+	add(s, huma.Operation{OperationID: "get-job", Method: http.MethodGet, Path: "/admin/jobs/{id}", Tags: tags, Summary: "Read a job of any kind with its stages"}, s.getJob)
+	add(s, huma.Operation{
+		OperationID: "act-on-job", Method: http.MethodPost, Path: "/admin/jobs/{id}/actions/{action}", Tags: tags, Summary: "Act on a job of any kind",
+		Description: actionsDoc,
+	}, s.actOnJob)
+}
+
+func (s *Server) listJobs(ctx context.Context, in *struct {
+	jobQuery
+	Kind string `query:"kind"`
+}) (*Listed[Job], error) {
+	f := in.filter()
+	f.Kind = in.Kind
+	return s.jobs(ctx, in.Page, f)
+}
+
+func (s *Server) jobs(ctx context.Context, p Page, f db.JobFilter) (*Listed[Job], error) {
+	after, err := p.after()
+	if err != nil {
+		return nil, err
+	}
+	if f.Status != "" && !lifecycle.Job.Has(lifecycle.JobStatus(f.Status)) {
+		return nil, problem.NewInvalid(problem.Field{Location: "query.status", Message: "is not a state of a job; docs/states lists them"})
+	}
+	rows, err := s.cfg.Store.ListJobs(ctx, f, after, p.Limit+1)
+	if err != nil {
+		return nil, err
+	}
+	return paged(rows, p.Limit, func(j db.Job) string { return j.ID }, func(j db.Job) Job { return jobView(j, nil, "") }), nil
+}
+
+func (s *Server) getJob(ctx context.Context, in *jobID) (*Versioned[Job], error) {
+	return s.job(ctx, in.ID, "")
+}
+
+// job reads one job and its stages on one snapshot; a job of another kind is not
+// found. "" is any kind.
+func (s *Server) job(ctx context.Context, id string, kind contract.JobKind) (*Versioned[Job], error) {
+	var view Job
+	err := s.cfg.Store.ReadTx(ctx, func(tx *db.Tx) error {
+		j, err := jobOf(ctx, tx, id, kind)
+		if err != nil {
+			return err
+		}
+		rows, err := tx.JobStages(ctx, id)
+		view = jobView(j, stageList(j, rows), "")
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return versioned(view.Version, view), nil
+}
+
+func jobOf(ctx context.Context, read interface {
+	Job(ctx context.Context, id string) (db.Job, error)
+}, id string, kind contract.JobKind) (db.Job, error) {
+	j, err := read.Job(ctx, id)
+	if err == nil && kind != "" && j.Kind != string(kind) {
+		return db.Job{}, fmt.Errorf("%s %s: %w", kind, id, db.ErrNotFound)
+	}
+	return j, err
+}
+
+func (s *Server) actOnJob(ctx context.Context, in *actionInput) (*struct{ Body ActionAnswer }, error) {
+	return s.act(ctx, in, "")
+}
+
+// isManual reports whether the job onboards a node without MAAS.
+func isManual(j db.Job) bool {
+	var in contract.OnboardingInput
+	return j.Kind == string(contract.KindOnboarding) && json.Unmarshal(j.Input, &in) == nil && in.Manual
+}

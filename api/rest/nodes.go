@@ -1,0 +1,239 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// Node is the record of one machine. Agent, BMC and live job are in the answer
+// for one node only.
+type Node struct {
+	ID             string               `json:"id"`
+	Lifecycle      string               `json:"lifecycle"`
+	Status         lifecycle.NodeStatus `json:"status"`
+	Hostname       string               `json:"hostname"`
+	SiteID         string               `json:"site_id"`
+	ProfileID      string               `json:"profile_id,omitempty"`
+	SKUID          string               `json:"sku_id,omitempty"`
+	Serial         string               `json:"serial,omitempty"`
+	HardwareUUID   string               `json:"hardware_uuid,omitempty"`
+	MACs           []string             `json:"macs" nullable:"false"`
+	MAASSystemID   string               `json:"maas_system_id,omitempty"`
+	IPAddresses    []string             `json:"ip_addresses" nullable:"false"`
+	Simulated      bool                 `json:"simulated" doc:"The machine is made up: results on it prove nothing about hardware"`
+	Labels         map[string]string    `json:"labels"`
+	AllocationID   string               `json:"allocation_id,omitempty"`
+	StateChangedAt time.Time            `json:"state_changed_at"`
+	Version        int64                `json:"version"`
+	CreatedAt      time.Time            `json:"created_at"`
+	UpdatedAt      time.Time            `json:"updated_at"`
+
+	AllowedStates []string   `json:"allowed_states,omitempty" doc:"States that a transition leads to from here"`
+	LiveJobID     string     `json:"live_job_id,omitempty" doc:"The job that holds the node"`
+	BMCID         string     `json:"bmc_id,omitempty"`
+	Agent         *NodeAgent `json:"agent,omitempty"`
+}
+
+// NodeAgent is the node's agent as last heard.
+type NodeAgent struct {
+	LastHeartbeatAt time.Time               `json:"last_heartbeat_at"`
+	Version         string                  `json:"version,omitempty"`
+	BootID          string                  `json:"boot_id,omitempty"`
+	Address         string                  `json:"address,omitempty"`
+	ReportedAt      *time.Time              `json:"reported_at,omitempty"`
+	Unhealthy       []string                `json:"unhealthy" nullable:"false" doc:"What keeps the report from meeting the SKU"`
+	Report          *lifecycle.HealthReport `json:"report,omitempty"`
+}
+
+func nodeView(n db.Node) Node {
+	return Node{
+		ID: n.ID, Lifecycle: n.Lifecycle, Status: n.Status, Hostname: n.Hostname, SiteID: n.SiteID, ProfileID: text(n.ProfileID), SKUID: text(n.SKUID),
+		Serial: n.Serial, HardwareUUID: n.HardwareUUID, MACs: list(n.MACs), MAASSystemID: text(n.MAASSystemID), IPAddresses: list(n.IPAddresses),
+		Simulated: n.Simulated, Labels: labels(n.Labels), AllocationID: text(n.AllocationID), StateChangedAt: n.StateChangedAt.UTC(),
+		Version: n.Version, CreatedAt: n.CreatedAt.UTC(), UpdatedAt: n.UpdatedAt.UTC(),
+	}
+}
+
+func text(p *string) string {
+	if p == nil {
+		return ""
+	}
+	return *p
+}
+
+func list(l []string) []string {
+	if l == nil {
+		return []string{}
+	}
+	return l
+}
+
+func labels(l db.Labels) map[string]string {
+	if l == nil {
+		return map[string]string{}
+	}
+	return l
+}
+
+type nodeID struct {
+	ID string `path:"id" doc:"node_..."`
+}
+
+func (s *Server) registerNodes() {
+	tags := []string{"nodes"}
+	add(s, huma.Operation{OperationID: "list-nodes", Method: http.MethodGet, Path: "/nodes", Tags: tags, Summary: "List nodes"}, s.listNodes)
+	add(s, huma.Operation{OperationID: "get-node", Method: http.MethodGet, Path: "/nodes/{id}", Tags: tags, Summary: "Read a node with its agent, BMC and live job"}, s.getNode)
+	add(s, huma.Operation{
+		OperationID: "update-node", Method: http.MethodPatch, Path: "/nodes/{id}", Tags: tags, Summary: "Change a node's labels",
+		Description: "Labels that are named are set, those with null are removed, the others stay.",
+	}, s.updateNode)
+	add(s, huma.Operation{
+		OperationID: "node-history", Method: http.MethodGet, Path: "/nodes/{id}/history", Tags: tags, Summary: "A node's state transitions, newest first",
+	}, s.nodeHistory)
+	add(s, huma.Operation{
+		OperationID: "node-timeline", Method: http.MethodGet, Path: "/nodes/{id}/timeline", Tags: tags,
+		Summary: "Everything that happened to a node and its jobs, newest first", Description: "Transitions, actions, calls that changed something outside, and observations.",
+	}, s.nodeTimeline)
+}
+
+func (s *Server) listNodes(ctx context.Context, in *struct {
+	Page
+	Status   string `query:"status" doc:"One state"`
+	SiteID   string `query:"site_id"`
+	Hostname string `query:"hostname" doc:"The whole hostname"`
+	Q        string `query:"q" maxLength:"100" doc:"Part of a hostname or serial, or a whole id, MAAS system id or MAC"`
+}) (*Listed[Node], error) {
+	after, err := in.after()
+	if err != nil {
+		return nil, err
+	}
+	if in.Status != "" && !lifecycle.NodeMAAS.Has(lifecycle.NodeStatus(in.Status)) {
+		return nil, problem.NewInvalid(problem.Field{Location: "query.status", Message: "is not a state of a node; docs/states lists them"})
+	}
+	f := db.NodeFilter{Status: in.Status, SiteID: in.SiteID, Hostname: in.Hostname, Q: in.Q}
+	rows, err := s.cfg.Store.ListNodes(ctx, f, after, in.Limit+1)
+	if err != nil {
+		return nil, err
+	}
+	return paged(rows, in.Limit, func(n db.Node) string { return n.ID }, nodeView), nil
+}
+
+func (s *Server) getNode(ctx context.Context, in *nodeID) (*Versioned[Node], error) {
+	var view Node
+	err := s.cfg.Store.ReadTx(ctx, func(tx *db.Tx) error {
+		n, err := tx.Node(ctx, in.ID)
+		if err != nil {
+			return err
+		}
+		view = nodeView(n)
+		view.AllowedStates = lifecycle.NodeMAAS.Reachable(n.Status)
+		return addNodeDetails(ctx, tx, &view)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return versioned(view.Version, view), nil
+}
+
+func addNodeDetails(ctx context.Context, tx *db.Tx, view *Node) error {
+	job, err := tx.LiveJobOfNode(ctx, view.ID)
+	if err == nil {
+		view.LiveJobID = job.ID
+	} else if !errors.Is(err, db.ErrNotFound) {
+		return err
+	}
+	bmc, err := tx.BMCOfNode(ctx, view.ID)
+	if err == nil {
+		view.BMCID = bmc.ID
+	} else if !errors.Is(err, db.ErrNotFound) {
+		return err
+	}
+	beat, err := tx.LatestHeartbeat(ctx, view.ID)
+	if errors.Is(err, db.ErrNotFound) {
+		return nil
+	}
+	view.Agent = &NodeAgent{
+		LastHeartbeatAt: beat.ReceivedAt.UTC(), Version: beat.AgentVersion, BootID: beat.BootID, Address: beat.Address,
+		ReportedAt: utc(beat.ReportedAt), Unhealthy: list(beat.Unhealthy), Report: beat.Report,
+	}
+	return err
+}
+
+// NodePatch is what a person may change of a node.
+type NodePatch struct {
+	Labels map[string]*string `json:"labels" required:"true" doc:"Keys of 1 to 63 and values of at most 256 characters; null removes"`
+}
+
+const (
+	maxLabels     = 64
+	maxLabelValue = 256
+)
+
+var labelPattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._/-]{0,62}$`)
+
+func (p NodePatch) apply(to map[string]string) (db.Labels, error) {
+	out := db.Labels{}
+	for k, v := range to {
+		out[k] = v
+	}
+	var bad []problem.Field
+	for k, v := range p.Labels {
+		switch {
+		case v == nil:
+			delete(out, k)
+			continue
+		case !labelPattern.MatchString(k):
+			bad = append(bad, problem.Field{Location: "body.labels", Message: fmt.Sprintf("key %q must be 1 to 63 letters, digits, dots, dashes, slashes or underscores", k)})
+		case len(*v) > maxLabelValue:
+			bad = append(bad, problem.Field{Location: "body.labels." + k, Message: "must have at most 256 characters"})
+		}
+		out[k] = *v
+	}
+	if len(out) > maxLabels {
+		bad = append(bad, problem.Field{Location: "body.labels", Message: "a node has at most 64 labels"})
+	}
+	if len(bad) > 0 {
+		return nil, problem.NewInvalid(bad...)
+	}
+	return out, nil
+}
+
+func (s *Server) updateNode(ctx context.Context, in *struct {
+	nodeID
+	Match
+	Body NodePatch
+}) (*Versioned[Node], error) {
+	var row db.Node
+	err := s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+		n, err := tx.LockNode(ctx, in.ID)
+		if err != nil {
+			return err
+		}
+		v, err := in.version(func() (int64, error) { return n.Version, nil })
+		if err != nil {
+			return err
+		}
+		want, err := in.Body.apply(n.Labels)
+		if err != nil {
+			return err
+		}
+		if row, err = tx.UpdateNode(ctx, in.ID, v, db.NodePatch{Labels: want}); err != nil {
+			return err
+		}
+		return s.audit(ctx, tx, "node", in.ID, &in.ID, "set_labels", map[string]any{"labels": in.Body.Labels})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return versioned(row.Version, nodeView(row)), nil
+}

@@ -1,0 +1,190 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// RoCE is the wanted state of a host's RoCE ports, used when the profile
+// enables them. It may be written before the node is there.
+type RoCE struct {
+	SiteID    string               `json:"site_id"`
+	Hostname  string               `json:"hostname"`
+	Ports     []lifecycle.RoCEPort `json:"ports" nullable:"false"`
+	Version   int64                `json:"version"`
+	CreatedAt time.Time            `json:"created_at"`
+	UpdatedAt time.Time            `json:"updated_at"`
+}
+
+func roceView(r db.RoCEAssignment) RoCE {
+	out := RoCE{r.SiteID, r.Hostname, r.Spec, r.Version, r.CreatedAt.UTC(), r.UpdatedAt.UTC()}
+	if out.Ports == nil {
+		out.Ports = []lifecycle.RoCEPort{}
+	}
+	return out
+}
+
+// RoCERequest replaces all ports of a host.
+type RoCERequest struct {
+	Ports []lifecycle.RoCEPort `json:"ports" required:"true" maxItems:"64" nullable:"false"`
+}
+
+const maxMTU = 65535
+
+func (r RoCERequest) validate() error {
+	var bad []problem.Field
+	wrong := func(i int, field, message string) {
+		bad = append(bad, problem.Field{Location: fmt.Sprintf("body.ports[%d].%s", i, field), Message: message})
+	}
+	seen := map[string]bool{}
+	for i, p := range r.Ports {
+		switch {
+		case p.Interface == "" || len(p.Interface) > 64:
+			wrong(i, "interface", "must be an interface's name or MAC address")
+		case seen[p.Interface]:
+			wrong(i, "interface", "is listed twice")
+		}
+		seen[p.Interface] = true
+		if p.MTU < 0 || p.MTU > maxMTU {
+			wrong(i, "mtu", "must be 0 to 65535; 0 leaves it")
+		}
+		subnet, err := netip.ParsePrefix(p.SubnetCIDR)
+		if p.SubnetCIDR != "" && err != nil {
+			wrong(i, "subnet_cidr", "must be a subnet such as 10.1.0.0/24")
+		}
+		if p.IP == "" {
+			continue
+		}
+		ip, ierr := netip.ParseAddr(p.IP)
+		switch {
+		case ierr != nil:
+			wrong(i, "ip", "must be an IP address")
+		case p.SubnetCIDR == "":
+			wrong(i, "subnet_cidr", "is needed with ip")
+		case err == nil && !subnet.Contains(ip):
+			wrong(i, "ip", "does not lie in subnet_cidr")
+		}
+	}
+	if len(bad) > 0 {
+		return problem.NewInvalid(bad...)
+	}
+	return nil
+}
+
+type roceID struct {
+	siteID
+	Hostname string `path:"hostname"`
+}
+
+func (s *Server) registerRoCE() {
+	const base = "/admin/maas-sites/{id}/roce-assignments"
+	tags := []string{"roce"}
+	add(s, huma.Operation{OperationID: "list-roce", Method: http.MethodGet, Path: base, Tags: tags, Summary: "List a site's RoCE assignments"}, s.listRoCE)
+	add(s, huma.Operation{OperationID: "get-roce", Method: http.MethodGet, Path: base + "/{hostname}", Tags: tags, Summary: "Read a host's RoCE assignment"}, s.getRoCE)
+	add(s, huma.Operation{
+		OperationID: "put-roce", Method: http.MethodPut, Path: base + "/{hostname}", Tags: tags, Summary: "Write a host's RoCE assignment",
+		Description: "Creates it when there is none. If-Match is heeded when sent.",
+	}, s.putRoCE)
+	add(s, huma.Operation{
+		OperationID: "delete-roce", Method: http.MethodDelete, Path: base + "/{hostname}", Tags: tags, Summary: "Delete a host's RoCE assignment",
+		DefaultStatus: http.StatusNoContent,
+	}, s.deleteRoCE)
+}
+
+func (s *Server) listRoCE(ctx context.Context, in *struct {
+	siteID
+	Page
+}) (*Listed[RoCE], error) {
+	after, err := in.after()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.cfg.Store.Site(ctx, in.ID); err != nil {
+		return nil, err
+	}
+	rows, err := s.cfg.Store.ListRoCEAssignments(ctx, in.ID, after, in.Limit+1)
+	if err != nil {
+		return nil, err
+	}
+	return paged(rows, in.Limit, func(r db.RoCEAssignment) string { return r.ID }, roceView), nil
+}
+
+func (s *Server) getRoCE(ctx context.Context, in *roceID) (*Versioned[RoCE], error) {
+	row, err := s.cfg.Store.RoCEAssignmentOfHost(ctx, in.ID, in.Hostname)
+	if err != nil {
+		return nil, err
+	}
+	return versioned(row.Version, roceView(row)), nil
+}
+
+func (s *Server) putRoCE(ctx context.Context, in *struct {
+	roceID
+	Match
+	Body RoCERequest
+}) (*Versioned[RoCE], error) {
+	if !lifecycle.ValidHostname(in.Hostname) {
+		return nil, problem.NewInvalid(problem.Field{Location: "path.hostname", Message: "must be one DNS label in lower case"})
+	}
+	if err := in.Body.validate(); err != nil {
+		return nil, err
+	}
+	var row db.RoCEAssignment
+	err := s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+		if _, err := tx.Site(ctx, in.ID); err != nil {
+			return err
+		}
+		now, err := tx.RoCEAssignmentOfHost(ctx, in.ID, in.Hostname)
+		switch {
+		case errors.Is(err, db.ErrNotFound) && in.IfMatch != "":
+			return db.ErrStale // a version that is gone
+		case errors.Is(err, db.ErrNotFound):
+			row, err = tx.CreateRoCEAssignment(ctx, in.ID, in.Hostname, in.Body.Ports)
+		case err == nil:
+			v := now.Version
+			if in.IfMatch != "" {
+				if v, err = in.version(func() (int64, error) { return now.Version, nil }); err != nil {
+					return err
+				}
+			}
+			row, err = tx.UpdateRoCEAssignment(ctx, now.ID, v, in.Body.Ports)
+		}
+		if err != nil {
+			return err
+		}
+		return s.audit(ctx, tx, "roce_assignment", row.ID, nil, "put", map[string]any{"hostname": in.Hostname})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return versioned(row.Version, roceView(row)), nil
+}
+
+func (s *Server) deleteRoCE(ctx context.Context, in *struct {
+	roceID
+	Match
+}) (*struct{}, error) {
+	return nil, s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+		now, err := tx.RoCEAssignmentOfHost(ctx, in.ID, in.Hostname)
+		if err != nil {
+			return err
+		}
+		v, err := in.version(func() (int64, error) { return now.Version, nil })
+		if err != nil {
+			return err
+		}
+		if err := tx.DeleteRoCEAssignment(ctx, now.ID, v); err != nil {
+			return err
+		}
+		return s.audit(ctx, tx, "roce_assignment", now.ID, nil, "delete", map[string]any{"hostname": in.Hostname})
+	})
+}

@@ -1,0 +1,88 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
+)
+
+// Secret is what may be known of a stored secret: never its value.
+type Secret struct {
+	Name      string `json:"name"`
+	Version   int    `json:"version" doc:"The newest version, or the one that was stored now"`
+	Reference string `json:"reference" doc:"name@version: what other resources refer to; the name alone means the newest"`
+}
+
+// SecretRequest stores a value.
+type SecretRequest struct {
+	Name  string `json:"name" required:"true" doc:"1 to 200 of a-z 0-9 / _ . -"`
+	Value string `json:"value" required:"true" minLength:"1" writeOnly:"true" doc:"At most 64 KiB; a login is {\"username\": ..., \"password\": ...} as text"`
+}
+
+func (s *Server) registerSecrets() {
+	tags := []string{"secrets"}
+	add(s, huma.Operation{
+		OperationID: "put-secret", Method: http.MethodPut, Path: "/admin/secrets", Tags: tags, Summary: "Store a new version of a secret",
+		Description: "Storing the value that is newest already gives its version again. The value is sealed and never answered.",
+	}, s.putSecret)
+	add(s, huma.Operation{
+		OperationID: "get-secret", Method: http.MethodGet, Path: "/admin/secrets", Tags: tags, Summary: "Read what may be known of a secret: its newest version",
+	}, s.getSecret)
+}
+
+func (s *Server) putSecret(ctx context.Context, in *struct{ Body SecretRequest }) (*struct{ Body Secret }, error) {
+	ref, err := s.cfg.Secrets.Put(ctx, in.Body.Name, providers.NewSecret(in.Body.Value))
+	if err != nil {
+		return nil, err
+	}
+	name, number, _ := strings.Cut(string(ref), "@")
+	version, err := strconv.Atoi(number)
+	if err != nil {
+		return nil, err
+	}
+	err = s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+		return s.audit(ctx, tx, "secret", name, nil, "put", map[string]any{"version": version})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &struct{ Body Secret }{Secret{name, version, string(ref)}}, nil
+}
+
+func (s *Server) getSecret(ctx context.Context, in *struct {
+	Name string `query:"name" required:"true"`
+}) (*struct{ Body Secret }, error) {
+	if !lifecycle.ValidRef(in.Name) || strings.Contains(in.Name, "@") {
+		return nil, problem.NewInvalid(problem.Field{Location: "query.name", Message: "is not a secret's name"})
+	}
+	version, _, _, found, err := s.cfg.Store.SecretVersion(ctx, in.Name, 0)
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		return nil, problem.New(problem.NotFound, "there is no secret "+in.Name+"; put it first")
+	}
+	return &struct{ Body Secret }{Secret{in.Name, version, in.Name + "@" + strconv.Itoa(version)}}, nil
+}
+
+// secretExists says whether a reference names a stored version, without opening it.
+func (s *Server) secretExists(ctx context.Context, ref string) (bool, error) {
+	name, number, versioned := strings.Cut(ref, "@")
+	version := 0
+	if versioned {
+		var err error
+		if version, err = strconv.Atoi(number); err != nil || version < 1 {
+			return false, nil //nolint:nilerr // a version that is no number does not exist
+		}
+	}
+	_, _, _, found, err := s.cfg.Store.SecretVersion(ctx, name, version)
+	return found, err
+}

@@ -1,0 +1,190 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// Site is one MAAS region and the network around it.
+type Site struct {
+	ID        string             `json:"id"`
+	Name      string             `json:"name"`
+	Spec      lifecycle.SiteSpec `json:"spec"`
+	Version   int64              `json:"version"`
+	CreatedAt time.Time          `json:"created_at"`
+	UpdatedAt time.Time          `json:"updated_at"`
+}
+
+func siteView(r db.Site) Site {
+	return Site{r.ID, r.Name, r.Spec, r.Version, r.CreatedAt.UTC(), r.UpdatedAt.UTC()}
+}
+
+// SiteRequest is a site as a person writes it.
+type SiteRequest struct {
+	Name string             `json:"name" required:"true" doc:"Unique; 1 to 100 letters, digits, dots, dashes or underscores"`
+	Spec lifecycle.SiteSpec `json:"spec" required:"true"`
+}
+
+func (r SiteRequest) validate() error {
+	if err := checkName(r.Name); err != nil {
+		return err
+	}
+	return under("body.spec", r.Spec.Validate())
+}
+
+// checkName accepts what can be told from an id.
+func checkName(name string) error {
+	if len(name) > maxName || !namePattern.MatchString(name) || idPattern.MatchString(name) {
+		return problem.NewInvalid(problem.Field{Location: "body.name", Message: "must be 1 to 100 letters, digits, dots, dashes or underscores, and not look like an id"})
+	}
+	return nil
+}
+
+type siteID struct {
+	ID string `path:"id" doc:"site_..."`
+}
+
+func (s *Server) registerSites() {
+	tags := []string{"sites"}
+	add(s, huma.Operation{OperationID: "list-sites", Method: http.MethodGet, Path: "/admin/maas-sites", Tags: tags, Summary: "List sites"}, s.listSites)
+	add(s, huma.Operation{
+		OperationID: "create-site", Method: http.MethodPost, Path: "/admin/maas-sites", Tags: tags, Summary: "Create a site", DefaultStatus: http.StatusCreated,
+	}, s.createSite)
+	add(s, huma.Operation{OperationID: "get-site", Method: http.MethodGet, Path: "/admin/maas-sites/{id}", Tags: tags, Summary: "Read a site"}, s.getSite)
+	add(s, huma.Operation{OperationID: "update-site", Method: http.MethodPut, Path: "/admin/maas-sites/{id}", Tags: tags, Summary: "Replace a site's name and spec"}, s.updateSite)
+	add(s, huma.Operation{
+		OperationID: "delete-site", Method: http.MethodDelete, Path: "/admin/maas-sites/{id}", Tags: tags, Summary: "Delete a site that nothing refers to",
+		DefaultStatus: http.StatusNoContent,
+	}, s.deleteSite)
+	add(s, huma.Operation{
+		OperationID: "probe-site", Method: http.MethodPost, Path: "/admin/maas-sites/{id}/probe", Tags: tags,
+		Summary: "Prove that the site's MAAS can be used", Description: "Asks MAAS for its version, the rights of the API key, SSH keys, settings and images. Changes nothing.",
+	}, s.probeSite)
+}
+
+func (s *Server) listSites(ctx context.Context, in *struct {
+	Page
+	Name string `query:"name" doc:"Only the site of this name"`
+}) (*Listed[Site], error) {
+	if in.Name != "" {
+		return oneNamed(siteView)(s.cfg.Store.SiteByName(ctx, in.Name))
+	}
+	after, err := in.after()
+	if err != nil {
+		return nil, err
+	}
+	rows, err := s.cfg.Store.ListSites(ctx, after, in.Limit+1)
+	if err != nil {
+		return nil, err
+	}
+	return paged(rows, in.Limit, func(r db.Site) string { return r.ID }, siteView), nil
+}
+
+func (s *Server) createSite(ctx context.Context, in *struct {
+	Key
+	Body SiteRequest
+}) (*Created[Site], error) {
+	if err := in.Body.validate(); err != nil {
+		return nil, err
+	}
+	return idempotent(ctx, s, in.Key, in.Body, nil, func(tx *db.Tx) (*Created[Site], error) {
+		row, err := tx.CreateSite(ctx, in.Body.Name, in.Body.Spec)
+		if err != nil {
+			return nil, err
+		}
+		return created(prefix+"/admin/maas-sites/"+row.ID, row.Version, siteView(row)), s.audit(ctx, tx, "site", row.ID, nil, "create", nil)
+	})
+}
+
+func created[T any](location string, version int64, body T) *Created[T] {
+	return &Created[T]{Status: http.StatusCreated, Location: location, ETag: etag(version), Body: body}
+}
+
+func (s *Server) getSite(ctx context.Context, in *siteID) (*Versioned[Site], error) {
+	row, err := s.cfg.Store.Site(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	return versioned(row.Version, siteView(row)), nil
+}
+
+func (s *Server) updateSite(ctx context.Context, in *struct {
+	siteID
+	Match
+	Body SiteRequest
+}) (*Versioned[Site], error) {
+	if err := in.Body.validate(); err != nil {
+		return nil, err
+	}
+	var row db.Site
+	err := s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+		v, err := in.version(func() (int64, error) { r, err := tx.Site(ctx, in.ID); return r.Version, err })
+		if err != nil {
+			return err
+		}
+		if row, err = tx.UpdateSite(ctx, in.ID, v, in.Body.Name, in.Body.Spec); err != nil {
+			return err
+		}
+		return s.audit(ctx, tx, "site", in.ID, nil, "update", nil)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return versioned(row.Version, siteView(row)), nil
+}
+
+func (s *Server) deleteSite(ctx context.Context, in *struct {
+	siteID
+	Match
+}) (*struct{}, error) {
+	return nil, s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+		v, err := in.version(func() (int64, error) { r, err := tx.Site(ctx, in.ID); return r.Version, err })
+		if err != nil {
+			return err
+		}
+		if err := tx.DeleteSite(ctx, in.ID, v); err != nil {
+			return err
+		}
+		return s.audit(ctx, tx, "site", in.ID, nil, "delete", nil)
+	})
+}
+
+// Probed is what a site's MAAS said of itself.
+type Probed struct {
+	SiteID string `json:"site_id"`
+	Result any    `json:"result" doc:"Version, user, rights, SSH keys, settings and images of MAAS"`
+}
+
+func (s *Server) probeSite(ctx context.Context, in *siteID) (*struct{ Body Probed }, error) {
+	row, err := s.cfg.Store.Site(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	if s.cfg.MAASProbe == nil {
+		return nil, problem.New(problem.Unavailable, "this server was started without a way to reach MAAS; probe from one that has it")
+	}
+	got, err := s.cfg.MAASProbe(ctx, row.Spec)
+	if err != nil {
+		return nil, err
+	}
+	return &struct{ Body Probed }{Probed{in.ID, got}}, nil
+}
+
+// oneNamed answers a list by name: one row or none.
+func oneNamed[R, V any](view func(R) V) func(R, error) (*Listed[V], error) {
+	return func(row R, err error) (*Listed[V], error) {
+		out := &Listed[V]{Body: List[V]{Data: []V{}}}
+		if isNotFound(err) {
+			return out, nil
+		}
+		out.Body.Data = append(out.Body.Data, view(row))
+		return out, err
+	}
+}

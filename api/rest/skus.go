@@ -1,0 +1,134 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// SKU is what a node of one product must show before it may be active.
+type SKU struct {
+	ID        string            `json:"id"`
+	Name      string            `json:"name"`
+	Spec      lifecycle.SKUSpec `json:"spec"`
+	Version   int64             `json:"version"`
+	CreatedAt time.Time         `json:"created_at"`
+	UpdatedAt time.Time         `json:"updated_at"`
+}
+
+func skuView(r db.SKU) SKU {
+	return SKU{r.ID, r.Name, r.Spec, r.Version, r.CreatedAt.UTC(), r.UpdatedAt.UTC()}
+}
+
+// SKURequest is a SKU as a person writes it; a field that is left out is not
+// checked on nodes.
+type SKURequest struct {
+	Name string            `json:"name" required:"true"`
+	Spec lifecycle.SKUSpec `json:"spec"`
+}
+
+type skuID struct {
+	ID string `path:"id" doc:"sku_..."`
+}
+
+func (s *Server) registerSKUs() {
+	tags := []string{"skus"}
+	add(s, huma.Operation{OperationID: "list-skus", Method: http.MethodGet, Path: "/admin/skus", Tags: tags, Summary: "List SKUs"}, s.listSKUs)
+	add(s, huma.Operation{
+		OperationID: "create-sku", Method: http.MethodPost, Path: "/admin/skus", Tags: tags, Summary: "Create a SKU", DefaultStatus: http.StatusCreated,
+	}, s.createSKU)
+	add(s, huma.Operation{OperationID: "get-sku", Method: http.MethodGet, Path: "/admin/skus/{id}", Tags: tags, Summary: "Read a SKU"}, s.getSKU)
+	add(s, huma.Operation{OperationID: "update-sku", Method: http.MethodPut, Path: "/admin/skus/{id}", Tags: tags, Summary: "Replace a SKU's name and spec"}, s.updateSKU)
+	add(s, huma.Operation{
+		OperationID: "delete-sku", Method: http.MethodDelete, Path: "/admin/skus/{id}", Tags: tags, Summary: "Delete a SKU that nothing refers to",
+		DefaultStatus: http.StatusNoContent,
+	}, s.deleteSKU)
+}
+
+func (s *Server) listSKUs(ctx context.Context, in *struct {
+	Page
+	Name string `query:"name" doc:"Only the SKU of this name"`
+}) (*Listed[SKU], error) {
+	if in.Name != "" {
+		return oneNamed(skuView)(s.cfg.Store.SKUByName(ctx, in.Name))
+	}
+	after, err := in.after()
+	if err != nil {
+		return nil, err
+	}
+	rows, err := s.cfg.Store.ListSKUs(ctx, after, in.Limit+1)
+	if err != nil {
+		return nil, err
+	}
+	return paged(rows, in.Limit, func(r db.SKU) string { return r.ID }, skuView), nil
+}
+
+func (s *Server) createSKU(ctx context.Context, in *struct {
+	Key
+	Body SKURequest
+}) (*Created[SKU], error) {
+	if err := checkName(in.Body.Name); err != nil {
+		return nil, err
+	}
+	return idempotent(ctx, s, in.Key, in.Body, nil, func(tx *db.Tx) (*Created[SKU], error) {
+		row, err := tx.CreateSKU(ctx, in.Body.Name, in.Body.Spec)
+		if err != nil {
+			return nil, err
+		}
+		return created(prefix+"/admin/skus/"+row.ID, row.Version, skuView(row)), s.audit(ctx, tx, "sku", row.ID, nil, "create", nil)
+	})
+}
+
+func (s *Server) getSKU(ctx context.Context, in *skuID) (*Versioned[SKU], error) {
+	row, err := s.cfg.Store.SKU(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	return versioned(row.Version, skuView(row)), nil
+}
+
+func (s *Server) updateSKU(ctx context.Context, in *struct {
+	skuID
+	Match
+	Body SKURequest
+}) (*Versioned[SKU], error) {
+	if err := checkName(in.Body.Name); err != nil {
+		return nil, err
+	}
+	var row db.SKU
+	err := s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+		v, err := in.version(func() (int64, error) { r, err := tx.SKU(ctx, in.ID); return r.Version, err })
+		if err != nil {
+			return err
+		}
+		if row, err = tx.UpdateSKU(ctx, in.ID, v, in.Body.Name, in.Body.Spec); err != nil {
+			return err
+		}
+		return s.audit(ctx, tx, "sku", in.ID, nil, "update", nil)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return versioned(row.Version, skuView(row)), nil
+}
+
+func (s *Server) deleteSKU(ctx context.Context, in *struct {
+	skuID
+	Match
+}) (*struct{}, error) {
+	return nil, s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+		v, err := in.version(func() (int64, error) { r, err := tx.SKU(ctx, in.ID); return r.Version, err })
+		if err != nil {
+			return err
+		}
+		if err := tx.DeleteSKU(ctx, in.ID, v); err != nil {
+			return err
+		}
+		return s.audit(ctx, tx, "sku", in.ID, nil, "delete", nil)
+	})
+}
