@@ -150,3 +150,27 @@ func anchors(page string) []string {
 	}
 	return found
 }
+
+// A metric that an operator is told to watch must be one that a program serves.
+func TestTheMetricsToWatchExist(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join(root, "docs", "operations.md"))
+	require.NoError(t, err)
+	named := regexp.MustCompile("`(slipway_[a-z_]+)`").FindAllStringSubmatch(string(page), -1)
+	require.Greater(t, len(named), 4)
+	var source strings.Builder
+	for _, folder := range []string{"api", "internal"} {
+		err := filepath.WalkDir(filepath.Join(root, folder), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			source.Write(text)
+			return err
+		})
+		require.NoError(t, err)
+	}
+	for _, match := range named {
+		require.Contains(t, source.String(), `"`+match[1]+`"`, "docs/operations.md tells to watch it")
+	}
+}
