@@ -25,9 +25,14 @@ type dependency struct {
 	Condition string `yaml:"condition"`
 }
 
+type build struct {
+	Dockerfile string            `yaml:"dockerfile"`
+	Args       map[string]string `yaml:"args"`
+}
+
 type service struct {
 	Image       string                `yaml:"image"`
-	Build       map[string]string     `yaml:"build"`
+	Build       *build                `yaml:"build"`
 	Command     []string              `yaml:"command"`
 	Entrypoint  []string              `yaml:"entrypoint"`
 	Environment map[string]string     `yaml:"environment"`
@@ -112,7 +117,8 @@ func TestComposeRunsSubcommandsThatExist(t *testing.T) {
 		require.True(t, s.ReadOnly, name)
 		commands[name] = s.Command[0]
 		if s.Build != nil {
-			require.Equal(t, "deploy/Containerfile", s.Build["dockerfile"], name)
+			require.Equal(t, "deploy/Containerfile", s.Build.Dockerfile, name)
+			require.Equal(t, s.Image, "slipway:"+s.Build.Args["VERSION"], "%s: the program knows the version that its image is tagged with", name)
 		}
 	}
 	require.Len(t, commands, 5)
@@ -161,6 +167,11 @@ func TestContainerfileIsStaticPinnedAndNotRoot(t *testing.T) {
 		require.Regexp(t, `^docker\.io/.+:[0-9]`, stage[1])
 	}
 	require.Contains(t, text, "CGO_ENABLED=0")
+	stamped := regexp.MustCompile(`-X \S+/(internal/\w+)\.(\w+)=\$VERSION`).FindStringSubmatch(text)
+	require.Len(t, stamped, 3)
+	declared, err := exec.CommandContext(t.Context(), "go", "doc", "-C", root, "./"+stamped[1], stamped[2]).CombinedOutput()
+	require.NoError(t, err, string(declared))
+	require.Contains(t, string(declared), "var "+stamped[2]+" = ", "the linker sets a variable that is there")
 	final := text[strings.LastIndex(text, "\nFROM "):]
 	require.Regexp(t, `(?m)^USER [1-9][0-9]*:[1-9][0-9]*$`, final)
 	require.Regexp(t, `(?m)^ENTRYPOINT \["/usr/local/bin/slipwayd"\]$`, final)
