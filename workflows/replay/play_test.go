@@ -1,0 +1,136 @@
+package replay_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/api/temporalproto"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/bench/rig"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// play is one scenario on a running worker.
+type play struct {
+	rig  *rig.Rig
+	node rig.Node
+	job  string
+	run  client.WorkflowRun
+}
+
+// perform runs a scenario to its end.
+func perform(t *testing.T, s scenario) *play {
+	t.Helper()
+	p := &play{rig: rig.New(t, s.region())}
+	var err error
+	p.node, err = p.rig.AddNode(t.Context(), "gpu-"+strings.ReplaceAll(s.name, "_", "-"), s.manual)
+	require.NoError(t, err)
+	p.job, p.run, err = p.rig.Run(t.Context(), p.node)
+	require.NoError(t, err)
+	if s.drive != nil {
+		s.drive(t, p)
+	}
+	var res contract.JobResult
+	if err := p.run.Get(t.Context(), &res); err != nil {
+		require.True(t, temporal.IsCanceledError(err), "the workflow ended: %v", err)
+	}
+	require.Equal(t, s.ends, p.state(t).Status)
+	return p
+}
+
+func (p *play) state(t *testing.T) db.Job {
+	t.Helper()
+	j, err := p.rig.Store.Job(t.Context(), p.job)
+	require.NoError(t, err)
+	return j
+}
+
+func (p *play) until(t *testing.T, what string, is func(db.Job) bool) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		j, err := p.rig.Store.Job(t.Context(), p.job)
+		return err == nil && is(j)
+	}, patience, 20*time.Millisecond, what)
+}
+
+// at waits until the job runs this stage and its activity has begun.
+func (p *play) at(t *testing.T, stage string) {
+	t.Helper()
+	p.until(t, "at "+stage, func(j db.Job) bool { return j.Status == lifecycle.JobRunning && j.Stage == stage })
+	require.Eventually(t, func() bool {
+		d, err := p.rig.Temporal.DescribeWorkflowExecution(t.Context(), p.run.GetID(), p.run.GetRunID())
+		return err == nil && len(d.PendingActivities) > 0 && d.PendingActivities[0].State == enumspb.PENDING_ACTIVITY_STATE_STARTED
+	}, patience, 20*time.Millisecond, "the activity of "+stage)
+}
+
+// parks waits until the job is parked for this reason.
+func (p *play) parks(t *testing.T, class lifecycle.FailureClass) {
+	t.Helper()
+	p.until(t, "parked for "+string(class), func(j db.Job) bool { return j.Status.Parked() })
+	require.Equal(t, class, p.state(t).FailureClass)
+}
+
+func ask() contract.ActionRequest {
+	return contract.ActionRequest{Actor: "recorder", Reason: "as the scenario says"}
+}
+
+func (p *play) update(t *testing.T, a lifecycle.Action) {
+	t.Helper()
+	h, err := p.rig.Temporal.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
+		WorkflowID: p.run.GetID(), RunID: p.run.GetRunID(), UpdateName: string(a), Args: []any{ask()}, WaitForStage: client.WorkflowUpdateStageCompleted,
+	})
+	require.NoError(t, err)
+	require.NoError(t, h.Get(t.Context(), nil))
+}
+
+func (p *play) signal(t *testing.T, a lifecycle.Action) {
+	t.Helper()
+	require.NoError(t, p.rig.Temporal.SignalWorkflow(t.Context(), p.run.GetID(), p.run.GetRunID(), string(a), ask()))
+}
+
+// history fetches what Temporal has written down.
+func (p *play) history(t *testing.T) *historypb.History {
+	t.Helper()
+	h := &historypb.History{}
+	it := p.rig.Temporal.GetWorkflowHistory(t.Context(), p.run.GetID(), p.run.GetRunID(), false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	for it.HasNext() {
+		e, err := it.Next()
+		require.NoError(t, err)
+		h.Events = append(h.Events, e)
+	}
+	return h
+}
+
+// plain is a history as JSON, payloads readable, without this machine's name.
+func plain(t *testing.T, h *historypb.History) []byte {
+	t.Helper()
+	raw, err := temporalproto.CustomJSONMarshalOptions{Indent: " "}.Marshal(h)
+	require.NoError(t, err)
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	return bytes.ReplaceAll(raw, []byte(`"name": "`+host+`:`), []byte(`"name": "recorder:`)) // of sticky queues
+}
+
+func store(t *testing.T, file string, raw []byte) {
+	t.Helper()
+	var b bytes.Buffer
+	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	require.NoError(t, err)
+	_, err = z.Write(raw)
+	require.NoError(t, err)
+	require.NoError(t, z.Close())
+	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o750))
+	require.NoError(t, os.WriteFile(file, b.Bytes(), 0o600))
+}

@@ -1,0 +1,42 @@
+package replay_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// release is the one whose histories `make histories` records. Raise it with
+// each release; the folders of earlier ones stay as they are.
+const release = "v0.1.0"
+
+// recordEnv asks for the histories to be written.
+const recordEnv = "SLIPWAY_RECORD_HISTORIES"
+
+// TestEveryScenarioDoesWhatItDid runs each scenario on a real Temporal server
+// with today's code: it must end as it should, start as many executions as are
+// written down in expected, leak no secret, and replay.
+func TestEveryScenarioDoesWhatItDid(t *testing.T) {
+	t.Parallel()
+	if testing.Short() && os.Getenv(recordEnv) == "" {
+		t.Skip("runs ten onboardings on a Temporal server: not with -short")
+	}
+	for _, s := range scenarios() {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			p := perform(t, s)
+			h := p.history(t)
+			require.NoError(t, noSecrets(t.Context(), h, leaked(t, p.rig, !s.manual && !s.early)))
+			raw := plain(t, h)
+			if os.Getenv(recordEnv) != "" {
+				store(t, filepath.Join("testdata", contract.OnboardingWorkflow, release, s.name+".json.gz"), raw)
+			}
+			require.NoError(t, replay(parse(t, raw)))
+			require.Equal(t, expected()[s.name], count(h), "if the change is meant, correct the table in expected_test.go")
+		})
+	}
+}
