@@ -132,5 +132,6 @@ func store(t *testing.T, file string, raw []byte) {
 	require.NoError(t, err)
 	require.NoError(t, z.Close())
 	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o750))
-	require.NoError(t, os.WriteFile(file, b.Bytes(), 0o600))
+	require.NoError(t, os.WriteFile(file+".new", b.Bytes(), 0o600))
+	require.NoError(t, os.Rename(file+".new", file)) // another test may be reading
 }

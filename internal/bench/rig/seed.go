@@ -31,8 +31,10 @@ const (
 	secretSSH  = "noop/ssh"
 )
 
-// AgentCA is what nodes are told to trust; nobody listens.
-var AgentCA = sync.OnceValue(func() string {
+// AgentCA is what nodes are told to trust, in PEM form; nobody listens.
+func AgentCA() string { return agentCA() }
+
+var agentCA = sync.OnceValue(func() string {
 	ca, err := nodeca.Create()
 	if err != nil {
 		return ""
