@@ -47,7 +47,7 @@ func (c *client) FindMachines(ctx context.Context, q providers.MAASQuery) ([]pro
 			return nil, err
 		}
 	}
-	serial, bmc := hardwareFact(q.Serial), bmcHost(q.BMCAddress)
+	serial, bmc := hardwareFact(q.Serial), strings.TrimSpace(q.BMCAddress)
 	if serial != "" || bmc != "" {
 		if err := c.scan(ctx, found, serial, bmc); err != nil {
 			return nil, err
@@ -124,7 +124,7 @@ func (c *client) withBMC(ctx context.Context, ids []string, bmc string) ([]strin
 				return err
 			}
 			for _, id := range chunk {
-				if address, _ := params[id].Address.(string); address != "" && bmcHost(address) == bmc {
+				if address, _ := params[id].Address.(string); address != "" && sameBMC(address, bmc) {
 					out = append(out, id)
 				}
 			}
@@ -134,9 +134,16 @@ func (c *client) withBMC(ctx context.Context, ids []string, bmc string) ([]strin
 	return out, err
 }
 
-// bmcHost reduces the spellings of a BMC address (URL, host, host:port, IPv6
-// in brackets) to the bare host, so that they can be compared.
-func bmcHost(v string) string {
+// sameBMC compares two spellings of a BMC address (URL, host, host:port, IPv6
+// in brackets). A port that only one of them names does not tell them apart.
+func sameBMC(a, b string) bool {
+	hostA, portA := bmcHost(a)
+	hostB, portB := bmcHost(b)
+	return hostA == hostB && (portA == portB || portA == "" || portB == "")
+}
+
+// bmcHost reduces an address to its bare host and its port, "" when not named.
+func bmcHost(v string) (host, port string) {
 	v = strings.ToLower(strings.TrimSpace(v))
 	if _, rest, ok := strings.Cut(v, "://"); ok {
 		v = rest
@@ -145,12 +152,12 @@ func bmcHost(v string) string {
 	if _, after, ok := strings.Cut(v, "@"); ok {
 		v = after
 	}
-	if host, _, err := net.SplitHostPort(v); err == nil {
-		v = host
+	if h, p, err := net.SplitHostPort(v); err == nil {
+		v, port = h, p
 	}
 	v = strings.TrimSuffix(strings.Trim(v, "[]"), ".")
 	if a, err := netip.ParseAddr(v); err == nil {
-		return a.Unmap().String()
+		return a.Unmap().String(), port
 	}
-	return v
+	return v, port
 }
