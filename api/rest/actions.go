@@ -39,7 +39,7 @@ type ActionAnswer struct {
 }
 
 type actionInput struct {
-	jobID
+	JobPath
 	Action string `path:"action"`
 	Key
 	Body *ActionRequest

@@ -37,7 +37,8 @@ func bmcView(r db.BMC) BMC {
 	}
 }
 
-type bmcID struct {
+// BMCPath is the path of one.
+type BMCPath struct {
 	ID string `path:"id" doc:"bmc_..."`
 }
 
@@ -67,7 +68,7 @@ func (s *Server) listBMCs(ctx context.Context, in *Page) (*Listed[BMC], error) {
 	return paged(rows, in.Limit, func(r db.BMC) string { return r.ID }, bmcView), nil
 }
 
-func (s *Server) getBMC(ctx context.Context, in *bmcID) (*Versioned[BMC], error) {
+func (s *Server) getBMC(ctx context.Context, in *BMCPath) (*Versioned[BMC], error) {
 	row, err := s.cfg.Store.BMC(ctx, in.ID)
 	if err != nil {
 		return nil, err
@@ -76,7 +77,7 @@ func (s *Server) getBMC(ctx context.Context, in *bmcID) (*Versioned[BMC], error)
 }
 
 func (s *Server) approvePin(ctx context.Context, in *struct {
-	bmcID
+	BMCPath
 	Body struct {
 		PinSHA256 string `json:"pin_sha256" required:"true" pattern:"^[0-9a-f]{64}$" doc:"The pin that you compared: that which waits"`
 	}
@@ -93,7 +94,7 @@ func (s *Server) approvePin(ctx context.Context, in *struct {
 }
 
 func (s *Server) clearAuthBlock(ctx context.Context, in *struct {
-	bmcID
+	BMCPath
 	Body *struct {
 		Reason string `json:"reason,omitempty" maxLength:"2000"`
 	}

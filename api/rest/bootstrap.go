@@ -81,7 +81,7 @@ func (s *Server) createNode(ctx context.Context, in *struct {
 }
 
 func (s *Server) reissueBootstrap(ctx context.Context, in *struct {
-	nodeID
+	NodePath
 	Key
 }) (*Created[Bundle], error) {
 	return idempotent(ctx, s, in.Key, in.ID, unseen, func(tx *db.Tx) (*Created[Bundle], error) {

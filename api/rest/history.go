@@ -29,7 +29,7 @@ type History struct {
 }
 
 func (s *Server) nodeHistory(ctx context.Context, in *struct {
-	nodeID
+	NodePath
 	Limit  int `query:"limit" minimum:"1" maximum:"500" default:"50"`
 	Offset int `query:"offset" minimum:"0" maximum:"1000000" default:"0"`
 }) (*struct{ Body History }, error) {
@@ -79,7 +79,7 @@ func timelineView(r db.AuditRow) TimelineEntry {
 }
 
 func (s *Server) nodeTimeline(ctx context.Context, in *struct {
-	nodeID
+	NodePath
 	Page
 }) (*Listed[TimelineEntry], error) {
 	if _, err := s.cfg.Store.Node(ctx, in.ID); err != nil {

@@ -107,11 +107,13 @@ func stageList(j db.Job, rows []db.JobStage) []Stage {
 	return out
 }
 
-type jobID struct {
+// JobPath is the path of one.
+type JobPath struct {
 	ID string `path:"id" doc:"job_..."`
 }
 
-type jobQuery struct {
+// JobQuery narrows a list of jobs.
+type JobQuery struct {
 	Page
 	Status  string `query:"status"`
 	NodeID  string `query:"node_id"`
@@ -120,7 +122,7 @@ type jobQuery struct {
 	Needs   string `query:"needs_human" enum:"true,false" doc:"Only jobs that wait for a person, or only the others"`
 }
 
-func (q jobQuery) filter() db.JobFilter {
+func (q JobQuery) filter() db.JobFilter {
 	f := db.JobFilter{Status: q.Status, NodeID: q.NodeID, SiteID: q.SiteID, BatchID: q.BatchID}
 	if q.Needs != "" {
 		needs := q.Needs == "true"
@@ -140,7 +142,7 @@ func (s *Server) registerJobs() {
 }
 
 func (s *Server) listJobs(ctx context.Context, in *struct {
-	jobQuery
+	JobQuery
 	Kind string `query:"kind"`
 }) (*Listed[Job], error) {
 	f := in.filter()
@@ -163,7 +165,7 @@ func (s *Server) jobs(ctx context.Context, p Page, f db.JobFilter) (*Listed[Job]
 	return paged(rows, p.Limit, func(j db.Job) string { return j.ID }, func(j db.Job) Job { return jobView(j, nil, "") }), nil
 }
 
-func (s *Server) getJob(ctx context.Context, in *jobID) (*Versioned[Job], error) {
+func (s *Server) getJob(ctx context.Context, in *JobPath) (*Versioned[Job], error) {
 	return s.job(ctx, in.ID, "")
 }
 

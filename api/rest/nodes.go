@@ -85,7 +85,8 @@ func labels(l db.Labels) map[string]string {
 	return l
 }
 
-type nodeID struct {
+// NodePath is the path of one.
+type NodePath struct {
 	ID string `path:"id" doc:"node_..."`
 }
 
@@ -128,7 +129,7 @@ func (s *Server) listNodes(ctx context.Context, in *struct {
 	return paged(rows, in.Limit, func(n db.Node) string { return n.ID }, nodeView), nil
 }
 
-func (s *Server) getNode(ctx context.Context, in *nodeID) (*Versioned[Node], error) {
+func (s *Server) getNode(ctx context.Context, in *NodePath) (*Versioned[Node], error) {
 	var view Node
 	err := s.cfg.Store.ReadTx(ctx, func(tx *db.Tx) error {
 		n, err := tx.Node(ctx, in.ID)
@@ -209,7 +210,7 @@ func (p NodePatch) apply(to map[string]string) (db.Labels, error) {
 }
 
 func (s *Server) updateNode(ctx context.Context, in *struct {
-	nodeID
+	NodePath
 	Match
 	Body NodePatch
 }) (*Versioned[Node], error) {

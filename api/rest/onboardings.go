@@ -47,13 +47,13 @@ func (s *Server) createOnboarding(ctx context.Context, in *struct {
 	})
 }
 
-func (s *Server) listOnboardings(ctx context.Context, in *jobQuery) (*Listed[Job], error) {
+func (s *Server) listOnboardings(ctx context.Context, in *JobQuery) (*Listed[Job], error) {
 	f := in.filter()
 	f.Kind = string(contract.KindOnboarding)
 	return s.jobs(ctx, in.Page, f)
 }
 
-func (s *Server) getOnboarding(ctx context.Context, in *jobID) (*Versioned[Job], error) {
+func (s *Server) getOnboarding(ctx context.Context, in *JobPath) (*Versioned[Job], error) {
 	return s.job(ctx, in.ID, contract.KindOnboarding)
 }
 

@@ -43,8 +43,9 @@ func (r ProfileRequest) validate() error {
 	return under("body.spec", r.Spec.WithDefaults().Validate(contract.OnboardingStages))
 }
 
-type profileID struct {
-	siteID
+// ProfilePath is the path of one.
+type ProfilePath struct {
+	SitePath
 	ProfileID string `path:"profile_id" doc:"prof_..."`
 }
 
@@ -66,7 +67,7 @@ func (s *Server) registerProfiles() {
 }
 
 func (s *Server) listProfiles(ctx context.Context, in *struct {
-	siteID
+	SitePath
 	Page
 	Name string `query:"name" doc:"Only the profile of this name"`
 }) (*Listed[Profile], error) {
@@ -88,7 +89,7 @@ func (s *Server) listProfiles(ctx context.Context, in *struct {
 }
 
 func (s *Server) createProfile(ctx context.Context, in *struct {
-	siteID
+	SitePath
 	Key
 	Body ProfileRequest
 }) (*Created[Profile], error) {
@@ -119,7 +120,7 @@ func profileOf(ctx context.Context, read interface {
 	return row, err
 }
 
-func (s *Server) getProfile(ctx context.Context, in *profileID) (*Versioned[Profile], error) {
+func (s *Server) getProfile(ctx context.Context, in *ProfilePath) (*Versioned[Profile], error) {
 	row, err := profileOf(ctx, s.cfg.Store, in.ID, in.ProfileID)
 	if err != nil {
 		return nil, err
@@ -128,7 +129,7 @@ func (s *Server) getProfile(ctx context.Context, in *profileID) (*Versioned[Prof
 }
 
 func (s *Server) updateProfile(ctx context.Context, in *struct {
-	profileID
+	ProfilePath
 	Match
 	Body ProfileRequest
 }) (*Versioned[Profile], error) {
@@ -157,7 +158,7 @@ func (s *Server) updateProfile(ctx context.Context, in *struct {
 }
 
 func (s *Server) deleteProfile(ctx context.Context, in *struct {
-	profileID
+	ProfilePath
 	Match
 }) (*struct{}, error) {
 	return nil, s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {

@@ -81,8 +81,9 @@ func (r RoCERequest) validate() error {
 	return nil
 }
 
-type roceID struct {
-	siteID
+// RoCEPath is the path of one.
+type RoCEPath struct {
+	SitePath
 	Hostname string `path:"hostname"`
 }
 
@@ -102,7 +103,7 @@ func (s *Server) registerRoCE() {
 }
 
 func (s *Server) listRoCE(ctx context.Context, in *struct {
-	siteID
+	SitePath
 	Page
 }) (*Listed[RoCE], error) {
 	after, err := in.after()
@@ -119,7 +120,7 @@ func (s *Server) listRoCE(ctx context.Context, in *struct {
 	return paged(rows, in.Limit, func(r db.RoCEAssignment) string { return r.ID }, roceView), nil
 }
 
-func (s *Server) getRoCE(ctx context.Context, in *roceID) (*Versioned[RoCE], error) {
+func (s *Server) getRoCE(ctx context.Context, in *RoCEPath) (*Versioned[RoCE], error) {
 	row, err := s.cfg.Store.RoCEAssignmentOfHost(ctx, in.ID, in.Hostname)
 	if err != nil {
 		return nil, err
@@ -128,7 +129,7 @@ func (s *Server) getRoCE(ctx context.Context, in *roceID) (*Versioned[RoCE], err
 }
 
 func (s *Server) putRoCE(ctx context.Context, in *struct {
-	roceID
+	RoCEPath
 	Match
 	Body RoCERequest
 }) (*Versioned[RoCE], error) {
@@ -170,7 +171,7 @@ func (s *Server) putRoCE(ctx context.Context, in *struct {
 }
 
 func (s *Server) deleteRoCE(ctx context.Context, in *struct {
-	roceID
+	RoCEPath
 	Match
 }) (*struct{}, error) {
 	return nil, s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {

@@ -47,7 +47,8 @@ func checkName(name string) error {
 	return nil
 }
 
-type siteID struct {
+// SitePath is the path of one.
+type SitePath struct {
 	ID string `path:"id" doc:"site_..."`
 }
 
@@ -107,7 +108,7 @@ func created[T any](location string, version int64, body T) *Created[T] {
 	return &Created[T]{Status: http.StatusCreated, Location: location, ETag: etag(version), Body: body}
 }
 
-func (s *Server) getSite(ctx context.Context, in *siteID) (*Versioned[Site], error) {
+func (s *Server) getSite(ctx context.Context, in *SitePath) (*Versioned[Site], error) {
 	row, err := s.cfg.Store.Site(ctx, in.ID)
 	if err != nil {
 		return nil, err
@@ -116,7 +117,7 @@ func (s *Server) getSite(ctx context.Context, in *siteID) (*Versioned[Site], err
 }
 
 func (s *Server) updateSite(ctx context.Context, in *struct {
-	siteID
+	SitePath
 	Match
 	Body SiteRequest
 }) (*Versioned[Site], error) {
@@ -141,7 +142,7 @@ func (s *Server) updateSite(ctx context.Context, in *struct {
 }
 
 func (s *Server) deleteSite(ctx context.Context, in *struct {
-	siteID
+	SitePath
 	Match
 }) (*struct{}, error) {
 	return nil, s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
@@ -162,7 +163,7 @@ type Probed struct {
 	Result any    `json:"result" doc:"Version, user, rights, SSH keys, settings and images of MAAS"`
 }
 
-func (s *Server) probeSite(ctx context.Context, in *siteID) (*struct{ Body Probed }, error) {
+func (s *Server) probeSite(ctx context.Context, in *SitePath) (*struct{ Body Probed }, error) {
 	row, err := s.cfg.Store.Site(ctx, in.ID)
 	if err != nil {
 		return nil, err

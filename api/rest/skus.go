@@ -32,7 +32,8 @@ type SKURequest struct {
 	Spec lifecycle.SKUSpec `json:"spec"`
 }
 
-type skuID struct {
+// SKUPath is the path of one.
+type SKUPath struct {
 	ID string `path:"id" doc:"sku_..."`
 }
 
@@ -84,7 +85,7 @@ func (s *Server) createSKU(ctx context.Context, in *struct {
 	})
 }
 
-func (s *Server) getSKU(ctx context.Context, in *skuID) (*Versioned[SKU], error) {
+func (s *Server) getSKU(ctx context.Context, in *SKUPath) (*Versioned[SKU], error) {
 	row, err := s.cfg.Store.SKU(ctx, in.ID)
 	if err != nil {
 		return nil, err
@@ -93,7 +94,7 @@ func (s *Server) getSKU(ctx context.Context, in *skuID) (*Versioned[SKU], error)
 }
 
 func (s *Server) updateSKU(ctx context.Context, in *struct {
-	skuID
+	SKUPath
 	Match
 	Body SKURequest
 }) (*Versioned[SKU], error) {
@@ -118,7 +119,7 @@ func (s *Server) updateSKU(ctx context.Context, in *struct {
 }
 
 func (s *Server) deleteSKU(ctx context.Context, in *struct {
-	skuID
+	SKUPath
 	Match
 }) (*struct{}, error) {
 	return nil, s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
