@@ -5,3 +5,5 @@
 // does no I/O: the database enforces what is written here, workflows follow it
 // and docs/states is generated from it.
 package lifecycle
+
+//go:generate go test . -run TestGeneratedPagesAreCurrent -update

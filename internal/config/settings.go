@@ -21,7 +21,7 @@ func settings(c *Config) *pflag.FlagSet {
 	str(&c.Temporal.Address, "temporal-address", "host:port of Temporal's frontend")
 	str(&c.Temporal.Namespace, "temporal-namespace", "Temporal namespace")
 	str(&c.Temporal.TaskQueue, "temporal-task-queue", "task queue of Slipway's workers")
-	str(&c.Temporal.BuildID, "temporal-build-id", "build id of this worker; empty means the program's own version")
+	str(&c.Temporal.BuildID, "temporal-build-id", "build id of this worker; empty runs it unversioned, as in development")
 	str(&c.Temporal.DeploymentName, "temporal-deployment-name", "worker deployment this build belongs to")
 	str(&c.Temporal.APIKeyFile, "temporal-api-key-file", "file that holds the Temporal API key")
 	fs.BoolVar(&c.Temporal.TLS.Enabled, "temporal-tls-enabled", c.Temporal.TLS.Enabled, "speak TLS to Temporal")

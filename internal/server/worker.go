@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -76,6 +77,12 @@ func (a *App) workerOptions(extra ...interceptor.WorkerInterceptor) worker.Optio
 // RunWorker serves the task queue and relays the outbox until ctx ends, then
 // stops gracefully: activities in flight get the stop timeout.
 func (a *App) RunWorker(ctx context.Context, extra ...interceptor.WorkerInterceptor) error {
+	if err := a.Health.AddReady("temporal", 3*time.Second, func(ctx context.Context) error {
+		_, err := a.Temporal.CheckHealth(ctx, &client.CheckHealthRequest{})
+		return err
+	}); err != nil {
+		return err
+	}
 	w := worker.New(a.Temporal, a.Config.Temporal.TaskQueue, a.workerOptions(extra...))
 	RegisterWorkflows(w)
 	a.RegisterActivities(w)
@@ -94,6 +101,7 @@ func (a *App) RunWorker(ctx context.Context, extra ...interceptor.WorkerIntercep
 		Failed:  a.counter("slipway_relay_failed_total", "Starts from the outbox that failed and will be repeated."),
 	}
 	a.Log.Info("worker runs", "task_queue", a.Config.Temporal.TaskQueue, "build", a.Config.Temporal.BuildID)
+	go r.Housekeep(ctx)
 	r.Run(ctx)
 	return nil
 }
@@ -116,7 +124,9 @@ func (a *App) startWorker(ctx context.Context, w worker.Worker) error {
 }
 
 // promote makes this build the current version of its deployment, so that new
-// jobs run on it; jobs under way stay with the build they began on.
+// jobs run on it; jobs under way stay with the build they began on. An older
+// build that is started again beside a newer one, to finish its own jobs, does
+// not take over.
 func (a *App) promote(ctx context.Context) error {
 	t := a.Config.Temporal
 	if t.BuildID == "" {
@@ -125,8 +135,8 @@ func (a *App) promote(ctx context.Context) error {
 	h := a.Temporal.WorkerDeploymentClient().GetHandle(t.DeploymentName)
 	until := time.Now().Add(time.Minute)
 	for {
-		_, err := h.SetCurrentVersion(ctx, client.WorkerDeploymentSetCurrentVersionOptions{BuildID: t.BuildID, IgnoreMissingTaskQueues: true})
-		if err == nil || ctx.Err() != nil {
+		done, err := promoteOnce(ctx, h, t.BuildID)
+		if done || ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if time.Now().After(until) {
@@ -138,6 +148,34 @@ func (a *App) promote(ctx context.Context) error {
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
+}
+
+func promoteOnce(ctx context.Context, h client.WorkerDeploymentHandle, build string) (bool, error) {
+	d, err := h.Describe(ctx, client.WorkerDeploymentDescribeOptions{})
+	if err != nil {
+		return false, err
+	}
+	current := d.Info.RoutingConfig.CurrentVersion
+	if current != nil && current.BuildID == build {
+		return true, nil
+	}
+	var ours, theirs time.Time
+	for _, v := range d.Info.VersionSummaries {
+		switch {
+		case v.Version.BuildID == build:
+			ours = v.CreateTime
+		case current != nil && v.Version.BuildID == current.BuildID:
+			theirs = v.CreateTime
+		}
+	}
+	if ours.IsZero() {
+		return false, errors.New("the server does not know this build yet")
+	}
+	if ours.Before(theirs) {
+		return true, nil // a newer build is current
+	}
+	_, err = h.SetCurrentVersion(ctx, client.WorkerDeploymentSetCurrentVersionOptions{BuildID: build, IgnoreMissingTaskQueues: true})
+	return err == nil, err
 }
 
 func (a *App) counter(name, help string) prometheus.Counter {

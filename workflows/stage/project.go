@@ -2,10 +2,12 @@ package stage
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/slipway-cloud/slipway/activities/projection"
@@ -48,19 +50,34 @@ func (r *runner[S]) project(c workflow.Context, move *contract.NodeMove) error {
 // write applies a projection. A run that a Temporal reset put behind the
 // stored state catches up with its sequence number and writes again.
 func (r *runner[S]) write(c workflow.Context, p *contract.Projection) error {
-	for catchUp := 0; ; catchUp++ {
+	away := 0
+	for catchUp := 0; ; {
 		r.seq++
 		p.Seq = r.seq
 		var res contract.ProjectResult
 		ctx := quickDB(c, "project "+p.Stage)
 		if err := workflow.ExecuteLocalActivity(ctx, projections.ProjectJob, *p).Get(ctx, &res); err != nil {
-			return err
+			if isFinal(err) || away == awayLimit {
+				return err
+			}
+			away++ // the database is away for longer than one activity waits
+			continue
 		}
 		if res.Applied || catchUp == 3 {
 			return nil
 		}
+		catchUp++
 		r.seq = max(r.seq, res.StoredSeq)
 	}
+}
+
+// awayLimit bounds how many hours a job waits for its database: a week.
+const awayLimit = 7 * 24
+
+// isFinal reports an answer of the database that no repetition changes.
+func isFinal(err error) bool {
+	var app *temporal.ApplicationError
+	return errors.As(err, &app) && app.NonRetryable()
 }
 
 func (r *runner[S]) projection() contract.Projection {
