@@ -139,7 +139,7 @@ func (c *client) withBMC(ctx context.Context, ids []string, bmc string) ([]strin
 func sameBMC(a, b string) bool {
 	hostA, portA := bmcHost(a)
 	hostB, portB := bmcHost(b)
-	return hostA == hostB && (portA == portB || portA == "" || portB == "")
+	return hostA != "" && hostA == hostB && (portA == portB || portA == "" || portB == "")
 }
 
 // bmcHost reduces an address to its bare host and its port, "" when not named.

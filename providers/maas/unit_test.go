@@ -30,6 +30,21 @@ func TestBMCHost(t *testing.T) {
 	}
 }
 
+func TestSameBMC(t *testing.T) {
+	t.Parallel()
+	for _, same := range [][2]string{
+		{"10.0.0.1", "https://10.0.0.1:443/redfish/v1"}, {"10.0.0.1:8443", "10.0.0.1"}, {"https://10.0.0.1:8443", "10.0.0.1:8443"}, {"[fd00::1]:443", "FD00::1"},
+	} {
+		require.True(t, sameBMC(same[0], same[1]), same)
+		require.True(t, sameBMC(same[1], same[0]), same)
+	}
+	for _, other := range [][2]string{
+		{"10.0.0.1", "10.0.0.2"}, {"127.0.0.1:8001", "127.0.0.1:8002"}, {"qemu:///system", "https://"}, {"", ""},
+	} {
+		require.False(t, sameBMC(other[0], other[1]), other)
+	}
+}
+
 func TestRetryAfterForms(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 1, 0, 0, 0, time.UTC)

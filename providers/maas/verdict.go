@@ -170,11 +170,12 @@ func (x *exchange) badRequest(set func(providers.Kind, string), text string) {
 	switch {
 	case strings.Contains(text, "because of the current state of the node"):
 		set(providers.KindStateConflict, "MAAS refuses this in the machine's present state")
-	case strings.Contains(text, "method=GET op=None"):
-		// Anonymous handlers know no plain GET, so the credentials got lost.
+	case strings.Contains(text, "Unrecognised signature") && strings.Contains(text, "op=None"):
+		// The anonymous handlers lack plain methods that every user has, so the
+		// credentials got lost.
 		set(providers.KindUnauthorized, "MAAS saw no API key; a proxy may remove the Authorization header")
 	case strings.Contains(text, "Unrecognised signature"):
-		set(providers.KindUnsupported, "this MAAS version does not know the operation")
+		set(providers.KindUnsupported, "MAAS does not know the operation: its version is too old, or a proxy removes the Authorization header")
 	default:
 		set(providers.KindInvalid, "MAAS refuses the request as wrong")
 	}
