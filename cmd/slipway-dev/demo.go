@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/slipway-cloud/slipway/internal/devstack"
+	"github.com/slipway-cloud/slipway/internal/simhw"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// demoSpeed makes a quarter of an hour of installing take some seconds.
+const demoSpeed = 120
+
+// The demo's machines: three onboarded singly, the fourth in a batch with three
+// more.
+const (
+	demoSingles  = 3
+	demoMachines = 7
+	demoLimit    = 5 * time.Minute
+)
+
+func demoCommand() *cobra.Command {
+	var logFile string
+	cmd := &cobra.Command{
+		Use: "demo", Args: cobra.NoArgs,
+		Short: "Onboard simulated servers of four vendors, show how it goes, and end",
+	}
+	cmd.Flags().StringVar(&logFile, "log", "", "write Slipway's own log to this file")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		o := devstack.Options{Specs: demoSpecs(), Speed: demoSpeed, Progress: cmd.OutOrStdout()}
+		if logFile != "" {
+			f, err := os.OpenFile(logFile, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+			if err != nil {
+				return err
+			}
+			defer f.Close() //nolint:errcheck // written line by line
+			o.Log = f
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), 20*time.Minute) // a first build included
+		defer cancel()
+		return demo(ctx, o, cmd.OutOrStdout())
+	}
+	return cmd
+}
+
+func demoSpecs() []simhw.Spec {
+	vendors := []string{"Dell", "Supermicro", "HPE", "NVIDIA", "Lenovo", "Dell", "Supermicro"}
+	var out []simhw.Spec
+	for i := range demoMachines {
+		out = append(out, simhw.GPUServer(vendors[i], i+1))
+	}
+	return out
+}
+
+func hostname(m *simhw.Machine) string { return "gpu-" + m.Spec().ID }
+
+func demo(ctx context.Context, o devstack.Options, out io.Writer) error {
+	fmt.Fprintln(out, "Slipway demo: bare servers become active GPU nodes. Everything outside Slipway is simulated; the protocols are real.")
+	s, err := devstack.Start(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	op, err := prepare(ctx, s)
+	if err != nil {
+		return err
+	}
+	op.addresses(out)
+	began := time.Now()
+	jobs, err := op.onboardAll(ctx, out)
+	if err != nil {
+		return err
+	}
+	if err := op.watch(ctx, out, jobs, began); err != nil {
+		return err
+	}
+	if err := op.summary(ctx, out, jobs); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\n%d nodes are active, %s after the first request.\n", len(jobs), time.Since(began).Round(time.Second))
+	op.addresses(out)
+	fmt.Fprintln(out, "\nThe demo ends here and takes its stack with it. `make up` keeps one running at fixed addresses.")
+	return nil
+}
+
+// watched is a job on the screen.
+type watched struct {
+	ID, host, vendor, seen string
+	ended                  bool
+}
+
+type jobView struct {
+	ID           string              `json:"id"`
+	NodeID       string              `json:"node_id"`
+	Hostname     string              `json:"hostname"`
+	Status       lifecycle.JobStatus `json:"status"`
+	Stage        string              `json:"stage"`
+	Progress     int                 `json:"progress_percent"`
+	Message      string              `json:"message"`
+	NextStep     string              `json:"next_step"`
+	FailureClass string              `json:"failure_class"`
+}
+
+func (o *operator) bmc(m *simhw.Machine) map[string]any {
+	return map[string]any{"address": m.Spec().BMCAddress, "credential_ref": devstack.BMCSecret(m.Spec().ID)}
+}
+
+// onboardAll asks for three single onboardings and one batch of four.
+func (o *operator) onboardAll(ctx context.Context, out io.Writer) ([]*watched, error) {
+	machines := o.stack.Sims.Fleet.All()
+	var jobs []*watched
+	for _, m := range machines[:demoSingles] {
+		var j jobView
+		req := map[string]any{"site_id": o.site, "profile_id": o.prof, "sku_id": o.sku, "hostname": hostname(m), "bmc": o.bmc(m)}
+		if err := o.api.call(ctx, http.MethodPost, "/admin/onboardings", req, &j); err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(out, "\nPOST /api/v1/admin/onboardings  %s (%s)  ->  202 %s", hostname(m), m.Spec().Vendor, j.ID)
+		jobs = append(jobs, &watched{ID: j.ID, host: hostname(m), vendor: m.Spec().Vendor})
+	}
+	var items []map[string]any
+	for _, m := range machines[demoSingles:] {
+		items = append(items, map[string]any{"hostname": hostname(m), "bmc": o.bmc(m)})
+	}
+	var batch struct {
+		ID    string
+		Items []struct {
+			Hostname string
+			JobID    string `json:"job_id"`
+			Error    string
+		}
+	}
+	req := map[string]any{"name": "rack 1", "site_id": o.site, "profile_id": o.prof, "sku_id": o.sku, "items": items}
+	if err := o.api.call(ctx, http.MethodPost, "/admin/onboarding-batches", req, &batch); err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(out, "\nPOST /api/v1/admin/onboarding-batches  %d servers  ->  202 %s\n\n", len(items), batch.ID)
+	for i, it := range batch.Items {
+		if it.JobID == "" {
+			return nil, fmt.Errorf("%s was rejected: %s", it.Hostname, it.Error)
+		}
+		jobs = append(jobs, &watched{ID: it.JobID, host: it.Hostname, vendor: machines[demoSingles+i].Spec().Vendor})
+	}
+	return jobs, nil
+}
+
+// watch prints each stage as it is reached, until every job has ended.
+func (o *operator) watch(ctx context.Context, out io.Writer, jobs []*watched, began time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, demoLimit)
+	defer cancel()
+	for open := len(jobs); open > 0; {
+		for _, j := range jobs {
+			if j.ended {
+				continue
+			}
+			var v jobView
+			if err := o.api.call(ctx, http.MethodGet, "/admin/onboardings/"+j.ID, nil, &v); err != nil {
+				return err
+			}
+			if line := fmt.Sprintf("%-9s %s", v.Status, v.Stage); line != j.seen {
+				j.seen = line
+				fmt.Fprintf(out, "%6.1fs  %-13s %-11s %s %3d %%  %s\n", time.Since(began).Seconds(), j.host, j.vendor, bar(v.Progress), v.Progress, line)
+			}
+			switch {
+			case v.Status.Parked():
+				return fmt.Errorf("%s stopped at %s: %s: %s; %s", j.host, v.Stage, v.FailureClass, v.Message, v.NextStep)
+			case lifecycle.Job.Terminal(v.Status):
+				j.ended = true
+				open--
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return errors.New("the demo did not end within its five minutes")
+		case <-time.After(300 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+func bar(percent int) string {
+	const width = 20
+	n := percent * width / 100
+	return "[" + strings.Repeat("#", n) + strings.Repeat(".", width-n) + "]"
+}
+
+// summary shows the result with the command line, as an operator would look.
+func (o *operator) summary(ctx context.Context, out io.Writer, jobs []*watched) error {
+	first := jobs[0]
+	for _, args := range [][]string{
+		{"node", "list"}, {"job", "show", first.ID}, {"node", "history", first.host}, {"node", "timeline", first.host},
+	} {
+		if err := o.show(ctx, out, args...); err != nil {
+			return err
+		}
+	}
+	for _, j := range jobs {
+		var list struct{ Data []struct{ Status string } }
+		if err := o.api.call(ctx, http.MethodGet, "/nodes?hostname="+j.host, nil, &list); err != nil {
+			return err
+		}
+		if len(list.Data) != 1 || list.Data[0].Status != string(lifecycle.NodeActive) {
+			return fmt.Errorf("node %s is not active", j.host)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+// Command slipway-dev runs the whole system on one machine: Temporal with its
+// Web UI, Postgres, a simulated site, and Slipway. `up` keeps it running,
+// `demo` shows the main job and ends.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/slipway-cloud/slipway/internal/devstack"
+	"github.com/slipway-cloud/slipway/internal/devstack/temporal"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := root().ExecuteContext(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		fmt.Fprintln(os.Stderr, "slipway-dev:", err)
+		os.Exit(1)
+	}
+}
+
+func root() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "slipway-dev", Short: "The whole of Slipway on one machine, with a simulated site", SilenceUsage: true, SilenceErrors: true,
+	}
+	cmd.AddCommand(upCommand(), demoCommand())
+	return cmd
+}
+
+func upCommand() *cobra.Command {
+	var o devstack.Options
+	var reset bool
+	cmd := &cobra.Command{
+		Use: "up", Args: cobra.NoArgs,
+		Short: "Start everything and keep it running until Ctrl-C; state is kept in .slipway/",
+	}
+	f := cmd.Flags()
+	f.IntVar(&o.Count, "machines", 8, "simulated machines")
+	f.Float64Var(&o.Speed, "speed", 60, "virtual seconds a second outside Slipway")
+	f.IntVar(&o.APIPort, "api-port", 8080, "port of the HTTP API")
+	f.IntVar(&o.AgentPort, "agent-port", 8443, "port of the agent API")
+	f.IntVar(&o.TemporalPort, "temporal-port", 7233, "port of Temporal")
+	f.IntVar(&o.TemporalUI, "temporal-ui-port", 8233, "port of the Temporal Web UI")
+	f.BoolVar(&reset, "reset", false, "forget the state of earlier runs first")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		dir, err := stateDir()
+		if err != nil {
+			return err
+		}
+		if reset {
+			if err := os.RemoveAll(dir); err != nil {
+				return err
+			}
+		}
+		if err := os.MkdirAll(dir, 0o750); err != nil {
+			return err
+		}
+		log, err := os.OpenFile(filepath.Join(dir, "slipway.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		defer log.Close() //nolint:errcheck // written line by line
+		o.Dir, o.Log, o.Progress, o.DatabaseEnv = dir, log, cmd.OutOrStdout(), "DATABASE_URL"
+		return up(cmd.Context(), o, cmd.OutOrStdout())
+	}
+	return cmd
+}
+
+func stateDir() (string, error) {
+	root, err := temporal.Root()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(root, ".slipway"), nil
+}
+
+func up(ctx context.Context, o devstack.Options, out io.Writer) error {
+	fmt.Fprintln(out, "Slipway dev stack: starting (a first run also builds the embedded Temporal server, about 6 minutes on two cores)")
+	s, err := devstack.Start(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	op, err := prepare(ctx, s)
+	if err != nil {
+		return err
+	}
+	op.addresses(out)
+	fmt.Fprintf(out, "\nIt runs until Ctrl-C. In another terminal:\n"+
+		"  export XDG_CONFIG_HOME=%s PATH=%s:$PATH\n  slipway node list\n"+
+		"  slipway node onboard --site sim --profile standard --sku h100x8 --hostname gpu-r01u01 \\\n    --bmc %s --credential %s --watch\n",
+		op.home, s.Bin, s.Sims.Fleet.All()[0].Spec().BMCAddress, devstack.BMCSecret(s.Sims.Fleet.All()[0].Spec().ID))
+	<-ctx.Done()
+	fmt.Fprintln(out, "\nstopping ...")
+	return nil
+}
