@@ -1,0 +1,85 @@
+package problem_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+func TestEveryErrorHasItsProblem(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		err      error
+		kind     problem.Kind
+		status   int
+		existing string
+		allowed  []string
+	}{
+		"not found":  {fmt.Errorf("x: %w", db.ErrNotFound), problem.NotFound, 404, "", nil},
+		"stale":      {fmt.Errorf("x: %w", db.ErrStale), problem.Stale, 412, "", nil},
+		"bad value":  {fmt.Errorf("x: %w", db.ErrInvalid), problem.Invalid, 422, "", nil},
+		"conflict":   {&db.ConflictError{What: "name", Existing: "site_1", Message: "taken"}, problem.Conflict, 409, "site_1", nil},
+		"live job":   {&db.ConflictError{What: "live_job", Existing: "job_1", Message: "busy"}, problem.LiveJob, 409, "job_1", nil},
+		"transition": {&lifecycle.IllegalTransitionError{Resource: "node", From: "a", To: "b", Reason: "no", Allowed: []string{"c"}}, problem.IllegalTransition, 409, "", []string{"c"}},
+		"refused":    {&lifecycle.ActionRefusedError{Action: "rerun", Allowed: []lifecycle.Action{"cancel"}}, problem.ActionRefused, 409, "", []string{"cancel"}},
+		"invalid":    {&lifecycle.InvalidError{Fields: []lifecycle.Invalid{{Field: "a", Problem: "b"}}}, problem.Invalid, 422, "", nil},
+		"no secret":  {&providers.Error{Kind: providers.KindNotFound, Op: "secrets.resolve", Message: "none"}, problem.NotFound, 404, "", nil},
+		"vault away": {&providers.Error{Kind: providers.KindUnavailable, Op: "secrets.put", Message: "down"}, problem.Unavailable, 503, "", nil},
+		"MAAS away":  {&providers.Error{Kind: providers.KindUnreachable, Op: "maas.version", Message: "down"}, problem.OutsideFailed, 502, "", nil},
+		"late":       {context.DeadlineExceeded, problem.OutcomeUnknown, 504, "", nil},
+		"unknown":    {errors.New("password=hunter2"), problem.Internal, 500, "", nil},
+		"itself":     {fmt.Errorf("x: %w", problem.New(problem.Forbidden, "no")), problem.Forbidden, 403, "", nil},
+	} {
+		p := problem.From(c.err)
+		require.True(t, p.Of(c.kind), "%s: %s", name, p.Type)
+		require.Equal(t, c.status, p.Status, name)
+		require.Equal(t, c.existing, p.Existing, name)
+		require.Equal(t, c.allowed, p.Allowed, name)
+		require.NotContains(t, p.Detail, "hunter2")
+	}
+}
+
+func TestActionErrors(t *testing.T) {
+	t.Parallel()
+	app := func(typ string) error {
+		return temporal.NewNonRetryableApplicationError("m", typ, nil, []lifecycle.Action{"cancel"})
+	}
+	for kind, err := range map[problem.Kind]error{
+		problem.ActionRefused: app(contract.ErrTypeActionRefused), problem.Invalid: app(contract.ErrTypeActionInvalid), problem.Internal: app("other"),
+		problem.WorkflowGone: serviceerror.NewNotFound("x"), problem.EngineUnavailable: serviceerror.NewUnavailable("x"),
+		problem.OutcomeUnknown: client.NewWorkflowUpdateServiceTimeoutOrCanceledError(context.Canceled),
+	} {
+		require.True(t, problem.FromAction(err).Of(kind), kind)
+	}
+	require.Equal(t, []string{"cancel"}, problem.FromAction(app(contract.ErrTypeActionRefused)).Allowed)
+}
+
+func TestKindsAreStableAndSayWhatToDo(t *testing.T) {
+	t.Parallel()
+	seen := map[problem.Kind]bool{}
+	for _, i := range problem.Kinds() {
+		require.False(t, seen[i.Kind], i.Kind)
+		seen[i.Kind] = true
+		rec := httptest.NewRecorder()
+		problem.New(i.Kind, "do this").Write(rec)
+		require.Equal(t, i.Status, rec.Code)
+		require.Equal(t, "application/problem+json", rec.Header().Get("Content-Type"))
+		require.Contains(t, rec.Body.String(), `"detail":"Do this."`)
+		require.True(t, strings.HasPrefix(i.Type(), "urn:slipway:problem:"))
+		require.NotEmpty(t, i.Title)
+	}
+}

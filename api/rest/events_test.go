@@ -1,0 +1,101 @@
+package rest_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/db"
+)
+
+// follower reads a stream into a channel of "id type".
+type follower struct {
+	events chan string
+	leave  context.CancelFunc
+}
+
+func (w *world) follow(query, lastID string) follower {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(w.t.Context())
+	w.t.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+"/api/v1/events"+query, nil)
+	require.NoError(w.t, err)
+	req.Header.Set("Authorization", "Bearer "+w.tokens["viewer"])
+	if lastID != "" {
+		req.Header.Set("Last-Event-ID", lastID)
+	}
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(w.t, err)
+	require.Equal(w.t, http.StatusOK, res.StatusCode)
+	require.Equal(w.t, "text/event-stream", res.Header.Get("Content-Type"))
+	lines := bufio.NewScanner(res.Body)
+	require.True(w.t, lines.Scan())
+	require.Equal(w.t, ": following", lines.Text())
+	f := follower{make(chan string, 1000), cancel}
+	go func() {
+		defer res.Body.Close()
+		defer close(f.events)
+		id := ""
+		for lines.Scan() {
+			if v, ok := strings.CutPrefix(lines.Text(), "id: "); ok {
+				id = v
+			}
+			if v, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
+				f.events <- id + " " + v
+			}
+		}
+	}()
+	return f
+}
+
+func (f follower) next(t *testing.T) string {
+	t.Helper()
+	select {
+	case e := <-f.events:
+		return e
+	case <-time.After(20 * time.Second):
+		require.Fail(t, "no event came")
+		return ""
+	}
+}
+
+func (w *world) emit(kind, id string, n int) {
+	w.t.Helper()
+	for i := range n {
+		require.NoError(w.t, w.store.AppendEvent(w.t.Context(), db.Event{ResourceKind: kind, ResourceID: id, Type: fmt.Sprintf("%s.%d", kind, i)}))
+	}
+	_, err := w.store.RelayEvents(w.t.Context(), 1000)
+	require.NoError(w.t, err)
+}
+
+func TestAStreamResumesWithoutAGap(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.emit("job", "old", 1)
+	f := w.follow("?resource=job:a", "")
+	w.emit("job", "a", 3)
+	w.emit("job", "b", 2)
+	require.Equal(t, "2 job.0", f.next(t), "without Last-Event-ID the past is not told")
+	seen := f.next(t)
+	f.leave()
+	w.emit("job", "a", 300) // more than one batch, while nobody reads
+	g := w.follow("?resource=onboarding:a", strings.Fields(seen)[0])
+	require.Equal(t, "4 job.2", g.next(t))
+	for i := range 300 {
+		require.Equal(t, fmt.Sprintf("%d job.%d", 7+i, i), g.next(t))
+	}
+	w.emit("job", "a", 1)
+	require.Equal(t, "307 job.0", g.next(t))
+	all := w.follow("?last_event_id=0", "")
+	require.Equal(t, "1 job.0", all.next(t))
+
+	w.do("GET", "/api/v1/events", nil, header{"Last-Event-ID": "x"}).refused(problem.Invalid)
+	w.do("GET", "/api/v1/events?resource=:a", nil).refused(problem.Invalid)
+}

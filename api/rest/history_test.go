@@ -1,0 +1,69 @@
+package rest_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// The shape is seed 000's, key by key.
+func TestHistoryHasTheSeedsShape(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	node := dbtest.Node(t, w.store, dbtest.Status(lifecycle.NodeEnrolling))
+	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.TransitionNode(t.Context(), node.ID, lifecycle.NodeBlockOnboarding, nil, db.Actor{
+			Owner: lifecycle.OwnerAdmin, ID: "alice", Comment: "smoke", Metadata: map[string]any{"attempt": 3}})
+		return err
+	}))
+	var got struct {
+		Data  []map[string]any
+		Total int
+	}
+	path := "/api/v1/nodes/" + node.ID + "/history"
+	w.do("GET", path, nil).want(http.StatusOK).into(&got)
+	require.Equal(t, 3, got.Total)
+	first := got.Data[0]
+	require.Regexp(t, "^evt_", first["id"])
+	require.Regexp(t, `^\d{4}-\d\d-\d\dT[0-9:.]+Z$`, first["created_at"])
+	delete(first, "id")
+	delete(first, "created_at")
+	b, err := json.Marshal(first)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"from_state":"enrolling","to_state":"quarantined","triggered_by":"admin","user_id":"alice","comment":"smoke","metadata":{"attempt":3}}`, string(b))
+	created := got.Data[2]
+	require.Equal(t, []any{"", "bootstrap_issued", nil}, []any{created["from_state"], created["to_state"], created["comment"]})
+	require.Len(t, created, 8)
+
+	w.do("GET", path+"?limit=1&offset=1", nil).want(http.StatusOK).into(&got)
+	require.Len(t, got.Data, 1)
+	require.Equal(t, 3, got.Total)
+	require.Equal(t, "enrolling", got.Data[0]["to_state"])
+	require.JSONEq(t, `{"data":[],"total":3}`, string(w.do("GET", path+"?offset=9", nil).want(http.StatusOK).raw))
+	w.do("GET", path+"?limit=0", nil).refused(problem.Invalid)
+	w.do("GET", path+"?offset=-1", nil).refused(problem.Invalid)
+	w.do("GET", "/api/v1/nodes/node_none/history", nil).refused(problem.NotFound)
+	w.do("GET", "/api/v1/nodes/"+node.SiteID, nil).refused(problem.NotFound)
+}
+
+func TestLabels(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	node := dbtest.Node(t, w.store)
+	path := "/api/v1/nodes/" + node.ID
+	w.do("PATCH", path, map[string]any{"labels": map[string]any{"rack": "7"}}).refused(problem.VersionMissing)
+	tag := w.do("PATCH", path, map[string]any{"labels": map[string]any{"rack": "7", "row": "b"}}, header{"If-Match": "*"}).want(http.StatusOK).header.Get("ETag")
+	w.do("PATCH", path, map[string]any{"labels": map[string]any{"rack": nil}}, header{"If-Match": `"1"`}).refused(problem.Stale)
+	a := w.do("PATCH", path, map[string]any{"labels": map[string]any{"rack": nil}}, header{"If-Match": tag}).want(http.StatusOK)
+	require.Contains(t, string(a.raw), `"labels":{"row":"b"}`)
+	w.do("PATCH", path, map[string]any{"labels": map[string]any{"": "x"}}, header{"If-Match": "*"}).refused(problem.Invalid)
+	w.do("PATCH", path, map[string]any{"status": "active"}, header{"If-Match": "*"}).refused(problem.Invalid)
+	require.Contains(t, string(w.do("GET", path+"/timeline", nil).want(http.StatusOK).raw), "set_labels")
+}
