@@ -72,7 +72,7 @@ func (s *Server) serve(routes []route, w http.ResponseWriter, r *http.Request) *
 		return denied
 	}
 	op, known := rt.ops[r.Method+" "+opWord]
-	if anonymous && !(known && op.anon) {
+	if anonymous && (!known || !op.anon) {
 		if rt.anonymous {
 			return anonymousRefusal(r.Method, c.opWord)
 		}

@@ -28,6 +28,7 @@ func (s *Server) onHardware(hw *simhw.Machine, ev simhw.Event) {
 			if m != nil {
 				s.onDiskBoot(t, m, hw, ev)
 			}
+		case simhw.EventOSDown: // MAAS does not see it
 		}
 		return nil
 	})
@@ -156,6 +157,7 @@ func (s *Server) environmentUp(t *tx, m *machine, hw *simhw.Machine, boot string
 	case EnteringRescueMode:
 		_ = s.setStatus(m, RescueMode, "rescue environment is up") // the edge is in the table
 		s.event(m, "Entered rescue mode", info, "")
+	default: // nothing to do: the machine was released or deleted meanwhile
 	}
 }
 
@@ -236,5 +238,6 @@ func (s *Server) markFailed(t *tx, m *machine, comment string) {
 	case Testing:
 		s.event(m, "Failed testing", failure, comment)
 		t.stopQuietly(m, "test")
+	default:
 	}
 }

@@ -36,7 +36,7 @@ func (s *Server) inventoryNICs(m *machine, spec simhw.Spec) {
 		}
 		n.name, n.speed, n.connected, n.discovered = hw.Name, hw.SpeedMbps, hw.VLAN != 0, true
 		n.vendor, n.product = spec.Vendor, "Simulated NIC"
-		if net := s.network(hw.VLAN); net != nil && !(hw.Boot && noVLAN) {
+		if net := s.network(hw.VLAN); net != nil && (!hw.Boot || !noVLAN) {
 			n.vlan = net.VLAN
 			mode, subnet := "link_up", 0
 			if hw.Boot {
@@ -76,7 +76,7 @@ func (s *Server) inventoryDisks(m *machine, spec simhw.Spec) {
 		}
 		d := &disk{name: hw.Name, model: hw.Model, serial: hw.Serial, size: hw.Bytes, firmware: "SIM1", uuid: s.newUUID()}
 		for _, o := range old {
-			if o.serial == hw.Serial && !reordered && !(boss && renamed) {
+			if o.serial == hw.Serial && !reordered && (!boss || !renamed) {
 				d.id, d.tags = o.id, o.tags
 			}
 		}

@@ -54,7 +54,6 @@ type machine struct {
 	skipStorage    bool
 	skipBMCConfig  bool
 	noTesting      bool
-	eraseOnRelease bool
 	hw             *simhw.Machine // what commissioning saw; nil before
 	uuid           string
 	cpus           int
@@ -83,7 +82,6 @@ type disk struct {
 	parts               []*partition
 	fs                  *filesystem
 	usedFor             string
-	parentGroup         string // virtual devices: the volume group or bcache
 }
 
 type partition struct {
@@ -91,7 +89,6 @@ type partition struct {
 	size       int64
 	uuid       string
 	bootable   bool
-	usedFor    string
 	tags       []string
 	fs         *filesystem
 }
