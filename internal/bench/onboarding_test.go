@@ -42,11 +42,13 @@ func BenchmarkOnboarding(b *testing.B) {
 		list := nodes(b, r, fmt.Sprintf("round-%d", rounds), jobsARound)
 		return rate(b, jobsARound, jobsAtOnce, func(ctx context.Context, i int) error { return onboard(ctx, r, list[i]) })
 	})
-	for name, l := range map[string]bareLoad{"bare": {Remote: load.Remote}, "bare with local": load} {
-		c.enter(name, func() float64 {
+	bareRate := func(l bareLoad) func() float64 {
+		return func() float64 {
 			return rate(b, jobsARound, jobsAtOnce, func(ctx context.Context, _ int) error { return engine.run(ctx, l) })
-		})
+		}
 	}
+	c.enter("bare", bareRate(bareLoad{Remote: load.Remote}))
+	c.enter("bare with local", bareRate(load))
 	for b.Loop() {
 		for range jobRounds {
 			c.round()
