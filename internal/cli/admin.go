@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"encoding/json"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// bmc is a BMC as the tables show it.
+type bmc struct {
+	ID                string     `json:"id"`
+	NodeID            string     `json:"node_id"`
+	Address           string     `json:"address"`
+	Protocol          string     `json:"protocol"`
+	CredentialRef     string     `json:"credential_ref"`
+	PinSHA256         string     `json:"pin_sha256"`
+	PinPending        string     `json:"pin_pending"`
+	Vendor            string     `json:"vendor"`
+	AuthBlockedAt     *time.Time `json:"auth_blocked_at"`
+	AuthBlockedReason string     `json:"auth_blocked_reason"`
+}
+
+func (a *app) bmcCommand() *cobra.Command {
+	call := func(use, short string, args cobra.PositionalArgs, request func(args []string) (method, path string, body any)) *cobra.Command {
+		return &cobra.Command{Use: use, Short: short, Args: args, RunE: does(func(cmd *cobra.Command, args []string) error {
+			method, path, body := request(args)
+			r, err := a.ask(cmd.Context(), method, "/admin/bmcs/"+url.PathEscape(args[0])+path, body, nil)
+			if err != nil {
+				return err
+			}
+			return a.show(r.raw, func() error {
+				var b bmc
+				if err := r.into(&b); err != nil {
+					return err
+				}
+				return a.fields("bmc", b.ID, "node", b.NodeID, "address", b.Address, "protocol", b.Protocol, "vendor", b.Vendor, "login", b.CredentialRef,
+					"approved pin", b.PinSHA256, "pin that waits", b.PinPending, "logins stopped", when(b.AuthBlockedAt), "because", b.AuthBlockedReason)
+			})
+		})}
+	}
+	return group("bmc", "BMCs; slipway node show names a node's",
+		call("show BMC", "Show a BMC", cobra.ExactArgs(1), func([]string) (string, string, any) { return "GET", "", nil }),
+		call("approve-pin BMC PIN", "Approve the certificate pin that waits, after comparing it", cobra.ExactArgs(2), func(args []string) (string, string, any) {
+			return "POST", "/actions/approve-pin", map[string]any{"pin_sha256": args[1]}
+		}),
+		call("clear-auth-block BMC", "Allow logins again after a rejected one", cobra.ExactArgs(1), func([]string) (string, string, any) {
+			return "POST", "/actions/clear-auth-block", nil
+		}),
+	)
+}
+
+// apiToken is an API token as the tables show it.
+type apiToken struct {
+	ID        string     `json:"id"`
+	Name      string     `json:"name"`
+	Roles     []string   `json:"roles"`
+	Token     string     `json:"token"`
+	ExpiresAt *time.Time `json:"expires_at"`
+	RevokedAt *time.Time `json:"revoked_at"`
+}
+
+func (a *app) tokenCommand() *cobra.Command {
+	var roles []string
+	var ttl time.Duration
+	create := &cobra.Command{Use: "create NAME", Short: "Create an API token and print it once", Args: cobra.ExactArgs(1)}
+	create.Flags().StringSliceVar(&roles, "roles", []string{"viewer"}, "admin, operator, viewer")
+	create.Flags().DurationVar(&ttl, "ttl", 90*24*time.Hour, "how long it is valid; 0 does not expire")
+	create.RunE = does(func(cmd *cobra.Command, args []string) error {
+		r, err := a.ask(cmd.Context(), "POST", "/admin/api-tokens", map[string]any{"name": args[0], "roles": roles, "ttl": ttl.String()}, nil)
+		if err != nil {
+			return err
+		}
+		return a.show(r.raw, func() error {
+			var t apiToken
+			if err := r.into(&t); err != nil {
+				return err
+			}
+			return a.fields("id", t.ID, "name", t.Name, "roles", strings.Join(t.Roles, ", "), "expires", when(t.ExpiresAt), "token", t.Token)
+		})
+	})
+	list := &cobra.Command{Use: "list", Short: "List API tokens", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
+		raw, err := a.listAll(cmd.Context(), "/admin/api-tokens", url.Values{}, 0)
+		if err != nil {
+			return err
+		}
+		return a.show(raw, func() error {
+			var got struct{ Data []apiToken }
+			if err := json.Unmarshal(raw, &got); err != nil {
+				return err
+			}
+			t := a.table("ID", "NAME", "ROLES", "EXPIRES", "REVOKED")
+			for _, tok := range got.Data {
+				t.row(tok.ID, tok.Name, strings.Join(tok.Roles, ","), orDash(when(tok.ExpiresAt)), orDash(when(tok.RevokedAt)))
+			}
+			return t.flush()
+		})
+	})}
+	revoke := &cobra.Command{Use: "revoke ID", Short: "Revoke an API token", Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
+		_, err := a.ask(cmd.Context(), "DELETE", "/admin/api-tokens/"+url.PathEscape(args[0]), nil, nil)
+		return err
+	})}
+	return group("token", "API tokens", create, list, revoke)
+}

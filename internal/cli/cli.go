@@ -1,0 +1,161 @@
+// Package cli is the command line client of Slipway's HTTP API. It knows the API
+// and nothing behind it, and it can be run inside a test: Run takes everything
+// that a process has from an Env.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// The exit codes, distinct so that scripts can tell them apart.
+const (
+	ExitOK           = 0
+	ExitError        = 1
+	ExitUsage        = 2
+	ExitNotFound     = 3
+	ExitRefused      = 4
+	ExitUnauthorised = 5
+	ExitJobFailed    = 6
+	ExitUnreachable  = 7
+)
+
+const exitHelp = `Exit codes: 0 done, 1 error, 2 wrong usage, 3 not found, 4 refused or in conflict, 5 not signed in or not allowed,
+6 a watched job failed, was cancelled or needs a person, 7 the server cannot be reached.`
+
+// Env is what a process has.
+type Env struct {
+	In       io.Reader
+	Out, Err io.Writer
+	Getenv   func(string) string
+	// Terminal says that Out is one: watching then redraws.
+	Terminal bool
+	// ConfigPath keeps the contexts; "" is ~/.config/slipway/config.yaml.
+	ConfigPath string
+	Client     *http.Client // nil: one with deadlines
+	Version    string
+}
+
+// System is the Env of this process.
+func System(version string) Env {
+	info, err := os.Stdout.Stat()
+	return Env{
+		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv, Version: version,
+		Terminal: err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb",
+	}
+}
+
+// app is one run.
+type app struct {
+	Env
+	context string
+	output  string
+	key     string
+	timeout time.Duration
+}
+
+// failure is an error with the exit code it ends in.
+type failure struct {
+	code int
+	err  error
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+func fail(code int, format string, args ...any) error {
+	return &failure{code, fmt.Errorf(format, args...)}
+}
+
+// Run runs one command line and returns the exit code.
+func Run(ctx context.Context, e Env, args []string) int {
+	if e.Getenv == nil {
+		e.Getenv = func(string) string { return "" }
+	}
+	if e.ConfigPath == "" {
+		e.ConfigPath = configPath(e.Getenv)
+	}
+	a := &app{Env: e}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(e.In)
+	root.SetOut(e.Out)
+	root.SetErr(e.Err)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return ExitOK
+	}
+	var f *failure
+	if !errors.As(err, &f) { // cobra's own: arguments and flags
+		fmt.Fprintf(e.Err, "slipway: %v\nSee slipway --help.\n", err)
+		return ExitUsage
+	}
+	if f.err.Error() != "" {
+		fmt.Fprintf(e.Err, "slipway: %v\n", f.err)
+	}
+	return f.code
+}
+
+func configPath(getenv func(string) string) string {
+	if p := getenv("SLIPWAY_CONFIG"); p != "" {
+		return p
+	}
+	dir := getenv("XDG_CONFIG_HOME")
+	if dir == "" {
+		dir = filepath.Join(getenv("HOME"), ".config")
+	}
+	return filepath.Join(dir, "slipway", "config.yaml")
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use: "slipway", Short: "The command line of Slipway, the control plane of a GPU cloud",
+		Long: "Begin with: slipway login --server URL --token-stdin\n\nWherever an id is taken, a name is too: a site, profile or SKU by name, a node by hostname,\n" +
+			"a job by the hostname of its node.\n\n" + exitHelp,
+		SilenceUsage: true, SilenceErrors: true, Version: a.Version,
+		Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	f := root.PersistentFlags()
+	f.StringVar(&a.context, "context", "", "context to use instead of the current one")
+	f.StringVarP(&a.output, "output", "o", "table", "table, json or yaml")
+	f.StringVar(&a.key, "idempotency-key", "", "key of this request; repeating it with the same key cannot do it twice (default: a new one)")
+	f.DurationVar(&a.timeout, "request-timeout", time.Minute, "how long one request may take")
+	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+		if a.output != "table" && a.output != "json" && a.output != "yaml" {
+			return fmt.Errorf("--output must be table, json or yaml, not %q", a.output)
+		}
+		return nil
+	}
+	root.AddCommand(
+		a.loginCommand(), a.contextCommand(), a.secretCommand(), a.siteCommand(), a.profileCommand(), a.skuCommand(), a.roceCommand(),
+		a.nodeCommand(), a.batchCommand(), a.jobCommand(), a.bmcCommand(), a.tokenCommand(),
+	)
+	return root
+}
+
+// group is a command that only holds others.
+func group(use, short string, children ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, args []string) error { return cmd.Help() }}
+	c.AddCommand(children...)
+	return c
+}
+
+// does wraps what a command does, so that its errors are told from wrong usage.
+func does(run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		err := run(cmd, args)
+		var f *failure
+		if err == nil || errors.As(err, &f) {
+			return err
+		}
+		return &failure{ExitError, err}
+	}
+}

@@ -1,0 +1,198 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/google/uuid"
+)
+
+const maxAnswer = 32 << 20 // bytes
+
+// answer is what the API said.
+type answer struct {
+	raw  []byte
+	etag string
+}
+
+func (r answer) into(v any) error {
+	if err := json.Unmarshal(r.raw, v); err != nil {
+		return fmt.Errorf("the server's answer cannot be read; is this a Slipway server of another version? (%w)", err)
+	}
+	return nil
+}
+
+// problemDoc is a problem document (RFC 9457) as the API writes it.
+type problemDoc struct {
+	Type, Title, Detail string
+	Status              int
+	RequestID           string `json:"request_id"`
+	Existing            string
+	Allowed             []string
+	Errors              []struct{ Location, Message string }
+}
+
+func (p problemDoc) text() string {
+	var b strings.Builder
+	b.WriteString(p.Detail)
+	for _, e := range p.Errors {
+		fmt.Fprintf(&b, "\n  %s: %s", strings.TrimPrefix(e.Location, "body."), e.Message)
+	}
+	if len(p.Allowed) > 0 {
+		fmt.Fprintf(&b, "\n  allowed now: %s", strings.Join(p.Allowed, ", "))
+	}
+	if p.Existing != "" && !strings.Contains(p.Detail, p.Existing) {
+		fmt.Fprintf(&b, "\n  in the way: %s", p.Existing)
+	}
+	if p.Status >= http.StatusInternalServerError && p.RequestID != "" {
+		fmt.Fprintf(&b, "\n  request id: %s", p.RequestID)
+	}
+	return b.String()
+}
+
+func exitOf(status int) int {
+	switch status {
+	case http.StatusNotFound:
+		return ExitNotFound
+	case http.StatusConflict, http.StatusPreconditionFailed, http.StatusPreconditionRequired:
+		return ExitRefused
+	case http.StatusUnprocessableEntity, http.StatusBadRequest:
+		return ExitUsage
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return ExitUnauthorised
+	case http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
+		return ExitUnreachable
+	}
+	return ExitError
+}
+
+// call asks the API and decodes the answer into v, which may be nil.
+func (a *app) call(ctx context.Context, method, path string, body, v any) error {
+	acc, err := a.account()
+	if err != nil {
+		return err
+	}
+	return a.callAs(ctx, acc, method, path, body, v)
+}
+
+func (a *app) callAs(ctx context.Context, acc account, method, path string, body, v any) error {
+	r, err := a.send(ctx, acc, method, path, body, nil)
+	if err != nil || v == nil {
+		return err
+	}
+	return r.into(v)
+}
+
+// ask is call for those who need the whole answer.
+func (a *app) ask(ctx context.Context, method, path string, body any, headers map[string]string) (answer, error) {
+	acc, err := a.account()
+	if err != nil {
+		return answer{}, err
+	}
+	return a.send(ctx, acc, method, path, body, headers)
+}
+
+// send sends one request. Each POST carries an idempotency key.
+func (a *app) send(ctx context.Context, acc account, method, path string, body any, headers map[string]string) (answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	var in io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return answer{}, err
+		}
+		in = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, acc.Server+"/api/v1"+path, in)
+	if err != nil {
+		return answer{}, err
+	}
+	req.Header.Set("Authorization", "Bearer "+acc.Token)
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", "slipway/"+a.Version)
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if method == http.MethodPost {
+		req.Header.Set("Idempotency-Key", a.idempotencyKey())
+	}
+	for k, v := range headers {
+		req.Header.Set(k, v)
+	}
+	client, err := a.client(acc)
+	if err != nil {
+		return answer{}, err
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return answer{}, fail(ExitUnreachable, "the server %s cannot be reached: %w", acc.Server, bare(err))
+	}
+	defer func() { _ = res.Body.Close() }()
+	raw, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if err != nil {
+		return answer{}, fail(ExitUnreachable, "the answer of %s broke off: %w", acc.Server, bare(err))
+	}
+	return judged(res, raw)
+}
+
+func judged(res *http.Response, raw []byte) (answer, error) {
+	if res.StatusCode < http.StatusMultipleChoices {
+		return answer{raw, res.Header.Get("ETag")}, nil
+	}
+	var p problemDoc
+	if json.Unmarshal(raw, &p) != nil || p.Detail == "" {
+		return answer{}, fail(ExitError, "the server answered %s and no problem document; is this a Slipway API?", res.Status)
+	}
+	return answer{}, fail(exitOf(res.StatusCode), "%s", p.text())
+}
+
+// idempotencyKey is the flag's, or a new one for each request.
+func (a *app) idempotencyKey() string {
+	if a.key != "" {
+		return a.key
+	}
+	return uuid.NewString()
+}
+
+func (a *app) client(acc account) (*http.Client, error) {
+	if a.Client != nil {
+		return a.Client, nil
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // it is one
+	if acc.CAFile != "" {
+		pem, err := os.ReadFile(acc.CAFile)
+		if err != nil {
+			return nil, err
+		}
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s holds no PEM certificate", acc.CAFile)
+		}
+		transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}
+	}
+	a.Client = &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token goes to nobody else
+	}
+	return a.Client, nil
+}
+
+// bare takes method and URL, which are said already, from a client's error.
+func bare(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}

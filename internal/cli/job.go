@@ -1,0 +1,244 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// job is a job as the tables show it.
+type job struct {
+	ID                string     `json:"id"`
+	Kind              string     `json:"kind"`
+	Status            string     `json:"status"`
+	NeedsHuman        bool       `json:"needs_human"`
+	NodeID            string     `json:"node_id"`
+	Hostname          string     `json:"hostname"`
+	BatchID           string     `json:"batch_id"`
+	Stage             string     `json:"stage"`
+	Attempt           int        `json:"attempt"`
+	ProgressPercent   int        `json:"progress_percent"`
+	ReachedPercent    int        `json:"reached_percent"`
+	FailureClass      string     `json:"failure_class"`
+	FailedStage       string     `json:"failed_stage"`
+	Message           string     `json:"message"`
+	RecommendedAction string     `json:"recommended_action"`
+	NextStep          string     `json:"next_step"`
+	AllowedActions    []string   `json:"allowed_actions"`
+	Frozen            bool       `json:"frozen"`
+	StageDeadline     *time.Time `json:"stage_deadline"`
+	WorkflowID        string     `json:"temporal_workflow_id"`
+	CreatedBy         string     `json:"created_by"`
+	CreatedAt         *time.Time `json:"created_at"`
+	StartedAt         *time.Time `json:"started_at"`
+	FinishedAt        *time.Time `json:"finished_at"`
+	ETA               *struct {
+		P50 float64 `json:"p50_seconds"`
+		P90 float64 `json:"p90_seconds"`
+	} `json:"eta"`
+	Observed *struct{ MAAS, Power, Agent string } `json:"observed"`
+	Stages   []stage                              `json:"stages"`
+}
+
+type stage struct {
+	Ordinal    int        `json:"ordinal"`
+	Name       string     `json:"name"`
+	State      string     `json:"state"`
+	Attempts   int        `json:"attempts"`
+	StartedAt  *time.Time `json:"started_at"`
+	FinishedAt *time.Time `json:"finished_at"`
+	Message    string     `json:"message"`
+}
+
+// outcome says whether a job in this state moves by itself, and how it ended.
+func outcome(status string) (done, well bool) {
+	s := lifecycle.JobStatus(status)
+	return s.Parked() || lifecycle.Job.Terminal(s), s == lifecycle.JobCompleted || s == lifecycle.JobReconciled
+}
+
+func (a *app) jobCommand() *cobra.Command {
+	cmd := group("job", "Jobs", a.jobList(), a.jobShow())
+	for name, action := range map[string]lifecycle.Action{
+		"retry": lifecycle.ActionRetryStage, "resume": lifecycle.ActionResume, "rerun": lifecycle.ActionRerun, "restart-clean": lifecycle.ActionRestartClean,
+		"cancel": lifecycle.ActionCancel, "adopt": lifecycle.ActionAdopt, "mark-manual": lifecycle.ActionMarkManual,
+	} {
+		cmd.AddCommand(a.jobAction(name, action))
+	}
+	return cmd
+}
+
+func (a *app) jobList() *cobra.Command {
+	var status, kind, node, batchID string
+	var needs bool
+	var limit int
+	cmd := &cobra.Command{Use: "list", Short: "List jobs, newest first", Args: cobra.NoArgs}
+	f := cmd.Flags()
+	f.BoolVar(&needs, "needs-human", false, "only jobs that wait for a person")
+	f.StringVar(&status, "status", "", "only jobs in this state")
+	f.StringVar(&kind, "kind", "", "only jobs of this kind")
+	f.StringVar(&node, "node", "", "only jobs of this node, by hostname or id")
+	f.StringVar(&batchID, "batch", "", "only jobs of this batch")
+	f.IntVar(&limit, "limit", 50, "at most so many; 0 is all")
+	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		q := url.Values{}
+		if node != "" {
+			id, err := a.nodeOf(cmd.Context(), node)
+			if err != nil {
+				return err
+			}
+			q.Set("node_id", id)
+		}
+		if needs {
+			q.Set("needs_human", "true")
+		}
+		for k, v := range map[string]string{"status": status, "kind": kind, "batch_id": batchID} {
+			if v != "" {
+				q.Set(k, v)
+			}
+		}
+		raw, err := a.listAll(cmd.Context(), "/admin/jobs", q, limit)
+		if err != nil {
+			return err
+		}
+		return a.show(raw, func() error {
+			var got struct{ Data []job }
+			if err := json.Unmarshal(raw, &got); err != nil {
+				return err
+			}
+			t := a.table("ID", "KIND", "NODE", "STATUS", "REACHED", "STAGE", "FAILURE", "SINCE")
+			for _, j := range got.Data {
+				t.row(j.ID, j.Kind, orDash(j.Hostname), j.Status, percent(j.ReachedPercent), orDash(j.Stage), orDash(j.FailureClass), when(j.CreatedAt))
+			}
+			return t.flush()
+		})
+	})
+	return cmd
+}
+
+func (a *app) jobShow() *cobra.Command {
+	var w watchFlags
+	cmd := &cobra.Command{Use: "show JOB", Short: "Show a job and its stages, by id or the hostname of its node", Args: cobra.ExactArgs(1)}
+	w.add(cmd)
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		id, err := a.jobOf(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		if w.on {
+			return a.watchJob(cmd.Context(), id, w)
+		}
+		r, err := a.ask(cmd.Context(), "GET", "/admin/jobs/"+url.PathEscape(id), nil, nil)
+		if err != nil {
+			return err
+		}
+		return a.showJob(r)
+	})
+	return cmd
+}
+
+func (a *app) showJob(r answer) error {
+	return a.show(r.raw, func() error {
+		var j job
+		if err := r.into(&j); err != nil {
+			return err
+		}
+		if err := a.jobFields(j); err != nil {
+			return err
+		}
+		t := a.table("#", "STAGE", "STATE", "TRIES", "TOOK", "MESSAGE")
+		for _, s := range j.Stages {
+			t.row(s.Ordinal, s.Name, s.State, s.Attempts, orDash(took(s)), s.Message)
+		}
+		return t.flush()
+	})
+}
+
+func (a *app) jobFields(j job) error {
+	var observed, eta string
+	if j.Observed != nil {
+		observed = fmt.Sprintf("MAAS %s, power %s, agent %s", orDash(j.Observed.MAAS), orDash(j.Observed.Power), orDash(j.Observed.Agent))
+	}
+	if j.ETA != nil {
+		eta = fmt.Sprintf("%s, in nine of ten cases %s", seconds(j.ETA.P50), seconds(j.ETA.P90))
+	}
+	failure := j.FailureClass
+	if j.FailedStage != "" {
+		failure += " in " + j.FailedStage
+	}
+	return a.fields("job", j.ID, "kind", j.Kind, "node", strings.TrimSpace(j.Hostname+" "+j.NodeID), "batch", j.BatchID, "status", j.Status, "stage", j.Stage,
+		"progress", fmt.Sprintf("%d%% (reached %d%%)", j.ProgressPercent, j.ReachedPercent), "to the end", eta, "stage ends by", when(j.StageDeadline),
+		"observed", observed, "failure", failure, "message", j.Message, "recommended", j.RecommendedAction, "next", j.NextStep,
+		"allowed now", strings.Join(j.AllowedActions, ", "), "by", j.CreatedBy, "accepted", when(j.CreatedAt), "started", when(j.StartedAt),
+		"finished", when(j.FinishedAt), "temporal", j.WorkflowID)
+}
+
+func (a *app) jobAction(name string, action lifecycle.Action) *cobra.Command {
+	var reason string
+	var risk bool
+	var w watchFlags
+	cmd := &cobra.Command{Use: name + " JOB", Short: action.Doc(), Args: cobra.ExactArgs(1)}
+	cmd.Flags().StringVar(&reason, "reason", "", "why; it stands in the audit log")
+	if action == lifecycle.ActionAdopt {
+		cmd.Flags().BoolVar(&risk, "accept-risk", false, "accept what automation may not; needs --reason")
+	}
+	w.add(cmd)
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		id, err := a.jobOf(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		body := map[string]any{"reason": reason}
+		if risk {
+			body["accept_risk"] = true
+		}
+		r, err := a.ask(cmd.Context(), "POST", "/admin/jobs/"+url.PathEscape(id)+"/actions/"+string(action), body, nil)
+		if err != nil {
+			return err
+		}
+		if w.on {
+			return a.watchJob(cmd.Context(), id, w)
+		}
+		return a.show(r.raw, func() error {
+			var got struct{ Effect, Status, Stage string }
+			if err := r.into(&got); err != nil {
+				return err
+			}
+			did := "done: " + got.Effect
+			if got.Effect == string(lifecycle.EffectNoop) {
+				did = "nothing to do"
+			}
+			_, err := fmt.Fprintf(a.Out, "%s; %s is %s\n", did, id, strings.TrimSpace(got.Status+" "+got.Stage))
+			return err
+		})
+	})
+	return cmd
+}
+
+func percent(n int) string { return fmt.Sprintf("%d%%", n) }
+
+func seconds(s float64) string {
+	return time.Duration(s * float64(time.Second)).Round(time.Second).String()
+}
+
+func took(s stage) string {
+	if s.StartedAt == nil || s.FinishedAt == nil {
+		return ""
+	}
+	return s.FinishedAt.Sub(*s.StartedAt).Round(100 * time.Millisecond).String()
+}
+
+func counts(m map[string]int) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		parts = append(parts, fmt.Sprintf("%d %s", m[k], k))
+	}
+	return strings.Join(parts, ", ")
+}

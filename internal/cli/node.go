@@ -1,0 +1,328 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// node is what the tables show of one.
+type node struct {
+	ID             string            `json:"id"`
+	Hostname       string            `json:"hostname"`
+	Status         string            `json:"status"`
+	SiteID         string            `json:"site_id"`
+	ProfileID      string            `json:"profile_id"`
+	SKUID          string            `json:"sku_id"`
+	Serial         string            `json:"serial"`
+	MAASSystemID   string            `json:"maas_system_id"`
+	IPAddresses    []string          `json:"ip_addresses"`
+	Simulated      bool              `json:"simulated"`
+	Labels         map[string]string `json:"labels"`
+	StateChangedAt *time.Time        `json:"state_changed_at"`
+	LiveJobID      string            `json:"live_job_id"`
+	BMCID          string            `json:"bmc_id"`
+	Agent          *struct {
+		LastHeartbeatAt *time.Time `json:"last_heartbeat_at"`
+		Version         string     `json:"version"`
+		Unhealthy       []string   `json:"unhealthy"`
+	} `json:"agent"`
+}
+
+func (n node) simulated() string {
+	if n.Simulated {
+		return "simulated"
+	}
+	return ""
+}
+
+func (a *app) nodeCommand() *cobra.Command {
+	return group("node", "Nodes", a.nodeList(), a.nodeShow(), a.nodeHistory(), a.nodeTimeline(), a.nodeLabel(), a.nodeBootstrap(), a.nodeOnboard())
+}
+
+func (a *app) nodeList() *cobra.Command {
+	var status, site, hostname, q string
+	var limit int
+	cmd := &cobra.Command{Use: "list", Short: "List nodes", Args: cobra.NoArgs}
+	f := cmd.Flags()
+	f.StringVar(&status, "status", "", "only nodes in this state")
+	f.StringVar(&site, "site", "", "only nodes of this site, by name or id")
+	f.StringVar(&hostname, "hostname", "", "only this hostname")
+	f.StringVarP(&q, "query", "q", "", "part of a hostname or serial, or a whole id, MAAS system id or MAC")
+	f.IntVar(&limit, "limit", 0, "at most so many (default: all)")
+	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		v := url.Values{}
+		if site != "" {
+			id, err := a.siteOf(cmd.Context(), site)
+			if err != nil {
+				return err
+			}
+			v.Set("site_id", id)
+		}
+		for k, text := range map[string]string{"status": status, "hostname": hostname, "q": q} {
+			if text != "" {
+				v.Set(k, text)
+			}
+		}
+		raw, err := a.listAll(cmd.Context(), "/nodes", v, limit)
+		if err != nil {
+			return err
+		}
+		return a.show(raw, func() error {
+			var got struct{ Data []node }
+			if err := json.Unmarshal(raw, &got); err != nil {
+				return err
+			}
+			t := a.table("HOSTNAME", "STATUS", "ID", "SERIAL", "SINCE", "")
+			for _, n := range got.Data {
+				t.row(n.Hostname, n.Status, n.ID, orDash(n.Serial), when(n.StateChangedAt), n.simulated())
+			}
+			return t.flush()
+		})
+	})
+	return cmd
+}
+
+func (a *app) nodeShow() *cobra.Command {
+	return &cobra.Command{Use: "show NODE", Short: "Show a node, by hostname or id", Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
+		id, err := a.nodeOf(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		r, err := a.ask(cmd.Context(), "GET", "/nodes/"+url.PathEscape(id), nil, nil)
+		if err != nil {
+			return err
+		}
+		return a.show(r.raw, func() error {
+			var n node
+			if err := r.into(&n); err != nil {
+				return err
+			}
+			var labels []string
+			for k, v := range n.Labels {
+				labels = append(labels, k+"="+v)
+			}
+			pairs := []any{
+				"hostname", n.Hostname, "id", n.ID, "status", n.Status + " since " + when(n.StateChangedAt), "simulated", n.simulated(), "site", n.SiteID,
+				"profile", n.ProfileID, "sku", n.SKUID, "serial", n.Serial, "maas system", n.MAASSystemID, "addresses", strings.Join(n.IPAddresses, ", "),
+				"labels", strings.Join(labels, ", "), "bmc", n.BMCID, "live job", n.LiveJobID,
+			}
+			if n.Agent != nil {
+				health := "meets the SKU"
+				if len(n.Agent.Unhealthy) > 0 {
+					health = strings.Join(n.Agent.Unhealthy, "; ")
+				}
+				pairs = append(pairs, "agent", fmt.Sprintf("%s, last heard %s", n.Agent.Version, when(n.Agent.LastHeartbeatAt)), "health", health)
+			}
+			return a.fields(pairs...)
+		})
+	})}
+}
+
+func (a *app) nodeHistory() *cobra.Command {
+	var limit, offset int
+	cmd := &cobra.Command{Use: "history NODE", Short: "A node's state transitions, newest first", Args: cobra.ExactArgs(1)}
+	cmd.Flags().IntVar(&limit, "limit", 50, "at most so many")
+	cmd.Flags().IntVar(&offset, "offset", 0, "pass over so many")
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		id, err := a.nodeOf(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		r, err := a.ask(cmd.Context(), "GET", fmt.Sprintf("/nodes/%s/history?limit=%d&offset=%d", url.PathEscape(id), limit, offset), nil, nil)
+		if err != nil {
+			return err
+		}
+		return a.show(r.raw, func() error {
+			var got struct {
+				Data []struct {
+					FromState   string     `json:"from_state"`
+					ToState     string     `json:"to_state"`
+					TriggeredBy string     `json:"triggered_by"`
+					UserID      string     `json:"user_id"`
+					Comment     string     `json:"comment"`
+					CreatedAt   *time.Time `json:"created_at"`
+				}
+				Total int
+			}
+			if err := r.into(&got); err != nil {
+				return err
+			}
+			t := a.table("AT", "FROM", "TO", "BY", "WHO", "COMMENT")
+			for _, h := range got.Data {
+				t.row(when(h.CreatedAt), orDash(h.FromState), h.ToState, h.TriggeredBy, orDash(h.UserID), h.Comment)
+			}
+			if err := t.flush(); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(a.Out, "%d of %d\n", len(got.Data), got.Total)
+			return err
+		})
+	})
+	return cmd
+}
+
+func (a *app) nodeTimeline() *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{Use: "timeline NODE", Short: "Everything that happened to a node and its jobs, newest first", Args: cobra.ExactArgs(1)}
+	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many")
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		id, err := a.nodeOf(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		raw, err := a.listAll(cmd.Context(), "/nodes/"+url.PathEscape(id)+"/timeline", url.Values{}, limit)
+		if err != nil {
+			return err
+		}
+		return a.show(raw, func() error {
+			var got struct {
+				Data []struct {
+					At           *time.Time
+					ResourceKind string `json:"resource_kind"`
+					Kind, Name   string
+					FromState    string `json:"from_state"`
+					ToState      string `json:"to_state"`
+					Owner, Actor string
+					Comment      string
+				}
+			}
+			if err := json.Unmarshal(raw, &got); err != nil {
+				return err
+			}
+			t := a.table("AT", "OF", "KIND", "NAME", "CHANGE", "BY", "COMMENT")
+			for _, e := range got.Data {
+				change := "-"
+				if e.ToState != "" {
+					change = orDash(e.FromState) + " -> " + e.ToState
+				}
+				by := e.Owner
+				if e.Actor != "" {
+					by += " " + e.Actor
+				}
+				t.row(when(e.At), e.ResourceKind, e.Kind, e.Name, change, by, e.Comment)
+			}
+			return t.flush()
+		})
+	})
+	return cmd
+}
+
+func (a *app) nodeLabel() *cobra.Command {
+	return &cobra.Command{
+		Use: "label NODE KEY=VALUE|KEY- ...", Short: "Set labels of a node; KEY- removes one", Args: cobra.MinimumNArgs(2),
+		RunE: does(func(cmd *cobra.Command, args []string) error {
+			id, err := a.nodeOf(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			labels := map[string]*string{}
+			for _, l := range args[1:] {
+				if k, v, ok := strings.Cut(l, "="); ok {
+					labels[k] = &v
+				} else if k, ok := strings.CutSuffix(l, "-"); ok {
+					labels[k] = nil
+				} else {
+					return fail(ExitUsage, "%q must be KEY=VALUE or KEY-", l)
+				}
+			}
+			_, err = a.ask(cmd.Context(), "PATCH", "/nodes/"+url.PathEscape(id), map[string]any{"labels": labels}, map[string]string{"If-Match": "*"})
+			return err
+		}),
+	}
+}
+
+// bundle is what a person puts on a node.
+type bundle struct {
+	Node           node
+	JobID          string     `json:"job_id"`
+	Token          string     `json:"token"`
+	TokenPath      string     `json:"token_path"`
+	TokenExpiresAt *time.Time `json:"token_expires_at"`
+	AgentConfig    string     `json:"agent_config"`
+	ConfigPath     string     `json:"config_path"`
+	Next           string     `json:"next"`
+}
+
+func (a *app) nodeBootstrap() *cobra.Command {
+	var t target
+	var dir, again string
+	cmd := &cobra.Command{
+		Use: "bootstrap", Short: "Create a node that you install yourself, without MAAS, and get what goes onto it", Args: cobra.NoArgs,
+		Long: "The enrolment token is shown once. With --out it is written into a folder, readable by you only, instead.",
+	}
+	t.flags(cmd)
+	cmd.Flags().StringVar(&dir, "out", "", "folder to write token and agent.yaml into")
+	cmd.Flags().StringVar(&again, "reissue", "", "a node created before, by hostname or id: issue a new token for it")
+	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		path, body := "/admin/nodes", any(nil)
+		if again != "" {
+			id, err := a.nodeOf(cmd.Context(), again)
+			if err != nil {
+				return err
+			}
+			path += "/" + url.PathEscape(id) + "/bootstrap"
+		} else {
+			ids, err := t.resolve(cmd.Context(), a)
+			if err != nil {
+				return err
+			}
+			body = ids
+		}
+		r, err := a.ask(cmd.Context(), "POST", path, body, nil)
+		if err != nil {
+			return err
+		}
+		var b bundle
+		if err := r.into(&b); err != nil {
+			return err
+		}
+		if dir != "" {
+			if err := b.write(dir); err != nil {
+				return err
+			}
+			b.Token = "written to " + filepath.Join(dir, "token")
+		}
+		return a.show(r.raw, func() error {
+			err := a.fields("node", b.Node.ID, "hostname", b.Node.Hostname, "job", b.JobID, "token", orShownOnce(b.Token), "expires", when(b.TokenExpiresAt),
+				"token goes to", b.TokenPath, "config goes to", b.ConfigPath)
+			if err == nil && dir == "" {
+				_, err = fmt.Fprintf(a.Out, "\n%s\n", strings.TrimSpace(b.AgentConfig))
+			}
+			if err == nil {
+				_, err = fmt.Fprintf(a.Out, "\n%s\n", b.Next)
+			}
+			return err
+		})
+	})
+	return cmd
+}
+
+func orShownOnce(token string) string {
+	if token == "" {
+		return "was shown once; issue a new one with --reissue"
+	}
+	return token
+}
+
+func (b bundle) write(dir string) error {
+	if b.Token == "" {
+		return fail(ExitRefused, "the token was shown once already; issue a new one with --reissue %s", strconv.Quote(b.Node.Hostname))
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for name, text := range map[string]string{"token": b.Token + "\n", "agent.yaml": b.AgentConfig} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}

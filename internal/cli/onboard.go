@@ -1,0 +1,265 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// target is which node is meant, by names or ids.
+type target struct{ site, profile, sku, hostname string }
+
+func (t *target) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&t.site, "site", "", "the site, by name or id")
+	f.StringVar(&t.profile, "profile", "", "the profile, by name or id")
+	f.StringVar(&t.sku, "sku", "", "the SKU, by name or id")
+	f.StringVar(&t.hostname, "hostname", "", "hostname of the node: one DNS label in lower case")
+}
+
+// resolve finds the ids.
+func (t target) resolve(ctx context.Context, a *app) (map[string]any, error) {
+	for name, v := range map[string]string{"--site": t.site, "--profile": t.profile, "--sku": t.sku, "--hostname": t.hostname} {
+		if v == "" {
+			return nil, fail(ExitUsage, "%s is missing", name)
+		}
+	}
+	site, err := a.siteOf(ctx, t.site)
+	if err != nil {
+		return nil, err
+	}
+	profile, err := a.profileOf(ctx, site, t.profile)
+	if err != nil {
+		return nil, err
+	}
+	sku, err := a.skuOf(ctx, t.sku)
+	return map[string]any{"site_id": site, "profile_id": profile, "sku_id": sku, "hostname": t.hostname}, err
+}
+
+func (a *app) nodeOnboard() *cobra.Command {
+	var t target
+	var address, credential, systemID, file string
+	var w watchFlags
+	cmd := &cobra.Command{
+		Use: "onboard", Short: "Make a bare server an active GPU node; or many of them, from a file", Args: cobra.NoArgs,
+		Example: "  slipway node onboard --site north --profile standard --sku h100x8 --hostname gpu-1 --bmc 10.0.0.11 --credential bmc/gpu-1 --watch\n" +
+			"  slipway node onboard --file batch.yaml\n\nwith batch.yaml:\n  name: rack 7\n  site: north\n  profile: standard\n  sku: h100x8\n  items:\n" +
+			"    - {hostname: gpu-1, bmc: 10.0.0.11, credential: bmc/gpu-1}",
+	}
+	t.flags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&address, "bmc", "", "address of the BMC: host, host:port or https://host:port")
+	f.StringVar(&credential, "credential", "", "secret that holds the BMC's login; slipway secret put stores one")
+	f.StringVar(&systemID, "bmc-system-id", "", "which system, where the BMC has several")
+	f.StringVarP(&file, "file", "f", "", "YAML or JSON file with a batch")
+	w.add(cmd)
+	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		if file != "" {
+			return a.onboardBatch(cmd.Context(), file, w)
+		}
+		body, err := t.resolve(cmd.Context(), a)
+		if err != nil {
+			return err
+		}
+		if address == "" || credential == "" {
+			return fail(ExitUsage, "--bmc and --credential are needed")
+		}
+		body["bmc"] = map[string]any{"address": address, "credential_ref": credential, "system_id": systemID}
+		r, err := a.ask(cmd.Context(), "POST", "/admin/onboardings", body, nil)
+		if err != nil {
+			return err
+		}
+		var j job
+		if err := r.into(&j); err != nil {
+			return err
+		}
+		if w.on {
+			return a.watchJob(cmd.Context(), j.ID, w)
+		}
+		return a.show(r.raw, func() error { return a.jobFields(j) })
+	})
+	return cmd
+}
+
+// batchFile is a batch as a person writes it, by names or ids.
+type batchFile struct {
+	Name    string `json:"name"`
+	Site    string `json:"site"`
+	Profile string `json:"profile"`
+	SKU     string `json:"sku"`
+	Items   []struct {
+		Hostname    string `json:"hostname"`
+		Profile     string `json:"profile"`
+		SKU         string `json:"sku"`
+		BMC         string `json:"bmc"`
+		Credential  string `json:"credential"`
+		BMCSystemID string `json:"bmc_system_id"`
+	} `json:"items"`
+}
+
+// request finds the ids, each name once.
+func (b batchFile) request(ctx context.Context, a *app) (map[string]any, error) {
+	site, err := a.siteOf(ctx, b.Site)
+	if err != nil {
+		return nil, err
+	}
+	known := map[string]string{}
+	once := func(kind, name string, find func(string) (string, error)) (string, error) {
+		if name == "" {
+			return "", nil
+		}
+		if id, ok := known[kind+name]; ok {
+			return id, nil
+		}
+		id, err := find(name)
+		known[kind+name] = id
+		return id, err
+	}
+	profile := func(name string) (string, error) {
+		return once("p/", name, func(n string) (string, error) { return a.profileOf(ctx, site, n) })
+	}
+	sku := func(name string) (string, error) {
+		return once("s/", name, func(n string) (string, error) { return a.skuOf(ctx, n) })
+	}
+	out := map[string]any{"name": b.Name, "site_id": site}
+	if out["profile_id"], err = profile(b.Profile); err != nil {
+		return nil, err
+	}
+	if out["sku_id"], err = sku(b.SKU); err != nil {
+		return nil, err
+	}
+	items := []map[string]any{}
+	for _, i := range b.Items {
+		item := map[string]any{"hostname": i.Hostname, "bmc": map[string]any{"address": i.BMC, "credential_ref": i.Credential, "system_id": i.BMCSystemID}}
+		if item["profile_id"], err = profile(i.Profile); err != nil {
+			return nil, err
+		}
+		if item["sku_id"], err = sku(i.SKU); err != nil {
+			return nil, err
+		}
+		items = append(items, item)
+	}
+	out["items"] = items
+	return out, nil
+}
+
+func (a *app) onboardBatch(ctx context.Context, file string, w watchFlags) error {
+	var b batchFile
+	if err := a.readDocument(file, &b); err != nil {
+		return err
+	}
+	if b.Site == "" || b.Profile == "" || len(b.Items) == 0 {
+		return fail(ExitUsage, "%s needs site, profile and items", file)
+	}
+	body, err := b.request(ctx, a)
+	if err != nil {
+		return err
+	}
+	r, err := a.ask(ctx, "POST", "/admin/onboarding-batches", body, nil)
+	if err != nil {
+		return err
+	}
+	if w.on {
+		var got batch
+		if err := r.into(&got); err != nil {
+			return err
+		}
+		return a.watchBatch(ctx, got.ID, w)
+	}
+	return a.showBatch(r)
+}
+
+// batch is many onboardings.
+type batch struct {
+	ID, Name    string
+	MaxParallel int `json:"max_parallel"`
+	Total       int
+	Counts      map[string]int
+	Items       []batchItem
+}
+
+type batchItem struct {
+	Hostname, Status, Stage, Error string
+	JobID                          string `json:"job_id"`
+	ProgressPercent                int    `json:"progress_percent"`
+}
+
+func (a *app) showBatch(r answer) error {
+	return a.show(r.raw, func() error {
+		var b batch
+		if err := r.into(&b); err != nil {
+			return err
+		}
+		if err := a.fields("batch", b.ID, "name", b.Name, "at a time", b.MaxParallel, "items", b.Total, "of these", counts(b.Counts)); err != nil {
+			return err
+		}
+		t := a.table("HOSTNAME", "STATUS", "PROGRESS", "STAGE", "JOB", "REJECTED BECAUSE")
+		for _, i := range b.Items {
+			t.row(i.Hostname, i.Status, percent(i.ProgressPercent), orDash(i.Stage), orDash(i.JobID), i.Error)
+		}
+		return t.flush()
+	})
+}
+
+func (a *app) batchCommand() *cobra.Command {
+	var w watchFlags
+	show := &cobra.Command{Use: "show BATCH", Short: "Show a batch and its items", Args: cobra.ExactArgs(1)}
+	w.add(show)
+	show.RunE = does(func(cmd *cobra.Command, args []string) error {
+		if w.on {
+			return a.watchBatch(cmd.Context(), args[0], w)
+		}
+		r, err := a.ask(cmd.Context(), "GET", "/admin/onboarding-batches/"+url.PathEscape(args[0]), nil, nil)
+		if err != nil {
+			return err
+		}
+		return a.showBatch(r)
+	})
+	list := &cobra.Command{Use: "list", Short: "List batches, newest first", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
+		raw, err := a.listAll(cmd.Context(), "/admin/onboarding-batches", url.Values{}, 50)
+		if err != nil {
+			return err
+		}
+		return a.show(raw, func() error {
+			var got struct{ Data []batch }
+			if err := json.Unmarshal(raw, &got); err != nil {
+				return err
+			}
+			t := a.table("ID", "NAME", "ITEMS", "OF THESE")
+			for _, b := range got.Data {
+				t.row(b.ID, orDash(b.Name), b.Total, counts(b.Counts))
+			}
+			return t.flush()
+		})
+	})}
+	return group("batch", "Batches of onboardings", show, list)
+}
+
+// ended reports whether nothing moves any more without a person.
+func (b batch) ended() (done, well bool) {
+	well = true
+	for _, i := range b.Items {
+		d, ok := outcome(i.Status)
+		if i.Status == "rejected" {
+			d, ok = true, false
+		}
+		if !d {
+			return false, false
+		}
+		well = well && ok
+	}
+	return true, well
+}
+
+func (b batch) failed() string {
+	var bad []string
+	for _, i := range b.Items {
+		if _, ok := outcome(i.Status); !ok {
+			bad = append(bad, i.Hostname+" ("+i.Status+")")
+		}
+	}
+	return strings.Join(bad, ", ")
+}

@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"gopkg.in/yaml.v3"
+)
+
+// show prints an answer as the user asked: human prints the table.
+func (a *app) show(raw []byte, human func() error) error {
+	switch a.output {
+	case "json":
+		var b bytes.Buffer
+		if err := json.Indent(&b, raw, "", "  "); err != nil {
+			return err
+		}
+		b.WriteByte('\n')
+		_, err := b.WriteTo(a.Out)
+		return err
+	case "yaml":
+		return writeYAML(a.Out, raw)
+	}
+	return human()
+}
+
+// writeYAML keeps the order of the JSON's keys.
+func writeYAML(w io.Writer, raw []byte) error {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(raw, &doc); err != nil { // JSON is YAML
+		return err
+	}
+	plain(&doc)
+	e := yaml.NewEncoder(w)
+	e.SetIndent(2)
+	if err := e.Encode(&doc); err != nil {
+		return err
+	}
+	return e.Close()
+}
+
+func plain(n *yaml.Node) {
+	n.Style = 0
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!str" && strings.Contains(n.Value, "\n") {
+		n.Style = yaml.LiteralStyle
+	}
+	for _, c := range n.Content {
+		plain(c)
+	}
+}
+
+// table prints aligned columns.
+type table struct{ w *tabwriter.Writer }
+
+func (a *app) table(header ...string) table {
+	t := table{tabwriter.NewWriter(a.Out, 0, 4, 2, ' ', 0)}
+	t.row(toAny(header)...)
+	return t
+}
+
+func toAny(l []string) []any {
+	out := make([]any, len(l))
+	for i, s := range l {
+		out[i] = s
+	}
+	return out
+}
+
+func (t table) row(cells ...any) {
+	parts := make([]string, len(cells))
+	for i, c := range cells {
+		parts[i] = printable(fmt.Sprint(c))
+	}
+	fmt.Fprintln(t.w, strings.TrimRight(strings.Join(parts, "\t"), "\t"))
+}
+
+func (t table) flush() error { return t.w.Flush() }
+
+// fields prints name and value a line, without those that are empty.
+func (a *app) fields(pairs ...any) error {
+	w := tabwriter.NewWriter(a.Out, 0, 4, 2, ' ', 0)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if v := printable(fmt.Sprint(pairs[i+1])); v != "" {
+			fmt.Fprintf(w, "%s\t%s\n", pairs[i], v)
+		}
+	}
+	return w.Flush()
+}
+
+// printable keeps control characters, which may come from a node, off the terminal.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+func when(t *time.Time) string {
+	if t == nil || t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

@@ -1,0 +1,82 @@
+package cli
+
+import (
+	"context"
+	"net/url"
+	"strings"
+)
+
+type named struct{ ID, Name string }
+
+// byName finds the id for a name; what has the prefix is an id already.
+func (a *app) byName(ctx context.Context, prefix, kind, path, name string) (string, error) {
+	if strings.HasPrefix(name, prefix) {
+		return name, nil
+	}
+	var got struct{ Data []named }
+	if err := a.call(ctx, "GET", path+"?name="+url.QueryEscape(name), nil, &got); err != nil {
+		return "", err
+	}
+	if len(got.Data) == 0 {
+		return "", fail(ExitNotFound, "there is no %s %q; slipway %s list shows what there is", kind, name, strings.ToLower(kind))
+	}
+	return got.Data[0].ID, nil
+}
+
+func (a *app) siteOf(ctx context.Context, name string) (string, error) {
+	return a.byName(ctx, "site_", "site", "/admin/maas-sites", name)
+}
+
+func (a *app) profileOf(ctx context.Context, siteID, name string) (string, error) {
+	return a.byName(ctx, "prof_", "profile", "/admin/maas-sites/"+siteID+"/profiles", name)
+}
+
+func (a *app) skuOf(ctx context.Context, name string) (string, error) {
+	return a.byName(ctx, "sku_", "SKU", "/admin/skus", name)
+}
+
+// nodeOf finds a node by hostname. Deleted ones are passed over while another
+// has the name.
+func (a *app) nodeOf(ctx context.Context, name string) (string, error) {
+	if strings.HasPrefix(name, "node_") {
+		return name, nil
+	}
+	var got struct{ Data []node }
+	if err := a.call(ctx, "GET", "/nodes?limit=200&hostname="+url.QueryEscape(name), nil, &got); err != nil {
+		return "", err
+	}
+	var live []node
+	for _, n := range got.Data {
+		if n.Status != "deleted" {
+			live = append(live, n)
+		}
+	}
+	switch {
+	case len(live) == 1:
+		return live[0].ID, nil
+	case len(live) > 1:
+		return "", fail(ExitRefused, "%d sites have a node %q; give its id, which slipway node list --hostname %s shows", len(live), name, name)
+	case len(got.Data) > 0:
+		return got.Data[len(got.Data)-1].ID, nil
+	}
+	return "", fail(ExitNotFound, "there is no node %q; slipway node list shows what there is", name)
+}
+
+// jobOf finds a job by its id, or the newest one of a node.
+func (a *app) jobOf(ctx context.Context, name string) (string, error) {
+	if strings.HasPrefix(name, "job_") {
+		return name, nil
+	}
+	id, err := a.nodeOf(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	var got struct{ Data []named }
+	if err := a.call(ctx, "GET", "/admin/jobs?limit=1&node_id="+url.QueryEscape(id), nil, &got); err != nil {
+		return "", err
+	}
+	if len(got.Data) == 0 {
+		return "", fail(ExitNotFound, "node %s has had no job", name)
+	}
+	return got.Data[0].ID, nil
+}

@@ -1,0 +1,255 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// watchFlags are how a job is watched.
+type watchFlags struct {
+	on       bool
+	interval time.Duration
+	limit    time.Duration
+}
+
+func (w *watchFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolVarP(&w.on, "watch", "w", false, "follow it to its end; exits with 6 when it fails or needs a person")
+	f.DurationVar(&w.interval, "interval", time.Second, "how often to look while watching")
+	f.DurationVar(&w.limit, "watch-timeout", 0, "give up watching after so long (default: never)")
+}
+
+// patience is how long a server may be away while it is watched.
+const patience = time.Minute
+
+// follow reads path until step says that it is over. A server that restarts in
+// between is waited for.
+func (a *app) follow(ctx context.Context, path string, w watchFlags, step func(answer) (bool, error)) error {
+	if w.limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, w.limit)
+		defer cancel()
+	}
+	tick := time.NewTicker(max(w.interval, time.Millisecond))
+	defer tick.Stop()
+	heard := time.Now()
+	for {
+		r, err := a.ask(ctx, "GET", path, nil, nil)
+		var f *failure
+		switch {
+		case err == nil:
+			heard = time.Now()
+			over, err := step(r)
+			if over || err != nil {
+				return err
+			}
+		case ctx.Err() != nil:
+		case errors.As(err, &f) && f.code == ExitUnreachable && time.Since(heard) < patience:
+		default:
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fail(ExitError, "watching ended before it did; it goes on without us")
+		case <-tick.C:
+		}
+	}
+}
+
+// watchJob follows a job to its end: a picture redrawn on a terminal, a line a
+// change elsewhere.
+func (a *app) watchJob(ctx context.Context, id string, w watchFlags) error {
+	screen := screen{a: a}
+	return a.follow(ctx, "/admin/jobs/"+url.PathEscape(id), w, func(r answer) (bool, error) {
+		var j job
+		if err := r.into(&j); err != nil {
+			return true, err
+		}
+		done, well := outcome(j.Status)
+		switch {
+		case a.output != "table":
+		case a.Terminal:
+			screen.draw(jobPicture(j))
+		default:
+			screen.lines(j)
+		}
+		if !done {
+			return false, nil
+		}
+		if a.output != "table" {
+			if err := a.show(r.raw, nil); err != nil {
+				return true, err
+			}
+		}
+		return true, verdict(j, well)
+	})
+}
+
+func verdict(j job, well bool) error {
+	if well {
+		return nil
+	}
+	text := fmt.Sprintf("job %s is %s", j.ID, j.Status)
+	if j.Message != "" {
+		text += ": " + printable(j.Message)
+	}
+	if j.NextStep != "" {
+		text += "\n  " + printable(j.NextStep)
+	}
+	if len(j.AllowedActions) > 0 && j.NeedsHuman {
+		text += "\n  allowed now: " + strings.Join(j.AllowedActions, ", ")
+	}
+	return fail(ExitJobFailed, "%s", text)
+}
+
+func (a *app) watchBatch(ctx context.Context, id string, w watchFlags) error {
+	screen := screen{a: a}
+	return a.follow(ctx, "/admin/onboarding-batches/"+url.PathEscape(id), w, func(r answer) (bool, error) {
+		var b batch
+		if err := r.into(&b); err != nil {
+			return true, err
+		}
+		done, well := b.ended()
+		if a.output == "table" {
+			text := fmt.Sprintf("%s: %s", b.ID, counts(b.Counts))
+			if a.Terminal {
+				screen.draw(batchPicture(b, text))
+			} else {
+				screen.line(text)
+			}
+		}
+		if !done {
+			return false, nil
+		}
+		if err := a.showBatch(r); err != nil || well {
+			return true, err
+		}
+		return true, fail(ExitJobFailed, "not all items became active: %s", b.failed())
+	})
+}
+
+// screen is what was shown last.
+type screen struct {
+	a      *app
+	height int
+	last   string
+	stages map[string]string
+}
+
+// draw replaces the picture drawn before.
+func (s *screen) draw(picture []string) {
+	if s.height > 0 {
+		fmt.Fprintf(s.a.Out, "\x1b[%dA", s.height)
+	}
+	for _, l := range picture {
+		fmt.Fprintf(s.a.Out, "\r%s\x1b[K\n", l)
+	}
+	fmt.Fprint(s.a.Out, "\x1b[J")
+	s.height = len(picture)
+}
+
+// line prints a line that differs from the last one.
+func (s *screen) line(text string) {
+	if text != s.last {
+		fmt.Fprintln(s.a.Out, text)
+		s.last = text
+	}
+}
+
+// lines prints each stage when it changes, and the job when it does.
+func (s *screen) lines(j job) {
+	if s.stages == nil {
+		s.stages = map[string]string{}
+	}
+	for _, st := range j.Stages {
+		now := fmt.Sprintf("%s/%d", st.State, st.Attempts)
+		before, known := s.stages[st.Name]
+		s.stages[st.Name] = now
+		if now == before || !known && st.State == "pending" {
+			continue
+		}
+		text := fmt.Sprintf("%2d/%d %s: %s", st.Ordinal, len(j.Stages), st.Name, st.State)
+		if st.Attempts > 1 {
+			text += fmt.Sprintf(" (try %d)", st.Attempts)
+		}
+		if st.Message != "" {
+			text += ": " + printable(st.Message)
+		}
+		fmt.Fprintln(s.a.Out, text)
+	}
+	s.line(fmt.Sprintf("%s %s: %s, reached %d%%", j.Kind, orDash(j.Hostname), j.Status, j.ReachedPercent))
+}
+
+const barWidth = 40
+
+func bar(percent int) string {
+	full := min(max(percent, 0), 100) * barWidth / 100
+	return "[" + strings.Repeat("#", full) + strings.Repeat(".", barWidth-full) + "]"
+}
+
+func jobPicture(j job) []string {
+	head := fmt.Sprintf("%s %s %3d%% %s", orDash(j.Hostname), bar(j.ReachedPercent), j.ReachedPercent, j.Status)
+	if j.ETA != nil && j.Status == "running" {
+		head += ", about " + seconds(j.ETA.P50) + " to go"
+	}
+	out := []string{clip(head)}
+	for _, s := range j.Stages {
+		text := fmt.Sprintf("  %s %2d %-32s %s", mark(s.State), s.Ordinal, s.Name, s.State)
+		if s.Attempts > 1 {
+			text += fmt.Sprintf(" (try %d)", s.Attempts)
+		}
+		if t := took(s); t != "" && s.State == "succeeded" {
+			text += " " + t
+		}
+		if s.Message != "" && s.State != "pending" {
+			text += " " + s.Message
+		}
+		out = append(out, clip(text))
+	}
+	return out
+}
+
+func mark(state string) string {
+	switch state {
+	case "succeeded", "adopted":
+		return "+"
+	case "running":
+		return ">"
+	case "failed":
+		return "!"
+	case "skipped", "compensated":
+		return "-"
+	}
+	return " "
+}
+
+// maxPictureItems keeps a batch's picture on one screen.
+const maxPictureItems = 20
+
+func batchPicture(b batch, head string) []string {
+	out := []string{clip(head)}
+	for i, item := range b.Items {
+		if i == maxPictureItems {
+			return append(out, fmt.Sprintf("  and %d more", len(b.Items)-i))
+		}
+		out = append(out, clip(fmt.Sprintf("  %-20s %s %3d%% %s %s", item.Hostname, bar(item.ProgressPercent), item.ProgressPercent, item.Status, item.Stage)))
+	}
+	return out
+}
+
+// lineWidth keeps a line from wrapping, which would break the redrawing.
+const lineWidth = 100
+
+func clip(s string) string {
+	s = printable(s)
+	if r := []rune(s); len(r) > lineWidth {
+		return string(r[:lineWidth-1]) + "…"
+	}
+	return s
+}
