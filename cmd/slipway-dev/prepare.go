@@ -45,8 +45,7 @@ func prepare(ctx context.Context, s *devstack.Stack) (*operator, error) {
 	if err := o.register(ctx); err != nil {
 		return nil, err
 	}
-	_ = o.login
-	return o, nil
+	return o, o.login(ctx, token)
 }
 
 // login points the slipway program at this stack, in a folder of its own.

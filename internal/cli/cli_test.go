@@ -66,6 +66,10 @@ func (w *world) UpdateWorkflow(_ context.Context, o client.UpdateWorkflowOptions
 	return handle{o, w.engine(o)}, nil
 }
 
+func (w *world) CheckHealth(context.Context, *client.CheckHealthRequest) (*client.CheckHealthResponse, error) {
+	return &client.CheckHealthResponse{}, nil
+}
+
 type handle struct {
 	o   client.UpdateWorkflowOptions
 	err error
