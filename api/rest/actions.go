@@ -46,10 +46,11 @@ type actionInput struct {
 }
 
 // actionLimit bounds the wait for the workflow's answer; it lies below the
-// request's own limit. restartPoll is how often a workflow that is being
-// started again is asked.
+// request's own limit. healthLimit bounds asking whether Temporal is there at
+// all. restartPoll is how often a workflow that is being started again is asked.
 const (
 	actionLimit = 20 * time.Second
+	healthLimit = 3 * time.Second
 	restartPoll = 200 * time.Millisecond
 )
 
@@ -98,6 +99,9 @@ func (x *exchange) run(ctx context.Context) (contract.ActionResult, error) {
 	if lifecycle.Job.Terminal(x.job.Status) {
 		return x.ended(ctx)
 	}
+	if err := x.reachable(ctx); err != nil {
+		return contract.ActionResult{}, err
+	}
 	seen, err := x.newestAudit(ctx)
 	if err != nil {
 		return contract.ActionResult{}, err
@@ -111,6 +115,18 @@ func (x *exchange) run(ctx context.Context) (contract.ActionResult, error) {
 		return contract.ActionResult{}, x.failed(ctx, err, seen)
 	}
 	return res, nil
+}
+
+// reachable asks before anything is sent: the SDK repeats an Update by itself,
+// and one that ran out of time says nothing of whether it was taken.
+func (x *exchange) reachable(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, healthLimit)
+	defer cancel()
+	if _, err := x.s.cfg.Temporal.CheckHealth(ctx, &client.CheckHealthRequest{}); err != nil {
+		x.s.log.WarnContext(ctx, "temporal does not answer", "job", x.job.ID, "error", err)
+		return problem.FromAction(serviceerror.NewUnavailable("health check failed"))
+	}
+	return nil
 }
 
 // update sends the action as an Update and waits for the answer.

@@ -171,5 +171,9 @@ func TestTemporalAway(t *testing.T) {
 	require.Contains(t, w.do("POST", act(w, job, "cancel"), nil).refused(problem.EngineUnavailable).Detail, "not taken")
 	fail(client.NewWorkflowUpdateServiceTimeoutOrCanceledError(context.DeadlineExceeded))
 	require.Contains(t, w.do("POST", act(w, job, "cancel"), nil).refused(problem.OutcomeUnknown).Detail, "not known")
+	asked := len(w.engine.updates())
+	w.engine.breaks(context.DeadlineExceeded)
+	require.Contains(t, w.do("POST", act(w, job, "cancel"), nil).refused(problem.EngineUnavailable).Detail, "not taken")
+	require.Len(t, w.engine.updates(), asked, "nothing was sent")
 	require.Empty(t, actionRows(t, w, job.ID))
 }

@@ -27,6 +27,7 @@ import (
 // Workflows is what the API asks of Temporal; client.Client is one.
 type Workflows interface {
 	UpdateWorkflow(ctx context.Context, o client.UpdateWorkflowOptions) (client.WorkflowUpdateHandle, error)
+	CheckHealth(ctx context.Context, r *client.CheckHealthRequest) (*client.CheckHealthResponse, error)
 }
 
 // Config is what a Server is made of. Store, Temporal and Secrets are needed;

@@ -21,7 +21,6 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/internal/telemetry"
-	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/secrets"
 )
@@ -178,6 +177,7 @@ func (a answer) refused(k problem.Kind) problem.Problem {
 type engine struct {
 	mu    sync.Mutex
 	asked []client.UpdateWorkflowOptions
+	down  error
 	reply func(o client.UpdateWorkflowOptions, into any) error
 }
 
@@ -189,6 +189,18 @@ func (e *engine) UpdateWorkflow(_ context.Context, o client.UpdateWorkflowOption
 		return nil, serviceerror.NewNotFound("no such workflow")
 	}
 	return handle{o, e.reply}, nil
+}
+
+func (e *engine) CheckHealth(context.Context, *client.CheckHealthRequest) (*client.CheckHealthResponse, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return &client.CheckHealthResponse{}, e.down
+}
+
+func (e *engine) breaks(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.down = err
 }
 
 func (e *engine) answers(f func(o client.UpdateWorkflowOptions, into any) error) {
@@ -212,5 +224,3 @@ func (h handle) WorkflowID() string                    { return h.o.WorkflowID }
 func (h handle) RunID() string                         { return "run" }
 func (h handle) UpdateID() string                      { return h.o.UpdateID }
 func (h handle) Get(_ context.Context, into any) error { return h.reply(h.o, into) }
-
-var _ = lifecycle.JobPending
