@@ -158,7 +158,7 @@ func (s *Server) takeNode(ctx context.Context, tx *db.Tx, a acceptance) (db.Node
 	live, err := tx.LiveJobOfNode(ctx, old.ID)
 	if err == nil {
 		return db.Node{}, problem.New(problem.LiveJob,
-			fmt.Sprintf("%s is being worked on by job %s; wait for it to end, or cancel it", a.Hostname, live.ID)).With(live.ID)
+			fmt.Sprintf("node %s is being worked on by job %s; wait for it to end, or cancel it", a.Hostname, live.ID)).With(live.ID)
 	}
 	if !errors.Is(err, db.ErrNotFound) {
 		return db.Node{}, err

@@ -231,13 +231,15 @@ func (x *exchange) cancelUnstarted(ctx context.Context) (contract.ActionResult, 
 }
 
 // restart asks the relay for the workflow, and passes the action on when it
-// runs. Of a job that never started that is all there is to do.
+// runs; the workflow then notes it. Of a job that never started that is all
+// there is to do.
 func (x *exchange) restart(ctx context.Context, waiting bool) (contract.ActionResult, error) {
 	err := x.s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
-		if err := tx.EnqueueStart(ctx, x.job.ID); err != nil {
-			return err
+		err := tx.EnqueueStart(ctx, x.job.ID)
+		if err == nil && waiting {
+			err = x.noteIn(ctx, tx, lifecycle.EffectNoop, "")
 		}
-		return x.noteIn(ctx, tx, lifecycle.EffectContinue, "")
+		return err
 	})
 	if err != nil || waiting {
 		return x.result(lifecycle.EffectNoop), err
@@ -247,8 +249,9 @@ func (x *exchange) restart(ctx context.Context, waiting bool) (contract.ActionRe
 	for {
 		select {
 		case <-ctx.Done():
-			return contract.ActionResult{}, problem.New(problem.OutcomeUnknown,
+			late := problem.New(problem.OutcomeUnknown,
 				"the job's workflow is being started again and has not answered yet; look at the job, and repeat resume when it is still parked")
+			return contract.ActionResult{}, errors.Join(x.note(context.WithoutCancel(ctx), lifecycle.EffectContinue, ""), late)
 		case <-tick.C:
 		}
 		res, err := x.update(ctx)
