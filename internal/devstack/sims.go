@@ -130,7 +130,7 @@ func (s *Sims) startMAAS(ctx context.Context, o SimOptions) error {
 	srv, err := maassim.New(maassim.Options{
 		Fleet: s.Fleet, APIKey: s.APIKey, Durations: o.Durations, Seed: 1,
 		Networks: []maassim.Network{
-			{VLAN: 1, Name: "provisioning", CIDR: "127.10.0.0/16", Gateway: "127.10.0.1", MTU: 1500, DHCP: true},
+			provisioning(),
 			{VLAN: 2, Name: "fast", CIDR: "127.20.0.0/16", MTU: 9000},
 		},
 	})
@@ -144,6 +144,15 @@ func (s *Sims) startMAAS(ctx context.Context, o SimOptions) error {
 	s.MAAS, s.URL, s.Admin = srv, "http://"+addrs.API+"/MAAS", "http://"+addrs.Admin
 	s.stops = append(s.stops, stop)
 	return nil
+}
+
+// provisioning is a loopback network of this stack's own, a thousand addresses:
+// stacks that run side by side must not answer for each other's nodes.
+func provisioning() maassim.Network {
+	b := make([]byte, 2)
+	_, _ = rand.Read(b)
+	prefix := fmt.Sprintf("127.%d.%d.", 32+int(b[0])%192, int(b[1])/4*4)
+	return maassim.Network{VLAN: 1, Name: "provisioning", CIDR: prefix + "0/22", Gateway: prefix + "1", MTU: 1500, DHCP: true}
 }
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

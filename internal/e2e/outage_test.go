@@ -47,9 +47,10 @@ func TestPostgresAwayInMidRun(t *testing.T) {
 	require.Equal(t, lifecycle.JobCompleted, j.Status, "%s: %s", j.FailedStage, j.Message)
 }
 
-// TestNoSecretInHistoriesOrLogs greps every event of every workflow, and all of
-// Slipway's log, for what must never be there.
-func TestNoSecretInHistoriesOrLogs(t *testing.T) {
+// TestNoSecretLeaksAndAllIsVisible greps every event of every workflow, and all of
+// Slipway's log, for what must never be there, and finds the sixteen stages where
+// operators look.
+func TestNoSecretLeaksAndAllIsVisible(t *testing.T) {
 	t.Parallel()
 	log := &safeBuffer{}
 	w := newWorld(t, devstack.Options{Log: log, Namespace: "leaks"})
@@ -70,6 +71,7 @@ func TestNoSecretInHistoriesOrLogs(t *testing.T) {
 	}
 	require.Contains(t, raw, devstack.SecretMAAS, "the history holds references")
 	w.searchable(t, j)
+	w.stagesVisible(t, j)
 }
 
 var (

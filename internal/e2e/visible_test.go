@@ -1,0 +1,80 @@
+package e2e_test
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	sdkpb "go.temporal.io/api/sdk/v1"
+
+	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// stagesVisible finds all sixteen stages by name where an operator looks: the
+// API's answer, the command line, and Temporal's current details.
+func (w *world) stagesVisible(t *testing.T, j db.Job) {
+	t.Helper()
+	token, err := rest.CreateToken(t.Context(), w.App.Store, "e2e", []string{"viewer"}, time.Hour)
+	require.NoError(t, err)
+	seen := map[string]string{
+		"API":      w.apiAnswer(t, token, "/api/v1/admin/onboardings/"+j.ID),
+		"CLI":      w.cliAnswer(t, token, "job", "show", j.ID),
+		"Temporal": w.currentDetails(t, j),
+	}
+	for where, text := range seen {
+		for _, stage := range contract.OnboardingStages {
+			require.Contains(t, text, stage, where)
+		}
+	}
+}
+
+func (w *world) apiAnswer(t *testing.T, token, path string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.Config.API.PublicURL+path, nil)
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer "+token)
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer res.Body.Close() //nolint:errcheck // read to the end
+	var b strings.Builder
+	require.NoError(t, res.Write(&b))
+	require.Equal(t, http.StatusOK, res.StatusCode, b.String())
+	return b.String()
+}
+
+func (w *world) cliAnswer(t *testing.T, token string, args ...string) string {
+	t.Helper()
+	home := t.TempDir()
+	run := func(stdin string, args ...string) string {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(w.Bin, "slipway"), args...)
+		cmd.Env = append(os.Environ(), "XDG_CONFIG_HOME="+home)
+		cmd.Stdin = strings.NewReader(stdin)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, string(out))
+		return string(out)
+	}
+	run(token+"\n", "login", "--server", w.Config.API.PublicURL, "--token-stdin")
+	return run("", args...)
+}
+
+// currentDetails asks as the Web UI does.
+func (w *world) currentDetails(t *testing.T, j db.Job) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	res, err := w.App.Temporal.QueryWorkflow(ctx, j.WorkflowID, j.RunID, "__temporal_workflow_metadata")
+	require.NoError(t, err)
+	var meta sdkpb.WorkflowMetadata
+	require.NoError(t, res.Get(&meta))
+	return meta.GetCurrentDetails()
+}
