@@ -43,7 +43,6 @@ var _ providers.MAASOpener = Opener{}
 // OpenMAAS checks the site's settings and returns a client for it. It sends
 // nothing. A wrong setting is KindInvalid.
 func (o Opener) OpenMAAS(site providers.MAASSite) (providers.MAAS, error) {
-	const op = "maas.open"
 	base, err := parseBase(site.URL)
 	if err != nil {
 		return nil, err

@@ -65,6 +65,7 @@ func (s *Server) patched(n *node) reply {
 	case AnswerMessage:
 		m := s.message("Success", "The request completed successfully.")
 		return reply{status: http.StatusOK, body: obj{"@Message.ExtendedInfo": []any{m}}}
+	case AnswerEmpty:
 	}
 	return reply{status: http.StatusNoContent}
 }

@@ -127,7 +127,7 @@ func TestOnIsRetriedAfterConflict(t *testing.T) {
 
 	o := fast()
 	o.ConflictWait = time.Minute
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	_, err = openTarget(t, s.target(), o).SetPower(ctx, providers.IntentOn)
 	require.ErrorIs(t, requireError(t, err, providers.KindBusy), context.DeadlineExceeded)
