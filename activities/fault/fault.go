@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
@@ -25,11 +26,23 @@ func New(class lifecycle.FailureClass, format string, args ...any) error {
 }
 
 func wrap(class lifecycle.FailureClass, msg string, cause error) error {
-	return temporal.NewApplicationErrorWithOptions(msg, string(class), temporal.ApplicationErrorOptions{
+	return temporal.NewApplicationErrorWithOptions(readable(msg), string(class), temporal.ApplicationErrorOptions{
 		NonRetryable: true,
 		Category:     category(class),
 		Cause:        redacted(cause),
 	})
+}
+
+const maxMessage = 2000
+
+// readable makes a message fit for Temporal: a stray byte in what a node or a
+// region wrote would keep the failure itself from being reported.
+func readable(msg string) string {
+	msg = strings.ToValidUTF8(strings.ReplaceAll(msg, "\x00", "?"), "?")
+	if len(msg) > maxMessage {
+		msg = strings.ToValidUTF8(msg[:maxMessage], "") + "…"
+	}
+	return msg
 }
 
 // category keeps expected outcomes out of error logs and metrics.
@@ -94,7 +107,14 @@ func sshTable() table {
 	}}
 }
 
-func secretTable() table { return table{fallback: lifecycle.FailSecretUnavailable} }
+// secretTable: a store or keeper that is away comes back by itself, other than
+// a secret that is missing.
+func secretTable() table {
+	return table{lifecycle.FailSecretUnavailable, map[providers.Kind]lifecycle.FailureClass{
+		providers.KindUnavailable: lifecycle.FailInternal,
+		providers.KindUnreachable: lifecycle.FailInternal,
+	}}
+}
 
 // MAAS turns an error of a MAAS call into a typed failure.
 func MAAS(ctx context.Context, err error) error { return from(ctx, maasTable(), err) }

@@ -107,6 +107,39 @@ func poll(ctx context.Context, m providers.MAAS, systemID string, every time.Dur
 	}
 }
 
+// once sends a mutation until MAAS has taken it: a call that was lost on the
+// way is sent again at the next look, one that was taken is not.
+type once struct{ taken bool }
+
+func (o *once) send(ctx context.Context, call func() error) error {
+	if o.taken {
+		return nil
+	}
+	err := call()
+	switch {
+	case err == nil:
+		o.taken = true
+	case !transient(err) && !providers.IsKind(err, providers.KindStateConflict):
+		return fault.MAAS(ctx, err)
+	}
+	return nil
+}
+
+// abortUntil aborts what a machine is doing and reads until it has left it: the
+// answer to an abort shows the old state.
+func abortUntil(ctx context.Context, m providers.MAAS, in MachineIn, why string, left func(providers.MAASStatus) bool) (providers.MAASMachine, error) {
+	var abort once
+	return poll(ctx, m, in.SystemID, in.Poll.D(), func(got providers.MAASMachine) error {
+		if left(got.Status) {
+			return nil
+		}
+		if err := abort.send(ctx, func() error { return m.Abort(ctx, in.SystemID, "slipway "+in.JobID+why) }); err != nil {
+			return err
+		}
+		return errKeepWaiting
+	})
+}
+
 func sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -135,5 +168,7 @@ func (a *Activities) ObserveMachine(ctx context.Context, in MachineIn) (contract
 	if providers.IsKind(err, providers.KindNotFound) {
 		return contract.MachineFacts{SystemID: in.SystemID, Status: providers.MAASAbsent}, nil
 	}
-	return facts(got), fault.MAAS(ctx, err)
+	out := facts(got)
+	out.Foreign = got.Annotations[annotationJob] != in.JobID
+	return out, fault.MAAS(ctx, err)
 }

@@ -86,7 +86,7 @@ func evidence(got providers.MAASMachine, events []providers.MAASEvent, results [
 	}
 	add(got.ErrorDescription, false, false)
 	add(got.StatusMessage, false, false)
-	for _, e := range events {
+	for _, e := range sinceDeploying(events) {
 		add(e.Type+": "+e.Description, true, false)
 	}
 	for _, r := range results {
@@ -97,6 +97,17 @@ func evidence(got providers.MAASMachine, events []providers.MAASEvent, results [
 		}
 	}
 	return out
+}
+
+// sinceDeploying leaves out what happened before this deployment began: an
+// earlier trouble with the BMC is not why it failed. Newest come first.
+func sinceDeploying(events []providers.MAASEvent) []providers.MAASEvent {
+	for i, e := range events {
+		if e.Type == "Deploying" {
+			return events[:i+1]
+		}
+	}
+	return events
 }
 
 // signature is a known trace of one cause. MAAS offers no code for these: its
@@ -113,7 +124,7 @@ func signatures() []signature {
 			"DataSourceNone", "Used fallback datasource",
 		}},
 		{lifecycle.FailBMCUnreachable, []string{
-			"Failed to power on node", "Failed to query node's BMC", "Power state could not be", "power-on activity", "BMC",
+			"Failed to power on node", "Failed to query node's BMC", "Power state could not be", "power-on activity",
 		}},
 		{lifecycle.FailDeploy, []string{"Installation failed", "curtin", "Node installation failure"}},
 	}

@@ -16,9 +16,10 @@ func past(s providers.MAASStatus) bool {
 }
 
 // CommissionMachine starts what leads to Ready: commissioning for a new or
-// failed machine, an override for failed tests when commissioning itself had
-// passed, release for a deployment of this job that failed. It leaves a machine
-// alone that is on its way or there already. BMC settings are never rewritten.
+// failed machine, release for a deployment of this job that failed. MAAS does
+// not commission a machine that failed its tests; whether to override them is a
+// person's decision. It leaves a machine alone that is on its way or there
+// already. BMC settings are never rewritten.
 func (a *Activities) CommissionMachine(ctx context.Context, in MachineIn) (contract.MachineFacts, error) {
 	m, _, err := a.region(ctx, in.SiteID)
 	if err != nil {
@@ -35,7 +36,11 @@ func (a *Activities) CommissionMachine(ctx context.Context, in MachineIn) (contr
 		return out, nil
 	case in.ObserveOnly:
 		return facts(got), nil
-	case s == providers.MAASNew, s == providers.MAASFailedCommissioning, s == providers.MAASFailedTesting:
+	case s == providers.MAASFailedTesting:
+		return facts(got), fault.New(lifecycle.FailCommissioning,
+			"machine %s failed its tests: %s; mend it and test it again in MAAS, or override the failed tests there, then retry the stage",
+			in.SystemID, a.failedScripts(ctx, m, in.SystemID))
+	case s == providers.MAASNew, s == providers.MAASFailedCommissioning:
 		got, err = m.Commission(ctx, in.SystemID, providers.MAASCommission{})
 	case s == providers.MAASFailedDeployment && got.Annotations[annotationJob] == in.JobID:
 		err = m.Release(ctx, in.SystemID, providers.MAASRelease{Comment: "slipway " + in.JobID + ": failed deployment"})
@@ -130,14 +135,8 @@ func (a *Activities) AbortCommissioning(ctx context.Context, in MachineIn) (cont
 		return contract.MachineFacts{}, fault.MAAS(ctx, err)
 	}
 	if got.Status == providers.MAASCommissioning || got.Status == providers.MAASTesting {
-		if err := m.Abort(ctx, in.SystemID, "slipway "+in.JobID+" cancelled"); err != nil && !providers.IsKind(err, providers.KindStateConflict) {
-			return facts(got), fault.MAAS(ctx, err)
-		}
-		got, err = poll(ctx, m, in.SystemID, in.Poll.D(), func(got providers.MAASMachine) error {
-			if got.Status == providers.MAASCommissioning || got.Status == providers.MAASTesting {
-				return errKeepWaiting
-			}
-			return nil
+		got, err = abortUntil(ctx, m, in, " cancelled", func(s providers.MAASStatus) bool {
+			return s != providers.MAASCommissioning && s != providers.MAASTesting
 		})
 		if err != nil {
 			return facts(got), err

@@ -2,6 +2,7 @@ package maas
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
@@ -78,18 +79,23 @@ func (a *Activities) create(ctx context.Context, m providers.MAAS, site lifecycl
 // afterFailedCreate looks whether the machine is there all the same: an error
 // from MAAS does not mean that nothing happened.
 func (a *Activities) afterFailedCreate(ctx context.Context, m providers.MAAS, in CreateIn, cerr error) (contract.MachineFacts, error) {
-	doubtful := transient(cerr) || providers.IsKind(cerr, providers.KindInvalid)
-	if !doubtful {
-		return contract.MachineFacts{}, fault.MAAS(ctx, cerr)
+	if transient(cerr) || providers.IsKind(cerr, providers.KindInvalid) {
+		found, err := a.find(ctx, m, in)
+		if err != nil {
+			return contract.MachineFacts{}, err
+		}
+		if found != nil {
+			return a.claimed(ctx, in, *found)
+		}
 	}
-	found, err := a.find(ctx, m, in)
-	if err != nil {
-		return contract.MachineFacts{}, err
+	if !transient(cerr) && ctx.Err() == nil {
+		// Refused, and nothing is there: a record that a person makes from now
+		// on is theirs, and must not be deleted as this job's own.
+		if err := a.Store.SetMAASCreateIntent(ctx, in.NodeID, ""); err != nil {
+			return contract.MachineFacts{}, fault.Internal(ctx, err)
+		}
 	}
-	if found == nil {
-		return contract.MachineFacts{}, fault.MAAS(ctx, cerr)
-	}
-	return a.claimed(ctx, in, *found)
+	return contract.MachineFacts{}, fault.MAAS(ctx, cerr)
 }
 
 // find returns the one machine that matches, nil for none.
@@ -128,8 +134,7 @@ func (a *Activities) claimed(ctx context.Context, in CreateIn, got providers.MAA
 	if got.Locked {
 		return out, fault.New(lifecycle.FailStateDisagreement, "machine %s is locked in MAAS; unlock it first", got.SystemID)
 	}
-	busy := got.Status == providers.MAASDeployed || got.Status == providers.MAASDeploying || got.Status == providers.MAASAllocated
-	if busy && got.Annotations[annotationJob] != in.JobID && got.Annotations[annotationJob] != "" {
+	if inUse(got.Status) && got.Annotations[annotationJob] != in.JobID && got.Annotations[annotationJob] != "" {
 		return out, fault.New(lifecycle.FailStateDisagreement, "machine %s is %s for another job, %s",
 			got.SystemID, got.Status, got.Annotations[annotationJob])
 	}
@@ -143,6 +148,11 @@ func (a *Activities) claimed(ctx context.Context, in CreateIn, got providers.MAA
 	err = a.Store.SetNodeMachine(ctx, in.NodeID, db.NodeMachine{
 		SystemID: got.SystemID, Serial: firstOf(in.BMC.Serial, got.Serial), HardwareUUID: firstOf(in.BMC.UUID, got.UUID), MACs: in.BMC.MACs,
 	})
+	var conflict *db.ConflictError
+	if errors.As(err, &conflict) {
+		return out, fault.New(lifecycle.FailConflictingCandidates, "MAAS machine %s (%s) belongs to another node already, %s",
+			got.SystemID, got.Hostname, conflict.Existing)
+	}
 	return out, fault.Internal(ctx, err)
 }
 

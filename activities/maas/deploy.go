@@ -141,8 +141,12 @@ func (a *Activities) WaitForDeployed(ctx context.Context, in WaitDeployedIn) (De
 }
 
 func (in WaitDeployedIn) judge(got providers.MAASMachine, outcome *contract.DeployOutcome) error {
-	ours := got.Annotations[annotationJob] == in.JobID
-	switch got.Status {
+	owner := got.Annotations[annotationJob]
+	ours := owner == in.JobID
+	if !ours && owner != "" {
+		return fault.New(lifecycle.FailStateDisagreement, "machine %s is %s for another job, %s", in.SystemID, got.Status, owner)
+	}
+	switch got.Status { //nolint:exhaustive // every other status is a disagreement
 	case providers.MAASDeployed:
 		if !ours || got.OSystem == "" {
 			return fault.New(lifecycle.FailStateDisagreement, "machine %s is Deployed, but not by this job", in.SystemID)
@@ -154,6 +158,10 @@ func (in WaitDeployedIn) judge(got providers.MAASMachine, outcome *contract.Depl
 		return nil
 	case providers.MAASDeploying:
 		if time.Now().After(in.Until) {
+			if !ours {
+				return fault.New(lifecycle.FailStateDisagreement,
+					"machine %s is still Deploying, but not by this job; its deployment is left alone", in.SystemID)
+			}
 			*outcome = contract.DeployTimeout
 			return nil
 		}
@@ -166,17 +174,8 @@ func (in WaitDeployedIn) judge(got providers.MAASMachine, outcome *contract.Depl
 	return fault.New(lifecycle.FailStateDisagreement, "machine %s is %s while its deployment was awaited", in.SystemID, got.Status)
 }
 
-// abortDeploy ends a deployment that hangs. The reply shows the old state, so
-// the machine is read until it has left Deploying.
+// abortDeploy ends a deployment that hangs.
 func (a *Activities) abortDeploy(ctx context.Context, m providers.MAAS, in MachineIn) error {
-	if err := m.Abort(ctx, in.SystemID, "slipway "+in.JobID+": deadline"); err != nil && !providers.IsKind(err, providers.KindStateConflict) && !transient(err) {
-		return fault.MAAS(ctx, err)
-	}
-	_, err := poll(ctx, m, in.SystemID, in.Poll.D(), func(got providers.MAASMachine) error {
-		if got.Status == providers.MAASDeploying {
-			return errKeepWaiting
-		}
-		return nil
-	})
+	_, err := abortUntil(ctx, m, in, ": deadline", func(s providers.MAASStatus) bool { return s != providers.MAASDeploying })
 	return err
 }

@@ -2,11 +2,13 @@ package maas
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -30,6 +32,9 @@ func (a *Activities) ApplyRoCE(ctx context.Context, in NetworkIn) (contract.Mach
 		return contract.MachineFacts{}, err
 	}
 	wanted, err := a.Store.RoCEAssignment(ctx, in.SiteID, in.Hostname)
+	if err != nil && !errors.Is(err, db.ErrNotFound) {
+		return contract.MachineFacts{}, fault.Internal(ctx, err)
+	}
 	if err != nil {
 		return contract.MachineFacts{}, fault.New(lifecycle.FailConfiguration,
 			"the profile enables RoCE but site and hostname %s have no RoCE assignment; add one, or use another profile", in.Hostname)
@@ -83,6 +88,14 @@ func applyPort(ctx context.Context, m providers.MAAS, in NetworkIn, w lifecycle.
 	if in.ObserveOnly {
 		out.Done = false
 		return nil
+	}
+	for _, l := range f.Links { // an address of an earlier record must not stay beside the new one
+		if l.SubnetID != subnets[i].ID || l.Mode == "link_up" {
+			continue
+		}
+		if err := m.UnlinkSubnet(ctx, in.SystemID, f.ID, l.ID); err != nil && !providers.IsKind(err, providers.KindNotFound) {
+			return fault.MAAS(ctx, err)
+		}
 	}
 	return fault.MAAS(ctx, m.LinkStatic(ctx, in.SystemID, f.ID, subnets[i].ID, w.IP))
 }

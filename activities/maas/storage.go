@@ -43,7 +43,7 @@ func (a *Activities) ConfigureStorage(ctx context.Context, in StorageIn) (contra
 	}
 	out := facts(got)
 	out.Note = fmt.Sprintf("boot disk %s (%s)", want.Name, want.Model)
-	if got.BootDiskID == want.ID && rootOn(disks, want.ID) {
+	if got.BootDiskID == want.ID && laidOut(in.Layout, disks, want.ID) {
 		out.Done = true
 		return out, nil
 	}
@@ -75,7 +75,7 @@ func (a *Activities) layOut(ctx context.Context, m providers.MAAS, in StorageIn,
 	if err != nil {
 		return out, err
 	}
-	if got.BootDiskID != want.ID || !rootOn(disks, want.ID) {
+	if got.BootDiskID != want.ID || (!laidOut(in.Layout, disks, want.ID) && !rootOn(disks, want.ID)) {
 		return out, fault.New(lifecycle.FailStorageLayoutRejected,
 			"MAAS accepted layout %q but %s does not carry the root file system", in.Layout, want.Name)
 	}
@@ -115,6 +115,21 @@ func chooseBootDisk(rule lifecycle.BootDiskRule, disks []providers.MAASBlockDevi
 		}
 		return x.ID - y.ID
 	}), nil
+}
+
+// laidOut reports whether the root file system is where the layout puts it: with
+// lvm and bcache that is a virtual device on top of the boot disk, with blank it
+// is nowhere.
+func laidOut(layout string, disks []providers.MAASBlockDevice, bootDisk int) bool {
+	switch layout {
+	case "blank":
+		return !slices.ContainsFunc(disks, func(d providers.MAASBlockDevice) bool { return slices.Contains(d.MountPoints, "/") })
+	case "lvm", "bcache":
+		return slices.ContainsFunc(disks, func(d providers.MAASBlockDevice) bool {
+			return d.Type == "virtual" && slices.Contains(d.MountPoints, "/")
+		})
+	}
+	return rootOn(disks, bootDisk)
 }
 
 func rootOn(disks []providers.MAASBlockDevice, id int) bool {

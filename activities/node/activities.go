@@ -38,6 +38,10 @@ type RenderIn struct {
 	Site     lifecycle.SiteSpec    `json:"site"`
 	// Attempt counts deployments; each gets a token and a host key of its own.
 	Attempt int `json:"attempt"`
+	// InUse is set when the machine was deployed with Known: then its token and
+	// host key are what they are, and nothing is made anew.
+	InUse bool              `json:"in_use,omitempty"`
+	Known contract.UserData `json:"known"`
 }
 
 // tokenMargin is how much life a token must still have to be handed out again.
@@ -49,13 +53,16 @@ const tokenMargin = 5 * time.Minute
 // was sealed before while its token lives, because the node may have booted
 // with it.
 func (a *Activities) RenderCloudInit(ctx context.Context, in RenderIn) (contract.UserData, error) {
+	if in.InUse && in.Known.Ref != "" {
+		return in.Known, nil
+	}
 	name := userdata.Name(in.JobID, in.Attempt)
 	sealed, err := userdata.Open(ctx, a.Secrets, providers.SecretRef(name))
 	if err != nil && !providers.IsKind(err, providers.KindNotFound) {
 		return contract.UserData{}, fault.Secret(ctx, err)
 	}
 	var conflict *db.ConflictError
-	if err == nil && time.Until(sealed.ExpiresAt) >= tokenMargin {
+	if err == nil && time.Until(sealed.ExpiresAt) >= tokenMargin && !a.used(ctx, sealed.TokenHash) {
 		err := a.issue(ctx, in, sealed)
 		if !errors.As(err, &conflict) { // revoked meanwhile: render anew
 			return sealedFacts(name, sealed), fault.Internal(ctx, err)
@@ -72,6 +79,13 @@ func (a *Activities) RenderCloudInit(ctx context.Context, in RenderIn) (contract
 
 func sealedFacts(name string, s userdata.Sealed) contract.UserData {
 	return contract.UserData{Ref: name, SHA256: s.Digest(), IssuedAt: &s.IssuedAt}
+}
+
+// used reports whether an agent has enrolled with the token: a machine that is
+// deployed again needs another.
+func (a *Activities) used(ctx context.Context, hash []byte) bool {
+	t, err := a.Store.EnrollmentToken(ctx, hash)
+	return err == nil && t.UsedAt != nil
 }
 
 // issue makes the token good and pins the host key; repeating it is harmless.

@@ -28,6 +28,10 @@ type WaitAgentIn struct {
 // SKU before that is a failure: drivers and links come up after the agent.
 const unhealthyPatience = 30
 
+// staleAfter is the age at which a heartbeat no longer proves a living node: a
+// job may be taken up again days after it was parked.
+const staleAfter = 10 * time.Minute
+
 // WaitForAgent polls until the node's agent has enrolled and its report meets
 // the SKU. An unhealthy node is a typed failure; one that never enrols ends at
 // the stage's deadline.
@@ -38,9 +42,9 @@ func (a *Activities) WaitForAgent(ctx context.Context, in WaitAgentIn) (contract
 	}
 	for bad := 0; ; {
 		facts, err := a.agent(ctx, in)
-		if err != nil {
-			return facts, err
-		}
+		if err != nil && (in.ObserveOnly || db.Permanent(err) || ctx.Err() != nil) {
+			return facts, fault.Internal(ctx, err)
+		} // a database that is away is borne: the stage's deadline bounds it
 		activity.RecordHeartbeat(ctx, facts)
 		if facts.Healthy || in.ObserveOnly {
 			return facts, nil
@@ -67,9 +71,9 @@ func (a *Activities) agent(ctx context.Context, in WaitAgentIn) (contract.AgentF
 		return contract.AgentFacts{}, nil
 	}
 	if err != nil {
-		return contract.AgentFacts{}, fault.Internal(ctx, err)
+		return contract.AgentFacts{}, err
 	}
-	if in.After != nil && beat.ReceivedAt.Before(*in.After) {
+	if time.Since(beat.ReceivedAt) > staleAfter || (in.After != nil && beat.ReceivedAt.Before(*in.After)) {
 		return contract.AgentFacts{}, nil
 	}
 	f := contract.AgentFacts{Enrolled: true, BootID: beat.BootID, Version: beat.AgentVersion}

@@ -61,6 +61,10 @@ func (d *Database) ProjectJob(ctx context.Context, p contract.Projection) (contr
 		if res.Applied, err = tx.ProjectJob(ctx, row); err != nil {
 			return err
 		}
+		res.StoredSeq = p.Seq
+		if res.Applied {
+			return nil
+		}
 		job, err := tx.Job(ctx, p.JobID)
 		if err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -47,22 +48,35 @@ func (r *Relay) Run(ctx context.Context) {
 	if poll == 0 {
 		poll = 2 * time.Second
 	}
-	wake := make(chan struct{}, 1)
+	starts, events := make(chan struct{}, 1), make(chan struct{}, 1)
 	go func() {
 		err := r.Store.Listen(ctx, db.ChannelOutbox, func() {
-			select {
-			case wake <- struct{}{}:
-			default:
+			for _, wake := range []chan struct{}{starts, events} {
+				select {
+				case wake <- struct{}{}:
+				default:
+				}
 			}
 		})
 		if err != nil && ctx.Err() == nil {
 			r.Log.Warn("relay no longer hears notifications and goes on polling", "error", err)
 		}
 	}()
+	// Events go on while Temporal is away and every start waits for it.
+	var both sync.WaitGroup
+	both.Go(func() {
+		r.loop(ctx, poll, events, "events not relayed", func(ctx context.Context) (int, error) { return r.Store.RelayEvents(ctx, eventBatch) })
+	})
+	both.Go(func() { r.loop(ctx, poll, starts, "workflows not started", r.starts) })
+	both.Wait()
+}
+
+// loop does one kind of work whenever it is woken, and at every poll.
+func (r *Relay) loop(ctx context.Context, poll time.Duration, wake <-chan struct{}, failed string, work func(context.Context) (int, error)) {
 	t := time.NewTicker(poll)
 	defer t.Stop()
 	for {
-		r.pass(ctx)
+		r.pass(ctx, failed, work)
 		select {
 		case <-ctx.Done():
 			return
@@ -73,21 +87,16 @@ func (r *Relay) Run(ctx context.Context) {
 }
 
 // pass empties the outbox as far as it can.
-func (r *Relay) pass(ctx context.Context) {
+func (r *Relay) pass(ctx context.Context, failed string, work func(context.Context) (int, error)) {
 	ctx, cancel := context.WithTimeout(ctx, passLimit)
 	defer cancel()
 	for {
-		starts, err := r.starts(ctx)
+		done, err := work(ctx)
 		if err != nil {
-			r.complain(ctx, "workflows not started", err)
+			r.complain(ctx, failed, err)
 			return
 		}
-		events, err := r.Store.RelayEvents(ctx, eventBatch)
-		if err != nil {
-			r.complain(ctx, "events not relayed", err)
-			return
-		}
-		if starts == 0 && events == 0 {
+		if done == 0 {
 			return
 		}
 	}

@@ -83,7 +83,13 @@ func (a *App) RunWorker(ctx context.Context, extra ...interceptor.WorkerIntercep
 	}); err != nil {
 		return err
 	}
-	w := worker.New(a.Temporal, a.Config.Temporal.TaskQueue, a.workerOptions(extra...))
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	opts := a.workerOptions(extra...)
+	// A worker that the server turns away stops for good; a process that stays
+	// up without one would look well and do nothing.
+	opts.OnFatalError = func(err error) { stop(fmt.Errorf("the Temporal worker stopped: %w", err)) }
+	w := worker.New(a.Temporal, a.Config.Temporal.TaskQueue, opts)
 	RegisterWorkflows(w)
 	a.RegisterActivities(w)
 	if err := a.startWorker(ctx, w); err != nil {
@@ -103,6 +109,9 @@ func (a *App) RunWorker(ctx context.Context, extra ...interceptor.WorkerIntercep
 	a.Log.Info("worker runs", "task_queue", a.Config.Temporal.TaskQueue, "build", a.Config.Temporal.BuildID)
 	go r.Housekeep(ctx)
 	r.Run(ctx)
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		return cause
+	}
 	return nil
 }
 

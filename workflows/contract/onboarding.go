@@ -85,13 +85,15 @@ type BMCFacts struct {
 
 // MachineFacts is what MAAS said of a machine.
 type MachineFacts struct {
-	SystemID string   `json:"system_id,omitempty"`
-	Created  bool     `json:"created,omitempty"` // by this job
-	Status   string   `json:"status,omitempty"`
-	Power    string   `json:"power,omitempty"`
-	Done     bool     `json:"done,omitempty"` // the outcome asked for is there
-	Note     string   `json:"note,omitempty"`
-	IPs      []string `json:"ips,omitempty"`
+	SystemID string `json:"system_id,omitempty"`
+	Created  bool   `json:"created,omitempty"` // by this job
+	Status   string `json:"status,omitempty"`
+	Power    string `json:"power,omitempty"`
+	Done     bool   `json:"done,omitempty"` // the outcome asked for is there
+	Note     string `json:"note,omitempty"`
+	// Foreign is set where the machine is observed without this job's mark.
+	Foreign bool     `json:"foreign,omitempty"`
+	IPs     []string `json:"ips,omitempty"`
 	// LastSync is the last hardware sync known at that moment.
 	LastSync *time.Time `json:"last_sync,omitempty"`
 }

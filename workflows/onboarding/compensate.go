@@ -14,7 +14,9 @@ import (
 // is success.
 
 func removeCreated(ctx workflow.Context, s *State) error {
-	in := maasact.RemoveIn{MachineIn: s.machineIn(contract.StageCreateOrFind), Created: s.Machine.Created}
+	in := maasact.RemoveIn{
+		MachineIn: s.machineIn(contract.StageCreateOrFind), Created: s.Machine.Created, Hostname: s.Request.Hostname, BMC: s.BMC,
+	}
 	_, err := stage.Do(ctx, stage.KindPoll, "remove the record this job created", maas.RemoveCreatedMachine, in)
 	return err
 }
@@ -31,7 +33,7 @@ func releaseDeployed(ctx workflow.Context, s *State) error {
 	if s.Machine.SystemID == "" {
 		return nil
 	}
-	in := maasact.ReleaseIn{MachineIn: s.machineIn(contract.StageDeploy), OnlyOurs: true}
+	in := maasact.ReleaseIn{MachineIn: s.machineIn(contract.StageDeploy), OnlyOurs: true, Begun: s.Deploy.Begun}
 	_, err := stage.Do(ctx, stage.KindPoll, "release what this job deployed", maas.ReturnToReady, in)
 	return err
 }
@@ -59,11 +61,19 @@ func observeMachine(done ...string) func(workflow.Context, *State) (stage.Observ
 		}
 		s.saw(f)
 		o := stage.Observation{Done: slices.Contains(done, f.Status), State: f.Status, Note: f.Status}
-		if o.Done && f.Status == "Deployed" {
+		if f.Status == "Deployed" { // also when a person is about to adopt what is not ours
 			s.Deploy.Outcome, s.Deploy.SyncBefore = contract.DeployOK, f.LastSync
 		}
 		return o, nil
 	}
+}
+
+// observeDeployed takes only this job's own deployment as the outcome; another
+// one is a person's to adopt.
+func observeDeployed(ctx workflow.Context, s *State) (stage.Observation, error) {
+	o, err := observeMachine("Deployed")(ctx, s)
+	o.Done = o.Done && !s.Machine.Foreign
+	return o, err
 }
 
 func looked(s *State, f contract.MachineFacts, err error) (stage.Observation, error) {

@@ -1,8 +1,6 @@
 package onboarding
 
 import (
-	"time"
-
 	"go.temporal.io/sdk/workflow"
 
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
@@ -21,17 +19,18 @@ func (s *State) deployIn() maasact.DeployIn {
 
 func deploy(ctx workflow.Context, s *State) error {
 	s.Deploy.Attempt = max(s.Deploy.Attempt, 1)
+	s.Deploy.Begun = s.Deploy.Begun || s.Machine.Status == "Ready"
 	f, err := stage.Do(ctx, stage.KindMAASCall, "deploy "+s.Site.Profile.DistroSeries, maas.DeployMachine, s.deployIn())
 	if err != nil {
 		return err
 	}
-	s.Deploy = Deployment{Attempt: s.Deploy.Attempt}
+	s.Deploy = Deployment{Attempt: s.Deploy.Attempt, Begun: s.Deploy.Begun}
 	s.saw(f)
 	return nil
 }
 
 func waitDeployed(ctx workflow.Context, s *State) error {
-	until := workflow.Now(ctx).Add(deadline(s, contract.StageWaitDeployed, 130*time.Minute) - abortMargin)
+	until := stage.DeadlineAt(ctx).Add(-abortMargin)
 	in := maasact.WaitDeployedIn{MachineIn: s.machineIn(contract.StageWaitDeployed), Attempt: s.Deploy.Attempt, Until: until}
 	f, err := stage.Do(ctx, stage.KindPoll, "wait for Deployed", maas.WaitForDeployed, in)
 	if err != nil {

@@ -44,7 +44,7 @@ func stages() []stage.Stage[State] {
 		{Name: contract.StageDeploy, Weight: 3, Deadline: 15 * time.Minute, Skip: manual, Run: deploy, Undo: releaseDeployed,
 			Observe: observeDeploy, Adoptable: []string{"Deploying"}, Doc: "allocate, mark and deploy"},
 		{Name: contract.StageWaitDeployed, Weight: 40, Deadline: 130 * time.Minute, DeadlineClass: lifecycle.FailDeployTimeout, Waits: true,
-			Skip: manual, Run: waitDeployed, Observe: observeMachine("Deployed"), Doc: "wait until MAAS says Deployed, or the deployment failed"},
+			Skip: manual, Run: waitDeployed, Observe: observeDeployed, Doc: "wait until MAAS says Deployed, or the deployment failed"},
 		{Name: contract.StageClassifyFailure, Weight: 1, Deadline: 10 * time.Minute, Skip: deployedWell, Run: classify,
 			Doc: "tell why a deployment failed"},
 		{Name: contract.StageRecoverDatasource, Weight: 1, Deadline: 60 * time.Minute, Waits: true, Skip: deployedWell, Run: recoverDatasource,
@@ -111,7 +111,10 @@ func (s *State) saw(f contract.MachineFacts) {
 	if f.SystemID == "" {
 		f.SystemID = s.Machine.SystemID
 	}
-	f.Created = f.Created || s.Machine.Created
+	f.Created = f.Created || (s.Machine.Created && f.SystemID == s.Machine.SystemID)
+	if f.Status == "" {
+		f.Status, f.IPs = s.Machine.Status, s.Machine.IPs
+	}
 	if f.Power == "" {
 		f.Power = s.Machine.Power
 	}
@@ -159,11 +162,18 @@ func commission(ctx workflow.Context, s *State) error {
 	return err
 }
 
+// waitReady goes back to commission_node when a person tries again after a
+// failed commissioning: to wait once more would only see the same failure.
 func waitReady(ctx workflow.Context, s *State) error {
+	if s.Recommission && stage.Attempt(ctx) == 1 {
+		s.Recommission = false
+		return stage.Back(contract.StageCommission)
+	}
 	f, err := stage.Do(ctx, stage.KindPoll, "wait for Ready", maas.WaitForReady, s.machineIn(contract.StageWaitReady))
 	if err == nil {
 		s.saw(f)
 	}
+	s.Recommission = stage.ClassOf(err) == lifecycle.FailCommissioning
 	return err
 }
 
@@ -204,11 +214,13 @@ func ensurePXE(ctx workflow.Context, s *State) error {
 func renderCloudInit(ctx workflow.Context, s *State) error {
 	in := nodeact.RenderIn{
 		JobRef: s.ref(contract.StageRenderCloudInit), Hostname: s.Request.Hostname, Profile: s.Site.Profile, Site: s.Site.Site,
-		Attempt: max(s.Deploy.Attempt, 1),
+		Attempt: max(s.Deploy.Attempt, 1), Known: s.UserData,
+		InUse: s.Machine.Status == "Deploying" || s.Machine.Status == "Deployed",
 	}
 	ud, err := stage.Do(ctx, stage.KindLocalWork, "token, host key, user-data", node.RenderCloudInit, in)
 	if err == nil {
 		s.UserData = ud
 	}
+	s.Deploy.Begun = s.Deploy.Begun || s.Machine.Status == "Ready" // known before deploy_via_maas begins
 	return err
 }

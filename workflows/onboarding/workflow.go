@@ -25,6 +25,9 @@ type State struct {
 	// UserData is the sealed user-data, by reference.
 	UserData contract.UserData `json:"user_data"`
 	Deploy   Deployment        `json:"deploy"`
+	// Recommission is set when commissioning failed: to try again, it must be
+	// started again.
+	Recommission bool `json:"recommission,omitempty"`
 	// SyncRepaired is set once the hardware sync timer was mended over SSH.
 	SyncRepaired bool                `json:"sync_repaired,omitempty"`
 	Agent        contract.AgentFacts `json:"agent"`
@@ -32,7 +35,9 @@ type State struct {
 
 // Deployment is the deployment now under way.
 type Deployment struct {
-	Attempt    int                    `json:"attempt"`
+	Attempt int `json:"attempt"`
+	// Begun is set when this job set out to deploy a machine that was Ready.
+	Begun      bool                   `json:"begun,omitempty"`
 	Outcome    contract.DeployOutcome `json:"outcome,omitempty"`
 	SyncBefore *time.Time             `json:"sync_before,omitempty"`
 	Class      lifecycle.FailureClass `json:"class,omitempty"`

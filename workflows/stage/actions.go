@@ -67,6 +67,7 @@ func (r *runner[S]) listenSignal(a lifecycle.Action) {
 	ch := workflow.GetSignalChannelWithOptions(r.ctx, string(a), workflow.SignalChannelOptions{
 		Description: a.Doc() + " A refused signal leaves an audit row only; the update of the same name answers.",
 	})
+	r.signals = append(r.signals, ch)
 	workflow.Go(r.ctx, func(c workflow.Context) {
 		for {
 			var ask contract.ActionRequest
@@ -122,6 +123,9 @@ func (r *runner[S]) refusal(a lifecycle.Action, reason string) error {
 // runner, answered when the runner has begun to carry it out. A repetition with
 // the same key gets the first answer.
 func (r *runner[S]) act(c workflow.Context, a lifecycle.Action, ask contract.ActionRequest, via string) (contract.ActionResult, error) {
+	c, _ = workflow.NewDisconnectedContext(c) // a Temporal cancel must not cut off an answer or its audit row
+	r.acting++
+	defer func() { r.acting-- }()
 	if err := workflow.Await(c, func() bool { return r.loaded }); err != nil {
 		return contract.ActionResult{}, err
 	}
@@ -132,7 +136,7 @@ func (r *runner[S]) act(c workflow.Context, a lifecycle.Action, ask contract.Act
 		return contract.ActionResult{}, r.refused(c, a, ask, via, err)
 	}
 	v := r.verdict(a)
-	if twin := r.queued(a); v.Effect == lifecycle.EffectNoop || twin != nil {
+	if twin := r.queued(a, ask.AcceptRisk); v.Effect == lifecycle.EffectNoop || twin != nil {
 		return r.join(c, a, ask, via, twin)
 	}
 	req := &request{action: a, effect: v.Effect, ask: ask, via: via}
@@ -179,8 +183,8 @@ func (r *runner[S]) audit(a lifecycle.Action, ask contract.ActionRequest, via st
 	})
 }
 
-func (r *runner[S]) queued(a lifecycle.Action) *request {
-	if i := slices.IndexFunc(r.inbox, func(q *request) bool { return q.action == a && !q.done }); i >= 0 {
+func (r *runner[S]) queued(a lifecycle.Action, risk bool) *request {
+	if i := slices.IndexFunc(r.inbox, func(q *request) bool { return q.action == a && q.ask.AcceptRisk == risk && !q.done }); i >= 0 {
 		return r.inbox[i]
 	}
 	return nil
@@ -259,7 +263,7 @@ func (r *runner[S]) resume(req *request) error {
 		r.observe = false
 	}
 	r.failure, r.status = nil, lifecycle.JobRunning
-	return r.answer(req, r.project(r.ctx, nil))
+	return r.answer(req, r.project(r.ctx, r.startMove()))
 }
 
 // freeze parks the job until a person releases it.
@@ -275,6 +279,9 @@ func (r *runner[S]) freeze(req *request) error {
 // adopt accepts an outside state that got ahead of the job: only for listed
 // pairs of stage and observed state, or at a person's declared risk.
 func (r *runner[S]) adopt(req *request) error {
+	if r.purpose != forNothing {
+		return r.refuseAdopt(req, "clean-up has begun and must end first: resume it, cancel or restart clean")
+	}
 	if r.at >= len(r.def.Stages) {
 		return r.answer(req, nil)
 	}

@@ -2,6 +2,7 @@ package stage
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -35,15 +36,20 @@ func (r *runner[S]) runStage(i int) outcome {
 		}
 	}
 	r.failure = nil
-	row.State, row.StartedAt, row.FinishedAt, row.Message = contract.StageRunning, r.now(), nil, ""
 	at := workflow.Now(r.ctx).Add(r.stageDeadline(st))
+	if r.left == st.Name && r.deadline != nil && row.StartedAt != nil {
+		at = *r.deadline // interrupted in vain: the deadline stands
+	} else {
+		row.StartedAt = r.now()
+	}
+	row.State, row.FinishedAt, row.Message, r.left = contract.StageRunning, nil, "", ""
 	r.deadline = &at
 	for tried := 1; ; tried++ {
 		row.Attempts++
 		if err := r.project(r.ctx, nil); err != nil {
 			return outcome{err: err}
 		}
-		observed, err := r.attempt(st, at)
+		observed, err := r.attempt(st, at, tried)
 		if err == nil {
 			row.State, row.FinishedAt, row.Message = contract.StageSucceeded, r.now(), observed
 			return outcome{} // one projection ends this stage and starts the next
@@ -69,15 +75,16 @@ func (r *runner[S]) stageLeft(row *contract.StageRow, out outcome) outcome {
 	if out.backTo != "" {
 		row.State, row.FinishedAt = contract.StageSucceeded, r.now()
 	} else {
-		row.State = contract.StagePending
+		row.State, r.left = contract.StagePending, row.Name
 	}
 	return out
 }
 
 // attempt runs a stage once, within its deadline; a stage that waits outside
 // can be interrupted by an action. It returns a note for the stage row.
-func (r *runner[S]) attempt(st Stage[S], at time.Time) (string, error) {
-	sctx, cancel := workflow.WithCancel(workflow.WithValue(r.ctx, deadlineKey, at))
+func (r *runner[S]) attempt(st Stage[S], at time.Time, tried int) (string, error) {
+	sctx := workflow.WithValue(workflow.WithValue(r.ctx, deadlineKey, at), attemptKey, tried)
+	sctx, cancel := workflow.WithCancel(sctx)
 	defer cancel()
 	timedOut, over := false, false
 	workflow.Go(sctx, func(c workflow.Context) {
@@ -159,9 +166,17 @@ func failureOf(err error) contract.Failure {
 		f.Class, f.Message = lifecycle.FailStageDeadline, "no worker finished the stage's activity in time"
 	}
 	if len(f.Message) > maxMessage {
-		f.Message = f.Message[:maxMessage]
+		f.Message = strings.ToValidUTF8(f.Message[:maxMessage], "")
 	}
 	return f
+}
+
+// ClassOf is the failure class of an error as the runner reads it; "" for none.
+func ClassOf(err error) lifecycle.FailureClass {
+	if err == nil {
+		return ""
+	}
+	return failureOf(err).Class
 }
 
 // pause waits between attempts; it returns true when an action came.

@@ -25,7 +25,8 @@ func (r *runner[S]) compensateFor(p purpose) error {
 	}
 	for i := len(r.def.Stages) - 1; i >= 0; i-- {
 		st, row := r.def.Stages[i], &r.rows[i]
-		if row.Attempts == 0 || row.State == contract.StageCompensated || row.State == contract.StageSkipped || st.Undo == nil {
+		// Attempts tell what was begun, also when a later pass skipped the stage.
+		if row.Attempts == 0 || row.State == contract.StageCompensated || st.Undo == nil {
 			continue
 		}
 		if f := r.undo(st); f != nil {

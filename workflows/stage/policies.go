@@ -61,6 +61,18 @@ type ctxKey string
 
 const deadlineKey ctxKey = "slipway-stage-deadline"
 
+// DeadlineAt is when the current stage's deadline ends.
+func DeadlineAt(ctx workflow.Context) time.Time { return workflow.Now(ctx).Add(timeLeft(ctx)) }
+
+const attemptKey ctxKey = "slipway-stage-attempt"
+
+// Attempt counts the automatic attempts of a stage from 1; it starts anew when
+// a person has the stage run again.
+func Attempt(ctx workflow.Context) int {
+	n, _ := ctx.Value(attemptKey).(int)
+	return max(n, 1)
+}
+
 // timeLeft is what remains of the current stage's deadline.
 func timeLeft(ctx workflow.Context) time.Duration {
 	if at, ok := ctx.Value(deadlineKey).(time.Time); ok {

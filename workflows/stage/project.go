@@ -41,6 +41,7 @@ func (r *runner[S]) project(c workflow.Context, move *contract.NodeMove) error {
 	p := r.projection()
 	p.Checkpoint, p.Node, p.Actions, p.By = cp, move, entries, by
 	if err := r.write(c, &p); err != nil {
+		r.entries = append(entries, r.entries...) // for the next projection
 		return err
 	}
 	r.show()
@@ -165,7 +166,7 @@ func (r *runner[S]) details() string {
 func oneLine(s string) string {
 	s = strings.NewReplacer("\n", " ", "|", "\\|").Replace(s)
 	if len(s) > 160 {
-		s = s[:160] + "…"
+		s = strings.ToValidUTF8(s[:160], "") + "…"
 	}
 	return s
 }

@@ -45,7 +45,9 @@ type runner[S any] struct {
 	entries        []contract.ActionEntry
 	by             string
 	lastAttributes attributes
-	currentDetails string
+	acting         int    // actions not answered yet
+	left           string // the stage that an action interrupted
+	signals        []workflow.ReceiveChannel
 }
 
 // purpose is what compensation is done for.
@@ -78,13 +80,27 @@ func Run[S any](ctx workflow.Context, def Job[S], in contract.JobInput) (contrac
 	if err != nil {
 		return contract.JobResult{}, err
 	}
-	if werr := workflow.Await(r.ctx, func() bool { return workflow.AllHandlersFinished(r.ctx) }); werr != nil {
+	if werr := workflow.Await(r.ctx, r.quiet); werr != nil {
 		return contract.JobResult{}, werr
 	}
-	if r.temporalCancel {
+	if r.temporalCancel && r.status == lifecycle.JobCancelled {
 		return contract.JobResult{}, ctx.Err()
 	}
 	return contract.JobResult{Status: r.status, Stage: r.stageName()}, nil
+}
+
+// quiet reports that nobody waits for an answer: no update, and no signal,
+// which Temporal would drop without a word.
+func (r *runner[S]) quiet() bool {
+	if r.acting > 0 || !workflow.AllHandlersFinished(r.ctx) {
+		return false
+	}
+	for _, ch := range r.signals {
+		if ch.Len() > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 func newRunner[S any](ctx workflow.Context, def Job[S], in contract.JobInput) *runner[S] {
@@ -194,10 +210,15 @@ func (r *runner[S]) step() error {
 // waitForAction waits, without limit by design: a parked job is listed as
 // needing a person and nothing else moves it.
 func (r *runner[S]) waitForAction() error {
-	if workflow.GetInfo(r.ctx).GetContinueAsNewSuggested() && workflow.AllHandlersFinished(r.ctx) {
+	full := func() bool { return workflow.GetInfo(r.ctx).GetContinueAsNewSuggested() && r.quiet() }
+	// Refused actions fill a history too, and end no wait.
+	if err := workflow.Await(r.ctx, func() bool { return len(r.inbox) > 0 || full() }); err != nil {
+		return err
+	}
+	if len(r.inbox) == 0 {
 		return errContinueAsNew
 	}
-	return workflow.Await(r.ctx, func() bool { return len(r.inbox) > 0 })
+	return nil
 }
 
 var errContinueAsNew = errors.New("continue as new")
@@ -209,7 +230,27 @@ func (r *runner[S]) finish() error {
 		r.status = lifecycle.JobReconciled
 	}
 	r.failure, r.deadline = nil, nil
-	return r.project(r.ctx, r.nodeMove(r.def.Succeeded))
+	err := r.project(r.ctx, r.nodeMove(r.def.Succeeded))
+	if err == nil || !isFinal(err) {
+		return err
+	}
+	// The node may not go where the job would take it: a person's decision, and
+	// no reason to lose the workflow.
+	r.status = lifecycle.JobRunning
+	return r.park(contract.Failure{
+		Class: lifecycle.FailStateDisagreement, Stage: r.stageName(), Message: "every stage is done, but the node cannot follow: " + failureOf(err).Message,
+	})
+}
+
+// startMove is the node's move into the job when it has not been made: a
+// workflow may be lost before its first step.
+func (r *runner[S]) startMove() *contract.NodeMove {
+	for _, row := range r.rows {
+		if row.Attempts > 0 || row.State == contract.StageAdopted {
+			return nil
+		}
+	}
+	return r.nodeMove(r.def.Started)
 }
 
 // park stops with a failure and says so to everyone.
