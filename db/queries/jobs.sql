@@ -73,14 +73,16 @@ UPDATE jobs SET seq = @seq, run_id = @run_id, stage = @stage, stage_ordinal = @s
 WHERE id = @id;
 
 -- name: ProjectStages :exec
+-- Only the rows that differ are written: a conflict that changes nothing would still lock every row each time.
 INSERT INTO job_stages (job_id, ordinal, name, state, attempts, started_at, finished_at, message)
 SELECT @job_id::text, s.ordinal, s.name, s.state, s.attempts, s.started_at, s.finished_at, s.message
 FROM jsonb_to_recordset(@stages::jsonb) AS s (ordinal integer, name text, state text, attempts integer, started_at timestamptz,
     finished_at timestamptz, message text)
+LEFT JOIN job_stages o ON o.job_id = @job_id::text AND o.ordinal = s.ordinal
+WHERE o.job_id IS NULL OR (o.name, o.state, o.attempts, o.started_at, o.finished_at, o.message)
+    IS DISTINCT FROM (s.name, s.state, s.attempts, s.started_at, s.finished_at, s.message)
 ON CONFLICT (job_id, ordinal) DO UPDATE SET name = excluded.name, state = excluded.state, attempts = excluded.attempts,
-    started_at = excluded.started_at, finished_at = excluded.finished_at, message = excluded.message
-WHERE (job_stages.name, job_stages.state, job_stages.attempts, job_stages.started_at, job_stages.finished_at, job_stages.message)
-    IS DISTINCT FROM (excluded.name, excluded.state, excluded.attempts, excluded.started_at, excluded.finished_at, excluded.message);
+    started_at = excluded.started_at, finished_at = excluded.finished_at, message = excluded.message;
 
 -- name: JobStages :many
 SELECT * FROM job_stages WHERE job_id = @job_id ORDER BY ordinal;
