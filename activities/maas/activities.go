@@ -96,10 +96,10 @@ func poll(ctx context.Context, m providers.MAAS, systemID string, every time.Dur
 		case err != nil && !transient(err):
 			return got, fault.MAAS(ctx, err)
 		case err == nil:
-			activity.RecordHeartbeat(ctx, got.Status.String())
 			if lerr := look(got); !errors.Is(lerr, errKeepWaiting) {
 				return got, lerr
 			}
+			activity.RecordHeartbeat(ctx, got.Status.String())
 		}
 		if err := sleep(ctx, every); err != nil {
 			return got, err

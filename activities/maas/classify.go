@@ -126,7 +126,7 @@ func signatures() []signature {
 		{lifecycle.FailBMCUnreachable, []string{
 			"Failed to power on node", "Failed to query node's BMC", "Power state could not be", "power-on activity",
 		}},
-		{lifecycle.FailDeploy, []string{"Installation failed", "curtin", "Node installation failure"}},
+		{lifecycle.FailDeploy, []string{"Installation failed", "Node installation failure"}},
 	}
 }
 
@@ -134,7 +134,10 @@ func judgeSigns(outcome contract.DeployOutcome, signs []sign) (lifecycle.Failure
 	for _, s := range signatures() {
 		var lines []string
 		for _, line := range signs {
-			if containsAny(line.text, s.texts) && len(lines) < maxEvidence {
+			// A progress event that names curtin is no failure; a failed script
+			// that does is one.
+			curtin := s.class == lifecycle.FailDeploy && line.isResult && strings.Contains(line.text, "curtin")
+			if (curtin || containsAny(line.text, s.texts)) && len(lines) < maxEvidence {
 				lines = append(lines, line.text)
 			}
 		}

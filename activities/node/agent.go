@@ -45,10 +45,10 @@ func (a *Activities) WaitForAgent(ctx context.Context, in WaitAgentIn) (contract
 		if err != nil && (in.ObserveOnly || db.Permanent(err) || ctx.Err() != nil) {
 			return facts, fault.Internal(ctx, err)
 		} // a database that is away is borne: the stage's deadline bounds it
-		activity.RecordHeartbeat(ctx, facts)
 		if facts.Healthy || in.ObserveOnly {
 			return facts, nil
 		}
+		activity.RecordHeartbeat(ctx, facts)
 		if facts.Enrolled {
 			if bad++; bad > unhealthyPatience {
 				return facts, fault.New(lifecycle.FailNodeUnhealthy, "the node does not meet its SKU: %s", strings.Join(facts.Problems, "; "))

@@ -32,6 +32,7 @@ type memory struct {
 	states  []lifecycle.JobStatus
 	writes  int
 	failing int // so many writes fail first
+	refuse  func(contract.Projection) error
 }
 
 func (m *memory) LoadJob(context.Context, contract.JobInput) (contract.Snapshot, error) {
@@ -46,6 +47,11 @@ func (m *memory) ProjectJob(_ context.Context, p contract.Projection) (contract.
 	if m.failing > 0 {
 		m.failing--
 		return contract.ProjectResult{}, errors.New("database away")
+	}
+	if m.refuse != nil {
+		if err := m.refuse(p); err != nil {
+			return contract.ProjectResult{}, err
+		}
 	}
 	if p.Seq <= m.snap.Seq {
 		return contract.ProjectResult{StoredSeq: m.snap.Seq}, nil
@@ -236,8 +242,10 @@ func (b *bundle) at(d time.Duration, a lifecycle.Action, ask contract.ActionRequ
 	return got
 }
 
-func failure(c lifecycle.FailureClass) error {
-	return temporal.NewApplicationErrorWithOptions("it broke", string(c), temporal.ApplicationErrorOptions{NonRetryable: true})
+func failure(c lifecycle.FailureClass) error { return failureSaying(c, "it broke") }
+
+func failureSaying(c lifecycle.FailureClass, msg string) error {
+	return temporal.NewApplicationErrorWithOptions(msg, string(c), temporal.ApplicationErrorOptions{NonRetryable: true})
 }
 
 func times(n int, err error) []error {

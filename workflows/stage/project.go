@@ -125,16 +125,24 @@ type attributes struct {
 // show puts the state where the Temporal Web UI and CLI see it.
 func (r *runner[S]) show() {
 	workflow.SetCurrentDetails(r.ctx, r.details())
-	a := attributes{string(r.status), r.stageName(), r.status.Parked()}
+	a := attributes{string(r.status), r.lastAttributes.stage, r.status.Parked()}
+	// Each upsert costs the server as much as half an activity. The details
+	// above are always exact; the Stage attribute moves where a job can be
+	// found standing: at stages that wait, parked, and at its end.
+	if r.waitingOutside() || r.status != lifecycle.JobRunning {
+		a.stage = r.stageName()
+	}
 	if a == r.lastAttributes {
 		return
 	}
 	r.lastAttributes = a
-	err := workflow.UpsertTypedSearchAttributes(r.ctx,
-		contract.NodeIDAttribute.ValueSet(r.in.NodeID), contract.SiteIDAttribute.ValueSet(r.in.SiteID),
-		contract.JobKindAttribute.ValueSet(string(r.in.Kind)), contract.JobStatusAttribute.ValueSet(a.status),
-		contract.StageAttribute.ValueSet(a.stage), contract.NeedsHumanAttribute.ValueSet(a.human))
-	if err != nil {
+	set := []temporal.SearchAttributeUpdate{
+		contract.JobStatusAttribute.ValueSet(a.status), contract.NeedsHumanAttribute.ValueSet(a.human),
+	}
+	if a.stage != "" {
+		set = append(set, contract.StageAttribute.ValueSet(a.stage))
+	}
+	if err := workflow.UpsertTypedSearchAttributes(r.ctx, set...); err != nil {
 		workflow.GetLogger(r.ctx).Warn("search attributes not set", "error", err)
 	}
 }

@@ -1,0 +1,238 @@
+package maas_test
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/providers/maas/maassim"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// classified waits for a deployment and says why it failed.
+func classified(w *world, patience time.Duration, want contract.DeployOutcome) maasact.Classified {
+	w.t.Helper()
+	f := must(w, w.acts.WaitForDeployed, w.waitIn(patience))
+	require.Equal(w.t, want, f.Outcome)
+	return must(w, w.acts.ClassifyDeployFailure, maasact.ClassifyIn{MachineIn: w.machine(), Outcome: f.Outcome})
+}
+
+func TestDeploymentFailuresAreToldApart(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		fault    string
+		patience time.Duration
+		outcome  contract.DeployOutcome
+		class    lifecycle.FailureClass
+	}{
+		{"deploy_curtin_fail", time.Minute, contract.DeployFailed, lifecycle.FailDeploy},
+		{"deploy_datasource_none", time.Minute, contract.DeployFailed, lifecycle.FailDatasource},
+		{"stuck_deploying", 500 * time.Millisecond, contract.DeployTimeout, lifecycle.FailDeployTimeout},
+	} {
+		t.Run(c.fault, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, maassim.Fault{Name: c.fault}).deploying()
+			// MAAS notes each power query; that says nothing about the BMC.
+			_, err := w.client().QueryPower(t.Context(), w.id)
+			require.NoError(t, err)
+			got := classified(w, c.patience, c.outcome)
+			require.Equal(t, c.class, got.Class, got.Message)
+			require.Equal(t, "Ready", must(w, w.acts.ReturnToReady, w.releaseIn()).Status)
+		})
+	}
+}
+
+func TestConflictingCandidates(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, maassim.Fault{Name: "conflicting_candidates"})
+	require.Contains(t, fails(w, lifecycle.FailConflictingCandidates, w.acts.CreateOrFindMachine, w.createIn()), "2 MAAS machines match")
+	require.Zero(t, w.counts("creates"))
+}
+
+func TestMachineOfAnotherNode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).created()
+	other := w.createIn()
+	other.NodeID = dbtest.Node(t, w.store, dbtest.At(w.ref.SiteID)).ID
+	require.Contains(t, fails(w, lifecycle.FailConflictingCandidates, w.acts.CreateOrFindMachine, other), "belongs to another node")
+}
+
+func TestBootDiskNotFound(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, maassim.Fault{Name: "no_boss_disk"}).ready()
+	require.Contains(t, fails(w, lifecycle.FailBootDiskNotFound, w.acts.ConfigureStorage, w.storageIn()), `model contains "BOSS"`)
+}
+
+func TestPXEUnfixable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, maassim.Fault{Name: "boot_nic_no_vlan"}).ready()
+	fails(w, lifecycle.FailPXEUnfixable, w.acts.EnsurePXEInterfaceAuto, w.networkIn())
+}
+
+func TestDuplicateLinkIsRemoved(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, maassim.Fault{Name: "auto_link_duplicate"}).ready()
+	for range 2 {
+		must(w, w.acts.EnsurePXEInterfaceAuto, w.networkIn())
+	}
+	require.Equal(t, 1, w.counts("unlinks"))
+}
+
+func TestRoCEWithoutRecord(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).ready()
+	fails(w, lifecycle.FailConfiguration, w.acts.ApplyRoCE, w.networkIn())
+	w.store.Close() // a database that is away is no missing record
+	_, err := run(w, w.acts.ApplyRoCE, w.networkIn())
+	require.Error(t, err)
+	require.NotContains(t, err.Error(), "RoCE assignment")
+}
+
+// TestRoCEAddressChanges: the address of an earlier record does not stay.
+func TestRoCEAddressChanges(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).ready()
+	port := lifecycle.RoCEPort{Interface: "ens1f0", SubnetCIDR: subnetOf(w, 2), IP: addressIn(w, 2)}
+	rec, err := w.store.CreateRoCEAssignment(t.Context(), w.ref.SiteID, w.host, []lifecycle.RoCEPort{port})
+	require.NoError(t, err)
+	must(w, w.acts.ApplyRoCE, w.networkIn())
+	port.IP = netip.MustParseAddr(port.IP).Next().String()
+	_, err = w.store.UpdateRoCEAssignment(t.Context(), rec.ID, rec.Version, []lifecycle.RoCEPort{port})
+	require.NoError(t, err)
+	must(w, w.acts.ApplyRoCE, w.networkIn())
+	ifaces, err := w.client().Interfaces(t.Context(), w.id)
+	require.NoError(t, err)
+	for _, f := range ifaces {
+		if f.Name == port.Interface {
+			require.Len(t, f.Links, 1)
+			require.Equal(t, port.IP, f.Links[0].IP)
+		}
+	}
+}
+
+func TestMachineDeleted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).ready()
+	require.NoError(t, w.client().DeleteMachine(t.Context(), w.id))
+	fails(w, lifecycle.FailMAASMachineDeleted, w.acts.WaitForReady, w.machine())
+	fails(w, lifecycle.FailMAASMachineDeleted, w.acts.ConfigureStorage, w.storageIn())
+	fails(w, lifecycle.FailMAASMachineDeleted, w.acts.DeployMachine, w.deployIn(1))
+	require.Equal(t, "absent", must(w, w.acts.ObserveMachine, w.machine()).Status)
+	require.Equal(t, "absent", must(w, w.acts.ReturnToReady, w.releaseIn()).Status)
+	require.Equal(t, "absent", must(w, w.acts.RemoveCreatedMachine, w.removeIn(true)).Status)
+}
+
+func TestCommissioningFailed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, maassim.Fault{Name: "commission_fail"}).created()
+	must(w, w.acts.CommissionMachine, w.machine())
+	require.Contains(t, fails(w, lifecycle.FailCommissioning, w.acts.WaitForReady, w.machine()), "failed scripts")
+	must(w, w.acts.CommissionMachine, w.machine())
+	require.Equal(t, "Ready", must(w, w.acts.WaitForReady, w.machine()).Status)
+}
+
+// TestFailedTestsAreAPersonsDecision: MAAS refuses to commission from there,
+// and an override would hide a broken machine.
+func TestFailedTestsAreAPersonsDecision(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, maassim.Fault{Name: "test_fail"}).created()
+	must(w, w.acts.CommissionMachine, w.machine())
+	fails(w, lifecycle.FailCommissioning, w.acts.WaitForReady, w.machine())
+	require.Contains(t, fails(w, lifecycle.FailCommissioning, w.acts.CommissionMachine, w.machine()), "override the failed tests")
+	require.NoError(t, w.client().OverrideFailedTesting(t.Context(), w.id, "seen to"))
+	require.True(t, must(w, w.acts.CommissionMachine, w.machine()).Done)
+}
+
+func TestReleasedByAnother(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, maassim.Fault{Name: "stuck_deploying"}).deploying()
+	require.NoError(t, w.client().Release(t.Context(), w.id, providers.MAASRelease{}))
+	require.Contains(t, fails(w, lifecycle.FailStateDisagreement, w.acts.WaitForDeployed, w.waitIn(time.Minute)), "released by someone else")
+}
+
+// TestDeploymentOfAnotherIsLeftAlone: neither awaited as ours, nor aborted at
+// the deadline, nor released, nor deleted in compensation.
+func TestDeploymentOfAnotherIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, maassim.Fault{Name: "stuck_deploying"}).prepared()
+	_, err := w.client().Deploy(t.Context(), w.id, providers.MAASDeploy{DistroSeries: "jammy"})
+	require.NoError(t, err)
+	fails(w, lifecycle.FailStateDisagreement, w.acts.DeployMachine, w.deployIn(1))
+	fails(w, lifecycle.FailStateDisagreement, w.acts.WaitForDeployed, w.waitIn(0))
+	require.True(t, must(w, w.acts.ObserveMachine, w.machine()).Foreign)
+	require.Contains(t, must(w, w.acts.ReturnToReady, w.releaseIn()).Note, "left alone")
+	require.Contains(t, fails(w, lifecycle.FailStateDisagreement, w.acts.RemoveCreatedMachine, w.removeIn(true)), "not deleted")
+	for _, effect := range []string{"aborts", "releases", "deletes"} {
+		require.Zero(t, w.counts(effect), effect)
+	}
+}
+
+// TestAllocationWithoutAMark: a job that allocated the machine and could not
+// mark it gives it back all the same.
+func TestAllocationWithoutAMark(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).prepared()
+	w.fault(maassim.Fault{Name: "http_403", Op: "set_workload_annotations", Count: -1})
+	_, err := run(w, w.acts.DeployMachine, w.deployIn(1))
+	require.Error(t, err)
+	require.Equal(t, "Allocated", must(w, w.acts.ObserveMachine, w.machine()).Status)
+	in := w.releaseIn()
+	require.Equal(t, "Allocated", must(w, w.acts.ReturnToReady, in).Status)
+	in.Begun = true
+	require.Equal(t, "Ready", must(w, w.acts.ReturnToReady, in).Status)
+}
+
+// TestRecordOfALostCreateIsRemoved: MAAS made the record, no answer and no
+// later look came through, and the job was cancelled.
+func TestRecordOfALostCreateIsRemoved(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	require.NoError(t, w.store.SetMAASCreateIntent(t.Context(), w.ref.NodeID, w.ref.JobID))
+	w.created()
+	w.id = ""
+	require.NotEmpty(t, must(w, w.acts.RemoveCreatedMachine, w.removeIn(false)).SystemID)
+	require.Equal(t, 1, w.counts("deletes"))
+}
+
+// TestRecordOfAPersonIsKept: MAAS refused this job's create, and a person made
+// the record by hand.
+func TestRecordOfAPersonIsKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, maassim.Fault{Name: "http_403", Op: "create"})
+	fails(w, lifecycle.FailMAASRejected, w.acts.CreateOrFindMachine, w.createIn())
+	spec := w.hw.Spec()
+	_, err := w.client().CreateMachine(t.Context(), providers.MAASCreate{
+		Hostname: w.host, Architecture: spec.Architecture, MACs: w.bmc.MACs, PowerType: "redfish", PowerAddress: spec.BMCAddress,
+		PowerUser: spec.BMCUser, PowerPassword: providers.NewSecret(spec.BMCPassword),
+	})
+	require.NoError(t, err)
+	f := must(w, w.acts.CreateOrFindMachine, w.createIn())
+	require.False(t, f.Created)
+	w.id = f.SystemID
+	must(w, w.acts.RemoveCreatedMachine, w.removeIn(f.Created))
+	require.Zero(t, w.counts("deletes"))
+}
+
+func TestHardwareSyncNever(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, maassim.Fault{Name: "hw_sync_never", Count: -1}).deploying()
+	f := must(w, w.acts.WaitForDeployed, w.waitIn(time.Minute))
+	in := maasact.WaitSyncIn{MachineIn: w.machine(), After: f.LastSync, Until: time.Now().Add(600 * time.Millisecond)}
+	require.False(t, must(w, w.acts.WaitForHardwareSync, in).Done)
+}
+
+func TestAbortCommissioning(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).created()
+	must(w, w.acts.CommissionMachine, w.machine())
+	for range 2 {
+		must(w, w.acts.AbortCommissioning, w.machine())
+	}
+	require.LessOrEqual(t, w.counts("aborts"), 1)
+}
