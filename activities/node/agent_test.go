@@ -1,0 +1,62 @@
+package node_test
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/testsuite"
+
+	nodeact "github.com/slipway-cloud/slipway/activities/node"
+	"github.com/slipway-cloud/slipway/activities/userdata"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/providers/secrets"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// TestUserDataOfADeployment: user-data is the same until its token is used,
+// then a machine that is deployed again gets another; what a machine runs with
+// now is never replaced.
+func TestUserDataOfADeployment(t *testing.T) {
+	t.Parallel()
+	store := dbtest.Store(t)
+	sec, err := secrets.Open(t.Context(), store, secrets.Keeper{KeyFile: filepath.Join(t.TempDir(), "key")}, secrets.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, sec.Close()) })
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestActivityEnvironment()
+	acts := &nodeact.Activities{Store: store, Secrets: sec, AgentURL: "https://127.0.0.1:9443", AgentCAPEM: "ca"}
+	env.RegisterActivity(acts)
+	node := dbtest.Node(t, store)
+	job := dbtest.Job(t, store, dbtest.On(node.ID))
+	in := nodeact.RenderIn{
+		JobRef: contract.JobRef{JobID: job.ID, NodeID: node.ID, SiteID: node.SiteID}, Hostname: node.Hostname,
+		Profile: lifecycle.ProfileSpec{}.WithDefaults(), Attempt: 1,
+	}
+	render := func() contract.UserData {
+		v, err := env.ExecuteActivity(acts.RenderCloudInit, in)
+		require.NoError(t, err)
+		var out contract.UserData
+		require.NoError(t, v.Get(&out))
+		return out
+	}
+	first := render()
+	require.Equal(t, first.SHA256, render().SHA256, "a repetition hands out the same")
+	sealed, err := userdata.Open(t.Context(), sec, providers.SecretRef(userdata.Name(in.JobID, 1)))
+	require.NoError(t, err)
+	require.NoError(t, store.Tx(t.Context(), func(tx *db.Tx) error {
+		_, outcome, err := tx.RedeemEnrollmentToken(t.Context(), sealed.TokenHash, []byte("key"), 1)
+		require.Equal(t, db.TokenFirst, outcome)
+		return err
+	}))
+	in.InUse, in.Known = true, first
+	require.Equal(t, first.SHA256, render().SHA256, "the machine runs with it")
+	in.InUse = false
+	second := render()
+	require.NotEqual(t, first.SHA256, second.SHA256, "its token was used up")
+	require.WithinDuration(t, time.Now(), *second.IssuedAt, time.Minute)
+}
