@@ -35,9 +35,9 @@ func fast() Options {
 	return Options{
 		ConnectTimeout: 2 * time.Second, RequestTimeout: 2 * time.Second, LogoutTimeout: time.Second,
 		PollMin: time.Millisecond, PollMax: 5 * time.Millisecond,
-		PowerTimeout: 3 * time.Second, GracefulTimeout: 100 * time.Millisecond,
+		PowerTimeout: 3 * time.Second, GracefulTimeout: 500 * time.Millisecond,
 		ConflictWait: time.Millisecond, ConflictRetries: 3,
-		LostAnswerWait: 50 * time.Millisecond, VerifyWait: 20 * time.Millisecond, TaskTimeout: 3 * time.Second,
+		LostAnswerWait: time.Second, VerifyWait: 300 * time.Millisecond, TaskTimeout: 3 * time.Second,
 	}
 }
 
