@@ -37,7 +37,7 @@ func fast() Options {
 		PollMin: time.Millisecond, PollMax: 5 * time.Millisecond,
 		PowerTimeout: 3 * time.Second, GracefulTimeout: 500 * time.Millisecond,
 		ConflictWait: time.Millisecond, ConflictRetries: 3,
-		LostAnswerWait: time.Second, VerifyWait: 300 * time.Millisecond, TaskTimeout: 3 * time.Second,
+		LostAnswerWait: 400 * time.Millisecond, VerifyWait: 40 * time.Millisecond, TaskTimeout: 3 * time.Second,
 	}
 }
 
