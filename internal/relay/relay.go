@@ -34,6 +34,7 @@ type Relay struct {
 }
 
 const (
+	gather     = 30 * time.Millisecond
 	claimSize  = 50
 	claimLease = 30 * time.Second
 	eventBatch = 500
@@ -82,6 +83,12 @@ func (r *Relay) loop(ctx context.Context, poll time.Duration, wake <-chan struct
 			return
 		case <-wake:
 		case <-t.C:
+		}
+		// A burst of notifications is one pass, not one pass each.
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(gather):
 		}
 	}
 }
