@@ -45,7 +45,10 @@ type Options struct {
 	// TemporalOnDisk keeps Temporal's state in a file, so that it can be paused.
 	TemporalOnDisk bool
 	TaskQueue      string
-	Namespace      string
+	// BuildID runs the worker under Worker Versioning, in a deployment that is
+	// named like the task queue; empty runs it unversioned.
+	BuildID   string
+	Namespace string
 	// Worker and API run in this process unless switched off.
 	NoWorker, NoAPI bool
 	Progress        io.Writer // one line a step; nil for silence
@@ -268,6 +271,9 @@ func (s *Stack) configure(ctx context.Context) (config.Config, error) {
 	}
 	if s.Options.TaskQueue != "" {
 		cfg.Temporal.TaskQueue = s.Options.TaskQueue
+	}
+	if s.Options.BuildID != "" {
+		cfg.Temporal.BuildID, cfg.Temporal.DeploymentName = s.Options.BuildID, cfg.Temporal.TaskQueue
 	}
 	cfg.API.Listen, cfg.API.PublicURL = loopback(s.Options.APIPort), "http://"+loopback(s.Options.APIPort)
 	cfg.Agent.Listen, cfg.Agent.PublicURL = loopback(s.Options.AgentPort), "https://"+loopback(s.Options.AgentPort)

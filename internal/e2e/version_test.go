@@ -1,0 +1,72 @@
+package e2e_test
+
+import (
+	"context"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
+
+	"github.com/slipway-cloud/slipway/internal/devstack"
+	"github.com/slipway-cloud/slipway/internal/server"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// TestBuildsTakeOverForwardsOnly: a job runs on the build that started it, a
+// newer build becomes current when its worker starts, and an older one that is
+// started again, to finish its own jobs, does not take over.
+func TestBuildsTakeOverForwardsOnly(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, devstack.Options{BuildID: "1.0.0"})
+	w.currentBuild(t, "1.0.0")
+	job := w.onboard(t, w.Sims.Fleet.All()[0])
+	j := w.ends(t, job.ID, 3*time.Minute)
+	require.Equal(t, lifecycle.JobCompleted, j.Status, "%s: %s", j.FailedStage, j.Message)
+	run, err := w.App.Temporal.DescribeWorkflowExecution(t.Context(), j.WorkflowID, j.RunID)
+	require.NoError(t, err)
+	require.Equal(t, "1.0.0", run.GetWorkflowExecutionInfo().GetVersioningInfo().GetDeploymentVersion().GetBuildId())
+
+	w.startBuild(t, "1.1.0")
+	w.currentBuild(t, "1.1.0")
+	require.NoError(t, w.StopRole("worker"))
+	w.startBuild(t, "1.0.0")
+	require.Never(t, func() bool { return w.build(t) != "1.1.0" }, 3*time.Second, 100*time.Millisecond)
+}
+
+// startBuild runs a worker of another build of the same deployment.
+func (w *world) startBuild(t *testing.T, build string) {
+	t.Helper()
+	cfg := w.Config
+	cfg.Temporal.BuildID = build
+	app, err := server.Open(t.Context(), cfg, io.Discard)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- app.RunWorker(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		app.Close()
+	})
+}
+
+func (w *world) build(t *testing.T) string {
+	t.Helper()
+	h := w.App.Temporal.WorkerDeploymentClient().GetHandle(w.Config.Temporal.DeploymentName)
+	d, err := h.Describe(t.Context(), client.WorkerDeploymentDescribeOptions{})
+	if err != nil || d.Info.RoutingConfig.CurrentVersion == nil {
+		return ""
+	}
+	return d.Info.RoutingConfig.CurrentVersion.BuildID
+}
+
+func (w *world) currentBuild(t *testing.T, want string) {
+	t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for w.build(t) != want {
+		require.True(t, time.Now().Before(deadline), "build %s did not become current", want)
+		wait(t, 100*time.Millisecond)
+	}
+}
