@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"testing"
 	"time"
@@ -47,7 +48,9 @@ func (w *world) startBuild(t *testing.T, build string) {
 	go func() { done <- app.RunWorker(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		<-done
+		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("worker of build %s: %v", build, err)
+		}
 		app.Close()
 	})
 }
