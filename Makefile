@@ -13,10 +13,12 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## the whole system on this machine with simulated hardware: onboards nodes while you watch
-	go run ./cmd/slipway-dev demo
+	$(build-dev)
+	bin/slipway-dev demo
 
 up: ## the same system, empty and durable (state in .slipway/), until Ctrl-C
-	go run ./cmd/slipway-dev up
+	$(build-dev)
+	bin/slipway-dev up
 
 test: ## everything that CI checks: tests with the race detector, lint, generated code
 	@scripts/test.sh
@@ -57,6 +59,11 @@ tools: bin/gotestsum bin/sqlc bin/golangci-lint bin/workflowcheck bin/testrun ##
 clean: ## remove what was built and the state of make up
 	rm -rf bin .test tools/pg/node_modules
 	@if [ -d .slipway ]; then echo "removing .slipway (the state of make up)"; rm -rf .slipway; fi
+
+define build-dev
+@echo "compiling Slipway (the first time on a machine: some minutes on 2 cores, each package is named as it is done; then seconds)"
+@mkdir -p bin && go build -v -o bin/slipway-dev ./cmd/slipway-dev
+endef
 
 # The pinned tools. Each is rebuilt when the versions that its module pins change.
 bin/gotestsum: tools/go.mod tools/go.sum

@@ -89,7 +89,7 @@ func Start(ctx context.Context, o Options) (*Stack, error) {
 		do   func(context.Context) error
 	}{
 		{"preparing the folder", s.folder},
-		{"building the programs", s.build},
+		{"building the programs (the first time some minutes)", s.build},
 		{"starting PostgreSQL", s.postgres},
 		{"starting Temporal", s.temporal},
 		{"bringing the schema up to date", s.migrate},
