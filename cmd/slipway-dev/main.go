@@ -95,10 +95,11 @@ func up(ctx context.Context, o devstack.Options, out io.Writer) error {
 		return err
 	}
 	op.addresses(out)
+	first := s.Sims.Fleet.All()[0]
 	fmt.Fprintf(out, "\nIt runs until Ctrl-C. In another terminal:\n"+
 		"  export XDG_CONFIG_HOME=%s PATH=%s:$PATH\n  slipway node list\n"+
-		"  slipway node onboard --site sim --profile standard --sku h100x8 --hostname gpu-r01u01 \\\n    --bmc %s --credential %s --watch\n",
-		op.home, s.Bin, s.Sims.Fleet.All()[0].Spec().BMCAddress, devstack.BMCSecret(s.Sims.Fleet.All()[0].Spec().ID))
+		"  slipway node onboard --site sim --profile standard --sku h100x8 --hostname %s \\\n    --bmc %s --credential %s --watch\n",
+		op.home, s.Bin, hostname(first), first.Spec().BMCAddress, devstack.BMCSecret(first.Spec().ID))
 	<-ctx.Done()
 	fmt.Fprintln(out, "\nstopping ...")
 	return nil
