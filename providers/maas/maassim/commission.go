@@ -62,7 +62,7 @@ func (s *Server) endCommissioning(t *tx, m *machine, hw *simhw.Machine, boot str
 	s.endScripts(m, scriptPassed, "")
 	s.inventory(m, hw)
 	if !m.skipBMCConfig {
-		s.takeBMC(t, m, hw)
+		s.takeBMC(m, hw)
 	}
 	m.commissioned = true
 	if m.noTesting {
@@ -95,6 +95,10 @@ func (s *Server) endTesting(t *tx, m *machine) {
 	s.endScripts(m, scriptPassed, "")
 	if m.back != Ready {
 		_ = s.setStatus(m, m.back, "testing passed") // back is where the test began; the edge is in the table
+		if hw, err := s.bmcOf(m, "test"); m.status == Deployed && err == nil && hw != nil {
+			t.do(func() { hw.Reset(byMAAS) }) // back to the installed system
+			return
+		}
 		t.stopQuietly(m, "test")
 		return
 	}
@@ -125,7 +129,7 @@ func (s *Server) fail(t *tx, m *machine, to Status, kind, comment, op string) {
 
 // takeBMC is what bmc-config does unless skip_bmc_config=1: MAAS makes its own
 // account, and the login that others hold is no longer valid.
-func (s *Server) takeBMC(t *tx, m *machine, hw *simhw.Machine) {
+func (s *Server) takeBMC(m *machine, hw *simhw.Machine) {
 	if m.powerType != "redfish" && m.powerType != "ipmi" {
 		return
 	}

@@ -2,273 +2,248 @@ package maassim
 
 import (
 	"encoding/base64"
-	"strconv"
+	"fmt"
+	"slices"
 	"strings"
-	"time"
 
 	"github.com/slipway-cloud/slipway/internal/simhw"
 )
 
-func (c *call) allocate() *reply {
-	for _, m := range c.s.machines {
-		if id := c.form.Get("system_id"); (id == "" || id == m.id) && m.status == Ready && !m.locked {
-			if bad := c.s.setStatus(m, Allocated, "allocate"); bad != nil {
-				return bad
-			}
-			m.owner, m.agentName = c.s.opt.User, c.form.Get("agent_name")
-			c.s.count(m, countAllocate)
-			c.s.event(m, "User acquiring node", info, c.form.Get("comment"))
-			return jsonReply(c.s.machineJSON(m))
-		}
-	}
-	if id := c.form.Get("system_id"); id != "" {
-		return stateConflict("No machine with system ID %s available.", id)
-	}
-	return stateConflict("No machine available.")
-}
-
-// deploy goes 4 -> 10 -> 9 in one call.
+// deploy goes 4 -> 10 -> 9 in one call. The answer is rendered before power
+// moves: on 3.7 a BMC failure follows as status 11, on 3.5 it is a 5xx and 10.
 func (c *call) deploy() *reply {
-	s, m := c.s, c.rec
+	m, s := c.rec, c.s
 	if !in(m.status, Ready, Allocated) {
 		return stateConflict("Can't deploy a machine that is in the '%s' state", m.status)
 	}
 	if m.owner != "" && m.owner != s.opt.User {
 		return stateConflict("Can't allocate a machine belonging to another user.")
 	}
-	series := c.form.Get("distro_series")
-	if series == "" {
-		series = "jammy"
-	}
-	sys, ok := s.image(series)
-	if !ok {
-		return field("distro_series", "'%s' is not a valid distro_series.  It should be one of: '', %s.", series, strings.Join(s.opt.Images, ", "))
-	}
-	if bad := c.deployable(m); bad != nil {
+	image, bad := s.chooseImage(c.form.Get("distro_series"), m)
+	if bad != nil {
 		return bad
-	}
-	data, err := base64.StdEncoding.DecodeString(c.form.Get("user_data"))
-	if err != nil {
-		return field("user_data", "User data must be base64-encoded.")
 	}
 	sync, bad := c.boolParam("enable_hw_sync", false)
 	if bad != nil {
 		return bad
 	}
-	if m.status == Ready {
-		if bad := s.setStatus(m, Allocated, "deploy"); bad != nil {
+	if eph, bad := c.boolParam("ephemeral_deploy", false); bad != nil || eph {
+		return field("ephemeral_deploy", "This simulated region deploys to disk only.")
+	}
+	if bad := s.deployable(m); bad != nil {
+		return bad
+	}
+	for _, to := range []Status{Allocated, Deploying} {
+		if bad := s.setStatus(m, to, "deploy"); bad != nil {
 			return bad
 		}
-		m.owner = s.opt.User
 	}
-	return c.startDeploy(m, sys, series, data, sync)
+	os, series, _ := strings.Cut(image, "/")
+	m.owner, m.back, m.netboot, m.errorText = s.opt.User, Allocated, true, ""
+	m.osystem, m.series, m.hweKernel = os, series, c.form.Get("hwe_kernel")
+	m.userData = decodeUserData(c.form.Get("user_data"))
+	s.setHWSync(m, sync && linux(os))
+	s.newScripts(m, typeInstallation)
+	s.count(m, countDeploy)
+	s.event(m, "Deploying", info, c.form.Get("comment"))
+	if bad := c.claimAddresses(m); bad != nil {
+		s.revertToAllocated(m, "no address")
+		return bad
+	}
+	out := jsonReply(s.machineJSON(m))
+	if s.peek(m, "stuck_deploying", "deploy") != nil {
+		s.take(m, "stuck_deploying", "deploy")
+		return out // the power-on activity hangs, and so does the timer
+	}
+	return c.powerForDeploy(m, out)
 }
 
-func (c *call) deployable(m *machine) *reply {
-	linked := false
-	for _, n := range m.nics {
-		for _, l := range n.links {
-			linked = linked || l.mode == "auto" || l.mode == "static" || l.mode == "dhcp"
+func (c *call) powerForDeploy(m *machine, out *reply) *reply {
+	s := c.s
+	s.armDeployTimer(m)
+	hw, err := s.bmcOf(m, "deploy")
+	if err == nil {
+		c.bootEnvironment(m, hw)
+		return out
+	}
+	s.event(m, "Failed to power on node", failure, err.Error())
+	if s.opt.Profile == "3.5" {
+		s.revertToAllocated(m, "power failed: "+err.Error())
+		return powerError(m, err)
+	}
+	comment := string(powerError(m, err).body)
+	s.within(m, s.opt.Durations.ReleasePoll, func(t *tx) { s.markFailed(t, m, comment) })
+	return out
+}
+
+// revertToAllocated is _start_bmc_unavailable: the machine stays ours.
+func (s *Server) revertToAllocated(m *machine, cause string) {
+	s.forceStatus(m, Allocated, cause, bypassSetStatus)
+	s.freeAddresses(m)
+	s.endScripts(m, scriptAborted, "")
+	m.osystem, m.series, m.userData = "", "", nil
+	s.setHWSync(m, false)
+}
+
+func (s *Server) armDeployTimer(m *machine) {
+	d := s.opt.Durations.DeployTimeout
+	comment := "time-out during deployment"
+	if s.opt.Profile == "3.5" {
+		comment = fmt.Sprintf("Node operation 'Deploying' timed out after %s minutes.", minutes(d))
+	}
+	s.expire(m, d, comment)
+}
+
+// chooseImage resolves distro_series ("jammy", "ubuntu/jammy" or empty).
+func (s *Server) chooseImage(asked string, m *machine) (string, *reply) {
+	if asked == "" {
+		asked = fmt.Sprint(s.config["default_distro_series"])
+	}
+	for _, image := range s.opt.Images {
+		if _, series, _ := strings.Cut(image, "/"); image == asked || series == asked {
+			return image, nil
 		}
 	}
-	if !linked {
+	known := []string{"ubuntu/focal", "ubuntu/jammy", "ubuntu/noble"}
+	for _, k := range known {
+		if os, series, _ := strings.Cut(k, "/"); k == asked || series == asked {
+			return "", text(400, "Deployment operating system %s %s is unavailable for %s.", os, series, m.arch)
+		}
+	}
+	return "", field("distro_series", "'%s' is not a valid distro_series.  It should be one of: '%s'.", asked, strings.Join(s.opt.Images, "', '"))
+}
+
+// deployable checks network and storage as the deploy form does.
+func (s *Server) deployable(m *machine) *reply {
+	configured := slices.ContainsFunc(m.nics, func(n *nic) bool {
+		return n.enabled && slices.ContainsFunc(n.links, func(l *link) bool { return l.mode != "link_up" && l.subnet != 0 || l.mode == "dhcp" })
+	})
+	if !configured {
 		return field("network", "Node must be configured to use a network")
 	}
-	if !m.rootMounted() {
+	if m.mounted("/") == nil {
 		return field("storage", "Mount the root '/' filesystem to be able to deploy this node.")
+	}
+	if m.mounted("/boot/efi") == nil {
+		return field("storage", "This node cannot be deployed because it boots by UEFI and has no '/boot/efi' filesystem.")
 	}
 	return nil
 }
 
-func (s *Server) image(series string) (osystem string, ok bool) {
-	for _, i := range s.opt.Images {
-		if sys, name, _ := strings.Cut(i, "/"); name == series || i == series {
-			return sys, true
-		}
+// decodeUserData: MAAS decodes only what round-trips as base64.
+func decodeUserData(s string) []byte {
+	if s == "" {
+		return nil
 	}
-	return "", false
+	flat := strings.NewReplacer("\n", "", "\r", "").Replace(s)
+	if b, err := base64.StdEncoding.DecodeString(flat); err == nil && base64.StdEncoding.EncodeToString(b) == flat {
+		return b
+	}
+	return []byte(s)
 }
 
-func (c *call) startDeploy(m *machine, sys, series string, data []byte, sync bool) *reply {
-	s := c.s
-	if s.take(m, "ip_exhaustion", "deploy") != nil {
-		return text(503, "%s", noAddresses)
-	}
-	if bad := s.setStatus(m, Deploying, "deploy"); bad != nil {
-		return bad
-	}
-	m.osystem, m.series, m.userData, m.netboot, m.errorText = sys, strings.TrimPrefix(series, sys+"/"), data, true, ""
-	m.hweKernel, m.hwSync, m.syncInterval, m.lastSync = c.form.Get("hwe_kernel"), sync, 0, time.Time{}
-	if sync {
-		m.syncInterval = s.syncSeconds()
-	}
-	s.claimAuto(m)
-	s.newScripts(m, typeInstallation)
-	s.count(m, countDeploy)
-	s.event(m, "Deploying", info, c.form.Get("comment"))
-	out := jsonReply(s.machineJSON(m))
-	s.expire(m, s.opt.Durations.DeployTimeout, s.deployComment())
-	hw, err := s.bmcOf(m, "deploy")
-	if err != nil {
-		return c.deployPowerFailed(m, err, out)
-	}
-	c.bootEnvironment(m, hw)
-	return out
-}
-
-func (s *Server) deployComment() string {
-	if s.opt.Profile == "3.5" {
-		return "Node operation 'Deploying' timed out after " + minutes(s.opt.Durations.DeployTimeout) + " minutes."
-	}
-	return "time-out during deployment"
-}
-
-// deployPowerFailed: 3.5 answers with the error and falls back to Allocated;
-// from 3.6 on the answer is good and the failure comes after it.
-func (c *call) deployPowerFailed(m *machine, err error, out *reply) *reply {
-	s := c.s
-	s.event(m, "Failed to power on node", failure, err.Error())
-	if s.opt.Profile == "3.5" {
-		s.forceStatus(m, Allocated, "power failed", bypassSetStatus)
-		return powerError(m, err)
-	}
-	s.within(m, time.Second, func(t *tx) { s.markFailed(t, m, "Failed to power on node: "+err.Error()) })
-	return out
-}
-
-// syncSeconds is the interval in seconds as MAAS sets it.
-func (s *Server) syncSeconds() int { return int(s.opt.Durations.SyncInterval / time.Second) }
-
+// startInstall runs curtin in the ephemeral environment.
 func (s *Server) startInstall(t *tx, m *machine, hw *simhw.Machine, boot string) {
-	s.startScripts(m, typeInstallation)
-	s.event(m, "Node installation", debug, "'curtin' started: installing")
-	if !s.stage(t, m, "installing") {
-		return
+	if s.opt.Profile == "3.5" {
+		s.armDeployTimer(m) // curtin's early message
 	}
-	s.onBoot(m, hw, boot, s.opt.Durations.Install, func(t *tx) { s.endInstall(t, m, hw) })
+	s.startScripts(m, typeInstallation)
+	s.event(m, "Node installation", debug, "'cloudinit' searching for local datasources")
+	s.event(m, "Node installation", debug, "'cloudinit' searching for network data from DataSourceMAAS")
+	s.event(m, "Configuring storage", info, "")
+	s.event(m, "Node installation", debug, "'curtin' curtin command install")
+	if s.stage(t, m, "installing") {
+		s.onBoot(m, hw, boot, s.opt.Durations.Install, func(t *tx) { s.endInstall(t, m, hw) })
+	}
 }
 
-// endInstall is curtin's last message: the disk holds a system and the machine
-// reboots into it.
 func (s *Server) endInstall(t *tx, m *machine, hw *simhw.Machine) {
 	if s.take(m, "deploy_curtin_fail", "stage:installing") != nil {
-		s.endScripts(m, scriptFailed, "simulated: curtin: Installation failed with exception: Unexpected error while running command.\n")
-		s.event(m, "Node installation failure", failure, "'curtin' curtin install failed")
+		s.endScripts(m, scriptFailed, "curtin: Installation failed with exception: Unexpected error while running command.\nCommand: ['mkfs.ext4', '-F', '/dev/sda2']\nExit code: 1\nInstallation failed\n")
+		s.event(m, "Node installation failure", failure, "'curtin' curtin command install")
 		s.markFailed(t, m, "Installation failed (refer to the installation log for more information).")
 		return
 	}
-	if s.take(m, "stuck_deploying", "stage:installing") != nil {
-		m.expiry++ // the timer that MAAS forgot
+	if s.opt.Profile == "3.5" {
+		s.armDeployTimer(m) // curtin's late message
+	}
+	s.endScripts(m, scriptPassed, "curtin: Installation finished.\n")
+	s.event(m, "Installing OS", info, "")
+	s.event(m, "Rebooting", info, "")
+	m.netboot = false
+	installed := s.image(m)
+	t.do(func() { hw.Install(installed); hw.Reset(byMAAS) })
+}
+
+// image is what the installer puts on disk.
+func (s *Server) image(m *machine) simhw.OS {
+	os := simhw.OS{System: m.osystem, Series: m.series, Hostname: m.hostname, UserData: m.userData, VendorData: s.vendorData(m)}
+	m.syncShipped = m.hwSync
+	if overridesVendorData(m.userData) || s.take(m, "hw_sync_disabled_by_userdata", "stage:installing") != nil {
+		// What cloud-init drops at its merge is not handed to the machine at all.
+		os.VendorData, m.syncShipped = nil, false
+	}
+	if d := m.mounted("/"); d != nil {
+		os.Disk = d.name
+	}
+	switch {
+	case s.take(m, "deploy_datasource_none", "stage:first_boot") != nil:
+		os.CloudInit, os.UserData, os.VendorData = simhw.CloudInitNoDatasource, nil, nil
+	case s.peek(m, "deployed_but_dead", "stage:first_boot") != nil:
+		os.CloudInit, os.UserData, os.VendorData = simhw.CloudInitFails, nil, nil
+	}
+	return os
+}
+
+// onDiskBoot: the first boot of an installation asks for user-data, which is
+// all that MAAS waits for.
+func (s *Server) onDiskBoot(t *tx, m *machine, hw *simhw.Machine, ev simhw.Event) {
+	if m.status == ExitingRescueMode && m.back == Deployed {
+		s.leftRescue(m)
 		return
 	}
-	s.endScripts(m, scriptPassed, "")
-	root := m.effectiveBootDisk()
-	m.netboot = false
-	system := simhw.OS{System: m.osystem, Series: m.series, Hostname: m.hostname, UserData: m.userData, Disk: root.name}
-	if m.hwSync {
-		system.VendorData = s.vendorData(m)
-	}
-	if s.take(m, "hw_sync_disabled_by_userdata", "stage:installing") != nil {
-		system.VendorData = nil
-	}
-	dead := s.peek(m, "deploy_datasource_none", "stage:first_boot") != nil || s.peek(m, "deployed_but_dead", "stage:first_boot") != nil
-	if dead {
-		system.UserData, system.VendorData = nil, nil
-	}
-	s.event(m, "Node installation", debug, "'curtin' finished: rebooting")
-	s.event(m, "Rebooting", info, "")
-	t.do(func() {
-		hw.Install(system)
-		hw.Reset(byMAAS)
-	})
-}
-
-// vendorData carries the hardware-sync units, as MAAS's does.
-func (s *Server) vendorData(m *machine) []byte {
-	return []byte("#cloud-config\n" +
-		"write_files:\n" +
-		"  - path: /etc/maas/maas-machine-creds.yml\n    permissions: '0600'\n    content: \"reporting: {}\\n\"\n" +
-		"  - path: /lib/systemd/system/maas_hardware_sync.service\n    content: \"[Service]\\nType=oneshot\\nExecStart=/usr/bin/maas-run-scripts report-results\\n\"\n" +
-		"  - path: /lib/systemd/system/maas_hardware_sync.timer\n    content: \"[Timer]\\nOnUnitActiveSec=" + strconv.Itoa(m.syncInterval) + "\\n[Install]\\nWantedBy=timers.target\\n\"\n" +
-		"runcmd:\n  - [systemctl, enable, --now, maas_hardware_sync.timer]\n")
-}
-
-// onDiskBoot is the first boot of a deployment: MAAS says Deployed as soon as
-// cloud-init asks for its user-data, whether or not anything works afterwards.
-func (s *Server) onDiskBoot(t *tx, m *machine, hw *simhw.Machine, ev simhw.Event) {
 	if m.status != Deploying || m.netboot || !ev.FirstBoot {
 		return
 	}
 	if !s.stage(t, m, "first_boot") {
 		return
 	}
-	if s.take(m, "deploy_datasource_none", "stage:first_boot") != nil {
+	s.event(m, "Node installation", debug, "'cloudinit' searching for local datasources")
+	if ev.OS != nil && ev.OS.CloudInit == simhw.CloudInitNoDatasource {
 		s.event(m, "Node installation", debug, "'cloudinit' searching for network data from DataSourceMAAS")
-		return // stays Deploying until the timer
+		return // nothing ever comes; the timer ends it
 	}
-	dead := s.take(m, "deployed_but_dead", "stage:first_boot")
-	s.onBoot(m, hw, ev.BootID, s.opt.Durations.FirstBoot, func(*tx) {
-		s.event(m, "Node installation", debug, "'cloudinit' running modules for config")
-		s.endDeployment(m)
-		if dead != nil && dead.is("post_install_error") {
-			s.event(m, "Node post-installation failure", failure, "'cloudinit' running config-scripts-user failed")
-		}
-	})
+	s.onBoot(m, hw, ev.BootID, s.opt.Durations.FirstBoot, func(*tx) { s.endDeployment(m) })
 }
 
+// endDeployment runs on the request for user-data.
 func (s *Server) endDeployment(m *machine) {
-	if bad := s.setStatus(m, Deployed, "user-data was requested"); bad != nil {
+	if bad := s.setStatus(m, Deployed, "user-data requested"); bad != nil {
 		return
 	}
+	m.errorText = ""
+	s.event(m, "Node installation", debug, "'cloudinit' running config modules")
 	s.event(m, "Deployed", info, "")
 	if m.hwSync {
-		m.lastSync = s.now() // although no sync has run
+		m.lastSync = s.now() // although nothing has synced yet
 	}
+	dead := s.take(m, "deployed_but_dead", "stage:first_boot")
+	if dead != nil && dead.is("post_install_error") {
+		s.event(m, "Node post-installation failure", failure, "'cloudinit' running modules for final")
+	}
+	s.startSync(m, dead != nil)
 }
 
-// SetHWSyncAgent tells the region whether the node's hardware-sync timer runs;
-// while it does, last_sync advances at each interval.
-func (s *Server) SetHWSyncAgent(systemID string, healthy bool) {
-	s.commit(func(*tx) *reply {
-		m := s.machineByID(systemID)
-		if m == nil {
-			return nil
-		}
-		m.syncGen++
-		m.syncHealthy, m.syncAgent = healthy, true
-		if healthy {
-			s.armSync(m)
-		}
-		return nil
-	})
-}
-
-func (s *Server) armSync(m *machine) {
-	gen := m.syncGen
-	every := time.Duration(max(m.syncInterval, 1)) * time.Second
-	if m.syncInterval == 0 {
-		every = s.opt.Durations.SyncInterval
+// curtinConfig is the installer's configuration while deploying.
+func (c *call) curtinConfig() *reply {
+	m := c.rec
+	if m.status != Deploying {
+		return stateConflict("Machine %s is not in a deployment state.", m.id)
 	}
-	s.later(m, every, func() bool { return m.syncGen == gen && m.syncHealthy }, func(*tx) {
-		if m.status == Deployed && m.hwSync && s.peek(m, "hw_sync_never", "sync") == nil && !s.syncStopped(m) {
-			m.lastSync = s.now()
-			s.event(m, "Hardware sync", debug, "")
-		}
-		s.armSync(m)
-	})
-}
-
-func (s *Server) syncStopped(m *machine) bool {
-	f := s.peek(m, "hw_sync_stops", "sync")
-	if f == nil {
-		return false
+	var b strings.Builder
+	b.WriteString("#cloud-config\ninstall:\n  log_file: /tmp/install.log\n  post_files: [/tmp/install.log, /tmp/curtin-logs.tar]\nstorage:\n  version: 1\n  config:\n")
+	for _, d := range m.disks {
+		fmt.Fprintf(&b, "  - {id: %s, type: disk, serial: %s, grub_device: %t}\n", d.name, d.serial, d == m.effectiveBootDisk())
 	}
-	if m.syncLeft < 0 {
-		m.syncLeft, _ = strconv.Atoi(f.value("1"))
-	}
-	if m.syncLeft == 0 {
-		return true
-	}
-	m.syncLeft--
-	return false
+	return raw(200, "text/plain; charset=utf-8", []byte(b.String()))
 }

@@ -1,13 +1,15 @@
 package maassim
 
 import (
+	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// event levels as MAAS numbers them.
+// event levels, as Python's logging numbers them.
 const (
 	debug   = 10
 	info    = 20
@@ -16,59 +18,57 @@ const (
 )
 
 type event struct {
-	id             int
-	node, hostname string
-	kind, text     string
-	level          int
-	at             time.Time
+	id        int
+	system    string
+	hostname  string
+	kind      string
+	level     int
+	text      string
+	createdAt time.Time
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// event appends one node event; ids only rise.
-func (s *Server) event(m *machine, kind string, level int, description string) {
-	s.events = append(s.events, event{s.nextID("event"), m.id, m.hostname, kind, description, level, s.now()})
-	if level == info {
+var levelNames = map[int]string{debug: "DEBUG", info: "INFO", warning: "WARNING", failure: "ERROR", 50: "CRITICAL"}
+
+// event appends to the log; what is INFO or above also is the machine's
+// status_message.
+func (s *Server) event(m *machine, kind string, level int, text string) {
+	s.events = append(s.events, event{id: s.nextID("event"), system: m.id, hostname: m.hostname, kind: kind, level: level, text: text, createdAt: s.now()})
+	if level >= info {
 		m.message = kind
-		m.action = kind
+		if text != "" {
+			m.message += " - " + text
+		}
+	} else if kind == "Node installation" {
+		m.action = text
 	}
-	m.updated = s.now()
 }
 
-func levelName(level int) string {
-	return map[int]string{debug: "DEBUG", info: "INFO", warning: "WARNING", failure: "ERROR"}[level]
-}
-
-func levelOf(name string) (int, bool) {
-	switch strings.ToUpper(name) {
-	case "", "INFO":
-		return info, true
-	case "DEBUG":
-		return debug, true
-	case "WARNING":
-		return warning, true
-	case "ERROR", "CRITICAL":
-		return failure, true
-	}
-	return 0, false
-}
-
-const maxEvents = 1000
-
-// queryEvents pages newest first: the only list of the API that pages.
+// queryEvents pages: newest first, at most 1000, before and after an id.
 func (c *call) queryEvents() *reply {
-	level, ok := levelOf(c.form.Get("level"))
-	if !ok {
-		return field("level", "Unrecognised log level: %s", c.form.Get("level"))
-	}
-	limit := 100
-	if n, set, bad := c.intParam("limit"); bad != nil {
+	limit, given, bad := c.intParam("limit")
+	if bad != nil {
 		return bad
-	} else if set {
-		limit = n
 	}
-	if limit > maxEvents {
-		return field("limit", "Requested number of events %d is greater than limit: %d", limit, maxEvents)
+	if !given {
+		limit = 100
+	}
+	if limit > 1000 || limit < 1 {
+		return text(400, "Requested number of events %d is greater than limit: 1000", limit)
+	}
+	level := c.form.Get("level")
+	if level == "" {
+		level = "INFO"
+	}
+	floor := -1
+	for n, name := range levelNames {
+		if name == strings.ToUpper(level) {
+			floor = n
+		}
+	}
+	if floor < 0 && strings.ToUpper(level) != "AUDIT" {
+		return text(400, "Unrecognised log level: %s", level)
 	}
 	before, hasBefore, bad := c.intParam("before")
 	if bad != nil {
@@ -78,32 +78,71 @@ func (c *call) queryEvents() *reply {
 	if bad != nil {
 		return bad
 	}
-	out := []map[string]any{}
-	for _, e := range slices.Backward(c.s.events) {
-		if len(out) == limit {
-			break
-		}
-		if e.level < level || (hasBefore && e.id >= before) || (hasAfter && e.id <= after) || !c.wantsEventOf(e) {
-			continue
-		}
-		out = append(out, map[string]any{
-			"username": c.s.opt.User, "node": e.node, "hostname": e.hostname, "id": e.id, "level": levelName(e.level),
-			"created": eventStamp(e.at), "type": e.kind, "description": e.text,
-		})
+	if hasBefore && hasAfter {
+		return text(400, "There is undefined behaviour when both `after` and `before` are specified.")
 	}
-	return jsonReply(map[string]any{"count": len(out), "events": out, "next_uri": "", "prev_uri": ""})
+	var hits []event
+	for _, e := range c.s.events {
+		if floor >= 0 && e.level >= floor && c.eventFits(e) && (!hasBefore || e.id < before) && (!hasAfter || e.id > after) {
+			hits = append(hits, e)
+		}
+	}
+	if hasAfter { // the oldest of the newer ones
+		hits = hits[:min(limit, len(hits))]
+	} else {
+		hits = hits[max(0, len(hits)-limit):]
+	}
+	slices.Reverse(hits)
+	return jsonReply(c.eventPage(hits, limit, before, after, hasBefore, hasAfter))
 }
 
-func (c *call) wantsEventOf(e event) bool {
-	if ids := c.form["id"]; len(ids) > 0 && !contains(ids, e.node) {
+func (c *call) eventFits(e event) bool {
+	m := c.s.machineByID(e.system)
+	if ids := c.form["id"]; len(ids) > 0 && !slices.Contains(ids, e.system) {
 		return false
 	}
-	if hosts := c.form["hostname"]; len(hosts) > 0 && !contains(hosts, e.hostname) {
+	if names := c.form["hostname"]; len(names) > 0 && !slices.Contains(names, e.hostname) {
 		return false
 	}
-	if macs := c.form["mac_address"]; len(macs) > 0 {
-		m := c.s.machineByID(e.node)
-		return m != nil && slices.ContainsFunc(macs, func(mac string) bool { return m.nicByMAC(mac) != nil })
+	if macs := c.form["mac_address"]; len(macs) > 0 && (m == nil || !slices.ContainsFunc(macs, func(s string) bool { return m.nicByMAC(s) != nil })) {
+		return false
 	}
-	return true
+	if z := c.form.Get("zone"); z != "" && (m == nil || m.zone != z) {
+		return false
+	}
+	owner := c.form.Get("owner")
+	return owner == "" || (m != nil && m.owner == owner)
+}
+
+func (c *call) eventPage(hits []event, limit, before, after int, hasBefore, hasAfter bool) map[string]any {
+	newest, oldest := after, before
+	if !hasBefore {
+		oldest = after + 1
+	}
+	if !hasAfter && hasBefore {
+		newest = before - 1
+	}
+	if len(hits) > 0 {
+		newest, oldest = hits[0].id, hits[len(hits)-1].id
+	}
+	out := []any{}
+	for _, e := range hits {
+		out = append(out, map[string]any{
+			"username": "unknown", "node": e.system, "hostname": e.hostname, "id": e.id, "level": levelNames[e.level],
+			"created": eventStamp(e.createdAt), "type": e.kind, "description": e.text,
+		})
+	}
+	uri := func(key string, id int) string {
+		q := url.Values{}
+		for k, v := range c.form {
+			if k != "before" && k != "after" {
+				q[k] = v
+			}
+		}
+		q.Set("op", "query")
+		q.Set("limit", strconv.Itoa(limit))
+		q.Set(key, strconv.Itoa(id))
+		return fmt.Sprintf("%sevents/?%s", Prefix, q.Encode())
+	}
+	return map[string]any{"count": len(out), "events": out, "next_uri": uri("after", newest), "prev_uri": uri("before", oldest)}
 }

@@ -2,6 +2,7 @@ package maassim
 
 import (
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/slipway-cloud/slipway/internal/simhw"
@@ -18,7 +19,7 @@ func (s *Server) onHardware(hw *simhw.Machine, ev simhw.Event) {
 		switch ev.Kind {
 		case simhw.EventPower:
 			if m != nil {
-				s.onPower(t, m, hw, ev)
+				s.onPower(m, hw, ev)
 			}
 		case simhw.EventBoot:
 			if ev.Source == simhw.BootNetwork {
@@ -36,7 +37,7 @@ func (s *Server) onHardware(hw *simhw.Machine, ev simhw.Event) {
 
 // onPower: MAAS knows at once of the power that it moved itself, and of what
 // others moved at its next poll.
-func (s *Server) onPower(t *tx, m *machine, hw *simhw.Machine, ev simhw.Event) {
+func (s *Server) onPower(m *machine, hw *simhw.Machine, ev simhw.Event) {
 	if ev.Power != simhw.On && ev.Power != simhw.Off {
 		return
 	}
@@ -51,10 +52,10 @@ func (s *Server) onPower(t *tx, m *machine, hw *simhw.Machine, ev simhw.Event) {
 		}
 	}
 	if delay == 0 {
-		s.seePower(t, m, powerWord(ev.Power))
+		s.seePower(m, powerWord(ev.Power))
 		return
 	}
-	s.later(m, delay, func() bool { return true }, func(t *tx) { s.seePower(t, m, powerWord(hw.Power())) })
+	s.later(m, delay, func() bool { return true }, func(*tx) { s.seePower(m, powerWord(hw.Power())) })
 }
 
 // peekBMC is bmcOf without consuming faults.
@@ -74,13 +75,13 @@ func (s *Server) peekBMC(m *machine) (*simhw.Machine, error) {
 }
 
 // seePower writes the power state that MAAS believes in.
-func (s *Server) seePower(t *tx, m *machine, state string) {
+func (s *Server) seePower(m *machine, state string) {
 	if m.powerState != state {
 		m.powerState = state
 		s.event(m, "Node powered "+state, debug, "")
 	}
-	if state == "off" && m.status == Releasing {
-		s.powerOffSeen(t, m)
+	if state == "off" && m.status == Releasing && !m.stuck {
+		s.finishRelease(m)
 	}
 	if state == "off" && m.status == ExitingRescueMode && m.back != Deployed {
 		s.leftRescue(m)
@@ -202,7 +203,7 @@ func (s *Server) heartbeat(m *machine) {
 	s.expire(m, d, "Node has not been heard from for the last "+minutes(d)+" minutes")
 }
 
-func minutes(d time.Duration) string { return itoa(int(d / time.Minute)) }
+func minutes(d time.Duration) string { return strconv.Itoa(int(d / time.Minute)) }
 
 // expire fails the machine unless its status changes or a heartbeat comes.
 func (s *Server) expire(m *machine, d time.Duration, comment string) {
@@ -222,10 +223,8 @@ func (s *Server) markFailed(t *tx, m *machine, comment string) {
 		return
 	}
 	was := m.status
-	if r := s.setStatus(m, next, comment); r != nil {
-		// MAAS has the same hole: Testing has no edge to Failed testing in some
-		// releases; the region then writes through _set_status.
-		s.forceStatus(m, next, comment, bypassSetStatus)
+	if bad := s.setStatus(m, next, comment); bad != nil {
+		return
 	}
 	m.errorText = comment
 	s.endScripts(m, scriptTimeout, "")

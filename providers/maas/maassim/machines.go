@@ -2,49 +2,70 @@ package maassim
 
 import (
 	"net"
+	"slices"
 	"strings"
 )
 
+// listMachines returns everything that all filters match; there is no paging.
 func (c *call) listMachines() *reply {
 	out := []any{}
-	for _, mac := range c.form["mac_address"] {
-		if _, err := net.ParseMAC(mac); err != nil {
-			return field("mac_address", "'%s' is not a valid MAC address.", mac)
+	for _, m := range c.s.machines {
+		ok, bad := c.filtered(m)
+		if bad != nil {
+			return bad
+		}
+		if ok {
+			out = append(out, c.s.machineJSON(m))
 		}
 	}
-	for _, m := range c.s.machines {
-		if c.selected(m) {
-			out = append(out, c.s.machineJSON(m))
+	if len(c.s.machines) == 0 { // a bad filter is refused also on an empty site
+		if _, bad := c.filtered(&machine{}); bad != nil {
+			return bad
 		}
 	}
 	return jsonReply(out)
 }
 
-func (c *call) selected(m *machine) bool {
-	any := func(key string, hit func(string) bool) bool {
-		vals := c.form[key]
-		if len(vals) == 0 {
-			return true
+func (c *call) filtered(m *machine) (bool, *reply) {
+	ok := true
+	for _, mac := range c.form["mac_address"] {
+		if hw, err := net.ParseMAC(mac); err != nil || len(hw) != 6 {
+			return false, field("mac_address", "'%s' is not a valid MAC address.", mac)
 		}
-		for _, v := range vals {
-			if hit(v) {
-				return true
-			}
-		}
-		return false
 	}
-	return any("id", func(v string) bool { return v == m.id }) &&
-		any("mac_address", func(v string) bool { return m.nicByMAC(v) != nil }) &&
-		any("hostname", func(v string) bool { return strings.EqualFold(v, m.hostname) }) &&
-		any("zone", func(v string) bool { return v == m.zone }) && any("pool", func(v string) bool { return v == m.pool }) &&
-		any("tags", func(v string) bool { return contains(m.tags, v) }) &&
-		any("status", func(v string) bool { st, ok := statusByConstant(v); return ok && st == m.status })
+	any := func(key string, hit func(string) bool) {
+		if v := c.form[key]; len(v) > 0 && !slices.ContainsFunc(v, hit) {
+			ok = false
+		}
+	}
+	any("mac_address", func(v string) bool { return m.nicByMAC(v) != nil })
+	any("id", func(v string) bool { return m.id == v })
+	any("hostname", func(v string) bool { return strings.EqualFold(v, m.hostname) || strings.EqualFold(v, m.fqdn()) })
+	any("zone", func(v string) bool { return m.zone == v })
+	any("pool", func(v string) bool { return m.pool == v })
+	any("domain", func(v string) bool { return m.domain == v })
+	any("agent_name", func(v string) bool { return m.agentName == v })
+	any("owner", func(v string) bool { return m.owner == v })
+	for _, tag := range c.form["tags"] {
+		if !slices.Contains(m.tags, tag) {
+			ok = false
+		}
+	}
+	var bad *reply
+	any("status", func(v string) bool {
+		st, known := statusByConstant(v)
+		if !known {
+			bad = field("status", "'%s' is not a valid status.", v)
+		}
+		return known && st == m.status
+	})
+	return ok && bad == nil, bad
 }
 
 func (c *call) listAllocated() *reply {
 	out := []any{}
 	for _, m := range c.s.machines {
-		if m.owner == c.s.opt.User {
+		if m.owner == c.s.opt.User && in(m.status, Allocated, Deploying, Deployed) {
 			out = append(out, c.s.machineJSON(m))
 		}
 	}
@@ -52,204 +73,173 @@ func (c *call) listAllocated() *reply {
 }
 
 func (c *call) isRegistered() *reply {
-	return jsonReply(c.s.macTaken(c.form.Get("mac_address")) != nil)
-}
-
-// createMachine commissions by default, and keeps the record when the BMC does
-// not answer.
-func (c *call) createMachine() *reply {
-	s := c.s
-	macs := []string{}
-	for _, v := range c.form["mac_addresses"] {
-		macs = append(macs, splitList(v)...)
-	}
-	powerType := c.form.Get("power_type")
-	if bad := c.checkCreate(macs, powerType); bad != nil {
-		return bad
-	}
-	m := s.newMachine(c.form.Get("hostname"), c.form.Get("architecture"))
-	for i, mac := range macs {
-		m.nics = append(m.nics, s.newNIC("eth"+itoa(i), mac))
-	}
-	if len(m.nics) > 0 {
-		m.bootNIC = m.nics[0].id
-	}
-	for key, to := range map[string]*string{"domain": &m.domain, "zone": &m.zone, "pool": &m.pool, "description": &m.description} {
-		if v := c.form.Get(key); v != "" {
-			*to = v
-		}
-	}
-	m.powerType = powerType
-	for key := range c.form {
-		if name, ok := strings.CutPrefix(key, "power_parameters_"); ok {
-			m.power[name] = c.form.Get(key)
-		}
-	}
-	s.count(m, countCreate)
-	commission, bad := c.boolParam("commission", !s.opt.Unprivileged)
-	if bad != nil {
-		return bad
-	}
-	c.rec = m
-	if !commission {
-		out := jsonReply(s.machineJSON(m))
-		if _, err := s.bmcOf(m, "create"); err != nil && powerType != "" {
-			return powerError(m, err)
-		}
-		return out
-	}
-	return c.startCommission(m, StatusNew, "create")
-}
-
-var powerKeys = map[string][]string{
-	"redfish": {"power_address", "power_user", "power_pass", "node_id"},
-	"ipmi":    {"power_address", "power_user", "power_pass", "power_driver", "power_boot_type", "k_g", "cipher_suite_id", "privilege_level", "workaround_flags", "mac_address"},
-	"manual":  {},
-}
-
-func (c *call) checkCreate(macs []string, powerType string) *reply {
-	s := c.s
-	for _, mac := range macs {
-		if _, err := net.ParseMAC(mac); err != nil {
-			return field("mac_addresses", "One or more MAC addresses is invalid. ('%s')", mac)
-		}
-		if other := s.macTaken(mac); other != nil {
-			s.count(other, countDuplicate)
-			return field("mac_addresses", "MAC address %s already in use on %s.", mac, other.hostname)
-		}
-	}
-	if host := c.form.Get("hostname"); host != "" {
-		for _, m := range s.machines {
-			if strings.EqualFold(m.hostname, host) {
-				s.count(m, countDuplicate)
-				return field("hostname", "Node with this Hostname already exists.")
-			}
-		}
-	}
-	if powerType != "ipmi" {
-		if len(macs) == 0 {
-			return field("mac_addresses", "This field is required.")
-		}
-		if c.form.Get("architecture") == "" {
-			return field("architecture", "This field is required.")
-		}
-	}
-	keys, known := powerKeys[powerType]
-	if powerType != "" && !known {
-		return field("power_type", "Select a valid choice. %s is not one of the available choices.", powerType)
-	}
-	for key := range c.form {
-		if name, ok := strings.CutPrefix(key, "power_parameters_"); ok && !contains(keys, name) && name != "skip_check" {
-			return field("power_parameters", "Unknown parameter(s): %s.", name)
-		}
-	}
-	return nil
+	mac := c.form.Get("mac_address")
+	return jsonReply(slices.ContainsFunc(c.s.machines, func(m *machine) bool { return m.nicByMAC(mac) != nil }))
 }
 
 func (c *call) readMachine() *reply { return jsonReply(c.s.machineJSON(c.rec)) }
 
-func (c *call) updateMachine() *reply {
-	m := c.rec
-	for key, to := range map[string]*string{"hostname": &m.hostname, "description": &m.description, "zone": &m.zone, "pool": &m.pool, "domain": &m.domain, "architecture": &m.arch} {
-		if _, set := c.form[key]; set {
-			*to = c.form.Get(key)
+// allocate takes one Ready machine that fits the constraints.
+func (c *call) allocate() *reply {
+	s := c.s
+	for _, m := range s.machines {
+		if m.status != Ready || m.locked || !c.fits(m) {
+			continue
 		}
-	}
-	if _, set := c.form["enable_hw_sync"]; set {
-		on, bad := c.boolParam("enable_hw_sync", false)
-		if bad != nil {
+		if dry, bad := c.boolParam("dry_run", false); bad != nil {
 			return bad
+		} else if !dry {
+			if bad := s.setStatus(m, Allocated, "allocate"); bad != nil {
+				return bad
+			}
+			m.owner, m.agentName = s.opt.User, c.form.Get("agent_name")
+			s.count(m, countAllocate)
 		}
-		if on && m.osystem != "" && m.osystem != "ubuntu" && m.osystem != "centos" {
-			return field("enable_hw_sync", "Hardware sync is only supported on Linux.")
-		}
-		m.hwSync = on
-		if on {
-			m.syncInterval = c.s.syncSeconds()
-		}
+		out := s.machineJSON(m)
+		out["constraints_by_type"] = map[string]any{}
+		return jsonReply(out)
 	}
-	if v := c.form.Get("power_type"); v != "" {
-		m.powerType = v
+	if id := c.form.Get("system_id"); id != "" {
+		return stateConflict("No machine with system ID %s available.", id)
 	}
-	for key := range c.form {
-		if name, ok := strings.CutPrefix(key, "power_parameters_"); ok {
-			m.power[name] = c.form.Get(key)
-		}
+	if name := c.form.Get("name"); name != "" {
+		return stateConflict("No machine with name %s available.", name)
 	}
-	return jsonReply(c.s.machineJSON(m))
+	return stateConflict("No available machine matches constraints: %s", c.constraints())
 }
 
-func (c *call) deleteMachine() *reply {
-	c.s.count(c.rec, countDelete)
-	c.s.remove(c.rec)
-	return noContent()
+func (c *call) constraints() string {
+	var out []string
+	for _, k := range []string{"pool", "zone", "tags", "arch", "cpu_count", "mem"} {
+		if v := c.form.Get(k); v != "" {
+			out = append(out, k+"="+v)
+		}
+	}
+	return strings.Join(out, " ")
 }
 
-func (c *call) accept() *reply {
-	out := []any{}
+func (c *call) fits(m *machine) bool {
+	eq := func(key, have string) bool { v := c.form.Get(key); return v == "" || strings.EqualFold(v, have) }
+	name := c.form.Get("name")
+	for _, v := range c.form["tags"] {
+		for _, tag := range splitList(v) {
+			if !slices.Contains(m.tags, tag) {
+				return false
+			}
+		}
+	}
+	return eq("system_id", m.id) && eq("zone", m.zone) && eq("pool", m.pool) &&
+		(name == "" || strings.EqualFold(name, m.hostname) || strings.EqualFold(name, m.fqdn()))
+}
+
+// releaseMany answers with the ids that were released; one that cannot be
+// refuses all.
+func (c *call) releaseMany() *reply {
+	var chosen []*machine
 	for _, id := range c.form["machines"] {
 		m := c.s.machineByID(id)
 		if m == nil {
 			return text(400, "Unknown machine(s): %s.", id)
 		}
-		if m.status == StatusNew {
-			c.startCommission(m, StatusNew, "accept")
-			out = append(out, c.s.machineJSON(m))
+		if m.locked {
+			return text(403, "")
 		}
+		if !releasable(m.status) && !in(m.status, Ready, Releasing) {
+			return stateConflict("Machine(s) cannot be released in their current state: %s ('%s').", m.id, m.status)
+		}
+		chosen = append(chosen, m)
 	}
-	return jsonReply(out)
+	done := []string{}
+	for _, m := range chosen {
+		if in(m.status, Ready, Releasing) {
+			continue
+		}
+		if bad := c.startRelease(m, false); bad != nil {
+			return bad
+		}
+		done = append(done, m.id)
+	}
+	return jsonReply(done)
 }
 
-func (c *call) acceptAll() *reply {
+// accept starts commissioning of enlisted machines, which may have no power
+// control yet.
+func (c *call) accept() *reply {
+	var chosen []*machine
+	for _, id := range c.form["machines"] {
+		m := c.s.machineByID(id)
+		if m == nil {
+			return text(400, "Unknown machine(s): %s.", id)
+		}
+		if !in(m.status, StatusNew, Ready, Commissioning) {
+			return stateConflict("Cannot accept node enlistment: node %s is in state %s.", m.id, m.status)
+		}
+		chosen = append(chosen, m)
+	}
+	return c.acceptThese(chosen)
+}
+
+func (c *call) acceptAll() *reply { return c.acceptThese(slices.Clone(c.s.machines)) }
+
+func (c *call) acceptThese(chosen []*machine) *reply {
 	out := []any{}
-	for _, m := range c.s.machines {
-		if m.status == StatusNew {
-			c.startCommission(m, StatusNew, "accept_all")
-			out = append(out, c.s.machineJSON(m))
+	for _, m := range chosen {
+		if m.status != StatusNew {
+			continue
 		}
+		if r := c.startCommission(m, StatusNew, "commission"); r.code != 200 {
+			return r
+		}
+		out = append(out, c.s.machineJSON(m))
 	}
 	return jsonReply(out)
 }
 
+// setWorkloadAnnotations belongs to the owner; an empty value removes a key.
 func (c *call) setWorkloadAnnotations() *reply {
 	m := c.rec
 	if m.owner != c.s.opt.User {
-		return stateConflict("Cannot set owner data on a machine that is not owned by you.")
+		return stateConflict("Cannot set workload annotations for an unallocated machine.")
 	}
-	for key, vals := range c.form {
-		if vals[0] == "" {
-			delete(m.ownerData, key)
+	for k, v := range c.form {
+		if k == "" || strings.ContainsAny(k, " \t\n") {
+			return field(k, "Invalid workload annotation key.")
+		}
+		if v[0] == "" {
+			delete(m.ownerData, k)
 			continue
 		}
-		m.ownerData[key] = vals[0]
+		m.ownerData[k] = v[0]
 	}
 	c.s.count(m, countAnnotate)
 	return jsonReply(c.s.machineJSON(m))
 }
 
-func (c *call) lock() *reply   { return c.setLock(true) }
-func (c *call) unlock() *reply { return c.setLock(false) }
-
-func (c *call) setLock(on bool) *reply {
-	if on && !in(c.rec.status, Deployed, Deploying) {
-		return text(403, "Machine can't be locked, it must be deployed")
+func (c *call) lock() *reply {
+	m := c.rec
+	if m.locked {
+		return stateConflict("Machine %s is already locked.", m.id)
 	}
-	c.rec.locked = on
-	return jsonReply(c.s.machineJSON(c.rec))
-}
-
-func (c *call) clearDefaultGateways() *reply {
-	c.rec.gateway4 = 0
-	return jsonReply(c.s.machineJSON(c.rec))
-}
-
-func (c *call) curtinConfig() *reply {
-	if !in(c.rec.status, Deploying, Deployed, FailedDeployment) {
-		return stateConflict("Machine %s is not in a deployment state.", c.rec.id)
+	if !in(m.status, Deployed, Deploying) {
+		return stateConflict("Can't lock, machine is not deployed.")
 	}
-	return raw(200, "text/plain", []byte("#cloud-config\n# simulated\n"))
+	m.locked = true
+	c.s.event(m, "Locked", info, c.form.Get("comment"))
+	return jsonReply(c.s.machineJSON(m))
 }
 
+func (c *call) unlock() *reply {
+	m := c.rec
+	if !m.locked {
+		return stateConflict("Machine %s is not locked.", m.id)
+	}
+	m.locked = false
+	c.s.event(m, "Unlocked", info, c.form.Get("comment"))
+	return jsonReply(c.s.machineJSON(m))
+}
+
+// getToken gives the machine's own metadata credential: a secret.
 func (c *call) getToken() *reply {
-	return jsonReply(map[string]string{"token_key": c.rec.token, "token_secret": c.rec.secret, "consumer_key": c.rec.id})
+	m := c.rec
+	return jsonReply(map[string]string{"consumer_key": m.token[:10], "token_key": m.token, "token_secret": m.secret})
 }

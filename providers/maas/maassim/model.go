@@ -24,6 +24,7 @@ type machine struct {
 	status     Status
 	gen        int    // rises at each status change
 	expiry     int    // rises at each heartbeat; older expiry timers are void
+	stuck      bool   // a fault holds it in this status
 	back       Status // where testing, rescue mode or a failed power action returns to
 	errorText  string
 	message    string // latest INFO event
@@ -45,6 +46,8 @@ type machine struct {
 	syncInterval int // seconds, 0 = null
 	lastSync     time.Time
 	syncAgent    bool // units are installed on the node
+	syncShipped  bool // vendor-data's units survived the merge with user-data
+	syncDead     bool // a fault keeps this deployment's agent from reporting
 	syncHealthy  bool
 	syncGen      int
 	syncLeft     int // syncs before the agent stops; -1 = no limit
@@ -82,6 +85,7 @@ type disk struct {
 	parts               []*partition
 	fs                  *filesystem
 	usedFor             string
+	on                  int // virtual devices: id of the physical disk below
 }
 
 type partition struct {
@@ -89,6 +93,7 @@ type partition struct {
 	size       int64
 	uuid       string
 	bootable   bool
+	usedFor    string
 	tags       []string
 	fs         *filesystem
 }

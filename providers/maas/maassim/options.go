@@ -34,6 +34,8 @@ type Options struct {
 	// Networks of the site; nil means VLAN 1 for provisioning with a gateway
 	// and VLAN 2 for the fast fabric without one.
 	Networks []Network
+	// Zones and Pools beside "default".
+	Zones, Pools []string
 	// Config overrides values of op=get_config.
 	Config map[string]any
 }

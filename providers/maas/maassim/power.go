@@ -141,7 +141,7 @@ func (c *call) queryPowerState() *reply {
 	m, s := c.rec, c.s
 	s.count(m, countPowerQuery)
 	if f := s.take(m, "power_state", "query_power_state"); f != nil {
-		m.powerState = f.value("error")
+		m.powerState = f.param("value", "error")
 		return jsonReply(map[string]string{"state": m.powerState})
 	}
 	forced := s.peek(m, "bmc_unreachable", "query_power_state") != nil || s.peek(m, "bmc_auth", "query_power_state") != nil
@@ -159,15 +159,8 @@ func (c *call) queryPowerState() *reply {
 	}
 	s.event(m, "Queried node's BMC", debug, "")
 	state := powerWord(hw.Power())
-	s.seePower(c.tx, m, state) // updates the record and may finalise a release
+	s.seePower(m, state) // updates the record and may finalise a release
 	return jsonReply(map[string]string{"state": state})
-}
-
-func (f *Fault) value(fallback string) string {
-	if v := f.Params["value"]; v != "" {
-		return v
-	}
-	return fallback
 }
 
 func powerWord(p simhw.Power) string {

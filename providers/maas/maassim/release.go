@@ -1,99 +1,139 @@
 package maassim
 
 import (
-	"time"
-
 	"github.com/slipway-cloud/slipway/internal/simhw"
 )
 
-func (c *call) release() *reply { return c.releaseOne(c.rec) }
-
-func (c *call) releaseMany() *reply {
-	out := []string{}
-	for _, id := range c.form["machines"] {
-		m := c.s.machineByID(id)
-		if m == nil {
-			return text(400, "Unknown machine(s): %s.", id)
-		}
-		if r := c.releaseOne(m); r.code != 200 {
-			return r
-		}
-		out = append(out, id)
-	}
-	return jsonReply(out)
+func releasable(s Status) bool {
+	return in(s, Reserved, Deployed, Broken, Deploying, Allocated, FailedDeployment, FailedReleasing, FailedDiskErasing)
 }
 
-// releaseOne is a no-op from Ready and Releasing.
-func (c *call) releaseOne(m *machine) *reply {
-	s := c.s
+// release is a no-op from Ready and Releasing; Disk erasing is refused.
+func (c *call) release() *reply {
+	m, s := c.rec, c.s
+	var erase bool
+	for _, name := range []string{"erase", "secure_erase", "quick_erase"} {
+		v, bad := c.boolParam(name, false)
+		if bad != nil {
+			return bad
+		}
+		erase = erase || (v && name == "erase")
+	}
+	if _, bad := c.boolParam("force", false); bad != nil {
+		return bad
+	}
 	if in(m.status, Ready, Releasing) {
 		return jsonReply(s.machineJSON(m))
 	}
-	if !in(m.status, Reserved, Deployed, Broken, Deploying, Allocated, FailedDeployment, FailedReleasing, FailedDiskErasing) {
+	if !releasable(m.status) {
 		return stateConflict("Machine cannot be released in its current state ('%s').", m.status)
 	}
-	erase, bad := c.boolParam("erase", s.config["enable_disk_erasing_on_release"] == true)
-	if bad != nil {
+	if m.owner != "" && m.owner != s.opt.User && s.opt.Unprivileged {
+		return text(403, "")
+	}
+	if bad := c.startRelease(m, erase); bad != nil {
 		return bad
 	}
-	s.count(m, countRelease)
-	s.event(m, "User releasing node", info, c.form.Get("comment"))
-	if erase && !in(m.status, Allocated) {
-		return c.startErase(m)
-	}
-	out := c.startRelease(m)
-	if late := s.take(m, "late_deployed_write", "release"); late != nil {
-		s.within(m, time.Second, func(*tx) { s.forceStatus(m, Deployed, "late write of the deploy workflow", bypassTemporal) })
-	}
-	return out
+	return jsonReply(s.machineJSON(m))
 }
 
-func (c *call) startRelease(m *machine) *reply {
+// startRelease begins erasing or releasing; nil means it began.
+func (c *call) startRelease(m *machine, erase bool) *reply {
 	s := c.s
-	if bad := s.setStatus(m, Releasing, "release"); bad != nil {
+	if on, _ := s.config["enable_disk_erasing_on_release"].(bool); on {
+		erase = true
+	}
+	s.count(m, countRelease)
+	if erase && Allowed(m.status, DiskErasing) {
+		return c.startErase(m)
+	}
+	return s.beginRelease(c.tx, m, "release")
+}
+
+func (c *call) startErase(m *machine) *reply {
+	s, from := c.s, m.status
+	if bad := s.setStatus(m, DiskErasing, "release with erase"); bad != nil {
+		return bad
+	}
+	m.back = from
+	s.event(m, "Disk erasing", info, "")
+	if s.take(m, "stuck_erasing", "stage:erasing") != nil {
+		return nil
+	}
+	hw, err := s.bmcOf(m, "release")
+	if err != nil {
+		s.forceStatus(m, from, "power failed: "+err.Error(), bypassSetStatus)
+		return powerError(m, err)
+	}
+	c.bootEnvironment(m, hw)
+	return nil
+}
+
+func (s *Server) endErase(t *tx, m *machine, hw *simhw.Machine) {
+	s.event(m, "Disks erased", info, "")
+	t.do(hw.Wipe)
+	_ = s.beginRelease(t, m, "disks erased") // 14 -> 12 is in the table; a BMC error leaves it to the timer
+}
+
+// beginRelease enters Releasing and powers off; a machine that is off, or whose
+// power MAAS cannot control, is finished at once.
+func (s *Server) beginRelease(t *tx, m *machine, cause string) *reply {
+	if bad := s.setStatus(m, Releasing, cause); bad != nil {
 		return bad
 	}
 	s.endScripts(m, scriptAborted, "")
 	s.event(m, "Releasing", info, "")
-	s.expire(m, s.opt.Durations.ReleaseExpiry, "Node operation 'Releasing' timed out after "+minutes(s.opt.Durations.ReleaseExpiry)+" minutes.")
-	m.ownerData, m.hwSync, m.syncInterval, m.lastSync, m.osystem, m.series, m.userData = map[string]string{}, false, 0, time.Time{}, "", "", nil
-	m.syncGen++
-	s.releaseAuto(m)
-	out := jsonReply(s.machineJSON(m))
-	if s.take(m, "release_power_fail", "release") != nil || s.take(m, "stuck_releasing", "release") != nil {
-		if s.peekStuck(m) {
-			m.expiry++
-		}
-		return out
+	s.clearTenant(m)
+	s.lateWrite(m)
+	if !s.stage(t, m, "releasing") {
+		return nil
+	}
+	if m.stuck = s.take(m, "stuck_releasing", "stage:releasing") != nil; m.stuck {
+		return nil
+	}
+	if s.take(m, "release_power_fail", "stage:releasing") != nil {
+		s.event(m, "Failed to power off node", failure, "")
+		s.armReleaseTimer(m)
+		return nil
 	}
 	hw, err := s.bmcOf(m, "release")
 	if err != nil {
 		s.event(m, "Failed to power off node", failure, err.Error())
-		return out
+		s.armReleaseTimer(m)
+		return powerError(m, err)
 	}
 	if hw == nil || hw.Power() == simhw.Off {
-		s.finishRelease(c.tx, m)
-		return jsonReply(s.machineJSON(m))
+		s.finishRelease(m)
+		return nil
 	}
-	c.stop(m, hw, true)
-	return out
+	s.armReleaseTimer(m)
+	t.stop(m, hw, true)
+	return nil
 }
 
-// peekStuck reports whether the machine is to hang in Releasing for ever.
-func (s *Server) peekStuck(m *machine) bool {
-	for _, f := range s.faults {
-		if f.Name == "stuck_releasing" && f.Struck > 0 && (f.Machine == "" || m.matches(f.Machine)) {
-			return true
+// armReleaseTimer: the status monitor only sweeps every minute.
+func (s *Server) armReleaseTimer(m *machine) {
+	d := s.opt.Durations
+	s.expire(m, d.ReleaseExpiry+d.Sweep, "Node operation 'Releasing' timed out after "+minutes(d.ReleaseExpiry)+" minutes.")
+}
+
+// lateWrite is the deploy workflow's set-status that arrives after a release
+// began: it goes past the table.
+func (s *Server) lateWrite(m *machine) {
+	if s.take(m, "late_deployed_write", "release") == nil {
+		return
+	}
+	s.later(m, 1, func() bool { return true }, func(t *tx) {
+		if in(m.status, Releasing, Ready) {
+			s.forceStatus(m, Deployed, "late write of the deploy workflow", bypassTemporal)
+			s.event(m, "Deployed", info, "")
 		}
-	}
-	return false
+	})
 }
-
-func (s *Server) powerOffSeen(t *tx, m *machine) { s.finishRelease(t, m) }
 
 // finishRelease ends in Ready, or in New for a machine that MAAS never
 // commissioned.
-func (s *Server) finishRelease(_ *tx, m *machine) {
+func (s *Server) finishRelease(m *machine) {
 	to := Ready
 	if !m.commissioned {
 		to = StatusNew
@@ -101,137 +141,56 @@ func (s *Server) finishRelease(_ *tx, m *machine) {
 	if bad := s.setStatus(m, to, "released"); bad != nil {
 		return
 	}
-	m.owner, m.agentName, m.errorText, m.netboot = "", "", "", true
+	m.owner, m.errorText = "", ""
 	s.event(m, "Released", info, "")
 }
 
-func (c *call) startErase(m *machine) *reply {
-	s := c.s
-	if bad := s.setStatus(m, DiskErasing, "release with erase"); bad != nil {
-		return bad
-	}
-	s.event(m, "Disk erasing", info, "")
-	out := jsonReply(s.machineJSON(m))
-	if s.take(m, "stuck_erasing", "release") != nil {
-		return out
-	}
-	hw, err := s.bmcOf(m, "release")
-	if err != nil {
-		s.markFailed(c.tx, m, "Failed to power on node: "+err.Error())
-		return out
-	}
-	m.netboot = true
-	c.bootEnvironment(m, hw)
-	return out
+// clearTenant wipes what belonged to the tenant. Storage layout and the
+// definitions of links stay; AUTO addresses go. The owner stays until the end.
+func (s *Server) clearTenant(m *machine) {
+	m.agentName, m.osystem, m.series, m.hweKernel = "", "", "", ""
+	m.ownerData, m.userData, m.netboot = map[string]string{}, nil, true
+	s.setHWSync(m, false)
+	s.freeAddresses(m)
 }
 
-func (s *Server) endErase(t *tx, m *machine, hw *simhw.Machine) {
-	s.event(m, "Disks erased", info, "")
-	t.do(hw.Wipe)
-	c := &call{tx: t, rec: m}
-	_ = c.startRelease(m) // the edge is in the table
-}
-
-// abort answers with the old status.
+// abort answers with the old status; the new one is written afterwards by the
+// callback, past the table.
 func (c *call) abort() *reply {
-	s, m := c.s, c.rec
-	out := jsonReply(s.machineJSON(m))
-	was := m.status
-	switch was {
+	m, s := c.rec, c.s
+	var to Status
+	var kind string
+	switch m.status {
 	case Deploying:
-		s.forceStatus(m, Allocated, "abort", bypassSetStatus)
-		s.releaseAuto(m)
+		to, kind = Allocated, "Aborted deployment"
 	case Commissioning:
-		s.forceStatus(m, StatusNew, "abort", bypassSetStatus)
-		m.owner = ""
+		to, kind = StatusNew, "Aborted commissioning"
 	case Testing:
-		s.forceStatus(m, m.back, "abort", bypassSetStatus)
+		to, kind = m.back, "Aborted testing"
 	case DiskErasing:
-		s.forceStatus(m, FailedDiskErasing, "abort", bypassSetStatus)
+		to, kind = FailedDiskErasing, "Aborted disk erasing"
 	default:
 		return stateConflict("Cannot abort in current state: node %s is in state %s.", m.id, m.status)
 	}
-	s.endScripts(m, scriptAborted, "")
+	out := jsonReply(s.machineJSON(m)) // rendered before the effect
 	s.count(m, countAbort)
-	s.event(m, "Aborted "+was.String(), info, c.form.Get("comment"))
-	c.stopQuietly(m, "abort")
-	return out
-}
-
-func (c *call) markBroken() *reply {
-	s, m := c.s, c.rec
-	if m.owner != "" && m.owner != s.opt.User {
-		return text(403, "")
+	s.event(m, kind, info, c.form.Get("comment"))
+	hw, err := s.bmcOf(m, "abort")
+	if err != nil {
+		return powerError(m, err)
 	}
-	if bad := s.setStatus(m, Broken, "mark_broken"); bad != nil {
-		return bad
-	}
-	m.errorText, m.owner = c.form.Get("comment"), ""
-	s.event(m, "Marking node broken", info, m.errorText)
-	return jsonReply(s.machineJSON(m))
-}
-
-func (c *call) markFixed() *reply {
-	s, m := c.s, c.rec
-	if m.status != Broken {
-		return stateConflict("Cannot mark a machine fixed that is not Broken.")
-	}
-	to := Ready
-	if m.osystem != "" {
-		to = Deployed
-	}
-	if bad := s.setStatus(m, to, "mark_fixed"); bad != nil {
-		return bad
-	}
-	m.errorText = ""
-	return jsonReply(s.machineJSON(m))
-}
-
-func (c *call) rescueMode() *reply {
-	s, m := c.s, c.rec
 	from := m.status
-	if !Allowed(from, EnteringRescueMode) {
-		return stateConflict("Cannot enter rescue mode from '%s'.", from)
-	}
-	hw, err := s.bmcOf(m, "rescue_mode")
-	if err != nil {
-		return powerError(m, err)
-	}
-	if bad := s.setStatus(m, EnteringRescueMode, "rescue_mode"); bad != nil {
-		return bad
-	}
-	m.back = from
-	s.heartbeat(m)
-	out := jsonReply(s.machineJSON(m))
-	c.bootEnvironment(m, hw)
-	return out
-}
-
-func (c *call) exitRescueMode() *reply {
-	s, m := c.s, c.rec
-	if !in(m.status, RescueMode, EnteringRescueMode, FailedEnteringRescueMode, FailedExitingRescueMode) {
-		return stateConflict("Cannot exit rescue mode from '%s'.", m.status)
-	}
-	hw, err := s.bmcOf(m, "exit_rescue_mode")
-	if err != nil {
-		return powerError(m, err)
-	}
-	if bad := s.setStatus(m, ExitingRescueMode, "exit_rescue_mode"); bad != nil {
-		return bad
-	}
-	s.expire(m, s.opt.Durations.RescueExpiry, "Node operation 'Exiting rescue mode' timed out.")
-	out := jsonReply(s.machineJSON(m))
-	if m.back == Deployed {
-		s.within(m, s.opt.Durations.ExitRescue, func(*tx) { s.leftRescue(m) })
-		c.bootEnvironment(m, hw)
-		return out
+	s.endScripts(m, scriptAborted, "")
+	s.forceStatus(m, to, "abort", bypassSetStatus)
+	switch from {
+	case Deploying:
+		s.freeAddresses(m)
+		m.osystem, m.series, m.userData = "", "", nil
+		s.setHWSync(m, false)
+	case Commissioning:
+		m.owner = ""
+	default:
 	}
 	c.stop(m, hw, true)
 	return out
-}
-
-func (s *Server) leftRescue(m *machine) {
-	if bad := s.setStatus(m, m.back, "left rescue mode"); bad == nil {
-		s.event(m, "Exited rescue mode", info, "")
-	}
 }

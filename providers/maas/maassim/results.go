@@ -2,162 +2,210 @@ package maassim
 
 import (
 	"encoding/base64"
-	"strings"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
 )
 
-var resultTypes = map[string]int{"commissioning": typeCommissioning, "installation": typeInstallation, "testing": typeTesting}
-
-var scriptsOf = [...][]string{
-	typeCommissioning: {"20-maas-01-install-lldpd", "20-maas-03-hwinfo", "50-maas-01-commissioning", "maas-list-modaliases"},
-	typeInstallation:  {"/tmp/install.log", "/tmp/curtin-logs.tar"},
-	typeTesting:       {"smartctl-validate"},
+func scriptsOf(kind int) []string {
+	switch kind {
+	case typeCommissioning:
+		return []string{"20-maas-01-install-lldpd", "20-maas-02-dhcp-unconfigured-ifaces", "30-maas-01-bmc-config", "50-maas-01-commissioning", "maas-lshw", "20-maas-03-install-lldpd"}
+	case typeTesting:
+		return []string{"smartctl-validate", "internet-connectivity"}
+	default:
+		return []string{"/tmp/install.log", "/tmp/curtin-logs.tar"}
+	}
 }
 
+// newScripts makes the pending script set of a run and the machine's current one.
 func (s *Server) newScripts(m *machine, kind int) {
-	set := &scriptSet{id: s.nextID("script_set"), kind: kind}
-	for _, name := range scriptsOf[kind] {
+	set := &scriptSet{id: s.nextID("set"), kind: kind}
+	for _, name := range scriptsOf(kind) {
 		set.results = append(set.results, &script{id: s.nextID("script"), name: name, updated: s.now()})
 	}
 	m.sets = append(m.sets, set)
 	m.current[kind] = set.id
 }
 
-func (m *machine) currentSet(kind int) *scriptSet {
+func (s *Server) startScripts(m *machine, kind int) {
+	if set := m.setByID(m.current[kind]); set != nil {
+		set.started = s.now()
+		for _, r := range set.results {
+			r.status, r.started, r.updated = scriptRunning, s.now(), s.now()
+		}
+	}
+}
+
+// endScripts ends whatever still runs; a failure falls on the first script.
+func (s *Server) endScripts(m *machine, status int, output string) {
 	for _, set := range m.sets {
-		if set.id == m.current[kind] {
+		if !set.ended.IsZero() {
+			continue
+		}
+		set.ended = s.now()
+		for i, r := range set.results {
+			code := 0
+			r.status, r.ended, r.updated, r.exit = status, s.now(), s.now(), &code
+			if status == scriptFailed && i > 0 {
+				r.status = scriptAborted
+			}
+			if i == 0 {
+				r.output = output
+			}
+			switch r.status {
+			case scriptFailed:
+				code = 1
+			case scriptTimeout, scriptAborted:
+				r.exit = nil
+			}
+		}
+	}
+}
+
+func (m *machine) setByID(id int) *scriptSet {
+	for _, set := range m.sets {
+		if set.id == id {
 			return set
 		}
 	}
 	return nil
 }
 
-func (s *Server) startScripts(m *machine, kind int) {
-	set := m.currentSet(kind)
-	if set == nil {
-		return
-	}
-	set.started = s.now()
-	for _, r := range set.results {
-		r.status, r.started, r.updated = scriptRunning, s.now(), s.now()
-	}
-}
-
-// endScripts ends every script that still waits or runs; a failure is the last
-// one's, with its output.
-func (s *Server) endScripts(m *machine, status int, output string) {
-	for _, set := range m.sets {
-		if set.id != m.current[set.kind] {
-			continue
-		}
-		open := []*script{}
-		for _, r := range set.results {
-			if r.status == scriptPending || r.status == scriptRunning {
-				open = append(open, r)
-			}
-		}
-		for i, r := range open {
-			st := status
-			if status == scriptFailed && i > 0 {
-				st = scriptPassed
-			}
-			exit := 0
-			if st == scriptFailed {
-				exit, r.output = 1, output
-			}
-			r.status, r.exit, r.ended, r.updated = st, &exit, s.now(), s.now()
-		}
-		set.ended = s.now()
-	}
-}
-
+// status of a set is that of its worst script; -1 without one.
 func (set *scriptSet) status() int {
-	worst := scriptPassed
-	for _, r := range set.results {
-		if r.status != scriptPassed {
-			worst = r.status
-		}
-		if r.status == scriptFailed {
-			return scriptFailed
-		}
-	}
-	return worst
-}
-
-func (m *machine) scriptStatus(kind int) int {
-	set := m.currentSet(kind)
-	if set == nil {
+	if set == nil || len(set.results) == 0 {
 		return -1
 	}
-	return set.status()
+	for _, st := range []int{scriptFailed, scriptTimeout, scriptAborted, scriptRunning, scriptPending} {
+		if slices.ContainsFunc(set.results, func(r *script) bool { return r.status == st }) {
+			return st
+		}
+	}
+	return scriptPassed
 }
 
-func (c *call) setJSON(m *machine, set *scriptSet) map[string]any {
-	out, _ := c.boolParam("include_output", false)
-	results := []map[string]any{}
-	for _, r := range set.results {
-		row := map[string]any{
-			"id": r.id, "name": r.name, "status": r.status, "status_name": scriptName(r.status), "exit_status": r.exit,
-			"created": resultStamp(set.started), "updated": resultStamp(r.updated), "started": resultStamp(r.started), "ended": resultStamp(r.ended),
-			"suppressed": false, "script_id": r.id, "parameters": map[string]any{},
-		}
-		if out {
-			enc := base64.StdEncoding.EncodeToString([]byte(r.output))
-			row["output"], row["stdout"], row["stderr"], row["result"] = enc, enc, "", ""
-		}
-		results = append(results, row)
-	}
-	st := set.status()
-	return map[string]any{
-		"id": set.id, "system_id": m.id, "type": set.kind, "type_name": [...]string{"Commissioning", "Installation", "Testing"}[set.kind],
-		"last_ping": "", "status": st, "status_name": scriptName(st), "started": resultStamp(set.started), "ended": resultStamp(set.ended),
-		"results": results, "resource_uri": Prefix + "nodes/" + m.id + "/results/" + itoa(set.id) + "/",
-	}
-}
+var resultTypes = [...]string{"Commissioning", "Installation", "Testing"}
 
 func (c *call) listResults() *reply {
-	out := []map[string]any{}
-	want := strings.ToLower(c.form.Get("type"))
-	if _, ok := resultTypes[want]; want != "" && !ok {
-		return field("type", "'%s' is not a valid type.", want)
+	want := -1
+	switch v := c.form.Get("type"); v {
+	case "":
+	case "commissioning", "0":
+		want = typeCommissioning
+	case "installation", "1":
+		want = typeInstallation
+	case "testing", "2":
+		want = typeTesting
+	default:
+		return field("type", "Value must be one of: commissioning; installation; testing (not '%s')", v)
 	}
-	for _, set := range c.rec.sets {
-		if want == "" || resultTypes[want] == set.kind {
-			out = append(out, c.setJSON(c.rec, set))
+	output, bad := c.boolParam("include_output", false)
+	if bad != nil {
+		return bad
+	}
+	out := []any{}
+	for i := len(c.rec.sets) - 1; i >= 0; i-- {
+		if set := c.rec.sets[i]; want < 0 || set.kind == want {
+			out = append(out, setJSON(c.rec, set, output))
 		}
 	}
 	return jsonReply(out)
 }
 
 func (c *call) readResult() *reply {
+	output, bad := c.boolParam("include_output", false)
+	if bad != nil {
+		return bad
+	}
 	id := c.num("n")
-	if kind, ok := strings.CutPrefix(c.vars["n"], "current-"); ok {
-		k, known := resultTypes[kind]
-		if !known {
-			return notFound("ScriptSet")
-		}
-		id = c.rec.current[k]
-	}
-	for _, set := range c.rec.sets {
-		if set.id == id {
-			return jsonReply(c.setJSON(c.rec, set))
+	for i, word := range []string{"current-commissioning", "current-installation", "current-testing"} {
+		if c.vars["n"] == word {
+			id = c.rec.current[i]
 		}
 	}
-	return notFound("ScriptSet")
+	set := c.rec.setByID(id)
+	if set == nil {
+		return notFound("ScriptSet")
+	}
+	return jsonReply(setJSON(c.rec, set, output))
 }
 
+func setJSON(m *machine, set *scriptSet, output bool) map[string]any {
+	results := []any{}
+	for _, r := range set.results {
+		results = append(results, scriptJSON(r, output))
+	}
+	return map[string]any{
+		"id": set.id, "system_id": m.id, "type": set.kind, "type_name": resultTypes[set.kind], "last_ping": resultStamp(set.started),
+		"status": set.status(), "status_name": scriptName(set.status()), "started": resultStamp(set.started), "ended": resultStamp(set.ended),
+		"runtime": runtime(set.started, set.ended), "results": results, "power_state_before_transition": "off",
+		"resource_uri": fmt.Sprintf("%snodes/%s/results/%d/", Prefix, m.id, set.id),
+	}
+}
+
+func scriptJSON(r *script, output bool) map[string]any {
+	out := map[string]any{
+		"id": r.id, "name": r.name, "created": resultStamp(r.started), "updated": resultStamp(r.updated), "status": r.status,
+		"status_name": scriptName(r.status), "exit_status": nil, "started": resultStamp(r.started), "ended": resultStamp(r.ended),
+		"runtime": runtime(r.started, r.ended), "starttime": unixOrNil(r.started), "endtime": unixOrNil(r.ended), "estimated_runtime": runtime(r.started, r.ended),
+		"parameters": map[string]any{}, "script_id": r.id, "script_revision_id": nil, "suppressed": false,
+	}
+	if r.exit != nil {
+		out["exit_status"] = *r.exit
+	}
+	if output {
+		b := base64.StdEncoding.EncodeToString([]byte(r.output))
+		out["output"], out["stdout"], out["stderr"], out["result"] = b, b, "", ""
+	}
+	return out
+}
+
+func runtime(from, to time.Time) string {
+	if from.IsZero() || to.IsZero() {
+		return ""
+	}
+	d := to.Sub(from).Round(time.Second)
+	return fmt.Sprintf("%d:%02d:%02d", int(d.Hours()), int(d.Minutes())%60, int(d.Seconds())%60)
+}
+
+func unixOrNil(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return float64(t.UnixMicro()) / 1e6
+}
+
+// installationResults is the deprecated flat list, of all types.
 func (c *call) installationResults() *reply {
-	out := []map[string]any{}
+	out := []any{}
 	for _, m := range c.s.machines {
+		if ids := c.form["system_id"]; len(ids) > 0 && !slices.Contains(ids, m.id) {
+			continue
+		}
 		for _, set := range m.sets {
+			if want := c.form.Get("result_type"); want != "" && want != strconv.Itoa(set.kind) {
+				continue
+			}
 			for _, r := range set.results {
+				if names := c.form["name"]; len(names) > 0 && !slices.Contains(names, r.name) {
+					continue
+				}
 				out = append(out, map[string]any{
-					"id": r.id, "name": r.name, "script_result": r.status, "result_type": set.kind,
-					"node": map[string]any{"system_id": m.id}, "data": base64.StdEncoding.EncodeToString([]byte(r.output)),
-					"created": resultStamp(set.started), "updated": resultStamp(r.updated),
-					"resource_uri": Prefix + "commissioning-scripts/",
+					"created": resultStamp(r.started), "updated": resultStamp(r.updated), "id": r.id, "name": r.name, "script_result": exitOf(r),
+					"result_type": set.kind, "node": map[string]string{"system_id": m.id}, "data": base64.StdEncoding.EncodeToString([]byte(r.output)),
+					"resource_uri": fmt.Sprintf("%scommissioning-results/%d/", Prefix, r.id),
 				})
 			}
 		}
 	}
 	return jsonReply(out)
+}
+
+func exitOf(r *script) int {
+	if r.exit == nil {
+		return 0
+	}
+	return *r.exit
 }

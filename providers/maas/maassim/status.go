@@ -135,6 +135,7 @@ func (s *Server) writeStatus(m *machine, to Status, cause, path string) {
 	s.history = append(s.history, Change{SystemID: m.id, From: from, To: to, Cause: cause, Bypass: path, At: s.now()})
 	m.status = to
 	m.gen++ // timers of the old status are void
+	m.stuck = false
 	if from != none {
 		s.event(m, "Node changed status", debug, fmt.Sprintf("From '%s' to '%s'", from, to))
 	}
