@@ -145,7 +145,8 @@ func TestEveryFaultHasATest(t *testing.T) {
 		require.NoError(t, err)
 		src = append(src, raw...)
 	}
-	for name := range maassim.FaultNames() {
+	for name, detail := range maassim.FaultNames() {
+		require.NotEmpty(t, detail, name)
 		require.Contains(t, string(src), `"`+name+`"`)
 	}
 }
