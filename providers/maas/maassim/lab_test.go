@@ -1,6 +1,7 @@
 package maassim_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -271,6 +272,22 @@ func (l *lab) sawEvent(id, kind string) bool {
 		}
 	}
 	return false
+}
+
+func (l *lab) admin(method, path string, body any) answer {
+	l.t.Helper()
+	var b bytes.Buffer
+	if body != nil {
+		require.NoError(l.t, json.NewEncoder(&b).Encode(body))
+	}
+	req, err := http.NewRequestWithContext(l.t.Context(), method, "http://"+l.addrs.Admin+path, &b)
+	require.NoError(l.t, err)
+	resp, err := l.http.Do(req)
+	require.NoError(l.t, err)
+	defer func() { _ = resp.Body.Close() }()
+	out, err := io.ReadAll(resp.Body)
+	require.NoError(l.t, err)
+	return answer{resp.StatusCode, resp.Header, out}
 }
 
 // lost reports an answer that never came.

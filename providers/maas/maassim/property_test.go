@@ -4,10 +4,14 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -92,6 +96,38 @@ func (r *region) ids() []string {
 	return out
 }
 
+// published is NODE_TRANSITIONS as MAAS's source has it, written down apart
+// from the simulator's own copy.
+func published(t *testing.T) map[maassim.Status][]maassim.Status {
+	t.Helper()
+	const table = `-1:0,3,7 0:1,3,4,7,8,17,21 1:0,2,3,4,7,8,21 2:1,3,7,8,17,21 3:0,1,4,8,10,17,21 4:1,3,5,7,8,10,17,21
+		5:3,4,7,8,10,12,14,17,21 6:3,4,8,10,12,14,17,21 7:0,3,4,8,17,21 8:1,4,6,12,14,17,21 9:3,4,6,8,10,11,12,14 10:3,4,7,8,9,12,14,17,21
+		11:3,4,8,10,12,14,17,21 12:0,3,4,5,6,8,10,11,13,15 13:4,8,12,14,21 14:4,8,12,14,15 15:4,8,10,12,14,17,21 16:8,19,21 17:4,6,8,16,18,19
+		18:8,17,19,21 19:0,2,3,4,5,6,7,8,10,11,13,15,16,18,20,22 20:8,19,21 21:0,1,3,4,5,6,7,8,10,11,13,15,18,20,22 22:1,3,4,6,8,17,21`
+	out := map[maassim.Status][]maassim.Status{}
+	for row := range strings.FieldsSeq(table) {
+		from, to, _ := strings.Cut(row, ":")
+		f, err := strconv.Atoi(from)
+		require.NoError(t, err)
+		for word := range strings.SplitSeq(to, ",") {
+			n, err := strconv.Atoi(word)
+			require.NoError(t, err)
+			out[maassim.Status(f)] = append(out[maassim.Status(f)], maassim.Status(n))
+		}
+	}
+	return out
+}
+
+func TestTransitionsAreThePublishedOnes(t *testing.T) {
+	t.Parallel()
+	edges := published(t)
+	for from := maassim.Status(-1); from <= maassim.FailedTesting; from++ {
+		for to := maassim.StatusNew; to <= maassim.FailedTesting; to++ {
+			require.Equal(t, slices.Contains(edges[from], to), maassim.Allowed(from, to), "%d -> %d", from, to)
+		}
+	}
+}
+
 // TestNoEdgeOutsideTheTable drives a region with random calls, power, time,
 // faults and other people, and never sees a status change that NODE_TRANSITIONS
 // does not list, but for the two bypasses that MAAS itself has.
@@ -99,13 +135,12 @@ func TestNoEdgeOutsideTheTable(t *testing.T) {
 	t.Parallel()
 	ops := []string{
 		"commission", "deploy", "release", "abort", "lock", "unlock", "mark_broken", "mark_fixed", "rescue_mode", "exit_rescue_mode",
-		"power_on", "power_off", "test", "override_failed_testing", "set_storage_layout", "restore_default_configuration",
+		"power_on", "power_off", "test", "override_failed_testing", "set_storage_layout", "restore_default_configuration", "accept_all",
 	}
-	faults := []string{
-		"commission_fail", "test_fail", "deploy_curtin_fail", "deploy_datasource_none", "stuck_deploying", "release_power_fail", "machine_deleted",
-		"externally_released", "externally_deployed", "locked", "owned_by_other", "bmc_unreachable", "bmc_auth", "late_deployed_write",
-		"504_but_continues", "409_serialization", "connection_reset", "hw_sync_never", "enlist_race",
-	}
+	acts := []string{"release", "deploy", "delete", "lock", "unlock", "allocate", "enlist"}
+	faults := slices.Sorted(maps.Keys(maassim.FaultNames()))
+	faults = slices.DeleteFunc(faults, func(f string) bool { return f == "slow_response" || f == "query_power_timeout" }) // they only wait
+	edges := published(t)
 	seen := map[[2]maassim.Status]bool{}
 	rapid.Check(t, func(t *rapid.T) {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -113,7 +148,7 @@ func TestNoEdgeOutsideTheTable(t *testing.T) {
 		r := newRegion(ctx, t, 2000)
 		defer r.srv.Close()
 		for range rapid.IntRange(5, 40).Draw(t, "steps") {
-			switch rapid.IntRange(0, 6).Draw(t, "kind") {
+			switch rapid.IntRange(0, 7).Draw(t, "kind") {
 			case 0:
 				r.create(rapid.IntRange(0, 1).Draw(t, "machine"))
 			case 1:
@@ -131,14 +166,25 @@ func TestNoEdgeOutsideTheTable(t *testing.T) {
 				} else {
 					m.PowerOff("someone", true)
 				}
+			case 4:
+				m := r.fleet.All()[rapid.IntRange(0, 1).Draw(t, "machine")]
+				err := r.srv.External(rapid.SampledFrom(acts).Draw(t, "act"), m.Spec().NICs[0].MAC)
+				require.True(t, err == nil || errors.Is(err, maassim.ErrNoEffect), "%v", err)
 			default:
 				r.random(t, ops)
 			}
 		}
 		r.step(t, 3*time.Hour)
+		last := map[string]maassim.Status{}
 		for _, c := range r.srv.History() {
+			if c.From < 0 {
+				last[c.SystemID] = c.From
+			}
 			seen[[2]maassim.Status{c.From, c.To}] = true
-			require.True(t, maassim.Allowed(c.From, c.To) || c.Bypass != "", "%s -> %s by %s", c.From, c.To, c.Cause)
+			require.True(t, slices.Contains(edges[c.From], c.To) || c.Bypass != "", "%s -> %s by %s", c.From, c.To, c.Cause)
+			require.Contains(t, []string{"", "_set_status", "set-node-status"}, c.Bypass)
+			require.Equal(t, last[c.SystemID], c.From, "no change is missing from the record")
+			last[c.SystemID] = c.To
 		}
 	})
 	require.Greater(t, len(seen), 10, "the test walks too few edges to mean anything")
@@ -168,6 +214,8 @@ func (r *region) random(t *rapid.T, ops []string) {
 	id := rapid.SampledFrom(ids).Draw(t, "id")
 	op := rapid.SampledFrom(append(ops, "delete", "allocate")).Draw(t, "op")
 	switch op {
+	case "accept_all":
+		r.ask(http.MethodPost, "machines/", url.Values{"op": {op}})
 	case "delete":
 		r.ask(http.MethodDelete, "machines/"+id+"/", nil)
 	case "allocate":
