@@ -204,6 +204,19 @@ func TestRescueAndBroken(t *testing.T) {
 	require.JSONEq(t, `["`+id+`"]`, l.ok("machines/", "release", url.Values{"machines": {id}}).text())
 }
 
+// TestReleaseOfAStranger: what MAAS never commissioned is released to New.
+func TestReleaseOfAStranger(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	id := l.created()
+	m := "machines/" + id + "/"
+	l.ok(m, "rescue_mode", nil)
+	l.await(id, maassim.RescueMode)
+	l.ok(m, "mark_broken", nil)
+	l.ok(m, "release", nil)
+	l.await(id, maassim.StatusNew)
+}
+
 // TestScenarioPort is the admin API over HTTP.
 func TestScenarioPort(t *testing.T) {
 	t.Parallel()
