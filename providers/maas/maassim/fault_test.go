@@ -115,8 +115,9 @@ func TestFaultsOfCreate(t *testing.T) {
 				t.Run(name+" "+phase+" commission="+commission, func(t *testing.T) {
 					t.Parallel()
 					l := newLab(t)
-					c.fault.Phase = phase
-					l.fault(c.fault)
+					f := c.fault
+					f.Phase = phase
+					l.fault(f)
 					form := l.createForm()
 					form.Set("commission", commission)
 					a := l.post("machines/", "", form)
