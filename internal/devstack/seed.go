@@ -2,15 +2,11 @@ package devstack
 
 import (
 	"context"
-	"crypto/ed25519"
-	"crypto/rand"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"time"
 
-	"golang.org/x/crypto/ssh"
-
+	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
@@ -38,11 +34,11 @@ func (s *Stack) SeedSecrets(ctx context.Context) error {
 	if err := put(SecretMAAS, s.Sims.APIKey); err != nil {
 		return err
 	}
-	key, err := newSSHKey()
+	key, _, err := cloudinit.NewHostKey() // any ed25519 key in PEM form
 	if err != nil {
 		return err
 	}
-	if err := put(SecretSSH, key); err != nil {
+	if err := put(SecretSSH, key.Reveal()); err != nil {
 		return err
 	}
 	for _, m := range s.Sims.Fleet.All() {
@@ -56,18 +52,6 @@ func (s *Stack) SeedSecrets(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-func newSSHKey() (string, error) {
-	_, priv, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		return "", err
-	}
-	block, err := ssh.MarshalPrivateKey(priv, "slipway-dev")
-	if err != nil {
-		return "", err
-	}
-	return string(pem.EncodeToMemory(block)), nil
 }
 
 // SiteSpec is the simulated site.
