@@ -15,7 +15,8 @@ type JobKind string
 
 // The kinds of job.
 const (
-	KindOnboarding JobKind = "onboarding"
+	KindOnboarding  JobKind = "onboarding"
+	KindBMCRotation JobKind = "bmc_rotation" // a BMC's password is replaced
 )
 
 // TaskQueue is the task queue of all job workflows and their activities.
@@ -24,13 +25,21 @@ const TaskQueue = "slipway"
 // WorkflowType names, registered explicitly so that a Go rename cannot change
 // them.
 const (
-	OnboardingWorkflow = "Onboarding"
+	OnboardingWorkflow  = "Onboarding"
+	BMCRotationWorkflow = "BMCRotation"
+	// PlanWorkflow observes what an onboarding would do; it changes nothing.
+	PlanWorkflow = "OnboardingPlan"
+	// SweepWorkflow looks for what is stuck; a Schedule starts it.
+	SweepWorkflow = "Sweep"
 )
 
 // WorkflowType maps a job kind to the workflow that runs it.
 func WorkflowType(k JobKind) (string, bool) {
-	if k == KindOnboarding {
+	switch k {
+	case KindOnboarding:
 		return OnboardingWorkflow, true
+	case KindBMCRotation:
+		return BMCRotationWorkflow, true
 	}
 	return "", false
 }
