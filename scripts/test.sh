@@ -66,6 +66,7 @@ step "test runner" go build -o bin/testrun ./internal/devstack/cmd/testrun || { 
 step "system packages" scripts/system-packages.sh || finish
 step "gotestsum" make --no-print-directory bin/gotestsum
 step "development Temporal server" bin/testrun temporal || finish
+[ -n "${TEST_SHORT:-}" ] || step "Temporal CLI" make --no-print-directory bin/temporal
 step "tests" tests
 if [ -z "${TEST_SHORT:-}" ]; then
   step "dev module" bash -c 'cd dev && GOWORK=off go vet ./...'
