@@ -107,6 +107,12 @@ type MAAS interface {
 	PowerOff(ctx context.Context, systemID string, hard bool) error
 	// QueryPower asks the BMC through MAAS: on, off, unknown, error.
 	QueryPower(ctx context.Context, systemID string) (string, error)
+	// PowerLogin reads how MAAS reaches the machine's BMC, and whether it does
+	// so with the given password; the one that MAAS holds is not given out.
+	PowerLogin(ctx context.Context, systemID string, password Secret) (MAASPower, error)
+	// SetPowerLogin gives MAAS another login for the machine's BMC and leaves
+	// every other power parameter as it is.
+	SetPowerLogin(ctx context.Context, systemID, user string, password Secret) error
 	SetHardwareSync(ctx context.Context, systemID string, on bool) error
 	// MachineToken is the machine's own metadata credential: a secret.
 	MachineToken(ctx context.Context, systemID string) (Secret, error)
@@ -178,6 +184,15 @@ type MAASCreate struct {
 	PowerAddress, PowerUser                    string
 	PowerPassword                              Secret
 	PowerNodeID                                string
+}
+
+// MAASPower is how MAAS reaches a machine's BMC, without the password.
+type MAASPower struct {
+	Type    string // redfish, ipmi, manual, ...; "" = MAAS controls no power
+	Address string
+	User    string
+	// Same is set where the password is the one that was asked about.
+	Same bool
 }
 
 // MAASCommission selects what commissioning does.

@@ -110,6 +110,16 @@ func (r *Region) QueryPower(_ context.Context, systemID string) (state string, e
 	return state, err
 }
 
+// PowerLogin implements providers.MAAS.
+func (r *Region) PowerLogin(_ context.Context, systemID string, _ providers.Secret) (providers.MAASPower, error) {
+	return providers.MAASPower{Type: "redfish", User: BMCUser, Same: true}, r.with(systemID, func(*machine) {})
+}
+
+// SetPowerLogin implements providers.MAAS.
+func (r *Region) SetPowerLogin(_ context.Context, systemID, _ string, _ providers.Secret) error {
+	return r.with(systemID, func(*machine) {})
+}
+
 // SetHardwareSync implements providers.MAAS.
 func (r *Region) SetHardwareSync(_ context.Context, systemID string, on bool) error {
 	return r.with(systemID, func(m *machine) { m.EnableHWSync = on })

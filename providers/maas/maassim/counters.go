@@ -23,13 +23,14 @@ const (
 	countPowerOn    = "power_ons"
 	countPowerOff   = "power_offs"
 	countPowerQuery = "power_queries"
+	countPowerSet   = "power_settings"
 )
 
 // Counters are the external effects since the start, by name (creates,
 // duplicates_refused, enlistments, commissions, tests, allocations, deploys,
 // releases, aborts, deletes, links, unlinks, boot_disks, layouts, annotations,
-// power_ons, power_offs, power_queries), in total and by system_id. Requests
-// counts API calls by operation, whatever their outcome.
+// power_ons, power_offs, power_queries, power_settings), in total and by
+// system_id. Requests counts API calls by operation, whatever their outcome.
 type Counters struct {
 	Total    map[string]int            `json:"total"`
 	Machines map[string]map[string]int `json:"machines"`

@@ -1,6 +1,7 @@
 package maassim
 
 import (
+	"maps"
 	"net"
 	"net/http"
 	"regexp"
@@ -215,8 +216,9 @@ func (c *call) updateMachine() *reply {
 		n := int64(size)
 		m.swapSize = &n
 	}
-	if touched {
+	if touched && (kind != m.powerType || !maps.Equal(power, m.power)) {
 		m.powerType, m.power, m.inBand = kind, power, false
+		s.count(m, countPowerSet)
 	}
 	if a := c.form.Get("architecture"); a != "" {
 		m.arch = a
