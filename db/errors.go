@@ -83,6 +83,8 @@ func conflictOf(constraint string) *ConflictError {
 	switch constraint {
 	case "jobs_one_live_per_node":
 		return &ConflictError{What: "live_job", Message: "the node already has a live job; wait for it to end, or cancel it"}
+	case "jobs_one_live_per_bmc":
+		return &ConflictError{What: "live_job", Message: "the BMC already has a live job; wait for it to end, or cancel it"}
 	case "nodes_live_hostname_unique":
 		return &ConflictError{What: "hostname", Message: "a live node of this site already has this hostname; choose another, or remove that node first"}
 	case "nodes_live_maas_unique":

@@ -27,6 +27,7 @@ type NewJob struct {
 	ID                                 string // "" makes one
 	Kind                               string
 	NodeID, SiteID, ProfileID, BatchID *string
+	BMCID                              *string         // of a job about a BMC
 	Input                              json.RawMessage // the request as accepted, without secrets
 	// WorkflowID is the deterministic workflow id; "" is kind/id.
 	WorkflowID string
@@ -34,12 +35,12 @@ type NewJob struct {
 }
 
 // CreateJob writes a job in its first state with its audit row, its event and
-// the outbox row that starts its workflow. A node that has a live job gives
-// *ConflictError with that job's id; so does a workflow id that is taken.
+// the outbox row that starts its workflow. A node or a BMC that has a live job
+// gives *ConflictError with that job's id; so does a workflow id that is taken.
 func (tx *Tx) CreateJob(ctx context.Context, in NewJob) (Job, error) {
 	j := Job{
 		ID: orNewID(in.ID, "job"), Kind: in.Kind, NodeID: in.NodeID, SiteID: in.SiteID, ProfileID: in.ProfileID, BatchID: in.BatchID,
-		Status: lifecycle.Job.Initial[0], Input: storable(in.Input), WorkflowID: in.WorkflowID, CreatedBy: in.Actor.ID,
+		BMCID: in.BMCID, Status: lifecycle.Job.Initial[0], Input: storable(in.Input), WorkflowID: in.WorkflowID, CreatedBy: in.Actor.ID,
 	}
 	if len(j.Input) == 0 {
 		j.Input = json.RawMessage("{}")
@@ -56,7 +57,7 @@ func (tx *Tx) CreateJob(ctx context.Context, in NewJob) (Job, error) {
 		return Job{}, err
 	}
 	_, err = tx.q.InsertJob(ctx, gen.InsertJobParams{
-		ID: j.ID, Kind: j.Kind, NodeID: j.NodeID, SiteID: j.SiteID, ProfileID: j.ProfileID, BatchID: j.BatchID, Status: j.Status,
+		ID: j.ID, Kind: j.Kind, NodeID: j.NodeID, SiteID: j.SiteID, ProfileID: j.ProfileID, BatchID: j.BatchID, BMCID: j.BMCID, Status: j.Status,
 		Input: j.Input, WorkflowID: j.WorkflowID, CreatedBy: j.CreatedBy, Payload: payload, AuditID: st.AuditID, TriggeredBy: st.TriggeredBy,
 		Owner: st.Owner, ActorID: st.ActorID, Comment: st.Comment, Metadata: st.Metadata,
 	})
@@ -69,18 +70,28 @@ func (tx *Tx) CreateJob(ctx context.Context, in NewJob) (Job, error) {
 	return tx.Job(ctx, j.ID)
 }
 
+// jobConflict names what is in the way of a job: the live one of its node, of
+// its BMC, or another job's workflow id.
 func (tx *Tx) jobConflict(ctx context.Context, j Job) error {
-	if j.NodeID == nil {
-		return conflictOf("jobs_workflow_unique")
+	if j.NodeID != nil {
+		other, err := tx.LiveJobOfNode(ctx, *j.NodeID)
+		if err == nil {
+			return conflictWith("jobs_one_live_per_node", other.ID)
+		}
+		if !errors.Is(err, ErrNotFound) {
+			return err
+		}
 	}
-	other, err := tx.LiveJobOfNode(ctx, *j.NodeID)
-	if errors.Is(err, ErrNotFound) {
-		return conflictOf("jobs_workflow_unique")
+	if j.BMCID != nil {
+		other, err := tx.LiveJobOfBMC(ctx, *j.BMCID)
+		if err == nil {
+			return conflictWith("jobs_one_live_per_bmc", other.ID)
+		}
+		if !errors.Is(err, ErrNotFound) {
+			return err
+		}
 	}
-	if err != nil {
-		return err
-	}
-	return conflictWith("jobs_one_live_per_node", other.ID)
+	return conflictOf("jobs_workflow_unique")
 }
 
 // Job reads one job, or ErrNotFound.
@@ -100,6 +111,12 @@ func (tx *Tx) LockJob(ctx context.Context, id string) (Job, error) {
 func (s statements) LiveJobOfNode(ctx context.Context, nodeID string) (Job, error) {
 	j, err := s.q.LiveJobOfNode(ctx, nodeID)
 	return j, translate("live job of node "+nodeID, err)
+}
+
+// LiveJobOfBMC is the job about the BMC that is under way, or ErrNotFound.
+func (s statements) LiveJobOfBMC(ctx context.Context, bmcID string) (Job, error) {
+	j, err := s.q.LiveJobOfBMC(ctx, bmcID)
+	return j, translate("live job of BMC "+bmcID, err)
 }
 
 // JobStages lists a job's stages in order; empty before the first projection.

@@ -364,3 +364,37 @@ func TestJobsAreListedNewestFirstByPages(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, past, 2, "parked jobs wait for a person and have no deadline")
 }
+
+// One live job for a BMC, also for one that no node has; the next one may come
+// when it has ended.
+func TestOneLiveJobForABMC(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	bmc, err := s.CreateBMC(t.Context(), db.NewBMC{Address: "10.0.0.1", Protocol: "redfish", CredentialRef: "bmc/a"})
+	require.NoError(t, err)
+	create := func() (job db.Job, err error) {
+		err = s.Tx(t.Context(), func(tx *db.Tx) error {
+			job, err = tx.CreateJob(t.Context(), db.NewJob{Kind: "bmc_rotation", BMCID: &bmc.ID, Actor: db.Actor{Owner: lifecycle.OwnerAdmin, ID: "op"}})
+			return err
+		})
+		return job, err
+	}
+	first, err := create()
+	require.NoError(t, err)
+	require.Equal(t, bmc.ID, *first.BMCID)
+	_, err = create()
+	var conflict *db.ConflictError
+	require.ErrorAs(t, err, &conflict)
+	require.Equal(t, []string{"live_job", first.ID}, []string{conflict.What, conflict.Existing})
+	live, err := s.LiveJobOfBMC(t.Context(), bmc.ID)
+	require.NoError(t, err)
+	require.Equal(t, first.ID, live.ID)
+	require.NoError(t, s.Tx(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.TransitionJob(t.Context(), first.ID, lifecycle.JobCancel, nil, db.Actor{Owner: lifecycle.OwnerSystem})
+		return err
+	}))
+	_, err = s.LiveJobOfBMC(t.Context(), bmc.ID)
+	require.ErrorIs(t, err, db.ErrNotFound)
+	_, err = create()
+	require.NoError(t, err)
+}

@@ -176,18 +176,18 @@ func (q *Queries) InsertBatchItem(ctx context.Context, arg InsertBatchItemParams
 
 const insertJob = `-- name: InsertJob :one
 WITH made AS (
-    INSERT INTO jobs (id, kind, node_id, site_id, profile_id, batch_id, status, input, workflow_id, created_by)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+    INSERT INTO jobs (id, kind, node_id, site_id, profile_id, batch_id, bmc_id, status, input, workflow_id, created_by)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
     ON CONFLICT DO NOTHING RETURNING id, node_id, batch_id, status, version
 ), logged AS (
     INSERT INTO audit_log (id, resource_kind, resource_id, node_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata,
         workflow_id, version)
-    SELECT $11, 'job', id, node_id, 'transition', 'create', '', status, $12, $13, $14, $15, $16,
-        $9, version
+    SELECT $12, 'job', id, node_id, 'transition', 'create', '', status, $13, $14, $15, $16, $17,
+        $10, version
     FROM made
 ), told AS (
     INSERT INTO outbox (kind, resource_kind, resource_id, node_id, type, payload)
-    SELECT 'event', 'job', id, node_id, 'job.' || status, $17 FROM made
+    SELECT 'event', 'job', id, node_id, 'job.' || status, $18 FROM made
 ), started AS (
     INSERT INTO outbox (kind, job_id, batch_id, resource_kind, resource_id)
     SELECT 'start_workflow', id, batch_id, 'job', id FROM made
@@ -202,6 +202,7 @@ type InsertJobParams struct {
 	SiteID      *string
 	ProfileID   *string
 	BatchID     *string
+	BMCID       *string
 	Status      lifecycle.JobStatus
 	Input       json.RawMessage
 	WorkflowID  string
@@ -215,7 +216,7 @@ type InsertJobParams struct {
 	Payload     json.RawMessage
 }
 
-// The job, its creation audit row, its event and the start of its workflow in one statement; no row when the node has a live job.
+// The job, its creation audit row, its event and the start of its workflow in one statement; no row when the node or the BMC has a live job.
 func (q *Queries) InsertJob(ctx context.Context, arg InsertJobParams) (int64, error) {
 	row := q.db.QueryRow(ctx, insertJob,
 		arg.ID,
@@ -224,6 +225,7 @@ func (q *Queries) InsertJob(ctx context.Context, arg InsertJobParams) (int64, er
 		arg.SiteID,
 		arg.ProfileID,
 		arg.BatchID,
+		arg.BMCID,
 		arg.Status,
 		arg.Input,
 		arg.WorkflowID,
@@ -242,7 +244,7 @@ func (q *Queries) InsertJob(ctx context.Context, arg InsertJobParams) (int64, er
 }
 
 const job = `-- name: Job :one
-SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version FROM jobs WHERE id = $1
+SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id FROM jobs WHERE id = $1
 `
 
 func (q *Queries) Job(ctx context.Context, id string) (Job, error) {
@@ -283,6 +285,7 @@ func (q *Queries) Job(ctx context.Context, id string) (Job, error) {
 		&i.StageDeadlineAt,
 		&i.UpdatedAt,
 		&i.Version,
+		&i.BMCID,
 	)
 	return i, err
 }
@@ -321,7 +324,7 @@ func (q *Queries) JobStages(ctx context.Context, jobID string) ([]JobStage, erro
 }
 
 const jobsPastDeadline = `-- name: JobsPastDeadline :many
-SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version FROM jobs
+SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id FROM jobs
 WHERE status IN ('pending', 'running', 'compensating') AND id > $1::text
   AND (stage_deadline_at < $2::timestamptz OR updated_at < $3::timestamptz)
 ORDER BY id LIMIT $4
@@ -384,6 +387,7 @@ func (q *Queries) JobsPastDeadline(ctx context.Context, arg JobsPastDeadlinePara
 			&i.StageDeadlineAt,
 			&i.UpdatedAt,
 			&i.Version,
+			&i.BMCID,
 		); err != nil {
 			return nil, err
 		}
@@ -435,7 +439,7 @@ func (q *Queries) ListBatches(ctx context.Context, arg ListBatchesParams) ([]Bat
 }
 
 const listJobs = `-- name: ListJobs :many
-SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version FROM jobs
+SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id FROM jobs
 WHERE ($1::text = '' OR id < $1::text)
   AND ($2::text = '' OR kind = $2::text)
   AND ($3::text = '' OR status = $3::text)
@@ -511,6 +515,7 @@ func (q *Queries) ListJobs(ctx context.Context, arg ListJobsParams) ([]Job, erro
 			&i.StageDeadlineAt,
 			&i.UpdatedAt,
 			&i.Version,
+			&i.BMCID,
 		); err != nil {
 			return nil, err
 		}
@@ -522,8 +527,56 @@ func (q *Queries) ListJobs(ctx context.Context, arg ListJobsParams) ([]Job, erro
 	return items, nil
 }
 
+const liveJobOfBMC = `-- name: LiveJobOfBMC :one
+SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id FROM jobs
+WHERE bmc_id = $1::text AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating')
+`
+
+func (q *Queries) LiveJobOfBMC(ctx context.Context, bmcID string) (Job, error) {
+	row := q.db.QueryRow(ctx, liveJobOfBMC, bmcID)
+	var i Job
+	err := row.Scan(
+		&i.ID,
+		&i.Kind,
+		&i.NodeID,
+		&i.SiteID,
+		&i.ProfileID,
+		&i.BatchID,
+		&i.Status,
+		&i.Stage,
+		&i.StageOrdinal,
+		&i.Seq,
+		&i.Attempt,
+		&i.FailureClass,
+		&i.FailedStage,
+		&i.Message,
+		&i.RecommendedAction,
+		&i.NextStep,
+		&i.WaitingOutside,
+		&i.Frozen,
+		&i.Adopted,
+		&i.Observed,
+		&i.ProgressPercent,
+		&i.ReachedPercent,
+		&i.ETA,
+		&i.Input,
+		&i.Checkpoint,
+		&i.WorkflowID,
+		&i.RunID,
+		&i.CreatedBy,
+		&i.CreatedAt,
+		&i.StartedAt,
+		&i.FinishedAt,
+		&i.StageDeadlineAt,
+		&i.UpdatedAt,
+		&i.Version,
+		&i.BMCID,
+	)
+	return i, err
+}
+
 const liveJobOfNode = `-- name: LiveJobOfNode :one
-SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version FROM jobs
+SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id FROM jobs
 WHERE node_id = $1::text AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating')
 `
 
@@ -565,12 +618,13 @@ func (q *Queries) LiveJobOfNode(ctx context.Context, nodeID string) (Job, error)
 		&i.StageDeadlineAt,
 		&i.UpdatedAt,
 		&i.Version,
+		&i.BMCID,
 	)
 	return i, err
 }
 
 const lockJob = `-- name: LockJob :one
-SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version FROM jobs WHERE id = $1 FOR NO KEY UPDATE
+SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id FROM jobs WHERE id = $1 FOR NO KEY UPDATE
 `
 
 func (q *Queries) LockJob(ctx context.Context, id string) (Job, error) {
@@ -611,6 +665,7 @@ func (q *Queries) LockJob(ctx context.Context, id string) (Job, error) {
 		&i.StageDeadlineAt,
 		&i.UpdatedAt,
 		&i.Version,
+		&i.BMCID,
 	)
 	return i, err
 }

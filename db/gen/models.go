@@ -169,6 +169,7 @@ type Job struct {
 	StageDeadlineAt   *time.Time
 	UpdatedAt         time.Time
 	Version           int64
+	BMCID             *string
 }
 
 type JobStage struct {

@@ -1,8 +1,8 @@
 -- name: InsertJob :one
--- The job, its creation audit row, its event and the start of its workflow in one statement; no row when the node has a live job.
+-- The job, its creation audit row, its event and the start of its workflow in one statement; no row when the node or the BMC has a live job.
 WITH made AS (
-    INSERT INTO jobs (id, kind, node_id, site_id, profile_id, batch_id, status, input, workflow_id, created_by)
-    VALUES (@id, @kind, @node_id, @site_id, @profile_id, @batch_id, @status, @input, @workflow_id, @created_by)
+    INSERT INTO jobs (id, kind, node_id, site_id, profile_id, batch_id, bmc_id, status, input, workflow_id, created_by)
+    VALUES (@id, @kind, @node_id, @site_id, @profile_id, @batch_id, @bmc_id, @status, @input, @workflow_id, @created_by)
     ON CONFLICT DO NOTHING RETURNING id, node_id, batch_id, status, version
 ), logged AS (
     INSERT INTO audit_log (id, resource_kind, resource_id, node_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata,
@@ -28,6 +28,10 @@ SELECT * FROM jobs WHERE id = @id FOR NO KEY UPDATE;
 -- name: LiveJobOfNode :one
 SELECT * FROM jobs
 WHERE node_id = @node_id::text AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating');
+
+-- name: LiveJobOfBMC :one
+SELECT * FROM jobs
+WHERE bmc_id = @bmc_id::text AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating');
 
 -- name: ListJobs :many
 SELECT * FROM jobs
