@@ -126,7 +126,7 @@ func (a *Activities) claimed(ctx context.Context, in CreateIn, got providers.MAA
 	out := facts(got)
 	out.Done = true
 	node, err := a.Store.Node(ctx, in.NodeID)
-	if err != nil {
+	if dryRun := in.ObserveOnly && in.NodeID == ""; err != nil && !dryRun {
 		return out, fault.Internal(ctx, err)
 	}
 	// An enlisted machine has a name of MAAS's own.

@@ -1,0 +1,25 @@
+package fault
+
+import (
+	"errors"
+
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// Failure reads class and message from an error made by this package: what a
+// plan shows instead of failing. ok is false for any other error, such as the
+// end of a context.
+func Failure(err error) (f contract.Failure, ok bool) {
+	var app *temporal.ApplicationError
+	if !errors.As(err, &app) {
+		return f, false
+	}
+	class := lifecycle.FailureClass(app.Type())
+	if lifecycle.Failure(class).Class != class {
+		return f, false
+	}
+	return contract.Failure{Class: class, Message: app.Message()}, true
+}

@@ -1,0 +1,321 @@
+package maas
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// Look asks what an activity would do with its input. The input is a field and
+// not embedded, so that a look is no entry on the node's timeline.
+type Look[I any] struct {
+	In I `json:"in"`
+	// Absent: the machine is not in MAAS yet. Ready: by the time of this stage
+	// the machine will be Ready, whatever it is now.
+	Absent bool `json:"absent,omitempty"`
+	Ready  bool `json:"ready,omitempty"`
+}
+
+// Foreseen is what an activity would do: nothing when Done, the changes in
+// Steps, or fail with Failure. Both are set when some changes come before the
+// failure.
+type Foreseen struct {
+	Machine contract.MachineFacts `json:"machine"`
+	// Known is set when the machine was read.
+	Known bool     `json:"known,omitempty"`
+	Steps []string `json:"steps,omitempty"`
+	Waits bool     `json:"waits,omitempty"`
+	// Unknown: it depends on what MAAS will know only later. Assumed: looked at
+	// as though the machine were Ready.
+	Unknown bool                   `json:"unknown,omitempty"`
+	Assumed bool                   `json:"assumed,omitempty"`
+	Seen    string                 `json:"seen,omitempty"`
+	Outcome contract.DeployOutcome `json:"outcome,omitempty"`
+	Failure *contract.Failure      `json:"failure,omitempty"`
+}
+
+// foresee runs a stage's own activity on a dryRegion: what a plan says cannot
+// differ from what the run does.
+func foresee[I any](ctx context.Context, a *Activities, l Look[I], looks int, act func(*Activities, context.Context, I) (contract.MachineFacts, error)) (Foreseen, error) {
+	d := &dryRegion{MAASOpener: a.Opener, absent: l.Absent, assumeReady: l.Ready, looks: looks}
+	dry := *a
+	dry.Opener, dry.Secrets = d, drySecrets{a.Secrets}
+	f, err := act(&dry, ctx, l.In)
+	out := Foreseen{Machine: f, Steps: d.steps, Waits: d.waits, Unknown: d.unknown, Assumed: d.assumed, Seen: d.said(f.Note)}
+	if d.seen != nil {
+		out.Known = true
+		seen := facts(*d.seen)
+		seen.Created, seen.Done, seen.Note, seen.Foreign = f.Created, f.Done, f.Note, f.Foreign
+		out.Machine = seen
+	}
+	if err == nil || d.waits || d.readBack || d.unknown {
+		return out, nil
+	}
+	failure, ok := fault.Failure(err)
+	if !ok {
+		return out, err
+	}
+	out.Failure = &failure
+	return out, nil
+}
+
+// drySecrets reads secrets and writes none. The user-data of a deployment that
+// is only planned is not sealed yet: any document will do.
+type drySecrets struct{ providers.Secrets }
+
+// PlannedUserData is the reference of the user-data that a planned deployment
+// would have.
+const PlannedUserData = "plan/user-data"
+
+func (s drySecrets) Resolve(ctx context.Context, ref providers.SecretRef) (providers.Secret, error) {
+	if ref == PlannedUserData {
+		return providers.NewSecret("{}"), nil
+	}
+	return s.Secrets.Resolve(ctx, ref)
+}
+
+func (drySecrets) Put(context.Context, string, providers.Secret) (providers.SecretRef, error) {
+	return "", stop("a plan stores no secret")
+}
+
+func (drySecrets) Delete(context.Context, string) error { return stop("a plan deletes no secret") }
+
+// SitePlan is what load_site_config would find. Facts are as far as they could
+// be read.
+type SitePlan struct {
+	Facts   contract.SiteFacts `json:"facts"`
+	Failure *contract.Failure  `json:"failure,omitempty"`
+}
+
+// PlanSite is what load_site_config would find. Read-only.
+func (a *Activities) PlanSite(ctx context.Context, l Look[LoadSiteIn]) (SitePlan, error) {
+	f, err := a.LoadSiteConfig(ctx, l.In)
+	out := SitePlan{Facts: f}
+	if err == nil {
+		return out, nil
+	}
+	failure, ok := fault.Failure(err)
+	if !ok {
+		return out, err
+	}
+	out.Failure = &failure
+	if f.Site.MAASURL == "" {
+		site, err := a.Store.Site(ctx, l.In.SiteID)
+		if err != nil {
+			return out, fault.Internal(ctx, err)
+		}
+		out.Facts.Site = site.Spec
+	}
+	return out, nil
+}
+
+// PlanCreateOrFind is what create_or_find_in_maas would do: take up the machine
+// that matches, or create one. Read-only.
+func (a *Activities) PlanCreateOrFind(ctx context.Context, l Look[CreateIn]) (Foreseen, error) {
+	in := l.In
+	in.ObserveOnly = true
+	l.In = in
+	out, err := foresee(ctx, a, l, 0, (*Activities).CreateOrFindMachine)
+	if err != nil || out.Failure != nil {
+		return out, err
+	}
+	if out.Machine.SystemID == "" {
+		site, err := a.Store.Site(ctx, in.SiteID)
+		out.Steps = []string{in.creation(site.Spec)}
+		return out, fault.Internal(ctx, err)
+	}
+	out.Known = true
+	other, err := a.Store.LiveNodeOfMachine(ctx, in.SiteID, out.Machine.SystemID)
+	switch {
+	case errors.Is(err, db.ErrNotFound):
+		out.Machine.Done = false // nobody's yet
+	case err != nil:
+		return out, fault.Internal(ctx, err)
+	case other.ID != in.NodeID:
+		out.Failure = &contract.Failure{Class: lifecycle.FailConflictingCandidates, Message: fmt.Sprintf(
+			"MAAS machine %s belongs to another node already, %s", out.Machine.SystemID, other.ID)}
+	}
+	return out, nil
+}
+
+// creation says what create would send.
+func (in CreateIn) creation(site lifecycle.SiteSpec) string {
+	parts := []string{"create " + in.Hostname + " in MAAS"}
+	for _, p := range []struct{ name, value string }{
+		{"domain", site.DefaultDomain}, {"zone", site.Zone}, {"pool", site.Pool}, {"architecture", in.Profile.Architecture},
+		{"power " + in.Profile.PowerType + " at", in.BMC.Address}, {"MAC", strings.Join(in.BMC.MACs, " ")},
+	} {
+		if p.value != "" {
+			parts = append(parts, p.name+" "+p.value)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// PlanCommission is what commission_node would do. Read-only.
+func (a *Activities) PlanCommission(ctx context.Context, l Look[MachineIn]) (Foreseen, error) {
+	return foresee(ctx, a, l, 0, (*Activities).CommissionMachine)
+}
+
+// soon makes an activity that polls look again at once, and be stopped there.
+const soon = lifecycle.Duration(time.Millisecond)
+
+// PlanReady is whether wait_for_ready would wait. Read-only.
+func (a *Activities) PlanReady(ctx context.Context, l Look[MachineIn]) (Foreseen, error) {
+	l.In.Poll = soon
+	return foresee(ctx, a, l, 1, (*Activities).WaitForReady)
+}
+
+// PlanStorage is what configure_storage would do. Read-only.
+func (a *Activities) PlanStorage(ctx context.Context, l Look[StorageIn]) (Foreseen, error) {
+	return foresee(ctx, a, l, 0, (*Activities).ConfigureStorage)
+}
+
+// PlanRoCE is what apply_roce_phase2 would do. Read-only.
+func (a *Activities) PlanRoCE(ctx context.Context, l Look[NetworkIn]) (Foreseen, error) {
+	return foresee(ctx, a, l, 0, (*Activities).ApplyRoCE)
+}
+
+// PlanPXE is what ensure_pxe_interface_auto would do. Read-only.
+func (a *Activities) PlanPXE(ctx context.Context, l Look[NetworkIn]) (Foreseen, error) {
+	return foresee(ctx, a, l, 0, (*Activities).EnsurePXEInterfaceAuto)
+}
+
+// PlanDeploy is what deploy_via_maas would do. Read-only.
+func (a *Activities) PlanDeploy(ctx context.Context, l Look[DeployIn]) (Foreseen, error) {
+	return foresee(ctx, a, l, 0, (*Activities).DeployMachine)
+}
+
+// farFuture keeps a deadline out of a look.
+const farFuture = 24 * time.Hour
+
+// PlanDeployed is how the deployment stands that wait_for_deployed waits for.
+// Read-only.
+func (a *Activities) PlanDeployed(ctx context.Context, l Look[WaitDeployedIn]) (Foreseen, error) {
+	l.In.Poll, l.In.Until = soon, time.Now().Add(farFuture)
+	var outcome contract.DeployOutcome
+	out, err := foresee(ctx, a, l, 1, func(a *Activities, ctx context.Context, in WaitDeployedIn) (contract.MachineFacts, error) {
+		f, err := a.WaitForDeployed(ctx, in)
+		outcome = f.Outcome
+		return f.MachineFacts, err
+	})
+	if !out.Waits && out.Failure == nil {
+		out.Outcome = outcome
+	}
+	return out, err
+}
+
+// PlanClassify is what classify_deploy_failure would find. Read-only.
+func (a *Activities) PlanClassify(ctx context.Context, l Look[ClassifyIn]) (Foreseen, error) {
+	return foresee(ctx, a, l, 0, func(a *Activities, ctx context.Context, in ClassifyIn) (contract.MachineFacts, error) {
+		c, err := a.ClassifyDeployFailure(ctx, in)
+		if err == nil && !c.Recovered {
+			err = fault.New(c.Class, "%s", c.Message)
+		}
+		return c.MachineFacts, err
+	})
+}
+
+// PlanRecover is what recover_for_datasource_retry would do. Read-only.
+func (a *Activities) PlanRecover(ctx context.Context, l Look[ReleaseIn]) (Foreseen, error) {
+	l.In.Poll = soon
+	return foresee(ctx, a, l, 2, (*Activities).ReturnToReady)
+}
+
+// PlanSyncOn is whether ensure_hardware_sync_configured would change anything
+// in MAAS. Read-only.
+func (a *Activities) PlanSyncOn(ctx context.Context, l Look[MachineIn]) (Foreseen, error) {
+	return foresee(ctx, a, l, 0, (*Activities).EnsureHardwareSync)
+}
+
+// PlanSynced is whether wait_for_hardware_sync_healthy would wait. Read-only.
+func (a *Activities) PlanSynced(ctx context.Context, l Look[WaitSyncIn]) (Foreseen, error) {
+	l.In.Poll, l.In.ObserveOnly = soon, false
+	l.In.Until = time.Now().Add(farFuture)
+	return foresee(ctx, a, l, 1, (*Activities).WaitForHardwareSync)
+}
+
+// What was read, for people.
+
+func (d *dryRegion) said(note string) string {
+	var parts []string
+	if d.seen != nil {
+		text := "MAAS " + d.seen.Status.String()
+		if d.seen.PowerState != "" {
+			text += ", power " + d.seen.PowerState
+		}
+		parts = append(parts, text)
+	}
+	if note != "" {
+		parts = append(parts, note)
+	}
+	if len(d.disks) > 0 {
+		names := make([]string, 0, len(d.disks))
+		for _, b := range d.disks {
+			names = append(names, d.disk(b.ID))
+		}
+		parts = append(parts, "disks: "+strings.Join(names, "; "))
+	}
+	for _, f := range d.ifaces {
+		if d.seen == nil || f.ID != d.seen.BootInterfaceID {
+			continue
+		}
+		links := make([]string, 0, len(f.Links))
+		for _, l := range f.Links {
+			links = append(links, d.link(l))
+		}
+		if len(links) == 0 {
+			links = []string{"none"}
+		}
+		parts = append(parts, fmt.Sprintf("links of %s: %s", f.Name, strings.Join(links, ", ")))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func (d *dryRegion) disk(id int) string {
+	i := slices.IndexFunc(d.disks, func(b providers.MAASBlockDevice) bool { return b.ID == id })
+	if i < 0 {
+		return fmt.Sprintf("disk %d", id)
+	}
+	b := d.disks[i]
+	if b.Model == "" {
+		return fmt.Sprintf("%s (%d GB)", b.Name, b.SizeBytes/1_000_000_000)
+	}
+	return fmt.Sprintf("%s (%s, %d GB)", b.Name, b.Model, b.SizeBytes/1_000_000_000)
+}
+
+func (d *dryRegion) iface(id int) providers.MAASInterface {
+	i := slices.IndexFunc(d.ifaces, func(f providers.MAASInterface) bool { return f.ID == id })
+	if i < 0 {
+		return providers.MAASInterface{ID: id, Name: fmt.Sprintf("interface %d", id)}
+	}
+	return d.ifaces[i]
+}
+
+func (d *dryRegion) subnet(id int) string {
+	i := slices.IndexFunc(d.subnets, func(s providers.MAASSubnet) bool { return s.ID == id })
+	if i < 0 {
+		return fmt.Sprintf("subnet %d", id)
+	}
+	return d.subnets[i].CIDR
+}
+
+func (d *dryRegion) link(l providers.MAASLink) string {
+	text := l.Mode
+	if l.SubnetID != 0 {
+		text += " " + d.subnet(l.SubnetID)
+	}
+	if l.IP != "" {
+		text += " " + l.IP
+	}
+	return text
+}

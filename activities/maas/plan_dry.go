@@ -1,0 +1,283 @@
+package maas
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/slipway-cloud/slipway/providers"
+)
+
+// dryRegion lets a stage's own activity run without touching anything: reads go
+// through to the region, a change is written down as a step and not sent. The
+// first read after a change would show what did not happen, so there the
+// activity is stopped. Since every call of the interface is spelled out, a new
+// one cannot slip through unconsidered.
+type dryRegion struct {
+	providers.MAASOpener
+	region providers.MAAS
+
+	// absent: MAAS has no such machine yet. assumeReady: the machine will be
+	// Ready by the time of this stage. looks is how often an activity that polls
+	// may read the machine; 0 is as often as it likes.
+	absent, assumeReady bool
+	looks               int
+
+	steps []string
+	// changed is set by a change, readBack by a read behind it; waits when the
+	// activity looked a second time; unknown when it asked what only a machine
+	// in MAAS can tell; assumed when the machine is in truth not Ready yet.
+	changed, readBack, waits, unknown, assumed bool
+
+	allocated bool
+	looked    int
+	seen      *providers.MAASMachine
+	disks     []providers.MAASBlockDevice
+	ifaces    []providers.MAASInterface
+	subnets   []providers.MAASSubnet
+}
+
+var _ providers.MAAS = (*dryRegion)(nil)
+
+// OpenMAAS implements providers.MAASOpener.
+func (d *dryRegion) OpenMAAS(site providers.MAASSite) (providers.MAAS, error) {
+	m, err := d.MAASOpener.OpenMAAS(site)
+	d.region = m
+	return d, err
+}
+
+// stop ends an activity; the message is for nobody.
+func stop(why string) error {
+	return &providers.Error{Kind: providers.KindInvalid, Op: "plan", Message: why}
+}
+
+// reading decides whether a read of the machine may go through.
+func (d *dryRegion) reading() error {
+	switch {
+	case d.absent:
+		d.unknown = true
+		return stop("the machine is not in MAAS yet")
+	case d.changed:
+		d.readBack = true
+		return stop("nothing was changed, so there is nothing to read back")
+	}
+	return nil
+}
+
+func (d *dryRegion) change(format string, args ...any) {
+	d.changed = true
+	d.steps = append(d.steps, fmt.Sprintf(format, args...))
+}
+
+func (d *dryRegion) lastSeen() providers.MAASMachine {
+	if d.seen == nil {
+		return providers.MAASMachine{}
+	}
+	return *d.seen
+}
+
+// name is the machine for people.
+func (d *dryRegion) name(systemID string) string {
+	if d.seen == nil || d.seen.Hostname == "" {
+		return systemID
+	}
+	return d.seen.Hostname + " (" + systemID + ")"
+}
+
+func (d *dryRegion) Machine(ctx context.Context, systemID string) (providers.MAASMachine, error) {
+	if d.allocated {
+		d.allocated, d.changed = false, false
+		got := d.lastSeen()
+		got.Status = providers.MAASAllocated
+		return got, nil
+	}
+	if err := d.reading(); err != nil {
+		return providers.MAASMachine{}, err
+	}
+	if d.looked++; d.looks > 0 && d.looked > d.looks {
+		d.waits = true
+		return providers.MAASMachine{}, stop("it would wait")
+	}
+	got, err := d.region.Machine(ctx, systemID)
+	if err != nil {
+		return got, err
+	}
+	seen := got
+	d.seen = &seen
+	if d.assumeReady && !past(got.Status) {
+		d.assumed, got.Status = true, providers.MAASReady
+	}
+	return got, nil
+}
+
+func (d *dryRegion) Probe(ctx context.Context) (providers.MAASInfo, error) {
+	return d.region.Probe(ctx)
+}
+
+func (d *dryRegion) FindMachines(ctx context.Context, q providers.MAASQuery) ([]providers.MAASMachine, error) {
+	return d.region.FindMachines(ctx, q)
+}
+
+func (d *dryRegion) BlockDevices(ctx context.Context, systemID string) ([]providers.MAASBlockDevice, error) {
+	if err := d.reading(); err != nil {
+		return nil, err
+	}
+	var err error
+	d.disks, err = d.region.BlockDevices(ctx, systemID)
+	return d.disks, err
+}
+
+func (d *dryRegion) Interfaces(ctx context.Context, systemID string) ([]providers.MAASInterface, error) {
+	if err := d.reading(); err != nil {
+		return nil, err
+	}
+	var err error
+	d.ifaces, err = d.region.Interfaces(ctx, systemID)
+	return d.ifaces, err
+}
+
+func (d *dryRegion) Subnets(ctx context.Context) ([]providers.MAASSubnet, error) {
+	var err error
+	d.subnets, err = d.region.Subnets(ctx)
+	return d.subnets, err
+}
+
+func (d *dryRegion) Events(ctx context.Context, systemID, level string, limit int) ([]providers.MAASEvent, error) {
+	return d.region.Events(ctx, systemID, level, limit)
+}
+
+func (d *dryRegion) Results(ctx context.Context, systemID, resultType string) ([]providers.MAASResult, error) {
+	return d.region.Results(ctx, systemID, resultType)
+}
+
+// QueryPower would have MAAS log in to the BMC; what MAAS knows must do.
+func (d *dryRegion) QueryPower(context.Context, string) (string, error) {
+	if d.seen == nil {
+		return "unknown", nil
+	}
+	return d.seen.PowerState, nil
+}
+
+func (d *dryRegion) CreateMachine(_ context.Context, in providers.MAASCreate) (providers.MAASMachine, error) {
+	d.change("create %s in MAAS", in.Hostname)
+	return providers.MAASMachine{}, stop("not created")
+}
+
+func (d *dryRegion) Commission(_ context.Context, systemID string, _ providers.MAASCommission) (providers.MAASMachine, error) {
+	d.change("commission %s", d.name(systemID))
+	return d.lastSeen(), nil
+}
+
+func (d *dryRegion) OverrideFailedTesting(_ context.Context, systemID, _ string) error {
+	d.change("override the failed tests of %s", d.name(systemID))
+	return nil
+}
+
+func (d *dryRegion) SetBootDisk(_ context.Context, _ string, deviceID int) error {
+	d.change("make %s the boot disk", d.disk(deviceID))
+	return nil
+}
+
+func (d *dryRegion) SetStorageLayout(_ context.Context, _, layout string, rootDeviceID int) error {
+	d.change("apply storage layout %s on %s", layout, d.disk(rootDeviceID))
+	return nil
+}
+
+func (d *dryRegion) LinkSubnet(_ context.Context, _ string, ifaceID, subnetID int, mode string) error {
+	d.change("set an %s link of %s on %s", strings.ToUpper(mode), d.iface(ifaceID).Name, d.subnet(subnetID))
+	return nil
+}
+
+func (d *dryRegion) UnlinkSubnet(_ context.Context, _ string, ifaceID, linkID int) error {
+	f := d.iface(ifaceID)
+	text := fmt.Sprintf("link %d", linkID)
+	if i := slices.IndexFunc(f.Links, func(l providers.MAASLink) bool { return l.ID == linkID }); i >= 0 {
+		text = d.link(f.Links[i]) + " link"
+	}
+	d.change("remove the %s from %s", text, f.Name)
+	return nil
+}
+
+func (d *dryRegion) UpdateInterface(_ context.Context, _ string, ifaceID, mtu int, addTags []string) error {
+	var what []string
+	if mtu > 0 {
+		what = append(what, fmt.Sprintf("MTU %d", mtu))
+	}
+	if len(addTags) > 0 {
+		what = append(what, "tags "+strings.Join(addTags, ", "))
+	}
+	d.change("set %s on %s", strings.Join(what, " and "), d.iface(ifaceID).Name)
+	return nil
+}
+
+func (d *dryRegion) LinkStatic(_ context.Context, _ string, ifaceID, subnetID int, ip string) error {
+	d.change("give %s the address %s on %s", d.iface(ifaceID).Name, ip, d.subnet(subnetID))
+	return nil
+}
+
+func (d *dryRegion) Allocate(_ context.Context, systemID, _, _ string) (providers.MAASMachine, error) {
+	d.change("allocate %s", d.name(systemID))
+	d.allocated = true
+	return d.lastSeen(), nil
+}
+
+func (d *dryRegion) SetWorkloadAnnotations(_ context.Context, systemID string, kv map[string]string) error {
+	d.change("mark %s with this job, attempt %s", d.name(systemID), kv[annotationAttempt])
+	return nil
+}
+
+func (d *dryRegion) Deploy(_ context.Context, systemID string, in providers.MAASDeploy) (providers.MAASMachine, error) {
+	text := "deploy " + in.DistroSeries
+	if in.HWEKernel != "" {
+		text += " with kernel " + in.HWEKernel
+	}
+	if in.EnableHWSync {
+		text += ", hardware sync on"
+	}
+	d.change("%s to %s", text, d.name(systemID))
+	return providers.MAASMachine{}, nil
+}
+
+func (d *dryRegion) Abort(_ context.Context, systemID, _ string) error {
+	d.change("abort what %s is doing", d.name(systemID))
+	return nil
+}
+
+func (d *dryRegion) Release(_ context.Context, systemID string, _ providers.MAASRelease) error {
+	d.change("release %s", d.name(systemID))
+	return nil
+}
+
+func (d *dryRegion) PowerOn(_ context.Context, systemID string) error {
+	d.change("power %s on", d.name(systemID))
+	return nil
+}
+
+func (d *dryRegion) PowerOff(_ context.Context, systemID string, _ bool) error {
+	d.change("power %s off", d.name(systemID))
+	return nil
+}
+
+func (d *dryRegion) PowerLogin(context.Context, string, string, providers.Secret) (providers.MAASPower, error) {
+	return providers.MAASPower{}, stop("a plan asks for no login")
+}
+
+func (d *dryRegion) SetPowerLogin(_ context.Context, systemID, user string, _ providers.Secret) error {
+	d.change("give MAAS the login %s for the BMC of %s", user, d.name(systemID))
+	return nil
+}
+
+func (d *dryRegion) SetHardwareSync(_ context.Context, systemID string, on bool) error {
+	d.change("switch hardware sync of %s %s", d.name(systemID), map[bool]string{true: "on", false: "off"}[on])
+	return nil
+}
+
+func (d *dryRegion) MachineToken(context.Context, string) (providers.Secret, error) {
+	return providers.Secret{}, stop("a plan asks for no token")
+}
+
+func (d *dryRegion) DeleteMachine(_ context.Context, systemID string) error {
+	d.change("delete %s from MAAS", d.name(systemID))
+	return nil
+}

@@ -1,0 +1,91 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/activities/userdata"
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// Look asks what an activity would do with its input. The input is a field and
+// not embedded, so that a look is no entry on the node's timeline.
+type Look[I any] struct {
+	In I `json:"in"`
+}
+
+// Foreseen is what an activity would do: nothing when Done, the Steps, or fail
+// with Failure.
+type Foreseen struct {
+	Done    bool                `json:"done,omitempty"`
+	Steps   []string            `json:"steps,omitempty"`
+	Seen    string              `json:"seen,omitempty"`
+	Agent   contract.AgentFacts `json:"agent"`
+	Failure *contract.Failure   `json:"failure,omitempty"`
+}
+
+// foreseen adds an error that a run would fail with.
+func (f Foreseen) foreseen(err error) (Foreseen, error) {
+	if err == nil {
+		return f, nil
+	}
+	failure, ok := fault.Failure(err)
+	if !ok {
+		return f, err
+	}
+	f.Failure = &failure
+	return f, nil
+}
+
+// plannedNodeID stands in a trial rendering where the id of the node will stand.
+const plannedNodeID = "node_00000000-0000-7000-8000-000000000000"
+
+// PlanCloudInit is whether render_cloud_init would succeed: it renders the
+// document with a token that nobody keeps, and throws it away. Nothing is
+// issued, sealed or stored.
+func (a *Activities) PlanCloudInit(ctx context.Context, l Look[RenderIn]) (Foreseen, error) {
+	in := l.In
+	if in.InUse && in.Known.Ref != "" {
+		return Foreseen{Done: true, Seen: "the machine was deployed with the user-data that is sealed"}, nil
+	}
+	sealed, err := userdata.Open(ctx, a.Secrets, providers.SecretRef(userdata.Name(in.JobID, in.Attempt)))
+	if err != nil && !providers.IsKind(err, providers.KindNotFound) {
+		return Foreseen{}.foreseen(fault.Secret(ctx, err))
+	}
+	if err == nil && time.Until(sealed.ExpiresAt) >= tokenMargin && !a.used(ctx, sealed.TokenHash) {
+		return Foreseen{Done: true, Seen: "user-data with an unused token is sealed already"}, nil
+	}
+	if in.NodeID == "" {
+		in.NodeID = plannedNodeID
+	}
+	doc, err := a.render(ctx, in)
+	if err != nil {
+		return Foreseen{}.foreseen(err)
+	}
+	ttl := time.Duration(in.Profile.EnrollmentTokenTTLSeconds) * time.Second
+	// The size varies with the made-up key by some bytes; a plan's hash must not.
+	return Foreseen{
+		Steps: []string{fmt.Sprintf("issue a one-time enrolment token for %s, make a host key, seal the user-data", ttl)},
+		Seen:  fmt.Sprintf("the user-data renders, %d KiB", len(doc.Document)/1024),
+	}, nil
+}
+
+// PlanAgent is what wait_for_agent_enrollment sees now. Read-only.
+func (a *Activities) PlanAgent(ctx context.Context, l Look[WaitAgentIn]) (Foreseen, error) {
+	l.In.ObserveOnly = true
+	f, err := a.WaitForAgent(ctx, l.In)
+	out := Foreseen{Agent: f, Done: f.Healthy}
+	switch {
+	case f.Healthy:
+		out.Seen = "the agent is enrolled and its report meets the SKU"
+	case f.Enrolled:
+		out.Seen = "the agent is enrolled; its report does not meet the SKU: " + strings.Join(f.Problems, "; ")
+	default:
+		out.Seen = "no agent has reported"
+	}
+	return out.foreseen(err)
+}

@@ -1,0 +1,229 @@
+package contract
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// Would is what a stage would do if the job came to it now.
+type Would string
+
+// What a stage can be foreseen to do.
+const (
+	WouldSkip    Would = "skip"         // not needed for this job
+	WouldBeDone  Would = "already_done" // the outcome is there, or this job has been through the stage
+	WouldRun     Would = "run"          // it would do what the steps say
+	WouldWait    Would = "wait"         // it would wait for the outside
+	WouldFail    Would = "cannot"       // the job would park here
+	WouldUnknown Would = "unknown"      // what it does depends on what cannot be seen now
+)
+
+// Plan is what a job would do, given what was observed; making one changes
+// nothing. It serves every kind of job.
+type Plan struct {
+	Kind    JobKind     `json:"kind"`
+	Subject PlanSubject `json:"subject"`
+	// Status is the job's; "" for a job that does not exist.
+	Status lifecycle.JobStatus `json:"status,omitempty"`
+	// Summary says in a sentence how far the job would get.
+	Summary string `json:"summary"`
+	// NeedsHuman is set when the job would park, or is parked, for a person.
+	NeedsHuman bool      `json:"needs_human"`
+	Rows       []PlanRow `json:"rows"`
+	Observed   *Observed `json:"observed,omitempty"`
+	ObservedAt time.Time `json:"observed_at"`
+	// Hash covers what decides: subject, and of each row the stage, what it
+	// would do, its steps and the failure class. Two plans of one hash would do
+	// the same; times, power and the wording of what was seen are not in it.
+	Hash string `json:"plan_hash"`
+}
+
+// PlanSubject is whom a plan is about.
+type PlanSubject struct {
+	JobID    string `json:"job_id,omitempty"` // "" before there is a job
+	NodeID   string `json:"node_id,omitempty"`
+	SiteID   string `json:"site_id,omitempty"`
+	Hostname string `json:"hostname,omitempty"`
+}
+
+// PlanRow is one stage of a plan.
+type PlanRow struct {
+	Ordinal int    `json:"ordinal"`
+	Stage   string `json:"stage"`
+	Would   Would  `json:"would"`
+	// Steps are the changes that it would make outside, in order.
+	Steps []string `json:"steps,omitempty"`
+	// Seen is what was observed for this stage.
+	Seen string `json:"seen,omitempty"`
+	Why  string `json:"why,omitempty"`
+	// Failure is why the job would park here.
+	Failure *PlanFailure `json:"failure,omitempty"`
+}
+
+// PlanFailure is a failure that is foreseen, with what is known of its class.
+type PlanFailure struct {
+	Class   lifecycle.FailureClass `json:"class"`
+	Message string                 `json:"message"`
+	// ParksAs is the state the job would park in, after Tries automatic tries.
+	ParksAs     lifecycle.JobStatus `json:"parks_as"`
+	Tries       int                 `json:"tries"`
+	NeedsHuman  bool                `json:"needs_human"`
+	Recommended lifecycle.Action    `json:"recommended_action,omitempty"`
+	Next        string              `json:"next_step,omitempty"`
+}
+
+// ForeseenFailure adds to a failure what is known of its class.
+func ForeseenFailure(f Failure) *PlanFailure {
+	info := lifecycle.Failure(f.Class)
+	return &PlanFailure{
+		Class: f.Class, Message: f.Message, ParksAs: info.ParkStatus(), Tries: info.AutoAttempts, NeedsHuman: info.Manual,
+		Recommended: info.Recommended, Next: info.Next,
+	}
+}
+
+// PastRow is the row of a stage that a job has behind it; ok is false when the
+// stage is still to do.
+func PastRow(r StageRow) (row PlanRow, ok bool) {
+	row = PlanRow{Ordinal: r.Ordinal, Stage: r.Name, Why: r.Message}
+	switch r.State {
+	case StageSucceeded:
+		row.Would = WouldBeDone
+		row.Why = joined("this job has done it", r.Message)
+	case StageAdopted:
+		row.Would = WouldBeDone
+		row.Why = joined("adopted as it was observed", r.Message)
+	case StageSkipped:
+		row.Would = WouldSkip
+	case StagePending, StageRunning, StageFailed, StageCompensated:
+		return row, false
+	}
+	return row, true
+}
+
+func joined(parts ...string) string {
+	var out []string
+	for _, p := range parts {
+		if p != "" {
+			out = append(out, p)
+		}
+	}
+	return strings.Join(out, ": ")
+}
+
+// EndedPlan is the plan of a job that does not go on by itself: nothing is left
+// to do, or its work is being undone.
+func EndedPlan(kind JobKind, subject PlanSubject, status lifecycle.JobStatus, stages []StageRow, at time.Time) Plan {
+	p := Plan{Kind: kind, Subject: subject, Status: status, ObservedAt: at}
+	why := "the job has ended"
+	p.Summary = "The job has ended (" + string(status) + "); nothing is left to do."
+	if status == lifecycle.JobCompensating {
+		why = "the job is undoing its work"
+		p.Summary = "The job is undoing its work; ask again when that has ended."
+	}
+	for _, s := range stages {
+		row, past := PastRow(s)
+		if !past {
+			row.Would, row.Why = WouldSkip, joined(why, string(s.State), s.Message)
+		}
+		p.Rows = append(p.Rows, row)
+	}
+	return p.Hashed()
+}
+
+// Concluded writes the summary from the rows and computes the hash.
+func (p Plan) Concluded() Plan {
+	p.Summary, p.NeedsHuman = "The job would run to its end.", p.Status.Parked()
+	for _, r := range p.Rows {
+		if r.Would == WouldFail && r.Failure != nil {
+			p.Summary = "The job would park at " + r.Stage + ": " + string(r.Failure.Class) + ". " + r.Failure.Next
+			p.NeedsHuman = true
+			return p.Hashed()
+		}
+		if r.Would == WouldUnknown {
+			p.Summary = "Nothing is in the way as far as can be seen; some stages depend on what only the run will show."
+		}
+	}
+	return p.Hashed()
+}
+
+// Hashed computes the hash.
+func (p Plan) Hashed() Plan {
+	type fact struct {
+		Stage string                 `json:"stage"`
+		Would Would                  `json:"would"`
+		Steps []string               `json:"steps,omitempty"`
+		Class lifecycle.FailureClass `json:"class,omitempty"`
+	}
+	decides := struct {
+		Kind    JobKind     `json:"kind"`
+		Subject PlanSubject `json:"subject"`
+		Facts   []fact      `json:"facts"`
+	}{Kind: p.Kind, Subject: p.Subject}
+	for _, r := range p.Rows {
+		f := fact{Stage: r.Stage, Would: r.Would, Steps: r.Steps}
+		if r.Failure != nil {
+			f.Class = r.Failure.Class
+		}
+		decides.Facts = append(decides.Facts, f)
+	}
+	p.Hash = digest(decides)
+	return p
+}
+
+// digest is the SHA-256 of a value's JSON in hex; plain structs of text always
+// have one.
+func digest(v any) string {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:])
+}
+
+// PlanInput asks for the plan of a live job, or, with a request and no job, for
+// a dry run.
+type PlanInput struct {
+	Kind JobKind  `json:"kind"`
+	Job  JobInput `json:"job"`
+	// Request and BMC are the request of a dry run.
+	Request *OnboardingInput `json:"request,omitempty"`
+	BMC     *PlanBMC         `json:"bmc,omitempty"`
+	// Login allows one login to the BMC; without it only what a BMC tells
+	// everybody is read.
+	Login bool `json:"login,omitempty"`
+}
+
+// PlanBMC is the BMC of a dry run as it would be stored. ID is set where there
+// is a record already.
+type PlanBMC struct {
+	ID            string     `json:"id,omitempty"`
+	Address       string     `json:"address"`
+	Protocol      string     `json:"protocol,omitempty"`
+	CredentialRef string     `json:"credential_ref"`
+	SystemID      string     `json:"system_id,omitempty"`
+	PinSHA256     string     `json:"pin_sha256,omitempty"`
+	BlockedAt     *time.Time `json:"blocked_at,omitempty"`
+	BlockedReason string     `json:"blocked_reason,omitempty"`
+}
+
+// PlanWorkflowID is the workflow id of a plan: one for a job, one for equal dry
+// runs, so that asking twice at once looks once.
+func PlanWorkflowID(in PlanInput) string {
+	id := "plan/" + in.Job.JobID
+	if in.Job.JobID == "" {
+		id = "plan/dry-" + digest(in)[:24]
+	}
+	if in.Login {
+		id += "/login"
+	}
+	return id
+}
+
+// PlannedJobID stands in a dry run where the id of the job will stand.
+const PlannedJobID = "job_of_this_plan"
