@@ -107,9 +107,9 @@ type MAAS interface {
 	PowerOff(ctx context.Context, systemID string, hard bool) error
 	// QueryPower asks the BMC through MAAS: on, off, unknown, error.
 	QueryPower(ctx context.Context, systemID string) (string, error)
-	// PowerLogin reads how MAAS reaches the machine's BMC, and whether it does
-	// so with the given password; the one that MAAS holds is not given out.
-	PowerLogin(ctx context.Context, systemID string, password Secret) (MAASPower, error)
+	// PowerLogin reads how MAAS reaches the machine's BMC, and compares it with
+	// an address and a password; the one that MAAS holds is not given out.
+	PowerLogin(ctx context.Context, systemID, bmcAddress string, password Secret) (MAASPower, error)
 	// SetPowerLogin gives MAAS another login for the machine's BMC and leaves
 	// every other power parameter as it is.
 	SetPowerLogin(ctx context.Context, systemID, user string, password Secret) error
@@ -191,8 +191,8 @@ type MAASPower struct {
 	Type    string // redfish, ipmi, manual, ...; "" = MAAS controls no power
 	Address string
 	User    string
-	// Same is set where the password is the one that was asked about.
-	Same bool
+	// SameBMC and SamePassword are set where it is what was asked about.
+	SameBMC, SamePassword bool
 }
 
 // MAASCommission selects what commissioning does.

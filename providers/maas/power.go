@@ -24,17 +24,18 @@ func (p powerParams) text(name string) string {
 	return s
 }
 
-// PowerLogin reads how MAAS reaches the machine's BMC and compares the password
-// it holds with the given one. What MAAS holds leaves this call in no form.
-func (c *client) PowerLogin(ctx context.Context, systemID string, password providers.Secret) (providers.MAASPower, error) {
+// PowerLogin reads how MAAS reaches the machine's BMC and compares address and
+// password with the given ones. The password that MAAS holds leaves this call
+// in no form.
+func (c *client) PowerLogin(ctx context.Context, systemID, bmcAddress string, password providers.Secret) (providers.MAASPower, error) {
 	m, params, err := c.powerOf(ctx, "power_login", systemID)
 	if err != nil {
 		return providers.MAASPower{}, err
 	}
-	held := params.text("power_pass")
+	held, address := params.text("power_pass"), params.text("power_address")
 	return providers.MAASPower{
-		Type: m.PowerType, Address: params.text("power_address"), User: params.text("power_user"),
-		Same: !password.IsZero() && subtle.ConstantTimeCompare([]byte(held), []byte(password.Reveal())) == 1,
+		Type: m.PowerType, Address: address, User: params.text("power_user"), SameBMC: sameBMC(address, bmcAddress),
+		SamePassword: !password.IsZero() && subtle.ConstantTimeCompare([]byte(held), []byte(password.Reveal())) == 1,
 	}, nil
 }
 

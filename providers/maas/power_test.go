@@ -23,18 +23,18 @@ func TestPowerLoginIsComparedAndNeverGivenOut(t *testing.T) {
 		"GET " + machinePath + "?power_parameters": `{"power_address":"10.0.0.1","power_user":"root","power_pass":"held-pw-1"}`,
 	})
 	m := open(t, r.URL)
-	got, err := m.PowerLogin(within(t), id, providers.NewSecret("held-pw-1"))
+	got, err := m.PowerLogin(within(t), id, "https://10.0.0.1", providers.NewSecret("held-pw-1"))
 	require.NoError(t, err)
-	require.Equal(t, providers.MAASPower{Type: "ipmi", Address: "10.0.0.1", User: "root", Same: true}, got)
+	require.Equal(t, providers.MAASPower{Type: "ipmi", Address: "10.0.0.1", User: "root", SameBMC: true, SamePassword: true}, got)
 	for _, other := range []string{"", "held-pw-2"} {
-		got, err = m.PowerLogin(within(t), id, providers.NewSecret(other))
+		got, err = m.PowerLogin(within(t), id, "https://10.0.0.1", providers.NewSecret(other))
 		require.NoError(t, err)
-		require.False(t, got.Same)
+		require.False(t, got.SamePassword)
 	}
 	odd := record(t, map[string]string{
 		"GET " + machinePath: machineJSON(id, 6), "GET " + machinePath + "?power_parameters": `{"power_pass":"held-pw-1"`,
 	})
-	_, err = open(t, odd.URL).PowerLogin(within(t), id, providers.NewSecret("x"))
+	_, err = open(t, odd.URL).PowerLogin(within(t), id, "", providers.NewSecret("x"))
 	require.NotContains(t, requireKind(t, err, providers.KindProtocol).Err.Error(), "held-pw-1")
 }
 
@@ -127,8 +127,8 @@ func TestPowerFollowsTheLogin(t *testing.T) {
 		require.NoError(t, m.SetPowerLogin(within(t), created.SystemID, spec.BMCUser, fresh))
 		require.Equal(t, "off", state())
 	}
-	got, err := m.PowerLogin(within(t), created.SystemID, fresh)
+	got, err := m.PowerLogin(within(t), created.SystemID, "192.0.2.11", fresh)
 	require.NoError(t, err)
-	require.Equal(t, providers.MAASPower{Type: "redfish", Address: spec.BMCAddress, User: spec.BMCUser, Same: true}, got)
+	require.Equal(t, providers.MAASPower{Type: "redfish", Address: spec.BMCAddress, User: spec.BMCUser, SamePassword: true}, got)
 	require.Equal(t, 1, srv.Counters().Total["power_settings"], "the same login again is no change")
 }

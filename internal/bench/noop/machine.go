@@ -111,8 +111,8 @@ func (r *Region) QueryPower(_ context.Context, systemID string) (state string, e
 }
 
 // PowerLogin implements providers.MAAS.
-func (r *Region) PowerLogin(_ context.Context, systemID string, _ providers.Secret) (providers.MAASPower, error) {
-	return providers.MAASPower{Type: "redfish", User: BMCUser, Same: true}, r.with(systemID, func(*machine) {})
+func (r *Region) PowerLogin(_ context.Context, systemID, _ string, _ providers.Secret) (providers.MAASPower, error) {
+	return providers.MAASPower{Type: "redfish", User: BMCUser, SameBMC: true, SamePassword: true}, r.with(systemID, func(*machine) {})
 }
 
 // SetPowerLogin implements providers.MAAS.
