@@ -33,6 +33,27 @@ type AgentCertificate struct {
 	IssuedAt   time.Time
 }
 
+type Attention struct {
+	Kind              string
+	ID                string
+	Since             time.Time
+	SiteID            string
+	NodeID            string
+	Hostname          string
+	BMCID             string
+	JobID             string
+	JobKind           string
+	WorkflowID        string
+	Status            string
+	Stage             string
+	FailureClass      string
+	Message           string
+	NextStep          string
+	RecommendedAction string
+	WaitingOutside    bool
+	WorkflowGone      bool
+}
+
 type AuditLog struct {
 	Pos          int64
 	ID           string
@@ -263,4 +284,18 @@ type Site struct {
 	Version   int64
 	CreatedAt time.Time
 	UpdatedAt time.Time
+}
+
+type SweepFinding struct {
+	ID       string
+	Kind     string
+	Subject  string
+	JobID    *string
+	RunID    string
+	Message  string
+	ActedAt  *time.Time
+	OpenedAt time.Time
+	SeenAt   time.Time
+	ClosedAt *time.Time
+	Outcome  string
 }
