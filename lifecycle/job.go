@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // JobStatus is the state of a staged job, seed 001 section 4.1.
@@ -155,14 +156,28 @@ type Verdict struct {
 
 // ActionRefusedError says why an action was refused and which are allowed.
 type ActionRefusedError struct {
-	Action  Action
-	Status  JobStatus
-	Reason  string
-	Allowed []Action
+	Action  Action    `json:"action"`
+	Status  JobStatus `json:"status"`
+	Reason  string    `json:"reason"`
+	Allowed []Action  `json:"allowed"`
 }
 
+// Error leaves out what is allowed, which problem documents list on their own.
 func (e *ActionRefusedError) Error() string {
-	return fmt.Sprintf("%s is refused while the job is %s: %s; allowed now: %v", e.Action, e.Status, e.Reason, e.Allowed)
+	return fmt.Sprintf("%s is refused while the job is %s: %s", e.Action, e.Status, e.Reason)
+}
+
+// WithAllowed is the whole refusal in one sentence, for where there is no list
+// beside it: a Temporal error, an audit row.
+func (e *ActionRefusedError) WithAllowed() string {
+	names := make([]string, 0, len(e.Allowed))
+	for _, a := range e.Allowed {
+		names = append(names, string(a))
+	}
+	if len(names) == 0 {
+		return e.Error() + "; no action is allowed now"
+	}
+	return e.Error() + "; allowed now: " + strings.Join(names, ", ")
 }
 
 // Decide is the action matrix of 04-jobs: total over status and action.

@@ -1,7 +1,6 @@
 package stage_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -11,85 +10,6 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
-
-// inStatus brings a job into a state in which it can be asked, at 30 minutes.
-var inStatus = map[lifecycle.JobStatus]func(b *bundle){
-	lifecycle.JobRunning:         func(b *bundle) { b.out.fail["two"] = times(500, failure(lifecycle.FailMAASUnavailable)) },
-	lifecycle.JobFailedRetryable: func(b *bundle) { b.out.fail["wait"] = times(2, failure(lifecycle.FailCommissioning)) },
-	lifecycle.JobFailedManual:    func(b *bundle) { b.out.fail["wait"] = times(1, failure(lifecycle.FailMAASRejected)) },
-	lifecycle.JobCompensating: func(b *bundle) {
-		b.out.fail["wait"] = times(1, failure(lifecycle.FailMAASRejected))
-		b.out.fail["undo-one"] = times(3, failure(lifecycle.FailMAASUnavailable))
-		b.at(30*time.Minute-time.Second, lifecycle.ActionCancel, contract.ActionRequest{})
-	},
-}
-
-// TestEveryCellOfTheMatrix asks each action in each state in which a workflow
-// runs, as an update and as a signal. Running is caught between two attempts.
-func TestEveryCellOfTheMatrix(t *testing.T) {
-	t.Parallel()
-	for status, prepare := range inStatus {
-		for _, a := range lifecycle.Actions {
-			for _, via := range []string{"update", "signal"} {
-				t.Run(fmt.Sprintf("%s/%s/%s", status, a, via), func(t *testing.T) {
-					t.Parallel()
-					cell(t, status, a, via, prepare)
-				})
-			}
-		}
-	}
-}
-
-func cell(t *testing.T, status lifecycle.JobStatus, a lifecycle.Action, via string, prepare func(*bundle)) {
-	b := setup(t)
-	prepare(b)
-	when := 30 * time.Minute
-	if status == lifecycle.JobRunning {
-		when = 10 * time.Second // between two attempts of stage two
-	}
-	var found lifecycle.JobStatus
-	b.env.RegisterDelayedCallback(func() { found = b.store.last.Status }, when)
-	ask := contract.ActionRequest{Actor: "ops", Reason: "matrix"}
-	got := &answer{}
-	if via == "update" {
-		got = b.at(when, a, ask)
-	} else {
-		b.env.RegisterDelayedCallback(func() { b.env.SignalWorkflow(string(a), ask) }, when)
-	}
-	b.at(6*time.Hour, lifecycle.ActionCancel, contract.ActionRequest{Actor: "end"})
-	b.env.ExecuteWorkflow(testJob, input)
-	require.True(t, b.env.IsWorkflowCompleted(), "ended in %s", b.store.last.Status)
-	require.Equal(t, status, found)
-	want := lifecycle.Decide(a, status, lifecycle.JobFacts{})
-	entry := firstBy(b.store.audit, "ops", "matrix")
-	switch {
-	case via == "update" && !want.Allowed:
-		require.ErrorContains(t, got.rejected, "is refused while the job is "+string(status))
-	case !want.Allowed:
-		require.NotNil(t, entry, "a refused signal leaves an audit row")
-		require.NotEmpty(t, entry.Refused)
-	case a == lifecycle.ActionAdopt: // nothing was found that may be adopted
-		require.NotNil(t, entry)
-		require.Contains(t, entry.Refused, "(wait, ) is not a pair that may be adopted")
-	default:
-		require.NotNil(t, entry)
-		require.Empty(t, entry.Refused)
-		require.Equal(t, want.Effect, entry.Effect)
-		if via == "update" {
-			require.NoError(t, got.err)
-			require.Equal(t, want.Effect, got.result.Effect)
-		}
-	}
-}
-
-func firstBy(entries []contract.ActionEntry, actor, reason string) *contract.ActionEntry {
-	for _, e := range entries {
-		if e.Actor == actor && e.Reason == reason {
-			return &e
-		}
-	}
-	return nil
-}
 
 func TestFreezeHoldsUntilReleased(t *testing.T) {
 	t.Parallel()

@@ -49,6 +49,10 @@ func (r *runner[S]) runStage(i int) outcome {
 		if err := r.project(r.ctx, nil); err != nil {
 			return outcome{err: err}
 		}
+		if len(r.inbox) > 0 { // it came while that was written: no attempt is made
+			row.Attempts--
+			return r.stageLeft(row, outcome{interrupted: true})
+		}
 		observed, err := r.attempt(st, at, tried)
 		if err == nil {
 			row.State, row.FinishedAt, row.Message = contract.StageSucceeded, r.now(), observed

@@ -15,28 +15,41 @@ const (
 	undoDeadline = 30 * time.Minute
 )
 
-// compensateFor undoes, newest first, every stage that was begun, and then
-// does what it was done for: end cancelled, or start from the top.
-func (r *runner[S]) compensateFor(p purpose) error {
+// compensateFor undoes, newest first, every stage that was begun, proves that
+// nothing is left of any, and then does what it was done for: end cancelled, or
+// start from the top. req, which may be nil, is answered once it has begun.
+func (r *runner[S]) compensateFor(p purpose, req *request) error {
 	r.purpose, r.status = p, lifecycle.JobCompensating
-	r.failure, r.deadline = nil, nil
-	if err := r.project(r.ctx, nil); err != nil {
+	r.failure, r.deadline, r.frozen, r.left = nil, nil, false, ""
+	if req != nil {
+		r.begun(req)
+	}
+	err := r.project(r.ctx, nil)
+	if req != nil {
+		err = r.conclude(req, err)
+	}
+	if err != nil {
+		return err
+	}
+	if err := r.settle(); err != nil {
 		return err
 	}
 	for i := len(r.def.Stages) - 1; i >= 0; i-- {
-		st, row := r.def.Stages[i], &r.rows[i]
 		// Attempts tell what was begun, also when a later pass skipped the stage.
-		if row.Attempts == 0 || row.State == contract.StageCompensated || st.Undo == nil {
+		if row := r.rows[i]; row.Attempts == 0 || row.State == contract.StageCompensated || r.def.Stages[i].Undo == nil {
 			continue
 		}
-		if f := r.undo(st); f != nil {
-			row.Message = f.Message
-			return r.park(*f)
+		if f := r.undo(r.def.Stages[i]); f != nil {
+			return r.notClean(i, *f)
 		}
+		row := &r.rows[i]
 		row.State, row.FinishedAt, row.Message = contract.StageCompensated, r.now(), ""
 		if err := r.project(r.ctx, nil); err != nil {
 			return err
 		}
+	}
+	if i, f := r.proveAll(); f != nil {
+		return r.notClean(i, *f)
 	}
 	r.purpose = forNothing
 	if p == forRestart {
@@ -46,13 +59,59 @@ func (r *runner[S]) compensateFor(p purpose) error {
 	return r.project(r.ctx, r.nodeMove(r.def.Cancelled))
 }
 
-// undo takes one compensation through its attempts, each re-reading first.
+// notClean parks a clean-up that a stage stands in the way of; it is undone
+// again when a person takes the clean-up up.
+func (r *runner[S]) notClean(i int, f contract.Failure) error {
+	row := &r.rows[i]
+	row.State, row.FinishedAt, row.Message = contract.StageFailed, r.now(), f.Message
+	return r.park(f)
+}
+
+// undo takes one compensation through its attempts, each re-reading first and
+// proven afterwards.
 func (r *runner[S]) undo(st Stage[S]) *contract.Failure {
+	return r.inTries(st, "undoing %s failed: %s", func(ctx workflow.Context) error {
+		if err := st.Undo(ctx, r.state); err != nil {
+			return err
+		}
+		return r.prove(ctx, st)
+	})
+}
+
+// proveAll looks once more at all that was undone, now that all of it is: what
+// one stage left to itself may have come back while another was undone.
+func (r *runner[S]) proveAll() (int, *contract.Failure) {
+	for i := len(r.def.Stages) - 1; i >= 0; i-- {
+		st := r.def.Stages[i]
+		if r.rows[i].State != contract.StageCompensated || st.Remains == nil {
+			continue
+		}
+		if f := r.inTries(st, "%s was undone, but %s", func(ctx workflow.Context) error { return r.prove(ctx, st) }); f != nil {
+			return i, f
+		}
+	}
+	return 0, nil
+}
+
+// prove fails with what is left of a stage.
+func (r *runner[S]) prove(ctx workflow.Context, st Stage[S]) error {
+	if st.Remains == nil {
+		return nil
+	}
+	left, err := st.Remains(ctx, r.state)
+	if err == nil && left != "" {
+		err = Fail(lifecycle.FailCompensation, "it is not clean: %s", left)
+	}
+	return err
+}
+
+// inTries does one part of a clean-up until it succeeds or its attempts are
+// spent; says takes the stage and the last cause.
+func (r *runner[S]) inTries(st Stage[S], says string, do func(workflow.Context) error) *contract.Failure {
 	var last contract.Failure
 	for tried := 1; tried <= undoAttempts; tried++ {
-		at := workflow.Now(r.ctx).Add(undoDeadline)
-		ctx := workflow.WithValue(r.ctx, deadlineKey, at)
-		err := st.Undo(ctx, r.state)
+		ctx := workflow.WithValue(r.ctx, deadlineKey, workflow.Now(r.ctx).Add(undoDeadline))
+		err := do(ctx)
 		if err == nil {
 			return nil
 		}
@@ -63,10 +122,7 @@ func (r *runner[S]) undo(st Stage[S]) *contract.Failure {
 			}
 		}
 	}
-	return &contract.Failure{
-		Class: lifecycle.FailCompensation, Stage: st.Name,
-		Message: fmt.Sprintf("undoing %s failed: %s", st.Name, last.Message),
-	}
+	return &contract.Failure{Class: lifecycle.FailCompensation, Stage: st.Name, Message: fmt.Sprintf(says, st.Name, last.Message)}
 }
 
 // startOver begins again after a clean compensation.

@@ -29,10 +29,30 @@ type memory struct {
 	last    contract.Projection
 	moves   []contract.NodeMove
 	audit   []contract.ActionEntry
+	steps   []step
+	outside *outside
 	states  []lifecycle.JobStatus
 	writes  int
 	failing int // so many writes fail first
 	refuse  func(contract.Projection) error
+}
+
+// step is a projection as it was stored, and how much had been done outside.
+type step struct {
+	contract.Projection
+	calls int
+}
+
+// auditedBy finds the audit rows of one person with the steps that stored them.
+func (m *memory) auditedBy(actor string) (entries []contract.ActionEntry, at []int) {
+	for i, s := range m.steps {
+		for _, e := range s.Actions {
+			if e.Actor == actor {
+				entries, at = append(entries, e), append(at, i)
+			}
+		}
+	}
+	return entries, at
 }
 
 func (m *memory) LoadJob(context.Context, contract.JobInput) (contract.Snapshot, error) {
@@ -72,6 +92,7 @@ func (m *memory) ProjectJob(_ context.Context, p contract.Projection) (contract.
 		m.moves = append(m.moves, *p.Node)
 	}
 	m.audit = append(m.audit, p.Actions...)
+	m.steps = append(m.steps, step{p, len(m.outside.made(""))})
 	return contract.ProjectResult{Applied: true, StoredSeq: p.Seq}, nil
 }
 
@@ -187,13 +208,20 @@ type bundle struct {
 
 func setup(t *testing.T) *bundle {
 	t.Helper()
+	return setupOn(t, &memory{snap: contract.Snapshot{Status: lifecycle.JobPending, Input: []byte(`{}`)}})
+}
+
+// setupOn is another run of a job that left its state in store.
+func setupOn(t *testing.T, store *memory) *bundle {
+	t.Helper()
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	b := &bundle{
 		env:   suite.NewTestWorkflowEnvironment(),
-		store: &memory{snap: contract.Snapshot{Status: lifecycle.JobPending, Input: []byte(`{}`)}},
+		store: store,
 		out:   &outside{fail: map[string][]error{}, found: map[string]string{}, block: map[string]bool{}},
 	}
+	b.store.outside = b.out
 	b.env.SetTestTimeout(20 * time.Second)
 	b.env.RegisterActivity(&projection.Activities{Store: b.store})
 	b.env.RegisterActivity(b.out)

@@ -34,7 +34,11 @@ func (r *runner[S]) project(c workflow.Context, move *contract.NodeMove) error {
 	defer r.mu.Unlock()
 	entries, by := r.entries, r.by
 	r.entries, r.by = nil, ""
-	cp, err := json.Marshal(checkpoint[S]{State: r.state, Purpose: r.purpose})
+	kept := checkpoint[S]{State: r.state, Purpose: r.purpose, Answers: r.answered}
+	if r.leaving {
+		kept.Left, kept.Deadline = r.left, r.deadline
+	}
+	cp, err := json.Marshal(kept)
 	if err != nil {
 		return fmt.Errorf("write the checkpoint of %s: %w", r.in.JobID, err)
 	}

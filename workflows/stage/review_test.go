@@ -107,3 +107,12 @@ func TestLongMessagesStayReadable(t *testing.T) {
 	require.Len(t, parked.Failure.Message, 999)
 	require.True(t, strings.HasSuffix(parked.Failure.Message, "ü"))
 }
+
+func firstBy(entries []contract.ActionEntry, actor, reason string) *contract.ActionEntry {
+	for _, e := range entries {
+		if e.Actor == actor && e.Reason == reason {
+			return &e
+		}
+	}
+	return nil
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -38,15 +39,18 @@ type runner[S any] struct {
 	deadline *time.Time
 
 	inbox          []*request
+	current        *request            // the one that is being carried out
 	interrupt      workflow.CancelFunc // of the stage that waits outside
 	interrupted    bool
 	temporalCancel bool
-	answered       map[string]contract.ActionResult
+	answered       []answer // to actions with a key, oldest first
 	entries        []contract.ActionEntry
 	by             string
 	lastAttributes attributes
 	acting         int    // actions not answered yet
+	undecided      int    // those among them that wait for the state to be loaded
 	left           string // the stage that an action interrupted
+	leaving        bool   // this run is about to continue as new
 	signals        []workflow.ReceiveChannel
 }
 
@@ -61,8 +65,12 @@ const (
 
 // checkpoint is what a new run needs besides the projected columns.
 type checkpoint[S any] struct {
-	State   *S      `json:"state"`
-	Purpose purpose `json:"purpose,omitempty"`
+	State   *S       `json:"state"`
+	Purpose purpose  `json:"purpose,omitempty"`
+	Answers []answer `json:"answers,omitempty"`
+	// Left and Deadline are the stage that a continue-as-new left in the middle.
+	Left     string     `json:"left,omitempty"`
+	Deadline *time.Time `json:"deadline,omitempty"`
 }
 
 // Run executes the job. It returns when the job has ended in completed,
@@ -71,6 +79,10 @@ func Run[S any](ctx workflow.Context, def Job[S], in contract.JobInput) (contrac
 	r := newRunner(ctx, def, in)
 	r.listen(ctx)
 	if err := r.load(); err != nil {
+		return contract.JobResult{}, err
+	}
+	// What came with the start is judged on the state as it was found.
+	if err := workflow.Await(r.ctx, func() bool { return r.undecided == 0 && !r.signalled() }); err != nil {
 		return contract.JobResult{}, err
 	}
 	err := r.run()
@@ -95,12 +107,12 @@ func (r *runner[S]) quiet() bool {
 	if r.acting > 0 || !workflow.AllHandlersFinished(r.ctx) {
 		return false
 	}
-	for _, ch := range r.signals {
-		if ch.Len() > 0 {
-			return false
-		}
-	}
-	return true
+	return !r.signalled()
+}
+
+// signalled reports a signal that nobody has received yet.
+func (r *runner[S]) signalled() bool {
+	return slices.ContainsFunc(r.signals, func(ch workflow.ReceiveChannel) bool { return ch.Len() > 0 })
 }
 
 func newRunner[S any](ctx workflow.Context, def Job[S], in contract.JobInput) *runner[S] {
@@ -108,7 +120,6 @@ func newRunner[S any](ctx workflow.Context, def Job[S], in contract.JobInput) *r
 	r := &runner[S]{
 		def: def, in: in, ctx: dctx, state: new(S), mu: workflow.NewMutex(dctx),
 		runID: workflow.GetInfo(ctx).WorkflowExecution.RunID, status: lifecycle.JobPending,
-		answered: map[string]contract.ActionResult{},
 	}
 	for i, st := range def.Stages {
 		r.rows = append(r.rows, contract.StageRow{Ordinal: i + 1, Name: st.Name, State: contract.StagePending})
@@ -136,7 +147,7 @@ func (r *runner[S]) load() error {
 		if err := json.Unmarshal(snap.Checkpoint, &cp); err != nil {
 			return fmt.Errorf("read the checkpoint of %s: %w", r.in.JobID, err)
 		}
-		r.purpose = cp.Purpose
+		r.purpose, r.answered, r.left, r.deadline = cp.Purpose, cp.Answers, cp.Left, cp.Deadline
 	} else if err := r.def.Init(r.state, snap.Input); err != nil {
 		return fmt.Errorf("read the request of %s: %w", r.in.JobID, err)
 	}
@@ -144,6 +155,9 @@ func (r *runner[S]) load() error {
 		r.at, r.observe = i, true
 	}
 	r.loaded = true
+	if r.seq > 0 {
+		r.show() // a run that takes over shows where it stands before it moves
+	}
 	return nil
 }
 
@@ -153,14 +167,8 @@ func (r *runner[S]) run() error {
 	if lifecycle.Job.Terminal(r.status) {
 		return nil
 	}
-	if r.status == lifecycle.JobPending && len(r.inbox) == 0 {
-		r.status = lifecycle.JobRunning
-		if err := r.project(r.ctx, r.nodeMove(r.def.Started)); err != nil {
-			return err
-		}
-	}
 	if r.status == lifecycle.JobCompensating {
-		if err := r.compensateFor(r.purpose); err != nil {
+		if err := r.compensateFor(r.purpose, nil); err != nil {
 			return err
 		}
 	}
@@ -169,26 +177,21 @@ func (r *runner[S]) run() error {
 			return err
 		}
 	}
-	return r.answerTheLate()
-}
-
-// answerTheLate answers actions that were accepted while the job was ending.
-func (r *runner[S]) answerTheLate() error {
-	for len(r.inbox) > 0 {
-		if err := r.obey(r.takeRequest()); err != nil {
-			return err
-		}
-	}
-	return nil
+	return r.settle() // actions that came while the job was ending
 }
 
 // step does the one next thing.
 func (r *runner[S]) step() error {
 	switch {
-	case r.status.Parked() && len(r.inbox) == 0:
-		return r.waitForAction()
 	case len(r.inbox) > 0:
-		return r.obey(r.takeRequest())
+		return r.obeyNext()
+	case r.full():
+		return r.continueAsNew()
+	case r.status.Parked():
+		return r.waitForAction()
+	case r.status == lifecycle.JobPending:
+		r.status = lifecycle.JobRunning
+		return r.project(r.ctx, r.nodeMove(r.def.Started))
 	case r.at >= len(r.def.Stages):
 		return r.finish()
 	}
@@ -208,17 +211,10 @@ func (r *runner[S]) step() error {
 }
 
 // waitForAction waits, without limit by design: a parked job is listed as
-// needing a person and nothing else moves it.
+// needing a person and nothing else moves it. Refused actions end no wait, but
+// they fill the history.
 func (r *runner[S]) waitForAction() error {
-	full := func() bool { return workflow.GetInfo(r.ctx).GetContinueAsNewSuggested() && r.quiet() }
-	// Refused actions fill a history too, and end no wait.
-	if err := workflow.Await(r.ctx, func() bool { return len(r.inbox) > 0 || full() }); err != nil {
-		return err
-	}
-	if len(r.inbox) == 0 {
-		return errContinueAsNew
-	}
-	return nil
+	return workflow.Await(r.ctx, func() bool { return len(r.inbox) > 0 || r.full() })
 }
 
 var errContinueAsNew = errors.New("continue as new")

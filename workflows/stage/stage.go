@@ -56,6 +56,9 @@ type Stage[S any] struct {
 	Adoptable []string
 	// Undo compensates; nil means there is nothing to undo.
 	Undo func(ctx workflow.Context, s *S) error
+	// Remains proves the Undo: it reads the outside again and names what of this
+	// stage's doing is still there; "" is clean. It changes nothing.
+	Remains func(ctx workflow.Context, s *S) (string, error)
 }
 
 // Observation is what a stage found without changing anything.

@@ -1,0 +1,155 @@
+package stage
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// obeyNext carries out the oldest request at a safe point. The state may have
+// moved since it came, so the matrix is asked now.
+func (r *runner[S]) obeyNext() error {
+	req := r.inbox[0]
+	r.current, r.inbox = req, r.inbox[1:]
+	defer func() { r.current = nil }()
+	v := r.verdict(req.action)
+	if !v.Allowed {
+		return r.refuse(req, v.Reason)
+	}
+	req.effect = v.Effect
+	switch req.effect {
+	case lifecycle.EffectCancel:
+		return r.compensateFor(forCancel, req)
+	case lifecycle.EffectRestart:
+		return r.compensateFor(forRestart, req)
+	case lifecycle.EffectFreeze:
+		return r.freeze(req)
+	case lifecycle.EffectAdopt:
+		return r.adopt(req)
+	case lifecycle.EffectRetryStage, lifecycle.EffectContinue, lifecycle.EffectFromTop:
+		return r.resume(req)
+	case lifecycle.EffectRefuse, lifecycle.EffectNoop:
+	}
+	r.begun(req)
+	return r.conclude(req, r.project(r.ctx, nil))
+}
+
+// begun notes an action with the state it leads to: the next projection stores
+// state, audit row and answer together.
+func (r *runner[S]) begun(req *request) {
+	r.by = req.ask.Actor
+	r.audit(req.action, req.ask, req.via, req.effect, "")
+	req.result = contract.ActionResult{Action: req.action, Effect: req.effect, Status: r.status, Stage: r.stageName()}
+	r.remember(req.ask, answer{Result: req.result})
+}
+
+// resume puts a parked job back to work. A compensation that had failed is
+// taken up where it stopped.
+func (r *runner[S]) resume(req *request) error {
+	if r.purpose != forNothing {
+		return r.compensateFor(r.purpose, req)
+	}
+	switch req.effect {
+	case lifecycle.EffectFromTop:
+		r.pendFrom(0)
+		r.at, r.observe = 0, true
+	case lifecycle.EffectContinue:
+		r.observe = true
+	default:
+		r.observe = false
+	}
+	r.failure, r.frozen, r.status = nil, false, lifecycle.JobRunning
+	r.begun(req)
+	return r.conclude(req, r.project(r.ctx, r.startMove()))
+}
+
+// freeze parks the job until a person releases it.
+func (r *runner[S]) freeze(req *request) error {
+	msg := "frozen by " + req.ask.Actor
+	if req.ask.Reason != "" {
+		msg += ": " + req.ask.Reason
+	}
+	f := contract.Failure{Class: lifecycle.FailFrozen, Stage: r.stageName(), Message: msg}
+	r.frozen, r.status = true, lifecycle.Failure(f.Class).ParkStatus()
+	r.begun(req)
+	return r.conclude(req, r.park(f))
+}
+
+// adopt accepts an outside state that got ahead of the job: only for listed
+// pairs of stage and observed state, or at a person's declared risk.
+func (r *runner[S]) adopt(req *request) error {
+	if r.purpose != forNothing {
+		return r.refuse(req, "clean-up has begun and must end first: resume it, cancel or restart clean")
+	}
+	if r.at < len(r.def.Stages) {
+		o, why := r.adoptable(r.def.Stages[r.at], req.ask.AcceptRisk)
+		if why != "" {
+			return r.refuse(req, why)
+		}
+		row := &r.rows[r.at]
+		row.State, row.FinishedAt, row.Message = contract.StageAdopted, r.now(), "adopted: "+o.State
+		r.adopted, r.observe = true, true
+		r.at++
+	}
+	r.failure, r.frozen, r.status = nil, false, lifecycle.JobRunning
+	r.begun(req)
+	return r.conclude(req, r.project(r.ctx, nil))
+}
+
+// adoptable observes the outside and says why what it shows is not adopted; ""
+// when it is.
+func (r *runner[S]) adoptable(st Stage[S], risk bool) (Observation, string) {
+	if st.Observe == nil {
+		return Observation{}, fmt.Sprintf("stage %s has no outside state to observe", st.Name)
+	}
+	at := workflow.Now(r.ctx).Add(r.stageDeadline(st))
+	o, err := st.Observe(workflow.WithValue(r.ctx, deadlineKey, at), r.state)
+	if err != nil {
+		return o, "the outside could not be observed: " + failureOf(err).Message
+	}
+	if o.Done || risk || slices.Contains(st.Adoptable, o.State) {
+		return o, ""
+	}
+	listed := "nothing but its own outcome"
+	if len(st.Adoptable) > 0 {
+		listed = strings.Join(st.Adoptable, ", ")
+	}
+	return o, fmt.Sprintf("(%s, %s) is not a pair that may be adopted; adoptable here: %s", st.Name, o.State, listed)
+}
+
+// refuse answers a request that the state it found does not allow.
+func (r *runner[S]) refuse(req *request, reason string) error {
+	return r.conclude(req, r.refused(r.ctx, req.action, req.ask, req.via, r.refusal(req.action, reason)))
+}
+
+// conclude ends a request. A refusal goes to whoever asked; any other error is
+// the runner's own.
+func (r *runner[S]) conclude(req *request, err error) error {
+	req.done, req.err = true, err
+	if isRefusal(err) {
+		return nil
+	}
+	return err
+}
+
+// settle answers those who waited for their turn and whom a clean-up that begins
+// now leaves nothing to do: it may take long, and none of them could stop it.
+func (r *runner[S]) settle() error {
+	for len(r.inbox) > 0 {
+		if err := r.obeyNext(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func isRefusal(err error) bool {
+	app, ok := err.(*temporal.ApplicationError) //nolint:errorlint // made here, never wrapped
+	return ok && (app.Type() == contract.ErrTypeActionRefused || app.Type() == contract.ErrTypeActionInvalid)
+}
