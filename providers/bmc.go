@@ -52,6 +52,9 @@ type BMCTarget struct {
 	// hex; "" allows Probe only, unless CAPEM is set.
 	PinSHA256 string
 	CAPEM     string // second mode: a CA bundle of the site
+	// CipherSuite is for IPMI: 17, or 3 for a device that has nothing better;
+	// 0 is 17. Redfish ignores it.
+	CipherSuite int
 }
 
 // BMCOpener opens a BMC; it logs in on the first call that needs it. Close
@@ -86,7 +89,8 @@ type BMC interface {
 // BMCIdent is what can be known without a login.
 type BMCIdent struct {
 	Vendor, Product, RedfishVersion, UUID string
-	PinSHA256                             string // "" over plain HTTP
+	PinSHA256                             string // "" over plain HTTP and IPMI
+	IPMIVersion                           string // "" over Redfish
 }
 
 // BMCSystem identifies a system. Serial is trimmed and falls back to the

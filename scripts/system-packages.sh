@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes sure that the system packages which the tests use are there: PostgreSQL's server binaries, and real programs that judge our simulators and
-# providers (OpenSSH's server, two Redfish clients). Installs what is missing with apt as root, or with sudo where that asks nothing; otherwise says what to
+# providers (OpenSSH's server, two Redfish clients, OpenIPMI's BMC, ipmitool). Installs what is missing with apt as root, or with sudo where that asks nothing; otherwise says what to
 # install. SLIPWAY_NO_INSTALL=1 only looks. SLIPWAY_REQUIRE_PEERS=1 makes a missing package an error; without it the tests that need it say so and skip.
 set -euo pipefail
 
@@ -13,11 +13,16 @@ has_redfishtool() { command -v redfishtool >/dev/null; }
 # Debian's package belongs to Debian's Python, whatever other python3 comes first on PATH.
 has_sushy() { /usr/bin/python3 -c 'import sushy' >/dev/null 2>&1; }
 
+has_ipmi_sim() { command -v ipmi_sim >/dev/null; }
+has_ipmitool() { command -v ipmitool >/dev/null; }
+
 missing() {
   has_postgres || echo postgresql
   has_sshd || echo openssh-server
   has_redfishtool || echo redfishtool
   has_sushy || echo python3-sushy
+  has_ipmi_sim || echo openipmi
+  has_ipmitool || echo ipmitool
 }
 
 mapfile -t packages < <(missing)
