@@ -1,0 +1,101 @@
+package db
+
+import (
+	"context"
+	"time"
+
+	"github.com/slipway-cloud/slipway/db/gen"
+)
+
+// Attention is one thing that needs a person, as the view of that name
+// computes it from the rows that are the truth. What does not apply is empty.
+type Attention = gen.Attention
+
+// The kinds of attention, in the order of their views.
+const (
+	AttentionParkedJob       = "parked_job"        // a job failed and waits for an action
+	AttentionJobStuck        = "job_stuck"         // a job at work does not move
+	AttentionStartNotSent    = "start_not_sent"    // a workflow was not started for a minute
+	AttentionOrphanWorkflow  = "orphan_workflow"   // a workflow runs for nobody
+	AttentionNodeStuck       = "node_stuck"        // a node stands between two states and no job moves it
+	AttentionNodeQuarantined = "node_quarantined"  // a node is kept from scheduling and no job works on it
+	AttentionBMCLoginBlocked = "bmc_login_blocked" // a BMC rejected its login
+	AttentionBMCPinPending   = "bmc_pin_pending"   // a BMC shows a certificate that nobody approved
+	AttentionAgentLocked     = "agent_locked"      // a node's agent showed a certificate of the past
+	AttentionSweeper         = "sweeper"           // the sweeper itself has not looked for a minute
+)
+
+// AttentionKinds lists every kind.
+func AttentionKinds() []string {
+	return []string{
+		AttentionParkedJob, AttentionJobStuck, AttentionStartNotSent, AttentionOrphanWorkflow, AttentionNodeStuck, AttentionNodeQuarantined,
+		AttentionBMCLoginBlocked, AttentionBMCPinPending, AttentionAgentLocked, AttentionSweeper,
+	}
+}
+
+// AttentionFilter narrows the list; empty fields match all.
+type AttentionFilter struct{ Kind, SiteID string }
+
+// AttentionPlace is the last line of the page before; the zero value is the
+// beginning.
+type AttentionPlace struct {
+	Since time.Time
+	ID    string
+}
+
+// Attention lists what needs a person, oldest first, from the line after the
+// one given.
+func (s statements) Attention(ctx context.Context, f AttentionFilter, after AttentionPlace, limit int) ([]Attention, error) {
+	p := gen.AttentionParams{Kind: f.Kind, SiteID: f.SiteID, AfterID: after.ID, MaxRows: page(limit)}
+	if !after.Since.IsZero() {
+		p.AfterSince = &after.Since
+	}
+	rows, err := s.q.Attention(ctx, p)
+	return rows, translate("list what needs attention", err)
+}
+
+// Trouble counts what operators watch as gauges.
+type Trouble struct {
+	Attention    map[string]int64 // by kind; kinds without a line are 0
+	Parked       map[string]int64 // jobs that wait for a person, by failure class
+	PastDeadline int64            // jobs at work past their stage's deadline
+	Starts       Backlog          // workflows that are still to be started
+	Events       Backlog          // events without a cursor yet
+	Sweep        SweepPass
+}
+
+// Trouble counts, on one snapshot.
+func (s *Store) Trouble(ctx context.Context) (Trouble, error) {
+	t := Trouble{Attention: map[string]int64{}, Parked: map[string]int64{}}
+	err := s.ReadTx(ctx, func(tx *Tx) error {
+		kinds, err := tx.q.CountAttention(ctx)
+		if err != nil {
+			return translate("count what needs attention", err)
+		}
+		for _, k := range AttentionKinds() {
+			t.Attention[k] = 0
+		}
+		for _, r := range kinds {
+			t.Attention[r.Kind] = r.Items
+		}
+		parked, err := tx.q.CountParked(ctx)
+		if err != nil {
+			return translate("count parked jobs", err)
+		}
+		for _, r := range parked {
+			t.Parked[r.FailureClass] = r.Jobs
+		}
+		if t.PastDeadline, err = tx.q.CountPastDeadline(ctx); err != nil {
+			return translate("count jobs past their deadline", err)
+		}
+		if t.Starts, err = tx.OutboxBacklog(ctx, "start_workflow"); err != nil {
+			return err
+		}
+		if t.Events, err = tx.OutboxBacklog(ctx, "event"); err != nil {
+			return err
+		}
+		t.Sweep, err = tx.SweepPass(ctx)
+		return err
+	})
+	return t, err
+}
