@@ -19,6 +19,9 @@ const (
 	KindBMCRotation JobKind = "bmc_rotation" // a BMC's password is replaced
 )
 
+// JobKinds lists every kind of job that a workflow runs.
+var JobKinds = []JobKind{KindOnboarding, KindBMCRotation}
+
 // TaskQueue is the task queue of all job workflows and their activities.
 const TaskQueue = "slipway"
 
