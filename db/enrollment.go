@@ -71,6 +71,12 @@ func (s statements) RevokeEnrollmentTokens(ctx context.Context, nodeID string) e
 	return translate("enrolment tokens of node "+nodeID, err)
 }
 
+// OpenEnrollmentTokens counts a node's tokens that are not revoked, used or not.
+func (s statements) OpenEnrollmentTokens(ctx context.Context, nodeID string) (int64, error) {
+	n, err := s.q.OpenEnrollmentTokens(ctx, nodeID)
+	return n, translate("enrolment tokens of node "+nodeID, err)
+}
+
 // EnrollmentToken reads a token by its hash, or ErrNotFound.
 func (s statements) EnrollmentToken(ctx context.Context, hash []byte) (EnrollmentToken, error) {
 	row, err := s.q.EnrollmentToken(ctx, hash)

@@ -397,6 +397,17 @@ func (q *Queries) NewestSecret(ctx context.Context, name string) (SecretVersion,
 	return i, err
 }
 
+const openEnrollmentTokens = `-- name: OpenEnrollmentTokens :one
+SELECT count(*) FROM enrollment_tokens WHERE node_id = $1 AND revoked_at IS NULL
+`
+
+func (q *Queries) OpenEnrollmentTokens(ctx context.Context, nodeID string) (int64, error) {
+	row := q.db.QueryRow(ctx, openEnrollmentTokens, nodeID)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const recordHeartbeats = `-- name: RecordHeartbeats :execrows
 INSERT INTO heartbeats (node_id, boot_id, agent_version, generation, address, clock_skew_ms, uptime_s, received_at, report, report_boot_id,
     reported_at, unhealthy)

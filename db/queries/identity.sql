@@ -13,6 +13,9 @@ UPDATE api_tokens SET revoked_at = coalesce(revoked_at, now()) WHERE id = @id;
 -- name: RevokeEnrollmentTokens :execrows
 UPDATE enrollment_tokens SET revoked_at = now() WHERE node_id = @node_id AND revoked_at IS NULL AND token_hash <> @but_not::bytea;
 
+-- name: OpenEnrollmentTokens :one
+SELECT count(*) FROM enrollment_tokens WHERE node_id = @node_id AND revoked_at IS NULL;
+
 -- name: InsertEnrollmentToken :execrows
 INSERT INTO enrollment_tokens (id, node_id, job_id, token_hash, expires_at)
 VALUES (@id, @node_id, @job_id, @token_hash, @expires_at) ON CONFLICT (token_hash) DO NOTHING;

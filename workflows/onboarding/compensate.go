@@ -11,14 +11,22 @@ import (
 )
 
 // What each stage's Undo does. All are repeatable: absent or released already
-// is success.
+// is success. Beside each stands its proof, which reads the outside again and
+// names what is left.
 
-func removeCreated(ctx workflow.Context, s *State) error {
-	in := maasact.RemoveIn{
+func (s *State) removeIn() maasact.RemoveIn {
+	return maasact.RemoveIn{
 		MachineIn: s.machineIn(contract.StageCreateOrFind), Created: s.Machine.Created, Hostname: s.Request.Hostname, BMC: s.BMC,
 	}
-	_, err := stage.Do(ctx, stage.KindPoll, "remove the record this job created", maas.RemoveCreatedMachine, in)
+}
+
+func removeCreated(ctx workflow.Context, s *State) error {
+	_, err := stage.Do(ctx, stage.KindPoll, "remove the record this job created", maas.RemoveCreatedMachine, s.removeIn())
 	return err
+}
+
+func recordRemains(ctx workflow.Context, s *State) (string, error) {
+	return remains(stage.Do(ctx, stage.KindMAASCall, "no record of this job is left", maas.CheckRecordRemoved, s.removeIn()))
 }
 
 func abortCommissioning(ctx workflow.Context, s *State) error {
@@ -29,13 +37,41 @@ func abortCommissioning(ctx workflow.Context, s *State) error {
 	return err
 }
 
+func commissioningRemains(ctx workflow.Context, s *State) (string, error) {
+	if s.Machine.SystemID == "" {
+		return "", nil
+	}
+	return remains(stage.Do(ctx, stage.KindMAASCall, "no commissioning runs", maas.CheckNotCommissioning, s.machineIn(contract.StageCommission)))
+}
+
+func (s *State) releaseIn() maasact.ReleaseIn {
+	return maasact.ReleaseIn{MachineIn: s.machineIn(contract.StageDeploy), OnlyOurs: true, Begun: s.Deploy.Begun}
+}
+
 func releaseDeployed(ctx workflow.Context, s *State) error {
 	if s.Machine.SystemID == "" {
 		return nil
 	}
-	in := maasact.ReleaseIn{MachineIn: s.machineIn(contract.StageDeploy), OnlyOurs: true, Begun: s.Deploy.Begun}
-	_, err := stage.Do(ctx, stage.KindPoll, "release what this job deployed", maas.ReturnToReady, in)
+	_, err := stage.Do(ctx, stage.KindPoll, "release what this job deployed", maas.ReturnToReady, s.releaseIn())
 	return err
+}
+
+func deploymentRemains(ctx workflow.Context, s *State) (string, error) {
+	if s.Machine.SystemID == "" {
+		return "", nil
+	}
+	return remains(stage.Do(ctx, stage.KindMAASCall, "no deployment of this job is left", maas.CheckReleased, s.releaseIn()))
+}
+
+// remains names what is left of a machine.
+func remains(f contract.MachineFacts, err error) (string, error) {
+	switch {
+	case err != nil || f.Done:
+		return "", err
+	case f.Note == "":
+		return "machine " + f.SystemID + " is " + f.Status, nil
+	}
+	return f.Note, nil
 }
 
 func revokeBootstrap(ctx workflow.Context, s *State) error {
@@ -43,9 +79,19 @@ func revokeBootstrap(ctx workflow.Context, s *State) error {
 	return err
 }
 
+func bootstrapRemains(ctx workflow.Context, s *State) (string, error) {
+	left, err := stage.Do(ctx, stage.KindLocalWork, "no token and no user-data are left", node.CheckBootstrapRevoked, s.ref(contract.StageRenderCloudInit))
+	return left.Note, err
+}
+
 func lockIdentity(ctx workflow.Context, s *State) error {
 	_, err := stage.Do(ctx, stage.KindLocalWork, "lock the agent's identity", node.LockAgentIdentity, s.ref(contract.StageWaitAgent))
 	return err
+}
+
+func identityRemains(ctx workflow.Context, s *State) (string, error) {
+	left, err := stage.Do(ctx, stage.KindLocalWork, "the agent is shut out", node.CheckIdentityLocked, s.ref(contract.StageWaitAgent))
+	return left.Note, err
 }
 
 // What each stage's Observe looks at. Nothing outside is changed.

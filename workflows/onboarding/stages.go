@@ -27,9 +27,9 @@ func stages() []stage.Stage[State] {
 			Doc: "read site, profile and SKU, and prove that MAAS can do what they ask"},
 		{Name: contract.StageResolvePower, Weight: 1, Deadline: 10 * time.Minute, Skip: manual, Run: resolvePower,
 			Doc: "resolve the BMC login, check its certificate, read the system's identity"},
-		{Name: contract.StageCreateOrFind, Weight: 2, Deadline: 15 * time.Minute, Skip: manual, Run: createOrFind, Undo: removeCreated,
+		{Name: contract.StageCreateOrFind, Weight: 2, Deadline: 15 * time.Minute, Skip: manual, Run: createOrFind, Undo: removeCreated, Remains: recordRemains,
 			Doc: "find the machine in MAAS or create it"},
-		{Name: contract.StageCommission, Weight: 2, Deadline: 10 * time.Minute, Skip: manual, Run: commission, Undo: abortCommissioning,
+		{Name: contract.StageCommission, Weight: 2, Deadline: 10 * time.Minute, Skip: manual, Run: commission, Undo: abortCommissioning, Remains: commissioningRemains,
 			Observe: observeMachine("Commissioning", "Testing", "Ready", "Allocated", "Deploying", "Deployed"), Doc: "start commissioning"},
 		{Name: contract.StageWaitReady, Weight: 20, Deadline: 90 * time.Minute, Waits: true, Skip: manual, Run: waitReady,
 			Observe: observeMachine("Ready", "Allocated", "Deploying", "Deployed"), Doc: "wait until MAAS says Ready"},
@@ -39,9 +39,9 @@ func stages() []stage.Stage[State] {
 			Observe: observeRoCE, Doc: "set up the RoCE ports from the records of site and hostname"},
 		{Name: contract.StageEnsurePXE, Weight: 2, Deadline: 10 * time.Minute, Skip: manual, Run: ensurePXE,
 			Observe: observePXE, Doc: "leave exactly one AUTO link on the boot interface"},
-		{Name: contract.StageRenderCloudInit, Weight: 1, Deadline: 5 * time.Minute, Skip: manual, Run: renderCloudInit, Undo: revokeBootstrap,
+		{Name: contract.StageRenderCloudInit, Weight: 1, Deadline: 5 * time.Minute, Skip: manual, Run: renderCloudInit, Undo: revokeBootstrap, Remains: bootstrapRemains,
 			Doc: "issue the enrolment token and seal the user-data"},
-		{Name: contract.StageDeploy, Weight: 3, Deadline: 15 * time.Minute, Skip: manual, Run: deploy, Undo: releaseDeployed,
+		{Name: contract.StageDeploy, Weight: 3, Deadline: 15 * time.Minute, Skip: manual, Run: deploy, Undo: releaseDeployed, Remains: deploymentRemains,
 			Observe: observeDeploy, Adoptable: []string{"Deploying"}, Doc: "allocate, mark and deploy"},
 		{Name: contract.StageWaitDeployed, Weight: 40, Deadline: 130 * time.Minute, DeadlineClass: lifecycle.FailDeployTimeout, Waits: true,
 			Skip: manual, Run: waitDeployed, Observe: observeDeployed, Doc: "wait until MAAS says Deployed, or the deployment failed"},
@@ -54,7 +54,7 @@ func stages() []stage.Stage[State] {
 		{Name: contract.StageWaitHWSync, Weight: 10, Deadline: 120 * time.Minute, Waits: true, Skip: noSync, Run: waitSync,
 			Observe: observeSync, Doc: "wait for a hardware sync later than the deployment; repair once"},
 		{Name: contract.StageWaitAgent, Weight: 10, Deadline: 60 * time.Minute, DeadlineClass: lifecycle.FailAgentNotEnrolled, Waits: true,
-			Run: waitAgent, Undo: lockIdentity, Doc: "wait for the agent's enrolment and a report that meets the SKU"},
+			Run: waitAgent, Undo: lockIdentity, Remains: identityRemains, Doc: "wait for the agent's enrolment and a report that meets the SKU"},
 	}
 }
 
@@ -211,13 +211,16 @@ func ensurePXE(ctx workflow.Context, s *State) error {
 	return err
 }
 
-func renderCloudInit(ctx workflow.Context, s *State) error {
-	in := nodeact.RenderIn{
+func (s *State) renderIn() nodeact.RenderIn {
+	return nodeact.RenderIn{
 		JobRef: s.ref(contract.StageRenderCloudInit), Hostname: s.Request.Hostname, Profile: s.Site.Profile, Site: s.Site.Site,
 		Attempt: max(s.Deploy.Attempt, 1), Known: s.UserData,
 		InUse: s.Machine.Status == "Deploying" || s.Machine.Status == "Deployed",
 	}
-	ud, err := stage.Do(ctx, stage.KindLocalWork, "token, host key, user-data", node.RenderCloudInit, in)
+}
+
+func renderCloudInit(ctx workflow.Context, s *State) error {
+	ud, err := stage.Do(ctx, stage.KindLocalWork, "token, host key, user-data", node.RenderCloudInit, s.renderIn())
 	if err == nil {
 		s.UserData = ud
 	}
