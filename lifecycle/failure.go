@@ -14,6 +14,7 @@ const (
 	FailPXEUnfixable          FailureClass = "pxe_interface_unfixable"
 	FailCommissioning         FailureClass = "commissioning_failed"
 	FailDeploy                FailureClass = "deploy_failed"
+	FailDeployPower           FailureClass = "deploy_power_failed"
 	FailDeployTimeout         FailureClass = "deploy_timeout"
 	FailDatasource            FailureClass = "datasource_failure"
 	FailDatasourceRepeated    FailureClass = "datasource_failure_repeated"
@@ -64,25 +65,26 @@ type FailureInfo struct {
 func (f FailureInfo) Runbook() string { return "docs/runbooks/" + string(f.Class) + ".md" }
 
 var failures = []FailureInfo{
-	{Class: FailMAASUnavailable, AutoAttempts: 5, Recommended: ActionRetryStage, Next: "Check that the region controller answers, then retry the stage."},
+	{Class: FailMAASUnavailable, AutoAttempts: 5, Recommended: ActionRetryStage, Next: "Check that the region controller answers, and its racks reach what the message names, then retry the stage."},
 	{Class: FailMAASRejected, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "MAAS refused the request; mend the cause it names, then retry the stage."},
 	{Class: FailMAASMachineDeleted, Manual: true, AutoAttempts: 1, Recommended: ActionRerun, Next: "The machine is gone from MAAS; find out who deleted it, then rerun, or cancel."},
 	{Class: FailConflictingCandidates, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "More than one MAAS machine matches; delete or rename the wrong one in MAAS, then retry the stage."},
-	{Class: FailBootDiskNotFound, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "No disk matches the profile's boot disk rule; check the hardware or the rule, then retry the stage."},
-	{Class: FailStorageLayoutRejected, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "MAAS refused the storage layout; correct the profile, then retry the stage."},
+	{Class: FailBootDiskNotFound, Manual: true, AutoAttempts: 1, Recommended: ActionRerun, Next: "No disk matches the profile's boot disk rule; mend the hardware or the rule, then rerun: the profile is read and the machine commissioned again."},
+	{Class: FailStorageLayoutRejected, Manual: true, AutoAttempts: 1, Recommended: ActionRerun, Next: "MAAS refused the storage layout; correct the profile, then rerun: the profile is read again and what is done is skipped."},
 	{Class: FailPXEUnfixable, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "Attach the boot interface to a VLAN with a subnet in MAAS, then retry the stage."},
 	{Class: FailCommissioning, AutoAttempts: 2, Recommended: ActionRetryStage, Next: "Read the failed commissioning scripts in the timeline, mend the hardware, then retry the stage."},
 	{Class: FailDeploy, AutoAttempts: 1, Recommended: ActionRestartClean, Next: "The installer failed; read the installation log in the timeline, then restart clean."},
+	{Class: FailDeployPower, AutoAttempts: 1, Recommended: ActionRerun, Next: "MAAS could not power the machine for its deployment; mend its way to the BMC, then rerun: the machine is released and deployed again."},
 	{Class: FailDeployTimeout, AutoAttempts: 1, Recommended: ActionRestartClean, Next: "The deployment did not end in time and was aborted; look at the console, then restart clean."},
 	{Class: FailDatasource, AutoAttempts: 1, Recommended: ActionRestartClean, Next: "cloud-init found no datasource; check the node's network path to MAAS, then restart clean."},
 	{Class: FailDatasourceRepeated, Manual: true, AutoAttempts: 1, Recommended: ActionRestartClean, Next: "The datasource failed again after automatic retries; check cabling and VLAN, then restart clean.", NodeUnsafe: true},
-	{Class: FailHWSyncUnhealthy, AutoAttempts: 2, Recommended: ActionRetryStage, Next: "No hardware sync later than the deployment was seen; the repair runs again on retry."},
+	{Class: FailHWSyncUnhealthy, AutoAttempts: 2, Recommended: ActionRetryStage, Next: "Hardware sync could not be switched on or repaired; mend what the message names, then retry the stage: the repair runs again."},
 	{Class: FailHWSyncRepeated, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "Hardware sync stays silent after repair; log in to the node and check maas_hardware_sync.timer, then retry the stage."},
 	{Class: FailSSHSeed, AutoAttempts: 3, Recommended: ActionRetryStage, Next: "The node does not accept Slipway's SSH key; check that cloud-init ended, then retry the stage."},
 	{Class: FailSSHSeedRepeated, Manual: true, AutoAttempts: 1, Recommended: ActionRestartClean, Next: "SSH still fails after retries; check the site's keys and the user-data, then restart clean."},
 	{Class: FailAgentNotEnrolled, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The agent did not enrol in time; check that the node reaches the agent API, then retry the stage."},
 	{Class: FailNodeUnhealthy, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The node's report does not meet its SKU; mend the hardware named in the message, then retry the stage.", NodeUnsafe: true},
-	{Class: FailStateDisagreement, Manual: true, AutoAttempts: 1, Recommended: ActionAdopt, Next: "MAAS and Slipway disagree; look at both, then adopt the observed state or restart clean."},
+	{Class: FailStateDisagreement, Manual: true, AutoAttempts: 1, Recommended: ActionRerun, Next: "MAAS and Slipway disagree; undo what someone else did there, then rerun: each stage first looks. What someone else did may also be adopted, where the stage allows it."},
 	{Class: FailBMCUnreachable, AutoAttempts: 3, Recommended: ActionRetryStage, Next: "The BMC does not answer; check its address and cabling, then retry the stage."},
 	{Class: FailBMCAuthRejected, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The BMC rejected the login and no further login is tried; correct the credential, clear the flag, then retry the stage."},
 	{Class: FailBMCLocked, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The BMC account is locked; wait for the lockout to end or reset it, clear the flag, then retry the stage."},
@@ -94,7 +96,7 @@ var failures = []FailureInfo{
 	{Class: FailStorageRejected, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The storage back end refused; mend the cause it names, then retry the stage."},
 	{Class: FailPaymentMismatch, Manual: true, AutoAttempts: 1, Recommended: ActionMarkManual, Next: "The amounts differ; resolve the payment session by hand."},
 	{Class: FailSecretUnavailable, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "A secret that the site or profile refers to cannot be read; store it under that reference, then retry the stage."},
-	{Class: FailConfiguration, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The site or profile is not usable as it stands; correct what the message names, then retry the stage."},
+	{Class: FailConfiguration, Manual: true, AutoAttempts: 1, Recommended: ActionRerun, Next: "The site, profile or SKU is not usable as it stands; correct what the message names, then rerun: they are read again."},
 	{Class: FailStageDeadline, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The stage did not end before its deadline; look at the last observed state, then retry the stage."},
 	{Class: FailFrozen, Manual: true, AutoAttempts: 1, Recommended: ActionResume, Next: "An operator froze the job; resume it when the reason is gone."},
 	{Class: FailWorkflowLost, AutoAttempts: 1, Recommended: ActionResume, Next: "The workflow was ended from outside; resume starts it again from the projected stage."},

@@ -142,6 +142,8 @@ type MAASQuery struct {
 	Hostname   string
 	Serial     string
 	BMCAddress string
+	// New matches every machine that is New: enlisted and not commissioned.
+	New bool
 }
 
 // MAASMachine is the part of a machine object that Slipway reads.

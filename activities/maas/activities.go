@@ -36,7 +36,7 @@ const (
 func (a *Activities) region(ctx context.Context, siteID string) (providers.MAAS, lifecycle.SiteSpec, error) {
 	site, err := a.Store.Site(ctx, siteID)
 	if err != nil {
-		return nil, lifecycle.SiteSpec{}, fault.Internal(ctx, err)
+		return nil, lifecycle.SiteSpec{}, deleted(ctx, err, "site", siteID)
 	}
 	key, err := a.Secrets.Resolve(ctx, providers.SecretRef(site.Spec.MAASAPIKeyRef))
 	if err != nil {

@@ -3,7 +3,6 @@ package maas
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -50,6 +49,10 @@ func (a *Activities) ClassifyDeployFailure(ctx context.Context, in ClassifyIn) (
 		out.Recovered, out.Done = true, true
 		return out, nil
 	}
+	if why := in.movedBy(got); why != "" {
+		out.Class, out.Message = lifecycle.FailStateDisagreement, why
+		return out, nil
+	}
 	events, err := m.Events(ctx, in.SystemID, "DEBUG", eventsRead)
 	if err != nil {
 		return out, fault.MAAS(ctx, err)
@@ -58,133 +61,38 @@ func (a *Activities) ClassifyDeployFailure(ctx context.Context, in ClassifyIn) (
 	if err != nil {
 		return out, fault.MAAS(ctx, err)
 	}
-	signs := evidence(got, events, results)
-	out.Class, out.Evidence = judgeSigns(in.Outcome, signs)
+	out.Class, out.Evidence = judgeSigns(in.Outcome, evidence(got, events, results))
 	out.Message = fmt.Sprintf("deployment of %s ended %s", in.SystemID, got.Status)
-	if len(out.Evidence) > 0 {
+	switch {
+	case len(out.Evidence) > 0:
 		out.Message += ": " + out.Evidence[0]
+	case out.Class == lifecycle.FailDeployTimeout:
+		out.Message = fmt.Sprintf("deployment of %s did not end by its deadline and was aborted; MAAS says nothing of why", in.SystemID)
+	default:
+		out.Message += "; neither its events nor the installation log say why"
 	}
 	return out, nil
 }
 
-// sign is one line of evidence; the newest come first.
-type sign struct {
-	text     string
-	isEvent  bool
-	isResult bool
-}
-
-func evidence(got providers.MAASMachine, events []providers.MAASEvent, results []providers.MAASResult) []sign {
-	var out []sign
-	add := func(text string, event, result bool) {
-		if text = strings.TrimSpace(text); text != "" {
-			if len(text) > maxEvidenceLine {
-				text = text[:maxEvidenceLine]
-			}
-			out = append(out, sign{text, event, result})
-		}
+// movedBy says what someone else did to the machine since its deployment ended;
+// "" when it stands as the deployment, or our abort of it, left it.
+func (in ClassifyIn) movedBy(got providers.MAASMachine) string {
+	owner := got.Annotations[annotationJob]
+	switch s := got.Status; {
+	case owner != "" && owner != in.JobID:
+		return fmt.Sprintf("machine %s is %s for another job, %s", in.SystemID, s, owner)
+	case s == providers.MAASFailedDeployment, s == providers.MAASAllocated && in.Outcome == contract.DeployTimeout:
+		return ""
+	case s == providers.MAASAllocated:
+		return fmt.Sprintf("the deployment of %s was aborted by someone else", in.SystemID)
+	case s == providers.MAASReady, s == providers.MAASNew, s == providers.MAASReleasing, s == providers.MAASDiskErasing,
+		s == providers.MAASReleasingFailed, s == providers.MAASFailedDiskErasing:
+		return fmt.Sprintf("machine %s was released by someone else; it is %s", in.SystemID, s)
+	case s == providers.MAASDeploying && in.Outcome == contract.DeployTimeout && owner == in.JobID:
+		return "" // MAAS did not carry out our abort
+	case s == providers.MAASDeploying, s == providers.MAASDeployed:
+		return fmt.Sprintf("machine %s is %s, but not by this job", in.SystemID, s)
+	default:
+		return fmt.Sprintf("machine %s is %s now, which no deployment ends in", in.SystemID, s)
 	}
-	add(got.ErrorDescription, false, false)
-	add(got.StatusMessage, false, false)
-	for _, e := range sinceDeploying(events) {
-		add(e.Type+": "+e.Description, true, false)
-	}
-	for _, r := range results {
-		if r.Status == scriptFailed || r.Status == scriptTimedOut {
-			for _, line := range strings.Split(r.Output, "\n") {
-				add(line, false, true)
-			}
-		}
-	}
-	return out
-}
-
-// sinceDeploying leaves out what happened before this deployment began: an
-// earlier trouble with the BMC is not why it failed. Newest come first.
-func sinceDeploying(events []providers.MAASEvent) []providers.MAASEvent {
-	for i, e := range events {
-		if e.Type == "Deploying" {
-			return events[:i+1]
-		}
-	}
-	return events
-}
-
-// signature is a known trace of one cause. MAAS offers no code for these: its
-// own event and console texts are the only evidence there is.
-type signature struct {
-	class lifecycle.FailureClass
-	texts []string
-}
-
-func signatures() []signature {
-	return []signature{
-		{lifecycle.FailDatasource, []string{
-			"no datasource found", "Can not apply stage config", "searching for network data from DataSourceMAAS",
-			"DataSourceNone", "Used fallback datasource",
-		}},
-		{lifecycle.FailBMCUnreachable, []string{
-			"Failed to power on node", "Failed to query node's BMC", "Power state could not be", "power-on activity",
-		}},
-		{lifecycle.FailDeploy, []string{"Installation failed", "Node installation failure"}},
-	}
-}
-
-func judgeSigns(outcome contract.DeployOutcome, signs []sign) (lifecycle.FailureClass, []string) {
-	for _, s := range signatures() {
-		var lines []string
-		for _, line := range signs {
-			// A progress event that names curtin is no failure; a failed script
-			// that does is one.
-			curtin := s.class == lifecycle.FailDeploy && line.isResult && strings.Contains(line.text, "curtin")
-			if (curtin || containsAny(line.text, s.texts)) && len(lines) < maxEvidence {
-				lines = append(lines, line.text)
-			}
-		}
-		if len(lines) == 0 {
-			continue
-		}
-		if s.class == lifecycle.FailDatasource && !lastWordIsDatasource(signs, s.texts) {
-			continue // it searched, found, and went on
-		}
-		return s.class, lines
-	}
-	if outcome == contract.DeployTimeout || containsAnySign(signs, "timed out after", "time-out during deployment") {
-		return lifecycle.FailDeployTimeout, nil
-	}
-	return lifecycle.FailDeploy, nil
-}
-
-// lastWordIsDatasource reports whether the search for a datasource is the last
-// progress that was heard: the newest installation event, or the console.
-func lastWordIsDatasource(signs []sign, texts []string) bool {
-	for _, s := range signs {
-		if s.isResult && containsAny(s.text, texts) {
-			return true
-		}
-	}
-	for _, s := range signs {
-		if s.isEvent && strings.HasPrefix(s.text, "Node installation:") {
-			return containsAny(s.text, texts)
-		}
-	}
-	return false
-}
-
-func containsAny(text string, parts []string) bool {
-	for _, p := range parts {
-		if strings.Contains(text, p) {
-			return true
-		}
-	}
-	return false
-}
-
-func containsAnySign(signs []sign, parts ...string) bool {
-	for _, s := range signs {
-		if containsAny(s.text, parts) {
-			return true
-		}
-	}
-	return false
 }

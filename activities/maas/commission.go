@@ -21,6 +21,17 @@ func past(s providers.MAASStatus) bool {
 // person's decision. It leaves a machine alone that is on its way or there
 // already. BMC settings are never rewritten.
 func (a *Activities) CommissionMachine(ctx context.Context, in MachineIn) (contract.MachineFacts, error) {
+	return a.commission(ctx, in, false)
+}
+
+// CommissionAgain also commissions a machine that is Ready: what was changed in
+// the server since is known to MAAS only then. One that is commissioned already
+// is left alone.
+func (a *Activities) CommissionAgain(ctx context.Context, in MachineIn) (contract.MachineFacts, error) {
+	return a.commission(ctx, in, true)
+}
+
+func (a *Activities) commission(ctx context.Context, in MachineIn, again bool) (contract.MachineFacts, error) {
 	m, _, err := a.region(ctx, in.SiteID)
 	if err != nil {
 		return contract.MachineFacts{}, err
@@ -30,6 +41,8 @@ func (a *Activities) CommissionMachine(ctx context.Context, in MachineIn) (contr
 		return contract.MachineFacts{}, err
 	}
 	switch s := got.Status; {
+	case again && s == providers.MAASReady && !in.ObserveOnly:
+		got, err = m.Commission(ctx, in.SystemID, providers.MAASCommission{})
 	case past(s), s == providers.MAASCommissioning, s == providers.MAASTesting, s == providers.MAASReleasing:
 		out := facts(got)
 		out.Done, out.Note = true, "already "+s.String()
@@ -50,7 +63,7 @@ func (a *Activities) CommissionMachine(ctx context.Context, in MachineIn) (contr
 	}
 	if err != nil {
 		return a.reread(ctx, m, in.SystemID, err, func(s providers.MAASStatus) bool {
-			return past(s) || s == providers.MAASCommissioning || s == providers.MAASTesting || s == providers.MAASReleasing
+			return (past(s) && !again) || s == providers.MAASCommissioning || s == providers.MAASTesting || s == providers.MAASReleasing
 		})
 	}
 	return facts(got), nil
@@ -95,10 +108,16 @@ func (a *Activities) WaitForReady(ctx context.Context, in MachineIn) (contract.M
 	return out, nil
 }
 
+// What MAAS calls the end of a script that did not do its work (ScriptStatus).
 const (
-	scriptFailed   = 3
-	scriptTimedOut = 4
+	scriptFailed           = 3
+	scriptTimedOut         = 4
+	scriptFailedInstalling = 8
 )
+
+func didNotPass(r providers.MAASResult) bool {
+	return r.Status == scriptFailed || r.Status == scriptTimedOut || r.Status == scriptFailedInstalling
+}
 
 // failedScripts names the scripts that did not pass.
 func (a *Activities) failedScripts(ctx context.Context, m providers.MAAS, systemID string) string {
@@ -109,7 +128,7 @@ func (a *Activities) failedScripts(ctx context.Context, m providers.MAAS, system
 			continue
 		}
 		for _, r := range results {
-			if r.Status == scriptFailed || r.Status == scriptTimedOut {
+			if didNotPass(r) {
 				names = append(names, r.Name)
 			}
 		}

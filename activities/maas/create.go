@@ -3,7 +3,6 @@ package maas
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
@@ -23,7 +22,8 @@ type CreateIn struct {
 }
 
 // CreateOrFindMachine finds the machine by what the BMC said of it and adopts
-// it, or creates it uncommissioned. More than one candidate is a person's
+// it, or creates it uncommissioned; the profile may let it claim the one machine
+// that is New when none matches. More than one candidate is a person's
 // decision. A create whose answer was lost, or that lost a race with
 // enlistment, is resolved by finding again.
 func (a *Activities) CreateOrFindMachine(ctx context.Context, in CreateIn) (contract.MachineFacts, error) {
@@ -39,6 +39,9 @@ func (a *Activities) CreateOrFindMachine(ctx context.Context, in CreateIn) (cont
 		}
 	}
 	found, err := a.find(ctx, m, in)
+	if err == nil && found == nil && in.Profile.AutoClaimSingleNewMachine {
+		found, err = a.findNew(ctx, m, in)
+	}
 	if err != nil {
 		return contract.MachineFacts{}, err
 	}
@@ -58,7 +61,7 @@ func (a *Activities) CreateOrFindMachine(ctx context.Context, in CreateIn) (cont
 func (a *Activities) create(ctx context.Context, m providers.MAAS, site lifecycle.SiteSpec, in CreateIn) (providers.MAASMachine, error) {
 	bmc, err := a.Store.BMC(ctx, in.BMC.BMCID)
 	if err != nil {
-		return providers.MAASMachine{}, fault.Internal(ctx, err)
+		return providers.MAASMachine{}, deleted(ctx, err, "BMC", in.BMC.BMCID)
 	}
 	login, err := providers.ResolveLogin(ctx, a.Secrets, providers.SecretRef(bmc.CredentialRef))
 	if err != nil {
@@ -112,12 +115,7 @@ func (a *Activities) find(ctx context.Context, m providers.MAAS, in CreateIn) (*
 	case 1:
 		return &found[0], nil
 	}
-	ids := make([]string, 0, len(found))
-	for _, c := range found {
-		ids = append(ids, c.SystemID+" ("+c.Hostname+")")
-	}
-	return nil, fault.New(lifecycle.FailConflictingCandidates, "%d MAAS machines match %s: %s",
-		len(found), in.Hostname, strings.Join(ids, ", "))
+	return nil, fault.New(lifecycle.FailConflictingCandidates, "%d MAAS machines match %s: %s", len(found), in.Hostname, listed(found))
 }
 
 // claimed refuses a machine that someone else uses and records the rest on the

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/activities/userdata"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -78,7 +79,8 @@ func (a *Activities) WaitForHardwareSync(ctx context.Context, in WaitSyncIn) (co
 }
 
 // MachineCredentials stores the machine's own MAAS token as a secret and
-// returns its reference, for the repair of hardware sync over SSH.
+// returns its reference, for the repair of hardware sync over SSH. It is to be
+// forgotten once the repair is done.
 func (a *Activities) MachineCredentials(ctx context.Context, in MachineIn) (string, error) {
 	m, _, err := a.region(ctx, in.SiteID)
 	if err != nil {
@@ -88,6 +90,12 @@ func (a *Activities) MachineCredentials(ctx context.Context, in MachineIn) (stri
 	if err != nil {
 		return "", fault.MAAS(ctx, err)
 	}
-	ref, err := a.Secrets.Put(ctx, "nodes/"+in.NodeID+"/maas-token", tok)
+	ref, err := a.Secrets.Put(ctx, userdata.MachineToken(in.NodeID), tok)
 	return string(ref), fault.Secret(ctx, err)
+}
+
+// ForgetMachineCredentials deletes what MachineCredentials stored: the node has
+// its token, and nobody else needs a copy. Absent is success.
+func (a *Activities) ForgetMachineCredentials(ctx context.Context, in contract.JobRef) (contract.UserData, error) {
+	return contract.UserData{}, fault.Secret(ctx, a.Secrets.Delete(ctx, userdata.MachineToken(in.NodeID)))
 }

@@ -26,7 +26,8 @@ type ReleaseIn struct {
 	// OnlyOurs leaves a machine alone that does not carry this job's mark.
 	OnlyOurs bool `json:"only_ours,omitempty"`
 	// Begun says that this job began to deploy the machine when it was Ready:
-	// then an allocation by our own MAAS user without any mark is this job's.
+	// then an allocation by our own MAAS user without any mark is this job's,
+	// and so is a release of it that did not end well.
 	Begun bool `json:"begun,omitempty"`
 }
 
@@ -36,7 +37,9 @@ func (in ReleaseIn) ours(ctx context.Context, m providers.MAAS, got providers.MA
 	if !in.OnlyOurs || mark == in.JobID {
 		return true, nil
 	}
-	if mark != "" || !in.Begun || got.Status != providers.MAASAllocated || got.Owner == "" {
+	// MAAS wipes the mark when a release begins and keeps the owner to its end.
+	bare := got.Status == providers.MAASAllocated || got.Status == providers.MAASReleasingFailed || got.Status == providers.MAASFailedDiskErasing
+	if mark != "" || !in.Begun || !bare || got.Owner == "" {
 		return false, nil
 	}
 	info, err := m.Probe(ctx)
@@ -63,7 +66,7 @@ func (a *Activities) ReturnToReady(ctx context.Context, in ReleaseIn) (contract.
 	}
 	if ours, err := in.ours(ctx, m, got); err != nil {
 		return facts(got), err
-	} else if !ours && got.Status != providers.MAASReleasing {
+	} else if !ours && got.Status != providers.MAASReleasing && got.Status != providers.MAASDiskErasing {
 		out := facts(got)
 		out.Done, out.Note = true, "not deployed by this job; left alone"
 		return out, nil

@@ -2,11 +2,13 @@ package maas
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -25,17 +27,17 @@ func (a *Activities) LoadSiteConfig(ctx context.Context, in LoadSiteIn) (contrac
 	out := contract.SiteFacts{Hostname: in.Request.Hostname}
 	profile, err := a.Store.Profile(ctx, in.Request.ProfileID)
 	if err != nil {
-		return out, fault.Internal(ctx, err)
+		return out, deleted(ctx, err, "profile", in.Request.ProfileID)
 	}
 	sku, err := a.Store.SKU(ctx, in.Request.SKUID)
 	if err != nil {
-		return out, fault.Internal(ctx, err)
+		return out, deleted(ctx, err, "SKU", in.Request.SKUID)
 	}
 	out.Profile, out.SKU = profile.Spec.WithDefaults(), sku.Spec
 	if in.Request.Manual {
 		site, err := a.Store.Site(ctx, in.SiteID)
 		out.Site = site.Spec
-		return out, fault.Internal(ctx, err)
+		return out, deleted(ctx, err, "site", in.SiteID)
 	}
 	m, site, err := a.region(ctx, in.SiteID)
 	if err != nil {
@@ -62,6 +64,16 @@ func (a *Activities) LoadSiteConfig(ctx context.Context, in LoadSiteIn) (contrac
 			"MAAS has no image %q; import it, or choose one of: %s", out.Profile.DistroSeries, strings.Join(info.Images, ", "))
 	}
 	return out, nil
+}
+
+// deleted tells a record that the request names and that is gone from a database
+// that is away.
+func deleted(ctx context.Context, err error, what, id string) error {
+	if errors.Is(err, db.ErrNotFound) {
+		return fault.New(lifecycle.FailConfiguration,
+			"%s %s of the request was deleted; cancel this job and onboard the node again with one that exists", what, id)
+	}
+	return fault.Internal(ctx, err)
 }
 
 func hasImage(images []string, series string) bool {

@@ -47,6 +47,11 @@ func (c *client) FindMachines(ctx context.Context, q providers.MAASQuery) ([]pro
 			return nil, err
 		}
 	}
+	if q.New {
+		if err := c.listInto(ctx, found, url.Values{"status": {"new"}}); err != nil {
+			return nil, err
+		}
+	}
 	serial, bmc := hardwareFact(q.Serial), strings.TrimSpace(q.BMCAddress)
 	if serial != "" || bmc != "" {
 		if err := c.scan(ctx, found, serial, bmc); err != nil {

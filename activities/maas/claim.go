@@ -1,0 +1,83 @@
+package maas
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
+)
+
+// findNew is the profile's auto_claim_single_new_machine: a server whose BMC
+// tells neither MACs nor a serial that MAAS knows too, and that has enlisted
+// itself, is the one machine that is New. A second one makes it a person's
+// decision (seed 001 section 7, "conflicting discovery candidates"); none means
+// that the machine has to be created.
+func (a *Activities) findNew(ctx context.Context, m providers.MAAS, in CreateIn) (*providers.MAASMachine, error) {
+	all, err := m.FindMachines(ctx, providers.MAASQuery{New: true})
+	if err != nil {
+		return nil, fault.MAAS(ctx, err)
+	}
+	var open []providers.MAASMachine
+	for _, c := range all {
+		free, err := a.unclaimed(ctx, in, c)
+		if err != nil {
+			return nil, err
+		}
+		if free {
+			open = append(open, c)
+		}
+	}
+	switch {
+	case len(open) == 0:
+		return nil, nil
+	case len(open) > 1:
+		return nil, fault.New(lifecycle.FailConflictingCandidates,
+			"no MAAS machine matches %s and %d are New, any of which may be it: %s; delete what is not, or give the right one this BMC's address in MAAS",
+			in.Hostname, len(open), listed(open))
+	case open[0].PowerType == "" || open[0].PowerType == "manual":
+		return nil, fault.New(lifecycle.FailConflictingCandidates,
+			"MAAS machine %s is New and may be %s, but MAAS cannot power it; give it this BMC's address and login in MAAS, or delete it",
+			listed(open), in.Hostname)
+	}
+	return &open[0], nil
+}
+
+// unclaimed reports whether a New machine may be the one that is sought: nobody
+// has it, and nothing that is known of both sides speaks against it.
+func (a *Activities) unclaimed(ctx context.Context, in CreateIn, c providers.MAASMachine) (bool, error) {
+	if c.Status != providers.MAASNew || c.Locked || c.Owner != "" || differ(in.BMC.Serial, c.Serial) || differ(in.BMC.UUID, c.UUID) {
+		return false, nil
+	}
+	// What another onboarding is just creating is New for a moment as well.
+	for _, taken := range []func() (db.Node, error){
+		func() (db.Node, error) { return a.Store.LiveNodeOfMachine(ctx, in.SiteID, c.SystemID) },
+		func() (db.Node, error) { return a.Store.LiveNodeOfHost(ctx, in.SiteID, c.Hostname) },
+	} {
+		switch node, err := taken(); {
+		case errors.Is(err, db.ErrNotFound):
+		case err != nil:
+			return false, fault.Internal(ctx, err)
+		case node.ID != in.NodeID:
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// differ reports that both are known and not the same.
+func differ(x, y string) bool {
+	unknown := func(v string) bool { return v == "" || strings.EqualFold(v, "unknown") }
+	return !unknown(x) && !unknown(y) && !strings.EqualFold(x, y)
+}
+
+func listed(found []providers.MAASMachine) string {
+	ids := make([]string, 0, len(found))
+	for _, c := range found {
+		ids = append(ids, c.SystemID+" ("+c.Hostname+")")
+	}
+	return strings.Join(ids, ", ")
+}
