@@ -2,8 +2,10 @@ package bmc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
@@ -44,17 +46,27 @@ func (a *Activities) PlanPower(ctx context.Context, in PlanIn) (PowerPlan, error
 		return PowerPlan{}, err
 	}
 	out := PowerPlan{Facts: contract.BMCFacts{BMCID: rec.ID, Address: rec.Address}}
-	err = a.look(ctx, in, rec, &out)
+	tctx, cancel := context.WithTimeout(ctx, lookLimit)
+	defer cancel()
+	err = a.look(tctx, in, rec, &out)
 	if err == nil {
 		return out, nil
 	}
 	failure, ok := fault.Failure(err)
-	if !ok {
+	switch {
+	case ok:
+	case errors.Is(tctx.Err(), context.DeadlineExceeded):
+		failure = contract.Failure{Class: lifecycle.FailBMCUnreachable, Message: fmt.Sprintf("the BMC did not answer within %s", lookLimit)}
+	default:
 		return out, err
 	}
 	out.Failure = &failure
 	return out, nil
 }
+
+// lookLimit bounds one look, so that a BMC that hangs does not take the whole
+// plan with it.
+const lookLimit = 6 * time.Second
 
 // planned is the record, or what the record of a dry run would be.
 func (a *Activities) planned(ctx context.Context, in PlanIn) (db.BMC, error) {
@@ -82,7 +94,7 @@ func (a *Activities) look(ctx context.Context, in PlanIn, rec db.BMC, out *Power
 	if err != nil {
 		return err
 	}
-	out.Facts.Vendor, out.Facts.UUID = id.Vendor, id.UUID
+	out.Facts.Vendor = id.Vendor // its UUID is the BMC's, not the system's
 	out.Seen = "BMC answers: " + strings.TrimSpace(id.Vendor+" "+id.Product)
 	switch {
 	case id.PinSHA256 == "" || rec.PinSHA256 == "" && in.In.CAPEM != "":

@@ -19,10 +19,10 @@ import (
 // not embedded, so that a look is no entry on the node's timeline.
 type Look[I any] struct {
 	In I `json:"in"`
-	// Absent: the machine is not in MAAS yet. Ready: by the time of this stage
-	// the machine will be Ready, whatever it is now.
-	Absent bool `json:"absent,omitempty"`
-	Ready  bool `json:"ready,omitempty"`
+	// Absent: no machine of this hostname is in MAAS yet. Ready: by the time of
+	// this stage the machine will be Ready, whatever it is now.
+	Absent string `json:"absent,omitempty"`
+	Ready  bool   `json:"ready,omitempty"`
 }
 
 // Foreseen is what an activity would do: nothing when Done, the changes in
@@ -49,6 +49,8 @@ func foresee[I any](ctx context.Context, a *Activities, l Look[I], looks int, ac
 	d := &dryRegion{MAASOpener: a.Opener, absent: l.Absent, assumeReady: l.Ready, looks: looks}
 	dry := *a
 	dry.Opener, dry.Secrets = d, drySecrets{a.Secrets}
+	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	defer cancel()
 	f, err := act(&dry, ctx, l.In)
 	out := Foreseen{Machine: f, Steps: d.steps, Waits: d.waits, Unknown: d.unknown, Assumed: d.assumed, Seen: d.said(f.Note)}
 	if d.seen != nil {
@@ -60,12 +62,25 @@ func foresee[I any](ctx context.Context, a *Activities, l Look[I], looks int, ac
 	if err == nil || d.waits || d.readBack || d.unknown {
 		return out, nil
 	}
-	failure, ok := fault.Failure(err)
-	if !ok {
-		return out, err
+	out.Failure, err = failure(ctx, err)
+	return out, err
+}
+
+// lookLimit bounds one look, so that a region that hangs does not take the
+// whole plan with it.
+const lookLimit = 6 * time.Second
+
+// failure is what a run would fail with; a look that ran out of time says so.
+func failure(ctx context.Context, err error) (*contract.Failure, error) {
+	if f, ok := fault.Failure(err); ok {
+		return &f, nil
 	}
-	out.Failure = &failure
-	return out, nil
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return &contract.Failure{
+			Class: lifecycle.FailMAASUnavailable, Message: fmt.Sprintf("the region controller did not answer within %s", lookLimit),
+		}, nil
+	}
+	return nil, err
 }
 
 // drySecrets reads secrets and writes none. The user-data of a deployment that
@@ -98,16 +113,16 @@ type SitePlan struct {
 
 // PlanSite is what load_site_config would find. Read-only.
 func (a *Activities) PlanSite(ctx context.Context, l Look[LoadSiteIn]) (SitePlan, error) {
-	f, err := a.LoadSiteConfig(ctx, l.In)
+	tctx, cancel := context.WithTimeout(ctx, lookLimit)
+	defer cancel()
+	f, err := a.LoadSiteConfig(tctx, l.In)
 	out := SitePlan{Facts: f}
 	if err == nil {
 		return out, nil
 	}
-	failure, ok := fault.Failure(err)
-	if !ok {
+	if out.Failure, err = failure(tctx, err); err != nil {
 		return out, err
 	}
-	out.Failure = &failure
 	if f.Site.MAASURL == "" {
 		site, err := a.Store.Site(ctx, l.In.SiteID)
 		if err != nil {

@@ -18,11 +18,12 @@ type dryRegion struct {
 	providers.MAASOpener
 	region providers.MAAS
 
-	// absent: MAAS has no such machine yet. assumeReady: the machine will be
-	// Ready by the time of this stage. looks is how often an activity that polls
+	// absent is the hostname of a machine that MAAS does not have yet.
+	// assumeReady: the machine will be Ready by the time of this stage. looks is how often an activity that polls
 	// may read the machine; 0 is as often as it likes.
-	absent, assumeReady bool
-	looks               int
+	absent      string
+	assumeReady bool
+	looks       int
 
 	steps []string
 	// changed is set by a change, readBack by a read behind it; waits when the
@@ -32,7 +33,8 @@ type dryRegion struct {
 
 	allocated bool
 	looked    int
-	seen      *providers.MAASMachine
+	seen      *providers.MAASMachine // as MAAS shows it
+	made      *providers.MAASMachine // as it will be, while MAAS has none
 	disks     []providers.MAASBlockDevice
 	ifaces    []providers.MAASInterface
 	subnets   []providers.MAASSubnet
@@ -55,7 +57,7 @@ func stop(why string) error {
 // reading decides whether a read of the machine may go through.
 func (d *dryRegion) reading() error {
 	switch {
-	case d.absent:
+	case d.absent != "":
 		d.unknown = true
 		return stop("the machine is not in MAAS yet")
 	case d.changed:
@@ -71,18 +73,25 @@ func (d *dryRegion) change(format string, args ...any) {
 }
 
 func (d *dryRegion) lastSeen() providers.MAASMachine {
-	if d.seen == nil {
-		return providers.MAASMachine{}
+	switch {
+	case d.seen != nil:
+		return *d.seen
+	case d.made != nil:
+		return *d.made
 	}
-	return *d.seen
+	return providers.MAASMachine{}
 }
 
 // name is the machine for people.
 func (d *dryRegion) name(systemID string) string {
-	if d.seen == nil || d.seen.Hostname == "" {
+	switch host := d.lastSeen().Hostname; {
+	case host == "":
 		return systemID
+	case systemID == "":
+		return host
+	default:
+		return host + " (" + systemID + ")"
 	}
-	return d.seen.Hostname + " (" + systemID + ")"
 }
 
 func (d *dryRegion) Machine(ctx context.Context, systemID string) (providers.MAASMachine, error) {
@@ -91,6 +100,10 @@ func (d *dryRegion) Machine(ctx context.Context, systemID string) (providers.MAA
 		got := d.lastSeen()
 		got.Status = providers.MAASAllocated
 		return got, nil
+	}
+	if d.absent != "" && d.assumeReady && !d.changed {
+		d.made = &providers.MAASMachine{Hostname: d.absent, Status: providers.MAASReady}
+		return *d.made, nil
 	}
 	if err := d.reading(); err != nil {
 		return providers.MAASMachine{}, err

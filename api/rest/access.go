@@ -23,8 +23,8 @@ func accessTable() map[string]Role {
 			"GET /admin/maas-sites/{id}/profiles", "GET /admin/maas-sites/{id}/profiles/{profile_id}",
 			"GET /admin/maas-sites/{id}/roce-assignments", "GET /admin/maas-sites/{id}/roce-assignments/{hostname}",
 			"GET /admin/skus", "GET /admin/skus/{id}",
-			"GET /admin/bmcs", "GET /admin/bmcs/{id}",
-			"GET /admin/onboardings", "GET /admin/onboardings/{id}",
+			"GET /admin/bmcs", "GET /admin/bmcs/{id}", "GET /admin/bmcs/{id}/rotations",
+			"GET /admin/onboardings", "GET /admin/onboardings/{id}", "GET /admin/onboardings/{id}/plan",
 			"GET /admin/jobs", "GET /admin/jobs/{id}",
 			"GET /admin/onboarding-batches", "GET /admin/onboarding-batches/{id}",
 		},
@@ -33,7 +33,7 @@ func accessTable() map[string]Role {
 			"POST /admin/maas-sites/{id}/probe",
 			"PUT /admin/maas-sites/{id}/roce-assignments/{hostname}", "DELETE /admin/maas-sites/{id}/roce-assignments/{hostname}",
 			"POST /admin/nodes", "POST /admin/nodes/{id}/bootstrap",
-			"POST /admin/onboardings", "POST /admin/onboardings/{id}/actions/{action}",
+			"POST /admin/onboardings", "POST /admin/onboardings/plan", "POST /admin/onboardings/{id}/actions/{action}",
 			"POST /admin/jobs/{id}/actions/{action}",
 			"POST /admin/onboarding-batches",
 			"GET /admin/secrets",
@@ -46,6 +46,7 @@ func accessTable() map[string]Role {
 			"PUT /admin/secrets",
 			"GET /admin/api-tokens", "POST /admin/api-tokens", "DELETE /admin/api-tokens/{id}",
 			"POST /admin/bmcs/{id}/actions/approve-pin", "POST /admin/bmcs/{id}/actions/clear-auth-block",
+			"POST /admin/bmcs/{id}/rotations", "PUT /admin/bmcs/{id}/credential",
 		},
 	} {
 		for _, r := range routes {

@@ -40,6 +40,10 @@ type Config struct {
 	Health   *telemetry.Health    // nil: no /healthz, /readyz
 	Metrics  *prometheus.Registry // nil: no /metrics
 	Log      *slog.Logger         // nil drops
+	// Plans makes plans, on the workers of TaskQueue ("" is the usual one). nil:
+	// no plans.
+	Plans     PlanEngine
+	TaskQueue string
 	// PublicURL is how people reach the API; it stands in the OpenAPI document.
 	PublicURL string
 	Version   string
@@ -109,7 +113,9 @@ func (s *Server) register() {
 	s.registerNodes()
 	s.registerBootstrap()
 	s.registerBMCs()
+	s.registerRotations()
 	s.registerOnboardings()
+	s.registerPlans()
 	s.registerJobs()
 	s.registerBatches()
 	s.registerEvents()

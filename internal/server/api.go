@@ -29,6 +29,7 @@ func (a *App) restAPI() (*rest.Server, error) {
 		Store: a.Store, Temporal: a.Temporal, Secrets: a.Secrets, Health: a.Health, Metrics: a.Metrics, Log: a.Log,
 		Auth:      rest.AuthConfig{Issuer: c.OIDC.Issuer, Audience: c.OIDC.Audience, RolesClaim: c.OIDC.RolesClaim},
 		PublicURL: c.API.PublicURL, Version: Version, MAASProbe: a.probeMAAS,
+		Plans: a.Temporal, TaskQueue: c.Temporal.TaskQueue,
 		AgentURL: c.Agent.PublicURL, AgentCAPEM: string(a.CA.CertPEM()),
 	})
 }

@@ -33,6 +33,9 @@ func RegisterWorkflows(r worker.WorkflowRegistry) {
 	r.RegisterWorkflowWithOptions(onboarding.Onboard, workflow.RegisterOptions{
 		Name: contract.OnboardingWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
 	})
+	r.RegisterWorkflowWithOptions(onboarding.Plan, workflow.RegisterOptions{
+		Name: contract.PlanWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
+	})
 }
 
 // RegisterActivities registers every activity over the app's own providers.

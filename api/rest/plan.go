@@ -1,0 +1,172 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// Plan is what a job would do, given what is observed now.
+type Plan struct {
+	Kind       contract.JobKind    `json:"kind"`
+	JobID      string              `json:"job_id,omitempty" doc:"Absent in a dry run"`
+	NodeID     string              `json:"node_id,omitempty" doc:"Absent where no node has the hostname yet"`
+	SiteID     string              `json:"site_id,omitempty"`
+	Hostname   string              `json:"hostname,omitempty"`
+	Status     lifecycle.JobStatus `json:"status,omitempty" doc:"The job's state; absent in a dry run"`
+	Summary    string              `json:"summary" doc:"How far the job would get, in a sentence"`
+	NeedsHuman bool                `json:"needs_human" doc:"The job would park, or is parked"`
+	Rows       []contract.PlanRow  `json:"rows" nullable:"false" doc:"One a stage, in order; would is skip, already_done, run, wait, cannot or unknown"`
+	Observed   *db.Observed        `json:"observed,omitempty"`
+	ObservedAt time.Time           `json:"observed_at"`
+	PlanHash   string              `json:"plan_hash" doc:"SHA-256 over what decides; two plans of one hash would do the same"`
+}
+
+func planView(p contract.Plan) Plan {
+	out := Plan{
+		Kind: p.Kind, JobID: p.Subject.JobID, NodeID: p.Subject.NodeID, SiteID: p.Subject.SiteID, Hostname: p.Subject.Hostname, Status: p.Status,
+		Summary: p.Summary, NeedsHuman: p.NeedsHuman, Rows: p.Rows, ObservedAt: p.ObservedAt.UTC(), PlanHash: p.Hash,
+	}
+	if out.Rows == nil {
+		out.Rows = []contract.PlanRow{}
+	}
+	if o := p.Observed; o != nil {
+		out.Observed = &db.Observed{MAAS: o.MAAS, Power: o.Power, Agent: o.Agent, At: o.At}
+	}
+	return out
+}
+
+// PlanQuery says how far a plan may look.
+type PlanQuery struct {
+	Login bool `query:"login" doc:"Allow one login to the BMC, which tells serial and MAC addresses. A login that is rejected stops further logins, as in a run"`
+}
+
+// may keeps those who may only read from touching a BMC.
+func (q PlanQuery) may(ctx context.Context) error {
+	if q.Login && !principal(ctx).may(RoleOperator) {
+		return problem.New(problem.Forbidden, "login=true logs in to the BMC and needs role operator; leave it out, or ask an operator")
+	}
+	return nil
+}
+
+const planDoc = "The stages look with the very code that a run uses and change nothing: no machine, no BMC, no record. " +
+	"It answers within twenty seconds; a region or BMC that does not answer shows in its row."
+
+func (s *Server) registerPlans() {
+	tags := []string{"onboardings"}
+	add(s, huma.Operation{
+		OperationID: "plan-onboarding", Method: http.MethodGet, Path: "/admin/onboardings/{id}/plan", Tags: tags, Summary: "Say what an onboarding would do now",
+		Description: "Stages that the job has behind it are shown as done. " + planDoc,
+	}, s.planOnboarding)
+	add(s, huma.Operation{
+		OperationID: "plan-new-onboarding", Method: http.MethodPost, Path: "/admin/onboardings/plan", Tags: tags, Summary: "Say what an onboarding would do, without starting it",
+		Description: "Takes the body of create-onboarding and refuses what that would refuse. " + planDoc, DefaultStatus: http.StatusOK,
+	}, s.planNewOnboarding)
+}
+
+func (s *Server) planOnboarding(ctx context.Context, in *struct {
+	JobPath
+	PlanQuery
+}) (*struct{ Body Plan }, error) {
+	if err := in.may(ctx); err != nil {
+		return nil, err
+	}
+	job, err := jobOf(ctx, s.cfg.Store, in.ID, contract.KindOnboarding)
+	if err != nil {
+		return nil, err
+	}
+	if lifecycle.Job.Terminal(job.Status) || job.Status == lifecycle.JobCompensating {
+		return s.endedPlan(ctx, job)
+	}
+	ask := contract.PlanInput{
+		Kind: contract.KindOnboarding, Login: in.Login,
+		Job: contract.JobInput{JobID: job.ID, Kind: contract.KindOnboarding, NodeID: text(job.NodeID), SiteID: text(job.SiteID)},
+	}
+	return s.plan(ctx, ask)
+}
+
+// endedPlan needs no worker: there is nothing to observe.
+func (s *Server) endedPlan(ctx context.Context, job db.Job) (*struct{ Body Plan }, error) {
+	rows, err := s.cfg.Store.JobStages(ctx, job.ID)
+	if err != nil {
+		return nil, err
+	}
+	var stages []contract.StageRow
+	for _, r := range stageList(job, rows) {
+		stages = append(stages, contract.StageRow{Ordinal: r.Ordinal, Name: r.Name, State: contract.StageState(r.State), Message: r.Message})
+	}
+	subject := contract.PlanSubject{JobID: job.ID, NodeID: text(job.NodeID), SiteID: text(job.SiteID), Hostname: jobView(job, nil, "").Hostname}
+	p := contract.EndedPlan(contract.JobKind(job.Kind), subject, job.Status, stages, time.Now())
+	return &struct{ Body Plan }{planView(p)}, nil
+}
+
+func (s *Server) planNewOnboarding(ctx context.Context, in *struct {
+	PlanQuery
+	Body OnboardingRequest
+}) (*struct{ Body Plan }, error) {
+	a, err := s.check(ctx, in.Body, false, "body.")
+	if err != nil {
+		return nil, err
+	}
+	ask, err := s.rehearse(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	ask.Login = in.Login
+	return s.plan(ctx, ask)
+}
+
+// errUndo ends a rehearsal.
+var errUndo = errors.New("a rehearsal is undone")
+
+// rehearse accepts the request and undoes it in the same transaction: a dry run
+// is refused by what would refuse the real request, and leaves nothing behind.
+// Ids that only the undone transaction knew are left out.
+func (s *Server) rehearse(ctx context.Context, a acceptance) (contract.PlanInput, error) {
+	var out contract.PlanInput
+	err := s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+		var known db.BMC
+		node, err := tx.LiveNodeOfHost(ctx, a.SiteID, a.Hostname)
+		if err == nil {
+			known, err = tx.BMCOfNode(ctx, node.ID)
+		}
+		if err != nil && !errors.Is(err, db.ErrNotFound) {
+			return err
+		}
+		job, _, err := s.accept(ctx, tx, a)
+		if err != nil {
+			return err
+		}
+		var in contract.OnboardingInput
+		if err := json.Unmarshal(job.Input, &in); err != nil {
+			return fmt.Errorf("read the rehearsed request: %w", err)
+		}
+		b, err := tx.BMC(ctx, in.BMCID)
+		if err != nil {
+			return err
+		}
+		in.BMCID = known.ID
+		out = contract.PlanInput{
+			Kind: contract.KindOnboarding, Request: &in, Job: contract.JobInput{Kind: contract.KindOnboarding, NodeID: node.ID, SiteID: a.SiteID},
+			BMC: &contract.PlanBMC{
+				ID: known.ID, Address: b.Address, Protocol: b.Protocol, CredentialRef: b.CredentialRef, SystemID: b.SystemID,
+				PinSHA256: b.PinSHA256, BlockedAt: b.AuthBlockedAt, BlockedReason: b.AuthBlockedReason,
+			},
+		}
+		return errUndo
+	})
+	if !errors.Is(err, errUndo) {
+		return out, err
+	}
+	return out, nil
+}
