@@ -65,6 +65,14 @@ func (tx *Tx) sameToken(ctx context.Context, nodeID string, hash []byte) error {
 	return nil
 }
 
+// ExtendEnrollmentToken lets a node's unused token live until expires at the
+// least, for a job that waits for its agent longer than the token was made for.
+// It reports whether the token is there, unused and not revoked. Repeatable.
+func (s statements) ExtendEnrollmentToken(ctx context.Context, nodeID string, hash []byte, expires time.Time) (bool, error) {
+	n, err := s.q.ExtendEnrollmentToken(ctx, gen.ExtendEnrollmentTokenParams{NodeID: nodeID, TokenHash: hash, ExpiresAt: expires})
+	return n == 1, translate("enrolment token of node "+nodeID, err)
+}
+
 // RevokeEnrollmentTokens ends every token of a node, used or not. Repeatable.
 func (s statements) RevokeEnrollmentTokens(ctx context.Context, nodeID string) error {
 	_, err := s.q.RevokeEnrollmentTokens(ctx, gen.RevokeEnrollmentTokensParams{NodeID: nodeID, ButNot: []byte{}})

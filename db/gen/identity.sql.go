@@ -157,6 +157,25 @@ func (q *Queries) EnrollmentToken(ctx context.Context, tokenHash []byte) (Enroll
 	return i, err
 }
 
+const extendEnrollmentToken = `-- name: ExtendEnrollmentToken :execrows
+UPDATE enrollment_tokens SET expires_at = greatest(expires_at, $1)
+WHERE token_hash = $2 AND node_id = $3 AND used_at IS NULL AND revoked_at IS NULL
+`
+
+type ExtendEnrollmentTokenParams struct {
+	ExpiresAt time.Time
+	TokenHash []byte
+	NodeID    string
+}
+
+func (q *Queries) ExtendEnrollmentToken(ctx context.Context, arg ExtendEnrollmentTokenParams) (int64, error) {
+	result, err := q.db.Exec(ctx, extendEnrollmentToken, arg.ExpiresAt, arg.TokenHash, arg.NodeID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const insertAPIToken = `-- name: InsertAPIToken :one
 INSERT INTO api_tokens (id, name, hash, roles, expires_at) VALUES ($1, $2, $3, $4, $5) RETURNING id, name, hash, roles, created_at, expires_at, revoked_at
 `

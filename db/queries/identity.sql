@@ -20,6 +20,10 @@ SELECT count(*) FROM enrollment_tokens WHERE node_id = @node_id AND revoked_at I
 INSERT INTO enrollment_tokens (id, node_id, job_id, token_hash, expires_at)
 VALUES (@id, @node_id, @job_id, @token_hash, @expires_at) ON CONFLICT (token_hash) DO NOTHING;
 
+-- name: ExtendEnrollmentToken :execrows
+UPDATE enrollment_tokens SET expires_at = greatest(expires_at, @expires_at)
+WHERE token_hash = @token_hash AND node_id = @node_id AND used_at IS NULL AND revoked_at IS NULL;
+
 -- name: EnrollmentToken :one
 SELECT * FROM enrollment_tokens WHERE token_hash = @token_hash;
 
