@@ -127,14 +127,14 @@ func (s statements) JobStages(ctx context.Context, jobID string) ([]JobStage, er
 
 // JobFilter narrows a list; empty fields match all.
 type JobFilter struct {
-	Kind, Status, NodeID, SiteID, BatchID string
-	NeedsHuman                            *bool // parked, or not
+	Kind, Status, NodeID, SiteID, BatchID, BMCID string
+	NeedsHuman                                   *bool // parked, or not
 }
 
 // ListJobs lists jobs, newest first, from the one after the id given.
 func (s statements) ListJobs(ctx context.Context, f JobFilter, after string, limit int) ([]Job, error) {
 	rows, err := s.q.ListJobs(ctx, gen.ListJobsParams{
-		After: after, Kind: f.Kind, Status: f.Status, NodeID: f.NodeID, SiteID: f.SiteID, BatchID: f.BatchID, NeedsHuman: f.NeedsHuman,
+		After: after, Kind: f.Kind, Status: f.Status, NodeID: f.NodeID, SiteID: f.SiteID, BatchID: f.BatchID, BMCID: f.BMCID, NeedsHuman: f.NeedsHuman,
 		MaxRows: page(limit),
 	})
 	return rows, translate("list jobs", err)

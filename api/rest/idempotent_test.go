@@ -31,6 +31,7 @@ func TestIdempotencyMatrix(t *testing.T) {
 	batch := func(host string) map[string]any {
 		return map[string]any{"site_id": w.site.ID, "profile_id": w.profile.ID, "sku_id": w.sku.ID, "items": []any{item(host)}}
 	}
+	bmc, _ := w.bmc(nil)
 	for path, c := range map[string]struct {
 		status      int
 		body, other any
@@ -42,6 +43,7 @@ func TestIdempotencyMatrix(t *testing.T) {
 		"/api/v1/admin/api-tokens":                             {201, map[string]any{"name": "t1", "roles": []string{"viewer"}}, map[string]any{"name": "t2", "roles": []string{"viewer"}}, true},
 		"/api/v1/admin/nodes":                                  {201, manual("m1"), manual("m2"), true},
 		"/api/v1/admin/onboardings":                            {202, w.onboarding("o1"), w.onboarding("o2"), false},
+		"/api/v1/admin/bmcs/" + bmc.ID + "/rotations":          {202, map[string]any{"reason": "a"}, nil, false},
 		"/api/v1/admin/onboarding-batches":                     {202, batch("b1"), batch("b2"), false},
 		"/api/v1/admin/nodes/" + bundle.Node.ID + "/bootstrap": {201, nil, nil, true},
 	} {

@@ -27,6 +27,7 @@ type Job struct {
 	SiteID             string                 `json:"site_id,omitempty"`
 	ProfileID          string                 `json:"profile_id,omitempty"`
 	BatchID            string                 `json:"batch_id,omitempty"`
+	BMCID              string                 `json:"bmc_id,omitempty" doc:"Of a job about a BMC"`
 	Stage              string                 `json:"stage,omitempty" doc:"The current stage"`
 	Stages             []Stage                `json:"stages,omitempty"`
 	Attempt            int                    `json:"attempt" doc:"Tries of the current stage"`
@@ -69,7 +70,7 @@ type Stage struct {
 func jobView(j db.Job, stages []Stage, hostname string) Job {
 	out := Job{
 		ID: j.ID, Kind: j.Kind, Status: j.Status, NeedsHuman: j.Status.Parked(), NodeID: text(j.NodeID), Hostname: hostname, SiteID: text(j.SiteID),
-		ProfileID: text(j.ProfileID), BatchID: text(j.BatchID), Stage: j.Stage, Stages: stages, Attempt: j.Attempt, ProgressPercent: j.ProgressPercent,
+		ProfileID: text(j.ProfileID), BatchID: text(j.BatchID), BMCID: text(j.BMCID), Stage: j.Stage, Stages: stages, Attempt: j.Attempt, ProgressPercent: j.ProgressPercent,
 		ReachedPercent: j.ReachedPercent, FailureClass: j.FailureClass, FailedStage: j.FailedStage, Message: j.Message, NextStep: j.NextStep,
 		RecommendedAction: j.RecommendedAction, AllowedActions: lifecycle.AllowedActions(j.Status, lifecycle.JobFacts{WaitingOutside: j.WaitingOutside}),
 		WaitingOutside: j.WaitingOutside, Frozen: j.Frozen, Observed: j.Observed, StageDeadline: utc(j.StageDeadlineAt), TemporalWorkflowID: j.WorkflowID,
@@ -77,7 +78,7 @@ func jobView(j db.Job, stages []Stage, hostname string) Job {
 		UpdatedAt: j.UpdatedAt.UTC(), Version: j.Version,
 	}
 	if hostname == "" {
-		var in contract.OnboardingInput
+		var in struct{ Hostname string } // of every kind of job
 		if json.Unmarshal(j.Input, &in) == nil {
 			out.Hostname = in.Hostname
 		}
@@ -99,8 +100,8 @@ func stageList(j db.Job, rows []db.JobStage) []Stage {
 	for _, r := range rows {
 		out = append(out, Stage{r.Ordinal, r.Name, r.State, r.Attempts, utc(r.StartedAt), utc(r.FinishedAt), r.Message})
 	}
-	if len(out) == 0 && j.Kind == string(contract.KindOnboarding) {
-		for i, name := range contract.OnboardingStages {
+	if len(out) == 0 {
+		for i, name := range contract.Stages(contract.JobKind(j.Kind)) {
 			out = append(out, Stage{Ordinal: i + 1, Name: name, State: string(contract.StagePending)})
 		}
 	}
@@ -119,11 +120,12 @@ type JobQuery struct {
 	NodeID  string `query:"node_id"`
 	SiteID  string `query:"site_id"`
 	BatchID string `query:"batch_id"`
+	BMCID   string `query:"bmc_id"`
 	Needs   string `query:"needs_human" enum:"true,false" doc:"Only jobs that wait for a person, or only the others"`
 }
 
 func (q JobQuery) filter() db.JobFilter {
-	f := db.JobFilter{Status: q.Status, NodeID: q.NodeID, SiteID: q.SiteID, BatchID: q.BatchID}
+	f := db.JobFilter{Status: q.Status, NodeID: q.NodeID, SiteID: q.SiteID, BatchID: q.BatchID, BMCID: q.BMCID}
 	if q.Needs != "" {
 		needs := q.Needs == "true"
 		f.NeedsHuman = &needs

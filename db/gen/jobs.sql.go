@@ -446,9 +446,10 @@ WHERE ($1::text = '' OR id < $1::text)
   AND ($4::text = '' OR node_id = $4::text)
   AND ($5::text = '' OR site_id = $5::text)
   AND ($6::text = '' OR batch_id = $6::text)
-  AND ($7::boolean IS NULL
-       OR (status IN ('failed_retryable', 'failed_manual_intervention')) = $7::boolean)
-ORDER BY id DESC LIMIT $8
+  AND ($7::text = '' OR bmc_id = $7::text)
+  AND ($8::boolean IS NULL
+       OR (status IN ('failed_retryable', 'failed_manual_intervention')) = $8::boolean)
+ORDER BY id DESC LIMIT $9
 `
 
 type ListJobsParams struct {
@@ -458,6 +459,7 @@ type ListJobsParams struct {
 	NodeID     string
 	SiteID     string
 	BatchID    string
+	BMCID      string
 	NeedsHuman *bool
 	MaxRows    int32
 }
@@ -470,6 +472,7 @@ func (q *Queries) ListJobs(ctx context.Context, arg ListJobsParams) ([]Job, erro
 		arg.NodeID,
 		arg.SiteID,
 		arg.BatchID,
+		arg.BMCID,
 		arg.NeedsHuman,
 		arg.MaxRows,
 	)

@@ -41,6 +41,7 @@ WHERE (@after::text = '' OR id < @after::text)
   AND (@node_id::text = '' OR node_id = @node_id::text)
   AND (@site_id::text = '' OR site_id = @site_id::text)
   AND (@batch_id::text = '' OR batch_id = @batch_id::text)
+  AND (@bmc_id::text = '' OR bmc_id = @bmc_id::text)
   AND (sqlc.narg('needs_human')::boolean IS NULL
        OR (status IN ('failed_retryable', 'failed_manual_intervention')) = sqlc.narg('needs_human')::boolean)
 ORDER BY id DESC LIMIT @max_rows;

@@ -9,49 +9,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// bmc is a BMC as the tables show it.
-type bmc struct {
-	ID                string     `json:"id"`
-	NodeID            string     `json:"node_id"`
-	Address           string     `json:"address"`
-	Protocol          string     `json:"protocol"`
-	CredentialRef     string     `json:"credential_ref"`
-	PinSHA256         string     `json:"pin_sha256"`
-	PinPending        string     `json:"pin_pending"`
-	Vendor            string     `json:"vendor"`
-	AuthBlockedAt     *time.Time `json:"auth_blocked_at"`
-	AuthBlockedReason string     `json:"auth_blocked_reason"`
-}
-
-func (a *app) bmcCommand() *cobra.Command {
-	call := func(use, short string, args cobra.PositionalArgs, request func(args []string) (method, path string, body any)) *cobra.Command {
-		return &cobra.Command{Use: use, Short: short, Args: args, RunE: does(func(cmd *cobra.Command, args []string) error {
-			method, path, body := request(args)
-			r, err := a.ask(cmd.Context(), method, "/admin/bmcs/"+url.PathEscape(args[0])+path, body, nil)
-			if err != nil {
-				return err
-			}
-			return a.show(r.raw, func() error {
-				var b bmc
-				if err := r.into(&b); err != nil {
-					return err
-				}
-				return a.fields("bmc", b.ID, "node", b.NodeID, "address", b.Address, "protocol", b.Protocol, "vendor", b.Vendor, "login", b.CredentialRef,
-					"approved pin", b.PinSHA256, "pin that waits", b.PinPending, "logins stopped", when(b.AuthBlockedAt), "because", b.AuthBlockedReason)
-			})
-		})}
-	}
-	return group("bmc", "BMCs; slipway node show names a node's",
-		call("show BMC", "Show a BMC", cobra.ExactArgs(1), func([]string) (string, string, any) { return "GET", "", nil }),
-		call("approve-pin BMC PIN", "Approve the certificate pin that waits, after comparing it", cobra.ExactArgs(2), func(args []string) (string, string, any) {
-			return "POST", "/actions/approve-pin", map[string]any{"pin_sha256": args[1]}
-		}),
-		call("clear-auth-block BMC", "Allow logins again after a rejected one", cobra.ExactArgs(1), func([]string) (string, string, any) {
-			return "POST", "/actions/clear-auth-block", nil
-		}),
-	)
-}
-
 // apiToken is an API token as the tables show it.
 type apiToken struct {
 	ID        string     `json:"id"`

@@ -1,0 +1,243 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// bmc is a BMC as the tables show it.
+type bmc struct {
+	ID                string     `json:"id"`
+	NodeID            string     `json:"node_id"`
+	Address           string     `json:"address"`
+	Protocol          string     `json:"protocol"`
+	CredentialRef     string     `json:"credential_ref"`
+	PinSHA256         string     `json:"pin_sha256"`
+	PinPending        string     `json:"pin_pending"`
+	Vendor            string     `json:"vendor"`
+	AuthBlockedAt     *time.Time `json:"auth_blocked_at"`
+	AuthBlockedReason string     `json:"auth_blocked_reason"`
+	NextStep          string     `json:"next_step"`
+}
+
+// logins says whether logins are tried.
+func (b bmc) logins() string {
+	if b.AuthBlockedAt != nil {
+		return "stopped"
+	}
+	return "allowed"
+}
+
+func (a *app) bmcCommand() *cobra.Command {
+	return group("bmc", "BMCs: their logins and certificates. A BMC is named by its id or by the hostname of its node",
+		a.bmcList(),
+		a.bmcCall("show BMC", "Show a BMC", cobra.ExactArgs(1), func([]string) (string, string, any) { return "GET", "", nil }),
+		a.bmcRotate(), a.bmcRotations(), a.bmcSetCredential(),
+		a.bmcCall("approve-pin BMC PIN", "Approve the certificate pin that waits, after comparing it", cobra.ExactArgs(2), func(args []string) (string, string, any) {
+			return "POST", "/actions/approve-pin", map[string]any{"pin_sha256": args[1]}
+		}),
+		a.bmcClearBlock(),
+	)
+}
+
+// bmcOf finds a BMC by its id, or that of a node.
+func (a *app) bmcOf(ctx context.Context, name string) (string, error) {
+	if strings.HasPrefix(name, "bmc_") {
+		return name, nil
+	}
+	id, err := a.nodeOf(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	var got struct {
+		BMCID string `json:"bmc_id"`
+	}
+	if err := a.call(ctx, "GET", "/nodes/"+url.PathEscape(id), nil, &got); err != nil {
+		return "", err
+	}
+	if got.BMCID == "" {
+		return "", fail(ExitNotFound, "node %s has no BMC", name)
+	}
+	return got.BMCID, nil
+}
+
+// bmcPath is where a BMC's part stands.
+func (a *app) bmcPath(ctx context.Context, name, part string) (string, error) {
+	id, err := a.bmcOf(ctx, name)
+	return "/admin/bmcs/" + url.PathEscape(id) + part, err
+}
+
+// bmcCall is a command that answers with the BMC.
+func (a *app) bmcCall(use, short string, args cobra.PositionalArgs, request func(args []string) (method, path string, body any)) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Args: args, RunE: does(func(cmd *cobra.Command, args []string) error {
+		method, part, body := request(args)
+		path, err := a.bmcPath(cmd.Context(), args[0], part)
+		if err != nil {
+			return err
+		}
+		r, err := a.ask(cmd.Context(), method, path, body, nil)
+		if err != nil {
+			return err
+		}
+		return a.showBMC(r)
+	})}
+}
+
+func (a *app) showBMC(r answer) error {
+	return a.show(r.raw, func() error {
+		var b bmc
+		if err := r.into(&b); err != nil {
+			return err
+		}
+		return a.fields("bmc", b.ID, "node", b.NodeID, "address", b.Address, "protocol", b.Protocol, "vendor", b.Vendor, "login", b.CredentialRef,
+			"approved pin", b.PinSHA256, "pin that waits", b.PinPending, "logins stopped", when(b.AuthBlockedAt), "because", b.AuthBlockedReason,
+			"next", b.NextStep)
+	})
+}
+
+func (a *app) bmcList() *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{Use: "list", Short: "List BMCs", Args: cobra.NoArgs}
+	cmd.Flags().IntVar(&limit, "limit", 50, "at most so many; 0 is all")
+	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		raw, err := a.listAll(cmd.Context(), "/admin/bmcs", url.Values{}, limit)
+		if err != nil {
+			return err
+		}
+		return a.show(raw, func() error {
+			var got struct{ Data []bmc }
+			if err := json.Unmarshal(raw, &got); err != nil {
+				return err
+			}
+			t := a.table("ID", "ADDRESS", "PROTOCOL", "VENDOR", "LOGIN", "LOGINS", "NODE")
+			for _, b := range got.Data {
+				t.row(b.ID, b.Address, b.Protocol, orDash(b.Vendor), b.CredentialRef, b.logins(), orDash(b.NodeID))
+			}
+			return t.flush()
+		})
+	})
+	return cmd
+}
+
+func (a *app) bmcClearBlock() *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use: "clear-block BMC", Aliases: []string{"clear-auth-block"}, Args: cobra.ExactArgs(1),
+		Short: "Allow logins again after a rejected one, when the stored login is right",
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why; it stands in the audit log")
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		path, err := a.bmcPath(cmd.Context(), args[0], "/actions/clear-auth-block")
+		if err != nil {
+			return err
+		}
+		r, err := a.ask(cmd.Context(), "POST", path, map[string]any{"reason": reason}, nil)
+		if err != nil {
+			return err
+		}
+		return a.showBMC(r)
+	})
+	return cmd
+}
+
+func (a *app) bmcSetCredential() *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use: "set-credential BMC SECRET", Args: cobra.ExactArgs(2),
+		Short: "Use another stored login, after the password was changed by hand; nothing is tried",
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why; it stands in the audit log")
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		path, err := a.bmcPath(cmd.Context(), args[0], "")
+		if err != nil {
+			return err
+		}
+		now, err := a.ask(cmd.Context(), "GET", path, nil, nil)
+		if err != nil {
+			return err
+		}
+		body := map[string]any{"credential_ref": args[1], "reason": reason}
+		r, err := a.ask(cmd.Context(), "PUT", path+"/credential", body, map[string]string{"If-Match": now.etag})
+		if err != nil {
+			return err
+		}
+		return a.showBMC(r)
+	})
+	return cmd
+}
+
+func (a *app) bmcRotate() *cobra.Command {
+	var reason string
+	var w watchFlags
+	cmd := &cobra.Command{
+		Use: "rotate BMC", Short: "Replace a BMC's password by one that only Slipway knows; MAAS is told", Args: cobra.ExactArgs(1),
+		Example: "  slipway bmc rotate gpu-1 --reason \"yearly\" --watch",
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why; it stands in the history and in the audit log")
+	w.add(cmd)
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		path, err := a.bmcPath(cmd.Context(), args[0], "/rotations")
+		if err != nil {
+			return err
+		}
+		r, err := a.ask(cmd.Context(), "POST", path, map[string]any{"reason": reason}, nil)
+		if err != nil {
+			return err
+		}
+		var j job
+		if err := r.into(&j); err != nil {
+			return err
+		}
+		if w.on {
+			return a.watchJob(cmd.Context(), j.ID, w)
+		}
+		return a.show(r.raw, func() error { return a.jobFields(j) })
+	})
+	return cmd
+}
+
+// rotation is one line of a BMC's history.
+type rotation struct {
+	JobID       string     `json:"job_id"`
+	Status      string     `json:"status"`
+	Outcome     string     `json:"outcome"`
+	Reason      string     `json:"reason"`
+	RequestedBy string     `json:"requested_by"`
+	RequestedAt *time.Time `json:"requested_at"`
+	OldRef      string     `json:"old_credential_ref"`
+	NewRef      string     `json:"new_credential_ref"`
+}
+
+func (a *app) bmcRotations() *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{Use: "rotations BMC", Short: "List a BMC's rotations, newest first", Args: cobra.ExactArgs(1)}
+	cmd.Flags().IntVar(&limit, "limit", 50, "at most so many; 0 is all")
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		path, err := a.bmcPath(cmd.Context(), args[0], "/rotations")
+		if err != nil {
+			return err
+		}
+		raw, err := a.listAll(cmd.Context(), path, url.Values{}, limit)
+		if err != nil {
+			return err
+		}
+		return a.show(raw, func() error {
+			var got struct{ Data []rotation }
+			if err := json.Unmarshal(raw, &got); err != nil {
+				return err
+			}
+			t := a.table("JOB", "WHEN", "WHO", "OUTCOME", "FROM", "TO", "WHY")
+			for _, r := range got.Data {
+				t.row(r.JobID, when(r.RequestedAt), orDash(r.RequestedBy), fmt.Sprintf("%s (%s)", r.Outcome, r.Status), orDash(r.OldRef), orDash(r.NewRef), r.Reason)
+			}
+			return t.flush()
+		})
+	})
+	return cmd
+}
