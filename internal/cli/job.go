@@ -65,7 +65,7 @@ func outcome(status string) (done, well bool) {
 }
 
 func (a *app) jobCommand() *cobra.Command {
-	cmd := group("job", "Jobs", a.jobList(), a.jobShow())
+	cmd := group("job", "Jobs", a.jobList(), a.jobShow(), a.jobPlan())
 	for name, action := range map[string]lifecycle.Action{
 		"retry": lifecycle.ActionRetryStage, "resume": lifecycle.ActionResume, "rerun": lifecycle.ActionRerun, "restart-clean": lifecycle.ActionRestartClean,
 		"cancel": lifecycle.ActionCancel, "adopt": lifecycle.ActionAdopt, "mark-manual": lifecycle.ActionMarkManual,

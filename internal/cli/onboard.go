@@ -56,7 +56,12 @@ func (a *app) nodeOnboard() *cobra.Command {
 	f.StringVar(&systemID, "bmc-system-id", "", "which system, where the BMC has several")
 	f.StringVarP(&file, "file", "f", "", "YAML or JSON file with a batch")
 	w.add(cmd)
+	var dry dryRun
+	dry.flags(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		if err := dry.check(file, w); err != nil {
+			return err
+		}
 		if file != "" {
 			return a.onboardBatch(cmd.Context(), file, w)
 		}
@@ -68,6 +73,9 @@ func (a *app) nodeOnboard() *cobra.Command {
 			return fail(ExitUsage, "--bmc and --credential are needed")
 		}
 		body["bmc"] = map[string]any{"address": address, "credential_ref": credential, "system_id": systemID}
+		if dry.on {
+			return a.planOnboarding(cmd, body, dry)
+		}
 		r, err := a.ask(cmd.Context(), "POST", "/admin/onboardings", body, nil)
 		if err != nil {
 			return err

@@ -1,0 +1,154 @@
+package cli
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// plan is what a job would do, as the tables show it.
+type plan struct {
+	Kind       string     `json:"kind"`
+	JobID      string     `json:"job_id"`
+	NodeID     string     `json:"node_id"`
+	Hostname   string     `json:"hostname"`
+	Status     string     `json:"status"`
+	Summary    string     `json:"summary"`
+	NeedsHuman bool       `json:"needs_human"`
+	ObservedAt *time.Time `json:"observed_at"`
+	PlanHash   string     `json:"plan_hash"`
+	Rows       []planRow  `json:"rows"`
+	Observed   *struct{ MAAS, Power, Agent string }
+}
+
+type planRow struct {
+	Ordinal int      `json:"ordinal"`
+	Stage   string   `json:"stage"`
+	Would   string   `json:"would"`
+	Steps   []string `json:"steps"`
+	Seen    string   `json:"seen"`
+	Why     string   `json:"why"`
+	Failure *struct {
+		Class   string `json:"class"`
+		Message string `json:"message"`
+		ParksAs string `json:"parks_as"`
+		Tries   int    `json:"tries"`
+	} `json:"failure"`
+}
+
+// lines say what a stage would do, one thing a line.
+func (r planRow) lines() []string {
+	out := append([]string(nil), r.Steps...)
+	if f := r.Failure; f != nil {
+		out = append(out, f.Class+": "+f.Message)
+		if f.Tries > 1 {
+			out = append(out, fmt.Sprintf("would be tried %d times, then park as %s", f.Tries, f.ParksAs))
+		} else {
+			out = append(out, "would park as "+f.ParksAs)
+		}
+	}
+	if r.Why != "" {
+		out = append(out, r.Why)
+	}
+	if r.Seen != "" {
+		out = append(out, "now: "+r.Seen)
+	}
+	return out
+}
+
+func (a *app) showPlan(r answer) error {
+	return a.show(r.raw, func() error {
+		var p plan
+		if err := r.into(&p); err != nil {
+			return err
+		}
+		var observed string
+		if o := p.Observed; o != nil {
+			observed = fmt.Sprintf("MAAS %s, power %s, agent %s", orDash(o.MAAS), orDash(o.Power), orDash(o.Agent))
+		}
+		job := p.JobID
+		if job == "" {
+			job = "none: this is a dry run, and nothing was started"
+		}
+		err := a.fields("plan of", p.Kind, "job", job, "node", strings.TrimSpace(p.Hostname+" "+p.NodeID), "status", p.Status, "observed", observed,
+			"at", when(p.ObservedAt), "plan hash", p.PlanHash, "summary", p.Summary)
+		if err != nil {
+			return err
+		}
+		t := a.table("#", "STAGE", "WOULD", "WHAT")
+		for _, row := range p.Rows {
+			lines := row.lines()
+			if len(lines) == 0 {
+				lines = []string{""}
+			}
+			t.row(row.Ordinal, row.Stage, row.Would, lines[0])
+			for _, l := range lines[1:] {
+				t.row("", "", "", l)
+			}
+		}
+		return t.flush()
+	})
+}
+
+const loginUsage = "log in to the BMC once, which tells serial and MAC addresses; a login that is rejected stops further logins"
+
+func (a *app) jobPlan() *cobra.Command {
+	var login bool
+	cmd := &cobra.Command{
+		Use: "plan JOB", Short: "Say what an onboarding would do now, stage by stage, and change nothing", Args: cobra.ExactArgs(1),
+		Long: "Looks at MAAS, BMC and agent as the job's stages would, and says what each would do. Nothing is changed.\n" +
+			"Before there is a job: slipway node onboard ... --dry-run",
+	}
+	cmd.Flags().BoolVar(&login, "login", false, loginUsage)
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		id, err := a.jobOf(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		r, err := a.ask(cmd.Context(), "GET", "/admin/onboardings/"+url.PathEscape(id)+"/plan"+loginQuery(login), nil, nil)
+		if err != nil {
+			return err
+		}
+		return a.showPlan(r)
+	})
+	return cmd
+}
+
+func loginQuery(login bool) string {
+	if login {
+		return "?login=true"
+	}
+	return ""
+}
+
+// dryRun is how onboard is asked for a plan instead.
+type dryRun struct{ on, login bool }
+
+func (d *dryRun) flags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&d.on, "dry-run", false, "say what would be done, stage by stage, and start nothing")
+	cmd.Flags().BoolVar(&d.login, "login", false, "with --dry-run: "+loginUsage)
+}
+
+// check refuses what does not go together.
+func (d dryRun) check(file string, w watchFlags) error {
+	switch {
+	case d.login && !d.on:
+		return fail(ExitUsage, "--login goes with --dry-run; an onboarding itself always logs in to the BMC")
+	case d.on && file != "":
+		return fail(ExitUsage, "--dry-run takes one node, not a file; run it for each")
+	case d.on && w.on:
+		return fail(ExitUsage, "--dry-run starts nothing that could be watched; leave --watch out")
+	}
+	return nil
+}
+
+func (a *app) planOnboarding(cmd *cobra.Command, body map[string]any, d dryRun) error {
+	r, err := a.ask(cmd.Context(), "POST", "/admin/onboardings/plan"+loginQuery(d.login), body, nil)
+	if err != nil {
+		return err
+	}
+	return a.showPlan(r)
+}
