@@ -37,6 +37,8 @@ type CertificateResponse struct {
 	CertificatePEM           string    `json:"certificate_pem"`
 	NotAfter                 time.Time `json:"not_after"`
 	HeartbeatIntervalSeconds float64   `json:"heartbeat_interval_seconds,omitempty"`
+	// TaskKeys are the public keys whose signature makes a task one of ours.
+	TaskKeys []TaskKey `json:"task_keys,omitempty"`
 }
 
 // Heartbeat says that a node is alive. Report is there when the agent has a

@@ -1,0 +1,228 @@
+package lifecycle
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// TaskStatus is the state of a node task: one piece of work that the control
+// plane asks of a node's agent (03-lifecycles "node task", seed 001 section 8).
+type TaskStatus string
+
+// The states of a node task.
+const (
+	TaskQueued     TaskStatus = "queued"
+	TaskDispatched TaskStatus = "dispatched"
+	TaskSucceeded  TaskStatus = "succeeded"
+	TaskFailed     TaskStatus = "failed"
+	TaskUncertain  TaskStatus = "uncertain"
+	TaskExpired    TaskStatus = "expired"
+)
+
+// The transitions of a node task. None of them moves the node: an expired lease
+// alone never changes a node's state (seed 001 section 3.3).
+var (
+	TaskDispatch = taskMove("dispatch", TaskDispatched, "the agent took it under a lease", OwnerNodeReport, TaskQueued)
+	TaskRequeue  = taskMove("requeue", TaskQueued, "the lease went stale, or a person or job asks again", OwnerSystem, TaskDispatched, TaskUncertain)
+	TaskSucceed  = taskMove("succeed", TaskSucceeded, "the agent reported success", OwnerNodeReport, TaskDispatched, TaskUncertain)
+	TaskFail     = taskMove("fail", TaskFailed, "the agent reported failure, or cannot do it", OwnerNodeReport, TaskDispatched, TaskUncertain)
+	TaskDoubt    = taskMove("doubt", TaskUncertain, "it was begun and nobody knows whether it was finished", OwnerSystem, TaskDispatched)
+	TaskExpire   = taskMove("expire", TaskExpired, "its deadline passed, or its job withdrew it", OwnerSystem, TaskQueued, TaskDispatched, TaskUncertain)
+)
+
+func taskMove(name string, to TaskStatus, doc string, owner Owner, from ...TaskStatus) Transition[TaskStatus] {
+	owners := []Owner{owner, OwnerSystem, OwnerJob, OwnerAdmin, OwnerNodeReport}
+	slices.Sort(owners)
+	return Transition[TaskStatus]{Name: name, From: from, To: to, Owners: slices.Compact(owners), Doc: doc}
+}
+
+// NodeTask is the lifecycle of a node task.
+var NodeTask = Machine[TaskStatus]{
+	Resource: "node_task", Source: "seed 001 section 8, 03-lifecycles",
+	Initial: []TaskStatus{TaskQueued},
+	States: []StateInfo[TaskStatus]{
+		{State: TaskQueued, Doc: "waits for the agent to take it", Transitional: true},
+		{State: TaskDispatched, Doc: "the agent works on it under a lease", Transitional: true},
+		{State: TaskSucceeded, Doc: "done, result stored", Terminal: true},
+		{State: TaskFailed, Doc: "not done, the result says why", Terminal: true},
+		{State: TaskUncertain, Doc: "begun, outcome unknown; the agent's journal or a person decides"},
+		{State: TaskExpired, Doc: "not taken or not finished in time", Terminal: true},
+	},
+	Transitions: []Transition[TaskStatus]{TaskDispatch, TaskRequeue, TaskSucceed, TaskFail, TaskDoubt, TaskExpire},
+}
+
+// TaskKind is what a task asks for. There is none that runs a command of the
+// server's choice.
+type TaskKind string
+
+// The task kinds.
+const (
+	TaskKindDrain      TaskKind = "node.drain"
+	TaskKindUninstall  TaskKind = "node.uninstall"
+	TaskKindRevokeUser TaskKind = "allocation.revoke_user"
+	TaskKindScrub      TaskKind = "gpu.scrub"
+	TaskKindValidate   TaskKind = "node.validate"
+	TaskKindUpdate     TaskKind = "agent.update"
+)
+
+// TaskKindInfo is what is known of a kind in advance.
+type TaskKindInfo struct {
+	Kind TaskKind
+	// Version is the schema version of its arguments and result.
+	Version int
+	// Redeliver lets the server hand it out again by itself when a lease went
+	// stale. The others become uncertain and wait for the agent's journal, a
+	// job's decision or a person.
+	Redeliver bool
+	// Deadline is the default time from queued to a result.
+	Deadline time.Duration
+	Doc      string
+}
+
+var taskKinds = []TaskKindInfo{
+	{TaskKindDrain, 1, true, 30 * time.Minute, "stop taking work and end what runs: containers, user units and sessions of tenants"},
+	{TaskKindUninstall, 1, false, 30 * time.Minute, "remove the agent, its identity and its state from the node"},
+	{TaskKindRevokeUser, 1, true, 10 * time.Minute, "end a tenant user's sessions and processes and remove the account and its keys"},
+	{TaskKindScrub, 1, false, 12 * time.Hour, "erase what tenants may have left: users, processes, mounts, disks, GPUs; a result per device"},
+	{TaskKindValidate, 1, true, 2 * time.Hour, "prove from a fresh boot that the node is clean and meets its SKU"},
+	{TaskKindUpdate, 1, false, 30 * time.Minute, "install the agent version of a signed manifest, check it, or go back"},
+}
+
+// TaskKinds lists every kind.
+func TaskKinds() []TaskKindInfo { return slices.Clone(taskKinds) }
+
+// TaskKindOf returns what is known of a kind.
+func TaskKindOf(k TaskKind) (TaskKindInfo, bool) {
+	for _, i := range taskKinds {
+		if i.Kind == k {
+			return i, true
+		}
+	}
+	return TaskKindInfo{}, false
+}
+
+// TaskTransition finds the move between two task states.
+func TaskTransition(from, to TaskStatus) (Transition[TaskStatus], error) {
+	for _, t := range NodeTask.Transitions {
+		if t.To == to && slices.Contains(t.From, from) {
+			return t, nil
+		}
+	}
+	return Transition[TaskStatus]{}, &IllegalTransitionError{
+		Resource: "node_task", From: string(from), To: string(to), Reason: "there is no such transition", Allowed: NodeTask.Reachable(from),
+	}
+}
+
+// StepResult is one step of a task as the agent did it.
+type StepResult struct {
+	Name      string    `json:"name"`
+	OK        bool      `json:"ok"`
+	Skipped   string    `json:"skipped,omitempty"` // why it did not apply
+	Detail    string    `json:"detail,omitempty"`
+	StartedAt time.Time `json:"started_at"`
+	EndedAt   time.Time `json:"ended_at"`
+}
+
+// SanitizeMethod is the strength of an erasure in the words of NIST SP 800-88.
+type SanitizeMethod string
+
+// The methods.
+const (
+	SanitizePurge SanitizeMethod = "purge"
+	SanitizeClear SanitizeMethod = "clear"
+	SanitizeNone  SanitizeMethod = "none"
+)
+
+// DeviceResult is what became of one device. Verified false keeps a node
+// quarantined, whatever else succeeded.
+type DeviceResult struct {
+	Kind     string         `json:"kind"` // disk, gpu, memory, tpm, nic
+	Name     string         `json:"name"`
+	Serial   string         `json:"serial,omitempty"`
+	Model    string         `json:"model,omitempty"`
+	Method   SanitizeMethod `json:"method"`
+	Tool     string         `json:"tool,omitempty"` // program and version
+	Verified bool           `json:"verified"`
+	Detail   string         `json:"detail,omitempty"`
+}
+
+// TaskResult is what an agent reports when a task has ended.
+type TaskResult struct {
+	OK      bool           `json:"ok"`
+	Code    string         `json:"code,omitempty"` // stable reason of a failure: unsupported, refused, expired, step_failed, ...
+	Message string         `json:"message,omitempty"`
+	BootID  string         `json:"boot_id,omitempty"`
+	Steps   []StepResult   `json:"steps,omitempty"`
+	Devices []DeviceResult `json:"devices,omitempty"`
+	// Simulated is true where recorded tools stood in for the real ones.
+	Simulated bool            `json:"simulated,omitempty"`
+	Output    json.RawMessage `json:"output,omitempty"` // the kind's own result
+}
+
+// DrainArgs are the arguments of node.drain.
+type DrainArgs struct {
+	GraceSeconds int    `json:"grace_seconds"`
+	Reason       string `json:"reason,omitempty"`
+}
+
+// UninstallArgs are the arguments of node.uninstall.
+type UninstallArgs struct {
+	KeepReports bool `json:"keep_reports,omitempty"`
+}
+
+// RevokeUserArgs are the arguments of allocation.revoke_user.
+type RevokeUserArgs struct {
+	AllocationID string `json:"allocation_id,omitempty"`
+	User         string `json:"user"`
+	RemoveHome   bool   `json:"remove_home"`
+}
+
+// ScrubArgs are the arguments of gpu.scrub.
+type ScrubArgs struct {
+	RunID string `json:"run_id"` // names the run in the evidence
+	// Steps limits the scrub to these steps; empty means all.
+	Steps []string `json:"steps,omitempty"`
+	// ProtectSerials are disks that must not be wiped, by serial or WWN.
+	ProtectSerials []string `json:"protect_serials,omitempty"`
+	// AllowOverwrite lets a disk without a purge command be overwritten, which
+	// is recorded as clear and not as purge.
+	AllowOverwrite bool `json:"allow_overwrite,omitempty"`
+	// KeepUsers are accounts of the platform itself.
+	KeepUsers []string `json:"keep_users,omitempty"`
+}
+
+// ValidateArgs are the arguments of node.validate.
+type ValidateArgs struct {
+	RunID string  `json:"run_id"`
+	SKU   SKUSpec `json:"sku"`
+	// NotBootID is the boot that the scrub ran in: the node must have booted
+	// since. Empty asks for no fresh boot.
+	NotBootID string   `json:"not_boot_id,omitempty"`
+	KeepUsers []string `json:"keep_users,omitempty"`
+}
+
+// UpdateArgs are the arguments of agent.update.
+type UpdateArgs struct {
+	// Manifest is the signed manifest, as bytes; ManifestSignature is over them.
+	Manifest          []byte `json:"manifest"`
+	ManifestSignature []byte `json:"manifest_signature"`
+	BinaryURL         string `json:"binary_url"`
+}
+
+// CheckArgs decodes a kind's arguments strictly and says what is wrong.
+func (k TaskKind) CheckArgs(version int, raw json.RawMessage) (any, error) {
+	info, ok := TaskKindOf(k)
+	if !ok {
+		return nil, fmt.Errorf("task kind %q is unknown", k)
+	}
+	if version != info.Version {
+		return nil, fmt.Errorf("task kind %s has schema version %d, not %d", k, info.Version, version)
+	}
+	into := map[TaskKind]any{
+		TaskKindDrain: &DrainArgs{}, TaskKindUninstall: &UninstallArgs{}, TaskKindRevokeUser: &RevokeUserArgs{},
+		TaskKindScrub: &ScrubArgs{}, TaskKindValidate: &ValidateArgs{}, TaskKindUpdate: &UpdateArgs{},
+	}[k]
+	return into, strict(raw, into)
+}
