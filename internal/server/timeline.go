@@ -8,12 +8,12 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// timeline keeps a node's outside calls in its audit chain.
+// timeline keeps outside calls in the audit chain of the node, or of a job that
+// has none.
 type timeline struct{ store *db.Store }
 
 // RecordCall implements temporalx.Recorder.
 func (t timeline) RecordCall(ctx context.Context, c temporalx.Call) error {
-	nodeID := c.Ref.NodeID
 	meta := map[string]any{
 		"activity": c.Activity, "stage": c.Ref.Stage, "attempt": c.Attempt, "took_ms": c.Took.Milliseconds(),
 		"outcome": c.Outcome, "job_id": c.Ref.JobID,
@@ -21,8 +21,12 @@ func (t timeline) RecordCall(ctx context.Context, c temporalx.Call) error {
 	if c.Note != "" {
 		meta["note"] = c.Note
 	}
-	return t.store.AppendAudit(ctx, db.Entry{
-		ResourceKind: "node", ResourceID: nodeID, NodeID: &nodeID, Kind: db.EntryCall, Name: c.Activity,
+	e := db.Entry{
+		ResourceKind: "job", ResourceID: c.Ref.JobID, Kind: db.EntryCall, Name: c.Activity,
 		Actor: db.Actor{Owner: lifecycle.OwnerJob, Comment: c.Message, WorkflowID: c.WorkflowID, Metadata: meta},
-	})
+	}
+	if nodeID := c.Ref.NodeID; nodeID != "" {
+		e.ResourceKind, e.ResourceID, e.NodeID = "node", nodeID, &nodeID
+	}
+	return t.store.AppendAudit(ctx, e)
 }

@@ -31,8 +31,9 @@ type Recorder interface {
 	RecordCall(ctx context.Context, c Call) error
 }
 
-// Timeline records every remote activity of a job on its node's timeline. A
-// record that cannot be written is logged and never fails the activity.
+// Timeline records every remote activity of a job on its node's timeline; of a
+// job without a node, on the job's own. A record that cannot be written is
+// logged and never fails the activity.
 type Timeline struct {
 	interceptor.WorkerInterceptorBase
 	Recorder Recorder
@@ -87,7 +88,7 @@ func refOf(args []any) (contract.JobRef, bool) {
 		return contract.JobRef{}, false
 	}
 	ref := r.Ref()
-	return ref, ref.NodeID != ""
+	return ref, ref.NodeID != "" || ref.JobID != ""
 }
 
 func noteOf(out any) string {
