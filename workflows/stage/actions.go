@@ -205,6 +205,9 @@ func (r *runner[S]) join(c workflow.Context, a lifecycle.Action, ask contract.Ac
 		}
 		res.Status, res.Stage = twin.result.Status, twin.result.Stage
 	}
+	if a == lifecycle.ActionCancel && r.purpose == forRestart {
+		r.purpose = forCancel // the same clean-up, and then no new start
+	}
 	r.audit(a, ask, via, lifecycle.EffectNoop, "")
 	r.remember(ask, answer{Result: res})
 	return res, r.project(c, nil)

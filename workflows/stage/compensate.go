@@ -51,7 +51,7 @@ func (r *runner[S]) compensateFor(p purpose, req *request) error {
 	if i, f := r.proveAll(); f != nil {
 		return r.notClean(i, *f)
 	}
-	r.purpose = forNothing
+	p, r.purpose = r.purpose, forNothing
 	if p == forRestart {
 		return r.startOver()
 	}

@@ -100,34 +100,70 @@ func (m *memory) ProjectJob(_ context.Context, p contract.Projection) (contract.
 type outside struct {
 	mu    sync.Mutex
 	calls []string
-	fail  map[string][]error // errors to answer with, in order, per call
-	found map[string]string  // observed state per stage; "done" is Done
-	block map[string]bool    // calls that wait until cancelled
+	fail  map[string][]error  // errors to answer with, in order, per call
+	found map[string]string   // observed state per stage; "done" is Done
+	block map[string]bool     // calls that wait until cancelled or released
+	left  map[string][]string // what proofs find, in order; the last stays
+	all   []string            // calls and proofs
 }
 
 func (o *outside) Touch(ctx context.Context, name string) (string, error) {
 	o.mu.Lock()
-	o.calls = append(o.calls, name)
+	o.calls, o.all = append(o.calls, name), append(o.all, name)
 	var err error
 	if q := o.fail[name]; len(q) > 0 {
 		err, o.fail[name] = q[0], q[1:]
 	}
-	blocked := o.block[name]
 	o.mu.Unlock()
 	if err != nil {
 		return "", err
 	}
-	if blocked {
-		for {
-			select {
-			case <-ctx.Done():
-				return "", ctx.Err()
-			case <-time.After(time.Millisecond):
-				activity.RecordHeartbeat(ctx)
-			}
+	for o.blocks(name) {
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-time.After(time.Millisecond):
+			activity.RecordHeartbeat(ctx)
 		}
 	}
 	return name, nil
+}
+
+func (o *outside) blocks(name string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.block[name]
+}
+
+// release lets go what is blocked.
+func (o *outside) release() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.block = map[string]bool{}
+}
+
+// Left is what a proof reads; "error" fails it.
+func (o *outside) Left(_ context.Context, name string) (string, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.all = append(o.all, "left-"+name)
+	q := o.left[name]
+	if len(q) == 0 {
+		return "", nil
+	}
+	if len(q) > 1 {
+		o.left[name] = q[1:]
+	}
+	if q[0] == "error" {
+		return "", failure(lifecycle.FailMAASUnavailable)
+	}
+	return q[0], nil
+}
+
+func (o *outside) isLeft(name string, what ...string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.left[name] = what
 }
 
 func (o *outside) Look(_ context.Context, name string) (string, error) {
@@ -173,18 +209,24 @@ func look(name string) func(workflow.Context, *state) (stage.Observation, error)
 	}
 }
 
+func left(name string) func(workflow.Context, *state) (string, error) {
+	return func(ctx workflow.Context, _ *state) (string, error) {
+		return stage.Do(ctx, stage.KindMAASCall, name, acts.Left, name)
+	}
+}
+
 // job has a plain stage, one that can be undone, one that waits, one skipped
 // and a last one.
 func job() stage.Job[state] {
 	return stage.Job[state]{
 		Kind: contract.KindOnboarding,
 		Stages: []stage.Stage[state]{
-			{Name: "one", Weight: 1, Run: do("one"), Observe: look("one"), Undo: do("undo-one")},
-			{Name: "two", Weight: 2, Run: do("two"), Observe: look("two"), Undo: do("undo-two")},
+			{Name: "one", Weight: 1, Run: do("one"), Observe: look("one"), Undo: do("undo-one"), Remains: left("one")},
+			{Name: "two", Weight: 2, Run: do("two"), Observe: look("two"), Undo: do("undo-two"), Remains: left("two")},
 			{Name: "wait", Weight: 5, Run: do("wait"), Observe: look("wait"), Waits: true, Deadline: time.Hour,
 				Adoptable: []string{"Deploying"}, DeadlineClass: lifecycle.FailDeployTimeout},
 			{Name: "never", Weight: 1, Run: do("never"), Skip: func(*state) string { return "not needed" }},
-			{Name: "last", Weight: 1, Run: do("last"), Undo: do("undo-last")},
+			{Name: "last", Weight: 1, Run: do("last"), Undo: do("undo-last"), Remains: left("last")},
 		},
 		Init:      func(s *state, raw []byte) error { return json.Unmarshal(raw, s) },
 		Started:   func(*state) *contract.NodeMove { return &contract.NodeMove{To: lifecycle.NodeEnrolling} },
@@ -219,7 +261,7 @@ func setupOn(t *testing.T, store *memory) *bundle {
 	b := &bundle{
 		env:   suite.NewTestWorkflowEnvironment(),
 		store: store,
-		out:   &outside{fail: map[string][]error{}, found: map[string]string{}, block: map[string]bool{}},
+		out:   &outside{fail: map[string][]error{}, found: map[string]string{}, block: map[string]bool{}, left: map[string][]string{}},
 	}
 	b.store.outside = b.out
 	b.env.SetTestTimeout(20 * time.Second)

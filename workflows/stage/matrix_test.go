@@ -130,7 +130,7 @@ func cell(t *testing.T, col column, a lifecycle.Action, via string, want lifecyc
 		b.env.RegisterDelayedCallback(func() { b.env.SignalWorkflow(string(a), ask) }, col.when)
 	}
 	if col.end > 0 {
-		b.env.RegisterDelayedCallback(func() { b.out.block = map[string]bool{} }, col.end)
+		b.env.RegisterDelayedCallback(b.out.release, col.end)
 		b.at(col.end, lifecycle.ActionCancel, contract.ActionRequest{Actor: "end"})
 	}
 	b.env.ExecuteWorkflow(testJob, input)

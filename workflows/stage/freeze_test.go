@@ -1,0 +1,119 @@
+package stage_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// still checks from one moment to another that a frozen job does nothing at all:
+// no call outside, no step, no timer that would wake it.
+func still(t *testing.T, b *bundle, from, to time.Duration) {
+	t.Helper()
+	var calls, steps int
+	b.env.RegisterDelayedCallback(func() {
+		require.True(t, b.store.last.Frozen)
+		require.Equal(t, lifecycle.JobFailedManual, b.store.last.Status)
+		require.Equal(t, lifecycle.FailFrozen, b.store.last.Failure.Class)
+		calls, steps = len(b.out.made("")), len(b.store.steps)
+	}, from)
+	b.env.RegisterDelayedCallback(func() {
+		require.Len(t, b.out.made(""), calls)
+		require.Len(t, b.store.steps, steps)
+	}, to)
+}
+
+var freeze = contract.ActionRequest{Actor: "anna", Reason: "smoke in row 4"}
+
+// TestFreezeTakesEffectAtTheNextSafePoint, wherever the job is.
+func TestFreezeTakesEffectAtTheNextSafePoint(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		prepare func(*bundle)
+		when    time.Duration
+		stage   string
+		calls   []string // until it is released
+		after   []string
+	}{
+		"before it begins": {func(*bundle) {}, 0, "one", nil, []string{"look:one", "one", "look:two", "two", "look:wait", "wait", "last"}},
+		"a plain stage runs to its end": {func(b *bundle) {
+			b.out.block["two"] = true
+			b.env.RegisterDelayedCallback(b.out.release, 200*time.Millisecond)
+		}, 100 * time.Millisecond, "wait", []string{"one", "two"}, []string{"look:wait", "wait", "last"}},
+		"between two attempts": {func(b *bundle) {
+			b.out.fail["two"] = times(3, failure(lifecycle.FailMAASUnavailable))
+		}, 3 * time.Second, "two", []string{"one", "two", "two"}, nil},
+		"a stage that waits is interrupted": {func(b *bundle) {
+			b.out.block["wait"] = true
+			b.env.RegisterDelayedCallback(b.out.release, 200*time.Millisecond)
+		}, 100 * time.Millisecond, "wait", []string{"one", "two", "wait"}, []string{"look:wait", "wait", "last"}},
+		"parked": {func(b *bundle) {
+			b.out.fail["wait"] = times(2, failure(lifecycle.FailCommissioning))
+		}, 30 * time.Minute, "wait", []string{"one", "two", "wait", "wait"}, []string{"look:wait", "wait", "last"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			c.prepare(b)
+			frozen := b.at(c.when, lifecycle.ActionMarkManual, freeze)
+			still(t, b, time.Hour, 1000*time.Hour)
+			var at contract.Projection
+			var calls []string
+			b.env.RegisterDelayedCallback(func() { at, calls = b.store.last, b.out.made("") }, 1000*time.Hour)
+			b.at(1001*time.Hour, lifecycle.ActionResume, contract.ActionRequest{})
+			require.Equal(t, lifecycle.JobCompleted, b.run(t).Status)
+			require.NoError(t, frozen.err)
+			require.Equal(t, lifecycle.EffectFreeze, frozen.result.Effect)
+			require.Equal(t, c.stage, at.Stage)
+			require.Equal(t, "frozen by anna: smoke in row 4", at.Failure.Message)
+			require.Nil(t, at.StageDeadline, "no deadline runs out while nobody works")
+			require.Equal(t, c.calls, calls)
+			if c.after != nil {
+				require.Equal(t, c.after, b.out.calls[len(calls):])
+			}
+			require.False(t, b.store.last.Frozen)
+		})
+	}
+}
+
+// TestOnlyAPersonReleasesAFrozenJob: a new run of any kind leaves it as it is;
+// what the matrix allows in its state releases it.
+func TestOnlyAPersonReleasesAFrozenJob(t *testing.T) {
+	t.Parallel()
+	runs := map[string]func(*testing.T, *bundle) *bundle{
+		"same run":        func(_ *testing.T, b *bundle) *bundle { return b },
+		"continue as new": func(t *testing.T, b *bundle) *bundle { b.fills(2 * time.Hour); return b.continues(t) },
+		"terminated": func(t *testing.T, b *bundle) *bundle {
+			b.at(99*time.Hour, lifecycle.ActionCancel, contract.ActionRequest{})
+			return b.restarts(t, 2*time.Hour)
+		},
+	}
+	for name, second := range runs {
+		for a, ends := range map[lifecycle.Action]lifecycle.JobStatus{
+			lifecycle.ActionResume: lifecycle.JobCompleted, lifecycle.ActionRetryStage: lifecycle.JobCompleted, lifecycle.ActionRerun: lifecycle.JobCompleted,
+			lifecycle.ActionRestartClean: lifecycle.JobCompleted, lifecycle.ActionCancel: lifecycle.JobCancelled, lifecycle.ActionAdopt: lifecycle.JobReconciled,
+		} {
+			t.Run(name+"/"+string(a), func(t *testing.T) {
+				t.Parallel()
+				b := setup(t)
+				b.out.fail["wait"] = times(2, failure(lifecycle.FailCommissioning))
+				b.at(time.Hour, lifecycle.ActionMarkManual, freeze)
+				b = second(t, b)
+				b.out.found["wait"] = "Deploying"
+				still(t, b, 3*time.Hour, 500*time.Hour)
+				noop := b.at(501*time.Hour, lifecycle.ActionMarkManual, contract.ActionRequest{})
+				still(t, b, 502*time.Hour, 1000*time.Hour)
+				b.at(1001*time.Hour, a, contract.ActionRequest{Actor: "bert"})
+				require.Equal(t, ends, b.run(t).Status)
+				require.Equal(t, lifecycle.EffectNoop, noop.result.Effect)
+				_, at := b.store.auditedBy("bert")
+				require.False(t, b.store.steps[at[0]].Frozen)
+				require.False(t, b.store.last.Frozen)
+			})
+		}
+	}
+}
