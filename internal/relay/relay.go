@@ -34,14 +34,19 @@ type Relay struct {
 }
 
 const (
-	gather     = 30 * time.Millisecond
-	claimSize  = 50
-	claimLease = 30 * time.Second
+	gather = 30 * time.Millisecond
+	// A relay claims what it can start at once: with Temporal away a start takes
+	// its whole time, and no claim may outlast its lease.
+	claimSize  = 16
 	eventBatch = 500
 	retryFirst = time.Second
 	retryMost  = 30 * time.Second
 	passLimit  = 25 * time.Second // less than the lease
+	noteLimit  = 5 * time.Second
 )
+
+// Lease is how long a start is claimed for; nobody may claim for longer.
+const Lease = 30 * time.Second
 
 // Run works until ctx ends.
 func (r *Relay) Run(ctx context.Context) {
@@ -115,23 +120,29 @@ func (r *Relay) complain(ctx context.Context, what string, err error) {
 	}
 }
 
-// starts claims due start rows and starts their workflows.
+// starts claims due start rows and starts their workflows, all at once, so that
+// one that hangs holds up no other.
 func (r *Relay) starts(ctx context.Context) (int, error) {
-	rows, err := r.Store.ClaimOutbox(ctx, r.Name, claimSize, claimLease)
+	rows, err := r.Store.ClaimOutbox(ctx, r.Name, claimSize, Lease)
 	if err != nil {
 		return 0, err
 	}
-	for _, row := range rows {
-		if err := r.start(ctx, row); err != nil {
-			return 0, err
-		}
+	failed := make([]error, len(rows))
+	var all sync.WaitGroup
+	for i, row := range rows {
+		all.Go(func() { failed[i] = r.start(ctx, row) })
 	}
-	return len(rows), nil
+	all.Wait()
+	return len(rows), errors.Join(failed...)
 }
 
 func (r *Relay) start(ctx context.Context, row db.Start) error {
 	in := contract.JobInput{JobID: row.JobID, Kind: contract.JobKind(row.Kind), NodeID: deref(row.NodeID), SiteID: deref(row.SiteID)}
-	if _, err := r.Starter.StartJob(ctx, in, row.Kind+" of "+in.NodeID); err != nil {
+	_, err := r.Starter.StartJob(ctx, in, row.Kind+" of "+in.NodeID)
+	// What came of it is written even when the pass is over.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteLimit)
+	defer cancel()
+	if err != nil {
 		count(r.Failed)
 		wait := min(retryFirst<<min(row.Attempts, 6), retryMost)
 		r.Log.Warn("workflow not started; will try again", "job", row.JobID, "attempt", row.Attempts, "in", wait, "error", err)

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -39,6 +40,8 @@ type App struct {
 	Secrets  *secrets.Secrets
 	Temporal client.Client
 	CA       *nodeca.CA
+
+	servesAPI atomic.Bool
 }
 
 // openTimeout bounds the wait for the database when a process starts.
@@ -64,6 +67,10 @@ func Open(ctx context.Context, cfg config.Config, logTo io.Writer) (*App, error)
 	if err := a.Health.AddReady("database", 3*time.Second, a.Store.Ping); err != nil {
 		a.Close()
 		return nil, err
+	}
+	if err := a.Metrics.Register(newGauges(a.Store.Trouble, log)); err != nil {
+		a.Close()
+		return nil, fmt.Errorf("register the gauges: %w", err)
 	}
 	a.Secrets, err = secrets.Open(ctx, a.Store, secrets.Keeper{URL: cfg.Secrets.Keeper, KeyFile: cfg.Secrets.KeyFile},
 		secrets.Options{OnReveal: func(v string) { red.Register(v) }, Previous: previousKeeper(cfg)})

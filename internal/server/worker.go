@@ -25,6 +25,7 @@ import (
 	"github.com/slipway-cloud/slipway/providers/ssh"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/onboarding"
+	"github.com/slipway-cloud/slipway/workflows/sweep"
 )
 
 // RegisterWorkflows registers every workflow under its explicit name, pinned to
@@ -35,6 +36,10 @@ func RegisterWorkflows(r worker.WorkflowRegistry) {
 	})
 	r.RegisterWorkflowWithOptions(onboarding.Plan, workflow.RegisterOptions{
 		Name: contract.PlanWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
+	})
+	// A pass is short and begins anew with each run: it may change its build.
+	r.RegisterWorkflowWithOptions(sweep.Sweep, workflow.RegisterOptions{
+		Name: contract.SweepWorkflow, VersioningBehavior: workflow.VersioningBehaviorAutoUpgrade,
 	})
 }
 
@@ -49,6 +54,7 @@ func (a *App) RegisterActivities(r worker.ActivityRegistry) {
 	r.RegisterActivityWithOptions(&nodeact.Activities{
 		Store: a.Store, Secrets: a.Secrets, SSH: ssh.New(), AgentURL: a.Config.Agent.PublicURL, AgentCAPEM: string(a.CA.CertPEM()),
 	}, opts)
+	r.RegisterActivityWithOptions(a.sweepActivities(), opts)
 }
 
 // heartbeatFlush lets an activity's cancellation arrive within a second.
@@ -81,6 +87,9 @@ func (a *App) workerOptions(extra ...interceptor.WorkerInterceptor) worker.Optio
 // stops gracefully: activities in flight get the stop timeout.
 func (a *App) RunWorker(ctx context.Context, extra ...interceptor.WorkerInterceptor) error {
 	if err := a.Health.AddReady("temporal", 3*time.Second, func(ctx context.Context) error {
+		if a.servesAPI.Load() {
+			return nil // a process that serves the API accepts work while Temporal is away
+		}
 		_, err := a.Temporal.CheckHealth(ctx, &client.CheckHealthRequest{})
 		return err
 	}); err != nil {
@@ -111,6 +120,7 @@ func (a *App) RunWorker(ctx context.Context, extra ...interceptor.WorkerIntercep
 	}
 	a.Log.Info("worker runs", "task_queue", a.Config.Temporal.TaskQueue, "build", a.Config.Temporal.BuildID)
 	go r.Housekeep(ctx)
+	go a.keepSchedule(ctx)
 	r.Run(ctx)
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		return cause

@@ -1,0 +1,226 @@
+// Package sweep looks for what is stuck: jobs without a workflow, workflows
+// without a job, starts that were never sent, jobs that do not move. It parks
+// or repeats what it safely can and notes the rest for a person. Every pass
+// reads the truth anew and may be repeated; before a row is written it is read
+// again under its lock.
+package sweep
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/temporalx"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// Engine is what is asked of Temporal; temporalx.Watch is one.
+type Engine interface {
+	OpenWorkflows(ctx context.Context, limit int) (open []temporalx.Open, all bool, err error)
+	Look(ctx context.Context, workflowID string) (temporalx.Execution, error)
+	Ending(ctx context.Context, workflowID, runID string) (string, error)
+	TaskFailure(ctx context.Context, workflowID, runID string) (string, error)
+	Cancel(ctx context.Context, workflowID, runID string) error
+	Terminate(ctx context.Context, workflowID, runID, reason string) error
+}
+
+// Activities is what these activities need.
+type Activities struct {
+	Store  *db.Store
+	Engine Engine
+	Log    *slog.Logger
+	// Lease is the longest that a relay claims a start for.
+	Lease time.Duration
+}
+
+// What bounds a pass, and how long something must have stood still before it is
+// judged: a row may be about to move.
+const (
+	settle      = 15 * time.Second // no row, run or start younger than this is judged
+	grace       = time.Minute      // past a deadline, and of a first step
+	untaken     = 45 * time.Second // a task that no worker took
+	quiet       = 30 * time.Second // a job younger than this needs no look
+	maxJobs     = 50_000
+	maxOpen     = 50_000
+	maxLooks    = 300 // questions about single workflows
+	maxRotation = 50  // of them about jobs that look well
+	maxOrphans  = 100
+	lookers     = 8
+	startsBatch = 100
+	keepClosed  = 30 * 24 * time.Hour
+	maxProblems = 5
+)
+
+// actor is who the audit log names.
+var actor = db.Actor{Owner: lifecycle.OwnerSystem, ID: "sweeper"}
+
+// StartsReport is what was done about starts.
+type StartsReport struct {
+	Released int64    `json:"released,omitempty"` // claims of relays that are dead
+	Missing  []string `json:"missing,omitempty"`  // jobs whose start nobody had asked for
+	Overdue  int64    `json:"overdue,omitempty"`
+}
+
+// SweepStarts gives back starts that a dead relay holds, asks for those that
+// nobody asked for, and wakes the relays when any start is overdue.
+func (a *Activities) SweepStarts(ctx context.Context) (StartsReport, error) {
+	var r StartsReport
+	var err error
+	if r.Released, err = a.Store.ReleaseClaims(ctx, a.Lease); err != nil {
+		return r, fault.Internal(ctx, err)
+	}
+	if r.Missing, err = a.Store.EnqueueMissingStarts(ctx, settle, startsBatch); err != nil {
+		return r, fault.Internal(ctx, err)
+	}
+	if r.Overdue, err = a.Store.OverdueStarts(ctx, settle); err != nil {
+		return r, fault.Internal(ctx, err)
+	}
+	if r.Released == 0 && len(r.Missing) == 0 && r.Overdue == 0 {
+		return r, nil
+	}
+	a.Log.WarnContext(ctx, "sweeper: starts were not sent", "claims_released", r.Released, "starts_missing", r.Missing, "overdue", r.Overdue)
+	return r, fault.Internal(ctx, a.Store.WakeRelays(ctx))
+}
+
+// JobsReport is what was found about jobs and workflows.
+type JobsReport struct {
+	Jobs      int      `json:"jobs"`
+	Workflows int      `json:"workflows"`
+	Asked     int      `json:"asked"`
+	Lost      []string `json:"lost,omitempty"` // parked as workflow_lost
+	Silent    int      `json:"silent,omitempty"`
+	Gone      int      `json:"gone,omitempty"`
+	Orphans   int      `json:"orphans,omitempty"`
+	Ended     []string `json:"ended,omitempty"` // orphans that were asked or made to end
+	// Problems say what could not be looked at.
+	Problems []string `json:"problems,omitempty"`
+}
+
+// SweepJobs compares every live job with the workflows that run, both ways.
+// Only lists that cannot be read fail it; what concerns one job is a problem
+// in the report, and the next pass looks again.
+func (a *Activities) SweepJobs(ctx context.Context) (JobsReport, error) {
+	p := &pass{Activities: a, now: time.Now()}
+	if err := p.read(ctx); err != nil {
+		return p.report, fault.Internal(ctx, err)
+	}
+	p.each(ctx, p.candidates(), p.judge)
+	if err := p.orphans(ctx); err != nil {
+		return p.report, fault.Internal(ctx, err)
+	}
+	return p.report, fault.Internal(ctx, a.Store.PlaceSweep(ctx, p.place))
+}
+
+// Outcome is what the last activity of a pass is told.
+type Outcome struct {
+	Problem string `json:"problem,omitempty"` // what kept the pass from looking at everything
+}
+
+// SweepDone closes findings that tell nothing any more and notes the pass.
+func (a *Activities) SweepDone(ctx context.Context, in Outcome) error {
+	if _, err := a.Store.CloseFindingsOfMovedJobs(ctx); err != nil {
+		return fault.Internal(ctx, err)
+	}
+	if _, err := a.Store.PruneFindings(ctx, time.Now().Add(-keepClosed)); err != nil {
+		return fault.Internal(ctx, err)
+	}
+	return fault.Internal(ctx, a.Store.FinishSweep(ctx, in.Problem))
+}
+
+// pass is one comparison.
+type pass struct {
+	*Activities
+	now  time.Time
+	jobs []db.LiveJob
+	open map[string]temporalx.Open // by workflow id
+	// place is where the round through the jobs that look well goes on.
+	place string
+
+	mu     sync.Mutex // for the report
+	report JobsReport
+}
+
+// read takes in both sides. Workflows first: a job that is accepted meanwhile
+// has no workflow in the list and is too young to be judged.
+func (p *pass) read(ctx context.Context) error {
+	open, all, err := p.Engine.OpenWorkflows(ctx, maxOpen)
+	if err != nil {
+		return fault.New(lifecycle.FailInternal, "Temporal's list of workflows cannot be read: %v", err)
+	}
+	if !all {
+		p.problem(fmt.Errorf("more than %d workflows run; the rest was not compared", maxOpen))
+	}
+	p.open = make(map[string]temporalx.Open, len(open))
+	for _, o := range open {
+		p.open[o.WorkflowID] = o
+	}
+	for after := ""; ; {
+		rows, err := p.Store.LiveJobs(ctx, after, 1000)
+		if err != nil {
+			return err
+		}
+		if len(rows) == 0 {
+			break
+		}
+		p.jobs = append(p.jobs, rows...)
+		after = rows[len(rows)-1].ID
+		if len(p.jobs) >= maxJobs {
+			p.problem(fmt.Errorf("more than %d jobs are live; the rest was not compared", maxJobs))
+			break
+		}
+	}
+	last, err := p.Store.SweepPass(ctx)
+	p.place = last.Place
+	p.report.Jobs, p.report.Workflows = len(p.jobs), len(open)
+	return err
+}
+
+// each does one thing about many jobs, a few at a time, until ctx ends.
+func (p *pass) each(ctx context.Context, jobs []db.LiveJob, do func(context.Context, db.LiveJob) error) {
+	var wg sync.WaitGroup
+	next := make(chan db.LiveJob)
+	for range min(lookers, len(jobs)) {
+		wg.Go(func() {
+			for j := range next {
+				if err := do(ctx, j); err != nil {
+					p.problem(fmt.Errorf("%s: %w", j.ID, err))
+				}
+			}
+		})
+	}
+	for _, j := range jobs {
+		if ctx.Err() != nil {
+			p.problem(fmt.Errorf("the pass ran out of time before %s", j.ID))
+			break
+		}
+		next <- j
+	}
+	close(next)
+	wg.Wait()
+	p.report.Asked += len(jobs)
+}
+
+// problem notes what could not be looked at; the log has all of them.
+func (p *pass) problem(err error) {
+	p.Log.Warn("sweeper: not everything could be looked at", "error", err)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.report.Problems) < maxProblems {
+		p.report.Problems = append(p.report.Problems, err.Error())
+	}
+}
+
+// note changes the report.
+func (p *pass) note(f func(*JobsReport)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f(&p.report)
+}
+
+// Problem is all problems in one line.
+func (r JobsReport) Problem() string { return strings.Join(r.Problems, "; ") }
