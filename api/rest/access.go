@@ -26,6 +26,7 @@ func accessTable() map[string]Role {
 			"GET /admin/bmcs", "GET /admin/bmcs/{id}", "GET /admin/bmcs/{id}/rotations",
 			"GET /admin/onboardings", "GET /admin/onboardings/{id}", "GET /admin/onboardings/{id}/plan",
 			"GET /admin/jobs", "GET /admin/jobs/{id}",
+			"GET /admin/attention",
 			"GET /admin/onboarding-batches", "GET /admin/onboarding-batches/{id}",
 		},
 		RoleOperator: {

@@ -119,6 +119,7 @@ func (s *Server) register() {
 	s.registerJobs()
 	s.registerBatches()
 	s.registerEvents()
+	s.registerAttention()
 }
 
 func (s *Server) humaConfig() huma.Config {

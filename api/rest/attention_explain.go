@@ -1,0 +1,116 @@
+package rest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// explanations say, for each kind of attention, what is wrong and what to do,
+// where the row itself does not.
+func explanations() map[string]func(*Attention) {
+	return map[string]func(*Attention){
+		db.AttentionParkedJob:       explainParked,
+		db.AttentionJobStuck:        explainStuck,
+		db.AttentionStartNotSent:    explainStart,
+		db.AttentionOrphanWorkflow:  explainOrphan,
+		db.AttentionNodeStuck:       explainNodeStuck,
+		db.AttentionNodeQuarantined: explainQuarantine,
+		db.AttentionBMCLoginBlocked: explainLoginBlock,
+		db.AttentionBMCPinPending:   explainPin,
+		db.AttentionAgentLocked:     explainLock,
+		db.AttentionSweeper:         explainSilence,
+	}
+}
+
+func explainParked(a *Attention) {
+	info := lifecycle.Failure(lifecycle.FailureClass(a.FailureClass))
+	a.Runbook = info.Runbook()
+	if a.NextAction == "" {
+		a.NextAction = info.Next
+	}
+	if a.Message == "" {
+		a.Message = "the job failed"
+	}
+	if a.WorkflowLost && info.Class != lifecycle.FailWorkflowLost {
+		a.Message += "; its workflow is gone as well"
+		a.NextAction += " The workflow is started again by the action."
+	}
+}
+
+func explainStuck(a *Attention) {
+	a.NextAction = "Mend what the message names: start a worker of the build that is missing, or roll back a build whose code fails; " +
+		"the job then goes on by itself. If it cannot, terminate the workflow in Temporal: within a minute the job is parked, and resume continues it on the current build."
+}
+
+func explainStart(a *Attention) {
+	if a.Message == "" {
+		a.Message = "its workflow has not been started"
+	} else {
+		a.Message = "its workflow could not be started: " + a.Message
+	}
+	a.NextAction = "Check that a worker runs and that Temporal answers it; the start is repeated by itself."
+}
+
+func explainOrphan(a *Attention) {
+	a.NextAction = "Nothing, as a rule: the sweeper ends it. When the message says that it does not, check which database the workers use, " +
+		"then terminate the workflow in Temporal."
+}
+
+func explainNodeStuck(a *Attention) {
+	a.Message = fmt.Sprintf("the node has been %s for %s and no job works on it", a.Status, time.Duration(a.AgeSeconds)*time.Second)
+	a.NextAction = "Look at the node's timeline for what happened to its job, then start the job again; no state is made up for it."
+	if a.Status == string(lifecycle.NodeEnrolling) {
+		a.NextAction = "Look at the node's timeline for what happened to its job, then onboard the host again."
+	}
+}
+
+func explainQuarantine(a *Attention) {
+	why := a.Message
+	a.Message = "the node is kept from scheduling"
+	if why != "" {
+		a.Message += ": " + why
+	}
+	a.NextAction = "Find out why in the node's timeline and mend it; then onboard the host again, which proves it healthy."
+}
+
+func explainLoginBlock(a *Attention) {
+	why := a.Message
+	a.Message = "no login to the BMC is tried"
+	if why != "" {
+		a.Message += ": " + why
+	}
+	a.AllowedActions = []string{"clear-auth-block"}
+	a.Recommended = "clear-auth-block"
+	a.NextAction = "Correct the stored credential or the BMC's account, then clear the block; jobs parked for it are retried after that."
+	a.Runbook = lifecycle.Failure(lifecycle.FailBMCAuthRejected).Runbook()
+}
+
+func explainPin(a *Attention) {
+	a.Message = "the BMC shows a certificate that nobody approved, with pin " + a.Message
+	a.AllowedActions = []string{"approve-pin"}
+	a.Recommended = "approve-pin"
+	a.NextAction = "Compare the pin with what the BMC itself shows, and approve it if they agree; if not, find out who answers at its address."
+	a.Runbook = lifecycle.Failure(lifecycle.FailBMCPinMismatch).Runbook()
+}
+
+func explainLock(a *Attention) {
+	why := a.Message
+	a.Message = "the node's agent is locked out"
+	if why != "" {
+		a.Message += ": " + why
+	}
+	a.NextAction = "Find out whether the node was cloned or restored from an image; then give it a new bootstrap bundle, or onboard it again."
+}
+
+func explainSilence(a *Attention) {
+	why := a.Message
+	a.Message = fmt.Sprintf("the sweeper has not looked at everything for %d s", a.AgeSeconds)
+	if why != "" {
+		a.Message += ": " + why
+	}
+	a.NextAction = "Check that a worker runs and that Temporal answers; then that the schedule sweep/TASK_QUEUE is there and not paused. " +
+		"Until it runs, lost workflows are not found."
+}
