@@ -104,6 +104,9 @@ func sshTable() table {
 	return table{lifecycle.FailSSHSeed, map[providers.Kind]lifecycle.FailureClass{
 		providers.KindPinMismatch: lifecycle.FailStateDisagreement,
 		providers.KindInvalid:     lifecycle.FailConfiguration,
+		// Sent, and nobody knows what became of it. An activity whose command
+		// shows its effect looks first.
+		providers.KindUncertain: lifecycle.FailNodeTaskUncertain,
 	}}
 }
 

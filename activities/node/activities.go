@@ -99,7 +99,7 @@ func (a *Activities) issue(ctx context.Context, in RenderIn, s userdata.Sealed) 
 }
 
 func (a *Activities) render(ctx context.Context, in RenderIn) (userdata.Sealed, error) {
-	token, err := NewEnrollmentToken()
+	token, err := newEnrollmentToken()
 	if err != nil {
 		return userdata.Sealed{}, fault.Internal(ctx, err)
 	}
@@ -134,7 +134,7 @@ func (a *Activities) render(ctx context.Context, in RenderIn) (userdata.Sealed, 
 	}
 	now := time.Now().UTC()
 	return userdata.Sealed{
-		Document: out, TokenHash: HashToken(token), HostKey: public, IssuedAt: now,
+		Document: out, TokenHash: hashToken(token), HostKey: public, IssuedAt: now,
 		ExpiresAt: now.Add(time.Duration(in.Profile.EnrollmentTokenTTLSeconds) * time.Second),
 	}, nil
 }
@@ -157,9 +157,9 @@ func (a *Activities) authorizedKeys(ctx context.Context, site lifecycle.SiteSpec
 
 const tokenBytes = 32
 
-// NewEnrollmentToken is 256 random bits in URL-safe text. Only its hash is
+// newEnrollmentToken is 256 random bits in URL-safe text. Only its hash is
 // stored.
-func NewEnrollmentToken() (string, error) {
+func newEnrollmentToken() (string, error) {
 	b := make([]byte, tokenBytes)
 	if _, err := rand.Read(b); err != nil {
 		return "", err
@@ -167,20 +167,21 @@ func NewEnrollmentToken() (string, error) {
 	return base64.RawURLEncoding.EncodeToString(b), nil
 }
 
-// HashToken is the SHA-256 under which a token is stored.
-func HashToken(token string) []byte {
+// hashToken is the SHA-256 under which a token is stored.
+func hashToken(token string) []byte {
 	sum := sha256.Sum256([]byte(token))
 	return sum[:]
 }
 
-// DiscardUserData deletes the sealed documents of a job; absent is success.
+// DiscardUserData deletes the sealed documents of a job, and the machine's MAAS
+// token where a repair left it; absent is success.
 func (a *Activities) DiscardUserData(ctx context.Context, in contract.JobRef) (contract.UserData, error) {
 	for attempt := 1; attempt <= maxAttempts; attempt++ {
 		if err := a.Secrets.Delete(ctx, userdata.Name(in.JobID, attempt)); err != nil {
 			return contract.UserData{}, fault.Secret(ctx, err)
 		}
 	}
-	return contract.UserData{}, nil
+	return contract.UserData{}, fault.Secret(ctx, a.Secrets.Delete(ctx, userdata.MachineToken(in.NodeID)))
 }
 
 // maxAttempts is one more than the most deploy retries a profile may ask for.

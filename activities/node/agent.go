@@ -9,8 +9,10 @@ import (
 	"go.temporal.io/sdk/activity"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/activities/userdata"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -22,6 +24,10 @@ type WaitAgentIn struct {
 	// After is when the enrolment token was issued: a heartbeat from before
 	// comes from another installation.
 	After *time.Time `json:"after,omitempty"`
+	// UserDataRef is the sealed user-data that the node booted with, and Until
+	// how long its token must at least be good; without them it is left as it is.
+	UserDataRef string    `json:"user_data_ref,omitempty"`
+	Until       time.Time `json:"until,omitzero"`
 }
 
 // unhealthyPatience is how many polls in a row a report may fall short of the
@@ -39,6 +45,9 @@ func (a *Activities) WaitForAgent(ctx context.Context, in WaitAgentIn) (contract
 	every := in.Poll.D()
 	if every <= 0 {
 		every = 10 * time.Second
+	}
+	if err := a.keepToken(ctx, in); err != nil {
+		return contract.AgentFacts{}, err
 	}
 	for bad := 0; ; {
 		facts, err := a.agent(ctx, in)
@@ -62,6 +71,25 @@ func (a *Activities) WaitForAgent(ctx context.Context, in WaitAgentIn) (contract
 		case <-t.C:
 		}
 	}
+}
+
+// keepToken lets the node's unused token live for as long as this wait: it was
+// made before the deployment, and a person may mend the node's way to the agent
+// API much later. A used or revoked one, or user-data that is gone, is none of
+// this wait's business.
+func (a *Activities) keepToken(ctx context.Context, in WaitAgentIn) error {
+	if in.UserDataRef == "" || in.Until.IsZero() || in.ObserveOnly {
+		return nil
+	}
+	sealed, err := userdata.Open(ctx, a.Secrets, providers.SecretRef(in.UserDataRef))
+	if providers.IsKind(err, providers.KindNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fault.Secret(ctx, err)
+	}
+	_, err = a.Store.ExtendEnrollmentToken(ctx, in.NodeID, sealed.TokenHash, in.Until)
+	return fault.Internal(ctx, err)
 }
 
 // agent reads what the control plane knows of the node's agent now.

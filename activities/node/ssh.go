@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"go.temporal.io/sdk/activity"
+
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -21,6 +23,10 @@ type SSHIn struct {
 	contract.JobRef
 	Site lifecycle.SiteSpec `json:"site"`
 	IPs  []string           `json:"ips"`
+	// Until is how long a node that does not take a login yet is asked again,
+	// every Poll; zero asks once. It comes from the workflow's clock.
+	Until time.Time          `json:"until,omitzero"`
+	Poll  lifecycle.Duration `json:"poll,omitempty"`
 }
 
 // SSHFacts is what a command on the node told.
@@ -59,16 +65,29 @@ func (a *Activities) target(ctx context.Context, in SSHIn) (providers.SSHTarget,
 	return providers.SSHTarget{Address: address, User: user, HostKey: node.SSHHostKey, PrivateKeyPEM: key}, nil
 }
 
+// seedTimeout is how long cloud-init on the node is waited for in one login.
+const seedTimeout = 5 * time.Minute
+
 // CheckSSHSeed logs in with the pinned host key and the site's key and waits
-// for cloud-init to end: the proof that the user-data was taken. Read-only.
+// for cloud-init to end: the proof that the user-data was taken. MAAS says
+// Deployed before sshd answers, so a login that fails is repeated until
+// in.Until. Read-only.
 func (a *Activities) CheckSSHSeed(ctx context.Context, in SSHIn) (SSHFacts, error) {
 	t, err := a.target(ctx, in)
 	if err != nil {
 		return SSHFacts{}, err
 	}
-	res, err := a.SSH.RunSSH(ctx, t, providers.SSHCommand{
-		Argv: []string{"cloud-init", "status", "--wait", "--format", "json"}, Timeout: 5 * time.Minute,
+	var res providers.SSHResult
+	err = in.patiently(ctx, func() error {
+		var err error
+		res, err = a.SSH.RunSSH(ctx, t, providers.SSHCommand{
+			Argv: []string{"cloud-init", "status", "--wait", "--format", "json"}, Timeout: seedTimeout,
+		})
+		return err
 	})
+	if providers.IsKind(err, providers.KindUncertain) && ctx.Err() == nil {
+		return SSHFacts{}, fault.New(lifecycle.FailSSHSeed, "%v", err) // nothing was changed, so nothing is uncertain
+	}
 	if err != nil {
 		return SSHFacts{}, fault.SSH(ctx, err)
 	}
@@ -78,11 +97,46 @@ func (a *Activities) CheckSSHSeed(ctx context.Context, in SSHIn) (SSHFacts, erro
 	}
 	// Exit 2 means done with recoverable errors, which cloud-init also reports
 	// for deprecated keys; the status itself decides.
-	if jerr := json.Unmarshal(res.Stdout, &st); jerr != nil || (st.Status != "done" && st.Status != "degraded done") {
+	switch jerr := json.Unmarshal(res.Stdout, &st); {
+	case res.ExitCode == exitTimeout:
+		return SSHFacts{}, fault.New(lifecycle.FailSSHSeed, "cloud-init on the node did not end within %s", seedTimeout)
+	case jerr != nil || (st.Status != "done" && st.Status != "degraded done"):
 		return SSHFacts{}, fault.New(lifecycle.FailSSHSeed, "cloud-init on the node ended %q (exit %d) %s",
 			st.Status, res.ExitCode, strings.Join(st.Errors, "; "))
 	}
 	return SSHFacts{Address: t.Address, Note: "cloud-init is " + st.Status}, nil
+}
+
+// exitTimeout is the exit status of a command that ran out of time
+// (providers.SSHResult).
+const exitTimeout = 124
+
+// patiently repeats a read on the node until it is answered, or fails for a
+// reason that waiting does not change, or in.Until has passed.
+func (in SSHIn) patiently(ctx context.Context, read func() error) error {
+	every := in.Poll.D()
+	if every <= 0 {
+		every = 10 * time.Second
+	}
+	for {
+		err := read()
+		switch providers.KindOf(err) {
+		case providers.KindUnreachable, providers.KindUnauthorized, providers.KindProtocol, providers.KindUncertain:
+		default:
+			return err
+		}
+		if !time.Now().Add(every).Before(in.Until) {
+			return err
+		}
+		activity.RecordHeartbeat(ctx, "no login yet")
+		t := time.NewTimer(every)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return ctx.Err()
+		case <-t.C:
+		}
+	}
 }
 
 // RepairSyncIn is the input of RepairHardwareSync.
@@ -114,38 +168,99 @@ func (a *Activities) RepairHardwareSync(ctx context.Context, in RepairSyncIn) (S
 	if err != nil {
 		return SSHFacts{}, fault.Secret(ctx, err)
 	}
-	timer := fmt.Sprintf("[Unit]\nDescription=Report the hardware to MAAS every %s\n\n[Timer]\nOnBootSec=60\nOnUnitActiveSec=%d\n\n[Install]\nWantedBy=timers.target\n",
-		in.Interval.D(), int(in.Interval.D().Seconds()))
-	files := []struct{ path, mode, body string }{
-		{"/etc/maas/maas-machine-creds.yml", "0600", token.Reveal()},
-		{"/lib/systemd/system/maas_hardware_sync.service", "0644", syncService},
-		{"/lib/systemd/system/maas_hardware_sync.timer", "0644", timer},
-	}
-	for _, f := range files {
-		if err := a.run(ctx, t, []byte(f.body), "install", "-D", "-m", f.mode, "/dev/stdin", f.path); err != nil {
+	for _, step := range syncSteps(in, token) {
+		if err := a.change(ctx, in.SSHIn, t, step); err != nil {
 			return SSHFacts{}, err
 		}
-	}
-	if err := a.run(ctx, t, nil, "systemctl", "daemon-reload"); err != nil {
-		return SSHFacts{}, err
-	}
-	if err := a.run(ctx, t, nil, "systemctl", "enable", "--now", "maas_hardware_sync.timer"); err != nil {
-		return SSHFacts{}, err
 	}
 	return SSHFacts{Address: t.Address, Note: "hardware sync timer installed and started"}, nil
 }
 
-func (a *Activities) run(ctx context.Context, t providers.SSHTarget, stdin []byte, argv ...string) error {
-	if t.User != "root" {
-		argv = append([]string{"sudo", "-n"}, argv...)
+// change is a command that changes the node, with the one that tells whether
+// it has: exit status 0 says so.
+type change struct {
+	argv, seen []string
+	stdin      []byte // of both
+}
+
+func syncSteps(in RepairSyncIn, token providers.Secret) []change {
+	timer := fmt.Sprintf("[Unit]\nDescription=Report the hardware to MAAS every %s\n\n[Timer]\nOnBootSec=60\nOnUnitActiveSec=%d\n\n[Install]\nWantedBy=timers.target\n",
+		in.Interval.D(), int(in.Interval.D().Seconds()))
+	put := func(path, mode, body string) change {
+		return change{stdin: []byte(body), argv: []string{"install", "-D", "-m", mode, "/dev/stdin", path}, seen: []string{"cmp", "-s", "-", path}}
 	}
-	res, err := a.SSH.RunSSH(ctx, t, providers.SSHCommand{Argv: argv, Stdin: stdin, Timeout: time.Minute})
+	return []change{
+		put("/etc/maas/maas-machine-creds.yml", "0600", token.Reveal()),
+		put("/lib/systemd/system/maas_hardware_sync.service", "0644", syncService),
+		put("/lib/systemd/system/maas_hardware_sync.timer", "0644", timer),
+		{argv: []string{"systemctl", "daemon-reload"}},
+		{argv: []string{"systemctl", "enable", "--now", syncTimer}, seen: []string{"systemctl", "is-active", "--quiet", syncTimer}},
+	}
+}
+
+const syncTimer = "maas_hardware_sync.timer"
+
+// changeTries is how often a change is sent whose answers are lost.
+const changeTries = 2
+
+// change runs one change on the node. When the connection breaks after it was
+// sent, the node is looked at: the change is there, or it is sent once more. A
+// node that cannot be looked at leaves the task uncertain, which is a person's
+// decision.
+func (a *Activities) change(ctx context.Context, in SSHIn, t providers.SSHTarget, c change) error {
+	for tried := 1; ; tried++ {
+		res, err := a.command(ctx, t, c.stdin, c.argv)
+		if !providers.IsKind(err, providers.KindUncertain) {
+			return c.judge(ctx, res, err)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		done, lerr := a.done(ctx, in, t, c)
+		switch {
+		case lerr != nil && ctx.Err() != nil:
+			return ctx.Err()
+		case lerr != nil:
+			return fault.New(lifecycle.FailNodeTaskUncertain, "it is not known whether %s was carried out: %v; and the node could not be looked at: %v", c, err, lerr)
+		case done:
+			return nil
+		case tried == changeTries:
+			return fault.New(lifecycle.FailNodeTaskUncertain, "it is not known whether %s was carried out, sent %d times: %v", c, tried, err)
+		}
+	}
+}
+
+// done looks whether a change was made; one that nothing shows counts as not
+// made, so it must bear to be repeated.
+func (a *Activities) done(ctx context.Context, in SSHIn, t providers.SSHTarget, c change) (bool, error) {
+	if len(c.seen) == 0 {
+		return false, nil
+	}
+	var res providers.SSHResult
+	err := in.patiently(ctx, func() error {
+		var err error
+		res, err = a.command(ctx, t, c.stdin, c.seen)
+		return err
+	})
+	return err == nil && res.ExitCode == 0, err
+}
+
+func (c change) String() string { return strings.Join(c.argv, " ") }
+
+func (c change) judge(ctx context.Context, res providers.SSHResult, err error) error {
 	if err != nil {
 		return fault.SSH(ctx, err)
 	}
 	if res.ExitCode != 0 {
 		return fault.New(lifecycle.FailHWSyncUnhealthy, "%s on the node ended with status %d: %s",
-			strings.Join(argv[:min(2, len(argv))], " "), res.ExitCode, strings.TrimSpace(string(res.Stderr[:min(len(res.Stderr), 300)])))
+			c, res.ExitCode, strings.TrimSpace(string(res.Stderr[:min(len(res.Stderr), 300)])))
 	}
 	return nil
+}
+
+func (a *Activities) command(ctx context.Context, t providers.SSHTarget, stdin []byte, argv []string) (providers.SSHResult, error) {
+	if t.User != "root" {
+		argv = append([]string{"sudo", "-n"}, argv...)
+	}
+	return a.SSH.RunSSH(ctx, t, providers.SSHCommand{Argv: argv, Stdin: stdin, Timeout: time.Minute})
 }

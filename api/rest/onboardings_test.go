@@ -117,7 +117,7 @@ func TestAParkedJobSaysWhatToDo(t *testing.T) {
 	require.Equal(t, "boot_disk_not_found", got.FailureClass)
 	require.Equal(t, contract.StageConfigureStorage, got.FailedStage)
 	require.Equal(t, info.Next, got.NextStep)
-	require.Equal(t, "retry_stage", got.RecommendedAction)
+	require.Equal(t, string(info.Recommended), got.RecommendedAction)
 	require.Equal(t, 30, got.ReachedPercent)
 	require.Equal(t, 3, got.ETA.Samples)
 	require.Equal(t, "Ready", got.Observed["maas"])

@@ -1,6 +1,10 @@
 package onboarding
 
 import (
+	"errors"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
@@ -25,6 +29,7 @@ func deploy(ctx workflow.Context, s *State) error {
 		return err
 	}
 	s.Deploy = Deployment{Attempt: s.Deploy.Attempt, Begun: s.Deploy.Begun}
+	s.SSHFailed, s.SyncRepaired = 0, false // of another installation
 	s.saw(f)
 	return nil
 }
@@ -74,31 +79,70 @@ func (s *State) mayRetryDatasource() bool {
 // deployment. User-data is rendered anew: the token of the first may have been
 // used up.
 func recoverDatasource(ctx workflow.Context, s *State) error {
-	in := maasact.ReleaseIn{MachineIn: s.machineIn(contract.StageRecoverDatasource), OnlyOurs: true}
+	in := maasact.ReleaseIn{MachineIn: s.machineIn(contract.StageRecoverDatasource), OnlyOurs: true, Begun: true}
 	f, err := stage.Do(ctx, stage.KindPoll, "release and wait for Ready", maas.ReturnToReady, in)
 	if err != nil {
 		return err
 	}
 	s.saw(f)
+	switch f.Status {
+	case "Ready", "New":
+	case "absent":
+		return stage.Fail(lifecycle.FailMAASMachineDeleted, "machine %s was deleted from MAAS before it could be deployed again", s.Machine.SystemID)
+	default:
+		return stage.Fail(lifecycle.FailStateDisagreement, "machine %s is %s and not this job's any more (%s)", s.Machine.SystemID, f.Status, f.Note)
+	}
 	s.Deploy = Deployment{Attempt: s.Deploy.Attempt + 1}
 	return stage.Back(contract.StageConfigureStorage)
 }
 
-func (s *State) sshIn(name string) nodeact.SSHIn {
-	return nodeact.SSHIn{JobRef: s.ref(name), Site: s.Site.Site, IPs: s.Machine.IPs}
+// sshIn names the node to log in to, and how long a try may wait for it to
+// answer: a share of the time left, so that the stage has several.
+func (s *State) sshIn(ctx workflow.Context, name string) nodeact.SSHIn {
+	patience := min(stage.DeadlineAt(ctx).Sub(workflow.Now(ctx))/4, maxSSHPatience)
+	return nodeact.SSHIn{
+		JobRef: s.ref(name), Site: s.Site.Site, IPs: s.Machine.IPs, Poll: s.Site.Profile.PollInterval, Until: workflow.Now(ctx).Add(patience),
+	}
 }
 
+const maxSSHPatience = 8 * time.Minute
+
+// sshTried keeps count of logins that failed in spite of all patience. Once the
+// automatic tries are spent and a person's retry has failed as well, waiting
+// does not help: the keys, the image or the user-data are wrong.
+func (s *State) sshTried(err error) error {
+	if stage.ClassOf(err) != lifecycle.FailSSHSeed {
+		return err
+	}
+	s.SSHFailed++
+	if budget := lifecycle.Failure(lifecycle.FailSSHSeed).AutoAttempts; s.SSHFailed <= budget {
+		return err
+	}
+	return stage.Fail(lifecycle.FailSSHSeedRepeated, "after %d tries: %s", s.SSHFailed, messageOf(err))
+}
+
+// messageOf is what an activity's typed failure says.
+func messageOf(err error) string {
+	var app *temporal.ApplicationError
+	if errors.As(err, &app) {
+		return app.Message()
+	}
+	return err.Error()
+}
+
+// ensureSync reads the machine before it logs in: the address may be newer than
+// the deployment.
 func ensureSync(ctx workflow.Context, s *State) error {
-	if s.Site.Site.SSHKeyRef != "" {
-		if _, err := stage.Do(ctx, stage.KindNodeTask, "log in by SSH and ask cloud-init", node.CheckSSHSeed, s.sshIn(contract.StageEnsureHWSync)); err != nil {
-			return err
-		}
-	}
 	f, err := stage.Do(ctx, stage.KindMAASCall, "hardware sync on", maas.EnsureHardwareSync, s.machineIn(contract.StageEnsureHWSync))
-	if err == nil {
-		s.saw(f)
+	if err != nil {
+		return err
 	}
-	return err
+	s.saw(f)
+	if s.Site.Site.SSHKeyRef == "" {
+		return nil
+	}
+	_, err = stage.Do(ctx, stage.KindPoll, "log in by SSH and ask cloud-init", node.CheckSSHSeed, s.sshIn(ctx, contract.StageEnsureHWSync))
+	return s.sshTried(err)
 }
 
 // waitSync waits two and a half intervals, a broken agent being visible no
@@ -114,18 +158,30 @@ func waitSync(ctx workflow.Context, s *State) error {
 			return nil
 		}
 		if s.SyncRepaired || s.Site.Site.SSHKeyRef == "" {
+			s.SyncRepaired = false // a person's retry repairs again
 			return stage.Fail(lifecycle.FailHWSyncRepeated, "no hardware sync later than the deployment was seen on %s", s.Machine.SystemID)
 		}
-		ref, err := stage.Do(ctx, stage.KindMAASCall, "machine token", maas.MachineCredentials, s.machineIn(contract.StageWaitHWSync))
-		if err != nil {
-			return err
-		}
-		in := nodeact.RepairSyncIn{SSHIn: s.sshIn(contract.StageWaitHWSync), TokenRef: ref, Interval: s.Site.Profile.HardwareSyncInterval}
-		if _, err := stage.Do(ctx, stage.KindNodeTask, "install and start the sync timer", node.RepairHardwareSync, in); err != nil {
+		if err := repairSync(ctx, s); err != nil {
 			return err
 		}
 		s.SyncRepaired = true
 	}
+}
+
+// repairSync gives the node its own MAAS token, in passing: the stored copy is
+// deleted whatever comes of it.
+func repairSync(ctx workflow.Context, s *State) error {
+	ref, err := stage.Do(ctx, stage.KindMAASCall, "machine token", maas.MachineCredentials, s.machineIn(contract.StageWaitHWSync))
+	if err != nil {
+		return err
+	}
+	in := nodeact.RepairSyncIn{SSHIn: s.sshIn(ctx, contract.StageWaitHWSync), TokenRef: ref, Interval: s.Site.Profile.HardwareSyncInterval}
+	_, err = stage.Do(ctx, stage.KindNodeTask, "install and start the sync timer", node.RepairHardwareSync, in)
+	_, ferr := stage.Do(ctx, stage.KindLocalWork, "forget the machine token", maas.ForgetMachineCredentials, s.ref(contract.StageWaitHWSync))
+	if err != nil {
+		return s.sshTried(err)
+	}
+	return ferr
 }
 
 func syncOnce(ctx workflow.Context, s *State) (contract.MachineFacts, error) {
@@ -140,6 +196,7 @@ func syncOnce(ctx workflow.Context, s *State) (contract.MachineFacts, error) {
 func waitAgent(ctx workflow.Context, s *State) error {
 	in := nodeact.WaitAgentIn{
 		JobRef: s.ref(contract.StageWaitAgent), SKU: s.Site.SKU, Poll: s.Site.Profile.PollInterval, After: s.UserData.IssuedAt,
+		UserDataRef: s.UserData.Ref, Until: stage.DeadlineAt(ctx),
 	}
 	f, err := stage.Do(ctx, stage.KindPoll, "wait for enrolment and health", node.WaitForAgent, in)
 	if err != nil {

@@ -30,7 +30,7 @@ func stages() []stage.Stage[State] {
 		{Name: contract.StageCreateOrFind, Weight: 2, Deadline: 15 * time.Minute, Skip: manual, Run: createOrFind, Undo: removeCreated, Remains: recordRemains,
 			Doc: "find the machine in MAAS or create it"},
 		{Name: contract.StageCommission, Weight: 2, Deadline: 10 * time.Minute, Skip: manual, Run: commission, Undo: abortCommissioning, Remains: commissioningRemains,
-			Observe: observeMachine("Commissioning", "Testing", "Ready", "Allocated", "Deploying", "Deployed"), Doc: "start commissioning"},
+			Observe: observeCommissioned, Doc: "start commissioning"},
 		{Name: contract.StageWaitReady, Weight: 20, Deadline: 90 * time.Minute, Waits: true, Skip: manual, Run: waitReady,
 			Observe: observeMachine("Ready", "Allocated", "Deploying", "Deployed"), Doc: "wait until MAAS says Ready"},
 		{Name: contract.StageConfigureStorage, Weight: 2, Deadline: 10 * time.Minute, Skip: manual, Run: configureStorage,
@@ -155,19 +155,37 @@ func createOrFind(ctx workflow.Context, s *State) error {
 }
 
 func commission(ctx workflow.Context, s *State) error {
-	f, err := stage.Do(ctx, stage.KindMAASCall, "commission "+s.Machine.SystemID, maas.CommissionMachine, s.machineIn(contract.StageCommission))
+	act, what := maas.CommissionMachine, "commission "
+	if s.Recommission {
+		act, what = maas.CommissionAgain, "commission again "
+	}
+	f, err := stage.Do(ctx, stage.KindMAASCall, what+s.Machine.SystemID, act, s.machineIn(contract.StageCommission))
 	if err == nil {
 		s.saw(f)
+		s.Recommission = false
 	}
 	return err
 }
 
-// waitReady goes back to commission_node when a person tries again after a
-// failed commissioning: to wait once more would only see the same failure.
+// observeCommissioned takes nothing for done while the machine is to be
+// commissioned again.
+func observeCommissioned(ctx workflow.Context, s *State) (stage.Observation, error) {
+	o, err := observeMachine("Commissioning", "Testing", "Ready", "Allocated", "Deploying", "Deployed")(ctx, s)
+	o.Done = o.Done && !s.Recommission
+	return o, err
+}
+
+// waitReady commissions anew before it waits again after a failure: to wait
+// once more would only see the same one. A person's retry goes back to
+// commission_node for it.
 func waitReady(ctx workflow.Context, s *State) error {
-	if s.Recommission && stage.Attempt(ctx) == 1 {
-		s.Recommission = false
+	switch {
+	case s.Recommission && stage.Attempt(ctx) == 1:
 		return stage.Back(contract.StageCommission)
+	case s.Recommission:
+		if err := commission(ctx, s); err != nil {
+			return err
+		}
 	}
 	f, err := stage.Do(ctx, stage.KindPoll, "wait for Ready", maas.WaitForReady, s.machineIn(contract.StageWaitReady))
 	if err == nil {
@@ -189,6 +207,9 @@ func configureStorage(ctx workflow.Context, s *State) error {
 	if err == nil {
 		s.saw(f)
 	}
+	// MAAS knows the disks that commissioning saw: one that is put in now is
+	// seen only when the machine is commissioned again.
+	s.Recommission = stage.ClassOf(err) == lifecycle.FailBootDiskNotFound
 	return err
 }
 

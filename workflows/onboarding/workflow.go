@@ -25,9 +25,12 @@ type State struct {
 	// UserData is the sealed user-data, by reference.
 	UserData contract.UserData `json:"user_data"`
 	Deploy   Deployment        `json:"deploy"`
-	// Recommission is set when commissioning failed: to try again, it must be
-	// started again.
+	// Recommission is set when commissioning failed, or did not find the disk
+	// that was asked for: to try again, it must be started again.
 	Recommission bool `json:"recommission,omitempty"`
+	// SSHFailed counts the tries at which this deployment refused Slipway's
+	// SSH login, those of persons included.
+	SSHFailed int `json:"ssh_failed,omitempty"`
 	// SyncRepaired is set once the hardware sync timer was mended over SSH.
 	SyncRepaired bool                `json:"sync_repaired,omitempty"`
 	Agent        contract.AgentFacts `json:"agent"`
