@@ -163,7 +163,8 @@ func (s *Server) takeNode(ctx context.Context, tx *db.Tx, a acceptance) (db.Node
 	if !errors.Is(err, db.ErrNotFound) {
 		return db.Node{}, err
 	}
-	if old.Status != lifecycle.NodeQuarantined && old.Status != lifecycle.NodeBootstrapIssued {
+	// Enrolling and without a live job: its onboarding was lost, and this is the way out.
+	if old.Status != lifecycle.NodeQuarantined && old.Status != lifecycle.NodeBootstrapIssued && old.Status != lifecycle.NodeEnrolling {
 		return db.Node{}, problem.New(problem.Conflict, fmt.Sprintf(
 			"node %s has the hostname %s already and is %s; only a quarantined node can be onboarded again; choose another hostname, or retire and remove that node",
 			old.ID, a.Hostname, old.Status)).With(old.ID)

@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// attention is one thing that needs a person, as the table shows it.
+type attention struct {
+	Kind         string `json:"kind"`
+	AgeSeconds   int64  `json:"age_seconds"`
+	Hostname     string `json:"hostname"`
+	NodeID       string `json:"node_id"`
+	BMCID        string `json:"bmc_id"`
+	JobID        string `json:"job_id"`
+	WorkflowID   string `json:"temporal_workflow_id"`
+	Stage        string `json:"stage"`
+	FailureClass string `json:"failure_class"`
+	Message      string `json:"message"`
+	NextAction   string `json:"next_action"`
+	Recommended  string `json:"recommended_action"`
+}
+
+func (a *app) attentionCommand() *cobra.Command {
+	var site, kind string
+	var limit int
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "attention", Short: "List everything that needs a person, oldest first", Args: cobra.NoArgs,
+		Long: "List everything that needs a person, oldest first, each with what is wrong and what to do.\n\nExit code 0 also when there is something.",
+	}
+	f := cmd.Flags()
+	f.StringVar(&site, "site", "", "only of this site, by name or id")
+	f.StringVar(&kind, "kind", "", "only of this kind, such as parked_job")
+	f.IntVar(&limit, "limit", 0, "at most so many; 0 is all")
+	f.BoolVar(&asJSON, "json", false, "the same as --output json")
+	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		if asJSON {
+			a.output = "json"
+		}
+		q := url.Values{}
+		if kind != "" {
+			q.Set("kind", kind)
+		}
+		if site != "" {
+			id, err := a.siteOf(cmd.Context(), site)
+			if err != nil {
+				return err
+			}
+			q.Set("site_id", id)
+		}
+		raw, err := a.listAll(cmd.Context(), "/admin/attention", q, limit)
+		if err != nil {
+			return err
+		}
+		return a.show(raw, func() error { return a.attentionTable(raw) })
+	})
+	return cmd
+}
+
+func (a *app) attentionTable(raw []byte) error {
+	var got struct{ Data []attention }
+	if err := json.Unmarshal(raw, &got); err != nil {
+		return err
+	}
+	if len(got.Data) == 0 {
+		_, err := fmt.Fprintln(a.Out, "Nothing needs a person.")
+		return err
+	}
+	t := a.table("AGE", "KIND", "WHAT", "STAGE", "FAILURE", "RECOMMENDED", "MESSAGE", "NEXT")
+	for _, i := range got.Data {
+		age := (time.Duration(i.AgeSeconds) * time.Second).String()
+		t.row(age, i.Kind, orDash(i.what()), orDash(i.Stage), orDash(i.FailureClass), orDash(i.Recommended), i.Message, i.NextAction)
+	}
+	return t.flush()
+}
+
+// what names the thing: the host where there is one, and the id that the next
+// command takes.
+func (i attention) what() string {
+	id := ""
+	for _, v := range []string{i.BMCID, i.JobID, i.NodeID, i.WorkflowID} {
+		if v != "" {
+			id = v
+			break
+		}
+	}
+	return strings.TrimSpace(i.Hostname + " " + id)
+}
