@@ -57,12 +57,12 @@ func stop(why string) error {
 // reading decides whether a read of the machine may go through.
 func (d *dryRegion) reading() error {
 	switch {
-	case d.absent != "":
-		d.unknown = true
-		return stop("the machine is not in MAAS yet")
 	case d.changed:
 		d.readBack = true
 		return stop("nothing was changed, so there is nothing to read back")
+	case d.absent != "":
+		d.unknown = true
+		return stop("the machine is not in MAAS yet")
 	}
 	return nil
 }
@@ -129,7 +129,12 @@ func (d *dryRegion) Probe(ctx context.Context) (providers.MAASInfo, error) {
 }
 
 func (d *dryRegion) FindMachines(ctx context.Context, q providers.MAASQuery) ([]providers.MAASMachine, error) {
-	return d.region.FindMachines(ctx, q)
+	found, err := d.region.FindMachines(ctx, q)
+	if len(found) == 1 {
+		seen := found[0]
+		d.seen = &seen
+	}
+	return found, err
 }
 
 func (d *dryRegion) BlockDevices(ctx context.Context, systemID string) ([]providers.MAASBlockDevice, error) {
