@@ -244,6 +244,10 @@ func (s *Stack) slipway(ctx context.Context) error {
 		return err
 	}
 	s.onClose(s.App.Close)
+	if s.Options.Dir == "" && !s.Options.NoWorker {
+		// The server may be shared and outlive this stack: nothing shall go on firing there.
+		s.onClose(func() { _ = s.App.Sweeps().Remove(s.ctx) })
+	}
 	if !s.Options.NoAPI {
 		s.StartRole("api", s.App.RunAPI)
 	}
