@@ -100,6 +100,17 @@ func (s statements) Job(ctx context.Context, id string) (Job, error) {
 	return j, translate("job "+id, err)
 }
 
+// TakeJob reads a job for the run that takes it up, and raises its sequence
+// number with that: who has seen the job unstarted and is about to change it
+// finds, under the lock, that it is not any more. One that has ended is only read.
+func (s statements) TakeJob(ctx context.Context, id string) (Job, error) {
+	j, err := s.q.TakeJob(ctx, id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return s.Job(ctx, id)
+	}
+	return j, translate("take up job "+id, err)
+}
+
 // LockJob reads one job and keeps others from changing it until the
 // transaction ends.
 func (tx *Tx) LockJob(ctx context.Context, id string) (Job, error) {

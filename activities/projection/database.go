@@ -25,7 +25,7 @@ func NewDatabase(s *db.Store) *Database { return &Database{Store: s, past: &past
 
 // LoadJob implements Store.
 func (d *Database) LoadJob(ctx context.Context, in contract.JobInput) (contract.Snapshot, error) {
-	job, err := d.Store.Job(ctx, in.JobID)
+	job, err := d.Store.TakeJob(ctx, in.JobID)
 	if err != nil {
 		return contract.Snapshot{}, final(err)
 	}

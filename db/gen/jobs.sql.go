@@ -867,3 +867,51 @@ func (q *Queries) StageDurations(ctx context.Context, arg StageDurationsParams) 
 	}
 	return items, nil
 }
+
+const takeJob = `-- name: TakeJob :one
+UPDATE jobs SET seq = seq + 1 WHERE id = $1 AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating')
+RETURNING id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id
+`
+
+func (q *Queries) TakeJob(ctx context.Context, id string) (Job, error) {
+	row := q.db.QueryRow(ctx, takeJob, id)
+	var i Job
+	err := row.Scan(
+		&i.ID,
+		&i.Kind,
+		&i.NodeID,
+		&i.SiteID,
+		&i.ProfileID,
+		&i.BatchID,
+		&i.Status,
+		&i.Stage,
+		&i.StageOrdinal,
+		&i.Seq,
+		&i.Attempt,
+		&i.FailureClass,
+		&i.FailedStage,
+		&i.Message,
+		&i.RecommendedAction,
+		&i.NextStep,
+		&i.WaitingOutside,
+		&i.Frozen,
+		&i.Adopted,
+		&i.Observed,
+		&i.ProgressPercent,
+		&i.ReachedPercent,
+		&i.ETA,
+		&i.Input,
+		&i.Checkpoint,
+		&i.WorkflowID,
+		&i.RunID,
+		&i.CreatedBy,
+		&i.CreatedAt,
+		&i.StartedAt,
+		&i.FinishedAt,
+		&i.StageDeadlineAt,
+		&i.UpdatedAt,
+		&i.Version,
+		&i.BMCID,
+	)
+	return i, err
+}

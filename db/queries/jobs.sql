@@ -25,6 +25,10 @@ SELECT * FROM jobs WHERE id = @id;
 -- name: LockJob :one
 SELECT * FROM jobs WHERE id = @id FOR NO KEY UPDATE;
 
+-- name: TakeJob :one
+UPDATE jobs SET seq = seq + 1 WHERE id = @id AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating')
+RETURNING *;
+
 -- name: LiveJobOfNode :one
 SELECT * FROM jobs
 WHERE node_id = @node_id::text AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating');

@@ -155,7 +155,7 @@ func (r *runner[S]) load() error {
 		r.at, r.observe = i, true
 	}
 	r.loaded = true
-	if r.seq > 0 {
+	if snap.Stage != "" || snap.Status.Parked() {
 		r.show() // a run that takes over shows where it stands before it moves
 	}
 	return nil
