@@ -1,0 +1,146 @@
+package chaos
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// Point is an activity boundary: one activity of one stage.
+type Point struct {
+	Stage    string `json:"stage"`
+	Activity string `json:"activity"`
+	// Local marks a local activity: it runs inside a workflow task.
+	Local bool `json:"local,omitempty"`
+}
+
+func (p Point) String() string { return p.Stage + "." + p.Activity }
+
+// Kind is a kind of trouble.
+type Kind string
+
+// The kinds of trouble.
+const (
+	CrashBefore    Kind = "crash_before"    // the execution dies before it did anything
+	CrashAfter     Kind = "crash_after"     // it dies after the effect and before the answer
+	AnswerLost     Kind = "answer_lost"     // the effect is there; the answer comes too late or as a lost connection
+	AnswerTwice    Kind = "answer_twice"    // it is executed twice; the second answer counts
+	Timeout        Kind = "timeout"         // it hangs past its timeout
+	WorkerKilled   Kind = "worker_killed"   // the worker process gets SIGKILL
+	PostgresKilled Kind = "postgres_killed" // every database backend of the worker is terminated
+	SiteCut        Kind = "site_cut"        // MAAS and the BMC are out of reach for some seconds
+	Cancel         Kind = "cancel"          // an operator cancels at this moment
+)
+
+// Kinds lists every kind of trouble, in the order of the report.
+func Kinds() []Kind {
+	return []Kind{CrashBefore, CrashAfter, AnswerLost, AnswerTwice, Timeout, WorkerKilled, PostgresKilled, SiteCut, Cancel}
+}
+
+// variants lists the ways in which a trouble comes at a point.
+func variants(k Kind, local bool) []string {
+	switch k {
+	case CrashBefore, CrashAfter:
+		if local {
+			return []string{"panic", "error"}
+		}
+		return []string{"silent", "panic"}
+	case AnswerLost:
+		if local {
+			return []string{"late"}
+		}
+		return []string{"late", "error"}
+	case AnswerTwice:
+		return []string{"in_a_row", "together"}
+	case Timeout:
+		if local {
+			return []string{"frozen", "wakes"}
+		}
+		return []string{"frozen", "wakes", "deadline"}
+	case WorkerKilled, PostgresKilled:
+		return []string{"before", "during", "after"}
+	case SiteCut:
+		return []string{"refused_before", "hangs_before", "refused_during", "hangs_during", "refused_after", "hangs_after"}
+	case Cancel:
+		return []string{"before", "after"}
+	}
+	return nil
+}
+
+// Hit is one trouble at one point.
+type Hit struct {
+	Point   Point
+	Kind    Kind
+	Variant string
+}
+
+func (h Hit) String() string { return fmt.Sprintf("%s=%s.%s", h.Point, h.Kind, h.Variant) }
+
+// Case is one job and what it suffers, in this order where two meet at one
+// point. No hit at all is a clean run, which shows that the checks hold.
+type Case struct {
+	Job  contract.JobKind
+	Path string
+	Hits []Hit
+}
+
+// String is the text that replays the case.
+func (c Case) String() string {
+	hits := make([]string, 0, len(c.Hits))
+	for _, h := range c.Hits {
+		hits = append(hits, h.String())
+	}
+	return fmt.Sprintf("%s/%s:%s", c.Job, c.Path, strings.Join(hits, "+"))
+}
+
+// Has reports whether the case has a trouble of one of these kinds.
+func (c Case) Has(of ...Kind) bool {
+	return slices.ContainsFunc(c.Hits, func(h Hit) bool { return slices.Contains(of, h.Kind) })
+}
+
+// ParseCase reads what String wrote: KIND/PATH:STAGE.ACTIVITY=TROUBLE.VARIANT,
+// hits joined by a plus sign.
+func ParseCase(text string, plugs []*Plug) (Case, error) {
+	head, tail, _ := strings.Cut(strings.TrimSpace(text), ":")
+	kind, path, _ := strings.Cut(head, "/")
+	i := slices.IndexFunc(plugs, func(p *Plug) bool { return string(p.Kind) == kind })
+	if i < 0 {
+		return Case{}, fmt.Errorf("case %q: no job kind %q; write KIND/PATH:STAGE.ACTIVITY=TROUBLE.VARIANT", text, kind)
+	}
+	p := plugs[i].path(path)
+	if p == nil {
+		return Case{}, fmt.Errorf("case %q: %s has no path %q; it has %s", text, kind, path, strings.Join(plugs[i].pathNames(), ", "))
+	}
+	c := Case{Job: plugs[i].Kind, Path: path}
+	if tail == "" {
+		return c, nil
+	}
+	for _, one := range strings.Split(tail, "+") {
+		h, err := parseHit(one, p)
+		if err != nil {
+			return Case{}, fmt.Errorf("case %q: %w", text, err)
+		}
+		c.Hits = append(c.Hits, h)
+	}
+	return c, nil
+}
+
+func parseHit(text string, p *Path) (Hit, error) {
+	where, what, _ := strings.Cut(text, "=")
+	points := slices.Clone(p.Points)
+	for _, h := range p.First {
+		points = append(points, h.Point)
+	}
+	i := slices.IndexFunc(points, func(at Point) bool { return at.String() == where })
+	if i < 0 {
+		return Hit{}, fmt.Errorf("path %s has no point %q", p.Name, where)
+	}
+	kind, variant, _ := strings.Cut(what, ".")
+	known := variants(Kind(kind), points[i].Local)
+	if !slices.Contains(known, variant) {
+		return Hit{}, fmt.Errorf("trouble %q is unknown at %s; %s has the variants %v", what, where, kind, known)
+	}
+	return Hit{Point: points[i], Kind: Kind(kind), Variant: variant}, nil
+}

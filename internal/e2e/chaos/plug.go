@@ -1,0 +1,75 @@
+package chaos
+
+import (
+	"context"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// Plug is a job kind as the harness knows it.
+type Plug struct {
+	Kind contract.JobKind
+	// Stages are all stages of the kind; each meets each kind of trouble.
+	Stages []string
+	// Paths are the ways that a job may take.
+	Paths []Path
+	// Start accepts a job for a target, under the id t.Job.ID, in one
+	// transaction.
+	Start func(ctx context.Context, tx *db.Tx, t *Target) (db.Job, error)
+}
+
+// Path is one way that a job of a kind takes through its stages.
+type Path struct {
+	Name string
+	// Points are the boundaries that this path is sure to meet.
+	Points []Point
+	// First comes before the generated troubles of every case of the path: the
+	// cancellation whose compensation is to suffer.
+	First []Hit
+	// NoCancel keeps cancellations out of the generated troubles.
+	NoCancel bool
+	// Prepare makes the outside such that the job takes this path.
+	Prepare func(ctx context.Context, t *Target) error
+	// Check says what is wrong with a job that ended as it should.
+	Check func(ctx context.Context, t *Target, end lifecycle.JobStatus) []Finding
+}
+
+func (p *Plug) path(name string) *Path {
+	for i := range p.Paths {
+		if p.Paths[i].Name == name {
+			return &p.Paths[i]
+		}
+	}
+	return nil
+}
+
+func (p *Plug) pathNames() []string {
+	var names []string
+	for _, one := range p.Paths {
+		names = append(names, one.Name)
+	}
+	return names
+}
+
+// Verdict is what a case may be found guilty of.
+type Verdict string
+
+// The verdicts.
+const (
+	Duplicate  Verdict = "duplicate"   // something outside happened more often than it should
+	Stuck      Verdict = "stuck"       // the job did not end in time
+	WrongEnd   Verdict = "wrong end"   // it ended, or parked, otherwise than it should
+	Invariant  Verdict = "invariant"   // the database holds what it must not hold
+	NotReached Verdict = "not reached" // a trouble never struck: the harness itself is wrong
+)
+
+// Verdicts lists them in the order of the report.
+func Verdicts() []Verdict { return []Verdict{Duplicate, Stuck, WrongEnd, Invariant, NotReached} }
+
+// Finding is one thing that is wrong.
+type Finding struct {
+	Verdict Verdict
+	Text    string
+}

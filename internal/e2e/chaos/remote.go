@@ -1,0 +1,103 @@
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+)
+
+// question is what a worker process sends to the director.
+type question struct {
+	Worker string `json:"worker"`
+	JobID  string `json:"job_id,omitempty"`
+	At     Point  `json:"at"`
+	Order  Order  `json:"order"`
+}
+
+const maxMessage = 64 << 10
+
+// Serve lets worker processes reach the director, over HTTP on 127.0.0.1; the
+// URL is for Dial. stop ends it.
+func (d *Director) Serve(ctx context.Context) (url string, stop func(), err error) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /enter", func(w http.ResponseWriter, r *http.Request) {
+		d.answer(w, r, func(q question) (Order, error) { return d.Worker(q.Worker).Enter(r.Context(), q.JobID, q.At) })
+	})
+	mux.HandleFunc("POST /strike", func(w http.ResponseWriter, r *http.Request) {
+		d.answer(w, r, func(q question) (Order, error) { return Order{}, d.Worker(q.Worker).Strike(r.Context(), q.Order) })
+	})
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = srv.Serve(l) }() // ends with stop
+	return "http://" + l.Addr().String(), func() { _ = srv.Close() }, nil
+}
+
+func (d *Director) answer(w http.ResponseWriter, r *http.Request, f func(question) (Order, error)) {
+	var q question
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxMessage)).Decode(&q); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	o, err := f(q)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	_ = json.NewEncoder(w).Encode(o) // a worker that has gone is the plan
+}
+
+// Dial is the conductor of a worker process.
+func Dial(url, worker string) Conductor {
+	return &remote{url: url, worker: worker, http: &http.Client{Timeout: time.Minute}}
+}
+
+type remote struct {
+	url, worker string
+	http        *http.Client
+}
+
+// Enter implements Conductor.
+func (r *remote) Enter(ctx context.Context, jobID string, at Point) (Order, error) {
+	return r.ask(ctx, "/enter", question{Worker: r.worker, JobID: jobID, At: at})
+}
+
+// Strike implements Conductor.
+func (r *remote) Strike(ctx context.Context, o Order) error {
+	_, err := r.ask(ctx, "/strike", question{Worker: r.worker, Order: o})
+	return err
+}
+
+func (r *remote) ask(ctx context.Context, path string, q question) (Order, error) {
+	raw, err := json.Marshal(q)
+	if err != nil {
+		return Order{}, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url+path, bytes.NewReader(raw))
+	if err != nil {
+		return Order{}, err
+	}
+	res, err := r.http.Do(req)
+	if err != nil {
+		return Order{}, err
+	}
+	defer res.Body.Close() //nolint:errcheck // read to its end
+	if res.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(res.Body, maxMessage))
+		return Order{}, fmt.Errorf("the director answered %d: %s", res.StatusCode, bytes.TrimSpace(text))
+	}
+	var o Order
+	if err := json.NewDecoder(io.LimitReader(res.Body, maxMessage)).Decode(&o); err != nil && !errors.Is(err, io.EOF) {
+		return Order{}, err
+	}
+	return o, nil
+}

@@ -1,0 +1,245 @@
+package chaos
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// The product's timeouts are minutes; a harness that waits for hundreds of them
+// shortens what Temporal is told, and nothing else.
+const (
+	beatLimit  = 4 * time.Second  // heartbeat timeout of every remote activity
+	callLimit  = 20 * time.Second // start-to-close of what is no poll
+	pollLimit  = 10 * time.Minute // what has more than this is a poll and keeps it
+	localLimit = 5 * time.Second  // start-to-close of a local activity, as in the product
+	grace      = 1500 * time.Millisecond
+)
+
+// Interceptor lets a worker's activities suffer what a conductor orders.
+type Interceptor struct {
+	interceptor.WorkerInterceptorBase
+	Conductor Conductor
+}
+
+// InterceptActivity implements interceptor.WorkerInterceptor.
+func (i *Interceptor) InterceptActivity(_ context.Context, next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
+	return &suffering{interceptor.ActivityInboundInterceptorBase{Next: next}, i.Conductor}
+}
+
+// InterceptWorkflow implements interceptor.WorkerInterceptor.
+func (*Interceptor) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+	return &hurried{interceptor.WorkflowInboundInterceptorBase{Next: next}}
+}
+
+type hurried struct {
+	interceptor.WorkflowInboundInterceptorBase
+}
+
+// Init implements interceptor.WorkflowInboundInterceptor.
+func (h *hurried) Init(out interceptor.WorkflowOutboundInterceptor) error {
+	return h.Next.Init(&shorter{interceptor.WorkflowOutboundInterceptorBase{Next: out}})
+}
+
+type shorter struct {
+	interceptor.WorkflowOutboundInterceptorBase
+}
+
+// ExecuteActivity schedules an activity with shorter timeouts.
+func (s *shorter) ExecuteActivity(ctx workflow.Context, name string, args ...any) workflow.Future {
+	o := workflow.GetActivityOptions(ctx)
+	o.HeartbeatTimeout = min(o.HeartbeatTimeout, beatLimit)
+	if o.StartToCloseTimeout <= pollLimit {
+		o.StartToCloseTimeout = min(o.StartToCloseTimeout, callLimit)
+	}
+	return s.Next.ExecuteActivity(workflow.WithActivityOptions(ctx, o), name, args...)
+}
+
+// suffering executes activities with what was ordered for them.
+type suffering struct {
+	interceptor.ActivityInboundInterceptorBase
+	conductor Conductor
+}
+
+// ExecuteActivity implements interceptor.ActivityInboundInterceptor.
+func (s *suffering) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
+	job, at := where(ctx, in.Args)
+	if job == "" {
+		return s.Next.ExecuteActivity(ctx, in)
+	}
+	o, err := s.conductor.Enter(ctx, job, at)
+	if err != nil || o.Kind == "" {
+		return s.Next.ExecuteActivity(ctx, in)
+	}
+	e := &execution{
+		ctx: ctx, local: at.Local,
+		strike: func() { _ = s.conductor.Strike(context.WithoutCancel(ctx), o) },
+		run:    func() (any, error) { return s.Next.ExecuteActivity(ctx, in) },
+	}
+	return e.suffer(o)
+}
+
+// where is the job and the point of an execution; "" for what is no job's.
+func where(ctx context.Context, args []any) (string, Point) {
+	if len(args) == 0 {
+		return "", Point{}
+	}
+	info := activity.GetInfo(ctx)
+	at := Point{Activity: info.ActivityType.Name, Local: info.IsLocalActivity}
+	switch in := args[0].(type) {
+	case contract.Projection:
+		at.Stage = in.Stage
+		if in.Status == lifecycle.JobCompensating || lifecycle.Job.Terminal(in.Status) {
+			at.Stage = string(in.Status)
+		}
+		return in.JobID, at
+	case contract.JobInput:
+		at.Stage = "load"
+		return in.JobID, at
+	case interface{ Ref() contract.JobRef }:
+		ref := in.Ref()
+		at.Stage = ref.Stage
+		return ref.JobID, at
+	}
+	return "", at
+}
+
+// execution is one execution of an activity on its way to trouble.
+type execution struct {
+	ctx    context.Context //nolint:containedctx // of this one execution
+	local  bool
+	strike func()
+	run    func() (any, error)
+}
+
+func (e *execution) suffer(o Order) (any, error) {
+	switch o.Kind {
+	case CrashBefore:
+		e.strike()
+		return e.crash(o.Variant)
+	case CrashAfter:
+		_, _ = e.run()
+		e.strike()
+		return e.crash(o.Variant)
+	case AnswerLost:
+		out, err := e.run()
+		e.strike()
+		if o.Variant == "error" {
+			return nil, lostConnection()
+		}
+		pause(context.WithoutCancel(e.ctx), e.limit()+grace)
+		return out, err
+	case AnswerTwice:
+		e.strike()
+		return e.twice(o.Variant)
+	case Timeout:
+		e.strike()
+		return e.hang(o.Variant)
+	case WorkerKilled, PostgresKilled, SiteCut, Cancel:
+		return e.around(o.Variant)
+	}
+	return e.run()
+}
+
+// limit is after how long Temporal takes the execution for lost.
+func (e *execution) limit() time.Duration {
+	if e.local {
+		return localLimit
+	}
+	return beatLimit
+}
+
+// crash ends an execution without an answer, or with a panic's.
+func (e *execution) crash(variant string) (any, error) {
+	switch variant {
+	case "silent":
+		return nil, activity.ErrResultPending // nobody answers; the heartbeat timeout tells
+	case "panic":
+		panic("chaos: the activity crashed")
+	}
+	return nil, lostConnection()
+}
+
+func lostConnection() error {
+	return temporal.NewApplicationError("chaos: the connection was lost", "chaos")
+}
+
+func (e *execution) twice(variant string) (any, error) {
+	if variant == "in_a_row" {
+		_, _ = e.run()
+		return e.run()
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = e.run()
+	}()
+	out, err := e.run()
+	<-done
+	return out, err
+}
+
+// hang is a worker that freezes: for good as far as this execution goes, or to
+// go on as if nothing had been; or a call that never returns while the worker
+// lives and heartbeats.
+func (e *execution) hang(variant string) (any, error) {
+	switch {
+	case variant == "wakes":
+		pause(context.WithoutCancel(e.ctx), e.limit()+grace)
+		return e.run()
+	case variant == "deadline" && activity.GetInfo(e.ctx).StartToCloseTimeout <= callLimit:
+		for e.ctx.Err() == nil {
+			activity.RecordHeartbeat(e.ctx)
+			pause(e.ctx, time.Second)
+		}
+	default:
+		pause(e.ctx, e.limit()+grace)
+	}
+	if e.ctx.Err() != nil {
+		return nil, e.ctx.Err()
+	}
+	return nil, lostConnection()
+}
+
+// inside is how long after its start an execution is struck in its midst: the
+// first statement or request is out.
+const inside = 3 * time.Millisecond
+
+// around has something struck from outside before, during or after the effect.
+func (e *execution) around(variant string) (any, error) {
+	switch {
+	case strings.HasSuffix(variant, "before"):
+		e.strike()
+		return e.run()
+	case strings.HasSuffix(variant, "after"):
+		out, err := e.run()
+		e.strike()
+		return out, err
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		pause(e.ctx, inside)
+		e.strike()
+	}()
+	out, err := e.run()
+	<-done
+	return out, err
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
