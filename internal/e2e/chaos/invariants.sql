@@ -1,0 +1,97 @@
+-- What must hold in the database whatever has happened. Each query returns the rows that are wrong: a job id or a node id (or NULL) and a sentence.
+
+-- name: one_live_job_a_node
+SELECT node_id, 'the node has ' || count(*) || ' live jobs' FROM jobs
+WHERE status NOT IN ('completed', 'reconciled', 'cancelled') AND node_id IS NOT NULL GROUP BY node_id HAVING count(*) > 1;
+
+-- name: node_follows_its_job
+SELECT n.id, 'the node is ' || n.status || ' and its job ' || j.status FROM nodes n
+JOIN LATERAL (SELECT * FROM jobs WHERE node_id = n.id AND kind = 'onboarding' ORDER BY id DESC LIMIT 1) j ON true
+WHERE (j.status IN ('completed', 'reconciled')) <> (n.status = 'active') OR (j.status = 'cancelled' AND n.status = 'enrolling');
+
+-- name: stage_ordinals_are_complete
+SELECT job_id, 'stages ' || min(ordinal) || ' to ' || max(ordinal) || ' in ' || count(*) || ' rows' FROM job_stages
+GROUP BY job_id HAVING min(ordinal) <> 1 OR max(ordinal) <> count(*);
+
+-- name: started_jobs_have_stages
+SELECT id, 'the job is ' || status || ' without stages' FROM jobs j
+WHERE seq > 0 AND NOT EXISTS (SELECT FROM job_stages s WHERE s.job_id = j.id);
+
+-- name: stages_of_completed_jobs_are_done
+SELECT j.id, 'the job is ' || j.status || ' and stage ' || s.name || ' is ' || s.state FROM jobs j JOIN job_stages s ON s.job_id = j.id
+WHERE j.status IN ('completed', 'reconciled') AND s.state NOT IN ('succeeded', 'skipped', 'adopted');
+
+-- name: no_stage_of_an_ended_job_runs
+SELECT j.id, 'the job is ' || j.status || ' and stage ' || s.name || ' runs' FROM jobs j JOIN job_stages s ON s.job_id = j.id
+WHERE j.status IN ('completed', 'reconciled', 'cancelled', 'failed_retryable', 'failed_manual_intervention') AND s.state = 'running';
+
+-- name: at_most_one_stage_runs
+SELECT job_id, count(*) || ' stages run at a time' FROM job_stages WHERE state = 'running' GROUP BY job_id HAVING count(*) > 1;
+
+-- name: finished_stages_have_times
+SELECT job_id, 'stage ' || name || ' is ' || state || ' without its times' FROM job_stages
+WHERE state IN ('succeeded', 'failed') AND (started_at IS NULL OR finished_at IS NULL OR finished_at < started_at);
+
+-- name: ended_jobs_have_an_end
+SELECT id, 'the job is ' || status || ' and finished_at is ' || coalesce(finished_at::text, 'empty') FROM jobs
+WHERE (status IN ('completed', 'reconciled', 'cancelled')) <> (finished_at IS NOT NULL);
+
+-- name: completed_jobs_are_at_the_full
+SELECT id, 'completed at ' || progress_percent || ' %' FROM jobs WHERE status IN ('completed', 'reconciled') AND progress_percent <> 100;
+
+-- name: completed_jobs_have_no_failure
+SELECT id, 'the job is ' || status || ' with failure ' || failure_class FROM jobs WHERE status = 'completed' AND failure_class <> '';
+
+-- name: parked_jobs_say_why
+SELECT id, 'the job is ' || status || ' without a class or a next action' FROM jobs
+WHERE status IN ('failed_retryable', 'failed_manual_intervention') AND (failure_class = '' OR recommended_action = '');
+
+-- name: the_outbox_is_empty
+SELECT job_id, 'outbox row ' || id || ' (' || kind || ') is not done: ' || last_error FROM outbox WHERE done_at IS NULL;
+
+-- name: events_have_their_order
+SELECT NULL::text, 'the last of ' || count(*) || ' events has cursor ' || coalesce(max(cursor), 0) || ', the counter stands at ' || (SELECT last FROM event_cursor)
+FROM events HAVING coalesce(max(cursor), 0) <> (SELECT last FROM event_cursor) OR count(*) <> coalesce(max(cursor), 0);
+
+-- name: one_good_token_a_node
+SELECT node_id, count(*) || ' enrolment tokens are good at a time' FROM enrollment_tokens
+WHERE used_at IS NULL AND revoked_at IS NULL GROUP BY node_id HAVING count(*) > 1;
+
+-- name: active_nodes_have_an_identity
+SELECT n.id, 'the node is active without an agent that may speak' FROM nodes n
+WHERE n.status = 'active' AND NOT EXISTS (SELECT FROM agent_identities a WHERE a.node_id = n.id AND a.locked_at IS NULL);
+
+-- name: the_identity_is_the_newest_certificate
+SELECT a.node_id, 'the identity counts generation ' || a.generation || ' of ' || max(c.generation) FROM agent_identities a
+JOIN agent_certificates c USING (node_id) GROUP BY a.node_id, a.generation HAVING a.generation <> max(c.generation);
+
+-- name: no_sealed_user_data_outlives_its_job
+SELECT j.id, 'sealed user-data ' || s.name || ' is still there' FROM secret_versions s JOIN jobs j ON split_part(s.name, '/', 2) = j.id
+WHERE s.name LIKE 'userdata/%' AND j.status IN ('completed', 'reconciled', 'cancelled');
+
+-- name: one_node_a_machine
+SELECT NULL::text, 'machine ' || maas_system_id || ' belongs to ' || count(*) || ' nodes' FROM nodes
+WHERE maas_system_id IS NOT NULL AND status <> 'deleted' GROUP BY maas_system_id HAVING count(*) > 1;
+
+-- name: no_bmc_login_was_stopped
+SELECT node_id, 'logins to BMC ' || id || ' are stopped: ' || auth_blocked_reason FROM bmcs WHERE auth_blocked_at IS NOT NULL;
+
+-- name: jobs_and_their_audit_agree
+SELECT j.id, 'the job is ' || j.status || ', its last audited state ' || a.to_state FROM jobs j
+JOIN LATERAL (SELECT to_state FROM audit_log WHERE resource_kind = 'job' AND resource_id = j.id AND kind = 'transition' ORDER BY seq DESC LIMIT 1) a ON true
+WHERE a.to_state <> j.status;
+
+-- name: nodes_and_their_audit_agree
+SELECT n.id, 'the node is ' || n.status || ', its last audited state ' || a.to_state FROM nodes n
+JOIN LATERAL (SELECT to_state FROM audit_log WHERE resource_kind = 'node' AND resource_id = n.id AND kind = 'transition' ORDER BY seq DESC LIMIT 1) a ON true
+WHERE a.to_state <> n.status;
+
+-- name: audited_transitions_join
+SELECT resource_id, 'a transition from ' || from_state || ' follows one to ' || before FROM (
+    SELECT resource_id, from_state, lag(to_state) OVER (PARTITION BY resource_kind, resource_id ORDER BY seq) AS before
+    FROM audit_log WHERE kind = 'transition') t
+WHERE before IS NOT NULL AND before <> from_state;
+
+-- name: audit_sequence_has_no_gap
+SELECT resource_id, 'the chain holds ' || count(*) || ' rows and ends at ' || max(seq) FROM audit_log
+GROUP BY resource_kind, resource_id HAVING count(*) <> max(seq);

@@ -1,0 +1,118 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/devstack"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers/maas/maassim"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// Onboarding is the plug of the onboarding job.
+func Onboarding() *Plug {
+	return &Plug{
+		Kind: contract.KindOnboarding, Stages: contract.OnboardingStages, Start: startOnboarding,
+		Paths: []Path{
+			{Name: "plain", Points: append(straight(), projections()...), Check: onboarded(1)},
+			{Name: "datasource", Points: append(remote(
+				contract.StageClassifyFailure, "ClassifyDeployFailure", contract.StageRecoverDatasource, "ReturnToReady",
+			), project(contract.StageClassifyFailure), project(contract.StageRecoverDatasource)),
+				Prepare: maasFault("deploy_datasource_none"), Check: onboarded(2)},
+			{Name: "repair", Points: remote(
+				contract.StageWaitHWSync, "WaitForHardwareSync", contract.StageWaitHWSync, "MachineCredentials", contract.StageWaitHWSync, "RepairHardwareSync",
+			), NoCancel: true, Prepare: maasFault("hw_sync_disabled_by_userdata"), Check: onboarded(1)},
+			undone("undone_enrolling", Point{Stage: contract.StageWaitAgent, Activity: "WaitForAgent"},
+				contract.StageWaitAgent, "LockAgentIdentity", contract.StageDeploy, "ReturnToReady", contract.StageRenderCloudInit, "RevokeBootstrap",
+				contract.StageCommission, "AbortCommissioning", contract.StageCreateOrFind, "RemoveCreatedMachine"),
+			undone("undone_deploying", Point{Stage: contract.StageWaitDeployed, Activity: "WaitForDeployed"},
+				contract.StageDeploy, "ReturnToReady", contract.StageRenderCloudInit, "RevokeBootstrap",
+				contract.StageCommission, "AbortCommissioning", contract.StageCreateOrFind, "RemoveCreatedMachine"),
+			undone("undone_commissioning", Point{Stage: contract.StageWaitReady, Activity: "WaitForReady"},
+				contract.StageCommission, "AbortCommissioning", contract.StageCreateOrFind, "RemoveCreatedMachine"),
+		},
+	}
+}
+
+// straight lists the remote activities of an onboarding without incident.
+func straight() []Point {
+	return remote(
+		contract.StageLoadSiteConfig, "LoadSiteConfig", contract.StageResolvePower, "ResolvePowerCredentials",
+		contract.StageCreateOrFind, "CreateOrFindMachine", contract.StageCommission, "CommissionMachine",
+		contract.StageWaitReady, "WaitForReady", contract.StageConfigureStorage, "ConfigureStorage",
+		contract.StageApplyRoCE, "ApplyRoCE", contract.StageEnsurePXE, "EnsurePXEInterfaceAuto",
+		contract.StageRenderCloudInit, "RenderCloudInit", contract.StageDeploy, "DeployMachine",
+		contract.StageWaitDeployed, "WaitForDeployed", contract.StageEnsureHWSync, "CheckSSHSeed",
+		contract.StageEnsureHWSync, "EnsureHardwareSync", contract.StageWaitHWSync, "WaitForHardwareSync",
+		contract.StageWaitAgent, "WaitForAgent", contract.StageWaitAgent, "DiscardUserData",
+	)
+}
+
+// remote makes points of pairs of stage and activity.
+func remote(pairs ...string) []Point {
+	var out []Point
+	for i := 0; i+1 < len(pairs); i += 2 {
+		out = append(out, Point{Stage: pairs[i], Activity: pairs[i+1]})
+	}
+	return out
+}
+
+// project is a job's projection at a stage, or at a status that ends it.
+func project(at string) Point { return Point{Stage: at, Activity: "ProjectJob", Local: true} }
+
+// projections are the local activities of an onboarding without incident.
+func projections() []Point {
+	out := []Point{{Stage: "load", Activity: "LoadJob", Local: true}}
+	for _, s := range contract.OnboardingStages {
+		if s != contract.StageClassifyFailure && s != contract.StageRecoverDatasource {
+			out = append(out, project(s))
+		}
+	}
+	return append(out, project(string(lifecycle.JobCompleted)))
+}
+
+// undone is a path that is cancelled at a point; its compensation suffers.
+func undone(name string, at Point, pairs ...string) Path {
+	return Path{
+		Name: name, First: []Hit{{Point: at, Kind: Cancel, Variant: "before"}}, NoCancel: true, Check: onboarded(1),
+		Points: append(remote(pairs...), project(string(lifecycle.JobCompensating)), project(string(lifecycle.JobCancelled))),
+	}
+}
+
+// maasFault makes MAAS misbehave once with the target's machine.
+func maasFault(name string) func(context.Context, *Target) error {
+	return func(_ context.Context, t *Target) error {
+		_, err := t.Stack.Sims.MAAS.AddFault(maassim.Fault{Name: name, Machine: t.Machine.Spec().NICs[0].MAC, Count: 1})
+		return err
+	}
+}
+
+// startOnboarding accepts an onboarding as the API does.
+func startOnboarding(ctx context.Context, tx *db.Tx, t *Target) (db.Job, error) {
+	actor := db.Actor{Owner: lifecycle.OwnerAdmin, ID: "chaos"}
+	node, err := tx.CreateNode(ctx, db.NewNode{
+		Hostname: t.Host, SiteID: t.Site.ID, SKUID: &t.SKU.ID, ProfileID: &t.Profile.ID, Simulated: true, Actor: actor,
+	})
+	if err != nil {
+		return db.Job{}, err
+	}
+	spec := t.Machine.Spec()
+	bmc, err := tx.CreateBMC(ctx, db.NewBMC{
+		NodeID: &node.ID, Address: spec.BMCAddress, Protocol: "redfish", CredentialRef: devstack.BMCSecret(spec.ID),
+	})
+	if err != nil {
+		return db.Job{}, err
+	}
+	input, err := json.Marshal(contract.OnboardingInput{
+		SiteID: t.Site.ID, ProfileID: t.Profile.ID, SKUID: t.SKU.ID, Hostname: t.Host, BMCID: bmc.ID,
+	})
+	if err != nil {
+		return db.Job{}, err
+	}
+	return tx.CreateJob(ctx, db.NewJob{
+		ID: t.Job.ID, Kind: string(contract.KindOnboarding), NodeID: &node.ID, SiteID: &t.Site.ID, ProfileID: &t.Profile.ID,
+		Input: input, Actor: actor,
+	})
+}

@@ -1,0 +1,146 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/slipway-cloud/slipway/internal/simhw"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// onboarded checks what an onboarding did outside, deploys being how often the
+// machine is to be installed.
+func onboarded(deploys int) func(context.Context, *Target, lifecycle.JobStatus) []Finding {
+	return func(ctx context.Context, t *Target, end lifecycle.JobStatus) []Finding {
+		f := &findings{}
+		id, err := t.SystemID(ctx)
+		if err != nil {
+			f.add(WrongEnd, "%v", err)
+			return f.list
+		}
+		if end == lifecycle.JobCancelled {
+			f.cancelled(ctx, t, id, deploys)
+		} else {
+			f.completed(ctx, t, id, deploys)
+		}
+		f.bmc(t)
+		return f.list
+	}
+}
+
+type findings struct{ list []Finding }
+
+func (f *findings) add(v Verdict, format string, args ...any) {
+	f.list = append(f.list, Finding{Verdict: v, Text: fmt.Sprintf(format, args...)})
+}
+
+// exactly finds a count that is not as it should be: too many is a duplicate,
+// too few an effect that the job only believes in.
+func (f *findings) exactly(what string, want, got int) {
+	switch {
+	case got > want:
+		f.add(Duplicate, "%s: %d, should be %d", what, got, want)
+	case got < want:
+		f.add(WrongEnd, "%s: %d, should be %d", what, got, want)
+	}
+}
+
+func (f *findings) atMost(what string, most, got int) {
+	if got > most {
+		f.add(Duplicate, "%s: %d, should be %d at most", what, got, most)
+	}
+}
+
+func (f *findings) completed(ctx context.Context, t *Target, id string, deploys int) {
+	c := t.Stack.Sims.MAAS.Counters().Machines[id]
+	for what, want := range map[string]int{
+		"creates": 1, "commissions": 1, "enlistments": 0, "allocations": deploys, "deploys": deploys, "releases": deploys - 1,
+		"aborts": 0, "deletes": 0, "boot_disks": 1, "layouts": 1, "links": 2, "unlinks": 0,
+	} {
+		f.exactly("MAAS "+what, want, c[what])
+	}
+	f.exactly("installations", deploys, t.Machine.Counters().Installs)
+	node, err := t.Store.Node(ctx, *t.Job.NodeID)
+	if err != nil || node.Status != lifecycle.NodeActive {
+		f.add(WrongEnd, "the node is %s (%v), should be active", node.Status, err)
+	}
+	f.enrolment(ctx, t, lifecycle.JobCompleted)
+}
+
+func (f *findings) cancelled(ctx context.Context, t *Target, id string, deploys int) {
+	c := t.Stack.Sims.MAAS.Counters().Machines[id]
+	f.atMost("MAAS creates", 1, c["creates"])
+	f.exactly("MAAS deletes of what was created", c["creates"], c["deletes"])
+	for what, most := range map[string]int{
+		"commissions": 1, "enlistments": 0, "allocations": deploys, "deploys": deploys, "releases": deploys, "aborts": 1,
+		"boot_disks": 1, "layouts": 1, "links": 2, "unlinks": 0,
+	} {
+		f.atMost("MAAS "+what, most, c[what])
+	}
+	f.exactly("MAAS releases of what was allocated", c["allocations"], c["releases"])
+	f.atMost("installations", deploys, t.Machine.Counters().Installs)
+	if !eventually(ctx, 10*time.Second, func() bool { return t.Machine.Power() == simhw.Off }) {
+		f.add(WrongEnd, "the machine is %s after the cancellation, should be off", t.Machine.Power())
+	}
+	node, err := t.Store.Node(ctx, *t.Job.NodeID)
+	if err != nil || (node.Status != lifecycle.NodeQuarantined && node.Status != lifecycle.NodeBootstrapIssued) {
+		f.add(WrongEnd, "the node is %s (%v) after the cancellation", node.Status, err)
+	}
+	f.enrolment(ctx, t, lifecycle.JobCancelled)
+}
+
+// enrolment counts tokens and identities.
+func (f *findings) enrolment(ctx context.Context, t *Target, end lifecycle.JobStatus) {
+	c, err := pgx.Connect(ctx, t.DSN)
+	if err != nil {
+		f.add(WrongEnd, "%v", err)
+		return
+	}
+	defer c.Close(ctx) //nolint:errcheck // a connection of the harness
+	var used, good, certs, unlocked int
+	err = c.QueryRow(ctx, `SELECT
+		(SELECT count(*) FROM enrollment_tokens WHERE node_id = $1 AND used_at IS NOT NULL),
+		(SELECT count(*) FROM enrollment_tokens WHERE node_id = $1 AND used_at IS NULL AND revoked_at IS NULL),
+		(SELECT count(*) FROM agent_certificates WHERE node_id = $1),
+		(SELECT count(*) FROM agent_identities WHERE node_id = $1 AND locked_at IS NULL)`, *t.Job.NodeID).Scan(&used, &good, &certs, &unlocked)
+	if err != nil {
+		f.add(WrongEnd, "%v", err)
+		return
+	}
+	if end == lifecycle.JobCancelled {
+		f.atMost("tokens redeemed", 1, used)
+		f.exactly("agents that may still speak", 0, unlocked)
+	} else {
+		f.exactly("tokens redeemed", 1, used)
+		f.exactly("agent identities", 1, unlocked)
+	}
+	f.exactly("certificates for redeemed tokens", used, certs)
+	f.exactly("tokens that are still good", 0, good)
+}
+
+// bmc: Slipway logs in to identify, and changes nothing.
+func (f *findings) bmc(t *Target) {
+	c := t.Stack.Sims.BMCs[t.Machine.Spec().ID].Counters()
+	f.exactly("BMC power cycles by Slipway", 0, c.PowerCycles)
+	f.exactly("BMC resets by Slipway", 0, len(c.Resets)+c.BMCResets)
+	f.exactly("BMC writes by Slipway", 0, c.Patches)
+	f.exactly("BMC logins refused", 0, c.FailedLogins)
+	f.atMost("BMC logins", 1+3*len(t.Case.Hits), c.Logins)
+	f.atMost("BMC sessions left open", 3*len(t.Case.Hits), c.Sessions)
+}
+
+// eventually polls until ok, for at most d.
+func eventually(ctx context.Context, d time.Duration, ok func() bool) bool {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	for !ok() {
+		if ctx.Err() != nil {
+			return false
+		}
+		pause(ctx, 50*time.Millisecond)
+	}
+	return true
+}

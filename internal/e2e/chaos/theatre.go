@@ -1,0 +1,175 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.temporal.io/sdk/interceptor"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/devstack"
+	"github.com/slipway-cloud/slipway/internal/simhw"
+)
+
+// theatre is a running system with a machine for each of its cases.
+type theatre struct {
+	stack    *devstack.Stack
+	director *Director
+	// store and dsn are the harness's own connections: what terminates the
+	// product's database backends spares them.
+	store   *db.Store
+	dsn     string
+	workers *workers
+	sku     db.SKU
+	targets sync.Map // job id to *Target
+
+	mu     sync.Mutex
+	next   int // machine
+	closes []func()
+}
+
+// theatreOptions say what to build.
+type theatreOptions struct {
+	name     string
+	machines int
+	// processes is how many worker processes run; 0 runs one worker in this
+	// process.
+	processes int
+	extra     []interceptor.WorkerInterceptor // of a worker in this process
+	log       io.Writer
+}
+
+// speed is virtual seconds a second of the simulated site.
+const speed = 300
+
+// applicationName keeps the harness's connections apart from the product's.
+const applicationName = "chaos"
+
+func newTheatre(ctx context.Context, o theatreOptions) (*theatre, error) {
+	t := &theatre{}
+	t.director = newDirector(t.deed)
+	var err error
+	t.stack, err = devstack.Start(ctx, devstack.Options{
+		Count: max(o.machines, 1), Speed: speed, NoWorker: true, TaskQueue: "chaos-" + o.name, TemporalUI: -1,
+		TemporalEnv: "SLIPWAY_TEMPORAL_ADDRESS", DatabaseEnv: "TEST_DATABASE_URL", Log: o.log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("theatre %s: %w", o.name, err)
+	}
+	t.closes = append(t.closes, t.stack.Close)
+	if err := t.furnish(ctx, o); err != nil {
+		t.close()
+		return nil, fmt.Errorf("theatre %s: %w", o.name, err)
+	}
+	return t, nil
+}
+
+func (t *theatre) furnish(ctx context.Context, o theatreOptions) error {
+	t.dsn = named(t.stack.Postgres.DSN(t.stack.Database))
+	var err error
+	if t.store, err = db.Open(ctx, t.dsn); err != nil {
+		return err
+	}
+	t.closes = append(t.closes, t.store.Close)
+	if err := t.stack.SeedSecrets(ctx); err != nil {
+		return err
+	}
+	if t.sku, err = t.store.CreateSKU(ctx, "h100x8", t.stack.SKUSpec()); err != nil {
+		return err
+	}
+	if o.processes == 0 {
+		all := append([]interceptor.WorkerInterceptor{&Interceptor{Conductor: t.director.Worker("here")}}, o.extra...)
+		t.stack.StartRole("worker", func(ctx context.Context) error { return t.stack.App.RunWorker(ctx, all...) })
+		return nil
+	}
+	t.workers, err = startWorkers(ctx, t, o.processes)
+	if err != nil {
+		return err
+	}
+	t.closes = append(t.closes, t.workers.stop)
+	return nil
+}
+
+// named adds the harness's application name to a DSN of either form.
+func named(dsn string) string {
+	if u, err := url.Parse(dsn); err == nil && strings.HasPrefix(u.Scheme, "postgres") {
+		q := u.Query()
+		q.Set("application_name", applicationName)
+		u.RawQuery = q.Encode()
+		return u.String()
+	}
+	return dsn + " application_name=" + applicationName
+}
+
+func (t *theatre) close() {
+	for i := len(t.closes) - 1; i >= 0; i-- {
+		t.closes[i]()
+	}
+	t.closes = nil
+}
+
+// cutFor is how long a site is out of reach: less than what the budgets of
+// automatic tries bear.
+const cutFor = 3 * time.Second
+
+// deed carries out what the outside of a worker suffers.
+func (t *theatre) deed(ctx context.Context, worker, jobID string, h Hit) error {
+	switch h.Kind {
+	case WorkerKilled:
+		if t.workers == nil {
+			return fmt.Errorf("worker %s is this process and cannot be killed", worker)
+		}
+		return t.workers.kill(ctx, worker)
+	case PostgresKilled:
+		return t.terminateBackends(ctx)
+	case SiteCut:
+		if target := t.target(jobID); target != nil {
+			target.cut(strings.HasPrefix(h.Variant, "refused"), cutFor)
+		}
+	case Cancel:
+		if target := t.target(jobID); target != nil {
+			target.cancel(ctx)
+		}
+	case CrashBefore, CrashAfter, AnswerLost, AnswerTwice, Timeout: // the worker's own affair
+	}
+	return nil
+}
+
+func (t *theatre) target(jobID string) *Target {
+	v, _ := t.targets.Load(jobID)
+	target, _ := v.(*Target)
+	return target
+}
+
+// terminateBackends ends every connection of the product to this database, as a
+// failover would.
+func (t *theatre) terminateBackends(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	c, err := pgx.Connect(ctx, t.dsn)
+	if err != nil {
+		return err
+	}
+	defer c.Close(ctx) //nolint:errcheck // a connection of the harness
+	_, err = c.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE datname = current_database() AND application_name <> $1 AND pid <> pg_backend_pid() AND backend_type = 'client backend'`, applicationName)
+	return err
+}
+
+// machine hands out the next unused machine and its number.
+func (t *theatre) machine() (*simhw.Machine, int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := t.stack.Sims.Fleet.All()
+	if t.next >= len(all) {
+		return nil, 0, fmt.Errorf("all %d machines are used up", len(all))
+	}
+	t.next++
+	return all[t.next-1], t.next - 1, nil
+}

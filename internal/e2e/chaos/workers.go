@@ -1,0 +1,212 @@
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/slipway-cloud/slipway/internal/config"
+	"github.com/slipway-cloud/slipway/internal/devstack/temporal"
+	"github.com/slipway-cloud/slipway/internal/server"
+)
+
+// workers are real worker processes, started again whenever one dies.
+type workers struct {
+	t   *theatre
+	bin string
+	env []string
+	url string
+
+	end    context.CancelFunc
+	wg     sync.WaitGroup
+	mu     sync.Mutex
+	live   map[string]*hand
+	fail   error
+	deaths int
+}
+
+// hand is one worker process; done is closed when it has ended.
+type hand struct {
+	cmd    *exec.Cmd
+	done   chan struct{}
+	doomed bool
+}
+
+// startWorkers builds the worker program and starts n of it.
+func startWorkers(ctx context.Context, t *theatre, n int) (*workers, error) {
+	root, err := temporal.Root()
+	if err != nil {
+		return nil, err
+	}
+	w := &workers{t: t, bin: filepath.Join(t.stack.Dir, "chaos"), live: map[string]*hand{}}
+	build := exec.CommandContext(ctx, "go", "build", "-o", w.bin, "./internal/e2e/chaos/cmd/chaos")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build the worker: %w\n%s", err, bytes.TrimSpace(out))
+	}
+	url, stop, err := t.director.Serve(context.WithoutCancel(ctx))
+	if err != nil {
+		return nil, err
+	}
+	t.closes = append(t.closes, stop)
+	w.url, w.env = url, append(os.Environ(), environment(t.stack.Config)...)
+	ctx, w.end = context.WithCancel(context.WithoutCancel(ctx))
+	for range n {
+		w.wg.Add(1)
+		go w.keepOne(ctx)
+	}
+	return w, nil
+}
+
+// environment is a stack's configuration for a process of its own.
+func environment(c config.Config) []string {
+	return []string{
+		"SLIPWAY_DATABASE_URL=" + c.Database.URL, "SLIPWAY_TEMPORAL_ADDRESS=" + c.Temporal.Address,
+		"SLIPWAY_TEMPORAL_NAMESPACE=" + c.Temporal.Namespace, "SLIPWAY_TEMPORAL_TASK_QUEUE=" + c.Temporal.TaskQueue,
+		"SLIPWAY_AGENT_CA_DIR=" + c.Agent.CADir, "SLIPWAY_AGENT_PUBLIC_URL=" + c.Agent.PublicURL,
+		"SLIPWAY_AGENT_LISTEN=" + c.Agent.Listen, "SLIPWAY_SECRETS_KEY_FILE=" + c.Secrets.KeyFile, "SLIPWAY_METRICS_LISTEN=",
+	}
+}
+
+// keepOne runs a worker, and another when it has died, until ctx ends. One that
+// ends by itself fails the run.
+func (w *workers) keepOne(ctx context.Context) {
+	defer w.wg.Done()
+	for ctx.Err() == nil {
+		var said tail
+		h, in, err := w.start(ctx, &said)
+		if err != nil {
+			w.failed(fmt.Errorf("start a worker: %w", err))
+			return
+		}
+		name := strconv.Itoa(h.cmd.Process.Pid)
+		w.mu.Lock()
+		w.live[name] = h
+		w.mu.Unlock()
+		err = h.cmd.Wait()
+		_ = in.Close()
+		w.mu.Lock()
+		delete(w.live, name)
+		doomed := h.doomed
+		w.deaths++
+		w.mu.Unlock()
+		close(h.done)
+		w.t.director.Died(name)
+		if !doomed && ctx.Err() == nil {
+			w.failed(fmt.Errorf("a worker ended by itself: %w\n%s", err, said.String()))
+		}
+	}
+}
+
+// start starts one process. The end of its standard input tells it that the
+// harness is gone.
+func (w *workers) start(ctx context.Context, said io.Writer) (*hand, io.Closer, error) {
+	cmd := exec.CommandContext(ctx, w.bin, "worker", "--director", w.url)
+	cmd.Env, cmd.Stderr = w.env, said
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, nil, err
+	}
+	return &hand{cmd: cmd, done: make(chan struct{})}, in, nil
+}
+
+func (w *workers) failed(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fail == nil {
+		w.fail = err
+	}
+}
+
+// trouble is what went wrong with the processes themselves.
+func (w *workers) trouble() error { w.mu.Lock(); defer w.mu.Unlock(); return w.fail }
+
+// killed counts the workers that have died so far.
+func (w *workers) killed() int { w.mu.Lock(); defer w.mu.Unlock(); return w.deaths }
+
+const (
+	// gather is how long a doomed worker is left for other jobs to reach their
+	// own end in it: one death serves several.
+	gather = 400 * time.Millisecond
+	dying  = 20 * time.Second
+)
+
+// kill ends a worker with SIGKILL and returns when it is dead.
+func (w *workers) kill(ctx context.Context, name string) error {
+	w.mu.Lock()
+	h := w.live[name]
+	if h == nil {
+		w.mu.Unlock()
+		return fmt.Errorf("no worker %s", name)
+	}
+	first := !h.doomed
+	h.doomed = true
+	w.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dying)
+	defer cancel()
+	if first {
+		pause(ctx, gather)
+		if err := h.cmd.Process.Kill(); err != nil {
+			return err
+		}
+	}
+	select {
+	case <-h.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("worker %s does not die", name)
+	}
+}
+
+func (w *workers) stop() {
+	w.end()
+	w.wg.Wait()
+}
+
+const maxWorkerOutput = 16 << 10
+
+// tail keeps the end of what a worker says.
+type tail struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+// Write implements io.Writer.
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.b = append(t.b, p...)
+	if over := len(t.b) - maxWorkerOutput; over > 0 {
+		t.b = append([]byte(nil), t.b[over:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string { t.mu.Lock(); defer t.mu.Unlock(); return string(t.b) }
+
+// RunWorker is the worker process: Slipway's own, with the interceptor that asks
+// the director at url. It ends with ctx, or when alive comes to its end.
+func RunWorker(ctx context.Context, url string, cfg config.Config, alive io.Reader) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	go func() {
+		_, _ = io.Copy(io.Discard, alive)
+		end()
+	}()
+	app, err := server.Open(ctx, cfg, os.Stderr)
+	if err != nil {
+		return err
+	}
+	defer app.Close()
+	return app.RunWorker(ctx, &Interceptor{Conductor: Dial(url, strconv.Itoa(os.Getpid()))})
+}
