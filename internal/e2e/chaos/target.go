@@ -101,6 +101,20 @@ func hostOf(raw string) string {
 	return u.Host
 }
 
+// accept takes the job that was accepted for the target.
+func (t *Target) accept(job db.Job) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.Job = job
+}
+
+// workflowID is known before the job is.
+func (t *Target) workflowID() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return contract.JobWorkflowID(t.Case.Job, t.Job.ID)
+}
+
 func (t *Target) cut(refuse bool, d time.Duration) {
 	t.maas.cut(refuse, d)
 	t.bmc.cut(refuse, d)
@@ -141,7 +155,7 @@ func (t *Target) cancel(ctx context.Context) {
 
 func (t *Target) ask(ctx context.Context) answer {
 	h, err := t.Stack.App.Temporal.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
-		WorkflowID: contract.JobWorkflowID(t.Case.Job, t.Job.ID), UpdateName: string(lifecycle.ActionCancel), UpdateID: "chaos-cancel",
+		WorkflowID: t.workflowID(), UpdateName: string(lifecycle.ActionCancel), UpdateID: "chaos-cancel",
 		WaitForStage: client.WorkflowUpdateStageCompleted,
 		Args:         []any{contract.ActionRequest{Actor: "chaos", Reason: "an operator's change of mind", IdempotencyKey: "chaos"}},
 	})

@@ -1,0 +1,99 @@
+// Command chaos lets hundreds of jobs of a whole simulated system suffer
+// generated troubles and says what went wrong: see package chaos. Its "worker"
+// argument is the worker process that it kills.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/slipway-cloud/slipway/internal/config"
+	"github.com/slipway-cloud/slipway/internal/e2e/chaos"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	run, args := play, os.Args[1:]
+	if len(args) > 0 && args[0] == "worker" {
+		run, args = work, args[1:]
+	}
+	err := run(ctx, args, os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		os.Exit(1)
+	}
+}
+
+// work is the worker process.
+func work(ctx context.Context, args []string, _ io.Writer) error {
+	fs := pflag.NewFlagSet("chaos worker", pflag.ContinueOnError)
+	director := fs.String("director", "", "URL of the director that says what to suffer")
+	src := config.Flags(fs)
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	cfg, err := src.Load(os.LookupEnv, config.PartDatabase, config.PartTemporal, config.PartAgent, config.PartSecrets, config.PartWorker)
+	if err != nil {
+		return err
+	}
+	return chaos.RunWorker(ctx, *director, cfg, os.Stdin)
+}
+
+// play runs cases and prints the report.
+func play(ctx context.Context, args []string, out io.Writer) error {
+	fs := pflag.NewFlagSet("chaos", pflag.ContinueOnError)
+	seed := fs.Uint64("seed", 0, "seed of the generated cases; 0 takes the time")
+	n := fs.Int("cases", 1000, "how many cases")
+	texts := fs.StringArray("case", nil, "play this case alone, as a report prints it; may be repeated")
+	o := chaos.Options{Plugs: []*chaos.Plug{chaos.Onboarding()}, Progress: out}
+	fs.IntVar(&o.AtOnce, "at-once", 0, "jobs under way at a time in each of the two systems")
+	fs.DurationVar(&o.Patience, "patience", 0, "how long a job may take before it counts as stuck")
+	logTo := fs.String("log", "", "file for the product's own log")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	if *logTo != "" {
+		f, err := os.Create(*logTo)
+		if err != nil {
+			return err
+		}
+		defer f.Close() //nolint:errcheck // a log
+		o.Log = f
+	}
+	for _, text := range *texts {
+		if strings.TrimSpace(text) == "" {
+			continue
+		}
+		c, err := chaos.ParseCase(text, o.Plugs)
+		if err != nil {
+			return err
+		}
+		o.Cases = append(o.Cases, c)
+	}
+	if o.Cases == nil {
+		if *seed == 0 {
+			*seed = uint64(time.Now().Unix()) //nolint:gosec // after 1970
+		}
+		fmt.Fprintf(out, "%d cases of seed %d\n", *n, *seed)
+		o.Cases = chaos.Generate(o.Plugs, *n, *seed)
+	}
+	report, err := chaos.Run(ctx, o)
+	for _, g := range report.Guilty() {
+		fmt.Fprint(out, g.Blame())
+	}
+	fmt.Fprint(out, report.Table())
+	if err == nil && len(report.Guilty()) > 0 {
+		err = errors.New("not everything went well; each case above says how to play it again")
+	}
+	return err
+}

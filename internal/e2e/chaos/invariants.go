@@ -1,0 +1,141 @@
+package chaos
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+//go:embed invariants.sql
+var invariantsSQL string
+
+// invariant is a named query whose rows are violations: whose (may be NULL), and
+// a sentence.
+type invariant struct{ name, sql string }
+
+func invariants() []invariant {
+	var out []invariant
+	for _, part := range strings.Split(invariantsSQL, "-- name: ")[1:] {
+		name, sql, _ := strings.Cut(part, "\n")
+		out = append(out, invariant{strings.TrimSpace(name), strings.TrimSpace(sql)})
+	}
+	return out
+}
+
+// violation is a broken invariant; whose is a job id, a node id or "".
+type violation struct{ whose, text string }
+
+// settle is how long the outbox gets to drain before it is looked at.
+const settle = 30 * time.Second
+
+// violations asks every invariant of a theatre: those of the database, the audit
+// chains, and that jobs and workflows know of each other.
+func (t *theatre) violations(ctx context.Context) ([]violation, error) {
+	c, err := pgx.Connect(ctx, t.dsn)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close(ctx) //nolint:errcheck // a connection of the harness
+	eventually(ctx, settle, func() bool {
+		var open int
+		return c.QueryRow(ctx, `SELECT count(*) FROM outbox WHERE done_at IS NULL`).Scan(&open) == nil && open == 0
+	})
+	var out []violation
+	for _, i := range invariants() {
+		found, err := broken(ctx, c, i)
+		if err != nil {
+			return nil, fmt.Errorf("invariant %s: %w", i.name, err)
+		}
+		out = append(out, found...)
+	}
+	audit, err := t.brokenChains(ctx)
+	if err != nil {
+		return nil, err
+	}
+	lost, err := t.lostWorkflows(ctx, c)
+	return append(append(out, audit...), lost...), err
+}
+
+func broken(ctx context.Context, c *pgx.Conn, i invariant) ([]violation, error) {
+	rows, err := c.Query(ctx, i.sql)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (violation, error) {
+		var whose *string
+		var text string
+		err := row.Scan(&whose, &text)
+		v := violation{text: i.name + ": " + text}
+		if whose != nil {
+			v.whose = *whose
+		}
+		return v, err
+	})
+}
+
+// brokenChains verifies every audit chain.
+func (t *theatre) brokenChains(ctx context.Context) ([]violation, error) {
+	var out []violation
+	var after db.Chain
+	for {
+		chains, err := t.store.AuditChains(ctx, after, 500)
+		if err != nil || len(chains) == 0 {
+			return out, err
+		}
+		for _, one := range chains {
+			seq, err := t.store.VerifyAudit(ctx, one.ResourceKind, one.ResourceID)
+			if err != nil {
+				return out, err
+			}
+			if seq != 0 {
+				out = append(out, violation{one.ResourceID, fmt.Sprintf("audit_chain: %s is broken at %d", one.ResourceKind, seq)})
+			}
+		}
+		after = chains[len(chains)-1]
+	}
+}
+
+// lostWorkflows holds jobs against their workflows: a job that is not at its end
+// has one that runs, and one at its end has none.
+func (t *theatre) lostWorkflows(ctx context.Context, c *pgx.Conn) ([]violation, error) {
+	rows, err := c.Query(ctx, `SELECT id, status, workflow_id FROM jobs`)
+	if err != nil {
+		return nil, err
+	}
+	type row struct{ ID, Status, WorkflowID string }
+	jobs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
+	if err != nil {
+		return nil, err
+	}
+	var out []violation
+	for _, j := range jobs {
+		ended, runs := lifecycle.Job.Terminal(lifecycle.JobStatus(j.Status)), false
+		eventually(ctx, 5*time.Second, func() bool { // the last projection comes before the workflow's own end
+			runs, err = t.runs(ctx, j.WorkflowID)
+			return err == nil && runs != ended
+		})
+		if err != nil {
+			return nil, err
+		}
+		if runs == ended {
+			out = append(out, violation{j.ID, fmt.Sprintf("jobs_have_workflows: the job is %s and its workflow runs: %t", j.Status, runs)})
+		}
+	}
+	return out, nil
+}
+
+// runs asks Temporal whether a workflow is open.
+func (t *theatre) runs(ctx context.Context, id string) (bool, error) {
+	res, err := t.stack.App.Temporal.DescribeWorkflowExecution(ctx, id, "")
+	if err != nil {
+		return false, fmt.Errorf("describe workflow %s: %w", id, err)
+	}
+	return res.GetWorkflowExecutionInfo().GetCloseTime() == nil, nil
+}

@@ -1,0 +1,271 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"go.temporal.io/sdk/interceptor"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// Options say what to run.
+type Options struct {
+	Plugs []*Plug
+	Cases []Case
+	// AtOnce is how many jobs are under way at a time in a theatre, 0 for 40.
+	AtOnce int
+	// Processes is how many worker processes share the cases in which workers
+	// are killed, 0 for 3.
+	Processes int
+	// Patience is how long a job may take, 0 for 4 minutes.
+	Patience time.Duration
+	// Extra interceptors of the worker in this process: how tests break a stage.
+	Extra []interceptor.WorkerInterceptor
+	// Progress gets a line now and then, Log the product's own log; nil drops.
+	Progress, Log io.Writer
+}
+
+// Result is what became of a case.
+type Result struct {
+	Case     Case
+	JobID    string
+	End      lifecycle.JobStatus
+	Took     time.Duration
+	Findings []Finding
+}
+
+// run is one run of many cases.
+type run struct {
+	o       Options
+	began   time.Time
+	mu      sync.Mutex
+	results []Result
+}
+
+// Run plays the cases, many at a time, and reports. An error means that the
+// harness could not do its work; what the product did wrong is in the report.
+// Cases that kill workers or database backends share one system, so that each
+// has neighbours who must survive that; the others share another.
+func Run(ctx context.Context, o Options) (Report, error) {
+	o.AtOnce, o.Processes = orElse(o.AtOnce, 40), orElse(o.Processes, 3)
+	o.Patience = orElse(o.Patience, 4*time.Minute)
+	r := &run{o: o, began: time.Now()}
+	var calm, rough []Case
+	for _, c := range o.Cases {
+		if c.Has(WorkerKilled, PostgresKilled) {
+			rough = append(rough, c)
+		} else {
+			calm = append(calm, c)
+		}
+	}
+	stop := r.tell()
+	defer stop()
+	var wg sync.WaitGroup
+	var killed int
+	var errs [2]error
+	play := func(i int, name string, cases []Case, processes int) {
+		if len(cases) > 0 {
+			wg.Go(func() {
+				var n int
+				n, errs[i] = r.play(ctx, name, cases, processes)
+				r.mu.Lock()
+				killed += n
+				r.mu.Unlock()
+			})
+		}
+	}
+	play(0, "calm", calm, 0)
+	play(1, "rough", rough, o.Processes)
+	wg.Wait()
+	return Report{Results: r.results, Killed: killed, Took: time.Since(r.began)}, errors.Join(errs[:]...)
+}
+
+func orElse[T comparable](v, dflt T) T {
+	var zero T
+	if v == zero {
+		return dflt
+	}
+	return v
+}
+
+const tellEvery = 10 * time.Second
+
+// tell says how far the run is, now and then.
+func (r *run) tell() (stop func()) {
+	done := make(chan struct{})
+	if r.o.Progress == nil {
+		return func() {}
+	}
+	go func() {
+		t := time.NewTicker(tellEvery)
+		defer t.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-t.C:
+				r.mu.Lock()
+				bad := len(Report{Results: r.results}.Guilty())
+				fmt.Fprintf(r.o.Progress, "%4.0f s: %d of %d cases ended, %d with findings\n",
+					time.Since(r.began).Seconds(), len(r.results), len(r.o.Cases), bad)
+				r.mu.Unlock()
+			}
+		}
+	}()
+	return func() { close(done) }
+}
+
+// play runs cases in one theatre and holds them against its invariants.
+func (r *run) play(ctx context.Context, name string, cases []Case, processes int) (killed int, err error) {
+	t, err := newTheatre(ctx, theatreOptions{
+		name: name + "-" + db.NewID("run"), machines: len(cases), processes: processes, extra: r.o.Extra, log: r.o.Log,
+	})
+	if err != nil {
+		return 0, err
+	}
+	defer t.close()
+	errs := make([]error, len(cases))
+	gate := make(chan struct{}, r.o.AtOnce)
+	var wg sync.WaitGroup
+	for i, c := range cases {
+		gate <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-gate }()
+			var res Result
+			res, errs[i] = r.one(ctx, t, c)
+			r.mu.Lock()
+			r.results = append(r.results, res)
+			r.mu.Unlock()
+		})
+	}
+	wg.Wait()
+	if t.workers != nil {
+		errs, killed = append(errs, t.workers.trouble()), t.workers.killed()
+	}
+	if err := errors.Join(errs...); err != nil {
+		return killed, err
+	}
+	found, err := t.violations(ctx)
+	if err != nil {
+		return killed, err
+	}
+	r.charge(t, found)
+	return killed, r.unlisted(t)
+}
+
+// one plays a case.
+func (r *run) one(ctx context.Context, t *theatre, c Case) (Result, error) {
+	res := Result{Case: c}
+	i := slices.IndexFunc(r.o.Plugs, func(p *Plug) bool { return p.Kind == c.Job })
+	if i < 0 || r.o.Plugs[i].path(c.Path) == nil {
+		return res, fmt.Errorf("case %s: no such job kind and path", c)
+	}
+	plug, path := r.o.Plugs[i], r.o.Plugs[i].path(c.Path)
+	target, err := t.stage(ctx, c)
+	if err != nil {
+		return res, fmt.Errorf("case %s: %w", c, err)
+	}
+	defer target.leave()
+	if path.Prepare != nil {
+		if err := path.Prepare(ctx, target); err != nil {
+			return res, fmt.Errorf("case %s: %w", c, err)
+		}
+	}
+	target.Job.ID = db.NewID("job")
+	res.JobID = target.Job.ID
+	t.targets.Store(res.JobID, target)
+	t.director.Plan(res.JobID, c.Hits)
+	began := time.Now()
+	var job db.Job
+	err = t.store.Tx(ctx, func(tx *db.Tx) (err error) {
+		job, err = plug.Start(ctx, tx, target)
+		return err
+	})
+	if err != nil {
+		return res, fmt.Errorf("case %s: %w", c, err)
+	}
+	res.End, res.Findings = r.judge(ctx, t, target, job, path)
+	res.Took = time.Since(began)
+	return res, nil
+}
+
+const (
+	lookEvery = 150 * time.Millisecond
+	lateHits  = 20 * time.Second
+)
+
+// judge waits for the job's end and says what is wrong with it.
+func (r *run) judge(ctx context.Context, t *theatre, target *Target, job db.Job, path *Path) (lifecycle.JobStatus, []Finding) {
+	f := &findings{}
+	target.accept(job)
+	ended := eventually(ctx, r.o.Patience, func() bool {
+		if got, err := t.store.Job(ctx, job.ID); err == nil {
+			job = got
+		}
+		pause(ctx, lookEvery)
+		return job.Status.Parked() || lifecycle.Job.Terminal(job.Status)
+	})
+	if !ended {
+		f.add(Stuck, "the job is %s at %s after %s: %s", job.Status, job.Stage, r.o.Patience, job.Message)
+		return job.Status, f.list
+	}
+	if want := target.expected(); !slices.Contains(want, job.Status) {
+		f.add(WrongEnd, "the job is %s at %s, should be %v: %s %s", job.Status, job.Stage, want, job.FailureClass, job.Message)
+		return job.Status, f.list
+	}
+	// What strikes after the last effect may still be on its way.
+	if !eventually(ctx, lateHits, func() bool { return len(t.director.Missed(job.ID)) == 0 }) {
+		f.add(NotReached, "never struck: %v", t.director.Missed(job.ID))
+	}
+	if path.Check != nil {
+		f.list = append(f.list, path.Check(ctx, target, job.Status)...)
+	}
+	return job.Status, f.list
+}
+
+// charge puts violations to the account of the cases whose they are; what is
+// nobody's goes to the first.
+func (r *run) charge(t *theatre, found []violation) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, v := range found {
+		i := slices.IndexFunc(r.results, func(one Result) bool {
+			target := t.target(one.JobID)
+			return target != nil && (v.whose == "" || v.whose == one.JobID || v.whose == *target.Job.NodeID)
+		})
+		if i >= 0 {
+			r.results[i].Findings = append(r.results[i].Findings, Finding{Invariant, v.text})
+		}
+	}
+}
+
+// unlisted is an error when jobs ran through boundaries that no plug lists: then
+// they were never troubled.
+func (r *run) unlisted(t *theatre) error {
+	known := map[Point]bool{}
+	for _, p := range r.o.Plugs {
+		for _, path := range p.Paths {
+			for _, at := range path.Points {
+				known[at] = true
+			}
+		}
+	}
+	var missing []string
+	for at := range t.director.Seen() {
+		if !known[at] {
+			missing = append(missing, at.String())
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	slices.Sort(missing)
+	return fmt.Errorf("no path lists these boundaries that jobs went through: %v; add them to the plug", missing)
+}
