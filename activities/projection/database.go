@@ -25,7 +25,16 @@ func NewDatabase(s *db.Store) *Database { return &Database{Store: s, past: &past
 
 // LoadJob implements Store.
 func (d *Database) LoadJob(ctx context.Context, in contract.JobInput) (contract.Snapshot, error) {
-	job, err := d.Store.TakeJob(ctx, in.JobID)
+	return d.snapshot(ctx, in, d.Store.Job)
+}
+
+// TakeJob implements Store.
+func (d *Database) TakeJob(ctx context.Context, in contract.JobInput) (contract.Snapshot, error) {
+	return d.snapshot(ctx, in, d.Store.TakeJob)
+}
+
+func (d *Database) snapshot(ctx context.Context, in contract.JobInput, read func(context.Context, string) (db.Job, error)) (contract.Snapshot, error) {
+	job, err := read(ctx, in.JobID)
 	if err != nil {
 		return contract.Snapshot{}, final(err)
 	}

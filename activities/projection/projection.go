@@ -14,6 +14,9 @@ import (
 type Store interface {
 	// LoadJob reads the last projected state.
 	LoadJob(ctx context.Context, in contract.JobInput) (contract.Snapshot, error)
+	// TakeJob reads it for the run that takes the job up, and marks it as taken
+	// up: nobody acts on it as unstarted any more.
+	TakeJob(ctx context.Context, in contract.JobInput) (contract.Snapshot, error)
 	// ProjectJob applies a projection in one transaction if its sequence
 	// number is higher than the stored one.
 	ProjectJob(ctx context.Context, p contract.Projection) (contract.ProjectResult, error)
@@ -25,6 +28,12 @@ type Activities struct{ Store Store }
 // LoadJob returns the last projected state of a job.
 func (a *Activities) LoadJob(ctx context.Context, in contract.JobInput) (contract.Snapshot, error) {
 	snap, err := a.Store.LoadJob(ctx, in)
+	return snap, fault.Projection(ctx, err)
+}
+
+// TakeJob returns the last projected state to the run that goes on from it.
+func (a *Activities) TakeJob(ctx context.Context, in contract.JobInput) (contract.Snapshot, error) {
+	snap, err := a.Store.TakeJob(ctx, in)
 	return snap, fault.Projection(ctx, err)
 }
 

@@ -61,6 +61,10 @@ func (m *memory) LoadJob(context.Context, contract.JobInput) (contract.Snapshot,
 	return m.snap, nil
 }
 
+func (m *memory) TakeJob(ctx context.Context, in contract.JobInput) (contract.Snapshot, error) {
+	return m.LoadJob(ctx, in)
+}
+
 func (m *memory) ProjectJob(_ context.Context, p contract.Projection) (contract.ProjectResult, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

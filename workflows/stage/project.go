@@ -20,7 +20,7 @@ var projections *projection.Activities
 func (r *runner[S]) readSnapshot() (contract.Snapshot, error) {
 	var snap contract.Snapshot
 	ctx := quickDB(r.ctx, "load job")
-	err := workflow.ExecuteLocalActivity(ctx, projections.LoadJob, r.in).Get(ctx, &snap)
+	err := workflow.ExecuteLocalActivity(ctx, projections.TakeJob, r.in).Get(ctx, &snap)
 	return snap, err
 }
 
