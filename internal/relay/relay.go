@@ -138,7 +138,11 @@ func (r *Relay) starts(ctx context.Context) (int, error) {
 
 func (r *Relay) start(ctx context.Context, row db.Start) error {
 	in := contract.JobInput{JobID: row.JobID, Kind: contract.JobKind(row.Kind), NodeID: deref(row.NodeID), SiteID: deref(row.SiteID)}
-	_, err := r.Starter.StartJob(ctx, in, row.Kind+" of "+in.NodeID)
+	about := in.NodeID
+	if about == "" {
+		about = in.JobID // of a job about a BMC that no node has
+	}
+	_, err := r.Starter.StartJob(ctx, in, row.Kind+" of "+about)
 	// What came of it is written even when the pass is over.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteLimit)
 	defer cancel()
