@@ -79,7 +79,7 @@ func (b *BMC) verify(ctx context.Context, op string, device types.BootDeviceSele
 	limit, cancel := context.WithTimeout(ctx, b.opts.VerifyWait)
 	defer cancel()
 	for pause := b.opts.PollMin; ; pause = min(2*pause, b.opts.PollMax) {
-		flags, err := b.bootFlags(limit, op)
+		flags, err := b.bootFlags(ctx, op)
 		switch {
 		case err == nil && b.inForce(flags, device, uefi):
 			return b.override(flags), nil
@@ -140,8 +140,17 @@ func (b *BMC) override(f types.BootOptionParam_BootFlags) providers.BootOverride
 func (b *BMC) bootFlags(ctx context.Context, op string) (types.BootOptionParam_BootFlags, error) {
 	var res chassis.GetSystemBootOptionsParamResponse
 	var flags types.BootOptionParam_BootFlags
-	if err := b.ask(ctx, op, &chassis.GetSystemBootOptionsParamRequest{ParamSelector: types.BootOptionParamSelector_BootFlags}, &res, reads); err != nil {
+	err := b.ask(ctx, op, &chassis.GetSystemBootOptionsParamRequest{ParamSelector: types.BootOptionParamSelector_BootFlags}, &res, reads)
+	if code, ok := codeOf(err); ok && code == noBootFlags {
+		return flags, &providers.Error{Kind: providers.KindUnsupported, Op: op, Err: code, Message: "the BMC has no boot flags (completion code 0x80)"}
+	}
+	if err != nil {
 		return flags, err
 	}
-	return flags, decode(op, &flags, res.ParamData)
+	err = decode(op, &flags, res.ParamData)
+	flags.BootFlagsValid = flags.BootFlagsValid && !res.ParameterInValid
+	return flags, err
 }
+
+// noBootFlags is the code for a boot parameter that the BMC does not have.
+const noBootFlags = 0x80

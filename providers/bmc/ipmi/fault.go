@@ -38,7 +38,7 @@ func absent(err error) bool {
 // refused maps a completion code (table 5-2) to a failure.
 func refused(op string, code completion) *providers.Error {
 	kind, why := providers.KindProtocol, "the BMC refused the command with a code of its own"
-	switch types.CompletionCode(code) {
+	switch byte(code) {
 	case 0xc0, 0xc5, 0xd0, 0xd1, 0xd2:
 		kind, why = providers.KindBusy, "the BMC is busy"
 	case 0xc3, 0xc4, 0xce, 0xcf, 0xd3, 0xff:
@@ -104,6 +104,7 @@ func loginRefused(op string, s suite, status types.RmcpStatusCode) *providers.Er
 		return noSuite(op, s, fmt.Sprintf(" (status 0x%02x)", uint8(status)))
 	case types.RmcpStatusCodeInvalidSessionID, types.RmcpStatusCodeInactiveSessionID:
 		kind, why = providers.KindUnavailable, "the BMC forgot the session during the login"
+	default: // a status of its own, or one that makes no sense here
 	}
 	return &providers.Error{Kind: kind, Op: op, Message: fmt.Sprintf("%s (status 0x%02x)", why, uint8(status))}
 }

@@ -31,10 +31,7 @@ func (b *BMC) Identify(ctx context.Context) (providers.BMCSystem, error) {
 	if worst, _ := chassisFaults(status); worst != healthOK {
 		out.Health = worst.String()
 	}
-	var g app.GetSystemGUIDResponse
-	if err := b.ask(ctx, op, &app.GetSystemGUIDRequest{}, &g, reads); err == nil {
-		out.UUID = uuidOf(g.GUID)
-	} else if !tolerable(err) {
+	if out.UUID, err = b.uuid(ctx, op); err != nil {
 		return providers.BMCSystem{}, err
 	}
 	f, err := b.fru(ctx, op)
@@ -47,6 +44,28 @@ func (b *BMC) Identify(ctx context.Context) (providers.BMCSystem, error) {
 			Message: "the BMC tells neither a UUID nor a serial over IPMI, so the machine cannot be told from another; use Redfish for it"}
 	}
 	return out, nil
+}
+
+// uuid asks for the system's GUID, and takes the one of the login from a BMC
+// that does not know the command.
+func (b *BMC) uuid(ctx context.Context, op string) (string, error) {
+	var g app.GetSystemGUIDResponse
+	err := b.ask(ctx, op, &app.GetSystemGUIDRequest{}, &g, reads)
+	switch {
+	case err != nil && !tolerable(err):
+		return "", err
+	case err == nil && uuidOf(g.GUID) != "":
+		return uuidOf(g.GUID), nil
+	}
+	release, err := b.take(ctx, op)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	if b.session == nil {
+		return "", nil
+	}
+	return uuidOf(b.session.keys.guid), nil
 }
 
 // tolerable: the BMC answered, and what it said concerns this one part.

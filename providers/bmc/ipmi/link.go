@@ -97,6 +97,7 @@ func (l *link) listen(ctx context.Context, take func([]byte) verdict, quiet *sil
 			return true, nil
 		case spoiled:
 			quiet.spoiled++
+		case ignored:
 		}
 	}
 	return false, nil

@@ -5,7 +5,9 @@ import (
 	"crypto/hmac"
 	"encoding/binary"
 	"errors"
+	"fmt"
 
+	"github.com/bougou/go-ipmi/pkg/command/app"
 	"github.com/bougou/go-ipmi/pkg/crypto"
 	"github.com/bougou/go-ipmi/pkg/rmcpplus"
 	"github.com/bougou/go-ipmi/pkg/types"
@@ -17,16 +19,24 @@ import (
 // and not enough to change accounts or the LAN configuration.
 const privilege = types.PrivilegeLevelOperator
 
-// handshake is one run of Open Session and RAKP 1 to 4 (section 13.15). Each
-// of its messages is sent once: a BMC that answers a repeated message with a
-// new random number would leave both sides with different keys, which looks
-// like a wrong password. A message that is lost begins the handshake anew.
+// errDoubted marks a refusal after the BMC itself has proven the password: its
+// account is locked or disabled, or it saw RAKP 1 twice and lost the thread.
+var errDoubted = errors.New("refused after RAKP 2")
+
+// handshake is one run of Open Session and RAKP 1 to 4 (section 13.15).
+//
+// Each try of a message has a tag of its own and only the answer to the latest
+// counts: a BMC may answer a repeated RAKP 1 with a new random number, and
+// keys made from an older one would look like a wrong password. Open Session
+// and RAKP 3 are sent once a run, since both change the BMC's side; when their
+// answer is lost the handshake begins anew.
 type handshake struct {
 	link     *link
 	op       string
 	suite    suite
 	user     string
 	password providers.Secret
+	tries    int
 	tag      uint8
 
 	consoleID, bmcID uint32
@@ -43,10 +53,11 @@ func (b *BMC) login(ctx context.Context, op string) (*session, error) {
 	if err != nil {
 		return nil, lost(op, err, false)
 	}
-	var quiet silence
+	var last error
+	doubted := false
 	for range b.opts.Retries + 1 {
-		h := &handshake{link: l, op: op, suite: b.suite, user: b.target.User, password: b.target.Password}
-		k, err := h.run(ctx)
+		h := &handshake{link: l, op: op, suite: b.suite, user: b.target.User, password: b.target.Password, tries: b.opts.Retries + 1}
+		k, again, err := h.run(ctx)
 		if err == nil {
 			s := &session{link: l, keys: k, tries: b.opts.Retries + 1}
 			if err := s.raise(ctx, op); err != nil {
@@ -55,40 +66,69 @@ func (b *BMC) login(ctx context.Context, op string) (*session, error) {
 			}
 			return s, nil
 		}
-		var unanswered silence
-		if !errors.As(err, &unanswered) {
-			l.close()
-			var pe *providers.Error
-			if errors.As(err, &pe) {
-				return nil, pe
-			}
-			return nil, lost(op, err, false)
+		last = err
+		if errors.Is(err, errDoubted) && !doubted {
+			doubted = true // one more run: the network may have doubled a datagram
+			continue
 		}
-		quiet.spoiled += unanswered.spoiled
+		if !again {
+			break
+		}
 	}
-	l.close()
-	return nil, lost(op, quiet, false)
+	defer l.close()
+	return nil, b.loginFailed(ctx, l, op, last)
 }
 
-func (h *handshake) run(ctx context.Context) (*keys, error) {
+// loginFailed says why there is no session.
+func (b *BMC) loginFailed(ctx context.Context, l *link, op string, err error) error {
+	var pe *providers.Error
+	if errors.As(err, &pe) {
+		return pe
+	}
+	var quiet silence
+	if errors.As(err, &quiet) && quiet.spoiled == 0 && ctx.Err() == nil && b.speaks(ctx, l, op) {
+		return &providers.Error{Kind: providers.KindUnavailable, Op: op, Err: quiet, Message: fmt.Sprintf(
+			"the BMC answers IPMI and not the login; check that it offers cipher suite %d, and that not all of its sessions are taken", b.suite.id)}
+	}
+	return lost(op, err, false)
+}
+
+// speaks reports whether anything at all answers in IPMI.
+func (b *BMC) speaks(ctx context.Context, l *link, op string) bool {
+	var can app.GetChannelAuthenticationCapabilitiesResponse
+	return b.before(ctx, l, op, 1, channelRequest(), &can) == nil
+}
+
+// run reports with again whether another run may succeed.
+func (h *handshake) run(ctx context.Context) (k *keys, again bool, err error) {
 	for h.consoleID == 0 {
 		h.consoleID = binary.LittleEndian.Uint32(crypto.RandomBytes(4))
 	}
 	copy(h.consoleRand[:], crypto.RandomBytes(16))
 	if err := h.openSession(ctx); err != nil {
-		return nil, err
+		return nil, unanswered(err), err
 	}
 	if err := h.rakp1(ctx); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return h.rakp3(ctx)
+	k, err = h.rakp3(ctx)
+	return k, unanswered(err), err
 }
 
-// send sends one message with a tag of its own and takes the answer that
-// carries this tag and our session id. Both kinds of answer begin alike: tag,
-// status, two bytes, console session id.
-func (h *handshake) send(ctx context.Context, message types.PayloadType, body []byte, answer types.PayloadType, read func([]byte) error) error {
-	body[0] = h.tag
+func unanswered(err error) bool {
+	var quiet silence
+	return errors.As(err, &quiet)
+}
+
+// send sends one message and takes the answer that carries the tag of its
+// latest try and our session id. All answers begin alike: tag, status, two
+// bytes, console session id.
+func (h *handshake) send(ctx context.Context, tries int, message types.PayloadType, body []byte, answer types.PayloadType, read func([]byte) error) error {
+	build := func() ([]byte, error) {
+		h.tag++
+		body[0] = h.tag
+		return wrapPlain(message, body), nil
+	}
 	take := func(d []byte) verdict {
 		p, ok := unwrapPlain(d, answer)
 		switch {
@@ -101,15 +141,14 @@ func (h *handshake) send(ctx context.Context, message types.PayloadType, body []
 		}
 		return taken
 	}
-	return h.link.ask(ctx, 1, func() ([]byte, error) { return wrapPlain(message, body), nil }, take)
+	return h.link.ask(ctx, tries, build, take)
 }
 
 func (h *handshake) openSession(ctx context.Context) error {
 	a, i, c := rmcpplus.NewAlgorithmPayloads(h.suite.auth, h.suite.integ, h.suite.crypt)
 	req := rmcpplus.OpenSessionRequest{RemoteConsoleSessionID: h.consoleID, AuthenticationPayload: a, IntegrityPayload: i, ConfidentialityPayload: c}
-	h.tag = 1
 	var res rmcpplus.OpenSessionResponse
-	if err := h.send(ctx, types.PayloadTypeRmcpOpenSessionRequest, req.Pack(), types.PayloadTypeRmcpOpenSessionResponse, res.Unpack); err != nil {
+	if err := h.send(ctx, 1, types.PayloadTypeRmcpOpenSessionRequest, req.Pack(), types.PayloadTypeRmcpOpenSessionResponse, res.Unpack); err != nil {
 		return err
 	}
 	if res.RmcpStatusCode != types.RmcpStatusCodeNoErrors {
@@ -129,9 +168,9 @@ func (h *handshake) rakp1(ctx context.Context) error {
 		ManagedSystemSessionID: h.bmcID, RemoteConsoleRandomNumber: h.consoleRand, NameOnlyLookup: true,
 		RequestedMaximumPrivilegeLevel: privilege, UsernameLength: uint8(len(h.user)), Username: []byte(h.user), //nolint:gosec // at most 16
 	}
-	h.role, h.tag = req.Role(), 2
+	h.role = req.Role()
 	res := rmcpplus.RAKPMessage2{AuthAlg: h.suite.auth}
-	if err := h.send(ctx, types.PayloadTypeRAKPMessage1, req.Pack(), types.PayloadTypeRAKPMessage2, res.Unpack); err != nil {
+	if err := h.send(ctx, h.tries, types.PayloadTypeRAKPMessage1, req.Pack(), types.PayloadTypeRAKPMessage2, res.Unpack); err != nil {
 		return err
 	}
 	if res.RmcpStatusCode != types.RmcpStatusCodeNoErrors {
@@ -161,13 +200,17 @@ func (h *handshake) rakp3(ctx context.Context) (*keys, error) {
 		return nil, err
 	}
 	req := rmcpplus.RAKPMessage3{ManagedSystemSessionID: h.bmcID, KeyExchangeAuthenticationCode: proof}
-	h.tag = 3
 	res := rmcpplus.RAKPMessage4{AuthAlg: h.suite.auth}
-	if err := h.send(ctx, types.PayloadTypeRAKPMessage3, req.Pack(), types.PayloadTypeRAKPMessage4, res.Unpack); err != nil {
+	if err := h.send(ctx, 1, types.PayloadTypeRAKPMessage3, req.Pack(), types.PayloadTypeRAKPMessage4, res.Unpack); err != nil {
 		return nil, err
 	}
 	if res.RmcpStatusCode != types.RmcpStatusCodeNoErrors {
-		return nil, loginRefused(h.op, h.suite, res.RmcpStatusCode)
+		e := loginRefused(h.op, h.suite, res.RmcpStatusCode)
+		if e.Kind == providers.KindUnauthorized { // RAKP 2 has shown that the password fits
+			e.Message = fmt.Sprintf("the stored password fits and the BMC refuses the login all the same; its account may be locked, disabled or kept from the LAN (status 0x%02x)", uint8(res.RmcpStatusCode))
+			e.Err = errDoubted
+		}
+		return nil, e
 	}
 	want, err := crypto.RAKP4ICV(h.suite.auth, h.consoleRand[:], h.bmcID, h.guid[:], sik)
 	if err != nil {
@@ -178,7 +221,7 @@ func (h *handshake) rakp3(ctx context.Context) (*keys, error) {
 		return nil, &providers.Error{Kind: providers.KindUnsupported, Op: h.op,
 			Message: "the BMC took the login and signs with another key; it probably has a BMC key (K_G) set, which is not supported: clear it"}
 	}
-	return &keys{suite: h.suite, consoleID: h.consoleID, bmcID: h.bmcID, k1: k1, k2: k2}, nil
+	return &keys{suite: h.suite, consoleID: h.consoleID, bmcID: h.bmcID, k1: k1, k2: k2, guid: h.guid}, nil
 }
 
 // kuid is the password as a key.

@@ -32,7 +32,8 @@ type keys struct {
 	consoleID uint32 // our id: what the BMC's messages carry
 	bmcID     uint32 // its id: what ours carry
 	k1, k2    []byte
-	sent      uint32 // session sequence numbers, counted up
+	guid      [16]byte // of the system, as the login proved it
+	sent      uint32   // session sequence numbers, counted up
 	seen      uint32
 }
 

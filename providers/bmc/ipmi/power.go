@@ -43,7 +43,9 @@ func (b *BMC) status(ctx context.Context, op string) (chassis.GetChassisStatusRe
 }
 
 // Power reads the power state, On or Off; IPMI knows none in between.
-func (b *BMC) Power(ctx context.Context) (providers.PowerState, error) { return b.power(ctx, "ipmi.power") }
+func (b *BMC) Power(ctx context.Context) (providers.PowerState, error) {
+	return b.power(ctx, "ipmi.power")
+}
 
 func (b *BMC) power(ctx context.Context, op string) (providers.PowerState, error) {
 	res, err := b.status(ctx, op)

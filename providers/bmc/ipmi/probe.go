@@ -22,9 +22,8 @@ func (b *BMC) Probe(ctx context.Context) (providers.BMCIdent, error) {
 		return providers.BMCIdent{}, lost(op, err, false)
 	}
 	defer l.close()
-	req := &app.GetChannelAuthenticationCapabilitiesRequest{IPMIv20Extended: true, ChannelNumber: types.ChannelNumberSelf, MaximumPrivilegeLevel: privilege}
 	var can app.GetChannelAuthenticationCapabilitiesResponse
-	if err := b.before(ctx, l, op, req, &can); err != nil {
+	if err := b.before(ctx, l, op, b.opts.Retries+1, channelRequest(), &can); err != nil {
 		return providers.BMCIdent{}, err
 	}
 	unsupported := func(message string) (providers.BMCIdent, error) {
@@ -39,15 +38,20 @@ func (b *BMC) Probe(ctx context.Context) (providers.BMCIdent, error) {
 	ident := providers.BMCIdent{IPMIVersion: "2.0"}
 	var g app.GetSystemGUIDResponse
 	// Many BMCs tell their UUID only in a session; Identify asks there.
-	if err := b.before(ctx, l, op, &app.GetSystemGUIDRequest{}, &g); err == nil {
+	if err := b.before(ctx, l, op, 1, &app.GetSystemGUIDRequest{}, &g); err == nil {
 		ident.UUID = uuidOf(g.GUID)
 	}
 	return ident, ctx.Err()
 }
 
+// channelRequest asks what the channel it comes over can do.
+func channelRequest() types.Request {
+	return &app.GetChannelAuthenticationCapabilitiesRequest{IPMIv20Extended: true, ChannelNumber: types.ChannelNumberSelf, MaximumPrivilegeLevel: privilege}
+}
+
 // before sends one read outside of a session, in the IPMI 1.5 frame that
 // section 13.15 asks for.
-func (b *BMC) before(ctx context.Context, l *link, op string, req types.Request, res types.Response) error {
+func (b *BMC) before(ctx context.Context, l *link, op string, tries int, req types.Request, res types.Response) error {
 	const seq = 1
 	build := func() ([]byte, error) {
 		message := request(req.Command(), seq, req.Pack())
@@ -67,7 +71,7 @@ func (b *BMC) before(ctx context.Context, l *link, op string, req types.Request,
 		code, data = c, append([]byte(nil), answer...)
 		return taken
 	}
-	if err := l.ask(ctx, b.opts.Retries+1, build, take); err != nil {
+	if err := l.ask(ctx, tries, build, take); err != nil {
 		return lost(op, err, false)
 	}
 	if code != 0 {

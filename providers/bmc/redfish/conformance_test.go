@@ -33,6 +33,7 @@ func TestConformanceOnTheStub(t *testing.T) {
 			BootTargets: []providers.BootTarget{providers.BootPXE, providers.BootCD},
 			Logins:      func() int { return len(s.requests("POST " + sessionsURI)) },
 			Resets:      func() int { return len(s.requests("POST " + resetURI)) },
+			Lacks:       providertest.BMCLacks{Addresses: true},
 		}
 	})
 }

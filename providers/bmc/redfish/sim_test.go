@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/pem"
+	"net/http"
 	"testing"
 	"time"
 
@@ -122,6 +123,7 @@ func TestConformanceOnTheSimulator(t *testing.T) {
 					WrongPassword: true, Graceful: providertest.GracefulWorks,
 					BootTargets: []providers.BootTarget{providers.BootPXE, providers.BootUEFIHTTP, providers.BootCD, providers.BootHDD, providers.BootSetup},
 					Logins:      s.logins, Resets: s.resets,
+					Blind: func() { s.fault(bmcsim.Fault{Name: bmcsim.FaultUnavailable, Method: http.MethodGet, Path: "/Managers/"}) },
 				}
 			})
 		})
