@@ -181,6 +181,12 @@ func (a *Activities) PlanCommission(ctx context.Context, l Look[MachineIn]) (For
 	return foresee(ctx, a, l, 0, (*Activities).CommissionMachine)
 }
 
+// PlanRecommission is what commission_node would do when the machine is to be
+// commissioned again. Read-only.
+func (a *Activities) PlanRecommission(ctx context.Context, l Look[MachineIn]) (Foreseen, error) {
+	return foresee(ctx, a, l, 0, (*Activities).CommissionAgain)
+}
+
 // soon makes an activity that polls look again at once, and be stopped there.
 const soon = lifecycle.Duration(time.Millisecond)
 

@@ -138,6 +138,9 @@ func EndedPlan(kind JobKind, subject PlanSubject, status lifecycle.JobStatus, st
 // Concluded writes the summary from the rows and computes the hash.
 func (p Plan) Concluded() Plan {
 	p.Summary, p.NeedsHuman = "The job would run to its end.", p.Status.Parked()
+	if p.Status.Parked() {
+		p.Summary = "Taken up again where it is parked, the job would run to its end."
+	}
 	for _, r := range p.Rows {
 		if r.Would == WouldFail && r.Failure != nil {
 			p.Summary = "The job would park at " + r.Stage + ": " + string(r.Failure.Class) + ". " + r.Failure.Next

@@ -94,8 +94,12 @@ func planCommission(ctx workflow.Context, p *planner, st stage.Stage[State]) con
 		p.toReady = true
 		return contract.PlanRow{Would: contract.WouldRun, Steps: []string{"commission " + p.s.Request.Hostname}}
 	}
-	row, _ := machineRow(ctx, p, "would it commission", maas.PlanCommission, p.s.machineIn(st.Name))
-	p.toReady = !slices.Contains([]string{"Ready", "Allocated", "Deploying", "Deployed"}, p.s.Machine.Status)
+	act := maas.PlanCommission
+	if p.s.Recommission {
+		act = maas.PlanRecommission
+	}
+	row, _ := machineRow(ctx, p, "would it commission", act, p.s.machineIn(st.Name))
+	p.toReady = row.Would == contract.WouldRun || !slices.Contains([]string{"Ready", "Allocated", "Deploying", "Deployed"}, p.s.Machine.Status)
 	return row
 }
 

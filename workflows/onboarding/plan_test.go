@@ -1,0 +1,398 @@
+package onboarding
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/mock"
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+
+	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
+	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	nodeact "github.com/slipway-cloud/slipway/activities/node"
+	"github.com/slipway-cloud/slipway/activities/projection"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// TestEveryStageIsPlanned: a stage without a planFunc would be missing from
+// every plan.
+func TestEveryStageIsPlanned(t *testing.T) {
+	t.Parallel()
+	table := plans()
+	for _, st := range stages() {
+		require.NotNil(t, table[st.Name], st.Name)
+	}
+	require.Len(t, table, len(stages()))
+}
+
+// outside is what the Plan activities answer, by name; what is not set answers
+// that all is done.
+type outside struct {
+	t    *testing.T
+	env  *testsuite.TestWorkflowEnvironment
+	snap contract.Snapshot
+}
+
+// LoadJob, TakeJob and ProjectJob implement projection.Store; a plan only reads.
+func (o *outside) LoadJob(context.Context, contract.JobInput) (contract.Snapshot, error) {
+	return o.snap, nil
+}
+
+func (o *outside) TakeJob(context.Context, contract.JobInput) (contract.Snapshot, error) {
+	o.t.Error("a plan took a job up")
+	return contract.Snapshot{}, nil
+}
+
+func (o *outside) ProjectJob(context.Context, contract.Projection) (contract.ProjectResult, error) {
+	o.t.Error("a plan projected")
+	return contract.ProjectResult{}, nil
+}
+
+func newOutside(t *testing.T) *outside {
+	t.Helper()
+	var suite testsuite.WorkflowTestSuite
+	o := &outside{t: t, env: suite.NewTestWorkflowEnvironment()}
+	o.env.RegisterActivity(&projection.Activities{Store: o})
+	o.env.RegisterActivity(&maasact.Activities{})
+	o.env.RegisterActivity(&bmcact.Activities{})
+	o.env.RegisterActivity(&nodeact.Activities{})
+	return o
+}
+
+func answer[I, O any](o *outside, act func(context.Context, I) (O, error), reply func(I) (O, error)) {
+	o.env.OnActivity(act, mock.Anything, mock.Anything).Return(func(_ context.Context, in I) (O, error) { return reply(in) }).Maybe()
+}
+
+func machineIs(f maasact.Foreseen) func(maasact.Look[maasact.MachineIn]) (maasact.Foreseen, error) {
+	return func(maasact.Look[maasact.MachineIn]) (maasact.Foreseen, error) { return f, nil }
+}
+
+// healthy answers for a machine that is Ready under a profile with everything.
+func (o *outside) healthy() *outside {
+	ready := maasact.Foreseen{Known: true, Machine: contract.MachineFacts{SystemID: "abc", Status: "Ready", Done: true}}
+	change := ready
+	change.Steps = []string{"change"}
+	answer(o, maas.PlanSite, func(maasact.Look[maasact.LoadSiteIn]) (maasact.SitePlan, error) {
+		return maasact.SitePlan{Facts: site()}, nil
+	})
+	answer(o, bmc.PlanPower, func(bmcact.PlanIn) (bmcact.PowerPlan, error) {
+		return bmcact.PowerPlan{Facts: contract.BMCFacts{Serial: "S1", MACs: []string{"m"}}, LoggedIn: true, Steps: []string{"log in"}}, nil
+	})
+	answer(o, maas.PlanCreateOrFind, func(maasact.Look[maasact.CreateIn]) (maasact.Foreseen, error) { return ready, nil })
+	answer(o, maas.PlanCommission, machineIs(ready))
+	answer(o, maas.PlanReady, machineIs(ready))
+	answer(o, maas.PlanStorage, func(maasact.Look[maasact.StorageIn]) (maasact.Foreseen, error) { return change, nil })
+	answer(o, maas.PlanRoCE, func(maasact.Look[maasact.NetworkIn]) (maasact.Foreseen, error) { return change, nil })
+	answer(o, maas.PlanPXE, func(maasact.Look[maasact.NetworkIn]) (maasact.Foreseen, error) { return ready, nil })
+	answer(o, node.PlanCloudInit, func(nodeact.Look[nodeact.RenderIn]) (nodeact.Foreseen, error) {
+		return nodeact.Foreseen{Steps: []string{"issue"}}, nil
+	})
+	answer(o, maas.PlanDeploy, func(l maasact.Look[maasact.DeployIn]) (maasact.Foreseen, error) {
+		require.Equal(o.t, maasact.PlannedUserData, l.In.UserDataRef)
+		return change, nil
+	})
+	answer(o, node.PlanAgent, func(nodeact.Look[nodeact.WaitAgentIn]) (nodeact.Foreseen, error) { return nodeact.Foreseen{}, nil })
+	return o
+}
+
+func site() contract.SiteFacts {
+	p := lifecycle.ProfileSpec{RequireHWSync: true, EnablePhase2RoCE: true, EnableDeployRetryOnDatasourceFailed: true, MaxDeployRetryAttempts: 1}
+	return contract.SiteFacts{Profile: p.WithDefaults(), MAASVersion: "3.5", Hostname: "gpu-1"}
+}
+
+func dryInput() contract.PlanInput {
+	return contract.PlanInput{
+		Kind: contract.KindOnboarding, Job: contract.JobInput{SiteID: "site_1"},
+		Request: &contract.OnboardingInput{SiteID: "site_1", Hostname: "gpu-1"}, BMC: &contract.PlanBMC{Address: "b"},
+	}
+}
+
+func (o *outside) plan(in contract.PlanInput) contract.Plan {
+	o.t.Helper()
+	o.env.ExecuteWorkflow(Plan, in)
+	require.True(o.t, o.env.IsWorkflowCompleted())
+	require.NoError(o.t, o.env.GetWorkflowError())
+	var p contract.Plan
+	require.NoError(o.t, o.env.GetWorkflowResult(&p))
+	require.Len(o.t, p.Rows, len(contract.OnboardingStages))
+	return p
+}
+
+// would is the plan in one line: the stages' verdicts in order.
+func would(p contract.Plan) string {
+	parts := make([]string, 0, len(p.Rows))
+	for _, r := range p.Rows {
+		parts = append(parts, string(r.Would))
+	}
+	return strings.Join(parts, " ")
+}
+
+func rowOf(t *testing.T, p contract.Plan, stage string) contract.PlanRow {
+	t.Helper()
+	for _, r := range p.Rows {
+		if r.Stage == stage {
+			return r
+		}
+	}
+	t.Fatalf("no row %s", stage)
+	return contract.PlanRow{}
+}
+
+func TestPlanOfADryRun(t *testing.T) {
+	t.Parallel()
+	p := newOutside(t).healthy().plan(dryInput())
+	require.Equal(t, "run run already_done already_done already_done run run already_done run run wait skip skip run wait wait", would(p))
+	require.Equal(t, "The job would run to its end.", p.Summary)
+	require.False(t, p.NeedsHuman)
+	require.Equal(t, "gpu-1", p.Subject.Hostname)
+	again := newOutside(t).healthy().plan(dryInput())
+	require.Equal(t, p.Hash, again.Hash)
+}
+
+// TestPlanBlind: what cannot be looked at any more is unknown, and what does not
+// depend on it is still told.
+func TestPlanBlind(t *testing.T) {
+	t.Parallel()
+	failed := func(c lifecycle.FailureClass) *contract.Failure { return &contract.Failure{Class: c, Message: "why"} }
+	for name, c := range map[string]struct {
+		outside func(o *outside)
+		want    string
+		class   lifecycle.FailureClass
+	}{
+		"region away": {func(o *outside) {
+			answer(o, maas.PlanSite, func(maasact.Look[maasact.LoadSiteIn]) (maasact.SitePlan, error) {
+				f := site()
+				f.MAASVersion = ""
+				return maasact.SitePlan{Facts: f, Failure: failed(lifecycle.FailMAASUnavailable)}, nil
+			})
+		}, "cannot run unknown unknown unknown unknown unknown unknown run unknown unknown skip skip run wait wait", lifecycle.FailMAASUnavailable},
+		"no image": {func(o *outside) {
+			answer(o, maas.PlanSite, func(maasact.Look[maasact.LoadSiteIn]) (maasact.SitePlan, error) {
+				return maasact.SitePlan{Facts: site(), Failure: failed(lifecycle.FailConfiguration)}, nil
+			})
+		}, "cannot run already_done already_done already_done run run already_done run run wait skip skip run wait wait", lifecycle.FailConfiguration},
+		"candidates in conflict": {func(o *outside) {
+			answer(o, maas.PlanCreateOrFind, func(maasact.Look[maasact.CreateIn]) (maasact.Foreseen, error) {
+				return maasact.Foreseen{Failure: failed(lifecycle.FailConflictingCandidates)}, nil
+			})
+		}, "run run cannot unknown unknown unknown unknown unknown run unknown unknown skip skip run wait wait", lifecycle.FailConflictingCandidates},
+		"region goes away on the way": {func(o *outside) {
+			answer(o, maas.PlanStorage, func(maasact.Look[maasact.StorageIn]) (maasact.Foreseen, error) {
+				return maasact.Foreseen{Failure: failed(lifecycle.FailMAASUnavailable)}, nil
+			})
+		}, "run run already_done already_done already_done cannot unknown unknown run unknown unknown skip skip run wait wait", lifecycle.FailMAASUnavailable},
+		"no disk fits": {func(o *outside) {
+			answer(o, maas.PlanStorage, func(maasact.Look[maasact.StorageIn]) (maasact.Foreseen, error) {
+				return maasact.Foreseen{Failure: failed(lifecycle.FailBootDiskNotFound)}, nil
+			})
+		}, "run run already_done already_done already_done cannot run already_done run run wait skip skip run wait wait", lifecycle.FailBootDiskNotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newOutside(t)
+			c.outside(o) // first come, first served
+			p := o.healthy().plan(dryInput())
+			require.Equal(t, c.want, would(p))
+			require.True(t, p.NeedsHuman)
+			require.Contains(t, p.Summary, string(c.class))
+			require.Contains(t, p.Summary, lifecycle.Failure(c.class).Next)
+		})
+	}
+}
+
+// TestPlanAbsent: of a machine that has to be created the hardware is not known,
+// and what is to come is told as far as it can be.
+func TestPlanAbsent(t *testing.T) {
+	t.Parallel()
+	o := newOutside(t)
+	answer(o, maas.PlanCreateOrFind, func(maasact.Look[maasact.CreateIn]) (maasact.Foreseen, error) {
+		return maasact.Foreseen{Steps: []string{"create gpu-1"}}, nil
+	})
+	answer(o, maas.PlanStorage, func(l maasact.Look[maasact.StorageIn]) (maasact.Foreseen, error) {
+		require.Equal(t, "gpu-1", l.Absent)
+		require.True(t, l.Ready)
+		return maasact.Foreseen{Unknown: true}, nil
+	})
+	p := o.healthy().plan(dryInput())
+	require.Equal(t, "run run run run wait unknown run already_done run run wait skip skip run wait wait", would(p))
+	require.Contains(t, rowOf(t, p, contract.StageConfigureStorage).Why, "layout flat")
+	require.Contains(t, p.Summary, "only the run will show")
+}
+
+func snapshot(t *testing.T, stage string, s State) contract.Snapshot {
+	t.Helper()
+	s.Job = contract.JobRef{JobID: "job_1", NodeID: "node_1", SiteID: "site_1"}
+	s.Request = contract.OnboardingInput{SiteID: "site_1", Hostname: "gpu-1", BMCID: "bmc_1"}
+	s.Site = site()
+	raw, err := json.Marshal(map[string]any{"state": s})
+	require.NoError(t, err)
+	input, err := json.Marshal(s.Request)
+	require.NoError(t, err)
+	snap := contract.Snapshot{Seq: 9, Status: lifecycle.JobFailedManual, Stage: stage, Checkpoint: raw, Input: input}
+	state := contract.StageSucceeded
+	for i, name := range contract.OnboardingStages {
+		if name == stage {
+			state = contract.StageFailed
+		}
+		snap.Stages = append(snap.Stages, contract.StageRow{Ordinal: i + 1, Name: name, State: state})
+		if name == stage {
+			state = contract.StagePending
+		}
+	}
+	return snap
+}
+
+func jobInput() contract.PlanInput {
+	return contract.PlanInput{
+		Kind: contract.KindOnboarding, Job: contract.JobInput{JobID: "job_1", NodeID: "node_1", SiteID: "site_1", Kind: contract.KindOnboarding},
+	}
+}
+
+// TestPlanOfAParkedJob: what is behind it is done, the rest is looked at with
+// what the job knows.
+func TestPlanOfAParkedJob(t *testing.T) {
+	t.Parallel()
+	o := newOutside(t)
+	o.snap = snapshot(t, contract.StageConfigureStorage, State{Machine: contract.MachineFacts{SystemID: "abc", Status: "Ready"}})
+	answer(o, maas.PlanStorage, func(l maasact.Look[maasact.StorageIn]) (maasact.Foreseen, error) {
+		require.Equal(t, "abc", l.In.SystemID)
+		require.Equal(t, "job_1", l.In.JobID)
+		require.Empty(t, l.Absent)
+		return maasact.Foreseen{Steps: []string{"now there is a disk"}}, nil
+	})
+	p := o.healthy().plan(jobInput())
+	require.Equal(t, "already_done already_done already_done already_done already_done run run already_done run run wait skip skip run wait wait", would(p))
+	require.Equal(t, lifecycle.JobFailedManual, p.Status)
+	require.True(t, p.NeedsHuman, "somebody has to take it up again")
+	require.Contains(t, p.Summary, "parked")
+}
+
+// TestPlanOfAFailedDeployment: the failure is classified as the run would, and
+// the profile's automatic recovery is foreseen.
+func TestPlanOfAFailedDeployment(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		attempt int
+		class   lifecycle.FailureClass
+		want    string
+		shown   lifecycle.FailureClass
+	}{
+		"datasource, to be tried again": {1, lifecycle.FailDatasource, "run run", ""},
+		"datasource, tried again":       {2, lifecycle.FailDatasource, "cannot skip", lifecycle.FailDatasourceRepeated},
+		"installer":                     {1, lifecycle.FailDeploy, "cannot skip", lifecycle.FailDeploy},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newOutside(t)
+			o.snap = snapshot(t, contract.StageClassifyFailure, State{
+				Machine: contract.MachineFacts{SystemID: "abc", Status: "Failed deployment"},
+				Deploy:  Deployment{Attempt: c.attempt, Outcome: contract.DeployFailed},
+			})
+			answer(o, maas.PlanClassify, func(maasact.Look[maasact.ClassifyIn]) (maasact.Foreseen, error) {
+				return maasact.Foreseen{Failure: &contract.Failure{Class: c.class, Message: "why"}}, nil
+			})
+			answer(o, maas.PlanRecover, func(maasact.Look[maasact.ReleaseIn]) (maasact.Foreseen, error) {
+				return maasact.Foreseen{Steps: []string{"release gpu-1"}}, nil
+			})
+			p := o.healthy().plan(jobInput())
+			require.Equal(t, c.want, strings.Join(strings.Fields(would(p))[11:13], " "))
+			f := rowOf(t, p, contract.StageClassifyFailure).Failure
+			if c.shown == "" {
+				require.Nil(t, f)
+				return
+			}
+			require.Equal(t, c.shown, f.Class)
+		})
+	}
+}
+
+// TestPlanOfAJobThatWaits: a job that waits for hardware sync and agent is told
+// what there is of them.
+func TestPlanOfAJobThatWaits(t *testing.T) {
+	t.Parallel()
+	o := newOutside(t)
+	o.snap = snapshot(t, contract.StageEnsureHWSync, State{
+		Machine: contract.MachineFacts{SystemID: "abc", Status: "Deployed"}, Deploy: Deployment{Attempt: 1, Outcome: contract.DeployOK},
+	})
+	o.snap.Status = lifecycle.JobRunning
+	deployed := contract.MachineFacts{SystemID: "abc", Status: "Deployed", Done: true}
+	answer(o, maas.PlanSyncOn, machineIs(maasact.Foreseen{Known: true, Machine: deployed}))
+	answer(o, maas.PlanSynced, func(maasact.Look[maasact.WaitSyncIn]) (maasact.Foreseen, error) {
+		return maasact.Foreseen{Known: true, Machine: deployed, Waits: true}, nil
+	})
+	answer(o, node.PlanAgent, func(nodeact.Look[nodeact.WaitAgentIn]) (nodeact.Foreseen, error) {
+		return nodeact.Foreseen{Done: true, Agent: contract.AgentFacts{Enrolled: true, Healthy: true}}, nil
+	})
+	p := o.healthy().plan(jobInput())
+	require.Equal(t, "already_done wait already_done", strings.Join(strings.Fields(would(p))[13:], " "))
+	require.Equal(t, "healthy", p.Observed.Agent)
+	require.Contains(t, rowOf(t, p, contract.StageWaitHWSync).Why, "at most")
+}
+
+// TestPlanOfAnEndedJob looks at nothing.
+func TestPlanOfAnEndedJob(t *testing.T) {
+	t.Parallel()
+	for _, status := range []lifecycle.JobStatus{lifecycle.JobCompleted, lifecycle.JobCancelled, lifecycle.JobReconciled, lifecycle.JobCompensating} {
+		o := newOutside(t)
+		o.snap = snapshot(t, contract.StageConfigureStorage, State{})
+		o.snap.Status = status
+		p := o.plan(jobInput())
+		require.Equal(t, strings.TrimSpace(strings.Repeat("already_done ", 5)+strings.Repeat("skip ", 11)), would(p))
+		require.Equal(t, status, p.Status)
+	}
+}
+
+// TestPlanOfAManualJob has no MAAS stages to look at.
+func TestPlanOfAManualJob(t *testing.T) {
+	t.Parallel()
+	in := dryInput()
+	in.Request.Manual = true
+	p := newOutside(t).healthy().plan(in)
+	require.Equal(t, "run "+strings.Repeat("skip ", 14)+"wait", would(p))
+}
+
+// TestPlanOutOfTime: an outside that hangs costs its rows, not the plan.
+func TestPlanOutOfTime(t *testing.T) {
+	t.Parallel()
+	o := newOutside(t)
+	late := temporal.NewTimeoutError(enumspb.TIMEOUT_TYPE_START_TO_CLOSE, nil)
+	o.env.OnActivity(maas.PlanStorage, mock.Anything, mock.Anything).After(lookLimit).Return(maasact.Foreseen{}, late)
+	o.env.OnActivity(maas.PlanRoCE, mock.Anything, mock.Anything).After(lookLimit).Return(maasact.Foreseen{}, late)
+	o.env.OnActivity(maas.PlanPXE, mock.Anything, mock.Anything).Never()
+	p := o.healthy().plan(dryInput())
+	for _, stage := range []string{contract.StageConfigureStorage, contract.StageApplyRoCE, contract.StageEnsurePXE, contract.StageDeploy} {
+		row := rowOf(t, p, stage)
+		require.Equal(t, contract.WouldUnknown, row.Would, stage)
+		require.Contains(t, row.Why, "no time left", stage)
+	}
+	o.env.AssertExpectations(t)
+}
+
+func TestPlanNeedsASubject(t *testing.T) {
+	t.Parallel()
+	o := newOutside(t)
+	o.env.ExecuteWorkflow(Plan, contract.PlanInput{Kind: contract.KindOnboarding})
+	require.ErrorContains(t, o.env.GetWorkflowError(), "a plan needs a job or a request")
+}
+
+// TestPlanWorkflowID: equal questions are one workflow, others are not.
+func TestPlanWorkflowID(t *testing.T) {
+	t.Parallel()
+	ids := map[string]bool{}
+	login, other := dryInput(), dryInput()
+	login.Login = true
+	other.Request.Hostname = "gpu-2"
+	jobLogin := jobInput()
+	jobLogin.Login = true
+	for _, in := range []contract.PlanInput{dryInput(), login, other, jobInput(), jobLogin} {
+		ids[contract.PlanWorkflowID(in)] = true
+	}
+	require.Len(t, ids, 5)
+	require.Equal(t, contract.PlanWorkflowID(dryInput()), contract.PlanWorkflowID(dryInput()))
+}
