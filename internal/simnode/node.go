@@ -44,6 +44,9 @@ type Faults struct {
 	ECCUnknown bool
 	// SSHRefusesKeys makes sshd accept no key.
 	SSHRefusesKeys bool
+	// SSHLosesAnswerTo breaks the connection of every command whose line holds
+	// this text, after it has run and before its status is sent.
+	SSHLosesAnswerTo string
 }
 
 // Node is one simulated node. All methods are safe for concurrent use.

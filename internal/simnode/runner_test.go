@@ -8,9 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	sshrunner "github.com/slipway-cloud/slipway/providers/ssh"
-
+	"github.com/slipway-cloud/slipway/internal/simnode"
 	"github.com/slipway-cloud/slipway/providers"
+	sshrunner "github.com/slipway-cloud/slipway/providers/ssh"
 )
 
 // TestSlipwaysOwnSSHRunnerWorksOnANode uses the real provider, with its
@@ -51,4 +51,11 @@ func TestSlipwaysOwnSSHRunnerWorksOnANode(t *testing.T) {
 	require.DirExists(t, filepath.Join(s.node.Root(), "var/lib/slipway/ops/op-1"))
 	res = run(providers.SSHCommand{Argv: []string{"sleep", "60"}, Timeout: time.Second})
 	require.Equal(t, 124, res.ExitCode)
+
+	require.NoError(t, s.node.SetFaults(simnode.Faults{SSHLosesAnswerTo: "maas"}))
+	_, err := sshrunner.New().RunSSH(t.Context(), providers.SSHTarget{Address: s.node.SSHAddress(), User: "slipway", HostKey: s.hostKey,
+		PrivateKeyPEM: s.loginPEM}, providers.SSHCommand{Argv: []string{"rm", "/etc/maas/maas-machine-creds.yml"}})
+	require.True(t, providers.IsKind(err, providers.KindUncertain), "%v", err)
+	require.NoFileExists(t, filepath.Join(s.node.Root(), "/etc/maas/maas-machine-creds.yml"), "it ran all the same")
+	require.Zero(t, run(providers.SSHCommand{Argv: []string{"true"}}).ExitCode)
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os/exec"
 	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -166,6 +167,9 @@ func (s *sshServer) session(ch ssh.Channel, reqs <-chan *ssh.Request) {
 			reply(r, true)
 			go ssh.DiscardRequests(reqs)
 			status := s.exec(ch, line.Command)
+			if text := s.n.Faults().SSHLosesAnswerTo; text != "" && strings.Contains(line.Command, text) {
+				return
+			}
 			_, _ = ch.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{status}))
 			return
 		default:
