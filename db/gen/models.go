@@ -104,6 +104,21 @@ type Batch struct {
 	CreatedAt   time.Time
 }
 
+type Certificate struct {
+	ID           string
+	NodeID       string
+	RunID        string
+	Sequence     int64
+	Verdict      string
+	Simulated    bool
+	Payload      []byte
+	Hash         string
+	PreviousHash string
+	KeyID        string
+	Signature    []byte
+	IssuedAt     time.Time
+}
+
 type EnrollmentToken struct {
 	ID             string
 	NodeID         string
@@ -275,6 +290,15 @@ type SecretVersion struct {
 	Ciphertext  []byte
 	Fingerprint []byte
 	CreatedAt   time.Time
+}
+
+type SigningKey struct {
+	ID        string
+	Purpose   string
+	Public    []byte
+	SecretRef string
+	CreatedAt time.Time
+	RetiredAt *time.Time
 }
 
 type Site struct {
