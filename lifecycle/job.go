@@ -180,6 +180,14 @@ func (e *ActionRefusedError) WithAllowed() string {
 	return e.Error() + "; allowed now: " + strings.Join(names, ", ")
 }
 
+// FrozenBy is the message of a job that a person froze.
+func FrozenBy(who, reason string) string {
+	if reason == "" {
+		return "frozen by " + who
+	}
+	return "frozen by " + who + ": " + reason
+}
+
 // Decide is the action matrix of 04-jobs: total over status and action.
 func Decide(a Action, s JobStatus, f JobFacts) Verdict {
 	no := func(format string, args ...any) Verdict {

@@ -55,6 +55,7 @@ func TestEveryActionReachesTheWorkflow(t *testing.T) {
 	w := newWorld(t)
 	job := dbtest.Job(t, w.store, dbtest.JobStatus(lifecycle.JobFailedRetryable))
 	w.engine.answers(accepts(lifecycle.EffectRetryStage))
+	require.Len(t, lifecycle.Actions, 7)
 	for i, a := range lifecycle.Actions {
 		got := w.do("POST", act(w, job, string(a)), map[string]any{"reason": "because"}, header{"Idempotency-Key": "k"}).want(http.StatusOK)
 		require.Contains(t, string(got.raw), `"effect":"retry_stage"`)
@@ -79,87 +80,145 @@ func TestEveryActionReachesTheWorkflow(t *testing.T) {
 	w.do("POST", act(w, job, "resume"), nil, header{"Authorization": "Bearer " + w.tokens["viewer"]}).refused(problem.Forbidden)
 }
 
-func TestARefusedActionSaysWhatIsAllowedAndIsAuditedOnce(t *testing.T) {
+// refuses answers as a workflow's handler does, which has written the audit row.
+func refuses(reason string, allowed ...lifecycle.Action) func(client.UpdateWorkflowOptions, any) error {
+	return func(o client.UpdateWorkflowOptions, _ any) error {
+		return contract.Refusal(lifecycle.ActionRefusedError{Action: lifecycle.Action(o.UpdateName), Status: lifecycle.JobRunning, Reason: reason, Allowed: allowed})
+	}
+}
+
+// TestARefusedActionSaysOnceWhatIsAllowed: the workflow decides and writes the
+// one audit row; the API adds none.
+func TestARefusedActionSaysOnceWhatIsAllowed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	job := dbtest.Job(t, w.store, dbtest.JobStatus(lifecycle.JobRunning))
-	refuse := func(client.UpdateWorkflowOptions, any) error {
-		return temporal.NewNonRetryableApplicationError("rerun is refused while the job is running", contract.ErrTypeActionRefused, nil,
-			[]lifecycle.Action{lifecycle.ActionCancel, lifecycle.ActionResume})
-	}
-	w.engine.answers(refuse)
+	w.engine.answers(refuses("it has not failed", lifecycle.ActionCancel, lifecycle.ActionResume))
 	p := w.do("POST", act(w, job, "rerun"), map[string]any{"reason": "hurry"}).refused(problem.ActionRefused)
 	require.Equal(t, []string{"cancel", "resume"}, p.Allowed)
-	rows := actionRows(t, w, job.ID)
-	require.Len(t, rows, 1)
-	require.Equal(t, "rerun", rows[0].Name)
-	require.Equal(t, "hurry", *rows[0].Comment)
-	require.Contains(t, string(rows[0].Metadata), "refused")
+	require.Equal(t, "Rerun is refused while the job is running: it has not failed.", p.Detail)
+	require.Empty(t, actionRows(t, w, job.ID))
 
-	// A workflow whose handler refuses has noted it by itself.
-	w.engine.answers(func(o client.UpdateWorkflowOptions, into any) error {
-		err := w.store.AppendAudit(context.WithoutCancel(t.Context()), db.Entry{ResourceKind: "job", ResourceID: job.ID, Kind: db.EntryAction, Name: o.UpdateName,
-			Actor: db.Actor{Owner: lifecycle.OwnerAdmin, ID: o.Args[0].(contract.ActionRequest).Actor}})
-		return errors.Join(err, refuse(o, into))
+	w.engine.answers(func(client.UpdateWorkflowOptions, any) error {
+		return temporal.NewNonRetryableApplicationError("actor is missing", contract.ErrTypeActionInvalid, nil)
 	})
-	w.do("POST", act(w, job, "adopt_observed_state"), nil).refused(problem.ActionRefused)
-	require.Len(t, actionRows(t, w, job.ID), 2)
+	w.do("POST", act(w, job, "rerun"), nil).refused(problem.Invalid)
 }
 
-func TestAnEndedJobIsDecidedByItsRow(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	job := dbtest.Job(t, w.store, dbtest.JobStatus(lifecycle.JobCompleted))
-	require.Contains(t, string(w.do("POST", act(w, job, "cancel"), nil).want(http.StatusOK).raw), `"effect":"noop"`)
-	p := w.do("POST", act(w, job, "resume"), nil).refused(problem.ActionRefused)
-	require.Equal(t, []string{"cancel"}, p.Allowed)
-	require.Empty(t, w.engine.updates(), "no workflow is asked")
-	require.Len(t, actionRows(t, w, job.ID), 2)
-}
-
-func TestALostWorkflowIsStartedAgainByResume(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	job := dbtest.Job(t, w.store, dbtest.JobStatus(lifecycle.JobFailedRetryable))
+func (w *world) started(t *testing.T) {
+	t.Helper()
 	starts, err := w.store.ClaimOutbox(t.Context(), "relay", 10, 0)
 	require.NoError(t, err)
 	for _, s := range starts {
 		require.NoError(t, w.store.CompleteOutbox(t.Context(), s.ID))
 	}
-	open := func() int64 {
-		b, err := w.store.OutboxBacklog(t.Context(), "start_workflow")
-		require.NoError(t, err)
-		return b.Open
-	}
-	require.Zero(t, open())
-	p := w.do("POST", act(w, job, "retry_stage"), nil).refused(problem.WorkflowGone)
-	require.Equal(t, []string{"resume"}, p.Allowed)
-	require.Zero(t, open())
+}
 
-	var asked atomic.Int32
-	w.engine.answers(func(o client.UpdateWorkflowOptions, into any) error {
-		if asked.Add(1) < 3 { // it takes the relay a moment
-			return serviceerror.NewNotFound("no such workflow")
-		}
-		return accepts(lifecycle.EffectContinue)(o, into)
-	})
-	require.Contains(t, string(w.do("POST", act(w, job, "resume"), nil).want(http.StatusOK).raw), `"effect":"continue"`)
-	require.EqualValues(t, 1, open())
+func (w *world) openStarts(t *testing.T) int64 {
+	t.Helper()
+	b, err := w.store.OutboxBacklog(t.Context(), "start_workflow")
+	require.NoError(t, err)
+	return b.Open
+}
+
+// TestALostWorkflowIsStartedAgain: whatever the matrix allows in the job's state
+// starts it, waits for it, and is then passed on.
+func TestALostWorkflowIsStartedAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	job := dbtest.Job(t, w.store, dbtest.JobStatus(lifecycle.JobFailedRetryable))
+	w.started(t)
+	for _, c := range []struct {
+		action    lifecycle.Action
+		says, got lifecycle.Effect
+	}{
+		{lifecycle.ActionResume, lifecycle.EffectNoop, lifecycle.EffectContinue}, // the start itself went on
+		{lifecycle.ActionCancel, lifecycle.EffectCancel, lifecycle.EffectCancel},
+		{lifecycle.ActionRestartClean, lifecycle.EffectRestart, lifecycle.EffectRestart},
+	} {
+		require.Zero(t, w.openStarts(t))
+		var asked atomic.Int32
+		w.engine.answers(func(o client.UpdateWorkflowOptions, into any) error {
+			if asked.Add(1) < 3 { // it takes the relay a moment
+				return serviceerror.NewNotFound("no such workflow")
+			}
+			return accepts(c.says)(o, into)
+		})
+		got := w.do("POST", act(w, job, string(c.action)), nil, header{"Idempotency-Key": string(c.action)}).want(http.StatusOK)
+		require.Contains(t, string(got.raw), `"effect":"`+string(c.got)+`"`)
+		require.EqualValues(t, 3, asked.Load())
+		require.EqualValues(t, 1, w.openStarts(t))
+		w.started(t)
+		again := w.do("POST", act(w, job, string(c.action)), nil, header{"Idempotency-Key": string(c.action)}).want(http.StatusOK)
+		require.JSONEq(t, string(got.raw), string(again.raw))
+		require.Zero(t, w.openStarts(t), "a repetition starts nothing")
+	}
+	require.Empty(t, actionRows(t, w, job.ID), "the workflow writes them")
+}
+
+// TestAWorkflowThatDoesNotComeBack: the answer says that the action was not taken.
+func TestAWorkflowThatDoesNotComeBack(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("waits for the whole limit of an action, twenty seconds")
+	}
+	w := newWorld(t)
+	job := dbtest.Job(t, w.store, dbtest.JobStatus(lifecycle.JobFailedManual))
+	require.Contains(t, w.do("POST", act(w, job, "cancel"), nil).refused(problem.OutcomeUnknown).Detail, "not taken")
+	require.Empty(t, actionRows(t, w, job.ID))
 }
 
 func TestAJobThatHasNotStarted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	job := dbtest.Job(t, w.store)
-	require.Equal(t, []string{"resume", "cancel"}, w.do("POST", act(w, job, "rerun"), nil).refused(problem.ActionRefused).Allowed)
+	require.Equal(t, []string{"resume", "cancel", "mark_manual_intervention_required"}, w.do("POST", act(w, job, "rerun"), nil).refused(problem.ActionRefused).Allowed)
 	require.Contains(t, string(w.do("POST", act(w, job, "resume"), nil).want(http.StatusOK).raw), `"effect":"noop"`)
 	require.Contains(t, string(w.do("POST", act(w, job, "cancel"), map[string]any{"reason": "not needed"}).want(http.StatusOK).raw), `"status":"cancelled"`)
 	row, err := w.store.Job(t.Context(), job.ID)
 	require.NoError(t, err)
 	require.Equal(t, lifecycle.JobCancelled, row.Status)
-	b, err := w.store.OutboxBacklog(t.Context(), "start_workflow")
+	require.Zero(t, w.openStarts(t), "the relay has nothing to start any more")
+	require.Len(t, actionRows(t, w, job.ID), 3)
+}
+
+// TestAJobIsFrozenBeforeItStarts: the run that comes later finds it parked.
+func TestAJobIsFrozenBeforeItStarts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	job := dbtest.Job(t, w.store)
+	got := w.do("POST", act(w, job, "mark_manual_intervention_required"), map[string]any{"reason": "smoke"}).want(http.StatusOK)
+	require.Contains(t, string(got.raw), `"effect":"freeze","status":"failed_manual_intervention"`)
+	row, err := w.store.TakeJob(t.Context(), job.ID) // what a run loads
 	require.NoError(t, err)
-	require.Zero(t, b.Open, "the relay has nothing to start any more")
+	require.Equal(t, lifecycle.JobFailedManual, row.Status)
+	require.True(t, row.Frozen)
+	require.Equal(t, lifecycle.FailFrozen, row.FailureClass)
+	require.Contains(t, row.Message, ": smoke")
+	require.EqualValues(t, 1, w.openStarts(t))
+	require.Len(t, actionRows(t, w, job.ID), 1)
+}
+
+// TestAJobThatARunHasJustTakenUp is not acted on as unstarted: the workflow is
+// asked.
+func TestAJobThatARunHasJustTakenUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	job := dbtest.Job(t, w.store)
+	var asked atomic.Int32
+	w.engine.answers(func(o client.UpdateWorkflowOptions, into any) error {
+		if asked.Add(1) == 1 {
+			_, err := w.store.TakeJob(context.WithoutCancel(t.Context()), job.ID) // the run starts at this moment
+			return errors.Join(err, serviceerror.NewNotFound("no such workflow"))
+		}
+		return accepts(lifecycle.EffectFreeze)(o, into)
+	})
+	got := w.do("POST", act(w, job, "mark_manual_intervention_required"), nil).want(http.StatusOK)
+	require.Contains(t, string(got.raw), `"effect":"freeze"`)
+	row, err := w.store.Job(t.Context(), job.ID)
+	require.NoError(t, err)
+	require.Equal(t, lifecycle.JobPending, row.Status, "the workflow moves it")
+	require.Empty(t, actionRows(t, w, job.ID))
 }
 
 func TestTemporalAway(t *testing.T) {

@@ -200,7 +200,7 @@ func jobOf(ctx context.Context, read interface {
 	return j, err
 }
 
-func (s *Server) actOnJob(ctx context.Context, in *actionInput) (*struct{ Body ActionAnswer }, error) {
+func (s *Server) actOnJob(ctx context.Context, in *actionInput) (*actionOutput, error) {
 	return s.act(ctx, in, "")
 }
 

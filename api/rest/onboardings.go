@@ -57,6 +57,6 @@ func (s *Server) getOnboarding(ctx context.Context, in *JobPath) (*Versioned[Job
 	return s.job(ctx, in.ID, contract.KindOnboarding)
 }
 
-func (s *Server) actOnOnboarding(ctx context.Context, in *actionInput) (*struct{ Body ActionAnswer }, error) {
+func (s *Server) actOnOnboarding(ctx context.Context, in *actionInput) (*actionOutput, error) {
 	return s.act(ctx, in, contract.KindOnboarding)
 }

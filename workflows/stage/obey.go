@@ -71,11 +71,7 @@ func (r *runner[S]) resume(req *request) error {
 
 // freeze parks the job until a person releases it.
 func (r *runner[S]) freeze(req *request) error {
-	msg := "frozen by " + req.ask.Actor
-	if req.ask.Reason != "" {
-		msg += ": " + req.ask.Reason
-	}
-	f := contract.Failure{Class: lifecycle.FailFrozen, Stage: r.stageName(), Message: msg}
+	f := contract.Failure{Class: lifecycle.FailFrozen, Stage: r.stageName(), Message: lifecycle.FrozenBy(req.ask.Actor, req.ask.Reason)}
 	r.frozen, r.status = true, lifecycle.Failure(f.Class).ParkStatus()
 	r.begun(req)
 	return r.conclude(req, r.park(f))

@@ -1,0 +1,153 @@
+package rest
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// An action with an Idempotency-Key has its answer kept, whoever decided it: the
+// workflow, which knows the key too as long as it lives, or the database when
+// there is no workflow. What is only a trouble on the way is not an answer.
+
+func (x *exchange) hash() ([]byte, error) {
+	body, err := json.Marshal(x.ask)
+	if err != nil {
+		return nil, fmt.Errorf("hash the request: %w", err)
+	}
+	sum := sha256.Sum256(body)
+	return sum[:], nil
+}
+
+// begin takes the key within tx; the first answer, if there was one, comes back.
+func (x *exchange) begin(ctx context.Context, tx *db.Tx) (*decided, error) {
+	if x.key == "" {
+		return nil, nil
+	}
+	hash, err := x.hash()
+	if err != nil {
+		return nil, err
+	}
+	state, rec, err := tx.BeginIdempotent(ctx, principal(ctx).ID, route(ctx), x.key, hash)
+	if err != nil {
+		return nil, err
+	}
+	switch state {
+	case db.IdempotencyReplay:
+		return kept(rec)
+	case db.IdempotencyInFlight:
+		return nil, problem.New(problem.KeyInFlight, "a request with this Idempotency-Key is being served; wait a moment and repeat it to get its answer")
+	case db.IdempotencyMismatch:
+		return nil, problem.New(problem.KeyReused, "this Idempotency-Key was used for a request with another body; use a new key for a new request")
+	case db.IdempotencyNew:
+	}
+	return nil, nil
+}
+
+func (x *exchange) finish(ctx context.Context, tx *db.Tx, d *decided) error {
+	if x.key == "" {
+		return nil
+	}
+	status, body := http.StatusOK, any(d.answer)
+	if d.refused != nil {
+		status, body = http.StatusConflict, d.refused
+	}
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return fmt.Errorf("keep the answer: %w", err)
+	}
+	return tx.FinishIdempotent(ctx, principal(ctx).ID, route(ctx), x.key, status, nil, raw)
+}
+
+func kept(rec db.IdempotencyRecord) (*decided, error) {
+	d := &decided{}
+	into := any(&d.answer)
+	if rec.Status != http.StatusOK {
+		d.refused = &lifecycle.ActionRefusedError{}
+		into = d.refused
+	}
+	if err := json.Unmarshal(rec.Body, into); err != nil {
+		return nil, fmt.Errorf("read the kept answer: %w", err)
+	}
+	return d, nil
+}
+
+var errOnlyLooked = errors.New("only looked")
+
+// recall is the answer to the first request with this key. It takes the key for
+// nobody: two that look at once both go on, and the workflow takes them for one.
+func (x *exchange) recall(ctx context.Context) (first *decided, err error) {
+	if x.key == "" {
+		return nil, nil
+	}
+	err = x.s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+		d, err := x.begin(ctx, tx)
+		first = d
+		if err != nil {
+			return err
+		}
+		return errOnlyLooked
+	})
+	if p := problem.From(err); errors.Is(err, errOnlyLooked) || p.Of(problem.KeyInFlight) {
+		err = nil
+	}
+	return first, err
+}
+
+// keep stores what the workflow answered. Should it fail, the workflow still
+// knows the key, and the answer is given all the same.
+func (x *exchange) keep(ctx context.Context, d *decided) *decided {
+	if x.key == "" {
+		return d
+	}
+	err := x.s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+		if first, err := x.begin(ctx, tx); first != nil || err != nil {
+			return err
+		}
+		return x.finish(ctx, tx, d)
+	})
+	if err != nil && !problem.From(err).Of(problem.KeyInFlight) {
+		x.s.log.WarnContext(ctx, "the answer to an action was not kept", "job", x.job.ID, "action", x.action, "error", err)
+	}
+	return d
+}
+
+// here decides without a workflow: what do changes, the audit row and the kept
+// answer are one transaction.
+func (x *exchange) here(ctx context.Context, do func(*db.Tx) (*decided, error)) (d *decided, err error) {
+	err = x.s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+		first, err := x.begin(ctx, tx)
+		if first != nil || err != nil {
+			d = first
+			return err
+		}
+		if d, err = do(tx); err != nil {
+			return err
+		}
+		if err := x.note(ctx, tx, d); err != nil {
+			return err
+		}
+		return x.finish(ctx, tx, d)
+	})
+	return d, err
+}
+
+// note writes the action's audit row in the shape of those that workflows write.
+func (x *exchange) note(ctx context.Context, tx *db.Tx, d *decided) error {
+	meta := map[string]any{"via": "api", "effect": string(d.answer.Effect)}
+	if d.refused != nil {
+		meta["refused"] = d.refused.WithAllowed()
+	}
+	a := x.s.actor(ctx)
+	a.Comment, a.Metadata, a.WorkflowID = x.ask.Reason, meta, x.job.WorkflowID
+	return tx.AppendAudit(ctx, db.Entry{
+		ResourceKind: "job", ResourceID: x.job.ID, NodeID: x.job.NodeID, Kind: db.EntryAction, Name: string(x.action), Actor: a,
+	})
+}

@@ -1,0 +1,221 @@
+package rest
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"time"
+
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+
+	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// exchange is one action on its way to the workflow and back.
+type exchange struct {
+	s      *Server
+	job    db.Job
+	action lifecycle.Action
+	ask    ActionRequest
+	key    string
+	// started is set when this exchange has had the workflow started again.
+	started bool
+}
+
+// errMoved: the job is no longer as it was seen; it is looked at again, at most
+// so often.
+var errMoved = errors.New("the job has moved")
+
+const maxLooks = 3
+
+// run asks the workflow, which decides and writes the audit row, of a refusal
+// too (ADR 8). Only of a job that has ended, has not begun, or may not do this
+// without its workflow, the database has the last word.
+func (x *exchange) run(ctx context.Context) (*decided, error) {
+	for look := 1; ; look++ {
+		d, err := x.attempt(ctx)
+		if !errors.Is(err, errMoved) || look == maxLooks {
+			return d, err
+		}
+		if x.job, err = x.s.cfg.Store.Job(ctx, x.job.ID); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (x *exchange) attempt(ctx context.Context) (*decided, error) {
+	if lifecycle.Job.Terminal(x.job.Status) {
+		return x.ended(ctx)
+	}
+	if err := x.reachable(ctx); err != nil {
+		return nil, err
+	}
+	d, err := x.update(ctx)
+	if !gone(err) {
+		return d, err
+	}
+	if x.job, err = x.s.cfg.Store.Job(ctx, x.job.ID); err != nil {
+		return nil, err
+	}
+	if lifecycle.Job.Terminal(x.job.Status) {
+		return x.ended(ctx)
+	}
+	return x.withoutWorkflow(ctx)
+}
+
+// reachable asks before anything is sent: the SDK repeats an Update by itself,
+// and one that ran out of time says nothing of whether it was taken.
+func (x *exchange) reachable(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, healthLimit)
+	defer cancel()
+	if _, err := x.s.cfg.Temporal.CheckHealth(ctx, &client.CheckHealthRequest{}); err != nil {
+		x.s.log.WarnContext(ctx, "temporal does not answer", "job", x.job.ID, "error", err)
+		return problem.FromAction(serviceerror.NewUnavailable("health check failed"))
+	}
+	return nil
+}
+
+func gone(err error) bool {
+	var none *serviceerror.NotFound
+	return errors.As(err, &none)
+}
+
+// update sends the action as an Update and waits for the answer, which is kept.
+// serviceerror.NotFound comes back as it is: no workflow runs.
+func (x *exchange) update(ctx context.Context) (*decided, error) {
+	who := principal(ctx).ID
+	o := client.UpdateWorkflowOptions{
+		WorkflowID: x.job.WorkflowID, UpdateName: string(x.action), WaitForStage: client.WorkflowUpdateStageCompleted,
+	}
+	ask := contract.ActionRequest{Actor: who, Reason: x.ask.Reason, AcceptRisk: x.ask.AcceptRisk}
+	if x.key != "" {
+		// One person's key is not another's.
+		sum := sha256.Sum256([]byte(who + "\x1f" + string(x.action) + "\x1f" + x.key))
+		ask.IdempotencyKey = "api-" + hex.EncodeToString(sum[:16])
+		o.UpdateID = ask.IdempotencyKey
+	}
+	o.Args = []any{ask}
+	var res contract.ActionResult
+	h, err := x.s.cfg.Temporal.UpdateWorkflow(ctx, o)
+	if err == nil {
+		err = h.Get(ctx, &res)
+	}
+	if err == nil {
+		if x.started && x.action == lifecycle.ActionResume && res.Effect == lifecycle.EffectNoop {
+			res.Effect = lifecycle.EffectContinue // the start itself did it
+		}
+		return x.keep(ctx, x.answers(res.Effect, res.Status, res.Stage)), nil
+	}
+	if refused, ok := contract.RefusalOf(err); ok {
+		return x.keep(ctx, x.refuses(refused)), nil
+	}
+	return nil, x.trouble(ctx, err)
+}
+
+// trouble turns Temporal's other errors into problems.
+func (x *exchange) trouble(ctx context.Context, err error) error {
+	if gone(err) {
+		return err
+	}
+	p := problem.FromAction(err)
+	if p.Of(problem.Internal) {
+		return err
+	}
+	if p.Of(problem.EngineUnavailable) {
+		x.s.log.WarnContext(ctx, "temporal does not answer", "job", x.job.ID, "error", err)
+	}
+	return p
+}
+
+// ended decides for a job that has ended.
+func (x *exchange) ended(ctx context.Context) (*decided, error) {
+	return x.here(ctx, func(*db.Tx) (*decided, error) {
+		e, refused := x.effectOf()
+		if refused != nil {
+			return x.refuses(refused), nil
+		}
+		return x.answers(e, x.job.Status, x.job.Stage), nil
+	})
+}
+
+// effectOf is the matrix's word on a job without a workflow.
+func (x *exchange) effectOf() (lifecycle.Effect, *lifecycle.ActionRefusedError) {
+	v := lifecycle.Decide(x.action, x.job.Status, facts(x.job))
+	if v.Allowed {
+		return v.Effect, nil
+	}
+	return v.Effect, &lifecycle.ActionRefusedError{
+		Action: x.action, Status: x.job.Status, Reason: v.Reason, Allowed: lifecycle.AllowedActions(x.job.Status, facts(x.job)),
+	}
+}
+
+// withoutWorkflow decides for a live job that no workflow runs for: it was not
+// started yet, or its workflow was lost. What the matrix refuses in its state is
+// refused; everything else waits for the workflow, which is started again.
+func (x *exchange) withoutWorkflow(ctx context.Context) (*decided, error) {
+	_, refused := x.effectOf()
+	unstarted := x.job.Status == lifecycle.JobPending && x.job.Seq == 0
+	switch {
+	case refused != nil:
+		return x.here(ctx, func(*db.Tx) (*decided, error) { return x.refuses(refused), nil })
+	case unstarted:
+		return x.here(ctx, func(tx *db.Tx) (*decided, error) { return x.unstarted(ctx, tx) })
+	}
+	return x.deliver(ctx)
+}
+
+// unstarted carries out an action on a job that waits for its workflow. The lock
+// settles who is first: a run that has taken the job up shows in its sequence
+// number, and one that comes later finds the job as it is left here.
+func (x *exchange) unstarted(ctx context.Context, tx *db.Tx) (*decided, error) {
+	job, err := tx.LockJob(ctx, x.job.ID)
+	if err != nil {
+		return nil, err
+	}
+	if job.Status != lifecycle.JobPending || job.Seq != 0 {
+		return nil, errMoved
+	}
+	switch x.action {
+	case lifecycle.ActionCancel:
+		a := x.s.actor(ctx)
+		a.Owner, a.Comment = lifecycle.OwnerSystem, x.ask.Reason
+		_, err := tx.TransitionJob(ctx, job.ID, lifecycle.JobCancel, nil, a)
+		return x.answers(lifecycle.EffectCancel, lifecycle.JobCancelled, ""), err
+	case lifecycle.ActionMarkManual:
+		f := lifecycle.Failure(lifecycle.FailFrozen)
+		_, err := tx.ProjectJob(ctx, db.Projection{
+			JobID: job.ID, Seq: job.Seq + 1, Status: f.ParkStatus(), Frozen: true, FailureClass: f.Class, Message: lifecycle.FrozenBy(principal(ctx).ID, x.ask.Reason),
+			RecommendedAction: f.Recommended, NextStep: f.Next, Actor: db.Actor{Owner: lifecycle.OwnerJob, ID: principal(ctx).ID, Comment: x.ask.Reason},
+		})
+		return x.answers(lifecycle.EffectFreeze, f.ParkStatus(), ""), err
+	default: // resume
+		return x.answers(lifecycle.EffectNoop, job.Status, ""), tx.EnqueueStart(ctx, job.ID)
+	}
+}
+
+// deliver has a lost workflow started again and passes the action on when it
+// runs; the workflow decides and notes it. A parked job stays parked until then.
+func (x *exchange) deliver(ctx context.Context) (*decided, error) {
+	if err := x.s.cfg.Store.EnqueueStart(ctx, x.job.ID); err != nil {
+		return nil, err
+	}
+	x.started = true
+	tick := time.NewTicker(restartPoll)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, problem.New(problem.OutcomeUnknown,
+				"the job's workflow is being started again and has not answered yet, so the action was not taken; look at the job, and repeat the action with the same Idempotency-Key")
+		case <-tick.C:
+		}
+		if d, err := x.update(ctx); !gone(err) {
+			return d, err
+		}
+	}
+}
