@@ -22,13 +22,21 @@ type NewBMC struct {
 	PinSHA256     string // "" until the first one is approved
 	Vendor        string
 	SystemID      string
+	// CipherSuite is for IPMI: 17 or 3; 0 is 17.
+	CipherSuite int
 }
+
+// defaultCipherSuite is what IPMI is spoken with unless a device is excepted.
+const defaultCipherSuite = 17
 
 // CreateBMC adds a BMC; a node that has one gives *ConflictError with its id.
 func (s statements) CreateBMC(ctx context.Context, in NewBMC) (BMC, error) {
+	if in.CipherSuite == 0 {
+		in.CipherSuite = defaultCipherSuite
+	}
 	row, err := s.q.InsertBMC(ctx, gen.InsertBMCParams{
 		ID: NewID("bmc"), NodeID: in.NodeID, Address: in.Address, Protocol: in.Protocol, CredentialRef: in.CredentialRef,
-		PinSHA256: in.PinSHA256, Vendor: in.Vendor, SystemID: in.SystemID,
+		PinSHA256: in.PinSHA256, Vendor: in.Vendor, SystemID: in.SystemID, IPMICipherSuite: in.CipherSuite,
 	})
 	if errors.Is(err, pgx.ErrNoRows) && in.NodeID != nil {
 		other, err := s.BMCOfNode(ctx, *in.NodeID)
@@ -58,12 +66,12 @@ func (s statements) ListBMCs(ctx context.Context, after string, limit int) ([]BM
 	return rows, translate("list BMCs", err)
 }
 
-// UpdateBMC replaces node, address, protocol, credential, vendor and system of
-// b.Version, or ErrStale. Pin and login block have operations of their own.
+// UpdateBMC replaces node, address, protocol, cipher suite, credential, vendor
+// and system of b.Version, or ErrStale. Pin and login block have operations of their own.
 func (s statements) UpdateBMC(ctx context.Context, b BMC) (BMC, error) {
 	row, err := s.q.UpdateBMC(ctx, gen.UpdateBMCParams{
 		ID: b.ID, Version: b.Version, NodeID: b.NodeID, Address: b.Address, Protocol: b.Protocol, CredentialRef: b.CredentialRef,
-		Vendor: b.Vendor, SystemID: b.SystemID,
+		Vendor: b.Vendor, SystemID: b.SystemID, IPMICipherSuite: b.IPMICipherSuite,
 	})
 	return changed("BMC "+b.ID, row, err, s.bmcExists(ctx, b.ID))
 }

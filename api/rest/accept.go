@@ -27,9 +27,23 @@ type OnboardingRequest struct {
 
 // BMCRequest is where the server's BMC is and whose login to use.
 type BMCRequest struct {
-	Address       string `json:"address" required:"true" doc:"host, host:port or https://host:port; no login, no path"`
+	Address       string `json:"address" required:"true" doc:"host, host:port or https://host:port (for IPMI without https://); no login, no path"`
 	CredentialRef string `json:"credential_ref" required:"true" doc:"A stored secret: name, or name@version"`
 	SystemID      string `json:"system_id,omitempty" maxLength:"200" doc:"Which system, where the BMC has several"`
+	Protocol      string `json:"protocol,omitempty" enum:"redfish,ipmi" doc:"How Slipway speaks to this BMC; the profile's power_type when absent. IPMI is for machines without a working Redfish, and never a fallback"`
+	// IPMICipherSuite is the per-device exception; there is no automatic choice.
+	IPMICipherSuite int `json:"ipmi_cipher_suite,omitempty" enum:"3,17" doc:"Over IPMI only: 17 when absent; 3 for a device that has nothing better"`
+}
+
+// protocolIPMI is the protocol that has no certificate and no URL.
+const protocolIPMI = "ipmi"
+
+// protocol is how the BMC of a request is spoken to.
+func (a acceptance) protocol() string {
+	if a.BMC.Protocol != "" {
+		return a.BMC.Protocol
+	}
+	return a.profile.Spec.WithDefaults().PowerType
 }
 
 // acceptance is a request whose references were read.
@@ -74,7 +88,7 @@ func (s *Server) check(ctx context.Context, r OnboardingRequest, manual bool, at
 		wrong("hostname", "must be one DNS label in lower case: letters, digits and dashes, at most 63")
 	}
 	if !manual {
-		if err := s.checkBMC(ctx, r.BMC, wrong); err != nil {
+		if err := s.checkBMC(ctx, r.BMC, a.protocol(), wrong); err != nil {
 			return a, err
 		}
 	}
@@ -84,9 +98,15 @@ func (s *Server) check(ctx context.Context, r OnboardingRequest, manual bool, at
 	return a, nil
 }
 
-func (s *Server) checkBMC(ctx context.Context, b BMCRequest, wrong func(field, message string)) error {
-	if !validBMCAddress(b.Address) {
+func (s *Server) checkBMC(ctx context.Context, b BMCRequest, protocol string, wrong func(field, message string)) error {
+	switch {
+	case protocol == protocolIPMI && (!validBMCAddress(b.Address) || strings.Contains(b.Address, "/")):
+		wrong("bmc.address", "must be host or host:port for IPMI, without https://, a login or a path")
+	case !validBMCAddress(b.Address):
 		wrong("bmc.address", "must be host, host:port or https://host:port, without a login or a path")
+	}
+	if b.IPMICipherSuite != 0 && protocol != protocolIPMI {
+		wrong("bmc.ipmi_cipher_suite", "is for the protocol ipmi only")
 	}
 	if !lifecycle.ValidRef(b.CredentialRef) {
 		wrong("bmc.credential_ref", "is not a secret reference (name or name@version); store the login first with `slipway secret put`")
@@ -178,7 +198,8 @@ func takeBMC(ctx context.Context, tx *db.Tx, nodeID string, a acceptance) (strin
 	old, err := tx.BMCOfNode(ctx, nodeID)
 	if errors.Is(err, db.ErrNotFound) {
 		b, err := tx.CreateBMC(ctx, db.NewBMC{
-			NodeID: &nodeID, Address: a.BMC.Address, Protocol: a.profile.Spec.WithDefaults().PowerType, CredentialRef: a.BMC.CredentialRef, SystemID: a.BMC.SystemID,
+			NodeID: &nodeID, Address: a.BMC.Address, Protocol: a.protocol(), CredentialRef: a.BMC.CredentialRef, SystemID: a.BMC.SystemID,
+			CipherSuite: a.BMC.IPMICipherSuite,
 		})
 		return b.ID, err
 	}
@@ -186,7 +207,10 @@ func takeBMC(ctx context.Context, tx *db.Tx, nodeID string, a acceptance) (strin
 		return "", err
 	}
 	moved := old.Address != a.BMC.Address
-	old.Address, old.CredentialRef, old.Protocol = a.BMC.Address, a.BMC.CredentialRef, a.profile.Spec.WithDefaults().PowerType
+	old.Address, old.CredentialRef, old.Protocol = a.BMC.Address, a.BMC.CredentialRef, a.protocol()
+	if a.BMC.IPMICipherSuite != 0 {
+		old.IPMICipherSuite = a.BMC.IPMICipherSuite
+	}
 	if moved || a.BMC.SystemID != "" {
 		old.SystemID = a.BMC.SystemID
 	}

@@ -17,6 +17,7 @@ type BMC struct {
 	NodeID            string     `json:"node_id,omitempty"`
 	Address           string     `json:"address"`
 	Protocol          string     `json:"protocol"`
+	IPMICipherSuite   int        `json:"ipmi_cipher_suite,omitempty" doc:"Over IPMI only: 17, or 3 for a device that has nothing better"`
 	CredentialRef     string     `json:"credential_ref"`
 	PinSHA256         string     `json:"pin_sha256,omitempty" doc:"Approved pin of its certificate's public key, 64 hex digits"`
 	PinPending        string     `json:"pin_pending,omitempty" doc:"Seen on the wire and approved by nobody"`
@@ -30,8 +31,12 @@ type BMC struct {
 }
 
 func bmcView(r db.BMC) BMC {
+	suite := 0
+	if r.Protocol == protocolIPMI {
+		suite = r.IPMICipherSuite
+	}
 	return BMC{
-		ID: r.ID, NodeID: text(r.NodeID), Address: r.Address, Protocol: r.Protocol, CredentialRef: r.CredentialRef, PinSHA256: r.PinSHA256,
+		ID: r.ID, NodeID: text(r.NodeID), Address: r.Address, Protocol: r.Protocol, IPMICipherSuite: suite, CredentialRef: r.CredentialRef, PinSHA256: r.PinSHA256,
 		PinPending: r.PinPending, Vendor: r.Vendor, SystemID: r.SystemID, AuthBlockedAt: utc(r.AuthBlockedAt), AuthBlockedReason: r.AuthBlockedReason,
 		Version: r.Version, CreatedAt: r.CreatedAt.UTC(), UpdatedAt: r.UpdatedAt.UTC(),
 	}

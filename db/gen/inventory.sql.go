@@ -13,7 +13,7 @@ import (
 )
 
 const bMC = `-- name: BMC :one
-SELECT id, node_id, address, protocol, credential_ref, pin_sha256, pin_pending, vendor, system_id, auth_blocked_at, auth_blocked_reason, version, created_at, updated_at FROM bmcs WHERE id = $1
+SELECT id, node_id, address, protocol, credential_ref, pin_sha256, pin_pending, vendor, system_id, auth_blocked_at, auth_blocked_reason, version, created_at, updated_at, ipmi_cipher_suite FROM bmcs WHERE id = $1
 `
 
 func (q *Queries) BMC(ctx context.Context, id string) (BMC, error) {
@@ -34,12 +34,13 @@ func (q *Queries) BMC(ctx context.Context, id string) (BMC, error) {
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.IPMICipherSuite,
 	)
 	return i, err
 }
 
 const bMCOfNode = `-- name: BMCOfNode :one
-SELECT id, node_id, address, protocol, credential_ref, pin_sha256, pin_pending, vendor, system_id, auth_blocked_at, auth_blocked_reason, version, created_at, updated_at FROM bmcs WHERE node_id = $1::text
+SELECT id, node_id, address, protocol, credential_ref, pin_sha256, pin_pending, vendor, system_id, auth_blocked_at, auth_blocked_reason, version, created_at, updated_at, ipmi_cipher_suite FROM bmcs WHERE node_id = $1::text
 `
 
 func (q *Queries) BMCOfNode(ctx context.Context, nodeID string) (BMC, error) {
@@ -60,6 +61,7 @@ func (q *Queries) BMCOfNode(ctx context.Context, nodeID string) (BMC, error) {
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.IPMICipherSuite,
 	)
 	return i, err
 }
@@ -181,20 +183,21 @@ func (q *Queries) DeleteSite(ctx context.Context, arg DeleteSiteParams) (int64, 
 }
 
 const insertBMC = `-- name: InsertBMC :one
-INSERT INTO bmcs (id, node_id, address, protocol, credential_ref, pin_sha256, vendor, system_id)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-ON CONFLICT (node_id) DO NOTHING RETURNING id, node_id, address, protocol, credential_ref, pin_sha256, pin_pending, vendor, system_id, auth_blocked_at, auth_blocked_reason, version, created_at, updated_at
+INSERT INTO bmcs (id, node_id, address, protocol, credential_ref, pin_sha256, vendor, system_id, ipmi_cipher_suite)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+ON CONFLICT (node_id) DO NOTHING RETURNING id, node_id, address, protocol, credential_ref, pin_sha256, pin_pending, vendor, system_id, auth_blocked_at, auth_blocked_reason, version, created_at, updated_at, ipmi_cipher_suite
 `
 
 type InsertBMCParams struct {
-	ID            string
-	NodeID        *string
-	Address       string
-	Protocol      string
-	CredentialRef string
-	PinSHA256     string
-	Vendor        string
-	SystemID      string
+	ID              string
+	NodeID          *string
+	Address         string
+	Protocol        string
+	CredentialRef   string
+	PinSHA256       string
+	Vendor          string
+	SystemID        string
+	IPMICipherSuite int
 }
 
 func (q *Queries) InsertBMC(ctx context.Context, arg InsertBMCParams) (BMC, error) {
@@ -207,6 +210,7 @@ func (q *Queries) InsertBMC(ctx context.Context, arg InsertBMCParams) (BMC, erro
 		arg.PinSHA256,
 		arg.Vendor,
 		arg.SystemID,
+		arg.IPMICipherSuite,
 	)
 	var i BMC
 	err := row.Scan(
@@ -224,6 +228,7 @@ func (q *Queries) InsertBMC(ctx context.Context, arg InsertBMCParams) (BMC, erro
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.IPMICipherSuite,
 	)
 	return i, err
 }
@@ -340,7 +345,7 @@ func (q *Queries) InsertSite(ctx context.Context, arg InsertSiteParams) (Site, e
 }
 
 const listBMCs = `-- name: ListBMCs :many
-SELECT id, node_id, address, protocol, credential_ref, pin_sha256, pin_pending, vendor, system_id, auth_blocked_at, auth_blocked_reason, version, created_at, updated_at FROM bmcs WHERE id > $1::text ORDER BY id LIMIT $2
+SELECT id, node_id, address, protocol, credential_ref, pin_sha256, pin_pending, vendor, system_id, auth_blocked_at, auth_blocked_reason, version, created_at, updated_at, ipmi_cipher_suite FROM bmcs WHERE id > $1::text ORDER BY id LIMIT $2
 `
 
 type ListBMCsParams struct {
@@ -372,6 +377,7 @@ func (q *Queries) ListBMCs(ctx context.Context, arg ListBMCsParams) ([]BMC, erro
 			&i.Version,
 			&i.CreatedAt,
 			&i.UpdatedAt,
+			&i.IPMICipherSuite,
 		); err != nil {
 			return nil, err
 		}
@@ -745,19 +751,20 @@ func (q *Queries) SiteByName(ctx context.Context, name string) (Site, error) {
 
 const updateBMC = `-- name: UpdateBMC :one
 UPDATE bmcs SET node_id = $1, address = $2, protocol = $3, credential_ref = $4, vendor = $5,
-    system_id = $6, version = version + 1, updated_at = now()
-WHERE id = $7 AND version = $8 RETURNING id, node_id, address, protocol, credential_ref, pin_sha256, pin_pending, vendor, system_id, auth_blocked_at, auth_blocked_reason, version, created_at, updated_at
+    system_id = $6, ipmi_cipher_suite = $7, version = version + 1, updated_at = now()
+WHERE id = $8 AND version = $9 RETURNING id, node_id, address, protocol, credential_ref, pin_sha256, pin_pending, vendor, system_id, auth_blocked_at, auth_blocked_reason, version, created_at, updated_at, ipmi_cipher_suite
 `
 
 type UpdateBMCParams struct {
-	NodeID        *string
-	Address       string
-	Protocol      string
-	CredentialRef string
-	Vendor        string
-	SystemID      string
-	ID            string
-	Version       int64
+	NodeID          *string
+	Address         string
+	Protocol        string
+	CredentialRef   string
+	Vendor          string
+	SystemID        string
+	IPMICipherSuite int
+	ID              string
+	Version         int64
 }
 
 func (q *Queries) UpdateBMC(ctx context.Context, arg UpdateBMCParams) (BMC, error) {
@@ -768,6 +775,7 @@ func (q *Queries) UpdateBMC(ctx context.Context, arg UpdateBMCParams) (BMC, erro
 		arg.CredentialRef,
 		arg.Vendor,
 		arg.SystemID,
+		arg.IPMICipherSuite,
 		arg.ID,
 		arg.Version,
 	)
@@ -787,6 +795,7 @@ func (q *Queries) UpdateBMC(ctx context.Context, arg UpdateBMCParams) (BMC, erro
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.IPMICipherSuite,
 	)
 	return i, err
 }

@@ -93,6 +93,7 @@ type BMC struct {
 	Version           int64
 	CreatedAt         time.Time
 	UpdatedAt         time.Time
+	IPMICipherSuite   int
 }
 
 type Batch struct {

@@ -72,8 +72,8 @@ UPDATE roce_assignments SET spec = @spec, version = version + 1, updated_at = no
 DELETE FROM roce_assignments WHERE id = @id AND version = @version;
 
 -- name: InsertBMC :one
-INSERT INTO bmcs (id, node_id, address, protocol, credential_ref, pin_sha256, vendor, system_id)
-VALUES (@id, @node_id, @address, @protocol, @credential_ref, @pin_sha256, @vendor, @system_id)
+INSERT INTO bmcs (id, node_id, address, protocol, credential_ref, pin_sha256, vendor, system_id, ipmi_cipher_suite)
+VALUES (@id, @node_id, @address, @protocol, @credential_ref, @pin_sha256, @vendor, @system_id, @ipmi_cipher_suite)
 ON CONFLICT (node_id) DO NOTHING RETURNING *;
 
 -- name: BMC :one
@@ -87,7 +87,7 @@ SELECT * FROM bmcs WHERE id > @after::text ORDER BY id LIMIT @max_rows;
 
 -- name: UpdateBMC :one
 UPDATE bmcs SET node_id = @node_id, address = @address, protocol = @protocol, credential_ref = @credential_ref, vendor = @vendor,
-    system_id = @system_id, version = version + 1, updated_at = now()
+    system_id = @system_id, ipmi_cipher_suite = @ipmi_cipher_suite, version = version + 1, updated_at = now()
 WHERE id = @id AND version = @version RETURNING *;
 
 -- name: DeleteBMC :execrows
