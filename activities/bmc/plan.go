@@ -2,6 +2,7 @@ package bmc
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -18,8 +19,9 @@ import (
 // embedded: a look is no entry on the node's timeline.
 type PlanIn struct {
 	In ResolveIn `json:"in"`
-	// Asked is the BMC of a dry run; nil takes the record.
-	Asked *contract.PlanBMC `json:"asked,omitempty"`
+	// Asked is the record that a dry run's request would leave (a db.BMC, its id
+	// empty where there is none yet); without it the record of In is read.
+	Asked json.RawMessage `json:"asked,omitempty"`
 	// Login allows one login. Without it only the service root is read, which a
 	// BMC shows to everybody.
 	Login bool `json:"login,omitempty"`
@@ -70,15 +72,13 @@ const lookLimit = 6 * time.Second
 
 // planned is the record, or what the record of a dry run would be.
 func (a *Activities) planned(ctx context.Context, in PlanIn) (db.BMC, error) {
-	if in.Asked == nil {
+	if len(in.Asked) == 0 {
 		rec, err := a.Store.BMC(ctx, in.In.BMCID)
 		return rec, fault.Internal(ctx, err)
 	}
-	q := in.Asked
-	return db.BMC{
-		ID: q.ID, Address: q.Address, Protocol: q.Protocol, CredentialRef: q.CredentialRef, SystemID: q.SystemID, PinSHA256: q.PinSHA256,
-		AuthBlockedAt: q.BlockedAt, AuthBlockedReason: q.BlockedReason,
-	}, nil
+	var rec db.BMC
+	err := json.Unmarshal(in.Asked, &rec)
+	return rec, fault.Internal(ctx, err)
 }
 
 func (a *Activities) look(ctx context.Context, in PlanIn, rec db.BMC, out *PowerPlan) error {

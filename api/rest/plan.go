@@ -155,13 +155,14 @@ func (s *Server) rehearse(ctx context.Context, a acceptance) (contract.PlanInput
 		if err != nil {
 			return err
 		}
+		b.ID, b.NodeID, b.Version, b.CreatedAt, b.UpdatedAt = known.ID, nil, 0, time.Time{}, time.Time{}
+		raw, err := json.Marshal(b)
 		in.BMCID = known.ID
 		out = contract.PlanInput{
-			Kind: contract.KindOnboarding, Request: &in, Job: contract.JobInput{Kind: contract.KindOnboarding, NodeID: node.ID, SiteID: a.SiteID},
-			BMC: &contract.PlanBMC{
-				ID: known.ID, Address: b.Address, Protocol: b.Protocol, CredentialRef: b.CredentialRef, SystemID: b.SystemID,
-				PinSHA256: b.PinSHA256, BlockedAt: b.AuthBlockedAt, BlockedReason: b.AuthBlockedReason,
-			},
+			Kind: contract.KindOnboarding, Job: contract.JobInput{Kind: contract.KindOnboarding, NodeID: node.ID, SiteID: a.SiteID}, Request: &in, BMC: raw,
+		}
+		if err != nil {
+			return fmt.Errorf("write the rehearsed BMC: %w", err)
 		}
 		return errUndo
 	})

@@ -194,25 +194,14 @@ func digest(v any) string {
 type PlanInput struct {
 	Kind JobKind  `json:"kind"`
 	Job  JobInput `json:"job"`
-	// Request and BMC are the request of a dry run.
+	// Request and BMC are the request of a dry run. BMC is the record that the
+	// request would leave, as the database has it; it refers to the login and
+	// holds none.
 	Request *OnboardingInput `json:"request,omitempty"`
-	BMC     *PlanBMC         `json:"bmc,omitempty"`
+	BMC     json.RawMessage  `json:"bmc,omitempty"`
 	// Login allows one login to the BMC; without it only what a BMC tells
 	// everybody is read.
 	Login bool `json:"login,omitempty"`
-}
-
-// PlanBMC is the BMC of a dry run as it would be stored. ID is set where there
-// is a record already.
-type PlanBMC struct {
-	ID            string     `json:"id,omitempty"`
-	Address       string     `json:"address"`
-	Protocol      string     `json:"protocol,omitempty"`
-	CredentialRef string     `json:"credential_ref"`
-	SystemID      string     `json:"system_id,omitempty"`
-	PinSHA256     string     `json:"pin_sha256,omitempty"`
-	BlockedAt     *time.Time `json:"blocked_at,omitempty"`
-	BlockedReason string     `json:"blocked_reason,omitempty"`
 }
 
 // PlanWorkflowID is the workflow id of a plan: one for a job, one for equal dry

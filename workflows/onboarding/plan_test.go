@@ -109,7 +109,7 @@ func site() contract.SiteFacts {
 func dryInput() contract.PlanInput {
 	return contract.PlanInput{
 		Kind: contract.KindOnboarding, Job: contract.JobInput{SiteID: "site_1"},
-		Request: &contract.OnboardingInput{SiteID: "site_1", Hostname: "gpu-1"}, BMC: &contract.PlanBMC{Address: "b"},
+		Request: &contract.OnboardingInput{SiteID: "site_1", Hostname: "gpu-1"}, BMC: json.RawMessage(`{"Address":"b"}`),
 	}
 }
 
