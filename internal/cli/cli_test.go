@@ -35,6 +35,8 @@ type world struct {
 	home   string
 	env    map[string]string
 	engine func(client.UpdateWorkflowOptions) error
+	// workflow answers where the test cares for the answer itself.
+	workflow func(client.UpdateWorkflowOptions, *contract.ActionResult) error
 }
 
 func newWorld(t *testing.T) *world {
@@ -60,10 +62,15 @@ func newWorld(t *testing.T) *world {
 }
 
 func (w *world) UpdateWorkflow(_ context.Context, o client.UpdateWorkflowOptions) (client.WorkflowUpdateHandle, error) {
+	if w.workflow != nil {
+		var res contract.ActionResult
+		err := w.workflow(o, &res)
+		return handle{o, err, &res}, nil
+	}
 	if w.engine == nil {
 		return nil, serviceerror.NewNotFound("no workflow")
 	}
-	return handle{o, w.engine(o)}, nil
+	return handle{o, w.engine(o), nil}, nil
 }
 
 func (w *world) CheckHealth(context.Context, *client.CheckHealthRequest) (*client.CheckHealthResponse, error) {
@@ -73,13 +80,16 @@ func (w *world) CheckHealth(context.Context, *client.CheckHealthRequest) (*clien
 type handle struct {
 	o   client.UpdateWorkflowOptions
 	err error
+	res *contract.ActionResult
 }
 
 func (h handle) WorkflowID() string { return h.o.WorkflowID }
 func (h handle) RunID() string      { return "" }
 func (h handle) UpdateID() string   { return h.o.UpdateID }
 func (h handle) Get(_ context.Context, into any) error {
-	if h.err == nil {
+	if h.err == nil && h.res != nil {
+		*into.(*contract.ActionResult) = *h.res
+	} else if h.err == nil {
 		*into.(*contract.ActionResult) = contract.ActionResult{Effect: lifecycle.EffectRetryStage, Status: lifecycle.JobRunning, Stage: "deploy_via_maas"}
 	}
 	return h.err
@@ -314,7 +324,7 @@ func TestWatching(t *testing.T) {
 				require.Equal(t, terminal, strings.Contains(got.out, "\x1b["), "only a terminal is redrawn")
 				if c.code != 0 {
 					require.Contains(t, got.err, "no disk is a BOSS")
-					require.Contains(t, got.err, "check the hardware or the rule")
+					require.Contains(t, got.err, "mend the hardware or the rule")
 				}
 			})
 		}

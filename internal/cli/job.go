@@ -185,6 +185,9 @@ func (a *app) jobAction(name string, action lifecycle.Action) *cobra.Command {
 	var risk bool
 	var w watchFlags
 	cmd := &cobra.Command{Use: name + " JOB", Short: action.Doc(), Args: cobra.ExactArgs(1)}
+	if string(action) != name { // as API, Temporal and refusals call it
+		cmd.Aliases = []string{string(action)}
+	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why; it stands in the audit log")
 	if action == lifecycle.ActionAdopt {
 		cmd.Flags().BoolVar(&risk, "accept-risk", false, "accept what automation may not; needs --reason")
@@ -211,15 +214,35 @@ func (a *app) jobAction(name string, action lifecycle.Action) *cobra.Command {
 			if err := r.into(&got); err != nil {
 				return err
 			}
-			did := "done: " + got.Effect
-			if got.Effect == string(lifecycle.EffectNoop) {
-				did = "nothing to do"
+			at := got.Status
+			if got.Stage != "" && !lifecycle.Job.Terminal(lifecycle.JobStatus(got.Status)) {
+				at += " at " + got.Stage
 			}
-			_, err := fmt.Fprintf(a.Out, "%s; %s is %s\n", did, id, strings.TrimSpace(got.Status+" "+got.Stage))
+			_, err := fmt.Fprintf(a.Out, "%s; %s is %s\n", did(lifecycle.Effect(got.Effect)), id, at)
 			return err
 		})
 	})
 	return cmd
+}
+
+// did says in words what an action has begun.
+func did(e lifecycle.Effect) string {
+	what := map[lifecycle.Effect]string{
+		lifecycle.EffectRetryStage: "the failed stage runs again",
+		lifecycle.EffectContinue:   "the job goes on where it stopped",
+		lifecycle.EffectFromTop:    "the job runs from the top and skips what is already so",
+		lifecycle.EffectRestart:    "what was done is undone, then the job runs from the top",
+		lifecycle.EffectCancel:     "what was done is undone, then the job ends",
+		lifecycle.EffectAdopt:      "what the outside shows is adopted and the job goes on",
+		lifecycle.EffectFreeze:     "the job stands still until somebody resumes it",
+	}[e]
+	switch {
+	case e == lifecycle.EffectNoop:
+		return "nothing to do"
+	case what == "":
+		return "done: " + string(e)
+	}
+	return "done: " + string(e) + " (" + what + ")"
 }
 
 func percent(n int) string { return fmt.Sprintf("%d%%", n) }
