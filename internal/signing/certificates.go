@@ -1,0 +1,82 @@
+package signing
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle/evidence"
+)
+
+// Certify judges a certificate, gives it its place in its node's chain, signs
+// and stores it. Identity, sequence, previous hash, verdict and time are set
+// here. Repeating it for a run whose clean certificate stands last returns that
+// one.
+func (r *Ring) Certify(ctx context.Context, c evidence.Certificate) (db.Certificate, error) {
+	c.Judge()
+	// The key is fetched first: no transaction is open across a call.
+	key, err := r.signer(ctx, Certificates)
+	if err != nil {
+		return db.Certificate{}, err
+	}
+	var out db.Certificate
+	err = r.Store.Tx(ctx, func(tx *db.Tx) error {
+		var err error
+		out, err = tx.AppendCertificate(ctx, c.Subject.NodeID, c.Run.ID, func(last *db.Certificate) (db.Certificate, error) {
+			return link(c, last, key)
+		})
+		return err
+	})
+	return out, err
+}
+
+// link makes the certificate that follows last.
+func link(c evidence.Certificate, last *db.Certificate, key signer) (db.Certificate, error) {
+	c.Schema, c.ID, c.Sequence, c.PreviousHash = evidence.Schema, db.NewID("cert"), 1, ""
+	if last != nil {
+		c.Sequence, c.PreviousHash = last.Sequence+1, last.Hash
+	}
+	c.IssuedAt = time.Now().UTC().Truncate(time.Microsecond)
+	payload, err := json.Marshal(c)
+	if err != nil {
+		return db.Certificate{}, fmt.Errorf("encode the certificate of run %s: %w", c.Run.ID, err)
+	}
+	sig := key.sign(evidence.Message(evidence.CertificateContext, payload))
+	return db.Certificate{
+		ID: c.ID, Sequence: c.Sequence, Verdict: string(c.Verdict), Simulated: c.Simulated, Payload: payload, Hash: evidence.Hash(payload),
+		PreviousHash: c.PreviousHash, KeyID: sig.KeyID, Signature: sig.Bytes, IssuedAt: c.IssuedAt,
+	}, nil
+}
+
+// Bundle is a node's whole chain with its signed head and the public keys.
+func (r *Ring) Bundle(ctx context.Context, nodeID string) (evidence.Bundle, error) {
+	rows, err := r.Store.CertificatesOfNode(ctx, nodeID)
+	if err != nil {
+		return evidence.Bundle{}, err
+	}
+	b := evidence.Bundle{NodeID: nodeID, Certificates: []evidence.Envelope{}}
+	head := evidence.Head{NodeID: nodeID, Count: int64(len(rows)), At: time.Now().UTC().Truncate(time.Second)}
+	for _, row := range rows {
+		b.Certificates = append(b.Certificates, evidence.Envelope{Payload: row.Payload, KeyID: row.KeyID, Signature: row.Signature})
+		head.LastHash = row.Hash
+	}
+	payload, err := json.Marshal(head)
+	if err != nil {
+		return evidence.Bundle{}, fmt.Errorf("encode the head of node %s: %w", nodeID, err)
+	}
+	sig, err := r.Sign(ctx, Certificates, evidence.Message(evidence.HeadContext, payload))
+	if err != nil {
+		return evidence.Bundle{}, err
+	}
+	b.Head = evidence.Envelope{Payload: payload, KeyID: sig.KeyID, Signature: sig.Bytes}
+	keys, err := r.Public(ctx, Certificates)
+	if err != nil {
+		return evidence.Bundle{}, err
+	}
+	for _, k := range keys {
+		b.Keys = append(b.Keys, evidence.Key{ID: k.ID, Public: k.Public})
+	}
+	return b, nil
+}
