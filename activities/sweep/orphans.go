@@ -120,6 +120,7 @@ func (p *pass) orphan(ctx context.Context, o orphan, rowless int) error {
 	}
 	if opened {
 		p.Log.WarnContext(ctx, "sweeper: workflow without a live job", "workflow", o.WorkflowID, "why", in.Message)
+		return nil // nothing is ended at the first look
 	}
 	if p.now.Sub(f.OpenedAt) < betweenLooks || o.job == nil && rowless > maxEnded {
 		return nil

@@ -36,6 +36,15 @@ type Activities struct {
 	Log    *slog.Logger
 	// Lease is the longest that a relay claims a start for.
 	Lease time.Duration
+	// Now is the time; nil is the clock's.
+	Now func() time.Time
+}
+
+func (a *Activities) now() time.Time {
+	if a.Now != nil {
+		return a.Now()
+	}
+	return time.Now()
 }
 
 // What bounds a pass, and how long something must have stood still before it is
@@ -105,7 +114,7 @@ type JobsReport struct {
 // Only lists that cannot be read fail it; what concerns one job is a problem
 // in the report, and the next pass looks again.
 func (a *Activities) SweepJobs(ctx context.Context) (JobsReport, error) {
-	p := &pass{Activities: a, now: time.Now()}
+	p := &pass{Activities: a, now: a.now()}
 	if err := p.read(ctx); err != nil {
 		return p.report, fault.Internal(ctx, err)
 	}
@@ -126,7 +135,7 @@ func (a *Activities) SweepDone(ctx context.Context, in Outcome) error {
 	if _, err := a.Store.CloseFindingsOfMovedJobs(ctx); err != nil {
 		return fault.Internal(ctx, err)
 	}
-	if _, err := a.Store.PruneFindings(ctx, time.Now().Add(-keepClosed)); err != nil {
+	if _, err := a.Store.PruneFindings(ctx, a.now().Add(-keepClosed)); err != nil {
 		return fault.Internal(ctx, err)
 	}
 	return fault.Internal(ctx, a.Store.FinishSweep(ctx, in.Problem))
