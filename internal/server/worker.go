@@ -23,6 +23,7 @@ import (
 	"github.com/slipway-cloud/slipway/providers/bmc/redfish"
 	"github.com/slipway-cloud/slipway/providers/maas"
 	"github.com/slipway-cloud/slipway/providers/ssh"
+	"github.com/slipway-cloud/slipway/workflows/bmcrotation"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/onboarding"
 	"github.com/slipway-cloud/slipway/workflows/sweep"
@@ -33,6 +34,9 @@ import (
 func RegisterWorkflows(r worker.WorkflowRegistry) {
 	r.RegisterWorkflowWithOptions(onboarding.Onboard, workflow.RegisterOptions{
 		Name: contract.OnboardingWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
+	})
+	r.RegisterWorkflowWithOptions(bmcrotation.Rotate, workflow.RegisterOptions{
+		Name: contract.BMCRotationWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
 	})
 	r.RegisterWorkflowWithOptions(onboarding.Plan, workflow.RegisterOptions{
 		Name: contract.PlanWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,

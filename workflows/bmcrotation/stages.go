@@ -1,0 +1,122 @@
+package bmcrotation
+
+import (
+	"context"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
+	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage"
+)
+
+// Nil pointers: their methods only name the activities.
+var (
+	bmc  *bmcact.Activities
+	maas *maasact.Activities
+)
+
+// stages is the story of a rotation. Only MAAS can be observed: to look whether
+// the BMC takes a password is a login, and a wrong one counts towards a lockout,
+// so the activities decide themselves when one is worth it.
+func stages() []stage.Stage[State] {
+	return []stage.Stage[State]{
+		{Name: contract.StagePrepareCandidate, Weight: 1, Deadline: 5 * time.Minute, Undo: takeBack(contract.StagePrepareCandidate),
+			Run: step(contract.StagePrepareCandidate, stage.KindLocalWork, "make and store the new password", bmc.PrepareRotation),
+			Doc: "check that logins are allowed, make the new password and store it as the candidate"},
+		{Name: contract.StageApplyToBMC, Weight: 4, Deadline: 15 * time.Minute, Undo: takeBack(contract.StageApplyToBMC),
+			Run: step(contract.StageApplyToBMC, stage.KindBMCCall, "set the candidate on the BMC", bmc.ApplyRotation),
+			Doc: "log in with the old password and set the candidate, or find it set"},
+		{Name: contract.StageVerifyLogin, Weight: 2, Deadline: 10 * time.Minute, Run: verify,
+			Doc: "log in anew with the candidate"},
+		{Name: contract.StageUpdateMAASPower, Weight: 2, Deadline: 15 * time.Minute, DeadlineClass: lifecycle.FailMAASUnavailable,
+			Skip: withoutNode, Run: tellMAAS, Observe: observeMAAS, Adoptable: []string{},
+			Doc: "give MAAS the new login and see that it reads the power state with it"},
+		{Name: contract.StageCommitCredential, Weight: 1, Deadline: 5 * time.Minute,
+			Run: step(contract.StageCommitCredential, stage.KindLocalWork, "make the candidate the BMC's login", bmc.CommitRotation),
+			Doc: "make the candidate the BMC's login and close the history row"},
+	}
+}
+
+func withoutNode(s *State) string {
+	if s.Job.NodeID == "" {
+		return "no node has this BMC, so no machine of MAAS does"
+	}
+	return ""
+}
+
+// ref names the job at a stage.
+func (s *State) ref(name string) contract.JobRef {
+	r := s.Job
+	r.Stage = name
+	return r
+}
+
+func (s *State) rotateIn(name string) bmcact.RotateIn {
+	return bmcact.RotateIn{JobRef: s.ref(name), BMCID: s.Request.BMCID}
+}
+
+type rotate = func(context.Context, bmcact.RotateIn) (contract.RotationFacts, error)
+
+// step runs one activity of the rotation and keeps what it found.
+func step(name string, k stage.Kind, summary string, act rotate) func(workflow.Context, *State) error {
+	return func(ctx workflow.Context, s *State) error {
+		f, err := stage.Do(ctx, k, summary, act, s.rotateIn(name))
+		if err == nil {
+			s.Facts = f
+		}
+		return err
+	}
+}
+
+// verify notes, before the next stage begins, that MAAS is about to be told.
+func verify(ctx workflow.Context, s *State) error {
+	err := step(contract.StageVerifyLogin, stage.KindBMCCall, "log in with the candidate", bmc.VerifyRotation)(ctx, s)
+	s.MAASTold = s.MAASTold || err == nil && s.Job.NodeID != ""
+	return err
+}
+
+func (s *State) powerIn(name, ref string) maasact.PowerLoginIn {
+	return maasact.PowerLoginIn{JobRef: s.ref(name), BMCID: s.Request.BMCID, CredentialRef: ref}
+}
+
+func tellMAAS(ctx workflow.Context, s *State) error {
+	in := s.powerIn(contract.StageUpdateMAASPower, s.Facts.CandidateRef)
+	f, err := stage.Do(ctx, stage.KindMAASCall, "give MAAS the BMC's new login", maas.UpdatePowerLogin, in)
+	if err == nil {
+		s.Machine = f
+	}
+	return err
+}
+
+func observeMAAS(ctx workflow.Context, s *State) (stage.Observation, error) {
+	in := s.powerIn(contract.StageUpdateMAASPower, s.Facts.CandidateRef)
+	in.ObserveOnly = true
+	f, err := stage.Do(ctx, stage.KindMAASCall, "observe MAAS's login", maas.UpdatePowerLogin, in)
+	return stage.Observation{Done: f.Done, State: f.Status, Note: f.Note}, err
+}
+
+// takeBack puts the old password back where the candidate was set, and then
+// tells MAAS: in this order MAAS holds at every moment the login that worked
+// last. Both are repeatable, so each stage that was begun may ask for it.
+func takeBack(name string) func(workflow.Context, *State) error {
+	return func(ctx workflow.Context, s *State) error {
+		f, err := stage.Do(ctx, stage.KindBMCCall, "put the old password back", bmc.UndoRotation, s.rotateIn(name))
+		if err != nil {
+			return err
+		}
+		if s.MAASTold {
+			in := s.powerIn(name, f.CurrentRef)
+			in.Unproven = true
+			if _, err := stage.Do(ctx, stage.KindMAASCall, "give MAAS the BMC's login back", maas.UpdatePowerLogin, in); err != nil {
+				return err
+			}
+			s.MAASTold = false
+		}
+		s.Facts = f
+		return nil
+	}
+}

@@ -1,0 +1,186 @@
+package bmcrotation_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/bmcrotation"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// callOf is the call of each stage.
+var callOf = map[string]string{
+	contract.StagePrepareCandidate: "prepare", contract.StageApplyToBMC: "apply", contract.StageVerifyLogin: "verify",
+	contract.StageUpdateMAASPower: "maas:bmc/new", contract.StageCommitCredential: "commit",
+}
+
+var wholeStory = []string{"prepare", "apply", "verify", "maas:bmc/new", "commit"}
+
+func TestStagesAreThoseOfTheContract(t *testing.T) {
+	t.Parallel()
+	var names []string
+	for _, st := range bmcrotation.Job(contract.JobInput{}).Stages {
+		names = append(names, st.Name)
+		require.NotEmpty(t, st.Doc, st.Name)
+		require.Positive(t, st.Weight, st.Name)
+		require.Positive(t, st.Deadline, st.Name)
+	}
+	require.Equal(t, contract.BMCRotationStages, names)
+	require.Equal(t, names, contract.Stages(contract.KindBMCRotation))
+}
+
+func TestARotation(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, wholeStory, b.rack.calls)
+	require.Equal(t, []string{"bmc/new", "bmc/new", "bmc/new"}, []string{b.rack.onBMC, b.rack.inMAAS, b.rack.current})
+	require.Equal(t, 100, b.store.last.Progress)
+	require.Equal(t, "on", b.store.last.Observed.Power)
+	b.safe()
+}
+
+func TestABMCWithoutANode(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.in.NodeID, b.in.SiteID = "", ""
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, []string{"prepare", "apply", "verify", "commit"}, b.rack.calls)
+	require.Equal(t, contract.StageSkipped, b.store.last.Stages[3].State)
+	b.safe()
+}
+
+func TestARequestWithoutABMCIsNotRun(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.store.snap.Input = []byte(`{}`)
+	b.env.ExecuteWorkflow(bmcrotation.Rotate, b.in)
+	require.ErrorContains(t, b.env.GetWorkflowError(), "names no BMC")
+}
+
+// TestEachStageParksAndIsRetried, with the class that its activity gave.
+func TestEachStageParksAndIsRetried(t *testing.T) {
+	t.Parallel()
+	for name, call := range callOf {
+		for _, again := range []lifecycle.Action{lifecycle.ActionRetryStage, lifecycle.ActionResume, lifecycle.ActionRerun} {
+			t.Run(name+"/"+string(again), func(t *testing.T) {
+				t.Parallel()
+				b := setup(t)
+				b.rack.fail[call] = []error{failure(lifecycle.FailBMCAuthRejected)}
+				parked := b.parked(time.Hour)
+				b.at(2*time.Hour, again, false)
+				require.Equal(t, lifecycle.JobCompleted, b.run())
+				require.Equal(t, lifecycle.JobFailedManual, parked.Status)
+				require.Equal(t, name, parked.Failure.Stage)
+				require.Equal(t, lifecycle.FailBMCAuthRejected, parked.Failure.Class)
+				require.Len(t, b.made(call), 2, "a rejected login is not tried again by itself")
+				b.safe()
+			})
+		}
+	}
+}
+
+// TestCancelAtEachStage puts back what was begun: the BMC first, MAAS after it.
+func TestCancelAtEachStage(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string][]string{
+		contract.StagePrepareCandidate: {"undo"},
+		contract.StageApplyToBMC:       {"undo", "undo"},
+		contract.StageVerifyLogin:      {"undo", "undo"},
+		contract.StageUpdateMAASPower:  {"undo", "maas:bmc/old", "undo"},
+		contract.StageCommitCredential: {"undo", "maas:bmc/old", "undo"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.rack.fail[callOf[name]] = []error{failure(lifecycle.FailConfiguration)}
+			b.at(time.Hour, lifecycle.ActionCancel, false)
+			require.Equal(t, lifecycle.JobCancelled, b.run())
+			require.Equal(t, want, b.made("undo", "maas:bmc/old"))
+			require.Equal(t, []string{"bmc/old", "bmc/old", "bmc/old", ""}, []string{b.rack.onBMC, b.rack.inMAAS, b.rack.current, b.rack.candidate})
+			b.safe()
+		})
+	}
+}
+
+func TestRestartCleanMakesAnotherCandidate(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.rack.fail["commit"] = []error{failure(lifecycle.FailConfiguration)}
+	b.at(time.Hour, lifecycle.ActionRestartClean, false)
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, append(append([]string{}, wholeStory...), append([]string{"undo", "maas:bmc/old", "undo"}, wholeStory...)...), b.rack.calls)
+	b.safe()
+}
+
+// TestCleanUpThatFailsIsTakenUpAgain: MAAS is away while it should be told.
+func TestCleanUpThatFailsIsTakenUpAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.rack.fail["commit"] = []error{failure(lifecycle.FailConfiguration)}
+	for range 4 {
+		b.rack.fail["maas:bmc/old"] = append(b.rack.fail["maas:bmc/old"], failure(lifecycle.FailMAASUnavailable))
+	}
+	b.at(time.Hour, lifecycle.ActionCancel, false)
+	parked := b.parked(2 * time.Hour)
+	b.at(3*time.Hour, lifecycle.ActionResume, false)
+	require.Equal(t, lifecycle.JobCancelled, b.run())
+	require.Equal(t, lifecycle.FailCompensation, parked.Failure.Class)
+	require.Equal(t, "bmc/old", b.rack.inMAAS)
+	b.safe()
+}
+
+// TestAdoption: what MAAS holds may be left to a person's risk; whether the BMC
+// takes a password is nothing to look at.
+func TestAdoption(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.rack.fail["maas:bmc/new"] = []error{failure(lifecycle.FailStateDisagreement)}
+	refused := b.at(time.Hour, lifecycle.ActionAdopt, false)
+	b.at(2*time.Hour, lifecycle.ActionAdopt, true)
+	require.Equal(t, lifecycle.JobReconciled, b.run())
+	require.ErrorContains(t, *refused, "may be adopted")
+	require.Equal(t, "bmc/old", b.rack.inMAAS)
+	require.Equal(t, "bmc/new", b.rack.current)
+
+	b = setup(t)
+	b.rack.fail["apply"] = []error{failure(lifecycle.FailBMCAuthRejected)}
+	refused = b.at(time.Hour, lifecycle.ActionAdopt, true)
+	b.at(2*time.Hour, lifecycle.ActionCancel, false)
+	require.Equal(t, lifecycle.JobCancelled, b.run())
+	require.ErrorContains(t, *refused, "has no outside state to observe")
+}
+
+func TestAFrozenRotationDoesNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.rack.fail["verify"] = []error{failure(lifecycle.FailBMCUnreachable), failure(lifecycle.FailBMCUnreachable), failure(lifecycle.FailBMCUnreachable)}
+	b.at(time.Hour, lifecycle.ActionMarkManual, false)
+	frozen := b.parked(5 * time.Hour)
+	b.at(6*time.Hour, lifecycle.ActionResume, false)
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.True(t, frozen.Frozen)
+	b.safe()
+}
+
+// TestALostWorkflowGoesOn from every stage, with nothing set twice by itself:
+// each activity is asked again and decides by what it reads.
+func TestALostWorkflowGoesOn(t *testing.T) {
+	t.Parallel()
+	for i, name := range contract.BMCRotationStages {
+		t.Run(fmt.Sprintf("%d_%s", i, name), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.rack.fail[callOf[name]] = []error{failure(lifecycle.FailConfiguration)}
+			b.lost()
+			b.at(time.Hour, lifecycle.ActionResume, false)
+			require.Equal(t, lifecycle.JobCompleted, b.run())
+			require.Equal(t, []string{"bmc/new", "bmc/new", "bmc/new"}, []string{b.rack.onBMC, b.rack.inMAAS, b.rack.current})
+			b.safe()
+		})
+	}
+}
