@@ -15,6 +15,7 @@ import (
 func Onboarding() *Plug {
 	return &Plug{
 		Kind: contract.KindOnboarding, Stages: contract.OnboardingStages, Start: startOnboarding,
+		Also:  remote("observe", "ObserveMachine"), // a run that takes up a job looks before it acts
 		Paths: []Path{
 			{Name: "plain", Points: append(straight(), projections()...), Check: onboarded(1)},
 			{Name: "datasource", Points: append(remote(
@@ -23,16 +24,31 @@ func Onboarding() *Plug {
 				Prepare: maasFault("deploy_datasource_none"), Check: onboarded(2)},
 			{Name: "repair", Points: remote(
 				contract.StageWaitHWSync, "WaitForHardwareSync", contract.StageWaitHWSync, "MachineCredentials", contract.StageWaitHWSync, "RepairHardwareSync",
+				contract.StageWaitHWSync, "ForgetMachineCredentials",
 			), NoCancel: true, Prepare: maasFault("hw_sync_disabled_by_userdata"), Check: onboarded(1)},
-			undone("undone_enrolling", Point{Stage: contract.StageWaitAgent, Activity: "WaitForAgent"},
-				contract.StageWaitAgent, "LockAgentIdentity", contract.StageDeploy, "ReturnToReady", contract.StageRenderCloudInit, "RevokeBootstrap",
-				contract.StageCommission, "AbortCommissioning", contract.StageCreateOrFind, "RemoveCreatedMachine"),
+			undone("undone_enrolling", Point{Stage: contract.StageWaitAgent, Activity: "WaitForAgent"}, append([]string{
+				contract.StageWaitAgent, "LockAgentIdentity", contract.StageWaitAgent, "CheckIdentityLocked",
+			}, append(deployedUndone(), createdUndone()...)...)...),
 			undone("undone_deploying", Point{Stage: contract.StageWaitDeployed, Activity: "WaitForDeployed"},
-				contract.StageDeploy, "ReturnToReady", contract.StageRenderCloudInit, "RevokeBootstrap",
-				contract.StageCommission, "AbortCommissioning", contract.StageCreateOrFind, "RemoveCreatedMachine"),
-			undone("undone_commissioning", Point{Stage: contract.StageWaitReady, Activity: "WaitForReady"},
-				contract.StageCommission, "AbortCommissioning", contract.StageCreateOrFind, "RemoveCreatedMachine"),
+				append(deployedUndone(), createdUndone()...)...),
+			undone("undone_commissioning", Point{Stage: contract.StageWaitReady, Activity: "WaitForReady"}, createdUndone()...),
 		},
+	}
+}
+
+// createdUndone and deployedUndone are the compensation of a machine's record
+// and of its deployment: each undo, and the look whether it is done.
+func createdUndone() []string {
+	return []string{
+		contract.StageCommission, "AbortCommissioning", contract.StageCommission, "CheckNotCommissioning",
+		contract.StageCreateOrFind, "RemoveCreatedMachine", contract.StageCreateOrFind, "CheckRecordRemoved",
+	}
+}
+
+func deployedUndone() []string {
+	return []string{
+		contract.StageDeploy, "ReturnToReady", contract.StageDeploy, "CheckReleased",
+		contract.StageRenderCloudInit, "RevokeBootstrap", contract.StageRenderCloudInit, "CheckBootstrapRevoked",
 	}
 }
 
@@ -64,7 +80,7 @@ func project(at string) Point { return Point{Stage: at, Activity: "ProjectJob", 
 
 // projections are the local activities of an onboarding without incident.
 func projections() []Point {
-	out := []Point{{Stage: "load", Activity: "LoadJob", Local: true}}
+	out := []Point{{Stage: "load", Activity: "TakeJob", Local: true}}
 	for _, s := range contract.OnboardingStages {
 		if s != contract.StageClassifyFailure && s != contract.StageRecoverDatasource {
 			out = append(out, project(s))

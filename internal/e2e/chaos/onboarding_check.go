@@ -54,6 +54,13 @@ func (f *findings) atMost(what string, most, got int) {
 	}
 }
 
+// none finds what should be gone.
+func (f *findings) none(what string, got int) {
+	if got > 0 {
+		f.add(WrongEnd, "%s: %d, should be none", what, got)
+	}
+}
+
 func (f *findings) completed(ctx context.Context, t *Target, id string, deploys int) {
 	c := t.Stack.Sims.MAAS.Counters().Machines[id]
 	for what, want := range map[string]int{
@@ -112,13 +119,13 @@ func (f *findings) enrolment(ctx context.Context, t *Target, end lifecycle.JobSt
 	}
 	if end == lifecycle.JobCancelled {
 		f.atMost("tokens redeemed", 1, used)
-		f.exactly("agents that may still speak", 0, unlocked)
+		f.none("agents that may still speak", unlocked)
 	} else {
 		f.exactly("tokens redeemed", 1, used)
 		f.exactly("agent identities", 1, unlocked)
 	}
 	f.exactly("certificates for redeemed tokens", used, certs)
-	f.exactly("tokens that are still good", 0, good)
+	f.none("tokens that are still good", good)
 }
 
 // bmc: Slipway logs in to identify, and changes nothing.

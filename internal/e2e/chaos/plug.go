@@ -15,6 +15,8 @@ type Plug struct {
 	Stages []string
 	// Paths are the ways that a job may take.
 	Paths []Path
+	// Also are boundaries that jobs meet only after some troubles.
+	Also []Point
 	// Start accepts a job for a target, under the id t.Job.ID, in one
 	// transaction.
 	Start func(ctx context.Context, tx *db.Tx, t *Target) (db.Job, error)

@@ -58,26 +58,26 @@ func (d *Director) answer(w http.ResponseWriter, r *http.Request, f func(questio
 
 // Dial is the conductor of a worker process.
 func Dial(url, worker string) Conductor {
-	return &remote{url: url, worker: worker, http: &http.Client{Timeout: time.Minute}}
+	return &caller{url: url, worker: worker, http: &http.Client{Timeout: time.Minute}}
 }
 
-type remote struct {
+type caller struct {
 	url, worker string
 	http        *http.Client
 }
 
 // Enter implements Conductor.
-func (r *remote) Enter(ctx context.Context, jobID string, at Point) (Order, error) {
+func (r *caller) Enter(ctx context.Context, jobID string, at Point) (Order, error) {
 	return r.ask(ctx, "/enter", question{Worker: r.worker, JobID: jobID, At: at})
 }
 
 // Strike implements Conductor.
-func (r *remote) Strike(ctx context.Context, o Order) error {
+func (r *caller) Strike(ctx context.Context, o Order) error {
 	_, err := r.ask(ctx, "/strike", question{Worker: r.worker, Order: o})
 	return err
 }
 
-func (r *remote) ask(ctx context.Context, path string, q question) (Order, error) {
+func (r *caller) ask(ctx context.Context, path string, q question) (Order, error) {
 	raw, err := json.Marshal(q)
 	if err != nil {
 		return Order{}, err

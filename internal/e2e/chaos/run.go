@@ -19,7 +19,7 @@ import (
 type Options struct {
 	Plugs []*Plug
 	Cases []Case
-	// AtOnce is how many jobs are under way at a time in a theatre, 0 for 40.
+	// AtOnce is how many jobs are under way at a time in a theatre, 0 for 16.
 	AtOnce int
 	// Processes is how many worker processes share the cases in which workers
 	// are killed, 0 for 3.
@@ -54,7 +54,7 @@ type run struct {
 // Cases that kill workers or database backends share one system, so that each
 // has neighbours who must survive that; the others share another.
 func Run(ctx context.Context, o Options) (Report, error) {
-	o.AtOnce, o.Processes = orElse(o.AtOnce, 40), orElse(o.Processes, 3)
+	o.AtOnce, o.Processes = orElse(o.AtOnce, 16), orElse(o.Processes, 3)
 	o.Patience = orElse(o.Patience, 4*time.Minute)
 	r := &run{o: o, began: time.Now()}
 	var calm, rough []Case
@@ -251,7 +251,7 @@ func (r *run) charge(t *theatre, found []violation) {
 func (r *run) unlisted(t *theatre) error {
 	known := map[Point]bool{}
 	for _, p := range r.o.Plugs {
-		for _, path := range p.Paths {
+		for _, path := range append(p.Paths, Path{Points: p.Also}) {
 			for _, at := range path.Points {
 				known[at] = true
 			}
