@@ -187,11 +187,16 @@ func (a *Activities) DiscardUserData(ctx context.Context, in contract.JobRef) (c
 // maxAttempts is one more than the most deploy retries a profile may ask for.
 const maxAttempts = 11
 
-// RevokeBootstrap is the compensation of render_cloud_init: the unused token is
-// revoked and the sealed documents are deleted.
+// RevokeBootstrap is the compensation of render_cloud_init: the token is revoked,
+// an agent that has used it is shut out, and the sealed documents are deleted. A
+// node enrols when it has booted, which may be before the job comes to wait for
+// that.
 func (a *Activities) RevokeBootstrap(ctx context.Context, in contract.JobRef) (contract.UserData, error) {
 	if err := a.Store.RevokeEnrollmentTokens(ctx, in.NodeID); err != nil {
 		return contract.UserData{}, fault.Internal(ctx, err)
+	}
+	if _, err := a.LockAgentIdentity(ctx, in); err != nil {
+		return contract.UserData{}, err
 	}
 	return a.DiscardUserData(ctx, in)
 }

@@ -18,7 +18,8 @@ type Left struct {
 }
 
 // CheckBootstrapRevoked proves RevokeBootstrap: no enrolment token of the node
-// is good any more, and no sealed user-data of the job is left.
+// is good any more, no agent that used one may speak, and no sealed user-data of
+// the job is left.
 func (a *Activities) CheckBootstrapRevoked(ctx context.Context, in contract.JobRef) (Left, error) {
 	open, err := a.Store.OpenEnrollmentTokens(ctx, in.NodeID)
 	if err != nil {
@@ -37,7 +38,7 @@ func (a *Activities) CheckBootstrapRevoked(ctx context.Context, in contract.JobR
 			return Left{}, fault.Secret(ctx, err)
 		}
 	}
-	return Left{}, nil
+	return a.CheckIdentityLocked(ctx, in)
 }
 
 // CheckIdentityLocked proves LockAgentIdentity: the node has no agent identity,
