@@ -96,7 +96,7 @@ func loginRefused(op string, s suite, status types.RmcpStatusCode) *providers.Er
 	case types.RmcpStatusCodeUnauthorizedName, types.RmcpStatusCodeInvalidIntegrityCheckValue, types.RmcpStatusCodeInvalidNameLength:
 		kind, why = providers.KindUnauthorized, rejectedLogin
 	case types.RmcpStatusCodeInvalidRole, types.RmcpStatusCodeUnauthorizedRoleOfPriLevel:
-		kind, why = providers.KindForbidden, "the BMC account may not log in at the operator level; give it that privilege on the LAN channel"
+		kind, why = providers.KindForbidden, "the BMC account may not log in at the level that is needed (operator, or administrator to change a password); give it that privilege on the LAN channel"
 	case types.RmcpStatusCodeNoResToCreateSess, types.RmcpStatusCodeNoResToCreateSessAtRole:
 		kind, why = providers.KindBusy, "the BMC has no free IPMI session"
 	case types.RmcpStatusCodeInvalidAuthAlg, types.RmcpStatusCodeInvalidIntegrityAlg, types.RmcpStatusCodeNoMatchingAuthPayload,

@@ -2,11 +2,8 @@ package ipmi
 
 import (
 	"context"
-	"fmt"
 
-	"github.com/bougou/go-ipmi/pkg/command/app"
 	"github.com/bougou/go-ipmi/pkg/command/storage"
-	"github.com/bougou/go-ipmi/pkg/types"
 
 	"github.com/slipway-cloud/slipway/providers"
 )
@@ -36,7 +33,8 @@ func (b *BMC) Inventory(ctx context.Context) (providers.BMCInventory, error) {
 			return out, err
 		}
 	}
-	if out.Accounts, err = b.accounts(ctx, op); err != nil {
+	out.Accounts, err = b.accountNames(ctx, op)
+	if err != nil {
 		if err = partial("accounts", err); err != nil {
 			return out, err
 		}
@@ -60,31 +58,4 @@ func (b *BMC) eventLog(ctx context.Context, op string, out *providers.BMCInvento
 		out.Partial = append(out.Partial, "event log: it is full and newer events are lost; clear it")
 	}
 	return nil
-}
-
-// accounts lists the names in use. A slot that cannot be read is an error of
-// the whole, so that a list is never shorter than it looks.
-func (b *BMC) accounts(ctx context.Context, op string) ([]string, error) {
-	var out []string
-	last := 1
-	for id := 1; id <= min(last, b.opts.MaxRecords); id++ {
-		var access app.GetUserAccessResponse
-		req := &app.GetUserAccessRequest{ChannelNumber: types.ChannelNumberSelf, UserID: uint8(id)} //nolint:gosec // at most 63, below
-		if err := b.ask(ctx, op, req, &access, reads); err != nil {
-			return out, fmt.Errorf("account %d: %w", id, err)
-		}
-		last = int(access.MaxUsersIDCount & 0x3f)
-		var name app.GetUsernameResponse
-		err := b.ask(ctx, op, &app.GetUsernameRequest{UserID: uint8(id)}, &name, reads) //nolint:gosec // at most 63
-		if code, refused := codeOf(err); refused && code == completion(types.CodeRequestDataFieldInvalid) {
-			continue // a slot that never had a name
-		}
-		if err != nil {
-			return out, fmt.Errorf("account %d: %w", id, err)
-		}
-		if n := b.clean(name.Username); n != "" {
-			out = append(out, n)
-		}
-	}
-	return out, nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/bougou/go-ipmi/pkg/command/app"
 	"github.com/bougou/go-ipmi/pkg/crypto"
@@ -15,8 +16,8 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// privilege is what every session asks for: enough for power and boot flags,
-// and not enough to change accounts or the LAN configuration.
+// privilege is what a session asks for: enough for power and boot flags, and
+// not enough to change accounts or the LAN configuration.
 const privilege = types.PrivilegeLevelOperator
 
 // errDoubted marks a refusal after the BMC itself has proven the password: its
@@ -36,8 +37,10 @@ type handshake struct {
 	suite    suite
 	user     string
 	password providers.Secret
+	level    types.PrivilegeLevel
 	tries    int
 	tag      uint8
+	proven   *atomic.Bool // set when the password's proof is sent
 
 	consoleID, bmcID uint32
 	consoleRand      [16]byte
@@ -48,7 +51,7 @@ type handshake struct {
 // login opens a session: a handshake, again if an answer was lost, and the
 // privilege level. The password is proven by the BMC first (RAKP 2), so a
 // wrong one is noticed here and never sent on as a failed login.
-func (b *BMC) login(ctx context.Context, op string) (*session, error) {
+func (b *BMC) login(ctx context.Context, op string, level types.PrivilegeLevel) (*session, error) {
 	l, err := dial(ctx, b.address, b.opts.Timeout)
 	if err != nil {
 		return nil, lost(op, err, false)
@@ -56,11 +59,11 @@ func (b *BMC) login(ctx context.Context, op string) (*session, error) {
 	var last error
 	doubted := false
 	for range b.opts.Retries + 1 {
-		h := &handshake{link: l, op: op, suite: b.suite, user: b.target.User, password: b.target.Password, tries: b.opts.Retries + 1}
+		h := &handshake{link: l, op: op, suite: b.suite, user: b.target.User, password: b.target.Password, level: level, tries: b.opts.Retries + 1, proven: &b.proofSent}
 		k, again, err := h.run(ctx)
 		if err == nil {
 			s := &session{link: l, keys: k, tries: b.opts.Retries + 1}
-			if err := s.raise(ctx, op); err != nil {
+			if err := s.raise(ctx, op, level); err != nil {
 				s.end(ctx, b.opts.LogoutTimeout)
 				return nil, err
 			}
@@ -166,7 +169,7 @@ func (h *handshake) openSession(ctx context.Context) error {
 func (h *handshake) rakp1(ctx context.Context) error {
 	req := rmcpplus.RAKPMessage1{
 		ManagedSystemSessionID: h.bmcID, RemoteConsoleRandomNumber: h.consoleRand, NameOnlyLookup: true,
-		RequestedMaximumPrivilegeLevel: privilege, UsernameLength: uint8(len(h.user)), Username: []byte(h.user), //nolint:gosec // at most 16
+		RequestedMaximumPrivilegeLevel: h.level, UsernameLength: uint8(len(h.user)), Username: []byte(h.user), //nolint:gosec // at most 16
 	}
 	h.role = req.Role()
 	res := rmcpplus.RAKPMessage2{AuthAlg: h.suite.auth}
@@ -201,6 +204,7 @@ func (h *handshake) rakp3(ctx context.Context) (*keys, error) {
 	}
 	req := rmcpplus.RAKPMessage3{ManagedSystemSessionID: h.bmcID, KeyExchangeAuthenticationCode: proof}
 	res := rmcpplus.RAKPMessage4{AuthAlg: h.suite.auth}
+	h.proven.Store(true)
 	if err := h.send(ctx, 1, types.PayloadTypeRAKPMessage3, req.Pack(), types.PayloadTypeRAKPMessage4, res.Unpack); err != nil {
 		return nil, err
 	}

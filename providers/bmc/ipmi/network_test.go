@@ -164,13 +164,13 @@ func TestAnOldAnswerDoesNotCount(t *testing.T) {
 	o := fast()
 	o.Timeout, o.Retries = 100*time.Millisecond, -1
 	b := open(t, r.target, o)
-	var old []byte
-	replay := false
+	var old []byte // the relay's lock guards it
+	var replay atomic.Bool
 	r.relay.Tamper(afterLogin(func(d ipmisim.Direction, n int64, p []byte) [][]byte {
 		switch {
 		case d == ipmisim.FromBMC && n == 2: // the first is the privilege level
 			old = p
-		case d == ipmisim.FromBMC && replay:
+		case d == ipmisim.FromBMC && replay.Load():
 			return [][]byte{old}
 		}
 		return [][]byte{p}
@@ -181,7 +181,7 @@ func TestAnOldAnswerDoesNotCount(t *testing.T) {
 		_, err = b.Power(t.Context())
 		require.NoError(t, err)
 	}
-	replay = true
+	replay.Store(true)
 	_, err = b.Power(t.Context())
 	requireKind(t, err, providers.KindUnreachable)
 }

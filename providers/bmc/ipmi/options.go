@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/bougou/go-ipmi/pkg/rmcpplus"
@@ -112,7 +113,8 @@ type BMC struct {
 	rejected *providers.Error // the login that was refused
 	closed   bool
 
-	closing sync.Once
+	closing   sync.Once
+	proofSent atomic.Bool
 }
 
 // OpenBMC checks the target and returns a BMC without sending anything.

@@ -65,9 +65,9 @@ func (s *session) command(ctx context.Context, op string, c types.Command, data 
 	return answer, nil
 }
 
-// raise asks for the operator level; a session begins as a user's.
-func (s *session) raise(ctx context.Context, op string) error {
-	req := &app.SetSessionPrivilegeLevelRequest{PrivilegeLevel: privilege}
+// raise asks for the level; a session begins as a user's.
+func (s *session) raise(ctx context.Context, op string, level types.PrivilegeLevel) error {
+	req := &app.SetSessionPrivilegeLevelRequest{PrivilegeLevel: level}
 	_, err := s.command(ctx, op, req.Command(), req.Pack(), reads)
 	if code, ok := codeOf(err); ok && (code == 0x80 || code == 0x81) {
 		return loginRefused(op, s.keys.suite, types.RmcpStatusCodeUnauthorizedRoleOfPriLevel)
@@ -118,9 +118,13 @@ func (b *BMC) run(ctx context.Context, op string, req types.Request, e effect) (
 
 // current is the open session, or a new one; the caller has the turn.
 func (b *BMC) current(ctx context.Context, op string) (*session, error) {
+	return b.currentAt(ctx, op, privilege)
+}
+
+func (b *BMC) currentAt(ctx context.Context, op string, level types.PrivilegeLevel) (*session, error) {
 	switch {
 	case b.closed:
-		return nil, invalid(op, "the BMC was closed; open it again")
+		return nil, invalid(op, "the BMC was closed, or its password changed; open it again")
 	case b.rejected != nil:
 		again := *b.rejected
 		again.Op = op
@@ -133,7 +137,7 @@ func (b *BMC) current(ctx context.Context, op string) (*session, error) {
 		b.session = nil
 	}
 	if b.session == nil {
-		s, err := b.login(ctx, op)
+		s, err := b.login(ctx, op, level)
 		if err != nil {
 			var pe *providers.Error
 			if errors.As(err, &pe) && pe.Kind == providers.KindUnauthorized {

@@ -123,7 +123,9 @@ func TestConformanceOnTheSimulator(t *testing.T) {
 					WrongPassword: true, Graceful: providertest.GracefulWorks,
 					BootTargets: []providers.BootTarget{providers.BootPXE, providers.BootUEFIHTTP, providers.BootCD, providers.BootHDD, providers.BootSetup},
 					Logins:      s.logins, Resets: s.resets,
-					Blind: func() { s.fault(bmcsim.Fault{Name: bmcsim.FaultUnavailable, Method: http.MethodGet, Path: "/Managers/"}) },
+					Blind: func() {
+						s.fault(bmcsim.Fault{Name: bmcsim.FaultUnavailable, Method: http.MethodGet, Path: "/Managers/"})
+					},
 				}
 			})
 		})
