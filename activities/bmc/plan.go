@@ -140,10 +140,15 @@ func (a *Activities) identity(ctx context.Context, rec db.BMC, target providers.
 	}
 	defer a.close(ctx, b)
 	sys, err := b.Identify(ctx)
-	if err != nil {
-		if rec.ID != "" {
-			a.blockOnRejection(ctx, rec.ID, err)
+	if err != nil && rec.ID == "" {
+		failed, _ := fault.Failure(fault.BMC(ctx, err))
+		if lifecycle.Failure(failed.Class).AutoAttempts == 1 {
+			return fault.New(failed.Class, "%s; there is no record yet that would stop a second try: correct the credential first, for BMCs lock accounts", failed.Message)
 		}
+		return fault.BMC(ctx, err)
+	}
+	if err != nil {
+		a.blockOnRejection(ctx, rec.ID, err)
 		return fault.BMC(ctx, err)
 	}
 	out.LoggedIn = true
