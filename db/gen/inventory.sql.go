@@ -13,7 +13,7 @@ import (
 )
 
 const bMC = `-- name: BMC :one
-SELECT id, node_id, address, protocol, credential_ref, pin_sha256, pin_pending, vendor, system_id, auth_blocked_at, auth_blocked_reason, version, created_at, updated_at, ipmi_cipher_suite FROM bmcs WHERE id = $1
+SELECT id, node_id, address, protocol, credential_ref, pin_sha256, pin_pending, vendor, system_id, auth_blocked_at, auth_blocked_reason, version, created_at, updated_at, login_by, login_until, login_try_at, wrong_logins, open_logins, lockout_threshold, lockout_window_s, candidate_ref, rotation_state, previous_ref, rotated_at, ipmi_cipher_suite FROM bmcs WHERE id = $1
 `
 
 func (q *Queries) BMC(ctx context.Context, id string) (BMC, error) {
@@ -34,13 +34,24 @@ func (q *Queries) BMC(ctx context.Context, id string) (BMC, error) {
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.LoginBy,
+		&i.LoginUntil,
+		&i.LoginTryAt,
+		&i.WrongLogins,
+		&i.OpenLogins,
+		&i.LockoutThreshold,
+		&i.LockoutWindowS,
+		&i.CandidateRef,
+		&i.RotationState,
+		&i.PreviousRef,
+		&i.RotatedAt,
 		&i.IPMICipherSuite,
 	)
 	return i, err
 }
 
 const bMCOfNode = `-- name: BMCOfNode :one
-SELECT id, node_id, address, protocol, credential_ref, pin_sha256, pin_pending, vendor, system_id, auth_blocked_at, auth_blocked_reason, version, created_at, updated_at, ipmi_cipher_suite FROM bmcs WHERE node_id = $1::text
+SELECT id, node_id, address, protocol, credential_ref, pin_sha256, pin_pending, vendor, system_id, auth_blocked_at, auth_blocked_reason, version, created_at, updated_at, login_by, login_until, login_try_at, wrong_logins, open_logins, lockout_threshold, lockout_window_s, candidate_ref, rotation_state, previous_ref, rotated_at, ipmi_cipher_suite FROM bmcs WHERE node_id = $1::text
 `
 
 func (q *Queries) BMCOfNode(ctx context.Context, nodeID string) (BMC, error) {
@@ -61,6 +72,17 @@ func (q *Queries) BMCOfNode(ctx context.Context, nodeID string) (BMC, error) {
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.LoginBy,
+		&i.LoginUntil,
+		&i.LoginTryAt,
+		&i.WrongLogins,
+		&i.OpenLogins,
+		&i.LockoutThreshold,
+		&i.LockoutWindowS,
+		&i.CandidateRef,
+		&i.RotationState,
+		&i.PreviousRef,
+		&i.RotatedAt,
 		&i.IPMICipherSuite,
 	)
 	return i, err
@@ -85,10 +107,11 @@ func (q *Queries) BlockBMCLogin(ctx context.Context, arg BlockBMCLoginParams) (i
 }
 
 const clearBMCBlock = `-- name: ClearBMCBlock :execrows
-UPDATE bmcs SET auth_blocked_at = NULL, auth_blocked_reason = '', version = version + 1, updated_at = now()
-WHERE id = $1 AND auth_blocked_at IS NOT NULL
+UPDATE bmcs SET auth_blocked_at = NULL, auth_blocked_reason = '', wrong_logins = 0, open_logins = 0, version = version + 1, updated_at = now()
+WHERE id = $1 AND (auth_blocked_at IS NOT NULL OR wrong_logins > 0 OR open_logins > 0)
 `
 
+// The operator has looked: the count of tries begins anew with it.
 func (q *Queries) ClearBMCBlock(ctx context.Context, id string) (int64, error) {
 	result, err := q.db.Exec(ctx, clearBMCBlock, id)
 	if err != nil {
@@ -185,7 +208,7 @@ func (q *Queries) DeleteSite(ctx context.Context, arg DeleteSiteParams) (int64, 
 const insertBMC = `-- name: InsertBMC :one
 INSERT INTO bmcs (id, node_id, address, protocol, credential_ref, pin_sha256, vendor, system_id, ipmi_cipher_suite)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-ON CONFLICT (node_id) DO NOTHING RETURNING id, node_id, address, protocol, credential_ref, pin_sha256, pin_pending, vendor, system_id, auth_blocked_at, auth_blocked_reason, version, created_at, updated_at, ipmi_cipher_suite
+ON CONFLICT (node_id) DO NOTHING RETURNING id, node_id, address, protocol, credential_ref, pin_sha256, pin_pending, vendor, system_id, auth_blocked_at, auth_blocked_reason, version, created_at, updated_at, login_by, login_until, login_try_at, wrong_logins, open_logins, lockout_threshold, lockout_window_s, candidate_ref, rotation_state, previous_ref, rotated_at, ipmi_cipher_suite
 `
 
 type InsertBMCParams struct {
@@ -228,6 +251,17 @@ func (q *Queries) InsertBMC(ctx context.Context, arg InsertBMCParams) (BMC, erro
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.LoginBy,
+		&i.LoginUntil,
+		&i.LoginTryAt,
+		&i.WrongLogins,
+		&i.OpenLogins,
+		&i.LockoutThreshold,
+		&i.LockoutWindowS,
+		&i.CandidateRef,
+		&i.RotationState,
+		&i.PreviousRef,
+		&i.RotatedAt,
 		&i.IPMICipherSuite,
 	)
 	return i, err
@@ -345,7 +379,7 @@ func (q *Queries) InsertSite(ctx context.Context, arg InsertSiteParams) (Site, e
 }
 
 const listBMCs = `-- name: ListBMCs :many
-SELECT id, node_id, address, protocol, credential_ref, pin_sha256, pin_pending, vendor, system_id, auth_blocked_at, auth_blocked_reason, version, created_at, updated_at, ipmi_cipher_suite FROM bmcs WHERE id > $1::text ORDER BY id LIMIT $2
+SELECT id, node_id, address, protocol, credential_ref, pin_sha256, pin_pending, vendor, system_id, auth_blocked_at, auth_blocked_reason, version, created_at, updated_at, login_by, login_until, login_try_at, wrong_logins, open_logins, lockout_threshold, lockout_window_s, candidate_ref, rotation_state, previous_ref, rotated_at, ipmi_cipher_suite FROM bmcs WHERE id > $1::text ORDER BY id LIMIT $2
 `
 
 type ListBMCsParams struct {
@@ -377,6 +411,17 @@ func (q *Queries) ListBMCs(ctx context.Context, arg ListBMCsParams) ([]BMC, erro
 			&i.Version,
 			&i.CreatedAt,
 			&i.UpdatedAt,
+			&i.LoginBy,
+			&i.LoginUntil,
+			&i.LoginTryAt,
+			&i.WrongLogins,
+			&i.OpenLogins,
+			&i.LockoutThreshold,
+			&i.LockoutWindowS,
+			&i.CandidateRef,
+			&i.RotationState,
+			&i.PreviousRef,
+			&i.RotatedAt,
 			&i.IPMICipherSuite,
 		); err != nil {
 			return nil, err
@@ -752,7 +797,7 @@ func (q *Queries) SiteByName(ctx context.Context, name string) (Site, error) {
 const updateBMC = `-- name: UpdateBMC :one
 UPDATE bmcs SET node_id = $1, address = $2, protocol = $3, credential_ref = $4, vendor = $5,
     system_id = $6, ipmi_cipher_suite = $7, version = version + 1, updated_at = now()
-WHERE id = $8 AND version = $9 RETURNING id, node_id, address, protocol, credential_ref, pin_sha256, pin_pending, vendor, system_id, auth_blocked_at, auth_blocked_reason, version, created_at, updated_at, ipmi_cipher_suite
+WHERE id = $8 AND version = $9 RETURNING id, node_id, address, protocol, credential_ref, pin_sha256, pin_pending, vendor, system_id, auth_blocked_at, auth_blocked_reason, version, created_at, updated_at, login_by, login_until, login_try_at, wrong_logins, open_logins, lockout_threshold, lockout_window_s, candidate_ref, rotation_state, previous_ref, rotated_at, ipmi_cipher_suite
 `
 
 type UpdateBMCParams struct {
@@ -795,6 +840,17 @@ func (q *Queries) UpdateBMC(ctx context.Context, arg UpdateBMCParams) (BMC, erro
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.LoginBy,
+		&i.LoginUntil,
+		&i.LoginTryAt,
+		&i.WrongLogins,
+		&i.OpenLogins,
+		&i.LockoutThreshold,
+		&i.LockoutWindowS,
+		&i.CandidateRef,
+		&i.RotationState,
+		&i.PreviousRef,
+		&i.RotatedAt,
 		&i.IPMICipherSuite,
 	)
 	return i, err

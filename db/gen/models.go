@@ -93,7 +93,31 @@ type BMC struct {
 	Version           int64
 	CreatedAt         time.Time
 	UpdatedAt         time.Time
+	LoginBy           string
+	LoginUntil        *time.Time
+	LoginTryAt        *time.Time
+	WrongLogins       int
+	OpenLogins        int
+	LockoutThreshold  *int32
+	LockoutWindowS    *int32
+	CandidateRef      string
+	RotationState     string
+	PreviousRef       string
+	RotatedAt         *time.Time
 	IPMICipherSuite   int
+}
+
+type BMCRotation struct {
+	ID         string
+	BMCID      string
+	JobID      string
+	StartedAt  time.Time
+	FinishedAt *time.Time
+	Outcome    string
+	FromRef    string
+	ToRef      string
+	Message    string
+	PurgedAt   *time.Time
 }
 
 type Batch struct {

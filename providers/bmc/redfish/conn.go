@@ -29,6 +29,8 @@ type conn struct {
 	loggedIn bool
 	loginErr error  // outcome of the one login that was sent
 	session  string // path of the session to delete, "" with Basic
+	// ownAccount is where the BMC says that the login's password must be changed.
+	ownAccount string
 	closed   bool
 }
 
@@ -148,6 +150,7 @@ func (c *conn) login(ctx context.Context, op *operation) (sent bool, err error) 
 // body where the header is missing.
 func (c *conn) rememberSession(op *operation, sessions string, a *answer) error {
 	link := a.Header.Get("Location")
+	c.rememberAccount(a)
 	if link == "" {
 		if d, err := parseDoc(a.Body); err == nil {
 			link = d.text("@odata.id")
@@ -166,6 +169,29 @@ func (c *conn) rememberSession(op *operation, sessions string, a *answer) error 
 	c.session = path
 	return nil
 }
+
+// rememberAccount keeps the account that a PasswordChangeRequired message names
+// (Redfish, Base registry: its one argument is the account's URI).
+func (c *conn) rememberAccount(a *answer) {
+	d, err := parseDoc(a.Body)
+	if err != nil {
+		return
+	}
+	for _, m := range d.list("@Message.ExtendedInfo") {
+		e, ok := m.(map[string]any)
+		if !ok || !pwdWords.MatchString(doc(e).text("MessageId")) {
+			continue
+		}
+		if args := doc(e).texts("MessageArgs"); len(args) > 0 {
+			if path, err := c.base.path(args[0]); err == nil {
+				c.ownAccount = path
+			}
+		}
+	}
+}
+
+// basic reports whether the login is Basic: no session tells that it is good.
+func (c *conn) basic() bool { return c.guard.basic() }
 
 // send makes one request with the login and returns its answer; statuses of
 // 400 and above are errors. header may carry If-Match.

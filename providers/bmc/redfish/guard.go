@@ -66,6 +66,8 @@ type guard struct {
 	opts      Options
 	secrets   *redactor
 
+	passwordLeft atomic.Bool // a request that carried the password had a connection
+
 	mu       sync.Mutex
 	cred     credential
 	accepted bool  // the credential was accepted at least once
@@ -108,8 +110,14 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	ctx, cancel := context.WithTimeout(req.Context(), g.opts.RequestTimeout)
 	defer cancel()
+	password := c.login || !c.anonymous && g.basic()
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(httptrace.GotConnInfo) { c.sent.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) {
+			c.sent.Store(true)
+			if password {
+				g.passwordLeft.Store(true)
+			}
+		},
 	})
 	out := req.Clone(ctx)
 	if err := g.attach(out, c); err != nil {
@@ -193,6 +201,13 @@ func (g *guard) judge(c *call) error {
 		return nil
 	}
 	return g.stop
+}
+
+// basic reports whether requests carry the password itself.
+func (g *guard) basic() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.cred.user != "" && g.cred.token == ""
 }
 
 func (g *guard) use(cred credential) {

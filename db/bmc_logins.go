@@ -1,0 +1,85 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/slipway-cloud/slipway/db/gen"
+)
+
+// ErrLoginTaken: another job logs in to the BMC at this moment.
+var ErrLoginTaken = errors.New("another job logs in to the BMC at this moment")
+
+// TakeBMCLogin gives by the right to log in to a BMC for as long as ttl, and
+// reads the row as it is then. Whoever has it may take it again. ErrLoginTaken
+// while another has it, ErrNotFound when there is no such BMC.
+func (s statements) TakeBMCLogin(ctx context.Context, id, by string, ttl time.Duration) (BMC, error) {
+	row, err := s.q.TakeBMCLogin(ctx, gen.TakeBMCLoginParams{ID: id, LoginBy: by, Seconds: ttl.Seconds()})
+	if !errors.Is(err, pgx.ErrNoRows) {
+		return row, translate("BMC "+id, err)
+	}
+	if _, err := s.BMC(ctx, id); err != nil {
+		return BMC{}, err
+	}
+	return BMC{}, fmt.Errorf("BMC %s: %w", id, ErrLoginTaken)
+}
+
+// ReleaseBMCLogin gives the right back. Repeatable.
+func (s statements) ReleaseBMCLogin(ctx context.Context, id, by string) error {
+	return translate("BMC "+id, s.q.ReleaseBMCLogin(ctx, gen.ReleaseBMCLoginParams{ID: id, LoginBy: by}))
+}
+
+// CountBMCLogin counts a try that is about to be made, at the caller's time.
+// anew forgets the earlier ones. ErrLoginTaken when by has the right no longer,
+// or an operator's block came in between: then no login may be sent.
+func (s statements) CountBMCLogin(ctx context.Context, id, by string, at time.Time, anew bool) error {
+	n, err := s.q.CountBMCLogin(ctx, gen.CountBMCLoginParams{ID: id, LoginBy: by, TryAt: at, Anew: anew})
+	if err == nil && n == 0 {
+		return fmt.Errorf("BMC %s: %w", id, ErrLoginTaken)
+	}
+	return translate("BMC "+id, err)
+}
+
+// LoginOutcome is what became of a try that was counted.
+type LoginOutcome int
+
+// The outcomes. A try without one stays counted as if it had been wrong.
+const (
+	LoginAccepted LoginOutcome = iota
+	LoginRejected
+	LoginUnsent // the password never left: the BMC cannot have counted it
+)
+
+// SettleBMCLogin notes what became of a try. A BMC that accepts a login forgets
+// the wrong ones, but those that it rejected stay counted here until its window
+// has passed: not every make forgets.
+func (s statements) SettleBMCLogin(ctx context.Context, id string, o LoginOutcome) error {
+	var err error
+	switch o {
+	case LoginAccepted:
+		err = s.q.BMCLoginAccepted(ctx, id)
+	case LoginRejected:
+		err = s.q.BMCLoginRejected(ctx, id)
+	default:
+		err = s.q.BMCLoginUnsent(ctx, id)
+	}
+	return translate("BMC "+id, err)
+}
+
+// SetBMCLockout keeps what a BMC said of its lockout; nil is unknown.
+func (s statements) SetBMCLockout(ctx context.Context, id string, threshold *int, window time.Duration) error {
+	p := gen.SetBMCLockoutParams{ID: id}
+	if threshold != nil {
+		n := int32(min(max(*threshold, 0), 1000)) //nolint:gosec // bounded
+		p.LockoutThreshold = &n
+	}
+	if window > 0 {
+		n := int32(min(window, 24*time.Hour) / time.Second) //nolint:gosec // bounded
+		p.LockoutWindowS = &n
+	}
+	return translate("BMC "+id, s.q.SetBMCLockout(ctx, p))
+}

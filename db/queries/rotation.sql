@@ -1,0 +1,76 @@
+-- name: TakeBMCLogin :one
+-- The row as it is once nobody else logs in; no row while another job does.
+UPDATE bmcs SET login_by = @login_by, login_until = now() + make_interval(secs => @seconds::double precision)
+WHERE id = @id AND (login_by = '' OR login_by = @login_by OR login_until < now()) RETURNING *;
+
+-- name: ReleaseBMCLogin :exec
+UPDATE bmcs SET login_by = '', login_until = NULL WHERE id = @id AND login_by = @login_by;
+
+-- name: CountBMCLogin :execrows
+-- Counts a try before it is made; a passed window begins the count anew.
+UPDATE bmcs SET open_logins = CASE WHEN @anew::boolean THEN 1 ELSE open_logins + 1 END,
+    wrong_logins = CASE WHEN @anew::boolean THEN 0 ELSE wrong_logins END, login_try_at = @try_at::timestamptz
+WHERE id = @id AND login_by = @login_by AND login_until > now() AND auth_blocked_at IS NULL;
+
+-- name: BMCLoginAccepted :exec
+UPDATE bmcs SET open_logins = 0 WHERE id = @id;
+
+-- name: BMCLoginUnsent :exec
+UPDATE bmcs SET open_logins = greatest(open_logins - 1, 0) WHERE id = @id;
+
+-- name: BMCLoginRejected :exec
+UPDATE bmcs SET open_logins = greatest(open_logins - 1, 0), wrong_logins = wrong_logins + 1 WHERE id = @id;
+
+-- name: SetBMCLockout :exec
+UPDATE bmcs SET lockout_threshold = @lockout_threshold, lockout_window_s = @lockout_window_s WHERE id = @id;
+
+-- name: OpenBMCRotation :one
+SELECT * FROM bmc_rotations WHERE bmc_id = @bmc_id AND finished_at IS NULL;
+
+-- name: LastBMCRotationOfJob :one
+SELECT * FROM bmc_rotations WHERE bmc_id = @bmc_id AND job_id = @job_id ORDER BY id DESC LIMIT 1;
+
+-- name: InsertBMCRotation :exec
+INSERT INTO bmc_rotations (id, bmc_id, job_id, from_ref)
+SELECT @id, b.id, @job_id, b.credential_ref FROM bmcs b WHERE b.id = @bmc_id
+ON CONFLICT (bmc_id) WHERE finished_at IS NULL DO NOTHING;
+
+-- name: AdoptBMCRotation :exec
+UPDATE bmc_rotations SET job_id = @job_id WHERE id = @id AND finished_at IS NULL AND job_id <> @job_id;
+
+-- name: SetBMCCandidate :execrows
+UPDATE bmcs SET candidate_ref = @candidate_ref::text, rotation_state = 'prepared', version = version + 1, updated_at = now()
+WHERE id = @id AND candidate_ref = @instead_of::text AND rotation_state IN ('', 'prepared');
+
+-- name: SetBMCRotationTarget :exec
+UPDATE bmc_rotations SET to_ref = @to_ref WHERE bmc_id = @bmc_id AND finished_at IS NULL;
+
+-- name: MoveBMCRotation :execrows
+UPDATE bmcs SET rotation_state = @to_state::text, version = version + 1, updated_at = now()
+WHERE id = @id AND candidate_ref = @candidate_ref AND rotation_state = @from_state::text;
+
+-- name: CommitBMCCandidate :execrows
+UPDATE bmcs SET previous_ref = credential_ref, credential_ref = candidate_ref, candidate_ref = '', rotation_state = '', rotated_at = now(),
+    version = version + 1, updated_at = now()
+WHERE id = @id AND candidate_ref = @candidate_ref::text AND rotation_state IN ('applied', 'verified');
+
+-- name: DropBMCCandidate :execrows
+UPDATE bmcs SET candidate_ref = '', rotation_state = '', version = version + 1, updated_at = now()
+WHERE id = @id AND candidate_ref = @candidate_ref::text AND rotation_state = 'prepared';
+
+-- name: FinishBMCRotation :exec
+UPDATE bmc_rotations SET finished_at = now(), outcome = @outcome::text, message = @message WHERE bmc_id = @bmc_id AND finished_at IS NULL;
+
+-- name: ListBMCRotations :many
+SELECT * FROM bmc_rotations WHERE bmc_id = @bmc_id AND (@before::text = '' OR id < @before) ORDER BY id DESC LIMIT @max_rows;
+
+-- name: SpentBMCRotations :many
+-- Rotations whose secret nobody can need any more: neither slot nor the generation before names it, and another rotation has ended since.
+SELECT r.* FROM bmc_rotations r JOIN bmcs b ON b.id = r.bmc_id
+WHERE r.bmc_id = @bmc_id AND r.finished_at IS NOT NULL AND r.purged_at IS NULL
+  AND r.to_ref NOT IN (b.credential_ref, b.candidate_ref, b.previous_ref)
+  AND (SELECT count(*) FROM bmc_rotations n WHERE n.bmc_id = r.bmc_id AND n.finished_at IS NOT NULL AND n.id > r.id) >= 1
+ORDER BY r.id LIMIT 20;
+
+-- name: MarkBMCRotationPurged :exec
+UPDATE bmc_rotations SET purged_at = coalesce(purged_at, now()) WHERE id = @id;

@@ -1,0 +1,138 @@
+package db
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/slipway-cloud/slipway/db/gen"
+)
+
+// How far the rotation of a BMC's login is (bmcs.rotation_state). It says which
+// of the two stored logins the BMC takes: the current one while it is prepared,
+// the candidate once it is applied, and either of them while it is applying.
+const (
+	RotationNone     = ""
+	RotationPrepared = "prepared" // the candidate is stored; nothing was sent, or it was refused
+	RotationApplying = "applying" // written before the candidate is sent
+	RotationApplied  = "applied"  // the BMC took the candidate
+	RotationVerified = "verified" // and let a new login with it in
+)
+
+// The outcomes of a rotation.
+const (
+	RotationRotated = "rotated" // the new login is the stored one
+	RotationUndone  = "undone"  // the old one stays
+)
+
+// BMCRotation is one row of a BMC's history of logins, by reference.
+type BMCRotation = gen.BMCRotation
+
+// OpenBMCRotation reads the rotation under way, or ErrNotFound.
+func (s statements) OpenBMCRotation(ctx context.Context, bmcID string) (BMCRotation, error) {
+	row, err := s.q.OpenBMCRotation(ctx, bmcID)
+	return row, translate("open rotation of BMC "+bmcID, err)
+}
+
+// LastBMCRotationOfJob reads the newest rotation that a job began or took over,
+// or ErrNotFound.
+func (s statements) LastBMCRotationOfJob(ctx context.Context, bmcID, jobID string) (BMCRotation, error) {
+	row, err := s.q.LastBMCRotationOfJob(ctx, gen.LastBMCRotationOfJobParams{BMCID: bmcID, JobID: jobID})
+	return row, translate("rotation of BMC "+bmcID+" by "+jobID, err)
+}
+
+// BeginBMCRotation begins a rotation for a job, or hands over the one that a
+// lost job left open: what that one sent must be settled first.
+func (s *Store) BeginBMCRotation(ctx context.Context, bmcID, jobID string) (row BMCRotation, err error) {
+	err = s.Tx(ctx, func(tx *Tx) error {
+		what := "rotation of BMC " + bmcID
+		if err := tx.q.InsertBMCRotation(ctx, gen.InsertBMCRotationParams{ID: NewID("rot"), BMCID: bmcID, JobID: jobID}); err != nil {
+			return translate(what, err)
+		}
+		if row, err = tx.OpenBMCRotation(ctx, bmcID); err != nil {
+			return err
+		}
+		if row.JobID == jobID {
+			return nil
+		}
+		row.JobID = jobID
+		return translate(what, tx.q.AdoptBMCRotation(ctx, gen.AdoptBMCRotationParams{ID: row.ID, JobID: jobID}))
+	})
+	return row, err
+}
+
+// SetBMCCandidate records the candidate in the row and in its history. Only a
+// candidate that was never sent can be replaced; otherwise ErrStale.
+func (s *Store) SetBMCCandidate(ctx context.Context, bmcID, candidate, insteadOf string) error {
+	return s.Tx(ctx, func(tx *Tx) error {
+		n, err := tx.q.SetBMCCandidate(ctx, gen.SetBMCCandidateParams{ID: bmcID, CandidateRef: candidate, InsteadOf: insteadOf})
+		if err := moved("BMC "+bmcID, n, err); err != nil {
+			return err
+		}
+		return translate("BMC "+bmcID, tx.q.SetBMCRotationTarget(ctx, gen.SetBMCRotationTargetParams{BMCID: bmcID, ToRef: candidate}))
+	})
+}
+
+// MoveBMCRotation moves the rotation of a candidate from one state to the next,
+// or ErrStale.
+func (s statements) MoveBMCRotation(ctx context.Context, bmcID, candidate, from, to string) error {
+	n, err := s.q.MoveBMCRotation(ctx, gen.MoveBMCRotationParams{ID: bmcID, CandidateRef: candidate, FromState: from, ToState: to})
+	return moved("BMC "+bmcID, n, err)
+}
+
+// CommitBMCRotation makes the candidate, which the BMC takes, the BMC's login
+// and closes the history row with it. ErrStale when the row has moved on.
+func (s *Store) CommitBMCRotation(ctx context.Context, bmcID, candidate, message string) error {
+	return s.Tx(ctx, func(tx *Tx) error {
+		n, err := tx.q.CommitBMCCandidate(ctx, gen.CommitBMCCandidateParams{ID: bmcID, CandidateRef: candidate})
+		if err := moved("BMC "+bmcID, n, err); err != nil {
+			return err
+		}
+		return tx.finishRotation(ctx, bmcID, RotationRotated, message)
+	})
+}
+
+// DropBMCRotation ends a rotation whose candidate the BMC does not take; candidate
+// is "" when none was stored yet. ErrStale when the row has moved on.
+func (s *Store) DropBMCRotation(ctx context.Context, bmcID, candidate, message string) error {
+	return s.Tx(ctx, func(tx *Tx) error {
+		if candidate != "" {
+			n, err := tx.q.DropBMCCandidate(ctx, gen.DropBMCCandidateParams{ID: bmcID, CandidateRef: candidate})
+			if err := moved("BMC "+bmcID, n, err); err != nil {
+				return err
+			}
+		}
+		return tx.finishRotation(ctx, bmcID, RotationUndone, message)
+	})
+}
+
+func (tx *Tx) finishRotation(ctx context.Context, bmcID, outcome, message string) error {
+	return translate("rotation of BMC "+bmcID, tx.q.FinishBMCRotation(ctx, gen.FinishBMCRotationParams{
+		BMCID: bmcID, Outcome: outcome, Message: clip(message, maxComment),
+	}))
+}
+
+// ListBMCRotations lists a BMC's rotations, newest first, from the one before
+// the id given.
+func (s statements) ListBMCRotations(ctx context.Context, bmcID, before string, limit int) ([]BMCRotation, error) {
+	rows, err := s.q.ListBMCRotations(ctx, gen.ListBMCRotationsParams{BMCID: bmcID, Before: before, MaxRows: page(limit)})
+	return rows, translate("rotations of BMC "+bmcID, err)
+}
+
+// SpentBMCRotations lists ended rotations whose secret nobody can need: neither
+// slot nor the generation before names it, and another rotation has ended since.
+func (s statements) SpentBMCRotations(ctx context.Context, bmcID string) ([]BMCRotation, error) {
+	rows, err := s.q.SpentBMCRotations(ctx, bmcID)
+	return rows, translate("rotations of BMC "+bmcID, err)
+}
+
+// MarkBMCRotationPurged notes that the secret of a rotation is deleted.
+func (s statements) MarkBMCRotationPurged(ctx context.Context, id string) error {
+	return translate("rotation "+id, s.q.MarkBMCRotationPurged(ctx, id))
+}
+
+func moved(what string, rows int64, err error) error {
+	if err == nil && rows == 0 {
+		return fmt.Errorf("%s: %w", what, ErrStale)
+	}
+	return translate(what, err)
+}
