@@ -18,7 +18,7 @@ func accessTable() map[string]Role {
 		RoleNone: {"GET /version"},
 		RoleViewer: {
 			"GET /whoami", "GET /events",
-			"GET /nodes", "GET /nodes/{id}", "GET /nodes/{id}/history", "GET /nodes/{id}/timeline",
+			"GET /nodes", "GET /nodes/{id}", "GET /nodes/{id}/history", "GET /nodes/{id}/timeline", "GET /nodes/{id}/certificates",
 			"GET /admin/maas-sites", "GET /admin/maas-sites/{id}",
 			"GET /admin/maas-sites/{id}/profiles", "GET /admin/maas-sites/{id}/profiles/{profile_id}",
 			"GET /admin/maas-sites/{id}/roce-assignments", "GET /admin/maas-sites/{id}/roce-assignments/{hostname}",

@@ -120,6 +120,7 @@ func (s *Server) register() {
 	s.registerBatches()
 	s.registerEvents()
 	s.registerAttention()
+	s.registerCertificates()
 }
 
 func (s *Server) humaConfig() huma.Config {

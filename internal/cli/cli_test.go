@@ -31,6 +31,7 @@ import (
 type world struct {
 	t      *testing.T
 	store  *db.Store
+	sealed providers.Secrets
 	url    string
 	home   string
 	env    map[string]string
@@ -45,6 +46,7 @@ func newWorld(t *testing.T) *world {
 	sealed, err := secrets.Open(t.Context(), w.store, secrets.Keeper{URL: "base64key://", KeyFile: filepath.Join(t.TempDir(), "key")}, secrets.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = sealed.Close() })
+	w.sealed = sealed
 	s, err := rest.New(rest.Config{
 		Store: w.store, Temporal: w, Secrets: sealed, AgentURL: "https://agents.example:7443", AgentCAPEM: "PEM",
 		MAASProbe: func(_ context.Context, s lifecycle.SiteSpec) (any, error) {
