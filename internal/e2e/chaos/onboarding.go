@@ -15,7 +15,7 @@ import (
 func Onboarding() *Plug {
 	return &Plug{
 		Kind: contract.KindOnboarding, Stages: contract.OnboardingStages, Start: startOnboarding,
-		Also:  remote("observe", "ObserveMachine"), // a run that takes up a job looks before it acts
+		Also: remote("observe", "ObserveMachine"), // a run that takes up a job looks before it acts
 		Paths: []Path{
 			{Name: "plain", Points: append(straight(), projections()...), Check: onboarded(1)},
 			{Name: "datasource", Points: append(remote(

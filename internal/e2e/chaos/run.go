@@ -12,6 +12,7 @@ import (
 	"go.temporal.io/sdk/interceptor"
 
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/devstack"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -26,8 +27,9 @@ type Options struct {
 	Processes int
 	// Patience is how long a job may take, 0 for 4 minutes.
 	Patience time.Duration
-	// Extra interceptors of the worker in this process: how tests break a stage.
-	Extra []interceptor.WorkerInterceptor
+	// Break makes interceptors for the worker in this process: how a test breaks
+	// a stage.
+	Break func(*devstack.Stack) interceptor.WorkerInterceptor
 	// Progress gets a line now and then, Log the product's own log; nil drops.
 	Progress, Log io.Writer
 }
@@ -125,7 +127,7 @@ func (r *run) tell() (stop func()) {
 // play runs cases in one theatre and holds them against its invariants.
 func (r *run) play(ctx context.Context, name string, cases []Case, processes int) (killed int, err error) {
 	t, err := newTheatre(ctx, theatreOptions{
-		name: name + "-" + db.NewID("run"), machines: len(cases), processes: processes, extra: r.o.Extra, log: r.o.Log,
+		name: name + "-" + db.NewID("run"), machines: len(cases), processes: processes, breaks: r.o.Break, log: r.o.Log,
 	})
 	if err != nil {
 		return 0, err

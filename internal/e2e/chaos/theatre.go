@@ -41,7 +41,7 @@ type theatreOptions struct {
 	// processes is how many worker processes run; 0 runs one worker in this
 	// process.
 	processes int
-	extra     []interceptor.WorkerInterceptor // of a worker in this process
+	breaks    func(*devstack.Stack) interceptor.WorkerInterceptor // of a worker in this process
 	log       io.Writer
 }
 
@@ -84,7 +84,10 @@ func (t *theatre) furnish(ctx context.Context, o theatreOptions) error {
 		return err
 	}
 	if o.processes == 0 {
-		all := append([]interceptor.WorkerInterceptor{&Interceptor{Conductor: t.director.Worker("here")}}, o.extra...)
+		all := []interceptor.WorkerInterceptor{&Interceptor{Conductor: t.director.Worker("here")}}
+		if o.breaks != nil {
+			all = append(all, o.breaks(t.stack))
+		}
 		t.stack.StartRole("worker", func(ctx context.Context) error { return t.stack.App.RunWorker(ctx, all...) })
 		return nil
 	}

@@ -54,7 +54,7 @@ func play(ctx context.Context, args []string, out io.Writer) error {
 	fs := pflag.NewFlagSet("chaos", pflag.ContinueOnError)
 	seed := fs.Uint64("seed", 0, "seed of the generated cases; 0 takes the time")
 	n := fs.Int("cases", 1000, "how many cases")
-	texts := fs.StringArray("case", nil, "play this case alone, as a report prints it; may be repeated")
+	texts := fs.StringArray("case", nil, "play this case alone, as a report prints it; may be repeated; empty ones do not count")
 	o := chaos.Options{Plugs: []*chaos.Plug{chaos.Onboarding()}, Progress: out}
 	fs.IntVar(&o.AtOnce, "at-once", 0, "jobs under way at a time in each of the two systems")
 	fs.DurationVar(&o.Patience, "patience", 0, "how long a job may take before it counts as stuck")

@@ -1,0 +1,128 @@
+package chaos_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/interceptor"
+
+	"github.com/slipway-cloud/slipway/activities/fault"
+	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	"github.com/slipway-cloud/slipway/internal/devstack"
+	"github.com/slipway-cloud/slipway/internal/e2e/chaos"
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/providers/maas"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// TestBrokenStagesAreCaught runs a worker in which four activities are wrong in
+// the ways in which such code usually is. All goes well while nothing goes
+// wrong; each is caught by a trouble in its stage, with the right verdict.
+func TestBrokenStagesAreCaught(t *testing.T) {
+	if testing.Short() {
+		t.Skip("jobs in trouble take a minute")
+	}
+	o := chaos.Options{Plugs: plugs(), Progress: &progress{t: t}, Break: breakStages}
+	want := map[string]chaos.Verdict{
+		"onboarding/plain:": "",
+		"onboarding/plain:create_or_find_in_maas.CreateOrFindMachine=crash_after.silent":    chaos.WrongEnd,
+		"onboarding/plain:deploy_via_maas.DeployMachine=crash_after.silent":                 chaos.Duplicate,
+		"onboarding/plain:commission_node.CommissionMachine=site_cut.refused_before":        chaos.WrongEnd,
+		"onboarding/plain:wait_for_agent_enrollment.DiscardUserData=crash_before.silent":    chaos.Invariant,
+		"onboarding/plain:deploy_via_maas.DeployMachine=answer_twice.in_a_row":              chaos.Duplicate,
+		"onboarding/plain:wait_for_ready.WaitForReady=crash_after.silent":                   "", // nothing is broken there
+		"onboarding/plain:create_or_find_in_maas.CreateOrFindMachine=answer_twice.together": chaos.WrongEnd,
+	}
+	for text := range want {
+		c, err := chaos.ParseCase(text, o.Plugs)
+		require.NoError(t, err)
+		o.Cases = append(o.Cases, c)
+	}
+	report, err := chaos.Run(t.Context(), o)
+	require.NoError(t, err)
+	require.Len(t, report.Results, len(want))
+	for _, r := range report.Results {
+		verdict := want[r.Case.String()]
+		if verdict == "" {
+			require.Empty(t, r.Findings, r.Case.String())
+			continue
+		}
+		require.NotEmpty(t, r.Findings, "%s was not caught", r.Case)
+		require.Equal(t, verdict, r.Findings[0].Verdict, r.Blame())
+		t.Log(r.Blame())
+	}
+}
+
+// breakStages makes the interceptor that puts wrong activities in the place of
+// right ones.
+func breakStages(s *devstack.Stack) interceptor.WorkerInterceptor { return &breaker{stack: s} }
+
+type breaker struct {
+	interceptor.WorkerInterceptorBase
+	stack *devstack.Stack
+	begun sync.Map // job id
+}
+
+func (b *breaker) InterceptActivity(_ context.Context, next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
+	return &brokenActivity{interceptor.ActivityInboundInterceptorBase{Next: next}, b}
+}
+
+type brokenActivity struct {
+	interceptor.ActivityInboundInterceptorBase
+	*breaker
+}
+
+func (b *brokenActivity) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
+	switch info := activity.GetInfo(ctx); info.ActivityType.Name {
+	case "CreateOrFindMachine":
+		arg, _ := in.Args[0].(maasact.CreateIn)
+		return b.createWithoutLooking(ctx, in, arg)
+	case "DeployMachine":
+		arg, _ := in.Args[0].(maasact.DeployIn)
+		return b.deployAfresh(ctx, in, arg)
+	case "CommissionMachine":
+		// The note that it was done comes before it is done.
+		arg, _ := in.Args[0].(maasact.MachineIn)
+		if _, noted := b.begun.LoadOrStore(arg.JobID, true); noted {
+			return contract.MachineFacts{SystemID: arg.SystemID, Done: true}, nil
+		}
+	case "DiscardUserData":
+		if info.Attempt > 1 { // "the first execution will have done it"
+			return contract.UserData{}, nil
+		}
+	}
+	return b.Next.ExecuteActivity(ctx, in)
+}
+
+// createWithoutLooking creates first, and finds only what it has created.
+func (b *brokenActivity) createWithoutLooking(ctx context.Context, in *interceptor.ExecuteActivityInput, arg maasact.CreateIn) (any, error) {
+	m, err := maas.Opener{}.OpenMAAS(providers.MAASSite{URL: b.stack.Sims.URL, APIKey: providers.NewSecret(b.stack.Sims.APIKey)})
+	if err != nil {
+		return nil, err
+	}
+	machine := b.stack.Sims.Fleet.ByMAC(arg.BMC.MACs[0]).Spec()
+	if err := b.stack.App.Store.SetMAASCreateIntent(ctx, arg.NodeID, arg.JobID); err != nil {
+		return nil, err
+	}
+	_, err = m.CreateMachine(ctx, providers.MAASCreate{
+		Hostname: arg.Hostname, Architecture: arg.Profile.Architecture, MACs: arg.BMC.MACs, PowerType: arg.Profile.PowerType,
+		PowerAddress: arg.BMC.Address, PowerUser: machine.BMCUser, PowerPassword: providers.NewSecret(machine.BMCPassword), PowerNodeID: arg.BMC.RedfishSysID,
+	})
+	if err != nil {
+		return nil, fault.MAAS(ctx, err)
+	}
+	return b.Next.ExecuteActivity(ctx, in)
+}
+
+// deployAfresh clears away what it takes for a stranger's deployment, without
+// reading whose it is.
+func (b *brokenActivity) deployAfresh(ctx context.Context, in *interceptor.ExecuteActivityInput, arg maasact.DeployIn) (any, error) {
+	acts := &maasact.Activities{Store: b.stack.App.Store, Secrets: b.stack.App.Secrets, Opener: maas.Opener{}}
+	if _, err := acts.ReturnToReady(ctx, maasact.ReleaseIn{MachineIn: maasact.MachineIn{JobRef: arg.JobRef, SystemID: arg.SystemID}}); err != nil {
+		return nil, err
+	}
+	return b.Next.ExecuteActivity(ctx, in)
+}

@@ -1,0 +1,94 @@
+package chaos_test
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/internal/e2e/chaos"
+)
+
+// seed of the runs below; CHAOS_SEED takes another.
+const seed = 20260
+
+func seedOf(t *testing.T) uint64 {
+	t.Helper()
+	text := os.Getenv("CHAOS_SEED")
+	if text == "" {
+		return seed
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	require.NoError(t, err, "CHAOS_SEED is a number")
+	return n
+}
+
+// TestThreeHundredTroubles plays three hundred generated cases with the program,
+// which is built without the race detector: no effect happens twice, no job is
+// stuck, each ends as it should, and the database holds what it must.
+func TestThreeHundredTroubles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("three hundred jobs in trouble take minutes")
+	}
+	bin := filepath.Join(t.TempDir(), "chaos")
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "./cmd/chaos").CombinedOutput()
+	require.NoError(t, err, string(out))
+	cmd := exec.CommandContext(t.Context(), bin, "--cases", "300", "--seed", strconv.FormatUint(seedOf(t), 10))
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = time.Minute
+	said := &progress{t: t}
+	cmd.Stdout, cmd.Stderr = said, said
+	err = cmd.Run()
+	t.Log("\n" + said.String())
+	require.NoError(t, err, "the cases above that have findings say how to play them again")
+	require.Contains(t, said.String(), "300 cases in")
+}
+
+// TestTroublesUnderTheRaceDetector plays some cases of every kind inside this
+// process, where the race detector watches.
+func TestTroublesUnderTheRaceDetector(t *testing.T) {
+	if testing.Short() {
+		t.Skip("jobs in trouble take a minute")
+	}
+	o := chaos.Options{Plugs: plugs(), Progress: &progress{t: t}}
+	every := chaos.Generate(plugs(), 300, seedOf(t)+1)
+	for i := 0; i < len(every); i += 12 {
+		o.Cases = append(o.Cases, every[i])
+	}
+	report, err := chaos.Run(t.Context(), o)
+	t.Log("\n" + report.Table())
+	for _, g := range report.Guilty() {
+		t.Error(g.Blame())
+	}
+	require.NoError(t, err)
+}
+
+// progress passes the lines of a run to the test's log as they come, and keeps
+// them.
+type progress struct {
+	t  *testing.T
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+var _ io.Writer = (*progress)(nil)
+
+// Write implements io.Writer.
+func (p *progress) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if line := strings.TrimSpace(string(b)); strings.Contains(line, "cases ended") {
+		p.t.Log(line)
+	}
+	return p.b.Write(b)
+}
+
+func (p *progress) String() string { p.mu.Lock(); defer p.mu.Unlock(); return p.b.String() }
