@@ -1,0 +1,83 @@
+package onboarding
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+
+	nodeact "github.com/slipway-cloud/slipway/activities/node"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+func unavailable() error {
+	return temporal.NewApplicationErrorWithOptions("MAAS is away", string(lifecycle.FailMAASUnavailable), temporal.ApplicationErrorOptions{NonRetryable: true})
+}
+
+// TestEveryUndoHasItsProof, and nothing else has one.
+func TestEveryUndoHasItsProof(t *testing.T) {
+	t.Parallel()
+	undone := 0
+	for _, st := range stages() {
+		require.Equal(t, st.Undo == nil, st.Remains == nil, st.Name)
+		if st.Undo != nil {
+			undone++
+		}
+	}
+	require.Equal(t, 5, undone)
+}
+
+// cleanUp is an onboarding's clean-up, newest first, each undo with its proof.
+var cleanUp = [][2]string{
+	{"LockAgentIdentity", "CheckIdentityLocked"}, {"ReturnToReady", "CheckReleased"}, {"RevokeBootstrap", "CheckBootstrapRevoked"},
+	{"AbortCommissioning", "CheckNotCommissioning"}, {"RemoveCreatedMachine", "CheckRecordRemoved"},
+}
+
+func wholeJob(t *testing.T) *parked {
+	t.Helper()
+	return parkedAt(t, contract.StageWaitAgent, State{Machine: contract.MachineFacts{SystemID: "abc", Created: true, Status: "Deployed"}})
+}
+
+// TestAnOnboardingIsUndoneNewestFirstAndProven.
+func TestAnOnboardingIsUndoneNewestFirstAndProven(t *testing.T) {
+	t.Parallel()
+	p := wholeJob(t)
+	_, err := p.asks(t, lifecycle.ActionCancel, contract.ActionRequest{Reason: "not today"})
+	require.NoError(t, err)
+	var want, proofs []string
+	for _, c := range cleanUp {
+		want, proofs = append(want, c[0], c[1]), append(proofs, c[1])
+	}
+	require.Equal(t, append(want, proofs...), p.calls)
+	require.Equal(t, lifecycle.JobCancelled, p.steps[len(p.steps)-1].Status)
+}
+
+// TestAnUndoThatLiesParksTheOnboarding, for each of its undos: what is left is
+// named, what is older is not touched, and nothing starts anew.
+func TestAnUndoThatLiesParksTheOnboarding(t *testing.T) {
+	t.Parallel()
+	for i, c := range cleanUp {
+		t.Run(c[0], func(t *testing.T) {
+			t.Parallel()
+			p := wholeJob(t)
+			var lies any = contract.MachineFacts{SystemID: "abc", Status: "Deployed", Note: "machine abc is still there"}
+			if i == 0 || i == 2 {
+				lies = nodeact.Left{Note: "machine abc is still there"}
+			}
+			p.answer[c[1]] = func() (any, error) { return lies, nil }
+			_, _ = p.asks(t, lifecycle.ActionRestartClean, contract.ActionRequest{})
+			at := slices.IndexFunc(p.steps, func(s contract.Projection) bool { return s.Status.Parked() })
+			require.Positive(t, at)
+			s := p.steps[at]
+			require.Equal(t, lifecycle.JobFailedManual, s.Status)
+			require.Equal(t, lifecycle.FailCompensation, s.Failure.Class)
+			require.Contains(t, s.Failure.Message, "it is not clean: machine abc is still there")
+			require.NotContains(t, p.calls, "LoadSiteConfig", "nothing started anew")
+			for _, older := range cleanUp[i+1:] {
+				require.NotContains(t, p.calls, older[0], "nothing older was undone over it")
+			}
+		})
+	}
+}
