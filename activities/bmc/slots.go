@@ -1,0 +1,317 @@
+package bmc
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// rotation is one step at work on one BMC.
+type rotation struct {
+	a             *Activities
+	in            RotateIn
+	rec           db.BMC
+	row           db.BMCRotation // the job's newest
+	caPEM         string
+	trustFirstPin bool
+}
+
+func (r *rotation) load(ctx context.Context) error {
+	var err error
+	if r.rec, err = r.a.Store.BMC(ctx, r.in.BMCID); err != nil {
+		return fault.Internal(ctx, err)
+	}
+	row, err := r.a.Store.LastBMCRotationOfJob(ctx, r.in.BMCID, r.in.JobID)
+	if err != nil && !errors.Is(err, db.ErrNotFound) {
+		return fault.Internal(ctx, err)
+	}
+	r.row = row
+	return nil
+}
+
+// committed: this job's rotation has ended with the new login.
+func (r *rotation) committed() bool {
+	return r.row.Outcome == db.RotationRotated && r.row.ToRef == r.rec.CredentialRef
+}
+
+func (r *rotation) facts() contract.RotationFacts {
+	f := contract.RotationFacts{
+		BMCID: r.in.BMCID, CurrentRef: r.rec.CredentialRef, CandidateRef: r.rec.CandidateRef, FromRef: r.row.FromRef, Note: r.row.Message,
+	}
+	switch {
+	case r.committed():
+		f.CandidateRef, f.Slot = r.row.ToRef, contract.SlotCandidate
+		f.Applied, f.Verified, f.Committed = true, true, true
+	case r.row.Outcome == db.RotationUndone:
+		f.Slot, f.Undone = contract.SlotCurrent, true
+	case r.rec.RotationState == db.RotationApplying:
+		f.Slot, f.Note = contract.SlotUnknown, "the new password was sent; it is not known yet whether the BMC took it"
+	case r.rec.RotationState == db.RotationApplied:
+		f.Slot, f.Applied, f.Note = contract.SlotCandidate, true, "the BMC took the new password"
+	case r.rec.RotationState == db.RotationVerified:
+		f.Slot, f.Applied, f.Verified, f.Note = contract.SlotCandidate, true, true, "a new login with the new password succeeded"
+	case r.rec.RotationState == db.RotationPrepared:
+		f.Slot, f.Note = contract.SlotCurrent, "the new password is made and stored"
+	}
+	return f
+}
+
+// outcome reads the facts as they are after a step.
+func (r *rotation) outcome(ctx context.Context, err error) (contract.RotationFacts, error) {
+	if err == nil {
+		err = r.load(ctx)
+	}
+	if err != nil {
+		return contract.RotationFacts{}, fault.Internal(ctx, err)
+	}
+	return r.facts(), nil
+}
+
+// newCandidate makes a password, stores it and records it, in that order. One
+// that a crash left unrecorded is found and taken; insteadOf names one that was
+// never sent, or that the BMC refused.
+func (r *rotation) newCandidate(ctx context.Context, insteadOf string, length int) error {
+	a, name := r.a, candidateName(r.in.BMCID, r.row.ID)
+	value, err := providers.Secret{}, error(nil)
+	if insteadOf == "" {
+		value, err = a.Secrets.Resolve(ctx, secretRef(name))
+	}
+	if insteadOf != "" || providers.IsKind(err, providers.KindNotFound) {
+		value, err = r.draw(ctx, length)
+	}
+	if err != nil {
+		return fault.Secret(ctx, err)
+	}
+	ref, err := a.Secrets.Put(ctx, name, value)
+	if err != nil {
+		return fault.Secret(ctx, err)
+	}
+	err = a.Store.SetBMCCandidate(ctx, r.in.BMCID, string(ref), insteadOf)
+	if err != nil && !errors.Is(err, db.ErrStale) { // stale: a repetition of this step was faster, and its candidate counts
+		return fault.Internal(ctx, err)
+	}
+	return r.load(ctx)
+}
+
+func (r *rotation) draw(ctx context.Context, length int) (providers.Secret, error) {
+	now, err := providers.ResolveLogin(ctx, r.a.Secrets, secretRef(r.rec.CredentialRef))
+	if err != nil {
+		return providers.Secret{}, err
+	}
+	fresh, err := newPassword(length)
+	if err != nil {
+		return providers.Secret{}, err
+	}
+	return loginSecret(now.Username, fresh)
+}
+
+// enter logs in with one slot. demote is the state in which the rotation stood
+// when a rejection is an answer: it then goes back to prepared, in one
+// transaction with the count.
+func (r *rotation) enter(ctx context.Context, slot, demote string) (*visit, error) {
+	e := entry{job: r.in.JobRef, bmcID: r.in.BMCID, caPEM: r.caPEM, trustFirstPin: r.trustFirstPin, slot: slot}
+	candidate := r.rec.CandidateRef
+	if demote != "" {
+		e.onRejected = func(ctx context.Context, tx *db.Tx) error {
+			return tx.MoveBMCRotation(ctx, r.in.BMCID, candidate, demote, db.RotationPrepared)
+		}
+	}
+	return r.a.enter(ctx, e)
+}
+
+// move writes a state down, also when the job was cancelled meanwhile.
+func (r *rotation) move(ctx context.Context, from, to string) error {
+	err := r.a.mustNote(ctx, func(ctx context.Context) error {
+		return r.a.Store.MoveBMCRotation(ctx, r.in.BMCID, r.rec.CandidateRef, from, to)
+	})
+	if err == nil {
+		r.rec.RotationState = to
+	}
+	return err
+}
+
+// apply brings the rotation to applied: it sends the candidate where the current
+// login is live and finds out where nobody knows.
+func (r *rotation) apply(ctx context.Context) error {
+	for range 3 {
+		var err error
+		switch r.rec.RotationState {
+		case db.RotationApplied, db.RotationVerified:
+			return nil
+		case db.RotationApplying:
+			err = r.findOut(ctx)
+		default:
+			err = r.send(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if r.rec.RotationState == db.RotationApplied {
+		return nil
+	}
+	return fault.New(lifecycle.FailBMCUnreachable, "BMC %s took the new password three times and never let it in", r.rec.Address)
+}
+
+// send changes the password from the current to the candidate. That it is being
+// sent is written down first. It returns nil with the outcome unknown too.
+func (r *rotation) send(ctx context.Context) error {
+	v, err := r.enter(ctx, contract.SlotCurrent, "")
+	if err != nil {
+		return err
+	}
+	defer v.leave()
+	accounts, ok := v.bmc.(providers.BMCAccounts)
+	if !ok {
+		return fault.New(lifecycle.FailConfiguration, "passwords cannot be changed over %s; rotate this BMC's by hand", r.rec.Protocol)
+	}
+	if err := r.fit(ctx, accounts); err != nil {
+		return err
+	}
+	fresh, err := providers.ResolveLogin(ctx, r.a.Secrets, secretRef(r.rec.CandidateRef))
+	if err != nil {
+		return fault.Secret(ctx, err)
+	}
+	if err := r.move(ctx, db.RotationPrepared, db.RotationApplying); err != nil {
+		return err
+	}
+	cctx, cancel := context.WithTimeout(ctx, loginLimit)
+	defer cancel()
+	err = accounts.ChangePassword(cctx, fresh.Password)
+	switch {
+	case err == nil:
+		err = r.move(ctx, db.RotationApplying, db.RotationApplied)
+		r.settle(ctx)
+		return err
+	case providers.IsKind(err, providers.KindUncertain), providers.KindOf(err) == "":
+		r.settle(ctx)
+		return ctx.Err() // still applying: the next round finds out
+	}
+	return r.refused(ctx, err)
+}
+
+// refused goes back to prepared after an answer that says that the old password
+// still holds. A password that the BMC does not like is replaced by a longer one,
+// so that a repetition is not the same again.
+func (r *rotation) refused(ctx context.Context, err error) error {
+	if merr := r.move(ctx, db.RotationApplying, db.RotationPrepared); merr != nil {
+		return merr
+	}
+	if providers.IsKind(err, providers.KindInvalid) {
+		if cerr := r.newCandidate(ctx, r.rec.CandidateRef, maxPasswordLength); cerr != nil {
+			return cerr
+		}
+	}
+	return fault.BMC(ctx, err)
+}
+
+// settle waits until a changed password is in force: makes differ in how soon
+// after their answer that is, and a login too early counts as wrong.
+func (r *rotation) settle(ctx context.Context) {
+	d := r.a.Settle
+	if d == 0 {
+		d = 2 * time.Second
+	}
+	_ = wait(ctx, d)
+}
+
+// fit replaces a candidate of a length that the BMC does not take, before it is
+// sent. A BMC that does not tell is simply tried.
+func (r *rotation) fit(ctx context.Context, accounts providers.BMCAccounts) error {
+	policy, err := accounts.PasswordPolicy(ctx)
+	if err != nil {
+		return ctx.Err()
+	}
+	length, err := lengthFor(policy)
+	if err != nil {
+		return fault.New(lifecycle.FailConfiguration, "%s", err)
+	}
+	now, err := providers.ResolveLogin(ctx, r.a.Secrets, secretRef(r.rec.CandidateRef))
+	if err != nil {
+		return fault.Secret(ctx, err)
+	}
+	have := len(now.Password.Reveal())
+	if have >= policy.MinLength && (policy.MaxLength <= 0 || have <= policy.MaxLength) {
+		return nil
+	}
+	return r.newCandidate(ctx, r.rec.CandidateRef, length)
+}
+
+// findOut tries the candidate, once. A rejection says that the current login is
+// live: nothing else was ever sent.
+func (r *rotation) findOut(ctx context.Context) error {
+	v, err := r.enter(ctx, contract.SlotCandidate, db.RotationApplying)
+	switch {
+	case errors.Is(err, errSlotRejected):
+		r.rec.RotationState = db.RotationPrepared
+		return nil
+	case err != nil:
+		return err
+	}
+	defer v.leave()
+	return r.move(ctx, db.RotationApplying, db.RotationApplied)
+}
+
+func (r *rotation) verify(ctx context.Context) error {
+	v, err := r.enter(ctx, contract.SlotCandidate, db.RotationApplied)
+	if errors.Is(err, errSlotRejected) {
+		return fault.New(lifecycle.FailBMCUnreachable,
+			"BMC %s said that it took the new password and does not let it in; the old one is kept, and a repetition changes it once more", r.rec.Address)
+	}
+	if err != nil {
+		return err
+	}
+	defer v.leave()
+	return r.move(ctx, db.RotationApplied, db.RotationVerified)
+}
+
+// undo ends the rotation with the live login.
+func (r *rotation) undo(ctx context.Context) error {
+	candidate := r.rec.CandidateRef
+	for range 4 {
+		var err error
+		switch r.rec.RotationState {
+		case db.RotationNone, db.RotationPrepared:
+			return fault.Internal(ctx, r.a.Store.DropBMCRotation(ctx, r.in.BMCID, candidate, "the rotation was taken back; the old login stays"))
+		case db.RotationApplying:
+			if err = r.findOut(ctx); err == nil && r.rec.RotationState == db.RotationPrepared {
+				err = r.proveCurrent(ctx)
+			}
+		case db.RotationApplied:
+			v, verr := r.enter(ctx, contract.SlotCandidate, db.RotationApplied)
+			switch {
+			case errors.Is(verr, errSlotRejected):
+				r.rec.RotationState = db.RotationPrepared
+				err = r.proveCurrent(ctx)
+			case verr == nil:
+				err = r.move(ctx, db.RotationApplied, db.RotationVerified)
+				v.leave()
+			default:
+				err = verr
+			}
+		default:
+			return fault.Internal(ctx, r.a.Store.CommitBMCRotation(ctx, r.in.BMCID, candidate,
+				"the rotation was taken back after the BMC had taken the new password, which therefore stays"))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return fault.New(lifecycle.FailStateDisagreement, "the rotation of BMC %s moves while it is taken back; cancel again", r.rec.Address)
+}
+
+// proveCurrent logs in with the current login after the candidate was rejected:
+// a rotation never ends on a guess.
+func (r *rotation) proveCurrent(ctx context.Context) error {
+	v, err := r.enter(ctx, contract.SlotCurrent, "")
+	if err == nil {
+		v.leave()
+	}
+	return err
+}
