@@ -58,7 +58,7 @@ func planPower(ctx workflow.Context, p *planner, st stage.Stage[State]) contract
 	if f.Failure != nil {
 		return p.fails(row, *f.Failure)
 	}
-	if !f.LoggedIn {
+	if !p.in.Login {
 		row.Why = "whether the BMC takes the login is not tried; ask with login to try it once"
 	}
 	return row
