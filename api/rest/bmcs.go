@@ -19,6 +19,10 @@ type BMC struct {
 	Protocol          string     `json:"protocol"`
 	IPMICipherSuite   int        `json:"ipmi_cipher_suite,omitempty" doc:"Over IPMI only: 17, or 3 for a device that has nothing better"`
 	CredentialRef     string     `json:"credential_ref"`
+	CandidateRef      string     `json:"candidate_ref,omitempty" doc:"The login that is being rotated to"`
+	RotationState     string     `json:"rotation_state,omitempty" enum:"prepared,applying,applied,verified" doc:"How far a rotation is: prepared, the BMC takes the login; applied or verified, it takes the candidate; applying, either"`
+	PreviousRef       string     `json:"previous_ref,omitempty" doc:"The login before the last rotation"`
+	RotatedAt         *time.Time `json:"rotated_at,omitempty"`
 	PinSHA256         string     `json:"pin_sha256,omitempty" doc:"Approved pin of its certificate's public key, 64 hex digits"`
 	PinPending        string     `json:"pin_pending,omitempty" doc:"Seen on the wire and approved by nobody"`
 	Vendor            string     `json:"vendor,omitempty"`
@@ -36,7 +40,8 @@ func bmcView(r db.BMC) BMC {
 		suite = r.IPMICipherSuite
 	}
 	return BMC{
-		ID: r.ID, NodeID: text(r.NodeID), Address: r.Address, Protocol: r.Protocol, IPMICipherSuite: suite, CredentialRef: r.CredentialRef, PinSHA256: r.PinSHA256,
+		ID: r.ID, NodeID: text(r.NodeID), Address: r.Address, Protocol: r.Protocol, IPMICipherSuite: suite, CredentialRef: r.CredentialRef,
+		CandidateRef: r.CandidateRef, RotationState: r.RotationState, PreviousRef: r.PreviousRef, RotatedAt: utc(r.RotatedAt), PinSHA256: r.PinSHA256,
 		PinPending: r.PinPending, Vendor: r.Vendor, SystemID: r.SystemID, AuthBlockedAt: utc(r.AuthBlockedAt), AuthBlockedReason: r.AuthBlockedReason,
 		Version: r.Version, CreatedAt: r.CreatedAt.UTC(), UpdatedAt: r.UpdatedAt.UTC(),
 	}

@@ -26,17 +26,15 @@ type RotationRequest struct {
 type Rotation struct {
 	JobID        string                 `json:"job_id"`
 	Status       lifecycle.JobStatus    `json:"status" doc:"The job's state"`
-	Outcome      string                 `json:"outcome" enum:"in_progress,needs_human,rotated,cancelled" doc:"What came of it"`
+	Outcome      string                 `json:"outcome" enum:"in_progress,needs_human,rotated,undone,cancelled" doc:"What came of it; cancelled is before anything began"`
 	Reason       string                 `json:"reason,omitempty"`
 	RequestedBy  string                 `json:"requested_by,omitempty"`
 	RequestedAt  time.Time              `json:"requested_at"`
 	FinishedAt   *time.Time             `json:"finished_at,omitempty"`
 	OldRef       string                 `json:"old_credential_ref,omitempty" doc:"The login before"`
 	NewRef       string                 `json:"new_credential_ref,omitempty" doc:"The login that the rotation made"`
-	AppliedAt    *time.Time             `json:"applied_at,omitempty" doc:"When the BMC took the new password"`
-	VerifiedAt   *time.Time             `json:"verified_at,omitempty" doc:"When a login with it succeeded"`
 	FailureClass lifecycle.FailureClass `json:"failure_class,omitempty"`
-	Message      string                 `json:"message,omitempty"`
+	Message      string                 `json:"message,omitempty" doc:"Why it waits, or how it ended"`
 }
 
 func (s *Server) registerRotations() {
@@ -163,6 +161,10 @@ func (s *Server) setCredential(ctx context.Context, in *struct {
 		if live, err = liveJobOf(ctx, tx, b); err != nil {
 			return err
 		}
+		if b.RotationState == db.RotationApplied || b.RotationState == db.RotationVerified {
+			return problem.New(problem.Conflict, "a rotation has set a password of its own on this BMC and is not ended; "+
+				"finish or cancel its job, which settles what the BMC takes, and set the login afterwards").With(jobID(live))
+		}
 		if live != nil && !live.Status.Parked() {
 			return problem.New(problem.LiveJob, fmt.Sprintf(
 				"job %s (%s) is %s and may be using the login; wait until it ends or parks, or freeze it with mark_manual_intervention_required",
@@ -222,13 +224,26 @@ func (s *Server) listRotations(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	return paged(rows, in.Limit, func(j db.Job) string { return j.ID }, rotationView), nil
+	ids := make([]string, 0, len(rows))
+	for _, j := range rows {
+		ids = append(ids, j.ID)
+	}
+	begun, err := s.cfg.Store.BMCRotationsOfJobs(ctx, in.ID, ids)
+	if err != nil {
+		return nil, err
+	}
+	view := func(j db.Job) Rotation { return rotationView(j, begun[j.ID]) }
+	return paged(rows, in.Limit, func(j db.Job) string { return j.ID }, view), nil
 }
 
-func rotationView(j db.Job) Rotation {
+// rotationView shows a job and what it did; of one that began nothing r is zero.
+func rotationView(j db.Job, r db.BMCRotation) Rotation {
 	out := Rotation{
-		JobID: j.ID, Status: j.Status, Outcome: rotationOutcome(j.Status), RequestedBy: j.CreatedBy, RequestedAt: j.CreatedAt.UTC(),
-		FinishedAt: utc(j.FinishedAt), FailureClass: j.FailureClass, Message: j.Message,
+		JobID: j.ID, Status: j.Status, Outcome: rotationOutcome(j.Status, r.Outcome), RequestedBy: j.CreatedBy, RequestedAt: j.CreatedAt.UTC(),
+		FinishedAt: utc(j.FinishedAt), OldRef: r.FromRef, NewRef: r.ToRef, FailureClass: j.FailureClass, Message: j.Message,
+	}
+	if out.Message == "" {
+		out.Message = r.Message
 	}
 	var in contract.BMCRotationInput
 	if json.Unmarshal(j.Input, &in) == nil {
@@ -237,8 +252,12 @@ func rotationView(j db.Job) Rotation {
 	return out
 }
 
-func rotationOutcome(s lifecycle.JobStatus) string {
+// rotationOutcome is the rotation's own where it has ended: a job that is
+// cancelled after its commit has rotated all the same.
+func rotationOutcome(s lifecycle.JobStatus, ended string) string {
 	switch {
+	case lifecycle.Job.Terminal(s) && ended != "":
+		return ended
 	case s == lifecycle.JobCompleted || s == lifecycle.JobReconciled:
 		return "rotated"
 	case s == lifecycle.JobCancelled:
@@ -247,4 +266,11 @@ func rotationOutcome(s lifecycle.JobStatus) string {
 		return "needs_human"
 	}
 	return "in_progress"
+}
+
+func jobID(j *db.Job) string {
+	if j == nil {
+		return ""
+	}
+	return j.ID
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 
@@ -36,6 +37,13 @@ func (w *world) park(job string, class lifecycle.FailureClass) {
 			return err
 		}))
 	}
+}
+
+func (w *world) rotationState(bmcID string) string {
+	w.t.Helper()
+	b, err := w.store.BMC(w.t.Context(), bmcID)
+	require.NoError(w.t, err)
+	return b.RotationState
 }
 
 func TestARotationIsOneIntent(t *testing.T) {
@@ -144,6 +152,14 @@ func TestAnotherLoginIsSetByVersionAndTriedByNobody(t *testing.T) {
 	require.Equal(t, job, w.do("PUT", base+"/credential", body, header{"If-Match": tag}).refused(problem.LiveJob).Existing)
 
 	w.park(job, lifecycle.FailBMCAuthRejected)
+	_, err := w.store.BeginBMCRotation(t.Context(), b.ID, job)
+	require.NoError(t, err)
+	require.NoError(t, w.store.SetBMCCandidate(t.Context(), b.ID, "bmc/new@1", ""))
+	for _, to := range []string{db.RotationApplying, db.RotationApplied} {
+		require.NoError(t, w.store.MoveBMCRotation(t.Context(), b.ID, "bmc/new@1", w.rotationState(b.ID), to))
+	}
+	require.Equal(t, job, w.do("PUT", base+"/credential", body, header{"If-Match": "*"}).refused(problem.Conflict).Existing)
+	require.NoError(t, w.store.MoveBMCRotation(t.Context(), b.ID, "bmc/new@1", db.RotationApplied, db.RotationPrepared))
 	require.NoError(t, w.store.BlockBMCLogin(t.Context(), b.ID, "rejected"))
 	var got struct {
 		CredentialRef string `json:"credential_ref"`
@@ -168,9 +184,18 @@ func TestHistoryOfRotations(t *testing.T) {
 	w := newWorld(t).ready()
 	_, base := w.bmc(nil)
 	var jobs []string
+	_, bmcID, _ := strings.Cut(base, "/bmcs/")
 	for i := range 3 {
 		job := w.post(base+"/rotations", map[string]any{"reason": fmt.Sprint("number ", i)}).want(http.StatusAccepted).id()
 		jobs = append(jobs, job)
+		if i > 0 { // the first one ended before it began
+			_, err := w.store.BeginBMCRotation(t.Context(), bmcID, job)
+			require.NoError(t, err)
+			require.NoError(t, w.store.SetBMCCandidate(t.Context(), bmcID, "bmc/new@1", ""))
+		}
+		if i == 1 {
+			require.NoError(t, w.store.DropBMCRotation(t.Context(), bmcID, "bmc/new@1", "taken back"))
+		}
 		if i < 2 {
 			w.post("/api/v1/admin/jobs/"+job+"/actions/cancel", nil).want(http.StatusOK)
 		} else {
@@ -187,13 +212,15 @@ func TestHistoryOfRotations(t *testing.T) {
 	require.Equal(t, "needs_human", page.Data[0]["outcome"])
 	require.Equal(t, "bmc_unreachable", page.Data[0]["failure_class"])
 	require.Equal(t, "number 2", page.Data[0]["reason"])
-	require.Equal(t, "cancelled", page.Data[1]["outcome"])
+	require.Equal(t, []any{"bmc/a", "bmc/new@1"}, []any{page.Data[0]["old_credential_ref"], page.Data[0]["new_credential_ref"]})
+	require.Equal(t, []any{"undone", "taken back", "cancelled"}, []any{page.Data[1]["outcome"], page.Data[1]["message"], page.Data[1]["status"]})
 	require.NotEmpty(t, page.Data[1]["finished_at"])
 	cursor := page.NextCursor
 	page.NextCursor, page.Data = "", nil
 	w.do("GET", base+"/rotations?limit=2&cursor="+cursor, nil).want(http.StatusOK).into(&page)
 	require.Len(t, page.Data, 1)
-	require.Equal(t, jobs[0], page.Data[0]["job_id"])
+	require.Equal(t, []any{jobs[0], "cancelled"}, []any{page.Data[0]["job_id"], page.Data[0]["outcome"]})
+	require.NotContains(t, page.Data[0], "new_credential_ref")
 	require.Empty(t, page.NextCursor)
 	w.do("GET", "/api/v1/admin/bmcs/bmc_none/rotations", nil).refused(problem.NotFound)
 }
