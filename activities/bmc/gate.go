@@ -14,7 +14,7 @@ import (
 
 // entry is who wants in to a BMC, and with which of its logins.
 type entry struct {
-	job           contract.JobRef
+	job           contract.JobRef // zero for a look that must not share its job's turn
 	bmcID         string
 	caPEM         string
 	trustFirstPin bool
@@ -42,6 +42,7 @@ var errSlotRejected = errors.New("the BMC does not take this slot's password")
 const (
 	turnLimit  = 30 * time.Second // how long one job waits for another's login
 	loginTTL   = 5 * time.Minute  // how long a dead job keeps others out
+	lookTTL    = 30 * time.Second // the same for a look that belongs to no job
 	loginLimit = 2 * time.Minute  // one login with all that belongs to it
 	noteLimit  = 10 * time.Second // writing down what became of it, also when cancelled
 )
@@ -53,11 +54,11 @@ const (
 // the try before it is made, logs in once, and writes down what became of it. A
 // rejected login stops every further one in the same transaction.
 func (a *Activities) enter(ctx context.Context, e entry) (*visit, error) {
-	by := e.job.JobID
+	by, ttl := e.job.JobID, loginTTL
 	if by == "" {
-		by = db.NewID("login")
+		by, ttl = db.NewID("look"), lookTTL
 	}
-	rec, err := a.takeTurn(ctx, e.bmcID, by)
+	rec, err := a.takeTurn(ctx, e.bmcID, by, ttl)
 	if err != nil {
 		return nil, err
 	}
@@ -77,11 +78,11 @@ func (a *Activities) enter(ctx context.Context, e entry) (*visit, error) {
 
 // takeTurn waits for the right to log in. Two jobs with one wrong password
 // would otherwise count twice before the first one is written down.
-func (a *Activities) takeTurn(ctx context.Context, bmcID, by string) (db.BMC, error) {
+func (a *Activities) takeTurn(ctx context.Context, bmcID, by string, ttl time.Duration) (db.BMC, error) {
 	limit, cancel := context.WithTimeout(ctx, turnLimit)
 	defer cancel()
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		rec, err := a.Store.TakeBMCLogin(ctx, bmcID, by, loginTTL)
+		rec, err := a.Store.TakeBMCLogin(ctx, bmcID, by, ttl)
 		if !errors.Is(err, db.ErrLoginTaken) {
 			return rec, fault.Internal(ctx, err)
 		}

@@ -86,6 +86,9 @@ func (a *Activities) CommitRotation(ctx context.Context, in RotateIn) (contract.
 		if err := r.load(ctx); err != nil {
 			return r.facts(), err
 		}
+		if !r.committed() {
+			return r.facts(), fault.New(lifecycle.FailStateDisagreement, "the login of BMC %s was changed meanwhile; rerun the job", r.rec.Address)
+		}
 	}
 	a.purge(ctx, in.BMCID)
 	return r.facts(), nil

@@ -156,7 +156,8 @@ func (r *rotation) apply(ctx context.Context) error {
 	if r.rec.RotationState == db.RotationApplied {
 		return nil
 	}
-	return fault.New(lifecycle.FailBMCUnreachable, "BMC %s took the new password three times and never let it in", r.rec.Address)
+	return fault.New(lifecycle.FailBMCUnreachable,
+		"the new password was sent to BMC %s and it is not known yet whether it took it; retry the stage, which finds out first", r.rec.Address)
 }
 
 // send changes the password from the current to the candidate. That it is being
