@@ -20,6 +20,8 @@ import (
 	"github.com/slipway-cloud/slipway/activities/projection"
 	"github.com/slipway-cloud/slipway/internal/relay"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/providers/bmc/ipmi"
 	"github.com/slipway-cloud/slipway/providers/bmc/redfish"
 	"github.com/slipway-cloud/slipway/providers/maas"
 	"github.com/slipway-cloud/slipway/providers/ssh"
@@ -54,7 +56,9 @@ func (a *App) RegisterActivities(r worker.ActivityRegistry) {
 	r.RegisterActivityWithOptions(&maasact.Activities{
 		Store: a.Store, Secrets: a.Secrets, Opener: maas.Opener{Options: maas.Options{Log: a.Log}},
 	}, opts)
-	r.RegisterActivityWithOptions(&bmcact.Activities{Store: a.Store, Secrets: a.Secrets, Opener: redfish.Opener{}}, opts)
+	r.RegisterActivityWithOptions(&bmcact.Activities{
+		Store: a.Store, Secrets: a.Secrets, Openers: map[string]providers.BMCOpener{"redfish": redfish.Opener{}, "ipmi": ipmi.Opener{}},
+	}, opts)
 	r.RegisterActivityWithOptions(&nodeact.Activities{
 		Store: a.Store, Secrets: a.Secrets, SSH: ssh.New(), AgentURL: a.Config.Agent.PublicURL, AgentCAPEM: string(a.CA.CertPEM()),
 	}, opts)
