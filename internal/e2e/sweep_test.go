@@ -28,7 +28,7 @@ import (
 // nothing needs a person.
 func TestNothingStaysStuck(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, devstack.Options{Count: 4, NoWorker: true, Durations: maassim.Durations{Commission: time.Hour}})
+	w := newWorld(t, devstack.Options{Count: 4, NoWorker: true, Durations: maassim.Durations{Commission: 20 * time.Minute}})
 	t.Cleanup(func() { _ = w.App.Sweeps().Remove(context.WithoutCancel(t.Context())) })
 	token, err := rest.CreateToken(t.Context(), w.App.Store, "sweep", []string{"operator"}, time.Hour)
 	require.NoError(t, err)

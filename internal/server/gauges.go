@@ -33,18 +33,18 @@ type gauges struct {
 
 func newGauges(read func(context.Context) (db.Trouble, error), log *slog.Logger) *gauges {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("slipway_"+name, help, labels, nil)
+		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	return &gauges{
 		read: read, log: log,
-		up:         desc("gauges_up", "1 when the gauges about jobs could be read from the database, else 0 and they are missing."),
-		attention:  desc("attention_items", "What needs a person, by kind.", "kind"),
-		parked:     desc("jobs_parked", "Jobs that wait for a person, by failure class.", "failure_class"),
-		overdue:    desc("jobs_past_deadline", "Jobs at work past the deadline of their stage."),
-		backlog:    desc("outbox_backlog", "Rows of the outbox that are not done, by kind.", "kind"),
-		backlogAge: desc("outbox_oldest_seconds", "Age of the oldest row of the outbox that is not done, by kind.", "kind"),
-		sweptAt:    desc("sweeper_last_pass_timestamp_seconds", "When the sweeper last looked at everything, in Unix seconds."),
-		passes:     desc("sweeper_passes_total", "Passes of the sweeper, complete or not."),
+		up:         desc("slipway_gauges_up", "1 when the gauges about jobs could be read from the database, else 0 and they are missing."),
+		attention:  desc("slipway_attention_items", "What needs a person, by kind.", "kind"),
+		parked:     desc("slipway_jobs_parked", "Jobs that wait for a person, by failure class.", "failure_class"),
+		overdue:    desc("slipway_jobs_past_deadline", "Jobs at work past the deadline of their stage."),
+		backlog:    desc("slipway_outbox_backlog", "Rows of the outbox that are not done, by kind.", "kind"),
+		backlogAge: desc("slipway_outbox_oldest_seconds", "Age of the oldest row of the outbox that is not done, by kind.", "kind"),
+		sweptAt:    desc("slipway_sweeper_last_pass_timestamp_seconds", "When the sweeper last looked at everything, in Unix seconds."),
+		passes:     desc("slipway_sweeper_passes_total", "Passes of the sweeper, complete or not."),
 	}
 }
 

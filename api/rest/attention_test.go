@@ -1,0 +1,164 @@
+package rest_test
+
+import (
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/serviceerror"
+
+	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+type attentionPage struct {
+	Data       []rest.Attention
+	NextCursor string `json:"next_cursor"`
+}
+
+func (w *world) attention(query string) attentionPage {
+	w.t.Helper()
+	var got attentionPage
+	w.do("GET", "/api/v1/admin/attention"+query, nil, header{"Authorization": "Bearer " + w.tokens["viewer"]}).want(http.StatusOK).into(&got)
+	return got
+}
+
+// swept: the sweeper has just looked.
+func swept(t *testing.T, s *db.Store) {
+	t.Helper()
+	require.NoError(t, s.FinishSweep(t.Context(), ""))
+}
+
+func TestAttentionSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Database(t)
+	store := dbtest.Open(t, dsn)
+	w := newWorld(t, func(c *rest.Config) { c.Store = store })
+	for role := range w.tokens {
+		token, err := rest.CreateToken(t.Context(), store, "on-"+role, []string{role}, time.Hour)
+		require.NoError(t, err)
+		w.tokens[role] = token
+	}
+	swept(t, store)
+	require.Empty(t, w.attention("").Data)
+
+	parked := dbtest.Job(t, store, dbtest.JobStatus(lifecycle.JobFailedManual))
+	_, _, err := store.SeeFinding(t.Context(), db.Finding{Kind: db.FindingGone, Subject: parked.ID, JobID: &parked.ID, Message: "terminated"})
+	require.NoError(t, err)
+	silent := dbtest.Job(t, store, dbtest.JobStatus(lifecycle.JobRunning))
+	_, _, err = store.SeeFinding(t.Context(), db.Finding{Kind: db.FindingSilent, Subject: silent.ID, JobID: &silent.ID, Message: "its workflow task failed 5 times"})
+	require.NoError(t, err)
+	waits := dbtest.Job(t, store)
+	_, _, err = store.SeeFinding(t.Context(), db.Finding{Kind: db.FindingOrphan, Subject: "onboarding/job_x", Message: "no job for it"})
+	require.NoError(t, err)
+	node := dbtest.Node(t, store, dbtest.Status(lifecycle.NodeQuarantined))
+	between := dbtest.Node(t, store, dbtest.Status(lifecycle.NodeEnrolling))
+	locked := dbtest.Node(t, store, dbtest.Active())
+	bmc, err := store.CreateBMC(t.Context(), db.NewBMC{NodeID: &node.ID, Address: "10.0.0.1", Protocol: "redfish", CredentialRef: "bmc/a"})
+	require.NoError(t, err)
+	require.NoError(t, store.BlockBMCLogin(t.Context(), bmc.ID, "the BMC answered 401"))
+	require.NoError(t, store.SetBMCPinPending(t.Context(), bmc.ID, "abcd"))
+	alter(t, dsn, "UPDATE outbox SET created_at = now() - interval '2 minutes', last_error = 'no answer' WHERE job_id = '"+waits.ID+"'",
+		"UPDATE outbox SET done_at = now() WHERE kind = 'start_workflow' AND job_id <> '"+waits.ID+"'",
+		"UPDATE nodes SET state_changed_at = now() - interval '11 minutes' WHERE id = '"+between.ID+"'",
+		"INSERT INTO agent_certificates (node_id, generation, serial, key_hash, cert_pem, not_before, not_after) "+
+			"VALUES ('"+locked.ID+"', 1, '1', sha256('k'), 'PEM', now(), now())",
+		"INSERT INTO agent_identities (node_id, generation, locked_at, locked_reason) VALUES ('"+locked.ID+"', 1, now(), 'a certificate of the past')",
+		"UPDATE sweep_passes SET finished_at = now() - interval '2 minutes'")
+
+	byKind := map[string]rest.Attention{}
+	for _, a := range w.attention("").Data {
+		byKind[a.Kind] = a
+		require.NotEmpty(t, a.Message, a.Kind)
+		require.NotEmpty(t, a.NextAction, a.Kind)
+		require.True(t, strings.HasSuffix(a.NextAction, "."), "a sentence: %s", a.NextAction)
+		require.NotNil(t, a.AllowedActions)
+		page, _, _ := strings.Cut(a.Runbook, "#")
+		require.FileExists(t, filepath.Join("..", "..", page), a.Kind)
+		require.Equal(t, time.UTC, a.Since.Location())
+		if a.Kind != db.AttentionOrphanWorkflow && a.Kind != db.AttentionSweeper {
+			w.do("GET", a.Link, nil).want(http.StatusOK)
+		}
+	}
+	for _, kind := range db.AttentionKinds() {
+		require.Contains(t, byKind, kind, "the enum of the API is the list of the database")
+		require.Len(t, w.attention("?kind="+kind).Data, 1)
+	}
+	require.Len(t, byKind, len(db.AttentionKinds()))
+
+	p := byKind[db.AttentionParkedJob]
+	require.Equal(t, parked.ID, p.JobID)
+	require.True(t, p.WorkflowLost)
+	require.Contains(t, p.AllowedActions, string(lifecycle.ActionResume))
+	require.Equal(t, "/api/v1/admin/jobs/"+parked.ID, p.Link)
+	require.Contains(t, byKind[db.AttentionJobStuck].Message, "failed 5 times")
+	require.Contains(t, byKind[db.AttentionStartNotSent].Message, "no answer")
+	require.Equal(t, []string{"clear-auth-block"}, byKind[db.AttentionBMCLoginBlocked].AllowedActions)
+	require.Contains(t, byKind[db.AttentionBMCLoginBlocked].Message, "401")
+	require.Contains(t, byKind[db.AttentionBMCPinPending].Message, "abcd")
+	require.Equal(t, node.Hostname, byKind[db.AttentionNodeQuarantined].Hostname)
+	require.InDelta(t, 120, byKind[db.AttentionSweeper].AgeSeconds, 30)
+	require.NotContains(t, byKind[db.AttentionSweeper].Message, "Temporal does not answer")
+
+	w.engine.breaks(serviceerror.NewUnavailable("down"))
+	require.Contains(t, w.attention("?kind=sweeper").Data[0].Message, "Temporal does not answer")
+	require.Len(t, w.attention("?site_id="+node.SiteID).Data, 3, "the node and its BMC, twice")
+}
+
+// alter runs SQL beside the store.
+func alter(t *testing.T, dsn string, statements ...string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close(t.Context()) }()
+	for _, s := range statements {
+		_, err := conn.Exec(t.Context(), s)
+		require.NoError(t, err, s)
+	}
+}
+
+func TestAttentionIsPagedOldestFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	swept(t, w.store)
+	var want []string
+	for range 5 {
+		want = append(want, dbtest.Node(t, w.store, dbtest.Status(lifecycle.NodeQuarantined)).ID)
+	}
+	var got []string
+	cursor := ""
+	for pages := 0; ; pages++ {
+		require.Less(t, pages, 4)
+		page := w.attention("?limit=2&cursor=" + url.QueryEscape(cursor))
+		for _, a := range page.Data {
+			got = append(got, a.NodeID)
+		}
+		if cursor = page.NextCursor; cursor == "" {
+			break
+		}
+	}
+	require.Equal(t, want, got)
+	w.do("GET", "/api/v1/admin/attention?cursor=bm90IG9uZQ", nil).refused(problem.Invalid)
+	w.do("GET", "/api/v1/admin/attention?kind=weather", nil).refused(problem.Invalid)
+	w.do("GET", "/api/v1/admin/attention?colour=red", nil).refused(problem.Invalid)
+}
+
+// TestAttentionIsExplained: the page that the API names has its section.
+func TestAttentionIsExplained(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
+	require.NoError(t, err)
+	require.True(t, strings.Contains(string(page), "\n## What needs a person\n"), "docs/operations.md has no section for it")
+	for _, kind := range db.AttentionKinds() {
+		require.True(t, strings.Contains(string(page), "`"+kind+"`"), "docs/operations.md does not explain %s", kind)
+	}
+}
