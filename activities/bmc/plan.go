@@ -38,10 +38,10 @@ type PowerPlan struct {
 	Failure  *contract.Failure `json:"failure,omitempty"`
 }
 
-// PlanPower is what resolve_power_credentials would do: the same gate (stored
-// login block, certificate, login), in the same order, without storing a pin.
-// It logs in only when it is asked to; a rejection then sets the stored flag as
-// in a run, where the BMC has a record. Otherwise read-only.
+// PlanPower is what resolve_power_credentials would do: it asks in the order of
+// the gate (stored login block, slot, certificate) and stores no pin. It logs in
+// only when it is asked to, through the gate where the BMC has a record: a
+// rejection then stops further logins as in a run. Otherwise read-only.
 func (a *Activities) PlanPower(ctx context.Context, in PlanIn) (PowerPlan, error) {
 	rec, err := a.planned(ctx, in)
 	if err != nil {
@@ -82,37 +82,109 @@ func (a *Activities) planned(ctx context.Context, in PlanIn) (db.BMC, error) {
 }
 
 func (a *Activities) look(ctx context.Context, in PlanIn, rec db.BMC, out *PowerPlan) error {
-	if rec.AuthBlockedAt != nil {
-		return fault.New(lifecycle.FailBMCAuthRejected, "logins to BMC %s are stopped: %s", rec.Address, rec.AuthBlockedReason)
+	if err := stopped(rec); err != nil {
+		return err
 	}
-	login, err := providers.ResolveLogin(ctx, a.Secrets, providers.SecretRef(rec.CredentialRef))
+	ref, err := slotRef(rec, "")
+	if err != nil {
+		return err
+	}
+	login, err := providers.ResolveLogin(ctx, a.Secrets, providers.SecretRef(ref))
 	if err != nil {
 		return fault.Secret(ctx, err)
 	}
-	target := providers.BMCTarget{Address: rec.Address, SystemID: rec.SystemID, PinSHA256: rec.PinSHA256, CAPEM: in.In.CAPEM}
-	id, err := a.root(ctx, target)
+	opener, err := a.opener(rec.Protocol)
+	if err != nil {
+		return err
+	}
+	target := providers.BMCTarget{
+		Address: rec.Address, SystemID: rec.SystemID, PinSHA256: rec.PinSHA256, CAPEM: in.In.CAPEM, CipherSuite: rec.IPMICipherSuite,
+	}
+	id, err := root(ctx, a, opener, target)
 	if err != nil {
 		return err
 	}
 	out.Facts.Vendor = id.Vendor // its UUID is the BMC's, not the system's
 	out.Seen = "BMC answers: " + strings.TrimSpace(id.Vendor+" "+id.Product)
+	settled := id.PinSHA256 == "" || rec.PinSHA256 != "" || in.In.CAPEM != ""
 	switch {
-	case id.PinSHA256 == "" || rec.PinSHA256 == "" && in.In.CAPEM != "":
-	case rec.PinSHA256 == "" && in.In.TrustFirstPin:
+	case !settled && !in.In.TrustFirstPin:
+		return fault.New(lifecycle.FailBMCPinMismatch, "BMC %s shows certificate pin %s, which nobody has approved", rec.Address, id.PinSHA256)
+	case !settled:
 		out.Steps = append(out.Steps, "approve the certificate pin "+id.PinSHA256+", the first that is seen")
 		target.PinSHA256 = id.PinSHA256
-	case rec.PinSHA256 == "":
-		return fault.New(lifecycle.FailBMCPinMismatch, "BMC %s shows certificate pin %s, which nobody has approved", rec.Address, id.PinSHA256)
-	case !samePin(rec.PinSHA256, id.PinSHA256):
+	case rec.PinSHA256 != "" && id.PinSHA256 != "" && !samePin(rec.PinSHA256, id.PinSHA256):
 		return fault.New(lifecycle.FailBMCPinMismatch,
 			"BMC %s shows certificate pin %s, which differs from the approved one", rec.Address, id.PinSHA256)
 	}
-	out.Steps = append(out.Steps, fmt.Sprintf("log in to the BMC at %s with %s and read the system's identity", rec.Address, rec.CredentialRef))
+	out.Steps = append(out.Steps, fmt.Sprintf("log in to the BMC at %s with %s and read the system's identity", rec.Address, ref))
 	if !in.Login {
 		return nil
 	}
 	target.User, target.Password = login.Username, login.Password
-	return a.identity(ctx, rec, target, out)
+	return a.tryLogin(ctx, in, rec, opener, target, settled, out)
+}
+
+// tryLogin makes the one login: through the gate where the BMC has a record, by
+// itself where there is none. What would have to be stored first is not tried.
+func (a *Activities) tryLogin(ctx context.Context, in PlanIn, rec db.BMC, opener providers.BMCOpener, target providers.BMCTarget, settled bool, out *PowerPlan) error {
+	stored := rec
+	if rec.ID != "" {
+		var err error
+		if stored, err = a.Store.BMC(ctx, rec.ID); err != nil {
+			return fault.Internal(ctx, err)
+		}
+	}
+	switch {
+	case rec.ID == "" || stored.Address != rec.Address:
+		return a.loginUnkept(ctx, opener, target, out)
+	case !settled:
+		out.Seen += "; no login was tried: the run approves the certificate first"
+		return nil
+	case stored.CredentialRef != rec.CredentialRef || stored.Protocol != rec.Protocol || stored.SystemID != rec.SystemID:
+		out.Seen += "; no login was tried: the BMC is stored with another login, protocol or system, which the run replaces first"
+		return nil
+	}
+	v, err := a.enter(ctx, entry{bmcID: rec.ID, caPEM: in.In.CAPEM})
+	if err != nil {
+		return err
+	}
+	defer v.leave()
+	sys, err := v.bmc.Identify(ctx)
+	if err != nil {
+		a.blockOnRejection(ctx, rec.ID, err)
+		return fault.BMC(ctx, err)
+	}
+	out.identified(sys)
+	return nil
+}
+
+// loginUnkept logs in to a BMC of which there is no record: nothing would stop a
+// second try but the person who asks for it.
+func (a *Activities) loginUnkept(ctx context.Context, opener providers.BMCOpener, target providers.BMCTarget, out *PowerPlan) error {
+	b, err := opener.OpenBMC(target)
+	if err != nil {
+		return fault.BMC(ctx, err)
+	}
+	defer a.close(ctx, b)
+	sys, err := b.Identify(ctx)
+	if rejected(err) {
+		failed, _ := fault.Failure(fault.BMC(ctx, err))
+		return fault.New(failed.Class, "%s; no record stops a second try yet: correct the credential first, for BMCs lock accounts", failed.Message)
+	}
+	if err != nil {
+		return fault.BMC(ctx, err)
+	}
+	out.identified(sys)
+	return nil
+}
+
+func (p *PowerPlan) identified(sys providers.BMCSystem) {
+	p.LoggedIn = true
+	f := &p.Facts
+	f.Vendor, f.Model, f.Serial, f.UUID = sys.Manufacturer, sys.Model, sys.Serial, sys.UUID
+	f.MACs, f.Power, f.RedfishSysID = sys.MACs, string(sys.Power), sys.ID
+	p.Seen = fmt.Sprintf("%s %s, serial %s, power %s", sys.Manufacturer, sys.Model, sys.Serial, sys.Power)
 }
 
 // samePin compares pins as an operator may have written them.
@@ -122,38 +194,12 @@ func samePin(a, b string) bool {
 }
 
 // root reads what a BMC shows to everybody.
-func (a *Activities) root(ctx context.Context, target providers.BMCTarget) (providers.BMCIdent, error) {
-	b, err := a.Opener.OpenBMC(target)
+func root(ctx context.Context, a *Activities, opener providers.BMCOpener, target providers.BMCTarget) (providers.BMCIdent, error) {
+	b, err := opener.OpenBMC(target)
 	if err != nil {
 		return providers.BMCIdent{}, fault.BMC(ctx, err)
 	}
 	defer a.close(ctx, b)
 	id, err := b.Probe(ctx)
 	return id, fault.BMC(ctx, err)
-}
-
-// identity logs in once.
-func (a *Activities) identity(ctx context.Context, rec db.BMC, target providers.BMCTarget, out *PowerPlan) error {
-	b, err := a.Opener.OpenBMC(target)
-	if err != nil {
-		return fault.BMC(ctx, err)
-	}
-	defer a.close(ctx, b)
-	sys, err := b.Identify(ctx)
-	if err != nil && rec.ID == "" {
-		failed, _ := fault.Failure(fault.BMC(ctx, err))
-		if lifecycle.Failure(failed.Class).AutoAttempts == 1 {
-			return fault.New(failed.Class, "%s; there is no record yet that would stop a second try: correct the credential first, for BMCs lock accounts", failed.Message)
-		}
-		return fault.BMC(ctx, err)
-	}
-	if err != nil {
-		a.blockOnRejection(ctx, rec.ID, err)
-		return fault.BMC(ctx, err)
-	}
-	out.LoggedIn = true
-	out.Facts.Vendor, out.Facts.Model, out.Facts.Serial = sys.Manufacturer, sys.Model, sys.Serial
-	out.Facts.UUID, out.Facts.MACs, out.Facts.Power, out.Facts.RedfishSysID = sys.UUID, sys.MACs, string(sys.Power), sys.ID
-	out.Seen = fmt.Sprintf("%s %s, serial %s, power %s", sys.Manufacturer, sys.Model, sys.Serial, sys.Power)
-	return nil
 }

@@ -87,6 +87,17 @@ func (r *planRig) logins() int {
 	return c.Logins + c.BasicLogins + c.FailedLogins
 }
 
+// pinned approves the certificate that the BMC shows.
+func (r *planRig) pinned() {
+	r.t.Helper()
+	b, err := redfish.Opener{}.OpenBMC(providers.BMCTarget{Address: r.rec.Address})
+	require.NoError(r.t, err)
+	id, err := b.Probe(r.t.Context())
+	require.NoError(r.t, err)
+	require.NoError(r.t, r.store.SetBMCPin(r.t.Context(), r.rec.ID, id.PinSHA256))
+	r.rec = r.record()
+}
+
 // asked is the record as a dry run would bring it.
 func (r *planRig) asked(change func(*db.BMC)) bmcact.PlanIn {
 	r.t.Helper()
@@ -128,21 +139,33 @@ func TestPlanPowerLooksWithoutALogin(t *testing.T) {
 func TestPlanPowerWithALogin(t *testing.T) {
 	t.Parallel()
 	r := newPlanRig(t)
-	before := r.record()
 	in := r.in(true)
 	in.Login = true
+	before := r.record()
+	early := r.run(in)
+	require.Nil(t, early.Failure)
+	require.False(t, early.LoggedIn)
+	require.Contains(t, early.Seen, "approves the certificate first")
+	require.Equal(t, before, r.record())
+	require.Zero(t, r.logins())
+
+	r.pinned()
 	got := r.run(in)
 	require.Nil(t, got.Failure)
 	require.True(t, got.LoggedIn)
 	require.Equal(t, r.hw.Spec().Serial, got.Facts.Serial)
 	require.Len(t, got.Facts.MACs, len(r.hw.Spec().NICs))
-	require.Equal(t, before, r.record())
 	require.Zero(t, r.sim.Counters().FailedLogins)
 	require.LessOrEqual(t, r.sim.Counters().Logins, 1)
 	require.Zero(t, r.sim.Counters().Sessions, "it logs out again")
 	dry := r.asked(func(*db.BMC) {})
 	dry.Login = true
 	require.True(t, r.run(dry).LoggedIn)
+	other := r.asked(func(b *db.BMC) { b.ID, b.CredentialRef = r.rec.ID, "bmc/wrong" })
+	other.Login = true
+	tried := r.logins()
+	require.Contains(t, r.run(other).Seen, "stored with another login")
+	require.Equal(t, tried, r.logins(), "what the gate does not know is not tried")
 }
 
 // TestPlanPowerObeysTheGate: a rejected login stops further ones as in a run,
@@ -150,6 +173,7 @@ func TestPlanPowerWithALogin(t *testing.T) {
 func TestPlanPowerObeysTheGate(t *testing.T) {
 	t.Parallel()
 	r := newPlanRig(t)
+	r.pinned()
 	rec := r.record()
 	rec.CredentialRef = "bmc/wrong"
 	_, err := r.store.UpdateBMC(t.Context(), rec)
@@ -161,7 +185,7 @@ func TestPlanPowerObeysTheGate(t *testing.T) {
 	require.NotNil(t, r.record().AuthBlockedAt)
 	unknown := r.asked(func(b *db.BMC) { b.CredentialRef = "bmc/wrong" })
 	unknown.Login = true
-	require.Contains(t, r.run(unknown).Failure.Message, "no record yet")
+	require.Contains(t, r.run(unknown).Failure.Message, "no record stops a second try")
 	tried := r.logins()
 	again := r.run(in)
 	require.Equal(t, lifecycle.FailBMCAuthRejected, again.Failure.Class)
