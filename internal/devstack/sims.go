@@ -107,7 +107,8 @@ func (s *Sims) addMachine(ctx context.Context, o SimOptions, spec simhw.Spec) er
 	s.stops = append(s.stops, stop)
 	n, err := simnode.New(simnode.Options{
 		Machine: m, Dir: filepath.Join(o.Dir, spec.ID), AgentBinary: o.AgentBinary, Log: o.Log.With("machine", spec.ID),
-		HWSync: func(on bool) { go s.hwSync(ctx, m, on) },
+		SSHListen: ownLoopback(),
+		HWSync:    func(on bool) { go s.hwSync(ctx, m, on) },
 	})
 	if err != nil {
 		return fmt.Errorf("node on %s: %w", spec.ID, err)
@@ -153,6 +154,15 @@ func provisioning() maassim.Network {
 	_, _ = rand.Read(b)
 	prefix := fmt.Sprintf("127.%d.%d.", 32+int(b[0])%192, int(b[1])/4*4)
 	return maassim.Network{VLAN: 1, Name: "provisioning", CIDR: prefix + "0/22", Gateway: prefix + "1", MTU: 1500, DHCP: true}
+}
+
+// ownLoopback is a loopback address for one machine's sshd, which listens only
+// when the machine has booted: on 127.0.0.1 somebody else would have its port by
+// then.
+func ownLoopback() string {
+	b := make([]byte, 2)
+	_, _ = rand.Read(b)
+	return fmt.Sprintf("127.24.%d.%d:0", b[0], 1+int(b[1])%254)
 }
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
