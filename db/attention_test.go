@@ -95,7 +95,9 @@ func TestEachKindComesAndGoes(t *testing.T) {
 				require.NoError(t, s.BlockBMCLogin(t.Context(), b.ID, "rejected"))
 				return "", n.ID, b.ID
 			},
-			func(t *testing.T, s *db.Store, _ *pgx.Conn) { require.NoError(t, s.ClearBMCBlock(t.Context(), onlyBMC(t, s).ID)) },
+			func(t *testing.T, s *db.Store, _ *pgx.Conn) {
+				require.NoError(t, s.ClearBMCBlock(t.Context(), onlyBMC(t, s).ID))
+			},
 		},
 		db.AttentionBMCPinPending: {
 			func(t *testing.T, s *db.Store, _ *pgx.Conn) (string, string, string) {
@@ -104,7 +106,9 @@ func TestEachKindComesAndGoes(t *testing.T) {
 				require.NoError(t, s.SetBMCPinPending(t.Context(), b.ID, "ab"))
 				return "", n.ID, b.ID
 			},
-			func(t *testing.T, s *db.Store, _ *pgx.Conn) { require.NoError(t, s.SetBMCPin(t.Context(), onlyBMC(t, s).ID, "ab")) },
+			func(t *testing.T, s *db.Store, _ *pgx.Conn) {
+				require.NoError(t, s.SetBMCPin(t.Context(), onlyBMC(t, s).ID, "ab"))
+			},
 		},
 		db.AttentionAgentLocked: {
 			func(t *testing.T, s *db.Store, c *pgx.Conn) (string, string, string) {

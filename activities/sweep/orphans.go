@@ -132,7 +132,8 @@ func (p *pass) orphan(ctx context.Context, o orphan, rowless int) error {
 // makes it; one that never had a job has nothing to clean up that anybody
 // knows of, and is made to end at once.
 func (p *pass) end(ctx context.Context, o orphan, f db.Finding) error {
-	did, do := "", func() error { return nil }
+	var did string
+	var do func() error
 	switch {
 	case o.job == nil:
 		did = "terminated: no job has this workflow"

@@ -94,13 +94,7 @@ func (a *App) workerOptions(extra ...interceptor.WorkerInterceptor) worker.Optio
 // RunWorker serves the task queue and relays the outbox until ctx ends, then
 // stops gracefully: activities in flight get the stop timeout.
 func (a *App) RunWorker(ctx context.Context, extra ...interceptor.WorkerInterceptor) error {
-	if err := a.Health.AddReady("temporal", 3*time.Second, func(ctx context.Context) error {
-		if a.servesAPI.Load() {
-			return nil // a process that serves the API accepts work while Temporal is away
-		}
-		_, err := a.Temporal.CheckHealth(ctx, &client.CheckHealthRequest{})
-		return err
-	}); err != nil {
+	if err := a.Health.AddReady("temporal", 3*time.Second, a.temporalReady); err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancelCause(ctx)
@@ -134,6 +128,16 @@ func (a *App) RunWorker(ctx context.Context, extra ...interceptor.WorkerIntercep
 		return cause
 	}
 	return nil
+}
+
+// temporalReady: a worker without Temporal is of no use. A process that serves
+// the API as well accepts work meanwhile, and must go on getting it.
+func (a *App) temporalReady(ctx context.Context) error {
+	if a.servesAPI.Load() {
+		return nil
+	}
+	_, err := a.Temporal.CheckHealth(ctx, &client.CheckHealthRequest{})
+	return err
 }
 
 // startWorker waits for Temporal as long as it takes: a worker that gives up

@@ -184,19 +184,19 @@ func (w Watch) Ending(ctx context.Context, workflowID, runID string) (string, er
 }
 
 func ending(e *historypb.HistoryEvent) string {
-	switch e.GetEventType() {
-	case enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED:
-		a := e.GetWorkflowExecutionTerminatedEventAttributes()
-		return "was terminated" + by(a.GetIdentity()) + because(a.GetReason())
-	case enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT:
+	switch a := e.GetAttributes().(type) {
+	case *historypb.HistoryEvent_WorkflowExecutionTerminatedEventAttributes:
+		t := a.WorkflowExecutionTerminatedEventAttributes
+		return "was terminated" + by(t.GetIdentity()) + because(t.GetReason())
+	case *historypb.HistoryEvent_WorkflowExecutionTimedOutEventAttributes:
 		return "timed out"
-	case enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
-		return "failed" + because(e.GetWorkflowExecutionFailedEventAttributes().GetFailure().GetMessage())
-	case enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED:
+	case *historypb.HistoryEvent_WorkflowExecutionFailedEventAttributes:
+		return "failed" + because(a.WorkflowExecutionFailedEventAttributes.GetFailure().GetMessage())
+	case *historypb.HistoryEvent_WorkflowExecutionCanceledEventAttributes:
 		return "ended as cancelled"
-	case enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
+	case *historypb.HistoryEvent_WorkflowExecutionCompletedEventAttributes:
 		return "completed without writing the job's end"
-	case enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
+	case *historypb.HistoryEvent_WorkflowExecutionContinuedAsNewEventAttributes:
 		return "continued as a run that is not there"
 	}
 	return ""
