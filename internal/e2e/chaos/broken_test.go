@@ -30,7 +30,7 @@ func TestBrokenStagesAreCaught(t *testing.T) {
 		"onboarding/plain:": "",
 		"onboarding/plain:create_or_find_in_maas.CreateOrFindMachine=crash_after.silent":    chaos.WrongEnd,
 		"onboarding/plain:deploy_via_maas.DeployMachine=crash_after.silent":                 chaos.Duplicate,
-		"onboarding/plain:commission_node.CommissionMachine=site_cut.refused_before":        chaos.WrongEnd,
+		"onboarding/plain:configure_storage.ConfigureStorage=site_cut.refused_before":       chaos.WrongEnd,
 		"onboarding/plain:wait_for_agent_enrollment.DiscardUserData=crash_before.silent":    chaos.Invariant,
 		"onboarding/plain:deploy_via_maas.DeployMachine=answer_twice.in_a_row":              chaos.Duplicate,
 		"onboarding/plain:wait_for_ready.WaitForReady=crash_after.silent":                   "", // nothing is broken there
@@ -63,7 +63,7 @@ func breakStages(s *devstack.Stack) interceptor.WorkerInterceptor { return &brea
 type breaker struct {
 	interceptor.WorkerInterceptorBase
 	stack *devstack.Stack
-	begun sync.Map // job id
+	noted sync.Map // job id
 }
 
 func (b *breaker) InterceptActivity(_ context.Context, next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
@@ -83,10 +83,10 @@ func (b *brokenActivity) ExecuteActivity(ctx context.Context, in *interceptor.Ex
 	case "DeployMachine":
 		arg, _ := in.Args[0].(maasact.DeployIn)
 		return b.deployAfresh(ctx, in, arg)
-	case "CommissionMachine":
+	case "ConfigureStorage":
 		// The note that it was done comes before it is done.
-		arg, _ := in.Args[0].(maasact.MachineIn)
-		if _, noted := b.begun.LoadOrStore(arg.JobID, true); noted {
+		arg, _ := in.Args[0].(maasact.StorageIn)
+		if _, noted := b.noted.LoadOrStore(arg.JobID, true); noted {
 			return contract.MachineFacts{SystemID: arg.SystemID, Done: true}, nil
 		}
 	case "DiscardUserData":

@@ -85,7 +85,7 @@ var _ io.Writer = (*progress)(nil)
 func (p *progress) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if line := strings.TrimSpace(string(b)); strings.Contains(line, "cases ended") {
+	if line := strings.TrimSpace(string(b)); strings.Contains(line, "cases ended") || strings.Contains(line, "found:") {
 		p.t.Log(line)
 	}
 	return p.b.Write(b)

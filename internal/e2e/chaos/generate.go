@@ -94,10 +94,22 @@ func (g *generator) byChance(p *Plug) {
 		return
 	}
 	second := g.anyHit(path, path.Points[g.rng.IntN(len(path.Points))])
-	for second.Kind == Cancel { // it would cut the first one off
-		second = g.anyHit(path, second.Point)
+	for second.Kind == Cancel || (second.Point == first.Point && !first.repeats()) {
+		// A cancellation would cut the first one off, and what is not executed
+		// again can be struck but once.
+		second = g.anyHit(path, path.Points[g.rng.IntN(len(path.Points))])
 	}
 	g.add(p, path, first, second)
+}
+
+// repeats reports whether a hit is sure to have its point executed again.
+func (h Hit) repeats() bool {
+	switch h.Kind {
+	case CrashBefore, CrashAfter, AnswerLost, Timeout, WorkerKilled:
+		return true
+	case AnswerTwice, PostgresKilled, SiteCut, Cancel:
+	}
+	return false
 }
 
 func (g *generator) anyHit(path *Path, at Point) Hit {

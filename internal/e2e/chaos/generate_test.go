@@ -62,7 +62,7 @@ func TestACaseThatCannotBeReadSaysWhy(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                       `no job kind ""`,
 		"reboot/plain:":          `no job kind "reboot"`,
-		"onboarding/scenic:":     "it has plain, datasource",
+		"onboarding/scenic:":     "it has plain, ",
 		"onboarding/plain:x.Y=z": `no point "x.Y"`,
 		"onboarding/plain:deploy_via_maas.DeployMachine=crash_after.soft": "the variants [silent panic]",
 		"onboarding/plain:deploy_via_maas.DeployMachine=flood.all":        "is unknown",

@@ -17,15 +17,17 @@ func Onboarding() *Plug {
 		Kind: contract.KindOnboarding, Stages: contract.OnboardingStages, Start: startOnboarding,
 		Also: remote("observe", "ObserveMachine"), // a run that takes up a job looks before it acts
 		Paths: []Path{
-			{Name: "plain", Points: append(straight(), projections()...), Check: onboarded(1)},
+			{Name: "plain", Points: append(straight(), projections()...), Check: onboarded(times{1, 1})},
+			{Name: "recommission", Points: remote(contract.StageWaitReady, "WaitForReady", contract.StageCommission, "CommissionAgain"),
+				Prepare: maasFault("commission_fail"), Check: onboarded(times{2, 1})},
 			{Name: "datasource", Points: append(remote(
 				contract.StageClassifyFailure, "ClassifyDeployFailure", contract.StageRecoverDatasource, "ReturnToReady",
 			), project(contract.StageClassifyFailure), project(contract.StageRecoverDatasource)),
-				Prepare: maasFault("deploy_datasource_none"), Check: onboarded(2)},
+				Prepare: maasFault("deploy_datasource_none"), Check: onboarded(times{1, 2})},
 			{Name: "repair", Points: remote(
 				contract.StageWaitHWSync, "WaitForHardwareSync", contract.StageWaitHWSync, "MachineCredentials", contract.StageWaitHWSync, "RepairHardwareSync",
 				contract.StageWaitHWSync, "ForgetMachineCredentials",
-			), NoCancel: true, Prepare: maasFault("hw_sync_disabled_by_userdata"), Check: onboarded(1)},
+			), NoCancel: true, Prepare: maasFault("hw_sync_disabled_by_userdata"), Check: onboarded(times{1, 1})},
 			undone("undone_enrolling", Point{Stage: contract.StageWaitAgent, Activity: "WaitForAgent"}, append([]string{
 				contract.StageWaitAgent, "LockAgentIdentity", contract.StageWaitAgent, "CheckIdentityLocked",
 			}, append(deployedUndone(), createdUndone()...)...)...),
@@ -92,7 +94,7 @@ func projections() []Point {
 // undone is a path that is cancelled at a point; its compensation suffers.
 func undone(name string, at Point, pairs ...string) Path {
 	return Path{
-		Name: name, First: []Hit{{Point: at, Kind: Cancel, Variant: "before"}}, NoCancel: true, Check: onboarded(1),
+		Name: name, First: []Hit{{Point: at, Kind: Cancel, Variant: "before"}}, NoCancel: true, Check: onboarded(times{1, 1}),
 		Points: append(remote(pairs...), project(string(lifecycle.JobCompensating)), project(string(lifecycle.JobCancelled))),
 	}
 }

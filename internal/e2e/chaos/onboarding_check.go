@@ -11,9 +11,11 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// onboarded checks what an onboarding did outside, deploys being how often the
-// machine is to be installed.
-func onboarded(deploys int) func(context.Context, *Target, lifecycle.JobStatus) []Finding {
+// times is how often a path has a machine commissioned and deployed.
+type times struct{ commissions, deploys int }
+
+// onboarded checks what an onboarding did outside.
+func onboarded(n times) func(context.Context, *Target, lifecycle.JobStatus) []Finding {
 	return func(ctx context.Context, t *Target, end lifecycle.JobStatus) []Finding {
 		f := &findings{}
 		id, err := t.SystemID(ctx)
@@ -22,9 +24,9 @@ func onboarded(deploys int) func(context.Context, *Target, lifecycle.JobStatus) 
 			return f.list
 		}
 		if end == lifecycle.JobCancelled {
-			f.cancelled(ctx, t, id, deploys)
+			f.cancelled(ctx, t, id, n)
 		} else {
-			f.completed(ctx, t, id, deploys)
+			f.completed(ctx, t, id, n)
 		}
 		f.bmc(t)
 		return f.list
@@ -61,15 +63,15 @@ func (f *findings) none(what string, got int) {
 	}
 }
 
-func (f *findings) completed(ctx context.Context, t *Target, id string, deploys int) {
+func (f *findings) completed(ctx context.Context, t *Target, id string, n times) {
 	c := t.Stack.Sims.MAAS.Counters().Machines[id]
 	for what, want := range map[string]int{
-		"creates": 1, "commissions": 1, "enlistments": 0, "allocations": deploys, "deploys": deploys, "releases": deploys - 1,
+		"creates": 1, "commissions": n.commissions, "enlistments": 0, "allocations": n.deploys, "deploys": n.deploys, "releases": n.deploys - 1,
 		"aborts": 0, "deletes": 0, "boot_disks": 1, "layouts": 1, "links": 2, "unlinks": 0,
 	} {
 		f.exactly("MAAS "+what, want, c[what])
 	}
-	f.exactly("installations", deploys, t.Machine.Counters().Installs)
+	f.exactly("installations", n.deploys, t.Machine.Counters().Installs)
 	node, err := t.Store.Node(ctx, *t.Job.NodeID)
 	if err != nil || node.Status != lifecycle.NodeActive {
 		f.add(WrongEnd, "the node is %s (%v), should be active", node.Status, err)
@@ -77,18 +79,18 @@ func (f *findings) completed(ctx context.Context, t *Target, id string, deploys 
 	f.enrolment(ctx, t, lifecycle.JobCompleted)
 }
 
-func (f *findings) cancelled(ctx context.Context, t *Target, id string, deploys int) {
+func (f *findings) cancelled(ctx context.Context, t *Target, id string, n times) {
 	c := t.Stack.Sims.MAAS.Counters().Machines[id]
 	f.atMost("MAAS creates", 1, c["creates"])
 	f.exactly("MAAS deletes of what was created", c["creates"], c["deletes"])
 	for what, most := range map[string]int{
-		"commissions": 1, "enlistments": 0, "allocations": deploys, "deploys": deploys, "releases": deploys, "aborts": 1,
+		"commissions": n.commissions, "enlistments": 0, "allocations": n.deploys, "deploys": n.deploys, "releases": n.deploys, "aborts": 1,
 		"boot_disks": 1, "layouts": 1, "links": 2, "unlinks": 0,
 	} {
 		f.atMost("MAAS "+what, most, c[what])
 	}
 	f.exactly("MAAS releases of what was allocated", c["allocations"], c["releases"])
-	f.atMost("installations", deploys, t.Machine.Counters().Installs)
+	f.atMost("installations", n.deploys, t.Machine.Counters().Installs)
 	if !eventually(ctx, 10*time.Second, func() bool { return t.Machine.Power() == simhw.Off }) {
 		f.add(WrongEnd, "the machine is %s after the cancellation, should be off", t.Machine.Power())
 	}

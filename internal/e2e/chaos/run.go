@@ -142,9 +142,7 @@ func (r *run) play(ctx context.Context, name string, cases []Case, processes int
 			defer func() { <-gate }()
 			var res Result
 			res, errs[i] = r.one(ctx, t, c)
-			r.mu.Lock()
-			r.results = append(r.results, res)
-			r.mu.Unlock()
+			r.note(res)
 		})
 	}
 	wg.Wait()
@@ -160,6 +158,16 @@ func (r *run) play(ctx context.Context, name string, cases []Case, processes int
 	}
 	r.charge(t, found)
 	return killed, r.unlisted(t)
+}
+
+// note keeps a result, and says so at once when something is wrong.
+func (r *run) note(res Result) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.results = append(r.results, res)
+	if r.o.Progress != nil && len(res.Findings) > 0 {
+		fmt.Fprintf(r.o.Progress, "%4.0f s: found: %s: %s\n", time.Since(r.began).Seconds(), res.Findings[0].Verdict, res.Case)
+	}
 }
 
 // one plays a case.
