@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"time"
+	"unicode"
 )
 
 const accountsPath = root + "/AccountService/Accounts"
@@ -116,7 +117,7 @@ func (s *Server) patchAccount(c *call, n *node, a *account, o obj) reply {
 		return s.fail(http.StatusBadRequest, "PropertyUnknown", "The property "+k+" is not a valid property of the account.", k)
 	}
 	password, hasPassword := o["Password"].(string)
-	if hasPassword && len(password) < s.p.MinPassword {
+	if hasPassword && s.refusesPassword(c, password) {
 		return s.weakPassword()
 	}
 	s.mu.Lock()
@@ -143,6 +144,20 @@ func (s *Server) patchAccount(c *call, n *node, a *account, o obj) reply {
 	return s.patched(n)
 }
 
+// refusesPassword checks the length and the sorts of characters.
+func (s *Server) refusesPassword(c *call, password string) bool {
+	sorts := 0
+	for _, in := range []func(rune) bool{unicode.IsUpper, unicode.IsLower, unicode.IsDigit, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	}} {
+		if strings.ContainsFunc(password, in) {
+			sorts++
+		}
+	}
+	return len(password) < s.p.MinPassword || s.p.MaxPassword > 0 && len(password) > s.p.MaxPassword || sorts < s.p.PasswordSorts ||
+		s.take(FaultPasswordRefused, c) != nil
+}
+
 func (s *Server) weakPassword() reply {
 	return s.fail(http.StatusBadRequest, "PropertyValueFormatError", "The password does not meet the requirements of the implementation.", "Password")
 }
@@ -150,6 +165,9 @@ func (s *Server) weakPassword() reply {
 // setPassword changes a password, ends the account's other sessions and lifts
 // the duty to change it.
 func (s *Server) setPassword(c *call, a *account, password string) {
+	if s.take(FaultPasswordIgnored, c) != nil {
+		return
+	}
 	if spec := s.m.Spec(); a.main {
 		s.m.SetBMC(spec.BMCAddress, spec.BMCUser, password)
 	} else {
@@ -157,7 +175,10 @@ func (s *Server) setPassword(c *call, a *account, password string) {
 		a.password = password
 		s.mu.Unlock()
 	}
-	s.endSessions(func(x *session) bool { return x.acct == a && x != c.sess })
+	s.endSessions(func(x *session) bool { return x.acct == a && (x != c.sess || s.p.ChangeEndsOwn) })
+	s.mu.Lock()
+	s.counts.PasswordChanges++
+	s.mu.Unlock()
 	s.disarm(FaultPasswordChange)
 	s.log("OK", "The password of an account was changed.")
 }
@@ -175,7 +196,7 @@ func (s *Server) changePassword(c *call, a *account) reply {
 	if !s.passwordIs(c.acct, old) {
 		return s.fail(http.StatusBadRequest, "ActionParameterValueError", "SessionAccountPassword is wrong.", "SessionAccountPassword")
 	}
-	if len(fresh) < s.p.MinPassword {
+	if s.refusesPassword(c, fresh) {
 		return s.weakPassword()
 	}
 	s.setPassword(c, a, fresh)
@@ -209,7 +230,7 @@ func (s *Server) createAccount(c *call) reply {
 	if user == "" || role == "" {
 		return s.fail(http.StatusBadRequest, "PropertyMissing", "UserName, Password and RoleId are required.", "UserName")
 	}
-	if len(password) < s.p.MinPassword {
+	if s.refusesPassword(c, password) {
 		return s.weakPassword()
 	}
 	if s.accountByUser(user) != nil {
@@ -255,7 +276,7 @@ func (s *Server) accountService() obj {
 	o["AccountLockoutThreshold"] = s.policy.threshold
 	o["AccountLockoutDuration"] = int(s.policy.duration / time.Second)
 	o["AccountLockoutCounterResetAfter"] = int(s.policy.duration / time.Second)
-	o["MinPasswordLength"], o["MaxPasswordLength"] = s.p.MinPassword, 64
+	o["MinPasswordLength"], o["MaxPasswordLength"] = s.p.MinPassword, s.p.MaxPassword
 	o["Status"] = obj{"State": "Enabled", "Health": "OK"}
 	return o
 }

@@ -62,6 +62,7 @@ func (s *Server) check(c *call, user, password string) (*account, verdict) {
 		a.failures, a.lastFailure = a.failures+1, now
 		if a.failures >= s.policy.threshold {
 			a.failures, a.lockedUntil = 0, now.Add(s.policy.duration)
+			s.counts.Lockouts++
 		}
 	}
 	return nil, rejected

@@ -107,11 +107,11 @@ func TestPasswordChangeReachesTheMachine(t *testing.T) {
 		require.Nil(t, a.obj["Password"], "a password is never shown")
 		require.Equal(t, 400, r.patch(account, m{"Password": "short"}).status)
 		token, _ := r.login()
-		require.Less(t, r.patch(account, m{"Password": "a-much-better-password"}).status, 300)
-		require.Equal(t, "a-much-better-password", r.m.Spec().BMCPassword)
+		require.Less(t, r.patch(account, m{"Password": "A-better-password1"}).status, 300)
+		require.Equal(t, "A-better-password1", r.m.Spec().BMCPassword)
 		require.Equal(t, r.url, r.m.Spec().BMCAddress)
 		require.Equal(t, 401, r.do("GET", "/redfish/v1/Systems", nil, "X-Auth-Token", token).status, "other sessions of the account end")
-		r.pw = "a-much-better-password"
+		r.pw = "A-better-password1"
 		r.get("/redfish/v1/Systems")
 		r.pw = old
 		require.Equal(t, 401, r.do("GET", "/redfish/v1/Systems", nil).status)
@@ -122,10 +122,10 @@ func TestChangePasswordAction(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "Supermicro")
 	target := r.get("/redfish/v1/AccountService/Accounts/2").obj["Actions"].(m)["#ManagerAccount.ChangePassword"].(m)["target"].(string)
-	require.Equal(t, 400, r.do("POST", target, m{"NewPassword": "another-password"}).status)
-	require.Equal(t, 400, r.do("POST", target, m{"NewPassword": "another-password", "SessionAccountPassword": "no"}).status)
-	require.Equal(t, 204, r.do("POST", target, m{"NewPassword": "another-password", "SessionAccountPassword": r.pw}).status)
-	require.Equal(t, "another-password", r.m.Spec().BMCPassword)
+	require.Equal(t, 400, r.do("POST", target, m{"NewPassword": "Another-password"}).status)
+	require.Equal(t, 400, r.do("POST", target, m{"NewPassword": "Another-password", "SessionAccountPassword": "no"}).status)
+	require.Equal(t, 204, r.do("POST", target, m{"NewPassword": "Another-password", "SessionAccountPassword": r.pw}).status)
+	require.Equal(t, "Another-password", r.m.Spec().BMCPassword)
 }
 
 func TestAccountsAreMadeByPostOrBySlot(t *testing.T) {

@@ -23,6 +23,10 @@ const (
 	FaultSessionsFull   FaultName = "session_table_full"       // login answers 503
 	FaultSessionDropped FaultName = "session_dropped"          // the session ends before the request: 401
 
+	// Changes of a password.
+	FaultPasswordRefused FaultName = "password_refused" // 400: the password does not meet the policy
+	FaultPasswordIgnored FaultName = "password_ignored" // a change answers well and changes nothing
+
 	// Mutations that do something else; default: as named.
 	FaultConflictOn      FaultName = "conflict_on"       // 409 to reset On
 	FaultWeakETag        FaultName = "weak_etag"         // sends weak ETags and refuses them in If-Match with 412
@@ -66,6 +70,7 @@ type Fault struct {
 var faultDefaults = map[FaultName]func(*call) bool{
 	FaultAuthReject: anyCall, FaultLockout: anyCall, FaultPasswordChange: anyCall,
 	FaultNoToken: anyCall, FaultNoLocation: anyCall, FaultSessionsFull: anyCall, FaultSessionDropped: anyCall,
+	FaultPasswordRefused: anyCall, FaultPasswordIgnored: anyCall,
 	FaultConflictOn: anyCall, FaultWeakETag: anyCall, FaultAsyncAbsolute: anyCall, FaultAsyncNoLocation: anyCall,
 	FaultDelayedPower: anyCall, FaultIgnoredPower: anyCall, FaultIgnoredGraceful: anyCall,
 	FaultIgnoredOverride: anyCall, FaultPOST: anyCall, FaultCertificateChange: anyCall,
@@ -183,16 +188,19 @@ func (f *Fault) fits(c *call) bool {
 
 // Counters are what the BMC was asked and did.
 type Counters struct {
-	Requests     int            `json:"requests"`
-	Logins       int            `json:"logins"`        // sessions created
-	BasicLogins  int            `json:"basic_logins"`  // requests let in by Basic
-	FailedLogins int            `json:"failed_logins"` // rejected, by session or Basic
-	Patches      int            `json:"patches"`       // PATCH requests that took effect
-	PowerCycles  int            `json:"power_cycles"`  // PowerCycle, ForceRestart and GracefulRestart that took effect
-	BMCResets    int            `json:"bmc_resets"`
-	Sessions     int            `json:"sessions"` // open now
-	Resets       map[string]int `json:"resets"`   // by type, those that took effect
-	Faults       map[string]int `json:"faults"`   // bites by fault
+	Requests     int `json:"requests"`
+	Logins       int `json:"logins"`        // sessions created
+	BasicLogins  int `json:"basic_logins"`  // requests let in by Basic
+	FailedLogins int `json:"failed_logins"` // rejected, by session or Basic
+	Lockouts     int `json:"lockouts"`      // accounts locked by wrong passwords
+	// PasswordChanges are those that took effect.
+	PasswordChanges int            `json:"password_changes"`
+	Patches         int            `json:"patches"`      // PATCH requests that took effect
+	PowerCycles     int            `json:"power_cycles"` // PowerCycle, ForceRestart and GracefulRestart that took effect
+	BMCResets       int            `json:"bmc_resets"`
+	Sessions        int            `json:"sessions"` // open now
+	Resets          map[string]int `json:"resets"`   // by type, those that took effect
+	Faults          map[string]int `json:"faults"`   // bites by fault
 }
 
 // Counters returns a copy of the counts so far.

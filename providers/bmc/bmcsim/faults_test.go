@@ -297,13 +297,52 @@ func TestRedirectAndForeignLinksGoWhereAimed(t *testing.T) {
 	require.Equal(t, "http://127.0.0.1:9/s", r.tryLogin().header.Get("Location"))
 }
 
+func TestPasswordRefusedOrIgnored(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "HPE")
+	const account = "/redfish/v1/AccountService/Accounts/1"
+	r.fault(bmcsim.Fault{Name: bmcsim.FaultPasswordRefused, Count: 1})
+	require.Equal(t, 400, r.patch(account, m{"Password": "A-better-password1"}).status)
+	r.fault(bmcsim.Fault{Name: bmcsim.FaultPasswordIgnored, Count: 1})
+	require.Less(t, r.patch(account, m{"Password": "A-better-password1"}).status, 300)
+	require.Equal(t, r.pw, r.m.Spec().BMCPassword)
+	require.Zero(t, r.s.Counters().PasswordChanges)
+	require.Less(t, r.patch(account, m{"Password": "A-better-password1"}).status, 300)
+	require.Equal(t, 1, r.s.Counters().PasswordChanges)
+}
+
+func TestPasswordPolicyByVendor(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, vendor string) {
+		r := newRig(t, vendor)
+		p := r.s.Personality()
+		account := "/redfish/v1/AccountService/Accounts/" + p.AccountID
+		if p.AccountByName {
+			account = "/redfish/v1/AccountService/Accounts/" + r.user
+		}
+		long := "A1-" + strings.Repeat("x", p.MaxPassword-3)
+		require.Equal(t, 400, r.patch(account, m{"Password": long + "x"}).status)
+		if p.PasswordSorts > 1 {
+			require.Equal(t, 400, r.patch(account, m{"Password": strings.Repeat("x", p.MinPassword)}).status)
+		}
+		token, _ := r.login()
+		res := r.do("PATCH", account, m{"Password": long}, "X-Auth-Token", token, "If-Match", r.get(account).header.Get("ETag"))
+		require.Less(t, res.status, 300)
+		want := 200
+		if p.ChangeEndsOwn {
+			want = 401
+		}
+		require.Equal(t, want, r.do("GET", "/redfish/v1/Systems", nil, "X-Auth-Token", token).status)
+	})
+}
+
 // A new fault needs a trial above or a test of its own.
 func TestEveryFaultHasATest(t *testing.T) {
 	t.Parallel()
 	tested := []bmcsim.FaultName{
 		bmcsim.FaultLockout, bmcsim.FaultAsyncAbsolute, bmcsim.FaultAsyncNoLocation, bmcsim.FaultIgnoredPower,
 		bmcsim.FaultDelayedPower, bmcsim.FaultIgnoredGraceful, bmcsim.FaultHangBody, bmcsim.FaultHugeBody,
-		bmcsim.FaultLostAnswer, bmcsim.FaultBMCReset, bmcsim.FaultCertificateChange,
+		bmcsim.FaultLostAnswer, bmcsim.FaultBMCReset, bmcsim.FaultCertificateChange, bmcsim.FaultPasswordRefused, bmcsim.FaultPasswordIgnored,
 	}
 	for name := range faultTrials() {
 		tested = append(tested, name)

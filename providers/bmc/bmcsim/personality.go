@@ -90,6 +90,9 @@ type Personality struct {
 	AccountSlots     int  // fixed slots filled by PATCH; 0 = POST to the collection
 	ChangePassword   bool // ManagerAccount.ChangePassword action
 	MinPassword      int
+	MaxPassword      int
+	PasswordSorts    int  // how many of upper, lower, digit and other a password must mix; 0 is any
+	ChangeEndsOwn    bool // a changed password ends the session that changed it too
 	LockoutThreshold int
 	LockoutDuration  time.Duration
 	SaysLocked       bool // tells a locked account apart from a wrong password
@@ -123,7 +126,7 @@ func dell() Personality {
 		Answer: AnswerMessage, LED: true, Locator: true, DriveLocationArray: true,
 		Media:       []MediaSlot{{"CD", []string{"CD", "DVD"}}, {"RemovableDisk", []string{"USBStick"}}},
 		EjectLinger: 3 * time.Second, SessionLimit: 8, SessionTimeout: 30 * time.Minute,
-		AccountID: "2", AccountSlots: 16, MinPassword: 8,
+		AccountID: "2", AccountSlots: 16, MinPassword: 8, MaxPassword: 40,
 		ManagerLogs: []string{"Sel", "Lclog"},
 	}
 }
@@ -140,7 +143,8 @@ func supermicro() Personality {
 		Answer: AnswerResource, LED: true,
 		Media:       []MediaSlot{{"VirtualMedia1", []string{"CD", "DVD"}}},
 		MediaStrict: true, SessionLimit: 16, SessionTimeout: 10 * time.Minute,
-		AccountID: "2", ChangePassword: true, MinPassword: 8, LockoutThreshold: 3, LockoutDuration: 30 * time.Second,
+		AccountID: "2", ChangePassword: true, MinPassword: 8, MaxPassword: 20, PasswordSorts: 3, ChangeEndsOwn: true,
+		LockoutThreshold: 3, LockoutDuration: 30 * time.Second,
 		SystemLogs: []string{"Log1"},
 	}
 }
@@ -158,7 +162,7 @@ func hpe() Personality {
 		WeakETag: true, Answer: AnswerMessage, LED: true, Locator: true,
 		Media:            []MediaSlot{{"1", []string{"Floppy", "USBStick"}}, {"2", []string{"CD", "DVD"}}},
 		EjectNeedsObject: true, SessionLimit: 20, SessionTimeout: 30 * time.Minute,
-		AccountID: "1", MinPassword: 8,
+		AccountID: "1", MinPassword: 8, MaxPassword: 39,
 		SystemLogs: []string{"IML"}, ManagerLogs: []string{"IEL"},
 	}
 }
@@ -175,7 +179,7 @@ func lenovo() Personality { // ids, timeouts, lockout and media slots as recorde
 		Settings: SettingsPending, SettingsName: "Pending",
 		InlineETag: true, Answer: AnswerResource, LED: true,
 		MediaByPatch: true, SessionLimit: 16, SessionTimeout: 300 * time.Second,
-		AccountID: "1", MinPassword: 10,
+		AccountID: "1", MinPassword: 10, MaxPassword: 32, PasswordSorts: 2,
 		LockoutThreshold: 5, LockoutDuration: time.Hour, SaysLocked: true,
 		SystemLogs: []string{"PlatformLog", "AuditLog"},
 	}
@@ -199,7 +203,7 @@ func nvidia() Personality {
 		NeedsIfMatch: true, Answer: AnswerEmpty, Locator: true,
 		Media:           []MediaSlot{{"USB1", []string{"USBStick", "CD"}}},
 		MediaNeedsProto: true, SessionLimit: 64, SessionTimeout: 30 * time.Minute,
-		AccountByName: true, MinPassword: 13,
+		AccountByName: true, MinPassword: 13, MaxPassword: 20,
 		LockoutThreshold: 4, LockoutDuration: 600 * time.Second,
 		SystemLogs: []string{"EventLog", "SEL"},
 	}

@@ -31,7 +31,7 @@ type conn struct {
 	session  string // path of the session to delete, "" with Basic
 	// ownAccount is where the BMC says that the login's password must be changed.
 	ownAccount string
-	closed   bool
+	closed     bool
 }
 
 func newConn(base origin, tr trust, t providers.BMCTarget, opts Options, secrets *redactor) *conn {

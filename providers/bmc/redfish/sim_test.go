@@ -409,7 +409,7 @@ func TestEveryFaultIsMet(t *testing.T) {
 		bmcsim.FaultSessionsFull, bmcsim.FaultSessionDropped, bmcsim.FaultConflictOn, bmcsim.FaultWeakETag, bmcsim.FaultAsyncAbsolute,
 		bmcsim.FaultAsyncNoLocation, bmcsim.FaultDelayedPower, bmcsim.FaultIgnoredPower, bmcsim.FaultIgnoredOverride, bmcsim.FaultPOST,
 		bmcsim.FaultEcho, bmcsim.FaultHangBody, bmcsim.FaultHugeBody, bmcsim.FaultGarbage, bmcsim.FaultRedirect, bmcsim.FaultNextLinkLoop,
-		bmcsim.FaultForeignLink, bmcsim.FaultUnavailable, bmcsim.FaultLostAnswer, bmcsim.FaultBMCReset, bmcsim.FaultCertificateChange,
+		bmcsim.FaultForeignLink, bmcsim.FaultUnavailable, bmcsim.FaultLostAnswer, bmcsim.FaultBMCReset, bmcsim.FaultCertificateChange, bmcsim.FaultPasswordRefused, bmcsim.FaultPasswordIgnored,
 	} {
 		met[f] = true
 	}

@@ -1,0 +1,128 @@
+package redfish
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/providers/bmc/bmcsim"
+)
+
+const freshPassword = "Fresh-Pass-2468x"
+
+// works reports whether a login with this password is taken; one attempt.
+func (s *sim) works(password string) error {
+	t := s.target
+	t.Password = providers.NewSecret(password)
+	b := openTarget(s.t, t, simOptions())
+	defer func() { require.NoError(s.t, b.Close(s.t.Context())) }()
+	return b.Login(s.t.Context())
+}
+
+func TestChangePasswordOnEveryMake(t *testing.T) {
+	t.Parallel()
+	for _, vendor := range bmcsim.Names() {
+		for name, fault := range map[string]*bmcsim.Fault{
+			"used": nil, "factory": {Name: bmcsim.FaultPasswordChange}, "weak etag": {Name: bmcsim.FaultWeakETag, Count: 1},
+		} {
+			t.Run(vendor+" "+name, func(t *testing.T) {
+				t.Parallel()
+				s := newSim(t, vendor)
+				if fault != nil {
+					s.fault(*fault)
+				}
+				b := s.open()
+				require.NoError(t, b.Login(t.Context()))
+				require.NoError(t, b.ChangePassword(t.Context(), providers.NewSecret(freshPassword)))
+				require.NoError(t, b.Close(t.Context()))
+				require.NoError(t, s.works(freshPassword))
+				requireKind(t, s.works(s.target.Password.Reveal()), providers.KindUnauthorized)
+				c := s.server.Counters()
+				require.Equal(t, 1, c.PasswordChanges)
+				require.Equal(t, 1, c.FailedLogins)
+				require.Equal(t, 2, c.Logins, "one login for the change, one for the proof")
+				require.Zero(t, c.Sessions)
+			})
+		}
+	}
+}
+
+func TestChangePasswordRefusedLostOrIgnored(t *testing.T) {
+	t.Parallel()
+	old := func(s *sim) string { return s.target.Password.Reveal() }
+	fresh := func(*sim) string { return freshPassword }
+	for name, c := range map[string]struct {
+		fault bmcsim.Fault
+		kind  providers.Kind
+		live  func(*sim) string
+	}{
+		"policy":         {bmcsim.Fault{Name: bmcsim.FaultPasswordRefused, Count: 1}, providers.KindInvalid, old},
+		"echoed":         {bmcsim.Fault{Name: bmcsim.FaultEcho, Count: 1, Method: http.MethodPatch}, providers.KindInvalid, old},
+		"before effect":  {bmcsim.Fault{Name: bmcsim.FaultUnavailable, Count: 1}, providers.KindUncertain, old},
+		"answer lost":    {bmcsim.Fault{Name: bmcsim.FaultLostAnswer, Count: 1}, providers.KindUncertain, fresh},
+		"session ended":  {bmcsim.Fault{Name: bmcsim.FaultSessionDropped, Count: 1, Method: http.MethodPatch}, providers.KindUncertain, old},
+		"redirected":     {bmcsim.Fault{Name: bmcsim.FaultRedirect, Count: 1, Method: http.MethodPatch}, providers.KindUncertain, old},
+		"huge answer":    {bmcsim.Fault{Name: bmcsim.FaultHugeBody, Count: 1, Method: http.MethodPatch}, providers.KindUncertain, fresh},
+		"said, not done": {bmcsim.Fault{Name: bmcsim.FaultPasswordIgnored, Count: 1}, "", old},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSim(t, "HPE")
+			s.fault(c.fault)
+			b := s.open()
+			require.NoError(t, b.Login(t.Context()))
+			err := b.ChangePassword(t.Context(), providers.NewSecret(freshPassword))
+			if c.kind == "" {
+				require.NoError(t, err)
+			} else {
+				requireKind(t, err, c.kind)
+				require.NotContains(t, err.Error(), freshPassword)
+				require.NotContains(t, err.Error(), old(s))
+			}
+			require.NoError(t, s.works(c.live(s)))
+		})
+	}
+}
+
+func TestLoginIsOneAttemptAndSaysWhetherItWasSent(t *testing.T) {
+	t.Parallel()
+	s := newSim(t, "Lenovo")
+	requireKind(t, s.works("no such password"), providers.KindUnauthorized)
+	require.Equal(t, 1, s.server.Counters().FailedLogins)
+
+	good := s.open()
+	require.False(t, good.LoginSent())
+	require.NoError(t, good.Login(t.Context()))
+	require.NoError(t, good.Login(t.Context()), "repeated, it is the same login")
+	require.True(t, good.LoginSent())
+	require.Equal(t, 1, s.server.Counters().Logins)
+
+	pinned := s.target
+	pinned.PinSHA256 = "00" + pinned.PinSHA256[2:]
+	b := openTarget(t, pinned, simOptions())
+	requireKind(t, b.Login(t.Context()), providers.KindPinMismatch)
+	require.False(t, b.LoginSent(), "the handshake failed before any password left")
+}
+
+func TestPasswordPolicyAsToldByTheBMC(t *testing.T) {
+	t.Parallel()
+	s := newSim(t, "NVIDIA")
+	p, err := s.open().PasswordPolicy(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 4, *p.LockoutThreshold)
+	require.Equal(t, s.server.Personality().LockoutDuration, p.LockoutWindow)
+	require.Equal(t, 13, p.MinLength)
+	require.Equal(t, 20, p.MaxLength)
+}
+
+func TestBasicLoginIsTriedOnTheAccountService(t *testing.T) {
+	t.Parallel()
+	s := newStub(t)
+	s.on("POST "+sessionsURI, refuse(http.StatusNotFound, "Base.1.8.ResourceMissing", "no sessions"))
+	s.on("GET /redfish/v1/AccountService", refuse(http.StatusUnauthorized, "Base.1.8.NoValidSession", "bad"))
+	b := s.open()
+	requireKind(t, b.Login(t.Context()), providers.KindUnauthorized)
+	require.True(t, b.LoginSent())
+}
