@@ -15,8 +15,9 @@ type PowerLoginIn struct {
 	BMCID string `json:"bmc_id"`
 	// CredentialRef is the login that the BMC takes now, by reference.
 	CredentialRef string `json:"credential_ref"`
-	// Unproven leaves out asking the BMC for its power through MAAS: a
-	// restored login must not wait for what was broken before.
+	// Unproven is for a clean-up, which must not wait for what was broken
+	// before: MAAS is not asked for the power state, and left alone where it
+	// controls the machine through another BMC.
 	Unproven bool `json:"unproven,omitempty"`
 }
 
@@ -56,6 +57,8 @@ func (a *Activities) UpdatePowerLogin(ctx context.Context, in PowerLoginIn) (con
 		return nothingToDo(systemID, "MAAS does not control the machine's power"), nil
 	case now.User != login.Username:
 		return nothingToDo(systemID, "MAAS logs in to the BMC as another user"), nil
+	case !now.SameBMC && in.Unproven:
+		return nothingToDo(systemID, "MAAS controls the machine through another BMC"), nil
 	case !now.SameBMC:
 		return contract.MachineFacts{}, fault.New(lifecycle.FailStateDisagreement,
 			"MAAS controls machine %s through a BMC at %s, not at %s; correct one of the two", systemID, now.Address, bmc.Address)

@@ -94,5 +94,7 @@ func TestMAASIsAtAnotherBMC(t *testing.T) {
 	_, err = w.store.UpdateBMC(t.Context(), bmc)
 	require.NoError(t, err)
 	require.Contains(t, fails(w, lifecycle.FailStateDisagreement, w.acts.UpdatePowerLogin, in), "192.0.2.99")
+	in.Unproven = true
+	require.Contains(t, must(w, w.acts.UpdatePowerLogin, in).Note, "another BMC")
 	require.Zero(t, w.counts("power_settings"))
 }

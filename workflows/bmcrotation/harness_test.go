@@ -90,15 +90,19 @@ func (r *rack) does(name string, effect func()) (contract.RotationFacts, error) 
 		return contract.RotationFacts{}, err
 	}
 	effect()
-	return contract.RotationFacts{CurrentRef: r.current, CandidateRef: r.candidate}, nil
+	return contract.RotationFacts{CurrentRef: r.current, CandidateRef: r.candidate, Committed: r.current == "bmc/new"}, nil
 }
 
 func (r *rack) PrepareRotation(context.Context, bmcact.RotateIn) (contract.RotationFacts, error) {
-	return r.does("prepare", func() { r.candidate = "bmc/new" })
+	return r.does("prepare", func() {
+		if r.current != "bmc/new" {
+			r.candidate = "bmc/new"
+		}
+	})
 }
 
 func (r *rack) ApplyRotation(context.Context, bmcact.RotateIn) (contract.RotationFacts, error) {
-	return r.does("apply", func() { r.onBMC = r.candidate })
+	return r.does("apply", func() { r.onBMC = "bmc/new" })
 }
 
 func (r *rack) VerifyRotation(context.Context, bmcact.RotateIn) (contract.RotationFacts, error) {
@@ -106,11 +110,11 @@ func (r *rack) VerifyRotation(context.Context, bmcact.RotateIn) (contract.Rotati
 }
 
 func (r *rack) CommitRotation(context.Context, bmcact.RotateIn) (contract.RotationFacts, error) {
-	return r.does("commit", func() { r.current, r.candidate = r.candidate, "" })
+	return r.does("commit", func() { r.current, r.candidate = "bmc/new", "" })
 }
 
 func (r *rack) UndoRotation(context.Context, bmcact.RotateIn) (contract.RotationFacts, error) {
-	return r.does("undo", func() { r.onBMC, r.candidate = r.current, "" })
+	return r.does("undo", func() { r.current, r.candidate = r.onBMC, "" })
 }
 
 func (r *rack) UpdatePowerLogin(_ context.Context, in maasact.PowerLoginIn) (contract.MachineFacts, error) {

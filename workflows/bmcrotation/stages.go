@@ -27,7 +27,7 @@ func stages() []stage.Stage[State] {
 		{Name: contract.StagePrepareCandidate, Weight: 1, Deadline: 5 * time.Minute, Undo: takeBack(contract.StagePrepareCandidate),
 			Run: step(contract.StagePrepareCandidate, stage.KindLocalWork, "make and store the new password", bmc.PrepareRotation),
 			Doc: "check that logins are allowed, make the new password and store it as the candidate"},
-		{Name: contract.StageApplyToBMC, Weight: 4, Deadline: 15 * time.Minute, Undo: takeBack(contract.StageApplyToBMC),
+		{Name: contract.StageApplyToBMC, Weight: 4, Deadline: 15 * time.Minute, Undo: takeBack(contract.StageApplyToBMC), Remains: settled,
 			Run: step(contract.StageApplyToBMC, stage.KindBMCCall, "set the candidate on the BMC", bmc.ApplyRotation),
 			Doc: "log in with the old password and set the candidate, or find it set"},
 		{Name: contract.StageVerifyLogin, Weight: 2, Deadline: 10 * time.Minute, Run: verify,
@@ -99,24 +99,43 @@ func observeMAAS(ctx workflow.Context, s *State) (stage.Observation, error) {
 	return stage.Observation{Done: f.Done, State: f.Status, Note: f.Note}, err
 }
 
-// takeBack puts the old password back where the candidate was set, and then
-// tells MAAS: in this order MAAS holds at every moment the login that worked
-// last. Both are repeatable, so each stage that was begun may ask for it.
+// takeBack ends the rotation with the login that the BMC takes, and sees to it
+// that MAAS holds the same: it may have been told of the other one, or of none.
+// Both are repeatable, so each stage that was begun may ask for it.
 func takeBack(name string) func(workflow.Context, *State) error {
 	return func(ctx workflow.Context, s *State) error {
-		f, err := stage.Do(ctx, stage.KindBMCCall, "put the old password back", bmc.UndoRotation, s.rotateIn(name))
+		f, err := stage.Do(ctx, stage.KindBMCCall, "end with the login that the BMC takes", bmc.UndoRotation, s.rotateIn(name))
 		if err != nil {
 			return err
 		}
-		if s.MAASTold {
-			in := s.powerIn(name, f.CurrentRef)
-			in.Unproven = true
-			if _, err := stage.Do(ctx, stage.KindMAASCall, "give MAAS the BMC's login back", maas.UpdatePowerLogin, in); err != nil {
-				return err
-			}
-			s.MAASTold = false
-		}
 		s.Facts = f
+		return settleMAAS(ctx, s, name)
+	}
+}
+
+func settleMAAS(ctx workflow.Context, s *State, name string) error {
+	if s.Job.NodeID == "" || !s.MAASTold && !s.Facts.Committed || s.Settled == s.Facts.CurrentRef {
 		return nil
 	}
+	in := s.powerIn(name, s.Facts.CurrentRef)
+	in.Unproven = true
+	_, err := stage.Do(ctx, stage.KindMAASCall, "give MAAS the login that the BMC takes", maas.UpdatePowerLogin, in)
+	if err == nil {
+		s.Settled = s.Facts.CurrentRef
+	}
+	return err
+}
+
+// settled proves a clean-up in MAAS; what the BMC takes was proven by a login.
+func settled(ctx workflow.Context, s *State) (string, error) {
+	if s.Settled == "" {
+		return "", nil
+	}
+	in := s.powerIn(contract.StageApplyToBMC, s.Settled)
+	in.ObserveOnly, in.Unproven = true, true
+	f, err := stage.Do(ctx, stage.KindMAASCall, "look at MAAS's login", maas.UpdatePowerLogin, in)
+	if err != nil || f.Done {
+		return "", err
+	}
+	return "MAAS holds another login than the BMC takes", nil
 }

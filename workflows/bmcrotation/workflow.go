@@ -1,7 +1,9 @@
 // Package bmcrotation replaces a BMC's password by one that only Slipway knows:
 // a job of its own on the one stage runner. Two slots make it safe at every
 // step: the old login and the candidate both stay stored until the BMC takes
-// the candidate, a login with it has succeeded and MAAS has been told.
+// the candidate, a login with it has succeeded and MAAS has been told. A
+// password is never changed back: what is cancelled ends with the login that
+// the BMC takes.
 package bmcrotation
 
 import (
@@ -22,8 +24,10 @@ type State struct {
 	Request contract.BMCRotationInput `json:"request"`
 	Facts   contract.RotationFacts    `json:"facts"`
 	Machine contract.MachineFacts     `json:"machine"`
-	// MAASTold is set before MAAS is told anything: undoing then tells it again.
-	MAASTold bool `json:"maas_told,omitempty"`
+	// MAASTold is set before MAAS is told anything: a clean-up then tells it
+	// again. Settled is the login that the clean-up gave it.
+	MAASTold bool   `json:"maas_told,omitempty"`
+	Settled  string `json:"settled,omitempty"`
 }
 
 // Rotate is the workflow.

@@ -84,15 +84,19 @@ func TestEachStageParksAndIsRetried(t *testing.T) {
 	}
 }
 
-// TestCancelAtEachStage puts back what was begun: the BMC first, MAAS after it.
+// TestCancelAtEachStage ends with the login that the BMC takes; MAAS is told of
+// it where it was, or may have been, told of the other one, or of none.
 func TestCancelAtEachStage(t *testing.T) {
 	t.Parallel()
-	for name, want := range map[string][]string{
-		contract.StagePrepareCandidate: {"undo"},
-		contract.StageApplyToBMC:       {"undo", "undo"},
-		contract.StageVerifyLogin:      {"undo", "undo"},
-		contract.StageUpdateMAASPower:  {"undo", "maas:bmc/old", "undo"},
-		contract.StageCommitCredential: {"undo", "maas:bmc/old", "undo"},
+	for name, want := range map[string]struct {
+		login string
+		calls []string
+	}{
+		contract.StagePrepareCandidate: {"bmc/old", []string{"undo"}},
+		contract.StageApplyToBMC:       {"bmc/old", []string{"undo", "undo"}},
+		contract.StageVerifyLogin:      {"bmc/new", []string{"undo", "maas:bmc/new", "look", "undo", "look"}},
+		contract.StageUpdateMAASPower:  {"bmc/new", []string{"maas:bmc/new", "undo", "maas:bmc/new", "look", "undo", "look"}},
+		contract.StageCommitCredential: {"bmc/new", []string{"maas:bmc/new", "undo", "maas:bmc/new", "look", "undo", "look"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -100,20 +104,33 @@ func TestCancelAtEachStage(t *testing.T) {
 			b.rack.fail[callOf[name]] = []error{failure(lifecycle.FailConfiguration)}
 			b.at(time.Hour, lifecycle.ActionCancel, false)
 			require.Equal(t, lifecycle.JobCancelled, b.run())
-			require.Equal(t, want, b.made("undo", "maas:bmc/old"))
-			require.Equal(t, []string{"bmc/old", "bmc/old", "bmc/old", ""}, []string{b.rack.onBMC, b.rack.inMAAS, b.rack.current, b.rack.candidate})
+			require.Equal(t, want.calls, b.made("undo", "maas:bmc/old", "maas:bmc/new", "look"))
+			require.Equal(t, []string{want.login, want.login, want.login, ""}, []string{b.rack.onBMC, b.rack.inMAAS, b.rack.current, b.rack.candidate})
 			b.safe()
 		})
 	}
 }
 
-func TestRestartCleanMakesAnotherCandidate(t *testing.T) {
+// TestCancelGivesMAASTheOldLoginBack: the BMC said that it took the candidate,
+// let it in, and came back with the old one.
+func TestCancelGivesMAASTheOldLoginBack(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.rack.fail["commit"] = []error{failure(lifecycle.FailConfiguration)}
+	b.rack.fail["commit"] = []error{failure(lifecycle.FailStateDisagreement)}
+	b.env.RegisterDelayedCallback(func() { b.rack.onBMC = "bmc/old" }, time.Minute)
+	b.at(time.Hour, lifecycle.ActionCancel, false)
+	require.Equal(t, lifecycle.JobCancelled, b.run())
+	require.Equal(t, []string{"bmc/old", "bmc/old"}, []string{b.rack.inMAAS, b.rack.current})
+	b.safe()
+}
+
+func TestRestartClean(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.rack.fail["apply"] = []error{failure(lifecycle.FailConfiguration)}
 	b.at(time.Hour, lifecycle.ActionRestartClean, false)
 	require.Equal(t, lifecycle.JobCompleted, b.run())
-	require.Equal(t, append(append([]string{}, wholeStory...), append([]string{"undo", "maas:bmc/old", "undo"}, wholeStory...)...), b.rack.calls)
+	require.Equal(t, append([]string{"prepare", "apply", "undo", "undo"}, wholeStory...), b.rack.calls)
 	b.safe()
 }
 
@@ -121,16 +138,16 @@ func TestRestartCleanMakesAnotherCandidate(t *testing.T) {
 func TestCleanUpThatFailsIsTakenUpAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.rack.fail["commit"] = []error{failure(lifecycle.FailConfiguration)}
+	b.rack.fail["verify"] = []error{failure(lifecycle.FailConfiguration)}
 	for range 4 {
-		b.rack.fail["maas:bmc/old"] = append(b.rack.fail["maas:bmc/old"], failure(lifecycle.FailMAASUnavailable))
+		b.rack.fail["maas:bmc/new"] = append(b.rack.fail["maas:bmc/new"], failure(lifecycle.FailMAASUnavailable))
 	}
 	b.at(time.Hour, lifecycle.ActionCancel, false)
 	parked := b.parked(2 * time.Hour)
 	b.at(3*time.Hour, lifecycle.ActionResume, false)
 	require.Equal(t, lifecycle.JobCancelled, b.run())
 	require.Equal(t, lifecycle.FailCompensation, parked.Failure.Class)
-	require.Equal(t, "bmc/old", b.rack.inMAAS)
+	require.Equal(t, "bmc/new", b.rack.inMAAS)
 	b.safe()
 }
 
