@@ -9,79 +9,11 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/slipway-cloud/slipway/internal/devstack"
 	"github.com/slipway-cloud/slipway/internal/simhw"
-	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/providers/maas/maassim"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
-
-// TestKillTheWorkerInEveryStage kills the worker with SIGKILL in the middle of
-// each of the sixteen stages, after the stage's effect and before its answer,
-// and starts it again. Every node ends active and nothing outside happened
-// twice.
-func TestKillTheWorkerInEveryStage(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, devstack.Options{Count: len(contract.OnboardingStages), NoWorker: true, Speed: 400})
-	plan, stageOf := map[string]string{}, map[string]string{}
-	for i, m := range w.Sims.Fleet.All() {
-		stage := contract.OnboardingStages[i]
-		if stage == contract.StageClassifyFailure || stage == contract.StageRecoverDatasource {
-			// These run only after a deployment that failed.
-			w.failFirstDeployment(t, m)
-		}
-		job := w.onboard(t, m)
-		plan[job.ID], stageOf[m.Spec().ID] = stage, stage
-	}
-	sup := superviseWorker(t, w, plan)
-	for _, m := range w.Sims.Fleet.All() {
-		node, err := w.App.Store.LiveNodeOfHost(t.Context(), w.site.ID, "gpu-"+m.Spec().ID)
-		require.NoError(t, err)
-		jobs, err := w.App.Store.ListJobs(t.Context(), dbJobsOf(node.ID), "", 10)
-		require.NoError(t, err)
-		require.Len(t, jobs, 1)
-		j := w.ends(t, jobs[0].ID, 6*time.Minute)
-		require.Equal(t, lifecycle.JobCompleted, j.Status, "killed in %s: %s %s: %s", stageOf[m.Spec().ID], j.FailedStage, j.FailureClass, j.Message)
-		node, err = w.App.Store.Node(t.Context(), node.ID)
-		require.NoError(t, err)
-		require.Equal(t, lifecycle.NodeActive, node.Status)
-		w.effectsOnce(t, m, stageOf[m.Spec().ID])
-	}
-	for id, stage := range plan {
-		_, err := os.Stat(filepath.Join(sup.dir, "died-"+id))
-		require.NoError(t, err, "the worker never died in %s", stage)
-	}
-	t.Logf("the worker was killed %d times in %d stages", sup.starts()-1, len(plan))
-}
-
-// failFirstDeployment makes cloud-init find no datasource, once.
-func (w *world) failFirstDeployment(t *testing.T, m *simhw.Machine) {
-	t.Helper()
-	_, err := w.Sims.MAAS.AddFault(maassim.Fault{Name: "deploy_datasource_none", Machine: m.Spec().NICs[0].MAC, Count: 1})
-	require.NoError(t, err)
-}
-
-// effectsOnce counts what happened outside for one machine.
-func (w *world) effectsOnce(t *testing.T, m *simhw.Machine, stage string) {
-	t.Helper()
-	deploys := 1
-	if stage == contract.StageClassifyFailure || stage == contract.StageRecoverDatasource {
-		deploys = 2 // one failed by the fault, one by recovery
-	}
-	c := w.Sims.MAAS.Counters().Machines[w.systemID(t, m)]
-	require.Equal(t, 1, c["creates"], "creates, killed in %s", stage)
-	require.Equal(t, 1, c["commissions"], "commissions, killed in %s", stage)
-	require.Equal(t, deploys, c["deploys"], "deploys, killed in %s", stage)
-	require.LessOrEqual(t, c["links"], 1+2, "links (one AUTO at most, two RoCE), killed in %s", stage)
-	require.Equal(t, deploys, m.Counters().Installs, "installations, killed in %s", stage)
-	b := w.Sims.BMCs[m.Spec().ID].Counters()
-	require.Zero(t, b.PowerCycles, "power cycles by Slipway, killed in %s", stage)
-	require.Empty(t, b.Resets, "resets by Slipway, killed in %s", stage)
-}
 
 func (w *world) systemID(t *testing.T, m *simhw.Machine) string {
 	t.Helper()
@@ -90,6 +22,9 @@ func (w *world) systemID(t *testing.T, m *simhw.Machine) string {
 	require.NotNil(t, node.MAASSystemID)
 	return *node.MAASSystemID
 }
+
+// A worker killed in each stage of an onboarding is internal/e2e/chaos's; what
+// follows kills one where a plan says so.
 
 // supervisor starts a worker process again whenever it dies.
 type supervisor struct {

@@ -18,8 +18,6 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-func dbJobsOf(nodeID string) db.JobFilter { return db.JobFilter{NodeID: nodeID} }
-
 // TestTemporalAwayIntentWaits: an onboarding accepted while Temporal is down
 // starts when it is back.
 func TestTemporalAwayIntentWaits(t *testing.T) {
