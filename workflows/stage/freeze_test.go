@@ -42,15 +42,15 @@ func TestFreezeTakesEffectAtTheNextSafePoint(t *testing.T) {
 		"before it begins": {func(*bundle) {}, 0, "one", nil, []string{"look:one", "one", "look:two", "two", "look:wait", "wait", "last"}},
 		"a plain stage runs to its end": {func(b *bundle) {
 			b.out.block["two"] = true
-			b.env.RegisterDelayedCallback(b.out.release, 200*time.Millisecond)
-		}, 100 * time.Millisecond, "wait", []string{"one", "two"}, []string{"look:wait", "wait", "last"}},
+			b.after(waiting-100*time.Millisecond, b.out.release)
+		}, waiting, "wait", []string{"one", "two"}, []string{"look:wait", "wait", "last"}},
 		"between two attempts": {func(b *bundle) {
 			b.out.fail["two"] = times(3, failure(lifecycle.FailMAASUnavailable))
 		}, 3 * time.Second, "two", []string{"one", "two", "two"}, nil},
 		"a stage that waits is interrupted": {func(b *bundle) {
 			b.out.block["wait"] = true
-			b.env.RegisterDelayedCallback(b.out.release, 200*time.Millisecond)
-		}, 100 * time.Millisecond, "wait", []string{"one", "two", "wait"}, []string{"look:wait", "wait", "last"}},
+			b.after(waiting-100*time.Millisecond, b.out.release)
+		}, waiting, "wait", []string{"one", "two", "wait"}, []string{"look:wait", "wait", "last"}},
 		"parked": {func(b *bundle) {
 			b.out.fail["wait"] = times(2, failure(lifecycle.FailCommissioning))
 		}, 30 * time.Minute, "wait", []string{"one", "two", "wait", "wait"}, []string{"look:wait", "wait", "last"}},
@@ -115,5 +115,32 @@ func TestOnlyAPersonReleasesAFrozenJob(t *testing.T) {
 				require.False(t, b.store.last.Frozen)
 			})
 		}
+	}
+}
+
+// TestAnActionThatComesWhileAStageIsBeingStarted is done first: the stage, which
+// may wait for hours, makes no attempt.
+func TestAnActionThatComesWhileAStageIsBeingStarted(t *testing.T) {
+	t.Parallel()
+	for _, a := range []lifecycle.Action{lifecycle.ActionMarkManual, lifecycle.ActionCancel} {
+		t.Run(string(a), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.out.block["wait"] = true // for ever
+			sent := false
+			b.store.refuse = func(p contract.Projection) error {
+				if p.Stage == "wait" && !sent {
+					sent = true
+					b.env.SignalWorkflow(string(a), freeze)
+				}
+				return nil
+			}
+			var calls []string
+			b.env.RegisterDelayedCallback(func() { calls = b.out.made("") }, time.Hour)
+			b.at(2*time.Hour, lifecycle.ActionCancel, contract.ActionRequest{})
+			require.Equal(t, lifecycle.JobCancelled, b.run(t).Status)
+			require.NotContains(t, append(calls, b.out.calls...), "wait")
+			require.Zero(t, b.store.last.Stages[2].Attempts)
+		})
 	}
 }

@@ -109,6 +109,7 @@ type outside struct {
 	block map[string]bool     // calls that wait until cancelled or released
 	left  map[string][]string // what proofs find, in order; the last stays
 	all   []string            // calls and proofs
+	hooks []func()            // run once, when a call waits
 }
 
 func (o *outside) Touch(ctx context.Context, name string) (string, error) {
@@ -121,6 +122,9 @@ func (o *outside) Touch(ctx context.Context, name string) (string, error) {
 	o.mu.Unlock()
 	if err != nil {
 		return "", err
+	}
+	if o.blocks(name) {
+		o.waits()
 	}
 	for o.blocks(name) {
 		select {
@@ -137,6 +141,17 @@ func (o *outside) blocks(name string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.block[name]
+}
+
+// waits tells those who wait for the moment when a call waits.
+func (o *outside) waits() {
+	o.mu.Lock()
+	hooks := o.hooks
+	o.hooks = nil
+	o.mu.Unlock()
+	for _, f := range hooks {
+		f()
+	}
 }
 
 // release lets go what is blocked.
@@ -295,13 +310,27 @@ type answer struct {
 	err      error
 }
 
-// at sends an action after a delay of virtual time.
+// waiting is the moment when a call waits outside; waiting-d is d later.
+const waiting = time.Duration(-1)
+
+// after runs f after a delay of virtual time, or of real time from waiting on.
+func (b *bundle) after(d time.Duration, f func()) {
+	if d >= 0 {
+		b.env.RegisterDelayedCallback(f, d)
+		return
+	}
+	b.out.mu.Lock()
+	defer b.out.mu.Unlock()
+	b.out.hooks = append(b.out.hooks, func() { b.env.RegisterDelayedCallback(f, waiting-d) })
+}
+
+// at sends an action at a time as after takes it.
 func (b *bundle) at(d time.Duration, a lifecycle.Action, ask contract.ActionRequest) *answer {
 	got := &answer{}
 	if ask.Actor == "" {
 		ask.Actor = "ops"
 	}
-	b.env.RegisterDelayedCallback(func() {
+	b.after(d, func() {
 		b.env.UpdateWorkflow(string(a), "", &testsuite.TestUpdateCallback{
 			OnAccept: func() {},
 			OnReject: func(err error) { got.rejected = err },
@@ -312,7 +341,7 @@ func (b *bundle) at(d time.Duration, a lifecycle.Action, ask contract.ActionRequ
 				}
 			},
 		}, ask)
-	}, d)
+	})
 	return got
 }
 

@@ -50,7 +50,7 @@ var columns = map[string]column{
 	"running": {status: "running", when: 10 * time.Second, end: 6 * time.Hour, prepare: func(b *bundle) { // between two attempts
 		b.out.fail["two"] = times(500, failure(lifecycle.FailMAASUnavailable))
 	}},
-	"waiting": {status: "running", when: 100 * time.Millisecond, end: 200 * time.Millisecond, prepare: func(b *bundle) {
+	"waiting": {status: "running", when: waiting, end: waiting - 100*time.Millisecond, prepare: func(b *bundle) {
 		b.out.block["wait"] = true
 	}},
 	"failed_retryable": {status: "failed_retryable", when: 30 * time.Minute, end: 6 * time.Hour, prepare: func(b *bundle) {
@@ -123,14 +123,14 @@ func cell(t *testing.T, col column, a lifecycle.Action, via string, want lifecyc
 	col.prepare(b)
 	ask := contract.ActionRequest{Actor: "anna", Reason: "matrix"}
 	got, calls := &answer{}, 0
-	b.env.RegisterDelayedCallback(func() { calls = len(b.out.made("")) }, col.when)
+	b.after(col.when, func() { calls = len(b.out.made("")) })
 	if via == "update" {
 		got = b.at(col.when, a, ask)
 	} else {
-		b.env.RegisterDelayedCallback(func() { b.env.SignalWorkflow(string(a), ask) }, col.when)
+		b.after(col.when, func() { b.env.SignalWorkflow(string(a), ask) })
 	}
-	if col.end > 0 {
-		b.env.RegisterDelayedCallback(b.out.release, col.end)
+	if col.end != 0 {
+		b.after(col.end, b.out.release)
 		b.at(col.end, lifecycle.ActionCancel, contract.ActionRequest{Actor: "end"})
 	}
 	b.env.ExecuteWorkflow(testJob, input)

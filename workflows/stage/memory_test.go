@@ -15,7 +15,7 @@ import (
 
 // fills makes Temporal suggest continue-as-new from a moment on.
 func (b *bundle) fills(at time.Duration) {
-	b.env.RegisterDelayedCallback(func() { b.env.SetContinueAsNewSuggested(true) }, at)
+	b.after(at, func() { b.env.SetContinueAsNewSuggested(true) })
 }
 
 // continues runs the job until it continues as new, and gives its next run.
@@ -116,8 +116,8 @@ func TestAKeyThatIsOnItsWayWaitsForItsAnswer(t *testing.T) {
 	b := setup(t)
 	b.out.fail["two"] = times(1, failure(lifecycle.FailMAASUnavailable))
 	b.out.block["wait"] = true
-	one := b.at(100*time.Millisecond, lifecycle.ActionCancel, contract.ActionRequest{IdempotencyKey: "k"})
-	two := b.at(100*time.Millisecond, lifecycle.ActionCancel, contract.ActionRequest{IdempotencyKey: "k"})
+	one := b.at(waiting, lifecycle.ActionCancel, contract.ActionRequest{IdempotencyKey: "k"})
+	two := b.at(waiting, lifecycle.ActionCancel, contract.ActionRequest{IdempotencyKey: "k"})
 	require.Equal(t, lifecycle.JobCancelled, b.run(t).Status)
 	require.NoError(t, two.err)
 	require.Equal(t, one.result, two.result)
@@ -151,17 +151,17 @@ func TestAFullHistoryEndsARunThatWaits(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.out.block["wait"] = true
-	b.fills(150 * time.Millisecond)
+	b.fills(waiting)
 	var before contract.Projection
-	b.env.RegisterDelayedCallback(func() { before = b.store.last }, 100*time.Millisecond)
-	no := b.at(200*time.Millisecond, lifecycle.ActionRerun, contract.ActionRequest{Actor: "anna"})
+	b.after(waiting, func() { before = b.store.last })
+	no := b.at(waiting, lifecycle.ActionRerun, contract.ActionRequest{Actor: "anna"})
 	n := b.continues(t)
 	require.ErrorContains(t, no.err, "rerun is refused while the job is running")
 	require.Equal(t, "wait", n.store.last.Stage)
 	require.Equal(t, lifecycle.JobRunning, n.store.last.Status)
 	n.out.block["wait"] = true
 	var after contract.Projection
-	n.env.RegisterDelayedCallback(func() { after = n.store.last; n.out.release() }, 100*time.Millisecond)
+	n.after(waiting, func() { after = n.store.last; n.out.release() })
 	require.Equal(t, lifecycle.JobCompleted, n.run(t).Status)
 	require.Equal(t, before.StageDeadline, after.StageDeadline)
 	require.Equal(t, []string{"look:wait", "wait", "last"}, n.out.calls)

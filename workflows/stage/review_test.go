@@ -66,10 +66,10 @@ func TestRefusedAdoptionsDoNotMoveTheDeadline(t *testing.T) {
 	b := setup(t)
 	b.out.block["wait"] = true
 	var before, after contract.Projection
-	b.env.RegisterDelayedCallback(func() { before = b.store.last }, 100*time.Millisecond)
-	adopt := b.at(200*time.Millisecond, lifecycle.ActionAdopt, contract.ActionRequest{Reason: "look"})
-	b.env.RegisterDelayedCallback(func() { after = b.store.last }, 400*time.Millisecond)
-	b.at(500*time.Millisecond, lifecycle.ActionCancel, contract.ActionRequest{})
+	b.after(waiting, func() { before = b.store.last })
+	adopt := b.at(waiting, lifecycle.ActionAdopt, contract.ActionRequest{Reason: "look"})
+	b.after(waiting-400*time.Millisecond, func() { after = b.store.last })
+	b.at(waiting-500*time.Millisecond, lifecycle.ActionCancel, contract.ActionRequest{})
 	require.Equal(t, lifecycle.JobCancelled, b.run(t).Status)
 	require.ErrorContains(t, adopt.err, "is not a pair that may be adopted")
 	require.Equal(t, "wait", before.Stage)
