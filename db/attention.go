@@ -22,6 +22,7 @@ const (
 	AttentionBMCLoginBlocked = "bmc_login_blocked" // a BMC rejected its login
 	AttentionBMCPinPending   = "bmc_pin_pending"   // a BMC shows a certificate that nobody approved
 	AttentionAgentLocked     = "agent_locked"      // a node's agent showed a certificate of the past
+	AttentionTaskUncertain   = "task_uncertain"    // nobody knows whether a node finished a task
 	AttentionSweeper         = "sweeper"           // the sweeper itself has not looked for a minute
 )
 
@@ -29,7 +30,8 @@ const (
 func AttentionKinds() []string {
 	return []string{
 		AttentionParkedJob, AttentionJobStuck, AttentionStartNotSent, AttentionOrphanWorkflow, AttentionNodeStuck, AttentionNodeQuarantined,
-		AttentionBMCLoginBlocked, AttentionBMCPinPending, AttentionAgentLocked, AttentionSweeper,
+		AttentionBMCLoginBlocked, AttentionBMCPinPending, AttentionAgentLocked,
+		AttentionTaskUncertain, AttentionSweeper,
 	}
 }
 

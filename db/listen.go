@@ -14,7 +14,25 @@ import (
 const (
 	ChannelOutbox = "slipway_outbox" // a row came into the outbox
 	ChannelEvents = "slipway_events" // events were relayed
+	// ChannelTasks carries the node whose agent may find a task.
+	ChannelTasks    = "slipway_tasks"
+	ChannelTaskEnds = "slipway_task_ends" // a node task has ended
 )
+
+// listener is the statement that listens on a channel, nil for an unknown one.
+func listener(q *gen.Queries, channel string) func(context.Context) error {
+	switch channel {
+	case ChannelOutbox:
+		return q.ListenOutbox
+	case ChannelEvents:
+		return q.ListenEvents
+	case ChannelTasks:
+		return q.ListenTasks
+	case ChannelTaskEnds:
+		return q.ListenTaskEnds
+	}
+	return nil
+}
 
 const (
 	listenBackoffMin = 100 * time.Millisecond
@@ -28,8 +46,13 @@ const (
 // meanwhile is lost. fn runs on the calling goroutine: a poll behind it is
 // still needed only against a bug. An unknown channel is an error at once.
 func (s *Store) Listen(ctx context.Context, channel string, fn func()) error {
-	if channel != ChannelOutbox && channel != ChannelEvents {
-		return fmt.Errorf("there is no channel %q; listen on %s or %s", channel, ChannelOutbox, ChannelEvents)
+	return s.ListenFor(ctx, channel, func(string) { fn() })
+}
+
+// ListenFor is Listen with what was notified; "" after every connect.
+func (s *Store) ListenFor(ctx context.Context, channel string, fn func(payload string)) error {
+	if listener(s.q, channel) == nil {
+		return fmt.Errorf("there is no channel %q; listen on %s, %s, %s or %s", channel, ChannelOutbox, ChannelEvents, ChannelTasks, ChannelTaskEnds)
 	}
 	wait := listenBackoffMin
 	for {
@@ -50,7 +73,7 @@ func (s *Store) Listen(ctx context.Context, channel string, fn func()) error {
 }
 
 // listenOnce serves one connection and says whether it came up.
-func (s *Store) listenOnce(ctx context.Context, channel string, fn func()) (connected bool) {
+func (s *Store) listenOnce(ctx context.Context, channel string, fn func(string)) (connected bool) {
 	conn, err := pgx.ConnectConfig(ctx, s.pool.Config().ConnConfig)
 	if err != nil {
 		return false
@@ -60,17 +83,12 @@ func (s *Store) listenOnce(ctx context.Context, channel string, fn func()) (conn
 		defer cancel()
 		_ = conn.Close(closing)
 	}()
-	q := gen.New(conn)
-	listen := q.ListenOutbox
-	if channel == ChannelEvents {
-		listen = q.ListenEvents
-	}
-	if err := listen(ctx); err != nil {
+	if err := listener(gen.New(conn), channel)(ctx); err != nil {
 		return false
 	}
-	for {
-		fn()
-		if err := waitForNotification(ctx, conn); err != nil {
+	for payload := ""; ; {
+		fn(payload)
+		if payload, err = waitForNotification(ctx, conn); err != nil {
 			return true
 		}
 	}
@@ -78,20 +96,23 @@ func (s *Store) listenOnce(ctx context.Context, channel string, fn func()) (conn
 
 // waitForNotification also asks now and then whether a silent connection is
 // still there.
-func waitForNotification(ctx context.Context, conn *pgx.Conn) error {
+func waitForNotification(ctx context.Context, conn *pgx.Conn) (payload string, err error) {
 	for {
 		waiting, cancel := context.WithTimeout(ctx, listenCheckEvery)
-		_, err := conn.WaitForNotification(waiting)
+		n, err := conn.WaitForNotification(waiting)
 		quiet := waiting.Err() != nil && ctx.Err() == nil
 		cancel()
-		if err == nil || !quiet {
-			return err
+		if err == nil {
+			return n.Payload, nil
+		}
+		if !quiet {
+			return "", err
 		}
 		checking, cancel := context.WithTimeout(ctx, connectTimeout)
 		err = conn.Ping(checking)
 		cancel()
 		if err != nil {
-			return err
+			return "", err
 		}
 	}
 }

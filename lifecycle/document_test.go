@@ -17,6 +17,7 @@ func TestGeneratedPagesAreCurrent(t *testing.T) {
 	pages := map[string]string{
 		"node-maas.md": lifecycle.NodeMAAS.Document(),
 		"job.md":       lifecycle.Job.Document(),
+		"node_task.md": lifecycle.NodeTask.Document(),
 		"actions.md":   lifecycle.DocumentActions(),
 	}
 	dir := filepath.Join("..", "docs", "states")

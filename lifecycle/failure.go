@@ -31,6 +31,7 @@ const (
 	FailBMCPinMismatch        FailureClass = "bmc_pin_mismatch"
 	FailPowerNotConfirmed     FailureClass = "power_not_confirmed"
 	FailNodeTaskUncertain     FailureClass = "node_task_uncertain"
+	FailNodeTask              FailureClass = "node_task_failed"
 	FailScrubUnverified       FailureClass = "scrub_unverified"
 	FailCapacity              FailureClass = "capacity_unavailable"
 	FailStorageRejected       FailureClass = "storage_rejected"
@@ -91,6 +92,7 @@ var failures = []FailureInfo{
 	{Class: FailBMCPinMismatch, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The BMC shows another certificate than the approved one; approve the new pin if it is expected, then retry the stage.", NodeUnsafe: true},
 	{Class: FailPowerNotConfirmed, AutoAttempts: 2, Recommended: ActionRetryStage, Next: "The power state asked for was not seen; check the BMC, then retry the stage."},
 	{Class: FailNodeTaskUncertain, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "It is not known whether the node finished the task; look at the node, then retry the stage."},
+	{Class: FailNodeTask, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The node's agent could not do its task; mend what the message names, then retry the stage: the agent gets a new task."},
 	{Class: FailScrubUnverified, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "A device could not be verified clean; see the certificate, mend or replace the device, then retry the stage.", NodeUnsafe: true},
 	{Class: FailCapacity, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "No node is free for this SKU; add capacity, then retry the stage."},
 	{Class: FailStorageRejected, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The storage back end refused; mend the cause it names, then retry the stage."},

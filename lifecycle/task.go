@@ -26,8 +26,10 @@ const (
 var (
 	TaskDispatch = taskMove("dispatch", TaskDispatched, "the agent took it under a lease", OwnerNodeReport, TaskQueued)
 	TaskRequeue  = taskMove("requeue", TaskQueued, "the lease went stale, or a person or job asks again", OwnerSystem, TaskDispatched, TaskUncertain)
-	TaskSucceed  = taskMove("succeed", TaskSucceeded, "the agent reported success", OwnerNodeReport, TaskDispatched, TaskUncertain)
-	TaskFail     = taskMove("fail", TaskFailed, "the agent reported failure, or cannot do it", OwnerNodeReport, TaskDispatched, TaskUncertain)
+	// A task that was queued again ends by the result that the agent's journal
+	// kept of the delivery before, as long as nobody else holds it.
+	TaskSucceed  = taskMove("succeed", TaskSucceeded, "the agent reported success", OwnerNodeReport, TaskQueued, TaskDispatched, TaskUncertain)
+	TaskFail     = taskMove("fail", TaskFailed, "the agent reported failure, or cannot do it", OwnerNodeReport, TaskQueued, TaskDispatched, TaskUncertain)
 	TaskDoubt    = taskMove("doubt", TaskUncertain, "it was begun and nobody knows whether it was finished", OwnerSystem, TaskDispatched)
 	TaskExpire   = taskMove("expire", TaskExpired, "its deadline passed, or its job withdrew it", OwnerSystem, TaskQueued, TaskDispatched, TaskUncertain)
 )
@@ -114,6 +116,17 @@ func TaskTransition(from, to TaskStatus) (Transition[TaskStatus], error) {
 		Resource: "node_task", From: string(from), To: string(to), Reason: "there is no such transition", Allowed: NodeTask.Reachable(from),
 	}
 }
+
+// The codes of a failed TaskResult that the control plane itself reads; others
+// are for people.
+const (
+	TaskCodeUnsupported = "unsupported" // the agent does not know the kind or its version
+	TaskCodeRefused     = "refused"     // the agent may not do it as it is asked
+	TaskCodeExpired     = "expired"     // its deadline had passed before it was begun
+	TaskCodeStepFailed  = "step_failed"
+	TaskCodeUncertain   = "uncertain"  // it was begun by an agent that died, and a second look could not tell
+	TaskCodeLeaseLost   = "lease_lost" // given up half way since the lease was lost
+)
 
 // StepResult is one step of a task as the agent did it.
 type StepResult struct {

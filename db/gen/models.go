@@ -279,6 +279,39 @@ type Node struct {
 	UpdatedAt        time.Time
 }
 
+type NodeTask struct {
+	ID               string
+	NodeID           string
+	JobID            *string
+	Kind             lifecycle.TaskKind
+	SchemaVersion    int
+	Args             json.RawMessage
+	IdempotencyKey   string
+	Status           lifecycle.TaskStatus
+	Attempt          int
+	LeaseID          string
+	LeaseUntil       *time.Time
+	ClaimID          string
+	BootID           string
+	Generation       int64
+	DispatchedAt     *time.Time
+	Progress         string
+	Result           *lifecycle.TaskResult
+	Message          string
+	DeadlineAt       time.Time
+	WaiterWorkflowID string
+	WaiterRunID      string
+	WaiterActivityID string
+	TellAt           time.Time
+	ToldAt           *time.Time
+	CreatedBy        string
+	CreatedAt        time.Time
+	StatusAt         time.Time
+	FinishedAt       *time.Time
+	UpdatedAt        time.Time
+	Version          int64
+}
+
 type Profile struct {
 	ID        string
 	SiteID    string

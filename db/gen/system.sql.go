@@ -28,6 +28,24 @@ func (q *Queries) ListenOutbox(ctx context.Context) error {
 	return err
 }
 
+const listenTaskEnds = `-- name: ListenTaskEnds :exec
+LISTEN slipway_task_ends
+`
+
+func (q *Queries) ListenTaskEnds(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, listenTaskEnds)
+	return err
+}
+
+const listenTasks = `-- name: ListenTasks :exec
+LISTEN slipway_tasks
+`
+
+func (q *Queries) ListenTasks(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, listenTasks)
+	return err
+}
+
 const lock = `-- name: Lock :exec
 SELECT pg_advisory_xact_lock(hashtextextended($1::text, 0))
 `

@@ -4,6 +4,12 @@ LISTEN slipway_outbox;
 -- name: ListenEvents :exec
 LISTEN slipway_events;
 
+-- name: ListenTasks :exec
+LISTEN slipway_tasks;
+
+-- name: ListenTaskEnds :exec
+LISTEN slipway_task_ends;
+
 -- name: Lock :exec
 -- A named lock held to the end of the transaction.
 SELECT pg_advisory_xact_lock(hashtextextended(@name::text, 0));

@@ -21,6 +21,7 @@ func raisedElsewhere() map[lifecycle.FailureClass]string {
 	return map[lifecycle.FailureClass]string{
 		lifecycle.FailCapacity:        "the jobs that place work on nodes",
 		lifecycle.FailStorageRejected: "the jobs that attach and detach storage",
+		lifecycle.FailNodeTask:        "the jobs that give the node's agent a task",
 		lifecycle.FailPaymentMismatch: "the jobs that settle payments",
 		lifecycle.FailWorkflowLost:    "the sweeper, for a job whose workflow was ended in Temporal",
 	}

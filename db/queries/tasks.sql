@@ -1,0 +1,124 @@
+-- name: InsertTask :one
+-- The task, its creation audit row and its event in one statement; no row when the node has a task of that key.
+WITH made AS (
+    INSERT INTO node_tasks (id, node_id, job_id, kind, schema_version, args, idempotency_key, status, deadline_at, waiter_workflow_id, waiter_run_id,
+        waiter_activity_id, created_by)
+    VALUES (@id, @node_id, @job_id, @kind, @schema_version, @args, @idempotency_key, @status,
+        coalesce(sqlc.narg('deadline_at')::timestamptz, now() + make_interval(secs => @deadline_seconds::double precision)),
+        @waiter_workflow_id, @waiter_run_id, @waiter_activity_id, @created_by)
+    ON CONFLICT (node_id, idempotency_key) DO NOTHING RETURNING id, node_id, status, version
+), logged AS (
+    INSERT INTO audit_log (id, resource_kind, resource_id, node_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata,
+        workflow_id, version)
+    SELECT @audit_id, 'node_task', id, node_id, 'transition', 'create', '', status, @triggered_by, @owner, @actor_id, @comment, @metadata,
+        @workflow_id, version
+    FROM made
+), told AS (
+    INSERT INTO outbox (kind, resource_kind, resource_id, node_id, type, payload)
+    SELECT 'event', 'node_task', id, node_id, 'node_task.' || status, @payload FROM made
+)
+SELECT version FROM made;
+
+-- name: Task :one
+SELECT * FROM node_tasks WHERE id = @id;
+
+-- name: TaskByKey :one
+SELECT * FROM node_tasks WHERE node_id = @node_id AND idempotency_key = @idempotency_key;
+
+-- name: LockTask :one
+-- With what the database's clock says of it.
+SELECT sqlc.embed(t), coalesce(t.lease_until <= now(), false)::boolean AS lease_over, (t.deadline_at <= now())::boolean AS overdue,
+    coalesce((SELECT h.boot_id FROM heartbeats h WHERE h.node_id = t.node_id AND h.boot_id <> t.boot_id
+        AND h.received_at > t.dispatched_at + interval '5 seconds'), '')::text AS other_boot
+FROM node_tasks t WHERE t.id = @id FOR NO KEY UPDATE OF t;
+
+-- name: LockTaskByKey :one
+SELECT sqlc.embed(t), (t.args = @args::jsonb)::boolean AS same_args FROM node_tasks t
+WHERE t.node_id = @node_id AND t.idempotency_key = @idempotency_key FOR NO KEY UPDATE OF t;
+
+-- name: LockOpenTasks :many
+-- The tasks that a node may take or works on, oldest first, and no other claim of the node beside this one.
+SELECT sqlc.embed(t), coalesce(t.lease_until <= now(), false)::boolean AS lease_over, (t.deadline_at <= now())::boolean AS overdue
+FROM node_tasks t WHERE t.node_id = @node_id AND t.status IN ('queued', 'dispatched') ORDER BY t.id FOR NO KEY UPDATE OF t;
+
+-- name: LastTaskOfKind :one
+SELECT * FROM node_tasks WHERE node_id = @node_id AND kind = @kind ORDER BY id DESC LIMIT 1;
+
+-- name: HasOpenTasks :one
+SELECT EXISTS (SELECT 1 FROM node_tasks WHERE node_id = @node_id AND status IN ('queued', 'dispatched'));
+
+-- name: NodesWithQueuedTasks :many
+SELECT DISTINCT node_id FROM node_tasks WHERE status = 'queued' AND node_id = ANY (@node_ids::text[]);
+
+-- name: HoldIdentity :one
+-- The identity that a claim is made with, kept from being locked or renewed until the claim is written.
+SELECT generation FROM agent_identities WHERE node_id = @node_id AND generation = @generation AND locked_at IS NULL FOR SHARE;
+
+-- name: MoveTask :one
+-- The commit point of a task, as MoveNode is of a node. A lease is counted by the database's clock.
+WITH moved AS (
+    UPDATE node_tasks SET status = @to_state, status_at = now(), updated_at = now(), version = version + 1,
+        attempt = @attempt, lease_id = @lease_id, claim_id = @claim_id, boot_id = @boot_id, generation = @generation, progress = @progress,
+        lease_until = CASE WHEN @to_state::text = 'dispatched' THEN now() + make_interval(secs => @lease_seconds::double precision) END,
+        dispatched_at = CASE WHEN @to_state::text = 'dispatched' THEN now() ELSE dispatched_at END,
+        finished_at = CASE WHEN @terminal::boolean THEN now() END,
+        result = coalesce(sqlc.narg('result')::jsonb, result), message = @message,
+        deadline_at = CASE WHEN @deadline_seconds::double precision > 0
+            THEN greatest(deadline_at, now() + make_interval(secs => @deadline_seconds::double precision)) ELSE deadline_at END,
+        tell_at = now()
+    WHERE node_tasks.id = @id AND node_tasks.status = @from_state::text AND node_tasks.version = @version
+    RETURNING node_tasks.*
+), logged AS (
+    INSERT INTO audit_log (id, resource_kind, resource_id, node_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata,
+        workflow_id, version)
+    SELECT @audit_id, 'node_task', id, node_id, 'transition', @name, @from_state::text, status, @triggered_by, @owner, @actor_id, @comment, @metadata,
+        @workflow_id, version
+    FROM moved
+), told AS (
+    INSERT INTO outbox (kind, resource_kind, resource_id, node_id, type, payload)
+    SELECT 'event', 'node_task', id, node_id, 'node_task.' || status, @payload FROM moved
+)
+SELECT version, status_at, updated_at, lease_until, dispatched_at, finished_at, deadline_at FROM moved;
+
+-- name: RenewTask :execrows
+UPDATE node_tasks SET lease_until = now() + make_interval(secs => @lease_seconds::double precision),
+    progress = CASE WHEN @progress::text = '' THEN progress ELSE @progress::text END, updated_at = now()
+WHERE id = @id AND node_id = @node_id AND status = 'dispatched' AND lease_id = @lease_id AND attempt = @attempt AND deadline_at > now();
+
+-- name: SetTaskWaiter :exec
+UPDATE node_tasks SET waiter_workflow_id = @waiter_workflow_id, waiter_run_id = @waiter_run_id, waiter_activity_id = @waiter_activity_id,
+    told_at = CASE WHEN @told::boolean THEN now() END, tell_at = now()
+WHERE id = @id;
+
+-- name: TasksToSettle :many
+-- Tasks whose lease, boot or deadline is over.
+SELECT t.id FROM node_tasks t
+WHERE t.status IN ('queued', 'dispatched') AND (t.lease_until <= now() OR t.deadline_at <= now() OR (t.status = 'dispatched' AND EXISTS (
+    SELECT 1 FROM heartbeats h WHERE h.node_id = t.node_id AND h.boot_id <> t.boot_id AND h.received_at > t.dispatched_at + interval '5 seconds')))
+ORDER BY t.id LIMIT @max_rows;
+
+-- name: ClaimTaskEnds :many
+-- Ends that a waiter is still to be told of; another relay leaves them alone for a while.
+UPDATE node_tasks SET tell_at = now() + make_interval(secs => @lease_seconds::double precision)
+WHERE id IN (
+    SELECT t.id FROM node_tasks t
+    WHERE t.told_at IS NULL AND t.waiter_activity_id <> '' AND t.status NOT IN ('queued', 'dispatched') AND t.tell_at <= now()
+    ORDER BY t.tell_at LIMIT @max_rows FOR UPDATE SKIP LOCKED)
+RETURNING *;
+
+-- name: MarkTaskTold :execrows
+UPDATE node_tasks SET told_at = now() WHERE id = @id AND version = @version AND waiter_workflow_id = @waiter_workflow_id
+    AND waiter_run_id = @waiter_run_id AND waiter_activity_id = @waiter_activity_id;
+
+-- name: DropTaskWaiter :execrows
+UPDATE node_tasks SET waiter_workflow_id = '', waiter_run_id = '', waiter_activity_id = '' WHERE id = @id AND version = @version
+    AND waiter_workflow_id = @waiter_workflow_id AND waiter_run_id = @waiter_run_id AND waiter_activity_id = @waiter_activity_id;
+
+-- name: ListTasks :many
+SELECT * FROM node_tasks
+WHERE (@after::text = '' OR id < @after::text)
+  AND (@node_id::text = '' OR node_id = @node_id::text)
+  AND (@job_id::text = '' OR job_id = @job_id::text)
+  AND (@kind::text = '' OR kind = @kind::text)
+  AND (@status::text = '' OR status = @status::text)
+ORDER BY id DESC LIMIT @max_rows;

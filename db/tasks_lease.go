@@ -1,0 +1,296 @@
+package db
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/slipway-cloud/slipway/db/gen"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// What an agent is told besides success.
+var (
+	// ErrLeaseLost: the task was given out again since, or is no longer held.
+	ErrLeaseLost = errors.New("the lease of this delivery is lost")
+	// ErrTaskEnded: the task has ended, or the node never had it.
+	ErrTaskEnded = errors.New("the task has ended")
+	// ErrIdentityMoved: the identity that claims is no longer the node's.
+	ErrIdentityMoved = errors.New("the node's identity moved on or is locked")
+)
+
+// TaskClaim is an agent that asks for work.
+type TaskClaim struct {
+	NodeID, BootID string
+	Generation     int64
+	// ClaimID is the agent's own name for this claim, the same until it has the
+	// answer: the delivery that it got is given again. "" has no such memory.
+	ClaimID string
+	// Unfinished are tasks that the agent has begun and not finished.
+	Unfinished []string
+	Lease      time.Duration
+}
+
+// TaskClaimed is what a claim came to.
+type TaskClaimed struct {
+	Task *NodeTask // nil for none
+	// Dropped are those of Unfinished that nobody waits for any more.
+	Dropped []string
+}
+
+// TaskFence names one delivery of a task.
+type TaskFence struct {
+	NodeID, TaskID, LeaseID string
+	Attempt                 int
+}
+
+func agentActor(nodeID string) Actor { return Actor{Owner: lifecycle.OwnerNodeReport, ID: nodeID} }
+
+var systemActor = Actor{Owner: lifecycle.OwnerSystem, ID: "tasks"}
+
+// ClaimTask gives a node's agent its oldest queued task under a lease, unless
+// it works on one. A task of another boot is judged first, as one whose lease is
+// stale. ErrIdentityMoved: the generation is not the node's any more.
+func (s *Store) ClaimTask(ctx context.Context, c TaskClaim) (TaskClaimed, error) {
+	var out TaskClaimed
+	err := s.Tx(ctx, func(tx *Tx) error {
+		out = TaskClaimed{}
+		_, err := tx.q.HoldIdentity(ctx, gen.HoldIdentityParams{NodeID: c.NodeID, Generation: c.Generation})
+		if errors.Is(err, pgx.ErrNoRows) {
+			return ErrIdentityMoved
+		}
+		if err != nil {
+			return translate("identity of node "+c.NodeID, err)
+		}
+		open, err := tx.q.LockOpenTasks(ctx, c.NodeID)
+		if err != nil {
+			return translate("tasks of node "+c.NodeID, err)
+		}
+		if out.Dropped, err = tx.unwanted(ctx, c); err != nil {
+			return err
+		}
+		out.Task, err = tx.claim(ctx, c, open)
+		return err
+	})
+	var conflict *ConflictError
+	if errors.As(err, &conflict) { // another claim of the node was first
+		return TaskClaimed{}, nil
+	}
+	return out, err
+}
+
+// unwanted are the unfinished tasks that have ended or are not the node's.
+func (tx *Tx) unwanted(ctx context.Context, c TaskClaim) ([]string, error) {
+	var out []string
+	for _, id := range c.Unfinished {
+		t, err := tx.Task(ctx, id)
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return nil, err
+		}
+		if err != nil || t.NodeID != c.NodeID || lifecycle.NodeTask.Terminal(t.Status) {
+			out = append(out, id)
+		}
+	}
+	return out, nil
+}
+
+func (tx *Tx) claim(ctx context.Context, c TaskClaim, open []gen.LockOpenTasksRow) (*NodeTask, error) {
+	var next *NodeTask
+	for _, row := range open {
+		t := row.NodeTask
+		if t.Status == lifecycle.TaskDispatched {
+			given, busy, err := tx.heldTask(ctx, c, row)
+			if err != nil || busy {
+				return given, err
+			}
+			if given != nil && next == nil { // queued again: it is the oldest
+				next = given
+			}
+			continue
+		}
+		if next == nil && !row.Overdue {
+			next = &t
+		}
+	}
+	if next == nil {
+		return nil, nil
+	}
+	next.Attempt++
+	next.LeaseID, next.BootID, next.Generation, next.ClaimID, next.Progress = NewID("lease"), c.BootID, c.Generation, c.ClaimID, ""
+	t, err := tx.moveTask(ctx, *next, lifecycle.TaskDispatch, taskChange{lease: c.Lease}, agentActor(c.NodeID))
+	return &t, err
+}
+
+// heldTask judges the task that the node holds when its agent claims again.
+// busy: no other is given now. A task without busy was queued again.
+func (tx *Tx) heldTask(ctx context.Context, c TaskClaim, row gen.LockOpenTasksRow) (t *NodeTask, busy bool, err error) {
+	held := row.NodeTask
+	sameBoot := held.BootID == c.BootID
+	switch {
+	case sameBoot && !row.Overdue && slices.Contains(c.Unfinished, held.ID):
+		// The agent was started again beside its work, or was cut off: nobody took
+		// the task meanwhile, so the delivery goes on.
+		_, err := tx.renew(ctx, fenceOf(held), "", c.Lease)
+		return nil, true, err
+	case sameBoot && !row.LeaseOver && c.ClaimID != "" && c.ClaimID == held.ClaimID:
+		_, err := tx.renew(ctx, fenceOf(held), "", c.Lease)
+		return &held, true, err
+	case sameBoot && !row.LeaseOver:
+		return nil, true, nil
+	}
+	why := "its lease ended and the agent did not renew it"
+	if !sameBoot {
+		why = "the node was started again while it worked on the task"
+	}
+	held, err = tx.settle(ctx, held, row.Overdue, why)
+	if err != nil || held.Status != lifecycle.TaskQueued {
+		return nil, false, err
+	}
+	return &held, false, nil
+}
+
+func fenceOf(t NodeTask) TaskFence { return TaskFence{t.NodeID, t.ID, t.LeaseID, t.Attempt} }
+
+// settle moves a task whose delivery is dead: it is queued again where the kind
+// allows that, and otherwise uncertain, since it may have been begun.
+func (tx *Tx) settle(ctx context.Context, t NodeTask, overdue bool, why string) (NodeTask, error) {
+	info, _ := lifecycle.TaskKindOf(t.Kind)
+	switch {
+	case !info.Redeliver:
+		return tx.moveTask(ctx, t, lifecycle.TaskDoubt, taskChange{message: why}, systemActor)
+	case overdue:
+		return tx.moveTask(ctx, t, lifecycle.TaskExpire, taskChange{message: "it was not finished before its deadline; " + why}, systemActor)
+	}
+	return tx.moveTask(ctx, t, lifecycle.TaskRequeue, taskChange{message: why}, systemActor)
+}
+
+// UnclaimTask takes back a delivery that never left the server.
+func (s *Store) UnclaimTask(ctx context.Context, f TaskFence) error {
+	return s.Tx(ctx, func(tx *Tx) error {
+		row, err := tx.lockTask(ctx, f.TaskID)
+		if err != nil || row.NodeTask.Status != lifecycle.TaskDispatched || fenceOf(row.NodeTask) != f {
+			return err
+		}
+		_, err = tx.moveTask(ctx, row.NodeTask, lifecycle.TaskRequeue, taskChange{message: "it could not be handed out"}, systemActor)
+		return err
+	})
+}
+
+const maxProgress = 500
+
+// RenewTask keeps the lease of a delivery, also one that ended and was not
+// noticed. ErrLeaseLost: another delivery counts, or none. ErrTaskEnded: so has
+// the task, or its deadline is over.
+func (s *Store) RenewTask(ctx context.Context, f TaskFence, progress string, lease time.Duration) error {
+	renewed, err := s.renew(ctx, f, progress, lease)
+	if err != nil || renewed {
+		return err
+	}
+	t, err := s.Task(ctx, f.TaskID)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return ErrTaskEnded
+	case err != nil:
+		return err
+	case t.NodeID != f.NodeID, lifecycle.NodeTask.Terminal(t.Status), t.Status == lifecycle.TaskDispatched && fenceOf(t) == f:
+		return ErrTaskEnded
+	}
+	return ErrLeaseLost
+}
+
+func (s statements) renew(ctx context.Context, f TaskFence, progress string, lease time.Duration) (bool, error) {
+	n, err := s.q.RenewTask(ctx, gen.RenewTaskParams{
+		ID: f.TaskID, NodeID: f.NodeID, LeaseID: f.LeaseID, Attempt: f.Attempt, Progress: clip(progress, maxProgress), LeaseSeconds: lease.Seconds(),
+	})
+	return n > 0, translate("renew task "+f.TaskID, err)
+}
+
+// FinishTask ends a task by its agent's result and says in which state it is
+// now. Only the last delivery's result counts: while it holds the task, and also
+// afterwards as long as nobody else does. Sending the same again is success.
+// ErrLeaseLost: a newer delivery counts. ErrTaskEnded: it ended otherwise.
+func (s *Store) FinishTask(ctx context.Context, f TaskFence, r lifecycle.TaskResult) (lifecycle.TaskStatus, error) {
+	var status lifecycle.TaskStatus
+	var refused error
+	err := s.Tx(ctx, func(tx *Tx) error {
+		refused = nil
+		row, err := tx.lockTask(ctx, f.TaskID)
+		t := row.NodeTask
+		switch {
+		case errors.Is(err, ErrNotFound):
+			refused = ErrTaskEnded
+			return nil
+		case err != nil:
+			return err
+		}
+		status = t.Status
+		switch {
+		case t.NodeID != f.NodeID:
+			refused = ErrTaskEnded
+		case fenceOf(t) != f:
+			refused = ErrLeaseLost
+		case t.Status == lifecycle.TaskExpired:
+			refused = ErrTaskEnded
+			return tx.noteLateResult(ctx, t, r)
+		case lifecycle.NodeTask.Terminal(t.Status):
+			if !sameResult(*t.Result, r) {
+				refused = ErrTaskEnded
+			}
+		default:
+			t, err = tx.finish(ctx, t, row.Overdue, r)
+			status = t.Status
+			return err
+		}
+		return nil
+	})
+	return status, errors.Join(err, refused)
+}
+
+// finish moves a task by its result.
+func (tx *Tx) finish(ctx context.Context, t NodeTask, overdue bool, r lifecycle.TaskResult) (NodeTask, error) {
+	held := t.Status == lifecycle.TaskDispatched
+	who, c := agentActor(t.NodeID), taskChange{message: r.Message, result: &r}
+	switch {
+	case r.OK:
+		return tx.moveTask(ctx, t, lifecycle.TaskSucceed, c, who)
+	case r.Code != lifecycle.TaskCodeUncertain && r.Code != lifecycle.TaskCodeLeaseLost:
+		return tx.moveTask(ctx, t, lifecycle.TaskFail, c, who)
+	case held && r.Code == lifecycle.TaskCodeUncertain:
+		return tx.moveTask(ctx, t, lifecycle.TaskDoubt, c, who)
+	case held:
+		return tx.settle(ctx, t, overdue, "the agent gave it up half way: "+r.Message)
+	}
+	return t, nil // given up, as was known
+}
+
+// noteLateResult keeps what an agent says of a task that was no longer waited
+// for: the row does not move, and the audit log knows.
+func (tx *Tx) noteLateResult(ctx context.Context, t NodeTask, r lifecycle.TaskResult) error {
+	a := agentActor(t.NodeID)
+	a.Comment = r.Message
+	a.Metadata = map[string]any{"ok": r.OK, "code": clip(r.Code, 100), "attempt": t.Attempt}
+	return tx.AppendAudit(ctx, Entry{ResourceKind: lifecycle.NodeTask.Resource, ResourceID: t.ID, NodeID: &t.NodeID, Kind: EntryObservation,
+		Name: "late_result", Actor: a})
+}
+
+// sameResult compares two results as they are written.
+func sameResult(a, b lifecycle.TaskResult) bool {
+	plain := func(r lifecycle.TaskResult) any {
+		var v any
+		raw, err := json.Marshal(r)
+		if err == nil {
+			err = json.Unmarshal(storable(raw), &v)
+		}
+		if err != nil {
+			return fmt.Sprint(err)
+		}
+		return v
+	}
+	return reflect.DeepEqual(plain(a), plain(b))
+}
