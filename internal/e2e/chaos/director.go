@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 )
 
@@ -20,6 +21,8 @@ type Order struct {
 type Conductor interface {
 	// Enter is asked before each execution of an activity of a job.
 	Enter(ctx context.Context, jobID string, at Point) (Order, error)
+	// Leave is told after it.
+	Leave(ctx context.Context, jobID string, at Point) error
 	// Strike carries out the part of an order that is not the worker's own, and
 	// marks it as struck. It does not return to a worker that is killed.
 	Strike(ctx context.Context, o Order) error
@@ -41,6 +44,10 @@ type plot struct {
 	hits []Hit
 	by   []string // the worker that was given the order, "" for none
 	done []bool   // struck
+	// inside is which workers execute an activity now, overlaps how often one
+	// was begun while another execution of it lasted.
+	inside   map[Point][]string
+	overlaps map[Point]int
 }
 
 func newDirector(d deed) *Director {
@@ -51,7 +58,25 @@ func newDirector(d deed) *Director {
 func (d *Director) Plan(jobID string, hits []Hit) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.jobs[jobID] = &plot{hits: hits, by: make([]string, len(hits)), done: make([]bool, len(hits))}
+	d.jobs[jobID] = &plot{
+		hits: hits, by: make([]string, len(hits)), done: make([]bool, len(hits)), inside: map[Point][]string{}, overlaps: map[Point]int{},
+	}
+}
+
+// Overlaps is how often an activity of a job was begun while another execution
+// of it lasted: then both may have sent what neither had read.
+func (d *Director) Overlaps(jobID, activity string) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := 0
+	if p := d.jobs[jobID]; p != nil {
+		for at, times := range p.overlaps {
+			if at.Activity == activity {
+				n += times
+			}
+		}
+	}
+	return n
 }
 
 // Worker is the conductor of one worker.
@@ -66,6 +91,9 @@ func (d *Director) Died(worker string) {
 			if p.by[i] == worker && !p.done[i] {
 				p.by[i] = ""
 			}
+		}
+		for at, in := range p.inside {
+			p.inside[at] = slices.DeleteFunc(in, func(one string) bool { return one == worker })
 		}
 	}
 }
@@ -107,13 +135,32 @@ func (s *seat) Enter(_ context.Context, jobID string, at Point) (Order, error) {
 		return Order{}, nil
 	}
 	s.d.seen[at]++
+	if len(p.inside[at]) > 0 {
+		p.overlaps[at]++
+	}
+	p.inside[at] = append(p.inside[at], s.worker)
 	for i, h := range p.hits {
 		if h.Point == at && p.by[i] == "" {
 			p.by[i] = s.worker
+			if h.Kind == AnswerTwice && h.Variant == "together" {
+				p.overlaps[at]++
+			}
 			return Order{JobID: jobID, Index: i, Kind: h.Kind, Variant: h.Variant}, nil
 		}
 	}
 	return Order{}, nil
+}
+
+// Leave implements Conductor.
+func (s *seat) Leave(_ context.Context, jobID string, at Point) error {
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	if p := s.d.jobs[jobID]; p != nil {
+		if i := slices.Index(p.inside[at], s.worker); i >= 0 {
+			p.inside[at] = slices.Delete(p.inside[at], i, i+1)
+		}
+	}
+	return nil
 }
 
 // Strike implements Conductor.

@@ -18,7 +18,7 @@ func Onboarding() *Plug {
 		Also: remote("observe", "ObserveMachine"), // a run that takes up a job looks before it acts
 		Paths: []Path{
 			{Name: "plain", Points: append(straight(), projections()...), Check: onboarded(times{1, 1})},
-			{Name: "recommission", Points: remote(contract.StageWaitReady, "WaitForReady", contract.StageCommission, "CommissionAgain"),
+			{Name: "recommission", Points: []Point{{Stage: contract.StageCommission, Activity: "CommissionMachine"}, project(contract.StageWaitReady)},
 				Prepare: maasFault("commission_fail"), Check: onboarded(times{2, 1})},
 			{Name: "datasource", Points: append(remote(
 				contract.StageClassifyFailure, "ClassifyDeployFailure", contract.StageRecoverDatasource, "ReturnToReady",

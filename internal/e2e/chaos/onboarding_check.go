@@ -67,10 +67,12 @@ func (f *findings) completed(ctx context.Context, t *Target, id string, n times)
 	c := t.Stack.Sims.MAAS.Counters().Machines[id]
 	for what, want := range map[string]int{
 		"creates": 1, "commissions": n.commissions, "enlistments": 0, "allocations": n.deploys, "deploys": n.deploys, "releases": n.deploys - 1,
-		"aborts": 0, "deletes": 0, "boot_disks": 1, "layouts": 1, "links": 2, "unlinks": 0,
+		"aborts": 0, "deletes": 0,
 	} {
 		f.exactly("MAAS "+what, want, c[what])
 	}
+	f.settings(t, c, 1)
+	f.exactly("MAAS links that are left", 2, c["links"]-c["unlinks"])
 	f.exactly("installations", n.deploys, t.Machine.Counters().Installs)
 	node, err := t.Store.Node(ctx, *t.Job.NodeID)
 	if err != nil || node.Status != lifecycle.NodeActive {
@@ -79,16 +81,31 @@ func (f *findings) completed(ctx context.Context, t *Target, id string, n times)
 	f.enrolment(ctx, t, lifecycle.JobCompleted)
 }
 
+// settings are made once, and once more for each time that two executions ran at
+// a time: neither could read what the other was about to set. To set the same
+// again is harmless; a link too many has to be taken away again.
+func (f *findings) settings(t *Target, c map[string]int, least int) {
+	storage, net := t.Overlaps("ConfigureStorage"), t.Overlaps("EnsurePXEInterfaceAuto")
+	for what, most := range map[string]int{"boot_disks": 1 + storage, "layouts": 1 + storage, "links": 2 + net, "unlinks": net} {
+		f.atMost("MAAS "+what, most, c[what])
+	}
+	for _, what := range []string{"boot_disks", "layouts"} {
+		if c[what] < least {
+			f.add(WrongEnd, "MAAS %s: %d, should be %d", what, c[what], least)
+		}
+	}
+}
+
 func (f *findings) cancelled(ctx context.Context, t *Target, id string, n times) {
 	c := t.Stack.Sims.MAAS.Counters().Machines[id]
 	f.atMost("MAAS creates", 1, c["creates"])
 	f.exactly("MAAS deletes of what was created", c["creates"], c["deletes"])
 	for what, most := range map[string]int{
 		"commissions": n.commissions, "enlistments": 0, "allocations": n.deploys, "deploys": n.deploys, "releases": n.deploys, "aborts": 1,
-		"boot_disks": 1, "layouts": 1, "links": 2, "unlinks": 0,
 	} {
 		f.atMost("MAAS "+what, most, c[what])
 	}
+	f.settings(t, c, 0)
 	f.exactly("MAAS releases of what was allocated", c["allocations"], c["releases"])
 	f.atMost("installations", n.deploys, t.Machine.Counters().Installs)
 	if !eventually(ctx, 10*time.Second, func() bool { return t.Machine.Power() == simhw.Off }) {

@@ -29,6 +29,9 @@ func (d *Director) Serve(ctx context.Context) (url string, stop func(), err erro
 	mux.HandleFunc("POST /enter", func(w http.ResponseWriter, r *http.Request) {
 		d.answer(w, r, func(q question) (Order, error) { return d.Worker(q.Worker).Enter(r.Context(), q.JobID, q.At) })
 	})
+	mux.HandleFunc("POST /leave", func(w http.ResponseWriter, r *http.Request) {
+		d.answer(w, r, func(q question) (Order, error) { return Order{}, d.Worker(q.Worker).Leave(r.Context(), q.JobID, q.At) })
+	})
 	mux.HandleFunc("POST /strike", func(w http.ResponseWriter, r *http.Request) {
 		d.answer(w, r, func(q question) (Order, error) { return Order{}, d.Worker(q.Worker).Strike(r.Context(), q.Order) })
 	})
@@ -69,6 +72,12 @@ type caller struct {
 // Enter implements Conductor.
 func (r *caller) Enter(ctx context.Context, jobID string, at Point) (Order, error) {
 	return r.ask(ctx, "/enter", question{Worker: r.worker, JobID: jobID, At: at})
+}
+
+// Leave implements Conductor.
+func (r *caller) Leave(ctx context.Context, jobID string, at Point) error {
+	_, err := r.ask(ctx, "/leave", question{Worker: r.worker, JobID: jobID, At: at})
+	return err
 }
 
 // Strike implements Conductor.

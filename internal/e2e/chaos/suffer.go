@@ -76,6 +76,7 @@ func (s *suffering) ExecuteActivity(ctx context.Context, in *interceptor.Execute
 		return s.Next.ExecuteActivity(ctx, in)
 	}
 	o, err := s.conductor.Enter(ctx, job, at)
+	defer func() { _ = s.conductor.Leave(context.WithoutCancel(ctx), job, at) }()
 	if err != nil || o.Kind == "" {
 		return s.Next.ExecuteActivity(ctx, in)
 	}

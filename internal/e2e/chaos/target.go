@@ -33,6 +33,9 @@ type Target struct {
 	Case    Case
 	// DSN is for queries of a check, on a connection that is never terminated.
 	DSN string
+	// Overlaps is how often an activity of the job was begun while another
+	// execution of it lasted.
+	Overlaps func(activity string) int
 
 	maas, bmc *wire
 
@@ -60,6 +63,7 @@ func (t *theatre) stage(ctx context.Context, c Case) (*Target, error) {
 	target := &Target{
 		Stack: t.stack, Store: t.store, Machine: m, Host: "gpu-" + m.Spec().ID, SKU: t.sku, Case: c, DSN: t.dsn,
 	}
+	target.Overlaps = func(activity string) int { return t.director.Overlaps(target.Job.ID, activity) }
 	if err := target.lay(ctx); err != nil {
 		return nil, err
 	}
