@@ -97,7 +97,19 @@ func applyPort(ctx context.Context, m providers.MAAS, in NetworkIn, w lifecycle.
 			return fault.MAAS(ctx, err)
 		}
 	}
-	return fault.MAAS(ctx, m.LinkStatic(ctx, in.SystemID, f.ID, subnets[i].ID, w.IP))
+	if err := m.LinkStatic(ctx, in.SystemID, f.ID, subnets[i].ID, w.IP); err != nil && !hasAddress(ctx, m, in.SystemID, f.ID, w.IP) {
+		return fault.MAAS(ctx, err)
+	}
+	return nil
+}
+
+// hasAddress settles a link that MAAS answered with an error: an execution that
+// was taken for lost may have made it, and then its address is "in use".
+func hasAddress(ctx context.Context, m providers.MAAS, systemID string, ifaceID int, ip string) bool {
+	ifaces, err := m.Interfaces(ctx, systemID)
+	return err == nil && slices.ContainsFunc(ifaces, func(f providers.MAASInterface) bool {
+		return f.ID == ifaceID && slices.ContainsFunc(f.Links, func(l providers.MAASLink) bool { return l.IP == ip })
+	})
 }
 
 // EnsurePXEInterfaceAuto leaves exactly one AUTO link on the boot interface.
