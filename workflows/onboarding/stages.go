@@ -156,7 +156,10 @@ func createOrFind(ctx workflow.Context, s *State) error {
 
 func commission(ctx workflow.Context, s *State) error {
 	act, what := maas.CommissionMachine, "commission "
-	if s.Recommission {
+	// Only what is known to be Ready has to be commissioned from there: after a
+	// commissioning that failed, a Ready machine is what a lost execution of this
+	// very activity has made of it.
+	if s.Recommission && s.Machine.Status == "Ready" {
 		act, what = maas.CommissionAgain, "commission again "
 	}
 	f, err := stage.Do(ctx, stage.KindMAASCall, what+s.Machine.SystemID, act, s.machineIn(contract.StageCommission))
