@@ -1,0 +1,251 @@
+package db_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+func (w *tasks) resume(kind lifecycle.TaskKind) (db.NodeTask, db.Resumed) {
+	w.Helper()
+	var got db.NodeTask
+	var how db.Resumed
+	require.NoError(w, w.Tx(w.Context(), func(tx *db.Tx) error {
+		var err error
+		got, how, err = tx.ResumeTask(w.Context(), w.node.ID, kind, admin)
+		return err
+	}))
+	return got, how
+}
+
+func (w *tasks) count() int {
+	w.Helper()
+	rows, err := w.ListTasks(w.Context(), db.TaskFilter{NodeID: w.node.ID}, "", 100)
+	require.NoError(w, err)
+	return len(rows)
+}
+
+// Seed 001 section 8, "Resume Semantics".
+func TestSeed001Section8ResumeOfATask(t *testing.T) {
+	t.Parallel()
+	w := newTasks(t)
+	err := w.Tx(t.Context(), func(tx *db.Tx) error {
+		_, _, err := tx.ResumeTask(t.Context(), w.node.ID, lifecycle.TaskKindScrub, admin)
+		return err
+	})
+	require.ErrorIs(t, err, db.ErrNotFound)
+	made := w.enqueue(lifecycle.TaskKindScrub, "k")
+	under := func(status lifecycle.TaskStatus) {
+		t.Helper()
+		got, how := w.resume(lifecycle.TaskKindScrub)
+		require.Equal(t, db.ResumedNothing, how)
+		require.Equal(t, made.ID, got.ID)
+		require.Equal(t, status, got.Status)
+		require.Equal(t, 1, w.count(), "no duplicate")
+	}
+	requeued := func() {
+		t.Helper()
+		got, how := w.resume(lifecycle.TaskKindScrub)
+		require.Equal(t, db.ResumedRequeued, how)
+		require.Equal(t, made.ID, got.ID)
+		under(lifecycle.TaskQueued)
+	}
+	under(lifecycle.TaskQueued)
+	w.claim()
+	under(lifecycle.TaskDispatched)
+	w.leaseEnds()
+	requeued()
+	w.claim()
+	w.leaseEnds()
+	w.settle()
+	w.is(made.ID, lifecycle.TaskUncertain)
+	w.deadlinePasses()
+	requeued()
+	require.True(t, w.is(made.ID, lifecycle.TaskQueued).DeadlineAt.After(time.Now().Add(time.Hour)), "it has its time again")
+	w.deadlinePasses()
+	again, how := w.resume(lifecycle.TaskKindScrub)
+	require.Equal(t, db.ResumedRecreated, how, "an overdue one has expired, whoever notices it first")
+	require.NotEqual(t, made.ID, again.ID)
+	require.JSONEq(t, string(made.Args), string(again.Args))
+	w.is(made.ID, lifecycle.TaskExpired)
+	made = again
+	same, how := w.resume(lifecycle.TaskKindScrub)
+	require.Equal(t, db.ResumedNothing, how)
+	require.Equal(t, again.ID, same.ID)
+	got := w.claim()
+	_, err = w.FinishTask(t.Context(), fence(got), lifecycle.TaskResult{Code: lifecycle.TaskCodeStepFailed, Message: "nvme0 is busy"})
+	require.NoError(t, err)
+	again, how = w.resume(lifecycle.TaskKindScrub)
+	require.Equal(t, db.ResumedRecreated, how)
+	got = w.claim()
+	require.Equal(t, again.ID, got.ID)
+	_, err = w.FinishTask(t.Context(), fence(got), done)
+	require.NoError(t, err)
+	same, how = w.resume(lifecycle.TaskKindScrub)
+	require.Equal(t, db.ResumedNothing, how)
+	require.Equal(t, again.ID, same.ID)
+	w.untouched()
+}
+
+func TestOnlyAnUncertainTaskIsRequeuedByHand(t *testing.T) {
+	t.Parallel()
+	w := newTasks(t)
+	w.enqueue(lifecycle.TaskKindScrub, "k")
+	got := w.claim()
+	again := func() (out db.NodeTask, err error) {
+		err = w.Tx(t.Context(), func(tx *db.Tx) error {
+			out, err = tx.RequeueTask(t.Context(), got.ID, admin)
+			return err
+		})
+		return out, err
+	}
+	_, err := again()
+	require.ErrorIs(t, err, lifecycle.ErrIllegalTransition)
+	w.leaseEnds()
+	w.settle()
+	require.Contains(t, kinds(t, w.Store), db.AttentionTaskUncertain)
+	out, err := again()
+	require.NoError(t, err)
+	require.Equal(t, lifecycle.TaskQueued, out.Status)
+	require.NotContains(t, kinds(t, w.Store), db.AttentionTaskUncertain)
+	require.Equal(t, 2, w.claim().Attempt)
+}
+
+func TestAJobWithdrawsWhatNobodyTook(t *testing.T) {
+	t.Parallel()
+	w := newTasks(t)
+	job := dbtest.Job(t, w.Store, dbtest.On(w.node.ID))
+	var ids []string
+	for _, key := range []string{"a", "b"} {
+		require.NoError(t, w.Tx(t.Context(), func(tx *db.Tx) error {
+			got, _, err := tx.EnqueueTask(t.Context(), db.NewTask{NodeID: w.node.ID, JobID: job.ID, Kind: lifecycle.TaskKindUninstall, Key: key, Actor: admin})
+			ids = append(ids, got.ID)
+			return err
+		}))
+	}
+	w.claim()
+	for i := range 2 {
+		require.NoError(t, w.Tx(t.Context(), func(tx *db.Tx) error {
+			out, err := tx.RevokeTasks(t.Context(), job.ID, db.Actor{Owner: lifecycle.OwnerJob})
+			require.Len(t, out.Left, 1)
+			require.Equal(t, ids[0], out.Left[0].ID)
+			require.Len(t, out.Withdrawn, 1-i, "repeatable")
+			return err
+		}))
+	}
+	w.is(ids[0], lifecycle.TaskDispatched)
+	w.is(ids[1], lifecycle.TaskExpired)
+}
+
+func (w *tasks) await(key string, waiter db.TaskWaiter) (db.NodeTask, bool) {
+	w.Helper()
+	got, over, err := w.AwaitTask(w.Context(), db.NewTask{NodeID: w.node.ID, Kind: lifecycle.TaskKindScrub, Args: json.RawMessage(argsOf[lifecycle.TaskKindScrub]),
+		Key: key, Waiter: waiter, Actor: db.Actor{Owner: lifecycle.OwnerJob}})
+	require.NoError(w, err)
+	return got, over
+}
+
+func (w *tasks) toTell() []db.NodeTask {
+	w.Helper()
+	rows, err := w.ClaimTaskEnds(w.Context(), 10, 0)
+	require.NoError(w, err)
+	return rows
+}
+
+func TestWhoWaitsIsToldOfTheEnd(t *testing.T) {
+	t.Parallel()
+	w := newTasks(t)
+	one, two := db.TaskWaiter{WorkflowID: "w", RunID: "r", ActivityID: "1"}, db.TaskWaiter{WorkflowID: "w", RunID: "r", ActivityID: "2"}
+	made, over := w.await("k", one)
+	require.False(t, over)
+	same, over := w.await("k", two)
+	require.False(t, over)
+	require.Equal(t, made.ID, same.ID)
+	require.Empty(t, w.toTell())
+	got := w.claim()
+	w.leaseEnds()
+	w.settle()
+	rows := w.toTell()
+	require.Len(t, rows, 1)
+	require.Equal(t, two, db.WaiterOf(rows[0]), "the wait was taken over")
+	rows[0].WaiterActivityID = "1"
+	require.NoError(t, w.MarkTaskTold(t.Context(), rows[0]))
+	require.Len(t, w.toTell(), 1, "the present waiter was not told")
+	rows[0].WaiterActivityID = "2"
+
+	t.Run("a waiter that is gone", func(t *testing.T) {
+		require.NoError(t, w.DropTaskWaiter(t.Context(), rows[0]))
+		require.Empty(t, w.toTell())
+		_, over := w.await("k", two)
+		require.True(t, over, "asks by itself")
+		require.Empty(t, w.toTell(), "and has been told by that")
+		_, over = w.await("k", two)
+		require.True(t, over, "the same wait once more, after a worker died with the answer")
+	})
+
+	// It parked on that; a person has the stage run again.
+	three := db.TaskWaiter{WorkflowID: "w", RunID: "r", ActivityID: "3"}
+	again, over := w.await("k", three)
+	require.False(t, over)
+	require.Equal(t, lifecycle.TaskQueued, again.Status)
+	require.Equal(t, made.ID, again.ID)
+	second := w.claim()
+	require.Equal(t, got.Attempt+1, second.Attempt)
+	_, err := w.FinishTask(t.Context(), fence(second), done)
+	require.NoError(t, err)
+	rows = w.toTell()
+	require.Len(t, rows, 1)
+	require.True(t, rows[0].Result.OK)
+	require.NoError(t, w.MarkTaskTold(t.Context(), rows[0]))
+	require.Empty(t, w.toTell())
+	end, over := w.await("k", db.TaskWaiter{WorkflowID: "w", RunID: "after a reset", ActivityID: "1"})
+	require.True(t, over)
+	require.True(t, end.Result.OK)
+	require.Empty(t, w.toTell())
+
+	claimed, err := w.ClaimTaskEnds(t.Context(), 10, time.Minute)
+	require.NoError(t, err)
+	require.Empty(t, claimed)
+}
+
+func TestTheEndIsToldByOneRelayAtATime(t *testing.T) {
+	t.Parallel()
+	w := newTasks(t)
+	w.await("k", db.TaskWaiter{WorkflowID: "w", RunID: "r", ActivityID: "1"})
+	w.claim()
+	w.leaseEnds()
+	w.settle()
+	rows, err := w.ClaimTaskEnds(t.Context(), 10, time.Minute)
+	require.NoError(t, err)
+	require.Len(t, rows, 1)
+	rows, err = w.ClaimTaskEnds(t.Context(), 10, time.Minute)
+	require.NoError(t, err)
+	require.Empty(t, rows)
+	exec(t, w.conn, "UPDATE node_tasks SET tell_at = now() - interval '1 second'")
+	rows, err = w.ClaimTaskEnds(t.Context(), 10, time.Minute)
+	require.NoError(t, err)
+	require.Len(t, rows, 1, "a relay that died is followed by another")
+}
+
+func TestListeningTellsTheNodeOfATask(t *testing.T) {
+	t.Parallel()
+	w := newTasks(t)
+	require.ErrorContains(t, w.ListenFor(t.Context(), "nonsense", func(string) {}), "no channel")
+	heard := make(chan string, 10)
+	go func() { _ = w.ListenFor(t.Context(), db.ChannelTasks, func(node string) { heard <- node }) }()
+	require.Empty(t, <-heard, "connected")
+	w.enqueue(lifecycle.TaskKindScrub, "k")
+	require.Equal(t, w.node.ID, <-heard)
+	nodes, err := w.NodesWithQueuedTasks(t.Context(), []string{w.node.ID, "node_other"})
+	require.NoError(t, err)
+	require.Equal(t, []string{w.node.ID}, nodes)
+	open, err := w.HasOpenTasks(t.Context(), w.node.ID)
+	require.NoError(t, err)
+	require.True(t, open)
+}
