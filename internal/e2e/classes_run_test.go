@@ -15,11 +15,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
 
+	"github.com/slipway-cloud/slipway/activities/userdata"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/devstack"
 	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/internal/simnode"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/maas/maassim"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -206,6 +208,8 @@ func (p *patient) finishes(want lifecycle.JobStatus) {
 	}
 	j := p.stands()
 	require.Equal(p.t, want, j.Status, "after %s: %s at %s: %s", p.job.RecommendedAction, j.FailureClass, j.FailedStage, j.Message)
+	_, err := p.App.Secrets.Resolve(p.t.Context(), providers.SecretRef(userdata.MachineToken(*j.NodeID)))
+	require.True(p.t, providers.IsKind(err, providers.KindNotFound), "the machine's MAAS token is still stored: %v", err)
 	if want == lifecycle.JobCompleted {
 		node, err := p.App.Store.Node(p.t.Context(), *j.NodeID)
 		require.NoError(p.t, err)
