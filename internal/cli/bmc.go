@@ -23,6 +23,10 @@ type bmc struct {
 	Vendor            string     `json:"vendor"`
 	AuthBlockedAt     *time.Time `json:"auth_blocked_at"`
 	AuthBlockedReason string     `json:"auth_blocked_reason"`
+	CandidateRef      string     `json:"candidate_ref"`
+	RotationState     string     `json:"rotation_state"`
+	PreviousRef       string     `json:"previous_ref"`
+	RotatedAt         *time.Time `json:"rotated_at"`
 	NextStep          string     `json:"next_step"`
 }
 
@@ -96,6 +100,7 @@ func (a *app) showBMC(r answer) error {
 			return err
 		}
 		return a.fields("bmc", b.ID, "node", b.NodeID, "address", b.Address, "protocol", b.Protocol, "vendor", b.Vendor, "login", b.CredentialRef,
+			"rotating to", strings.TrimSpace(b.CandidateRef+" "+b.RotationState), "rotated", when(b.RotatedAt), "login before", b.PreviousRef,
 			"approved pin", b.PinSHA256, "pin that waits", b.PinPending, "logins stopped", when(b.AuthBlockedAt), "because", b.AuthBlockedReason,
 			"next", b.NextStep)
 	})

@@ -167,10 +167,12 @@ func TestRotateTheBMCsOfActiveNodes(t *testing.T) {
 	}
 	for _, m := range r.Sims.Fleet.All() {
 		id := m.Spec().ID
-		j := r.ends(t, jobs[id], time.Minute)
+		j := r.ends(t, jobs[id], 3*time.Minute)
 		require.Equal(t, lifecycle.JobCompleted, j.Status, "%s %s: %s", m.Spec().Vendor, j.FailedStage, j.Message)
 		fresh := r.rotated(t, m, before[id], before[id].CredentialRef, old[id], j.ID)
-		require.Zero(t, r.Sims.BMCs[id].Counters().FailedLogins, "no login of a rotation is a guess")
+		c := r.Sims.BMCs[id].Counters()
+		require.Zero(t, c.FailedLogins, "no login of a rotation is a guess")
+		require.Equal(t, 1, c.PasswordChanges)
 		require.Equal(t, 1, r.Sims.MAAS.Counters().Machines[r.systemID(t, m)]["power_settings"])
 		history := r.history(t, j)
 		require.Contains(t, history, before[id].ID)
@@ -196,12 +198,13 @@ func TestKillTheWorkerInEveryStageOfARotation(t *testing.T) {
 	sup := superviseWorker(t, r.world, plan)
 	for _, m := range r.Sims.Fleet.All() {
 		id := m.Spec().ID
-		j := r.ends(t, jobs[id], 2*time.Minute)
+		j := r.ends(t, jobs[id], 5*time.Minute)
 		stage := plan[j.ID]
 		require.Equal(t, lifecycle.JobCompleted, j.Status, "killed in %s: %s: %s", stage, j.FailedStage, j.Message)
 		r.rotated(t, m, before[id], before[id].CredentialRef, old[id], j.ID)
 		c := r.Sims.BMCs[id].Counters()
-		require.Equal(t, 1, c.Patches, "killed in %s", stage)
+		require.Equal(t, 1, c.PasswordChanges, "killed in %s", stage)
+		require.Zero(t, c.Lockouts, "killed in %s", stage)
 		require.LessOrEqual(t, c.FailedLogins, 1, "killed in %s", stage)
 		require.Equal(t, 1, r.Sims.MAAS.Counters().Machines[r.systemID(t, m)]["power_settings"], "killed in %s", stage)
 		_, err := os.Stat(filepath.Join(sup.dir, "died-"+j.ID))
@@ -226,7 +229,7 @@ func TestAWrongPasswordStopsARotation(t *testing.T) {
 
 	job := r.rotate(t, b.ID)
 	rejected := func() {
-		j := r.ends(t, job, time.Minute)
+		j := r.ends(t, job, 3*time.Minute)
 		require.Equal(t, lifecycle.FailBMCAuthRejected, j.FailureClass, "%s: %s", j.FailedStage, j.Message)
 		require.Equal(t, lifecycle.JobFailedManual, j.Status)
 		require.Equal(t, 1, sim.Counters().FailedLogins, "the account must not be locked")
@@ -241,15 +244,15 @@ func TestAWrongPasswordStopsARotation(t *testing.T) {
 	rejected()
 	r.call(t, http.StatusOK, http.MethodPost, path+"/actions/clear-auth-block", map[string]string{"reason": "stored the right one"}, nil)
 	r.act(t, job, lifecycle.ActionRetryStage)
-	j := r.ends(t, job, time.Minute)
+	j := r.ends(t, job, 3*time.Minute)
 	require.Equal(t, lifecycle.JobCompleted, j.Status, "%s: %s", j.FailedStage, j.Message)
 	r.rotated(t, m, b, "sim/bmc/wrong", right, job)
-	require.Equal(t, 1, sim.Counters().FailedLogins)
+	require.Equal(t, []int{1, 0, 1}, []int{sim.Counters().FailedLogins, sim.Counters().Lockouts, sim.Counters().PasswordChanges})
 
 	// A BMC that no node has is rotated too.
 	b, right = r.bmc(t, bare, nil), bare.Spec().BMCPassword
 	job = r.rotate(t, b.ID)
-	j = r.ends(t, job, time.Minute)
+	j = r.ends(t, job, 3*time.Minute)
 	require.Equal(t, lifecycle.JobCompleted, j.Status, "%s: %s", j.FailedStage, j.Message)
 	r.rotated(t, bare, b, b.CredentialRef, right, job)
 }
