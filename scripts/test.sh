@@ -23,7 +23,26 @@ step() { # step NAME COMMAND...: says what starts and how long it took, and reme
   fi
 }
 
+# Chaos keeps all cores busy for minutes, which the deadlines of other tests would feel: a whole run plays it by itself, afterwards, and shows its counts.
 tests() {
+  # shellcheck disable=SC2206 # a list of packages, split on purpose
+  local packages=(${TEST_PACKAGES:-./...})
+  if [ -z "${TEST_PACKAGES:-}${TEST_SHORT:-}" ]; then
+    mapfile -t packages < <(go list ./... | grep -v '/internal/e2e/chaos$')
+  fi
+  suite pkgname "$results" "${packages[@]}"
+}
+
+chaos() {
+  local code=0
+  suite standard-verbose .test/chaos.jsonl ./internal/e2e/chaos || code=$?
+  cat .test/chaos.jsonl >>"$results"
+  return $code
+}
+
+suite() { # suite FORMAT RESULTS PACKAGES...: runs the tests of packages, with a line of JSON for each event in RESULTS
+  local format=$1 into=$2
+  shift 2
   # Linking several race binaries at a time costs gigabytes; the tests mostly wait, so they may outnumber the cores.
   local flags=(-p "${TEST_PACKAGES_AT_ONCE:-2}" -parallel "${TEST_PARALLEL:-4}" -timeout 25m)
   if [ -z "${TEST_SHORT:-}" ]; then
@@ -35,14 +54,12 @@ tests() {
   else
     flags+=(-short)
   fi
-  # shellcheck disable=SC2206 # a list of packages, split on purpose
-  local packages=(${TEST_PACKAGES:-./...})
   if [ -x bin/gotestsum ]; then
-    bin/testrun run -- bin/gotestsum --format pkgname --format-hide-empty-pkg --jsonfile "$results" -- "${flags[@]}" "${packages[@]}"
+    bin/testrun run -- bin/gotestsum --format "$format" --format-hide-empty-pkg --jsonfile "$into" -- "${flags[@]}" "$@"
   else
     echo "gotestsum could not be built: plain go test, its output below"
     bin/testrun run -- bash -c 'set -o pipefail; results=$1; shift; go test -json "$@" | tee "$results" |
-      sed -nE "s/.*\"Action\":\"output\".*\"Output\":\"(.*)\\\\n\"\}$/\1/p"' go-test "$results" "${flags[@]}" "${packages[@]}"
+      sed -nE "s/.*\"Action\":\"output\".*\"Output\":\"(.*)\\\\n\"\}$/\1/p"' go-test "$into" "${flags[@]}" "$@"
   fi
 }
 
@@ -69,6 +86,9 @@ step "development Temporal server" bin/testrun temporal || finish
 [ -n "${TEST_SHORT:-}" ] || step "Temporal CLI" make --no-print-directory bin/temporal
 step "tests" tests
 if [ -z "${TEST_SHORT:-}" ]; then
+  if [ -z "${TEST_PACKAGES:-}" ]; then
+    step "chaos" chaos
+  fi
   step "dev module" bash -c 'cd dev && GOWORK=off go vet ./...'
   step "lint" make --no-print-directory lint
   step "generated code" make --no-print-directory verify
