@@ -1,0 +1,56 @@
+package chaos
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// TestInvariantsSpeakUp: no query finds anything in a new database, and each of
+// these finds what is planted for it.
+func TestInvariantsSpeakUp(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Database(t)
+	store := dbtest.Open(t, dsn)
+	c, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close(t.Context()) })
+	found := func() map[string]string {
+		out := map[string]string{}
+		for _, i := range invariants() {
+			rows, err := broken(t.Context(), c, i)
+			require.NoError(t, err, i.name)
+			for _, v := range rows {
+				out[i.name] = v.whose
+			}
+		}
+		return out
+	}
+	require.Greater(t, len(invariants()), 20)
+	require.Empty(t, found())
+
+	node := dbtest.Node(t, store, dbtest.Active())
+	job := dbtest.Job(t, store, dbtest.On(node.ID), dbtest.JobStatus(lifecycle.JobCompleted))
+	plant := func(sql string, args ...any) {
+		_, err := c.Exec(t.Context(), sql, args...)
+		require.NoError(t, err)
+	}
+	plant(`INSERT INTO job_stages (job_id, ordinal, name, state) VALUES ($1, 2, 'a', 'running'), ($1, 3, 'b', 'running'), ($1, 4, 'c', 'succeeded')`, job.ID)
+	plant(`INSERT INTO enrollment_tokens (id, node_id, token_hash, expires_at)
+		SELECT 'tok_' || n, $1, sha256(n::text::bytea), now() + interval '1 hour' FROM generate_series(1, 2) n`, node.ID)
+	plant(`INSERT INTO secret_versions (name, version, keeper_url, ciphertext, fingerprint) VALUES ('userdata/' || $1 || '/1', 1, 'x', 'x', 'x')`, job.ID)
+	plant(`UPDATE event_cursor SET last = 5`)
+	got := found()
+	for name, whose := range map[string]string{
+		"stage_ordinals_are_complete": job.ID, "at_most_one_stage_runs": job.ID, "no_stage_of_an_ended_job_runs": job.ID,
+		"stages_of_completed_jobs_are_done": job.ID, "finished_stages_have_times": job.ID, "no_sealed_user_data_outlives_its_job": job.ID,
+		"one_good_token_a_node": node.ID, "active_nodes_have_an_identity": node.ID, "events_have_their_order": "",
+	} {
+		require.Contains(t, got, name)
+		require.Equal(t, whose, got[name], name)
+	}
+}
