@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -27,13 +26,7 @@ func (w *world) systemID(t *testing.T, m *simhw.Machine) string {
 // follows kills one where a plan says so.
 
 // supervisor starts a worker process again whenever it dies.
-type supervisor struct {
-	dir string
-	mu  sync.Mutex
-	n   int
-}
-
-func (s *supervisor) starts() int { s.mu.Lock(); defer s.mu.Unlock(); return s.n }
+type supervisor struct{ dir string }
 
 func superviseWorker(t *testing.T, w *world, plan map[string]string) *supervisor {
 	t.Helper()
@@ -49,9 +42,6 @@ func superviseWorker(t *testing.T, w *world, plan map[string]string) *supervisor
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
-			s.mu.Lock()
-			s.n++
-			s.mu.Unlock()
 			cmd := exec.CommandContext(ctx, bin, "--plan-dir", s.dir)
 			cmd.Env = append(os.Environ(), workerEnv(w)...)
 			var tail bytes.Buffer

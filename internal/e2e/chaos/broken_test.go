@@ -34,7 +34,7 @@ func TestBrokenStagesAreCaught(t *testing.T) {
 		"onboarding/plain:wait_for_agent_enrollment.DiscardUserData=crash_before.silent":    chaos.Invariant,
 		"onboarding/plain:deploy_via_maas.DeployMachine=answer_twice.in_a_row":              chaos.Duplicate,
 		"onboarding/plain:wait_for_ready.WaitForReady=crash_after.silent":                   "", // nothing is broken there
-		"onboarding/plain:create_or_find_in_maas.CreateOrFindMachine=answer_twice.together": chaos.WrongEnd,
+		"onboarding/plain:create_or_find_in_maas.CreateOrFindMachine=answer_twice.in_a_row": chaos.WrongEnd,
 	}
 	for text := range want {
 		c, err := chaos.ParseCase(text, o.Plugs)
