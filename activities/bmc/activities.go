@@ -57,7 +57,7 @@ func (a *Activities) ResolvePowerCredentials(ctx context.Context, in ResolveIn) 
 	}
 	return contract.BMCFacts{
 		BMCID: v.rec.ID, Address: v.rec.Address, Vendor: sys.Manufacturer, Model: sys.Model, Serial: sys.Serial,
-		UUID: sys.UUID, MACs: sys.MACs, Power: string(sys.Power), RedfishSysID: sys.ID,
+		UUID: sys.UUID, MACs: sys.MACs, Power: string(sys.Power), Protocol: v.rec.Protocol, RedfishSysID: sys.ID,
 	}, nil
 }
 

@@ -47,7 +47,7 @@ func (a *Activities) PlanPower(ctx context.Context, in PlanIn) (PowerPlan, error
 	if err != nil {
 		return PowerPlan{}, err
 	}
-	out := PowerPlan{Facts: contract.BMCFacts{BMCID: rec.ID, Address: rec.Address}}
+	out := PowerPlan{Facts: contract.BMCFacts{BMCID: rec.ID, Address: rec.Address, Protocol: rec.Protocol}}
 	tctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
 	err = a.look(tctx, in, rec, &out)

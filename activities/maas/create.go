@@ -73,10 +73,26 @@ func (a *Activities) create(ctx context.Context, m providers.MAAS, site lifecycl
 	}
 	return m.CreateMachine(ctx, providers.MAASCreate{
 		Hostname: in.Hostname, Domain: site.DefaultDomain, Zone: site.Zone, Pool: site.Pool,
-		Architecture: in.Profile.Architecture, MACs: in.BMC.MACs, PowerType: in.Profile.PowerType,
+		Architecture: in.Profile.Architecture, MACs: in.BMC.MACs, PowerType: in.powerType(),
 		PowerAddress: bmc.Address, PowerUser: login.Username, PowerPassword: login.Password,
-		PowerNodeID: in.BMC.RedfishSysID,
+		PowerNodeID: in.powerNode(),
 	})
+}
+
+// powerType is how MAAS is to talk to the BMC: as Slipway does.
+func (in CreateIn) powerType() string {
+	if in.BMC.Protocol != "" {
+		return in.BMC.Protocol
+	}
+	return in.Profile.PowerType
+}
+
+// powerNode names one of several systems behind a Redfish BMC; IPMI has one.
+func (in CreateIn) powerNode() string {
+	if in.powerType() != "redfish" {
+		return ""
+	}
+	return in.BMC.RedfishSysID
 }
 
 // afterFailedCreate looks whether the machine is there all the same: an error

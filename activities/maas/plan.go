@@ -167,7 +167,7 @@ func (in CreateIn) creation(site lifecycle.SiteSpec) string {
 	parts := []string{"create " + in.Hostname + " in MAAS"}
 	for _, p := range []struct{ name, value string }{
 		{"domain", site.DefaultDomain}, {"zone", site.Zone}, {"pool", site.Pool}, {"architecture", in.Profile.Architecture},
-		{"power " + in.Profile.PowerType + " at", in.BMC.Address}, {"MAC", strings.Join(in.BMC.MACs, " ")},
+		{"power " + in.powerType() + " at", in.BMC.Address}, {"MAC", strings.Join(in.BMC.MACs, " ")},
 	} {
 		if p.value != "" {
 			parts = append(parts, p.name+" "+p.value)

@@ -74,6 +74,7 @@ type SiteFacts struct {
 type BMCFacts struct {
 	BMCID        string   `json:"bmc_id"`
 	Address      string   `json:"address"`
+	Protocol     string   `json:"protocol,omitempty"` // redfish or ipmi; MAAS is given the same
 	Vendor       string   `json:"vendor,omitempty"`
 	Model        string   `json:"model,omitempty"`
 	Serial       string   `json:"serial,omitempty"`
