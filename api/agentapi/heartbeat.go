@@ -49,6 +49,7 @@ func (s *Server) heartbeat(r *http.Request) (any, error) {
 			"Too many heartbeats wait to be written; send the next one later.").after(max(s.cfg.HeartbeatInterval, busyWait))
 	}
 	out := wire.HeartbeatResponse{HeartbeatIntervalSeconds: s.cfg.HeartbeatInterval.Seconds(), ServerTime: now.UTC()}
+	out.TaskKeys = s.unknownKeys(r.Context(), in.TaskKeyIDs)
 	wanted, err := s.reportWanted(r.Context(), beat)
 	if err != nil {
 		return nil, err
@@ -118,6 +119,8 @@ func checkHeartbeat(in wire.Heartbeat, generation int64) error {
 		return invalid("agent_version must be at most 64 characters.")
 	case in.Generation != generation:
 		return invalid("generation %d is not the certificate's, %d.", in.Generation, generation)
+	case len(in.TaskKeyIDs) > maxTaskKeys:
+		return invalid("task_key_ids must name at most %d keys.", maxTaskKeys)
 	case in.UptimeSecs < 0 || in.UptimeSecs > 1e9:
 		return invalid("uptime_seconds is out of range.")
 	case strings.ContainsRune(in.BootID+in.AgentVersion, 0):

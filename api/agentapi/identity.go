@@ -43,7 +43,7 @@ func (s *Server) enroll(r *http.Request) (any, error) {
 		nodeID, out, err = s.redeem(r.Context(), hash, pub, spki, address)
 		if err == nil {
 			s.cfg.Log.InfoContext(r.Context(), "node enrolled", "node", nodeID, "generation", out.Generation, "address", address)
-			return s.certificate(nodeID, out), nil
+			return s.certificate(r.Context(), nodeID, out), nil
 		}
 		if !errors.Is(err, ErrGenerationMoved) {
 			return nil, err
@@ -127,7 +127,7 @@ func (s *Server) renew(r *http.Request) (any, error) {
 	for range attempts {
 		out, nerr := s.nextGeneration(r, c, pub, spki)
 		if nerr == nil {
-			return s.certificate(c.NodeID, out), nil
+			return s.certificate(r.Context(), c.NodeID, out), nil
 		}
 		if !errors.Is(nerr, ErrGenerationMoved) {
 			return nil, nerr
@@ -192,7 +192,7 @@ func (s *Server) issue(pub crypto.PublicKey, id nodeca.Identity) (Issued, error)
 	return Issued{Generation: id.Generation, SPKI: c.SPKI, Serial: c.Serial, PEM: string(c.PEM), NotBefore: c.NotBefore, NotAfter: c.NotAfter}, nil
 }
 
-func (s *Server) certificate(nodeID string, c Issued) wire.CertificateResponse {
+func (s *Server) certificate(ctx context.Context, nodeID string, c Issued) wire.CertificateResponse {
 	return wire.CertificateResponse{NodeID: nodeID, Generation: c.Generation, CertificatePEM: c.PEM,
-		NotAfter: c.NotAfter.UTC(), HeartbeatIntervalSeconds: s.cfg.HeartbeatInterval.Seconds()}
+		NotAfter: c.NotAfter.UTC(), HeartbeatIntervalSeconds: s.cfg.HeartbeatInterval.Seconds(), TaskKeys: s.taskKeys(ctx)}
 }

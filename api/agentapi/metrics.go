@@ -13,6 +13,7 @@ type metrics struct {
 	dropped  prometheus.Counter
 	failures prometheus.Counter
 	waiting  prometheus.Gauge
+	claims   prometheus.Gauge
 }
 
 // newMetrics makes the counters and registers them where a registry is given.
@@ -28,12 +29,14 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Help: "Heartbeat batches whose write failed."}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{Name: "slipway_agentapi_heartbeats_waiting",
 			Help: "Nodes whose heartbeat waits for the next write."}),
+		claims: prometheus.NewGauge(prometheus.GaugeOpts{Name: "slipway_agentapi_claims_waiting",
+			Help: "Claims of node agents that wait for a task."}),
 	}
 	if reg == nil {
 		return m, nil
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{m.requests, m.flushed, m.dropped, m.failures, m.waiting} {
+	for _, c := range []prometheus.Collector{m.requests, m.flushed, m.dropped, m.failures, m.waiting, m.claims} {
 		errs = append(errs, reg.Register(c))
 	}
 	if err := errors.Join(errs...); err != nil {

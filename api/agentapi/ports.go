@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -48,6 +50,24 @@ type Store interface {
 	// WriteHeartbeats stores the newest beat of each node in one statement; a
 	// node stands once in a batch. Nodes that are gone are passed over.
 	WriteHeartbeats(ctx context.Context, beats []Beat) error
+}
+
+// TaskStore is what the agent API needs of the database for tasks; *db.Store is
+// one, and says what each method does and refuses.
+type TaskStore interface {
+	HasOpenTasks(ctx context.Context, nodeID string) (bool, error)
+	ClaimTask(ctx context.Context, c db.TaskClaim) (db.TaskClaimed, error)
+	UnclaimTask(ctx context.Context, f db.TaskFence) error
+	RenewTask(ctx context.Context, f db.TaskFence, progress string, lease time.Duration) error
+	FinishTask(ctx context.Context, f db.TaskFence, r lifecycle.TaskResult) (lifecycle.TaskStatus, error)
+	NodesWithQueuedTasks(ctx context.Context, nodeIDs []string) ([]string, error)
+	ListenFor(ctx context.Context, channel string, fn func(payload string)) error
+}
+
+// TaskSigner signs tasks and lists the keys; *signing.Ring is one.
+type TaskSigner interface {
+	Sign(ctx context.Context, p signing.Purpose, message []byte) (signing.Signature, error)
+	Public(ctx context.Context, p signing.Purpose) ([]signing.PublicKey, error)
 }
 
 // Token is an enrolment token as stored; the text itself is not.

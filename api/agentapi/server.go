@@ -42,6 +42,14 @@ type Config struct {
 	EnrollRate  float64
 	EnrollBurst int
 	MaxBody     int64 // bytes; default 1 MiB
+	// Tasks and TaskKeys give agents work; both or neither. Without them there is
+	// none, and agents that ask are told so.
+	Tasks    TaskStore
+	TaskKeys TaskSigner
+	// TaskLease is how long a delivery is held without a renewal; default 60 s.
+	TaskLease time.Duration
+	// TaskWaiters bounds the claims that wait at once; default 20,000.
+	TaskWaiters int
 	Log         *slog.Logger
 	Metrics     prometheus.Registerer // nil: counted, not exposed
 	Now         func() time.Time
@@ -55,6 +63,8 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.EnrollRate, 20)
 	setDefault(&c.EnrollBurst, 200)
 	setDefault(&c.MaxBody, 1<<20)
+	setDefault(&c.TaskLease, time.Minute)
+	setDefault(&c.TaskWaiters, 20000)
 	setDefault(&c.Log, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if c.Now == nil {
 		c.Now = time.Now
@@ -80,6 +90,7 @@ type Server struct {
 	beats    *batcher
 	reported reportedBoots
 	limit    *limiter
+	tasks    *taskDesk // nil without tasks
 	http     *http.Server
 
 	mu   sync.Mutex
@@ -100,6 +111,11 @@ func New(c Config) *Server {
 		s.err = errors.Join(s.err, err)
 		s.metrics, _ = newMetrics(nil)
 	}
+	if (c.Tasks == nil) != (c.TaskKeys == nil) {
+		s.err = errors.Join(s.err, errors.New("the agent API needs both a task store and the keys that sign tasks, or neither"))
+	} else if c.Tasks != nil {
+		s.tasks = newTaskDesk(c, s.metrics)
+	}
 	s.beats = newBatcher(c, s.metrics)
 	s.limit = newLimiter(c.EnrollRate, c.EnrollBurst, c.Now)
 	return s
@@ -112,6 +128,11 @@ func (s *Server) Handler() http.Handler {
 	r.Post(wire.PathEnroll, s.serve("enroll", s.enroll))
 	r.Post(wire.PathRenew, s.serve("renew", s.renew))
 	r.Post(wire.PathHeartbeat, s.serve("heartbeat", s.heartbeat))
+	if s.tasks != nil {
+		r.Post(wire.PathTaskClaim, s.serveLong(s.serve("task_claim", s.claimTask)))
+		r.Post(wire.PathTaskRenew, s.serve("task_renew", s.renewTask))
+		r.Post(wire.PathTaskResult, s.serve("task_result", s.finishTask))
+	}
 	r.NotFound(s.serve("other", func(*http.Request) (any, error) {
 		return nil, refuse(http.StatusNotFound, wire.ProblemNotFound, "not_found", "The agent API has no such path.")
 	}))
@@ -155,6 +176,9 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	s.done.Go(func() { s.beats.run(run) })
+	if s.tasks != nil {
+		s.done.Go(func() { s.tasks.run(run) })
+	}
 	s.done.Go(func() {
 		if err := s.http.ServeTLS(ln, "", ""); !errors.Is(err, http.ErrServerClosed) {
 			s.cfg.Log.Error("the agent API stopped", "error", err)
@@ -177,6 +201,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Unlock()
 	if srv == nil {
 		return nil
+	}
+	if s.tasks != nil {
+		s.tasks.close() // claims that wait are answered now
 	}
 	err := srv.Shutdown(ctx)
 	if err != nil {

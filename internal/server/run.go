@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/slipway-cloud/slipway/api/agentapi"
+	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/internal/telemetry"
 )
 
@@ -56,7 +57,7 @@ func (a *App) RunAPI(ctx context.Context) error {
 	}
 	agents := agentapi.New(agentapi.Config{
 		Store: a.agentStore(), CA: a.CA, Addr: a.Config.Agent.Listen, Hosts: agentHosts(a.Config.Agent.PublicURL),
-		Log: a.Log, Metrics: a.Metrics,
+		Log: a.Log, Metrics: a.Metrics, Tasks: a.Store, TaskKeys: &signing.Ring{Store: a.Store, Secrets: a.Secrets},
 	})
 	if err := agents.Start(ctx); err != nil {
 		return fmt.Errorf("agent API: %w", err)

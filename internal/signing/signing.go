@@ -35,8 +35,9 @@ type Signature struct {
 
 // PublicKey is the public half of a key.
 type PublicKey struct {
-	ID     string
-	Public ed25519.PublicKey
+	ID      string
+	Public  ed25519.PublicKey
+	Retired bool // signs nothing new
 }
 
 // Ring holds the keys. It is safe for concurrent use; several processes share
@@ -89,7 +90,7 @@ func (r *Ring) Public(ctx context.Context, p Purpose) ([]PublicKey, error) {
 	}
 	out := make([]PublicKey, 0, len(rows))
 	for _, row := range rows {
-		out = append(out, PublicKey{row.ID, row.Public})
+		out = append(out, PublicKey{row.ID, row.Public, row.RetiredAt != nil})
 	}
 	return out, nil
 }

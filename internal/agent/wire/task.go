@@ -19,6 +19,10 @@ const (
 type ClaimRequest struct {
 	BootID      string  `json:"boot_id"`
 	WaitSeconds float64 `json:"wait_seconds"`
+	// ClaimID is a random name of this claim that the agent keeps until it has
+	// the answer: a delivery whose answer was lost is then given again, where it
+	// would otherwise wait for its lease to end.
+	ClaimID string `json:"claim_id,omitempty"`
 	// Unfinished are tasks that the agent's journal says were begun and not
 	// finished: the server renews their lease or tells to drop them.
 	Unfinished []string `json:"unfinished,omitempty"`

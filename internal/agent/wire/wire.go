@@ -50,6 +50,8 @@ type Heartbeat struct {
 	SentAt       time.Time               `json:"sent_at"`
 	UptimeSecs   float64                 `json:"uptime_seconds"` // of the agent
 	Report       *lifecycle.HealthReport `json:"report,omitempty"`
+	// TaskKeyIDs are the keys of tasks that the agent knows.
+	TaskKeyIDs []string `json:"task_key_ids,omitempty"`
 }
 
 // Action is something that the server wants of the agent.
@@ -65,6 +67,8 @@ type HeartbeatResponse struct {
 	HeartbeatIntervalSeconds float64   `json:"heartbeat_interval_seconds,omitempty"`
 	ServerTime               time.Time `json:"server_time"`
 	Actions                  []Action  `json:"actions,omitempty"`
+	// TaskKeys are all keys of tasks, when the agent named others than these.
+	TaskKeys []TaskKey `json:"task_keys,omitempty"`
 }
 
 // Problem is an RFC 9457 problem document.

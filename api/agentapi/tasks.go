@@ -1,0 +1,226 @@
+package agentapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/agent/wire"
+	"github.com/slipway-cloud/slipway/internal/signing"
+)
+
+const (
+	mostWait      = 30 * time.Second // that a claim may ask for
+	answerTime    = 30 * time.Second // beyond the wait
+	resultBody    = 512 << 10        // bytes
+	maxUnfinished = 64
+	maxTaskID     = 100
+	handBackTime  = 5 * time.Second
+)
+
+// present is the caller, if its certificate is the node's newest.
+func (s *Server) present(r *http.Request) (caller, error) {
+	c, err := s.caller(r)
+	if err == nil && c.Generation != c.now.Current.Generation {
+		err = superseded()
+	}
+	return c, err
+}
+
+// serveLong lets a claim outlive the server's usual deadlines of a request.
+func (s *Server) serveLong(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		until := time.Now().Add(mostWait + answerTime)
+		c := http.NewResponseController(w)
+		if err := errors.Join(c.SetReadDeadline(until), c.SetWriteDeadline(until)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			s.cfg.Log.DebugContext(r.Context(), "the deadlines of a claim were not moved", "error", err)
+		}
+		next(w, r)
+	}
+}
+
+// claimTask gives the node its next task and waits for one. Nothing is asked of
+// the database while it waits: the desk wakes it.
+func (s *Server) claimTask(r *http.Request) (any, error) {
+	c, err := s.present(r)
+	if err != nil {
+		return nil, err
+	}
+	var in wire.ClaimRequest
+	if err := decode(r, &in); err != nil {
+		return nil, err
+	}
+	if err := checkClaim(in); err != nil {
+		return nil, err
+	}
+	wake, leave, err := s.tasks.enter(c.NodeID)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	over := time.NewTimer(time.Duration(in.WaitSeconds * float64(time.Second)))
+	defer over.Stop()
+	for {
+		out, err := s.nextTask(r.Context(), c, in)
+		if err != nil || out.Task != nil || len(out.Dropped) > 0 {
+			return out, err
+		}
+		select {
+		case <-r.Context().Done():
+			return nil, refuse(http.StatusServiceUnavailable, wire.ProblemBusy, "gone", "The claim was given up.")
+		case <-s.tasks.closing:
+			return wire.ClaimResponse{}, nil
+		case <-over.C:
+			return wire.ClaimResponse{}, nil
+		case <-wake:
+		}
+		// What may speak is judged again: it may have waited for long.
+		if c, err = s.present(r); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func checkClaim(in wire.ClaimRequest) error {
+	switch {
+	case in.BootID == "" || len(in.BootID) > 64:
+		return invalid("boot_id must be the node's boot id, 1 to 64 characters.")
+	case in.WaitSeconds < 0 || in.WaitSeconds > mostWait.Seconds():
+		return invalid("wait_seconds must be 0 to %.0f.", mostWait.Seconds())
+	case len(in.ClaimID) > 64:
+		return invalid("claim_id must be at most 64 characters.")
+	case len(in.Unfinished) > maxUnfinished:
+		return invalid("unfinished must name at most %d tasks.", maxUnfinished)
+	case strings.ContainsRune(in.BootID+in.ClaimID, 0):
+		return invalid("text must not hold NUL characters.")
+	}
+	for _, id := range in.Unfinished {
+		if id == "" || len(id) > maxTaskID || strings.ContainsRune(id, 0) {
+			return invalid("unfinished must hold ids of tasks.")
+		}
+	}
+	return nil
+}
+
+// nextTask is one look. The usual one, with nothing to do, is one cheap query.
+func (s *Server) nextTask(ctx context.Context, c caller, in wire.ClaimRequest) (wire.ClaimResponse, error) {
+	var out wire.ClaimResponse
+	if len(in.Unfinished) == 0 {
+		open, err := s.cfg.Tasks.HasOpenTasks(ctx, c.NodeID)
+		if err != nil || !open {
+			return out, err
+		}
+	}
+	// A task is not handed out that could not be signed.
+	if _, err := s.tasks.publicKeys(ctx); err != nil {
+		return out, err
+	}
+	got, err := s.cfg.Tasks.ClaimTask(ctx, db.TaskClaim{
+		NodeID: c.NodeID, BootID: in.BootID, Generation: c.Generation, ClaimID: in.ClaimID, Unfinished: in.Unfinished, Lease: s.cfg.TaskLease,
+	})
+	if errors.Is(err, db.ErrIdentityMoved) {
+		return out, superseded()
+	}
+	if err != nil {
+		return out, err
+	}
+	out.Dropped = got.Dropped
+	if got.Task == nil {
+		return out, nil
+	}
+	out.Task, err = s.signed(ctx, *got.Task)
+	if err == nil {
+		s.cfg.Log.InfoContext(ctx, "task handed out", "node", c.NodeID, "task", got.Task.ID, "kind", got.Task.Kind, "attempt", got.Task.Attempt)
+		return out, nil
+	}
+	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), handBackTime)
+	defer cancel()
+	f := db.TaskFence{NodeID: c.NodeID, TaskID: got.Task.ID, LeaseID: got.Task.LeaseID, Attempt: got.Task.Attempt}
+	return wire.ClaimResponse{}, errors.Join(err, s.cfg.Tasks.UnclaimTask(back, f))
+}
+
+// signed is one delivery as an agent takes it.
+func (s *Server) signed(ctx context.Context, t db.NodeTask) (*wire.SignedTask, error) {
+	payload, err := json.Marshal(wire.Task{
+		ID: t.ID, Kind: t.Kind, SchemaVersion: t.SchemaVersion, Args: t.Args, NodeID: t.NodeID, BootID: t.BootID, Generation: t.Generation,
+		Attempt: t.Attempt, LeaseID: t.LeaseID, LeaseSeconds: s.cfg.TaskLease.Seconds(), IssuedAt: s.cfg.Now().UTC(), Deadline: t.DeadlineAt.UTC(),
+		IdempotencyKey: t.IdempotencyKey,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encode task %s: %w", t.ID, err)
+	}
+	sig, err := s.cfg.TaskKeys.Sign(ctx, signing.Tasks, append([]byte(wire.TaskContext), payload...))
+	if err != nil {
+		return nil, fmt.Errorf("sign task %s: %w", t.ID, err)
+	}
+	return &wire.SignedTask{Payload: payload, KeyID: sig.KeyID, Signature: sig.Bytes}, nil
+}
+
+// renewTask keeps a lease.
+func (s *Server) renewTask(r *http.Request) (any, error) {
+	c, err := s.present(r)
+	if err != nil {
+		return nil, err
+	}
+	var in wire.RenewTaskRequest
+	if err := decode(r, &in); err != nil {
+		return nil, err
+	}
+	f, err := fenceOf(c.NodeID, in.TaskID, in.LeaseID, in.Attempt)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.cfg.Tasks.RenewTask(r.Context(), f, in.Progress, s.cfg.TaskLease); err != nil {
+		return nil, taskRefusal(err)
+	}
+	return wire.RenewTaskResponse{LeaseSeconds: s.cfg.TaskLease.Seconds()}, nil
+}
+
+// finishTask takes a result; the same again is success.
+func (s *Server) finishTask(r *http.Request) (any, error) {
+	c, err := s.present(r)
+	if err != nil {
+		return nil, err
+	}
+	r.Body = http.MaxBytesReader(nil, r.Body, resultBody)
+	var in wire.ResultRequest
+	if err := decode(r, &in); err != nil {
+		return nil, err
+	}
+	f, err := fenceOf(c.NodeID, in.TaskID, in.LeaseID, in.Attempt)
+	if err != nil {
+		return nil, err
+	}
+	status, err := s.cfg.Tasks.FinishTask(r.Context(), f, in.Result)
+	if err != nil {
+		return nil, taskRefusal(err)
+	}
+	s.cfg.Log.InfoContext(r.Context(), "task result taken", "node", c.NodeID, "task", in.TaskID, "attempt", in.Attempt, "ok", in.Result.OK, "status", status)
+	return wire.ResultResponse{Status: status}, nil
+}
+
+func fenceOf(node, task, lease string, attempt int) (db.TaskFence, error) {
+	if task == "" || lease == "" || len(task) > maxTaskID || len(lease) > maxTaskID || attempt < 1 || attempt > 1<<30 || strings.ContainsRune(task+lease, 0) {
+		return db.TaskFence{}, invalid("task_id, lease_id and attempt must be those of the delivery.")
+	}
+	return db.TaskFence{NodeID: node, TaskID: task, LeaseID: lease, Attempt: attempt}, nil
+}
+
+// taskRefusal says in the words of the agent API what db refused.
+func taskRefusal(err error) error {
+	switch {
+	case errors.Is(err, db.ErrLeaseLost):
+		return refuse(http.StatusConflict, wire.ProblemLeaseLost, "lease_lost",
+			"This delivery no longer holds the task: begin no further step, and report what was done.")
+	case errors.Is(err, db.ErrTaskEnded):
+		return refuse(http.StatusConflict, wire.ProblemTaskEnded, "task_ended", "Nobody waits for this task any more; drop it.")
+	case errors.Is(err, db.ErrInvalid):
+		return invalid("the result holds text that cannot be stored.")
+	}
+	return err
+}
