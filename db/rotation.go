@@ -54,6 +54,10 @@ func (s *Store) BeginBMCRotation(ctx context.Context, bmcID, jobID string) (row 
 		if row.JobID == jobID {
 			return nil
 		}
+		// Only one live job has a BMC: the other one is dead, and so is its right to log in.
+		if err := tx.ReleaseBMCLogin(ctx, bmcID, row.JobID); err != nil {
+			return err
+		}
 		row.JobID = jobID
 		return translate(what, tx.q.AdoptBMCRotation(ctx, gen.AdoptBMCRotationParams{ID: row.ID, JobID: jobID}))
 	})

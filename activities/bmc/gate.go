@@ -257,8 +257,17 @@ func (a *Activities) note(ctx context.Context, write func(context.Context) error
 func (a *Activities) mustNote(ctx context.Context, write func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteLimit)
 	defer cancel()
-	return fault.Internal(ctx, write(ctx))
+	var err error
+	for range noteTries {
+		if err = write(ctx); err == nil || errors.Is(err, db.ErrStale) || db.Permanent(err) {
+			break
+		}
+	}
+	return fault.Internal(ctx, err)
 }
+
+// noteTries: pooled connections may have died with a server that is back.
+const noteTries = 3
 
 // The most tries whose outcome is wrong or unknown, two fewer than the BMC's
 // threshold; the window when the BMC tells none.

@@ -91,7 +91,7 @@ func (a *Activities) CommitRotation(ctx context.Context, in RotateIn) (contract.
 		}
 	}
 	a.purge(ctx, in.BMCID)
-	return r.facts(), nil
+	return r.facts(), r.end(ctx)
 }
 
 // UndoRotation ends a rotation with the login that the BMC takes: the current
@@ -100,20 +100,26 @@ func (a *Activities) CommitRotation(ctx context.Context, in RotateIn) (contract.
 // get lost. Nothing that the BMC may take is deleted.
 func (a *Activities) UndoRotation(ctx context.Context, in RotateIn) (contract.RotationFacts, error) {
 	r, err := a.rotation(ctx, in)
-	if err != nil || r.committed() {
+	if err != nil {
 		return r.facts(), err
+	}
+	if r.committed() {
+		return r.facts(), r.end(ctx)
 	}
 	open, err := a.Store.OpenBMCRotation(ctx, in.BMCID)
 	if errors.Is(err, db.ErrNotFound) || err == nil && open.JobID != in.JobID {
 		f := r.facts()
 		f.Undone = true
-		return f, nil // nothing was begun, or it is another job's
+		return f, r.end(ctx) // nothing was begun, or it is another job's
 	}
 	if err != nil {
 		return r.facts(), fault.Internal(ctx, err)
 	}
 	r.row = open
-	return r.outcome(ctx, r.undo(ctx))
+	if err := r.undo(ctx); err != nil {
+		return r.outcome(ctx, err)
+	}
+	return r.outcome(ctx, r.end(ctx))
 }
 
 // purge deletes secrets that no slot and no kept generation names. Only what a

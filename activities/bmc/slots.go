@@ -307,6 +307,11 @@ func (r *rotation) undo(ctx context.Context) error {
 	return fault.New(lifecycle.FailStateDisagreement, "the rotation of BMC %s moves while it is taken back; cancel again", r.rec.Address)
 }
 
+// end gives back a right to log in that a crash left with this job.
+func (r *rotation) end(ctx context.Context) error {
+	return fault.Internal(ctx, r.a.Store.ReleaseBMCLogin(ctx, r.in.BMCID, r.in.JobID))
+}
+
 // proveCurrent logs in with the current login after the candidate was rejected:
 // a rotation never ends on a guess.
 func (r *rotation) proveCurrent(ctx context.Context) error {
