@@ -239,7 +239,7 @@ func TestTheHeartbeatSweepFindsWhoIsOverdueAndWhoIsBack(t *testing.T) {
 	sick := dbtest.Node(t, s, dbtest.Status(lifecycle.NodeOffline))
 	dbtest.Node(t, s, dbtest.Status(lifecycle.NodeOffline))
 	require.NoError(t, s.RecordHeartbeats(t.Context(), []db.Heartbeat{
-		{NodeID: beating.ID, ReceivedAt: now.Add(time.Hour)}, {NodeID: back.ID, ReceivedAt: now},
+		{NodeID: beating.ID, ReceivedAt: now.Add(time.Hour)}, {NodeID: back.ID, ReceivedAt: now, Report: &lifecycle.HealthReport{}},
 		{NodeID: sick.ID, ReceivedAt: now, Report: &lifecycle.HealthReport{}, Unhealthy: []string{"8 GPUs expected, 0 found"}},
 	}))
 	ids, err := s.NodesOverdue(t.Context(), now.Add(time.Minute), 0)

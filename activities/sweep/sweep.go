@@ -36,6 +36,8 @@ type Activities struct {
 	Log    *slog.Logger
 	// Lease is the longest that a relay claims a start for.
 	Lease time.Duration
+	// OfflineAfter is how long an active node may be silent.
+	OfflineAfter time.Duration
 	// Now is the time; nil is the clock's.
 	Now func() time.Time
 }

@@ -396,7 +396,8 @@ func (q *Queries) Node(ctx context.Context, id string) (Node, error) {
 
 const nodesBack = `-- name: NodesBack :many
 SELECT n.id FROM nodes n JOIN heartbeats h ON h.node_id = n.id
-WHERE n.status = 'offline' AND h.received_at >= $1::timestamptz AND cardinality(h.unhealthy) = 0
+WHERE n.status = 'offline' AND h.received_at >= $1::timestamptz AND h.report IS NOT NULL AND h.report_boot_id = h.boot_id
+    AND cardinality(h.unhealthy) = 0
 ORDER BY n.id LIMIT $2
 `
 
@@ -405,7 +406,7 @@ type NodesBackParams struct {
 	MaxRows int32
 }
 
-// Offline nodes that beat since the cutoff and report nothing unhealthy.
+// Offline nodes that beat since the cutoff and whose report of this very boot has nothing unhealthy.
 func (q *Queries) NodesBack(ctx context.Context, arg NodesBackParams) ([]string, error) {
 	rows, err := q.db.Query(ctx, nodesBack, arg.Cutoff, arg.MaxRows)
 	if err != nil {

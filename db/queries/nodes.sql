@@ -90,7 +90,8 @@ WHERE n.status = 'active' AND coalesce(h.received_at, n.state_changed_at) < @cut
 ORDER BY n.id LIMIT @max_rows;
 
 -- name: NodesBack :many
--- Offline nodes that beat since the cutoff and report nothing unhealthy.
+-- Offline nodes that beat since the cutoff and whose report of this very boot has nothing unhealthy.
 SELECT n.id FROM nodes n JOIN heartbeats h ON h.node_id = n.id
-WHERE n.status = 'offline' AND h.received_at >= @cutoff::timestamptz AND cardinality(h.unhealthy) = 0
+WHERE n.status = 'offline' AND h.received_at >= @cutoff::timestamptz AND h.report IS NOT NULL AND h.report_boot_id = h.boot_id
+    AND cardinality(h.unhealthy) = 0
 ORDER BY n.id LIMIT @max_rows;

@@ -70,6 +70,8 @@ type Agent struct {
 	CADir     string        `yaml:"ca_dir"`
 	CARef     string        `yaml:"ca_ref"`
 	CertTTL   time.Duration `yaml:"cert_ttl"`
+	// OfflineAfter is how long an active node may be silent.
+	OfflineAfter time.Duration `yaml:"offline_after"`
 }
 
 // OIDC is who may sign in.
@@ -117,7 +119,7 @@ func Default() Config {
 			Address: "127.0.0.1:7233", Namespace: "default", TaskQueue: "slipway", DeploymentName: "slipway",
 		},
 		API:     API{Listen: "127.0.0.1:8080"},
-		Agent:   Agent{Listen: "127.0.0.1:8443", CertTTL: 24 * time.Hour},
+		Agent:   Agent{Listen: "127.0.0.1:8443", CertTTL: 24 * time.Hour, OfflineAfter: 90 * time.Second},
 		OIDC:    OIDC{RolesClaim: "roles"},
 		Secrets: Secrets{Keeper: "base64key://"},
 		Worker: Worker{

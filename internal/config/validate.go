@@ -127,6 +127,9 @@ func (a Agent) validate(v *validator) {
 	if (a.CADir == "") == (a.CARef == "") {
 		v.add("agent.ca_dir", "or agent.ca_ref must be set, and not both: the authority that signs node certificates is in one place")
 	}
+	if a.OfflineAfter < 20*time.Second || a.OfflineAfter > 24*time.Hour {
+		v.add("agent.offline_after", "must lie between 20s and 24h, and be some times the agents' heartbeat interval")
+	}
 	if a.CertTTL < 10*time.Minute || a.CertTTL > 90*24*time.Hour {
 		v.add("agent.cert_ttl", "must lie between 10m and 2160h; a stolen certificate is of use for that long")
 	}

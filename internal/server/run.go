@@ -63,6 +63,7 @@ func (a *App) RunAPI(ctx context.Context) error {
 		return fmt.Errorf("agent API: %w", err)
 	}
 	a.Log.Info("agent API listens", "address", agents.Addr())
+	go a.noteListening(ctx)
 	defer func() {
 		sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()

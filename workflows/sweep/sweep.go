@@ -17,6 +17,7 @@ var looks *sweep.Activities
 // Report is what one pass found; it stands in the workflow's result.
 type Report struct {
 	Starts  sweep.StartsReport `json:"starts"`
+	Beats   sweep.BeatsReport  `json:"heartbeats"`
 	Jobs    sweep.JobsReport   `json:"jobs"`
 	Problem string             `json:"problem,omitempty"`
 }
@@ -27,7 +28,8 @@ type Report struct {
 // behind them.
 const (
 	startsLimit = 8 * time.Second
-	jobsLimit   = 35 * time.Second
+	beatsLimit  = 14 * time.Second
+	jobsLimit   = 25 * time.Second
 	doneLimit   = 8 * time.Second
 )
 
@@ -37,6 +39,9 @@ func Sweep(ctx workflow.Context) (Report, error) {
 	var r Report
 	if err := workflow.ExecuteLocalActivity(within(ctx, startsLimit), looks.SweepStarts).Get(ctx, &r.Starts); err != nil {
 		r.Problem = "starts were not looked at: " + err.Error()
+	}
+	if err := workflow.ExecuteLocalActivity(within(ctx, beatsLimit), looks.SweepHeartbeats).Get(ctx, &r.Beats); err != nil {
+		r.Problem += " heartbeats were not looked at: " + err.Error()
 	}
 	err := workflow.ExecuteLocalActivity(within(ctx, jobsLimit), looks.SweepJobs).Get(ctx, &r.Jobs)
 	switch {

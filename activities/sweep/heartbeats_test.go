@@ -1,0 +1,99 @@
+package sweep_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/activities/sweep"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+const silence = 90 * time.Second
+
+func (w *world) beats(node string, ago time.Duration, unhealthy ...string) {
+	w.t.Helper()
+	require.NoError(w.t, w.Store.RecordHeartbeats(w.t.Context(), []db.Heartbeat{{
+		NodeID: node, BootID: "boot", AgentVersion: "1", Generation: 1, ReceivedAt: time.Now().Add(w.ahead - ago),
+		Report: &lifecycle.HealthReport{}, Unhealthy: unhealthy,
+	}}))
+}
+
+func (w *world) status(node string) lifecycle.NodeStatus {
+	w.t.Helper()
+	n, err := w.Store.Node(w.t.Context(), node)
+	require.NoError(w.t, err)
+	return n.Status
+}
+
+// judge runs a pass at some time after now; listened says since when an agent API
+// has listened by then.
+func (w *world) judge(ahead time.Duration) sweep.BeatsReport {
+	w.t.Helper()
+	w.ahead = ahead
+	r, err := w.SweepHeartbeats(w.t.Context())
+	require.NoError(w.t, err)
+	return r
+}
+
+// Seed 001 section 3.3: active -> offline and offline -> active belong to heartbeats.
+func TestSilentNodesGoOfflineAndComeBackWhenTheyReportWell(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.OfflineAfter = silence
+	require.NoError(t, w.Store.Listening(t.Context(), "api-1"))
+	beating, silent, mute, drained := dbtest.Node(t, w.Store, dbtest.Active()), dbtest.Node(t, w.Store, dbtest.Active()),
+		dbtest.Node(t, w.Store, dbtest.Active()), dbtest.Node(t, w.Store, dbtest.Status(lifecycle.NodeQuarantined))
+	w.ahead = 3 * time.Minute
+	w.beats(beating.ID, 10*time.Second)
+	w.beats(silent.ID, 2*time.Minute)
+	w.beats(drained.ID, 2*time.Minute)
+	// mute never beat since it became active.
+	r := w.judge(3 * time.Minute)
+	require.Equal(t, sweep.BeatsReport{Offline: 2}, r)
+	require.Equal(t, lifecycle.NodeActive, w.status(beating.ID))
+	require.Equal(t, lifecycle.NodeOffline, w.status(silent.ID))
+	require.Equal(t, lifecycle.NodeOffline, w.status(mute.ID))
+	require.Equal(t, lifecycle.NodeQuarantined, w.status(drained.ID), "silence moves active nodes only")
+	require.Equal(t, sweep.BeatsReport{}, w.judge(3*time.Minute), "a second pass finds it done")
+
+	w.beats(silent.ID, time.Second, "GPU 3 is missing")
+	w.beats(mute.ID, time.Second)
+	require.Equal(t, sweep.BeatsReport{Back: 1}, w.judge(3*time.Minute))
+	require.Equal(t, lifecycle.NodeOffline, w.status(silent.ID), "it beats, but does not meet its SKU")
+	require.Equal(t, lifecycle.NodeActive, w.status(mute.ID))
+	history, _, err := w.Store.NodeHistory(t.Context(), mute.ID, 1, 0)
+	require.NoError(t, err)
+	require.Equal(t, "heartbeat", history[0].Owner)
+	require.Equal(t, "system", history[0].TriggeredBy)
+}
+
+func TestABeatWithoutAReportOfThisBootDoesNotBringANodeBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.OfflineAfter = silence
+	n := dbtest.Node(t, w.Store, dbtest.Status(lifecycle.NodeOffline))
+	w.beats(n.ID, time.Minute)
+	require.NoError(t, w.Store.RecordHeartbeats(t.Context(), []db.Heartbeat{{NodeID: n.ID, BootID: "another boot", AgentVersion: "1", Generation: 1, ReceivedAt: time.Now()}}))
+	require.Equal(t, sweep.BeatsReport{Deaf: true}, w.judge(0))
+	require.Equal(t, lifecycle.NodeOffline, w.status(n.ID))
+}
+
+// While no agent API listened, every node seems silent and none is.
+func TestAnOutageOfOurOwnTakesNoNodeOffline(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.OfflineAfter = silence
+	n := dbtest.Node(t, w.Store, dbtest.Active())
+	w.ahead = 10 * time.Minute
+	w.beats(n.ID, 9*time.Minute)
+	require.True(t, w.judge(10*time.Minute).Deaf, "nobody ever listened")
+	require.NoError(t, w.Store.Listening(t.Context(), "api-1"))
+	require.True(t, w.judge(silence/2).Deaf, "not long enough")
+	require.Equal(t, 1, w.judge(10*time.Minute).Offline)
+	require.NoError(t, w.Store.StopListening(t.Context(), "api-1"))
+	require.True(t, w.judge(10*time.Minute).Deaf)
+}

@@ -1,0 +1,88 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/slipway-cloud/slipway/db/gen"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// ListenerGap is how long a process that listens for heartbeats may be silent
+// itself before it counts as gone.
+const ListenerGap = 20 * time.Second
+
+// Listening notes that a process listens for heartbeats; call it every few
+// seconds.
+func (s statements) Listening(ctx context.Context, process string) error {
+	return translate("note a listener", s.q.Listening(ctx, gen.ListeningParams{ID: process, GapSeconds: ListenerGap.Seconds()}))
+}
+
+// StopListening notes that it no longer does. Repeatable.
+func (s statements) StopListening(ctx context.Context, process string) error {
+	return translate("forget a listener", s.q.StopListening(ctx, process))
+}
+
+// ListenedSince is since when heartbeats have been listened for without a gap;
+// the zero time when nobody listens.
+func (s statements) ListenedSince(ctx context.Context) (time.Time, error) {
+	since, err := s.q.ListenedSince(ctx, ListenerGap.Seconds())
+	if errors.Is(err, pgx.ErrNoRows) {
+		return time.Time{}, nil
+	}
+	return since, translate("read the listeners", err)
+}
+
+// NodeSilent moves an active node to offline if it has still not been heard
+// since the cutoff, and says whether it did.
+func (s *Store) NodeSilent(ctx context.Context, nodeID string, cutoff time.Time, a Actor) (bool, error) {
+	return s.moveByBeat(ctx, nodeID, lifecycle.NodeActive, lifecycle.NodeGoOffline, lifecycle.Proof{lifecycle.NeedStateDeadline}, a,
+		func(n Node, b *LatestBeat) bool {
+			if b == nil {
+				return n.StateChangedAt.Before(cutoff)
+			}
+			return b.ReceivedAt.Before(cutoff) && n.StateChangedAt.Before(cutoff)
+		})
+}
+
+// NodeHeardAgain moves an offline node to active if it has been heard since the
+// cutoff and its report of this boot has nothing unhealthy, and says whether it
+// did.
+func (s *Store) NodeHeardAgain(ctx context.Context, nodeID string, cutoff time.Time, a Actor) (bool, error) {
+	return s.moveByBeat(ctx, nodeID, lifecycle.NodeOffline, lifecycle.NodeComeBack, lifecycle.Proof{lifecycle.NeedHealthy}, a,
+		func(_ Node, b *LatestBeat) bool {
+			return b != nil && !b.ReceivedAt.Before(cutoff) && b.Report != nil && b.ReportBootID == b.BootID && len(b.Unhealthy) == 0
+		})
+}
+
+// moveByBeat reads node and heartbeat again under the node's lock.
+func (s *Store) moveByBeat(
+	ctx context.Context, nodeID string, from lifecycle.NodeStatus, t lifecycle.Transition[lifecycle.NodeStatus], proof lifecycle.Proof, a Actor,
+	still func(Node, *LatestBeat) bool,
+) (moved bool, err error) {
+	err = s.Tx(ctx, func(tx *Tx) error {
+		moved = false
+		n, err := tx.LockNode(ctx, nodeID)
+		if err != nil || n.Status != from {
+			return err
+		}
+		var beat *LatestBeat
+		b, err := tx.LatestHeartbeat(ctx, nodeID)
+		switch {
+		case err == nil:
+			beat = &b
+		case !errors.Is(err, ErrNotFound):
+			return err
+		}
+		if !still(n, beat) {
+			return nil
+		}
+		moved = true
+		_, err = tx.moveNode(ctx, n, t, proof, a)
+		return err
+	})
+	return moved, err
+}

@@ -1,0 +1,42 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/slipway-cloud/slipway/db"
+)
+
+const (
+	listeningEvery = db.ListenerGap / 4
+	listeningLimit = 3 * time.Second
+)
+
+// noteListening tells the sweeper that heartbeats are listened for, until ctx
+// ends. When it cannot, the sweeper judges no silence, which is right: the
+// beats cannot be stored either.
+func (a *App) noteListening(ctx context.Context) {
+	host, _ := os.Hostname()
+	name := fmt.Sprintf("%s/%d/%s", host, os.Getpid(), db.NewID("run"))
+	tick := time.NewTicker(listeningEvery)
+	defer tick.Stop()
+	for {
+		lctx, cancel := context.WithTimeout(ctx, listeningLimit)
+		if err := a.Store.Listening(lctx, name); err != nil && ctx.Err() == nil {
+			a.Log.Warn("listening for heartbeats was not noted", "error", err)
+		}
+		cancel()
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), listeningLimit)
+			defer cancel()
+			if err := a.Store.StopListening(sctx, name); err != nil {
+				a.Log.Warn("the end of listening was not noted", "error", err)
+			}
+			return
+		}
+	}
+}
