@@ -39,7 +39,8 @@ func (a *Activities) PrepareRotation(ctx context.Context, in RotateIn) (contract
 	if err := r.load(ctx); err != nil || r.rec.CandidateRef != "" {
 		return r.facts(), err
 	}
-	return r.facts(), r.newCandidate(ctx, "", passwordLength)
+	err = r.newCandidate(ctx, "", passwordLength)
+	return r.facts(), err
 }
 
 // ApplyRotation sets the candidate on the BMC, or finds it set. Which of the

@@ -1,0 +1,183 @@
+package bmc_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
+
+	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/providers/bmc/bmcsim"
+	"github.com/slipway-cloud/slipway/providers/bmc/redfish"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+func (l *lab) resolve(job string) error {
+	_, err := l.acts.ResolvePowerCredentials(l.t.Context(), bmcact.ResolveIn{JobRef: contract.JobRef{JobID: job}, BMCID: l.bmcID})
+	return err
+}
+
+func requireClass(t *testing.T, err error, want lifecycle.FailureClass) {
+	t.Helper()
+	var app *temporal.ApplicationError
+	require.ErrorAs(t, err, &app)
+	require.Equal(t, string(want), app.Type(), app.Message())
+}
+
+func (l *lab) fault(f bmcsim.Fault) {
+	l.t.Helper()
+	require.NoError(l.t, l.sim.AddFault(f))
+}
+
+// changedByHand gives the BMC another password behind Slipway's back.
+func (l *lab) changedByHand() {
+	spec := l.hw.Spec()
+	l.hw.SetBMC(spec.BMCAddress, spec.BMCUser, "Changed-by-hand-1")
+}
+
+func TestManyJobsWithAWrongPasswordTryItOnce(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "Supermicro", 1, nil)
+	l.changedByHand()
+	var wg sync.WaitGroup
+	errs := make(chan error, 6)
+	for i := range cap(errs) {
+		wg.Go(func() { errs <- l.resolve(string(rune('a' + i))) })
+	}
+	wg.Wait()
+	for range cap(errs) {
+		requireClass(t, <-errs, lifecycle.FailBMCAuthRejected)
+	}
+	require.Equal(t, 1, l.sim.Counters().FailedLogins, "the first rejection stops all others")
+	require.NotNil(t, l.record().AuthBlockedAt)
+
+	_, err := l.acts.PrepareRotation(t.Context(), l.in("prepare"))
+	requireClass(t, err, lifecycle.FailBMCAuthRejected)
+	require.NoError(t, l.truth.ClearBMCBlock(t.Context(), l.bmcID))
+	require.Zero(t, l.record().WrongLogins)
+	requireClass(t, l.resolve("a"), lifecycle.FailBMCAuthRejected)
+	require.Equal(t, 2, l.sim.Counters().FailedLogins, "an operator who clears the block allows one more")
+}
+
+func TestEveryRejectionStopsLogins(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		vendor string
+		fault  bmcsim.FaultName
+		want   lifecycle.FailureClass
+	}{
+		"rejected": {"Dell", bmcsim.FaultAuthReject, lifecycle.FailBMCAuthRejected},
+		"locked":   {"Lenovo", bmcsim.FaultLockout, lifecycle.FailBMCLocked},
+		"factory":  {"NVIDIA", bmcsim.FaultPasswordChange, lifecycle.FailBMCAuthRejected},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, c.vendor, 1, nil)
+			l.fault(bmcsim.Fault{Name: c.fault})
+			requireClass(t, l.resolve("a"), c.want)
+			before := l.sim.Counters().Requests
+			requireClass(t, l.resolve("b"), lifecycle.FailBMCAuthRejected)
+			require.Equal(t, before, l.sim.Counters().Requests, "nothing is sent any more")
+		})
+	}
+}
+
+func TestAChangedPinWaitsForApproval(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "HPE", 1, nil)
+	require.NoError(t, l.resolve("a"))
+	approved := l.record().PinSHA256
+	l.fault(bmcsim.Fault{Name: bmcsim.FaultCertificateChange})
+	logins := l.sim.Counters().Logins
+	for range 4 { // a password that never left is no wrong try, however often
+		requireClass(t, l.resolve("a"), lifecycle.FailBMCPinMismatch)
+	}
+	rec := l.record()
+	require.Equal(t, approved, rec.PinSHA256, "nothing is approved by itself")
+	require.Len(t, rec.PinPending, 64)
+	require.NotEqual(t, approved, rec.PinPending)
+	require.Nil(t, rec.AuthBlockedAt)
+	require.Zero(t, rec.OpenLogins)
+	require.Equal(t, logins, l.sim.Counters().Logins)
+	require.NoError(t, l.truth.SetBMCPin(t.Context(), l.bmcID, rec.PinPending))
+	require.NoError(t, l.resolve("a"))
+}
+
+// mute is a BMC that takes passwords and never says what it thinks of them.
+type mute struct {
+	providers.BMC
+	tries *atomic.Int64
+}
+
+func (m mute) OpenBMC(t providers.BMCTarget) (providers.BMC, error) {
+	b, err := redfish.Opener{}.OpenBMC(t)
+	return mute{b, m.tries}, err
+}
+
+func (m mute) Login(context.Context) error {
+	m.tries.Add(1)
+	return &providers.Error{Kind: providers.KindUnreachable, Op: "mute.login", Message: "no answer"}
+}
+
+func (m mute) LoginSent() bool { return true }
+
+func TestTriesWithoutAnAnswerAreCountedAsWrong(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		threshold int
+		told      bool
+		allowed   int64
+	}{
+		"unknown": {0, false, 2}, "three": {3, true, 1}, "four": {4, true, 2}, "five": {5, true, 3}, "never": {0, true, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, "Dell", 1, nil)
+			if c.told {
+				require.NoError(t, l.truth.SetBMCLockout(t.Context(), l.bmcID, &c.threshold, 10*time.Minute))
+			}
+			var tries atomic.Int64
+			l.acts.Openers = map[string]providers.BMCOpener{"redfish": mute{tries: &tries}}
+			for round := int64(1); round <= 2; round++ {
+				for range 8 {
+					requireClass(t, l.resolve("a"), lifecycle.FailBMCUnreachable)
+				}
+				require.Equal(t, round*c.allowed, tries.Load())
+				l.hw.Clock().Step(16 * time.Minute)
+			}
+		})
+	}
+}
+
+func TestOneProtocolNeverStandsInForTheOther(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "Dell", 1, nil)
+	rec := l.record()
+	rec.Protocol = "ipmi"
+	_, err := l.truth.UpdateBMC(t.Context(), rec)
+	require.NoError(t, err)
+	l.acts.Opener = redfish.Opener{}
+	requireClass(t, l.resolve("a"), lifecycle.FailConfiguration)
+	require.Zero(t, l.sim.Counters().Logins)
+}
+
+func TestNobodyGuessesWhileAPasswordIsOnItsWay(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "NVIDIA", 1, nil)
+	f, err := l.acts.PrepareRotation(t.Context(), l.in("prepare"))
+	require.NoError(t, err)
+	require.NoError(t, l.resolve("other"), "prepared: the current login is live")
+	require.NoError(t, l.truth.MoveBMCRotation(t.Context(), l.bmcID, f.CandidateRef, db.RotationPrepared, db.RotationApplying))
+	requireClass(t, l.resolve("other"), lifecycle.FailBMCUnreachable)
+	_, err = l.acts.ApplyRotation(t.Context(), l.in("apply"))
+	require.NoError(t, err)
+	require.NoError(t, l.resolve("other"), "applied: the candidate is live, before the commit too")
+	require.Equal(t, 1, l.sim.Counters().FailedLogins, "the one try that found out")
+}

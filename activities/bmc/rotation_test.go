@@ -1,0 +1,200 @@
+package bmc_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/providers/bmc/bmcsim"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// must runs one step and checks what holds at every moment.
+func (l *lab) must(step rotateStep) contract.RotationFacts {
+	l.t.Helper()
+	f, err := step(l.t.Context(), l.in("test"))
+	require.NoError(l.t, err)
+	l.safe(true)
+	return f
+}
+
+func TestARotationStepByStepEachTwice(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "Lenovo", 2, nil)
+	before := l.hw.Spec().BMCPassword
+	for range 2 {
+		f := l.must(l.acts.PrepareRotation)
+		require.Equal(t, contract.RotationFacts{
+			BMCID: l.bmcID, CurrentRef: "bmc/rack", CandidateRef: l.record().CandidateRef, FromRef: "bmc/rack",
+			Slot: contract.SlotCurrent, Note: "the new password is made and stored",
+		}, f)
+	}
+	candidate := l.record().CandidateRef
+	require.Equal(t, before, l.hw.Spec().BMCPassword)
+	require.Zero(t, l.sim.Counters().Logins, "nothing is sent")
+	for range 2 {
+		require.True(t, l.must(l.acts.ApplyRotation).Applied)
+	}
+	require.Equal(t, 1, l.sim.Counters().Logins)
+	for range 2 {
+		require.True(t, l.must(l.acts.VerifyRotation).Verified)
+	}
+	for range 2 {
+		f := l.must(l.acts.CommitRotation)
+		require.True(t, f.Committed)
+		require.Equal(t, candidate, f.CurrentRef)
+	}
+	for _, step := range []rotateStep{l.acts.PrepareRotation, l.acts.ApplyRotation, l.acts.VerifyRotation, l.acts.UndoRotation} {
+		require.True(t, l.must(step).Committed, "a repetition of an ended rotation changes nothing")
+	}
+	c := l.sim.Counters()
+	require.Equal(t, 2, c.Logins)
+	require.Equal(t, 1, c.PasswordChanges)
+	require.Zero(t, c.FailedLogins)
+	rec := l.record()
+	require.Equal(t, "bmc/rack", rec.PreviousRef)
+	require.NotNil(t, rec.RotatedAt)
+	rows, err := l.truth.ListBMCRotations(t.Context(), l.bmcID, "", 10)
+	require.NoError(t, err)
+	require.Len(t, rows, 1)
+	require.Equal(t, db.RotationRotated, rows[0].Outcome)
+}
+
+func TestAStepOutOfOrderIsRefused(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "Dell", 2, nil)
+	for _, step := range []rotateStep{l.acts.ApplyRotation, l.acts.VerifyRotation, l.acts.CommitRotation} {
+		_, err := step(t.Context(), l.in("test"))
+		requireClass(t, err, lifecycle.FailStateDisagreement)
+	}
+	l.must(l.acts.PrepareRotation)
+	l.must(l.acts.ApplyRotation)
+	_, err := l.acts.CommitRotation(t.Context(), l.in("test"))
+	requireClass(t, err, lifecycle.FailStateDisagreement)
+	require.Equal(t, "bmc/rack", l.record().CredentialRef, "what no login has proven is not committed")
+}
+
+func TestUndoKeepsWhatTheBMCTakes(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "Supermicro", 2, nil)
+	require.True(t, l.must(l.acts.UndoRotation).Undone, "nothing was begun")
+
+	l.must(l.acts.PrepareRotation)
+	f := l.must(l.acts.UndoRotation)
+	require.True(t, f.Undone)
+	require.Equal(t, "bmc/rack", f.CurrentRef)
+	require.Zero(t, l.sim.Counters().Logins, "nothing was sent, so nothing need be asked")
+
+	again := l.must(l.acts.PrepareRotation)
+	require.NotEmpty(t, again.CandidateRef, "the same job may begin again after an undo")
+	l.fault(bmcsim.Fault{Name: bmcsim.FaultUnavailable, Count: 3})
+	_, err := l.acts.ApplyRotation(t.Context(), l.in("test"))
+	l.sim.ClearFaults()
+	requireClass(t, err, lifecycle.FailBMCUnreachable)
+	l.hw.Clock().Step(3600e9)
+	f = l.must(l.acts.UndoRotation)
+	require.Equal(t, "bmc/rack", f.CurrentRef, "the candidate was rejected and the old login proven")
+
+	l.newJob()
+	l.hw.Clock().Step(3600e9)
+	l.must(l.acts.PrepareRotation)
+	l.must(l.acts.ApplyRotation)
+	f = l.must(l.acts.UndoRotation)
+	require.Equal(t, l.record().CredentialRef, f.CurrentRef)
+	require.NotEqual(t, "bmc/rack", f.CurrentRef, "the BMC has the new password: it stays")
+	require.Equal(t, l.hw.Spec().BMCPassword, l.password(f.CurrentRef, true))
+}
+
+func TestARefusedPasswordIsReplacedByALongerOne(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "HPE", 2, nil)
+	first := l.must(l.acts.PrepareRotation).CandidateRef
+	require.Len(t, l.password(first, true), 16)
+	l.fault(bmcsim.Fault{Name: bmcsim.FaultPasswordRefused, Count: 1})
+	_, err := l.acts.ApplyRotation(t.Context(), l.in("test"))
+	requireClass(t, err, lifecycle.FailConfiguration)
+	l.safe(true)
+	l.must(l.acts.ApplyRotation)
+	require.Len(t, l.hw.Spec().BMCPassword, 20)
+	l.must(l.acts.VerifyRotation)
+	l.must(l.acts.CommitRotation)
+}
+
+func TestAPasswordThatTheBMCOnlySaysItTook(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "NVIDIA", 2, nil)
+	l.must(l.acts.PrepareRotation)
+	l.fault(bmcsim.Fault{Name: bmcsim.FaultPasswordIgnored, Count: 1})
+	l.must(l.acts.ApplyRotation)
+	_, err := l.acts.VerifyRotation(t.Context(), l.in("test"))
+	requireClass(t, err, lifecycle.FailBMCUnreachable)
+	l.safe(true)
+	require.True(t, l.must(l.acts.VerifyRotation).Verified, "a repetition changes it once more")
+	require.Equal(t, 1, l.sim.Counters().FailedLogins)
+}
+
+func TestLengthsThatABMCDemandsAreKept(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "Dell", 2, func(p *bmcsim.Personality) { p.MinPassword, p.MaxPassword = 18, 18 })
+	l.must(l.acts.PrepareRotation)
+	l.must(l.acts.ApplyRotation)
+	require.Len(t, l.hw.Spec().BMCPassword, 18)
+
+	m := newLab(t, "Dell", 3, func(p *bmcsim.Personality) { p.MinPassword, p.MaxPassword = 30, 40 })
+	m.must(m.acts.PrepareRotation)
+	_, err := m.acts.ApplyRotation(t.Context(), m.in("test"))
+	requireClass(t, err, lifecycle.FailConfiguration)
+	require.Contains(t, err.Error(), "30 to 40")
+}
+
+func TestAFactoryBMCIsRotatedBeforeAnythingElseIsRead(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "NVIDIA", 2, nil)
+	l.fault(bmcsim.Fault{Name: bmcsim.FaultPasswordChange})
+	l.must(l.acts.PrepareRotation)
+	l.must(l.acts.ApplyRotation)
+	l.must(l.acts.VerifyRotation)
+	l.must(l.acts.CommitRotation)
+	require.NoError(t, l.resolve("other"), "the system may be read now")
+}
+
+func TestOldGenerationsAreDeletedAndSharedOnesNever(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "Dell", 2, nil)
+	var refs []string
+	for range 4 {
+		l.newJob()
+		refs = append(refs, l.must(l.acts.PrepareRotation).CandidateRef)
+		l.must(l.acts.ApplyRotation)
+		l.must(l.acts.VerifyRotation)
+		l.must(l.acts.CommitRotation)
+	}
+	l.password("bmc/rack", true) // other BMCs may have it
+	for i, ref := range refs {
+		_, err := l.vault.Resolve(t.Context(), providers.SecretRef(ref))
+		if i < 2 {
+			require.True(t, providers.IsKind(err, providers.KindNotFound), ref)
+			continue
+		}
+		require.NoError(t, err, "the live one and the one before are kept")
+	}
+}
+
+func TestAnotherJobTakesOverALostRotation(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "Lenovo", 2, nil)
+	candidate := l.must(l.acts.PrepareRotation).CandidateRef
+	l.must(l.acts.ApplyRotation)
+	_, err := l.truth.TakeBMCLogin(t.Context(), l.bmcID, l.job, 3600e9)
+	require.NoError(t, err)
+	l.newJob()
+	f := l.must(l.acts.PrepareRotation)
+	require.Equal(t, candidate, f.CandidateRef)
+	require.True(t, f.Applied)
+	l.must(l.acts.VerifyRotation)
+	require.Equal(t, candidate, l.must(l.acts.CommitRotation).CurrentRef)
+	require.Equal(t, 1, l.sim.Counters().PasswordChanges)
+}
