@@ -25,7 +25,7 @@ func main() {
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "slipway-agent:", err)
-		os.Exit(1)
+		os.Exit(exitCode(err))
 	}
 }
 
@@ -39,7 +39,7 @@ func root() *cobra.Command {
 	f.StringVar(&o.config, "config", "/etc/slipway/agent.yaml", "configuration file")
 	f.StringVar(&o.root, "root", "", "read the node below this directory (simulated nodes only)")
 	f.StringVar(&o.tools, "tools-path", "", "directories to run programs from, joined by colons")
-	cmd.AddCommand(runCommand(&o), enrollCommand(&o), reportCommand(&o), &cobra.Command{
+	cmd.AddCommand(runCommand(&o), helperCommand(&o), enrollCommand(&o), reportCommand(&o), &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 		Run: func(c *cobra.Command, _ []string) { fmt.Fprintln(c.OutOrStdout(), version) },
 	})
@@ -62,11 +62,11 @@ func (o *options) agent() (*agent.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	return agent.New(c, version, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	return agent.New(c, version, slog.New(slog.NewTextHandler(os.Stderr, nil)), moreHandlers(c))
 }
 
 func runCommand(o *options) *cobra.Command {
-	return &cobra.Command{Use: "run", Short: "Enrol if needed and send heartbeats until stopped", Args: cobra.NoArgs,
+	return &cobra.Command{Use: "run", Short: "Enrol if needed, send heartbeats and take tasks until stopped", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			a, err := o.agent()
 			if err != nil {

@@ -2,6 +2,8 @@ package agent
 
 import (
 	"bytes"
+	"crypto/ed25519"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +19,9 @@ import (
 const DefaultToolsPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 const maxConfig = 256 << 10
+
+// mostTaskWait leaves time for the answer within a request's deadline.
+const mostTaskWait = 25 * time.Second
 
 // Config is the agent's configuration file. Paths are paths of the node: where
 // Root is not "/", they lie below it. Durations are written as 10s or 1m.
@@ -38,6 +43,27 @@ type Config struct {
 	ReportInterval time.Duration `yaml:"report_interval,omitempty"`
 	// ToolTimeout bounds each program that is run; default 30s.
 	ToolTimeout time.Duration `yaml:"tool_timeout,omitempty"`
+
+	// HelperSocket is where the privileged process listens that does the tasks,
+	// with its state in HelperStateDir. Without it a simulated node does them in
+	// this process, and a real one refuses them.
+	HelperSocket   string `yaml:"helper_socket,omitempty"`
+	HelperStateDir string `yaml:"helper_state_dir,omitempty"`
+	// TaskKeysFile holds the keys that the privileged process believes.
+	TaskKeysFile string `yaml:"task_keys_file,omitempty"`
+	// UpdateKey is the public half of the offline key that signs new versions of
+	// the agent: ed25519, in base64. Without it no update is taken.
+	UpdateKey string `yaml:"update_key,omitempty"`
+	// InstallDir holds the versions of the agent.
+	InstallDir string `yaml:"install_dir,omitempty"`
+	// PlatformUsers are accounts that no task ends or removes, such as the site's
+	// login.
+	PlatformUsers []string `yaml:"platform_users,omitempty"`
+	// TaskWait is how long a claim waits for a task; default 20s.
+	TaskWait time.Duration `yaml:"task_wait,omitempty"`
+	// UpdateTrial is how long a new version has until its heartbeat must have been
+	// accepted; default 1m.
+	UpdateTrial time.Duration `yaml:"update_trial,omitempty"`
 }
 
 // LoadConfig reads a configuration file. Unknown fields are refused, since a
@@ -91,6 +117,21 @@ func (c Config) withDefaults() Config {
 	if c.ToolTimeout == 0 {
 		c.ToolTimeout = 30 * time.Second
 	}
+	if c.HelperStateDir == "" {
+		c.HelperStateDir = "/var/lib/slipway-agent-helper"
+	}
+	if c.TaskKeysFile == "" {
+		c.TaskKeysFile = "/etc/slipway/task-keys.json"
+	}
+	if c.InstallDir == "" {
+		c.InstallDir = "/opt/slipway-agent"
+	}
+	if c.TaskWait == 0 {
+		c.TaskWait = 20 * time.Second
+	}
+	if c.UpdateTrial == 0 {
+		c.UpdateTrial = time.Minute
+	}
 	return c
 }
 
@@ -118,7 +159,38 @@ func (c Config) Validate() error {
 	if c.ReportInterval < minInterval || c.ToolTimeout < minInterval {
 		errs = append(errs, fmt.Errorf("report_interval and tool_timeout must be at least %s", minInterval))
 	}
+	return errors.Join(append(errs, c.validateTasks())...)
+}
+
+func (c Config) validateTasks() error {
+	var errs []error
+	for name, p := range map[string]string{"helper_socket": c.HelperSocket, "helper_state_dir": c.HelperStateDir, "task_keys_file": c.TaskKeysFile, "install_dir": c.InstallDir} {
+		if p != "" && (!filepath.IsAbs(p) || filepath.Clean(p) == "/") {
+			errs = append(errs, fmt.Errorf("%s must be an absolute path and not /", name))
+		}
+	}
+	if _, err := c.updateKey(); err != nil {
+		errs = append(errs, err)
+	}
+	if c.TaskWait < 0 || c.TaskWait > mostTaskWait {
+		errs = append(errs, fmt.Errorf("task_wait must be at most %s", mostTaskWait))
+	}
+	if c.UpdateTrial < 0 {
+		errs = append(errs, errors.New("update_trial must not be negative"))
+	}
 	return errors.Join(errs...)
+}
+
+// updateKey is nil when there is none.
+func (c Config) updateKey() (ed25519.PublicKey, error) {
+	if c.UpdateKey == "" {
+		return nil, nil
+	}
+	raw, err := base64.StdEncoding.DecodeString(c.UpdateKey)
+	if err != nil || len(raw) != ed25519.PublicKeySize {
+		return nil, errors.New("update_key must be the 32 bytes of an ed25519 public key in base64")
+	}
+	return raw, nil
 }
 
 // path is where a path of the node lies.

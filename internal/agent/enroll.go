@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/slipway-cloud/slipway/internal/agent/wire"
@@ -113,8 +114,12 @@ func (a *Agent) adopt(out wire.CertificateResponse, p pending) error {
 	if out.NodeID != a.cfg.NodeID {
 		return fmt.Errorf("the token belongs to node %q, but this is node %q; ask for a token for this node", clip(out.NodeID, 64), a.cfg.NodeID)
 	}
+	keys := out.TaskKeys
+	if len(keys) == 0 && a.id != nil {
+		keys = a.id.TaskKeys
+	}
 	id, err := parseIdentity(identity{NodeID: out.NodeID, Generation: out.Generation,
-		Certificate: out.CertificatePEM, Key: p.Key, TokenSHA256: p.TokenSHA256})
+		Certificate: out.CertificatePEM, Key: p.Key, TokenSHA256: p.TokenSHA256, TaskKeys: keys})
 	if err != nil {
 		return fmt.Errorf("the server's certificate is not right: %w", err)
 	}
@@ -139,6 +144,31 @@ func (a *Agent) use(id *identity) {
 		a.client.close()
 	}
 	a.id, a.client = id, c
+	a.session.set(id, c)
+}
+
+// learn stores the keys of tasks that a heartbeat brought.
+func (a *Agent) learn(keys []wire.TaskKey) {
+	if len(keys) == 0 || reflect.DeepEqual(keys, a.id.TaskKeys) {
+		return
+	}
+	next := *a.id
+	next.TaskKeys = keys
+	if err := a.state.save(identityFile, &next); err != nil {
+		a.log.Warn("new task keys could not be stored yet", "error", err)
+		return
+	}
+	a.id = &next
+	a.session.set(a.id, a.client)
+	a.log.Info("the keys of tasks have changed", "keys", keyIDs(keys))
+}
+
+func keyIDs(keys []wire.TaskKey) []string {
+	var out []string
+	for _, k := range keys {
+		out = append(out, k.KeyID)
+	}
+	return out
 }
 
 // expired says that the certificate no longer opens the door: only a new token

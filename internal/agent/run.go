@@ -7,8 +7,10 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"time"
 
+	"github.com/slipway-cloud/slipway/internal/agent/task"
 	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
@@ -41,10 +43,18 @@ type Agent struct {
 
 	reports chan lifecycle.HealthReport // newest first, one at most
 	look    chan struct{}               // asks for a report now
+
+	// Of both loops:
+	session  session
+	handlers []task.Registry
+	accepted chan struct{} // closed by the first heartbeat that the server took
+	once     sync.Once
 }
 
-// New checks the configuration and opens the state directory.
-func New(c Config, version string, log *slog.Logger) (*Agent, error) {
+// New checks the configuration and opens the state directory. handlers add to
+// those that the agent has itself, for a simulated node that does its tasks in
+// this process.
+func New(c Config, version string, log *slog.Logger, handlers ...task.Registry) (*Agent, error) {
 	c = c.withDefaults()
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -62,16 +72,36 @@ func New(c Config, version string, log *slog.Logger) (*Agent, error) {
 	}
 	probe.close()
 	return &Agent{cfg: c, version: version, log: log, now: time.Now, state: st, started: time.Now(), interval: c.HeartbeatInterval,
-		reports: make(chan lifecycle.HealthReport, 1), look: make(chan struct{}, 1)}, nil
+		reports: make(chan lifecycle.HealthReport, 1), look: make(chan struct{}, 1),
+		session: session{ready: make(chan struct{})}, handlers: handlers, accepted: make(chan struct{})}, nil
 }
 
 // Run works until ctx ends; it returns nil then. It gives up on nothing: a
-// server that is down or refuses is asked again, ever more slowly.
+// server that is down or refuses is asked again, ever more slowly. Its errors
+// are task.ErrRestart and task.ErrUninstalled, which a task asks for, and what
+// keeps it from beginning.
 func (a *Agent) Run(ctx context.Context) error {
 	if a.cfg.Simulated {
 		a.log.Warn("this node is simulated; what it reports is made up", "root", a.cfg.Root)
 	}
-	go a.lookAround(ctx)
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	var beside sync.WaitGroup
+	beside.Go(func() { a.lookAround(ctx) })
+	beside.Go(func() {
+		if err := a.runTasks(ctx); err != nil {
+			end(err)
+		}
+	})
+	a.runHeartbeats(ctx)
+	beside.Wait()
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
+		return cause
+	}
+	return nil
+}
+
+func (a *Agent) runHeartbeats(ctx context.Context) {
 	for {
 		wait := a.step(ctx)
 		t := time.NewTimer(wait)
@@ -81,7 +111,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			if a.client != nil {
 				a.client.close()
 			}
-			return nil
+			return
 		case r := <-a.reports:
 			a.unsent = &r
 			if a.failures > 0 { // a report must not shorten a back-off
@@ -139,12 +169,14 @@ func (a *Agent) beat(ctx context.Context) error {
 		return err
 	}
 	in := wire.Heartbeat{BootID: boot, AgentVersion: a.version, Generation: a.id.Generation, SentAt: a.now().UTC(),
-		UptimeSecs: time.Since(a.started).Seconds(), Report: a.unsent}
+		UptimeSecs: time.Since(a.started).Seconds(), Report: a.unsent, TaskKeyIDs: keyIDs(a.id.TaskKeys)}
 	var out wire.HeartbeatResponse
 	if err := a.client.post(ctx, wire.PathHeartbeat, in, &out); err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
 	a.unsent = nil
+	a.once.Do(func() { close(a.accepted) })
+	a.learn(out.TaskKeys)
 	a.setInterval(out.HeartbeatIntervalSeconds)
 	for _, act := range out.Actions {
 		if act == wire.SendReportNow {

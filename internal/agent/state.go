@@ -17,6 +17,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/slipway-cloud/slipway/internal/agent/wire"
 )
 
 // The files of the state directory, all 0600. pending.json is the journal: a
@@ -36,6 +38,8 @@ type identity struct {
 	Certificate string `json:"certificate_pem"`
 	Key         string `json:"key_pem"`
 	TokenSHA256 string `json:"token_sha256,omitempty"`
+	// TaskKeys are the keys by which tasks are known, as the server named them last.
+	TaskKeys []wire.TaskKey `json:"task_keys,omitempty"`
 
 	leaf *x509.Certificate
 	pair tls.Certificate

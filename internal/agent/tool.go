@@ -19,6 +19,17 @@ const maxToolOutput = 8 << 20
 
 var errNoTool = errors.New("was not found")
 
+// RunTool runs a program of the tools path and gives its output; see tool.
+func (c Config) RunTool(ctx context.Context, name string, args ...string) ([]byte, error) {
+	return c.tool(ctx, name, args...)
+}
+
+// HasTool says whether the tools path has a program of this name.
+func (c Config) HasTool(name string) bool {
+	_, err := c.findTool(name)
+	return err == nil
+}
+
 // tool runs a program of the tools path with a deadline, a small environment
 // and bounded output. An error holds the end of what it said, never more than
 // a line.

@@ -108,7 +108,7 @@ func (h Host) stopContainers(ctx context.Context, steps *task.Recorder, e engine
 		return len(left) == 0, err
 	}
 	for _, c := range left {
-		_ = e.stay(ctx, h, c)           // without it a restart policy shows below
+		_ = e.stay(ctx, h, c)            // without it a restart policy shows below
 		_ = e.kill(ctx, h, c, "SIGTERM") // one may end by itself meanwhile; the list decides
 	}
 	gone, err := h.poll(ctx, steps, grace, look)

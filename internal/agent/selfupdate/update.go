@@ -76,7 +76,9 @@ func (u *Updater) Run(ctx context.Context, r task.Request, steps *task.Recorder)
 			fetched, err = r.Fetch(ctx, task.File{URL: args.BinaryURL, SHA256: m.SHA256, Size: m.Size})
 			return fmt.Sprintf("%d bytes", m.Size), err
 		}},
-		{"install", func(context.Context) (string, error) { return "in " + filepath.Join(u.Dir, to), u.install(fetched, to, m) }},
+		{"install", func(context.Context) (string, error) {
+			return "in " + filepath.Join(u.Dir, to), u.install(fetched, to, m)
+		}},
 		{"probe", func(ctx context.Context) (string, error) { return u.probe(ctx, to, m) }},
 		{"switch", func(context.Context) (string, error) {
 			u.mu.Lock()

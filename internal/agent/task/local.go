@@ -137,7 +137,9 @@ func (d delivery) entry(p Phase) Entry {
 		Deadline: d.task.Deadline, Signed: d.signed, Phase: p}
 }
 
-func (d delivery) request(args any) Request { return Request{Task: d.task, Args: args, Fetch: d.control.Fetch} }
+func (d delivery) request(args any) Request {
+	return Request{Task: d.task, Args: args, Fetch: d.control.Fetch}
+}
 
 // fresh begins a task.
 func (d delivery) fresh(ctx context.Context) (lifecycle.TaskResult, error) {

@@ -2,6 +2,7 @@ package task
 
 import (
 	"context"
+	cryptorand "crypto/rand"
 	"errors"
 	"log/slog"
 	"maps"
@@ -57,6 +58,9 @@ type Loop struct {
 	outOfLease map[string]int
 	// unsent is a refusal, which is in no journal.
 	unsent *wire.ResultRequest
+	// claimID names a claim until its answer is here, so that a lost answer is
+	// given again.
+	claimID string
 }
 
 // NewLoop makes a loop.
@@ -166,6 +170,10 @@ func (l *Loop) pass(ctx context.Context) error {
 }
 
 func (l *Loop) claim(ctx context.Context, claim wire.ClaimRequest, begun []Entry) error {
+	if l.claimID == "" {
+		l.claimID = cryptorand.Text()
+	}
+	claim.ClaimID = l.claimID
 	asked := time.Now()
 	wait := time.Duration(claim.WaitSeconds * float64(time.Second))
 	call, cancel := context.WithTimeout(ctx, wait+10*time.Second)
@@ -177,6 +185,7 @@ func (l *Loop) claim(ctx context.Context, claim wire.ClaimRequest, begun []Entry
 		}
 		return err
 	}
+	l.claimID = ""
 	dropped := map[string]bool{}
 	for _, id := range out.Dropped {
 		dropped[id] = true

@@ -11,14 +11,14 @@ import (
 
 // The codes of results that are not OK. They are stable.
 const (
-	CodeUnsupported = "unsupported"       // the kind or its version is not known here
-	CodeRefused     = "refused"           // signature, fence or target is not right
-	CodeArguments   = "invalid_arguments" // the arguments do not fit the kind
-	CodeExpired     = "expired"           // its deadline has passed
-	CodeStepFailed  = "step_failed"       // a step failed; the steps say which
-	CodeUncertain   = "uncertain"         // begun, and nobody knows how far it came
-	CodeRolledBack  = "rolled_back"       // it was done, found wanting and undone
-	CodeInternal    = "internal"          // the handler itself is at fault
+	CodeUnsupported = lifecycle.TaskCodeUnsupported // the kind or its version is not known here
+	CodeRefused     = lifecycle.TaskCodeRefused     // signature, fence or target is not right
+	CodeExpired     = lifecycle.TaskCodeExpired     // its deadline has passed
+	CodeStepFailed  = lifecycle.TaskCodeStepFailed  // a step failed; the steps say which
+	CodeUncertain   = lifecycle.TaskCodeUncertain   // begun, and nobody knows how far it came
+	CodeArguments   = "invalid_arguments"           // the arguments do not fit the kind
+	CodeRolledBack  = "rolled_back"                 // it was done, found wanting and undone
+	CodeInternal    = "internal"                    // the handler itself is at fault
 )
 
 // codeRestart and codeHalted never leave the node: the entry stays begun.

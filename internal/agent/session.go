@@ -1,0 +1,93 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"sync"
+
+	"github.com/slipway-cloud/slipway/internal/agent/task"
+	"github.com/slipway-cloud/slipway/internal/agent/wire"
+)
+
+// session is the identity that counts now, for those beside the heartbeats.
+type session struct {
+	ready chan struct{} // closed when there is one
+
+	mu     sync.Mutex
+	id     *identity
+	client *client
+}
+
+func (s *session) set(id *identity, c *client) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.id == nil {
+		close(s.ready)
+	}
+	s.id, s.client = id, c
+}
+
+func (s *session) get() (*identity, *client) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.id, s.client
+}
+
+// taskServer is the control plane to the task loop. Use it when the session is
+// ready.
+type taskServer struct {
+	a        *Agent
+	executor task.Executor
+	trusted  []wire.TaskKey
+}
+
+// Claim implements task.Server.
+func (s *taskServer) Claim(ctx context.Context, r wire.ClaimRequest) (wire.ClaimResponse, int64, error) {
+	id, c := s.a.session.get()
+	if !reflect.DeepEqual(s.trusted, id.TaskKeys) {
+		if err := s.executor.Trust(ctx, id.TaskKeys); err != nil { // tasks of the keys that it knows are done all the same
+			s.a.log.Error("the privileged process does not take the keys of tasks", "error", err)
+		}
+		s.trusted = id.TaskKeys
+	}
+	var out wire.ClaimResponse
+	err := c.post(ctx, wire.PathTaskClaim, r, &out)
+	return out, id.Generation, taskError(err)
+}
+
+// Renew implements task.Server.
+func (s *taskServer) Renew(ctx context.Context, r wire.RenewTaskRequest) (out wire.RenewTaskResponse, err error) {
+	_, c := s.a.session.get()
+	return out, taskError(c.post(ctx, wire.PathTaskRenew, r, &out))
+}
+
+// Result implements task.Server.
+func (s *taskServer) Result(ctx context.Context, r wire.ResultRequest) (out wire.ResultResponse, err error) {
+	_, c := s.a.session.get()
+	return out, taskError(c.post(ctx, wire.PathTaskResult, r, &out))
+}
+
+// taskError says what a refusal means for a task. A generation that was
+// superseded is none of these: the next one may be on its way, and if it is not,
+// the lease ends by itself.
+func taskError(err error) error {
+	var r *refused
+	if !errors.As(err, &r) {
+		return err
+	}
+	kind := map[string]error{
+		wire.ProblemLeaseLost: task.ErrLeaseLost, wire.ProblemTaskEnded: task.ErrTaskEnded,
+		wire.ProblemLocked: task.ErrShutOut, wire.ProblemNodeRemoved: task.ErrShutOut, wire.ProblemCertificate: task.ErrShutOut,
+		wire.ProblemInvalid: task.ErrRejected, wire.ProblemTooLarge: task.ErrRejected,
+	}[r.problem.Type]
+	if kind == nil && r.problem.Status == http.StatusNotFound {
+		kind = task.ErrNotServed
+	}
+	if kind == nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", kind, err)
+}
