@@ -176,6 +176,8 @@ type MAASMachine struct {
 	Annotations      map[string]string
 	TestingStatus    int
 	CommissionStatus int
+	// CommissioningID counts up with each commissioning; 0 = none yet.
+	CommissioningID int
 }
 
 // MAASCreate describes a machine to add.

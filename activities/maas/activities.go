@@ -60,7 +60,7 @@ func machine(ctx context.Context, m providers.MAAS, systemID string) (providers.
 
 func facts(m providers.MAASMachine) contract.MachineFacts {
 	f := contract.MachineFacts{
-		SystemID: m.SystemID, Status: m.Status.String(), Power: m.PowerState, IPs: m.IPAddresses,
+		SystemID: m.SystemID, Status: m.Status.String(), Power: m.PowerState, IPs: m.IPAddresses, Commissioning: m.CommissioningID,
 	}
 	if !m.LastSync.IsZero() {
 		at := m.LastSync.UTC()
@@ -156,6 +156,8 @@ type MachineIn struct {
 	contract.JobRef
 	SystemID string             `json:"system_id"`
 	Poll     lifecycle.Duration `json:"poll,omitempty"`
+	// Commissioning is the last one known, which CommissionAgain supersedes.
+	Commissioning int `json:"commissioning,omitempty"`
 }
 
 // ObserveMachine reads the machine and changes nothing.

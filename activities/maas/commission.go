@@ -25,8 +25,9 @@ func (a *Activities) CommissionMachine(ctx context.Context, in MachineIn) (contr
 }
 
 // CommissionAgain also commissions a machine that is Ready: what was changed in
-// the server since is known to MAAS only then. One that is commissioned already
-// is left alone.
+// the server since is known to MAAS only then. One that is on its way is left
+// alone, and so is one whose last commissioning is not the one that the job
+// knows: it has been commissioned again, by an execution whose answer was lost.
 func (a *Activities) CommissionAgain(ctx context.Context, in MachineIn) (contract.MachineFacts, error) {
 	return a.commission(ctx, in, true)
 }
@@ -41,7 +42,7 @@ func (a *Activities) commission(ctx context.Context, in MachineIn, again bool) (
 		return contract.MachineFacts{}, err
 	}
 	switch s := got.Status; {
-	case again && s == providers.MAASReady && !in.ObserveOnly:
+	case again && s == providers.MAASReady && !in.ObserveOnly && (in.Commissioning == 0 || in.Commissioning == got.CommissioningID):
 		got, err = m.Commission(ctx, in.SystemID, providers.MAASCommission{})
 	case past(s), s == providers.MAASCommissioning, s == providers.MAASTesting, s == providers.MAASReleasing:
 		out := facts(got)

@@ -96,11 +96,16 @@ func TestADiskThatWasPutInIsSeen(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, maassim.Fault{Name: "no_boss_disk"}).ready()
 	fails(w, lifecycle.FailBootDiskNotFound, w.acts.ConfigureStorage, w.storageIn())
-	require.True(t, must(w, w.acts.CommissionMachine, w.machine()).Done, "what is Ready is left alone")
+	seen := must(w, w.acts.CommissionMachine, w.machine())
+	require.True(t, seen.Done, "what is Ready is left alone")
+	again := w.machine()
+	again.Commissioning = seen.Commissioning
+	require.NotZero(t, again.Commissioning)
 	for range 2 {
-		require.Equal(t, "Commissioning", must(w, w.acts.CommissionAgain, w.machine()).Status)
+		require.Equal(t, "Commissioning", must(w, w.acts.CommissionAgain, again).Status)
 	}
 	require.Equal(t, "Ready", must(w, w.acts.WaitForReady, w.machine()).Status)
+	require.True(t, must(w, w.acts.CommissionAgain, again).Done, "repeated late, after a lost answer, it finds that it was done")
 	require.True(t, must(w, w.acts.ConfigureStorage, w.storageIn()).Done)
 	require.Equal(t, 2, w.counts("commissions"))
 }

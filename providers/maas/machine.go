@@ -45,6 +45,7 @@ type machineWire struct {
 	Annotations      map[string]string `json:"workload_annotations"`
 	TestingStatus    int               `json:"testing_status"`
 	CommissionStatus int               `json:"commissioning_status"`
+	CommissioningID  *int              `json:"current_commissioning_result_id"`
 }
 
 type named struct {
@@ -81,6 +82,9 @@ func decodeMachine(data []byte) (providers.MAASMachine, error) {
 		SyncInterval: time.Duration(w.SyncInterval) * time.Second,
 		LastSync:     syncTime(w.LastSync), NextSync: syncTime(w.NextSync),
 		Annotations: w.Annotations, TestingStatus: w.TestingStatus, CommissionStatus: w.CommissionStatus,
+	}
+	if w.CommissioningID != nil {
+		m.CommissioningID = *w.CommissioningID
 	}
 	if w.BootDisk != nil {
 		m.BootDiskID = w.BootDisk.ID

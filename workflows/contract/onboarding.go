@@ -95,6 +95,8 @@ type MachineFacts struct {
 	// Foreign is set where the machine is observed without this job's mark.
 	Foreign bool     `json:"foreign,omitempty"`
 	IPs     []string `json:"ips,omitempty"`
+	// Commissioning is MAAS's number of the last commissioning.
+	Commissioning int `json:"commissioning,omitempty"`
 	// LastSync is the last hardware sync known at that moment.
 	LastSync *time.Time `json:"last_sync,omitempty"`
 }

@@ -118,6 +118,7 @@ func (s *State) saw(f contract.MachineFacts) {
 	if f.Power == "" {
 		f.Power = s.Machine.Power
 	}
+	f.Commissioning = max(f.Commissioning, s.Machine.Commissioning)
 	s.Machine = f
 }
 
@@ -162,7 +163,9 @@ func commission(ctx workflow.Context, s *State) error {
 	if s.Recommission && s.Machine.Status == "Ready" {
 		act, what = maas.CommissionAgain, "commission again "
 	}
-	f, err := stage.Do(ctx, stage.KindMAASCall, what+s.Machine.SystemID, act, s.machineIn(contract.StageCommission))
+	in := s.machineIn(contract.StageCommission)
+	in.Commissioning = s.Machine.Commissioning
+	f, err := stage.Do(ctx, stage.KindMAASCall, what+s.Machine.SystemID, act, in)
 	if err == nil {
 		s.saw(f)
 		s.Recommission = false

@@ -44,6 +44,7 @@ func (r *runner[S]) runStage(i int) outcome {
 	}
 	row.State, row.FinishedAt, row.Message, r.left = contract.StageRunning, nil, "", ""
 	r.deadline = &at
+	failed := map[lifecycle.FailureClass]int{} // one trouble must not use up the tries of another
 	for tried := 1; ; tried++ {
 		row.Attempts++
 		if err := r.project(r.ctx, nil); err != nil {
@@ -63,8 +64,10 @@ func (r *runner[S]) runStage(i int) outcome {
 			return r.stageLeft(row, out)
 		}
 		row.Message = out.failure.Message
-		backoff := min(firstBackoff<<(tried-1), maxBackoff)
-		if tried >= lifecycle.Failure(out.failure.Class).AutoAttempts || workflow.Now(r.ctx).Add(backoff).After(at) {
+		class := out.failure.Class
+		failed[class]++
+		backoff := min(firstBackoff<<min(failed[class]-1, 5), maxBackoff)
+		if failed[class] >= lifecycle.Failure(class).AutoAttempts || workflow.Now(r.ctx).Add(backoff).After(at) {
 			row.State, row.FinishedAt = contract.StageFailed, r.now()
 			return out
 		}

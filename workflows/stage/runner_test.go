@@ -50,6 +50,18 @@ func TestAutomaticAttemptsAreBoundedByTheClass(t *testing.T) {
 	}
 }
 
+// A database that blinks must not use up the tries of what fails beside it.
+func TestEachFailureClassHasItsOwnTries(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	commissioning := failure(lifecycle.FailCommissioning)
+	b.out.fail["two"] = append(times(lifecycle.Failure(lifecycle.FailInternal).AutoAttempts-1, failure(lifecycle.FailInternal)),
+		append(times(lifecycle.Failure(lifecycle.FailCommissioning).AutoAttempts-1, commissioning), times(4, failure(lifecycle.FailMAASUnavailable))...)...)
+	res := b.run(t)
+	require.Equal(t, lifecycle.JobCompleted, res.Status)
+	require.Len(t, b.out.made("two"), 2+1+4+1)
+}
+
 func TestFailureAtEveryStageParksAndRetries(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"one", "two", "wait", "last"} {
