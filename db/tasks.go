@@ -37,7 +37,10 @@ type NewTask struct {
 	// Deadline is when the result must be there; zero takes the kind's own time.
 	Deadline time.Time
 	Waiter   TaskWaiter
-	Actor    Actor
+	// Doubts is how often the job that waits was told that nobody knows how this
+	// task ended, and was sent on.
+	Doubts int
+	Actor  Actor
 }
 
 const maxTaskKey = 400
@@ -65,7 +68,7 @@ func (tx *Tx) EnqueueTask(ctx context.Context, in NewTask) (t NodeTask, created 
 	row := gen.InsertTaskParams{
 		ID: t.ID, NodeID: t.NodeID, JobID: t.JobID, Kind: t.Kind, SchemaVersion: info.Version, Args: args, IdempotencyKey: in.Key, Status: t.Status,
 		DeadlineSeconds: info.Deadline.Seconds(), WaiterWorkflowID: in.Waiter.WorkflowID, WaiterRunID: in.Waiter.RunID,
-		WaiterActivityID: in.Waiter.ActivityID, CreatedBy: t.CreatedBy, Payload: payload, AuditID: st.AuditID, TriggeredBy: st.TriggeredBy,
+		WaiterActivityID: in.Waiter.ActivityID, Doubts: in.Doubts, CreatedBy: t.CreatedBy, Payload: payload, AuditID: st.AuditID, TriggeredBy: st.TriggeredBy,
 		Owner: st.Owner, ActorID: st.ActorID, Comment: st.Comment, Metadata: st.Metadata, WorkflowID: st.WorkflowID,
 	}
 	if !in.Deadline.IsZero() {
@@ -116,7 +119,7 @@ func (tx *Tx) sameTask(ctx context.Context, in NewTask, args json.RawMessage) (N
 		return NodeTask{}, &ConflictError{What: "task_key", Existing: t.ID,
 			Message: "task " + t.ID + " of this node has the same idempotency key and asks for something else; use another key"}
 	}
-	if in.Waiter == (TaskWaiter{}) || in.Waiter == WaiterOf(t) {
+	if in.Waiter == (TaskWaiter{}) {
 		return t, nil
 	}
 	return t, tx.setWaiter(ctx, t.ID, in.Waiter, false)

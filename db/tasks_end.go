@@ -24,6 +24,7 @@ func (s *Store) SettleTasks(ctx context.Context, limit int) (TasksSettled, error
 	if err != nil {
 		return out, translate("list tasks to settle", err)
 	}
+	var failed []error // one that cannot be settled holds up no other
 	for _, id := range ids {
 		var to lifecycle.TaskStatus
 		err := s.Tx(ctx, func(tx *Tx) error {
@@ -39,7 +40,8 @@ func (s *Store) SettleTasks(ctx context.Context, limit int) (TasksSettled, error
 			return err
 		})
 		if err != nil {
-			return out, err
+			failed = append(failed, err)
+			continue
 		}
 		switch to {
 		case lifecycle.TaskQueued:
@@ -50,7 +52,7 @@ func (s *Store) SettleTasks(ctx context.Context, limit int) (TasksSettled, error
 			out.Expired++
 		}
 	}
-	return out, nil
+	return out, errors.Join(failed...)
 }
 
 func (tx *Tx) settleRow(ctx context.Context, row gen.LockTaskRow) (NodeTask, error) {
@@ -139,9 +141,12 @@ func (tx *Tx) ResumeTask(ctx context.Context, nodeID string, kind lifecycle.Task
 	return tx.recreate(ctx, t, a)
 }
 
+// keyAfter is the key of the task that takes the place of one that ended badly.
+func keyAfter(t NodeTask) string { return "again/" + t.ID }
+
 // recreate asks for the same again, under a key that the one before gives.
 func (tx *Tx) recreate(ctx context.Context, t NodeTask, a Actor) (NodeTask, Resumed, error) {
-	in := NewTask{NodeID: t.NodeID, Kind: t.Kind, Args: t.Args, Key: "again/" + t.ID, Actor: a}
+	in := NewTask{NodeID: t.NodeID, Kind: t.Kind, Args: t.Args, Key: keyAfter(t), Actor: a}
 	if t.JobID != nil {
 		in.JobID = *t.JobID
 	}
@@ -225,37 +230,4 @@ func (s statements) DropTaskWaiter(ctx context.Context, t NodeTask) error {
 		ID: t.ID, Version: t.Version, WaiterWorkflowID: t.WaiterWorkflowID, WaiterRunID: t.WaiterRunID, WaiterActivityID: t.WaiterActivityID,
 	})
 	return translate("task "+t.ID, err)
-}
-
-// AwaitTask asks for a task for an activity that waits for its end. done: the
-// task has ended, or nobody knows how, and the waiter learns it from the answer;
-// otherwise it is told later. An uncertain task of which another waiter was told
-// is queued again: its job parked on that, and has decided to go on.
-func (s *Store) AwaitTask(ctx context.Context, in NewTask) (t NodeTask, done bool, err error) {
-	if in.Waiter == (TaskWaiter{}) {
-		return NodeTask{}, false, errors.New("a wait for a task needs a waiter")
-	}
-	err = s.Tx(ctx, func(tx *Tx) error {
-		var created bool
-		done = false
-		if t, created, err = tx.EnqueueTask(ctx, in); err != nil || created {
-			return err
-		}
-		row, err := tx.lockTask(ctx, t.ID)
-		if err != nil {
-			return err
-		}
-		told := t.ToldAt != nil && WaiterOf(t) != in.Waiter // as it was before this call
-		t = row.NodeTask
-		switch {
-		case t.Status == lifecycle.TaskUncertain && told:
-			t, err = tx.requeue(ctx, t, in.Actor)
-			return err
-		case t.Status == lifecycle.TaskUncertain, lifecycle.NodeTask.Terminal(t.Status):
-			done = true
-			return tx.TellWaiter(ctx, t.ID, in.Waiter)
-		}
-		return nil
-	})
-	return t, done, err
 }

@@ -143,10 +143,14 @@ func TestAJobWithdrawsWhatNobodyTook(t *testing.T) {
 	w.is(ids[1], lifecycle.TaskExpired)
 }
 
-func (w *tasks) await(key string, waiter db.TaskWaiter) (db.NodeTask, bool) {
+func (w *tasks) await(key string, waiter db.TaskWaiter, doubts ...int) (db.NodeTask, bool) {
 	w.Helper()
+	n := 0
+	for _, d := range doubts {
+		n = d
+	}
 	got, over, err := w.AwaitTask(w.Context(), db.NewTask{NodeID: w.node.ID, Kind: lifecycle.TaskKindScrub, Args: json.RawMessage(argsOf[lifecycle.TaskKindScrub]),
-		Key: key, Waiter: waiter, Actor: db.Actor{Owner: lifecycle.OwnerJob}})
+		Key: key, Waiter: waiter, Doubts: n, Actor: db.Actor{Owner: lifecycle.OwnerJob}})
 	require.NoError(w, err)
 	return got, over
 }
@@ -189,14 +193,24 @@ func TestWhoWaitsIsToldOfTheEnd(t *testing.T) {
 		require.True(t, over, "the same wait once more, after a worker died with the answer")
 	})
 
-	// It parked on that; a person has the stage run again.
+	// A reset asks again; only a person who sends the parked job on decides.
 	three := db.TaskWaiter{WorkflowID: "w", RunID: "r", ActivityID: "3"}
-	again, over := w.await("k", three)
+	_, over = w.await("k", three)
+	require.True(t, over)
+	again, over := w.await("k", three, 1)
 	require.False(t, over)
 	require.Equal(t, lifecycle.TaskQueued, again.Status)
 	require.Equal(t, made.ID, again.ID)
 	second := w.claim()
 	require.Equal(t, got.Attempt+1, second.Attempt)
+	w.leaseEnds()
+	w.settle()
+	_, over = w.await("k", three, 1)
+	require.True(t, over, "that decision was used up")
+	again, over = w.await("k", three, 2)
+	require.False(t, over)
+	require.Equal(t, lifecycle.TaskQueued, again.Status)
+	second = w.claim()
 	_, err := w.FinishTask(t.Context(), fence(second), done)
 	require.NoError(t, err)
 	rows = w.toTell()
@@ -212,6 +226,36 @@ func TestWhoWaitsIsToldOfTheEnd(t *testing.T) {
 	claimed, err := w.ClaimTaskEnds(t.Context(), 10, time.Minute)
 	require.NoError(t, err)
 	require.Empty(t, claimed)
+}
+
+func TestATaskThatExpiredIsMadeAnewWhenItsJobIsSentOn(t *testing.T) {
+	t.Parallel()
+	w := newTasks(t)
+	waiter := db.TaskWaiter{WorkflowID: "w", RunID: "r", ActivityID: "1"}
+	first, _ := w.await("k", waiter)
+	w.deadlinePasses()
+	w.settle()
+	same, over := w.await("k", waiter)
+	require.True(t, over)
+	require.Equal(t, first.ID, same.ID)
+	second, over := w.await("k", waiter, 1)
+	require.False(t, over)
+	require.NotEqual(t, first.ID, second.ID)
+	for range 2 {
+		same, over = w.await("k", waiter, 1)
+		require.False(t, over)
+		require.Equal(t, second.ID, same.ID, "it has taken the place of the one before")
+	}
+	require.Empty(t, w.toTell(), "nobody tells the end of the first any more")
+	got := w.claim()
+	require.Equal(t, second.ID, got.ID)
+	_, err := w.FinishTask(t.Context(), fence(got), lifecycle.TaskResult{Code: lifecycle.TaskCodeStepFailed})
+	require.NoError(t, err)
+	third, how := w.resume(lifecycle.TaskKindScrub)
+	require.Equal(t, db.ResumedRecreated, how)
+	same, over = w.await("k", waiter, 1)
+	require.False(t, over)
+	require.Equal(t, third.ID, same.ID, "and what a person resumed is waited for")
 }
 
 func TestTheEndIsToldByOneRelayAtATime(t *testing.T) {

@@ -304,6 +304,7 @@ type NodeTask struct {
 	WaiterActivityID string
 	TellAt           time.Time
 	ToldAt           *time.Time
+	Doubts           int
 	CreatedBy        string
 	CreatedAt        time.Time
 	StatusAt         time.Time

@@ -19,7 +19,7 @@ WHERE id IN (
     SELECT t.id FROM node_tasks t
     WHERE t.told_at IS NULL AND t.waiter_activity_id <> '' AND t.status NOT IN ('queued', 'dispatched') AND t.tell_at <= now()
     ORDER BY t.tell_at LIMIT $2 FOR UPDATE SKIP LOCKED)
-RETURNING id, node_id, job_id, kind, schema_version, args, idempotency_key, status, attempt, lease_id, lease_until, claim_id, boot_id, generation, dispatched_at, progress, result, message, deadline_at, waiter_workflow_id, waiter_run_id, waiter_activity_id, tell_at, told_at, created_by, created_at, status_at, finished_at, updated_at, version
+RETURNING id, node_id, job_id, kind, schema_version, args, idempotency_key, status, attempt, lease_id, lease_until, claim_id, boot_id, generation, dispatched_at, progress, result, message, deadline_at, waiter_workflow_id, waiter_run_id, waiter_activity_id, tell_at, told_at, doubts, created_by, created_at, status_at, finished_at, updated_at, version
 `
 
 type ClaimTaskEndsParams struct {
@@ -62,6 +62,7 @@ func (q *Queries) ClaimTaskEnds(ctx context.Context, arg ClaimTaskEndsParams) ([
 			&i.WaiterActivityID,
 			&i.TellAt,
 			&i.ToldAt,
+			&i.Doubts,
 			&i.CreatedBy,
 			&i.CreatedAt,
 			&i.StatusAt,
@@ -137,20 +138,20 @@ func (q *Queries) HoldIdentity(ctx context.Context, arg HoldIdentityParams) (int
 const insertTask = `-- name: InsertTask :one
 WITH made AS (
     INSERT INTO node_tasks (id, node_id, job_id, kind, schema_version, args, idempotency_key, status, deadline_at, waiter_workflow_id, waiter_run_id,
-        waiter_activity_id, created_by)
+        waiter_activity_id, doubts, created_by)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8,
         coalesce($9::timestamptz, now() + make_interval(secs => $10::double precision)),
-        $11, $12, $13, $14)
+        $11, $12, $13, $14, $15)
     ON CONFLICT (node_id, idempotency_key) DO NOTHING RETURNING id, node_id, status, version
 ), logged AS (
     INSERT INTO audit_log (id, resource_kind, resource_id, node_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata,
         workflow_id, version)
-    SELECT $15, 'node_task', id, node_id, 'transition', 'create', '', status, $16, $17, $18, $19, $20,
-        $21, version
+    SELECT $16, 'node_task', id, node_id, 'transition', 'create', '', status, $17, $18, $19, $20, $21,
+        $22, version
     FROM made
 ), told AS (
     INSERT INTO outbox (kind, resource_kind, resource_id, node_id, type, payload)
-    SELECT 'event', 'node_task', id, node_id, 'node_task.' || status, $22 FROM made
+    SELECT 'event', 'node_task', id, node_id, 'node_task.' || status, $23 FROM made
 )
 SELECT version FROM made
 `
@@ -169,6 +170,7 @@ type InsertTaskParams struct {
 	WaiterWorkflowID string
 	WaiterRunID      string
 	WaiterActivityID string
+	Doubts           int
 	CreatedBy        string
 	AuditID          string
 	TriggeredBy      string
@@ -196,6 +198,7 @@ func (q *Queries) InsertTask(ctx context.Context, arg InsertTaskParams) (int64, 
 		arg.WaiterWorkflowID,
 		arg.WaiterRunID,
 		arg.WaiterActivityID,
+		arg.Doubts,
 		arg.CreatedBy,
 		arg.AuditID,
 		arg.TriggeredBy,
@@ -212,7 +215,7 @@ func (q *Queries) InsertTask(ctx context.Context, arg InsertTaskParams) (int64, 
 }
 
 const lastTaskOfKind = `-- name: LastTaskOfKind :one
-SELECT id, node_id, job_id, kind, schema_version, args, idempotency_key, status, attempt, lease_id, lease_until, claim_id, boot_id, generation, dispatched_at, progress, result, message, deadline_at, waiter_workflow_id, waiter_run_id, waiter_activity_id, tell_at, told_at, created_by, created_at, status_at, finished_at, updated_at, version FROM node_tasks WHERE node_id = $1 AND kind = $2 ORDER BY id DESC LIMIT 1
+SELECT id, node_id, job_id, kind, schema_version, args, idempotency_key, status, attempt, lease_id, lease_until, claim_id, boot_id, generation, dispatched_at, progress, result, message, deadline_at, waiter_workflow_id, waiter_run_id, waiter_activity_id, tell_at, told_at, doubts, created_by, created_at, status_at, finished_at, updated_at, version FROM node_tasks WHERE node_id = $1 AND kind = $2 ORDER BY id DESC LIMIT 1
 `
 
 type LastTaskOfKindParams struct {
@@ -248,6 +251,7 @@ func (q *Queries) LastTaskOfKind(ctx context.Context, arg LastTaskOfKindParams) 
 		&i.WaiterActivityID,
 		&i.TellAt,
 		&i.ToldAt,
+		&i.Doubts,
 		&i.CreatedBy,
 		&i.CreatedAt,
 		&i.StatusAt,
@@ -259,7 +263,7 @@ func (q *Queries) LastTaskOfKind(ctx context.Context, arg LastTaskOfKindParams) 
 }
 
 const listTasks = `-- name: ListTasks :many
-SELECT id, node_id, job_id, kind, schema_version, args, idempotency_key, status, attempt, lease_id, lease_until, claim_id, boot_id, generation, dispatched_at, progress, result, message, deadline_at, waiter_workflow_id, waiter_run_id, waiter_activity_id, tell_at, told_at, created_by, created_at, status_at, finished_at, updated_at, version FROM node_tasks
+SELECT id, node_id, job_id, kind, schema_version, args, idempotency_key, status, attempt, lease_id, lease_until, claim_id, boot_id, generation, dispatched_at, progress, result, message, deadline_at, waiter_workflow_id, waiter_run_id, waiter_activity_id, tell_at, told_at, doubts, created_by, created_at, status_at, finished_at, updated_at, version FROM node_tasks
 WHERE ($1::text = '' OR id < $1::text)
   AND ($2::text = '' OR node_id = $2::text)
   AND ($3::text = '' OR job_id = $3::text)
@@ -318,6 +322,7 @@ func (q *Queries) ListTasks(ctx context.Context, arg ListTasksParams) ([]NodeTas
 			&i.WaiterActivityID,
 			&i.TellAt,
 			&i.ToldAt,
+			&i.Doubts,
 			&i.CreatedBy,
 			&i.CreatedAt,
 			&i.StatusAt,
@@ -336,7 +341,7 @@ func (q *Queries) ListTasks(ctx context.Context, arg ListTasksParams) ([]NodeTas
 }
 
 const lockOpenTasks = `-- name: LockOpenTasks :many
-SELECT t.id, t.node_id, t.job_id, t.kind, t.schema_version, t.args, t.idempotency_key, t.status, t.attempt, t.lease_id, t.lease_until, t.claim_id, t.boot_id, t.generation, t.dispatched_at, t.progress, t.result, t.message, t.deadline_at, t.waiter_workflow_id, t.waiter_run_id, t.waiter_activity_id, t.tell_at, t.told_at, t.created_by, t.created_at, t.status_at, t.finished_at, t.updated_at, t.version, coalesce(t.lease_until <= now(), false)::boolean AS lease_over, (t.deadline_at <= now())::boolean AS overdue
+SELECT t.id, t.node_id, t.job_id, t.kind, t.schema_version, t.args, t.idempotency_key, t.status, t.attempt, t.lease_id, t.lease_until, t.claim_id, t.boot_id, t.generation, t.dispatched_at, t.progress, t.result, t.message, t.deadline_at, t.waiter_workflow_id, t.waiter_run_id, t.waiter_activity_id, t.tell_at, t.told_at, t.doubts, t.created_by, t.created_at, t.status_at, t.finished_at, t.updated_at, t.version, coalesce(t.lease_until <= now(), false)::boolean AS lease_over, (t.deadline_at <= now())::boolean AS overdue
 FROM node_tasks t WHERE t.node_id = $1 AND t.status IN ('queued', 'dispatched') ORDER BY t.id FOR NO KEY UPDATE OF t
 `
 
@@ -381,6 +386,7 @@ func (q *Queries) LockOpenTasks(ctx context.Context, nodeID string) ([]LockOpenT
 			&i.NodeTask.WaiterActivityID,
 			&i.NodeTask.TellAt,
 			&i.NodeTask.ToldAt,
+			&i.NodeTask.Doubts,
 			&i.NodeTask.CreatedBy,
 			&i.NodeTask.CreatedAt,
 			&i.NodeTask.StatusAt,
@@ -401,7 +407,7 @@ func (q *Queries) LockOpenTasks(ctx context.Context, nodeID string) ([]LockOpenT
 }
 
 const lockTask = `-- name: LockTask :one
-SELECT t.id, t.node_id, t.job_id, t.kind, t.schema_version, t.args, t.idempotency_key, t.status, t.attempt, t.lease_id, t.lease_until, t.claim_id, t.boot_id, t.generation, t.dispatched_at, t.progress, t.result, t.message, t.deadline_at, t.waiter_workflow_id, t.waiter_run_id, t.waiter_activity_id, t.tell_at, t.told_at, t.created_by, t.created_at, t.status_at, t.finished_at, t.updated_at, t.version, coalesce(t.lease_until <= now(), false)::boolean AS lease_over, (t.deadline_at <= now())::boolean AS overdue,
+SELECT t.id, t.node_id, t.job_id, t.kind, t.schema_version, t.args, t.idempotency_key, t.status, t.attempt, t.lease_id, t.lease_until, t.claim_id, t.boot_id, t.generation, t.dispatched_at, t.progress, t.result, t.message, t.deadline_at, t.waiter_workflow_id, t.waiter_run_id, t.waiter_activity_id, t.tell_at, t.told_at, t.doubts, t.created_by, t.created_at, t.status_at, t.finished_at, t.updated_at, t.version, coalesce(t.lease_until <= now(), false)::boolean AS lease_over, (t.deadline_at <= now())::boolean AS overdue,
     coalesce((SELECT h.boot_id FROM heartbeats h WHERE h.node_id = t.node_id AND h.boot_id <> t.boot_id
         AND h.received_at > t.dispatched_at + interval '5 seconds'), '')::text AS other_boot
 FROM node_tasks t WHERE t.id = $1 FOR NO KEY UPDATE OF t
@@ -443,6 +449,7 @@ func (q *Queries) LockTask(ctx context.Context, id string) (LockTaskRow, error) 
 		&i.NodeTask.WaiterActivityID,
 		&i.NodeTask.TellAt,
 		&i.NodeTask.ToldAt,
+		&i.NodeTask.Doubts,
 		&i.NodeTask.CreatedBy,
 		&i.NodeTask.CreatedAt,
 		&i.NodeTask.StatusAt,
@@ -457,7 +464,7 @@ func (q *Queries) LockTask(ctx context.Context, id string) (LockTaskRow, error) 
 }
 
 const lockTaskByKey = `-- name: LockTaskByKey :one
-SELECT t.id, t.node_id, t.job_id, t.kind, t.schema_version, t.args, t.idempotency_key, t.status, t.attempt, t.lease_id, t.lease_until, t.claim_id, t.boot_id, t.generation, t.dispatched_at, t.progress, t.result, t.message, t.deadline_at, t.waiter_workflow_id, t.waiter_run_id, t.waiter_activity_id, t.tell_at, t.told_at, t.created_by, t.created_at, t.status_at, t.finished_at, t.updated_at, t.version, (t.args = $1::jsonb)::boolean AS same_args FROM node_tasks t
+SELECT t.id, t.node_id, t.job_id, t.kind, t.schema_version, t.args, t.idempotency_key, t.status, t.attempt, t.lease_id, t.lease_until, t.claim_id, t.boot_id, t.generation, t.dispatched_at, t.progress, t.result, t.message, t.deadline_at, t.waiter_workflow_id, t.waiter_run_id, t.waiter_activity_id, t.tell_at, t.told_at, t.doubts, t.created_by, t.created_at, t.status_at, t.finished_at, t.updated_at, t.version, (t.args = $1::jsonb)::boolean AS same_args FROM node_tasks t
 WHERE t.node_id = $2 AND t.idempotency_key = $3 FOR NO KEY UPDATE OF t
 `
 
@@ -500,6 +507,7 @@ func (q *Queries) LockTaskByKey(ctx context.Context, arg LockTaskByKeyParams) (L
 		&i.NodeTask.WaiterActivityID,
 		&i.NodeTask.TellAt,
 		&i.NodeTask.ToldAt,
+		&i.NodeTask.Doubts,
 		&i.NodeTask.CreatedBy,
 		&i.NodeTask.CreatedAt,
 		&i.NodeTask.StatusAt,
@@ -550,7 +558,7 @@ WITH moved AS (
             THEN greatest(deadline_at, now() + make_interval(secs => $12::double precision)) ELSE deadline_at END,
         tell_at = now()
     WHERE node_tasks.id = $13 AND node_tasks.status = $14::text AND node_tasks.version = $15
-    RETURNING node_tasks.id, node_tasks.node_id, node_tasks.job_id, node_tasks.kind, node_tasks.schema_version, node_tasks.args, node_tasks.idempotency_key, node_tasks.status, node_tasks.attempt, node_tasks.lease_id, node_tasks.lease_until, node_tasks.claim_id, node_tasks.boot_id, node_tasks.generation, node_tasks.dispatched_at, node_tasks.progress, node_tasks.result, node_tasks.message, node_tasks.deadline_at, node_tasks.waiter_workflow_id, node_tasks.waiter_run_id, node_tasks.waiter_activity_id, node_tasks.tell_at, node_tasks.told_at, node_tasks.created_by, node_tasks.created_at, node_tasks.status_at, node_tasks.finished_at, node_tasks.updated_at, node_tasks.version
+    RETURNING node_tasks.id, node_tasks.node_id, node_tasks.job_id, node_tasks.kind, node_tasks.schema_version, node_tasks.args, node_tasks.idempotency_key, node_tasks.status, node_tasks.attempt, node_tasks.lease_id, node_tasks.lease_until, node_tasks.claim_id, node_tasks.boot_id, node_tasks.generation, node_tasks.dispatched_at, node_tasks.progress, node_tasks.result, node_tasks.message, node_tasks.deadline_at, node_tasks.waiter_workflow_id, node_tasks.waiter_run_id, node_tasks.waiter_activity_id, node_tasks.tell_at, node_tasks.told_at, node_tasks.doubts, node_tasks.created_by, node_tasks.created_at, node_tasks.status_at, node_tasks.finished_at, node_tasks.updated_at, node_tasks.version
 ), logged AS (
     INSERT INTO audit_log (id, resource_kind, resource_id, node_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata,
         workflow_id, version)
@@ -696,6 +704,20 @@ func (q *Queries) RenewTask(ctx context.Context, arg RenewTaskParams) (int64, er
 	return result.RowsAffected(), nil
 }
 
+const setTaskDoubts = `-- name: SetTaskDoubts :exec
+UPDATE node_tasks SET doubts = $1 WHERE id = $2
+`
+
+type SetTaskDoubtsParams struct {
+	Doubts int
+	ID     string
+}
+
+func (q *Queries) SetTaskDoubts(ctx context.Context, arg SetTaskDoubtsParams) error {
+	_, err := q.db.Exec(ctx, setTaskDoubts, arg.Doubts, arg.ID)
+	return err
+}
+
 const setTaskWaiter = `-- name: SetTaskWaiter :exec
 UPDATE node_tasks SET waiter_workflow_id = $1, waiter_run_id = $2, waiter_activity_id = $3,
     told_at = CASE WHEN $4::boolean THEN now() END, tell_at = now()
@@ -722,7 +744,7 @@ func (q *Queries) SetTaskWaiter(ctx context.Context, arg SetTaskWaiterParams) er
 }
 
 const task = `-- name: Task :one
-SELECT id, node_id, job_id, kind, schema_version, args, idempotency_key, status, attempt, lease_id, lease_until, claim_id, boot_id, generation, dispatched_at, progress, result, message, deadline_at, waiter_workflow_id, waiter_run_id, waiter_activity_id, tell_at, told_at, created_by, created_at, status_at, finished_at, updated_at, version FROM node_tasks WHERE id = $1
+SELECT id, node_id, job_id, kind, schema_version, args, idempotency_key, status, attempt, lease_id, lease_until, claim_id, boot_id, generation, dispatched_at, progress, result, message, deadline_at, waiter_workflow_id, waiter_run_id, waiter_activity_id, tell_at, told_at, doubts, created_by, created_at, status_at, finished_at, updated_at, version FROM node_tasks WHERE id = $1
 `
 
 func (q *Queries) Task(ctx context.Context, id string) (NodeTask, error) {
@@ -753,6 +775,7 @@ func (q *Queries) Task(ctx context.Context, id string) (NodeTask, error) {
 		&i.WaiterActivityID,
 		&i.TellAt,
 		&i.ToldAt,
+		&i.Doubts,
 		&i.CreatedBy,
 		&i.CreatedAt,
 		&i.StatusAt,
@@ -764,7 +787,7 @@ func (q *Queries) Task(ctx context.Context, id string) (NodeTask, error) {
 }
 
 const taskByKey = `-- name: TaskByKey :one
-SELECT id, node_id, job_id, kind, schema_version, args, idempotency_key, status, attempt, lease_id, lease_until, claim_id, boot_id, generation, dispatched_at, progress, result, message, deadline_at, waiter_workflow_id, waiter_run_id, waiter_activity_id, tell_at, told_at, created_by, created_at, status_at, finished_at, updated_at, version FROM node_tasks WHERE node_id = $1 AND idempotency_key = $2
+SELECT id, node_id, job_id, kind, schema_version, args, idempotency_key, status, attempt, lease_id, lease_until, claim_id, boot_id, generation, dispatched_at, progress, result, message, deadline_at, waiter_workflow_id, waiter_run_id, waiter_activity_id, tell_at, told_at, doubts, created_by, created_at, status_at, finished_at, updated_at, version FROM node_tasks WHERE node_id = $1 AND idempotency_key = $2
 `
 
 type TaskByKeyParams struct {
@@ -800,6 +823,7 @@ func (q *Queries) TaskByKey(ctx context.Context, arg TaskByKeyParams) (NodeTask,
 		&i.WaiterActivityID,
 		&i.TellAt,
 		&i.ToldAt,
+		&i.Doubts,
 		&i.CreatedBy,
 		&i.CreatedAt,
 		&i.StatusAt,

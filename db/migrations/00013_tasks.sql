@@ -44,6 +44,7 @@ CREATE TABLE node_tasks (
     waiter_activity_id text NOT NULL DEFAULT '',
     tell_at            timestamptz NOT NULL DEFAULT now(), -- not to be told before
     told_at            timestamptz,
+    doubts             integer NOT NULL DEFAULT 0, -- how often the job that waits was told that the outcome is unknown, and was sent on
     created_by         text NOT NULL DEFAULT '',
     created_at         timestamptz NOT NULL DEFAULT now(),
     status_at          timestamptz NOT NULL DEFAULT now(),

@@ -2,10 +2,10 @@
 -- The task, its creation audit row and its event in one statement; no row when the node has a task of that key.
 WITH made AS (
     INSERT INTO node_tasks (id, node_id, job_id, kind, schema_version, args, idempotency_key, status, deadline_at, waiter_workflow_id, waiter_run_id,
-        waiter_activity_id, created_by)
+        waiter_activity_id, doubts, created_by)
     VALUES (@id, @node_id, @job_id, @kind, @schema_version, @args, @idempotency_key, @status,
         coalesce(sqlc.narg('deadline_at')::timestamptz, now() + make_interval(secs => @deadline_seconds::double precision)),
-        @waiter_workflow_id, @waiter_run_id, @waiter_activity_id, @created_by)
+        @waiter_workflow_id, @waiter_run_id, @waiter_activity_id, @doubts, @created_by)
     ON CONFLICT (node_id, idempotency_key) DO NOTHING RETURNING id, node_id, status, version
 ), logged AS (
     INSERT INTO audit_log (id, resource_kind, resource_id, node_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata,
@@ -89,6 +89,9 @@ WHERE id = @id AND node_id = @node_id AND status = 'dispatched' AND lease_id = @
 UPDATE node_tasks SET waiter_workflow_id = @waiter_workflow_id, waiter_run_id = @waiter_run_id, waiter_activity_id = @waiter_activity_id,
     told_at = CASE WHEN @told::boolean THEN now() END, tell_at = now()
 WHERE id = @id;
+
+-- name: SetTaskDoubts :exec
+UPDATE node_tasks SET doubts = @doubts WHERE id = @id;
 
 -- name: TasksToSettle :many
 -- Tasks whose lease, boot or deadline is over.

@@ -25,6 +25,7 @@ type Starter interface {
 type Relay struct {
 	Store   *db.Store
 	Starter Starter
+	Tasks   Completer // nil: tasks of nodes are another's business
 	Name    string
 	Log     *slog.Logger
 	// Poll is how long a relay sleeps when nobody wakes it; 0 = 2 s.
@@ -55,26 +56,34 @@ func (r *Relay) Run(ctx context.Context) {
 		poll = 2 * time.Second
 	}
 	starts, events := make(chan struct{}, 1), make(chan struct{}, 1)
-	go func() {
-		err := r.Store.Listen(ctx, db.ChannelOutbox, func() {
-			for _, wake := range []chan struct{}{starts, events} {
-				select {
-				case wake <- struct{}{}:
-				default:
-				}
-			}
-		})
-		if err != nil && ctx.Err() == nil {
-			r.Log.Warn("relay no longer hears notifications and goes on polling", "error", err)
-		}
-	}()
+	go r.listen(ctx, db.ChannelOutbox, starts, events)
 	// Events go on while Temporal is away and every start waits for it.
 	var both sync.WaitGroup
 	both.Go(func() {
 		r.loop(ctx, poll, events, "events not relayed", func(ctx context.Context) (int, error) { return r.Store.RelayEvents(ctx, eventBatch) })
 	})
 	both.Go(func() { r.loop(ctx, poll, starts, "workflows not started", r.starts) })
+	if r.Tasks != nil {
+		ends := make(chan struct{}, 1)
+		go r.listen(ctx, db.ChannelTaskEnds, ends)
+		both.Go(func() { r.loop(ctx, poll, ends, "ends of tasks not told", r.tasks) })
+	}
 	both.Wait()
+}
+
+// listen wakes loops at every notification of a channel, until ctx ends.
+func (r *Relay) listen(ctx context.Context, channel string, loops ...chan struct{}) {
+	err := r.Store.Listen(ctx, channel, func() {
+		for _, wake := range loops {
+			select {
+			case wake <- struct{}{}:
+			default:
+			}
+		}
+	})
+	if err != nil && ctx.Err() == nil {
+		r.Log.Warn("relay no longer hears notifications and goes on polling", "channel", channel, "error", err)
+	}
 }
 
 // loop does one kind of work whenever it is woken, and at every poll.

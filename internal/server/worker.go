@@ -14,6 +14,7 @@ import (
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/slipway-cloud/slipway/activities/agenttask"
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
@@ -62,6 +63,7 @@ func (a *App) RegisterActivities(r worker.ActivityRegistry) {
 	r.RegisterActivityWithOptions(&nodeact.Activities{
 		Store: a.Store, Secrets: a.Secrets, SSH: ssh.New(), AgentURL: a.Config.Agent.PublicURL, AgentCAPEM: string(a.CA.CertPEM()),
 	}, opts)
+	r.RegisterActivityWithOptions(&agenttask.Activities{Store: a.Store}, opts)
 	r.RegisterActivityWithOptions(a.sweepActivities(), opts)
 }
 
@@ -116,7 +118,8 @@ func (a *App) RunWorker(ctx context.Context, extra ...interceptor.WorkerIntercep
 	host, _ := os.Hostname()
 	r := &relay.Relay{
 		Store: a.Store, Starter: temporalx.Jobs{Client: a.Temporal, TaskQueue: a.Config.Temporal.TaskQueue},
-		Name: fmt.Sprintf("%s/%d", host, os.Getpid()), Log: a.Log,
+		Tasks: temporalx.Completions{Client: a.Temporal, Namespace: a.Config.Temporal.Namespace},
+		Name:  fmt.Sprintf("%s/%d", host, os.Getpid()), Log: a.Log,
 		Started: a.counter("slipway_relay_started_total", "Workflows started from the outbox."),
 		Failed:  a.counter("slipway_relay_failed_total", "Starts from the outbox that failed and will be repeated."),
 	}

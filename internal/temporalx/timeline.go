@@ -21,7 +21,7 @@ type Call struct {
 	Attempt    int32
 	WorkflowID string
 	Took       time.Duration
-	Outcome    string // done, or the failure class
+	Outcome    string // done, waits (for another to end it), or the failure class
 	Message    string
 	Note       string
 }
@@ -60,6 +60,10 @@ func (r *recording) ExecuteActivity(ctx context.Context, in *interceptor.Execute
 	}
 	start := time.Now()
 	out, err := r.Next.ExecuteActivity(ctx, in)
+	waits := errors.Is(err, activity.ErrResultPending)
+	if waits && info.Attempt > 1 {
+		return out, err // it asks now and then whether its wait is known
+	}
 	c := Call{
 		Ref: ref, Activity: info.ActivityType.Name, Attempt: info.Attempt, WorkflowID: info.WorkflowExecution.ID,
 		Took: time.Since(start), Outcome: "done", Note: noteOf(out),
@@ -68,6 +72,8 @@ func (r *recording) ExecuteActivity(ctx context.Context, in *interceptor.Execute
 	switch {
 	case errors.As(err, &app):
 		c.Outcome, c.Message = app.Type(), app.Message()
+	case waits:
+		c.Outcome = "waits"
 	case err != nil:
 		c.Outcome = "interrupted"
 	}

@@ -22,8 +22,11 @@ const (
 	// KindPoll waits on the outside world, heartbeating, for as long as the
 	// stage's deadline allows.
 	KindPoll
-	// KindNodeTask is work on a node, by SSH or by its agent.
+	// KindNodeTask is work on a node by SSH.
 	KindNodeTask
+	// KindAgentTask waits for a task that the node's agent does (RunTask). It is
+	// ended from outside; while it waits it holds no worker and has no heartbeat.
+	KindAgentTask
 	// KindLocalWork renders or decides in the worker and touches the database.
 	KindLocalWork
 )
@@ -48,6 +51,12 @@ func options(k Kind, summary string, left time.Duration) workflow.ActivityOption
 		o.StartToCloseTimeout = 10 * time.Minute
 	case KindPoll:
 		o.StartToCloseTimeout = left
+	case KindAgentTask:
+		// Each repetition takes the same wait up again, which makes up for a worker
+		// that died before it had asked. What the agent does goes on when the job
+		// turns elsewhere; RevokeTasks says so.
+		o.StartToCloseTimeout, o.HeartbeatTimeout, o.WaitForCancellation = 2*time.Minute, 0, false
+		o.RetryPolicy.MaximumAttempts = 0
 	}
 	if o.StartToCloseTimeout > left {
 		o.StartToCloseTimeout = left

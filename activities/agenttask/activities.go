@@ -1,0 +1,127 @@
+// Package agenttask gives a node's agent a task and has a workflow wait for its
+// end. While it waits nothing runs: RunTask leaves its activity open, and the
+// relay completes it by its id when the task has ended.
+package agenttask
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+
+	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// Activities is what these activities need.
+type Activities struct{ Store *db.Store }
+
+// RunTaskIn is the input of RunTask.
+type RunTaskIn struct {
+	contract.JobRef
+	Kind lifecycle.TaskKind `json:"kind"`
+	Args json.RawMessage    `json:"args,omitempty"`
+	// Deadline is when the result must be there; zero takes the kind's own time.
+	Deadline time.Time `json:"deadline,omitzero"`
+	// Key tells the tasks of one kind in one stage apart; "" where there is one.
+	Key string `json:"key,omitempty"`
+	contract.TaskTries
+}
+
+// key is the same for the same task of a job, whoever asks and how often.
+func (in RunTaskIn) key() string {
+	return fmt.Sprintf("%s/%s/%s/%s/%d", in.JobID, in.Stage, in.Kind, in.Key, in.Round)
+}
+
+// RunTask asks the node's agent for a task and ends with its result. A task that
+// did not succeed is a typed failure: node_task_uncertain when nobody knows, or
+// when no agent finished it in time; otherwise what Class says.
+//
+// It may be repeated at any time, after a crash, a reset or a resume: the task
+// is found by its key; one that has ended gives its result at once, and of one
+// that is under way the wait is taken over. What Doubts says that its job
+// parked on and was sent on from is done again: queued again when uncertain, made
+// anew when expired. With
+// ObserveOnly nothing is asked of the node: the result is OK only where the task
+// has succeeded.
+//
+// Run it with stage.KindAgentTask: it has no heartbeats, and every few minutes
+// Temporal repeats it, in case a worker died before it could ask.
+func (a *Activities) RunTask(ctx context.Context, in RunTaskIn) (lifecycle.TaskResult, error) {
+	if in.ObserveOnly {
+		return a.observe(ctx, in)
+	}
+	info := activity.GetInfo(ctx)
+	t, done, err := a.Store.AwaitTask(ctx, db.NewTask{
+		NodeID: in.NodeID, JobID: in.JobID, Kind: in.Kind, Args: in.Args, Key: in.key(), Deadline: in.Deadline, Doubts: in.Doubts,
+		Waiter: db.TaskWaiter{WorkflowID: info.WorkflowExecution.ID, RunID: info.WorkflowExecution.RunID, ActivityID: info.ActivityID},
+		Actor:  actor(info),
+	})
+	var conflict *db.ConflictError
+	switch {
+	case errors.As(err, &conflict):
+		return lifecycle.TaskResult{}, fault.New(lifecycle.FailStateDisagreement, "%s", conflict.Message)
+	case err != nil:
+		return lifecycle.TaskResult{}, fault.Internal(ctx, err)
+	case done:
+		return Outcome(t)
+	}
+	return lifecycle.TaskResult{}, activity.ErrResultPending
+}
+
+func (a *Activities) observe(ctx context.Context, in RunTaskIn) (lifecycle.TaskResult, error) {
+	t, err := a.Store.TaskByKey(ctx, in.NodeID, in.key())
+	switch {
+	case errors.Is(err, db.ErrNotFound):
+		return lifecycle.TaskResult{Message: "the agent was not asked yet"}, nil
+	case err != nil:
+		return lifecycle.TaskResult{}, fault.Internal(ctx, err)
+	case t.Status == lifecycle.TaskSucceeded:
+		return *t.Result, nil
+	}
+	return lifecycle.TaskResult{Message: fmt.Sprintf("task %s is %s", t.ID, t.Status)}, nil
+}
+
+func actor(info activity.Info) db.Actor {
+	return db.Actor{Owner: lifecycle.OwnerJob, ID: info.WorkflowExecution.ID, WorkflowID: info.WorkflowExecution.ID}
+}
+
+// RevokeTasksIn is the input of RevokeTasks.
+type RevokeTasksIn struct{ contract.JobRef }
+
+// Left is a task that was not withdrawn.
+type Left struct {
+	TaskID string               `json:"task_id"`
+	Kind   lifecycle.TaskKind   `json:"kind"`
+	Status lifecycle.TaskStatus `json:"status"`
+}
+
+// RevokeTasksOut says what became of a job's tasks.
+type RevokeTasksOut struct {
+	Withdrawn []string `json:"withdrawn,omitempty"` // no agent had taken them
+	Left      []Left   `json:"left,omitempty"`      // begun: what a node does is not called back
+}
+
+// RevokeTasks withdraws the tasks of the job that no agent has taken, and names
+// the others. Repeating it names the others again.
+func (a *Activities) RevokeTasks(ctx context.Context, in RevokeTasksIn) (RevokeTasksOut, error) {
+	var got db.TasksRevoked
+	err := a.Store.Tx(ctx, func(tx *db.Tx) error {
+		var err error
+		got, err = tx.RevokeTasks(ctx, in.JobID, actor(activity.GetInfo(ctx)))
+		return err
+	})
+	if err != nil {
+		return RevokeTasksOut{}, fault.Internal(ctx, err)
+	}
+	out := RevokeTasksOut{Withdrawn: got.Withdrawn}
+	for _, t := range got.Left {
+		out.Left = append(out.Left, Left{t.ID, t.Kind, t.Status})
+	}
+	return out, nil
+}

@@ -1,0 +1,91 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/slipway-cloud/slipway/db/gen"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// mostAgain bounds how many tasks may take each other's place.
+const mostAgain = 1000
+
+// AwaitTask asks for a task for an activity that waits for its end. done: the
+// task has ended, or nobody knows how, and the waiter learns it from the answer;
+// otherwise it is told later. Repeating it takes the wait over.
+//
+// When in.Doubts is more than the task knows of, its job was told that the
+// outcome is unknown and a person sent it on: an uncertain task is then queued
+// again, and one that expired is made anew. A task that was made in the place of
+// another (by ResumeTask too) is the one that is waited for.
+func (s *Store) AwaitTask(ctx context.Context, in NewTask) (t NodeTask, done bool, err error) {
+	if in.Waiter == (TaskWaiter{}) {
+		return NodeTask{}, false, errors.New("a wait for a task needs a waiter")
+	}
+	err = s.Tx(ctx, func(tx *Tx) error {
+		ask := in
+		for range mostAgain {
+			var next string
+			t, done, next, err = tx.await(ctx, ask)
+			if err != nil || next == "" {
+				return err
+			}
+			ask.Key = next
+			if !ask.Deadline.IsZero() && !ask.Deadline.After(time.Now()) {
+				ask.Deadline = time.Time{} // it was for the one before
+			}
+		}
+		return fmt.Errorf("task %s of node %s was made anew more than %d times", in.Key, in.NodeID, mostAgain)
+	})
+	return t, done, err
+}
+
+// await is AwaitTask for one key; next is the key of the task that took, or
+// takes, its place.
+func (tx *Tx) await(ctx context.Context, in NewTask) (t NodeTask, done bool, next string, err error) {
+	t, created, err := tx.EnqueueTask(ctx, in)
+	if err != nil || created {
+		return t, false, "", err
+	}
+	if t, err = tx.LockTask(ctx, t.ID); err != nil {
+		return t, false, "", err
+	}
+	decided := in.Doubts > t.Doubts
+	if decided {
+		if err := tx.q.SetTaskDoubts(ctx, gen.SetTaskDoubtsParams{ID: t.ID, Doubts: in.Doubts}); err != nil {
+			return t, false, "", translate("task "+t.ID, err)
+		}
+	}
+	switch {
+	case t.Status == lifecycle.TaskUncertain && decided:
+		t, err = tx.requeue(ctx, t, in.Actor)
+		return t, false, "", err
+	case t.Status != lifecycle.TaskUncertain && !lifecycle.NodeTask.Terminal(t.Status):
+		return t, false, "", nil
+	}
+	// The waiter is not to be told of this one by anybody else.
+	if err := tx.TellWaiter(ctx, t.ID, in.Waiter); err != nil {
+		return t, false, "", err
+	}
+	if t.Status == lifecycle.TaskSucceeded || t.Status == lifecycle.TaskUncertain {
+		return t, true, "", nil
+	}
+	_, err = tx.TaskByKey(ctx, t.NodeID, keyAfter(t))
+	switch {
+	case err == nil, errors.Is(err, ErrNotFound) && decided && t.Status == lifecycle.TaskExpired:
+		return t, false, keyAfter(t), nil
+	case errors.Is(err, ErrNotFound):
+		err = nil
+	}
+	return t, true, "", err
+}
+
+// LockTask reads one task and keeps others from changing it until the
+// transaction ends.
+func (tx *Tx) LockTask(ctx context.Context, id string) (NodeTask, error) {
+	row, err := tx.lockTask(ctx, id)
+	return row.NodeTask, err
+}
