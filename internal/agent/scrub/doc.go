@@ -1,0 +1,17 @@
+// Package scrub erases what tenants may have left on a node, and proves from a
+// fresh boot that it is gone (research 5.1 and 5.2; docs: the page on the scrub).
+//
+// It fails closed. What reads N/A, what a program does not tell and what has no
+// program to tell it is unknown, and unknown is never verified. A step or a
+// device that fails does not keep the others from being done, but the whole is
+// then not OK.
+//
+// Nothing here proves that a hostile tenant left nothing on the disk that the
+// agent runs from; only installing that disk anew does. Disks are erased only
+// when Host.AllowWipe is set, and never one that is mounted, in use, protected
+// or below the root.
+//
+// The same steps and parsers run on a simulated node: below a root other than
+// "/" programs come from one directory of recorded tools, no process of this
+// machine gets a signal, and results say that they are simulated.
+package scrub

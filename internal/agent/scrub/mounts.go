@@ -1,0 +1,173 @@
+package scrub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// mount is a line of /proc/mounts.
+type mount struct{ source, target, fsType string }
+
+// mountList asks for the mounts of process 1 first, since the agent's own are
+// changed by its sandbox.
+func (h Host) mountList() ([]mount, error) {
+	raw, err := h.read("/proc/1/mounts")
+	if err != nil {
+		if raw, err = h.read("/proc/mounts"); err != nil {
+			return nil, fmt.Errorf("read the mounts: %w", err)
+		}
+	}
+	var out []mount
+	for line := range strings.Lines(string(raw)) {
+		if f := strings.Fields(line); len(f) >= 3 {
+			out = append(out, mount{unescape(f[0]), unescape(f[1]), f[2]})
+		}
+	}
+	if len(out) == 0 {
+		return nil, errors.New("the list of mounts is empty")
+	}
+	return out, nil
+}
+
+// unescape undoes the kernel's octal form of blanks and backslashes in names.
+func unescape(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// tenantRoots are where tenants' file systems are mounted, of whatever kind.
+func tenantRoots() []string {
+	return []string{"/mnt", "/media", "/home", "/srv", "/data", "/scratch", "/opt/tenants"}
+}
+
+// network are file systems of other machines.
+func network(fsType string) bool {
+	return slices.Contains([]string{"nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "beegfs", "gpfs", "glusterfs", "9p", "wekafs", "davfs"}, fsType) ||
+		strings.HasPrefix(fsType, "fuse.") || fsType == "fuse"
+}
+
+// foreignMounts are those of tenants: other machines' file systems, whatever is
+// below the tenants' roots, and file systems on disks other than the system's.
+// The deepest and latest come first.
+func (r *run) foreignMounts() ([]mount, error) {
+	all, err := r.mountList()
+	if err != nil {
+		return nil, err
+	}
+	system, err := r.systemDisks(all)
+	if err != nil {
+		return nil, err
+	}
+	var out []mount
+	for _, m := range all {
+		if !r.concerns("mount", m.target) || m.target == "/" {
+			continue
+		}
+		foreign := network(m.fsType)
+		for _, root := range tenantRoots() {
+			foreign = foreign || m.target == root || strings.HasPrefix(m.target, root+"/")
+		}
+		if dev, ok := strings.CutPrefix(m.source, "/dev/"); ok && !foreign && m.fsType != "squashfs" && m.fsType != "devtmpfs" {
+			drives := r.drivesOf(dev)
+			foreign = len(drives) == 0 || slices.ContainsFunc(drives, func(d string) bool { return !system[d] })
+		}
+		if foreign {
+			out = append(out, m)
+		}
+	}
+	slices.Reverse(out)
+	sort.SliceStable(out, func(i, j int) bool { return strings.Count(out[i].target, "/") > strings.Count(out[j].target, "/") })
+	return out, nil
+}
+
+// unmount ends the tenants' mounts. One that is busy is reported with who holds
+// it. It is detached lazily only when nobody is left who holds it, and never
+// when it lies on a disk of this machine, which would then be erased in use.
+func (r *run) unmount(ctx context.Context) (string, error) {
+	found, err := r.foreignMounts()
+	if err != nil {
+		return "", err
+	}
+	var errs []error
+	for _, m := range found {
+		if err := r.unmountOne(ctx, m); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	left, err := r.foreignMounts()
+	if err != nil {
+		errs = append(errs, err)
+	}
+	if len(left) > 0 && len(errs) == 0 {
+		errs = append(errs, fmt.Errorf("%d mounts are still there, the first is %s", len(left), left[0].target))
+	}
+	if len(found) == 0 {
+		return "no mount of a tenant", errors.Join(errs...)
+	}
+	if err := r.forget(found); err != nil {
+		errs = append(errs, err)
+	}
+	return fmt.Sprintf("%d unmounted", len(found)-len(left)), errors.Join(errs...)
+}
+
+func (r *run) unmountOne(ctx context.Context, m mount) error {
+	_, err := r.run(ctx, time.Minute, "umount", "--", m.target)
+	if err == nil {
+		return nil
+	}
+	who, whoErr := r.holders(func(p string) bool { return p == m.target || strings.HasPrefix(p, m.target+"/") })
+	if whoErr != nil {
+		return fmt.Errorf("%s is busy and who holds it is unknown: %w", m.target, whoErr)
+	}
+	if len(who) > 0 {
+		return fmt.Errorf("%s is busy: process %s holds it", m.target, list(names(who)))
+	}
+	if strings.HasPrefix(m.source, "/dev/") {
+		return fmt.Errorf("%s is on a disk of this machine and cannot be unmounted: %w", m.target, err)
+	}
+	if _, err := r.run(ctx, time.Minute, "umount", "-l", "--", m.target); err != nil {
+		return fmt.Errorf("%s cannot be unmounted, nor detached: %w", m.target, err)
+	}
+	return nil
+}
+
+// forget takes the mounts out of /etc/fstab: with their disks erased the next
+// boot would stop at them.
+func (r *run) forget(gone []mount) error {
+	raw, err := r.read("/etc/fstab")
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read /etc/fstab: %w", err)
+	}
+	var b strings.Builder
+	for line := range strings.Lines(string(raw)) {
+		f := strings.Fields(line)
+		if len(f) >= 2 && f[0][0] != '#' && slices.ContainsFunc(gone, func(m mount) bool { return m.target == unescape(f[1]) }) {
+			continue
+		}
+		b.WriteString(line)
+	}
+	if b.String() == string(raw) {
+		return nil
+	}
+	return r.replace("/etc/fstab", []byte(b.String()))
+}

@@ -1,0 +1,91 @@
+package scrub
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// note is how far the erasure of one device has come.
+type note struct {
+	Begun  bool                     `json:"begun,omitempty"` // the drive was told to erase, or is about to be
+	Done   bool                     `json:"done,omitempty"`  // and said that it has
+	Method lifecycle.SanitizeMethod `json:"method,omitempty"`
+	Tool   string                   `json:"tool,omitempty"`
+}
+
+// notes outlive a crash of the agent. They are hints: what they say is looked at
+// again before it is believed.
+type notes struct {
+	path string // "" keeps them in memory
+
+	mu  sync.Mutex
+	doc struct {
+		RunID   string          `json:"run_id"`
+		Devices map[string]note `json:"devices"` // by serial
+	}
+}
+
+// openNotes reads the notes of this run. Those of another run are dropped.
+func openNotes(h Host, runID string) (*notes, error) {
+	n := &notes{}
+	n.doc.RunID, n.doc.Devices = runID, map[string]note{}
+	if h.StateDir == "" {
+		return n, nil
+	}
+	if err := os.MkdirAll(h.StateDir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the directory of the scrub's notes: %w", err)
+	}
+	n.path = filepath.Join(h.StateDir, "scrub.json")
+	raw, err := os.ReadFile(n.path)
+	if errors.Is(err, os.ErrNotExist) {
+		return n, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the scrub's notes: %w", err)
+	}
+	old := n.doc
+	old.Devices = nil
+	// Notes that are broken or of another run say nothing: all is done again.
+	if json.Unmarshal(raw, &old) == nil && old.RunID == runID && old.Devices != nil {
+		n.doc = old
+	}
+	return n, nil
+}
+
+func (n *notes) get(serial string) note {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.doc.Devices[serial]
+}
+
+// put keeps a note for good before it returns.
+func (n *notes) put(serial string, v note) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.doc.Devices[serial] = v
+	if n.path == "" {
+		return nil
+	}
+	raw, err := json.Marshal(n.doc)
+	if err != nil {
+		return fmt.Errorf("write the scrub's notes: %w", err)
+	}
+	f, err := os.OpenFile(n.path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("write the scrub's notes: %w", err)
+	}
+	_, err = f.Write(raw)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(n.path+".new", n.path)
+	}
+	if err != nil {
+		return fmt.Errorf("write the scrub's notes: %w", err)
+	}
+	return nil
+}

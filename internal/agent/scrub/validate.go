@@ -1,0 +1,195 @@
+package scrub
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// The steps of a validation that a scrub has not. The others bear the same
+// names and only look.
+const (
+	StepFreshBoot = "fresh_boot"
+	StepDiskBlank = "disks_blank"
+	StepHardware  = "hardware"
+	StepGPUState  = "gpu_state"
+	StepGPUFabric = "gpu_fabric"
+	StepGPUErrors = "gpu_errors"
+)
+
+// ValidateSteps lists the steps of a validation in their order.
+func ValidateSteps() []string {
+	return []string{StepFreshBoot, StepContainers, StepProcesses, StepUsers, StepKeys, StepAutostart, StepMounts, StepDiskBlank,
+		StepHardware, StepGPUState, StepGPUFabric, StepGPUErrors}
+}
+
+// Validate looks at a node after its scrub and changes nothing. It may be run
+// at any time and again. All steps are done, so that one look tells everything.
+// Its devices are disks and GPUs as it saw them: the method is none, since a
+// look erases nothing, and verified says that nothing was found.
+func Validate(ctx context.Context, h Host, args lifecycle.ValidateArgs, record func(lifecycle.StepResult)) lifecycle.TaskResult {
+	r := newRun(h, args.RunID, args.KeepUsers, record)
+	if err := r.check(); err != nil {
+		return r.refuse(err.Error())
+	}
+	v := validation{run: r, args: args}
+	do := []func(context.Context) (string, error){v.freshBoot, v.noContainers, v.noProcesses, v.noUsers, v.noKeys, v.noAutostart, v.noMounts, v.blankDisks,
+		v.hardware, v.gpuState, v.gpuFabric, v.gpuErrors}
+	for i, name := range ValidateSteps() {
+		_, cont := r.step(ctx, step{name, func(_ *run, ctx context.Context) (string, error) { return do[i](ctx) }})
+		if !cont {
+			return r.end(fmt.Sprintf("stopped before the step %s: %v", name, context.Cause(ctx)))
+		}
+	}
+	return r.end("")
+}
+
+type validation struct {
+	*run
+	args lifecycle.ValidateArgs
+}
+
+// freshBoot is proven by another boot id than the one the scrub ran in.
+func (v validation) freshBoot(ctx context.Context) (string, error) {
+	detail, err := v.identity(ctx)
+	if err != nil {
+		return "", err
+	}
+	if v.args.NotBootID == "" {
+		return "", skipped("no fresh boot was asked for; " + detail)
+	}
+	if v.text(bootIDFile) == v.args.NotBootID {
+		return "", errors.New("this is still the boot that the scrub ran in")
+	}
+	return detail + ", another than that of the scrub", nil
+}
+
+func (v validation) noContainers(ctx context.Context) (string, error) {
+	var errs []error
+	asked := 0
+	for _, e := range engines() {
+		ids, err := v.containerIDs(ctx, e)
+		if errors.Is(err, ErrNoTool) {
+			continue
+		}
+		asked++
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s is installed and its containers are unknown: %w", e.name, err))
+		} else if len(ids) > 0 {
+			errs = append(errs, fmt.Errorf("%s has %d containers: %s", e.name, len(ids), list(ids)))
+		}
+	}
+	if asked == 0 {
+		return "", skipped("no container engine is installed")
+	}
+	return "no container", errors.Join(errs...)
+}
+
+func (v validation) noProcesses(context.Context) (string, error) {
+	left, err := v.foreignProcesses()
+	if err == nil && len(left) > 0 {
+		err = fmt.Errorf("%d processes of accounts that are not the platform's: %s", len(left), list(names(left)))
+	}
+	return "no process of an unknown account", err
+}
+
+func (v validation) noUsers(context.Context) (string, error) {
+	found, err := v.foreignAccounts()
+	if err == nil && len(found) > 0 {
+		var who []string
+		for _, a := range found {
+			who = append(who, a.name)
+		}
+		err = fmt.Errorf("unknown accounts: %s", list(who))
+	}
+	return "no unknown account", err
+}
+
+func (v validation) noKeys(context.Context) (string, error) {
+	found, err := v.foreignKeys()
+	if err == nil && len(found) > 0 {
+		var where []string
+		for path := range found {
+			where = append(where, path)
+		}
+		slices.Sort(where)
+		err = fmt.Errorf("unknown keys in %s", list(where))
+	}
+	return "no unknown key", err
+}
+
+func (v validation) noAutostart(ctx context.Context) (string, error) {
+	found, err := v.foreignFiles(ctx)
+	if err == nil && len(found) > 0 {
+		err = fmt.Errorf("files that start by themselves and belong to no package: %s", list(found))
+	}
+	return "nothing unknown starts by itself", err
+}
+
+func (v validation) noMounts(context.Context) (string, error) {
+	found, err := v.foreignMounts()
+	if err == nil && len(found) > 0 {
+		var where []string
+		for _, m := range found {
+			where = append(where, m.target)
+		}
+		err = fmt.Errorf("unknown mounts: %s", list(where))
+	}
+	return "no unknown mount", err
+}
+
+// blankDisks samples every disk but the system's. A disk that was protected in
+// the scrub is not blank and fails here.
+func (v validation) blankDisks(context.Context) (string, error) {
+	all, err := v.drives()
+	if err != nil {
+		return "", err
+	}
+	mounts, err := v.mountList()
+	if err != nil {
+		return "", err
+	}
+	system, err := v.systemDisks(mounts)
+	if err != nil {
+		return "", err
+	}
+	var errs []error
+	looked := 0
+	for _, d := range all {
+		if system[d.name] {
+			continue
+		}
+		looked++
+		seen, err := v.sample(d.name, v.runID, d.serial, d.bytes)
+		if err == nil {
+			err = seen.err(d.name)
+		}
+		dev := lifecycle.DeviceResult{Kind: "disk", Name: d.name, Serial: d.serial, Model: d.model, Method: lifecycle.SanitizeNone,
+			Tool: "slipway-agent, sampled reads", Verified: err == nil, Detail: fmt.Sprintf("%d sampled blocks are blank", seen.blocks)}
+		if err != nil {
+			dev.Detail = err.Error()
+			errs = append(errs, err)
+		}
+		v.device(dev)
+	}
+	if looked == 0 {
+		return "", skipped("there is no disk but the system's")
+	}
+	return fmt.Sprintf("%d disks are blank where they were sampled", looked-len(errs)), errors.Join(errs...)
+}
+
+// hardware compares the node with its SKU.
+func (v validation) hardware(ctx context.Context) (string, error) {
+	if v.Health == nil {
+		return "", errors.New("the agent gave the validation no way to look at the hardware")
+	}
+	report := v.Health(ctx)
+	var errs []error
+	for _, bad := range v.args.SKU.CheckHealth(report) {
+		errs = append(errs, errors.New(bad))
+	}
+	return fmt.Sprintf("%d GPUs, %d disks, as the SKU says", len(report.GPUs), len(report.Disks)), errors.Join(errs...)
+}
