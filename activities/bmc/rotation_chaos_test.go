@@ -43,22 +43,21 @@ func fromEnv(name string, def uint64) uint64 {
 // lab is one BMC behind trouble, with the worker that rotates its login and an
 // undisturbed view of everything.
 type lab struct {
-	t       *testing.T
-	rng     *rand.Rand
-	x       *trouble
-	sim     *bmcsim.Server
-	hw      *simhw.Machine
-	truth   *db.Store // undisturbed
-	vault   *secrets.Secrets
-	acts    *bmcact.Activities
-	flaky   *flakySecrets
-	bmcID   string
-	jobs    int
-	job     string
-	known   map[string]bool   // every password there was
-	byRef   map[string]string // password by versioned reference
-	counts  labCounts
-	changes int
+	t      *testing.T
+	rng    *rand.Rand
+	x      *trouble
+	sim    *bmcsim.Server
+	hw     *simhw.Machine
+	truth  *db.Store // undisturbed
+	vault  *secrets.Secrets
+	acts   *bmcact.Activities
+	flaky  *flakySecrets
+	bmcID  string
+	jobs   int
+	job    string
+	known  map[string]bool   // every password there was
+	byRef  map[string]string // password by versioned reference
+	counts labCounts
 }
 
 type labCounts struct {
@@ -125,7 +124,7 @@ func newLab(t *testing.T, vendor string, seed uint64, adjust func(*bmcsim.Person
 	require.NoError(t, err)
 	through.Host = l.x.proxy(t, through.Host)
 	q := through.Query()
-	q.Set("pool_max_conns", "2")
+	q.Set("pool_max_conns", "1")
 	through.RawQuery = q.Encode()
 	worker, err := db.Open(t.Context(), through.String())
 	require.NoError(t, err)
@@ -262,7 +261,9 @@ type rotateStep func(context.Context, bmcact.RotateIn) (contract.RotationFacts, 
 func (l *lab) clean(s string) {
 	l.t.Helper()
 	for p := range l.known {
-		require.NotContains(l.t, s, p)
+		if strings.Contains(s, p) {
+			require.NotContains(l.t, s, p)
+		}
 	}
 }
 
