@@ -19,6 +19,7 @@ func accessTable() map[string]Role {
 		RoleViewer: {
 			"GET /whoami", "GET /events",
 			"GET /nodes", "GET /nodes/{id}", "GET /nodes/{id}/history", "GET /nodes/{id}/timeline", "GET /nodes/{id}/certificates",
+			"GET /nodes/{id}/tasks", "GET /tasks/{id}",
 			"GET /admin/maas-sites", "GET /admin/maas-sites/{id}",
 			"GET /admin/maas-sites/{id}/profiles", "GET /admin/maas-sites/{id}/profiles/{profile_id}",
 			"GET /admin/maas-sites/{id}/roce-assignments", "GET /admin/maas-sites/{id}/roce-assignments/{hostname}",
@@ -37,6 +38,7 @@ func accessTable() map[string]Role {
 			"POST /admin/onboardings", "POST /admin/onboardings/plan", "POST /admin/onboardings/{id}/actions/{action}",
 			"POST /admin/jobs/{id}/actions/{action}",
 			"POST /admin/onboarding-batches",
+			"POST /admin/tasks/{id}/requeue",
 			"GET /admin/secrets",
 		},
 		RoleAdmin: {

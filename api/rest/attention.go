@@ -17,7 +17,7 @@ import (
 // Attention is one thing that needs a person.
 type Attention struct {
 	ID             string    `json:"id" doc:"The same while it lasts"`
-	Kind           string    `json:"kind" enum:"parked_job,job_stuck,start_not_sent,orphan_workflow,node_stuck,node_quarantined,bmc_login_blocked,bmc_pin_pending,agent_locked,sweeper"`
+	Kind           string    `json:"kind" enum:"parked_job,job_stuck,start_not_sent,orphan_workflow,node_stuck,node_quarantined,bmc_login_blocked,bmc_pin_pending,agent_locked,task_uncertain,sweeper"`
 	Since          time.Time `json:"since"`
 	AgeSeconds     int64     `json:"age_seconds"`
 	SiteID         string    `json:"site_id,omitempty"`
@@ -28,7 +28,7 @@ type Attention struct {
 	JobKind        string    `json:"job_kind,omitempty"`
 	WorkflowID     string    `json:"temporal_workflow_id,omitempty"`
 	WorkflowLost   bool      `json:"workflow_lost,omitempty" doc:"No workflow runs for the job; an action starts one"`
-	Status         string    `json:"status,omitempty" doc:"Of the job, or of the node where there is no job"`
+	Status         string    `json:"status,omitempty" doc:"Of the job, of the node where there is no job, or of the task"`
 	Stage          string    `json:"stage,omitempty"`
 	FailureClass   string    `json:"failure_class,omitempty"`
 	Message        string    `json:"message" doc:"What is wrong"`
@@ -42,7 +42,7 @@ type Attention struct {
 // AttentionQuery narrows the list.
 type AttentionQuery struct {
 	Page
-	Kind   string `query:"kind" enum:"parked_job,job_stuck,start_not_sent,orphan_workflow,node_stuck,node_quarantined,bmc_login_blocked,bmc_pin_pending,agent_locked,sweeper"`
+	Kind   string `query:"kind" enum:"parked_job,job_stuck,start_not_sent,orphan_workflow,node_stuck,node_quarantined,bmc_login_blocked,bmc_pin_pending,agent_locked,task_uncertain,sweeper"`
 	SiteID string `query:"site_id" doc:"Only of this site; what belongs to no site is left out"`
 }
 
@@ -51,7 +51,7 @@ func (s *Server) registerAttention() {
 		OperationID: "list-attention", Method: http.MethodGet, Path: "/admin/attention", Tags: []string{"attention"},
 		Summary: "List everything that needs a person, oldest first",
 		Description: "Parked jobs, jobs that do not move, starts that were not sent, workflows without a job, nodes between two states or in quarantine, " +
-			"BMCs that reject their login or show another certificate, locked agents, and the sweeper itself when it has not looked for a minute. " +
+			"BMCs that reject their login or show another certificate, locked agents, tasks of which nobody knows whether a node finished them, and the sweeper itself when it has not looked for a minute. " +
 			"Each with what to do. It is computed from the rows when it is asked for: what is mended is gone from it.",
 	}, s.listAttention)
 }
@@ -115,7 +115,7 @@ func attentionView(r db.Attention, now time.Time) Attention {
 		Status: r.Status, Stage: r.Stage, FailureClass: r.FailureClass, Message: r.Message, NextAction: r.NextStep,
 		Recommended: r.RecommendedAction, AllowedActions: []string{}, Runbook: "docs/operations.md#what-needs-a-person", Link: linkOf(r),
 	}
-	if r.JobID != "" && r.Kind != db.AttentionOrphanWorkflow {
+	if r.JobID != "" && r.Kind != db.AttentionOrphanWorkflow && r.Kind != db.AttentionTaskUncertain {
 		facts := lifecycle.JobFacts{WaitingOutside: r.WaitingOutside, WorkflowLost: r.WorkflowGone}
 		for _, action := range lifecycle.AllowedActions(lifecycle.JobStatus(r.Status), facts) {
 			a.AllowedActions = append(a.AllowedActions, string(action))
@@ -128,7 +128,10 @@ func attentionView(r db.Attention, now time.Time) Attention {
 }
 
 func linkOf(r db.Attention) string {
+	task, ofTask := strings.CutPrefix(r.ID, db.AttentionTaskUncertain+":")
 	switch {
+	case ofTask:
+		return prefix + "/tasks/" + task
 	case r.BMCID != "":
 		return prefix + "/admin/bmcs/" + r.BMCID
 	case r.JobID != "":

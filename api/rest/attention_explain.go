@@ -21,6 +21,7 @@ func explanations() map[string]func(*Attention) {
 		db.AttentionBMCLoginBlocked: explainLoginBlock,
 		db.AttentionBMCPinPending:   explainPin,
 		db.AttentionAgentLocked:     explainLock,
+		db.AttentionTaskUncertain:   explainTask,
 		db.AttentionSweeper:         explainSilence,
 	}
 }
@@ -103,6 +104,15 @@ func explainLock(a *Attention) {
 		a.Message += ": " + why
 	}
 	a.NextAction = "Find out whether the node was cloned or restored from an image; then give it a new bootstrap bundle, or onboard it again."
+}
+
+func explainTask(a *Attention) {
+	a.Message = fmt.Sprintf("it is not known whether the node finished %s: %s", a.Stage, a.Message)
+	a.AllowedActions = []string{"requeue"}
+	a.Recommended = "requeue"
+	a.NextAction = "Look at the node for what was done, then have the task done again with slipway task requeue, or retry the stage of the job that waits for it. " +
+		"An agent that comes back and has kept the result settles it by itself."
+	a.Runbook = lifecycle.Failure(lifecycle.FailNodeTaskUncertain).Runbook()
 }
 
 func explainSilence(a *Attention) {

@@ -67,6 +67,7 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, store.BlockBMCLogin(t.Context(), bmc.ID, "the BMC answered 401"))
 	require.NoError(t, store.SetBMCPinPending(t.Context(), bmc.ID, "abcd"))
+	unknown := uncertainTask(t, store, dsn)
 	alter(t, dsn, "UPDATE outbox SET created_at = now() - interval '2 minutes', last_error = 'no answer' WHERE job_id = '"+waits.ID+"'",
 		"UPDATE outbox SET done_at = now() WHERE kind = 'start_workflow' AND job_id <> '"+waits.ID+"'",
 		"UPDATE nodes SET state_changed_at = now() - interval '11 minutes' WHERE id = '"+between.ID+"'",
@@ -106,6 +107,9 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 	require.Contains(t, byKind[db.AttentionBMCLoginBlocked].Message, "401")
 	require.Contains(t, byKind[db.AttentionBMCPinPending].Message, "abcd")
 	require.Equal(t, node.Hostname, byKind[db.AttentionNodeQuarantined].Hostname)
+	require.Equal(t, "/api/v1/tasks/"+unknown.ID, byKind[db.AttentionTaskUncertain].Link)
+	require.Contains(t, byKind[db.AttentionTaskUncertain].Message, "gpu.scrub")
+	require.Equal(t, []string{"requeue"}, byKind[db.AttentionTaskUncertain].AllowedActions)
 	require.InDelta(t, 120, byKind[db.AttentionSweeper].AgeSeconds, 30)
 	require.NotContains(t, byKind[db.AttentionSweeper].Message, "Temporal does not answer")
 

@@ -121,6 +121,7 @@ func (s *Server) register() {
 	s.registerEvents()
 	s.registerAttention()
 	s.registerCertificates()
+	s.registerTasks()
 }
 
 func (s *Server) humaConfig() huma.Config {

@@ -44,7 +44,7 @@ func (n node) simulated() string {
 }
 
 func (a *app) nodeCommand() *cobra.Command {
-	return group("node", "Nodes", a.nodeList(), a.nodeShow(), a.nodeHistory(), a.nodeTimeline(), a.nodeLabel(), a.nodeBootstrap(), a.nodeOnboard())
+	return group("node", "Nodes", a.nodeList(), a.nodeShow(), a.nodeHistory(), a.nodeTimeline(), a.nodeTasks(), a.nodeLabel(), a.nodeBootstrap(), a.nodeOnboard())
 }
 
 func (a *app) nodeList() *cobra.Command {
