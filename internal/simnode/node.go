@@ -47,6 +47,8 @@ type Faults struct {
 	// SSHLosesAnswerTo breaks the connection of every command whose line holds
 	// this text, after it has run and before its status is sent.
 	SSHLosesAnswerTo string
+	// Scrub is what goes wrong when the node is scrubbed or validated.
+	Scrub ScrubFaults
 }
 
 // Node is one simulated node. All methods are safe for concurrent use.
@@ -201,7 +203,8 @@ func (n *Node) SetFaults(f Faults) error {
 	if !up {
 		return nil
 	}
-	err := n.writeGPUs(n.opt.Machine.Spec())
+	spec := n.opt.Machine.Spec()
+	err := errors.Join(n.writeGPUs(spec), n.writeScrub(spec))
 	n.settle()
 	return err
 }

@@ -2,6 +2,7 @@ package simnode
 
 import (
 	"embed"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,9 +15,9 @@ var toolScripts embed.FS
 
 // refusing are programs that would change the machine on which the simulation
 // runs; on a simulated node they only say so.
-var refusing = [...]string{"apt", "apt-get", "blkdiscard", "chpasswd", "dd", "dpkg", "fdisk", "hdparm", "init", "ip", "ipmitool",
-	"iptables", "kexec", "mkfs", "mkfs.ext4", "mkfs.xfs", "mlnx_qos", "modprobe", "mount", "netplan", "nft", "nvme", "parted",
-	"passwd", "rmmod", "sgdisk", "snap", "sysctl", "telinit", "umount", "useradd", "userdel", "usermod", "wipefs"}
+var refusing = [...]string{"apt", "apt-get", "chpasswd", "dd", "dpkg", "fdisk", "init", "ip", "ipmitool",
+	"iptables", "kexec", "mkfs", "mkfs.ext4", "mkfs.xfs", "mlnx_qos", "modprobe", "mount", "netplan", "nft", "parted",
+	"passwd", "rmmod", "sgdisk", "snap", "sysctl", "telinit", "useradd", "usermod", "wipefs"}
 
 // The names of the state that tools and simulation share, below the state
 // directory.
@@ -46,7 +47,7 @@ func (n *Node) installTools(s simhw.Spec, hostname string) error {
 			names = []string{"reboot", "poweroff", "shutdown", "halt"}
 		case "refuse":
 			names = refusing[:]
-		case "nvidia-smi":
+		case "nvidia-smi", "nv-fabricmanager", "slipway-gpu-pattern":
 			if s.GPUs == 0 {
 				continue
 			}
@@ -65,7 +66,7 @@ func (n *Node) installTools(s simhw.Spec, hostname string) error {
 			return fmt.Errorf("write the node's state: %w", err)
 		}
 	}
-	return n.writeGPUs(s)
+	return errors.Join(n.layDevices(s), n.writeGPUs(s), n.writeScrub(s))
 }
 
 func (n *Node) writeGPUs(s simhw.Spec) error {

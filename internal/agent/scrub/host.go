@@ -52,6 +52,8 @@ type Host struct {
 	Health func(ctx context.Context) lifecycle.HealthReport
 	// Poll is how often something that takes long is looked at; default 2s.
 	Poll time.Duration
+	// Patience is how long tenants' processes are hunted for; default 30s.
+	Patience time.Duration
 
 	// only confines the steps to some accounts, mounts and disks: tests on a real
 	// machine touch what they made and nothing else. nil is everything.
@@ -65,6 +67,9 @@ func (h Host) withDefaults() Host {
 	h.Root = filepath.Clean(h.Root)
 	if h.Poll <= 0 {
 		h.Poll = 2 * time.Second
+	}
+	if h.Patience <= 0 {
+		h.Patience = 30 * time.Second
 	}
 	return h
 }

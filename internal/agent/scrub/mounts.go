@@ -132,6 +132,9 @@ func (r *run) unmountOne(ctx context.Context, m mount) error {
 	if err == nil {
 		return nil
 	}
+	if now, listErr := r.mountList(); listErr == nil && !slices.Contains(now, m) {
+		return nil // it went with another
+	}
 	who, whoErr := r.holders(func(p string) bool { return p == m.target || strings.HasPrefix(p, m.target+"/") })
 	if whoErr != nil {
 		return fmt.Errorf("%s is busy and who holds it is unknown: %w", m.target, whoErr)

@@ -17,9 +17,8 @@ const (
 	// firstUser is the first uid of people; nobody is the uid of nobody.
 	firstUser = 1000
 	nobody    = 65534
-	// killFor bounds the hunt for processes; mercy is between TERM and KILL.
-	killFor = 30 * time.Second
-	mercy   = 2 * time.Second
+	// mercy is between TERM and KILL.
+	mercy = 2 * time.Second
 )
 
 // process is what is known of a running one.
@@ -122,7 +121,7 @@ func (r *run) processes(ctx context.Context) (string, error) {
 		// logind there are none; whether it worked is seen below.
 		_, _ = r.run(ctx, 20*time.Second, "loginctl", "terminate-user", a.name)
 	}
-	deadline := time.Now().Add(killFor)
+	deadline := time.Now().Add(r.Patience)
 	for sig, from := syscall.SIGTERM, time.Now(); ; {
 		left, err := r.foreignProcesses()
 		if err != nil {
@@ -134,7 +133,7 @@ func (r *run) processes(ctx context.Context) (string, error) {
 		if time.Now().After(deadline) {
 			return "", fmt.Errorf("%d processes of tenants do not end: %s", len(left), list(names(left)))
 		}
-		if time.Since(from) > mercy {
+		if time.Since(from) > min(mercy, r.Patience/2) {
 			sig = syscall.SIGKILL
 		}
 		for _, p := range left {

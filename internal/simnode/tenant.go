@@ -1,0 +1,89 @@
+package simnode
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// TenantMark is in everything that Occupy leaves on disks.
+const TenantMark = "SIMULATED-TENANT-DATA"
+
+// Occupy leaves on the node what a tenant leaves: an account with a key, a key
+// of root, a process, a container, things that start by themselves, a mount,
+// MIG on, and data on every disk but the system's. The system must be up.
+func (n *Node) Occupy() error {
+	t, err := openTree(n.root)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	const key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIFRlbmFudFRlbmFudFRlbmFudFRlbmFudFRlbmFudFQh tenant\n"
+	var errs []error
+	for _, f := range []struct {
+		path, content string
+		add           bool
+	}{
+		{"/etc/passwd", "tenant1:x:1001:1001::/home/tenant1:/bin/bash\n", true},
+		{"/home/tenant1/.ssh/authorized_keys", key, false},
+		{"/home/tenant1/data", TenantMark + "\n", false},
+		{"/proc/4242/status", "Name:\tminer\nState:\tS (sleeping)\nPid:\t4242\nUid:\t1001\t1001\t1001\t1001\n", false},
+		{"/proc/mounts", "nas:/tenants /mnt/tenants/a nfs4 rw,relatime 0 0\n", true},
+		{"/var/spool/cron/crontabs/tenant1", "* * * * * /home/tenant1/miner\n", false},
+		{"/etc/systemd/system/miner.service", "[Service]\nExecStart=/home/tenant1/miner\n", false},
+		{"/etc/sudoers.d/tenant1", "tenant1 ALL=(ALL) NOPASSWD:ALL\n", false},
+		{"/etc/ld.so.preload", "/usr/local/lib/miner.so\n", false},
+	} {
+		errs = append(errs, t.put(f.path, []byte(f.content), 0o644, f.add))
+	}
+	if !n.Faults().Scrub.KeysUnreadable {
+		errs = append(errs, t.put("/root/.ssh/authorized_keys", []byte(key), 0o600, false))
+	}
+	n.note(containersState, "c0ffee\n")
+	spec := n.opt.Machine.Spec()
+	if spec.GPUs > 0 {
+		n.note(migState, "")
+	}
+	for i, d := range spec.Disks {
+		if i == len(spec.Disks)-1 {
+			break // the system's, as simhw installs by default
+		}
+		errs = append(errs, n.fill(d.Name, d.Bytes))
+	}
+	return errors.Join(errs...)
+}
+
+// fill writes a tenant's data at the beginning, in the middle and near the end.
+func (n *Node) fill(disk string, size int64) error {
+	f, err := os.OpenFile(n.image(disk), os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("use the disk %s: %w", disk, err)
+	}
+	for _, at := range []int64{0, 4096, size / 2, size - 8192} {
+		_, werr := f.WriteAt([]byte(TenantMark), at)
+		err = errors.Join(err, werr)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// DiskHolds says whether a disk's image holds this text at one of the places
+// where Occupy writes.
+func (n *Node) DiskHolds(disk, text string) (bool, error) {
+	f, err := os.Open(filepath.Clean(n.image(disk)))
+	if err != nil {
+		return false, fmt.Errorf("look at the disk %s: %w", disk, err)
+	}
+	defer func() { _ = f.Close() }()
+	st, err := f.Stat()
+	if err != nil {
+		return false, fmt.Errorf("look at the disk %s: %w", disk, err)
+	}
+	buf := make([]byte, len(text))
+	for _, at := range []int64{0, 4096, st.Size() / 2, st.Size() - 8192} {
+		if _, err := f.ReadAt(buf, at); err == nil && string(buf) == text {
+			return true, nil
+		}
+	}
+	return false, nil
+}
