@@ -50,6 +50,7 @@ func (s *Store) SettleTasks(ctx context.Context, limit int) (TasksSettled, error
 			out.Uncertain++
 		case lifecycle.TaskExpired:
 			out.Expired++
+		case lifecycle.TaskDispatched, lifecycle.TaskSucceeded, lifecycle.TaskFailed: // settling leads to none of these
 		}
 	}
 	return out, errors.Join(failed...)
@@ -137,6 +138,7 @@ func (tx *Tx) ResumeTask(ctx context.Context, nodeID string, kind lifecycle.Task
 	case lifecycle.TaskUncertain:
 		t, err = tx.requeue(ctx, t, a)
 		return t, ResumedRequeued, err
+	case lifecycle.TaskFailed, lifecycle.TaskExpired:
 	}
 	return tx.recreate(ctx, t, a)
 }

@@ -28,10 +28,10 @@ var (
 	TaskRequeue  = taskMove("requeue", TaskQueued, "the lease went stale, or a person or job asks again", OwnerSystem, TaskDispatched, TaskUncertain)
 	// A task that was queued again ends by the result that the agent's journal
 	// kept of the delivery before, as long as nobody else holds it.
-	TaskSucceed  = taskMove("succeed", TaskSucceeded, "the agent reported success", OwnerNodeReport, TaskQueued, TaskDispatched, TaskUncertain)
-	TaskFail     = taskMove("fail", TaskFailed, "the agent reported failure, or cannot do it", OwnerNodeReport, TaskQueued, TaskDispatched, TaskUncertain)
-	TaskDoubt    = taskMove("doubt", TaskUncertain, "it was begun and nobody knows whether it was finished", OwnerSystem, TaskDispatched)
-	TaskExpire   = taskMove("expire", TaskExpired, "its deadline passed, or its job withdrew it", OwnerSystem, TaskQueued, TaskDispatched, TaskUncertain)
+	TaskSucceed = taskMove("succeed", TaskSucceeded, "the agent reported success", OwnerNodeReport, TaskQueued, TaskDispatched, TaskUncertain)
+	TaskFail    = taskMove("fail", TaskFailed, "the agent reported failure, or cannot do it", OwnerNodeReport, TaskQueued, TaskDispatched, TaskUncertain)
+	TaskDoubt   = taskMove("doubt", TaskUncertain, "it was begun and nobody knows whether it was finished", OwnerSystem, TaskDispatched)
+	TaskExpire  = taskMove("expire", TaskExpired, "its deadline passed, or its job withdrew it", OwnerSystem, TaskQueued, TaskDispatched, TaskUncertain)
 )
 
 func taskMove(name string, to TaskStatus, doc string, owner Owner, from ...TaskStatus) Transition[TaskStatus] {

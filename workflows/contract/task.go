@@ -14,10 +14,10 @@ type TaskTries struct {
 // retry asks the agent again. Of a failure that says nothing of the task, such
 // as a cancelled wait or an internal error, nothing is counted.
 func (t *TaskTries) Failed(class lifecycle.FailureClass) {
-	switch class {
-	case lifecycle.FailNodeTaskUncertain:
+	if class == lifecycle.FailNodeTaskUncertain {
 		t.Doubts++
-	case lifecycle.FailNodeTask, lifecycle.FailScrubUnverified, lifecycle.FailNodeUnhealthy:
+	}
+	if class == lifecycle.FailNodeTask || class == lifecycle.FailScrubUnverified || class == lifecycle.FailNodeUnhealthy {
 		t.Round++
 	}
 }
