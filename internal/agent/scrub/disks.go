@@ -32,10 +32,10 @@ func (r *run) eraseDisks(ctx context.Context) (string, error) {
 			errs = append(errs, r.untouched(d, sysErr))
 		case system[d.name]:
 			r.out.BootDisks = append(r.out.BootDisks, d.serial)
-			r.untouched(d, errors.New("the agent runs from it, so it is not erased; only installing it anew replaces what is on it"))
+			_ = r.untouched(d, errors.New("the agent runs from it, so it is not erased; only installing it anew replaces what is on it"))
 		case r.protected(d):
 			r.out.Protected = append(r.out.Protected, d.serial)
-			r.untouched(d, errors.New("the task protects it, so it is not erased"))
+			_ = r.untouched(d, errors.New("the task protects it, so it is not erased"))
 		case !r.AllowWipe:
 			errs = append(errs, r.untouched(d, fmt.Errorf("%s: the agent was not allowed to erase disks in this run", d.name)))
 		default:
@@ -207,7 +207,7 @@ func (r *run) eraseAndVerify(ctx context.Context, g []drive, all []drive) (erasu
 	switch {
 	case g[0].nvme():
 		e, err = r.eraseNVMe(ctx, g, all, was)
-	case g[0].ata():
+	case g[0].ata() && !r.scsi(g[0]):
 		e, err = r.eraseATA(ctx, g[0], was)
 	default:
 		err = errNoPurge

@@ -22,6 +22,13 @@ type drive struct {
 func (d drive) nvme() bool { return strings.HasPrefix(d.name, "nvme") }
 func (d drive) ata() bool  { return strings.HasPrefix(d.name, "sd") }
 
+// scsi is true for a disk that says that it is no ATA disk: the kernel shows
+// ATA as the vendor of those.
+func (h Host) scsi(d drive) bool {
+	vendor := h.text(blockClass, d.name, "device/vendor")
+	return vendor != "" && vendor != "ATA"
+}
+
 // drives lists the disks: block devices with a device behind them. Optical
 // drives, empty card readers and hidden paths of a multipath drive are none.
 func (r *run) drives() ([]drive, error) {

@@ -44,7 +44,8 @@ func (r *run) gpuHolders() ([]process, error) {
 		base := filepath.Base(p)
 		return filepath.Dir(p) == "/dev" && strings.HasPrefix(base, "nvidia") || strings.HasPrefix(p, "/dev/nvidia-caps/")
 	})
-	return slices.DeleteFunc(who, func(p process) bool { return p.name == "nv-fabricmanager" || p.name == "nv-fabricmanage" }), err
+	// The kernel keeps 15 letters of a name.
+	return slices.DeleteFunc(who, func(p process) bool { return p.uid == 0 && p.name == "nv-fabricmanage" }), err
 }
 
 // idleGPUs is an error while anything has a GPU open.

@@ -303,13 +303,17 @@ func TestOverwritingIsAClearAndNeedsLeave(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.disk("vdb", "V1")
+	b.disk("sdc", "SAS1")
+	b.put("/sys/block/sdc/device/vendor", "SEAGATE \n")
 	res, dev := b.erase(protectS1)
 	require.False(t, res.OK)
 	require.Contains(t, dev["vdb"].Detail, "no command that purges it")
+	require.Contains(t, dev["sdc"].Detail, "no command that purges it")
 	require.True(t, dev["nvme0n1"].Verified)
 	res, dev = b.erase(func(a *lifecycle.ScrubArgs) { protectS1(a); a.AllowOverwrite = true })
 	require.True(t, res.OK, res.Message)
 	require.Equal(t, lifecycle.SanitizeClear, dev["vdb"].Method)
+	require.Equal(t, lifecycle.SanitizeClear, dev["sdc"].Method)
 	require.Equal(t, "blkdiscard --zeroout, blkdiscard from util-linux 2.39", dev["vdb"].Tool)
 }
 
@@ -379,6 +383,30 @@ func TestStepsAndStops(t *testing.T) {
 	require.Contains(t, res.Message, "does not say that it is simulated")
 	res = Validate(t.Context(), b.host, lifecycle.ValidateArgs{RunID: "job_1"}, nil)
 	require.Equal(t, lifecycle.TaskCodeRefused, res.Code)
+}
+
+func TestOnlyTheFabricManagerMayHoldAGPU(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.answer["systemctl"] = func([]string) (string, error) { return "", errors.New("inactive") }
+	b.answer["nvidia-smi"] = func([]string) (string, error) {
+		return `<nvidia_smi_log><attached_gpus>1</attached_gpus><gpu id="1"><uuid>GPU-1</uuid></gpu></nvidia_smi_log>`, nil
+	}
+	holder := func(pid, name, uid, file string) {
+		b.put("/proc/"+pid+"/status", "Name:\t"+name+"\nState:\tS\nUid:\t"+uid+"\t"+uid+"\t"+uid+"\t"+uid+"\n")
+		require.NoError(t, os.MkdirAll(filepath.Join(b.host.Root, "proc", pid, "fd"), 0o755))
+		require.NoError(t, os.Symlink(file, filepath.Join(b.host.Root, "proc", pid, "fd/7")))
+	}
+	idle := func() lifecycle.StepResult {
+		return Scrub(t.Context(), b.host, lifecycle.ScrubArgs{RunID: "job_1", Steps: []string{StepGPUProcesses}}, nil).Steps[1]
+	}
+	holder("70", "nv-fabricmanage", "0", "/dev/nvidia-nvswitchctl")
+	holder("71", "bash", "0", "/dev/null")
+	require.True(t, idle().OK, idle().Detail)
+	holder("72", "nv-fabricmanage", "1001", "/dev/nvidia0")
+	holder("73", "Xorg", "0", "/dev/nvidia-caps/nvidia-cap1")
+	require.False(t, idle().OK)
+	require.Contains(t, idle().Detail, "72 (nv-fabricmanage), 73 (Xorg)")
 }
 
 func TestTheMachineOfAnInstalledGPUIsNotWithoutGPUs(t *testing.T) {

@@ -71,7 +71,6 @@ type run struct {
 	steps   []lifecycle.StepResult
 	devices []lifecycle.DeviceResult
 	out     Output
-	gpus    []gpu
 }
 
 func newRun(h Host, runID string, keep []string, record func(lifecycle.StepResult)) *run {
