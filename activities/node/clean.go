@@ -18,8 +18,8 @@ type Left struct {
 }
 
 // CheckBootstrapRevoked proves RevokeBootstrap: no enrolment token of the node
-// is good any more, no agent that used one may speak, and no sealed user-data of
-// the job is left.
+// is good any more, no agent that used one may speak, and neither sealed
+// user-data of the job nor a copy of the machine's MAAS token is left.
 func (a *Activities) CheckBootstrapRevoked(ctx context.Context, in contract.JobRef) (Left, error) {
 	open, err := a.Store.OpenEnrollmentTokens(ctx, in.NodeID)
 	if err != nil {
@@ -28,11 +28,14 @@ func (a *Activities) CheckBootstrapRevoked(ctx context.Context, in contract.JobR
 	if open > 0 {
 		return Left{Note: fmt.Sprintf("%d enrolment tokens of node %s are not revoked", open, in.NodeID)}, nil
 	}
+	names := map[string]string{userdata.MachineToken(in.NodeID): "the machine's MAAS token "}
 	for attempt := 1; attempt <= maxAttempts; attempt++ {
-		name := userdata.Name(in.JobID, attempt)
+		names[userdata.Name(in.JobID, attempt)] = "the sealed user-data "
+	}
+	for name, what := range names {
 		_, err := a.Secrets.Resolve(ctx, providers.SecretRef(name))
 		if err == nil {
-			return Left{Note: "the sealed user-data " + name + " is still stored"}, nil
+			return Left{Note: what + name + " is still stored"}, nil
 		}
 		if !providers.IsKind(err, providers.KindNotFound) {
 			return Left{}, fault.Secret(ctx, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/userdata"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/secrets"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -48,6 +49,12 @@ func TestWhatIsLeftOfANodesBootstrap(t *testing.T) {
 	_, err = userdata.Seal(t.Context(), sec, userdata.Name(ref.JobID, 3), userdata.Sealed{Document: []byte("#cloud-config\n")})
 	require.NoError(t, err)
 	require.Equal(t, "the sealed user-data userdata/"+ref.JobID+"/3 is still stored", left(acts.CheckBootstrapRevoked))
+	do(acts.RevokeBootstrap)
+	_, err = sec.Put(t.Context(), userdata.MachineToken(node.ID), providers.NewSecret("a:b:c"))
+	require.NoError(t, err)
+	require.Equal(t, "the machine's MAAS token nodes/"+node.ID+"/maas-token is still stored", left(acts.CheckBootstrapRevoked))
+	_, err = userdata.Seal(t.Context(), sec, userdata.Name(ref.JobID, 3), userdata.Sealed{Document: []byte("#cloud-config\n")})
+	require.NoError(t, err)
 	now := time.Now()
 	require.NoError(t, store.Tx(t.Context(), func(tx *db.Tx) error {
 		if err := tx.IssueEnrollmentToken(t.Context(), node.ID, ref.JobID, bytes.Repeat([]byte{7}, 32), now.Add(time.Hour)); err != nil {

@@ -81,3 +81,23 @@ func TestAnUndoThatLiesParksTheOnboarding(t *testing.T) {
 		})
 	}
 }
+
+// TestAnInterruptedRepairLeavesNoToken: a person calls the job off while the
+// sync timer is mended with a copy of the machine's token.
+func TestAnInterruptedRepairLeavesNoToken(t *testing.T) {
+	t.Parallel()
+	s := State{Machine: contract.MachineFacts{SystemID: "abc", Status: "Deployed"}}
+	s.Site.Profile.RequireHWSync, s.Site.Site.SSHKeyRef = true, "ber1/ssh"
+	p := parkedAt(t, contract.StageWaitHWSync, s)
+	p.answer["WaitForHardwareSync"] = func() (any, error) { return contract.MachineFacts{SystemID: "abc", Status: "Deployed"}, nil }
+	p.answer["RepairHardwareSync"] = func() (any, error) {
+		p.env.SignalWorkflow(string(lifecycle.ActionCancel), contract.ActionRequest{Actor: "ben", Reason: "not today"})
+		return nil, nil
+	}
+	_, err := p.asks(t, lifecycle.ActionRetryStage, contract.ActionRequest{})
+	require.NoError(t, err)
+	require.Equal(t, lifecycle.JobCancelled, p.steps[len(p.steps)-1].Status)
+	at := slices.Index(p.calls, "RepairHardwareSync")
+	require.Positive(t, at)
+	require.Equal(t, "ForgetMachineCredentials", p.calls[at+1])
+}

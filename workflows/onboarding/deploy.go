@@ -177,7 +177,8 @@ func repairSync(ctx workflow.Context, s *State) error {
 	}
 	in := nodeact.RepairSyncIn{SSHIn: s.sshIn(ctx, contract.StageWaitHWSync), TokenRef: ref, Interval: s.Site.Profile.HardwareSyncInterval}
 	_, err = stage.Do(ctx, stage.KindNodeTask, "install and start the sync timer", node.RepairHardwareSync, in)
-	_, ferr := stage.Do(ctx, stage.KindLocalWork, "forget the machine token", maas.ForgetMachineCredentials, s.ref(contract.StageWaitHWSync))
+	forget, _ := workflow.NewDisconnectedContext(ctx) // also when a person or the deadline ends the repair
+	_, ferr := stage.Do(forget, stage.KindLocalWork, "forget the machine token", maas.ForgetMachineCredentials, s.ref(contract.StageWaitHWSync))
 	if err != nil {
 		return s.sshTried(err)
 	}
