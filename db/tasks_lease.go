@@ -32,7 +32,8 @@ type TaskClaim struct {
 	// ClaimID is the agent's own name for this claim, the same until it has the
 	// answer: the delivery that it got is given again. "" has no such memory.
 	ClaimID string
-	// Unfinished are tasks that the agent has begun and not finished.
+	// Unfinished are tasks that the agent has begun and not finished: the one
+	// that the node holds is given again, as the delivery that it is.
 	Unfinished []string
 	Lease      time.Duration
 }
@@ -133,14 +134,18 @@ func (tx *Tx) heldTask(ctx context.Context, c TaskClaim, row gen.LockOpenTasksRo
 	held := row.NodeTask
 	sameBoot := held.BootID == c.BootID
 	switch {
-	case sameBoot && !row.Overdue && slices.Contains(c.Unfinished, held.ID):
-		// The agent was started again beside its work, or was cut off: nobody took
-		// the task meanwhile, so the delivery goes on.
-		_, err := tx.renew(ctx, fenceOf(held), "", c.Lease)
-		return nil, true, err
-	case sameBoot && !row.LeaseOver && c.ClaimID != "" && c.ClaimID == held.ClaimID:
-		_, err := tx.renew(ctx, fenceOf(held), "", c.Lease)
-		return &held, true, err
+	case sameBoot && !row.Overdue && slices.Contains(c.Unfinished, held.ID),
+		sameBoot && !row.LeaseOver && c.ClaimID != "" && c.ClaimID == held.ClaimID:
+		// The agent was started again beside its work, was cut off, or did not get
+		// the answer: nobody took the task meanwhile, so the same delivery goes on.
+		// It may be a newer one than the agent's journal knows, so it is given again,
+		// under the identity that the agent has now.
+		renewed, err := tx.renew(ctx, fenceOf(held), "", c.Lease)
+		if err != nil || !renewed {
+			return nil, true, err
+		}
+		held.Generation = c.Generation
+		return &held, true, nil
 	case sameBoot && !row.LeaseOver:
 		return nil, true, nil
 	}

@@ -2,6 +2,7 @@ package db_test
 
 import (
 	"encoding/json"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -321,8 +322,12 @@ func TestAnAgentThatWasStartedAgainGoesOnWithItsDelivery(t *testing.T) {
 	w.enqueue(lifecycle.TaskKindScrub, "k")
 	got := w.claim()
 	w.leaseEnds()
-	again := w.try(db.TaskClaim{Unfinished: []string{got.ID}})
-	require.Nil(t, again.Task)
+	exec(t, w.conn, "INSERT INTO agent_certificates (node_id, generation, serial, key_hash, cert_pem, not_before, not_after) "+
+		"VALUES ($1, 2, '2', sha256('k2'), 'PEM', now(), now())", w.node.ID)
+	exec(t, w.conn, "UPDATE agent_identities SET generation = 2")
+	again := w.try(db.TaskClaim{Unfinished: []string{got.ID}, Generation: 2})
+	require.Equal(t, fence(got), fence(*again.Task), "the same delivery, whatever the journal knows of it")
+	require.EqualValues(t, 2, again.Task.Generation, "for the identity that the agent has now")
 	require.Empty(t, again.Dropped)
 	require.Zero(t, w.settle(), "its lease was renewed")
 	_, err := w.FinishTask(t.Context(), fence(got), done)
@@ -353,4 +358,74 @@ func TestOnlyThePresentIdentityClaims(t *testing.T) {
 	require.NoError(t, w.LockAgentIdentity(t.Context(), w.node.ID, "copied"))
 	_, err = w.ClaimTask(t.Context(), db.TaskClaim{NodeID: w.node.ID, BootID: "b", Generation: 1, Lease: time.Minute})
 	require.ErrorIs(t, err, db.ErrIdentityMoved)
+}
+
+// TestANewerDeliveryWhoseAnswerWasLost: the journal knows the attempt before,
+// and a new process has forgotten the name of the claim.
+func TestANewerDeliveryWhoseAnswerWasLost(t *testing.T) {
+	t.Parallel()
+	w := newTasks(t)
+	w.enqueue(lifecycle.TaskKindDrain, "k")
+	first := w.claim()
+	w.leaseEnds()
+	w.settle()
+	second := w.try(db.TaskClaim{Unfinished: []string{first.ID}, ClaimID: "lost"}).Task
+	require.Equal(t, 2, second.Attempt)
+	_, err := w.FinishTask(t.Context(), fence(first), done)
+	require.ErrorIs(t, err, db.ErrLeaseLost)
+	again := w.try(db.TaskClaim{Unfinished: []string{first.ID}, ClaimID: "new"}).Task
+	require.Equal(t, fence(*second), fence(*again))
+	_, err = w.FinishTask(t.Context(), fence(*again), done)
+	require.NoError(t, err)
+}
+
+// Every pair of states, by SQL: the trigger allows exactly the edges, and none
+// without its audit row.
+func TestTheSchemaRefusesEveryChangeOfATaskThatIsNoEdge(t *testing.T) {
+	t.Parallel()
+	w := newTasks(t)
+	in := map[lifecycle.TaskStatus]string{}
+	end := func(r lifecycle.TaskResult) string {
+		got := w.claim()
+		_, err := w.FinishTask(t.Context(), fence(got), r)
+		require.NoError(t, err)
+		return got.ID
+	}
+	w.enqueue(lifecycle.TaskKindScrub, "1")
+	in[lifecycle.TaskSucceeded] = end(done)
+	w.enqueue(lifecycle.TaskKindScrub, "2")
+	in[lifecycle.TaskFailed] = end(lifecycle.TaskResult{Code: lifecycle.TaskCodeStepFailed})
+	w.enqueue(lifecycle.TaskKindScrub, "3")
+	in[lifecycle.TaskUncertain] = end(lifecycle.TaskResult{Code: lifecycle.TaskCodeUncertain})
+	in[lifecycle.TaskExpired] = w.enqueue(lifecycle.TaskKindScrub, "4").ID
+	w.deadlinePasses()
+	w.settle()
+	w.enqueue(lifecycle.TaskKindScrub, "5")
+	in[lifecycle.TaskDispatched] = w.claim().ID
+	in[lifecycle.TaskQueued] = w.enqueue(lifecycle.TaskKindScrub, "6").ID
+	edges := lifecycle.NodeTask.Edges()
+	for from, id := range in {
+		w.is(id, from)
+		for _, to := range lifecycle.NodeTask.States {
+			if to.State == from {
+				continue
+			}
+			tx, err := w.conn.Begin(t.Context())
+			require.NoError(t, err)
+			_, err = tx.Exec(t.Context(), `UPDATE node_tasks SET status = $1::text, version = version + 1, attempt = 1, lease_id = 'l', boot_id = 'b', generation = 1, result = '{}',
+				lease_until = CASE WHEN $1::text = 'dispatched' THEN now() END WHERE id = $2`, string(to.State), id)
+			legal := slices.ContainsFunc(edges, func(e lifecycle.Edge) bool { return e.From == string(from) && e.To == string(to.State) })
+			if legal && to.State == lifecycle.TaskDispatched {
+				requireState(t, err, "23505") // the node holds one
+			} else if legal {
+				require.NoError(t, err, "%s to %s", from, to.State)
+				requireState(t, tx.Commit(t.Context()), "SW002")
+			} else {
+				requireState(t, err, "SW001")
+			}
+			_ = tx.Rollback(t.Context())
+		}
+	}
+	_, err := w.conn.Exec(t.Context(), "DELETE FROM node_tasks")
+	requireState(t, err, "SW001")
 }

@@ -120,9 +120,10 @@ func TaskTransition(from, to TaskStatus) (Transition[TaskStatus], error) {
 // The codes of a failed TaskResult that the control plane itself reads; others
 // are for people.
 const (
-	TaskCodeUnsupported = "unsupported" // the agent does not know the kind or its version
-	TaskCodeRefused     = "refused"     // the agent may not do it as it is asked
-	TaskCodeExpired     = "expired"     // its deadline had passed before it was begun
+	TaskCodeUnsupported = "unsupported"       // the agent does not know the kind or its version
+	TaskCodeRefused     = "refused"           // the agent may not do it as it is asked
+	TaskCodeExpired     = "expired"           // its deadline passed, before it was begun or while it ran
+	TaskCodeArguments   = "invalid_arguments" // the arguments do not fit the kind
 	TaskCodeStepFailed  = "step_failed"
 	TaskCodeUncertain   = "uncertain"  // it was begun by an agent that died, and a second look could not tell
 	TaskCodeLeaseLost   = "lease_lost" // given up half way since the lease was lost

@@ -270,6 +270,8 @@ func TestOutcomes(t *testing.T) {
 		{lifecycle.TaskKindScrub, lifecycle.TaskCodeUnsupported, lifecycle.FailNodeTask},
 		{lifecycle.TaskKindValidate, lifecycle.TaskCodeStepFailed, lifecycle.FailNodeUnhealthy},
 		{lifecycle.TaskKindValidate, lifecycle.TaskCodeRefused, lifecycle.FailNodeTask},
+		{lifecycle.TaskKindScrub, lifecycle.TaskCodeArguments, lifecycle.FailNodeTask},
+		{lifecycle.TaskKindScrub, lifecycle.TaskCodeExpired, lifecycle.FailScrubUnverified},
 		{lifecycle.TaskKindDrain, "anything", lifecycle.FailNodeTask},
 	} {
 		_, err := agenttask.Outcome(db.NodeTask{ID: "task_1", Kind: tc.kind, Status: lifecycle.TaskFailed, Result: &lifecycle.TaskResult{

@@ -28,7 +28,7 @@ func Outcome(t db.NodeTask) (lifecycle.TaskResult, error) {
 // kind and code.
 func Class(kind lifecycle.TaskKind, code string) lifecycle.FailureClass {
 	switch code {
-	case lifecycle.TaskCodeUnsupported, lifecycle.TaskCodeRefused, lifecycle.TaskCodeExpired:
+	case lifecycle.TaskCodeUnsupported, lifecycle.TaskCodeRefused, lifecycle.TaskCodeArguments:
 		return lifecycle.FailNodeTask // nothing was begun
 	}
 	switch kind {

@@ -227,8 +227,9 @@ func TestADeliveryOutlivesTheServerAndACertificate(t *testing.T) {
 	var cert wire.CertificateResponse
 	f.agent.ok(wire.PathRenew, wire.RenewRequest{CSRPEM: csr(t, key)}, &cert)
 	f.agent = f.with(key, cert)
-	require.Nil(t, w.claim(wire.ClaimRequest{Unfinished: []string{got.ID}}))
-	require.Equal(t, lifecycle.TaskDispatched, f.status(made.ID), "a new certificate is no new delivery")
+	again = w.claim(wire.ClaimRequest{Unfinished: []string{got.ID}})
+	require.Equal(t, got.LeaseID, again.LeaseID, "a new certificate is no new delivery")
+	require.EqualValues(t, 2, again.Generation)
 	f.restart()
 	for range 2 {
 		status, _ := w.send(w.do(*got))

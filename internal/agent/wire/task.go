@@ -24,7 +24,8 @@ type ClaimRequest struct {
 	// would otherwise wait for its lease to end.
 	ClaimID string `json:"claim_id,omitempty"`
 	// Unfinished are tasks that the agent's journal says were begun and not
-	// finished: the server renews their lease or tells to drop them.
+	// finished: the server gives the delivery that the node still holds again and
+	// renews its lease, waits for the results of others, or tells to drop them.
 	Unfinished []string `json:"unfinished,omitempty"`
 }
 
