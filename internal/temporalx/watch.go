@@ -67,7 +67,7 @@ type PendingActivity struct {
 	Taken     bool
 	Paused    bool
 	Heartbeat time.Time
-	Failure   string // of the attempt before, "" for none
+	Failure   string // of the attempt before, "" for none, and for one that waits without a worker
 }
 
 // The limits of one question each, so that no pass hangs on one.
@@ -153,12 +153,23 @@ func pendingActivity(a *workflowpb.PendingActivityInfo) PendingActivity {
 	if next := at(a.GetNextAttemptScheduleTime()); next.After(scheduled) {
 		scheduled = next
 	}
-	return PendingActivity{
+	out := PendingActivity{
 		Name: a.GetActivityType().GetName(), Attempt: int(a.GetAttempt()), Scheduled: scheduled, Heartbeat: at(a.GetLastHeartbeatTime()),
-		Taken:   state == enumspb.PENDING_ACTIVITY_STATE_STARTED || state == enumspb.PENDING_ACTIVITY_STATE_CANCEL_REQUESTED,
-		Paused:  a.GetPaused(),
-		Failure: told(a.GetLastFailure().GetMessage()),
+		Taken:  state == enumspb.PENDING_ACTIVITY_STATE_STARTED || state == enumspb.PENDING_ACTIVITY_STATE_CANCEL_REQUESTED,
+		Paused: a.GetPaused(),
 	}
+	if !waitsOutside(a) {
+		out.Failure = told(a.GetLastFailure().GetMessage())
+	}
+	return out
+}
+
+// waitsOutside: an activity without heartbeats is ended from outside, and to run
+// out of time is how it takes its wait up again: no failure.
+func waitsOutside(a *workflowpb.PendingActivityInfo) bool {
+	o := a.GetActivityOptions()
+	return o != nil && o.GetHeartbeatTimeout().AsDuration() == 0 &&
+		a.GetLastFailure().GetTimeoutFailureInfo().GetTimeoutType() == enumspb.TIMEOUT_TYPE_START_TO_CLOSE
 }
 
 // Ending tells in words how a run ended, by whom and why. "" when its history

@@ -55,6 +55,7 @@ func (w *world) works(f func(workflow.Context, contract.JobInput) error) {
 	wk := worker.New(w.Client, w.TaskQueue, worker.Options{})
 	wk.RegisterWorkflowWithOptions(f, workflow.RegisterOptions{Name: contract.OnboardingWorkflow})
 	wk.RegisterActivityWithOptions(func(context.Context) error { return errors.New("the worker fell over") }, activity.RegisterOptions{Name: "Fails"})
+	wk.RegisterActivityWithOptions(func(context.Context) error { return activity.ErrResultPending }, activity.RegisterOptions{Name: "IsEndedFromOutside"})
 	require.NoError(w.t, wk.Start())
 	w.t.Cleanup(wk.Stop)
 }
@@ -193,4 +194,20 @@ func TestAnActivityThatFailsIsSeen(t *testing.T) {
 	why, err := w.TaskFailure(t.Context(), id, e.RunID)
 	require.NoError(t, err)
 	require.Empty(t, why, "its code does not fail")
+}
+
+// An activity that is ended from outside takes its wait up again and again: that
+// is no failure, other than that of one whose worker falls silent.
+func TestAnActivityThatWaitsWithoutAWorkerHasNotFailed(t *testing.T) {
+	t.Parallel()
+	for heartbeat, failure := range map[time.Duration]string{0: "", 300 * time.Millisecond: "activity Heartbeat timeout"} {
+		w := newWorld(t)
+		w.works(func(ctx workflow.Context, _ contract.JobInput) error {
+			ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Second, HeartbeatTimeout: heartbeat})
+			return workflow.ExecuteActivity(ctx, "IsEndedFromOutside").Get(ctx, nil)
+		})
+		id, _ := w.start()
+		e := w.until(id, "it waits anew", func(e temporalx.Execution) bool { return len(e.Activities) == 1 && e.Activities[0].Attempt >= 2 })
+		require.Equal(t, failure, e.Activities[0].Failure)
+	}
 }
