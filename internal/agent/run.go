@@ -48,6 +48,7 @@ type Agent struct {
 	session  session
 	handlers []task.Registry
 	accepted chan struct{} // closed by the first heartbeat that the server took
+	nudge    chan struct{} // asks for a heartbeat now
 	once     sync.Once
 }
 
@@ -73,7 +74,7 @@ func New(c Config, version string, log *slog.Logger, handlers ...task.Registry) 
 	probe.close()
 	return &Agent{cfg: c, version: version, log: log, now: time.Now, state: st, started: time.Now(), interval: c.HeartbeatInterval,
 		reports: make(chan lifecycle.HealthReport, 1), look: make(chan struct{}, 1),
-		session: session{ready: make(chan struct{})}, handlers: handlers, accepted: make(chan struct{})}, nil
+		session: session{ready: make(chan struct{})}, handlers: handlers, accepted: make(chan struct{}), nudge: make(chan struct{}, 1)}, nil
 }
 
 // Run works until ctx ends; it returns nil then. It gives up on nothing: a
@@ -115,6 +116,10 @@ func (a *Agent) runHeartbeats(ctx context.Context) {
 		case r := <-a.reports:
 			a.unsent = &r
 			if a.failures > 0 { // a report must not shorten a back-off
+				waitFor(ctx, t)
+			}
+		case <-a.nudge:
+			if a.failures > 0 {
 				waitFor(ctx, t)
 			}
 		case <-t.C:

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/slipway-cloud/slipway/internal/agent/task"
 	"github.com/slipway-cloud/slipway/internal/agent/wire"
@@ -16,9 +18,10 @@ import (
 type session struct {
 	ready chan struct{} // closed when there is one
 
-	mu     sync.Mutex
-	id     *identity
-	client *client
+	mu      sync.Mutex
+	id      *identity
+	client  *client
+	changed chan struct{} // closed by the next change
 }
 
 func (s *session) set(id *identity, c *client) {
@@ -28,6 +31,21 @@ func (s *session) set(id *identity, c *client) {
 		close(s.ready)
 	}
 	s.id, s.client = id, c
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
+	}
+}
+
+// knows says whether the session has a key, and what is closed when that may
+// have changed.
+func (s *session) knows(keyID string) (bool, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.changed == nil {
+		s.changed = make(chan struct{})
+	}
+	return slices.Contains(keyIDs(s.id.TaskKeys), keyID), s.changed
 }
 
 func (s *session) get() (*identity, *client) {
@@ -47,15 +65,53 @@ type taskServer struct {
 // Claim implements task.Server.
 func (s *taskServer) Claim(ctx context.Context, r wire.ClaimRequest) (wire.ClaimResponse, int64, error) {
 	id, c := s.a.session.get()
-	if !reflect.DeepEqual(s.trusted, id.TaskKeys) {
-		if err := s.executor.Trust(ctx, id.TaskKeys); err != nil { // tasks of the keys that it knows are done all the same
-			s.a.log.Error("the privileged process does not take the keys of tasks", "error", err)
-		}
-		s.trusted = id.TaskKeys
-	}
+	s.trust(ctx)
 	var out wire.ClaimResponse
 	err := c.post(ctx, wire.PathTaskClaim, r, &out)
+	if err == nil && out.Task != nil {
+		s.a.learnKey(ctx, out.Task.KeyID)
+		s.trust(ctx)
+	}
 	return out, id.Generation, taskError(err)
+}
+
+// trust tells the executor of keys that are new.
+func (s *taskServer) trust(ctx context.Context) {
+	id, _ := s.a.session.get()
+	if len(id.TaskKeys) == 0 || reflect.DeepEqual(s.trusted, id.TaskKeys) {
+		return
+	}
+	if err := s.executor.Trust(ctx, id.TaskKeys); err != nil { // tasks of the keys that it knows are done all the same
+		s.a.log.Error("the privileged process does not take the keys of tasks", "error", err)
+	}
+	s.trusted = id.TaskKeys
+}
+
+// learnTime is how long a task waits for its key, which is a part of its lease.
+const learnTime = 10 * time.Second
+
+// learnKey asks for the keys of tasks by a heartbeat at once, when a task comes
+// with a key that is not known: the control plane may have a new one.
+func (a *Agent) learnKey(ctx context.Context, keyID string) {
+	over := time.NewTimer(learnTime)
+	defer over.Stop()
+	for {
+		known, changed := a.session.knows(keyID)
+		if known {
+			return
+		}
+		select {
+		case a.nudge <- struct{}{}:
+		default: // asked already
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-over.C: // the executor refuses and says so
+			return
+		case <-changed:
+		}
+	}
 }
 
 // Renew implements task.Server.
