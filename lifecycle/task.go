@@ -205,6 +205,10 @@ type ScrubArgs struct {
 	AllowOverwrite bool `json:"allow_overwrite,omitempty"`
 	// KeepUsers are accounts of the platform itself.
 	KeepUsers []string `json:"keep_users,omitempty"`
+	// KeepKeys are the public keys ("type base64") that accounts which stay may
+	// keep. Every other authorized key is removed, since nobody can tell whose it
+	// is; with none, no one gets in by ssh after a scrub.
+	KeepKeys []string `json:"keep_keys,omitempty"`
 }
 
 // ValidateArgs are the arguments of node.validate.
@@ -215,6 +219,7 @@ type ValidateArgs struct {
 	// since. Empty asks for no fresh boot.
 	NotBootID string   `json:"not_boot_id,omitempty"`
 	KeepUsers []string `json:"keep_users,omitempty"`
+	KeepKeys  []string `json:"keep_keys,omitempty"` // as in ScrubArgs; any other is a stranger's
 }
 
 // UpdateArgs are the arguments of agent.update.

@@ -184,7 +184,7 @@ func (r *run) sortKeys(raw string) keyLines {
 // run commands.
 func (r *run) mayStay(line string) bool {
 	f := strings.Fields(line)
-	for _, k := range r.KeepKeys {
+	for _, k := range r.keyring {
 		want := strings.Fields(k)
 		if len(f) >= 2 && len(want) >= 2 && f[0] == want[0] && f[1] == want[1] {
 			return true

@@ -118,6 +118,15 @@ func (b *bench) nvme(args []string) (string, error) {
 	return "", errors.New("unknown")
 }
 
+func stepOf(res lifecycle.TaskResult, name string) lifecycle.StepResult {
+	for _, s := range res.Steps {
+		if s.Name == name {
+			return s
+		}
+	}
+	return lifecycle.StepResult{}
+}
+
 func (b *bench) ran(prefix string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

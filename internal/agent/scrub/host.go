@@ -41,10 +41,6 @@ type Host struct {
 	AllowWipe bool
 	// BootID and Serial are what the task was fenced to; "" is not compared.
 	BootID, Serial string
-	// KeepKeys are the public keys ("type base64") that accounts which stay may
-	// keep. Every other authorized key is removed, since nobody can tell whose it
-	// is; with none, no one gets in by ssh after a scrub.
-	KeepKeys []string
 	// StateDir holds notes of what was begun, so that a scrub that is run again
 	// under the same run id goes on; "" keeps none, and all is done again.
 	StateDir string

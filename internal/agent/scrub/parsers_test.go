@@ -168,7 +168,7 @@ func TestOnlyHomesAreRemovedAsHomes(t *testing.T) {
 
 func TestKeysThatMayStay(t *testing.T) {
 	t.Parallel()
-	r := newRun(Host{KeepKeys: []string{"ssh-ed25519 AAAA ops@slipway"}}, "job_1", nil, nil)
+	r := newRun(Host{}, "job_1", nil, []string{"ssh-ed25519 AAAA ops@slipway"}, nil)
 	l := r.sortKeys("# ours\nssh-ed25519 AAAA\n\ncommand=\"id\" ssh-ed25519 AAAA\nssh-rsa BBBB tenant\n")
 	require.Equal(t, []string{"# ours\n", "ssh-ed25519 AAAA\n", "\n"}, l.stay)
 	require.Len(t, l.leave, 2)

@@ -281,13 +281,13 @@ func TestRealAccountsKeysAndProcessesAreRemoved(t *testing.T) {
 	_, ours := platform.start(t, "sleep", "300")
 
 	h := confined(map[string]bool{tenant.name: true, platform.name: true})
-	h.KeepKeys = []string{"ssh-ed25519 OURS"}
-	args := lifecycle.ValidateArgs{RunID: "job_1", KeepUsers: []string{platform.name}}
+	keys := []string{"ssh-ed25519 OURS"}
+	args := lifecycle.ValidateArgs{RunID: "job_1", KeepUsers: []string{platform.name}, KeepKeys: keys}
 	before := Validate(t.Context(), h, args, nil)
 	for _, name := range []string{StepProcesses, StepUsers, StepKeys} {
 		require.False(t, stepOf(before, name).OK, name)
 	}
-	res := Scrub(t.Context(), h, lifecycle.ScrubArgs{RunID: "job_1", KeepUsers: []string{platform.name}, Steps: []string{StepProcesses, StepUsers, StepKeys}}, nil)
+	res := Scrub(t.Context(), h, lifecycle.ScrubArgs{RunID: "job_1", KeepUsers: []string{platform.name}, KeepKeys: keys, Steps: []string{StepProcesses, StepUsers, StepKeys}}, nil)
 	require.True(t, res.OK, res.Message)
 	require.False(t, res.Simulated)
 	for _, done := range []<-chan struct{}{plain, stubborn} {
@@ -310,15 +310,6 @@ func TestRealAccountsKeysAndProcessesAreRemoved(t *testing.T) {
 	for _, name := range []string{StepProcesses, StepUsers, StepKeys} {
 		require.True(t, stepOf(after, name).OK, stepOf(after, name).Detail)
 	}
-}
-
-func stepOf(res lifecycle.TaskResult, name string) lifecycle.StepResult {
-	for _, s := range res.Steps {
-		if s.Name == name {
-			return s
-		}
-	}
-	return lifecycle.StepResult{}
 }
 
 func TestARealMountThatIsHeldNamesItsHolder(t *testing.T) {
@@ -383,7 +374,7 @@ func TestARealCronJobOfNoPackageIsRemoved(t *testing.T) {
 	require.True(t, res.OK, res.Message)
 	require.NoFileExists(t, f.Name())
 	if owned != "" {
-		found, err := newRun(confined(nil), "job_1", nil, nil).ownedByPackages(t.Context(), []string{owned, f.Name()})
+		found, err := newRun(confined(nil), "job_1", nil, nil, nil).ownedByPackages(t.Context(), []string{owned, f.Name()})
 		require.NoError(t, err)
 		require.False(t, found[f.Name()])
 	}

@@ -61,6 +61,7 @@ type run struct {
 	Host
 	runID   string
 	keep    map[string]bool
+	keyring []string // the public keys that may stay
 	protect []string
 	// overwrite allows a disk without a purge command to be cleared.
 	overwrite bool
@@ -73,8 +74,8 @@ type run struct {
 	out     Output
 }
 
-func newRun(h Host, runID string, keep []string, record func(lifecycle.StepResult)) *run {
-	r := &run{Host: h.withDefaults(), runID: runID, keep: map[string]bool{"root": true}, record: record}
+func newRun(h Host, runID string, keep, keyring []string, record func(lifecycle.StepResult)) *run {
+	r := &run{Host: h.withDefaults(), runID: runID, keep: map[string]bool{"root": true}, keyring: keyring, record: record}
 	for _, k := range keep {
 		r.keep[k] = true
 	}
@@ -90,7 +91,7 @@ func newRun(h Host, runID string, keep []string, record func(lifecycle.StepResul
 // notes of the same run id say was begun is finished. It stops between steps
 // when ctx ends; what the drives were told to do goes on in them.
 func Scrub(ctx context.Context, h Host, args lifecycle.ScrubArgs, record func(lifecycle.StepResult)) lifecycle.TaskResult {
-	r := newRun(h, args.RunID, args.KeepUsers, record)
+	r := newRun(h, args.RunID, args.KeepUsers, args.KeepKeys, record)
 	r.protect, r.overwrite = args.ProtectSerials, args.AllowOverwrite
 	for _, s := range args.Steps {
 		if !slices.Contains(Steps(), s) {

@@ -31,7 +31,7 @@ func ValidateSteps() []string {
 // Its devices are disks and GPUs as it saw them: the method is none, since a
 // look erases nothing, and verified says that nothing was found.
 func Validate(ctx context.Context, h Host, args lifecycle.ValidateArgs, record func(lifecycle.StepResult)) lifecycle.TaskResult {
-	r := newRun(h, args.RunID, args.KeepUsers, record)
+	r := newRun(h, args.RunID, args.KeepUsers, args.KeepKeys, record)
 	if err := r.check(); err != nil {
 		return r.refuse(err.Error())
 	}
