@@ -88,8 +88,8 @@ func illnessesOfTheMachine() []illness {
 			fault: region(maassim.Fault{Name: "conflicting_candidates"}), mend: (*patient).deleteTwin},
 		{class: lifecycle.FailCommissioning, stage: contract.StageWaitReady, says: `Failed commissioning: failed scripts: `,
 			fault: region(maassim.Fault{Name: "commission_fail", Count: 2})},
-		{class: lifecycle.FailStageDeadline, stage: contract.StageWaitReady, says: `wait_for_ready did not end within 1s`,
-			tune: within(contract.StageWaitReady, time.Second), mend: func(p *patient) { p.status(maassim.Ready) }},
+		{class: lifecycle.FailStageDeadline, stage: contract.StageWaitReady, says: `wait_for_ready did not end within 5s`,
+			tune: within(contract.StageWaitReady, 5*time.Second), mend: func(p *patient) { p.status(maassim.Ready) }},
 		{class: lifecycle.FailBootDiskNotFound, stage: contract.StageConfigureStorage, says: `no disk matches the boot disk rule \(model contains "BOSS"\)`,
 			fault: region(maassim.Fault{Name: "no_boss_disk"})},
 		{class: lifecycle.FailStorageLayoutRejected, stage: contract.StageConfigureStorage, says: `MAAS refused layout "vmfs7"`,
@@ -133,20 +133,20 @@ func illnessesOfTheNode() []illness {
 	silent := sick(simnode.Faults{AgentDown: true})
 	return []illness{
 		{class: lifecycle.FailSSHSeed, stage: seed, says: `rejected the login of user "ubuntu"`,
-			tune: within(seed, 16*time.Second), fault: refuses, mend: well},
+			tune: within(seed, 40*time.Second), fault: refuses, mend: well},
 		{class: lifecycle.FailSSHSeedRepeated, stage: seed, says: `after 4 tries: .*rejected the login`,
-			tune: within(seed, 16*time.Second), fault: refuses, first: lifecycle.FailSSHSeed, mend: well},
+			tune: within(seed, 40*time.Second), fault: refuses, first: lifecycle.FailSSHSeed, mend: well},
 		{class: lifecycle.FailHWSyncUnhealthy, stage: sync, says: `install -D .*/etc/maas/maas-machine-creds.yml on the node ended with status`,
 			fault: region(maassim.Fault{Name: "hw_sync_disabled_by_userdata"}), later: (*patient).blockCredentials, mend: (*patient).unblockCredentials},
 		{class: lifecycle.FailHWSyncRepeated, stage: sync, says: `no hardware sync later than the deployment`,
 			fault: region(maassim.Fault{Name: "hw_sync_never"}), mend: (*patient).mendSync},
 		{class: lifecycle.FailNodeTaskUncertain, stage: sync, says: `it is not known whether install -D .* was carried out: .*and the node could not be looked at`,
-			tune: within(sync, 40*time.Second), mend: well, fault: func(p *patient) {
+			tune: within(sync, 80*time.Second), mend: well, fault: func(p *patient) {
 				p.maasFault(maassim.Fault{Name: "hw_sync_disabled_by_userdata"})
 				p.node(simnode.Faults{SSHLosesAnswerTo: "maas"})
 			}},
-		{class: lifecycle.FailAgentNotEnrolled, stage: contract.StageWaitAgent, says: `wait_for_agent_enrollment did not end within 6s`,
-			tune: within(contract.StageWaitAgent, 6*time.Second), fault: silent, mend: well},
+		{class: lifecycle.FailAgentNotEnrolled, stage: contract.StageWaitAgent, says: `wait_for_agent_enrollment did not end within 30s`,
+			tune: within(contract.StageWaitAgent, 30*time.Second), fault: silent, mend: well},
 		{class: lifecycle.FailNodeUnhealthy, stage: contract.StageWaitAgent, says: `the node does not meet its SKU: .*GPU`,
 			fault: sick(simnode.Faults{MissingGPUs: 1}), mend: func(p *patient) {
 				p.node(simnode.Faults{AgentDown: true}) // the server is opened for the repair

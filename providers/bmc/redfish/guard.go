@@ -68,10 +68,9 @@ type guard struct {
 
 	passwordLeft atomic.Bool // a request that carried the password had a connection
 
-	mu       sync.Mutex
-	cred     credential
-	accepted bool  // the credential was accepted at least once
-	stop     error // set by the first rejection: nothing leaves any more
+	mu   sync.Mutex
+	cred credential
+	stop error // set by the first rejection: nothing leaves any more
 }
 
 func newTransport(cfg *tls.Config, opts Options) *http.Transport {
@@ -171,7 +170,7 @@ func (g *guard) read(resp *http.Response, c *call) (*http.Response, error) {
 	return resp, nil
 }
 
-// errSessionEnded marks a session that worked and then was refused: it expired
+// errSessionEnded marks a session that was opened and then was refused: it expired
 // or the BMC restarted. A new BMC value may log in again.
 var errSessionEnded = errors.New("session ended")
 
@@ -188,16 +187,14 @@ func (g *guard) judge(c *call) error {
 	switch {
 	case locked:
 		g.stop = c.failWith(a, providers.KindLocked, "the BMC says that the account is locked; wait until the lock ends, then check the password")
-	case a.Status == http.StatusUnauthorized && g.accepted && g.cred.token != "":
+	case a.Status == http.StatusUnauthorized && !c.login && g.cred.token != "":
+		// A token was given out for the password: the password is not at fault.
 		e := c.failWith(a, providers.KindUnavailable, "the BMC ended the session; open it again")
 		e.Err = errSessionEnded
 		g.stop = e
 	case a.Status == http.StatusUnauthorized:
 		g.stop = c.failWith(a, providers.KindUnauthorized, "the BMC rejected the user name or password; correct them before any further login")
 	default:
-		if a.Status < 400 && !c.login {
-			g.accepted = true
-		}
 		return nil
 	}
 	return g.stop

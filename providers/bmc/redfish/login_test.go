@@ -180,6 +180,12 @@ func TestSessionThatEndsIsNoWrongPassword(t *testing.T) {
 		requireKind(t, err, providers.KindUnavailable)
 	}
 	require.Equal(t, before+1, len(s.requests("")), "no login and no request after the session ended")
+
+	fresh := newStub(t)
+	fresh.on("GET /redfish/v1/Systems", refuse(http.StatusUnauthorized, "Base.1.8.NoValidSession", "expired"))
+	_, err = fresh.open().Identify(t.Context())
+	requireKind(t, err, providers.KindUnavailable) // a token was given out: the password was right
+	require.Len(t, fresh.requests("POST "+sessionsURI), 1)
 }
 
 func TestUnreachableBeforeTheLoginMayBeTriedAgain(t *testing.T) {
