@@ -9,6 +9,12 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
+// Clock is the database's time, by which rows are dated.
+func (s statements) Clock(ctx context.Context) (time.Time, error) {
+	now, err := s.q.Now(ctx)
+	return now, translate("read the clock", err)
+}
+
 // LiveJob is a job that has not ended, as the sweeper compares it with
 // Temporal. StartOpen: its workflow is still to be started. StartedOrCreated:
 // when its workflow was last started, or else when the job was accepted.

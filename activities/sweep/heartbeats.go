@@ -38,7 +38,11 @@ func (a *Activities) SweepHeartbeats(ctx context.Context) (BeatsReport, error) {
 	ctx, cancel := context.WithTimeout(ctx, beatPart)
 	defer cancel()
 	var r BeatsReport
-	cutoff := a.now().Add(-a.OfflineAfter)
+	now, err := a.clock(ctx)
+	if err != nil {
+		return r, err
+	}
+	cutoff := now.Add(-a.OfflineAfter)
 	since, err := a.Store.ListenedSince(ctx)
 	if err != nil {
 		return r, fault.Internal(ctx, err)

@@ -1,9 +1,12 @@
 package sweep_test
 
 import (
+	"context"
+	"net/url"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/activities/sweep"
@@ -96,4 +99,43 @@ func TestAnOutageOfOurOwnTakesNoNodeOffline(t *testing.T) {
 	require.Equal(t, 1, w.judge(10*time.Minute).Offline)
 	require.NoError(t, w.Store.StopListening(t.Context(), "api-1"))
 	require.True(t, w.judge(10*time.Minute).Deaf)
+}
+
+// A worker whose clock is ten minutes ahead of the database's takes no node
+// offline: silence is measured by the clock that the rows are dated by.
+func TestAWorkersClockJudgesNobody(t *testing.T) {
+	t.Parallel()
+	const skew = 10 * time.Minute
+	dsn := dbtest.Database(t)
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), `CREATE SCHEMA behind; CREATE FUNCTION behind.now() RETURNS timestamptz LANGUAGE sql STABLE
+		AS $$ SELECT pg_catalog.now() - interval '10 minutes' $$`)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
+	at, err := url.Parse(dsn)
+	require.NoError(t, err)
+	q := at.Query()
+	q.Set("search_path", "behind,pg_catalog,public")
+	at.RawQuery = q.Encode()
+	store := dbtest.Open(t, at.String())
+	now, err := store.Clock(t.Context())
+	require.NoError(t, err)
+	require.WithinDuration(t, time.Now().Add(-skew), now, time.Minute, "the database is behind")
+
+	w := newWorld(t)
+	w.Store, w.OfflineAfter = store, 20*time.Second
+	n := dbtest.Node(t, dbtest.Open(t, dsn), dbtest.Active())
+	require.NoError(t, store.Listening(t.Context(), "api-1"))
+	for _, long := range []string{`UPDATE agent_listeners SET since = since - interval '1 hour'`, `UPDATE nodes SET state_changed_at = state_changed_at - interval '1 hour'`} {
+		_, err = conn.Exec(t.Context(), long)
+		require.NoError(t, err)
+	}
+	w.ahead = -skew // the test's beats are dated by the database's clock too
+	w.beats(n.ID, time.Second)
+	w.Ahead = nil
+	r, err := w.SweepHeartbeats(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, sweep.BeatsReport{}, r)
+	require.Equal(t, lifecycle.NodeActive, w.status(n.ID))
 }

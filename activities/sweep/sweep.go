@@ -38,15 +38,18 @@ type Activities struct {
 	Lease time.Duration
 	// OfflineAfter is how long an active node may be silent.
 	OfflineAfter time.Duration
-	// Now is the time; nil is the clock's.
-	Now func() time.Time
+	// Ahead moves the clock, for tests; nil leaves it.
+	Ahead func() time.Duration
 }
 
-func (a *Activities) now() time.Time {
-	if a.Now != nil {
-		return a.Now()
+// clock is the database's time, which nearly all that is compared with it was
+// dated by: a worker's own clock that is ahead would find every node silent.
+func (a *Activities) clock(ctx context.Context) (time.Time, error) {
+	now, err := a.Store.Clock(ctx)
+	if a.Ahead != nil {
+		now = now.Add(a.Ahead())
 	}
-	return time.Now()
+	return now, fault.Internal(ctx, err)
 }
 
 // What bounds a pass, and how long something must have stood still before it is
@@ -116,7 +119,11 @@ type JobsReport struct {
 // Only lists that cannot be read fail it; what concerns one job is a problem
 // in the report, and the next pass looks again.
 func (a *Activities) SweepJobs(ctx context.Context) (JobsReport, error) {
-	p := &pass{Activities: a, now: a.now()}
+	now, err := a.clock(ctx)
+	if err != nil {
+		return JobsReport{}, err
+	}
+	p := &pass{Activities: a, now: now}
 	if err := p.read(ctx); err != nil {
 		return p.report, fault.Internal(ctx, err)
 	}
@@ -137,7 +144,11 @@ func (a *Activities) SweepDone(ctx context.Context, in Outcome) error {
 	if _, err := a.Store.CloseFindingsOfMovedJobs(ctx); err != nil {
 		return fault.Internal(ctx, err)
 	}
-	if _, err := a.Store.PruneFindings(ctx, a.now().Add(-keepClosed)); err != nil {
+	now, err := a.clock(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := a.Store.PruneFindings(ctx, now.Add(-keepClosed)); err != nil {
 		return fault.Internal(ctx, err)
 	}
 	return fault.Internal(ctx, a.Store.FinishSweep(ctx, in.Problem))

@@ -84,7 +84,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, engine: &engine{flows: map[string]temporalx.Execution{}, hidden: map[string]bool{}}}
 	w.Activities = &sweep.Activities{
 		Store: dbtest.Store(t), Engine: w.engine, Log: slog.New(slog.DiscardHandler), Lease: 30 * time.Second,
-		Now: func() time.Time { return time.Now().Add(w.ahead) },
+		Ahead: func() time.Duration { return w.ahead },
 	}
 	return w
 }
