@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"path/filepath"
+	"slices"
 
 	"github.com/slipway-cloud/slipway/internal/agent"
 	"github.com/slipway-cloud/slipway/internal/agent/scrub"
@@ -10,12 +11,83 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// moreHandlers are those that the agent's own package does not hold. The
-// scrub's notes lie with the privileged half: who can write them can make a
-// scrub that goes on skip what it did not do.
-func moreHandlers(c agent.Config) task.Registry {
-	return scrub.Handlers(scrub.Host{
-		Root: c.Root, Run: scrub.Exec(c.Root, c.ToolsPath), StateDir: filepath.Join(c.Root, c.HelperStateDir, "scrub"),
-		Health: func(ctx context.Context) lifecycle.HealthReport { return agent.Report(ctx, c) },
-	}, c.PlatformUsers)
+// moreHandlers are those that the agent's own package does not hold. Their notes
+// lie in stateDir, a path of the node.
+func moreHandlers(cfg agent.Config, stateDir string) task.Registry {
+	c := cleaner{cfg: cfg, host: scrub.Host{
+		Root: cfg.Root, Run: scrub.Exec(cfg.Root, cfg.ToolsPath), AllowWipe: true, StateDir: filepath.Join(cfg.Root, stateDir),
+		Health: func(ctx context.Context) lifecycle.HealthReport { return agent.Report(ctx, cfg) },
+	}}
+	return task.Registry{lifecycle.TaskKindScrub: scrubber{c}, lifecycle.TaskKindValidate: task.Func(c.validate)}
+}
+
+// cleaner scrubs and validates.
+type cleaner struct {
+	cfg  agent.Config
+	host scrub.Host
+}
+
+func (c cleaner) fenced(r task.Request) scrub.Host {
+	h := c.host
+	h.BootID = r.Task.BootID
+	return h
+}
+
+func (c cleaner) keep(users []string) []string { return slices.Concat(users, c.cfg.PlatformUsers) }
+
+type scrubber struct{ cleaner }
+
+// Run implements task.Handler.
+func (s scrubber) Run(ctx context.Context, r task.Request, steps *task.Recorder) lifecycle.TaskResult {
+	in, ok := r.Args.(*lifecycle.ScrubArgs)
+	if !ok {
+		return task.Fail(task.CodeInternal, "the arguments are not those of a scrub")
+	}
+	args := *in
+	args.KeepUsers = s.keep(args.KeepUsers)
+	return scrub.Scrub(ctx, s.fenced(r), args, steps.Note)
+}
+
+// Resume implements task.Resumer: in the same boot a scrub looks at everything
+// anew and goes on with what its notes say was begun. A reboot is what comes
+// after a scrub, so one in the middle of it leaves nothing to go on with.
+func (s scrubber) Resume(ctx context.Context, r task.Request, steps *task.Recorder) lifecycle.TaskResult {
+	switch {
+	case r.Rebooted:
+		return task.Uncertain("the node was started again in the middle of its scrub; have it scrubbed again")
+	case r.Expired:
+		return task.Uncertain("the scrub's deadline passed while the agent was stopped; have the node scrubbed again")
+	}
+	return s.Run(ctx, r, steps)
+}
+
+// validate looks and changes nothing, so that it ends with its lease and is done
+// again.
+func (c cleaner) validate(ctx context.Context, r task.Request, steps *task.Recorder) lifecycle.TaskResult {
+	in, ok := r.Args.(*lifecycle.ValidateArgs)
+	if !ok {
+		return task.Fail(task.CodeInternal, "the arguments are not those of a validation")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	over := make(chan struct{})
+	defer close(over)
+	go func() {
+		select {
+		case <-steps.Halt():
+			cancel()
+		case <-over:
+		}
+	}()
+	args := *in
+	args.KeepUsers = c.keep(args.KeepUsers)
+	res := scrub.Validate(ctx, c.fenced(r), args, steps.Note)
+	select {
+	case <-steps.Halt():
+		if !res.OK { // it may have been cut short; the next delivery sees all
+			return steps.End(task.ErrHalted)
+		}
+	default:
+	}
+	return res
 }

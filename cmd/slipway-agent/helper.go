@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -46,11 +45,11 @@ func helperCommand(o *options) *cobra.Command {
 				return err
 			}
 			uids, gid := agentAccount()
-			l, err := listener(c.Context(), cfg, gid)
+			l, err := listener(cfg, gid)
 			if err != nil {
 				return err
 			}
-			return agent.Helper(c.Context(), cfg, version, slog.New(slog.NewTextHandler(os.Stderr, nil)), l, uids, moreHandlers(cfg))
+			return agent.Helper(c.Context(), cfg, version, slog.New(slog.NewTextHandler(os.Stderr, nil)), l, uids, moreHandlers(cfg, cfg.HelperStateDir))
 		}}
 }
 
@@ -76,7 +75,7 @@ func agentAccount() (uids []int, gid int) {
 const firstPassed = 3
 
 // listener takes the socket of systemd's unit, or makes one.
-func listener(_ context.Context, cfg agent.Config, gid int) (net.Listener, error) {
+func listener(cfg agent.Config, gid int) (net.Listener, error) {
 	if os.Getenv("LISTEN_PID") == strconv.Itoa(os.Getpid()) && os.Getenv("LISTEN_FDS") == "1" {
 		f := os.NewFile(firstPassed, "systemd socket")
 		defer func() { _ = f.Close() }()

@@ -62,7 +62,7 @@ func (o *options) agent() (*agent.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	return agent.New(c, version, slog.New(slog.NewTextHandler(os.Stderr, nil)), moreHandlers(c))
+	return agent.New(c, version, slog.New(slog.NewTextHandler(os.Stderr, nil)), moreHandlers(c, c.StateDir))
 }
 
 func runCommand(o *options) *cobra.Command {

@@ -1,6 +1,9 @@
 // Package agent is the program on each node: it enrols once with a one-time
-// token, renews its certificate, and sends heartbeats with what it sees of the
-// hardware. It takes no shell commands from the server.
+// token, renews its certificate, sends heartbeats with what it sees of the
+// hardware, and does the tasks that the control plane signs (packages task,
+// nodework, selfupdate, scrub). On a real node it is two processes, of which the
+// one that faces the network has no rights (package privileged). It takes no
+// shell commands from the server.
 //
 // All that it reads lies below a configurable root and all that it runs is
 // found in a configurable list of directories, so that the same binary with the

@@ -70,7 +70,7 @@ func (a *Agent) executor() (task.Executor, func(context.Context) error, error) {
 	switch {
 	case a.cfg.HelperSocket != "":
 		return &privileged.Client{Path: a.cfg.path(a.cfg.HelperSocket)}, idle, nil
-	case !a.cfg.Simulated:
+	case !a.cfg.Simulated || filepath.Clean(a.cfg.Root) == "/":
 		return unprivileged{a.log}, idle, nil
 	}
 	keys := func() ([]wire.TaskKey, error) {
@@ -97,7 +97,8 @@ func newLocal(c Config, version string, log *slog.Logger, stateDir string, keys 
 		return nil, nil, err
 	}
 	updater := &selfupdate.Updater{Root: c.Root, Dir: c.InstallDir, Key: key, Version: version, Trial: c.UpdateTrial}
-	host := nodework.Host{Root: c.Root, Tool: c.tool, HasTool: c.HasTool, KeepUsers: c.PlatformUsers, StateDir: stateDir}
+	acting := c.acting()
+	host := nodework.Host{Root: c.Root, Tool: acting.tool, HasTool: acting.HasTool, KeepUsers: c.PlatformUsers, StateDir: stateDir}
 	handlers := host.Handlers(nodework.Uninstall{
 		Secrets:  []string{filepath.Join(c.StateDir, identityFile), filepath.Join(c.StateDir, pendingFile), c.TokenFile, c.TaskKeysFile},
 		State:    []string{c.StateDir, c.HelperStateDir},

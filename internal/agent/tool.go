@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -19,9 +20,19 @@ const maxToolOutput = 8 << 20
 
 var errNoTool = errors.New("was not found")
 
-// RunTool runs a program of the tools path and gives its output; see tool.
-func (c Config) RunTool(ctx context.Context, name string, args ...string) ([]byte, error) {
-	return c.tool(ctx, name, args...)
+// acting is the configuration for programs that change the node. Those of a
+// simulated one come from one directory of recorded tools: a program of the
+// machine that runs the simulation would act on that.
+func (c Config) acting() Config {
+	if filepath.Clean(c.Root) == "/" {
+		return c
+	}
+	first, _, _ := strings.Cut(c.ToolsPath, string(os.PathListSeparator))
+	if slices.Contains(filepath.SplitList(DefaultToolsPath), filepath.Clean(first)) {
+		first = ""
+	}
+	c.ToolsPath = first
+	return c
 }
 
 // HasTool says whether the tools path has a program of this name.

@@ -83,6 +83,12 @@ func (r *Recorder) Do(ctx context.Context, name string, do func(context.Context)
 	return err
 }
 
+// Note records a step that was done elsewhere, and tells of it.
+func (r *Recorder) Note(s lifecycle.StepResult) {
+	r.progress(s.Name)
+	r.Add(s)
+}
+
 // Add records a step that was done elsewhere.
 func (r *Recorder) Add(s lifecycle.StepResult) {
 	r.mu.Lock()
