@@ -32,7 +32,11 @@ type ScrubFaults struct {
 	SanitizeUnsupported  bool // NVMe drives can only format
 	FrozenDrive          bool // SATA drives are frozen
 	EraseKeepsData       bool // drives say that they erased, and did not
+	FabricDown           bool // the fabric manager is not active
 	XID                  int  // the kernel's log holds this error of a GPU
+	// SanitizeLooks is for how many looks at its log a sanitize operation runs;
+	// 0 is one.
+	SanitizeLooks int
 }
 
 // files are the faults as the tools read them.
@@ -48,6 +52,9 @@ func (f ScrubFaults) files() map[string]string {
 	}
 	if f.XID > 0 {
 		out["xid"] = strconv.Itoa(f.XID)
+	}
+	if f.SanitizeLooks > 0 {
+		out["sanitize_looks"] = strconv.Itoa(f.SanitizeLooks)
 	}
 	return out
 }
@@ -92,10 +99,6 @@ func (n *Node) layDevices(s simhw.Spec) error {
 		if err := n.layDisk(t, d, &controllers); err != nil {
 			return err
 		}
-	}
-	if s.GPUs > 0 {
-		n.note(filepath.Join(unitsState, fabricUnit+".enabled"), "")
-		n.note(filepath.Join(unitsState, fabricUnit+".active"), "")
 	}
 	return t.put(overwriteVariable, []byte{7, 0, 0, 0, 0}, 0o644, false)
 }
@@ -146,6 +149,7 @@ func (n *Node) writeScrub(s simhw.Spec) error {
 			return fmt.Errorf("set a fault of the node: %w", err)
 		}
 	}
+	n.runFabric(s.GPUs > 0 && !f.FabricDown)
 	t, err := openTree(n.root)
 	if err != nil {
 		return err
@@ -159,6 +163,18 @@ func (n *Node) writeScrub(s simhw.Spec) error {
 		return err
 	}
 	return errors.Join(n.keysFault(t, f.KeysUnreadable), n.overwriteFault(t, f.MemoryRequestRefused))
+}
+
+// runFabric turns the fabric manager on or off, now and at each boot.
+func (n *Node) runFabric(on bool) {
+	for _, how := range []string{".enabled", ".active"} {
+		name := filepath.Join(unitsState, fabricUnit+how)
+		if on {
+			n.note(name, "")
+		} else if err := os.Remove(filepath.Join(n.state, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			n.log.Error("the fabric manager of a simulated node could not be stopped", "error", err)
+		}
+	}
 }
 
 func (n *Node) keysFault(t *tree, on bool) error {

@@ -418,6 +418,15 @@ func TestOnlyTheFabricManagerMayHoldAGPU(t *testing.T) {
 	require.Contains(t, idle().Detail, "72 (nv-fabricmanage), 73 (Xorg)")
 }
 
+func TestAListThatIsTooLongToReadIsUnknown(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.put("/etc/passwd", strings.Repeat("daemon:x:1:1::/:/bin/false\n", maxFile/27+1)+"tenant:x:1001:1001::/home/t:/bin/sh\n")
+	res := Scrub(t.Context(), b.host, lifecycle.ScrubArgs{RunID: "job_1", Steps: []string{StepUsers}}, nil)
+	require.False(t, res.OK)
+	require.Contains(t, res.Message, "/etc/passwd is over")
+}
+
 func TestTheMachineOfAnInstalledGPUIsNotWithoutGPUs(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

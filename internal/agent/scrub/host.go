@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	maxFile     = 1 << 20
+	maxFile     = 16 << 20
 	maxSentence = 1500
 	// simulatedMark is the file by which a node says that it is made up.
 	simulatedMark = "/etc/slipway-simulated"
@@ -95,7 +95,11 @@ func (h Host) read(elem ...string) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	return io.ReadAll(io.LimitReader(f, maxFile))
+	raw, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(raw) > maxFile { // what lies behind would go unseen
+		return nil, fmt.Errorf("%s is over %d bytes", filepath.Join(elem...), maxFile)
+	}
+	return raw, err
 }
 
 // text reads a file of one line; "" when it cannot be read.

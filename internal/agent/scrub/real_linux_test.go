@@ -353,6 +353,26 @@ func TestARealMountThatIsHeldNamesItsHolder(t *testing.T) {
 	require.False(t, mounted())
 }
 
+func TestAVariableThatTheKernelMadeImmutableIsWritten(t *testing.T) {
+	t.Parallel()
+	realHost(t, "chattr")
+	b := newBench(t)
+	b.put(overwriteV, "\x07\x00\x00\x00\x10")
+	path := filepath.Join(b.host.Root, overwriteV)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, "chattr", "+i", path).CombinedOutput(); err != nil {
+		t.Skipf("this file system has no immutable files: %s", out)
+	}
+	t.Cleanup(func() { sh(t, "chattr", "-i", path) })
+	require.Error(t, os.WriteFile(path, []byte("x"), 0o600))
+	res := Scrub(t.Context(), b.host, lifecycle.ScrubArgs{RunID: "job_1", Steps: []string{StepMemoryRequest}}, nil)
+	require.True(t, res.OK, res.Message)
+	raw, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, []byte{7, 0, 0, 0, 0x11}, raw, "the other bits stay")
+}
+
 func TestARealCronJobOfNoPackageIsRemoved(t *testing.T) {
 	t.Parallel()
 	realHost(t, "dpkg-query")

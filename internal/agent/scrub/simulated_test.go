@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -237,8 +238,37 @@ func TestValidationRefusesWhatItFindsOrCannotKnow(t *testing.T) {
 		require.Equal(t, c.steps, failed(res), "%+v: %s", c.faults, res.Message)
 		require.Equal(t, c.steps == nil, res.OK)
 	}
-	require.NoError(t, w.node.SetFaults(simnode.Faults{}))
-	units := filepath.Join(filepath.Dir(w.node.Root()), "state", "units")
-	require.NoError(t, os.Remove(filepath.Join(units, "nvidia-fabricmanager.service.active")))
+	require.NoError(t, w.node.SetFaults(simnode.Faults{Scrub: simnode.ScrubFaults{FabricDown: true}}))
 	require.Equal(t, []string{scrub.StepGPUFabric}, failed(w.validate("")))
+	require.NoError(t, w.node.SetFaults(simnode.Faults{}))
+	require.True(t, w.validate("").OK)
+}
+
+func TestAScrubThatDiedGoesOnWhereTheDrivesAre(t *testing.T) {
+	t.Parallel()
+	w := newWard(t)
+	require.NoError(t, w.node.SetFaults(simnode.Faults{Scrub: simnode.ScrubFaults{SanitizeLooks: 5}}))
+	require.NoError(t, w.node.Occupy())
+	run := w.host.Run
+	ctx, die := context.WithCancel(t.Context())
+	started := 0
+	var mu sync.Mutex
+	w.host.Run = func(c context.Context, name string, args ...string) ([]byte, error) {
+		out, err := run(c, name, args...)
+		mu.Lock()
+		defer mu.Unlock()
+		if name == "nvme" && args[0] == "sanitize" && err == nil {
+			if started++; started == 4 {
+				die()
+			}
+		}
+		return out, err
+	}
+	res := scrub.Scrub(ctx, w.host, lifecycle.ScrubArgs{RunID: w.run}, nil)
+	require.False(t, res.OK)
+	require.False(t, device(res, "nvme0n1").Verified)
+	res = w.scrub(lifecycle.ScrubArgs{})
+	require.True(t, res.OK, res.Message)
+	require.Equal(t, 4, started, "no drive was told twice")
+	require.False(t, w.holds("nvme0n1", simnode.TenantMark))
 }
