@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -58,6 +59,34 @@ func (s statements) BMC(ctx context.Context, id string) (BMC, error) {
 func (s statements) BMCOfNode(ctx context.Context, nodeID string) (BMC, error) {
 	row, err := s.q.BMCOfNode(ctx, nodeID)
 	return row, translate("BMC of node "+nodeID, err)
+}
+
+// BMCsAt lists the records of what answers at an address, however that is
+// written: a server that is onboarded under another hostname has a second one.
+// One to which logins are stopped comes first.
+func (s statements) BMCsAt(ctx context.Context, address string) ([]BMC, error) {
+	rows, err := s.q.BMCsAt(ctx, writtenAs(address))
+	return rows, translate("BMCs at "+address, err)
+}
+
+// writtenAs lists how an address may stand in a record: with or without scheme,
+// closing slash and a port that is the default of Redfish or IPMI.
+func writtenAs(address string) []string {
+	_, host, ok := strings.Cut(address, "://")
+	if !ok {
+		host = address
+	}
+	host = strings.TrimSuffix(host, "/")
+	for _, port := range []string{":443", ":623"} {
+		host = strings.TrimSuffix(host, port)
+	}
+	var out []string
+	for _, scheme := range []string{"", "https://", "http://"} {
+		for _, port := range []string{"", ":443", ":623"} {
+			out = append(out, scheme+host+port, scheme+host+port+"/")
+		}
+	}
+	return out
 }
 
 // ListBMCs lists BMCs by id, from the one after the id given.

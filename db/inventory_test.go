@@ -217,6 +217,18 @@ func TestABMCKeepsItsPinAndItsBlock(t *testing.T) {
 	require.Empty(t, got.PinPending)
 	require.NotNil(t, got.AuthBlockedAt)
 	require.Equal(t, "401", got.AuthBlockedReason, "the first reason stays")
+	other, err := s.CreateBMC(ctx, db.NewBMC{Address: "10.0.0.9:623", Protocol: "ipmi", CredentialRef: "bmc/rack7"})
+	require.NoError(t, err)
+	for address, found := range map[string]int{
+		"10.0.0.9": 2, "https://10.0.0.9:443/": 2, "10.0.0.9:8443": 0, "10.0.0.90": 0, "https://10.0.0.8": 0,
+	} {
+		known, err := s.BMCsAt(ctx, address)
+		require.NoError(t, err)
+		require.Len(t, known, found, address)
+		if found == 2 {
+			require.Equal(t, []string{b.ID, other.ID}, []string{known[0].ID, known[1].ID}, "the one with the block comes first")
+		}
+	}
 	require.NoError(t, s.ClearBMCBlock(ctx, b.ID))
 	require.NoError(t, s.ClearBMCBlock(ctx, b.ID))
 	got, err = s.BMC(ctx, b.ID)

@@ -109,7 +109,7 @@ func wait(ctx context.Context, d time.Duration) error {
 }
 
 func (a *Activities) admit(ctx context.Context, e entry, by string, v *visit) error {
-	if err := stopped(v.rec); err != nil {
+	if err := a.stopped(ctx, v.rec); err != nil {
 		return err
 	}
 	ref, err := slotRef(v.rec, e.slot)
@@ -143,13 +143,19 @@ func (a *Activities) admit(ctx context.Context, e entry, by string, v *visit) er
 	return nil
 }
 
-// stopped refuses a BMC to which logins are stopped.
-func stopped(rec db.BMC) error {
-	if rec.AuthBlockedAt == nil {
-		return nil
+// stopped refuses a BMC to which logins are stopped, under whichever of its
+// records: it locks its account, and not the row of one hostname.
+func (a *Activities) stopped(ctx context.Context, rec db.BMC) error {
+	at, reason, under := rec.AuthBlockedAt, rec.AuthBlockedReason, ""
+	if at == nil {
+		known, err := a.Store.BMCsAt(ctx, rec.Address)
+		if err != nil || len(known) == 0 || known[0].AuthBlockedAt == nil {
+			return fault.Internal(ctx, err)
+		}
+		at, reason, under = known[0].AuthBlockedAt, known[0].AuthBlockedReason, " under its other record "+known[0].ID
 	}
 	return fault.New(lifecycle.FailBMCAuthRejected,
-		"logins to BMC %s are stopped since %s: %s", rec.Address, rec.AuthBlockedAt.Format(time.RFC3339), rec.AuthBlockedReason)
+		"logins to BMC %s are stopped%s since %s: %s", rec.Address, under, at.Format(time.RFC3339), reason)
 }
 
 // slotRef is the reference of a slot. While a new password is on its way nobody

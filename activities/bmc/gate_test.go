@@ -66,6 +66,28 @@ func TestManyJobsWithAWrongPasswordTryItOnce(t *testing.T) {
 	require.Equal(t, 2, l.sim.Counters().FailedLogins, "an operator who clears the block allows one more")
 }
 
+// A server that is onboarded under another hostname has a second record of the
+// same BMC: it is no way around the block.
+func TestABlockHoldsForEveryRecordOfABMC(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "Dell", 1, nil)
+	l.changedByHand()
+	requireClass(t, l.resolve("a"), lifecycle.FailBMCAuthRejected)
+	first := l.record()
+	second, err := l.truth.CreateBMC(t.Context(), db.NewBMC{
+		Address: first.Address + "/", Protocol: first.Protocol, CredentialRef: first.CredentialRef, PinSHA256: first.PinSHA256,
+	})
+	require.NoError(t, err)
+	l.bmcID = second.ID
+	err = l.resolve("b")
+	requireClass(t, err, lifecycle.FailBMCAuthRejected)
+	require.ErrorContains(t, err, "are stopped under its other record "+first.ID)
+	require.Equal(t, 1, l.sim.Counters().FailedLogins)
+	require.NoError(t, l.truth.ClearBMCBlock(t.Context(), first.ID))
+	requireClass(t, l.resolve("b"), lifecycle.FailBMCAuthRejected)
+	require.Equal(t, 2, l.sim.Counters().FailedLogins, "an operator allowed one more")
+}
+
 func TestEveryRejectionStopsLogins(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -82,7 +82,7 @@ func (a *Activities) planned(ctx context.Context, in PlanIn) (db.BMC, error) {
 }
 
 func (a *Activities) look(ctx context.Context, in PlanIn, rec db.BMC, out *PowerPlan) error {
-	if err := stopped(rec); err != nil {
+	if err := a.stopped(ctx, rec); err != nil {
 		return err
 	}
 	ref, err := slotRef(rec, "")
@@ -128,35 +128,46 @@ func (a *Activities) look(ctx context.Context, in PlanIn, rec db.BMC, out *Power
 // tryLogin makes the one login: through the gate where the BMC has a record, by
 // itself where there is none. What would have to be stored first is not tried.
 func (a *Activities) tryLogin(ctx context.Context, in PlanIn, rec db.BMC, opener providers.BMCOpener, target providers.BMCTarget, settled bool, out *PowerPlan) error {
-	stored := rec
-	if rec.ID != "" {
-		var err error
-		if stored, err = a.Store.BMC(ctx, rec.ID); err != nil {
-			return fault.Internal(ctx, err)
-		}
-	}
+	stored, there, err := a.recordOf(ctx, rec)
 	switch {
-	case rec.ID == "" || stored.Address != rec.Address:
+	case err != nil:
+		return err
+	case !there:
 		return a.loginUnkept(ctx, opener, target, out)
 	case !settled:
 		out.Seen += "; no login was tried: the run approves the certificate first"
 		return nil
-	case stored.CredentialRef != rec.CredentialRef || stored.Protocol != rec.Protocol || stored.SystemID != rec.SystemID:
-		out.Seen += "; no login was tried: the BMC is stored with another login, protocol or system, which the run replaces first"
+	case stored.CredentialRef != rec.CredentialRef || stored.Protocol != rec.Protocol || stored.SystemID != rec.SystemID || stored.PinSHA256 != rec.PinSHA256:
+		out.Seen += "; no login was tried: the BMC is stored with another login, protocol, system or certificate, which the run replaces first"
 		return nil
 	}
-	v, err := a.enter(ctx, entry{bmcID: rec.ID, caPEM: in.In.CAPEM})
+	v, err := a.enter(ctx, entry{bmcID: stored.ID, caPEM: in.In.CAPEM})
 	if err != nil {
 		return err
 	}
 	defer v.leave()
 	sys, err := v.bmc.Identify(ctx)
 	if err != nil {
-		a.blockOnRejection(ctx, rec.ID, err)
+		a.blockOnRejection(ctx, stored.ID, err)
 		return fault.BMC(ctx, err)
 	}
 	out.identified(sys)
 	return nil
+}
+
+// recordOf is the stored record of the BMC that answers at rec's address: its
+// own, or else the one of another hostname.
+func (a *Activities) recordOf(ctx context.Context, rec db.BMC) (stored db.BMC, there bool, err error) {
+	known, err := a.Store.BMCsAt(ctx, rec.Address)
+	if err != nil || len(known) == 0 {
+		return db.BMC{}, false, fault.Internal(ctx, err)
+	}
+	for _, k := range known {
+		if k.ID == rec.ID {
+			return k, true, nil
+		}
+	}
+	return known[0], true, nil
 }
 
 // loginUnkept logs in to a BMC of which there is no record: nothing would stop a

@@ -185,8 +185,10 @@ func TestPlanPowerObeysTheGate(t *testing.T) {
 	require.NotNil(t, r.record().AuthBlockedAt)
 	unknown := r.asked(func(b *db.BMC) { b.CredentialRef = "bmc/wrong" })
 	unknown.Login = true
-	require.Contains(t, r.run(unknown).Failure.Message, "no record stops a second try")
 	tried := r.logins()
+	stopped := r.run(unknown).Failure
+	require.Equal(t, lifecycle.FailBMCAuthRejected, stopped.Class)
+	require.Contains(t, stopped.Message, "are stopped under its other record "+r.rec.ID, "another hostname is no way around")
 	again := r.run(in)
 	require.Equal(t, lifecycle.FailBMCAuthRejected, again.Failure.Class)
 	require.Contains(t, again.Failure.Message, "are stopped")
@@ -196,6 +198,9 @@ func TestPlanPowerObeysTheGate(t *testing.T) {
 	dry.Login = true
 	require.Equal(t, lifecycle.FailBMCAuthRejected, r.run(dry).Failure.Class)
 	require.Equal(t, tried, r.logins())
+	require.NoError(t, r.store.ClearBMCBlock(t.Context(), r.rec.ID))
+	require.NoError(t, r.store.DeleteBMC(t.Context(), r.rec.ID, r.record().Version))
+	require.Contains(t, r.run(unknown).Failure.Message, "no record stops a second try")
 }
 
 // TestPlanPowerFailures are told, not returned.

@@ -30,7 +30,7 @@ func (a *Activities) PrepareRotation(ctx context.Context, in RotateIn) (contract
 	if err != nil || r.committed() {
 		return r.facts(), err
 	}
-	if err := stopped(r.rec); err != nil {
+	if err := a.stopped(ctx, r.rec); err != nil {
 		return r.facts(), err
 	}
 	if r.row, err = a.Store.BeginBMCRotation(ctx, in.BMCID, in.JobID); err != nil {

@@ -88,6 +88,58 @@ func (q *Queries) BMCOfNode(ctx context.Context, nodeID string) (BMC, error) {
 	return i, err
 }
 
+const bMCsAt = `-- name: BMCsAt :many
+SELECT id, node_id, address, protocol, credential_ref, pin_sha256, pin_pending, vendor, system_id, auth_blocked_at, auth_blocked_reason, version, created_at, updated_at, login_by, login_until, login_try_at, wrong_logins, open_logins, lockout_threshold, lockout_window_s, candidate_ref, rotation_state, previous_ref, rotated_at, ipmi_cipher_suite FROM bmcs WHERE address = ANY($1::text[]) ORDER BY auth_blocked_at NULLS LAST, id LIMIT 20
+`
+
+// Every record of what answers at an address; one to which logins are stopped comes first.
+func (q *Queries) BMCsAt(ctx context.Context, addresses []string) ([]BMC, error) {
+	rows, err := q.db.Query(ctx, bMCsAt, addresses)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []BMC{}
+	for rows.Next() {
+		var i BMC
+		if err := rows.Scan(
+			&i.ID,
+			&i.NodeID,
+			&i.Address,
+			&i.Protocol,
+			&i.CredentialRef,
+			&i.PinSHA256,
+			&i.PinPending,
+			&i.Vendor,
+			&i.SystemID,
+			&i.AuthBlockedAt,
+			&i.AuthBlockedReason,
+			&i.Version,
+			&i.CreatedAt,
+			&i.UpdatedAt,
+			&i.LoginBy,
+			&i.LoginUntil,
+			&i.LoginTryAt,
+			&i.WrongLogins,
+			&i.OpenLogins,
+			&i.LockoutThreshold,
+			&i.LockoutWindowS,
+			&i.CandidateRef,
+			&i.RotationState,
+			&i.PreviousRef,
+			&i.RotatedAt,
+			&i.IPMICipherSuite,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const blockBMCLogin = `-- name: BlockBMCLogin :execrows
 UPDATE bmcs SET auth_blocked_at = now(), auth_blocked_reason = $1, version = version + 1, updated_at = now()
 WHERE id = $2 AND auth_blocked_at IS NULL

@@ -82,6 +82,10 @@ SELECT * FROM bmcs WHERE id = @id;
 -- name: BMCOfNode :one
 SELECT * FROM bmcs WHERE node_id = @node_id::text;
 
+-- name: BMCsAt :many
+-- Every record of what answers at an address; one to which logins are stopped comes first.
+SELECT * FROM bmcs WHERE address = ANY(@addresses::text[]) ORDER BY auth_blocked_at NULLS LAST, id LIMIT 20;
+
 -- name: ListBMCs :many
 SELECT * FROM bmcs WHERE id > @after::text ORDER BY id LIMIT @max_rows;
 
