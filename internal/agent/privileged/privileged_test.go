@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -57,6 +58,8 @@ func (o *other) note(what string) error {
 	o.asked = append(o.asked, what)
 	return o.err
 }
+
+func (o *other) heard() []string { o.mu.Lock(); defer o.mu.Unlock(); return slices.Clone(o.asked) }
 
 func (o *other) Pending(context.Context) ([]task.Entry, error) { return o.pending, o.note("pending") }
 func (o *other) Execute(ctx context.Context, s wire.SignedTask, g int64, c task.Control) (lifecycle.TaskResult, error) {
@@ -118,7 +121,7 @@ func TestWhatIsAskedIsDoneOnTheOtherSide(t *testing.T) {
 	require.NoError(t, c.Drop(t.Context(), "t2"))
 	require.NoError(t, c.Trust(t.Context(), []wire.TaskKey{{KeyID: "k"}}))
 	require.NoError(t, c.Healthy(t.Context(), "v1"))
-	require.Equal(t, []string{"pending", "acknowledge t1", "drop t2", "trust k", "healthy v1"}, o.asked)
+	require.Equal(t, []string{"pending", "acknowledge t1", "drop t2", "trust k", "healthy v1"}, o.heard())
 	steps := make(chan string, 4)
 	res, err := c.Execute(t.Context(), wire.SignedTask{Payload: []byte("p")}, 3, task.Control{
 		Progress: func(s string) { steps <- s },
@@ -213,7 +216,7 @@ func TestNonsenseOnTheSocket(t *testing.T) {
 		require.NoError(t, err)
 		require.Error(t, a.err(), text)
 	}
-	require.Empty(t, o.asked)
+	require.Empty(t, o.heard())
 	require.NoError(t, (&Client{Path: path}).Drop(t.Context(), "t"), "it goes on")
 	_, err := Listen(path, -1)
 	require.ErrorContains(t, err, "listens on")
@@ -248,7 +251,7 @@ func TestAStrangerIsNotAnswered(t *testing.T) {
 		return strings.TrimSpace(string(out))
 	}
 	require.Empty(t, as(64002))
-	require.Empty(t, o.asked)
+	require.Empty(t, o.heard())
 	require.Contains(t, as(64001), `"final":true`)
 	cancel()
 	require.NoError(t, <-done)
