@@ -42,18 +42,15 @@ func (a *Activities) DeployMachine(ctx context.Context, in DeployIn) (contract.M
 	if in.ObserveOnly {
 		return facts(got), nil
 	}
+	if got.Status == providers.MAASReady {
+		if got, err = in.allocate(ctx, m); err != nil {
+			return facts(got), err
+		}
+		if done, out := in.taken(got); done {
+			return out, nil
+		}
+	}
 	switch got.Status {
-	case providers.MAASReady:
-		got, err = m.Allocate(ctx, in.SystemID, "slipway", "slipway "+in.JobID)
-		if err != nil && !transient(err) {
-			return facts(got), fault.MAAS(ctx, err)
-		}
-		if got, err = machine(ctx, m, in.SystemID); err != nil {
-			return contract.MachineFacts{}, err
-		}
-		if got.Status != providers.MAASAllocated {
-			return facts(got), fault.New(lifecycle.FailMAASUnavailable, "machine %s is %s after allocation", in.SystemID, got.Status)
-		}
 	case providers.MAASAllocated:
 		if j := got.Annotations[annotationJob]; j != "" && j != in.JobID {
 			return facts(got), fault.New(lifecycle.FailStateDisagreement, "machine %s is allocated for another job, %s", in.SystemID, j)
@@ -62,6 +59,39 @@ func (a *Activities) DeployMachine(ctx context.Context, in DeployIn) (contract.M
 		return facts(got), fault.New(lifecycle.FailStateDisagreement, "machine %s is %s; it can be deployed only from Ready or Allocated", in.SystemID, got.Status)
 	}
 	return a.deploy(ctx, m, in)
+}
+
+// markPatience is how long a machine that somebody else has just allocated is
+// watched for the mark of this job.
+const (
+	markPatience = 8 * time.Second
+	markLook     = 250 * time.Millisecond
+)
+
+// allocate takes the machine and returns it as it is then. A refusal may mean
+// that another execution of this very activity, taken for lost, was faster: its
+// mark follows within moments. Without the mark the refusal stands.
+func (in DeployIn) allocate(ctx context.Context, m providers.MAAS) (providers.MAASMachine, error) {
+	_, aerr := m.Allocate(ctx, in.SystemID, "slipway", "slipway "+in.JobID)
+	refused := aerr != nil && !transient(aerr)
+	for until := time.Now().Add(markPatience); ; {
+		got, err := machine(ctx, m, in.SystemID)
+		switch {
+		case err != nil:
+			return got, err
+		case refused && got.Annotations[annotationJob] == in.JobID:
+			return got, nil
+		case refused && (!providers.IsKind(aerr, providers.KindStateConflict) || time.Now().After(until)):
+			return got, fault.MAAS(ctx, aerr)
+		case !refused && got.Status == providers.MAASReady:
+			return got, fault.New(lifecycle.FailMAASUnavailable, "machine %s is %s after allocation", in.SystemID, got.Status)
+		case !refused:
+			return got, nil
+		}
+		if err := sleep(ctx, markLook); err != nil {
+			return got, err
+		}
+	}
 }
 
 // taken reports whether this very deployment is under way or done.

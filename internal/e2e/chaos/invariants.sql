@@ -7,7 +7,7 @@ WHERE status NOT IN ('completed', 'reconciled', 'cancelled') AND node_id IS NOT 
 -- name: node_follows_its_job
 SELECT n.id, 'the node is ' || n.status || ' and its job ' || j.status FROM nodes n
 JOIN LATERAL (SELECT * FROM jobs WHERE node_id = n.id AND kind = 'onboarding' ORDER BY id DESC LIMIT 1) j ON true
-WHERE (j.status IN ('completed', 'reconciled')) <> (n.status = 'active') OR (j.status = 'cancelled' AND n.status = 'enrolling');
+WHERE (j.status IN ('completed', 'reconciled')) <> (n.status IN ('active', 'offline')) OR (j.status = 'cancelled' AND n.status = 'enrolling');
 
 -- name: stage_ordinals_are_complete
 SELECT job_id, 'stages ' || min(ordinal) || ' to ' || max(ordinal) || ' in ' || count(*) || ' rows' FROM job_stages
