@@ -141,11 +141,14 @@ FROM outbox o
 JOIN jobs j ON j.id = o.job_id
 LEFT JOIN nodes n ON n.id = j.node_id
 WHERE o.kind = 'start_workflow' AND o.done_at IS NULL AND o.created_at < now() - interval '60 seconds'
-  AND (o.batch_id IS NULL OR o.last_error <> '' OR (
-      NOT EXISTS (SELECT 1 FROM jobs k WHERE k.batch_id = o.batch_id AND k.updated_at > now() - interval '60 seconds')
-      AND (SELECT b.max_parallel FROM batches b WHERE b.id = o.batch_id) > (
-          SELECT count(*) FROM jobs k WHERE k.batch_id = o.batch_id AND (k.status IN ('running', 'compensating') OR (k.status = 'pending' AND EXISTS (
-              SELECT 1 FROM outbox s WHERE s.kind = 'start_workflow' AND s.job_id = k.id AND (s.done_at IS NOT NULL OR s.claimed_until >= now())))))))
+  AND (o.batch_id IS NULL OR o.last_error <> '' OR o.batch_id IN ( -- depends on no row of o, so that a batch is counted once and not for each of its jobs
+      SELECT b.id FROM batches b
+      WHERE b.id IN (SELECT w.batch_id FROM outbox w WHERE w.kind = 'start_workflow' AND w.done_at IS NULL)
+        AND NOT EXISTS (SELECT 1 FROM jobs k WHERE k.batch_id = b.id AND k.updated_at > now() - interval '60 seconds')
+        AND b.max_parallel > (
+            SELECT count(*) FROM jobs k WHERE k.batch_id = b.id AND (k.status IN ('running', 'compensating') OR (k.status = 'pending' AND coalesce((
+                SELECT true FROM outbox s WHERE s.kind = 'start_workflow' AND s.job_id = k.id AND (s.done_at IS NOT NULL OR s.claimed_until >= now())
+                LIMIT 1), false))))))
 UNION ALL
 -- Workflows that run for nobody.
 SELECT 'orphan_workflow', 'orphan_workflow:' || f.subject, f.opened_at,
@@ -235,11 +238,14 @@ FROM outbox o
 JOIN jobs j ON j.id = o.job_id
 LEFT JOIN nodes n ON n.id = j.node_id
 WHERE o.kind = 'start_workflow' AND o.done_at IS NULL AND o.created_at < now() - interval '60 seconds'
-  AND (o.batch_id IS NULL OR o.last_error <> '' OR (
-      NOT EXISTS (SELECT 1 FROM jobs k WHERE k.batch_id = o.batch_id AND k.updated_at > now() - interval '60 seconds')
-      AND (SELECT b.max_parallel FROM batches b WHERE b.id = o.batch_id) > (
-          SELECT count(*) FROM jobs k WHERE k.batch_id = o.batch_id AND (k.status IN ('running', 'compensating') OR (k.status = 'pending' AND EXISTS (
-              SELECT 1 FROM outbox s WHERE s.kind = 'start_workflow' AND s.job_id = k.id AND (s.done_at IS NOT NULL OR s.claimed_until >= now())))))))
+  AND (o.batch_id IS NULL OR o.last_error <> '' OR o.batch_id IN ( -- depends on no row of o, so that a batch is counted once and not for each of its jobs
+      SELECT b.id FROM batches b
+      WHERE b.id IN (SELECT w.batch_id FROM outbox w WHERE w.kind = 'start_workflow' AND w.done_at IS NULL)
+        AND NOT EXISTS (SELECT 1 FROM jobs k WHERE k.batch_id = b.id AND k.updated_at > now() - interval '60 seconds')
+        AND b.max_parallel > (
+            SELECT count(*) FROM jobs k WHERE k.batch_id = b.id AND (k.status IN ('running', 'compensating') OR (k.status = 'pending' AND coalesce((
+                SELECT true FROM outbox s WHERE s.kind = 'start_workflow' AND s.job_id = k.id AND (s.done_at IS NOT NULL OR s.claimed_until >= now())
+                LIMIT 1), false))))))
 UNION ALL
 -- Workflows that run for nobody.
 SELECT 'orphan_workflow', 'orphan_workflow:' || f.subject, f.opened_at,
