@@ -188,18 +188,15 @@ func (a *Activities) DiscardUserData(ctx context.Context, in contract.JobRef) (c
 const maxAttempts = 11
 
 // RevokeBootstrap is the compensation of render_cloud_init: the token is revoked,
-// an agent that has used it is shut out, and the sealed documents are deleted,
-// with a copy of the machine's MAAS token that a repair was killed over. A node
-// enrols when it has booted, which may be before the job comes to wait for that.
+// an agent that has used it is shut out, and the sealed documents are deleted. A
+// node enrols when it has booted, which may be before the job comes to wait for
+// that.
 func (a *Activities) RevokeBootstrap(ctx context.Context, in contract.JobRef) (contract.UserData, error) {
 	if err := a.Store.RevokeEnrollmentTokens(ctx, in.NodeID); err != nil {
 		return contract.UserData{}, fault.Internal(ctx, err)
 	}
 	if _, err := a.LockAgentIdentity(ctx, in); err != nil {
 		return contract.UserData{}, err
-	}
-	if err := a.Secrets.Delete(ctx, userdata.MachineToken(in.NodeID)); err != nil {
-		return contract.UserData{}, fault.Secret(ctx, err)
 	}
 	return a.DiscardUserData(ctx, in)
 }
