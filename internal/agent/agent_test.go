@@ -92,12 +92,17 @@ type node struct {
 
 func (s *server) node(id string) *node {
 	s.Helper()
-	root := machine(s.T)
-	n := &node{s, agent.Config{ServerURL: s.http.URL, CAPEM: string(s.ca.CertPEM()), NodeID: id, Root: root, ToolsPath: tools(s.T, ""),
-		TokenFile: "/etc/slipway/token", StateDir: "/var/lib/slipway-agent", Simulated: true,
-		HeartbeatInterval: 30 * time.Millisecond, ReportInterval: time.Hour, ToolTimeout: 5 * time.Second}}
+	n := &node{s, configOf(s.T, s, id)}
 	n.putToken(s.store.AddToken(id, time.Now().Add(time.Hour)))
 	return n
+}
+
+// configOf is a simulated machine's configuration.
+func configOf(t *testing.T, s *server, id string) agent.Config {
+	t.Helper()
+	return agent.Config{ServerURL: s.http.URL, CAPEM: string(s.ca.CertPEM()), NodeID: id, Root: machine(t), ToolsPath: tools(t, ""),
+		TokenFile: "/etc/slipway/token", StateDir: "/var/lib/slipway-agent", Simulated: true,
+		HeartbeatInterval: 30 * time.Millisecond, ReportInterval: time.Hour, ToolTimeout: 5 * time.Second}
 }
 
 func (n *node) putToken(text string) {
