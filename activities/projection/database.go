@@ -88,8 +88,10 @@ func (d *Database) ProjectJob(ctx context.Context, p contract.Projection) (contr
 	return res, final(err)
 }
 
-// nodeMove drops a soft move that the node's present state has no edge for: a
-// quarantined node that is onboarded again is not moved to enrolling.
+// nodeMove drops a soft move that the node's present state has no edge for, or
+// none that such a job may take: a quarantined node that is onboarded again is
+// not moved to enrolling, and one that somebody else has put to use meanwhile
+// does not keep a job from ending.
 func nodeMove(ctx context.Context, tx *db.Tx, p contract.Projection) (*db.NodeMove, error) {
 	if p.Node == nil || p.NodeID == "" {
 		return nil, nil
@@ -98,7 +100,10 @@ func nodeMove(ctx context.Context, tx *db.Tx, p contract.Projection) (*db.NodeMo
 	if err != nil {
 		return nil, err
 	}
-	if p.Node.Soft && !slices.Contains(lifecycle.NodeMAAS.Reachable(node.Status), string(p.Node.To)) {
+	may := func(t lifecycle.Transition[lifecycle.NodeStatus]) bool {
+		return t.To == p.Node.To && slices.Contains(t.From, node.Status) && slices.Contains(t.Owners, lifecycle.Owner(p.Kind))
+	}
+	if p.Node.Soft && !slices.ContainsFunc(lifecycle.NodeMAAS.Transitions, may) {
 		return nil, nil
 	}
 	return &db.NodeMove{To: p.Node.To, Proof: p.Node.Proof, Comment: p.Node.Note}, nil
