@@ -375,6 +375,24 @@ items:
 	w.run("", "node", "onboard", "-f", file).exits(cli.ExitError)
 }
 
+// Whether one by one or from a file, a BMC's protocol is the request's.
+func TestOnboardOverIPMI(t *testing.T) {
+	t.Parallel()
+	w := ready(t)
+	alone := []string{"node", "onboard", "--site", "north", "--profile", "standard", "--sku", "h100x8", "--hostname", "old-1", "--bmc", "10.0.0.7", "--credential", "bmc/gpu-1"}
+	w.run("", append(alone, "--bmc-protocol", "ipmi", "--ipmi-cipher-suite", "3")...).exits(0)
+	file := filepath.Join(w.home, "batch.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("site: north\nprofile: standard\nsku: h100x8\nitems:\n"+
+		"  - {hostname: old-2, bmc: 10.0.0.8, credential: bmc/gpu-1, bmc_protocol: ipmi}\n"), 0o600))
+	w.run("", "node", "onboard", "-f", file).exits(0)
+	rows, err := w.store.ListBMCs(t.Context(), "", 10)
+	require.NoError(t, err)
+	require.Len(t, rows, 2)
+	require.Equal(t, []any{"ipmi", 3, "ipmi", 17}, []any{rows[0].Protocol, rows[0].IPMICipherSuite, rows[1].Protocol, rows[1].IPMICipherSuite})
+	alone[9] = "old-3"
+	require.Contains(t, w.run("", append(alone, "--bmc-protocol", "telnet")...).exits(cli.ExitUsage).err, "redfish")
+}
+
 func TestBootstrapAndBMC(t *testing.T) {
 	t.Parallel()
 	w := ready(t)

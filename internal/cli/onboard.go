@@ -41,7 +41,8 @@ func (t target) resolve(ctx context.Context, a *app) (map[string]any, error) {
 
 func (a *app) nodeOnboard() *cobra.Command {
 	var t target
-	var address, credential, systemID, file string
+	var b bmcFlags
+	var file string
 	var w watchFlags
 	cmd := &cobra.Command{
 		Use: "onboard", Short: "Make a bare server an active GPU node; or many of them, from a file", Args: cobra.NoArgs,
@@ -51,9 +52,11 @@ func (a *app) nodeOnboard() *cobra.Command {
 	}
 	t.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&address, "bmc", "", "address of the BMC: host, host:port or https://host:port")
-	f.StringVar(&credential, "credential", "", "secret that holds the BMC's login; slipway secret put stores one")
-	f.StringVar(&systemID, "bmc-system-id", "", "which system, where the BMC has several")
+	f.StringVar(&b.Address, "bmc", "", "address of the BMC: host, host:port or https://host:port")
+	f.StringVar(&b.Credential, "credential", "", "secret that holds the BMC's login; slipway secret put stores one")
+	f.StringVar(&b.SystemID, "bmc-system-id", "", "which system, where the BMC has several")
+	f.StringVar(&b.Protocol, "bmc-protocol", "", "redfish or ipmi (default: what the profile says); ipmi only where there is no working Redfish")
+	f.IntVar(&b.CipherSuite, "ipmi-cipher-suite", 0, "with ipmi: 17, or 3 for a device that has nothing better (default 17)")
 	f.StringVarP(&file, "file", "f", "", "YAML or JSON file with a batch")
 	w.add(cmd)
 	var dry dryRun
@@ -69,10 +72,10 @@ func (a *app) nodeOnboard() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if address == "" || credential == "" {
+		if b.Address == "" || b.Credential == "" {
 			return fail(ExitUsage, "--bmc and --credential are needed")
 		}
-		body["bmc"] = map[string]any{"address": address, "credential_ref": credential, "system_id": systemID}
+		body["bmc"] = b.request()
 		if dry.on {
 			return a.planOnboarding(cmd, body, dry)
 		}
@@ -92,6 +95,26 @@ func (a *app) nodeOnboard() *cobra.Command {
 	return cmd
 }
 
+// bmcFlags is a BMC as a person names it.
+type bmcFlags struct {
+	Address     string `json:"bmc"`
+	Credential  string `json:"credential"`
+	SystemID    string `json:"bmc_system_id"`
+	Protocol    string `json:"bmc_protocol"`
+	CipherSuite int    `json:"ipmi_cipher_suite"`
+}
+
+func (b bmcFlags) request() map[string]any {
+	out := map[string]any{"address": b.Address, "credential_ref": b.Credential, "system_id": b.SystemID}
+	if b.Protocol != "" {
+		out["protocol"] = b.Protocol
+	}
+	if b.CipherSuite != 0 {
+		out["ipmi_cipher_suite"] = b.CipherSuite
+	}
+	return out
+}
+
 // batchFile is a batch as a person writes it, by names or ids.
 type batchFile struct {
 	Name    string `json:"name"`
@@ -99,12 +122,10 @@ type batchFile struct {
 	Profile string `json:"profile"`
 	SKU     string `json:"sku"`
 	Items   []struct {
-		Hostname    string `json:"hostname"`
-		Profile     string `json:"profile"`
-		SKU         string `json:"sku"`
-		BMC         string `json:"bmc"`
-		Credential  string `json:"credential"`
-		BMCSystemID string `json:"bmc_system_id"`
+		Hostname string `json:"hostname"`
+		Profile  string `json:"profile"`
+		SKU      string `json:"sku"`
+		bmcFlags
 	} `json:"items"`
 }
 
@@ -141,7 +162,7 @@ func (b batchFile) request(ctx context.Context, a *app) (map[string]any, error) 
 	}
 	items := []map[string]any{}
 	for _, i := range b.Items {
-		item := map[string]any{"hostname": i.Hostname, "bmc": map[string]any{"address": i.BMC, "credential_ref": i.Credential, "system_id": i.BMCSystemID}}
+		item := map[string]any{"hostname": i.Hostname, "bmc": i.request()}
 		if item["profile_id"], err = profile(i.Profile); err != nil {
 			return nil, err
 		}
