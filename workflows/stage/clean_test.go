@@ -26,6 +26,17 @@ func TestCleanUpIsProvenNewestFirst(t *testing.T) {
 			b.at(time.Hour, a, contract.ActionRequest{})
 			b.run(t)
 			require.Equal(t, want, b.out.all)
+			cleaning := 0
+			for _, s := range b.store.steps {
+				switch {
+				case s.Status == lifecycle.JobCompensating:
+					cleaning++
+					require.NotNil(t, s.StageDeadline, "a clean-up has a deadline as every stage has")
+				case s.Status != lifecycle.JobRunning:
+					require.Nil(t, s.StageDeadline)
+				}
+			}
+			require.Equal(t, 4, cleaning, "when it begins, and after each undo")
 		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 const (
 	undoAttempts = 4
 	undoDeadline = 30 * time.Minute
+	undoSlack    = 5 * time.Minute // for its proof, and the pause before the next try
 )
 
 // compensateFor undoes, newest first, every stage that was begun, proves that
@@ -20,7 +21,8 @@ const (
 // start from the top. req, which may be nil, is answered once it has begun.
 func (r *runner[S]) compensateFor(p purpose, req *request) error {
 	r.purpose, r.status = p, lifecycle.JobCompensating
-	r.failure, r.deadline, r.frozen, r.left = nil, nil, false, ""
+	r.failure, r.frozen, r.left = nil, false, ""
+	r.undoBy()
 	if req != nil {
 		r.begun(req)
 	}
@@ -44,6 +46,7 @@ func (r *runner[S]) compensateFor(p purpose, req *request) error {
 		}
 		row := &r.rows[i]
 		row.State, row.FinishedAt, row.Message = contract.StageCompensated, r.now(), ""
+		r.undoBy()
 		if err := r.project(r.ctx, nil); err != nil {
 			return err
 		}
@@ -51,12 +54,19 @@ func (r *runner[S]) compensateFor(p purpose, req *request) error {
 	if i, f := r.proveAll(); f != nil {
 		return r.notClean(i, *f)
 	}
-	p, r.purpose = r.purpose, forNothing
+	p, r.purpose, r.deadline = r.purpose, forNothing, nil
 	if p == forRestart {
 		return r.startOver()
 	}
 	r.status = lifecycle.JobCancelled
 	return r.project(r.ctx, r.nodeMove(r.def.Cancelled))
+}
+
+// undoBy is the deadline that a clean-up shows: the next undo, or the last look
+// at all of them, has ended or has parked the job by then.
+func (r *runner[S]) undoBy() {
+	at := workflow.Now(r.ctx).Add(undoAttempts * (undoDeadline + undoSlack))
+	r.deadline = &at
 }
 
 // notClean parks a clean-up that a stage stands in the way of; it is undone
