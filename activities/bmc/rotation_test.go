@@ -77,6 +77,30 @@ func TestAStepOutOfOrderIsRefused(t *testing.T) {
 	require.Equal(t, "bmc/rack", l.record().CredentialRef, "what no login has proven is not committed")
 }
 
+// TestALoginSetByHandMeanwhileIsTheOneThatIsRotated: the stored login was wrong,
+// and a person set one of another user while the job was parked. A candidate for
+// the first user would leave a password that no slot has a login for.
+func TestALoginSetByHandMeanwhileIsTheOneThatIsRotated(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "Dell", 2, nil)
+	first := l.must(l.acts.PrepareRotation).CandidateRef
+	l.hw.SetBMC(l.hw.Spec().BMCAddress, "operator", "Set-by-hand-1")
+	_, err := l.vault.Put(t.Context(), "bmc/by-hand", providers.NewSecret(`{"username": "operator", "password": "Set-by-hand-1"}`))
+	require.NoError(t, err)
+	rec := l.record()
+	rec.CredentialRef = "bmc/by-hand"
+	_, err = l.truth.UpdateBMC(t.Context(), rec)
+	require.NoError(t, err)
+	require.True(t, l.must(l.acts.ApplyRotation).Applied)
+	require.NotEqual(t, first, l.record().CandidateRef)
+	require.True(t, l.must(l.acts.VerifyRotation).Verified)
+	f := l.must(l.acts.CommitRotation)
+	login, err := providers.ResolveLogin(t.Context(), l.vault, providers.SecretRef(f.CurrentRef))
+	require.NoError(t, err)
+	require.Equal(t, "operator", login.Username)
+	require.Zero(t, l.sim.Counters().FailedLogins)
+}
+
 func TestUndoKeepsWhatTheBMCTakes(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "Supermicro", 2, nil)

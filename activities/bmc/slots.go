@@ -172,7 +172,7 @@ func (r *rotation) send(ctx context.Context) error {
 	if !ok {
 		return fault.New(lifecycle.FailConfiguration, "passwords cannot be changed over %s; rotate this BMC's by hand", r.rec.Protocol)
 	}
-	if err := r.fit(ctx, accounts); err != nil {
+	if err := r.fit(ctx, v, accounts); err != nil {
 		return err
 	}
 	fresh, err := providers.ResolveLogin(ctx, r.a.Secrets, secretRef(r.rec.CandidateRef))
@@ -222,25 +222,31 @@ func (r *rotation) settle(ctx context.Context) {
 	_ = wait(ctx, d)
 }
 
-// fit replaces a candidate of a length that the BMC does not take, before it is
-// sent. A BMC that does not tell is simply tried.
-func (r *rotation) fit(ctx context.Context, accounts providers.BMCAccounts) error {
-	policy, err := accounts.PasswordPolicy(ctx)
-	if err != nil {
-		return ctx.Err()
-	}
-	length, err := lengthFor(policy)
-	if err != nil {
-		return fault.New(lifecycle.FailConfiguration, "%s", err)
-	}
-	now, err := providers.ResolveLogin(ctx, r.a.Secrets, secretRef(r.rec.CandidateRef))
+// fit replaces a candidate that would not do, before it is sent: of a length
+// that the BMC does not take, or for another user than the one that logs in,
+// because a person has set another login since. The password that is sent is the
+// one of whoever is logged in. A BMC that tells no policy is simply tried.
+func (r *rotation) fit(ctx context.Context, v *visit, accounts providers.BMCAccounts) error {
+	made, err := providers.ResolveLogin(ctx, r.a.Secrets, secretRef(r.rec.CandidateRef))
 	if err != nil {
 		return fault.Secret(ctx, err)
 	}
-	have := len(now.Password.Reveal())
-	if have >= policy.MinLength && (policy.MaxLength <= 0 || have <= policy.MaxLength) {
+	fits, length := made.Username == v.login.Username, passwordLength
+	policy, err := accounts.PasswordPolicy(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err == nil:
+		if length, err = lengthFor(policy); err != nil {
+			return fault.New(lifecycle.FailConfiguration, "%s", err)
+		}
+		have := len(made.Password.Reveal())
+		fits = fits && have >= policy.MinLength && (policy.MaxLength <= 0 || have <= policy.MaxLength)
+	}
+	if fits {
 		return nil
 	}
+	r.rec.CredentialRef = v.rec.CredentialRef
 	return r.newCandidate(ctx, r.rec.CandidateRef, length)
 }
 
