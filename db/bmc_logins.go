@@ -34,10 +34,11 @@ func (s statements) ReleaseBMCLogin(ctx context.Context, id, by string) error {
 }
 
 // CountBMCLogin counts a try that is about to be made, at the caller's time.
-// anew forgets the earlier ones. ErrLoginTaken when by has the right no longer,
-// or an operator's block came in between: then no login may be sent.
-func (s statements) CountBMCLogin(ctx context.Context, id, by string, at time.Time, anew bool) error {
-	n, err := s.q.CountBMCLogin(ctx, gen.CountBMCLoginParams{ID: id, LoginBy: by, TryAt: at, Anew: anew})
+// anew forgets the earlier ones; seen is how many wrong and open ones the caller
+// judged. ErrLoginTaken when by has the right no longer, when a try or an
+// operator's block came in between: then no login may be sent.
+func (s statements) CountBMCLogin(ctx context.Context, id, by string, at time.Time, anew bool, seen int) error {
+	n, err := s.q.CountBMCLogin(ctx, gen.CountBMCLoginParams{ID: id, LoginBy: by, TryAt: at, Anew: anew, Seen: seen})
 	if err == nil && n == 0 {
 		return fmt.Errorf("BMC %s: %w", id, ErrLoginTaken)
 	}

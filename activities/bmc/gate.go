@@ -306,12 +306,13 @@ func tryWindow(rec db.BMC) time.Duration {
 func (a *Activities) countTry(ctx context.Context, rec db.BMC, by string) error {
 	now := a.now()
 	anew := rec.LoginTryAt == nil || now.Sub(*rec.LoginTryAt) > tryWindow(rec)
-	if used := rec.WrongLogins + rec.OpenLogins; !anew && used >= tryLimit(rec) {
+	used := rec.WrongLogins + rec.OpenLogins
+	if !anew && used >= tryLimit(rec) {
 		return fault.New(lifecycle.FailBMCUnreachable,
 			"%d logins to BMC %s were wrong or got no answer; the next one is allowed after %s, so that the account is not locked: retry the stage then",
 			used, rec.Address, rec.LoginTryAt.Add(tryWindow(rec)).UTC().Format(time.RFC3339))
 	}
-	err := a.Store.CountBMCLogin(ctx, rec.ID, by, now, anew)
+	err := a.Store.CountBMCLogin(ctx, rec.ID, by, now, anew, used)
 	if errors.Is(err, db.ErrLoginTaken) {
 		return fault.New(lifecycle.FailBMCUnreachable, "somebody else took over the login to BMC %s; retry the stage", rec.Address)
 	}

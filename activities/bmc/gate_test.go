@@ -66,6 +66,21 @@ func TestManyJobsWithAWrongPasswordTryItOnce(t *testing.T) {
 	require.Equal(t, 2, l.sim.Counters().FailedLogins, "an operator who clears the block allows one more")
 }
 
+// A worker that was taken for lost may still be at it: its job's next execution
+// shares the turn, and both judge the same count of tries.
+func TestTwoExecutionsOfOneJobCountOneTryEach(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "Dell", 1, nil)
+	rec, err := l.truth.TakeBMCLogin(t.Context(), l.bmcID, "a", time.Minute)
+	require.NoError(t, err)
+	again, err := l.truth.TakeBMCLogin(t.Context(), l.bmcID, "a", time.Minute)
+	require.NoError(t, err)
+	require.NoError(t, l.truth.CountBMCLogin(t.Context(), l.bmcID, "a", time.Now(), false, rec.WrongLogins+rec.OpenLogins))
+	err = l.truth.CountBMCLogin(t.Context(), l.bmcID, "a", time.Now(), false, again.WrongLogins+again.OpenLogins)
+	require.ErrorIs(t, err, db.ErrLoginTaken, "it judged a count that is no longer so")
+	require.Equal(t, 1, l.record().OpenLogins)
+}
+
 // A server that is onboarded under another hostname has a second record of the
 // same BMC: it is no way around the block.
 func TestABlockHoldsForEveryRecordOfABMC(t *testing.T) {

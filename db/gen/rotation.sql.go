@@ -73,7 +73,7 @@ func (q *Queries) CommitBMCCandidate(ctx context.Context, arg CommitBMCCandidate
 const countBMCLogin = `-- name: CountBMCLogin :execrows
 UPDATE bmcs SET open_logins = CASE WHEN $1::boolean THEN 1 ELSE open_logins + 1 END,
     wrong_logins = CASE WHEN $1::boolean THEN 0 ELSE wrong_logins END, login_try_at = $2::timestamptz
-WHERE id = $3 AND login_by = $4 AND login_until > now() AND auth_blocked_at IS NULL
+WHERE id = $3 AND login_by = $4 AND login_until > now() AND auth_blocked_at IS NULL AND wrong_logins + open_logins = $5::integer
 `
 
 type CountBMCLoginParams struct {
@@ -81,15 +81,17 @@ type CountBMCLoginParams struct {
 	TryAt   time.Time
 	ID      string
 	LoginBy string
+	Seen    int
 }
 
-// Counts a try before it is made; a passed window begins the count anew.
+// Counts a try before it is made; a passed window begins the count anew. The limit was judged on the tries seen: of two that judge at once one is refused.
 func (q *Queries) CountBMCLogin(ctx context.Context, arg CountBMCLoginParams) (int64, error) {
 	result, err := q.db.Exec(ctx, countBMCLogin,
 		arg.Anew,
 		arg.TryAt,
 		arg.ID,
 		arg.LoginBy,
+		arg.Seen,
 	)
 	if err != nil {
 		return 0, err
