@@ -133,7 +133,7 @@ func (a *Activities) tryLogin(ctx context.Context, in PlanIn, rec db.BMC, opener
 	case err != nil:
 		return err
 	case !there:
-		return a.loginUnkept(ctx, opener, target, out)
+		return a.loginUnkept(ctx, rec, opener, target, out)
 	case !settled:
 		out.Seen += "; no login was tried: the run approves the certificate first"
 		return nil
@@ -170,9 +170,10 @@ func (a *Activities) recordOf(ctx context.Context, rec db.BMC) (stored db.BMC, t
 	return known[0], true, nil
 }
 
-// loginUnkept logs in to a BMC of which there is no record: nothing would stop a
-// second try but the person who asks for it.
-func (a *Activities) loginUnkept(ctx context.Context, opener providers.BMCOpener, target providers.BMCTarget, out *PowerPlan) error {
+// loginUnkept logs in to a BMC of which there is no record. Should it be
+// rejected, it gets one, without a node, to carry the flag that stops every
+// further login until an operator clears it: the one thing that a plan writes.
+func (a *Activities) loginUnkept(ctx context.Context, rec db.BMC, opener providers.BMCOpener, target providers.BMCTarget, out *PowerPlan) error {
 	b, err := opener.OpenBMC(target)
 	if err != nil {
 		return fault.BMC(ctx, err)
@@ -180,14 +181,31 @@ func (a *Activities) loginUnkept(ctx context.Context, opener providers.BMCOpener
 	defer a.close(ctx, b)
 	sys, err := b.Identify(ctx)
 	if rejected(err) {
-		failed, _ := fault.Failure(fault.BMC(ctx, err))
-		return fault.New(failed.Class, "%s; no record stops a second try yet: correct the credential first, for BMCs lock accounts", failed.Message)
+		if kerr := a.keepRejected(ctx, rec, err); kerr != nil {
+			return fault.Internal(ctx, kerr)
+		}
 	}
 	if err != nil {
 		return fault.BMC(ctx, err)
 	}
 	out.identified(sys)
 	return nil
+}
+
+// keepRejected stores the BMC with its logins stopped, also when the caller is
+// out of time by now.
+func (a *Activities) keepRejected(ctx context.Context, rec db.BMC, why error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	return a.Store.Tx(ctx, func(tx *db.Tx) error {
+		kept, err := tx.CreateBMC(ctx, db.NewBMC{
+			Address: rec.Address, Protocol: rec.Protocol, CredentialRef: rec.CredentialRef, SystemID: rec.SystemID, CipherSuite: rec.IPMICipherSuite,
+		})
+		if err != nil {
+			return err
+		}
+		return tx.BlockBMCLogin(ctx, kept.ID, why.Error())
+	})
 }
 
 func (p *PowerPlan) identified(sys providers.BMCSystem) {

@@ -200,7 +200,11 @@ func TestPlanPowerObeysTheGate(t *testing.T) {
 	require.Equal(t, tried, r.logins())
 	require.NoError(t, r.store.ClearBMCBlock(t.Context(), r.rec.ID))
 	require.NoError(t, r.store.DeleteBMC(t.Context(), r.rec.ID, r.record().Version))
-	require.Contains(t, r.run(unknown).Failure.Message, "no record stops a second try")
+	tried = r.logins()
+	require.Equal(t, lifecycle.FailBMCAuthRejected, r.run(unknown).Failure.Class)
+	require.Equal(t, tried+1, r.logins())
+	require.Contains(t, r.run(unknown).Failure.Message, "are stopped", "a BMC without a record has got one that stops the second try")
+	require.Equal(t, tried+1, r.logins())
 }
 
 // TestPlanPowerFailures are told, not returned.
