@@ -85,7 +85,7 @@ func TestClasses(t *testing.T) { //nolint:paralleltest // see above
 		Specs: specs, Speed: 300, TaskQueue: "e2e-classes",
 		// Slow enough that what others do to a machine meets the job where the row
 		// says, on a busy machine too.
-		Durations: maassim.Durations{DeployTimeout: 40 * time.Minute, NetBoot: 10 * time.Minute, Commission: 30 * time.Minute},
+		Durations: maassim.Durations{DeployTimeout: 40 * time.Minute, NetBoot: 10 * time.Minute, Commission: 30 * time.Minute, NodeTimeout: 2 * time.Hour},
 	})
 	// All at once, whatever -parallel says: the faults mostly wait.
 	var all sync.WaitGroup
