@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -55,6 +56,7 @@ type Sims struct {
 	log   *slog.Logger
 	mu    sync.Mutex
 	wires map[string]io.Closer // network paths to nodes that are up
+	turns map[string]int       // boots and ends of each machine
 	stops []func()
 }
 
@@ -63,7 +65,7 @@ func StartSims(ctx context.Context, o SimOptions) (*Sims, error) {
 	clock := simhw.NewClock(o.Speed)
 	s := &Sims{
 		Fleet: simhw.NewFleet(ctx, clock), BMCs: map[string]*bmcsim.Server{}, Nodes: map[string]*simnode.Node{},
-		APIKey: "sim:" + randomHex(6) + ":" + randomHex(16), log: o.Log, wires: map[string]io.Closer{},
+		APIKey: "sim:" + randomHex(6) + ":" + randomHex(16), log: o.Log, wires: map[string]io.Closer{}, turns: map[string]int{},
 	}
 	for _, spec := range o.specs() {
 		if err := s.addMachine(ctx, o, spec); err != nil {
@@ -118,9 +120,9 @@ func (s *Sims) addMachine(ctx context.Context, o SimOptions, spec simhw.Spec) er
 	m.Subscribe(func(e simhw.Event) {
 		switch e.Kind {
 		case simhw.EventOSUp:
-			go s.plugIn(ctx, m, n)
+			go s.plugIn(ctx, m, n, s.turn(spec.ID))
 		case simhw.EventOSDown:
-			s.unplug(spec.ID)
+			s.turn(spec.ID)
 		default:
 		}
 	})
@@ -210,33 +212,64 @@ func (s *Sims) hwSync(ctx context.Context, m *simhw.Machine, on bool) {
 	s.MAAS.SetHWSyncAgent(rec.SystemID, on)
 }
 
-// plugIn makes the node's ssh reachable under the address that MAAS gave it.
-func (s *Sims) plugIn(ctx context.Context, m *simhw.Machine, n *simnode.Node) {
-	rec, err := s.record(ctx, m)
-	if err != nil || len(rec.IPAddresses) == 0 {
-		s.log.Warn("simulated node has no address", "machine", m.Spec().ID, "error", err)
-		return
+// plugIn makes the node's ssh reachable under the address that MAAS gave it. turn
+// is the boot that it is for: when the system has gone down meanwhile, its
+// address may be another machine's already.
+func (s *Sims) plugIn(ctx context.Context, m *simhw.Machine, n *simnode.Node, turn int) {
+	id := m.Spec().ID
+	for until := time.Now().Add(lookupTimeout); ; {
+		err := s.tryPlugIn(ctx, m, n, turn)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		if time.Now().After(until) {
+			s.log.Warn("simulated node is not reachable by ssh", "machine", id, "error", err)
+			return
+		}
+		select { // the one that had the address before is on its way out
+		case <-ctx.Done():
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
 	}
-	w, err := forward(ctx, net.JoinHostPort(rec.IPAddresses[0], strconv.Itoa(NodeSSHPort)), n.SSHAddress)
-	if err != nil {
-		s.log.Warn("simulated node is not reachable by ssh", "machine", m.Spec().ID, "error", err)
-		return
+}
+
+// tryPlugIn reports nil also when there is nothing left to do for this boot.
+func (s *Sims) tryPlugIn(ctx context.Context, m *simhw.Machine, n *simnode.Node, turn int) error {
+	rec, err := s.record(ctx, m)
+	if err == nil && len(rec.IPAddresses) == 0 {
+		err = errors.New("MAAS gave it no address")
+	}
+	var w io.Closer
+	if err == nil {
+		w, err = forward(ctx, net.JoinHostPort(rec.IPAddresses[0], strconv.Itoa(NodeSSHPort)), n.SSHAddress)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if old := s.wires[m.Spec().ID]; old != nil {
-		_ = old.Close()
+	id := m.Spec().ID
+	if s.turns[id] != turn {
+		if w != nil {
+			_ = w.Close()
+		}
+		return nil
 	}
-	s.wires[m.Spec().ID] = w
+	if err != nil {
+		return err
+	}
+	s.wires[id] = w
+	return nil
 }
 
-func (s *Sims) unplug(id string) {
+// turn ends what the boot before had, and counts a machine's boots and ends.
+func (s *Sims) turn(id string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w := s.wires[id]; w != nil {
 		_ = w.Close()
 		delete(s.wires, id)
 	}
+	s.turns[id]++
+	return s.turns[id]
 }
 
 // forward is a wire: connections to from reach to.
