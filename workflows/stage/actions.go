@@ -139,10 +139,15 @@ func (r *runner[S]) act(c workflow.Context, a lifecycle.Action, ask contract.Act
 	c, _ = workflow.NewDisconnectedContext(c) // a Temporal cancel must not cut off an answer or its audit row
 	r.acting++
 	r.undecided++
-	defer func() {
-		r.acting--
-		r.makeRoom()
-	}()
+	// Nothing here is deferred: Temporal runs what is deferred also when it drops
+	// the workflow from memory, all coroutines at once.
+	res, err := r.decide(c, a, ask, via)
+	r.acting--
+	r.makeRoom()
+	return res, err
+}
+
+func (r *runner[S]) decide(c workflow.Context, a lifecycle.Action, ask contract.ActionRequest, via string) (contract.ActionResult, error) {
 	err := workflow.Await(c, func() bool { return r.loaded })
 	r.undecided-- // nothing below yields before the action is queued or answered
 	if err != nil {

@@ -92,7 +92,6 @@ func (r *runner[S]) stageLeft(row *contract.StageRow, out outcome) outcome {
 func (r *runner[S]) attempt(st Stage[S], at time.Time, tried int) (string, error) {
 	sctx := workflow.WithValue(workflow.WithValue(r.ctx, deadlineKey, at), attemptKey, tried)
 	sctx, cancel := workflow.WithCancel(sctx)
-	defer cancel()
 	timedOut, over := false, false
 	workflow.Go(sctx, func(c workflow.Context) {
 		left := max(at.Sub(workflow.Now(c)), time.Second)
@@ -108,6 +107,7 @@ func (r *runner[S]) attempt(st Stage[S], at time.Time, tried int) (string, error
 	}
 	note, err := r.observeOrRun(sctx, st)
 	over, r.interrupt = true, nil
+	cancel()
 	switch {
 	case err == nil:
 		return note, nil

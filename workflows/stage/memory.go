@@ -79,8 +79,9 @@ func (r *runner[S]) continueAsNew() error {
 		return err
 	}
 	r.leaving = true
-	defer func() { r.leaving = false }()
-	if err := r.project(r.ctx, nil); err != nil {
+	err := r.project(r.ctx, nil)
+	r.leaving = false
+	if err != nil {
 		return err
 	}
 	if !r.quiet() {

@@ -17,7 +17,12 @@ import (
 func (r *runner[S]) obeyNext() error {
 	req := r.inbox[0]
 	r.current, r.inbox = req, r.inbox[1:]
-	defer func() { r.current = nil }()
+	err := r.obey(req)
+	r.current = nil
+	return err
+}
+
+func (r *runner[S]) obey(req *request) error {
 	v := r.verdict(req.action)
 	if !v.Allowed {
 		return r.refuse(req, v.Reason)

@@ -31,7 +31,12 @@ func (r *runner[S]) project(c workflow.Context, move *contract.NodeMove) error {
 	if err := r.mu.Lock(c); err != nil {
 		return err
 	}
-	defer r.mu.Unlock()
+	err := r.projectAlone(c, move)
+	r.mu.Unlock()
+	return err
+}
+
+func (r *runner[S]) projectAlone(c workflow.Context, move *contract.NodeMove) error {
 	entries, by := r.entries, r.by
 	r.entries, r.by = nil, ""
 	kept := checkpoint[S]{State: r.state, Purpose: r.purpose, Answers: r.answered}
