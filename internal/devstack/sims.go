@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -55,8 +56,8 @@ type Sims struct {
 
 	log   *slog.Logger
 	mu    sync.Mutex
-	wires map[string]io.Closer // network paths to nodes that are up
-	turns map[string]int       // boots and ends of each machine
+	wires map[string]wire // network paths to nodes that are up
+	turns map[string]int  // boots and ends of each machine
 	stops []func()
 }
 
@@ -65,7 +66,7 @@ func StartSims(ctx context.Context, o SimOptions) (*Sims, error) {
 	clock := simhw.NewClock(o.Speed)
 	s := &Sims{
 		Fleet: simhw.NewFleet(ctx, clock), BMCs: map[string]*bmcsim.Server{}, Nodes: map[string]*simnode.Node{},
-		APIKey: "sim:" + randomHex(6) + ":" + randomHex(16), log: o.Log, wires: map[string]io.Closer{}, turns: map[string]int{},
+		APIKey: "sim:" + randomHex(6) + ":" + randomHex(16), log: o.Log, wires: map[string]wire{}, turns: map[string]int{},
 	}
 	for _, spec := range o.specs() {
 		if err := s.addMachine(ctx, o, spec); err != nil {
@@ -240,31 +241,40 @@ func (s *Sims) tryPlugIn(ctx context.Context, m *simhw.Machine, n *simnode.Node,
 	if err == nil && len(rec.IPAddresses) == 0 {
 		err = errors.New("MAAS gave it no address")
 	}
-	var w io.Closer
-	if err == nil {
-		w, err = forward(ctx, net.JoinHostPort(rec.IPAddresses[0], strconv.Itoa(NodeSSHPort)), n.SSHAddress)
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := m.Spec().ID
 	if s.turns[id] != turn {
-		if w != nil {
-			_ = w.Close()
-		}
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	s.wires[id] = w
-	return nil
+	address := rec.IPAddresses[0]
+	for other, w := range s.wires {
+		if w.address == address { // a machine that was not powered off when it was released
+			_ = w.Close()
+			delete(s.wires, other)
+		}
+	}
+	l, err := s.forward(ctx, m, n, address)
+	if err == nil {
+		s.wires[id] = wire{l, address}
+	}
+	return err
+}
+
+// wire is the network path to a node.
+type wire struct {
+	io.Closer
+	address string
 }
 
 // turn ends what the boot before had, and counts a machine's boots and ends.
 func (s *Sims) turn(id string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if w := s.wires[id]; w != nil {
+	if w, there := s.wires[id]; there {
 		_ = w.Close()
 		delete(s.wires, id)
 	}
@@ -272,10 +282,11 @@ func (s *Sims) turn(id string) int {
 	return s.turns[id]
 }
 
-// forward is a wire: connections to from reach to.
-func forward(ctx context.Context, from string, to func() string) (io.Closer, error) {
+// forward is a wire: connections to the address reach the node's sshd for as long
+// as MAAS says that the address is the machine's.
+func (s *Sims) forward(ctx context.Context, m *simhw.Machine, n *simnode.Node, address string) (io.Closer, error) {
 	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", from)
+	l, err := lc.Listen(ctx, "tcp", net.JoinHostPort(address, strconv.Itoa(NodeSSHPort)))
 	if err != nil {
 		return nil, err
 	}
@@ -285,7 +296,13 @@ func forward(ctx context.Context, from string, to func() string) (io.Closer, err
 			if err != nil {
 				return
 			}
-			go pipe(ctx, c, to())
+			go func() {
+				if rec, err := s.record(ctx, m); err != nil || !slices.Contains(rec.IPAddresses, address) {
+					_ = c.Close()
+					return
+				}
+				pipe(ctx, c, n.SSHAddress())
+			}()
 		}
 	}()
 	return l, nil
