@@ -73,6 +73,40 @@ const patience = 4 * time.Minute
 // one machine, and some rows are about deadlines.
 func TestClasses(t *testing.T) { //nolint:paralleltest // see above
 	table := illnesses()
+	wards := play(t, "e2e-classes", table)
+	var again []illness
+	var places []int
+	for i := range table {
+		for _, failed := range wards[i].errs {
+			t.Logf("%s, beside all the others: %s", table[i].class, failed)
+			places = append(places, i)
+			again = append(again, table[i])
+			break
+		}
+	}
+	// Thirty servers at once are much for a small machine, and some rows race with
+	// a clock: what failed is played once more with the machine to itself.
+	if len(again) > 0 && len(again) <= fewRows {
+		for i, w := range play(t, "e2e-classes-again", again) {
+			wards[places[i]] = w
+		}
+	}
+	for i, row := range table {
+		t.Run(string(row.class), func(t *testing.T) {
+			t.Parallel()
+			for _, failed := range wards[i].errs {
+				t.Error(failed)
+			}
+		})
+	}
+}
+
+// fewRows may be played once more.
+const fewRows = 4
+
+// play runs the rows in one stack, a server each.
+func play(t *testing.T, queue string, table []illness) []*ward {
+	t.Helper()
 	var specs []simhw.Spec
 	for i, row := range table {
 		vendor := row.vendor
@@ -82,7 +116,7 @@ func TestClasses(t *testing.T) { //nolint:paralleltest // see above
 		specs = append(specs, simhw.GPUServer(vendor, i+1))
 	}
 	w := newWorld(t, devstack.Options{
-		Specs: specs, Speed: 300, TaskQueue: "e2e-classes",
+		Specs: specs, Speed: 300, TaskQueue: queue,
 		// Slow enough that what others do to a machine meets the job where the row
 		// says, on a busy machine too.
 		Durations: maassim.Durations{DeployTimeout: 40 * time.Minute, NetBoot: 10 * time.Minute, Commission: 30 * time.Minute, NodeTimeout: 2 * time.Hour},
@@ -97,14 +131,7 @@ func TestClasses(t *testing.T) { //nolint:paralleltest // see above
 		all.Go(func() { row.run(p) })
 	}
 	all.Wait()
-	for i, row := range table {
-		t.Run(string(row.class), func(t *testing.T) {
-			t.Parallel()
-			for _, failed := range wards[i].errs {
-				t.Error(failed)
-			}
-		})
-	}
+	return wards
 }
 
 // ward is what a row may ask of a test from a goroutine of its own.
