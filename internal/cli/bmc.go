@@ -191,18 +191,7 @@ func (a *app) bmcRotate() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r, err := a.ask(cmd.Context(), "POST", path, map[string]any{"reason": reason}, nil)
-		if err != nil {
-			return err
-		}
-		var j job
-		if err := r.into(&j); err != nil {
-			return err
-		}
-		if w.on {
-			return a.watchJob(cmd.Context(), j.ID, w)
-		}
-		return a.show(r.raw, func() error { return a.jobFields(j) })
+		return a.startJob(cmd.Context(), path, map[string]any{"reason": reason}, w)
 	})
 	return cmd
 }

@@ -79,20 +79,25 @@ func (a *app) nodeOnboard() *cobra.Command {
 		if dry.on {
 			return a.planOnboarding(cmd, body, dry)
 		}
-		r, err := a.ask(cmd.Context(), "POST", "/admin/onboardings", body, nil)
-		if err != nil {
-			return err
-		}
-		var j job
-		if err := r.into(&j); err != nil {
-			return err
-		}
-		if w.on {
-			return a.watchJob(cmd.Context(), j.ID, w)
-		}
-		return a.show(r.raw, func() error { return a.jobFields(j) })
+		return a.startJob(cmd.Context(), "/admin/onboardings", body, w)
 	})
 	return cmd
+}
+
+// startJob asks for a job, and follows it where that is wanted or else shows it.
+func (a *app) startJob(ctx context.Context, path string, body any, w watchFlags) error {
+	r, err := a.ask(ctx, "POST", path, body, nil)
+	if err != nil {
+		return err
+	}
+	var j job
+	if err := r.into(&j); err != nil {
+		return err
+	}
+	if w.on {
+		return a.watchJob(ctx, j.ID, w)
+	}
+	return a.show(r.raw, func() error { return a.jobFields(j) })
 }
 
 // bmcFlags is a BMC as a person names it.
