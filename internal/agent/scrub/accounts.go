@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/slipway-cloud/slipway/internal/agent/task"
 )
 
 // account is a line of /etc/passwd.
@@ -31,11 +33,11 @@ func (h Host) accounts() ([]account, error) {
 		}
 		f := strings.Split(line, ":")
 		if len(f) != 7 {
-			return nil, fmt.Errorf("the line %q of /etc/passwd is no account", clip(line, 60))
+			return nil, fmt.Errorf("the line %q of /etc/passwd is no account", task.Clip(line, 60))
 		}
 		uid, err := strconv.Atoi(f[2])
 		if err != nil {
-			return nil, fmt.Errorf("the account %q has no number", clip(f[0], 40))
+			return nil, fmt.Errorf("the account %q has no number", task.Clip(f[0], 40))
 		}
 		out = append(out, account{f[0], f[5], f[6], uid})
 	}

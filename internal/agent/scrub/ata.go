@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-cloud/slipway/internal/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -29,7 +30,7 @@ func parseIdentify(raw []byte) (ataSecurity, error) {
 	for line := range strings.Lines(string(raw)) {
 		text := strings.Join(strings.Fields(line), " ")
 		if v, ok := strings.CutPrefix(text, "Serial Number: "); ok {
-			s.serial = clip(v, 60)
+			s.serial = task.Clip(v, 60)
 		}
 		if strings.HasPrefix(line, "Security:") {
 			inside = true

@@ -10,6 +10,8 @@ import (
 	"os"
 	"slices"
 	"syscall"
+
+	"github.com/slipway-cloud/slipway/internal/agent/task"
 )
 
 const (
@@ -43,7 +45,7 @@ func offsets(runID, serial string, size int64) []int64 {
 
 func canary(runID, serial string, at int64) []byte {
 	b := make([]byte, blockSize)
-	head := fmt.Appendf(nil, "%s%s %s %d\n", canaryMark, clip(runID, 100), clip(serial, 100), at)
+	head := fmt.Appendf(nil, "%s%s %s %d\n", canaryMark, task.Clip(runID, 100), task.Clip(serial, 100), at)
 	for n := 0; n < len(b); {
 		n += copy(b[n:], head)
 	}

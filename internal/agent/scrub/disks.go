@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/slipway-cloud/slipway/internal/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -257,5 +258,5 @@ func (r *run) version(ctx context.Context, name string, args ...string) string {
 	if err != nil || first == "" {
 		return "version unknown"
 	}
-	return clip(first, 80)
+	return task.Clip(first, 80)
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/slipway-cloud/slipway/internal/agent/task"
 )
 
 const blockClass = "/sys/block"
@@ -64,7 +66,7 @@ func (h Host) diskSerial(name string) string {
 		}
 	}
 	if raw, err := h.read(blockClass, name, "device/vpd_pg80"); err == nil && len(raw) > 4 {
-		return clip(string(raw[4:]), 100)
+		return task.Clip(string(raw[4:]), 100)
 	}
 	return ""
 }

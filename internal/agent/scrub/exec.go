@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/slipway-cloud/slipway/internal/agent/task"
 )
 
 const maxOutput = 8 << 20
@@ -83,5 +85,5 @@ func (c *capped) Write(p []byte) (int, error) {
 
 func lastLine(s string) string {
 	lines := strings.Split(strings.TrimSpace(s), "\n")
-	return clip(lines[len(lines)-1], 300)
+	return task.Clip(lines[len(lines)-1], 300)
 }

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/slipway-cloud/slipway/internal/agent/task"
 )
 
 // gpu is what `nvidia-smi -q -x` tells of one GPU that a scrub must know. Text
@@ -45,18 +47,18 @@ func parseGPUs(raw []byte) ([]gpu, string, error) {
 		return nil, "", errors.New("nvidia-smi wrote XML that cannot be read")
 	}
 	if n, err := strconv.Atoi(strings.TrimSpace(log.Attached)); err != nil || n != len(log.GPUs) {
-		return nil, "", fmt.Errorf("nvidia-smi says that %q GPUs are attached and describes %d", clip(log.Attached, 20), len(log.GPUs))
+		return nil, "", fmt.Errorf("nvidia-smi says that %q GPUs are attached and describes %d", task.Clip(log.Attached, 20), len(log.GPUs))
 	}
 	for i := range log.GPUs {
 		g := &log.GPUs[i]
 		for _, s := range []*string{&g.Bus, &g.Model, &g.UUID, &g.Serial, &g.MIG, &g.MIGPending, &g.ComputeMode, &g.NeedsReset, &g.FabricState, &g.Fabric} {
-			*s = clip(*s, 200)
+			*s = task.Clip(*s, 200)
 		}
 		if g.UUID == "" || unknown(g.UUID) {
 			return nil, "", fmt.Errorf("GPU %d has no UUID", i)
 		}
 	}
-	return log.GPUs, clip(log.Driver, 40), nil
+	return log.GPUs, task.Clip(log.Driver, 40), nil
 }
 
 // unknown is what nvidia-smi writes for what it cannot tell.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-cloud/slipway/internal/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -57,7 +58,7 @@ func (r *run) idleGPUs(ctx context.Context) ([]gpu, string, error) {
 	var busy []string
 	for _, g := range gpus {
 		for _, p := range g.Processes {
-			busy = append(busy, fmt.Sprintf("%s (%s) on %s", clip(p.PID, 20), clip(p.Name, 40), g.UUID))
+			busy = append(busy, fmt.Sprintf("%s (%s) on %s", task.Clip(p.PID, 20), task.Clip(p.Name, 40), g.UUID))
 		}
 	}
 	who, err := r.gpuHolders()

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/slipway-cloud/slipway/internal/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -108,7 +109,7 @@ func (h Host) text(elem ...string) string {
 	if err != nil {
 		return ""
 	}
-	return clip(string(raw), 200)
+	return task.Clip(string(raw), 200)
 }
 
 func (h Host) exists(elem ...string) bool {
@@ -182,24 +183,6 @@ func (h Host) wait(ctx context.Context, d time.Duration) error {
 	case <-t.C:
 		return nil
 	}
-}
-
-// clip makes foreign text fit for a report: valid, printable, bounded.
-func clip(s string, most int) string {
-	s = strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t':
-			return ' '
-		case r < ' ' || r == 0x7f:
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(s, "?"))
-	s = strings.TrimSpace(s)
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "")
-	}
-	return s
 }
 
 // list names some of many.

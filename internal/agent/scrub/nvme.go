@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-cloud/slipway/internal/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -121,7 +122,7 @@ func (r *run) eraseNVMe(ctx context.Context, g, all []drive, was note) (erasure,
 		return erasure{}, err
 	}
 	if id.Serial != serial {
-		return erasure{}, fmt.Errorf("%s is %q and not %s", ctrl, clip(id.Serial, 40), serial)
+		return erasure{}, fmt.Errorf("%s is %q and not %s", ctrl, task.Clip(id.Serial, 40), serial)
 	}
 	// Both commands may take every namespace of the drive.
 	for _, d := range all {

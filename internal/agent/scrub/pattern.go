@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+
+	"github.com/slipway-cloud/slipway/internal/agent/task"
 )
 
 // leastChecked is the part of a GPU's memory that must have been looked at, in
@@ -33,11 +35,11 @@ func parsePattern(raw []byte) (map[string]pattern, string, error) {
 	out := map[string]pattern{}
 	for _, p := range doc.GPUs {
 		if _, twice := out[p.UUID]; twice {
-			return nil, "", fmt.Errorf("slipway-gpu-pattern tells twice of GPU %q", clip(p.UUID, 60))
+			return nil, "", fmt.Errorf("slipway-gpu-pattern tells twice of GPU %q", task.Clip(p.UUID, 60))
 		}
 		out[p.UUID] = p
 	}
-	return out, clip(doc.Version, 40), nil
+	return out, task.Clip(doc.Version, 40), nil
 }
 
 func (p pattern) check(uuid string) error {
@@ -45,7 +47,7 @@ func (p pattern) check(uuid string) error {
 	case p.UUID == "":
 		return fmt.Errorf("GPU %s: slipway-gpu-pattern does not tell of it", uuid)
 	case p.Error != "":
-		return fmt.Errorf("GPU %s: %s", uuid, clip(p.Error, 200))
+		return fmt.Errorf("GPU %s: %s", uuid, task.Clip(p.Error, 200))
 	case p.Residue == nil || p.Match == nil || p.Total <= 0:
 		return fmt.Errorf("GPU %s: what is in its memory is unknown", uuid)
 	case *p.Residue:

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/slipway-cloud/slipway/internal/agent/task"
 )
 
 const (
@@ -63,7 +65,7 @@ func (h Host) process(pid int) (process, bool) {
 		}
 		switch key {
 		case "Name":
-			p.name = clip(f[0], 40)
+			p.name = task.Clip(f[0], 40)
 		case "State":
 			if f[0] == "Z" || f[0] == "X" {
 				return process{}, false

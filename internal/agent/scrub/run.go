@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/slipway-cloud/slipway/internal/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -135,15 +136,15 @@ func (r *run) step(ctx context.Context, s step) (ok, cont bool) {
 	var skip skipped
 	switch {
 	case errors.As(err, &skip):
-		res.OK, res.Skipped, res.Detail = true, clip(string(skip), maxSentence), clip(detail, maxSentence)
+		res.OK, res.Skipped, res.Detail = true, task.Clip(string(skip), maxSentence), task.Clip(detail, maxSentence)
 	case err != nil:
 		text := strings.ReplaceAll(err.Error(), "\n", "; ")
 		if detail != "" {
 			text += "; " + detail
 		}
-		res.Detail = clip(text, maxSentence)
+		res.Detail = task.Clip(text, maxSentence)
 	default:
-		res.OK, res.Detail = true, clip(detail, maxSentence)
+		res.OK, res.Detail = true, task.Clip(detail, maxSentence)
 	}
 	r.mu.Lock()
 	r.steps = append(r.steps, res)
@@ -153,7 +154,7 @@ func (r *run) step(ctx context.Context, s step) (ok, cont bool) {
 }
 
 func (r *run) device(d lifecycle.DeviceResult) {
-	d.Detail = clip(d.Detail, 500)
+	d.Detail = task.Clip(d.Detail, 500)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.devices = append(r.devices, d)
@@ -178,7 +179,7 @@ func (r *run) end(stopped string) lifecycle.TaskResult {
 		failed = append(failed, stopped)
 	}
 	if len(failed) > 0 {
-		res.OK, res.Code, res.Message = false, lifecycle.TaskCodeStepFailed, clip(strings.Join(failed, "; "), maxSentence)
+		res.OK, res.Code, res.Message = false, lifecycle.TaskCodeStepFailed, task.Clip(strings.Join(failed, "; "), maxSentence)
 	}
 	if raw, err := json.Marshal(r.out); err == nil && string(raw) != "{}" {
 		res.Output = raw

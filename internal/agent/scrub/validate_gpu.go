@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-cloud/slipway/internal/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -31,11 +32,11 @@ func parseXIDs(log []byte) []string {
 	for line := range strings.Lines(string(log)) {
 		if m := xidLine.FindStringSubmatch(line); m != nil {
 			if n, err := strconv.Atoi(m[2]); err == nil && slices.Contains(fatalXIDs(), n) {
-				out = append(out, fmt.Sprintf("XID %d at %s", n, clip(m[1], 40)))
+				out = append(out, fmt.Sprintf("XID %d at %s", n, task.Clip(m[1], 40)))
 			}
 		}
 		if m := sxidLine.FindStringSubmatch(line); m != nil {
-			out = append(out, fmt.Sprintf("SXid %s at %s", clip(m[2], 10), clip(m[1], 40)))
+			out = append(out, fmt.Sprintf("SXid %s at %s", task.Clip(m[2], 10), task.Clip(m[1], 40)))
 		}
 	}
 	slices.Sort(out)
@@ -133,7 +134,7 @@ func (v validation) gpuFabric(ctx context.Context) (string, error) {
 	if err != nil {
 		errs = append(errs, fmt.Errorf("the version of the fabric manager is unknown: %w", err))
 	} else if !slices.Contains(strings.Fields(string(out)), driver) {
-		errs = append(errs, fmt.Errorf("the fabric manager (%s) is not of the driver's version %s", clip(string(out), 80), driver))
+		errs = append(errs, fmt.Errorf("the fabric manager (%s) is not of the driver's version %s", task.Clip(string(out), 80), driver))
 	}
 	return fmt.Sprintf("%d GPUs have joined the fabric", len(gpus)), errors.Join(errs...)
 }

@@ -255,7 +255,7 @@ func (d delivery) run(ctx context.Context, e Entry, do func(context.Context, Req
 		return lifecycle.TaskResult{}, ErrInterrupted
 	case late:
 		res.OK, res.Code = false, CodeExpired
-		res.Message = clip("its deadline passed while it ran. "+res.Message, maxMessage)
+		res.Message = Clip("its deadline passed while it ran. "+res.Message, maxMessage)
 	}
 	if len(res.Steps) == 0 {
 		res.Steps = steps.Steps()

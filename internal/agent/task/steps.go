@@ -67,15 +67,15 @@ func (r *Recorder) Do(ctx context.Context, name string, do func(context.Context)
 		return ErrHalted
 	}
 	r.progress(name)
-	step := lifecycle.StepResult{Name: clip(name, 100), StartedAt: r.now().UTC()}
+	step := lifecycle.StepResult{Name: Clip(name, 100), StartedAt: r.now().UTC()}
 	detail, err := do(ctx)
-	step.EndedAt, step.Detail = r.now().UTC(), clip(detail, maxDetail)
+	step.EndedAt, step.Detail = r.now().UTC(), Clip(detail, maxDetail)
 	var skipped errSkipped
 	switch {
 	case errors.As(err, &skipped):
-		step.OK, step.Skipped, err = true, clip(string(skipped), maxDetail), nil
+		step.OK, step.Skipped, err = true, Clip(string(skipped), maxDetail), nil
 	case err != nil:
-		step.Detail = clip(strings.TrimPrefix(detail+"; "+err.Error(), "; "), maxDetail)
+		step.Detail = Clip(strings.TrimPrefix(detail+"; "+err.Error(), "; "), maxDetail)
 	default:
 		step.OK = true
 	}
@@ -135,21 +135,21 @@ func (r *Recorder) wasHalted() bool { r.mu.Lock(); defer r.mu.Unlock(); return r
 
 // bound makes a result small enough to be reported.
 func bound(res lifecycle.TaskResult) lifecycle.TaskResult {
-	res.Message = clip(res.Message, maxMessage)
+	res.Message = Clip(res.Message, maxMessage)
 	res.Steps = slices.Clone(res.Steps[:min(len(res.Steps), maxSteps)])
 	if size(res) > maxResult {
 		for i := range res.Steps {
-			res.Steps[i].Detail = clip(res.Steps[i].Detail, 200)
+			res.Steps[i].Detail = Clip(res.Steps[i].Detail, 200)
 		}
 	}
 	if size(res) > maxResult && len(res.Output) > 0 {
-		res.Message = clip(fmt.Sprintf("its output of %d bytes was too large and is left out. %s", len(res.Output), res.Message), maxMessage)
+		res.Message = Clip(fmt.Sprintf("its output of %d bytes was too large and is left out. %s", len(res.Output), res.Message), maxMessage)
 		res.Output = nil
 	}
 	if size(res) > maxResult { // many devices with much to say
 		res.Devices = slices.Clone(res.Devices)
 		for i := range res.Devices {
-			res.Devices[i].Detail = clip(res.Devices[i].Detail, 200)
+			res.Devices[i].Detail = Clip(res.Devices[i].Detail, 200)
 		}
 	}
 	return res
@@ -163,8 +163,8 @@ func size(res lifecycle.TaskResult) int {
 	return len(raw)
 }
 
-// clip makes foreign text fit for a report: valid, printable, bounded.
-func clip(s string, most int) string {
+// Clip makes foreign text fit for a report: valid, printable, bounded.
+func Clip(s string, most int) string {
 	s = strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n' || r == '\t':

@@ -155,7 +155,7 @@ type Entry struct {
 
 // Fail is a result that is not OK.
 func Fail(code, message string) lifecycle.TaskResult {
-	return lifecycle.TaskResult{Code: code, Message: clip(message, maxMessage)}
+	return lifecycle.TaskResult{Code: code, Message: Clip(message, maxMessage)}
 }
 
 // Restart is what a handler answers to go on after the process was started

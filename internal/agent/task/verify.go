@@ -34,10 +34,10 @@ func Open(s wire.SignedTask, keys []wire.TaskKey) (wire.Task, *Refusal) {
 	i := slices.IndexFunc(keys, func(k wire.TaskKey) bool { return k.KeyID == s.KeyID })
 	if i < 0 {
 		return t, refuse(CodeRefused, "the task is signed with key %q, which this node does not know; it learns keys when it renews its certificate, and the privileged process from its keys file",
-			clip(s.KeyID, 64))
+			Clip(s.KeyID, 64))
 	}
 	if len(keys[i].Public) != ed25519.PublicKeySize {
-		return t, refuse(CodeRefused, "key %q is no ed25519 key", clip(s.KeyID, 64))
+		return t, refuse(CodeRefused, "key %q is no ed25519 key", Clip(s.KeyID, 64))
 	}
 	if !ed25519.Verify(keys[i].Public, append([]byte(wire.TaskContext), s.Payload...), s.Signature) {
 		return t, refuse(CodeRefused, "the task's signature is not right")
@@ -70,9 +70,9 @@ type Fence struct {
 func (f Fence) Check(t wire.Task) *Refusal {
 	switch {
 	case t.NodeID != f.NodeID:
-		return refuse(CodeRefused, "the task is for node %q; this is node %q", clip(t.NodeID, 64), f.NodeID)
+		return refuse(CodeRefused, "the task is for node %q; this is node %q", Clip(t.NodeID, 64), f.NodeID)
 	case t.BootID != f.BootID:
-		return refuse(CodeRefused, "the task is for boot %q; this is boot %q", clip(t.BootID, 64), f.BootID)
+		return refuse(CodeRefused, "the task is for boot %q; this is boot %q", Clip(t.BootID, 64), f.BootID)
 	case t.Generation != f.Generation:
 		return refuse(CodeRefused, "the task is for generation %d of the node's identity; this is generation %d", t.Generation, f.Generation)
 	case !f.Now.Before(t.Deadline):
@@ -86,14 +86,14 @@ func (r Registry) arguments(t wire.Task) (Handler, any, *Refusal) {
 	info, known := lifecycle.TaskKindOf(t.Kind)
 	h := r[t.Kind]
 	if !known || h == nil {
-		return nil, nil, refuse(CodeUnsupported, "this agent does not know tasks of kind %q", clip(string(t.Kind), 64))
+		return nil, nil, refuse(CodeUnsupported, "this agent does not know tasks of kind %q", Clip(string(t.Kind), 64))
 	}
 	if t.SchemaVersion != info.Version {
 		return nil, nil, refuse(CodeUnsupported, "this agent knows version %d of %s, not %d", info.Version, t.Kind, t.SchemaVersion)
 	}
 	args, err := t.Kind.CheckArgs(t.SchemaVersion, t.Args)
 	if err != nil {
-		return nil, nil, refuse(CodeArguments, "%s", clip(err.Error(), 500))
+		return nil, nil, refuse(CodeArguments, "%s", Clip(err.Error(), 500))
 	}
 	return h, args, nil
 }
