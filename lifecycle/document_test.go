@@ -19,6 +19,8 @@ func TestGeneratedPagesAreCurrent(t *testing.T) {
 		"job.md":       lifecycle.Job.Document(),
 		"node_task.md": lifecycle.NodeTask.Document(),
 		"actions.md":   lifecycle.DocumentActions(),
+
+		"decommission.md": lifecycle.DocumentDecommission(),
 	}
 	dir := filepath.Join("..", "docs", "states")
 	for name, want := range pages {

@@ -17,6 +17,10 @@ type JobKind string
 const (
 	KindOnboarding  JobKind = "onboarding"
 	KindBMCRotation JobKind = "bmc_rotation" // a BMC's password is replaced
+	// KindDecommission is one of the four modes; KindNodeOperation is drain,
+	// retire or remove. Both run the stages that their mode lists.
+	KindDecommission  JobKind = "decommission"
+	KindNodeOperation JobKind = "node_operation"
 )
 
 // JobKinds lists every kind of job that a workflow runs.
@@ -30,6 +34,9 @@ const TaskQueue = "slipway"
 const (
 	OnboardingWorkflow  = "Onboarding"
 	BMCRotationWorkflow = "BMCRotation"
+	// DecommissionWorkflow runs a mode, NodeOperationWorkflow an operation.
+	DecommissionWorkflow  = "Decommission"
+	NodeOperationWorkflow = "NodeOperation"
 	// PlanWorkflow observes what an onboarding would do; it changes nothing.
 	PlanWorkflow = "OnboardingPlan"
 	// SweepWorkflow looks for what is stuck; a Schedule starts it.
@@ -43,6 +50,10 @@ func WorkflowType(k JobKind) (string, bool) {
 		return OnboardingWorkflow, true
 	case KindBMCRotation:
 		return BMCRotationWorkflow, true
+	case KindDecommission:
+		return DecommissionWorkflow, true
+	case KindNodeOperation:
+		return NodeOperationWorkflow, true
 	}
 	return "", false
 }

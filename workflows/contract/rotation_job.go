@@ -1,5 +1,7 @@
 package contract
 
+import "github.com/slipway-cloud/slipway/lifecycle"
+
 // The stages of a BMC credential rotation, in order. Until commit_credential
 // both logins, the old and the new one, stay stored and known.
 const (
@@ -30,6 +32,8 @@ func Stages(k JobKind) []string {
 		return OnboardingStages
 	case KindBMCRotation:
 		return BMCRotationStages
+	case KindDecommission, KindNodeOperation:
+		return lifecycle.DecommissionStages()
 	}
 	return nil
 }

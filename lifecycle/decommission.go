@@ -1,0 +1,152 @@
+package lifecycle
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// DecommissionMode is how far a node is taken out of service (seed 001 section
+// 5.2), or one of the node operations that use the same stages.
+type DecommissionMode string
+
+// The four modes of seed 001 section 5.2, started with the hash of a plan.
+const (
+	ModeSoftReset      DecommissionMode = "soft_reset"
+	ModeReimage        DecommissionMode = "reimage"
+	ModeFull           DecommissionMode = "full_decommission"
+	ModeStorageCleanup DecommissionMode = "storage_cleanup"
+)
+
+// The node operations, started by the action of the same name on the node.
+const (
+	ModeDrain  DecommissionMode = "drain"
+	ModeRetire DecommissionMode = "retire"
+	ModeRemove DecommissionMode = "remove"
+)
+
+// The thirteen decommission stages of seed 001 section 5.2. load_site_config is
+// named as the onboarding's.
+const (
+	StageDisableNode    = "disable_node"
+	StageForceRelease   = "force_release_allocations"
+	StageDrainNode      = "drain_node"
+	StageCleanupStorage = "cleanup_storage"
+	StageScrubGPU       = "scrub_gpu"
+	StageValidateClean  = "validate_clean_node"
+	StageLoadSite       = "load_site_config"
+	StageReleaseMAAS    = "release_maas_node"
+	StagePowerOffMAAS   = "power_off_maas_node"
+	StageRetireNode     = "retire_gpuaas_node"
+	StageRemoveNode     = "remove_gpuaas_node_record"
+	StageCleanupSecrets = "cleanup_secrets"
+	StageRemoveMAAS     = "remove_maas_record"
+)
+
+// DecommissionModeInfo is what a mode does, as data.
+type DecommissionModeInfo struct {
+	Mode DecommissionMode
+	// Operation marks a node operation: no plan hash is asked for.
+	Operation bool
+	// From lists the node states it may be started in.
+	From []NodeStatus
+	// Stages lists what it uses, in its order.
+	Stages []string
+	// Ends is the node's state when it succeeded. From offline a healthy
+	// heartbeat leads on to active.
+	Ends NodeStatus
+	// Owner is the transition owner that its moves are written with.
+	Owner Owner
+	Doc   string
+}
+
+var inService = []NodeStatus{NodeActive, NodeOffline, NodeQuarantined}
+
+var decommissionModes = []DecommissionModeInfo{
+	{
+		Mode: ModeSoftReset, From: inService, Ends: NodeOffline, Owner: OwnerDecommission,
+		Stages: []string{StageDisableNode, StageForceRelease, StageDrainNode, StageCleanupStorage, StageScrubGPU, StageValidateClean},
+		Doc:    "clean the node and give it back to service; the installed system and its identity stay",
+	},
+	{
+		Mode: ModeReimage, From: inService, Ends: NodeOffline, Owner: OwnerDecommission,
+		Stages: []string{
+			StageDisableNode, StageForceRelease, StageDrainNode, StageCleanupStorage, StageScrubGPU, StageLoadSite, StageReleaseMAAS, StageValidateClean,
+		},
+		Doc: "clean the node, release it in MAAS with its disks erased, deploy it anew, and give it back to service once the new system proves clean",
+	},
+	{
+		Mode: ModeFull, From: append(slices.Clone(inService), NodeRetired), Ends: NodeDeleted, Owner: OwnerDecommission,
+		Stages: []string{
+			StageDisableNode, StageForceRelease, StageDrainNode, StageCleanupStorage, StageScrubGPU, StageValidateClean, StageLoadSite,
+			StageReleaseMAAS, StagePowerOffMAAS, StageRetireNode, StageRemoveNode, StageCleanupSecrets, StageRemoveMAAS,
+		},
+		Doc: "take the node out for good: clean, release, power off, and remove it from Slipway and from MAAS; its identity never comes back",
+	},
+	{
+		Mode: ModeStorageCleanup, From: inService, Ends: NodeOffline, Owner: OwnerDecommission,
+		Stages: []string{StageDisableNode, StageForceRelease, StageDrainNode, StageCleanupStorage, StageValidateClean},
+		Doc:    "remove what tenants mounted or left in storage, prove it, and give the node back to service",
+	},
+	{
+		Mode: ModeDrain, Operation: true, From: inService, Ends: NodeRetired, Owner: OwnerDrain,
+		Stages: []string{StageDisableNode, StageDrainNode, StageRetireNode},
+		Doc:    "take no new work, wait for the allocation to end, end what runs, and retire the node",
+	},
+	{
+		Mode: ModeRetire, Operation: true, From: inService, Ends: NodeRetired, Owner: OwnerDrain,
+		Stages: []string{StageDisableNode, StageForceRelease, StageDrainNode, StageRetireNode},
+		Doc:    "as drain, without waiting: a live allocation is ended by force",
+	},
+	{
+		Mode: ModeRemove, Operation: true, From: []NodeStatus{NodeRetired}, Ends: NodeDeleted, Owner: OwnerDecommission,
+		Stages: []string{StageRemoveNode, StageCleanupSecrets},
+		Doc:    "uninstall the agent of a retired node and delete its record; the machine stays as it is in MAAS",
+	},
+}
+
+// DecommissionModes lists the modes, the operations last.
+func DecommissionModes() []DecommissionModeInfo { return slices.Clone(decommissionModes) }
+
+// DecommissionModeOf returns what is known of a mode.
+func DecommissionModeOf(m DecommissionMode) (DecommissionModeInfo, bool) {
+	i := slices.IndexFunc(decommissionModes, func(d DecommissionModeInfo) bool { return d.Mode == m })
+	if i < 0 {
+		return DecommissionModeInfo{}, false
+	}
+	return decommissionModes[i], true
+}
+
+// DecommissionStages lists the thirteen stages in the seed's order.
+func DecommissionStages() []string {
+	full, _ := DecommissionModeOf(ModeFull)
+	return slices.Clone(full.Stages)
+}
+
+// DocumentDecommission renders which mode uses which stage.
+func DocumentDecommission() string {
+	var b strings.Builder
+	b.WriteString("# Decommission modes and node operations\n\n" +
+		"Generated from package lifecycle (seed 001 section 5.2). Do not edit; `make generate` writes it.\n\n" +
+		"| mode | started in | ends | meaning |\n|---|---|---|---|\n")
+	for _, m := range decommissionModes {
+		fmt.Fprintf(&b, "| `%s` | %s | `%s` | %s |\n", m.Mode, codes(m.From), m.Ends, m.Doc)
+	}
+	b.WriteString("\nThe number is the stage's place in the mode's order; `drain`, `retire` and `remove` are operations, started by the node action of that name.\n\n| stage |")
+	for _, m := range decommissionModes {
+		fmt.Fprintf(&b, " %s |", m.Mode)
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(decommissionModes)) + "\n")
+	for _, s := range DecommissionStages() {
+		fmt.Fprintf(&b, "| `%s` |", s)
+		for _, m := range decommissionModes {
+			place := ""
+			if i := slices.Index(m.Stages, s); i >= 0 {
+				place = fmt.Sprint(i + 1)
+			}
+			fmt.Fprintf(&b, " %s |", place)
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
