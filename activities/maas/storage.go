@@ -23,7 +23,9 @@ type StorageIn struct {
 // ConfigureStorage chooses the boot disk by the profile's rule and applies the
 // layout to it, while the machine is Ready: MAAS refuses both in any other
 // state, and its own default is whatever disk enumerates first. A machine that
-// is configured so already, or is past Ready, is left alone.
+// is configured so already, or is past Ready, is left alone. Each of the two is
+// sent only while MAAS does not show it: an execution that died between them has
+// made the first.
 func (a *Activities) ConfigureStorage(ctx context.Context, in StorageIn) (contract.MachineFacts, error) {
 	m, _, err := a.region(ctx, in.SiteID)
 	if err != nil {
@@ -54,13 +56,16 @@ func (a *Activities) ConfigureStorage(ctx context.Context, in StorageIn) (contra
 		return out, fault.New(lifecycle.FailStateDisagreement,
 			"machine %s is %s and boots from another disk than %s; storage can be changed only while it is Ready", in.SystemID, got.Status, want.Name)
 	}
+	if got.BootDiskID != want.ID {
+		if err := m.SetBootDisk(ctx, in.SystemID, want.ID); err != nil {
+			return out, fault.MAAS(ctx, err)
+		}
+	}
 	return a.layOut(ctx, m, in, want, out)
 }
 
+// layOut applies the layout to the boot disk and reads it back.
 func (a *Activities) layOut(ctx context.Context, m providers.MAAS, in StorageIn, want providers.MAASBlockDevice, out contract.MachineFacts) (contract.MachineFacts, error) {
-	if err := m.SetBootDisk(ctx, in.SystemID, want.ID); err != nil {
-		return out, fault.MAAS(ctx, err)
-	}
 	if err := m.SetStorageLayout(ctx, in.SystemID, in.Layout, want.ID); err != nil {
 		if providers.IsKind(err, providers.KindInvalid) {
 			return out, fault.New(lifecycle.FailStorageLayoutRejected, "MAAS refused layout %q on %s: %v", in.Layout, want.Name, err)
@@ -119,8 +124,12 @@ func chooseBootDisk(rule lifecycle.BootDiskRule, disks []providers.MAASBlockDevi
 
 // laidOut reports whether the root file system is where the layout puts it: with
 // lvm and bcache that is a virtual device on top of the boot disk, with blank it
-// is nowhere.
+// is nowhere. What the firmware and the boot loader read must be on the boot
+// disk: a layout that was applied before the boot disk was chosen is not the one.
 func laidOut(layout string, disks []providers.MAASBlockDevice, bootDisk int) bool {
+	if bootsFromAnother(disks, bootDisk) {
+		return false
+	}
 	switch layout {
 	case "blank":
 		return !slices.ContainsFunc(disks, func(d providers.MAASBlockDevice) bool { return slices.Contains(d.MountPoints, "/") })
@@ -130,6 +139,12 @@ func laidOut(layout string, disks []providers.MAASBlockDevice, bootDisk int) boo
 		})
 	}
 	return rootOn(disks, bootDisk)
+}
+
+func bootsFromAnother(disks []providers.MAASBlockDevice, id int) bool {
+	return slices.ContainsFunc(disks, func(d providers.MAASBlockDevice) bool {
+		return d.ID != id && (slices.Contains(d.MountPoints, "/boot") || slices.Contains(d.MountPoints, "/boot/efi"))
+	})
 }
 
 func rootOn(disks []providers.MAASBlockDevice, id int) bool {
