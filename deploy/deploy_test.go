@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"gopkg.in/yaml.v3"
 
+	"github.com/slipway-cloud/slipway/deploy/agent"
 	"github.com/slipway-cloud/slipway/internal/devstack/pg"
 	"github.com/slipway-cloud/slipway/internal/devstack/temporal"
 )
@@ -187,6 +188,23 @@ func TestContainerfileIsStaticPinnedAndNotRoot(t *testing.T) {
 	require.NoError(t, err)
 	want := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(module)
 	require.Contains(t, stages[0][1], "golang:"+string(want[1]), "the image builds with the Go that go.mod asks for")
+}
+
+func TestTheImageHoldsTheAgentsInstaller(t *testing.T) {
+	t.Parallel()
+	text := containerfile(t)
+	final := strings.ReplaceAll(text[strings.LastIndex(text, "\nFROM "):], "\\\n", " ")
+	copied := regexp.MustCompile(`(?m)^COPY (deploy/agent/.*) /usr/local/share/slipway/agent/$`).FindStringSubmatch(final)
+	require.Len(t, copied, 2)
+	files, err := agent.Files()
+	require.NoError(t, err)
+	var want []string
+	for _, f := range files {
+		want = append(want, "deploy/agent/"+f.Name)
+	}
+	require.ElementsMatch(t, want, strings.Fields(copied[1]))
+	require.Contains(t, text, "-X main.version=$VERSION", "the agent knows its version, without which it takes no update")
+	require.Contains(t, text, "./cmd/slipway-agent")
 }
 
 func TestTheNamespaceScriptRegistersWhatWorkflowsSet(t *testing.T) {

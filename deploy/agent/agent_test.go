@@ -1,6 +1,3 @@
-// Package agent holds what installs the node agent: systemd units, an installer
-// and the guard of updates. There is no code in it, only this check that they
-// are what they should be.
 package agent
 
 import (

@@ -3,7 +3,13 @@
 # again: what is right already stays as it is. Run it as root, in the directory
 # that holds it with the units and guard.sh beside it.
 #
-#   install.sh --binary FILE --sha256 SUM --config FILE [--token FILE] [--task-keys FILE]
+#   install.sh --binary FILE --sha256 SUM --config FILE [--token FILE] [--task-keys FILE] [--no-wait]
+#
+# With --no-wait it does not wait until the services have started: cloud-init
+# runs it in the middle of a boot.
+#
+# A configuration with simulated: true is that of a made-up node, whose agent
+# does its tasks in one process: the privileged half is not installed then.
 #
 # SLIPWAY_ROOT is set in tests only: everything lies below it, and nobody is
 # given anything.
@@ -14,7 +20,8 @@ here=$(CDPATH='' cd "$(dirname "$0")" && pwd)
 user=slipway-agent
 opt=$root/opt/slipway-agent
 socket=/run/slipway/helper.sock
-binary='' sum='' config='' token='' keys=''
+binary='' sum='' config='' token='' keys='' block=''
+units='slipway-agent-helper.socket slipway-agent-helper.service slipway-agent.service'
 
 fail() {
     echo "install.sh: $1" >&2
@@ -22,6 +29,11 @@ fail() {
 }
 
 while [ $# -gt 0 ]; do
+    if [ "$1" = --no-wait ]; then
+        block=--no-block
+        shift
+        continue
+    fi
     [ $# -ge 2 ] || fail "$1 needs a value"
     case $1 in
     --binary) binary=$2 ;;
@@ -29,7 +41,7 @@ while [ $# -gt 0 ]; do
     --config) config=$2 ;;
     --token) token=$2 ;;
     --task-keys) keys=$2 ;;
-    *) fail "unknown option $1; it takes --binary --sha256 --config --token --task-keys" ;;
+    *) fail "unknown option $1; it takes --binary --sha256 --config --token --task-keys --no-wait" ;;
     esac
     shift 2
 done
@@ -44,7 +56,11 @@ case $sum in *[!0-9a-f]*) fail "the sha256 must be 64 lower-case hex digits" ;; 
 [ ${#sum} -eq 64 ] || fail "the sha256 must be 64 lower-case hex digits"
 is_right() { [ -f "$1" ] && [ "$(sha256sum <"$1")" = "$sum  -" ]; }
 is_right "$binary" || fail "$binary does not have the sha256 that is expected"
-grep -q "^helper_socket: *$socket *\$" "$config" || fail "the configuration must say: helper_socket: $socket"
+if grep -q '^simulated: *true *$' "$config"; then
+    units=slipway-agent.service
+else
+    grep -q "^helper_socket: *$socket *\$" "$config" || fail "the configuration must say: helper_socket: $socket"
+fi
 grep -q "^token_file: */var/lib/slipway-agent/" "$config" || fail "the configuration must say: token_file: /var/lib/slipway-agent/token (the agent removes it, and may write nothing else)"
 
 own() { [ -n "$root" ] || chown "$@"; }
@@ -91,7 +107,7 @@ put "$here/guard.sh" "$opt/guard" 0755 root:root
 put "$config" "$root/etc/slipway/agent.yaml" 0640 "root:$user"
 [ -z "$keys" ] || put "$keys" "$root/etc/slipway/task-keys.json" 0644 root:root
 [ -z "$token" ] || put "$token" "$root/var/lib/slipway-agent/token" 0600 "$user:$user"
-for unit in slipway-agent.service slipway-agent-helper.service slipway-agent-helper.socket; do
+for unit in $units; do
     put "$here/$unit" "$root/etc/systemd/system/$unit" 0644 root:root
 done
 
@@ -100,7 +116,9 @@ if [ -z "$root" ] && command -v systemd-analyze >/dev/null; then
         echo "install.sh: systemd-analyze has something to say of the units, above" >&2
 fi
 systemctl daemon-reload
-systemctl enable slipway-agent-helper.socket slipway-agent-helper.service slipway-agent.service
-systemctl restart slipway-agent-helper.socket
-systemctl restart slipway-agent-helper.service
-systemctl restart slipway-agent.service
+# shellcheck disable=SC2086 # names of units, and an option or nothing
+systemctl enable $units
+for unit in $units; do
+    # shellcheck disable=SC2086
+    systemctl restart $block "$unit"
+done

@@ -7,7 +7,7 @@
 // user-data has lists of the same name: it merges vendor-data into user-data
 // with the mergers that vendor-data names, and MAAS names none; a `merge_how`
 // in user-data works only between the parts of user-data (run with cloud-init
-// 22.4.2; research maas, fact 3). So nothing here uses those two keys: files
-// and units travel in a script part of their own, and a site's bundle that uses
-// them is refused.
+// 22.4.2; research maas, fact 3). So nothing here uses those two keys: the
+// installer of deploy/agent travels with its files in a script part of its own,
+// and a site's bundle that uses those keys is refused.
 package cloudinit

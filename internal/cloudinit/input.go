@@ -20,14 +20,16 @@ import (
 // DefaultUser is the login that Ubuntu's images come with.
 const DefaultUser = "ubuntu"
 
-// The paths of what is written on the node.
+// The paths of what is written on the node; they are those of
+// deploy/agent/install.sh and its units.
 const (
 	AgentConfigPath = "/etc/slipway/agent.yaml"
-	TokenPath       = "/etc/slipway/token"
-	UnitPath        = "/etc/systemd/system/slipway-agent.service"
-	AgentPath       = "/usr/local/bin/slipway-agent"
-	StateDir        = "/var/lib/slipway-agent"
-	downloadPath    = "/etc/slipway/agent-download"
+	// TokenPath lies where the process that faces the network may remove it.
+	TokenPath = StateDir + "/token"
+	// AgentPath is where an image may hold the agent.
+	AgentPath    = "/usr/local/bin/slipway-agent"
+	StateDir     = "/var/lib/slipway-agent"
+	HelperSocket = "/run/slipway/helper.sock"
 )
 
 // Input is what a node's first boot is made of.
@@ -54,6 +56,9 @@ type Agent struct {
 	Token             providers.Secret
 	Simulated         bool
 	HeartbeatInterval time.Duration // 0: the agent's default
+	// PlatformUsers are accounts that no task ends or removes; Render adds the
+	// site's login.
+	PlatformUsers []string
 	// BinaryURL is where the agent is fetched from; "" means that the image
 	// holds it at AgentPath. BinarySHA256 is required with it.
 	BinaryURL    string
@@ -136,10 +141,14 @@ func (a Agent) check() error {
 }
 
 // config is the agent's file, all fields written out so that it can be read by
-// a person on the node.
+// a person on the node. A simulated node does its tasks in one process.
 func (a Agent) config() agent.Config {
 	c := agent.Config{ServerURL: a.ServerURL, CAPEM: a.CAPEM, NodeID: a.NodeID, TokenFile: TokenPath, StateDir: StateDir,
-		Simulated: a.Simulated, Root: "/", HeartbeatInterval: a.HeartbeatInterval, ReportInterval: time.Minute, ToolTimeout: 30 * time.Second}
+		Simulated: a.Simulated, Root: "/", HeartbeatInterval: a.HeartbeatInterval, ReportInterval: time.Minute, ToolTimeout: 30 * time.Second,
+		PlatformUsers: a.PlatformUsers}
+	if !a.Simulated {
+		c.HelperSocket = HelperSocket
+	}
 	if c.HeartbeatInterval == 0 {
 		c.HeartbeatInterval = 10 * time.Second
 	}

@@ -8,12 +8,9 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
-)
 
-// unit is the agent's systemd unit.
-//
-//go:embed slipway-agent.service
-var unit []byte
+	deploy "github.com/slipway-cloud/slipway/deploy/agent"
+)
 
 //go:embed install_head.sh
 var installHead string
@@ -33,33 +30,26 @@ func (a Agent) ConfigFile() ([]byte, error) {
 	return config, nil
 }
 
-// installScript puts the agent's files on the node and starts it. Every value
-// is inside a file's base64; the script around them is always the same text, so
-// that no value can become a command.
+// installScript runs the installer of deploy/agent, which it carries with all
+// that it needs. Every value is inside a file's base64; the script around them
+// is always the same text, so that no value can become a command.
 func (a Agent) installScript() ([]byte, error) {
 	config, err := a.ConfigFile()
 	if err != nil {
 		return nil, err
 	}
-	files := []struct {
-		path, mode string
-		content    []byte
-	}{
-		{AgentConfigPath, "0600", config},
-		{TokenPath, "0600", []byte(a.Token.Reveal() + "\n")},
-		{UnitPath, "0644", unit},
+	files, err := deploy.Files()
+	if err != nil {
+		return nil, err
 	}
+	files = append(files, deploy.File{Name: "agent.yaml", Content: config}, deploy.File{Name: "token", Content: []byte(a.Token.Reveal() + "\n")})
 	if a.BinaryURL != "" {
-		files = append(files, struct {
-			path, mode string
-			content    []byte
-		}{downloadPath, "0600", []byte(a.BinaryURL + "\n" + a.BinarySHA256 + "\n")})
+		files = append(files, deploy.File{Name: "download", Content: []byte(a.BinaryURL + "\n" + a.BinarySHA256 + "\n")})
 	}
 	var b strings.Builder
 	b.WriteString(installHead)
 	for _, f := range files {
-		fmt.Fprintf(&b, "put %s %s <<'END_OF_FILE'\n%s\nEND_OF_FILE\n", f.path, f.mode,
-			wrap(base64.StdEncoding.EncodeToString(f.content)))
+		fmt.Fprintf(&b, "put %s <<'END_OF_FILE'\n%s\nEND_OF_FILE\n", f.Name, wrap(base64.StdEncoding.EncodeToString(f.Content)))
 	}
 	b.WriteString(installTail)
 	return []byte(b.String()), nil

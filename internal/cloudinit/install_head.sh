@@ -5,11 +5,14 @@ set -eu
 umask 077
 root=${SLIPWAY_ROOT:-}
 
-# put PATH MODE writes a file whole from base64 on standard input.
-put() {
-    [ -d "$root${1%/*}" ] || mkdir -p "$root${1%/*}"
-    base64 -d >"$root$1.new"
-    chmod "$2" "$root$1.new"
-    mv -f "$root$1.new" "$root$1"
-}
+# What is installed from lies in memory, for root alone, and only meanwhile.
+work=$root/run/slipway-install
+rm -rf "$work"
+mkdir -p "$root/run"
+mkdir "$work"
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' HUP INT TERM
+
+# put NAME writes a file from base64 on standard input.
+put() { base64 -d >"$work/$1"; }
 

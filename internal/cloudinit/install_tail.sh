@@ -10,23 +10,26 @@ fetch() {
     fi
 }
 
-if [ -f "$root/etc/slipway/agent-download" ]; then
-    { read -r url; read -r sum; } <"$root/etc/slipway/agent-download"
-    agent=$root/usr/local/bin/slipway-agent
+# The image's own agent, or the one that an earlier run of this installed.
+agent=$root/usr/local/bin/slipway-agent
+[ ! -L "$agent" ] || agent=$root/opt/slipway-agent/current/slipway-agent
+if [ -f "$work/download" ]; then
+    { read -r url; read -r sum; } <"$work/download"
     if ! is_right "$agent"; then
-        mkdir -p "${agent%/*}"
-        fetch "$url" "$agent.new"
-        if ! is_right "$agent.new"; then
-            rm -f "$agent.new"
+        agent=$work/slipway-agent
+        fetch "$url" "$agent"
+        if ! is_right "$agent"; then
             echo "slipway: the agent that was fetched does not have the expected sha256" >&2
             exit 1
         fi
-        chmod 0755 "$agent.new"
-        mv -f "$agent.new" "$agent"
     fi
+elif [ -f "$agent" ]; then
+    sum=$(sha256sum <"$agent")
+    sum=${sum%% *}
+else
+    echo "slipway: the image holds no agent at /usr/local/bin/slipway-agent, and the profile names no agent_binary_url" >&2
+    exit 1
 fi
 
-systemctl daemon-reload
-systemctl enable slipway-agent.service
-# Started without waiting: the unit comes after cloud-init, which runs this.
-systemctl start --no-block slipway-agent.service
+# Started without waiting: this runs in the middle of a boot.
+sh "$work/install.sh" --binary "$agent" --sha256 "$sum" --config "$work/agent.yaml" --token "$work/token" --no-wait

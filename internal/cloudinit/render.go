@@ -47,7 +47,9 @@ func Render(in Input) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	script, err := in.Agent.installScript()
+	agent := in.Agent
+	agent.PlatformUsers = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(agent.PlatformUsers), in.user()))))
+	script, err := agent.installScript()
 	if err != nil {
 		return nil, err
 	}
@@ -79,6 +81,14 @@ type user struct {
 	Keys       []string `yaml:"ssh_authorized_keys"`
 }
 
+// user is the site's login.
+func (in Input) user() string {
+	if in.User == "" {
+		return DefaultUser
+	}
+	return in.User
+}
+
 // cloudConfig says who may log in and under which host key the node answers.
 func (in Input) cloudConfig(keys []string, hostPublic string) ([]byte, error) {
 	doc := struct {
@@ -89,7 +99,7 @@ func (in Input) cloudConfig(keys []string, hostPublic string) ([]byte, error) {
 		Users      []any             `yaml:"users,omitempty"`
 	}{Hostname: in.Hostname, DeleteKeys: true,
 		HostKeys: map[string]string{"ed25519_private": in.HostKey.Reveal(), "ed25519_public": hostPublic}}
-	if in.User == "" || in.User == DefaultUser {
+	if in.user() == DefaultUser {
 		doc.Keys = keys
 	} else {
 		doc.Users = []any{"default", user{Name: in.User, Gecos: "Slipway", Shell: "/bin/bash",

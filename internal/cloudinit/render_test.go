@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +26,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/slipway-cloud/slipway/internal/agent"
+	"github.com/slipway-cloud/slipway/internal/agent/nodework"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/providers"
 )
@@ -147,10 +149,11 @@ func TestHostileValuesStayValues(t *testing.T) {
 		c := config(t, parts[0])
 		require.Equal(t, evil, c["hostname"])
 		require.NotContains(t, c, "runcmd")
-		root, _ := install(t, parts[1], nil)
+		root, calls := install(t, parts[1], nil)
 		got := load(t, root)
 		require.Equal(t, evil, got.NodeID)
 		require.Equal(t, evil, got.CAPEM)
+		require.Equal(t, allStarted, calls)
 		left, err := os.ReadFile(filepath.Join(root, cloudinit.TokenPath))
 		require.NoError(t, err)
 		require.Equal(t, evil+"\n", string(left))
@@ -158,7 +161,7 @@ func TestHostileValuesStayValues(t *testing.T) {
 }
 
 // install runs the script part as cloud-init does, below a root of its own,
-// with a systemctl that only notes how it was called.
+// with programs that only note how they were called.
 func install(t *testing.T, p readPart, env []string) (root, calls string) {
 	t.Helper()
 	root, calls, err := tryInstall(t, p, env)
@@ -166,25 +169,49 @@ func install(t *testing.T, p readPart, env []string) (root, calls string) {
 	return root, calls
 }
 
+// imageAgent is the agent that the image of tryInstall holds.
+const imageAgent = "#!/bin/sh\necho the image's agent\n"
+
+// emptyImage stands in an environment for an image without an agent.
+const emptyImage = "EMPTY_IMAGE=1"
+
 func tryInstall(t *testing.T, p readPart, env []string) (root, calls string, err error) {
 	t.Helper()
 	require.Equal(t, "text/x-shellscript", p.kind)
 	dir := t.TempDir()
 	root = filepath.Join(dir, "root")
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "bin"), 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "bin/systemctl"), []byte("#!/bin/sh\necho \"$*\" >>'"+dir+"/calls'\n"), 0o755))
+	note := "#!/bin/sh\necho \"${0##*/} $*\" >>'" + dir + "/calls'\n"
+	for name, then := range map[string]string{"systemctl": "", "useradd": "touch '" + dir + "/account'\n", "getent": "test -e '" + dir + "/account'\n"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "bin", name), []byte(note+then), 0o755))
+	}
+	if !slices.Contains(env, emptyImage) {
+		require.NoError(t, os.MkdirAll(filepath.Join(root, filepath.Dir(cloudinit.AgentPath)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(root, cloudinit.AgentPath), []byte(imageAgent), 0o755))
+	}
 	script := filepath.Join(dir, "part-001")
 	require.NoError(t, os.WriteFile(script, p.body, 0o700))
-	cmd := exec.CommandContext(t.Context(), script)
-	cmd.Env = append([]string{"SLIPWAY_ROOT=" + root, "PATH=" + filepath.Join(dir, "bin") + ":/usr/bin:/bin"}, env...)
-	cmd.Dir = dir
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("%w: %s", err, out)
+	var out []byte
+	for range 2 { // the second time as after a boot that was cut short
+		_ = os.Remove(filepath.Join(dir, "calls"))
+		cmd := exec.CommandContext(t.Context(), script)
+		cmd.Env = append([]string{"SLIPWAY_ROOT=" + root, "PATH=" + filepath.Join(dir, "bin") + ":/usr/bin:/bin"}, env...)
+		cmd.Dir = dir
+		if out, err = cmd.CombinedOutput(); err != nil {
+			err = fmt.Errorf("%w: %s", err, out)
+			break
+		}
 	}
+	require.NoDirExists(t, filepath.Join(root, "run/slipway-install"), "nothing secret is left behind")
 	raw, _ := os.ReadFile(filepath.Join(dir, "calls"))
 	return root, string(raw), err
 }
+
+// allStarted is what a repeated installation asks of the machine.
+const allStarted = "getent passwd slipway-agent\nsystemctl daemon-reload\n" +
+	"systemctl enable slipway-agent-helper.socket slipway-agent-helper.service slipway-agent.service\n" +
+	"systemctl restart --no-block slipway-agent-helper.socket\nsystemctl restart --no-block slipway-agent-helper.service\n" +
+	"systemctl restart --no-block slipway-agent.service\n"
 
 func load(t *testing.T, root string) agent.Config {
 	t.Helper()
@@ -193,19 +220,24 @@ func load(t *testing.T, root string) agent.Config {
 	return c
 }
 
-func TestInstallScriptPutsTheAgentInPlace(t *testing.T) {
+func TestBothHalvesOfTheAgentAreInstalled(t *testing.T) {
 	t.Parallel()
 	in := input(t)
-	in.Agent.Simulated = true
+	in.Agent.PlatformUsers = []string{"ops", "slipway"}
 	root, calls := install(t, render(t, in)[1], nil)
+	require.Equal(t, allStarted, calls)
+	require.FileExists(t, filepath.Join(filepath.Dir(root), "account"), "useradd was run, once")
 	c := load(t, root)
 	require.Equal(t, in.Agent.ServerURL, c.ServerURL)
 	require.Equal(t, in.Agent.CAPEM, c.CAPEM)
 	require.Equal(t, "node_01", c.NodeID)
 	require.Equal(t, 5*time.Second, c.HeartbeatInterval)
-	require.True(t, c.Simulated)
+	require.False(t, c.Simulated)
 	require.Equal(t, "/", c.Root)
-	for path, mode := range map[string]os.FileMode{cloudinit.AgentConfigPath: 0o600, cloudinit.TokenPath: 0o600, cloudinit.UnitPath: 0o644} {
+	require.Equal(t, []string{"ops", "slipway"}, c.PlatformUsers, "the site's login is no tenant")
+	require.Equal(t, cloudinit.TokenPath, c.TokenFile)
+	for path, mode := range map[string]os.FileMode{cloudinit.AgentConfigPath: 0o640, cloudinit.TokenPath: 0o600, "/opt/slipway-agent/guard": 0o755,
+		"/opt/slipway-agent/a/slipway-agent": 0o755, cloudinit.StateDir: 0o700, "/var/lib/slipway-agent-helper": 0o700} {
 		st, err := os.Stat(filepath.Join(root, path))
 		require.NoError(t, err)
 		require.Equal(t, mode, st.Mode().Perm(), path)
@@ -213,11 +245,56 @@ func TestInstallScriptPutsTheAgentInPlace(t *testing.T) {
 	got, err := os.ReadFile(filepath.Join(root, c.TokenFile))
 	require.NoError(t, err)
 	require.Equal(t, token+"\n", string(got))
-	require.Equal(t, "daemon-reload\nenable slipway-agent.service\nstart --no-block slipway-agent.service\n", calls)
-	unit, err := os.ReadFile(filepath.Join(root, cloudinit.UnitPath))
+	got, err = os.ReadFile(filepath.Join(root, "opt/slipway-agent/current/slipway-agent"))
 	require.NoError(t, err)
-	require.Contains(t, string(unit), "ExecStart="+cloudinit.AgentPath+" run --config "+cloudinit.AgentConfigPath+"\n")
-	require.Contains(t, string(unit), "StateDirectory="+filepath.Base(cloudinit.StateDir)+"\n")
+	require.Equal(t, imageAgent, string(got))
+	for _, name := range nodework.Units() {
+		unit, err := os.ReadFile(filepath.Join(root, "etc/systemd/system", name))
+		require.NoError(t, err)
+		same, err := os.ReadFile("../../deploy/agent/" + name)
+		require.NoError(t, err)
+		require.Equal(t, string(same), string(unit))
+	}
+	socket, err := os.ReadFile(filepath.Join(root, "etc/systemd/system/slipway-agent-helper.socket"))
+	require.NoError(t, err)
+	require.Contains(t, string(socket), "ListenStream="+c.HelperSocket+"\n", "the network half asks where systemd listens")
+	verify(t, root)
+}
+
+// verify lets systemd itself read the units where they were put.
+func verify(t *testing.T, root string) {
+	t.Helper()
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Log("systemd-analyze is not on this machine: the units were not read by systemd")
+		return
+	}
+	dir := filepath.Join(root, "etc/systemd/system")
+	args := []string{"verify", "--man=no"}
+	for _, name := range nodework.Units() {
+		path := filepath.Join(dir, name)
+		raw, err := os.ReadFile(path)
+		require.NoError(t, err)
+		// They name the programs of the node, which lie below the root here.
+		require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(string(raw), "/opt/slipway-agent/", root+"/opt/slipway-agent/")), 0o644))
+		args = append(args, path)
+	}
+	cmd := exec.CommandContext(t.Context(), analyze, args...)
+	cmd.Env = append(os.Environ(), "SYSTEMD_UNIT_PATH="+dir+":")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.NotContains(t, string(out), "slipway-agent", "systemd says something of the units")
+}
+
+func TestASimulatedNodeHasOneHalf(t *testing.T) {
+	t.Parallel()
+	in := input(t)
+	in.Agent.Simulated = true
+	root, calls := install(t, render(t, in)[1], nil)
+	require.NotContains(t, calls, "helper")
+	require.Contains(t, calls, "systemctl restart --no-block slipway-agent.service\n")
+	require.Empty(t, load(t, root).HelperSocket)
+	require.NoFileExists(t, filepath.Join(root, "etc/systemd/system/slipway-agent-helper.service"))
 }
 
 func TestAgentIsFetchedAndItsSumIsChecked(t *testing.T) {
@@ -229,23 +306,26 @@ func TestAgentIsFetchedAndItsSumIsChecked(t *testing.T) {
 	sum := sha256.Sum256(binary)
 	in := input(t)
 	in.Agent.BinaryURL, in.Agent.BinarySHA256 = srv.URL+"/agent?x=$(id)&y='z'", hex.EncodeToString(sum[:])
-	noProxy := []string{"no_proxy=*"}
-	root, calls := install(t, render(t, in)[1], noProxy)
-	got, err := os.ReadFile(filepath.Join(root, cloudinit.AgentPath))
-	require.NoError(t, err)
-	require.Equal(t, binary, got)
-	st, err := os.Stat(filepath.Join(root, cloudinit.AgentPath))
-	require.NoError(t, err)
-	require.Equal(t, os.FileMode(0o755), st.Mode().Perm())
-	require.Contains(t, calls, "start")
-	require.Equal(t, 1, fetches)
-
+	const installed = "/opt/slipway-agent/current/slipway-agent"
+	for _, env := range [][]string{{"no_proxy=*"}, {"no_proxy=*", emptyImage}} {
+		fetches = 0
+		root, calls := install(t, render(t, in)[1], env)
+		got, err := os.ReadFile(filepath.Join(root, installed))
+		require.NoError(t, err)
+		require.Equal(t, binary, got)
+		require.Equal(t, allStarted, calls)
+		require.Equal(t, 1, fetches, "what is right already is not fetched again")
+	}
 	in.Agent.BinarySHA256 = strings.Repeat("0", 64)
-	root, calls, err = tryInstall(t, render(t, in)[1], noProxy)
+	root, calls, err := tryInstall(t, render(t, in)[1], []string{"no_proxy=*"})
 	require.ErrorContains(t, err, "expected sha256")
-	require.NoFileExists(t, filepath.Join(root, cloudinit.AgentPath))
-	require.NoFileExists(t, filepath.Join(root, cloudinit.AgentPath+".new"))
+	require.NoFileExists(t, filepath.Join(root, installed))
 	require.Empty(t, calls, "nothing is started")
+
+	in.Agent.BinaryURL = ""
+	_, calls, err = tryInstall(t, render(t, in)[1], []string{emptyImage})
+	require.ErrorContains(t, err, "the image holds no agent")
+	require.Empty(t, calls)
 }
 
 func TestTheSiteBundleIsAPartOfItsOwn(t *testing.T) {

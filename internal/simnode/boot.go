@@ -60,7 +60,7 @@ func (n *Node) start(ctx context.Context, ev simhw.Event) error {
 	if err := t.system(spec, ev); err != nil {
 		return err
 	}
-	if err := n.installTools(spec, ev.OS.Hostname); err != nil {
+	if err := errors.Join(n.installTools(spec, ev.OS.Hostname), n.holdAgent(t)); err != nil {
 		return err
 	}
 	user, err := parseBoot(ev.OS.UserData)

@@ -11,6 +11,9 @@ import (
 	"github.com/slipway-cloud/slipway/internal/simhw"
 )
 
+// cloudinitAgent is where cloud-init looks for an image's own agent.
+const cloudinitAgent = "/usr/local/bin/slipway-agent"
+
 // tree writes below one directory and nowhere else: os.Root follows no path or
 // link out of it.
 type tree struct{ root *os.Root }
@@ -111,6 +114,16 @@ func (t *tree) system(s simhw.Spec, ev simhw.Event) error {
 		}
 	}
 	return errors.Join(t.dir("/tmp"), t.dir("/var/lib"), t.dir("/etc/systemd/system"), t.dir("/lib/systemd/system"))
+}
+
+// holdAgent puts the agent where an image holds it: a few bytes that stand for
+// the program, since a copy for each of a thousand nodes would fill the disk.
+func (n *Node) holdAgent(t *tree) error {
+	if _, err := os.Lstat(filepath.Join(n.root, cloudinitAgent)); err == nil {
+		return nil // the image's, or what an installation made of it
+	}
+	quoted := "'" + strings.ReplaceAll(n.opt.AgentBinary, "'", `'\''`) + "'"
+	return t.put(cloudinitAgent, []byte("#!/bin/sh\nexec "+quoted+" \"$@\"\n"), 0o755, false)
 }
 
 func partition(disk string) string {

@@ -17,7 +17,7 @@ var toolScripts embed.FS
 // runs; on a simulated node they only say so.
 var refusing = [...]string{"apt", "apt-get", "chpasswd", "dd", "dpkg", "fdisk", "init", "ip", "ipmitool",
 	"iptables", "kexec", "mkfs", "mkfs.ext4", "mkfs.xfs", "mlnx_qos", "modprobe", "mount", "netplan", "nft", "parted",
-	"passwd", "rmmod", "sgdisk", "snap", "sysctl", "telinit", "useradd", "usermod", "wipefs"}
+	"passwd", "rmmod", "sgdisk", "snap", "sysctl", "telinit", "usermod", "wipefs"}
 
 // The names of the state that tools and simulation share, below the state
 // directory.
