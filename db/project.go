@@ -60,9 +60,12 @@ type StageRow struct {
 type NodeMove struct {
 	Transition string
 	To         lifecycle.NodeStatus
-	Proof      lifecycle.Proof
-	Owner      lifecycle.Owner // "" is the job's kind
-	Comment    string
+	// Via are the states that it passes on the way, each with an audit row of its
+	// own, in this transaction.
+	Via     []lifecycle.NodeStatus
+	Proof   lifecycle.Proof
+	Owner   lifecycle.Owner // "" is the job's kind
+	Comment string
 }
 
 const maxMessage = 4000
@@ -183,12 +186,21 @@ func (tx *Tx) projectNode(ctx context.Context, j Job, p Projection) error {
 	if a.WorkflowID == "" {
 		a.WorkflowID = j.WorkflowID
 	}
-	t, err := p.NodeMove.find(n, a.Owner)
-	if err != nil || t.To == n.Status {
-		return err
+	for _, to := range append(slices.Clone(p.NodeMove.Via), p.NodeMove.To) {
+		step := *p.NodeMove
+		step.To = to
+		t, err := step.find(n, a.Owner)
+		if err != nil {
+			return err
+		}
+		if t.To == n.Status {
+			continue
+		}
+		if n, err = tx.moveNode(ctx, n, t, p.NodeMove.Proof, a); err != nil {
+			return err
+		}
 	}
-	_, err = tx.moveNode(ctx, n, t, p.NodeMove.Proof, a)
-	return err
+	return nil
 }
 
 func (m NodeMove) find(n Node, owner lifecycle.Owner) (lifecycle.Transition[lifecycle.NodeStatus], error) {

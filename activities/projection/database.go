@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -100,13 +99,19 @@ func nodeMove(ctx context.Context, tx *db.Tx, p contract.Projection) (*db.NodeMo
 	if err != nil {
 		return nil, err
 	}
-	may := func(t lifecycle.Transition[lifecycle.NodeStatus]) bool {
-		return t.To == p.Node.To && slices.Contains(t.From, node.Status) && slices.Contains(t.Owners, lifecycle.Owner(p.Kind))
+	owner := p.Node.Owner
+	if owner == "" {
+		owner = lifecycle.Owner(p.Kind)
 	}
-	if p.Node.Soft && !slices.ContainsFunc(lifecycle.NodeMAAS.Transitions, may) {
+	path := lifecycle.NodePath(node.Status, p.Node.To, p.Node.Via, owner)
+	if p.Node.Soft && (len(path) == 0 || path[0] == node.Status) {
 		return nil, nil
 	}
-	return &db.NodeMove{To: p.Node.To, Proof: p.Node.Proof, Comment: p.Node.Note}, nil
+	move := &db.NodeMove{To: p.Node.To, Proof: p.Node.Proof, Comment: p.Node.Note, Owner: owner}
+	if len(path) > 1 {
+		move.Via = path[:len(path)-1]
+	}
+	return move, nil
 }
 
 func (d *Database) row(ctx context.Context, p contract.Projection) db.Projection {

@@ -169,6 +169,11 @@ type NodeMove struct {
 	Note  string               `json:"note,omitempty"`
 	// Soft drops the move when the node's state has no edge for it.
 	Soft bool `json:"soft,omitempty"`
+	// Via are states on the way, where no edge leads To directly; a node that is
+	// in one of them goes on from there.
+	Via []lifecycle.NodeStatus `json:"via,omitempty"`
+	// Owner is who moves the node; "" is the job's kind.
+	Owner lifecycle.Owner `json:"owner,omitempty"`
 }
 
 // Projection is the whole visible state of a job at one step. It applies only

@@ -142,5 +142,5 @@ func (r *runner[S]) startOver() error {
 	}
 	r.pendFrom(0)
 	r.at, r.observe, r.adopted, r.status = 0, false, false, lifecycle.JobRunning
-	return r.project(r.ctx, nil)
+	return r.project(r.ctx, r.nodeMove(r.def.Resumed))
 }

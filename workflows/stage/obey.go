@@ -71,7 +71,11 @@ func (r *runner[S]) resume(req *request) error {
 	}
 	r.failure, r.frozen, r.status = nil, false, lifecycle.JobRunning
 	r.begun(req)
-	return r.conclude(req, r.project(r.ctx, r.startMove()))
+	move := r.startMove()
+	if move == nil {
+		move = r.nodeMove(r.def.Resumed)
+	}
+	return r.conclude(req, r.project(r.ctx, move))
 }
 
 // freeze parks the job until a person releases it.
@@ -100,7 +104,7 @@ func (r *runner[S]) adopt(req *request) error {
 	}
 	r.failure, r.frozen, r.status = nil, false, lifecycle.JobRunning
 	r.begun(req)
-	return r.conclude(req, r.project(r.ctx, nil))
+	return r.conclude(req, r.project(r.ctx, r.nodeMove(r.def.Resumed)))
 }
 
 // adoptable observes the outside and says why what it shows is not adopted; ""

@@ -121,10 +121,37 @@ func newRunner[S any](ctx workflow.Context, def Job[S], in contract.JobInput) *r
 		def: def, in: in, ctx: dctx, state: new(S), mu: workflow.NewMutex(dctx),
 		runID: workflow.GetInfo(ctx).WorkflowExecution.RunID, status: lifecycle.JobPending,
 	}
-	for i, st := range def.Stages {
+	r.plan()
+	return r
+}
+
+// plan makes a row for each stage.
+func (r *runner[S]) plan() {
+	r.rows = nil
+	for i, st := range r.def.Stages {
 		r.rows = append(r.rows, contract.StageRow{Ordinal: i + 1, Name: st.Name, State: contract.StagePending})
 	}
-	return r
+}
+
+// choose keeps the stages of this request, in its order.
+func (r *runner[S]) choose() error {
+	if r.def.Choose == nil {
+		return nil
+	}
+	var chosen []Stage[S]
+	for _, name := range r.def.Choose(r.state) {
+		i := r.index(name)
+		if i < 0 {
+			return fmt.Errorf("job %s: there is no stage %s", r.in.JobID, name)
+		}
+		chosen = append(chosen, r.def.Stages[i])
+	}
+	if len(chosen) == 0 {
+		return fmt.Errorf("job %s has no stages", r.in.JobID)
+	}
+	r.def.Stages = chosen
+	r.plan()
+	return nil
 }
 
 // load takes up the projected state: nothing for a new job, the last step of a
@@ -136,20 +163,17 @@ func (r *runner[S]) load() error {
 	}
 	r.seq, r.status, r.failure = snap.Seq, snap.Status, snap.Failure
 	r.reached, r.frozen, r.adopted = snap.Reached, snap.Frozen, snap.Adopted
+	if err := r.restore(snap); err != nil {
+		return err
+	}
+	if err := r.choose(); err != nil {
+		return err
+	}
 	for _, row := range snap.Stages {
 		if i := r.index(row.Name); i >= 0 {
 			row.Ordinal = i + 1
 			r.rows[i] = row
 		}
-	}
-	if len(snap.Checkpoint) > 0 {
-		cp := checkpoint[S]{State: r.state}
-		if err := json.Unmarshal(snap.Checkpoint, &cp); err != nil {
-			return fmt.Errorf("read the checkpoint of %s: %w", r.in.JobID, err)
-		}
-		r.purpose, r.answered, r.left, r.deadline = cp.Purpose, cp.Answers, cp.Left, cp.Deadline
-	} else if err := r.def.Init(r.state, snap.Input); err != nil {
-		return fmt.Errorf("read the request of %s: %w", r.in.JobID, err)
 	}
 	if i := r.index(snap.Stage); i >= 0 {
 		r.at, r.observe = i, true
@@ -158,6 +182,23 @@ func (r *runner[S]) load() error {
 	if snap.Stage != "" || snap.Status.Parked() {
 		r.show() // a run that takes over shows where it stands before it moves
 	}
+	return nil
+}
+
+// restore reads the job's own state: from the checkpoint, or a new job's from
+// the request.
+func (r *runner[S]) restore(snap contract.Snapshot) error {
+	if len(snap.Checkpoint) == 0 {
+		if err := r.def.Init(r.state, snap.Input); err != nil {
+			return fmt.Errorf("read the request of %s: %w", r.in.JobID, err)
+		}
+		return nil
+	}
+	cp := checkpoint[S]{State: r.state}
+	if err := json.Unmarshal(snap.Checkpoint, &cp); err != nil {
+		return fmt.Errorf("read the checkpoint of %s: %w", r.in.JobID, err)
+	}
+	r.purpose, r.answered, r.left, r.deadline = cp.Purpose, cp.Answers, cp.Left, cp.Deadline
 	return nil
 }
 
@@ -254,7 +295,10 @@ func (r *runner[S]) park(f contract.Failure) error {
 	info := lifecycle.Failure(f.Class)
 	r.failure, r.status, r.deadline = &f, info.ParkStatus(), nil
 	var move *contract.NodeMove
-	if info.NodeUnsafe {
+	switch {
+	case r.def.Parked != nil:
+		move = r.def.Parked(r.state, f)
+	case info.NodeUnsafe:
 		move = r.nodeMove(r.def.Blocked)
 	}
 	workflow.GetLogger(r.ctx).Warn("job parked", "job", r.in.JobID, "stage", f.Stage, "class", f.Class)

@@ -21,6 +21,10 @@ type Job[S any] struct {
 	Stages []Stage[S]
 	// Init fills the state from the accepted request.
 	Init func(s *S, input []byte) error
+	// Choose names the stages of this request in their order, for a kind whose
+	// requests do not all run the same; nil runs all. It depends on nothing but
+	// what Init read.
+	Choose func(s *S) []string
 	// Deadline is how long a stage may take, its default given.
 	Deadline func(s *S, stage string, dflt time.Duration) time.Duration
 	// Observed is the outside state as last seen.
@@ -28,6 +32,10 @@ type Job[S any] struct {
 	// Started, Succeeded, Blocked and Cancelled are what happens to the node's
 	// coarse state with the job's own; nil leaves it.
 	Started, Succeeded, Blocked, Cancelled func(s *S) *contract.NodeMove
+	// Parked, where set, is asked instead of Blocked, for every class; Resumed is
+	// the move with which a person sends a parked job on.
+	Parked  func(s *S, f contract.Failure) *contract.NodeMove
+	Resumed func(s *S) *contract.NodeMove
 	// Reset clears what compensation has undone, before starting from the top.
 	Reset func(s *S)
 }

@@ -1,0 +1,29 @@
+package lifecycle_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+func TestNodePath(t *testing.T) {
+	t.Parallel()
+	via := []lifecycle.NodeStatus{lifecycle.NodeOffline}
+	for name, c := range map[string]struct {
+		from, to lifecycle.NodeStatus
+		owner    lifecycle.Owner
+		want     []lifecycle.NodeStatus
+	}{
+		"there already":      {lifecycle.NodeQuarantined, lifecycle.NodeQuarantined, lifecycle.OwnerDecommission, []lifecycle.NodeStatus{lifecycle.NodeQuarantined}},
+		"by way of offline":  {lifecycle.NodeDraining, lifecycle.NodeQuarantined, lifecycle.OwnerDecommission, []lifecycle.NodeStatus{lifecycle.NodeOffline, lifecycle.NodeQuarantined}},
+		"directly":           {lifecycle.NodeOffline, lifecycle.NodeQuarantined, lifecycle.OwnerDecommission, []lifecycle.NodeStatus{lifecycle.NodeQuarantined}},
+		"not this owner's":   {lifecycle.NodeDraining, lifecycle.NodeQuarantined, lifecycle.OwnerDrain, nil},
+		"no way at all":      {lifecycle.NodeRetired, lifecycle.NodeQuarantined, lifecycle.OwnerDecommission, nil},
+		"a person's way in":  {lifecycle.NodeQuarantined, lifecycle.NodeDraining, lifecycle.OwnerAdmin, []lifecycle.NodeStatus{lifecycle.NodeDraining}},
+		"not the workflow's": {lifecycle.NodeQuarantined, lifecycle.NodeDraining, lifecycle.OwnerDecommission, nil},
+	} {
+		require.Equal(t, c.want, lifecycle.NodePath(c.from, c.to, via, c.owner), name)
+	}
+}
