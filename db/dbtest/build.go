@@ -112,7 +112,8 @@ func SKU(t testing.TB, s *db.Store, opts ...Option) db.SKU {
 	return row
 }
 
-// Node makes a node, and a site unless At is given.
+// Node makes a node, and a site unless At is given. One that is draining or
+// being removed had the job that must own it, and lost it: it was cancelled.
 func Node(t testing.TB, s *db.Store, opts ...Option) db.Node {
 	t.Helper()
 	p := params(opts)
@@ -120,6 +121,8 @@ func Node(t testing.TB, s *db.Store, opts ...Option) db.Node {
 		p.SiteID = Site(t, s).ID
 	}
 	var n db.Node
+	var owner db.Job
+	between := p.NodeStatus == lifecycle.NodeDraining || p.NodeStatus == lifecycle.NodeRemoving
 	err := s.Tx(t.Context(), func(tx *db.Tx) error {
 		var err error
 		n, err = tx.CreateNode(t.Context(), db.NewNode{
@@ -131,8 +134,17 @@ func Node(t testing.TB, s *db.Store, opts ...Option) db.Node {
 				n, err = tx.TransitionNode(t.Context(), n.ID, m, m.Needs, db.Actor{Owner: m.Owners[0], ID: "dbtest"})
 			}
 		}
+		if err == nil && between {
+			owner, err = tx.CreateJob(t.Context(), db.NewJob{Kind: "node_operation", NodeID: &n.ID, SiteID: &n.SiteID, Actor: db.Actor{Owner: lifecycle.OwnerAdmin, ID: "dbtest"}})
+		}
 		return err
 	})
+	if err == nil && between {
+		err = s.Tx(t.Context(), func(tx *db.Tx) error {
+			_, err := tx.TransitionJob(t.Context(), owner.ID, lifecycle.JobCancel, nil, db.Actor{Owner: lifecycle.OwnerSystem, ID: "dbtest"})
+			return err
+		})
+	}
 	require.NoError(t, err)
 	require.Equal(t, p.NodeStatus, n.Status, "no way leads there")
 	return n

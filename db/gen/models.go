@@ -144,6 +144,14 @@ type Certificate struct {
 	IssuedAt     time.Time
 }
 
+type DeviceGroup struct {
+	Name        string
+	AutoPromote bool
+	Version     int64
+	CreatedAt   time.Time
+	UpdatedAt   time.Time
+}
+
 type EnrollmentToken struct {
 	ID             string
 	NodeID         string
@@ -193,6 +201,15 @@ type IdempotencyRecord struct {
 	Body        []byte
 	CreatedAt   time.Time
 	ExpiresAt   time.Time
+}
+
+type InstallWorkflow struct {
+	ID        string
+	Name      string
+	Spec      lifecycle.InstallWorkflowSpec
+	Version   int64
+	CreatedAt time.Time
+	UpdatedAt time.Time
 }
 
 type Job struct {
@@ -277,6 +294,16 @@ type Node struct {
 	Version          int64
 	CreatedAt        time.Time
 	UpdatedAt        time.Time
+	SiteRef          *string
+}
+
+type NodePlan struct {
+	NodeID string
+	Hash   string
+	Mode   string
+	Plan   json.RawMessage
+	MadeAt time.Time
+	JobID  *string
 }
 
 type NodeTask struct {
@@ -311,6 +338,28 @@ type NodeTask struct {
 	FinishedAt       *time.Time
 	UpdatedAt        time.Time
 	Version          int64
+}
+
+type PXENode struct {
+	NodeID            string
+	InstallWorkflowID *string
+	Round             int64
+	StartedAt         *time.Time
+	Progress          int
+	DeadlineAt        *time.Time
+	Facts             record.PXEFacts
+	SeenAt            time.Time
+	SeenFrom          string
+}
+
+type PXEToken struct {
+	TokenHash []byte
+	NodeID    string
+	Round     int64
+	Attempt   int
+	CreatedAt time.Time
+	ExpiresAt time.Time
+	UsedAt    *time.Time
 }
 
 type Profile struct {

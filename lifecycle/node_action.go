@@ -1,0 +1,162 @@
+package lifecycle
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// NodeAction is what a person asks of a node (seed 001 sections 3.3 and 8).
+type NodeAction string
+
+// The seven actions.
+const (
+	NodeActionDrain        NodeAction = "drain"
+	NodeActionRetire       NodeAction = "retire"
+	NodeActionReactivate   NodeAction = "reactivate"
+	NodeActionQuarantine   NodeAction = "quarantine"
+	NodeActionUnquarantine NodeAction = "unquarantine"
+	NodeActionRemove       NodeAction = "remove"
+	NodeActionResume       NodeAction = "resume"
+)
+
+// NodeActionInfo is what an action does, as data.
+type NodeActionInfo struct {
+	Action NodeAction
+	// From lists the states that it may be asked for in.
+	From []NodeStatus
+	// Mode is the operation whose job it creates; "" for none.
+	Mode DecommissionMode
+	// Move is the transition that it makes itself; resume makes none.
+	Move *Transition[NodeStatus]
+	// Done lists the states in which there is nothing left to do: it then
+	// succeeds without doing anything.
+	Done []NodeStatus
+	// BesideJob: a live job of the node is not in its way.
+	BesideJob bool
+	// Reason: it must be said why.
+	Reason bool
+	Doc    string
+}
+
+var nodeActions = []NodeActionInfo{
+	{
+		Action: NodeActionDrain, From: inService, Mode: ModeDrain, Move: &NodeDrain, Done: []NodeStatus{NodeRetired},
+		Doc: "take no new work, wait for the allocation to end, then retire the node",
+	},
+	{
+		Action: NodeActionRetire, From: inService, Mode: ModeRetire, Move: &NodeDrain, Done: []NodeStatus{NodeRetired},
+		Doc: "as drain, without waiting: a live allocation is ended by force",
+	},
+	{
+		Action: NodeActionReactivate, From: NodeReactivate.From, Move: &NodeReactivate, Done: []NodeStatus{NodeOffline},
+		Doc: "use a retired node again under the identity that it kept; health must prove it active",
+	},
+	{
+		Action: NodeActionQuarantine, From: NodeQuarantine.From, Move: &NodeQuarantine, Done: []NodeStatus{NodeQuarantined}, BesideJob: true, Reason: true,
+		Doc: "keep the node from scheduling, whether or not it is allocated",
+	},
+	{
+		Action: NodeActionUnquarantine, From: NodeUnquarantine.From, Move: &NodeUnquarantine, Done: []NodeStatus{NodeActive},
+		Doc: "put the node back to use; its agent and a fresh report must prove it healthy",
+	},
+	{
+		Action: NodeActionRemove, From: NodeRemove.From, Mode: ModeRemove, Move: &NodeRemove, Done: []NodeStatus{NodeDeleted},
+		Doc: "uninstall the agent of a retired node and delete its record, for good",
+	},
+	{
+		Action: NodeActionResume, From: []NodeStatus{NodeDraining, NodeRemoving}, BesideJob: true,
+		Doc: "see to it that a node that is draining or being removed has a job that goes on",
+	},
+}
+
+// NodeActions lists the actions.
+func NodeActions() []NodeActionInfo { return slices.Clone(nodeActions) }
+
+// NodeActionOf returns what is known of an action.
+func NodeActionOf(a NodeAction) (NodeActionInfo, bool) {
+	i := slices.IndexFunc(nodeActions, func(n NodeActionInfo) bool { return n.Action == a })
+	if i < 0 {
+		return NodeActionInfo{}, false
+	}
+	return nodeActions[i], true
+}
+
+// AllowedNodeActions lists the actions that a node's state allows now; busy
+// says that a live job holds the node. What an action needs beyond that, such
+// as proof of health, is judged when it is asked for.
+func AllowedNodeActions(s NodeStatus, busy bool) []NodeAction {
+	out := []NodeAction{}
+	for _, a := range nodeActions {
+		if slices.Contains(a.From, s) && (a.BesideJob || !busy) {
+			out = append(out, a.Action)
+		}
+	}
+	return out
+}
+
+// AllowedDecommissions lists the modes that a decommission may be started with.
+func AllowedDecommissions(s NodeStatus, busy bool) []DecommissionMode {
+	out := []DecommissionMode{}
+	for _, m := range decommissionModes {
+		if !m.Operation && !busy && slices.Contains(m.From, s) {
+			out = append(out, m.Mode)
+		}
+	}
+	return out
+}
+
+// ResumeOf is what resume means for a node in between: the operation that takes
+// the node to where it was going, and the task that its agent may have lost. ok
+// is false for a node that is not in between.
+func ResumeOf(s NodeStatus) (mode DecommissionMode, task TaskKind, ok bool) {
+	switch s {
+	case NodeDraining:
+		return ModeDrain, TaskKindDrain, true
+	case NodeRemoving:
+		return ModeRemove, TaskKindUninstall, true
+	case NodeBootstrapIssued, NodeEnrolling, NodeActive, NodeOffline, NodeQuarantined, NodeRetired, NodeDeleted:
+	}
+	return "", "", false
+}
+
+// Entry is the transition that accepting a request of this mode makes; moves is
+// false where the node stays as it is until the job moves it. ok is false for a
+// state that the mode is not started in.
+func (m DecommissionModeInfo) Entry(from NodeStatus) (t Transition[NodeStatus], moves, ok bool) {
+	if !slices.Contains(m.From, from) {
+		return t, false, false
+	}
+	switch {
+	case slices.Contains(NodeDrain.From, from):
+		return NodeDrain, true, true
+	case m.Mode == ModeRemove:
+		return NodeRemove, true, true
+	}
+	return t, false, true
+}
+
+// OwnsNodeState reports whether a job of this kind may be the owner of a node
+// that is draining or being removed (seed 001 section 3.3).
+func OwnsNodeState(jobKind string) bool {
+	return jobKind == string(OwnerDecommission) || jobKind == "node_operation"
+}
+
+// DocumentNodeActions renders what a person may ask of a node, and when.
+func DocumentNodeActions() string {
+	var b strings.Builder
+	b.WriteString("# Actions on a node\n\nGenerated from package lifecycle (seed 001 sections 3.3 and 8). Do not edit; `make generate` writes it.\n\n" +
+		"`slipway node ACTION NODE`, or `POST /api/v1/nodes/{id}/actions/{action}`. Repeating one that is done, or under way, succeeds and does nothing.\n\n" +
+		"| action | asked for in | creates | while a job holds the node | meaning |\n|---|---|---|---|---|\n")
+	for _, a := range nodeActions {
+		creates, busy := "–", "refused"
+		if a.Mode != "" {
+			creates = fmt.Sprintf("job `%s`", a.Mode)
+		}
+		if a.BesideJob {
+			busy = "allowed"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", a.Action, codes(a.From), creates, busy, a.Doc)
+	}
+	return b.String()
+}
