@@ -16,11 +16,14 @@ var update = flag.Bool("update", false, "write the generated pages")
 func TestGeneratedPagesAreCurrent(t *testing.T) {
 	pages := map[string]string{
 		"node-maas.md": lifecycle.NodeMAAS.Document(),
+		"node-pxe.md":  lifecycle.NodePXE.Document(),
 		"job.md":       lifecycle.Job.Document(),
 		"node_task.md": lifecycle.NodeTask.Document(),
 		"actions.md":   lifecycle.DocumentActions(),
 
 		"decommission.md": lifecycle.DocumentDecommission(),
+		"drift.md":        lifecycle.DocumentDrift(),
+		"node_actions.md": lifecycle.DocumentNodeActions(),
 	}
 	dir := filepath.Join("..", "docs", "states")
 	for name, want := range pages {

@@ -1,0 +1,83 @@
+package lifecycle
+
+// driftOfIdentity find what stands in more than one record, or in none.
+func driftOfIdentity() []DriftDetector {
+	return []DriftDetector{
+		{
+			Name: DriftDuplicateMAC, Scope: DriftOfHardware, Severity: DriftCritical, Sources: []string{sourcePostgres, sourceMAAS}, Closes: untilGone,
+			Finds: "one MAC address belongs to two machines of the region or to two nodes", Evidence: []string{"mac", "machines", "nodes"},
+			Next: "Delete the record that is wrong: MAAS picks one of them when the server boots, and it may be the other.",
+		},
+		{
+			Name: DriftDuplicateSerial, Scope: DriftOfHardware, Severity: DriftWarning, Sources: []string{sourceMAAS}, Closes: untilGone,
+			Finds: "two machines of the region have one serial number", Evidence: []string{"serial", "machines"},
+			Next: "Find out which record is the server's, and delete the other in MAAS.",
+		},
+		{
+			Name: DriftDuplicateBMC, Scope: DriftOfHardware, Severity: DriftWarning, Sources: []string{sourcePostgres}, Closes: untilGone,
+			Finds: "the BMCs of two nodes have one address", Evidence: []string{"address", "nodes"},
+			Next: "Correct the address that is wrong: what is meant for one server is done to the other.",
+		},
+		{
+			Name: DriftDuplicateBoot, Scope: DriftOfHardware, Severity: DriftCritical, Sources: []string{sourceAgent}, Closes: untilGone,
+			Finds: "the agents of two nodes report the same boot: two identities run on one machine", Evidence: []string{"boot_id", "nodes"},
+			Next: "Find out which node the machine is, and remove the other's agent from it.",
+		},
+		{
+			Name: DriftUnknownMachine, Scope: DriftOfMachine, Severity: DriftInfo, Sources: []string{sourcePostgres, sourceMAAS},
+			Closes: "a node is that machine, or the machine is gone", Finds: "a machine of the region, and of the site's pool where it has one, is no node's",
+			Evidence: []string{"system_id", "hostname", "maas_status", "macs"}, Next: "Onboard it, or ignore the finding if it is not Slipway's to manage.",
+		},
+		{
+			Name: DriftGhost, Scope: DriftOfMachine, Severity: DriftWarning, Sources: []string{sourcePostgres, sourceMAAS},
+			Closes: "the machine is gone or a node is that machine", Finds: "a machine came back to the region with the MAC addresses of a deleted node: it has enlisted anew",
+			Evidence: []string{"system_id", "hostname", "maas_status", "macs", "deleted_node"},
+			Next:     "The server was left powered on and netbooted. Power it off and delete the record in MAAS, or onboard it as a new node.",
+		},
+	}
+}
+
+// driftOfBMCs compare a BMC's record with the BMC and with what MAAS has of it.
+func driftOfBMCs() []DriftDetector {
+	of := []string{sourcePostgres, sourceBMC}
+	return []DriftDetector{
+		{
+			Name: DriftBMCAddressChanged, Scope: DriftOfBMC, Severity: DriftWarning, Sources: []string{sourcePostgres, sourceMAAS}, Expects: kept(), Closes: untilAdopt,
+			Finds: "MAAS reaches the machine's BMC at another address than the record has", Evidence: []string{"address", "known"},
+			Adopts: "records the address that MAAS has; the approved certificate still guards the login",
+			Next:   "Find out which address the BMC has now; adopt MAAS's, or correct it in MAAS.",
+		},
+		{
+			Name: DriftBMCPinChanged, Scope: DriftOfBMC, Severity: DriftCritical, Sources: of, Expects: kept(), Closes: "the new pin was approved or the approved certificate is back",
+			Finds: "the BMC shows another certificate than the approved one", Evidence: []string{"pin_sha256", "approved", "address"},
+			Next: "Compare the pin with what the BMC itself shows and approve it with the BMC's action approve-pin; if they differ, find out who answers at its address.",
+		},
+		{
+			Name: DriftBMCUnreachable, Scope: DriftOfBMC, Severity: DriftWarning, Sources: of, Expects: kept(), Closes: untilGone,
+			Finds: "the BMC has not answered for three looks in a row", Evidence: []string{"address", "problem", "failures", "last_answer"},
+			Next: "Check the BMC's cable, address and power; no job can move the machine's power meanwhile.",
+		},
+		{
+			Name: DriftBMCLoginBlocked, Scope: DriftOfBMC, Severity: DriftWarning, Sources: []string{sourcePostgres}, Expects: kept(), Closes: untilGone,
+			Finds: "logins to the BMC are stopped, since it rejected one", Evidence: []string{"since", "reason"},
+			Next: "Correct the stored login or the BMC's account, then clear the block with the BMC's action clear-auth-block.",
+		},
+	}
+}
+
+// driftOfSites are about the pass itself.
+func driftOfSites() []DriftDetector {
+	return []DriftDetector{
+		{
+			Name: DriftSiteUnreachable, Scope: DriftOfSite, Severity: DriftCritical, Sources: []string{sourceMAAS}, Closes: "the region's list can be read again",
+			Finds: "the region's list of machines could not be read: nothing of the site is closed or quarantined meanwhile", Evidence: []string{"problem"},
+			Next: "Check that the region answers and that its API key is good; probe the site.",
+		},
+		{
+			Name: DriftBreakerOpen, Scope: DriftOfSite, Severity: DriftCritical, Sources: []string{sourcePostgres}, Closes: "no finding waits for its quarantine any more",
+			Finds:    "more nodes would be quarantined than may be within an hour: the rest stay in service until a person decides",
+			Evidence: []string{"limit", "quarantined", "waiting"},
+			Next:     "Many nodes at once are rarely many faults: look for the one cause first. Quarantine by hand what really is broken, ignore what is not.",
+		},
+	}
+}
