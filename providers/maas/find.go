@@ -3,8 +3,6 @@ package maas
 import (
 	"context"
 	"encoding/json"
-	"net"
-	"net/netip"
 	"net/url"
 	"slices"
 	"sort"
@@ -139,30 +137,5 @@ func (c *client) withBMC(ctx context.Context, ids []string, bmc string) ([]strin
 	return out, err
 }
 
-// sameBMC compares two spellings of a BMC address (URL, host, host:port, IPv6
-// in brackets). A port that only one of them names does not tell them apart.
-func sameBMC(a, b string) bool {
-	hostA, portA := bmcHost(a)
-	hostB, portB := bmcHost(b)
-	return hostA != "" && hostA == hostB && (portA == portB || portA == "" || portB == "")
-}
-
-// bmcHost reduces an address to its bare host and its port, "" when not named.
-func bmcHost(v string) (host, port string) {
-	v = strings.ToLower(strings.TrimSpace(v))
-	if _, rest, ok := strings.Cut(v, "://"); ok {
-		v = rest
-	}
-	v, _, _ = strings.Cut(v, "/")
-	if _, after, ok := strings.Cut(v, "@"); ok {
-		v = after
-	}
-	if h, p, err := net.SplitHostPort(v); err == nil {
-		v, port = h, p
-	}
-	v = strings.TrimSuffix(strings.Trim(v, "[]"), ".")
-	if a, err := netip.ParseAddr(v); err == nil {
-		return a.Unmap().String(), port
-	}
-	return v, port
-}
+// sameBMC compares two spellings of a BMC address.
+func sameBMC(a, b string) bool { return providers.SameBMC(a, b) }

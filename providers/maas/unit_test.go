@@ -18,33 +18,6 @@ func TestTransportGoesStraight(t *testing.T) {
 	require.False(t, tr.TLSClientConfig.InsecureSkipVerify)
 }
 
-func TestBMCHost(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[string]string{
-		"10.0.0.1": "10.0.0.1", "10.0.0.1:443": "10.0.0.1", "https://10.0.0.1:443/redfish/v1": "10.0.0.1",
-		"[fd00::1]:443": "fd00::1", "https://[FD00:0::1]/": "fd00::1", "fd00::1": "fd00::1", "::ffff:10.0.0.1": "10.0.0.1",
-		"BMC-1.Example.": "bmc-1.example", "https://u:p@bmc/": "bmc", " ": "",
-	} {
-		host, _ := bmcHost(in)
-		require.Equal(t, want, host, in)
-	}
-}
-
-func TestSameBMC(t *testing.T) {
-	t.Parallel()
-	for _, same := range [][2]string{
-		{"10.0.0.1", "https://10.0.0.1:443/redfish/v1"}, {"10.0.0.1:8443", "10.0.0.1"}, {"https://10.0.0.1:8443", "10.0.0.1:8443"}, {"[fd00::1]:443", "FD00::1"},
-	} {
-		require.True(t, sameBMC(same[0], same[1]), same)
-		require.True(t, sameBMC(same[1], same[0]), same)
-	}
-	for _, other := range [][2]string{
-		{"10.0.0.1", "10.0.0.2"}, {"127.0.0.1:8001", "127.0.0.1:8002"}, {"qemu:///system", "https://"}, {"", ""},
-	} {
-		require.False(t, sameBMC(other[0], other[1]), other)
-	}
-}
-
 func TestRetryAfterForms(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 1, 0, 0, 0, time.UTC)
