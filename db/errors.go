@@ -91,7 +91,7 @@ func conflictOf(constraint string) *ConflictError {
 		return &ConflictError{What: "maas_machine", Message: "another live node of this site already is this MAAS machine"}
 	case "bmcs_node_unique":
 		return &ConflictError{What: "bmc", Message: "the node already has a BMC; change that one"}
-	case "sites_name_unique", "profiles_name_unique", "skus_name_unique":
+	case "sites_name_unique", "profiles_name_unique", "skus_name_unique", "install_workflows_name_unique":
 		return &ConflictError{What: "name", Message: "the name is taken; choose another"}
 	case "roce_assignments_host_unique":
 		return &ConflictError{What: "hostname", Message: "this hostname already has a RoCE assignment at the site; change that one"}

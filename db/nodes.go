@@ -35,10 +35,6 @@ type NewNode struct {
 // row and event. A live node of the site with that hostname gives
 // *ConflictError with its id.
 func (tx *Tx) CreateNode(ctx context.Context, in NewNode) (Node, error) {
-	st, err := in.Actor.stamp(nil)
-	if err != nil {
-		return Node{}, err
-	}
 	m := lifecycle.NodeMAAS
 	n := Node{
 		ID: orNewID(in.ID, "node"), Lifecycle: m.Lifecycle, Status: m.Initial[0], Hostname: in.Hostname, SiteID: in.SiteID,
@@ -47,9 +43,22 @@ func (tx *Tx) CreateNode(ctx context.Context, in NewNode) (Node, error) {
 	if n.Labels == nil {
 		n.Labels = Labels{}
 	}
+	if err := tx.insertNode(ctx, n, in.Actor); err != nil {
+		return Node{}, err
+	}
+	return tx.Node(ctx, n.ID)
+}
+
+// insertNode writes a node of any lifecycle in its first state, with its audit
+// row and event.
+func (tx *Tx) insertNode(ctx context.Context, n Node, a Actor) error {
+	st, err := a.stamp(nil)
+	if err != nil {
+		return err
+	}
 	payload, err := nodePayload(n, "", "create")
 	if err != nil {
-		return Node{}, err
+		return err
 	}
 	_, err = tx.q.InsertNode(ctx, gen.InsertNodeParams{
 		ID: n.ID, Lifecycle: n.Lifecycle, Status: n.Status, Hostname: n.Hostname, SiteID: n.SiteID, SKUID: n.SKUID, ProfileID: n.ProfileID,
@@ -57,12 +66,9 @@ func (tx *Tx) CreateNode(ctx context.Context, in NewNode) (Node, error) {
 		Owner: st.Owner, ActorID: st.ActorID, Comment: st.Comment, Metadata: st.Metadata, WorkflowID: st.WorkflowID,
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
-		return Node{}, tx.nodeConflict(ctx, n)
+		return tx.nodeConflict(ctx, n)
 	}
-	if err != nil {
-		return Node{}, translate("node "+n.Hostname, err)
-	}
-	return tx.Node(ctx, n.ID)
+	return translate("node "+n.Hostname, err)
 }
 
 func (tx *Tx) nodeConflict(ctx context.Context, n Node) error {
@@ -104,21 +110,21 @@ func (s statements) LiveNodeOfMachine(ctx context.Context, siteID, systemID stri
 // NodeFilter narrows a list; empty fields match all. Q is found in hostname
 // or serial, or is the whole id, MAAS system id or MAC.
 type NodeFilter struct {
-	Status, SiteID, Hostname, Q string
+	Status, Lifecycle, SiteID, Hostname, Q string
 }
 
 // ListNodes lists nodes by id, from the one after the id given ("" from the
 // first). limit 0 means 50; at most 1000.
 func (s statements) ListNodes(ctx context.Context, f NodeFilter, after string, limit int) ([]Node, error) {
 	rows, err := s.q.ListNodes(ctx, gen.ListNodesParams{
-		After: after, Status: f.Status, SiteID: f.SiteID, Hostname: f.Hostname, Q: f.Q, MaxRows: page(limit),
+		After: after, Status: f.Status, Lifecycle: f.Lifecycle, SiteID: f.SiteID, Hostname: f.Hostname, Q: f.Q, MaxRows: page(limit),
 	})
 	return rows, translate("list nodes", err)
 }
 
 // CountNodes counts what ListNodes would list in all.
 func (s statements) CountNodes(ctx context.Context, f NodeFilter) (int64, error) {
-	n, err := s.q.CountNodes(ctx, gen.CountNodesParams{Status: f.Status, SiteID: f.SiteID, Hostname: f.Hostname, Q: f.Q})
+	n, err := s.q.CountNodes(ctx, gen.CountNodesParams{Status: f.Status, Lifecycle: f.Lifecycle, SiteID: f.SiteID, Hostname: f.Hostname, Q: f.Q})
 	return n, translate("count nodes", err)
 }
 

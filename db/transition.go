@@ -59,12 +59,15 @@ func (tx *Tx) moveNode(ctx context.Context, n Node, t lifecycle.Transition[lifec
 	if err != nil {
 		return Node{}, err
 	}
+	if n.Lifecycle == lifecycle.NodePXE.Lifecycle {
+		return n, tx.settlePXE(ctx, n)
+	}
 	return n, nil
 }
 
 func nodeMachine(name string) (lifecycle.Machine[lifecycle.NodeStatus], error) {
-	if name == lifecycle.NodeMAAS.Lifecycle {
-		return lifecycle.NodeMAAS, nil
+	if m, known := lifecycle.NodeMachine(name); known {
+		return m, nil
 	}
 	return lifecycle.Machine[lifecycle.NodeStatus]{}, fmt.Errorf("node lifecycle %q is not one that this program knows; run the release that wrote it, or a later one", name)
 }

@@ -152,6 +152,48 @@ type DeviceGroup struct {
 	UpdatedAt   time.Time
 }
 
+type DriftFinding struct {
+	ID          string
+	SiteID      string
+	Detector    string
+	Scope       string
+	Subject     string
+	NodeID      *string
+	BMCID       string
+	SystemID    string
+	Severity    string
+	Status      string
+	Key         string
+	Message     string
+	Evidence    json.RawMessage
+	FirstSeenAt time.Time
+	LastSeenAt  time.Time
+	SeenCount   int64
+	ChangedAt   time.Time
+	Streak      int64
+	Action      string
+	ActedAt     *time.Time
+	ActedBy     string
+	ActedReason string
+	ActedKey    string
+	ClosedAt    *time.Time
+	Outcome     string
+	Version     int64
+}
+
+type DriftPass struct {
+	SiteID     string
+	Pass       int64
+	BegunAt    time.Time
+	ListedAt   *time.Time
+	FinishedAt *time.Time
+	TriedAt    *time.Time
+	Problem    string
+	DueSeconds int
+	MAASUser   string
+	Report     json.RawMessage
+}
+
 type EnrollmentToken struct {
 	ID             string
 	NodeID         string

@@ -17,22 +17,25 @@ import (
 const countNodes = `-- name: CountNodes :one
 SELECT count(*) FROM nodes
 WHERE ($1::text = '' OR status = $1::text)
-  AND ($2::text = '' OR site_id = $2::text)
-  AND ($3::text = '' OR hostname = $3::text)
-  AND ($4::text = '' OR strpos(hostname, lower($4::text)) > 0 OR strpos(lower(serial), lower($4::text)) > 0 OR maas_system_id = $4::text OR id = $4::text
-       OR lower($4::text) = ANY (macs))
+  AND ($2::text = '' OR lifecycle = $2::text)
+  AND ($3::text = '' OR site_id = $3::text)
+  AND ($4::text = '' OR hostname = $4::text)
+  AND ($5::text = '' OR strpos(hostname, lower($5::text)) > 0 OR strpos(lower(serial), lower($5::text)) > 0 OR maas_system_id = $5::text OR id = $5::text
+       OR lower($5::text) = ANY (macs))
 `
 
 type CountNodesParams struct {
-	Status   string
-	SiteID   string
-	Hostname string
-	Q        string
+	Status    string
+	Lifecycle string
+	SiteID    string
+	Hostname  string
+	Q         string
 }
 
 func (q *Queries) CountNodes(ctx context.Context, arg CountNodesParams) (int64, error) {
 	row := q.db.QueryRow(ctx, countNodes,
 		arg.Status,
+		arg.Lifecycle,
 		arg.SiteID,
 		arg.Hostname,
 		arg.Q,
@@ -108,29 +111,32 @@ func (q *Queries) InsertNode(ctx context.Context, arg InsertNodeParams) (int64, 
 }
 
 const listNodes = `-- name: ListNodes :many
-SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at FROM nodes
+SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref FROM nodes
 WHERE id > $1::text
   AND ($2::text = '' OR status = $2::text)
-  AND ($3::text = '' OR site_id = $3::text)
-  AND ($4::text = '' OR hostname = $4::text)
-  AND ($5::text = '' OR strpos(hostname, lower($5::text)) > 0 OR strpos(lower(serial), lower($5::text)) > 0 OR maas_system_id = $5::text OR id = $5::text
-       OR lower($5::text) = ANY (macs))
-ORDER BY id LIMIT $6
+  AND ($3::text = '' OR lifecycle = $3::text)
+  AND ($4::text = '' OR site_id = $4::text)
+  AND ($5::text = '' OR hostname = $5::text)
+  AND ($6::text = '' OR strpos(hostname, lower($6::text)) > 0 OR strpos(lower(serial), lower($6::text)) > 0 OR maas_system_id = $6::text OR id = $6::text
+       OR lower($6::text) = ANY (macs))
+ORDER BY id LIMIT $7
 `
 
 type ListNodesParams struct {
-	After    string
-	Status   string
-	SiteID   string
-	Hostname string
-	Q        string
-	MaxRows  int32
+	After     string
+	Status    string
+	Lifecycle string
+	SiteID    string
+	Hostname  string
+	Q         string
+	MaxRows   int32
 }
 
 func (q *Queries) ListNodes(ctx context.Context, arg ListNodesParams) ([]Node, error) {
 	rows, err := q.db.Query(ctx, listNodes,
 		arg.After,
 		arg.Status,
+		arg.Lifecycle,
 		arg.SiteID,
 		arg.Hostname,
 		arg.Q,
@@ -168,6 +174,7 @@ func (q *Queries) ListNodes(ctx context.Context, arg ListNodesParams) ([]Node, e
 			&i.Version,
 			&i.CreatedAt,
 			&i.UpdatedAt,
+			&i.SiteRef,
 		); err != nil {
 			return nil, err
 		}
@@ -180,7 +187,7 @@ func (q *Queries) ListNodes(ctx context.Context, arg ListNodesParams) ([]Node, e
 }
 
 const liveNodeOfHost = `-- name: LiveNodeOfHost :one
-SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at FROM nodes WHERE site_id = $1 AND hostname = $2 AND status <> 'deleted'
+SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref FROM nodes WHERE site_id = $1 AND hostname = $2 AND status <> 'deleted'
 `
 
 type LiveNodeOfHostParams struct {
@@ -216,12 +223,13 @@ func (q *Queries) LiveNodeOfHost(ctx context.Context, arg LiveNodeOfHostParams) 
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.SiteRef,
 	)
 	return i, err
 }
 
 const liveNodeOfMachine = `-- name: LiveNodeOfMachine :one
-SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at FROM nodes WHERE site_id = $1 AND maas_system_id = $2::text AND status <> 'deleted'
+SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref FROM nodes WHERE site_id = $1 AND maas_system_id = $2::text AND status <> 'deleted'
 `
 
 type LiveNodeOfMachineParams struct {
@@ -257,12 +265,13 @@ func (q *Queries) LiveNodeOfMachine(ctx context.Context, arg LiveNodeOfMachinePa
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.SiteRef,
 	)
 	return i, err
 }
 
 const lockNode = `-- name: LockNode :one
-SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at FROM nodes WHERE id = $1 FOR NO KEY UPDATE
+SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref FROM nodes WHERE id = $1 FOR NO KEY UPDATE
 `
 
 func (q *Queries) LockNode(ctx context.Context, id string) (Node, error) {
@@ -293,6 +302,7 @@ func (q *Queries) LockNode(ctx context.Context, id string) (Node, error) {
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.SiteRef,
 	)
 	return i, err
 }
@@ -359,7 +369,7 @@ func (q *Queries) MoveNode(ctx context.Context, arg MoveNodeParams) (MoveNodeRow
 }
 
 const node = `-- name: Node :one
-SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at FROM nodes WHERE id = $1
+SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref FROM nodes WHERE id = $1
 `
 
 func (q *Queries) Node(ctx context.Context, id string) (Node, error) {
@@ -390,6 +400,7 @@ func (q *Queries) Node(ctx context.Context, id string) (Node, error) {
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.SiteRef,
 	)
 	return i, err
 }
@@ -429,7 +440,7 @@ func (q *Queries) NodesBack(ctx context.Context, arg NodesBackParams) ([]string,
 
 const nodesOverdue = `-- name: NodesOverdue :many
 SELECT n.id FROM nodes n LEFT JOIN heartbeats h ON h.node_id = n.id
-WHERE n.status = 'active' AND coalesce(h.received_at, n.state_changed_at) < $1::timestamptz
+WHERE n.lifecycle = 'maas' AND n.status = 'active' AND coalesce(h.received_at, n.state_changed_at) < $1::timestamptz
 ORDER BY n.id LIMIT $2
 `
 
@@ -438,7 +449,8 @@ type NodesOverdueParams struct {
 	MaxRows int32
 }
 
-// Active nodes whose last heartbeat is older than the cutoff, or that never sent one and became active before it.
+// Active nodes whose last heartbeat is older than the cutoff, or that never sent one and became active before it. Only lifecycle maas has an agent
+// that must speak.
 func (q *Queries) NodesOverdue(ctx context.Context, arg NodesOverdueParams) ([]string, error) {
 	rows, err := q.db.Query(ctx, nodesOverdue, arg.Cutoff, arg.MaxRows)
 	if err != nil {
@@ -543,7 +555,7 @@ func (q *Queries) SetNodeMachine(ctx context.Context, arg SetNodeMachineParams) 
 
 const updateNode = `-- name: UpdateNode :one
 UPDATE nodes SET hostname = $1, sku_id = $2, profile_id = $3, labels = $4, version = version + 1, updated_at = now()
-WHERE id = $5 AND version = $6 RETURNING id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at
+WHERE id = $5 AND version = $6 RETURNING id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref
 `
 
 type UpdateNodeParams struct {
@@ -590,6 +602,7 @@ func (q *Queries) UpdateNode(ctx context.Context, arg UpdateNodeParams) (Node, e
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.SiteRef,
 	)
 	return i, err
 }

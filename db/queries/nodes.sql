@@ -31,6 +31,7 @@ SELECT * FROM nodes WHERE site_id = @site_id AND maas_system_id = @maas_system_i
 SELECT * FROM nodes
 WHERE id > @after::text
   AND (@status::text = '' OR status = @status::text)
+  AND (@lifecycle::text = '' OR lifecycle = @lifecycle::text)
   AND (@site_id::text = '' OR site_id = @site_id::text)
   AND (@hostname::text = '' OR hostname = @hostname::text)
   AND (@q::text = '' OR strpos(hostname, lower(@q::text)) > 0 OR strpos(lower(serial), lower(@q::text)) > 0 OR maas_system_id = @q::text OR id = @q::text
@@ -40,6 +41,7 @@ ORDER BY id LIMIT @max_rows;
 -- name: CountNodes :one
 SELECT count(*) FROM nodes
 WHERE (@status::text = '' OR status = @status::text)
+  AND (@lifecycle::text = '' OR lifecycle = @lifecycle::text)
   AND (@site_id::text = '' OR site_id = @site_id::text)
   AND (@hostname::text = '' OR hostname = @hostname::text)
   AND (@q::text = '' OR strpos(hostname, lower(@q::text)) > 0 OR strpos(lower(serial), lower(@q::text)) > 0 OR maas_system_id = @q::text OR id = @q::text
@@ -84,9 +86,10 @@ WHERE id = @id AND (ip_addresses <> @ip_addresses OR ssh_address <> @ssh_address
 UPDATE nodes SET ssh_host_key = @ssh_host_key, version = version + 1, updated_at = now() WHERE id = @id AND ssh_host_key <> @ssh_host_key;
 
 -- name: NodesOverdue :many
--- Active nodes whose last heartbeat is older than the cutoff, or that never sent one and became active before it.
+-- Active nodes whose last heartbeat is older than the cutoff, or that never sent one and became active before it. Only lifecycle maas has an agent
+-- that must speak.
 SELECT n.id FROM nodes n LEFT JOIN heartbeats h ON h.node_id = n.id
-WHERE n.status = 'active' AND coalesce(h.received_at, n.state_changed_at) < @cutoff::timestamptz
+WHERE n.lifecycle = 'maas' AND n.status = 'active' AND coalesce(h.received_at, n.state_changed_at) < @cutoff::timestamptz
 ORDER BY n.id LIMIT @max_rows;
 
 -- name: NodesBack :many

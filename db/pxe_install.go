@@ -1,0 +1,252 @@
+package db
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/slipway-cloud/slipway/db/gen"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// PXEToken is a token that a boot script handed out, as stored: its SHA-256.
+type PXEToken = gen.PXEToken
+
+// tokenLife is how long a boot token may be used; it ends with its attempt.
+const tokenLife = 24 * time.Hour
+
+const maxInstallError = 2000 // characters
+
+// installFacts is where an installation stands.
+func installFacts(n Node, p PXENode) lifecycle.InstallFacts {
+	return lifecycle.InstallFacts{Status: n.Status, Round: p.Round, Attempts: n.InstallAttempts, Started: p.StartedAt != nil, Progress: p.Progress}
+}
+
+// AddPXEToken stores the hash of a token for the node's running or next
+// attempt. The caller holds the node's lock and knows that it may install.
+func (tx *Tx) AddPXEToken(ctx context.Context, n Node, hash []byte) (lifecycle.Ticket, error) {
+	p, err := tx.PXENode(ctx, n.ID)
+	if err != nil {
+		return lifecycle.Ticket{}, err
+	}
+	t := installFacts(n, p).Ticket()
+	err = tx.q.InsertPXEToken(ctx, gen.InsertPXETokenParams{
+		TokenHash: hash, NodeID: n.ID, Round: t.Round, Attempt: t.Attempt, TtlSeconds: tokenLife.Seconds(),
+	})
+	return t, translate("boot token of node "+n.ID, err)
+}
+
+// PXETokenByHash finds a token that is not expired, or ErrNotFound. Whether its
+// attempt still counts is TicketHolds'.
+func (s statements) PXETokenByHash(ctx context.Context, hash []byte) (PXEToken, error) {
+	t, err := s.q.PXEToken(ctx, hash)
+	return t, translate("boot token", err)
+}
+
+// UsePXEToken notes that somebody works with the token: it is kept when the
+// node fetches more of them.
+func (s statements) UsePXEToken(ctx context.Context, hash []byte) error {
+	return translate("boot token", s.q.UsePXEToken(ctx, hash))
+}
+
+// TicketHolds says whether a token is for the attempt that the node is at.
+func TicketHolds(t PXEToken, n Node, p PXENode) bool {
+	installs := n.Status == lifecycle.NodePending || n.Status == lifecycle.NodeInstalling
+	return installs && lifecycle.Ticket{Round: t.Round, Attempt: t.Attempt} == installFacts(n, p).Ticket()
+}
+
+// InstallReport is a report that came with a boot token.
+type InstallReport struct {
+	TokenHash []byte
+	MAC       string // normalised
+	Source    string
+	Facts     PXEFacts
+	Status    lifecycle.InstallStatus // "" says nothing of an installation
+	Progress  int                     // percent
+	Error     string                  // of a failed one
+}
+
+// ReportInstall applies a report by the table of seed 000. ErrNotFound: the
+// token is unknown, expired or of a node without this address. A report that
+// is repeated, late or out of order changes nothing.
+func (tx *Tx) ReportInstall(ctx context.Context, r InstallReport) (Node, lifecycle.ReportEffect, error) {
+	token, err := tx.PXETokenByHash(ctx, r.TokenHash)
+	if err != nil {
+		return Node{}, "", err
+	}
+	there, err := tx.q.HasPXEMAC(ctx, gen.HasPXEMACParams{MAC: r.MAC, NodeID: token.NodeID})
+	if err == nil && !there {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return Node{}, "", translate("MAC of the boot token", err)
+	}
+	n, err := tx.LockNode(ctx, token.NodeID)
+	if err != nil {
+		return Node{}, "", err
+	}
+	p, err := tx.PXENode(ctx, n.ID)
+	if err != nil {
+		return Node{}, "", err
+	}
+	if TicketHolds(token, n, p) {
+		if err := tx.noteReport(ctx, n, r); err != nil {
+			return Node{}, "", err
+		}
+	}
+	effect := lifecycle.JudgeReport(installFacts(n, p), r.Status, lifecycle.Ticket{Round: token.Round, Attempt: token.Attempt}, r.Progress)
+	n, err = tx.applyReport(ctx, n, p, r, effect)
+	return n, effect, err
+}
+
+// noteReport keeps what a node with a token says of itself.
+func (tx *Tx) noteReport(ctx context.Context, n Node, r InstallReport) error {
+	if err := tx.UsePXEToken(ctx, r.TokenHash); err != nil {
+		return err
+	}
+	if err := tx.SeePXENode(ctx, n.ID, r.Source, r.Facts); err != nil {
+		return err
+	}
+	if r.Facts.IPAddress == "" {
+		return nil
+	}
+	return tx.SetNodeAddresses(ctx, n.ID, []string{r.Facts.IPAddress}, n.SSHAddress)
+}
+
+func (tx *Tx) applyReport(ctx context.Context, n Node, p PXENode, r InstallReport, effect lifecycle.ReportEffect) (Node, error) {
+	n, err := tx.Node(ctx, n.ID) // what it said of itself may have raised the version
+	if err != nil || effect == lifecycle.ReportIgnored {
+		return n, err
+	}
+	by := Actor{Owner: lifecycle.OwnerNodeReport, Metadata: map[string]any{"attempt": n.InstallAttempts + 1}}
+	switch effect {
+	case lifecycle.ReportStarts:
+		var proof lifecycle.Proof
+		if p.InstallWorkflowID != nil {
+			proof = lifecycle.Proof{lifecycle.NeedWorkflow}
+		}
+		if n, err = tx.setAttempts(ctx, n, 0, ""); err != nil {
+			return n, err
+		}
+		return tx.moveNode(ctx, n, lifecycle.PXEStart, proof, by)
+	case lifecycle.ReportRestarts:
+		return n, tx.runAttempt(ctx, n.ID, true)
+	case lifecycle.ReportAdvances:
+		deadline, err := tx.installDeadline(ctx, n.ID)
+		if err != nil {
+			return n, err
+		}
+		err = tx.q.AdvanceInstall(ctx, gen.AdvanceInstallParams{NodeID: n.ID, Progress: r.Progress, DeadlineSeconds: deadline.Seconds()})
+		return n, translate("progress of node "+n.ID, err)
+	case lifecycle.ReportFinishes:
+		if n, err = tx.setAttempts(ctx, n, 0, ""); err != nil {
+			return n, err
+		}
+		if n, err = tx.moveNode(ctx, n, lifecycle.PXEComplete, nil, by); err != nil {
+			return n, err
+		}
+		return tx.promote(ctx, n)
+	case lifecycle.ReportFails, lifecycle.ReportExhausts:
+		return tx.failAttempt(ctx, n, effect, r.Error, by)
+	}
+	return n, fmt.Errorf("a report has the effect %q, which nothing is known of", effect)
+}
+
+// failAttempt counts a failed attempt; the third ends the installation.
+func (tx *Tx) failAttempt(ctx context.Context, n Node, effect lifecycle.ReportEffect, message string, by Actor) (Node, error) {
+	if message == "" {
+		message = "the node named no error"
+	}
+	message = clip(message, maxInstallError)
+	attempt := n.InstallAttempts + 1
+	by.Metadata = map[string]any{"error": message, "attempt": attempt}
+	n, err := tx.setAttempts(ctx, n, attempt, message)
+	if err != nil {
+		return n, err
+	}
+	if effect == lifecycle.ReportExhausts {
+		return tx.moveNode(ctx, n, lifecycle.PXEFail, lifecycle.Proof{lifecycle.NeedExhausted}, by)
+	}
+	if err := tx.runAttempt(ctx, n.ID, false); err != nil {
+		return n, err
+	}
+	err = tx.AppendAudit(ctx, Entry{
+		ResourceKind: "node", ResourceID: n.ID, NodeID: &n.ID, Kind: EntryObservation, Name: "install_attempt_failed", From: string(n.Status), To: string(n.Status), Actor: by,
+	})
+	if err != nil {
+		return n, err
+	}
+	payload, err := json.Marshal(map[string]any{"node_id": n.ID, "hostname": n.Hostname, "status": n.Status, "install_attempts": attempt, "last_install_error": message})
+	if err != nil {
+		return n, fmt.Errorf("event of node %s: %w", n.ID, err)
+	}
+	err = tx.q.AppendEvent(ctx, gen.AppendEventParams{ResourceKind: "node", ResourceID: n.ID, NodeID: &n.ID, Type: "node.install_attempt_failed", Payload: payload})
+	return n, translate("event of node "+n.ID, err)
+}
+
+func (tx *Tx) setAttempts(ctx context.Context, n Node, attempts int, message string) (Node, error) {
+	if n.InstallAttempts == attempts && n.LastInstallError == message {
+		return n, nil
+	}
+	row, err := tx.q.SetInstallAttempts(ctx, gen.SetInstallAttemptsParams{ID: n.ID, InstallAttempts: attempts, LastInstallError: message})
+	return row, translate("install attempts of node "+n.ID, err)
+}
+
+func (tx *Tx) runAttempt(ctx context.Context, id string, started bool) error {
+	deadline, err := tx.installDeadline(ctx, id)
+	if err != nil {
+		return err
+	}
+	err = tx.q.RunInstallAttempt(ctx, gen.RunInstallAttemptParams{NodeID: id, Started: started, DeadlineSeconds: deadline.Seconds()})
+	return translate("attempt of node "+id, err)
+}
+
+// installDeadline is how long the node's workflow lets an attempt be silent.
+func (tx *Tx) installDeadline(ctx context.Context, id string) (time.Duration, error) {
+	p, err := tx.PXENode(ctx, id)
+	if err != nil {
+		return 0, err
+	}
+	if p.InstallWorkflowID == nil {
+		return lifecycle.InstallWorkflowSpec{}.Deadline(), nil
+	}
+	w, err := tx.InstallWorkflow(ctx, *p.InstallWorkflowID)
+	return w.Spec.Deadline(), err
+}
+
+// SilentInstalls lists nodes whose attempt was silent past its deadline, as of
+// ahead from now (0, but for tests).
+func (s statements) SilentInstalls(ctx context.Context, ahead time.Duration, limit int) ([]string, error) {
+	ids, err := s.q.SilentInstalls(ctx, gen.SilentInstallsParams{AheadSeconds: ahead.Seconds(), MaxRows: page(limit)})
+	return ids, translate("list silent installations", err)
+}
+
+// FailSilentInstall counts the attempt of a node that was silent past its
+// deadline as failed. It reads the node again under its lock and does nothing,
+// and says so, when it has spoken or left the state meanwhile.
+func (s *Store) FailSilentInstall(ctx context.Context, id string, now time.Time, a Actor) (failed bool, err error) {
+	err = s.Tx(ctx, func(tx *Tx) error {
+		failed = false
+		n, err := tx.LockNode(ctx, id)
+		if err != nil {
+			return err
+		}
+		p, err := tx.PXENode(ctx, id)
+		if err != nil {
+			return err
+		}
+		if n.Status != lifecycle.NodeInstalling || p.DeadlineAt == nil || !p.DeadlineAt.Before(now) {
+			return nil
+		}
+		message := fmt.Sprintf("the installer was silent past its deadline of %s", p.DeadlineAt.UTC().Format(time.RFC3339))
+		_, err = tx.failAttempt(ctx, n, lifecycle.FailedAttempt(installFacts(n, p)), message, a)
+		failed = err == nil
+		return err
+	})
+	if errors.Is(err, ErrNotFound) {
+		return false, nil
+	}
+	return failed, err
+}

@@ -1,0 +1,295 @@
+package db_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+var pxeAdmin = db.Actor{Owner: lifecycle.OwnerAdmin, ID: "alice"}
+
+func mac(i int) string {
+	return fmt.Sprintf("52:54:00:%02x:%02x:%02x", i>>16&0xff, i>>8&0xff, i&0xff)
+}
+
+func discover(t testing.TB, s *db.Store, mac string) db.Node {
+	t.Helper()
+	var n db.Node
+	require.NoError(t, s.Tx(t.Context(), func(tx *db.Tx) error {
+		var err error
+		n, _, err = tx.Discover(t.Context(), db.Discovery{MAC: mac, Source: "10.0.0.9", Facts: db.PXEFacts{Vendor: "Dell", SerialNumber: "S1"}})
+		return err
+	}))
+	return n
+}
+
+func workflow(t testing.TB, s *db.Store) db.InstallWorkflow {
+	t.Helper()
+	w, err := s.CreateInstallWorkflow(t.Context(), db.NewID("name"), lifecycle.InstallWorkflowSpec{Kernel: lifecycle.BootImage{URL: "http://127.0.0.1/vmlinuz"}, DeadlineMinutes: 30})
+	require.NoError(t, err)
+	return w
+}
+
+func setState(t testing.TB, s *db.Store, id string, to lifecycle.NodeStatus, force bool) (db.Node, error) {
+	t.Helper()
+	var n db.Node
+	err := s.Tx(t.Context(), func(tx *db.Tx) error {
+		now, err := tx.Node(t.Context(), id)
+		if err != nil {
+			return err
+		}
+		n, err = tx.SetPXEState(t.Context(), id, now.Version, to, force, pxeAdmin)
+		return err
+	})
+	return n, err
+}
+
+func approved(t testing.TB, s *db.Store, mac string) db.Node {
+	t.Helper()
+	n := discover(t, s, mac)
+	require.NoError(t, s.Tx(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.AssignInstallWorkflow(t.Context(), n.ID, n.Version, workflow(t, s).ID)
+		return err
+	}))
+	n, err := setState(t, s, n.ID, lifecycle.NodePending, false)
+	require.NoError(t, err)
+	return n
+}
+
+// bootToken is what the node's script hands out now.
+func bootToken(t testing.TB, s *db.Store, id string) (hash []byte, ticket lifecycle.Ticket) {
+	t.Helper()
+	sum := sha256.Sum256([]byte(db.NewID("secret")))
+	require.NoError(t, s.Tx(t.Context(), func(tx *db.Tx) error {
+		n, err := tx.LockNode(t.Context(), id)
+		if err != nil {
+			return err
+		}
+		ticket, err = tx.AddPXEToken(t.Context(), n, sum[:])
+		return err
+	}))
+	return sum[:], ticket
+}
+
+func report(ctx context.Context, s *db.Store, mac string, token []byte, status lifecycle.InstallStatus, progress int) (n db.Node, e lifecycle.ReportEffect, err error) {
+	err = s.Tx(ctx, func(tx *db.Tx) error {
+		n, e, err = tx.ReportInstall(ctx, db.InstallReport{TokenHash: token, MAC: mac, Status: status, Progress: progress, Error: "Disk not found"})
+		return err
+	})
+	return n, e, err
+}
+
+func TestThreeFailuresNeedAPerson(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	n := approved(t, s, mac(1))
+	say := func(token []byte, status lifecycle.InstallStatus, want lifecycle.ReportEffect) {
+		t.Helper()
+		var e lifecycle.ReportEffect
+		var err error
+		n, e, err = report(t.Context(), s, mac(1), token, status, 50)
+		require.NoError(t, err)
+		require.Equal(t, want, e)
+	}
+	var tokens [][]byte
+	for attempt := 1; attempt <= 3; attempt++ {
+		token, ticket := bootToken(t, s, n.ID)
+		require.Equal(t, attempt, ticket.Attempt)
+		tokens = append(tokens, token)
+		started, failed := lifecycle.ReportRestarts, lifecycle.ReportFails
+		if attempt == 1 {
+			started = lifecycle.ReportStarts
+		}
+		if attempt == 3 {
+			failed = lifecycle.ReportExhausts
+		}
+		say(token, lifecycle.InstallStarted, started)
+		say(token, lifecycle.InstallStarted, lifecycle.ReportIgnored)
+		say(token, lifecycle.InstallProgress, lifecycle.ReportAdvances)
+		say(token, lifecycle.InstallProgress, lifecycle.ReportIgnored)
+		say(token, lifecycle.InstallFailure, failed)
+		require.Equal(t, attempt, n.InstallAttempts)
+		require.Equal(t, "Disk not found", n.LastInstallError)
+	}
+	require.Equal(t, lifecycle.NodeInstallFailed, n.Status)
+	_, _, err := report(t.Context(), s, mac(1), tokens[2], lifecycle.InstallComplete, 0)
+	require.ErrorIs(t, err, db.ErrNotFound, "tokens end with the installation")
+	rows, total, err := s.NodeHistory(t.Context(), n.ID, 50, 0)
+	require.NoError(t, err)
+	require.EqualValues(t, 4, total)
+	require.JSONEq(t, `{"error":"Disk not found","attempt":3,"proof":["attempts_exhausted"]}`, string(rows[0].Metadata))
+	require.Equal(t, "node_report", rows[0].TriggeredBy)
+	require.Nil(t, rows[0].UserID)
+
+	_, err = setState(t, s, n.ID, lifecycle.NodePending, false)
+	require.ErrorIs(t, err, lifecycle.ErrIllegalTransition)
+	n, err = setState(t, s, n.ID, lifecycle.NodePending, true)
+	require.NoError(t, err)
+	require.Zero(t, n.InstallAttempts)
+	token, ticket := bootToken(t, s, n.ID)
+	require.Equal(t, lifecycle.Ticket{Round: 2, Attempt: 1}, ticket)
+	say(token, lifecycle.InstallComplete, lifecycle.ReportIgnored)
+	say(token, lifecycle.InstallStarted, lifecycle.ReportStarts)
+	say(token, lifecycle.InstallComplete, lifecycle.ReportFinishes)
+	require.Equal(t, lifecycle.NodeInstalled, n.Status)
+	require.Empty(t, n.LastInstallError)
+	broken, err := s.VerifyAudit(t.Context(), "node", n.ID)
+	require.NoError(t, err)
+	require.Zero(t, broken)
+}
+
+// Every pair of states, by the database's own edges and by an admin's call.
+func TestEveryPXETransition(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Database(t)
+	s, conn := dbtest.Open(t, dsn), raw(t, dsn)
+	edges := lifecycle.NodePXE.Edges()
+	for i, from := range lifecycle.NodePXE.States {
+		n := pxeNodeIn(t, s, mac(i+1), from.State)
+		require.NoError(t, s.Tx(t.Context(), func(tx *db.Tx) error {
+			var err error
+			n, err = tx.AssignInstallWorkflow(t.Context(), n.ID, n.Version, workflow(t, s).ID)
+			return err
+		}))
+		for _, to := range lifecycle.NodePXE.States {
+			if from.State == to.State {
+				continue
+			}
+			legal := slices.ContainsFunc(edges, func(e lifecycle.Edge) bool { return e.From == string(from.State) && e.To == string(to.State) })
+			tx, err := conn.Begin(t.Context())
+			require.NoError(t, err)
+			_, err = tx.Exec(t.Context(), "UPDATE nodes SET status = $1, version = version + 1 WHERE id = $2", string(to.State), n.ID)
+			require.NoError(t, tx.Rollback(t.Context()))
+			if legal {
+				require.NoError(t, err, "%s to %s", from.State, to.State)
+			} else {
+				requireState(t, err, "SW001")
+			}
+			byAdmin := slices.Contains(lifecycle.NodePXE.ReachableBy(from.State, lifecycle.OwnerAdmin), string(to.State))
+			undo := fmt.Errorf("undone")
+			err = s.Tx(t.Context(), func(tx *db.Tx) error {
+				if _, err := tx.SetPXEState(t.Context(), n.ID, n.Version, to.State, true, pxeAdmin); err != nil {
+					return err
+				}
+				return undo
+			})
+			if byAdmin {
+				require.ErrorIs(t, err, undo, "%s to %s", from.State, to.State)
+			} else {
+				require.ErrorIs(t, err, lifecycle.ErrIllegalTransition, "%s to %s", from.State, to.State)
+			}
+		}
+	}
+}
+
+// pxeNodeIn leads a node to a state by its lifecycle's own ways.
+func pxeNodeIn(t testing.TB, s *db.Store, mac string, want lifecycle.NodeStatus) db.Node {
+	t.Helper()
+	if want == lifecycle.NodeDiscovered {
+		return discover(t, s, mac)
+	}
+	n := approved(t, s, mac)
+	way := map[lifecycle.NodeStatus][]lifecycle.Transition[lifecycle.NodeStatus]{
+		lifecycle.NodePending:        {},
+		lifecycle.NodeInstalling:     {lifecycle.PXEStart},
+		lifecycle.NodeInstallFailed:  {lifecycle.PXEStart, lifecycle.PXEFail},
+		lifecycle.NodeInstalled:      {lifecycle.PXEStart, lifecycle.PXEComplete},
+		lifecycle.NodeActive:         {lifecycle.PXEStart, lifecycle.PXEComplete, lifecycle.PXEVerify},
+		lifecycle.NodeReprovision:    {lifecycle.PXEStart, lifecycle.PXEComplete, lifecycle.PXEVerify, lifecycle.PXEReprovision},
+		lifecycle.NodeDeprovisioning: {lifecycle.PXEStart, lifecycle.PXEComplete, lifecycle.PXEVerify, lifecycle.PXEDeprovision},
+		lifecycle.NodeMigrating:      {lifecycle.PXEStart, lifecycle.PXEComplete, lifecycle.PXEVerify, lifecycle.PXEMigrate},
+		lifecycle.NodeRetired:        {lifecycle.PXERetire},
+	}[want]
+	for _, m := range way {
+		require.NoError(t, s.Tx(t.Context(), func(tx *db.Tx) error {
+			var err error
+			n, err = tx.TransitionNode(t.Context(), n.ID, m, m.Needs, db.Actor{Owner: m.Owners[0]})
+			return err
+		}))
+	}
+	require.Equal(t, want, n.Status)
+	return n
+}
+
+func TestARetiredMachineIsDiscoveredAnew(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	first := discover(t, s, mac(1))
+	require.Equal(t, first.ID, discover(t, s, mac(1)).ID)
+	_, err := setState(t, s, first.ID, lifecycle.NodeRetired, false)
+	require.NoError(t, err)
+	second := discover(t, s, mac(1))
+	require.NotEqual(t, first.ID, second.ID)
+	require.NotEqual(t, first.Hostname, second.Hostname)
+	rows, _, err := s.NodeHistory(t.Context(), second.ID, 1, 0)
+	require.NoError(t, err)
+	require.Contains(t, string(rows[0].Metadata), first.ID)
+}
+
+func TestPurgeTakesOnlyWhatWasDiscovered(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Database(t)
+	s, conn := dbtest.Open(t, dsn), raw(t, dsn)
+	kept := approved(t, s, mac(1))
+	gone := discover(t, s, mac(2))
+	_, err := conn.Exec(t.Context(), "DELETE FROM nodes WHERE id = $1", gone.ID)
+	requireState(t, err, "SW001")
+	n, err := s.Purge(t.Context(), "10.0.0.8", 0, pxeAdmin)
+	require.NoError(t, err)
+	require.Zero(t, n, "of another source")
+	n, err = s.Purge(t.Context(), "", time.Hour, pxeAdmin)
+	require.NoError(t, err)
+	require.Zero(t, n, "seen just now")
+	n, err = s.Purge(t.Context(), "10.0.0.9", 0, pxeAdmin)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	_, err = s.Node(t.Context(), gone.ID)
+	require.ErrorIs(t, err, db.ErrNotFound)
+	_, err = s.Node(t.Context(), kept.ID)
+	require.NoError(t, err)
+	rows, err := s.NodeTimeline(t.Context(), gone.ID, 0, 10)
+	require.NoError(t, err)
+	require.Equal(t, "purge", rows[0].Name)
+	broken, err := s.VerifyAudit(t.Context(), "node", gone.ID)
+	require.NoError(t, err)
+	require.Zero(t, broken)
+}
+
+func TestASilentInstallationCountsAsFailed(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	n := approved(t, s, mac(1))
+	token, _ := bootToken(t, s, n.ID)
+	n, _, err := report(t.Context(), s, mac(1), token, lifecycle.InstallStarted, 0)
+	require.NoError(t, err)
+	for attempt := 1; attempt <= 3; attempt++ {
+		ids, err := s.SilentInstalls(t.Context(), 29*time.Minute, 10)
+		require.NoError(t, err)
+		require.Empty(t, ids)
+		ids, err = s.SilentInstalls(t.Context(), 31*time.Minute, 10)
+		require.NoError(t, err)
+		require.Equal(t, []string{n.ID}, ids)
+		failed, err := s.FailSilentInstall(t.Context(), n.ID, time.Now().Add(29*time.Minute), db.Actor{Owner: lifecycle.OwnerSystem})
+		require.NoError(t, err)
+		require.False(t, failed)
+		failed, err = s.FailSilentInstall(t.Context(), n.ID, time.Now().Add(31*time.Minute), db.Actor{Owner: lifecycle.OwnerSystem})
+		require.NoError(t, err)
+		require.True(t, failed)
+	}
+	n, err = s.Node(t.Context(), n.ID)
+	require.NoError(t, err)
+	require.Equal(t, lifecycle.NodeInstallFailed, n.Status)
+	require.Contains(t, n.LastInstallError, "silent")
+	ids, err := s.SilentInstalls(t.Context(), 240*time.Hour, 10)
+	require.NoError(t, err)
+	require.Empty(t, ids)
+}

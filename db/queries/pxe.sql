@@ -1,0 +1,131 @@
+-- name: NodeOfMAC :one
+-- The PXE node that has this address and is not retired.
+SELECT n.* FROM pxe_macs m JOIN nodes n ON n.id = m.node_id WHERE m.mac = @mac;
+
+-- name: OtherNodeOfMAC :one
+-- A node of another lifecycle that has this address.
+SELECT id FROM nodes WHERE macs @> ARRAY[@mac::text] AND lifecycle <> 'pxe' AND status <> 'deleted' ORDER BY id LIMIT 1;
+
+-- name: RetiredNodeOfMAC :one
+SELECT id FROM nodes WHERE macs @> ARRAY[@mac::text] AND lifecycle = 'pxe' AND status = 'retired' ORDER BY id DESC LIMIT 1;
+
+-- name: CountDiscovered :one
+SELECT count(*) FROM nodes WHERE status = 'discovered';
+
+-- name: InsertPXENode :exec
+INSERT INTO pxe_nodes (node_id, facts, seen_from) VALUES (@node_id, @facts, @seen_from);
+
+-- name: InsertPXEMAC :execrows
+INSERT INTO pxe_macs (mac, node_id) VALUES (@mac, @node_id) ON CONFLICT DO NOTHING;
+
+-- name: DropPXEMACs :exec
+DELETE FROM pxe_macs WHERE node_id = @node_id;
+
+-- name: PXENode :one
+SELECT * FROM pxe_nodes WHERE node_id = @node_id;
+
+-- name: PXENodes :many
+SELECT * FROM pxe_nodes WHERE node_id = ANY(@node_ids::text[]);
+
+-- name: SeePXENode :exec
+-- At most one write in ten seconds for a node that says nothing new.
+UPDATE pxe_nodes SET seen_at = now(), seen_from = @seen_from, facts = facts || @facts::jsonb
+WHERE node_id = @node_id AND (seen_at < now() - interval '10 seconds' OR NOT facts @> @facts::jsonb);
+
+-- name: AssignInstallWorkflow :exec
+-- A node that waits to install begins a new round: what was handed out for the workflow before counts no more.
+UPDATE pxe_nodes SET install_workflow_id = @install_workflow_id, round = round + CASE WHEN @queued::boolean THEN 1 ELSE 0 END WHERE node_id = @node_id;
+
+-- name: TouchNode :one
+UPDATE nodes SET version = version + 1, updated_at = now() WHERE id = @id AND version = @version RETURNING *;
+
+-- name: SetInstallAttempts :one
+UPDATE nodes SET install_attempts = @install_attempts, last_install_error = @last_install_error, version = version + 1, updated_at = now()
+WHERE id = @id RETURNING *;
+
+-- name: SettlePXENode :exec
+-- What a change of state means for the installation: a queued node begins a new round, only an installing one has a deadline, an installed one is
+-- at 100 percent, and a retired one gives its addresses back.
+WITH freed AS (
+    DELETE FROM pxe_macs WHERE pxe_macs.node_id = @node_id AND @to_state::text = 'retired'
+), voided AS (
+    DELETE FROM pxe_tokens WHERE pxe_tokens.node_id = @node_id AND @to_state::text NOT IN ('pending', 'installing')
+)
+UPDATE pxe_nodes SET
+    round = round + CASE WHEN @to_state::text = 'pending' THEN 1 ELSE 0 END,
+    started_at = CASE WHEN @to_state::text = 'installing' THEN now() ELSE NULL END,
+    progress = CASE @to_state::text WHEN 'installed' THEN 100 WHEN 'install_failed' THEN progress WHEN 'active' THEN progress ELSE 0 END,
+    deadline_at = CASE WHEN @to_state::text = 'installing' THEN now() + make_interval(secs => @deadline_seconds::double precision) END
+WHERE pxe_nodes.node_id = @node_id;
+
+-- name: RunInstallAttempt :exec
+-- The next attempt of an installing node: reported as started, or still to come after a failure.
+UPDATE pxe_nodes SET started_at = CASE WHEN @started::boolean THEN now() END, progress = 0,
+    deadline_at = now() + make_interval(secs => @deadline_seconds::double precision)
+WHERE node_id = @node_id;
+
+-- name: AdvanceInstall :exec
+UPDATE pxe_nodes SET progress = @progress, deadline_at = now() + make_interval(secs => @deadline_seconds::double precision), seen_at = now()
+WHERE node_id = @node_id AND progress < @progress;
+
+-- name: SilentInstalls :many
+SELECT node_id FROM pxe_nodes WHERE deadline_at < now() + make_interval(secs => @ahead_seconds::double precision) ORDER BY deadline_at LIMIT @max_rows;
+
+-- name: InsertPXEToken :exec
+-- The newest and those in use stay, sixteen in all; a node that fetches its script over and over does not fill the table.
+WITH dropped AS (
+    DELETE FROM pxe_tokens WHERE token_hash IN (
+        SELECT t.token_hash FROM pxe_tokens t WHERE t.node_id = @node_id ORDER BY t.used_at IS NULL, t.created_at DESC OFFSET 15)
+)
+INSERT INTO pxe_tokens (token_hash, node_id, round, attempt, expires_at)
+VALUES (@token_hash, @node_id, @round, @attempt, now() + make_interval(secs => @ttl_seconds::double precision));
+
+-- name: PXEToken :one
+SELECT * FROM pxe_tokens WHERE token_hash = @token_hash AND expires_at > now();
+
+-- name: UsePXEToken :exec
+UPDATE pxe_tokens SET used_at = now() WHERE token_hash = @token_hash AND used_at IS NULL;
+
+-- name: HasPXEMAC :one
+SELECT EXISTS (SELECT 1 FROM pxe_macs WHERE mac = @mac AND node_id = @node_id);
+
+-- name: PurgeableNodes :many
+SELECT n.id FROM nodes n JOIN pxe_nodes p ON p.node_id = n.id
+WHERE n.lifecycle = 'pxe' AND n.status = 'discovered' AND (@seen_from::text = '' OR p.seen_from = @seen_from::text)
+  AND p.seen_at <= now() - make_interval(secs => @unseen_seconds::double precision)
+ORDER BY n.id LIMIT @max_rows FOR UPDATE OF n SKIP LOCKED;
+
+-- name: DeleteDiscoveredNode :execrows
+DELETE FROM nodes WHERE id = @id;
+
+-- name: InsertInstallWorkflow :one
+INSERT INTO install_workflows (id, name, spec) VALUES (@id, @name, @spec) ON CONFLICT (name) DO NOTHING RETURNING *;
+
+-- name: InstallWorkflow :one
+SELECT * FROM install_workflows WHERE id = @id;
+
+-- name: InstallWorkflowByName :one
+SELECT * FROM install_workflows WHERE name = @name;
+
+-- name: ListInstallWorkflows :many
+SELECT * FROM install_workflows WHERE id > @after::text ORDER BY id LIMIT @max_rows;
+
+-- name: UpdateInstallWorkflow :one
+UPDATE install_workflows SET name = @name, spec = @spec, version = version + 1, updated_at = now() WHERE id = @id AND version = @version RETURNING *;
+
+-- name: DeleteInstallWorkflow :execrows
+DELETE FROM install_workflows WHERE id = @id AND version = @version;
+
+-- name: DeviceGroup :one
+SELECT * FROM device_groups WHERE name = @name;
+
+-- name: ListDeviceGroups :many
+SELECT * FROM device_groups WHERE name > @after::text ORDER BY name LIMIT @max_rows;
+
+-- name: PutDeviceGroup :one
+INSERT INTO device_groups (name, auto_promote) VALUES (@name, @auto_promote)
+ON CONFLICT (name) DO UPDATE SET auto_promote = excluded.auto_promote, version = device_groups.version + 1, updated_at = now()
+RETURNING *;
+
+-- name: DeleteDeviceGroup :execrows
+DELETE FROM device_groups WHERE name = @name;

@@ -1,0 +1,115 @@
+package lifecycle
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// InstallWorkflowSpec is how a PXE node is installed (seed 000, "workflow
+// assigned"): what its firmware loads and what its installer is told.
+type InstallWorkflowSpec struct {
+	Kernel  BootImage   `json:"kernel"`
+	Initrds []BootImage `json:"initrds" maxItems:"4" nullable:"false"`
+	// CommandLine is the kernel's. It may name {{ .SeedURL }}, {{ .MAC }},
+	// {{ .Hostname }} and {{ .NodeID }}.
+	CommandLine string `json:"command_line" maxLength:"2048"`
+	// UserData is a template for the installer's answers, such as an autoinstall
+	// document; docs/pxe.md lists what it may use.
+	UserData string `json:"user_data" maxLength:"32768"`
+	// DeadlineMinutes is how long an attempt may be silent before it counts as
+	// failed; 0 means 60.
+	DeadlineMinutes int `json:"deadline_minutes,omitempty" minimum:"0" maximum:"1440"`
+}
+
+// BootImage is a file that the firmware loads.
+type BootImage struct {
+	URL string `json:"url" maxLength:"1024" doc:"http or https"`
+	// SHA256 makes the image go through Slipway, which ends the transfer short
+	// when the bytes are others. Without it the firmware loads from URL itself.
+	SHA256 string `json:"sha256,omitempty" doc:"64 lower-case hex digits"`
+}
+
+// The bounds of an install workflow.
+const (
+	MaxInitrds         = 4
+	MaxCommandLine     = 2048     // bytes, also when rendered
+	MaxUserData        = 32 << 10 // bytes of template
+	defaultDeadline    = time.Hour
+	maxDeadlineMinutes = 24 * 60
+	maxImageURL        = 1024
+)
+
+// Deadline is how long an attempt may be silent.
+func (s InstallWorkflowSpec) Deadline() time.Duration {
+	if s.DeadlineMinutes == 0 {
+		return defaultDeadline
+	}
+	return time.Duration(s.DeadlineMinutes) * time.Minute
+}
+
+var sha256Pattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// Validate checks everything but the templates, which api/boot does.
+func (s InstallWorkflowSpec) Validate() error {
+	var p problems
+	s.Kernel.check(&p, "kernel")
+	if len(s.Initrds) > MaxInitrds {
+		p.add("initrds", "must be at most %d", MaxInitrds)
+	}
+	for i, img := range s.Initrds {
+		img.check(&p, fmt.Sprintf("initrds[%d]", i))
+	}
+	if len(s.CommandLine) > MaxCommandLine {
+		p.add("command_line", "must have at most %d bytes", MaxCommandLine)
+	}
+	if len(s.UserData) > MaxUserData {
+		p.add("user_data", "must have at most %d bytes", MaxUserData)
+	}
+	if s.DeadlineMinutes < 0 || s.DeadlineMinutes > maxDeadlineMinutes {
+		p.add("deadline_minutes", "must be 1 to %d, or 0 for 60", maxDeadlineMinutes)
+	}
+	return p.err()
+}
+
+func (i BootImage) check(p *problems, field string) {
+	u, err := url.Parse(i.URL)
+	switch {
+	case err != nil || u.Hostname() == "" || (u.Scheme != "http" && u.Scheme != "https"):
+		p.add(field+".url", "must be an http or https URL")
+	case u.User != nil:
+		p.add(field+".url", "must not hold a user or password")
+	case u.Fragment != "" || len(i.URL) > maxImageURL || !plainURL(i.URL):
+		// iPXE expands ${...}, splits at spaces and reads ## as form data.
+		p.add(field+".url", "must be visible ASCII without spaces, quotes, backslashes, $, { or #, at most %d characters", maxImageURL)
+	}
+	if i.SHA256 != "" && !sha256Pattern.MatchString(i.SHA256) {
+		p.add(field+".sha256", "must be 64 lower-case hex digits")
+	}
+}
+
+func plainURL(s string) bool {
+	for _, r := range s {
+		if r <= ' ' || r > '~' || strings.ContainsRune("\"'\\$`{}<>#", r) {
+			return false
+		}
+	}
+	return true
+}
+
+// NormalMAC is an Ethernet address as Slipway writes it (52:54:00:12:34:56);
+// colons, dashes, Cisco's dots and bare hex digits are read. False for anything
+// else, and for group and all-zero addresses, which no network card has.
+func NormalMAC(s string) (string, bool) {
+	if len(s) == 12 {
+		s = s[0:2] + ":" + s[2:4] + ":" + s[4:6] + ":" + s[6:8] + ":" + s[8:10] + ":" + s[10:12]
+	}
+	m, err := net.ParseMAC(s)
+	if err != nil || len(m) != 6 || m[0]&1 == 1 || m.String() == "00:00:00:00:00:00" {
+		return "", false
+	}
+	return m.String(), true
+}

@@ -1,0 +1,151 @@
+package lifecycle
+
+import "slices"
+
+// The states of a node that boots from the network and reports itself (seed
+// 000, "States"). NodeActive and NodeRetired are shared with lifecycle `maas`.
+const (
+	NodeDiscovered     NodeStatus = "discovered"
+	NodePending        NodeStatus = "pending"
+	NodeInstalling     NodeStatus = "installing"
+	NodeInstallFailed  NodeStatus = "install_failed"
+	NodeInstalled      NodeStatus = "installed"
+	NodeReprovision    NodeStatus = "reprovision"
+	NodeDeprovisioning NodeStatus = "deprovisioning"
+	NodeMigrating      NodeStatus = "migrating"
+)
+
+// MaxInstallAttempts is how often an installation may fail before a person
+// must look (seed 000, "Failure Handling").
+const MaxInstallAttempts = 3
+
+// The guards of lifecycle `pxe`.
+const (
+	NeedWorkflow  Need = "install_workflow"   // an install workflow is assigned
+	NeedForced    Need = "forced"             // the admin asked for force: the retry limit is passed by and the counters begin anew
+	NeedExhausted Need = "attempts_exhausted" // the third attempt failed
+)
+
+var notRetired = []NodeStatus{
+	NodeDiscovered, NodePending, NodeInstalling, NodeInstallFailed, NodeInstalled, NodeActive, NodeReprovision, NodeDeprovisioning, NodeMigrating,
+}
+
+// The transitions of seed 000.
+var (
+	PXEApprove = Transition[NodeStatus]{
+		Name: "approve", From: []NodeStatus{NodeDiscovered}, To: NodePending,
+		Owners: []Owner{OwnerAdmin}, Needs: []Need{NeedWorkflow},
+		Doc: "an admin approves the node; it installs at its next boot",
+	}
+	PXEStart = Transition[NodeStatus]{
+		Name: "start_install", From: []NodeStatus{NodePending}, To: NodeInstalling,
+		Owners: []Owner{OwnerNodeReport}, Needs: []Need{NeedWorkflow},
+		Doc: "the node reports `started`",
+	}
+	PXEComplete = Transition[NodeStatus]{
+		Name: "complete_install", From: []NodeStatus{NodeInstalling}, To: NodeInstalled,
+		Owners: []Owner{OwnerNodeReport},
+		Doc:    "the node reports `complete`",
+	}
+	PXEFail = Transition[NodeStatus]{
+		Name: "fail_install", From: []NodeStatus{NodeInstalling}, To: NodeInstallFailed,
+		Owners: []Owner{OwnerNodeReport, OwnerSystem}, Needs: []Need{NeedExhausted},
+		Doc: "the third attempt failed: the node reported it, or was silent past its deadline",
+	}
+	PXEReset = Transition[NodeStatus]{
+		Name: "reset_install", From: []NodeStatus{NodeInstallFailed}, To: NodePending,
+		Owners: []Owner{OwnerAdmin}, Needs: []Need{NeedWorkflow, NeedForced},
+		Doc: "an admin assigned another workflow and resets by force; the counters begin anew",
+	}
+	PXEVerify = Transition[NodeStatus]{
+		Name: "verify", From: []NodeStatus{NodeInstalled}, To: NodeActive,
+		Owners: []Owner{OwnerAdmin, OwnerSystem},
+		Doc:    "an admin verified the installation, or its device group promotes by itself",
+	}
+	PXEReprovision = Transition[NodeStatus]{
+		Name: "reprovision", From: []NodeStatus{NodeActive}, To: NodeReprovision,
+		Owners: []Owner{OwnerAdmin},
+		Doc:    "marked for re-imaging; it still boots its disk",
+	}
+	PXERequeue = Transition[NodeStatus]{
+		Name: "requeue", From: []NodeStatus{NodeReprovision}, To: NodePending,
+		Owners: []Owner{OwnerAdmin, OwnerSystem}, Needs: []Need{NeedWorkflow},
+		Doc: "the node may be erased: it installs anew at its next boot",
+	}
+	PXEDeprovision = Transition[NodeStatus]{
+		Name: "deprovision", From: []NodeStatus{NodeActive}, To: NodeDeprovisioning,
+		Owners: []Owner{OwnerAdmin},
+		Doc:    "secure erasure begins",
+	}
+	PXEErased = Transition[NodeStatus]{
+		Name: "finish_deprovisioning", From: []NodeStatus{NodeDeprovisioning}, To: NodeRetired,
+		Owners: []Owner{OwnerDecommission, OwnerSystem},
+		Doc:    "the erasure is proven",
+	}
+	PXEMigrate = Transition[NodeStatus]{
+		Name: "migrate", From: []NodeStatus{NodeActive}, To: NodeMigrating,
+		Owners: []Owner{OwnerAdmin},
+		Doc:    "the hardware is being replaced",
+	}
+	PXEMigrated = Transition[NodeStatus]{
+		Name: "finish_migration", From: []NodeStatus{NodeMigrating}, To: NodeActive,
+		Owners: []Owner{OwnerAdmin, OwnerSystem},
+		Doc:    "the new hardware has taken the node's place",
+	}
+	PXERetire = Transition[NodeStatus]{
+		Name: "retire", From: notRetired, To: NodeRetired,
+		Owners: []Owner{OwnerAdmin},
+		Doc:    "an admin takes the node out, from any state; its MAC addresses are free again",
+	}
+)
+
+// NodePXE is the lifecycle of a node that no MAAS manages (seed 000).
+var NodePXE = Machine[NodeStatus]{
+	Resource: "node", Lifecycle: "pxe", Source: "seed 000",
+	Initial: []NodeStatus{NodeDiscovered},
+	States: []StateInfo[NodeStatus]{
+		{State: NodeDiscovered, Doc: "booted from the network, MAC registered, awaits approval"},
+		{State: NodePending, Doc: "approved, workflow assigned, waits to install"},
+		{State: NodeInstalling, Doc: "installation in progress"},
+		{State: NodeInstallFailed, Doc: "three attempts failed; needs a person"},
+		{State: NodeInstalled, Doc: "installed, awaits verification"},
+		{State: NodeActive, Doc: "in production use"},
+		{State: NodeReprovision, Doc: "marked for re-imaging"},
+		{State: NodeDeprovisioning, Doc: "secure erasure in progress"},
+		{State: NodeMigrating, Doc: "hardware is being replaced"},
+		{State: NodeRetired, Doc: "decommissioned", Terminal: true},
+	},
+	Transitions: []Transition[NodeStatus]{
+		PXEApprove, PXEStart, PXEComplete, PXEFail, PXEReset, PXEVerify, PXEReprovision, PXERequeue, PXEDeprovision, PXEErased, PXEMigrate,
+		PXEMigrated, PXERetire,
+	},
+}
+
+// NodeMachine is the lifecycle of that name; false when there is none.
+func NodeMachine(name string) (Machine[NodeStatus], bool) {
+	for _, m := range []Machine[NodeStatus]{NodeMAAS, NodePXE} {
+		if m.Lifecycle == name {
+			return m, true
+		}
+	}
+	return Machine[NodeStatus]{}, false
+}
+
+// IsNodeStatus reports whether s is a state of a node of any lifecycle.
+func IsNodeStatus(s string) bool {
+	return NodeMAAS.Has(NodeStatus(s)) || NodePXE.Has(NodeStatus(s))
+}
+
+// LabelDeviceGroup is the label that puts a node into a device group.
+const LabelDeviceGroup = "device-group"
+
+// ReachableBy is Reachable for one owner: what may be set by it from here.
+func (m Machine[S]) ReachableBy(from S, owner Owner) []string {
+	var out []string
+	for _, t := range m.Transitions {
+		if slices.Contains(t.From, from) && slices.Contains(t.Owners, owner) && !slices.Contains(out, string(t.To)) {
+			out = append(out, string(t.To))
+		}
+	}
+	return out
+}
