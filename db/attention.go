@@ -24,6 +24,8 @@ const (
 	AttentionAgentLocked     = "agent_locked"      // a node's agent showed a certificate of the past
 	AttentionTaskUncertain   = "task_uncertain"    // nobody knows whether a node finished a task
 	AttentionSweeper         = "sweeper"           // the sweeper itself has not looked for a minute
+	AttentionDrift           = "drift"             // a critical finding of the reconciler is open
+	AttentionReconcile       = "reconcile"         // a site was not looked at whole for some passes
 )
 
 // AttentionKinds lists every kind.
@@ -31,7 +33,7 @@ func AttentionKinds() []string {
 	return []string{
 		AttentionParkedJob, AttentionJobStuck, AttentionStartNotSent, AttentionOrphanWorkflow, AttentionNodeStuck, AttentionNodeQuarantined,
 		AttentionBMCLoginBlocked, AttentionBMCPinPending, AttentionAgentLocked,
-		AttentionTaskUncertain, AttentionSweeper,
+		AttentionTaskUncertain, AttentionSweeper, AttentionDrift, AttentionReconcile,
 	}
 }
 

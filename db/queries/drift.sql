@@ -1,0 +1,261 @@
+-- name: BeginDriftPass :one
+INSERT INTO drift_passes (site_id, due_seconds) VALUES (@site_id, @due_seconds)
+ON CONFLICT (site_id) DO UPDATE SET pass = drift_passes.pass + 1, begun_at = now(), listed_at = NULL, due_seconds = excluded.due_seconds
+RETURNING *;
+
+-- name: DriftPass :one
+SELECT * FROM drift_passes WHERE site_id = @site_id;
+
+-- name: ListDriftPasses :many
+SELECT p.site_id, s.name AS site_name, p.pass, p.begun_at, p.listed_at, p.finished_at, p.tried_at, p.problem, p.due_seconds, p.report
+FROM drift_passes p JOIN sites s ON s.id = p.site_id WHERE p.site_id > @after::text ORDER BY p.site_id LIMIT @max_rows;
+
+-- name: ListedDriftPass :execrows
+UPDATE drift_passes SET listed_at = @listed_at::timestamptz, maas_user = @maas_user WHERE site_id = @site_id AND pass = @pass;
+
+-- name: FinishDriftPass :execrows
+UPDATE drift_passes SET tried_at = now(), problem = @problem, report = @report,
+    finished_at = CASE WHEN @problem::text = '' THEN now() ELSE finished_at END
+WHERE site_id = @site_id AND pass = @pass;
+
+-- name: PutDriftMachines :execrows
+-- What has not changed is not written again.
+INSERT INTO drift_machines (site_id, system_id, hostname, serial, macs, facts)
+SELECT @site_id, m.system_id, m.hostname, m.serial, m.macs, m.facts
+FROM jsonb_to_recordset(@machines::jsonb) AS m (system_id text, hostname text, serial text, macs text[], facts jsonb)
+ON CONFLICT (site_id, system_id) DO UPDATE SET hostname = excluded.hostname, serial = excluded.serial, macs = excluded.macs, facts = excluded.facts
+WHERE (drift_machines.hostname, drift_machines.serial, drift_machines.macs, drift_machines.facts)
+    IS DISTINCT FROM (excluded.hostname, excluded.serial, excluded.macs, excluded.facts);
+
+-- name: DropDriftMachines :execrows
+DELETE FROM drift_machines WHERE site_id = @site_id AND system_id <> ALL (@seen::text[]);
+
+-- name: TiedDriftMachines :many
+-- Machines that are nodes with a BMC: whose BMC's address is worth asking for.
+SELECT m.system_id FROM drift_machines m
+JOIN nodes n ON n.site_id = m.site_id AND n.maas_system_id = m.system_id AND n.status <> 'deleted'
+JOIN bmcs b ON b.node_id = n.id
+WHERE m.site_id = @site_id AND m.system_id > @after::text ORDER BY m.system_id LIMIT @max_rows;
+
+-- name: SetDriftPowerAddresses :execrows
+UPDATE drift_machines m SET power_address = a.address
+FROM jsonb_to_recordset(@addresses::jsonb) AS a (system_id text, address text)
+WHERE m.site_id = @site_id AND m.system_id = a.system_id AND m.power_address <> a.address;
+
+-- name: DriftNodes :many
+-- All that the detectors are told of a node, as one document.
+SELECT n.id, jsonb_build_object(
+    'node', jsonb_build_object('id', n.id, 'status', n.status, 'hostname', n.hostname, 'serial', n.serial, 'hardware_uuid', n.hardware_uuid, 'macs', n.macs,
+        'system_id', coalesce(n.maas_system_id, ''), 'ip_addresses', n.ip_addresses, 'state_changed_at', n.state_changed_at),
+    'machine', m.facts || jsonb_build_object('power_address', m.power_address),
+    'bmc', CASE WHEN b.id IS NOT NULL THEN jsonb_build_object('id', b.id, 'address', b.address, 'protocol', b.protocol, 'pin_sha256', b.pin_sha256,
+        'blocked_at', b.auth_blocked_at, 'blocked_reason', b.auth_blocked_reason) END,
+    'look', to_jsonb(o),
+    'beat', CASE WHEN h.node_id IS NOT NULL THEN jsonb_build_object('boot_id', h.boot_id, 'agent_version', h.agent_version, 'skew_ms', h.clock_skew_ms,
+        'received_at', h.received_at, 'report', h.report, 'report_boot_id', h.report_boot_id, 'reported_at', h.reported_at) END,
+    'identity', CASE WHEN i.node_id IS NOT NULL THEN jsonb_build_object('generation', i.generation, 'locked_at', i.locked_at, 'locked_reason', i.locked_reason,
+        'not_before', c.not_before, 'not_after', c.not_after) END,
+    'sku', k.spec, 'profile', p.spec,
+    'mark', CASE WHEN r.node_id IS NOT NULL THEN jsonb_build_object('boot_id', r.boot_id, 'deployed_by', r.deployed_by, 'marked_at', r.marked_at) END,
+    'live_job', coalesce((SELECT j.id FROM jobs j WHERE j.node_id = n.id
+        AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating') LIMIT 1), ''),
+    'last_job_at', (SELECT max(j.updated_at) FROM jobs j WHERE j.node_id = n.id)
+)::jsonb AS facts
+FROM (SELECT * FROM nodes x WHERE x.site_id = @site_id AND x.lifecycle = 'maas' AND x.status <> 'deleted' AND x.id > @after::text
+    ORDER BY x.id LIMIT @max_rows) n
+LEFT JOIN drift_machines m ON m.site_id = n.site_id AND m.system_id = n.maas_system_id
+LEFT JOIN bmcs b ON b.node_id = n.id
+LEFT JOIN drift_bmcs o ON o.bmc_id = b.id
+LEFT JOIN heartbeats h ON h.node_id = n.id
+LEFT JOIN agent_identities i ON i.node_id = n.id
+LEFT JOIN agent_certificates c ON c.node_id = i.node_id AND c.generation = i.generation
+LEFT JOIN skus k ON k.id = n.sku_id
+LEFT JOIN profiles p ON p.id = n.profile_id
+LEFT JOIN drift_marks r ON r.node_id = n.id
+ORDER BY n.id;
+
+-- name: PutDriftMarks :execrows
+INSERT INTO drift_marks (node_id, boot_id, deployed_by)
+SELECT m.node_id, m.boot_id, m.deployed_by FROM jsonb_to_recordset(@marks::jsonb) AS m (node_id text, boot_id text, deployed_by text)
+ON CONFLICT (node_id) DO UPDATE SET boot_id = excluded.boot_id, deployed_by = excluded.deployed_by, marked_at = now();
+
+-- name: DriftBMCsDue :many
+-- BMCs of the site's nodes, longest not looked at first.
+SELECT b.* FROM bmcs b JOIN nodes n ON n.id = b.node_id LEFT JOIN drift_bmcs o ON o.bmc_id = b.id
+WHERE n.site_id = @site_id AND n.status IN ('active', 'offline', 'quarantined', 'retired')
+    AND (o.bmc_id IS NULL OR o.address <> b.address OR o.probed_at <= @before::timestamptz)
+ORDER BY o.probed_at NULLS FIRST, b.id LIMIT @max_rows;
+
+-- name: DriftPowerDoubts :many
+-- BMCs of nodes in service whose power MAAS has as off or cannot tell, and that may be asked with a login.
+SELECT b.id FROM nodes n
+JOIN drift_machines m ON m.site_id = n.site_id AND m.system_id = n.maas_system_id
+JOIN bmcs b ON b.node_id = n.id AND b.auth_blocked_at IS NULL
+LEFT JOIN drift_bmcs o ON o.bmc_id = b.id
+WHERE n.site_id = @site_id AND n.status IN ('active', 'offline') AND m.facts ->> 'power' <> 'on'
+    AND (o.power_at IS NULL OR o.power_at <= @before::timestamptz)
+    AND NOT EXISTS (SELECT 1 FROM jobs j WHERE (j.node_id = n.id OR j.bmc_id = b.id)
+        AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
+ORDER BY o.power_at NULLS FIRST, b.id LIMIT @max_rows;
+
+-- name: NoteDriftProbe :exec
+INSERT INTO drift_bmcs (bmc_id, address, probed_at, answered_at, failures, pin_sha256, problem, probes)
+VALUES (@bmc_id, @address, @at::timestamptz, CASE WHEN @answered::boolean THEN @at::timestamptz END, CASE WHEN @answered::boolean THEN 0 ELSE 1 END,
+    @pin_sha256, @problem, 1)
+ON CONFLICT (bmc_id) DO UPDATE SET address = excluded.address, probed_at = excluded.probed_at, problem = excluded.problem,
+    answered_at = coalesce(excluded.answered_at, drift_bmcs.answered_at),
+    failures = CASE WHEN excluded.failures = 0 THEN 0 WHEN drift_bmcs.address <> excluded.address THEN 1 ELSE drift_bmcs.failures + 1 END,
+    pin_sha256 = CASE WHEN excluded.failures = 0 OR drift_bmcs.address <> excluded.address THEN excluded.pin_sha256 ELSE drift_bmcs.pin_sha256 END,
+    power = CASE WHEN drift_bmcs.address <> excluded.address THEN '' ELSE drift_bmcs.power END, probes = drift_bmcs.probes + 1;
+
+-- name: NoteDriftPower :exec
+INSERT INTO drift_bmcs (bmc_id, address, probed_at, power, power_at, logins)
+SELECT b.id, b.address, 'epoch', @power, @at::timestamptz, 1 FROM bmcs b WHERE b.id = @bmc_id
+ON CONFLICT (bmc_id) DO UPDATE SET power = excluded.power, power_at = excluded.power_at, logins = drift_bmcs.logins + 1;
+
+-- name: DriftDuplicateMACs :many
+SELECT v.mac::text AS value, array_agg(DISTINCT v.system_id) FILTER (WHERE v.system_id <> '')::text[] AS machines,
+    array_agg(DISTINCT v.node_id) FILTER (WHERE v.node_id <> '')::text[] AS nodes
+FROM (SELECT unnest(m.macs) AS mac, m.system_id, '' AS node_id FROM drift_machines m WHERE m.site_id = @site_id
+    UNION ALL SELECT unnest(n.macs), '', n.id FROM nodes n WHERE n.site_id = @site_id AND n.status <> 'deleted') v
+GROUP BY v.mac
+HAVING count(DISTINCT v.system_id) FILTER (WHERE v.system_id <> '') > 1 OR count(DISTINCT v.node_id) FILTER (WHERE v.node_id <> '') > 1
+ORDER BY v.mac LIMIT @max_rows;
+
+-- name: DriftDuplicateSerials :many
+SELECT upper(m.serial)::text AS value, array_agg(m.system_id ORDER BY m.system_id)::text[] AS machines, '{}'::text[] AS nodes
+FROM drift_machines m WHERE m.site_id = @site_id AND m.serial <> '' GROUP BY upper(m.serial) HAVING count(*) > 1 ORDER BY 1 LIMIT @max_rows;
+
+-- name: DriftDuplicateBMCs :many
+SELECT v.address::text AS value, '{}'::text[] AS machines, array_agg(v.node_id ORDER BY v.node_id)::text[] AS nodes
+FROM (SELECT regexp_replace(regexp_replace(lower(b.address), '^https?://', ''), '(:443|:623)?/?$', '') AS address, n.id AS node_id
+    FROM bmcs b JOIN nodes n ON n.id = b.node_id WHERE n.site_id = @site_id AND n.status <> 'deleted') v
+GROUP BY v.address HAVING count(*) > 1 ORDER BY 1 LIMIT @max_rows;
+
+-- name: DriftDuplicateBoots :many
+SELECT h.boot_id::text AS value, '{}'::text[] AS machines, array_agg(n.id ORDER BY n.id)::text[] AS nodes
+FROM heartbeats h JOIN nodes n ON n.id = h.node_id
+WHERE n.site_id = @site_id AND n.status <> 'deleted' AND h.received_at > now() - interval '1 day'
+GROUP BY h.boot_id HAVING count(*) > 1 ORDER BY 1 LIMIT @max_rows;
+
+-- name: DriftStrangers :many
+-- Machines that are no node's, and the deleted node whose cards they have. One that a job is about to tie to its node is not strange.
+SELECT m.system_id, m.hostname, m.macs, m.facts, coalesce(g.id, '')::text AS deleted_node, coalesce(g.maas_system_id, '')::text AS deleted_system_id
+FROM drift_machines m
+LEFT JOIN LATERAL (SELECT d.id, d.maas_system_id FROM nodes d WHERE d.site_id = m.site_id AND d.status = 'deleted' AND d.macs && m.macs
+    ORDER BY d.id DESC LIMIT 1) g ON true
+WHERE m.site_id = @site_id AND m.system_id > @after::text AND (@pool::text = '' OR m.facts ->> 'pool' = @pool::text)
+    AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.site_id = m.site_id AND n.maas_system_id = m.system_id AND n.status <> 'deleted')
+    AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.site_id = m.site_id AND n.hostname = m.hostname AND n.status NOT IN ('deleted') AND n.maas_system_id IS NULL)
+ORDER BY m.system_id LIMIT @max_rows;
+
+-- name: LiveDrift :many
+SELECT f.detector, f.subject, f.status FROM drift_findings f WHERE f.site_id = @site_id AND f.status <> 'closed' AND f.subject = ANY (@subjects::text[]);
+
+-- name: SeeDrift :many
+-- Opens findings, keeps the open ones up to date, and opens again an ignored one whose key is another. Rows are taken in one order, so that two writers
+-- never wait on each other in a circle.
+WITH seen AS (
+    SELECT * FROM jsonb_to_recordset(@findings::jsonb) AS f (id text, detector text, scope text, subject text, node_id text, bmc_id text, system_id text,
+        severity text, key text, message text, evidence jsonb)
+), before AS (
+    SELECT d.detector, d.subject, d.status FROM drift_findings d JOIN seen s ON s.detector = d.detector AND s.subject = d.subject
+    WHERE d.site_id = @site_id AND d.status <> 'closed'
+), kept AS (
+    INSERT INTO drift_findings AS d (id, site_id, detector, scope, subject, node_id, bmc_id, system_id, severity, status, key, message, evidence)
+    SELECT s.id, @site_id, s.detector, s.scope, s.subject, nullif(s.node_id, ''), s.bmc_id, s.system_id, s.severity, 'open', s.key, s.message, s.evidence
+    FROM seen s ORDER BY s.detector, s.subject
+    ON CONFLICT (site_id, detector, subject) WHERE status <> 'closed' DO UPDATE SET
+        last_seen_at = now(), seen_count = d.seen_count + 1, severity = excluded.severity, message = excluded.message, evidence = excluded.evidence,
+        key = excluded.key, node_id = excluded.node_id, bmc_id = excluded.bmc_id, system_id = excluded.system_id,
+        status = CASE WHEN d.key <> excluded.key THEN 'open' ELSE d.status END,
+        streak = CASE WHEN d.key <> excluded.key THEN 1 ELSE d.streak + 1 END,
+        changed_at = CASE WHEN d.key <> excluded.key THEN now() ELSE d.changed_at END,
+        version = d.version + CASE WHEN d.key <> excluded.key THEN 1 ELSE 0 END
+    RETURNING d.id, d.detector, d.subject, d.node_id, d.severity, d.status, d.message
+), told AS (
+    INSERT INTO outbox (kind, resource_kind, resource_id, node_id, type, payload)
+    SELECT 'event', 'drift', k.id, k.node_id, 'drift.opened',
+        jsonb_build_object('id', k.id, 'detector', k.detector, 'severity', k.severity, 'subject', k.subject, 'node_id', k.node_id, 'site_id', @site_id::text,
+            'message', k.message)
+    FROM kept k LEFT JOIN before b ON b.detector = k.detector AND b.subject = k.subject
+    WHERE b.status IS NULL OR (b.status = 'ignored' AND k.status = 'open')
+)
+SELECT k.id, k.detector, k.subject, k.status,
+    (NOT EXISTS (SELECT 1 FROM before b WHERE b.detector = k.detector AND b.subject = k.subject))::boolean AS opened
+FROM kept k;
+
+-- name: CloseDrift :execrows
+WITH gone AS (
+    UPDATE drift_findings f SET status = 'closed', closed_at = now(), outcome = c.outcome, version = f.version + 1
+    FROM jsonb_to_recordset(@closed::jsonb) AS c (detector text, subject text, outcome text)
+    WHERE f.site_id = @site_id AND f.detector = c.detector AND f.subject = c.subject AND f.status <> 'closed'
+    RETURNING f.id, f.detector, f.subject, f.node_id, f.severity, f.outcome
+), told AS (
+    INSERT INTO outbox (kind, resource_kind, resource_id, node_id, type, payload)
+    SELECT 'event', 'drift', g.id, g.node_id, 'drift.closed', jsonb_build_object('id', g.id, 'detector', g.detector, 'severity', g.severity,
+        'subject', g.subject, 'node_id', g.node_id, 'site_id', @site_id::text, 'outcome', g.outcome) FROM gone g
+)
+SELECT g.id FROM gone g;
+
+-- name: UnseenDrift :many
+-- Live findings of these detectors that the pass which began then has not seen.
+SELECT f.detector, f.subject FROM drift_findings f
+WHERE f.site_id = @site_id AND f.status <> 'closed' AND f.detector = ANY (@detectors::text[]) AND f.last_seen_at < @begun::timestamptz
+ORDER BY f.detector, f.subject LIMIT @max_rows;
+
+-- name: DriftOfGoneNodes :many
+SELECT f.detector, f.subject FROM drift_findings f JOIN nodes n ON n.id = f.node_id
+WHERE f.site_id = @site_id AND f.status <> 'closed' AND n.status = 'deleted' ORDER BY f.detector, f.subject LIMIT @max_rows;
+
+-- name: PruneDrift :execrows
+DELETE FROM drift_findings WHERE id IN (SELECT f.id FROM drift_findings f WHERE f.status = 'closed' AND f.closed_at < @before::timestamptz LIMIT @max_rows);
+
+-- name: DriftFinding :one
+SELECT sqlc.embed(f), coalesce(n.hostname, '')::text AS hostname FROM drift_findings f LEFT JOIN nodes n ON n.id = f.node_id WHERE f.id = @id;
+
+-- name: LockDriftFinding :one
+SELECT * FROM drift_findings WHERE id = @id FOR NO KEY UPDATE;
+
+-- name: ListDrift :many
+-- Newest first.
+SELECT sqlc.embed(f), coalesce(n.hostname, '')::text AS hostname FROM drift_findings f LEFT JOIN nodes n ON n.id = f.node_id
+WHERE (@before::text = '' OR f.id < @before::text)
+    AND (@status::text = '' OR f.status = @status::text)
+    AND (@detector::text = '' OR f.detector = @detector::text)
+    AND (@severity::text = '' OR f.severity = @severity::text)
+    AND (@site_id::text = '' OR f.site_id = @site_id::text)
+    AND (@node_id::text = '' OR f.node_id = @node_id::text)
+ORDER BY f.id DESC LIMIT @max_rows;
+
+-- name: ActOnDrift :one
+UPDATE drift_findings SET action = @action, acted_at = now(), acted_by = @acted_by, acted_reason = @reason, acted_key = key,
+    status = @status, closed_at = CASE WHEN @status::text = 'closed' THEN now() END, outcome = @outcome, version = version + 1
+WHERE id = @id RETURNING *;
+
+-- name: DriftToQuarantine :many
+-- Findings that the reconciler may quarantine a node for: seen by this pass and by the one before, nothing done about them yet, no job at work.
+SELECT f.id, f.node_id::text AS node_id, f.detector, f.key FROM drift_findings f JOIN nodes n ON n.id = f.node_id
+WHERE f.site_id = @site_id AND f.status = 'open' AND f.detector = ANY (@detectors::text[]) AND f.streak >= @confirm AND f.last_seen_at >= @begun::timestamptz
+    AND f.acted_key <> f.key AND n.status IN ('active', 'offline')
+    AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.node_id = n.id
+        AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
+ORDER BY f.first_seen_at, f.id LIMIT @max_rows;
+
+-- name: LockDriftPass :one
+SELECT pass FROM drift_passes WHERE site_id = @site_id FOR UPDATE;
+
+-- name: DriftQuarantines :one
+-- How many nodes the reconciler quarantined within the hour, and how many are in service or were until then.
+SELECT (SELECT count(DISTINCT f.node_id) FROM drift_findings f
+        WHERE f.site_id = @site_id AND f.action = 'quarantine' AND f.acted_by = 'reconciler' AND f.acted_at > now() - interval '1 hour')::bigint AS done,
+    (SELECT count(*) FROM nodes n WHERE n.site_id = @site_id AND n.status IN ('active', 'offline'))::bigint AS serving;
+
+-- name: SetNodeHostname :execrows
+UPDATE nodes SET hostname = @hostname, version = version + 1, updated_at = now() WHERE id = @id AND hostname <> @hostname;
+
+-- name: SetBMCAddress :execrows
+UPDATE bmcs SET address = @address, version = version + 1, updated_at = now() WHERE id = @id AND address <> @address;
+
+-- name: CountDrift :many
+SELECT f.detector, f.severity, count(*) AS findings FROM drift_findings f WHERE f.status = 'open' GROUP BY f.detector, f.severity ORDER BY f.detector;
