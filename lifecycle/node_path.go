@@ -28,3 +28,15 @@ func NodePath(from, to NodeStatus, via []NodeStatus, owner Owner) []NodeStatus {
 	}
 	return nil
 }
+
+// NodeEdge is the transition that leads a node from one state directly to
+// another by this owner; ok is false when there is none.
+func NodeEdge(from, to NodeStatus, owner Owner) (t Transition[NodeStatus], ok bool) {
+	i := slices.IndexFunc(NodeMAAS.Transitions, func(t Transition[NodeStatus]) bool {
+		return t.To == to && slices.Contains(t.From, from) && slices.Contains(t.Owners, owner)
+	})
+	if i < 0 {
+		return t, false
+	}
+	return NodeMAAS.Transitions[i], true
+}

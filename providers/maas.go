@@ -132,8 +132,11 @@ type MAASInfo struct {
 	User        string
 	IsSuperuser bool
 	SSHKeys     int
-	Config      map[string]string // node_timeout, hardware_sync_interval, ...
-	Images      []string          // "ubuntu/jammy"
+	// AuthorizedKeys are the user's public SSH keys as MAAS gives them to every
+	// machine that it deploys; SSHKeys counts them.
+	AuthorizedKeys []string
+	Config         map[string]string // node_timeout, hardware_sync_interval, ...
+	Images         []string          // "ubuntu/jammy"
 }
 
 // MAASQuery holds what is known of a machine; empty fields do not match.

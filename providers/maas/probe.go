@@ -54,6 +54,11 @@ func (c *client) Probe(ctx context.Context) (providers.MAASInfo, error) {
 			return err
 		}
 		info.SSHKeys = len(keys)
+		for _, k := range keys {
+			if line := strings.TrimSpace(plain(k.Key)); line != "" && len(line) <= maxKey {
+				info.AuthorizedKeys = append(info.AuthorizedKeys, line)
+			}
+		}
 		// gomaasclient's own call would add a parameter that MAAS does not know.
 		var images []entity.BootResource
 		if err := s.get("", url.Values{}, &images, "boot-resources"); err != nil {
@@ -67,6 +72,9 @@ func (c *client) Probe(ctx context.Context) (providers.MAASInfo, error) {
 	}
 	return info, nil
 }
+
+// maxKey bounds the line of an SSH key: RSA with 16384 bits has about 2.8 kB.
+const maxKey = 8 << 10
 
 func (s *session) probeConfig(into map[string]string) error {
 	for _, name := range probedConfig {

@@ -1,0 +1,145 @@
+// Package decommission holds the activities of a node that leaves service which
+// are neither MAAS's nor a BMC's nor the agent's: what is known of the node, its
+// coarse state, its identity, its secrets, and the certificate of what was done.
+package decommission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/signing"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// Activities is what these activities need.
+type Activities struct {
+	Store   *db.Store
+	Secrets providers.Secrets
+	Ring    *signing.Ring
+	// SilentAfter is the age of the last heartbeat at which an agent counts as
+	// silent; 0 is ten minutes.
+	SilentAfter time.Duration
+}
+
+const silentAfter = 10 * time.Minute
+
+func (a *Activities) silentAfter() time.Duration {
+	if a.SilentAfter > 0 {
+		return a.SilentAfter
+	}
+	return silentAfter
+}
+
+// LookAtLeaving reads what the control plane knows of the node and of its agent.
+// Read-only.
+func (a *Activities) LookAtLeaving(ctx context.Context, in contract.JobRef) (contract.LeavingFacts, error) {
+	n, err := a.Store.Node(ctx, in.NodeID)
+	if err != nil {
+		return contract.LeavingFacts{}, fault.Internal(ctx, err)
+	}
+	out := contract.LeavingFacts{
+		Status: n.Status, Hostname: n.Hostname, Serial: n.Serial, MACs: n.MACs, Simulated: n.Simulated,
+		AllocationID: deref(n.AllocationID), SystemID: deref(n.MAASSystemID), Agent: contract.AgentNone,
+	}
+	bmc, err := a.Store.BMCOfNode(ctx, in.NodeID)
+	switch {
+	case err == nil:
+		out.BMCID = bmc.ID
+	case !errors.Is(err, db.ErrNotFound):
+		return out, fault.Internal(ctx, err)
+	}
+	return out, a.readAgent(ctx, in.NodeID, &out)
+}
+
+// readAgent tells a living agent from a silent one and from none.
+func (a *Activities) readAgent(ctx context.Context, nodeID string, out *contract.LeavingFacts) error {
+	id, err := a.Store.AgentIdentity(ctx, nodeID)
+	switch {
+	case errors.Is(err, db.ErrNotFound):
+		return nil
+	case err != nil:
+		return fault.Internal(ctx, err)
+	}
+	beat, err := a.Store.LatestHeartbeat(ctx, nodeID)
+	if err != nil && !errors.Is(err, db.ErrNotFound) {
+		return fault.Internal(ctx, err)
+	}
+	if err == nil {
+		at := beat.ReceivedAt.UTC()
+		out.LastBeat, out.BootID = &at, beat.BootID
+	}
+	switch {
+	case id.LockedAt != nil:
+		out.Note = "the agent's identity is locked: " + id.LockedReason
+	case out.LastBeat == nil:
+		out.Agent, out.Note = contract.AgentSilent, "the agent has enrolled and never sent a heartbeat"
+	case time.Since(*out.LastBeat) > a.silentAfter():
+		out.Agent, out.Note = contract.AgentSilent, "no heartbeat since "+out.LastBeat.Format(time.RFC3339)
+	default:
+		out.Agent = contract.AgentAlive
+	}
+	return nil
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// MoveIn is the input of MoveLeaving.
+type MoveIn struct {
+	contract.JobRef
+	To    lifecycle.NodeStatus `json:"to"`
+	Owner lifecycle.Owner      `json:"owner"`
+	Proof lifecycle.Proof      `json:"proof,omitempty"`
+	Note  string               `json:"note,omitempty"`
+}
+
+// MoveLeaving moves the node's coarse state along one edge. A node that is there
+// already is left as it is; one in a state that no edge of this owner leaves for
+// it is a disagreement.
+func (a *Activities) MoveLeaving(ctx context.Context, in MoveIn) (contract.LeavingFacts, error) {
+	out := contract.LeavingFacts{Status: in.To, Done: true}
+	err := a.Store.Tx(ctx, func(tx *db.Tx) error {
+		n, err := tx.LockNode(ctx, in.NodeID)
+		if err != nil || n.Status == in.To {
+			return err
+		}
+		edge, ok := lifecycle.NodeEdge(n.Status, in.To, in.Owner)
+		if !ok {
+			return &lifecycle.IllegalTransitionError{
+				Resource: "node", From: string(n.Status), To: string(in.To),
+				Reason: fmt.Sprintf("%s has no such transition", in.Owner), Allowed: lifecycle.NodeMAAS.Reachable(n.Status),
+			}
+		}
+		_, err = tx.TransitionNode(ctx, in.NodeID, edge, in.Proof, db.Actor{Owner: in.Owner, Comment: in.Note, WorkflowID: workflowID(ctx)})
+		return err
+	})
+	return out, fault.Internal(ctx, err)
+}
+
+// AllocationIn names an occupancy.
+type AllocationIn struct {
+	contract.JobRef
+	AllocationID string             `json:"allocation_id"`
+	Poll         lifecycle.Duration `json:"poll,omitempty"`
+}
+
+// EndAllocation frees the node of an allocation whose tenant was ended.
+// Repeatable.
+func (a *Activities) EndAllocation(ctx context.Context, in AllocationIn) (contract.LeavingFacts, error) {
+	if err := a.Store.EndAllocation(ctx, in.NodeID, in.AllocationID); err != nil {
+		return contract.LeavingFacts{}, fault.Internal(ctx, err)
+	}
+	out, err := a.LookAtLeaving(ctx, in.JobRef)
+	out.Note = "allocation " + in.AllocationID + " was ended"
+	return out, err
+}

@@ -1,0 +1,52 @@
+package decommission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// RevokeIdentity shuts the node's agent out for good: no certificate of it is
+// taken any more, and no enrolment token of the node is good. Repeatable. That
+// it cannot come back is the node's state: a deleted node is given no token.
+func (a *Activities) RevokeIdentity(ctx context.Context, in contract.JobRef) (contract.LeavingFacts, error) {
+	err := a.Store.Tx(ctx, func(tx *db.Tx) error {
+		if err := tx.RevokeEnrollmentTokens(ctx, in.NodeID); err != nil {
+			return err
+		}
+		err := tx.LockAgentIdentity(ctx, in.NodeID, "the node was removed by job "+in.JobID)
+		if errors.Is(err, db.ErrNotFound) {
+			return nil // it never enrolled
+		}
+		return err
+	})
+	if err != nil {
+		return contract.LeavingFacts{}, fault.Internal(ctx, err)
+	}
+	return a.CheckIdentityRevoked(ctx, in)
+}
+
+// CheckIdentityRevoked proves RevokeIdentity; Note names what is left.
+func (a *Activities) CheckIdentityRevoked(ctx context.Context, in contract.JobRef) (contract.LeavingFacts, error) {
+	out := contract.LeavingFacts{Agent: contract.AgentNone}
+	open, err := a.Store.OpenEnrollmentTokens(ctx, in.NodeID)
+	if err != nil {
+		return out, fault.Internal(ctx, err)
+	}
+	id, err := a.Store.AgentIdentity(ctx, in.NodeID)
+	switch {
+	case err != nil && !errors.Is(err, db.ErrNotFound):
+		return out, fault.Internal(ctx, err)
+	case open > 0:
+		out.Note = fmt.Sprintf("%d enrolment tokens of the node are not revoked", open)
+	case err == nil && id.LockedAt == nil:
+		out.Note = fmt.Sprintf("the agent's identity, generation %d, is not locked", id.Generation)
+	default:
+		out.Done, out.Note = true, "certificates and enrolment tokens of the node are refused from now on"
+	}
+	return out, nil
+}

@@ -1,0 +1,82 @@
+package decommission
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+
+	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+func workflowID(ctx context.Context) string {
+	if !activity.IsActivity(ctx) {
+		return ""
+	}
+	return activity.GetInfo(ctx).WorkflowExecution.ID
+}
+
+const pollEvery = 10 * time.Second
+
+// poll looks until done, ctx ends or the look fails. A database that is away is
+// borne: the stage's deadline bounds it.
+func poll(ctx context.Context, every lifecycle.Duration, look func() (done bool, err error)) error {
+	pause := every.D()
+	if pause <= 0 {
+		pause = pollEvery
+	}
+	for {
+		done, err := look()
+		if done || err != nil && (db.Permanent(err) || errors.Is(err, db.ErrNotFound)) {
+			return err
+		}
+		activity.RecordHeartbeat(ctx)
+		t := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return ctx.Err()
+		case <-t.C:
+		}
+	}
+}
+
+// WaitForVacancy waits until the node's allocation has ended by itself.
+func (a *Activities) WaitForVacancy(ctx context.Context, in AllocationIn) (contract.LeavingFacts, error) {
+	err := poll(ctx, in.Poll, func() (bool, error) {
+		n, err := a.Store.Node(ctx, in.NodeID)
+		return err == nil && deref(n.AllocationID) == "", err
+	})
+	if err != nil {
+		return contract.LeavingFacts{}, fault.Internal(ctx, err)
+	}
+	return a.LookAtLeaving(ctx, in.JobRef)
+}
+
+// FreshBootIn is the input of WaitForFreshBoot.
+type FreshBootIn struct {
+	contract.JobRef
+	NotBootID string             `json:"not_boot_id"`
+	Poll      lifecycle.Duration `json:"poll,omitempty"`
+}
+
+// WaitForFreshBoot waits until the agent has sent a heartbeat from another boot.
+func (a *Activities) WaitForFreshBoot(ctx context.Context, in FreshBootIn) (contract.LeavingFacts, error) {
+	err := poll(ctx, in.Poll, func() (bool, error) {
+		beat, err := a.Store.LatestHeartbeat(ctx, in.NodeID)
+		if errors.Is(err, db.ErrNotFound) {
+			return false, nil
+		}
+		return err == nil && beat.BootID != in.NotBootID && time.Since(beat.ReceivedAt) <= a.silentAfter(), err
+	})
+	if err != nil {
+		return contract.LeavingFacts{}, fault.Internal(ctx, err)
+	}
+	out, err := a.LookAtLeaving(ctx, in.JobRef)
+	out.Note = "booted anew: " + out.BootID
+	return out, err
+}

@@ -1,0 +1,30 @@
+-- name: EndAllocation :execrows
+-- The occupancy of a node ends; another allocation that came meanwhile stays.
+UPDATE nodes SET allocation_id = NULL, updated_at = now(), version = version + 1
+WHERE id = @id AND allocation_id = @allocation_id::text;
+
+-- name: SecretUses :many
+-- Who else refers to a secret, by its name without a version.
+SELECT ('BMC ' || b.id)::text AS who FROM bmcs b
+WHERE b.id <> @but_bmc::text AND @name::text IN (split_part(b.credential_ref, '@', 1), split_part(b.candidate_ref, '@', 1))
+UNION ALL
+SELECT ('site ' || s.id)::text FROM sites s
+WHERE @name::text IN (split_part(s.spec ->> 'maas_api_key_ref', '@', 1), split_part(s.spec ->> 'ssh_key_ref', '@', 1))
+UNION ALL
+SELECT ('profile ' || p.id)::text FROM profiles p WHERE @name::text = split_part(p.spec ->> 'site_bootstrap_bundle_ref', '@', 1)
+UNION ALL
+SELECT ('signing key ' || k.id)::text FROM signing_keys k WHERE @name::text = split_part(k.secret_ref, '@', 1)
+ORDER BY 1;
+
+-- name: DropBMCOfNode :execrows
+-- Only a record that nothing else remembers goes.
+DELETE FROM bmcs WHERE bmcs.id = @id AND bmcs.node_id = @node_id::text
+    AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.bmc_id = bmcs.id)
+    AND NOT EXISTS (SELECT 1 FROM bmc_rotations r WHERE r.bmc_id = bmcs.id);
+
+-- name: UntieBMC :execrows
+UPDATE bmcs SET node_id = NULL, updated_at = now(), version = version + 1 WHERE id = @id AND node_id = @node_id::text;
+
+-- name: ForgetNodeAccess :execrows
+-- What only a node that is there needs.
+UPDATE nodes SET ssh_host_key = '', ssh_address = '', ip_addresses = '{}', updated_at = now() WHERE id = @id;

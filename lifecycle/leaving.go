@@ -1,0 +1,23 @@
+package lifecycle
+
+import "strings"
+
+// accountLimit is the most bytes of a Linux account's name.
+const accountLimit = 32
+
+// TenantAccount is the name of a tenant's account on a node, made from the id of
+// the allocation: "t-" and its letters and digits, the last of them where they
+// are too many, since the beginning of an id is its time.
+func TenantAccount(allocationID string) string {
+	var b strings.Builder
+	for _, r := range strings.ToLower(allocationID) {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			b.WriteRune(r)
+		}
+	}
+	name := b.String()
+	if most := accountLimit - len("t-"); len(name) > most {
+		name = name[len(name)-most:]
+	}
+	return "t-" + name
+}

@@ -1,0 +1,93 @@
+package contract
+
+import (
+	"time"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// AgentSign is whether a node's agent lives, as far as its heartbeats tell.
+type AgentSign string
+
+// The signs.
+const (
+	AgentAlive  AgentSign = "alive"
+	AgentSilent AgentSign = "silent" // no heartbeat for longer than the policy bears
+	AgentNone   AgentSign = "none"   // it never enrolled, or is shut out
+)
+
+// LeavingFacts is what the control plane knows of a node that leaves service.
+type LeavingFacts struct {
+	Status       lifecycle.NodeStatus `json:"status"`
+	AllocationID string               `json:"allocation_id,omitempty"`
+	Hostname     string               `json:"hostname"`
+	Serial       string               `json:"serial,omitempty"`
+	SystemID     string               `json:"system_id,omitempty"` // "" for a node that MAAS does not manage
+	BMCID        string               `json:"bmc_id,omitempty"`
+	MACs         []string             `json:"macs,omitempty"`
+	Simulated    bool                 `json:"simulated,omitempty"`
+	Agent        AgentSign            `json:"agent"`
+	LastBeat     *time.Time           `json:"last_beat,omitempty"`
+	BootID       string               `json:"boot_id,omitempty"`
+	Done         bool                 `json:"done,omitempty"` // the outcome asked for is there
+	Note         string               `json:"note,omitempty"`
+}
+
+// TimelineNote is what the node's timeline says of the facts.
+func (f LeavingFacts) TimelineNote() string { return f.Note }
+
+// LeavingConfig is what a decommission goes by: the site, the node's profile and
+// SKU, and what belongs to the platform on a node. Keys are public.
+type LeavingConfig struct {
+	Site      lifecycle.SiteSpec    `json:"site"`
+	Profile   lifecycle.ProfileSpec `json:"profile"`
+	SKU       lifecycle.SKUSpec     `json:"sku"`
+	ProfileID string                `json:"profile_id,omitempty"`
+	SKUID     string                `json:"sku_id,omitempty"`
+	KeepUsers []string              `json:"keep_users,omitempty"`
+	KeepKeys  []string              `json:"keep_keys,omitempty"`
+}
+
+// PowerFacts is what was read of a machine's power.
+type PowerFacts struct {
+	State string `json:"state,omitempty"` // on, off, unknown
+	By    string `json:"by,omitempty"`    // who said so: BMC, MAAS
+	Done  bool   `json:"done,omitempty"`
+	Note  string `json:"note,omitempty"`
+}
+
+// TimelineNote is what the node's timeline says of the facts.
+func (f PowerFacts) TimelineNote() string {
+	if f.Note != "" {
+		return f.Note
+	}
+	return f.By + ": power " + f.State
+}
+
+// ReleaseFacts is where the release of a machine stands.
+type ReleaseFacts struct {
+	MachineFacts
+	// Erased is set when MAAS said that it erased the disks during this release.
+	Erased bool `json:"erased,omitempty"`
+	// Fallback says why the machine was released without erasing, which the
+	// profile allows.
+	Fallback string `json:"fallback,omitempty"`
+	// Disks are the physical disks as MAAS lists them.
+	Disks []lifecycle.DeviceResult `json:"disks,omitempty"`
+	// LastEvent is the number of MAAS's newest event about the machine.
+	LastEvent int `json:"last_event,omitempty"`
+}
+
+// CertificateFacts is what became of the evidence of a run.
+type CertificateFacts struct {
+	CertificateID string `json:"certificate_id,omitempty"`
+	Verdict       string `json:"verdict"`
+	// Unproven lists what keeps the mode from succeeding: failed steps, and
+	// devices that are not verified and that the mode neither keeps nor excuses.
+	Unproven []string `json:"unproven,omitempty"`
+}
+
+// TimelineNote is what the node's timeline says of the facts.
+func (f CertificateFacts) TimelineNote() string {
+	return "certificate " + f.CertificateID + ": " + f.Verdict
+}
