@@ -39,7 +39,7 @@ func (tx *Tx) StartNodeJob(ctx context.Context, in NodeJob) (Job, Node, error) {
 		return Job{}, Node{}, err
 	}
 	move, moves, ok := mode.Entry(n.Status)
-	if !ok {
+	if !ok || n.Lifecycle != lifecycle.NodeMAAS.Lifecycle {
 		return Job{}, Node{}, notStartedIn(mode, n)
 	}
 	if !sameSubject(n, in.Node) {

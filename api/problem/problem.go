@@ -35,6 +35,8 @@ const (
 	Invalid              Kind = "invalid"
 	KeyReused            Kind = "idempotency-key-reused"
 	VersionMissing       Kind = "version-missing"
+	PlanMissing          Kind = "plan-missing"
+	PlanStale            Kind = "plan-stale"
 	Internal             Kind = "internal"
 	OutsideFailed        Kind = "outside-failed"
 	EngineUnavailable    Kind = "engine-unavailable"
@@ -79,6 +81,8 @@ func Kinds() []Info {
 		{Invalid, http.StatusUnprocessableEntity, "The request is not valid"},
 		{KeyReused, http.StatusUnprocessableEntity, "The Idempotency-Key belongs to another request"},
 		{VersionMissing, http.StatusPreconditionRequired, "The version is missing"},
+		{PlanMissing, http.StatusPreconditionRequired, "The plan is missing"},
+		{PlanStale, http.StatusPreconditionFailed, "The plan is no longer true"},
 		{Internal, http.StatusInternalServerError, "Internal error"},
 		{OutsideFailed, http.StatusBadGateway, "The other side failed"},
 		{EngineUnavailable, http.StatusServiceUnavailable, "Temporal does not answer"},
@@ -113,6 +117,7 @@ type Problem struct {
 	Errors    []Field  `json:"errors,omitempty" doc:"Everything that is wrong with the request"`
 	Allowed   []string `json:"allowed,omitempty" doc:"The states or actions that are allowed now"`
 	Existing  string   `json:"existing,omitempty" doc:"The id of what is in the way, such as the live job"`
+	PlanHash  string   `json:"plan_hash,omitempty" doc:"The hash of the plan as it is now, where the one that was sent is missing or no longer true"`
 }
 
 // New makes a problem of a kind with its sentence.

@@ -26,7 +26,8 @@ func accessTable() map[string]Role {
 			"GET /admin/skus", "GET /admin/skus/{id}",
 			"GET /admin/bmcs", "GET /admin/bmcs/{id}", "GET /admin/bmcs/{id}/rotations",
 			"GET /admin/onboardings", "GET /admin/onboardings/{id}", "GET /admin/onboardings/{id}/plan",
-			"GET /admin/jobs", "GET /admin/jobs/{id}",
+			"GET /admin/jobs", "GET /admin/jobs/{id}", "GET /admin/jobs/{id}/plan",
+			"GET /admin/decommissions", "GET /admin/decommissions/{id}", "GET /admin/decommissions/{id}/plan",
 			"GET /admin/attention",
 			"GET /admin/onboarding-batches", "GET /admin/onboarding-batches/{id}",
 		},
@@ -39,6 +40,9 @@ func accessTable() map[string]Role {
 			"POST /admin/jobs/{id}/actions/{action}",
 			"POST /admin/onboarding-batches",
 			"POST /admin/tasks/{id}/requeue",
+			"POST /nodes/{id}/actions/drain", "POST /nodes/{id}/actions/retire", "POST /nodes/{id}/actions/reactivate", "POST /nodes/{id}/actions/quarantine",
+			"POST /nodes/{id}/actions/unquarantine", "POST /nodes/{id}/actions/resume",
+			"POST /admin/decommissions", "POST /admin/decommissions/plan", "POST /admin/decommissions/{id}/actions/{action}",
 			"GET /admin/secrets",
 		},
 		RoleAdmin: {
@@ -50,6 +54,7 @@ func accessTable() map[string]Role {
 			"GET /admin/api-tokens", "POST /admin/api-tokens", "DELETE /admin/api-tokens/{id}",
 			"POST /admin/bmcs/{id}/actions/approve-pin", "POST /admin/bmcs/{id}/actions/clear-auth-block",
 			"POST /admin/bmcs/{id}/rotations", "PUT /admin/bmcs/{id}/credential",
+			"POST /nodes/{id}/actions/remove",
 		},
 	} {
 		for _, r := range routes {

@@ -184,8 +184,10 @@ func (x *exchange) unstarted(ctx context.Context, tx *db.Tx) (*decided, error) {
 	case lifecycle.ActionCancel:
 		a := x.s.actor(ctx)
 		a.Owner, a.Comment = lifecycle.OwnerSystem, x.ask.Reason
-		_, err := tx.TransitionJob(ctx, job.ID, lifecycle.JobCancel, nil, a)
-		return x.answers(lifecycle.EffectCancel, lifecycle.JobCancelled, ""), err
+		if _, err := tx.TransitionJob(ctx, job.ID, lifecycle.JobCancel, nil, a); err != nil {
+			return nil, err
+		}
+		return x.answers(lifecycle.EffectCancel, lifecycle.JobCancelled, ""), x.s.leaveNode(ctx, tx, job, x.ask.Reason)
 	case lifecycle.ActionMarkManual:
 		f := lifecycle.Failure(lifecycle.FailFrozen)
 		_, err := tx.ProjectJob(ctx, db.Projection{

@@ -33,7 +33,7 @@ type Attention struct {
 	FailureClass   string    `json:"failure_class,omitempty"`
 	Message        string    `json:"message" doc:"What is wrong"`
 	NextAction     string    `json:"next_action" doc:"What to do, in a sentence"`
-	AllowedActions []string  `json:"allowed_actions" nullable:"false" doc:"Actions of the job or the BMC that are possible now"`
+	AllowedActions []string  `json:"allowed_actions" nullable:"false" doc:"Actions of the job, the node, the BMC or the task that are possible now"`
 	Recommended    string    `json:"recommended_action,omitempty"`
 	Runbook        string    `json:"runbook" doc:"The page that says more, in the repository"`
 	Link           string    `json:"link" doc:"The resource, as a path of this API"`

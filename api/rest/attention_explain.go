@@ -62,9 +62,11 @@ func explainOrphan(a *Attention) {
 
 func explainNodeStuck(a *Attention) {
 	a.Message = fmt.Sprintf("the node has been %s for %s and no job works on it", a.Status, time.Duration(a.AgeSeconds)*time.Second)
-	a.NextAction = "Look at the node's timeline for what happened to its job, then start the job again; no state is made up for it."
-	if a.Status == string(lifecycle.NodeEnrolling) {
-		a.NextAction = "Look at the node's timeline for what happened to its job, then onboard the host again."
+	a.NextAction = "Look at the node's timeline for what happened to its job, then onboard the host again."
+	if _, _, between := lifecycle.ResumeOf(lifecycle.NodeStatus(a.Status)); between {
+		a.AllowedActions = []string{string(lifecycle.NodeActionResume)}
+		a.Recommended = string(lifecycle.NodeActionResume)
+		a.NextAction = "Look at the node's timeline for what happened to its job, then resume the node with slipway node resume: it creates a job that owns it."
 	}
 }
 
@@ -74,7 +76,11 @@ func explainQuarantine(a *Attention) {
 	if why != "" {
 		a.Message += ": " + why
 	}
-	a.NextAction = "Find out why in the node's timeline and mend it; then onboard the host again, which proves it healthy."
+	for _, action := range lifecycle.AllowedNodeActions(lifecycle.NodeQuarantined, false) {
+		a.AllowedActions = append(a.AllowedActions, string(action))
+	}
+	a.NextAction = "Find out why in the node's timeline and mend it. Then unquarantine it, if it enrolled before and its agent reports it healthy; clean it with slipway node decommission; " +
+		"or onboard the host again."
 }
 
 func explainLoginBlock(a *Attention) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 
@@ -57,27 +58,24 @@ func idempotent[T any](ctx context.Context, s *Server, k Key, body any, stored f
 	if err != nil {
 		return nil, err
 	}
-	request, err := json.Marshal(body)
+	return once(ctx, s, key, body, stored, do)
+}
+
+// once is idempotent for a key that may be "": then nothing is kept.
+func once[T any](ctx context.Context, s *Server, key string, body any, stored func(T) T, do func(*db.Tx) (*Created[T], error)) (*Created[T], error) {
+	hash, err := hashOf(body)
 	if err != nil {
-		return nil, fmt.Errorf("hash the request: %w", err)
+		return nil, err
 	}
-	hash := sha256.Sum256(request)
 	who, path := principal(ctx).ID, route(ctx)
 	var out *Created[T]
 	err = s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
-		state, rec, err := tx.BeginIdempotent(ctx, who, path, key, hash[:])
-		if err != nil {
+		if key == "" {
+			out, err = do(tx)
 			return err
 		}
-		switch state {
-		case db.IdempotencyReplay:
-			out, err = replay[T](rec)
+		if out, err = firstAnswer[T](ctx, tx, who, path, key, hash); out != nil || err != nil {
 			return err
-		case db.IdempotencyInFlight:
-			return problem.New(problem.KeyInFlight, "a request with this Idempotency-Key is being served; wait a moment and repeat it to get its answer")
-		case db.IdempotencyMismatch:
-			return problem.New(problem.KeyReused, "this Idempotency-Key was used for a request with another body; use a new key for a new request")
-		case db.IdempotencyNew:
 		}
 		if out, err = do(tx); err != nil {
 			return err
@@ -88,6 +86,58 @@ func idempotent[T any](ctx context.Context, s *Server, k Key, body any, stored f
 		return nil, err
 	}
 	return out, nil
+}
+
+func hashOf(body any) ([]byte, error) {
+	request, err := json.Marshal(body)
+	if err != nil {
+		return nil, fmt.Errorf("hash the request: %w", err)
+	}
+	hash := sha256.Sum256(request)
+	return hash[:], nil
+}
+
+// firstAnswer takes the key within tx; the answer to the first request with it,
+// if there was one, comes back.
+func firstAnswer[T any](ctx context.Context, tx *db.Tx, who, path, key string, hash []byte) (*Created[T], error) {
+	state, rec, err := tx.BeginIdempotent(ctx, who, path, key, hash)
+	if err != nil {
+		return nil, err
+	}
+	switch state {
+	case db.IdempotencyReplay:
+		return replay[T](rec)
+	case db.IdempotencyInFlight:
+		return nil, problem.New(problem.KeyInFlight, "a request with this Idempotency-Key is being served; wait a moment and repeat it to get its answer")
+	case db.IdempotencyMismatch:
+		return nil, problem.New(problem.KeyReused, "this Idempotency-Key was used for a request with another body; use a new key for a new request")
+	case db.IdempotencyNew:
+	}
+	return nil, nil
+}
+
+// recalled is the answer to the first request with this key, for calls that ask
+// the outside before their transaction: a repetition must not ask again. It
+// takes the key for nobody; nil when there was none, or no key.
+func recalled[T any](ctx context.Context, s *Server, key string, body any) (first *Created[T], err error) {
+	if key == "" {
+		return nil, nil
+	}
+	hash, err := hashOf(body)
+	if err != nil {
+		return nil, err
+	}
+	err = s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+		var err error
+		if first, err = firstAnswer[T](ctx, tx, principal(ctx).ID, route(ctx), key, hash); err != nil {
+			return err
+		}
+		return errOnlyLooked
+	})
+	if errors.Is(err, errOnlyLooked) {
+		err = nil
+	}
+	return first, err
 }
 
 func remember[T any](ctx context.Context, tx *db.Tx, who, path, key string, out *Created[T], stored func(T) T) error {

@@ -20,6 +20,7 @@ import (
 type Job struct {
 	ID                 string                 `json:"id"`
 	Kind               string                 `json:"kind"`
+	Mode               string                 `json:"mode,omitempty" doc:"Of a decommission or a node operation (docs/states/decommission.md)"`
 	Status             lifecycle.JobStatus    `json:"status"`
 	NeedsHuman         bool                   `json:"needs_human" doc:"The job waits for an action"`
 	NodeID             string                 `json:"node_id,omitempty"`
@@ -68,8 +69,9 @@ type Stage struct {
 
 // jobView shows a job; stages is nil for a list.
 func jobView(j db.Job, stages []Stage, hostname string) Job {
+	in := inputOf(j)
 	out := Job{
-		ID: j.ID, Kind: j.Kind, Status: j.Status, NeedsHuman: j.Status.Parked(), NodeID: text(j.NodeID), Hostname: hostname, SiteID: text(j.SiteID),
+		ID: j.ID, Kind: j.Kind, Mode: in.Mode, Status: j.Status, NeedsHuman: j.Status.Parked(), NodeID: text(j.NodeID), Hostname: hostname, SiteID: text(j.SiteID),
 		ProfileID: text(j.ProfileID), BatchID: text(j.BatchID), BMCID: text(j.BMCID), Stage: j.Stage, Stages: stages, Attempt: j.Attempt, ProgressPercent: j.ProgressPercent,
 		ReachedPercent: j.ReachedPercent, FailureClass: j.FailureClass, FailedStage: j.FailedStage, Message: j.Message, NextStep: j.NextStep,
 		RecommendedAction: j.RecommendedAction, AllowedActions: lifecycle.AllowedActions(j.Status, lifecycle.JobFacts{WaitingOutside: j.WaitingOutside}),
@@ -78,10 +80,7 @@ func jobView(j db.Job, stages []Stage, hostname string) Job {
 		UpdatedAt: j.UpdatedAt.UTC(), Version: j.Version,
 	}
 	if hostname == "" {
-		var in struct{ Hostname string } // of every kind of job
-		if json.Unmarshal(j.Input, &in) == nil {
-			out.Hostname = in.Hostname
-		}
+		out.Hostname = in.Hostname
 	}
 	var eta lifecycle.Estimate
 	if len(j.ETA) > 0 && json.Unmarshal(j.ETA, &eta) == nil && eta.Samples > 0 {
@@ -93,6 +92,25 @@ func jobView(j db.Job, stages []Stage, hostname string) Job {
 	return out
 }
 
+// jobInput is the part of a job's input that several kinds have.
+type jobInput struct{ Hostname, Mode string }
+
+func inputOf(j db.Job) jobInput {
+	var in jobInput
+	if json.Unmarshal(j.Input, &in) != nil {
+		return jobInput{}
+	}
+	return in
+}
+
+// stagesOf are the stages that a job will have.
+func stagesOf(j db.Job) []string {
+	if mode, ok := lifecycle.DecommissionModeOf(lifecycle.DecommissionMode(inputOf(j).Mode)); ok {
+		return mode.Stages
+	}
+	return contract.Stages(contract.JobKind(j.Kind))
+}
+
 // stageList shows the stages as projected; before the first projection those
 // that the job will have.
 func stageList(j db.Job, rows []db.JobStage) []Stage {
@@ -101,7 +119,7 @@ func stageList(j db.Job, rows []db.JobStage) []Stage {
 		out = append(out, Stage{r.Ordinal, r.Name, r.State, r.Attempts, utc(r.StartedAt), utc(r.FinishedAt), r.Message})
 	}
 	if len(out) == 0 {
-		for i, name := range contract.Stages(contract.JobKind(j.Kind)) {
+		for i, name := range stagesOf(j) {
 			out = append(out, Stage{Ordinal: i + 1, Name: name, State: string(contract.StagePending)})
 		}
 	}

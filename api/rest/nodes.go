@@ -38,10 +38,12 @@ type Node struct {
 	CreatedAt      time.Time            `json:"created_at"`
 	UpdatedAt      time.Time            `json:"updated_at"`
 
-	AllowedStates []string   `json:"allowed_states,omitempty" doc:"States that a transition leads to from here"`
-	LiveJobID     string     `json:"live_job_id,omitempty" doc:"The job that holds the node"`
-	BMCID         string     `json:"bmc_id,omitempty"`
-	Agent         *NodeAgent `json:"agent,omitempty"`
+	AllowedStates        []string                     `json:"allowed_states,omitempty" doc:"States that a transition leads to from here"`
+	AllowedActions       []lifecycle.NodeAction       `json:"allowed_actions,omitempty" doc:"Actions that its state and its jobs allow now"`
+	AllowedDecommissions []lifecycle.DecommissionMode `json:"allowed_decommissions,omitempty" doc:"Modes that a decommission may be started with now"`
+	LiveJobID            string                       `json:"live_job_id,omitempty" doc:"The job that holds the node"`
+	BMCID                string                       `json:"bmc_id,omitempty"`
+	Agent                *NodeAgent                   `json:"agent,omitempty"`
 }
 
 // NodeAgent is the node's agent as last heard.
@@ -138,7 +140,12 @@ func (s *Server) getNode(ctx context.Context, in *NodePath) (*Versioned[Node], e
 		}
 		view = nodeView(n)
 		view.AllowedStates = lifecycle.NodeMAAS.Reachable(n.Status)
-		return addNodeDetails(ctx, tx, &view)
+		if err := addNodeDetails(ctx, tx, &view); err != nil {
+			return err
+		}
+		busy := view.LiveJobID != ""
+		view.AllowedActions, view.AllowedDecommissions = allowedActions(n, busy), allowedDecommissions(n, busy)
+		return nil
 	})
 	if err != nil {
 		return nil, err

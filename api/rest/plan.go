@@ -72,6 +72,10 @@ func (s *Server) registerPlans() {
 		OperationID: "plan-new-onboarding", Method: http.MethodPost, Path: "/admin/onboardings/plan", Tags: tags, Summary: "Say what an onboarding would do, without starting it",
 		Description: "Takes the body of create-onboarding and refuses what that would refuse. " + planDoc, DefaultStatus: http.StatusOK,
 	}, s.planNewOnboarding)
+	add(s, huma.Operation{
+		OperationID: "plan-job", Method: http.MethodGet, Path: "/admin/jobs/{id}/plan", Tags: []string{"jobs"}, Summary: "Say what a job would do now",
+		Description: "Of onboardings, decommissions and node operations. Stages that the job has behind it are shown as done. " + planDoc,
+	}, s.planJob)
 }
 
 func (s *Server) planOnboarding(ctx context.Context, in *struct {
@@ -85,11 +89,36 @@ func (s *Server) planOnboarding(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
+	return s.planOf(ctx, job, in.Login)
+}
+
+func (s *Server) planJob(ctx context.Context, in *struct {
+	JobPath
+	PlanQuery
+}) (*struct{ Body Plan }, error) {
+	if err := in.may(ctx); err != nil {
+		return nil, err
+	}
+	job, err := s.cfg.Store.Job(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	switch kind := contract.JobKind(job.Kind); kind {
+	case contract.KindOnboarding:
+		return s.planOf(ctx, job, in.Login)
+	case contract.KindDecommission, contract.KindNodeOperation:
+		return s.planOfNodeJob(ctx, job)
+	default:
+		return nil, problem.New(problem.Conflict, fmt.Sprintf("there are no plans of jobs of kind %s; its stages say what it does", kind))
+	}
+}
+
+func (s *Server) planOf(ctx context.Context, job db.Job, login bool) (*struct{ Body Plan }, error) {
 	if lifecycle.Job.Terminal(job.Status) || job.Status == lifecycle.JobCompensating {
 		return s.endedPlan(ctx, job)
 	}
 	ask := contract.PlanInput{
-		Kind: contract.KindOnboarding, Login: in.Login,
+		Kind: contract.KindOnboarding, Login: login,
 		Job: contract.JobInput{JobID: job.ID, Kind: contract.KindOnboarding, NodeID: text(job.NodeID), SiteID: text(job.SiteID)},
 	}
 	return s.plan(ctx, ask)

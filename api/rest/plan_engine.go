@@ -32,32 +32,42 @@ const (
 	pollerFresh = 75 * time.Second
 )
 
-// plan has a worker make the plan. Equal questions at once are one workflow.
+// plan has a worker make the plan of an onboarding.
 func (s *Server) plan(ctx context.Context, in contract.PlanInput) (*struct{ Body Plan }, error) {
+	p, err := s.foresee(ctx, contract.PlanWorkflowID(in), contract.PlanWorkflow, in)
+	if err != nil {
+		return nil, err
+	}
+	return &struct{ Body Plan }{planView(p)}, nil
+}
+
+// foresee has a worker run a workflow that makes a plan. Equal questions at once
+// are one workflow, by its id.
+func (s *Server) foresee(ctx context.Context, id, workflow string, in any) (contract.Plan, error) {
+	var p contract.Plan
 	if s.cfg.Plans == nil {
-		return nil, problem.New(problem.Unavailable, "this server makes no plans; start the job, or ask another server")
+		return p, problem.New(problem.Unavailable, "this server makes no plans; start the job, or ask another server")
 	}
 	hctx, cancelHealth := context.WithTimeout(ctx, healthLimit)
 	defer cancelHealth()
 	if _, err := s.cfg.Temporal.CheckHealth(hctx, &client.CheckHealthRequest{}); err != nil {
-		return nil, s.noEngine(ctx, err)
+		return p, s.noEngine(ctx, err)
 	}
 	wctx, cancel := context.WithTimeout(ctx, planLimit)
 	defer cancel()
 	run, err := s.cfg.Plans.ExecuteWorkflow(wctx, client.StartWorkflowOptions{
-		ID: contract.PlanWorkflowID(in), TaskQueue: s.taskQueue(), WorkflowExecutionTimeout: planLife,
+		ID: id, TaskQueue: s.taskQueue(), WorkflowExecutionTimeout: planLife,
 		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 		WorkflowIDReusePolicy:    enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
 		StaticSummary:            "plan: changes nothing",
-	}, contract.PlanWorkflow, in)
+	}, workflow, in)
 	if err != nil {
-		return nil, s.noEngine(ctx, err)
+		return p, s.noEngine(ctx, err)
 	}
-	var p contract.Plan
 	if err := run.Get(wctx, &p); err != nil {
-		return nil, s.noPlan(ctx, wctx, err)
+		return p, s.noPlan(ctx, wctx, err)
 	}
-	return &struct{ Body Plan }{planView(p)}, nil
+	return p, nil
 }
 
 func (s *Server) taskQueue() string {

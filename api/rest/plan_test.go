@@ -30,6 +30,8 @@ import (
 type planEngine struct {
 	mu      sync.Mutex
 	asked   []contract.PlanInput
+	nodes   []contract.DecommissionPlanInput
+	now     string // what the outside shows of a node
 	started []client.StartWorkflowOptions
 	fail    error     // of the start
 	get     error     // of the result
@@ -39,6 +41,10 @@ type planEngine struct {
 func (e *planEngine) ExecuteWorkflow(_ context.Context, o client.StartWorkflowOptions, _ any, args ...any) (client.WorkflowRun, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if in, ok := args[0].(contract.DecommissionPlanInput); ok {
+		e.nodes, e.started = append(e.nodes, in), append(e.started, o)
+		return nodePlanRun{planRun{e: e, id: o.ID}, in, e.now}, e.fail
+	}
 	in, ok := args[0].(contract.PlanInput)
 	if !ok {
 		return nil, errors.New("no plan input")

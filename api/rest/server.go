@@ -122,6 +122,8 @@ func (s *Server) register() {
 	s.registerAttention()
 	s.registerCertificates()
 	s.registerTasks()
+	s.registerNodeActions()
+	s.registerDecommissions()
 }
 
 func (s *Server) humaConfig() huma.Config {

@@ -1,0 +1,122 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// DecommissionRequest asks for a node to be cleaned, deployed anew or taken out
+// of service, as a plan said.
+type DecommissionRequest struct {
+	NodeID       string                     `json:"node_id" required:"true" doc:"node_..."`
+	Mode         lifecycle.DecommissionMode `json:"mode" required:"true" enum:"soft_reset,reimage,full_decommission,storage_cleanup"`
+	PlanHash     string                     `json:"plan_hash,omitempty" maxLength:"64" doc:"plan_hash of POST /admin/decommissions/plan with the same node, mode and grace_seconds"`
+	Reason       string                     `json:"reason,omitempty" maxLength:"2000" doc:"Why; it stands in the history"`
+	GraceSeconds int                        `json:"grace_seconds,omitempty" minimum:"0" maximum:"86400" doc:"How long what runs on the node may take to end"`
+}
+
+func (s *Server) registerDecommissions() {
+	tags := []string{"decommissions"}
+	add(s, huma.Operation{
+		OperationID: "create-decommission", Method: http.MethodPost, Path: "/admin/decommissions", Tags: tags, Summary: "Take a node out of service, or clean it",
+		Description: "Started with the hash of a plan. The plan is made again; when it says something else now, nothing is started and the answer is 412 with the new plan_hash and what changed. " +
+			"Otherwise the job is created and the node moved in one transaction. Without plan_hash the answer is 428. Mode full_decommission cannot be undone and needs role admin. " +
+			"docs/states/decommission.md says which mode does what.",
+		DefaultStatus: http.StatusAccepted,
+	}, s.createDecommission)
+	add(s, huma.Operation{
+		OperationID: "plan-new-decommission", Method: http.MethodPost, Path: "/admin/decommissions/plan", Tags: tags, Summary: "Say what a decommission would do, without starting it",
+		Description:   "Refuses what create-decommission would refuse. It takes the node operations drain, retire and remove too, which are started by the node's actions and need no hash. " + planDoc,
+		DefaultStatus: http.StatusOK,
+	}, s.planNewDecommission)
+	add(s, huma.Operation{
+		OperationID: "list-decommissions", Method: http.MethodGet, Path: "/admin/decommissions", Tags: tags, Summary: "List decommissions, newest first",
+		Description: "Node operations (drain, retire, remove) are jobs of kind node_operation: see list-jobs.",
+	}, s.listDecommissions)
+	add(s, huma.Operation{OperationID: "get-decommission", Method: http.MethodGet, Path: "/admin/decommissions/{id}", Tags: tags, Summary: "Read a decommission with its stages"}, s.getDecommission)
+	add(s, huma.Operation{
+		OperationID: "plan-decommission", Method: http.MethodGet, Path: "/admin/decommissions/{id}/plan", Tags: tags, Summary: "Say what a decommission would do now",
+		Description: "Stages that the job has behind it are shown as done. " + planDoc,
+	}, s.planDecommission)
+	add(s, huma.Operation{
+		OperationID: "act-on-decommission", Method: http.MethodPost, Path: "/admin/decommissions/{id}/actions/{action}", Tags: tags, Summary: "Act on a decommission",
+		Description: actionsDoc,
+	}, s.actOnDecommission)
+}
+
+// mayDecommission keeps what cannot be undone to those who may.
+func mayDecommission(ctx context.Context, mode lifecycle.DecommissionMode) error {
+	if mode == lifecycle.ModeFull && !principal(ctx).may(RoleAdmin) {
+		return problem.New(problem.Forbidden, "full_decommission cannot be undone and needs role admin; ask an admin, or choose another mode")
+	}
+	return nil
+}
+
+func (s *Server) createDecommission(ctx context.Context, in *struct {
+	Key
+	Body DecommissionRequest
+}) (*Created[Job], error) {
+	key, err := in.required()
+	if err != nil {
+		return nil, err
+	}
+	if err := mayDecommission(ctx, in.Body.Mode); err != nil {
+		return nil, err
+	}
+	if first, err := recalled[Job](ctx, s, key, in.Body); first != nil || err != nil {
+		return first, err
+	}
+	if in.Body.PlanHash == "" {
+		return nil, problem.New(problem.PlanMissing, "a decommission is started with the hash of a plan: POST "+prefix+
+			"/admin/decommissions/plan with the same node and mode, read what it would do, and send its plan_hash")
+	}
+	v, err := s.foreseeNode(ctx, in.Body.NodeID, in.Body.Mode, in.Body.GraceSeconds)
+	if err != nil {
+		return nil, err
+	}
+	if v.plan.Hash != in.Body.PlanHash {
+		return nil, s.stalePlan(ctx, v, in.Body.PlanHash)
+	}
+	v.ask.PlanHash, v.ask.Reason = v.plan.Hash, in.Body.Reason
+	return idempotent(ctx, s, in.Key, in.Body, nil, func(tx *db.Tx) (*Created[Job], error) { return s.acceptDecommission(ctx, tx, v) })
+}
+
+// acceptDecommission writes the intent: job, audit row, outbox row and the
+// node's move. The node's state is judged again under its lock.
+func (s *Server) acceptDecommission(ctx context.Context, tx *db.Tx, v foreseen) (*Created[Job], error) {
+	job, node, err := s.startNodeJob(ctx, tx, v.node, v.ask)
+	if errors.Is(err, db.ErrStale) {
+		return nil, problem.New(problem.PlanStale, "the node was changed while its plan was made again; make the plan anew and read it")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := tx.UseNodePlan(ctx, node.ID, v.plan.Hash, job.ID); err != nil {
+		return nil, err
+	}
+	return &Created[Job]{
+		Status: http.StatusAccepted, Location: prefix + "/admin/decommissions/" + job.ID, ETag: etag(job.Version), Body: jobView(job, nil, node.Hostname),
+	}, nil
+}
+
+func (s *Server) listDecommissions(ctx context.Context, in *JobQuery) (*Listed[Job], error) {
+	f := in.filter()
+	f.Kind = string(contract.KindDecommission)
+	return s.jobs(ctx, in.Page, f)
+}
+
+func (s *Server) getDecommission(ctx context.Context, in *JobPath) (*Versioned[Job], error) {
+	return s.job(ctx, in.ID, contract.KindDecommission)
+}
+
+func (s *Server) actOnDecommission(ctx context.Context, in *actionInput) (*actionOutput, error) {
+	return s.act(ctx, in, contract.KindDecommission)
+}
