@@ -108,17 +108,22 @@ func (r *runner[S]) attempt(st Stage[S], at time.Time, tried int) (string, error
 	note, err := r.observeOrRun(sctx, st)
 	over, r.interrupt = true, nil
 	cancel()
+	var b *back
 	switch {
 	case err == nil:
 		return note, nil
+	case r.interrupted && !errors.As(err, &b):
+		// Whatever it ended with: a worker that dies on an activity that is being
+		// cancelled ends it with a timeout, since Temporal does not start it again,
+		// and what the stage waited for may fail at this very moment. The action
+		// decides; a stage that goes on after it finds out anew.
+		return "", errInterrupted
 	case timedOut:
 		class := st.DeadlineClass
 		if class == "" {
 			class = lifecycle.FailStageDeadline
 		}
 		return "", Fail(class, "%s did not end within %s", st.Name, r.stageDeadline(st))
-	case r.interrupted && temporal.IsCanceledError(err):
-		return "", errInterrupted
 	}
 	return "", err
 }

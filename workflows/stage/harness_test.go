@@ -34,6 +34,7 @@ type memory struct {
 	states  []lifecycle.JobStatus
 	writes  int
 	failing int // so many writes fail first
+	unread  int // so many reads fail first
 	refuse  func(contract.Projection) error
 }
 
@@ -58,6 +59,10 @@ func (m *memory) auditedBy(actor string) (entries []contract.ActionEntry, at []i
 func (m *memory) LoadJob(context.Context, contract.JobInput) (contract.Snapshot, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.unread > 0 {
+		m.unread--
+		return contract.Snapshot{}, errors.New("database away")
+	}
 	return m.snap, nil
 }
 

@@ -18,10 +18,14 @@ import (
 var projections *projection.Activities
 
 func (r *runner[S]) readSnapshot() (contract.Snapshot, error) {
-	var snap contract.Snapshot
-	ctx := quickDB(r.ctx, "load job")
-	err := workflow.ExecuteLocalActivity(ctx, projections.TakeJob, r.in).Get(ctx, &snap)
-	return snap, err
+	for away := 0; ; away++ { // as long as a projection waits
+		var snap contract.Snapshot
+		ctx := quickDB(r.ctx, "load job")
+		err := workflow.ExecuteLocalActivity(ctx, projections.TakeJob, r.in).Get(ctx, &snap)
+		if err == nil || isFinal(err) || away == awayLimit {
+			return snap, err
+		}
+	}
 }
 
 // project writes the job's present state, with the audit rows of the actions
