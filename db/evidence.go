@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -46,6 +47,26 @@ func (s statements) SigningKeys(ctx context.Context, purpose string) ([]SigningK
 func (s statements) RetireSigningKey(ctx context.Context, id string) error {
 	_, err := s.q.RetireSigningKey(ctx, id)
 	return translate("retire signing key "+id, err)
+}
+
+// SucceedSigningKey makes k the key in use in place of oldID, which counts until
+// the overlap is over. ErrStale when oldID is not in use any more: another
+// process was first.
+func (s *Store) SucceedSigningKey(ctx context.Context, oldID string, overlap time.Duration, k SigningKey) (SigningKey, error) {
+	what := "signing key for " + k.Purpose
+	var out SigningKey
+	err := s.Tx(ctx, func(tx *Tx) error {
+		n, err := tx.q.SucceedSigningKey(ctx, gen.SucceedSigningKeyParams{ID: oldID, Purpose: k.Purpose, OverlapSeconds: overlap.Seconds()})
+		if err == nil && n == 0 {
+			err = ErrStale
+		}
+		if err != nil {
+			return translate(what, err)
+		}
+		out, err = tx.AddSigningKey(ctx, k)
+		return err
+	})
+	return out, err
 }
 
 // AppendCertificate adds the next link of a node's chain. make is given the last

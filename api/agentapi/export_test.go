@@ -1,4 +1,12 @@
 package agentapi
 
+import (
+	"context"
+	"time"
+)
+
 // Queue puts a beat in line as the heartbeat endpoint does.
 func (s *Server) Queue(b Beat) error { return s.beats.add(b) }
+
+// ClockOf is how the server tells the time of its store.
+func ClockOf(c Clock) func(context.Context) (time.Time, error) { return (&dbClock{source: c}).now }

@@ -35,7 +35,10 @@ func (s *Server) heartbeat(r *http.Request) (any, error) {
 	if err := checkHeartbeat(in, c.Generation); err != nil {
 		return nil, err
 	}
-	now := s.cfg.Now()
+	now, err := s.clock.now(r.Context())
+	if err != nil {
+		return nil, err
+	}
 	beat := Beat{NodeID: c.NodeID, SKUID: c.now.SKUID, Generation: c.Generation, BootID: in.BootID, AgentVersion: in.AgentVersion,
 		Address: remoteAddress(r), At: now, Uptime: time.Duration(in.UptimeSecs * float64(time.Second))}
 	if !in.SentAt.IsZero() {

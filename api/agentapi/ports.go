@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
@@ -24,6 +25,7 @@ var (
 
 // Store is what the agent API needs of the database.
 type Store interface {
+	Clock
 	// Token finds an enrolment token by the SHA-256 of its text, or ErrNoToken.
 	Token(ctx context.Context, hash [32]byte) (Token, error)
 	// Redeem trades a token for an identity, in one transaction: the token is
@@ -67,7 +69,7 @@ type TaskStore interface {
 // TaskSigner signs tasks and lists the keys; *signing.Ring is one.
 type TaskSigner interface {
 	Sign(ctx context.Context, p signing.Purpose, message []byte) (signing.Signature, error)
-	Public(ctx context.Context, p signing.Purpose) ([]signing.PublicKey, error)
+	TaskKeys(ctx context.Context) ([]wire.TaskKey, error)
 }
 
 // Token is an enrolment token as stored; the text itself is not.
@@ -143,8 +145,8 @@ type Beat struct {
 	Address      string
 	ClockSkew    time.Duration // agent's clock minus the server's
 	Uptime       time.Duration // of the agent
-	At           time.Time
-	Report       *Report // nil: nothing new
+	At           time.Time // by the database's clock, as is the Report's
+	Report       *Report   // nil: nothing new
 }
 
 // Report is a health report and the boot that it is of.

@@ -88,6 +88,7 @@ type Server struct {
 	err      error // found wrong by New, told by Start
 	metrics  *metrics
 	beats    *batcher
+	clock    dbClock
 	reported reportedBoots
 	limit    *limiter
 	tasks    *taskDesk // nil without tasks
@@ -102,7 +103,7 @@ type Server struct {
 // New builds a server; Start tells what is wrong with its configuration.
 func New(c Config) *Server {
 	c = c.withDefaults()
-	s := &Server{cfg: c}
+	s := &Server{cfg: c, clock: dbClock{source: c.Store}}
 	if c.Store == nil || c.CA == nil {
 		s.err = errors.New("the agent API needs a store and the node CA")
 	}

@@ -31,6 +31,9 @@ type sku struct {
 // NewStore is the agent API's view of the database.
 func NewStore(d *db.Store) Store { return &database{db: d, skus: map[string]sku{}} }
 
+// Clock implements Store.
+func (s *database) Clock(ctx context.Context) (time.Time, error) { return s.db.Clock(ctx) }
+
 // Token implements Store.
 func (s *database) Token(ctx context.Context, hash [32]byte) (Token, error) {
 	t, err := s.db.EnrollmentToken(ctx, hash[:])

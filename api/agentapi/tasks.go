@@ -158,6 +158,7 @@ func (s *Server) signed(ctx context.Context, t db.NodeTask) (*wire.SignedTask, e
 	if err != nil {
 		return nil, fmt.Errorf("sign task %s: %w", t.ID, err)
 	}
+	s.tasks.signedBy(sig.KeyID)
 	return &wire.SignedTask{Payload: payload, KeyID: sig.KeyID, Signature: sig.Bytes}, nil
 }
 

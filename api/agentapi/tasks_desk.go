@@ -11,7 +11,6 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/agent/wire"
-	"github.com/slipway-cloud/slipway/internal/signing"
 )
 
 const (
@@ -21,7 +20,7 @@ const (
 	// and is not noticed yet.
 	claimsOfANode = 2
 	maxTaskKeys   = 64
-	keysFresh     = 30 * time.Second
+	keysFresh     = 5 * time.Second
 )
 
 // taskDesk is where claims wait. One connection of the process listens for
@@ -153,26 +152,30 @@ func (d *taskDesk) look(ctx context.Context) {
 	d.wake(due...)
 }
 
-// publicKeys are the keys that agents are to trust. A retired one is not among
-// them: it may have been retired because somebody else has it.
+// publicKeys are the keys that agents are told of: those that count and, since
+// each is signed by the one before it, those that a node needs to follow.
 func (d *taskDesk) publicKeys(ctx context.Context) ([]wire.TaskKey, error) {
 	d.keyMu.Lock()
 	defer d.keyMu.Unlock()
 	if d.keys != nil && time.Since(d.keysAt) < keysFresh {
 		return d.keys, nil
 	}
-	keys, err := d.signer.Public(ctx, signing.Tasks)
+	keys, err := d.signer.TaskKeys(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]wire.TaskKey, 0, len(keys))
-	for _, k := range keys {
-		if !k.Retired {
-			out = append(out, wire.TaskKey{KeyID: k.ID, Public: k.Public})
-		}
+	d.keys, d.keysAt = keys, time.Now()
+	return keys, nil
+}
+
+// signedBy makes sure that agents who ask now are told of a key that has just
+// signed.
+func (d *taskDesk) signedBy(keyID string) {
+	d.keyMu.Lock()
+	defer d.keyMu.Unlock()
+	if !slices.ContainsFunc(d.keys, func(k wire.TaskKey) bool { return k.KeyID == keyID }) {
+		d.keys = nil
 	}
-	d.keys, d.keysAt = out, time.Now()
-	return out, nil
 }
 
 // taskKeys are the keys for an answer that is good without them: an agent that

@@ -21,6 +21,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/agentapi"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/agent/keychain"
 	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -303,8 +304,11 @@ func TestAnAgentLearnsOfNewKeys(t *testing.T) {
 	f.restart()
 	in.TaskKeyIDs = []string{keys[0].KeyID}
 	f.agent.ok(wire.PathHeartbeat, in, &out)
-	require.Len(t, out.TaskKeys, 1)
-	require.NotEqual(t, keys, out.TaskKeys, "what was retired is not to be trusted")
+	require.Len(t, out.TaskKeys, 2)
+	require.False(t, out.TaskKeys[0].Until.After(time.Now()), "what was retired is not to be trusted")
+	believed, err := keychain.Extend(keys, out.TaskKeys)
+	require.NoError(t, err, "the new one is signed by it")
+	require.Equal(t, out.TaskKeys[1].KeyID, believed[1].KeyID)
 	f.enqueue(lifecycle.TaskKindDrain, "k")
 	open(t, out.TaskKeys, f.claim(wire.ClaimRequest{}).Task)
 	next := newKey(t)

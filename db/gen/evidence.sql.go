@@ -86,7 +86,8 @@ func (q *Queries) InsertCertificate(ctx context.Context, arg InsertCertificatePa
 }
 
 const insertSigningKey = `-- name: InsertSigningKey :one
-INSERT INTO signing_keys (id, purpose, public, secret_ref) VALUES ($1, $2, $3, $4)
+INSERT INTO signing_keys (id, purpose, public, secret_ref, created_at)
+SELECT $1::text, $2::text, $3::bytea, $4::text, greatest(now(), max(k.created_at) + make_interval(secs => 0.000001)) FROM signing_keys k WHERE k.purpose = $2
 ON CONFLICT (purpose) WHERE retired_at IS NULL DO NOTHING
 RETURNING id, purpose, public, secret_ref, created_at, retired_at
 `
@@ -98,6 +99,7 @@ type InsertSigningKeyParams struct {
 	SecretRef string
 }
 
+// A key is never older than the one before it, whatever the clock says: their order is their generation.
 func (q *Queries) InsertSigningKey(ctx context.Context, arg InsertSigningKeyParams) (SigningKey, error) {
 	row := q.db.QueryRow(ctx, insertSigningKey,
 		arg.ID,
@@ -200,4 +202,25 @@ func (q *Queries) SigningKeys(ctx context.Context, purpose string) ([]SigningKey
 		return nil, err
 	}
 	return items, nil
+}
+
+const succeedSigningKey = `-- name: SucceedSigningKey :execrows
+UPDATE signing_keys AS old SET retired_at = now() + make_interval(secs => $1::float8)
+WHERE old.purpose = $2 AND (old.id = $3 AND old.retired_at IS NULL OR old.retired_at > now() + make_interval(secs => $1::float8))
+  AND EXISTS (SELECT FROM signing_keys AS k WHERE k.id = $3 AND k.retired_at IS NULL)
+`
+
+type SucceedSigningKeyParams struct {
+	OverlapSeconds float64
+	Purpose        string
+	ID             string
+}
+
+// The key in use counts until the overlap is over; what would count longer does not.
+func (q *Queries) SucceedSigningKey(ctx context.Context, arg SucceedSigningKeyParams) (int64, error) {
+	result, err := q.db.Exec(ctx, succeedSigningKey, arg.OverlapSeconds, arg.Purpose, arg.ID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }

@@ -51,7 +51,7 @@ func newDesk(t *testing.T, s *server) *desk {
 	pub, key, err := ed25519.GenerateKey(nil)
 	require.NoError(t, err)
 	d := &desk{t: t, s: s, key: key, keyID: "key-1", lease: 5 * time.Second, tasks: map[string]*deskTask{}, seen: map[string][]string{}}
-	keys := []wire.TaskKey{{KeyID: d.keyID, Public: pub}}
+	keys := []wire.TaskKey{{KeyID: d.keyID, Public: pub, Generation: 1}}
 	s.front = func(w http.ResponseWriter, r *http.Request, api http.Handler) {
 		d.mu.Lock()
 		down := d.down

@@ -144,7 +144,7 @@ func Helper(ctx context.Context, c Config, version string, log *slog.Logger, l n
 	if err := c.Validate(); err != nil {
 		return errors.Join(err, l.Close())
 	}
-	file := privileged.KeyFile(c.path(c.TaskKeysFile))
+	file := &privileged.KeyFile{Path: c.path(c.TaskKeysFile)}
 	local, updater, err := newLocal(c, version, log, c.HelperStateDir, file.Load, file.Adopt, handlers)
 	if err != nil {
 		return errors.Join(err, l.Close())

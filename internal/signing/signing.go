@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/providers"
@@ -37,7 +38,7 @@ type Signature struct {
 type PublicKey struct {
 	ID      string
 	Public  ed25519.PublicKey
-	Retired bool // signs nothing new
+	Retired bool // has or will have a successor
 }
 
 // Ring holds the keys. It is safe for concurrent use; several processes share
@@ -70,9 +71,15 @@ func (s signer) sign(message []byte) Signature {
 }
 
 func (r *Ring) signer(ctx context.Context, p Purpose) (signer, error) {
-	row, err := r.inUse(ctx, p)
+	rows, err := r.Store.SigningKeys(ctx, string(p))
 	if err != nil {
 		return signer{}, err
+	}
+	row, ok := signingNow(rows, time.Now())
+	if !ok {
+		if row, err = r.create(ctx, p); err != nil {
+			return signer{}, err
+		}
 	}
 	key, err := r.private(ctx, row)
 	return signer{row.ID, key}, err
@@ -103,9 +110,14 @@ func (r *Ring) inUse(ctx context.Context, p Purpose) (db.SigningKey, error) {
 	return r.create(ctx, p)
 }
 
-// create stores the private half before anybody can learn of the public one.
-// When another process was first, its key is the key.
+// create makes the first key. When another process was first, its key is the
+// key.
 func (r *Ring) create(ctx context.Context, p Purpose) (db.SigningKey, error) {
+	return r.add(ctx, p, func(k db.SigningKey) (db.SigningKey, error) { return r.Store.AddSigningKey(ctx, k) })
+}
+
+// add stores the private half before anybody can learn of the public one.
+func (r *Ring) add(ctx context.Context, p Purpose, insert func(db.SigningKey) (db.SigningKey, error)) (db.SigningKey, error) {
 	public, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return db.SigningKey{}, fmt.Errorf("make a signing key: %w", err)
@@ -121,9 +133,9 @@ func (r *Ring) create(ctx context.Context, p Purpose) (db.SigningKey, error) {
 	if err != nil {
 		return db.SigningKey{}, err
 	}
-	row, err := r.Store.AddSigningKey(ctx, db.SigningKey{ID: id, Purpose: string(p), Public: public, SecretRef: string(ref)})
-	if err == nil && row.ID != id {
-		err = r.Secrets.Delete(ctx, name)
+	row, err := insert(db.SigningKey{ID: id, Purpose: string(p), Public: public, SecretRef: string(ref)})
+	if (err == nil && row.ID != id) || errors.Is(err, db.ErrStale) {
+		err = errors.Join(err, r.Secrets.Delete(ctx, name))
 	}
 	return row, err
 }

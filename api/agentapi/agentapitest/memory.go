@@ -27,6 +27,7 @@ type Memory struct {
 	writes []int // rows of each statement
 
 	onWrite func([]agentapi.Beat) error
+	ahead   time.Duration
 }
 
 var _ agentapi.Store = (*Memory)(nil)
@@ -35,6 +36,17 @@ var _ agentapi.Store = (*Memory)(nil)
 func New() *Memory {
 	return &Memory{tokens: map[[32]byte]*agentapi.Token{}, nodes: map[string]*agentapi.NodeIdentity{},
 		beats: map[string]agentapi.Beat{}, counts: map[string]int{}}
+}
+
+// MoveClock lets the database's clock, which tests start at their machine's, go
+// ahead by d.
+func (m *Memory) MoveClock(d time.Duration) { m.mu.Lock(); defer m.mu.Unlock(); m.ahead = d }
+
+// Clock implements agentapi.Store.
+func (m *Memory) Clock(context.Context) (time.Time, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return time.Now().Add(m.ahead), nil
 }
 
 // AddNode makes a node in state enrolling.

@@ -8,19 +8,25 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"sync"
 	"syscall"
+	"time"
 
+	"github.com/slipway-cloud/slipway/internal/agent/keychain"
 	"github.com/slipway-cloud/slipway/internal/agent/wire"
 )
 
 // KeyFile is the file with the keys that sign tasks, as the JSON of a list of
 // wire.TaskKey. It must belong to whoever runs this process and be writable by
-// nobody else.
-type KeyFile string
+// nobody else. A person who writes it need give key_id and public only.
+type KeyFile struct {
+	Path string
+	mu   sync.Mutex // of Adopt: the file never goes back
+}
 
 // Load reads the keys; none when there is no file yet.
-func (k KeyFile) Load() ([]wire.TaskKey, error) {
-	f, err := os.OpenFile(string(k), os.O_RDONLY|syscall.O_NOFOLLOW, 0)
+func (k *KeyFile) Load() ([]wire.TaskKey, error) {
+	f, err := os.OpenFile(k.Path, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -34,47 +40,77 @@ func (k KeyFile) Load() ([]wire.TaskKey, error) {
 	}
 	sys, ok := st.Sys().(*syscall.Stat_t)
 	if !ok || int(sys.Uid) != os.Geteuid() || st.Mode().Perm()&0o022 != 0 || !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s must be a file of uid %d that nobody else may write; its keys are not believed", string(k), os.Geteuid())
+		return nil, fmt.Errorf("%s must be a file of uid %d that nobody else may write; its keys are not believed", k.Path, os.Geteuid())
 	}
 	var keys []wire.TaskKey
 	if err := json.NewDecoder(f).Decode(&keys); err != nil {
-		return nil, fmt.Errorf("%s is damaged; write it anew with the keys of the control plane", string(k))
+		return nil, fmt.Errorf("%s is damaged; write it anew with the keys of the control plane", k.Path)
 	}
 	return keys, nil
 }
 
-// ErrOtherKeys says that keys were offered that are not those of the file.
-var ErrOtherKeys = errors.New("other task keys were offered than the keys file holds; they are not believed: if the control plane has new keys, write them to the file")
-
 // Adopt takes the first keys that are offered, which is at enrolment, before
-// any tenant was on the node. Later ones are never believed: who may offer them
-// may be the one who was taken over. Root may write the file.
-func (k KeyFile) Adopt(keys []wire.TaskKey) error {
+// any tenant was on the node, and later those that follow from them by
+// signature: who offers them may be the one who was taken over. What it believes
+// is on the disk when it returns, also beside an error.
+func (k *KeyFile) Adopt(offered []wire.TaskKey) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	have, err := k.Load()
-	if err != nil || len(keys) == 0 {
-		return err
-	}
-	if len(have) > 0 {
-		if !reflect.DeepEqual(have, keys) {
-			return ErrOtherKeys
-		}
-		return nil
-	}
-	raw, err := json.MarshalIndent(keys, "", "  ")
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(string(k)), 0o755); err != nil {
-		return err
+	next, refused := keychain.Extend(have, offered)
+	next = current(next, time.Now())
+	if reflect.DeepEqual(have, next) {
+		return refused
 	}
-	tmp := string(k) + ".new"
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC|syscall.O_NOFOLLOW, 0o644)
+	return errors.Join(k.write(next), refused)
+}
+
+// current leaves out keys that have ended. The newest one stays, since the next
+// one hangs on it.
+func current(keys []wire.TaskKey, now time.Time) []wire.TaskKey {
+	if len(keys) == 0 {
+		return nil
+	}
+	return append(keychain.Valid(keys[:len(keys)-1], now), keys[len(keys)-1])
+}
+
+func (k *KeyFile) write(keys []wire.TaskKey) error {
+	raw, err := json.MarshalIndent(keys, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write the task keys: %w", err)
+	}
+	dir := filepath.Dir(k.Path)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("write the task keys: %w", err)
+	}
+	tmp := k.Path + ".new"
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("write the task keys: %w", err)
+	}
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
 		return fmt.Errorf("write the task keys: %w", err)
 	}
 	_, err = f.Write(append(raw, '\n'))
 	if err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err == nil {
-		err = os.Rename(tmp, string(k))
+		err = os.Rename(tmp, k.Path)
 	}
-	return err
+	if err == nil {
+		err = syncDir(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("write the task keys: %w", err)
+	}
+	return nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }

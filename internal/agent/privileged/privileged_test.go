@@ -2,7 +2,6 @@ package privileged
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -255,36 +254,4 @@ func TestAStrangerIsNotAnswered(t *testing.T) {
 	require.Contains(t, as(64001), `"final":true`)
 	cancel()
 	require.NoError(t, <-done)
-}
-
-func TestKeysAreAdoptedOnceAndBelievedFromRootOnly(t *testing.T) {
-	t.Parallel()
-	k := KeyFile(filepath.Join(t.TempDir(), "etc", "task-keys.json"))
-	keys, err := k.Load()
-	require.NoError(t, err)
-	require.Empty(t, keys)
-	first := []wire.TaskKey{{KeyID: "k1", Public: []byte("p1")}}
-	require.NoError(t, k.Adopt(nil))
-	require.NoFileExists(t, string(k))
-	require.NoError(t, k.Adopt(first))
-	require.NoError(t, k.Adopt(first))
-	require.ErrorIs(t, k.Adopt([]wire.TaskKey{{KeyID: "k2", Public: []byte("p2")}}), ErrOtherKeys)
-	keys, err = k.Load()
-	require.NoError(t, err)
-	require.Equal(t, first, keys)
-
-	second, err := json.Marshal([]wire.TaskKey{{KeyID: "k2", Public: []byte("p2")}})
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(string(k), second, 0o600)) // a person does
-	keys, err = k.Load()
-	require.NoError(t, err)
-	require.Equal(t, "k2", keys[0].KeyID)
-
-	require.NoError(t, os.Chmod(string(k), 0o666))
-	_, err = k.Load()
-	require.ErrorContains(t, err, "nobody else may write")
-	require.NoError(t, os.Chmod(string(k), 0o600))
-	require.NoError(t, os.WriteFile(string(k), []byte("{"), 0o600))
-	_, err = k.Load()
-	require.ErrorContains(t, err, "damaged")
 }

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/slipway-cloud/slipway/internal/agent/keychain"
 	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
@@ -22,8 +24,8 @@ type LocalConfig struct {
 	NodeID   string
 	Journal  *Journal
 	Handlers Registry
-	// Keys are the keys that count now; OnTrust is told of keys that the other
-	// half has learnt, OnHealthy that a version is in touch with the server.
+	// Keys are the keys that this node believes, each until it ends; OnTrust is
+	// told of keys that the other half has learnt, OnHealthy that a version is in touch with the server.
 	Keys      func() ([]wire.TaskKey, error)
 	OnTrust   func(keys []wire.TaskKey) error
 	OnHealthy func(version string) error
@@ -67,9 +69,13 @@ func (l *Local) Execute(ctx context.Context, signed wire.SignedTask, generation 
 	if err != nil {
 		return lifecycle.TaskResult{}, err
 	}
-	t, refusal := Open(signed, keys)
+	t, refusal := Open(signed, keychain.Valid(keys, l.now()))
 	if refusal != nil {
-		return l.refused(refusal, boot), nil
+		begun, ok := l.begunAs(signed)
+		if !ok {
+			return l.refused(refusal, boot), nil
+		}
+		t = begun
 	}
 	release, err := l.enter(ctx, t.ID)
 	if err != nil {
@@ -85,6 +91,17 @@ func (l *Local) Execute(ctx context.Context, signed wire.SignedTask, generation 
 		return d.again(ctx, e)
 	}
 	return d.fresh(ctx)
+}
+
+// begunAs reads a delivery that the journal holds as it is: its signature was
+// right when it was begun, and its key may have ended since.
+func (l *Local) begunAs(signed wire.SignedTask) (wire.Task, bool) {
+	t, ok := peek(signed)
+	if !ok {
+		return t, false
+	}
+	e, known, err := l.Journal.Get(t.ID)
+	return t, err == nil && known && e.Signed.KeyID == signed.KeyID && bytes.Equal(e.Signed.Payload, signed.Payload) && bytes.Equal(e.Signed.Signature, signed.Signature)
 }
 
 func (l *Local) refused(r *Refusal, boot string) lifecycle.TaskResult {

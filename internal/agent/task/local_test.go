@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -39,7 +40,7 @@ func TestWhatIsNotOursIsRefused(t *testing.T) {
 		says   string
 	}{
 		"another key":        {stranger.sign(someTask("t1", lifecycle.TaskKindDrain)), CodeRefused, "signature"},
-		"an unknown key":     {unknown, CodeRefused, `key "k9", which this node does not know`},
+		"an unknown key":     {unknown, CodeRefused, `key "k9", which does not count`},
 		"tampered":           {tampered, CodeRefused, "signature"},
 		"no task":            {bare, CodeRefused, "signature"},
 		"another node":       {drain(func(t *wire.Task) { t.NodeID = "node-2" }), CodeRefused, `for node "node-2"`},
@@ -61,6 +62,31 @@ func TestWhatIsNotOursIsRefused(t *testing.T) {
 	open, err := s.Pending(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, open)
+}
+
+func TestAKeyThatEndedBeginsNothingAndEndsWhatItBegan(t *testing.T) {
+	t.Parallel()
+	p, dir := newPlane(t), t.TempDir()
+	h := &fixed{res: func(context.Context, Request, *Recorder) lifecycle.TaskResult {
+		runtime.Goexit()
+		return lifecycle.TaskResult{}
+	}}
+	reg := Registry{lifecycle.TaskKindDrain: h}
+	s := newSide(t, p, dir, reg)
+	begun := p.sign(someTask("t1", lifecycle.TaskKindDrain))
+	over := make(chan struct{})
+	go func() { defer close(over); _, _ = s.Execute(t.Context(), begun, 3, Control{}) }() // the process ends in the middle
+	<-over
+	ended := time.Now().Add(-time.Second)
+	p.keys[0].Until = &ended
+	h.res = nil
+	s = newSide(t, p, dir, reg)
+	require.Equal(t, CodeRefused, s.do(t, p.sign(someTask("t2", lifecycle.TaskKindDrain))).Code)
+	forged := begun
+	forged.Payload = []byte(strings.Replace(string(begun.Payload), `"grace_seconds":1`, `"grace_seconds":0`, 1))
+	require.Equal(t, CodeRefused, s.do(t, forged).Code)
+	require.True(t, s.do(t, begun).OK, "the journal holds it as it was verified")
+	require.Equal(t, 2, h.count())
 }
 
 func TestACopyOfATaskIsNotDoneAgain(t *testing.T) {

@@ -33,7 +33,7 @@ func Open(s wire.SignedTask, keys []wire.TaskKey) (wire.Task, *Refusal) {
 	}
 	i := slices.IndexFunc(keys, func(k wire.TaskKey) bool { return k.KeyID == s.KeyID })
 	if i < 0 {
-		return t, refuse(CodeRefused, "the task is signed with key %q, which this node does not know; it learns keys when it renews its certificate, and the privileged process from its keys file",
+		return t, refuse(CodeRefused, "the task is signed with key %q, which does not count on this node; it learns keys with heartbeats, and the privileged process believes one that the key before it has signed",
 			Clip(s.KeyID, 64))
 	}
 	if len(keys[i].Public) != ed25519.PublicKeySize {

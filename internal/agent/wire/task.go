@@ -99,8 +99,24 @@ const (
 )
 
 // TaskKey is a public key that signs tasks; the agent learns it at enrolment and
-// renewal, over the connection that its CA protects.
+// renewal, over the connection that its CA protects, and from heartbeats.
 type TaskKey struct {
 	KeyID  string `json:"key_id"`
 	Public []byte `json:"public"` // 32 bytes, ed25519
+	// Generation counts the control plane's keys from 1.
+	Generation int64 `json:"generation,omitempty"`
+	// Until is when the key stops to count; nil while it has no successor.
+	Until *time.Time `json:"until,omitempty"`
+	// Link is what the key of the generation before says of this one; nil of the
+	// first.
+	Link *KeyLink `json:"link,omitempty"`
+}
+
+// KeyLink is the signature of one key under the next one: ed25519 over
+// keychain.Message. PreviousUntil is when the signing key itself, and every
+// older one, stops to count.
+type KeyLink struct {
+	PreviousKeyID string    `json:"previous_key_id"`
+	PreviousUntil time.Time `json:"previous_until"`
+	Signature     []byte    `json:"signature"`
 }
