@@ -22,7 +22,7 @@ type Heartbeat struct {
 	Address      string
 	ClockSkew    time.Duration // agent's clock minus the server's
 	Uptime       time.Duration
-	ReceivedAt   time.Time
+	ReceivedAt   time.Time // by the database's clock, which silence is judged by
 	// Report is nil when there is nothing new; the last one then stays.
 	Report *lifecycle.HealthReport
 	// Unhealthy lists what keeps the report from meeting the node's SKU.

@@ -92,10 +92,11 @@ func (s statements) CompleteOutbox(ctx context.Context, id int64) error {
 
 const maxOutboxError = 1000
 
-// FailOutbox gives a row back, to be claimed from nextAt on. The cause is
-// stored: it must hold no secret. A row that is done stays done.
-func (s statements) FailOutbox(ctx context.Context, id int64, cause error, nextAt time.Time) error {
-	_, err := s.q.FailOutbox(ctx, gen.FailOutboxParams{ID: id, LastError: clip(cause.Error(), maxOutboxError), NextAt: nextAt})
+// FailOutbox gives a row back, to be claimed after wait by the database's
+// clock. The cause is stored: it must hold no secret. A row that is done stays
+// done.
+func (s statements) FailOutbox(ctx context.Context, id int64, cause error, wait time.Duration) error {
+	_, err := s.q.FailOutbox(ctx, gen.FailOutboxParams{ID: id, LastError: clip(cause.Error(), maxOutboxError), WaitSeconds: wait.Seconds()})
 	return translate("fail outbox row", err)
 }
 

@@ -132,7 +132,12 @@ func (a *Activities) render(ctx context.Context, in RenderIn) (userdata.Sealed, 
 	if err != nil {
 		return userdata.Sealed{}, fault.New(lifecycle.FailConfiguration, "the user-data cannot be rendered: %v", err)
 	}
-	now := time.Now().UTC()
+	// The database's time: the agent's first heartbeat is compared with it.
+	now, err := a.Store.Clock(ctx)
+	if err != nil {
+		return userdata.Sealed{}, fault.Internal(ctx, err)
+	}
+	now = now.UTC()
 	return userdata.Sealed{
 		Document: out, TokenHash: hashToken(token), HostKey: public, IssuedAt: now,
 		ExpiresAt: now.Add(time.Duration(in.Profile.EnrollmentTokenTTLSeconds) * time.Second),

@@ -101,7 +101,11 @@ func (a *Activities) agent(ctx context.Context, in WaitAgentIn) (contract.AgentF
 	if err != nil {
 		return contract.AgentFacts{}, err
 	}
-	if time.Since(beat.ReceivedAt) > staleAfter || (in.After != nil && beat.ReceivedAt.Before(*in.After)) {
+	now, err := a.Store.Clock(ctx) // which the beat was dated by
+	if err != nil {
+		return contract.AgentFacts{}, err
+	}
+	if now.Sub(beat.ReceivedAt) > staleAfter || (in.After != nil && beat.ReceivedAt.Before(*in.After)) {
 		return contract.AgentFacts{}, nil
 	}
 	f := contract.AgentFacts{Enrolled: true, BootID: beat.BootID, Version: beat.AgentVersion}

@@ -40,7 +40,7 @@ func (c *dbClock) now(ctx context.Context) (time.Time, error) {
 	if said.IsZero() {
 		c.reading.Lock()
 		defer c.reading.Unlock()
-		if said, at = c.known(); said.IsZero() {
+		if said, _ = c.known(); said.IsZero() {
 			if err := c.read(ctx); err != nil {
 				return time.Time{}, err
 			}

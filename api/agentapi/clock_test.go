@@ -45,7 +45,7 @@ type source struct {
 func (s *source) Clock(context.Context) (time.Time, error) {
 	s.asked++
 	now := time.Now().Add(s.ahead)
-	time.Sleep(s.slow) // of the bubble: no real time passes
+	<-time.After(s.slow) // of the bubble: no real time passes
 	return now, s.err
 }
 
@@ -66,20 +66,20 @@ func TestTheDatabasesClockIsToldWithoutAskingEachTime(t *testing.T) {
 			require.Equal(t, time.Hour, now())
 		}
 		require.Equal(t, 1, s.asked)
-		time.Sleep(11 * time.Second)
+		<-time.After(11 * time.Second)
 		s.err = errors.New("the database is away")
 		require.Equal(t, time.Hour, now(), "it goes on by itself")
 		s.err, s.ahead = nil, 2*time.Hour // another server took over
 		require.Equal(t, 2*time.Hour, now())
-		time.Sleep(11 * time.Second)
-		s.ahead = time.Hour
 		at := time.Now()
-		require.Equal(t, 2*time.Hour, now(), "it never goes back")
-		time.Sleep(time.Minute)
+		<-time.After(11 * time.Second)
+		s.ahead = time.Hour
+		require.Equal(t, 2*time.Hour-time.Since(at), now(), "it never goes back")
+		<-time.After(time.Minute)
 		require.Equal(t, 2*time.Hour-time.Since(at), now())
-		time.Sleep(61 * time.Minute)
+		<-time.After(61 * time.Minute)
 		require.Equal(t, time.Hour, now())
-		time.Sleep(11 * time.Second)
+		<-time.After(11 * time.Second)
 		s.ahead, s.slow = 3*time.Hour, 1500*time.Millisecond
 		require.Equal(t, time.Hour, now(), "a slow answer says too little")
 	})

@@ -145,8 +145,8 @@ type Beat struct {
 	Address      string
 	ClockSkew    time.Duration // agent's clock minus the server's
 	Uptime       time.Duration // of the agent
-	At           time.Time // by the database's clock, as is the Report's
-	Report       *Report   // nil: nothing new
+	At           time.Time     // by the database's clock, as is the Report's
+	Report       *Report       // nil: nothing new
 }
 
 // Report is a health report and the boot that it is of.

@@ -176,17 +176,17 @@ func (q *Queries) EventsAfter(ctx context.Context, arg EventsAfterParams) ([]Eve
 }
 
 const failOutbox = `-- name: FailOutbox :execrows
-UPDATE outbox SET claimed_until = NULL, next_at = $1, last_error = $2 WHERE id = $3 AND done_at IS NULL
+UPDATE outbox SET claimed_until = NULL, next_at = now() + make_interval(secs => $1::double precision), last_error = $2 WHERE id = $3 AND done_at IS NULL
 `
 
 type FailOutboxParams struct {
-	NextAt    time.Time
-	LastError string
-	ID        int64
+	WaitSeconds float64
+	LastError   string
+	ID          int64
 }
 
 func (q *Queries) FailOutbox(ctx context.Context, arg FailOutboxParams) (int64, error) {
-	result, err := q.db.Exec(ctx, failOutbox, arg.NextAt, arg.LastError, arg.ID)
+	result, err := q.db.Exec(ctx, failOutbox, arg.WaitSeconds, arg.LastError, arg.ID)
 	if err != nil {
 		return 0, err
 	}

@@ -39,7 +39,7 @@ ON CONFLICT DO NOTHING;
 UPDATE outbox SET done_at = now(), claimed_until = NULL, last_error = '' WHERE id = @id AND done_at IS NULL;
 
 -- name: FailOutbox :execrows
-UPDATE outbox SET claimed_until = NULL, next_at = @next_at, last_error = @last_error WHERE id = @id AND done_at IS NULL;
+UPDATE outbox SET claimed_until = NULL, next_at = now() + make_interval(secs => @wait_seconds::double precision), last_error = @last_error WHERE id = @id AND done_at IS NULL;
 
 -- name: RelayEvents :one
 -- Called under the relay's lock: the next cursors go to the oldest events that are committed.

@@ -159,7 +159,7 @@ func (r *Relay) start(ctx context.Context, row db.Start) error {
 		count(r.Failed)
 		wait := min(retryFirst<<min(row.Attempts, 6), retryMost)
 		r.Log.Warn("workflow not started; will try again", "job", row.JobID, "attempt", row.Attempts, "in", wait, "error", err)
-		return r.Store.FailOutbox(ctx, row.ID, err, time.Now().Add(wait))
+		return r.Store.FailOutbox(ctx, row.ID, err, wait)
 	}
 	count(r.Started)
 	return r.Store.CompleteOutbox(ctx, row.ID)
