@@ -117,12 +117,15 @@ type BootDiskRule struct {
 
 // ProfileSpec is the policy of a site for one kind of node (04-jobs).
 type ProfileSpec struct {
-	SiteBootstrapBundleRef              string       `json:"site_bootstrap_bundle_ref,omitempty"`
-	StrictPXEPreflight                  bool         `json:"strict_pxe_preflight"`
-	EnablePhase2RoCE                    bool         `json:"enable_phase2_roce"`
-	RequireHWSync                       bool         `json:"require_hw_sync"`
-	HardwareSyncInterval                Duration     `json:"hardware_sync_interval,omitempty"`
-	ReleaseFallbackNoErase              bool         `json:"release_fallback_no_erase"`
+	SiteBootstrapBundleRef string   `json:"site_bootstrap_bundle_ref,omitempty"`
+	StrictPXEPreflight     bool     `json:"strict_pxe_preflight"`
+	EnablePhase2RoCE       bool     `json:"enable_phase2_roce"`
+	RequireHWSync          bool     `json:"require_hw_sync"`
+	HardwareSyncInterval   Duration `json:"hardware_sync_interval,omitempty"`
+	ReleaseFallbackNoErase bool     `json:"release_fallback_no_erase"`
+	// ScrubAllowOverwrite lets a scrub overwrite a disk that has no purge command
+	// of its own; the certificate then says clear.
+	ScrubAllowOverwrite                 bool         `json:"scrub_allow_overwrite"`
 	EnableDeployRetryOnDatasourceFailed bool         `json:"enable_deploy_retry_on_datasource_failure"`
 	MaxDeployRetryAttempts              int          `json:"max_deploy_retry_attempts"`
 	AutoClaimSingleNewMachine           bool         `json:"auto_claim_single_new_machine"`

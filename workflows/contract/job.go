@@ -24,7 +24,7 @@ const (
 )
 
 // JobKinds lists every kind of job that a workflow runs.
-var JobKinds = []JobKind{KindOnboarding, KindBMCRotation}
+var JobKinds = []JobKind{KindOnboarding, KindBMCRotation, KindDecommission, KindNodeOperation}
 
 // TaskQueue is the task queue of all job workflows and their activities.
 const TaskQueue = "slipway"
@@ -41,6 +41,9 @@ const (
 	PlanWorkflow = "OnboardingPlan"
 	// SweepWorkflow looks for what is stuck; a Schedule starts it.
 	SweepWorkflow = "Sweep"
+	// ReconcileWorkflow compares a site with what is known of it; a Schedule
+	// for each site starts it.
+	ReconcileWorkflow = "Reconcile"
 )
 
 // WorkflowType maps a job kind to the workflow that runs it.

@@ -1,0 +1,248 @@
+package decommission
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
+	leaveact "github.com/slipway-cloud/slipway/activities/decommission"
+	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage"
+)
+
+// What cleanup_storage asks of the scrub: the mounts only where a whole scrub
+// follows, which would fail on what they hold busy; everything that is storage
+// where none does.
+var (
+	mountSteps   = []string{"mounts"}
+	storageSteps = []string{"containers", "processes", "users", "keys", "autostart", "mounts", "disks"}
+)
+
+func (s *State) scrubArgs(steps []string) lifecycle.ScrubArgs {
+	return lifecycle.ScrubArgs{
+		RunID: s.Job.JobID, Steps: steps, KeepUsers: s.Config.KeepUsers, KeepKeys: s.Config.KeepKeys,
+		AllowOverwrite: s.Config.Profile.ScrubAllowOverwrite,
+	}
+}
+
+func (s *State) storageAsk() ask {
+	steps := mountSteps
+	if s.Request.Mode == lifecycle.ModeStorageCleanup {
+		steps = storageSteps
+	}
+	return ask{stage: lifecycle.StageCleanupStorage, kind: lifecycle.TaskKindScrub, tries: &s.Tries.Storage, args: s.scrubArgs(steps)}
+}
+
+func (s *State) scrubAsk() ask {
+	return ask{stage: lifecycle.StageScrubGPU, kind: lifecycle.TaskKindScrub, tries: &s.Tries.Scrub, args: s.scrubArgs(nil)}
+}
+
+func cleanStorage(ctx workflow.Context, s *State) error { return s.erase(ctx, s.storageAsk()) }
+
+func scrub(ctx workflow.Context, s *State) error { return s.erase(ctx, s.scrubAsk()) }
+
+// erase has the agent erase, and keeps the boot that it did it in: what follows
+// must be another. A failure is certified too, so that it can be read device by
+// device.
+func (s *State) erase(ctx workflow.Context, a ask) error {
+	r, err := s.run(ctx, a)
+	if err != nil {
+		return s.certifyFailure(ctx, a.stage, err)
+	}
+	s.ScrubBoot, s.Validated, s.Unclean = r.BootID, false, false
+	return nil
+}
+
+func observeStorage(ctx workflow.Context, s *State) (stage.Observation, error) {
+	return s.observeErased(ctx, s.storageAsk())
+}
+
+func observeScrubbed(ctx workflow.Context, s *State) (stage.Observation, error) {
+	return s.observeErased(ctx, s.scrubAsk())
+}
+
+func (s *State) observeErased(ctx workflow.Context, a ask) (stage.Observation, error) {
+	r, err := s.observe(ctx, a)
+	if err != nil || !r.OK {
+		return stage.Observation{State: "not scrubbed", Note: r.Message}, err
+	}
+	s.ScrubBoot = r.BootID
+	return stage.Observation{Done: true, State: "scrubbed", Note: "the agent has done it"}, nil
+}
+
+func (s *State) validateAsk() ask {
+	return ask{stage: lifecycle.StageValidateClean, kind: lifecycle.TaskKindValidate, tries: &s.Tries.Validate, args: lifecycle.ValidateArgs{
+		RunID: s.Job.JobID, SKU: s.Config.SKU, NotBootID: s.ScrubBoot, KeepUsers: s.Config.KeepUsers, KeepKeys: s.Config.KeepKeys,
+	}}
+}
+
+// validate proves the node clean from a boot of its own. What a look has found
+// dirty is scrubbed again when a person has the stage run again: to look once
+// more would only find the same.
+func validate(ctx workflow.Context, s *State) error {
+	if s.Unclean && stage.Attempt(ctx) == 1 {
+		return s.cleanAgain()
+	}
+	if !s.Validated {
+		if err := s.boot(ctx); err != nil {
+			return err
+		}
+		if _, err := s.run(ctx, s.validateAsk()); err != nil {
+			return s.dirty(ctx, err)
+		}
+		s.Validated = true
+	}
+	if s.full() {
+		return nil // the system disk is proven, and the certificate signed, after the release
+	}
+	return s.certify(ctx, lifecycle.StageValidateClean)
+}
+
+// cleanAgain goes back to the first stage that erases, with new tasks. A machine
+// that was installed since is released and installed once more.
+func (s *State) cleanAgain() error {
+	s.Unclean, s.Validated = false, false
+	s.Tries.Storage.Round++
+	s.Tries.Scrub.Round++
+	s.Tries.Validate.Round++
+	s.Release, s.Deploy = Release{}, Deployment{Attempt: s.Deploy.Attempt + 1}
+	return stage.Back(lifecycle.StageCleanupStorage)
+}
+
+// health lists the steps of a validation that find a node broken, not dirty.
+var health = []string{"fresh_boot", "hardware", "gpu_state", "gpu_fabric", "gpu_errors"}
+
+// dirty tells a node that is not clean from one that is not sound: the evidence
+// names the steps.
+func (s *State) dirty(ctx workflow.Context, err error) error {
+	if stage.ClassOf(err) != lifecycle.FailNodeUnhealthy {
+		return err
+	}
+	if cerr := s.evidence(ctx, lifecycle.StageValidateClean); cerr != nil {
+		return cerr
+	}
+	s.Unclean = slices.ContainsFunc(s.Evidence.Unproven, func(what string) bool {
+		step, ok := strings.CutPrefix(what, "step "+string(lifecycle.TaskKindValidate)+"/")
+		name, _, _ := strings.Cut(step, ":")
+		return ok && !slices.Contains(health, name)
+	})
+	if !s.Unclean {
+		return err
+	}
+	return stage.Fail(lifecycle.FailScrubUnverified, "the node does not prove clean: %s", s.unproven())
+}
+
+// boot sees to it that the node runs in another boot than the scrub did.
+func (s *State) boot(ctx workflow.Context) error {
+	const at = lifecycle.StageValidateClean
+	if err := s.look(ctx, at); err != nil {
+		return err
+	}
+	if s.Node.BootID != s.ScrubBoot && s.Node.Agent == contract.AgentAlive {
+		return nil
+	}
+	if err := s.cycle(ctx, at); err != nil {
+		return err
+	}
+	in := leaveact.FreshBootIn{JobRef: s.ref(at), NotBootID: s.ScrubBoot, Poll: s.Config.Profile.PollInterval}
+	f, err := stage.Do(ctx, stage.KindPoll, "wait for the agent in a fresh boot", leave.WaitForFreshBoot, in)
+	if err == nil {
+		s.learn(f)
+	}
+	return err
+}
+
+// cycle switches the machine off and on: a memory overwrite and a purge that
+// need a cold start get one. The BMC does it where it is known, else MAAS.
+func (s *State) cycle(ctx workflow.Context, at string) error {
+	switch {
+	case s.Node.BMCID != "":
+		in := bmcact.PowerIn{JobRef: s.ref(at), BMCID: s.Node.BMCID, CAPEM: s.Config.Site.BMCCAPEM, NotBootID: s.ScrubBoot}
+		f, err := stage.Do(ctx, stage.KindBMCCall, "power cycle at the BMC", bmc.PowerCycleByBMC, in)
+		if err == nil {
+			s.Power = f
+		}
+		return err
+	case s.Node.SystemID != "":
+		for _, act := range []powerAct{maas.PowerOffByMAAS, maas.PowerOnByMAAS} {
+			f, err := stage.Do(ctx, stage.KindBMCCall, "power cycle by MAAS", act, s.machineIn(at))
+			if err != nil {
+				return err
+			}
+			if s.Power = f; !f.Done {
+				return stage.Fail(lifecycle.FailPowerNotConfirmed, "the node must boot anew and MAAS cannot do it: %s; restart it by hand, then retry the stage", f.Note)
+			}
+		}
+		return nil
+	}
+	return stage.Fail(lifecycle.FailPowerNotConfirmed, "the node must boot anew, and Slipway knows neither a BMC nor a MAAS machine of it; restart it by hand, then retry the stage")
+}
+
+type powerAct = func(context.Context, maasact.MachineIn) (contract.PowerFacts, error)
+
+// certify signs what was gathered and fails where it does not prove the node
+// clean.
+func (s *State) certify(ctx workflow.Context, at string) error {
+	if err := s.evidence(ctx, at); err != nil {
+		return err
+	}
+	if len(s.Evidence.Unproven) > 0 {
+		return stage.Fail(lifecycle.FailScrubUnverified, "the evidence does not prove the node clean: %s", s.unproven())
+	}
+	return nil
+}
+
+func (s *State) evidence(ctx workflow.Context, at string) error {
+	in := leaveact.CertifyIn{JobRef: s.ref(at), Kind: s.Kind, Mode: s.Request.Mode, StartedAt: s.StartedAt.Truncate(time.Microsecond), Dark: s.Dark}
+	if s.Release.Over {
+		in.Release = &s.Release.ReleaseFacts
+	}
+	f, err := stage.Do(ctx, stage.KindLocalWork, "sign the certificate", leave.CertifyNode, in)
+	if err == nil {
+		s.Evidence = f
+	}
+	return err
+}
+
+// certifyFailure signs what a failed task reported; the failure is the task's.
+func (s *State) certifyFailure(ctx workflow.Context, at string, err error) error {
+	if stage.ClassOf(err) != lifecycle.FailScrubUnverified {
+		return err
+	}
+	if cerr := s.evidence(ctx, at); cerr != nil {
+		return cerr
+	}
+	return err
+}
+
+// unproven is what is not proven, cut to what a person reads.
+func (s *State) unproven() string {
+	const most = 5
+	list := s.Evidence.Unproven
+	if len(list) <= most {
+		return strings.Join(list, "; ")
+	}
+	return strings.Join(list[:most], "; ") + "; and more, see certificate " + s.Evidence.CertificateID
+}
+
+func observeValidated(ctx workflow.Context, s *State) (stage.Observation, error) {
+	if !s.Validated {
+		return stage.Observation{State: "not validated"}, nil
+	}
+	if s.full() {
+		return stage.Observation{Done: true, State: "validated", Note: "the agent has validated the node"}, nil
+	}
+	if err := s.evidence(ctx, lifecycle.StageValidateClean); err != nil {
+		return stage.Observation{}, err
+	}
+	if len(s.Evidence.Unproven) > 0 {
+		return stage.Observation{State: "not verified", Note: s.unproven()}, nil
+	}
+	return stage.Observation{Done: true, State: "validated", Note: "certificate " + s.Evidence.CertificateID}, nil
+}

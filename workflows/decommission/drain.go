@@ -1,0 +1,215 @@
+package decommission
+
+import (
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
+	leaveact "github.com/slipway-cloud/slipway/activities/decommission"
+	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage"
+)
+
+// load reads what the job goes by, once.
+func (s *State) load(ctx workflow.Context, at string) error {
+	if s.StartedAt.IsZero() {
+		s.StartedAt = workflow.Now(ctx).UTC()
+	}
+	if err := s.look(ctx, at); err != nil || s.Loaded {
+		return err
+	}
+	in := maasact.LeavingIn{JobRef: s.ref(at), Keys: !s.mode().Operation}
+	f, err := stage.Do(ctx, stage.KindMAASCall, "read site, profile, SKU", maas.LoadLeavingConfig, in)
+	if err == nil {
+		s.Config, s.Loaded = f, true
+	}
+	return err
+}
+
+// disable confirms that nothing new is scheduled on the node: the request moved
+// it. Somebody who moved it back meanwhile decided otherwise.
+func disable(ctx workflow.Context, s *State) error {
+	if err := s.load(ctx, lifecycle.StageDisableNode); err != nil {
+		return err
+	}
+	switch s.Node.Status {
+	case lifecycle.NodeDraining:
+	case lifecycle.NodeRetired:
+		s.Retired = true
+		if !s.full() {
+			return stage.Fail(lifecycle.FailStateDisagreement, "the node is retired already; %s begins with a node in service: cancel this job", s.Request.Mode)
+		}
+		if s.Dark = ""; s.Node.Agent != contract.AgentAlive {
+			return s.withoutAgent(ctx, lifecycle.StageDisableNode)
+		}
+	case lifecycle.NodeRemoving:
+		s.Retired = true // rerun from the top while the removal was under way
+	case lifecycle.NodeBootstrapIssued, lifecycle.NodeEnrolling, lifecycle.NodeActive, lifecycle.NodeOffline, lifecycle.NodeQuarantined, lifecycle.NodeDeleted:
+		return stage.Fail(lifecycle.FailStateDisagreement, "the node is %s and not draining: somebody took it out of this job's hands; cancel it, or resume it to go on", s.Node.Status)
+	}
+	if s.Request.Mode == lifecycle.ModeReimage && s.Node.SystemID == "" {
+		return stage.Fail(lifecycle.FailConfiguration, "reimage installs by MAAS, and MAAS does not manage this node; use soft_reset, or install it by hand after full_decommission")
+	}
+	return nil
+}
+
+// vacant is why there is no tenant to end.
+func vacant(s *State) string {
+	if s.Node.AllocationID == "" {
+		return "no allocation is on the node"
+	}
+	return ""
+}
+
+func (s *State) revokeAsk() ask {
+	return ask{stage: lifecycle.StageForceRelease, kind: lifecycle.TaskKindRevokeUser, tries: &s.Tries.Revoke, args: lifecycle.RevokeUserArgs{
+		AllocationID: s.Node.AllocationID, User: lifecycle.TenantAccount(s.Node.AllocationID), RemoveHome: true,
+	}}
+}
+
+// forceRelease ends the tenant on the node, then the occupancy.
+func forceRelease(ctx workflow.Context, s *State) error {
+	if err := s.look(ctx, lifecycle.StageForceRelease); err != nil || s.Node.AllocationID == "" {
+		return err
+	}
+	a := s.revokeAsk()
+	if s.Node.Agent == contract.AgentAlive {
+		if _, err := s.run(ctx, a); err != nil {
+			return err
+		}
+	} else if err := s.withoutAgent(ctx, a.stage); err != nil {
+		return err
+	}
+	in := leaveact.AllocationIn{JobRef: s.ref(a.stage), AllocationID: s.Node.AllocationID}
+	f, err := stage.Do(ctx, stage.KindLocalWork, "end the allocation", leave.EndAllocation, in)
+	if err == nil {
+		s.learn(f)
+	}
+	return err
+}
+
+func observeVacant(ctx workflow.Context, s *State) (stage.Observation, error) {
+	if err := s.look(ctx, lifecycle.StageForceRelease); err != nil {
+		return stage.Observation{}, err
+	}
+	if s.Node.AllocationID == "" {
+		return stage.Observation{Done: true, State: "vacant", Note: "no allocation is on the node"}, nil
+	}
+	return stage.Observation{State: "occupied"}, nil
+}
+
+// withoutAgent stands in for a drain where no agent can be asked. What is
+// switched off runs nothing; a node that leaves for good is switched off by the
+// job, any other only by a person, who may want to save what is on it.
+func (s *State) withoutAgent(ctx workflow.Context, at string) error {
+	why := s.silence()
+	off, err := s.power(ctx, at, !s.full())
+	if err != nil {
+		return err
+	}
+	if !off {
+		return stage.Fail(lifecycle.FailNodeTask,
+			"the node's agent cannot be asked to drain it: %s; bring the node back so that its agent sends heartbeats, or switch it off, then retry the stage", why)
+	}
+	s.Dark = why + "; its power is confirmed off"
+	return nil
+}
+
+// power switches the machine off, or only looks, and reports whether everybody
+// who can tell reads it off: MAAS, and the BMC where it is known. Somebody must.
+func (s *State) power(ctx workflow.Context, at string, observe bool) (off bool, err error) {
+	var said []contract.PowerFacts
+	if s.Node.SystemID != "" {
+		in := s.machineIn(at)
+		in.ObserveOnly = observe
+		f, err := stage.Do(ctx, stage.KindBMCCall, "power off by MAAS", maas.PowerOffByMAAS, in)
+		if err != nil {
+			return false, err
+		}
+		s.Power = f
+		if f.State == "on" || f.State == "off" {
+			said = append(said, f)
+		}
+	}
+	if s.Node.BMCID != "" {
+		in := bmcact.PowerIn{JobRef: s.ref(at), BMCID: s.Node.BMCID, CAPEM: s.Config.Site.BMCCAPEM}
+		in.ObserveOnly = observe
+		f, err := stage.Do(ctx, stage.KindBMCCall, "power off at the BMC", bmc.PowerOffByBMC, in)
+		if err != nil {
+			return false, err
+		}
+		s.Power = f
+		said = append(said, f)
+	}
+	for _, f := range said {
+		if !f.Done {
+			return false, nil
+		}
+	}
+	return len(said) > 0, nil
+}
+
+// drainedBefore is why a node that was retired when the job began is not
+// drained again.
+func drainedBefore(s *State) string {
+	if s.Retired {
+		return "the node was drained when it was retired"
+	}
+	return ""
+}
+
+func (s *State) drainAsk() ask {
+	grace := time.Duration(s.Request.GraceSeconds) * time.Second
+	return ask{
+		stage: lifecycle.StageDrainNode, kind: lifecycle.TaskKindDrain, tries: &s.Tries.Drain, limit: grace + 30*time.Minute,
+		args: lifecycle.DrainArgs{GraceSeconds: s.Request.GraceSeconds, Reason: s.Request.Reason},
+	}
+}
+
+// drain ends what runs on the node. The operation drain first waits for the
+// allocation to end by itself.
+func drain(ctx workflow.Context, s *State) error {
+	if s.Request.Mode == lifecycle.ModeDrain && s.Node.AllocationID != "" {
+		in := leaveact.AllocationIn{JobRef: s.ref(lifecycle.StageDrainNode), AllocationID: s.Node.AllocationID, Poll: s.Config.Profile.PollInterval}
+		f, err := stage.Do(ctx, stage.KindPoll, "wait for the allocation to end", leave.WaitForVacancy, in)
+		if err != nil {
+			return err
+		}
+		s.learn(f)
+	}
+	if err := s.look(ctx, lifecycle.StageDrainNode); err != nil {
+		return err
+	}
+	if s.Node.Agent != contract.AgentAlive {
+		return s.withoutAgent(ctx, lifecycle.StageDrainNode)
+	}
+	s.Dark = ""
+	_, err := s.run(ctx, s.drainAsk())
+	return err
+}
+
+func observeDrained(ctx workflow.Context, s *State) (stage.Observation, error) {
+	r, err := s.observe(ctx, s.drainAsk())
+	switch {
+	case err != nil:
+		return stage.Observation{}, err
+	case r.OK:
+		return stage.Observation{Done: true, State: "drained", Note: "the agent has drained the node"}, nil
+	case s.Dark != "":
+		return stage.Observation{Done: true, State: "drained", Note: s.Dark}, nil
+	}
+	return stage.Observation{State: "not drained", Note: r.Message}, nil
+}
+
+func (s *State) settleIn(ctx workflow.Context, observe bool) leaveact.SettleIn {
+	in := leaveact.SettleIn{JobRef: s.Job, Until: workflow.Now(ctx).Add(settlePatience), Poll: s.Config.Profile.PollInterval}
+	in.ObserveOnly = observe
+	return in
+}
+
+// settlePatience is how long a clean-up waits for what an agent has begun; it
+// has four tries.
+const settlePatience = 15 * time.Minute

@@ -1,0 +1,74 @@
+package decommission
+
+import (
+	"fmt"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// How the node's coarse state moves with the job's. What moves in the middle of
+// a job is moved by its stages.
+
+// succeeded ends a mode where it is to end. A node is deleted with the very step
+// that completes its job, so that no stage can fail behind it.
+func succeeded(s *State) *contract.NodeMove {
+	switch s.mode().Ends {
+	case lifecycle.NodeRetired:
+		return &contract.NodeMove{To: lifecycle.NodeRetired, Owner: s.mode().Owner, Note: s.note("completed"), Soft: true}
+	case lifecycle.NodeDeleted:
+		move := &contract.NodeMove{To: lifecycle.NodeDeleted, Owner: lifecycle.OwnerDecommission, Note: s.note("completed")}
+		if s.Uninstalled {
+			move.Proof = lifecycle.Proof{lifecycle.NeedUninstalled}
+		}
+		return move
+	default:
+		return &contract.NodeMove{To: lifecycle.NodeOffline, Owner: lifecycle.OwnerDecommission, Note: s.note("proved clean; a healthy heartbeat makes it active")}
+	}
+}
+
+func (s *State) note(what string) string { return fmt.Sprintf("%s %s", s.Request.Mode, what) }
+
+// parked blocks a node that may not be clean or sound: from draining there is no
+// edge to quarantined, so that it passes offline in the same step. A removal
+// that did not succeed leaves the node retired (seed 001 section 5.3).
+func parked(s *State, f contract.Failure) *contract.NodeMove {
+	switch {
+	case f.Stage == lifecycle.StageRemoveNode && !s.Uninstalled:
+		return &contract.NodeMove{To: lifecycle.NodeRetired, Owner: lifecycle.OwnerDecommission, Soft: true, Note: "the removal is blocked; the identity is kept: " + f.Message}
+	case lifecycle.Failure(f.Class).NodeUnsafe && !s.mode().Operation:
+		return quarantine(fmt.Sprintf("%s is blocked at %s: %s", s.Request.Mode, f.Stage, f.Message))
+	}
+	return nil
+}
+
+func quarantine(note string) *contract.NodeMove {
+	return &contract.NodeMove{
+		To: lifecycle.NodeQuarantined, Via: []lifecycle.NodeStatus{lifecycle.NodeOffline}, Owner: lifecycle.OwnerDecommission, Note: note, Soft: true,
+	}
+}
+
+// resumed leads a node that was quarantined when the job parked back into
+// draining: a person's act, with the job that owns the state at hand.
+func resumed(s *State) *contract.NodeMove {
+	if s.Retired || s.Request.Mode == lifecycle.ModeRemove {
+		return nil
+	}
+	return &contract.NodeMove{
+		To: lifecycle.NodeDraining, Owner: lifecycle.OwnerAdmin, Proof: lifecycle.Proof{lifecycle.NeedOwningJob},
+		Note: s.note("goes on"), Soft: true,
+	}
+}
+
+// cancelled stops short of retirement: the node goes back to offline, or to
+// quarantine where it came from, or where something was done that nobody can
+// take back. A node that is retired stays so.
+func cancelled(s *State) *contract.NodeMove {
+	switch {
+	case s.Spent != "":
+		return quarantine(fmt.Sprintf("%s was cancelled after %s had begun, which cannot be taken back: nothing proves the node clean", s.Request.Mode, s.Spent))
+	case s.Request.From == lifecycle.NodeQuarantined:
+		return quarantine(s.note("was cancelled; the node was quarantined before"))
+	}
+	return &contract.NodeMove{To: lifecycle.NodeOffline, Owner: lifecycle.OwnerDecommission, Note: s.note("was cancelled before anything was erased"), Soft: true}
+}

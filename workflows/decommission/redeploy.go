@@ -1,0 +1,177 @@
+package decommission
+
+import (
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	nodeact "github.com/slipway-cloud/slipway/activities/node"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage"
+)
+
+// The second half of a reimage: the onboarding's own activities install the
+// machine anew, with an enrolment token of its own, under the same node record.
+
+// deployMargin is what the abort of a deployment that hangs needs.
+const (
+	deployLimit  = 2 * time.Hour
+	deployMargin = 3 * time.Minute
+)
+
+func redeploy(ctx workflow.Context, s *State) error {
+	if s.Deploy.Over {
+		return nil
+	}
+	s.Deploy.Attempt = max(s.Deploy.Attempt, 1)
+	if s.Deploy.Outcome != "" && s.Deploy.Outcome != contract.DeployOK {
+		if err := anew(ctx, s); err != nil {
+			return err
+		}
+	}
+	for _, step := range []func(workflow.Context, *State) error{prepare, renderAgain, deployAgain, waitInstalled, waitEnrolled} {
+		if err := step(ctx, s); err != nil {
+			return err
+		}
+	}
+	s.Deploy.Over = true
+	return nil
+}
+
+// anew brings a machine whose deployment failed back to Ready.
+func anew(ctx workflow.Context, s *State) error {
+	in := maasact.ReleaseIn{MachineIn: s.machineIn(lifecycle.StageReleaseMAAS), OnlyOurs: true, Begun: true}
+	f, err := stage.Do(ctx, stage.KindPoll, "release the failed deployment", maas.ReturnToReady, in)
+	if err != nil {
+		return err
+	}
+	s.saw(f)
+	s.Deploy = Deployment{Attempt: s.Deploy.Attempt + 1}
+	return nil
+}
+
+// prepare lays out storage and links of a machine that is Ready: releasing keeps
+// most of both, and gives up addresses.
+func prepare(ctx workflow.Context, s *State) error {
+	f, err := stage.Do(ctx, stage.KindMAASCall, "observe the machine", maas.ObserveMachine, s.machineIn(lifecycle.StageReleaseMAAS))
+	if err != nil {
+		return err
+	}
+	s.saw(f)
+	if f.Status != "Ready" {
+		return nil
+	}
+	ref := s.ref(lifecycle.StageReleaseMAAS)
+	disks := maasact.StorageIn{JobRef: ref, SystemID: s.Node.SystemID, Rule: s.Config.Profile.BootDisk, Layout: s.Config.Profile.StorageLayout}
+	if _, err := stage.Do(ctx, stage.KindMAASCall, "boot disk and layout", maas.ConfigureStorage, disks); err != nil {
+		return err
+	}
+	links := maasact.NetworkIn{JobRef: ref, SystemID: s.Node.SystemID, Hostname: s.Node.Hostname, Strict: s.Config.Profile.StrictPXEPreflight}
+	if s.Config.Profile.EnablePhase2RoCE {
+		if _, err := stage.Do(ctx, stage.KindMAASCall, "RoCE ports", maas.ApplyRoCE, links); err != nil {
+			return err
+		}
+	}
+	_, err = stage.Do(ctx, stage.KindMAASCall, "one AUTO link", maas.EnsurePXEInterfaceAuto, links)
+	return err
+}
+
+func renderAgain(ctx workflow.Context, s *State) error {
+	in := nodeact.RenderIn{
+		JobRef: s.ref(lifecycle.StageReleaseMAAS), Hostname: s.Node.Hostname, Profile: s.Config.Profile, Site: s.Config.Site,
+		Attempt: s.Deploy.Attempt, Known: s.UserData, InUse: s.Machine.Status == "Deploying" || s.Machine.Status == "Deployed",
+	}
+	ud, err := stage.Do(ctx, stage.KindLocalWork, "token, host key, user-data", node.RenderCloudInit, in)
+	if err == nil {
+		s.UserData = ud
+	}
+	return err
+}
+
+func deployAgain(ctx workflow.Context, s *State) error {
+	in := maasact.DeployIn{
+		JobRef: s.ref(lifecycle.StageReleaseMAAS), SystemID: s.Node.SystemID, Profile: s.Config.Profile,
+		UserDataRef: s.UserData.Ref, Attempt: s.Deploy.Attempt,
+	}
+	f, err := stage.Do(ctx, stage.KindMAASCall, "deploy "+s.Config.Profile.DistroSeries, maas.DeployMachine, in)
+	if err == nil {
+		s.saw(f)
+	}
+	return err
+}
+
+// waitInstalled gives up a deployment that hangs; why one failed is asked of
+// MAAS, as in an onboarding.
+func waitInstalled(ctx workflow.Context, s *State) error {
+	until := workflow.Now(ctx).Add(deployLimit)
+	if last := stage.DeadlineAt(ctx).Add(-deployMargin); until.After(last) {
+		until = last
+	}
+	at := s.machineIn(lifecycle.StageReleaseMAAS)
+	f, err := stage.Do(ctx, stage.KindPoll, "wait for Deployed", maas.WaitForDeployed, maasact.WaitDeployedIn{MachineIn: at, Attempt: s.Deploy.Attempt, Until: until})
+	if err != nil {
+		return err
+	}
+	s.saw(f.MachineFacts)
+	if s.Deploy.Outcome = f.Outcome; f.Outcome == contract.DeployOK {
+		return nil
+	}
+	c, err := stage.Do(ctx, stage.KindMAASCall, "why the deployment failed", maas.ClassifyDeployFailure, maasact.ClassifyIn{MachineIn: at, Outcome: f.Outcome})
+	if err != nil {
+		return err
+	}
+	if c.Recovered {
+		s.Deploy.Outcome = contract.DeployOK
+		return nil
+	}
+	return stage.Fail(c.Class, "the disks are erased and the new installation failed: %s", c.Message)
+}
+
+// waitEnrolled takes the new agent's enrolment and health as the proof of a
+// working system: its certificate has a higher generation, and the old one is
+// good no more.
+func waitEnrolled(ctx workflow.Context, s *State) error {
+	const at = lifecycle.StageReleaseMAAS
+	in := nodeact.WaitAgentIn{
+		JobRef: s.ref(at), SKU: s.Config.SKU, Poll: s.Config.Profile.PollInterval, After: s.UserData.IssuedAt,
+		UserDataRef: s.UserData.Ref, Until: stage.DeadlineAt(ctx),
+	}
+	f, err := stage.Do(ctx, stage.KindPoll, "wait for enrolment and health", node.WaitForAgent, in)
+	if err != nil {
+		return err
+	}
+	s.Agent = f
+	_, err = stage.Do(ctx, stage.KindLocalWork, "discard the sealed user-data", node.DiscardUserData, s.ref(at))
+	return err
+}
+
+// takeBackDeployment releases the machine where this job has deployed it, and
+// shuts out the agent that it installed. What carries no mark of this job is
+// left alone.
+func takeBackDeployment(ctx workflow.Context, s *State) error {
+	const at = lifecycle.StageReleaseMAAS
+	f, err := stage.Do(ctx, stage.KindMAASCall, "observe the machine", maas.ObserveMachine, s.machineIn(at))
+	if err != nil || f.Foreign || f.Status == "absent" {
+		return err
+	}
+	in := maasact.ReleaseIn{MachineIn: s.machineIn(at), OnlyOurs: true, Begun: true}
+	if _, err := stage.Do(ctx, stage.KindPoll, "release what this job deployed", maas.ReturnToReady, in); err != nil {
+		return err
+	}
+	_, err = stage.Do(ctx, stage.KindLocalWork, "revoke token, discard user-data", node.RevokeBootstrap, s.ref(at))
+	return err
+}
+
+// deploymentRemains proves takeBackDeployment.
+func deploymentRemains(ctx workflow.Context, s *State) (string, error) {
+	if s.full() {
+		return "", nil
+	}
+	f, err := stage.Do(ctx, stage.KindMAASCall, "no deployment of this job is left", maas.ObserveMachine, s.machineIn(lifecycle.StageReleaseMAAS))
+	if err != nil || f.Foreign || f.Status == "absent" {
+		return "", err
+	}
+	return "machine " + s.Node.SystemID + " is still " + f.Status + " for this job", nil
+}

@@ -1,0 +1,105 @@
+package decommission
+
+import (
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage"
+)
+
+// loadSite proves what the release needs of MAAS, and looks at the machine while
+// it is still as the tenant left it: from then on the release is this job's.
+func loadSite(ctx workflow.Context, s *State) error {
+	const at = lifecycle.StageLoadSite
+	if s.Request.Mode == lifecycle.ModeReimage {
+		in := maasact.LoadSiteIn{JobRef: s.ref(at), Request: contract.OnboardingInput{
+			SiteID: s.Job.SiteID, ProfileID: s.Config.ProfileID, SKUID: s.Config.SKUID, Hostname: s.Node.Hostname, BMCID: s.Node.BMCID,
+		}}
+		f, err := stage.Do(ctx, stage.KindMAASCall, "read site, profile, SKU", maas.LoadSiteConfig, in)
+		if err != nil {
+			return err
+		}
+		s.Config.Site, s.Config.Profile, s.Config.SKU = f.Site, f.Profile, f.SKU
+	} else if _, err := stage.Do(ctx, stage.KindMAASCall, "ask MAAS for what it allows", maas.ProbeForLeaving, s.ref(at)); err != nil {
+		return err
+	}
+	if s.Release.Seen {
+		return nil
+	}
+	f, err := stage.Do(ctx, stage.KindMAASCall, "look at the machine before its release", maas.LookBeforeRelease, s.machineIn(at))
+	if err != nil {
+		return err
+	}
+	s.Release = Release{ReleaseFacts: f, Seen: true}
+	s.saw(f.MachineFacts)
+	return nil
+}
+
+// eraseShare is the part of the stage's time that erasing disks may take.
+const eraseShare = 3.0 / 4
+
+func (s *State) releaseIn(ctx workflow.Context) maasact.LeaveReleaseIn {
+	left := stage.DeadlineAt(ctx).Sub(workflow.Now(ctx))
+	return maasact.LeaveReleaseIn{
+		MachineIn: s.machineIn(lifecycle.StageReleaseMAAS), AfterEvent: s.Release.LastEvent, Begun: s.Release.Status != "Ready" && s.Release.Status != "New",
+		Fallback: s.Config.Profile.ReleaseFallbackNoErase, EraseUntil: workflow.Now(ctx).Add(time.Duration(float64(left) * eraseShare)),
+	}
+}
+
+// release has MAAS erase the disks and let go of the machine. A full
+// decommission signs its certificate then; a reimage installs the machine anew.
+func release(ctx workflow.Context, s *State) error {
+	if !s.Release.Over {
+		f, err := stage.Do(ctx, stage.KindPoll, "release with erase and wait", maas.ReleaseErased, s.releaseIn(ctx))
+		if err != nil {
+			return err
+		}
+		s.released(f)
+	}
+	if s.full() {
+		return s.certify(ctx, lifecycle.StageReleaseMAAS)
+	}
+	return redeploy(ctx, s)
+}
+
+// released keeps what was found, and what was known before it of the disks.
+func (s *State) released(f contract.ReleaseFacts) {
+	f.Disks, f.LastEvent = s.Release.Disks, s.Release.LastEvent
+	f.Erased = f.Erased || s.Release.Erased
+	s.Release.ReleaseFacts, s.Release.Over = f, true
+	s.saw(f.MachineFacts)
+}
+
+// observeReleased takes nothing for done but what this stage has seen through:
+// a full decommission with its certificate, a reimage with its agent.
+func observeReleased(ctx workflow.Context, s *State) (stage.Observation, error) {
+	in := s.machineIn(lifecycle.StageReleaseMAAS)
+	f, err := stage.Do(ctx, stage.KindMAASCall, "observe the machine", maas.ObserveMachine, in)
+	if err != nil {
+		return stage.Observation{}, err
+	}
+	s.saw(f)
+	o := stage.Observation{State: f.Status, Note: f.Status}
+	switch {
+	case !s.Release.Over:
+	case s.full():
+		o.Done = s.Evidence.CertificateID != "" && len(s.Evidence.Unproven) == 0
+	default:
+		o.Done = s.Deploy.Over && f.Status == "Deployed" && !f.Foreign
+	}
+	return o, nil
+}
+
+// undoRelease takes back a deployment of this job; that the machine was
+// released, and perhaps erased, nobody can.
+func undoRelease(ctx workflow.Context, s *State) error {
+	s.Spent = lifecycle.StageReleaseMAAS
+	if s.full() {
+		return nil
+	}
+	return takeBackDeployment(ctx, s)
+}

@@ -1,0 +1,105 @@
+package decommission
+
+import (
+	"time"
+
+	"github.com/slipway-cloud/slipway/activities/agenttask"
+	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
+	leaveact "github.com/slipway-cloud/slipway/activities/decommission"
+	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	nodeact "github.com/slipway-cloud/slipway/activities/node"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage"
+)
+
+// Nil pointers: their methods only name the activities.
+var (
+	agent *agenttask.Activities
+	bmc   *bmcact.Activities
+	leave *leaveact.Activities
+	maas  *maasact.Activities
+	node  *nodeact.Activities
+)
+
+// stages are the thirteen; a mode chooses among them. Those that erase or
+// release mark, in their Undo, that nothing of it can be taken back.
+func stages() []stage.Stage[State] {
+	return []stage.Stage[State]{
+		{Name: lifecycle.StageDisableNode, Weight: 1, Deadline: 10 * time.Minute, Run: disable,
+			Doc: "confirm that the node takes no new work, and read what the job goes by"},
+		{Name: lifecycle.StageForceRelease, Weight: 2, Deadline: 30 * time.Minute, Waits: true, Skip: vacant, Run: forceRelease,
+			Observe: observeVacant, Undo: withdraw, Remains: tasksRemain, Doc: "end the tenant's allocation on the node"},
+		{Name: lifecycle.StageDrainNode, Weight: 5, Deadline: 24 * time.Hour, Waits: true, Skip: drainedBefore, Run: drain,
+			Observe: observeDrained, Undo: withdraw, Remains: tasksRemain, Doc: "end what runs on the node"},
+		{Name: lifecycle.StageCleanupStorage, Weight: 5, Deadline: 13 * time.Hour, Waits: true, Skip: dark, Run: cleanStorage,
+			Observe: observeStorage, Undo: spent(lifecycle.StageCleanupStorage), Doc: "take away what tenants mounted or left in storage"},
+		{Name: lifecycle.StageScrubGPU, Weight: 30, Deadline: 13 * time.Hour, Waits: true, Skip: dark, Run: scrub,
+			Observe: observeScrubbed, Undo: spent(lifecycle.StageScrubGPU), Doc: "erase what tenants may have left, device by device"},
+		{Name: lifecycle.StageValidateClean, Weight: 10, Deadline: 4 * time.Hour, Waits: true, Skip: dark, Run: validate,
+			Observe: observeValidated, Undo: withdraw, Doc: "boot anew, prove the node clean, and sign the certificate"},
+		{Name: lifecycle.StageLoadSite, Weight: 1, Deadline: 10 * time.Minute, Skip: notInMAAS, Run: loadSite,
+			Doc: "prove that MAAS can do what is asked of it, and look at the machine before it changes"},
+		{Name: lifecycle.StageReleaseMAAS, Weight: 30, Deadline: 16 * time.Hour, Waits: true, Skip: notInMAAS, Run: release,
+			Observe: observeReleased, Undo: undoRelease, Remains: deploymentRemains,
+			Doc: "release the machine in MAAS with its disks erased; in a reimage, deploy it anew and wait for its agent"},
+		{Name: lifecycle.StagePowerOffMAAS, Weight: 2, Deadline: 30 * time.Minute, Skip: powerless, Run: switchOff,
+			Observe: observeOff, Doc: "switch the machine off and have MAAS and its BMC confirm it"},
+		{Name: lifecycle.StageRetireNode, Weight: 1, Deadline: 10 * time.Minute, Skip: retiredBefore, Run: retire,
+			Doc: "retire the node"},
+		{Name: lifecycle.StageRemoveNode, Weight: 3, Deadline: time.Hour, Waits: true, Run: removeNode,
+			Observe: observeRemoved, Undo: undoRemoval, Remains: removalRemains, Doc: "uninstall the agent and shut its identity out for good"},
+		{Name: lifecycle.StageCleanupSecrets, Weight: 1, Deadline: 10 * time.Minute, Run: cleanSecrets,
+			Doc: "delete the secrets that only this node needed, and let go of its BMC"},
+		{Name: lifecycle.StageRemoveMAAS, Weight: 2, Deadline: 30 * time.Minute, Skip: notInMAAS, Run: removeRecord,
+			Observe: observeRecord, Doc: "delete the machine in MAAS, and what it enlisted itself as meanwhile"},
+	}
+}
+
+// ref names the job at a stage.
+func (s *State) ref(name string) contract.JobRef {
+	r := s.Job
+	r.Stage = name
+	return r
+}
+
+func (s *State) machineIn(name string) maasact.MachineIn {
+	return maasact.MachineIn{JobRef: s.ref(name), SystemID: s.Node.SystemID, Poll: s.Config.Profile.PollInterval}
+}
+
+// saw keeps the newest facts of the machine.
+func (s *State) saw(f contract.MachineFacts) {
+	if f.SystemID == "" {
+		f.SystemID = s.Machine.SystemID
+	}
+	if f.Status == "" {
+		f.Status, f.IPs = s.Machine.Status, s.Machine.IPs
+	}
+	s.Machine = f
+}
+
+// learn keeps the newest facts of the node; what a record no longer says, since
+// this job has let go of it, stays known.
+func (s *State) learn(f contract.LeavingFacts) {
+	if f.SystemID == "" {
+		f.SystemID = s.Node.SystemID
+	}
+	if len(f.MACs) == 0 {
+		f.MACs = s.Node.MACs
+	}
+	s.Node = f
+}
+
+func notInMAAS(s *State) string {
+	if s.Node.SystemID == "" {
+		return "the node is not a machine of MAAS"
+	}
+	return ""
+}
+
+func dark(s *State) string {
+	if s.Dark != "" && s.full() {
+		return "the agent cannot be asked (" + s.Dark + "); erasing from outside has to be the proof"
+	}
+	return ""
+}
