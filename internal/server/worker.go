@@ -16,10 +16,12 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/agenttask"
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
+	leaveact "github.com/slipway-cloud/slipway/activities/decommission"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
 	"github.com/slipway-cloud/slipway/activities/projection"
 	"github.com/slipway-cloud/slipway/internal/relay"
+	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/bmc/ipmi"
@@ -28,6 +30,7 @@ import (
 	"github.com/slipway-cloud/slipway/providers/ssh"
 	"github.com/slipway-cloud/slipway/workflows/bmcrotation"
 	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/decommission"
 	"github.com/slipway-cloud/slipway/workflows/onboarding"
 	"github.com/slipway-cloud/slipway/workflows/sweep"
 )
@@ -40,6 +43,12 @@ func RegisterWorkflows(r worker.WorkflowRegistry) {
 	})
 	r.RegisterWorkflowWithOptions(bmcrotation.Rotate, workflow.RegisterOptions{
 		Name: contract.BMCRotationWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
+	})
+	r.RegisterWorkflowWithOptions(decommission.Decommission, workflow.RegisterOptions{
+		Name: contract.DecommissionWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
+	})
+	r.RegisterWorkflowWithOptions(decommission.NodeOperation, workflow.RegisterOptions{
+		Name: contract.NodeOperationWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
 	})
 	r.RegisterWorkflowWithOptions(onboarding.Plan, workflow.RegisterOptions{
 		Name: contract.PlanWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
@@ -64,6 +73,9 @@ func (a *App) RegisterActivities(r worker.ActivityRegistry) {
 		Store: a.Store, Secrets: a.Secrets, SSH: ssh.New(), AgentURL: a.Config.Agent.PublicURL, AgentCAPEM: string(a.CA.CertPEM()),
 	}, opts)
 	r.RegisterActivityWithOptions(&agenttask.Activities{Store: a.Store}, opts)
+	r.RegisterActivityWithOptions(&leaveact.Activities{
+		Store: a.Store, Secrets: a.Secrets, Ring: &signing.Ring{Store: a.Store, Secrets: a.Secrets},
+	}, opts)
 	r.RegisterActivityWithOptions(a.sweepActivities(), opts)
 }
 
