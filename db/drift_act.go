@@ -124,12 +124,20 @@ func (tx *Tx) quarantineDrift(ctx context.Context, f DriftFinding, a Actor) erro
 	return err
 }
 
+// observed is the part of a finding's evidence that can be adopted.
+type observed struct {
+	BootID    string   `json:"boot_id"`
+	Hostname  string   `json:"hostname"`
+	Address   string   `json:"address"`
+	Serial    string   `json:"serial"`
+	UUID      string   `json:"uuid"`
+	MACs      []string `json:"macs"`
+	Addresses []string `json:"addresses"`
+}
+
 // adoptDrift records what was observed when the finding was last seen.
 func (tx *Tx) adoptDrift(ctx context.Context, f DriftFinding) error {
-	var e struct {
-		Hostname, Address, Serial, UUID string
-		MACs, Addresses                 []string
-	}
+	var e observed
 	if err := json.Unmarshal(f.Evidence, &e); err != nil {
 		return fmt.Errorf("evidence of drift finding %s: %w", f.ID, err)
 	}
@@ -143,65 +151,35 @@ func (tx *Tx) adoptDrift(ctx context.Context, f DriftFinding) error {
 	if err := tx.noLiveJob(ctx, n.ID); err != nil {
 		return err
 	}
-	systemID := ""
+	machine := NodeMachine{}
 	if n.MAASSystemID != nil {
-		systemID = *n.MAASSystemID
+		machine.SystemID = *n.MAASSystemID
 	}
 	switch f.Detector {
 	case lifecycle.DriftBootUnannounced:
-		return tx.adoptBoot(ctx, f)
+		return tx.changeMark(ctx, n.ID, map[string]any{"boot_id": e.BootID})
 	case lifecycle.DriftHostnameChanged:
-		if !lifecycle.ValidHostname(e.Hostname) {
-			return &ConflictError{What: "drift", Existing: f.ID, Message: "the name that MAAS has is no hostname that a node may have; rename the machine in MAAS"}
-		}
-		_, err = tx.q.SetNodeHostname(ctx, gen.SetNodeHostnameParams{ID: n.ID, Hostname: e.Hostname})
-		return translate("node "+n.ID, err)
+		return tx.changeMark(ctx, n.ID, map[string]any{"hostname": e.Hostname})
 	case lifecycle.DriftMACsChanged:
-		return tx.SetNodeMachine(ctx, n.ID, NodeMachine{SystemID: systemID, MACs: e.MACs})
+		machine.MACs = e.MACs
+		return errors.Join(tx.SetNodeMachine(ctx, n.ID, machine), tx.changeMark(ctx, n.ID, map[string]any{"macs": orEmpty(e.MACs)}))
 	case lifecycle.DriftHardwareChanged:
-		return tx.SetNodeMachine(ctx, n.ID, NodeMachine{SystemID: systemID, Serial: e.Serial, HardwareUUID: e.UUID})
+		machine.Serial, machine.HardwareUUID = e.Serial, e.UUID
+		return errors.Join(tx.SetNodeMachine(ctx, n.ID, machine), tx.changeMark(ctx, n.ID, map[string]any{"serial": e.Serial, "uuid": e.UUID}))
 	case lifecycle.DriftAddressesChanged:
-		ssh := n.SSHAddress
-		if len(e.Addresses) > 0 {
-			ssh = sshAt(n, e.Addresses)
-		}
-		return tx.SetNodeAddresses(ctx, n.ID, e.Addresses, ssh)
+		return errors.Join(tx.SetNodeAddresses(ctx, n.ID, e.Addresses, n.SSHAddress), tx.changeMark(ctx, n.ID, map[string]any{"addresses": orEmpty(e.Addresses)}))
 	case lifecycle.DriftBMCAddressChanged:
 		return tx.adoptBMCAddress(ctx, f, e.Address)
 	}
 	return fmt.Errorf("nothing is known of how to adopt %s: %w", f.Detector, ErrInvalid)
 }
 
-// sshAt keeps the SSH address of a node while the machine still has it, and
-// takes the first of the new ones else, at the same port.
-func sshAt(n Node, addresses []string) string {
-	host, port := n.SSHAddress, ""
-	if i := strings.LastIndexByte(n.SSHAddress, ':'); i > 0 {
-		host, port = n.SSHAddress[:i], n.SSHAddress[i:]
+func (tx *Tx) changeMark(ctx context.Context, nodeID string, facts map[string]any) error {
+	doc, err := json.Marshal(facts)
+	if err != nil {
+		return fmt.Errorf("mark of node %s: %w", nodeID, err)
 	}
-	for _, a := range addresses {
-		if a == strings.Trim(host, "[]") {
-			return n.SSHAddress
-		}
-	}
-	if n.SSHAddress == "" {
-		return ""
-	}
-	if strings.Contains(addresses[0], ":") {
-		return "[" + addresses[0] + "]" + port
-	}
-	return addresses[0] + port
-}
-
-func (tx *Tx) adoptBoot(ctx context.Context, f DriftFinding) error {
-	var e struct {
-		BootID     string `json:"boot_id"`
-		DeployedBy string `json:"deployed_by"`
-	}
-	if err := json.Unmarshal(f.Evidence, &e); err != nil {
-		return fmt.Errorf("evidence of drift finding %s: %w", f.ID, err)
-	}
-	return tx.PutDriftMarks(ctx, []DriftMark{{NodeID: *f.NodeID, BootID: e.BootID, DeployedBy: e.DeployedBy}})
+	return translate("mark of node "+nodeID, tx.q.ChangeDriftMark(ctx, gen.ChangeDriftMarkParams{NodeID: nodeID, Facts: storable(doc)}))
 }
 
 // adoptBMCAddress records another address of a BMC. The approved pin stays, so

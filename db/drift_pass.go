@@ -119,12 +119,11 @@ func (s statements) DriftNodes(ctx context.Context, siteID, after string, limit 
 	return rows, translate("nodes of site "+siteID, err)
 }
 
-// DriftMark is what of a node is accounted for: the boot that its agent runs in
-// and the mark of its deployment in MAAS.
+// DriftMark is what of a node is accounted for: a document of whoever reads it
+// back.
 type DriftMark struct {
-	NodeID     string `json:"node_id"`
-	BootID     string `json:"boot_id"`
-	DeployedBy string `json:"deployed_by"`
+	NodeID string          `json:"node_id"`
+	Facts  json.RawMessage `json:"facts"`
 }
 
 // PutDriftMarks stores marks, in one statement. Repeatable.

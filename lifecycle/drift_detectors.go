@@ -125,22 +125,22 @@ func driftOfMachines() []DriftDetector {
 		},
 		{
 			Name: DriftHostnameChanged, Scope: DriftOfNode, Severity: DriftWarning, Sources: of, Expects: kept(), Closes: untilAdopt,
-			Finds: "the machine has another hostname in MAAS than the node", Evidence: []string{"hostname", "known"},
-			Adopts: "gives the node the hostname that MAAS has", Next: "Rename the machine back in MAAS, or adopt its new name.",
+			Finds: "the machine has another hostname in MAAS than it had", Evidence: []string{"hostname", "known"},
+			Adopts: "accepts the name that MAAS has; the node keeps its own", Next: "Rename the machine back in MAAS, or adopt its new name.",
 		},
 		{
 			Name: DriftMACsChanged, Scope: DriftOfNode, Severity: DriftWarning, Sources: of, Expects: kept(), Closes: untilAdopt,
-			Finds: "the machine has other MAC addresses in MAAS than the node has", Evidence: []string{"macs", "known"},
+			Finds: "the machine has other network cards in MAAS than it had", Evidence: []string{"macs", "known"},
 			Adopts: "records the MAC addresses that MAAS has", Next: "Find out whether a network card was replaced; if so, adopt.",
 		},
 		{
 			Name: DriftHardwareChanged, Scope: DriftOfNode, Severity: DriftCritical, Sources: of, Expects: kept(), Closes: untilAdopt,
-			Finds: "the machine reports another serial number or hardware UUID than the node has", Evidence: []string{"serial", "uuid", "known_serial", "known_uuid"},
+			Finds: "the machine has another serial number or hardware UUID in MAAS than it had", Evidence: []string{"serial", "uuid", "known_serial", "known_uuid"},
 			Adopts: "records the serial number and UUID that MAAS has", Next: "Find out whether the mainboard was replaced; if so, adopt. If not, another server answers in its place.",
 		},
 		{
 			Name: DriftAddressesChanged, Scope: DriftOfNode, Severity: DriftWarning, Sources: of, Expects: serving(), Closes: untilAdopt,
-			Finds: "the machine has other IP addresses in MAAS than the node", Evidence: []string{"addresses", "known"},
+			Finds: "the machine has other IP addresses in MAAS than it had", Evidence: []string{"addresses", "known"},
 			Adopts: "records the addresses that MAAS has", Next: "Find out who changed the machine's network; adopt when it is meant.",
 		},
 	}

@@ -48,7 +48,7 @@ func driftOfBMCs() []DriftDetector {
 			Next:   "Find out which address the BMC has now; adopt MAAS's, or correct it in MAAS.",
 		},
 		{
-			Name: DriftBMCPinChanged, Scope: DriftOfBMC, Severity: DriftCritical, Sources: of, Expects: kept(), Closes: "the new pin was approved or the approved certificate is back",
+			Name: DriftBMCPinChanged, Scope: DriftOfBMC, Severity: DriftWarning, Sources: of, Expects: kept(), Closes: "the new pin was approved or the approved certificate is back",
 			Finds: "the BMC shows another certificate than the approved one", Evidence: []string{"pin_sha256", "approved", "address"},
 			Next: "Compare the pin with what the BMC itself shows and approve it with the BMC's action approve-pin; if they differ, find out who answers at its address.",
 		},

@@ -96,6 +96,21 @@ func (q *Queries) BeginDriftPass(ctx context.Context, arg BeginDriftPassParams) 
 	return i, err
 }
 
+const changeDriftMark = `-- name: ChangeDriftMark :exec
+INSERT INTO drift_marks (node_id, facts) VALUES ($1, $2)
+ON CONFLICT (node_id) DO UPDATE SET facts = drift_marks.facts || excluded.facts
+`
+
+type ChangeDriftMarkParams struct {
+	NodeID string
+	Facts  json.RawMessage
+}
+
+func (q *Queries) ChangeDriftMark(ctx context.Context, arg ChangeDriftMarkParams) error {
+	_, err := q.db.Exec(ctx, changeDriftMark, arg.NodeID, arg.Facts)
+	return err
+}
+
 const closeDrift = `-- name: CloseDrift :execrows
 WITH gone AS (
     UPDATE drift_findings f SET status = 'closed', closed_at = now(), outcome = c.outcome, version = f.version + 1
@@ -424,10 +439,10 @@ SELECT n.id, jsonb_build_object(
     'identity', CASE WHEN i.node_id IS NOT NULL THEN jsonb_build_object('generation', i.generation, 'locked_at', i.locked_at, 'locked_reason', i.locked_reason,
         'not_before', c.not_before, 'not_after', c.not_after) END,
     'sku', k.spec, 'profile', p.spec,
-    'mark', CASE WHEN r.node_id IS NOT NULL THEN jsonb_build_object('boot_id', r.boot_id, 'deployed_by', r.deployed_by, 'marked_at', r.marked_at) END,
+    'mark', r.facts || jsonb_build_object('marked_at', r.marked_at),
     'live_job', coalesce((SELECT j.id FROM jobs j WHERE j.node_id = n.id
         AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating') LIMIT 1), ''),
-    'last_job_at', (SELECT max(j.updated_at) FROM jobs j WHERE j.node_id = n.id)
+    'last_job_at', (SELECT max(j.updated_at) FROM jobs j WHERE j.node_id = n.id AND j.kind IN ('onboarding', 'decommission', 'node_operation'))
 )::jsonb AS facts
 FROM (SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref FROM nodes x WHERE x.site_id = $1 AND x.lifecycle = 'maas' AND x.status <> 'deleted' AND x.id > $2::text
     ORDER BY x.id LIMIT $3) n
@@ -1084,9 +1099,8 @@ func (q *Queries) PutDriftMachines(ctx context.Context, arg PutDriftMachinesPara
 }
 
 const putDriftMarks = `-- name: PutDriftMarks :execrows
-INSERT INTO drift_marks (node_id, boot_id, deployed_by)
-SELECT m.node_id, m.boot_id, m.deployed_by FROM jsonb_to_recordset($1::jsonb) AS m (node_id text, boot_id text, deployed_by text)
-ON CONFLICT (node_id) DO UPDATE SET boot_id = excluded.boot_id, deployed_by = excluded.deployed_by, marked_at = now()
+INSERT INTO drift_marks (node_id, facts) SELECT m.node_id, m.facts FROM jsonb_to_recordset($1::jsonb) AS m (node_id text, facts jsonb)
+ON CONFLICT (node_id) DO UPDATE SET facts = excluded.facts, marked_at = now()
 `
 
 func (q *Queries) PutDriftMarks(ctx context.Context, marks json.RawMessage) (int64, error) {
@@ -1200,23 +1214,6 @@ type SetDriftPowerAddressesParams struct {
 
 func (q *Queries) SetDriftPowerAddresses(ctx context.Context, arg SetDriftPowerAddressesParams) (int64, error) {
 	result, err := q.db.Exec(ctx, setDriftPowerAddresses, arg.SiteID, arg.Addresses)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
-const setNodeHostname = `-- name: SetNodeHostname :execrows
-UPDATE nodes SET hostname = $1, version = version + 1, updated_at = now() WHERE id = $2 AND hostname <> $1
-`
-
-type SetNodeHostnameParams struct {
-	Hostname string
-	ID       string
-}
-
-func (q *Queries) SetNodeHostname(ctx context.Context, arg SetNodeHostnameParams) (int64, error) {
-	result, err := q.db.Exec(ctx, setNodeHostname, arg.Hostname, arg.ID)
 	if err != nil {
 		return 0, err
 	}

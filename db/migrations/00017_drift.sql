@@ -42,12 +42,11 @@ CREATE TABLE drift_bmcs (
     logins      bigint NOT NULL DEFAULT 0
 );
 
--- What of a node was last seen and is accounted for, so that a change of it shows.
+-- What of a node is accounted for (its boot; name, cards, addresses and deployment of its machine in MAAS), so that a change of it shows.
 CREATE TABLE drift_marks (
-    node_id     text PRIMARY KEY REFERENCES nodes (id),
-    boot_id     text NOT NULL DEFAULT '',
-    deployed_by text NOT NULL DEFAULT '', -- the mark of the deployment in MAAS
-    marked_at   timestamptz NOT NULL DEFAULT now()
+    node_id   text PRIMARY KEY REFERENCES nodes (id),
+    facts     jsonb NOT NULL,
+    marked_at timestamptz NOT NULL DEFAULT now()
 );
 
 CREATE TABLE drift_findings (

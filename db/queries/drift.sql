@@ -56,10 +56,10 @@ SELECT n.id, jsonb_build_object(
     'identity', CASE WHEN i.node_id IS NOT NULL THEN jsonb_build_object('generation', i.generation, 'locked_at', i.locked_at, 'locked_reason', i.locked_reason,
         'not_before', c.not_before, 'not_after', c.not_after) END,
     'sku', k.spec, 'profile', p.spec,
-    'mark', CASE WHEN r.node_id IS NOT NULL THEN jsonb_build_object('boot_id', r.boot_id, 'deployed_by', r.deployed_by, 'marked_at', r.marked_at) END,
+    'mark', r.facts || jsonb_build_object('marked_at', r.marked_at),
     'live_job', coalesce((SELECT j.id FROM jobs j WHERE j.node_id = n.id
         AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating') LIMIT 1), ''),
-    'last_job_at', (SELECT max(j.updated_at) FROM jobs j WHERE j.node_id = n.id)
+    'last_job_at', (SELECT max(j.updated_at) FROM jobs j WHERE j.node_id = n.id AND j.kind IN ('onboarding', 'decommission', 'node_operation'))
 )::jsonb AS facts
 FROM (SELECT * FROM nodes x WHERE x.site_id = @site_id AND x.lifecycle = 'maas' AND x.status <> 'deleted' AND x.id > @after::text
     ORDER BY x.id LIMIT @max_rows) n
@@ -75,9 +75,12 @@ LEFT JOIN drift_marks r ON r.node_id = n.id
 ORDER BY n.id;
 
 -- name: PutDriftMarks :execrows
-INSERT INTO drift_marks (node_id, boot_id, deployed_by)
-SELECT m.node_id, m.boot_id, m.deployed_by FROM jsonb_to_recordset(@marks::jsonb) AS m (node_id text, boot_id text, deployed_by text)
-ON CONFLICT (node_id) DO UPDATE SET boot_id = excluded.boot_id, deployed_by = excluded.deployed_by, marked_at = now();
+INSERT INTO drift_marks (node_id, facts) SELECT m.node_id, m.facts FROM jsonb_to_recordset(@marks::jsonb) AS m (node_id text, facts jsonb)
+ON CONFLICT (node_id) DO UPDATE SET facts = excluded.facts, marked_at = now();
+
+-- name: ChangeDriftMark :exec
+INSERT INTO drift_marks (node_id, facts) VALUES (@node_id, @facts)
+ON CONFLICT (node_id) DO UPDATE SET facts = drift_marks.facts || excluded.facts;
 
 -- name: DriftBMCsDue :many
 -- BMCs of the site's nodes, longest not looked at first.
@@ -250,9 +253,6 @@ SELECT pass FROM drift_passes WHERE site_id = @site_id FOR UPDATE;
 SELECT (SELECT count(DISTINCT f.node_id) FROM drift_findings f
         WHERE f.site_id = @site_id AND f.action = 'quarantine' AND f.acted_by = 'reconciler' AND f.acted_at > now() - interval '1 hour')::bigint AS done,
     (SELECT count(*) FROM nodes n WHERE n.site_id = @site_id AND n.status IN ('active', 'offline'))::bigint AS serving;
-
--- name: SetNodeHostname :execrows
-UPDATE nodes SET hostname = @hostname, version = version + 1, updated_at = now() WHERE id = @id AND hostname <> @hostname;
 
 -- name: SetBMCAddress :execrows
 UPDATE bmcs SET address = @address, version = version + 1, updated_at = now() WHERE id = @id AND address <> @address;

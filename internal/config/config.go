@@ -24,6 +24,8 @@ type Config struct {
 	Worker   Worker   `yaml:"worker"`
 	Log      Log      `yaml:"log"`
 	Metrics  Metrics  `yaml:"metrics"`
+
+	Reconcile Reconcile `yaml:"reconcile"`
 }
 
 // Database is where PostgreSQL is. URL and URLFile exclude each other; Load
@@ -99,6 +101,17 @@ type Worker struct {
 	StopTimeout                  time.Duration `yaml:"stop_timeout"`
 }
 
+// Reconcile is how sites are compared with what is known of them.
+type Reconcile struct {
+	Every time.Duration `yaml:"every"`
+	// QuarantinePercent of a site's nodes in service may be quarantined
+	// automatically within an hour, at least one; 0 quarantines none.
+	QuarantinePercent int    `yaml:"quarantine_percent"`
+	MinAgentVersion   string `yaml:"min_agent_version"`
+	BMCProbes         int    `yaml:"bmc_probes"`
+	BMCLogins         int    `yaml:"bmc_logins"`
+}
+
 // Log is how much is logged and in which form.
 type Log struct {
 	Level  string `yaml:"level"`
@@ -128,5 +141,7 @@ func Default() Config {
 		},
 		Log:     Log{Level: "info", Format: "json"},
 		Metrics: Metrics{Listen: "127.0.0.1:9090"},
+
+		Reconcile: Reconcile{Every: 5 * time.Minute, QuarantinePercent: 5, BMCProbes: 500, BMCLogins: 20},
 	}
 }

@@ -57,6 +57,13 @@ func settings(c *Config) *pflag.FlagSet {
 	num(&c.Worker.MaxCachedWorkflows, "worker-max-cached-workflows", "workflows kept in memory")
 	fs.DurationVar(&c.Worker.StopTimeout, "worker-stop-timeout", c.Worker.StopTimeout, "time running activities get at shutdown")
 
+	fs.DurationVar(&c.Reconcile.Every, "reconcile-every", c.Reconcile.Every, "how often each site is compared with what is known of it")
+	num(&c.Reconcile.QuarantinePercent, "reconcile-quarantine-percent",
+		"percentage of a site's nodes in service that may be quarantined automatically within an hour, at least one node; 0 quarantines none")
+	str(&c.Reconcile.MinAgentVersion, "reconcile-min-agent-version", "oldest agent version that is no drift; empty means any")
+	num(&c.Reconcile.BMCProbes, "reconcile-bmc-probes", "BMCs that one pass over a site may ask without a login")
+	num(&c.Reconcile.BMCLogins, "reconcile-bmc-logins", "BMCs that one pass over a site may log in to, for power in doubt; 0 logs in to none")
+
 	str(&c.Log.Level, "log-level", "debug, info, warn or error")
 	str(&c.Log.Format, "log-format", "json or text")
 	str(&c.Metrics.Listen, "metrics-listen", "address of /metrics, /healthz and /readyz; empty turns it off")

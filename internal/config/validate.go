@@ -49,7 +49,7 @@ func (c Config) Validate(parts ...Part) error {
 		PartAPI:      func(v *validator) { c.API.validate(v); c.OIDC.validate(v) },
 		PartAgent:    c.Agent.validate,
 		PartSecrets:  c.Secrets.validate,
-		PartWorker:   c.Worker.validate,
+		PartWorker:   func(v *validator) { c.Worker.validate(v); c.Reconcile.validate(v) },
 	}
 	for _, p := range []Part{PartDatabase, PartTemporal, PartAPI, PartAgent, PartSecrets, PartWorker} {
 		if slices.Contains(parts, p) {
@@ -140,6 +140,15 @@ func (s Secrets) validate(v *validator) {
 	if s.PreviousKeeper != "" || s.PreviousKeyFile != "" {
 		v.keeper("secrets.previous_keeper", s.PreviousKeeper, "secrets.previous_key_file", s.PreviousKeyFile)
 	}
+}
+
+func (r Reconcile) validate(v *validator) {
+	if r.Every < 10*time.Second || r.Every > 24*time.Hour {
+		v.add("reconcile.every", "must lie between 10s and 24h")
+	}
+	v.between("reconcile.quarantine_percent", r.QuarantinePercent, 0, 100)
+	v.between("reconcile.bmc_probes", r.BMCProbes, 0, 100_000)
+	v.between("reconcile.bmc_logins", r.BMCLogins, 0, 1000)
 }
 
 func (w Worker) validate(v *validator) {

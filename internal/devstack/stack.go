@@ -247,6 +247,7 @@ func (s *Stack) slipway(ctx context.Context) error {
 	if s.Options.Dir == "" && !s.Options.NoWorker {
 		// The server may be shared and outlive this stack: nothing shall go on firing there.
 		s.onClose(func() { _ = s.App.Sweeps().Remove(s.ctx) })
+		s.onClose(func() { _ = s.App.RemoveReconciles(s.ctx) })
 	}
 	if !s.Options.NoAPI {
 		s.StartRole("api", s.App.RunAPI)

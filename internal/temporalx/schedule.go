@@ -36,46 +36,53 @@ func (s Sweeps) ID() string { return "sweep/" + s.TaskQueue }
 // Ensure makes the Schedule, or brings one that is there to this program's
 // settings. It leaves it paused when somebody paused it. Repeatable.
 func (s Sweeps) Ensure(ctx context.Context, every time.Duration) error {
+	return ensureSchedule(ctx, s.Client, every, sweepCatchUp, &client.ScheduleWorkflowAction{
+		ID: s.ID(), Workflow: contract.SweepWorkflow, TaskQueue: s.TaskQueue, WorkflowRunTimeout: sweepRunLimit,
+		StaticSummary: "looks for what is stuck",
+	})
+}
+
+// ensureSchedule makes the Schedule that is called like its workflow, or brings
+// it to these settings. A run that is still at work keeps the next from starting.
+func ensureSchedule(ctx context.Context, c client.Client, every, catchUp time.Duration, action *client.ScheduleWorkflowAction) error {
 	ctx, cancel := context.WithTimeout(ctx, scheduleMethod)
 	defer cancel()
 	spec := client.ScheduleSpec{Intervals: []client.ScheduleIntervalSpec{{Every: every}}}
-	action := &client.ScheduleWorkflowAction{
-		ID: s.ID(), Workflow: contract.SweepWorkflow, TaskQueue: s.TaskQueue, WorkflowRunTimeout: sweepRunLimit,
-		StaticSummary: "looks for what is stuck",
-	}
-	_, err := s.Client.ScheduleClient().Create(ctx, client.ScheduleOptions{
-		ID: s.ID(), Spec: spec, Action: action, Overlap: enumspb.SCHEDULE_OVERLAP_POLICY_SKIP, CatchupWindow: sweepCatchUp,
+	_, err := c.ScheduleClient().Create(ctx, client.ScheduleOptions{
+		ID: action.ID, Spec: spec, Action: action, Overlap: enumspb.SCHEDULE_OVERLAP_POLICY_SKIP, CatchupWindow: catchUp,
 		TriggerImmediately: true,
 	})
 	if err == nil {
 		return nil
 	}
 	if !errors.Is(err, temporal.ErrScheduleAlreadyRunning) {
-		return fmt.Errorf("make schedule %s: %w", s.ID(), err)
+		return fmt.Errorf("make schedule %s: %w", action.ID, err)
 	}
-	err = s.Client.ScheduleClient().GetHandle(ctx, s.ID()).Update(ctx, client.ScheduleUpdateOptions{
+	err = c.ScheduleClient().GetHandle(ctx, action.ID).Update(ctx, client.ScheduleUpdateOptions{
 		DoUpdate: func(in client.ScheduleUpdateInput) (*client.ScheduleUpdate, error) {
 			there := in.Description.Schedule
 			there.Spec, there.Action = &spec, action
-			there.Policy = &client.SchedulePolicies{Overlap: enumspb.SCHEDULE_OVERLAP_POLICY_SKIP, CatchupWindow: sweepCatchUp}
+			there.Policy = &client.SchedulePolicies{Overlap: enumspb.SCHEDULE_OVERLAP_POLICY_SKIP, CatchupWindow: catchUp}
 			return &client.ScheduleUpdate{Schedule: &there}, nil
 		},
 	})
 	if err != nil {
-		return fmt.Errorf("update schedule %s: %w", s.ID(), err)
+		return fmt.Errorf("update schedule %s: %w", action.ID, err)
 	}
 	return nil
 }
 
 // Remove deletes the Schedule; one that is not there is no error. A dev stack
 // does so when it ends, an installation when it moves to another task queue.
-func (s Sweeps) Remove(ctx context.Context) error {
+func (s Sweeps) Remove(ctx context.Context) error { return removeSchedule(ctx, s.Client, s.ID()) }
+
+func removeSchedule(ctx context.Context, c client.Client, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, scheduleMethod)
 	defer cancel()
-	err := s.Client.ScheduleClient().GetHandle(ctx, s.ID()).Delete(ctx)
+	err := c.ScheduleClient().GetHandle(ctx, id).Delete(ctx)
 	var gone *serviceerror.NotFound
 	if err == nil || errors.As(err, &gone) {
 		return nil
 	}
-	return fmt.Errorf("delete schedule %s: %w", s.ID(), err)
+	return fmt.Errorf("delete schedule %s: %w", id, err)
 }

@@ -1,0 +1,166 @@
+package drift
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// pageSize is how many nodes or machines are compared at a time.
+const pageSize = 500
+
+// PageIn asks for one page of nodes.
+type PageIn struct {
+	Pass  Pass   `json:"pass"`
+	After string `json:"after,omitempty"` // the last node of the page before
+}
+
+// PageOut is what was found; After is where the next page begins, "" when there
+// is none.
+type PageOut struct {
+	Tally
+	After string `json:"after,omitempty"`
+}
+
+// ComparePage compares a page of nodes by every detector of nodes and BMCs. It
+// opens and updates findings, closes those whose fault is gone, and accounts
+// for boots and machines that are new after a job. Nodes that a live job owns
+// are passed over: nothing about them opens or closes. Without the region's
+// list nothing closes.
+func (a *Activities) ComparePage(ctx context.Context, in PageIn) (PageOut, error) {
+	var out PageOut
+	row, err := a.row(ctx, in.Pass)
+	if err != nil {
+		return out, err
+	}
+	now, err := a.clock(ctx)
+	if err != nil {
+		return out, err
+	}
+	nodes, err := a.Store.DriftNodes(ctx, in.Pass.SiteID, in.After, pageSize)
+	if err != nil {
+		return out, fault.Internal(ctx, err)
+	}
+	all := make([]Facts, 0, len(nodes))
+	for _, n := range nodes {
+		f, err := factsOf(n, row, now, a.Policy)
+		if err != nil {
+			return out, fault.Internal(ctx, err)
+		}
+		if !in.Pass.Listed {
+			f.Listed = time.Time{}
+		}
+		all = append(all, f)
+	}
+	c, err := a.compare(ctx, in.Pass, all)
+	if err != nil {
+		return out, fault.Internal(ctx, err)
+	}
+	if out.Tally, err = a.store(ctx, in.Pass, c); err != nil {
+		return out, fault.Internal(ctx, err)
+	}
+	out.Nodes, out.Owned = len(all), c.owned
+	if len(nodes) == pageSize {
+		out.After = nodes[len(nodes)-1].ID
+	}
+	return out, nil
+}
+
+func factsOf(n db.DriftNode, row db.DriftPass, now time.Time, policy Policy) (Facts, error) {
+	f := Facts{Now: now, Policy: policy, User: row.MAASUser}
+	if err := json.Unmarshal(n.Facts, &f); err != nil {
+		return f, fmt.Errorf("facts of node %s: %w", n.ID, err)
+	}
+	if row.ListedAt != nil {
+		f.Listed = *row.ListedAt
+	}
+	return f, nil
+}
+
+// comparison is what a page came to.
+type comparison struct {
+	seen  []db.DriftSighting
+	gone  []db.DriftRef
+	marks []db.DriftMark
+	owned int
+}
+
+func (a *Activities) compare(ctx context.Context, p Pass, all []Facts) (comparison, error) {
+	var c comparison
+	subjects := make([]string, 0, 2*len(all))
+	for _, f := range all {
+		subjects = append(subjects, f.Node.ID)
+		if f.BMC != nil {
+			subjects = append(subjects, f.BMC.ID)
+		}
+	}
+	rows, err := a.Store.LiveDrift(ctx, p.SiteID, subjects)
+	if err != nil {
+		return c, err
+	}
+	live := map[db.DriftRef]bool{}
+	for _, r := range rows {
+		live[db.DriftRef{Detector: r.Detector, Subject: r.Subject}] = true
+	}
+	see, catalogue := looks(), lifecycle.DriftDetectors()
+	for _, f := range all {
+		if f.LiveJob != "" {
+			c.owned++
+			continue
+		}
+		for _, d := range catalogue {
+			if l := see[d.Name]; l != nil {
+				c.note(d, f, l, live)
+			}
+		}
+		if next, changed := f.nextMark(); changed {
+			c.marks = append(c.marks, db.DriftMark{NodeID: f.Node.ID, Facts: encode(next)})
+		}
+	}
+	return c, nil
+}
+
+// note asks one detector about one node.
+func (c *comparison) note(d lifecycle.DriftDetector, f Facts, see look, live map[db.DriftRef]bool) {
+	subject, bmcID := f.Node.ID, ""
+	if d.Scope == lifecycle.DriftOfBMC {
+		if f.BMC == nil {
+			return
+		}
+		subject, bmcID = f.BMC.ID, f.BMC.ID
+	}
+	ref := db.DriftRef{Detector: d.Name, Subject: subject}
+	open := live[ref]
+	switch v := judge(d, see, f, open); {
+	case v.State == Found:
+		c.seen = append(c.seen, db.DriftSighting{
+			Detector: d, Subject: subject, NodeID: f.Node.ID, BMCID: bmcID, SystemID: f.Node.SystemID, Key: v.Key, Message: v.Message, Evidence: v.Evidence,
+		})
+	case v.State == Clear && open:
+		ref.Outcome = "the fault is gone"
+		c.gone = append(c.gone, ref)
+	}
+}
+
+// store writes what a comparison came to.
+func (a *Activities) store(ctx context.Context, p Pass, c comparison) (Tally, error) {
+	t := Tally{Seen: len(c.seen)}
+	var err error
+	if t.Opened, err = a.Store.SeeDrift(ctx, p.SiteID, c.seen); err != nil {
+		return t, err
+	}
+	if p.Listed {
+		if t.Closed, err = a.Store.CloseDrift(ctx, p.SiteID, c.gone); err != nil {
+			return t, err
+		}
+	}
+	if len(c.marks) > 0 {
+		err = a.Store.PutDriftMarks(ctx, c.marks)
+	}
+	return t, err
+}

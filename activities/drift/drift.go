@@ -1,0 +1,219 @@
+// Package drift holds the activities of the reconciler: they read what a site's
+// region, BMCs and agents say, compare it with what PostgreSQL holds by named
+// detectors (lifecycle.DriftDetectors), and open, update and close findings.
+// Every activity reads anew and may be repeated. Nothing outside is changed;
+// inside, only findings, what is accounted for, and nodes in service that are
+// quarantined within a breaker, never one that a live job owns.
+package drift
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/slipway-cloud/slipway/activities/bmc"
+	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
+)
+
+// Activities is what these activities need.
+type Activities struct {
+	Store   *db.Store
+	Secrets providers.Secrets
+	Opener  providers.MAASOpener
+	// Openers has one for each protocol of a BMC; they are asked without a login.
+	Openers map[string]providers.BMCOpener
+	// Logins reads a machine's power through the gate of all BMC logins; nil
+	// reads none.
+	Logins Logins
+	Policy Policy
+	Log    *slog.Logger
+	// Unschedule ends the passes of a site that is gone; nil leaves them.
+	Unschedule func(ctx context.Context, siteID string) error
+	// Ahead moves the clock, for tests; nil leaves it.
+	Ahead func() time.Duration
+}
+
+// Logins is the one way to log in to a BMC; bmc.Activities is one.
+type Logins interface {
+	LookAtPower(ctx context.Context, in bmc.LookIn) (bmc.LookOut, error)
+}
+
+// Policy is what an operator may set.
+type Policy struct {
+	// Due is how long a site may be without a whole pass until a person is told.
+	Due time.Duration
+	// Share of a site's nodes in service that may be quarantined automatically
+	// within an hour (0.05 is 5 %), at least one; 0 quarantines none by itself.
+	Share float64
+	// Settle is how long a node must have stood still before it is compared
+	// with what was read elsewhere.
+	Settle time.Duration
+	// Fresh is how old a heartbeat may be to prove that the machine runs.
+	Fresh time.Duration
+	// Skew is how far a node's clock may be off.
+	Skew time.Duration
+	// MinAgent is the oldest agent version that is good; "" for any.
+	MinAgent string
+	// Probes and Logins are how many BMCs a pass may ask without and with a
+	// login, ProbeEvery and LoginEvery how often one BMC at most, AtOnce how
+	// many at a time.
+	Probes, Logins         int
+	ProbeEvery, LoginEvery time.Duration
+	AtOnce                 int
+}
+
+// DefaultPolicy is right for real gear.
+func DefaultPolicy() Policy {
+	return Policy{
+		Due: 15 * time.Minute, Share: 0.05, Settle: time.Minute, Fresh: 90 * time.Second, Skew: 30 * time.Second,
+		Probes: 500, Logins: 20, ProbeEvery: 30 * time.Minute, LoginEvery: 30 * time.Minute, AtOnce: 10,
+	}
+}
+
+// actorID is who the audit log names.
+const actorID = "reconciler"
+
+func actor() db.Actor { return db.Actor{Owner: lifecycle.OwnerReconciler, ID: actorID} }
+
+// clock is the database's time, which nearly all that is compared was dated by.
+func (a *Activities) clock(ctx context.Context) (time.Time, error) {
+	now, err := a.Store.Clock(ctx)
+	if a.Ahead != nil {
+		now = now.Add(a.Ahead())
+	}
+	return now, fault.Internal(ctx, err)
+}
+
+// Pass is one pass over a site, as its activities are told.
+type Pass struct {
+	SiteID string    `json:"site_id"`
+	Number int64     `json:"number"`
+	Begun  time.Time `json:"begun"`
+	// Gone says that there is no such site any more.
+	Gone bool `json:"gone,omitempty"`
+	// Listed says that the region's list of this pass was read whole. Without
+	// it nothing is closed and nothing quarantined.
+	Listed bool `json:"listed,omitempty"`
+}
+
+// BeginIn names the site.
+type BeginIn struct {
+	SiteID string `json:"site_id"`
+}
+
+// BeginPass begins a pass. Of a site that is gone it ends the schedule.
+func (a *Activities) BeginPass(ctx context.Context, in BeginIn) (Pass, error) {
+	row, err := a.Store.BeginDriftPass(ctx, in.SiteID, a.Policy.Due)
+	if errors.Is(err, db.ErrNotFound) {
+		if a.Unschedule != nil {
+			err = a.Unschedule(ctx, in.SiteID)
+		} else {
+			err = nil
+		}
+		return Pass{SiteID: in.SiteID, Gone: true}, fault.Internal(ctx, err)
+	}
+	return Pass{SiteID: in.SiteID, Number: row.Pass, Begun: row.BegunAt}, fault.Internal(ctx, err)
+}
+
+// row reads the pass's row and refuses when another pass has begun since.
+func (a *Activities) row(ctx context.Context, p Pass) (db.DriftPass, error) {
+	row, err := a.Store.DriftPass(ctx, p.SiteID)
+	if err == nil && row.Pass != p.Number {
+		return row, fault.New(lifecycle.FailStateDisagreement, "pass %d of site %s was overtaken by pass %d", p.Number, p.SiteID, row.Pass)
+	}
+	return row, fault.Internal(ctx, err)
+}
+
+// Tally is what a part of a pass did.
+type Tally struct {
+	Nodes  int `json:"nodes,omitempty"`
+	Owned  int `json:"owned,omitempty"` // nodes that a live job owns: not looked at
+	Seen   int `json:"seen,omitempty"`  // findings, new or not
+	Opened int `json:"opened,omitempty"`
+	Closed int `json:"closed,omitempty"`
+}
+
+// Add adds another part.
+func (t *Tally) Add(o Tally) {
+	t.Nodes, t.Owned, t.Seen, t.Opened, t.Closed = t.Nodes+o.Nodes, t.Owned+o.Owned, t.Seen+o.Seen, t.Opened+o.Opened, t.Closed+o.Closed
+}
+
+// Report is what one pass did; it stands in the workflow's result and in the
+// pass's row.
+type Report struct {
+	Tally
+	List       ListReport       `json:"list"`
+	BMCs       BMCReport        `json:"bmcs"`
+	Quarantine QuarantineReport `json:"quarantine"`
+	Problems   []string         `json:"problems,omitempty"`
+}
+
+// keepClosed is how long closed findings stay.
+const keepClosed = 90 * 24 * time.Hour
+
+// FinishIn ends a pass.
+type FinishIn struct {
+	Pass    Pass   `json:"pass"`
+	Report  Report `json:"report"`
+	Problem string `json:"problem,omitempty"`
+}
+
+// FinishPass opens or closes the finding that the region cannot be read, closes
+// findings about nodes that are deleted, and notes the pass.
+func (a *Activities) FinishPass(ctx context.Context, in FinishIn) error {
+	site, _ := lifecycle.DriftDetectorOf(lifecycle.DriftSiteUnreachable)
+	var err error
+	switch {
+	case in.Pass.Listed:
+		_, err = a.Store.CloseDrift(ctx, in.Pass.SiteID, []db.DriftRef{{Detector: site.Name, Subject: in.Pass.SiteID, Outcome: "the region answers"}})
+	case in.Report.List.Problem != "":
+		_, err = a.Store.SeeDrift(ctx, in.Pass.SiteID, []db.DriftSighting{{
+			Detector: site, Subject: in.Pass.SiteID, Key: "unreachable",
+			Message: "the region's list of machines could not be read: " + in.Report.List.Problem, Evidence: map[string]any{"problem": in.Report.List.Problem},
+		}})
+	}
+	if err != nil {
+		return fault.Internal(ctx, err)
+	}
+	if in.Pass.Listed {
+		if err := a.closeAll(ctx, in.Pass.SiteID, "the node is deleted", func() ([]db.DriftRef, error) {
+			return a.Store.DriftOfGoneNodes(ctx, in.Pass.SiteID, pageSize)
+		}); err != nil {
+			return fault.Internal(ctx, err)
+		}
+	}
+	now, err := a.clock(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := a.Store.PruneDrift(ctx, now.Add(-keepClosed)); err != nil {
+		return fault.Internal(ctx, err)
+	}
+	row := db.DriftPass{SiteID: in.Pass.SiteID, Pass: in.Pass.Number}
+	return fault.Internal(ctx, a.Store.FinishDriftPass(ctx, row, in.Problem, encode(in.Report)))
+}
+
+// closeAll closes what list gives, page by page, until it gives nothing.
+func (a *Activities) closeAll(ctx context.Context, siteID, outcome string, list func() ([]db.DriftRef, error)) error {
+	for {
+		refs, err := list()
+		if err != nil || len(refs) == 0 {
+			return err
+		}
+		for i := range refs {
+			refs[i].Outcome = outcome
+		}
+		n, err := a.Store.CloseDrift(ctx, siteID, refs)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return fmt.Errorf("%d drift findings of site %s could not be closed", len(refs), siteID)
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package drift
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// QuarantineReport is what was done by itself.
+type QuarantineReport struct {
+	Nodes []string `json:"nodes,omitempty"` // quarantined
+	// Waiting is how many nodes are to be quarantined and are not, since Limit
+	// were within the hour.
+	Waiting int   `json:"waiting,omitempty"`
+	Limit   int64 `json:"limit,omitempty"`
+}
+
+// QuarantineDrifted moves nodes in service to quarantined whose findings say so and
+// were seen by two passes in a row, within the breaker; it says so when the
+// breaker is open. Not without the region's list. Each node is read again under
+// its lock. Repeatable.
+func (a *Activities) QuarantineDrifted(ctx context.Context, p Pass) (QuarantineReport, error) {
+	var r QuarantineReport
+	if _, err := a.row(ctx, p); err != nil || !p.Listed || a.Policy.Share <= 0 {
+		return r, err
+	}
+	var names []string
+	for _, d := range lifecycle.DriftDetectors() {
+		if d.Quarantines {
+			names = append(names, d.Name)
+		}
+	}
+	all, err := a.Store.DriftToQuarantine(ctx, p.SiteID, names, p.Begun, pageSize)
+	if err != nil {
+		return r, fault.Internal(ctx, err)
+	}
+	var breaker db.Breaker
+	settled := map[string]bool{} // nodes about which it is decided
+	for _, c := range all {
+		if settled[c.NodeID] {
+			continue
+		}
+		settled[c.NodeID] = true
+		if r.Waiting > 0 { // the breaker opened: it only counts from here
+			r.Waiting++
+			continue
+		}
+		var done bool
+		if done, breaker, err = a.Store.QuarantineByReconciler(ctx, p.SiteID, c, a.Policy.Share, actor()); err != nil {
+			return r, fault.Internal(ctx, err)
+		}
+		switch {
+		case done:
+			r.Nodes = append(r.Nodes, c.NodeID)
+			a.Log.WarnContext(ctx, "drift: a node was quarantined", "node", c.NodeID, "detector", c.Detector, "finding", c.ID)
+		case breaker.Open():
+			r.Waiting++
+		}
+	}
+	r.Limit = breaker.Limit
+	return r, fault.Internal(ctx, a.tellBreaker(ctx, p, r, breaker))
+}
+
+// tellBreaker opens the breaker's own finding while something waits for it.
+func (a *Activities) tellBreaker(ctx context.Context, p Pass, r QuarantineReport, b db.Breaker) error {
+	d, _ := lifecycle.DriftDetectorOf(lifecycle.DriftBreakerOpen)
+	if r.Waiting == 0 {
+		_, err := a.Store.CloseDrift(ctx, p.SiteID, []db.DriftRef{{Detector: d.Name, Subject: p.SiteID, Outcome: "nothing waits for its quarantine"}})
+		return err
+	}
+	_, err := a.Store.SeeDrift(ctx, p.SiteID, []db.DriftSighting{{
+		Detector: d, Subject: p.SiteID, Key: "open",
+		Message:  fmt.Sprintf("%d nodes were quarantined within the hour, as many as may be; %d more stay in service until a person decides", b.Done, r.Waiting),
+		Evidence: map[string]any{"limit": b.Limit, "quarantined": b.Done, "waiting": r.Waiting},
+	}})
+	return err
+}

@@ -1,0 +1,121 @@
+package drift
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// maxDuplicates is how many values of one kind are told of at a time; more than
+// that is one fault, and none of them closes meanwhile.
+const maxDuplicates = 500
+
+// CompareSets looks for what stands in several records (MAC addresses, serials,
+// BMC addresses, boots) and for machines of the region that are no node's, and
+// closes what it does not see any more. It needs the region's list.
+func (a *Activities) CompareSets(ctx context.Context, p Pass) (Tally, error) {
+	var t Tally
+	if _, err := a.row(ctx, p); err != nil || !p.Listed {
+		return t, err
+	}
+	site, err := a.Store.Site(ctx, p.SiteID)
+	if err != nil {
+		return t, fault.Internal(ctx, err)
+	}
+	whole, err := a.duplicates(ctx, p, &t)
+	if err != nil {
+		return t, fault.Internal(ctx, err)
+	}
+	if err := a.strangers(ctx, p, site.Spec.Pool, &t); err != nil {
+		return t, fault.Internal(ctx, err)
+	}
+	whole = append(whole, lifecycle.DriftUnknownMachine, lifecycle.DriftGhost)
+	return t, fault.Internal(ctx, a.closeUnseen(ctx, p, whole, &t))
+}
+
+// closeUnseen closes live findings of detectors that this pass has not seen.
+func (a *Activities) closeUnseen(ctx context.Context, p Pass, detectors []string, t *Tally) error {
+	return a.closeAll(ctx, p.SiteID, "the fault is gone", func() ([]db.DriftRef, error) {
+		refs, err := a.Store.UnseenDrift(ctx, p.SiteID, detectors, p.Begun, pageSize)
+		t.Closed += len(refs)
+		return refs, err
+	})
+}
+
+// duplicates returns the detectors that saw all there is.
+func (a *Activities) duplicates(ctx context.Context, p Pass, t *Tally) (whole []string, err error) {
+	macs, serials, bmcs, boots, err := a.Store.DriftDuplicates(ctx, p.SiteID, maxDuplicates)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range []struct {
+		detector, field, words string
+		found                  []db.DriftDuplicate
+	}{
+		{lifecycle.DriftDuplicateMAC, "mac", "MAC address %s belongs to %s", macs},
+		{lifecycle.DriftDuplicateSerial, "serial", "serial number %s belongs to %s", serials},
+		{lifecycle.DriftDuplicateBMC, "address", "BMC address %s belongs to %s", bmcs},
+		{lifecycle.DriftDuplicateBoot, "boot_id", "boot %s is reported by %s", boots},
+	} {
+		d, _ := lifecycle.DriftDetectorOf(s.detector)
+		seen := make([]db.DriftSighting, 0, len(s.found))
+		for _, f := range s.found {
+			who := append(append([]string{}, f.Machines...), f.Nodes...)
+			seen = append(seen, db.DriftSighting{
+				Detector: d, Subject: f.Value, Key: strings.Join(who, " "), Message: fmt.Sprintf(s.words, f.Value, strings.Join(who, " and ")),
+				Evidence: map[string]any{s.field: f.Value, "machines": f.Machines, "nodes": f.Nodes},
+			})
+		}
+		opened, err := a.Store.SeeDrift(ctx, p.SiteID, seen)
+		if err != nil {
+			return nil, err
+		}
+		t.Add(Tally{Seen: len(seen), Opened: opened})
+		if len(s.found) < maxDuplicates {
+			whole = append(whole, s.detector)
+		}
+	}
+	return whole, nil
+}
+
+// strangers notes machines that are no node's. One with the cards of a deleted
+// node under another id has enlisted anew; under the same id it was left there.
+func (a *Activities) strangers(ctx context.Context, p Pass, pool string, t *Tally) error {
+	plain, _ := lifecycle.DriftDetectorOf(lifecycle.DriftUnknownMachine)
+	ghost, _ := lifecycle.DriftDetectorOf(lifecycle.DriftGhost)
+	for after := ""; ; {
+		rows, err := a.Store.DriftStrangers(ctx, p.SiteID, pool, after, pageSize)
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		after = rows[len(rows)-1].SystemID
+		seen := make([]db.DriftSighting, 0, len(rows))
+		for _, r := range rows {
+			var m Machine
+			if err := json.Unmarshal(r.Facts, &m); err != nil {
+				return fmt.Errorf("facts of machine %s: %w", r.SystemID, err)
+			}
+			s := db.DriftSighting{
+				Detector: plain, Subject: r.SystemID, SystemID: r.SystemID, Key: r.SystemID,
+				Message:  fmt.Sprintf("machine %s (%s) is %s in MAAS and no node's", r.Hostname, r.SystemID, m.Status),
+				Evidence: map[string]any{"system_id": r.SystemID, "hostname": r.Hostname, "maas_status": m.Status.String(), "macs": r.MACs},
+			}
+			if r.DeletedNode != "" && r.DeletedSystemID != r.SystemID {
+				s.Detector = ghost
+				s.Message = fmt.Sprintf("machine %s (%s) has the network cards of the deleted node %s: it has enlisted anew", r.Hostname, r.SystemID, r.DeletedNode)
+				s.Evidence["deleted_node"] = r.DeletedNode
+			}
+			seen = append(seen, s)
+		}
+		opened, err := a.Store.SeeDrift(ctx, p.SiteID, seen)
+		if err != nil {
+			return err
+		}
+		t.Add(Tally{Seen: len(seen), Opened: opened})
+	}
+}

@@ -1,0 +1,90 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
+	driftact "github.com/slipway-cloud/slipway/activities/drift"
+	"github.com/slipway-cloud/slipway/internal/temporalx"
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/providers/maas"
+)
+
+// newSites is how often a worker looks for sites that have no Schedule yet.
+const newSites = 15 * time.Second
+
+// Reconciles are the Schedules of this installation's passes over its sites.
+func (a *App) Reconciles() temporalx.Reconciles {
+	return temporalx.Reconciles{Client: a.Temporal, TaskQueue: a.Config.Temporal.TaskQueue}
+}
+
+// driftActivities are the reconciler's eyes and hands. A login goes through the
+// same gate as a job's.
+func (a *App) driftActivities(logins *bmcact.Activities, openers map[string]providers.BMCOpener) *driftact.Activities {
+	c, policy := a.Config.Reconcile, driftact.DefaultPolicy()
+	policy.Due = 3 * c.Every
+	policy.Share = float64(c.QuarantinePercent) / 100
+	policy.MinAgent = c.MinAgentVersion
+	policy.Probes, policy.Logins = c.BMCProbes, c.BMCLogins
+	policy.Fresh = max(policy.Fresh, a.Config.Agent.OfflineAfter)
+	return &driftact.Activities{
+		Store: a.Store, Secrets: a.Secrets, Opener: maas.Opener{Options: maas.Options{Log: a.Log}}, Openers: openers, Logins: logins,
+		Policy: policy, Log: a.Log, Unschedule: a.Reconciles().Remove,
+	}
+}
+
+// keepReconciles makes each site's Schedule, brings it to this program's
+// settings now and then, and makes it again should somebody delete it, until
+// ctx ends.
+func (a *App) keepReconciles(ctx context.Context) {
+	ensured := map[string]time.Time{}
+	for {
+		if err := a.ensureReconciles(ctx, ensured); err != nil && ctx.Err() == nil {
+			a.Log.Warn("not every site has its passes scheduled yet; will try again", "in", newSites, "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(newSites):
+		}
+	}
+}
+
+func (a *App) ensureReconciles(ctx context.Context, ensured map[string]time.Time) error {
+	var failed error
+	for after := ""; ; {
+		sites, err := a.Store.ListSites(ctx, after, 500)
+		if err != nil || len(sites) == 0 {
+			return errors.Join(failed, err)
+		}
+		for _, s := range sites {
+			after = s.ID
+			if time.Since(ensured[s.ID]) < scheduleEvery {
+				continue
+			}
+			if err := a.Reconciles().Ensure(ctx, s.ID, a.Config.Reconcile.Every); err != nil {
+				failed = err
+				continue
+			}
+			ensured[s.ID] = time.Now()
+		}
+	}
+}
+
+// RemoveReconciles deletes the Schedules of all sites: what a dev stack does
+// when it ends.
+func (a *App) RemoveReconciles(ctx context.Context) error {
+	var failed error
+	for after := ""; ; {
+		sites, err := a.Store.ListSites(ctx, after, 500)
+		if err != nil || len(sites) == 0 {
+			return errors.Join(failed, err)
+		}
+		for _, s := range sites {
+			after = s.ID
+			failed = errors.Join(failed, a.Reconciles().Remove(ctx, s.ID))
+		}
+	}
+}

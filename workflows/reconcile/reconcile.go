@@ -1,0 +1,131 @@
+// Package reconcile is the workflow that a Schedule starts for each site every
+// few minutes to compare what stands in PostgreSQL with the site's region, BMCs
+// and agents. It only sequences; activities/drift says what is done.
+package reconcile
+
+import (
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/slipway-cloud/slipway/activities/drift"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+var acts *drift.Activities
+
+// The longest that each part may take and wait for a worker. A part that fails
+// is not repeated: the next pass is the repetition.
+const (
+	shortLimit = time.Minute
+	listLimit  = 10 * time.Minute
+	visitLimit = 20 * time.Minute
+	pageLimit  = 2 * time.Minute
+	heartbeat  = 30 * time.Second
+	waitLimit  = 5 * time.Minute
+	// pagesPerRun bounds a run's history: 50,000 nodes.
+	pagesPerRun = 100
+)
+
+// Pass is one pass over a site, or the part of it that fits a run.
+func Pass(ctx workflow.Context, in contract.ReconcileInput) (drift.Report, error) {
+	w := run{ctx: ctx}
+	if len(in.Carried) > 0 {
+		if err := decode(in.Carried, &w.state); err != nil {
+			return drift.Report{}, err
+		}
+	} else if err := w.begin(in.SiteID); err != nil || w.state.Pass.Gone {
+		return drift.Report{}, err
+	}
+	more, err := w.pages()
+	if err != nil {
+		return w.finish(err)
+	}
+	if more {
+		in.Carried = encode(w.state)
+		return drift.Report{}, workflow.NewContinueAsNewError(ctx, contract.ReconcileWorkflow, in)
+	}
+	return w.finish(w.rest())
+}
+
+// state goes from run to run.
+type state struct {
+	Pass   drift.Pass   `json:"pass"`
+	Report drift.Report `json:"report"`
+	After  string       `json:"after,omitempty"`
+}
+
+type run struct {
+	ctx   workflow.Context
+	state state
+}
+
+// begin opens the pass and reads what lies outside. A region or BMCs that
+// cannot be read keep nothing else from being compared.
+func (w *run) begin(siteID string) error {
+	if err := w.do("begins the pass", shortLimit, acts.BeginPass, drift.BeginIn{SiteID: siteID}, &w.state.Pass); err != nil || w.state.Pass.Gone {
+		return err
+	}
+	r := &w.state.Report
+	if err := w.do("reads the region's list", listLimit, acts.ListMachines, w.state.Pass, &r.List); err != nil {
+		w.problem("the region was not read", err)
+		r.List.Problem = "reading it failed here: " + reason(err)
+	} else if r.List.Problem != "" {
+		r.Problems = append(r.Problems, "the region was not read: "+r.List.Problem)
+	}
+	w.state.Pass.Listed = r.List.Problem == ""
+	if err := w.do("asks BMCs", visitLimit, acts.VisitBMCs, w.state.Pass, &r.BMCs); err != nil {
+		w.problem("BMCs were not asked", err)
+	}
+	return nil
+}
+
+// pages compares nodes page by page; more says that the run is full.
+func (w *run) pages() (more bool, err error) {
+	for range pagesPerRun {
+		var out drift.PageOut
+		if err := w.do("compares a page of nodes", pageLimit, acts.ComparePage, drift.PageIn{Pass: w.state.Pass, After: w.state.After}, &out); err != nil {
+			return false, err
+		}
+		w.state.Report.Add(out.Tally)
+		if w.state.After = out.After; out.After == "" {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// rest is what needs all pages: sets, and quarantines.
+func (w *run) rest() error {
+	var sets drift.Tally
+	if err := w.do("looks for duplicates and strangers", pageLimit, acts.CompareSets, w.state.Pass, &sets); err != nil {
+		return err
+	}
+	w.state.Report.Add(sets)
+	return w.do("quarantines", pageLimit, acts.QuarantineDrifted, w.state.Pass, &w.state.Report.Quarantine)
+}
+
+// finish notes the pass, whatever became of it.
+func (w *run) finish(failed error) (drift.Report, error) {
+	if failed != nil {
+		w.problem("the pass was not finished", failed)
+	}
+	r := w.state.Report
+	in := drift.FinishIn{Pass: w.state.Pass, Report: r, Problem: strings.Join(r.Problems, "; ")}
+	return r, w.do("notes the pass", shortLimit, acts.FinishPass, in, nil)
+}
+
+func (w *run) problem(what string, err error) {
+	w.state.Report.Problems = append(w.state.Report.Problems, what+": "+reason(err))
+}
+
+// do runs one activity without repeating it.
+func (w *run) do(summary string, limit time.Duration, activity, in, out any) error {
+	ctx := workflow.WithActivityOptions(w.ctx, workflow.ActivityOptions{
+		StartToCloseTimeout: limit, ScheduleToStartTimeout: waitLimit, HeartbeatTimeout: heartbeat,
+		RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1}, Summary: summary,
+	})
+	return workflow.ExecuteActivity(ctx, activity, in).Get(w.ctx, out)
+}
