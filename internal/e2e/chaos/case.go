@@ -31,7 +31,7 @@ const (
 	WorkerKilled   Kind = "worker_killed"   // the worker process gets SIGKILL
 	PostgresKilled Kind = "postgres_killed" // every database backend of the worker is terminated
 	SiteCut        Kind = "site_cut"        // MAAS and the BMC are out of reach for some seconds
-	Cancel         Kind = "cancel"          // an operator cancels at this moment
+	Cancel         Kind = "cancel"          // an operator cancels at this moment; it may be the execution's last
 )
 
 // Kinds lists every kind of trouble, in the order of the report.
@@ -64,7 +64,10 @@ func variants(k Kind, local bool) []string {
 	case SiteCut:
 		return []string{"refused_before", "hangs_before", "refused_during", "hangs_during", "refused_after", "hangs_after"}
 	case Cancel:
-		return []string{"before", "after"}
+		if local {
+			return []string{"before", "after"}
+		}
+		return []string{"before", "after", "dies"}
 	}
 	return nil
 }

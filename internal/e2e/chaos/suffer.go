@@ -145,6 +145,10 @@ func (e *execution) suffer(o Order) (any, error) {
 		e.strike()
 		return e.hang(o.Variant)
 	case WorkerKilled, PostgresKilled, SiteCut, Cancel:
+		if o.Variant == "dies" {
+			e.strike()
+			return e.crash("silent")
+		}
 		return e.around(o.Variant)
 	}
 	return e.run()
