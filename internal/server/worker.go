@@ -32,6 +32,7 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/decommission"
 	"github.com/slipway-cloud/slipway/workflows/onboarding"
+	"github.com/slipway-cloud/slipway/workflows/reconcile"
 	"github.com/slipway-cloud/slipway/workflows/sweep"
 )
 
@@ -53,6 +54,9 @@ func RegisterWorkflows(r worker.WorkflowRegistry) {
 	r.RegisterWorkflowWithOptions(onboarding.Plan, workflow.RegisterOptions{
 		Name: contract.PlanWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
 	})
+	r.RegisterWorkflowWithOptions(reconcile.Pass, workflow.RegisterOptions{
+		Name: contract.ReconcileWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
+	})
 	// A pass is short and begins anew with each run: it may change its build.
 	r.RegisterWorkflowWithOptions(sweep.Sweep, workflow.RegisterOptions{
 		Name: contract.SweepWorkflow, VersioningBehavior: workflow.VersioningBehaviorAutoUpgrade,
@@ -66,9 +70,10 @@ func (a *App) RegisterActivities(r worker.ActivityRegistry) {
 	r.RegisterActivityWithOptions(&maasact.Activities{
 		Store: a.Store, Secrets: a.Secrets, Opener: maas.Opener{Options: maas.Options{Log: a.Log}},
 	}, opts)
-	r.RegisterActivityWithOptions(&bmcact.Activities{
-		Store: a.Store, Secrets: a.Secrets, Openers: map[string]providers.BMCOpener{"redfish": redfish.Opener{}, "ipmi": ipmi.Opener{}},
-	}, opts)
+	openers := map[string]providers.BMCOpener{"redfish": redfish.Opener{}, "ipmi": ipmi.Opener{}}
+	bmcs := &bmcact.Activities{Store: a.Store, Secrets: a.Secrets, Openers: openers}
+	r.RegisterActivityWithOptions(bmcs, opts)
+	r.RegisterActivityWithOptions(a.driftActivities(bmcs, openers), opts)
 	r.RegisterActivityWithOptions(&nodeact.Activities{
 		Store: a.Store, Secrets: a.Secrets, SSH: ssh.New(), AgentURL: a.Config.Agent.PublicURL, AgentCAPEM: string(a.CA.CertPEM()),
 	}, opts)
@@ -138,6 +143,7 @@ func (a *App) RunWorker(ctx context.Context, extra ...interceptor.WorkerIntercep
 	a.Log.Info("worker runs", "task_queue", a.Config.Temporal.TaskQueue, "build", a.Config.Temporal.BuildID)
 	go r.Housekeep(ctx)
 	go a.keepSchedule(ctx)
+	go a.keepReconciles(ctx)
 	r.Run(ctx)
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		return cause
