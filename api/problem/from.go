@@ -38,6 +38,8 @@ func From(err error) *Problem {
 		return New(Stale, "the resource was changed meanwhile; read it again and repeat the change with its new ETag")
 	case errors.Is(err, db.ErrInvalid):
 		return New(Invalid, "the database refuses a value: a text is too long, empty, or holds a zero byte; correct it")
+	case errors.Is(err, db.ErrDiscoveryFull):
+		return New(TooManyRequests, "the list of discovered nodes is full; an admin has to approve or purge some").After(60)
 	case errors.Is(err, context.DeadlineExceeded):
 		return New(OutcomeUnknown, "the request took longer than it may; repeat it, with the same Idempotency-Key if it had one")
 	}

@@ -7,6 +7,7 @@ package problem
 import (
 	"encoding/json"
 	"net/http"
+	"strconv"
 	"strings"
 )
 
@@ -37,6 +38,7 @@ const (
 	VersionMissing       Kind = "version-missing"
 	PlanMissing          Kind = "plan-missing"
 	PlanStale            Kind = "plan-stale"
+	TooManyRequests      Kind = "too-many-requests"
 	Internal             Kind = "internal"
 	OutsideFailed        Kind = "outside-failed"
 	EngineUnavailable    Kind = "engine-unavailable"
@@ -83,6 +85,7 @@ func Kinds() []Info {
 		{VersionMissing, http.StatusPreconditionRequired, "The version is missing"},
 		{PlanMissing, http.StatusPreconditionRequired, "The plan is missing"},
 		{PlanStale, http.StatusPreconditionFailed, "The plan is no longer true"},
+		{TooManyRequests, http.StatusTooManyRequests, "Too many requests"},
 		{Internal, http.StatusInternalServerError, "Internal error"},
 		{OutsideFailed, http.StatusBadGateway, "The other side failed"},
 		{EngineUnavailable, http.StatusServiceUnavailable, "Temporal does not answer"},
@@ -109,15 +112,16 @@ type Field struct {
 
 // Problem is a problem document. It is an error, and huma answers with it.
 type Problem struct {
-	Type      string   `json:"type" doc:"Stable URI of the kind of problem" example:"urn:slipway:problem:live-job"`
-	Title     string   `json:"title" doc:"The kind in words"`
-	Status    int      `json:"status" doc:"HTTP status"`
-	Detail    string   `json:"detail" doc:"What happened and what to do"`
-	RequestID string   `json:"request_id,omitempty" doc:"Names this request in the server's log"`
-	Errors    []Field  `json:"errors,omitempty" doc:"Everything that is wrong with the request"`
-	Allowed   []string `json:"allowed,omitempty" doc:"The states or actions that are allowed now"`
-	Existing  string   `json:"existing,omitempty" doc:"The id of what is in the way, such as the live job"`
-	PlanHash  string   `json:"plan_hash,omitempty" doc:"The hash of the plan as it is now, where the one that was sent is missing or no longer true"`
+	Type       string   `json:"type" doc:"Stable URI of the kind of problem" example:"urn:slipway:problem:live-job"`
+	Title      string   `json:"title" doc:"The kind in words"`
+	Status     int      `json:"status" doc:"HTTP status"`
+	Detail     string   `json:"detail" doc:"What happened and what to do"`
+	RequestID  string   `json:"request_id,omitempty" doc:"Names this request in the server's log"`
+	Errors     []Field  `json:"errors,omitempty" doc:"Everything that is wrong with the request"`
+	Allowed    []string `json:"allowed,omitempty" doc:"The states or actions that are allowed now"`
+	Existing   string   `json:"existing,omitempty" doc:"The id of what is in the way, such as the live job"`
+	RetryAfter int      `json:"retry_after_seconds,omitempty" doc:"When to come back, where too much is asked for"`
+	PlanHash   string   `json:"plan_hash,omitempty" doc:"The hash of the plan as it is now, where the one that was sent is missing or no longer true"`
 }
 
 // New makes a problem of a kind with its sentence.
@@ -139,6 +143,9 @@ func (p *Problem) With(existing string) *Problem { p.Existing = existing; return
 // Allow adds the states or actions allowed now.
 func (p *Problem) Allow(allowed []string) *Problem { p.Allowed = allowed; return p }
 
+// After says when to come back, in seconds.
+func (p *Problem) After(seconds int) *Problem { p.RetryAfter = seconds; return p }
+
 // Of reports whether p is of kind k.
 func (p *Problem) Of(k Kind) bool { return p.Type == typePrefix+string(k) }
 
@@ -158,6 +165,9 @@ func (p *Problem) GetHeaders() http.Header {
 	}
 	if p.Status == http.StatusServiceUnavailable {
 		h.Set("Retry-After", "2")
+	}
+	if p.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(p.RetryAfter))
 	}
 	if p.Of(KeyInFlight) {
 		h.Set("Retry-After", "1")

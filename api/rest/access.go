@@ -15,7 +15,7 @@ import (
 func accessTable() map[string]Role {
 	table := map[string]Role{}
 	for role, routes := range map[Role][]string{
-		RoleNone: {"GET /version"},
+		RoleNone: {"GET /version", "POST /report"},
 		RoleViewer: {
 			"GET /whoami", "GET /events",
 			"GET /nodes", "GET /nodes/{id}", "GET /nodes/{id}/history", "GET /nodes/{id}/timeline", "GET /nodes/{id}/certificates",
@@ -44,6 +44,7 @@ func accessTable() map[string]Role {
 			"POST /nodes/{id}/actions/unquarantine", "POST /nodes/{id}/actions/resume",
 			"POST /admin/decommissions", "POST /admin/decommissions/plan", "POST /admin/decommissions/{id}/actions/{action}",
 			"GET /admin/secrets",
+			"GET /admin/install-workflows", "GET /admin/install-workflows/{id}", "GET /admin/device-groups",
 		},
 		RoleAdmin: {
 			"POST /admin/maas-sites", "PUT /admin/maas-sites/{id}", "DELETE /admin/maas-sites/{id}",
@@ -51,6 +52,9 @@ func accessTable() map[string]Role {
 			"DELETE /admin/maas-sites/{id}/profiles/{profile_id}",
 			"POST /admin/skus", "PUT /admin/skus/{id}", "DELETE /admin/skus/{id}",
 			"PUT /admin/secrets",
+			"POST /nodes/{id}/state", "POST /admin/discovered-nodes/purge",
+			"POST /admin/install-workflows", "PUT /admin/install-workflows/{id}", "DELETE /admin/install-workflows/{id}",
+			"PUT /admin/device-groups/{name}", "DELETE /admin/device-groups/{name}",
 			"GET /admin/api-tokens", "POST /admin/api-tokens", "DELETE /admin/api-tokens/{id}",
 			"POST /admin/bmcs/{id}/actions/approve-pin", "POST /admin/bmcs/{id}/actions/clear-auth-block",
 			"POST /admin/bmcs/{id}/rotations", "PUT /admin/bmcs/{id}/credential",

@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/slipway-cloud/slipway/api/boot"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 )
@@ -18,10 +19,11 @@ const (
 	requestIDKey contextKey = iota
 	principalKey
 	pathKey
+	sourceKey
 )
 
-// requestLimit bounds every request but an event stream; an action waits for
-// its workflow within it.
+// requestLimit bounds every request but an event stream and the transfer of a
+// boot image; an action waits for its workflow within it.
 const requestLimit = 30 * time.Second
 
 const eventsPath = "/api/v1/events"
@@ -37,10 +39,11 @@ func (s *Server) identify(next http.Handler) http.Handler {
 		}
 		w.Header().Set("X-Request-Id", id)
 		ctx := context.WithValue(r.Context(), requestIDKey, id)
-		ctx = context.WithValue(ctx, pathKey, r.Method+" "+r.URL.Path)
+		path := boot.LoggedPath(r.URL.Path)
+		ctx = context.WithValue(ctx, pathKey, r.Method+" "+path)
 		began := time.Now()
 		next.ServeHTTP(w, r.WithContext(ctx))
-		s.log.DebugContext(ctx, "request", "method", r.Method, "path", r.URL.Path, "request_id", id, "took", time.Since(began))
+		s.log.DebugContext(ctx, "request", "method", r.Method, "path", path, "request_id", id, "took", time.Since(began))
 	})
 }
 
@@ -82,7 +85,7 @@ func (s *Server) headers(next http.Handler) http.Handler {
 
 func (s *Server) deadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == eventsPath {
+		if r.URL.Path == eventsPath || boot.LongLived(r.URL.Path) {
 			next.ServeHTTP(w, r)
 			return
 		}

@@ -38,6 +38,10 @@ type Node struct {
 	CreatedAt      time.Time            `json:"created_at"`
 	UpdatedAt      time.Time            `json:"updated_at"`
 
+	InstallAttempts  int      `json:"install_attempts" doc:"Failed attempts of a PXE node's installation"`
+	LastInstallError string   `json:"last_install_error,omitempty"`
+	PXE              *NodePXE `json:"pxe,omitempty" doc:"Of lifecycle pxe, in the answer for one node"`
+
 	AllowedStates        []string                     `json:"allowed_states,omitempty" doc:"States that a transition leads to from here"`
 	AllowedActions       []lifecycle.NodeAction       `json:"allowed_actions,omitempty" doc:"Actions that its state and its jobs allow now"`
 	AllowedDecommissions []lifecycle.DecommissionMode `json:"allowed_decommissions,omitempty" doc:"Modes that a decommission may be started with now"`
@@ -63,6 +67,7 @@ func nodeView(n db.Node) Node {
 		Serial: n.Serial, HardwareUUID: n.HardwareUUID, MACs: list(n.MACs), MAASSystemID: text(n.MAASSystemID), IPAddresses: list(n.IPAddresses),
 		Simulated: n.Simulated, Labels: labels(n.Labels), AllocationID: text(n.AllocationID), StateChangedAt: n.StateChangedAt.UTC(),
 		Version: n.Version, CreatedAt: n.CreatedAt.UTC(), UpdatedAt: n.UpdatedAt.UTC(),
+		InstallAttempts: n.InstallAttempts, LastInstallError: n.LastInstallError,
 	}
 }
 
@@ -97,8 +102,8 @@ func (s *Server) registerNodes() {
 	add(s, huma.Operation{OperationID: "list-nodes", Method: http.MethodGet, Path: "/nodes", Tags: tags, Summary: "List nodes"}, s.listNodes)
 	add(s, huma.Operation{OperationID: "get-node", Method: http.MethodGet, Path: "/nodes/{id}", Tags: tags, Summary: "Read a node with its agent, BMC and live job"}, s.getNode)
 	add(s, huma.Operation{
-		OperationID: "update-node", Method: http.MethodPatch, Path: "/nodes/{id}", Tags: tags, Summary: "Change a node's labels",
-		Description: "Labels that are named are set, those with null are removed, the others stay.",
+		OperationID: "update-node", Method: http.MethodPatch, Path: "/nodes/{id}", Tags: tags, Summary: "Change a node's labels or its install workflow",
+		Description: "Labels that are named are set, those with null are removed, the others stay. An install workflow is assigned to a PXE node by an admin, not while it installs.",
 	}, s.updateNode)
 	add(s, huma.Operation{
 		OperationID: "node-history", Method: http.MethodGet, Path: "/nodes/{id}/history", Tags: tags, Summary: "A node's state transitions, newest first",
@@ -111,19 +116,20 @@ func (s *Server) registerNodes() {
 
 func (s *Server) listNodes(ctx context.Context, in *struct {
 	Page
-	Status   string `query:"status" doc:"One state"`
-	SiteID   string `query:"site_id"`
-	Hostname string `query:"hostname" doc:"The whole hostname"`
-	Q        string `query:"q" maxLength:"100" doc:"Part of a hostname or serial, or a whole id, MAAS system id or MAC"`
+	Status    string `query:"status" doc:"One state"`
+	Lifecycle string `query:"lifecycle" enum:"maas,pxe"`
+	SiteID    string `query:"site_id"`
+	Hostname  string `query:"hostname" doc:"The whole hostname"`
+	Q         string `query:"q" maxLength:"100" doc:"Part of a hostname or serial, or a whole id, MAAS system id or MAC"`
 }) (*Listed[Node], error) {
 	after, err := in.after()
 	if err != nil {
 		return nil, err
 	}
-	if in.Status != "" && !lifecycle.NodeMAAS.Has(lifecycle.NodeStatus(in.Status)) {
+	if in.Status != "" && !lifecycle.IsNodeStatus(in.Status) {
 		return nil, problem.NewInvalid(problem.Field{Location: "query.status", Message: "is not a state of a node; docs/states lists them"})
 	}
-	f := db.NodeFilter{Status: in.Status, SiteID: in.SiteID, Hostname: in.Hostname, Q: in.Q}
+	f := db.NodeFilter{Status: in.Status, Lifecycle: in.Lifecycle, SiteID: in.SiteID, Hostname: in.Hostname, Q: in.Q}
 	rows, err := s.cfg.Store.ListNodes(ctx, f, after, in.Limit+1)
 	if err != nil {
 		return nil, err
@@ -139,7 +145,9 @@ func (s *Server) getNode(ctx context.Context, in *NodePath) (*Versioned[Node], e
 			return err
 		}
 		view = nodeView(n)
-		view.AllowedStates = lifecycle.NodeMAAS.Reachable(n.Status)
+		if m, known := lifecycle.NodeMachine(n.Lifecycle); known {
+			view.AllowedStates = m.Reachable(n.Status)
+		}
 		if err := addNodeDetails(ctx, tx, &view); err != nil {
 			return err
 		}
@@ -154,6 +162,11 @@ func (s *Server) getNode(ctx context.Context, in *NodePath) (*Versioned[Node], e
 }
 
 func addNodeDetails(ctx context.Context, tx *db.Tx, view *Node) error {
+	if view.Lifecycle == lifecycle.NodePXE.Lifecycle {
+		if err := addPXE(ctx, tx, view); err != nil {
+			return err
+		}
+	}
 	job, err := tx.LiveJobOfNode(ctx, view.ID)
 	if err == nil {
 		view.LiveJobID = job.ID
@@ -179,7 +192,9 @@ func addNodeDetails(ctx context.Context, tx *db.Tx, view *Node) error {
 
 // NodePatch is what a person may change of a node.
 type NodePatch struct {
-	Labels map[string]*string `json:"labels" required:"true" doc:"Keys of 1 to 63 and values of at most 256 characters; null removes"`
+	Labels map[string]*string `json:"labels,omitempty" doc:"Keys of 1 to 63 and values of at most 256 characters; null removes"`
+	// InstallWorkflowID is for admins.
+	InstallWorkflowID string `json:"install_workflow_id,omitempty" doc:"wf_...: how a PXE node is installed from now on; an admin assigns it"`
 }
 
 const (
@@ -231,17 +246,35 @@ func (s *Server) updateNode(ctx context.Context, in *struct {
 		if err != nil {
 			return err
 		}
-		want, err := in.Body.apply(n.Labels)
-		if err != nil {
-			return err
-		}
-		if row, err = tx.UpdateNode(ctx, in.ID, v, db.NodePatch{Labels: want}); err != nil {
-			return err
-		}
-		return s.audit(ctx, tx, "node", in.ID, &in.ID, "set_labels", map[string]any{"labels": in.Body.Labels})
+		row, err = s.patchNode(ctx, tx, n, v, in.Body)
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	return versioned(row.Version, nodeView(row)), nil
+}
+
+// patchNode changes what the patch names, in one version after the other.
+func (s *Server) patchNode(ctx context.Context, tx *db.Tx, n db.Node, version int64, p NodePatch) (db.Node, error) {
+	if p.Labels == nil && p.InstallWorkflowID == "" {
+		return n, problem.NewInvalid(problem.Field{Location: "body", Message: "must name labels or install_workflow_id"})
+	}
+	if p.Labels != nil {
+		want, err := p.apply(n.Labels)
+		if err != nil {
+			return n, err
+		}
+		if n, err = tx.UpdateNode(ctx, n.ID, version, db.NodePatch{Labels: want}); err != nil {
+			return n, err
+		}
+		version = n.Version
+		if err := s.audit(ctx, tx, "node", n.ID, &n.ID, "set_labels", map[string]any{"labels": p.Labels}); err != nil {
+			return n, err
+		}
+	}
+	if p.InstallWorkflowID == "" {
+		return n, nil
+	}
+	return s.assignWorkflow(ctx, tx, n, version, p.InstallWorkflowID)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.temporal.io/sdk/client"
 
+	"github.com/slipway-cloud/slipway/api/boot"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/telemetry"
@@ -54,6 +55,11 @@ type Config struct {
 	// by hand is told, unless its profile says otherwise.
 	AgentURL   string
 	AgentCAPEM string
+	// BootURL is how machines that boot from the network reach this server; ""
+	// takes the address that each request was sent to.
+	BootURL string
+	// BootLimits bound what machines without a login may cause.
+	BootLimits boot.Limits
 }
 
 // Server is the API.
@@ -65,6 +71,7 @@ type Server struct {
 	access map[string]Role
 	oidc   *oidcVerifier
 	events *hub
+	boot   *boot.Server
 }
 
 // New assembles the API. It fails when a route has no role or a role no route.
@@ -79,6 +86,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.Version = "dev"
 	}
 	s := &Server{cfg: cfg, log: cfg.Log, router: chi.NewRouter(), access: accessTable(), events: newHub(cfg.Store)}
+	s.boot = boot.New(boot.Config{Store: cfg.Store, Log: cfg.Log, BaseURL: cfg.BootURL, Limits: cfg.BootLimits})
 	if cfg.Auth.Issuer != "" {
 		s.oidc = newOIDCVerifier(cfg.Auth)
 	}
@@ -122,6 +130,9 @@ func (s *Server) register() {
 	s.registerAttention()
 	s.registerCertificates()
 	s.registerTasks()
+	s.registerReport()
+	s.registerPXENodes()
+	s.registerInstallWorkflows()
 	s.registerNodeActions()
 	s.registerDecommissions()
 }
@@ -147,6 +158,7 @@ func (s *Server) humaConfig() huma.Config {
 
 // plainRoutes are those that are no operations of the API.
 func (s *Server) plainRoutes() {
+	s.boot.Routes(s.router)
 	s.router.Get("/docs", serveDocs)
 	s.router.Get("/", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/docs", http.StatusSeeOther) })
 	if s.cfg.Health != nil {

@@ -1,0 +1,198 @@
+// Package boot answers firmware and installers: the iPXE script of a machine,
+// by its MAC address, and what its installer asks for, by the token that the
+// script handed out (seed 000). These are plain HTTP routes: firmware can do no
+// more. Nothing here but a token proves who asks, so everything that comes in
+// is bounded, and the most that a stranger can cause is a row in `discovered`.
+package boot
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/slipway-cloud/slipway/api/ratelimit"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// Config is what a Server is made of.
+type Config struct {
+	Store *db.Store
+	Log   *slog.Logger // nil drops
+	// BaseURL is how the boot network reaches this server; "" takes the address
+	// that each request was sent to.
+	BaseURL string
+	Limits  Limits           // zero fields have defaults
+	Now     func() time.Time // nil: the clock; for the limits
+	// Images fetches images that are checked; nil: a client with deadlines.
+	Images *http.Client
+}
+
+// Server serves /boot.
+type Server struct {
+	cfg    Config
+	door   *door
+	images chan struct{} // places for transfers
+}
+
+// New makes a server.
+func New(cfg Config) *Server {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Images == nil {
+		cfg.Images = imageClient()
+	}
+	cfg.BaseURL = strings.TrimRight(cfg.BaseURL, "/")
+	return &Server{cfg: cfg, door: newDoor(cfg.Limits, cfg.Now), images: make(chan struct{}, maxTransfers)}
+}
+
+// Prefix is where the routes stand.
+const Prefix = "/boot"
+
+// Routes declares the routes.
+func (s *Server) Routes(r chi.Router) {
+	r.Get(Prefix+"/start.ipxe", s.start)
+	r.Get(Prefix+"/{mac}.ipxe", s.script)
+	r.Get(Prefix+"/{token}/user-data", s.userData)
+	r.Get(Prefix+"/{token}/meta-data", s.metaData)
+	r.Get(Prefix+"/{token}/vendor-data", s.vendorData)
+	r.Get(Prefix+"/{token}/image/{number}", s.image)
+	r.Head(Prefix+"/{token}/image/{number}", s.image)
+}
+
+// TokenPrefix begins every boot token.
+const TokenPrefix = "pxe_"
+
+var tokenPattern = regexp.MustCompile(`^pxe_[A-Za-z0-9_-]{43}$`)
+
+func newToken() (string, error) {
+	b := make([]byte, 32)
+	if _, err := rand.Read(b); err != nil {
+		return "", fmt.Errorf("make a boot token: %w", err)
+	}
+	return TokenPrefix + base64.RawURLEncoding.EncodeToString(b), nil
+}
+
+// TokenHash is what is stored of a token; false for a text that is none.
+func TokenHash(token string) ([]byte, bool) {
+	h := sha256.Sum256([]byte(token))
+	return h[:], tokenPattern.MatchString(token)
+}
+
+// ErrManaged: the address belongs to a node of another lifecycle.
+var ErrManaged = errors.New("the MAC address belongs to a node that is not installed over PXE by Slipway")
+
+// Seen notes that a machine showed itself and returns its node, which is made,
+// in `discovered`, when no node has the address. What a machine without a token
+// says of itself is kept while it awaits approval, and ignored later. *Busy,
+// ErrManaged and db.ErrDiscoveryFull say why nothing was made.
+func (s *Server) Seen(ctx context.Context, d db.Discovery) (db.Node, error) {
+	n, err := s.cfg.Store.NodeOfMAC(ctx, d.MAC)
+	if err == nil {
+		if n.Status != lifecycle.NodeDiscovered {
+			d.Facts = db.PXEFacts{}
+		}
+		return n, s.cfg.Store.SeePXENode(ctx, n.ID, d.Source, d.Facts)
+	}
+	if !errors.Is(err, db.ErrNotFound) {
+		return db.Node{}, err
+	}
+	if err := s.door.discover(d.Source); err != nil {
+		return db.Node{}, err
+	}
+	_, err = s.cfg.Store.OtherNodeOfMAC(ctx, d.MAC)
+	if err == nil {
+		return db.Node{}, ErrManaged
+	}
+	if !errors.Is(err, db.ErrNotFound) {
+		return db.Node{}, err
+	}
+	var created bool
+	err = s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+		n, created, err = tx.Discover(ctx, d)
+		return err
+	})
+	if err == nil && created {
+		s.cfg.Log.InfoContext(ctx, "node discovered", "node", n.ID, "mac", d.MAC, "source", d.Source)
+	}
+	return n, err
+}
+
+var hostPattern = regexp.MustCompile(`^[A-Za-z0-9.-]+(:[0-9]{1,5})?$|^\[[0-9A-Fa-f:]+\](:[0-9]{1,5})?$`)
+
+// base is the URL under which the machine reaches this server. It is told its
+// own Host back, which can mislead nobody else: answers are not stored.
+func (s *Server) base(r *http.Request) (string, bool) {
+	if s.cfg.BaseURL != "" {
+		return s.cfg.BaseURL, true
+	}
+	scheme := "http://"
+	if r.TLS != nil {
+		scheme = "https://"
+	}
+	return scheme + r.Host, hostPattern.MatchString(r.Host) && len(r.Host) < 256
+}
+
+// enter admits a request, or answers it.
+func (s *Server) enter(w http.ResponseWriter, r *http.Request) (leave func(), ok bool) {
+	leave, err := s.Enter(r.Context(), ratelimit.RemoteAddress(r))
+	if err != nil {
+		s.refuse(w, r, err)
+		return nil, false
+	}
+	return leave, true
+}
+
+// refuse answers a failure in plain text; firmware shows the status.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	var busy *Busy
+	switch {
+	case errors.As(err, &busy):
+		w.Header().Set("Retry-After", strconv.Itoa(busy.Seconds()))
+		http.Error(w, busy.Error(), http.StatusTooManyRequests)
+	case errors.Is(err, db.ErrNotFound):
+		http.Error(w, "The token is unknown, expired or of an attempt that is over; boot the machine again to get a new one.", http.StatusNotFound)
+	case errors.Is(err, errNoMAC):
+		http.Error(w, "The address must be an Ethernet MAC such as 52-54-00-12-34-56.", http.StatusBadRequest)
+	case errors.Is(err, errNoHost):
+		http.Error(w, "The Host header must be a host name or address with an optional port.", http.StatusBadRequest)
+	default:
+		s.cfg.Log.ErrorContext(r.Context(), "boot request failed", "route", route(r), "error", err)
+		http.Error(w, "Something went wrong inside Slipway; the log of the server says what.", http.StatusInternalServerError)
+	}
+}
+
+var (
+	errNoMAC  = errors.New("no MAC address")
+	errNoHost = errors.New("no usable Host")
+)
+
+var tokenInPath = regexp.MustCompile(`^/boot/pxe_[^/]*`)
+
+// LoggedPath is a path without the token that it may hold.
+func LoggedPath(path string) string {
+	return tokenInPath.ReplaceAllLiteralString(path, Prefix+"/"+TokenPrefix+"...")
+}
+
+// route is the pattern of a request: the path itself may hold a token.
+func route(r *http.Request) string {
+	if c := chi.RouteContext(r.Context()); c != nil {
+		return c.RoutePattern()
+	}
+	return Prefix
+}

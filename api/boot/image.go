@@ -1,0 +1,133 @@
+package boot
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// What bounds the transfer of an image that is checked.
+const (
+	maxImage      = 4 << 30 // bytes
+	maxTransfers  = 32      // at once, for each process
+	transferLimit = 15 * time.Minute
+	heldBack      = 64 << 10 // bytes that are sent once the whole is known to be right
+	maxRedirects  = 3
+)
+
+func imageClient() *http.Client {
+	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck // it is one, by its documentation
+	t.ResponseHeaderTimeout = 20 * time.Second
+	t.MaxIdleConnsPerHost = 4
+	return &http.Client{Transport: t, CheckRedirect: func(_ *http.Request, via []*http.Request) error {
+		if len(via) > maxRedirects {
+			return errors.New("too many redirects")
+		}
+		return nil
+	}}
+}
+
+// image passes an image on while its bytes are hashed, and keeps the last of
+// them back until the hash is known to be right. Firmware knows the length and
+// refuses what ended short: wrong bytes are never booted.
+func (s *Server) image(w http.ResponseWriter, r *http.Request) {
+	var img lifecycle.BootImage
+	var id string
+	found := false
+	s.withAttempt(w, r, func(a attempt) {
+		if img, found = imageOf(a.workflow.Spec, chi.URLParam(r, "number")); !found {
+			http.Error(w, "This install workflow has no such image that is checked.", http.StatusNotFound)
+		}
+		id = a.node.ID
+	})
+	if !found {
+		return
+	}
+	select {
+	case s.images <- struct{}{}:
+		defer func() { <-s.images }()
+	default:
+		s.refuse(w, r, &Busy{"too many images are loaded at once", retryWaiting * time.Second})
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), transferLimit)
+	defer cancel()
+	if err := s.pass(ctx, w, r, img); err != nil {
+		s.cfg.Log.ErrorContext(r.Context(), "a boot image was not passed on", "node", id, "image", img.URL, "error", err)
+		panic(http.ErrAbortHandler) // the one way to end a response short
+	}
+}
+
+// LongLived reports whether a path is that of a transfer, which may take longer
+// than a server gives other requests.
+func LongLived(path string) bool {
+	return strings.HasPrefix(path, Prefix+"/"+TokenPrefix) && strings.Contains(path, "/image/")
+}
+
+func imageOf(spec lifecycle.InstallWorkflowSpec, number string) (lifecycle.BootImage, bool) {
+	n, err := strconv.Atoi(number)
+	if err != nil || n < 0 || n > len(spec.Initrds) {
+		return lifecycle.BootImage{}, false
+	}
+	img := spec.Kernel
+	if n > 0 {
+		img = spec.Initrds[n-1]
+	}
+	return img, img.SHA256 != ""
+}
+
+func (s *Server) pass(ctx context.Context, w http.ResponseWriter, r *http.Request, img lifecycle.BootImage) error {
+	req, err := http.NewRequestWithContext(ctx, r.Method, img.URL, nil)
+	if err != nil {
+		return err
+	}
+	res, err := s.cfg.Images.Do(req)
+	if err != nil {
+		http.Error(w, "The image cannot be fetched; the log of the server says why.", http.StatusBadGateway)
+		return nil
+	}
+	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode != http.StatusOK || res.ContentLength < 0 || res.ContentLength > maxImage {
+		http.Error(w, fmt.Sprintf("The image's server answered %d with a length of %d; it must be 200 with at most %d bytes.", res.StatusCode, res.ContentLength, int64(maxImage)),
+			http.StatusBadGateway)
+		return nil
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Length", strconv.FormatInt(res.ContentLength, 10))
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(transferLimit)) // a server without deadlines has none to move
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	return copyChecked(w, res.Body, res.ContentLength, img.SHA256)
+}
+
+// copyChecked copies length bytes; the last of them only if the whole has the
+// sum.
+func copyChecked(w io.Writer, body io.Reader, length int64, sum string) error {
+	hash := sha256.New()
+	early := max(0, length-heldBack)
+	if _, err := io.CopyN(io.MultiWriter(w, hash), body, early); err != nil {
+		return err
+	}
+	rest, err := io.ReadAll(io.LimitReader(body, length-early))
+	if err != nil {
+		return err
+	}
+	hash.Write(rest)
+	if got := hex.EncodeToString(hash.Sum(nil)); got != sum || int64(len(rest)) != length-early {
+		return fmt.Errorf("its sha256 is %s and must be %s", got, sum)
+	}
+	_, err = w.Write(rest)
+	return err
+}

@@ -1,0 +1,284 @@
+package boot
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/template"
+	"text/template/parse"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// maxRendered is the most that a template may become, in bytes.
+const maxRendered = 64 << 10
+
+// plain is a value that Slipway made of letters, digits and ._:/-[]; it can
+// stand anywhere.
+type plain string
+
+// quoted is a value that came from outside. It has been cleaned, and prints as
+// a double-quoted YAML scalar.
+type quoted string
+
+// String is how templates print it. JSON's strings are YAML's.
+func (q quoted) String() string {
+	b, err := json.Marshal(Clean(string(q), maxValue))
+	if err != nil { // a string always has a JSON form
+		return `""`
+	}
+	return string(b)
+}
+
+const maxValue = 256 // characters of a value
+
+// commandData is what a kernel command line may name.
+type commandData struct {
+	NodeID, Hostname, MAC, Token, SeedURL, ReportURL plain
+}
+
+// userData is what a user-data template may name.
+type userData struct {
+	NodeID, Hostname, MAC, Token, SeedURL, ReportURL plain
+	Attempt                                          int
+	Vendor, Model, SerialNumber, SystemUUID          quoted
+	IPAddress                                        plain
+	Labels                                           map[string]quoted
+}
+
+// CheckWorkflow validates a spec, with a dry render of its templates. It
+// returns *lifecycle.InvalidError that names all that is wrong.
+func CheckWorkflow(spec lifecycle.InstallWorkflowSpec) error {
+	var out lifecycle.InvalidError
+	if err := spec.Validate(); err != nil {
+		var invalid *lifecycle.InvalidError
+		if !errors.As(err, &invalid) {
+			return err
+		}
+		out.Fields = append(out.Fields, invalid.Fields...)
+	}
+	if len(out.Fields) > 0 {
+		return &out // a template beyond its bound is not parsed
+	}
+	token := plain(TokenPrefix + strings.Repeat("x", 43))
+	c := commandData{"node_00000000-0000-7000-8000-000000000000", "pxe-525400123456", "52:54:00:12:34:56", token,
+		"http://[2001:db8:ffff:ffff:ffff:ffff:ffff:ffff]:65535/boot/" + token + "/", "http://[2001:db8:ffff:ffff:ffff:ffff:ffff:ffff]:65535/api/v1/report"}
+	if _, err := renderCommandLine(spec.CommandLine, c); err != nil {
+		out.Fields = append(out.Fields, lifecycle.Invalid{Field: "command_line", Problem: err.Error()})
+	}
+	u := userData{c.NodeID, c.Hostname, c.MAC, c.Token, c.SeedURL, c.ReportURL, 1, "Vendor", "Model", "S1", "U1", "192.0.2.1", nil}
+	if _, err := renderUserData(spec.UserData, u, true); err != nil {
+		out.Fields = append(out.Fields, lifecycle.Invalid{Field: "user_data", Problem: err.Error()})
+	}
+	if len(out.Fields) > 0 {
+		return &out
+	}
+	return nil
+}
+
+// renderCommandLine renders a kernel command line and refuses what iPXE would
+// take for something else than text.
+func renderCommandLine(text string, d commandData) (string, error) {
+	t, err := parseClosed(text, template.FuncMap{})
+	if err != nil {
+		return "", err
+	}
+	line, err := execute(t, d)
+	if err != nil {
+		return "", err
+	}
+	line = strings.TrimSpace(line)
+	if len(line) > lifecycle.MaxCommandLine {
+		return "", fmt.Errorf("is %d bytes when rendered and may be %d", len(line), lifecycle.MaxCommandLine)
+	}
+	if strings.Contains(line, "${") || strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return "", errors.New("must be one line of visible ASCII without ${, which iPXE would expand")
+	}
+	for word := range strings.FieldsSeq(line) {
+		if word == "||" || word == "&&" || word == ";" || strings.HasPrefix(word, "#") {
+			return "", errors.New("must not hold the words ||, && or ;, nor one that begins with #: iPXE takes them as its own")
+		}
+	}
+	return line, nil
+}
+
+// renderUserData renders the installer's answers. In a dry run the node has
+// every label that the template names.
+func renderUserData(text string, d userData, dry bool) (string, error) {
+	t, err := parseClosed(text, template.FuncMap{"quote": func(s string) quoted { return quoted(s) }, "report": d.report})
+	if err != nil {
+		return "", err
+	}
+	if dry {
+		d.Labels = map[string]quoted{}
+		for _, name := range labelsNamed(t.Root) {
+			d.Labels[name] = "label"
+		}
+	}
+	out, err := execute(t, d)
+	if err != nil {
+		return "", err
+	}
+	if !strings.HasPrefix(out, "#cloud-config") {
+		return out, nil
+	}
+	var doc yaml.Node // a node: aliases are not followed
+	if err := yaml.Unmarshal([]byte(out), &doc); err != nil {
+		return "", fmt.Errorf("is not YAML when rendered: %w", err)
+	}
+	return out, nil
+}
+
+// report is the command that reports a status, as a double-quoted YAML scalar.
+// A failure names the error; progress takes its percent.
+func (d userData) report(status string, percent ...int) (quotedCommand, error) {
+	body := map[string]any{"mac_address": string(d.MAC), "installation_status": status}
+	if !slices.Contains(lifecycle.InstallStatuses(), lifecycle.InstallStatus(status)) {
+		return "", fmt.Errorf("report %q: must be started, progress, complete or failed", status)
+	}
+	switch {
+	case status == string(lifecycle.InstallFailure):
+		body["installation_error"] = "the installer stopped; its log on the machine says why"
+	case status == string(lifecycle.InstallProgress) && (len(percent) != 1 || percent[0] < 0 || percent[0] > 100):
+		return "", errors.New(`report "progress" needs a percent of 0 to 100`)
+	case status == string(lifecycle.InstallProgress):
+		body["installation_progress"] = percent[0]
+	}
+	b, err := json.Marshal(body)
+	if err != nil {
+		return "", err
+	}
+	return quotedCommand(fmt.Sprintf("curl -fsS --retry 20 --retry-connrefused --retry-delay 3 --max-time 30 -X POST -H 'Content-Type: application/json' "+
+		"-H 'Authorization: Bearer %s' -d '%s' '%s' || true", d.Token, b, d.ReportURL)), nil
+}
+
+// quotedCommand prints as a double-quoted YAML scalar, as it is.
+type quotedCommand string
+
+func (q quotedCommand) String() string {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(string(q)); err != nil { // a string always has a JSON form
+		return `""`
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// allowed are the functions of a template; the others of text/template can
+// call, loop or fill memory.
+var allowed = []string{"quote", "report", "eq", "ne", "and", "or", "not", "index"}
+
+func parseClosed(text string, funcs template.FuncMap) (*template.Template, error) {
+	t, err := template.New("template").Option("missingkey=error").Funcs(funcs).Parse(text)
+	if err != nil {
+		return nil, errors.New("is not a template: " + strings.TrimPrefix(err.Error(), "template: "))
+	}
+	if len(t.Templates()) > 1 {
+		return nil, errors.New("must not define templates of its own")
+	}
+	if t.Tree == nil {
+		return template.New("template").Parse("")
+	}
+	return t, closed(t.Root)
+}
+
+// closed walks the parse tree: only text, values, conditions and the functions
+// allowed. What remains runs once through the text.
+func closed(n parse.Node) error {
+	var inner []parse.Node
+	switch n := n.(type) {
+	case *parse.ListNode:
+		if n != nil {
+			inner = n.Nodes
+		}
+	case *parse.ActionNode:
+		inner = []parse.Node{n.Pipe}
+	case *parse.IfNode:
+		inner = []parse.Node{n.Pipe, n.List, n.ElseList}
+	case *parse.WithNode:
+		inner = []parse.Node{n.Pipe, n.List, n.ElseList}
+	case *parse.PipeNode:
+		for _, c := range n.Cmds {
+			inner = append(inner, c)
+		}
+	case *parse.CommandNode:
+		inner = n.Args
+	case *parse.IdentifierNode:
+		if !slices.Contains(allowed, n.Ident) {
+			return fmt.Errorf("uses %s; a template may use %s", n.Ident, strings.Join(allowed, ", "))
+		}
+	case *parse.TextNode, *parse.FieldNode, *parse.VariableNode, *parse.DotNode, *parse.StringNode, *parse.NumberNode, *parse.BoolNode, *parse.CommentNode:
+	default:
+		return fmt.Errorf("uses %s; a template may hold values, if, else and with only", strings.SplitN(n.String(), "\n", 2)[0])
+	}
+	for _, i := range inner {
+		if err := closed(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// labelsNamed lists the labels that a template names as .Labels.x.
+func labelsNamed(n parse.Node) []string {
+	var out []string
+	switch n := n.(type) {
+	case *parse.ListNode:
+		if n != nil {
+			for _, i := range n.Nodes {
+				out = append(out, labelsNamed(i)...)
+			}
+		}
+	case *parse.ActionNode:
+		return labelsNamed(n.Pipe)
+	case *parse.IfNode:
+		return slices.Concat(labelsNamed(n.Pipe), labelsNamed(n.List), labelsNamed(n.ElseList))
+	case *parse.WithNode:
+		return slices.Concat(labelsNamed(n.Pipe), labelsNamed(n.List), labelsNamed(n.ElseList))
+	case *parse.PipeNode:
+		for _, c := range n.Cmds {
+			for _, a := range c.Args {
+				out = append(out, labelsNamed(a)...)
+			}
+		}
+	case *parse.FieldNode:
+		if len(n.Ident) > 1 && n.Ident[0] == "Labels" {
+			out = append(out, n.Ident[1])
+		}
+	}
+	return out
+}
+
+func execute(t *template.Template, d any) (string, error) {
+	w := &bounded{left: maxRendered}
+	if err := t.Execute(w, d); err != nil {
+		if errors.Is(err, errTooLong) {
+			return "", errTooLong
+		}
+		return "", errors.New("cannot be rendered: " + strings.TrimPrefix(err.Error(), "template: "))
+	}
+	return w.text.String(), nil
+}
+
+var errTooLong = fmt.Errorf("is over %d bytes when rendered", maxRendered)
+
+// bounded stops a template that grows beyond what is left.
+type bounded struct {
+	text strings.Builder
+	left int
+}
+
+var _ io.Writer = (*bounded)(nil)
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.left -= len(p); b.left < 0 {
+		return 0, errTooLong
+	}
+	return b.text.Write(p)
+}

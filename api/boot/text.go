@@ -1,0 +1,48 @@
+package boot
+
+import (
+	"net/netip"
+	"strings"
+	"unicode"
+)
+
+// Clean makes a text that a machine says of itself harmless wherever it is
+// shown or written: letters, digits, blanks and ._:/+,()@=- stay, anything else
+// becomes a question mark; at most limit characters.
+func Clean(text string, limit int) string {
+	out := make([]rune, 0, min(len(text), limit))
+	for _, r := range strings.TrimSpace(text) {
+		if len(out) == limit {
+			break
+		}
+		if !harmless(r) {
+			r = '?'
+		}
+		out = append(out, r)
+	}
+	return string(out)
+}
+
+func harmless(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(" ._:/+,()@=-", r)
+}
+
+// CleanAddress is an IP address in its usual form, or "" for anything else.
+func CleanAddress(text string) string {
+	ip, err := netip.ParseAddr(strings.TrimSpace(text))
+	if err != nil || ip.Zone() != "" || ip.IsUnspecified() || ip.IsMulticast() {
+		return ""
+	}
+	return ip.Unmap().String()
+}
+
+// Line is a text in one line, as a person reads it: what cannot be shown
+// becomes a blank. Its length is bounded elsewhere.
+func Line(text string) string {
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, text))
+}

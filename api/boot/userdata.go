@@ -1,0 +1,123 @@
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// attempt is what a boot token stands for.
+type attempt struct {
+	token    string
+	node     db.Node
+	pxe      db.PXENode
+	ticket   db.PXEToken
+	workflow db.InstallWorkflow
+}
+
+// attemptOf reads what a token stands for, or db.ErrNotFound when it is
+// unknown, expired, or its attempt is over.
+func (s *Server) attemptOf(ctx context.Context, token string) (attempt, error) {
+	hash, ok := TokenHash(token)
+	if !ok {
+		return attempt{}, db.ErrNotFound
+	}
+	a := attempt{token: token}
+	err := s.cfg.Store.ReadTx(ctx, func(tx *db.Tx) (err error) {
+		if a.ticket, err = tx.PXETokenByHash(ctx, hash); err != nil {
+			return err
+		}
+		if a.node, err = tx.Node(ctx, a.ticket.NodeID); err != nil {
+			return err
+		}
+		if a.pxe, err = tx.PXENode(ctx, a.ticket.NodeID); err != nil {
+			return err
+		}
+		if !db.TicketHolds(a.ticket, a.node, a.pxe) || a.pxe.InstallWorkflowID == nil || len(a.node.MACs) == 0 {
+			return db.ErrNotFound
+		}
+		a.workflow, err = tx.InstallWorkflow(ctx, *a.pxe.InstallWorkflowID)
+		return err
+	})
+	return a, err
+}
+
+// withAttempt admits a request and reads its token.
+func (s *Server) withAttempt(w http.ResponseWriter, r *http.Request, do func(attempt)) {
+	leave, ok := s.enter(w, r)
+	if !ok {
+		return
+	}
+	defer leave()
+	a, err := s.attemptOf(r.Context(), chi.URLParam(r, "token"))
+	if err != nil {
+		s.refuse(w, r, err)
+		return
+	}
+	do(a)
+}
+
+// userData answers the installer's first question, by the template of the
+// node's workflow. It may be asked again.
+func (s *Server) userData(w http.ResponseWriter, r *http.Request) {
+	s.withAttempt(w, r, func(a attempt) {
+		base, ok := s.base(r)
+		if !ok {
+			s.refuse(w, r, errNoHost)
+			return
+		}
+		text, err := renderUserData(a.workflow.Spec.UserData, a.data(base), false)
+		if err == nil {
+			err = s.cfg.Store.UsePXEToken(r.Context(), a.ticket.TokenHash)
+		}
+		if err != nil {
+			err = fmt.Errorf("user-data of node %s by install workflow %s: %w", a.node.ID, a.workflow.ID, err)
+			if !errors.Is(err, context.Canceled) {
+				s.refuse(w, r, err)
+			}
+			return
+		}
+		write(w, text)
+	})
+}
+
+func (a attempt) data(base string) userData {
+	f := a.pxe.Facts
+	labels := make(map[string]quoted, len(a.node.Labels))
+	for k, v := range a.node.Labels {
+		labels[k] = quoted(v)
+	}
+	return userData{
+		NodeID: plain(a.node.ID), Hostname: plain(a.node.Hostname), MAC: plain(a.node.MACs[0]), Token: plain(a.token), SeedURL: plain(base + Prefix + "/" + a.token + "/"),
+		ReportURL: plain(base + reportPath), Attempt: a.ticket.Attempt, Vendor: quoted(f.Vendor), Model: quoted(f.Model), SerialNumber: quoted(f.SerialNumber),
+		SystemUUID: quoted(f.SystemUUID), IPAddress: plain(f.IPAddress), Labels: labels,
+	}
+}
+
+// metaData is what cloud-init's NoCloud source asks for beside user-data. The
+// instance is another one for each attempt, so that nothing is taken as done.
+func (s *Server) metaData(w http.ResponseWriter, r *http.Request) {
+	s.withAttempt(w, r, func(a attempt) {
+		write(w, fmt.Sprintf("instance-id: %s-%d-%d\nlocal-hostname: %s\n", a.node.ID, a.ticket.Round, a.ticket.Attempt, a.node.Hostname))
+	})
+}
+
+// vendorData is asked for by NoCloud and is empty.
+func (s *Server) vendorData(w http.ResponseWriter, r *http.Request) {
+	s.withAttempt(w, r, func(attempt) { write(w, "") })
+}
+
+// imageURL is where the firmware loads an image from: its own place, or this
+// server where its bytes are checked.
+func imageURL(i lifecycle.BootImage, own string, number int) string {
+	if i.SHA256 == "" {
+		return i.URL
+	}
+	return fmt.Sprintf("%s/image/%d", own, number)
+}

@@ -1,0 +1,97 @@
+// Package ratelimit bounds what one address may ask of an API that asks no
+// login: a token bucket an address, in bounded memory.
+package ratelimit
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// maxBuckets bounds the memory; beyond it full buckets, which say nothing, are
+// dropped, and if none is full the newcomer waits.
+const maxBuckets = 16384
+
+// Limiter is a token bucket an address; an IPv6 address counts as its /64. Its
+// methods may be called from any goroutine.
+type Limiter struct {
+	rate  float64 // tokens a second
+	burst float64
+	now   func() time.Time
+	mu    sync.Mutex
+	at    map[netip.Addr]bucket
+}
+
+type bucket struct {
+	tokens float64
+	seen   time.Time
+}
+
+// New makes a limiter of rate requests a second, burst at once, by the clock
+// given.
+func New(rate float64, burst int, now func() time.Time) *Limiter {
+	return &Limiter{rate: rate, burst: float64(burst), now: now, at: map[netip.Addr]bucket{}}
+}
+
+// Allow takes one token of an address, or says how long to wait for the next.
+func (l *Limiter) Allow(addr string) (bool, time.Duration) {
+	ip, err := netip.ParseAddr(addr)
+	if err != nil {
+		return false, time.Second
+	}
+	ip = ip.Unmap()
+	if ip.Is6() {
+		if p, err := ip.WithZone("").Prefix(64); err == nil {
+			ip = p.Addr()
+		}
+	}
+	return l.take(ip)
+}
+
+// AllowAll takes one token of the bucket that everybody shares.
+func (l *Limiter) AllowAll() (bool, time.Duration) { return l.take(netip.Addr{}) }
+
+func (l *Limiter) take(ip netip.Addr) (bool, time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	b, known := l.at[ip]
+	if !known {
+		if len(l.at) >= maxBuckets && !l.dropFull(now) {
+			return false, time.Second
+		}
+		b = bucket{tokens: l.burst, seen: now}
+	}
+	b.tokens = l.filled(b, now)
+	b.seen = now
+	ok := b.tokens >= 1
+	if ok {
+		b.tokens--
+	}
+	l.at[ip] = b
+	return ok, time.Duration((1 - b.tokens) / l.rate * float64(time.Second))
+}
+
+func (l *Limiter) filled(b bucket, now time.Time) float64 {
+	return min(l.burst, b.tokens+max(0, now.Sub(b.seen).Seconds())*l.rate)
+}
+
+func (l *Limiter) dropFull(now time.Time) bool {
+	for ip, b := range l.at {
+		if l.filled(b, now) >= l.burst {
+			delete(l.at, ip)
+		}
+	}
+	return len(l.at) < maxBuckets
+}
+
+// RemoteAddress is the address that a request came from, without its port.
+func RemoteAddress(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}

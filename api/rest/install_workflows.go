@@ -1,0 +1,143 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/slipway-cloud/slipway/api/boot"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// InstallWorkflow is how PXE nodes are installed (seed 000).
+type InstallWorkflow struct {
+	ID        string                        `json:"id"`
+	Name      string                        `json:"name"`
+	Spec      lifecycle.InstallWorkflowSpec `json:"spec"`
+	Version   int64                         `json:"version"`
+	CreatedAt time.Time                     `json:"created_at"`
+	UpdatedAt time.Time                     `json:"updated_at"`
+}
+
+func installWorkflowView(r db.InstallWorkflow) InstallWorkflow {
+	return InstallWorkflow{r.ID, r.Name, r.Spec, r.Version, r.CreatedAt.UTC(), r.UpdatedAt.UTC()}
+}
+
+// InstallWorkflowRequest is an install workflow as a person writes it.
+type InstallWorkflowRequest struct {
+	Name string                        `json:"name" required:"true"`
+	Spec lifecycle.InstallWorkflowSpec `json:"spec" required:"true"`
+}
+
+// check validates the spec, with a dry render of its templates.
+func (r InstallWorkflowRequest) check() error {
+	if err := checkName(r.Name); err != nil {
+		return err
+	}
+	return under("body.spec", boot.CheckWorkflow(r.Spec))
+}
+
+// InstallWorkflowPath is the path of one.
+type InstallWorkflowPath struct {
+	ID string `path:"id" doc:"wf_..."`
+}
+
+func (s *Server) registerInstallWorkflows() {
+	tags := []string{"pxe"}
+	add(s, huma.Operation{OperationID: "list-install-workflows", Method: http.MethodGet, Path: "/admin/install-workflows", Tags: tags, Summary: "List install workflows"}, s.listInstallWorkflows)
+	add(s, huma.Operation{
+		OperationID: "create-install-workflow", Method: http.MethodPost, Path: "/admin/install-workflows", Tags: tags, Summary: "Create an install workflow", DefaultStatus: http.StatusCreated,
+	}, s.createInstallWorkflow)
+	add(s, huma.Operation{OperationID: "get-install-workflow", Method: http.MethodGet, Path: "/admin/install-workflows/{id}", Tags: tags, Summary: "Read an install workflow"}, s.getInstallWorkflow)
+	add(s, huma.Operation{OperationID: "update-install-workflow", Method: http.MethodPut, Path: "/admin/install-workflows/{id}", Tags: tags, Summary: "Replace an install workflow's name and spec"}, s.updateInstallWorkflow)
+	add(s, huma.Operation{
+		OperationID: "delete-install-workflow", Method: http.MethodDelete, Path: "/admin/install-workflows/{id}", Tags: tags, Summary: "Delete an install workflow that no node is assigned to",
+		DefaultStatus: http.StatusNoContent,
+	}, s.deleteInstallWorkflow)
+}
+
+func (s *Server) listInstallWorkflows(ctx context.Context, in *struct {
+	Page
+	Name string `query:"name" doc:"Only the one of this name"`
+}) (*Listed[InstallWorkflow], error) {
+	if in.Name != "" {
+		return oneNamed(installWorkflowView)(s.cfg.Store.InstallWorkflowByName(ctx, in.Name))
+	}
+	after, err := in.after()
+	if err != nil {
+		return nil, err
+	}
+	rows, err := s.cfg.Store.ListInstallWorkflows(ctx, after, in.Limit+1)
+	if err != nil {
+		return nil, err
+	}
+	return paged(rows, in.Limit, func(r db.InstallWorkflow) string { return r.ID }, installWorkflowView), nil
+}
+
+func (s *Server) createInstallWorkflow(ctx context.Context, in *struct {
+	Key
+	Body InstallWorkflowRequest
+}) (*Created[InstallWorkflow], error) {
+	if err := in.Body.check(); err != nil {
+		return nil, err
+	}
+	return idempotent(ctx, s, in.Key, in.Body, nil, func(tx *db.Tx) (*Created[InstallWorkflow], error) {
+		row, err := tx.CreateInstallWorkflow(ctx, in.Body.Name, in.Body.Spec)
+		if err != nil {
+			return nil, err
+		}
+		return created(prefix+"/admin/install-workflows/"+row.ID, row.Version, installWorkflowView(row)), s.audit(ctx, tx, "install_workflow", row.ID, nil, "create", nil)
+	})
+}
+
+func (s *Server) getInstallWorkflow(ctx context.Context, in *InstallWorkflowPath) (*Versioned[InstallWorkflow], error) {
+	row, err := s.cfg.Store.InstallWorkflow(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	return versioned(row.Version, installWorkflowView(row)), nil
+}
+
+func (s *Server) updateInstallWorkflow(ctx context.Context, in *struct {
+	InstallWorkflowPath
+	Match
+	Body InstallWorkflowRequest
+}) (*Versioned[InstallWorkflow], error) {
+	if err := in.Body.check(); err != nil {
+		return nil, err
+	}
+	var row db.InstallWorkflow
+	err := s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+		v, err := in.version(func() (int64, error) { r, err := tx.InstallWorkflow(ctx, in.ID); return r.Version, err })
+		if err != nil {
+			return err
+		}
+		if row, err = tx.UpdateInstallWorkflow(ctx, in.ID, v, in.Body.Name, in.Body.Spec); err != nil {
+			return err
+		}
+		return s.audit(ctx, tx, "install_workflow", in.ID, nil, "update", nil)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return versioned(row.Version, installWorkflowView(row)), nil
+}
+
+func (s *Server) deleteInstallWorkflow(ctx context.Context, in *struct {
+	InstallWorkflowPath
+	Match
+}) (*struct{}, error) {
+	return nil, s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+		v, err := in.version(func() (int64, error) { r, err := tx.InstallWorkflow(ctx, in.ID); return r.Version, err })
+		if err != nil {
+			return err
+		}
+		if err := tx.DeleteInstallWorkflow(ctx, in.ID, v); err != nil {
+			return err
+		}
+		return s.audit(ctx, tx, "install_workflow", in.ID, nil, "delete", nil)
+	})
+}

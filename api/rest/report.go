@@ -1,0 +1,141 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humachi"
+
+	"github.com/slipway-cloud/slipway/api/boot"
+	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/api/ratelimit"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+const (
+	maxReport = 16 << 10 // bytes
+	maxFact   = 128      // characters kept of a field
+)
+
+// NodeReport is what a node says of itself, with the field names of seed 000.
+type NodeReport struct {
+	MACAddress   string  `json:"mac_address" required:"true" maxLength:"32" doc:"Ethernet address, with colons, dashes, dots or nothing between the digits"`
+	IPAddress    *string `json:"ip_address,omitempty" maxLength:"64"`
+	Hostname     *string `json:"hostname,omitempty" maxLength:"253"`
+	Vendor       *string `json:"vendor,omitempty" maxLength:"256"`
+	Model        *string `json:"model,omitempty" maxLength:"256"`
+	SerialNumber *string `json:"serial_number,omitempty" maxLength:"256"`
+	SystemUUID   *string `json:"system_uuid,omitempty" maxLength:"64"`
+
+	InstallationStatus   *string `json:"installation_status,omitempty" enum:"started,progress,complete,failed"`
+	InstallationProgress *int    `json:"installation_progress,omitempty" minimum:"0" maximum:"100" doc:"Percent"`
+	InstallationError    *string `json:"installation_error,omitempty" maxLength:"4096"`
+}
+
+// ReportAnswer says where the node stands after a report.
+type ReportAnswer struct {
+	NodeID          string                 `json:"node_id"`
+	State           lifecycle.NodeStatus   `json:"state"`
+	Effect          lifecycle.ReportEffect `json:"effect" doc:"What the report did; ignored when it was a repetition, came late, or does not fit the state"`
+	InstallAttempts int                    `json:"install_attempts"`
+}
+
+func (s *Server) registerReport() {
+	add(s, huma.Operation{
+		OperationID: "report", Method: http.MethodPost, Path: "/report", Tags: []string{"pxe"}, Summary: "A node reports itself or its installation",
+		Description: "Without a token a report registers a machine that nobody knows, in state discovered, and no more. " +
+			"A report with installation_status carries the token that the node's boot script handed out, as Authorization: Bearer pxe_...; " +
+			"it counts for the attempt of that token only, so it may be repeated.",
+		MaxBodyBytes: maxReport, Middlewares: huma.Middlewares{s.admitted},
+	}, s.report)
+}
+
+// admitted lets a bounded number of reports through.
+func (s *Server) admitted(c huma.Context, next func(huma.Context)) {
+	r, w := humachi.Unwrap(c)
+	source := ratelimit.RemoteAddress(r)
+	leave, err := s.boot.Enter(r.Context(), source)
+	if err != nil {
+		s.answer(w, r, busy(err))
+		return
+	}
+	defer leave()
+	next(huma.WithValue(c, sourceKey, source))
+}
+
+func busy(err error) error {
+	var b *boot.Busy
+	if errors.As(err, &b) {
+		return problem.New(problem.TooManyRequests, b.Error()).After(b.Seconds())
+	}
+	return err
+}
+
+func (s *Server) report(ctx context.Context, in *struct {
+	Authorization string `header:"Authorization" doc:"Bearer and the token of the boot script; none for a machine that has none yet"`
+	Body          NodeReport
+}) (*struct{ Body ReportAnswer }, error) {
+	mac, ok := lifecycle.NormalMAC(in.Body.MACAddress)
+	if !ok {
+		return nil, problem.NewInvalid(problem.Field{Location: "body.mac_address", Message: "must be the Ethernet address of a network card, such as 52:54:00:12:34:56"})
+	}
+	source, _ := ctx.Value(sourceKey).(string)
+	if in.Authorization == "" {
+		return s.discovered(ctx, in.Body, mac, source)
+	}
+	scheme, token, _ := strings.Cut(in.Authorization, " ")
+	hash, ok := boot.TokenHash(strings.TrimSpace(token))
+	if !ok || !strings.EqualFold(scheme, "Bearer") {
+		return nil, noBootToken()
+	}
+	b := in.Body
+	r := db.InstallReport{
+		TokenHash: hash, MAC: mac, Source: source, Facts: b.facts(), Status: lifecycle.InstallStatus(text(b.InstallationStatus)),
+		Error: boot.Line(text(b.InstallationError)),
+	}
+	if b.InstallationProgress != nil {
+		r.Progress = *b.InstallationProgress
+	}
+	out := ReportAnswer{}
+	err := s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+		n, effect, err := tx.ReportInstall(ctx, r)
+		out = ReportAnswer{NodeID: n.ID, State: n.Status, Effect: effect, InstallAttempts: n.InstallAttempts}
+		return err
+	})
+	if errors.Is(err, db.ErrNotFound) {
+		return nil, noBootToken()
+	}
+	return &struct{ Body ReportAnswer }{out}, err
+}
+
+func noBootToken() error {
+	return problem.New(problem.Unauthenticated, "the token is unknown, expired, of another machine or of an installation that is over; boot the machine again to get a new one")
+}
+
+// discovered registers a machine, or sees it again.
+func (s *Server) discovered(ctx context.Context, b NodeReport, mac, source string) (*struct{ Body ReportAnswer }, error) {
+	if b.InstallationStatus != nil {
+		return nil, problem.New(problem.Unauthenticated, "a report of an installation needs the token that the boot script handed out, as Authorization: Bearer pxe_...")
+	}
+	n, err := s.boot.Seen(ctx, db.Discovery{MAC: mac, Source: source, Facts: b.facts()})
+	if errors.Is(err, boot.ErrManaged) {
+		return nil, problem.New(problem.Conflict, err.Error()+"; let it boot its disk")
+	}
+	if err != nil {
+		return nil, busy(err)
+	}
+	return &struct{ Body ReportAnswer }{ReportAnswer{NodeID: n.ID, State: n.Status, Effect: lifecycle.ReportIgnored, InstallAttempts: n.InstallAttempts}}, nil
+}
+
+// facts are cleaned: they are shown to people and stand in templates.
+func (b NodeReport) facts() db.PXEFacts {
+	clean := func(p *string) string { return boot.Clean(text(p), maxFact) }
+	return db.PXEFacts{
+		IPAddress: boot.CleanAddress(text(b.IPAddress)), Hostname: clean(b.Hostname), Vendor: clean(b.Vendor), Model: clean(b.Model),
+		SerialNumber: clean(b.SerialNumber), SystemUUID: clean(b.SystemUUID),
+	}
+}
