@@ -1,0 +1,128 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/devstack"
+	"github.com/slipway-cloud/slipway/internal/simhw"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/evidence"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// leave accepts a decommission or a node operation as the API does: the job and
+// the node's move in one transaction.
+func (w *world) leave(t *testing.T, nodeID string, mode lifecycle.DecommissionMode) db.Job {
+	t.Helper()
+	n, err := w.App.Store.Node(t.Context(), nodeID)
+	require.NoError(t, err)
+	in := contract.DecommissionInput{Mode: mode, NodeID: n.ID, Hostname: n.Hostname, From: n.Status, Reason: "e2e", GraceSeconds: 1}
+	if n.MAASSystemID != nil {
+		in.SystemID = *n.MAASSystemID
+	}
+	raw, err := json.Marshal(in)
+	require.NoError(t, err)
+	var job db.Job
+	require.NoError(t, w.App.Store.Tx(t.Context(), func(tx *db.Tx) error {
+		job, _, err = tx.StartNodeJob(t.Context(), db.NodeJob{
+			Mode: mode, Node: n, Job: db.NewJob{Kind: string(contract.DecommissionKind(mode)), Input: raw, Actor: admin},
+		})
+		return err
+	}))
+	return job
+}
+
+// activeNodes onboards all machines and returns their node ids by machine.
+func (w *world) activeNodes(t *testing.T) map[*simhw.Machine]string {
+	t.Helper()
+	jobs := map[*simhw.Machine]string{}
+	for _, m := range w.Sims.Fleet.All() {
+		jobs[m] = w.onboard(t, m).ID
+	}
+	nodes := map[*simhw.Machine]string{}
+	for m, id := range jobs {
+		j := w.ends(t, id, 3*time.Minute)
+		require.Equal(t, lifecycle.JobCompleted, j.Status, "%s: %s", j.FailedStage, j.Message)
+		nodes[m] = *j.NodeID
+	}
+	return nodes
+}
+
+func (w *world) node(t *testing.T, id string) db.Node {
+	t.Helper()
+	n, err := w.App.Store.Node(t.Context(), id)
+	require.NoError(t, err)
+	return n
+}
+
+// certificate is the node's only one.
+func (w *world) certificate(t *testing.T, nodeID string) evidence.Certificate {
+	t.Helper()
+	rows, err := w.App.Store.CertificatesOfNode(t.Context(), nodeID)
+	require.NoError(t, err)
+	require.Len(t, rows, 1, "one certificate a run")
+	var c evidence.Certificate
+	require.NoError(t, json.Unmarshal(rows[0].Payload, &c))
+	return c
+}
+
+func (w *world) cleaned(t *testing.T, m *simhw.Machine) {
+	t.Helper()
+	disks := m.Spec().Disks
+	for _, d := range disks[:len(disks)-1] {
+		held, err := w.Sims.Nodes[m.Spec().ID].DiskHolds(d.Name, "SIMULATED-TENANT-DATA")
+		require.NoError(t, err)
+		require.False(t, held, "a tenant's data is still on %s", d.Name)
+	}
+}
+
+func disks(c evidence.Certificate) map[bool][]string {
+	out := map[bool][]string{}
+	for _, d := range c.Devices {
+		if d.Kind == "disk" {
+			out[d.Verified] = append(out[d.Verified], d.Name+": "+d.Detail)
+		}
+	}
+	return out
+}
+
+// TestASoftResetGivesANodeBackToService on two personalities: what the tenant
+// left is gone, the system stays, and the certificate says so.
+func TestASoftResetGivesANodeBackToService(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, devstack.Options{Count: 2})
+	nodes := w.activeNodes(t)
+	jobs := map[*simhw.Machine]db.Job{}
+	for m, id := range nodes {
+		require.NoError(t, w.Sims.Nodes[m.Spec().ID].Occupy())
+		jobs[m] = w.leave(t, id, lifecycle.ModeSoftReset)
+	}
+	for m, id := range nodes {
+		j := w.ends(t, jobs[m].ID, 4*time.Minute)
+		require.Equal(t, lifecycle.JobCompleted, j.Status, "%s %s: %s: %s", m.Spec().Vendor, j.FailedStage, j.FailureClass, j.Message)
+		w.cleaned(t, m)
+		c := w.certificate(t, id)
+		require.Equal(t, evidence.VerdictNotVerified, c.Verdict, "the system disk was kept")
+		require.Len(t, c.Failures, 1)
+		require.Contains(t, c.Failures[0], "kept, not erased")
+		require.NotEqual(t, c.Run.BootBefore, c.Run.BootAfter)
+		require.True(t, c.Simulated)
+		require.NotEmpty(t, disks(c)[true])
+		require.Eventually(t, func() bool { return w.node(t, id).Status == lifecycle.NodeActive }, time.Minute, 200*time.Millisecond,
+			"a healthy heartbeat makes it active")
+		require.Equal(t, 1, m.Counters().Installs)
+		var states []string
+		history, _, err := w.App.Store.NodeHistory(t.Context(), id, 50, 0)
+		require.NoError(t, err)
+		for _, h := range history {
+			states = append(states, h.ToState)
+		}
+		require.Contains(t, strings.Join(states, " "), "offline draining")
+	}
+}
