@@ -96,16 +96,13 @@ func (tx *Tx) LeaveUnstarted(ctx context.Context, nodeID string, from lifecycle.
 		return err
 	}
 	var way []lifecycle.Transition[lifecycle.NodeStatus]
-	switch n.Status {
-	case lifecycle.NodeDraining:
+	if n.Status == lifecycle.NodeDraining {
 		way = append(way, lifecycle.NodeDrainFallback)
 		if from == lifecycle.NodeQuarantined {
 			way = append(way, lifecycle.NodeQuarantine)
 		}
-	case lifecycle.NodeRemoving:
+	} else if n.Status == lifecycle.NodeRemoving {
 		way = append(way, lifecycle.NodeRemoveRollback)
-	case lifecycle.NodeBootstrapIssued, lifecycle.NodeEnrolling, lifecycle.NodeActive, lifecycle.NodeOffline, lifecycle.NodeQuarantined,
-		lifecycle.NodeRetired, lifecycle.NodeDeleted:
 	}
 	for _, t := range way {
 		if n, err = tx.moveNode(ctx, n, t, nil, a); err != nil {

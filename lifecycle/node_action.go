@@ -115,9 +115,9 @@ func ResumeOf(s NodeStatus) (mode DecommissionMode, task TaskKind, ok bool) {
 		return ModeDrain, TaskKindDrain, true
 	case NodeRemoving:
 		return ModeRemove, TaskKindUninstall, true
-	case NodeBootstrapIssued, NodeEnrolling, NodeActive, NodeOffline, NodeQuarantined, NodeRetired, NodeDeleted:
+	default:
+		return "", "", false
 	}
-	return "", "", false
 }
 
 // Entry is the transition that accepting a request of this mode makes; moves is

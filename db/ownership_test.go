@@ -1,0 +1,130 @@
+package db_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+var errTried = errors.New("only tried")
+
+// ownership is the table of seed 001 section 3.3, written down here once more:
+// who owns each transition. Slipway's own additions are marked.
+func ownership() map[string][]lifecycle.Owner {
+	return map[string][]lifecycle.Owner{
+		"bootstrap_issued -> enrolling": {lifecycle.OwnerAdmin, lifecycle.OwnerOnboarding},
+		"enrolling -> active":           {lifecycle.OwnerOnboarding},
+		"enrolling -> quarantined":      {lifecycle.OwnerOnboarding, lifecycle.OwnerAdmin},
+		"active -> offline":             {lifecycle.OwnerHeartbeat, lifecycle.OwnerReconciler},
+		"offline -> active":             {lifecycle.OwnerHeartbeat, lifecycle.OwnerReconciler},
+		"active -> quarantined":         {lifecycle.OwnerReconciler, lifecycle.OwnerDecommission, lifecycle.OwnerAdmin}, // admin: an investigation (section 3.1)
+		"offline -> quarantined":        {lifecycle.OwnerReconciler, lifecycle.OwnerDecommission, lifecycle.OwnerAdmin}, // the same
+		"quarantined -> active":         {lifecycle.OwnerAdmin, lifecycle.OwnerReconciler, lifecycle.OwnerOnboarding},   // onboarding: ADR 4
+		"active -> draining":            {lifecycle.OwnerAdmin},
+		"offline -> draining":           {lifecycle.OwnerAdmin},
+		"quarantined -> draining":       {lifecycle.OwnerAdmin},
+		"draining -> retired":           {lifecycle.OwnerDrain, lifecycle.OwnerDecommission},
+		"draining -> offline":           {lifecycle.OwnerDrain, lifecycle.OwnerDecommission, lifecycle.OwnerAdmin},
+		"retired -> offline":            {lifecycle.OwnerAdmin},
+		"retired -> removing":           {lifecycle.OwnerAdmin, lifecycle.OwnerDecommission},
+		"removing -> retired":           {lifecycle.OwnerDecommission, lifecycle.OwnerAdmin}, // admin: operator rollback (section 3.2)
+		"removing -> deleted":           {lifecycle.OwnerDecommission},
+	}
+}
+
+func owners() []lifecycle.Owner {
+	return []lifecycle.Owner{
+		lifecycle.OwnerAdmin, lifecycle.OwnerOnboarding, lifecycle.OwnerDecommission, lifecycle.OwnerDrain, lifecycle.OwnerHeartbeat,
+		lifecycle.OwnerReconciler, lifecycle.OwnerNodeReport, lifecycle.OwnerCustomer, lifecycle.OwnerJob, lifecycle.OwnerSystem,
+	}
+}
+
+// Every transition of section 3.3 is tried by every owner, in every state: it is
+// taken where the table says so, and nowhere else.
+func TestEachTransitionBelongsToItsOwners(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	table, taken := ownership(), map[string]bool{}
+	for _, from := range lifecycle.NodeMAAS.States {
+		n := dbtest.Node(t, s, dbtest.Status(from.State))
+		for _, move := range lifecycle.NodeMAAS.Transitions {
+			edge := string(from.State) + " -> " + string(move.To)
+			for _, owner := range owners() {
+				err := s.Tx(t.Context(), func(tx *db.Tx) error {
+					if _, err := tx.TransitionNode(t.Context(), n.ID, move, move.Needs, db.Actor{Owner: owner}); err != nil {
+						return err
+					}
+					return errTried
+				})
+				may := slices.Contains(move.From, from.State) && slices.Contains(table[edge], owner)
+				if !may {
+					require.ErrorIs(t, err, lifecycle.ErrIllegalTransition, "%s by %s as %s", edge, owner, move.Name)
+					continue
+				}
+				require.ErrorIs(t, err, errTried, "%s by %s as %s", edge, owner, move.Name)
+				taken[edge] = true
+			}
+			// Without what it needs it is refused to its owners too.
+			if len(move.Needs) > 0 && slices.Contains(move.From, from.State) {
+				err := s.Tx(t.Context(), func(tx *db.Tx) error {
+					_, err := tx.TransitionNode(t.Context(), n.ID, move, move.Needs[1:], db.Actor{Owner: move.Owners[0]})
+					return err
+				})
+				require.ErrorContains(t, err, string(move.Needs[0]), edge)
+			}
+		}
+		now, err := s.Node(t.Context(), n.ID)
+		require.NoError(t, err)
+		require.Equal(t, n, now)
+	}
+	require.Len(t, taken, len(table), "every row of the table is a transition")
+}
+
+// Neither silence nor a good report moves a node that is draining or being
+// removed, and the reconciler has no transition that would.
+func TestHeartbeatsAndReconcilerLeaveNodesInBetweenAlone(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	for _, state := range []lifecycle.NodeStatus{lifecycle.NodeDraining, lifecycle.NodeRemoving, lifecycle.NodeRetired} {
+		silent, healthy := dbtest.Node(t, s, dbtest.Status(state)), dbtest.Node(t, s, dbtest.Status(state))
+		require.NoError(t, s.RecordHeartbeats(t.Context(), []db.Heartbeat{
+			{NodeID: silent.ID, BootID: "b", Generation: 1, ReceivedAt: time.Now().Add(-time.Hour)},
+			{NodeID: healthy.ID, BootID: "b", Generation: 1, ReceivedAt: time.Now(), Report: &lifecycle.HealthReport{}},
+		}))
+		later := time.Now().Add(time.Hour)
+		for _, owner := range []lifecycle.Owner{lifecycle.OwnerHeartbeat, lifecycle.OwnerReconciler} {
+			a := db.Actor{Owner: owner}
+			moved, err := s.NodeSilent(t.Context(), silent.ID, later, a)
+			require.NoError(t, err)
+			require.False(t, moved)
+			moved, err = s.NodeHeardAgain(t.Context(), healthy.ID, time.Now().Add(-time.Hour), a)
+			require.NoError(t, err)
+			require.False(t, moved)
+			for _, move := range lifecycle.NodeMAAS.Transitions {
+				err := s.Tx(t.Context(), func(tx *db.Tx) error {
+					_, err := tx.TransitionNode(t.Context(), healthy.ID, move, move.Needs, a)
+					return err
+				})
+				require.ErrorIs(t, err, lifecycle.ErrIllegalTransition, "%s by %s", move.Name, owner)
+			}
+		}
+		overdue, err := s.NodesOverdue(t.Context(), later, 10)
+		require.NoError(t, err)
+		require.Empty(t, overdue)
+		back, err := s.NodesBack(t.Context(), time.Now().Add(-time.Hour), 10)
+		require.NoError(t, err)
+		require.Empty(t, back)
+		for _, n := range []db.Node{silent, healthy} {
+			now, err := s.Node(t.Context(), n.ID)
+			require.NoError(t, err)
+			require.Equal(t, n, now)
+		}
+	}
+}
