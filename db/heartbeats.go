@@ -29,21 +29,6 @@ type Heartbeat struct {
 	Unhealthy []string
 }
 
-type beatRow struct {
-	NodeID       string                  `json:"node_id"`
-	BootID       string                  `json:"boot_id"`
-	AgentVersion string                  `json:"agent_version"`
-	Generation   int64                   `json:"generation"`
-	Address      string                  `json:"address"`
-	ClockSkewMS  int64                   `json:"clock_skew_ms"`
-	Uptime       float64                 `json:"uptime_s"`
-	ReceivedAt   time.Time               `json:"received_at"`
-	Report       *lifecycle.HealthReport `json:"report,omitempty"`
-	ReportBootID string                  `json:"report_boot_id"`
-	ReportedAt   *time.Time              `json:"reported_at,omitempty"`
-	Unhealthy    []string                `json:"unhealthy"`
-}
-
 // RecordHeartbeats stores a batch in one statement. The newest beat of a node
 // wins, in the batch and against what is stored; nodes that are deleted or
 // unknown are passed over. ErrInvalid when a row holds what cannot be stored;
@@ -52,24 +37,50 @@ func (s statements) RecordHeartbeats(ctx context.Context, beats []Heartbeat) err
 	if len(beats) == 0 {
 		return nil
 	}
-	rows := make([]beatRow, 0, len(beats))
-	for _, b := range beats {
-		r := beatRow{
-			NodeID: b.NodeID, BootID: b.BootID, AgentVersion: b.AgentVersion, Generation: b.Generation, Address: b.Address,
-			ClockSkewMS: b.ClockSkew.Milliseconds(), Uptime: b.Uptime.Seconds(), ReceivedAt: b.ReceivedAt, Report: b.Report,
-			Unhealthy: orEmpty(b.Unhealthy),
+	var p gen.RecordHeartbeatsParams
+	for _, b := range newest(beats) {
+		report, unhealthy, err := reportText(b)
+		if err != nil {
+			return fmt.Errorf("heartbeats: %w: %w", ErrInvalid, err)
 		}
-		if b.Report != nil {
-			r.ReportBootID, r.ReportedAt = b.BootID, &b.ReceivedAt
-		}
-		rows = append(rows, r)
+		p.NodeIds, p.BootIds = append(p.NodeIds, b.NodeID), append(p.BootIds, b.BootID)
+		p.AgentVersions, p.Generations = append(p.AgentVersions, b.AgentVersion), append(p.Generations, b.Generation)
+		p.Addresses, p.ClockSkewsMs = append(p.Addresses, b.Address), append(p.ClockSkewsMs, b.ClockSkew.Milliseconds())
+		p.Uptimes, p.ReceivedAt = append(p.Uptimes, b.Uptime.Seconds()), append(p.ReceivedAt, b.ReceivedAt)
+		p.Reports, p.Unhealthy = append(p.Reports, report), append(p.Unhealthy, unhealthy)
 	}
-	doc, err := json.Marshal(rows)
-	if err != nil {
-		return fmt.Errorf("heartbeats: %w: %w", ErrInvalid, err)
-	}
-	_, err = s.q.RecordHeartbeats(ctx, doc)
+	_, err := s.q.RecordHeartbeats(ctx, p)
 	return translate("heartbeats", err)
+}
+
+// newest keeps the newest beat of each node.
+func newest(beats []Heartbeat) []Heartbeat {
+	at := make(map[string]int, len(beats))
+	out := make([]Heartbeat, 0, len(beats))
+	for _, b := range beats {
+		i, have := at[b.NodeID]
+		switch {
+		case !have:
+			at[b.NodeID] = len(out)
+			out = append(out, b)
+		case b.ReceivedAt.After(out[i].ReceivedAt):
+			out[i] = b
+		}
+	}
+	return out
+}
+
+// reportText is a beat's report and what is wrong in it, as JSON; "" for none.
+func reportText(b Heartbeat) (report, unhealthy string, err error) {
+	if b.Report == nil {
+		return "", "", nil
+	}
+	raw, err := json.Marshal(b.Report)
+	if err != nil || len(b.Unhealthy) == 0 {
+		return string(raw), "", err
+	}
+	wrong, err := json.Marshal(b.Unhealthy)
+	return string(raw), string(wrong), err
 }
 
 // LatestHeartbeat reads a node's last heartbeat, or ErrNotFound before the

@@ -29,6 +29,21 @@ func (s statements) AgentIdentity(ctx context.Context, nodeID string) (AgentIden
 	return AgentIdentity{row.AgentCertificate, row.LockedAt, row.LockedReason}, nil
 }
 
+// AgentStanding is how a node and its agent stand: Generation is 0 before it
+// enrolled, ReportedBoot "" before its first health report.
+type AgentStanding = gen.AgentStandingsRow
+
+// AgentStandings reads how nodes stand, by id; those that are not there are
+// missing.
+func (s statements) AgentStandings(ctx context.Context, nodeIDs []string) (map[string]AgentStanding, error) {
+	rows, err := s.q.AgentStandings(ctx, nodeIDs)
+	out := make(map[string]AgentStanding, len(rows))
+	for _, r := range rows {
+		out[r.NodeID] = r
+	}
+	return out, translate("how nodes stand", err)
+}
+
 // AgentCertificate reads one issued certificate, or ErrNotFound.
 func (s statements) AgentCertificate(ctx context.Context, nodeID string, generation int64) (AgentCertificate, error) {
 	c, err := s.q.AgentCertificate(ctx, gen.AgentCertificateParams{NodeID: nodeID, Generation: generation})

@@ -57,6 +57,14 @@ func (b *batcher) add(beat Beat) error {
 	return nil
 }
 
+// reports says whether a report of this boot waits to be written.
+func (b *batcher) reports(node, boot string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.waiting[node].Report
+	return r != nil && r.BootID == boot
+}
+
 // newer joins two beats of a node: the later one, with the report that the
 // other may carry. A report of an earlier boot is worth nothing any more.
 func newer(a, b Beat) Beat {

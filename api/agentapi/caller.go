@@ -1,19 +1,16 @@
 package agentapi
 
 import (
-	"context"
-	"errors"
 	"net/http"
 
 	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/internal/nodeca"
-	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 // caller is a node that showed a certificate and may still speak.
 type caller struct {
 	nodeca.Identity
-	now NodeIdentity // what the database says
+	now Standing // what the database says
 }
 
 // caller reads the certificate and looks the node up. The certificate's end is
@@ -33,7 +30,7 @@ func (s *Server) caller(r *http.Request) (caller, error) {
 		return caller{}, refuse(http.StatusUnauthorized, wire.ProblemCertificateEnded, "expired",
 			"The client certificate has expired; enrol again with a new token.")
 	}
-	now, err := s.node(r.Context(), id.NodeID)
+	now, err := s.standings.of(r.Context(), id.NodeID)
 	if err != nil {
 		return caller{}, err
 	}
@@ -42,16 +39,6 @@ func (s *Server) caller(r *http.Request) (caller, error) {
 			"This node's identity is locked because a copy of its certificate was used; an operator must issue a new enrolment token.")
 	}
 	return caller{id, now}, nil
-}
-
-// node looks a node up and refuses one that is gone.
-func (s *Server) node(ctx context.Context, id string) (NodeIdentity, error) {
-	n, err := s.cfg.Store.Identity(ctx, id)
-	if errors.Is(err, ErrNoNode) || (err == nil && n.Status == lifecycle.NodeDeleted) {
-		return NodeIdentity{}, refuse(http.StatusForbidden, wire.ProblemNodeRemoved, "node_removed",
-			"This node has been removed; stop the agent.")
-	}
-	return n, err
 }
 
 func superseded() *refusal {

@@ -2,12 +2,10 @@ package agentapi
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/slipway-cloud/slipway/internal/agent/wire"
@@ -25,7 +23,7 @@ func (s *Server) heartbeat(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Generation != c.now.Current.Generation {
+	if c.Generation != c.now.Generation {
 		return nil, superseded()
 	}
 	var in wire.Heartbeat
@@ -53,59 +51,10 @@ func (s *Server) heartbeat(r *http.Request) (any, error) {
 	}
 	out := wire.HeartbeatResponse{HeartbeatIntervalSeconds: s.cfg.HeartbeatInterval.Seconds(), ServerTime: now.UTC()}
 	out.TaskKeys = s.unknownKeys(r.Context(), in.TaskKeyIDs)
-	wanted, err := s.reportWanted(r.Context(), beat)
-	if err != nil {
-		return nil, err
-	}
-	if wanted {
+	if beat.Report == nil && c.now.ReportedBoot != beat.BootID && !s.beats.reports(beat.NodeID, beat.BootID) {
 		out.Actions = append(out.Actions, wire.SendReportNow)
 	}
 	return out, nil
-}
-
-// reportWanted says whether this boot's report is still missing. What this
-// process has seen it need not ask the database for at each beat.
-func (s *Server) reportWanted(ctx context.Context, b Beat) (bool, error) {
-	if b.Report != nil {
-		s.reported.set(b.NodeID, b.BootID)
-		return false, nil
-	}
-	if s.reported.is(b.NodeID, b.BootID) {
-		return false, nil
-	}
-	boot, err := s.cfg.Store.ReportedBoot(ctx, b.NodeID)
-	if err != nil {
-		return false, err
-	}
-	if boot != b.BootID {
-		return true, nil
-	}
-	s.reported.set(b.NodeID, b.BootID)
-	return false, nil
-}
-
-// maxReported bounds what is remembered; beyond it all is asked for anew.
-const maxReported = 200_000
-
-// reportedBoots remembers of which boot each node has reported.
-type reportedBoots struct {
-	mu   sync.Mutex
-	boot map[string]string
-}
-
-func (r *reportedBoots) is(node, boot string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.boot[node] == boot
-}
-
-func (r *reportedBoots) set(node, boot string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.boot == nil || len(r.boot) >= maxReported {
-		r.boot = map[string]string{}
-	}
-	r.boot[node] = boot
 }
 
 // The most that a report may list; a machine has far less of each.

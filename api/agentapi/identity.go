@@ -140,7 +140,12 @@ func (s *Server) renew(r *http.Request) (any, error) {
 }
 
 func (s *Server) nextGeneration(r *http.Request, c caller, pub crypto.PublicKey, spki [32]byte) (Issued, error) {
-	ctx, cur := r.Context(), c.now.Current
+	ctx := r.Context()
+	id, err := s.node(ctx, c.NodeID)
+	if err != nil {
+		return Issued{}, err
+	}
+	cur := id.Current
 	switch {
 	case spki == cur.SPKI && (c.Generation == cur.Generation || c.Generation == cur.Generation-1):
 		return cur, nil
@@ -157,7 +162,7 @@ func (s *Server) nextGeneration(r *http.Request, c caller, pub crypto.PublicKey,
 // copied locks first and alarms second: a lock that is not yet written must
 // not let a second try through because the alarm could not be stored.
 func (s *Server) copied(r *http.Request, c caller) error {
-	detail := fmt.Sprintf("a renewal came with generation %d while generation %d is the present one", c.Generation, c.now.Current.Generation)
+	detail := fmt.Sprintf("a renewal came with generation %d while generation %d is the present one", c.Generation, c.now.Generation)
 	if err := s.cfg.Store.Lock(r.Context(), c.NodeID, detail, s.cfg.Now()); err != nil {
 		return fmt.Errorf("lock the identity of node %s: %w", c.NodeID, err)
 	}

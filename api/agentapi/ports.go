@@ -37,9 +37,9 @@ type Store interface {
 	Redeem(ctx context.Context, r Redemption) (Issued, error)
 	// Identity is the present identity of a node, or ErrNoNode.
 	Identity(ctx context.Context, nodeID string) (NodeIdentity, error)
-	// ReportedBoot is the boot that the newest stored health report of a node is
-	// of, "" before the first.
-	ReportedBoot(ctx context.Context, nodeID string) (string, error)
+	// Standings is what each request of these nodes is judged by, in one question;
+	// a node that is not there is missing.
+	Standings(ctx context.Context, nodeIDs []string) (map[string]Standing, error)
 	// Renew makes the certificate the node's newest generation if that is one
 	// more than the present one and the identity is not locked; otherwise
 	// ErrGenerationMoved.
@@ -116,6 +116,10 @@ type NodeIdentity struct {
 	Locked  bool
 	SKUID   string // what its reports are judged by, "" for nothing
 }
+
+// Standing is how a node stands: the little that each of its requests is judged
+// by.
+type Standing = db.AgentStanding
 
 // AlarmKind names what a person should look at.
 type AlarmKind string

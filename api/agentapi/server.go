@@ -84,15 +84,15 @@ func setDefault[T comparable](v *T, d T) {
 
 // Server is the agent API. Make it with New.
 type Server struct {
-	cfg      Config
-	err      error // found wrong by New, told by Start
-	metrics  *metrics
-	beats    *batcher
-	clock    dbClock
-	reported reportedBoots
-	limit    *limiter
-	tasks    *taskDesk // nil without tasks
-	http     *http.Server
+	cfg       Config
+	err       error // found wrong by New, told by Start
+	metrics   *metrics
+	beats     *batcher
+	clock     dbClock
+	standings standings
+	limit     *limiter
+	tasks     *taskDesk // nil without tasks
+	http      *http.Server
 
 	mu   sync.Mutex
 	addr string
@@ -103,7 +103,7 @@ type Server struct {
 // New builds a server; Start tells what is wrong with its configuration.
 func New(c Config) *Server {
 	c = c.withDefaults()
-	s := &Server{cfg: c, clock: dbClock{source: c.Store}}
+	s := &Server{cfg: c, clock: dbClock{source: c.Store}, standings: standings{store: c.Store}}
 	if c.Store == nil || c.CA == nil {
 		s.err = errors.New("the agent API needs a store and the node CA")
 	}

@@ -112,13 +112,9 @@ func (s *database) Identity(ctx context.Context, nodeID string) (NodeIdentity, e
 	return out, nil
 }
 
-// ReportedBoot implements Store.
-func (s *database) ReportedBoot(ctx context.Context, nodeID string) (string, error) {
-	b, err := s.db.LatestHeartbeat(ctx, nodeID)
-	if errors.Is(err, db.ErrNotFound) {
-		return "", nil
-	}
-	return b.ReportBootID, err
+// Standings implements Store.
+func (s *database) Standings(ctx context.Context, nodeIDs []string) (map[string]Standing, error) {
+	return s.db.AgentStandings(ctx, nodeIDs)
 }
 
 // Renew implements Store.

@@ -232,21 +232,24 @@ func generations(t *testing.T, k kind) {
 
 func heartbeats(t *testing.T, k kind) {
 	ctx, node := t.Context(), k.node()
-	boot, err := k.store.ReportedBoot(ctx, node)
-	require.NoError(t, err)
-	require.Empty(t, boot)
+	reported := func() string {
+		got, err := k.store.Standings(ctx, []string{node, "node_unknown", node})
+		require.NoError(t, err)
+		require.Len(t, got, 1, "a node that is not there is missing")
+		require.Equal(t, node, got[node].NodeID)
+		require.False(t, got[node].Locked)
+		require.Zero(t, got[node].Generation, "it never enrolled")
+		return got[node].ReportedBoot
+	}
+	require.Empty(t, reported())
 	beat := agentapi.Beat{NodeID: node, BootID: "b1", AgentVersion: "v", Generation: 1, Address: "127.0.0.1", At: time.Now()}
 	require.NoError(t, k.store.WriteHeartbeats(ctx, []agentapi.Beat{beat}))
-	boot, err = k.store.ReportedBoot(ctx, node)
-	require.NoError(t, err)
-	require.Empty(t, boot, "a beat alone is no report")
+	require.Empty(t, reported(), "a beat alone is no report")
 	beat.Report = &agentapi.Report{BootID: "b1", At: beat.At, Health: lifecycle.HealthReport{CPUs: 4}}
 	require.NoError(t, k.store.WriteHeartbeats(ctx, []agentapi.Beat{beat}))
 	beat.Report, beat.At = nil, beat.At.Add(time.Second)
 	require.NoError(t, k.store.WriteHeartbeats(ctx, []agentapi.Beat{beat}))
-	boot, err = k.store.ReportedBoot(ctx, node)
-	require.NoError(t, err)
-	require.Equal(t, "b1", boot, "it stays when a beat brings none")
+	require.Equal(t, "b1", reported(), "it stays when a beat brings none")
 	require.NoError(t, k.store.WriteHeartbeats(ctx, nil))
 }
 

@@ -26,7 +26,7 @@ const (
 // present is the caller, if its certificate is the node's newest.
 func (s *Server) present(r *http.Request) (caller, error) {
 	c, err := s.caller(r)
-	if err == nil && c.Generation != c.now.Current.Generation {
+	if err == nil && c.Generation != c.now.Generation {
 		err = superseded()
 	}
 	return c, err

@@ -7,8 +7,9 @@ package gen
 
 import (
 	"context"
-	"encoding/json"
 	"time"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 const aPITokenByHash = `-- name: APITokenByHash :one
@@ -101,6 +102,50 @@ func (q *Queries) AgentIdentity(ctx context.Context, nodeID string) (AgentIdenti
 		&i.LockedReason,
 	)
 	return i, err
+}
+
+const agentStandings = `-- name: AgentStandings :many
+SELECT n.id AS node_id, n.status, coalesce(n.sku_id, '')::text AS sku_id, coalesce(i.generation, 0)::bigint AS generation,
+    (i.locked_at IS NOT NULL)::boolean AS locked, coalesce(h.report_boot_id, '')::text AS reported_boot
+FROM nodes n LEFT JOIN agent_identities i ON i.node_id = n.id LEFT JOIN heartbeats h ON h.node_id = n.id
+WHERE n.id = ANY ($1::text[])
+`
+
+type AgentStandingsRow struct {
+	NodeID       string
+	Status       lifecycle.NodeStatus
+	SKUID        string
+	Generation   int64
+	Locked       bool
+	ReportedBoot string
+}
+
+// What each request of an agent is judged by, for many nodes at once.
+func (q *Queries) AgentStandings(ctx context.Context, nodeIds []string) ([]AgentStandingsRow, error) {
+	rows, err := q.db.Query(ctx, agentStandings, nodeIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []AgentStandingsRow{}
+	for rows.Next() {
+		var i AgentStandingsRow
+		if err := rows.Scan(
+			&i.NodeID,
+			&i.Status,
+			&i.SKUID,
+			&i.Generation,
+			&i.Locked,
+			&i.ReportedBoot,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const deleteSecret = `-- name: DeleteSecret :execrows
@@ -430,12 +475,15 @@ func (q *Queries) OpenEnrollmentTokens(ctx context.Context, nodeID string) (int6
 const recordHeartbeats = `-- name: RecordHeartbeats :execrows
 INSERT INTO heartbeats (node_id, boot_id, agent_version, generation, address, clock_skew_ms, uptime_s, received_at, report, report_boot_id,
     reported_at, unhealthy)
-SELECT DISTINCT ON (b.node_id) b.node_id, b.boot_id, b.agent_version, b.generation, b.address, b.clock_skew_ms, b.uptime_s, b.received_at, b.report,
-    b.report_boot_id, b.reported_at, b.unhealthy
-FROM jsonb_to_recordset($1::jsonb) AS b (node_id text, boot_id text, agent_version text, generation bigint, address text, clock_skew_ms bigint,
-    uptime_s double precision, received_at timestamptz, report jsonb, report_boot_id text, reported_at timestamptz, unhealthy text[])
+SELECT b.node_id, b.boot_id, b.agent_version, b.generation, b.address, b.clock_skew_ms, b.uptime_s, b.received_at, nullif(b.report, '')::jsonb,
+    CASE WHEN b.report = '' THEN '' ELSE b.boot_id END, CASE WHEN b.report <> '' THEN b.received_at END,
+    CASE WHEN b.unhealthy = '' THEN '{}' ELSE ARRAY(SELECT jsonb_array_elements_text(b.unhealthy::jsonb)) END
+FROM (SELECT unnest($1::text[]) AS node_id, unnest($2::text[]) AS boot_id, unnest($3::text[]) AS agent_version,
+    unnest($4::bigint[]) AS generation, unnest($5::text[]) AS address, unnest($6::bigint[]) AS clock_skew_ms,
+    unnest($7::double precision[]) AS uptime_s, unnest($8::timestamptz[]) AS received_at, unnest($9::text[]) AS report,
+    unnest($10::text[]) AS unhealthy) AS b
 JOIN nodes n ON n.id = b.node_id AND n.status <> 'deleted'
-ORDER BY b.node_id, b.received_at DESC
+ORDER BY b.node_id
 ON CONFLICT (node_id) DO UPDATE SET boot_id = excluded.boot_id, agent_version = excluded.agent_version, generation = excluded.generation,
     address = excluded.address, clock_skew_ms = excluded.clock_skew_ms, uptime_s = excluded.uptime_s, received_at = excluded.received_at,
     report = coalesce(excluded.report, heartbeats.report),
@@ -445,10 +493,34 @@ ON CONFLICT (node_id) DO UPDATE SET boot_id = excluded.boot_id, agent_version = 
 WHERE excluded.received_at >= heartbeats.received_at
 `
 
-// One statement for a whole batch. Of two beats of one node the newer wins, in the batch and in the table; a beat without a report keeps the last one.
+type RecordHeartbeatsParams struct {
+	NodeIds       []string
+	BootIds       []string
+	AgentVersions []string
+	Generations   []int64
+	Addresses     []string
+	ClockSkewsMs  []int64
+	Uptimes       []float64
+	ReceivedAt    []time.Time
+	Reports       []string
+	Unhealthy     []string
+}
+
+// One statement for a whole batch; a node stands in it once. Of two beats of one node the newer wins; a beat without a report (”) keeps the last one.
 // Rows are taken in the order of their ids, so that two batches never wait on each other in a circle.
-func (q *Queries) RecordHeartbeats(ctx context.Context, beats json.RawMessage) (int64, error) {
-	result, err := q.db.Exec(ctx, recordHeartbeats, beats)
+func (q *Queries) RecordHeartbeats(ctx context.Context, arg RecordHeartbeatsParams) (int64, error) {
+	result, err := q.db.Exec(ctx, recordHeartbeats,
+		arg.NodeIds,
+		arg.BootIds,
+		arg.AgentVersions,
+		arg.Generations,
+		arg.Addresses,
+		arg.ClockSkewsMs,
+		arg.Uptimes,
+		arg.ReceivedAt,
+		arg.Reports,
+		arg.Unhealthy,
+	)
 	if err != nil {
 		return 0, err
 	}

@@ -54,22 +54,32 @@ WHERE node_id = @node_id AND generation = @from_generation AND locked_at IS NULL
 SELECT sqlc.embed(c), i.locked_at, i.locked_reason FROM agent_identities i
 JOIN agent_certificates c ON c.node_id = i.node_id AND c.generation = i.generation WHERE i.node_id = @node_id;
 
+-- name: AgentStandings :many
+-- What each request of an agent is judged by, for many nodes at once.
+SELECT n.id AS node_id, n.status, coalesce(n.sku_id, '')::text AS sku_id, coalesce(i.generation, 0)::bigint AS generation,
+    (i.locked_at IS NOT NULL)::boolean AS locked, coalesce(h.report_boot_id, '')::text AS reported_boot
+FROM nodes n LEFT JOIN agent_identities i ON i.node_id = n.id LEFT JOIN heartbeats h ON h.node_id = n.id
+WHERE n.id = ANY (@node_ids::text[]);
+
 -- name: LockAgentIdentity :execrows
 UPDATE agent_identities SET locked_at = coalesce(locked_at, now()), locked_reason = CASE WHEN locked_at IS NULL THEN @reason ELSE locked_reason END,
     updated_at = now()
 WHERE node_id = @node_id;
 
 -- name: RecordHeartbeats :execrows
--- One statement for a whole batch. Of two beats of one node the newer wins, in the batch and in the table; a beat without a report keeps the last one.
+-- One statement for a whole batch; a node stands in it once. Of two beats of one node the newer wins; a beat without a report ('') keeps the last one.
 -- Rows are taken in the order of their ids, so that two batches never wait on each other in a circle.
 INSERT INTO heartbeats (node_id, boot_id, agent_version, generation, address, clock_skew_ms, uptime_s, received_at, report, report_boot_id,
     reported_at, unhealthy)
-SELECT DISTINCT ON (b.node_id) b.node_id, b.boot_id, b.agent_version, b.generation, b.address, b.clock_skew_ms, b.uptime_s, b.received_at, b.report,
-    b.report_boot_id, b.reported_at, b.unhealthy
-FROM jsonb_to_recordset(@beats::jsonb) AS b (node_id text, boot_id text, agent_version text, generation bigint, address text, clock_skew_ms bigint,
-    uptime_s double precision, received_at timestamptz, report jsonb, report_boot_id text, reported_at timestamptz, unhealthy text[])
+SELECT b.node_id, b.boot_id, b.agent_version, b.generation, b.address, b.clock_skew_ms, b.uptime_s, b.received_at, nullif(b.report, '')::jsonb,
+    CASE WHEN b.report = '' THEN '' ELSE b.boot_id END, CASE WHEN b.report <> '' THEN b.received_at END,
+    CASE WHEN b.unhealthy = '' THEN '{}' ELSE ARRAY(SELECT jsonb_array_elements_text(b.unhealthy::jsonb)) END
+FROM (SELECT unnest(@node_ids::text[]) AS node_id, unnest(@boot_ids::text[]) AS boot_id, unnest(@agent_versions::text[]) AS agent_version,
+    unnest(@generations::bigint[]) AS generation, unnest(@addresses::text[]) AS address, unnest(@clock_skews_ms::bigint[]) AS clock_skew_ms,
+    unnest(@uptimes::double precision[]) AS uptime_s, unnest(@received_at::timestamptz[]) AS received_at, unnest(@reports::text[]) AS report,
+    unnest(@unhealthy::text[]) AS unhealthy) AS b
 JOIN nodes n ON n.id = b.node_id AND n.status <> 'deleted'
-ORDER BY b.node_id, b.received_at DESC
+ORDER BY b.node_id
 ON CONFLICT (node_id) DO UPDATE SET boot_id = excluded.boot_id, agent_version = excluded.agent_version, generation = excluded.generation,
     address = excluded.address, clock_skew_ms = excluded.clock_skew_ms, uptime_s = excluded.uptime_s, received_at = excluded.received_at,
     report = coalesce(excluded.report, heartbeats.report),

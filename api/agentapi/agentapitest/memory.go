@@ -154,14 +154,23 @@ func (m *Memory) Identity(_ context.Context, nodeID string) (agentapi.NodeIdenti
 	return *n, nil
 }
 
-// ReportedBoot implements agentapi.Store.
-func (m *Memory) ReportedBoot(_ context.Context, nodeID string) (string, error) {
+// Standings implements agentapi.Store.
+func (m *Memory) Standings(_ context.Context, nodeIDs []string) (map[string]agentapi.Standing, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if r := m.beats[nodeID].Report; r != nil {
-		return r.BootID, nil
+	out := map[string]agentapi.Standing{}
+	for _, id := range nodeIDs {
+		n := m.nodes[id]
+		if n == nil {
+			continue
+		}
+		s := agentapi.Standing{NodeID: id, Status: n.Status, SKUID: n.SKUID, Generation: n.Current.Generation, Locked: n.Locked}
+		if r := m.beats[id].Report; r != nil {
+			s.ReportedBoot = r.BootID
+		}
+		out[id] = s
 	}
-	return "", nil
+	return out, nil
 }
 
 // Renew implements agentapi.Store.

@@ -1,0 +1,107 @@
+package agentapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/slipway-cloud/slipway/internal/agent/wire"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+const (
+	standingLimit = 5 * time.Second
+	// standingBatch bounds one question; who comes later is in the next one.
+	standingBatch = 1000
+)
+
+// standings asks the database how nodes stand, one question at a time: who asks
+// meanwhile is in the next one. So nobody waits while there is little to do, a
+// hundred thousand nodes take a question each few milliseconds, and what is
+// answered was never read before it was asked.
+type standings struct {
+	store Store
+
+	mu      sync.Mutex
+	next    *question // what is asked when the present one is answered
+	working bool
+}
+
+type question struct {
+	nodes []string
+	done  chan struct{}
+	found map[string]Standing
+	err   error
+}
+
+// of is how a node stands now.
+func (s *standings) of(ctx context.Context, node string) (Standing, error) {
+	q := s.join(node)
+	select {
+	case <-q.done:
+	case <-ctx.Done():
+		return Standing{}, ctx.Err()
+	}
+	if q.err != nil {
+		return Standing{}, q.err
+	}
+	st, known := q.found[node]
+	if !known || st.Status == lifecycle.NodeDeleted {
+		return Standing{}, removed()
+	}
+	return st, nil
+}
+
+func (s *standings) join(node string) *question {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.next == nil {
+		s.next = &question{done: make(chan struct{})}
+	}
+	q := s.next
+	q.nodes = append(q.nodes, node)
+	if !s.working {
+		s.working = true
+		go s.work()
+	} else if len(q.nodes) >= standingBatch {
+		s.next = nil
+		go s.ask(q)
+	}
+	return q
+}
+
+// work asks until nobody waits.
+func (s *standings) work() {
+	for {
+		s.mu.Lock()
+		q := s.next
+		s.next, s.working = nil, q != nil
+		s.mu.Unlock()
+		if q == nil {
+			return
+		}
+		s.ask(q)
+	}
+}
+
+func (s *standings) ask(q *question) {
+	ctx, cancel := context.WithTimeout(context.Background(), standingLimit)
+	defer cancel()
+	defer close(q.done)
+	q.found, q.err = s.store.Standings(ctx, q.nodes)
+}
+
+// node looks a node up and refuses one that is gone.
+func (s *Server) node(ctx context.Context, id string) (NodeIdentity, error) {
+	n, err := s.cfg.Store.Identity(ctx, id)
+	if errors.Is(err, ErrNoNode) || (err == nil && n.Status == lifecycle.NodeDeleted) {
+		return NodeIdentity{}, removed()
+	}
+	return n, err
+}
+
+func removed() *refusal {
+	return refuse(http.StatusForbidden, wire.ProblemNodeRemoved, "node_removed", "This node has been removed; stop the agent.")
+}
