@@ -166,13 +166,12 @@ func (tx *Tx) AssignInstallWorkflow(ctx context.Context, id string, version int6
 	if err != nil {
 		return Node{}, err
 	}
+	queued := n.Status == lifecycle.NodePending
 	n, err = tx.q.TouchNode(ctx, gen.TouchNodeParams{ID: id, Version: version})
 	if n, err = changed("node "+id, n, err, func() error { return nil }); err != nil {
 		return Node{}, err
 	}
-	err = tx.q.AssignInstallWorkflow(ctx, gen.AssignInstallWorkflowParams{
-		NodeID: id, InstallWorkflowID: optional(workflowID), Queued: n.Status == lifecycle.NodePending,
-	})
+	err = tx.q.AssignInstallWorkflow(ctx, gen.AssignInstallWorkflowParams{NodeID: id, InstallWorkflowID: optional(workflowID), Queued: queued})
 	return n, translate("assign an install workflow to node "+id, err)
 }
 

@@ -150,6 +150,7 @@ func (tx *Tx) applyReport(ctx context.Context, n Node, p PXENode, r InstallRepor
 		return tx.promote(ctx, n)
 	case lifecycle.ReportFails, lifecycle.ReportExhausts:
 		return tx.failAttempt(ctx, n, effect, r.Error, by)
+	case lifecycle.ReportIgnored:
 	}
 	return n, fmt.Errorf("a report has the effect %q, which nothing is known of", effect)
 }

@@ -2,7 +2,6 @@ package db_test
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"slices"
 	"testing"
@@ -32,13 +31,6 @@ func discover(t testing.TB, s *db.Store, mac string) db.Node {
 	return n
 }
 
-func workflow(t testing.TB, s *db.Store) db.InstallWorkflow {
-	t.Helper()
-	w, err := s.CreateInstallWorkflow(t.Context(), db.NewID("name"), lifecycle.InstallWorkflowSpec{Kernel: lifecycle.BootImage{URL: "http://127.0.0.1/vmlinuz"}, DeadlineMinutes: 30})
-	require.NoError(t, err)
-	return w
-}
-
 func setState(t testing.TB, s *db.Store, id string, to lifecycle.NodeStatus, force bool) (db.Node, error) {
 	t.Helper()
 	var n db.Node
@@ -53,33 +45,6 @@ func setState(t testing.TB, s *db.Store, id string, to lifecycle.NodeStatus, for
 	return n, err
 }
 
-func approved(t testing.TB, s *db.Store, mac string) db.Node {
-	t.Helper()
-	n := discover(t, s, mac)
-	require.NoError(t, s.Tx(t.Context(), func(tx *db.Tx) error {
-		_, err := tx.AssignInstallWorkflow(t.Context(), n.ID, n.Version, workflow(t, s).ID)
-		return err
-	}))
-	n, err := setState(t, s, n.ID, lifecycle.NodePending, false)
-	require.NoError(t, err)
-	return n
-}
-
-// bootToken is what the node's script hands out now.
-func bootToken(t testing.TB, s *db.Store, id string) (hash []byte, ticket lifecycle.Ticket) {
-	t.Helper()
-	sum := sha256.Sum256([]byte(db.NewID("secret")))
-	require.NoError(t, s.Tx(t.Context(), func(tx *db.Tx) error {
-		n, err := tx.LockNode(t.Context(), id)
-		if err != nil {
-			return err
-		}
-		ticket, err = tx.AddPXEToken(t.Context(), n, sum[:])
-		return err
-	}))
-	return sum[:], ticket
-}
-
 func report(ctx context.Context, s *db.Store, mac string, token []byte, status lifecycle.InstallStatus, progress int) (n db.Node, e lifecycle.ReportEffect, err error) {
 	err = s.Tx(ctx, func(tx *db.Tx) error {
 		n, e, err = tx.ReportInstall(ctx, db.InstallReport{TokenHash: token, MAC: mac, Status: status, Progress: progress, Error: "Disk not found"})
@@ -91,7 +56,7 @@ func report(ctx context.Context, s *db.Store, mac string, token []byte, status l
 func TestThreeFailuresNeedAPerson(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)
-	n := approved(t, s, mac(1))
+	n := dbtest.PXENode(t, s, mac(1), lifecycle.NodePending)
 	say := func(token []byte, status lifecycle.InstallStatus, want lifecycle.ReportEffect) {
 		t.Helper()
 		var e lifecycle.ReportEffect
@@ -102,7 +67,7 @@ func TestThreeFailuresNeedAPerson(t *testing.T) {
 	}
 	var tokens [][]byte
 	for attempt := 1; attempt <= 3; attempt++ {
-		token, ticket := bootToken(t, s, n.ID)
+		token, ticket := dbtest.BootToken(t, s, n.ID)
 		require.Equal(t, attempt, ticket.Attempt)
 		tokens = append(tokens, token)
 		started, failed := lifecycle.ReportRestarts, lifecycle.ReportFails
@@ -135,7 +100,7 @@ func TestThreeFailuresNeedAPerson(t *testing.T) {
 	n, err = setState(t, s, n.ID, lifecycle.NodePending, true)
 	require.NoError(t, err)
 	require.Zero(t, n.InstallAttempts)
-	token, ticket := bootToken(t, s, n.ID)
+	token, ticket := dbtest.BootToken(t, s, n.ID)
 	require.Equal(t, lifecycle.Ticket{Round: 2, Attempt: 1}, ticket)
 	say(token, lifecycle.InstallComplete, lifecycle.ReportIgnored)
 	say(token, lifecycle.InstallStarted, lifecycle.ReportStarts)
@@ -154,12 +119,7 @@ func TestEveryPXETransition(t *testing.T) {
 	s, conn := dbtest.Open(t, dsn), raw(t, dsn)
 	edges := lifecycle.NodePXE.Edges()
 	for i, from := range lifecycle.NodePXE.States {
-		n := pxeNodeIn(t, s, mac(i+1), from.State)
-		require.NoError(t, s.Tx(t.Context(), func(tx *db.Tx) error {
-			var err error
-			n, err = tx.AssignInstallWorkflow(t.Context(), n.ID, n.Version, workflow(t, s).ID)
-			return err
-		}))
+		n := dbtest.PXENode(t, s, mac(i+1), from.State)
 		for _, to := range lifecycle.NodePXE.States {
 			if from.State == to.State {
 				continue
@@ -191,35 +151,6 @@ func TestEveryPXETransition(t *testing.T) {
 	}
 }
 
-// pxeNodeIn leads a node to a state by its lifecycle's own ways.
-func pxeNodeIn(t testing.TB, s *db.Store, mac string, want lifecycle.NodeStatus) db.Node {
-	t.Helper()
-	if want == lifecycle.NodeDiscovered {
-		return discover(t, s, mac)
-	}
-	n := approved(t, s, mac)
-	way := map[lifecycle.NodeStatus][]lifecycle.Transition[lifecycle.NodeStatus]{
-		lifecycle.NodePending:        {},
-		lifecycle.NodeInstalling:     {lifecycle.PXEStart},
-		lifecycle.NodeInstallFailed:  {lifecycle.PXEStart, lifecycle.PXEFail},
-		lifecycle.NodeInstalled:      {lifecycle.PXEStart, lifecycle.PXEComplete},
-		lifecycle.NodeActive:         {lifecycle.PXEStart, lifecycle.PXEComplete, lifecycle.PXEVerify},
-		lifecycle.NodeReprovision:    {lifecycle.PXEStart, lifecycle.PXEComplete, lifecycle.PXEVerify, lifecycle.PXEReprovision},
-		lifecycle.NodeDeprovisioning: {lifecycle.PXEStart, lifecycle.PXEComplete, lifecycle.PXEVerify, lifecycle.PXEDeprovision},
-		lifecycle.NodeMigrating:      {lifecycle.PXEStart, lifecycle.PXEComplete, lifecycle.PXEVerify, lifecycle.PXEMigrate},
-		lifecycle.NodeRetired:        {lifecycle.PXERetire},
-	}[want]
-	for _, m := range way {
-		require.NoError(t, s.Tx(t.Context(), func(tx *db.Tx) error {
-			var err error
-			n, err = tx.TransitionNode(t.Context(), n.ID, m, m.Needs, db.Actor{Owner: m.Owners[0]})
-			return err
-		}))
-	}
-	require.Equal(t, want, n.Status)
-	return n
-}
-
 func TestARetiredMachineIsDiscoveredAnew(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)
@@ -239,7 +170,7 @@ func TestPurgeTakesOnlyWhatWasDiscovered(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Database(t)
 	s, conn := dbtest.Open(t, dsn), raw(t, dsn)
-	kept := approved(t, s, mac(1))
+	kept := dbtest.PXENode(t, s, mac(1), lifecycle.NodePending)
 	gone := discover(t, s, mac(2))
 	_, err := conn.Exec(t.Context(), "DELETE FROM nodes WHERE id = $1", gone.ID)
 	requireState(t, err, "SW001")
@@ -267,8 +198,8 @@ func TestPurgeTakesOnlyWhatWasDiscovered(t *testing.T) {
 func TestASilentInstallationCountsAsFailed(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)
-	n := approved(t, s, mac(1))
-	token, _ := bootToken(t, s, n.ID)
+	n := dbtest.PXENode(t, s, mac(1), lifecycle.NodePending)
+	token, _ := dbtest.BootToken(t, s, n.ID)
 	n, _, err := report(t.Context(), s, mac(1), token, lifecycle.InstallStarted, 0)
 	require.NoError(t, err)
 	for attempt := 1; attempt <= 3; attempt++ {

@@ -83,8 +83,9 @@ func (s *Server) scriptOf(r *http.Request, base, mac string) (string, error) {
 		return s.install(r, n, base, mac, self)
 	case lifecycle.NodeInstallFailed:
 		return wait(n.ID+" failed to install three times; waits for an admin", self, retryFailed), nil
+	default:
+		return local(n.ID + " is " + string(n.Status)), nil
 	}
-	return local(n.ID + " is " + string(n.Status)), nil
 }
 
 // install makes a token for the attempt that runs, or is next, and the script
