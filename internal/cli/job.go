@@ -18,6 +18,7 @@ import (
 type job struct {
 	ID                string     `json:"id"`
 	Kind              string     `json:"kind"`
+	Mode              string     `json:"mode"`
 	Status            string     `json:"status"`
 	NeedsHuman        bool       `json:"needs_human"`
 	NodeID            string     `json:"node_id"`
@@ -173,7 +174,7 @@ func (a *app) jobFields(j job) error {
 	if j.FailedStage != "" {
 		failure += " in " + j.FailedStage
 	}
-	return a.fields("job", j.ID, "kind", j.Kind, "node", strings.TrimSpace(j.Hostname+" "+j.NodeID), "batch", j.BatchID, "status", j.Status, "stage", j.Stage,
+	return a.fields("job", j.ID, "kind", j.Kind, "mode", j.Mode, "node", strings.TrimSpace(j.Hostname+" "+j.NodeID), "batch", j.BatchID, "status", j.Status, "stage", j.Stage,
 		"progress", fmt.Sprintf("%d%% (reached %d%%)", j.ProgressPercent, j.ReachedPercent), "to the end", eta, "stage ends by", when(j.StageDeadline),
 		"observed", observed, "failure", failure, "message", j.Message, "recommended", j.RecommendedAction, "next", j.NextStep,
 		"allowed now", strings.Join(j.AllowedActions, ", "), "by", j.CreatedBy, "accepted", when(j.CreatedAt), "started", when(j.StartedAt),

@@ -27,6 +27,8 @@ type node struct {
 	Simulated      bool              `json:"simulated"`
 	Labels         map[string]string `json:"labels"`
 	StateChangedAt *time.Time        `json:"state_changed_at"`
+	AllowedActions []string          `json:"allowed_actions"`
+	AllowedModes   []string          `json:"allowed_decommissions"`
 	LiveJobID      string            `json:"live_job_id"`
 	BMCID          string            `json:"bmc_id"`
 	Agent          *struct {
@@ -44,7 +46,9 @@ func (n node) simulated() string {
 }
 
 func (a *app) nodeCommand() *cobra.Command {
-	return group("node", "Nodes", a.nodeList(), a.nodeShow(), a.nodeHistory(), a.nodeTimeline(), a.nodeTasks(), a.nodeLabel(), a.nodeBootstrap(), a.nodeOnboard())
+	cmd := group("node", "Nodes", a.nodeList(), a.nodeShow(), a.nodeHistory(), a.nodeTimeline(), a.nodeTasks(), a.nodeLabel(), a.nodeBootstrap(), a.nodeOnboard(), a.nodeDecommission())
+	cmd.AddCommand(a.nodeActions()...)
+	return cmd
 }
 
 func (a *app) nodeList() *cobra.Command {
@@ -113,6 +117,7 @@ func (a *app) nodeShow() *cobra.Command {
 				"hostname", n.Hostname, "id", n.ID, "status", n.Status + " since " + when(n.StateChangedAt), "simulated", n.simulated(), "site", n.SiteID,
 				"profile", n.ProfileID, "sku", n.SKUID, "serial", n.Serial, "maas system", n.MAASSystemID, "addresses", strings.Join(n.IPAddresses, ", "),
 				"labels", strings.Join(labels, ", "), "bmc", n.BMCID, "live job", n.LiveJobID,
+				"allowed now", strings.Join(n.AllowedActions, ", "), "decommission modes", strings.Join(n.AllowedModes, ", "),
 			}
 			if n.Agent != nil {
 				health := "meets the SKU"

@@ -98,9 +98,9 @@ const loginUsage = "log in to the BMC once, which tells serial and MAC addresses
 func (a *app) jobPlan() *cobra.Command {
 	var login bool
 	cmd := &cobra.Command{
-		Use: "plan JOB", Short: "Say what an onboarding would do now, stage by stage, and change nothing", Args: cobra.ExactArgs(1),
+		Use: "plan JOB", Short: "Say what a job would do now, stage by stage, and change nothing", Args: cobra.ExactArgs(1),
 		Long: "Looks at MAAS, BMC and agent as the job's stages would, and says what each would do. Nothing is changed.\n" +
-			"Before there is a job: slipway node onboard ... --dry-run",
+			"Before there is a job: slipway node onboard ... --dry-run, or slipway node decommission ... --plan",
 	}
 	cmd.Flags().BoolVar(&login, "login", false, loginUsage)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
@@ -108,7 +108,7 @@ func (a *app) jobPlan() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r, err := a.ask(cmd.Context(), "GET", "/admin/onboardings/"+url.PathEscape(id)+"/plan"+loginQuery(login), nil, nil)
+		r, err := a.ask(cmd.Context(), "GET", "/admin/jobs/"+url.PathEscape(id)+"/plan"+loginQuery(login), nil, nil)
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,225 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// modes are the names of the modes that a decommission is started with.
+func modes() []string {
+	var out []string
+	for _, m := range lifecycle.DecommissionModes() {
+		if !m.Operation {
+			out = append(out, string(m.Mode))
+		}
+	}
+	return out
+}
+
+// decommissionFlags are how a decommission is asked for.
+type decommissionFlags struct {
+	mode, reason string
+	grace        int
+	planOnly     bool
+	yes          bool
+	watch        watchFlags
+}
+
+func (f decommissionFlags) check() error {
+	switch {
+	case !slices.Contains(modes(), f.mode):
+		return fail(ExitUsage, "--mode must be one of %s", strings.Join(modes(), ", "))
+	case f.planOnly && (f.yes || f.watch.on):
+		return fail(ExitUsage, "--plan starts nothing; leave --yes and --watch out")
+	}
+	return nil
+}
+
+func (f decommissionFlags) body(node string) map[string]any {
+	out := map[string]any{"node_id": node, "mode": f.mode}
+	if f.grace != 0 {
+		out["grace_seconds"] = f.grace
+	}
+	return out
+}
+
+func (a *app) nodeDecommission() *cobra.Command {
+	var f decommissionFlags
+	var about strings.Builder
+	for _, m := range lifecycle.DecommissionModes() {
+		if !m.Operation {
+			fmt.Fprintf(&about, "  %s: %s\n", m.Mode, m.Doc)
+		}
+	}
+	cmd := &cobra.Command{
+		Use: "decommission NODE", Short: "Clean a node, deploy it anew, or take it out of service for good", Args: cobra.ExactArgs(1),
+		Long: "Shows what would be done, stage by stage, asks, and starts exactly that: should the plan no longer be true by then, nothing is started.\n\n" +
+			"Modes:\n" + about.String(),
+		Example: "  slipway node decommission gpu-1 --mode soft_reset --plan\n  slipway node decommission gpu-1 --mode full_decommission --reason 'end of lease' --yes --watch",
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.mode, "mode", "", strings.Join(modes(), ", "))
+	fl.StringVar(&f.reason, "reason", "", "why; it stands in the node's history")
+	fl.IntVar(&f.grace, "grace", 0, "how many seconds what runs on the node may take to end")
+	fl.BoolVar(&f.planOnly, "plan", false, "show the plan and start nothing")
+	fl.BoolVarP(&f.yes, "yes", "y", false, "start without asking")
+	f.watch.add(cmd)
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		if err := f.check(); err != nil {
+			return err
+		}
+		id, err := a.nodeOf(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		return a.decommission(cmd.Context(), id, args[0], f)
+	})
+	return cmd
+}
+
+// decommission shows the plan, asks, and starts with its hash.
+func (a *app) decommission(ctx context.Context, node, name string, f decommissionFlags) error {
+	key := a.key
+	a.key = "" // it is the start's; the plan is another request
+	r, err := a.ask(ctx, "POST", "/admin/decommissions/plan", f.body(node), nil)
+	a.key = key
+	if err != nil {
+		return err
+	}
+	if f.planOnly {
+		return a.showPlan(r)
+	}
+	var p plan
+	if err := r.into(&p); err != nil {
+		return err
+	}
+	if !f.yes {
+		if a.output != "table" {
+			return fail(ExitUsage, "with --output %s nobody can be asked: read the plan with --plan, then start with --yes", a.output)
+		}
+		if err := a.showPlan(r); err != nil {
+			return err
+		}
+		if err := a.confirm(fmt.Sprintf("Start %s of %s? Type its name to go on: ", f.mode, name), name); err != nil {
+			return err
+		}
+	}
+	body := f.body(node)
+	body["plan_hash"] = p.PlanHash
+	if f.reason != "" {
+		body["reason"] = f.reason
+	}
+	return a.startJob(ctx, "/admin/decommissions", body, f.watch)
+}
+
+// confirm asks for a word; anything else stops.
+func (a *app) confirm(question, word string) error {
+	if _, err := fmt.Fprint(a.Err, question); err != nil {
+		return err
+	}
+	line, err := bufio.NewReader(a.In).ReadString('\n')
+	if strings.TrimSpace(line) == word {
+		return nil
+	}
+	if err != nil && line == "" {
+		return fail(ExitUsage, "nobody answered; nothing was started; --yes starts without asking")
+	}
+	return fail(ExitRefused, "that is not it; nothing was started")
+}
+
+func (a *app) decommissionCommand() *cobra.Command {
+	return group("decommission", "Decommissions; slipway node decommission starts one", a.decommissionList(), a.decommissionShow())
+}
+
+func (a *app) decommissionList() *cobra.Command {
+	var status, node string
+	var needs bool
+	var limit int
+	cmd := &cobra.Command{Use: "list", Short: "List decommissions, newest first", Args: cobra.NoArgs}
+	f := cmd.Flags()
+	f.BoolVar(&needs, "needs-human", false, "only those that wait for a person")
+	f.StringVar(&status, "status", "", "only those in this state")
+	f.StringVar(&node, "node", "", "only those of this node, by hostname or id")
+	f.IntVar(&limit, "limit", 50, "at most so many; 0 is all")
+	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		q := url.Values{}
+		if node != "" {
+			id, err := a.nodeOf(cmd.Context(), node)
+			if err != nil {
+				return err
+			}
+			q.Set("node_id", id)
+		}
+		if status != "" {
+			q.Set("status", status)
+		}
+		if needs {
+			q.Set("needs_human", "true")
+		}
+		raw, err := a.listAll(cmd.Context(), "/admin/decommissions", q, limit)
+		if err != nil {
+			return err
+		}
+		return a.show(raw, func() error {
+			var got struct{ Data []job }
+			if err := json.Unmarshal(raw, &got); err != nil {
+				return err
+			}
+			t := a.table("ID", "MODE", "NODE", "STATUS", "REACHED", "STAGE", "FAILURE", "SINCE")
+			for _, j := range got.Data {
+				t.row(j.ID, j.Mode, orDash(j.Hostname), j.Status, percent(j.ReachedPercent), orDash(j.Stage), orDash(j.FailureClass), when(j.CreatedAt))
+			}
+			return t.flush()
+		})
+	})
+	return cmd
+}
+
+func (a *app) decommissionShow() *cobra.Command {
+	var w watchFlags
+	cmd := &cobra.Command{Use: "show JOB", Short: "Show a decommission and its stages, by id or the hostname of its node", Args: cobra.ExactArgs(1)}
+	w.add(cmd)
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		id, err := a.decommissionOf(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		if w.on {
+			return a.watchJob(cmd.Context(), id, w)
+		}
+		r, err := a.ask(cmd.Context(), "GET", "/admin/decommissions/"+url.PathEscape(id), nil, nil)
+		if err != nil {
+			return err
+		}
+		return a.showJob(r)
+	})
+	return cmd
+}
+
+// decommissionOf finds one by its id, or the newest one of a node.
+func (a *app) decommissionOf(ctx context.Context, name string) (string, error) {
+	if strings.HasPrefix(name, "job_") {
+		return name, nil
+	}
+	id, err := a.nodeOf(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	var got struct{ Data []named }
+	if err := a.call(ctx, "GET", "/admin/decommissions?limit=1&node_id="+url.QueryEscape(id), nil, &got); err != nil {
+		return "", err
+	}
+	if len(got.Data) == 0 {
+		return "", fail(ExitNotFound, "node %s has had no decommission", name)
+	}
+	return got.Data[0].ID, nil
+}
