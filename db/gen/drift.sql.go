@@ -1113,8 +1113,10 @@ func (q *Queries) PutDriftMarks(ctx context.Context, marks json.RawMessage) (int
 
 const seeDrift = `-- name: SeeDrift :many
 WITH seen AS (
-    SELECT f FROM jsonb_to_recordset($1::jsonb) AS f (id text, detector text, scope text, subject text, node_id text, bmc_id text, system_id text,
-        severity text, key text, message text, evidence jsonb)
+    SELECT (e.value ->> 'id')::text AS id, (e.value ->> 'detector')::text AS detector, (e.value ->> 'scope')::text AS scope, (e.value ->> 'subject')::text AS subject, (e.value ->> 'node_id')::text AS node_id,
+        (e.value ->> 'bmc_id')::text AS bmc_id, (e.value ->> 'system_id')::text AS system_id, (e.value ->> 'severity')::text AS severity, (e.value ->> 'key')::text AS key, (e.value ->> 'message')::text AS message,
+        (e.value -> 'evidence')::jsonb AS evidence
+    FROM jsonb_array_elements($1::jsonb) AS e (value)
 ), before AS (
     SELECT d.detector, d.subject, d.status FROM drift_findings d JOIN seen s ON s.detector = d.detector AND s.subject = d.subject
     WHERE d.site_id = $2 AND d.status <> 'closed'

@@ -159,8 +159,10 @@ SELECT f.detector, f.subject, f.status FROM drift_findings f WHERE f.site_id = @
 -- Opens findings, keeps the open ones up to date, and opens again an ignored one whose key is another. Rows are taken in one order, so that two writers
 -- never wait on each other in a circle.
 WITH seen AS (
-    SELECT * FROM jsonb_to_recordset(@findings::jsonb) AS f (id text, detector text, scope text, subject text, node_id text, bmc_id text, system_id text,
-        severity text, key text, message text, evidence jsonb)
+    SELECT (e.value ->> 'id')::text AS id, (e.value ->> 'detector')::text AS detector, (e.value ->> 'scope')::text AS scope, (e.value ->> 'subject')::text AS subject, (e.value ->> 'node_id')::text AS node_id,
+        (e.value ->> 'bmc_id')::text AS bmc_id, (e.value ->> 'system_id')::text AS system_id, (e.value ->> 'severity')::text AS severity, (e.value ->> 'key')::text AS key, (e.value ->> 'message')::text AS message,
+        (e.value -> 'evidence')::jsonb AS evidence
+    FROM jsonb_array_elements(@findings::jsonb) AS e (value)
 ), before AS (
     SELECT d.detector, d.subject, d.status FROM drift_findings d JOIN seen s ON s.detector = d.detector AND s.subject = d.subject
     WHERE d.site_id = @site_id AND d.status <> 'closed'

@@ -1,0 +1,401 @@
+package drift_test
+
+import (
+	"net/url"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/internal/simhw"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/providers/bmc/bmcsim"
+)
+
+// situation is a fault in a simulator, in an agent's report or in a record, and
+// what becomes of its finding.
+type situation struct {
+	fault  func(w *world)
+	passes int      // until it is found; 0 is one
+	also   []string // what it is as well
+	mend   func(w *world)
+	adopt  bool // adopting closes it, and the next pass agrees
+}
+
+// stranger is another machine of the fleet, which the region does not know.
+func (w *world) stranger() *simhw.Machine {
+	w.t.Helper()
+	hw, err := w.fleet.Add(simhw.GPUServer("HPE", 2))
+	require.NoError(w.t, err)
+	w.sim.Watch(hw)
+	return hw
+}
+
+// neighbour is another node of the site, without a machine.
+func (w *world) neighbour(status lifecycle.NodeStatus) db.Node {
+	return dbtest.Node(w.t, w.store, dbtest.Status(status), dbtest.At(w.site.ID))
+}
+
+// reports makes the agent report something else.
+func reports(f func(*lifecycle.HealthReport)) func(*world) {
+	return func(w *world) { w.beat(func(b *db.Heartbeat) { f(b.Report) }) }
+}
+
+func (w *world) well() { w.beat(nil) }
+
+func (w *world) truth() { w.front.says(nil) }
+
+func situations() map[string]situation {
+	all := machineSituations()
+	for _, more := range []map[string]situation{identitySituations(), bmcSituations(), agentSituations()} {
+		for name, s := range more {
+			all[name] = s
+		}
+	}
+	return all
+}
+
+func machineSituations() map[string]situation {
+	return map[string]situation{
+		lifecycle.DriftMachineAbsent: {
+			fault: func(w *world) { require.NoError(w.t, w.sim.External("delete", w.id)) },
+			mend: func(w *world) {
+				require.NoError(w.t, w.store.SetNodeMachine(w.t.Context(), w.node.ID, db.NodeMachine{}))
+			},
+		},
+		lifecycle.DriftExternallyReleased: {fault: (*world).release, mend: (*world).redeploy, also: []string{lifecycle.DriftHWSyncStale, lifecycle.DriftPoweredOff}},
+		lifecycle.DriftExternallyDeployed: {
+			fault: func(w *world) {
+				w.release()
+				require.NoError(w.t, w.sim.External("deploy", w.id))
+				w.step(providers.MAASDeployed)
+			},
+			also: []string{lifecycle.DriftOtherOwner, lifecycle.DriftHWSyncOff},
+			mend: func(w *world) { w.release(); w.deploy() },
+		},
+		lifecycle.DriftBusyWithoutJob: {
+			fault: func(w *world) {
+				w.release()
+				require.NoError(w.t, w.sim.External("deploy", w.id))
+				w.step(providers.MAASDeploying)
+			},
+			also: []string{lifecycle.DriftOtherOwner},
+			mend: func(w *world) { w.step(providers.MAASDeployed); w.release(); w.deploy() },
+		},
+		lifecycle.DriftFailedOrBroken: {
+			fault: func(w *world) { w.call("POST", "machines/"+w.id+"/?op=mark_broken", url.Values{"comment": {"smells"}}) },
+			also:  []string{lifecycle.DriftPoweredOff},
+			mend: func(w *world) {
+				w.call("POST", "machines/"+w.id+"/?op=mark_fixed", url.Values{})
+				m, err := w.maas.Machine(w.t.Context(), w.id)
+				require.NoError(w.t, err)
+				if m.Status == providers.MAASDeployed {
+					w.release()
+				}
+				w.deploy()
+			},
+		},
+		lifecycle.DriftMachineLocked: {
+			fault: func(w *world) { require.NoError(w.t, w.sim.External("lock", w.id)) },
+			mend:  func(w *world) { require.NoError(w.t, w.sim.External("unlock", w.id)) },
+		},
+		lifecycle.DriftOtherOwner: {
+			fault: func(w *world) { w.front.says(each(func(m map[string]any) { m["owner"] = "eve" })) }, mend: (*world).truth,
+		},
+		lifecycle.DriftPoweredOff: {
+			fault: func(w *world) {
+				w.hw.PowerOff("a hand", true)
+				require.Eventually(w.t, func() bool {
+					w.fleet.Clock().Step(time.Minute)
+					m, err := w.maas.Machine(w.t.Context(), w.id)
+					return err == nil && m.PowerState == "off"
+				}, 20*time.Second, 5*time.Millisecond)
+			},
+			mend: func(w *world) {
+				w.hw.PowerOn("a hand")
+				require.Eventually(w.t, func() bool {
+					w.fleet.Clock().Step(time.Minute)
+					m, err := w.maas.Machine(w.t.Context(), w.id)
+					return err == nil && m.PowerState == "on"
+				}, 20*time.Second, 5*time.Millisecond)
+			},
+		},
+		lifecycle.DriftPowerUnknown: {
+			fault: func(w *world) {
+				w.acts.Policy.Logins = 0
+				w.front.says(each(func(m map[string]any) { m["power_state"] = "error" }))
+			},
+			mend: (*world).truth,
+		},
+		lifecycle.DriftHWSyncStale: {
+			fault: func(w *world) {
+				w.front.says(each(func(m map[string]any) { m["last_sync"] = w.now().Add(-time.Hour).Format(time.RFC3339) }))
+			},
+			mend: (*world).truth,
+		},
+		lifecycle.DriftHWSyncOff: {
+			fault: func(w *world) { require.NoError(w.t, w.maas.SetHardwareSync(w.t.Context(), w.id, false)) },
+			mend:  func(w *world) { require.NoError(w.t, w.maas.SetHardwareSync(w.t.Context(), w.id, true)) },
+		},
+		lifecycle.DriftHostnameChanged: {
+			fault: func(w *world) { w.call("PUT", "machines/"+w.id+"/", url.Values{"hostname": {"happy-dog"}}) }, adopt: true,
+		},
+		lifecycle.DriftMACsChanged: {
+			fault: func(w *world) {
+				w.front.says(each(func(m map[string]any) {
+					m["interface_set"].([]any)[1].(map[string]any)["mac_address"] = "52:54:00:FF:00:09" //nolint:forcetypeassert // the simulator's form
+				}))
+			},
+			adopt: true,
+		},
+		lifecycle.DriftHardwareChanged: {
+			fault: func(w *world) {
+				w.front.says(each(func(m map[string]any) {
+					m["hardware_info"].(map[string]any)["system_serial"] = "NEWBOARD1" //nolint:forcetypeassert // the simulator's form
+				}))
+			},
+			adopt: true,
+		},
+		lifecycle.DriftAddressesChanged: {
+			fault: func(w *world) { w.front.says(each(func(m map[string]any) { m["ip_addresses"] = []any{"10.10.9.9"} })) }, adopt: true,
+		},
+		lifecycle.DriftSiteUnreachable: {
+			fault: func(w *world) { w.front.goes(true) }, mend: func(w *world) { w.front.goes(false) },
+		},
+	}
+}
+
+// twin adds a second record like the machine's own to the list.
+func twin(change func(m map[string]any)) func([]map[string]any) []map[string]any {
+	return func(list []map[string]any) []map[string]any {
+		other := map[string]any{}
+		for k, v := range list[0] {
+			other[k] = v
+		}
+		other["system_id"], other["hostname"] = "yyyyyy", "twin"
+		change(other)
+		return append(list, other)
+	}
+}
+
+func otherCards(m map[string]any) {
+	m["interface_set"] = []any{map[string]any{"id": 99, "mac_address": "52:54:00:ff:ff:01"}}
+}
+
+func identitySituations() map[string]situation {
+	ghost := func(w *world) *simhw.Machine {
+		hw := w.stranger()
+		old := w.neighbour(lifecycle.NodeActive)
+		require.NoError(w.t, w.store.SetNodeMachine(w.t.Context(), old.ID, db.NodeMachine{SystemID: "abcabc", MACs: []string{hw.Spec().NICs[0].MAC}}))
+		retire(w, old.ID)
+		return hw
+	}
+	return map[string]situation{
+		lifecycle.DriftDuplicateMAC: {
+			fault: func(w *world) {
+				w.front.says(twin(func(m map[string]any) {
+					m["hardware_info"] = map[string]any{"system_serial": "OTHER"}
+					m["interface_set"] = m["interface_set"].([]any)[:1] //nolint:forcetypeassert // the simulator's form
+				}))
+			},
+			also: []string{lifecycle.DriftUnknownMachine}, mend: (*world).truth,
+		},
+		lifecycle.DriftDuplicateSerial: {
+			fault: func(w *world) { w.front.says(twin(otherCards)) }, also: []string{lifecycle.DriftUnknownMachine}, mend: (*world).truth,
+		},
+		lifecycle.DriftDuplicateBMC: {
+			fault: func(w *world) {
+				n := w.neighbour(lifecycle.NodeBootstrapIssued)
+				_, err := w.store.CreateBMC(w.t.Context(), db.NewBMC{NodeID: &n.ID, Address: w.rec.Address + "/", Protocol: "redfish", CredentialRef: "bmc/login"})
+				require.NoError(w.t, err)
+			},
+			mend: func(w *world) { w.sql("UPDATE bmcs SET address = 'https://127.0.0.9' WHERE id <> $1", w.rec.ID) },
+		},
+		lifecycle.DriftDuplicateBoot: {
+			fault: func(w *world) { w.beatOf(w.neighbour(lifecycle.NodeActive).ID, "boot-1", nil) },
+			mend:  func(w *world) { w.sql("UPDATE heartbeats SET boot_id = 'other' WHERE node_id <> $1", w.node.ID) },
+			also:  []string{lifecycle.DriftBootUnannounced}, // of the neighbour, once it has another
+		},
+		lifecycle.DriftUnknownMachine: {
+			fault: func(w *world) { require.NoError(w.t, w.sim.External("enlist", w.stranger().Spec().ID)) },
+			mend:  func(w *world) { require.NoError(w.t, w.sim.External("delete", w.fleet.All()[1].Spec().NICs[0].MAC)) },
+		},
+		lifecycle.DriftGhost: {
+			fault: func(w *world) { require.NoError(w.t, w.sim.External("enlist", ghost(w).Spec().ID)) },
+			mend:  func(w *world) { require.NoError(w.t, w.sim.External("delete", w.fleet.All()[1].Spec().NICs[0].MAC)) },
+		},
+	}
+}
+
+// retire takes a node to deleted, by legal transitions.
+func retire(w *world, id string) {
+	w.t.Helper()
+	require.NoError(w.t, w.store.Tx(w.t.Context(), func(tx *db.Tx) error {
+		for _, m := range []lifecycle.Transition[lifecycle.NodeStatus]{lifecycle.NodeDrain, lifecycle.NodeRetire, lifecycle.NodeRemove, lifecycle.NodeDelete} {
+			if _, err := tx.TransitionNode(w.t.Context(), id, m, m.Needs, db.Actor{Owner: m.Owners[0], ID: "test"}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+}
+
+func bmcSituations() map[string]situation {
+	return map[string]situation{
+		lifecycle.DriftBMCAddressChanged: {
+			fault: func(w *world) { w.sql("UPDATE bmcs SET address = 'https://127.0.0.77' WHERE id = $1", w.rec.ID) }, adopt: true,
+		},
+		lifecycle.DriftBMCPinChanged: {
+			fault: func(w *world) {
+				require.NoError(w.t, w.bmc.AddFault(bmcsim.Fault{Name: bmcsim.FaultCertificateChange}))
+			},
+			mend: func(w *world) {
+				rec, err := w.store.BMC(w.t.Context(), w.rec.ID)
+				require.NoError(w.t, err)
+				require.Len(w.t, rec.PinPending, 64, "it waits for approval")
+				require.NoError(w.t, w.store.SetBMCPin(w.t.Context(), rec.ID, rec.PinPending))
+			},
+		},
+		lifecycle.DriftBMCUnreachable: {
+			fault: func(w *world) { w.hw.SetBMCDown(true) }, passes: 3, mend: func(w *world) { w.hw.SetBMCDown(false) },
+		},
+		lifecycle.DriftBMCLoginBlocked: {
+			fault: func(w *world) { require.NoError(w.t, w.store.BlockBMCLogin(w.t.Context(), w.rec.ID, "401")) },
+			mend:  func(w *world) { require.NoError(w.t, w.store.ClearBMCBlock(w.t.Context(), w.rec.ID)) },
+		},
+	}
+}
+
+func agentSituations() map[string]situation {
+	yes, many, little := true, 9, int64(1<<19)
+	return map[string]situation{
+		lifecycle.DriftBootUnannounced: {fault: func(w *world) { w.beatOf(w.node.ID, "boot-2", nil) }, adopt: true},
+		lifecycle.DriftAgentOld: {
+			fault: func(w *world) { w.acts.Policy.MinAgent = "1.10.0" },
+			mend:  func(w *world) { w.beat(func(b *db.Heartbeat) { b.AgentVersion = "v1.10.1" }) },
+		},
+		lifecycle.DriftAgentCertificate: {
+			fault: func(w *world) {
+				w.sql("UPDATE agent_certificates SET not_before = $2, not_after = $3 WHERE node_id = $1", w.node.ID, w.now().Add(-22*time.Hour), w.now().Add(2*time.Hour))
+			},
+			mend: func(w *world) {
+				w.sql("UPDATE agent_certificates SET not_after = $2 WHERE node_id = $1", w.node.ID, w.now().Add(20*time.Hour))
+			},
+		},
+		lifecycle.DriftAgentLocked: {
+			fault: func(w *world) {
+				w.sql("UPDATE agent_identities SET locked_at = now(), locked_reason = 'a copy' WHERE node_id = $1", w.node.ID)
+			},
+			mend: func(w *world) {
+				w.sql("UPDATE agent_identities SET locked_at = NULL, locked_reason = '' WHERE node_id = $1", w.node.ID)
+			},
+		},
+		lifecycle.DriftAgentElsewhere: {
+			fault: reports(func(r *lifecycle.HealthReport) {
+				for i := range r.NICs {
+					r.NICs[i].MAC = "52:54:00:ee:ee:0" + string(rune('1'+i))
+				}
+			}),
+			mend: (*world).well,
+		},
+		lifecycle.DriftClockSkew: {
+			fault: func(w *world) { w.beat(func(b *db.Heartbeat) { b.ClockSkew = -45 * time.Second }) }, mend: (*world).well,
+		},
+		lifecycle.DriftGPUCount: {fault: reports(func(r *lifecycle.HealthReport) { r.GPUs = r.GPUs[:7] }), mend: (*world).well},
+		lifecycle.DriftGPUFault: {fault: reports(func(r *lifecycle.HealthReport) {
+			r.GPUs[3].RemapFailed, r.GPUs[4].UncorrectedECC = &yes, &many
+		}), mend: (*world).well},
+		lifecycle.DriftMemory: {fault: reports(func(r *lifecycle.HealthReport) { r.MemoryMiB = &little }), mend: (*world).well},
+		lifecycle.DriftDisks:  {fault: reports(func(r *lifecycle.HealthReport) { r.Disks = r.Disks[1:] }), mend: (*world).well},
+		lifecycle.DriftNICs:   {fault: reports(func(r *lifecycle.HealthReport) { r.NICs[2].Up = false }), mend: (*world).well},
+		lifecycle.DriftDriver: {fault: reports(func(r *lifecycle.HealthReport) { r.Driver = "535.1" }), mend: (*world).well},
+	}
+}
+
+// TestEachDetector: a fault shows within one pass (a BMC's silence within
+// three), as one finding however many passes see it; it is acted on; and it
+// closes by itself when the fault is gone.
+func TestEachDetector(t *testing.T) {
+	t.Parallel()
+	table := situations()
+	for _, d := range lifecycle.DriftDetectors() {
+		if d.Name == lifecycle.DriftBreakerOpen {
+			continue // TestTheBreaker
+		}
+		s, known := table[d.Name]
+		require.True(t, known, "no situation for detector %s", d.Name)
+		t.Run(d.Name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			s.fault(w)
+			for range max(1, s.passes) {
+				require.NotContains(t, w.open(), d.Name)
+				w.pass()
+			}
+			f := w.finding(d.Name)
+			require.Equal(t, string(d.Severity), f.Severity)
+			require.Equal(t, string(d.Scope), f.Scope)
+			require.NotEmpty(t, f.Message)
+			for _, field := range d.Evidence {
+				require.Contains(t, string(f.Evidence), `"`+field+`"`, "evidence")
+			}
+			for _, other := range w.open() {
+				require.True(t, other == d.Name || slices.Contains(s.also, other), "%s is found as well", other)
+			}
+			w.pass()
+			again := w.finding(d.Name)
+			require.Equal(t, f.ID, again.ID, "it is kept and not repeated")
+			require.Equal(t, f.SeenCount+1, again.SeenCount)
+			w.decide(d, f, s.adopt)
+			if !s.adopt {
+				s.mend(w)
+			}
+			w.pass()
+			require.NotContains(t, w.open(), d.Name, "the fault is gone")
+			done, err := w.store.DriftFinding(t.Context(), f.ID)
+			require.NoError(t, err)
+			require.Equal(t, db.DriftClosed, done.DriftFinding.Status)
+			require.NotEmpty(t, done.DriftFinding.Outcome)
+			broken, err := w.store.VerifyAudit(t.Context(), "drift", f.ID)
+			require.NoError(t, err)
+			require.Zero(t, broken)
+		})
+	}
+}
+
+// decide takes the actions that a detector allows, and is refused the others.
+func (w *world) decide(d lifecycle.DriftDetector, f db.DriftFinding, adopt bool) {
+	t := w.t
+	t.Helper()
+	require.Equal(t, adopt, d.Allows(lifecycle.DriftAdopt), "the table adopts what can be adopted")
+	for _, action := range lifecycle.DriftActions() {
+		if !d.Allows(action) {
+			_, err := w.act(f.ID, action)
+			var conflict *db.ConflictError
+			require.ErrorAs(t, err, &conflict, "%s", action)
+		}
+	}
+	ignored, err := w.act(f.ID, lifecycle.DriftIgnore)
+	require.NoError(t, err)
+	require.Equal(t, db.DriftIgnored, ignored.Status)
+	w.pass()
+	require.NotContains(t, w.open(), d.Name, "what is ignored stays quiet")
+	if d.Allows(lifecycle.DriftQuarantine) {
+		_, err := w.act(f.ID, lifecycle.DriftQuarantine)
+		require.NoError(t, err)
+		n, err := w.store.Node(t.Context(), w.node.ID)
+		require.NoError(t, err)
+		require.Equal(t, lifecycle.NodeQuarantined, n.Status)
+		w.pass()
+		require.NotEqual(t, db.DriftClosed, w.finding(d.Name).Status, "a quarantine mends nothing")
+	}
+	if adopt {
+		done, err := w.act(f.ID, lifecycle.DriftAdopt)
+		require.NoError(t, err)
+		require.Equal(t, db.DriftClosed, done.Status)
+	}
+}
