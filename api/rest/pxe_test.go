@@ -169,10 +169,8 @@ func TestAPXENodeFromDiscoveryToService(t *testing.T) {
 		}
 		require.Equal(t, attempt, say(b.Token, "failed", failed, after).InstallAttempts)
 	}
-	late, err := m.Report(t.Context(), b.Token, pxenode.Report{InstallationStatus: "complete"})
-	require.NoError(t, err)
-	require.Equal(t, http.StatusUnauthorized, late.Status)
-	_, _, err = m.UserData(t.Context(), b)
+	say(b.Token, "complete", "ignored", "install_failed")
+	_, _, err := m.UserData(t.Context(), b)
 	require.ErrorContains(t, err, "404")
 	b = boot(pxenode.Waits)
 	require.Contains(t, b.Said[0], "failed to install three times")
@@ -185,6 +183,7 @@ func TestAPXENodeFromDiscoveryToService(t *testing.T) {
 	w.do("PATCH", path, map[string]any{"install_workflow_id": w.installWorkflow("ubuntu-2")}, anyVersion).want(http.StatusOK)
 	state(map[string]any{"state": "pending", "force": true, "comment": nil}).want(http.StatusOK)
 	require.Zero(t, w.pxeNode(id).InstallAttempts)
+	require.Empty(t, b.Token, "a machine that waits has none")
 	b = boot(pxenode.Installs)
 	say(b.Token, "complete", "ignored", "pending")
 	say(b.Token, "started", "starts", "installing")

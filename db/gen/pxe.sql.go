@@ -606,7 +606,7 @@ const settlePXENode = `-- name: SettlePXENode :exec
 WITH freed AS (
     DELETE FROM pxe_macs WHERE pxe_macs.node_id = $3 AND $1::text = 'retired'
 ), voided AS (
-    DELETE FROM pxe_tokens WHERE pxe_tokens.node_id = $3 AND $1::text NOT IN ('pending', 'installing')
+    DELETE FROM pxe_tokens WHERE pxe_tokens.node_id = $3 AND $1::text IN ('pending', 'retired')
 )
 UPDATE pxe_nodes SET
     round = round + CASE WHEN $1::text = 'pending' THEN 1 ELSE 0 END,
@@ -623,7 +623,7 @@ type SettlePXENodeParams struct {
 }
 
 // What a change of state means for the installation: a queued node begins a new round, only an installing one has a deadline, an installed one is
-// at 100 percent, and a retired one gives its addresses back.
+// at 100 percent, and a retired one gives its addresses back. Tokens of a round that is over are kept until the next, so that a late report is known.
 func (q *Queries) SettlePXENode(ctx context.Context, arg SettlePXENodeParams) error {
 	_, err := q.db.Exec(ctx, settlePXENode, arg.ToState, arg.DeadlineSeconds, arg.NodeID)
 	return err

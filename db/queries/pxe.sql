@@ -45,11 +45,11 @@ WHERE id = @id RETURNING *;
 
 -- name: SettlePXENode :exec
 -- What a change of state means for the installation: a queued node begins a new round, only an installing one has a deadline, an installed one is
--- at 100 percent, and a retired one gives its addresses back.
+-- at 100 percent, and a retired one gives its addresses back. Tokens of a round that is over are kept until the next, so that a late report is known.
 WITH freed AS (
     DELETE FROM pxe_macs WHERE pxe_macs.node_id = @node_id AND @to_state::text = 'retired'
 ), voided AS (
-    DELETE FROM pxe_tokens WHERE pxe_tokens.node_id = @node_id AND @to_state::text NOT IN ('pending', 'installing')
+    DELETE FROM pxe_tokens WHERE pxe_tokens.node_id = @node_id AND @to_state::text IN ('pending', 'retired')
 )
 UPDATE pxe_nodes SET
     round = round + CASE WHEN @to_state::text = 'pending' THEN 1 ELSE 0 END,

@@ -1,0 +1,104 @@
+package lifecycle_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// The table of seed 000, "Report Handling Logic": every status in every state,
+// with the token of the attempt that runs.
+func TestTheReportTable(t *testing.T) {
+	t.Parallel()
+	type cell struct {
+		status lifecycle.InstallStatus
+		state  lifecycle.NodeStatus
+	}
+	want := map[cell]lifecycle.ReportEffect{
+		{"started", "pending"}:     lifecycle.ReportStarts,
+		{"started", "installing"}:  lifecycle.ReportRestarts, // no state change: the attempt after a failure
+		{"progress", "installing"}: lifecycle.ReportAdvances,
+		{"complete", "installing"}: lifecycle.ReportFinishes,
+		{"failed", "installing"}:   lifecycle.ReportFails,
+	}
+	for _, i := range lifecycle.NodePXE.States {
+		for _, status := range append(lifecycle.InstallStatuses(), "") {
+			for attempts := range lifecycle.MaxInstallAttempts {
+				f := lifecycle.InstallFacts{Status: i.State, Round: 4, Attempts: attempts, Progress: 10}
+				effect := want[cell{status, i.State}]
+				if effect == "" {
+					effect = lifecycle.ReportIgnored
+				}
+				if effect == lifecycle.ReportFails && attempts == 2 {
+					effect = lifecycle.ReportExhausts
+				}
+				require.Equal(t, effect, lifecycle.JudgeReport(f, status, f.Ticket(), 11), "%s in %s after %d", status, i.State, attempts)
+				for _, other := range []lifecycle.Ticket{{Round: 4, Attempt: attempts}, {Round: 4, Attempt: attempts + 2}, {Round: 3, Attempt: attempts + 1}, {Round: 5, Attempt: attempts + 1}, {}} {
+					require.Equal(t, lifecycle.ReportIgnored, lifecycle.JudgeReport(f, status, other, 11), "of another attempt")
+				}
+				f.Started, f.Progress = true, 11
+				if i.State == lifecycle.NodeInstalling && (status == "started" || status == "progress") {
+					require.Equal(t, lifecycle.ReportIgnored, lifecycle.JudgeReport(f, status, f.Ticket(), 11), "said already")
+				}
+			}
+		}
+	}
+}
+
+// The transitions of seed 000, as it writes them.
+func TestThePXELifecycleIsTheSeeds(t *testing.T) {
+	t.Parallel()
+	seed := map[lifecycle.NodeStatus][]string{
+		"discovered": {"pending"}, "pending": {"installing"}, "installing": {"installed", "install_failed"}, "install_failed": {"pending"},
+		"installed": {"active"}, "active": {"reprovision", "deprovisioning", "migrating"}, "reprovision": {"pending"}, "deprovisioning": {}, "migrating": {"active"},
+	}
+	require.Len(t, lifecycle.NodePXE.States, 10)
+	for _, i := range lifecycle.NodePXE.States {
+		want := seed[i.State]
+		if i.State != lifecycle.NodeRetired {
+			want = append(want, "retired")
+			require.Contains(t, lifecycle.NodePXE.ReachableBy(i.State, lifecycle.OwnerAdmin), "retired", "an admin may retire from %s", i.State)
+		}
+		require.ElementsMatch(t, want, lifecycle.NodePXE.Reachable(i.State), "from %s", i.State)
+	}
+	owners := map[string]lifecycle.Owner{
+		"approve": lifecycle.OwnerAdmin, "start_install": lifecycle.OwnerNodeReport, "complete_install": lifecycle.OwnerNodeReport, "fail_install": lifecycle.OwnerNodeReport,
+		"reset_install": lifecycle.OwnerAdmin, "verify": lifecycle.OwnerAdmin, "retire": lifecycle.OwnerAdmin,
+	}
+	for _, tr := range lifecycle.NodePXE.Transitions {
+		for _, from := range tr.From {
+			for _, o := range []lifecycle.Owner{lifecycle.OwnerCustomer, lifecycle.OwnerJob, lifecycle.OwnerHeartbeat, lifecycle.OwnerReconciler, lifecycle.OwnerOnboarding} {
+				require.ErrorIs(t, lifecycle.NodePXE.Check(tr, from, o, tr.Needs), lifecycle.ErrIllegalTransition, "%s by %s", tr.Name, o)
+			}
+			if o, named := owners[tr.Name]; named {
+				require.NoError(t, lifecycle.NodePXE.Check(tr, from, o, tr.Needs))
+			}
+			for i := range tr.Needs {
+				missing := append(append(lifecycle.Proof{}, tr.Needs[:i]...), tr.Needs[i+1:]...)
+				require.ErrorIs(t, lifecycle.NodePXE.Check(tr, from, tr.Owners[0], missing), lifecycle.ErrIllegalTransition, "%s without %s", tr.Name, tr.Needs[i])
+			}
+		}
+	}
+}
+
+func TestNormalMAC(t *testing.T) {
+	t.Parallel()
+	for _, ok := range []string{"52:54:00:AB:cd:01", "52-54-00-ab-cd-01", "5254.00ab.cd01", "525400ABCD01"} {
+		got, valid := lifecycle.NormalMAC(ok)
+		require.True(t, valid, ok)
+		require.Equal(t, "52:54:00:ab:cd:01", got)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringN(0, 20, 30).Draw(t, "text")
+		got, valid := lifecycle.NormalMAC(text)
+		if valid {
+			again, ok := lifecycle.NormalMAC(got)
+			if !ok || again != got || len(got) != 17 {
+				t.Fatalf("%q became %q", text, got)
+			}
+		}
+	})
+}
