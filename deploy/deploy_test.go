@@ -205,6 +205,7 @@ func TestTheImageHoldsTheAgentsInstaller(t *testing.T) {
 	require.ElementsMatch(t, want, strings.Fields(copied[1]))
 	require.Contains(t, text, "-X main.version=$VERSION", "the agent knows its version, without which it takes no update")
 	require.Contains(t, text, "./cmd/slipway-agent")
+	require.Contains(t, text, "./cmd/slipway-gpu-pattern")
 }
 
 func TestTheNamespaceScriptRegistersWhatWorkflowsSet(t *testing.T) {

@@ -182,9 +182,9 @@ func (s *site) read(p string) string {
 func TestTheInstallerInstallsAndMayBeRunAgain(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	token, keys := s.file("token", "secret\n"), s.file("keys", "[]\n")
+	token, keys, pattern := s.file("token", "secret\n"), s.file("keys", "[]\n"), s.file("pattern", "a program")
 	for range 2 {
-		out, err := s.install("--token", token, "--task-keys", keys)
+		out, err := s.install("--token", token, "--task-keys", keys, "--gpu-pattern", pattern)
 		require.NoError(t, err, out)
 		require.Equal(t, "one", s.read("/opt/slipway-agent/current/slipway-agent"))
 		to, err := os.Readlink(filepath.Join(s.root, "/opt/slipway-agent/current"))
@@ -192,7 +192,8 @@ func TestTheInstallerInstallsAndMayBeRunAgain(t *testing.T) {
 		require.Equal(t, "a", to)
 	}
 	for p, mode := range map[string]os.FileMode{"/etc/slipway/agent.yaml": 0o640, "/var/lib/slipway-agent/token": 0o600, "/opt/slipway-agent/guard": 0o755,
-		"/opt/slipway-agent/a/slipway-agent": 0o755, "/etc/systemd/system/slipway-agent-helper.socket": 0o644, "/etc/slipway/task-keys.json": 0o644} {
+		"/opt/slipway-agent/a/slipway-agent": 0o755, "/etc/systemd/system/slipway-agent-helper.socket": 0o644, "/etc/slipway/task-keys.json": 0o644,
+		"/usr/local/bin/slipway-gpu-pattern": 0o755} {
 		info, err := os.Stat(filepath.Join(s.root, p))
 		require.NoError(t, err)
 		require.Equal(t, mode, info.Mode().Perm(), p)

@@ -3,9 +3,10 @@
 # again: what is right already stays as it is. Run it as root, in the directory
 # that holds it with the units and guard.sh beside it.
 #
-#   install.sh --binary FILE --sha256 SUM --config FILE [--token FILE] [--task-keys FILE] [--no-wait]
+#   install.sh --binary FILE --sha256 SUM --config FILE [--token FILE] [--task-keys FILE] [--gpu-pattern FILE] [--no-wait]
 #
-# With --no-wait it does not wait until the services have started: cloud-init
+# --gpu-pattern is the program that looks into the memory of GPUs, for nodes that
+# have some. With --no-wait it does not wait until the services have started: cloud-init
 # runs it in the middle of a boot.
 #
 # A configuration with simulated: true is that of a made-up node, whose agent
@@ -20,7 +21,7 @@ here=$(CDPATH='' cd "$(dirname "$0")" && pwd)
 user=slipway-agent
 opt=$root/opt/slipway-agent
 socket=/run/slipway/helper.sock
-binary='' sum='' config='' token='' keys='' block=''
+binary='' sum='' config='' token='' keys='' pattern='' block=''
 units='slipway-agent-helper.socket slipway-agent-helper.service slipway-agent.service'
 
 fail() {
@@ -41,14 +42,15 @@ while [ $# -gt 0 ]; do
     --config) config=$2 ;;
     --token) token=$2 ;;
     --task-keys) keys=$2 ;;
-    *) fail "unknown option $1; it takes --binary --sha256 --config --token --task-keys --no-wait" ;;
+    --gpu-pattern) pattern=$2 ;;
+    *) fail "unknown option $1; it takes --binary --sha256 --config --token --task-keys --gpu-pattern --no-wait" ;;
     esac
     shift 2
 done
 
 # All is checked before anything is changed.
 [ -n "$binary" ] && [ -n "$sum" ] && [ -n "$config" ] || fail "--binary, --sha256 and --config are needed"
-for f in "$binary" "$config" ${token:+"$token"} ${keys:+"$keys"} "$here/guard.sh" "$here/slipway-agent.service" "$here/slipway-agent-helper.service" "$here/slipway-agent-helper.socket"; do
+for f in "$binary" "$config" ${token:+"$token"} ${keys:+"$keys"} ${pattern:+"$pattern"} "$here/guard.sh" "$here/slipway-agent.service" "$here/slipway-agent-helper.service" "$here/slipway-agent-helper.socket"; do
     [ -f "$f" ] || fail "there is no file $f"
 done
 [ -n "$root" ] || [ "$(id -u)" = 0 ] || fail "run it as root"
@@ -103,6 +105,7 @@ if ! is_right "$opt/$now/slipway-agent"; then
     mv -T "$opt/current.new" "$opt/current"
 fi
 ln -sfn /opt/slipway-agent/current/slipway-agent "$root/usr/local/bin/slipway-agent"
+[ -z "$pattern" ] || put "$pattern" "$root/usr/local/bin/slipway-gpu-pattern" 0755 root:root
 put "$here/guard.sh" "$opt/guard" 0755 root:root
 put "$config" "$root/etc/slipway/agent.yaml" 0640 "root:$user"
 [ -z "$keys" ] || put "$keys" "$root/etc/slipway/task-keys.json" 0644 root:root

@@ -102,7 +102,7 @@ func newLocal(c Config, version string, log *slog.Logger, stateDir string, keys 
 	handlers := host.Handlers(nodework.Uninstall{
 		Secrets:  []string{filepath.Join(c.StateDir, identityFile), filepath.Join(c.StateDir, pendingFile), c.TokenFile, c.TaskKeysFile},
 		State:    []string{c.StateDir, c.HelperStateDir},
-		Programs: []string{c.InstallDir, "/usr/local/bin/slipway-agent", "/etc/slipway"},
+		Programs: []string{c.InstallDir, "/usr/local/bin/slipway-agent", "/usr/local/bin/slipway-gpu-pattern", "/etc/slipway"},
 		Journal:  filepath.Join(stateDir, journalDir), KeepIn: "/var/log/slipway-agent",
 	})
 	handlers[lifecycle.TaskKindUpdate] = updater

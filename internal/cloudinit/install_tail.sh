@@ -22,6 +22,13 @@ if [ -f "$work/download" ]; then
             echo "slipway: the agent that was fetched does not have the expected sha256" >&2
             exit 1
         fi
+        if tar -tzf "$agent" >/dev/null 2>&1; then # both programs in one archive
+            mv "$agent" "$work/programs.tar.gz"
+            tar -xzf "$work/programs.tar.gz" -C "$work" --no-same-owner slipway-agent
+            tar -xzf "$work/programs.tar.gz" -C "$work" --no-same-owner slipway-gpu-pattern 2>/dev/null || true
+            sum=$(sha256sum <"$agent")
+            sum=${sum%% *}
+        fi
     fi
 elif [ -f "$agent" ]; then
     sum=$(sha256sum <"$agent")
@@ -31,5 +38,7 @@ else
     exit 1
 fi
 
+set -- --binary "$agent" --sha256 "$sum" --config "$work/agent.yaml" --token "$work/token"
+[ ! -f "$work/slipway-gpu-pattern" ] || set -- "$@" --gpu-pattern "$work/slipway-gpu-pattern"
 # Started without waiting: this runs in the middle of a boot.
-sh "$work/install.sh" --binary "$agent" --sha256 "$sum" --config "$work/agent.yaml" --token "$work/token" --no-wait
+sh "$work/install.sh" "$@" --no-wait

@@ -1,7 +1,9 @@
 package cloudinit_test
 
 import (
+	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -326,6 +328,35 @@ func TestAgentIsFetchedAndItsSumIsChecked(t *testing.T) {
 	_, calls, err = tryInstall(t, render(t, in)[1], []string{emptyImage})
 	require.ErrorContains(t, err, "the image holds no agent")
 	require.Empty(t, calls)
+}
+
+func TestAnArchiveHoldsBothPrograms(t *testing.T) {
+	t.Parallel()
+	for name, programs := range map[string]map[string]string{
+		"both": {"slipway-agent": "the agent", "slipway-gpu-pattern": "the pattern"}, "the agent alone": {"slipway-agent": "the agent"},
+	} {
+		var archive bytes.Buffer
+		gz := gzip.NewWriter(&archive)
+		w := tar.NewWriter(gz)
+		for file, content := range programs {
+			require.NoError(t, w.WriteHeader(&tar.Header{Name: file, Mode: 0o755, Size: int64(len(content))}))
+			_, err := w.Write([]byte(content))
+			require.NoError(t, err)
+		}
+		require.NoError(t, errors.Join(w.Close(), gz.Close()))
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(archive.Bytes()) }))
+		defer srv.Close()
+		sum := sha256.Sum256(archive.Bytes())
+		in := input(t)
+		in.Agent.BinaryURL, in.Agent.BinarySHA256 = srv.URL+"/slipway-agent.tar.gz", hex.EncodeToString(sum[:])
+		root, calls := install(t, render(t, in)[1], []string{"no_proxy=*", emptyImage})
+		require.Equal(t, allStarted, calls, name)
+		got, err := os.ReadFile(filepath.Join(root, "opt/slipway-agent/current/slipway-agent"))
+		require.NoError(t, err)
+		require.Equal(t, "the agent", string(got), name)
+		got, _ = os.ReadFile(filepath.Join(root, "usr/local/bin/slipway-gpu-pattern"))
+		require.Equal(t, programs["slipway-gpu-pattern"], string(got), name)
+	}
 }
 
 func TestTheSiteBundleIsAPartOfItsOwn(t *testing.T) {

@@ -1,10 +1,13 @@
 package scrub
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/internal/agent/gpupattern"
 )
 
 func TestParseSanitizeLogInAllItsForms(t *testing.T) {
@@ -189,4 +192,20 @@ func TestOffsetsAreSpreadAndStayTheSame(t *testing.T) {
 	}
 	require.Equal(t, []int64{0}, offsets("j", "s", blockSize))
 	require.Empty(t, offsets("j", "s", 100))
+}
+
+// What the program writes is what the scrub reads.
+func TestParsePatternReadsTheProgram(t *testing.T) {
+	t.Parallel()
+	yes, no := true, false
+	raw, err := json.Marshal(gpupattern.Report{Version: "v1", Mode: gpupattern.Check, GPUs: []gpupattern.GPU{
+		{UUID: "GPU-a", Total: 1000, Checked: 990, Residue: &no, Match: &yes}, {UUID: "GPU-b", Total: 1000, Checked: 990, Residue: &yes, Match: &yes},
+		{UUID: "GPU-c", Total: 1000, Residue: &no, Error: "broken"}}})
+	require.NoError(t, err)
+	found, version, err := parsePattern(raw)
+	require.NoError(t, err)
+	require.Equal(t, "v1", version)
+	require.NoError(t, found["GPU-a"].check("GPU-a"))
+	require.ErrorContains(t, found["GPU-b"].check("GPU-b"), "something was left")
+	require.ErrorContains(t, found["GPU-c"].check("GPU-c"), "broken")
 }
