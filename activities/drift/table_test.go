@@ -133,7 +133,8 @@ func machineSituations() map[string]situation {
 		},
 		lifecycle.DriftHWSyncStale: {
 			fault: func(w *world) {
-				w.front.says(each(func(m map[string]any) { m["last_sync"] = w.now().Add(-time.Hour).Format(time.RFC3339) }))
+				long := w.now().Add(-time.Hour).Format(time.RFC3339)
+				w.front.says(each(func(m map[string]any) { m["last_sync"] = long }))
 			},
 			mend: (*world).truth,
 		},

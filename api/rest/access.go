@@ -29,6 +29,7 @@ func accessTable() map[string]Role {
 			"GET /admin/jobs", "GET /admin/jobs/{id}", "GET /admin/jobs/{id}/plan",
 			"GET /admin/decommissions", "GET /admin/decommissions/{id}", "GET /admin/decommissions/{id}/plan",
 			"GET /admin/attention",
+			"GET /admin/drift", "GET /admin/drift/{id}", "GET /admin/drift-passes",
 			"GET /admin/onboarding-batches", "GET /admin/onboarding-batches/{id}",
 		},
 		RoleOperator: {
@@ -40,6 +41,7 @@ func accessTable() map[string]Role {
 			"POST /admin/jobs/{id}/actions/{action}",
 			"POST /admin/onboarding-batches",
 			"POST /admin/tasks/{id}/requeue",
+			"POST /admin/drift/{id}/actions/{action}",
 			"POST /nodes/{id}/actions/drain", "POST /nodes/{id}/actions/retire", "POST /nodes/{id}/actions/reactivate", "POST /nodes/{id}/actions/quarantine",
 			"POST /nodes/{id}/actions/unquarantine", "POST /nodes/{id}/actions/resume",
 			"POST /admin/decommissions", "POST /admin/decommissions/plan", "POST /admin/decommissions/{id}/actions/{action}",

@@ -23,6 +23,8 @@ func explanations() map[string]func(*Attention) {
 		db.AttentionAgentLocked:     explainLock,
 		db.AttentionTaskUncertain:   explainTask,
 		db.AttentionSweeper:         explainSilence,
+		db.AttentionDrift:           explainDrift,
+		db.AttentionReconcile:       explainReconcile,
 	}
 }
 
@@ -129,4 +131,23 @@ func explainSilence(a *Attention) {
 	}
 	a.NextAction = "Check that a worker runs and that Temporal answers; then that the schedule sweep/TASK_QUEUE is there and not paused. " +
 		"Until it runs, lost workflows are not found."
+}
+
+func explainDrift(a *Attention) {
+	a.Runbook = "docs/states/drift.md#" + a.Stage
+	d, _ := lifecycle.DriftDetectorOf(a.Stage)
+	a.NextAction = d.Next
+	for _, action := range d.Actions() {
+		a.AllowedActions = append(a.AllowedActions, string(action))
+	}
+}
+
+func explainReconcile(a *Attention) {
+	why := a.Message
+	a.Message = fmt.Sprintf("the site has not been compared whole with its region, BMCs and agents for %d s", a.AgeSeconds)
+	if why != "" {
+		a.Message += ": " + why
+	}
+	a.Runbook = "docs/drift.md"
+	a.NextAction = "Check that a worker runs and that the site's region answers (probe the site); then that the schedule reconcile/TASK_QUEUE/SITE is there and not paused."
 }

@@ -128,6 +128,7 @@ func (s *Server) register() {
 	s.registerBatches()
 	s.registerEvents()
 	s.registerAttention()
+	s.registerDrift()
 	s.registerCertificates()
 	s.registerTasks()
 	s.registerReport()
