@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/serviceerror"
 
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/api/rest"
@@ -266,4 +267,59 @@ func TestAnotherJobIsNoOwnerToResume(t *testing.T) {
 	job := dbtest.Job(t, w.store, dbtest.On(n.ID), dbtest.Kind("bmc_rotation"))
 	p := w.ask(n.ID, lifecycle.NodeActionResume).refused(problem.LiveJob)
 	require.Equal(t, job.ID, p.Existing)
+}
+
+// Many at once: one job, and everybody is told of it.
+func TestNodeActionsAtOnce(t *testing.T) {
+	t.Parallel()
+	w, _ := openWorld(t)
+	n := w.nodeIn(lifecycle.NodeActive)
+	const many = 12
+	answers := make(chan answer, many)
+	for i := range many {
+		action := []lifecycle.NodeAction{lifecycle.NodeActionDrain, lifecycle.NodeActionRetire, lifecycle.NodeActionResume}[i%3]
+		go func() { answers <- w.ask(n.ID, action) }()
+	}
+	started := 0
+	for range many {
+		a := <-answers
+		require.Contains(t, []int{http.StatusOK, http.StatusAccepted, http.StatusConflict}, a.status, string(a.raw))
+		if a.status == http.StatusAccepted {
+			started++
+		}
+	}
+	require.Equal(t, 1, started)
+	jobs, err := w.store.ListJobs(t.Context(), db.JobFilter{NodeID: n.ID}, "", 10)
+	require.NoError(t, err)
+	require.Len(t, jobs, 1)
+	backlog, err := w.store.OutboxBacklog(t.Context(), "start_workflow")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, backlog.Open)
+}
+
+// A parked job is told to go on by its own action; while Temporal is away it is
+// said so, and nothing is lost.
+func TestResumeGoesToTheJob(t *testing.T) {
+	t.Parallel()
+	w, _ := openWorld(t)
+	n := w.nodeIn(lifecycle.NodeActive)
+	started := w.ask(n.ID, lifecycle.NodeActionDrain).want(http.StatusAccepted).node()
+	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.ProjectJob(t.Context(), db.Projection{JobID: started.JobID, Seq: 1, Status: lifecycle.JobFailedRetryable, FailureClass: lifecycle.FailNodeTask,
+			Actor: db.Actor{Owner: lifecycle.OwnerJob}})
+		return err
+	}))
+	w.engine.breaks(serviceerror.NewUnavailable("away"))
+	w.ask(n.ID, lifecycle.NodeActionResume, header{"Idempotency-Key": "k"}).refused(problem.EngineUnavailable)
+	require.Equal(t, lifecycle.NodeDraining, w.node(n.ID).Status)
+	w.engine.breaks(nil)
+	w.engine.answers(accepts(lifecycle.EffectContinue))
+	got := w.ask(n.ID, lifecycle.NodeActionResume, header{"Idempotency-Key": "k"}).want(http.StatusOK)
+	require.Equal(t, rest.NodeEffectResumed, got.node().Effect)
+	require.Equal(t, started.JobID, got.node().JobID)
+	asked := len(w.engine.updates())
+	require.Equal(t, "resume", w.engine.updates()[asked-1].UpdateName)
+	again := w.ask(n.ID, lifecycle.NodeActionResume, header{"Idempotency-Key": "k"}).want(http.StatusOK)
+	require.Equal(t, "true", again.header.Get("Idempotency-Replayed"))
+	require.Len(t, w.engine.updates(), asked)
 }
