@@ -136,8 +136,8 @@ func (a *app) root() *cobra.Command {
 	}
 	root.AddCommand(
 		a.loginCommand(), a.contextCommand(), a.secretCommand(), a.siteCommand(), a.profileCommand(), a.skuCommand(), a.roceCommand(),
-		a.nodeCommand(), a.batchCommand(), a.jobCommand(), a.bmcCommand(), a.tokenCommand(), a.attentionCommand(), a.certificateCommand(), a.taskCommand(),
-		a.decommissionCommand(),
+		a.nodeCommand(), a.batchCommand(), a.jobCommand(), a.bmcCommand(), a.tokenCommand(), a.attentionCommand(), a.certificateCommand(), a.taskCommand(), a.driftCommand(),
+		a.decommissionCommand(), a.installWorkflowCommand(), a.deviceGroupCommand(),
 	)
 	return root
 }

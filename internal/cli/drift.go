@@ -1,0 +1,204 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// drift is a finding, as the tables show it.
+type drift struct {
+	ID             string          `json:"id"`
+	Detector       string          `json:"detector"`
+	Severity       string          `json:"severity"`
+	Status         string          `json:"status"`
+	Scope          string          `json:"scope"`
+	Subject        string          `json:"subject"`
+	NodeID         string          `json:"node_id"`
+	Hostname       string          `json:"hostname"`
+	SystemID       string          `json:"system_id"`
+	Message        string          `json:"message"`
+	NextAction     string          `json:"next_action"`
+	AllowedActions []string        `json:"allowed_actions"`
+	Adopts         string          `json:"adopts"`
+	Evidence       json.RawMessage `json:"evidence"`
+	FirstSeenAt    *time.Time      `json:"first_seen_at"`
+	LastSeenAt     *time.Time      `json:"last_seen_at"`
+	SeenCount      int64           `json:"seen_count"`
+	Action         string          `json:"action"`
+	ActedAt        *time.Time      `json:"acted_at"`
+	ActedBy        string          `json:"acted_by"`
+	ActedReason    string          `json:"acted_reason"`
+	ClosedAt       *time.Time      `json:"closed_at"`
+	Outcome        string          `json:"outcome"`
+}
+
+// what names the thing that it is about.
+func (d drift) what() string {
+	if d.Hostname != "" {
+		return d.Hostname
+	}
+	return d.Subject
+}
+
+func (a *app) driftCommand() *cobra.Command {
+	return group("drift", "What is not as it stands here: findings of the passes over sites",
+		a.driftList(), a.driftShow(), a.driftPasses(),
+		a.driftAct("adopt", "Record what was observed, and close the finding"),
+		a.driftAct("quarantine", "Take the finding's node out of scheduling"),
+		a.driftAct("ignore", "Keep the finding quiet until its evidence changes"),
+	)
+}
+
+func (a *app) driftList() *cobra.Command {
+	var status, detector, severity, site, node string
+	var limit int
+	cmd := &cobra.Command{Use: "list", Short: "Findings, newest first; open ones unless --status says otherwise", Args: cobra.NoArgs}
+	f := cmd.Flags()
+	f.StringVar(&status, "status", "open", "open, ignored, closed, or all")
+	f.StringVar(&detector, "detector", "", "only of this detector, such as machine_absent")
+	f.StringVar(&severity, "severity", "", "critical, warning or info")
+	f.StringVar(&site, "site", "", "only of this site, by name or id")
+	f.StringVar(&node, "node", "", "only of this node, by hostname or id")
+	f.IntVar(&limit, "limit", 0, "at most so many; 0 is all")
+	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		q := url.Values{}
+		if status == "all" {
+			status = ""
+		}
+		var err error
+		if site != "" {
+			if site, err = a.siteOf(cmd.Context(), site); err != nil {
+				return err
+			}
+		}
+		if node != "" {
+			if node, err = a.nodeOf(cmd.Context(), node); err != nil {
+				return err
+			}
+		}
+		for k, v := range map[string]string{"status": status, "detector": detector, "severity": severity, "site_id": site, "node_id": node} {
+			if v != "" {
+				q.Set(k, v)
+			}
+		}
+		raw, err := a.listAll(cmd.Context(), "/admin/drift", q, limit)
+		if err != nil {
+			return err
+		}
+		return a.show(raw, func() error { return a.driftTable(raw) })
+	})
+	return cmd
+}
+
+func (a *app) driftTable(raw []byte) error {
+	var got struct{ Data []drift }
+	if err := json.Unmarshal(raw, &got); err != nil {
+		return err
+	}
+	if len(got.Data) == 0 {
+		_, err := fmt.Fprintln(a.Out, "No such findings.")
+		return err
+	}
+	t := a.table("ID", "SEVERITY", "DETECTOR", "WHAT", "STATUS", "SINCE", "SEEN", "MESSAGE")
+	for _, i := range got.Data {
+		t.row(i.ID, i.Severity, i.Detector, i.what(), i.Status, when(i.FirstSeenAt), i.SeenCount, i.Message)
+	}
+	return t.flush()
+}
+
+func (a *app) driftShow() *cobra.Command {
+	return &cobra.Command{Use: "show FINDING", Short: "A finding with its evidence and what can be done", Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
+		r, err := a.ask(cmd.Context(), "GET", "/admin/drift/"+url.PathEscape(args[0]), nil, nil)
+		if err != nil {
+			return err
+		}
+		return a.showDrift(r)
+	})}
+}
+
+func (a *app) driftAct(action, short string) *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use: action + " FINDING", Short: short, Args: cobra.ExactArgs(1),
+		Example: "  slipway drift " + action + " drift_... --reason 'seen on the spot'",
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why; it stands in the audit log")
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		if reason == "" {
+			return fail(ExitUsage, "say with --reason why")
+		}
+		r, err := a.ask(cmd.Context(), "POST", "/admin/drift/"+url.PathEscape(args[0])+"/actions/"+action, map[string]any{"reason": reason}, nil)
+		if err != nil {
+			return err
+		}
+		return a.showDrift(r)
+	})
+	return cmd
+}
+
+func (a *app) showDrift(r answer) error {
+	return a.show(r.raw, func() error {
+		var d drift
+		if err := r.into(&d); err != nil {
+			return err
+		}
+		evidence := bytes.Buffer{}
+		if err := json.Indent(&evidence, d.Evidence, "", "  "); err != nil {
+			return err
+		}
+		acted := ""
+		if d.Action != "" {
+			acted = strings.TrimSpace(fmt.Sprintf("%s by %s at %s: %s", d.Action, d.ActedBy, when(d.ActedAt), d.ActedReason))
+		}
+		return a.fields("id", d.ID, "detector", d.Detector, "severity", d.Severity, "status", d.Status, "about", d.Scope+" "+d.Subject, "node", d.NodeID,
+			"hostname", d.Hostname, "machine", d.SystemID, "message", d.Message, "first seen", when(d.FirstSeenAt),
+			"last seen", fmt.Sprintf("%s, by %d passes", when(d.LastSeenAt), d.SeenCount), "evidence", evidence.String(), "done", acted,
+			"closed", when(d.ClosedAt), "outcome", d.Outcome, "what to do", d.NextAction, "allowed", strings.Join(d.AllowedActions, ", "), "adopt", d.Adopts)
+	})
+}
+
+func (a *app) driftPasses() *cobra.Command {
+	return &cobra.Command{Use: "passes", Short: "How the last pass over each site went", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
+		raw, err := a.listAll(cmd.Context(), "/admin/drift-passes", url.Values{}, 0)
+		if err != nil {
+			return err
+		}
+		return a.show(raw, func() error { return a.passTable(raw) })
+	})}
+}
+
+func (a *app) passTable(raw []byte) error {
+	var got struct {
+		Data []struct {
+			Site       string     `json:"site"`
+			Pass       int64      `json:"pass"`
+			FinishedAt *time.Time `json:"finished_at"`
+			Late       bool       `json:"late"`
+			Problem    string     `json:"problem"`
+			Report     struct {
+				Nodes  int `json:"nodes"`
+				Seen   int `json:"seen"`
+				Opened int `json:"opened"`
+				Closed int `json:"closed"`
+			} `json:"report"`
+		}
+	}
+	if err := json.Unmarshal(raw, &got); err != nil {
+		return err
+	}
+	t := a.table("SITE", "PASS", "LAST WHOLE", "NODES", "FINDINGS", "OPENED", "CLOSED", "NOTE")
+	for _, i := range got.Data {
+		note := i.Problem
+		if i.Late {
+			note = strings.TrimSpace("LATE " + note)
+		}
+		t.row(i.Site, i.Pass, orDash(when(i.FinishedAt)), i.Report.Nodes, i.Report.Seen, i.Report.Opened, i.Report.Closed, orDash(note))
+	}
+	return t.flush()
+}
