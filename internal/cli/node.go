@@ -31,7 +31,12 @@ type node struct {
 	AllowedModes   []string          `json:"allowed_decommissions"`
 	LiveJobID      string            `json:"live_job_id"`
 	BMCID          string            `json:"bmc_id"`
-	Agent          *struct {
+
+	InstallAttempts  int    `json:"install_attempts"`
+	LastInstallError string `json:"last_install_error"`
+	PXE              *pxe   `json:"pxe"`
+
+	Agent *struct {
 		LastHeartbeatAt *time.Time `json:"last_heartbeat_at"`
 		Version         string     `json:"version"`
 		Unhealthy       []string   `json:"unhealthy"`
@@ -48,15 +53,17 @@ func (n node) simulated() string {
 func (a *app) nodeCommand() *cobra.Command {
 	cmd := group("node", "Nodes", a.nodeList(), a.nodeShow(), a.nodeHistory(), a.nodeTimeline(), a.nodeTasks(), a.nodeLabel(), a.nodeBootstrap(), a.nodeOnboard(), a.nodeDecommission())
 	cmd.AddCommand(a.nodeActions()...)
+	cmd.AddCommand(a.pxeNodeCommands()...)
 	return cmd
 }
 
 func (a *app) nodeList() *cobra.Command {
-	var status, site, hostname, q string
+	var status, lifecycle, site, hostname, q string
 	var limit int
 	cmd := &cobra.Command{Use: "list", Short: "List nodes", Args: cobra.NoArgs}
 	f := cmd.Flags()
 	f.StringVar(&status, "status", "", "only nodes in this state")
+	f.StringVar(&lifecycle, "lifecycle", "", "only nodes of this lifecycle: maas or pxe")
 	f.StringVar(&site, "site", "", "only nodes of this site, by name or id")
 	f.StringVar(&hostname, "hostname", "", "only this hostname")
 	f.StringVarP(&q, "query", "q", "", "part of a hostname or serial, or a whole id, MAAS system id or MAC")
@@ -70,7 +77,7 @@ func (a *app) nodeList() *cobra.Command {
 			}
 			v.Set("site_id", id)
 		}
-		for k, text := range map[string]string{"status": status, "hostname": hostname, "q": q} {
+		for k, text := range map[string]string{"status": status, "lifecycle": lifecycle, "hostname": hostname, "q": q} {
 			if text != "" {
 				v.Set(k, text)
 			}
@@ -119,6 +126,7 @@ func (a *app) nodeShow() *cobra.Command {
 				"labels", strings.Join(labels, ", "), "bmc", n.BMCID, "live job", n.LiveJobID,
 				"allowed now", strings.Join(n.AllowedActions, ", "), "decommission modes", strings.Join(n.AllowedModes, ", "),
 			}
+			pairs = append(pairs, n.pxeFields()...)
 			if n.Agent != nil {
 				health := "meets the SKU"
 				if len(n.Agent.Unhealthy) > 0 {

@@ -1,0 +1,124 @@
+package boot
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"gopkg.in/yaml.v3"
+	"pgregory.net/rapid"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+func spec(change func(*lifecycle.InstallWorkflowSpec)) lifecycle.InstallWorkflowSpec {
+	s := lifecycle.InstallWorkflowSpec{Kernel: lifecycle.BootImage{URL: "http://images.example/vmlinuz"}, CommandLine: "quiet", UserData: "#cloud-config\n{}\n"}
+	change(&s)
+	return s
+}
+
+func TestAWorkflowThatCouldDoHarmIsNotSaved(t *testing.T) {
+	t.Parallel()
+	line := func(text string) func(*lifecycle.InstallWorkflowSpec) {
+		return func(s *lifecycle.InstallWorkflowSpec) { s.CommandLine = text }
+	}
+	user := func(text string) func(*lifecycle.InstallWorkflowSpec) {
+		return func(s *lifecycle.InstallWorkflowSpec) { s.UserData = text }
+	}
+	kernel := func(url string) func(*lifecycle.InstallWorkflowSpec) {
+		return func(s *lifecycle.InstallWorkflowSpec) { s.Kernel.URL = url }
+	}
+	for name, c := range map[string]struct {
+		change func(*lifecycle.InstallWorkflowSpec)
+		says   string
+	}{
+		"a second command":         {line("quiet || shell"), "||"},
+		"a second line":            {line("quiet\nshell"), "one line"},
+		"an expansion":             {line("a=${net0/mac}"), "${"},
+		"a comment":                {line("quiet #rest"), "#"},
+		"an unknown value":         {line("{{ .Password }}"), "cannot be rendered"},
+		"a report in a line":       {line(`{{ report "started" }}`), "function"},
+		"a loop":                   {user("{{ range 1000000000 }}{{ end }}"), "if, else and with only"},
+		"a template of its own":    {user(`{{ define "x" }}{{ end }}`), "templates of its own"},
+		"a template that calls it": {user(`{{ template "template" . }}`), "only"},
+		"memory":                   {user(`{{ printf "%1000000000d" 1 }}`), "uses printf"},
+		"a call":                   {user("{{ call .X }}"), "uses call"},
+		"not a template":           {user("{{ .X"), "is not a template"},
+		"no YAML":                  {user("#cloud-config\na: [\n"), "not YAML"},
+		"too long when rendered":   {user(strings.Repeat("{{.Token}}", 3200)), "when rendered"},
+		"a status that is none":    {user(`{{ report "done" }}`), "must be started"},
+		"progress without percent": {user(`{{ report "progress" }}`), "percent"},
+		"a kernel in a file":       {kernel("file:///etc/passwd"), "http or https"},
+		"a kernel with a login":    {kernel("http://u:p@images.example/k"), "password"},
+		"a kernel that expands":    {kernel("http://images.example/${mac}"), "visible ASCII"},
+		"a kernel in two words":    {kernel("http://images.example/k || shell"), "visible ASCII"},
+		"form data":                {kernel("http://images.example/k##params"), "visible ASCII"},
+		"no kernel":                {kernel(""), "http or https"},
+		"no sum":                   {func(s *lifecycle.InstallWorkflowSpec) { s.Kernel.SHA256 = "abc" }, "64"},
+		"too many images":          {func(s *lifecycle.InstallWorkflowSpec) { s.Initrds = make([]lifecycle.BootImage, 5) }, "at most 4"},
+		"a deadline of a year":     {func(s *lifecycle.InstallWorkflowSpec) { s.DeadlineMinutes = 600_000 }, "1 to 1440"},
+	} {
+		err := CheckWorkflow(spec(c.change))
+		var invalid *lifecycle.InvalidError
+		require.ErrorAs(t, err, &invalid, name)
+		require.ErrorContains(t, err, c.says, name)
+	}
+	require.NoError(t, CheckWorkflow(spec(user("#cloud-config\n{{ if eq .Vendor \"Dell\" }}a: 1{{ else }}b: {{ .Labels.rack }}{{ end }}\nc: {{ index .Labels \"row\" }}\nd: {{ report \"failed\" }}\n"))))
+	require.NoError(t, CheckWorkflow(spec(user("#!/bin/sh\necho {{ .MAC }}\n"))), "not every installer reads cloud-config")
+}
+
+// Whatever a machine says of itself stays one scalar of the document.
+func TestNoValueLeavesItsPlace(t *testing.T) {
+	t.Parallel()
+	const text = "#cloud-config\nbefore: 1\nvendor: {{ .Vendor }}\nlist: [{{ .Model }}, {{ .SerialNumber }}]\nrun: {{ report \"failed\" }}\nlabel: {{ .Labels.rack }}\nafter: 2\n"
+	rapid.Check(t, func(t *rapid.T) {
+		value := rapid.String().Draw(t, "value")
+		hostile := rapid.SampledFrom([]string{"", "\"\nrunc", "': {", "$(reboot)", "`x`", "${mac}", "\\\" || x", "{{ .Token }}", "\u2028", "!!python"}).Draw(t, "hostile")
+		v := quoted(value + hostile)
+		out, err := renderUserData(text, userData{MAC: "52:54:00:00:00:01", Token: "pxe_x", ReportURL: "http://s/api/v1/report", Vendor: v, Model: v, SerialNumber: v, Labels: map[string]quoted{"rack": v}}, false)
+		require.NoError(t, err)
+		var doc map[string]any
+		require.NoError(t, yaml.Unmarshal([]byte(out), &doc), out)
+		require.Len(t, doc, 6)
+		clean := Clean(string(v), maxValue)
+		require.Equal(t, []any{clean, clean, clean}, []any{doc["vendor"], doc["list"].([]any)[0], doc["label"]}) //nolint:forcetypeassert // else the test fails
+		require.NotContains(t, clean, "$")
+		require.NotContains(t, printable(string(v)), "$")
+		require.NotContains(t, printable(string(v)), "\n")
+		script := wait(string(v), "http://s/x", 5)
+		require.Equal(t, 7, strings.Count(script, "\n"), script)
+	})
+}
+
+func TestTheEndOfAnImageIsHeldBackUntilItsSumIsRight(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{0, 1, heldBack - 1, heldBack, heldBack + 1, 5*heldBack + 7} {
+		body := bytes.Repeat([]byte{7}, size)
+		right := sha256.Sum256(body)
+		var out bytes.Buffer
+		require.NoError(t, copyChecked(&out, bytes.NewReader(body), int64(size), hex.EncodeToString(right[:])))
+		require.Equal(t, size, out.Len())
+		if size == 0 {
+			continue
+		}
+		body[0]++
+		out.Reset()
+		require.ErrorContains(t, copyChecked(&out, bytes.NewReader(body), int64(size), hex.EncodeToString(right[:])), "sha256")
+		require.Less(t, out.Len(), size, "the machine sees a transfer that ended short")
+		require.Error(t, copyChecked(&out, bytes.NewReader(body[1:]), int64(size), hex.EncodeToString(right[:])))
+	}
+}
+
+func TestLoggedPathsHoldNoToken(t *testing.T) {
+	t.Parallel()
+	token := TokenPrefix + strings.Repeat("a", 43)
+	require.Equal(t, "/boot/pxe_.../user-data", LoggedPath("/boot/"+token+"/user-data"))
+	require.Equal(t, "/boot/52-54.ipxe", LoggedPath("/boot/52-54.ipxe"))
+	_, ok := TokenHash(token)
+	require.True(t, ok)
+	_, ok = TokenHash(token + "a")
+	require.False(t, ok)
+}

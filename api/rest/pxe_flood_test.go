@@ -1,0 +1,147 @@
+package rest_test
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/api/boot"
+	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/pxenode"
+)
+
+const forged = 10_000
+
+// flood reports forged machines, half of them from one address and half from
+// many, and says how often each status was answered.
+func flood(t *testing.T, server string, from, to int) map[int]int {
+	t.Helper()
+	const senders = 8
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	answers := map[int]int{}
+	for sender := range senders {
+		all.Go(func() {
+			clients := map[string]*http.Client{}
+			for i := from + sender; i < to; i += senders {
+				source := "127.0.0.2"
+				if i%2 == 1 {
+					source = fmt.Sprintf("127.1.%d.%d", sender, 1+i/2%32)
+				}
+				if clients[source] == nil {
+					d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}}
+					clients[source] = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DialContext: d.DialContext, MaxIdleConnsPerHost: 1}}
+				}
+				m := pxenode.Machine{Server: server, MAC: fmt.Sprintf("52:54:%02x:%02x:%02x:%02x", i>>24&0xff, i>>16&0xff, i>>8&0xff, i&0xff), Client: clients[source]}
+				a, err := m.Report(t.Context(), "", pxenode.Report{Vendor: "Forger"})
+				if err != nil {
+					a.Status = -1
+				}
+				mu.Lock()
+				answers[a.Status]++
+				mu.Unlock()
+			}
+			for _, c := range clients {
+				c.CloseIdleConnections()
+			}
+		})
+	}
+	all.Wait()
+	return answers
+}
+
+// asks times somebody else's reads until done is closed; the median.
+func (w *world) asks(done <-chan struct{}) (time.Duration, int) {
+	var took []time.Duration
+	for {
+		began := time.Now()
+		if res := w.do("GET", "/api/v1/nodes?limit=1&lifecycle=maas", nil); res.status != http.StatusOK {
+			return 0, 0
+		}
+		took = append(took, time.Since(began))
+		select {
+		case <-done:
+			slices.Sort(took)
+			return took[len(took)/2], len(took)
+		default:
+		}
+	}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapInuse
+}
+
+// Ten thousand forged machines: few rows, little memory, and others are served.
+func TestForgedMachinesFillNothingAndSlowNobody(t *testing.T) {
+	w := newWorld(t) // not parallel: it measures
+	alone := make(chan struct{})
+	time.AfterFunc(2*time.Second, func() { close(alone) })
+	before, _ := w.asks(alone)
+	used := heap()
+	done := make(chan struct{})
+	var answers map[int]int
+	began := time.Now()
+	go func() {
+		defer close(done)
+		answers = flood(t, w.url, 0, forged)
+	}()
+	during, asked := w.asks(done)
+	took := time.Since(began)
+	rows, err := w.store.CountNodes(t.Context(), db.NodeFilter{Lifecycle: "pxe"})
+	require.NoError(t, err)
+	grown := (float64(heap()) - float64(used)) / (1 << 20)
+	t.Logf("%d forged reports in %.1f s: answers %v, %d rows, heap %+.1f MiB; another's read takes %.1f times as long meanwhile (%v and %v, median of %d)",
+		forged, took.Seconds(), answers, rows, grown, float64(during)/float64(before), during, before, asked)
+	require.Equal(t, forged, answers[http.StatusOK]+answers[http.StatusTooManyRequests])
+	require.EqualValues(t, answers[http.StatusOK], rows, "no more than a discovered row each")
+	require.LessOrEqual(t, float64(rows), 256+5*took.Seconds()+1, "what all may make: a burst and a rate")
+	require.Less(t, grown, 32.0)
+	require.Positive(t, asked)
+	require.Less(t, during, 50*before+100*time.Millisecond)
+
+	require.JSONEq(t, fmt.Sprintf(`{"purged":%d}`, rows), string(w.do("POST", "/api/v1/admin/discovered-nodes/purge", map[string]any{}).want(http.StatusOK).raw))
+	left, err := w.store.CountNodes(t.Context(), db.NodeFilter{Lifecycle: "pxe"})
+	require.NoError(t, err)
+	require.Zero(t, left)
+}
+
+// However fast they come, and from wherever, the list has an end; what is in it
+// goes on being served.
+func TestTheListOfDiscoveredNodesHasAnEnd(t *testing.T) {
+	t.Parallel()
+	open := boot.Limits{RequestRate: 1e6, RequestBurst: 1e6, DiscoveryRate: 1e6, DiscoveryBurst: 1e6, AllDiscoveryRate: 1e6, AllDiscoveryBurst: 1e6, AtOnce: 8}
+	w := newWorld(t, func(c *rest.Config) { c.BootLimits = open })
+	answers := flood(t, w.url, 0, db.MaxDiscovered+200)
+	require.Equal(t, map[int]int{http.StatusOK: db.MaxDiscovered, http.StatusTooManyRequests: 200}, answers)
+	var first struct{ Data []struct{ MACs []string } }
+	w.do("GET", "/api/v1/nodes?status=discovered&limit=1", nil).want(http.StatusOK).into(&first)
+	known := w.machine(first.Data[0].MACs[0])
+	b, err := known.Boot(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, b.Said[0], "registered as node_")
+	late := w.machine("52:54:ff:00:00:01")
+	b, err = late.Boot(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, pxenode.Waits, b.Kind)
+	require.Contains(t, strings.Join(b.Said, " "), "list of new machines is full")
+	w.do("POST", "/api/v1/admin/discovered-nodes/purge", map[string]any{"unseen_minutes": 60}).want(http.StatusOK)
+	var gone struct{ Purged int }
+	w.do("POST", "/api/v1/admin/discovered-nodes/purge", map[string]any{"source": "127.0.0.2"}).want(http.StatusOK).into(&gone)
+	require.InDelta(t, db.MaxDiscovered/2, gone.Purged, 100, "those of one address only")
+	b, err = late.Boot(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, b.Said[0], "registered as node_")
+}
