@@ -1,0 +1,237 @@
+package e2e_test
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/agent/wire"
+	"github.com/slipway-cloud/slipway/internal/devstack"
+	"github.com/slipway-cloud/slipway/internal/simhw"
+	"github.com/slipway-cloud/slipway/internal/simnode"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/evidence"
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/providers/maas"
+)
+
+// TestAReimageInstallsTheNodeAnew: disks erased by MAAS, a new installation and
+// a new generation of the identity under the same node record.
+func TestAReimageInstallsTheNodeAnew(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, devstack.Options{Count: 2})
+	nodes := w.activeNodes(t)
+	jobs, before := map[*simhw.Machine]db.Job{}, map[*simhw.Machine]int64{}
+	for m, id := range nodes {
+		identity, err := w.App.Store.AgentIdentity(t.Context(), id)
+		require.NoError(t, err)
+		before[m] = identity.Generation
+		require.NoError(t, w.Sims.Nodes[m.Spec().ID].Occupy())
+		jobs[m] = w.leave(t, id, lifecycle.ModeReimage)
+	}
+	for m, id := range nodes {
+		j := w.ends(t, jobs[m].ID, 4*time.Minute)
+		require.Equal(t, lifecycle.JobCompleted, j.Status, "%s %s: %s: %s", m.Spec().Vendor, j.FailedStage, j.FailureClass, j.Message)
+		w.cleaned(t, m)
+		c := w.certificate(t, id)
+		require.Equal(t, evidence.VerdictClean, c.Verdict, "%v", c.Failures)
+		require.Equal(t, 2, m.Counters().Installs)
+		identity, err := w.App.Store.AgentIdentity(t.Context(), id)
+		require.NoError(t, err)
+		require.Greater(t, identity.Generation, before[m])
+		require.Eventually(t, func() bool { return w.node(t, id).Status == lifecycle.NodeActive }, time.Minute, 200*time.Millisecond)
+	}
+}
+
+// TestAStorageCleanupProvesTheStorageClean without touching GPUs.
+func TestAStorageCleanupProvesTheStorageClean(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, devstack.Options{Count: 2})
+	nodes := w.activeNodes(t)
+	jobs := map[*simhw.Machine]db.Job{}
+	for m, id := range nodes {
+		root := w.Sims.Nodes[m.Spec().ID].Root()
+		f, err := os.OpenFile(filepath.Join(root, "proc/mounts"), os.O_APPEND|os.O_WRONLY, 0)
+		require.NoError(t, err)
+		_, err = f.WriteString("nas:/tenants /mnt/tenants/a nfs4 rw,relatime 0 0\n")
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+		jobs[m] = w.leave(t, id, lifecycle.ModeStorageCleanup)
+	}
+	for m, id := range nodes {
+		j := w.ends(t, jobs[m].ID, 4*time.Minute)
+		require.Equal(t, lifecycle.JobCompleted, j.Status, "%s %s: %s: %s", m.Spec().Vendor, j.FailedStage, j.FailureClass, j.Message)
+		mounts, err := os.ReadFile(filepath.Join(w.Sims.Nodes[m.Spec().ID].Root(), "proc/mounts"))
+		require.NoError(t, err)
+		require.NotContains(t, string(mounts), "nas:")
+		c := w.certificate(t, id)
+		require.Equal(t, string(lifecycle.ModeStorageCleanup), c.Run.Mode)
+		require.Contains(t, c.Failures[0], "kept, not erased")
+	}
+}
+
+// TestAFullDecommissionEndsDeleted on two personalities: power off, no record in
+// MAAS, no login stored, the old identity refused; the same BMC makes another
+// node.
+func TestAFullDecommissionEndsDeleted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, devstack.Options{Count: 2})
+	nodes := w.activeNodes(t)
+	jobs, old := map[*simhw.Machine]db.Job{}, map[*simhw.Machine]*http.Client{}
+	for m, id := range nodes {
+		old[m] = w.stolenIdentity(t, m)
+		require.Equal(t, http.StatusOK, w.beat(t, old[m], id), "the identity is good before")
+		require.NoError(t, w.Sims.Nodes[m.Spec().ID].Occupy())
+		jobs[m] = w.leave(t, id, lifecycle.ModeFull)
+	}
+	for m, id := range nodes {
+		j := w.ends(t, jobs[m].ID, 4*time.Minute)
+		require.Equal(t, lifecycle.JobCompleted, j.Status, "%s %s: %s: %s", m.Spec().Vendor, j.FailedStage, j.FailureClass, j.Message)
+		w.gone(t, m, id)
+		c := w.certificate(t, id)
+		require.Equal(t, evidence.VerdictClean, c.Verdict, "%v", c.Failures)
+		require.Equal(t, http.StatusForbidden, w.beat(t, old[m], id), "a certificate of a removed node is refused")
+	}
+	w.comesBackAsANewNode(t, nodes)
+}
+
+// gone checks all that a full decommission leaves.
+func (w *world) gone(t *testing.T, m *simhw.Machine, nodeID string) {
+	t.Helper()
+	n := w.node(t, nodeID)
+	require.Equal(t, lifecycle.NodeDeleted, n.Status)
+	require.Empty(t, n.SSHHostKey)
+	require.Equal(t, simhw.Off, m.Power())
+	require.Nil(t, m.InstalledOS(), "MAAS erased the disks")
+	w.cleaned(t, m)
+	require.Empty(t, w.records(t, m), "still in MAAS")
+	_, err := w.App.Store.BMCOfNode(t.Context(), nodeID)
+	require.ErrorIs(t, err, db.ErrNotFound)
+	_, err = w.App.Secrets.Resolve(t.Context(), providers.SecretRef(devstack.BMCSecret(m.Spec().ID)))
+	require.True(t, providers.IsKind(err, providers.KindNotFound), "%v", err)
+	open, err := w.App.Store.OpenEnrollmentTokens(t.Context(), nodeID)
+	require.NoError(t, err)
+	require.Zero(t, open)
+	history, _, err := w.App.Store.NodeHistory(t.Context(), nodeID, 50, 0)
+	require.NoError(t, err)
+	var states []string
+	for _, h := range slices.Backward(history) {
+		states = append(states, h.ToState)
+	}
+	require.Equal(t, []string{"bootstrap_issued", "enrolling", "active", "draining", "retired", "removing", "deleted"}, states)
+}
+
+// records is what MAAS has of a machine, by its MACs.
+func (w *world) records(t *testing.T, m *simhw.Machine) []providers.MAASMachine {
+	t.Helper()
+	c, err := maas.Opener{}.OpenMAAS(providers.MAASSite{URL: w.Sims.URL, APIKey: providers.NewSecret(w.Sims.APIKey)})
+	require.NoError(t, err)
+	found, err := c.FindMachines(t.Context(), providers.MAASQuery{MACs: []string{m.Spec().NICs[0].MAC}})
+	require.NoError(t, err)
+	return found
+}
+
+// comesBackAsANewNode onboards the same servers again (seed 001 section 3.3).
+func (w *world) comesBackAsANewNode(t *testing.T, nodes map[*simhw.Machine]string) {
+	t.Helper()
+	require.NoError(t, w.SeedSecrets(t.Context()))
+	for m, id := range nodes {
+		j := w.ends(t, w.onboard(t, m).ID, 3*time.Minute)
+		require.Equal(t, lifecycle.JobCompleted, j.Status, "%s: %s", j.FailedStage, j.Message)
+		require.NotEqual(t, id, *j.NodeID, "re-onboarding makes a new node record")
+		require.Equal(t, lifecycle.NodeDeleted, w.node(t, id).Status, "the old one stays as it was")
+	}
+}
+
+// stolenIdentity is a client with the certificate of the node's agent.
+func (w *world) stolenIdentity(t *testing.T, m *simhw.Machine) *http.Client {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(w.Sims.Nodes[m.Spec().ID].Root(), "var/lib/slipway-agent/identity.json"))
+	require.NoError(t, err)
+	var id struct {
+		Cert string `json:"certificate_pem"`
+		Key  string `json:"key_pem"`
+	}
+	require.NoError(t, json.Unmarshal(raw, &id))
+	pair, err := tls.X509KeyPair([]byte(id.Cert), []byte(id.Key))
+	require.NoError(t, err)
+	pool := x509.NewCertPool()
+	require.True(t, pool.AppendCertsFromPEM(w.App.CA.CertPEM()))
+	return &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{
+		Certificates: []tls.Certificate{pair}, RootCAs: pool, MinVersion: tls.VersionTLS13,
+	}}}
+}
+
+// beat repeats the node's last heartbeat with an identity and returns the status
+// of the answer.
+func (w *world) beat(t *testing.T, c *http.Client, nodeID string) int {
+	t.Helper()
+	last, err := w.App.Store.LatestHeartbeat(t.Context(), nodeID)
+	require.NoError(t, err)
+	body, err := json.Marshal(wire.Heartbeat{BootID: last.BootID, AgentVersion: last.AgentVersion, Generation: last.Generation, SentAt: time.Now()})
+	require.NoError(t, err)
+	resp, err := c.Post(w.App.Config.Agent.PublicURL+wire.PathHeartbeat, "application/json", bytes.NewReader(body))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	return resp.StatusCode
+}
+
+// TestAPlantedFailureAtTheScrubEndsQuarantined with the step named, and goes on
+// when the cause is gone.
+func TestAPlantedFailureAtTheScrubEndsQuarantined(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, devstack.Options{Count: 1})
+	for m, id := range w.activeNodes(t) {
+		sim := w.Sims.Nodes[m.Spec().ID]
+		require.NoError(t, sim.Occupy())
+		require.NoError(t, sim.SetFaults(simnode.Faults{Scrub: simnode.ScrubFaults{GPUMemoryResidue: true}}))
+		job := w.leave(t, id, lifecycle.ModeSoftReset)
+		j := w.ends(t, job.ID, 4*time.Minute)
+		require.Equal(t, lifecycle.JobFailedManual, j.Status)
+		require.Equal(t, lifecycle.FailScrubUnverified, j.FailureClass)
+		require.Equal(t, lifecycle.StageScrubGPU, j.FailedStage)
+		require.Contains(t, j.Message, "gpu_memory")
+		require.Equal(t, lifecycle.NodeQuarantined, w.node(t, id).Status)
+		c := w.certificate(t, id)
+		require.Equal(t, evidence.VerdictNotVerified, c.Verdict)
+		require.NoError(t, sim.SetFaults(simnode.Faults{}))
+		require.Equal(t, http.StatusOK, w.act(t, "ops", j.ID, lifecycle.ActionRetryStage, "").code)
+		j = w.ends(t, j.ID, 4*time.Minute)
+		require.Equal(t, lifecycle.JobCompleted, j.Status, "%s: %s", j.FailedStage, j.Message)
+		rows, err := w.App.Store.CertificatesOfNode(t.Context(), id)
+		require.NoError(t, err)
+		require.Len(t, rows, 2, "what was not verified stays in the chain")
+	}
+}
+
+// TestTheNodeOperations: drain and retire end retired, remove ends deleted with
+// the machine as it is in MAAS.
+func TestTheNodeOperations(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, devstack.Options{Count: 2})
+	modes := []lifecycle.DecommissionMode{lifecycle.ModeDrain, lifecycle.ModeRetire}
+	for m, id := range w.activeNodes(t) {
+		mode := modes[0]
+		modes = modes[1:]
+		j := w.ends(t, w.leave(t, id, mode).ID, 2*time.Minute)
+		require.Equal(t, lifecycle.JobCompleted, j.Status, "%s %s: %s", mode, j.FailedStage, j.Message)
+		require.Equal(t, lifecycle.NodeRetired, w.node(t, id).Status)
+		j = w.ends(t, w.leave(t, id, lifecycle.ModeRemove).ID, 2*time.Minute)
+		require.Equal(t, lifecycle.JobCompleted, j.Status, "%s: %s", j.FailedStage, j.Message)
+		require.Equal(t, lifecycle.NodeDeleted, w.node(t, id).Status)
+		records := w.records(t, m)
+		require.Len(t, records, 1)
+		require.Equal(t, providers.MAASDeployed, records[0].Status)
+		require.NoFileExists(t, filepath.Join(w.Sims.Nodes[m.Spec().ID].Root(), "var/lib/slipway-agent/identity.json"))
+	}
+}
