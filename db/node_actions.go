@@ -19,9 +19,8 @@ const freshBeat = 2 * time.Minute
 
 // NodeHealth says what keeps a node from being proven healthy now; an empty list
 // is the proof behind lifecycle.NeedEnrolled and lifecycle.NeedHealthy. It is
-// the check of an onboarding, and one more: a node whose last certificate says
-// that a device was not verified clean is not put to use again until another
-// one says that it is.
+// the check of an onboarding, and one more: a node that a clean-up left unproven
+// is not put to use again until a certificate says that it is clean.
 func (tx *Tx) NodeHealth(ctx context.Context, n Node) ([]string, error) {
 	missing, err := tx.identityTrouble(ctx, n.ID)
 	if err != nil {
@@ -31,7 +30,7 @@ func (tx *Tx) NodeHealth(ctx context.Context, n Node) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	unclean, err := tx.verdictTrouble(ctx, n.ID)
+	unclean, err := tx.uncleanSince(ctx, n.ID)
 	return append(append(missing, beat...), unclean...), err
 }
 
@@ -89,32 +88,48 @@ func (tx *Tx) beatPatience(ctx context.Context, n Node) (time.Duration, error) {
 	return max(freshBeat, 3*p.Spec.AgentHeartbeatInterval.D()), err
 }
 
-func (tx *Tx) verdictTrouble(ctx context.Context, nodeID string) ([]string, error) {
+// uncleanSince says what keeps a node from being taken for clean: since it was
+// last in service a device was not verified, or an erasure began that nothing
+// proved. What lies before it was in service is over.
+func (tx *Tx) uncleanSince(ctx context.Context, nodeID string) ([]string, error) {
+	what := "certificates of node " + nodeID
+	since, err := tx.q.LastServed(ctx, nodeID)
+	if err != nil {
+		return nil, translate(what, err)
+	}
 	last, err := tx.q.LastVerdict(ctx, nodeID)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return nil, nil
 	case err != nil:
-		return nil, translate("certificate of node "+nodeID, err)
-	case last.Verdict != "clean":
-		return []string{fmt.Sprintf("its last certificate, of %s, says that a device was not verified clean; a decommission with mode soft_reset or reimage proves it",
-			last.IssuedAt.UTC().Format(time.RFC3339))}, nil
+		return nil, translate(what, err)
+	case last.IssuedAt.After(since) && last.Verdict != "clean":
+		return []string{"its last certificate, of " + last.IssuedAt.UTC().Format(time.RFC3339) + ", says that a device was not verified clean" + cleanFirst}, nil
+	case last.IssuedAt.After(since):
+		since = last.IssuedAt
 	}
-	return nil, nil
+	erased, err := tx.q.ErasedSince(ctx, gen.ErasedSinceParams{NodeID: nodeID, Kind: lifecycle.TaskKindScrub, Since: since})
+	if erased {
+		return []string{"its agent began to erase it, and no certificate says since then that it is clean" + cleanFirst}, nil
+	}
+	return nil, translate(what, err)
 }
 
-// IdentityGone says why a node's identity is not there to be used again; "" is
-// the proof behind lifecycle.NeedIdentityKept.
+const cleanFirst = "; a decommission proves it"
+
+// IdentityGone says why a node cannot be used again under its identity; "" is
+// the proof behind lifecycle.NeedIdentityKept. A node that was half erased is
+// none that can.
 func (tx *Tx) IdentityGone(ctx context.Context, nodeID string) (string, error) {
 	trouble, err := tx.identityTrouble(ctx, nodeID)
 	if err != nil || len(trouble) > 0 {
 		return firstOf(trouble), err
 	}
 	gone, err := tx.q.UninstalledSince(ctx, gen.UninstalledSinceParams{NodeID: nodeID, Kind: lifecycle.TaskKindUninstall})
-	if gone {
-		return "its agent was uninstalled", nil
+	if gone || err != nil {
+		return "its agent was uninstalled", translate("identity of node "+nodeID, err)
 	}
-	return "", translate("identity of node "+nodeID, err)
+	unclean, err := tx.uncleanSince(ctx, nodeID)
+	return firstOf(unclean), err
 }
 
 func firstOf(list []string) string {

@@ -240,7 +240,8 @@ func (s *Server) doNodeAction(ctx context.Context, tx *db.Tx, j judgement, ask N
 		}
 		if gone != "" {
 			return nil, problem.New(problem.ActionRefused, fmt.Sprintf(
-				"node %s cannot be used again under its identity: %s; remove it, then onboard the server anew", j.node.Hostname, gone)).Allow([]string{string(lifecycle.NodeActionRemove)})
+				"node %s cannot be used again under its identity: %s; remove it, or decommission it fully, then onboard the server anew", j.node.Hostname, gone)).
+				Allow([]string{string(lifecycle.NodeActionRemove)})
 		}
 		proof = lifecycle.Proof{lifecycle.NeedIdentityKept}
 	case lifecycle.NodeActionUnquarantine:

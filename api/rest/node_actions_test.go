@@ -209,6 +209,10 @@ func TestUnquarantineProvesEnrolmentAndHealth(t *testing.T) {
 	missing("was not verified clean")
 	alter(t, dsn, "INSERT INTO certificates (id, node_id, run_id, sequence, verdict, simulated, payload, hash, previous_hash, key_id, signature, issued_at) VALUES ('cert_2', '"+n.ID+
 		"', 'r', 2, 'clean', true, '', repeat('1', 64), repeat('0', 64), 'key_1', decode(repeat('00', 64), 'hex'), now())")
+	w.scrubBegun(n.ID)
+	missing("began to erase it")
+	alter(t, dsn, "INSERT INTO certificates (id, node_id, run_id, sequence, verdict, simulated, payload, hash, previous_hash, key_id, signature, issued_at) VALUES ('cert_3', '"+n.ID+
+		"', 'r', 3, 'clean', true, '', repeat('2', 64), repeat('1', 64), 'key_1', decode(repeat('00', 64), 'hex'), now())")
 	require.NoError(t, w.store.LockAgentIdentity(t.Context(), n.ID, "a copy was seen"))
 	missing("locked out: a copy was seen")
 	alter(t, dsn, "UPDATE agent_identities SET locked_at = NULL, locked_reason = ''")
@@ -216,6 +220,24 @@ func TestUnquarantineProvesEnrolmentAndHealth(t *testing.T) {
 	history, err := w.store.ResourceTimeline(t.Context(), "node", n.ID, 0, 1)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"proof": ["agent_enrolled", "health_proven"]}`, string(history[0].Metadata))
+}
+
+// What a clean-up could not prove is over when the node has been in service
+// since: an onboarding proved it.
+func TestWhatLiesBeforeTheLastServiceIsOver(t *testing.T) {
+	t.Parallel()
+	w, dsn := openWorld(t)
+	n := w.nodeIn(lifecycle.NodeActive)
+	enrolled(t, w.store, n.ID)
+	reports(t, w.store, n.ID, 0, 1)
+	alter(t, dsn,
+		"INSERT INTO signing_keys (id, purpose, public, secret_ref) VALUES ('key_1', 'certificate', decode(repeat('00', 32), 'hex'), 'x')",
+		"INSERT INTO certificates (id, node_id, run_id, sequence, verdict, simulated, payload, hash, previous_hash, key_id, signature, issued_at) VALUES ('cert_1', '"+n.ID+
+			"', 'r', 1, 'not_verified', true, '', repeat('0', 64), '', 'key_1', decode(repeat('00', 64), 'hex'), now() - interval '1 hour')")
+	w.scrubBegun(n.ID)
+	alter(t, dsn, "UPDATE node_tasks SET dispatched_at = now() - interval '1 hour' WHERE node_id = '"+n.ID+"'")
+	w.ask(n.ID, lifecycle.NodeActionQuarantine).want(http.StatusOK)
+	w.ask(n.ID, lifecycle.NodeActionUnquarantine).want(http.StatusOK)
 }
 
 func TestReactivateNeedsTheIdentity(t *testing.T) {
@@ -240,10 +262,23 @@ func TestReactivateNeedsTheIdentity(t *testing.T) {
 	_, err = w.store.FinishTask(t.Context(), db.TaskFence{NodeID: n.ID, TaskID: task.ID, LeaseID: got.Task.LeaseID, Attempt: 1}, lifecycle.TaskResult{OK: true})
 	require.NoError(t, err)
 	refused("was uninstalled")
+	half := w.nodeIn(lifecycle.NodeRetired)
+	enrolled(t, w.store, half.ID)
+	w.scrubBegun(half.ID)
+	require.Contains(t, w.ask(half.ID, lifecycle.NodeActionReactivate).refused(problem.ActionRefused).Detail, "began to erase it")
 	kept := w.nodeIn(lifecycle.NodeRetired)
 	enrolled(t, w.store, kept.ID)
 	w.ask(kept.ID, lifecycle.NodeActionReactivate).want(http.StatusOK)
 	require.Equal(t, lifecycle.NodeOffline, w.node(kept.ID).Status)
+}
+
+// scrubBegun has a node's agent take a scrub.
+func (w *world) scrubBegun(node string) {
+	w.t.Helper()
+	enqueue(w.t, w.store, node, db.NewID("key"))
+	got, err := w.store.ClaimTask(w.t.Context(), db.TaskClaim{NodeID: node, BootID: "boot", Generation: 1, Lease: time.Minute})
+	require.NoError(w.t, err)
+	require.NotNil(w.t, got.Task)
 }
 
 // task asks a node's agent for something, for a job.

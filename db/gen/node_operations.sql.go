@@ -23,6 +23,24 @@ func (q *Queries) DropNodePlans(ctx context.Context, nodeID string) error {
 	return err
 }
 
+const erasedSince = `-- name: ErasedSince :one
+SELECT EXISTS (SELECT 1 FROM node_tasks WHERE node_id = $1 AND kind = $2 AND dispatched_at > $3::timestamptz)
+`
+
+type ErasedSinceParams struct {
+	NodeID string
+	Kind   lifecycle.TaskKind
+	Since  time.Time
+}
+
+// Whether an agent began to erase the node after a time.
+func (q *Queries) ErasedSince(ctx context.Context, arg ErasedSinceParams) (bool, error) {
+	row := q.db.QueryRow(ctx, erasedSince, arg.NodeID, arg.Kind, arg.Since)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
+}
+
 const keepNodePlan = `-- name: KeepNodePlan :exec
 INSERT INTO node_plans (node_id, hash, mode, plan) VALUES ($1, $2, $3, $4)
 ON CONFLICT (node_id, hash) DO UPDATE SET made_at = now(), plan = excluded.plan
@@ -60,6 +78,19 @@ func (q *Queries) LastNodeMove(ctx context.Context, nodeID string) (LastNodeMove
 	var i LastNodeMoveRow
 	err := row.Scan(&i.FromState, &i.ToState)
 	return i, err
+}
+
+const lastServed = `-- name: LastServed :one
+SELECT coalesce(max(at), 'epoch')::timestamptz FROM audit_log
+WHERE resource_kind = 'node' AND resource_id = $1 AND kind = 'transition' AND to_state = 'active'
+`
+
+// When the node last became active; the epoch where it never did.
+func (q *Queries) LastServed(ctx context.Context, nodeID string) (time.Time, error) {
+	row := q.db.QueryRow(ctx, lastServed, nodeID)
+	var column_1 time.Time
+	err := row.Scan(&column_1)
+	return column_1, err
 }
 
 const lastTaskOfJob = `-- name: LastTaskOfJob :one

@@ -24,6 +24,15 @@ SELECT EXISTS (SELECT 1 FROM node_tasks t JOIN agent_identities i ON i.node_id =
 -- name: LastVerdict :one
 SELECT verdict, issued_at FROM certificates WHERE node_id = @node_id ORDER BY sequence DESC LIMIT 1;
 
+-- name: LastServed :one
+-- When the node last became active; the epoch where it never did.
+SELECT coalesce(max(at), 'epoch')::timestamptz FROM audit_log
+WHERE resource_kind = 'node' AND resource_id = @node_id AND kind = 'transition' AND to_state = 'active';
+
+-- name: ErasedSince :one
+-- Whether an agent began to erase the node after a time.
+SELECT EXISTS (SELECT 1 FROM node_tasks WHERE node_id = @node_id AND kind = @kind AND dispatched_at > @since::timestamptz);
+
 -- name: LastNodeMove :one
 SELECT from_state, to_state FROM audit_log
 WHERE resource_kind = 'node' AND resource_id = @node_id AND kind = 'transition' ORDER BY seq DESC LIMIT 1;
