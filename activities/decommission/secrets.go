@@ -78,24 +78,9 @@ func (a *Activities) dropBMC(ctx context.Context, nodeID string) (kept []string,
 	if err != nil {
 		return nil, fault.Internal(ctx, err)
 	}
-	var gone []string
-	for _, ref := range []string{bmc.CredentialRef, bmc.CandidateRef} {
-		name, _, _ := strings.Cut(ref, "@")
-		if name == "" || slices.Contains(gone, name) {
-			continue
-		}
-		uses, err := a.Store.SecretUses(ctx, name, bmc.ID)
-		switch {
-		case err != nil:
-			return kept, fault.Internal(ctx, err)
-		case len(uses) > 0:
-			kept = append(kept, fmt.Sprintf("secret %s stays, used by %s", name, strings.Join(uses, ", ")))
-		case strings.HasPrefix(name, rotatedPrefix):
-			kept = append(kept, fmt.Sprintf("secret %s stays: Slipway made that password of the BMC at %s and nobody else has it; delete it when the BMC has another",
-				name, bmc.Address))
-		default:
-			gone = append(gone, name)
-		}
+	gone, kept, err := a.logins(ctx, bmc)
+	if err != nil {
+		return kept, fault.Internal(ctx, err)
 	}
 	// The secrets first: after a crash in between the record still names them.
 	for _, name := range gone {
@@ -105,4 +90,28 @@ func (a *Activities) dropBMC(ctx context.Context, nodeID string) (kept []string,
 	}
 	err = a.Store.Tx(ctx, func(tx *db.Tx) error { return tx.ReleaseBMC(ctx, bmc.ID, nodeID, len(kept) > 0) })
 	return kept, fault.Internal(ctx, err)
+}
+
+// logins parts the stored logins of a BMC in those that may be deleted, by name,
+// and those that stay, with the reason.
+func (a *Activities) logins(ctx context.Context, bmc db.BMC) (gone, kept []string, err error) {
+	for _, ref := range []string{bmc.CredentialRef, bmc.CandidateRef} {
+		name, _, _ := strings.Cut(ref, "@")
+		if name == "" || slices.Contains(gone, name) {
+			continue
+		}
+		uses, err := a.Store.SecretUses(ctx, name, bmc.ID)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case len(uses) > 0:
+			kept = append(kept, fmt.Sprintf("secret %s stays, used by %s", name, strings.Join(uses, ", ")))
+		case strings.HasPrefix(name, rotatedPrefix):
+			kept = append(kept, fmt.Sprintf("secret %s stays: Slipway made that password of the BMC at %s and nobody else has it; delete it when the BMC has another",
+				name, bmc.Address))
+		default:
+			gone = append(gone, name)
+		}
+	}
+	return gone, kept, nil
 }

@@ -3,6 +3,7 @@ package decommission
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -79,4 +80,33 @@ func (a *Activities) WaitForFreshBoot(ctx context.Context, in FreshBootIn) (cont
 	out, err := a.LookAtLeaving(ctx, in.JobRef)
 	out.Note = "booted anew: " + out.BootID
 	return out, err
+}
+
+// SettleIn is the input of SettleTasks.
+type SettleIn struct {
+	contract.JobRef
+	Until time.Time          `json:"until"`
+	Poll  lifecycle.Duration `json:"poll,omitempty"`
+}
+
+// SettleTasks waits, until a moment, for the end of the tasks that the node's
+// agent has begun for the job; Note names what is still open then. Erasing and
+// uninstalling are not waited for. With ObserveOnly it only looks.
+func (a *Activities) SettleTasks(ctx context.Context, in SettleIn) (contract.LeavingFacts, error) {
+	out := contract.LeavingFacts{}
+	err := poll(ctx, in.Poll, func() (bool, error) {
+		tasks, err := a.Store.ListTasks(ctx, db.TaskFilter{NodeID: in.NodeID, JobID: in.JobID}, "", pageSize)
+		if err != nil {
+			return false, err
+		}
+		out.Done, out.Note = true, ""
+		for _, t := range tasks {
+			began := t.Kind == lifecycle.TaskKindScrub || t.Kind == lifecycle.TaskKindUninstall
+			if t.Status == lifecycle.TaskQueued || t.Status == lifecycle.TaskDispatched && !began {
+				out.Done, out.Note = false, fmt.Sprintf("task %s (%s) is %s on the node", t.ID, t.Kind, t.Status)
+			}
+		}
+		return out.Done || in.ObserveOnly || time.Now().After(in.Until), nil
+	})
+	return out, fault.Internal(ctx, err)
 }

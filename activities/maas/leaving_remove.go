@@ -85,10 +85,7 @@ func (a *Activities) records(ctx context.Context, m providers.MAAS, in RemoveLea
 
 // removeRecord deletes one record of a machine that nobody uses and that is off.
 func (a *Activities) removeRecord(ctx context.Context, m providers.MAAS, in RemoveLeavingIn, got providers.MAASMachine) error {
-	if why, err := a.taken(ctx, in, got); err != nil || why != "" {
-		if err == nil {
-			err = fault.New(lifecycle.FailStateDisagreement, "MAAS machine %s (%s) is not deleted: %s", got.SystemID, got.Hostname, why)
-		}
+	if err := a.refusal(ctx, in, got); err != nil {
 		return err
 	}
 	if got.PowerType != "" && got.PowerType != "manual" {
@@ -105,6 +102,15 @@ func (a *Activities) removeRecord(ctx context.Context, m providers.MAAS, in Remo
 		}
 	}
 	return fault.MAAS(ctx, m.DeleteMachine(ctx, got.SystemID))
+}
+
+// refusal fails with why a record must not be deleted.
+func (a *Activities) refusal(ctx context.Context, in RemoveLeavingIn, got providers.MAASMachine) error {
+	why, err := a.taken(ctx, in, got)
+	if err != nil || why == "" {
+		return err
+	}
+	return fault.New(lifecycle.FailStateDisagreement, "MAAS machine %s (%s) is not deleted: %s", got.SystemID, got.Hostname, why)
 }
 
 // taken says why a record must not be deleted; "" when it may.

@@ -51,6 +51,9 @@ func RegisterWorkflows(r worker.WorkflowRegistry) {
 	r.RegisterWorkflowWithOptions(decommission.NodeOperation, workflow.RegisterOptions{
 		Name: contract.NodeOperationWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
 	})
+	r.RegisterWorkflowWithOptions(decommission.Plan, workflow.RegisterOptions{
+		Name: contract.DecommissionPlanWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
+	})
 	r.RegisterWorkflowWithOptions(onboarding.Plan, workflow.RegisterOptions{
 		Name: contract.PlanWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
 	})

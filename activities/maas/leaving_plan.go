@@ -1,0 +1,125 @@
+package maas
+
+import (
+	"context"
+	"strings"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// LeavingLook asks what MAAS has of a node that may leave. The reference is a
+// field and not embedded, so that a look is no entry on the node's timeline.
+type LeavingLook struct {
+	In       contract.JobRef `json:"in"`
+	SystemID string          `json:"system_id,omitempty"`
+	Hostname string          `json:"hostname"`
+	MACs     []string        `json:"macs,omitempty"`
+	// Keys and Install ask for what a scrub and a new installation need.
+	Keys    bool `json:"keys,omitempty"`
+	Install bool `json:"install,omitempty"`
+}
+
+// LeavingPlan is what was found. Each failure is what the stage that needs it
+// would fail with.
+type LeavingPlan struct {
+	Config  contract.LeavingConfig `json:"config"`
+	Machine contract.MachineFacts  `json:"machine"`
+	Disks   []string               `json:"disks,omitempty"` // physical, "name serial"
+	// Records are the ids of all records of the machine, its own first.
+	Records       []string          `json:"records,omitempty"`
+	ConfigFailure *contract.Failure `json:"config_failure,omitempty"`
+	SiteFailure   *contract.Failure `json:"site_failure,omitempty"`
+	MachineFails  *contract.Failure `json:"machine_failure,omitempty"`
+	RecordFailure *contract.Failure `json:"record_failure,omitempty"`
+}
+
+// PlanLeavingMachine reads what a plan of a decommission needs of site and
+// region, by the activities that a run uses. Read-only.
+func (a *Activities) PlanLeavingMachine(ctx context.Context, l LeavingLook) (LeavingPlan, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	defer cancel()
+	var out LeavingPlan
+	var err error
+	out.Config, err = a.LoadLeavingConfig(ctx, LeavingIn{JobRef: l.In, Keys: l.Keys})
+	if out.ConfigFailure, err = foreseen(ctx, err); err != nil || l.SystemID == "" {
+		return out, err
+	}
+	if out.SiteFailure, err = foreseen(ctx, a.siteForLeaving(ctx, l, out.Config)); err != nil {
+		return out, err
+	}
+	in := MachineIn{JobRef: l.In, SystemID: l.SystemID}
+	f, err := a.LookBeforeRelease(ctx, in)
+	out.Machine = f.MachineFacts
+	if out.MachineFails, err = foreseen(ctx, err); err != nil {
+		return out, err
+	}
+	for _, d := range f.Disks {
+		out.Disks = append(out.Disks, strings.TrimSpace(d.Name+" "+d.Serial))
+	}
+	out.Records, err = a.recordsOf(ctx, RemoveLeavingIn{MachineIn: in, MACs: l.MACs})
+	out.RecordFailure, err = foreseen(ctx, err)
+	return out, err
+}
+
+// foreseen reads what a run would fail with.
+func foreseen(ctx context.Context, err error) (*contract.Failure, error) {
+	if err == nil {
+		return nil, nil
+	}
+	return failure(ctx, err)
+}
+
+func (a *Activities) siteForLeaving(ctx context.Context, l LeavingLook, c contract.LeavingConfig) error {
+	if !l.Install {
+		_, err := a.ProbeForLeaving(ctx, l.In)
+		return err
+	}
+	_, err := a.LoadSiteConfig(ctx, LoadSiteIn{JobRef: l.In, Request: contract.OnboardingInput{
+		SiteID: l.In.SiteID, ProfileID: c.ProfileID, SKUID: c.SKUID, Hostname: l.Hostname,
+	}})
+	return err
+}
+
+// recordsOf lists the records that would be deleted; one that somebody uses is
+// the failure of a run, but the machine itself, which is released before.
+func (a *Activities) recordsOf(ctx context.Context, in RemoveLeavingIn) ([]string, error) {
+	m, _, err := a.region(ctx, in.SiteID)
+	if err != nil {
+		return nil, err
+	}
+	all, err := a.records(ctx, m, in)
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for _, got := range all {
+		ids = append(ids, got.SystemID)
+		if got.SystemID == in.SystemID {
+			continue
+		}
+		if err := a.refusal(ctx, in, got); err != nil {
+			return ids, err
+		}
+	}
+	return ids, nil
+}
+
+// Released reports a status in which nothing is left to release.
+func (p LeavingPlan) Released() bool {
+	s := p.Machine.Status
+	return s == providers.MAASReady.String() || s == providers.MAASNew.String() || s == providers.MAASAbsent
+}
+
+// Unreleasable is why MAAS would refuse to release the machine as it is; nil
+// when it would not.
+func (p LeavingPlan) Unreleasable() *contract.Failure {
+	for s := providers.MAASNew; s <= providers.MAASFailedTesting; s++ {
+		passing := s == providers.MAASReleasing || s == providers.MAASDiskErasing || free(s)
+		if s.String() == p.Machine.Status && !passing && !releasable(s) {
+			return &contract.Failure{Class: lifecycle.FailStateDisagreement, Message: "machine " + p.Machine.SystemID + " is " + p.Machine.Status + ", from which MAAS releases nothing"}
+		}
+	}
+	return nil
+}
