@@ -30,7 +30,7 @@ func (tx *Tx) NodeHealth(ctx context.Context, n Node) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	unclean, err := tx.uncleanSince(ctx, n.ID)
+	unclean, err := tx.unproven(ctx, n.ID)
 	return append(append(missing, beat...), unclean...), err
 }
 
@@ -88,33 +88,24 @@ func (tx *Tx) beatPatience(ctx context.Context, n Node) (time.Duration, error) {
 	return max(freshBeat, 3*p.Spec.AgentHeartbeatInterval.D()), err
 }
 
-// uncleanSince says what keeps a node from being taken for clean: since it was
-// last in service a device was not verified, or an erasure began that nothing
-// proved. What lies before it was in service is over.
-func (tx *Tx) uncleanSince(ctx context.Context, nodeID string) ([]string, error) {
-	what := "certificates of node " + nodeID
-	since, err := tx.q.LastServed(ctx, nodeID)
+// unproven says what keeps a node from being taken for clean: the last job that
+// began to erase it did not come to its good end, and since then the node was
+// neither in service nor certified clean.
+func (tx *Tx) unproven(ctx context.Context, nodeID string) ([]string, error) {
+	what := "evidence of node " + nodeID
+	since, err := tx.q.KnownClean(ctx, nodeID)
 	if err != nil {
 		return nil, translate(what, err)
 	}
-	last, err := tx.q.LastVerdict(ctx, nodeID)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-	case err != nil:
+	t, err := tx.q.UnprovenErasure(ctx, gen.UnprovenErasureParams{NodeID: nodeID, Kind: lifecycle.TaskKindScrub, Since: since})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
 		return nil, translate(what, err)
-	case last.IssuedAt.After(since) && last.Verdict != "clean":
-		return []string{"its last certificate, of " + last.IssuedAt.UTC().Format(time.RFC3339) + ", says that a device was not verified clean" + cleanFirst}, nil
-	case last.IssuedAt.After(since):
-		since = last.IssuedAt
 	}
-	erased, err := tx.q.ErasedSince(ctx, gen.ErasedSinceParams{NodeID: nodeID, Kind: lifecycle.TaskKindScrub, Since: since})
-	if erased {
-		return []string{"its agent began to erase it, and no certificate says since then that it is clean" + cleanFirst}, nil
-	}
-	return nil, translate(what, err)
+	return []string{fmt.Sprintf("job %s began to erase it at %s and did not prove it clean; a decommission does", t.JobID, t.DispatchedAt.UTC().Format(time.RFC3339))}, nil
 }
-
-const cleanFirst = "; a decommission proves it"
 
 // IdentityGone says why a node cannot be used again under its identity; "" is
 // the proof behind lifecycle.NeedIdentityKept. A node that was half erased is
@@ -128,7 +119,7 @@ func (tx *Tx) IdentityGone(ctx context.Context, nodeID string) (string, error) {
 	if gone || err != nil {
 		return "its agent was uninstalled", translate("identity of node "+nodeID, err)
 	}
-	unclean, err := tx.uncleanSince(ctx, nodeID)
+	unclean, err := tx.unproven(ctx, nodeID)
 	return firstOf(unclean), err
 }
 

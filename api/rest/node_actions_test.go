@@ -202,17 +202,15 @@ func TestUnquarantineProvesEnrolmentAndHealth(t *testing.T) {
 	require.NoError(t, w.store.RecordHeartbeats(t.Context(), []db.Heartbeat{{NodeID: n.ID, BootID: "another", Generation: 1, ReceivedAt: time.Now().Add(-10 * time.Second)}}))
 	missing("before the node was started again")
 	reports(t, w.store, n.ID, 0, 1)
+	w.scrubBegun(n.ID, lifecycle.JobCancelled)
+	missing("did not prove it clean")
 	alter(t, dsn,
 		"INSERT INTO signing_keys (id, purpose, public, secret_ref) VALUES ('key_1', 'certificate', decode(repeat('00', 32), 'hex'), 'x')",
 		"INSERT INTO certificates (id, node_id, run_id, sequence, verdict, simulated, payload, hash, previous_hash, key_id, signature, issued_at) VALUES ('cert_1', '"+n.ID+
 			"', 'r', 1, 'not_verified', true, '', repeat('0', 64), '', 'key_1', decode(repeat('00', 64), 'hex'), now())")
-	missing("was not verified clean")
+	missing("did not prove it clean")
 	alter(t, dsn, "INSERT INTO certificates (id, node_id, run_id, sequence, verdict, simulated, payload, hash, previous_hash, key_id, signature, issued_at) VALUES ('cert_2', '"+n.ID+
 		"', 'r', 2, 'clean', true, '', repeat('1', 64), repeat('0', 64), 'key_1', decode(repeat('00', 64), 'hex'), now())")
-	w.scrubBegun(n.ID)
-	missing("began to erase it")
-	alter(t, dsn, "INSERT INTO certificates (id, node_id, run_id, sequence, verdict, simulated, payload, hash, previous_hash, key_id, signature, issued_at) VALUES ('cert_3', '"+n.ID+
-		"', 'r', 3, 'clean', true, '', repeat('2', 64), repeat('1', 64), 'key_1', decode(repeat('00', 64), 'hex'), now())")
 	require.NoError(t, w.store.LockAgentIdentity(t.Context(), n.ID, "a copy was seen"))
 	missing("locked out: a copy was seen")
 	alter(t, dsn, "UPDATE agent_identities SET locked_at = NULL, locked_reason = ''")
@@ -222,22 +220,23 @@ func TestUnquarantineProvesEnrolmentAndHealth(t *testing.T) {
 	require.JSONEq(t, `{"proof": ["agent_enrolled", "health_proven"]}`, string(history[0].Metadata))
 }
 
-// What a clean-up could not prove is over when the node has been in service
-// since: an onboarding proved it.
-func TestWhatLiesBeforeTheLastServiceIsOver(t *testing.T) {
+// What a clean-up did not prove is over when a later one came to its good end,
+// or when the node has been in service since.
+func TestWhatWasNotProvenIsOverOnce(t *testing.T) {
 	t.Parallel()
 	w, dsn := openWorld(t)
-	n := w.nodeIn(lifecycle.NodeActive)
-	enrolled(t, w.store, n.ID)
-	reports(t, w.store, n.ID, 0, 1)
-	alter(t, dsn,
-		"INSERT INTO signing_keys (id, purpose, public, secret_ref) VALUES ('key_1', 'certificate', decode(repeat('00', 32), 'hex'), 'x')",
-		"INSERT INTO certificates (id, node_id, run_id, sequence, verdict, simulated, payload, hash, previous_hash, key_id, signature, issued_at) VALUES ('cert_1', '"+n.ID+
-			"', 'r', 1, 'not_verified', true, '', repeat('0', 64), '', 'key_1', decode(repeat('00', 64), 'hex'), now() - interval '1 hour')")
-	w.scrubBegun(n.ID)
-	alter(t, dsn, "UPDATE node_tasks SET dispatched_at = now() - interval '1 hour' WHERE node_id = '"+n.ID+"'")
-	w.ask(n.ID, lifecycle.NodeActionQuarantine).want(http.StatusOK)
-	w.ask(n.ID, lifecycle.NodeActionUnquarantine).want(http.StatusOK)
+	served, cleaned := w.nodeIn(lifecycle.NodeActive), w.nodeIn(lifecycle.NodeQuarantined)
+	for _, n := range []db.Node{served, cleaned} {
+		enrolled(t, w.store, n.ID)
+		reports(t, w.store, n.ID, 0, 1)
+		w.scrubBegun(n.ID, lifecycle.JobCancelled)
+	}
+	alter(t, dsn, "UPDATE node_tasks SET dispatched_at = now() - interval '1 hour' WHERE node_id = '"+served.ID+"'")
+	w.ask(served.ID, lifecycle.NodeActionQuarantine).want(http.StatusOK)
+	w.ask(served.ID, lifecycle.NodeActionUnquarantine).want(http.StatusOK)
+	w.ask(cleaned.ID, lifecycle.NodeActionUnquarantine).refused(problem.ActionRefused)
+	w.scrubBegun(cleaned.ID, lifecycle.JobCompleted)
+	w.ask(cleaned.ID, lifecycle.NodeActionUnquarantine).want(http.StatusOK)
 }
 
 func TestReactivateNeedsTheIdentity(t *testing.T) {
@@ -264,21 +263,28 @@ func TestReactivateNeedsTheIdentity(t *testing.T) {
 	refused("was uninstalled")
 	half := w.nodeIn(lifecycle.NodeRetired)
 	enrolled(t, w.store, half.ID)
-	w.scrubBegun(half.ID)
-	require.Contains(t, w.ask(half.ID, lifecycle.NodeActionReactivate).refused(problem.ActionRefused).Detail, "began to erase it")
+	w.scrubBegun(half.ID, lifecycle.JobCancelled)
+	require.Contains(t, w.ask(half.ID, lifecycle.NodeActionReactivate).refused(problem.ActionRefused).Detail, "did not prove it clean")
 	kept := w.nodeIn(lifecycle.NodeRetired)
 	enrolled(t, w.store, kept.ID)
 	w.ask(kept.ID, lifecycle.NodeActionReactivate).want(http.StatusOK)
 	require.Equal(t, lifecycle.NodeOffline, w.node(kept.ID).Status)
 }
 
-// scrubBegun has a node's agent take a scrub.
-func (w *world) scrubBegun(node string) {
+// scrubBegun has a node's agent take and end a scrub, and its job end so.
+func (w *world) scrubBegun(node string, ends lifecycle.JobStatus) {
 	w.t.Helper()
-	enqueue(w.t, w.store, node, db.NewID("key"))
+	job := dbtest.Job(w.t, w.store, dbtest.On(node), dbtest.Kind("decommission"), dbtest.JobStatus(ends))
+	require.NoError(w.t, w.store.Tx(w.t.Context(), func(tx *db.Tx) error {
+		_, _, err := tx.EnqueueTask(w.t.Context(), db.NewTask{NodeID: node, JobID: job.ID, Kind: lifecycle.TaskKindScrub, Args: []byte(`{"run_id": "r"}`), Key: db.NewID("key"),
+			Actor: db.Actor{Owner: lifecycle.OwnerJob}})
+		return err
+	}))
 	got, err := w.store.ClaimTask(w.t.Context(), db.TaskClaim{NodeID: node, BootID: "boot", Generation: 1, Lease: time.Minute})
 	require.NoError(w.t, err)
 	require.NotNil(w.t, got.Task)
+	_, err = w.store.FinishTask(w.t.Context(), db.TaskFence{NodeID: node, TaskID: got.Task.ID, LeaseID: got.Task.LeaseID, Attempt: got.Task.Attempt}, lifecycle.TaskResult{OK: true})
+	require.NoError(w.t, err)
 }
 
 // task asks a node's agent for something, for a job.

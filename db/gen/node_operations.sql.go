@@ -23,24 +23,6 @@ func (q *Queries) DropNodePlans(ctx context.Context, nodeID string) error {
 	return err
 }
 
-const erasedSince = `-- name: ErasedSince :one
-SELECT EXISTS (SELECT 1 FROM node_tasks WHERE node_id = $1 AND kind = $2 AND dispatched_at > $3::timestamptz)
-`
-
-type ErasedSinceParams struct {
-	NodeID string
-	Kind   lifecycle.TaskKind
-	Since  time.Time
-}
-
-// Whether an agent began to erase the node after a time.
-func (q *Queries) ErasedSince(ctx context.Context, arg ErasedSinceParams) (bool, error) {
-	row := q.db.QueryRow(ctx, erasedSince, arg.NodeID, arg.Kind, arg.Since)
-	var exists bool
-	err := row.Scan(&exists)
-	return exists, err
-}
-
 const keepNodePlan = `-- name: KeepNodePlan :exec
 INSERT INTO node_plans (node_id, hash, mode, plan) VALUES ($1, $2, $3, $4)
 ON CONFLICT (node_id, hash) DO UPDATE SET made_at = now(), plan = excluded.plan
@@ -63,6 +45,20 @@ func (q *Queries) KeepNodePlan(ctx context.Context, arg KeepNodePlanParams) erro
 	return err
 }
 
+const knownClean = `-- name: KnownClean :one
+SELECT greatest('epoch'::timestamptz,
+    (SELECT max(a.at) FROM audit_log a WHERE a.resource_kind = 'node' AND a.resource_id = $1::text AND a.kind = 'transition' AND a.to_state = 'active'),
+    (SELECT max(c.issued_at) FROM certificates c WHERE c.node_id = $1::text AND c.verdict = 'clean'))::timestamptz AS at
+`
+
+// When the node last became active, or a certificate last said that it is clean; the epoch where neither is so.
+func (q *Queries) KnownClean(ctx context.Context, nodeID string) (time.Time, error) {
+	row := q.db.QueryRow(ctx, knownClean, nodeID)
+	var at time.Time
+	err := row.Scan(&at)
+	return at, err
+}
+
 const lastNodeMove = `-- name: LastNodeMove :one
 SELECT from_state, to_state FROM audit_log
 WHERE resource_kind = 'node' AND resource_id = $1 AND kind = 'transition' ORDER BY seq DESC LIMIT 1
@@ -78,19 +74,6 @@ func (q *Queries) LastNodeMove(ctx context.Context, nodeID string) (LastNodeMove
 	var i LastNodeMoveRow
 	err := row.Scan(&i.FromState, &i.ToState)
 	return i, err
-}
-
-const lastServed = `-- name: LastServed :one
-SELECT coalesce(max(at), 'epoch')::timestamptz FROM audit_log
-WHERE resource_kind = 'node' AND resource_id = $1 AND kind = 'transition' AND to_state = 'active'
-`
-
-// When the node last became active; the epoch where it never did.
-func (q *Queries) LastServed(ctx context.Context, nodeID string) (time.Time, error) {
-	row := q.db.QueryRow(ctx, lastServed, nodeID)
-	var column_1 time.Time
-	err := row.Scan(&column_1)
-	return column_1, err
 }
 
 const lastTaskOfJob = `-- name: LastTaskOfJob :one
@@ -141,22 +124,6 @@ func (q *Queries) LastTaskOfJob(ctx context.Context, arg LastTaskOfJobParams) (N
 	return i, err
 }
 
-const lastVerdict = `-- name: LastVerdict :one
-SELECT verdict, issued_at FROM certificates WHERE node_id = $1 ORDER BY sequence DESC LIMIT 1
-`
-
-type LastVerdictRow struct {
-	Verdict  string
-	IssuedAt time.Time
-}
-
-func (q *Queries) LastVerdict(ctx context.Context, nodeID string) (LastVerdictRow, error) {
-	row := q.db.QueryRow(ctx, lastVerdict, nodeID)
-	var i LastVerdictRow
-	err := row.Scan(&i.Verdict, &i.IssuedAt)
-	return i, err
-}
-
 const nodePlan = `-- name: NodePlan :one
 SELECT node_id, hash, mode, plan, made_at, job_id FROM node_plans WHERE node_id = $1 AND hash = $2
 `
@@ -197,6 +164,33 @@ func (q *Queries) UninstalledSince(ctx context.Context, arg UninstalledSincePara
 	var exists bool
 	err := row.Scan(&exists)
 	return exists, err
+}
+
+const unprovenErasure = `-- name: UnprovenErasure :one
+SELECT t.id, coalesce(t.job_id, '')::text AS job_id, t.dispatched_at::timestamptz AS dispatched_at FROM node_tasks t LEFT JOIN jobs j ON j.id = t.job_id
+WHERE t.node_id = $1 AND t.kind = $2 AND t.dispatched_at > $3::timestamptz
+  AND t.id = (SELECT max(l.id) FROM node_tasks l WHERE l.node_id = t.node_id AND l.kind = t.kind AND l.dispatched_at IS NOT NULL)
+  AND coalesce(j.status, '') NOT IN ('completed', 'reconciled')
+`
+
+type UnprovenErasureParams struct {
+	NodeID string
+	Kind   lifecycle.TaskKind
+	Since  time.Time
+}
+
+type UnprovenErasureRow struct {
+	ID           string
+	JobID        string
+	DispatchedAt time.Time
+}
+
+// The last erasure that an agent began on the node after a time, unless the job that asked for it came to its good end.
+func (q *Queries) UnprovenErasure(ctx context.Context, arg UnprovenErasureParams) (UnprovenErasureRow, error) {
+	row := q.db.QueryRow(ctx, unprovenErasure, arg.NodeID, arg.Kind, arg.Since)
+	var i UnprovenErasureRow
+	err := row.Scan(&i.ID, &i.JobID, &i.DispatchedAt)
+	return i, err
 }
 
 const useNodePlan = `-- name: UseNodePlan :execrows

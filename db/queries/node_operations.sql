@@ -21,17 +21,18 @@ SELECT EXISTS (SELECT 1 FROM node_tasks t JOIN agent_identities i ON i.node_id =
     JOIN agent_certificates c ON c.node_id = i.node_id AND c.generation = i.generation
     WHERE t.node_id = @node_id AND t.kind = @kind AND t.status = 'succeeded' AND t.finished_at > c.issued_at);
 
--- name: LastVerdict :one
-SELECT verdict, issued_at FROM certificates WHERE node_id = @node_id ORDER BY sequence DESC LIMIT 1;
+-- name: KnownClean :one
+-- When the node last became active, or a certificate last said that it is clean; the epoch where neither is so.
+SELECT greatest('epoch'::timestamptz,
+    (SELECT max(a.at) FROM audit_log a WHERE a.resource_kind = 'node' AND a.resource_id = @node_id::text AND a.kind = 'transition' AND a.to_state = 'active'),
+    (SELECT max(c.issued_at) FROM certificates c WHERE c.node_id = @node_id::text AND c.verdict = 'clean'))::timestamptz AS at;
 
--- name: LastServed :one
--- When the node last became active; the epoch where it never did.
-SELECT coalesce(max(at), 'epoch')::timestamptz FROM audit_log
-WHERE resource_kind = 'node' AND resource_id = @node_id AND kind = 'transition' AND to_state = 'active';
-
--- name: ErasedSince :one
--- Whether an agent began to erase the node after a time.
-SELECT EXISTS (SELECT 1 FROM node_tasks WHERE node_id = @node_id AND kind = @kind AND dispatched_at > @since::timestamptz);
+-- name: UnprovenErasure :one
+-- The last erasure that an agent began on the node after a time, unless the job that asked for it came to its good end.
+SELECT t.id, coalesce(t.job_id, '')::text AS job_id, t.dispatched_at::timestamptz AS dispatched_at FROM node_tasks t LEFT JOIN jobs j ON j.id = t.job_id
+WHERE t.node_id = @node_id AND t.kind = @kind AND t.dispatched_at > @since::timestamptz
+  AND t.id = (SELECT max(l.id) FROM node_tasks l WHERE l.node_id = t.node_id AND l.kind = t.kind AND l.dispatched_at IS NOT NULL)
+  AND coalesce(j.status, '') NOT IN ('completed', 'reconciled');
 
 -- name: LastNodeMove :one
 SELECT from_state, to_state FROM audit_log
