@@ -220,6 +220,9 @@ type ValidateArgs struct {
 	NotBootID string   `json:"not_boot_id,omitempty"`
 	KeepUsers []string `json:"keep_users,omitempty"`
 	KeepKeys  []string `json:"keep_keys,omitempty"` // as in ScrubArgs; any other is a stranger's
+	// ProtectSerials are the disks that the scrub was not to wipe, so that they
+	// need not be blank.
+	ProtectSerials []string `json:"protect_serials,omitempty"`
 }
 
 // UpdateArgs are the arguments of agent.update.

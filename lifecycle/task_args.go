@@ -1,25 +1,17 @@
 package lifecycle
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"regexp"
 	"slices"
 )
 
-// strict decodes exactly one JSON value without unknown fields and asks it
-// whether it makes sense.
+// strict decodes the arguments of a kind and asks them whether they make sense.
 func strict(raw json.RawMessage, into any) error {
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(into); err != nil {
+	if err := DecodeStrict(raw, into); err != nil {
 		return fmt.Errorf("task arguments: %w", err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("task arguments: more than one JSON value")
 	}
 	if v, ok := into.(interface{ check() error }); ok {
 		return v.check()

@@ -80,6 +80,10 @@ func TestThePrivilegedHalfSeesTheMachine(t *testing.T) {
 		"RestartPreventExitStatus": "77", "Restart": "always", "ExecStartPre": "-/opt/slipway-agent/guard", "StateDirectory": "slipway-agent-helper",
 	})
 	caps := strings.Join(s["CapabilityBoundingSet"], " ")
+	// dmesg (the validation reads it), umount, kill and userdel, nvme, /proc of others.
+	for _, needed := range []string{"CAP_SYSLOG", "CAP_SYS_ADMIN", "CAP_KILL", "CAP_DAC_OVERRIDE", "CAP_SYS_RAWIO", "CAP_SYS_PTRACE", "CAP_LINUX_IMMUTABLE"} {
+		require.Contains(t, strings.Fields(caps), needed)
+	}
 	for _, never := range []string{"CAP_SYS_TIME", "CAP_NET_RAW", "CAP_NET_BIND_SERVICE", "CAP_SYS_BOOT", "CAP_BPF", "CAP_SETFCAP", "CAP_MAC", "~"} {
 		require.NotContains(t, caps, never)
 	}

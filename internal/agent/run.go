@@ -206,7 +206,7 @@ func (a *Agent) lookAround(ctx context.Context) {
 		case <-a.look:
 		default:
 		}
-		r := Report(ctx, a.cfg)
+		r := a.report(ctx)
 		if ctx.Err() != nil {
 			return
 		}

@@ -157,7 +157,7 @@ func Helper(ctx context.Context, c Config, version string, log *slog.Logger, l n
 		}
 	}()
 	log.Info("the privileged half of the agent listens", "socket", l.Addr().String(), "version", version)
-	server := privileged.Server{Executor: local, AllowUIDs: uids, Version: version, Log: log}
+	server := privileged.Server{Executor: local, AllowUIDs: uids, Version: version, Log: log, Mounts: c.mounts}
 	if err := server.Serve(ctx, l); err != nil {
 		return err
 	}

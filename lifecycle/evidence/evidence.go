@@ -6,14 +6,10 @@
 package evidence
 
 import (
-	"bytes"
 	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -169,7 +165,7 @@ func Verify(b Bundle, trusted []Key) ([]Certificate, []Problem) {
 		at := int64(i + 1)
 		v.signed(at, CertificateContext, e)
 		var c Certificate
-		if err := strict(e.Payload, &c); err != nil {
+		if err := lifecycle.DecodeStrict(e.Payload, &c); err != nil {
 			v.wrong(at, "the certificate cannot be read: %v", err)
 			previous = Hash(e.Payload)
 			continue
@@ -224,7 +220,7 @@ func (v *verifier) link(at int64, nodeID, previous string, c Certificate) {
 func (v *verifier) head(b Bundle, last string) {
 	v.signed(0, HeadContext, b.Head)
 	var h Head
-	if err := strict(b.Head.Payload, &h); err != nil {
+	if err := lifecycle.DecodeStrict(b.Head.Payload, &h); err != nil {
 		v.wrong(0, "the head cannot be read: %v", err)
 		return
 	}
@@ -234,17 +230,4 @@ func (v *verifier) head(b Bundle, last string) {
 	if h.Count != int64(len(b.Certificates)) || h.LastHash != last {
 		v.wrong(0, "the head names %d certificates and another end than the %d that are here: some were removed", h.Count, len(b.Certificates))
 	}
-}
-
-// strict decodes one JSON value without unknown fields.
-func strict(raw []byte, into any) error {
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(into); err != nil {
-		return err
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("there is more than one value")
-	}
-	return nil
 }

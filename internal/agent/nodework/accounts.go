@@ -1,34 +1,24 @@
 package nodework
 
 import (
+	"errors"
+	"io/fs"
 	"os"
-	"strconv"
-	"strings"
+	"slices"
+
+	"github.com/slipway-cloud/slipway/internal/agent/census"
 )
 
-// account is a line of passwd.
-type account struct {
-	name string
-	uid  int
-	home string
-}
+func (h Host) census() census.Root { return census.Root(h.Root) }
 
-func (h Host) accounts() ([]account, error) {
-	raw, err := h.read("/etc/passwd")
-	if err != nil {
-		return nil, err
+// accounts are those of the node. Lines that are none are no accounts that could
+// be ended or kept; the scrub refuses to pass them over.
+func (h Host) accounts() ([]census.Account, error) {
+	all, _, err := h.census().Accounts()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	var out []account
-	for line := range strings.Lines(string(raw)) {
-		f := strings.Split(strings.TrimSpace(line), ":")
-		if len(f) < 7 {
-			continue
-		}
-		if uid, err := strconv.Atoi(f[2]); err == nil {
-			out = append(out, account{f[0], uid, f[5]})
-		}
-	}
-	return out, nil
+	return all, err
 }
 
 // kept are the uids that are never touched: the platform's accounts and whoever
@@ -40,18 +30,9 @@ func (h Host) kept() ([]int, error) {
 	}
 	out := []int{os.Geteuid()}
 	for _, a := range all {
-		if a.name == AgentUser || contains(h.KeepUsers, a.name) {
-			out = append(out, a.uid)
+		if a.Name == AgentUser || slices.Contains(h.KeepUsers, a.Name) {
+			out = append(out, a.UID)
 		}
 	}
 	return out, nil
-}
-
-func contains(list []string, s string) bool {
-	for _, l := range list {
-		if l == s {
-			return true
-		}
-	}
-	return false
 }

@@ -3,6 +3,7 @@ package nodework
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,7 +42,7 @@ func dockerLike(tool string) engine {
 			keep, err := list(ctx, h, "--filter", "label="+KeepLabel)
 			var out []container
 			for _, id := range all {
-				if !contains(keep, id) {
+				if !slices.Contains(keep, id) {
 					out = append(out, container{id})
 				}
 			}

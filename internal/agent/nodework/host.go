@@ -19,16 +19,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/slipway-cloud/slipway/internal/agent/census"
 	"github.com/slipway-cloud/slipway/internal/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
-)
-
-// The uids of accounts that people and tenants get. Those between are made by
-// the system, such as systemd's dynamic users; 65534 is nobody.
-const (
-	firstTenantUID = 1000
-	lastTenantUID  = 59999
-	firstSubUID    = 100000 // users inside rootless containers
 )
 
 // Host is the node that the handlers work on.
@@ -45,7 +38,7 @@ type Host struct {
 	// Poll is how often ending things are looked at; default 200ms.
 	Poll time.Duration
 	// Signal replaces how a process is signalled; nil is the real thing.
-	Signal func(p Process, s syscall.Signal) error
+	Signal func(p census.Process, s syscall.Signal) error
 }
 
 // Handlers are the handlers of this package. u is what an uninstall removes.
@@ -156,8 +149,7 @@ func (h Host) poll(ctx context.Context, steps *task.Recorder, most time.Duration
 	}
 }
 
-// tenant says whether an account's uid is a tenant's and not kept.
+// tenant says whether a uid is a tenant's and not kept.
 func (h Host) tenant(uid int, kept []int) bool {
-	inRange := (uid >= firstTenantUID && uid <= lastTenantUID) || uid >= firstSubUID
-	return inRange && !slices.Contains(kept, uid)
+	return census.Person(uid) && !slices.Contains(kept, uid)
 }

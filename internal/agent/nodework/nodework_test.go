@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/internal/agent/census"
 	"github.com/slipway-cloud/slipway/internal/agent/task"
 	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -59,7 +61,7 @@ func newBench(t *testing.T) *bench {
 			out, err := b.tools[name](args)
 			return []byte(out), err
 		},
-		Signal: func(p Process, s syscall.Signal) error {
+		Signal: func(p census.Process, s syscall.Signal) error {
 			b.sigs = append(b.sigs, fmt.Sprintf("%d %s", p.PID, s))
 			if (s == syscall.SIGTERM && b.deaf[p.PID]) || b.hung[p.PID] {
 				return nil
@@ -118,7 +120,7 @@ func (b *bench) engine(tool string, running, platform []string, deaf ...string) 
 			return strings.Join(append(append([]string{}, left...), platform...), "\n"), nil
 		case "kill":
 			id := args[len(args)-1]
-			if args[2] == "SIGTERM" && contains(deaf, id) {
+			if args[2] == "SIGTERM" && slices.Contains(deaf, id) {
 				return "", nil
 			}
 			keep := left[:0]

@@ -9,68 +9,25 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
+	"github.com/slipway-cloud/slipway/internal/agent/census"
 	"github.com/slipway-cloud/slipway/internal/agent/task"
 )
 
-// Process is one process as /proc shows it.
-type Process struct {
-	PID  int
-	Name string
-	UIDs []int // real, effective, saved, file system
-}
-
 // processes lists the living processes for which mine says true of one of their
-// uids. Zombies are left out: they run nothing and their parent ends them.
-func (h Host) processes(mine func(uid int) bool) ([]Process, error) {
-	entries, err := os.ReadDir(h.path("/proc"))
+// uids.
+func (h Host) processes(mine func(uid int) bool) ([]census.Process, error) {
+	all, err := h.census().Processes()
 	if err != nil {
-		return nil, fmt.Errorf("read /proc: %w", err)
+		return nil, err
 	}
-	var out []Process
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid <= 1 || (h.real() && pid == os.Getpid()) {
-			continue
-		}
-		p, ok := h.process(pid)
-		if ok && slices.ContainsFunc(p.UIDs, mine) {
-			out = append(out, p)
-		}
-	}
-	return out, nil
-}
-
-func (h Host) process(pid int) (Process, bool) {
-	raw, err := h.read(filepath.Join("/proc", strconv.Itoa(pid), "status"))
-	if err != nil || len(raw) == 0 {
-		return Process{}, false
-	}
-	p := Process{PID: pid}
-	for line := range strings.Lines(string(raw)) {
-		key, value, _ := strings.Cut(line, ":")
-		f := strings.Fields(value)
-		switch {
-		case key == "Name":
-			p.Name = strings.TrimSpace(value)
-		case key == "State" && len(f) > 0 && (f[0] == "Z" || f[0] == "X"):
-			return Process{}, false
-		case key == "Uid":
-			for _, u := range f {
-				if n, err := strconv.Atoi(u); err == nil {
-					p.UIDs = append(p.UIDs, n)
-				}
-			}
-		}
-	}
-	return p, len(p.UIDs) > 0
+	return slices.DeleteFunc(all, func(p census.Process) bool { return p.PID <= 1 || !p.Of(mine) }), nil
 }
 
 // signal signals a process if it is still the one that was seen.
-func (h Host) signal(p Process, s syscall.Signal) error {
+func (h Host) signal(p census.Process, s syscall.Signal) error {
 	if h.Signal != nil {
 		return h.Signal(p, s)
 	}
@@ -82,7 +39,7 @@ func (h Host) signal(p Process, s syscall.Signal) error {
 		return err
 	}
 	defer func() { _ = held.Release() }()
-	if now, ok := h.process(p.PID); !ok || !slices.Equal(now.UIDs, p.UIDs) {
+	if now, ok := h.census().Process(p.PID); !ok || !p.Same(now) {
 		return nil
 	}
 	if err := held.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, fs.ErrNotExist) {
@@ -98,7 +55,7 @@ const killWait = 10 * time.Second
 // end ends processes with TERM, and with KILL those that are there when grace is
 // over, and answers what it did. One that will not go is an error.
 func (h Host) end(ctx context.Context, steps *task.Recorder, grace time.Duration, mine func(uid int) bool) (string, error) {
-	var left []Process
+	var left []census.Process
 	look := func() (bool, error) {
 		var err error
 		left, err = h.processes(mine)

@@ -59,7 +59,7 @@ func TestRevokingARealUser(t *testing.T) {
 		if err != nil || !v.exists {
 			return false
 		}
-		p, err := h.processes(func(uid int) bool { return uid == v.uid })
+		p, err := h.processes(func(uid int) bool { return uid == v.UID })
 		return err == nil && len(p) >= 3
 	}, 10*time.Second, 20*time.Millisecond)
 	rec := task.NewRecorder(nil, nil, nil)
@@ -68,7 +68,7 @@ func TestRevokingARealUser(t *testing.T) {
 	all, err := h.accounts()
 	require.NoError(t, err)
 	for _, a := range all {
-		require.NotEqual(t, name, a.name)
+		require.NotEqual(t, name, a.Name)
 	}
 	require.NoDirExists(t, "/home/"+name)
 	require.NoFileExists(t, "/etc/sudoers.d/"+name)

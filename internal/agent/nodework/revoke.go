@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/slipway-cloud/slipway/internal/agent/census"
 	"github.com/slipway-cloud/slipway/internal/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
@@ -36,10 +37,13 @@ func (h Host) RevokeUser(ctx context.Context, r task.Request, steps *task.Record
 	return steps.End(v.revoke(ctx, steps, args.RemoveHome))
 }
 
+// lastAccountUID is the last uid that useradd gives to people.
+const lastAccountUID = 59999
+
 // victim is the account to revoke.
 type victim struct {
 	Host
-	account
+	census.Account
 	exists bool
 }
 
@@ -49,8 +53,8 @@ func refused(format string, args ...any) error {
 
 // victim finds an account and refuses those that are no tenant's.
 func (h Host) victim(name string) (victim, error) {
-	v := victim{Host: h, account: account{name: name, uid: -1, home: "/home/" + name}}
-	if name == AgentUser || name == "root" || name == "nobody" || contains(h.KeepUsers, name) {
+	v := victim{Host: h, Account: census.Account{Name: name, UID: -1, Home: "/home/" + name}}
+	if name == AgentUser || name == "root" || name == "nobody" || slices.Contains(h.KeepUsers, name) {
 		return v, refused("account %q belongs to the system or the platform and is not revoked", name)
 	}
 	all, err := h.accounts()
@@ -61,20 +65,20 @@ func (h Host) victim(name string) (victim, error) {
 	if err != nil {
 		return v, err
 	}
-	i := slices.IndexFunc(all, func(a account) bool { return a.name == name })
+	i := slices.IndexFunc(all, func(a census.Account) bool { return a.Name == name })
 	if i < 0 {
-		if o := slices.IndexFunc(all, func(a account) bool { return filepath.Clean(a.home) == v.home }); o >= 0 {
-			return v, refused("there is no account %q, and %s is the home of %q", name, v.home, all[o].name)
+		if o := slices.IndexFunc(all, func(a census.Account) bool { return filepath.Clean(a.Home) == v.Home }); o >= 0 {
+			return v, refused("there is no account %q, and %s is the home of %q", name, v.Home, all[o].Name)
 		}
 		return v, nil
 	}
-	v.account, v.exists = all[i], true
-	if !h.tenant(v.uid, kept) || v.uid > lastTenantUID {
-		return v, refused("account %q has uid %d, which is not that of a tenant", name, v.uid)
+	v.Account, v.exists = all[i], true
+	if !h.tenant(v.UID, kept) || v.UID > lastAccountUID {
+		return v, refused("account %q has uid %d, which is not that of a tenant", name, v.UID)
 	}
 	for _, other := range all {
-		if other.uid == v.uid && other.name != name {
-			return v, refused("accounts %q and %q share uid %d; a person must part them first", name, other.name, v.uid)
+		if other.UID == v.UID && other.Name != name {
+			return v, refused("accounts %q and %q share uid %d; a person must part them first", name, other.Name, v.UID)
 		}
 	}
 	return v, nil
@@ -96,7 +100,7 @@ func (v victim) revoke(ctx context.Context, steps *task.Recorder, removeHome boo
 			if !v.exists {
 				return "", task.Skip("the account is gone, and was removed after its processes")
 			}
-			return v.end(ctx, steps, revokeGrace, func(uid int) bool { return uid == v.uid })
+			return v.end(ctx, steps, revokeGrace, func(uid int) bool { return uid == v.UID })
 		}},
 		{"account", v.removeAccount},
 		{"home", func(context.Context) (string, error) { return v.removeHome(removeHome) }},
@@ -115,20 +119,20 @@ func (v victim) lock(ctx context.Context) (string, error) {
 	if !v.HasTool("usermod") {
 		return "", task.Skip("usermod is not installed; the account is removed below")
 	}
-	_, err := v.Tool(ctx, "usermod", "--lock", "--expiredate", "1", v.name)
+	_, err := v.Tool(ctx, "usermod", "--lock", "--expiredate", "1", v.Name)
 	return "no password and no key opens it", err
 }
 
 func (v victim) keys(context.Context) (string, error) {
-	paths := []string{"/etc/ssh/authorized_keys.d/" + v.name, "/etc/ssh/authorized_keys/" + v.name}
+	paths := []string{"/etc/ssh/authorized_keys.d/" + v.Name, "/etc/ssh/authorized_keys/" + v.Name}
 	var err error
 	removed, err := v.remove(paths...)
-	if v.home != "" && v.home != "/" {
+	if v.Home != "" && v.Home != "/" {
 		ok, e := v.inHome(func(home *os.Root) error {
 			for _, name := range []string{".ssh/authorized_keys", ".ssh/authorized_keys2", ".ssh/rc"} {
 				switch e := home.Remove(name); {
 				case e == nil:
-					removed = append(removed, filepath.Join(v.home, name))
+					removed = append(removed, filepath.Join(v.Home, name))
 				case !errors.Is(e, fs.ErrNotExist):
 					return e
 				}
@@ -148,11 +152,11 @@ func (v victim) keys(context.Context) (string, error) {
 // inHome opens the account's home; os.Root follows no link of the tenant's out
 // of it. false means that there is none.
 func (v victim) inHome(do func(*os.Root) error) (bool, error) {
-	st, err := os.Lstat(v.path(v.home))
+	st, err := os.Lstat(v.path(v.Home))
 	if err != nil || !st.IsDir() {
 		return false, nil
 	}
-	home, err := os.OpenRoot(v.path(v.home))
+	home, err := os.OpenRoot(v.path(v.Home))
 	if err != nil {
 		return false, nil
 	}
@@ -162,7 +166,7 @@ func (v victim) inHome(do func(*os.Root) error) (bool, error) {
 
 // sudo removes the account's file below sudoers.d and its lines elsewhere.
 func (v victim) sudo(context.Context) (string, error) {
-	removed, err := v.remove("/etc/sudoers.d/"+v.name, "/etc/sudoers.d/90-"+v.name)
+	removed, err := v.remove("/etc/sudoers.d/"+v.Name, "/etc/sudoers.d/90-"+v.Name)
 	if err != nil {
 		return "", err
 	}
@@ -180,7 +184,7 @@ func (v victim) sudo(context.Context) (string, error) {
 	for _, f := range files {
 		n, err := v.dropLines(f, func(line string) bool {
 			fields := strings.Fields(line)
-			return len(fields) > 0 && (fields[0] == v.name || (v.exists && fields[0] == "#"+strconv.Itoa(v.uid)))
+			return len(fields) > 0 && (fields[0] == v.Name || (v.exists && fields[0] == "#"+strconv.Itoa(v.UID)))
 		})
 		if err != nil {
 			return "", err
@@ -196,7 +200,7 @@ func (v victim) sudo(context.Context) (string, error) {
 // jobs removes crontabs, at jobs and the mark that lets user units run without
 // a session.
 func (v victim) jobs(context.Context) (string, error) {
-	paths := []string{"/var/spool/cron/crontabs/" + v.name, "/var/spool/cron/" + v.name, "/var/lib/systemd/linger/" + v.name}
+	paths := []string{"/var/spool/cron/crontabs/" + v.Name, "/var/spool/cron/" + v.Name, "/var/lib/systemd/linger/" + v.Name}
 	for _, dir := range []string{"/var/spool/cron/atjobs", "/var/spool/at"} {
 		entries, err := os.ReadDir(v.path(dir))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -207,7 +211,7 @@ func (v victim) jobs(context.Context) (string, error) {
 			if err != nil || !v.exists || !e.Type().IsRegular() {
 				continue
 			}
-			if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) == v.uid {
+			if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) == v.UID {
 				paths = append(paths, filepath.Join(dir, e.Name()))
 			}
 		}
@@ -226,7 +230,7 @@ func (v victim) sessions(ctx context.Context) (string, error) {
 	if !v.HasTool("loginctl") {
 		return "", task.Skip("loginctl is not installed; sessions end with their processes")
 	}
-	if _, err := v.Tool(ctx, "loginctl", "terminate-user", v.name); err != nil {
+	if _, err := v.Tool(ctx, "loginctl", "terminate-user", v.Name); err != nil {
 		return "", task.Skip("it had no session that logind knows: " + err.Error())
 	}
 	return "its sessions are ended", nil
@@ -236,7 +240,7 @@ func (v victim) removeAccount(ctx context.Context) (string, error) {
 	if !v.exists {
 		return "", task.Skip("there is no such account")
 	}
-	left, err := v.processes(func(uid int) bool { return uid == v.uid })
+	left, err := v.processes(func(uid int) bool { return uid == v.UID })
 	if err != nil {
 		return "", err
 	}
@@ -245,22 +249,22 @@ func (v victim) removeAccount(ctx context.Context) (string, error) {
 	}
 	switch {
 	case v.HasTool("userdel"):
-		_, err = v.Tool(ctx, "userdel", v.name)
+		_, err = v.Tool(ctx, "userdel", v.Name)
 	case v.real():
 		return "", errors.New("userdel is not installed; install the package passwd or shadow-utils")
 	default:
 		err = v.editAccounts()
 	}
 	all, lookErr := v.accounts()
-	if slices.ContainsFunc(all, func(a account) bool { return a.name == v.name }) {
+	if slices.ContainsFunc(all, func(a census.Account) bool { return a.Name == v.Name }) {
 		return "", errors.Join(errors.New("the account is still in passwd"), err, lookErr)
 	}
-	return fmt.Sprintf("uid %d is gone", v.uid), lookErr // userdel also complains of what does not matter, such as a missing mail spool
+	return fmt.Sprintf("uid %d is gone", v.UID), lookErr // userdel also complains of what does not matter, such as a missing mail spool
 }
 
 // editAccounts is what userdel does, for simulated nodes without one.
 func (v victim) editAccounts() error {
-	starts := func(line string) bool { return strings.HasPrefix(line, v.name+":") }
+	starts := func(line string) bool { return strings.HasPrefix(line, v.Name+":") }
 	var err error
 	for _, f := range []string{"/etc/passwd", "/etc/shadow", "/etc/group", "/etc/gshadow", "/etc/subuid", "/etc/subgid"} {
 		_, e := v.dropLines(f, starts)
@@ -276,9 +280,9 @@ func (v victim) removeHome(asked bool) (string, error) {
 	if !asked {
 		return "", task.Skip("the home is to stay")
 	}
-	home := filepath.Clean(v.home)
+	home := filepath.Clean(v.Home)
 	if !strings.HasPrefix(home, "/home/") {
-		return "", fmt.Errorf("the home %s is not below /home and is not removed", v.home)
+		return "", fmt.Errorf("the home %s is not below /home and is not removed", v.Home)
 	}
 	st, err := os.Lstat(v.path(home))
 	if errors.Is(err, fs.ErrNotExist) {

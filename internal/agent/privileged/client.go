@@ -16,6 +16,9 @@ import (
 // askTime bounds what is not a task; removing the agent takes longest.
 const askTime = 2 * time.Minute
 
+// lookTime bounds a look, which a report waits for.
+const lookTime = 10 * time.Second
+
 // Client is the privileged process as the network-facing one sees it.
 type Client struct {
 	Path string
@@ -56,6 +59,14 @@ func (c *Client) Trust(ctx context.Context, keys []wire.TaskKey) error {
 func (c *Client) Healthy(ctx context.Context, version string) error {
 	_, err := c.ask(ctx, request{Op: opHealthy, Version: version})
 	return err
+}
+
+// Mounts lists the machine's own mounts: this process sees those of its sandbox.
+func (c *Client) Mounts(ctx context.Context) ([]lifecycle.MountReport, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	a, err := c.ask(ctx, request{Op: opMounts})
+	return a.Mounts, err
 }
 
 func (c *Client) dial(ctx context.Context) (net.Conn, error) {

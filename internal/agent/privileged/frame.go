@@ -32,6 +32,7 @@ const (
 	opDrop        operation = "drop"
 	opTrust       operation = "trust"
 	opHealthy     operation = "healthy"
+	opMounts      operation = "mounts"
 )
 
 // request is a line to the privileged process. After one that executes come
@@ -56,14 +57,15 @@ type fetched struct {
 // answer is a line back; the last one has Final. Version is of the privileged
 // process.
 type answer struct {
-	Final    bool                  `json:"final,omitempty"`
-	Version  string                `json:"version,omitempty"`
-	Progress string                `json:"progress,omitempty"`
-	Fetch    *task.File            `json:"fetch,omitempty"`
-	Result   *lifecycle.TaskResult `json:"result,omitempty"`
-	Pending  []task.Entry          `json:"pending,omitempty"`
-	Code     string                `json:"code,omitempty"` // of an error
-	Error    string                `json:"error,omitempty"`
+	Final    bool                    `json:"final,omitempty"`
+	Mounts   []lifecycle.MountReport `json:"mounts,omitempty"`
+	Version  string                  `json:"version,omitempty"`
+	Progress string                  `json:"progress,omitempty"`
+	Fetch    *task.File              `json:"fetch,omitempty"`
+	Result   *lifecycle.TaskResult   `json:"result,omitempty"`
+	Pending  []task.Entry            `json:"pending,omitempty"`
+	Code     string                  `json:"code,omitempty"` // of an error
+	Error    string                  `json:"error,omitempty"`
 }
 
 // coded are the errors that have a meaning on both sides.

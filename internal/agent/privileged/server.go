@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/internal/agent/task"
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 // maxConns bounds the connections at once; the other half needs three.
@@ -25,6 +26,8 @@ type Server struct {
 	AllowUIDs []int
 	Version   string
 	Log       *slog.Logger
+	// Mounts lists the machine's own mounts, which the other half cannot see.
+	Mounts func() []lifecycle.MountReport
 	// RequestTime is how long a connection may take to say what it wants;
 	// default 10s.
 	RequestTime time.Duration
@@ -138,6 +141,12 @@ func (s *Server) answer(ctx context.Context, ln *line, r request, a *answer) (er
 		return s.Executor.Trust(ctx, r.Keys)
 	case opHealthy:
 		return s.Executor.Healthy(ctx, r.Version)
+	case opMounts:
+		if s.Mounts == nil {
+			return errors.New("this process does not know the mounts")
+		}
+		a.Mounts = s.Mounts()
+		return nil
 	case opExecute:
 		if r.Signed == nil {
 			return errors.New("there is no task to execute")

@@ -6,55 +6,33 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/slipway-cloud/slipway/internal/agent/census"
 	"github.com/slipway-cloud/slipway/internal/agent/task"
 )
 
-// account is a line of /etc/passwd.
-type account struct {
-	name, home, shell string
-	uid               int
-}
-
 // accounts reads /etc/passwd. A line that cannot be read is an error: an account
 // must not hide behind it.
-func (h Host) accounts() ([]account, error) {
-	raw, err := h.read("/etc/passwd")
-	if err != nil {
-		return nil, fmt.Errorf("read the accounts: %w", err)
+func (h Host) accounts() ([]census.Account, error) {
+	all, unreadable, err := h.census().Accounts()
+	if err == nil && len(unreadable) > 0 {
+		err = fmt.Errorf("the line %q of /etc/passwd is no account", task.Clip(unreadable[0], 60))
 	}
-	var out []account
-	for line := range strings.Lines(string(raw)) {
-		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
-			continue
-		}
-		f := strings.Split(line, ":")
-		if len(f) != 7 {
-			return nil, fmt.Errorf("the line %q of /etc/passwd is no account", task.Clip(line, 60))
-		}
-		uid, err := strconv.Atoi(f[2])
-		if err != nil {
-			return nil, fmt.Errorf("the account %q has no number", task.Clip(f[0], 40))
-		}
-		out = append(out, account{f[0], f[5], f[6], uid})
-	}
-	return out, nil
+	return all, err
 }
 
 // foreignAccounts are people's accounts that do not stay, and every further
 // account with the rights of root.
-func (r *run) foreignAccounts() ([]account, error) {
+func (r *run) foreignAccounts() ([]census.Account, error) {
 	all, err := r.accounts()
 	if err != nil {
 		return nil, err
 	}
-	var out []account
+	var out []census.Account
 	for _, a := range all {
-		person := a.uid >= firstUser && a.uid != nobody
-		if (person || a.uid == 0) && !r.keep[a.name] && r.concerns("user", a.name) {
+		if (census.Person(a.UID) || a.UID == 0) && !r.keep[a.Name] && r.concerns("user", a.Name) {
 			out = append(out, a)
 		}
 	}
@@ -75,13 +53,13 @@ func (r *run) users(ctx context.Context) (string, error) {
 			args = append(args, "-r")
 		}
 		// userdel fails for a missing mail spool too; what counts is what is there after.
-		_, runErr := r.run(ctx, 5*time.Minute, "userdel", append(args, "--", a.name)...)
+		_, runErr := r.run(ctx, 5*time.Minute, "userdel", append(args, "--", a.Name)...)
 		if err := r.isGone(a); err != nil {
-			errs = append(errs, errors.Join(fmt.Errorf("account %s: %w", a.name, err), runErr))
+			errs = append(errs, errors.Join(fmt.Errorf("account %s: %w", a.Name, err), runErr))
 			continue
 		}
-		_ = os.Remove(r.path("/var/lib/systemd/linger", a.name))
-		gone = append(gone, a.name)
+		_ = os.Remove(r.path("/var/lib/systemd/linger", a.Name))
+		gone = append(gone, a.Name)
 	}
 	if len(gone) == 0 {
 		return "no account of a tenant", errors.Join(errs...)
@@ -89,18 +67,18 @@ func (r *run) users(ctx context.Context) (string, error) {
 	return "removed " + list(gone), errors.Join(errs...)
 }
 
-func (r *run) isGone(a account) error {
+func (r *run) isGone(a census.Account) error {
 	all, err := r.accounts()
 	if err != nil {
 		return err
 	}
 	for _, b := range all {
-		if b.name == a.name {
+		if b.Name == a.Name {
 			return errors.New("it is still there")
 		}
 	}
 	if homeOf(a) {
-		if err := os.RemoveAll(r.path(a.home)); err != nil {
+		if err := os.RemoveAll(r.path(a.Home)); err != nil {
 			return fmt.Errorf("its home is still there: %w", err)
 		}
 	}
@@ -109,10 +87,10 @@ func (r *run) isGone(a account) error {
 
 // homeOf says whether the account's home is one that may be removed with it: a
 // tenant with root may have set it to / or /etc.
-func homeOf(a account) bool {
-	home := filepath.Clean(a.home)
+func homeOf(a census.Account) bool {
+	home := filepath.Clean(a.Home)
 	dir := filepath.Dir(home)
-	return (dir == "/home" || strings.HasPrefix(dir, "/home/")) && home == a.home
+	return (dir == "/home" || strings.HasPrefix(dir, "/home/")) && home == a.Home
 }
 
 // keyFiles are where sshd looks for keys.
@@ -149,17 +127,17 @@ func (r *run) foreignKeys() (map[string]keyLines, error) {
 	}
 	out := map[string]keyLines{}
 	for _, a := range all {
-		if !r.concerns("user", a.name) || a.home == "" {
+		if !r.concerns("user", a.Name) || a.Home == "" {
 			continue
 		}
 		for _, f := range keyFiles() {
-			path := filepath.Join("/", a.home, f)
+			path := filepath.Join("/", a.Home, f)
 			raw, err := r.read(path)
 			if errors.Is(err, os.ErrNotExist) || errors.Is(err, errNotDir) {
 				continue
 			}
 			if err != nil {
-				return nil, fmt.Errorf("read the keys of %s: %w", a.name, err)
+				return nil, fmt.Errorf("read the keys of %s: %w", a.Name, err)
 			}
 			if lines := r.sortKeys(string(raw)); len(lines.leave) > 0 {
 				out[path] = lines

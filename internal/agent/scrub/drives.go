@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/slipway-cloud/slipway/internal/agent/census"
 	"github.com/slipway-cloud/slipway/internal/agent/task"
 )
 
@@ -95,16 +96,16 @@ var ramRoots = regexp.MustCompile(`^(tmpfs|ramfs|rootfs|overlay|squashfs|nfs4?)$
 
 // systemDisks are those that hold /, /boot and /boot/efi. It is an error when
 // they cannot be told: then none may be erased.
-func (h Host) systemDisks(mounts []mount) (map[string]bool, error) {
+func (h Host) systemDisks(mounts []census.Mount) (map[string]bool, error) {
 	found := map[string]bool{}
 	known := false
 	for _, m := range mounts {
-		if !slices.Contains([]string{"/", "/boot", "/boot/efi", "/usr", "/var"}, m.target) {
+		if !slices.Contains([]string{"/", "/boot", "/boot/efi", "/usr", "/var"}, m.Target) {
 			continue
 		}
-		dev, isDev := strings.CutPrefix(m.source, "/dev/")
+		dev, isDev := strings.CutPrefix(m.Source, "/dev/")
 		if !isDev {
-			known = known || m.target == "/" && ramRoots.MatchString(m.fsType)
+			known = known || m.Target == "/" && ramRoots.MatchString(m.FSType)
 			continue
 		}
 		drives := h.drivesOf(dev)
@@ -112,9 +113,9 @@ func (h Host) systemDisks(mounts []mount) (map[string]bool, error) {
 			found[d] = true
 		}
 		if len(drives) == 0 {
-			return nil, fmt.Errorf("on which disk %s (%s) lies cannot be told", m.target, m.source)
+			return nil, fmt.Errorf("on which disk %s (%s) lies cannot be told", m.Target, m.Source)
 		}
-		known = known || m.target == "/"
+		known = known || m.Target == "/"
 	}
 	if !known {
 		return nil, errors.New("on which disk the system lies cannot be told")
@@ -193,8 +194,8 @@ func (h Host) inUse(d drive) error {
 		return fmt.Errorf("%s holds the system that runs", d.name)
 	}
 	for _, m := range mounts {
-		if dev, ok := strings.CutPrefix(m.source, "/dev/"); ok && slices.Contains(h.drivesOf(dev), d.name) {
-			return fmt.Errorf("%s is mounted at %s", d.name, m.target)
+		if dev, ok := strings.CutPrefix(m.Source, "/dev/"); ok && slices.Contains(h.drivesOf(dev), d.name) {
+			return fmt.Errorf("%s is mounted at %s", d.name, m.Target)
 		}
 	}
 	swaps, err := h.read("/proc/swaps")

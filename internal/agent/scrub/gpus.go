@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-cloud/slipway/internal/agent/census"
 	"github.com/slipway-cloud/slipway/internal/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
@@ -40,13 +41,13 @@ func (r *run) stopServices(ctx context.Context) (start func()) {
 }
 
 // gpuHolders are the processes that have a GPU open, but the fabric manager.
-func (r *run) gpuHolders() ([]process, error) {
+func (r *run) gpuHolders() ([]census.Process, error) {
 	who, err := r.holders(func(p string) bool {
 		base := filepath.Base(p)
 		return filepath.Dir(p) == "/dev" && strings.HasPrefix(base, "nvidia") || strings.HasPrefix(p, "/dev/nvidia-caps/")
 	})
 	// The kernel keeps 15 letters of a name.
-	return slices.DeleteFunc(who, func(p process) bool { return p.uid == 0 && p.name == "nv-fabricmanage" }), err
+	return slices.DeleteFunc(who, func(p census.Process) bool { return slices.Max(p.UIDs) == 0 && p.Name == "nv-fabricmanage" }), err
 }
 
 // idleGPUs is an error while anything has a GPU open.

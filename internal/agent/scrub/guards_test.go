@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/internal/agent/census"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -421,7 +422,7 @@ func TestOnlyTheFabricManagerMayHoldAGPU(t *testing.T) {
 func TestAListThatIsTooLongToReadIsUnknown(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.put("/etc/passwd", strings.Repeat("daemon:x:1:1::/:/bin/false\n", maxFile/27+1)+"tenant:x:1001:1001::/home/t:/bin/sh\n")
+	b.put("/etc/passwd", strings.Repeat("daemon:x:1:1::/:/bin/false\n", census.MaxFile/27+1)+"tenant:x:1001:1001::/home/t:/bin/sh\n")
 	res := Scrub(t.Context(), b.host, lifecycle.ScrubArgs{RunID: "job_1", Steps: []string{StepUsers}}, nil)
 	require.False(t, res.OK)
 	require.Contains(t, res.Message, "/etc/passwd is over")
@@ -469,4 +470,25 @@ func TestAMountThatIsHeldIsNotDetached(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join(b.host.Root, "etc/fstab"))
 	require.NoError(t, err)
 	require.Equal(t, "/dev/sda1 / ext4 defaults 0 1\n", string(raw))
+}
+
+func TestAProtectedDiskNeedNotBeBlank(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	look := func(protect ...string) lifecycle.TaskResult {
+		return Validate(t.Context(), b.host, lifecycle.ValidateArgs{RunID: "job_1", ProtectSerials: protect}, nil)
+	}
+	step := stepOf(look(), StepDiskBlank)
+	require.False(t, step.OK)
+	require.Contains(t, step.Detail, "sdb")
+	res := look("s1")
+	step = stepOf(res, StepDiskBlank)
+	require.NotContains(t, step.Detail, "sdb", "it is told from the others by its serial")
+	require.Contains(t, string(res.Output), `"protected":["S1"]`)
+	for _, d := range res.Devices {
+		if d.Name == "sdb" {
+			require.False(t, d.Verified, "nothing is said of what is on it")
+			require.Contains(t, d.Detail, "was not looked at")
+		}
+	}
 }

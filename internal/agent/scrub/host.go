@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -17,7 +16,6 @@ import (
 )
 
 const (
-	maxFile     = 16 << 20
 	maxSentence = 1500
 	// simulatedMark is the file by which a node says that it is made up.
 	simulatedMark = "/etc/slipway-simulated"
@@ -90,18 +88,7 @@ func (h Host) concerns(kind, name string) bool { return h.only == nil || h.only(
 // path is where a path of the node lies.
 func (h Host) path(elem ...string) string { return filepath.Join(h.Root, filepath.Join(elem...)) }
 
-func (h Host) read(elem ...string) ([]byte, error) {
-	f, err := os.OpenFile(h.path(elem...), os.O_RDONLY|syscall.O_NONBLOCK, 0) // a tenant's FIFO must not stop the scrub
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	raw, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err == nil && len(raw) > maxFile { // what lies behind would go unseen
-		return nil, fmt.Errorf("%s is over %d bytes", filepath.Join(elem...), maxFile)
-	}
-	return raw, err
-}
+func (h Host) read(elem ...string) ([]byte, error) { return h.census().Read(elem...) }
 
 // text reads a file of one line; "" when it cannot be read.
 func (h Host) text(elem ...string) string {

@@ -7,49 +7,19 @@ import (
 	"os"
 	"slices"
 	"sort"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/slipway-cloud/slipway/internal/agent/census"
 )
 
-// mount is a line of /proc/mounts.
-type mount struct{ source, target, fsType string }
-
-// mountList asks for the mounts of process 1 first, since the agent's own are
-// changed by its sandbox.
-func (h Host) mountList() ([]mount, error) {
-	raw, err := h.read("/proc/1/mounts")
-	if err != nil {
-		if raw, err = h.read("/proc/mounts"); err != nil {
-			return nil, fmt.Errorf("read the mounts: %w", err)
-		}
+// mountList is never empty: a node without any mount is one that cannot be seen.
+func (h Host) mountList() ([]census.Mount, error) {
+	out, err := h.census().Mounts()
+	if err == nil && len(out) == 0 {
+		err = errors.New("the list of mounts is empty")
 	}
-	var out []mount
-	for line := range strings.Lines(string(raw)) {
-		if f := strings.Fields(line); len(f) >= 3 {
-			out = append(out, mount{unescape(f[0]), unescape(f[1]), f[2]})
-		}
-	}
-	if len(out) == 0 {
-		return nil, errors.New("the list of mounts is empty")
-	}
-	return out, nil
-}
-
-// unescape undoes the kernel's octal form of blanks and backslashes in names.
-func unescape(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
+	return out, err
 }
 
 // tenantRoots are where tenants' file systems are mounted, of whatever kind.
@@ -66,7 +36,7 @@ func network(fsType string) bool {
 // foreignMounts are those of tenants: other machines' file systems, whatever is
 // below the tenants' roots, and file systems on disks other than the system's.
 // The deepest and latest come first.
-func (r *run) foreignMounts() ([]mount, error) {
+func (r *run) foreignMounts() ([]census.Mount, error) {
 	all, err := r.mountList()
 	if err != nil {
 		return nil, err
@@ -75,16 +45,16 @@ func (r *run) foreignMounts() ([]mount, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []mount
+	var out []census.Mount
 	for _, m := range all {
-		if !r.concerns("mount", m.target) || m.target == "/" {
+		if !r.concerns("mount", m.Target) || m.Target == "/" {
 			continue
 		}
-		foreign := network(m.fsType)
+		foreign := network(m.FSType)
 		for _, root := range tenantRoots() {
-			foreign = foreign || m.target == root || strings.HasPrefix(m.target, root+"/")
+			foreign = foreign || m.Target == root || strings.HasPrefix(m.Target, root+"/")
 		}
-		if dev, ok := strings.CutPrefix(m.source, "/dev/"); ok && !foreign && m.fsType != "squashfs" && m.fsType != "devtmpfs" {
+		if dev, ok := strings.CutPrefix(m.Source, "/dev/"); ok && !foreign && m.FSType != "squashfs" && m.FSType != "devtmpfs" {
 			drives := r.drivesOf(dev)
 			foreign = len(drives) == 0 || slices.ContainsFunc(drives, func(d string) bool { return !system[d] })
 		}
@@ -93,7 +63,7 @@ func (r *run) foreignMounts() ([]mount, error) {
 		}
 	}
 	slices.Reverse(out)
-	sort.SliceStable(out, func(i, j int) bool { return strings.Count(out[i].target, "/") > strings.Count(out[j].target, "/") })
+	sort.SliceStable(out, func(i, j int) bool { return strings.Count(out[i].Target, "/") > strings.Count(out[j].Target, "/") })
 	return out, nil
 }
 
@@ -116,7 +86,7 @@ func (r *run) unmount(ctx context.Context) (string, error) {
 		errs = append(errs, err)
 	}
 	if len(left) > 0 && len(errs) == 0 {
-		errs = append(errs, fmt.Errorf("%d mounts are still there, the first is %s", len(left), left[0].target))
+		errs = append(errs, fmt.Errorf("%d mounts are still there, the first is %s", len(left), left[0].Target))
 	}
 	if len(found) == 0 {
 		return "no mount of a tenant", errors.Join(errs...)
@@ -127,33 +97,33 @@ func (r *run) unmount(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%d unmounted", len(found)-len(left)), errors.Join(errs...)
 }
 
-func (r *run) unmountOne(ctx context.Context, m mount) error {
-	_, err := r.run(ctx, time.Minute, "umount", "--", m.target)
+func (r *run) unmountOne(ctx context.Context, m census.Mount) error {
+	_, err := r.run(ctx, time.Minute, "umount", "--", m.Target)
 	if err == nil {
 		return nil
 	}
 	if now, listErr := r.mountList(); listErr == nil && !slices.Contains(now, m) {
 		return nil // it went with another
 	}
-	who, whoErr := r.holders(func(p string) bool { return p == m.target || strings.HasPrefix(p, m.target+"/") })
+	who, whoErr := r.holders(func(p string) bool { return p == m.Target || strings.HasPrefix(p, m.Target+"/") })
 	if whoErr != nil {
-		return fmt.Errorf("%s is busy and who holds it is unknown: %w", m.target, whoErr)
+		return fmt.Errorf("%s is busy and who holds it is unknown: %w", m.Target, whoErr)
 	}
 	if len(who) > 0 {
-		return fmt.Errorf("%s is busy: process %s holds it", m.target, list(names(who)))
+		return fmt.Errorf("%s is busy: process %s holds it", m.Target, list(names(who)))
 	}
-	if strings.HasPrefix(m.source, "/dev/") {
-		return fmt.Errorf("%s is on a disk of this machine and cannot be unmounted: %w", m.target, err)
+	if strings.HasPrefix(m.Source, "/dev/") {
+		return fmt.Errorf("%s is on a disk of this machine and cannot be unmounted: %w", m.Target, err)
 	}
-	if _, err := r.run(ctx, time.Minute, "umount", "-l", "--", m.target); err != nil {
-		return fmt.Errorf("%s cannot be unmounted, nor detached: %w", m.target, err)
+	if _, err := r.run(ctx, time.Minute, "umount", "-l", "--", m.Target); err != nil {
+		return fmt.Errorf("%s cannot be unmounted, nor detached: %w", m.Target, err)
 	}
 	return nil
 }
 
 // forget takes the mounts out of /etc/fstab: with their disks erased the next
 // boot would stop at them.
-func (r *run) forget(gone []mount) error {
+func (r *run) forget(gone []census.Mount) error {
 	raw, err := r.read("/etc/fstab")
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -164,7 +134,7 @@ func (r *run) forget(gone []mount) error {
 	var b strings.Builder
 	for line := range strings.Lines(string(raw)) {
 		f := strings.Fields(line)
-		if len(f) >= 2 && f[0][0] != '#' && slices.ContainsFunc(gone, func(m mount) bool { return m.target == unescape(f[1]) }) {
+		if len(f) >= 2 && f[0][0] != '#' && slices.ContainsFunc(gone, func(m census.Mount) bool { return m.Target == census.Unescape(f[1]) }) {
 			continue
 		}
 		b.WriteString(line)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/internal/agent/census"
 	"github.com/slipway-cloud/slipway/internal/agent/gpupattern"
 )
 
@@ -165,7 +166,7 @@ func TestParseXIDs(t *testing.T) {
 func TestOnlyHomesAreRemovedAsHomes(t *testing.T) {
 	t.Parallel()
 	for home, want := range map[string]bool{"/home/a": true, "/home/team/a": true, "/": false, "/home": false, "/etc": false, "": false, "/home/a/../../etc": false, "home/a": false, "/home/": false} {
-		require.Equal(t, want, homeOf(account{home: home}), home)
+		require.Equal(t, want, homeOf(census.Account{Home: home}), home)
 	}
 }
 

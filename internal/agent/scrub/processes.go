@@ -8,84 +8,21 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
-	"github.com/slipway-cloud/slipway/internal/agent/task"
+	"github.com/slipway-cloud/slipway/internal/agent/census"
 )
 
-const (
-	// firstUser is the first uid of people; nobody is the uid of nobody.
-	firstUser = 1000
-	nobody    = 65534
-	// mercy is between TERM and KILL.
-	mercy = 2 * time.Second
-)
+// mercy is between TERM and KILL.
+const mercy = 2 * time.Second
 
-// process is what is known of a running one.
-type process struct {
-	pid, uid int
-	name     string
-}
-
-func (p process) String() string { return fmt.Sprintf("%d (%s)", p.pid, p.name) }
-
-// processList lists all processes but kernel threads' zombies and this one.
-func (h Host) processList() ([]process, error) {
-	entries, err := os.ReadDir(h.path("/proc"))
-	if err != nil {
-		return nil, fmt.Errorf("list the processes: %w", err)
-	}
-	var out []process
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() {
-			continue
-		}
-		if p, ok := h.process(pid); ok {
-			out = append(out, p)
-		}
-	}
-	return out, nil
-}
-
-// process reads one; a zombie holds nothing and is left out.
-func (h Host) process(pid int) (process, bool) {
-	raw, err := h.read("/proc", strconv.Itoa(pid), "status")
-	if err != nil {
-		return process{}, false
-	}
-	p := process{pid: pid, uid: -1}
-	for line := range strings.Lines(string(raw)) {
-		key, value, _ := strings.Cut(line, ":")
-		f := strings.Fields(value)
-		if len(f) == 0 {
-			continue
-		}
-		switch key {
-		case "Name":
-			p.name = task.Clip(f[0], 40)
-		case "State":
-			if f[0] == "Z" || f[0] == "X" {
-				return process{}, false
-			}
-		case "Uid":
-			// The highest of the four: one that changed its real uid back is caught.
-			for _, v := range f {
-				if n, err := strconv.Atoi(v); err == nil {
-					p.uid = max(p.uid, n)
-				}
-			}
-		}
-	}
-	return p, p.uid >= 0
-}
+func (h Host) census() census.Root { return census.Root(h.Root) }
 
 // foreignProcesses are those of people's accounts that do not stay, also of
 // accounts that no longer exist.
-func (r *run) foreignProcesses() ([]process, error) {
-	all, err := r.processList()
+func (r *run) foreignProcesses() ([]census.Process, error) {
+	all, err := r.census().Processes()
 	if err != nil {
 		return nil, err
 	}
@@ -93,18 +30,18 @@ func (r *run) foreignProcesses() ([]process, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(all, func(p process) bool {
-		if p.uid < firstUser || p.uid == nobody || p.uid >= 61184 && p.uid <= 65519 { // the last are systemd's own
-			return true
-		}
-		name := strconv.Itoa(p.uid)
-		for _, a := range accounts {
-			if a.uid == p.uid {
-				name = a.name
-				break
+	names := map[int]string{}
+	for _, a := range slices.Backward(accounts) { // the first of a number counts
+		names[a.UID] = a.Name
+	}
+	return slices.DeleteFunc(all, func(p census.Process) bool {
+		return !p.Of(func(uid int) bool {
+			name, known := names[uid]
+			if !known {
+				name = strconv.Itoa(uid)
 			}
-		}
-		return r.keep[name] || !r.concerns("user", name)
+			return !r.keep[name] && r.concerns("user", name)
+		})
 	}), nil
 }
 
@@ -121,7 +58,7 @@ func (r *run) processes(ctx context.Context) (string, error) {
 	for _, a := range foreign {
 		// Sessions and user managers end first, or they start things anew. Without
 		// logind there are none; whether it worked is seen below.
-		_, _ = r.run(ctx, 20*time.Second, "loginctl", "terminate-user", a.name)
+		_, _ = r.run(ctx, 20*time.Second, "loginctl", "terminate-user", a.Name)
 	}
 	deadline := time.Now().Add(r.Patience)
 	for sig, from := syscall.SIGTERM, time.Now(); ; {
@@ -140,8 +77,8 @@ func (r *run) processes(ctx context.Context) (string, error) {
 		}
 		for _, p := range left {
 			// The number may belong to someone else by now.
-			if now, ok := r.process(p.pid); ok && now.uid == p.uid {
-				if err := r.kill(ctx, p.pid, sig); err != nil {
+			if now, ok := r.census().Process(p.PID); ok && p.Same(now) {
+				if err := r.kill(ctx, p.PID, sig); err != nil {
 					return "", fmt.Errorf("end process %s: %w", p, err)
 				}
 			}
@@ -152,7 +89,7 @@ func (r *run) processes(ctx context.Context) (string, error) {
 	}
 }
 
-func names(ps []process) []string {
+func names(ps []census.Process) []string {
 	out := make([]string, 0, len(ps))
 	for _, p := range ps {
 		out = append(out, p.String())
@@ -162,14 +99,14 @@ func names(ps []process) []string {
 
 // holders are the processes that have something open for which match is true.
 // An error means that it is not known who does.
-func (h Host) holders(match func(path string) bool) ([]process, error) {
-	all, err := h.processList()
+func (h Host) holders(match func(path string) bool) ([]census.Process, error) {
+	all, err := h.census().Processes()
 	if err != nil {
 		return nil, err
 	}
-	var out []process
+	var out []census.Process
 	for _, p := range all {
-		held, err := h.holds(p.pid, match)
+		held, err := h.holds(p.PID, match)
 		if err != nil {
 			return nil, err
 		}

@@ -220,17 +220,17 @@ type person struct {
 func newPerson(t *testing.T) person {
 	t.Helper()
 	p := person{fmt.Sprintf("swt%06d", rand.IntN(1_000_000)), 1_500_000_000 + rand.IntN(100_000_000)}
-	all, err := (Host{Root: "/"}).processList()
+	all, err := (Host{Root: "/"}).census().Processes()
 	require.NoError(t, err)
 	for _, other := range all {
-		require.NotEqual(t, p.uid, other.uid, "the number is taken")
+		require.NotContains(t, other.UIDs, p.uid, "the number is taken")
 	}
 	sh(t, "useradd", "-M", "-N", "-l", "-u", strconv.Itoa(p.uid), "-d", "/home/"+p.name, "-s", "/bin/false", p.name)
 	t.Cleanup(func() {
 		accounts, err := (Host{Root: "/"}).accounts()
 		require.NoError(t, err)
 		for _, a := range accounts {
-			if a.name == p.name && a.uid == p.uid {
+			if a.Name == p.name && a.UID == p.uid {
 				sh(t, "userdel", "-f", p.name)
 			}
 		}

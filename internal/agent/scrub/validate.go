@@ -35,6 +35,7 @@ func Validate(ctx context.Context, h Host, args lifecycle.ValidateArgs, record f
 	if err := r.check(); err != nil {
 		return r.refuse(err.Error())
 	}
+	r.protect = args.ProtectSerials
 	v := validation{run: r, args: args}
 	do := []func(context.Context) (string, error){v.freshBoot, v.noContainers, v.noProcesses, v.noUsers, v.noKeys, v.noAutostart, v.noMounts, v.blankDisks,
 		v.hardware, v.gpuState, v.gpuFabric, v.gpuErrors}
@@ -101,7 +102,7 @@ func (v validation) noUsers(context.Context) (string, error) {
 	if err == nil && len(found) > 0 {
 		var who []string
 		for _, a := range found {
-			who = append(who, a.name)
+			who = append(who, a.Name)
 		}
 		err = fmt.Errorf("unknown accounts: %s", list(who))
 	}
@@ -134,15 +135,15 @@ func (v validation) noMounts(context.Context) (string, error) {
 	if err == nil && len(found) > 0 {
 		var where []string
 		for _, m := range found {
-			where = append(where, m.target)
+			where = append(where, m.Target)
 		}
 		err = fmt.Errorf("unknown mounts: %s", list(where))
 	}
 	return "no unknown mount", err
 }
 
-// blankDisks samples every disk but the system's. A disk that was protected in
-// the scrub is not blank and fails here.
+// blankDisks samples every disk but the system's and those that the task
+// protects, which are reported as they are: not verified.
 func (v validation) blankDisks(context.Context) (string, error) {
 	all, err := v.drives()
 	if err != nil {
@@ -162,6 +163,11 @@ func (v validation) blankDisks(context.Context) (string, error) {
 		if system[d.name] {
 			continue
 		}
+		if v.protected(d) {
+			v.out.Protected = append(v.out.Protected, d.serial)
+			_ = v.untouched(d, errors.New("the task protects it, so it was not looked at"))
+			continue
+		}
 		looked++
 		seen, err := v.sample(d.name, v.runID, d.serial, d.bytes)
 		if err == nil {
@@ -176,7 +182,7 @@ func (v validation) blankDisks(context.Context) (string, error) {
 		v.device(dev)
 	}
 	if looked == 0 {
-		return "", skipped("there is no disk but the system's")
+		return "", skipped("there is no disk but the system's and protected ones")
 	}
 	return fmt.Sprintf("%d disks are blank where they were sampled", looked-len(errs)), errors.Join(errs...)
 }

@@ -1,15 +1,15 @@
 package selfupdate
 
 import (
-	"bytes"
 	"crypto/ed25519"
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"runtime"
 	"strconv"
 
 	"github.com/slipway-cloud/slipway/internal/agent/task"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 // Context goes before a manifest when it is signed, so that a signature for
@@ -46,9 +46,7 @@ func (u *Updater) open(raw, signature []byte, highest version) (Manifest, error)
 	if !ed25519.Verify(u.Key, append([]byte(Context), raw...), signature) {
 		return m, refused("the manifest is not signed with this node's update key")
 	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&m); err != nil {
+	if err := lifecycle.DecodeStrict(raw, &m); err != nil {
 		return m, refused("the manifest cannot be read: %v", err)
 	}
 	next, plain := parseVersion(m.Version)
