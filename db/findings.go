@@ -56,8 +56,9 @@ func (s statements) OpenFindings(ctx context.Context, kind string, limit int) ([
 	return rows, translate("list findings", err)
 }
 
-// PruneFindings deletes findings that were closed before, and says how many.
+// PruneFindings deletes findings that were closed before, a batch at a time,
+// and says how many.
 func (s statements) PruneFindings(ctx context.Context, before time.Time) (int64, error) {
-	n, err := s.q.PruneFindings(ctx, before)
+	n, err := s.q.PruneFindings(ctx, gen.PruneFindingsParams{Before: before, MaxRows: pruneBatch})
 	return n, translate("prune findings", err)
 }

@@ -82,8 +82,9 @@ func (s statements) AbandonIdempotent(ctx context.Context, principal, route, key
 	return translate("idempotency record", err)
 }
 
-// PruneIdempotency deletes expired records and returns how many.
+// PruneIdempotency deletes expired records, a batch at a time, and returns how
+// many.
 func (s statements) PruneIdempotency(ctx context.Context) (int64, error) {
-	n, err := s.q.PruneIdempotencyRecords(ctx)
+	n, err := s.q.PruneIdempotencyRecords(ctx, pruneBatch)
 	return n, translate("prune idempotency records", err)
 }

@@ -112,9 +112,10 @@ func (s statements) OutboxBacklog(ctx context.Context, kind string) (Backlog, er
 	return Backlog{r.Open, time.Duration(r.OldestSeconds * float64(time.Second))}, translate("measure the outbox", err)
 }
 
-const pruneBatch = 5000
+// pruneBatch bounds one statement that prunes, so that it holds no lock for long.
+const pruneBatch = 1000
 
-// PruneOutbox deletes done rows older than before, some thousands at a time,
+// PruneOutbox deletes done rows older than before, a batch at a time,
 // and returns how many; call it until that is 0.
 func (s statements) PruneOutbox(ctx context.Context, before time.Time) (int64, error) {
 	n, err := s.q.PruneOutbox(ctx, gen.PruneOutboxParams{Before: before, MaxRows: pruneBatch})

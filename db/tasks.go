@@ -164,6 +164,32 @@ func (s statements) ListTasks(ctx context.Context, f TaskFilter, after string, l
 	return rows, translate("list tasks", err)
 }
 
+// ListTaskLines is ListTasks without arguments and results, which may be large.
+func (s statements) ListTaskLines(ctx context.Context, f TaskFilter, after string, limit int) ([]NodeTask, error) {
+	rows, err := s.q.ListTaskLines(ctx, gen.ListTaskLinesParams{
+		After: after, NodeID: f.NodeID, JobID: f.JobID, Kind: string(f.Kind), Status: string(f.Status), MaxRows: page(limit),
+	})
+	out := make([]NodeTask, 0, len(rows))
+	for _, r := range rows {
+		out = append(out, NodeTask{
+			ID: r.ID, NodeID: r.NodeID, JobID: r.JobID, Kind: r.Kind, SchemaVersion: r.SchemaVersion, IdempotencyKey: r.IdempotencyKey, Status: r.Status,
+			Attempt: r.Attempt, LeaseID: r.LeaseID, LeaseUntil: r.LeaseUntil, ClaimID: r.ClaimID, BootID: r.BootID, Generation: r.Generation,
+			DispatchedAt: r.DispatchedAt, Progress: r.Progress, Message: r.Message, DeadlineAt: r.DeadlineAt, WaiterWorkflowID: r.WaiterWorkflowID,
+			WaiterRunID: r.WaiterRunID, WaiterActivityID: r.WaiterActivityID, TellAt: r.TellAt, ToldAt: r.ToldAt, Doubts: r.Doubts, CreatedBy: r.CreatedBy,
+			CreatedAt: r.CreatedAt, StatusAt: r.StatusAt, FinishedAt: r.FinishedAt, UpdatedAt: r.UpdatedAt, Version: r.Version,
+		})
+	}
+	return out, translate("list tasks", err)
+}
+
+// PruneTasks deletes tasks that ended before and that nobody needs any more, a
+// batch at a time, and says how many. What is open or uncertain, what a live job
+// made, and each node's last task of a kind stay.
+func (s statements) PruneTasks(ctx context.Context, before time.Time) (int64, error) {
+	n, err := s.q.PruneTasks(ctx, gen.PruneTasksParams{Before: before, MaxRows: pruneBatch})
+	return n, translate("prune tasks", err)
+}
+
 // TransitionTask moves a task, by the same rules as TransitionNode.
 func (tx *Tx) TransitionTask(ctx context.Context, id string, t lifecycle.Transition[lifecycle.TaskStatus], message string, a Actor) (NodeTask, error) {
 	row, err := tx.lockTask(ctx, id)

@@ -38,6 +38,7 @@ type Activities struct {
 	Lease time.Duration
 	// OfflineAfter is how long an active node may be silent.
 	OfflineAfter time.Duration
+	Keep         Keep
 	// Ahead moves the clock, for tests; nil leaves it.
 	Ahead func() time.Duration
 }
@@ -66,7 +67,6 @@ const (
 	maxOrphans  = 100
 	lookers     = 8
 	startsBatch = 100
-	keepClosed  = 30 * 24 * time.Hour
 	maxProblems = 5
 )
 
@@ -139,7 +139,8 @@ type Outcome struct {
 	Problem string `json:"problem,omitempty"` // what kept the pass from looking at everything
 }
 
-// SweepDone closes findings that tell nothing any more and notes the pass.
+// SweepDone closes findings that tell nothing any more, notes the pass, and
+// prunes a little.
 func (a *Activities) SweepDone(ctx context.Context, in Outcome) error {
 	if _, err := a.Store.CloseFindingsOfMovedJobs(ctx); err != nil {
 		return fault.Internal(ctx, err)
@@ -148,10 +149,10 @@ func (a *Activities) SweepDone(ctx context.Context, in Outcome) error {
 	if err != nil {
 		return err
 	}
-	if _, err := a.Store.PruneFindings(ctx, now.Add(-keepClosed)); err != nil {
+	if err := a.Store.FinishSweep(ctx, in.Problem); err != nil {
 		return fault.Internal(ctx, err)
 	}
-	return fault.Internal(ctx, a.Store.FinishSweep(ctx, in.Problem))
+	return fault.Internal(ctx, a.prune(ctx, now))
 }
 
 // pass is one comparison.

@@ -75,7 +75,7 @@ func (s *Server) listTasks(ctx context.Context, in *TaskQuery) (*Listed[Task], e
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.cfg.Store.ListTasks(ctx, db.TaskFilter{NodeID: in.ID, Kind: in.Kind, Status: in.Status}, after, in.Limit+1)
+	rows, err := s.cfg.Store.ListTaskLines(ctx, db.TaskFilter{NodeID: in.ID, Kind: in.Kind, Status: in.Status}, after, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}

@@ -129,11 +129,11 @@ func (q *Queries) InsertIdempotencyRecord(ctx context.Context, arg InsertIdempot
 }
 
 const pruneIdempotencyRecords = `-- name: PruneIdempotencyRecords :execrows
-DELETE FROM idempotency_records WHERE expires_at <= now()
+DELETE FROM idempotency_records WHERE ctid IN (SELECT r.ctid FROM idempotency_records r WHERE r.expires_at <= now() LIMIT $1 FOR UPDATE SKIP LOCKED)
 `
 
-func (q *Queries) PruneIdempotencyRecords(ctx context.Context) (int64, error) {
-	result, err := q.db.Exec(ctx, pruneIdempotencyRecords)
+func (q *Queries) PruneIdempotencyRecords(ctx context.Context, maxRows int32) (int64, error) {
+	result, err := q.db.Exec(ctx, pruneIdempotencyRecords, maxRows)
 	if err != nil {
 		return 0, err
 	}

@@ -292,11 +292,16 @@ func (q *Queries) PlaceSweep(ctx context.Context, place string) error {
 }
 
 const pruneFindings = `-- name: PruneFindings :execrows
-DELETE FROM sweep_findings WHERE closed_at < $1::timestamptz
+DELETE FROM sweep_findings WHERE id IN (SELECT f.id FROM sweep_findings f WHERE f.closed_at < $1::timestamptz LIMIT $2)
 `
 
-func (q *Queries) PruneFindings(ctx context.Context, before time.Time) (int64, error) {
-	result, err := q.db.Exec(ctx, pruneFindings, before)
+type PruneFindingsParams struct {
+	Before  time.Time
+	MaxRows int32
+}
+
+func (q *Queries) PruneFindings(ctx context.Context, arg PruneFindingsParams) (int64, error) {
+	result, err := q.db.Exec(ctx, pruneFindings, arg.Before, arg.MaxRows)
 	if err != nil {
 		return 0, err
 	}

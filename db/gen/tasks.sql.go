@@ -262,6 +262,118 @@ func (q *Queries) LastTaskOfKind(ctx context.Context, arg LastTaskOfKindParams) 
 	return i, err
 }
 
+const listTaskLines = `-- name: ListTaskLines :many
+SELECT id, node_id, job_id, kind, schema_version, idempotency_key, status, attempt, lease_id, lease_until, claim_id, boot_id, generation, dispatched_at,
+    progress, message, deadline_at, waiter_workflow_id, waiter_run_id, waiter_activity_id, tell_at, told_at, doubts, created_by, created_at, status_at,
+    finished_at, updated_at, version
+FROM node_tasks
+WHERE ($1::text = '' OR id < $1::text)
+  AND ($2::text = '' OR node_id = $2::text)
+  AND ($3::text = '' OR job_id = $3::text)
+  AND ($4::text = '' OR kind = $4::text)
+  AND ($5::text = '' OR status = $5::text)
+ORDER BY id DESC LIMIT $6
+`
+
+type ListTaskLinesParams struct {
+	After   string
+	NodeID  string
+	JobID   string
+	Kind    string
+	Status  string
+	MaxRows int32
+}
+
+type ListTaskLinesRow struct {
+	ID               string
+	NodeID           string
+	JobID            *string
+	Kind             lifecycle.TaskKind
+	SchemaVersion    int
+	IdempotencyKey   string
+	Status           lifecycle.TaskStatus
+	Attempt          int
+	LeaseID          string
+	LeaseUntil       *time.Time
+	ClaimID          string
+	BootID           string
+	Generation       int64
+	DispatchedAt     *time.Time
+	Progress         string
+	Message          string
+	DeadlineAt       time.Time
+	WaiterWorkflowID string
+	WaiterRunID      string
+	WaiterActivityID string
+	TellAt           time.Time
+	ToldAt           *time.Time
+	Doubts           int
+	CreatedBy        string
+	CreatedAt        time.Time
+	StatusAt         time.Time
+	FinishedAt       *time.Time
+	UpdatedAt        time.Time
+	Version          int64
+}
+
+// As ListTasks, without what a list does not show: arguments and result.
+func (q *Queries) ListTaskLines(ctx context.Context, arg ListTaskLinesParams) ([]ListTaskLinesRow, error) {
+	rows, err := q.db.Query(ctx, listTaskLines,
+		arg.After,
+		arg.NodeID,
+		arg.JobID,
+		arg.Kind,
+		arg.Status,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ListTaskLinesRow{}
+	for rows.Next() {
+		var i ListTaskLinesRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.NodeID,
+			&i.JobID,
+			&i.Kind,
+			&i.SchemaVersion,
+			&i.IdempotencyKey,
+			&i.Status,
+			&i.Attempt,
+			&i.LeaseID,
+			&i.LeaseUntil,
+			&i.ClaimID,
+			&i.BootID,
+			&i.Generation,
+			&i.DispatchedAt,
+			&i.Progress,
+			&i.Message,
+			&i.DeadlineAt,
+			&i.WaiterWorkflowID,
+			&i.WaiterRunID,
+			&i.WaiterActivityID,
+			&i.TellAt,
+			&i.ToldAt,
+			&i.Doubts,
+			&i.CreatedBy,
+			&i.CreatedAt,
+			&i.StatusAt,
+			&i.FinishedAt,
+			&i.UpdatedAt,
+			&i.Version,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listTasks = `-- name: ListTasks :many
 SELECT id, node_id, job_id, kind, schema_version, args, idempotency_key, status, attempt, lease_id, lease_until, claim_id, boot_id, generation, dispatched_at, progress, result, message, deadline_at, waiter_workflow_id, waiter_run_id, waiter_activity_id, tell_at, told_at, doubts, created_by, created_at, status_at, finished_at, updated_at, version FROM node_tasks
 WHERE ($1::text = '' OR id < $1::text)
@@ -672,6 +784,31 @@ func (q *Queries) NodesWithQueuedTasks(ctx context.Context, nodeIds []string) ([
 		return nil, err
 	}
 	return items, nil
+}
+
+const pruneTasks = `-- name: PruneTasks :execrows
+DELETE FROM node_tasks WHERE id IN (
+    SELECT t.id FROM node_tasks t
+    WHERE t.status IN ('succeeded', 'failed', 'expired') AND t.finished_at < $1::timestamptz
+      AND (t.waiter_activity_id = '' OR t.told_at IS NOT NULL)
+      AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = t.job_id
+          AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
+      AND EXISTS (SELECT 1 FROM node_tasks l WHERE l.node_id = t.node_id AND l.kind = t.kind AND l.id > t.id)
+    ORDER BY t.finished_at LIMIT $2)
+`
+
+type PruneTasksParams struct {
+	Before  time.Time
+	MaxRows int32
+}
+
+// Tasks that ended long ago. Each node keeps the last one of each kind, which says what was done to it last.
+func (q *Queries) PruneTasks(ctx context.Context, arg PruneTasksParams) (int64, error) {
+	result, err := q.db.Exec(ctx, pruneTasks, arg.Before, arg.MaxRows)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const renewTask = `-- name: RenewTask :execrows

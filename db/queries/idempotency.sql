@@ -18,4 +18,4 @@ WHERE principal = @principal AND route = @route AND key = @key AND state = 'in_f
 DELETE FROM idempotency_records WHERE principal = @principal AND route = @route AND key = @key AND state = 'in_flight';
 
 -- name: PruneIdempotencyRecords :execrows
-DELETE FROM idempotency_records WHERE expires_at <= now();
+DELETE FROM idempotency_records WHERE ctid IN (SELECT r.ctid FROM idempotency_records r WHERE r.expires_at <= now() LIMIT @max_rows FOR UPDATE SKIP LOCKED);

@@ -125,3 +125,27 @@ WHERE (@after::text = '' OR id < @after::text)
   AND (@kind::text = '' OR kind = @kind::text)
   AND (@status::text = '' OR status = @status::text)
 ORDER BY id DESC LIMIT @max_rows;
+
+-- name: ListTaskLines :many
+-- As ListTasks, without what a list does not show: arguments and result.
+SELECT id, node_id, job_id, kind, schema_version, idempotency_key, status, attempt, lease_id, lease_until, claim_id, boot_id, generation, dispatched_at,
+    progress, message, deadline_at, waiter_workflow_id, waiter_run_id, waiter_activity_id, tell_at, told_at, doubts, created_by, created_at, status_at,
+    finished_at, updated_at, version
+FROM node_tasks
+WHERE (@after::text = '' OR id < @after::text)
+  AND (@node_id::text = '' OR node_id = @node_id::text)
+  AND (@job_id::text = '' OR job_id = @job_id::text)
+  AND (@kind::text = '' OR kind = @kind::text)
+  AND (@status::text = '' OR status = @status::text)
+ORDER BY id DESC LIMIT @max_rows;
+
+-- name: PruneTasks :execrows
+-- Tasks that ended long ago. Each node keeps the last one of each kind, which says what was done to it last.
+DELETE FROM node_tasks WHERE id IN (
+    SELECT t.id FROM node_tasks t
+    WHERE t.status IN ('succeeded', 'failed', 'expired') AND t.finished_at < @before::timestamptz
+      AND (t.waiter_activity_id = '' OR t.told_at IS NOT NULL)
+      AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = t.job_id
+          AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
+      AND EXISTS (SELECT 1 FROM node_tasks l WHERE l.node_id = t.node_id AND l.kind = t.kind AND l.id > t.id)
+    ORDER BY t.finished_at LIMIT @max_rows);

@@ -26,6 +26,7 @@ type Config struct {
 	Metrics  Metrics  `yaml:"metrics"`
 
 	Reconcile Reconcile `yaml:"reconcile"`
+	Retention Retention `yaml:"retention"`
 }
 
 // Database is where PostgreSQL is. URL and URLFile exclude each other; Load
@@ -112,6 +113,15 @@ type Reconcile struct {
 	BMCLogins         int    `yaml:"bmc_logins"`
 }
 
+// Retention is how long rows stay in the database that nothing works on any
+// more. The audit log stays as a whole.
+type Retention struct {
+	Tasks    time.Duration `yaml:"tasks"`
+	Findings time.Duration `yaml:"findings"`
+	Outbox   time.Duration `yaml:"outbox"`
+	Events   time.Duration `yaml:"events"`
+}
+
 // Log is how much is logged and in which form.
 type Log struct {
 	Level  string `yaml:"level"`
@@ -123,6 +133,8 @@ type Log struct {
 type Metrics struct {
 	Listen string `yaml:"listen"`
 }
+
+const day = 24 * time.Hour
 
 // Default returns the settings that hold when nothing else is said.
 func Default() Config {
@@ -142,6 +154,7 @@ func Default() Config {
 		Log:     Log{Level: "info", Format: "json"},
 		Metrics: Metrics{Listen: "127.0.0.1:9090"},
 
+		Retention: Retention{Tasks: 90 * day, Findings: 30 * day, Outbox: 7 * day, Events: 30 * day},
 		Reconcile: Reconcile{Every: 5 * time.Minute, QuarantinePercent: 5, BMCProbes: 500, BMCLogins: 20},
 	}
 }

@@ -64,6 +64,11 @@ func settings(c *Config) *pflag.FlagSet {
 	num(&c.Reconcile.BMCProbes, "reconcile-bmc-probes", "BMCs that one pass over a site may ask without a login")
 	num(&c.Reconcile.BMCLogins, "reconcile-bmc-logins", "BMCs that one pass over a site may log in to, for power in doubt; 0 logs in to none")
 
+	fs.DurationVar(&c.Retention.Tasks, "retention-tasks", c.Retention.Tasks, "how long a node's tasks stay after they ended and their job has")
+	fs.DurationVar(&c.Retention.Findings, "retention-findings", c.Retention.Findings, "how long the sweeper's findings stay after they were closed")
+	fs.DurationVar(&c.Retention.Outbox, "retention-outbox", c.Retention.Outbox, "how long rows of the outbox stay after they were carried out")
+	fs.DurationVar(&c.Retention.Events, "retention-events", c.Retention.Events, "how long events can be read; a reader that was away for longer has missed some")
+
 	str(&c.Log.Level, "log-level", "debug, info, warn or error")
 	str(&c.Log.Format, "log-format", "json or text")
 	str(&c.Metrics.Listen, "metrics-listen", "address of /metrics, /healthz and /readyz; empty turns it off")

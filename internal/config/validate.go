@@ -49,7 +49,7 @@ func (c Config) Validate(parts ...Part) error {
 		PartAPI:      func(v *validator) { c.API.validate(v); c.OIDC.validate(v) },
 		PartAgent:    c.Agent.validate,
 		PartSecrets:  c.Secrets.validate,
-		PartWorker:   func(v *validator) { c.Worker.validate(v); c.Reconcile.validate(v) },
+		PartWorker:   func(v *validator) { c.Worker.validate(v); c.Reconcile.validate(v); c.Retention.validate(v) },
 	}
 	for _, p := range []Part{PartDatabase, PartTemporal, PartAPI, PartAgent, PartSecrets, PartWorker} {
 		if slices.Contains(parts, p) {
@@ -139,6 +139,14 @@ func (s Secrets) validate(v *validator) {
 	v.keeper("secrets.keeper", s.Keeper, "secrets.key_file", s.KeyFile)
 	if s.PreviousKeeper != "" || s.PreviousKeyFile != "" {
 		v.keeper("secrets.previous_keeper", s.PreviousKeeper, "secrets.previous_key_file", s.PreviousKeyFile)
+	}
+}
+
+func (r Retention) validate(v *validator) {
+	for name, d := range map[string]time.Duration{"tasks": r.Tasks, "findings": r.Findings, "outbox": r.Outbox, "events": r.Events} {
+		if d < time.Hour || d > 100*365*day {
+			v.add("retention."+name, "must lie between 1h and 876000h")
+		}
 	}
 }
 

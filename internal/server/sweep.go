@@ -26,7 +26,7 @@ func (a *App) Sweeps() temporalx.Sweeps {
 func (a *App) sweepActivities() *sweepact.Activities {
 	t := a.Config.Temporal
 	return &sweepact.Activities{
-		Store: a.Store, Log: a.Log, Lease: relay.Lease, OfflineAfter: a.Config.Agent.OfflineAfter,
+		Store: a.Store, Log: a.Log, Lease: relay.Lease, OfflineAfter: a.Config.Agent.OfflineAfter, Keep: sweepact.Keep(a.Config.Retention),
 		Engine: temporalx.Watch{Client: a.Temporal, Namespace: t.Namespace, TaskQueue: t.TaskQueue},
 	}
 }

@@ -1,0 +1,45 @@
+package sweep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Keep says how long rows stay that nothing works on any more; zero keeps them
+// for ever. The audit log is not among them.
+type Keep struct {
+	Tasks    time.Duration // of nodes, since they ended
+	Findings time.Duration // since they were closed
+	Outbox   time.Duration // since they were done
+	Events   time.Duration // since they happened
+}
+
+// prune deletes at most one small batch of each kind, by the database's clock:
+// the next pass goes on, so that no statement holds much for long. One that
+// fails keeps no other from being done.
+func (a *Activities) prune(ctx context.Context, now time.Time) error {
+	var failed []error
+	for _, c := range []struct {
+		what string
+		keep time.Duration
+		do   func(context.Context, time.Time) (int64, error)
+	}{
+		{"tasks", a.Keep.Tasks, a.Store.PruneTasks},
+		{"findings", a.Keep.Findings, a.Store.PruneFindings},
+		{"outbox rows", a.Keep.Outbox, a.Store.PruneOutbox},
+		{"events", a.Keep.Events, a.Store.PruneEvents},
+	} {
+		if c.keep <= 0 {
+			continue
+		}
+		if _, err := c.do(ctx, now.Add(-c.keep)); err != nil {
+			failed = append(failed, fmt.Errorf("%s were not pruned: %w", c.what, err))
+		}
+	}
+	if _, err := a.Store.PruneIdempotency(ctx); err != nil { // each says itself when it ends
+		failed = append(failed, fmt.Errorf("idempotency records were not pruned: %w", err))
+	}
+	return errors.Join(failed...)
+}

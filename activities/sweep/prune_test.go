@@ -1,0 +1,55 @@
+package sweep_test
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/activities/sweep"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/dbtest"
+)
+
+// TestAPassPrunesASmallBatchOfWhatIsOlderThanItsRetention: a pass after it goes
+// on, and what has no retention stays.
+func TestAPassPrunesASmallBatchOfWhatIsOlderThanItsRetention(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Database(t)
+	store := dbtest.Open(t, dsn)
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(t.Context()) })
+	run := func(sql string) {
+		_, err := conn.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	count := func(table string) (n int) {
+		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM "+table).Scan(&n))
+		return n
+	}
+	run(`INSERT INTO events (cursor, type, resource_kind, resource_id, payload, at)
+		SELECT i, 't', 'node', 'n', '{}', now() - CASE WHEN i < 2500 THEN interval '2 hours' ELSE interval '0' END FROM generate_series(1, 2600) i`)
+	run(`INSERT INTO outbox (kind, type, resource_kind, resource_id, done_at) VALUES ('event', 't', 'node', 'n', now() - interval '2 hours'),
+		('event', 't', 'node', 'n', now()), ('event', 't', 'node', 'n', NULL)`)
+	run(`INSERT INTO idempotency_records (principal, route, key, request_hash, state, expires_at)
+		SELECT 'p', 'r', i::text, sha256('x'), 'done', now() - interval '1 second' FROM generate_series(1, 1500) i`)
+	_, _, err = store.SeeFinding(t.Context(), db.Finding{Kind: db.FindingOrphan, Subject: "onboarding/x", Message: "m"})
+	require.NoError(t, err)
+	_, err = store.CloseFinding(t.Context(), db.FindingOrphan, "onboarding/x", "ended")
+	require.NoError(t, err)
+	run("UPDATE sweep_findings SET closed_at = now() - interval '2 hours'")
+
+	a := &sweep.Activities{Store: store, Log: slog.New(slog.DiscardHandler)}
+	require.NoError(t, a.SweepDone(t.Context(), sweep.Outcome{}))
+	require.Equal(t, []int{2600, 3, 500, 1}, []int{count("events"), count("outbox"), count("idempotency_records"), count("sweep_findings")}, "nothing has a retention")
+	a.Keep = sweep.Keep{Tasks: time.Hour, Findings: time.Hour, Outbox: time.Hour, Events: time.Hour}
+	require.NoError(t, a.SweepDone(t.Context(), sweep.Outcome{}))
+	require.Equal(t, []int{1600, 2, 0, 0}, []int{count("events"), count("outbox"), count("idempotency_records"), count("sweep_findings")})
+	for range 2 {
+		require.NoError(t, a.SweepDone(t.Context(), sweep.Outcome{}))
+	}
+	require.Equal(t, 101, count("events"))
+}
