@@ -72,6 +72,10 @@ func Open(ctx context.Context, cfg config.Config, logTo io.Writer) (*App, error)
 		a.Close()
 		return nil, fmt.Errorf("register the gauges: %w", err)
 	}
+	if err := a.Metrics.Register(newDriftGauges(a.Store, log)); err != nil {
+		a.Close()
+		return nil, fmt.Errorf("register the gauges of drift: %w", err)
+	}
 	a.Secrets, err = secrets.Open(ctx, a.Store, secrets.Keeper{URL: cfg.Secrets.Keeper, KeyFile: cfg.Secrets.KeyFile},
 		secrets.Options{OnReveal: func(v string) { red.Register(v) }, Previous: previousKeeper(cfg)})
 	if err != nil {
