@@ -26,6 +26,8 @@ const (
 	AttentionSweeper         = "sweeper"           // the sweeper itself has not looked for a minute
 	AttentionDrift           = "drift"             // a critical finding of the reconciler is open
 	AttentionReconcile       = "reconcile"         // a site was not looked at whole for some passes
+	AttentionInstallFailed   = "install_failed"    // a PXE node's installation failed three times
+	AttentionDiscoveryFull   = "discovery_full"    // soon no new PXE node can be registered
 )
 
 // AttentionKinds lists every kind.
@@ -33,7 +35,8 @@ func AttentionKinds() []string {
 	return []string{
 		AttentionParkedJob, AttentionJobStuck, AttentionStartNotSent, AttentionOrphanWorkflow, AttentionNodeStuck, AttentionNodeQuarantined,
 		AttentionBMCLoginBlocked, AttentionBMCPinPending, AttentionAgentLocked,
-		AttentionTaskUncertain, AttentionSweeper, AttentionDrift, AttentionReconcile,
+		AttentionTaskUncertain, AttentionSweeper, AttentionDrift, AttentionReconcile, AttentionInstallFailed,
+		AttentionDiscoveryFull,
 	}
 }
 

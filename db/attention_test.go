@@ -110,6 +110,29 @@ func TestEachKindComesAndGoes(t *testing.T) {
 				require.NoError(t, s.SetBMCPin(t.Context(), onlyBMC(t, s).ID, "ab"))
 			},
 		},
+		db.AttentionInstallFailed: {
+			func(t *testing.T, s *db.Store, _ *pgx.Conn) (string, string, string) {
+				return "", dbtest.PXENode(t, s, "52:54:00:00:00:01", lifecycle.NodeInstallFailed).ID, ""
+			},
+			func(t *testing.T, s *db.Store, _ *pgx.Conn) {
+				n, err := s.NodeOfMAC(t.Context(), "52:54:00:00:00:01")
+				require.NoError(t, err)
+				_, err = setState(t, s, n.ID, lifecycle.NodePending, true)
+				require.NoError(t, err)
+			},
+		},
+		db.AttentionDiscoveryFull: {
+			func(t *testing.T, s *db.Store, _ *pgx.Conn) (string, string, string) {
+				for i := range 900 {
+					discover(t, s, mac(i+1))
+				}
+				return "", "", ""
+			},
+			func(t *testing.T, s *db.Store, _ *pgx.Conn) {
+				_, err := s.Purge(t.Context(), "", 0, pxeAdmin)
+				require.NoError(t, err)
+			},
+		},
 		db.AttentionAgentLocked: {
 			func(t *testing.T, s *db.Store, c *pgx.Conn) (string, string, string) {
 				n := dbtest.Node(t, s, dbtest.Active())

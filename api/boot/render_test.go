@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -121,4 +124,24 @@ func TestLoggedPathsHoldNoToken(t *testing.T) {
 	require.True(t, ok)
 	_, ok = TokenHash(token + "a")
 	require.False(t, ok)
+}
+
+func TestTheWorkflowOfTheManualIsValid(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/pxe.md")
+	require.NoError(t, err)
+	_, block, found := strings.Cut(string(page), "```yaml\n")
+	require.True(t, found)
+	block, _, _ = strings.Cut(block, "```")
+	block = regexp.MustCompile(`sha256: [0-9a-f]{4}\.\.\.`).ReplaceAllString(block, "sha256: "+strings.Repeat("a", 64))
+	var doc map[string]any
+	require.NoError(t, yaml.Unmarshal([]byte(block), &doc))
+	raw, err := json.Marshal(doc)
+	require.NoError(t, err)
+	var s lifecycle.InstallWorkflowSpec
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	require.NoError(t, d.Decode(&s))
+	require.NotEmpty(t, s.Initrds[0].SHA256)
+	require.NoError(t, CheckWorkflow(s))
 }

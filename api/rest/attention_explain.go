@@ -25,6 +25,8 @@ func explanations() map[string]func(*Attention) {
 		db.AttentionSweeper:         explainSilence,
 		db.AttentionDrift:           explainDrift,
 		db.AttentionReconcile:       explainReconcile,
+		db.AttentionInstallFailed:   explainInstall,
+		db.AttentionDiscoveryFull:   explainDiscovery,
 	}
 }
 
@@ -150,4 +152,17 @@ func explainReconcile(a *Attention) {
 	}
 	a.Runbook = "docs/drift.md"
 	a.NextAction = "Check that a worker runs and that the site's region answers (probe the site); then that the schedule reconcile/TASK_QUEUE/SITE is there and not paused."
+}
+
+func explainInstall(a *Attention) {
+	a.Message = "the installation failed three times; the last time: " + a.Message
+	a.NextAction = "Look at the machine, then assign an install workflow with slipway node assign-workflow and begin anew with slipway node state NODE pending --force; " +
+		"or take the node out with slipway node state NODE retired."
+	a.Runbook = "docs/pxe.md#when-an-installation-fails"
+}
+
+func explainDiscovery(a *Attention) {
+	a.Message += fmt.Sprintf("; at %d no new machine is registered any more", db.MaxDiscovered)
+	a.NextAction = "Approve what is real, and delete the rest with slipway node purge-discovered: a machine that is real is discovered again at its next boot."
+	a.Runbook = "docs/pxe.md#strangers-on-the-boot-network"
 }

@@ -1,6 +1,7 @@
 package rest_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"os"
@@ -68,6 +69,13 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 	require.NoError(t, store.BlockBMCLogin(t.Context(), bmc.ID, "the BMC answered 401"))
 	require.NoError(t, store.SetBMCPinPending(t.Context(), bmc.ID, "abcd"))
 	unknown := uncertainTask(t, store, dsn)
+	dbtest.PXENode(t, store, "52:54:01:00:00:01", lifecycle.NodeInstallFailed)
+	for i := range 900 {
+		require.NoError(t, store.Tx(t.Context(), func(tx *db.Tx) error {
+			_, _, err := tx.Discover(t.Context(), db.Discovery{MAC: fmt.Sprintf("52:54:00:00:%02x:%02x", i/256, i%256)})
+			return err
+		}))
+	}
 	alter(t, dsn, "UPDATE outbox SET created_at = now() - interval '2 minutes', last_error = 'no answer' WHERE job_id = '"+waits.ID+"'",
 		"UPDATE outbox SET done_at = now() WHERE kind = 'start_workflow' AND job_id <> '"+waits.ID+"'",
 		"UPDATE nodes SET state_changed_at = now() - interval '11 minutes' WHERE id = '"+between.ID+"'",

@@ -11,7 +11,7 @@ import (
 )
 
 const attention = `-- name: Attention :many
-SELECT a.kind, a.id, a.since, a.site_id, a.node_id, a.hostname, a.bmc_id, a.job_id, a.job_kind, a.workflow_id, a.status, a.stage, a.failure_class, a.message, a.next_step, a.recommended_action, a.waiting_outside, a.workflow_gone FROM (SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM attention UNION ALL SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM drift_attention) a
+SELECT a.kind, a.id, a.since, a.site_id, a.node_id, a.hostname, a.bmc_id, a.job_id, a.job_kind, a.workflow_id, a.status, a.stage, a.failure_class, a.message, a.next_step, a.recommended_action, a.waiting_outside, a.workflow_gone FROM (SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM attention UNION ALL SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM drift_attention UNION ALL SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM pxe_attention) a
 WHERE ($1::text = '' OR a.kind = $1::text)
   AND ($2::text = '' OR a.site_id = $2::text)
   AND ($3::timestamptz IS NULL OR (a.since, a.id) > ($3::timestamptz, $4::text))
@@ -73,7 +73,7 @@ func (q *Queries) Attention(ctx context.Context, arg AttentionParams) ([]Attenti
 }
 
 const countAttention = `-- name: CountAttention :many
-SELECT a.kind, count(*) AS items FROM (SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM attention UNION ALL SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM drift_attention) a GROUP BY a.kind ORDER BY a.kind
+SELECT a.kind, count(*) AS items FROM (SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM attention UNION ALL SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM drift_attention UNION ALL SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM pxe_attention) a GROUP BY a.kind ORDER BY a.kind
 `
 
 type CountAttentionRow struct {

@@ -104,7 +104,20 @@ END $$;
 -- +goose StatementEnd
 CREATE TRIGGER nodes_no_delete BEFORE DELETE ON nodes FOR EACH ROW EXECUTE FUNCTION guard_node_delete();
 
+-- What of it needs a person, in the columns of the view attention; all are read together.
+CREATE VIEW pxe_attention AS
+SELECT 'install_failed'::text AS kind, ('install_failed:' || n.id)::text AS id, n.state_changed_at::timestamptz AS since, n.site_id::text AS site_id,
+    n.id::text AS node_id, n.hostname::text AS hostname, ''::text AS bmc_id, ''::text AS job_id, ''::text AS job_kind, ''::text AS workflow_id,
+    n.status::text AS status, ''::text AS stage, ''::text AS failure_class, n.last_install_error::text AS message, ''::text AS next_step,
+    ''::text AS recommended_action, false AS waiting_outside, false AS workflow_gone
+FROM nodes n WHERE n.status = 'install_failed'
+UNION ALL
+-- The list of discovered nodes is nearly at its end (db.MaxDiscovered): soon no new machine is registered.
+SELECT 'discovery_full', 'discovery_full:', d.since, '', '', '', '', '', '', '', '', '', '', d.nodes || ' nodes await approval', '', '', false, false
+FROM (SELECT count(*) AS nodes, max(created_at) AS since FROM nodes WHERE status = 'discovered') d WHERE d.nodes >= 900;
+
 -- +goose Down
+DROP VIEW pxe_attention;
 DROP TRIGGER nodes_no_delete ON nodes;
 CREATE TRIGGER nodes_no_delete BEFORE DELETE ON nodes FOR EACH ROW EXECUTE FUNCTION guard_no_delete();
 DROP FUNCTION guard_node_delete;
