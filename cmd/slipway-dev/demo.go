@@ -32,7 +32,7 @@ func demoCommand() *cobra.Command {
 	var logFile string
 	cmd := &cobra.Command{
 		Use: "demo", Args: cobra.NoArgs,
-		Short: "Onboard simulated servers of four vendors, show how it goes, and end",
+		Short: "Onboard simulated servers, take some out of service again, show how it goes, and end",
 	}
 	cmd.Flags().StringVar(&logFile, "log", "", "write Slipway's own log to this file")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -64,7 +64,7 @@ func demoSpecs() []simhw.Spec {
 func hostname(m *simhw.Machine) string { return "gpu-" + m.Spec().ID }
 
 func demo(ctx context.Context, o devstack.Options, out io.Writer) error {
-	fmt.Fprintln(out, "Slipway demo: bare servers become active GPU nodes. Everything outside Slipway is simulated; the protocols are real.")
+	fmt.Fprintln(out, "Slipway demo: bare servers become active GPU nodes, and leave service clean. Everything outside Slipway is simulated; the protocols are real.")
 	s, err := devstack.Start(ctx, o)
 	if err != nil {
 		return err
@@ -87,6 +87,9 @@ func demo(ctx context.Context, o devstack.Options, out io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(out, "\n%d nodes are active, %s after the first request.\n", len(jobs), time.Since(began).Round(time.Second))
+	if err := op.leave(ctx, out, jobs); err != nil {
+		return err
+	}
 	op.addresses(out)
 	fmt.Fprintln(out, "\nThe demo ends here and takes its stack with it. `make up` keeps one running at fixed addresses.")
 	return nil
@@ -95,6 +98,7 @@ func demo(ctx context.Context, o devstack.Options, out io.Writer) error {
 // watched is a job on the screen.
 type watched struct {
 	ID, host, vendor, seen string
+	node                   string // its id, once the job is known to have one
 	ended                  bool
 }
 
@@ -163,9 +167,10 @@ func (o *operator) watch(ctx context.Context, out io.Writer, jobs []*watched, be
 				continue
 			}
 			var v jobView
-			if err := o.api.call(ctx, http.MethodGet, "/admin/onboardings/"+j.ID, nil, &v); err != nil {
+			if err := o.api.call(ctx, http.MethodGet, "/admin/jobs/"+j.ID, nil, &v); err != nil {
 				return err
 			}
+			j.node = v.NodeID
 			if line := fmt.Sprintf("%-9s %s", v.Status, v.Stage); line != j.seen {
 				j.seen = line
 				fmt.Fprintf(out, "%6.1fs  %-13s %-11s %s %3d %%  %s\n", time.Since(began).Seconds(), j.host, j.vendor, bar(v.Progress), v.Progress, line)

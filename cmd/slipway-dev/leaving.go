@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// leaving is what the demo's nodes go through after they were onboarded, and
+// where each is to end.
+var leaving = []struct {
+	mode lifecycle.DecommissionMode
+	ends []lifecycle.NodeStatus
+}{
+	{lifecycle.ModeSoftReset, []lifecycle.NodeStatus{lifecycle.NodeOffline, lifecycle.NodeActive}},
+	{lifecycle.ModeReimage, []lifecycle.NodeStatus{lifecycle.NodeOffline, lifecycle.NodeActive}},
+	{lifecycle.ModeFull, []lifecycle.NodeStatus{lifecycle.NodeDeleted}},
+}
+
+// leave takes the first nodes out of service, each in another mode, as its plan
+// says, and verifies the certificate of one offline.
+func (o *operator) leave(ctx context.Context, out io.Writer, nodes []*watched) error {
+	fmt.Fprintln(out, "\nLeaving service: a soft reset, a reimage and a full decommission, each started with the hash of its plan.")
+	if err := o.show(ctx, out, "node", "decommission", nodes[0].host, "--mode", string(lifecycle.ModeSoftReset), "--plan"); err != nil {
+		return err
+	}
+	began := time.Now()
+	jobs := make([]*watched, 0, len(leaving))
+	for i, l := range leaving {
+		id, err := o.decommission(ctx, nodes[i], l.mode)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "\nPOST /api/v1/admin/decommissions  %s %s  ->  202 %s", nodes[i].host, l.mode, id)
+		jobs = append(jobs, &watched{ID: id, host: nodes[i].host, vendor: nodes[i].vendor, node: nodes[i].node})
+	}
+	fmt.Fprint(out, "\n\n")
+	if err := o.watch(ctx, out, jobs, began); err != nil {
+		return err
+	}
+	for i, j := range jobs {
+		if err := o.endsIn(ctx, j, leaving[i].ends); err != nil {
+			return err
+		}
+	}
+	return o.proof(ctx, out, jobs[1]) // a reimage: every disk is erased
+}
+
+func (o *operator) decommission(ctx context.Context, w *watched, mode lifecycle.DecommissionMode) (string, error) {
+	var plan struct {
+		Hash string `json:"plan_hash"`
+	}
+	ask := map[string]any{"node_id": w.node, "mode": mode}
+	if err := o.api.call(ctx, http.MethodPost, "/admin/decommissions/plan", ask, &plan); err != nil {
+		return "", err
+	}
+	ask["plan_hash"], ask["reason"] = plan.Hash, "the demo"
+	var j jobView
+	err := o.api.call(ctx, http.MethodPost, "/admin/decommissions", ask, &j)
+	return j.ID, err
+}
+
+func (o *operator) endsIn(ctx context.Context, w *watched, ends []lifecycle.NodeStatus) error {
+	var n struct {
+		Status lifecycle.NodeStatus `json:"status"`
+	}
+	if err := o.api.call(ctx, http.MethodGet, "/nodes/"+w.node, nil, &n); err != nil {
+		return err
+	}
+	for _, s := range ends {
+		if n.Status == s {
+			return nil
+		}
+	}
+	return fmt.Errorf("node %s is %s, and should be %s", w.host, n.Status, ends[0])
+}
+
+// proof shows a node's history and verifies its certificate as an auditor would:
+// from a file, without a server.
+func (o *operator) proof(ctx context.Context, out io.Writer, w *watched) error {
+	for _, args := range [][]string{{"node", "list"}, {"node", "history", w.node}, {"certificate", "list", w.node}} {
+		if err := o.show(ctx, out, args...); err != nil {
+			return err
+		}
+	}
+	file := filepath.Join(o.home, w.host+".json")
+	bundle, err := o.command(ctx, "certificate", "export", w.node).Output()
+	if err != nil {
+		return fmt.Errorf("slipway certificate export: %w", err)
+	}
+	if err := os.WriteFile(file, bundle, 0o600); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\n$ slipway certificate export %s > %s\n", w.node, file)
+	return o.show(ctx, out, "certificate", "verify", file)
+}
