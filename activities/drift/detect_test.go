@@ -1,0 +1,214 @@
+package drift
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
+)
+
+// TestTheCatalogueIsWhole: each detector of nodes and BMCs has its function, each
+// function its line, and what can be adopted is written down.
+func TestTheCatalogueIsWhole(t *testing.T) {
+	t.Parallel()
+	see := looks()
+	names := map[string]bool{}
+	for _, d := range lifecycle.DriftDetectors() {
+		require.False(t, names[d.Name], "%s stands there twice", d.Name)
+		names[d.Name] = true
+		ofNode := d.Scope == lifecycle.DriftOfNode || d.Scope == lifecycle.DriftOfBMC
+		require.Equal(t, ofNode, see[d.Name] != nil, d.Name)
+		require.Equal(t, ofNode, len(d.Expects) > 0, "%s says which nodes it looks at", d.Name)
+		require.NotEmpty(t, d.Finds+d.Next+d.Closes, d.Name)
+		require.NotEmpty(t, d.Evidence, d.Name)
+		require.NotEmpty(t, d.Sources, d.Name)
+		if d.Quarantines {
+			require.Equal(t, lifecycle.DriftCritical, d.Severity, d.Name)
+			require.True(t, slices.Contains(d.Expects, lifecycle.NodeActive) && ofNode, d.Name)
+		}
+	}
+	require.GreaterOrEqual(t, len(names), 20)
+	for name := range see {
+		require.True(t, names[name], "%s is not in the catalogue", name)
+	}
+}
+
+var at = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// well is an active node of which everything is known and as it should be.
+func well() Facts {
+	hour, sync := at.Add(-time.Hour), at.Add(-time.Minute)
+	until := at.Add(20 * time.Hour)
+	mib := int64(1024)
+	return Facts{
+		Now: at, Listed: at, User: "slipway", Policy: DefaultPolicy(),
+		Node: NodeFacts{ID: "node_1", Status: lifecycle.NodeActive, Hostname: "gpu-1", MACs: []string{"aa"}, SystemID: "abc123", StateChangedAt: hour},
+		Machine: &Machine{
+			SystemID: "abc123", Hostname: "gpu-1", Status: providers.MAASDeployed, Power: "on", Owner: "slipway", Serial: "S1", UUID: "U1", MACs: []string{"AA"},
+			Addresses: []string{"10.0.0.1"}, HWSync: true, SyncInterval: lifecycle.Duration(15 * time.Minute), LastSync: &sync, DeployedBy: "job_1", PowerAddress: "https://10.1.1.1",
+		},
+		BMC:      &BMCFacts{ID: "bmc_1", Address: "10.1.1.1", Protocol: "redfish", PinSHA256: "p"},
+		Look:     &LookFacts{Address: "10.1.1.1", ProbedAt: at, AnsweredAt: &at, PinSHA256: "P"},
+		Beat:     &BeatFacts{BootID: "b1", AgentVersion: "1.0.0", ReceivedAt: at.Add(-10 * time.Second), ReportBootID: "b1", ReportedAt: &hour, Report: &lifecycle.HealthReport{MemoryMiB: &mib, GPUs: make([]lifecycle.GPUReport, 2), NICs: []lifecycle.NICReport{{MAC: "aa", Up: true}}, Disks: []lifecycle.DiskReport{{Name: "sda", Boot: true}, {Name: "sdb"}}, Driver: "550.1"}},
+		Identity: &IdentityFacts{Generation: 1, NotBefore: &hour, NotAfter: &until},
+		SKU:      &lifecycle.SKUSpec{GPUs: 2, NICsUp: 1, DataDisks: 1, MinMemoryMiB: 1024, DriverMinVersion: "550"},
+		Profile:  &lifecycle.ProfileSpec{RequireHWSync: true},
+		Mark:     &Mark{BootID: "b1", DeployedBy: "job_1", Hostname: "gpu-1", Serial: "s1", UUID: "u1", MACs: []string{"aa"}, Addresses: []string{"10.0.0.1"}, MarkedAt: hour},
+	}
+}
+
+func TestWhatIsWellIsClear(t *testing.T) {
+	t.Parallel()
+	for name, see := range looks() {
+		require.Equal(t, Clear, see(well()).State, "%s: %+v", name, see(well()))
+	}
+}
+
+// TestWhatIsNotKnownIsNoFinding: facts that are missing, a region that was not
+// read and a node that has just moved open nothing, and close nothing that they
+// cannot see.
+func TestWhatIsNotKnownIsNoFinding(t *testing.T) {
+	t.Parallel()
+	for name, see := range looks() {
+		require.NotEqual(t, Found, see(Facts{}).State, "%s of no facts", name)
+	}
+	ofMAAS := []string{
+		lifecycle.DriftMachineAbsent, lifecycle.DriftExternallyReleased, lifecycle.DriftExternallyDeployed, lifecycle.DriftBusyWithoutJob,
+		lifecycle.DriftFailedOrBroken, lifecycle.DriftMachineLocked, lifecycle.DriftOtherOwner, lifecycle.DriftPoweredOff, lifecycle.DriftPowerUnknown,
+		lifecycle.DriftHWSyncStale, lifecycle.DriftHWSyncOff, lifecycle.DriftHostnameChanged, lifecycle.DriftMACsChanged, lifecycle.DriftHardwareChanged,
+		lifecycle.DriftAddressesChanged, lifecycle.DriftBMCAddressChanged,
+	}
+	moved := at.Add(-30 * time.Second)
+	for what, change := range map[string]func(*Facts){
+		"a region that was not read":      func(f *Facts) { f.Listed = time.Time{} },
+		"a node that has just moved":      func(f *Facts) { f.Node.StateChangedAt = moved },
+		"a node whose job has just ended": func(f *Facts) { f.LastJobAt = &moved },
+	} {
+		for _, name := range ofMAAS {
+			f := well()
+			f.Machine = nil
+			change(&f)
+			require.Equal(t, Unknown, looks()[name](f).State, "%s of %s", name, what)
+		}
+	}
+	ofReports := []string{lifecycle.DriftGPUCount, lifecycle.DriftGPUFault, lifecycle.DriftMemory, lifecycle.DriftDisks, lifecycle.DriftNICs, lifecycle.DriftDriver, lifecycle.DriftAgentElsewhere}
+	for what, change := range map[string]func(*Facts){
+		"a silent agent":         func(f *Facts) { f.Beat.ReceivedAt = at.Add(-time.Hour) },
+		"a report of a boot ago": func(f *Facts) { f.Beat.ReportBootID = "b0" },
+		"no report":              func(f *Facts) { f.Beat.Report = nil },
+	} {
+		for _, name := range ofReports {
+			f := well()
+			change(&f)
+			require.Equal(t, Unknown, looks()[name](f).State, "%s of %s", name, what)
+		}
+	}
+}
+
+// TestEdges of single detectors that no simulator comes to.
+func TestEdges(t *testing.T) {
+	t.Parallel()
+	old, gone := at.Add(-23*time.Minute), at.Add(-time.Second)
+	for name, c := range map[string]struct {
+		detector string
+		change   func(*Facts)
+		want     State
+		key      string
+	}{
+		"sync within one and a half intervals": {lifecycle.DriftHWSyncStale, func(f *Facts) { s := at.Add(-22 * time.Minute); f.Machine.LastSync = &s }, Clear, ""},
+		"sync beyond it":                       {lifecycle.DriftHWSyncStale, func(f *Facts) { f.Machine.LastSync = &old }, Found, "2026-11-21T11:37:00Z"},
+		"a sync that never came":               {lifecycle.DriftHWSyncStale, func(f *Facts) { f.Machine.LastSync = nil }, Found, "never"},
+		"off, and the agent is heard":          {lifecycle.DriftPoweredOff, func(f *Facts) { f.Machine.Power = "off" }, Unknown, ""},
+		"off, and the agent is silent":         {lifecycle.DriftPoweredOff, func(f *Facts) { f.Machine.Power, f.Beat = "off", nil }, Found, "off"},
+		"off, and the BMC says on": {lifecycle.DriftPoweredOff, func(f *Facts) {
+			f.Machine.Power, f.Beat, f.Look.Power, f.Look.PowerAt = "off", nil, "On", &at
+		}, Clear, ""},
+		"off, and another BMC said on": {lifecycle.DriftPoweredOff, func(f *Facts) {
+			f.Machine.Power, f.Beat, f.Look.Power, f.Look.PowerAt, f.Look.Address = "off", nil, "On", &at, "10.9.9.9"
+		}, Found, "off"},
+		"a deployment after a job":     {lifecycle.DriftExternallyDeployed, func(f *Facts) { f.Machine.DeployedBy = "job_2"; j := at.Add(-30 * time.Minute); f.LastJobAt = &j }, Clear, ""},
+		"a deployment without a mark":  {lifecycle.DriftExternallyDeployed, func(f *Facts) { f.Mark.DeployedBy = "" }, Clear, ""},
+		"a deployment of nobody's":     {lifecycle.DriftExternallyDeployed, func(f *Facts) { f.Machine.DeployedBy = "" }, Found, "none of Slipway's jobs"},
+		"a machine in rescue mode":     {lifecycle.DriftBusyWithoutJob, func(f *Facts) { f.Machine.Status = providers.MAASRescueMode }, Found, "Rescue mode"},
+		"a failed test":                {lifecycle.DriftFailedOrBroken, func(f *Facts) { f.Machine.Status = providers.MAASFailedTesting }, Found, "Failed testing"},
+		"two looks without an answer":  {lifecycle.DriftBMCUnreachable, func(f *Facts) { f.Look.Failures = 2 }, Unknown, ""},
+		"a BMC at another address":     {lifecycle.DriftBMCUnreachable, func(f *Facts) { f.Look.Failures, f.Look.Address = 9, "10.9.9.9" }, Unknown, ""},
+		"a certificate at a fifth":     {lifecycle.DriftAgentCertificate, func(f *Facts) { u := at.Add(15 * time.Minute); f.Identity.NotAfter = &u }, Clear, ""},
+		"a certificate that has ended": {lifecycle.DriftAgentCertificate, func(f *Facts) { f.Identity.NotAfter = &gone }, Found, "1"},
+		"an agent that is no release":  {lifecycle.DriftAgentOld, func(f *Facts) { f.Policy.MinAgent, f.Beat.AgentVersion = "2.0.0", "dev" }, Clear, ""},
+		"an agent of another scheme":   {lifecycle.DriftAgentOld, func(f *Facts) { f.Policy.MinAgent, f.Beat.AgentVersion = "2.0.0", "v1.9.9" }, Found, "v1.9.9"},
+		"more disks than the SKU has":  {lifecycle.DriftDisks, func(f *Facts) { f.Beat.Report.Disks = append(f.Beat.Report.Disks, lifecycle.DiskReport{Name: "sdc"}) }, Clear, ""},
+		"more GPUs than the SKU has":   {lifecycle.DriftGPUCount, func(f *Facts) { f.Beat.Report.GPUs = make([]lifecycle.GPUReport, 3) }, Found, "3 of 2"},
+		"memory that cannot be read":   {lifecycle.DriftMemory, func(f *Facts) { f.Beat.Report.MemoryMiB = nil }, Unknown, ""},
+		"GPUs that cannot be read":     {lifecycle.DriftGPUCount, func(f *Facts) { f.Beat.Report.GPUs, f.Beat.Report.GPUError = nil, "no driver" }, Found, "unreadable"},
+		"one card of many is its own":  {lifecycle.DriftAgentElsewhere, func(f *Facts) { f.Beat.Report.NICs = append(f.Beat.Report.NICs, lifecycle.NICReport{MAC: "docker"}) }, Clear, ""},
+		"a clock that is behind":       {lifecycle.DriftClockSkew, func(f *Facts) { f.Beat.SkewMS = -31_000 }, Found, "behind"},
+		"a name in other letters":      {lifecycle.DriftHostnameChanged, func(f *Facts) { f.Machine.Hostname = "GPU-1" }, Clear, ""},
+		"a serial that is not known":   {lifecycle.DriftHardwareChanged, func(f *Facts) { f.Machine.Serial = "" }, Clear, ""},
+		"a machine without addresses":  {lifecycle.DriftAddressesChanged, func(f *Facts) { f.Machine.Addresses = nil }, Clear, ""},
+		"power that is an error":       {lifecycle.DriftPowerUnknown, func(f *Facts) { f.Machine.Power = "error" }, Found, "error"},
+		"a node without a machine":     {lifecycle.DriftMachineAbsent, func(f *Facts) { f.Node.SystemID, f.Machine = "", nil }, Clear, ""},
+		"nobody's machine":             {lifecycle.DriftOtherOwner, func(f *Facts) { f.Machine.Owner = "" }, Clear, ""},
+	} {
+		f := well()
+		c.change(&f)
+		got := looks()[c.detector](f)
+		require.Equal(t, c.want, got.State, "%s: %+v", name, got)
+		require.Equal(t, c.key, got.Key, name)
+	}
+}
+
+// TestAStateDecidesWhetherANodeIsLookedAt.
+func TestAStateDecidesWhetherANodeIsLookedAt(t *testing.T) {
+	t.Parallel()
+	released, _ := lifecycle.DriftDetectorOf(lifecycle.DriftExternallyReleased)
+	f := well()
+	f.Machine.Status = providers.MAASReady
+	for status, want := range map[lifecycle.NodeStatus]State{
+		lifecycle.NodeActive: Found, lifecycle.NodeOffline: Found, lifecycle.NodeQuarantined: Clear, lifecycle.NodeRetired: Clear,
+		lifecycle.NodeEnrolling: Unknown, lifecycle.NodeDraining: Unknown, lifecycle.NodeRemoving: Unknown, lifecycle.NodeBootstrapIssued: Clear,
+	} {
+		f.Node.Status = status
+		require.Equal(t, want, judge(released, externallyReleased, f, false).State, "%s", status)
+	}
+	f.Node.Status = lifecycle.NodeQuarantined
+	require.Equal(t, Found, judge(released, externallyReleased, f, true).State, "what it was quarantined for is still looked for")
+}
+
+// TestWhatIsAccountedFor is set once, filled up, and set anew after a job.
+func TestWhatIsAccountedFor(t *testing.T) {
+	t.Parallel()
+	f := well()
+	_, changed := f.nextMark()
+	require.False(t, changed, "nothing new")
+	f.Mark = nil
+	first, changed := f.nextMark()
+	require.True(t, changed)
+	require.Equal(t, "b1", first.BootID)
+	require.Equal(t, "job_1", first.DeployedBy)
+	f = well()
+	f.Beat.BootID, f.Machine.Hostname = "b2", "other"
+	_, changed = f.nextMark()
+	require.False(t, changed, "drift is not accounted for by itself")
+	half := at.Add(-30 * time.Minute)
+	f.LastJobAt = &half
+	next, changed := f.nextMark()
+	require.True(t, changed)
+	require.Equal(t, "b2", next.BootID)
+	require.Equal(t, "other", next.Hostname)
+	f.LiveJob = "job_2"
+	_, changed = f.nextMark()
+	require.False(t, changed, "not while a job is at work")
+	f = well()
+	f.Mark.Addresses = nil
+	next, changed = f.nextMark()
+	require.True(t, changed)
+	require.Equal(t, []string{"10.0.0.1"}, next.Addresses)
+	f.Node.Status = lifecycle.NodeQuarantined
+	_, changed = f.nextMark()
+	require.False(t, changed)
+}
