@@ -35,7 +35,7 @@ func disable(ctx workflow.Context, s *State) error {
 	if err := s.load(ctx, lifecycle.StageDisableNode); err != nil {
 		return err
 	}
-	switch s.Node.Status {
+	switch s.Node.Status { //nolint:exhaustive // every other state is somebody else's decision
 	case lifecycle.NodeDraining:
 	case lifecycle.NodeRetired:
 		s.Retired = true
@@ -47,7 +47,7 @@ func disable(ctx workflow.Context, s *State) error {
 		}
 	case lifecycle.NodeRemoving:
 		s.Retired = true // rerun from the top while the removal was under way
-	case lifecycle.NodeBootstrapIssued, lifecycle.NodeEnrolling, lifecycle.NodeActive, lifecycle.NodeOffline, lifecycle.NodeQuarantined, lifecycle.NodeDeleted:
+	default:
 		return stage.Fail(lifecycle.FailStateDisagreement, "the node is %s and not draining: somebody took it out of this job's hands; cancel it, or resume it to go on", s.Node.Status)
 	}
 	if s.Request.Mode == lifecycle.ModeReimage && s.Node.SystemID == "" {

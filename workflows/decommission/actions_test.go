@@ -1,0 +1,188 @@
+package decommission_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// callOf is the call by which a stage can be made to fail.
+var callOf = map[string]string{
+	lifecycle.StageDisableNode: "config", lifecycle.StageForceRelease: "allocation.revoke_user", lifecycle.StageDrainNode: "node.drain",
+	lifecycle.StageCleanupStorage: "gpu.scrub", lifecycle.StageValidateClean: "node.validate", lifecycle.StageLoadSite: "before",
+	lifecycle.StageReleaseMAAS: "release", lifecycle.StagePowerOffMAAS: "maas:off", lifecycle.StageRetireNode: "move:retired",
+	lifecycle.StageRemoveNode: "identity", lifecycle.StageCleanupSecrets: "secrets", lifecycle.StageRemoveMAAS: "record",
+}
+
+// occupied is a full decommission of a node that has a tenant.
+func occupied(t *testing.T, mode lifecycle.DecommissionMode) *bundle {
+	t.Helper()
+	b := setup(t, mode)
+	b.site.facts.AllocationID = "alloc_1"
+	return b
+}
+
+// TestEachStageParksAndIsRetried, resumed and rerun.
+func TestEachStageParksAndIsRetried(t *testing.T) {
+	t.Parallel()
+	for name, call := range callOf {
+		for _, again := range []lifecycle.Action{lifecycle.ActionRetryStage, lifecycle.ActionResume, lifecycle.ActionRerun} {
+			t.Run(name+"/"+string(again), func(t *testing.T) {
+				t.Parallel()
+				b := occupied(t, lifecycle.ModeFull)
+				b.site.fail[call] = []error{failure(lifecycle.FailConfiguration)}
+				p := b.parked(time.Hour)
+				b.at(2*time.Hour, again)
+				require.Equal(t, lifecycle.JobCompleted, b.run())
+				require.Equal(t, name, p.Failure.Stage)
+				require.Equal(t, lifecycle.NodeDeleted, b.site.facts.Status)
+				if name != lifecycle.StageReleaseMAAS {
+					require.Equal(t, 1, b.count("release"), "what is released is not released again")
+				}
+			})
+		}
+	}
+}
+
+// TestCancelAtEachStage: before anything is erased the node goes back to
+// offline; afterwards to quarantine; a retired one stays retired.
+func TestCancelAtEachStage(t *testing.T) {
+	t.Parallel()
+	want := map[string]lifecycle.NodeStatus{
+		lifecycle.StageDisableNode: lifecycle.NodeOffline, lifecycle.StageForceRelease: lifecycle.NodeOffline, lifecycle.StageDrainNode: lifecycle.NodeOffline,
+		lifecycle.StageCleanupStorage: lifecycle.NodeQuarantined, lifecycle.StageValidateClean: lifecycle.NodeQuarantined,
+		lifecycle.StageLoadSite: lifecycle.NodeQuarantined, lifecycle.StageReleaseMAAS: lifecycle.NodeQuarantined,
+		lifecycle.StagePowerOffMAAS: lifecycle.NodeQuarantined, lifecycle.StageRetireNode: lifecycle.NodeQuarantined,
+		lifecycle.StageRemoveNode: lifecycle.NodeRetired, lifecycle.StageCleanupSecrets: lifecycle.NodeRetired, lifecycle.StageRemoveMAAS: lifecycle.NodeRetired,
+	}
+	for name, status := range want {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := occupied(t, lifecycle.ModeFull)
+			if name == lifecycle.StageRetireNode { // fails after its effect, as a lost answer does
+				b.site.fail["move:retired"] = []error{failure(lifecycle.FailConfiguration)}
+				status = lifecycle.NodeRetired
+			} else {
+				b.site.fail[callOf[name]] = []error{failure(lifecycle.FailConfiguration)}
+			}
+			b.at(time.Hour, lifecycle.ActionCancel)
+			require.Equal(t, lifecycle.JobCancelled, b.run())
+			require.Equal(t, status, b.site.facts.Status)
+		})
+	}
+}
+
+// TestACancelledReimageTakesItsDeploymentBack and shuts out the agent that it
+// was about to install; the node is quarantined, since its old system is gone.
+func TestACancelledReimageTakesItsDeploymentBack(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lifecycle.ModeReimage)
+	b.site.fail["agent"] = []error{failure(lifecycle.FailAgentNotEnrolled)}
+	b.at(time.Hour, lifecycle.ActionCancel)
+	require.Equal(t, lifecycle.JobCancelled, b.run())
+	require.Equal(t, lifecycle.NodeQuarantined, b.site.facts.Status)
+	require.Equal(t, 1, b.count("ready"))
+	require.Equal(t, 1, b.count("bootstrap"))
+	require.Equal(t, "Ready", b.site.machine)
+}
+
+// TestANodeThatWasQuarantinedGoesBackThere when the job is cancelled.
+func TestANodeThatWasQuarantinedGoesBackThere(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lifecycle.ModeRetire)
+	b.store.snap.Input = []byte(`{"mode": "retire", "from": "quarantined", "node_id": "node_1"}`)
+	b.site.fail["node.drain"] = []error{failure(lifecycle.FailNodeTask)}
+	b.at(time.Hour, lifecycle.ActionCancel)
+	require.Equal(t, lifecycle.JobCancelled, b.run())
+	require.Equal(t, lifecycle.NodeQuarantined, b.site.facts.Status)
+}
+
+func TestRestartClean(t *testing.T) {
+	t.Parallel()
+	b := occupied(t, lifecycle.ModeSoftReset)
+	b.site.fail["node.validate"] = []error{failure(lifecycle.FailNodeUnhealthy)}
+	b.at(time.Hour, lifecycle.ActionRestartClean)
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, 2, b.count("node.drain"))
+	require.Equal(t, 4, b.count("gpu.scrub"))
+	require.Equal(t, lifecycle.NodeOffline, b.site.facts.Status)
+}
+
+// TestALostWorkflowGoesOn from every stage.
+func TestALostWorkflowGoesOn(t *testing.T) {
+	t.Parallel()
+	for name, call := range callOf {
+		if name == lifecycle.StageDisableNode {
+			continue // nothing is behind it
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := occupied(t, lifecycle.ModeFull)
+			b.site.fail[call] = []error{failure(lifecycle.FailConfiguration)}
+			b.lost()
+			b.at(time.Hour, lifecycle.ActionResume)
+			require.Equal(t, lifecycle.JobCompleted, b.run())
+			require.Equal(t, lifecycle.NodeDeleted, b.site.facts.Status)
+		})
+	}
+}
+
+// TestASilentAgent: a full decommission switches the node off and goes on, with
+// MAAS's erasure as the proof; any other waits for a person, who may switch it
+// off.
+func TestASilentAgent(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lifecycle.ModeFull)
+	b.site.facts.Agent = contract.AgentSilent
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, "config maas:off bmc:off probe before release certify maas:off bmc:off move:retired move:removing identity secrets record", b.calls())
+	for _, row := range b.store.last.Stages {
+		if row.Name == lifecycle.StageScrubGPU {
+			require.Equal(t, contract.StageSkipped, row.State)
+			require.Contains(t, row.Message, "erasing from outside")
+		}
+	}
+
+	b = setup(t, lifecycle.ModeRetire)
+	b.site.facts.Agent = contract.AgentSilent
+	p := b.parked(time.Hour)
+	b.env.RegisterDelayedCallback(func() { b.site.power = "off" }, 90*time.Minute)
+	b.at(2*time.Hour, lifecycle.ActionRetryStage)
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, lifecycle.FailNodeTask, p.Failure.Class)
+	require.Contains(t, p.Failure.Message, "switch it off")
+	require.Equal(t, lifecycle.NodeDraining, p.node, "a drain that waits for a person keeps its node")
+	require.Equal(t, lifecycle.NodeRetired, b.site.facts.Status)
+
+	b = setup(t, lifecycle.ModeRemove)
+	b.site.facts.Agent = contract.AgentSilent
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Zero(t, b.count("node.uninstall"), "silence and a revoked identity are as good")
+}
+
+// TestAFullDecommissionOfARetiredNode skips what retiring it has done.
+func TestAFullDecommissionOfARetiredNode(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lifecycle.ModeFull)
+	b.site.facts.Status = lifecycle.NodeRetired
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Zero(t, b.count("node.drain"))
+	require.Equal(t, []lifecycle.NodeStatus{lifecycle.NodeRemoving, lifecycle.NodeDeleted}, b.site.states)
+}
+
+// TestSomebodyTookTheNodeBack: the job does not move it again by itself.
+func TestSomebodyTookTheNodeBack(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lifecycle.ModeSoftReset)
+	b.site.facts.Status = lifecycle.NodeActive
+	p := b.parked(time.Hour)
+	b.at(2*time.Hour, lifecycle.ActionResume)
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, lifecycle.FailStateDisagreement, p.Failure.Class)
+	require.Equal(t, lifecycle.NodeActive, p.node)
+	require.Equal(t, lifecycle.NodeDraining, b.site.states[0], "the person who resumed it decided so")
+}

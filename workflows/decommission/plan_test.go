@@ -1,0 +1,184 @@
+package decommission_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+
+	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
+	leaveact "github.com/slipway-cloud/slipway/activities/decommission"
+	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	"github.com/slipway-cloud/slipway/activities/projection"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/decommission"
+)
+
+// looker answers the looks of a plan.
+type looker struct {
+	known  leaveact.LeavingPlan
+	region maasact.LeavingPlan
+	bmc    bmcact.LeavingPlan
+	away   bool
+}
+
+func (l *looker) PlanLeaving(context.Context, leaveact.LeavingLook) (leaveact.LeavingPlan, error) {
+	return l.known, nil
+}
+
+func (l *looker) PlanLeavingMachine(context.Context, maasact.LeavingLook) (maasact.LeavingPlan, error) {
+	if l.away {
+		return l.region, temporal.NewApplicationError("it hangs", "slow")
+	}
+	return l.region, nil
+}
+
+func (l *looker) PlanLeavingPower(context.Context, bmcact.LeavingLook) (bmcact.LeavingPlan, error) {
+	return l.bmc, nil
+}
+
+// inService is an active node with a living agent on a deployed machine.
+func inService() *looker {
+	at := time.Now()
+	return &looker{
+		known: leaveact.LeavingPlan{
+			Facts: contract.LeavingFacts{
+				Status: lifecycle.NodeActive, Hostname: "gpu-1", SystemID: "abc123", BMCID: "bmc_1", Agent: contract.AgentAlive, LastBeat: &at, BootID: "b",
+			},
+			Disks: []string{"nvme0n1 S1"}, GPUs: 8, Deletes: []string{"bmc/login"},
+		},
+		region: maasact.LeavingPlan{
+			Machine: contract.MachineFacts{SystemID: "abc123", Status: "Deployed", Power: "on"}, Disks: []string{"sda S0", "nvme0n1 S1"}, Records: []string{"abc123"},
+		},
+		bmc: bmcact.LeavingPlan{Address: "192.0.2.1"},
+	}
+}
+
+func plan(t *testing.T, l *looker, mode lifecycle.DecommissionMode, snap *contract.Snapshot) contract.Plan {
+	t.Helper()
+	var suite testsuite.WorkflowTestSuite
+	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	env := suite.NewTestWorkflowEnvironment()
+	env.RegisterActivity(l)
+	in := contract.DecommissionPlanInput{Job: contract.JobInput{Kind: contract.DecommissionKind(mode), NodeID: "node_1", SiteID: "site_1"}}
+	if snap != nil {
+		in.Job.JobID = "job_1"
+		env.RegisterActivity(&projection.Activities{Store: &memory{snap: *snap}})
+	} else {
+		in.Request = &contract.DecommissionInput{Mode: mode, NodeID: "node_1", Hostname: "gpu-1", GraceSeconds: 60}
+	}
+	env.ExecuteWorkflow(decommission.Plan, in)
+	require.NoError(t, env.GetWorkflowError())
+	var p contract.Plan
+	require.NoError(t, env.GetWorkflowResult(&p))
+	return p
+}
+
+func row(t *testing.T, p contract.Plan, stage string) contract.PlanRow {
+	t.Helper()
+	for _, r := range p.Rows {
+		if r.Stage == stage {
+			return r
+		}
+	}
+	require.Fail(t, "no row", stage)
+	return contract.PlanRow{}
+}
+
+// TestAPlanHasARowForEachStageOfItsMode, in the mode's order, and equal facts
+// give an equal hash, which no time is in.
+func TestAPlanHasARowForEachStageOfItsMode(t *testing.T) {
+	t.Parallel()
+	hashes := map[string]bool{}
+	for _, info := range lifecycle.DecommissionModes() {
+		l := inService()
+		if info.Mode == lifecycle.ModeRemove {
+			l.known.Facts.Status = lifecycle.NodeRetired
+		}
+		p := plan(t, l, info.Mode, nil)
+		var names []string
+		for _, r := range p.Rows {
+			names = append(names, r.Stage)
+			require.NotEqual(t, contract.WouldFail, r.Would, "%s %s: %+v", info.Mode, r.Stage, r.Failure)
+		}
+		require.Equal(t, info.Stages, names)
+		require.False(t, p.NeedsHuman)
+		later := time.Now().Add(time.Minute)
+		l.known.Facts.LastBeat = &later
+		require.Equal(t, p.Hash, plan(t, l, info.Mode, nil).Hash, "%s: another heartbeat decides nothing", info.Mode)
+		hashes[p.Hash] = true
+	}
+	require.Len(t, hashes, len(lifecycle.DecommissionModes()), "each mode does something else")
+}
+
+// TestWhatChangesAPlan is what the hash that a decommission is started with must
+// notice.
+func TestWhatChangesAPlan(t *testing.T) {
+	t.Parallel()
+	before := plan(t, inService(), lifecycle.ModeFull, nil).Hash
+	for name, change := range map[string]func(*looker){
+		"a tenant came":        func(l *looker) { l.known.Facts.AllocationID = "alloc_1" },
+		"another disk":         func(l *looker) { l.known.Disks = append(l.known.Disks, "nvme1n1 S2") },
+		"the agent fell still": func(l *looker) { l.known.Facts.Agent = contract.AgentSilent },
+		"released meanwhile":   func(l *looker) { l.region.Machine.Status = "Ready" },
+		"rescue mode":          func(l *looker) { l.region.Machine.Status = "Rescue mode" },
+		"a ghost enlisted":     func(l *looker) { l.region.Records = append(l.region.Records, "gh0st1") },
+		"logins stopped":       func(l *looker) { l.bmc.Failure = &contract.Failure{Class: lifecycle.FailBMCAuthRejected, Message: "stopped"} },
+		"not ours any more": func(l *looker) {
+			l.region.MachineFails = &contract.Failure{Class: lifecycle.FailStateDisagreement, Message: "another's"}
+		},
+		"the secret is shared now": func(l *looker) { l.known.Deletes = nil },
+		"retired":                  func(l *looker) { l.known.Facts.Status = lifecycle.NodeRetired },
+		"erasing may fail":         func(l *looker) { l.region.Config.Profile.ReleaseFallbackNoErase = true },
+	} {
+		l := inService()
+		change(l)
+		require.NotEqual(t, before, plan(t, l, lifecycle.ModeFull, nil).Hash, name)
+	}
+}
+
+func TestAPlanSaysWhereTheJobWouldPark(t *testing.T) {
+	t.Parallel()
+	l := inService()
+	l.known.Facts.Agent = contract.AgentSilent
+	p := plan(t, l, lifecycle.ModeRetire, nil)
+	require.True(t, p.NeedsHuman)
+	require.Equal(t, lifecycle.FailNodeTask, row(t, p, lifecycle.StageDrainNode).Failure.Class)
+	p = plan(t, l, lifecycle.ModeFull, nil)
+	require.Equal(t, contract.WouldSkip, row(t, p, lifecycle.StageScrubGPU).Would)
+	require.Contains(t, row(t, p, lifecycle.StageDrainNode).Steps, "switch the machine off and have it confirmed")
+
+	l = inService()
+	l.region.Machine.Status = "Ready"
+	p = plan(t, l, lifecycle.ModeFull, nil)
+	require.Equal(t, lifecycle.FailScrubUnverified, row(t, p, lifecycle.StageReleaseMAAS).Failure.Class, "nothing proves that its disks were erased")
+
+	l = inService()
+	l.away = true
+	p = plan(t, l, lifecycle.ModeFull, nil)
+	require.Equal(t, contract.WouldUnknown, row(t, p, lifecycle.StageReleaseMAAS).Would)
+}
+
+// TestThePlanOfALiveJob shows what is behind it as done.
+func TestThePlanOfALiveJob(t *testing.T) {
+	t.Parallel()
+	snap := contract.Snapshot{
+		Status: lifecycle.JobFailedManual, Stage: lifecycle.StageScrubGPU, Input: []byte(`{"mode": "soft_reset", "node_id": "node_1"}`),
+		Stages: []contract.StageRow{
+			{Ordinal: 1, Name: lifecycle.StageDisableNode, State: contract.StageSucceeded}, {Ordinal: 2, Name: lifecycle.StageForceRelease, State: contract.StageSkipped},
+			{Ordinal: 3, Name: lifecycle.StageDrainNode, State: contract.StageSucceeded}, {Ordinal: 4, Name: lifecycle.StageCleanupStorage, State: contract.StageSucceeded},
+			{Ordinal: 5, Name: lifecycle.StageScrubGPU, State: contract.StageFailed},
+		},
+	}
+	p := plan(t, inService(), lifecycle.ModeSoftReset, &snap)
+	require.Equal(t, contract.WouldBeDone, row(t, p, lifecycle.StageDrainNode).Would)
+	require.Equal(t, contract.WouldRun, row(t, p, lifecycle.StageScrubGPU).Would)
+	snap.Status = lifecycle.JobCompleted
+	require.Contains(t, plan(t, inService(), lifecycle.ModeSoftReset, &snap).Summary, "ended")
+}

@@ -1,0 +1,180 @@
+package decommission_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/decommission"
+)
+
+// stories are what each mode does outside, in order, when nothing goes wrong.
+var stories = map[lifecycle.DecommissionMode]struct {
+	calls  string
+	states []lifecycle.NodeStatus
+}{
+	lifecycle.ModeSoftReset: {"config node.drain gpu.scrub gpu.scrub bmc:on fresh node.validate certify", []lifecycle.NodeStatus{lifecycle.NodeOffline}},
+	lifecycle.ModeReimage: {"config node.drain gpu.scrub gpu.scrub site before release storage pxe render deploy deployed agent discard node.validate certify",
+		[]lifecycle.NodeStatus{lifecycle.NodeOffline}},
+	lifecycle.ModeFull: {"config node.drain gpu.scrub gpu.scrub bmc:on fresh node.validate probe before release certify maas:off bmc:off move:retired move:removing identity secrets record",
+		[]lifecycle.NodeStatus{lifecycle.NodeRetired, lifecycle.NodeRemoving, lifecycle.NodeDeleted}},
+	lifecycle.ModeStorageCleanup: {"config node.drain gpu.scrub bmc:on fresh node.validate certify", []lifecycle.NodeStatus{lifecycle.NodeOffline}},
+	lifecycle.ModeDrain:          {"config node.drain move:retired", []lifecycle.NodeStatus{lifecycle.NodeRetired}},
+	lifecycle.ModeRetire:         {"config node.drain move:retired", []lifecycle.NodeStatus{lifecycle.NodeRetired}},
+	lifecycle.ModeRemove:         {"config move:removing node.uninstall identity secrets", []lifecycle.NodeStatus{lifecycle.NodeDeleted}},
+}
+
+func TestEachModeRunsItsStagesAndEndsWhereItSays(t *testing.T) {
+	t.Parallel()
+	for _, info := range lifecycle.DecommissionModes() {
+		t.Run(string(info.Mode), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, info.Mode)
+			require.Equal(t, lifecycle.JobCompleted, b.run())
+			require.Equal(t, stories[info.Mode].calls, b.calls())
+			require.Equal(t, stories[info.Mode].states, b.site.states)
+			require.Equal(t, info.Ends, b.site.facts.Status)
+			var names []string
+			for _, row := range b.store.last.Stages {
+				names = append(names, row.Name)
+			}
+			require.Equal(t, info.Stages, names, "only the mode's stages, in its order")
+			require.Equal(t, 100, b.store.last.Progress)
+		})
+	}
+}
+
+func TestTheStagesAreThoseOfTheSeed(t *testing.T) {
+	t.Parallel()
+	var names []string
+	for _, st := range decommission.Job(contract.JobInput{}).Stages {
+		names = append(names, st.Name)
+		require.NotEmpty(t, st.Doc, st.Name)
+		require.Positive(t, st.Weight, st.Name)
+		require.Positive(t, st.Deadline, st.Name)
+	}
+	require.ElementsMatch(t, lifecycle.DecommissionStages(), names)
+}
+
+func TestARequestThatMakesNoSenseIsNotRun(t *testing.T) {
+	t.Parallel()
+	for says, input := range map[string]string{
+		"there is no mode": `{"mode": "burn"}`, "is not run as decommission": `{"mode": "drain"}`, "decommission request": `[]`,
+	} {
+		b := setup(t, lifecycle.ModeSoftReset)
+		b.store.snap.Input = []byte(input)
+		b.env.ExecuteWorkflow(decommission.Decommission, b.in)
+		require.ErrorContains(t, b.env.GetWorkflowError(), says)
+	}
+}
+
+// TestAnOccupiedNode: the tenant is ended by force, or waited for where the
+// operation is drain.
+func TestAnOccupiedNode(t *testing.T) {
+	t.Parallel()
+	for mode, want := range map[lifecycle.DecommissionMode]string{
+		lifecycle.ModeRetire: "config allocation.revoke_user free node.drain move:retired",
+		lifecycle.ModeDrain:  "config vacancy node.drain move:retired",
+	} {
+		b := setup(t, mode)
+		b.site.facts.AllocationID = "alloc_1"
+		require.Equal(t, lifecycle.JobCompleted, b.run())
+		require.Equal(t, want, b.calls())
+	}
+}
+
+// TestANodeThatIsNotVerifiedIsQuarantined at the step that found it, by way of
+// offline in one step, is certified so, and drains again when a person retries.
+func TestANodeThatIsNotVerifiedIsQuarantined(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		call  string
+		class lifecycle.FailureClass
+		stage string
+	}{
+		"scrub":    {"gpu.scrub", lifecycle.FailScrubUnverified, lifecycle.StageCleanupStorage},
+		"hardware": {"node.validate", lifecycle.FailNodeUnhealthy, lifecycle.StageValidateClean},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, lifecycle.ModeSoftReset)
+			b.site.fail[c.call] = []error{failure(c.class)}
+			p := b.parked(time.Hour)
+			b.at(2*time.Hour, lifecycle.ActionRetryStage)
+			require.Equal(t, lifecycle.JobCompleted, b.run())
+			require.Equal(t, c.stage, p.Failure.Stage)
+			require.Equal(t, c.class, p.Failure.Class)
+			require.Equal(t, lifecycle.NodeQuarantined, p.node)
+			require.Equal(t, []lifecycle.NodeStatus{
+				lifecycle.NodeOffline, lifecycle.NodeQuarantined, lifecycle.NodeDraining, lifecycle.NodeOffline,
+			}, b.site.states)
+			require.Equal(t, 2, b.site.certs, "the failure is certified too")
+		})
+	}
+}
+
+// TestADirtyNodeIsScrubbedAgain: to look once more would find the same.
+func TestADirtyNodeIsScrubbedAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lifecycle.ModeSoftReset)
+	b.site.fail["node.validate"] = []error{failure(lifecycle.FailNodeUnhealthy)}
+	b.site.unproven = []string{"step node.validate/mounts: unknown mounts: /mnt/x"}
+	p := b.parked(time.Hour)
+	b.env.RegisterDelayedCallback(func() { b.site.unproven = nil }, time.Hour)
+	b.at(2*time.Hour, lifecycle.ActionRetryStage)
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, lifecycle.FailScrubUnverified, p.Failure.Class)
+	require.Contains(t, p.Failure.Message, "/mnt/x")
+	require.Equal(t, 4, b.count("gpu.scrub"), "storage and GPUs, twice")
+}
+
+// TestEvidenceThatDoesNotProveTheNodeClean parks the job even where every task
+// succeeded; a person may accept it at their risk.
+func TestEvidenceThatDoesNotProveTheNodeClean(t *testing.T) {
+	t.Parallel()
+	for mode, at := range map[lifecycle.DecommissionMode]string{
+		lifecycle.ModeSoftReset: lifecycle.StageValidateClean, lifecycle.ModeReimage: lifecycle.StageValidateClean, lifecycle.ModeFull: lifecycle.StageReleaseMAAS,
+	} {
+		b := setup(t, mode)
+		b.site.unproven = []string{"disk sda S1: not erased"}
+		p := b.parked(time.Hour)
+		refused := b.at(2*time.Hour, lifecycle.ActionAdopt)
+		b.at(3*time.Hour, lifecycle.ActionAdopt, true)
+		require.Equal(t, lifecycle.JobReconciled, b.run())
+		require.Equal(t, at, p.Failure.Stage)
+		require.Equal(t, lifecycle.FailScrubUnverified, p.Failure.Class)
+		require.Contains(t, p.Failure.Message, "disk sda S1")
+		require.Equal(t, lifecycle.NodeQuarantined, p.node)
+		require.ErrorContains(t, *refused, "may be adopted")
+	}
+}
+
+// TestARemovalThatFailsLeavesTheNodeRetired (seed 001 section 5.3), retryable,
+// and is taken up again from there.
+func TestARemovalThatFailsLeavesTheNodeRetired(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lifecycle.ModeRemove)
+	b.site.fail["node.uninstall"] = []error{failure(lifecycle.FailNodeTask)}
+	p := b.parked(time.Hour)
+	b.at(2*time.Hour, lifecycle.ActionRetryStage)
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, lifecycle.JobFailedRetryable, p.Status)
+	require.Equal(t, lifecycle.NodeRetired, p.node)
+	require.Equal(t, []lifecycle.NodeStatus{lifecycle.NodeRetired, lifecycle.NodeRemoving, lifecycle.NodeDeleted}, b.site.states)
+}
+
+// TestNothingIsDeletedWhileAStageCanFail: the record in MAAS is the last stage,
+// and the node is deleted with the job's completion.
+func TestNothingIsDeletedWhileAStageCanFail(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lifecycle.ModeFull)
+	b.site.fail["record"] = []error{failure(lifecycle.FailStateDisagreement)}
+	p := b.parked(time.Hour)
+	b.at(2*time.Hour, lifecycle.ActionResume)
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, lifecycle.NodeRemoving, p.node)
+	require.Equal(t, lifecycle.NodeDeleted, b.site.facts.Status)
+}
