@@ -61,15 +61,17 @@ func (r *run) processes(ctx context.Context) (string, error) {
 		_, _ = r.run(ctx, 20*time.Second, "loginctl", "terminate-user", a.Name)
 	}
 	deadline := time.Now().Add(r.Patience)
+	calm := false // none was there at the last look: what is started again at once is met by the next
 	for sig, from := syscall.SIGTERM, time.Now(); ; {
 		left, err := r.foreignProcesses()
 		if err != nil {
 			return "", err
 		}
-		if len(left) == 0 {
+		if len(left) == 0 && calm {
 			return fmt.Sprintf("%d processes of tenants ended", len(begin)), nil
 		}
-		if time.Now().After(deadline) {
+		calm = len(left) == 0
+		if !calm && time.Now().After(deadline) {
 			return "", fmt.Errorf("%d processes of tenants do not end: %s", len(left), list(names(left)))
 		}
 		if time.Since(from) > min(mercy, r.Patience/2) {
