@@ -1,0 +1,196 @@
+package maas_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	"github.com/slipway-cloud/slipway/internal/simhw"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/providers/maas/maassim"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// deployed is a machine in service.
+func (w *world) deployed() *world {
+	w.t.Helper()
+	w.deploying()
+	require.Equal(w.t, contract.DeployOK, must(w, w.acts.WaitForDeployed, w.waitIn(time.Minute)).Outcome)
+	return w
+}
+
+// leaveIn is a release of the machine as it was just looked at.
+func (w *world) leaveIn() maasact.LeaveReleaseIn {
+	w.t.Helper()
+	f := must(w, w.acts.LookBeforeRelease, w.machine())
+	return maasact.LeaveReleaseIn{MachineIn: w.machine(), AfterEvent: f.LastEvent, Begun: true, EraseUntil: time.Now().Add(time.Minute)}
+}
+
+func (w *world) removal() maasact.RemoveLeavingIn {
+	return maasact.RemoveLeavingIn{MachineIn: w.machine(), MACs: w.bmc.MACs}
+}
+
+// TestAReleaseErasesAndIsTakenUpAgain: repeated at any moment it finds what it
+// began, and its proof.
+func TestAReleaseErasesAndIsTakenUpAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).deployed()
+	look := must(w, w.acts.LookBeforeRelease, w.machine())
+	require.Len(t, look.Disks, len(w.hw.Spec().Disks))
+	in := w.leaveIn()
+	f := must(w, w.acts.ReleaseErased, in)
+	require.True(t, f.Erased)
+	require.Equal(t, "Ready", f.Status)
+	require.Nil(t, w.hw.InstalledOS())
+	require.Equal(t, 1, w.counts("releases"))
+	again := must(w, w.acts.ReleaseErased, in)
+	require.True(t, again.Erased, "the proof is in MAAS's events, not in this execution")
+	require.Equal(t, 1, w.counts("releases"))
+	in.ObserveOnly = true
+	require.True(t, must(w, w.acts.ReleaseErased, in).Erased)
+}
+
+// TestWhatSomebodyElseReleasedProvesNothing.
+func TestWhatSomebodyElseReleasedProvesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).deployed()
+	require.NoError(t, w.sim.External("release", w.id))
+	require.Equal(t, "Ready", must(w, w.acts.WaitForReady, w.machine()).Status)
+	in := w.leaveIn()
+	in.Begun = false
+	f := must(w, w.acts.ReleaseErased, in)
+	require.True(t, f.Done)
+	require.False(t, f.Erased)
+	require.Contains(t, f.Note, "somebody else")
+}
+
+// TestErasingHasALimit of its own: MAAS has none. The profile says what then.
+func TestErasingHasALimit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, maassim.Fault{Name: "stuck_erasing", Count: 2}).deployed()
+	in := w.leaveIn()
+	in.EraseUntil = time.Now().Add(300 * time.Millisecond)
+	require.Contains(t, fails(w, lifecycle.FailScrubUnverified, w.acts.ReleaseErased, in), "did not end in time")
+	require.Equal(t, "Failed disk erasing", must(w, w.acts.ObserveMachine, w.machine()).Status)
+
+	in.EraseUntil, in.Fallback = time.Now().Add(300*time.Millisecond), true
+	f := must(w, w.acts.ReleaseErased, in)
+	require.False(t, f.Erased)
+	require.Contains(t, f.Fallback, "as the profile allows")
+	require.Equal(t, "Ready", f.Status)
+}
+
+// TestErasingThatFailedIsTriedAgain by the stage's next run.
+func TestErasingThatFailedIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, maassim.Fault{Name: "stuck_erasing"}).deployed()
+	in := w.leaveIn()
+	in.EraseUntil = time.Now().Add(300 * time.Millisecond)
+	fails(w, lifecycle.FailScrubUnverified, w.acts.ReleaseErased, in)
+	in.EraseUntil = time.Now().Add(time.Minute)
+	require.True(t, must(w, w.acts.ReleaseErased, in).Erased)
+}
+
+// TestAReleaseWithoutPower is tried once more and then said.
+func TestAReleaseWithoutPower(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, maassim.Fault{Name: "release_power_fail", Count: 2}).deployed()
+	in := w.leaveIn()
+	fails(w, lifecycle.FailPowerNotConfirmed, w.acts.ReleaseErased, in)
+	require.True(t, must(w, w.acts.ReleaseErased, in).Erased, "what is erased is not erased again")
+}
+
+// TestAMachineThatIsNotOursIsLeftAlone: locked, another's, in a state that MAAS
+// releases nothing from.
+func TestAMachineThatIsNotOursIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).deployed()
+	in := w.leaveIn()
+	require.NoError(t, w.sim.External("lock", w.id))
+	require.Contains(t, fails(w, lifecycle.FailMAASRejected, w.acts.LookBeforeRelease, w.machine()), "locked")
+	require.Contains(t, fails(w, lifecycle.FailMAASRejected, w.acts.ReleaseErased, in), "locked")
+	require.NoError(t, w.sim.External("unlock", w.id))
+	require.NoError(t, w.sim.External("release", w.id))
+	require.Equal(t, "Ready", must(w, w.acts.WaitForReady, w.machine()).Status)
+	require.NoError(t, w.sim.External("allocate", w.id))
+	require.Contains(t, fails(w, lifecycle.FailStateDisagreement, w.acts.ReleaseErased, in), `"other"`)
+	require.Contains(t, fails(w, lifecycle.FailStateDisagreement, w.acts.RemoveLeavingMachine, w.removal()), "Allocated")
+}
+
+// TestPowerIsConfirmedOff, an absent machine confirms nothing.
+func TestPowerIsConfirmedOff(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).deployed()
+	in := w.machine()
+	in.ObserveOnly = true
+	require.Equal(t, "on", must(w, w.acts.PowerOffByMAAS, in).State)
+	require.True(t, must(w, w.acts.PowerOffByMAAS, w.machine()).Done)
+	require.Equal(t, simhw.Off, w.hw.Power())
+	require.True(t, must(w, w.acts.PowerOffByMAAS, w.machine()).Done)
+	require.True(t, must(w, w.acts.PowerOnByMAAS, w.machine()).Done)
+	require.Equal(t, simhw.On, w.hw.Power())
+	require.NoError(t, w.client().DeleteMachine(t.Context(), w.id))
+	f := must(w, w.acts.PowerOffByMAAS, w.machine())
+	require.False(t, f.Done)
+	require.Contains(t, f.Note, "not in MAAS")
+}
+
+// TestTheRecordGoesAndItsGhostsWithIt: a machine that was switched on meanwhile
+// has enlisted itself under another id.
+func TestTheRecordGoesAndItsGhostsWithIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).deployed()
+	require.True(t, must(w, w.acts.ReleaseErased, w.leaveIn()).Done)
+	must(w, w.acts.PowerOffByMAAS, w.machine())
+	look := w.removal()
+	look.ObserveOnly = true
+	require.False(t, must(w, w.acts.RemoveLeavingMachine, look).Done)
+	require.NoError(t, w.client().DeleteMachine(t.Context(), w.id))
+	require.NoError(t, w.sim.External("enlist", w.bmc.MACs[0]))
+	ghosts, err := w.client().FindMachines(t.Context(), providers.MAASQuery{MACs: w.bmc.MACs})
+	require.NoError(t, err)
+	require.Len(t, ghosts, 1)
+	require.NotEqual(t, w.id, ghosts[0].SystemID)
+	f := must(w, w.acts.RemoveLeavingMachine, w.removal())
+	require.True(t, f.Done)
+	require.Contains(t, f.Note, ghosts[0].SystemID)
+	ghosts, err = w.client().FindMachines(t.Context(), providers.MAASQuery{MACs: w.bmc.MACs})
+	require.NoError(t, err)
+	require.Empty(t, ghosts)
+	require.True(t, must(w, w.acts.RemoveLeavingMachine, w.removal()).Done, "absent is success")
+}
+
+// TestWhatStaysOnANode: the site's login, and the keys that MAAS gives to every
+// machine.
+func TestWhatStaysOnANode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).created()
+	f := must(w, w.acts.LoadLeavingConfig, maasact.LeavingIn{JobRef: w.ref, Keys: true})
+	require.Equal(t, []string{"ubuntu"}, f.KeepUsers)
+	require.NotEmpty(t, f.KeepKeys, "those of the MAAS user")
+	for _, k := range f.KeepKeys {
+		require.Regexp(t, `^[a-z0-9-]+ \S+$`, k, "without a comment")
+	}
+	require.Empty(t, must(w, w.acts.LoadLeavingConfig, maasact.LeavingIn{JobRef: w.ref}).KeepKeys)
+}
+
+// TestAPlanOfLeavingChangesNothing and says what a run would fail with.
+func TestAPlanOfLeavingChangesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).deployed()
+	l := maasact.LeavingLook{In: w.ref, SystemID: w.id, Hostname: w.host, MACs: w.bmc.MACs, Keys: true}
+	before := w.sim.Counters()
+	p := must(w, w.acts.PlanLeavingMachine, l)
+	require.Equal(t, []string{w.id}, p.Records)
+	require.Len(t, p.Disks, len(w.hw.Spec().Disks))
+	require.Nil(t, p.MachineFails)
+	require.Nil(t, p.Unreleasable())
+	require.False(t, p.Released())
+	require.NoError(t, w.sim.External("lock", w.id))
+	p = must(w, w.acts.PlanLeavingMachine, l)
+	require.Equal(t, lifecycle.FailMAASRejected, p.MachineFails.Class)
+	require.Equal(t, before.Total, w.sim.Counters().Total, "nothing was asked of MAAS but to look")
+}
