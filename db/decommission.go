@@ -96,13 +96,16 @@ func (tx *Tx) LeaveUnstarted(ctx context.Context, nodeID string, from lifecycle.
 		return err
 	}
 	var way []lifecycle.Transition[lifecycle.NodeStatus]
-	if n.Status == lifecycle.NodeDraining {
+	switch n.Status {
+	case lifecycle.NodeDraining:
 		way = append(way, lifecycle.NodeDrainFallback)
 		if from == lifecycle.NodeQuarantined {
 			way = append(way, lifecycle.NodeQuarantine)
 		}
-	} else if n.Status == lifecycle.NodeRemoving {
+	case lifecycle.NodeRemoving:
 		way = append(way, lifecycle.NodeRemoveRollback)
+	default:
+		return nil
 	}
 	for _, t := range way {
 		if n, err = tx.moveNode(ctx, n, t, nil, a); err != nil {
