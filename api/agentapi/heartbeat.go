@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-cloud/slipway/api/ratelimit"
 	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
@@ -38,7 +39,7 @@ func (s *Server) heartbeat(r *http.Request) (any, error) {
 		return nil, err
 	}
 	beat := Beat{NodeID: c.NodeID, SKUID: c.now.SKUID, Generation: c.Generation, BootID: in.BootID, AgentVersion: in.AgentVersion,
-		Address: remoteAddress(r), At: now, Uptime: time.Duration(in.UptimeSecs * float64(time.Second))}
+		Address: ratelimit.RemoteAddress(r), At: now, Uptime: time.Duration(in.UptimeSecs * float64(time.Second))}
 	if !in.SentAt.IsZero() {
 		beat.ClockSkew = in.SentAt.Sub(now)
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/slipway-cloud/slipway/api/ratelimit"
 	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/internal/nodeca"
 )
@@ -20,8 +21,8 @@ const attempts = 3
 // The token is single use a key: the same key gets the same certificate again,
 // so that a lost answer costs nothing; another key is refused and alarmed.
 func (s *Server) enroll(r *http.Request) (any, error) {
-	address := remoteAddress(r)
-	if ok, wait := s.limit.allow(address); !ok {
+	address := ratelimit.RemoteAddress(r)
+	if ok, wait := s.limit.Allow(address); !ok {
 		return nil, refuse(http.StatusTooManyRequests, wire.ProblemTooMany, "rate_limited",
 			"Too many enrolments from this address; wait.").after(wait)
 	}
@@ -156,7 +157,7 @@ func (s *Server) nextGeneration(r *http.Request, c caller, pub crypto.PublicKey,
 	if err != nil {
 		return Issued{}, err
 	}
-	return fresh, s.cfg.Store.Renew(ctx, Renewal{NodeID: c.NodeID, Certificate: fresh, Address: remoteAddress(r), At: s.cfg.Now()})
+	return fresh, s.cfg.Store.Renew(ctx, Renewal{NodeID: c.NodeID, Certificate: fresh, Address: ratelimit.RemoteAddress(r), At: s.cfg.Now()})
 }
 
 // copied locks first and alarms second: a lock that is not yet written must
@@ -166,7 +167,7 @@ func (s *Server) copied(r *http.Request, c caller) error {
 	if err := s.cfg.Store.Lock(r.Context(), c.NodeID, detail, s.cfg.Now()); err != nil {
 		return fmt.Errorf("lock the identity of node %s: %w", c.NodeID, err)
 	}
-	err := s.cfg.Store.Alarm(r.Context(), Alarm{Kind: AlarmGenerationReused, NodeID: c.NodeID, Address: remoteAddress(r), Detail: detail, At: s.cfg.Now()})
+	err := s.cfg.Store.Alarm(r.Context(), Alarm{Kind: AlarmGenerationReused, NodeID: c.NodeID, Address: ratelimit.RemoteAddress(r), Detail: detail, At: s.cfg.Now()})
 	if err != nil {
 		s.cfg.Log.ErrorContext(r.Context(), "the alarm about a copied certificate could not be stored", "node", c.NodeID, "error", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/slipway-cloud/slipway/api/ratelimit"
 	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/internal/nodeca"
 )
@@ -90,7 +91,7 @@ type Server struct {
 	beats     *batcher
 	clock     dbClock
 	standings standings
-	limit     *limiter
+	limit     *ratelimit.Limiter
 	tasks     *taskDesk // nil without tasks
 	http      *http.Server
 
@@ -118,7 +119,7 @@ func New(c Config) *Server {
 		s.tasks = newTaskDesk(c, s.metrics)
 	}
 	s.beats = newBatcher(c, s.metrics)
-	s.limit = newLimiter(c.EnrollRate, c.EnrollBurst, c.Now)
+	s.limit = ratelimit.New(c.EnrollRate, c.EnrollBurst, c.Now)
 	return s
 }
 
