@@ -15,17 +15,39 @@ import (
 var ErrLoginTaken = errors.New("another job logs in to the BMC at this moment")
 
 // TakeBMCLogin gives by the right to log in to a BMC for as long as ttl, and
-// reads the row as it is then. Whoever has it may take it again. ErrLoginTaken
-// while another has it, ErrNotFound when there is no such BMC.
-func (s statements) TakeBMCLogin(ctx context.Context, id, by string, ttl time.Duration) (BMC, error) {
-	row, err := s.q.TakeBMCLogin(ctx, gen.TakeBMCLoginParams{ID: id, LoginBy: by, Seconds: ttl.Seconds()})
-	if !errors.Is(err, pgx.ErrNoRows) {
-		return row, translate("BMC "+id, err)
+// reads the row as it is then. The right is the address's, however many records
+// have it: a BMC counts wrong logins, and not the hostnames that it is known
+// under. Whoever has it may take it again. ErrLoginTaken while another has it,
+// ErrNotFound when there is no such BMC.
+func (s *Store) TakeBMCLogin(ctx context.Context, id, by string, ttl time.Duration) (row BMC, err error) {
+	err = s.Tx(ctx, func(tx *Tx) error {
+		if _, err := tx.lockBMCsAt(ctx, id, by); err != nil {
+			return err
+		}
+		row, err = tx.q.TakeBMCLogin(ctx, gen.TakeBMCLoginParams{ID: id, LoginBy: by, Seconds: ttl.Seconds()})
+		if errors.Is(err, pgx.ErrNoRows) {
+			return fmt.Errorf("BMC %s: %w", id, ErrLoginTaken)
+		}
+		return translate("BMC "+id, err)
+	})
+	return row, err
+}
+
+// lockBMCsAt locks every record of the BMC's address and adds up what is
+// counted there; ErrLoginTaken when another than by logs in under one of them.
+func (tx *Tx) lockBMCsAt(ctx context.Context, id, by string) (tries int, err error) {
+	b, err := tx.BMC(ctx, id)
+	if err != nil {
+		return 0, err
 	}
-	if _, err := s.BMC(ctx, id); err != nil {
-		return BMC{}, err
+	rows, err := tx.q.LockBMCsAt(ctx, gen.LockBMCsAtParams{ID: id, Addresses: writtenAs(b.Address)})
+	for _, r := range rows {
+		if r.Taken && r.LoginBy != by {
+			return 0, fmt.Errorf("BMC %s: %w", id, ErrLoginTaken)
+		}
+		tries += r.Tries
 	}
-	return BMC{}, fmt.Errorf("BMC %s: %w", id, ErrLoginTaken)
+	return tries, translate("BMCs at "+b.Address, err)
 }
 
 // ReleaseBMCLogin gives the right back. Repeatable.
@@ -34,15 +56,22 @@ func (s statements) ReleaseBMCLogin(ctx context.Context, id, by string) error {
 }
 
 // CountBMCLogin counts a try that is about to be made, at the caller's time.
-// anew forgets the earlier ones; seen is how many wrong and open ones the caller
-// judged. ErrLoginTaken when by has the right no longer, when a try or an
-// operator's block came in between: then no login may be sent.
-func (s statements) CountBMCLogin(ctx context.Context, id, by string, at time.Time, anew bool, seen int) error {
-	n, err := s.q.CountBMCLogin(ctx, gen.CountBMCLoginParams{ID: id, LoginBy: by, TryAt: at, Anew: anew, Seen: seen})
-	if err == nil && n == 0 {
-		return fmt.Errorf("BMC %s: %w", id, ErrLoginTaken)
-	}
-	return translate("BMC "+id, err)
+// anew forgets the record's earlier ones; seen is how many wrong and open ones of
+// all records of the address the caller judged. ErrLoginTaken when by has the
+// right no longer, when a try under any record or an operator's block came in
+// between: then no login may be sent.
+func (s *Store) CountBMCLogin(ctx context.Context, id, by string, at time.Time, anew bool, seen int) error {
+	return s.Tx(ctx, func(tx *Tx) error {
+		tries, err := tx.lockBMCsAt(ctx, id, by)
+		if err != nil {
+			return err
+		}
+		n, err := tx.q.CountBMCLogin(ctx, gen.CountBMCLoginParams{ID: id, LoginBy: by, TryAt: at, Anew: anew})
+		if err == nil && (n == 0 || tries != seen) {
+			return fmt.Errorf("BMC %s: %w", id, ErrLoginTaken)
+		}
+		return translate("BMC "+id, err)
+	})
 }
 
 // LoginOutcome is what became of a try that was counted.

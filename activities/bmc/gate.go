@@ -1,6 +1,7 @@
 package bmc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -283,47 +284,91 @@ const (
 	unknownWindow = 15 * time.Minute
 )
 
-func tryLimit(rec db.BMC) int {
-	switch t := rec.LockoutThreshold; {
-	case t == nil:
-		return unknownLimit
-	case *t == 0:
-		return noLockout
-	default:
-		return max(1, int(*t)-2)
-	}
+// tally is what counts at a BMC's address: the account is locked by all tries
+// together, under whichever record and by whichever protocol they were made.
+type tally struct {
+	seen   int       // wrong and open ones, as they stand in the records
+	used   int       // those of them whose window has not passed
+	limit  int       // how many there may be
+	freeAt time.Time // when the last window passes
+	anew   bool      // those of the record that is to be used have passed
 }
 
-func tryWindow(rec db.BMC) time.Duration {
-	if s := rec.LockoutWindowS; s != nil && *s > 0 {
-		return time.Duration(*s) * time.Second
+func (a *Activities) tally(ctx context.Context, rec db.BMC, now time.Time) (tally, error) {
+	known, err := a.Store.BMCsAt(ctx, rec.Address)
+	if err != nil {
+		return tally{}, fault.Internal(ctx, err)
 	}
-	return unknownWindow
+	var t tally
+	limit, window := lockout(known)
+	t.limit = limit
+	for _, r := range known {
+		n := r.WrongLogins + r.OpenLogins
+		t.seen += n
+		passed := r.LoginTryAt == nil || now.Sub(*r.LoginTryAt) > window
+		if r.ID == rec.ID {
+			t.anew = passed
+		}
+		if n == 0 || passed {
+			continue
+		}
+		t.used += n
+		if end := r.LoginTryAt.Add(window); end.After(t.freeAt) {
+			t.freeAt = end
+		}
+	}
+	return t, nil
+}
+
+// lockout is the strictest of what a BMC said under its records.
+func lockout(known []db.BMC) (limit int, window time.Duration) {
+	for _, r := range known {
+		if t := r.LockoutThreshold; t != nil {
+			most := max(1, int(*t)-2)
+			if *t == 0 {
+				most = noLockout
+			}
+			if limit == 0 || most < limit {
+				limit = most
+			}
+		}
+		if s := r.LockoutWindowS; s != nil {
+			window = max(window, time.Duration(*s)*time.Second)
+		}
+	}
+	return cmp.Or(limit, unknownLimit), cmp.Or(window, unknownWindow)
 }
 
 // countTry counts a try before it is made, so that a crash cannot forget it,
 // and refuses one that could lock the account.
 func (a *Activities) countTry(ctx context.Context, rec db.BMC, by string) error {
-	now := a.now()
-	anew := rec.LoginTryAt == nil || now.Sub(*rec.LoginTryAt) > tryWindow(rec)
-	used := rec.WrongLogins + rec.OpenLogins
-	if !anew && used >= tryLimit(rec) {
+	now, err := a.now(ctx)
+	if err != nil {
+		return err
+	}
+	t, err := a.tally(ctx, rec, now)
+	if err != nil {
+		return err
+	}
+	if t.used >= t.limit {
 		return fault.New(lifecycle.FailBMCUnreachable,
 			"%d logins to BMC %s were wrong or got no answer; the next one is allowed after %s, so that the account is not locked: retry the stage then",
-			used, rec.Address, rec.LoginTryAt.Add(tryWindow(rec)).UTC().Format(time.RFC3339))
+			t.used, rec.Address, t.freeAt.UTC().Format(time.RFC3339))
 	}
-	err := a.Store.CountBMCLogin(ctx, rec.ID, by, now, anew, used)
+	err = a.Store.CountBMCLogin(ctx, rec.ID, by, now, t.anew, t.seen)
 	if errors.Is(err, db.ErrLoginTaken) {
 		return fault.New(lifecycle.FailBMCUnreachable, "somebody else took over the login to BMC %s; retry the stage", rec.Address)
 	}
 	return fault.Internal(ctx, err)
 }
 
-func (a *Activities) now() time.Time {
+// now is the database's time: workers whose clocks differ share the windows.
+func (a *Activities) now(ctx context.Context) (time.Time, error) {
 	if a.Now != nil {
-		return a.Now()
+		return a.Now(), nil
 	}
-	return time.Now()
+	now, err := a.Store.Clock(ctx)
+	return now, fault.Internal(ctx, err)
 }
 
 // learnLockout asks a BMC once when it locks an account. One that does not say

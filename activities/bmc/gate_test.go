@@ -193,6 +193,66 @@ func TestTriesWithoutAnAnswerAreCountedAsWrong(t *testing.T) {
 	}
 }
 
+// Two records of one BMC share its account: tried by turns, each within its own
+// count, they would lock it.
+func TestTriesCountByAddressHoweverManyRecordsHaveIt(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		threshold *int
+		allowed   int64
+	}{"unknown": {nil, 2}, "three": {new(3), 1}, "four": {new(4), 2}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, "Dell", 1, nil)
+			first := l.record()
+			if c.threshold != nil { // the BMC said it under its first record only
+				require.NoError(t, l.truth.SetBMCLockout(t.Context(), first.ID, c.threshold, 20*time.Minute))
+			}
+			second, err := l.truth.CreateBMC(t.Context(), db.NewBMC{
+				Address: first.Address + "/", Protocol: first.Protocol, CredentialRef: first.CredentialRef, PinSHA256: first.PinSHA256,
+			})
+			require.NoError(t, err)
+			var tries atomic.Int64
+			l.acts.Openers = map[string]providers.BMCOpener{"redfish": mute{tries: &tries}}
+			for i := range 8 {
+				l.bmcID = []string{second.ID, first.ID}[i%2]
+				requireClass(t, l.resolve("a"), lifecycle.FailBMCUnreachable)
+			}
+			require.Equal(t, c.allowed, tries.Load())
+			l.hw.Clock().Step(16 * time.Minute)
+			l.bmcID = second.ID
+			requireClass(t, l.resolve("a"), lifecycle.FailBMCUnreachable)
+			want := c.allowed
+			if c.threshold == nil {
+				want++ // a BMC that tells no window has one of 15 minutes
+			}
+			require.Equal(t, want, tries.Load(), "the window that the BMC told holds for all its records")
+		})
+	}
+}
+
+func TestOneLoginAtATimeHoweverManyRecordsABMCHas(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "Dell", 1, nil)
+	first := l.record()
+	second, err := l.truth.CreateBMC(t.Context(), db.NewBMC{Address: first.Address + "/", Protocol: first.Protocol, CredentialRef: first.CredentialRef})
+	require.NoError(t, err)
+	_, err = l.truth.TakeBMCLogin(t.Context(), first.ID, "a", time.Minute)
+	require.NoError(t, err)
+	_, err = l.truth.TakeBMCLogin(t.Context(), second.ID, "b", time.Minute)
+	require.ErrorIs(t, err, db.ErrLoginTaken)
+	_, err = l.truth.TakeBMCLogin(t.Context(), second.ID, "a", time.Minute)
+	require.NoError(t, err, "its own turn")
+	require.NoError(t, l.truth.CountBMCLogin(t.Context(), first.ID, "a", time.Now(), false, 0))
+	require.ErrorIs(t, l.truth.CountBMCLogin(t.Context(), second.ID, "a", time.Now(), false, 0), db.ErrLoginTaken, "a try under the other record came between")
+	require.NoError(t, l.truth.ReleaseBMCLogin(t.Context(), first.ID, "a"))
+	require.NoError(t, l.truth.ReleaseBMCLogin(t.Context(), second.ID, "a"))
+	_, err = l.truth.TakeBMCLogin(t.Context(), second.ID, "b", time.Minute)
+	require.NoError(t, err)
+	_, err = l.truth.TakeBMCLogin(t.Context(), "bmc_unknown", "b", time.Minute)
+	require.ErrorIs(t, err, db.ErrNotFound)
+}
+
 func TestOneProtocolNeverStandsInForTheOther(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "Dell", 1, nil)

@@ -73,7 +73,7 @@ func (q *Queries) CommitBMCCandidate(ctx context.Context, arg CommitBMCCandidate
 const countBMCLogin = `-- name: CountBMCLogin :execrows
 UPDATE bmcs SET open_logins = CASE WHEN $1::boolean THEN 1 ELSE open_logins + 1 END,
     wrong_logins = CASE WHEN $1::boolean THEN 0 ELSE wrong_logins END, login_try_at = $2::timestamptz
-WHERE id = $3 AND login_by = $4 AND login_until > now() AND auth_blocked_at IS NULL AND wrong_logins + open_logins = $5::integer
+WHERE id = $3 AND login_by = $4 AND login_until > now() AND auth_blocked_at IS NULL
 `
 
 type CountBMCLoginParams struct {
@@ -81,17 +81,15 @@ type CountBMCLoginParams struct {
 	TryAt   time.Time
 	ID      string
 	LoginBy string
-	Seen    int
 }
 
-// Counts a try before it is made; a passed window begins the count anew. The limit was judged on the tries seen: of two that judge at once one is refused.
+// Counts a try before it is made; a passed window begins the count anew. Called under the lock of the address.
 func (q *Queries) CountBMCLogin(ctx context.Context, arg CountBMCLoginParams) (int64, error) {
 	result, err := q.db.Exec(ctx, countBMCLogin,
 		arg.Anew,
 		arg.TryAt,
 		arg.ID,
 		arg.LoginBy,
-		arg.Seen,
 	)
 	if err != nil {
 		return 0, err
@@ -206,6 +204,49 @@ func (q *Queries) ListBMCRotations(ctx context.Context, arg ListBMCRotationsPara
 			&i.ToRef,
 			&i.Message,
 			&i.PurgedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const lockBMCsAt = `-- name: LockBMCsAt :many
+SELECT id, login_by, coalesce(login_by <> '' AND login_until >= now(), false)::boolean AS taken, (wrong_logins + open_logins)::integer AS tries
+FROM bmcs WHERE address = ANY ($1::text[]) OR id = $2 ORDER BY id FOR NO KEY UPDATE
+`
+
+type LockBMCsAtParams struct {
+	Addresses []string
+	ID        string
+}
+
+type LockBMCsAtRow struct {
+	ID      string
+	LoginBy string
+	Taken   bool
+	Tries   int
+}
+
+// The records of what answers at one address, kept as they are until the transaction ends; taken: somebody has the right to log in under it.
+func (q *Queries) LockBMCsAt(ctx context.Context, arg LockBMCsAtParams) ([]LockBMCsAtRow, error) {
+	rows, err := q.db.Query(ctx, lockBMCsAt, arg.Addresses, arg.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []LockBMCsAtRow{}
+	for rows.Next() {
+		var i LockBMCsAtRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.LoginBy,
+			&i.Taken,
+			&i.Tries,
 		); err != nil {
 			return nil, err
 		}

@@ -1,3 +1,8 @@
+-- name: LockBMCsAt :many
+-- The records of what answers at one address, kept as they are until the transaction ends; taken: somebody has the right to log in under it.
+SELECT id, login_by, coalesce(login_by <> '' AND login_until >= now(), false)::boolean AS taken, (wrong_logins + open_logins)::integer AS tries
+FROM bmcs WHERE address = ANY (@addresses::text[]) OR id = @id ORDER BY id FOR NO KEY UPDATE;
+
 -- name: TakeBMCLogin :one
 -- The row as it is once nobody else logs in; no row while another job does.
 UPDATE bmcs SET login_by = @login_by, login_until = now() + make_interval(secs => @seconds::double precision)
@@ -7,10 +12,10 @@ WHERE id = @id AND (login_by = '' OR login_by = @login_by OR login_until < now()
 UPDATE bmcs SET login_by = '', login_until = NULL WHERE id = @id AND login_by = @login_by;
 
 -- name: CountBMCLogin :execrows
--- Counts a try before it is made; a passed window begins the count anew. The limit was judged on the tries seen: of two that judge at once one is refused.
+-- Counts a try before it is made; a passed window begins the count anew. Called under the lock of the address.
 UPDATE bmcs SET open_logins = CASE WHEN @anew::boolean THEN 1 ELSE open_logins + 1 END,
     wrong_logins = CASE WHEN @anew::boolean THEN 0 ELSE wrong_logins END, login_try_at = @try_at::timestamptz
-WHERE id = @id AND login_by = @login_by AND login_until > now() AND auth_blocked_at IS NULL AND wrong_logins + open_logins = @seen::integer;
+WHERE id = @id AND login_by = @login_by AND login_until > now() AND auth_blocked_at IS NULL;
 
 -- name: BMCLoginAccepted :exec
 UPDATE bmcs SET open_logins = 0 WHERE id = @id;
