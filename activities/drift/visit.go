@@ -48,7 +48,7 @@ func (a *Activities) VisitBMCs(ctx context.Context, p Pass) (BMCReport, error) {
 	}
 	var mu sync.Mutex
 	err = a.eachBMC(ctx, due, func(ctx context.Context, rec db.BMC) error {
-		answered, err := a.probe(ctx, rec)
+		answered, err := a.probe(ctx, rec, now)
 		mu.Lock()
 		defer mu.Unlock()
 		r.Probes++
@@ -92,8 +92,8 @@ func (a *Activities) eachBMC(ctx context.Context, all []db.BMC, do func(context.
 
 // probe reads what a BMC shows without a login. A certificate that is not the
 // approved one is kept for an operator, as a job would.
-func (a *Activities) probe(ctx context.Context, rec db.BMC) (bool, error) {
-	seen := db.DriftProbe{BMCID: rec.ID, Address: rec.Address}
+func (a *Activities) probe(ctx context.Context, rec db.BMC, now time.Time) (bool, error) {
+	seen := db.DriftProbe{BMCID: rec.ID, Address: rec.Address, At: now}
 	opener := a.Openers[rec.Protocol]
 	if opener == nil {
 		return false, nil
@@ -104,11 +104,7 @@ func (a *Activities) probe(ctx context.Context, rec db.BMC) (bool, error) {
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)
 	}
-	at, cerr := a.clock(ctx)
-	if cerr != nil {
-		return false, cerr
-	}
-	seen.At, seen.Answered, seen.PinSHA256 = at, err == nil, id.PinSHA256
+	seen.Answered, seen.PinSHA256 = err == nil, id.PinSHA256
 	if err != nil {
 		seen.Problem = err.Error()
 	}

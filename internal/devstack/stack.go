@@ -49,6 +49,9 @@ type Options struct {
 	// named like the task queue; empty runs it unversioned.
 	BuildID   string
 	Namespace string
+	// Reconcile is how often the site is compared with what is known of it; 0 is
+	// the program's own default.
+	Reconcile time.Duration
 	// Worker and API run in this process unless switched off.
 	NoWorker, NoAPI bool
 	Progress        io.Writer // one line a step; nil for silence
@@ -285,6 +288,9 @@ func (s *Stack) configure(ctx context.Context) (config.Config, error) {
 	cfg.Agent.CADir = filepath.Join(s.Dir, "ca")
 	cfg.Secrets.KeyFile = filepath.Join(s.Dir, "secrets.key")
 	cfg.Log.Format = "text"
+	if s.Options.Reconcile > 0 {
+		cfg.Reconcile.Every = s.Options.Reconcile
+	}
 	return cfg, cfg.Validate(config.PartDatabase, config.PartTemporal, config.PartAPI, config.PartAgent, config.PartSecrets, config.PartWorker)
 }
 

@@ -25,6 +25,7 @@ func (a *App) Reconciles() temporalx.Reconciles {
 func (a *App) driftActivities(logins *bmcact.Activities, openers map[string]providers.BMCOpener) *driftact.Activities {
 	c, policy := a.Config.Reconcile, driftact.DefaultPolicy()
 	policy.Due = 3 * c.Every
+	policy.Settle = min(policy.Settle, c.Every/2)
 	policy.Share = float64(c.QuarantinePercent) / 100
 	policy.MinAgent = c.MinAgentVersion
 	policy.Probes, policy.Logins = c.BMCProbes, c.BMCLogins

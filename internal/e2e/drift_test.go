@@ -1,0 +1,85 @@
+package e2e_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/devstack"
+	"github.com/slipway-cloud/slipway/internal/simhw"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// openDrift lists the open findings of the site, by detector and node.
+func (w *world) openDrift(t *testing.T) map[string]db.DriftFinding {
+	t.Helper()
+	rows, err := w.App.Store.ListDrift(t.Context(), db.DriftFilter{Status: db.DriftOpen, SiteID: w.site.ID}, "", 1000)
+	require.NoError(t, err)
+	out := map[string]db.DriftFinding{}
+	for _, r := range rows {
+		out[r.DriftFinding.Detector+" "+r.Hostname] = r.DriftFinding
+	}
+	return out
+}
+
+// passes waits until so many whole passes have begun and ended from now on.
+func (w *world) passes(t *testing.T, n int64) {
+	t.Helper()
+	var from int64
+	if p, err := w.App.Store.DriftPass(t.Context(), w.site.ID); err == nil {
+		from = p.Pass
+	}
+	require.Eventually(t, func() bool {
+		_ = w.App.Reconciles().Now(t.Context(), w.site.ID) // one that is at work is waited for
+		p, err := w.App.Store.DriftPass(t.Context(), w.site.ID)
+		return err == nil && p.Pass > from+n && p.FinishedAt != nil && p.FinishedAt.After(p.BegunAt)
+	}, 2*time.Minute, 500*time.Millisecond, "no whole pass was made")
+}
+
+// TestDriftOfARunningSystem: nodes of every vendor that were onboarded are as
+// they stand here, so that no pass finds anything; what others do to them shows,
+// by the Schedule alone.
+func TestDriftOfARunningSystem(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, devstack.Options{Count: len(simhw.Vendors), Reconcile: 10 * time.Second})
+	jobs := map[string]string{}
+	for _, m := range w.Sims.Fleet.All() {
+		jobs[m.Spec().ID] = w.onboard(t, m).ID
+	}
+	for _, id := range jobs {
+		require.Equal(t, lifecycle.JobCompleted, w.ends(t, id, 3*time.Minute).Status)
+	}
+	require.Eventually(t, func() bool { // each node is accounted for
+		w.passes(t, 1)
+		p, err := w.App.Store.DriftPass(t.Context(), w.site.ID)
+		return err == nil && time.Since(p.BegunAt) < time.Minute && len(w.openDrift(t)) == 0
+	}, 2*time.Minute, time.Second)
+	wait(t, 6*time.Second) // they have settled
+	w.passes(t, 2)
+	require.Empty(t, w.openDrift(t), "a fleet that is as it should be")
+
+	all := w.Sims.Fleet.All()
+	released, booted := all[0], all[1]
+	require.NoError(t, w.Sims.MAAS.External("release", "gpu-"+released.Spec().ID))
+	booted.PowerOff("a hand", true)
+	require.Eventually(t, func() bool { return booted.Power() == simhw.Off }, 30*time.Second, 50*time.Millisecond)
+	booted.PowerOn("a hand")
+	host := "gpu-" + released.Spec().ID
+	require.Eventually(t, func() bool {
+		n, err := w.App.Store.LiveNodeOfHost(t.Context(), w.site.ID, host)
+		return err == nil && n.Status == lifecycle.NodeQuarantined
+	}, 2*time.Minute, 500*time.Millisecond, "what was released behind our back is not kept in service")
+	open := w.openDrift(t)
+	require.Contains(t, open, lifecycle.DriftExternallyReleased+" "+host)
+
+	name := lifecycle.DriftBootUnannounced + " gpu-" + booted.Spec().ID
+	require.Eventually(t, func() bool { _, found := w.openDrift(t)[name]; return found }, 2*time.Minute, 500*time.Millisecond)
+	require.NoError(t, w.App.Store.Tx(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.ActOnDrift(t.Context(), w.openDrift(t)[name].ID, 0, lifecycle.DriftAdopt, admin)
+		return err
+	}))
+	w.passes(t, 2)
+	require.NotContains(t, w.openDrift(t), name, "it is accounted for")
+}
