@@ -148,6 +148,11 @@ func (tx *Tx) heldTask(ctx context.Context, c TaskClaim, row gen.LockOpenTasksRo
 		return &held, true, nil
 	case sameBoot && !row.LeaseOver:
 		return nil, true, nil
+	case held.Generation != c.Generation && !row.LeaseOver:
+		// The node was installed anew, and the older installation may still run
+		// somewhere. It cannot renew its lease any more; until that is over it may
+		// begin steps.
+		return nil, true, nil
 	}
 	why := "its lease ended and the agent did not renew it"
 	if !sameBoot {

@@ -520,7 +520,7 @@ func (q *Queries) LockOpenTasks(ctx context.Context, nodeID string) ([]LockOpenT
 
 const lockTask = `-- name: LockTask :one
 SELECT t.id, t.node_id, t.job_id, t.kind, t.schema_version, t.args, t.idempotency_key, t.status, t.attempt, t.lease_id, t.lease_until, t.claim_id, t.boot_id, t.generation, t.dispatched_at, t.progress, t.result, t.message, t.deadline_at, t.waiter_workflow_id, t.waiter_run_id, t.waiter_activity_id, t.tell_at, t.told_at, t.doubts, t.created_by, t.created_at, t.status_at, t.finished_at, t.updated_at, t.version, coalesce(t.lease_until <= now(), false)::boolean AS lease_over, (t.deadline_at <= now())::boolean AS overdue,
-    coalesce((SELECT h.boot_id FROM heartbeats h WHERE h.node_id = t.node_id AND h.boot_id <> t.boot_id
+    coalesce((SELECT h.boot_id FROM heartbeats h WHERE h.node_id = t.node_id AND h.boot_id <> t.boot_id AND h.generation = t.generation
         AND h.received_at > t.dispatched_at + interval '5 seconds'), '')::text AS other_boot
 FROM node_tasks t WHERE t.id = $1 FOR NO KEY UPDATE OF t
 `
@@ -974,7 +974,7 @@ func (q *Queries) TaskByKey(ctx context.Context, arg TaskByKeyParams) (NodeTask,
 const tasksToSettle = `-- name: TasksToSettle :many
 SELECT t.id FROM node_tasks t
 WHERE t.status IN ('queued', 'dispatched') AND (t.lease_until <= now() OR t.deadline_at <= now() OR (t.status = 'dispatched' AND EXISTS (
-    SELECT 1 FROM heartbeats h WHERE h.node_id = t.node_id AND h.boot_id <> t.boot_id AND h.received_at > t.dispatched_at + interval '5 seconds')))
+    SELECT 1 FROM heartbeats h WHERE h.node_id = t.node_id AND h.boot_id <> t.boot_id AND h.generation = t.generation AND h.received_at > t.dispatched_at + interval '5 seconds')))
 ORDER BY t.id LIMIT $1
 `
 

@@ -28,7 +28,7 @@ SELECT * FROM node_tasks WHERE node_id = @node_id AND idempotency_key = @idempot
 -- name: LockTask :one
 -- With what the database's clock says of it.
 SELECT sqlc.embed(t), coalesce(t.lease_until <= now(), false)::boolean AS lease_over, (t.deadline_at <= now())::boolean AS overdue,
-    coalesce((SELECT h.boot_id FROM heartbeats h WHERE h.node_id = t.node_id AND h.boot_id <> t.boot_id
+    coalesce((SELECT h.boot_id FROM heartbeats h WHERE h.node_id = t.node_id AND h.boot_id <> t.boot_id AND h.generation = t.generation
         AND h.received_at > t.dispatched_at + interval '5 seconds'), '')::text AS other_boot
 FROM node_tasks t WHERE t.id = @id FOR NO KEY UPDATE OF t;
 
@@ -97,7 +97,7 @@ UPDATE node_tasks SET doubts = @doubts WHERE id = @id;
 -- Tasks whose lease, boot or deadline is over.
 SELECT t.id FROM node_tasks t
 WHERE t.status IN ('queued', 'dispatched') AND (t.lease_until <= now() OR t.deadline_at <= now() OR (t.status = 'dispatched' AND EXISTS (
-    SELECT 1 FROM heartbeats h WHERE h.node_id = t.node_id AND h.boot_id <> t.boot_id AND h.received_at > t.dispatched_at + interval '5 seconds')))
+    SELECT 1 FROM heartbeats h WHERE h.node_id = t.node_id AND h.boot_id <> t.boot_id AND h.generation = t.generation AND h.received_at > t.dispatched_at + interval '5 seconds')))
 ORDER BY t.id LIMIT @max_rows;
 
 -- name: ClaimTaskEnds :many

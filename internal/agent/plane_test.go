@@ -6,10 +6,14 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/json"
+	"io"
+	"log"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,47 +35,84 @@ type realPlane struct {
 	*testing.T
 	store *db.Store
 	ring  *signing.Ring
+	ca    *nodeca.CA
 	node  *node
 	id    string
+	moves int // of the node until now
+	lease time.Duration
+	api   atomic.Pointer[agentapi.Server]
+	cut   atomic.Bool // every connection breaks
 }
 
-func newRealPlane(t *testing.T) *realPlane {
+func newRealPlane(t *testing.T, lease time.Duration) *realPlane {
 	t.Helper()
-	store := dbtest.Store(t)
-	sec, err := secrets.Open(t.Context(), store, secrets.Keeper{KeyFile: filepath.Join(t.TempDir(), "key")}, secrets.Options{})
+	p := &realPlane{T: t, store: dbtest.Store(t), lease: lease}
+	sec, err := secrets.Open(t.Context(), p.store, secrets.Keeper{KeyFile: filepath.Join(t.TempDir(), "key")}, secrets.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, sec.Close()) })
-	ca, err := nodeca.Create()
+	p.ca, err = nodeca.Create()
 	require.NoError(t, err)
-	ring := &signing.Ring{Store: store, Secrets: sec}
-	api := agentapi.New(agentapi.Config{Store: agentapi.NewStore(store), CA: ca, HeartbeatInterval: 30 * time.Millisecond, FlushInterval: 5 * time.Millisecond,
-		Tasks: store, TaskKeys: ring})
-	require.NoError(t, api.Start(t.Context()))
-	s := &server{T: t, ca: ca, http: httptest.NewUnstartedServer(api.Handler())}
-	cert, err := ca.IssueServer([]string{"127.0.0.1"})
+	p.ring = &signing.Ring{Store: p.store, Secrets: sec}
+	p.serve()
+	s := &server{T: t, ca: p.ca, http: httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p.cut.Load() {
+			panic(http.ErrAbortHandler)
+		}
+		p.api.Load().Handler().ServeHTTP(w, r)
+	}))}
+	cert, err := p.ca.IssueServer([]string{"127.0.0.1"})
 	require.NoError(t, err)
-	s.http.TLS = &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert}, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: ca.Pool()}
+	s.http.TLS = &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert}, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: p.ca.Pool()}
+	s.http.Config.ErrorLog = log.New(io.Discard, "", 0) // of the connections that are broken on purpose
 	s.http.StartTLS()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		_ = api.Shutdown(ctx)
+		p.shut()
 		s.http.CloseClientConnections()
 		s.http.Close()
 	})
-	id := dbtest.Node(t, store).ID
+	p.id = dbtest.Node(t, p.store, dbtest.Active()).ID
+	p.moves = p.transitions()
+	p.node = p.machine(s)
+	return p
+}
+
+// serve starts a server process, as it were.
+func (p *realPlane) serve() {
+	p.Helper()
+	api := agentapi.New(agentapi.Config{Store: agentapi.NewStore(p.store), CA: p.ca, HeartbeatInterval: 30 * time.Millisecond, FlushInterval: 5 * time.Millisecond,
+		Tasks: p.store, TaskKeys: &signing.Ring{Store: p.store, Secrets: p.ring.Secrets}, TaskLease: p.lease})
+	require.NoError(p, api.Start(p.Context()))
+	p.api.Store(api)
+}
+
+func (p *realPlane) shut() {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	_ = p.api.Load().Shutdown(ctx)
+}
+
+// machine is an installation of the node, with a token of its own.
+func (p *realPlane) machine(s *server) *node {
+	p.Helper()
 	token := rand.Text()
 	hash := sha256.Sum256([]byte(token))
-	require.NoError(t, store.Tx(t.Context(), func(tx *db.Tx) error {
-		return tx.IssueEnrollmentToken(t.Context(), id, "", hash[:], time.Now().Add(time.Hour))
+	require.NoError(p, p.store.Tx(p.Context(), func(tx *db.Tx) error {
+		return tx.IssueEnrollmentToken(p.Context(), p.id, "", hash[:], time.Now().Add(time.Hour))
 	}))
-	n := &node{s, configOf(t, s, id)}
+	n := &node{s, configOf(p.T, s, p.id)}
 	n.taskWait().putToken(token)
-	return &realPlane{t, store, ring, n, id}
+	return n
 }
 
 // ask has a task done and waits until it has ended.
 func (p *realPlane) ask(kind lifecycle.TaskKind, key, args string) db.NodeTask {
+	p.Helper()
+	id := p.put(kind, key, args)
+	p.ends(id)
+	return p.task(id)
+}
+
+func (p *realPlane) put(kind lifecycle.TaskKind, key, args string) string {
 	p.Helper()
 	var got db.NodeTask
 	require.NoError(p, p.store.Tx(p.Context(), func(tx *db.Tx) error {
@@ -79,19 +120,26 @@ func (p *realPlane) ask(kind lifecycle.TaskKind, key, args string) db.NodeTask {
 		got, _, err = tx.EnqueueTask(p.Context(), db.NewTask{NodeID: p.id, Kind: kind, Args: json.RawMessage(args), Key: key, Actor: db.Actor{Owner: lifecycle.OwnerAdmin}})
 		return err
 	}))
-	require.Eventually(p, func() bool {
-		var err error
-		got, err = p.store.Task(p.Context(), got.ID)
-		return err == nil && lifecycle.NodeTask.Terminal(got.Status)
-	}, 30*time.Second, 10*time.Millisecond)
+	return got.ID
+}
+
+func (p *realPlane) task(id string) db.NodeTask {
+	p.Helper()
+	got, err := p.store.Task(p.Context(), id)
+	require.NoError(p, err)
 	return got
+}
+
+func (p *realPlane) ends(id string) {
+	p.Helper()
+	require.Eventually(p, func() bool { return lifecycle.NodeTask.Terminal(p.task(id).Status) }, 30*time.Second, 10*time.Millisecond)
 }
 
 // The agent against the real agent API and its database: a drain, a kind's
 // failure and the last word, an uninstall.
 func TestTasksOfTheRealControlPlane(t *testing.T) {
 	t.Parallel()
-	p := newRealPlane(t)
+	p := newRealPlane(t, time.Minute)
 	ended := make(chan error, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -113,16 +161,16 @@ func TestTasksOfTheRealControlPlane(t *testing.T) {
 // also when it is started anew in between.
 func TestARotatedKeyReachesThePrivilegedHalf(t *testing.T) {
 	t.Parallel()
-	p := newRealPlane(t)
+	p := newRealPlane(t, time.Minute)
 	n := p.node
 	n.cfg.HelperSocket = "/s"
-	log := slog.New(slog.NewTextHandler(testWriter{t}, nil))
+	logger := slog.New(slog.NewTextHandler(testWriter{t}, nil))
 	helper := func() (stop func()) {
 		l, err := privileged.Listen(filepath.Join(n.cfg.Root, "s"), -1)
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- agent.Helper(ctx, n.cfg, "test", log, l, []int{os.Getuid()}) }()
+		go func() { ended <- agent.Helper(ctx, n.cfg, "test", logger, l, []int{os.Getuid()}) }()
 		return func() { cancel(); require.NoError(t, <-ended) }
 	}
 	done := func(key string) {
