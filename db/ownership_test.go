@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/db"
@@ -127,4 +128,55 @@ func TestHeartbeatsAndReconcilerLeaveNodesInBetweenAlone(t *testing.T) {
 			require.Equal(t, n, now)
 		}
 	}
+}
+
+// Seed 001 names the read model of decommissions.
+func TestTheViewOfDecommissions(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Database(t)
+	s, conn := dbtest.Open(t, dsn), raw(t, dsn)
+	n := dbtest.Node(t, s, dbtest.Active())
+	var job db.Job
+	in(t, s, func(tx *db.Tx) (err error) {
+		job, n, err = tx.StartNodeJob(t.Context(), db.NodeJob{Mode: lifecycle.ModeReimage, Node: n, Job: db.NewJob{Kind: "decommission", Input: []byte(`{"mode": "reimage"}`), Actor: admin}})
+		return err
+	})
+	require.Equal(t, lifecycle.NodeDraining, n.Status)
+	dbtest.Job(t, s)
+	rows, err := conn.Query(t.Context(), "SELECT id || ' ' || status || ' ' || mode FROM node_decommissions")
+	require.NoError(t, err)
+	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.Equal(t, []string{job.ID + " pending reimage"}, got)
+}
+
+// A request is judged on the node as it is, not as it was when it was planned.
+func TestAStartIsJudgedUnderTheLock(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	seen := dbtest.Node(t, s, dbtest.Active())
+	start := func(mode lifecycle.DecommissionMode) error {
+		return s.Tx(t.Context(), func(tx *db.Tx) error {
+			_, _, err := tx.StartNodeJob(t.Context(), db.NodeJob{Mode: mode, Node: seen, Job: db.NewJob{Kind: "decommission", Actor: admin}})
+			return err
+		})
+	}
+	require.ErrorIs(t, start("burn"), db.ErrInvalid)
+	require.ErrorIs(t, start(lifecycle.ModeRemove), lifecycle.ErrIllegalTransition)
+	in(t, s, func(tx *db.Tx) error {
+		_, err := tx.TransitionNode(t.Context(), seen.ID, lifecycle.NodeQuarantine, nil, admin)
+		return err
+	})
+	require.ErrorIs(t, start(lifecycle.ModeSoftReset), db.ErrStale)
+	var err error
+	seen, err = s.Node(t.Context(), seen.ID)
+	require.NoError(t, err)
+	require.NoError(t, s.SetNodeMachine(t.Context(), seen.ID, db.NodeMachine{SystemID: "abc123"}))
+	require.ErrorIs(t, start(lifecycle.ModeSoftReset), db.ErrStale, "another machine")
+	seen, err = s.Node(t.Context(), seen.ID)
+	require.NoError(t, err)
+	require.NoError(t, start(lifecycle.ModeSoftReset))
+	var conflict *db.ConflictError
+	require.ErrorAs(t, start(lifecycle.ModeSoftReset), &conflict)
+	require.Equal(t, "live_job", conflict.What)
 }

@@ -158,6 +158,10 @@ func TestNodeActions(t *testing.T) {
 		return err
 	}))
 	require.Contains(t, do("resume", n.Hostname).exits(0).out, "was created for it")
+	job, err = w.store.LiveJobOfNode(t.Context(), n.ID)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(job.Input, &in))
+	require.Equal(t, lifecycle.NodeQuarantined, in.From, "where a cancel leads back to")
 	for _, info := range lifecycle.NodeActions() {
 		require.Contains(t, do("--help").exits(0).out, "\n  "+string(info.Action)+" ")
 		require.Contains(t, do(string(info.Action), "--help").exits(0).out, "For a node that is "+string(info.From[0]))
