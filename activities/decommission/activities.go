@@ -74,12 +74,16 @@ func (a *Activities) readAgent(ctx context.Context, nodeID string, out *contract
 		at := beat.ReceivedAt.UTC()
 		out.LastBeat, out.BootID = &at, beat.BootID
 	}
+	now, err := a.Store.Clock(ctx) // which the heartbeat was dated by
+	if err != nil {
+		return fault.Internal(ctx, err)
+	}
 	switch {
 	case id.LockedAt != nil:
 		out.Note = "the agent's identity is locked: " + id.LockedReason
 	case out.LastBeat == nil:
 		out.Agent, out.Note = contract.AgentSilent, "the agent has enrolled and never sent a heartbeat"
-	case time.Since(*out.LastBeat) > a.silentAfter():
+	case now.Sub(*out.LastBeat) > a.silentAfter():
 		out.Agent, out.Note = contract.AgentSilent, "no heartbeat since "+out.LastBeat.Format(time.RFC3339)
 	default:
 		out.Agent = contract.AgentAlive

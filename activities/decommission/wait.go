@@ -72,7 +72,11 @@ func (a *Activities) WaitForFreshBoot(ctx context.Context, in FreshBootIn) (cont
 		if errors.Is(err, db.ErrNotFound) {
 			return false, nil
 		}
-		return err == nil && beat.BootID != in.NotBootID && time.Since(beat.ReceivedAt) <= a.silentAfter(), err
+		if err != nil || beat.BootID == in.NotBootID {
+			return false, err
+		}
+		now, err := a.Store.Clock(ctx)
+		return err == nil && now.Sub(beat.ReceivedAt) <= a.silentAfter(), err
 	})
 	if err != nil {
 		return contract.LeavingFacts{}, fault.Internal(ctx, err)

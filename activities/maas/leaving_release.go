@@ -92,6 +92,13 @@ func (a *Activities) ReleaseErased(ctx context.Context, in LeaveReleaseIn) (cont
 		return out, nil
 	}
 	r := &releasing{a: a, m: m, in: in}
+	if in.Begun && got.Annotations[annotationJob] == in.JobID {
+		// Released before, and deployed anew by this very job: releasing clears marks.
+		out := contract.ReleaseFacts{MachineFacts: facts(got)}
+		out.Done, out.Note = true, "released before; this job has deployed the machine since"
+		out.Erased, err = r.erased(ctx)
+		return out, err
+	}
 	if in.ObserveOnly {
 		out := contract.ReleaseFacts{MachineFacts: facts(got)}
 		out.Done = free(got.Status)

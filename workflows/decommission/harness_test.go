@@ -29,11 +29,10 @@ import (
 
 // memory is a projection store that also moves the node as the database does.
 type memory struct {
-	mu    sync.Mutex
-	snap  contract.Snapshot
-	last  contract.Projection
-	out   *site
-	moves []string
+	mu   sync.Mutex
+	snap contract.Snapshot
+	last contract.Projection
+	out  *site
 }
 
 func (m *memory) LoadJob(context.Context, contract.JobInput) (contract.Snapshot, error) {
@@ -198,7 +197,9 @@ func (w *site) CleanSecrets(context.Context, contract.JobRef) (contract.LeavingF
 
 func (w *site) powered(name, want string, observe bool) (contract.PowerFacts, error) {
 	if observe {
-		return looks(w, func() contract.PowerFacts { return contract.PowerFacts{State: w.power, Done: w.power == want, By: name} })
+		return looks(w, func() contract.PowerFacts {
+			return contract.PowerFacts{State: w.power, Done: w.power == want, By: name}
+		})
 	}
 	return does(w, name+":"+want, func() contract.PowerFacts {
 		w.power = want

@@ -129,7 +129,9 @@ func TestWhatChangesAPlan(t *testing.T) {
 		"released meanwhile":   func(l *looker) { l.region.Machine.Status = "Ready" },
 		"rescue mode":          func(l *looker) { l.region.Machine.Status = "Rescue mode" },
 		"a ghost enlisted":     func(l *looker) { l.region.Records = append(l.region.Records, "gh0st1") },
-		"logins stopped":       func(l *looker) { l.bmc.Failure = &contract.Failure{Class: lifecycle.FailBMCAuthRejected, Message: "stopped"} },
+		"logins stopped": func(l *looker) {
+			l.bmc.Failure = &contract.Failure{Class: lifecycle.FailBMCAuthRejected, Message: "stopped"}
+		},
 		"not ours any more": func(l *looker) {
 			l.region.MachineFails = &contract.Failure{Class: lifecycle.FailStateDisagreement, Message: "another's"}
 		},

@@ -31,7 +31,7 @@ func redeploy(ctx workflow.Context, s *State) error {
 			return err
 		}
 	}
-	for _, step := range []func(workflow.Context, *State) error{prepare, renderAgain, deployAgain, waitInstalled, waitEnrolled} {
+	for _, step := range []func(workflow.Context, *State) error{prepare, renderAgain, deployAgain, waitInstalled, logIn, waitEnrolled} {
 		if err := step(ctx, s); err != nil {
 			return err
 		}
@@ -128,6 +128,31 @@ func waitInstalled(ctx workflow.Context, s *State) error {
 	}
 	return stage.Fail(c.Class, "the disks are erased and the new installation failed: %s", c.Message)
 }
+
+// logIn reads the machine's new addresses and logs in, which stores them and
+// proves the site's SSH key and the pinned host key. Hardware sync is switched
+// on; that it syncs is the drift detectors' to see.
+func logIn(ctx workflow.Context, s *State) error {
+	const at = lifecycle.StageReleaseMAAS
+	act := maas.ObserveMachine
+	if s.Config.Profile.RequireHWSync {
+		act = maas.EnsureHardwareSync
+	}
+	f, err := stage.Do(ctx, stage.KindMAASCall, "read the machine, hardware sync on", act, s.machineIn(at))
+	if err != nil {
+		return err
+	}
+	s.saw(f)
+	if s.Config.Site.SSHKeyRef == "" {
+		return nil
+	}
+	in := nodeact.SSHIn{JobRef: s.ref(at), Site: s.Config.Site, IPs: s.Machine.IPs, Poll: s.Config.Profile.PollInterval, Until: workflow.Now(ctx).Add(sshPatience)}
+	_, err = stage.Do(ctx, stage.KindPoll, "log in by SSH and ask cloud-init", node.CheckSSHSeed, in)
+	return err
+}
+
+// sshPatience is how long a node may take to let Slipway in.
+const sshPatience = 8 * time.Minute
 
 // waitEnrolled takes the new agent's enrolment and health as the proof of a
 // working system: its certificate has a higher generation, and the old one is

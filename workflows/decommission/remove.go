@@ -34,6 +34,11 @@ func switchOff(ctx workflow.Context, s *State) error {
 
 func observeOff(ctx workflow.Context, s *State) (stage.Observation, error) {
 	off, err := s.power(ctx, lifecycle.StagePowerOffMAAS, true)
+	if err != nil && stage.ClassOf(err) != lifecycle.FailInternal {
+		// A BMC that is broken must not hold a server for ever: a person who has
+		// pulled its plug may accept the risk.
+		return stage.Observation{State: "power not confirmed", Note: string(stage.ClassOf(err))}, nil
+	}
 	return stage.Observation{Done: off, State: "power " + s.Power.State, Note: s.Power.TimelineNote()}, err
 }
 
@@ -71,6 +76,9 @@ func removeNode(ctx workflow.Context, s *State) error {
 	}
 	s.Retired = true
 	note := s.note("removes the node")
+	if s.Node.Agent != contract.AgentAlive && !s.full() {
+		note += "; its agent cannot be asked to uninstall itself (" + s.silence() + "), so what is on the disk stays there and its identity is refused"
+	}
 	if err := s.move(ctx, at, lifecycle.NodeRemoving, lifecycle.OwnerDecommission, lifecycle.Proof{lifecycle.NeedOwningJob}, note); err != nil {
 		return err
 	}

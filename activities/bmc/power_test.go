@@ -1,0 +1,91 @@
+package bmc_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/internal/simhw"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers/bmc/bmcsim"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+func (l *lab) power(nodeID string) bmcact.PowerIn {
+	return bmcact.PowerIn{JobRef: contract.JobRef{JobID: "job_power", NodeID: nodeID}, BMCID: l.bmcID}
+}
+
+// TestPowerAtTheBMC of two personalities: off and on are read, not assumed.
+func TestPowerAtTheBMC(t *testing.T) {
+	t.Parallel()
+	for _, vendor := range []string{"Dell", "HPE"} {
+		t.Run(vendor, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, vendor, 1, nil)
+			node := dbtest.Node(t, l.truth)
+			in := l.power(node.ID)
+			in.NotBootID = "boot-1"
+			f, err := l.acts.PowerCycleByBMC(t.Context(), in)
+			require.NoError(t, err)
+			require.True(t, f.Done)
+			require.Equal(t, simhw.On, l.hw.Power())
+			boots := l.hw.Counters().Boots
+
+			require.NoError(t, l.truth.RecordHeartbeats(t.Context(), []db.Heartbeat{{NodeID: node.ID, BootID: "boot-2", ReceivedAt: time.Now()}}))
+			f, err = l.acts.PowerCycleByBMC(t.Context(), in)
+			require.NoError(t, err)
+			require.True(t, f.Done)
+			require.Equal(t, boots, l.hw.Counters().Boots, "a machine that has booted anew is not cycled again")
+
+			look := l.power(node.ID)
+			look.ObserveOnly = true
+			f, err = l.acts.PowerOffByBMC(t.Context(), look)
+			require.NoError(t, err)
+			require.Equal(t, contract.PowerFacts{State: "on", By: "BMC"}, f)
+			for range 2 {
+				f, err = l.acts.PowerOffByBMC(t.Context(), l.power(node.ID))
+				require.NoError(t, err)
+				require.True(t, f.Done)
+				require.Equal(t, simhw.Off, l.hw.Power())
+			}
+		})
+	}
+}
+
+// TestPowerGoesThroughTheGate: a rejected login stops the next one.
+func TestPowerGoesThroughTheGate(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "Dell", 1, nil)
+	plan, err := l.acts.PlanLeavingPower(t.Context(), bmcact.LeavingLook{BMCID: l.bmcID})
+	require.NoError(t, err)
+	require.Nil(t, plan.Failure)
+	l.changedByHand()
+	for range 2 {
+		_, err = l.acts.PowerOffByBMC(t.Context(), l.power("node_none"))
+		requireClass(t, err, lifecycle.FailBMCAuthRejected)
+	}
+	require.Equal(t, 1, l.sim.Counters().FailedLogins)
+	plan, err = l.acts.PlanLeavingPower(t.Context(), bmcact.LeavingLook{BMCID: l.bmcID})
+	require.NoError(t, err)
+	require.Equal(t, lifecycle.FailBMCAuthRejected, plan.Failure.Class, "a plan foresees it")
+}
+
+// TestABMCThatIgnoresTheRequest: an answer of 204 switches nothing off.
+func TestABMCThatIgnoresTheRequest(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "Dell", 1, nil)
+	_, err := l.acts.PowerCycleByBMC(t.Context(), l.power("node_none"))
+	require.NoError(t, err)
+	l.fault(bmcsim.Fault{Name: bmcsim.FaultIgnoredPower, Count: 100})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	f, err := l.acts.PowerOffByBMC(ctx, l.power("node_none"))
+	require.Error(t, err)
+	require.False(t, f.Done)
+	require.Equal(t, simhw.On, l.hw.Power())
+}
