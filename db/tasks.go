@@ -164,20 +164,25 @@ func (s statements) ListTasks(ctx context.Context, f TaskFilter, after string, l
 	return rows, translate("list tasks", err)
 }
 
-// ListTaskLines is ListTasks without arguments and results, which may be large.
+// ListTaskLines is ListTasks without what may be large: no arguments, and of a
+// result only Code and Simulated.
 func (s statements) ListTaskLines(ctx context.Context, f TaskFilter, after string, limit int) ([]NodeTask, error) {
 	rows, err := s.q.ListTaskLines(ctx, gen.ListTaskLinesParams{
 		After: after, NodeID: f.NodeID, JobID: f.JobID, Kind: string(f.Kind), Status: string(f.Status), MaxRows: page(limit),
 	})
 	out := make([]NodeTask, 0, len(rows))
 	for _, r := range rows {
-		out = append(out, NodeTask{
+		t := NodeTask{
 			ID: r.ID, NodeID: r.NodeID, JobID: r.JobID, Kind: r.Kind, SchemaVersion: r.SchemaVersion, IdempotencyKey: r.IdempotencyKey, Status: r.Status,
 			Attempt: r.Attempt, LeaseID: r.LeaseID, LeaseUntil: r.LeaseUntil, ClaimID: r.ClaimID, BootID: r.BootID, Generation: r.Generation,
 			DispatchedAt: r.DispatchedAt, Progress: r.Progress, Message: r.Message, DeadlineAt: r.DeadlineAt, WaiterWorkflowID: r.WaiterWorkflowID,
 			WaiterRunID: r.WaiterRunID, WaiterActivityID: r.WaiterActivityID, TellAt: r.TellAt, ToldAt: r.ToldAt, Doubts: r.Doubts, CreatedBy: r.CreatedBy,
 			CreatedAt: r.CreatedAt, StatusAt: r.StatusAt, FinishedAt: r.FinishedAt, UpdatedAt: r.UpdatedAt, Version: r.Version,
-		})
+		}
+		if r.Ended {
+			t.Result = &lifecycle.TaskResult{Code: r.Code, Simulated: r.Simulated}
+		}
+		out = append(out, t)
 	}
 	return out, translate("list tasks", err)
 }

@@ -2,7 +2,6 @@ package rest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -138,22 +137,21 @@ func (s *Server) listNodes(ctx context.Context, in *struct {
 }
 
 func (s *Server) getNode(ctx context.Context, in *NodePath) (*Versioned[Node], error) {
-	var view Node
-	err := s.cfg.Store.ReadTx(ctx, func(tx *db.Tx) error {
-		n, err := tx.Node(ctx, in.ID)
-		if err != nil {
+	row, err := s.cfg.Store.NodeOverview(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	view := overviewOf(row)
+	if row.Node.Lifecycle != lifecycle.NodePXE.Lifecycle {
+		return versioned(view.Version, view), nil
+	}
+	// What a PXE node has besides is of the same moment.
+	err = s.cfg.Store.ReadTx(ctx, func(tx *db.Tx) error {
+		if row, err = tx.NodeOverview(ctx, in.ID); err != nil {
 			return err
 		}
-		view = nodeView(n)
-		if m, known := lifecycle.NodeMachine(n.Lifecycle); known {
-			view.AllowedStates = m.Reachable(n.Status)
-		}
-		if err := addNodeDetails(ctx, tx, &view); err != nil {
-			return err
-		}
-		busy := view.LiveJobID != ""
-		view.AllowedActions, view.AllowedDecommissions = allowedActions(n, busy), allowedDecommissions(n, busy)
-		return nil
+		view = overviewOf(row)
+		return addPXE(ctx, tx, &view)
 	})
 	if err != nil {
 		return nil, err
@@ -161,33 +159,22 @@ func (s *Server) getNode(ctx context.Context, in *NodePath) (*Versioned[Node], e
 	return versioned(view.Version, view), nil
 }
 
-func addNodeDetails(ctx context.Context, tx *db.Tx, view *Node) error {
-	if view.Lifecycle == lifecycle.NodePXE.Lifecycle {
-		if err := addPXE(ctx, tx, view); err != nil {
-			return err
+func overviewOf(row db.NodeOverview) Node {
+	n := row.Node
+	view := nodeView(n)
+	if m, known := lifecycle.NodeMachine(n.Lifecycle); known {
+		view.AllowedStates = m.Reachable(n.Status)
+	}
+	view.BMCID, view.LiveJobID = row.BMCID, row.LiveJobID
+	busy := view.LiveJobID != ""
+	view.AllowedActions, view.AllowedDecommissions = allowedActions(n, busy), allowedDecommissions(n, busy)
+	if row.Heard {
+		view.Agent = &NodeAgent{
+			LastHeartbeatAt: row.ReceivedAt.UTC(), Version: row.AgentVersion, BootID: row.BootID, Address: row.Address,
+			ReportedAt: utc(row.ReportedAt), Unhealthy: list(row.Unhealthy), Report: row.Report,
 		}
 	}
-	job, err := tx.LiveJobOfNode(ctx, view.ID)
-	if err == nil {
-		view.LiveJobID = job.ID
-	} else if !errors.Is(err, db.ErrNotFound) {
-		return err
-	}
-	bmc, err := tx.BMCOfNode(ctx, view.ID)
-	if err == nil {
-		view.BMCID = bmc.ID
-	} else if !errors.Is(err, db.ErrNotFound) {
-		return err
-	}
-	beat, err := tx.LatestHeartbeat(ctx, view.ID)
-	if errors.Is(err, db.ErrNotFound) {
-		return nil
-	}
-	view.Agent = &NodeAgent{
-		LastHeartbeatAt: beat.ReceivedAt.UTC(), Version: beat.AgentVersion, BootID: beat.BootID, Address: beat.Address,
-		ReportedAt: utc(beat.ReportedAt), Unhealthy: list(beat.Unhealthy), Report: beat.Report,
-	}
-	return err
+	return view
 }
 
 // NodePatch is what a person may change of a node.

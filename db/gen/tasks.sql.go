@@ -265,7 +265,8 @@ func (q *Queries) LastTaskOfKind(ctx context.Context, arg LastTaskOfKindParams) 
 const listTaskLines = `-- name: ListTaskLines :many
 SELECT id, node_id, job_id, kind, schema_version, idempotency_key, status, attempt, lease_id, lease_until, claim_id, boot_id, generation, dispatched_at,
     progress, message, deadline_at, waiter_workflow_id, waiter_run_id, waiter_activity_id, tell_at, told_at, doubts, created_by, created_at, status_at,
-    finished_at, updated_at, version
+    finished_at, updated_at, version, (result IS NOT NULL)::boolean AS ended, coalesce(result ->> 'code', '')::text AS code,
+    coalesce((result ->> 'simulated')::boolean, false)::boolean AS simulated
 FROM node_tasks
 WHERE ($1::text = '' OR id < $1::text)
   AND ($2::text = '' OR node_id = $2::text)
@@ -314,9 +315,12 @@ type ListTaskLinesRow struct {
 	FinishedAt       *time.Time
 	UpdatedAt        time.Time
 	Version          int64
+	Ended            bool
+	Code             string
+	Simulated        bool
 }
 
-// As ListTasks, without what a list does not show: arguments and result.
+// As ListTasks, without what a list does not show: the arguments, and of a result all but its code and whether it is a simulation's.
 func (q *Queries) ListTaskLines(ctx context.Context, arg ListTaskLinesParams) ([]ListTaskLinesRow, error) {
 	rows, err := q.db.Query(ctx, listTaskLines,
 		arg.After,
@@ -363,6 +367,9 @@ func (q *Queries) ListTaskLines(ctx context.Context, arg ListTaskLinesParams) ([
 			&i.FinishedAt,
 			&i.UpdatedAt,
 			&i.Version,
+			&i.Ended,
+			&i.Code,
+			&i.Simulated,
 		); err != nil {
 			return nil, err
 		}

@@ -127,10 +127,11 @@ WHERE (@after::text = '' OR id < @after::text)
 ORDER BY id DESC LIMIT @max_rows;
 
 -- name: ListTaskLines :many
--- As ListTasks, without what a list does not show: arguments and result.
+-- As ListTasks, without what a list does not show: the arguments, and of a result all but its code and whether it is a simulation's.
 SELECT id, node_id, job_id, kind, schema_version, idempotency_key, status, attempt, lease_id, lease_until, claim_id, boot_id, generation, dispatched_at,
     progress, message, deadline_at, waiter_workflow_id, waiter_run_id, waiter_activity_id, tell_at, told_at, doubts, created_by, created_at, status_at,
-    finished_at, updated_at, version
+    finished_at, updated_at, version, (result IS NOT NULL)::boolean AS ended, coalesce(result ->> 'code', '')::text AS code,
+    coalesce((result ->> 'simulated')::boolean, false)::boolean AS simulated
 FROM node_tasks
 WHERE (@after::text = '' OR id < @after::text)
   AND (@node_id::text = '' OR node_id = @node_id::text)
