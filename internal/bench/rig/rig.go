@@ -19,7 +19,9 @@ import (
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/worker"
 
+	"github.com/slipway-cloud/slipway/activities/agenttask"
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
+	leaveact "github.com/slipway-cloud/slipway/activities/decommission"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
 	"github.com/slipway-cloud/slipway/activities/projection"
@@ -27,8 +29,10 @@ import (
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/internal/bench/noop"
 	"github.com/slipway-cloud/slipway/internal/config"
+	"github.com/slipway-cloud/slipway/internal/devstack/temporal"
 	"github.com/slipway-cloud/slipway/internal/relay"
 	"github.com/slipway-cloud/slipway/internal/server"
+	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers/secrets"
@@ -96,6 +100,10 @@ func (r *Rig) worker() worker.Worker {
 	w.RegisterActivityWithOptions(&nodeact.Activities{
 		Store: r.Store, Secrets: r.secrets, SSH: noop.Nodes{}, AgentURL: "https://127.0.0.1:8443", AgentCAPEM: AgentCA(),
 	}, opts)
+	w.RegisterActivityWithOptions(&agenttask.Activities{Store: r.Store}, opts)
+	w.RegisterActivityWithOptions(&leaveact.Activities{
+		Store: r.Store, Secrets: r.secrets, Ring: &signing.Ring{Store: r.Store, Secrets: r.secrets},
+	}, opts)
 	return w
 }
 
@@ -103,7 +111,10 @@ func (r *Rig) worker() worker.Worker {
 func (r *Rig) relay(tb testing.TB) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
 	done := make(chan struct{})
-	rl := &relay.Relay{Store: r.Store, Starter: r, Name: r.Queue, Log: slog.New(slog.DiscardHandler)}
+	rl := &relay.Relay{
+		Store: r.Store, Starter: r, Name: r.Queue, Log: slog.New(slog.DiscardHandler),
+		Tasks: temporalx.Completions{Client: r.Temporal, Namespace: temporal.Namespace},
+	}
 	go func() {
 		defer close(done)
 		rl.Run(ctx)
