@@ -98,7 +98,11 @@ func (s *Sims) addMachine(ctx context.Context, o SimOptions, spec simhw.Spec) er
 	if err != nil {
 		return err
 	}
-	b, err := bmcsim.New(bmcsim.Options{Machine: m, TLS: true})
+	b, err := bmcsim.New(bmcsim.Options{Machine: m, TLS: true, Adjust: func(p *bmcsim.Personality) {
+		// Who uses a session asks in real seconds: at full speed it would count as
+		// idle between two requests.
+		p.SessionTimeout = time.Duration(float64(p.SessionTimeout) * max(o.Speed, 1))
+	}})
 	if err != nil {
 		return fmt.Errorf("BMC of %s: %w", spec.ID, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // TenantMark is in everything that Occupy leaves on disks.
@@ -41,10 +42,16 @@ func (n *Node) Occupy() error {
 		errs = append(errs, t.put("/root/.ssh/authorized_keys", []byte(key), 0o600, false))
 	}
 	n.note(containersState, "c0ffee\n")
-	spec := n.opt.Machine.Spec()
-	if spec.GPUs > 0 {
+	if n.opt.Machine.Spec().GPUs > 0 {
 		n.note(migState, "")
 	}
+	return errors.Join(append(errs, n.Fill())...)
+}
+
+// Fill leaves a tenant's data on every disk but the system's, and nothing else.
+func (n *Node) Fill() error {
+	var errs []error
+	spec := n.opt.Machine.Spec()
 	for i, d := range spec.Disks {
 		if i == len(spec.Disks)-1 {
 			break // the system's, as simhw installs by default
@@ -65,6 +72,20 @@ func (n *Node) fill(disk string, size int64) error {
 		err = errors.Join(err, werr)
 	}
 	return errors.Join(err, f.Close())
+}
+
+// Erasures is how often each disk was erased by a tool on the node, by the disk's
+// name: what a test of the scrub counts.
+func (n *Node) Erasures() (map[string]int, error) {
+	out := map[string]int{}
+	raw, err := os.ReadFile(n.image(".erased"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("read what was erased: %w", err)
+	}
+	for disk := range strings.FieldsSeq(string(raw)) {
+		out[disk]++
+	}
+	return out, nil
 }
 
 // DiskHolds says whether a disk's image holds this text at one of the places
