@@ -25,8 +25,7 @@ func TestBrokenStagesAreCaught(t *testing.T) {
 	if testing.Short() {
 		t.Skip("jobs in trouble take a minute")
 	}
-	o := chaos.Options{Plugs: plugs(), Progress: &progress{t: t}, Break: breakStages}
-	want := map[string]chaos.Verdict{
+	caught(t, chaos.Options{Plugs: onboarding(), Progress: &progress{t: t}, Break: breakStages}, map[string]chaos.Verdict{
 		"onboarding/plain:": "",
 		"onboarding/plain:create_or_find_in_maas.CreateOrFindMachine=crash_after.silent":    chaos.WrongEnd,
 		"onboarding/plain:deploy_via_maas.DeployMachine=crash_after.silent":                 chaos.Duplicate,
@@ -35,7 +34,13 @@ func TestBrokenStagesAreCaught(t *testing.T) {
 		"onboarding/plain:deploy_via_maas.DeployMachine=answer_twice.in_a_row":              chaos.Duplicate,
 		"onboarding/plain:wait_for_ready.WaitForReady=crash_after.silent":                   "", // nothing is broken there
 		"onboarding/plain:create_or_find_in_maas.CreateOrFindMachine=answer_twice.in_a_row": chaos.WrongEnd,
-	}
+	})
+}
+
+// caught plays cases and compares what was found first with what is expected, ""
+// for nothing.
+func caught(t *testing.T, o chaos.Options, want map[string]chaos.Verdict) {
+	t.Helper()
 	for text := range want {
 		c, err := chaos.ParseCase(text, o.Plugs)
 		require.NoError(t, err)

@@ -32,15 +32,25 @@ const (
 	PostgresKilled Kind = "postgres_killed" // every database backend of the worker is terminated
 	SiteCut        Kind = "site_cut"        // MAAS and the BMC are out of reach for some seconds
 	Cancel         Kind = "cancel"          // an operator cancels at this moment; it may be the execution's last
+	AgentKilled    Kind = "agent_killed"    // the node's agent gets SIGKILL around the task that it is asked for
+	AgentCut       Kind = "agent_cut"       // agents cannot reach the control plane, or never hear its answers, for some seconds
 )
 
 // Kinds lists every kind of trouble, in the order of the report.
 func Kinds() []Kind {
-	return []Kind{CrashBefore, CrashAfter, AnswerLost, AnswerTwice, Timeout, WorkerKilled, PostgresKilled, SiteCut, Cancel}
+	return []Kind{CrashBefore, CrashAfter, AnswerLost, AnswerTwice, Timeout, WorkerKilled, PostgresKilled, SiteCut, Cancel, AgentKilled, AgentCut}
 }
 
+// runTask is the activity that asks a node's agent; troubles of agents come there
+// alone.
+const runTask = "RunTask"
+
+// at reports whether a trouble of this kind can come at a point.
+func (k Kind) at(p Point) bool { return len(variants(k, p)) > 0 }
+
 // variants lists the ways in which a trouble comes at a point.
-func variants(k Kind, local bool) []string {
+func variants(k Kind, at Point) []string {
+	local := at.Local
 	switch k {
 	case CrashBefore, CrashAfter:
 		if local {
@@ -68,6 +78,14 @@ func variants(k Kind, local bool) []string {
 			return []string{"before", "after"}
 		}
 		return []string{"before", "after", "dies"}
+	case AgentKilled:
+		if at.Activity == runTask {
+			return []string{"asked", "working", "done"}
+		}
+	case AgentCut:
+		if at.Activity == runTask {
+			return []string{"refused", "hangs", "unheard"}
+		}
 	}
 	return nil
 }
@@ -141,7 +159,7 @@ func parseHit(text string, p *Path) (Hit, error) {
 		return Hit{}, fmt.Errorf("path %s has no point %q", p.Name, where)
 	}
 	kind, variant, _ := strings.Cut(what, ".")
-	known := variants(Kind(kind), points[i].Local)
+	known := variants(Kind(kind), points[i])
 	if !slices.Contains(known, variant) {
 		return Hit{}, fmt.Errorf("trouble %q is unknown at %s; %s has the variants %v", what, where, kind, known)
 	}

@@ -34,14 +34,20 @@ func seedOf(t *testing.T) uint64 {
 // TestThreeHundredTroubles plays three hundred generated cases with the program,
 // which is built without the race detector: no effect happens twice, no job is
 // stuck, each ends as it should, and the database holds what it must.
-func TestThreeHundredTroubles(t *testing.T) {
+func TestThreeHundredTroubles(t *testing.T) { troubles(t, "onboarding") }
+
+// TestThreeHundredTroublesOfLeaving does so with nodes that leave service.
+func TestThreeHundredTroublesOfLeaving(t *testing.T) { troubles(t, "leaving") }
+
+func troubles(t *testing.T, jobs string) {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("three hundred jobs in trouble take minutes")
 	}
 	bin := filepath.Join(t.TempDir(), "chaos")
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "./cmd/chaos").CombinedOutput()
 	require.NoError(t, err, string(out))
-	cmd := exec.CommandContext(t.Context(), bin, "--cases", "300", "--seed", strconv.FormatUint(seedOf(t), 10))
+	cmd := exec.CommandContext(t.Context(), bin, "--jobs", jobs, "--cases", "300", "--seed", strconv.FormatUint(seedOf(t), 10))
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = time.Minute
 	said := &progress{t: t}
@@ -58,17 +64,19 @@ func TestTroublesUnderTheRaceDetector(t *testing.T) {
 	if testing.Short() {
 		t.Skip("jobs in trouble take a minute")
 	}
-	o := chaos.Options{Plugs: plugs(), Progress: &progress{t: t}}
-	every := chaos.Generate(plugs(), 300, seedOf(t)+1)
-	for i := 0; i < len(every); i += 11 { // no multiple of the kinds: all of them come
-		o.Cases = append(o.Cases, every[i])
+	for name, plugs := range sets() {
+		o := chaos.Options{Plugs: plugs, Progress: &progress{t: t}}
+		every := chaos.Generate(plugs, 300, seedOf(t)+1)
+		for i := 0; i < len(every); i += 17 { // no multiple of the kinds: all of them come
+			o.Cases = append(o.Cases, every[i])
+		}
+		report, err := chaos.Run(t.Context(), o)
+		t.Log("\n" + report.Table())
+		for _, g := range report.Guilty() {
+			t.Error(g.Blame())
+		}
+		require.NoError(t, err, name)
 	}
-	report, err := chaos.Run(t.Context(), o)
-	t.Log("\n" + report.Table())
-	for _, g := range report.Guilty() {
-		t.Error(g.Blame())
-	}
-	require.NoError(t, err)
 }
 
 // progress passes the lines of a run to the test's log as they come, and keeps

@@ -48,6 +48,7 @@ type plot struct {
 	// was begun while another execution of it lasted.
 	inside   map[Point][]string
 	overlaps map[Point]int
+	begun    map[Point]int
 }
 
 func newDirector(d deed) *Director {
@@ -60,6 +61,7 @@ func (d *Director) Plan(jobID string, hits []Hit) {
 	defer d.mu.Unlock()
 	d.jobs[jobID] = &plot{
 		hits: hits, by: make([]string, len(hits)), done: make([]bool, len(hits)), inside: map[Point][]string{}, overlaps: map[Point]int{},
+		begun: map[Point]int{},
 	}
 }
 
@@ -68,12 +70,28 @@ func (d *Director) Plan(jobID string, hits []Hit) {
 func (d *Director) Overlaps(jobID, activity string) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	n := 0
 	if p := d.jobs[jobID]; p != nil {
-		for at, times := range p.overlaps {
-			if at.Activity == activity {
-				n += times
-			}
+		return of(p.overlaps, activity)
+	}
+	return 0
+}
+
+// Executions is how often an activity of a job was begun, twice for one that is
+// executed twice on order.
+func (d *Director) Executions(jobID, activity string) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p := d.jobs[jobID]; p != nil {
+		return of(p.begun, activity)
+	}
+	return 0
+}
+
+func of(counted map[Point]int, activity string) int {
+	n := 0
+	for at, times := range counted {
+		if at.Activity == activity {
+			n += times
 		}
 	}
 	return n
@@ -135,6 +153,7 @@ func (s *seat) Enter(_ context.Context, jobID string, at Point) (Order, error) {
 		return Order{}, nil
 	}
 	s.d.seen[at]++
+	p.begun[at]++
 	if len(p.inside[at]) > 0 {
 		p.overlaps[at]++
 	}
@@ -142,6 +161,9 @@ func (s *seat) Enter(_ context.Context, jobID string, at Point) (Order, error) {
 	for i, h := range p.hits {
 		if h.Point == at && p.by[i] == "" {
 			p.by[i] = s.worker
+			if h.Kind == AnswerTwice {
+				p.begun[at]++
+			}
 			if h.Kind == AnswerTwice && h.Variant == "together" {
 				p.overlaps[at]++
 			}

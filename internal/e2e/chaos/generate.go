@@ -29,12 +29,21 @@ func Generate(plugs []*Plug, n int, seed uint64) []Case {
 type generator struct {
 	rng   *rand.Rand
 	cases []Case
-	met   map[string]bool // path and point
+	met   map[string]bool
+}
+
+// key is what a point counts as: the same on all straight paths of a kind, which
+// share their stages, and another in each clean-up.
+func key(p *Plug, path *Path, at Point) string {
+	if len(path.First) == 0 {
+		return string(p.Kind) + " " + at.String()
+	}
+	return string(p.Kind) + "/" + path.Name + " " + at.String()
 }
 
 func (g *generator) add(p *Plug, path *Path, hits ...Hit) {
 	for _, h := range hits {
-		g.met[path.Name+h.Point.String()] = true
+		g.met[key(p, path, h.Point)] = true
 	}
 	g.cases = append(g.cases, Case{Job: p.Kind, Path: path.Name, Hits: append(slices.Clone(path.First), hits...)})
 }
@@ -45,33 +54,49 @@ func (g *generator) clean(p *Plug) {
 	}
 }
 
-// stagesByKinds takes a remote activity of each stage through all kinds.
+// stagesByKinds takes a remote activity of each stage through all kinds, each
+// time on one of the paths that run the stage.
 func (g *generator) stagesByKinds(p *Plug) {
 	for _, stage := range p.Stages {
-		path, points := remoteOf(p, stage)
 		for _, k := range Kinds() {
-			if path == nil || (k == Cancel && path.NoCancel) {
-				continue
+			if ways := remoteOf(p, stage, k); len(ways) > 0 {
+				w := ways[g.rng.IntN(len(ways))]
+				g.add(p, w.path, g.hit(w.points[g.rng.IntN(len(w.points))], k))
 			}
-			g.add(p, path, g.hit(points[g.rng.IntN(len(points))], k))
 		}
 	}
 }
 
-// remoteOf is the first path that runs a remote activity in the stage.
-func remoteOf(p *Plug, stage string) (*Path, []Point) {
+// way is a path with those of its points that are wanted.
+type way struct {
+	path   *Path
+	points []Point
+}
+
+// remoteOf lists the paths that run a remote activity in the stage to which this
+// trouble can come; those that begin with a cancellation only where there is no
+// other.
+func remoteOf(p *Plug, stage string, k Kind) []way {
+	var straight, undone []way
 	for i := range p.Paths {
-		var points []Point
-		for _, at := range p.Paths[i].Points {
-			if at.Stage == stage && !at.Local {
-				points = append(points, at)
+		w := way{path: &p.Paths[i]}
+		for _, at := range w.path.Points {
+			if at.Stage == stage && !at.Local && k.at(at) && (k != Cancel || !w.path.NoCancel) {
+				w.points = append(w.points, at)
 			}
 		}
-		if len(points) > 0 {
-			return &p.Paths[i], points
+		switch {
+		case len(w.points) == 0:
+		case len(w.path.First) > 0:
+			undone = append(undone, w)
+		default:
+			straight = append(straight, w)
 		}
 	}
-	return nil, nil
+	if len(straight) > 0 {
+		return straight
+	}
+	return undone
 }
 
 // everyPoint meets the points that no case has met yet.
@@ -79,7 +104,7 @@ func (g *generator) everyPoint(p *Plug) {
 	for i := range p.Paths {
 		path := &p.Paths[i]
 		for _, at := range path.Points {
-			if !g.met[path.Name+at.String()] {
+			if !g.met[key(p, path, at)] {
 				g.add(p, path, g.anyHit(path, at))
 			}
 		}
@@ -107,13 +132,13 @@ func (h Hit) repeats() bool {
 	switch h.Kind {
 	case CrashBefore, CrashAfter, AnswerLost, Timeout, WorkerKilled:
 		return true
-	case AnswerTwice, PostgresKilled, SiteCut, Cancel:
+	case AnswerTwice, PostgresKilled, SiteCut, Cancel, AgentKilled, AgentCut:
 	}
 	return false
 }
 
 func (g *generator) anyHit(path *Path, at Point) Hit {
-	all := Kinds()
+	all := slices.DeleteFunc(Kinds(), func(k Kind) bool { return !k.at(at) })
 	for {
 		h := g.hit(at, all[g.rng.IntN(len(all))])
 		if h.Kind != Cancel || !path.NoCancel {
@@ -123,6 +148,6 @@ func (g *generator) anyHit(path *Path, at Point) Hit {
 }
 
 func (g *generator) hit(at Point, k Kind) Hit {
-	v := variants(k, at.Local)
+	v := variants(k, at)
 	return Hit{Point: at, Kind: k, Variant: v[g.rng.IntN(len(v))]}
 }

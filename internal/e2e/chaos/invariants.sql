@@ -6,8 +6,62 @@ WHERE status NOT IN ('completed', 'reconciled', 'cancelled') AND node_id IS NOT 
 
 -- name: node_follows_its_job
 SELECT n.id, 'the node is ' || n.status || ' and its job ' || j.status FROM nodes n
-JOIN LATERAL (SELECT * FROM jobs WHERE node_id = n.id AND kind = 'onboarding' ORDER BY id DESC LIMIT 1) j ON true
+JOIN LATERAL (SELECT * FROM jobs WHERE node_id = n.id ORDER BY id DESC LIMIT 1) j ON j.kind = 'onboarding'
 WHERE (j.status IN ('completed', 'reconciled')) <> (n.status IN ('active', 'offline')) OR (j.status = 'cancelled' AND n.status = 'enrolling');
+
+-- name: leaving_nodes_follow_their_job
+SELECT n.id, 'the node is ' || n.status || ' after ' || (j.input ->> 'mode') || ', which is ' || j.status FROM nodes n
+JOIN LATERAL (SELECT * FROM jobs WHERE node_id = n.id ORDER BY id DESC LIMIT 1) j ON j.kind IN ('decommission', 'node_operation')
+WHERE j.status = 'completed' AND n.status <> ALL (CASE j.input ->> 'mode'
+    WHEN 'full_decommission' THEN ARRAY['deleted'] WHEN 'remove' THEN ARRAY['deleted'] WHEN 'drain' THEN ARRAY['retired'] WHEN 'retire' THEN ARRAY['retired']
+    ELSE ARRAY['offline', 'active'] END);
+
+-- name: no_node_is_left_between
+SELECT n.id, 'the node is ' || n.status || ' and no live job owns it' FROM nodes n
+WHERE n.status IN ('draining', 'removing') AND NOT EXISTS (SELECT FROM jobs j WHERE j.node_id = n.id AND j.kind IN ('decommission', 'node_operation')
+    AND j.status NOT IN ('completed', 'reconciled', 'cancelled'));
+
+-- name: deleted_nodes_cannot_come_back
+SELECT n.id, 'the node is deleted and its agent may still speak, or enrol' FROM nodes n
+WHERE n.status = 'deleted' AND (EXISTS (SELECT FROM agent_identities a WHERE a.node_id = n.id AND a.locked_at IS NULL)
+    OR EXISTS (SELECT FROM enrollment_tokens e WHERE e.node_id = n.id AND e.used_at IS NULL AND e.revoked_at IS NULL));
+
+-- name: deleted_nodes_have_no_credential
+SELECT n.id, 'the node is deleted and has ' || concat_ws(', ', (SELECT 'BMC ' || b.id FROM bmcs b WHERE b.node_id = n.id),
+    nullif('a host key', CASE WHEN n.ssh_host_key = '' THEN 'a host key' END), s.names) FROM nodes n
+JOIN LATERAL (SELECT string_agg(v.name, ', ') AS names FROM secret_versions v WHERE v.name LIKE 'nodes/' || n.id || '/%'
+    OR v.name LIKE 'userdata/%' AND split_part(v.name, '/', 2) IN (SELECT j.id FROM jobs j WHERE j.node_id = n.id)) s ON true
+WHERE n.status = 'deleted' AND (n.ssh_host_key <> '' OR s.names IS NOT NULL OR EXISTS (SELECT FROM bmcs b WHERE b.node_id = n.id));
+
+-- name: no_tenant_outlives_the_node_s_service
+SELECT id, 'the node is ' || status || ' with allocation ' || allocation_id FROM nodes WHERE status IN ('retired', 'removing', 'deleted') AND allocation_id IS NOT NULL;
+
+-- name: ended_jobs_have_no_open_task
+SELECT j.id, 'the job is ' || j.status || ' and task ' || t.id || ' (' || t.kind || ') is ' || t.status FROM node_tasks t JOIN jobs j ON j.id = t.job_id
+WHERE j.status IN ('completed', 'reconciled', 'cancelled') AND t.status IN ('queued', 'dispatched');
+
+-- name: no_task_is_in_doubt
+SELECT coalesce(job_id, node_id), 'task ' || id || ' (' || kind || ') is ' || status || ': ' || message FROM node_tasks WHERE status IN ('uncertain', 'expired');
+
+-- name: a_job_asks_once
+SELECT job_id, count(*) || ' tasks of kind ' || kind || ' in ' || split_part(idempotency_key, '/', 2) FROM node_tasks
+WHERE job_id IS NOT NULL GROUP BY job_id, kind, split_part(idempotency_key, '/', 2) HAVING count(*) > 1;
+
+-- name: ends_of_tasks_were_told
+SELECT t.job_id, 'nobody told the workflow that task ' || t.id || ' (' || t.kind || ') is ' || t.status FROM node_tasks t
+WHERE t.told_at IS NULL AND t.waiter_activity_id <> '' AND t.status NOT IN ('queued', 'dispatched');
+
+-- name: one_certificate_a_run
+SELECT run_id, 'the run has ' || count(*) || ' certificates' FROM certificates GROUP BY run_id HAVING count(*) > 1;
+
+-- name: certificates_are_chained
+SELECT c.node_id, 'certificate ' || c.id || ' does not follow on its predecessor' FROM certificates c
+LEFT JOIN certificates p ON p.node_id = c.node_id AND p.sequence = c.sequence - 1
+WHERE c.sequence > 1 AND (p.hash IS NULL OR p.hash <> c.previous_hash);
+
+-- name: completed_decommissions_are_certified
+SELECT j.id, (j.input ->> 'mode') || ' is completed without a certificate' FROM jobs j
+WHERE j.kind = 'decommission' AND j.status = 'completed' AND NOT EXISTS (SELECT FROM certificates c WHERE c.run_id = j.id);
 
 -- name: stage_ordinals_are_complete
 SELECT job_id, 'stages ' || min(ordinal) || ' to ' || max(ordinal) || ' in ' || count(*) || ' rows' FROM job_stages

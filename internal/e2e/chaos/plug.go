@@ -25,6 +25,12 @@ type Plug struct {
 // Path is one way that a job of a kind takes through its stages.
 type Path struct {
 	Name string
+	// From is the state of the node that a case of the path begins with; "" for
+	// none, which is a bare machine. Keeps is the state in which a job that
+	// completes leaves it for another case, "" where it does not. Mode is what
+	// is done with it.
+	From, Keeps lifecycle.NodeStatus
+	Mode        lifecycle.DecommissionMode
 	// Points are the boundaries that this path is sure to meet.
 	Points []Point
 	// First comes before the generated troubles of every case of the path: the

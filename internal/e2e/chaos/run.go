@@ -146,6 +146,7 @@ func (r *run) play(ctx context.Context, name string, cases []Case, processes int
 		})
 	}
 	wg.Wait()
+	t.keeping.Wait()
 	if t.workers != nil {
 		errs, killed = append(errs, t.workers.trouble()), t.workers.killed()
 	}
@@ -178,11 +179,12 @@ func (r *run) one(ctx context.Context, t *theatre, c Case) (Result, error) {
 		return res, fmt.Errorf("case %s: no such job kind and path", c)
 	}
 	plug, path := r.o.Plugs[i], r.o.Plugs[i].path(c.Path)
-	target, err := t.stage(ctx, c)
+	target, err := t.arrange(ctx, c, path)
 	if err != nil {
 		return res, fmt.Errorf("case %s: %w", c, err)
 	}
-	defer target.leave()
+	target.mode = path.Mode
+	defer func() { t.dismiss(ctx, target, path, &res) }()
 	if path.Prepare != nil {
 		if err := path.Prepare(ctx, target); err != nil {
 			return res, fmt.Errorf("case %s: %w", c, err)
@@ -234,6 +236,10 @@ func (r *run) judge(ctx context.Context, t *theatre, target *Target, job db.Job,
 	if !eventually(ctx, lateHits, func() bool { return len(t.director.Missed(job.ID)) == 0 }) {
 		f.add(NotReached, "never struck: %v", t.director.Missed(job.ID))
 	}
+	target.struck.Wait()
+	for _, late := range target.late {
+		f.add(NotReached, "%s", late)
+	}
 	if path.Check != nil {
 		f.list = append(f.list, path.Check(ctx, target, job.Status)...)
 	}
@@ -246,12 +252,15 @@ func (r *run) charge(t *theatre, found []violation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, v := range found {
-		i := slices.IndexFunc(r.results, func(one Result) bool {
+		guilty := 0
+		for i, one := range r.results { // of several cases of one node the last
 			target := t.target(one.JobID)
-			return target != nil && (v.whose == "" || v.whose == one.JobID || v.whose == *target.Job.NodeID)
-		})
-		if i >= 0 {
-			r.results[i].Findings = append(r.results[i].Findings, Finding{Invariant, v.text})
+			if target != nil && (v.whose == one.JobID || v.whose == *target.Job.NodeID) {
+				guilty = i
+			}
+		}
+		if len(r.results) > 0 {
+			r.results[guilty].Findings = append(r.results[guilty].Findings, Finding{Invariant, v.text})
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -107,7 +108,7 @@ func where(ctx context.Context, args []any) (string, Point) {
 		return in.JobID, at
 	case interface{ Ref() contract.JobRef }:
 		ref := in.Ref()
-		at.Stage = ref.Stage
+		at.Stage = cmp.Or(ref.Stage, "job") // asked for all stages
 		return ref.JobID, at
 	}
 	return "", at
@@ -150,6 +151,8 @@ func (e *execution) suffer(o Order) (any, error) {
 			return e.crash("silent")
 		}
 		return e.around(o.Variant)
+	case AgentKilled, AgentCut:
+		e.strike() // it waits for the task by itself
 	}
 	return e.run()
 }

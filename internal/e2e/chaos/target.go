@@ -33,16 +33,29 @@ type Target struct {
 	Case    Case
 	// DSN is for queries of a check, on a connection that is never terminated.
 	DSN string
-	// Overlaps is how often an activity of the job was begun while another
-	// execution of it lasted.
-	Overlaps func(activity string) int
+	// NodeID is the node that the case begins with, "" for none.
+	NodeID string
 
+	director  *Director
 	maas, bmc *wire
+	mode      lifecycle.DecommissionMode
+	before    effects // when the case began
 
 	mu        sync.Mutex
 	asked     sync.WaitGroup
 	cancelled answer
+	struck    sync.WaitGroup // troubles of the agent on their way
+	late      []string       // those that never came
 }
+
+// Overlaps is how often an activity of the job was begun while another execution
+// of it lasted.
+func (t *Target) Overlaps(activity string) int { return t.director.Overlaps(t.jobID(), activity) }
+
+// Executions is how often an activity of the job was begun.
+func (t *Target) Executions(activity string) int { return t.director.Executions(t.jobID(), activity) }
+
+func (t *Target) jobID() string { t.mu.Lock(); defer t.mu.Unlock(); return t.Job.ID }
 
 // answer is what became of a cancellation.
 type answer string
@@ -61,9 +74,8 @@ func (t *theatre) stage(ctx context.Context, c Case) (*Target, error) {
 		return nil, err
 	}
 	target := &Target{
-		Stack: t.stack, Store: t.store, Machine: m, Host: "gpu-" + m.Spec().ID, SKU: t.sku, Case: c, DSN: t.dsn,
+		Stack: t.stack, Store: t.store, Machine: m, Host: "gpu-" + m.Spec().ID, SKU: t.sku, Case: c, DSN: t.dsn, director: t.director,
 	}
-	target.Overlaps = func(activity string) int { return t.director.Overlaps(target.Job.ID, activity) }
 	if err := target.lay(ctx); err != nil {
 		return nil, err
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/devstack"
 	"github.com/slipway-cloud/slipway/internal/simhw"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers/maas/maassim"
 )
 
 // theatre is a running system with a machine for each of its cases.
@@ -29,7 +31,11 @@ type theatre struct {
 	sku     db.SKU
 	targets sync.Map // job id to *Target
 
+	agents  *wire // over which agents reach the control plane
+	keeping sync.WaitGroup
+
 	mu     sync.Mutex
+	kept   map[lifecycle.NodeStatus][]*Target
 	next   int // machine
 	closes []func()
 }
@@ -48,16 +54,21 @@ type theatreOptions struct {
 // speed is virtual seconds a second of the simulated site.
 const speed = 300
 
+// patient is a region that gives up later than a real one: at this speed its own
+// limits are seconds, and a busy machine must not look like broken hardware. A
+// release that it gives up, for one, is rightly sent again, and counted.
+var patient = maassim.Durations{DeployTimeout: 90 * time.Minute, NodeTimeout: 5 * time.Hour, ReleaseExpiry: 10 * time.Hour}
+
 // applicationName keeps the harness's connections apart from the product's.
 const applicationName = "chaos"
 
 func newTheatre(ctx context.Context, o theatreOptions) (*theatre, error) {
-	t := &theatre{}
+	t := &theatre{kept: map[lifecycle.NodeStatus][]*Target{}}
 	t.director = newDirector(t.deed)
 	var err error
 	t.stack, err = devstack.Start(ctx, devstack.Options{
-		Count: max(o.machines, 1), Speed: speed, NoWorker: true, TaskQueue: "chaos-" + o.name, TemporalUI: -1,
-		TemporalEnv: "SLIPWAY_TEMPORAL_ADDRESS", DatabaseEnv: "TEST_DATABASE_URL", Log: o.log,
+		Count: max(o.machines, 1), Speed: speed, NoWorker: true, NoAPI: true, TaskQueue: "chaos-" + o.name, TemporalUI: -1,
+		TemporalEnv: "SLIPWAY_TEMPORAL_ADDRESS", DatabaseEnv: "TEST_DATABASE_URL", Log: o.log, Durations: patient,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("theatre %s: %w", o.name, err)
@@ -77,6 +88,9 @@ func (t *theatre) furnish(ctx context.Context, o theatreOptions) error {
 		return err
 	}
 	t.closes = append(t.closes, t.store.Close)
+	if err := t.wireAgents(ctx); err != nil {
+		return err
+	}
 	if err := t.stack.SeedSecrets(ctx); err != nil {
 		return err
 	}
@@ -138,6 +152,10 @@ func (t *theatre) deed(ctx context.Context, worker, jobID string, h Hit) error {
 	case Cancel:
 		if target := t.target(jobID); target != nil {
 			target.cancel(ctx)
+		}
+	case AgentKilled, AgentCut:
+		if target := t.target(jobID); target != nil {
+			t.troubleAgent(ctx, target, h)
 		}
 	case CrashBefore, CrashAfter, AnswerLost, AnswerTwice, Timeout: // the worker's own affair
 	}

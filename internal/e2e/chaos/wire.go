@@ -21,6 +21,7 @@ type wire struct {
 	listener net.Listener
 	conns    map[net.Conn]bool
 	until    time.Time     // cut until then
+	deaf     time.Time     // answers are lost until then
 	healed   chan struct{} // closed when what hangs goes on
 }
 
@@ -82,6 +83,21 @@ func (w *wire) cut(refuse bool, d time.Duration) {
 	time.AfterFunc(d, func() { w.heal(until) })
 }
 
+// silence loses, for a while, every answer that comes back over the wire: what
+// was asked is done, and its connection breaks afterwards.
+func (w *wire) silence(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.deaf = time.Now().Add(d)
+}
+
+// lost is for how long answers are lost yet.
+func (w *wire) lost() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Until(w.deaf)
+}
+
 // heal ends the cut unless a later one lasts.
 func (w *wire) heal(of time.Time) {
 	w.mu.Lock()
@@ -131,19 +147,23 @@ func (w *wire) carry(c net.Conn) {
 	}
 	defer w.drop(t)
 	done := make(chan struct{}, 2)
-	for _, pair := range [2][2]net.Conn{{t, c}, {c, t}} {
+	for i, pair := range [2][2]net.Conn{{t, c}, {c, t}} {
 		go func() {
-			w.copy(pair[0], pair[1])
+			w.copy(pair[0], pair[1], i == 1)
 			done <- struct{}{}
 		}()
 	}
 	<-done
 }
 
-func (w *wire) copy(dst, src net.Conn) {
+func (w *wire) copy(dst, src net.Conn, answers bool) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := src.Read(buf)
+		if left := w.lost(); n > 0 && answers && left > 0 {
+			pause(w.ctx, left)
+			return
+		}
 		if n > 0 {
 			if !w.whole() {
 				return

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -55,7 +56,8 @@ func play(ctx context.Context, args []string, out io.Writer) error {
 	seed := fs.Uint64("seed", 0, "seed of the generated cases; 0 takes the time")
 	n := fs.Int("cases", 1000, "how many cases")
 	texts := fs.StringArray("case", nil, "play this case alone, as a report prints it; may be repeated; empty ones do not count")
-	o := chaos.Options{Plugs: []*chaos.Plug{chaos.Onboarding()}, Progress: out}
+	jobs := fs.String("jobs", "", "onboarding or leaving; empty plays both, one after the other")
+	o := chaos.Options{Progress: out}
 	fs.IntVar(&o.AtOnce, "at-once", 0, "jobs under way at a time in each of the two systems")
 	fs.DurationVar(&o.Patience, "patience", 0, "how long a job may take before it counts as stuck")
 	logTo := fs.String("log", "", "file for the product's own log")
@@ -70,6 +72,17 @@ func play(ctx context.Context, args []string, out io.Writer) error {
 		defer f.Close() //nolint:errcheck // a log
 		o.Log = f
 	}
+	sets := [][]*chaos.Plug{{chaos.Onboarding()}, chaos.Leaving()}
+	switch *jobs {
+	case "":
+	case "onboarding":
+		sets = sets[:1]
+	case "leaving":
+		sets = sets[1:]
+	default:
+		return fmt.Errorf("--jobs %s: write onboarding or leaving", *jobs)
+	}
+	o.Plugs = slices.Concat(sets...)
 	for _, text := range *texts {
 		if strings.TrimSpace(text) == "" {
 			continue
@@ -80,13 +93,23 @@ func play(ctx context.Context, args []string, out io.Writer) error {
 		}
 		o.Cases = append(o.Cases, c)
 	}
-	if o.Cases == nil {
-		if *seed == 0 {
-			*seed = uint64(time.Now().Unix()) //nolint:gosec // after 1970
-		}
-		fmt.Fprintf(out, "%d cases of seed %d\n", *n, *seed)
-		o.Cases = chaos.Generate(o.Plugs, *n, *seed)
+	if o.Cases != nil {
+		return suffer(ctx, o, out)
 	}
+	if *seed == 0 {
+		*seed = uint64(time.Now().Unix()) //nolint:gosec // after 1970
+	}
+	var errs []error
+	for _, set := range sets {
+		fmt.Fprintf(out, "%d cases of seed %d: %s\n", *n, *seed, set[0].Kind)
+		o.Plugs, o.Cases = set, chaos.Generate(set, *n, *seed)
+		errs = append(errs, suffer(ctx, o, out))
+	}
+	return errors.Join(errs...)
+}
+
+// suffer plays cases and says what came of them.
+func suffer(ctx context.Context, o chaos.Options, out io.Writer) error {
 	report, err := chaos.Run(ctx, o)
 	for _, g := range report.Guilty() {
 		fmt.Fprint(out, g.Blame())

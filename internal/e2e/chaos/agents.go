@@ -1,0 +1,102 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// wireAgents has the agents of the nodes reach the agent API over a wire, and
+// starts the APIs.
+func (t *theatre) wireAgents(ctx context.Context) error {
+	cfg := &t.stack.Config.Agent
+	w, err := newWire(context.WithoutCancel(ctx), cfg.Listen)
+	if err != nil {
+		return err
+	}
+	t.agents = w
+	t.closes = append(t.closes, w.close)
+	cfg.PublicURL = "https://" + w.Address()
+	t.stack.App.Config.Agent.PublicURL = cfg.PublicURL
+	t.stack.StartRole("api", t.stack.App.RunAPI)
+	if !eventually(ctx, time.Minute, func() bool {
+		var d net.Dialer
+		c, err := d.DialContext(ctx, "tcp", cfg.Listen)
+		return err == nil && c.Close() == nil
+	}) {
+		return errors.New("the agent API does not answer")
+	}
+	return nil
+}
+
+const (
+	takesTask = 90 * time.Second       // how long an agent may take to be given a task
+	working   = 120 * time.Millisecond // how long it works before it is killed in the midst
+)
+
+// troubleAgent waits until the task of a point is where the variant strikes.
+func (t *theatre) troubleAgent(ctx context.Context, target *Target, h Hit) {
+	target.struck.Add(1)
+	ctx = context.WithoutCancel(ctx)
+	go func() {
+		defer target.struck.Done()
+		if !eventually(ctx, takesTask, func() bool { return target.taskIs(ctx, h) }) {
+			target.missed(h)
+			return
+		}
+		switch {
+		case h.Kind == AgentCut && h.Variant == "unheard":
+			t.agents.silence(cutFor)
+		case h.Kind == AgentCut:
+			t.agents.cut(h.Variant == "refused", cutFor)
+		default:
+			if h.Variant == "working" {
+				pause(ctx, working)
+			}
+			target.killAgent(ctx)
+		}
+	}()
+}
+
+// taskIs reports whether the stage's task has been taken by the agent, or has
+// ended where that is waited for.
+func (t *Target) taskIs(ctx context.Context, h Hit) bool {
+	tasks, err := t.Store.ListTasks(ctx, db.TaskFilter{JobID: t.jobID()}, "", pageOfTasks)
+	if err != nil {
+		return false
+	}
+	for _, one := range tasks {
+		if !strings.HasPrefix(one.IdempotencyKey, t.jobID()+"/"+h.Point.Stage+"/") {
+			continue
+		}
+		if h.Variant == "done" {
+			return lifecycle.NodeTask.Terminal(one.Status)
+		}
+		return one.Status != lifecycle.TaskQueued
+	}
+	return false
+}
+
+const pageOfTasks = 50
+
+// killAgent ends the node's agent with SIGKILL; its unit starts it again.
+func (t *Target) killAgent(ctx context.Context) {
+	n := t.Stack.Sims.Nodes[t.Machine.Spec().ID]
+	eventually(ctx, 5*time.Second, func() bool {
+		pid := n.AgentPID()
+		return pid > 0 && syscall.Kill(-pid, syscall.SIGKILL) == nil
+	})
+}
+
+func (t *Target) missed(h Hit) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.late = append(t.late, fmt.Sprintf("%s: the agent was never given the task", h))
+}

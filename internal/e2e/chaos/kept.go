@@ -1,0 +1,124 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// Jobs that begin with a node in service need one each. To onboard them all would
+// take longer than the troubles, so a node that a case left in good order is kept
+// for a later case; what is counted is counted from where that one begins.
+
+// arrange makes what a case works on: a bare machine, or a node in the state that
+// its path begins with.
+func (t *theatre) arrange(ctx context.Context, c Case, path *Path) (*Target, error) {
+	if path.From == "" {
+		return t.stage(ctx, c)
+	}
+	if kept := t.take(path.From); kept != nil {
+		return kept.again(c), nil
+	}
+	target := t.take(lifecycle.NodeActive)
+	if target != nil {
+		target = target.again(c)
+	} else {
+		var err error
+		if target, err = t.stage(ctx, c); err != nil {
+			return nil, err
+		}
+		if err := t.through(ctx, target, startOnboarding); err != nil {
+			return nil, fmt.Errorf("onboard: %w", err)
+		}
+	}
+	if path.From == lifecycle.NodeRetired {
+		if err := t.through(ctx, target, startLeaving(lifecycle.ModeRetire)); err != nil {
+			return nil, fmt.Errorf("retire: %w", err)
+		}
+	}
+	if !target.becomes(ctx, path.From) {
+		return nil, fmt.Errorf("node %s did not become %s", target.NodeID, path.From)
+	}
+	return target, nil
+}
+
+// through takes a target through a job to which nothing is done, but what its
+// neighbours suffer.
+func (t *theatre) through(ctx context.Context, target *Target, start func(context.Context, *db.Tx, *Target) (db.Job, error)) error {
+	target.Job.ID = db.NewID("job")
+	var job db.Job
+	err := t.store.Tx(ctx, func(tx *db.Tx) (err error) {
+		job, err = start(ctx, tx, target)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	eventually(ctx, preparation, func() bool {
+		if got, err := t.store.Job(ctx, job.ID); err == nil {
+			job = got
+		}
+		pause(ctx, lookEvery)
+		return job.Status.Parked() || lifecycle.Job.Terminal(job.Status)
+	})
+	if job.Status != lifecycle.JobCompleted {
+		return fmt.Errorf("job %s is %s at %s: %s %s", job.ID, job.Status, job.Stage, job.FailureClass, job.Message)
+	}
+	target.NodeID, target.Job = *job.NodeID, db.Job{}
+	return nil
+}
+
+const (
+	preparation = 5 * time.Minute
+	becoming    = 90 * time.Second // a heartbeat after the end makes a node active
+)
+
+// becomes waits until the node is in a state.
+func (t *Target) becomes(ctx context.Context, want lifecycle.NodeStatus) bool {
+	return eventually(ctx, becoming, func() bool {
+		n, err := t.Store.Node(ctx, t.NodeID)
+		pause(ctx, lookEvery)
+		return err == nil && n.Status == want
+	})
+}
+
+// again is the same node for another case.
+func (t *Target) again(c Case) *Target {
+	return &Target{
+		Stack: t.Stack, Store: t.Store, Machine: t.Machine, Host: t.Host, Site: t.Site, Profile: t.Profile, SKU: t.SKU,
+		NodeID: t.NodeID, Case: c, DSN: t.DSN, director: t.director, maas: t.maas, bmc: t.bmc,
+	}
+}
+
+// dismiss keeps a node that a case has left active or retired, in good order;
+// anything else is taken down.
+func (t *theatre) dismiss(ctx context.Context, target *Target, path *Path, res *Result) {
+	ends := path.Keeps
+	if ends == "" || res.End != lifecycle.JobCompleted || len(res.Findings) > 0 || ctx.Err() != nil {
+		target.leave()
+		return
+	}
+	t.keeping.Go(func() { // the next heartbeat may be seconds away
+		if !target.becomes(ctx, ends) {
+			target.leave()
+			return
+		}
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.kept[ends] = append(t.kept[ends], target)
+	})
+}
+
+func (t *theatre) take(state lifecycle.NodeStatus) *Target {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := t.kept[state]
+	if len(all) == 0 {
+		return nil
+	}
+	t.kept[state] = all[1:]
+	return all[0]
+}

@@ -1,0 +1,268 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// Leaving are the plugs of the jobs that take a node out of service: the four
+// modes of a decommission, and the operations drain, retire and remove. Their
+// stages are those of the modes, as data (lifecycle.DecommissionModes).
+func Leaving() []*Plug { return []*Plug{decommission(), nodeOperation()} }
+
+func stagesOf(operation bool) []string {
+	var out []string
+	for _, m := range lifecycle.DecommissionModes() {
+		for _, s := range m.Stages {
+			if m.Operation == operation && !slices.Contains(out, s) {
+				out = append(out, s)
+			}
+		}
+	}
+	return out
+}
+
+func decommission() *Plug {
+	soft, cleanup, reimage, full := mode(lifecycle.ModeSoftReset), mode(lifecycle.ModeStorageCleanup), mode(lifecycle.ModeReimage), mode(lifecycle.ModeFull)
+	retired := full
+	retired.name, retired.from, retired.occupied = "full_of_retired", lifecycle.NodeRetired, false
+	return &Plug{
+		Kind: contract.KindDecommission, Stages: stagesOf(false), Start: startLeaving(""),
+		Also: append(observes(stagesOf(false)), remote("job", "RevokeTasks", "job", "SettleTasks", "observe", "ObserveMachine",
+			lifecycle.StageReleaseMAAS, "ReturnToReady", lifecycle.StageReleaseMAAS, "RevokeBootstrap")...),
+		Paths: []Path{
+			soft.path(), cleanup.path(), reimage.path(), full.path(), retired.path(),
+			soft.undone("undone_draining", lifecycle.StageDrainNode, runTask, withdrawn()...),
+			reimage.undone("undone_deploying", lifecycle.StageReleaseMAAS, "WaitForDeployed", append(withdrawn(),
+				lifecycle.StageReleaseMAAS, "ObserveMachine", lifecycle.StageReleaseMAAS, "ReturnToReady", lifecycle.StageReleaseMAAS, "RevokeBootstrap")...),
+			full.undone("undone_releasing", lifecycle.StageReleaseMAAS, "ReleaseErased", withdrawn()...),
+		},
+	}
+}
+
+func nodeOperation() *Plug {
+	drain, retire, remove := mode(lifecycle.ModeDrain), mode(lifecycle.ModeRetire), mode(lifecycle.ModeRemove)
+	return &Plug{
+		Kind: contract.KindNodeOperation, Stages: stagesOf(true), Start: startLeaving(""),
+		Also: append(observes(stagesOf(true)), remote("job", "RevokeTasks", "job", "SettleTasks")...),
+		Paths: []Path{
+			drain.path(), retire.path(), remove.path(),
+			retire.undone("undone_retiring", lifecycle.StageDrainNode, runTask, withdrawn()...),
+			remove.undone("undone_removing", lifecycle.StageRemoveNode, runTask,
+				append(withdrawn(), lifecycle.StageRemoveNode, "LookAtLeaving", lifecycle.StageRemoveNode, "MoveLeaving")...),
+		},
+	}
+}
+
+// leaving is one mode as the harness plays it.
+type leaving struct {
+	lifecycle.DecommissionModeInfo
+	name     string
+	from     lifecycle.NodeStatus
+	occupied bool // by a tenant
+}
+
+func mode(m lifecycle.DecommissionMode) leaving {
+	info, _ := lifecycle.DecommissionModeOf(m)
+	l := leaving{DecommissionModeInfo: info, name: string(m), from: lifecycle.NodeActive, occupied: m != lifecycle.ModeRemove}
+	if m == lifecycle.ModeRemove {
+		l.from = lifecycle.NodeRetired
+	}
+	return l
+}
+
+func (l leaving) path() Path {
+	p := Path{Name: l.name, Mode: l.Mode, From: l.from, Points: append(l.points(), l.projections()...), Prepare: l.prepare, Check: l.check}
+	switch l.Ends { //nolint:exhaustive // where a mode ends
+	case lifecycle.NodeOffline:
+		p.Keeps = lifecycle.NodeActive
+	case lifecycle.NodeRetired:
+		p.Keeps = lifecycle.NodeRetired
+	}
+	return p
+}
+
+// undone is the mode cancelled at a point; its compensation suffers.
+func (l leaving) undone(name, stage, activity string, pairs ...string) Path {
+	return Path{
+		Name: name, Mode: l.Mode, From: l.from, NoCancel: true, Prepare: l.prepare, Check: l.check,
+		First:  []Hit{{Point: Point{Stage: stage, Activity: activity}, Kind: Cancel, Variant: "before"}},
+		Points: append(remote(pairs...), project(string(lifecycle.JobCompensating)), project(string(lifecycle.JobCancelled))),
+	}
+}
+
+// withdrawn is what a clean-up does with the tasks of the job.
+func withdrawn() []string { return []string{"job", "RevokeTasks", "job", "SettleTasks"} }
+
+// observes are the looks of a run that takes up a job.
+func observes(stages []string) []Point {
+	var out []Point
+	for _, s := range stages {
+		for _, a := range []string{"LookAtLeaving", runTask, "ObserveMachine", "CertifyNode", "PowerOffByMAAS", "PowerOffByBMC", "CheckIdentityRevoked", "RemoveLeavingMachine"} {
+			out = append(out, Point{Stage: s, Activity: a})
+		}
+	}
+	return out
+}
+
+// points are the remote activities of the mode without incident.
+func (l leaving) points() []Point {
+	var pairs []string
+	for _, s := range l.Stages {
+		for _, a := range l.activities(s) {
+			pairs = append(pairs, s, a)
+		}
+	}
+	return remote(pairs...)
+}
+
+// activities are those that a stage is sure to run in the mode.
+func (l leaving) activities(stage string) []string {
+	full, reimage := l.Mode == lifecycle.ModeFull, l.Mode == lifecycle.ModeReimage
+	switch stage {
+	case lifecycle.StageDisableNode:
+		return []string{"LookAtLeaving", "LoadLeavingConfig"}
+	case lifecycle.StageForceRelease:
+		if l.occupied {
+			return []string{"LookAtLeaving", runTask, "EndAllocation"}
+		}
+	case lifecycle.StageDrainNode:
+		switch {
+		case l.Mode == lifecycle.ModeDrain:
+			return []string{"WaitForVacancy", "LookAtLeaving", runTask}
+		case l.from == lifecycle.NodeActive:
+			return []string{"LookAtLeaving", runTask}
+		}
+	case lifecycle.StageCleanupStorage, lifecycle.StageScrubGPU:
+		return []string{"LookAtLeaving", runTask}
+	case lifecycle.StageValidateClean:
+		out := []string{"LookAtLeaving", runTask}
+		if !reimage { // the new installation is a boot of its own
+			out = append(out, "PowerCycleByBMC", "WaitForFreshBoot")
+		}
+		if !full { // it signs after the release
+			out = append(out, "CertifyNode")
+		}
+		return out
+	case lifecycle.StageLoadSite:
+		if reimage {
+			return []string{"LoadSiteConfig", "LookBeforeRelease"}
+		}
+		return []string{"ProbeForLeaving", "LookBeforeRelease"}
+	case lifecycle.StageReleaseMAAS:
+		if full {
+			return []string{"ReleaseErased", "CertifyNode"}
+		}
+		return []string{
+			"ReleaseErased", "ObserveMachine", "ConfigureStorage", "ApplyRoCE", "EnsurePXEInterfaceAuto", "RenderCloudInit", "DeployMachine",
+			"WaitForDeployed", "WaitForAgent", "DiscardUserData",
+		}
+	case lifecycle.StagePowerOffMAAS:
+		return []string{"PowerOffByMAAS", "PowerOffByBMC"}
+	case lifecycle.StageRetireNode:
+		if l.from == lifecycle.NodeActive {
+			return []string{"MoveLeaving"}
+		}
+	case lifecycle.StageRemoveNode:
+		out := []string{"LookAtLeaving", "MoveLeaving", "RevokeIdentity"}
+		if l.Mode == lifecycle.ModeRemove {
+			out = append(out, "LoadLeavingConfig", runTask)
+		}
+		return out
+	case lifecycle.StageCleanupSecrets:
+		return []string{"CleanSecrets"}
+	case lifecycle.StageRemoveMAAS:
+		return []string{"RemoveLeavingMachine"}
+	}
+	return nil
+}
+
+// projections are the local activities of the mode without incident; a stage that
+// is skipped shows with the next one.
+func (l leaving) projections() []Point {
+	out := []Point{{Stage: "load", Activity: "TakeJob", Local: true}}
+	for _, s := range l.Stages {
+		if len(l.activities(s)) > 0 {
+			out = append(out, project(s))
+		}
+	}
+	return append(out, project(string(lifecycle.JobCompleted)))
+}
+
+// prepare lets a tenant in and notes what is counted so far.
+func (l leaving) prepare(ctx context.Context, t *Target) error {
+	if l.occupied {
+		if err := l.occupy(ctx, t); err != nil {
+			return err
+		}
+	}
+	var err error
+	t.before, err = t.effects(ctx)
+	return err
+}
+
+// tenantStays is how long the tenant goes on after a drain has begun.
+const tenantStays = 3 * time.Second
+
+func (l leaving) occupy(ctx context.Context, t *Target) error {
+	switch l.Mode { //nolint:exhaustive // an operation erases nothing
+	case lifecycle.ModeSoftReset, lifecycle.ModeReimage, lifecycle.ModeFull:
+		if err := t.node().Occupy(); err != nil {
+			return fmt.Errorf("let a tenant in: %w", err)
+		}
+	case lifecycle.ModeStorageCleanup: // what tenants did to GPUs it does not undo
+		if err := t.node().Fill(); err != nil {
+			return fmt.Errorf("let a tenant's data in: %w", err)
+		}
+	}
+	allocation := db.NewID("alloc")
+	c, err := pgx.Connect(ctx, t.DSN)
+	if err != nil {
+		return err
+	}
+	defer c.Close(ctx) //nolint:errcheck // a connection of the harness
+	_, err = c.Exec(ctx, `UPDATE nodes SET allocation_id = $2, version = version + 1 WHERE id = $1`, t.NodeID, allocation)
+	if err == nil && l.Mode == lifecycle.ModeDrain {
+		go func() { // what the allocations' own job does one day
+			pause(ctx, tenantStays)
+			eventually(ctx, time.Minute, func() bool { return t.Store.EndAllocation(ctx, t.NodeID, allocation) == nil })
+		}()
+	}
+	return err
+}
+
+// startLeaving accepts a job of a mode as the API does; "" is the mode of the
+// target's path.
+func startLeaving(m lifecycle.DecommissionMode) func(context.Context, *db.Tx, *Target) (db.Job, error) {
+	return func(ctx context.Context, tx *db.Tx, t *Target) (db.Job, error) {
+		use := m
+		if use == "" {
+			use = t.mode
+		}
+		n, err := tx.Node(ctx, t.NodeID)
+		if err != nil {
+			return db.Job{}, err
+		}
+		in := contract.DecommissionInput{Mode: use, NodeID: n.ID, Hostname: n.Hostname, From: n.Status, Reason: "chaos", GraceSeconds: 1}
+		if n.MAASSystemID != nil {
+			in.SystemID = *n.MAASSystemID
+		}
+		raw, err := json.Marshal(in)
+		if err != nil {
+			return db.Job{}, err
+		}
+		job, _, err := tx.StartNodeJob(ctx, db.NodeJob{Mode: use, Node: n, Job: db.NewJob{
+			ID: t.Job.ID, Kind: string(contract.DecommissionKind(use)), Input: raw, Actor: db.Actor{Owner: lifecycle.OwnerAdmin, ID: "chaos"},
+		}})
+		return job, err
+	}
+}
