@@ -35,6 +35,9 @@ func (s *Server) precondition(c *call, n *node, needed bool) *reply {
 	if strings.HasPrefix(want, "W/") && s.take(FaultWeakETag, c) != nil {
 		return &refused
 	}
+	if s.p.AnyTagOnly && want != "*" {
+		return &refused
+	}
 	if want == "*" || n.get == nil {
 		return nil
 	}

@@ -68,6 +68,7 @@ type Personality struct {
 	WeakETag     bool
 	InlineETag   bool // @odata.etag in the body too
 	NeedsIfMatch bool // 428 for a PATCH without If-Match
+	AnyTagOnly   bool // 412 for every If-Match but *, as AMI's accounts answer
 	Answer       PatchAnswer
 
 	LED     bool // IndicatorLED

@@ -49,6 +49,40 @@ func TestChangePasswordOnEveryMake(t *testing.T) {
 	}
 }
 
+// AMI's rule: the administrator is in slot 2, and a change wants If-Match: *. It
+// saves requests and is no condition: an account that stands elsewhere is found
+// by its name, and nobody else's is touched.
+func TestAMIsAccountIsLookedForInItsSlotAndChangedUnderAnyTag(t *testing.T) {
+	t.Parallel()
+	change := func(t *testing.T, vendor, slot string) (requests int) {
+		t.Helper()
+		s := newSim(t, "Supermicro", func(p *bmcsim.Personality) {
+			p.Name, p.AccountID, p.AccountSlots, p.NeedsIfMatch, p.AnyTagOnly = vendor, slot, 12, true, true
+		})
+		b := s.open()
+		require.NoError(t, b.Login(t.Context()))
+		before := s.server.Counters().Requests
+		require.NoError(t, b.ChangePassword(t.Context(), providers.NewSecret(freshPassword)))
+		requests = s.server.Counters().Requests - before
+		require.NoError(t, b.Close(t.Context()))
+		require.NoError(t, s.works(freshPassword))
+		require.Equal(t, 1, s.server.Counters().PasswordChanges)
+		return requests
+	}
+	for _, vendor := range []string{"AMI", "American Megatrends MegaRAC SP-X"} {
+		t.Run(vendor, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, 3, change(t, vendor, "2"), "the account service, the slot, and one change")
+		})
+	}
+	for name, c := range map[string][2]string{"AMI with another slot": {"AMI", "3"}, "a name that only contains ami": {"Siamix", "2"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Greater(t, change(t, c[0], c[1]), 4, "it is looked for in the list, and the change is refused once")
+		})
+	}
+}
+
 func TestChangePasswordRefusedLostOrIgnored(t *testing.T) {
 	t.Parallel()
 	old := func(s *sim) string { return s.target.Password.Reveal() }
