@@ -3,7 +3,6 @@ package gpupattern
 import (
 	"errors"
 	"strconv"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,7 +13,6 @@ import (
 type bench struct{ gpus []*board }
 
 type board struct {
-	mu     sync.Mutex
 	memory []byte
 	reads  int
 
