@@ -4,6 +4,7 @@
 package reconcile
 
 import (
+	"errors"
 	"strings"
 	"time"
 
@@ -29,13 +30,17 @@ const (
 	pagesPerRun = 100
 )
 
+// Input is a Schedule's, and what a run that was full hands on to the next.
+type Input struct {
+	contract.ReconcileInput
+	Carried *State `json:"carried,omitempty"`
+}
+
 // Pass is one pass over a site, or the part of it that fits a run.
-func Pass(ctx workflow.Context, in contract.ReconcileInput) (drift.Report, error) {
+func Pass(ctx workflow.Context, in Input) (drift.Report, error) {
 	w := run{ctx: ctx}
-	if len(in.Carried) > 0 {
-		if err := decode(in.Carried, &w.state); err != nil {
-			return drift.Report{}, err
-		}
+	if in.Carried != nil {
+		w.state = *in.Carried
 	} else if err := w.begin(in.SiteID); err != nil || w.state.Pass.Gone {
 		return drift.Report{}, err
 	}
@@ -44,14 +49,14 @@ func Pass(ctx workflow.Context, in contract.ReconcileInput) (drift.Report, error
 		return w.finish(err)
 	}
 	if more {
-		in.Carried = encode(w.state)
+		in.Carried = &w.state
 		return drift.Report{}, workflow.NewContinueAsNewError(ctx, contract.ReconcileWorkflow, in)
 	}
 	return w.finish(w.rest())
 }
 
-// state goes from run to run.
-type state struct {
+// State goes from run to run.
+type State struct {
 	Pass   drift.Pass   `json:"pass"`
 	Report drift.Report `json:"report"`
 	After  string       `json:"after,omitempty"`
@@ -59,7 +64,7 @@ type state struct {
 
 type run struct {
 	ctx   workflow.Context
-	state state
+	state State
 }
 
 // begin opens the pass and reads what lies outside. A region or BMCs that
@@ -128,4 +133,13 @@ func (w *run) do(summary string, limit time.Duration, activity, in, out any) err
 		RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1}, Summary: summary,
 	})
 	return workflow.ExecuteActivity(ctx, activity, in).Get(w.ctx, out)
+}
+
+// reason is an activity's own words, without Temporal's around them.
+func reason(err error) string {
+	var app *temporal.ApplicationError
+	if errors.As(err, &app) {
+		return app.Message()
+	}
+	return err.Error()
 }

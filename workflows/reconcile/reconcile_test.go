@@ -114,7 +114,7 @@ func TestALargeSiteGoesOnInAnotherRun(t *testing.T) {
 	require.ErrorAs(t, env.GetWorkflowError(), &next)
 	env.AssertExpectations(t)
 
-	var in contract.ReconcileInput
+	var in reconcile.Input
 	second, acts := environment(t)
 	require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(next.Input, &in))
 	second.OnActivity(acts.ComparePage, mock.Anything, mock.MatchedBy(func(p drift.PageIn) bool { return p.After == "node_x" && p.Pass.Listed })).
