@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -40,7 +41,7 @@ func (r ProfileRequest) validate() error {
 	if err := checkName(r.Name); err != nil {
 		return err
 	}
-	return under("body.spec", r.Spec.WithDefaults().Validate(contract.OnboardingStages))
+	return under("body.spec", r.Spec.WithDefaults().Validate(slices.Concat(contract.OnboardingStages, lifecycle.DecommissionStages())))
 }
 
 // ProfilePath is the path of one.

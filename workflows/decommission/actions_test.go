@@ -158,6 +158,17 @@ func TestASilentAgent(t *testing.T) {
 	require.Equal(t, lifecycle.NodeDraining, p.node, "a drain that waits for a person keeps its node")
 	require.Equal(t, lifecycle.NodeRetired, b.site.facts.Status)
 
+	// What a person switched off to drain it, and on again to have it scrubbed, is
+	// dark no more.
+	b = setup(t, lifecycle.ModeSoftReset)
+	b.site.facts.Agent, b.site.power = contract.AgentSilent, "off"
+	p = b.parked(time.Hour)
+	b.env.RegisterDelayedCallback(func() { b.site.facts.Agent = contract.AgentAlive }, 90*time.Minute)
+	b.at(2*time.Hour, lifecycle.ActionRetryStage)
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, lifecycle.StageCleanupStorage, p.Failure.Stage)
+	require.Empty(t, b.site.dark, "the certificate is about what the agent did")
+
 	b = setup(t, lifecycle.ModeRemove)
 	b.site.facts.Agent = contract.AgentSilent
 	require.Equal(t, lifecycle.JobCompleted, b.run())

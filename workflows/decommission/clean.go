@@ -55,7 +55,7 @@ func (s *State) erase(ctx workflow.Context, a ask) error {
 	if err != nil {
 		return s.certifyFailure(ctx, a.stage, err)
 	}
-	s.ScrubBoot, s.Validated, s.Unclean = r.BootID, false, false
+	s.ScrubBoot, s.Validated, s.Unclean, s.Dark = r.BootID, false, false, ""
 	return nil
 }
 

@@ -81,6 +81,7 @@ type site struct {
 	// unproven is what the next certificates say.
 	unproven []string
 	certs    int
+	dark     string // as the last certificate was told
 }
 
 func (w *site) follow(m contract.NodeMove) error {
@@ -177,6 +178,7 @@ func (w *site) MoveLeaving(_ context.Context, in leaveact.MoveIn) (contract.Leav
 func (w *site) CertifyNode(_ context.Context, in leaveact.CertifyIn) (contract.CertificateFacts, error) {
 	return does(w, "certify", func() contract.CertificateFacts {
 		w.certs++
+		w.dark = in.Dark
 		return contract.CertificateFacts{CertificateID: "cert_1", Verdict: "clean", Unproven: w.unproven}
 	})
 }
