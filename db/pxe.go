@@ -213,12 +213,8 @@ func (s *Store) purgeSome(ctx context.Context, source string, unseen time.Durati
 			return translate("list nodes to purge", err)
 		}
 		for _, id := range ids {
-			err := tx.AppendAudit(ctx, Entry{ResourceKind: "node", ResourceID: id, NodeID: &id, Kind: EntryAction, Name: "purge", From: string(lifecycle.NodeDiscovered), Actor: a})
-			if err != nil {
+			if err := tx.purge(ctx, id, a); err != nil {
 				return err
-			}
-			if _, err := tx.q.DeleteDiscoveredNode(ctx, id); err != nil {
-				return translate("purge node "+id, err)
 			}
 		}
 		purged = len(ids)

@@ -60,6 +60,10 @@ func (s *Server) registerPXENodes() {
 		Description: "The states that may be set now stand in the node's pxe.admin_states. A node of lifecycle maas takes actions instead.",
 	}, s.setNodeState)
 	add(s, huma.Operation{
+		OperationID: "replace-node-hardware", Method: http.MethodPut, Path: "/nodes/{id}/hardware", Tags: tags, Summary: "Put a migrating PXE node on other hardware",
+		Description: "Its id, history and labels stay. A machine that was discovered under one of the addresses meanwhile is that hardware: its node is purged.",
+	}, s.replaceHardware)
+	add(s, huma.Operation{
 		OperationID: "purge-discovered-nodes", Method: http.MethodPost, Path: "/admin/discovered-nodes/purge", Tags: tags, Summary: "Delete nodes that were only ever discovered",
 		Description: "Such a node may be made by anybody on the boot network. A machine that is real is discovered again at its next boot. What stays is the audit.",
 	}, s.purgeDiscovered)

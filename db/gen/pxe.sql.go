@@ -512,6 +512,58 @@ func (q *Queries) PutDeviceGroup(ctx context.Context, arg PutDeviceGroupParams) 
 	return i, err
 }
 
+const replaceNodeHardware = `-- name: ReplaceNodeHardware :one
+UPDATE nodes SET macs = $1, serial = $2, hardware_uuid = $3, version = version + 1, updated_at = now()
+WHERE id = $4 AND version = $5 RETURNING id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref
+`
+
+type ReplaceNodeHardwareParams struct {
+	MACs         []string
+	Serial       string
+	HardwareUUID string
+	ID           string
+	Version      int64
+}
+
+func (q *Queries) ReplaceNodeHardware(ctx context.Context, arg ReplaceNodeHardwareParams) (Node, error) {
+	row := q.db.QueryRow(ctx, replaceNodeHardware,
+		arg.MACs,
+		arg.Serial,
+		arg.HardwareUUID,
+		arg.ID,
+		arg.Version,
+	)
+	var i Node
+	err := row.Scan(
+		&i.ID,
+		&i.Lifecycle,
+		&i.Status,
+		&i.Hostname,
+		&i.SiteID,
+		&i.SKUID,
+		&i.ProfileID,
+		&i.Serial,
+		&i.HardwareUUID,
+		&i.MACs,
+		&i.MAASSystemID,
+		&i.MAASCreateIntent,
+		&i.SSHHostKey,
+		&i.SSHAddress,
+		&i.IPAddresses,
+		&i.Simulated,
+		&i.Labels,
+		&i.AllocationID,
+		&i.InstallAttempts,
+		&i.LastInstallError,
+		&i.StateChangedAt,
+		&i.Version,
+		&i.CreatedAt,
+		&i.UpdatedAt,
+		&i.SiteRef,
+	)
+	return i, err
+}
+
 const retiredNodeOfMAC = `-- name: RetiredNodeOfMAC :one
 SELECT id FROM nodes WHERE macs @> ARRAY[$1::text] AND lifecycle = 'pxe' AND status = 'retired' ORDER BY id DESC LIMIT 1
 `

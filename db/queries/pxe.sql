@@ -129,3 +129,7 @@ RETURNING *;
 
 -- name: DeleteDeviceGroup :execrows
 DELETE FROM device_groups WHERE name = @name;
+
+-- name: ReplaceNodeHardware :one
+UPDATE nodes SET macs = @macs, serial = @serial, hardware_uuid = @hardware_uuid, version = version + 1, updated_at = now()
+WHERE id = @id AND version = @version RETURNING *;
