@@ -69,6 +69,9 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 	require.NoError(t, store.BlockBMCLogin(t.Context(), bmc.ID, "the BMC answered 401"))
 	require.NoError(t, store.SetBMCPinPending(t.Context(), bmc.ID, "abcd"))
 	unknown := uncertainTask(t, store, dsn)
+	absent, _ := lifecycle.DriftDetectorOf(lifecycle.DriftMachineAbsent)
+	_, err = store.SeeDrift(t.Context(), locked.SiteID, []db.DriftSighting{{Detector: absent, Subject: locked.ID, NodeID: locked.ID, Message: "MAAS has no such machine"}})
+	require.NoError(t, err)
 	dbtest.PXENode(t, store, "52:54:01:00:00:01", lifecycle.NodeInstallFailed)
 	for i := range 900 {
 		require.NoError(t, store.Tx(t.Context(), func(tx *db.Tx) error {
@@ -76,9 +79,12 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 			return err
 		}))
 	}
-	alter(t, dsn, "UPDATE outbox SET created_at = now() - interval '2 minutes', last_error = 'no answer' WHERE job_id = '"+waits.ID+"'",
+	drifts(t, store, locked, lifecycle.DriftMachineAbsent, "abc123", nil)
+	alter(t, dsn, "UPDATE sites SET created_at = now() - interval '16 minutes' WHERE id = '"+locked.SiteID+"'",
+		"UPDATE outbox SET created_at = now() - interval '2 minutes', last_error = 'no answer' WHERE job_id = '"+waits.ID+"'",
 		"UPDATE outbox SET done_at = now() WHERE kind = 'start_workflow' AND job_id <> '"+waits.ID+"'",
 		"UPDATE nodes SET state_changed_at = now() - interval '11 minutes' WHERE id = '"+between.ID+"'",
+		"UPDATE sites SET created_at = now() - interval '1 hour' WHERE id = '"+between.SiteID+"'",
 		"INSERT INTO agent_certificates (node_id, generation, serial, key_hash, cert_pem, not_before, not_after) "+
 			"VALUES ('"+locked.ID+"', 1, '1', sha256('k'), 'PEM', now(), now())",
 		"INSERT INTO agent_identities (node_id, generation, locked_at, locked_reason) VALUES ('"+locked.ID+"', 1, now(), 'a certificate of the past')",
