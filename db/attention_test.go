@@ -34,6 +34,38 @@ func kinds(t *testing.T, s *db.Store) []string {
 	return out
 }
 
+// see has a pass see a fault of a node.
+func see(t *testing.T, s *db.Store, n db.Node, detector string) {
+	t.Helper()
+	d, known := lifecycle.DriftDetectorOf(detector)
+	require.True(t, known)
+	_, err := s.SeeDrift(t.Context(), n.SiteID, []db.DriftSighting{{Detector: d, Subject: n.ID, NodeID: n.ID, Key: "k", Message: "m"}})
+	require.NoError(t, err)
+}
+
+// TestASiteThatIsNotComparedNeedsAPerson: a new one has a quarter of an hour,
+// one that is compared three of its intervals.
+func TestASiteThatIsNotComparedNeedsAPerson(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Database(t)
+	s, conn := dbtest.Open(t, dsn), raw(t, dsn)
+	site := dbtest.Site(t, s)
+	require.Empty(t, kinds(t, s))
+	exec(t, conn, "UPDATE sites SET created_at = now() - interval '16 minutes'")
+	require.Equal(t, []string{db.AttentionReconcile}, kinds(t, s))
+	p, err := s.BeginDriftPass(t.Context(), site.ID, time.Minute)
+	require.NoError(t, err)
+	require.NoError(t, s.FinishDriftPass(t.Context(), p, "the region is away", []byte("{}")))
+	require.Equal(t, []string{db.AttentionReconcile}, kinds(t, s), "a pass that saw half is none")
+	require.NoError(t, s.FinishDriftPass(t.Context(), p, "", []byte("{}")))
+	require.Empty(t, kinds(t, s))
+	exec(t, conn, "UPDATE drift_passes SET finished_at = now() - interval '61 seconds'")
+	require.Equal(t, []string{db.AttentionReconcile}, kinds(t, s))
+	_, err = s.BeginDriftPass(t.Context(), site.ID, time.Minute)
+	require.NoError(t, err)
+	require.ErrorIs(t, s.FinishDriftPass(t.Context(), p, "", []byte("{}")), db.ErrStale, "another pass has begun")
+}
+
 // TestEachKindComesAndGoes makes each kind of attention and mends it.
 func TestEachKindComesAndGoes(t *testing.T) {
 	t.Parallel()
@@ -130,6 +162,20 @@ func TestEachKindComesAndGoes(t *testing.T) {
 			},
 			func(t *testing.T, s *db.Store, _ *pgx.Conn) {
 				_, err := s.Purge(t.Context(), "", 0, pxeAdmin)
+				require.NoError(t, err)
+			},
+		},
+		db.AttentionDrift: {
+			func(t *testing.T, s *db.Store, _ *pgx.Conn) (string, string, string) {
+				n := dbtest.Node(t, s, dbtest.Active())
+				see(t, s, n, lifecycle.DriftClockSkew)
+				require.Empty(t, kinds(t, s), "a warning needs nobody at once")
+				see(t, s, n, lifecycle.DriftMachineAbsent)
+				return "", n.ID, ""
+			},
+			func(t *testing.T, s *db.Store, _ *pgx.Conn) {
+				n := onlyNode(t, s)
+				_, err := s.CloseDrift(t.Context(), n.SiteID, []db.DriftRef{{Detector: lifecycle.DriftMachineAbsent, Subject: n.ID}})
 				require.NoError(t, err)
 			},
 		},

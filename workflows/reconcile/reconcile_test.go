@@ -75,7 +75,7 @@ func TestAPartThatFails(t *testing.T) {
 				env.OnActivity(acts.QuarantineDrifted, mock.Anything, with).Return(drift.QuarantineReport{Limit: 1}, tc.moves).Once()
 			}
 			noted := finished(env, acts)
-			env.ExecuteWorkflow(reconcile.Pass, contract.ReconcileInput{SiteID: "site_1"})
+			env.ExecuteWorkflow(reconcile.Pass, reconcile.Input{ReconcileInput: contract.ReconcileInput{SiteID: "site_1"}})
 			require.True(t, env.IsWorkflowCompleted())
 			require.NoError(t, env.GetWorkflowError())
 			require.Equal(t, with, noted.Pass)
@@ -95,7 +95,7 @@ func TestASiteThatIsGone(t *testing.T) {
 	t.Parallel()
 	env, acts := environment(t)
 	env.OnActivity(acts.BeginPass, mock.Anything, mock.Anything).Return(drift.Pass{Gone: true}, nil).Once()
-	env.ExecuteWorkflow(reconcile.Pass, contract.ReconcileInput{SiteID: "site_1"})
+	env.ExecuteWorkflow(reconcile.Pass, reconcile.Input{ReconcileInput: contract.ReconcileInput{SiteID: "site_1"}})
 	require.NoError(t, env.GetWorkflowError())
 	env.AssertExpectations(t)
 }
@@ -109,7 +109,7 @@ func TestALargeSiteGoesOnInAnotherRun(t *testing.T) {
 	env.OnActivity(acts.ListMachines, mock.Anything, mock.Anything).Return(drift.ListReport{Machines: 60_000}, nil).Once()
 	env.OnActivity(acts.VisitBMCs, mock.Anything, mock.Anything).Return(drift.BMCReport{}, nil).Once()
 	env.OnActivity(acts.ComparePage, mock.Anything, mock.Anything).Return(drift.PageOut{Tally: drift.Tally{Nodes: 500}, After: "node_x"}, nil).Times(100)
-	env.ExecuteWorkflow(reconcile.Pass, contract.ReconcileInput{SiteID: "site_1"})
+	env.ExecuteWorkflow(reconcile.Pass, reconcile.Input{ReconcileInput: contract.ReconcileInput{SiteID: "site_1"}})
 	var next *workflow.ContinueAsNewError
 	require.ErrorAs(t, env.GetWorkflowError(), &next)
 	env.AssertExpectations(t)
