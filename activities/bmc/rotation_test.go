@@ -106,9 +106,15 @@ func TestUndoKeepsWhatTheBMCTakes(t *testing.T) {
 	l := newLab(t, "Supermicro", 2, nil)
 	require.True(t, l.must(l.acts.UndoRotation).Undone, "nothing was begun")
 
+	require.True(t, l.must(l.acts.CheckRotationEnded).Undone, "and nothing is left")
+
 	l.must(l.acts.PrepareRotation)
+	left := l.must(l.acts.CheckRotationEnded)
+	require.False(t, left.Undone)
+	require.Contains(t, left.Note, "is still open")
 	f := l.must(l.acts.UndoRotation)
 	require.True(t, f.Undone)
+	require.True(t, l.must(l.acts.CheckRotationEnded).Undone)
 	require.Equal(t, "bmc/rack", f.CurrentRef)
 	require.Zero(t, l.sim.Counters().Logins, "nothing was sent, so nothing need be asked")
 
@@ -127,6 +133,7 @@ func TestUndoKeepsWhatTheBMCTakes(t *testing.T) {
 	l.must(l.acts.PrepareRotation)
 	l.must(l.acts.ApplyRotation)
 	f = l.must(l.acts.UndoRotation)
+	require.True(t, l.must(l.acts.CheckRotationEnded).Undone)
 	require.Equal(t, l.record().CredentialRef, f.CurrentRef)
 	require.NotEqual(t, "bmc/rack", f.CurrentRef, "the BMC has the new password: it stays")
 	require.Equal(t, l.hw.Spec().BMCPassword, l.password(f.CurrentRef, true))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -40,19 +39,15 @@ func (a *Activities) CheckReleased(ctx context.Context, in ReleaseIn) (contract.
 	if err != nil {
 		return contract.MachineFacts{}, err
 	}
-	got, err := m.Machine(ctx, in.SystemID)
-	if providers.IsKind(err, providers.KindNotFound) {
-		return contract.MachineFacts{SystemID: in.SystemID, Status: providers.MAASAbsent, Done: true}, nil
+	got, out, err := machineOrAbsent(ctx, m, in.SystemID)
+	if got == nil {
+		return out, err
 	}
-	if err != nil {
-		return contract.MachineFacts{}, fault.MAAS(ctx, err)
-	}
-	out := facts(got)
 	if got.Status == providers.MAASReady || got.Status == providers.MAASNew {
 		out.Done = true
 		return out, nil
 	}
-	ours, err := in.ours(ctx, m, got)
+	ours, err := in.ours(ctx, m, *got)
 	if err != nil {
 		return out, err
 	}

@@ -57,27 +57,37 @@ func (a *Activities) ReturnToReady(ctx context.Context, in ReleaseIn) (contract.
 	if err != nil {
 		return contract.MachineFacts{}, err
 	}
-	got, err := m.Machine(ctx, in.SystemID)
-	if providers.IsKind(err, providers.KindNotFound) {
-		return contract.MachineFacts{SystemID: in.SystemID, Status: providers.MAASAbsent, Done: true}, nil
+	found, out, err := machineOrAbsent(ctx, m, in.SystemID)
+	if found == nil {
+		return out, err
 	}
-	if err != nil {
-		return contract.MachineFacts{}, fault.MAAS(ctx, err)
-	}
-	if ours, err := in.ours(ctx, m, got); err != nil {
-		return facts(got), err
-	} else if !ours && got.Status != providers.MAASReleasing && got.Status != providers.MAASDiskErasing {
-		out := facts(got)
+	if ours, err := in.ours(ctx, m, *found); err != nil {
+		return out, err
+	} else if !ours && found.Status != providers.MAASReleasing && found.Status != providers.MAASDiskErasing {
 		out.Done, out.Note = true, "not deployed by this job; left alone"
 		return out, nil
 	}
 	var release once
-	got, err = poll(ctx, m, in.SystemID, in.Poll.D(), func(got providers.MAASMachine) error {
+	got, err := poll(ctx, m, in.SystemID, in.Poll.D(), func(got providers.MAASMachine) error {
 		return in.look(ctx, m, got, &release)
 	})
-	out := facts(got)
+	out = facts(got)
 	out.Done = err == nil
 	return out, err
+}
+
+// machineOrAbsent reads a machine and its facts. One that is not there is nil,
+// and its facts say so and that nothing is to be done; one that could not be
+// read is nil too.
+func machineOrAbsent(ctx context.Context, m providers.MAAS, systemID string) (*providers.MAASMachine, contract.MachineFacts, error) {
+	got, err := m.Machine(ctx, systemID)
+	switch {
+	case providers.IsKind(err, providers.KindNotFound):
+		return nil, contract.MachineFacts{SystemID: systemID, Status: providers.MAASAbsent, Done: true}, nil
+	case err != nil:
+		return nil, contract.MachineFacts{}, fault.MAAS(ctx, err)
+	}
+	return &got, facts(got), nil
 }
 
 // look releases what is still this job's and says when the machine is free.
@@ -154,11 +164,8 @@ func inUse(s providers.MAASStatus) bool {
 // a known id it looks for what a create with a lost answer may have left.
 func (a *Activities) createdMachine(ctx context.Context, m providers.MAAS, in RemoveIn) (*providers.MAASMachine, error) {
 	if in.SystemID != "" {
-		got, err := m.Machine(ctx, in.SystemID)
-		if providers.IsKind(err, providers.KindNotFound) {
-			return nil, nil
-		}
-		return &got, fault.MAAS(ctx, err)
+		got, _, err := machineOrAbsent(ctx, m, in.SystemID)
+		return got, err
 	}
 	node, err := a.Store.Node(ctx, in.NodeID)
 	if err != nil {

@@ -69,6 +69,7 @@ type rack struct {
 	calls                []string
 	fail                 map[string][]error
 	wrongInMAAS, noLogin bool // at some moment; see safe
+	lies                 int  // undos that do nothing and say that they did
 }
 
 // note keeps a call, answers with the next failure of that name, and looks
@@ -114,7 +115,23 @@ func (r *rack) CommitRotation(context.Context, bmcact.RotateIn) (contract.Rotati
 }
 
 func (r *rack) UndoRotation(context.Context, bmcact.RotateIn) (contract.RotationFacts, error) {
-	return r.does("undo", func() { r.current, r.candidate = r.onBMC, "" })
+	return r.does("undo", func() {
+		if r.lies > 0 { // it says that it is done
+			r.lies--
+			return
+		}
+		r.current, r.candidate = r.onBMC, ""
+	})
+}
+
+func (r *rack) CheckRotationEnded(context.Context, bmcact.RotateIn) (contract.RotationFacts, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls = append(r.calls, "check")
+	if r.candidate != "" {
+		return contract.RotationFacts{Note: "the candidate " + r.candidate + " is left"}, nil
+	}
+	return contract.RotationFacts{Undone: true}, nil
 }
 
 func (r *rack) UpdatePowerLogin(_ context.Context, in maasact.PowerLoginIn) (contract.MachineFacts, error) {

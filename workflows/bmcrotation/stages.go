@@ -24,7 +24,7 @@ var (
 // so the activities decide themselves when one is worth it.
 func stages() []stage.Stage[State] {
 	return []stage.Stage[State]{
-		{Name: contract.StagePrepareCandidate, Weight: 1, Deadline: 5 * time.Minute, Undo: takeBack(contract.StagePrepareCandidate),
+		{Name: contract.StagePrepareCandidate, Weight: 1, Deadline: 5 * time.Minute, Undo: takeBack(contract.StagePrepareCandidate), Remains: ended,
 			Run: step(contract.StagePrepareCandidate, stage.KindLocalWork, "make and store the new password", bmc.PrepareRotation),
 			Doc: "check that logins are allowed, make the new password and store it as the candidate"},
 		{Name: contract.StageApplyToBMC, Weight: 4, Deadline: 15 * time.Minute, Undo: takeBack(contract.StageApplyToBMC), Remains: settled,
@@ -124,6 +124,13 @@ func settleMAAS(ctx workflow.Context, s *State, name string) error {
 		s.Settled = s.Facts.CurrentRef
 	}
 	return err
+}
+
+// ended proves a clean-up in what is stored: the rotation is closed and no
+// candidate is left.
+func ended(ctx workflow.Context, s *State) (string, error) {
+	f, err := stage.Do(ctx, stage.KindLocalWork, "look whether the rotation is closed", bmc.CheckRotationEnded, s.rotateIn(contract.StagePrepareCandidate))
+	return f.Note, err
 }
 
 // settled proves a clean-up in MAAS; what the BMC takes was proven by a login.

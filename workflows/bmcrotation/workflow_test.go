@@ -111,6 +111,20 @@ func TestCancelAtEachStage(t *testing.T) {
 	}
 }
 
+// TestAnUndoThatLeavesTheRotationOpenIsCaught: what it says of itself is no
+// proof.
+func TestAnUndoThatLeavesTheRotationOpenIsCaught(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.rack.fail["apply"] = []error{failure(lifecycle.FailConfiguration)}
+	b.rack.lies = 2 // of both stages
+	b.at(time.Hour, lifecycle.ActionCancel, false)
+	require.Equal(t, lifecycle.JobCancelled, b.run())
+	require.Empty(t, b.rack.candidate)
+	require.Greater(t, len(b.made("undo")), 2, "it was asked again")
+	b.safe()
+}
+
 // TestCancelGivesMAASTheOldLoginBack: the BMC said that it took the candidate,
 // let it in, and came back with the old one.
 func TestCancelGivesMAASTheOldLoginBack(t *testing.T) {
@@ -130,7 +144,7 @@ func TestRestartClean(t *testing.T) {
 	b.rack.fail["apply"] = []error{failure(lifecycle.FailConfiguration)}
 	b.at(time.Hour, lifecycle.ActionRestartClean, false)
 	require.Equal(t, lifecycle.JobCompleted, b.run())
-	require.Equal(t, append([]string{"prepare", "apply", "undo", "undo"}, wholeStory...), b.rack.calls)
+	require.Equal(t, append([]string{"prepare", "apply", "undo", "undo", "check", "check"}, wholeStory...), b.rack.calls)
 	b.safe()
 }
 
