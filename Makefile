@@ -7,7 +7,7 @@ export GOWORK := off
 # A checkout that belongs to another user must still build.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
-.PHONY: help demo up test test-short chaos lint lint-dev fmt generate verify bench histories pg tools clean
+.PHONY: help demo up test test-short test-pxe chaos lint lint-dev fmt generate verify bench histories pg tools clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ test-short: ## the tests without the race detector and without the slow ones; TE
 chaos: bin/testrun ## hundreds of jobs in generated trouble; CHAOS_CASES=1000 CHAOS_SEED=the time, or CHAOS_CASE=one line of a report
 	@mkdir -p .test && go build -o .test/chaos ./internal/e2e/chaos/cmd/chaos
 	@bin/testrun run -- .test/chaos --cases $(or $(CHAOS_CASES),1000) --seed $(or $(CHAOS_SEED),0) --case '$(CHAOS_CASE)' --log .test/chaos.log
+
+test-pxe: ## a real iPXE firmware and a real kernel in QEMU install themselves (Debian or Ubuntu; as root it installs QEMU)
+	@scripts/pxe-firmware.sh
 
 lint: bin/golangci-lint bin/workflowcheck ## golangci-lint, and workflowcheck on workflows/
 	bin/golangci-lint run ./...

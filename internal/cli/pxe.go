@@ -27,7 +27,7 @@ func (a *app) installWorkflowOf(ctx context.Context, name string) (string, error
 
 // pxeNodeCommands are what an admin does with PXE nodes.
 func (a *app) pxeNodeCommands() []*cobra.Command {
-	return []*cobra.Command{a.nodeApprove(), a.nodeState(), a.nodeWorkflow(), a.nodePurge()}
+	return []*cobra.Command{a.nodeApprove(), a.nodeState(), a.nodeWorkflow(), a.nodeHardware(), a.nodePurge()}
 }
 
 func (a *app) nodeApprove() *cobra.Command {
@@ -105,6 +105,36 @@ func (a *app) setState(ctx context.Context, id, state, comment string, force boo
 		_, err := fmt.Fprintf(a.Out, "%s is %s\n", n.Hostname, n.Status)
 		return err
 	})
+}
+
+func (a *app) nodeHardware() *cobra.Command {
+	var macs []string
+	var serial, uuid, bmc, credential string
+	cmd := &cobra.Command{
+		Use: "replace-hardware NODE --mac MAC", Short: "Put a migrating PXE node on other hardware", Args: cobra.ExactArgs(1),
+		Long: "Its id, history and labels stay. Set the state migrating before, and active afterwards.",
+	}
+	f := cmd.Flags()
+	f.StringArrayVar(&macs, "mac", nil, "address of the new hardware, first the one that it boots with; may be repeated")
+	f.StringVar(&serial, "serial", "", "its serial number")
+	f.StringVar(&uuid, "uuid", "", "its system UUID")
+	f.StringVar(&bmc, "bmc-address", "", "its BMC; without it the node keeps the one it has")
+	f.StringVar(&credential, "bmc-credential", "", "secret that holds the BMC's login")
+	_ = cmd.MarkFlagRequired("mac")
+	cmd.MarkFlagsRequiredTogether("bmc-address", "bmc-credential")
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		id, err := a.nodeOf(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		body := map[string]any{"mac_addresses": macs, "serial_number": serial, "system_uuid": uuid}
+		if bmc != "" {
+			body["bmc"] = map[string]any{"address": bmc, "credential_ref": credential}
+		}
+		_, err = a.ask(cmd.Context(), "PUT", "/nodes/"+url.PathEscape(id)+"/hardware", body, map[string]string{"If-Match": "*"})
+		return err
+	})
+	return cmd
 }
 
 func (a *app) nodePurge() *cobra.Command {

@@ -34,6 +34,8 @@ func TestAPXENodeByTheCommandLine(t *testing.T) {
 	require.Contains(t, w.run("", "node", "approve", name, "--workflow", "ubuntu", "--comment", "rack 7").exits(cli.ExitOK).out, "is pending")
 	require.Contains(t, w.run("", "node", "history", name).exits(cli.ExitOK).out, "rack 7")
 	w.run("", "install-workflow", "delete", "ubuntu").exits(cli.ExitRefused)
+	said := w.run("", "node", "replace-hardware", name, "--mac", "52:54:00:00:00:09", "--serial", "S2").exits(cli.ExitRefused)
+	require.Contains(t, said.err, "while the node is migrating")
 	w.run("", "node", "state", name, "retired", "--force").exits(cli.ExitOK)
 
 	m.MAC = "52:54:00:00:00:02"
