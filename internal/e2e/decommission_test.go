@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/devstack"
@@ -90,6 +91,47 @@ func disks(c evidence.Certificate) map[bool][]string {
 		}
 	}
 	return out
+}
+
+// planned asks for the plan of a mode, as the API does.
+func (w *world) planned(t *testing.T, nodeID string, mode lifecycle.DecommissionMode) contract.Plan {
+	t.Helper()
+	in := contract.DecommissionPlanInput{
+		Job:     contract.JobInput{Kind: contract.DecommissionKind(mode), NodeID: nodeID, SiteID: w.site.ID},
+		Request: &contract.DecommissionInput{Mode: mode, NodeID: nodeID, Hostname: w.node(t, nodeID).Hostname, GraceSeconds: 1},
+	}
+	run, err := w.App.Temporal.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{
+		ID: contract.DecommissionPlanWorkflowID(in), TaskQueue: w.App.Config.Temporal.TaskQueue,
+	}, contract.DecommissionPlanWorkflow, in)
+	require.NoError(t, err)
+	var p contract.Plan
+	require.NoError(t, run.Get(t.Context(), &p))
+	return p
+}
+
+// TestAPlanForeseesAndTouchesNothing: two looks have one hash, neither leaves a
+// trace on the node, and no BMC is logged in to.
+func TestAPlanForeseesAndTouchesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, devstack.Options{Count: 1})
+	for m, id := range w.activeNodes(t) {
+		before, err := w.App.Store.ResourceTimeline(t.Context(), "node", id, 0, 1000)
+		require.NoError(t, err)
+		logins, counts := w.Sims.BMCs[m.Spec().ID].Counters().Logins, w.Sims.MAAS.Counters().Total
+		for _, info := range lifecycle.DecommissionModes() {
+			p := w.planned(t, id, info.Mode)
+			require.Len(t, p.Rows, len(info.Stages))
+			require.Equal(t, p.Hash, w.planned(t, id, info.Mode).Hash, info.Mode)
+			if info.Mode != lifecycle.ModeRemove { // of a node that is not retired yet
+				require.False(t, p.NeedsHuman, "%s: %s", info.Mode, p.Summary)
+			}
+		}
+		after, err := w.App.Store.ResourceTimeline(t.Context(), "node", id, 0, 1000)
+		require.NoError(t, err)
+		require.Len(t, after, len(before))
+		require.Equal(t, logins, w.Sims.BMCs[m.Spec().ID].Counters().Logins)
+		require.Equal(t, counts, w.Sims.MAAS.Counters().Total)
+	}
 }
 
 // TestASoftResetGivesANodeBackToService on two personalities: what the tenant
