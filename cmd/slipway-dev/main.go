@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -45,6 +46,7 @@ func upCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.IntVar(&o.Count, "machines", 8, "simulated machines")
+	f.DurationVar(&o.Reconcile, "reconcile", time.Minute, "how often the site is looked over for drift")
 	f.Float64Var(&o.Speed, "speed", 60, "virtual seconds a second outside Slipway")
 	f.IntVar(&o.APIPort, "api-port", 8080, "port of the HTTP API")
 	f.IntVar(&o.AgentPort, "agent-port", 8443, "port of the agent API")

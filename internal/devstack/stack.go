@@ -50,7 +50,7 @@ type Options struct {
 	BuildID   string
 	Namespace string
 	// Reconcile is how often the site is compared with what is known of it; 0 is
-	// the program's own default.
+	// once, at the start: a pass would take faults that are meant for a job.
 	Reconcile time.Duration
 	// Worker and API run in this process unless switched off.
 	NoWorker, NoAPI bool
@@ -288,8 +288,8 @@ func (s *Stack) configure(ctx context.Context) (config.Config, error) {
 	cfg.Agent.CADir = filepath.Join(s.Dir, "ca")
 	cfg.Secrets.KeyFile = filepath.Join(s.Dir, "secrets.key")
 	cfg.Log.Format = "text"
-	if s.Options.Reconcile > 0 {
-		cfg.Reconcile.Every = s.Options.Reconcile
+	if cfg.Reconcile.Every = s.Options.Reconcile; cfg.Reconcile.Every == 0 {
+		cfg.Reconcile.Every = 24 * time.Hour
 	}
 	return cfg, cfg.Validate(config.PartDatabase, config.PartTemporal, config.PartAPI, config.PartAgent, config.PartSecrets, config.PartWorker)
 }
