@@ -158,10 +158,12 @@ func TestTasksAreSettled(t *testing.T) {
 	f := must(w, w.acts.SettleTasks, in)
 	require.False(t, f.Done)
 	require.Contains(t, f.Note, "queued")
+	require.True(t, must(w, w.acts.ErasureBegun, w.ref).Done)
 	claimed, err := w.store.ClaimTask(t.Context(), db.TaskClaim{NodeID: w.ref.NodeID, BootID: "boot-1", Generation: 1, Lease: time.Minute})
 	require.NoError(t, err)
 	require.NotNil(t, claimed.Task)
 	require.True(t, must(w, w.acts.SettleTasks, in).Done, "an erasure that was begun may take half a day")
+	require.Contains(t, must(w, w.acts.ErasureBegun, w.ref).Note, "begun on the node")
 }
 
 // TestATenantsAccount has a name that every node takes.

@@ -114,3 +114,19 @@ func (a *Activities) SettleTasks(ctx context.Context, in SettleIn) (contract.Lea
 	})
 	return out, fault.Internal(ctx, err)
 }
+
+// ErasureBegun tells whether any erasure of the job ever reached the node's
+// agent: Done is that none did. What was only queued has changed nothing.
+func (a *Activities) ErasureBegun(ctx context.Context, in contract.JobRef) (contract.LeavingFacts, error) {
+	tasks, err := a.Store.ListTasks(ctx, db.TaskFilter{NodeID: in.NodeID, JobID: in.JobID, Kind: lifecycle.TaskKindScrub}, "", pageSize)
+	if err != nil {
+		return contract.LeavingFacts{}, fault.Internal(ctx, err)
+	}
+	out := contract.LeavingFacts{Done: true}
+	for _, t := range tasks {
+		if t.Attempt > 0 {
+			out.Done, out.Note = false, fmt.Sprintf("task %s (%s) was begun on the node and is %s", t.ID, t.Kind, t.Status)
+		}
+	}
+	return out, nil
+}

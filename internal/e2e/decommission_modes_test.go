@@ -105,6 +105,26 @@ func TestAFullDecommissionEndsDeleted(t *testing.T) {
 	w.comesBackAsANewNode(t, nodes)
 }
 
+// TestAFullDecommissionWithoutAnAgent switches the node off, has MAAS erase every
+// disk, and says what nobody looked at.
+func TestAFullDecommissionWithoutAnAgent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, devstack.Options{Count: 1})
+	for m, id := range w.activeNodes(t) {
+		require.NoError(t, w.Sims.Nodes[m.Spec().ID].SetFaults(simnode.Faults{AgentDown: true}))
+		require.NoError(t, w.App.Store.LockAgentIdentity(t.Context(), id, "a copy of its certificate was used"))
+		j := w.ends(t, w.leave(t, id, lifecycle.ModeFull).ID, 4*time.Minute)
+		require.Equal(t, lifecycle.JobCompleted, j.Status, "%s: %s: %s", j.FailedStage, j.FailureClass, j.Message)
+		require.Equal(t, lifecycle.NodeDeleted, w.node(t, id).Status)
+		require.Equal(t, simhw.Off, m.Power())
+		require.Empty(t, w.records(t, m))
+		c := w.certificate(t, id)
+		require.Equal(t, evidence.VerdictNotVerified, c.Verdict)
+		require.Empty(t, disks(c)[false], "MAAS erased them all")
+		require.Len(t, disks(c)[true], len(m.Spec().Disks))
+	}
+}
+
 // gone checks all that a full decommission leaves.
 func (w *world) gone(t *testing.T, m *simhw.Machine, nodeID string) {
 	t.Helper()

@@ -90,6 +90,17 @@ func TestACancelledReimageTakesItsDeploymentBack(t *testing.T) {
 	require.Equal(t, "Ready", b.site.machine)
 }
 
+// TestNothingErasedIsNothingSpent: a scrub that no agent could be asked for has
+// changed nothing.
+func TestNothingErasedIsNothingSpent(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lifecycle.ModeSoftReset)
+	b.site.facts.Agent, b.site.power = contract.AgentSilent, "off"
+	b.at(time.Hour, lifecycle.ActionCancel)
+	require.Equal(t, lifecycle.JobCancelled, b.run())
+	require.Equal(t, lifecycle.NodeOffline, b.site.facts.Status)
+}
+
 // TestANodeThatWasQuarantinedGoesBackThere when the job is cancelled.
 func TestANodeThatWasQuarantinedGoesBackThere(t *testing.T) {
 	t.Parallel()

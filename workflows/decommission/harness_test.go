@@ -155,6 +155,10 @@ func (w *site) SettleTasks(context.Context, leaveact.SettleIn) (contract.Leaving
 	return looks(w, func() contract.LeavingFacts { return contract.LeavingFacts{Done: true} })
 }
 
+func (w *site) ErasureBegun(context.Context, contract.JobRef) (contract.LeavingFacts, error) {
+	return looks(w, func() contract.LeavingFacts { return contract.LeavingFacts{Done: !slices.Contains(w.calls, "gpu.scrub")} })
+}
+
 func (w *site) EndAllocation(context.Context, leaveact.AllocationIn) (contract.LeavingFacts, error) {
 	return does(w, "free", func() contract.LeavingFacts { w.facts.AllocationID = ""; return w.facts })
 }

@@ -112,11 +112,17 @@ func tasksRemain(ctx workflow.Context, s *State) (string, error) {
 }
 
 // spent withdraws what can be, without waiting for an erasure, which may take
-// half a day, and marks that the node is not what it was.
+// half a day, and marks that the node is not what it was once an agent has begun
+// to erase.
 func spent(name string) func(workflow.Context, *State) error {
 	return func(ctx workflow.Context, s *State) error {
-		s.Spent = name
-		_, err := stage.Do(ctx, stage.KindLocalWork, "withdraw tasks", agent.RevokeTasks, agenttask.RevokeTasksIn{JobRef: s.Job})
+		if _, err := stage.Do(ctx, stage.KindLocalWork, "withdraw tasks", agent.RevokeTasks, agenttask.RevokeTasksIn{JobRef: s.Job}); err != nil {
+			return err
+		}
+		begun, err := stage.Do(ctx, stage.KindLocalWork, "was anything erased", leave.ErasureBegun, s.Job)
+		if err == nil && !begun.Done {
+			s.Spent = name
+		}
 		return err
 	}
 }
