@@ -1,0 +1,117 @@
+package db_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+var reconciler = db.Actor{Owner: lifecycle.OwnerReconciler, ID: "reconciler"}
+
+// TestManyPassesOpenOneFinding: of those that see the same fault at once one
+// opens it.
+func TestManyPassesOpenOneFinding(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	n := dbtest.Node(t, s, dbtest.Active())
+	d, _ := lifecycle.DriftDetectorOf(lifecycle.DriftGPUCount)
+	var opened atomic.Int64
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			k, err := s.SeeDrift(t.Context(), n.SiteID, []db.DriftSighting{{Detector: d, Subject: n.ID, NodeID: n.ID, Key: "7 of 8", Message: "m"}})
+			require.NoError(t, err)
+			opened.Add(int64(k))
+		})
+	}
+	wg.Wait()
+	require.EqualValues(t, 1, opened.Load())
+	rows, err := s.ListDrift(t.Context(), db.DriftFilter{}, "", 10)
+	require.NoError(t, err)
+	require.Len(t, rows, 1)
+	require.EqualValues(t, 8, rows[0].DriftFinding.SeenCount)
+	closed, err := s.CloseDrift(t.Context(), n.SiteID, []db.DriftRef{{Detector: d.Name, Subject: n.ID, Outcome: "gone"}})
+	require.NoError(t, err)
+	require.Equal(t, 1, closed)
+	k, err := s.SeeDrift(t.Context(), n.SiteID, []db.DriftSighting{{Detector: d, Subject: n.ID, NodeID: n.ID, Key: "7 of 8", Message: "m"}})
+	require.NoError(t, err)
+	require.Equal(t, 1, k, "a fault that comes back is a finding of its own")
+	for { // give the events their cursors
+		moved, err := s.RelayEvents(t.Context(), 100)
+		require.NoError(t, err)
+		if moved == 0 {
+			break
+		}
+	}
+	events, err := s.EventsAfter(t.Context(), 0, db.EventFilter{ResourceKind: "drift"}, 10)
+	require.NoError(t, err)
+	var types []string
+	for _, e := range events {
+		types = append(types, e.Type)
+	}
+	require.Equal(t, []string{"drift.opened", "drift.closed", "drift.opened"}, types, "one event for each that opened or closed")
+	pruned, err := s.PruneDrift(t.Context(), time.Now().Add(time.Hour))
+	require.NoError(t, err)
+	require.EqualValues(t, 1, pruned, "the open one stays")
+}
+
+// TestTwoPassesNeverExceedTheBreaker together.
+func TestTwoPassesNeverExceedTheBreaker(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	site := dbtest.Site(t, s)
+	p, err := s.BeginDriftPass(t.Context(), site.ID, time.Hour)
+	require.NoError(t, err)
+	d, _ := lifecycle.DriftDetectorOf(lifecycle.DriftGPUCount)
+	for range 8 {
+		n := dbtest.Node(t, s, dbtest.Active(), dbtest.At(site.ID))
+		for range lifecycle.DriftConfirm {
+			_, err := s.SeeDrift(t.Context(), site.ID, []db.DriftSighting{{Detector: d, Subject: n.ID, NodeID: n.ID, Key: "7 of 8", Message: "m"}})
+			require.NoError(t, err)
+		}
+	}
+	all, err := s.DriftToQuarantine(t.Context(), site.ID, []string{d.Name}, p.BegunAt, 100)
+	require.NoError(t, err)
+	require.Len(t, all, 8)
+	var done atomic.Int64
+	var wg sync.WaitGroup
+	for _, c := range append(all, all...) {
+		wg.Go(func() {
+			did, b, err := s.QuarantineByReconciler(t.Context(), site.ID, c, 0.25, reconciler)
+			require.NoError(t, err)
+			require.EqualValues(t, 2, b.Limit)
+			if did {
+				done.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	require.EqualValues(t, 2, done.Load(), "a quarter of eight")
+	quarantined, err := s.CountNodes(t.Context(), db.NodeFilter{Status: "quarantined", SiteID: site.ID})
+	require.NoError(t, err)
+	require.EqualValues(t, 2, quarantined)
+}
+
+// TestASiteTakesItsObservationsAlong: findings and observations do not
+// keep a site from being deleted.
+func TestASiteTakesItsObservationsAlong(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	site := dbtest.Site(t, s)
+	_, err := s.BeginDriftPass(t.Context(), site.ID, time.Hour)
+	require.NoError(t, err)
+	require.NoError(t, s.PutDriftMachines(t.Context(), site.ID, []db.DriftMachine{{SystemID: "abc123", MACs: []string{}, Facts: []byte(`{"power": "on"}`)}}))
+	d, _ := lifecycle.DriftDetectorOf(lifecycle.DriftUnknownMachine)
+	_, err = s.SeeDrift(t.Context(), site.ID, []db.DriftSighting{{Detector: d, Subject: "abc123", SystemID: "abc123", Key: "abc123", Message: "m"}})
+	require.NoError(t, err)
+	require.NoError(t, s.DeleteSite(t.Context(), site.ID, site.Version))
+	_, err = s.DriftPass(t.Context(), site.ID)
+	require.ErrorIs(t, err, db.ErrNotFound)
+}
