@@ -19,8 +19,6 @@ import (
 	"github.com/slipway-cloud/slipway/internal/pxenode"
 )
 
-const forged = 10_000
-
 // flood reports forged machines, half of them from one address and half from
 // many, and says how often each status was answered.
 func flood(t *testing.T, server string, from, to int) map[int]int {
@@ -86,6 +84,10 @@ func heap() uint64 {
 
 // Ten thousand forged machines: few rows, little memory, and others are served.
 func TestForgedMachinesFillNothingAndSlowNobody(t *testing.T) {
+	forged := 10_000
+	if testing.Short() {
+		forged = 2_000
+	}
 	w := newWorld(t) // not parallel: it measures
 	alone := make(chan struct{})
 	time.AfterFunc(2*time.Second, func() { close(alone) })
