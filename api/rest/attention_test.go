@@ -79,9 +79,7 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 			return err
 		}))
 	}
-	drifts(t, store, locked, lifecycle.DriftMachineAbsent, "abc123", nil)
-	alter(t, dsn, "UPDATE sites SET created_at = now() - interval '16 minutes' WHERE id = '"+locked.SiteID+"'",
-		"UPDATE outbox SET created_at = now() - interval '2 minutes', last_error = 'no answer' WHERE job_id = '"+waits.ID+"'",
+	alter(t, dsn, "UPDATE outbox SET created_at = now() - interval '2 minutes', last_error = 'no answer' WHERE job_id = '"+waits.ID+"'",
 		"UPDATE outbox SET done_at = now() WHERE kind = 'start_workflow' AND job_id <> '"+waits.ID+"'",
 		"UPDATE nodes SET state_changed_at = now() - interval '11 minutes' WHERE id = '"+between.ID+"'",
 		"UPDATE sites SET created_at = now() - interval '1 hour' WHERE id = '"+between.SiteID+"'",
