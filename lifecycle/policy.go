@@ -1,6 +1,8 @@
 package lifecycle
 
 import (
+	"crypto/ed25519"
+	"encoding/base64"
 	"fmt"
 	"net/url"
 	"regexp"
@@ -150,6 +152,9 @@ type ProfileSpec struct {
 	// the image already holds it.
 	AgentBinaryURL    string `json:"agent_binary_url,omitempty"`
 	AgentBinarySHA256 string `json:"agent_binary_sha256,omitempty"`
+	// AgentUpdateKey is the public half of the offline key that signs new
+	// versions of the agent, in base64; without it nodes take no updates.
+	AgentUpdateKey string `json:"agent_update_key,omitempty"`
 }
 
 // WithDefaults fills what was left out.
@@ -208,6 +213,9 @@ func (p ProfileSpec) Validate(stages []string) error {
 	}
 	if p.AgentBinaryURL != "" && len(p.AgentBinarySHA256) != 64 {
 		bad.add("agent_binary_sha256", "is required with agent_binary_url: 64 hex digits")
+	}
+	if key, err := base64.StdEncoding.DecodeString(p.AgentUpdateKey); p.AgentUpdateKey != "" && (err != nil || len(key) != ed25519.PublicKeySize) {
+		bad.add("agent_update_key", "must be the 32 bytes of an ed25519 public key in base64")
 	}
 	known := map[string]bool{}
 	for _, s := range stages {

@@ -1,6 +1,7 @@
 package lifecycle_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"testing"
 	"time"
@@ -30,6 +31,10 @@ func TestProfileSpec(t *testing.T) {
 	p.MaxDeployRetryAttempts, p.PowerType = 99, "telepathy"
 	require.ErrorContains(t, p.Validate(nil), "power_type")
 	require.ErrorContains(t, p.Validate(nil), "max_deploy_retry_attempts")
+	p = lifecycle.ProfileSpec{AgentUpdateKey: "c2hvcnQ="}.WithDefaults()
+	require.ErrorContains(t, p.Validate(nil), "agent_update_key")
+	p.AgentUpdateKey = base64.StdEncoding.EncodeToString(make([]byte, 32))
+	require.NoError(t, p.Validate(nil))
 }
 
 func TestDurationReadsText(t *testing.T) {

@@ -112,7 +112,7 @@ func (a *Activities) render(ctx context.Context, in RenderIn) (userdata.Sealed, 
 		Agent: cloudinit.Agent{
 			ServerURL: in.Profile.AgentURL, CAPEM: a.AgentCAPEM, NodeID: in.NodeID, Token: providers.NewSecret(token),
 			Simulated: in.Site.Simulated, HeartbeatInterval: in.Profile.AgentHeartbeatInterval.D(),
-			BinaryURL: in.Profile.AgentBinaryURL, BinarySHA256: in.Profile.AgentBinarySHA256,
+			BinaryURL: in.Profile.AgentBinaryURL, BinarySHA256: in.Profile.AgentBinarySHA256, UpdateKey: in.Profile.AgentUpdateKey,
 		},
 	}
 	if doc.Agent.ServerURL == "" {

@@ -37,7 +37,8 @@ type Bundle struct {
 	Next           string    `json:"next" doc:"What to do"`
 }
 
-const bundleNext = "Put token and configuration on the node, both readable by root only, and start slipway-agent; the job ends when the agent has enrolled and its report meets the SKU."
+const bundleNext = "Put token and configuration into files on the node that only root can read, and run deploy/agent/install.sh --binary slipway-agent --sha256 SUM --config CONFIG --token TOKEN; " +
+	"it installs both halves of the agent and starts them. The job ends when the agent has enrolled and its report meets the SKU."
 
 func (s *Server) registerBootstrap() {
 	tags := []string{"nodes"}
@@ -110,6 +111,10 @@ func (s *Server) bundle(ctx context.Context, tx *db.Tx, node db.Node, jobID stri
 	if err != nil {
 		return nil, err
 	}
+	site, err := tx.Site(ctx, node.SiteID)
+	if err != nil {
+		return nil, err
+	}
 	spec := profile.Spec.WithDefaults()
 	expires := time.Now().Add(time.Duration(spec.EnrollmentTokenTTLSeconds) * time.Second).UTC().Truncate(time.Second)
 	if err := tx.IssueEnrollmentToken(ctx, node.ID, jobID, tokenHash(token), expires); err != nil {
@@ -120,7 +125,10 @@ func (s *Server) bundle(ctx context.Context, tx *db.Tx, node db.Node, jobID stri
 	}
 	a := cloudinit.Agent{
 		ServerURL: s.cfg.AgentURL, CAPEM: s.cfg.AgentCAPEM, NodeID: node.ID, Token: providers.NewSecret(token), Simulated: node.Simulated,
-		HeartbeatInterval: spec.AgentHeartbeatInterval.D(),
+		HeartbeatInterval: spec.AgentHeartbeatInterval.D(), UpdateKey: spec.AgentUpdateKey,
+	}
+	if user := site.Spec.SSHUser; user != "" {
+		a.PlatformUsers = []string{user}
 	}
 	if spec.AgentURL != "" {
 		a.ServerURL = spec.AgentURL

@@ -180,12 +180,16 @@ func TestBootstrapByHand(t *testing.T) {
 		ServerURL   string `json:"server_url"`
 		CAPEM       string `json:"ca_pem"`
 	}
+	spec := w.site.Spec
+	spec.SSHUser = "ops"
+	w.do("PUT", "/api/v1/admin/maas-sites/"+w.site.ID, map[string]any{"name": w.site.Name, "spec": spec}, header{"If-Match": "*"}).want(http.StatusOK)
 	a := w.post("/api/v1/admin/nodes", map[string]any{"site_id": w.site.ID, "profile_id": w.profile.ID, "sku_id": w.sku.ID, "hostname": "hand"}).want(http.StatusCreated)
 	a.into(&b)
 	require.Equal(t, "bootstrap_issued", b.Node.Status)
 	require.Equal(t, "https://agents.example:7443", b.ServerURL)
 	require.Equal(t, testCA, b.CAPEM)
 	require.Contains(t, b.AgentConfig, "node_id: "+b.Node.ID)
+	require.Contains(t, b.AgentConfig, "platform_users:\n    - ops", "the site's login is no tenant")
 	require.NotContains(t, b.AgentConfig, b.Token)
 	hash := sha(b.Token)
 	tok, err := w.store.EnrollmentToken(t.Context(), hash)

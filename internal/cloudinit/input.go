@@ -59,6 +59,7 @@ type Agent struct {
 	// PlatformUsers are accounts that no task ends or removes; Render adds the
 	// site's login.
 	PlatformUsers []string
+	UpdateKey     string // signs new versions of the agent, base64; "" takes none
 	// BinaryURL is where the agent is fetched from; "" means that the image
 	// holds it at AgentPath. BinarySHA256 is required with it.
 	BinaryURL    string
@@ -145,7 +146,7 @@ func (a Agent) check() error {
 func (a Agent) config() agent.Config {
 	c := agent.Config{ServerURL: a.ServerURL, CAPEM: a.CAPEM, NodeID: a.NodeID, TokenFile: TokenPath, StateDir: StateDir,
 		Simulated: a.Simulated, Root: "/", HeartbeatInterval: a.HeartbeatInterval, ReportInterval: time.Minute, ToolTimeout: 30 * time.Second,
-		PlatformUsers: a.PlatformUsers}
+		PlatformUsers: a.PlatformUsers, UpdateKey: a.UpdateKey}
 	if !a.Simulated {
 		c.HelperSocket = HelperSocket
 	}

@@ -226,6 +226,7 @@ func TestBothHalvesOfTheAgentAreInstalled(t *testing.T) {
 	t.Parallel()
 	in := input(t)
 	in.Agent.PlatformUsers = []string{"ops", "slipway"}
+	in.Agent.UpdateKey = base64.StdEncoding.EncodeToString(make([]byte, 32))
 	root, calls := install(t, render(t, in)[1], nil)
 	require.Equal(t, allStarted, calls)
 	require.FileExists(t, filepath.Join(filepath.Dir(root), "account"), "useradd was run, once")
@@ -237,6 +238,7 @@ func TestBothHalvesOfTheAgentAreInstalled(t *testing.T) {
 	require.False(t, c.Simulated)
 	require.Equal(t, "/", c.Root)
 	require.Equal(t, []string{"ops", "slipway"}, c.PlatformUsers, "the site's login is no tenant")
+	require.Equal(t, in.Agent.UpdateKey, c.UpdateKey)
 	require.Equal(t, cloudinit.TokenPath, c.TokenFile)
 	for path, mode := range map[string]os.FileMode{cloudinit.AgentConfigPath: 0o640, cloudinit.TokenPath: 0o600, "/opt/slipway-agent/guard": 0o755,
 		"/opt/slipway-agent/a/slipway-agent": 0o755, cloudinit.StateDir: 0o700, "/var/lib/slipway-agent-helper": 0o700} {
