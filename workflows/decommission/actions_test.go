@@ -90,6 +90,30 @@ func TestACancelledReimageTakesItsDeploymentBack(t *testing.T) {
 	require.Equal(t, "Ready", b.site.machine)
 }
 
+// TestADeploymentThatFailed after the disks were erased is begun again by what
+// the runbook offers, restart clean, and by a retry: there is no system any more
+// that could be drained or scrubbed.
+func TestADeploymentThatFailed(t *testing.T) {
+	t.Parallel()
+	for _, again := range []lifecycle.Action{lifecycle.ActionRestartClean, lifecycle.ActionRetryStage, lifecycle.ActionRerun} {
+		t.Run(string(again), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, lifecycle.ModeReimage)
+			b.site.outcome = contract.DeployFailed
+			p := b.parked(time.Hour)
+			b.env.RegisterDelayedCallback(func() { b.site.outcome = contract.DeployOK }, time.Hour)
+			b.at(2*time.Hour, again)
+			require.Equal(t, lifecycle.JobCompleted, b.run())
+			require.Equal(t, lifecycle.FailDeploy, p.Failure.Class)
+			require.Equal(t, 1, b.count("release"))
+			require.Equal(t, 2, b.count("deploy"))
+			require.Equal(t, 2, b.count("gpu.scrub"))
+			require.Equal(t, 1, b.count("node.validate"))
+			require.Equal(t, lifecycle.NodeOffline, b.site.facts.Status)
+		})
+	}
+}
+
 // TestNothingErasedIsNothingSpent: a scrub that no agent could be asked for has
 // changed nothing.
 func TestNothingErasedIsNothingSpent(t *testing.T) {

@@ -58,6 +58,9 @@ func disable(ctx workflow.Context, s *State) error {
 
 // vacant is why there is no tenant to end.
 func vacant(s *State) string {
+	if why := erased(s); why != "" && s.Node.AllocationID == "" {
+		return why
+	}
 	if s.Node.AllocationID == "" {
 		return "no allocation is on the node"
 	}
@@ -158,7 +161,7 @@ func drainedBefore(s *State) string {
 	if s.Retired {
 		return "the node was drained when it was retired"
 	}
-	return ""
+	return erased(s)
 }
 
 func (s *State) drainAsk() ask {

@@ -81,6 +81,7 @@ type site struct {
 	// unproven is what the next certificates say.
 	unproven []string
 	certs    int
+	outcome  contract.DeployOutcome
 	dark     string // as the last certificate was told
 }
 
@@ -156,7 +157,9 @@ func (w *site) SettleTasks(context.Context, leaveact.SettleIn) (contract.Leaving
 }
 
 func (w *site) ErasureBegun(context.Context, contract.JobRef) (contract.LeavingFacts, error) {
-	return looks(w, func() contract.LeavingFacts { return contract.LeavingFacts{Done: !slices.Contains(w.calls, "gpu.scrub")} })
+	return looks(w, func() contract.LeavingFacts {
+		return contract.LeavingFacts{Done: !slices.Contains(w.calls, "gpu.scrub")}
+	})
 }
 
 func (w *site) EndAllocation(context.Context, leaveact.AllocationIn) (contract.LeavingFacts, error) {
@@ -252,6 +255,7 @@ func (w *site) LookBeforeRelease(context.Context, maasact.MachineIn) (contract.R
 func (w *site) ReleaseErased(context.Context, maasact.LeaveReleaseIn) (contract.ReleaseFacts, error) {
 	return does(w, "release", func() contract.ReleaseFacts {
 		w.machine, w.power, w.erased, w.ours = "Ready", "off", true, false
+		w.facts.Agent = contract.AgentSilent // the agent is gone with its disk
 		return contract.ReleaseFacts{MachineFacts: w.seen(), Erased: true}
 	})
 }
@@ -286,8 +290,19 @@ func (w *site) DeployMachine(context.Context, maasact.DeployIn) (contract.Machin
 
 func (w *site) WaitForDeployed(context.Context, maasact.WaitDeployedIn) (maasact.DeployedFacts, error) {
 	return does(w, "deployed", func() maasact.DeployedFacts {
+		if w.outcome == contract.DeployFailed {
+			w.machine = "Failed deployment"
+			return maasact.DeployedFacts{MachineFacts: w.seen(), Outcome: w.outcome}
+		}
+		w.facts.Agent = contract.AgentAlive
 		w.machine, w.power, w.facts.BootID = "Deployed", "on", "boot-9"
 		return maasact.DeployedFacts{MachineFacts: w.seen(), Outcome: contract.DeployOK}
+	})
+}
+
+func (w *site) ClassifyDeployFailure(context.Context, maasact.ClassifyIn) (maasact.Classified, error) {
+	return does(w, "classify", func() maasact.Classified {
+		return maasact.Classified{MachineFacts: w.seen(), Class: lifecycle.FailDeploy, Message: "curtin"}
 	})
 }
 

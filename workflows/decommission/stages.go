@@ -36,7 +36,7 @@ func stages() []stage.Stage[State] {
 			Observe: observeStorage, Undo: spent(lifecycle.StageCleanupStorage), Doc: "take away what tenants mounted or left in storage"},
 		{Name: lifecycle.StageScrubGPU, Weight: 30, Deadline: 13 * time.Hour, Waits: true, Skip: dark, Run: scrub,
 			Observe: observeScrubbed, Undo: spent(lifecycle.StageScrubGPU), Doc: "erase what tenants may have left, device by device"},
-		{Name: lifecycle.StageValidateClean, Weight: 10, Deadline: 4 * time.Hour, Waits: true, Skip: dark, Run: validate,
+		{Name: lifecycle.StageValidateClean, Weight: 10, Deadline: 4 * time.Hour, Waits: true, Skip: blind, Run: validate,
 			Observe: observeValidated, Undo: withdraw, Doc: "boot anew, prove the node clean, and sign the certificate"},
 		{Name: lifecycle.StageLoadSite, Weight: 1, Deadline: 10 * time.Minute, Skip: notInMAAS, Run: loadSite,
 			Doc: "prove that MAAS can do what is asked of it, and look at the machine before it changes"},
@@ -97,7 +97,29 @@ func notInMAAS(s *State) string {
 	return ""
 }
 
+// blind is why the node cannot be validated: only a reimage gets a new system.
+func blind(s *State) string {
+	if s.full() {
+		return dark(s)
+	}
+	return ""
+}
+
+// erased is set in a reimage whose disks MAAS has erased, and whose new system is
+// not there yet: a deployment that failed is begun again from here.
+func erased(s *State) string {
+	if s.Request.Mode == lifecycle.ModeReimage && s.Release.Over && s.Release.Erased && !s.Deploy.Over {
+		return "MAAS has erased the disks; there is no system to ask"
+	}
+	return ""
+}
+
+// dark is why the agent is not asked to erase: it cannot be, or there is nothing
+// of the old system left.
 func dark(s *State) string {
+	if why := erased(s); why != "" {
+		return why
+	}
 	if s.Dark != "" && s.full() {
 		return "the agent cannot be asked (" + s.Dark + "); erasing from outside has to be the proof"
 	}

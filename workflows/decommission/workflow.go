@@ -136,7 +136,7 @@ func (s *State) full() bool { return s.Request.Mode == lifecycle.ModeFull }
 func reset(s *State) {
 	*s = State{
 		Job: s.Job, Kind: s.Kind, Request: s.Request, Release: s.Release, Deploy: Deployment{Attempt: s.Deploy.Attempt},
-		Retired: s.Retired, Uninstalled: s.Uninstalled, Tries: s.Tries.next(),
+		ScrubBoot: s.ScrubBoot, Retired: s.Retired, Uninstalled: s.Uninstalled, Tries: s.Tries.next(),
 	}
 }
 
