@@ -9,8 +9,11 @@ import (
 	"syscall"
 	"time"
 
+	"go.temporal.io/sdk/client"
+
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // wireAgents has the agents of the nodes reach the agent API over a wire, and
@@ -93,6 +96,37 @@ func (t *Target) killAgent(ctx context.Context) {
 		pid := n.AgentPID()
 		return pid > 0 && syscall.Kill(-pid, syscall.SIGKILL) == nil
 	})
+}
+
+// retries does what the runbook of node_task_uncertain asks of a person, and
+// reports that it did. An agent that is killed between the moment when a task is
+// handed out and the moment when its journal holds it knows nothing of the task.
+// What bears no repetition the server does not hand out again by itself (seed 001
+// section 8): it is right that a person decides, once for each such death. What
+// the task does is counted as in any other case.
+func (t *Target) retries(ctx context.Context, job db.Job) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if job.FailureClass != lifecycle.FailNodeTaskUncertain || t.retried[job.Seq] {
+		return t.retried[job.Seq]
+	}
+	info, _ := lifecycle.TaskKindOf(askedIn(job.FailedStage))
+	deaths := 0
+	for _, h := range t.Case.Hits {
+		deaths += one(h.Kind == AgentKilled && h.Point.Stage == job.FailedStage && !info.Redeliver)
+	}
+	if len(t.retried) >= deaths {
+		return false
+	}
+	_, err := t.Stack.App.Temporal.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
+		WorkflowID: contract.JobWorkflowID(t.Case.Job, job.ID), UpdateName: string(lifecycle.ActionRetryStage),
+		WaitForStage: client.WorkflowUpdateStageAccepted, Args: []any{contract.ActionRequest{Actor: "chaos", Reason: "the agent was killed before it had begun"}},
+	})
+	if err != nil {
+		return false
+	}
+	t.retried[job.Seq] = true
+	return true
 }
 
 func (t *Target) missed(h Hit) {

@@ -41,7 +41,8 @@ SELECT j.id, 'the job is ' || j.status || ' and task ' || t.id || ' (' || t.kind
 WHERE j.status IN ('completed', 'reconciled', 'cancelled') AND t.status IN ('queued', 'dispatched');
 
 -- name: no_task_is_in_doubt
-SELECT coalesce(job_id, node_id), 'task ' || id || ' (' || kind || ') is ' || status || ': ' || message FROM node_tasks WHERE status IN ('uncertain', 'expired');
+SELECT coalesce(t.job_id, t.node_id), 'task ' || t.id || ' (' || t.kind || ') is ' || t.status || ': ' || t.message FROM node_tasks t LEFT JOIN jobs j ON j.id = t.job_id
+WHERE t.status = 'uncertain' OR t.status = 'expired' AND j.status IS DISTINCT FROM 'cancelled'; -- a job that is cancelled withdraws what nobody has taken
 
 -- name: a_job_asks_once
 SELECT job_id, count(*) || ' tasks of kind ' || kind || ' in ' || split_part(idempotency_key, '/', 2) FROM node_tasks

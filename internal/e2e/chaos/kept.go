@@ -89,7 +89,7 @@ func (t *Target) becomes(ctx context.Context, want lifecycle.NodeStatus) bool {
 func (t *Target) again(c Case) *Target {
 	return &Target{
 		Stack: t.Stack, Store: t.Store, Machine: t.Machine, Host: t.Host, Site: t.Site, Profile: t.Profile, SKU: t.SKU,
-		NodeID: t.NodeID, Case: c, DSN: t.DSN, director: t.director, maas: t.maas, bmc: t.bmc,
+		NodeID: t.NodeID, Case: c, DSN: t.DSN, director: t.director, maas: t.maas, bmc: t.bmc, retried: map[int64]bool{},
 	}
 }
 

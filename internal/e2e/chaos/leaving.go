@@ -37,14 +37,14 @@ func decommission() *Plug {
 	retired.name, retired.from, retired.occupied = "full_of_retired", lifecycle.NodeRetired, false
 	return &Plug{
 		Kind: contract.KindDecommission, Stages: stagesOf(false), Start: startLeaving(""),
-		Also: append(observes(stagesOf(false)), remote("job", "RevokeTasks", "job", "SettleTasks", "observe", "ObserveMachine",
+		Also: append(observes(stagesOf(false)), remote("job", "RevokeTasks", "job", "SettleTasks", "job", "ErasureBegun", "observe", "ObserveMachine",
 			lifecycle.StageReleaseMAAS, "ReturnToReady", lifecycle.StageReleaseMAAS, "RevokeBootstrap")...),
 		Paths: []Path{
 			soft.path(), cleanup.path(), reimage.path(), full.path(), retired.path(),
 			soft.undone("undone_draining", lifecycle.StageDrainNode, runTask, withdrawn()...),
-			reimage.undone("undone_deploying", lifecycle.StageReleaseMAAS, "WaitForDeployed", append(withdrawn(),
+			reimage.undone("undone_deploying", lifecycle.StageReleaseMAAS, "WaitForDeployed", append(withdrawn(), "job", "ErasureBegun",
 				lifecycle.StageReleaseMAAS, "ObserveMachine", lifecycle.StageReleaseMAAS, "ReturnToReady", lifecycle.StageReleaseMAAS, "RevokeBootstrap")...),
-			full.undone("undone_releasing", lifecycle.StageReleaseMAAS, "ReleaseErased", withdrawn()...),
+			full.undone("undone_releasing", lifecycle.StageReleaseMAAS, "ReleaseErased", append(withdrawn(), "job", "ErasureBegun")...),
 		},
 	}
 }
@@ -164,7 +164,7 @@ func (l leaving) activities(stage string) []string {
 		}
 		return []string{
 			"ReleaseErased", "ObserveMachine", "ConfigureStorage", "ApplyRoCE", "EnsurePXEInterfaceAuto", "RenderCloudInit", "DeployMachine",
-			"WaitForDeployed", "WaitForAgent", "DiscardUserData",
+			"WaitForDeployed", "EnsureHardwareSync", "CheckSSHSeed", "WaitForAgent", "DiscardUserData",
 		}
 	case lifecycle.StagePowerOffMAAS:
 		return []string{"PowerOffByMAAS", "PowerOffByBMC"}
@@ -210,8 +210,8 @@ func (l leaving) prepare(ctx context.Context, t *Target) error {
 	return err
 }
 
-// tenantStays is how long the tenant goes on after a drain has begun.
-const tenantStays = 3 * time.Second
+// tenantStays is how long the tenant goes on while the drain waits.
+const tenantStays = time.Second
 
 func (l leaving) occupy(ctx context.Context, t *Target) error {
 	switch l.Mode { //nolint:exhaustive // an operation erases nothing
@@ -232,7 +232,8 @@ func (l leaving) occupy(ctx context.Context, t *Target) error {
 	defer c.Close(ctx) //nolint:errcheck // a connection of the harness
 	_, err = c.Exec(ctx, `UPDATE nodes SET allocation_id = $2, version = version + 1 WHERE id = $1`, t.NodeID, allocation)
 	if err == nil && l.Mode == lifecycle.ModeDrain {
-		go func() { // what the allocations' own job does one day
+		go func() { // what the allocations' own job does one day, after the drain has come to wait for it
+			eventually(ctx, preparation, func() bool { return t.Executions("WaitForVacancy") > 0 })
 			pause(ctx, tenantStays)
 			eventually(ctx, time.Minute, func() bool { return t.Store.EndAllocation(ctx, t.NodeID, allocation) == nil })
 		}()

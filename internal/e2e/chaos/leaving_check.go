@@ -172,17 +172,21 @@ func (l leaving) ends() []lifecycle.NodeStatus {
 	return []lifecycle.NodeStatus{l.Ends}
 }
 
-// asks lists the tasks of the mode, stage by stage.
-func (l leaving) asks() []string {
-	kinds := map[string]lifecycle.TaskKind{
+// askedIn is the kind of task that a stage asks the agent for.
+func askedIn(stage string) lifecycle.TaskKind {
+	return map[string]lifecycle.TaskKind{
 		lifecycle.StageForceRelease: lifecycle.TaskKindRevokeUser, lifecycle.StageDrainNode: lifecycle.TaskKindDrain,
 		lifecycle.StageCleanupStorage: lifecycle.TaskKindScrub, lifecycle.StageScrubGPU: lifecycle.TaskKindScrub,
 		lifecycle.StageValidateClean: lifecycle.TaskKindValidate, lifecycle.StageRemoveNode: lifecycle.TaskKindUninstall,
-	}
+	}[stage]
+}
+
+// asks lists the tasks of the mode, stage by stage.
+func (l leaving) asks() []string {
 	var out []string
 	for _, s := range l.Stages {
 		if slices.Contains(l.activities(s), runTask) {
-			out = append(out, fmt.Sprintf("%s/%s succeeded", s, kinds[s]))
+			out = append(out, fmt.Sprintf("%s/%s succeeded", s, askedIn(s)))
 		}
 	}
 	return out

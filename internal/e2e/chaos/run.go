@@ -222,7 +222,7 @@ func (r *run) judge(ctx context.Context, t *theatre, target *Target, job db.Job,
 			job = got
 		}
 		pause(ctx, lookEvery)
-		return job.Status.Parked() || lifecycle.Job.Terminal(job.Status)
+		return job.Status.Parked() && !target.retries(ctx, job) || lifecycle.Job.Terminal(job.Status)
 	})
 	if !ended {
 		f.add(Stuck, "the job is %s at %s after %s: %s", job.Status, job.Stage, r.o.Patience, job.Message)

@@ -46,6 +46,7 @@ type Target struct {
 	cancelled answer
 	struck    sync.WaitGroup // troubles of the agent on their way
 	late      []string       // those that never came
+	retried   map[int64]bool // parked steps that a person sent on
 }
 
 // Overlaps is how often an activity of the job was begun while another execution
@@ -74,7 +75,7 @@ func (t *theatre) stage(ctx context.Context, c Case) (*Target, error) {
 		return nil, err
 	}
 	target := &Target{
-		Stack: t.stack, Store: t.store, Machine: m, Host: "gpu-" + m.Spec().ID, SKU: t.sku, Case: c, DSN: t.dsn, director: t.director,
+		Stack: t.stack, Store: t.store, Machine: m, Host: "gpu-" + m.Spec().ID, SKU: t.sku, Case: c, DSN: t.dsn, director: t.director, retried: map[int64]bool{},
 	}
 	if err := target.lay(ctx); err != nil {
 		return nil, err
