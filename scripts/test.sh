@@ -35,7 +35,7 @@ tests() {
 
 chaos() {
   local code=0
-  suite standard-verbose .test/chaos.jsonl ./internal/e2e/chaos || code=$?
+  suite standard-verbose .test/chaos.jsonl -timeout 45m ./internal/e2e/chaos || code=$?
   cat .test/chaos.jsonl >>"$results"
   return $code
 }
