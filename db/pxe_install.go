@@ -168,7 +168,7 @@ func (tx *Tx) failAttempt(ctx context.Context, n Node, effect lifecycle.ReportEf
 		return n, err
 	}
 	if effect == lifecycle.ReportExhausts {
-		return tx.moveNode(ctx, n, lifecycle.PXEFail, lifecycle.Proof{lifecycle.NeedExhausted}, by)
+		return tx.moveNode(ctx, n, lifecycle.PXEFail, nil, by)
 	}
 	if err := tx.runAttempt(ctx, n.ID, false); err != nil {
 		return n, err

@@ -93,7 +93,7 @@ func TestThreeFailuresNeedAPerson(t *testing.T) {
 	rows, total, err := s.NodeHistory(t.Context(), n.ID, 50, 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 4, total)
-	require.JSONEq(t, `{"error":"Disk not found","attempt":3,"proof":["attempts_exhausted"]}`, string(rows[0].Metadata))
+	require.JSONEq(t, `{"error":"Disk not found","attempt":3}`, string(rows[0].Metadata))
 	require.Equal(t, "node_report", rows[0].TriggeredBy)
 	require.Nil(t, rows[0].UserID)
 

@@ -21,9 +21,8 @@ const MaxInstallAttempts = 3
 
 // The guards of lifecycle `pxe`.
 const (
-	NeedWorkflow  Need = "install_workflow"   // an install workflow is assigned
-	NeedForced    Need = "forced"             // the admin asked for force: the retry limit is passed by and the counters begin anew
-	NeedExhausted Need = "attempts_exhausted" // the third attempt failed
+	NeedWorkflow Need = "install_workflow" // an install workflow is assigned
+	NeedForced   Need = "forced"           // the admin asked for force: the retry limit is passed by and the counters begin anew
 )
 
 var notRetired = []NodeStatus{
@@ -49,8 +48,8 @@ var (
 	}
 	PXEFail = Transition[NodeStatus]{
 		Name: "fail_install", From: []NodeStatus{NodeInstalling}, To: NodeInstallFailed,
-		Owners: []Owner{OwnerNodeReport, OwnerSystem}, Needs: []Need{NeedExhausted},
-		Doc: "the third attempt failed: the node reported it, or was silent past its deadline",
+		Owners: []Owner{OwnerNodeReport, OwnerSystem},
+		Doc:    "the third attempt failed: the node reported it, or was silent past its deadline",
 	}
 	PXEReset = Transition[NodeStatus]{
 		Name: "reset_install", From: []NodeStatus{NodeInstallFailed}, To: NodePending,
