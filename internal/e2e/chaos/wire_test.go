@@ -83,3 +83,48 @@ func TestAWireHangsAndGoesOn(t *testing.T) {
 	require.NoError(t, says(c, 10*time.Second), "what was sent arrives when the wire is whole again")
 	require.GreaterOrEqual(t, time.Since(began), 300*time.Millisecond)
 }
+
+// TestAWireLosesAnswers: what is sent arrives and is done, and nobody hears of it.
+func TestAWireLosesAnswers(t *testing.T) {
+	t.Parallel()
+	heard := make(chan struct{}, 8)
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				b := make([]byte, 1)
+				for {
+					if _, err := c.Read(b); err != nil {
+						return
+					}
+					heard <- struct{}{}
+					if _, err := c.Write(b); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	w, err := newWire(t.Context(), l.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(w.close)
+	var d net.Dialer
+	c, err := d.DialContext(t.Context(), "tcp", w.Address())
+	require.NoError(t, err)
+	require.NoError(t, says(c, 5*time.Second))
+	<-heard
+	w.silence(300 * time.Millisecond)
+	require.Error(t, says(c, 10*time.Second), "the connection breaks without an answer")
+	<-heard // and yet it was done
+	require.Eventually(t, func() bool {
+		c, err := d.DialContext(t.Context(), "tcp", w.Address())
+		return err == nil && says(c, time.Second) == nil
+	}, 10*time.Second, 20*time.Millisecond)
+}
