@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
@@ -62,6 +63,9 @@ type LeaveReleaseIn struct {
 	AfterEvent int `json:"after_event"`
 	// Begun is set once this job set out to release the machine.
 	Begun bool `json:"begun,omitempty"`
+	// Next is the attempt of this job's deployment that follows the release; 0 for
+	// none. A machine that carries its mark has been released.
+	Next int `json:"next,omitempty"`
 	// Fallback lets the machine go without erasing when erasing fails
 	// (release_fallback_no_erase of the profile).
 	Fallback bool `json:"fallback,omitempty"`
@@ -92,8 +96,8 @@ func (a *Activities) ReleaseErased(ctx context.Context, in LeaveReleaseIn) (cont
 		return out, nil
 	}
 	r := &releasing{a: a, m: m, in: in}
-	if in.Begun && got.Annotations[annotationJob] == in.JobID {
-		// Released before, and deployed anew by this very job: releasing clears marks.
+	if in.Next > 0 && got.Annotations[annotationJob] == in.JobID && got.Annotations[annotationAttempt] == strconv.Itoa(in.Next) {
+		// Released before, and deployed anew since: releasing clears marks.
 		out := contract.ReleaseFacts{MachineFacts: facts(got)}
 		out.Done, out.Note = true, "released before; this job has deployed the machine since"
 		out.Erased, err = r.erased(ctx)

@@ -53,6 +53,23 @@ func TestAReleaseErasesAndIsTakenUpAgain(t *testing.T) {
 	require.True(t, must(w, w.acts.ReleaseErased, in).Erased)
 }
 
+// TestAReleaseIsNotRepeatedBehindItsDeployment: a job that lost its memory finds
+// the machine deployed by itself, and leaves it so.
+func TestAReleaseIsNotRepeatedBehindItsDeployment(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t).deployed()
+	in := w.leaveIn()
+	in.Next = 2
+	require.True(t, must(w, w.acts.ReleaseErased, in).Erased, "the deployment before is another attempt's")
+	must(w, w.acts.ConfigureStorage, w.storageIn())
+	must(w, w.acts.EnsurePXEInterfaceAuto, w.networkIn())
+	must(w, w.acts.DeployMachine, w.deployIn(2))
+	again := must(w, w.acts.ReleaseErased, in)
+	require.True(t, again.Done)
+	require.True(t, again.Erased)
+	require.Equal(t, 1, w.counts("releases"))
+}
+
 // TestWhatSomebodyElseReleasedProvesNothing.
 func TestWhatSomebodyElseReleasedProvesNothing(t *testing.T) {
 	t.Parallel()

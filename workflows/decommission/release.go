@@ -44,7 +44,12 @@ const eraseShare = 3.0 / 4
 
 func (s *State) releaseIn(ctx workflow.Context) maasact.LeaveReleaseIn {
 	left := stage.DeadlineAt(ctx).Sub(workflow.Now(ctx))
+	next := 0
+	if !s.full() {
+		next = max(s.Deploy.Attempt, 1)
+	}
 	return maasact.LeaveReleaseIn{
+		Next:      next,
 		MachineIn: s.machineIn(lifecycle.StageReleaseMAAS), AfterEvent: s.Release.LastEvent, Begun: s.Release.Status != "Ready" && s.Release.Status != "New",
 		Fallback: s.Config.Profile.ReleaseFallbackNoErase, EraseUntil: workflow.Now(ctx).Add(time.Duration(float64(left) * eraseShare)),
 	}

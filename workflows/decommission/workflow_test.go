@@ -129,6 +129,15 @@ func TestADirtyNodeIsScrubbedAgain(t *testing.T) {
 	require.Equal(t, lifecycle.FailScrubUnverified, p.Failure.Class)
 	require.Contains(t, p.Failure.Message, "/mnt/x")
 	require.Equal(t, 4, b.count("gpu.scrub"), "storage and GPUs, twice")
+
+	b = setup(t, lifecycle.ModeReimage)
+	b.site.fail["node.validate"] = []error{failure(lifecycle.FailNodeUnhealthy)}
+	b.site.unproven = []string{"step node.validate/keys: unknown keys"}
+	b.env.RegisterDelayedCallback(func() { b.site.unproven = nil }, time.Hour)
+	b.at(2*time.Hour, lifecycle.ActionRetryStage)
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, 2, b.count("release"), "and a machine that was installed since is installed once more")
+	require.Equal(t, 2, b.count("deploy"))
 }
 
 // TestEvidenceThatDoesNotProveTheNodeClean parks the job even where every task
