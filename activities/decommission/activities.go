@@ -101,6 +101,10 @@ func deref(s *string) string {
 // MoveIn is the input of MoveLeaving.
 type MoveIn struct {
 	contract.JobRef
+	// From is the state that the node is moved from, "" for any: an execution that
+	// was taken for lost and wakes when the job is further on must not take back
+	// what a later stage has done.
+	From  lifecycle.NodeStatus `json:"from,omitempty"`
 	To    lifecycle.NodeStatus `json:"to"`
 	Owner lifecycle.Owner      `json:"owner"`
 	Proof lifecycle.Proof      `json:"proof,omitempty"`
@@ -118,6 +122,12 @@ func (a *Activities) MoveLeaving(ctx context.Context, in MoveIn) (contract.Leavi
 			return err
 		}
 		edge, ok := lifecycle.NodeEdge(n.Status, in.To, in.Owner)
+		if in.From != "" && n.Status != in.From {
+			return &lifecycle.IllegalTransitionError{
+				Resource: "node", From: string(n.Status), To: string(in.To),
+				Reason: fmt.Sprintf("this step of the job moves it from %s", in.From), Allowed: lifecycle.NodeMAAS.Reachable(n.Status),
+			}
+		}
 		if !ok {
 			return &lifecycle.IllegalTransitionError{
 				Resource: "node", From: string(n.Status), To: string(in.To),

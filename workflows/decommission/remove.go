@@ -49,14 +49,14 @@ func retiredBefore(s *State) string {
 	return ""
 }
 
-func (s *State) move(ctx workflow.Context, at string, to lifecycle.NodeStatus, owner lifecycle.Owner, proof lifecycle.Proof, note string) error {
-	in := leaveact.MoveIn{JobRef: s.ref(at), To: to, Owner: owner, Proof: proof, Note: note}
+func (s *State) move(ctx workflow.Context, at string, from, to lifecycle.NodeStatus, owner lifecycle.Owner, proof lifecycle.Proof, note string) error {
+	in := leaveact.MoveIn{JobRef: s.ref(at), From: from, To: to, Owner: owner, Proof: proof, Note: note}
 	_, err := stage.Do(ctx, stage.KindLocalWork, "move the node to "+string(to), leave.MoveLeaving, in)
 	return err
 }
 
 func retire(ctx workflow.Context, s *State) error {
-	if err := s.move(ctx, lifecycle.StageRetireNode, lifecycle.NodeRetired, s.mode().Owner, nil, s.note("has drained the node")); err != nil {
+	if err := s.move(ctx, lifecycle.StageRetireNode, lifecycle.NodeDraining, lifecycle.NodeRetired, s.mode().Owner, nil, s.note("has drained the node")); err != nil {
 		return err
 	}
 	s.Retired = true
@@ -79,7 +79,7 @@ func removeNode(ctx workflow.Context, s *State) error {
 	if s.Node.Agent != contract.AgentAlive && !s.full() {
 		note += "; its agent cannot be asked to uninstall itself (" + s.silence() + "), so what is on the disk stays there and its identity is refused"
 	}
-	if err := s.move(ctx, at, lifecycle.NodeRemoving, lifecycle.OwnerDecommission, lifecycle.Proof{lifecycle.NeedOwningJob}, note); err != nil {
+	if err := s.move(ctx, at, lifecycle.NodeRetired, lifecycle.NodeRemoving, lifecycle.OwnerDecommission, lifecycle.Proof{lifecycle.NeedOwningJob}, note); err != nil {
 		return err
 	}
 	if !s.Uninstalled {
@@ -137,7 +137,7 @@ func undoRemoval(ctx workflow.Context, s *State) error {
 	if s.Uninstalled {
 		note = "the removal was cancelled after the agent's identity had been shut out: the node cannot be reactivated, only removed"
 	}
-	return s.move(ctx, at, lifecycle.NodeRetired, lifecycle.OwnerDecommission, nil, note)
+	return s.move(ctx, at, lifecycle.NodeRemoving, lifecycle.NodeRetired, lifecycle.OwnerDecommission, nil, note)
 }
 
 func removalRemains(ctx workflow.Context, s *State) (string, error) {
