@@ -85,7 +85,7 @@ func (a *app) certificateVerify() *cobra.Command {
 		Use: "verify FILE", Short: "Check a node's certificates offline: signatures, links, and that none is missing", Args: cobra.ExactArgs(1),
 		Long: "Check what `slipway certificate export` wrote, without a server: every signature, every link of the chain, and its signed end.\n" +
 			"FILE may be - for standard input. With --key only keys with these fingerprints are trusted; without it, the keys in the file are, and are named,\n" +
-			"so that they can be compared with those that `slipway certificate export` shows for any other node.\n\nExit code 0 when the chain is whole and genuine, 1 when it is not.",
+			"so that they can be compared with those that `slipway certificate export` shows for any other node.\n\nExit code 0 when the chain is whole and genuine, 1 when it is not, 2 when FILE cannot be read as an export.",
 		Example: "  slipway certificate verify gpu-7.json --key 3f9a...",
 	}
 	cmd.Flags().StringSliceVar(&keys, "key", nil, "fingerprint (SHA-256, hex) of a key to trust; may be repeated")
@@ -96,7 +96,7 @@ func (a *app) certificateVerify() *cobra.Command {
 		}
 		var b evidence.Bundle
 		if err := json.Unmarshal(raw, &b); err != nil || b.NodeID == "" {
-			return fail(ExitUsage, "%s holds no certificates; write it with: slipway certificate export NODE", args[0])
+			return fail(ExitUsage, "%s is no whole export of certificates, perhaps cut short; write it anew with: slipway certificate export NODE > FILE", args[0])
 		}
 		trusted, err := trustedKeys(b.Keys, keys)
 		if err != nil {

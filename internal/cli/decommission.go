@@ -3,7 +3,6 @@ package cli
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/url"
 	"slices"
@@ -141,47 +140,9 @@ func (a *app) decommissionCommand() *cobra.Command {
 }
 
 func (a *app) decommissionList() *cobra.Command {
-	var status, node string
-	var needs bool
-	var limit int
-	cmd := &cobra.Command{Use: "list", Short: "List decommissions, newest first", Args: cobra.NoArgs}
-	f := cmd.Flags()
-	f.BoolVar(&needs, "needs-human", false, "only those that wait for a person")
-	f.StringVar(&status, "status", "", "only those in this state")
-	f.StringVar(&node, "node", "", "only those of this node, by hostname or id")
-	f.IntVar(&limit, "limit", 50, "at most so many; 0 is all")
-	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
-		q := url.Values{}
-		if node != "" {
-			id, err := a.nodeOf(cmd.Context(), node)
-			if err != nil {
-				return err
-			}
-			q.Set("node_id", id)
-		}
-		if status != "" {
-			q.Set("status", status)
-		}
-		if needs {
-			q.Set("needs_human", "true")
-		}
-		raw, err := a.listAll(cmd.Context(), "/admin/decommissions", q, limit)
-		if err != nil {
-			return err
-		}
-		return a.show(raw, func() error {
-			var got struct{ Data []job }
-			if err := json.Unmarshal(raw, &got); err != nil {
-				return err
-			}
-			t := a.table("ID", "MODE", "NODE", "STATUS", "REACHED", "STAGE", "FAILURE", "SINCE")
-			for _, j := range got.Data {
-				t.row(j.ID, j.Mode, orDash(j.Hostname), j.Status, percent(j.ReachedPercent), orDash(j.Stage), orDash(j.FailureClass), when(j.CreatedAt))
-			}
-			return t.flush()
-		})
+	return a.listJobs(jobListing{
+		path: "/admin/decommissions", short: "List decommissions, newest first", what: "MODE", of: func(j job) string { return j.Mode },
 	})
-	return cmd
 }
 
 func (a *app) decommissionShow() *cobra.Command {

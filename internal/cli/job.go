@@ -76,18 +76,36 @@ func (a *app) jobCommand() *cobra.Command {
 	return cmd
 }
 
+// jobListing is a list command over jobs of every kind or of one.
+type jobListing struct {
+	path, short string
+	// what heads the column that tells them apart.
+	what string
+	of   func(job) string
+	// filters are flags of this list alone: name, parameter and help.
+	filters [][3]string
+}
+
 func (a *app) jobList() *cobra.Command {
-	var status, kind, node, batchID string
+	return a.listJobs(jobListing{
+		path: "/admin/jobs", short: "List jobs, newest first", what: "KIND", of: func(j job) string { return j.Kind },
+		filters: [][3]string{{"kind", "kind", "only jobs of this kind"}, {"batch", "batch_id", "only jobs of this batch"}},
+	})
+}
+
+func (a *app) listJobs(l jobListing) *cobra.Command {
+	var node string
 	var needs bool
 	var limit int
-	cmd := &cobra.Command{Use: "list", Short: "List jobs, newest first", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "list", Short: l.short, Args: cobra.NoArgs}
 	f := cmd.Flags()
-	f.BoolVar(&needs, "needs-human", false, "only jobs that wait for a person")
-	f.StringVar(&status, "status", "", "only jobs in this state")
-	f.StringVar(&kind, "kind", "", "only jobs of this kind")
-	f.StringVar(&node, "node", "", "only jobs of this node, by hostname or id")
-	f.StringVar(&batchID, "batch", "", "only jobs of this batch")
+	f.BoolVar(&needs, "needs-human", false, "only those that wait for a person")
+	f.StringVar(&node, "node", "", "only those of this node, by hostname or id")
 	f.IntVar(&limit, "limit", 50, "at most so many; 0 is all")
+	values := map[string]*string{}
+	for _, x := range append(l.filters, [3]string{"status", "status", "only those in this state"}) {
+		values[x[1]] = f.String(x[0], "", x[2])
+	}
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
 		q := url.Values{}
 		if node != "" {
@@ -100,12 +118,12 @@ func (a *app) jobList() *cobra.Command {
 		if needs {
 			q.Set("needs_human", "true")
 		}
-		for k, v := range map[string]string{"status": status, "kind": kind, "batch_id": batchID} {
-			if v != "" {
-				q.Set(k, v)
+		for k, v := range values {
+			if *v != "" {
+				q.Set(k, *v)
 			}
 		}
-		raw, err := a.listAll(cmd.Context(), "/admin/jobs", q, limit)
+		raw, err := a.listAll(cmd.Context(), l.path, q, limit)
 		if err != nil {
 			return err
 		}
@@ -114,9 +132,9 @@ func (a *app) jobList() *cobra.Command {
 			if err := json.Unmarshal(raw, &got); err != nil {
 				return err
 			}
-			t := a.table("ID", "KIND", "NODE", "STATUS", "REACHED", "STAGE", "FAILURE", "SINCE")
+			t := a.table("ID", l.what, "NODE", "STATUS", "REACHED", "STAGE", "FAILURE", "SINCE")
 			for _, j := range got.Data {
-				t.row(j.ID, j.Kind, orDash(j.Hostname), j.Status, percent(j.ReachedPercent), orDash(j.Stage), orDash(j.FailureClass), when(j.CreatedAt))
+				t.row(j.ID, l.of(j), orDash(j.Hostname), j.Status, percent(j.ReachedPercent), orDash(j.Stage), orDash(j.FailureClass), when(j.CreatedAt))
 			}
 			return t.flush()
 		})

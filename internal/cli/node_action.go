@@ -31,7 +31,11 @@ func (a *app) nodeAction(info lifecycle.NodeActionInfo) *cobra.Command {
 		Use: string(info.Action) + " NODE", Short: strings.ToUpper(info.Doc[:1]) + info.Doc[1:], Args: cobra.ExactArgs(1),
 		Long: strings.ToUpper(info.Doc[:1]) + info.Doc[1:] + ".\n\nFor a node that is " + strings.Join(states, ", ") + ". Repeating it when it is done, or under way, succeeds and does nothing.",
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why; it stands in the node's history")
+	why := "why; it stands in the node's history"
+	if info.Reason {
+		why += " (required)"
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", why)
 	hasJob := info.Mode != "" || info.Action == lifecycle.NodeActionResume
 	if info.Mode == lifecycle.ModeDrain || info.Mode == lifecycle.ModeRetire {
 		cmd.Flags().IntVar(&grace, "grace", 0, "how many seconds what runs on the node may take to end")
@@ -72,7 +76,11 @@ func (a *app) nodeAction(info lifecycle.NodeActionInfo) *cobra.Command {
 			if got.Effect == "noop" {
 				did = "nothing to do"
 			}
-			_, err := fmt.Fprintf(a.Out, "%s: %s; the node is %s\n", did, printable(got.Message), got.Status)
+			said := printable(got.Message)
+			if now := "the node is " + got.Status; !strings.HasSuffix(said, now) && !strings.HasSuffix(said, now+" already") {
+				said += "; " + now
+			}
+			_, err := fmt.Fprintf(a.Out, "%s: %s\n", did, said)
 			return err
 		})
 	})
