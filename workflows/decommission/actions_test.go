@@ -90,6 +90,17 @@ func TestACancelledReimageTakesItsDeploymentBack(t *testing.T) {
 	require.Equal(t, "Ready", b.site.machine)
 }
 
+// TestUserDataIsDiscardedBeforeAnythingCarriesTheJobsMark: it was rendered, and
+// the deployment that takes it was not begun. Found by the chaos run.
+func TestUserDataIsDiscardedBeforeAnythingCarriesTheJobsMark(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lifecycle.ModeReimage)
+	b.site.fail["deploy"] = []error{failure(lifecycle.FailConfiguration)}
+	b.at(time.Hour, lifecycle.ActionCancel)
+	require.Equal(t, lifecycle.JobCancelled, b.run())
+	require.Equal(t, 1, b.count("bootstrap"))
+}
+
 // TestADeploymentThatFailed after the disks were erased is begun again by what
 // the runbook offers, restart clean, and by a retry: there is no system any more
 // that could be drained or scrubbed.

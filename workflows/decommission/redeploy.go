@@ -178,13 +178,16 @@ func waitEnrolled(ctx workflow.Context, s *State) error {
 func takeBackDeployment(ctx workflow.Context, s *State) error {
 	const at = lifecycle.StageReleaseMAAS
 	f, err := stage.Do(ctx, stage.KindMAASCall, "observe the machine", maas.ObserveMachine, s.machineIn(at))
-	if err != nil || f.Foreign || f.Status == "absent" {
+	if err != nil {
 		return err
 	}
-	in := maasact.ReleaseIn{MachineIn: s.machineIn(at), OnlyOurs: true, Begun: true}
-	if _, err := stage.Do(ctx, stage.KindPoll, "release what this job deployed", maas.ReturnToReady, in); err != nil {
-		return err
+	if !f.Foreign && f.Status != "absent" {
+		in := maasact.ReleaseIn{MachineIn: s.machineIn(at), OnlyOurs: true, Begun: true}
+		if _, err := stage.Do(ctx, stage.KindPoll, "release what this job deployed", maas.ReturnToReady, in); err != nil {
+			return err
+		}
 	}
+	// Rendered before anything carries a mark, so always.
 	_, err = stage.Do(ctx, stage.KindLocalWork, "revoke token, discard user-data", node.RevokeBootstrap, s.ref(at))
 	return err
 }
