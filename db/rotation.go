@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/slipway-cloud/slipway/db/gen"
@@ -109,7 +110,18 @@ func (s *Store) DropBMCRotation(ctx context.Context, bmcID, candidate, message s
 	})
 }
 
+// finishRotation closes the history row. With the rotation ends its job's right
+// to log in, which a crash may have left: whoever rotates next would wait for it.
 func (tx *Tx) finishRotation(ctx context.Context, bmcID, outcome, message string) error {
+	open, err := tx.OpenBMCRotation(ctx, bmcID)
+	switch {
+	case err == nil:
+		if err := tx.ReleaseBMCLogin(ctx, bmcID, open.JobID); err != nil {
+			return err
+		}
+	case !errors.Is(err, ErrNotFound):
+		return err
+	}
 	return translate("rotation of BMC "+bmcID, tx.q.FinishBMCRotation(ctx, gen.FinishBMCRotationParams{
 		BMCID: bmcID, Outcome: outcome, Message: clip(message, maxComment),
 	}))

@@ -57,7 +57,9 @@ func newWorld(t *testing.T, faults ...maassim.Fault) *world {
 	spec.BMCAddress = "https://127.0.0.1:8443"
 	hw, err := fleet.Add(spec)
 	require.NoError(t, err)
-	sim, err := maassim.New(maassim.Options{Fleet: fleet, APIKey: apiKey, Seed: 7})
+	// At this speed MAAS's five minutes for a power-off are 0.1 s, which a busy machine may take.
+	patient := maassim.Durations{ReleaseExpiry: time.Hour}
+	sim, err := maassim.New(maassim.Options{Fleet: fleet, APIKey: apiKey, Seed: 7, Durations: patient})
 	require.NoError(t, err)
 	addrs, stop, err := sim.Start(t.Context(), "127.0.0.1:0", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -35,6 +35,9 @@ func newWorld(t *testing.T, o devstack.Options, tune ...func(*lifecycle.ProfileS
 	if o.Count == 0 {
 		o.Count = 1
 	}
+	if o.Durations.ReleaseExpiry == 0 { // MAAS's five minutes for a power-off are a second here, which a busy machine may take
+		o.Durations.ReleaseExpiry = time.Duration(o.Speed * float64(6*time.Second))
+	}
 	if !o.TemporalOnDisk {
 		o.TemporalEnv = "SLIPWAY_TEMPORAL_ADDRESS"
 	}
