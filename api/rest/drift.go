@@ -8,6 +8,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
@@ -97,6 +98,9 @@ func (s *Server) listDrift(ctx context.Context, in *DriftQuery) (*Listed[Drift],
 	before, err := in.after()
 	if err != nil {
 		return nil, err
+	}
+	if _, known := lifecycle.DriftDetectorOf(in.Detector); in.Detector != "" && !known {
+		return nil, problem.NewInvalid(problem.Field{Location: "query.detector", Message: "is no detector; docs/states/drift.md lists them"})
 	}
 	f := db.DriftFilter{Status: in.Status, Detector: in.Detector, Severity: string(in.Severity), SiteID: in.SiteID, NodeID: in.NodeID}
 	rows, err := s.cfg.Store.ListDrift(ctx, f, before, in.Limit+1)

@@ -61,6 +61,7 @@ func TestDriftIsListedReadAndFiltered(t *testing.T) {
 	require.Len(t, first.Data, 2)
 	require.Equal(t, []string{absent.ID}, list("?limit=2&cursor="+url.QueryEscape(first.NextCursor)))
 	w.do("GET", "/api/v1/admin/drift?status=gone", nil).refused(problem.Invalid)
+	w.do("GET", "/api/v1/admin/drift?detector=bogus", nil).refused(problem.Invalid)
 	w.do("GET", "/api/v1/admin/drift/drift_none", nil).refused(problem.NotFound)
 
 	var one rest.Drift

@@ -102,6 +102,10 @@ func up(ctx context.Context, o devstack.Options, out io.Writer) error {
 		"  export XDG_CONFIG_HOME=%s PATH=%s:$PATH\n  slipway node list\n"+
 		"  slipway node onboard --site sim --profile standard --sku h100x8 --hostname %s \\\n    --bmc %s --credential %s --watch\n",
 		op.home, s.Bin, hostname(first), first.Spec().BMCAddress, devstack.BMCSecret(first.Spec().ID))
+	fmt.Fprintln(out, "The other servers, with their BMCs and logins:")
+	for _, m := range s.Sims.Fleet.All()[1:] {
+		fmt.Fprintf(out, "  --hostname %s --bmc %s --credential %s  (%s)\n", hostname(m), m.Spec().BMCAddress, devstack.BMCSecret(m.Spec().ID), m.Spec().Vendor)
+	}
 	<-ctx.Done()
 	fmt.Fprintln(out, "\nstopping ...")
 	return nil

@@ -89,7 +89,10 @@ func (a *app) certificateVerify() *cobra.Command {
 		Example: "  slipway certificate verify gpu-7.json --key 3f9a...",
 	}
 	cmd.Flags().StringSliceVar(&keys, "key", nil, "fingerprint (SHA-256, hex) of a key to trust; may be repeated")
-	cmd.RunE = does(func(_ *cobra.Command, args []string) error {
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		if cmd.Flags().Changed("key") && len(keys) == 0 {
+			return fail(ExitUsage, "--key is empty: name the fingerprint to trust, or leave --key out to trust the keys in the file")
+		}
 		raw, err := a.readFile(args[0])
 		if err != nil {
 			return err

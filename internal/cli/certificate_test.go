@@ -63,4 +63,5 @@ func TestCertificatesAreVerifiedWithoutTheServer(t *testing.T) {
 	require.Equal(t, cli.ExitUsage, w.run("", "certificate", "verify", file("else.json", "{}")).code)
 	require.Equal(t, cli.ExitUsage, w.run("", "certificate", "verify", filepath.Join(dir, "none")).code)
 	require.Equal(t, cli.ExitUsage, w.run("", "certificate", "verify", whole, "--key", "short").code)
+	require.Equal(t, cli.ExitUsage, w.run("", "certificate", "verify", whole, "--key", "").code, "an unset variable trusts nobody, and not everybody")
 }
