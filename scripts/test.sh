@@ -4,6 +4,9 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
+# A machine that stood still for a second is no deadlock in a workflow: the SDK would let go of a coroutine that still runs, which is a data race.
+export TEMPORAL_DEBUG=1
+
 mkdir -p .test
 results=.test/results.jsonl
 : >"$results"

@@ -39,16 +39,10 @@ func (x *exchange) begin(ctx context.Context, tx *db.Tx) (*decided, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch state {
-	case db.IdempotencyReplay:
+	if state == db.IdempotencyReplay {
 		return kept(rec)
-	case db.IdempotencyInFlight:
-		return nil, problem.New(problem.KeyInFlight, "a request with this Idempotency-Key is being served; wait a moment and repeat it to get its answer")
-	case db.IdempotencyMismatch:
-		return nil, problem.New(problem.KeyReused, "this Idempotency-Key was used for a request with another body; use a new key for a new request")
-	case db.IdempotencyNew:
 	}
-	return nil, nil
+	return nil, keyRefused(state)
 }
 
 func (x *exchange) finish(ctx context.Context, tx *db.Tx, d *decided) error {

@@ -104,16 +104,21 @@ func firstAnswer[T any](ctx context.Context, tx *db.Tx, who, path, key string, h
 	if err != nil {
 		return nil, err
 	}
-	switch state {
-	case db.IdempotencyReplay:
+	if state == db.IdempotencyReplay {
 		return replay[T](rec)
-	case db.IdempotencyInFlight:
-		return nil, problem.New(problem.KeyInFlight, "a request with this Idempotency-Key is being served; wait a moment and repeat it to get its answer")
-	case db.IdempotencyMismatch:
-		return nil, problem.New(problem.KeyReused, "this Idempotency-Key was used for a request with another body; use a new key for a new request")
-	case db.IdempotencyNew:
 	}
-	return nil, nil
+	return nil, keyRefused(state)
+}
+
+// keyRefused is why a request with its key is not served; nil for a new key.
+func keyRefused(state db.IdempotencyState) error {
+	switch state { //nolint:exhaustive // a replay has an answer, and a new key is served
+	case db.IdempotencyInFlight:
+		return problem.New(problem.KeyInFlight, "a request with this Idempotency-Key is being served; wait a moment and repeat it to get its answer")
+	case db.IdempotencyMismatch:
+		return problem.New(problem.KeyReused, "this Idempotency-Key was used for a request with another body; use a new key for a new request")
+	}
+	return nil
 }
 
 // recalled is the answer to the first request with this key, for calls that ask

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -146,41 +145,5 @@ func (a *app) decommissionList() *cobra.Command {
 }
 
 func (a *app) decommissionShow() *cobra.Command {
-	var w watchFlags
-	cmd := &cobra.Command{Use: "show JOB", Short: "Show a decommission and its stages, by id or the hostname of its node", Args: cobra.ExactArgs(1)}
-	w.add(cmd)
-	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		id, err := a.decommissionOf(cmd.Context(), args[0])
-		if err != nil {
-			return err
-		}
-		if w.on {
-			return a.watchJob(cmd.Context(), id, w)
-		}
-		r, err := a.ask(cmd.Context(), "GET", "/admin/decommissions/"+url.PathEscape(id), nil, nil)
-		if err != nil {
-			return err
-		}
-		return a.showJob(r)
-	})
-	return cmd
-}
-
-// decommissionOf finds one by its id, or the newest one of a node.
-func (a *app) decommissionOf(ctx context.Context, name string) (string, error) {
-	if strings.HasPrefix(name, "job_") {
-		return name, nil
-	}
-	id, err := a.nodeOf(ctx, name)
-	if err != nil {
-		return "", err
-	}
-	var got struct{ Data []named }
-	if err := a.call(ctx, "GET", "/admin/decommissions?limit=1&node_id="+url.QueryEscape(id), nil, &got); err != nil {
-		return "", err
-	}
-	if len(got.Data) == 0 {
-		return "", fail(ExitNotFound, "node %s has had no decommission", name)
-	}
-	return got.Data[0].ID, nil
+	return a.showJobOf("/admin/decommissions", "decommission")
 }

@@ -142,19 +142,22 @@ func (a *app) listJobs(l jobListing) *cobra.Command {
 	return cmd
 }
 
-func (a *app) jobShow() *cobra.Command {
+func (a *app) jobShow() *cobra.Command { return a.showJobOf("/admin/jobs", "job") }
+
+// showJobOf is the show command of a list of jobs.
+func (a *app) showJobOf(list, what string) *cobra.Command {
 	var w watchFlags
-	cmd := &cobra.Command{Use: "show JOB", Short: "Show a job and its stages, by id or the hostname of its node", Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{Use: "show JOB", Short: "Show a " + what + " and its stages, by id or the hostname of its node", Args: cobra.ExactArgs(1)}
 	w.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		id, err := a.jobOf(cmd.Context(), args[0])
+		id, err := a.newestOf(cmd.Context(), args[0], list, what)
 		if err != nil {
 			return err
 		}
 		if w.on {
 			return a.watchJob(cmd.Context(), id, w)
 		}
-		r, err := a.ask(cmd.Context(), "GET", "/admin/jobs/"+url.PathEscape(id), nil, nil)
+		r, err := a.ask(cmd.Context(), "GET", list+"/"+url.PathEscape(id), nil, nil)
 		if err != nil {
 			return err
 		}

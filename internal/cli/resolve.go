@@ -64,6 +64,11 @@ func (a *app) nodeOf(ctx context.Context, name string) (string, error) {
 
 // jobOf finds a job by its id, or the newest one of a node.
 func (a *app) jobOf(ctx context.Context, name string) (string, error) {
+	return a.newestOf(ctx, name, "/admin/jobs", "job")
+}
+
+// newestOf finds a job of a list by its id, or the newest one of a node.
+func (a *app) newestOf(ctx context.Context, name, list, what string) (string, error) {
 	if strings.HasPrefix(name, "job_") {
 		return name, nil
 	}
@@ -72,11 +77,11 @@ func (a *app) jobOf(ctx context.Context, name string) (string, error) {
 		return "", err
 	}
 	var got struct{ Data []named }
-	if err := a.call(ctx, "GET", "/admin/jobs?limit=1&node_id="+url.QueryEscape(id), nil, &got); err != nil {
+	if err := a.call(ctx, "GET", list+"?limit=1&node_id="+url.QueryEscape(id), nil, &got); err != nil {
 		return "", err
 	}
 	if len(got.Data) == 0 {
-		return "", fail(ExitNotFound, "node %s has had no job", name)
+		return "", fail(ExitNotFound, "node %s has had no %s", name, what)
 	}
 	return got.Data[0].ID, nil
 }

@@ -100,6 +100,11 @@ type Worker struct {
 	MaxConcurrentWorkflowTasks   int           `yaml:"max_concurrent_workflow_tasks"`
 	MaxCachedWorkflows           int           `yaml:"max_cached_workflows"`
 	StopTimeout                  time.Duration `yaml:"stop_timeout"`
+	// DeadlockTimeout is how long workflow code may compute without yielding
+	// before its task is failed as deadlocked and run again. It is longer than
+	// the second of the SDK: a machine that stood still is no deadlock, and
+	// workflowcheck proves that nothing here blocks.
+	DeadlockTimeout time.Duration `yaml:"deadlock_timeout"`
 }
 
 // Reconcile is how sites are compared with what is known of them.
@@ -150,6 +155,7 @@ func Default() Config {
 		Worker: Worker{
 			MaxConcurrentActivities: 200, MaxConcurrentLocalActivities: 200,
 			MaxConcurrentWorkflowTasks: 100, MaxCachedWorkflows: 2000, StopTimeout: 30 * time.Second,
+			DeadlockTimeout: 8 * time.Second, // the server gives a task of 10 s up by then
 		},
 		Log:     Log{Level: "info", Format: "json"},
 		Metrics: Metrics{Listen: "127.0.0.1:9090"},

@@ -56,6 +56,7 @@ func settings(c *Config) *pflag.FlagSet {
 	num(&c.Worker.MaxConcurrentWorkflowTasks, "worker-max-concurrent-workflow-tasks", "workflow tasks at a time")
 	num(&c.Worker.MaxCachedWorkflows, "worker-max-cached-workflows", "workflows kept in memory")
 	fs.DurationVar(&c.Worker.StopTimeout, "worker-stop-timeout", c.Worker.StopTimeout, "time running activities get at shutdown")
+	fs.DurationVar(&c.Worker.DeadlockTimeout, "worker-deadlock-timeout", c.Worker.DeadlockTimeout, "how long workflow code may compute without yielding before its task is run again")
 
 	fs.DurationVar(&c.Reconcile.Every, "reconcile-every", c.Reconcile.Every, "how often each site is compared with what is known of it")
 	num(&c.Reconcile.QuarantinePercent, "reconcile-quarantine-percent",

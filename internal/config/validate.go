@@ -167,6 +167,9 @@ func (w Worker) validate(v *validator) {
 	if w.StopTimeout < 0 || w.StopTimeout > time.Hour {
 		v.add("worker.stop_timeout", "must lie between 0s and 1h")
 	}
+	if w.DeadlockTimeout < time.Second || w.DeadlockTimeout > time.Hour {
+		v.add("worker.deadlock_timeout", "must lie between 1s and 1h")
+	}
 }
 
 // validator collects problems.

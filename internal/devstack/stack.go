@@ -288,6 +288,7 @@ func (s *Stack) configure(ctx context.Context) (config.Config, error) {
 	cfg.Agent.CADir = filepath.Join(s.Dir, "ca")
 	cfg.Secrets.KeyFile = filepath.Join(s.Dir, "secrets.key")
 	cfg.Log.Format = "text"
+	cfg.Worker.DeadlockTimeout = time.Minute // a whole region shares these cores, and a laptop sleeps
 	if cfg.Reconcile.Every = s.Options.Reconcile; cfg.Reconcile.Every == 0 {
 		cfg.Reconcile.Every = 24 * time.Hour
 	}

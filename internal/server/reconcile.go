@@ -54,29 +54,26 @@ func (a *App) keepReconciles(ctx context.Context) {
 }
 
 func (a *App) ensureReconciles(ctx context.Context, ensured map[string]time.Time) error {
-	var failed error
-	for after := ""; ; {
-		sites, err := a.Store.ListSites(ctx, after, 500)
-		if err != nil || len(sites) == 0 {
-			return errors.Join(failed, err)
+	return a.eachSite(ctx, func(id string) error {
+		if time.Since(ensured[id]) < scheduleEvery {
+			return nil
 		}
-		for _, s := range sites {
-			after = s.ID
-			if time.Since(ensured[s.ID]) < scheduleEvery {
-				continue
-			}
-			if err := a.Reconciles().Ensure(ctx, s.ID, a.Config.Reconcile.Every); err != nil {
-				failed = err
-				continue
-			}
-			ensured[s.ID] = time.Now()
+		err := a.Reconciles().Ensure(ctx, id, a.Config.Reconcile.Every)
+		if err == nil {
+			ensured[id] = time.Now()
 		}
-	}
+		return err
+	})
 }
 
 // RemoveReconciles deletes the Schedules of all sites: what a dev stack does
 // when it ends.
 func (a *App) RemoveReconciles(ctx context.Context) error {
+	return a.eachSite(ctx, func(id string) error { return a.Reconciles().Remove(ctx, id) })
+}
+
+// eachSite goes on after a failure and returns all of them.
+func (a *App) eachSite(ctx context.Context, do func(siteID string) error) error {
 	var failed error
 	for after := ""; ; {
 		sites, err := a.Store.ListSites(ctx, after, 500)
@@ -85,7 +82,7 @@ func (a *App) RemoveReconciles(ctx context.Context) error {
 		}
 		for _, s := range sites {
 			after = s.ID
-			failed = errors.Join(failed, a.Reconciles().Remove(ctx, s.ID))
+			failed = errors.Join(failed, do(s.ID))
 		}
 	}
 }

@@ -98,6 +98,7 @@ func (a *App) workerOptions(extra ...interceptor.WorkerInterceptor) worker.Optio
 		MaxConcurrentLocalActivityExecutionSize: w.MaxConcurrentLocalActivities,
 		MaxConcurrentWorkflowTaskExecutionSize:  w.MaxConcurrentWorkflowTasks,
 		WorkerStopTimeout:                       w.StopTimeout,
+		DeadlockDetectionTimeout:                w.DeadlockTimeout,
 		MaxHeartbeatThrottleInterval:            heartbeatFlush,
 		DefaultHeartbeatThrottleInterval:        heartbeatFlush,
 		DisableRegistrationAliasing:             true,
