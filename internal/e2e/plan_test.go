@@ -137,6 +137,11 @@ func (p *planner) becomes(t *testing.T, m *simhw.Machine, want providers.MAASSta
 func (p *planner) settles(t *testing.T) {
 	t.Helper()
 	p.becomes(t, p.foreign, providers.MAASDeployed)
+	// Each site is compared once when it is new; the next time is a day away.
+	require.Eventually(t, func() bool {
+		passes, err := p.App.Store.ListDriftPasses(t.Context(), "", 10)
+		return err == nil && len(passes) == 2 && passes[0].TriedAt != nil && passes[1].TriedAt != nil
+	}, 3*time.Minute, 200*time.Millisecond)
 	last := p.traces(t)
 	require.Eventually(t, func() bool {
 		now := p.traces(t)
