@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-cloud/slipway/internal/agent/durable"
 	"github.com/slipway-cloud/slipway/internal/agent/wire"
 )
 
@@ -155,34 +156,10 @@ func (s *state) save(name string, v any) error {
 	if err != nil {
 		return fmt.Errorf("encode the agent's state: %w", err)
 	}
-	tmp, err := os.CreateTemp(s.dir, "."+name+"-*")
-	if err != nil {
-		return fmt.Errorf("write the agent's state: %w", err)
-	}
-	defer func() { _ = os.Remove(tmp.Name()) }()
-	_, err = tmp.Write(raw)
-	if err == nil {
-		err = tmp.Sync()
-	}
-	err = errors.Join(err, tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), filepath.Join(s.dir, name))
-	}
-	if err == nil {
-		err = syncDir(s.dir)
-	}
-	if err != nil {
+	if err := durable.Replace(filepath.Join(s.dir, name), raw, 0o600); err != nil {
 		return fmt.Errorf("write the agent's state: %w", err)
 	}
 	return nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 func remove(path string) error {

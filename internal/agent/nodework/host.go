@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/internal/agent/census"
+	"github.com/slipway-cloud/slipway/internal/agent/durable"
 	"github.com/slipway-cloud/slipway/internal/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
@@ -70,23 +71,7 @@ func (h Host) replace(p string, content []byte, mode fs.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(full), ".slipway-*")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(tmp.Name()) }()
-	_, err = tmp.Write(content)
-	err = errors.Join(err, tmp.Chmod(mode))
-	if st, statErr := os.Stat(full); statErr == nil {
-		err = errors.Join(err, tmp.Chmod(st.Mode().Perm()))
-		if sys, ok := st.Sys().(*syscall.Stat_t); ok && os.Geteuid() == 0 {
-			err = errors.Join(err, tmp.Chown(int(sys.Uid), int(sys.Gid)))
-		}
-	}
-	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), full)
+	return durable.ReplaceLike(full, content, mode)
 }
 
 // dropLines takes the lines of a file away that gone says so of.

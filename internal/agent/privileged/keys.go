@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/slipway-cloud/slipway/internal/agent/durable"
 	"github.com/slipway-cloud/slipway/internal/agent/keychain"
 	"github.com/slipway-cloud/slipway/internal/agent/wire"
 )
@@ -82,35 +83,11 @@ func (k *KeyFile) write(keys []wire.TaskKey) error {
 	if err != nil {
 		return fmt.Errorf("write the task keys: %w", err)
 	}
-	dir := filepath.Dir(k.Path)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(k.Path), 0o755); err != nil {
 		return fmt.Errorf("write the task keys: %w", err)
 	}
-	tmp := k.Path + ".new"
-	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("write the task keys: %w", err)
-	}
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
-	if err != nil {
-		return fmt.Errorf("write the task keys: %w", err)
-	}
-	_, err = f.Write(append(raw, '\n'))
-	if err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err == nil {
-		err = os.Rename(tmp, k.Path)
-	}
-	if err == nil {
-		err = syncDir(dir)
-	}
-	if err != nil {
+	if err := durable.Replace(k.Path, append(raw, '\n'), 0o644); err != nil {
 		return fmt.Errorf("write the task keys: %w", err)
 	}
 	return nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

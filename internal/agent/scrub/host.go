@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/slipway-cloud/slipway/internal/agent/durable"
 	"github.com/slipway-cloud/slipway/internal/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
@@ -123,19 +124,7 @@ func (h Host) replace(path string, content []byte) error {
 	if err != nil {
 		return fmt.Errorf("look at %s: %w", path, err)
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(p), ".slipway-*")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	defer func() { _ = os.Remove(tmp.Name()) }()
-	_, err = tmp.Write(content)
-	if sys, ok := st.Sys().(*syscall.Stat_t); ok && os.Geteuid() == 0 {
-		err = errors.Join(err, tmp.Chown(int(sys.Uid), int(sys.Gid)))
-	}
-	if err = errors.Join(err, tmp.Chmod(st.Mode().Perm()), tmp.Sync(), tmp.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	if err := os.Rename(tmp.Name(), p); err != nil {
+	if err := durable.ReplaceLike(p, content, st.Mode().Perm()); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil

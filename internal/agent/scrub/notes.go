@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/slipway-cloud/slipway/internal/agent/durable"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -76,15 +77,7 @@ func (n *notes) put(serial string, v note) error {
 	if err != nil {
 		return fmt.Errorf("write the scrub's notes: %w", err)
 	}
-	f, err := os.OpenFile(n.path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return fmt.Errorf("write the scrub's notes: %w", err)
-	}
-	_, err = f.Write(raw)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(n.path+".new", n.path)
-	}
-	if err != nil {
+	if err := durable.Replace(n.path, raw, 0o600); err != nil {
 		return fmt.Errorf("write the scrub's notes: %w", err)
 	}
 	return nil

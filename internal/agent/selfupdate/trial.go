@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/slipway-cloud/slipway/internal/agent/durable"
 )
 
 // The names below the directory of the installation.
@@ -87,35 +89,13 @@ func (u *Updater) writeTrial(t trial) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "task=%s\nversion=%s\nprevious=%s\nnext=%s\noutcome=%s\nuntil=%d\nstarts=%d\ndetail=%s\n", t.task, t.version, t.previous, t.next,
 		t.outcome, t.until.Unix(), t.starts, strings.ReplaceAll(t.detail, "\n", " "))
-	return u.replace(trialFile, b.Bytes())
+	return durable.Replace(u.path(trialFile), b.Bytes(), 0o644)
 }
 
 func (u *Updater) highest() version {
 	raw, _ := os.ReadFile(u.path(highestFile)) // missing: none was updated to
 	v, _ := parseVersion(strings.TrimSpace(string(raw)))
 	return v
-}
-
-// replace writes a file whole and on disk.
-func (u *Updater) replace(name string, content []byte) error {
-	tmp := u.path(name + ".new")
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(tmp, u.path(name))
-	}
-	return errors.Join(err, u.syncDir())
-}
-
-func (u *Updater) syncDir() error {
-	d, err := os.Open(u.path("."))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // current is which side the link names.
@@ -139,8 +119,5 @@ func (u *Updater) point(to string) error {
 	if err := os.Symlink(to, tmp); err != nil {
 		return err
 	}
-	if err := os.Rename(tmp, u.path(currentLink)); err != nil {
-		return err
-	}
-	return u.syncDir()
+	return durable.Rename(tmp, u.path(currentLink))
 }

@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/slipway-cloud/slipway/internal/agent/durable"
 	"github.com/slipway-cloud/slipway/internal/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
@@ -157,7 +158,7 @@ func (u *Updater) Healthy(version string) error {
 	if err != nil || t.outcome != trying || t.version != version || version != u.Version {
 		return err
 	}
-	if err := u.replace(highestFile, []byte(version+"\n")); err != nil {
+	if err := durable.Replace(u.path(highestFile), []byte(version+"\n"), 0o644); err != nil {
 		return err
 	}
 	t.outcome = confirmed
@@ -222,7 +223,7 @@ func (u *Updater) install(from, to string, m Manifest) error {
 	if n != m.Size || hex.EncodeToString(sum.Sum(nil)) != m.SHA256 {
 		return errors.New("what was fetched does not have the manifest's sha256 and size")
 	}
-	return os.Rename(tmp, filepath.Join(u.path(to), programName))
+	return durable.Rename(tmp, filepath.Join(u.path(to), programName))
 }
 
 // probe starts the new program once, to see that it starts here at all.

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/slipway-cloud/slipway/internal/agent/durable"
 )
 
 // The bounds of a journal.
@@ -214,10 +216,7 @@ func (j *Journal) compact() error {
 	err = errors.Join(err, f.Sync())
 	if err == nil {
 		j.crash("before rename")
-		err = os.Rename(j.path()+".new", j.path())
-	}
-	if err == nil {
-		err = syncDir(j.dir)
+		err = durable.Rename(j.path()+".new", j.path())
 	}
 	if err != nil {
 		return fmt.Errorf("write the journal: %w", errors.Join(err, f.Close()))
@@ -284,11 +283,3 @@ func (j *Journal) settle() error {
 
 // Generation is the highest under which a task was begun here.
 func (j *Journal) Generation() int64 { j.mu.Lock(); defer j.mu.Unlock(); return j.generation }
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
