@@ -30,6 +30,17 @@ func (a Agent) ConfigFile() ([]byte, error) {
 	return config, nil
 }
 
+// InstallScript is the part of Render that sets the agent up, alone: for a
+// system that cloud-init does not install, such as one that boots from the
+// network. It checks a first. The bytes are SECRET: they hold the enrolment
+// token, and go to the node and nowhere else.
+func InstallScript(a Agent) ([]byte, error) {
+	if err := a.check(); err != nil {
+		return nil, fmt.Errorf("the install script of the agent cannot be written: %w", err)
+	}
+	return a.installScript()
+}
+
 // installScript runs the installer of deploy/agent, which it carries with all
 // that it needs. Every value is inside a file's base64; the script around them
 // is always the same text, so that no value can become a command.

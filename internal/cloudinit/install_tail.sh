@@ -34,7 +34,7 @@ elif [ -f "$agent" ]; then
     sum=$(sha256sum <"$agent")
     sum=${sum%% *}
 else
-    echo "slipway: the image holds no agent at /usr/local/bin/slipway-agent, and the profile names no agent_binary_url" >&2
+    echo "slipway: the image holds no agent at /usr/local/bin/slipway-agent, and Slipway was told no URL of one (agent_binary_url of the profile, agent.binary_url of the install workflow)" >&2
     exit 1
 fi
 

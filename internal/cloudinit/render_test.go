@@ -301,6 +301,28 @@ func TestASimulatedNodeHasOneHalf(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(root, "etc/systemd/system/slipway-agent-helper.service"))
 }
 
+func TestTheInstallScriptAloneIsThatOfTheDocument(t *testing.T) {
+	t.Parallel()
+	in := input(t)
+	in.Agent.PlatformUsers = []string{cloudinit.DefaultUser} // Render adds the site's login
+	in.User = ""
+	script, err := cloudinit.InstallScript(in.Agent)
+	require.NoError(t, err)
+	require.Equal(t, string(render(t, in)[1].body), string(script))
+
+	for name, change := range map[string]func(*cloudinit.Agent){
+		"no server": func(a *cloudinit.Agent) { a.ServerURL = "" },
+		"no token":  func(a *cloudinit.Agent) { a.Token = providers.Secret{} },
+		"no sum":    func(a *cloudinit.Agent) { a.BinaryURL = "https://images.example/agent" },
+	} {
+		a := in.Agent
+		change(&a)
+		_, err := cloudinit.InstallScript(a)
+		require.Error(t, err, name)
+		require.NotContains(t, err.Error(), token)
+	}
+}
+
 func TestAgentIsFetchedAndItsSumIsChecked(t *testing.T) {
 	t.Parallel()
 	binary := []byte("#!/bin/sh\necho the agent\n")
