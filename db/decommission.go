@@ -39,28 +39,38 @@ func (tx *Tx) StartNodeJob(ctx context.Context, in NodeJob) (Job, Node, error) {
 		return Job{}, Node{}, err
 	}
 	move, moves, ok := mode.Entry(n.Status)
-	if !ok || n.Lifecycle != lifecycle.NodeMAAS.Lifecycle {
+	if !ok || n.Lifecycle != mode.Lifecycle {
 		return Job{}, Node{}, notStartedIn(mode, n)
 	}
 	if !sameSubject(n, in.Node) {
 		return Job{}, Node{}, fmt.Errorf("node %s: %w", n.ID, ErrStale)
 	}
-	in.Job.NodeID, in.Job.SiteID, in.Job.ProfileID = &n.ID, &n.SiteID, n.ProfileID
+	in.Job.NodeID, in.Job.SiteID, in.Job.ProfileID = &n.ID, optional(n.SiteID), n.ProfileID
 	job, err := tx.CreateJob(ctx, in.Job)
-	if err != nil || !moves {
+	if err != nil {
 		return job, n, err
+	}
+	if mode.Lifecycle == lifecycle.NodePXE.Lifecycle {
+		// What an earlier job was told counts for that one only.
+		if err := tx.q.PlanHardware(ctx, gen.PlanHardwareParams{NodeID: n.ID}); err != nil {
+			return job, n, translate("planned hardware of node "+n.ID, err)
+		}
+	}
+	if !moves {
+		return job, n, nil
 	}
 	a := in.Job.Actor
 	a.WorkflowID = job.WorkflowID
-	n, err = tx.moveNode(ctx, n, move, lifecycle.Proof{lifecycle.NeedOwningJob}, a)
+	n, err = tx.moveNode(ctx, n, move, only(lifecycle.Proof{lifecycle.NeedOwningJob}, move.Needs), a)
 	return job, n, err
 }
 
 func notStartedIn(mode lifecycle.DecommissionModeInfo, n Node) error {
+	m, _ := lifecycle.NodeMachine(n.Lifecycle)
 	return &lifecycle.IllegalTransitionError{
 		Resource: "node", From: string(n.Status), To: string(mode.Ends),
-		Reason:  fmt.Sprintf("%s is started in %v only", mode.Mode, mode.From),
-		Allowed: lifecycle.NodeMAAS.Reachable(n.Status),
+		Reason:  fmt.Sprintf("%s is started in %v of a node of lifecycle %s only", mode.Mode, mode.From, mode.Lifecycle),
+		Allowed: m.Reachable(n.Status),
 	}
 }
 

@@ -11,8 +11,9 @@ import (
 
 // SetPXEState moves a PXE node to a state that a person chose (seed 000,
 // StateTransition). force lets an installation that failed for good begin anew,
-// with its counters at 0. *lifecycle.IllegalTransitionError says what is
-// allowed or missing, ErrStale that the node has another version.
+// with its counters at 0, and a state that a live job works towards be set
+// without it: else *ConflictError names the job. *lifecycle.IllegalTransitionError
+// says what is allowed or missing, ErrStale that the node has another version.
 func (tx *Tx) SetPXEState(ctx context.Context, id string, version int64, to lifecycle.NodeStatus, force bool, a Actor) (Node, error) {
 	n, err := tx.LockNode(ctx, id)
 	if err != nil {
@@ -46,12 +47,27 @@ func (tx *Tx) SetPXEState(ctx context.Context, id string, version int64, to life
 	if err := lifecycle.NodePXE.Check(t, n.Status, a.Owner, proof); err != nil {
 		return Node{}, err
 	}
+	if err := tx.noOperation(ctx, id, force); err != nil {
+		return Node{}, err
+	}
 	if to == lifecycle.NodePending {
 		if n, err = tx.setAttempts(ctx, n, 0, n.LastInstallError); err != nil {
 			return Node{}, err
 		}
 	}
 	return tx.moveNode(ctx, n, t, only(proof, t.Needs), a)
+}
+
+// noOperation refuses to pass by a job that works on the node.
+func (tx *Tx) noOperation(ctx context.Context, nodeID string, force bool) error {
+	j, err := tx.LiveOperation(ctx, nodeID)
+	switch {
+	case errors.Is(err, ErrNotFound), err == nil && force:
+		return nil
+	case err != nil:
+		return err
+	}
+	return &ConflictError{What: "live_job", Existing: j.ID, Message: "job " + j.ID + " works on the node; cancel it first, or set the state by force, which the job then finds out of its hands"}
 }
 
 // only keeps what the transition asks for, so that the audit names no more.

@@ -82,9 +82,10 @@ func (s statements) ListDeviceGroups(ctx context.Context, after string, limit in
 	return rows, translate("list device groups", err)
 }
 
-// PutDeviceGroup makes a group or changes it. Repeatable.
-func (s statements) PutDeviceGroup(ctx context.Context, name string, autoPromote bool) (DeviceGroup, error) {
-	row, err := s.q.PutDeviceGroup(ctx, gen.PutDeviceGroupParams{Name: name, AutoPromote: autoPromote})
+// PutDeviceGroup makes a group or changes it; eraseWorkflowID may be empty.
+// Repeatable.
+func (s statements) PutDeviceGroup(ctx context.Context, name string, autoPromote bool, eraseWorkflowID string) (DeviceGroup, error) {
+	row, err := s.q.PutDeviceGroup(ctx, gen.PutDeviceGroupParams{Name: name, AutoPromote: autoPromote, EraseWorkflowID: optional(eraseWorkflowID)})
 	return row, translate("device group "+name, err)
 }
 

@@ -25,6 +25,13 @@ const (
 	ModeRemove DecommissionMode = "remove"
 )
 
+// The operations of PXE nodes (seed 000), started by asking for the state that
+// they work in.
+const (
+	ModeDeprovision DecommissionMode = "deprovision"
+	ModeMigrate     DecommissionMode = "migrate"
+)
+
 // The thirteen decommission stages of seed 001 section 5.2. load_site_config is
 // named as the onboarding's.
 const (
@@ -43,13 +50,26 @@ const (
 	StageRemoveMAAS     = "remove_maas_record"
 )
 
+// The stages that only PXE nodes have.
+const (
+	StageBootEraser      = "boot_eraser"
+	StagePowerOff        = "power_off_node"
+	StageReplaceHardware = "replace_hardware"
+	StageBootHardware    = "boot_new_hardware"
+)
+
 // DecommissionModeInfo is what a mode does, as data.
 type DecommissionModeInfo struct {
 	Mode DecommissionMode
+	// Lifecycle is that of the nodes that it is for.
+	Lifecycle string
 	// Operation marks a node operation: no plan hash is asked for.
 	Operation bool
 	// From lists the node states it may be started in.
 	From []NodeStatus
+	// Enters is the state that accepting it moves a node in service to; one that
+	// is not in service stays where it is.
+	Enters NodeStatus
 	// Stages lists what it uses, in its order.
 	Stages []string
 	// Ends is the node's state when it succeeded. From offline a healthy
@@ -64,19 +84,19 @@ var inService = []NodeStatus{NodeActive, NodeOffline, NodeQuarantined}
 
 var decommissionModes = []DecommissionModeInfo{
 	{
-		Mode: ModeSoftReset, From: inService, Ends: NodeOffline, Owner: OwnerDecommission,
+		Mode: ModeSoftReset, Lifecycle: NodeMAAS.Lifecycle, From: inService, Enters: NodeDraining, Ends: NodeOffline, Owner: OwnerDecommission,
 		Stages: []string{StageDisableNode, StageForceRelease, StageDrainNode, StageCleanupStorage, StageScrubGPU, StageValidateClean},
 		Doc:    "clean the node and give it back to service; the installed system and its identity stay",
 	},
 	{
-		Mode: ModeReimage, From: inService, Ends: NodeOffline, Owner: OwnerDecommission,
+		Mode: ModeReimage, Lifecycle: NodeMAAS.Lifecycle, From: inService, Enters: NodeDraining, Ends: NodeOffline, Owner: OwnerDecommission,
 		Stages: []string{
 			StageDisableNode, StageForceRelease, StageDrainNode, StageCleanupStorage, StageScrubGPU, StageLoadSite, StageReleaseMAAS, StageValidateClean,
 		},
 		Doc: "clean the node, release it in MAAS with its disks erased, deploy it anew, and give it back to service once the new system proves clean",
 	},
 	{
-		Mode: ModeFull, From: append(slices.Clone(inService), NodeRetired), Ends: NodeDeleted, Owner: OwnerDecommission,
+		Mode: ModeFull, Lifecycle: NodeMAAS.Lifecycle, From: append(slices.Clone(inService), NodeRetired), Enters: NodeDraining, Ends: NodeDeleted, Owner: OwnerDecommission,
 		Stages: []string{
 			StageDisableNode, StageForceRelease, StageDrainNode, StageCleanupStorage, StageScrubGPU, StageValidateClean, StageLoadSite,
 			StageReleaseMAAS, StagePowerOffMAAS, StageRetireNode, StageRemoveNode, StageCleanupSecrets, StageRemoveMAAS,
@@ -84,24 +104,41 @@ var decommissionModes = []DecommissionModeInfo{
 		Doc: "take the node out for good: clean, release, power off, and remove it from Slipway and from MAAS; its identity never comes back",
 	},
 	{
-		Mode: ModeStorageCleanup, From: inService, Ends: NodeOffline, Owner: OwnerDecommission,
+		Mode: ModeStorageCleanup, Lifecycle: NodeMAAS.Lifecycle, From: inService, Enters: NodeDraining, Ends: NodeOffline, Owner: OwnerDecommission,
 		Stages: []string{StageDisableNode, StageForceRelease, StageDrainNode, StageCleanupStorage, StageValidateClean},
 		Doc:    "remove what tenants mounted or left in storage, prove it, and give the node back to service",
 	},
 	{
-		Mode: ModeDrain, Operation: true, From: inService, Ends: NodeRetired, Owner: OwnerDrain,
+		Mode: ModeDrain, Lifecycle: NodeMAAS.Lifecycle, Operation: true, From: inService, Enters: NodeDraining, Ends: NodeRetired, Owner: OwnerDrain,
 		Stages: []string{StageDisableNode, StageDrainNode, StageRetireNode},
 		Doc:    "take no new work, wait for the allocation to end, end what runs, and retire the node",
 	},
 	{
-		Mode: ModeRetire, Operation: true, From: inService, Ends: NodeRetired, Owner: OwnerDrain,
+		Mode: ModeRetire, Lifecycle: NodeMAAS.Lifecycle, Operation: true, From: inService, Enters: NodeDraining, Ends: NodeRetired, Owner: OwnerDrain,
 		Stages: []string{StageDisableNode, StageForceRelease, StageDrainNode, StageRetireNode},
 		Doc:    "as drain, without waiting: a live allocation is ended by force",
 	},
 	{
-		Mode: ModeRemove, Operation: true, From: []NodeStatus{NodeRetired}, Ends: NodeDeleted, Owner: OwnerDecommission,
+		Mode: ModeRemove, Lifecycle: NodeMAAS.Lifecycle, Operation: true, From: []NodeStatus{NodeRetired}, Enters: NodeRemoving, Ends: NodeDeleted, Owner: OwnerDecommission,
 		Stages: []string{StageRemoveNode, StageCleanupSecrets},
 		Doc:    "uninstall the agent of a retired node and delete its record; the machine stays as it is in MAAS",
+	},
+	{
+		Mode: ModeDeprovision, Lifecycle: NodePXE.Lifecycle, Operation: true, From: []NodeStatus{NodeActive, NodeDeprovisioning}, Enters: NodeDeprovisioning,
+		Ends: NodeRetired, Owner: OwnerDecommission,
+		Stages: []string{
+			StageDisableNode, StageForceRelease, StageDrainNode, StageBootEraser, StageScrubGPU, StageValidateClean, StagePowerOff, StageRetireNode, StageCleanupSecrets,
+		},
+		Doc: "erase a PXE node from a live system that it boots from the network, every disk of it, prove it clean in a fresh boot, and retire it",
+	},
+	{
+		Mode: ModeMigrate, Lifecycle: NodePXE.Lifecycle, Operation: true, From: []NodeStatus{NodeActive, NodeMigrating}, Enters: NodeMigrating,
+		Ends: NodeActive, Owner: OwnerDecommission,
+		Stages: []string{
+			StageDisableNode, StageForceRelease, StageDrainNode, StageBootEraser, StageScrubGPU, StageValidateClean, StagePowerOff, StageReplaceHardware,
+			StageBootHardware,
+		},
+		Doc: "put a PXE node on other hardware under its id, with its history and labels; the old hardware is erased where that is asked for",
 	},
 }
 
@@ -117,10 +154,11 @@ func DecommissionModeOf(m DecommissionMode) (DecommissionModeInfo, bool) {
 	return decommissionModes[i], true
 }
 
-// DecommissionStages lists the thirteen stages in the seed's order.
+// DecommissionStages lists the stages: the thirteen in the seed's order, then
+// those that only PXE nodes have.
 func DecommissionStages() []string {
 	full, _ := DecommissionModeOf(ModeFull)
-	return slices.Clone(full.Stages)
+	return append(slices.Clone(full.Stages), StageBootEraser, StagePowerOff, StageReplaceHardware, StageBootHardware)
 }
 
 // DocumentDecommission renders which mode uses which stage.
@@ -132,7 +170,8 @@ func DocumentDecommission() string {
 	for _, m := range decommissionModes {
 		fmt.Fprintf(&b, "| `%s` | %s | `%s` | %s |\n", m.Mode, codes(m.From), m.Ends, m.Doc)
 	}
-	b.WriteString("\nThe number is the stage's place in the mode's order; `drain`, `retire` and `remove` are operations, started by the node action of that name.\n\n| stage |")
+	b.WriteString("\nThe number is the stage's place in the mode's order; `drain`, `retire` and `remove` are operations, started by the node action of that name; " +
+		"`deprovision` and `migrate` are those of PXE nodes (seed 000), started by asking for the state `deprovisioning` or `migrating`.\n\n| stage |")
 	for _, m := range decommissionModes {
 		fmt.Fprintf(&b, " %s |", m.Mode)
 	}

@@ -23,6 +23,21 @@ type InstallWorkflowSpec struct {
 	// DeadlineMinutes is how long an attempt may be silent before it counts as
 	// failed; 0 means 60.
 	DeadlineMinutes int `json:"deadline_minutes,omitempty" minimum:"0" maximum:"1440"`
+	// Agent says which agent the installer puts on the node; without it the
+	// node gets none, and user-data must not use {{ install_agent }}.
+	Agent *InstallAgent `json:"agent,omitempty"`
+}
+
+// InstallAgent is the agent of a PXE node.
+type InstallAgent struct {
+	// BinaryURL is where it is fetched from; "" means that the image holds it at
+	// cloudinit.AgentPath.
+	BinaryURL    string `json:"binary_url,omitempty" maxLength:"1024" doc:"http or https; empty: the image already holds the agent"`
+	BinarySHA256 string `json:"binary_sha256,omitempty" doc:"64 lower-case hex digits; required with binary_url"`
+	// HeartbeatSeconds is how often it reports; 0 is its default.
+	HeartbeatSeconds int `json:"heartbeat_seconds,omitempty" minimum:"0" maximum:"300"`
+	// Simulated: its tools are recorded ones, and everything says so.
+	Simulated bool `json:"simulated,omitempty"`
 }
 
 // BootImage is a file that the firmware loads.
@@ -41,6 +56,8 @@ const (
 	defaultDeadline    = time.Hour
 	maxDeadlineMinutes = 24 * 60
 	maxImageURL        = 1024
+	// Three heartbeats are to fit into what counts as a sign of life.
+	maxHeartbeatSeconds = 300
 )
 
 // Deadline is how long an attempt may be silent.
@@ -72,22 +89,43 @@ func (s InstallWorkflowSpec) Validate() error {
 	if s.DeadlineMinutes < 0 || s.DeadlineMinutes > maxDeadlineMinutes {
 		p.add("deadline_minutes", "must be 1 to %d, or 0 for 60", maxDeadlineMinutes)
 	}
+	if s.Agent != nil {
+		s.Agent.check(&p, "agent")
+	}
 	return p.err()
 }
 
-func (i BootImage) check(p *problems, field string) {
-	u, err := url.Parse(i.URL)
-	switch {
-	case err != nil || u.Hostname() == "" || (u.Scheme != "http" && u.Scheme != "https"):
-		p.add(field+".url", "must be an http or https URL")
-	case u.User != nil:
-		p.add(field+".url", "must not hold a user or password")
-	case u.Fragment != "" || len(i.URL) > maxImageURL || !plainURL(i.URL):
-		// iPXE expands ${...}, splits at spaces and reads ## as form data.
-		p.add(field+".url", "must be visible ASCII without spaces, quotes, backslashes, $, { or #, at most %d characters", maxImageURL)
+func (a InstallAgent) check(p *problems, field string) {
+	if a.BinaryURL != "" {
+		checkURL(p, field+".binary_url", a.BinaryURL) // it stands in a shell command
+		if !sha256Pattern.MatchString(a.BinarySHA256) {
+			p.add(field+".binary_sha256", "is required with binary_url: 64 lower-case hex digits")
+		}
+	} else if a.BinarySHA256 != "" {
+		p.add(field+".binary_sha256", "is of no use without binary_url")
 	}
+	if a.HeartbeatSeconds < 0 || a.HeartbeatSeconds > maxHeartbeatSeconds {
+		p.add(field+".heartbeat_seconds", "must be 1 to %d, or 0 for the agent's own", maxHeartbeatSeconds)
+	}
+}
+
+func (i BootImage) check(p *problems, field string) {
+	checkURL(p, field+".url", i.URL)
 	if i.SHA256 != "" && !sha256Pattern.MatchString(i.SHA256) {
 		p.add(field+".sha256", "must be 64 lower-case hex digits")
+	}
+}
+
+func checkURL(p *problems, field, text string) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Hostname() == "" || (u.Scheme != "http" && u.Scheme != "https"):
+		p.add(field, "must be an http or https URL")
+	case u.User != nil:
+		p.add(field, "must not hold a user or password")
+	case u.Fragment != "" || len(text) > maxImageURL || !plainURL(text):
+		// iPXE expands ${...}, splits at spaces and reads ## as form data.
+		p.add(field, "must be visible ASCII without spaces, quotes, backslashes, $, { or #, at most %d characters", maxImageURL)
 	}
 }
 

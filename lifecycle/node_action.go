@@ -127,13 +127,12 @@ func (m DecommissionModeInfo) Entry(from NodeStatus) (t Transition[NodeStatus], 
 	if !slices.Contains(m.From, from) {
 		return t, false, false
 	}
-	switch {
-	case slices.Contains(NodeDrain.From, from):
-		return NodeDrain, true, true
-	case m.Mode == ModeRemove:
-		return NodeRemove, true, true
+	machine, _ := NodeMachine(m.Lifecycle)
+	i := slices.IndexFunc(machine.Transitions, func(t Transition[NodeStatus]) bool { return t.To == m.Enters && slices.Contains(t.From, from) })
+	if i < 0 {
+		return t, false, true
 	}
-	return t, false, true
+	return machine.Transitions[i], true, true
 }
 
 // OwnsNodeState reports whether a job of this kind may be the owner of a node

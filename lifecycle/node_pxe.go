@@ -88,7 +88,7 @@ var (
 	}
 	PXEMigrated = Transition[NodeStatus]{
 		Name: "finish_migration", From: []NodeStatus{NodeMigrating}, To: NodeActive,
-		Owners: []Owner{OwnerAdmin, OwnerSystem},
+		Owners: []Owner{OwnerAdmin, OwnerDecommission, OwnerSystem},
 		Doc:    "the new hardware has taken the node's place",
 	}
 	PXERetire = Transition[NodeStatus]{

@@ -145,11 +145,12 @@ type Certificate struct {
 }
 
 type DeviceGroup struct {
-	Name        string
-	AutoPromote bool
-	Version     int64
-	CreatedAt   time.Time
-	UpdatedAt   time.Time
+	Name            string
+	AutoPromote     bool
+	Version         int64
+	CreatedAt       time.Time
+	UpdatedAt       time.Time
+	EraseWorkflowID *string
 }
 
 type DriftFinding struct {
@@ -392,6 +393,12 @@ type PXENode struct {
 	Facts             record.PXEFacts
 	SeenAt            time.Time
 	SeenFrom          string
+	EraseWorkflowID   *string
+	NetbootWorkflowID *string
+	NetbootPurpose    string
+	NetbootJobID      *string
+	NetbootDoneAt     *time.Time
+	PlannedHardware   *record.PlannedHardware
 }
 
 type PXEToken struct {

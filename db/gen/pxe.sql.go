@@ -29,6 +29,65 @@ func (q *Queries) AdvanceInstall(ctx context.Context, arg AdvanceInstallParams) 
 	return err
 }
 
+const armNetboot = `-- name: ArmNetboot :one
+WITH voided AS (
+    DELETE FROM pxe_tokens WHERE pxe_tokens.node_id = $4
+)
+UPDATE pxe_nodes SET netboot_workflow_id = $1::text, netboot_purpose = $2::text, netboot_job_id = $3::text, netboot_done_at = NULL,
+    round = round + 1, started_at = NULL, progress = 0
+WHERE pxe_nodes.node_id = $4 RETURNING node_id, install_workflow_id, round, started_at, progress, deadline_at, facts, seen_at, seen_from, erase_workflow_id, netboot_workflow_id, netboot_purpose, netboot_job_id, netboot_done_at, planned_hardware
+`
+
+type ArmNetbootParams struct {
+	WorkflowID string
+	Purpose    string
+	JobID      string
+	NodeID     string
+}
+
+// A new round: what was handed out before counts no more.
+func (q *Queries) ArmNetboot(ctx context.Context, arg ArmNetbootParams) (PXENode, error) {
+	row := q.db.QueryRow(ctx, armNetboot,
+		arg.WorkflowID,
+		arg.Purpose,
+		arg.JobID,
+		arg.NodeID,
+	)
+	var i PXENode
+	err := row.Scan(
+		&i.NodeID,
+		&i.InstallWorkflowID,
+		&i.Round,
+		&i.StartedAt,
+		&i.Progress,
+		&i.DeadlineAt,
+		&i.Facts,
+		&i.SeenAt,
+		&i.SeenFrom,
+		&i.EraseWorkflowID,
+		&i.NetbootWorkflowID,
+		&i.NetbootPurpose,
+		&i.NetbootJobID,
+		&i.NetbootDoneAt,
+		&i.PlannedHardware,
+	)
+	return i, err
+}
+
+const assignEraseWorkflow = `-- name: AssignEraseWorkflow :exec
+UPDATE pxe_nodes SET erase_workflow_id = $1 WHERE node_id = $2
+`
+
+type AssignEraseWorkflowParams struct {
+	EraseWorkflowID *string
+	NodeID          string
+}
+
+func (q *Queries) AssignEraseWorkflow(ctx context.Context, arg AssignEraseWorkflowParams) error {
+	_, err := q.db.Exec(ctx, assignEraseWorkflow, arg.EraseWorkflowID, arg.NodeID)
+	return err
+}
+
 const assignInstallWorkflow = `-- name: AssignInstallWorkflow :exec
 UPDATE pxe_nodes SET install_workflow_id = $1, round = round + CASE WHEN $2::boolean THEN 1 ELSE 0 END WHERE node_id = $3
 `
@@ -98,7 +157,7 @@ func (q *Queries) DeleteInstallWorkflow(ctx context.Context, arg DeleteInstallWo
 }
 
 const deviceGroup = `-- name: DeviceGroup :one
-SELECT name, auto_promote, version, created_at, updated_at FROM device_groups WHERE name = $1
+SELECT name, auto_promote, version, created_at, updated_at, erase_workflow_id FROM device_groups WHERE name = $1
 `
 
 func (q *Queries) DeviceGroup(ctx context.Context, name string) (DeviceGroup, error) {
@@ -110,8 +169,30 @@ func (q *Queries) DeviceGroup(ctx context.Context, name string) (DeviceGroup, er
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.EraseWorkflowID,
 	)
 	return i, err
+}
+
+const disarmNetboot = `-- name: DisarmNetboot :execrows
+WITH voided AS (
+    DELETE FROM pxe_tokens t USING pxe_nodes p WHERE t.node_id = $1 AND p.node_id = t.node_id AND p.netboot_job_id = $2::text
+)
+UPDATE pxe_nodes SET netboot_workflow_id = NULL, netboot_purpose = '', netboot_job_id = NULL, netboot_done_at = NULL, started_at = NULL, progress = 0
+WHERE pxe_nodes.node_id = $1 AND pxe_nodes.netboot_job_id = $2::text
+`
+
+type DisarmNetbootParams struct {
+	NodeID string
+	JobID  string
+}
+
+func (q *Queries) DisarmNetboot(ctx context.Context, arg DisarmNetbootParams) (int64, error) {
+	result, err := q.db.Exec(ctx, disarmNetboot, arg.NodeID, arg.JobID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const dropPXEMACs = `-- name: DropPXEMACs :exec
@@ -261,7 +342,7 @@ func (q *Queries) InstallWorkflowByName(ctx context.Context, name string) (Insta
 }
 
 const listDeviceGroups = `-- name: ListDeviceGroups :many
-SELECT name, auto_promote, version, created_at, updated_at FROM device_groups WHERE name > $1::text ORDER BY name LIMIT $2
+SELECT name, auto_promote, version, created_at, updated_at, erase_workflow_id FROM device_groups WHERE name > $1::text ORDER BY name LIMIT $2
 `
 
 type ListDeviceGroupsParams struct {
@@ -284,6 +365,7 @@ func (q *Queries) ListDeviceGroups(ctx context.Context, arg ListDeviceGroupsPara
 			&i.Version,
 			&i.CreatedAt,
 			&i.UpdatedAt,
+			&i.EraseWorkflowID,
 		); err != nil {
 			return nil, err
 		}
@@ -382,7 +464,7 @@ func (q *Queries) OtherNodeOfMAC(ctx context.Context, mac string) (string, error
 }
 
 const pXENode = `-- name: PXENode :one
-SELECT node_id, install_workflow_id, round, started_at, progress, deadline_at, facts, seen_at, seen_from FROM pxe_nodes WHERE node_id = $1
+SELECT node_id, install_workflow_id, round, started_at, progress, deadline_at, facts, seen_at, seen_from, erase_workflow_id, netboot_workflow_id, netboot_purpose, netboot_job_id, netboot_done_at, planned_hardware FROM pxe_nodes WHERE node_id = $1
 `
 
 func (q *Queries) PXENode(ctx context.Context, nodeID string) (PXENode, error) {
@@ -398,12 +480,18 @@ func (q *Queries) PXENode(ctx context.Context, nodeID string) (PXENode, error) {
 		&i.Facts,
 		&i.SeenAt,
 		&i.SeenFrom,
+		&i.EraseWorkflowID,
+		&i.NetbootWorkflowID,
+		&i.NetbootPurpose,
+		&i.NetbootJobID,
+		&i.NetbootDoneAt,
+		&i.PlannedHardware,
 	)
 	return i, err
 }
 
 const pXENodes = `-- name: PXENodes :many
-SELECT node_id, install_workflow_id, round, started_at, progress, deadline_at, facts, seen_at, seen_from FROM pxe_nodes WHERE node_id = ANY($1::text[])
+SELECT node_id, install_workflow_id, round, started_at, progress, deadline_at, facts, seen_at, seen_from, erase_workflow_id, netboot_workflow_id, netboot_purpose, netboot_job_id, netboot_done_at, planned_hardware FROM pxe_nodes WHERE node_id = ANY($1::text[])
 `
 
 func (q *Queries) PXENodes(ctx context.Context, nodeIds []string) ([]PXENode, error) {
@@ -425,6 +513,12 @@ func (q *Queries) PXENodes(ctx context.Context, nodeIds []string) ([]PXENode, er
 			&i.Facts,
 			&i.SeenAt,
 			&i.SeenFrom,
+			&i.EraseWorkflowID,
+			&i.NetbootWorkflowID,
+			&i.NetbootPurpose,
+			&i.NetbootJobID,
+			&i.NetbootDoneAt,
+			&i.PlannedHardware,
 		); err != nil {
 			return nil, err
 		}
@@ -453,6 +547,20 @@ func (q *Queries) PXEToken(ctx context.Context, tokenHash []byte) (PXEToken, err
 		&i.UsedAt,
 	)
 	return i, err
+}
+
+const planHardware = `-- name: PlanHardware :exec
+UPDATE pxe_nodes SET planned_hardware = $1 WHERE node_id = $2
+`
+
+type PlanHardwareParams struct {
+	PlannedHardware *record.PlannedHardware
+	NodeID          string
+}
+
+func (q *Queries) PlanHardware(ctx context.Context, arg PlanHardwareParams) error {
+	_, err := q.db.Exec(ctx, planHardware, arg.PlannedHardware, arg.NodeID)
+	return err
 }
 
 const purgeableNodes = `-- name: PurgeableNodes :many
@@ -489,18 +597,19 @@ func (q *Queries) PurgeableNodes(ctx context.Context, arg PurgeableNodesParams) 
 }
 
 const putDeviceGroup = `-- name: PutDeviceGroup :one
-INSERT INTO device_groups (name, auto_promote) VALUES ($1, $2)
-ON CONFLICT (name) DO UPDATE SET auto_promote = excluded.auto_promote, version = device_groups.version + 1, updated_at = now()
-RETURNING name, auto_promote, version, created_at, updated_at
+INSERT INTO device_groups (name, auto_promote, erase_workflow_id) VALUES ($1, $2, $3)
+ON CONFLICT (name) DO UPDATE SET auto_promote = excluded.auto_promote, erase_workflow_id = excluded.erase_workflow_id, version = device_groups.version + 1, updated_at = now()
+RETURNING name, auto_promote, version, created_at, updated_at, erase_workflow_id
 `
 
 type PutDeviceGroupParams struct {
-	Name        string
-	AutoPromote bool
+	Name            string
+	AutoPromote     bool
+	EraseWorkflowID *string
 }
 
 func (q *Queries) PutDeviceGroup(ctx context.Context, arg PutDeviceGroupParams) (DeviceGroup, error) {
-	row := q.db.QueryRow(ctx, putDeviceGroup, arg.Name, arg.AutoPromote)
+	row := q.db.QueryRow(ctx, putDeviceGroup, arg.Name, arg.AutoPromote, arg.EraseWorkflowID)
 	var i DeviceGroup
 	err := row.Scan(
 		&i.Name,
@@ -508,6 +617,7 @@ func (q *Queries) PutDeviceGroup(ctx context.Context, arg PutDeviceGroupParams) 
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.EraseWorkflowID,
 	)
 	return i, err
 }
@@ -663,6 +773,11 @@ WITH freed AS (
 UPDATE pxe_nodes SET
     round = round + CASE WHEN $1::text = 'pending' THEN 1 ELSE 0 END,
     started_at = CASE WHEN $1::text = 'installing' THEN now() ELSE NULL END,
+    netboot_workflow_id = CASE WHEN $1::text IN ('deprovisioning', 'migrating') THEN netboot_workflow_id END,
+    netboot_purpose = CASE WHEN $1::text IN ('deprovisioning', 'migrating') THEN netboot_purpose ELSE '' END,
+    netboot_job_id = CASE WHEN $1::text IN ('deprovisioning', 'migrating') THEN netboot_job_id END,
+    netboot_done_at = CASE WHEN $1::text IN ('deprovisioning', 'migrating') THEN netboot_done_at END,
+    planned_hardware = CASE WHEN $1::text = 'migrating' THEN planned_hardware END,
     progress = CASE $1::text WHEN 'installed' THEN 100 WHEN 'install_failed' THEN progress WHEN 'active' THEN progress ELSE 0 END,
     deadline_at = CASE WHEN $1::text = 'installing' THEN now() + make_interval(secs => $2::double precision) END
 WHERE pxe_nodes.node_id = $3
@@ -676,6 +791,7 @@ type SettlePXENodeParams struct {
 
 // What a change of state means for the installation: a queued node begins a new round, only an installing one has a deadline, an installed one is
 // at 100 percent, and a retired one gives its addresses back. Tokens of a round that is over are kept until the next, so that a late report is known.
+// A netboot and planned hardware are a job's, which works in deprovisioning and migrating only.
 func (q *Queries) SettlePXENode(ctx context.Context, arg SettlePXENodeParams) error {
 	_, err := q.db.Exec(ctx, settlePXENode, arg.ToState, arg.DeadlineSeconds, arg.NodeID)
 	return err

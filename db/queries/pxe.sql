@@ -36,6 +36,28 @@ WHERE node_id = @node_id AND (seen_at < now() - interval '10 seconds' OR NOT fac
 -- A node that waits to install begins a new round: what was handed out for the workflow before counts no more.
 UPDATE pxe_nodes SET install_workflow_id = @install_workflow_id, round = round + CASE WHEN @queued::boolean THEN 1 ELSE 0 END WHERE node_id = @node_id;
 
+-- name: AssignEraseWorkflow :exec
+UPDATE pxe_nodes SET erase_workflow_id = @erase_workflow_id WHERE node_id = @node_id;
+
+-- name: ArmNetboot :one
+-- A new round: what was handed out before counts no more.
+WITH voided AS (
+    DELETE FROM pxe_tokens WHERE pxe_tokens.node_id = @node_id
+)
+UPDATE pxe_nodes SET netboot_workflow_id = @workflow_id::text, netboot_purpose = @purpose::text, netboot_job_id = @job_id::text, netboot_done_at = NULL,
+    round = round + 1, started_at = NULL, progress = 0
+WHERE pxe_nodes.node_id = @node_id RETURNING *;
+
+-- name: DisarmNetboot :execrows
+WITH voided AS (
+    DELETE FROM pxe_tokens t USING pxe_nodes p WHERE t.node_id = @node_id AND p.node_id = t.node_id AND p.netboot_job_id = @job_id::text
+)
+UPDATE pxe_nodes SET netboot_workflow_id = NULL, netboot_purpose = '', netboot_job_id = NULL, netboot_done_at = NULL, started_at = NULL, progress = 0
+WHERE pxe_nodes.node_id = @node_id AND pxe_nodes.netboot_job_id = @job_id::text;
+
+-- name: PlanHardware :exec
+UPDATE pxe_nodes SET planned_hardware = sqlc.narg('planned_hardware') WHERE node_id = @node_id;
+
 -- name: TouchNode :one
 UPDATE nodes SET version = version + 1, updated_at = now() WHERE id = @id AND version = @version RETURNING *;
 
@@ -46,6 +68,7 @@ WHERE id = @id RETURNING *;
 -- name: SettlePXENode :exec
 -- What a change of state means for the installation: a queued node begins a new round, only an installing one has a deadline, an installed one is
 -- at 100 percent, and a retired one gives its addresses back. Tokens of a round that is over are kept until the next, so that a late report is known.
+-- A netboot and planned hardware are a job's, which works in deprovisioning and migrating only.
 WITH freed AS (
     DELETE FROM pxe_macs WHERE pxe_macs.node_id = @node_id AND @to_state::text = 'retired'
 ), voided AS (
@@ -54,6 +77,11 @@ WITH freed AS (
 UPDATE pxe_nodes SET
     round = round + CASE WHEN @to_state::text = 'pending' THEN 1 ELSE 0 END,
     started_at = CASE WHEN @to_state::text = 'installing' THEN now() ELSE NULL END,
+    netboot_workflow_id = CASE WHEN @to_state::text IN ('deprovisioning', 'migrating') THEN netboot_workflow_id END,
+    netboot_purpose = CASE WHEN @to_state::text IN ('deprovisioning', 'migrating') THEN netboot_purpose ELSE '' END,
+    netboot_job_id = CASE WHEN @to_state::text IN ('deprovisioning', 'migrating') THEN netboot_job_id END,
+    netboot_done_at = CASE WHEN @to_state::text IN ('deprovisioning', 'migrating') THEN netboot_done_at END,
+    planned_hardware = CASE WHEN @to_state::text = 'migrating' THEN planned_hardware END,
     progress = CASE @to_state::text WHEN 'installed' THEN 100 WHEN 'install_failed' THEN progress WHEN 'active' THEN progress ELSE 0 END,
     deadline_at = CASE WHEN @to_state::text = 'installing' THEN now() + make_interval(secs => @deadline_seconds::double precision) END
 WHERE pxe_nodes.node_id = @node_id;
@@ -123,8 +151,8 @@ SELECT * FROM device_groups WHERE name = @name;
 SELECT * FROM device_groups WHERE name > @after::text ORDER BY name LIMIT @max_rows;
 
 -- name: PutDeviceGroup :one
-INSERT INTO device_groups (name, auto_promote) VALUES (@name, @auto_promote)
-ON CONFLICT (name) DO UPDATE SET auto_promote = excluded.auto_promote, version = device_groups.version + 1, updated_at = now()
+INSERT INTO device_groups (name, auto_promote, erase_workflow_id) VALUES (@name, @auto_promote, sqlc.narg('erase_workflow_id'))
+ON CONFLICT (name) DO UPDATE SET auto_promote = excluded.auto_promote, erase_workflow_id = excluded.erase_workflow_id, version = device_groups.version + 1, updated_at = now()
 RETURNING *;
 
 -- name: DeleteDeviceGroup :execrows

@@ -10,3 +10,34 @@ type PXEFacts struct {
 	SerialNumber string `json:"serial_number,omitempty"`
 	SystemUUID   string `json:"system_uuid,omitempty"`
 }
+
+// PlannedHardware is the hardware that is to take a migrating node's place, as
+// a person said.
+type PlannedHardware struct {
+	// MACs are normalised; the first is the one that it boots with.
+	MACs         []string `json:"mac_addresses"`
+	SerialNumber string   `json:"serial_number,omitempty"`
+	SystemUUID   string   `json:"system_uuid,omitempty"`
+	// Disks is DisksNew or DisksMoved.
+	Disks string `json:"disks"`
+	// BMC is that of the new hardware; nil keeps the node's.
+	BMC *PlannedBMC `json:"bmc,omitempty"`
+	// ReplacedBy is the job that has put the node on this hardware; "" while it
+	// is only planned.
+	ReplacedBy string `json:"replaced_by,omitempty"`
+}
+
+// The disks of the hardware that takes a node's place.
+const (
+	DisksNew   = "new"   // it brings its own, which are installed anew
+	DisksMoved = "moved" // the node's disks move into it
+)
+
+// PlannedBMC is a BMC by reference: no secret.
+type PlannedBMC struct {
+	Address         string `json:"address"`
+	Protocol        string `json:"protocol"`
+	CredentialRef   string `json:"credential_ref"`
+	SystemID        string `json:"system_id,omitempty"`
+	IPMICipherSuite int    `json:"ipmi_cipher_suite,omitempty"`
+}

@@ -16,4 +16,8 @@ type DecommissionInput struct {
 	Reason   string               `json:"reason,omitempty"`
 	// GraceSeconds is how long what runs on the node may take to end.
 	GraceSeconds int `json:"grace_seconds,omitempty"`
+	// EraseOld is for a migration: the old hardware is erased first.
+	EraseOld bool `json:"erase_old,omitempty"`
+	// Disks is for a migration: db/record's DisksNew or DisksMoved; "" is new.
+	Disks string `json:"disks,omitempty"`
 }

@@ -1,0 +1,150 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/slipway-cloud/slipway/db/gen"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// PlanHardware keeps the hardware that is to take the place of a migrating
+// node's, for the job that migrates it; a plan that is there is replaced. The
+// caller has normalised it. *ConflictError when nothing migrates the node, its
+// hardware is replaced already, or another node has an address; ErrStale when the
+// node has another version.
+func (tx *Tx) PlanHardware(ctx context.Context, nodeID string, version int64, h PlannedHardware, a Actor) (Node, error) {
+	n, err := tx.LockNode(ctx, nodeID)
+	if err != nil {
+		return Node{}, err
+	}
+	j, err := tx.migrating(ctx, n)
+	if err != nil {
+		return Node{}, err
+	}
+	p, err := tx.PXENode(ctx, nodeID)
+	if err != nil {
+		return Node{}, err
+	}
+	if p.PlannedHardware != nil && p.PlannedHardware.ReplacedBy == j.ID {
+		return Node{}, &ConflictError{What: "hardware", Existing: j.ID, Message: "job " + j.ID + " has put the node on its new hardware already; cancel it and migrate again for other hardware"}
+	}
+	for _, mac := range h.MACs {
+		if err := tx.macFree(ctx, mac, nodeID); err != nil {
+			return Node{}, err
+		}
+	}
+	n, err = tx.q.TouchNode(ctx, gen.TouchNodeParams{ID: nodeID, Version: version})
+	if n, err = changed("node "+nodeID, n, err, func() error { return nil }); err != nil {
+		return Node{}, err
+	}
+	h.ReplacedBy = ""
+	if err := tx.q.PlanHardware(ctx, gen.PlanHardwareParams{NodeID: nodeID, PlannedHardware: &h}); err != nil {
+		return Node{}, translate("planned hardware of node "+nodeID, err)
+	}
+	a.Metadata = map[string]any{"job_id": j.ID, "mac_addresses": h.MACs, "serial_number": h.SerialNumber, "system_uuid": h.SystemUUID, "disks": h.Disks}
+	return n, tx.AppendAudit(ctx, Entry{ResourceKind: "node", ResourceID: nodeID, NodeID: &nodeID, Kind: EntryAction, Name: "plan_hardware", From: string(n.Status), To: string(n.Status), Actor: a})
+}
+
+// migrating is the live job that migrates the node.
+func (tx *Tx) migrating(ctx context.Context, n Node) (Job, error) {
+	j, err := tx.LiveOperation(ctx, n.ID)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return Job{}, err
+	}
+	if err != nil || n.Status != lifecycle.NodeMigrating || modeOf(j) != lifecycle.ModeMigrate {
+		return Job{}, &ConflictError{What: "state", Existing: n.ID, Message: fmt.Sprintf("hardware is planned while a job migrates the node, and the node is %s; migrate it first", n.Status)}
+	}
+	return j, nil
+}
+
+// macFree refuses an address that a node has which is more than discovered: that
+// one is the hardware itself, and goes when the hardware is taken.
+func (tx *Tx) macFree(ctx context.Context, mac, nodeID string) error {
+	other, err := tx.NodeOfMAC(ctx, mac)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	case other.ID == nodeID || other.Status == lifecycle.NodeDiscovered:
+		return nil
+	}
+	return &ConflictError{What: "mac", Existing: other.ID, Message: "another node has the MAC " + mac + "; retire or purge that node first"}
+}
+
+// ApplyHardware puts a migrating node on its planned hardware, once for a job,
+// and returns the plan: addresses and serial number, the BMC where one is
+// planned, and with new disks the old agent's identity is shut out with its
+// enrolment tokens. ErrNotFound while nothing is planned. Repeatable.
+func (tx *Tx) ApplyHardware(ctx context.Context, nodeID, jobID string, a Actor) (PlannedHardware, error) {
+	n, err := tx.LockNode(ctx, nodeID)
+	if err != nil {
+		return PlannedHardware{}, err
+	}
+	p, err := tx.PXENode(ctx, nodeID)
+	if err != nil {
+		return PlannedHardware{}, err
+	}
+	if p.PlannedHardware == nil {
+		return PlannedHardware{}, fmt.Errorf("planned hardware of node %s: %w", nodeID, ErrNotFound)
+	}
+	h := *p.PlannedHardware
+	if h.ReplacedBy == jobID {
+		return h, nil
+	}
+	if _, err := tx.ReplaceHardware(ctx, nodeID, n.Version, Hardware{MACs: h.MACs, Serial: h.SerialNumber, HardwareUUID: h.SystemUUID}, a); err != nil {
+		return h, err
+	}
+	if h.BMC != nil {
+		if err := tx.replaceBMC(ctx, nodeID, *h.BMC); err != nil {
+			return h, err
+		}
+	}
+	if err := tx.leaveHardware(ctx, nodeID, jobID, h.Disks == DisksNew); err != nil {
+		return h, err
+	}
+	h.ReplacedBy = jobID
+	return h, translate("planned hardware of node "+nodeID, tx.q.PlanHardware(ctx, gen.PlanHardwareParams{NodeID: nodeID, PlannedHardware: &h}))
+}
+
+// leaveHardware forgets how the old machine was reached and, where its disks
+// stay behind, shuts out the agent that is on them.
+func (tx *Tx) leaveHardware(ctx context.Context, nodeID, jobID string, disksStay bool) error {
+	if err := tx.ForgetNodeAccess(ctx, nodeID); err != nil || !disksStay {
+		return err
+	}
+	if err := tx.RevokeEnrollmentTokens(ctx, nodeID); err != nil {
+		return err
+	}
+	err := tx.LockAgentIdentity(ctx, nodeID, "job "+jobID+" put the node on other hardware with other disks")
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// replaceBMC gives a node the BMC of its new hardware. The certificate that was
+// approved for the old one does not hold, and neither does its login block.
+func (tx *Tx) replaceBMC(ctx context.Context, nodeID string, h PlannedBMC) error {
+	old, err := tx.BMCOfNode(ctx, nodeID)
+	if errors.Is(err, ErrNotFound) {
+		_, err := tx.CreateBMC(ctx, NewBMC{
+			NodeID: &nodeID, Address: h.Address, Protocol: h.Protocol, CredentialRef: h.CredentialRef, SystemID: h.SystemID, CipherSuite: h.IPMICipherSuite,
+		})
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	same := old.Address == h.Address
+	old.Address, old.CredentialRef, old.Protocol, old.SystemID = h.Address, h.CredentialRef, h.Protocol, h.SystemID
+	if h.IPMICipherSuite != 0 {
+		old.IPMICipherSuite = h.IPMICipherSuite
+	}
+	if _, err := tx.UpdateBMC(ctx, old); err != nil || same {
+		return err
+	}
+	return tx.SetBMCPin(ctx, old.ID, "")
+}
