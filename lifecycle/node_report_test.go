@@ -48,6 +48,44 @@ func TestTheReportTable(t *testing.T) {
 	}
 }
 
+// While a job boots the node, a report moves no state, whatever the state is.
+func TestTheReportTableWhileAJobBootsTheNode(t *testing.T) {
+	t.Parallel()
+	type cell struct {
+		status  lifecycle.InstallStatus
+		netboot lifecycle.Netboot
+	}
+	want := map[cell]lifecycle.ReportEffect{
+		{"started", "install"}: lifecycle.ReportBegins, {"started", "erase"}: lifecycle.ReportBegins,
+		{"progress", "install"}: lifecycle.ReportAdvances, {"progress", "erase"}: lifecycle.ReportAdvances,
+		{"failed", "install"}: lifecycle.ReportWarns, {"failed", "erase"}: lifecycle.ReportWarns,
+		{"complete", "install"}: lifecycle.ReportLeaves,
+	}
+	for _, i := range lifecycle.NodePXE.States {
+		for _, netboot := range []lifecycle.Netboot{lifecycle.NetbootInstall, lifecycle.NetbootErase} {
+			for _, status := range append(lifecycle.InstallStatuses(), "") {
+				for attempts := range lifecycle.MaxInstallAttempts + 1 {
+					f := lifecycle.InstallFacts{Status: i.State, Round: 4, Attempts: attempts, Progress: 10, Netboot: netboot}
+					effect := want[cell{status, netboot}]
+					if effect == "" || i.State == lifecycle.NodeRetired {
+						effect = lifecycle.ReportIgnored
+					}
+					require.Equal(t, lifecycle.Ticket{Round: 4, Attempt: 1}, f.Ticket(), "a job counts its own tries")
+					require.Equal(t, effect, lifecycle.JudgeReport(f, status, f.Ticket(), 11), "%s in %s for %s", status, i.State, netboot)
+					require.NotContains(t, []lifecycle.ReportEffect{lifecycle.ReportStarts, lifecycle.ReportRestarts, lifecycle.ReportFinishes, lifecycle.ReportFails, lifecycle.ReportExhausts}, effect)
+					for _, other := range []lifecycle.Ticket{{Round: 4, Attempt: 2}, {Round: 3, Attempt: 1}, {Round: 5, Attempt: 1}, {}} {
+						require.Equal(t, lifecycle.ReportIgnored, lifecycle.JudgeReport(f, status, other, 11), "of another round")
+					}
+					f.Started, f.Progress = true, 11
+					if status == "started" || status == "progress" {
+						require.Equal(t, lifecycle.ReportIgnored, lifecycle.JudgeReport(f, status, f.Ticket(), 11), "said already")
+					}
+				}
+			}
+		}
+	}
+}
+
 // The transitions of seed 000, as it writes them.
 func TestThePXELifecycleIsTheSeeds(t *testing.T) {
 	t.Parallel()
