@@ -1,4 +1,4 @@
-// Package pxenode is a simulated machine that boots from the network: an HTTP
+// Package pxenode is a SIMULATED machine that boots from the network: an HTTP
 // client that fetches and follows iPXE scripts as firmware would, loads what
 // they name, and then reports as an installer would (seed 000). It knows the
 // server by what it answers and nothing else.

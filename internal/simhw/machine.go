@@ -64,6 +64,7 @@ type OS struct {
 	Disk                     string // name of the disk it was installed on
 	InstalledAt              time.Time
 	CloudInit                string // what becomes of cloud-init on the first boot; see below
+	Live                     bool   // runs from memory and is on no disk; see StartLive
 }
 
 // What OS.CloudInit says beyond "" (it works): with either, no key and no agent
@@ -288,11 +289,15 @@ func (m *Machine) BootFromDisk() {
 		m.mu.Unlock()
 		return
 	}
-	first := !m.osBooted
-	m.osUp, m.osBooted = true, true
-	ev := Event{Kind: EventOSUp, Power: On, BootID: m.bootID, FirstBoot: first, OS: m.os}
+	ev := m.startDisk()
 	m.mu.Unlock()
 	m.emit(ev)
+}
+
+func (m *Machine) startDisk() Event {
+	first := !m.osBooted
+	m.osUp, m.osBooted = true, true
+	return Event{Kind: EventOSUp, Power: On, BootID: m.bootID, FirstBoot: first, OS: m.os}
 }
 
 // PowerOff stops the machine; hard skips the system's own shutdown.
@@ -353,6 +358,10 @@ func (m *Machine) Reset(by string) {
 func (m *Machine) Install(o OS) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.install(o)
+}
+
+func (m *Machine) install(o OS) {
 	o.InstalledAt = m.clock.Now()
 	m.os, m.osBooted, m.osUp = &o, false, false
 	m.counters.Installs++

@@ -125,6 +125,25 @@ func (n *Node) apply(ctx context.Context, t *tree, b firstBoot) error {
 	return errors.Join(errs...)
 }
 
+// shell does a line that the simulation has for itself, and no other.
+func (n *Node) shell(ctx context.Context, line string) error {
+	var script []byte
+	done := false
+	var err error
+	if n.opt.Shell != nil {
+		script, done, err = n.opt.Shell(ctx, line)
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("runcmd: %w", err)
+	case !done:
+		n.log.Info("a runcmd entry is not run on a simulated node")
+	case len(script) > 0:
+		return n.runScript(ctx, bootScript{name: installPart, body: script})
+	}
+	return nil
+}
+
 // runScript runs a script as cloud-init does. Its output is kept for people,
 // next to the agent's log, and is bounded by the file.
 func (n *Node) runScript(ctx context.Context, s bootScript) error {

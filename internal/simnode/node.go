@@ -27,6 +27,16 @@ type Options struct {
 	// 127.0.0.1:0, a port that is chosen once and kept.
 	SSHListen string
 	Log       *slog.Logger
+	// Live makes it the system that the machine runs from memory when one was
+	// loaded over the network; otherwise it is the one on the machine's disk.
+	Live bool
+	// Disks is where the machine's disks lie when they are shared with another
+	// Node of the machine; default: in Dir.
+	Disks string
+	// Shell does a runcmd line of user-data that the simulation knows. A script
+	// that it answers with is run as the agent's install script; done is false for
+	// a line that it does not know. nil knows none.
+	Shell func(ctx context.Context, line string) (script []byte, done bool, err error)
 	// HWSync is told when MAAS's hardware sync timer on the node starts or stops.
 	// It must not block.
 	HWSync func(enabled bool)
@@ -97,6 +107,9 @@ func New(o Options) (*Node, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the node's directory: %w", err)
 	}
+	if err := n.shareDisks(); err != nil {
+		return nil, err
+	}
 	if n.sshAddr, err = choosePort(o.SSHListen); err != nil {
 		return nil, err
 	}
@@ -117,7 +130,7 @@ func choosePort(addr string) (string, error) {
 // heard takes an event of the machine. What runs in a boot ends at once when
 // the system goes down; the rest follows in order.
 func (n *Node) heard(ev simhw.Event) {
-	if ev.Kind != simhw.EventOSUp && ev.Kind != simhw.EventOSDown {
+	if ev.Kind != simhw.EventOSUp && ev.Kind != simhw.EventOSDown || ev.Kind == simhw.EventOSUp && (ev.OS == nil || ev.OS.Live != n.opt.Live) {
 		return
 	}
 	if ev.Kind == simhw.EventOSDown {
@@ -137,7 +150,7 @@ func (n *Node) listen() {
 			return
 		}
 		n.goDown()
-		if ev.Kind == simhw.EventOSUp && ev.OS != nil {
+		if ev.Kind == simhw.EventOSUp {
 			n.comeUp(ev)
 		}
 	}

@@ -56,19 +56,19 @@ func (n *Node) Fill() error {
 		if i == len(spec.Disks)-1 {
 			break // the system's, as simhw installs by default
 		}
-		errs = append(errs, n.fill(d.Name, d.Bytes))
+		errs = append(errs, n.write(d.Name, TenantMark, d.Bytes))
 	}
 	return errors.Join(errs...)
 }
 
-// fill writes a tenant's data at the beginning, in the middle and near the end.
-func (n *Node) fill(disk string, size int64) error {
+// write writes a text at the beginning, in the middle and near the end.
+func (n *Node) write(disk, text string, size int64) error {
 	f, err := os.OpenFile(n.image(disk), os.O_WRONLY, 0)
 	if err != nil {
 		return fmt.Errorf("use the disk %s: %w", disk, err)
 	}
 	for _, at := range []int64{0, 4096, size / 2, size - 8192} {
-		_, werr := f.WriteAt([]byte(TenantMark), at)
+		_, werr := f.WriteAt([]byte(text), at)
 		err = errors.Join(err, werr)
 	}
 	return errors.Join(err, f.Close())
@@ -89,7 +89,7 @@ func (n *Node) Erasures() (map[string]int, error) {
 }
 
 // DiskHolds says whether a disk's image holds this text at one of the places
-// where Occupy writes.
+// where Occupy and WriteSystem write.
 func (n *Node) DiskHolds(disk, text string) (bool, error) {
 	f, err := os.Open(filepath.Clean(n.image(disk)))
 	if err != nil {

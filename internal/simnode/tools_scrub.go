@@ -68,10 +68,6 @@ const (
 	overwriteVariable = "/sys/firmware/efi/efivars/MemoryOverwriteRequestControl-e20939be-32d4-41be-a150-897f85d49829"
 )
 
-// image is the file that stands for a disk. It lies outside the root, so that it
-// outlives the installation of another system, as a disk does.
-func (n *Node) image(disk string) string { return filepath.Join(n.dir, "disks", disk) }
-
 // layDevices lays out what the scrub looks at, anew at each boot: no process
 // outlives one, and the firmware has forgotten what it was asked.
 func (n *Node) layDevices(s simhw.Spec) error {
@@ -104,16 +100,8 @@ func (n *Node) layDevices(s simhw.Spec) error {
 }
 
 func (n *Node) layDisk(t *tree, d simhw.Disk, controllers *int) error {
-	img, size := n.image(d.Name), d.Bytes/512*512
-	if err := os.MkdirAll(filepath.Dir(img), 0o700); err != nil {
-		return fmt.Errorf("make the node's disks: %w", err)
-	}
-	f, err := os.OpenFile(img, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return fmt.Errorf("make the disk %s: %w", d.Name, err)
-	}
-	if err := errors.Join(f.Truncate(size), f.Close()); err != nil {
-		return fmt.Errorf("make the disk %s: %w", d.Name, err)
+	if err := n.makeDisk(d); err != nil {
+		return err
 	}
 	if err := t.dir("/dev"); err != nil {
 		return err
