@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
@@ -41,7 +42,7 @@ func (s *Stack) SeedSecrets(ctx context.Context) error {
 	if err := put(SecretSSH, key.Reveal()); err != nil {
 		return err
 	}
-	for _, m := range s.Sims.Fleet.All() {
+	for _, m := range slices.Concat(s.Sims.Fleet.All(), s.pxe.All()) {
 		spec := m.Spec()
 		login, err := json.Marshal(map[string]string{"username": spec.BMCUser, "password": spec.BMCPassword})
 		if err != nil {

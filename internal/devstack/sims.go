@@ -98,17 +98,9 @@ func (s *Sims) addMachine(ctx context.Context, o SimOptions, spec simhw.Spec) er
 	if err != nil {
 		return err
 	}
-	b, err := bmcsim.New(bmcsim.Options{Machine: m, TLS: true, Adjust: func(p *bmcsim.Personality) {
-		// Who uses a session asks in real seconds: at full speed it would count as
-		// idle between two requests.
-		p.SessionTimeout = time.Duration(float64(p.SessionTimeout) * max(o.Speed, 1))
-	}})
+	b, stop, err := startBMC(ctx, m, o.Speed)
 	if err != nil {
-		return fmt.Errorf("BMC of %s: %w", spec.ID, err)
-	}
-	_, stop, err := b.Start(ctx, "127.0.0.1:0")
-	if err != nil {
-		return fmt.Errorf("BMC of %s: %w", spec.ID, err)
+		return err
 	}
 	s.BMCs[spec.ID] = b
 	s.stops = append(s.stops, stop)
@@ -132,6 +124,22 @@ func (s *Sims) addMachine(ctx context.Context, o SimOptions, spec simhw.Spec) er
 		}
 	})
 	return nil
+}
+
+func startBMC(ctx context.Context, m *simhw.Machine, speed float64) (*bmcsim.Server, func(), error) {
+	b, err := bmcsim.New(bmcsim.Options{Machine: m, TLS: true, Adjust: func(p *bmcsim.Personality) {
+		// Who uses a session asks in real seconds: at full speed it would count as
+		// idle between two requests.
+		p.SessionTimeout = time.Duration(float64(p.SessionTimeout) * max(speed, 1))
+	}})
+	if err != nil {
+		return nil, nil, fmt.Errorf("BMC of %s: %w", m.Spec().ID, err)
+	}
+	_, stop, err := b.Start(ctx, "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, fmt.Errorf("BMC of %s: %w", m.Spec().ID, err)
+	}
+	return b, stop, nil
 }
 
 func (s *Sims) startMAAS(ctx context.Context, o SimOptions) error {

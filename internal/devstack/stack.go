@@ -34,6 +34,9 @@ type Options struct {
 	// Specs are the machines; nil takes Count GPU servers of all vendors.
 	Specs []simhw.Spec
 	Count int
+	// PXE are machines that no MAAS knows and that boot from the network, see
+	// PXEMachines; AddPXE adds others later.
+	PXE []PXEMachine
 	// Speed is virtual seconds a second for MAAS and the machines.
 	Speed     float64
 	Durations maassim.Durations
@@ -65,6 +68,7 @@ type Stack struct {
 	Postgres *pg.Server
 	Temporal *temporal.Server
 	Sims     *Sims
+	PXE      []*PXEServer
 	App      *server.App
 	Config   config.Config
 	Database string
@@ -74,6 +78,7 @@ type Stack struct {
 	cancel context.CancelFunc
 	roles  map[string]*role
 	closes []func()
+	pxe    *simhw.Fleet
 }
 
 // role is one of Slipway's own processes run inside this one.
@@ -98,6 +103,10 @@ func Start(ctx context.Context, o Options) (*Stack, error) {
 		{"bringing the schema up to date", s.migrate},
 		{"starting the simulated site (MAAS region, BMCs, machines)", s.sims},
 		{"starting Slipway", s.slipway},
+		{"starting the machines that boot from the network", s.machines},
+	}
+	if len(o.PXE) == 0 {
+		steps = steps[:len(steps)-1]
 	}
 	for _, step := range steps {
 		began := time.Now()
@@ -227,6 +236,7 @@ func (s *Stack) sims(ctx context.Context) error {
 		return err
 	}
 	s.onClose(s.Sims.Stop)
+	s.pxe = simhw.NewFleet(s.ctx, s.Sims.Fleet.Clock())
 	return ctx.Err()
 }
 
