@@ -21,7 +21,11 @@ const maxInstallError = 2000 // characters
 
 // installFacts is where an installation stands.
 func installFacts(n Node, p PXENode) lifecycle.InstallFacts {
-	return lifecycle.InstallFacts{Status: n.Status, Round: p.Round, Attempts: n.InstallAttempts, Started: p.StartedAt != nil, Progress: p.Progress}
+	f := lifecycle.InstallFacts{Status: n.Status, Round: p.Round, Attempts: n.InstallAttempts, Started: p.StartedAt != nil, Progress: p.Progress}
+	if Armed(p) {
+		f.Netboot = lifecycle.Netboot(p.NetbootPurpose)
+	}
+	return f
 }
 
 // AddPXEToken stores the hash of a token for the node's running or next
@@ -53,8 +57,8 @@ func (s statements) UsePXEToken(ctx context.Context, hash []byte) error {
 
 // TicketHolds says whether a token is for the attempt that the node is at.
 func TicketHolds(t PXEToken, n Node, p PXENode) bool {
-	installs := n.Status == lifecycle.NodePending || n.Status == lifecycle.NodeInstalling
-	return installs && lifecycle.Ticket{Round: t.Round, Attempt: t.Attempt} == installFacts(n, p).Ticket()
+	f := installFacts(n, p)
+	return f.Runs() && lifecycle.Ticket{Round: t.Round, Attempt: t.Attempt} == f.Ticket()
 }
 
 // InstallReport is a report that came with a boot token.
@@ -133,7 +137,13 @@ func (tx *Tx) applyReport(ctx context.Context, n Node, p PXENode, r InstallRepor
 		return tx.moveNode(ctx, n, lifecycle.PXEStart, proof, by)
 	case lifecycle.ReportRestarts:
 		return n, tx.runAttempt(ctx, n.ID, true)
+	case lifecycle.ReportBegins, lifecycle.ReportWarns, lifecycle.ReportLeaves:
+		return tx.applyNetboot(ctx, n, p, r, effect)
 	case lifecycle.ReportAdvances:
+		if Armed(p) {
+			err := tx.q.AdvanceNetboot(ctx, gen.AdvanceNetbootParams{NodeID: n.ID, Progress: r.Progress})
+			return n, translate("progress of node "+n.ID, err)
+		}
 		deadline, err := tx.installDeadline(ctx, n.ID)
 		if err != nil {
 			return n, err
@@ -155,17 +165,57 @@ func (tx *Tx) applyReport(ctx context.Context, n Node, p PXENode, r InstallRepor
 	return n, fmt.Errorf("a report has the effect %q, which nothing is known of", effect)
 }
 
-// failAttempt counts a failed attempt; the third ends the installation.
-func (tx *Tx) failAttempt(ctx context.Context, n Node, effect lifecycle.ReportEffect, message string, by Actor) (Node, error) {
+// applyNetboot notes what the system that a job booted says of itself. The job
+// reads it; the node's state and counters are not touched.
+func (tx *Tx) applyNetboot(ctx context.Context, n Node, p PXENode, r InstallReport, effect lifecycle.ReportEffect) (Node, error) {
+	what := "netboot of node " + n.ID
+	switch effect {
+	case lifecycle.ReportBegins:
+		return n, translate(what, tx.q.RunNetboot(ctx, gen.RunNetbootParams{NodeID: n.ID, Started: true}))
+	case lifecycle.ReportLeaves:
+		n, err := tx.setAttempts(ctx, n, n.InstallAttempts, "")
+		if err != nil {
+			return n, err
+		}
+		return n, translate(what, tx.q.FinishNetboot(ctx, n.ID))
+	default:
+	}
+	message := installError(r.Error)
+	if n.LastInstallError == message && p.StartedAt == nil { // said already
+		return n, nil
+	}
+	n, err := tx.setAttempts(ctx, n, n.InstallAttempts, message)
+	if err != nil {
+		return n, err
+	}
+	if err := tx.q.RunNetboot(ctx, gen.RunNetbootParams{NodeID: n.ID}); err != nil {
+		return n, translate(what, err)
+	}
+	by := Actor{Owner: lifecycle.OwnerNodeReport, Metadata: map[string]any{"error": message, "purpose": p.NetbootPurpose, "job_id": p.NetbootJobID}}
+	return n, tx.AppendAudit(ctx, Entry{
+		ResourceKind: "node", ResourceID: n.ID, NodeID: &n.ID, Kind: EntryObservation, Name: "netboot_failed", From: string(n.Status), To: string(n.Status), Actor: by,
+	})
+}
+
+func installError(message string) string {
 	if message == "" {
 		message = "the node named no error"
 	}
-	message = clip(message, maxInstallError)
+	return clip(message, maxInstallError)
+}
+
+// failAttempt counts a failed attempt; the third ends the installation.
+func (tx *Tx) failAttempt(ctx context.Context, n Node, effect lifecycle.ReportEffect, message string, by Actor) (Node, error) {
+	message = installError(message)
 	attempt := n.InstallAttempts + 1
 	by.Metadata = map[string]any{"error": message, "attempt": attempt}
 	n, err := tx.setAttempts(ctx, n, attempt, message)
 	if err != nil {
 		return n, err
+	}
+	// A token that the failed system fetched and did not use is good no more.
+	if err := tx.q.RevokeUnusedEnrollmentTokens(ctx, n.ID); err != nil {
+		return n, translate("enrolment tokens of node "+n.ID, err)
 	}
 	if effect == lifecycle.ReportExhausts {
 		return tx.moveNode(ctx, n, lifecycle.PXEFail, nil, by)

@@ -3,6 +3,7 @@ package db_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,14 +23,66 @@ type installModel struct {
 	progress int
 	started  bool
 	moves    int // transitions, the creation and the approval included
+	// What a job boots: "", install or erase, and whether the installer is done.
+	netboot string
+	done    bool
+	failure string // the last error
+}
+
+func (m *installModel) armed() bool { return m.netboot == "erase" || m.netboot == "install" && !m.done }
+
+// attempt is the one that a token is handed out for now; 0 for none.
+func (m *installModel) attempt() int {
+	switch {
+	case m.armed():
+		return 1
+	case m.state == lifecycle.NodePending || m.state == lifecycle.NodeInstalling:
+		return m.attempts + 1
+	}
+	return 0
+}
+
+// hearNetboot is a report while a job boots the node: none of it moves a state.
+func (m *installModel) hearNetboot(status lifecycle.InstallStatus, progress int) {
+	switch status {
+	case lifecycle.InstallStarted:
+		if !m.started {
+			m.started, m.progress = true, 0
+		}
+	case lifecycle.InstallProgress:
+		m.progress = max(m.progress, progress)
+	case lifecycle.InstallFailure:
+		if m.started || m.failure != "Disk not found" {
+			m.started, m.progress, m.failure = false, 0, "Disk not found"
+		}
+	case lifecycle.InstallComplete:
+		if m.netboot == "install" {
+			m.done, m.started, m.progress, m.failure = true, false, 100, ""
+		}
+	}
+}
+
+// enter is a state that a person asks for.
+func (m *installModel) enter(to lifecycle.NodeStatus) {
+	m.state, m.moves, m.started = to, m.moves+1, false
+	if to != lifecycle.NodeActive {
+		m.progress = 0
+	}
+	if to != lifecycle.NodeMigrating && to != lifecycle.NodeDeprovisioning {
+		m.netboot, m.done = "", false
+	}
 }
 
 func (m *installModel) hear(round, attempt int, status lifecycle.InstallStatus, progress int) {
-	if round != m.round || attempt != m.attempts+1 {
+	if round != m.round || attempt != m.attempt() {
+		return
+	}
+	if m.armed() {
+		m.hearNetboot(status, progress)
 		return
 	}
 	if m.state == lifecycle.NodePending && status == lifecycle.InstallStarted {
-		m.state, m.attempts, m.progress, m.started, m.moves = lifecycle.NodeInstalling, 0, 0, true, m.moves+1
+		m.state, m.attempts, m.progress, m.started, m.moves, m.failure = lifecycle.NodeInstalling, 0, 0, true, m.moves+1, ""
 		return
 	}
 	if m.state != lifecycle.NodeInstalling {
@@ -43,10 +96,10 @@ func (m *installModel) hear(round, attempt int, status lifecycle.InstallStatus, 
 	case lifecycle.InstallProgress:
 		m.progress = max(m.progress, progress)
 	case lifecycle.InstallComplete:
-		m.state, m.attempts, m.progress, m.started, m.moves = lifecycle.NodeInstalled, 0, 100, false, m.moves+1
+		m.state, m.attempts, m.progress, m.started, m.moves, m.failure = lifecycle.NodeInstalled, 0, 100, false, m.moves+1, ""
 	case lifecycle.InstallFailure:
 		m.attempts++
-		m.started = false
+		m.started, m.failure = false, "Disk not found"
 		if m.attempts == 3 {
 			m.state, m.moves = lifecycle.NodeInstallFailed, m.moves+1
 		} else {
@@ -55,12 +108,14 @@ func (m *installModel) hear(round, attempt int, status lifecycle.InstallStatus, 
 	}
 }
 
-// Random reports, repeated and in any order, mixed with an admin's actions and
-// silence, against the model.
+// Random reports, repeated and in any order, mixed with an admin's actions,
+// silence and what jobs boot, against the model.
 func TestReportsAgainstAModel(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)
+	workflow := dbtest.InstallWorkflow(t, s)
 	made := 0
+	const silent = "it was silent"
 	rapid.Check(t, func(rt *rapid.T) {
 		made++
 		address := mac(made)
@@ -71,15 +126,43 @@ func TestReportsAgainstAModel(t *testing.T) {
 			round, attempt int
 		}
 		var tokens []token
-		for step := range rapid.IntRange(1, 40).Draw(rt, "steps") {
-			switch what := rapid.SampledFrom([]string{"boot", "report", "report", "report", "report", "report", "force", "silence", "wrong mac"}).Draw(rt, "what"); what {
+		for step := range rapid.IntRange(1, 60).Draw(rt, "steps") {
+			switch what := rapid.SampledFrom([]string{"boot", "report", "report", "report", "report", "report", "force", "silence", "wrong mac", "admin", "admin", "arm", "arm", "disarm"}).Draw(rt, "what"); what {
 			case "boot":
-				if m.state != lifecycle.NodePending && m.state != lifecycle.NodeInstalling {
+				if m.attempt() == 0 {
 					continue
 				}
 				hash, ticket := dbtest.BootToken(t, s, n.ID)
-				require.Equal(rt, lifecycle.Ticket{Round: int64(m.round), Attempt: m.attempts + 1}, ticket)
-				tokens = append(tokens, token{hash, m.round, m.attempts + 1})
+				require.Equal(rt, lifecycle.Ticket{Round: int64(m.round), Attempt: m.attempt()}, ticket)
+				tokens = append(tokens, token{hash, m.round, m.attempt()})
+			case "admin":
+				to := map[lifecycle.NodeStatus][]lifecycle.NodeStatus{
+					lifecycle.NodeInstalled: {lifecycle.NodeActive}, lifecycle.NodeActive: {lifecycle.NodeMigrating, lifecycle.NodeDeprovisioning},
+					lifecycle.NodeMigrating: {lifecycle.NodeActive},
+				}[m.state]
+				if len(to) == 0 {
+					continue
+				}
+				next := rapid.SampledFrom(to).Draw(rt, "to")
+				_, err := setState(t, s, n.ID, next, false)
+				require.NoError(rt, err)
+				m.enter(next)
+			case "arm":
+				purpose := rapid.SampledFrom([]string{db.NetbootInstall, db.NetbootErase}).Draw(rt, "purpose")
+				err := arm(t, s, n.ID, purpose, workflow.ID)
+				if m.state != lifecycle.NodeMigrating && m.state != lifecycle.NodeDeprovisioning {
+					require.Error(rt, err)
+					continue
+				}
+				require.NoError(rt, err)
+				if m.netboot != purpose {
+					m.netboot, m.done, m.round, m.started, m.progress = purpose, false, m.round+1, false, 0
+				}
+			case "disarm":
+				require.NoError(rt, s.Tx(t.Context(), func(tx *db.Tx) error { return tx.DisarmNetboot(t.Context(), n.ID, "job_property") }))
+				if m.netboot != "" {
+					m.netboot, m.done, m.started, m.progress = "", false, false, 0
+				}
 			case "report", "wrong mac":
 				if len(tokens) == 0 {
 					continue
@@ -94,7 +177,7 @@ func TestReportsAgainstAModel(t *testing.T) {
 				}
 				if _, _, err := report(t.Context(), s, address, with.hash, status, progress); err != nil {
 					require.ErrorIs(rt, err, db.ErrNotFound)
-					require.NotEqual(rt, lifecycle.Ticket{Round: int64(with.round), Attempt: with.attempt}, lifecycle.Ticket{Round: int64(m.round), Attempt: m.attempts + 1}, "a token that counts is known")
+					require.False(rt, with.round == m.round && with.attempt == m.attempt(), "a token that counts is known")
 					continue
 				}
 				m.hear(with.round, with.attempt, status, progress)
@@ -117,12 +200,19 @@ func TestReportsAgainstAModel(t *testing.T) {
 				require.NoError(rt, err)
 				require.True(rt, failed)
 				m.hear(m.round, m.attempts+1, lifecycle.InstallFailure, 0)
+				m.failure = silent
 			}
 			now, err := s.Node(t.Context(), n.ID)
 			require.NoError(rt, err)
 			p, err := s.PXENode(t.Context(), n.ID)
 			require.NoError(rt, err)
-			require.Equal(rt, fmt.Sprint(m.state, m.attempts, m.round, m.progress, m.started), fmt.Sprint(now.Status, now.InstallAttempts, p.Round, p.Progress, p.StartedAt != nil), "step %d", step)
+			failure := now.LastInstallError
+			if strings.HasPrefix(failure, "the installer was silent") {
+				failure = silent
+			}
+			require.Equal(rt, fmt.Sprint(m.state, m.attempts, m.round, m.progress, m.started, m.armed(), m.done, m.failure),
+				fmt.Sprint(now.Status, now.InstallAttempts, p.Round, p.Progress, p.StartedAt != nil, db.Armed(p), p.NetbootDoneAt != nil, failure), "step %d", step)
+			require.Equal(rt, m.state == lifecycle.NodeInstalling, p.DeadlineAt != nil, "a job has a deadline of its own")
 		}
 		rows, total, err := s.NodeHistory(t.Context(), n.ID, 100, 0)
 		require.NoError(rt, err)

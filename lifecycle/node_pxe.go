@@ -148,3 +148,18 @@ func (m Machine[S]) ReachableBy(from S, owner Owner) []string {
 	}
 	return out
 }
+
+// AdmitsAgent reports whether the agent of a node in this state is served: it
+// enrols, is heard and gets tasks. A PXE node that waits for its installation has
+// no system that counts; a retired one is gone for good, as a deleted one is.
+func AdmitsAgent(machine string, s NodeStatus) bool {
+	if machine != NodePXE.Lifecycle {
+		return s != NodeDeleted
+	}
+	switch s {
+	case NodeInstalling, NodeInstalled, NodeActive, NodeReprovision, NodeDeprovisioning, NodeMigrating:
+		return true
+	default:
+		return false
+	}
+}

@@ -105,7 +105,7 @@ func (q *Queries) AgentIdentity(ctx context.Context, nodeID string) (AgentIdenti
 }
 
 const agentStandings = `-- name: AgentStandings :many
-SELECT n.id AS node_id, n.status, coalesce(n.sku_id, '')::text AS sku_id, coalesce(i.generation, 0)::bigint AS generation,
+SELECT n.id AS node_id, n.lifecycle, n.status, coalesce(n.sku_id, '')::text AS sku_id, coalesce(i.generation, 0)::bigint AS generation,
     (i.locked_at IS NOT NULL)::boolean AS locked, coalesce(h.report_boot_id, '')::text AS reported_boot
 FROM nodes n LEFT JOIN agent_identities i ON i.node_id = n.id LEFT JOIN heartbeats h ON h.node_id = n.id
 WHERE n.id = ANY ($1::text[])
@@ -113,6 +113,7 @@ WHERE n.id = ANY ($1::text[])
 
 type AgentStandingsRow struct {
 	NodeID       string
+	Lifecycle    string
 	Status       lifecycle.NodeStatus
 	SKUID        string
 	Generation   int64
@@ -132,6 +133,7 @@ func (q *Queries) AgentStandings(ctx context.Context, nodeIds []string) ([]Agent
 		var i AgentStandingsRow
 		if err := rows.Scan(
 			&i.NodeID,
+			&i.Lifecycle,
 			&i.Status,
 			&i.SKUID,
 			&i.Generation,
@@ -178,6 +180,22 @@ func (q *Queries) EnrolIdentity(ctx context.Context, arg EnrolIdentityParams) (i
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const enrolledSince = `-- name: EnrolledSince :one
+SELECT EXISTS (SELECT 1 FROM enrollment_tokens t WHERE t.node_id = $1 AND t.used_at >= $2::timestamptz)
+`
+
+type EnrolledSinceParams struct {
+	NodeID string
+	Since  time.Time
+}
+
+func (q *Queries) EnrolledSince(ctx context.Context, arg EnrolledSinceParams) (bool, error) {
+	row := q.db.QueryRow(ctx, enrolledSince, arg.NodeID, arg.Since)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
 }
 
 const enrollmentToken = `-- name: EnrollmentToken :one
@@ -556,6 +574,15 @@ func (q *Queries) RevokeEnrollmentTokens(ctx context.Context, arg RevokeEnrollme
 	return result.RowsAffected(), nil
 }
 
+const revokeUnusedEnrollmentTokens = `-- name: RevokeUnusedEnrollmentTokens :exec
+UPDATE enrollment_tokens SET revoked_at = now() WHERE node_id = $1 AND used_at IS NULL AND revoked_at IS NULL
+`
+
+func (q *Queries) RevokeUnusedEnrollmentTokens(ctx context.Context, nodeID string) error {
+	_, err := q.db.Exec(ctx, revokeUnusedEnrollmentTokens, nodeID)
+	return err
+}
+
 const secretVersion = `-- name: SecretVersion :one
 SELECT name, version, keeper_url, ciphertext, fingerprint, created_at FROM secret_versions WHERE name = $1 AND version = $2
 `
@@ -577,6 +604,18 @@ func (q *Queries) SecretVersion(ctx context.Context, arg SecretVersionParams) (S
 		&i.CreatedAt,
 	)
 	return i, err
+}
+
+const trimEnrollmentTokens = `-- name: TrimEnrollmentTokens :exec
+DELETE FROM enrollment_tokens WHERE id IN (
+    SELECT t.id FROM enrollment_tokens t WHERE t.node_id = $1 AND t.used_at IS NULL AND t.revoked_at IS NOT NULL
+    ORDER BY t.created_at DESC, t.id DESC OFFSET 15)
+`
+
+// A node that asks for a token over and over does not fill the table: of those that nobody used and nobody may use, the newest stay.
+func (q *Queries) TrimEnrollmentTokens(ctx context.Context, nodeID string) error {
+	_, err := q.db.Exec(ctx, trimEnrollmentTokens, nodeID)
+	return err
 }
 
 const useEnrollmentToken = `-- name: UseEnrollmentToken :exec

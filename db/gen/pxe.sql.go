@@ -29,9 +29,25 @@ func (q *Queries) AdvanceInstall(ctx context.Context, arg AdvanceInstallParams) 
 	return err
 }
 
+const advanceNetboot = `-- name: AdvanceNetboot :exec
+UPDATE pxe_nodes SET progress = $1, seen_at = now() WHERE node_id = $2 AND progress < $1
+`
+
+type AdvanceNetbootParams struct {
+	Progress int
+	NodeID   string
+}
+
+func (q *Queries) AdvanceNetboot(ctx context.Context, arg AdvanceNetbootParams) error {
+	_, err := q.db.Exec(ctx, advanceNetboot, arg.Progress, arg.NodeID)
+	return err
+}
+
 const armNetboot = `-- name: ArmNetboot :one
 WITH voided AS (
     DELETE FROM pxe_tokens WHERE pxe_tokens.node_id = $4
+), unused AS (
+    UPDATE enrollment_tokens t SET revoked_at = now() WHERE t.node_id = $4 AND t.used_at IS NULL AND t.revoked_at IS NULL
 )
 UPDATE pxe_nodes SET netboot_workflow_id = $1::text, netboot_purpose = $2::text, netboot_job_id = $3::text, netboot_done_at = NULL,
     round = round + 1, started_at = NULL, progress = 0
@@ -177,6 +193,9 @@ func (q *Queries) DeviceGroup(ctx context.Context, name string) (DeviceGroup, er
 const disarmNetboot = `-- name: DisarmNetboot :execrows
 WITH voided AS (
     DELETE FROM pxe_tokens t USING pxe_nodes p WHERE t.node_id = $1 AND p.node_id = t.node_id AND p.netboot_job_id = $2::text
+), unused AS (
+    UPDATE enrollment_tokens t SET revoked_at = now() FROM pxe_nodes p
+    WHERE t.node_id = $1 AND t.used_at IS NULL AND t.revoked_at IS NULL AND p.node_id = t.node_id AND p.netboot_job_id = $2::text
 )
 UPDATE pxe_nodes SET netboot_workflow_id = NULL, netboot_purpose = '', netboot_job_id = NULL, netboot_done_at = NULL, started_at = NULL, progress = 0
 WHERE pxe_nodes.node_id = $1 AND pxe_nodes.netboot_job_id = $2::text
@@ -196,11 +215,27 @@ func (q *Queries) DisarmNetboot(ctx context.Context, arg DisarmNetbootParams) (i
 }
 
 const dropPXEMACs = `-- name: DropPXEMACs :exec
-DELETE FROM pxe_macs WHERE node_id = $1
+WITH voided AS (
+    DELETE FROM pxe_tokens WHERE pxe_tokens.node_id = $1
+), unused AS (
+    UPDATE enrollment_tokens t SET revoked_at = now() WHERE t.node_id = $1 AND t.used_at IS NULL AND t.revoked_at IS NULL
+)
+DELETE FROM pxe_macs WHERE pxe_macs.node_id = $1
 `
 
+// With the addresses goes what was handed out under them: the hardware that had them gets nothing more in the node's name.
 func (q *Queries) DropPXEMACs(ctx context.Context, nodeID string) error {
 	_, err := q.db.Exec(ctx, dropPXEMACs, nodeID)
+	return err
+}
+
+const finishNetboot = `-- name: FinishNetboot :exec
+UPDATE pxe_nodes SET netboot_done_at = coalesce(netboot_done_at, now()), started_at = NULL, progress = 100, seen_at = now()
+WHERE node_id = $1 AND netboot_purpose = 'install'
+`
+
+func (q *Queries) FinishNetboot(ctx context.Context, nodeID string) error {
+	_, err := q.db.Exec(ctx, finishNetboot, nodeID)
 	return err
 }
 
@@ -411,6 +446,23 @@ func (q *Queries) ListInstallWorkflows(ctx context.Context, arg ListInstallWorkf
 		return nil, err
 	}
 	return items, nil
+}
+
+const newestPXEAttempt = `-- name: NewestPXEAttempt :one
+SELECT coalesce(max(attempt), 0)::integer FROM pxe_tokens WHERE node_id = $1 AND round = $2
+`
+
+type NewestPXEAttemptParams struct {
+	NodeID string
+	Round  int64
+}
+
+// The newest attempt of a round that a token was handed out for; the newest token is never dropped.
+func (q *Queries) NewestPXEAttempt(ctx context.Context, arg NewestPXEAttemptParams) (int, error) {
+	row := q.db.QueryRow(ctx, newestPXEAttempt, arg.NodeID, arg.Round)
+	var column_1 int
+	err := row.Scan(&column_1)
+	return column_1, err
 }
 
 const nodeOfMAC = `-- name: NodeOfMAC :one
@@ -703,6 +755,21 @@ func (q *Queries) RunInstallAttempt(ctx context.Context, arg RunInstallAttemptPa
 	return err
 }
 
+const runNetboot = `-- name: RunNetboot :exec
+UPDATE pxe_nodes SET started_at = CASE WHEN $1::boolean THEN now() END, progress = 0, seen_at = now() WHERE node_id = $2
+`
+
+type RunNetbootParams struct {
+	Started bool
+	NodeID  string
+}
+
+// What a job boots: reported as started, or still to come after a failure. The job has a deadline of its own.
+func (q *Queries) RunNetboot(ctx context.Context, arg RunNetbootParams) error {
+	_, err := q.db.Exec(ctx, runNetboot, arg.Started, arg.NodeID)
+	return err
+}
+
 const seePXENode = `-- name: SeePXENode :exec
 UPDATE pxe_nodes SET seen_at = now(), seen_from = $1, facts = facts || $2::jsonb
 WHERE node_id = $3 AND (seen_at < now() - interval '10 seconds' OR NOT facts @> $2::jsonb)
@@ -769,6 +836,9 @@ WITH freed AS (
     DELETE FROM pxe_macs WHERE pxe_macs.node_id = $3 AND $1::text = 'retired'
 ), voided AS (
     DELETE FROM pxe_tokens WHERE pxe_tokens.node_id = $3 AND $1::text IN ('pending', 'retired')
+), unused AS (
+    UPDATE enrollment_tokens t SET revoked_at = now()
+    WHERE t.node_id = $3 AND t.used_at IS NULL AND t.revoked_at IS NULL AND $1::text IN ('pending', 'retired')
 )
 UPDATE pxe_nodes SET
     round = round + CASE WHEN $1::text = 'pending' THEN 1 ELSE 0 END,

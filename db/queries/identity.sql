@@ -13,6 +13,18 @@ UPDATE api_tokens SET revoked_at = coalesce(revoked_at, now()) WHERE id = @id;
 -- name: RevokeEnrollmentTokens :execrows
 UPDATE enrollment_tokens SET revoked_at = now() WHERE node_id = @node_id AND revoked_at IS NULL AND token_hash <> @but_not::bytea;
 
+-- name: RevokeUnusedEnrollmentTokens :exec
+UPDATE enrollment_tokens SET revoked_at = now() WHERE node_id = @node_id AND used_at IS NULL AND revoked_at IS NULL;
+
+-- name: TrimEnrollmentTokens :exec
+-- A node that asks for a token over and over does not fill the table: of those that nobody used and nobody may use, the newest stay.
+DELETE FROM enrollment_tokens WHERE id IN (
+    SELECT t.id FROM enrollment_tokens t WHERE t.node_id = @node_id AND t.used_at IS NULL AND t.revoked_at IS NOT NULL
+    ORDER BY t.created_at DESC, t.id DESC OFFSET 15);
+
+-- name: EnrolledSince :one
+SELECT EXISTS (SELECT 1 FROM enrollment_tokens t WHERE t.node_id = @node_id AND t.used_at >= @since::timestamptz);
+
 -- name: OpenEnrollmentTokens :one
 SELECT count(*) FROM enrollment_tokens WHERE node_id = @node_id AND revoked_at IS NULL;
 
@@ -56,7 +68,7 @@ JOIN agent_certificates c ON c.node_id = i.node_id AND c.generation = i.generati
 
 -- name: AgentStandings :many
 -- What each request of an agent is judged by, for many nodes at once.
-SELECT n.id AS node_id, n.status, coalesce(n.sku_id, '')::text AS sku_id, coalesce(i.generation, 0)::bigint AS generation,
+SELECT n.id AS node_id, n.lifecycle, n.status, coalesce(n.sku_id, '')::text AS sku_id, coalesce(i.generation, 0)::bigint AS generation,
     (i.locked_at IS NOT NULL)::boolean AS locked, coalesce(h.report_boot_id, '')::text AS reported_boot
 FROM nodes n LEFT JOIN agent_identities i ON i.node_id = n.id LEFT JOIN heartbeats h ON h.node_id = n.id
 WHERE n.id = ANY (@node_ids::text[]);

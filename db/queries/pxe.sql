@@ -19,7 +19,13 @@ INSERT INTO pxe_nodes (node_id, facts, seen_from) VALUES (@node_id, @facts, @see
 INSERT INTO pxe_macs (mac, node_id) VALUES (@mac, @node_id) ON CONFLICT DO NOTHING;
 
 -- name: DropPXEMACs :exec
-DELETE FROM pxe_macs WHERE node_id = @node_id;
+-- With the addresses goes what was handed out under them: the hardware that had them gets nothing more in the node's name.
+WITH voided AS (
+    DELETE FROM pxe_tokens WHERE pxe_tokens.node_id = @node_id
+), unused AS (
+    UPDATE enrollment_tokens t SET revoked_at = now() WHERE t.node_id = @node_id AND t.used_at IS NULL AND t.revoked_at IS NULL
+)
+DELETE FROM pxe_macs WHERE pxe_macs.node_id = @node_id;
 
 -- name: PXENode :one
 SELECT * FROM pxe_nodes WHERE node_id = @node_id;
@@ -43,6 +49,8 @@ UPDATE pxe_nodes SET erase_workflow_id = @erase_workflow_id WHERE node_id = @nod
 -- A new round: what was handed out before counts no more.
 WITH voided AS (
     DELETE FROM pxe_tokens WHERE pxe_tokens.node_id = @node_id
+), unused AS (
+    UPDATE enrollment_tokens t SET revoked_at = now() WHERE t.node_id = @node_id AND t.used_at IS NULL AND t.revoked_at IS NULL
 )
 UPDATE pxe_nodes SET netboot_workflow_id = @workflow_id::text, netboot_purpose = @purpose::text, netboot_job_id = @job_id::text, netboot_done_at = NULL,
     round = round + 1, started_at = NULL, progress = 0
@@ -51,6 +59,9 @@ WHERE pxe_nodes.node_id = @node_id RETURNING *;
 -- name: DisarmNetboot :execrows
 WITH voided AS (
     DELETE FROM pxe_tokens t USING pxe_nodes p WHERE t.node_id = @node_id AND p.node_id = t.node_id AND p.netboot_job_id = @job_id::text
+), unused AS (
+    UPDATE enrollment_tokens t SET revoked_at = now() FROM pxe_nodes p
+    WHERE t.node_id = @node_id AND t.used_at IS NULL AND t.revoked_at IS NULL AND p.node_id = t.node_id AND p.netboot_job_id = @job_id::text
 )
 UPDATE pxe_nodes SET netboot_workflow_id = NULL, netboot_purpose = '', netboot_job_id = NULL, netboot_done_at = NULL, started_at = NULL, progress = 0
 WHERE pxe_nodes.node_id = @node_id AND pxe_nodes.netboot_job_id = @job_id::text;
@@ -73,6 +84,9 @@ WITH freed AS (
     DELETE FROM pxe_macs WHERE pxe_macs.node_id = @node_id AND @to_state::text = 'retired'
 ), voided AS (
     DELETE FROM pxe_tokens WHERE pxe_tokens.node_id = @node_id AND @to_state::text IN ('pending', 'retired')
+), unused AS (
+    UPDATE enrollment_tokens t SET revoked_at = now()
+    WHERE t.node_id = @node_id AND t.used_at IS NULL AND t.revoked_at IS NULL AND @to_state::text IN ('pending', 'retired')
 )
 UPDATE pxe_nodes SET
     round = round + CASE WHEN @to_state::text = 'pending' THEN 1 ELSE 0 END,
@@ -95,6 +109,21 @@ WHERE node_id = @node_id;
 -- name: AdvanceInstall :exec
 UPDATE pxe_nodes SET progress = @progress, deadline_at = now() + make_interval(secs => @deadline_seconds::double precision), seen_at = now()
 WHERE node_id = @node_id AND progress < @progress;
+
+-- name: RunNetboot :exec
+-- What a job boots: reported as started, or still to come after a failure. The job has a deadline of its own.
+UPDATE pxe_nodes SET started_at = CASE WHEN @started::boolean THEN now() END, progress = 0, seen_at = now() WHERE node_id = @node_id;
+
+-- name: AdvanceNetboot :exec
+UPDATE pxe_nodes SET progress = @progress, seen_at = now() WHERE node_id = @node_id AND progress < @progress;
+
+-- name: FinishNetboot :exec
+UPDATE pxe_nodes SET netboot_done_at = coalesce(netboot_done_at, now()), started_at = NULL, progress = 100, seen_at = now()
+WHERE node_id = @node_id AND netboot_purpose = 'install';
+
+-- name: NewestPXEAttempt :one
+-- The newest attempt of a round that a token was handed out for; the newest token is never dropped.
+SELECT coalesce(max(attempt), 0)::integer FROM pxe_tokens WHERE node_id = @node_id AND round = @round;
 
 -- name: SilentInstalls :many
 SELECT node_id FROM pxe_nodes WHERE deadline_at < now() + make_interval(secs => @ahead_seconds::double precision) ORDER BY deadline_at LIMIT @max_rows;
