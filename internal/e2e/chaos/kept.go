@@ -48,7 +48,7 @@ func (t *theatre) arrange(ctx context.Context, c Case, path *Path) (*Target, err
 // through takes a target through a job to which nothing is done, but what its
 // neighbours suffer.
 func (t *theatre) through(ctx context.Context, target *Target, start func(context.Context, *db.Tx, *Target) (db.Job, error)) error {
-	target.Job.ID = db.NewID("job")
+	target.accept(db.Job{ID: db.NewID("job")})
 	var job db.Job
 	err := t.store.Tx(ctx, func(tx *db.Tx) (err error) {
 		job, err = start(ctx, tx, target)
@@ -67,7 +67,8 @@ func (t *theatre) through(ctx context.Context, target *Target, start func(contex
 	if job.Status != lifecycle.JobCompleted {
 		return fmt.Errorf("job %s is %s at %s: %s %s", job.ID, job.Status, job.Stage, job.FailureClass, job.Message)
 	}
-	target.NodeID, target.Job = *job.NodeID, db.Job{}
+	target.NodeID = *job.NodeID
+	target.accept(db.Job{})
 	return nil
 }
 

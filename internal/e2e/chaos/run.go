@@ -191,7 +191,7 @@ func (r *run) one(ctx context.Context, t *theatre, c Case) (Result, error) {
 			return res, fmt.Errorf("case %s: %w", c, err)
 		}
 	}
-	target.Job.ID = db.NewID("job")
+	target.accept(db.Job{ID: db.NewID("job")})
 	res.JobID = target.Job.ID
 	t.targets.Store(res.JobID, target)
 	t.director.Plan(res.JobID, c.Hits)
