@@ -223,7 +223,8 @@ func (i *installation) firstBoot() ([]byte, error) {
 			return nil, err
 		}
 	}
-	return b.Bytes(), w.Close()
+	err := w.Close()
+	return b.Bytes(), err
 }
 
 func (s *Server) nextFailure() string {

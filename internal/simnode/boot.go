@@ -108,7 +108,7 @@ func (n *Node) apply(ctx context.Context, t *tree, b firstBoot) error {
 	}
 	for _, argv := range b.commands {
 		if len(argv) == 0 || argv[0] != "systemctl" {
-			n.log.Info("a runcmd entry is not run on a simulated node")
+			errs = append(errs, n.shell(ctx, strings.Join(argv, " ")))
 			continue
 		}
 		if err := n.run(ctx, append([]string{filepath.Join(n.tools, "systemctl")}, argv[1:]...), func(*exec.Cmd) {}); err != nil {
