@@ -77,16 +77,16 @@ func (t *tree) system(s simhw.Spec, ev simhw.Event) error {
 		root = "tmpfs / tmpfs rw,relatime 0 0"
 	}
 	files := map[string]string{
-		"/etc/hostname":                                           ev.OS.Hostname + "\n",
-		"/etc/slipway-simulated":                                  "This node is simulated.\n",
-		"/proc/sys/kernel/random/boot_id":                         ev.BootID + "\n",
-		"/proc/meminfo":                                           fmt.Sprintf("MemTotal:       %d kB\nMemFree:        %d kB\n", s.MemoryMiB*1024, s.MemoryMiB*900),
-		"/proc/mounts":                                            "proc /proc proc rw 0 0\n" + root + "\n",
-		"/sys/devices/system/cpu/online":                          fmt.Sprintf("0-%d\n", max(s.CPUs, 1)-1),
-		"/sys/class/dmi/id/product_serial":                        s.Serial + "\n",
-		"/sys/class/dmi/id/product_name":                          s.Model + "\n",
-		"/sys/class/dmi/id/sys_vendor":                            s.Vendor + "\n",
-		"/sys/class/net/lo/operstate":                             "unknown\n",
+		"/etc/hostname":                    ev.OS.Hostname + "\n",
+		"/etc/slipway-simulated":           "This node is simulated.\n",
+		"/proc/sys/kernel/random/boot_id":  ev.BootID + "\n",
+		"/proc/meminfo":                    fmt.Sprintf("MemTotal:       %d kB\nMemFree:        %d kB\n", s.MemoryMiB*1024, s.MemoryMiB*900),
+		"/proc/mounts":                     "proc /proc proc rw 0 0\n" + root + "\n",
+		"/sys/devices/system/cpu/online":   fmt.Sprintf("0-%d\n", max(s.CPUs, 1)-1),
+		"/sys/class/dmi/id/product_serial": s.Serial + "\n",
+		"/sys/class/dmi/id/product_name":   s.Model + "\n",
+		"/sys/class/dmi/id/sys_vendor":     s.Vendor + "\n",
+		"/sys/class/net/lo/operstate":      "unknown\n",
 	}
 	if !ev.OS.Live {
 		files[fmt.Sprintf("/sys/block/%s/%s/partition", bootDisk, part)] = "1\n"
