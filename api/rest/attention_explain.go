@@ -66,12 +66,31 @@ func explainOrphan(a *Attention) {
 
 func explainNodeStuck(a *Attention) {
 	a.Message = fmt.Sprintf("the node has been %s for %s and no job works on it", a.Status, time.Duration(a.AgeSeconds)*time.Second)
+	if message, next, ofPXE := stuckPXE(lifecycle.NodeStatus(a.Status), a.Hostname); ofPXE {
+		a.Message += message
+		a.NextAction, a.Runbook = next, "docs/pxe.md#when-a-job-stands-still"
+		return
+	}
 	a.NextAction = "Look at the node's timeline for what happened to its job, then onboard the host again."
 	if _, _, between := lifecycle.ResumeOf(lifecycle.NodeStatus(a.Status)); between {
 		a.AllowedActions = []string{string(lifecycle.NodeActionResume)}
 		a.Recommended = string(lifecycle.NodeActionResume)
 		a.NextAction = "Look at the node's timeline for what happened to its job, then resume the node with slipway node resume: it creates a job that owns it."
 	}
+}
+
+// stuckPXE is said of a PXE node whose job was cancelled: no state leads back,
+// and asking for the state again begins the next job.
+func stuckPXE(s lifecycle.NodeStatus, hostname string) (message, next string, ok bool) {
+	switch s { //nolint:exhaustive // the two states that a job owns
+	case lifecycle.NodeDeprovisioning:
+		return "; nothing proves its disks erased", fmt.Sprintf("Look at the node's timeline for what happened to its job, then begin again with slipway node deprovision %s. "+
+			"If you have destroyed its disks yourself, set it retired with slipway node state %s retired.", hostname, hostname), true
+	case lifecycle.NodeMigrating:
+		return "; it may stand on either hardware", fmt.Sprintf("Look at the node's timeline for what happened to its job, then begin again with slipway node migrate %s. "+
+			"If it runs where it should, set it active with slipway node state %s active.", hostname, hostname), true
+	}
+	return "", "", false
 }
 
 func explainQuarantine(a *Attention) {

@@ -57,6 +57,9 @@ func (s *Server) startable(ctx context.Context, n db.Node, mode lifecycle.Decomm
 	if !ok {
 		return problem.NewInvalid(problem.Field{Location: "body.mode", Message: "is not a mode; docs/states/decommission.md lists them"})
 	}
+	if n.Lifecycle != info.Lifecycle {
+		return statesInstead(n, string(mode))
+	}
 	live, err := s.cfg.Store.LiveJobOfNode(ctx, n.ID)
 	if err == nil {
 		return problem.New(problem.LiveJob, fmt.Sprintf("job %s (%s) is %s and holds node %s; wait for it to end, or cancel it",
@@ -65,15 +68,14 @@ func (s *Server) startable(ctx context.Context, n db.Node, mode lifecycle.Decomm
 	if !errors.Is(err, db.ErrNotFound) {
 		return err
 	}
-	if n.Lifecycle == lifecycle.NodeMAAS.Lifecycle && slices.Contains(info.From, n.Status) {
+	if slices.Contains(info.From, n.Status) {
 		return nil
 	}
 	can := []string{}
 	for _, m := range allowedDecommissions(n, false) {
 		can = append(can, string(m))
 	}
-	return problem.New(problem.ActionRefused, fmt.Sprintf("node %s is %s (lifecycle %s), and %s is started in lifecycle maas and the states %v",
-		n.Hostname, n.Status, n.Lifecycle, mode, info.From)).Allow(can)
+	return problem.New(problem.ActionRefused, fmt.Sprintf("node %s is %s, and %s is for a node that is %s", n.Hostname, n.Status, mode, lifecycle.OneOf(info.From))).Allow(can)
 }
 
 func allowedDecommissions(n db.Node, busy bool) []lifecycle.DecommissionMode {
@@ -85,18 +87,18 @@ func allowedDecommissions(n db.Node, busy bool) []lifecycle.DecommissionMode {
 
 // stalePlan says what is different now from the plan that was sent.
 func (s *Server) stalePlan(ctx context.Context, v foreseen, sent string) error {
-	p := problem.New(problem.PlanStale, "the plan is not true any more: it would do something else now; read the new plan, and start with its plan_hash")
+	p := problem.New(problem.PlanStale, "the plan is not true any more: it would do something else now; read the new plan, and start with its hash")
 	p.PlanHash = v.plan.Hash
 	old, err := s.cfg.Store.NodePlan(ctx, v.node.ID, sent)
 	var before contract.Plan
 	switch {
 	case errors.Is(err, db.ErrNotFound):
-		p.Detail = "No plan of this node with that hash is known, so it cannot be said what changed; read the new plan, and start with its plan_hash."
+		p.Detail = "No plan of this node with that hash is known, so it cannot be said what changed; read the new plan, and start with its hash."
 		return p
 	case err != nil:
 		return err
 	case old.Mode != string(v.ask.Mode):
-		p.Detail = fmt.Sprintf("That plan is for mode %s, not %s; read the new plan, and start with its plan_hash.", old.Mode, v.ask.Mode)
+		p.Detail = fmt.Sprintf("That plan is for mode %s, not %s; read the new plan, and start with its hash.", old.Mode, v.ask.Mode)
 		return p
 	}
 	if err := json.Unmarshal(old.Plan, &before); err != nil {

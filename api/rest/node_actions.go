@@ -128,8 +128,7 @@ func (s *Server) judgeNode(ctx context.Context, tx *db.Tx, info lifecycle.NodeAc
 		return j, err
 	}
 	if j.node.Lifecycle != lifecycle.NodeMAAS.Lifecycle {
-		return j, problem.New(problem.ActionRefused, fmt.Sprintf("node %s has lifecycle %s, which knows no %s; change its state with POST %s/nodes/%s/state",
-			j.node.Hostname, j.node.Lifecycle, info.Action, prefix, j.node.ID))
+		return j, statesInstead(j.node, string(info.Action))
 	}
 	live, err := tx.LiveJobOfNode(ctx, in.ID)
 	if err == nil {
@@ -152,6 +151,18 @@ func (s *Server) judgeNode(ctx context.Context, tx *db.Tx, info lifecycle.NodeAc
 		err = fmt.Errorf("node %s: %w", j.node.ID, db.ErrStale)
 	}
 	return j, err
+}
+
+// statesInstead refuses what is asked of nodes that MAAS or a person provisions,
+// and says how the others change.
+func statesInstead(n db.Node, asked string) error {
+	states := list(lifecycle.NodePXE.ReachableBy(n.Status, lifecycle.OwnerAdmin))
+	if len(states) == 0 {
+		return problem.New(problem.ActionRefused, fmt.Sprintf("node %s has lifecycle %s, which knows no %s, and it is %s for good", n.Hostname, n.Lifecycle, asked, n.Status)).Allow(states)
+	}
+	return problem.New(problem.ActionRefused, fmt.Sprintf("node %s has lifecycle %s, which knows no %s; set its state with slipway node state %s STATE, or POST %s/nodes/%s/state: "+
+		"deprovisioning erases and retires it, retired takes it out as it is; the states that may be set now are listed",
+		n.Hostname, n.Lifecycle, asked, n.Hostname, prefix, n.ID)).Allow(states)
 }
 
 // alreadySo says that the action is done or under way, "" when it is neither.
@@ -181,12 +192,8 @@ func (j judgement) allowed() error {
 	if slices.Contains(j.info.From, j.node.Status) {
 		return nil
 	}
-	where := make([]string, 0, len(j.info.From))
-	for _, f := range j.info.From {
-		where = append(where, string(f))
-	}
 	return problem.New(problem.ActionRefused, fmt.Sprintf("node %s is %s, and %s is for a node that is %s%s",
-		j.node.Hostname, j.node.Status, j.info.Action, strings.Join(where, ", "), j.wayOut())).Allow(can)
+		j.node.Hostname, j.node.Status, j.info.Action, lifecycle.OneOf(j.info.From), j.wayOut())).Allow(can)
 }
 
 // wayOut says what to do instead, where it is not among the allowed actions.

@@ -101,8 +101,8 @@ func (s *Server) registerNodes() {
 	add(s, huma.Operation{OperationID: "list-nodes", Method: http.MethodGet, Path: "/nodes", Tags: tags, Summary: "List nodes"}, s.listNodes)
 	add(s, huma.Operation{OperationID: "get-node", Method: http.MethodGet, Path: "/nodes/{id}", Tags: tags, Summary: "Read a node with its agent, BMC and live job"}, s.getNode)
 	add(s, huma.Operation{
-		OperationID: "update-node", Method: http.MethodPatch, Path: "/nodes/{id}", Tags: tags, Summary: "Change a node's labels or its install workflow",
-		Description: "Labels that are named are set, those with null are removed, the others stay. An install workflow is assigned to a PXE node by an admin, not while it installs.",
+		OperationID: "update-node", Method: http.MethodPatch, Path: "/nodes/{id}", Tags: tags, Summary: "Change a node's labels, its install workflow or its erase workflow",
+		Description: "Labels that are named are set, those with null are removed, the others stay. Install and erase workflow are assigned to a PXE node by an admin, the first not while it installs.",
 	}, s.updateNode)
 	add(s, huma.Operation{
 		OperationID: "node-history", Method: http.MethodGet, Path: "/nodes/{id}/history", Tags: tags, Summary: "A node's state transitions, newest first",
@@ -182,6 +182,8 @@ type NodePatch struct {
 	Labels map[string]*string `json:"labels,omitempty" doc:"Keys of 1 to 63 and values of at most 256 characters; null removes"`
 	// InstallWorkflowID is for admins.
 	InstallWorkflowID string `json:"install_workflow_id,omitempty" doc:"wf_...: how a PXE node is installed from now on; an admin assigns it"`
+	// EraseWorkflowID is for admins; "" takes the device group's.
+	EraseWorkflowID *string `json:"erase_workflow_id,omitempty" doc:"wf_...: the live system that a PXE node is erased from; empty: that of its device group; an admin assigns it"`
 }
 
 const (
@@ -244,8 +246,8 @@ func (s *Server) updateNode(ctx context.Context, in *struct {
 
 // patchNode changes what the patch names, in one version after the other.
 func (s *Server) patchNode(ctx context.Context, tx *db.Tx, n db.Node, version int64, p NodePatch) (db.Node, error) {
-	if p.Labels == nil && p.InstallWorkflowID == "" {
-		return n, problem.NewInvalid(problem.Field{Location: "body", Message: "must name labels or install_workflow_id"})
+	if p.Labels == nil && p.InstallWorkflowID == "" && p.EraseWorkflowID == nil {
+		return n, problem.NewInvalid(problem.Field{Location: "body", Message: "must name labels, install_workflow_id or erase_workflow_id"})
 	}
 	if p.Labels != nil {
 		want, err := p.apply(n.Labels)
@@ -259,6 +261,13 @@ func (s *Server) patchNode(ctx context.Context, tx *db.Tx, n db.Node, version in
 		if err := s.audit(ctx, tx, "node", n.ID, &n.ID, "set_labels", map[string]any{"labels": p.Labels}); err != nil {
 			return n, err
 		}
+	}
+	if p.EraseWorkflowID != nil {
+		var err error
+		if n, err = s.assignEraser(ctx, tx, n, version, *p.EraseWorkflowID); err != nil {
+			return n, err
+		}
+		version = n.Version
 	}
 	if p.InstallWorkflowID == "" {
 		return n, nil

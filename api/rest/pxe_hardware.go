@@ -2,6 +2,7 @@ package rest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,42 +11,47 @@ import (
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // HardwareRequest is the hardware that takes a node's place.
 type HardwareRequest struct {
 	MACAddresses []string `json:"mac_addresses" required:"true" minItems:"1" maxItems:"8" nullable:"false" doc:"The first is the one that it boots with"`
-	SerialNumber string   `json:"serial_number,omitempty" maxLength:"128"`
+	SerialNumber string   `json:"serial_number,omitempty" maxLength:"128" doc:"As its firmware says it; the job stops when the machine that boots says another"`
 	SystemUUID   string   `json:"system_uuid,omitempty" maxLength:"64"`
 	// BMC is that of the new hardware; without it the node keeps the one it has.
 	BMC *BMCRequest `json:"bmc,omitempty"`
 }
 
-func (s *Server) replaceHardware(ctx context.Context, in *struct {
+// planNodeHardware says which hardware the job of a migration is to put a node
+// on. It may be said anew until the job has.
+func (s *Server) planNodeHardware(ctx context.Context, in *struct {
 	NodePath
 	Match
 	Body HardwareRequest
 }) (*Versioned[Node], error) {
-	h, protocol, err := s.checkHardware(ctx, in.Body)
+	plan, err := s.checkPlanned(ctx, &in.Body, "body.")
 	if err != nil {
 		return nil, err
 	}
 	var view Node
 	err = s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
-		v, err := in.version(func() (int64, error) { n, err := tx.Node(ctx, in.ID); return n.Version, err })
+		n, err := tx.LockNode(ctx, in.ID)
 		if err != nil {
 			return err
 		}
-		n, err := tx.ReplaceHardware(ctx, in.ID, v, h, s.actor(ctx))
+		v, err := in.version(func() (int64, error) { return n.Version, nil })
 		if err != nil {
+			return err
+		}
+		ask, err := migrationOf(ctx, tx, n)
+		if err != nil {
+			return err
+		}
+		if n, err = s.planHardware(ctx, tx, n, v, ask, plan); err != nil {
 			return err
 		}
 		view = nodeView(n)
-		if in.Body.BMC != nil {
-			if view.BMCID, err = replaceBMC(ctx, tx, n.ID, *in.Body.BMC, protocol); err != nil {
-				return err
-			}
-		}
 		return addPXE(ctx, tx, &view)
 	})
 	if err != nil {
@@ -54,12 +60,35 @@ func (s *Server) replaceHardware(ctx context.Context, in *struct {
 	return versioned(view.Version, view), nil
 }
 
-// checkHardware names all that is wrong with the request.
-func (s *Server) checkHardware(ctx context.Context, r HardwareRequest) (h db.Hardware, protocol string, err error) {
+// migrationOf is the request of the live job that migrates a node.
+func migrationOf(ctx context.Context, tx *db.Tx, n db.Node) (contract.DecommissionInput, error) {
+	var ask contract.DecommissionInput
+	if n.Lifecycle != lifecycle.NodePXE.Lifecycle {
+		return ask, problem.New(problem.Conflict, "only a PXE node changes its hardware this way; onboard the new server, and decommission the old one")
+	}
+	live, err := tx.LiveJobOfNode(ctx, n.ID)
+	if err == nil && json.Unmarshal(live.Input, &ask) == nil && ask.Mode == lifecycle.ModeMigrate {
+		return ask, nil
+	}
+	if err != nil && !errors.Is(err, db.ErrNotFound) {
+		return ask, err
+	}
+	return ask, problem.New(problem.Conflict, fmt.Sprintf(
+		"no job migrates node %s, which is %s; its hardware is planned while one does: begin with slipway node migrate %s, or set the state migrating, which may name the hardware at once",
+		n.Hostname, n.Status, n.Hostname))
+}
+
+// checkPlanned names all that is wrong with the hardware of a request; nil for
+// none. at is where it stands in the body.
+func (s *Server) checkPlanned(ctx context.Context, r *HardwareRequest, at string) (*db.PlannedHardware, error) {
+	if r == nil {
+		return nil, nil
+	}
 	var bad []problem.Field
 	wrong := func(field, message string) {
-		bad = append(bad, problem.Field{Location: "body." + field, Message: message})
+		bad = append(bad, problem.Field{Location: at + field, Message: message})
 	}
+	h := &db.PlannedHardware{SerialNumber: boot.Clean(r.SerialNumber, maxFact), SystemUUID: boot.Clean(r.SystemUUID, maxFact)}
 	for i, text := range r.MACAddresses {
 		mac, ok := lifecycle.NormalMAC(text)
 		switch {
@@ -70,40 +99,39 @@ func (s *Server) checkHardware(ctx context.Context, r HardwareRequest) (h db.Har
 		}
 		h.MACs = append(h.MACs, mac)
 	}
-	h.Serial, h.HardwareUUID = boot.Clean(r.SerialNumber, maxFact), boot.Clean(r.SystemUUID, maxFact)
-	if r.BMC != nil {
-		if protocol = r.BMC.Protocol; protocol == "" {
-			protocol = "redfish"
+	if b := r.BMC; b != nil {
+		h.BMC = &db.PlannedBMC{Address: b.Address, Protocol: b.Protocol, CredentialRef: b.CredentialRef, SystemID: b.SystemID, IPMICipherSuite: b.IPMICipherSuite}
+		if h.BMC.Protocol == "" {
+			h.BMC.Protocol = "redfish"
 		}
-		if err := s.checkBMC(ctx, *r.BMC, protocol, wrong); err != nil {
-			return h, "", err
+		if err := s.checkBMC(ctx, *b, h.BMC.Protocol, wrong); err != nil {
+			return nil, err
 		}
 	}
 	if len(bad) > 0 {
-		return h, "", problem.NewInvalid(bad...)
+		return nil, problem.NewInvalid(bad...)
 	}
-	return h, protocol, nil
+	return h, nil
 }
 
-// replaceBMC gives a node the BMC of its new hardware. The certificate that was
-// approved for the old one does not hold.
-func replaceBMC(ctx context.Context, tx *db.Tx, nodeID string, r BMCRequest, protocol string) (string, error) {
-	old, err := tx.BMCOfNode(ctx, nodeID)
-	if errors.Is(err, db.ErrNotFound) {
-		b, err := tx.CreateBMC(ctx, db.NewBMC{
-			NodeID: &nodeID, Address: r.Address, Protocol: protocol, CredentialRef: r.CredentialRef, SystemID: r.SystemID, CipherSuite: r.IPMICipherSuite,
-		})
-		return b.ID, err
+// plannedView is the planned hardware as it was asked for.
+func plannedView(h *db.PlannedHardware) *PlannedHardware {
+	if h == nil {
+		return nil
 	}
-	if err != nil {
-		return "", err
+	out := &PlannedHardware{
+		HardwareRequest: HardwareRequest{MACAddresses: list(h.MACs), SerialNumber: h.SerialNumber, SystemUUID: h.SystemUUID}, Disks: h.Disks,
+		ReplacedBy: h.ReplacedBy,
 	}
-	old.Address, old.CredentialRef, old.Protocol, old.SystemID = r.Address, r.CredentialRef, protocol, r.SystemID
-	if r.IPMICipherSuite != 0 {
-		old.IPMICipherSuite = r.IPMICipherSuite
+	if b := h.BMC; b != nil {
+		out.BMC = &BMCRequest{Address: b.Address, Protocol: b.Protocol, CredentialRef: b.CredentialRef, SystemID: b.SystemID, IPMICipherSuite: b.IPMICipherSuite}
 	}
-	if _, err := tx.UpdateBMC(ctx, old); err != nil {
-		return "", err
-	}
-	return old.ID, tx.SetBMCPin(ctx, old.ID, "")
+	return out
+}
+
+// PlannedHardware is the hardware that a migrating node is to get.
+type PlannedHardware struct {
+	HardwareRequest
+	Disks      string `json:"disks" enum:"new,moved"`
+	ReplacedBy string `json:"replaced_by,omitempty" doc:"The job that has put the node on it"`
 }

@@ -16,12 +16,25 @@ import (
 // NodePXE is what a PXE node has beside its record.
 type NodePXE struct {
 	InstallWorkflowID    string     `json:"install_workflow_id,omitempty"`
+	EraseWorkflowID      string     `json:"erase_workflow_id,omitempty" doc:"The live system that it is erased from; absent: that of its device group"`
 	InstallationProgress int        `json:"installation_progress" doc:"Percent of the running attempt"`
 	DeadlineAt           *time.Time `json:"deadline_at,omitempty" doc:"While installing: silent beyond it, the attempt counts as failed"`
 	LastSeenAt           time.Time  `json:"last_seen_at"`
 	LastSeenFrom         string     `json:"last_seen_from,omitempty"`
 	Reported             PXEFacts   `json:"reported" doc:"What the machine says of itself; nothing of it is proven"`
-	AdminStates          []string   `json:"admin_states" nullable:"false" doc:"States that an admin may set now"`
+	AdminStates          []string   `json:"admin_states" nullable:"false" doc:"States that an admin may set now; retired and active need force while a job holds the node"`
+
+	JobID           string           `json:"job_id,omitempty" doc:"The live job that deprovisions or migrates it"`
+	Netboot         *Netboot         `json:"netboot,omitempty" doc:"What a job has the machine boot from the network, whatever the node's state"`
+	PlannedHardware *PlannedHardware `json:"planned_hardware,omitempty" doc:"While it migrates: the hardware that it is to get"`
+}
+
+// Netboot is what a job boots a node from the network for.
+type Netboot struct {
+	Purpose    string     `json:"purpose" enum:"install,erase" doc:"install: until the installer says that it is complete; erase: at every boot"`
+	WorkflowID string     `json:"workflow_id"`
+	JobID      string     `json:"job_id"`
+	DoneAt     *time.Time `json:"done_at,omitempty" doc:"When the installer said that it is complete; the machine boots its disk since"`
 }
 
 // PXEFacts is what a machine says of itself, cleaned of what could be harmful.
@@ -40,29 +53,39 @@ func addPXE(ctx context.Context, tx *db.Tx, view *Node) error {
 		return err
 	}
 	view.PXE = &NodePXE{
-		InstallWorkflowID: text(p.InstallWorkflowID), InstallationProgress: p.Progress, DeadlineAt: utc(p.DeadlineAt), LastSeenAt: p.SeenAt.UTC(),
-		LastSeenFrom: p.SeenFrom, Reported: PXEFacts(p.Facts), AdminStates: list(lifecycle.NodePXE.ReachableBy(view.Status, lifecycle.OwnerAdmin)),
+		InstallWorkflowID: text(p.InstallWorkflowID), EraseWorkflowID: text(p.EraseWorkflowID), InstallationProgress: p.Progress, DeadlineAt: utc(p.DeadlineAt),
+		LastSeenAt: p.SeenAt.UTC(), LastSeenFrom: p.SeenFrom, Reported: PXEFacts(p.Facts), PlannedHardware: plannedView(p.PlannedHardware),
+		AdminStates: list(lifecycle.NodePXE.ReachableBy(view.Status, lifecycle.OwnerAdmin)),
+	}
+	if p.NetbootPurpose != "" {
+		view.PXE.Netboot = &Netboot{Purpose: p.NetbootPurpose, WorkflowID: text(p.NetbootWorkflowID), JobID: text(p.NetbootJobID), DoneAt: utc(p.NetbootDoneAt)}
+	}
+	job, err := tx.LiveOperation(ctx, view.ID)
+	switch {
+	case err == nil:
+		view.PXE.JobID = job.ID
+	case !errors.Is(err, db.ErrNotFound):
+		return err
+	case view.Status == lifecycle.NodeDeprovisioning || view.Status == lifecycle.NodeMigrating:
+		// Its job was cancelled: asking for the state again begins the next.
+		view.PXE.AdminStates = append([]string{string(view.Status)}, view.PXE.AdminStates...)
 	}
 	return nil
-}
-
-// StateTransition is a state that an admin sets (seed 000).
-type StateTransition struct {
-	State   lifecycle.NodeStatus `json:"state" required:"true" maxLength:"30"`
-	Comment *string              `json:"comment,omitempty" maxLength:"2000"`
-	Force   bool                 `json:"force,omitempty" doc:"Bypasses the retry limit and resets the counters: needed from install_failed"`
 }
 
 func (s *Server) registerPXENodes() {
 	tags := []string{"pxe"}
 	add(s, huma.Operation{
 		OperationID: "set-node-state", Method: http.MethodPost, Path: "/nodes/{id}/state", Tags: tags, Summary: "Set the state of a PXE node",
-		Description: "The states that may be set now stand in the node's pxe.admin_states. A node of lifecycle maas takes actions instead.",
+		Description: "The states that may be set now stand in the node's pxe.admin_states. deprovisioning and migrating come with the job that does them: it is created in the same transaction " +
+			"and stands in pxe.job_id; asked for once more while it works, nothing happens, and after it was cancelled the next one is created. " +
+			"While it works, retired and active are refused without force. A node of lifecycle maas takes actions instead.",
 	}, s.setNodeState)
 	add(s, huma.Operation{
-		OperationID: "replace-node-hardware", Method: http.MethodPut, Path: "/nodes/{id}/hardware", Tags: tags, Summary: "Put a migrating PXE node on other hardware",
-		Description: "Its id, history and labels stay. A machine that was discovered under one of the addresses meanwhile is that hardware: its node is purged.",
-	}, s.replaceHardware)
+		OperationID: "plan-node-hardware", Method: http.MethodPut, Path: "/nodes/{id}/hardware", Tags: tags, Summary: "Plan the hardware of a migrating PXE node",
+		Description: "The job of the migration puts the node on it when the old hardware is out of the way; until then it may be said anew. Its id, history and labels stay. " +
+			"A machine that was discovered under one of the addresses meanwhile is that hardware: its node is purged then. 409 while no job migrates the node.",
+	}, s.planNodeHardware)
 	add(s, huma.Operation{
 		OperationID: "purge-discovered-nodes", Method: http.MethodPost, Path: "/admin/discovered-nodes/purge", Tags: tags, Summary: "Delete nodes that were only ever discovered",
 		Description: "Such a node may be made by anybody on the boot network. A machine that is real is discovered again at its next boot. What stays is the audit.",
@@ -78,70 +101,42 @@ func (s *Server) registerPXENodes() {
 	}, s.deleteDeviceGroup)
 }
 
-func (s *Server) setNodeState(ctx context.Context, in *struct {
-	NodePath
-	Match
-	Body StateTransition
-}) (*Versioned[Node], error) {
-	var view Node
-	err := s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
-		n, err := tx.LockNode(ctx, in.ID)
-		if err != nil {
-			return err
-		}
-		if n.Lifecycle != lifecycle.NodePXE.Lifecycle {
-			return problem.New(problem.IllegalTransition, "the state of a node that MAAS provisions is set by what happens to it; "+
-				"use POST /api/v1/nodes/{id}/actions/{drain, retire, reactivate, quarantine, unquarantine, remove}, a decommission or an onboarding; "+
-				"the actions that are possible now are listed").Allow(names(allowedActions(n, false)))
-		}
-		v, err := in.version(func() (int64, error) { return n.Version, nil })
-		if err != nil {
-			return err
-		}
-		if !lifecycle.NodePXE.Has(in.Body.State) {
-			return problem.NewInvalid(problem.Field{Location: "body.state", Message: "is not a state of a PXE node; docs/states/node-pxe.md lists them"})
-		}
-		a := s.actor(ctx)
-		a.Comment = text(in.Body.Comment)
-		if in.Body.Force {
-			a.Metadata = map[string]any{"force": true}
-		}
-		if n, err = tx.SetPXEState(ctx, in.ID, v, in.Body.State, in.Body.Force, a); err != nil {
-			return explainNeed(err, in.Body)
-		}
-		view = nodeView(n)
-		return addPXE(ctx, tx, &view)
-	})
+// assignEraser says from which live system a PXE node is erased; "" takes that
+// of its device group. What is armed already stays.
+func (s *Server) assignEraser(ctx context.Context, tx *db.Tx, n db.Node, version int64, id string) (db.Node, error) {
+	if !principal(ctx).may(RoleAdmin) {
+		return n, problem.New(problem.Forbidden, "what a machine boots is an admin's to say; ask one to assign the erase workflow")
+	}
+	if n.Lifecycle != lifecycle.NodePXE.Lifecycle {
+		return n, problem.New(problem.Conflict, "only a PXE node has an erase workflow; this one is erased by its agent and by MAAS")
+	}
+	if n.Status == lifecycle.NodeRetired {
+		return n, problem.New(problem.IllegalTransition, "the node is retired, and never erased again")
+	}
+	if err := checkEraser(ctx, tx, id); err != nil {
+		return n, err
+	}
+	n, err := tx.AssignEraseWorkflow(ctx, n.ID, version, id)
 	if err != nil {
-		return nil, err
+		return n, err
 	}
-	return versioned(view.Version, view), nil
+	return n, s.audit(ctx, tx, "node", n.ID, &n.ID, "assign_erase_workflow", map[string]any{"erase_workflow_id": id})
 }
 
-func names(actions []lifecycle.NodeAction) []string {
-	out := make([]string, 0, len(actions))
-	for _, a := range actions {
-		out = append(out, string(a))
+// checkEraser refuses a workflow that could erase nothing; "" is none.
+func checkEraser(ctx context.Context, tx *db.Tx, id string) error {
+	if id == "" {
+		return nil
 	}
-	return out
-}
-
-// explainNeed says what to do where the state allows the move and something
-// else is missing.
-func explainNeed(err error, t StateTransition) error {
-	var illegal *lifecycle.IllegalTransitionError
-	if !errors.As(err, &illegal) || t.State != lifecycle.NodePending {
-		return err
+	wf, err := tx.InstallWorkflow(ctx, id)
+	if errors.Is(err, db.ErrNotFound) {
+		return problem.NewInvalid(problem.Field{Location: "body.erase_workflow_id", Message: "there is no such install workflow"})
 	}
-	switch lifecycle.NodeStatus(illegal.From) {
-	case lifecycle.NodeInstallFailed:
-		return problem.New(problem.IllegalTransition, "the installation failed three times: assign an install workflow with PATCH, then send force: true to begin anew").
-			Allow(illegal.Allowed)
-	case lifecycle.NodeDiscovered, lifecycle.NodeReprovision:
-		return problem.New(problem.IllegalTransition, "the node has no install workflow: assign one with PATCH first").Allow(illegal.Allowed)
-	default:
-		return err
+	if err == nil && wf.Spec.Agent == nil {
+		return problem.NewInvalid(problem.Field{Location: "body.erase_workflow_id", Message: "installs no agent, and nobody else erases; " +
+			"give the workflow an agent block and {{ install_agent }} in its user_data first"})
 	}
+	return err
 }
 
 // assignWorkflow says how a PXE node is installed.
@@ -186,14 +181,15 @@ func (s *Server) purgeDiscovered(ctx context.Context, in *struct{ Body PurgeRequ
 
 // DeviceGroup is the policy of nodes with the label device-group=NAME.
 type DeviceGroup struct {
-	Name        string    `json:"name"`
-	AutoPromote bool      `json:"auto_promote" doc:"An installed node becomes active without a person"`
-	CreatedAt   time.Time `json:"created_at"`
-	UpdatedAt   time.Time `json:"updated_at"`
+	Name            string    `json:"name"`
+	AutoPromote     bool      `json:"auto_promote" doc:"An installed node becomes active without a person"`
+	EraseWorkflowID string    `json:"erase_workflow_id,omitempty" doc:"The live system that nodes without one of their own are erased from"`
+	CreatedAt       time.Time `json:"created_at"`
+	UpdatedAt       time.Time `json:"updated_at"`
 }
 
 func groupView(g db.DeviceGroup) DeviceGroup {
-	return DeviceGroup{g.Name, g.AutoPromote, g.CreatedAt.UTC(), g.UpdatedAt.UTC()}
+	return DeviceGroup{g.Name, g.AutoPromote, text(g.EraseWorkflowID), g.CreatedAt.UTC(), g.UpdatedAt.UTC()}
 }
 
 // GroupPath is the path of one.
@@ -216,7 +212,8 @@ func (s *Server) listDeviceGroups(ctx context.Context, in *Page) (*Listed[Device
 func (s *Server) putDeviceGroup(ctx context.Context, in *struct {
 	GroupPath
 	Body struct {
-		AutoPromote bool `json:"auto_promote" required:"true"`
+		AutoPromote     bool   `json:"auto_promote" required:"true"`
+		EraseWorkflowID string `json:"erase_workflow_id,omitempty" doc:"wf_...; absent: none"`
 	}
 }) (*struct{ Body DeviceGroup }, error) {
 	if err := checkName(in.Name); err != nil {
@@ -224,12 +221,15 @@ func (s *Server) putDeviceGroup(ctx context.Context, in *struct {
 	}
 	out := &struct{ Body DeviceGroup }{}
 	return out, s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
-		g, err := tx.PutDeviceGroup(ctx, in.Name, in.Body.AutoPromote)
+		if err := checkEraser(ctx, tx, in.Body.EraseWorkflowID); err != nil {
+			return err
+		}
+		g, err := tx.PutDeviceGroup(ctx, in.Name, in.Body.AutoPromote, in.Body.EraseWorkflowID)
 		if err != nil {
 			return err
 		}
 		out.Body = groupView(g)
-		return s.audit(ctx, tx, "device_group", in.Name, nil, "put", map[string]any{"auto_promote": in.Body.AutoPromote})
+		return s.audit(ctx, tx, "device_group", in.Name, nil, "put", map[string]any{"auto_promote": in.Body.AutoPromote, "erase_workflow_id": in.Body.EraseWorkflowID})
 	})
 }
 

@@ -16,7 +16,6 @@ import (
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/internal/pxenode"
-	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 const autoinstall = `#cloud-config
@@ -289,49 +288,4 @@ func TestADeviceGroupMayPromoteByItself(t *testing.T) {
 	}
 	w.do("DELETE", "/api/v1/admin/device-groups/lab", nil).want(http.StatusNoContent)
 	w.do("DELETE", "/api/v1/admin/device-groups/lab", nil).refused(problem.NotFound)
-}
-
-func TestAMigratingNodeTakesOtherHardware(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t).ready()
-	n := dbtest.PXENode(t, w.store, "52:54:00:00:02:01", lifecycle.NodeActive)
-	path := "/api/v1/nodes/" + n.ID
-	w.do("PATCH", path, map[string]any{"labels": map[string]any{"rack": "7"}}, anyVersion).want(http.StatusOK)
-	taken := dbtest.PXENode(t, w.store, "52:54:00:00:02:02", lifecycle.NodeActive)
-	hardware := func(macs ...string) map[string]any {
-		return map[string]any{"mac_addresses": macs, "serial_number": "NEW-1", "bmc": map[string]any{"address": "10.0.0.9", "credential_ref": "bmc/a"}}
-	}
-	w.do("PUT", path+"/hardware", hardware("52:54:00:00:02:09"), anyVersion).refused(problem.Conflict)
-	w.do("POST", path+"/state", map[string]any{"state": "migrating"}, anyVersion).want(http.StatusOK)
-	w.do("PUT", path+"/hardware", hardware("52:54:00:00:02:02"), anyVersion).refused(problem.Conflict)
-	w.do("PUT", path+"/hardware", hardware("52:54:00:00:02:09", "5254.0000.0209"), anyVersion).refused(problem.Invalid)
-	w.do("PUT", path+"/hardware", hardware("52:54:00:00:02:09"), header{"If-Match": `"1"`}).refused(problem.Stale)
-	w.do("PUT", path+"/hardware", hardware("52:54:00:00:02:09"), header{"Authorization": "Bearer " + w.tokens["operator"]}).refused(problem.Forbidden)
-
-	// The new hardware booted before anybody said whose it is.
-	early, err := w.machine("52:54:00:00:02:09").Report(t.Context(), "", pxenode.Report{})
-	require.NoError(t, err)
-	var got struct {
-		ID     string
-		MACs   []string
-		Serial string
-		Labels map[string]string
-		BMCID  string `json:"bmc_id"`
-	}
-	w.do("PUT", path+"/hardware", hardware("52-54-00-00-02-09", "52:54:00:00:02:0a"), anyVersion).want(http.StatusOK).into(&got)
-	require.Equal(t, []any{n.ID, []string{"52:54:00:00:02:09", "52:54:00:00:02:0a"}, "NEW-1", map[string]string{"rack": "7"}}, []any{got.ID, got.MACs, got.Serial, got.Labels})
-	require.NotEmpty(t, got.BMCID)
-	w.do("GET", "/api/v1/nodes/"+early.NodeID, nil).refused(problem.NotFound)
-	w.do("POST", path+"/state", map[string]any{"state": "active"}, anyVersion).want(http.StatusOK)
-	for mac, id := range map[string]string{"52:54:00:00:02:0a": n.ID, "52:54:00:00:02:02": taken.ID} {
-		a, err := w.machine(mac).Report(t.Context(), "", pxenode.Report{})
-		require.NoError(t, err)
-		require.Equal(t, id, a.NodeID)
-	}
-	old, err := w.machine("52:54:00:00:02:01").Report(t.Context(), "", pxenode.Report{})
-	require.NoError(t, err)
-	require.Equal(t, "discovered", old.State, "the old hardware is a machine like any other")
-	var history struct{ Total int }
-	w.do("GET", path+"/history", nil).want(http.StatusOK).into(&history)
-	require.Equal(t, 7, history.Total)
 }

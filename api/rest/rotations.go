@@ -93,9 +93,9 @@ func (s *Server) acceptRotation(ctx context.Context, tx *db.Tx, bmcID, reason st
 	}
 	if b.AuthBlockedAt != nil {
 		return db.Job{}, "", problem.New(problem.Conflict, fmt.Sprintf(
-			"logins to this BMC are stopped since %s: %s; store the right login and set it with PUT %s/admin/bmcs/%s/credential, "+
-				"then lift the block with POST .../actions/clear-auth-block, then rotate",
-			b.AuthBlockedAt.UTC().Format(time.RFC3339), b.AuthBlockedReason, prefix, b.ID))
+			"logins to this BMC are stopped since %s: %s; store the right login (slipway secret put), name it to the BMC (slipway bmc set-credential %s SECRET, "+
+				"or PUT %s/admin/bmcs/%s/credential), lift the block (slipway bmc clear-block %s, or POST .../actions/clear-auth-block), then rotate",
+			b.AuthBlockedAt.UTC().Format(time.RFC3339), b.AuthBlockedReason, b.ID, prefix, b.ID, b.ID))
 	}
 	in := contract.BMCRotationInput{BMCID: b.ID, Reason: reason}
 	id := db.NewID("job")
@@ -109,7 +109,10 @@ func (s *Server) acceptRotation(ctx context.Context, tx *db.Tx, bmcID, reason st
 		if err != nil {
 			return db.Job{}, "", err
 		}
-		in.Hostname, row.SiteID = node.Hostname, &node.SiteID
+		in.Hostname = node.Hostname
+		if node.SiteID != "" { // a PXE node belongs to none
+			row.SiteID = &node.SiteID
+		}
 	}
 	if row.Input, err = json.Marshal(in); err != nil {
 		return db.Job{}, "", fmt.Errorf("rotation input: %w", err)
