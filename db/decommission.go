@@ -69,7 +69,7 @@ func notStartedIn(mode lifecycle.DecommissionModeInfo, n Node) error {
 	m, _ := lifecycle.NodeMachine(n.Lifecycle)
 	return &lifecycle.IllegalTransitionError{
 		Resource: "node", From: string(n.Status), To: string(mode.Ends),
-		Reason:  fmt.Sprintf("%s is started in %v of a node of lifecycle %s only", mode.Mode, mode.From, mode.Lifecycle),
+		Reason:  fmt.Sprintf("%s is for a node of lifecycle %s that is %s", mode.Mode, mode.Lifecycle, lifecycle.OneOf(mode.From)),
 		Allowed: m.Reachable(n.Status),
 	}
 }

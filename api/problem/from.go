@@ -108,7 +108,7 @@ func FromAction(err error) *Problem {
 	var late *client.WorkflowUpdateServiceTimeoutOrCanceledError
 	if errors.As(err, &late) || errors.Is(err, context.DeadlineExceeded) {
 		return New(OutcomeUnknown, "the workflow did not answer in time, so it is not known whether the action was taken; "+
-			"look at the job, and repeat the action with the same Idempotency-Key")
+			"look at the job, and repeat the action, with the same Idempotency-Key if it had one")
 	}
 	return New(EngineUnavailable, "Temporal does not answer; the action was not taken; repeat it when Temporal is back")
 }

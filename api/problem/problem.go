@@ -47,7 +47,7 @@ const (
 	typePrefix                = "urn:slipway:problem:"
 	contentType               = "application/problem+json"
 	internalDetail            = "Something went wrong inside Slipway; repeat the request, and if it stays so give the request id to whoever runs the server."
-	defaultInvalidDetail      = "The request is not valid; correct what errors lists and send it again."
+	defaultInvalidDetail      = "The request is not valid; correct what is listed and send it again."
 )
 
 // Info is what is fixed for a kind.

@@ -58,14 +58,14 @@ const (
 func (s *Server) act(ctx context.Context, in *actionInput, kind contract.JobKind) (*actionOutput, error) {
 	action := lifecycle.Action(in.Action)
 	if !slices.Contains(lifecycle.Actions, action) {
-		return nil, problem.New(problem.NotFound, fmt.Sprintf("there is no action %q; the actions are %v", in.Action, lifecycle.Actions))
+		return nil, problem.New(problem.NotFound, fmt.Sprintf("there is no action %q; take %s", in.Action, lifecycle.OneOf(lifecycle.Actions)))
 	}
 	var ask ActionRequest
 	if in.Body != nil {
 		ask = *in.Body
 	}
 	if ask.AcceptRisk && (action != lifecycle.ActionAdopt || strings.TrimSpace(ask.Reason) == "") {
-		return nil, problem.NewInvalid(problem.Field{Location: "body.accept_risk", Message: "is for adopt_observed_state only, and needs a reason"})
+		return nil, problem.NewInvalid(problem.Field{Location: "body.accept_risk", Message: "is for adopt_observed_state (slipway job adopt --accept-risk) only, and needs a reason"})
 	}
 	key, err := in.optional()
 	if err != nil {

@@ -213,7 +213,7 @@ func (x *exchange) deliver(ctx context.Context) (*decided, error) {
 		select {
 		case <-ctx.Done():
 			return nil, problem.New(problem.OutcomeUnknown,
-				"the job's workflow is being started again and has not answered yet, so the action was not taken; look at the job, and repeat the action with the same Idempotency-Key")
+				"the job's workflow is being started again and has not answered yet, so the action was not taken; look at the job, and repeat the action, with the same Idempotency-Key if it had one")
 		case <-tick.C:
 		}
 		if d, err := x.update(ctx); !gone(err) {

@@ -95,7 +95,7 @@ func (s *Server) reissueBootstrap(ctx context.Context, in *struct {
 			return nil, err
 		}
 		if err != nil || !isManual(job) || node.ProfileID == nil {
-			return nil, problem.New(problem.Conflict, "a token is issued only while a job waits for a node that is bootstrapped by hand; create the node anew with POST /api/v1/admin/nodes").With(job.ID)
+			return nil, problem.New(problem.Conflict, "a token is issued only while a job waits for a node that is bootstrapped by hand; create the node anew (slipway node bootstrap, or POST "+prefix+"/admin/nodes)").With(job.ID)
 		}
 		profile, err := tx.Profile(ctx, *node.ProfileID)
 		if err != nil {

@@ -75,8 +75,8 @@ func (s *Server) createDecommission(ctx context.Context, in *struct {
 		return first, err
 	}
 	if in.Body.PlanHash == "" {
-		return nil, problem.New(problem.PlanMissing, "a decommission is started with the hash of a plan: POST "+prefix+
-			"/admin/decommissions/plan with the same node and mode, read what it would do, and send its plan_hash")
+		return nil, problem.New(problem.PlanMissing, "a decommission is started with the hash of a plan: slipway node decommission makes one, shows it and starts it; "+
+			"or POST "+prefix+"/admin/decommissions/plan with the same node and mode, read what it would do, and start with its plan_hash")
 	}
 	v, err := s.foreseeNode(ctx, in.Body.NodeID, in.Body.Mode, in.Body.GraceSeconds)
 	if err != nil {
