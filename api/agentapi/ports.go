@@ -110,11 +110,12 @@ type Renewal struct {
 
 // NodeIdentity is what a node may show.
 type NodeIdentity struct {
-	NodeID  string
-	Status  lifecycle.NodeStatus
-	Current Issued // Generation 0: never enrolled
-	Locked  bool
-	SKUID   string // what its reports are judged by, "" for nothing
+	NodeID    string
+	Lifecycle string // maas or pxe
+	Status    lifecycle.NodeStatus
+	Current   Issued // Generation 0: never enrolled
+	Locked    bool
+	SKUID     string // what its reports are judged by, "" for nothing
 }
 
 // Standing is how a node stands: the little that each of its requests is judged

@@ -48,10 +48,10 @@ func (s *standings) of(ctx context.Context, node string) (Standing, error) {
 		return Standing{}, q.err
 	}
 	st, known := q.found[node]
-	if !known || st.Status == lifecycle.NodeDeleted {
+	if !known {
 		return Standing{}, removed()
 	}
-	return st, nil
+	return st, admit(st.Lifecycle, st.Status)
 }
 
 func (s *standings) join(node string) *question {
@@ -96,10 +96,29 @@ func (s *standings) ask(q *question) {
 // node looks a node up and refuses one that is gone.
 func (s *Server) node(ctx context.Context, id string) (NodeIdentity, error) {
 	n, err := s.cfg.Store.Identity(ctx, id)
-	if errors.Is(err, ErrNoNode) || (err == nil && n.Status == lifecycle.NodeDeleted) {
+	if errors.Is(err, ErrNoNode) {
 		return NodeIdentity{}, removed()
 	}
-	return n, err
+	if err != nil {
+		return NodeIdentity{}, err
+	}
+	return n, admit(n.Lifecycle, n.Status)
+}
+
+// installWait is how long the agent of a node that waits to be installed is
+// asked to wait: its system is about to be replaced.
+const installWait = 30 * time.Second
+
+// admit refuses the agent of a node that is gone or has no system that counts.
+func admit(machine string, status lifecycle.NodeStatus) error {
+	switch {
+	case lifecycle.AdmitsAgent(machine, status):
+		return nil
+	case status == lifecycle.NodeDeleted || status == lifecycle.NodeRetired:
+		return removed()
+	}
+	return refuse(http.StatusServiceUnavailable, wire.ProblemBusy, "not_installed",
+		"The node is %s; its agent is served once its installation has started.", status).after(installWait)
 }
 
 func removed() *refusal {

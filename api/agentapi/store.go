@@ -59,6 +59,10 @@ func (s *database) Token(ctx context.Context, hash [32]byte) (Token, error) {
 func (s *database) Redeem(ctx context.Context, r Redemption) (Issued, error) {
 	var out Issued
 	err := s.db.Tx(ctx, func(tx *db.Tx) error {
+		// Before the token, as those do who revoke it: neither waits for the other.
+		if _, err := tx.LockNode(ctx, r.NodeID); err != nil {
+			return err
+		}
 		tok, outcome, err := tx.RedeemEnrollmentToken(ctx, r.TokenHash[:], r.Certificate.SPKI[:], r.Certificate.Generation)
 		if err != nil {
 			return err
@@ -97,7 +101,7 @@ func (s *database) Identity(ctx context.Context, nodeID string) (NodeIdentity, e
 	if err != nil {
 		return NodeIdentity{}, err
 	}
-	out := NodeIdentity{NodeID: nodeID, Status: n.Status}
+	out := NodeIdentity{NodeID: nodeID, Lifecycle: n.Lifecycle, Status: n.Status}
 	if n.SKUID != nil {
 		out.SKUID = *n.SKUID
 	}

@@ -53,7 +53,7 @@ func (m *Memory) Clock(context.Context) (time.Time, error) {
 func (m *Memory) AddNode(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.nodes[id] = &agentapi.NodeIdentity{NodeID: id, Status: lifecycle.NodeEnrolling}
+	m.nodes[id] = &agentapi.NodeIdentity{NodeID: id, Lifecycle: lifecycle.NodeMAAS.Lifecycle, Status: lifecycle.NodeEnrolling}
 }
 
 // SetStatus moves a node.
@@ -61,6 +61,13 @@ func (m *Memory) SetStatus(id string, s lifecycle.NodeStatus) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.nodes[id].Status = s
+}
+
+// SetLifecycle makes a node one of another lifecycle.
+func (m *Memory) SetLifecycle(id, machine string, s lifecycle.NodeStatus) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.nodes[id].Lifecycle, m.nodes[id].Status = machine, s
 }
 
 // AddToken issues a token for a node, which it makes when it is missing.
@@ -71,7 +78,7 @@ func (m *Memory) AddToken(nodeID string, expires time.Time) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.nodes[nodeID] == nil {
-		m.nodes[nodeID] = &agentapi.NodeIdentity{NodeID: nodeID, Status: lifecycle.NodeEnrolling}
+		m.nodes[nodeID] = &agentapi.NodeIdentity{NodeID: nodeID, Lifecycle: lifecycle.NodeMAAS.Lifecycle, Status: lifecycle.NodeEnrolling}
 	}
 	m.tokens[sha256.Sum256([]byte(text))] = &agentapi.Token{NodeID: nodeID, ExpiresAt: expires}
 	return text
@@ -164,7 +171,7 @@ func (m *Memory) Standings(_ context.Context, nodeIDs []string) (map[string]agen
 		if n == nil {
 			continue
 		}
-		s := agentapi.Standing{NodeID: id, Status: n.Status, SKUID: n.SKUID, Generation: n.Current.Generation, Locked: n.Locked}
+		s := agentapi.Standing{NodeID: id, Lifecycle: n.Lifecycle, Status: n.Status, SKUID: n.SKUID, Generation: n.Current.Generation, Locked: n.Locked}
 		if r := m.beats[id].Report; r != nil {
 			s.ReportedBoot = r.BootID
 		}
