@@ -85,6 +85,14 @@ func (s statements) OpenEnrollmentTokens(ctx context.Context, nodeID string) (in
 	return n, translate("enrolment tokens of node "+nodeID, err)
 }
 
+// EnrolledGeneration is the generation that an agent has got by the node's
+// present enrolment token; 0 where none has, since a token was issued or all
+// were revoked.
+func (s statements) EnrolledGeneration(ctx context.Context, nodeID string) (int64, error) {
+	n, err := s.q.EnrolledGeneration(ctx, nodeID)
+	return n, translate("enrolment tokens of node "+nodeID, err)
+}
+
 // EnrollmentToken reads a token by its hash, or ErrNotFound.
 func (s statements) EnrollmentToken(ctx context.Context, hash []byte) (EnrollmentToken, error) {
 	row, err := s.q.EnrollmentToken(ctx, hash)

@@ -36,7 +36,7 @@ func Armed(p PXENode) bool {
 }
 
 // ArmNetboot makes the node boot a workflow from the network for a job, as a new
-// round: what was handed out before counts no more. Where this job has armed the
+// round: what was handed out before counts no more, enrolment tokens too. Where this job has armed the
 // same already nothing changes; DisarmNetboot first begins a new round.
 // *ConflictError when the node is in no state in which a job boots it.
 func (tx *Tx) ArmNetboot(ctx context.Context, nodeID, purpose, workflowID, jobID string) (PXENode, error) {
@@ -53,6 +53,14 @@ func (tx *Tx) ArmNetboot(ctx context.Context, nodeID, purpose, workflowID, jobID
 	}
 	if p.NetbootPurpose == purpose && is(p.NetbootJobID, jobID) && is(p.NetbootWorkflowID, workflowID) {
 		return p, nil
+	}
+	// What is still to enrol is the system that the netboot replaces, and what
+	// the last installer said is not about this one.
+	if err := tx.RevokeEnrollmentTokens(ctx, nodeID); err != nil {
+		return PXENode{}, err
+	}
+	if _, err := tx.setAttempts(ctx, n, n.InstallAttempts, ""); err != nil {
+		return PXENode{}, err
 	}
 	p, err = tx.q.ArmNetboot(ctx, gen.ArmNetbootParams{NodeID: nodeID, Purpose: purpose, WorkflowID: workflowID, JobID: jobID})
 	return p, translate("netboot of node "+nodeID, err)

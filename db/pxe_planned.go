@@ -76,7 +76,7 @@ func (tx *Tx) macFree(ctx context.Context, mac, nodeID string) error {
 
 // ApplyHardware puts a migrating node on its planned hardware, once for a job,
 // and returns the plan: addresses and serial number, the BMC where one is
-// planned, and with new disks the old agent's identity is shut out with its
+// planned; what the job had armed for the old hardware ends, and with new disks the old agent's identity is shut out with its
 // enrolment tokens. ErrNotFound while nothing is planned. Repeatable.
 func (tx *Tx) ApplyHardware(ctx context.Context, nodeID, jobID string, a Actor) (PlannedHardware, error) {
 	n, err := tx.LockNode(ctx, nodeID)
@@ -112,6 +112,12 @@ func (tx *Tx) ApplyHardware(ctx context.Context, nodeID, jobID string, a Actor) 
 // leaveHardware forgets how the old machine was reached and, where its disks
 // stay behind, shuts out the agent that is on them.
 func (tx *Tx) leaveHardware(ctx context.Context, nodeID, jobID string, disksStay bool) error {
+	if err := tx.DisarmNetboot(ctx, nodeID, jobID); err != nil {
+		return err
+	}
+	if err := tx.q.ForgetPXEFacts(ctx, nodeID); err != nil {
+		return translate("facts of node "+nodeID, err)
+	}
 	if err := tx.ForgetNodeAccess(ctx, nodeID); err != nil || !disksStay {
 		return err
 	}

@@ -24,6 +24,10 @@ func TestNodePath(t *testing.T) {
 		"a person's way in":  {lifecycle.NodeQuarantined, lifecycle.NodeDraining, lifecycle.OwnerAdmin, []lifecycle.NodeStatus{lifecycle.NodeDraining}},
 		"not the workflow's": {lifecycle.NodeQuarantined, lifecycle.NodeDraining, lifecycle.OwnerDecommission, nil},
 	} {
-		require.Equal(t, c.want, lifecycle.NodePath(c.from, c.to, via, c.owner), name)
+		require.Equal(t, c.want, lifecycle.NodePath(lifecycle.NodeMAAS.Lifecycle, c.from, c.to, via, c.owner), name)
 	}
+	retired := []lifecycle.NodeStatus{lifecycle.NodeRetired}
+	require.Equal(t, retired, lifecycle.NodePath(lifecycle.NodePXE.Lifecycle, lifecycle.NodeDeprovisioning, lifecycle.NodeRetired, nil, lifecycle.OwnerDecommission))
+	require.Nil(t, lifecycle.NodePath(lifecycle.NodeMAAS.Lifecycle, lifecycle.NodeDeprovisioning, lifecycle.NodeRetired, nil, lifecycle.OwnerDecommission), "each lifecycle has its own edges")
+	require.Nil(t, lifecycle.NodePath(lifecycle.NodePXE.Lifecycle, lifecycle.NodeDeprovisioning, lifecycle.NodeActive, nil, lifecycle.OwnerDecommission), "no way back")
 }

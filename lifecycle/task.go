@@ -223,6 +223,9 @@ type ValidateArgs struct {
 	// ProtectSerials are the disks that the scrub was not to wipe, so that they
 	// need not be blank.
 	ProtectSerials []string `json:"protect_serials,omitempty"`
+	// Steps are those to do, all when empty. A live system that boots from the
+	// network anew each time has no accounts or files of tenants to look for.
+	Steps []string `json:"steps,omitempty"`
 }
 
 // UpdateArgs are the arguments of agent.update.

@@ -121,17 +121,18 @@ func (a *Activities) MoveLeaving(ctx context.Context, in MoveIn) (contract.Leavi
 		if err != nil || n.Status == in.To {
 			return err
 		}
-		edge, ok := lifecycle.NodeEdge(n.Status, in.To, in.Owner)
+		machine, _ := lifecycle.NodeMachine(n.Lifecycle)
+		edge, ok := lifecycle.NodeEdge(n.Lifecycle, n.Status, in.To, in.Owner)
 		if in.From != "" && n.Status != in.From {
 			return &lifecycle.IllegalTransitionError{
 				Resource: "node", From: string(n.Status), To: string(in.To),
-				Reason: fmt.Sprintf("this step of the job moves it from %s", in.From), Allowed: lifecycle.NodeMAAS.Reachable(n.Status),
+				Reason: fmt.Sprintf("this step of the job moves it from %s", in.From), Allowed: machine.Reachable(n.Status),
 			}
 		}
 		if !ok {
 			return &lifecycle.IllegalTransitionError{
 				Resource: "node", From: string(n.Status), To: string(in.To),
-				Reason: fmt.Sprintf("%s has no such transition", in.Owner), Allowed: lifecycle.NodeMAAS.Reachable(n.Status),
+				Reason: fmt.Sprintf("%s has no such transition", in.Owner), Allowed: machine.Reachable(n.Status),
 			}
 		}
 		_, err = tx.TransitionNode(ctx, in.NodeID, edge, in.Proof, db.Actor{Owner: in.Owner, Comment: in.Note, WorkflowID: workflowID(ctx)})

@@ -103,7 +103,7 @@ func nodeMove(ctx context.Context, tx *db.Tx, p contract.Projection) (*db.NodeMo
 	if owner == "" {
 		owner = lifecycle.Owner(p.Kind)
 	}
-	path := lifecycle.NodePath(node.Status, p.Node.To, p.Node.Via, owner)
+	path := lifecycle.NodePath(node.Lifecycle, node.Status, p.Node.To, p.Node.Via, owner)
 	if p.Node.Soft && (len(path) == 0 || path[0] == node.Status) {
 		return nil, nil
 	}

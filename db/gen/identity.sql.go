@@ -182,6 +182,19 @@ func (q *Queries) EnrolIdentity(ctx context.Context, arg EnrolIdentityParams) (i
 	return result.RowsAffected(), nil
 }
 
+const enrolledGeneration = `-- name: EnrolledGeneration :one
+SELECT coalesce(max(t.used_generation), 0)::bigint AS generation FROM enrollment_tokens t
+WHERE t.node_id = $1 AND t.used_at IS NOT NULL AND t.revoked_at IS NULL
+`
+
+// The generation that an agent has got by a token which is good; 0 for none. Issuing a token revokes those before it.
+func (q *Queries) EnrolledGeneration(ctx context.Context, nodeID string) (int64, error) {
+	row := q.db.QueryRow(ctx, enrolledGeneration, nodeID)
+	var generation int64
+	err := row.Scan(&generation)
+	return generation, err
+}
+
 const enrolledSince = `-- name: EnrolledSince :one
 SELECT EXISTS (SELECT 1 FROM enrollment_tokens t WHERE t.node_id = $1 AND t.used_at >= $2::timestamptz)
 `

@@ -239,6 +239,16 @@ func (q *Queries) FinishNetboot(ctx context.Context, nodeID string) error {
 	return err
 }
 
+const forgetPXEFacts = `-- name: ForgetPXEFacts :exec
+UPDATE pxe_nodes SET facts = '{}' WHERE node_id = $1
+`
+
+// What the old hardware said of itself.
+func (q *Queries) ForgetPXEFacts(ctx context.Context, nodeID string) error {
+	_, err := q.db.Exec(ctx, forgetPXEFacts, nodeID)
+	return err
+}
+
 const hasPXEMAC = `-- name: HasPXEMAC :one
 SELECT EXISTS (SELECT 1 FROM pxe_macs WHERE mac = $1 AND node_id = $2)
 `

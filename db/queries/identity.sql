@@ -25,6 +25,11 @@ DELETE FROM enrollment_tokens WHERE id IN (
 -- name: EnrolledSince :one
 SELECT EXISTS (SELECT 1 FROM enrollment_tokens t WHERE t.node_id = @node_id AND t.used_at >= @since::timestamptz);
 
+-- name: EnrolledGeneration :one
+-- The generation that an agent has got by a token which is good; 0 for none. Issuing a token revokes those before it.
+SELECT coalesce(max(t.used_generation), 0)::bigint AS generation FROM enrollment_tokens t
+WHERE t.node_id = @node_id AND t.used_at IS NOT NULL AND t.revoked_at IS NULL;
+
 -- name: OpenEnrollmentTokens :one
 SELECT count(*) FROM enrollment_tokens WHERE node_id = @node_id AND revoked_at IS NULL;
 

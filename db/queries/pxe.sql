@@ -66,6 +66,10 @@ WITH voided AS (
 UPDATE pxe_nodes SET netboot_workflow_id = NULL, netboot_purpose = '', netboot_job_id = NULL, netboot_done_at = NULL, started_at = NULL, progress = 0
 WHERE pxe_nodes.node_id = @node_id AND pxe_nodes.netboot_job_id = @job_id::text;
 
+-- name: ForgetPXEFacts :exec
+-- What the old hardware said of itself.
+UPDATE pxe_nodes SET facts = '{}' WHERE node_id = @node_id;
+
 -- name: PlanHardware :exec
 UPDATE pxe_nodes SET planned_hardware = sqlc.narg('planned_hardware') WHERE node_id = @node_id;
 

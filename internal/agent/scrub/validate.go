@@ -27,11 +27,17 @@ func ValidateSteps() []string {
 }
 
 // Validate looks at a node after its scrub and changes nothing. It may be run
-// at any time and again. All steps are done, so that one look tells everything.
+// at any time and again. All steps are done, so that one look tells everything,
+// or those that args names; the fresh boot is always asked for.
 // Its devices are disks and GPUs as it saw them: the method is none, since a
 // look erases nothing, and verified says that nothing was found.
 func Validate(ctx context.Context, h Host, args lifecycle.ValidateArgs, record func(lifecycle.StepResult)) lifecycle.TaskResult {
 	r := newRun(h, args.RunID, args.KeepUsers, args.KeepKeys, record)
+	for _, s := range args.Steps {
+		if !slices.Contains(ValidateSteps(), s) {
+			return r.refuse(fmt.Sprintf("there is no step %q", s))
+		}
+	}
 	if err := r.check(); err != nil {
 		return r.refuse(err.Error())
 	}
@@ -40,6 +46,9 @@ func Validate(ctx context.Context, h Host, args lifecycle.ValidateArgs, record f
 	do := []func(context.Context) (string, error){v.freshBoot, v.noContainers, v.noProcesses, v.noUsers, v.noKeys, v.noAutostart, v.noMounts, v.blankDisks,
 		v.hardware, v.gpuState, v.gpuFabric, v.gpuErrors}
 	for i, name := range ValidateSteps() {
+		if len(args.Steps) > 0 && name != StepFreshBoot && !slices.Contains(args.Steps, name) {
+			continue
+		}
 		_, cont := r.step(ctx, step{name, func(_ *run, ctx context.Context) (string, error) { return do[i](ctx) }})
 		if !cont {
 			return r.end(fmt.Sprintf("stopped before the step %s: %v", name, context.Cause(ctx)))
