@@ -27,6 +27,9 @@ type CertifyIn struct {
 	// Dark says why nothing could be asked of the node's agent; the node was
 	// drained by switching it off.
 	Dark string `json:"dark,omitempty"`
+	// Netboot is the live system that the node was erased from, and what the
+	// installed one had said of its disks before; nil where there was none.
+	Netboot *contract.NetbootFacts `json:"netboot,omitempty"`
 }
 
 // CertifyNode gathers what the job's tasks and MAAS proved, judges it, and signs
@@ -127,6 +130,7 @@ func (a *Activities) gather(ctx context.Context, in CertifyIn, n db.Node) (*gath
 	if in.Release != nil {
 		g.release(*in.Release)
 	}
+	g.unseen()
 	g.kept()
 	slices.SortStableFunc(g.devices, func(x, y lifecycle.DeviceResult) int {
 		return cmp.Or(cmp.Compare(x.Kind, y.Kind), cmp.Compare(x.Name, y.Name))

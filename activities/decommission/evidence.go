@@ -126,6 +126,24 @@ func (g *gathered) bySerial(serial string) *lifecycle.DeviceResult {
 	return &g.devices[i]
 }
 
+// unseen adds the disks that the installed system listed and the live one did
+// not: a live system without the right driver must not prove a node clean.
+func (g *gathered) unseen() {
+	if g.in.Netboot == nil || g.scrub == nil {
+		return
+	}
+	for _, d := range g.in.Netboot.Disks {
+		known := g.find(d) != nil
+		if d.Serial != "" {
+			known = g.bySerial(d.Serial) != nil
+		}
+		if !known {
+			d.Detail = "the installed system listed it, and the live system that was to erase it does not see it"
+			g.devices = append(g.devices, d)
+		}
+	}
+}
+
 // keepsSystem lists the modes that leave the installed system as it is.
 func keepsSystem(m lifecycle.DecommissionMode) bool {
 	return m == lifecycle.ModeSoftReset || m == lifecycle.ModeStorageCleanup
@@ -146,7 +164,7 @@ func (g *gathered) kept() {
 // unproven lists what keeps the mode from succeeding. A mode that keeps the
 // system is not asked for its disk; a release that the profile lets go without
 // erasing not for the same one. Of a node that leaves for good, dark and powered
-// off, only the disks count.
+// off, only the disks count. From a live system every disk is asked for.
 func (g *gathered) unproven() []string {
 	var out []string
 	fallback := g.in.Mode == lifecycle.ModeFull && g.in.Release != nil && g.in.Release.Fallback != ""
@@ -168,7 +186,8 @@ func (g *gathered) unproven() []string {
 		}
 		out = append(out, fmt.Sprintf("%s %s %s: %s", d.Kind, d.Name, d.Serial, d.Detail))
 	}
-	if dark && disks == 0 {
+	blind := g.in.Netboot != nil && !g.in.Netboot.Installed
+	if (dark || blind) && disks == 0 {
 		out = append(out, "no disk of the machine is known to be erased")
 	}
 	return out

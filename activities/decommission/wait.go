@@ -23,8 +23,8 @@ func workflowID(ctx context.Context) string {
 
 const pollEvery = 10 * time.Second
 
-// poll looks until done, ctx ends or the look fails. A database that is away is
-// borne: the stage's deadline bounds it.
+// poll looks until done, ctx ends or the look fails, for good or with a failure
+// of its own. A database that is away is borne: the stage's deadline bounds it.
 func poll(ctx context.Context, every lifecycle.Duration, look func() (done bool, err error)) error {
 	pause := every.D()
 	if pause <= 0 {
@@ -32,7 +32,8 @@ func poll(ctx context.Context, every lifecycle.Duration, look func() (done bool,
 	}
 	for {
 		done, err := look()
-		if done || err != nil && (db.Permanent(err) || errors.Is(err, db.ErrNotFound)) {
+		_, typed := fault.Failure(err)
+		if done || typed || err != nil && (db.Permanent(err) || errors.Is(err, db.ErrNotFound)) {
 			return err
 		}
 		activity.RecordHeartbeat(ctx)

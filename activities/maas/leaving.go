@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
@@ -22,26 +23,34 @@ type LeavingIn struct {
 	Keys bool `json:"keys,omitempty"`
 }
 
+// siteless is how often a job looks after a node that belongs to no site.
+const siteless = lifecycle.Duration(2 * time.Second)
+
 // LoadLeavingConfig reads what a decommission of the node goes by: its site,
 // profile and SKU, and the accounts and public keys that stay. A node without
-// profile or SKU gets the defaults. Read-only.
+// site, profile or SKU gets the defaults. Read-only.
 func (a *Activities) LoadLeavingConfig(ctx context.Context, in LeavingIn) (contract.LeavingConfig, error) {
 	var out contract.LeavingConfig
 	node, err := a.Store.Node(ctx, in.NodeID)
 	if err != nil {
 		return out, fault.Internal(ctx, err)
 	}
-	site, err := a.Store.Site(ctx, node.SiteID)
-	if err != nil {
-		return out, fault.Internal(ctx, err)
+	if node.SiteID != "" {
+		site, err := a.Store.Site(ctx, node.SiteID)
+		if err != nil {
+			return out, fault.Internal(ctx, err)
+		}
+		out.Site = site.Spec
 	}
-	out.Site = site.Spec
 	if node.ProfileID != nil {
 		p, err := a.Store.Profile(ctx, *node.ProfileID)
 		if err != nil && !errors.Is(err, db.ErrNotFound) {
 			return out, fault.Internal(ctx, err)
 		}
 		out.Profile, out.ProfileID = p.Spec, *node.ProfileID
+	}
+	if node.SiteID == "" && out.Profile.PollInterval == 0 {
+		out.Profile.PollInterval = siteless // no region is asked, only the database
 	}
 	out.Profile = out.Profile.WithDefaults()
 	if node.SKUID != nil {

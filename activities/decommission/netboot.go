@@ -1,0 +1,120 @@
+package decommission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// NetbootIn is the input of ArmNetboot.
+type NetbootIn struct {
+	contract.JobRef
+	Purpose lifecycle.Netboot `json:"purpose"`
+}
+
+// ArmNetboot makes the node boot its erase workflow, or its install workflow,
+// from the network until the job disarms it. Repeating it changes nothing. What
+// is known of the installed system is read before its place is taken.
+func (a *Activities) ArmNetboot(ctx context.Context, in NetbootIn) (contract.NetbootFacts, error) {
+	out := contract.NetbootFacts{Purpose: in.Purpose, Armed: true}
+	err := a.Store.Tx(ctx, func(tx *db.Tx) error {
+		n, err := tx.LockNode(ctx, in.NodeID)
+		if err != nil {
+			return err
+		}
+		w, err := workflowFor(ctx, tx, n, in.Purpose)
+		if err != nil {
+			return err
+		}
+		out.Workflow = w.Name
+		_, err = tx.ArmNetboot(ctx, n.ID, string(in.Purpose), w.ID, in.JobID)
+		return err
+	})
+	var conflict *db.ConflictError
+	var typed *noWorkflow
+	switch {
+	case errors.As(err, &typed):
+		return out, fault.New(lifecycle.FailConfiguration, "%s", typed.Error())
+	case errors.As(err, &conflict):
+		return out, fault.New(lifecycle.FailStateDisagreement, "%s", conflict.Message)
+	case err != nil:
+		return out, fault.Internal(ctx, err)
+	}
+	out.Note = fmt.Sprintf("boots %s from the network (%s)", out.Workflow, in.Purpose)
+	return out, a.installed(ctx, in.NodeID, &out)
+}
+
+// installed adds what the node's agent last said.
+func (a *Activities) installed(ctx context.Context, nodeID string, out *contract.NetbootFacts) error {
+	beat, err := a.Store.LatestHeartbeat(ctx, nodeID)
+	if errors.Is(err, db.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fault.Internal(ctx, err)
+	}
+	if out.BootID = beat.BootID; beat.Report == nil {
+		return nil
+	}
+	out.Installed = true
+	for _, d := range beat.Report.Disks {
+		out.Disks = append(out.Disks, lifecycle.DeviceResult{Kind: "disk", Name: d.Name, Serial: d.Serial, Model: d.Model, Method: lifecycle.SanitizeNone})
+	}
+	return nil
+}
+
+// noWorkflow says which workflow is missing, or cannot be used.
+type noWorkflow struct{ why string }
+
+func (e *noWorkflow) Error() string { return e.why }
+
+// workflowFor is the workflow that a node boots for a purpose; it must bring an
+// agent, which is how the job knows that it runs.
+func workflowFor(ctx context.Context, tx *db.Tx, n db.Node, purpose lifecycle.Netboot) (db.InstallWorkflow, error) {
+	var w db.InstallWorkflow
+	var err error
+	if purpose == lifecycle.NetbootErase {
+		w, err = tx.EraseWorkflowOf(ctx, n)
+		if errors.Is(err, db.ErrNotFound) {
+			return w, &noWorkflow{"the node has no erase workflow: assign one to it (slipway node assign-workflow " + n.Hostname +
+				" WORKFLOW --erase), or to its device group (slipway device-group put GROUP --erase-workflow WORKFLOW)"}
+		}
+	} else {
+		p, perr := tx.PXENode(ctx, n.ID)
+		if perr != nil {
+			return w, perr
+		}
+		if p.InstallWorkflowID == nil {
+			return w, &noWorkflow{"the node has no install workflow: assign one (slipway node assign-workflow " + n.Hostname + " WORKFLOW)"}
+		}
+		w, err = tx.InstallWorkflow(ctx, *p.InstallWorkflowID)
+	}
+	if err == nil && w.Spec.Agent == nil {
+		err = &noWorkflow{"install workflow " + w.Name + " brings no agent, by which the job would know that it runs: give it an agent block, and {{ install_agent }} in its user-data"}
+	}
+	return w, err
+}
+
+// DisarmNetboot ends what ArmNetboot began, where it is this job's. Repeatable.
+func (a *Activities) DisarmNetboot(ctx context.Context, in contract.JobRef) (contract.NetbootFacts, error) {
+	err := a.Store.Tx(ctx, func(tx *db.Tx) error { return tx.DisarmNetboot(ctx, in.NodeID, in.JobID) })
+	return contract.NetbootFacts{Note: "the node boots by its state again"}, fault.Internal(ctx, err)
+}
+
+// CheckNetboot tells whether a netboot of this job is armed. Read-only.
+func (a *Activities) CheckNetboot(ctx context.Context, in contract.JobRef) (contract.NetbootFacts, error) {
+	p, err := a.Store.PXENode(ctx, in.NodeID)
+	if err != nil {
+		return contract.NetbootFacts{}, fault.Internal(ctx, err)
+	}
+	out := contract.NetbootFacts{Purpose: lifecycle.Netboot(p.NetbootPurpose), Armed: deref(p.NetbootJobID) == in.JobID && in.JobID != ""}
+	if out.Armed {
+		out.Note = "the node still boots from the network for this job"
+	}
+	return out, nil
+}

@@ -1,0 +1,158 @@
+package decommission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+
+	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// SystemIn is the input of WaitForSystem.
+type SystemIn struct {
+	contract.JobRef
+	// Purpose is what the system was booted for; "" waits for a system whose disks
+	// moved, under the identity that it had.
+	Purpose lifecycle.Netboot `json:"purpose,omitempty"`
+	// NotBootID is a boot that is over.
+	NotBootID string `json:"not_boot_id,omitempty"`
+	// Healthy asks for a report that meets the SKU.
+	Healthy bool               `json:"healthy,omitempty"`
+	SKU     lifecycle.SKUSpec  `json:"sku"`
+	Poll    lifecycle.Duration `json:"poll,omitempty"`
+	// Until is when the wait fails with Class.
+	Until time.Time              `json:"until,omitzero"`
+	Class lifecycle.FailureClass `json:"class,omitempty"`
+}
+
+// unhealthyPatience is how many polls in a row a report may fall short of the
+// SKU before that is a failure: drivers and links come up after the agent.
+const unhealthyPatience = 30
+
+// WaitForSystem waits until the agent of the system that the job booted has
+// enrolled and sends heartbeats, or the one that moved has booted anew. A system
+// that does not come is a failure that says what was seen instead; with
+// ObserveOnly it only looks.
+func (a *Activities) WaitForSystem(ctx context.Context, in SystemIn) (contract.SystemFacts, error) {
+	var out contract.SystemFacts
+	bad := 0
+	err := poll(ctx, in.Poll, func() (bool, error) {
+		var problems []string
+		var err error
+		if out, problems, err = a.system(ctx, in); err != nil {
+			return false, err
+		}
+		if activity.IsActivity(ctx) {
+			activity.RecordHeartbeat(ctx, out)
+		}
+		if len(problems) > 0 {
+			if bad++; bad > unhealthyPatience && !in.ObserveOnly {
+				return false, fault.New(lifecycle.FailNodeUnhealthy, "the node does not meet its SKU: %s", strings.Join(problems, "; "))
+			}
+		}
+		if !out.Done && !in.Until.IsZero() && time.Now().After(in.Until) {
+			return false, fault.New(in.Class, "%s", out.Note)
+		}
+		return out.Done || in.ObserveOnly, nil
+	})
+	if _, typed := fault.Failure(err); typed {
+		return out, err
+	}
+	return out, fault.Internal(ctx, err)
+}
+
+// system is what is known now; problems are those of a report that came.
+func (a *Activities) system(ctx context.Context, in SystemIn) (out contract.SystemFacts, problems []string, err error) {
+	n, err := a.Store.Node(ctx, in.NodeID)
+	if err != nil {
+		return out, nil, err
+	}
+	p, err := a.Store.PXENode(ctx, in.NodeID)
+	if err != nil {
+		return out, nil, err
+	}
+	out.Serial = p.Facts.SerialNumber
+	beat, missing, err := a.signOf(ctx, in, n, p)
+	out.BootID = beat.BootID
+	if err != nil || missing != "" {
+		out.Note = missing
+		return out, nil, err
+	}
+	out.Note = "its agent runs in boot " + beat.BootID
+	if beat.Report != nil {
+		out.Simulated = beat.Report.Simulated
+	}
+	if !in.Healthy {
+		out.Done = true
+		return out, nil, nil
+	}
+	if beat.Report == nil || beat.ReportBootID != beat.BootID {
+		out.Note = "its agent has not reported yet what the machine has"
+		return out, nil, nil
+	}
+	if problems = in.SKU.CheckHealth(*beat.Report); len(problems) > 0 {
+		out.Note = "the node does not meet its SKU: " + strings.Join(problems, "; ")
+		return out, problems, nil
+	}
+	out.Done = true
+	return out, nil, nil
+}
+
+// signOf reads the newest heartbeat and says what keeps it from being that of
+// the system that is waited for.
+func (a *Activities) signOf(ctx context.Context, in SystemIn, n db.Node, p db.PXENode) (beat db.LatestBeat, missing string, err error) {
+	beat, err = a.Store.LatestHeartbeat(ctx, in.NodeID)
+	none := errors.Is(err, db.ErrNotFound)
+	if err != nil && !none {
+		return beat, "", err
+	}
+	now, err := a.Store.Clock(ctx) // which the heartbeat was dated by
+	if err != nil {
+		return beat, "", err
+	}
+	if in.Purpose != "" {
+		enrolled, err := a.Store.EnrolledGeneration(ctx, in.NodeID)
+		switch {
+		case err != nil:
+			return beat, "", err
+		case enrolled == 0:
+			return beat, notEnrolled(in, n, p, beat), nil
+		case none || beat.Generation < enrolled:
+			return beat, "its agent has enrolled and sent no heartbeat yet", nil
+		case in.Purpose == lifecycle.NetbootInstall && p.NetbootPurpose == string(in.Purpose) && p.NetbootDoneAt == nil:
+			return beat, "the installer has not said that it is complete (user-data: {{ report \"complete\" }})", nil
+		}
+	}
+	switch {
+	case none:
+		return beat, "its agent has never been heard", nil
+	case in.NotBootID != "" && beat.BootID == in.NotBootID:
+		return beat, "its agent is still in the boot that is to be over", nil
+	case now.Sub(beat.ReceivedAt) > a.silentAfter():
+		return beat, "no heartbeat since " + beat.ReceivedAt.UTC().Format(time.RFC3339), nil
+	}
+	return beat, "", nil
+}
+
+// notEnrolled says how far the machine has come: what boots it, what it
+// reported, and whether the old system booted instead.
+func notEnrolled(in SystemIn, n db.Node, p db.PXENode, beat db.LatestBeat) string {
+	out := fmt.Sprintf("no agent has enrolled from what the machine is to boot from the network (%s)", in.Purpose)
+	if beat.BootID != "" && in.NotBootID != "" && beat.BootID != in.NotBootID && p.StartedAt == nil {
+		out += "; its installed system was heard in a new boot instead, so the machine does not boot from the network first"
+	}
+	if p.StartedAt != nil {
+		out += fmt.Sprintf("; it reported that it started at %s", p.StartedAt.UTC().Format(time.RFC3339))
+	}
+	if n.LastInstallError != "" {
+		out += "; it reported the error: " + n.LastInstallError
+	}
+	return out + "; the machine was last seen on the boot network at " + p.SeenAt.UTC().Format(time.RFC3339)
+}
