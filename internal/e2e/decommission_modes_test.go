@@ -176,7 +176,13 @@ func (w *world) comesBackAsANewNode(t *testing.T, nodes map[*simhw.Machine]strin
 // stolenIdentity is a client with the certificate of the node's agent.
 func (w *world) stolenIdentity(t *testing.T, m *simhw.Machine) *http.Client {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join(w.Sims.Nodes[m.Spec().ID].Root(), "var/lib/slipway-agent/identity.json"))
+	return w.identityBelow(t, w.Sims.Nodes[m.Spec().ID].Root())
+}
+
+// identityBelow is a client with the certificate of the agent on a node's root.
+func (w *world) identityBelow(t *testing.T, root string) *http.Client {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(root, "var/lib/slipway-agent/identity.json"))
 	require.NoError(t, err)
 	var id struct {
 		Cert string `json:"certificate_pem"`

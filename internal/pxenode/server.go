@@ -62,7 +62,7 @@ const (
 	askAgain    = 30 * time.Second
 	loadTime    = 20 * time.Second
 	installTime = 4 * time.Minute
-	leastPause  = 100 * time.Millisecond // on the wall: a fast clock must not make a flood
+	leastAgain  = 500 * time.Millisecond // on the wall: a fast clock must not make a flood
 )
 
 // NewServer makes a server around a machine, which may be switched on from then
@@ -230,7 +230,7 @@ func (s *Server) firmware(ctx context.Context, boot string) {
 		if err != nil && ctx.Err() == nil {
 			s.log.Warn("a network boot came to nothing; it is tried again", "error", err)
 		}
-		if left || s.pause(ctx, askAgain) != nil {
+		if left || s.again(ctx) != nil {
 			return
 		}
 	}
@@ -245,10 +245,14 @@ func (s *Server) show(said []string, err error) {
 	s.said = said
 }
 
-// pause waits on the machine's clock, and a moment on the wall at least.
+// pause waits on the machine's clock.
 func (s *Server) pause(ctx context.Context, d time.Duration) error {
-	clock := s.Hardware.Clock()
-	return clock.Sleep(ctx, max(d, time.Duration(float64(leastPause)*clock.Speed())))
+	return s.Hardware.Clock().Sleep(ctx, d)
+}
+
+// again waits before something is asked of Slipway once more.
+func (s *Server) again(ctx context.Context) error {
+	return s.pause(ctx, max(askAgain, time.Duration(float64(leastAgain)*s.Hardware.Clock().Speed())))
 }
 
 // startLive starts a system from memory, which is told what to do by its

@@ -34,7 +34,7 @@ func (s *Server) shell(ctx context.Context, line string) (script []byte, done bo
 	if at := agentCommand.FindString(line); at != "" {
 		for {
 			script, err = m.get(ctx, at, maxLoad)
-			if err == nil || s.pause(ctx, askAgain) != nil {
+			if err == nil || s.again(ctx) != nil {
 				return script, true, err
 			}
 		}
@@ -45,7 +45,7 @@ func (s *Server) shell(ctx context.Context, line string) (script []byte, done bo
 			if err == nil {
 				return nil, true, nil
 			}
-			if s.pause(ctx, askAgain) != nil {
+			if s.again(ctx) != nil {
 				s.log.Warn("a report could not be delivered", "error", err)
 				return nil, true, nil
 			}
