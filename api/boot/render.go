@@ -177,7 +177,7 @@ var allowed = []string{"quote", "report", "eq", "ne", "and", "or", "not", "index
 func parseClosed(text string, funcs template.FuncMap) (*template.Template, error) {
 	t, err := template.New("template").Option("missingkey=error").Funcs(funcs).Parse(text)
 	if err != nil {
-		return nil, errors.New("is not a template: " + strings.TrimPrefix(err.Error(), "template: "))
+		return nil, errors.New("is not a template: " + plainly(err, nil))
 	}
 	if len(t.Templates()) > 1 {
 		return nil, errors.New("must not define templates of its own")
@@ -185,12 +185,12 @@ func parseClosed(text string, funcs template.FuncMap) (*template.Template, error
 	if t.Tree == nil {
 		return template.New("template").Parse("")
 	}
-	return t, closed(t.Root)
+	return t, closed(t.Root, text)
 }
 
 // closed walks the parse tree: only text, values, conditions and the functions
 // allowed. What remains runs once through the text.
-func closed(n parse.Node) error {
+func closed(n parse.Node, text string) error {
 	var inner []parse.Node
 	switch n := n.(type) {
 	case *parse.ListNode:
@@ -211,14 +211,14 @@ func closed(n parse.Node) error {
 		inner = n.Args
 	case *parse.IdentifierNode:
 		if !slices.Contains(allowed, n.Ident) {
-			return fmt.Errorf("uses %s; a template may use %s", n.Ident, strings.Join(allowed, ", "))
+			return fmt.Errorf("line %d uses %s; a template may use %s", lineOf(text, n), n.Ident, strings.Join(allowed, ", "))
 		}
 	case *parse.TextNode, *parse.FieldNode, *parse.VariableNode, *parse.DotNode, *parse.StringNode, *parse.NumberNode, *parse.BoolNode, *parse.CommentNode:
 	default:
-		return fmt.Errorf("uses %s; a template may hold values, if, else and with only", strings.SplitN(n.String(), "\n", 2)[0])
+		return fmt.Errorf("line %d uses %s; a template may hold values, if, else and with only", lineOf(text, n), strings.SplitN(n.String(), "\n", 2)[0])
 	}
 	for _, i := range inner {
-		if err := closed(i); err != nil {
+		if err := closed(i, text); err != nil {
 			return err
 		}
 	}
@@ -261,7 +261,7 @@ func execute(t *template.Template, d any) (string, error) {
 		if errors.Is(err, errTooLong) {
 			return "", errTooLong
 		}
-		return "", errors.New("cannot be rendered: " + strings.TrimPrefix(err.Error(), "template: "))
+		return "", errors.New("cannot be rendered: " + plainly(err, d))
 	}
 	return w.text.String(), nil
 }
