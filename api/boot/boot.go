@@ -37,6 +37,10 @@ type Config struct {
 	Now     func() time.Time // nil: the clock; for the limits
 	// Images fetches images that are checked; nil: a client with deadlines.
 	Images *http.Client
+	// AgentURL and AgentCAPEM are what the agents of nodes are told; without a URL
+	// no agent is handed out.
+	AgentURL   string
+	AgentCAPEM string
 }
 
 // Server serves /boot.
@@ -71,6 +75,7 @@ func (s *Server) Routes(r chi.Router) {
 	r.Get(Prefix+"/{token}/user-data", s.userData)
 	r.Get(Prefix+"/{token}/meta-data", s.metaData)
 	r.Get(Prefix+"/{token}/vendor-data", s.vendorData)
+	r.Get(Prefix+"/{token}/install-agent", s.installAgent)
 	r.Get(Prefix+"/{token}/image/{number}", s.image)
 	r.Head(Prefix+"/{token}/image/{number}", s.image)
 }
@@ -161,10 +166,13 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request) (leave func(), ok
 // refuse answers a failure in plain text; firmware shows the status.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	var busy *Busy
+	var early *db.ConflictError
 	switch {
 	case errors.As(err, &busy):
 		w.Header().Set("Retry-After", strconv.Itoa(busy.Seconds()))
 		http.Error(w, busy.Error(), http.StatusTooManyRequests)
+	case errors.As(err, &early):
+		http.Error(w, early.Message, http.StatusConflict)
 	case errors.Is(err, db.ErrNotFound):
 		http.Error(w, "The token is unknown, expired or of an attempt that is over; boot the machine again to get a new one.", http.StatusNotFound)
 	case errors.Is(err, errNoMAC):

@@ -74,6 +74,8 @@ func CheckWorkflow(spec lifecycle.InstallWorkflowSpec) error {
 	u := userData{c.NodeID, c.Hostname, c.MAC, c.Token, c.SeedURL, c.ReportURL, 1, "Vendor", "Model", "S1", "U1", "192.0.2.1", nil}
 	if _, err := renderUserData(spec.UserData, u, true); err != nil {
 		out.Fields = append(out.Fields, lifecycle.Invalid{Field: "user_data", Problem: err.Error()})
+	} else if spec.Agent == nil && u.installsAgent(spec.UserData) {
+		out.Fields = append(out.Fields, lifecycle.Invalid{Field: "user_data", Problem: "uses install_agent, and the workflow has no agent block that says which agent: add one, {} for the one that the image holds"})
 	}
 	if len(out.Fields) > 0 {
 		return &out
@@ -110,7 +112,7 @@ func renderCommandLine(text string, d commandData) (string, error) {
 // renderUserData renders the installer's answers. In a dry run the node has
 // every label that the template names.
 func renderUserData(text string, d userData, dry bool) (string, error) {
-	t, err := parseClosed(text, template.FuncMap{"quote": func(s string) quoted { return quoted(s) }, "report": d.report})
+	t, err := parseClosed(text, d.functions())
 	if err != nil {
 		return "", err
 	}
@@ -132,6 +134,18 @@ func renderUserData(text string, d userData, dry bool) (string, error) {
 		return "", fmt.Errorf("is not YAML when rendered: %w", err)
 	}
 	return out, nil
+}
+
+// functions are those that a user-data template has beside the language's own.
+func (d userData) functions() template.FuncMap {
+	return template.FuncMap{"quote": func(s string) quoted { return quoted(s) }, "report": d.report, "install_agent": d.installAgent}
+}
+
+// installsAgent says whether a template names install_agent anywhere, also where
+// it is not called for this node.
+func (d userData) installsAgent(text string) bool {
+	t, err := parseClosed(text, d.functions())
+	return err == nil && t.Tree != nil && names(t.Root, "install_agent")
 }
 
 // report is the command that reports a status, as a double-quoted YAML scalar.
@@ -157,6 +171,17 @@ func (d userData) report(status string, percent ...int) (quotedCommand, error) {
 		"-H 'Authorization: Bearer %s' -d '%s' '%s' || true", d.Token, b, d.ReportURL)), nil
 }
 
+// installAgent is the command that installs the node's agent, as a
+// double-quoted YAML scalar. It asks until it gets an answer, for minutes, and
+// fails when the agent is not installed. What it fetches holds a token and lies
+// in a file that root alone may read, until it has run.
+func (d userData) installAgent() quotedCommand {
+	const script = `umask 077; f=$(mktemp) || exit 1; n=0; ` +
+		`until if command -v curl >/dev/null; then curl -fsS --max-time 30 -o "$f" "$1"; else wget -q -T 30 -O "$f" "$1"; fi; ` +
+		`do n=$((n+1)); [ $n -lt 40 ] || { rm -f "$f"; exit 1; }; sleep 5; done; sh "$f"; r=$?; rm -f "$f"; exit $r`
+	return quotedCommand(fmt.Sprintf("sh -c '%s' %s '%s%s'", script, agentPath, d.SeedURL, agentPath))
+}
+
 // quotedCommand prints as a double-quoted YAML scalar, as it is.
 type quotedCommand string
 
@@ -172,7 +197,7 @@ func (q quotedCommand) String() string {
 
 // allowed are the functions of a template; the others of text/template can
 // call, loop or fill memory.
-var allowed = []string{"quote", "report", "eq", "ne", "and", "or", "not", "index"}
+var allowed = []string{"quote", "report", "install_agent", "eq", "ne", "and", "or", "not", "index"}
 
 func parseClosed(text string, funcs template.FuncMap) (*template.Template, error) {
 	t, err := template.New("template").Option("missingkey=error").Funcs(funcs).Parse(text)
@@ -191,7 +216,34 @@ func parseClosed(text string, funcs template.FuncMap) (*template.Template, error
 // closed walks the parse tree: only text, values, conditions and the functions
 // allowed. What remains runs once through the text.
 func closed(n parse.Node, text string) error {
-	var inner []parse.Node
+	inner, known := inside(n)
+	if !known {
+		return fmt.Errorf("line %d uses %s; a template may hold values, if, else and with only", lineOf(text, n), strings.SplitN(n.String(), "\n", 2)[0])
+	}
+	if id, ok := n.(*parse.IdentifierNode); ok && !slices.Contains(allowed, id.Ident) {
+		return fmt.Errorf("line %d uses %s; a template may use %s", lineOf(text, n), id.Ident, strings.Join(allowed, ", "))
+	}
+	for _, i := range inner {
+		if err := closed(i, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// names says whether a template names a function, also where it would not be
+// called.
+func names(n parse.Node, function string) bool {
+	if id, ok := n.(*parse.IdentifierNode); ok && id.Ident == function {
+		return true
+	}
+	inner, _ := inside(n)
+	return slices.ContainsFunc(inner, func(i parse.Node) bool { return names(i, function) })
+}
+
+// inside is what a node of the parse tree holds; false for one that a template
+// may not have.
+func inside(n parse.Node) (inner []parse.Node, known bool) {
 	switch n := n.(type) {
 	case *parse.ListNode:
 		if n != nil {
@@ -209,48 +261,23 @@ func closed(n parse.Node, text string) error {
 		}
 	case *parse.CommandNode:
 		inner = n.Args
-	case *parse.IdentifierNode:
-		if !slices.Contains(allowed, n.Ident) {
-			return fmt.Errorf("line %d uses %s; a template may use %s", lineOf(text, n), n.Ident, strings.Join(allowed, ", "))
-		}
-	case *parse.TextNode, *parse.FieldNode, *parse.VariableNode, *parse.DotNode, *parse.StringNode, *parse.NumberNode, *parse.BoolNode, *parse.CommentNode:
+	case *parse.IdentifierNode, *parse.TextNode, *parse.FieldNode, *parse.VariableNode, *parse.DotNode, *parse.StringNode, *parse.NumberNode, *parse.BoolNode,
+		*parse.CommentNode:
 	default:
-		return fmt.Errorf("line %d uses %s; a template may hold values, if, else and with only", lineOf(text, n), strings.SplitN(n.String(), "\n", 2)[0])
+		return nil, false
 	}
-	for _, i := range inner {
-		if err := closed(i, text); err != nil {
-			return err
-		}
-	}
-	return nil
+	return inner, true
 }
 
 // labelsNamed lists the labels that a template names as .Labels.x.
 func labelsNamed(n parse.Node) []string {
+	if f, ok := n.(*parse.FieldNode); ok && len(f.Ident) > 1 && f.Ident[0] == "Labels" {
+		return []string{f.Ident[1]}
+	}
 	var out []string
-	switch n := n.(type) {
-	case *parse.ListNode:
-		if n != nil {
-			for _, i := range n.Nodes {
-				out = append(out, labelsNamed(i)...)
-			}
-		}
-	case *parse.ActionNode:
-		return labelsNamed(n.Pipe)
-	case *parse.IfNode:
-		return slices.Concat(labelsNamed(n.Pipe), labelsNamed(n.List), labelsNamed(n.ElseList))
-	case *parse.WithNode:
-		return slices.Concat(labelsNamed(n.Pipe), labelsNamed(n.List), labelsNamed(n.ElseList))
-	case *parse.PipeNode:
-		for _, c := range n.Cmds {
-			for _, a := range c.Args {
-				out = append(out, labelsNamed(a)...)
-			}
-		}
-	case *parse.FieldNode:
-		if len(n.Ident) > 1 && n.Ident[0] == "Labels" {
-			out = append(out, n.Ident[1])
-		}
+	inner, _ := inside(n)
+	for _, i := range inner {
+		out = append(out, labelsNamed(i)...)
 	}
 	return out
 }

@@ -1,11 +1,13 @@
 package boot
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/go-chi/chi/v5"
@@ -76,11 +78,19 @@ func (s *Server) scriptOf(r *http.Request, base, mac string) (string, error) {
 	case err != nil:
 		return "", err
 	}
-	switch n.Status {
-	case lifecycle.NodeDiscovered:
+	if n.Status == lifecycle.NodeDiscovered {
 		return wait("registered as "+n.ID+"; waits for the approval of an admin", self+facts, retryWaiting), nil
+	}
+	p, err := s.cfg.Store.PXENode(r.Context(), n.ID)
+	if err != nil {
+		return "", err
+	}
+	if _, boots := db.BootWorkflow(n, p); boots {
+		return s.netboot(r, n, base, mac, self)
+	}
+	switch n.Status {
 	case lifecycle.NodePending, lifecycle.NodeInstalling:
-		return s.install(r, n, base, mac, self)
+		return wait(n.ID+" has no install workflow; an admin assigns one", self, retryWaiting), nil
 	case lifecycle.NodeInstallFailed:
 		return wait(n.ID+" failed to install three times; waits for an admin", self, retryFailed), nil
 	default:
@@ -88,57 +98,108 @@ func (s *Server) scriptOf(r *http.Request, base, mac string) (string, error) {
 	}
 }
 
-// install makes a token for the attempt that runs, or is next, and the script
-// that loads the installer with it.
-func (s *Server) install(r *http.Request, n db.Node, base, mac, self string) (string, error) {
+// order is what a machine boots from the network, and what for.
+type order struct {
+	node   string
+	ticket lifecycle.Ticket
+	spec   *lifecycle.InstallWorkflowSpec // nil: nothing any more
+	// A job's: its id and what it boots the machine for.
+	job     string
+	purpose lifecycle.Netboot
+}
+
+// comment says in the script what it is for.
+func (o order) comment() string {
+	switch o.purpose {
+	case lifecycle.NetbootErase:
+		return fmt.Sprintf("%s, round %d: a live system in memory, from which job %s erases the disks. It is booted until the job is done with it.", o.node, o.ticket.Round, o.job)
+	case lifecycle.NetbootInstall:
+		return fmt.Sprintf("%s, round %d: job %s has its hardware replaced and installs it. The disk is booted once the installer has reported complete.", o.node, o.ticket.Round, o.job)
+	default:
+		return fmt.Sprintf("%s, round %d, attempt %d of %d.", o.node, o.ticket.Round, o.ticket.Attempt, lifecycle.MaxInstallAttempts)
+	}
+}
+
+// shown is the same on the machine's screen.
+func (o order) shown() string {
+	switch o.purpose {
+	case lifecycle.NetbootErase:
+		return fmt.Sprintf("%s boots a live system that erases it, for job %s", o.node, o.job)
+	case lifecycle.NetbootInstall:
+		return fmt.Sprintf("%s is being installed on other hardware, for job %s", o.node, o.job)
+	default:
+		return fmt.Sprintf("%s is being installed, attempt %d of %d", o.node, o.ticket.Attempt, lifecycle.MaxInstallAttempts)
+	}
+}
+
+// netboot makes a token for what the machine boots now, and the script that
+// loads it.
+func (s *Server) netboot(r *http.Request, n db.Node, base, mac, self string) (string, error) {
 	token, err := newToken()
 	if err != nil {
 		return "", err
 	}
 	hash, _ := TokenHash(token)
-	var t lifecycle.Ticket
-	var spec *lifecycle.InstallWorkflowSpec
+	var o order
 	err = s.cfg.Store.Tx(r.Context(), func(tx *db.Tx) error {
-		spec = nil
-		if n, err = tx.LockNode(r.Context(), n.ID); err != nil {
-			return err
-		}
-		p, err := tx.PXENode(r.Context(), n.ID)
-		if err != nil || p.InstallWorkflowID == nil || n.Status != lifecycle.NodePending && n.Status != lifecycle.NodeInstalling {
-			return err
-		}
-		w, err := tx.InstallWorkflow(r.Context(), *p.InstallWorkflowID)
-		if err != nil {
-			return err
-		}
-		spec = &w.Spec
-		t, err = tx.AddPXEToken(r.Context(), n, hash)
+		o, err = orderOf(r.Context(), tx, n.ID, hash)
 		return err
 	})
 	if err != nil {
 		return "", err
 	}
-	if spec == nil {
-		return wait(n.ID+" has no install workflow, or changed its state just now", self, retryWaiting), nil
+	if o.spec == nil {
+		return wait(n.ID+" changed its state just now", self, retryWaiting), nil
 	}
-	line, err := renderCommandLine(spec.CommandLine, commandData{
+	line, err := renderCommandLine(o.spec.CommandLine, commandData{
 		NodeID: plain(n.ID), Hostname: plain(n.Hostname), MAC: plain(mac), Token: plain(token),
 		SeedURL: plain(base + Prefix + "/" + token + "/"), ReportURL: plain(base + reportPath),
 	})
 	if err != nil {
 		return "", fmt.Errorf("install workflow of node %s: %w", n.ID, err)
 	}
-	s.cfg.Log.InfoContext(r.Context(), "install script handed out", "node", n.ID, "attempt", t.Attempt, "source", ratelimit.RemoteAddress(r))
-	return installScript(n.ID, t, *spec, line, base+Prefix+"/"+token, base+reportPath, self), nil
+	s.cfg.Log.InfoContext(r.Context(), "boot script handed out", "node", n.ID, "round", o.ticket.Round, "attempt", o.ticket.Attempt, "job", o.job, "for", o.purpose,
+		"source", ratelimit.RemoteAddress(r))
+	return installScript(o, line, base+Prefix+"/"+token, base+reportPath, self), nil
+}
+
+// orderOf reads again what the node boots, and stores the token for it.
+func orderOf(ctx context.Context, tx *db.Tx, id string, token []byte) (order, error) {
+	n, err := tx.LockNode(ctx, id)
+	if err != nil {
+		return order{}, err
+	}
+	p, err := tx.PXENode(ctx, id)
+	if err != nil {
+		return order{}, err
+	}
+	workflow, boots := db.BootWorkflow(n, p)
+	if !boots {
+		return order{}, nil
+	}
+	w, err := tx.InstallWorkflow(ctx, workflow)
+	if err != nil {
+		return order{}, err
+	}
+	o := order{node: id, spec: &w.Spec}
+	if db.Armed(p) {
+		o.purpose = lifecycle.Netboot(p.NetbootPurpose)
+		if p.NetbootJobID != nil {
+			o.job = *p.NetbootJobID
+		}
+	}
+	o.ticket, err = tx.AddPXEToken(ctx, n, token)
+	return o, err
 }
 
 const reportPath = "/api/v1/report"
 
-func installScript(id string, t lifecycle.Ticket, spec lifecycle.InstallWorkflowSpec, line, own, reportURL, self string) string {
+func installScript(o order, line, own, reportURL, self string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "#!ipxe\n# %s, round %d, attempt %d of %d.\n", id, t.Round, t.Attempt, lifecycle.MaxInstallAttempts)
-	fmt.Fprintf(&b, "# The installer reports to POST %s with the token of this script as Authorization: Bearer.\n", reportURL)
-	fmt.Fprintf(&b, "echo Slipway: %s is being installed, attempt %d of %d\nimgfree\n", id, t.Attempt, lifecycle.MaxInstallAttempts)
+	spec := o.spec
+	fmt.Fprintf(&b, "#!ipxe\n# %s\n", o.comment())
+	fmt.Fprintf(&b, "# What is booted reports to POST %s with the token of this script as Authorization: Bearer.\n", reportURL)
+	fmt.Fprintf(&b, "echo Slipway: %s\nimgfree\n", o.shown())
 	names := ""
 	for i := range spec.Initrds {
 		names += fmt.Sprintf(" initrd=initrd%d", i)
@@ -148,7 +209,7 @@ func installScript(id string, t lifecycle.Ticket, spec lifecycle.InstallWorkflow
 		fmt.Fprintf(&b, "initrd --name initrd%d %s || goto failed\n", i, imageURL(img, own, i+1))
 	}
 	b.WriteString("boot || goto failed\n:failed\n")
-	b.WriteString(again("Slipway: the installer could not be loaded", self, retryWaiting))
+	b.WriteString(again("Slipway: what is to be booted could not be loaded", self, retryWaiting))
 	return b.String()
 }
 
@@ -189,5 +250,6 @@ func factsOf(q url.Values) db.PXEFacts {
 func write(w http.ResponseWriter, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Content-Length", strconv.Itoa(len(text))) // what ends short is known as that
 	_, _ = io.WriteString(w, text) // a broken connection is the machine's to notice
 }

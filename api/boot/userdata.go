@@ -39,10 +39,11 @@ func (s *Server) attemptOf(ctx context.Context, token string) (attempt, error) {
 		if a.pxe, err = tx.PXENode(ctx, a.ticket.NodeID); err != nil {
 			return err
 		}
-		if !db.TicketHolds(a.ticket, a.node, a.pxe) || a.pxe.InstallWorkflowID == nil || len(a.node.MACs) == 0 {
+		workflow, boots := db.BootWorkflow(a.node, a.pxe)
+		if !boots || !db.TicketHolds(a.ticket, a.node, a.pxe) || len(a.node.MACs) == 0 {
 			return db.ErrNotFound
 		}
-		a.workflow, err = tx.InstallWorkflow(ctx, *a.pxe.InstallWorkflowID)
+		a.workflow, err = tx.InstallWorkflow(ctx, workflow)
 		return err
 	})
 	return a, err
@@ -64,7 +65,7 @@ func (s *Server) withAttempt(w http.ResponseWriter, r *http.Request, do func(att
 }
 
 // userData answers the installer's first question, by the template of the
-// node's workflow. It may be asked again.
+// workflow that the node boots. It may be asked again.
 func (s *Server) userData(w http.ResponseWriter, r *http.Request) {
 	s.withAttempt(w, r, func(a attempt) {
 		base, ok := s.base(r)

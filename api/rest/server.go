@@ -86,7 +86,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.Version = "dev"
 	}
 	s := &Server{cfg: cfg, log: cfg.Log, router: chi.NewRouter(), access: accessTable(), events: newHub(cfg.Store)}
-	s.boot = boot.New(boot.Config{Store: cfg.Store, Log: cfg.Log, BaseURL: cfg.BootURL, Limits: cfg.BootLimits})
+	s.boot = boot.New(boot.Config{Store: cfg.Store, Log: cfg.Log, BaseURL: cfg.BootURL, Limits: cfg.BootLimits, AgentURL: cfg.AgentURL, AgentCAPEM: cfg.AgentCAPEM})
 	if cfg.Auth.Issuer != "" {
 		s.oidc = newOIDCVerifier(cfg.Auth)
 	}

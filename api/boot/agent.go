@@ -1,0 +1,90 @@
+package boot
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/slipway-cloud/slipway/api/ratelimit"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/cloudinit"
+	"github.com/slipway-cloud/slipway/providers"
+)
+
+// agentPath is below the place of a token.
+const agentPath = "install-agent"
+
+// enrolmentLife is how long the token of an agent may be used. It begins with
+// the fetch, and the agent enrols as soon as it is installed.
+const enrolmentLife = time.Hour
+
+var (
+	errNoAgent    = errors.New("the install workflow names no agent")
+	errNoAgentURL = errors.New("agents cannot be handed out: this server was not told how nodes reach the agent API (agent-public-url)")
+)
+
+// installAgent answers the script that installs the node's agent, with an
+// enrolment token of its own: each answer ends the token of the one before, so
+// that an answer that was lost is made good by asking again.
+func (s *Server) installAgent(w http.ResponseWriter, r *http.Request) {
+	leave, ok := s.enter(w, r)
+	if !ok {
+		return
+	}
+	defer leave()
+	script, node, err := s.agentScript(r)
+	switch {
+	case err == nil:
+	case errors.Is(err, db.ErrNotFound):
+		http.Error(w, "The token is unknown, expired or of an attempt that is over, or the node's agent has enrolled since.", http.StatusNotFound)
+		return
+	case errors.Is(err, errNoAgent):
+		http.Error(w, "The install workflow of this node has no agent block; an admin adds it.", http.StatusNotFound)
+		return
+	default:
+		s.refuse(w, r, err)
+		return
+	}
+	s.cfg.Log.InfoContext(r.Context(), "agent handed out", "node", node, "source", ratelimit.RemoteAddress(r))
+	write(w, string(script))
+}
+
+// agentScript makes the script and its token, or neither.
+func (s *Server) agentScript(r *http.Request) (script []byte, node string, err error) {
+	hash, ok := TokenHash(chi.URLParam(r, "token"))
+	if !ok {
+		return nil, "", db.ErrNotFound
+	}
+	if s.cfg.AgentURL == "" {
+		return nil, "", errNoAgentURL
+	}
+	b := make([]byte, 32)
+	if _, err := rand.Read(b); err != nil {
+		return nil, "", fmt.Errorf("make an enrolment token: %w", err)
+	}
+	token := base64.RawURLEncoding.EncodeToString(b)
+	enrolment := sha256.Sum256([]byte(token))
+	err = s.cfg.Store.Tx(r.Context(), func(tx *db.Tx) error {
+		g, err := tx.GrantAgent(r.Context(), hash, enrolment[:], enrolmentLife)
+		if err != nil {
+			return err
+		}
+		a := g.Workflow.Spec.Agent
+		if a == nil {
+			return errNoAgent
+		}
+		node = g.Node.ID
+		script, err = cloudinit.InstallScript(cloudinit.Agent{
+			ServerURL: s.cfg.AgentURL, CAPEM: s.cfg.AgentCAPEM, NodeID: g.Node.ID, Token: providers.NewSecret(token), Simulated: a.Simulated,
+			HeartbeatInterval: time.Duration(a.HeartbeatSeconds) * time.Second, BinaryURL: a.BinaryURL, BinarySHA256: a.BinarySHA256,
+		})
+		return err
+	})
+	return script, node, err
+}
