@@ -2,8 +2,8 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"strings"
 	"time"
@@ -27,7 +27,7 @@ func (a *app) installWorkflowOf(ctx context.Context, name string) (string, error
 
 // pxeNodeCommands are what an admin does with PXE nodes.
 func (a *app) pxeNodeCommands() []*cobra.Command {
-	return []*cobra.Command{a.nodeApprove(), a.nodeState(), a.nodeWorkflow(), a.nodeHardware(), a.nodePurge()}
+	return []*cobra.Command{a.nodeApprove(), a.nodeState(), a.nodeWorkflow(), a.nodeDeprovision(), a.nodeMigrate(), a.nodeHardware(), a.nodePurge()}
 }
 
 func (a *app) nodeApprove() *cobra.Command {
@@ -37,36 +37,69 @@ func (a *app) nodeApprove() *cobra.Command {
 	cmd.Flags().StringVar(&comment, "comment", "", "why, for the node's history")
 	_ = cmd.MarkFlagRequired("workflow")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		etag, id, err := a.assign(cmd.Context(), args[0], workflow)
+		r, id, err := a.assign(cmd.Context(), args[0], "install_workflow_id", workflow)
 		if err != nil {
 			return err
 		}
-		return a.setState(cmd.Context(), id, "pending", comment, false, etag)
+		return a.setState(cmd.Context(), id, "pending", comment, false, r.etag)
 	})
 	return cmd
 }
 
 func (a *app) nodeWorkflow() *cobra.Command {
-	return &cobra.Command{
+	var erase bool
+	cmd := &cobra.Command{
 		Use: "assign-workflow NODE WORKFLOW", Short: "Assign an install workflow to a PXE node", Args: cobra.ExactArgs(2),
-		RunE: does(func(cmd *cobra.Command, args []string) error {
-			_, _, err := a.assign(cmd.Context(), args[0], args[1])
-			return err
-		}),
+		Long: "With --erase it is the live system that the node is erased from, by slipway node deprovision; \"\" takes that of the node's device group.",
 	}
+	cmd.Flags().BoolVar(&erase, "erase", false, "the workflow that it is erased with, not the one that it is installed with")
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		field := "install_workflow_id"
+		if erase {
+			field = "erase_workflow_id"
+		}
+		r, _, err := a.assign(cmd.Context(), args[0], field, args[1])
+		if err != nil {
+			return err
+		}
+		return a.show(r.raw, func() error {
+			var n node
+			if err := r.into(&n); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintln(a.Out, assigned(n.Hostname, args[1], erase))
+			return err
+		})
+	})
+	return cmd
 }
 
-// assign gives a node an install workflow and returns its new version.
-func (a *app) assign(ctx context.Context, node, workflow string) (etag, id string, err error) {
+// assigned says what a node's workflow is from now on.
+func assigned(hostname, workflow string, erase bool) string {
+	switch {
+	case !erase:
+		return fmt.Sprintf("%s is installed with %s from now on; one that is installed already stays as it is", hostname, workflow)
+	case workflow == "":
+		return hostname + " is erased with the workflow of its device group from now on"
+	}
+	return fmt.Sprintf("%s is erased with %s from now on", hostname, workflow)
+}
+
+// assign gives a node a workflow; the answer is the node.
+func (a *app) assign(ctx context.Context, node, field, workflow string) (r answer, id string, err error) {
 	if id, err = a.nodeOf(ctx, node); err != nil {
-		return "", "", err
+		return r, "", err
 	}
-	wf, err := a.installWorkflowOf(ctx, workflow)
-	if err != nil {
-		return "", "", err
+	wf := ""
+	if workflow != "" {
+		if wf, err = a.installWorkflowOf(ctx, workflow); err != nil {
+			return r, "", err
+		}
+	} else if field == "install_workflow_id" {
+		return r, "", fail(ExitUsage, "name an install workflow; slipway install-workflow list shows what there is")
 	}
-	r, err := a.ask(ctx, "PATCH", "/nodes/"+url.PathEscape(id), map[string]any{"install_workflow_id": wf}, map[string]string{"If-Match": "*"})
-	return r.etag, id, err
+	r, err = a.ask(ctx, "PATCH", "/nodes/"+url.PathEscape(id), map[string]any{field: wf}, map[string]string{"If-Match": "*"})
+	return r, id, err
 }
 
 func (a *app) nodeState() *cobra.Command {
@@ -74,10 +107,11 @@ func (a *app) nodeState() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use: "state NODE STATE", Short: "Set the state of a PXE node", Args: cobra.ExactArgs(2),
-		Long: "slipway node show names the states that may be set now. --force lets a node whose installation failed three times begin anew.",
+		Long: "slipway node show names the states that may be set now. --force lets a node whose installation failed three times begin anew, and sets retired or active over a live job.\n" +
+			"deprovisioning and migrating create a job: slipway node deprovision and slipway node migrate do the same with more to say.",
 	}
 	cmd.Flags().StringVar(&comment, "comment", "", "why, for the node's history")
-	cmd.Flags().BoolVar(&force, "force", false, "pass by the retry limit and set the counters back")
+	cmd.Flags().BoolVar(&force, "force", false, "pass by the retry limit and set the counters back; pass by a live job")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		id, err := a.nodeOf(cmd.Context(), args[0])
 		if err != nil {
@@ -97,44 +131,7 @@ func (a *app) setState(ctx context.Context, id, state, comment string, force boo
 	if err != nil {
 		return err
 	}
-	return a.show(r.raw, func() error {
-		var n node
-		if err := r.into(&n); err != nil {
-			return err
-		}
-		_, err := fmt.Fprintf(a.Out, "%s is %s\n", n.Hostname, n.Status)
-		return err
-	})
-}
-
-func (a *app) nodeHardware() *cobra.Command {
-	var macs []string
-	var serial, uuid, bmc, credential string
-	cmd := &cobra.Command{
-		Use: "replace-hardware NODE --mac MAC", Short: "Put a migrating PXE node on other hardware", Args: cobra.ExactArgs(1),
-		Long: "Its id, history and labels stay. Set the state migrating before, and active afterwards.",
-	}
-	f := cmd.Flags()
-	f.StringArrayVar(&macs, "mac", nil, "address of the new hardware, first the one that it boots with; may be repeated")
-	f.StringVar(&serial, "serial", "", "its serial number")
-	f.StringVar(&uuid, "uuid", "", "its system UUID")
-	f.StringVar(&bmc, "bmc-address", "", "its BMC; without it the node keeps the one it has")
-	f.StringVar(&credential, "bmc-credential", "", "secret that holds the BMC's login")
-	_ = cmd.MarkFlagRequired("mac")
-	cmd.MarkFlagsRequiredTogether("bmc-address", "bmc-credential")
-	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		id, err := a.nodeOf(cmd.Context(), args[0])
-		if err != nil {
-			return err
-		}
-		body := map[string]any{"mac_addresses": macs, "serial_number": serial, "system_uuid": uuid}
-		if bmc != "" {
-			body["bmc"] = map[string]any{"address": bmc, "credential_ref": credential}
-		}
-		_, err = a.ask(cmd.Context(), "PUT", "/nodes/"+url.PathEscape(id)+"/hardware", body, map[string]string{"If-Match": "*"})
-		return err
-	})
-	return cmd
+	return a.showState(r)
 }
 
 func (a *app) nodePurge() *cobra.Command {
@@ -147,6 +144,9 @@ func (a *app) nodePurge() *cobra.Command {
 	cmd.Flags().StringVar(&source, "source", "", "only what was last seen from this address")
 	cmd.Flags().DurationVar(&unseen, "unseen", 0, "only what was not seen for so long, such as 24h")
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		if _, err := netip.ParseAddr(source); source != "" && err != nil {
+			return fail(ExitUsage, "--source takes an IP address, as slipway node show names it after \"seen\", not %q", source)
+		}
 		body := map[string]any{"source": source, "unseen_minutes": int(unseen.Minutes())}
 		r, err := a.ask(cmd.Context(), "POST", "/admin/discovered-nodes/purge", body, nil)
 		if err != nil {
@@ -167,11 +167,15 @@ func (a *app) nodePurge() *cobra.Command {
 // pxe is what the tables show of a PXE node.
 type pxe struct {
 	InstallWorkflowID    string            `json:"install_workflow_id"`
+	EraseWorkflowID      string            `json:"erase_workflow_id"`
 	InstallationProgress int               `json:"installation_progress"`
 	LastSeenAt           *time.Time        `json:"last_seen_at"`
 	LastSeenFrom         string            `json:"last_seen_from"`
 	Reported             map[string]string `json:"reported"`
 	AdminStates          []string          `json:"admin_states"`
+	JobID                string            `json:"job_id"`
+	Netboot              *netboot          `json:"netboot"`
+	PlannedHardware      *plannedHardware  `json:"planned_hardware"`
 }
 
 func (n node) pxeFields() []any {
@@ -185,46 +189,8 @@ func (n node) pxeFields() []any {
 		}
 	}
 	return []any{
-		"install workflow", n.PXE.InstallWorkflowID, "installed", fmt.Sprintf("%d%%, %d failed attempts", n.PXE.InstallationProgress, n.InstallAttempts),
+		"install workflow", n.PXE.InstallWorkflowID, "erase workflow", n.PXE.EraseWorkflowID, "installed", fmt.Sprintf("%d%%, %d failed attempts", n.PXE.InstallationProgress, n.InstallAttempts),
 		"last error", n.LastInstallError, "seen", when(n.PXE.LastSeenAt) + " from " + n.PXE.LastSeenFrom, "says of itself", strings.Join(said, ", "),
-		"may be set to", strings.Join(n.PXE.AdminStates, ", "),
+		"boots", n.PXE.Netboot.String(), "planned hardware", n.PXE.planned(), "may be set to", strings.Join(n.PXE.AdminStates, ", "),
 	}
-}
-
-func (a *app) deviceGroupCommand() *cobra.Command {
-	const base = "/admin/device-groups"
-	list := &cobra.Command{Use: "list", Short: "List device groups", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
-		raw, err := a.listAll(cmd.Context(), base, url.Values{}, 0)
-		if err != nil {
-			return err
-		}
-		return a.show(raw, func() error {
-			var got struct {
-				Data []struct {
-					Name        string
-					AutoPromote bool `json:"auto_promote"`
-				}
-			}
-			if err := json.Unmarshal(raw, &got); err != nil {
-				return err
-			}
-			t := a.table("NAME", "AUTO PROMOTE")
-			for _, g := range got.Data {
-				t.row(g.Name, g.AutoPromote)
-			}
-			return t.flush()
-		})
-	})}
-	var promote bool
-	put := &cobra.Command{Use: "put NAME", Short: "Write the policy of a device group", Args: cobra.ExactArgs(1)}
-	put.Flags().BoolVar(&promote, "auto-promote", false, "an installed node becomes active without a person")
-	put.RunE = does(func(cmd *cobra.Command, args []string) error {
-		_, err := a.ask(cmd.Context(), "PUT", base+"/"+url.PathEscape(args[0]), map[string]any{"auto_promote": promote}, nil)
-		return err
-	})
-	remove := &cobra.Command{Use: "delete NAME", Short: "Delete a device group", Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
-		_, err := a.ask(cmd.Context(), "DELETE", base+"/"+url.PathEscape(args[0]), nil, nil)
-		return err
-	})}
-	return group("device-group", "Device groups: policy for nodes with the label device-group", list, put, remove)
 }

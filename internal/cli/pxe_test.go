@@ -1,12 +1,17 @@
 package cli_test
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/internal/cli"
 	"github.com/slipway-cloud/slipway/internal/pxenode"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // An admin brings a machine into service with nothing but the command line.
@@ -33,15 +38,123 @@ func TestAPXENodeByTheCommandLine(t *testing.T) {
 	w.run("", "node", "state", name, "active").exits(cli.ExitRefused)
 	require.Contains(t, w.run("", "node", "approve", name, "--workflow", "ubuntu", "--comment", "rack 7").exits(cli.ExitOK).out, "is pending")
 	require.Contains(t, w.run("", "node", "history", name).exits(cli.ExitOK).out, "rack 7")
+	require.Contains(t, w.run("", "node", "assign-workflow", name, "ubuntu").exits(cli.ExitOK).out, name+" is installed with ubuntu from now on")
 	w.run("", "install-workflow", "delete", "ubuntu").exits(cli.ExitRefused)
 	said := w.run("", "node", "replace-hardware", name, "--mac", "52:54:00:00:00:09", "--serial", "S2").exits(cli.ExitRefused)
-	require.Contains(t, said.err, "while the node is migrating")
+	require.Contains(t, said.err, "begin with slipway node migrate "+name)
 	w.run("", "node", "state", name, "retired", "--force").exits(cli.ExitOK)
 
 	m.MAC = "52:54:00:00:00:02"
 	_, err = m.Report(t.Context(), "", pxenode.Report{})
 	require.NoError(t, err)
+	require.Contains(t, w.run("", "node", "purge-discovered", "--source", "nonsense").exits(cli.ExitUsage).err, "IP address")
 	require.Contains(t, w.run("", "node", "purge-discovered", "--unseen", "1h").exits(cli.ExitOK).out, "0 nodes")
 	require.Contains(t, w.run("", "node", "purge-discovered").exits(cli.ExitOK).out, "1 nodes")
 	w.run("", "device-group", "delete", "lab").exits(cli.ExitOK)
+}
+
+const eraser = "kernel: {url: http://127.0.0.1:1/vmlinuz}\ncommand_line: 'ds=nocloud-net;s={{ .SeedURL }}'\nuser_data: |\n  #cloud-config\n  hostname: eraser\nagent: {heartbeat_seconds: 10}\n"
+
+// erasable is a server with an active PXE node and a workflow that it can be
+// installed and erased with.
+func erasable(t *testing.T) (*world, db.Node) {
+	t.Helper()
+	w, _ := leaving(t)
+	w.run(eraser, "install-workflow", "create", "eraser", "-f", "-").exits(cli.ExitOK)
+	return w, dbtest.PXENode(t, w.store, "52:54:00:00:01:01", lifecycle.NodeActive)
+}
+
+func (w *world) operation(id string) (db.Job, contract.DecommissionInput) {
+	w.t.Helper()
+	job, err := w.store.LiveOperation(w.t.Context(), id)
+	require.NoError(w.t, err)
+	var in contract.DecommissionInput
+	require.NoError(w.t, json.Unmarshal(job.Input, &in))
+	return job, in
+}
+
+func TestANodeIsDeprovisionedByTheCommandLine(t *testing.T) {
+	t.Parallel()
+	w, n := erasable(t)
+	do := func(args ...string) said { return w.run("", append([]string{"node"}, args...)...) }
+	missing := do("deprovision", n.Hostname).exits(cli.ExitRefused)
+	require.Contains(t, missing.err, "slipway node assign-workflow "+n.Hostname+" WORKFLOW --erase")
+	do("assign-workflow", n.Hostname, "none", "--erase").exits(cli.ExitNotFound)
+	do("assign-workflow", n.Hostname, "").exits(cli.ExitUsage)
+
+	// The device group's is taken where the node has none, and what is not named stays.
+	w.run("", "device-group", "put", "lab", "--auto-promote").exits(0)
+	w.run("", "device-group", "put", "lab", "--erase-workflow", "eraser").exits(0)
+	groups := w.run("", "device-group", "list").exits(0).out
+	require.Regexp(t, `lab +true +wf_`, groups)
+	w.run("", "device-group", "put", "lab", "--auto-promote=false").exits(0)
+	require.Regexp(t, `lab +false +wf_`, w.run("", "device-group", "list").exits(0).out)
+	w.run("", "device-group", "put", "lab", "--erase-workflow", "").exits(0)
+	require.Regexp(t, `lab +false +-`, w.run("", "device-group", "list").exits(0).out)
+
+	do("assign-workflow", n.Hostname, "eraser", "--erase").exits(0)
+	require.Regexp(t, `erase workflow +wf_`, do("show", n.Hostname).exits(0).out)
+	started := do("deprovision", n.Hostname, "--grace", "30", "--comment", "end of lease").exits(0)
+	require.Contains(t, started.out, n.Hostname+" is deprovisioning; job job_")
+	job, in := w.operation(n.ID)
+	require.Equal(t, []any{lifecycle.ModeDeprovision, 30, "end of lease"}, []any{in.Mode, in.GraceSeconds, in.Reason})
+	require.Contains(t, do("deprovision", n.Hostname, "--grace", "30").exits(0).out, job.ID, "asked for once more")
+	said := do("state", n.Hostname, "retired").exits(cli.ExitRefused)
+	require.Contains(t, said.err, "slipway job cancel "+job.ID)
+	require.Contains(t, said.err, "--force")
+
+	require.Contains(t, do("show", n.Hostname).exits(0).out, job.ID)
+	require.Contains(t, do("timeline", n.Hostname).exits(0).out, "deprovision")
+	require.Contains(t, w.run("", "job", "list", "--node", n.Hostname).exits(0).out, job.ID)
+	shown := w.run("", "job", "show", n.Hostname).exits(0).out
+	require.Regexp(t, `mode +deprovision`, shown)
+	require.Contains(t, shown, lifecycle.StageBootEraser)
+	require.Contains(t, w.run("", "job", "plan", n.Hostname).exits(0).out, "erase disks")
+	require.Contains(t, do("drain", n.Hostname).exits(cli.ExitRefused).err, "slipway node state "+n.Hostname)
+
+	// Cancelled before it began, the node stays; the next one is watched to its end.
+	w.run("", "job", "cancel", n.Hostname).exits(0)
+	require.Contains(t, w.run("", "attention").exits(0).out, "slipway node deprovision "+n.Hostname)
+	late := do("deprovision", n.Hostname, "--wait", "--interval", "10ms", "--watch-timeout", "100ms").exits(cli.ExitError)
+	require.Contains(t, late.out, "node_operation "+n.Hostname+": pending")
+	again, _ := w.operation(n.ID)
+	require.NotEqual(t, job.ID, again.ID)
+	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.TransitionJob(t.Context(), again.ID, lifecycle.JobCancel, nil, db.Actor{Owner: lifecycle.OwnerSystem})
+		return err
+	}))
+	do("state", n.Hostname, "retired").exits(0)
+	w.env["SLIPWAY_TOKEN"] = w.token("operator")
+	do("deprovision", n.Hostname).exits(cli.ExitUnauthorised)
+}
+
+func TestANodeIsMigratedByTheCommandLine(t *testing.T) {
+	t.Parallel()
+	w, n := erasable(t)
+	do := func(args ...string) said { return w.run("", append([]string{"node"}, args...)...) }
+	for _, args := range [][]string{
+		{"--serial", "S2"}, {"--bmc-address", "10.0.0.9"}, {"--mac", "52:54:00:00:01:09", "--bmc-address", "10.0.0.9"}, {"--mac", "52:54:00:00:01:09", "--bmc-protocol", "ipmi"},
+	} {
+		require.Regexp(t, `--mac|--bmc-address`, do(append([]string{"migrate", n.Hostname}, args...)...).exits(cli.ExitUsage).err)
+		do(append([]string{"replace-hardware", n.Hostname}, args...)...).exits(cli.ExitUsage)
+	}
+	do("migrate", n.Hostname, "--disks", "old").exits(cli.ExitUsage)
+	require.Contains(t, do("migrate", n.Hostname).exits(cli.ExitRefused).err, "installs no agent")
+	require.Contains(t, do("migrate", n.Hostname, "--disks", "moved").exits(cli.ExitRefused).err, "No agent of node")
+	require.Contains(t, do("migrate", n.Hostname, "--disks", "moved", "--erase-old").exits(cli.ExitUsage).err, "would erase the disks")
+	do("assign-workflow", n.Hostname, "eraser").exits(0)
+	require.Contains(t, do("migrate", n.Hostname, "--erase-old").exits(cli.ExitRefused).err, "has no erase workflow")
+	do("assign-workflow", n.Hostname, "eraser", "--erase").exits(0)
+	w.run(`{"username":"root","password":"calvin"}`, "secret", "put", "bmc/new", "--stdin").exits(0)
+
+	require.Contains(t, do("migrate", n.Hostname, "--erase-old", "--mac", "52:54:00:00:01:08").exits(0).out, "is migrating")
+	job, in := w.operation(n.ID)
+	require.Equal(t, []any{lifecycle.ModeMigrate, "new", true}, []any{in.Mode, in.Disks, in.EraseOld})
+	planned := do("replace-hardware", n.Hostname, "--mac", "52:54:00:00:01:09", "--serial", "S2", "--bmc-address", "10.0.0.9", "--bmc-credential-ref", "bmc/new").exits(0)
+	require.Contains(t, planned.out, "52:54:00:00:01:09; serial S2; BMC 10.0.0.9; new disks")
+	shown := do("show", n.Hostname).exits(0).out
+	require.Regexp(t, `planned hardware +52:54:00:00:01:09; serial S2`, shown)
+	require.Contains(t, shown, job.ID)
+	do("state", n.Hostname, "active").exits(cli.ExitRefused)
+	do("state", n.Hostname, "active", "--force").exits(0)
 }

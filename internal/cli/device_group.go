@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+
+	"github.com/spf13/cobra"
+)
+
+const deviceGroups = "/admin/device-groups"
+
+// deviceGroup is the policy of one.
+type deviceGroup struct {
+	Name            string `json:"name"`
+	AutoPromote     bool   `json:"auto_promote"`
+	EraseWorkflowID string `json:"erase_workflow_id"`
+}
+
+func (a *app) deviceGroupCommand() *cobra.Command {
+	list := &cobra.Command{Use: "list", Short: "List device groups", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
+		raw, groups, err := a.deviceGroups(cmd.Context())
+		if err != nil {
+			return err
+		}
+		return a.show(raw, func() error {
+			t := a.table("NAME", "AUTO PROMOTE", "ERASE WORKFLOW")
+			for _, g := range groups {
+				t.row(g.Name, g.AutoPromote, orDash(g.EraseWorkflowID))
+			}
+			return t.flush()
+		})
+	})}
+	remove := &cobra.Command{Use: "delete NAME", Short: "Delete a device group", Args: cobra.ExactArgs(1), RunE: does(func(cmd *cobra.Command, args []string) error {
+		_, err := a.ask(cmd.Context(), "DELETE", deviceGroups+"/"+url.PathEscape(args[0]), nil, nil)
+		return err
+	})}
+	return group("device-group", "Device groups: policy for nodes with the label device-group", list, a.deviceGroupPut(), remove)
+}
+
+func (a *app) deviceGroups(ctx context.Context) (raw []byte, groups []deviceGroup, err error) {
+	if raw, err = a.listAll(ctx, deviceGroups, url.Values{}, 0); err != nil {
+		return nil, nil, err
+	}
+	var got struct{ Data []deviceGroup }
+	err = json.Unmarshal(raw, &got)
+	return raw, got.Data, err
+}
+
+func (a *app) deviceGroupPut() *cobra.Command {
+	var promote bool
+	var eraser string
+	cmd := &cobra.Command{
+		Use: "put NAME", Short: "Write the policy of a device group", Args: cobra.ExactArgs(1),
+		Long: "Makes the group where there is none. What is not named stays as it is.",
+	}
+	cmd.Flags().BoolVar(&promote, "auto-promote", false, "an installed node becomes active without a person")
+	cmd.Flags().StringVar(&eraser, "erase-workflow", "", `live system that its nodes are erased from, by name or id; "" for none`)
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		_, groups, err := a.deviceGroups(cmd.Context())
+		if err != nil {
+			return err
+		}
+		body := map[string]any{"auto_promote": promote}
+		for _, g := range groups {
+			if g.Name == args[0] && !cmd.Flags().Changed("auto-promote") {
+				body["auto_promote"] = g.AutoPromote
+			}
+			if g.Name == args[0] {
+				body["erase_workflow_id"] = g.EraseWorkflowID
+			}
+		}
+		if cmd.Flags().Changed("erase-workflow") {
+			body["erase_workflow_id"] = ""
+			if eraser != "" {
+				if body["erase_workflow_id"], err = a.installWorkflowOf(cmd.Context(), eraser); err != nil {
+					return err
+				}
+			}
+		}
+		_, err = a.ask(cmd.Context(), "PUT", deviceGroups+"/"+url.PathEscape(args[0]), body, nil)
+		return err
+	})
+	return cmd
+}

@@ -1,0 +1,243 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// stateFlags are how a state is asked for that a job owns.
+type stateFlags struct {
+	comment string
+	grace   int
+	watch   watchFlags
+}
+
+func (f *stateFlags) add(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.StringVar(&f.comment, "comment", "", "why, for the node's history")
+	fl.IntVar(&f.grace, "grace", 0, "how many seconds what runs on the node may take to end")
+	f.watch.add(cmd)
+	fl.BoolVar(&f.watch.on, "wait", false, "the same as --watch")
+}
+
+func (a *app) nodeDeprovision() *cobra.Command {
+	var f stateFlags
+	cmd := &cobra.Command{
+		Use: "deprovision NODE", Short: "Erase a PXE node, prove it clean and retire it", Args: cobra.ExactArgs(1),
+		Long: "Creates the job that does it: what runs on the node ends, the machine boots its erase workflow from the network, every disk is erased, a fresh boot proves it,\n" +
+			"a certificate is signed, and the node is switched off and retired. Nothing brings the data back.\n\n" +
+			"Asked for once more while it works, nothing happens; after its job was cancelled, the next one begins.",
+		Example: "  slipway node assign-workflow pxe-525400123456 eraser --erase\n  slipway node deprovision pxe-525400123456 --comment 'end of lease' --wait",
+	}
+	f.add(cmd)
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		return a.startState(cmd.Context(), args[0], "deprovisioning", map[string]any{}, f)
+	})
+	return cmd
+}
+
+func (a *app) nodeMigrate() *cobra.Command {
+	var f stateFlags
+	var h hardwareFlags
+	var disks string
+	var eraseOld bool
+	cmd := &cobra.Command{
+		Use: "migrate NODE", Short: "Put a PXE node on other hardware; its id, history and labels stay", Args: cobra.ExactArgs(1),
+		Long: "Creates the job that does it. It waits for the new hardware to be planned, by the flags here or later by slipway node replace-hardware.\n\n" +
+			"With new disks the new machine is installed by the node's install workflow and its agent enrols anew; with moved disks it boots what is on them.",
+		Example: "  slipway node migrate pxe-525400123456 --mac 52:54:00:65:43:21 --serial S2 --erase-old --wait\n" +
+			"  slipway node migrate pxe-525400123456 --disks moved --mac 52:54:00:65:43:21",
+	}
+	cmd.Flags().StringVar(&disks, "disks", "new", "new: the new hardware brings its own; moved: the node's disks move into it")
+	cmd.Flags().BoolVar(&eraseOld, "erase-old", false, "erase the old hardware first and prove it clean; needs an erase workflow")
+	h.add(cmd)
+	f.add(cmd)
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		body := map[string]any{"disks": disks, "erase_old": eraseOld}
+		if h.named() {
+			hardware, err := h.body()
+			if err != nil {
+				return err
+			}
+			body["hardware"] = hardware
+		}
+		return a.startState(cmd.Context(), args[0], "migrating", body, f)
+	})
+	return cmd
+}
+
+// startState sets a state together with its job.
+func (a *app) startState(ctx context.Context, name, state string, body map[string]any, f stateFlags) error {
+	id, err := a.nodeOf(ctx, name)
+	if err != nil {
+		return err
+	}
+	body["state"] = state
+	if f.comment != "" {
+		body["comment"] = f.comment
+	}
+	if f.grace != 0 {
+		body["grace_seconds"] = f.grace
+	}
+	r, err := a.ask(ctx, "POST", "/nodes/"+url.PathEscape(id)+"/state", body, map[string]string{"If-Match": "*"})
+	if err != nil {
+		return err
+	}
+	var n node
+	if err := r.into(&n); err != nil {
+		return err
+	}
+	if f.watch.on && n.PXE != nil {
+		return a.watchJob(ctx, n.PXE.JobID, f.watch)
+	}
+	return a.showState(r)
+}
+
+// showState says what a node is now, and which job works on it.
+func (a *app) showState(r answer) error {
+	return a.show(r.raw, func() error {
+		var n node
+		if err := r.into(&n); err != nil {
+			return err
+		}
+		text := n.Hostname + " is " + n.Status
+		if n.PXE != nil && n.PXE.JobID != "" {
+			text += fmt.Sprintf("; job %s works on it (slipway job show %s --watch)", n.PXE.JobID, n.PXE.JobID)
+		}
+		_, err := fmt.Fprintln(a.Out, text)
+		return err
+	})
+}
+
+// hardwareFlags name the hardware that takes a node's place.
+type hardwareFlags struct {
+	macs                          []string
+	serial, uuid                  string
+	address, credential, systemID string
+	protocol                      string
+	cipherSuite                   int
+}
+
+func (h *hardwareFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringArrayVar(&h.macs, "mac", nil, "address of the new hardware, first the one that it boots with; may be repeated")
+	f.StringVar(&h.serial, "serial", "", "its serial number; the job stops when the machine says another")
+	f.StringVar(&h.uuid, "uuid", "", "its system UUID")
+	f.StringVar(&h.address, "bmc-address", "", "its BMC; without it the node keeps the one it has")
+	f.StringVar(&h.credential, "bmc-credential-ref", "", "secret that holds the BMC's login")
+	f.StringVar(&h.protocol, "bmc-protocol", "", "redfish or ipmi (default redfish)")
+	f.StringVar(&h.systemID, "bmc-system-id", "", "which system, where the BMC has several")
+	f.IntVar(&h.cipherSuite, "ipmi-cipher-suite", 0, "over IPMI only: 17, or 3 for a device that has nothing better")
+}
+
+// named says that any of the flags was given.
+func (h *hardwareFlags) named() bool {
+	return len(h.macs) > 0 || h.cipherSuite != 0 || h.serial+h.uuid+h.address+h.credential+h.protocol+h.systemID != ""
+}
+
+func (h *hardwareFlags) body() (map[string]any, error) {
+	if len(h.macs) == 0 {
+		return nil, fail(ExitUsage, "name the addresses of the new hardware with --mac, first the one that it boots with")
+	}
+	body := map[string]any{"mac_addresses": h.macs, "serial_number": h.serial, "system_uuid": h.uuid}
+	switch {
+	case (h.address == "") != (h.credential == ""):
+		return nil, fail(ExitUsage, "--bmc-address and --bmc-credential-ref go together")
+	case h.address == "" && (h.protocol+h.systemID != "" || h.cipherSuite != 0):
+		return nil, fail(ExitUsage, "name the BMC itself with --bmc-address and --bmc-credential-ref")
+	case h.address != "":
+		bmc := map[string]any{"address": h.address, "credential_ref": h.credential, "system_id": h.systemID}
+		if h.protocol != "" {
+			bmc["protocol"] = h.protocol
+		}
+		if h.cipherSuite != 0 {
+			bmc["ipmi_cipher_suite"] = h.cipherSuite
+		}
+		body["bmc"] = bmc
+	}
+	return body, nil
+}
+
+func (a *app) nodeHardware() *cobra.Command {
+	var h hardwareFlags
+	cmd := &cobra.Command{
+		Use: "replace-hardware NODE --mac MAC", Short: "Plan the hardware of a migrating PXE node", Args: cobra.ExactArgs(1),
+		Long: "For a node that slipway node migrate works on. It may be said anew until the job has put the node on it.",
+	}
+	h.add(cmd)
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		body, err := h.body()
+		if err != nil {
+			return err
+		}
+		id, err := a.nodeOf(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		r, err := a.ask(cmd.Context(), "PUT", "/nodes/"+url.PathEscape(id)+"/hardware", body, map[string]string{"If-Match": "*"})
+		if err != nil {
+			return err
+		}
+		return a.show(r.raw, func() error {
+			var n node
+			if err := r.into(&n); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(a.Out, "planned for %s: %s\n", n.Hostname, n.PXE.planned())
+			return err
+		})
+	})
+	return cmd
+}
+
+// netboot is what a job boots a node from the network for.
+type netboot struct {
+	Purpose    string `json:"purpose"`
+	WorkflowID string `json:"workflow_id"`
+	JobID      string `json:"job_id"`
+}
+
+func (n *netboot) String() string {
+	if n == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s with %s, for job %s", n.Purpose, n.WorkflowID, n.JobID)
+}
+
+// plannedHardware is the hardware that a migrating node is to get.
+type plannedHardware struct {
+	MACs   []string `json:"mac_addresses"`
+	Serial string   `json:"serial_number"`
+	UUID   string   `json:"system_uuid"`
+	Disks  string   `json:"disks"`
+	BMC    *struct {
+		Address string `json:"address"`
+	} `json:"bmc"`
+	ReplacedBy string `json:"replaced_by"`
+}
+
+// planned says in one line what a node is to get.
+func (p *pxe) planned() string {
+	if p == nil || p.PlannedHardware == nil {
+		return ""
+	}
+	h := p.PlannedHardware
+	parts := []string{strings.Join(h.MACs, ", ")}
+	for _, x := range [][2]string{{"serial ", h.Serial}, {"uuid ", h.UUID}} {
+		if x[1] != "" {
+			parts = append(parts, x[0]+x[1])
+		}
+	}
+	if h.BMC != nil {
+		parts = append(parts, "BMC "+h.BMC.Address)
+	}
+	parts = append(parts, h.Disks+" disks")
+	if h.ReplacedBy != "" {
+		parts = append(parts, "the node stands on it")
+	}
+	return strings.Join(parts, "; ")
+}
