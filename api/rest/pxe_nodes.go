@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -169,13 +170,29 @@ type PurgeRequest struct {
 	UnseenMinutes int    `json:"unseen_minutes,omitempty" minimum:"0" maximum:"525600" doc:"Only what was not seen for so long"`
 }
 
+// source is the address as it is written where it was seen; "" for any.
+func (r PurgeRequest) source() (string, error) {
+	if r.Source == "" {
+		return "", nil
+	}
+	from, err := netip.ParseAddr(r.Source)
+	if err != nil {
+		return "", problem.NewInvalid(problem.Field{Location: "body.source", Message: "must be an IP address, such as 10.0.0.7: the last_seen_from of a node"})
+	}
+	return from.Unmap().String(), nil
+}
+
 // PurgeAnswer says how many nodes are gone.
 type PurgeAnswer struct {
 	Purged int `json:"purged"`
 }
 
 func (s *Server) purgeDiscovered(ctx context.Context, in *struct{ Body PurgeRequest }) (*struct{ Body PurgeAnswer }, error) {
-	n, err := s.cfg.Store.Purge(ctx, in.Body.Source, time.Duration(in.Body.UnseenMinutes)*time.Minute, s.actor(ctx))
+	source, err := in.Body.source()
+	if err != nil {
+		return nil, err
+	}
+	n, err := s.cfg.Store.Purge(ctx, source, time.Duration(in.Body.UnseenMinutes)*time.Minute, s.actor(ctx))
 	return &struct{ Body PurgeAnswer }{PurgeAnswer{n}}, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"net/netip"
 	"net/url"
 	"strings"
 	"time"
