@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"net/netip"
 	"net/url"
 	"strings"
 	"time"
