@@ -12,13 +12,13 @@ import (
 // What text/template says of a template is for programmers: it names types and
 // calls. What an admin reads names the line and the value.
 var (
-	placed      = regexp.MustCompile(`^template: template:(\d+)(?::\d+)?: (?s:(.*))$`)
-	executing   = regexp.MustCompile(`^executing "template" at <((?s:.*?))>: (?s:(.*))$`)
-	noField     = regexp.MustCompile(`^can't evaluate field (\w+) in type (\S+)$`)
-	noKey       = regexp.MustCompile(`^map has no entry for key ("[^"]*")$`)
-	noFunction  = regexp.MustCompile(`^function "(\w+)" not defined$`)
-	badCall     = regexp.MustCompile(`^error calling \w+: (?s:(.*))$`)
-	wrongCount  = regexp.MustCompile(`^wrong number of args for (\w+)`)
+	placed     = regexp.MustCompile(`^template: template:(\d+)(?::\d+)?: (?s:(.*))$`)
+	executing  = regexp.MustCompile(`^executing "template" at <((?s:.*?))>: (?s:(.*))$`)
+	noField    = regexp.MustCompile(`^can't evaluate field (\w+) in type (\S+)$`)
+	noKey      = regexp.MustCompile(`^map has no entry for key ("[^"]*")$`)
+	noFunction = regexp.MustCompile(`^function "(\w+)" not defined$`)
+	badCall    = regexp.MustCompile(`^error calling \w+: (?s:(.*))$`)
+	wrongCount = regexp.MustCompile(`^wrong number of args for (\w+)`)
 	ofPrograms = regexp.MustCompile(`\b(type|interface|reflect|untyped|non-function|boot\.\w+|template\.\w+|u?int\d*|map\[)`)
 )
 

@@ -251,5 +251,5 @@ func write(w http.ResponseWriter, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Length", strconv.Itoa(len(text))) // what ends short is known as that
-	_, _ = io.WriteString(w, text) // a broken connection is the machine's to notice
+	_, _ = io.WriteString(w, text)                            // a broken connection is the machine's to notice
 }

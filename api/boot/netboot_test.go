@@ -1,0 +1,199 @@
+package boot
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// site is the boot routes over a database of their own.
+type site struct {
+	*testing.T
+	store *db.Store
+	conn  *pgx.Conn
+	url   string
+	log   *bytes.Buffer
+	macs  int
+}
+
+func newSite(t *testing.T, change func(*Config)) *site {
+	t.Helper()
+	dsn := dbtest.Database(t)
+	s := &site{T: t, store: dbtest.Open(t, dsn), log: &bytes.Buffer{}}
+	var err error
+	s.conn, err = pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.conn.Close(t.Context()) })
+	cfg := Config{Store: s.store, Log: slog.New(slog.NewTextHandler(s.log, nil)), AgentURL: "https://slipway.example:8443", AgentCAPEM: caPEM(t)}
+	if change != nil {
+		change(&cfg)
+	}
+	r := chi.NewRouter()
+	New(cfg).Routes(r)
+	srv := httptest.NewServer(r)
+	t.Cleanup(srv.Close)
+	s.url = srv.URL
+	return s
+}
+
+// get returns status, headers and body.
+func (s *site) get(path string) (int, http.Header, string) {
+	s.Helper()
+	res, err := http.Get(s.url + path) //nolint:noctx // a test server's own address
+	require.NoError(s, err)
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	require.NoError(s, err)
+	return res.StatusCode, res.Header, string(body)
+}
+
+func (s *site) script(mac string) string {
+	s.Helper()
+	status, _, body := s.get("/boot/" + mac + ".ipxe")
+	require.Equal(s, http.StatusOK, status, body)
+	require.True(s, strings.HasPrefix(body, "#!ipxe\n"), body)
+	return body
+}
+
+// node makes a PXE node whose user-data says which workflow it is of.
+func (s *site) node(state lifecycle.NodeStatus) (id, mac string) {
+	s.Helper()
+	s.macs++
+	mac = fmt.Sprintf("52:54:00:00:%02x:%02x", s.macs>>8, s.macs&0xff)
+	n := dbtest.PXENode(s.T, s.store, mac, state)
+	p, err := s.store.PXENode(s.Context(), n.ID)
+	require.NoError(s, err)
+	s.write(*p.InstallWorkflowID, "install")
+	return n.ID, mac
+}
+
+// write gives a workflow an agent and user-data of this name.
+func (s *site) write(workflow, name string) {
+	s.Helper()
+	w, err := s.store.InstallWorkflow(s.Context(), workflow)
+	require.NoError(s, err)
+	w.Spec.UserData, w.Spec.CommandLine = "#cloud-config\nname: "+name+"\nrun: [{{ install_agent }}]\n", "for="+name+" s={{ .SeedURL }}"
+	w.Spec.Agent = &lifecycle.InstallAgent{HeartbeatSeconds: 7, Simulated: true}
+	require.NoError(s, CheckWorkflow(w.Spec))
+	_, err = s.store.UpdateInstallWorkflow(s.Context(), w.ID, w.Version, w.Name, w.Spec)
+	require.NoError(s, err)
+}
+
+func (s *site) workflow(name string) string {
+	s.Helper()
+	w := dbtest.InstallWorkflow(s.T, s.store)
+	s.write(w.ID, name)
+	return w.ID
+}
+
+// armed writes what a job does, also where no job may.
+func (s *site) armed(id, purpose, workflow string, done bool) {
+	s.Helper()
+	_, err := s.conn.Exec(s.Context(), `UPDATE pxe_nodes SET netboot_purpose = $2, netboot_workflow_id = $3, netboot_job_id = 'job_7', round = round + 1,
+		netboot_done_at = CASE WHEN $4 THEN now() END WHERE node_id = $1`, id, purpose, workflow, done)
+	require.NoError(s, err)
+}
+
+var tokenInScript = regexp.MustCompile(`pxe_[A-Za-z0-9_-]{43}`)
+
+const diskScript, waitScript = "booting the disk", "Asking again in"
+
+// Every state, with nothing armed, with each purpose, and with an installer that
+// is done.
+func TestWhatAMachineBootsByStateAndByWhatAJobArmed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, nil)
+	erase, again := s.workflow("erase"), s.workflow("again")
+	own := map[lifecycle.NodeStatus]string{
+		lifecycle.NodeDiscovered: waitScript, lifecycle.NodePending: "for=install", lifecycle.NodeInstalling: "for=install", lifecycle.NodeInstallFailed: waitScript,
+		lifecycle.NodeRetired: waitScript, // another node, that was discovered just now
+	}
+	for _, state := range lifecycle.NodePXE.States {
+		usual := own[state.State]
+		if usual == "" {
+			usual = diskScript
+		}
+		for name, c := range map[string]struct {
+			purpose, workflow string
+			done              bool
+			boots, comment    string
+		}{
+			"nothing":                {boots: usual},
+			"an erasure":             {purpose: db.NetbootErase, workflow: erase, boots: "for=erase", comment: "a live system in memory, from which job job_7 erases the disks"},
+			"an installation":        {purpose: db.NetbootInstall, workflow: again, boots: "for=again", comment: "job job_7 has its hardware replaced and installs it"},
+			"one that is done":       {purpose: db.NetbootInstall, workflow: again, done: true, boots: usual},
+			"an erasure, never done": {purpose: db.NetbootErase, workflow: erase, done: true, boots: "for=erase"},
+		} {
+			id, mac := s.node(state.State)
+			if c.purpose != "" {
+				s.armed(id, c.purpose, c.workflow, c.done)
+			}
+			if state.State == lifecycle.NodeDiscovered || state.State == lifecycle.NodeRetired {
+				c.boots, c.comment = usual, "" // no job works on these, and their script is not asked
+			}
+			script := s.script(mac)
+			require.Contains(t, script, c.boots, "%s in %s", name, state.State)
+			require.Contains(t, script, c.comment)
+			token := tokenInScript.FindString(script)
+			if !strings.HasPrefix(c.boots, "for=") {
+				require.Empty(t, token)
+				continue
+			}
+			require.Contains(t, script, "for="+strings.TrimPrefix(c.boots, "for=")+" s="+s.url+"/boot/"+token+"/")
+			for _, path := range []string{"user-data", "meta-data", "vendor-data"} {
+				status, h, body := s.get("/boot/" + token + "/" + path)
+				require.Equal(t, http.StatusOK, status, body)
+				require.Equal(t, "no-store", h.Get("Cache-Control"))
+				if path == "user-data" {
+					require.Contains(t, body, "name: "+strings.TrimPrefix(c.boots, "for="))
+				}
+			}
+		}
+	}
+	require.NotRegexp(t, tokenInScript, s.log.String())
+}
+
+// A token is for one arming: the next one, or none, ends it.
+func TestATokenEndsWithWhatWasArmed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, nil)
+	erase := s.workflow("erase")
+	id, mac := s.node(lifecycle.NodeDeprovisioning)
+	arm := func(job string) {
+		require.NoError(t, s.store.Tx(t.Context(), func(tx *db.Tx) error {
+			_, err := tx.ArmNetboot(t.Context(), id, db.NetbootErase, erase, job)
+			return err
+		}))
+	}
+	arm("job_1")
+	first := tokenInScript.FindString(s.script(mac))
+	second := tokenInScript.FindString(s.script(mac))
+	require.NotEqual(t, first, second)
+	served := func(token string) bool {
+		status, _, _ := s.get("/boot/" + token + "/user-data")
+		return status == http.StatusOK
+	}
+	require.True(t, served(first))
+	require.True(t, served(second), "it boots as often as it must")
+	arm("job_2")
+	require.False(t, served(first))
+	require.False(t, served(second))
+	third := tokenInScript.FindString(s.script(mac))
+	require.NoError(t, s.store.Tx(t.Context(), func(tx *db.Tx) error { return tx.DisarmNetboot(t.Context(), id, "job_2") }))
+	require.False(t, served(third))
+	require.Contains(t, s.script(mac), diskScript)
+}
