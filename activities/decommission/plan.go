@@ -7,6 +7,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -26,6 +27,18 @@ type LeavingPlan struct {
 	// Deletes and Keeps are what cleanup_secrets would delete and leave.
 	Deletes []string `json:"deletes,omitempty"`
 	Keeps   []string `json:"keeps,omitempty"`
+	// PXE is what only a PXE node has.
+	PXE *NetbootPlan `json:"pxe,omitempty"`
+}
+
+// NetbootPlan is what a PXE node would boot from the network, and the hardware
+// that is planned for it.
+type NetbootPlan struct {
+	Erase        string                 `json:"erase,omitempty"` // the workflow's name
+	EraseFails   *contract.Failure      `json:"erase_fails,omitempty"`
+	Install      string                 `json:"install,omitempty"`
+	InstallFails *contract.Failure      `json:"install_fails,omitempty"`
+	Hardware     contract.HardwareFacts `json:"hardware,omitzero"`
 }
 
 // PlanLeaving reads what a plan of a decommission needs of the database.
@@ -48,6 +61,9 @@ func (a *Activities) PlanLeaving(ctx context.Context, l LeavingLook) (LeavingPla
 			}
 		}
 	}
+	if out.PXE, err = a.planNetboot(ctx, l.In); err != nil {
+		return out, err
+	}
 	bmc, err := a.Store.BMCOfNode(ctx, l.In.NodeID)
 	if errors.Is(err, db.ErrNotFound) {
 		return out, nil
@@ -56,4 +72,38 @@ func (a *Activities) PlanLeaving(ctx context.Context, l LeavingLook) (LeavingPla
 		out.Deletes, out.Keeps, err = a.logins(ctx, bmc)
 	}
 	return out, fault.Internal(ctx, err)
+}
+
+// planNetboot is nil for a node of another lifecycle.
+func (a *Activities) planNetboot(ctx context.Context, in contract.JobRef) (*NetbootPlan, error) {
+	var out *NetbootPlan
+	err := a.Store.ReadTx(ctx, func(tx *db.Tx) error {
+		n, err := tx.Node(ctx, in.NodeID)
+		if err != nil || n.Lifecycle != lifecycle.NodePXE.Lifecycle {
+			return err
+		}
+		p, err := tx.PXENode(ctx, in.NodeID)
+		if err != nil {
+			return err
+		}
+		out = &NetbootPlan{}
+		if p.PlannedHardware != nil {
+			describe(&out.Hardware, *p.PlannedHardware, in.JobID)
+		}
+		if out.Erase, out.EraseFails, err = planWorkflow(ctx, tx, n, lifecycle.NetbootErase); err != nil {
+			return err
+		}
+		out.Install, out.InstallFails, err = planWorkflow(ctx, tx, n, lifecycle.NetbootInstall)
+		return err
+	})
+	return out, fault.Internal(ctx, err)
+}
+
+func planWorkflow(ctx context.Context, tx *db.Tx, n db.Node, purpose lifecycle.Netboot) (string, *contract.Failure, error) {
+	w, err := workflowFor(ctx, tx, n, purpose)
+	var missing *noWorkflow
+	if errors.As(err, &missing) {
+		return w.Name, &contract.Failure{Class: lifecycle.FailConfiguration, Message: missing.Error()}, nil
+	}
+	return w.Name, nil, err
 }

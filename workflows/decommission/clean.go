@@ -40,7 +40,11 @@ func (s *State) storageAsk() ask {
 }
 
 func (s *State) scrubAsk() ask {
-	return ask{stage: lifecycle.StageScrubGPU, kind: lifecycle.TaskKindScrub, tries: &s.Tries.Scrub, args: s.scrubArgs(nil)}
+	var steps []string
+	if s.pxe() {
+		steps = liveScrub
+	}
+	return ask{stage: lifecycle.StageScrubGPU, kind: lifecycle.TaskKindScrub, tries: &s.Tries.Scrub, args: s.scrubArgs(steps)}
 }
 
 func cleanStorage(ctx workflow.Context, s *State) error { return s.erase(ctx, s.storageAsk()) }
@@ -51,7 +55,7 @@ func scrub(ctx workflow.Context, s *State) error { return s.erase(ctx, s.scrubAs
 // must be another. A failure is certified too, so that it can be read device by
 // device.
 func (s *State) erase(ctx workflow.Context, a ask) error {
-	r, err := s.run(ctx, a)
+	r, err := s.runScrub(ctx, a)
 	if err != nil {
 		return s.certifyFailure(ctx, a.stage, err)
 	}
@@ -77,9 +81,13 @@ func (s *State) observeErased(ctx workflow.Context, a ask) (stage.Observation, e
 }
 
 func (s *State) validateAsk() ask {
-	return ask{stage: lifecycle.StageValidateClean, kind: lifecycle.TaskKindValidate, tries: &s.Tries.Validate, args: lifecycle.ValidateArgs{
+	args := lifecycle.ValidateArgs{
 		RunID: s.Job.JobID, SKU: s.Config.SKU, NotBootID: s.ScrubBoot, KeepUsers: s.Config.KeepUsers, KeepKeys: s.Config.KeepKeys,
-	}}
+	}
+	if s.pxe() {
+		args.Steps = liveValidate
+	}
+	return ask{stage: lifecycle.StageValidateClean, kind: lifecycle.TaskKindValidate, tries: &s.Tries.Validate, args: args}
 }
 
 // validate proves the node clean from a boot of its own. What a look has found
@@ -111,6 +119,9 @@ func (s *State) cleanAgain() error {
 	s.Tries.Storage.Round++
 	s.Tries.Scrub.Round++
 	s.Tries.Validate.Round++
+	if s.pxe() {
+		return stage.Back(lifecycle.StageScrubGPU)
+	}
 	s.Release, s.Deploy = Release{}, Deployment{Attempt: s.Deploy.Attempt + 1}
 	return stage.Back(lifecycle.StageCleanupStorage)
 }
@@ -141,6 +152,9 @@ func (s *State) dirty(ctx workflow.Context, err error) error {
 // boot sees to it that the node runs in another boot than the scrub did.
 func (s *State) boot(ctx workflow.Context) error {
 	const at = lifecycle.StageValidateClean
+	if s.pxe() {
+		return s.live(ctx, at, s.ScrubBoot)
+	}
 	if err := s.look(ctx, at); err != nil {
 		return err
 	}
@@ -200,6 +214,9 @@ func (s *State) certify(ctx workflow.Context, at string) error {
 
 func (s *State) evidence(ctx workflow.Context, at string) error {
 	in := leaveact.CertifyIn{JobRef: s.ref(at), Kind: s.Kind, Mode: s.Request.Mode, StartedAt: s.StartedAt.Truncate(time.Microsecond), Dark: s.Dark}
+	if s.pxe() {
+		in.Netboot = &s.Netboot
+	}
 	if s.Release.Over {
 		in.Release = &s.Release.ReleaseFacts
 	}

@@ -21,7 +21,7 @@ func (s *State) load(ctx workflow.Context, at string) error {
 	if err := s.look(ctx, at); err != nil || s.Loaded {
 		return err
 	}
-	in := maasact.LeavingIn{JobRef: s.ref(at), Keys: !s.mode().Operation}
+	in := maasact.LeavingIn{JobRef: s.ref(at), Keys: !s.mode().Operation || s.pxe()}
 	f, err := stage.Do(ctx, stage.KindMAASCall, "read site, profile, SKU", maas.LoadLeavingConfig, in)
 	if err == nil {
 		s.Config, s.Loaded = f, true
@@ -34,6 +34,9 @@ func (s *State) load(ctx workflow.Context, at string) error {
 func disable(ctx workflow.Context, s *State) error {
 	if err := s.load(ctx, lifecycle.StageDisableNode); err != nil {
 		return err
+	}
+	if s.pxe() {
+		return s.disablePXE()
 	}
 	switch s.Node.Status { //nolint:exhaustive // every other state is somebody else's decision
 	case lifecycle.NodeDraining:
@@ -108,6 +111,9 @@ func observeVacant(ctx workflow.Context, s *State) (stage.Observation, error) {
 // switched off runs nothing; a node that leaves for good is switched off by the
 // job, any other only by a person, who may want to save what is on it.
 func (s *State) withoutAgent(ctx workflow.Context, at string) error {
+	if s.pxe() {
+		return s.withoutAgentPXE(ctx, at)
+	}
 	why := s.silence()
 	off, err := s.power(ctx, at, !s.full())
 	if err != nil {
@@ -160,6 +166,9 @@ func (s *State) power(ctx workflow.Context, at string, observe bool) (off bool, 
 func drainedBefore(s *State) string {
 	if s.Retired {
 		return "the node was drained when it was retired"
+	}
+	if why := past(s); why != "" {
+		return why
 	}
 	return erased(s)
 }

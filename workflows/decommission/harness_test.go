@@ -68,16 +68,17 @@ func (m *memory) ProjectJob(_ context.Context, p contract.Projection) (contract.
 
 // site is everything outside: the node's record, its agent, MAAS, the BMC.
 type site struct {
-	mu      sync.Mutex
-	facts   contract.LeavingFacts
-	machine string // in MAAS
-	ours    bool   // deployed by this job
-	power   string
-	calls   []string
-	states  []lifecycle.NodeStatus
-	fail    map[string][]error
-	done    map[string]bool // tasks that succeeded
-	erased  bool
+	mu        sync.Mutex
+	lifecycle string
+	facts     contract.LeavingFacts
+	machine   string // in MAAS
+	ours      bool   // deployed by this job
+	power     string
+	calls     []string
+	states    []lifecycle.NodeStatus
+	fail      map[string][]error
+	done      map[string]bool // tasks that succeeded
+	erased    bool
 	// unproven is what the next certificates say.
 	unproven []string
 	certs    int
@@ -88,7 +89,7 @@ type site struct {
 func (w *site) follow(m contract.NodeMove) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	path := lifecycle.NodePath(w.facts.Status, m.To, m.Via, m.Owner)
+	path := lifecycle.NodePath(w.lifecycle, w.facts.Status, m.To, m.Via, m.Owner)
 	if len(path) == 0 {
 		if m.Soft {
 			return nil
@@ -96,8 +97,9 @@ func (w *site) follow(m contract.NodeMove) error {
 		return &lifecycle.IllegalTransitionError{Resource: "node", From: string(w.facts.Status), To: string(m.To)}
 	}
 	for _, to := range path {
-		if edge, ok := lifecycle.NodeEdge(w.facts.Status, to, m.Owner); ok {
-			if err := lifecycle.NodeMAAS.Check(edge, w.facts.Status, m.Owner, m.Proof); err != nil {
+		if edge, ok := lifecycle.NodeEdge(w.lifecycle, w.facts.Status, to, m.Owner); ok {
+			machine, _ := lifecycle.NodeMachine(w.lifecycle)
+			if err := machine.Check(edge, w.facts.Status, m.Owner, m.Proof); err != nil {
 				return err
 			}
 			w.states = append(w.states, to)

@@ -14,6 +14,8 @@ import (
 // that completes its job, so that no stage can fail behind it.
 func succeeded(s *State) *contract.NodeMove {
 	switch s.mode().Ends {
+	case lifecycle.NodeActive:
+		return &contract.NodeMove{To: lifecycle.NodeActive, Owner: s.mode().Owner, Note: s.note("put the node on its new hardware, and its agent is healthy")}
 	case lifecycle.NodeRetired:
 		return &contract.NodeMove{To: lifecycle.NodeRetired, Owner: s.mode().Owner, Note: s.note("completed"), Soft: true}
 	case lifecycle.NodeDeleted:
@@ -34,6 +36,8 @@ func (s *State) note(what string) string { return fmt.Sprintf("%s %s", s.Request
 // that did not succeed leaves the node retired (seed 001 section 5.3).
 func parked(s *State, f contract.Failure) *contract.NodeMove {
 	switch {
+	case s.pxe():
+		return nil // no state of a PXE node is left for a failure: it stays where the job works
 	case f.Stage == lifecycle.StageRemoveNode && !s.Uninstalled:
 		return &contract.NodeMove{To: lifecycle.NodeRetired, Owner: lifecycle.OwnerDecommission, Soft: true, Note: "the removal is blocked; the identity is kept: " + f.Message}
 	case lifecycle.Failure(f.Class).NodeUnsafe && !s.mode().Operation:
@@ -51,7 +55,7 @@ func quarantine(note string) *contract.NodeMove {
 // resumed leads a node that was quarantined when the job parked back into
 // draining: a person's act, with the job that owns the state at hand.
 func resumed(s *State) *contract.NodeMove {
-	if s.Retired || s.Request.Mode == lifecycle.ModeRemove {
+	if s.pxe() || s.Retired || s.Request.Mode == lifecycle.ModeRemove {
 		return nil
 	}
 	return &contract.NodeMove{
@@ -62,9 +66,12 @@ func resumed(s *State) *contract.NodeMove {
 
 // cancelled stops short of retirement: the node goes back to offline, or to
 // quarantine where it came from, or where something was done that nobody can
-// take back. A node that is retired stays so.
+// take back. A node that is retired stays so, and so does a PXE node in the state
+// that the job works in.
 func cancelled(s *State) *contract.NodeMove {
 	switch {
+	case s.pxe():
+		return nil // there is no way back (seed 000): asking for the state again begins the next job
 	case s.Spent != "":
 		return quarantine(fmt.Sprintf("%s was cancelled after %s had begun, which cannot be taken back: nothing proves the node clean", s.Request.Mode, s.Spent))
 	case s.Request.From == lifecycle.NodeQuarantined:

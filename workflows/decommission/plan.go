@@ -126,7 +126,7 @@ func (p *planner) observe(ctx workflow.Context) error {
 	p.s.Retired = p.s.Retired || known.Facts.Status == lifecycle.NodeRetired || known.Facts.Status == lifecycle.NodeRemoving
 	at := maasact.LeavingLook{
 		In: p.s.Job, SystemID: p.s.Node.SystemID, Hostname: p.s.Node.Hostname, MACs: p.s.Node.MACs,
-		Keys: !p.s.mode().Operation, Install: p.s.Request.Mode == lifecycle.ModeReimage,
+		Keys: !p.s.mode().Operation || p.s.pxe(), Install: p.s.Request.Mode == lifecycle.ModeReimage,
 	}
 	p.region, err = look[maasact.LeavingLook, maasact.LeavingPlan](ctx, p, "look at the machine in MAAS", maas.PlanLeavingMachine, at)
 	if err != nil {

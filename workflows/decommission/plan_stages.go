@@ -16,7 +16,8 @@ func plans() map[string]func(*planner) contract.PlanRow {
 		lifecycle.StageCleanupStorage: planStorage, lifecycle.StageScrubGPU: planScrub, lifecycle.StageValidateClean: planValidate,
 		lifecycle.StageLoadSite: planSite, lifecycle.StageReleaseMAAS: planRelease, lifecycle.StagePowerOffMAAS: planOff,
 		lifecycle.StageRetireNode: planRetire, lifecycle.StageRemoveNode: planRemove, lifecycle.StageCleanupSecrets: planSecrets,
-		lifecycle.StageRemoveMAAS: planRecord,
+		lifecycle.StageRemoveMAAS: planRecord, lifecycle.StageBootEraser: planEraser, lifecycle.StagePowerOff: planSwitchOff,
+		lifecycle.StageReplaceHardware: planHardware, lifecycle.StageBootHardware: planBoot,
 	}
 }
 
@@ -42,8 +43,8 @@ func planDisable(p *planner) contract.PlanRow {
 		row = fails(contract.Failure{Class: lifecycle.FailConfiguration, Message: "reimage installs by MAAS, and MAAS does not manage this node"})
 	case p.s.Retired && p.s.full():
 		row = contract.PlanRow{Would: contract.WouldBeDone, Why: "the node is retired"}
-	case p.s.Node.Status == lifecycle.NodeDraining:
-		row = contract.PlanRow{Would: contract.WouldBeDone, Why: "the node is draining"}
+	case p.s.Node.Status == p.s.mode().Enters:
+		row = contract.PlanRow{Would: contract.WouldBeDone, Why: "the node is " + string(p.s.Node.Status)}
 	}
 	row.Seen = seen
 	return row
@@ -63,6 +64,8 @@ func planForceRelease(p *planner) contract.PlanRow {
 // withoutAgent is what a drain would do where no agent can be asked.
 func (p *planner) withoutAgent(then ...string) contract.PlanRow {
 	switch {
+	case p.s.pxe():
+		return p.withoutAgentPXE(then...)
 	case p.s.full() && p.powerable():
 		row := runs(append([]string{"switch the machine off and have it confirmed"}, then...)...)
 		row.Why = "the agent cannot be asked: " + p.s.silence()
@@ -90,8 +93,8 @@ func (p *planner) powerable() bool {
 }
 
 func planDrain(p *planner) contract.PlanRow {
-	if p.s.Retired {
-		return skips("the node was drained when it was retired")
+	if why := drainedBefore(&p.s); why != "" {
+		return skips(why)
 	}
 	if p.dark {
 		return p.withoutAgent()
@@ -132,6 +135,9 @@ func (p *planner) erasures() []string {
 }
 
 func planScrub(p *planner) contract.PlanRow {
+	if p.s.pxe() {
+		return planLiveScrub(p)
+	}
 	steps := append([]string{"remove containers, processes, accounts, keys, mounts and what starts by itself"}, p.erasures()...)
 	if p.known.GPUs > 0 {
 		steps = append(steps, fmt.Sprintf("reset %d GPUs and check their memory", p.known.GPUs))
@@ -140,6 +146,9 @@ func planScrub(p *planner) contract.PlanRow {
 }
 
 func planValidate(p *planner) contract.PlanRow {
+	if p.s.pxe() {
+		return planLiveValidate(p)
+	}
 	var steps []string
 	switch {
 	case p.s.Request.Mode == lifecycle.ModeReimage:
@@ -232,6 +241,9 @@ func planOff(p *planner) contract.PlanRow {
 func planRetire(p *planner) contract.PlanRow {
 	if why := retiredBefore(&p.s); why != "" {
 		return skips(why)
+	}
+	if p.s.pxe() {
+		return runs("shut the agent's certificates and enrolment tokens out for good", "retire the node, which gives its MAC addresses back")
 	}
 	return runs("retire the node")
 }

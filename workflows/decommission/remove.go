@@ -21,25 +21,29 @@ func powerless(s *State) string {
 
 // switchOff ends with a machine that everybody who can tell reads off: what is
 // on would enlist itself in MAAS again.
-func switchOff(ctx workflow.Context, s *State) error {
-	off, err := s.power(ctx, lifecycle.StagePowerOffMAAS, false)
-	if err != nil {
-		return err
+func switchOff(at string) func(workflow.Context, *State) error {
+	return func(ctx workflow.Context, s *State) error {
+		off, err := s.power(ctx, at, false)
+		if err != nil {
+			return err
+		}
+		if !off {
+			return stage.Fail(lifecycle.FailPowerNotConfirmed, "nobody confirms that the machine is off: %s", s.Power.TimelineNote())
+		}
+		return nil
 	}
-	if !off {
-		return stage.Fail(lifecycle.FailPowerNotConfirmed, "nobody confirms that the machine is off: %s", s.Power.TimelineNote())
-	}
-	return nil
 }
 
-func observeOff(ctx workflow.Context, s *State) (stage.Observation, error) {
-	off, err := s.power(ctx, lifecycle.StagePowerOffMAAS, true)
-	if err != nil && stage.ClassOf(err) != lifecycle.FailInternal {
-		// A BMC that is broken must not hold a server for ever: a person who has
-		// pulled its plug may accept the risk.
-		return stage.Observation{State: "power not confirmed", Note: string(stage.ClassOf(err))}, nil
+func observeOff(at string) func(workflow.Context, *State) (stage.Observation, error) {
+	return func(ctx workflow.Context, s *State) (stage.Observation, error) {
+		off, err := s.power(ctx, at, true)
+		if err != nil && stage.ClassOf(err) != lifecycle.FailInternal {
+			// A BMC that is broken must not hold a server for ever: a person who has
+			// pulled its plug may accept the risk.
+			return stage.Observation{State: "power not confirmed", Note: string(stage.ClassOf(err))}, nil
+		}
+		return stage.Observation{Done: off, State: "power " + s.Power.State, Note: s.Power.TimelineNote()}, err
 	}
-	return stage.Observation{Done: off, State: "power " + s.Power.State, Note: s.Power.TimelineNote()}, err
 }
 
 func retiredBefore(s *State) string {
@@ -56,6 +60,9 @@ func (s *State) move(ctx workflow.Context, at string, from, to lifecycle.NodeSta
 }
 
 func retire(ctx workflow.Context, s *State) error {
+	if s.pxe() {
+		return s.retirePXE(ctx)
+	}
 	if err := s.move(ctx, lifecycle.StageRetireNode, lifecycle.NodeDraining, lifecycle.NodeRetired, s.mode().Owner, nil, s.note("has drained the node")); err != nil {
 		return err
 	}

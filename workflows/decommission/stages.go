@@ -22,7 +22,7 @@ var (
 	node  *nodeact.Activities
 )
 
-// stages are the thirteen; a mode chooses among them. Those that erase or
+// stages are the thirteen, and those that only PXE nodes have; a mode chooses among them. Those that erase or
 // release mark, in their Undo, that nothing of it can be taken back.
 func stages() []stage.Stage[State] {
 	return []stage.Stage[State]{
@@ -34,17 +34,17 @@ func stages() []stage.Stage[State] {
 			Observe: observeDrained, Undo: withdraw, Remains: tasksRemain, Doc: "end what runs on the node"},
 		{Name: lifecycle.StageCleanupStorage, Weight: 5, Deadline: 13 * time.Hour, Waits: true, Skip: dark, Run: cleanStorage,
 			Observe: observeStorage, Undo: spent(lifecycle.StageCleanupStorage), Doc: "take away what tenants mounted or left in storage"},
-		{Name: lifecycle.StageScrubGPU, Weight: 30, Deadline: 13 * time.Hour, Waits: true, Skip: dark, Run: scrub,
+		{Name: lifecycle.StageScrubGPU, Weight: 30, Deadline: 13 * time.Hour, Waits: true, Skip: unscrubbed, Run: scrub,
 			Observe: observeScrubbed, Undo: spent(lifecycle.StageScrubGPU), Doc: "erase what tenants may have left, device by device"},
-		{Name: lifecycle.StageValidateClean, Weight: 10, Deadline: 4 * time.Hour, Waits: true, Skip: blind, Run: validate,
+		{Name: lifecycle.StageValidateClean, Weight: 10, Deadline: 4 * time.Hour, Waits: true, Skip: unvalidated, Run: validate,
 			Observe: observeValidated, Undo: withdraw, Doc: "boot anew, prove the node clean, and sign the certificate"},
 		{Name: lifecycle.StageLoadSite, Weight: 1, Deadline: 10 * time.Minute, Skip: notInMAAS, Run: loadSite,
 			Doc: "prove that MAAS can do what is asked of it, and look at the machine before it changes"},
 		{Name: lifecycle.StageReleaseMAAS, Weight: 30, Deadline: 16 * time.Hour, Waits: true, Skip: notInMAAS, Run: release,
 			Observe: observeReleased, Undo: undoRelease, Remains: deploymentRemains,
 			Doc: "release the machine in MAAS with its disks erased; in a reimage, deploy it anew and wait for its agent"},
-		{Name: lifecycle.StagePowerOffMAAS, Weight: 2, Deadline: 30 * time.Minute, Skip: powerless, Run: switchOff,
-			Observe: observeOff, Doc: "switch the machine off and have MAAS and its BMC confirm it"},
+		{Name: lifecycle.StagePowerOffMAAS, Weight: 2, Deadline: 30 * time.Minute, Skip: powerless, Run: switchOff(lifecycle.StagePowerOffMAAS),
+			Observe: observeOff(lifecycle.StagePowerOffMAAS), Doc: "switch the machine off and have MAAS and its BMC confirm it"},
 		{Name: lifecycle.StageRetireNode, Weight: 1, Deadline: 10 * time.Minute, Skip: retiredBefore, Run: retire,
 			Doc: "retire the node"},
 		{Name: lifecycle.StageRemoveNode, Weight: 3, Deadline: time.Hour, Waits: true, Run: removeNode,
@@ -53,6 +53,14 @@ func stages() []stage.Stage[State] {
 			Doc: "delete the secrets that only this node needed, and let go of its BMC"},
 		{Name: lifecycle.StageRemoveMAAS, Weight: 2, Deadline: 30 * time.Minute, Skip: notInMAAS, Run: removeRecord,
 			Observe: observeRecord, Doc: "delete the machine in MAAS, and what it enlisted itself as meanwhile"},
+		{Name: lifecycle.StageBootEraser, Weight: 10, Deadline: time.Hour, DeadlineClass: lifecycle.FailAgentNotEnrolled, Waits: true, Skip: eraserNeedless, Run: bootEraser,
+			Observe: observeEraser, Undo: disarm, Remains: armedRemains, Doc: "boot a live system from the network and wait for its agent"},
+		{Name: lifecycle.StagePowerOff, Weight: 2, Deadline: 30 * time.Minute, Skip: unswitchable, Run: switchOff(lifecycle.StagePowerOff),
+			Observe: observeOff(lifecycle.StagePowerOff), Doc: "switch the machine off and have its BMC confirm it"},
+		{Name: lifecycle.StageReplaceHardware, Weight: 10, Deadline: 7 * 24 * time.Hour, Waits: true, Run: replaceHardware,
+			Observe: observeReplaced, Doc: "wait until the new hardware is named, and put the node on it"},
+		{Name: lifecycle.StageBootHardware, Weight: 30, Deadline: 4 * time.Hour, DeadlineClass: lifecycle.FailAgentNotEnrolled, Waits: true, Run: bootHardware,
+			Observe: observeHardware, Undo: disarm, Remains: armedRemains, Doc: "install the new hardware, or start it with the disks that moved, and wait for a healthy agent"},
 	}
 }
 

@@ -1,5 +1,5 @@
 // Package decommission takes a node out of service: the thirteen stages of seed
-// 001 section 5.2 on the one stage runner. Which of them a job runs, and in which
+// 001 section 5.2, and those of PXE nodes, on the one stage runner. Which of them a job runs, and in which
 // order, is data (lifecycle.DecommissionModes); the node operations drain, retire
 // and remove run the same stages.
 package decommission
@@ -48,6 +48,13 @@ type State struct {
 	Agent    contract.AgentFacts       `json:"agent"`
 	Evidence contract.CertificateFacts `json:"evidence"`
 
+	// Netboot is what this job has the node boot from the network, and what was
+	// known of its disks before; Hardware what takes the node's place. Asked
+	// lists the stages at which a person was asked to restart the machine.
+	Netboot  contract.NetbootFacts  `json:"netboot,omitzero"`
+	Hardware contract.HardwareFacts `json:"hardware,omitzero"`
+	Asked    map[string]bool        `json:"asked,omitempty"`
+
 	// Retired and Uninstalled are what is behind the job; Spent names the stage
 	// from which nothing can be taken back, and is set by a clean-up.
 	Retired     bool   `json:"retired,omitempty"`
@@ -86,7 +93,8 @@ func Decommission(ctx workflow.Context, in contract.JobInput) (contract.JobResul
 	return stage.Run(ctx, Job(in), in)
 }
 
-// NodeOperation is the workflow of drain, retire and remove.
+// NodeOperation is the workflow of drain, retire and remove, and of deprovision
+// and migrate.
 func NodeOperation(ctx workflow.Context, in contract.JobInput) (contract.JobResult, error) {
 	return stage.Run(ctx, Job(in), in)
 }
@@ -136,7 +144,8 @@ func (s *State) full() bool { return s.Request.Mode == lifecycle.ModeFull }
 func reset(s *State) {
 	*s = State{
 		Job: s.Job, Kind: s.Kind, Request: s.Request, Release: s.Release, Deploy: Deployment{Attempt: s.Deploy.Attempt},
-		ScrubBoot: s.ScrubBoot, Retired: s.Retired, Uninstalled: s.Uninstalled, Tries: s.Tries.next(),
+		ScrubBoot: s.ScrubBoot, Retired: s.Retired, Uninstalled: s.Uninstalled, Tries: s.Tries.next(), Hardware: s.Hardware,
+		Netboot: contract.NetbootFacts{Installed: s.Netboot.Installed, Disks: s.Netboot.Disks},
 	}
 }
 

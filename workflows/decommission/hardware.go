@@ -1,0 +1,140 @@
+package decommission
+
+import (
+	"go.temporal.io/sdk/workflow"
+
+	leaveact "github.com/slipway-cloud/slipway/activities/decommission"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage"
+)
+
+// The second half of a migration: the node goes on on other hardware.
+
+// unswitchable is why the machine is not switched off.
+func unswitchable(s *State) string {
+	if why := past(s); why != "" {
+		return why
+	}
+	if s.Node.BMCID == "" {
+		return "Slipway knows no BMC of the machine; whoever is beside it switches it off"
+	}
+	return ""
+}
+
+func (s *State) hardwareIn(at string) leaveact.HardwareIn {
+	return leaveact.HardwareIn{JobRef: s.ref(at), Poll: s.Config.Profile.PollInterval}
+}
+
+// replaceHardware waits for a person to name the new hardware. Nothing leads
+// back from there: the old one may be erased, or gone.
+func replaceHardware(ctx workflow.Context, s *State) error {
+	const at = lifecycle.StageReplaceHardware
+	f, err := stage.Do(ctx, stage.KindPoll, "wait for the new hardware to be named", leave.ReplaceHardware, s.hardwareIn(at))
+	if err != nil {
+		return err
+	}
+	s.replaced(f)
+	return s.look(ctx, at)
+}
+
+// replaced keeps the last boot of the old hardware from the first time.
+func (s *State) replaced(f contract.HardwareFacts) {
+	if s.Hardware.Done {
+		f.BootID = s.Hardware.BootID
+	}
+	s.Hardware = f
+}
+
+func observeReplaced(ctx workflow.Context, s *State) (stage.Observation, error) {
+	const at = lifecycle.StageReplaceHardware
+	in := s.hardwareIn(at)
+	in.ObserveOnly = true
+	f, err := stage.Do(ctx, stage.KindLocalWork, "look at the planned hardware", leave.ReplaceHardware, in)
+	if err != nil || !f.Done {
+		return stage.Observation{State: "not replaced", Note: f.Note}, err
+	}
+	s.replaced(f)
+	return stage.Observation{Done: true, State: "replaced", Note: f.Note}, s.look(ctx, at)
+}
+
+// newSystemIn asks for the system on the new hardware: an agent that was
+// installed, or the one that moved, in a boot of its own.
+func (s *State) newSystemIn(ctx workflow.Context) leaveact.SystemIn {
+	in := s.systemIn(ctx, lifecycle.StageBootHardware, s.Hardware.BootID)
+	in.Purpose, in.Healthy = lifecycle.NetbootInstall, true
+	if s.Hardware.Moved {
+		in.Purpose = ""
+	}
+	return in
+}
+
+// bootHardware installs the new hardware, or starts it with the disks of the
+// old, and waits for an agent whose report meets the SKU. Without a BMC whoever
+// puts the machine in place also switches it on.
+func bootHardware(ctx workflow.Context, s *State) error {
+	const at = lifecycle.StageBootHardware
+	if !s.Hardware.Moved {
+		if err := s.arm(ctx, at, lifecycle.NetbootInstall); err != nil {
+			return err
+		}
+	}
+	in := s.newSystemIn(ctx)
+	f, err := s.lookAtSystem(ctx, in)
+	if err != nil {
+		return err
+	}
+	if !f.Done && f.BootID == s.Hardware.BootID && s.Node.BMCID != "" {
+		if err := s.cycleAway(ctx, at); err != nil {
+			return err
+		}
+	}
+	if !f.Done {
+		if f, err = s.waitForSystem(ctx, in); err != nil {
+			return err
+		}
+	}
+	if err := s.sameMachine(f); err != nil {
+		return err
+	}
+	return s.look(ctx, at)
+}
+
+// sameMachine refuses a machine that is another than the one that was named.
+func (s *State) sameMachine(f contract.SystemFacts) error {
+	if s.Hardware.Serial == "" || f.Serial == "" || s.Hardware.Serial == f.Serial {
+		return nil
+	}
+	return stage.Fail(lifecycle.FailStateDisagreement,
+		"the machine says that its serial number is %s, and %s was planned; boot the right one and rerun, or cancel, and migrate again with what is true", f.Serial, s.Hardware.Serial)
+}
+
+func observeHardware(ctx workflow.Context, s *State) (stage.Observation, error) {
+	const at = lifecycle.StageBootHardware
+	f, err := s.lookAtSystem(ctx, s.newSystemIn(ctx))
+	if err != nil || !f.Done {
+		return stage.Observation{State: "not booted", Note: f.Note}, err
+	}
+	if err := s.sameMachine(f); err != nil {
+		return stage.Observation{State: "another machine", Note: "serial number " + f.Serial}, nil //nolint:nilerr // an observation, not a failure
+	}
+	return stage.Observation{Done: true, State: "booted", Note: f.Note}, s.look(ctx, at)
+}
+
+// retirePXE shuts the agent's identity out and retires the node, which gives its
+// addresses back.
+func (s *State) retirePXE(ctx workflow.Context) error {
+	const at = lifecycle.StageRetireNode
+	f, err := stage.Do(ctx, stage.KindLocalWork, "shut the agent's identity out", leave.RevokeIdentity, s.ref(at))
+	if err != nil {
+		return err
+	}
+	if !f.Done {
+		return stage.Fail(lifecycle.FailInternal, "the identity is not revoked: %s", f.Note)
+	}
+	if err := s.move(ctx, at, lifecycle.NodeDeprovisioning, lifecycle.NodeRetired, s.mode().Owner, nil, s.note("has erased the node and proven it clean")); err != nil {
+		return err
+	}
+	s.Retired = true
+	return nil
+}
