@@ -194,3 +194,27 @@ func TestAWorkflowWithoutAnAgentMakesNoToken(t *testing.T) {
 	_, err = s.EnrollmentToken(t.Context(), hash)
 	require.ErrorIs(t, err, db.ErrNotFound)
 }
+
+// Silence and speech of its agent say nothing of a PXE node's state, and what it
+// said last is shown.
+func TestHeartbeatsMoveNoPXENode(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	now, err := s.Clock(t.Context())
+	require.NoError(t, err)
+	for i, state := range lifecycle.NodePXE.States {
+		n := dbtest.PXENode(t, s, mac(i+1), state.State)
+		require.NoError(t, s.RecordHeartbeats(t.Context(), []db.Heartbeat{{
+			NodeID: n.ID, BootID: "boot", AgentVersion: "v1", Generation: 1, Address: "10.0.0.9", ReceivedAt: now, Report: &lifecycle.HealthReport{CPUs: 4},
+		}}))
+		o, err := s.NodeOverview(t.Context(), n.ID)
+		require.NoError(t, err)
+		require.Equal(t, []any{true, "boot", "10.0.0.9", 4, state.State, n.Version}, []any{o.Heard, o.BootID, o.Address, o.Report.CPUs, o.Node.Status, o.Node.Version})
+	}
+	overdue, err := s.NodesOverdue(t.Context(), now.Add(time.Hour), 100)
+	require.NoError(t, err)
+	require.Empty(t, overdue)
+	back, err := s.NodesBack(t.Context(), now.Add(-time.Hour), 100)
+	require.NoError(t, err)
+	require.Empty(t, back)
+}

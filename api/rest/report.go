@@ -40,7 +40,7 @@ type NodeReport struct {
 type ReportAnswer struct {
 	NodeID          string                 `json:"node_id"`
 	State           lifecycle.NodeStatus   `json:"state"`
-	Effect          lifecycle.ReportEffect `json:"effect" doc:"What the report did; ignored when it was a repetition, came late, or does not fit the state"`
+	Effect          lifecycle.ReportEffect `json:"effect" doc:"What the report did; ignored when it was a repetition, came late, or does not fit the state. begins, advances, warns and leaves: noted for the job that boots the node; no state changes"`
 	InstallAttempts int                    `json:"install_attempts"`
 }
 
@@ -49,7 +49,7 @@ func (s *Server) registerReport() {
 		OperationID: "report", Method: http.MethodPost, Path: "/report", Tags: []string{"pxe"}, Summary: "A node reports itself or its installation",
 		Description: "Without a token a report registers a machine that nobody knows, in state discovered, and no more. " +
 			"A report with installation_status carries the token that the node's boot script handed out, as Authorization: Bearer pxe_...; " +
-			"it counts for the attempt of that token only, so it may be repeated.",
+			"it counts for the attempt of that token only, so it may be repeated. While a job boots the node (deprovisioning, migrating) it moves no state: the job does.",
 		MaxBodyBytes: maxReport, Middlewares: huma.Middlewares{s.admitted},
 	}, s.report)
 }
