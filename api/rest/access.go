@@ -54,7 +54,7 @@ func accessTable() map[string]Role {
 			"DELETE /admin/maas-sites/{id}/profiles/{profile_id}",
 			"POST /admin/skus", "PUT /admin/skus/{id}", "DELETE /admin/skus/{id}",
 			"PUT /admin/secrets",
-			"POST /nodes/{id}/state", "PUT /nodes/{id}/hardware", "POST /admin/discovered-nodes/purge",
+			"POST /nodes/{id}/state", "PUT /nodes/{id}/hardware", "PUT /nodes/{id}/bmc", "POST /admin/discovered-nodes/purge",
 			"POST /admin/install-workflows", "PUT /admin/install-workflows/{id}", "DELETE /admin/install-workflows/{id}",
 			"PUT /admin/device-groups/{name}", "DELETE /admin/device-groups/{name}",
 			"GET /admin/api-tokens", "POST /admin/api-tokens", "DELETE /admin/api-tokens/{id}",

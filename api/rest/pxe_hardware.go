@@ -100,10 +100,7 @@ func (s *Server) checkPlanned(ctx context.Context, r *HardwareRequest, at string
 		h.MACs = append(h.MACs, mac)
 	}
 	if b := r.BMC; b != nil {
-		h.BMC = &db.PlannedBMC{Address: b.Address, Protocol: b.Protocol, CredentialRef: b.CredentialRef, SystemID: b.SystemID, IPMICipherSuite: b.IPMICipherSuite}
-		if h.BMC.Protocol == "" {
-			h.BMC.Protocol = "redfish"
-		}
+		h.BMC = &db.PlannedBMC{Address: b.Address, Protocol: bmcProtocol(*b), CredentialRef: b.CredentialRef, SystemID: b.SystemID, IPMICipherSuite: b.IPMICipherSuite}
 		if err := s.checkBMC(ctx, *b, h.BMC.Protocol, wrong); err != nil {
 			return nil, err
 		}

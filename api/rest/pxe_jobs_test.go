@@ -363,3 +363,31 @@ func TestPXENodesAreNotAskedLikeThoseOfMAAS(t *testing.T) {
 	w.do("PATCH", "/api/v1/nodes/"+w.nodeIn(lifecycle.NodeActive).ID, map[string]any{"erase_workflow_id": w.workflow}, anyVersion).refused(problem.Conflict)
 	w.set("/api/v1/nodes/"+gone.ID, map[string]any{"state": "deprovisioning"}).refused(problem.IllegalTransition)
 }
+
+func TestAPXENodeHasTheBMCThatAnAdminSays(t *testing.T) {
+	t.Parallel()
+	w := newPXEWorld(t)
+	n, path := w.ready(lifecycle.NodeActive)
+	w.do("PUT", "/api/v1/admin/secrets", map[string]any{"name": "bmc/b", "value": `{"username":"root","password":"calvin"}`}).want(http.StatusOK)
+	put := func(body map[string]any, headers ...header) answer { return w.do("PUT", path+"/bmc", body, headers...) }
+	ask := map[string]any{"address": "10.0.0.9", "credential_ref": "bmc/a"}
+	put(ask, w.as("operator")).refused(problem.Forbidden)
+	p := put(map[string]any{"address": "root@10.0.0.9", "credential_ref": "bmc/none"}).refused(problem.Invalid)
+	require.Equal(t, []string{"body.address", "body.credential_ref"}, []string{p.Errors[0].Location, p.Errors[1].Location})
+	var b, again rest.BMC
+	put(ask).want(http.StatusOK).into(&b)
+	require.Equal(t, []string{n.ID, "redfish", "10.0.0.9", "bmc/a"}, []string{b.NodeID, b.Protocol, b.Address, b.CredentialRef})
+	put(ask).want(http.StatusOK).into(&again)
+	require.Equal(t, b, again, "the same once more changes nothing")
+	require.NoError(t, w.store.SetBMCPin(t.Context(), b.ID, "abcd"))
+	put(map[string]any{"address": "10.0.0.9", "credential_ref": "bmc/b"}).want(http.StatusOK).into(&again)
+	require.Equal(t, []string{b.ID, "bmc/b", "abcd"}, []string{again.ID, again.CredentialRef, again.PinSHA256})
+	again = rest.BMC{}
+	put(map[string]any{"address": "10.0.0.10", "credential_ref": "bmc/b", "protocol": "ipmi", "ipmi_cipher_suite": 3}).want(http.StatusOK).into(&again)
+	require.Equal(t, []any{"10.0.0.10", "ipmi", 3, ""}, []any{again.Address, again.Protocol, again.IPMICipherSuite, again.PinSHA256})
+	w.post("/api/v1/admin/bmcs/"+b.ID+"/rotations", map[string]any{}).want(http.StatusAccepted)
+	put(ask).refused(problem.LiveJob)
+	w.do("PUT", "/api/v1/nodes/"+w.nodeIn(lifecycle.NodeActive).ID+"/bmc", ask).refused(problem.Conflict)
+	gone, _ := w.bare(lifecycle.NodeRetired)
+	w.do("PUT", "/api/v1/nodes/"+gone.ID+"/bmc", ask).refused(problem.IllegalTransition)
+}

@@ -75,6 +75,7 @@ func addPXE(ctx context.Context, tx *db.Tx, view *Node) error {
 }
 
 func (s *Server) registerPXENodes() {
+	s.registerPXEBMC()
 	tags := []string{"pxe"}
 	add(s, huma.Operation{
 		OperationID: "set-node-state", Method: http.MethodPost, Path: "/nodes/{id}/state", Tags: tags, Summary: "Set the state of a PXE node",

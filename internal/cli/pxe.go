@@ -27,7 +27,7 @@ func (a *app) installWorkflowOf(ctx context.Context, name string) (string, error
 
 // pxeNodeCommands are what an admin does with PXE nodes.
 func (a *app) pxeNodeCommands() []*cobra.Command {
-	return []*cobra.Command{a.nodeApprove(), a.nodeState(), a.nodeWorkflow(), a.nodeDeprovision(), a.nodeMigrate(), a.nodeHardware(), a.nodePurge()}
+	return []*cobra.Command{a.nodeApprove(), a.nodeState(), a.nodeWorkflow(), a.nodeDeprovision(), a.nodeMigrate(), a.nodeHardware(), a.nodeSetBMC(), a.nodePurge()}
 }
 
 func (a *app) nodeApprove() *cobra.Command {

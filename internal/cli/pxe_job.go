@@ -113,13 +113,77 @@ func (a *app) showState(r answer) error {
 	})
 }
 
+// pxeBMC is a BMC as a person names it, by flags that begin with a prefix.
+type pxeBMC struct {
+	prefix                                  string
+	address, credential, systemID, protocol string
+	cipherSuite                             int
+}
+
+func (b *pxeBMC) add(cmd *cobra.Command, what string) {
+	f := cmd.Flags()
+	f.StringVar(&b.address, b.prefix+"address", "", what)
+	f.StringVar(&b.credential, b.prefix+"credential-ref", "", "secret that holds the BMC's login")
+	f.StringVar(&b.protocol, b.prefix+"protocol", "", "redfish or ipmi (default redfish)")
+	f.StringVar(&b.systemID, b.prefix+"system-id", "", "which system, where the BMC has several")
+	f.IntVar(&b.cipherSuite, "ipmi-cipher-suite", 0, "over IPMI only: 17, or 3 for a device that has nothing better")
+}
+
+func (b *pxeBMC) named() bool {
+	return b.cipherSuite != 0 || b.address+b.credential+b.protocol+b.systemID != ""
+}
+
+func (b *pxeBMC) body() (map[string]any, error) {
+	if b.address == "" || b.credential == "" {
+		return nil, fail(ExitUsage, "name the BMC and its login: --%saddress and --%scredential-ref go together", b.prefix, b.prefix)
+	}
+	out := map[string]any{"address": b.address, "credential_ref": b.credential, "system_id": b.systemID}
+	if b.protocol != "" {
+		out["protocol"] = b.protocol
+	}
+	if b.cipherSuite != 0 {
+		out["ipmi_cipher_suite"] = b.cipherSuite
+	}
+	return out, nil
+}
+
+func (a *app) nodeSetBMC() *cobra.Command {
+	b := pxeBMC{}
+	cmd := &cobra.Command{
+		Use: "set-bmc NODE --address ADDRESS --credential-ref SECRET", Short: "Say which BMC a PXE node has", Args: cobra.ExactArgs(1),
+		Long: "By it the node's jobs switch the machine on and off; without one they wait for somebody to do it by hand.",
+	}
+	b.add(cmd, "host, host:port or https://host:port")
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		body, err := b.body()
+		if err != nil {
+			return err
+		}
+		id, err := a.nodeOf(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		r, err := a.ask(cmd.Context(), "PUT", "/nodes/"+url.PathEscape(id)+"/bmc", body, nil)
+		if err != nil {
+			return err
+		}
+		return a.show(r.raw, func() error {
+			var got struct{ ID, Address string }
+			if err := r.into(&got); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(a.Out, "%s at %s\n", got.ID, got.Address)
+			return err
+		})
+	})
+	return cmd
+}
+
 // hardwareFlags name the hardware that takes a node's place.
 type hardwareFlags struct {
-	macs                          []string
-	serial, uuid                  string
-	address, credential, systemID string
-	protocol                      string
-	cipherSuite                   int
+	macs         []string
+	serial, uuid string
+	bmc          pxeBMC
 }
 
 func (h *hardwareFlags) add(cmd *cobra.Command) {
@@ -127,16 +191,13 @@ func (h *hardwareFlags) add(cmd *cobra.Command) {
 	f.StringArrayVar(&h.macs, "mac", nil, "address of the new hardware, first the one that it boots with; may be repeated")
 	f.StringVar(&h.serial, "serial", "", "its serial number; the job stops when the machine says another")
 	f.StringVar(&h.uuid, "uuid", "", "its system UUID")
-	f.StringVar(&h.address, "bmc-address", "", "its BMC; without it the node keeps the one it has")
-	f.StringVar(&h.credential, "bmc-credential-ref", "", "secret that holds the BMC's login")
-	f.StringVar(&h.protocol, "bmc-protocol", "", "redfish or ipmi (default redfish)")
-	f.StringVar(&h.systemID, "bmc-system-id", "", "which system, where the BMC has several")
-	f.IntVar(&h.cipherSuite, "ipmi-cipher-suite", 0, "over IPMI only: 17, or 3 for a device that has nothing better")
+	h.bmc.prefix = "bmc-"
+	h.bmc.add(cmd, "its BMC; without it the node keeps the one it has")
 }
 
 // named says that any of the flags was given.
 func (h *hardwareFlags) named() bool {
-	return len(h.macs) > 0 || h.cipherSuite != 0 || h.serial+h.uuid+h.address+h.credential+h.protocol+h.systemID != ""
+	return len(h.macs) > 0 || h.serial+h.uuid != "" || h.bmc.named()
 }
 
 func (h *hardwareFlags) body() (map[string]any, error) {
@@ -144,18 +205,10 @@ func (h *hardwareFlags) body() (map[string]any, error) {
 		return nil, fail(ExitUsage, "name the addresses of the new hardware with --mac, first the one that it boots with")
 	}
 	body := map[string]any{"mac_addresses": h.macs, "serial_number": h.serial, "system_uuid": h.uuid}
-	switch {
-	case (h.address == "") != (h.credential == ""):
-		return nil, fail(ExitUsage, "--bmc-address and --bmc-credential-ref go together")
-	case h.address == "" && (h.protocol+h.systemID != "" || h.cipherSuite != 0):
-		return nil, fail(ExitUsage, "name the BMC itself with --bmc-address and --bmc-credential-ref")
-	case h.address != "":
-		bmc := map[string]any{"address": h.address, "credential_ref": h.credential, "system_id": h.systemID}
-		if h.protocol != "" {
-			bmc["protocol"] = h.protocol
-		}
-		if h.cipherSuite != 0 {
-			bmc["ipmi_cipher_suite"] = h.cipherSuite
+	if h.bmc.named() {
+		bmc, err := h.bmc.body()
+		if err != nil {
+			return nil, err
 		}
 		body["bmc"] = bmc
 	}

@@ -113,6 +113,12 @@ func TestANodeIsDeprovisionedByTheCommandLine(t *testing.T) {
 	require.Contains(t, do("drain", n.Hostname).exits(cli.ExitRefused).err, "slipway node state "+n.Hostname)
 
 	// Cancelled before it began, the node stays; the next one is watched to its end.
+	w.run(`{"username":"root","password":"calvin"}`, "secret", "put", "bmc/a", "--stdin").exits(0)
+	do("set-bmc", n.Hostname, "--address", "10.0.0.9").exits(cli.ExitUsage)
+	do("set-bmc", n.Hostname, "--address", "10.0.0.9", "--credential-ref", "bmc/none").exits(cli.ExitUsage)
+	require.Contains(t, do("set-bmc", n.Hostname, "--address", "10.0.0.9", "--credential-ref", "bmc/a").exits(0).out, "at 10.0.0.9")
+	require.Contains(t, w.run("", "bmc", "list").exits(0).out, "10.0.0.9")
+
 	w.run("", "job", "cancel", n.Hostname).exits(0)
 	require.Contains(t, w.run("", "attention").exits(0).out, "slipway node deprovision "+n.Hostname)
 	late := do("deprovision", n.Hostname, "--wait", "--interval", "10ms", "--watch-timeout", "100ms").exits(cli.ExitError)

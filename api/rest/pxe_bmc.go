@@ -1,0 +1,114 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+func (s *Server) registerPXEBMC() {
+	add(s, huma.Operation{
+		OperationID: "put-node-bmc", Method: http.MethodPut, Path: "/nodes/{id}/bmc", Tags: []string{"pxe"}, Summary: "Say which BMC a PXE node has",
+		Description: "By it the node's jobs switch the machine on and off. Repeatable. At another address the certificate that was approved does not hold. " +
+			"The BMC of a node of lifecycle maas comes with its onboarding; a migration brings that of the new hardware.",
+	}, s.putNodeBMC)
+}
+
+func (s *Server) putNodeBMC(ctx context.Context, in *struct {
+	NodePath
+	Body BMCRequest
+}) (*Versioned[BMC], error) {
+	protocol := bmcProtocol(in.Body)
+	var bad []problem.Field
+	err := s.checkBMC(ctx, in.Body, protocol, func(field, message string) {
+		bad = append(bad, problem.Field{Location: "body" + field[len("bmc"):], Message: message})
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(bad) > 0 {
+		return nil, problem.NewInvalid(bad...)
+	}
+	var row db.BMC
+	err = s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+		n, err := tx.LockNode(ctx, in.ID)
+		if err != nil {
+			return err
+		}
+		if n.Lifecycle != lifecycle.NodePXE.Lifecycle {
+			return problem.New(problem.Conflict, "the BMC of a node that MAAS provisions comes with its onboarding: onboard it again (slipway node onboard), or change the login alone with slipway bmc set-credential")
+		}
+		if n.Status == lifecycle.NodeRetired {
+			return problem.New(problem.IllegalTransition, "the node is retired, and its machine is another node when it boots again")
+		}
+		id, err := s.takeNodeBMC(ctx, tx, n, in.Body, protocol)
+		if err != nil {
+			return err
+		}
+		row, err = tx.BMC(ctx, id)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return versioned(row.Version, bmcView(row)), nil
+}
+
+// bmcProtocol is how the BMC of a PXE node is spoken to: no profile says it.
+func bmcProtocol(r BMCRequest) string {
+	if r.Protocol == "" {
+		return "redfish"
+	}
+	return r.Protocol
+}
+
+// takeNodeBMC gives a PXE node its BMC; the same once more changes nothing.
+func (s *Server) takeNodeBMC(ctx context.Context, tx *db.Tx, n db.Node, r BMCRequest, protocol string) (string, error) {
+	b, err := tx.BMCOfNode(ctx, n.ID)
+	if errors.Is(err, db.ErrNotFound) {
+		b, err = tx.CreateBMC(ctx, db.NewBMC{
+			NodeID: &n.ID, Address: r.Address, Protocol: protocol, CredentialRef: r.CredentialRef, SystemID: r.SystemID, CipherSuite: r.IPMICipherSuite,
+		})
+		if err != nil {
+			return "", err
+		}
+		return b.ID, s.audit(ctx, tx, "bmc", b.ID, &n.ID, "create", map[string]any{"address": r.Address, "protocol": protocol})
+	}
+	if err != nil {
+		return "", err
+	}
+	suite := r.IPMICipherSuite
+	if suite == 0 {
+		suite = b.IPMICipherSuite
+	}
+	moved, system := b.Address != r.Address, r.SystemID
+	if !moved && system == "" {
+		system = b.SystemID
+	}
+	if !moved && b.Protocol == protocol && b.CredentialRef == r.CredentialRef && b.SystemID == system && b.IPMICipherSuite == suite {
+		return b.ID, nil
+	}
+	if live, err := tx.LiveJobOfNode(ctx, n.ID); err == nil && live.Kind == string(contract.KindBMCRotation) {
+		return "", problem.New(problem.LiveJob, fmt.Sprintf("job %s changes the login of this BMC; wait for it to end, or cancel it (slipway job cancel %s)", live.ID, live.ID)).With(live.ID)
+	} else if err != nil && !errors.Is(err, db.ErrNotFound) {
+		return "", err
+	}
+	b.Address, b.Protocol, b.CredentialRef, b.SystemID, b.IPMICipherSuite = r.Address, protocol, r.CredentialRef, system, suite
+	if _, err := tx.UpdateBMC(ctx, b); err != nil {
+		return "", err
+	}
+	if moved {
+		if err := tx.SetBMCPin(ctx, b.ID, ""); err != nil {
+			return "", err
+		}
+	}
+	return b.ID, s.audit(ctx, tx, "bmc", b.ID, &n.ID, "update", map[string]any{"address": r.Address, "protocol": protocol})
+}
