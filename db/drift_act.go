@@ -27,7 +27,7 @@ func (tx *Tx) ActOnDrift(ctx context.Context, id string, version int64, action l
 	if err != nil {
 		return f, err
 	}
-	if f.Action == string(action) && f.ActedKey == f.Key && (f.Status != DriftOpen || action == lifecycle.DriftQuarantine) {
+	if DriftDone(f, action) {
 		return f, nil
 	}
 	switch d, known := lifecycle.DriftDetectorOf(f.Detector); {
@@ -55,6 +55,12 @@ func (tx *Tx) ActOnDrift(ctx context.Context, id string, version int64, action l
 		status = DriftIgnored
 	}
 	return tx.noteDriftAction(ctx, f, action, status, outcome, a)
+}
+
+// DriftDone says whether an action on a finding was taken already, so that
+// taking it again changes nothing.
+func DriftDone(f DriftFinding, action lifecycle.DriftAction) bool {
+	return f.Action == string(action) && f.ActedKey == f.Key && (f.Status != DriftOpen || action == lifecycle.DriftQuarantine)
 }
 
 func join(actions []lifecycle.DriftAction) string {

@@ -242,9 +242,13 @@ func Decide(a Action, s JobStatus, f JobFacts) Verdict {
 	return no("%q is not an action", a)
 }
 
-// AllowedActions lists the actions that Decide allows now.
+// AllowedActions lists the actions that Decide allows now. A job that has ended
+// has none: to cancel it once more succeeds and does nothing.
 func AllowedActions(s JobStatus, f JobFacts) []Action {
 	out := []Action{}
+	if Job.Terminal(s) {
+		return out
+	}
 	for _, a := range Actions {
 		if Decide(a, s, f).Allowed {
 			out = append(out, a)

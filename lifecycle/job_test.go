@@ -1,6 +1,7 @@
 package lifecycle_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -36,6 +37,20 @@ func TestEveryRefusalHasAReason(t *testing.T) {
 	}
 	require.False(t, lifecycle.Decide("explode", lifecycle.JobRunning, lifecycle.JobFacts{}).Allowed)
 	require.False(t, lifecycle.Decide(lifecycle.ActionCancel, "molten", lifecycle.JobFacts{}).Allowed)
+}
+
+// What is listed can be done, and what can be done is listed, but for a job that
+// has ended: it has none.
+func TestWhatIsListedIsAllowed(t *testing.T) {
+	t.Parallel()
+	for _, s := range lifecycle.Job.States {
+		for _, f := range []lifecycle.JobFacts{{}, {WaitingOutside: true}, {WorkflowLost: true}} {
+			listed := lifecycle.AllowedActions(s.State, f)
+			for _, a := range lifecycle.Actions {
+				require.Equal(t, lifecycle.Decide(a, s.State, f).Allowed && !s.Terminal, slices.Contains(listed, a), "%s in %s", a, s.State)
+			}
+		}
+	}
 }
 
 func TestWhoFroze(t *testing.T) {

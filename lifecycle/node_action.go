@@ -36,7 +36,10 @@ type NodeActionInfo struct {
 	BesideJob bool
 	// Reason: it must be said why.
 	Reason bool
-	Doc    string
+	// Needs is what it needs beyond the state, which is judged when it is asked
+	// for; "" for nothing.
+	Needs string
+	Doc   string
 }
 
 var nodeActions = []NodeActionInfo{
@@ -50,7 +53,8 @@ var nodeActions = []NodeActionInfo{
 	},
 	{
 		Action: NodeActionReactivate, From: NodeReactivate.From, Move: &NodeReactivate, Done: []NodeStatus{NodeOffline},
-		Doc: "use a retired node again under the identity that it kept; health must prove it active",
+		Needs: "an agent that was not uninstalled, and no erasure left unproven",
+		Doc:   "use a retired node again under the identity that it kept; health must prove it active",
 	},
 	{
 		Action: NodeActionQuarantine, From: NodeQuarantine.From, Move: &NodeQuarantine, Done: []NodeStatus{NodeQuarantined}, BesideJob: true, Reason: true,
@@ -58,7 +62,8 @@ var nodeActions = []NodeActionInfo{
 	},
 	{
 		Action: NodeActionUnquarantine, From: NodeUnquarantine.From, Move: &NodeUnquarantine, Done: []NodeStatus{NodeActive},
-		Doc: "put the node back to use; its agent and a fresh report must prove it healthy",
+		Needs: "a healthy agent: enrolled, heard lately, with a report that meets the SKU, and no erasure left unproven",
+		Doc:   "put the node back to use; its agent and a fresh report must prove it healthy",
 	},
 	{
 		Action: NodeActionRemove, From: NodeRemove.From, Mode: ModeRemove, Move: &NodeRemove, Done: []NodeStatus{NodeDeleted},
@@ -84,12 +89,24 @@ func NodeActionOf(a NodeAction) (NodeActionInfo, bool) {
 
 // AllowedNodeActions lists the actions that a node's state allows now; busy
 // says that a live job holds the node. What an action needs beyond that, such
-// as proof of health, is judged when it is asked for.
+// as proof of health, is judged when it is asked for (NodeActionNeeds).
 func AllowedNodeActions(s NodeStatus, busy bool) []NodeAction {
 	out := []NodeAction{}
 	for _, a := range nodeActions {
 		if slices.Contains(a.From, s) && (a.BesideJob || !busy) {
 			out = append(out, a.Action)
+		}
+	}
+	return out
+}
+
+// NodeActionNeeds says what those of the actions need beyond the node's state
+// that need more, by action.
+func NodeActionNeeds(actions []NodeAction) map[NodeAction]string {
+	out := map[NodeAction]string{}
+	for _, a := range actions {
+		if info, known := NodeActionOf(a); known && info.Needs != "" {
+			out[a] = info.Needs
 		}
 	}
 	return out
@@ -155,7 +172,11 @@ func DocumentNodeActions() string {
 		if a.BesideJob {
 			busy = "allowed"
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", a.Action, codes(a.From), creates, busy, a.Doc)
+		meaning := a.Doc
+		if a.Needs != "" {
+			meaning += ". It needs " + a.Needs
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", a.Action, codes(a.From), creates, busy, meaning)
 	}
 	return b.String()
 }

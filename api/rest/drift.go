@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -182,7 +183,8 @@ func driftView(r db.DriftLine) Drift {
 	}
 	d, known := lifecycle.DriftDetectorOf(f.Detector)
 	if known && f.Status != db.DriftClosed {
-		out.NextAction, out.AllowedActions, out.Adopts = d.Next, d.Actions(), d.Adopts
+		out.NextAction, out.Adopts = d.Next, d.Adopts
+		out.AllowedActions = slices.DeleteFunc(d.Actions(), func(a lifecycle.DriftAction) bool { return db.DriftDone(f, a) })
 	}
 	return out
 }

@@ -95,6 +95,7 @@ func TestADecisionAboutDrift(t *testing.T) {
 	require.Equal(t, "ignored", got.Status)
 	require.Equal(t, "ignore", got.Action)
 	require.Equal(t, "I looked", got.ActedReason)
+	require.Equal(t, []lifecycle.DriftAction{lifecycle.DriftQuarantine}, got.AllowedActions, "what is done is not offered again")
 	etag := answer.header.Get("ETag")
 	require.Equal(t, etag, w.do("POST", path+"ignore", reason, operator).want(http.StatusOK).header.Get("ETag"), "a repetition changes nothing")
 	require.Empty(t, w.attention("?kind=drift").Data)

@@ -77,6 +77,7 @@ func TestNodeActionsInEveryState(t *testing.T) {
 			w.do("GET", "/api/v1/nodes/"+n.ID, nil).want(http.StatusOK).into(&before)
 			where := string(info.Action) + " of a node that is " + string(st.State)
 			require.Equal(t, slices.Contains(info.From, st.State), slices.Contains(before.AllowedActions, info.Action), where)
+			require.Equal(t, info.Needs != "" && slices.Contains(info.From, st.State), before.ActionNeeds[info.Action] != "", "%s: what it needs beyond the state is said", where)
 			a := w.ask(n.ID, info.Action)
 			switch {
 			case slices.Contains(info.Done, st.State):

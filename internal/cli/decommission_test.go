@@ -140,6 +140,7 @@ func TestNodeActions(t *testing.T) {
 	do("quarantine", n.Hostname).exits(cli.ExitUsage)
 	require.Contains(t, do("quarantine", n.Hostname, "--reason", "smells of burning").exits(0).out, "the node is quarantined")
 	require.Contains(t, do("quarantine", n.Hostname, "--reason", "still").exits(0).out, "nothing to do")
+	require.Contains(t, do("show", n.Hostname).exits(0).out, "unquarantine (needs a healthy agent: ")
 	require.Contains(t, do("unquarantine", n.Hostname).exits(cli.ExitRefused).err, "no agent has enrolled")
 	require.Contains(t, do("reactivate", n.Hostname).exits(cli.ExitRefused).err, "allowed now: drain, retire, unquarantine")
 	started := do("drain", n.Hostname, "--grace", "60", "--reason", "maintenance").exits(0)

@@ -28,6 +28,7 @@ type node struct {
 	Labels         map[string]string `json:"labels"`
 	StateChangedAt *time.Time        `json:"state_changed_at"`
 	AllowedActions []string          `json:"allowed_actions"`
+	ActionNeeds    map[string]string `json:"action_needs"`
 	AllowedModes   []string          `json:"allowed_decommissions"`
 	LiveJobID      string            `json:"live_job_id"`
 	BMCID          string            `json:"bmc_id"`
@@ -48,6 +49,19 @@ func (n node) simulated() string {
 		return "simulated"
 	}
 	return ""
+}
+
+// allowed lists the actions that the node's state allows, with what they need
+// besides.
+func (n node) allowed() string {
+	out := make([]string, 0, len(n.AllowedActions))
+	for _, name := range n.AllowedActions {
+		if needs := n.ActionNeeds[name]; needs != "" {
+			name += " (needs " + needs + ")"
+		}
+		out = append(out, name)
+	}
+	return strings.Join(out, ", ")
 }
 
 func (a *app) nodeCommand() *cobra.Command {
@@ -124,7 +138,7 @@ func (a *app) nodeShow() *cobra.Command {
 				"hostname", n.Hostname, "id", n.ID, "status", n.Status + " since " + when(n.StateChangedAt), "simulated", n.simulated(), "site", n.SiteID,
 				"profile", n.ProfileID, "sku", n.SKUID, "serial", n.Serial, "maas system", n.MAASSystemID, "addresses", strings.Join(n.IPAddresses, ", "),
 				"labels", strings.Join(labels, ", "), "bmc", n.BMCID, "live job", n.LiveJobID,
-				"allowed now", strings.Join(n.AllowedActions, ", "), "decommission modes", strings.Join(n.AllowedModes, ", "),
+				"allowed now", n.allowed(), "decommission modes", strings.Join(n.AllowedModes, ", "),
 			}
 			pairs = append(pairs, n.pxeFields()...)
 			if n.Agent != nil {
