@@ -15,6 +15,7 @@ import (
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
 
 	"github.com/slipway-cloud/slipway/activities/agenttask"
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
@@ -84,6 +85,7 @@ type site struct {
 	certs    int
 	outcome  contract.DeployOutcome
 	dark     string // as the last certificate was told
+	net      network
 }
 
 func (w *site) follow(m contract.NodeMove) error {
@@ -231,7 +233,11 @@ func (w *site) PowerOffByBMC(_ context.Context, in bmcact.PowerIn) (contract.Pow
 }
 
 func (w *site) PowerCycleByBMC(context.Context, bmcact.PowerIn) (contract.PowerFacts, error) {
-	return w.powered("bmc", "on", false)
+	f, err := w.powered("bmc", "on", false)
+	if err == nil && w.lifecycle == lifecycle.NodePXE.Lifecycle {
+		w.restart()
+	}
+	return f, err
 }
 
 func (w *site) seen() contract.MachineFacts {
@@ -336,11 +342,16 @@ func setup(t *testing.T, mode lifecycle.DecommissionMode) *bundle {
 			Status: lifecycle.NodeDraining, Hostname: "gpu-1", SystemID: "abc123", BMCID: "bmc_1", Agent: contract.AgentAlive, BootID: "boot-1",
 			MACs: []string{"02:00:00:00:00:01"},
 		},
-		machine: "Deployed", power: "on", fail: map[string][]error{}, done: map[string]bool{},
+		machine: "Deployed", power: "on", fail: map[string][]error{}, done: map[string]bool{}, lifecycle: lifecycle.NodeMAAS.Lifecycle,
 	}
 	request := contract.DecommissionInput{Mode: mode, NodeID: "node_1", Hostname: "gpu-1", From: lifecycle.NodeActive, GraceSeconds: 60}
 	if mode == lifecycle.ModeRemove {
 		w.facts.Status, request.From = lifecycle.NodeRemoving, lifecycle.NodeRetired
+	}
+	if info, _ := lifecycle.DecommissionModeOf(mode); info.Lifecycle == lifecycle.NodePXE.Lifecycle {
+		w.lifecycle, w.facts.Status, w.facts.SystemID = info.Lifecycle, info.Enters, ""
+		w.net.planned = &contract.HardwareFacts{MACs: []string{"02:00:00:00:00:02"}, Serial: "S2"}
+		request.EraseOld = true
 	}
 	input, err := json.Marshal(request)
 	require.NoError(t, err)
@@ -358,6 +369,7 @@ func (b *bundle) anew() {
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	b.env = suite.NewTestWorkflowEnvironment()
 	b.env.SetTestTimeout(30 * time.Second)
+	b.env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute}) // a machine that stands still is no deadlock
 	b.env.RegisterActivity(&projection.Activities{Store: b.store})
 	b.env.RegisterActivityWithOptions(b.site, activity.RegisterOptions{SkipInvalidStructFunctions: true})
 	b.env.RegisterWorkflow(decommission.Decommission)
@@ -385,7 +397,7 @@ func (b *bundle) lost() {
 		b.store.mu.Unlock()
 		b.site.mu.Lock()
 		there = site{facts: b.site.facts, machine: b.site.machine, ours: b.site.ours, power: b.site.power, erased: b.site.erased,
-			fail: map[string][]error{}, done: map[string]bool{}}
+			fail: map[string][]error{}, done: map[string]bool{}, lifecycle: b.site.lifecycle, net: b.site.net}
 		for k, v := range b.site.done {
 			there.done[k] = v
 		}
@@ -394,7 +406,8 @@ func (b *bundle) lost() {
 	b.at(time.Hour, lifecycle.ActionCancel)
 	b.run()
 	require.True(b.t, snap.Status.Parked())
-	b.site = &site{facts: there.facts, machine: there.machine, ours: there.ours, power: there.power, erased: there.erased, fail: there.fail, done: there.done}
+	b.site = &site{facts: there.facts, machine: there.machine, ours: there.ours, power: there.power, erased: there.erased, fail: there.fail, done: there.done,
+		lifecycle: there.lifecycle, net: there.net}
 	b.store = &memory{snap: snap, out: b.site}
 	b.anew()
 }

@@ -24,7 +24,11 @@ var stories = map[lifecycle.DecommissionMode]struct {
 	lifecycle.ModeStorageCleanup: {"config node.drain gpu.scrub bmc:on fresh node.validate certify", []lifecycle.NodeStatus{lifecycle.NodeOffline}},
 	lifecycle.ModeDrain:          {"config node.drain move:retired", []lifecycle.NodeStatus{lifecycle.NodeRetired}},
 	lifecycle.ModeRetire:         {"config node.drain move:retired", []lifecycle.NodeStatus{lifecycle.NodeRetired}},
-	lifecycle.ModeRemove:         {"config move:removing node.uninstall identity secrets", []lifecycle.NodeStatus{lifecycle.NodeDeleted}},
+	lifecycle.ModeDeprovision: {"config node.drain arm:erase bmc:on system:erase gpu.scrub bmc:on system:erase node.validate certify bmc:off identity move:retired secrets",
+		[]lifecycle.NodeStatus{lifecycle.NodeRetired}},
+	lifecycle.ModeMigrate: {"config node.drain arm:erase bmc:on system:erase gpu.scrub bmc:on system:erase node.validate certify bmc:off hardware arm:install bmc:on system:install",
+		[]lifecycle.NodeStatus{lifecycle.NodeActive}},
+	lifecycle.ModeRemove: {"config move:removing node.uninstall identity secrets", []lifecycle.NodeStatus{lifecycle.NodeDeleted}},
 }
 
 func TestEachModeRunsItsStagesAndEndsWhereItSays(t *testing.T) {

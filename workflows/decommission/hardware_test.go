@@ -1,0 +1,101 @@
+package decommission_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+func migration(t *testing.T, change func(*contract.DecommissionInput)) *bundle {
+	t.Helper()
+	return setup(t, lifecycle.ModeMigrate).asked(func(in *contract.DecommissionInput) {
+		in.EraseOld = false
+		change(in)
+	})
+}
+
+// TestAMigrationToNewDisks installs them; the old hardware is left as it is.
+func TestAMigrationToNewDisks(t *testing.T) {
+	t.Parallel()
+	b := migration(t, func(*contract.DecommissionInput) {})
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, "config node.drain bmc:off hardware arm:install bmc:on system:install", b.calls())
+	require.Equal(t, []lifecycle.NodeStatus{lifecycle.NodeActive}, b.site.states)
+	require.Zero(t, b.site.certs)
+}
+
+// TestAMigrationWhoseDisksMove installs nothing: the same agent is heard from a
+// boot of its own.
+func TestAMigrationWhoseDisksMove(t *testing.T) {
+	t.Parallel()
+	b := migration(t, func(in *contract.DecommissionInput) { in.Disks = "moved" })
+	b.site.net.planned.Moved = true
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, "config node.drain bmc:off hardware bmc:on system:", b.calls())
+	require.Equal(t, lifecycle.NodeActive, b.site.facts.Status)
+}
+
+// TestAMigrationWithoutABMC waits for whoever puts the machine in place to switch
+// it on.
+func TestAMigrationWithoutABMC(t *testing.T) {
+	t.Parallel()
+	b := migration(t, func(*contract.DecommissionInput) {})
+	b.site.facts.BMCID = ""
+	p := b.parked(time.Hour)
+	b.byHand(2 * time.Hour)
+	b.at(3*time.Hour, lifecycle.ActionRetryStage)
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, lifecycle.StageBootHardware, p.Failure.Stage)
+	require.Equal(t, lifecycle.FailAgentNotEnrolled, p.Failure.Class)
+	require.Equal(t, 1, b.count("hardware"))
+}
+
+// TestADeadMachineIsReplacedToo: no agent and no BMC are what many migrations
+// begin with.
+func TestADeadMachineIsReplacedToo(t *testing.T) {
+	t.Parallel()
+	b := migration(t, func(*contract.DecommissionInput) {})
+	b.site.facts.BMCID, b.site.facts.Agent, b.site.facts.BootID = "", contract.AgentNone, ""
+	b.site.fail["system:install"] = []error{failure(lifecycle.FailAgentNotEnrolled)}
+	b.byHand(time.Hour)
+	b.at(2*time.Hour, lifecycle.ActionRetryStage)
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, "config hardware arm:install system:install arm:install", b.calls())
+}
+
+// TestAnotherMachineThanPlanned is not taken for the node.
+func TestAnotherMachineThanPlanned(t *testing.T) {
+	t.Parallel()
+	b := migration(t, func(*contract.DecommissionInput) {})
+	b.site.net.serial = "S9"
+	p := b.parked(time.Hour)
+	refused := b.at(2*time.Hour, lifecycle.ActionAdopt)
+	b.env.RegisterDelayedCallback(func() { b.site.net.serial = "S2" }, 3*time.Hour)
+	b.at(4*time.Hour, lifecycle.ActionRerun)
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, lifecycle.FailStateDisagreement, p.Failure.Class)
+	require.Contains(t, p.Failure.Message, "S9")
+	require.Equal(t, lifecycle.NodeMigrating, p.node)
+	require.Error(t, *refused)
+	require.Equal(t, 1, b.count("bmc:off"), "a rerun does not switch the new machine off")
+}
+
+// TestANodeThatSomebodyMovedMeanwhile is out of the job's hands.
+func TestANodeThatSomebodyMovedMeanwhile(t *testing.T) {
+	t.Parallel()
+	for _, mode := range pxeModes() {
+		b := setup(t, mode)
+		b.site.fail["config"] = []error{failure(lifecycle.FailConfiguration)}
+		b.env.RegisterDelayedCallback(func() { b.site.facts.Status = lifecycle.NodeRetired }, time.Hour)
+		b.at(2*time.Hour, lifecycle.ActionRetryStage)
+		p := b.parked(3 * time.Hour)
+		b.at(4*time.Hour, lifecycle.ActionCancel)
+		require.Equal(t, lifecycle.JobCancelled, b.run())
+		require.Equal(t, lifecycle.FailStateDisagreement, p.Failure.Class)
+		require.Equal(t, lifecycle.NodeRetired, b.site.facts.Status)
+	}
+}

@@ -1,0 +1,184 @@
+package decommission_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// TestEachStageOfAPXENodeParksAndIsRetried, resumed and rerun; a node is not
+// moved by its failure.
+func TestEachStageOfAPXENodeParksAndIsRetried(t *testing.T) {
+	t.Parallel()
+	eachNetStage(t, func(t *testing.T, mode lifecycle.DecommissionMode, stage, call string) {
+		for _, again := range []lifecycle.Action{lifecycle.ActionRetryStage, lifecycle.ActionResume, lifecycle.ActionRerun} {
+			b := occupied(t, mode)
+			info, _ := lifecycle.DecommissionModeOf(mode)
+			b.site.fail[call] = []error{failure(lifecycle.FailConfiguration)}
+			p := b.parked(time.Hour)
+			b.at(2*time.Hour, again)
+			require.Equal(t, lifecycle.JobCompleted, b.run(), again)
+			require.Equal(t, stage, p.Failure.Stage)
+			if stage != lifecycle.StageCleanupSecrets { // the node is retired by then
+				require.Equal(t, info.Enters, p.node)
+			}
+			require.Equal(t, []lifecycle.NodeStatus{info.Ends}, b.site.states)
+			require.Equal(t, 1, b.count("gpu.scrub")-failures(call, "gpu.scrub"), "what is erased is not erased again")
+		}
+	})
+}
+
+func failures(call, name string) int {
+	if call == name {
+		return 1
+	}
+	return 0
+}
+
+// TestCancelAtEachStageOfAPXENode leaves the node in its state, as there is no
+// way back, and disarms what was armed.
+func TestCancelAtEachStageOfAPXENode(t *testing.T) {
+	t.Parallel()
+	eachNetStage(t, func(t *testing.T, mode lifecycle.DecommissionMode, stage, call string) {
+		b := occupied(t, mode)
+		info, _ := lifecycle.DecommissionModeOf(mode)
+		b.site.fail[call] = []error{failure(lifecycle.FailConfiguration)}
+		b.at(time.Hour, lifecycle.ActionCancel)
+		require.Equal(t, lifecycle.JobCancelled, b.run())
+		want := info.Enters
+		if stage == lifecycle.StageCleanupSecrets {
+			want = lifecycle.NodeRetired // nothing leads back from there
+		}
+		require.Equal(t, want, b.site.facts.Status)
+		require.Empty(t, b.site.net.armed, "disarmed")
+	})
+}
+
+// TestALostWorkflowOfAPXENodeContinues from every stage.
+func TestALostWorkflowOfAPXENodeContinues(t *testing.T) {
+	t.Parallel()
+	eachNetStage(t, func(t *testing.T, mode lifecycle.DecommissionMode, stage, call string) {
+		b := occupied(t, mode)
+		info, _ := lifecycle.DecommissionModeOf(mode)
+		b.site.fail[call] = []error{failure(lifecycle.FailConfiguration)}
+		b.lost()
+		require.Equal(t, stage, b.store.snap.Stage)
+		b.at(time.Hour, lifecycle.ActionResume)
+		require.Equal(t, lifecycle.JobCompleted, b.run())
+		require.Equal(t, info.Ends, b.site.facts.Status)
+	})
+}
+
+// TestANodeWithoutABMC parks twice for a restart by hand: into the live system,
+// and for the fresh boot that proves it clean. A retry waits for the machine.
+func TestANodeWithoutABMC(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lifecycle.ModeDeprovision)
+	b.site.facts.BMCID = ""
+	first, second := b.parked(time.Hour), b.parked(4*time.Hour)
+	b.byHand(2 * time.Hour)
+	b.at(3*time.Hour, lifecycle.ActionRetryStage)
+	b.byHand(5 * time.Hour)
+	b.at(6*time.Hour, lifecycle.ActionRetryStage)
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, lifecycle.StageBootEraser, first.Failure.Stage)
+	require.Equal(t, lifecycle.FailPowerNotConfirmed, first.Failure.Class)
+	require.Contains(t, first.Failure.Message, "restart it by hand, then retry the stage")
+	require.Equal(t, lifecycle.StageValidateClean, second.Failure.Stage)
+	require.Equal(t, lifecycle.FailPowerNotConfirmed, second.Failure.Class)
+	require.Equal(t, lifecycle.NodeDeprovisioning, second.node)
+	require.Equal(t, "config node.drain arm:erase arm:erase arm:erase gpu.scrub node.validate certify identity move:retired secrets", b.calls())
+}
+
+// TestARetryBeforeTheMachineIsThereWaits: a person who retries at once after the
+// restart is not sent away.
+func TestARetryBeforeTheMachineIsThereWaits(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lifecycle.ModeDeprovision)
+	b.site.facts.BMCID = ""
+	b.at(time.Hour, lifecycle.ActionRetryStage)
+	p := b.parked(2 * time.Hour)
+	b.byHand(3 * time.Hour)
+	b.at(4*time.Hour, lifecycle.ActionRetryStage)
+	b.byHand(5 * time.Hour)
+	b.at(6*time.Hour, lifecycle.ActionRetryStage)
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, lifecycle.FailPowerNotConfirmed, p.Failure.Class)
+	require.Equal(t, 1, b.count("system:erase"), "it was waited for once, in vain")
+}
+
+// TestFirmwareThatBootsItsDisk is told apart from a machine that is erased.
+func TestFirmwareThatBootsItsDisk(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lifecycle.ModeDeprovision)
+	b.site.net.diskOnly = true
+	p := b.parked(time.Hour)
+	b.env.RegisterDelayedCallback(func() { b.site.net.diskOnly = false }, time.Hour)
+	b.at(2*time.Hour, lifecycle.ActionRetryStage)
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, lifecycle.StageBootEraser, p.Failure.Stage)
+	require.Equal(t, lifecycle.FailAgentNotEnrolled, p.Failure.Class)
+	require.Equal(t, 3, b.count("bmc:on"), "the retry power cycled it once more, and the validation once")
+}
+
+// TestABrokenSystemIsErasedToo: nothing of it is needed. With a BMC it is
+// switched off first, since its agent cannot end what runs.
+func TestABrokenSystemIsErasedToo(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lifecycle.ModeDeprovision)
+	b.site.facts.Agent, b.site.facts.BootID, b.site.facts.AllocationID = contract.AgentNone, "", "alloc_1"
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, "config bmc:off free bmc:off arm:erase bmc:on system:erase gpu.scrub bmc:on system:erase node.validate certify bmc:off identity move:retired secrets", b.calls())
+	require.Empty(t, b.site.dark, "the certificate is the live system's")
+}
+
+// TestAScrubThatARebootTookAwayRunsAgain by itself: in a live system the journal
+// ends with the boot.
+func TestAScrubThatARebootTookAwayRunsAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lifecycle.ModeDeprovision)
+	b.site.fail["gpu.scrub"] = []error{failure(lifecycle.FailNodeTaskUncertain), failure(lifecycle.FailNodeTaskUncertain)}
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, 3, b.count("gpu.scrub"))
+
+	b = setup(t, lifecycle.ModeDeprovision)
+	for range 4 {
+		b.site.fail["gpu.scrub"] = append(b.site.fail["gpu.scrub"], failure(lifecycle.FailNodeTaskUncertain))
+	}
+	p := b.parked(time.Hour)
+	b.at(2*time.Hour, lifecycle.ActionRetryStage)
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, lifecycle.FailNodeTaskUncertain, p.Failure.Class, "not for ever")
+}
+
+// TestADiskThatDoesNotProveClean keeps the node deprovisioning, and is scrubbed
+// again when a person retries.
+func TestADiskThatDoesNotProveClean(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lifecycle.ModeDeprovision)
+	b.site.fail["node.validate"] = []error{failure(lifecycle.FailNodeUnhealthy)}
+	b.site.unproven = []string{"step node.validate/disks_blank: sda is not blank"}
+	p := b.parked(time.Hour)
+	b.env.RegisterDelayedCallback(func() { b.site.unproven = nil }, time.Hour)
+	b.at(2*time.Hour, lifecycle.ActionRetryStage)
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, lifecycle.FailScrubUnverified, p.Failure.Class)
+	require.Equal(t, lifecycle.NodeDeprovisioning, p.node)
+	require.Equal(t, 2, b.count("gpu.scrub"))
+	require.Equal(t, []lifecycle.NodeStatus{lifecycle.NodeRetired}, b.site.states)
+}
+
+// TestARestartCleanBeginsAnew: it disarms, and boots the live system once more.
+func TestARestartCleanBeginsAnew(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lifecycle.ModeDeprovision)
+	b.site.fail["gpu.scrub"] = []error{failure(lifecycle.FailScrubUnverified)}
+	b.at(time.Hour, lifecycle.ActionRestartClean)
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, 1, b.count("disarm"))
+	require.Equal(t, 2, b.count("arm:erase"))
+}
