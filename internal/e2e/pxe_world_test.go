@@ -3,8 +3,10 @@ package e2e_test
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -28,6 +30,17 @@ type pxeWorld struct {
 
 // pxePatience is for what a busy machine may take, never for what is expected.
 const pxePatience = 5 * time.Minute
+
+// until waits for a condition, and says when it gives up how it is then.
+func until(t *testing.T, now func() string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(pxePatience); !ok(); {
+		if time.Now().After(deadline) {
+			require.FailNow(t, now())
+		}
+		wait(t, 100*time.Millisecond)
+	}
+}
 
 const (
 	pxeUserData = `#cloud-config
@@ -54,7 +67,10 @@ func newPXEWorld(t *testing.T, o devstack.Options) *pxeWorld {
 	t.Helper()
 	w := &pxeWorld{rotator: newRotator(t, o)}
 	image := []byte(strings.Repeat("a kernel, made up; ", 10_000))
-	mirror := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) { _, _ = out.Write(image) }))
+	mirror := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) {
+		out.Header().Set("Content-Length", strconv.Itoa(len(image)))
+		_, _ = out.Write(image)
+	}))
 	t.Cleanup(mirror.Close)
 	sum := sha256.Sum256(image)
 	kernel := map[string]any{"url": mirror.URL + "/vmlinuz", "sha256": hex.EncodeToString(sum[:])}
@@ -101,11 +117,11 @@ func (w *pxeWorld) set(t *testing.T, id string, body map[string]any) (v pxeView)
 func (w *pxeWorld) discovered(t *testing.T, s *devstack.PXEServer) string {
 	t.Helper()
 	var n db.Node
-	require.Eventually(t, func() (ok bool) {
+	until(t, func() string { return s.Hardware.Spec().ID + " is not discovered: " + s.Screen() }, func() bool {
 		var err error
 		n, err = w.App.Store.NodeOfMAC(t.Context(), s.MAC())
 		return err == nil && n.Status == lifecycle.NodeDiscovered
-	}, pxePatience, 100*time.Millisecond, "the machine %s is not discovered: %s", s.Hardware.Spec().ID, s.Screen())
+	})
 	return n.ID
 }
 
@@ -137,17 +153,20 @@ func (w *pxeWorld) active(t *testing.T, servers ...*devstack.PXEServer) (nodes [
 
 func (w *pxeWorld) reaches(t *testing.T, id string, want lifecycle.NodeStatus) {
 	t.Helper()
-	var at lifecycle.NodeStatus
-	require.Eventually(t, func() bool { at = w.node(t, id).Status; return at == want }, pxePatience, 100*time.Millisecond, "the node is %s, not %s", at, want)
+	var n db.Node
+	until(t, func() string { return fmt.Sprintf("the node is %s, not %s: %s", n.Status, want, n.LastInstallError) }, func() bool {
+		n = w.node(t, id)
+		return n.Status == want
+	})
 }
 
 // heard waits for a heartbeat of the machine's present boot.
 func (w *pxeWorld) heard(t *testing.T, id string, s *devstack.PXEServer) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	until(t, func() string { return "no agent of node " + id + " is heard from " + s.Hardware.Spec().ID }, func() bool {
 		last, err := w.App.Store.LatestHeartbeat(t.Context(), id)
 		return err == nil && last.BootID != "" && last.BootID == s.Hardware.BootID()
-	}, pxePatience, 100*time.Millisecond, "no agent of node %s on %s", id, s.Hardware.Spec().ID)
+	})
 }
 
 // begin asks for a state that a job owns and returns the job.
@@ -168,7 +187,7 @@ func (w *pxeWorld) completes(t *testing.T, job string, words ...any) {
 // power waits until the machine is on or off.
 func power(t *testing.T, s *devstack.PXEServer, want simhw.Power) {
 	t.Helper()
-	require.Eventually(t, func() bool { return s.Hardware.Power() == want }, pxePatience, 50*time.Millisecond, "the machine is not %s", want)
+	until(t, func() string { return fmt.Sprintf("the machine is %s, not %s", s.Hardware.Power(), want) }, func() bool { return s.Hardware.Power() == want })
 }
 
 // erased: nothing of a tenant or a system is on any disk.
