@@ -24,10 +24,14 @@ type foreseen struct {
 // foreseeNode refuses what the real request would be refused for, has the plan
 // made, and keeps it for the one who comes back with its hash. No transaction is
 // open meanwhile.
-func (s *Server) foreseeNode(ctx context.Context, nodeID string, mode lifecycle.DecommissionMode, grace int) (foreseen, error) {
+func (s *Server) foreseeNode(ctx context.Context, r DecommissionPlanRequest) (foreseen, error) {
 	v := foreseen{}
 	var err error
-	if v.node, err = s.cfg.Store.Node(ctx, nodeID); err != nil {
+	mode := r.Mode
+	if err := r.check(); err != nil {
+		return v, err
+	}
+	if v.node, err = s.cfg.Store.Node(ctx, r.NodeID); err != nil {
 		return v, err
 	}
 	if err := s.startable(ctx, v.node, mode); err != nil {
@@ -36,7 +40,13 @@ func (s *Server) foreseeNode(ctx context.Context, nodeID string, mode lifecycle.
 	if v.ask, err = decommissionInput(ctx, s.cfg.Store, v.node, mode, v.node.Status); err != nil {
 		return v, err
 	}
-	v.ask.GraceSeconds = grace
+	v.ask.GraceSeconds = r.GraceSeconds
+	if v.node.Lifecycle == lifecycle.NodePXE.Lifecycle {
+		v.ask.Disks, v.ask.EraseOld = r.disks(), r.EraseOld
+		if err := s.cfg.Store.ReadTx(ctx, func(tx *db.Tx) error { return s.pxeJobNeeds(ctx, tx, v.node, v.ask) }); err != nil {
+			return v, err
+		}
+	}
 	ask := contract.DecommissionPlanInput{
 		Job: contract.JobInput{Kind: contract.DecommissionKind(mode), NodeID: v.node.ID, SiteID: v.node.SiteID}, Request: &v.ask,
 	}
@@ -57,13 +67,17 @@ func (s *Server) startable(ctx context.Context, n db.Node, mode lifecycle.Decomm
 	if !ok {
 		return problem.NewInvalid(problem.Field{Location: "body.mode", Message: "is not a mode; docs/states/decommission.md lists them"})
 	}
+	if n.Lifecycle != info.Lifecycle && n.Lifecycle == lifecycle.NodeMAAS.Lifecycle {
+		return problem.New(problem.ActionRefused, fmt.Sprintf("%s is for nodes that boot from the network; node %s is provisioned by MAAS: see slipway node decommission", mode, n.Hostname)).
+			Allow(modeNames(allowedDecommissions(n, false)))
+	}
 	if n.Lifecycle != info.Lifecycle {
 		return statesInstead(n, string(mode))
 	}
 	live, err := s.cfg.Store.LiveJobOfNode(ctx, n.ID)
 	if err == nil {
 		return problem.New(problem.LiveJob, fmt.Sprintf("job %s (%s) is %s and holds node %s; wait for it to end, or cancel it",
-			live.ID, live.Kind, live.Status, n.Hostname)).With(live.ID)
+			live.ID, whatOf(live), live.Status, n.Hostname)).With(live.ID)
 	}
 	if !errors.Is(err, db.ErrNotFound) {
 		return err
@@ -71,11 +85,16 @@ func (s *Server) startable(ctx context.Context, n db.Node, mode lifecycle.Decomm
 	if slices.Contains(info.From, n.Status) {
 		return nil
 	}
-	can := []string{}
-	for _, m := range allowedDecommissions(n, false) {
-		can = append(can, string(m))
+	return problem.New(problem.ActionRefused, fmt.Sprintf("node %s is %s, and %s is for a node that is %s", n.Hostname, n.Status, mode, lifecycle.OneOf(info.From))).
+		Allow(modeNames(allowedDecommissions(n, false)))
+}
+
+func modeNames(modes []lifecycle.DecommissionMode) []string {
+	out := make([]string, 0, len(modes))
+	for _, m := range modes {
+		out = append(out, string(m))
 	}
-	return problem.New(problem.ActionRefused, fmt.Sprintf("node %s is %s, and %s is for a node that is %s", n.Hostname, n.Status, mode, lifecycle.OneOf(info.From))).Allow(can)
+	return out
 }
 
 func allowedDecommissions(n db.Node, busy bool) []lifecycle.DecommissionMode {
@@ -152,12 +171,39 @@ func orAbsent(text string) string {
 // DecommissionPlanRequest is a request that is only looked at.
 type DecommissionPlanRequest struct {
 	NodeID       string                     `json:"node_id" required:"true" doc:"node_..."`
-	Mode         lifecycle.DecommissionMode `json:"mode" required:"true" enum:"soft_reset,reimage,full_decommission,storage_cleanup,drain,retire,remove"`
+	Mode         lifecycle.DecommissionMode `json:"mode" required:"true" enum:"soft_reset,reimage,full_decommission,storage_cleanup,drain,retire,remove,deprovision,migrate"`
 	GraceSeconds int                        `json:"grace_seconds,omitempty" minimum:"0" maximum:"86400"`
+	Disks        string                     `json:"disks,omitempty" enum:"new,moved" doc:"With migrate: whether the new hardware brings its own (as when absent)"`
+	EraseOld     bool                       `json:"erase_old,omitempty" doc:"With migrate: the old hardware is erased first"`
+}
+
+// check refuses fields that do not go with the mode.
+func (r DecommissionPlanRequest) check() error {
+	var bad []problem.Field
+	if r.Mode != lifecycle.ModeMigrate && r.Disks != "" {
+		bad = append(bad, problem.Field{Location: "body.disks", Message: "is for the mode migrate only; leave it out"})
+	}
+	switch {
+	case r.Mode != lifecycle.ModeMigrate && r.EraseOld:
+		bad = append(bad, problem.Field{Location: "body.erase_old", Message: "is for the mode migrate only; leave it out"})
+	case r.Disks == db.DisksMoved && r.EraseOld:
+		bad = append(bad, problem.Field{Location: "body.erase_old", Message: erasesMoved})
+	}
+	if len(bad) > 0 {
+		return problem.NewInvalid(bad...)
+	}
+	return nil
+}
+
+func (r DecommissionPlanRequest) disks() string {
+	if r.Mode == lifecycle.ModeMigrate && r.Disks == "" {
+		return db.DisksNew
+	}
+	return r.Disks
 }
 
 func (s *Server) planNewDecommission(ctx context.Context, in *struct{ Body DecommissionPlanRequest }) (*struct{ Body Plan }, error) {
-	v, err := s.foreseeNode(ctx, in.Body.NodeID, in.Body.Mode, in.Body.GraceSeconds)
+	v, err := s.foreseeNode(ctx, in.Body)
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,7 @@ func (s *Server) registerDecommissions() {
 	}, s.createDecommission)
 	add(s, huma.Operation{
 		OperationID: "plan-new-decommission", Method: http.MethodPost, Path: "/admin/decommissions/plan", Tags: tags, Summary: "Say what a decommission would do, without starting it",
-		Description:   "Refuses what create-decommission would refuse. It takes the node operations drain, retire and remove too, which are started by the node's actions and need no hash. " + planDoc,
+		Description:   "Refuses what create-decommission would refuse. It takes the node operations too, which need no hash: drain, retire and remove, started by the node's actions, and deprovision and migrate of PXE nodes, started by their state. " + planDoc,
 		DefaultStatus: http.StatusOK,
 	}, s.planNewDecommission)
 	add(s, huma.Operation{
@@ -78,7 +78,7 @@ func (s *Server) createDecommission(ctx context.Context, in *struct {
 		return nil, problem.New(problem.PlanMissing, "a decommission is started with the hash of a plan: slipway node decommission makes one, shows it and starts it; "+
 			"or POST "+prefix+"/admin/decommissions/plan with the same node and mode, read what it would do, and start with its plan_hash")
 	}
-	v, err := s.foreseeNode(ctx, in.Body.NodeID, in.Body.Mode, in.Body.GraceSeconds)
+	v, err := s.foreseeNode(ctx, DecommissionPlanRequest{NodeID: in.Body.NodeID, Mode: in.Body.Mode, GraceSeconds: in.Body.GraceSeconds})
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
@@ -46,7 +45,7 @@ func (s *Server) startPXEJob(ctx context.Context, tx *db.Tx, n db.Node, version 
 	if !slices.Contains(info.From, n.Status) {
 		return n, &lifecycle.IllegalTransitionError{
 			Resource: lifecycle.NodePXE.Resource, From: string(n.Status), To: string(t.State), Allowed: lifecycle.NodePXE.ReachableBy(n.Status, lifecycle.OwnerAdmin),
-			Reason: fmt.Sprintf("it is set on a node that is %s", orList(info.From)),
+			Reason: fmt.Sprintf("it is set on a node that is %s", lifecycle.OneOf(info.From)),
 		}
 	}
 	if err := s.pxeJobNeeds(ctx, tx, n, in); err != nil {
@@ -57,14 +56,6 @@ func (s *Server) startPXEJob(ctx context.Context, tx *db.Tx, n db.Node, version 
 		return n, err
 	}
 	return s.planHardware(ctx, tx, n, n.Version, in, plan)
-}
-
-func orList(states []lifecycle.NodeStatus) string {
-	out := make([]string, 0, len(states))
-	for _, s := range states {
-		out = append(out, string(s))
-	}
-	return strings.Join(out, " or ")
 }
 
 // pxeJobInput is the request as its job takes it.

@@ -21,7 +21,7 @@ import (
 // PXE nodes that are assigned it as both: to be installed and to be erased.
 type pxeWorld struct {
 	*world
-	engine   *planEngine
+	plans    *planEngine
 	workflow string
 	machines int
 }
@@ -29,7 +29,7 @@ type pxeWorld struct {
 func newPXEWorld(t *testing.T) *pxeWorld {
 	t.Helper()
 	w, e := planWorld(t)
-	p := &pxeWorld{world: w, engine: e}
+	p := &pxeWorld{world: w, plans: e}
 	p.workflow = p.agentWorkflow("live")
 	return p
 }
@@ -390,4 +390,33 @@ func TestAPXENodeHasTheBMCThatAnAdminSays(t *testing.T) {
 	w.do("PUT", "/api/v1/nodes/"+w.nodeIn(lifecycle.NodeActive).ID+"/bmc", ask).refused(problem.Conflict)
 	gone, _ := w.bare(lifecycle.NodeRetired)
 	w.do("PUT", "/api/v1/nodes/"+gone.ID+"/bmc", ask).refused(problem.IllegalTransition)
+}
+
+// A plan of a job that is not started refuses what the start would refuse.
+func TestPXEJobsArePlannedBeforehand(t *testing.T) {
+	t.Parallel()
+	w := newPXEWorld(t)
+	n, path := w.ready(lifecycle.NodeActive)
+	ask := func(body map[string]any) answer {
+		body["node_id"] = n.ID
+		return w.do("POST", decommissions+"/plan", body, w.as("operator"))
+	}
+	var p rest.Plan
+	ask(map[string]any{"mode": "migrate", "erase_old": true, "grace_seconds": 7}).want(http.StatusOK).into(&p)
+	require.Equal(t, []string{n.ID, "", ""}, []string{p.NodeID, p.JobID, p.SiteID})
+	asked := w.plans.nodes[0]
+	require.Equal(t, contract.KindNodeOperation, asked.Job.Kind)
+	require.Equal(t, &contract.DecommissionInput{
+		Mode: lifecycle.ModeMigrate, NodeID: n.ID, Hostname: n.Hostname, From: lifecycle.NodeActive, Disks: db.DisksNew, EraseOld: true, GraceSeconds: 7,
+	}, asked.Request)
+	ask(map[string]any{"mode": "deprovision"}).want(http.StatusOK)
+	ask(map[string]any{"mode": "deprovision", "disks": "new", "erase_old": true}).refused(problem.Invalid)
+	ask(map[string]any{"mode": "migrate", "disks": "moved", "erase_old": true}).refused(problem.Invalid)
+	ask(map[string]any{"mode": "migrate", "disks": "moved"}).refused(problem.Conflict)
+	ask(map[string]any{"mode": "drain"}).refused(problem.ActionRefused)
+	require.Equal(t, "active", w.pxeNode(n.ID).Status)
+	w.set(path, map[string]any{"state": "retired"}).want(http.StatusOK)
+	ask(map[string]any{"mode": "deprovision"}).refused(problem.ActionRefused)
+	n = w.nodeIn(lifecycle.NodeActive)
+	require.Contains(t, ask(map[string]any{"mode": "deprovision"}).refused(problem.ActionRefused).Detail, "slipway node decommission")
 }

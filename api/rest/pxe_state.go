@@ -43,13 +43,15 @@ func (t StateTransition) check() error {
 		wrong("grace_seconds", "is for the states deprovisioning and migrating only; leave it out")
 	}
 	if t.Disks == db.DisksMoved && t.EraseOld {
-		wrong("erase_old", "would erase the disks that are to move into the new hardware; leave it out, or say that the disks are new")
+		wrong("erase_old", erasesMoved)
 	}
 	if len(bad) > 0 {
 		return problem.NewInvalid(bad...)
 	}
 	return nil
 }
+
+const erasesMoved = "would erase the disks that are to move into the new hardware; leave it out, or say that the disks are new"
 
 // hasJob says that a job owns the state.
 func (t StateTransition) hasJob() bool {
@@ -124,13 +126,9 @@ func (s *Server) heldBy(ctx context.Context, tx *db.Tx, n db.Node, jobID, otherw
 	if err != nil {
 		return err
 	}
-	what := job.Kind
-	if mode := inputOf(job).Mode; mode != "" {
-		what = mode
-	}
 	return problem.New(problem.LiveJob, fmt.Sprintf(
 		"job %s (%s) is %s and holds node %s; wait for it to end, cancel it (slipway job cancel %s, or POST %s/admin/jobs/%s/actions/cancel), %s",
-		job.ID, what, job.Status, n.Hostname, job.ID, prefix, job.ID, otherwise)).With(job.ID)
+		job.ID, whatOf(job), job.Status, n.Hostname, job.ID, prefix, job.ID, otherwise)).With(job.ID)
 }
 
 func names(actions []lifecycle.NodeAction) []string {

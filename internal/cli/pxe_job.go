@@ -7,12 +7,15 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 // stateFlags are how a state is asked for that a job owns.
 type stateFlags struct {
 	comment string
 	grace   int
+	plan    bool
 	watch   watchFlags
 }
 
@@ -20,8 +23,11 @@ func (f *stateFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVar(&f.comment, "comment", "", "why, for the node's history")
 	fl.IntVar(&f.grace, "grace", 0, "how many seconds what runs on the node may take to end")
+	fl.BoolVar(&f.plan, "plan", false, "show what would be done, stage by stage, and start nothing")
 	f.watch.add(cmd)
 	fl.BoolVar(&f.watch.on, "wait", false, "the same as --watch")
+	cmd.MarkFlagsMutuallyExclusive("plan", "wait")
+	cmd.MarkFlagsMutuallyExclusive("plan", "watch")
 }
 
 func (a *app) nodeDeprovision() *cobra.Command {
@@ -31,7 +37,8 @@ func (a *app) nodeDeprovision() *cobra.Command {
 		Long: "Creates the job that does it: what runs on the node ends, the machine boots its erase workflow from the network, every disk is erased, a fresh boot proves it,\n" +
 			"a certificate is signed, and the node is switched off and retired. Nothing brings the data back.\n\n" +
 			"Asked for once more while it works, nothing happens; after its job was cancelled, the next one begins.",
-		Example: "  slipway node assign-workflow pxe-525400123456 eraser --erase\n  slipway node deprovision pxe-525400123456 --comment 'end of lease' --wait",
+		Example: "  slipway node assign-workflow pxe-525400123456 eraser --erase\n  slipway node deprovision pxe-525400123456 --plan\n" +
+			"  slipway node deprovision pxe-525400123456 --comment 'end of lease' --wait",
 	}
 	f.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
@@ -76,6 +83,9 @@ func (a *app) startState(ctx context.Context, name, state string, body map[strin
 	if err != nil {
 		return err
 	}
+	if f.plan {
+		return a.planState(ctx, id, state, body, f)
+	}
 	body["state"] = state
 	if f.comment != "" {
 		body["comment"] = f.comment
@@ -95,6 +105,19 @@ func (a *app) startState(ctx context.Context, name, state string, body map[strin
 		return a.watchJob(ctx, n.PXE.JobID, f.watch)
 	}
 	return a.showState(r)
+}
+
+// planState shows what the job of a state would do.
+func (a *app) planState(ctx context.Context, id, state string, asked map[string]any, f stateFlags) error {
+	body := map[string]any{"node_id": id, "mode": lifecycle.ModeDeprovision, "grace_seconds": f.grace}
+	if state == string(lifecycle.NodeMigrating) {
+		body["mode"], body["disks"], body["erase_old"] = lifecycle.ModeMigrate, asked["disks"], asked["erase_old"]
+	}
+	r, err := a.ask(ctx, "POST", "/admin/decommissions/plan", body, nil)
+	if err != nil {
+		return err
+	}
+	return a.showPlan(r)
 }
 
 // showState says what a node is now, and which job works on it.

@@ -94,6 +94,9 @@ func TestANodeIsDeprovisionedByTheCommandLine(t *testing.T) {
 
 	do("assign-workflow", n.Hostname, "eraser", "--erase").exits(0)
 	require.Regexp(t, `erase workflow +wf_`, do("show", n.Hostname).exits(0).out)
+	require.Contains(t, do("deprovision", n.Hostname, "--plan").exits(0).out, "erase disks I")
+	do("deprovision", n.Hostname, "--plan", "--wait").exits(cli.ExitUsage)
+	require.Equal(t, lifecycle.NodeActive, status(t, w, n.ID))
 	started := do("deprovision", n.Hostname, "--grace", "30", "--comment", "end of lease").exits(0)
 	require.Contains(t, started.out, n.Hostname+" is deprovisioning; job job_")
 	job, in := w.operation(n.ID)
@@ -107,7 +110,7 @@ func TestANodeIsDeprovisionedByTheCommandLine(t *testing.T) {
 	require.Contains(t, do("timeline", n.Hostname).exits(0).out, "deprovision")
 	require.Contains(t, w.run("", "job", "list", "--node", n.Hostname).exits(0).out, job.ID)
 	shown := w.run("", "job", "show", n.Hostname).exits(0).out
-	require.Regexp(t, `mode +deprovision`, shown)
+	require.Regexp(t, `kind +node_operation: deprovision`, shown)
 	require.Contains(t, shown, lifecycle.StageBootEraser)
 	require.Contains(t, w.run("", "job", "plan", n.Hostname).exits(0).out, "erase disks")
 	require.Contains(t, do("drain", n.Hostname).exits(cli.ExitRefused).err, "slipway node state "+n.Hostname)
@@ -153,6 +156,7 @@ func TestANodeIsMigratedByTheCommandLine(t *testing.T) {
 	do("assign-workflow", n.Hostname, "eraser", "--erase").exits(0)
 	w.run(`{"username":"root","password":"calvin"}`, "secret", "put", "bmc/new", "--stdin").exits(0)
 
+	require.Contains(t, do("migrate", n.Hostname, "--erase-old", "--plan").exits(0).out, "dry run")
 	require.Contains(t, do("migrate", n.Hostname, "--erase-old", "--mac", "52:54:00:00:01:08").exits(0).out, "is migrating")
 	job, in := w.operation(n.ID)
 	require.Equal(t, []any{lifecycle.ModeMigrate, "new", true}, []any{in.Mode, in.Disks, in.EraseOld})
