@@ -119,8 +119,11 @@ func TestReportsAgainstAModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		made++
 		address := mac(made)
-		n := dbtest.PXENode(t, s, address, lifecycle.NodePending)
-		m := installModel{state: lifecycle.NodePending, round: 1, moves: 2}
+		m := rapid.SampledFrom([]installModel{
+			{state: lifecycle.NodePending, round: 1, moves: 2}, {state: lifecycle.NodeActive, round: 1, moves: 5, progress: 100},
+			{state: lifecycle.NodeMigrating, round: 1, moves: 6}, {state: lifecycle.NodeDeprovisioning, round: 1, moves: 6},
+		}).Draw(rt, "from")
+		n := dbtest.PXENode(t, s, address, m.state)
 		type token struct {
 			hash           []byte
 			round, attempt int
@@ -156,7 +159,7 @@ func TestReportsAgainstAModel(t *testing.T) {
 				}
 				require.NoError(rt, err)
 				if m.netboot != purpose {
-					m.netboot, m.done, m.round, m.started, m.progress = purpose, false, m.round+1, false, 0
+					m.netboot, m.done, m.round, m.started, m.progress, m.failure = purpose, false, m.round+1, false, 0, ""
 				}
 			case "disarm":
 				require.NoError(rt, s.Tx(t.Context(), func(tx *db.Tx) error { return tx.DisarmNetboot(t.Context(), n.ID, "job_property") }))
@@ -167,7 +170,7 @@ func TestReportsAgainstAModel(t *testing.T) {
 				if len(tokens) == 0 {
 					continue
 				}
-				with := tokens[rapid.IntRange(0, len(tokens)-1).Draw(rt, "token")]
+				with := tokens[max(0, len(tokens)-1-rapid.SampledFrom([]int{0, 0, 0, 1, 2, 5, 9}).Draw(rt, "older"))]
 				status := rapid.SampledFrom(append(lifecycle.InstallStatuses(), "")).Draw(rt, "status")
 				progress := rapid.IntRange(0, 100).Draw(rt, "progress")
 				if what == "wrong mac" {
