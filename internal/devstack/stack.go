@@ -55,6 +55,9 @@ type Options struct {
 	// Reconcile is how often the site is compared with what is known of it; 0 is
 	// once, at the start: a pass would take faults that are meant for a job.
 	Reconcile time.Duration
+	// OfflineAfter is how long an active node may be silent; 0 is what Slipway
+	// does out of the box.
+	OfflineAfter time.Duration
 	// Worker and API run in this process unless switched off.
 	NoWorker, NoAPI bool
 	Progress        io.Writer // one line a step; nil for silence
@@ -299,6 +302,9 @@ func (s *Stack) configure(ctx context.Context) (config.Config, error) {
 	cfg.Secrets.KeyFile = filepath.Join(s.Dir, "secrets.key")
 	cfg.Log.Format = "text"
 	cfg.Worker.DeadlockTimeout = time.Minute // a whole region shares these cores, and a laptop sleeps
+	if s.Options.OfflineAfter > 0 {
+		cfg.Agent.OfflineAfter = s.Options.OfflineAfter
+	}
 	if cfg.Reconcile.Every = s.Options.Reconcile; cfg.Reconcile.Every == 0 {
 		cfg.Reconcile.Every = 24 * time.Hour
 	}

@@ -45,6 +45,7 @@ func newWorld(t *testing.T, o devstack.Options, tune ...func(*lifecycle.ProfileS
 		o.TaskQueue = "e2e-" + t.Name()
 	}
 	o.TemporalUI = -1
+	o.OfflineAfter = time.Hour // nodes without an agent, and machines that are slow
 	stack, err := devstack.Start(t.Context(), o)
 	require.NoError(t, err)
 	t.Cleanup(stack.Close)

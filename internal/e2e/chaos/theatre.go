@@ -69,6 +69,7 @@ func newTheatre(ctx context.Context, o theatreOptions) (*theatre, error) {
 	t.stack, err = devstack.Start(ctx, devstack.Options{
 		Count: max(o.machines, 1), Speed: speed, NoWorker: true, NoAPI: true, TaskQueue: "chaos-" + o.name, TemporalUI: -1,
 		TemporalEnv: "SLIPWAY_TEMPORAL_ADDRESS", DatabaseEnv: "TEST_DATABASE_URL", Log: o.log, Durations: patient,
+		OfflineAfter: time.Hour, // nodes without an agent, and machines that are slow
 	})
 	if err != nil {
 		return nil, fmt.Errorf("theatre %s: %w", o.name, err)
