@@ -111,6 +111,7 @@ func TestNodesAreFoundByWhatIsKnownOfThem(t *testing.T) {
 		{SiteID: site.ID, Q: "GPU-00"}:            {a.ID, b.ID},
 		{SiteID: site.ID, Hostname: "gpu-002"}:    {b.ID},
 		{SiteID: site.ID, Status: "active"}:       {a.ID},
+		{SiteID: site.ID, ExceptStatus: "active"}: {b.ID},
 		{SiteID: site.ID, Q: "sn-7"}:              {a.ID},
 		{SiteID: site.ID, Q: "abc123"}:            {a.ID},
 		{SiteID: site.ID, Q: "52:54:00:AA:BB:CC"}: {a.ID},

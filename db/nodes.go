@@ -110,21 +110,23 @@ func (s statements) LiveNodeOfMachine(ctx context.Context, siteID, systemID stri
 // NodeFilter narrows a list; empty fields match all. Q is found in hostname
 // or serial, or is the whole id, MAAS system id or MAC.
 type NodeFilter struct {
-	Status, Lifecycle, SiteID, Hostname, Q string
+	Status, ExceptStatus, Lifecycle, SiteID, Hostname, Q string
 }
 
 // ListNodes lists nodes by id, from the one after the id given ("" from the
 // first). limit 0 means 50; at most 1000.
 func (s statements) ListNodes(ctx context.Context, f NodeFilter, after string, limit int) ([]Node, error) {
 	rows, err := s.q.ListNodes(ctx, gen.ListNodesParams{
-		After: after, Status: f.Status, Lifecycle: f.Lifecycle, SiteID: f.SiteID, Hostname: f.Hostname, Q: f.Q, MaxRows: page(limit),
+		After: after, Status: f.Status, ExceptStatus: f.ExceptStatus, Lifecycle: f.Lifecycle, SiteID: f.SiteID, Hostname: f.Hostname, Q: f.Q, MaxRows: page(limit),
 	})
 	return rows, translate("list nodes", err)
 }
 
 // CountNodes counts what ListNodes would list in all.
 func (s statements) CountNodes(ctx context.Context, f NodeFilter) (int64, error) {
-	n, err := s.q.CountNodes(ctx, gen.CountNodesParams{Status: f.Status, Lifecycle: f.Lifecycle, SiteID: f.SiteID, Hostname: f.Hostname, Q: f.Q})
+	n, err := s.q.CountNodes(ctx, gen.CountNodesParams{
+		Status: f.Status, ExceptStatus: f.ExceptStatus, Lifecycle: f.Lifecycle, SiteID: f.SiteID, Hostname: f.Hostname, Q: f.Q,
+	})
 	return n, translate("count nodes", err)
 }
 

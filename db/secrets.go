@@ -52,6 +52,18 @@ func (s *Store) SecretVersion(ctx context.Context, name string, version int) (go
 	return row.Version, row.KeeperURL, row.Ciphertext, true, nil
 }
 
+// StoredSecret is what may be known of a secret: its name, its newest version,
+// how many versions there are, and when the first and the newest were stored.
+type StoredSecret = gen.ListSecretsRow
+
+// ListSecrets lists secrets whose name begins with prefix by name, from the one
+// after the name given ("" from the first), but for the store's own. limit 0
+// means 50; at most 1000.
+func (s *Store) ListSecrets(ctx context.Context, prefix, after string, limit int) ([]StoredSecret, error) {
+	rows, err := s.q.ListSecrets(ctx, gen.ListSecretsParams{After: after, Prefix: prefix, MaxRows: page(limit)})
+	return rows, translate("list secrets", err)
+}
+
 // DeleteSecret deletes every version of a name; absent is success.
 func (s *Store) DeleteSecret(ctx context.Context, name string) error {
 	_, err := s.q.DeleteSecret(ctx, name)

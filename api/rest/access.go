@@ -45,7 +45,7 @@ func accessTable() map[string]Role {
 			"POST /nodes/{id}/actions/drain", "POST /nodes/{id}/actions/retire", "POST /nodes/{id}/actions/reactivate", "POST /nodes/{id}/actions/quarantine",
 			"POST /nodes/{id}/actions/unquarantine", "POST /nodes/{id}/actions/resume",
 			"POST /admin/decommissions", "POST /admin/decommissions/plan", "POST /admin/decommissions/{id}/actions/{action}",
-			"GET /admin/secrets",
+			"GET /admin/secrets", "GET /admin/secret-names",
 			"GET /admin/install-workflows", "GET /admin/install-workflows/{id}", "GET /admin/device-groups",
 		},
 		RoleAdmin: {

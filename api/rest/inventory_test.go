@@ -101,7 +101,7 @@ func TestWrongInputIsNamedAllAtOnceAndNeverRepeated(t *testing.T) {
 	w.do("PUT", "/api/v1/admin/secrets", map[string]any{"name": "big", "value": strings.Repeat("x", 65<<10)}).refused(problem.Invalid)
 	w.do("PUT", "/api/v1/admin/secrets", map[string]any{"name": "big", "value": strings.Repeat("x", 2<<20)}).refused(problem.TooLarge)
 	w.do("PUT", "/api/v1/admin/secrets", "<x/>", header{"Content-Type": "application/xml"}).refused(problem.UnsupportedMedia)
-	for _, q := range []string{"limit=0", "limit=201", "limit=x", "cursor=%21", "status=asleep", "colour=red"} {
+	for _, q := range []string{"limit=0", "limit=201", "limit=x", "cursor=%21", "status=asleep", "except_status=asleep", "colour=red"} {
 		w.do("GET", "/api/v1/nodes?"+q, nil).refused(problem.Invalid)
 	}
 	for _, ports := range []any{
@@ -126,6 +126,22 @@ func TestSecretsAreNeverAnswered(t *testing.T) {
 	require.JSONEq(t, `{"name":"k","version":2,"reference":"k@2"}`, string(a.raw))
 	w.do("GET", "/api/v1/admin/secrets?name=none", nil).refused(problem.NotFound)
 	w.do("GET", "/api/v1/admin/secrets?name=_slipway/fingerprint-key", nil).refused(problem.Invalid)
+	w.do("PUT", "/api/v1/admin/secrets", map[string]any{"name": "bmc/a", "value": "v4lue"}).want(http.StatusOK)
+	var list struct{ Data []rest.StoredSecret }
+	a = w.do("GET", "/api/v1/admin/secret-names", nil, header{"Authorization": "Bearer " + w.tokens["operator"]}).want(http.StatusOK)
+	require.NotContains(t, string(a.raw), "v4lue")
+	a.into(&list)
+	stored := map[string]rest.StoredSecret{}
+	for _, one := range list.Data {
+		stored[one.Name] = one
+		require.NotContains(t, one.Name, "_slipway")
+	}
+	require.Equal(t, rest.Secret{Name: "k", Version: 2, Reference: "k@2"}, stored["k"].Secret)
+	require.Equal(t, 2, stored["k"].Versions)
+	require.False(t, stored["k"].StoredAt.Before(stored["k"].FirstStoredAt))
+	w.do("GET", "/api/v1/admin/secret-names?prefix=bmc/a", nil).want(http.StatusOK).into(&list)
+	require.Len(t, list.Data, 1)
+	w.do("GET", "/api/v1/admin/secret-names", nil, header{"Authorization": "Bearer " + w.tokens["viewer"]}).refused(problem.Forbidden)
 }
 
 func TestProbe(t *testing.T) {

@@ -103,6 +103,14 @@ func inputOf(j db.Job) jobInput {
 	return in
 }
 
+// whatOf is what people call a job: its mode, where it has one.
+func whatOf(j db.Job) string {
+	if mode := inputOf(j).Mode; mode != "" {
+		return mode
+	}
+	return j.Kind
+}
+
 // stagesOf are the stages that a job will have.
 func stagesOf(j db.Job) []string {
 	if mode, ok := lifecycle.DecommissionModeOf(lifecycle.DecommissionMode(inputOf(j).Mode)); ok {

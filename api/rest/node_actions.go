@@ -187,7 +187,7 @@ func (j judgement) allowed() error {
 	can := j.can()
 	if j.live != nil && !j.info.BesideJob {
 		return problem.New(problem.LiveJob, fmt.Sprintf("job %s (%s) is %s and holds node %s; wait for it to end, or cancel it, then %s",
-			j.live.ID, j.live.Kind, j.live.Status, j.node.Hostname, j.info.Action)).With(j.live.ID).Allow(can)
+			j.live.ID, whatOf(*j.live), j.live.Status, j.node.Hostname, j.info.Action)).With(j.live.ID).Allow(can)
 	}
 	if slices.Contains(j.info.From, j.node.Status) {
 		return nil

@@ -66,7 +66,7 @@ func (s *Server) resumeTask(ctx context.Context, info lifecycle.NodeActionInfo, 
 		}
 		if !lifecycle.OwnsNodeState(r.live.Kind) {
 			return problem.New(problem.LiveJob, fmt.Sprintf("job %s (%s) holds node %s and does not own its state; wait for it to end, or cancel it, then resume",
-				r.live.ID, r.live.Kind, r.node.Hostname)).With(r.live.ID)
+				r.live.ID, whatOf(*r.live), r.node.Hostname)).With(r.live.ID)
 		}
 		_, kind, _ := lifecycle.ResumeOf(r.node.Status)
 		a := s.actor(ctx)

@@ -41,13 +41,13 @@ type Node struct {
 	LastInstallError string   `json:"last_install_error,omitempty"`
 	PXE              *NodePXE `json:"pxe,omitempty" doc:"Of lifecycle pxe, in the answer for one node"`
 
-	AllowedStates        []string                     `json:"allowed_states,omitempty" doc:"States that a transition leads to from here"`
-	AllowedActions       []lifecycle.NodeAction       `json:"allowed_actions,omitempty" doc:"Actions that its state and its jobs allow now"`
+	AllowedStates        []string                        `json:"allowed_states,omitempty" doc:"States that a transition leads to from here"`
+	AllowedActions       []lifecycle.NodeAction          `json:"allowed_actions,omitempty" doc:"Actions that its state and its jobs allow now"`
 	ActionNeeds          map[lifecycle.NodeAction]string `json:"action_needs,omitempty" doc:"What allowed actions need beyond the state; it is judged when they are asked for"`
-	AllowedDecommissions []lifecycle.DecommissionMode `json:"allowed_decommissions,omitempty" doc:"Modes that a decommission may be started with now"`
-	LiveJobID            string                       `json:"live_job_id,omitempty" doc:"The job that holds the node"`
-	BMCID                string                       `json:"bmc_id,omitempty"`
-	Agent                *NodeAgent                   `json:"agent,omitempty"`
+	AllowedDecommissions []lifecycle.DecommissionMode    `json:"allowed_decommissions,omitempty" doc:"Modes that a decommission may be started with now"`
+	LiveJobID            string                          `json:"live_job_id,omitempty" doc:"The job that holds the node"`
+	BMCID                string                          `json:"bmc_id,omitempty"`
+	Agent                *NodeAgent                      `json:"agent,omitempty"`
 }
 
 // NodeAgent is the node's agent as last heard.
@@ -117,6 +117,7 @@ func (s *Server) registerNodes() {
 func (s *Server) listNodes(ctx context.Context, in *struct {
 	Page
 	Status    string `query:"status" doc:"One state"`
+	Except    string `query:"except_status" doc:"Every state but this one, such as deleted"`
 	Lifecycle string `query:"lifecycle" enum:"maas,pxe"`
 	SiteID    string `query:"site_id"`
 	Hostname  string `query:"hostname" doc:"The whole hostname"`
@@ -126,10 +127,12 @@ func (s *Server) listNodes(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	if in.Status != "" && !lifecycle.IsNodeStatus(in.Status) {
-		return nil, problem.NewInvalid(problem.Field{Location: "query.status", Message: "is not a state of a node; docs/states lists them"})
+	for name, status := range map[string]string{"status": in.Status, "except_status": in.Except} {
+		if status != "" && !lifecycle.IsNodeStatus(status) {
+			return nil, problem.NewInvalid(problem.Field{Location: "query." + name, Message: "is not a state of a node; docs/states lists them"})
+		}
 	}
-	f := db.NodeFilter{Status: in.Status, Lifecycle: in.Lifecycle, SiteID: in.SiteID, Hostname: in.Hostname, Q: in.Q}
+	f := db.NodeFilter{Status: in.Status, ExceptStatus: in.Except, Lifecycle: in.Lifecycle, SiteID: in.SiteID, Hostname: in.Hostname, Q: in.Q}
 	rows, err := s.cfg.Store.ListNodes(ctx, f, after, in.Limit+1)
 	if err != nil {
 		return nil, err

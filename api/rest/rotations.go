@@ -89,7 +89,7 @@ func (s *Server) acceptRotation(ctx context.Context, tx *db.Tx, bmcID, reason st
 	}
 	if live != nil {
 		return db.Job{}, "", problem.New(problem.LiveJob, fmt.Sprintf(
-			"job %s (%s) is at work on this BMC or its node; wait for it to end, or cancel it", live.ID, live.Kind)).With(live.ID)
+			"job %s (%s) is at work on this BMC or its node; wait for it to end, or cancel it", live.ID, whatOf(*live))).With(live.ID)
 	}
 	if b.AuthBlockedAt != nil {
 		return db.Job{}, "", problem.New(problem.Conflict, fmt.Sprintf(
@@ -171,7 +171,7 @@ func (s *Server) setCredential(ctx context.Context, in *struct {
 		if live != nil && !live.Status.Parked() {
 			return problem.New(problem.LiveJob, fmt.Sprintf(
 				"job %s (%s) is %s and may be using the login; wait until it ends or parks, or freeze it with mark_manual_intervention_required",
-				live.ID, live.Kind, live.Status)).With(live.ID)
+				live.ID, whatOf(*live), live.Status)).With(live.ID)
 		}
 		meta["old_credential_ref"] = b.CredentialRef
 		b.Version, b.CredentialRef = version, ref

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -19,6 +20,14 @@ type Secret struct {
 	Name      string `json:"name"`
 	Version   int    `json:"version" doc:"The newest version, or the one that was stored now"`
 	Reference string `json:"reference" doc:"name@version: what other resources refer to; the name alone means the newest"`
+}
+
+// StoredSecret is a secret in the list.
+type StoredSecret struct {
+	Secret
+	Versions      int       `json:"versions" doc:"How many versions are kept"`
+	FirstStoredAt time.Time `json:"first_stored_at"`
+	StoredAt      time.Time `json:"stored_at" doc:"When the newest version was"`
 }
 
 // SecretRequest stores a value.
@@ -36,6 +45,27 @@ func (s *Server) registerSecrets() {
 	add(s, huma.Operation{
 		OperationID: "get-secret", Method: http.MethodGet, Path: "/admin/secrets", Tags: tags, Summary: "Read what may be known of a secret: its newest version",
 	}, s.getSecret)
+	add(s, huma.Operation{
+		OperationID: "list-secrets", Method: http.MethodGet, Path: "/admin/secret-names", Tags: tags, Summary: "List secrets by name, never their values",
+		Description: "Those that Slipway made itself, such as logins of rotated BMCs, are among them.",
+	}, s.listSecrets)
+}
+
+func (s *Server) listSecrets(ctx context.Context, in *struct {
+	Page
+	Prefix string `query:"prefix" maxLength:"200" doc:"Only names that begin with this"`
+}) (*Listed[StoredSecret], error) {
+	after, err := in.after()
+	if err != nil {
+		return nil, err
+	}
+	rows, err := s.cfg.Store.ListSecrets(ctx, in.Prefix, after, in.Limit+1)
+	if err != nil {
+		return nil, err
+	}
+	return paged(rows, in.Limit, func(r db.StoredSecret) string { return r.Name }, func(r db.StoredSecret) StoredSecret {
+		return StoredSecret{Secret{r.Name, r.Version, r.Name + "@" + strconv.Itoa(r.Version)}, r.Versions, r.FirstStoredAt.UTC(), r.StoredAt.UTC()}
+	}), nil
 }
 
 func (s *Server) putSecret(ctx context.Context, in *struct{ Body SecretRequest }) (*struct{ Body Secret }, error) {

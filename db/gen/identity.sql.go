@@ -427,6 +427,54 @@ func (q *Queries) ListAPITokens(ctx context.Context, arg ListAPITokensParams) ([
 	return items, nil
 }
 
+const listSecrets = `-- name: ListSecrets :many
+SELECT name, max(version)::integer AS version, count(*)::integer AS versions, min(created_at)::timestamptz AS first_stored_at,
+    max(created_at)::timestamptz AS stored_at
+FROM secret_versions WHERE name > $1::text AND starts_with(name, $2::text) AND NOT starts_with(name, '_')
+GROUP BY name ORDER BY name LIMIT $3
+`
+
+type ListSecretsParams struct {
+	After   string
+	Prefix  string
+	MaxRows int32
+}
+
+type ListSecretsRow struct {
+	Name          string
+	Version       int
+	Versions      int
+	FirstStoredAt time.Time
+	StoredAt      time.Time
+}
+
+// What may be known of secrets. Names that begin with _ are the store's own.
+func (q *Queries) ListSecrets(ctx context.Context, arg ListSecretsParams) ([]ListSecretsRow, error) {
+	rows, err := q.db.Query(ctx, listSecrets, arg.After, arg.Prefix, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ListSecretsRow{}
+	for rows.Next() {
+		var i ListSecretsRow
+		if err := rows.Scan(
+			&i.Name,
+			&i.Version,
+			&i.Versions,
+			&i.FirstStoredAt,
+			&i.StoredAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const lockAgentIdentity = `-- name: LockAgentIdentity :execrows
 UPDATE agent_identities SET locked_at = coalesce(locked_at, now()), locked_reason = CASE WHEN locked_at IS NULL THEN $1 ELSE locked_reason END,
     updated_at = now()

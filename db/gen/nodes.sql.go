@@ -16,25 +16,27 @@ import (
 
 const countNodes = `-- name: CountNodes :one
 SELECT count(*) FROM nodes
-WHERE ($1::text = '' OR status = $1::text)
-  AND ($2::text = '' OR lifecycle = $2::text)
-  AND ($3::text = '' OR site_id = $3::text)
-  AND ($4::text = '' OR hostname = $4::text)
-  AND ($5::text = '' OR strpos(hostname, lower($5::text)) > 0 OR strpos(lower(serial), lower($5::text)) > 0 OR maas_system_id = $5::text OR id = $5::text
-       OR lower($5::text) = ANY (macs))
+WHERE ($1::text = '' OR status = $1::text) AND ($2::text = '' OR status <> $2::text)
+  AND ($3::text = '' OR lifecycle = $3::text)
+  AND ($4::text = '' OR site_id = $4::text)
+  AND ($5::text = '' OR hostname = $5::text)
+  AND ($6::text = '' OR strpos(hostname, lower($6::text)) > 0 OR strpos(lower(serial), lower($6::text)) > 0 OR maas_system_id = $6::text OR id = $6::text
+       OR lower($6::text) = ANY (macs))
 `
 
 type CountNodesParams struct {
-	Status    string
-	Lifecycle string
-	SiteID    string
-	Hostname  string
-	Q         string
+	Status       string
+	ExceptStatus string
+	Lifecycle    string
+	SiteID       string
+	Hostname     string
+	Q            string
 }
 
 func (q *Queries) CountNodes(ctx context.Context, arg CountNodesParams) (int64, error) {
 	row := q.db.QueryRow(ctx, countNodes,
 		arg.Status,
+		arg.ExceptStatus,
 		arg.Lifecycle,
 		arg.SiteID,
 		arg.Hostname,
@@ -113,29 +115,31 @@ func (q *Queries) InsertNode(ctx context.Context, arg InsertNodeParams) (int64, 
 const listNodes = `-- name: ListNodes :many
 SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref FROM nodes
 WHERE id > $1::text
-  AND ($2::text = '' OR status = $2::text)
-  AND ($3::text = '' OR lifecycle = $3::text)
-  AND ($4::text = '' OR site_id = $4::text)
-  AND ($5::text = '' OR hostname = $5::text)
-  AND ($6::text = '' OR strpos(hostname, lower($6::text)) > 0 OR strpos(lower(serial), lower($6::text)) > 0 OR maas_system_id = $6::text OR id = $6::text
-       OR lower($6::text) = ANY (macs))
-ORDER BY id LIMIT $7
+  AND ($2::text = '' OR status = $2::text) AND ($3::text = '' OR status <> $3::text)
+  AND ($4::text = '' OR lifecycle = $4::text)
+  AND ($5::text = '' OR site_id = $5::text)
+  AND ($6::text = '' OR hostname = $6::text)
+  AND ($7::text = '' OR strpos(hostname, lower($7::text)) > 0 OR strpos(lower(serial), lower($7::text)) > 0 OR maas_system_id = $7::text OR id = $7::text
+       OR lower($7::text) = ANY (macs))
+ORDER BY id LIMIT $8
 `
 
 type ListNodesParams struct {
-	After     string
-	Status    string
-	Lifecycle string
-	SiteID    string
-	Hostname  string
-	Q         string
-	MaxRows   int32
+	After        string
+	Status       string
+	ExceptStatus string
+	Lifecycle    string
+	SiteID       string
+	Hostname     string
+	Q            string
+	MaxRows      int32
 }
 
 func (q *Queries) ListNodes(ctx context.Context, arg ListNodesParams) ([]Node, error) {
 	rows, err := q.db.Query(ctx, listNodes,
 		arg.After,
 		arg.Status,
+		arg.ExceptStatus,
 		arg.Lifecycle,
 		arg.SiteID,
 		arg.Hostname,

@@ -111,6 +111,13 @@ SELECT * FROM heartbeats WHERE node_id = @node_id;
 -- name: NewestSecret :one
 SELECT * FROM secret_versions WHERE name = @name ORDER BY version DESC LIMIT 1;
 
+-- name: ListSecrets :many
+-- What may be known of secrets. Names that begin with _ are the store's own.
+SELECT name, max(version)::integer AS version, count(*)::integer AS versions, min(created_at)::timestamptz AS first_stored_at,
+    max(created_at)::timestamptz AS stored_at
+FROM secret_versions WHERE name > @after::text AND starts_with(name, @prefix::text) AND NOT starts_with(name, '_')
+GROUP BY name ORDER BY name LIMIT @max_rows;
+
 -- name: SecretVersion :one
 SELECT * FROM secret_versions WHERE name = @name AND version = @version;
 

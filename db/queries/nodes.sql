@@ -30,7 +30,7 @@ SELECT * FROM nodes WHERE site_id = @site_id AND maas_system_id = @maas_system_i
 -- name: ListNodes :many
 SELECT * FROM nodes
 WHERE id > @after::text
-  AND (@status::text = '' OR status = @status::text)
+  AND (@status::text = '' OR status = @status::text) AND (@except_status::text = '' OR status <> @except_status::text)
   AND (@lifecycle::text = '' OR lifecycle = @lifecycle::text)
   AND (@site_id::text = '' OR site_id = @site_id::text)
   AND (@hostname::text = '' OR hostname = @hostname::text)
@@ -40,7 +40,7 @@ ORDER BY id LIMIT @max_rows;
 
 -- name: CountNodes :one
 SELECT count(*) FROM nodes
-WHERE (@status::text = '' OR status = @status::text)
+WHERE (@status::text = '' OR status = @status::text) AND (@except_status::text = '' OR status <> @except_status::text)
   AND (@lifecycle::text = '' OR lifecycle = @lifecycle::text)
   AND (@site_id::text = '' OR site_id = @site_id::text)
   AND (@hostname::text = '' OR hostname = @hostname::text)

@@ -204,6 +204,9 @@ func TestInventory(t *testing.T) {
 	t.Parallel()
 	w := ready(t)
 	require.Equal(t, "bmc/gpu-1@1\n", w.run("", "secret", "show", "bmc/gpu-1").exits(0).out)
+	listed := w.run("", "secret", "list", "--prefix", "bmc/").exits(0).out
+	require.Regexp(t, `(?m)^NAME +VERSION +KEPT +STORED +FIRST STORED\nbmc/gpu-1 +1 +1 +20\d\d-`, listed)
+	require.NotContains(t, listed, "calvin")
 	require.Contains(t, w.run("", "site", "show", "north").exits(0).out, "ssh_user: ubuntu")
 	require.Contains(t, w.run("", "site", "update", "north", "--set", "ssh_user=null", "--set", "region=eu").exits(0).out, "region: eu")
 	shown := w.run("", "site", "show", "north").out

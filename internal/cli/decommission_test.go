@@ -153,6 +153,8 @@ func TestNodeActions(t *testing.T) {
 		Mode: lifecycle.ModeDrain, NodeID: n.ID, Hostname: n.Hostname, From: lifecycle.NodeQuarantined, Reason: "maintenance", GraceSeconds: 60,
 	}, in)
 	require.Contains(t, do("resume", n.Hostname).exits(0).out, "nothing to do: job "+job.ID)
+	require.Contains(t, w.run("", "job", "list", "--node", n.Hostname).exits(0).out, "node_operation: drain")
+	require.Regexp(t, `kind +node_operation: drain\n`, w.run("", "job", "show", job.ID).exits(0).out)
 	require.Contains(t, do("retire", n.Hostname).exits(cli.ExitRefused).err, job.ID)
 	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
 		_, err := tx.TransitionJob(t.Context(), job.ID, lifecycle.JobCancel, nil, db.Actor{Owner: lifecycle.OwnerSystem})

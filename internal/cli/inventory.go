@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -335,7 +336,46 @@ func (a *app) secretCommand() *cobra.Command {
 			}
 			return a.showSecret(r)
 		})}
-	return group("secret", "Secrets: stored sealed, referred to by name", put, show)
+	return group("secret", "Secrets: stored sealed, referred to by name", put, show, a.secretList())
+}
+
+func (a *app) secretList() *cobra.Command {
+	var prefix string
+	cmd := &cobra.Command{
+		Use: "list", Short: "List secrets by name, never their values", Args: cobra.NoArgs,
+		Long: "Those that Slipway made itself, such as logins of rotated BMCs, are among them.",
+	}
+	cmd.Flags().StringVar(&prefix, "prefix", "", "only names that begin with this, such as bmc/")
+	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		q := url.Values{}
+		if prefix != "" {
+			q.Set("prefix", prefix)
+		}
+		raw, err := a.listAll(cmd.Context(), "/admin/secret-names", q, 0)
+		if err != nil {
+			return err
+		}
+		return a.show(raw, func() error {
+			var got struct {
+				Data []struct {
+					Name          string
+					Version       int
+					Versions      int
+					FirstStoredAt *time.Time `json:"first_stored_at"`
+					StoredAt      *time.Time `json:"stored_at"`
+				}
+			}
+			if err := json.Unmarshal(raw, &got); err != nil {
+				return err
+			}
+			t := a.table("NAME", "VERSION", "KEPT", "STORED", "FIRST STORED")
+			for _, s := range got.Data {
+				t.row(s.Name, s.Version, s.Versions, when(s.StoredAt), when(s.FirstStoredAt))
+			}
+			return t.flush()
+		})
+	})
+	return cmd
 }
 
 func (a *app) showSecret(r answer) error {

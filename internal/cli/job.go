@@ -49,6 +49,14 @@ type job struct {
 	Stages   []stage                              `json:"stages"`
 }
 
+// what is the job's kind, with its mode where it has one.
+func (j job) what() string {
+	if j.Mode == "" {
+		return j.Kind
+	}
+	return j.Kind + ": " + j.Mode
+}
+
 type stage struct {
 	Ordinal    int        `json:"ordinal"`
 	Name       string     `json:"name"`
@@ -88,7 +96,7 @@ type jobListing struct {
 
 func (a *app) jobList() *cobra.Command {
 	return a.listJobs(jobListing{
-		path: "/admin/jobs", short: "List jobs, newest first", what: "KIND", of: func(j job) string { return j.Kind },
+		path: "/admin/jobs", short: "List jobs, newest first", what: "KIND", of: job.what,
 		filters: [][3]string{{"kind", "kind", "only jobs of this kind"}, {"batch", "batch_id", "only jobs of this batch"}},
 	})
 }
@@ -195,7 +203,7 @@ func (a *app) jobFields(j job) error {
 	if j.FailedStage != "" {
 		failure += " in " + j.FailedStage
 	}
-	return a.fields("job", j.ID, "kind", j.Kind, "mode", j.Mode, "node", strings.TrimSpace(j.Hostname+" "+j.NodeID), "batch", j.BatchID, "status", j.Status, "stage", j.Stage,
+	return a.fields("job", j.ID, "kind", j.what(), "node", strings.TrimSpace(j.Hostname+" "+j.NodeID), "batch", j.BatchID, "status", j.Status, "stage", j.Stage,
 		"progress", fmt.Sprintf("%d%% (reached %d%%)", j.ProgressPercent, j.ReachedPercent), "to the end", eta, "stage ends by", when(j.StageDeadline),
 		"observed", observed, "failure", failure, "message", j.Message, "recommended", j.RecommendedAction, "next", j.NextStep,
 		"allowed now", strings.Join(j.AllowedActions, ", "), "by", j.CreatedBy, "accepted", when(j.CreatedAt), "started", when(j.StartedAt),

@@ -74,9 +74,11 @@ func (a *app) nodeCommand() *cobra.Command {
 func (a *app) nodeList() *cobra.Command {
 	var status, lifecycle, site, hostname, q string
 	var limit int
-	cmd := &cobra.Command{Use: "list", Short: "List nodes", Args: cobra.NoArgs}
+	var all bool
+	cmd := &cobra.Command{Use: "list", Short: "List nodes, but for those that are deleted", Args: cobra.NoArgs}
 	f := cmd.Flags()
-	f.StringVar(&status, "status", "", "only nodes in this state")
+	f.StringVar(&status, "status", "", "only nodes in this state; deleted for those that are gone")
+	f.BoolVar(&all, "all", false, "deleted nodes too")
 	f.StringVar(&lifecycle, "lifecycle", "", "only nodes of this lifecycle: maas or pxe")
 	f.StringVar(&site, "site", "", "only nodes of this site, by name or id")
 	f.StringVar(&hostname, "hostname", "", "only this hostname")
@@ -91,7 +93,11 @@ func (a *app) nodeList() *cobra.Command {
 			}
 			v.Set("site_id", id)
 		}
-		for k, text := range map[string]string{"status": status, "lifecycle": lifecycle, "hostname": hostname, "q": q} {
+		except := ""
+		if status == "" && !all {
+			except = "deleted"
+		}
+		for k, text := range map[string]string{"status": status, "except_status": except, "lifecycle": lifecycle, "hostname": hostname, "q": q} {
 			if text != "" {
 				v.Set(k, text)
 			}

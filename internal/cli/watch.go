@@ -183,7 +183,7 @@ func (s *screen) lines(j job) {
 		}
 		fmt.Fprintln(s.a.Out, text)
 	}
-	s.line(fmt.Sprintf("%s %s: %s, reached %d%%", j.Kind, orDash(j.Hostname), j.Status, j.ReachedPercent))
+	s.line(fmt.Sprintf("%s %s: %s, reached %d%%", j.what(), orDash(j.Hostname), j.Status, j.ReachedPercent))
 }
 
 const barWidth = 40
