@@ -14,6 +14,12 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
+// NodeBMCRequest is the BMC of a PXE node.
+type NodeBMCRequest struct {
+	BMCRequest
+	PinSHA256 string `json:"pin_sha256,omitempty" pattern:"^[0-9a-f]{64}$" doc:"The pin of its certificate's public key, if you have compared it: approved at once. Else the first job that logs in waits for approve-pin"`
+}
+
 func (s *Server) registerPXEBMC() {
 	add(s, huma.Operation{
 		OperationID: "put-node-bmc", Method: http.MethodPut, Path: "/nodes/{id}/bmc", Tags: []string{"pxe"}, Summary: "Say which BMC a PXE node has",
@@ -24,11 +30,14 @@ func (s *Server) registerPXEBMC() {
 
 func (s *Server) putNodeBMC(ctx context.Context, in *struct {
 	NodePath
-	Body BMCRequest
+	Body NodeBMCRequest
 }) (*Versioned[BMC], error) {
-	protocol := bmcProtocol(in.Body)
+	protocol := bmcProtocol(in.Body.BMCRequest)
 	var bad []problem.Field
-	err := s.checkBMC(ctx, in.Body, protocol, func(field, message string) {
+	if in.Body.PinSHA256 != "" && protocol == protocolIPMI {
+		bad = append(bad, problem.Field{Location: "body.pin_sha256", Message: "is for redfish only; IPMI shows no certificate"})
+	}
+	err := s.checkBMC(ctx, in.Body.BMCRequest, protocol, func(field, message string) {
 		bad = append(bad, problem.Field{Location: "body" + field[len("bmc"):], Message: message})
 	})
 	if err != nil {
@@ -49,17 +58,32 @@ func (s *Server) putNodeBMC(ctx context.Context, in *struct {
 		if n.Status == lifecycle.NodeRetired {
 			return problem.New(problem.IllegalTransition, "the node is retired, and its machine is another node when it boots again")
 		}
-		id, err := s.takeNodeBMC(ctx, tx, n, in.Body, protocol)
+		id, err := s.takeNodeBMC(ctx, tx, n, in.Body.BMCRequest, protocol)
 		if err != nil {
 			return err
 		}
-		row, err = tx.BMC(ctx, id)
+		row, err = s.pinBMC(ctx, tx, n, id, in.Body.PinSHA256)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	return versioned(row.Version, bmcView(row)), nil
+}
+
+// pinBMC approves the pin that the request names, if it names one.
+func (s *Server) pinBMC(ctx context.Context, tx *db.Tx, n db.Node, id, pin string) (db.BMC, error) {
+	b, err := tx.BMC(ctx, id)
+	if err != nil || pin == "" || b.PinSHA256 == pin {
+		return b, err
+	}
+	if err := tx.SetBMCPin(ctx, id, pin); err != nil {
+		return b, err
+	}
+	if err := s.audit(ctx, tx, "bmc", id, &n.ID, "approve_pin", map[string]any{"pin_sha256": pin}); err != nil {
+		return b, err
+	}
+	return tx.BMC(ctx, id)
 }
 
 // bmcProtocol is how the BMC of a PXE node is spoken to: no profile says it.

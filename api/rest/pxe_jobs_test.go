@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -382,6 +383,10 @@ func TestAPXENodeHasTheBMCThatAnAdminSays(t *testing.T) {
 	require.NoError(t, w.store.SetBMCPin(t.Context(), b.ID, "abcd"))
 	put(map[string]any{"address": "10.0.0.9", "credential_ref": "bmc/b"}).want(http.StatusOK).into(&again)
 	require.Equal(t, []string{b.ID, "bmc/b", "abcd"}, []string{again.ID, again.CredentialRef, again.PinSHA256})
+	pin := strings.Repeat("ab", 32)
+	put(map[string]any{"address": "10.0.0.9", "credential_ref": "bmc/b", "pin_sha256": pin}).want(http.StatusOK).into(&again)
+	require.Equal(t, pin, again.PinSHA256)
+	put(map[string]any{"address": "10.0.0.9", "credential_ref": "bmc/b", "pin_sha256": pin, "protocol": "ipmi"}).refused(problem.Invalid)
 	again = rest.BMC{}
 	put(map[string]any{"address": "10.0.0.10", "credential_ref": "bmc/b", "protocol": "ipmi", "ipmi_cipher_suite": 3}).want(http.StatusOK).into(&again)
 	require.Equal(t, []any{"10.0.0.10", "ipmi", 3, ""}, []any{again.Address, again.Protocol, again.IPMICipherSuite, again.PinSHA256})

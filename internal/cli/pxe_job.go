@@ -171,16 +171,21 @@ func (b *pxeBMC) body() (map[string]any, error) {
 }
 
 func (a *app) nodeSetBMC() *cobra.Command {
-	b := pxeBMC{}
+	var b pxeBMC
+	var pin string
 	cmd := &cobra.Command{
 		Use: "set-bmc NODE --address ADDRESS --credential-ref SECRET", Short: "Say which BMC a PXE node has", Args: cobra.ExactArgs(1),
 		Long: "By it the node's jobs switch the machine on and off; without one they wait for somebody to do it by hand.",
 	}
 	b.add(cmd, "host, host:port or https://host:port")
+	cmd.Flags().StringVar(&pin, "pin", "", "pin of its certificate, if you have compared it; else the first job that logs in waits for slipway bmc approve-pin")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		body, err := b.body()
 		if err != nil {
 			return err
+		}
+		if pin != "" {
+			body["pin_sha256"] = pin
 		}
 		id, err := a.nodeOf(cmd.Context(), args[0])
 		if err != nil {

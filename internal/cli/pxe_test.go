@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -119,7 +120,7 @@ func TestANodeIsDeprovisionedByTheCommandLine(t *testing.T) {
 	w.run(`{"username":"root","password":"calvin"}`, "secret", "put", "bmc/a", "--stdin").exits(0)
 	do("set-bmc", n.Hostname, "--address", "10.0.0.9").exits(cli.ExitUsage)
 	do("set-bmc", n.Hostname, "--address", "10.0.0.9", "--credential-ref", "bmc/none").exits(cli.ExitUsage)
-	require.Contains(t, do("set-bmc", n.Hostname, "--address", "10.0.0.9", "--credential-ref", "bmc/a").exits(0).out, "at 10.0.0.9")
+	require.Contains(t, do("set-bmc", n.Hostname, "--address", "10.0.0.9", "--credential-ref", "bmc/a", "--pin", strings.Repeat("0f", 32)).exits(0).out, "at 10.0.0.9")
 	require.Contains(t, w.run("", "bmc", "list").exits(0).out, "10.0.0.9")
 
 	w.run("", "job", "cancel", n.Hostname).exits(0)
