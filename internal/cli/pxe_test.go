@@ -126,7 +126,7 @@ func TestANodeIsDeprovisionedByTheCommandLine(t *testing.T) {
 	w.run("", "job", "cancel", n.Hostname).exits(0)
 	require.Contains(t, w.run("", "attention").exits(0).out, "slipway node deprovision "+n.Hostname)
 	late := do("deprovision", n.Hostname, "--wait", "--interval", "10ms", "--watch-timeout", "100ms").exits(cli.ExitError)
-	require.Contains(t, late.out, "node_operation "+n.Hostname+": pending")
+	require.Contains(t, late.out, n.Hostname+": pending")
 	again, _ := w.operation(n.ID)
 	require.NotEqual(t, job.ID, again.ID)
 	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
