@@ -36,7 +36,7 @@ func demoCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&logFile, "log", "", "write Slipway's own log to this file")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		o := devstack.Options{Specs: demoSpecs(), Speed: demoSpeed, Progress: cmd.OutOrStdout()}
+		o := devstack.Options{Specs: demoSpecs(), PXE: devstack.PXEMachines(1), Speed: demoSpeed, Progress: cmd.OutOrStdout()}
 		if logFile != "" {
 			f, err := os.OpenFile(logFile, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 			if err != nil {
@@ -75,6 +75,10 @@ func demo(ctx context.Context, o devstack.Options, out io.Writer) error {
 		return err
 	}
 	op.addresses(out)
+	pxe, err := op.bootFromNetwork(ctx, out)
+	if err != nil {
+		return err
+	}
 	began := time.Now()
 	jobs, err := op.onboardAll(ctx, out)
 	if err != nil {
@@ -87,7 +91,10 @@ func demo(ctx context.Context, o devstack.Options, out io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(out, "\n%d nodes are active, %s after the first request.\n", len(jobs), time.Since(began).Round(time.Second))
-	if err := op.leave(ctx, out, jobs); err != nil {
+	if err := op.inService(ctx, out, pxe); err != nil {
+		return err
+	}
+	if err := op.leave(ctx, out, jobs, pxe); err != nil {
 		return err
 	}
 	op.addresses(out)
@@ -173,7 +180,7 @@ func (o *operator) watch(ctx context.Context, out io.Writer, jobs []*watched, be
 			j.node = v.NodeID
 			if line := fmt.Sprintf("%-9s %s", v.Status, v.Stage); line != j.seen {
 				j.seen = line
-				fmt.Fprintf(out, "%6.1fs  %-13s %-11s %s %3d %%  %s\n", time.Since(began).Seconds(), j.host, j.vendor, bar(v.Progress), v.Progress, line)
+				fmt.Fprintf(out, "%6.1fs  %-16s %-11s %s %3d %%  %s\n", time.Since(began).Seconds(), j.host, j.vendor, bar(v.Progress), v.Progress, line)
 			}
 			switch {
 			case v.Status.Parked():

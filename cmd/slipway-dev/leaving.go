@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -24,9 +25,11 @@ var leaving = []struct {
 }
 
 // leave takes the first nodes out of service, each in another mode, as its plan
-// says, and verifies the certificate of one offline.
-func (o *operator) leave(ctx context.Context, out io.Writer, nodes []*watched) error {
-	fmt.Fprintln(out, "\nLeaving service: a soft reset, a reimage and a full decommission, each started with the hash of its plan.")
+// says, and the one that boots from the network by its own job. The certificates
+// of two are verified offline.
+func (o *operator) leave(ctx context.Context, out io.Writer, nodes []*watched, pxe *watched) error {
+	fmt.Fprintln(out, "\nLeaving service: a soft reset, a reimage and a full decommission, each started with the hash of its plan. "+
+		"The node that boots from the network is deprovisioned: it boots a live system, from which every disk is erased.")
 	if err := o.show(ctx, out, "node", "decommission", nodes[0].host, "--mode", string(lifecycle.ModeSoftReset), "--plan"); err != nil {
 		return err
 	}
@@ -40,8 +43,12 @@ func (o *operator) leave(ctx context.Context, out io.Writer, nodes []*watched) e
 		fmt.Fprintf(out, "\nPOST /api/v1/admin/decommissions  %s %s  ->  202 %s", nodes[i].host, l.mode, id)
 		jobs = append(jobs, &watched{ID: id, host: nodes[i].host, vendor: nodes[i].vendor, node: nodes[i].node})
 	}
+	erased, err := o.deprovision(ctx, out, pxe)
+	if err != nil {
+		return err
+	}
 	fmt.Fprint(out, "\n\n")
-	if err := o.watch(ctx, out, jobs, began); err != nil {
+	if err := o.watch(ctx, out, append(slices.Clone(jobs), erased), began); err != nil {
 		return err
 	}
 	for i, j := range jobs {
@@ -49,7 +56,16 @@ func (o *operator) leave(ctx context.Context, out io.Writer, nodes []*watched) e
 			return err
 		}
 	}
-	return o.proof(ctx, out, jobs[1]) // a reimage: every disk is erased
+	if err := o.endsIn(ctx, erased, []lifecycle.NodeStatus{lifecycle.NodeRetired}); err != nil {
+		return err
+	}
+	if err := o.show(ctx, out, "node", "list"); err != nil {
+		return err
+	}
+	if err := o.proof(ctx, out, jobs[1]); err != nil { // a reimage: every disk is erased
+		return err
+	}
+	return o.proof(ctx, out, erased)
 }
 
 func (o *operator) decommission(ctx context.Context, w *watched, mode lifecycle.DecommissionMode) (string, error) {
@@ -84,7 +100,7 @@ func (o *operator) endsIn(ctx context.Context, w *watched, ends []lifecycle.Node
 // proof shows a node's history and verifies its certificate as an auditor would:
 // from a file, without a server.
 func (o *operator) proof(ctx context.Context, out io.Writer, w *watched) error {
-	for _, args := range [][]string{{"node", "list"}, {"node", "history", w.node}, {"certificate", "list", w.node}} {
+	for _, args := range [][]string{{"node", "history", w.node}, {"certificate", "list", w.node}} {
 		if err := o.show(ctx, out, args...); err != nil {
 			return err
 		}
