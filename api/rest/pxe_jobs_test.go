@@ -4,10 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"gopkg.in/yaml.v3"
 
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/api/rest"
@@ -424,4 +427,25 @@ func TestPXEJobsArePlannedBeforehand(t *testing.T) {
 	ask(map[string]any{"mode": "deprovision"}).refused(problem.ActionRefused)
 	n = w.nodeIn(lifecycle.NodeActive)
 	require.Contains(t, ask(map[string]any{"mode": "deprovision"}).refused(problem.ActionRefused).Detail, "slipway node decommission")
+}
+
+// The workflows that docs/pxe.md shows can be saved as they stand, but for their
+// sums, and the eraser is one.
+func TestThePXEPagesWorkflowsCanBeSaved(t *testing.T) {
+	t.Parallel()
+	w := newPXEWorld(t)
+	page, err := os.ReadFile("../../docs/pxe.md")
+	require.NoError(t, err)
+	shown := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(page), -1)
+	require.Len(t, shown, 2)
+	for i, block := range shown {
+		var spec map[string]any
+		text := regexp.MustCompile(`[0-9a-f]{4}\.\.\.`).ReplaceAllString(block[1], strings.Repeat("0f", 32))
+		require.NoError(t, yaml.Unmarshal([]byte(text), &spec))
+		id := w.post("/api/v1/admin/install-workflows", map[string]any{"name": fmt.Sprintf("shown-%d", i), "spec": spec}).want(http.StatusCreated).id()
+		n, path := w.bare(lifecycle.NodeActive)
+		w.do("PATCH", path, map[string]any{"erase_workflow_id": id}, anyVersion).want(http.StatusOK)
+		_, in := w.jobOf(w.set(path, map[string]any{"state": "deprovisioning"}))
+		require.Equal(t, n.ID, in.NodeID)
+	}
 }
