@@ -201,7 +201,7 @@ func TestTheCommandThatInstallsTheAgent(t *testing.T) {
 		}))
 		bin, out := t.TempDir(), t.TempDir()
 		require.NoError(t, os.Symlink(path, filepath.Join(bin, tool)))
-		for _, p := range []string{"sh", "mktemp", "rm", "stat"} {
+		for _, p := range []string{"sh", "mktemp", "rm", "stat", "timeout"} {
 			at, err := exec.LookPath(p)
 			require.NoError(t, err)
 			require.NoError(t, os.Symlink(at, filepath.Join(bin, p)))

@@ -174,11 +174,12 @@ func (d userData) report(status string, percent ...int) (quotedCommand, error) {
 // installAgent is the command that installs the node's agent, as a
 // double-quoted YAML scalar. It asks until it gets an answer, for minutes, and
 // fails when the agent is not installed. What it fetches holds a token and lies
-// in a file that root alone may read, until it has run. wget tries once: what
-// it adds to half an answer is no script.
+// in a file that root alone may read, until it has run. wget tries once, since
+// what it adds to half an answer is no script, and has its time from outside:
+// the busybox of Debian's installer breaks at -T.
 func (d userData) installAgent() quotedCommand {
 	const script = `umask 077; f=$(mktemp) || exit 1; n=0; ` +
-		`until if command -v curl >/dev/null; then curl -fsS --max-time 30 -o "$f" "$1"; else wget -q -t 1 -T 30 -O "$f" "$1"; fi; ` +
+		`until if command -v curl >/dev/null; then curl -fsS --max-time 30 -o "$f" "$1"; else timeout 60 wget -q -t 1 -O "$f" "$1"; fi; ` +
 		`do n=$((n+1)); [ $n -lt 40 ] || { rm -f "$f"; exit 1; }; sleep 5; done; sh "$f"; r=$?; rm -f "$f"; exit $r`
 	return quotedCommand(fmt.Sprintf("sh -c '%s' %s '%s%s'", script, agentPath, d.SeedURL, agentPath))
 }
