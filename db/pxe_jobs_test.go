@@ -118,7 +118,9 @@ func TestANetbootIsArmedOnce(t *testing.T) {
 	n := dbtest.PXENode(t, s, mac(902), lifecycle.NodeActive)
 	live, other := dbtest.InstallWorkflow(t, s), dbtest.InstallWorkflow(t, s)
 	arm := func(purpose, workflow, job string) (db.PXENode, error) {
-		return do(t, s, func(ctx context.Context, tx *db.Tx) (db.PXENode, error) { return tx.ArmNetboot(ctx, n.ID, purpose, workflow, job) })
+		return do(t, s, func(ctx context.Context, tx *db.Tx) (db.PXENode, error) {
+			return tx.ArmNetboot(ctx, n.ID, purpose, workflow, job)
+		})
 	}
 	boots := func() string {
 		now, err := s.Node(t.Context(), n.ID)
@@ -187,12 +189,16 @@ func TestTheEraseWorkflow(t *testing.T) {
 	w, err := s.EraseWorkflowOf(t.Context(), n)
 	require.NoError(t, err)
 	require.Equal(t, group.ID, w.ID)
-	_, err = do(t, s, func(ctx context.Context, tx *db.Tx) (db.Node, error) { return tx.AssignEraseWorkflow(ctx, n.ID, n.Version, own.ID) })
+	_, err = do(t, s, func(ctx context.Context, tx *db.Tx) (db.Node, error) {
+		return tx.AssignEraseWorkflow(ctx, n.ID, n.Version, own.ID)
+	})
 	require.NoError(t, err)
 	w, err = s.EraseWorkflowOf(t.Context(), n)
 	require.NoError(t, err)
 	require.Equal(t, own.ID, w.ID)
-	_, err = do(t, s, func(ctx context.Context, tx *db.Tx) (db.Node, error) { return tx.AssignEraseWorkflow(ctx, n.ID, n.Version, own.ID) })
+	_, err = do(t, s, func(ctx context.Context, tx *db.Tx) (db.Node, error) {
+		return tx.AssignEraseWorkflow(ctx, n.ID, n.Version, own.ID)
+	})
 	require.ErrorIs(t, err, db.ErrStale)
 	require.Error(t, s.DeleteInstallWorkflow(t.Context(), own.ID, own.Version), "in use")
 }

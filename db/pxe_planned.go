@@ -152,5 +152,8 @@ func (tx *Tx) replaceBMC(ctx context.Context, nodeID string, h PlannedBMC) error
 	if _, err := tx.UpdateBMC(ctx, old); err != nil || same {
 		return err
 	}
+	if err := tx.ClearBMCBlock(ctx, old.ID); err != nil {
+		return err
+	}
 	return tx.SetBMCPin(ctx, old.ID, "")
 }

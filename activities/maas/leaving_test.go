@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
@@ -192,6 +193,22 @@ func TestWhatStaysOnANode(t *testing.T) {
 		require.Regexp(t, `^[a-z0-9-]+ \S+$`, k, "without a comment")
 	}
 	require.Empty(t, must(w, w.acts.LoadLeavingConfig, maasact.LeavingIn{JobRef: w.ref}).KeepKeys)
+}
+
+// TestANodeWithoutASite goes by the defaults, and is looked after more often: no
+// region is asked.
+func TestANodeWithoutASite(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	n := dbtest.PXENode(t, w.store, "52:54:00:bb:00:01", lifecycle.NodeActive)
+	ref := contract.JobRef{JobID: w.ref.JobID, NodeID: n.ID}
+	f := must(w, w.acts.LoadLeavingConfig, maasact.LeavingIn{JobRef: ref, Keys: true})
+	require.Equal(t, []string{"ubuntu"}, f.KeepUsers)
+	require.Empty(t, f.KeepKeys)
+	require.Equal(t, 2*time.Second, f.Profile.PollInterval.D())
+	require.NotEmpty(t, f.Profile.DistroSeries, "defaults")
+	p := must(w, w.acts.PlanLeavingMachine, maasact.LeavingLook{In: ref, Keys: true})
+	require.Nil(t, p.ConfigFailure)
 }
 
 // TestAPlanOfLeavingChangesNothing and says what a run would fail with.

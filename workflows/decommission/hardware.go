@@ -79,6 +79,9 @@ func bootHardware(ctx workflow.Context, s *State) error {
 			return err
 		}
 	}
+	if err := s.look(ctx, at); err != nil {
+		return err
+	}
 	in := s.newSystemIn(ctx)
 	f, err := s.lookAtSystem(ctx, in)
 	if err != nil {

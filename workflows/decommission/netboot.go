@@ -136,6 +136,9 @@ func (s *State) waitForSystem(ctx workflow.Context, in leaveact.SystemIn) (contr
 // by a power cycle at the BMC, or by a person, who is asked once and then waited
 // for.
 func (s *State) live(ctx workflow.Context, at, notBoot string) error {
+	if err := s.look(ctx, at); err != nil {
+		return err
+	}
 	in := s.systemIn(ctx, at, notBoot)
 	here, err := s.lookAtSystem(ctx, in)
 	if err != nil {
@@ -161,9 +164,6 @@ func (s *State) live(ctx workflow.Context, at, notBoot string) error {
 // cycleAway power cycles the machine out of the boot that its agent was last
 // heard from.
 func (s *State) cycleAway(ctx workflow.Context, at string) error {
-	if err := s.look(ctx, at); err != nil {
-		return err
-	}
 	in := bmcact.PowerIn{JobRef: s.ref(at), BMCID: s.Node.BMCID, CAPEM: s.Config.Site.BMCCAPEM, NotBootID: s.Node.BootID}
 	f, err := stage.Do(ctx, stage.KindBMCCall, "power cycle at the BMC", bmc.PowerCycleByBMC, in)
 	if err == nil {

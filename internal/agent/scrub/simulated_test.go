@@ -275,3 +275,21 @@ func TestAScrubThatDiedGoesOnWhereTheDrivesAre(t *testing.T) {
 	require.Equal(t, 4, started, "no drive was told twice")
 	require.False(t, w.holds("nvme0n1", simnode.TenantMark))
 }
+
+// TestAValidationMayBeAskedForSomeSteps: a live system has no accounts of tenants
+// to look for. The fresh boot is asked for in any case.
+func TestAValidationMayBeAskedForSomeSteps(t *testing.T) {
+	t.Parallel()
+	w := newWard(t)
+	names := func(r lifecycle.TaskResult) (out []string) {
+		for _, s := range r.Steps {
+			out = append(out, s.Name)
+		}
+		return out
+	}
+	r := scrub.Validate(t.Context(), w.host, lifecycle.ValidateArgs{RunID: w.run, Steps: []string{scrub.StepMounts}}, nil)
+	require.Equal(t, []string{scrub.StepFreshBoot, scrub.StepMounts}, names(r))
+	r = scrub.Validate(t.Context(), w.host, lifecycle.ValidateArgs{RunID: w.run, Steps: []string{"polish"}}, nil)
+	require.Equal(t, lifecycle.TaskCodeRefused, r.Code)
+	require.Equal(t, scrub.ValidateSteps(), names(scrub.Validate(t.Context(), w.host, lifecycle.ValidateArgs{RunID: w.run}, nil)))
+}

@@ -1,0 +1,29 @@
+package lifecycle_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// TestTheAgentOfAnInstallWorkflow: what stands in a shell command on the node is
+// bounded, and a binary comes with its sum.
+func TestTheAgentOfAnInstallWorkflow(t *testing.T) {
+	t.Parallel()
+	sum := strings.Repeat("a", 64)
+	for says, a := range map[string]lifecycle.InstallAgent{
+		"agent.binary_sha256: is required":  {BinaryURL: "http://images.example/agent"},
+		"agent.binary_sha256: is of no use": {BinarySHA256: sum},
+		"agent.binary_url: must be visible": {BinaryURL: "http://images.example/$(id)", BinarySHA256: sum},
+		"agent.binary_url: must be an http": {BinaryURL: "file:///agent", BinarySHA256: sum},
+		"agent.heartbeat_seconds":           {HeartbeatSeconds: 301},
+	} {
+		require.ErrorContains(t, lifecycle.InstallWorkflowSpec{Kernel: lifecycle.BootImage{URL: "http://h/k"}, Agent: &a}.Validate(), says)
+	}
+	for _, a := range []*lifecycle.InstallAgent{nil, {}, {BinaryURL: "https://images.example/agent.tar.gz", BinarySHA256: sum, HeartbeatSeconds: 10, Simulated: true}} {
+		require.NoError(t, lifecycle.InstallWorkflowSpec{Kernel: lifecycle.BootImage{URL: "http://h/k"}, Agent: a}.Validate())
+	}
+}
