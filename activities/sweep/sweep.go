@@ -161,6 +161,8 @@ type pass struct {
 	now  time.Time
 	jobs []db.LiveJob
 	open map[string]temporalx.Open // by workflow id
+	// unheard are the tasks that jobs wait for in vain, by job.
+	unheard map[string]db.UnheardTask
 	// place is where the round through the jobs that look well goes on.
 	place string
 
@@ -196,6 +198,14 @@ func (p *pass) read(ctx context.Context) error {
 			p.problem(fmt.Errorf("more than %d jobs are live; the rest was not compared", maxJobs))
 			break
 		}
+	}
+	tasks, err := p.Store.UnheardTasks(ctx, "", p.now)
+	if err != nil {
+		return err
+	}
+	p.unheard = make(map[string]db.UnheardTask, len(tasks))
+	for _, t := range tasks {
+		p.unheard[t.JobID] = t
 	}
 	last, err := p.Store.SweepPass(ctx)
 	p.place = last.Place

@@ -34,6 +34,9 @@ func (p *pass) trouble(j db.LiveJob, e temporalx.Execution) (words string, taskF
 			return words, false
 		}
 	}
+	if t, waits := p.unheard[j.ID]; waits {
+		return t.Words(p.now), false
+	}
 	switch {
 	case p.overdue(j):
 		return fmt.Sprintf("%s should have ended at %s; its workflow runs%s", j.Stage, j.StageDeadlineAt.UTC().Format(timeFormat), waitsFor(e)), false

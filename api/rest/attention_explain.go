@@ -46,7 +46,7 @@ func explainParked(a *Attention) {
 }
 
 func explainStuck(a *Attention) {
-	a.NextAction = "Mend what the message names: start a worker of the build that is missing, or roll back a build whose code fails; " +
+	a.NextAction = "Mend what the message names: bring a node back whose agent is not heard, start a worker of the build that is missing, or roll back a build whose code fails; " +
 		"the job then goes on by itself. If it cannot, terminate the workflow in Temporal: within a minute the job is parked, and resume continues it on the current build."
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -207,13 +208,35 @@ func (s *Server) job(ctx context.Context, id string, kind contract.JobKind) (*Ve
 			return err
 		}
 		rows, err := tx.JobStages(ctx, id)
+		if err != nil {
+			return err
+		}
 		view = jobView(j, stageList(j, rows), "")
-		return err
+		return addUnheard(ctx, tx, &view)
 	})
 	if err != nil {
 		return nil, err
 	}
 	return versioned(view.Version, view), nil
+}
+
+// addUnheard says of a job at work that its task lies with an agent that is
+// silent, which no projection tells: its workflow only waits.
+func addUnheard(ctx context.Context, tx *db.Tx, view *Job) error {
+	if view.Status != lifecycle.JobRunning && view.Status != lifecycle.JobCompensating {
+		return nil
+	}
+	now, err := tx.Clock(ctx)
+	if err != nil {
+		return err
+	}
+	tasks, err := tx.UnheardTasks(ctx, view.ID, now)
+	if err != nil || len(tasks) == 0 {
+		return err
+	}
+	view.WaitingOutside = true
+	view.Message = strings.TrimPrefix(view.Message+"; "+tasks[0].Words(now), "; ")
+	return nil
 }
 
 func jobOf(ctx context.Context, read interface {

@@ -1005,3 +1005,55 @@ func (q *Queries) TasksToSettle(ctx context.Context, maxRows int32) ([]string, e
 	}
 	return items, nil
 }
+
+const unheardTasks = `-- name: UnheardTasks :many
+SELECT t.id, t.job_id::text AS job_id, t.kind, t.deadline_at, coalesce(h.received_at, t.created_at)::timestamptz AS heard_at,
+    (h.received_at IS NOT NULL)::boolean AS heard
+FROM node_tasks t JOIN jobs j ON j.id = t.job_id LEFT JOIN heartbeats h ON h.node_id = t.node_id
+WHERE t.status IN ('queued', 'dispatched') AND (t.lease_until IS NULL OR t.lease_until < $1::timestamptz) AND j.status IN ('running', 'compensating')
+    AND ($2::text = '' OR t.job_id = $2::text) AND (h.received_at IS NULL OR h.received_at < $1::timestamptz)
+ORDER BY t.job_id, t.id LIMIT $3
+`
+
+type UnheardTasksParams struct {
+	Since   time.Time
+	OfJob   string
+	MaxRows int32
+}
+
+type UnheardTasksRow struct {
+	ID         string
+	JobID      string
+	Kind       lifecycle.TaskKind
+	DeadlineAt time.Time
+	HeardAt    time.Time
+	Heard      bool
+}
+
+// Tasks that a job at work waits for and that lie with an agent that was not heard since; of one job, or of all (”).
+func (q *Queries) UnheardTasks(ctx context.Context, arg UnheardTasksParams) ([]UnheardTasksRow, error) {
+	rows, err := q.db.Query(ctx, unheardTasks, arg.Since, arg.OfJob, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []UnheardTasksRow{}
+	for rows.Next() {
+		var i UnheardTasksRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.JobID,
+			&i.Kind,
+			&i.DeadlineAt,
+			&i.HeardAt,
+			&i.Heard,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}

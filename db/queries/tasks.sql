@@ -1,3 +1,12 @@
+-- name: UnheardTasks :many
+-- Tasks that a job at work waits for and that lie with an agent that was not heard since; of one job, or of all ('').
+SELECT t.id, t.job_id::text AS job_id, t.kind, t.deadline_at, coalesce(h.received_at, t.created_at)::timestamptz AS heard_at,
+    (h.received_at IS NOT NULL)::boolean AS heard
+FROM node_tasks t JOIN jobs j ON j.id = t.job_id LEFT JOIN heartbeats h ON h.node_id = t.node_id
+WHERE t.status IN ('queued', 'dispatched') AND (t.lease_until IS NULL OR t.lease_until < @since::timestamptz) AND j.status IN ('running', 'compensating')
+    AND (@of_job::text = '' OR t.job_id = @of_job::text) AND (h.received_at IS NULL OR h.received_at < @since::timestamptz)
+ORDER BY t.job_id, t.id LIMIT @max_rows;
+
 -- name: InsertTask :one
 -- The task, its creation audit row and its event in one statement; no row when the node has a task of that key.
 WITH made AS (
