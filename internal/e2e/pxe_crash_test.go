@@ -5,8 +5,10 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/devstack"
 	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -33,6 +35,7 @@ func (w *pxeWorld) killInEveryStage(t *testing.T, mode lifecycle.DecommissionMod
 			k.fresh = w.PXE[len(servers)+i]
 		}
 		require.NoError(t, s.Disk.Occupy())
+		w.allocate(t, k.node)
 		k.job = w.begin(t, k.node, ask(k))
 		plan[k.job] = k.stage
 		cases = append(cases, k)
@@ -44,6 +47,16 @@ func (w *pxeWorld) killInEveryStage(t *testing.T, mode lifecycle.DecommissionMod
 		_, err := os.Stat(filepath.Join(sup.dir, "died-"+k.job))
 		require.NoError(t, err, "the worker never died in %s", k.stage)
 	}
+}
+
+// allocate gives the node to a tenant, as the allocations' own job does one day.
+func (w *pxeWorld) allocate(t *testing.T, id string) {
+	t.Helper()
+	c, err := pgx.Connect(t.Context(), w.Config.Database.URL)
+	require.NoError(t, err)
+	defer c.Close(t.Context())
+	_, err = c.Exec(t.Context(), `UPDATE nodes SET allocation_id = $2, version = version + 1 WHERE id = $1`, id, db.NewID("alloc"))
+	require.NoError(t, err)
 }
 
 func TestKillTheWorkerInEveryStageOfAPXEDeprovisioning(t *testing.T) {
