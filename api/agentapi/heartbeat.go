@@ -50,7 +50,7 @@ func (s *Server) heartbeat(r *http.Request) (any, error) {
 		return nil, refuse(http.StatusServiceUnavailable, wire.ProblemBusy, "queue_full",
 			"Too many heartbeats wait to be written; send the next one later.").after(max(s.cfg.HeartbeatInterval, busyWait))
 	}
-	out := wire.HeartbeatResponse{HeartbeatIntervalSeconds: s.cfg.HeartbeatInterval.Seconds(), ServerTime: now.UTC()}
+	out := wire.HeartbeatResponse{HeartbeatIntervalSeconds: s.cfg.HeartbeatInterval.Seconds(), ServerTime: now.UTC(), InService: c.now.Status == lifecycle.NodeActive}
 	out.TaskKeys = s.unknownKeys(r.Context(), in.TaskKeyIDs)
 	if beat.Report == nil && c.now.ReportedBoot != beat.BootID && !s.beats.reports(beat.NodeID, beat.BootID) {
 		out.Actions = append(out.Actions, wire.SendReportNow)

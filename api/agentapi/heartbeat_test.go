@@ -41,6 +41,14 @@ func TestHeartbeatIsStoredAndAsksForAReport(t *testing.T) {
 	out = wire.HeartbeatResponse{}
 	a.ok(wire.PathHeartbeat, in, &out)
 	require.Empty(t, out.Actions)
+	require.False(t, out.InService)
+	b.store.SetStatus("n1", lifecycle.NodeActive)
+	a.ok(wire.PathHeartbeat, in, &out)
+	require.True(t, out.InService)
+	b.store.SetStatus("n1", lifecycle.NodeDraining)
+	out = wire.HeartbeatResponse{}
+	a.ok(wire.PathHeartbeat, in, &out)
+	require.False(t, out.InService)
 	in.BootID = "boot-2" // a reboot makes the old report worthless
 	a.ok(wire.PathHeartbeat, in, &out)
 	require.Equal(t, []wire.Action{wire.SendReportNow}, out.Actions)

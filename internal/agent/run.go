@@ -49,7 +49,9 @@ type Agent struct {
 	handlers []task.Registry
 	accepted chan struct{} // closed by the first heartbeat that the server took
 	nudge    chan struct{} // asks for a heartbeat now
-	once     sync.Once
+	// inService has when the newest heartbeat was sent that was answered so.
+	inService chan time.Time
+	once      sync.Once
 }
 
 // New checks the configuration and opens the state directory. handlers add to
@@ -74,7 +76,7 @@ func New(c Config, version string, log *slog.Logger, handlers ...task.Registry) 
 	probe.close()
 	return &Agent{cfg: c, version: version, log: log, now: time.Now, state: st, started: time.Now(), interval: c.HeartbeatInterval,
 		reports: make(chan lifecycle.HealthReport, 1), look: make(chan struct{}, 1),
-		session: session{ready: make(chan struct{})}, handlers: handlers, accepted: make(chan struct{}), nudge: make(chan struct{}, 1)}, nil
+		session: session{ready: make(chan struct{})}, handlers: handlers, accepted: make(chan struct{}), nudge: make(chan struct{}, 1), inService: make(chan time.Time, 1)}, nil
 }
 
 // Run works until ctx ends; it returns nil then. It gives up on nothing: a
@@ -176,6 +178,7 @@ func (a *Agent) beat(ctx context.Context) error {
 	in := wire.Heartbeat{BootID: boot, AgentVersion: a.version, Generation: a.id.Generation, SentAt: a.now().UTC(),
 		UptimeSecs: time.Since(a.started).Seconds(), Report: a.unsent, TaskKeyIDs: keyIDs(a.id.TaskKeys)}
 	var out wire.HeartbeatResponse
+	sent := time.Now()
 	if err := a.client.post(ctx, wire.PathHeartbeat, in, &out); err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
@@ -183,6 +186,13 @@ func (a *Agent) beat(ctx context.Context) error {
 	a.once.Do(func() { close(a.accepted) })
 	a.learn(out.TaskKeys)
 	a.setInterval(out.HeartbeatIntervalSeconds)
+	if out.InService {
+		select {
+		case <-a.inService: // an older one that nobody took
+		default:
+		}
+		a.inService <- sent
+	}
 	for _, act := range out.Actions {
 		if act == wire.SendReportNow {
 			select {

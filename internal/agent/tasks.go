@@ -43,6 +43,7 @@ func (a *Agent) runTasks(ctx context.Context) error {
 			end(err)
 		}
 	}()
+	go a.dropMark(ctx, exec)
 	select {
 	case <-ctx.Done():
 		return ended(ctx)
@@ -110,7 +111,7 @@ func newLocal(c Config, version string, log *slog.Logger, stateDir string, keys 
 		maps.Copy(handlers, m)
 	}
 	return task.NewLocal(task.LocalConfig{NodeID: c.NodeID, Journal: journal, Handlers: handlers, Keys: keys, OnTrust: trust,
-		OnHealthy: updater.Healthy, BootID: c.BootID, Log: log, Simulated: c.Simulated}), updater, nil
+		OnHealthy: updater.Healthy, OnInService: host.Unmark, BootID: c.BootID, Log: log, Simulated: c.Simulated}), updater, nil
 }
 
 // sayHealthy tells the executor that a heartbeat of this version was accepted.
@@ -132,6 +133,31 @@ func (a *Agent) sayHealthy(ctx context.Context, exec task.Executor) error {
 			return nil
 		case <-tick.C:
 		}
+	}
+}
+
+// dropMark has the mark of a drain removed when the control plane has the node
+// in service again. A mark is dropped only by a heartbeat that was sent after
+// the mark was seen: what an older answer says may be from before its drain.
+func (a *Agent) dropMark(ctx context.Context, exec task.Executor) {
+	var mark string
+	var seen time.Time
+	for {
+		var sent time.Time
+		select {
+		case <-ctx.Done():
+			return
+		case sent = <-a.inService:
+		}
+		drop := ""
+		if sent.After(seen) {
+			drop = mark
+		}
+		left, err := exec.InService(ctx, drop)
+		if err != nil {
+			a.log.Warn("the mark of a drain could not be looked at", "error", err)
+		}
+		mark, seen = left, time.Now()
 	}
 }
 
@@ -178,5 +204,7 @@ func (u unprivileged) Acknowledge(context.Context, string) error   { return nil 
 func (u unprivileged) Drop(context.Context, string) error          { return nil }
 func (u unprivileged) Trust(context.Context, []wire.TaskKey) error { return nil }
 func (u unprivileged) Healthy(context.Context, string) error       { return nil }
+
+func (u unprivileged) InService(context.Context, string) (string, error) { return "", nil }
 
 var _ task.Executor = unprivileged{}

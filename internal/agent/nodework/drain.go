@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-cloud/slipway/internal/agent/durable"
 	"github.com/slipway-cloud/slipway/internal/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
@@ -69,6 +70,28 @@ func (h Host) mark(m Marker) (string, error) {
 		return "", err
 	}
 	return "the node is marked in " + p, h.replace(p, append(raw, '\n'), 0o644)
+}
+
+// Unmark drops the mark of the drain with this task id, for good. It gives the
+// id of the mark that is there afterwards, "" for none. It may be repeated, and
+// must not run beside a drain.
+func (h Host) Unmark(drain string) (string, error) {
+	p := filepath.Join(h.StateDir, DrainMarker)
+	raw, err := h.read(p)
+	if err != nil || len(raw) == 0 {
+		return "", err
+	}
+	var there Marker
+	if err := json.Unmarshal(raw, &there); err != nil || there.TaskID == "" {
+		return "", fmt.Errorf("%s is damaged; remove it when the node is to take work again", h.path(p))
+	}
+	if there.TaskID != drain {
+		return there.TaskID, nil
+	}
+	if _, err := h.remove(p); err != nil {
+		return there.TaskID, err
+	}
+	return "", durable.SyncDir(filepath.Dir(h.path(p)))
 }
 
 // endSessions asks logind to end tenants' sessions and user units.

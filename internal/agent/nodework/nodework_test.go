@@ -183,6 +183,17 @@ func TestADrainEndsWhatTenantsRunAndNothingElse(t *testing.T) {
 	require.True(t, res.OK)
 	require.Equal(t, before, b.get("/var/lib/slipway-agent/"+DrainMarker), "done again it changes nothing")
 	require.Equal(t, "no process was there", steps["user_processes"].Detail)
+
+	mark, err := b.Unmark("task_other")
+	require.NoError(t, err)
+	require.Contains(t, before, `"task_id":"`+mark+`"`)
+	require.Equal(t, before, b.get("/var/lib/slipway-agent/"+DrainMarker), "the mark of another drain stays")
+	for range 2 {
+		left, err := b.Unmark(mark)
+		require.NoError(t, err)
+		require.Empty(t, left)
+		require.NoFileExists(t, b.path("/var/lib/slipway-agent/"+DrainMarker))
+	}
 }
 
 func TestADrainThatCannotEndSomethingSaysWhat(t *testing.T) {

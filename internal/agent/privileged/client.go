@@ -61,6 +61,12 @@ func (c *Client) Healthy(ctx context.Context, version string) error {
 	return err
 }
 
+// InService implements task.Executor.
+func (c *Client) InService(ctx context.Context, drain string) (string, error) {
+	a, err := c.ask(ctx, request{Op: opInService, TaskID: drain})
+	return a.Mark, err
+}
+
 // Mounts lists the machine's own mounts: this process sees those of its sandbox.
 func (c *Client) Mounts(ctx context.Context) ([]lifecycle.MountReport, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)

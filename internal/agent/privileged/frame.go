@@ -32,6 +32,7 @@ const (
 	opDrop        operation = "drop"
 	opTrust       operation = "trust"
 	opHealthy     operation = "healthy"
+	opInService   operation = "in_service"
 	opMounts      operation = "mounts"
 )
 
@@ -60,6 +61,7 @@ type answer struct {
 	Final    bool                    `json:"final,omitempty"`
 	Mounts   []lifecycle.MountReport `json:"mounts,omitempty"`
 	Version  string                  `json:"version,omitempty"`
+	Mark     string                  `json:"mark,omitempty"`
 	Progress string                  `json:"progress,omitempty"`
 	Fetch    *task.File              `json:"fetch,omitempty"`
 	Result   *lifecycle.TaskResult   `json:"result,omitempty"`

@@ -69,6 +69,9 @@ func (o *other) Drop(_ context.Context, id string) error        { return o.note(
 func (o *other) Trust(_ context.Context, k []wire.TaskKey) error {
 	return o.note("trust " + k[0].KeyID)
 }
+func (o *other) InService(_ context.Context, drain string) (string, error) {
+	return "t9", o.note("in service " + drain)
+}
 func (o *other) Healthy(_ context.Context, v string) error { return o.note("healthy " + v) }
 
 // serve runs a server over e and gives its socket and what Serve answered.
@@ -120,7 +123,10 @@ func TestWhatIsAskedIsDoneOnTheOtherSide(t *testing.T) {
 	require.NoError(t, c.Drop(t.Context(), "t2"))
 	require.NoError(t, c.Trust(t.Context(), []wire.TaskKey{{KeyID: "k"}}))
 	require.NoError(t, c.Healthy(t.Context(), "v1"))
-	require.Equal(t, []string{"pending", "acknowledge t1", "drop t2", "trust k", "healthy v1"}, o.heard())
+	mark, err := c.InService(t.Context(), "t8")
+	require.NoError(t, err)
+	require.Equal(t, "t9", mark)
+	require.Equal(t, []string{"pending", "acknowledge t1", "drop t2", "trust k", "healthy v1", "in service t8"}, o.heard())
 	steps := make(chan string, 4)
 	res, err := c.Execute(t.Context(), wire.SignedTask{Payload: []byte("p")}, 3, task.Control{
 		Progress: func(s string) { steps <- s },

@@ -141,6 +141,9 @@ func (s *Server) answer(ctx context.Context, ln *line, r request, a *answer) (er
 		return s.Executor.Trust(ctx, r.Keys)
 	case opHealthy:
 		return s.Executor.Healthy(ctx, r.Version)
+	case opInService:
+		a.Mark, err = s.Executor.InService(ctx, r.TaskID)
+		return err
 	case opMounts:
 		if s.Mounts == nil {
 			return errors.New("this process does not know the mounts")

@@ -29,9 +29,11 @@ type LocalConfig struct {
 	Keys      func() ([]wire.TaskKey, error)
 	OnTrust   func(keys []wire.TaskKey) error
 	OnHealthy func(version string) error
-	BootID    func() (string, error)
-	Log       *slog.Logger
-	Simulated bool
+	// OnInService does what Executor.InService says, while no task runs; nil does nothing.
+	OnInService func(drain string) (mark string, err error)
+	BootID      func() (string, error)
+	Log         *slog.Logger
+	Simulated   bool
 }
 
 // Local is the Executor that acts in this process.
@@ -57,6 +59,16 @@ func (l *Local) Trust(_ context.Context, keys []wire.TaskKey) error { return l.O
 
 // Healthy implements Executor.
 func (l *Local) Healthy(_ context.Context, version string) error { return l.OnHealthy(version) }
+
+// InService implements Executor. A task that runs may be about to mark the node.
+func (l *Local) InService(_ context.Context, drain string) (string, error) {
+	l.mu.Lock() // none begins meanwhile
+	defer l.mu.Unlock()
+	if l.OnInService == nil || l.running != "" {
+		return "", nil
+	}
+	return l.OnInService(drain)
+}
 
 // Execute implements Executor. A refusal is a result that is not in the journal,
 // since nothing was done.

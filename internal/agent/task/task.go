@@ -121,6 +121,10 @@ type Executor interface {
 	Trust(ctx context.Context, keys []wire.TaskKey) error
 	// Healthy says that a heartbeat of this version was accepted.
 	Healthy(ctx context.Context, version string) error
+	// InService says that the node is back in service and drops the mark of the
+	// drain with this task id; that of another drain, or of one that runs, stays.
+	// It gives the id of the mark that is there afterwards, "" for none.
+	InService(ctx context.Context, drain string) (mark string, err error)
 }
 
 // Phase is how far a task came on this node.

@@ -67,6 +67,9 @@ type HeartbeatResponse struct {
 	HeartbeatIntervalSeconds float64   `json:"heartbeat_interval_seconds,omitempty"`
 	ServerTime               time.Time `json:"server_time"`
 	Actions                  []Action  `json:"actions,omitempty"`
+	// InService says that the node takes tenants' work: the drain that marked it
+	// is over. It is of a moment after the heartbeat was sent.
+	InService bool `json:"in_service,omitempty"`
 	// TaskKeys are all keys of tasks, when the agent named others than these.
 	TaskKeys []TaskKey `json:"task_keys,omitempty"`
 }
