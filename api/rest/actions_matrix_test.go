@@ -48,8 +48,12 @@ func cells() (columns []string, effects map[string]map[string]string) {
 	return columns, effects
 }
 
-// allowedIn lists by the table what may be done in a column, in the order of the seed.
+// allowedIn lists by the table what may be done in a column, in the order of the
+// seed; of a job that has ended nothing is listed.
 func allowedIn(effects map[string]map[string]string, column string) (out []string) {
+	if lifecycle.Job.Terminal(lifecycle.JobStatus(column)) {
+		return nil
+	}
 	for _, a := range lifecycle.Actions {
 		if effects[string(a)][column] != "-" {
 			out = append(out, string(a))

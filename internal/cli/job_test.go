@@ -72,7 +72,7 @@ func TestEveryCellFromTheCommandLine(t *testing.T) {
 			var allowed []lifecycle.Action
 			for _, a := range lifecycle.Actions {
 				for command, row := range effects {
-					if apiName[command] == a && row[i] != "-" {
+					if apiName[command] == a && row[i] != "-" && !lifecycle.Job.Terminal(status) {
 						allowed = append(allowed, a)
 					}
 				}
@@ -88,6 +88,10 @@ func TestEveryCellFromTheCommandLine(t *testing.T) {
 				}
 				said.exits(cli.ExitRefused)
 				require.Contains(t, strings.ToLower(said.err), string(apiName[command])+" is refused while the job is "+string(status)+": ")
+				if len(allowed) == 0 { // it has ended
+					require.NotContains(t, said.err, "allowed now:")
+					continue
+				}
 				require.Equal(t, 1, strings.Count(said.err, "allowed now:"))
 				require.Contains(t, said.err, "allowed now: "+strings.Join(names(allowed), ", "))
 			}
