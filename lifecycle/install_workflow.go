@@ -1,6 +1,8 @@
 package lifecycle
 
 import (
+	"crypto/ed25519"
+	"encoding/base64"
 	"fmt"
 	"net"
 	"net/url"
@@ -36,6 +38,12 @@ type InstallAgent struct {
 	BinarySHA256 string `json:"binary_sha256,omitempty" doc:"64 lower-case hex digits; required with binary_url"`
 	// HeartbeatSeconds is how often it reports; 0 is its default.
 	HeartbeatSeconds int `json:"heartbeat_seconds,omitempty" minimum:"0" maximum:"300"`
+	// PlatformUsers are accounts of the installed system that no task ends or
+	// removes, such as operators' logins.
+	PlatformUsers []string `json:"platform_users,omitempty" maxItems:"16" doc:"Accounts that a drain leaves alone"`
+	// UpdateKey is the public half of the offline key that signs new versions of
+	// the agent; without it the agent takes none.
+	UpdateKey string `json:"update_key,omitempty" maxLength:"64" doc:"Ed25519, base64"`
 	// Simulated: its tools are recorded ones, and everything says so.
 	Simulated bool `json:"simulated,omitempty"`
 }
@@ -58,6 +66,7 @@ const (
 	maxImageURL        = 1024
 	// Three heartbeats are to fit into what counts as a sign of life.
 	maxHeartbeatSeconds = 300
+	maxPlatformUsers    = 16
 )
 
 // Deadline is how long an attempt may be silent.
@@ -68,7 +77,10 @@ func (s InstallWorkflowSpec) Deadline() time.Duration {
 	return time.Duration(s.DeadlineMinutes) * time.Minute
 }
 
-var sha256Pattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
+var (
+	sha256Pattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	loginPattern  = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
+)
 
 // Validate checks everything but the templates, which api/boot does.
 func (s InstallWorkflowSpec) Validate() error {
@@ -103,6 +115,17 @@ func (a InstallAgent) check(p *problems, field string) {
 		}
 	} else if a.BinarySHA256 != "" {
 		p.add(field+".binary_sha256", "is of no use without binary_url")
+	}
+	if len(a.PlatformUsers) > maxPlatformUsers {
+		p.add(field+".platform_users", "must be at most %d", maxPlatformUsers)
+	}
+	for i, u := range a.PlatformUsers {
+		if !loginPattern.MatchString(u) {
+			p.add(fmt.Sprintf("%s.platform_users[%d]", field, i), "must be a login name: lower-case letters, digits, _ and -, at most 32")
+		}
+	}
+	if key, err := base64.StdEncoding.DecodeString(a.UpdateKey); a.UpdateKey != "" && (err != nil || len(key) != ed25519.PublicKeySize) {
+		p.add(field+".update_key", "must be an Ed25519 public key in base64, as the one that signs new versions of the agent")
 	}
 	if a.HeartbeatSeconds < 0 || a.HeartbeatSeconds > maxHeartbeatSeconds {
 		p.add(field+".heartbeat_seconds", "must be 1 to %d, or 0 for the agent's own", maxHeartbeatSeconds)

@@ -20,10 +20,14 @@ func TestTheAgentOfAnInstallWorkflow(t *testing.T) {
 		"agent.binary_url: must be visible": {BinaryURL: "http://images.example/$(id)", BinarySHA256: sum},
 		"agent.binary_url: must be an http": {BinaryURL: "file:///agent", BinarySHA256: sum},
 		"agent.heartbeat_seconds":           {HeartbeatSeconds: 301},
+		"agent.platform_users[1]: must be":  {PlatformUsers: []string{"ops", "no; login"}},
+		"agent.platform_users: must be at":  {PlatformUsers: make([]string, 17)},
+		"agent.update_key: must be":         {UpdateKey: "AAAA"},
 	} {
 		require.ErrorContains(t, lifecycle.InstallWorkflowSpec{Kernel: lifecycle.BootImage{URL: "http://h/k"}, Agent: &a}.Validate(), says)
 	}
-	for _, a := range []*lifecycle.InstallAgent{nil, {}, {BinaryURL: "https://images.example/agent.tar.gz", BinarySHA256: sum, HeartbeatSeconds: 10, Simulated: true}} {
+	for _, a := range []*lifecycle.InstallAgent{nil, {}, {BinaryURL: "https://images.example/agent.tar.gz", BinarySHA256: sum, HeartbeatSeconds: 10, Simulated: true,
+		PlatformUsers: []string{"ops"}, UpdateKey: strings.Repeat("A", 43) + "="}} {
 		require.NoError(t, lifecycle.InstallWorkflowSpec{Kernel: lifecycle.BootImage{URL: "http://h/k"}, Agent: a}.Validate())
 	}
 }

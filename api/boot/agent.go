@@ -83,6 +83,7 @@ func (s *Server) agentScript(r *http.Request) (script []byte, node string, err e
 		script, err = cloudinit.InstallScript(cloudinit.Agent{
 			ServerURL: s.cfg.AgentURL, CAPEM: s.cfg.AgentCAPEM, NodeID: g.Node.ID, Token: providers.NewSecret(token), Simulated: a.Simulated,
 			HeartbeatInterval: time.Duration(a.HeartbeatSeconds) * time.Second, BinaryURL: a.BinaryURL, BinarySHA256: a.BinarySHA256,
+			PlatformUsers: a.PlatformUsers, UpdateKey: a.UpdateKey,
 		})
 		return err
 	})

@@ -30,6 +30,9 @@ func caPEM(t *testing.T) string {
 	return string(ca.CertPEM())
 }
 
+// testUpdateKey is a public key that nobody has the other half of.
+var testUpdateKey = base64.StdEncoding.EncodeToString(make([]byte, 32))
+
 var fileInScript = regexp.MustCompile(`put (\S+) <<'END_OF_FILE'\n([A-Za-z0-9+/=\n]*)\nEND_OF_FILE\n`)
 
 // carried reads the files that an install script carries.
@@ -97,8 +100,8 @@ func TestTheAgentIsHandedOutWithItsOwnToken(t *testing.T) {
 	require.True(t, strings.HasPrefix(script, "#!/bin/sh\n"))
 	var config map[string]any
 	require.NoError(t, yaml.Unmarshal([]byte(carried(t, script)["agent.yaml"]), &config))
-	require.Equal(t, []any{"https://slipway.example:8443", id, true, "7s"},
-		[]any{config["server_url"], config["node_id"], config["simulated"], config["heartbeat_interval"]})
+	require.Equal(t, []any{"https://slipway.example:8443", id, true, "7s", []any{"ops"}, testUpdateKey},
+		[]any{config["server_url"], config["node_id"], config["simulated"], config["heartbeat_interval"], config["platform_users"], config["update_key"]})
 	require.NotContains(t, carried(t, script), "download", "the image holds it")
 	require.Equal(t, db.TokenRevoked, s.redeem(enrolment(t, lost)))
 

@@ -87,7 +87,7 @@ func (s *site) write(workflow, name string) {
 	w, err := s.store.InstallWorkflow(s.Context(), workflow)
 	require.NoError(s, err)
 	w.Spec.UserData, w.Spec.CommandLine = "#cloud-config\nname: "+name+"\nrun: [{{ install_agent }}]\n", "for="+name+" s={{ .SeedURL }}"
-	w.Spec.Agent = &lifecycle.InstallAgent{HeartbeatSeconds: 7, Simulated: true}
+	w.Spec.Agent = &lifecycle.InstallAgent{HeartbeatSeconds: 7, Simulated: true, PlatformUsers: []string{"ops"}, UpdateKey: testUpdateKey}
 	require.NoError(s, CheckWorkflow(w.Spec))
 	_, err = s.store.UpdateInstallWorkflow(s.Context(), w.ID, w.Version, w.Name, w.Spec)
 	require.NoError(s, err)
