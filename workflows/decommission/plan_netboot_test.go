@@ -1,0 +1,74 @@
+package decommission_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	leaveact "github.com/slipway-cloud/slipway/activities/decommission"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// onTheNetwork is a PXE node in service whose workflows are assigned.
+func onTheNetwork(status lifecycle.NodeStatus) *looker {
+	l := inService()
+	l.region.Machine, l.region.Disks, l.region.Records = contract.MachineFacts{}, nil, nil
+	l.known.Facts.SystemID, l.known.Facts.Status = "", status
+	l.known.PXE = &leaveact.NetbootPlan{Erase: "eraser", Install: "ubuntu"}
+	return l
+}
+
+// TestThePlanOfAPXENode says what would be booted, who restarts the machine, and
+// what is still missing.
+func TestThePlanOfAPXENode(t *testing.T) {
+	t.Parallel()
+	p := plan(t, onTheNetwork(lifecycle.NodeActive), lifecycle.ModeDeprovision, nil)
+	require.False(t, p.NeedsHuman)
+	require.Contains(t, row(t, p, lifecycle.StageBootEraser).Steps, "boot install workflow eraser from the network, into memory")
+	require.Equal(t, "power cycle the machine at its BMC", row(t, p, lifecycle.StageBootEraser).Steps[0])
+	require.Contains(t, row(t, p, lifecycle.StageRetireNode).Steps[0], "for good")
+
+	l := onTheNetwork(lifecycle.NodeDeprovisioning)
+	l.known.Facts.BMCID = ""
+	p = plan(t, l, lifecycle.ModeDeprovision, nil)
+	require.Equal(t, contract.WouldBeDone, row(t, p, lifecycle.StageDisableNode).Would)
+	require.Equal(t, contract.WouldWait, row(t, p, lifecycle.StageBootEraser).Would)
+	require.Contains(t, row(t, p, lifecycle.StageValidateClean).Why, "by hand")
+	require.Equal(t, contract.WouldSkip, row(t, p, lifecycle.StagePowerOff).Would)
+
+	l = onTheNetwork(lifecycle.NodeActive)
+	l.known.PXE.EraseFails = &contract.Failure{Class: lifecycle.FailConfiguration, Message: "the node has no erase workflow"}
+	p = plan(t, l, lifecycle.ModeDeprovision, nil)
+	require.True(t, p.NeedsHuman)
+	require.Equal(t, lifecycle.FailConfiguration, row(t, p, lifecycle.StageBootEraser).Failure.Class)
+
+	l = onTheNetwork(lifecycle.NodeActive)
+	l.known.Facts.Agent = contract.AgentSilent
+	p = plan(t, l, lifecycle.ModeDeprovision, nil)
+	require.False(t, p.NeedsHuman, "nothing of the installed system is needed")
+	require.Equal(t, []string{"switch the machine off and have it confirmed"}, row(t, p, lifecycle.StageDrainNode).Steps)
+}
+
+// TestThePlanOfAMigration shows the hardware that is planned, or that the job
+// waits for it.
+func TestThePlanOfAMigration(t *testing.T) {
+	t.Parallel()
+	p := plan(t, onTheNetwork(lifecycle.NodeActive), lifecycle.ModeMigrate, nil)
+	for _, stage := range []string{lifecycle.StageBootEraser, lifecycle.StageScrubGPU, lifecycle.StageValidateClean} {
+		require.Equal(t, contract.WouldSkip, row(t, p, stage).Would, stage)
+	}
+	require.Equal(t, contract.WouldWait, row(t, p, lifecycle.StageReplaceHardware).Would)
+	require.Equal(t, "install it by workflow ubuntu", row(t, p, lifecycle.StageBootHardware).Steps[0])
+
+	l := onTheNetwork(lifecycle.NodeActive)
+	l.known.PXE.Hardware = contract.HardwareFacts{MACs: []string{"02:00:00:00:00:02"}, Serial: "S2", Moved: true}
+	planned := plan(t, l, lifecycle.ModeMigrate, nil)
+	require.NotEqual(t, p.Hash, planned.Hash)
+	require.Equal(t, []string{"put the node on the hardware 02:00:00:00:00:02, serial number S2"}, row(t, planned, lifecycle.StageReplaceHardware).Steps)
+	require.NotContains(t, row(t, planned, lifecycle.StageBootHardware).Steps[0], "install")
+
+	l = onTheNetwork(lifecycle.NodeActive)
+	l.known.PXE.InstallFails = &contract.Failure{Class: lifecycle.FailConfiguration, Message: "it brings no agent"}
+	require.Equal(t, contract.WouldFail, row(t, plan(t, l, lifecycle.ModeMigrate, nil), lifecycle.StageBootHardware).Would)
+}
