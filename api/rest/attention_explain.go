@@ -27,6 +27,7 @@ func explanations() map[string]func(*Attention) {
 		db.AttentionReconcile:       explainReconcile,
 		db.AttentionInstallFailed:   explainInstall,
 		db.AttentionDiscoveryFull:   explainDiscovery,
+		db.AttentionAgentSilent:     explainSilentAgent,
 	}
 }
 
@@ -178,6 +179,12 @@ func explainInstall(a *Attention) {
 	a.NextAction = "Look at the machine, then assign an install workflow with slipway node assign-workflow and begin anew with slipway node state NODE pending --force; " +
 		"or take the node out with slipway node state NODE retired."
 	a.Runbook = "docs/pxe.md#when-an-installation-fails"
+}
+
+// explainSilentAgent is about a PXE node: no state of it says so.
+func explainSilentAgent(a *Attention) {
+	a.NextAction = "See whether the machine runs and reaches the agent API. What is broken for good is put on other hardware with slipway node migrate " + a.Hostname + "."
+	a.Runbook = "docs/pxe.md#the-agent"
 }
 
 func explainDiscovery(a *Attention) {

@@ -34,7 +34,14 @@ SELECT 'node_stuck', 'node_stuck:' || n.id, n.state_changed_at, n.site_id, n.id,
     '', false, false
 FROM nodes n
 WHERE n.status IN ('deprovisioning', 'migrating') AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.node_id = n.id
-    AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'));
+    AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
+UNION ALL
+-- No state of a PXE node says that its agent went silent, as offline does for one of MAAS.
+SELECT 'agent_silent', 'agent_silent:' || n.id, h.received_at, n.site_id, n.id, n.hostname, '', '', '', '', n.status, '', '',
+    'the node is in service and its agent was last heard ' || to_char(h.received_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
+    '', '', false, false
+FROM nodes n JOIN heartbeats h ON h.node_id = n.id JOIN agent_identities i ON i.node_id = n.id AND i.locked_at IS NULL
+WHERE n.lifecycle = 'pxe' AND n.status = 'active' AND h.received_at < now() - interval '10 minutes';
 
 -- +goose Down
 CREATE OR REPLACE VIEW pxe_attention AS
