@@ -132,6 +132,9 @@ func (s *State) waitForSystem(ctx workflow.Context, in leaveact.SystemIn) (contr
 	return stage.Do(ctx, stage.KindPoll, "wait for the agent of the system", leave.WaitForSystem, in)
 }
 
+// livePatience is how long a live system may take to boot and enrol.
+const livePatience = time.Hour
+
 // live sees to it that the live system runs in another boot than the one named:
 // by a power cycle at the BMC, or by a person, who is asked once and then waited
 // for.
@@ -140,6 +143,9 @@ func (s *State) live(ctx workflow.Context, at, notBoot string) error {
 		return err
 	}
 	in := s.systemIn(ctx, at, notBoot)
+	if last := workflow.Now(ctx).Add(livePatience); in.Until.After(last) {
+		in.Until = last
+	}
 	here, err := s.lookAtSystem(ctx, in)
 	if err != nil {
 		return err
