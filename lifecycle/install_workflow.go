@@ -37,7 +37,7 @@ type InstallAgent struct {
 	BinaryURL    string `json:"binary_url,omitempty" maxLength:"1024" doc:"http or https; empty: the image already holds the agent"`
 	BinarySHA256 string `json:"binary_sha256,omitempty" doc:"64 lower-case hex digits; required with binary_url"`
 	// HeartbeatSeconds is how often it reports; 0 is its default.
-	HeartbeatSeconds int `json:"heartbeat_seconds,omitempty" minimum:"0" maximum:"300"`
+	HeartbeatSeconds int `json:"heartbeat_seconds,omitempty" minimum:"0" maximum:"30"`
 	// PlatformUsers are accounts of the installed system that no task ends or
 	// removes, such as operators' logins.
 	PlatformUsers []string `json:"platform_users,omitempty" maxItems:"16" doc:"Accounts that a drain leaves alone"`
@@ -65,7 +65,7 @@ const (
 	maxDeadlineMinutes = 24 * 60
 	maxImageURL        = 1024
 	// Three heartbeats are to fit into what counts as a sign of life.
-	maxHeartbeatSeconds = 300
+	maxHeartbeatSeconds = 30 // what is heard less often would count as silent
 	maxPlatformUsers    = 16
 )
 

@@ -19,7 +19,7 @@ func TestTheAgentOfAnInstallWorkflow(t *testing.T) {
 		"agent.binary_sha256: is of no use": {BinarySHA256: sum},
 		"agent.binary_url: must be visible": {BinaryURL: "http://images.example/$(id)", BinarySHA256: sum},
 		"agent.binary_url: must be an http": {BinaryURL: "file:///agent", BinarySHA256: sum},
-		"agent.heartbeat_seconds":           {HeartbeatSeconds: 301},
+		"agent.heartbeat_seconds":           {HeartbeatSeconds: 31},
 		"agent.platform_users[1]: must be":  {PlatformUsers: []string{"ops", "no; login"}},
 		"agent.platform_users: must be at":  {PlatformUsers: make([]string, 17)},
 		"agent.update_key: must be":         {UpdateKey: "AAAA"},

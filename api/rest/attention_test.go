@@ -73,7 +73,7 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 	_, err = store.SeeDrift(t.Context(), locked.SiteID, []db.DriftSighting{{Detector: absent, Subject: locked.ID, NodeID: locked.ID, Message: "MAAS has no such machine"}})
 	require.NoError(t, err)
 	dbtest.PXENode(t, store, "52:54:01:00:00:01", lifecycle.NodeInstallFailed)
-	silent := dbtest.PXENode(t, store, "52:54:01:00:00:02", lifecycle.NodeActive)
+	mute := dbtest.PXENode(t, store, "52:54:01:00:00:02", lifecycle.NodeActive)
 	for i := range 900 {
 		require.NoError(t, store.Tx(t.Context(), func(tx *db.Tx) error {
 			_, _, err := tx.Discover(t.Context(), db.Discovery{MAC: fmt.Sprintf("52:54:00:00:%02x:%02x", i/256, i%256)})
@@ -88,9 +88,9 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 			"VALUES ('"+locked.ID+"', 1, '1', sha256('k'), 'PEM', now(), now())",
 		"INSERT INTO agent_identities (node_id, generation, locked_at, locked_reason) VALUES ('"+locked.ID+"', 1, now(), 'a certificate of the past')",
 		"INSERT INTO agent_certificates (node_id, generation, serial, key_hash, cert_pem, not_before, not_after) "+
-			"VALUES ('"+silent.ID+"', 1, '2', sha256('l'), 'PEM', now(), now())",
-		"INSERT INTO agent_identities (node_id, generation) VALUES ('"+silent.ID+"', 1)",
-		"INSERT INTO heartbeats (node_id, boot_id, agent_version, generation, received_at) VALUES ('"+silent.ID+"', 'b', '1', 1, now() - interval '1 hour')",
+			"VALUES ('"+mute.ID+"', 1, '2', sha256('l'), 'PEM', now(), now())",
+		"INSERT INTO agent_identities (node_id, generation) VALUES ('"+mute.ID+"', 1)",
+		"INSERT INTO heartbeats (node_id, boot_id, agent_version, generation, received_at) VALUES ('"+mute.ID+"', 'b', '1', 1, now() - interval '1 hour')",
 		"UPDATE sweep_passes SET finished_at = now() - interval '2 minutes'")
 
 	byKind := map[string]rest.Attention{}
