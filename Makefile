@@ -26,7 +26,7 @@ test: ## everything that CI checks: tests with the race detector, lint, generate
 test-short: ## the tests without the race detector and without the slow ones; TEST_PACKAGES=./db/... narrows it
 	@TEST_SHORT=1 scripts/test.sh
 
-chaos: bin/testrun ## hundreds of jobs in generated trouble; CHAOS_CASES=1000 CHAOS_SEED=the time CHAOS_JOBS=onboarding or leaving, or CHAOS_CASE=one line of a report
+chaos: bin/testrun ## hundreds of jobs in generated trouble; CHAOS_CASES=1000 CHAOS_SEED=the time CHAOS_JOBS=onboarding, leaving or booted, or CHAOS_CASE=one line of a report
 	@mkdir -p .test && go build -o .test/chaos ./internal/e2e/chaos/cmd/chaos
 	@bin/testrun run -- .test/chaos --jobs '$(CHAOS_JOBS)' --cases $(or $(CHAOS_CASES),1000) --seed $(or $(CHAOS_SEED),0) --case '$(CHAOS_CASE)' --log .test/chaos.log
 

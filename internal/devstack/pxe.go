@@ -17,6 +17,8 @@ type PXEMachine struct {
 	Spec   simhw.Spec
 	NoBMC  bool
 	NoDisk bool // built without drives, to take those of another
+	// PlainBMC answers without TLS, so that nobody has a certificate to approve.
+	PlainBMC bool
 }
 
 // PXEServer is one of them, switched off until somebody switches it on.
@@ -32,9 +34,14 @@ const firstPXE = 2000
 func PXEMachines(count int) []PXEMachine {
 	out := make([]PXEMachine, 0, count)
 	for i := range count {
-		out = append(out, PXEMachine{Spec: simhw.GPUServer(simhw.Vendors[i%len(simhw.Vendors)], firstPXE+i)})
+		out = append(out, NewPXEMachine(i))
 	}
 	return out
+}
+
+// NewPXEMachine is the n-th of them.
+func NewPXEMachine(n int) PXEMachine {
+	return PXEMachine{Spec: simhw.GPUServer(simhw.Vendors[n%len(simhw.Vendors)], firstPXE+n)}
 }
 
 // AddPXE builds a machine that boots from this stack's API. It lives as long as
@@ -51,7 +58,7 @@ func (s *Stack) AddPXE(ctx context.Context, p PXEMachine) (*PXEServer, error) {
 	out := &PXEServer{}
 	if !p.NoBMC {
 		var stop func()
-		if out.BMC, stop, err = startBMC(s.ctx, m, s.Options.Speed); err != nil {
+		if out.BMC, stop, err = startBMC(s.ctx, m, s.Options.Speed, !p.PlainBMC); err != nil {
 			return nil, err
 		}
 		s.onClose(stop)

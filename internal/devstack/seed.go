@@ -43,14 +43,22 @@ func (s *Stack) SeedSecrets(ctx context.Context) error {
 		return err
 	}
 	for _, m := range slices.Concat(s.Sims.Fleet.All(), s.pxe.All()) {
-		spec := m.Spec()
-		login, err := json.Marshal(map[string]string{"username": spec.BMCUser, "password": spec.BMCPassword})
-		if err != nil {
+		if err := s.SeedBMC(ctx, m); err != nil {
 			return err
 		}
-		if err := put(BMCSecret(spec.ID), string(login)); err != nil {
-			return err
-		}
+	}
+	return nil
+}
+
+// SeedBMC stores the login of a machine's BMC. It may be repeated.
+func (s *Stack) SeedBMC(ctx context.Context, m *simhw.Machine) error {
+	spec := m.Spec()
+	login, err := json.Marshal(map[string]string{"username": spec.BMCUser, "password": spec.BMCPassword})
+	if err != nil {
+		return err
+	}
+	if _, err := s.App.Secrets.Put(ctx, BMCSecret(spec.ID), providers.NewSecret(string(login))); err != nil {
+		return fmt.Errorf("store the login of the BMC of %s: %w", spec.ID, err)
 	}
 	return nil
 }

@@ -98,7 +98,7 @@ func (s *Sims) addMachine(ctx context.Context, o SimOptions, spec simhw.Spec) er
 	if err != nil {
 		return err
 	}
-	b, stop, err := startBMC(ctx, m, o.Speed)
+	b, stop, err := startBMC(ctx, m, o.Speed, true)
 	if err != nil {
 		return err
 	}
@@ -126,8 +126,8 @@ func (s *Sims) addMachine(ctx context.Context, o SimOptions, spec simhw.Spec) er
 	return nil
 }
 
-func startBMC(ctx context.Context, m *simhw.Machine, speed float64) (*bmcsim.Server, func(), error) {
-	b, err := bmcsim.New(bmcsim.Options{Machine: m, TLS: true, Adjust: func(p *bmcsim.Personality) {
+func startBMC(ctx context.Context, m *simhw.Machine, speed float64, tls bool) (*bmcsim.Server, func(), error) {
+	b, err := bmcsim.New(bmcsim.Options{Machine: m, TLS: tls, Adjust: func(p *bmcsim.Personality) {
 		// Who uses a session asks in real seconds: at full speed it would count as
 		// idle between two requests.
 		p.SessionTimeout = time.Duration(float64(p.SessionTimeout) * max(speed, 1))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/simnode"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -91,10 +93,15 @@ const pageOfTasks = 50
 
 // killAgent ends the node's agent with SIGKILL; its unit starts it again.
 func (t *Target) killAgent(ctx context.Context) {
-	n := t.Stack.Sims.Nodes[t.Machine.Spec().ID]
+	systems := []*simnode.Node{t.Stack.Sims.Nodes[t.Machine.Spec().ID]}
+	if t.Booted != nil {
+		systems = []*simnode.Node{t.Booted.Disk, t.Booted.Live}
+	}
 	eventually(ctx, 5*time.Second, func() bool {
-		pid := n.AgentPID()
-		return pid > 0 && syscall.Kill(-pid, syscall.SIGKILL) == nil
+		return slices.ContainsFunc(systems, func(n *simnode.Node) bool {
+			pid := n.AgentPID()
+			return pid > 0 && syscall.Kill(-pid, syscall.SIGKILL) == nil
+		})
 	})
 }
 

@@ -127,6 +127,9 @@ func ParseCase(text string, plugs []*Plug) (Case, error) {
 	head, tail, _ := strings.Cut(strings.TrimSpace(text), ":")
 	kind, path, _ := strings.Cut(head, "/")
 	i := slices.IndexFunc(plugs, func(p *Plug) bool { return string(p.Kind) == kind })
+	if j := slices.IndexFunc(plugs, func(p *Plug) bool { return string(p.Kind) == kind && p.path(path) != nil }); j >= 0 {
+		i = j
+	}
 	if i < 0 {
 		return Case{}, fmt.Errorf("case %q: no job kind %q; write KIND/PATH:STAGE.ACTIVITY=TROUBLE.VARIANT", text, kind)
 	}

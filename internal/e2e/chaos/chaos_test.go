@@ -34,20 +34,24 @@ func seedOf(t *testing.T) uint64 {
 // TestThreeHundredTroubles plays three hundred generated cases with the program,
 // which is built without the race detector: no effect happens twice, no job is
 // stuck, each ends as it should, and the database holds what it must.
-func TestThreeHundredTroubles(t *testing.T) { troubles(t, "onboarding") }
+func TestThreeHundredTroubles(t *testing.T) { troubles(t, "onboarding", 300) }
 
 // TestThreeHundredTroublesOfLeaving does so with nodes that leave service.
-func TestThreeHundredTroublesOfLeaving(t *testing.T) { troubles(t, "leaving") }
+func TestThreeHundredTroublesOfLeaving(t *testing.T) { troubles(t, "leaving", 300) }
 
-func troubles(t *testing.T, jobs string) {
+// TestSixtyTroublesOfBootedNodes does so with nodes that boot from the network;
+// each of them is installed for its case.
+func TestSixtyTroublesOfBootedNodes(t *testing.T) { troubles(t, "booted", 60) }
+
+func troubles(t *testing.T, jobs string, cases int) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("three hundred jobs in trouble take minutes")
+		t.Skip("hundreds of jobs in trouble take minutes")
 	}
 	bin := filepath.Join(t.TempDir(), "chaos")
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "./cmd/chaos").CombinedOutput()
 	require.NoError(t, err, string(out))
-	cmd := exec.CommandContext(t.Context(), bin, "--jobs", jobs, "--cases", "300", "--seed", strconv.FormatUint(seedOf(t), 10))
+	cmd := exec.CommandContext(t.Context(), bin, "--jobs", jobs, "--cases", strconv.Itoa(cases), "--seed", strconv.FormatUint(seedOf(t), 10))
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = time.Minute
 	said := &progress{t: t}
@@ -55,7 +59,7 @@ func troubles(t *testing.T, jobs string) {
 	err = cmd.Run()
 	t.Log("\n" + said.String())
 	require.NoError(t, err, "the cases above that have findings say how to play them again")
-	require.Contains(t, said.String(), "300 cases in")
+	require.Contains(t, said.String(), strconv.Itoa(cases)+" cases in")
 }
 
 // TestTroublesUnderTheRaceDetector plays some cases of every kind inside this
@@ -66,8 +70,11 @@ func TestTroublesUnderTheRaceDetector(t *testing.T) {
 	}
 	for name, plugs := range sets() {
 		o := chaos.Options{Plugs: plugs, Progress: &progress{t: t}}
-		every := chaos.Generate(plugs, 300, seedOf(t)+1)
-		for i := 0; i < len(every); i += 17 { // no multiple of the kinds: all of them come
+		every, step := chaos.Generate(plugs, 300, seedOf(t)+1), 17 // no multiple of the kinds: all of them come
+		if name == "booted" {
+			step = 51
+		}
+		for i := 0; i < len(every); i += step {
 			o.Cases = append(o.Cases, every[i])
 		}
 		report, err := chaos.Run(t.Context(), o)

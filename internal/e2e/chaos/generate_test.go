@@ -12,7 +12,7 @@ func onboarding() []*chaos.Plug { return []*chaos.Plug{chaos.Onboarding()} }
 
 // sets are the plugs that are played together.
 func sets() map[string][]*chaos.Plug {
-	return map[string][]*chaos.Plug{"onboarding": onboarding(), "leaving": chaos.Leaving()}
+	return map[string][]*chaos.Plug{"onboarding": onboarding(), "leaving": chaos.Leaving(), "booted": chaos.Booted()}
 }
 
 // TestCasesOfASeed: the same seed gives the same cases, another seed others, and

@@ -14,12 +14,23 @@ SELECT n.id, 'the node is ' || n.status || ' after ' || (j.input ->> 'mode') || 
 JOIN LATERAL (SELECT * FROM jobs WHERE node_id = n.id ORDER BY id DESC LIMIT 1) j ON j.kind IN ('decommission', 'node_operation')
 WHERE j.status = 'completed' AND n.status <> ALL (CASE j.input ->> 'mode'
     WHEN 'full_decommission' THEN ARRAY['deleted'] WHEN 'remove' THEN ARRAY['deleted'] WHEN 'drain' THEN ARRAY['retired'] WHEN 'retire' THEN ARRAY['retired']
+    WHEN 'deprovision' THEN ARRAY['retired'] WHEN 'migrate' THEN ARRAY['active']
     ELSE ARRAY['offline', 'active'] END);
 
 -- name: no_node_is_left_between
 SELECT n.id, 'the node is ' || n.status || ' and no live job owns it' FROM nodes n
 WHERE n.status IN ('draining', 'removing') AND NOT EXISTS (SELECT FROM jobs j WHERE j.node_id = n.id AND j.kind IN ('decommission', 'node_operation')
     AND j.status NOT IN ('completed', 'reconciled', 'cancelled'));
+
+-- name: only_live_jobs_boot_nodes
+SELECT p.node_id, 'a netboot is armed by job ' || p.netboot_job_id || ', which is ' || coalesce(j.status, 'gone') FROM pxe_nodes p
+LEFT JOIN jobs j ON j.id = p.netboot_job_id
+WHERE p.netboot_workflow_id IS NOT NULL AND (j.id IS NULL OR j.status IN ('completed', 'reconciled', 'cancelled'));
+
+-- name: retired_pxe_nodes_are_shut_out
+SELECT n.id, 'the node is retired and its agent may still speak, or enrol' FROM nodes n
+WHERE n.lifecycle = 'pxe' AND n.status = 'retired' AND (EXISTS (SELECT FROM agent_identities a WHERE a.node_id = n.id AND a.locked_at IS NULL)
+    OR EXISTS (SELECT FROM enrollment_tokens e WHERE e.node_id = n.id AND e.used_at IS NULL AND e.revoked_at IS NULL));
 
 -- name: deleted_nodes_cannot_come_back
 SELECT n.id, 'the node is deleted and its agent may still speak, or enrol' FROM nodes n

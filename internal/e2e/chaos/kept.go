@@ -16,6 +16,9 @@ import (
 // arrange makes what a case works on: a bare machine, or a node in the state that
 // its path begins with.
 func (t *theatre) arrange(ctx context.Context, c Case, path *Path) (*Target, error) {
+	if path.Boots {
+		return t.boot(ctx, c, path)
+	}
 	if path.From == "" {
 		return t.stage(ctx, c)
 	}

@@ -16,14 +16,15 @@ import (
 
 // Leaving are the plugs of the jobs that take a node out of service: the four
 // modes of a decommission, and the operations drain, retire and remove. Their
-// stages are those of the modes, as data (lifecycle.DecommissionModes).
+// stages are those of the modes, as data (lifecycle.DecommissionModes). Booted
+// has those of PXE nodes.
 func Leaving() []*Plug { return []*Plug{decommission(), nodeOperation()} }
 
 func stagesOf(operation bool) []string {
 	var out []string
 	for _, m := range lifecycle.DecommissionModes() {
 		for _, s := range m.Stages {
-			if m.Operation == operation && !slices.Contains(out, s) {
+			if m.Lifecycle == lifecycle.NodeMAAS.Lifecycle && m.Operation == operation && !slices.Contains(out, s) {
 				out = append(out, s)
 			}
 		}
@@ -254,6 +255,9 @@ func startLeaving(m lifecycle.DecommissionMode) func(context.Context, *db.Tx, *T
 			return db.Job{}, err
 		}
 		in := contract.DecommissionInput{Mode: use, NodeID: n.ID, Hostname: n.Hostname, From: n.Status, Reason: "chaos", GraceSeconds: 1}
+		if use == lifecycle.ModeMigrate {
+			in.EraseOld, in.Disks = true, db.DisksNew
+		}
 		if n.MAASSystemID != nil {
 			in.SystemID = *n.MAASSystemID
 		}
@@ -261,9 +265,12 @@ func startLeaving(m lifecycle.DecommissionMode) func(context.Context, *db.Tx, *T
 		if err != nil {
 			return db.Job{}, err
 		}
-		job, _, err := tx.StartNodeJob(ctx, db.NodeJob{Mode: use, Node: n, Job: db.NewJob{
+		job, n, err := tx.StartNodeJob(ctx, db.NodeJob{Mode: use, Node: n, Job: db.NewJob{
 			ID: t.Job.ID, Kind: string(contract.DecommissionKind(use)), Input: raw, Actor: db.Actor{Owner: lifecycle.OwnerAdmin, ID: "chaos"},
 		}})
+		if err == nil && t.Fresh != nil {
+			err = t.plan(ctx, tx, n)
+		}
 		return job, err
 	}
 }

@@ -31,6 +31,9 @@ type Path struct {
 	// is done with it.
 	From, Keeps lifecycle.NodeStatus
 	Mode        lifecycle.DecommissionMode
+	// Boots: the case begins with a machine of its own that boots from the
+	// network, in service.
+	Boots bool
 	// Points are the boundaries that this path is sure to meet.
 	Points []Point
 	// First comes before the generated troubles of every case of the path: the

@@ -175,8 +175,8 @@ func (r *run) note(res Result) {
 // one plays a case.
 func (r *run) one(ctx context.Context, t *theatre, c Case) (Result, error) {
 	res := Result{Case: c}
-	i := slices.IndexFunc(r.o.Plugs, func(p *Plug) bool { return p.Kind == c.Job })
-	if i < 0 || r.o.Plugs[i].path(c.Path) == nil {
+	i := slices.IndexFunc(r.o.Plugs, func(p *Plug) bool { return p.Kind == c.Job && p.path(c.Path) != nil })
+	if i < 0 {
 		return res, fmt.Errorf("case %s: no such job kind and path", c)
 	}
 	plug, path := r.o.Plugs[i], r.o.Plugs[i].path(c.Path)

@@ -35,6 +35,9 @@ type Target struct {
 	DSN string
 	// NodeID is the node that the case begins with, "" for none.
 	NodeID string
+	// Booted is a machine that no MAAS knows, with the one that takes its place
+	// where the case migrates; nil in other cases.
+	Booted, Fresh *devstack.PXEServer
 
 	director  *Director
 	maas, bmc *wire
@@ -133,7 +136,9 @@ func (t *Target) workflowID() string {
 }
 
 func (t *Target) cut(refuse bool, d time.Duration) {
-	t.maas.cut(refuse, d)
+	if t.maas != nil {
+		t.maas.cut(refuse, d)
+	}
 	t.bmc.cut(refuse, d)
 }
 
@@ -142,8 +147,17 @@ func (t *Target) leave() {
 	if n := t.Stack.Sims.Nodes[t.Machine.Spec().ID]; n != nil {
 		n.Close()
 	}
-	t.maas.close()
-	t.bmc.close()
+	for _, s := range []*devstack.PXEServer{t.Booted, t.Fresh} {
+		if s != nil {
+			s.Close()
+		}
+	}
+	if t.maas != nil {
+		t.maas.close()
+	}
+	if t.bmc != nil {
+		t.bmc.close()
+	}
 }
 
 const (

@@ -56,7 +56,7 @@ func play(ctx context.Context, args []string, out io.Writer) error {
 	seed := fs.Uint64("seed", 0, "seed of the generated cases; 0 takes the time")
 	n := fs.Int("cases", 1000, "how many cases")
 	texts := fs.StringArray("case", nil, "play this case alone, as a report prints it; may be repeated; empty ones do not count")
-	jobs := fs.String("jobs", "", "onboarding or leaving; empty plays both, one after the other")
+	jobs := fs.String("jobs", "", "onboarding, leaving or booted; empty plays all, one after the other")
 	o := chaos.Options{Progress: out}
 	fs.IntVar(&o.AtOnce, "at-once", 0, "jobs under way at a time in each of the two systems")
 	fs.DurationVar(&o.Patience, "patience", 0, "how long a job may take before it counts as stuck")
@@ -72,15 +72,17 @@ func play(ctx context.Context, args []string, out io.Writer) error {
 		defer f.Close() //nolint:errcheck // a log
 		o.Log = f
 	}
-	sets := [][]*chaos.Plug{{chaos.Onboarding()}, chaos.Leaving()}
+	sets := [][]*chaos.Plug{{chaos.Onboarding()}, chaos.Leaving(), chaos.Booted()}
 	switch *jobs {
 	case "":
 	case "onboarding":
 		sets = sets[:1]
 	case "leaving":
-		sets = sets[1:]
+		sets = sets[1:2]
+	case "booted":
+		sets = sets[2:]
 	default:
-		return fmt.Errorf("--jobs %s: write onboarding or leaving", *jobs)
+		return fmt.Errorf("--jobs %s: write onboarding, leaving or booted", *jobs)
 	}
 	o.Plugs = slices.Concat(sets...)
 	for _, text := range *texts {
