@@ -99,7 +99,7 @@ func notGranted(n Node) error {
 // installedBy is the workflow that has installed the system which a node boots
 // for the first times now, while its agent may be still to come.
 func installedBy(n Node, p PXENode) (workflowID string, ok bool) {
-	done := p.NetbootPurpose == NetbootInstall && p.NetbootDoneAt != nil && p.NetbootWorkflowID != nil
+	done := p.NetbootPurpose == lifecycle.NetbootInstall && p.NetbootDoneAt != nil && p.NetbootWorkflowID != nil
 	switch {
 	case n.Status == lifecycle.NodeMigrating && done:
 		return *p.NetbootWorkflowID, true

@@ -13,7 +13,7 @@ import (
 )
 
 // arm makes a job of that name boot the node.
-func arm(t testing.TB, s *db.Store, nodeID, purpose, workflowID string) error {
+func arm(t testing.TB, s *db.Store, nodeID string, purpose lifecycle.Netboot, workflowID string) error {
 	t.Helper()
 	return s.Tx(t.Context(), func(tx *db.Tx) error {
 		_, err := tx.ArmNetboot(t.Context(), nodeID, purpose, workflowID, "job_property")
@@ -106,7 +106,7 @@ func TestWhoIsGivenTheAgentOfANode(t *testing.T) {
 	_, err = setState(t, s, n.ID, lifecycle.NodeMigrating, false)
 	require.NoError(t, err)
 	never(second)
-	require.NoError(t, arm(t, s, n.ID, db.NetbootErase, workflow))
+	require.NoError(t, arm(t, s, n.ID, lifecycle.NetbootErase, workflow))
 	live, ticket := dbtest.BootToken(t, s, n.ID)
 	require.Equal(t, lifecycle.Ticket{Round: 2, Attempt: 1}, ticket)
 	for range 2 { // a live system keeps nothing over a restart
@@ -116,7 +116,7 @@ func TestWhoIsGivenTheAgentOfANode(t *testing.T) {
 	}
 	unused, err := grant(t, s, live)
 	require.NoError(t, err)
-	require.NoError(t, arm(t, s, n.ID, db.NetbootInstall, workflow))
+	require.NoError(t, arm(t, s, n.ID, lifecycle.NetbootInstall, workflow))
 	require.Equal(t, db.TokenRevoked, trade(t, s, unused), "a new round")
 	never(live)
 	inst, _ := dbtest.BootToken(t, s, n.ID)
@@ -128,7 +128,7 @@ func TestWhoIsGivenTheAgentOfANode(t *testing.T) {
 	never(inst)
 
 	require.NoError(t, s.Tx(t.Context(), func(tx *db.Tx) error { return tx.DisarmNetboot(t.Context(), n.ID, "job_property") }))
-	require.NoError(t, arm(t, s, n.ID, db.NetbootErase, workflow))
+	require.NoError(t, arm(t, s, n.ID, lifecycle.NetbootErase, workflow))
 	live, _ = dbtest.BootToken(t, s, n.ID)
 	unused, err = grant(t, s, live)
 	require.NoError(t, err)
@@ -143,7 +143,7 @@ func TestHardwareThatWasReplacedGetsNothingMore(t *testing.T) {
 	s := dbtest.Store(t)
 	n := dbtest.PXENode(t, s, mac(1), lifecycle.NodeMigrating)
 	workflow := withAgent(t, s, n.ID)
-	require.NoError(t, arm(t, s, n.ID, db.NetbootErase, workflow))
+	require.NoError(t, arm(t, s, n.ID, lifecycle.NetbootErase, workflow))
 	boot, _ := dbtest.BootToken(t, s, n.ID)
 	token, err := grant(t, s, boot)
 	require.NoError(t, err)

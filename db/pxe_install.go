@@ -23,7 +23,7 @@ const maxInstallError = 2000 // characters
 func installFacts(n Node, p PXENode) lifecycle.InstallFacts {
 	f := lifecycle.InstallFacts{Status: n.Status, Round: p.Round, Attempts: n.InstallAttempts, Started: p.StartedAt != nil, Progress: p.Progress}
 	if Armed(p) {
-		f.Netboot = lifecycle.Netboot(p.NetbootPurpose)
+		f.Netboot = p.NetbootPurpose
 	}
 	return f
 }

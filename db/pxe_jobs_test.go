@@ -117,7 +117,7 @@ func TestANetbootIsArmedOnce(t *testing.T) {
 	s := dbtest.Store(t)
 	n := dbtest.PXENode(t, s, mac(902), lifecycle.NodeActive)
 	live, other := dbtest.InstallWorkflow(t, s), dbtest.InstallWorkflow(t, s)
-	arm := func(purpose, workflow, job string) (db.PXENode, error) {
+	arm := func(purpose lifecycle.Netboot, workflow, job string) (db.PXENode, error) {
 		return do(t, s, func(ctx context.Context, tx *db.Tx) (db.PXENode, error) {
 			return tx.ArmNetboot(ctx, n.ID, purpose, workflow, job)
 		})
@@ -131,7 +131,7 @@ func TestANetbootIsArmedOnce(t *testing.T) {
 		require.Equal(t, ok, id != "")
 		return id
 	}
-	_, err := arm(db.NetbootErase, live.ID, "job_a")
+	_, err := arm(lifecycle.NetbootErase, live.ID, "job_a")
 	conflict(t, err, "state", n.ID)
 	_, err = begin(t, s, n.ID, lifecycle.ModeDeprovision)
 	require.NoError(t, err)
@@ -142,20 +142,20 @@ func TestANetbootIsArmedOnce(t *testing.T) {
 		return 0, tx.IssueEnrollmentToken(ctx, n.ID, "", hash[:], time.Now().Add(time.Hour))
 	})
 	require.NoError(t, err)
-	first, err := arm(db.NetbootErase, live.ID, "job_a")
+	first, err := arm(lifecycle.NetbootErase, live.ID, "job_a")
 	require.NoError(t, err)
 	require.Equal(t, live.ID, boots())
 	open, err := s.OpenEnrollmentTokens(t.Context(), n.ID)
 	require.NoError(t, err)
 	require.Zero(t, open, "what was still to enrol is the system that goes")
 	token, _ := dbtest.BootToken(t, s, n.ID)
-	again, err := arm(db.NetbootErase, live.ID, "job_a")
+	again, err := arm(lifecycle.NetbootErase, live.ID, "job_a")
 	require.NoError(t, err)
 	require.Equal(t, first.Round, again.Round, "repeated")
 	_, err = s.PXETokenByHash(t.Context(), token)
 	require.NoError(t, err)
 
-	next, err := arm(db.NetbootErase, other.ID, "job_a")
+	next, err := arm(lifecycle.NetbootErase, other.ID, "job_a")
 	require.NoError(t, err)
 	require.Equal(t, first.Round+1, next.Round, "another workflow is a new round")
 	_, err = s.PXETokenByHash(t.Context(), token)
@@ -168,7 +168,7 @@ func TestANetbootIsArmedOnce(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, boots())
 	}
-	_, err = arm(db.NetbootErase, live.ID, "job_a")
+	_, err = arm(lifecycle.NetbootErase, live.ID, "job_a")
 	require.NoError(t, err)
 	_, err = setState(t, s, n.ID, lifecycle.NodeRetired, true)
 	require.NoError(t, err)

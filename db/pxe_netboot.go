@@ -11,12 +11,6 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// What a job boots a node from the network for.
-const (
-	NetbootInstall = "install" // the node's install workflow, until its installer says that it is complete
-	NetbootErase   = "erase"   // a live system that runs from memory, at every boot
-)
-
 // BootWorkflow is the install workflow that a PXE node boots from the network
 // now; false when it boots its disk, or waits.
 func BootWorkflow(n Node, p PXENode) (workflowID string, ok bool) {
@@ -32,14 +26,14 @@ func BootWorkflow(n Node, p PXENode) (workflowID string, ok bool) {
 // Armed reports whether a job boots the node from the network. The live system
 // of an erasure is booted at every boot until the job has done with it.
 func Armed(p PXENode) bool {
-	return p.NetbootWorkflowID != nil && (p.NetbootDoneAt == nil || p.NetbootPurpose == NetbootErase)
+	return p.NetbootWorkflowID != nil && (p.NetbootDoneAt == nil || p.NetbootPurpose == lifecycle.NetbootErase)
 }
 
 // ArmNetboot makes the node boot a workflow from the network for a job, as a new
 // round: what was handed out before counts no more, enrolment tokens too. Where this job has armed the
 // same already nothing changes; DisarmNetboot first begins a new round.
 // *ConflictError when the node is in no state in which a job boots it.
-func (tx *Tx) ArmNetboot(ctx context.Context, nodeID, purpose, workflowID, jobID string) (PXENode, error) {
+func (tx *Tx) ArmNetboot(ctx context.Context, nodeID string, purpose lifecycle.Netboot, workflowID, jobID string) (PXENode, error) {
 	n, err := tx.LockNode(ctx, nodeID)
 	if err != nil {
 		return PXENode{}, err
@@ -62,7 +56,7 @@ func (tx *Tx) ArmNetboot(ctx context.Context, nodeID, purpose, workflowID, jobID
 	if _, err := tx.setAttempts(ctx, n, n.InstallAttempts, ""); err != nil {
 		return PXENode{}, err
 	}
-	p, err = tx.q.ArmNetboot(ctx, gen.ArmNetbootParams{NodeID: nodeID, Purpose: purpose, WorkflowID: workflowID, JobID: jobID})
+	p, err = tx.q.ArmNetboot(ctx, gen.ArmNetbootParams{NodeID: nodeID, Purpose: string(purpose), WorkflowID: workflowID, JobID: jobID})
 	return p, translate("netboot of node "+nodeID, err)
 }
 

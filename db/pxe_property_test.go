@@ -24,7 +24,7 @@ type installModel struct {
 	started  bool
 	moves    int // transitions, the creation and the approval included
 	// What a job boots: "", install or erase, and whether the installer is done.
-	netboot string
+	netboot lifecycle.Netboot
 	done    bool
 	failure string // the last error
 }
@@ -151,7 +151,7 @@ func TestReportsAgainstAModel(t *testing.T) {
 				require.NoError(rt, err)
 				m.enter(next)
 			case "arm":
-				purpose := rapid.SampledFrom([]string{db.NetbootInstall, db.NetbootErase}).Draw(rt, "purpose")
+				purpose := rapid.SampledFrom([]lifecycle.Netboot{lifecycle.NetbootInstall, lifecycle.NetbootErase}).Draw(rt, "purpose")
 				err := arm(t, s, n.ID, purpose, workflow.ID)
 				if m.state != lifecycle.NodeMigrating && m.state != lifecycle.NodeDeprovisioning {
 					require.Error(rt, err)

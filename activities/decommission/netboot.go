@@ -32,7 +32,7 @@ func (a *Activities) ArmNetboot(ctx context.Context, in NetbootIn) (contract.Net
 			return err
 		}
 		out.Workflow = w.Name
-		_, err = tx.ArmNetboot(ctx, n.ID, string(in.Purpose), w.ID, in.JobID)
+		_, err = tx.ArmNetboot(ctx, n.ID, in.Purpose, w.ID, in.JobID)
 		return err
 	})
 	var conflict *db.ConflictError
@@ -112,7 +112,7 @@ func (a *Activities) CheckNetboot(ctx context.Context, in contract.JobRef) (cont
 	if err != nil {
 		return contract.NetbootFacts{}, fault.Internal(ctx, err)
 	}
-	out := contract.NetbootFacts{Purpose: lifecycle.Netboot(p.NetbootPurpose), Armed: deref(p.NetbootJobID) == in.JobID && in.JobID != ""}
+	out := contract.NetbootFacts{Purpose: p.NetbootPurpose, Armed: deref(p.NetbootJobID) == in.JobID && in.JobID != ""}
 	if out.Armed {
 		out.Note = "the node still boots from the network for this job"
 	}

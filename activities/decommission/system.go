@@ -126,7 +126,7 @@ func (a *Activities) signOf(ctx context.Context, in SystemIn, n db.Node, p db.PX
 			return beat, notEnrolled(in, n, p, beat), nil
 		case none || beat.Generation < enrolled:
 			return beat, "its agent has enrolled and sent no heartbeat yet", nil
-		case in.Purpose == lifecycle.NetbootInstall && p.NetbootPurpose == string(in.Purpose) && p.NetbootDoneAt == nil:
+		case in.Purpose == lifecycle.NetbootInstall && p.NetbootPurpose == in.Purpose && p.NetbootDoneAt == nil:
 			return beat, "the installer has not said that it is complete (user-data: {{ report \"complete\" }})", nil
 		}
 	}

@@ -101,7 +101,7 @@ func (s *site) workflow(name string) string {
 }
 
 // armed writes what a job does, also where no job may.
-func (s *site) armed(id, purpose, workflow string, done bool) {
+func (s *site) armed(id string, purpose lifecycle.Netboot, workflow string, done bool) {
 	s.Helper()
 	_, err := s.conn.Exec(s.Context(), `UPDATE pxe_nodes SET netboot_purpose = $2, netboot_workflow_id = $3, netboot_job_id = 'job_7', round = round + 1,
 		netboot_done_at = CASE WHEN $4 THEN now() END WHERE node_id = $1`, id, purpose, workflow, done)
@@ -128,15 +128,16 @@ func TestWhatAMachineBootsByStateAndByWhatAJobArmed(t *testing.T) {
 			usual = diskScript
 		}
 		for name, c := range map[string]struct {
-			purpose, workflow string
-			done              bool
-			boots, comment    string
+			purpose        lifecycle.Netboot
+			workflow       string
+			done           bool
+			boots, comment string
 		}{
 			"nothing":                {boots: usual},
-			"an erasure":             {purpose: db.NetbootErase, workflow: erase, boots: "for=erase", comment: "a live system in memory, from which job job_7 erases the disks"},
-			"an installation":        {purpose: db.NetbootInstall, workflow: again, boots: "for=again", comment: "job job_7 has its hardware replaced and installs it"},
-			"one that is done":       {purpose: db.NetbootInstall, workflow: again, done: true, boots: usual},
-			"an erasure, never done": {purpose: db.NetbootErase, workflow: erase, done: true, boots: "for=erase"},
+			"an erasure":             {purpose: lifecycle.NetbootErase, workflow: erase, boots: "for=erase", comment: "a live system in memory, from which job job_7 erases the disks"},
+			"an installation":        {purpose: lifecycle.NetbootInstall, workflow: again, boots: "for=again", comment: "job job_7 has its hardware replaced and installs it"},
+			"one that is done":       {purpose: lifecycle.NetbootInstall, workflow: again, done: true, boots: usual},
+			"an erasure, never done": {purpose: lifecycle.NetbootErase, workflow: erase, done: true, boots: "for=erase"},
 		} {
 			id, mac := s.node(state.State)
 			if c.purpose != "" {
@@ -175,7 +176,7 @@ func TestATokenEndsWithWhatWasArmed(t *testing.T) {
 	id, mac := s.node(lifecycle.NodeDeprovisioning)
 	arm := func(job string) {
 		require.NoError(t, s.store.Tx(t.Context(), func(tx *db.Tx) error {
-			_, err := tx.ArmNetboot(t.Context(), id, db.NetbootErase, erase, job)
+			_, err := tx.ArmNetboot(t.Context(), id, lifecycle.NetbootErase, erase, job)
 			return err
 		}))
 	}

@@ -183,7 +183,7 @@ func orderOf(ctx context.Context, tx *db.Tx, id string, token []byte) (order, er
 	}
 	o := order{node: id, spec: &w.Spec}
 	if db.Armed(p) {
-		o.purpose = lifecycle.Netboot(p.NetbootPurpose)
+		o.purpose = p.NetbootPurpose
 		if p.NetbootJobID != nil {
 			o.job = *p.NetbootJobID
 		}

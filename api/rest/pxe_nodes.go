@@ -59,7 +59,7 @@ func addPXE(ctx context.Context, tx *db.Tx, view *Node) error {
 		AdminStates: list(lifecycle.NodePXE.ReachableBy(view.Status, lifecycle.OwnerAdmin)),
 	}
 	if p.NetbootPurpose != "" {
-		view.PXE.Netboot = &Netboot{Purpose: p.NetbootPurpose, WorkflowID: text(p.NetbootWorkflowID), JobID: text(p.NetbootJobID), DoneAt: utc(p.NetbootDoneAt)}
+		view.PXE.Netboot = &Netboot{Purpose: string(p.NetbootPurpose), WorkflowID: text(p.NetbootWorkflowID), JobID: text(p.NetbootJobID), DoneAt: utc(p.NetbootDoneAt)}
 	}
 	job, err := tx.LiveOperation(ctx, view.ID)
 	switch {

@@ -395,7 +395,7 @@ type PXENode struct {
 	SeenFrom          string
 	EraseWorkflowID   *string
 	NetbootWorkflowID *string
-	NetbootPurpose    string
+	NetbootPurpose    lifecycle.Netboot
 	NetbootJobID      *string
 	NetbootDoneAt     *time.Time
 	PlannedHardware   *record.PlannedHardware
