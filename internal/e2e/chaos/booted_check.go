@@ -54,13 +54,7 @@ func (b booted) completed(ctx context.Context, f *findings, t *Target) {
 	if err != nil || n.Status != b.Ends || n.AllocationID != nil {
 		f.add(WrongEnd, "the node is %s (%v), should be %s and nobody's", n.Status, err, b.Ends)
 	}
-	for _, d := range t.Machine.Spec().Disks {
-		for _, mark := range []string{simnode.TenantMark, simnode.SystemMark} {
-			if held, err := t.Booted.Disk.DiskHolds(d.Name, mark); err != nil || held {
-				f.add(WrongEnd, "%s is still on %s (%v)", mark, d.Name, err)
-			}
-		}
-	}
+	b.clean(f, t)
 	if !eventually(ctx, 10*time.Second, func() bool { return t.Machine.Power() == simhw.Off }) {
 		f.add(WrongEnd, "the old machine is %s, should be off", t.Machine.Power())
 	}
@@ -78,16 +72,32 @@ func (b booted) completed(ctx context.Context, f *findings, t *Target) {
 	}
 }
 
+// clean: nothing of the tenant or the system is on any disk.
+func (b booted) clean(f *findings, t *Target) {
+	for _, d := range t.Machine.Spec().Disks {
+		for _, mark := range []string{simnode.TenantMark, simnode.SystemMark} {
+			if held, err := t.Booted.Disk.DiskHolds(d.Name, mark); err != nil || held {
+				f.add(WrongEnd, "%s is still on %s (%v)", mark, d.Name, err)
+			}
+		}
+	}
+}
+
 func (b booted) disarmed(ctx context.Context, f *findings, t *Target) {
 	if p, err := t.Store.PXENode(ctx, t.NodeID); err != nil || db.Armed(p) {
 		f.add(WrongEnd, "a netboot is still armed (%v)", err)
 	}
 }
 
-// cancelled: the node stays in the state of the job, its netboot is taken back,
-// and no task goes on.
+// cancelled: the node stays in the state of the job, or is retired already; its
+// netboot is taken back, and no task goes on.
 func (b booted) cancelled(ctx context.Context, f *findings, t *Target) {
-	if n, err := t.Store.Node(ctx, t.NodeID); err != nil || n.Status != b.Enters {
+	n, err := t.Store.Node(ctx, t.NodeID)
+	switch {
+	case err == nil && n.Status == b.Enters:
+	case err == nil && b.Mode == lifecycle.ModeDeprovision && n.Status == b.Ends: // it came when all was done but the rest
+		b.clean(f, t)
+	default:
 		f.add(WrongEnd, "the node is %s (%v) after the cancellation, should be %s", n.Status, err, b.Enters)
 	}
 	b.disarmed(ctx, f, t)

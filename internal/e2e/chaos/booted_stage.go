@@ -109,14 +109,25 @@ func (t *theatre) addBooted(ctx context.Context, target *Target, fresh bool) err
 		return err
 	}
 	target.Machine.SetBMC(strings.Replace(spec.BMCAddress, hostOf(spec.BMCAddress), target.bmc.Address(), 1), spec.BMCUser, spec.BMCPassword)
-	if err := t.stack.SeedBMC(ctx, target.Machine); err != nil || !fresh {
+	if err := t.seedBMC(ctx, target.Booted); err != nil || !fresh {
 		return err
 	}
 	// Its BMC shows no certificate: nobody has to approve one.
 	if target.Fresh, err = add(true); err != nil {
 		return err
 	}
-	return t.stack.SeedBMC(ctx, target.Fresh.Hardware)
+	return t.seedBMC(ctx, target.Fresh)
+}
+
+// seedBMC stores a BMC's login over the product's own connections, which the
+// cases of the neighbours cut.
+func (t *theatre) seedBMC(ctx context.Context, s *devstack.PXEServer) error {
+	var err error
+	eventually(ctx, time.Minute, func() bool {
+		err = t.stack.SeedBMC(ctx, s.Hardware)
+		return err == nil
+	})
+	return err
 }
 
 // bootedWorkflows makes the two workflows once for a theatre. The images are
