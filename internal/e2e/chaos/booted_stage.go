@@ -49,8 +49,12 @@ func (t *theatre) boot(ctx context.Context, c Case, path *Path) (*Target, error)
 	}
 	target.NodeID, target.Host = n.ID, n.Hostname
 	steps := []func(*db.Tx, db.Node) (db.Node, error){
-		func(tx *db.Tx, n db.Node) (db.Node, error) { return tx.AssignInstallWorkflow(ctx, n.ID, n.Version, install) },
-		func(tx *db.Tx, n db.Node) (db.Node, error) { return tx.AssignEraseWorkflow(ctx, n.ID, n.Version, erase) },
+		func(tx *db.Tx, n db.Node) (db.Node, error) {
+			return tx.AssignInstallWorkflow(ctx, n.ID, n.Version, install)
+		},
+		func(tx *db.Tx, n db.Node) (db.Node, error) {
+			return tx.AssignEraseWorkflow(ctx, n.ID, n.Version, erase)
+		},
 		setsState(ctx, lifecycle.NodePending),
 	}
 	if err := t.change(ctx, n.ID, steps...); err != nil {
