@@ -45,6 +45,9 @@ func leavings() []leaving {
 				p.parks(t, lifecycle.FailNodeTask)
 				p.update(t, lifecycle.ActionCancel)
 			}},
+		{name: "deprovision", mode: lifecycle.ModeDeprovision, ends: lifecycle.JobCompleted, node: lifecycle.NodeRetired,
+			asks:  counts{Activities: 30, Local: 18, Timers: 13, Upserts: 10, Updates: 2},
+			drive: byHand},
 		{name: "retire", mode: lifecycle.ModeRetire, ends: lifecycle.JobCompleted, node: lifecycle.NodeRetired,
 			asks: counts{Activities: 6, Local: 6, Timers: 3, Upserts: 3}},
 	}
@@ -79,12 +82,16 @@ func leave(t *testing.T, s leaving) *play {
 	t.Helper()
 	p := &play{rig: rig.New(t, smooth())}
 	n := inService(t, p.rig)
+	if info, _ := lifecycle.DecommissionModeOf(s.mode); info.Lifecycle == lifecycle.NodePXE.Lifecycle {
+		n = inServicePXE(t, p.rig)
+	}
+	p.agent = &stand{rig: p.rig, node: n.ID, boot: "boot-" + n.Hostname, generation: 1}
 	agent, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	t.Cleanup(func() { stop(); <-ended })
 	go func() {
 		defer close(ended)
-		work(agent, p.rig, n, s.refuse)
+		p.agent.work(agent, s.refuse)
 	}()
 	input, err := json.Marshal(contract.DecommissionInput{Mode: s.mode, NodeID: n.ID, Hostname: n.Hostname, From: n.Status})
 	require.NoError(t, err)
@@ -102,6 +109,12 @@ func leave(t *testing.T, s leaving) *play {
 	p.run = p.rig.Temporal.GetWorkflow(t.Context(), id, "")
 	if s.drive != nil {
 		s.drive(t, p)
+	}
+	require.Eventually(t, func() bool {
+		return lifecycle.Job.Terminal(p.state(t).Status) || p.state(t).Status == lifecycle.JobFailedManual
+	}, patience, 20*time.Millisecond, "it ends")
+	if j := p.state(t); j.Status == lifecycle.JobFailedManual {
+		t.Fatalf("parked at %s: %s: %s", j.FailedStage, j.FailureClass, j.Message)
 	}
 	var res contract.JobResult
 	if err := p.run.Get(t.Context(), &res); err != nil {
@@ -137,37 +150,4 @@ func inService(t *testing.T, r *rig.Rig) db.Node {
 		return err
 	}))
 	return n
-}
-
-// work is an agent without a node: it ends each task with success, but the first
-// of each kind in refuse, and has booted anew once it has scrubbed.
-func work(ctx context.Context, r *rig.Rig, n db.Node, refuse []lifecycle.TaskKind) {
-	boot, refused := "boot-"+n.Hostname, map[lifecycle.TaskKind]bool{}
-	for _, k := range refuse {
-		refused[k] = true
-	}
-	for scrubs := 0; ctx.Err() == nil; {
-		got, err := r.Store.ClaimTask(ctx, db.TaskClaim{NodeID: n.ID, BootID: boot, Generation: 1, Lease: time.Minute})
-		if err != nil || got.Task == nil {
-			select {
-			case <-ctx.Done():
-			case <-time.After(20 * time.Millisecond):
-			}
-			continue
-		}
-		result := lifecycle.TaskResult{
-			OK: true, BootID: boot, Devices: []lifecycle.DeviceResult{{Kind: "disk", Name: "nvme0n1", Serial: "S1", Method: lifecycle.SanitizePurge, Verified: true}},
-		}
-		if refused[got.Task.Kind] {
-			refused[got.Task.Kind] = false
-			result = lifecycle.TaskResult{Code: lifecycle.TaskCodeStepFailed, Message: "as the scenario says", BootID: boot}
-		}
-		if got.Task.Kind == lifecycle.TaskKindScrub && result.OK {
-			if scrubs++; scrubs == 2 { // storage, then all of it; the reboot is seen before the result, so that nobody cycles the power
-				boot = "boot-2"
-				_ = r.Store.RecordHeartbeats(ctx, []db.Heartbeat{{NodeID: n.ID, BootID: boot, AgentVersion: "rig", Generation: 1, ReceivedAt: time.Now(), Report: rig.Healthy()}})
-			}
-		}
-		_, _ = r.Store.FinishTask(ctx, db.TaskFence{NodeID: n.ID, TaskID: got.Task.ID, LeaseID: got.Task.LeaseID, Attempt: got.Task.Attempt}, result)
-	}
 }

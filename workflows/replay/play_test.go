@@ -24,10 +24,11 @@ import (
 
 // play is one scenario on a running worker.
 type play struct {
-	rig  *rig.Rig
-	node rig.Node
-	job  string
-	run  client.WorkflowRun
+	agent *stand
+	rig   *rig.Rig
+	node  rig.Node
+	job   string
+	run   client.WorkflowRun
 }
 
 // perform runs a scenario to its end.
