@@ -57,6 +57,11 @@ func (tx *Tx) GrantAgent(ctx context.Context, boot, enrolment []byte, life time.
 	if err := tx.q.TrimEnrollmentTokens(ctx, n.ID); err != nil {
 		return AgentGrant{}, translate("enrolment tokens of node "+n.ID, err)
 	}
+	if w.Spec.Agent.Simulated {
+		if err := tx.q.MarkSimulated(ctx, n.ID); err != nil {
+			return AgentGrant{}, translate("node "+n.ID, err)
+		}
+	}
 	return AgentGrant{Node: n, Workflow: w}, tx.UsePXEToken(ctx, boot)
 }
 

@@ -44,6 +44,9 @@ type InstallAgent struct {
 	// UpdateKey is the public half of the offline key that signs new versions of
 	// the agent; without it the agent takes none.
 	UpdateKey string `json:"update_key,omitempty" maxLength:"64" doc:"Ed25519, base64"`
+	// AllowOverwrite lets it overwrite a disk that has no purge command of its own,
+	// where the workflow is one that erases; the certificate then says clear.
+	AllowOverwrite bool `json:"allow_overwrite,omitempty" doc:"Of an erase workflow: overwrite disks that cannot purge themselves"`
 	// Simulated: its tools are recorded ones, and everything says so.
 	Simulated bool `json:"simulated,omitempty"`
 }

@@ -23,8 +23,26 @@ type LeavingIn struct {
 	Keys bool `json:"keys,omitempty"`
 }
 
-// siteless is how often a job looks after a node that belongs to no site.
-const siteless = lifecycle.Duration(2 * time.Second)
+// sitelessPoll is how often a job looks after a node that belongs to no site.
+const sitelessPoll = lifecycle.Duration(2 * time.Second)
+
+// siteless is what a node that belongs to no site goes by instead of a profile:
+// only the database is asked for it, and its erase workflow says whether disks
+// may be overwritten.
+func (a *Activities) siteless(ctx context.Context, n db.Node, p *lifecycle.ProfileSpec) error {
+	if p.PollInterval == 0 {
+		p.PollInterval = sitelessPoll
+	}
+	w, err := a.Store.EraseWorkflowOf(ctx, n)
+	switch {
+	case errors.Is(err, db.ErrNotFound):
+		return nil
+	case err != nil:
+		return fault.Internal(ctx, err)
+	}
+	p.ScrubAllowOverwrite = p.ScrubAllowOverwrite || w.Spec.Agent != nil && w.Spec.Agent.AllowOverwrite
+	return nil
+}
 
 // LoadLeavingConfig reads what a decommission of the node goes by: its site,
 // profile and SKU, and the accounts and public keys that stay. A node without
@@ -49,8 +67,10 @@ func (a *Activities) LoadLeavingConfig(ctx context.Context, in LeavingIn) (contr
 		}
 		out.Profile, out.ProfileID = p.Spec, *node.ProfileID
 	}
-	if node.SiteID == "" && out.Profile.PollInterval == 0 {
-		out.Profile.PollInterval = siteless // no region is asked, only the database
+	if node.SiteID == "" {
+		if err := a.siteless(ctx, node, &out.Profile); err != nil {
+			return out, err
+		}
 	}
 	out.Profile = out.Profile.WithDefaults()
 	if node.SKUID != nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -207,6 +208,16 @@ func TestANodeWithoutASite(t *testing.T) {
 	require.Empty(t, f.KeepKeys)
 	require.Equal(t, 2*time.Second, f.Profile.PollInterval.D())
 	require.NotEmpty(t, f.Profile.DistroSeries, "defaults")
+	require.False(t, f.Profile.ScrubAllowOverwrite)
+	eraser, err := w.store.CreateInstallWorkflow(t.Context(), "eraser", lifecycle.InstallWorkflowSpec{
+		Kernel: lifecycle.BootImage{URL: "http://127.0.0.1/vmlinuz"}, Agent: &lifecycle.InstallAgent{AllowOverwrite: true},
+	})
+	require.NoError(t, err)
+	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.AssignEraseWorkflow(t.Context(), n.ID, n.Version, eraser.ID)
+		return err
+	}))
+	require.True(t, must(w, w.acts.LoadLeavingConfig, maasact.LeavingIn{JobRef: ref}).Profile.ScrubAllowOverwrite, "the erase workflow's word")
 	p := must(w, w.acts.PlanLeavingMachine, maasact.LeavingLook{In: ref, Keys: true})
 	require.Nil(t, p.ConfigFailure)
 }

@@ -104,6 +104,9 @@ func TestTheAgentIsHandedOutWithItsOwnToken(t *testing.T) {
 		[]any{config["server_url"], config["node_id"], config["simulated"], config["heartbeat_interval"], config["platform_users"], config["update_key"]})
 	require.NotContains(t, carried(t, script), "download", "the image holds it")
 	require.Equal(t, db.TokenRevoked, s.redeem(enrolment(t, lost)))
+	n, err := s.store.Node(t.Context(), id)
+	require.NoError(t, err)
+	require.True(t, n.Simulated, "as its agent's workflow says")
 
 	s.report(mac, token, lifecycle.InstallComplete)
 	script = ask(http.StatusOK) // the installed system, at its first boot

@@ -458,6 +458,16 @@ func (q *Queries) ListInstallWorkflows(ctx context.Context, arg ListInstallWorkf
 	return items, nil
 }
 
+const markSimulated = `-- name: MarkSimulated :exec
+UPDATE nodes SET simulated = true, version = version + 1, updated_at = now() WHERE id = $1 AND NOT simulated
+`
+
+// A node whose agent is simulated says so, for good: what it proved is about no hardware.
+func (q *Queries) MarkSimulated(ctx context.Context, id string) error {
+	_, err := q.db.Exec(ctx, markSimulated, id)
+	return err
+}
+
 const newestPXEAttempt = `-- name: NewestPXEAttempt :one
 SELECT coalesce(max(attempt), 0)::integer FROM pxe_tokens WHERE node_id = $1 AND round = $2
 `

@@ -194,3 +194,7 @@ DELETE FROM device_groups WHERE name = @name;
 -- name: ReplaceNodeHardware :one
 UPDATE nodes SET macs = @macs, serial = @serial, hardware_uuid = @hardware_uuid, version = version + 1, updated_at = now()
 WHERE id = @id AND version = @version RETURNING *;
+
+-- name: MarkSimulated :exec
+-- A node whose agent is simulated says so, for good: what it proved is about no hardware.
+UPDATE nodes SET simulated = true, version = version + 1, updated_at = now() WHERE id = @id AND NOT simulated;
