@@ -27,7 +27,7 @@ const (
 	AttentionDrift           = "drift"             // a critical finding of the reconciler is open
 	AttentionReconcile       = "reconcile"         // a site was not looked at whole for some passes
 	AttentionAgentSilent     = "agent_silent"      // an active PXE node's agent was not heard for ten minutes
-	AttentionInstallFailed   = "install_failed"    // a PXE node's installation failed three times
+	AttentionInstallFailed   = "install_failed"    // a PXE node's installation failed three times, or what its job boots did
 	AttentionDiscoveryFull   = "discovery_full"    // soon no new PXE node can be registered
 )
 

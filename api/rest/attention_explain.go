@@ -175,10 +175,15 @@ func explainReconcile(a *Attention) {
 }
 
 func explainInstall(a *Attention) {
+	a.Runbook = "docs/pxe.md#when-an-installation-fails"
+	if a.JobID != "" {
+		a.Message = "what job " + a.JobID + " boots from the network reported an error, and was not begun again: " + a.Message
+		a.NextAction = "Look at the machine. It tries again at each boot; the job waits until the deadline of its stage. Mend the workflow if that is what is wrong, and restart the machine."
+		return
+	}
 	a.Message = "the installation failed three times; the last time: " + a.Message
 	a.NextAction = "Look at the machine, then assign an install workflow with slipway node assign-workflow and begin anew with slipway node state NODE pending --force; " +
 		"or take the node out with slipway node state NODE retired."
-	a.Runbook = "docs/pxe.md#when-an-installation-fails"
 }
 
 // explainSilentAgent is about a PXE node: no state of it says so.

@@ -36,6 +36,12 @@ FROM nodes n
 WHERE n.status IN ('deprovisioning', 'migrating') AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.node_id = n.id
     AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
 UNION ALL
+-- What a job boots has failed and was not begun again: the job waits for it until its deadline.
+SELECT 'install_failed', 'install_failed:' || n.id, p.seen_at, n.site_id, n.id, n.hostname, '', p.netboot_job_id, '', '', n.status, '', '',
+    n.last_install_error, '', '', false, false
+FROM nodes n JOIN pxe_nodes p ON p.node_id = n.id
+WHERE n.status IN ('deprovisioning', 'migrating') AND p.netboot_purpose <> '' AND n.last_install_error <> '' AND p.started_at IS NULL
+UNION ALL
 -- No state of a PXE node says that its agent went silent, as offline does for one of MAAS.
 SELECT 'agent_silent', 'agent_silent:' || n.id, h.received_at, n.site_id, n.id, n.hostname, '', '', '', '', n.status, '', '',
     'the node is in service and its agent was last heard ' || to_char(h.received_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
