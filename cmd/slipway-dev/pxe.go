@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/devstack"
 	"github.com/slipway-cloud/slipway/internal/pxenode"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -133,17 +132,10 @@ func (o *operator) heard(ctx context.Context, node string) bool {
 	return err == nil
 }
 
-// withBMC names the machine's BMC, and approves the certificate that it shows,
+// withBMC names the machine's BMC, with the pin of the certificate that it shows,
 // as a person does who has compared it.
 func (o *operator) withBMC(ctx context.Context, out io.Writer, w *watched, s *devstack.PXEServer) error {
 	spec := s.Hardware.Spec()
-	if err := o.show(ctx, out, "node", "set-bmc", w.host, "--address", spec.BMCAddress, "--credential-ref", devstack.BMCSecret(spec.ID)); err != nil {
-		return err
-	}
-	row, err := o.stack.App.Store.BMCOfNode(ctx, w.node)
-	if err != nil {
-		return err
-	}
 	b, err := redfish.Opener{}.OpenBMC(providers.BMCTarget{Address: spec.BMCAddress})
 	if err != nil {
 		return err
@@ -152,7 +144,7 @@ func (o *operator) withBMC(ctx context.Context, out io.Writer, w *watched, s *de
 	if err = errors.Join(err, b.Close(ctx)); err != nil {
 		return err
 	}
-	return o.stack.App.Store.Tx(ctx, func(tx *db.Tx) error { return tx.SetBMCPin(ctx, row.ID, id.PinSHA256) })
+	return o.show(ctx, out, "node", "set-bmc", w.host, "--address", spec.BMCAddress, "--credential-ref", devstack.BMCSecret(spec.ID), "--pin", id.PinSHA256)
 }
 
 // installWorkflows registers both, with images from a server of this process.
