@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -174,9 +175,21 @@ func (s *Server) listJobs(ctx context.Context, in *struct {
 	JobQuery
 	Kind string `query:"kind"`
 }) (*Listed[Job], error) {
+	if in.Kind != "" && !slices.Contains(contract.JobKinds, contract.JobKind(in.Kind)) {
+		return nil, problem.NewInvalid(problem.Field{Location: "query.kind", Message: "is not a kind of job; there are " + kindsOfJob()})
+	}
 	f := in.filter()
 	f.Kind = in.Kind
 	return s.jobs(ctx, in.Page, f)
+}
+
+// kindsOfJob lists the kinds of jobs for people.
+func kindsOfJob() string {
+	names := make([]string, 0, len(contract.JobKinds))
+	for _, k := range contract.JobKinds {
+		names = append(names, string(k))
+	}
+	return strings.Join(names, ", ")
 }
 
 func (s *Server) jobs(ctx context.Context, p Page, f db.JobFilter) (*Listed[Job], error) {

@@ -123,12 +123,15 @@ func TestAParkedJobSaysWhatToDo(t *testing.T) {
 	require.Equal(t, "Ready", got.Observed["maas"])
 	require.Contains(t, got.AllowedActions, "adopt_observed_state")
 
-	for query, want := range map[string]int{"needs_human=true": 1, "needs_human=false": 0, "kind=onboarding": 1, "kind=other": 0, "node_id=" + got.NodeID: 1, "status=pending": 0} {
+	for query, want := range map[string]int{"needs_human=true": 1, "needs_human=false": 0, "kind=onboarding": 1, "kind=node_operation": 0, "node_id=" + got.NodeID: 1, "status=pending": 0} {
 		var page struct{ Data []jobAnswer }
 		w.do("GET", "/api/v1/admin/jobs?"+query, nil).want(http.StatusOK).into(&page)
 		require.Len(t, page.Data, want, query)
 	}
 	w.do("GET", "/api/v1/admin/jobs?status=asleep", nil).refused(problem.Invalid)
+	p := w.do("GET", "/api/v1/admin/jobs?kind=nope", nil).refused(problem.Invalid)
+	require.Equal(t, "query.kind", p.Errors[0].Location)
+	require.Contains(t, p.Errors[0].Message, "onboarding, bmc_rotation")
 	other := dbtest.Job(t, w.store, dbtest.Kind("other"))
 	w.do("GET", "/api/v1/admin/onboardings/"+other.ID, nil).refused(problem.NotFound)
 	w.do("GET", "/api/v1/admin/jobs/"+other.ID, nil).want(http.StatusOK)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 const installWorkflows = "/admin/install-workflows"
@@ -37,13 +39,41 @@ func (a *app) nodeApprove() *cobra.Command {
 	cmd.Flags().StringVar(&comment, "comment", "", "why, for the node's history")
 	_ = cmd.MarkFlagRequired("workflow")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		r, id, err := a.assign(cmd.Context(), args[0], "install_workflow_id", workflow)
+		id, etag, err := a.discovered(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		r, err := a.assignTo(cmd.Context(), id, "install_workflow_id", workflow, etag)
 		if err != nil {
 			return err
 		}
 		return a.setState(cmd.Context(), id, "pending", comment, false, r.etag)
 	})
 	return cmd
+}
+
+// discovered finds a node that may be approved, in the version of its etag. One
+// in another state is refused before anything of it changes.
+func (a *app) discovered(ctx context.Context, name string) (id, etag string, err error) {
+	if id, err = a.nodeOf(ctx, name); err != nil {
+		return "", "", err
+	}
+	r, err := a.ask(ctx, "GET", "/nodes/"+url.PathEscape(id), nil, nil)
+	if err != nil {
+		return "", "", err
+	}
+	var n node
+	if err := r.into(&n); err != nil {
+		return "", "", err
+	}
+	switch {
+	case n.PXE == nil:
+		return "", "", fail(ExitRefused, "node %s is provisioned by MAAS, which no PXE workflow installs; onboard it with slipway node onboard", n.Hostname)
+	case n.Status != string(lifecycle.NodeDiscovered):
+		return "", "", fail(ExitRefused, "node %s is %s, and approve is for a discovered node; nothing was changed. Assign a workflow with slipway node assign-workflow %s WORKFLOW, "+
+			"and let it install anew with slipway node state %s pending, which erases it", n.Hostname, n.Status, n.Hostname, n.Hostname)
+	}
+	return id, r.etag, nil
 }
 
 func (a *app) nodeWorkflow() *cobra.Command {
@@ -58,7 +88,11 @@ func (a *app) nodeWorkflow() *cobra.Command {
 		if erase {
 			field = "erase_workflow_id"
 		}
-		r, _, err := a.assign(cmd.Context(), args[0], field, args[1])
+		id, err := a.nodeOf(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		r, err := a.assignTo(cmd.Context(), id, field, args[1], "*")
 		if err != nil {
 			return err
 		}
@@ -85,21 +119,17 @@ func assigned(hostname, workflow string, erase bool) string {
 	return fmt.Sprintf("%s is erased with %s from now on", hostname, workflow)
 }
 
-// assign gives a node a workflow; the answer is the node.
-func (a *app) assign(ctx context.Context, node, field, workflow string) (r answer, id string, err error) {
-	if id, err = a.nodeOf(ctx, node); err != nil {
-		return r, "", err
-	}
+// assignTo gives a node a workflow; the answer is the node.
+func (a *app) assignTo(ctx context.Context, id, field, workflow, etag string) (r answer, err error) {
 	wf := ""
 	if workflow != "" {
 		if wf, err = a.installWorkflowOf(ctx, workflow); err != nil {
-			return r, "", err
+			return r, err
 		}
 	} else if field == "install_workflow_id" {
-		return r, "", fail(ExitUsage, "name an install workflow; slipway install-workflow list shows what there is")
+		return r, fail(ExitUsage, "name an install workflow; slipway install-workflow list shows what there is")
 	}
-	r, err = a.ask(ctx, "PATCH", "/nodes/"+url.PathEscape(id), map[string]any{field: wf}, map[string]string{"If-Match": "*"})
-	return r, id, err
+	return a.ask(ctx, "PATCH", "/nodes/"+url.PathEscape(id), map[string]any{field: wf}, map[string]string{"If-Match": etag})
 }
 
 func (a *app) nodeState() *cobra.Command {

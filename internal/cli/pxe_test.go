@@ -39,6 +39,14 @@ func TestAPXENodeByTheCommandLine(t *testing.T) {
 	w.run("", "node", "state", name, "active").exits(cli.ExitRefused)
 	require.Contains(t, w.run("", "node", "approve", name, "--workflow", "ubuntu", "--comment", "rack 7").exits(cli.ExitOK).out, "is pending")
 	require.Contains(t, w.run("", "node", "history", name).exits(cli.ExitOK).out, "rack 7")
+	// Approved once more, it is refused before another workflow is assigned.
+	w.run("kernel: {url: http://127.0.0.1:1/vmlinuz}\n", "install-workflow", "create", "other", "-f", "-").exits(cli.ExitOK)
+	before := w.run("", "node", "show", name).exits(cli.ExitOK).out
+	again := w.run("", "node", "approve", name, "--workflow", "other").exits(cli.ExitRefused)
+	require.Contains(t, again.err, "is pending")
+	require.Contains(t, again.err, "slipway node assign-workflow "+name)
+	require.Equal(t, before, w.run("", "node", "show", name).exits(cli.ExitOK).out)
+	w.run("", "install-workflow", "delete", "other").exits(cli.ExitOK)
 	require.Contains(t, w.run("", "node", "assign-workflow", name, "ubuntu").exits(cli.ExitOK).out, name+" is installed with ubuntu from now on")
 	w.run("", "install-workflow", "delete", "ubuntu").exits(cli.ExitRefused)
 	said := w.run("", "node", "replace-hardware", name, "--mac", "52:54:00:00:00:09", "--serial", "S2").exits(cli.ExitRefused)
@@ -110,6 +118,8 @@ func TestANodeIsDeprovisionedByTheCommandLine(t *testing.T) {
 	require.Contains(t, do("show", n.Hostname).exits(0).out, job.ID)
 	require.Contains(t, do("timeline", n.Hostname).exits(0).out, "deprovision")
 	require.Contains(t, w.run("", "job", "list", "--node", n.Hostname).exits(0).out, job.ID)
+	require.Contains(t, w.run("", "job", "list", "--kind", "node_operation").exits(0).out, job.ID)
+	require.Contains(t, w.run("", "job", "list", "--kind", "nope").exits(cli.ExitUsage).err, "not a kind of job")
 	shown := w.run("", "job", "show", n.Hostname).exits(0).out
 	require.Regexp(t, `kind +node_operation: deprovision`, shown)
 	require.Contains(t, shown, lifecycle.StageBootEraser)
