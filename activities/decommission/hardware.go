@@ -35,7 +35,7 @@ func (a *Activities) ReplaceHardware(ctx context.Context, in HardwareIn) (contra
 	err = poll(ctx, in.Poll, func() (bool, error) {
 		p, err := a.Store.PXENode(ctx, in.NodeID)
 		if err != nil || p.PlannedHardware == nil {
-			return false, err
+			return false, a.stillHeld(ctx, in.NodeID, err)
 		}
 		return true, a.Store.Tx(ctx, func(tx *db.Tx) error {
 			h, err := tx.ApplyHardware(ctx, in.NodeID, in.JobID, db.Actor{Owner: lifecycle.OwnerDecommission, ID: in.JobID, WorkflowID: workflowID(ctx)})
@@ -50,6 +50,18 @@ func (a *Activities) ReplaceHardware(ctx context.Context, in HardwareIn) (contra
 		return out, fault.New(lifecycle.FailStateDisagreement, "the node cannot take the planned hardware: %s", conflict.Message)
 	}
 	return out, fault.Internal(ctx, err)
+}
+
+// stillHeld is err, or why the node is not to be waited for any more.
+func (a *Activities) stillHeld(ctx context.Context, nodeID string, err error) error {
+	if err != nil {
+		return err
+	}
+	n, err := a.Store.Node(ctx, nodeID)
+	if err != nil {
+		return err
+	}
+	return held(n)
 }
 
 func (a *Activities) planned(ctx context.Context, in contract.JobRef, out *contract.HardwareFacts) error {

@@ -49,6 +49,14 @@ func (a *Activities) ArmNetboot(ctx context.Context, in NetbootIn) (contract.Net
 	return out, a.installed(ctx, in.NodeID, &out)
 }
 
+// held refuses to wait for a node that an admin took out of the job's hands.
+func held(n db.Node) error {
+	if n.Status == lifecycle.NodeDeprovisioning || n.Status == lifecycle.NodeMigrating {
+		return nil
+	}
+	return fault.New(lifecycle.FailStateDisagreement, "the node is %s: somebody took it out of this job's hands; cancel it", n.Status)
+}
+
 // installed adds what the node's agent last said.
 func (a *Activities) installed(ctx context.Context, nodeID string, out *contract.NetbootFacts) error {
 	beat, err := a.Store.LatestHeartbeat(ctx, nodeID)

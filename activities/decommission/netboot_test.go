@@ -151,6 +151,11 @@ func TestANetbootNeedsAWorkflowThatBringsAnAgent(t *testing.T) {
 	})
 	in.Purpose = lifecycle.NetbootInstall
 	require.Contains(t, fails(w, lifecycle.FailStateDisagreement, w.acts.ArmNetboot, in), "retired")
+	// What waits is told, too: nobody works on a node that an admin took away.
+	require.Contains(t, fails(w, lifecycle.FailStateDisagreement, w.acts.WaitForSystem, decommission.SystemIn{
+		JobRef: w.ref, Purpose: lifecycle.NetbootInstall, Until: time.Now().Add(time.Hour), Class: lifecycle.FailAgentNotEnrolled,
+	}), "cancel it")
+	require.Contains(t, fails(w, lifecycle.FailStateDisagreement, w.acts.ReplaceHardware, decommission.HardwareIn{JobRef: w.ref}), "cancel it")
 }
 
 // TestTheNewHardwareIsWaitedFor until it is named, is installed, says so, and

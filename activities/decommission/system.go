@@ -74,6 +74,9 @@ func (a *Activities) system(ctx context.Context, in SystemIn) (out contract.Syst
 	if err != nil {
 		return out, nil, err
 	}
+	if err := held(n); err != nil {
+		return out, nil, err
+	}
 	p, err := a.Store.PXENode(ctx, in.NodeID)
 	if err != nil {
 		return out, nil, err

@@ -36,7 +36,7 @@ func disable(ctx workflow.Context, s *State) error {
 		return err
 	}
 	if s.pxe() {
-		return s.disablePXE()
+		return nil // the look has confirmed its state
 	}
 	switch s.Node.Status { //nolint:exhaustive // every other state is somebody else's decision
 	case lifecycle.NodeDraining:

@@ -24,8 +24,9 @@ var (
 	liveValidate = []string{"fresh_boot", "mounts", "disks_blank", "hardware", "gpu_state", "gpu_fabric", "gpu_errors"}
 )
 
-// disablePXE confirms that the node is in the state that the request has set.
-func (s *State) disablePXE() error {
+// held confirms that the node is still in the state that the request has set: an
+// admin may take it out of the job's hands at any time.
+func (s *State) held() error {
 	info := s.mode()
 	switch {
 	case s.Node.Status == info.Enters:

@@ -182,3 +182,24 @@ func TestARestartCleanBeginsAnew(t *testing.T) {
 	require.Equal(t, 1, b.count("disarm"))
 	require.Equal(t, 2, b.count("arm:erase"))
 }
+
+// TestAMachineThatWasTakenAwayIsLeftAlone: an admin retired the node by force
+// while the job stood; whatever a person asks of the job then, the machine is
+// neither switched off nor booted.
+func TestAMachineThatWasTakenAwayIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	for _, again := range []lifecycle.Action{lifecycle.ActionRetryStage, lifecycle.ActionResume, lifecycle.ActionRerun} {
+		for _, call := range []string{"node.drain", "gpu.scrub", "node.validate"} {
+			b := setup(t, lifecycle.ModeDeprovision)
+			b.site.fail[call] = []error{failure(lifecycle.FailConfiguration)}
+			var before string
+			b.env.RegisterDelayedCallback(func() { b.site.facts.Status, before = lifecycle.NodeRetired, b.calls() }, time.Hour)
+			b.at(2*time.Hour, again)
+			p := b.parked(3 * time.Hour)
+			b.at(4*time.Hour, lifecycle.ActionCancel)
+			require.Equal(t, lifecycle.JobCancelled, b.run())
+			require.Equal(t, lifecycle.FailStateDisagreement, p.Failure.Class, "%s after %s", again, call)
+			require.NotContains(t, b.calls()[len(before):], "bmc:", "%s after %s", again, call)
+		}
+	}
+}

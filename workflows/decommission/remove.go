@@ -23,6 +23,11 @@ func powerless(s *State) string {
 // on would enlist itself in MAAS again.
 func switchOff(at string) func(workflow.Context, *State) error {
 	return func(ctx workflow.Context, s *State) error {
+		if s.pxe() { // a machine that an admin took out of the job's hands is not switched off
+			if err := s.look(ctx, at); err != nil {
+				return err
+			}
+		}
 		off, err := s.power(ctx, at, false)
 		if err != nil {
 			return err

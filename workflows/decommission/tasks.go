@@ -77,10 +77,14 @@ func (s *State) observe(ctx workflow.Context, a ask) (lifecycle.TaskResult, erro
 // look reads the node and its agent as they are now.
 func (s *State) look(ctx workflow.Context, at string) error {
 	f, err := stage.Do(ctx, stage.KindLocalWork, "look at the node", leave.LookAtLeaving, s.ref(at))
-	if err == nil {
-		s.learn(f)
+	if err != nil {
+		return err
 	}
-	return err
+	s.learn(f)
+	if s.pxe() {
+		return s.held()
+	}
+	return nil
 }
 
 // silence says why the agent cannot be asked.
