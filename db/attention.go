@@ -26,6 +26,7 @@ const (
 	AttentionSweeper         = "sweeper"           // the sweeper itself has not looked for a minute
 	AttentionDrift           = "drift"             // a critical finding of the reconciler is open
 	AttentionReconcile       = "reconcile"         // a site was not looked at whole for some passes
+	AttentionHardwareWanted  = "hardware_wanted"   // a migration waits for its new hardware to be named
 	AttentionAgentSilent     = "agent_silent"      // an active PXE node's agent was not heard for ten minutes
 	AttentionInstallFailed   = "install_failed"    // a PXE node's installation failed three times, or what its job boots did
 	AttentionDiscoveryFull   = "discovery_full"    // soon no new PXE node can be registered
@@ -37,7 +38,7 @@ func AttentionKinds() []string {
 		AttentionParkedJob, AttentionJobStuck, AttentionStartNotSent, AttentionOrphanWorkflow, AttentionNodeStuck, AttentionNodeQuarantined,
 		AttentionBMCLoginBlocked, AttentionBMCPinPending, AttentionAgentLocked,
 		AttentionTaskUncertain, AttentionSweeper, AttentionDrift, AttentionReconcile, AttentionInstallFailed,
-		AttentionDiscoveryFull, AttentionAgentSilent,
+		AttentionDiscoveryFull, AttentionHardwareWanted, AttentionAgentSilent,
 	}
 }
 

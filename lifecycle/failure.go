@@ -85,7 +85,7 @@ var failures = []FailureInfo{
 	{Class: FailSSHSeedRepeated, Manual: true, AutoAttempts: 1, Recommended: ActionRestartClean, Next: "SSH still fails after retries; check the site's keys and the user-data, then restart clean."},
 	{Class: FailAgentNotEnrolled, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The agent did not enrol in time; check that the node reaches the agent API, then retry the stage."},
 	{Class: FailNodeUnhealthy, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The node's report does not meet its SKU; mend the hardware named in the message, then retry the stage.", NodeUnsafe: true},
-	{Class: FailStateDisagreement, Manual: true, AutoAttempts: 1, Recommended: ActionRerun, Next: "MAAS and Slipway disagree; undo what someone else did there, then rerun: each stage first looks. What someone else did may also be adopted, where the stage allows it."},
+	{Class: FailStateDisagreement, Manual: true, AutoAttempts: 1, Recommended: ActionRerun, Next: "What is there is not what Slipway left: somebody else changed it. Undo what they did, then rerun (each stage first looks), adopt it where the stage allows that, or cancel the job."},
 	{Class: FailBMCUnreachable, AutoAttempts: 3, Recommended: ActionRetryStage, Next: "The BMC does not answer; check its address and cabling, then retry the stage."},
 	{Class: FailBMCAuthRejected, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The BMC rejected the login and no further login is tried; correct the credential, clear the flag, then retry the stage."},
 	{Class: FailBMCLocked, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The BMC account is locked; wait for the lockout to end or reset it, clear the flag, then retry the stage."},

@@ -28,6 +28,7 @@ func explanations() map[string]func(*Attention) {
 		db.AttentionInstallFailed:   explainInstall,
 		db.AttentionDiscoveryFull:   explainDiscovery,
 		db.AttentionAgentSilent:     explainSilentAgent,
+		db.AttentionHardwareWanted:  explainWanted,
 	}
 }
 
@@ -133,6 +134,10 @@ func explainLock(a *Attention) {
 	if why != "" {
 		a.Message += ": " + why
 	}
+	if lifecycle.NodeStatus(a.Status) == lifecycle.NodeMigrating {
+		a.NextAction = "Nothing, while the node is put on new hardware: the agent of the old one is shut out, and the new one's enrols anew. If the old machine is still in use, find out by whom."
+		return
+	}
 	a.NextAction = "Find out whether the node was cloned or restored from an image; then give it a new bootstrap bundle, or onboard it again."
 }
 
@@ -184,6 +189,11 @@ func explainInstall(a *Attention) {
 	a.Message = "the installation failed three times; the last time: " + a.Message
 	a.NextAction = "Look at the machine, then assign an install workflow with slipway node assign-workflow and begin anew with slipway node state NODE pending --force; " +
 		"or take the node out with slipway node state NODE retired."
+}
+
+func explainWanted(a *Attention) {
+	a.NextAction = "Name it with slipway node replace-hardware " + a.Hostname + " --mac MAC (and --serial, --bmc-address); the job goes on by itself."
+	a.Runbook = "docs/pxe.md#migrating"
 }
 
 // explainSilentAgent is about a PXE node: no state of it says so.

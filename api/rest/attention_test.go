@@ -73,6 +73,7 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 	_, err = store.SeeDrift(t.Context(), locked.SiteID, []db.DriftSighting{{Detector: absent, Subject: locked.ID, NodeID: locked.ID, Message: "MAAS has no such machine"}})
 	require.NoError(t, err)
 	dbtest.PXENode(t, store, "52:54:01:00:00:01", lifecycle.NodeInstallFailed)
+	moves := dbtest.Job(t, store, dbtest.On(dbtest.PXENode(t, store, "52:54:01:00:00:03", lifecycle.NodeMigrating).ID), dbtest.JobStatus(lifecycle.JobRunning))
 	mute := dbtest.PXENode(t, store, "52:54:01:00:00:02", lifecycle.NodeActive)
 	for i := range 900 {
 		require.NoError(t, store.Tx(t.Context(), func(tx *db.Tx) error {
@@ -91,6 +92,7 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 			"VALUES ('"+mute.ID+"', 1, '2', sha256('l'), 'PEM', now(), now())",
 		"INSERT INTO agent_identities (node_id, generation) VALUES ('"+mute.ID+"', 1)",
 		"INSERT INTO heartbeats (node_id, boot_id, agent_version, generation, received_at) VALUES ('"+mute.ID+"', 'b', '1', 1, now() - interval '1 hour')",
+		"UPDATE jobs SET stage = 'replace_hardware' WHERE id = '"+moves.ID+"'",
 		"UPDATE sweep_passes SET finished_at = now() - interval '2 minutes'")
 
 	byKind := map[string]rest.Attention{}

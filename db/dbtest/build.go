@@ -167,7 +167,7 @@ func Job(t testing.TB, s *db.Store, opts ...Option) db.Job {
 	err := s.Tx(t.Context(), func(tx *db.Tx) error {
 		var err error
 		j, err = tx.CreateJob(t.Context(), db.NewJob{
-			Kind: p.Kind, NodeID: &p.NodeID, SiteID: &p.SiteID, ProfileID: set(p.ProfileID), BatchID: set(p.BatchID), Input: p.Input,
+			Kind: p.Kind, NodeID: &p.NodeID, SiteID: set(p.SiteID), ProfileID: set(p.ProfileID), BatchID: set(p.BatchID), Input: p.Input,
 			Actor: db.Actor{Owner: lifecycle.OwnerAdmin, ID: "dbtest"},
 		})
 		for _, m := range path(lifecycle.Job, j.Status, p.JobStatus) {

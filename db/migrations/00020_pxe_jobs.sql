@@ -42,6 +42,12 @@ SELECT 'install_failed', 'install_failed:' || n.id, p.seen_at, n.site_id, n.id, 
 FROM nodes n JOIN pxe_nodes p ON p.node_id = n.id
 WHERE n.status IN ('deprovisioning', 'migrating') AND p.netboot_purpose <> '' AND n.last_install_error <> '' AND p.started_at IS NULL
 UNION ALL
+-- A migration that waits for somebody to name the new hardware.
+SELECT 'hardware_wanted', 'hardware_wanted:' || n.id, j.updated_at, n.site_id, n.id, n.hostname, '', j.id, j.kind, '', n.status, j.stage, '',
+    'the migration waits for the new hardware to be named', '', '', false, false
+FROM nodes n JOIN pxe_nodes p ON p.node_id = n.id JOIN jobs j ON j.node_id = n.id AND j.status = 'running' AND j.stage = 'replace_hardware'
+WHERE n.status = 'migrating' AND p.planned_hardware IS NULL
+UNION ALL
 -- No state of a PXE node says that its agent went silent, as offline does for one of MAAS.
 SELECT 'agent_silent', 'agent_silent:' || n.id, h.received_at, n.site_id, n.id, n.hostname, '', '', '', '', n.status, '', '',
     'the node is in service and its agent was last heard ' || to_char(h.received_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
