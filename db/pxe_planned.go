@@ -12,7 +12,7 @@ import (
 // PlanHardware keeps the hardware that is to take the place of a migrating
 // node's, for the job that migrates it; a plan that is there is replaced. The
 // caller has normalised it. *ConflictError when nothing migrates the node, its
-// hardware is replaced already, or another node has an address; ErrStale when the
+// hardware is replaced already, or another node has an address or the BMC; ErrStale when the
 // node has another version.
 func (tx *Tx) PlanHardware(ctx context.Context, nodeID string, version int64, h PlannedHardware, a Actor) (Node, error) {
 	n, err := tx.LockNode(ctx, nodeID)
@@ -32,6 +32,11 @@ func (tx *Tx) PlanHardware(ctx context.Context, nodeID string, version int64, h 
 	}
 	for _, mac := range h.MACs {
 		if err := tx.macFree(ctx, mac, nodeID); err != nil {
+			return Node{}, err
+		}
+	}
+	if b := h.BMC; b != nil {
+		if err := tx.BMCFree(ctx, b.Address, b.Protocol, b.SystemID, nodeID); err != nil {
 			return Node{}, err
 		}
 	}
@@ -73,6 +78,34 @@ func (tx *Tx) macFree(ctx context.Context, mac, nodeID string) error {
 	}
 	return &ConflictError{What: "mac", Existing: other.ID, Message: "another node has the MAC " + mac + "; retire or purge that node first"}
 }
+
+// BMCFree refuses a BMC that another node has which is in use: its jobs would
+// switch that node's machine. *ConflictError names that node. Two nodes may share
+// a Redfish service that has several systems, where each names another.
+func (tx *Tx) BMCFree(ctx context.Context, address, protocol, systemID, nodeID string) error {
+	there, err := tx.BMCsAt(ctx, address)
+	if err != nil {
+		return err
+	}
+	for _, b := range there {
+		apart := protocol == redfish && b.Protocol == redfish && systemID != "" && b.SystemID != "" && systemID != b.SystemID
+		if b.NodeID == nil || *b.NodeID == nodeID || apart {
+			continue
+		}
+		other, err := tx.Node(ctx, *b.NodeID)
+		if err != nil {
+			return err
+		}
+		if other.Status != lifecycle.NodeRetired && other.Status != lifecycle.NodeDeleted {
+			return &ConflictError{What: "bmc", Existing: other.ID, Message: fmt.Sprintf(
+				"node %s (%s) has the BMC at %s; name another address, or retire that node first", other.Hostname, other.ID, address)}
+		}
+	}
+	return nil
+}
+
+// redfish is the protocol whose services may have several systems.
+const redfish = "redfish"
 
 // ApplyHardware puts a migrating node on its planned hardware, once for a job,
 // and returns the plan: addresses and serial number, the BMC where one is
@@ -134,6 +167,9 @@ func (tx *Tx) leaveHardware(ctx context.Context, nodeID, jobID string, disksStay
 // replaceBMC gives a node the BMC of its new hardware. The certificate that was
 // approved for the old one does not hold, and neither does its login block.
 func (tx *Tx) replaceBMC(ctx context.Context, nodeID string, h PlannedBMC) error {
+	if err := tx.BMCFree(ctx, h.Address, h.Protocol, h.SystemID, nodeID); err != nil {
+		return err
+	}
 	old, err := tx.BMCOfNode(ctx, nodeID)
 	if errors.Is(err, ErrNotFound) {
 		_, err := tx.CreateBMC(ctx, NewBMC{

@@ -23,7 +23,7 @@ type NodeBMCRequest struct {
 func (s *Server) registerPXEBMC() {
 	add(s, huma.Operation{
 		OperationID: "put-node-bmc", Method: http.MethodPut, Path: "/nodes/{id}/bmc", Tags: []string{"pxe"}, Summary: "Say which BMC a PXE node has",
-		Description: "By it the node's jobs switch the machine on and off. Repeatable. At another address the certificate that was approved does not hold. " +
+		Description: "By it the node's jobs switch the machine on and off. Repeatable; one that another node in service has is refused. At another address the certificate that was approved does not hold. " +
 			"The BMC of a node of lifecycle maas comes with its onboarding; a migration brings that of the new hardware.",
 	}, s.putNodeBMC)
 }
@@ -96,6 +96,9 @@ func bmcProtocol(r BMCRequest) string {
 
 // takeNodeBMC gives a PXE node its BMC; the same once more changes nothing.
 func (s *Server) takeNodeBMC(ctx context.Context, tx *db.Tx, n db.Node, r BMCRequest, protocol string) (string, error) {
+	if err := tx.BMCFree(ctx, r.Address, protocol, r.SystemID, n.ID); err != nil {
+		return "", err
+	}
 	b, err := tx.BMCOfNode(ctx, n.ID)
 	if errors.Is(err, db.ErrNotFound) {
 		b, err = tx.CreateBMC(ctx, db.NewBMC{

@@ -16,11 +16,17 @@ import (
 
 // HardwareRequest is the hardware that takes a node's place.
 type HardwareRequest struct {
+	HardwareFacts
+	KeepBMC bool `json:"keep_bmc,omitempty" doc:"The BMC stays the same, as when only a network card was replaced: needed for hardware without a bmc on a node that has one"`
+}
+
+// HardwareFacts tell the new hardware from another.
+type HardwareFacts struct {
 	MACAddresses []string `json:"mac_addresses" required:"true" minItems:"1" maxItems:"8" nullable:"false" doc:"The first is the one that it boots with"`
 	SerialNumber string   `json:"serial_number,omitempty" maxLength:"128" doc:"As its firmware says it; the job stops when the machine that boots says another"`
 	SystemUUID   string   `json:"system_uuid,omitempty" maxLength:"64"`
-	// BMC is that of the new hardware; without it the node keeps the one it has.
-	BMC *BMCRequest `json:"bmc,omitempty"`
+	// BMC is that of the new hardware.
+	BMC *BMCRequest `json:"bmc,omitempty" doc:"Without it a node that has a BMC keeps it, which keep_bmc must say"`
 }
 
 // planNodeHardware says which hardware the job of a migration is to put a node
@@ -80,7 +86,7 @@ func migrationOf(ctx context.Context, tx *db.Tx, n db.Node) (contract.Decommissi
 
 // checkPlanned names all that is wrong with the hardware of a request; nil for
 // none. at is where it stands in the body.
-func (s *Server) checkPlanned(ctx context.Context, r *HardwareRequest, at string) (*db.PlannedHardware, error) {
+func (s *Server) checkPlanned(ctx context.Context, r *HardwareRequest, at string) (*hardwarePlan, error) {
 	if r == nil {
 		return nil, nil
 	}
@@ -88,7 +94,7 @@ func (s *Server) checkPlanned(ctx context.Context, r *HardwareRequest, at string
 	wrong := func(field, message string) {
 		bad = append(bad, problem.Field{Location: at + field, Message: message})
 	}
-	h := &db.PlannedHardware{SerialNumber: boot.Clean(r.SerialNumber, maxFact), SystemUUID: boot.Clean(r.SystemUUID, maxFact)}
+	h := db.PlannedHardware{SerialNumber: boot.Clean(r.SerialNumber, maxFact), SystemUUID: boot.Clean(r.SystemUUID, maxFact)}
 	for i, text := range r.MACAddresses {
 		mac, ok := lifecycle.NormalMAC(text)
 		switch {
@@ -104,11 +110,39 @@ func (s *Server) checkPlanned(ctx context.Context, r *HardwareRequest, at string
 		if err := s.checkBMC(ctx, *b, h.BMC.Protocol, wrong); err != nil {
 			return nil, err
 		}
+		if r.KeepBMC {
+			wrong("keep_bmc", "is for hardware without a BMC of its own, and the request names one; leave one of the two out")
+		}
 	}
 	if len(bad) > 0 {
 		return nil, problem.NewInvalid(bad...)
 	}
-	return h, nil
+	return &hardwarePlan{PlannedHardware: h, keepBMC: r.KeepBMC, at: at}, nil
+}
+
+// hardwarePlan is hardware as a request names it.
+type hardwarePlan struct {
+	db.PlannedHardware
+	keepBMC bool
+	at      string // where it stands in the body
+}
+
+// namesBMC refuses hardware without a BMC for a node that has one: its jobs
+// would switch the old machine on and off for the new one.
+func (p hardwarePlan) namesBMC(ctx context.Context, tx *db.Tx, n db.Node) error {
+	if p.BMC != nil || p.keepBMC {
+		return nil
+	}
+	b, err := tx.BMCOfNode(ctx, n.ID)
+	if errors.Is(err, db.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return problem.NewInvalid(problem.Field{Location: p.at + "bmc", Message: fmt.Sprintf(
+		"node %s has a BMC, at %s, which would go on being switched as that of the new hardware; name the new hardware's (--bmc-address and --bmc-credential-ref), or say that it stays the same, with keep_bmc: true (--keep-bmc)",
+		n.Hostname, b.Address)})
 }
 
 // plannedView is the planned hardware as it was asked for.
@@ -117,7 +151,7 @@ func plannedView(h *db.PlannedHardware) *PlannedHardware {
 		return nil
 	}
 	out := &PlannedHardware{
-		HardwareRequest: HardwareRequest{MACAddresses: list(h.MACs), SerialNumber: h.SerialNumber, SystemUUID: h.SystemUUID}, Disks: h.Disks,
+		HardwareFacts: HardwareFacts{MACAddresses: list(h.MACs), SerialNumber: h.SerialNumber, SystemUUID: h.SystemUUID}, Disks: h.Disks,
 		ReplacedBy: h.ReplacedBy,
 	}
 	if b := h.BMC; b != nil {
@@ -128,7 +162,7 @@ func plannedView(h *db.PlannedHardware) *PlannedHardware {
 
 // PlannedHardware is the hardware that a migrating node is to get.
 type PlannedHardware struct {
-	HardwareRequest
+	HardwareFacts
 	Disks      string `json:"disks" enum:"new,moved"`
 	ReplacedBy string `json:"replaced_by,omitempty" doc:"The job that has put the node on it"`
 }

@@ -24,7 +24,7 @@ func pxeMode(s lifecycle.NodeStatus) lifecycle.DecommissionMode {
 // startPXEJob sets a state together with the job that owns it. What the job
 // needs is there before it begins. The same request once more finds the job at
 // work and changes nothing; one for a job that was cancelled begins the next.
-func (s *Server) startPXEJob(ctx context.Context, tx *db.Tx, n db.Node, version int64, t StateTransition, plan *db.PlannedHardware) (db.Node, error) {
+func (s *Server) startPXEJob(ctx context.Context, tx *db.Tx, n db.Node, version int64, t StateTransition, plan *hardwarePlan) (db.Node, error) {
 	if n.Version != version {
 		return n, fmt.Errorf("node %s: %w", n.ID, db.ErrStale)
 	}
@@ -79,11 +79,14 @@ func underWay(live db.Job, ask contract.DecommissionInput) bool {
 }
 
 // planHardware notes the hardware of the request, if it names one.
-func (s *Server) planHardware(ctx context.Context, tx *db.Tx, n db.Node, version int64, in contract.DecommissionInput, plan *db.PlannedHardware) (db.Node, error) {
+func (s *Server) planHardware(ctx context.Context, tx *db.Tx, n db.Node, version int64, in contract.DecommissionInput, plan *hardwarePlan) (db.Node, error) {
 	if plan == nil {
 		return n, nil
 	}
-	h := *plan
+	if err := plan.namesBMC(ctx, tx, n); err != nil {
+		return n, err
+	}
+	h := plan.PlannedHardware
 	h.Disks = in.Disks
 	for _, mac := range h.MACs {
 		other, err := tx.OtherNodeOfMAC(ctx, mac)

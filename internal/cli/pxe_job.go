@@ -56,8 +56,8 @@ func (a *app) nodeMigrate() *cobra.Command {
 		Use: "migrate NODE", Short: "Put a PXE node on other hardware; its id, history and labels stay", Args: cobra.ExactArgs(1),
 		Long: "Creates the job that does it. It waits for the new hardware to be planned, by the flags here or later by slipway node replace-hardware.\n\n" +
 			"With new disks the new machine is installed by the node's install workflow and its agent enrols anew; with moved disks it boots what is on them.",
-		Example: "  slipway node migrate pxe-525400123456 --mac 52:54:00:65:43:21 --serial S2 --erase-old --wait\n" +
-			"  slipway node migrate pxe-525400123456 --disks moved --mac 52:54:00:65:43:21",
+		Example: "  slipway node migrate pxe-525400123456 --mac 52:54:00:65:43:21 --serial S2 --keep-bmc --erase-old --wait\n" +
+			"  slipway node migrate pxe-525400123456 --disks moved --mac 52:54:00:65:43:21 --bmc-address 10.30.0.8 --bmc-credential-ref bmc/rack7-5",
 	}
 	cmd.Flags().StringVar(&disks, "disks", "new", "new: the new hardware brings its own; moved: the node's disks move into it")
 	cmd.Flags().BoolVar(&eraseOld, "erase-old", false, "erase the old hardware first and prove it clean; needs an erase workflow")
@@ -212,6 +212,7 @@ type hardwareFlags struct {
 	macs         []string
 	serial, uuid string
 	bmc          pxeBMC
+	keepBMC      bool
 }
 
 func (h *hardwareFlags) add(cmd *cobra.Command) {
@@ -220,12 +221,13 @@ func (h *hardwareFlags) add(cmd *cobra.Command) {
 	f.StringVar(&h.serial, "serial", "", "its serial number; the job stops when the machine says another")
 	f.StringVar(&h.uuid, "uuid", "", "its system UUID")
 	h.bmc.prefix = "bmc-"
-	h.bmc.add(cmd, "its BMC; without it the node keeps the one it has")
+	h.bmc.add(cmd, "its BMC: host, host:port or https://host:port")
+	f.BoolVar(&h.keepBMC, "keep-bmc", false, "the BMC that the node has stays the same, as when only a network card was replaced")
 }
 
 // named says that any of the flags was given.
 func (h *hardwareFlags) named() bool {
-	return len(h.macs) > 0 || h.serial+h.uuid != "" || h.bmc.named()
+	return len(h.macs) > 0 || h.keepBMC || h.serial+h.uuid != "" || h.bmc.named()
 }
 
 func (h *hardwareFlags) body() (map[string]any, error) {
@@ -233,10 +235,16 @@ func (h *hardwareFlags) body() (map[string]any, error) {
 		return nil, fail(ExitUsage, "name the addresses of the new hardware with --mac, first the one that it boots with")
 	}
 	body := map[string]any{"mac_addresses": h.macs, "serial_number": h.serial, "system_uuid": h.uuid}
+	if h.keepBMC {
+		body["keep_bmc"] = true
+	}
 	if h.bmc.named() {
 		bmc, err := h.bmc.body()
 		if err != nil {
 			return nil, err
+		}
+		if h.keepBMC {
+			return nil, fail(ExitUsage, "--keep-bmc says that the BMC stays the same, and --bmc-address names another; leave one of the two out")
 		}
 		body["bmc"] = bmc
 	}

@@ -173,6 +173,13 @@ func TestANodeIsMigratedByTheCommandLine(t *testing.T) {
 	require.Equal(t, []any{lifecycle.ModeMigrate, "new", true}, []any{in.Mode, in.Disks, in.EraseOld})
 	planned := do("replace-hardware", n.Hostname, "--mac", "52:54:00:00:01:09", "--serial", "S2", "--bmc-address", "10.0.0.9", "--bmc-credential-ref", "bmc/new").exits(0)
 	require.Contains(t, planned.out, "52:54:00:00:01:09; serial S2; BMC 10.0.0.9; new disks")
+	do("set-bmc", n.Hostname, "--address", "10.0.0.8", "--credential-ref", "bmc/new").exits(0)
+	bare := do("replace-hardware", n.Hostname, "--mac", "52:54:00:00:01:09", "--serial", "S2").exits(cli.ExitUsage)
+	require.Contains(t, bare.err, "--bmc-address")
+	require.Contains(t, bare.err, "--keep-bmc")
+	do("replace-hardware", n.Hostname, "--mac", "52:54:00:00:01:09", "--keep-bmc", "--bmc-address", "10.0.0.9", "--bmc-credential-ref", "bmc/new").exits(cli.ExitUsage)
+	do("migrate", n.Hostname, "--keep-bmc").exits(cli.ExitUsage)
+	do("replace-hardware", n.Hostname, "--mac", "52:54:00:00:01:09", "--serial", "S2", "--keep-bmc").exits(0)
 	shown := do("show", n.Hostname).exits(0).out
 	require.Regexp(t, `planned hardware +52:54:00:00:01:09; serial S2`, shown)
 	require.Contains(t, shown, job.ID)
