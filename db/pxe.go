@@ -151,11 +151,15 @@ func (tx *Tx) takeMACs(ctx context.Context, id string, macs []string) error {
 				return err
 			}
 			if other.ID != id {
-				return &ConflictError{What: "mac", Existing: other.ID, Message: "another node has the MAC " + mac + "; retire or purge that node first"}
+				return macTaken(mac, other)
 			}
 		}
 	}
 	return nil
+}
+
+func macTaken(mac string, other Node) error {
+	return &ConflictError{What: "mac", Existing: other.ID, Message: "another node has the MAC " + mac + "; retire or purge that node first"}
 }
 
 // AssignInstallWorkflow says how a PXE node is installed; the version is the

@@ -38,7 +38,7 @@ func (tx *Tx) ArmNetboot(ctx context.Context, nodeID string, purpose lifecycle.N
 	if err != nil {
 		return PXENode{}, err
 	}
-	if n.Status != lifecycle.NodeDeprovisioning && n.Status != lifecycle.NodeMigrating {
+	if _, owned := lifecycle.PXEModeOf(n.Status); !owned {
 		return PXENode{}, &ConflictError{What: "state", Existing: nodeID, Message: "a job boots a node from the network while it is deprovisioning or migrating, and it is " + string(n.Status)}
 	}
 	p, err := tx.PXENode(ctx, nodeID)

@@ -76,7 +76,7 @@ func (tx *Tx) macFree(ctx context.Context, mac, nodeID string) error {
 	case other.ID == nodeID || other.Status == lifecycle.NodeDiscovered:
 		return nil
 	}
-	return &ConflictError{What: "mac", Existing: other.ID, Message: "another node has the MAC " + mac + "; retire or purge that node first"}
+	return macTaken(mac, other)
 }
 
 // BMCFree refuses a BMC that another node has which is in use: its jobs would

@@ -154,6 +154,16 @@ func DecommissionModeOf(m DecommissionMode) (DecommissionModeInfo, bool) {
 	return decommissionModes[i], true
 }
 
+// PXEModeOf is the mode whose job works while a PXE node is in this state; false
+// for a state that no job owns.
+func PXEModeOf(s NodeStatus) (DecommissionMode, bool) {
+	i := slices.IndexFunc(decommissionModes, func(d DecommissionModeInfo) bool { return d.Lifecycle == NodePXE.Lifecycle && d.Enters == s })
+	if i < 0 {
+		return "", false
+	}
+	return decommissionModes[i].Mode, true
+}
+
 // DecommissionStages lists the stages: the thirteen in the seed's order, then
 // those that only PXE nodes have.
 func DecommissionStages() []string {

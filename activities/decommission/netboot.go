@@ -51,7 +51,7 @@ func (a *Activities) ArmNetboot(ctx context.Context, in NetbootIn) (contract.Net
 
 // held refuses to wait for a node that an admin took out of the job's hands.
 func held(n db.Node) error {
-	if n.Status == lifecycle.NodeDeprovisioning || n.Status == lifecycle.NodeMigrating {
+	if _, owned := lifecycle.PXEModeOf(n.Status); owned {
 		return nil
 	}
 	return fault.New(lifecycle.FailStateDisagreement, "the node is %s: somebody took it out of this job's hands; cancel it", n.Status)

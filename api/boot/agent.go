@@ -1,9 +1,7 @@
 package boot
 
 import (
-	"crypto/rand"
 	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
@@ -64,11 +62,10 @@ func (s *Server) agentScript(r *http.Request) (script []byte, node string, err e
 	if s.cfg.AgentURL == "" {
 		return nil, "", errNoAgentURL
 	}
-	b := make([]byte, 32)
-	if _, err := rand.Read(b); err != nil {
+	token, err := randomText()
+	if err != nil {
 		return nil, "", fmt.Errorf("make an enrolment token: %w", err)
 	}
-	token := base64.RawURLEncoding.EncodeToString(b)
 	enrolment := sha256.Sum256([]byte(token))
 	err = s.cfg.Store.Tx(r.Context(), func(tx *db.Tx) error {
 		g, err := tx.GrantAgent(r.Context(), hash, enrolment[:], enrolmentLife)

@@ -86,11 +86,18 @@ const TokenPrefix = "pxe_"
 var tokenPattern = regexp.MustCompile(`^pxe_[A-Za-z0-9_-]{43}$`)
 
 func newToken() (string, error) {
-	b := make([]byte, 32)
-	if _, err := rand.Read(b); err != nil {
+	text, err := randomText()
+	if err != nil {
 		return "", fmt.Errorf("make a boot token: %w", err)
 	}
-	return TokenPrefix + base64.RawURLEncoding.EncodeToString(b), nil
+	return TokenPrefix + text, nil
+}
+
+// randomText is 256 random bits in URL-safe text.
+func randomText() (string, error) {
+	b := make([]byte, 32)
+	_, err := rand.Read(b)
+	return base64.RawURLEncoding.EncodeToString(b), err
 }
 
 // TokenHash is what is stored of a token; false for a text that is none.

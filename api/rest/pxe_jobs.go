@@ -13,14 +13,6 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// pxeMode is the mode of the job that owns a state of a PXE node.
-func pxeMode(s lifecycle.NodeStatus) lifecycle.DecommissionMode {
-	if s == lifecycle.NodeMigrating {
-		return lifecycle.ModeMigrate
-	}
-	return lifecycle.ModeDeprovision
-}
-
 // startPXEJob sets a state together with the job that owns it. What the job
 // needs is there before it begins. The same request once more finds the job at
 // work and changes nothing; one for a job that was cancelled begins the next.
@@ -60,7 +52,8 @@ func (s *Server) startPXEJob(ctx context.Context, tx *db.Tx, n db.Node, version 
 
 // pxeJobInput is the request as its job takes it.
 func pxeJobInput(ctx context.Context, tx *db.Tx, n db.Node, t StateTransition) (contract.DecommissionInput, error) {
-	in, err := decommissionInput(ctx, tx, n, pxeMode(t.State), n.Status)
+	mode, _ := lifecycle.PXEModeOf(t.State) // who calls has asked hasJob
+	in, err := decommissionInput(ctx, tx, n, mode, n.Status)
 	in.Reason, in.GraceSeconds = text(t.Comment), t.GraceSeconds
 	if t.State == lifecycle.NodeMigrating {
 		in.EraseOld, in.Disks = t.EraseOld, t.Disks

@@ -67,7 +67,8 @@ func addPXE(ctx context.Context, tx *db.Tx, view *Node) error {
 		view.PXE.JobID = job.ID
 	case !errors.Is(err, db.ErrNotFound):
 		return err
-	case view.Status == lifecycle.NodeDeprovisioning || view.Status == lifecycle.NodeMigrating:
+	}
+	if _, owned := lifecycle.PXEModeOf(view.Status); owned && err != nil {
 		// Its job was cancelled: asking for the state again begins the next.
 		view.PXE.AdminStates = append([]string{string(view.Status)}, view.PXE.AdminStates...)
 	}

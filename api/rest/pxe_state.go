@@ -55,7 +55,8 @@ const erasesMoved = "would erase the disks that are to move into the new hardwar
 
 // hasJob says that a job owns the state.
 func (t StateTransition) hasJob() bool {
-	return t.State == lifecycle.NodeDeprovisioning || t.State == lifecycle.NodeMigrating
+	_, owned := lifecycle.PXEModeOf(t.State)
+	return owned
 }
 
 func (s *Server) setNodeState(ctx context.Context, in *struct {

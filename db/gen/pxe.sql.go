@@ -46,8 +46,6 @@ func (q *Queries) AdvanceNetboot(ctx context.Context, arg AdvanceNetbootParams) 
 const armNetboot = `-- name: ArmNetboot :one
 WITH voided AS (
     DELETE FROM pxe_tokens WHERE pxe_tokens.node_id = $4
-), unused AS (
-    UPDATE enrollment_tokens t SET revoked_at = now() WHERE t.node_id = $4 AND t.used_at IS NULL AND t.revoked_at IS NULL
 )
 UPDATE pxe_nodes SET netboot_workflow_id = $1::text, netboot_purpose = $2::text, netboot_job_id = $3::text, netboot_done_at = NULL,
     round = round + 1, started_at = NULL, progress = 0

@@ -49,8 +49,6 @@ UPDATE pxe_nodes SET erase_workflow_id = @erase_workflow_id WHERE node_id = @nod
 -- A new round: what was handed out before counts no more.
 WITH voided AS (
     DELETE FROM pxe_tokens WHERE pxe_tokens.node_id = @node_id
-), unused AS (
-    UPDATE enrollment_tokens t SET revoked_at = now() WHERE t.node_id = @node_id AND t.used_at IS NULL AND t.revoked_at IS NULL
 )
 UPDATE pxe_nodes SET netboot_workflow_id = @workflow_id::text, netboot_purpose = @purpose::text, netboot_job_id = @job_id::text, netboot_done_at = NULL,
     round = round + 1, started_at = NULL, progress = 0
