@@ -3,6 +3,8 @@ package db
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -46,6 +48,25 @@ func sqlState(err error) string {
 		return pg.Code
 	}
 	return ""
+}
+
+// Away reports that a database did not answer, or no longer did, and may again:
+// refused or broken connections, a server that starts, ends or fails over, one
+// without a free connection or space. What was asked for may have been done.
+func Away(err error) bool {
+	if err == nil {
+		return false
+	}
+	if s := sqlState(err); s != "" {
+		class := s[:min(2, len(s))]
+		// 08 connection, 53 resources, 57P an operator's intervention, 58 the
+		// server's surroundings; 25006 is a primary that became a standby.
+		return class == "08" || class == "53" || strings.HasPrefix(s, "57P") || class == "58" || s == "25006"
+	}
+	var connect *pgconn.ConnectError
+	var network net.Error
+	return errors.As(err, &connect) || errors.As(err, &network) || pgconn.SafeToRetry(err) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, pgx.ErrTxClosed)
 }
 
 func retryable(err error) bool {

@@ -42,6 +42,7 @@ const (
 	FailFrozen                FailureClass = "frozen_by_operator"
 	FailWorkflowLost          FailureClass = "workflow_lost"
 	FailCompensation          FailureClass = "compensation_failed"
+	FailStoreUnavailable      FailureClass = "store_unavailable"
 	FailInternal              FailureClass = "internal"
 )
 
@@ -103,6 +104,7 @@ var failures = []FailureInfo{
 	{Class: FailFrozen, Manual: true, AutoAttempts: 1, Recommended: ActionResume, Next: "An operator froze the job; resume it when the reason is gone."},
 	{Class: FailWorkflowLost, AutoAttempts: 1, Recommended: ActionResume, Next: "The workflow was ended from outside; resume starts it again from the projected stage."},
 	{Class: FailCompensation, Manual: true, AutoAttempts: 1, Recommended: ActionCancel, Next: "Clean-up did not finish; mend what the message names, then cancel or restart clean again.", NodeUnsafe: true},
+	{Class: FailStoreUnavailable, AutoAttempts: 20, Recommended: ActionRetryStage, Next: "Slipway's own database or secret store keeps going away; bring it back, then retry the stage."},
 	{Class: FailInternal, AutoAttempts: 3, Recommended: ActionRetryStage, Next: "An internal error; the log holds the detail. Retry the stage, and report it if it comes back."},
 }
 

@@ -16,6 +16,7 @@ import (
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/temporal"
 
+	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
 )
@@ -114,8 +115,8 @@ func sshTable() table {
 // a secret that is missing.
 func secretTable() table {
 	return table{lifecycle.FailSecretUnavailable, map[providers.Kind]lifecycle.FailureClass{
-		providers.KindUnavailable: lifecycle.FailInternal,
-		providers.KindUnreachable: lifecycle.FailInternal,
+		providers.KindUnavailable: lifecycle.FailStoreUnavailable,
+		providers.KindUnreachable: lifecycle.FailStoreUnavailable,
 	}}
 }
 
@@ -160,6 +161,11 @@ func from(ctx context.Context, t table, err error) error {
 			class = t.fallback
 		}
 		return wrap(class, pe.Error(), pe)
+	case db.Away(err):
+		if activity.IsActivity(ctx) {
+			activity.GetLogger(ctx).Warn("the database is away", "error", err)
+		}
+		return wrap(lifecycle.FailStoreUnavailable, "Slipway's database did not answer", nil)
 	}
 	if activity.IsActivity(ctx) {
 		activity.GetLogger(ctx).Error("internal error", "error", err)

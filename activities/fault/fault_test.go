@@ -2,9 +2,11 @@ package fault_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"unicode/utf8"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/temporal"
 
@@ -38,6 +40,17 @@ func TestSecretStoreThatIsAway(t *testing.T) {
 	t.Parallel()
 	away := &providers.Error{Kind: providers.KindUnavailable, Op: "secrets.resolve"}
 	missing := &providers.Error{Kind: providers.KindNotFound, Op: "secrets.resolve"}
-	require.Equal(t, string(lifecycle.FailInternal), typeOf(t, fault.Secret(t.Context(), away)))
+	require.Equal(t, string(lifecycle.FailStoreUnavailable), typeOf(t, fault.Secret(t.Context(), away)))
 	require.Equal(t, string(lifecycle.FailSecretUnavailable), typeOf(t, fault.Secret(t.Context(), missing)))
+}
+
+// TestDatabaseThatIsAway is no internal error: it comes back by itself, and a
+// failover at night must not park every job that was under way.
+func TestDatabaseThatIsAway(t *testing.T) {
+	t.Parallel()
+	away := fmt.Errorf("read the node: %w", &pgconn.PgError{Code: "57P01", Message: "terminating connection due to administrator command"})
+	require.Equal(t, string(lifecycle.FailStoreUnavailable), typeOf(t, fault.Internal(t.Context(), away)))
+	require.Equal(t, string(lifecycle.FailStoreUnavailable), typeOf(t, fault.MAAS(t.Context(), away)), "whatever the activity was about")
+	require.Equal(t, string(lifecycle.FailInternal), typeOf(t, fault.Internal(t.Context(), &pgconn.PgError{Code: "42703"})))
+	require.GreaterOrEqual(t, lifecycle.Failure(lifecycle.FailStoreUnavailable).AutoAttempts, 10)
 }

@@ -154,14 +154,18 @@ func (p *patient) dropRoCE() {
 	p.sql("DELETE FROM roce_assignments WHERE hostname = '" + p.host + "'")
 }
 
-// breakDatabase makes one write of this node fail, as a full disk would.
-func (p *patient) breakDatabase() {
-	p.t.Helper()
-	p.sql(`CREATE FUNCTION no_room() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION USING ERRCODE = '53100', MESSAGE = 'no room on device'; END $$`)
-	p.sql(`CREATE TRIGGER no_room BEFORE UPDATE OF maas_create_intent ON nodes FOR EACH ROW WHEN (NEW.hostname = '` + p.host + `') EXECUTE FUNCTION no_room()`)
+// breakDatabase makes one write of this node fail with an SQLSTATE.
+func breakDatabase(state string) func(*patient) {
+	return func(p *patient) {
+		p.t.Helper()
+		p.sql(`CREATE FUNCTION broken_` + state + `() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION USING ERRCODE = '` + state + `', MESSAGE = 'planted'; END $$`)
+		p.sql(`CREATE TRIGGER broken_` + state + ` BEFORE UPDATE OF maas_create_intent ON nodes FOR EACH ROW WHEN (NEW.hostname = '` + p.host + `') EXECUTE FUNCTION broken_` + state + `()`)
+	}
 }
 
-func (p *patient) mendDatabase() { p.t.Helper(); p.sql("DROP TRIGGER no_room ON nodes") }
+func mendDatabase(state string) func(*patient) {
+	return func(p *patient) { p.t.Helper(); p.sql("DROP FUNCTION broken_" + state + " CASCADE") }
+}
 
 func (p *patient) sql(statement string) {
 	p.t.Helper()

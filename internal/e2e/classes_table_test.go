@@ -78,7 +78,9 @@ func illnessesOfTheSite() []illness {
 				require.NoError(p.t, p.App.Store.SetBMCPin(p.t.Context(), p.bmcID, "")) // the site trusts the one that it sees first
 			}},
 		{class: lifecycle.FailInternal, stage: contract.StageCreateOrFind, says: `internal error; the worker's log holds the detail`,
-			fault: (*patient).breakDatabase, mend: (*patient).mendDatabase},
+			fault: breakDatabase("XX000"), mend: mendDatabase("XX000")}, // a bug of the server
+		{class: lifecycle.FailStoreUnavailable, stage: contract.StageCreateOrFind, says: `Slipway's database did not answer`,
+			tune: within(contract.StageCreateOrFind, 15*time.Second), fault: breakDatabase("53100"), mend: mendDatabase("53100")}, // no room on its disk
 	}
 }
 
