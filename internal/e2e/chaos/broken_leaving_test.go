@@ -25,7 +25,7 @@ func TestBrokenStagesOfLeavingAreCaught(t *testing.T) {
 		t.Skip("jobs in trouble take a minute")
 	}
 	breaks := func(*devstack.Stack) interceptor.WorkerInterceptor { return &careless{} }
-	caught(t, chaos.Options{Plugs: chaos.Leaving(), Progress: &progress{t: t}, Break: breaks}, map[string]chaos.Verdict{
+	caught(t, chaos.Options{Plugs: chaos.Leaving(), Progress: &progress{}, Break: breaks}, map[string]chaos.Verdict{
 		"decommission/storage_cleanup:": "",
 		"node_operation/remove:":        "",
 		"decommission/soft_reset:validate_clean_node.CertifyNode=crash_after.silent":         chaos.Duplicate,

@@ -25,7 +25,7 @@ func TestBrokenStagesAreCaught(t *testing.T) {
 	if testing.Short() {
 		t.Skip("jobs in trouble take a minute")
 	}
-	caught(t, chaos.Options{Plugs: onboarding(), Progress: &progress{t: t}, Break: breakStages}, map[string]chaos.Verdict{
+	caught(t, chaos.Options{Plugs: onboarding(), Progress: &progress{}, Break: breakStages}, map[string]chaos.Verdict{
 		"onboarding/plain:": "",
 		"onboarding/plain:create_or_find_in_maas.CreateOrFindMachine=crash_after.silent":    chaos.WrongEnd,
 		"onboarding/plain:deploy_via_maas.DeployMachine=crash_after.silent":                 chaos.Duplicate,

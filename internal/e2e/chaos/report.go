@@ -92,6 +92,9 @@ func (r Result) Blame() string {
 	for _, f := range r.Findings {
 		fmt.Fprintf(&b, "  %s: %s\n", f.Verdict, f.Text)
 	}
+	for _, line := range r.Said {
+		fmt.Fprintf(&b, "  log: %s\n", line)
+	}
 	fmt.Fprintf(&b, "  again: make chaos CHAOS_CASE='%s'\n", r.Case)
 	return b.String()
 }

@@ -26,7 +26,8 @@ type Options struct {
 	// Processes is how many worker processes share the cases in which workers
 	// are killed, 0 for 3.
 	Processes int
-	// Patience is how long a job may take, 0 for 4 minutes.
+	// Patience is how long a job may stand still, 0 for 4 minutes. A job that goes
+	// on is slow, not stuck: it has five times that in all.
 	Patience time.Duration
 	// Break makes interceptors for the worker in this process: how a test breaks
 	// a stage.
@@ -42,6 +43,8 @@ type Result struct {
 	End      lifecycle.JobStatus
 	Took     time.Duration
 	Findings []Finding
+	// Said is what the product logged of a job with findings, the last lines.
+	Said []string
 }
 
 // run is one run of many cases.
@@ -50,6 +53,7 @@ type run struct {
 	began   time.Time
 	mu      sync.Mutex
 	results []Result
+	diary   *diary
 }
 
 // Run plays the cases, many at a time, and reports. An error means that the
@@ -59,7 +63,7 @@ type run struct {
 func Run(ctx context.Context, o Options) (Report, error) {
 	o.AtOnce, o.Processes = orElse(o.AtOnce, 16), orElse(o.Processes, 3)
 	o.Patience = orElse(o.Patience, 4*time.Minute)
-	r := &run{o: o, began: time.Now()}
+	r := &run{o: o, began: time.Now(), diary: &diary{to: o.Log}}
 	var calm, rough []Case
 	for _, c := range o.Cases {
 		if c.Has(WorkerKilled, PostgresKilled) {
@@ -87,6 +91,11 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	play(0, "calm", calm, 0)
 	play(1, "rough", rough, o.Processes)
 	wg.Wait()
+	for i := range r.results {
+		if one := &r.results[i]; len(one.Findings) > 0 {
+			one.Said = r.diary.of(one.JobID)
+		}
+	}
 	return Report{Results: r.results, Killed: killed, Took: time.Since(r.began)}, errors.Join(errs[:]...)
 }
 
@@ -98,7 +107,7 @@ func orElse[T comparable](v, dflt T) T {
 	return v
 }
 
-const tellEvery = 10 * time.Second
+const tellEvery = 30 * time.Second
 
 // tell says how far the run is, now and then.
 func (r *run) tell() (stop func()) {
@@ -128,7 +137,7 @@ func (r *run) tell() (stop func()) {
 // play runs cases in one theatre and holds them against its invariants.
 func (r *run) play(ctx context.Context, name string, cases []Case, processes int) (killed int, err error) {
 	t, err := newTheatre(ctx, theatreOptions{
-		name: name + "-" + db.NewID("run"), machines: len(cases), processes: processes, breaks: r.o.Break, log: r.o.Log,
+		name: name + "-" + db.NewID("run"), machines: len(cases), processes: processes, breaks: r.o.Break, log: r.diary,
 	})
 	if err != nil {
 		return 0, err
@@ -218,15 +227,21 @@ const (
 func (r *run) judge(ctx context.Context, t *theatre, target *Target, job db.Job, path *Path) (lifecycle.JobStatus, []Finding) {
 	f := &findings{}
 	target.accept(job)
-	ended := eventually(ctx, r.o.Patience, func() bool {
+	began, moved, ended := time.Now(), time.Now(), false
+	eventually(ctx, longest*r.o.Patience, func() bool {
 		if got, err := t.store.Job(ctx, job.ID); err == nil {
+			if got.Version != job.Version {
+				moved = time.Now()
+			}
 			job = got
 		}
 		pause(ctx, lookEvery)
-		return job.Status.Parked() && !target.retries(ctx, job) || lifecycle.Job.Terminal(job.Status)
+		ended = job.Status.Parked() && !target.retries(ctx, job) || lifecycle.Job.Terminal(job.Status)
+		return ended || time.Since(moved) > r.o.Patience
 	})
 	if !ended {
-		f.add(Stuck, "the job is %s at %s after %s: %s", job.Status, job.Stage, r.o.Patience, job.Message)
+		f.add(Stuck, "the job is %s at %s after %s, and stood still for %s: %s", job.Status, job.Stage,
+			time.Since(began).Round(time.Second), time.Since(moved).Round(time.Second), job.Message)
 		return job.Status, f.list
 	}
 	if t.workers != nil && keepsAccount(job) {
@@ -249,6 +264,9 @@ func (r *run) judge(ctx context.Context, t *theatre, target *Target, job db.Job,
 	}
 	return job.Status, f.list
 }
+
+// longest is how many times the patience a job has in all.
+const longest = 5
 
 // keepsAccount reports that a job waits for a person so that a BMC does not lock
 // its account: a worker that died in the midst of a login leaves a try that

@@ -106,7 +106,7 @@ func (t *theatre) furnish(ctx context.Context, o theatreOptions) error {
 		t.stack.StartRole("worker", func(ctx context.Context) error { return t.stack.App.RunWorker(ctx, all...) })
 		return nil
 	}
-	t.workers, err = startWorkers(ctx, t, o.processes)
+	t.workers, err = startWorkers(ctx, t, o.processes, o.log)
 	if err != nil {
 		return err
 	}

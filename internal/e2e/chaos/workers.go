@@ -23,6 +23,7 @@ type workers struct {
 	bin string
 	env []string
 	url string
+	log io.Writer // gets what the workers say
 
 	end    context.CancelFunc
 	wg     sync.WaitGroup
@@ -40,12 +41,12 @@ type hand struct {
 }
 
 // startWorkers builds the worker program and starts n of it.
-func startWorkers(ctx context.Context, t *theatre, n int) (*workers, error) {
+func startWorkers(ctx context.Context, t *theatre, n int, log io.Writer) (*workers, error) {
 	root, err := temporal.Root()
 	if err != nil {
 		return nil, err
 	}
-	w := &workers{t: t, bin: filepath.Join(t.stack.Dir, "chaos"), live: map[string]*hand{}}
+	w := &workers{t: t, log: log, bin: filepath.Join(t.stack.Dir, "chaos"), live: map[string]*hand{}}
 	build := exec.CommandContext(ctx, "go", "build", "-o", w.bin, "./internal/e2e/chaos/cmd/chaos")
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
@@ -110,7 +111,7 @@ func (w *workers) keepOne(ctx context.Context) {
 // harness is gone.
 func (w *workers) start(ctx context.Context, said io.Writer) (*hand, io.Closer, error) {
 	cmd := exec.CommandContext(ctx, w.bin, "worker", "--director", w.url)
-	cmd.Env, cmd.Stderr = w.env, said
+	cmd.Env, cmd.Stderr = w.env, io.MultiWriter(said, w.log)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, nil, err

@@ -113,12 +113,13 @@ func play(ctx context.Context, args []string, out io.Writer) error {
 // suffer plays cases and says what came of them.
 func suffer(ctx context.Context, o chaos.Options, out io.Writer) error {
 	report, err := chaos.Run(ctx, o)
-	for _, g := range report.Guilty() {
-		fmt.Fprint(out, g.Blame())
-	}
 	fmt.Fprint(out, report.Table())
-	if err == nil && len(report.Guilty()) > 0 {
-		err = errors.New("not everything went well; each case above says how to play it again")
+	if guilty := report.Guilty(); len(guilty) > 0 {
+		var blame strings.Builder
+		for _, g := range guilty {
+			blame.WriteString(g.Blame())
+		}
+		err = errors.Join(err, fmt.Errorf("not everything went well; each of these says how to play it again:\n%s", blame.String()))
 	}
 	return err
 }
