@@ -1131,18 +1131,16 @@ WITH seen AS (
         streak = CASE WHEN d.key <> excluded.key THEN 1 ELSE d.streak + 1 END,
         changed_at = CASE WHEN d.key <> excluded.key THEN now() ELSE d.changed_at END,
         version = d.version + CASE WHEN d.key <> excluded.key THEN 1 ELSE 0 END
-    RETURNING d.id, d.detector, d.subject, d.node_id, d.severity, d.status, d.message
+    RETURNING d.id, d.detector, d.subject, d.node_id, d.severity, d.status, d.message, d.seen_count, d.streak
 ), told AS (
     INSERT INTO outbox (kind, resource_kind, resource_id, node_id, type, payload)
     SELECT 'event', 'drift', k.id, k.node_id, 'drift.opened',
         jsonb_build_object('id', k.id, 'detector', k.detector, 'severity', k.severity, 'subject', k.subject, 'node_id', k.node_id, 'site_id', $2::text,
             'message', k.message)
     FROM kept k LEFT JOIN before b ON b.detector = k.detector AND b.subject = k.subject
-    WHERE b.status IS NULL OR (b.status = 'ignored' AND k.status = 'open')
+    WHERE k.seen_count = 1 OR (b.status = 'ignored' AND k.status = 'open' AND k.streak = 1)
 )
-SELECT k.id, k.detector, k.subject, k.status,
-    (NOT EXISTS (SELECT 1 FROM before b WHERE b.detector = k.detector AND b.subject = k.subject))::boolean AS opened
-FROM kept k
+SELECT k.id, k.detector, k.subject, k.status, (k.seen_count = 1)::boolean AS opened FROM kept k
 `
 
 type SeeDriftParams struct {
@@ -1159,7 +1157,7 @@ type SeeDriftRow struct {
 }
 
 // Opens findings, keeps the open ones up to date, and opens again an ignored one whose key is another. Rows are taken in one order, so that two writers
-// never wait on each other in a circle.
+// never wait on each other in a circle. Of writers at the same moment the counts, and not what this statement saw before, tell which one opened it.
 func (q *Queries) SeeDrift(ctx context.Context, arg SeeDriftParams) ([]SeeDriftRow, error) {
 	rows, err := q.db.Query(ctx, seeDrift, arg.Findings, arg.SiteID)
 	if err != nil {
