@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -299,4 +300,38 @@ func enrol(t testing.TB, s *db.Store, id string) {
 	generation, err := s.EnrolledGeneration(t.Context(), id)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, generation)
+}
+
+// TestTwoNodesThatAskForOneBMC at the same moment: one of them gets it.
+func TestTwoNodesThatAskForOneBMC(t *testing.T) {
+	t.Parallel()
+	s := dbtest.Store(t)
+	nodes := []db.Node{dbtest.PXENode(t, s, mac(961), lifecycle.NodeActive), dbtest.PXENode(t, s, mac(962), lifecycle.NodeActive)}
+	errs := make([]error, len(nodes))
+	var asked, wg sync.WaitGroup
+	asked.Add(len(nodes))
+	for i, n := range nodes {
+		wg.Go(func() {
+			errs[i] = s.Tx(t.Context(), func(tx *db.Tx) error {
+				if _, err := tx.LockNode(t.Context(), n.ID); err != nil {
+					return err
+				}
+				asked.Done()
+				asked.Wait() // both are in their transactions now
+				if err := tx.BMCFree(t.Context(), "https://192.0.2.77", "redfish", "", n.ID); err != nil {
+					return err
+				}
+				_, err := tx.CreateBMC(t.Context(), db.NewBMC{NodeID: &n.ID, Address: []string{"192.0.2.77", "https://192.0.2.77:443/"}[i], Protocol: "redfish", CredentialRef: "bmc/one"})
+				return err
+			})
+		})
+	}
+	wg.Wait()
+	if errs[0] == nil {
+		errs[0], nodes[1] = errs[1], nodes[0]
+	}
+	conflict(t, errs[0], "bmc", nodes[1].ID)
+	there, err := s.BMCsAt(t.Context(), "https://192.0.2.77")
+	require.NoError(t, err)
+	require.Len(t, there, 1)
 }

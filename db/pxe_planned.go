@@ -30,15 +30,8 @@ func (tx *Tx) PlanHardware(ctx context.Context, nodeID string, version int64, h 
 	if p.PlannedHardware != nil && p.PlannedHardware.ReplacedBy == j.ID {
 		return Node{}, &ConflictError{What: "hardware", Existing: j.ID, Message: "job " + j.ID + " has put the node on its new hardware already; cancel it and migrate again for other hardware"}
 	}
-	for _, mac := range h.MACs {
-		if err := tx.macFree(ctx, mac, nodeID); err != nil {
-			return Node{}, err
-		}
-	}
-	if b := h.BMC; b != nil {
-		if err := tx.BMCFree(ctx, b.Address, b.Protocol, b.SystemID, nodeID); err != nil {
-			return Node{}, err
-		}
+	if err := tx.HardwareFree(ctx, h, nodeID); err != nil {
+		return Node{}, err
 	}
 	n, err = tx.q.TouchNode(ctx, gen.TouchNodeParams{ID: nodeID, Version: version})
 	if n, err = changed("node "+nodeID, n, err, func() error { return nil }); err != nil {
@@ -50,6 +43,19 @@ func (tx *Tx) PlanHardware(ctx context.Context, nodeID string, version int64, h 
 	}
 	a.Metadata = map[string]any{"job_id": j.ID, "mac_addresses": h.MACs, "serial_number": h.SerialNumber, "system_uuid": h.SystemUUID, "disks": h.Disks}
 	return n, tx.AppendAudit(ctx, Entry{ResourceKind: "node", ResourceID: nodeID, NodeID: &nodeID, Kind: EntryAction, Name: "plan_hardware", From: string(n.Status), To: string(n.Status), Actor: a})
+}
+
+// HardwareFree refuses hardware of which another node has an address or the BMC.
+func (tx *Tx) HardwareFree(ctx context.Context, h PlannedHardware, nodeID string) error {
+	for _, mac := range h.MACs {
+		if err := tx.macFree(ctx, mac, nodeID); err != nil {
+			return err
+		}
+	}
+	if b := h.BMC; b != nil {
+		return tx.BMCFree(ctx, b.Address, b.Protocol, b.SystemID, nodeID)
+	}
+	return nil
 }
 
 // migrating is the live job that migrates the node.
@@ -81,8 +87,12 @@ func (tx *Tx) macFree(ctx context.Context, mac, nodeID string) error {
 
 // BMCFree refuses a BMC that another node has which is in use: its jobs would
 // switch that node's machine. *ConflictError names that node. Two nodes may share
-// a Redfish service that has several systems, where each names another.
+// a Redfish service that has several systems, where each names another. Of two
+// transactions that ask for one BMC the second waits for the first to end.
 func (tx *Tx) BMCFree(ctx context.Context, address, protocol, systemID, nodeID string) error {
+	if err := tx.q.Lock(ctx, "bmc/"+writtenAs(address)[0]); err != nil {
+		return translate("BMC at "+address, err)
+	}
 	there, err := tx.BMCsAt(ctx, address)
 	if err != nil {
 		return err

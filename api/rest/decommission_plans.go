@@ -41,14 +41,24 @@ func (s *Server) foreseeNode(ctx context.Context, r DecommissionPlanRequest) (fo
 		return v, err
 	}
 	v.ask.GraceSeconds = r.GraceSeconds
-	if v.node.Lifecycle == lifecycle.NodePXE.Lifecycle {
-		v.ask.Disks, v.ask.EraseOld = r.disks(), r.EraseOld
-		if err := s.cfg.Store.ReadTx(ctx, func(tx *db.Tx) error { return s.pxeJobNeeds(ctx, tx, v.node, v.ask) }); err != nil {
-			return v, err
-		}
-	}
 	ask := contract.DecommissionPlanInput{
 		Job: contract.JobInput{Kind: contract.DecommissionKind(mode), NodeID: v.node.ID, SiteID: v.node.SiteID}, Request: &v.ask,
+	}
+	if v.node.Lifecycle == lifecycle.NodePXE.Lifecycle {
+		v.ask.Disks, v.ask.EraseOld = r.disks(), r.EraseOld
+		plan, err := s.checkPlanned(ctx, r.Hardware, "body.hardware.")
+		if err != nil {
+			return v, err
+		}
+		if err := s.cfg.Store.ReadTx(ctx, func(tx *db.Tx) error {
+			if err := s.pxeJobNeeds(ctx, tx, v.node, v.ask); err != nil {
+				return err
+			}
+			return plan.takable(ctx, tx, v.node)
+		}); err != nil {
+			return v, err
+		}
+		ask.Hardware = plan.facts(v.ask.Disks)
 	}
 	if v.plan, err = s.foresee(ctx, contract.DecommissionPlanWorkflowID(ask), contract.DecommissionPlanWorkflow, ask); err != nil {
 		return v, err
@@ -175,6 +185,7 @@ type DecommissionPlanRequest struct {
 	GraceSeconds int                        `json:"grace_seconds,omitempty" minimum:"0" maximum:"86400"`
 	Disks        string                     `json:"disks,omitempty" enum:"new,moved" doc:"With migrate: whether the new hardware brings its own (as when absent)"`
 	EraseOld     bool                       `json:"erase_old,omitempty" doc:"With migrate: the old hardware is erased first"`
+	Hardware     *HardwareRequest           `json:"hardware,omitempty" doc:"With migrate: the hardware that the request would name at once"`
 }
 
 // check refuses fields that do not go with the mode.
@@ -182,6 +193,9 @@ func (r DecommissionPlanRequest) check() error {
 	var bad []problem.Field
 	if r.Mode != lifecycle.ModeMigrate && r.Disks != "" {
 		bad = append(bad, problem.Field{Location: "body.disks", Message: "is for the mode migrate only; leave it out"})
+	}
+	if r.Mode != lifecycle.ModeMigrate && r.Hardware != nil {
+		bad = append(bad, problem.Field{Location: "body.hardware", Message: "is for the mode migrate only; leave it out"})
 	}
 	switch {
 	case r.Mode != lifecycle.ModeMigrate && r.EraseOld:

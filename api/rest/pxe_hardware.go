@@ -127,6 +127,35 @@ type hardwarePlan struct {
 	at      string // where it stands in the body
 }
 
+// takable refuses hardware that is another node's, or that does not say what
+// becomes of the node's BMC; nil is none.
+func (p *hardwarePlan) takable(ctx context.Context, tx *db.Tx, n db.Node) error {
+	if p == nil {
+		return nil
+	}
+	if err := p.namesBMC(ctx, tx, n); err != nil {
+		return err
+	}
+	for _, mac := range p.MACs {
+		other, err := tx.OtherNodeOfMAC(ctx, mac)
+		if err == nil {
+			return problem.New(problem.Conflict, "a node that MAAS provisions has the MAC "+mac+"; decommission that node first, or name another address").With(other)
+		}
+		if !errors.Is(err, db.ErrNotFound) {
+			return err
+		}
+	}
+	return tx.HardwareFree(ctx, p.PlannedHardware, n.ID)
+}
+
+// facts is the hardware as a plan takes it; nil for none.
+func (p *hardwarePlan) facts(disks string) *contract.HardwareFacts {
+	if p == nil {
+		return nil
+	}
+	return &contract.HardwareFacts{MACs: p.MACs, Serial: p.SerialNumber, Moved: disks == db.DisksMoved}
+}
+
 // namesBMC refuses hardware without a BMC for a node that has one: its jobs
 // would switch the old machine on and off for the new one.
 func (p hardwarePlan) namesBMC(ctx context.Context, tx *db.Tx, n db.Node) error {

@@ -76,20 +76,11 @@ func (s *Server) planHardware(ctx context.Context, tx *db.Tx, n db.Node, version
 	if plan == nil {
 		return n, nil
 	}
-	if err := plan.namesBMC(ctx, tx, n); err != nil {
+	if err := plan.takable(ctx, tx, n); err != nil {
 		return n, err
 	}
 	h := plan.PlannedHardware
 	h.Disks = in.Disks
-	for _, mac := range h.MACs {
-		other, err := tx.OtherNodeOfMAC(ctx, mac)
-		if err == nil {
-			return n, problem.New(problem.Conflict, "a node that MAAS provisions has the MAC "+mac+"; decommission that node first, or name another address").With(other)
-		}
-		if !errors.Is(err, db.ErrNotFound) {
-			return n, err
-		}
-	}
 	return tx.PlanHardware(ctx, n.ID, version, h, s.actor(ctx))
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,9 +53,13 @@ type leaverRun struct {
 }
 
 func (r leaverRun) Get(_ context.Context, into any) error {
+	steps := []string{"erase disks " + r.disks}
+	if r.in.Hardware != nil {
+		steps = append(steps, "put the node on "+strings.Join(r.in.Hardware.MACs, ", "))
+	}
 	raw, err := json.Marshal(contract.Plan{
 		Kind: r.in.Job.Kind, Subject: contract.PlanSubject{JobID: r.in.Job.JobID, NodeID: r.in.Job.NodeID}, ObservedAt: time.Now(),
-		Rows: []contract.PlanRow{{Ordinal: 1, Stage: lifecycle.StageScrubGPU, Would: contract.WouldRun, Steps: []string{"erase disks " + r.disks}}},
+		Rows: []contract.PlanRow{{Ordinal: 1, Stage: lifecycle.StageScrubGPU, Would: contract.WouldRun, Steps: steps}},
 	}.Concluded())
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/url"
 	"strings"
 
@@ -111,7 +112,8 @@ func (a *app) startState(ctx context.Context, name, state string, body map[strin
 func (a *app) planState(ctx context.Context, id, state string, asked map[string]any, f stateFlags) error {
 	body := map[string]any{"node_id": id, "mode": lifecycle.ModeDeprovision, "grace_seconds": f.grace}
 	if state == string(lifecycle.NodeMigrating) {
-		body["mode"], body["disks"], body["erase_old"] = lifecycle.ModeMigrate, asked["disks"], asked["erase_old"]
+		body["mode"] = lifecycle.ModeMigrate
+		maps.Copy(body, asked)
 	}
 	r, err := a.ask(ctx, "POST", "/admin/decommissions/plan", body, nil)
 	if err != nil {

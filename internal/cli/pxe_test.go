@@ -168,6 +168,8 @@ func TestANodeIsMigratedByTheCommandLine(t *testing.T) {
 	w.run(`{"username":"root","password":"calvin"}`, "secret", "put", "bmc/new", "--stdin").exits(0)
 
 	require.Contains(t, do("migrate", n.Hostname, "--erase-old", "--plan").exits(0).out, "dry run")
+	require.Contains(t, do("migrate", n.Hostname, "--plan", "--mac", "no address").exits(cli.ExitUsage).err, "Ethernet address")
+	require.Contains(t, do("migrate", n.Hostname, "--plan", "--mac", "52:54:00:00:01:08").exits(0).out, "put the node on 52:54:00:00:01:08")
 	require.Contains(t, do("migrate", n.Hostname, "--erase-old", "--mac", "52:54:00:00:01:08").exits(0).out, "is migrating")
 	job, in := w.operation(n.ID)
 	require.Equal(t, []any{lifecycle.ModeMigrate, "new", true}, []any{in.Mode, in.Disks, in.EraseOld})

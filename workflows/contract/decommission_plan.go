@@ -18,6 +18,9 @@ type DecommissionPlanInput struct {
 	// Request is the request as it would be accepted, but for PlanHash and
 	// Reason, which decide nothing. It is nil where Job.JobID is set.
 	Request *DecommissionInput `json:"request,omitempty"`
+	// Hardware is what a migration that is not accepted yet names at once; nil
+	// for none.
+	Hardware *HardwareFacts `json:"hardware,omitempty"`
 }
 
 // DecommissionPlanWorkflowID is the workflow id of a plan: one for a job, one

@@ -61,6 +61,8 @@ type PlanRow struct {
 	// Seen is what was observed for this stage.
 	Seen string `json:"seen,omitempty"`
 	Why  string `json:"why,omitempty"`
+	// NeedsHuman: it would wait for what only a person does.
+	NeedsHuman bool `json:"needs_human,omitempty"`
 	// Failure is why the job would park here.
 	Failure *PlanFailure `json:"failure,omitempty"`
 }
@@ -135,7 +137,8 @@ func EndedPlan(kind JobKind, subject PlanSubject, status lifecycle.JobStatus, st
 	return p.Hashed()
 }
 
-// Concluded writes the summary from the rows and computes the hash.
+// Concluded writes the summary from the rows and computes the hash. What comes
+// first decides: a stage that would park, or one that waits for a person.
 func (p Plan) Concluded() Plan {
 	p.Summary, p.NeedsHuman = "The job would run to its end.", p.Status.Parked()
 	if p.Status.Parked() {
@@ -144,6 +147,11 @@ func (p Plan) Concluded() Plan {
 	for _, r := range p.Rows {
 		if r.Would == WouldFail && r.Failure != nil {
 			p.Summary = "The job would park at " + r.Stage + ": " + string(r.Failure.Class) + ". " + r.Failure.Next
+			p.NeedsHuman = true
+			return p.Hashed()
+		}
+		if r.Would == WouldWait && r.NeedsHuman && r.Why != "" {
+			p.Summary = "The job would wait for a person at " + r.Stage + ". " + strings.ToUpper(r.Why[:1]) + r.Why[1:] + "."
 			p.NeedsHuman = true
 			return p.Hashed()
 		}

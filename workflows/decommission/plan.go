@@ -122,6 +122,9 @@ func (p *planner) observe(ctx workflow.Context) error {
 		return err
 	}
 	p.known = known
+	if p.in.Hardware != nil && p.known.PXE != nil {
+		p.known.PXE.Hardware = *p.in.Hardware
+	}
 	p.s.learn(known.Facts)
 	p.s.Retired = p.s.Retired || known.Facts.Status == lifecycle.NodeRetired || known.Facts.Status == lifecycle.NodeRemoving
 	at := maasact.LeavingLook{

@@ -40,7 +40,7 @@ func (p *planner) restarts(row contract.PlanRow) contract.PlanRow {
 	case p.s.Node.BMCID != "" && p.bmc.Failure != nil:
 		return fails(*p.bmc.Failure)
 	case p.s.Node.BMCID == "":
-		row.Would, row.Why = contract.WouldWait, "Slipway knows no BMC of the machine: the job parks until somebody has restarted it by hand and retries the stage"
+		row.Would, row.NeedsHuman, row.Why = contract.WouldWait, true, "Slipway knows no BMC of the machine: the job parks until somebody has restarted it by hand and retries the stage"
 	default:
 		row.Steps = append([]string{"power cycle the machine at its BMC"}, row.Steps...)
 	}
@@ -89,7 +89,7 @@ func planSwitchOff(p *planner) contract.PlanRow {
 func planHardware(p *planner) contract.PlanRow {
 	h := p.netboot().Hardware
 	if len(h.MACs) == 0 {
-		return contract.PlanRow{Would: contract.WouldWait, Why: "no hardware is planned: the job waits until somebody names it (slipway node replace-hardware)"}
+		return contract.PlanRow{Would: contract.WouldWait, NeedsHuman: true, Why: "no hardware is planned: the job waits until somebody names it (slipway node replace-hardware)"}
 	}
 	row := runs("put the node on the hardware " + strings.Join(h.MACs, ", "))
 	if h.Serial != "" {

@@ -35,6 +35,8 @@ func TestThePlanOfAPXENode(t *testing.T) {
 	require.Equal(t, contract.WouldBeDone, row(t, p, lifecycle.StageDisableNode).Would)
 	require.Equal(t, contract.WouldWait, row(t, p, lifecycle.StageBootEraser).Would)
 	require.Contains(t, row(t, p, lifecycle.StageValidateClean).Why, "by hand")
+	require.True(t, p.NeedsHuman)
+	require.Contains(t, p.Summary, "would wait for a person at "+lifecycle.StageBootEraser)
 	require.Equal(t, contract.WouldSkip, row(t, p, lifecycle.StagePowerOff).Would)
 
 	l = onTheNetwork(lifecycle.NodeActive)
@@ -59,6 +61,8 @@ func TestThePlanOfAMigration(t *testing.T) {
 		require.Equal(t, contract.WouldSkip, row(t, p, stage).Would, stage)
 	}
 	require.Equal(t, contract.WouldWait, row(t, p, lifecycle.StageReplaceHardware).Would)
+	require.True(t, p.NeedsHuman)
+	require.Regexp(t, `would wait for a person at replace_hardware\. No hardware is planned`, p.Summary)
 	require.Equal(t, "install it by workflow ubuntu", row(t, p, lifecycle.StageBootHardware).Steps[0])
 
 	l := onTheNetwork(lifecycle.NodeActive)
@@ -67,6 +71,13 @@ func TestThePlanOfAMigration(t *testing.T) {
 	require.NotEqual(t, p.Hash, planned.Hash)
 	require.Equal(t, []string{"put the node on the hardware 02:00:00:00:00:02, serial number S2"}, row(t, planned, lifecycle.StageReplaceHardware).Steps)
 	require.NotContains(t, row(t, planned, lifecycle.StageBootHardware).Steps[0], "install")
+	require.False(t, planned.NeedsHuman)
+
+	l = onTheNetwork(lifecycle.NodeActive)
+	l.named = &contract.HardwareFacts{MACs: []string{"02:00:00:00:00:03"}}
+	named := plan(t, l, lifecycle.ModeMigrate, nil)
+	require.Equal(t, "put the node on the hardware 02:00:00:00:00:03", row(t, named, lifecycle.StageReplaceHardware).Steps[0])
+	require.Equal(t, "The job would run to its end.", named.Summary)
 
 	l = onTheNetwork(lifecycle.NodeActive)
 	l.known.PXE.InstallFails = &contract.Failure{Class: lifecycle.FailConfiguration, Message: "it brings no agent"}

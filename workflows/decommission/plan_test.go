@@ -26,6 +26,8 @@ type looker struct {
 	region maasact.LeavingPlan
 	bmc    bmcact.LeavingPlan
 	away   bool
+	// named is the hardware that the request names.
+	named *contract.HardwareFacts
 }
 
 func (l *looker) PlanLeaving(context.Context, leaveact.LeavingLook) (leaveact.LeavingPlan, error) {
@@ -66,7 +68,7 @@ func plan(t *testing.T, l *looker, mode lifecycle.DecommissionMode, snap *contra
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestWorkflowEnvironment()
 	env.RegisterActivity(l)
-	in := contract.DecommissionPlanInput{Job: contract.JobInput{Kind: contract.DecommissionKind(mode), NodeID: "node_1", SiteID: "site_1"}}
+	in := contract.DecommissionPlanInput{Job: contract.JobInput{Kind: contract.DecommissionKind(mode), NodeID: "node_1", SiteID: "site_1"}, Hardware: l.named}
 	if snap != nil {
 		in.Job.JobID = "job_1"
 		env.RegisterActivity(&projection.Activities{Store: &memory{snap: *snap}})
@@ -108,7 +110,7 @@ func TestAPlanHasARowForEachStageOfItsMode(t *testing.T) {
 			require.NotEqual(t, contract.WouldFail, r.Would, "%s %s: %+v", info.Mode, r.Stage, r.Failure)
 		}
 		require.Equal(t, info.Stages, names)
-		require.False(t, p.NeedsHuman)
+		require.Equal(t, info.Mode == lifecycle.ModeMigrate, p.NeedsHuman, "%s: only new hardware is a person's to name", info.Mode)
 		later := time.Now().Add(time.Minute)
 		l.known.Facts.LastBeat = &later
 		require.Equal(t, p.Hash, plan(t, l, info.Mode, nil).Hash, "%s: another heartbeat decides nothing", info.Mode)
