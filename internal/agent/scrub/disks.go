@@ -107,30 +107,60 @@ func distinct(work []drive) (keep, twice []drive) {
 	return keep, twice
 }
 
-// eraseGroup erases what goes together and reports each disk.
+// eraseGroup erases what goes together and reports each disk. What the notes say
+// was done is looked at, and done again only when the disk does not bear it out:
+// a note is never believed over the disk.
 func (r *run) eraseGroup(ctx context.Context, g []drive, all []drive) error {
-	result, err := r.eraseAndVerify(ctx, g, all)
-	var errs []error
-	for _, d := range g {
-		dev := lifecycle.DeviceResult{Kind: "disk", Name: d.name, Serial: d.serial, Model: d.model, Method: result.Method, Tool: result.Tool}
-		bad := err
-		var seen look
-		if bad == nil {
-			if seen, bad = r.verify(ctx, d, &dev); bad == nil {
-				dev.Verified = true
-				dev.Detail = fmt.Sprintf("%d sampled blocks are blank and none holds what was written before", seen.blocks)
-			}
+	key := g[0].serial
+	e, err := erasure{}, r.free(g)
+	if was := r.notes.get(key); err == nil && was.Done {
+		e = erasure{was.Method, was.Tool}
+		devs, bad := r.verifyGroup(ctx, g, e)
+		if bad == nil || ctx.Err() != nil {
+			return r.devicesOf(devs, bad)
 		}
-		if bad != nil {
-			dev.Detail = bad.Error()
-			errs = append(errs, bad)
-		}
-		if dev.Method == "" || err != nil { // what was begun and not finished is no method
-			dev.Method = lifecycle.SanitizeNone
-		}
-		r.device(dev)
+		err = r.notes.forget(key)
 	}
-	return errors.Join(errs...)
+	if err == nil {
+		e, err = r.erase(ctx, g, all)
+	}
+	if err != nil { // what was begun and not finished is no method
+		for _, d := range g {
+			_ = r.untouched(d, err)
+		}
+		return err
+	}
+	devs, bad := r.verifyGroup(ctx, g, e)
+	if bad != nil && ctx.Err() == nil { // the drive's word was not true: who asks again has it erased again
+		bad = errors.Join(bad, r.notes.forget(key))
+	}
+	return r.devicesOf(devs, bad)
+}
+
+func (r *run) devicesOf(devs []lifecycle.DeviceResult, err error) error {
+	for _, d := range devs {
+		r.device(d)
+	}
+	return err
+}
+
+// verifyGroup looks at erased disks and says of each whether it is blank.
+func (r *run) verifyGroup(ctx context.Context, g []drive, e erasure) ([]lifecycle.DeviceResult, error) {
+	var errs []error
+	devs := make([]lifecycle.DeviceResult, 0, len(g))
+	for _, d := range g {
+		dev := lifecycle.DeviceResult{Kind: "disk", Name: d.name, Serial: d.serial, Model: d.model, Method: e.Method, Tool: e.Tool}
+		seen, err := r.verify(ctx, d, &dev)
+		if err != nil {
+			dev.Detail = err.Error()
+			errs = append(errs, err)
+		} else {
+			dev.Verified = true
+			dev.Detail = fmt.Sprintf("%d sampled blocks are blank and none holds what was written before", seen.blocks)
+		}
+		devs = append(devs, dev)
+	}
+	return devs, errors.Join(errs...)
 }
 
 // verify samples an erased disk. A cryptographic erasure leaves noise; the disk
@@ -177,30 +207,33 @@ type erasure struct {
 	Tool   string
 }
 
-// eraseAndVerify plants the canaries and erases. What the notes say was done is
-// not done again: the samples that follow show whether it is true.
-func (r *run) eraseAndVerify(ctx context.Context, g []drive, all []drive) (erasure, error) {
+// free looks a last time whether anything forbids to erase these disks, and has
+// the kernel say so too.
+func (r *run) free(g []drive) error {
 	for _, d := range g {
 		if err := r.guard(d); err != nil {
-			return erasure{}, err
+			return err
 		}
 		// The kernel itself refuses a second user.
-		if f, err := r.openDisk(d.name, d.bytes, false); err != nil {
-			return erasure{}, err
-		} else if err := f.close(); err != nil {
-			return erasure{}, err
+		f, err := r.openDisk(d.name, d.bytes, false)
+		if err != nil {
+			return err
+		}
+		if err := f.close(); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// erase plants the canaries and erases, or goes on with what the notes say was
+// begun.
+func (r *run) erase(ctx context.Context, g []drive, all []drive) (erasure, error) {
 	key := g[0].serial
 	was := r.notes.get(key)
-	if was.Done {
-		return erasure{was.Method, was.Tool}, nil
-	}
 	if !was.Begun {
-		for _, d := range g {
-			if err := r.plant(d.name, r.runID, d.serial, d.bytes); err != nil {
-				return erasure{}, err
-			}
+		if err := r.replant(g); err != nil {
+			return erasure{}, err
 		}
 	}
 	var e erasure

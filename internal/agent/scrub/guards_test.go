@@ -266,9 +266,37 @@ func TestAScrubThatIsRunAgainGoesOn(t *testing.T) {
 		require.Equal(t, "nvme sanitize (block erase), nvme version 2.8", dev["nvme0n1"].Tool)
 		require.Empty(t, b.said, "a look is enough")
 		b.disk("nvme0n1", "N0")
-		lied, _ := b.erase(protectS1)
-		require.False(t, lied.OK, "the notes are not believed over the disk")
-		require.Contains(t, lied.Message, "is not blank")
+		full, _ := b.erase(protectS1)
+		require.True(t, full.OK, full.Message)
+		require.True(t, b.ran("nvme sanitize /dev/nvme0"), "the notes are not believed over the disk")
+	})
+	t.Run("it had ended and did nothing", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t)
+		honest := b.answer["nvme"]
+		b.answer["nvme"] = func(args []string) (string, error) {
+			if args[0] == "sanitize" { // it says that it has
+				b.sanitize = []string{"2", "1"}
+				return "", nil
+			}
+			return b.nvme(args)
+		}
+		for range 2 { // each time anew
+			b.said = nil
+			lied, dev := b.erase(protectS1)
+			require.False(t, lied.OK)
+			require.Contains(t, lied.Message, "still holds")
+			require.False(t, dev["nvme0n1"].Verified)
+			require.True(t, b.ran("nvme sanitize /dev/nvme0"))
+		}
+		n, err := openNotes(b.host, "job_1")
+		require.NoError(t, err)
+		require.Equal(t, note{}, n.get("N0"), "what did not prove blank is not done")
+		b.answer["nvme"] = honest
+		mended, dev := b.erase(protectS1)
+		require.True(t, mended.OK, mended.Message)
+		require.True(t, dev["nvme0n1"].Verified)
+		require.NotContains(t, b.image("nvme0n1"), "tenant's data")
 	})
 	t.Run("another run begins anew", func(t *testing.T) {
 		t.Parallel()

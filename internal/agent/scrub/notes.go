@@ -70,6 +70,18 @@ func (n *notes) put(serial string, v note) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.doc.Devices[serial] = v
+	return n.save()
+}
+
+// forget drops a note for good before it returns: the disk did not bear it out.
+func (n *notes) forget(serial string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.doc.Devices, serial)
+	return n.save()
+}
+
+func (n *notes) save() error {
 	if n.path == "" {
 		return nil
 	}

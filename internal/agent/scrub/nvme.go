@@ -190,6 +190,7 @@ func (r *run) sanitize(ctx context.Context, g []drive, ctrl string, caps uint32,
 	return how, fmt.Errorf("the drive %s knows nothing of the sanitize operation (status %d)", g[0].serial, status)
 }
 
+// replant writes the canaries, over what an erasure may have left of them.
 func (r *run) replant(g []drive) error {
 	for _, d := range g {
 		if err := r.plant(d.name, r.runID, d.serial, d.bytes); err != nil {

@@ -293,3 +293,38 @@ func TestAValidationMayBeAskedForSomeSteps(t *testing.T) {
 	require.Equal(t, lifecycle.TaskCodeRefused, r.Code)
 	require.Equal(t, scrub.ValidateSteps(), names(scrub.Validate(t.Context(), w.host, lifecycle.ValidateArgs{RunID: w.run}, nil)))
 }
+
+// A retry of the stage comes under the same run id. What did not prove blank is
+// erased again; what did is only looked at.
+func TestARetryErasesWhatDidNotProveBlank(t *testing.T) {
+	t.Parallel()
+	w := newWard(t)
+	erased := func() map[string]int {
+		n, err := w.node.Erasures()
+		require.NoError(t, err)
+		return n
+	}
+	require.NoError(t, w.node.Occupy())
+	require.NoError(t, w.node.SetFaults(simnode.Faults{Scrub: simnode.ScrubFaults{EraseKeepsData: true}}))
+	res := w.scrub(lifecycle.ScrubArgs{})
+	require.Equal(t, []string{scrub.StepDisks}, failed(res), res.Message)
+	require.True(t, w.holds("nvme0n1", simnode.TenantMark))
+	require.Empty(t, erased())
+
+	require.NoError(t, w.node.SetFaults(simnode.Faults{Scrub: simnode.ScrubFaults{FrozenDrive: true}}))
+	res = w.scrub(lifecycle.ScrubArgs{})
+	require.Equal(t, []string{scrub.StepDisks}, failed(res), res.Message)
+	require.True(t, device(res, "nvme0n1").Verified)
+	require.False(t, device(res, "sdb").Verified)
+
+	require.NoError(t, w.node.SetFaults(simnode.Faults{}))
+	for range 2 {
+		res = w.scrub(lifecycle.ScrubArgs{})
+		require.True(t, res.OK, res.Message)
+		require.Equal(t, map[string]int{"nvme0n1": 1, "nvme1n1": 1, "nvme2n1": 1, "nvme3n1": 1, "sdb": 1}, erased(), "each once")
+	}
+	require.False(t, w.holds("nvme0n1", simnode.TenantMark))
+	require.False(t, w.holds("sdb", simnode.TenantMark))
+	after := w.validate(w.restart())
+	require.True(t, after.OK, after.Message)
+}
