@@ -196,6 +196,10 @@ type RevokeUserArgs struct {
 // ScrubArgs are the arguments of gpu.scrub.
 type ScrubArgs struct {
 	RunID string `json:"run_id"` // names the run in the evidence
+	// Serial is the serial number of the machine that this was decided for, as the
+	// node's record has it: a machine that shows another refuses. "", or what
+	// makers write where there is none, is not compared, and the result says so.
+	Serial string `json:"serial,omitempty"`
 	// Steps limits the scrub to these steps; empty means all.
 	Steps []string `json:"steps,omitempty"`
 	// ProtectSerials are disks that must not be wiped, by serial or WWN.
@@ -213,8 +217,9 @@ type ScrubArgs struct {
 
 // ValidateArgs are the arguments of node.validate.
 type ValidateArgs struct {
-	RunID string  `json:"run_id"`
-	SKU   SKUSpec `json:"sku"`
+	RunID  string  `json:"run_id"`
+	SKU    SKUSpec `json:"sku"`
+	Serial string  `json:"serial,omitempty"` // as in ScrubArgs
 	// NotBootID is the boot that the scrub ran in: the node must have booted
 	// since. Empty asks for no fresh boot.
 	NotBootID string   `json:"not_boot_id,omitempty"`

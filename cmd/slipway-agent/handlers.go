@@ -15,7 +15,7 @@ import (
 // lie in stateDir, a path of the node.
 func moreHandlers(cfg agent.Config, stateDir string) task.Registry {
 	c := cleaner{cfg: cfg, host: scrub.Host{
-		Root: cfg.Root, Run: scrub.Exec(cfg.Root, cfg.ToolsPath), AllowWipe: true, StateDir: filepath.Join(cfg.Root, stateDir),
+		Root: cfg.Root, Run: scrub.Exec(cfg.Root, cfg.ToolsPath), StateDir: filepath.Join(cfg.Root, stateDir),
 		Health: func(ctx context.Context) lifecycle.HealthReport { return agent.Report(ctx, cfg) },
 	}}
 	return task.Registry{lifecycle.TaskKindScrub: scrubber{c}, lifecycle.TaskKindValidate: task.Func(c.validate)}
@@ -27,9 +27,11 @@ type cleaner struct {
 	host scrub.Host
 }
 
-func (c cleaner) fenced(r task.Request) scrub.Host {
+// fenced is the host of one task: the boot is the signed task's own, the serial
+// number its arguments'.
+func (c cleaner) fenced(r task.Request, serial string) scrub.Host {
 	h := c.host
-	h.BootID = r.Task.BootID
+	h.BootID, h.Serial = r.Task.BootID, serial
 	return h
 }
 
@@ -37,7 +39,9 @@ func (c cleaner) keep(users []string) []string { return slices.Concat(users, c.c
 
 type scrubber struct{ cleaner }
 
-// Run implements task.Handler.
+// Run implements task.Handler. A task that comes this far was signed by the
+// control plane for this node: that is what allows disks to be erased, and
+// nothing else does.
 func (s scrubber) Run(ctx context.Context, r task.Request, steps *task.Recorder) lifecycle.TaskResult {
 	in, ok := r.Args.(*lifecycle.ScrubArgs)
 	if !ok {
@@ -45,7 +49,9 @@ func (s scrubber) Run(ctx context.Context, r task.Request, steps *task.Recorder)
 	}
 	args := *in
 	args.KeepUsers = s.keep(args.KeepUsers)
-	return scrub.Scrub(ctx, s.fenced(r), args, steps.Note)
+	host := s.fenced(r, args.Serial)
+	host.AllowWipe = true
+	return scrub.Scrub(ctx, host, args, steps.Note)
 }
 
 // Resume implements task.Resumer: in the same boot a scrub looks at everything
@@ -81,7 +87,7 @@ func (c cleaner) validate(ctx context.Context, r task.Request, steps *task.Recor
 	}()
 	args := *in
 	args.KeepUsers = c.keep(args.KeepUsers)
-	res := scrub.Validate(ctx, c.fenced(r), args, steps.Note)
+	res := scrub.Validate(ctx, c.fenced(r, args.Serial), args, steps.Note)
 	select {
 	case <-steps.Halt():
 		if !res.OK { // it may have been cut short; the next delivery sees all

@@ -26,7 +26,7 @@ var (
 
 func (s *State) scrubArgs(steps []string) lifecycle.ScrubArgs {
 	return lifecycle.ScrubArgs{
-		RunID: s.Job.JobID, Steps: steps, KeepUsers: s.Config.KeepUsers, KeepKeys: s.Config.KeepKeys,
+		RunID: s.Job.JobID, Serial: s.Node.Serial, Steps: steps, KeepUsers: s.Config.KeepUsers, KeepKeys: s.Config.KeepKeys,
 		AllowOverwrite: s.Config.Profile.ScrubAllowOverwrite,
 	}
 }
@@ -82,7 +82,7 @@ func (s *State) observeErased(ctx workflow.Context, a ask) (stage.Observation, e
 
 func (s *State) validateAsk() ask {
 	args := lifecycle.ValidateArgs{
-		RunID: s.Job.JobID, SKU: s.Config.SKU, NotBootID: s.ScrubBoot, KeepUsers: s.Config.KeepUsers, KeepKeys: s.Config.KeepKeys,
+		RunID: s.Job.JobID, SKU: s.Config.SKU, Serial: s.Node.Serial, NotBootID: s.ScrubBoot, KeepUsers: s.Config.KeepUsers, KeepKeys: s.Config.KeepKeys,
 	}
 	if s.pxe() {
 		args.Steps = liveValidate

@@ -21,7 +21,6 @@ const (
 	// simulatedMark is the file by which a node says that it is made up.
 	simulatedMark = "/etc/slipway-simulated"
 	bootIDFile    = "/proc/sys/kernel/random/boot_id"
-	serialFile    = "/sys/class/dmi/id/product_serial"
 )
 
 // ErrNoTool is in the error of Host.Run when the program is not installed.
@@ -39,7 +38,8 @@ type Host struct {
 	// AllowWipe lets disks be erased. The executor of a real task sets it and
 	// nobody else; without it every disk is reported as not erased.
 	AllowWipe bool
-	// BootID and Serial are what the task was fenced to; "" is not compared.
+	// BootID and Serial are what the task was fenced to. "" is not compared, nor is
+	// a serial number that stands for none.
 	BootID, Serial string
 	// StateDir holds notes of what was begun, so that a scrub that is run again
 	// under the same run id goes on; "" keeps none, and all is done again.
