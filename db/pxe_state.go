@@ -63,23 +63,6 @@ func (tx *Tx) SetPXEState(ctx context.Context, id string, version int64, to life
 	return tx.moveNode(ctx, n, t, only(proof, t.Needs), a)
 }
 
-// letGoOfBMC takes the BMC from a node that retires, so that the machine may be
-// another node's. The record stays, since it alone names the stored login.
-func (tx *Tx) letGoOfBMC(ctx context.Context, id string, a Actor) error {
-	b, err := tx.BMCOfNode(ctx, id)
-	if errors.Is(err, ErrNotFound) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if err := tx.ReleaseBMC(ctx, b.ID, id, true); err != nil {
-		return err
-	}
-	a.Metadata = map[string]any{"address": b.Address}
-	return tx.AppendAudit(ctx, Entry{ResourceKind: "bmc", ResourceID: b.ID, NodeID: &id, Kind: EntryAction, Name: "release", Actor: a})
-}
-
 // noOperation refuses to pass by a job that works on the node.
 func (tx *Tx) noOperation(ctx context.Context, nodeID string, force bool) error {
 	j, err := tx.LiveOperation(ctx, nodeID)

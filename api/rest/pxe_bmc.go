@@ -23,7 +23,7 @@ type NodeBMCRequest struct {
 func (s *Server) registerPXEBMC() {
 	add(s, huma.Operation{
 		OperationID: "put-node-bmc", Method: http.MethodPut, Path: "/nodes/{id}/bmc", Tags: []string{"pxe"}, Summary: "Say which BMC a PXE node has",
-		Description: "By it the node's jobs switch the machine on and off. Repeatable; one that another node in service has is refused. At another address the certificate that was approved does not hold. " +
+		Description: "By it the node's jobs switch the machine on and off. Repeatable; one that another node in service has is refused. Another address is another BMC, with a record of its own: the node lets go of the one that it has, whose record keeps its login. " +
 			"The BMC of a node of lifecycle maas comes with its onboarding; a migration brings that of the new hardware.",
 	}, s.putNodeBMC)
 }
@@ -94,48 +94,23 @@ func bmcProtocol(r BMCRequest) string {
 	return r.Protocol
 }
 
-// takeNodeBMC gives a PXE node its BMC; the same once more changes nothing.
+// takeNodeBMC gives a PXE node its BMC; the same once more changes nothing. While
+// a rotation works on the one it has, only the same is accepted.
 func (s *Server) takeNodeBMC(ctx context.Context, tx *db.Tx, n db.Node, r BMCRequest, protocol string) (string, error) {
-	if err := tx.BMCFree(ctx, r.Address, protocol, r.SystemID, n.ID); err != nil {
+	had, err := tx.BMCOfNode(ctx, n.ID)
+	if err != nil && !errors.Is(err, db.ErrNotFound) {
 		return "", err
 	}
-	b, err := tx.BMCOfNode(ctx, n.ID)
-	if errors.Is(err, db.ErrNotFound) {
-		b, err = tx.CreateBMC(ctx, db.NewBMC{
-			NodeID: &n.ID, Address: r.Address, Protocol: protocol, CredentialRef: r.CredentialRef, SystemID: r.SystemID, CipherSuite: r.IPMICipherSuite,
-		})
-		if err != nil {
-			return "", err
-		}
-		return b.ID, s.audit(ctx, tx, "bmc", b.ID, &n.ID, "create", map[string]any{"address": r.Address, "protocol": protocol})
-	}
-	if err != nil {
-		return "", err
-	}
-	suite := r.IPMICipherSuite
-	if suite == 0 {
-		suite = b.IPMICipherSuite
-	}
-	moved, system := b.Address != r.Address, r.SystemID
-	if !moved && system == "" {
-		system = b.SystemID
-	}
-	if !moved && b.Protocol == protocol && b.CredentialRef == r.CredentialRef && b.SystemID == system && b.IPMICipherSuite == suite {
-		return b.ID, nil
+	b, err := tx.GiveBMC(ctx, n.ID, db.GivenBMC{NewBMC: db.NewBMC{
+		Address: r.Address, Protocol: protocol, CredentialRef: r.CredentialRef, SystemID: r.SystemID, CipherSuite: r.IPMICipherSuite,
+	}}, s.actor(ctx))
+	if err != nil || b.ID == had.ID && b.Version == had.Version {
+		return b.ID, err
 	}
 	if live, err := tx.LiveJobOfNode(ctx, n.ID); err == nil && live.Kind == string(contract.KindBMCRotation) {
 		return "", problem.New(problem.LiveJob, fmt.Sprintf("job %s changes the login of this BMC; wait for it to end, or cancel it (slipway job cancel %s)", live.ID, live.ID)).With(live.ID)
 	} else if err != nil && !errors.Is(err, db.ErrNotFound) {
 		return "", err
 	}
-	b.Address, b.Protocol, b.CredentialRef, b.SystemID, b.IPMICipherSuite = r.Address, protocol, r.CredentialRef, system, suite
-	if _, err := tx.UpdateBMC(ctx, b); err != nil {
-		return "", err
-	}
-	if moved {
-		if err := tx.SetBMCPin(ctx, b.ID, ""); err != nil {
-			return "", err
-		}
-	}
-	return b.ID, s.audit(ctx, tx, "bmc", b.ID, &n.ID, "update", map[string]any{"address": r.Address, "protocol": protocol})
+	return b.ID, nil
 }

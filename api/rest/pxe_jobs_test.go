@@ -393,7 +393,12 @@ func TestAPXENodeHasTheBMCThatAnAdminSays(t *testing.T) {
 	again = rest.BMC{}
 	put(map[string]any{"address": "10.0.0.10", "credential_ref": "bmc/b", "protocol": "ipmi", "ipmi_cipher_suite": 3}).want(http.StatusOK).into(&again)
 	require.Equal(t, []any{"10.0.0.10", "ipmi", 3, ""}, []any{again.Address, again.Protocol, again.IPMICipherSuite, again.PinSHA256})
-	w.post("/api/v1/admin/bmcs/"+b.ID+"/rotations", map[string]any{}).want(http.StatusAccepted)
+	require.NotEqual(t, b.ID, again.ID, "another address is another BMC")
+	left, err := w.store.BMC(t.Context(), b.ID)
+	require.NoError(t, err)
+	require.Nil(t, left.NodeID)
+	require.Equal(t, []string{"10.0.0.9", "bmc/b", pin}, []string{left.Address, left.CredentialRef, left.PinSHA256}, "as it was, with its login")
+	w.post("/api/v1/admin/bmcs/"+again.ID+"/rotations", map[string]any{}).want(http.StatusAccepted)
 	put(ask).refused(problem.LiveJob)
 	w.do("PUT", "/api/v1/nodes/"+w.nodeIn(lifecycle.NodeActive).ID+"/bmc", ask).refused(problem.Conflict)
 	gone, _ := w.bare(lifecycle.NodeRetired)
