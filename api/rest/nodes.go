@@ -189,6 +189,8 @@ type NodePatch struct {
 	InstallWorkflowID string `json:"install_workflow_id,omitempty" doc:"wf_...: how a PXE node is installed from now on; an admin assigns it"`
 	// EraseWorkflowID is for admins; "" takes the device group's.
 	EraseWorkflowID *string `json:"erase_workflow_id,omitempty" doc:"wf_...: the live system that a PXE node is erased from; empty: that of its device group; an admin assigns it"`
+	// SKUID is for admins.
+	SKUID string `json:"sku_id,omitempty" doc:"sku_...: what a PXE node's reports are held against from now on; an admin assigns it. A node that MAAS provisions has that of its onboarding"`
 }
 
 const (
@@ -251,8 +253,8 @@ func (s *Server) updateNode(ctx context.Context, in *struct {
 
 // patchNode changes what the patch names, in one version after the other.
 func (s *Server) patchNode(ctx context.Context, tx *db.Tx, n db.Node, version int64, p NodePatch) (db.Node, error) {
-	if p.Labels == nil && p.InstallWorkflowID == "" && p.EraseWorkflowID == nil {
-		return n, problem.NewInvalid(problem.Field{Location: "body", Message: "must name labels, install_workflow_id or erase_workflow_id"})
+	if p.Labels == nil && p.InstallWorkflowID == "" && p.EraseWorkflowID == nil && p.SKUID == "" {
+		return n, problem.NewInvalid(problem.Field{Location: "body", Message: "must name labels, install_workflow_id, erase_workflow_id or sku_id"})
 	}
 	if p.Labels != nil {
 		want, err := p.apply(n.Labels)
@@ -270,6 +272,13 @@ func (s *Server) patchNode(ctx context.Context, tx *db.Tx, n db.Node, version in
 	if p.EraseWorkflowID != nil {
 		var err error
 		if n, err = s.assignEraser(ctx, tx, n, version, *p.EraseWorkflowID); err != nil {
+			return n, err
+		}
+		version = n.Version
+	}
+	if p.SKUID != "" {
+		var err error
+		if n, err = s.assignSKU(ctx, tx, n, version, p.SKUID); err != nil {
 			return n, err
 		}
 		version = n.Version

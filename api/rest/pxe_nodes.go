@@ -166,6 +166,30 @@ func (s *Server) assignWorkflow(ctx context.Context, tx *db.Tx, n db.Node, versi
 	return n, s.audit(ctx, tx, "node", n.ID, &n.ID, "assign_install_workflow", map[string]any{"install_workflow_id": id})
 }
 
+// assignSKU says what a PXE node has to be like: its health, and the end of its
+// jobs, are judged by it.
+func (s *Server) assignSKU(ctx context.Context, tx *db.Tx, n db.Node, version int64, id string) (db.Node, error) {
+	if !principal(ctx).may(RoleAdmin) {
+		return n, problem.New(problem.Forbidden, "what a node is sold as is an admin's to say; ask one to assign the SKU")
+	}
+	if n.Lifecycle != lifecycle.NodePXE.Lifecycle {
+		return n, problem.New(problem.Conflict, "the SKU of a node that MAAS provisions is that of its onboarding; only a PXE node is assigned one")
+	}
+	if n.Status == lifecycle.NodeRetired {
+		return n, problem.New(problem.IllegalTransition, "the node is retired; assign its SKU when it is in use again")
+	}
+	if _, err := tx.SKU(ctx, id); errors.Is(err, db.ErrNotFound) {
+		return n, problem.NewInvalid(problem.Field{Location: "body.sku_id", Message: "there is no such SKU"})
+	} else if err != nil {
+		return n, err
+	}
+	n, err := tx.UpdateNode(ctx, n.ID, version, db.NodePatch{SKUID: &id})
+	if err != nil {
+		return n, err
+	}
+	return n, s.audit(ctx, tx, "node", n.ID, &n.ID, "assign_sku", map[string]any{"sku_id": id})
+}
+
 // PurgeRequest narrows what is purged.
 type PurgeRequest struct {
 	Source        string `json:"source,omitempty" maxLength:"64" doc:"Only what was last seen from this address"`

@@ -29,7 +29,7 @@ func (a *app) installWorkflowOf(ctx context.Context, name string) (string, error
 
 // pxeNodeCommands are what an admin does with PXE nodes.
 func (a *app) pxeNodeCommands() []*cobra.Command {
-	return []*cobra.Command{a.nodeApprove(), a.nodeState(), a.nodeWorkflow(), a.nodeDeprovision(), a.nodeMigrate(), a.nodeHardware(), a.nodeSetBMC(), a.nodePurge()}
+	return []*cobra.Command{a.nodeApprove(), a.nodeState(), a.nodeWorkflow(), a.nodeSKU(), a.nodeDeprovision(), a.nodeMigrate(), a.nodeHardware(), a.nodeSetBMC(), a.nodePurge()}
 }
 
 func (a *app) nodeApprove() *cobra.Command {
@@ -106,6 +106,35 @@ func (a *app) nodeWorkflow() *cobra.Command {
 		})
 	})
 	return cmd
+}
+
+func (a *app) nodeSKU() *cobra.Command {
+	return &cobra.Command{
+		Use: "assign-sku NODE SKU", Short: "Say what a PXE node has to be like", Args: cobra.ExactArgs(2),
+		Long: "Its health and the end of its jobs are judged by the SKU from now on. A node that MAAS provisions has the SKU of its onboarding.",
+		RunE: does(func(cmd *cobra.Command, args []string) error {
+			id, err := a.nodeOf(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			sku, err := a.skuOf(cmd.Context(), args[1])
+			if err != nil {
+				return err
+			}
+			r, err := a.ask(cmd.Context(), "PATCH", "/nodes/"+url.PathEscape(id), map[string]any{"sku_id": sku}, map[string]string{"If-Match": "*"})
+			if err != nil {
+				return err
+			}
+			return a.show(r.raw, func() error {
+				var n node
+				if err := r.into(&n); err != nil {
+					return err
+				}
+				_, err := fmt.Fprintf(a.Out, "%s is held against %s from now on\n", n.Hostname, args[1])
+				return err
+			})
+		}),
+	}
 }
 
 // assigned says what a node's workflow is from now on.

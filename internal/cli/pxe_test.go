@@ -90,6 +90,9 @@ func TestANodeIsDeprovisionedByTheCommandLine(t *testing.T) {
 	require.Contains(t, missing.err, "slipway node assign-workflow "+n.Hostname+" WORKFLOW --erase")
 	do("assign-workflow", n.Hostname, "none", "--erase").exits(cli.ExitNotFound)
 	do("assign-workflow", n.Hostname, "").exits(cli.ExitUsage)
+	w.run("gpus: 4\n", "sku", "create", "a100x4", "-f", "-").exits(0)
+	require.Contains(t, do("assign-sku", n.Hostname, "a100x4").exits(0).out, "is held against a100x4")
+	do("assign-sku", n.Hostname, "none").exits(cli.ExitNotFound)
 
 	// The device group's is taken where the node has none, and what is not named stays.
 	w.run("", "device-group", "put", "lab", "--auto-promote").exits(0)

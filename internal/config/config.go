@@ -75,6 +75,10 @@ type Agent struct {
 	CertTTL   time.Duration `yaml:"cert_ttl"`
 	// OfflineAfter is how long an active node may be silent.
 	OfflineAfter time.Duration `yaml:"offline_after"`
+	// TaskWaiters is how many agents may wait for a task at once at one API
+	// process; each that waits costs some kilobytes, and one too many is asked to
+	// come again later.
+	TaskWaiters int `yaml:"task_waiters"`
 }
 
 // OIDC is who may sign in.
@@ -149,7 +153,7 @@ func Default() Config {
 			Address: "127.0.0.1:7233", Namespace: "default", TaskQueue: "slipway", DeploymentName: "slipway",
 		},
 		API:     API{Listen: "127.0.0.1:8080"},
-		Agent:   Agent{Listen: "127.0.0.1:8443", CertTTL: 24 * time.Hour, OfflineAfter: 90 * time.Second},
+		Agent:   Agent{Listen: "127.0.0.1:8443", CertTTL: 24 * time.Hour, OfflineAfter: 90 * time.Second, TaskWaiters: 20000},
 		OIDC:    OIDC{RolesClaim: "roles"},
 		Secrets: Secrets{Keeper: "base64key://"},
 		Worker: Worker{

@@ -40,6 +40,7 @@ func settings(c *Config) *pflag.FlagSet {
 	str(&c.Agent.CADir, "agent-ca-dir", "folder of the node certificate authority")
 	str(&c.Agent.CARef, "agent-ca-ref", "secret that holds the node certificate authority, instead of a folder")
 	fs.DurationVar(&c.Agent.OfflineAfter, "agent-offline-after", c.Agent.OfflineAfter, "how long an active node may be silent before it goes offline")
+	fs.IntVar(&c.Agent.TaskWaiters, "agent-task-waiters", c.Agent.TaskWaiters, "how many agents may wait for a task at once at one API process; as many as it serves nodes")
 	fs.DurationVar(&c.Agent.CertTTL, "agent-cert-ttl", c.Agent.CertTTL, "life of a node's certificate")
 
 	str(&c.OIDC.Issuer, "oidc-issuer", "URL of the OpenID Connect issuer; empty means API tokens only")

@@ -130,6 +130,9 @@ func (a Agent) validate(v *validator) {
 	if a.OfflineAfter < 20*time.Second || a.OfflineAfter > 24*time.Hour {
 		v.add("agent.offline_after", "must lie between 20s and 24h, and be some times the agents' heartbeat interval")
 	}
+	if a.TaskWaiters < 1 || a.TaskWaiters > 1_000_000 {
+		v.add("agent.task_waiters", "must lie between 1 and 1000000: as many as this process serves nodes")
+	}
 	if a.CertTTL < 10*time.Minute || a.CertTTL > 90*24*time.Hour {
 		v.add("agent.cert_ttl", "must lie between 10m and 2160h; a stolen certificate is of use for that long")
 	}
