@@ -143,6 +143,9 @@ type JobFacts struct {
 	// WaitingOutside is true while the current stage waits on the outside
 	// world (MAAS, the node), when adoption makes sense.
 	WaitingOutside bool
+	// CleanUp is true once a clean-up has begun and has not ended: also while it
+	// is parked, when the failure is FailCompensation.
+	CleanUp bool
 	// WorkflowLost is true when no workflow runs for the row.
 	WorkflowLost bool
 }
@@ -220,6 +223,9 @@ func Decide(a Action, s JobStatus, f JobFacts) Verdict {
 		}
 		return yes(EffectCancel)
 	case ActionAdopt:
+		if s.Parked() && f.CleanUp {
+			return no("clean-up has begun and must end first: resume it, cancel or restart clean")
+		}
 		if s.Parked() || (s == JobRunning && f.WaitingOutside) {
 			return yes(EffectAdopt)
 		}

@@ -3,6 +3,7 @@ package maas
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -34,13 +35,15 @@ const (
 
 // ClassifyDeployFailure reads status, error description, DEBUG events and
 // installation results and tells curtin, datasource, power, timeout, external
-// release and deletion apart (research, maas section 3). Read-only.
+// release and deletion apart (research, maas section 3). A deployment that is past
+// its deadline and still under way, because MAAS or the workers were away when it
+// passed, is aborted here; nothing else is changed.
 func (a *Activities) ClassifyDeployFailure(ctx context.Context, in ClassifyIn) (Classified, error) {
 	m, _, err := a.region(ctx, in.SiteID)
 	if err != nil {
 		return Classified{}, err
 	}
-	got, err := machine(ctx, m, in.SystemID)
+	got, err := in.look(ctx, m)
 	if err != nil {
 		return Classified{}, err
 	}
@@ -64,6 +67,8 @@ func (a *Activities) ClassifyDeployFailure(ctx context.Context, in ClassifyIn) (
 	out.Class, out.Evidence = judgeSigns(in.Outcome, evidence(got, events, results))
 	out.Message = fmt.Sprintf("deployment of %s ended %s", in.SystemID, got.Status)
 	switch {
+	case got.Status == providers.MAASDeploying:
+		out.Message = fmt.Sprintf("deployment of %s did not end by its deadline; the abort was sent, and MAAS still says Deploying", in.SystemID)
 	case len(out.Evidence) > 0:
 		out.Message += ": " + out.Evidence[0]
 	case out.Class == lifecycle.FailDeployTimeout:
@@ -72,6 +77,25 @@ func (a *Activities) ClassifyDeployFailure(ctx context.Context, in ClassifyIn) (
 		out.Message += "; neither its events nor the installation log say why"
 	}
 	return out, nil
+}
+
+// abortPatience is how long a deployment that is aborted here is watched.
+const abortPatience = time.Minute
+
+// look reads the machine, and first ends a deployment of this job that nobody
+// ended at its deadline.
+func (in ClassifyIn) look(ctx context.Context, m providers.MAAS) (providers.MAASMachine, error) {
+	got, err := machine(ctx, m, in.SystemID)
+	late := in.Outcome == contract.DeployTimeout && got.Status == providers.MAASDeploying && got.Annotations[annotationJob] == in.JobID
+	if err != nil || !late {
+		return got, err
+	}
+	actx, cancel := context.WithTimeout(ctx, abortPatience)
+	defer cancel()
+	if err := abortDeploy(actx, m, in.MachineIn); err != nil && actx.Err() == nil {
+		return got, err
+	}
+	return machine(ctx, m, in.SystemID)
 }
 
 // movedBy says what someone else did to the machine since its deployment ended;

@@ -149,7 +149,8 @@ type DeployedFacts struct {
 // WaitForDeployed polls until the deployment ended one way or another. A
 // failure is an outcome and no error; classify_deploy_failure explains it. At
 // the deadline the deployment is aborted, since MAAS has releases in which a
-// machine stays Deploying for ever.
+// machine stays Deploying for ever; where MAAS is away then, ClassifyDeployFailure
+// aborts it.
 func (a *Activities) WaitForDeployed(ctx context.Context, in WaitDeployedIn) (DeployedFacts, error) {
 	m, _, err := a.region(ctx, in.SiteID)
 	if err != nil {
@@ -164,7 +165,7 @@ func (a *Activities) WaitForDeployed(ctx context.Context, in WaitDeployedIn) (De
 		return out, err
 	}
 	if out.Outcome == contract.DeployTimeout {
-		return out, a.abortDeploy(ctx, m, in.MachineIn)
+		return out, abortDeploy(ctx, m, in.MachineIn)
 	}
 	out.Done = true
 	return out, nil
@@ -205,7 +206,7 @@ func (in WaitDeployedIn) judge(got providers.MAASMachine, outcome *contract.Depl
 }
 
 // abortDeploy ends a deployment that hangs.
-func (a *Activities) abortDeploy(ctx context.Context, m providers.MAAS, in MachineIn) error {
+func abortDeploy(ctx context.Context, m providers.MAAS, in MachineIn) error {
 	_, err := abortUntil(ctx, m, in, ": deadline", func(s providers.MAASStatus) bool { return s != providers.MAASDeploying })
 	return err
 }

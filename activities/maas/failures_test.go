@@ -48,6 +48,38 @@ func TestDeploymentFailuresAreToldApart(t *testing.T) {
 	}
 }
 
+// TestADeploymentPastItsDeadlineIsAbortedWhenMAASIsBack: nobody could abort it at
+// the deadline. While MAAS is away nothing is concluded; then the abort is sent,
+// once, and the cause is the deadline.
+func TestADeploymentPastItsDeadlineIsAbortedWhenMAASIsBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, maassim.Fault{Name: "stuck_deploying"}).deploying()
+	in := maasact.ClassifyIn{MachineIn: w.machine(), Outcome: contract.DeployTimeout}
+	w.fault(maassim.Fault{Name: "connection_reset", Count: -1})
+	fails(w, lifecycle.FailMAASUnavailable, w.acts.ClassifyDeployFailure, in)
+	require.Zero(t, w.counts("aborts"))
+	w.sim.ClearFaults(0)
+	w.fault(maassim.Fault{Name: "stuck_deploying"})
+	w.fault(maassim.Fault{Name: "connection_reset", Op: "abort"}) // the first is lost on the way
+	for range 2 {
+		got := must(w, w.acts.ClassifyDeployFailure, in)
+		require.Equal(t, lifecycle.FailDeployTimeout, got.Class)
+		require.Equal(t, "Allocated", got.Status)
+		require.Contains(t, got.Message, "did not end by its deadline and was aborted")
+	}
+	require.Equal(t, 1, w.counts("aborts"))
+}
+
+// TestADeploymentOfSomebodyElseIsNotAborted.
+func TestADeploymentOfSomebodyElseIsNotAborted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, maassim.Fault{Name: "stuck_deploying"}).deploying()
+	require.NoError(t, w.client().SetWorkloadAnnotations(t.Context(), w.id, map[string]string{"slipway-job": "job_other"}))
+	got := must(w, w.acts.ClassifyDeployFailure, maasact.ClassifyIn{MachineIn: w.machine(), Outcome: contract.DeployTimeout})
+	require.Equal(t, lifecycle.FailStateDisagreement, got.Class)
+	require.Zero(t, w.counts("aborts"))
+}
+
 func TestConflictingCandidates(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, maassim.Fault{Name: "conflicting_candidates"})

@@ -116,5 +116,5 @@ func (x *exchange) refuses(why *lifecycle.ActionRefusedError) *decided {
 
 // facts are what the database knows of a job that no workflow runs for.
 func facts(j db.Job) lifecycle.JobFacts {
-	return lifecycle.JobFacts{WaitingOutside: j.WaitingOutside, WorkflowLost: true}
+	return lifecycle.JobFacts{WaitingOutside: j.WaitingOutside, WorkflowLost: true, CleanUp: j.FailureClass == lifecycle.FailCompensation}
 }

@@ -179,3 +179,34 @@ func withoutRequest(t *testing.T, a answer) map[string]any {
 	delete(body, "request_id")
 	return body
 }
+
+// TestNothingIsOfferedForAdoptionInACleanUp: what the workflow would refuse is not
+// among the actions that the job and the attention list name.
+func TestNothingIsOfferedForAdoptionInACleanUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	job := jobIn(t, w, string(lifecycle.JobFailedManual))
+	type shown struct {
+		AllowedActions []lifecycle.Action `json:"allowed_actions"`
+	}
+	get := func() (out shown) {
+		w.do("GET", "/api/v1/admin/jobs/"+job.ID, nil).want(http.StatusOK).into(&out)
+		return out
+	}
+	require.Contains(t, get().AllowedActions, lifecycle.ActionAdopt)
+	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.ProjectJob(t.Context(), db.Projection{
+			JobID: job.ID, Seq: 11, Status: lifecycle.JobFailedManual, Stage: "s", FailureClass: lifecycle.FailCompensation, FailedStage: "s", Message: "it is not clean",
+		})
+		return err
+	}))
+	require.Equal(t, []lifecycle.Action{"retry_stage", "resume", "rerun", "restart_clean", "cancel", "mark_manual_intervention_required"}, get().AllowedActions)
+	var found bool
+	for _, a := range w.attention("").Data {
+		if a.JobID == job.ID {
+			found = true
+			require.NotContains(t, a.AllowedActions, string(lifecycle.ActionAdopt))
+		}
+	}
+	require.True(t, found)
+}

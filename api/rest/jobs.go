@@ -69,6 +69,13 @@ type Stage struct {
 	Message    string     `json:"message,omitempty"`
 }
 
+// shownFacts are what a job's row says of it while its workflow runs.
+func shownFacts(j db.Job) lifecycle.JobFacts {
+	f := facts(j)
+	f.WorkflowLost = false
+	return f
+}
+
 // jobView shows a job; stages is nil for a list.
 func jobView(j db.Job, stages []Stage, hostname string) Job {
 	in := inputOf(j)
@@ -76,7 +83,7 @@ func jobView(j db.Job, stages []Stage, hostname string) Job {
 		ID: j.ID, Kind: j.Kind, Mode: in.Mode, Status: j.Status, NeedsHuman: j.Status.Parked(), NodeID: text(j.NodeID), Hostname: hostname, SiteID: text(j.SiteID),
 		ProfileID: text(j.ProfileID), BatchID: text(j.BatchID), BMCID: text(j.BMCID), Stage: j.Stage, Stages: stages, Attempt: j.Attempt, ProgressPercent: j.ProgressPercent,
 		ReachedPercent: j.ReachedPercent, FailureClass: j.FailureClass, FailedStage: j.FailedStage, Message: j.Message, NextStep: j.NextStep,
-		RecommendedAction: j.RecommendedAction, AllowedActions: lifecycle.AllowedActions(j.Status, lifecycle.JobFacts{WaitingOutside: j.WaitingOutside}),
+		RecommendedAction: j.RecommendedAction, AllowedActions: lifecycle.AllowedActions(j.Status, shownFacts(j)),
 		WaitingOutside: j.WaitingOutside, Frozen: j.Frozen, Observed: j.Observed, StageDeadline: utc(j.StageDeadlineAt), TemporalWorkflowID: j.WorkflowID,
 		TemporalRunID: j.RunID, CreatedBy: j.CreatedBy, CreatedAt: j.CreatedAt.UTC(), StartedAt: utc(j.StartedAt), FinishedAt: utc(j.FinishedAt),
 		UpdatedAt: j.UpdatedAt.UTC(), Version: j.Version,

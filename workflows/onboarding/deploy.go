@@ -34,11 +34,18 @@ func deploy(ctx workflow.Context, s *State) error {
 	return nil
 }
 
+// waitDeployed ends at its deadline with an outcome too, whoever was away then.
 func waitDeployed(ctx workflow.Context, s *State) error {
 	until := stage.DeadlineAt(ctx).Add(-abortMargin)
 	in := maasact.WaitDeployedIn{MachineIn: s.machineIn(contract.StageWaitDeployed), Attempt: s.Deploy.Attempt, Until: until}
 	f, err := stage.Do(ctx, stage.KindPoll, "wait for Deployed", maas.WaitForDeployed, in)
-	if err != nil {
+	switch {
+	case err != nil && stage.PastDeadline(ctx) && stage.Unfinished(err):
+		// MAAS or the workers were away when the deployment should have been
+		// aborted: the next stage does it, when they are back.
+		s.Deploy.Outcome = contract.DeployTimeout
+		return nil
+	case err != nil:
 		return err
 	}
 	s.saw(f.MachineFacts)

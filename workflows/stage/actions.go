@@ -122,13 +122,13 @@ func (r *runner[S]) verdict(a lifecycle.Action) lifecycle.Verdict {
 }
 
 func (r *runner[S]) facts() lifecycle.JobFacts {
-	return lifecycle.JobFacts{WaitingOutside: r.waitingOutside()}
+	return lifecycle.JobFacts{WaitingOutside: r.waitingOutside(), CleanUp: r.purpose != forNothing}
 }
 
 func (r *runner[S]) refusal(a lifecycle.Action, reason string) error {
-	return contract.Refusal(lifecycle.ActionRefusedError{
-		Action: a, Status: r.status, Reason: reason, Allowed: lifecycle.AllowedActions(r.status, r.facts()),
-	})
+	// What the matrix allows may be refused for what it does not know.
+	allowed := slices.DeleteFunc(lifecycle.AllowedActions(r.status, r.facts()), func(b lifecycle.Action) bool { return a == b })
+	return contract.Refusal(lifecycle.ActionRefusedError{Action: a, Status: r.status, Reason: reason, Allowed: allowed})
 }
 
 // act takes one action to its end and leaves one audit row, unless it repeats
@@ -210,12 +210,18 @@ func (r *runner[S]) join(c workflow.Context, a lifecycle.Action, ask contract.Ac
 		}
 		res.Status, res.Stage = twin.result.Status, twin.result.Stage
 	}
-	if a == lifecycle.ActionCancel && r.purpose == forRestart {
-		r.purpose = forCancel // the same clean-up, and then no new start
-	}
+	r.noNewStart(a)
 	r.audit(a, ask, via, lifecycle.EffectNoop, "")
 	r.remember(ask, answer{Result: res})
 	return res, r.project(c, nil)
+}
+
+// noNewStart takes a cancel that finds the job in clean-up: it is the same one,
+// and nothing is started after it.
+func (r *runner[S]) noNewStart(a lifecycle.Action) {
+	if a == lifecycle.ActionCancel && r.purpose == forRestart {
+		r.purpose = forCancel
+	}
 }
 
 // refused writes the audit row of a refusal and returns it.

@@ -191,6 +191,12 @@ func ClassOf(err error) lifecycle.FailureClass {
 	return failureOf(err).Class
 }
 
+// Unfinished reports an activity that was cancelled, or that no worker finished.
+func Unfinished(err error) bool {
+	var timeout *temporal.TimeoutError
+	return temporal.IsCanceledError(err) || errors.As(err, &timeout)
+}
+
 // pause waits between attempts; it returns true when an action came.
 func (r *runner[S]) pause(d time.Duration) bool {
 	came, err := workflow.AwaitWithTimeout(r.ctx, d, func() bool { return len(r.inbox) > 0 })

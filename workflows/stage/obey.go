@@ -40,6 +40,7 @@ func (r *runner[S]) obey(req *request) error {
 	case lifecycle.EffectRetryStage, lifecycle.EffectContinue, lifecycle.EffectFromTop:
 		return r.resume(req)
 	case lifecycle.EffectRefuse, lifecycle.EffectNoop:
+		r.noNewStart(req.action) // one that came before the clean-up had begun
 	}
 	r.begun(req)
 	return r.conclude(req, r.project(r.ctx, nil))
@@ -55,10 +56,17 @@ func (r *runner[S]) begun(req *request) {
 }
 
 // resume puts a parked job back to work. A compensation that had failed is
-// taken up where it stopped.
+// taken up where it stopped, whichever of the actions asks for it, and the
+// answer says so.
 func (r *runner[S]) resume(req *request) error {
-	if r.purpose != forNothing {
-		return r.compensateFor(r.purpose, req)
+	switch r.purpose {
+	case forNothing:
+	case forCancel:
+		req.effect = lifecycle.EffectCancel
+		return r.compensateFor(forCancel, req)
+	case forRestart:
+		req.effect = lifecycle.EffectRestart
+		return r.compensateFor(forRestart, req)
 	}
 	switch req.effect {
 	case lifecycle.EffectFromTop:
@@ -89,9 +97,6 @@ func (r *runner[S]) freeze(req *request) error {
 // adopt accepts an outside state that got ahead of the job: only for listed
 // pairs of stage and observed state, or at a person's declared risk.
 func (r *runner[S]) adopt(req *request) error {
-	if r.purpose != forNothing {
-		return r.refuse(req, "clean-up has begun and must end first: resume it, cancel or restart clean")
-	}
 	if r.at < len(r.def.Stages) {
 		o, why := r.adoptable(r.def.Stages[r.at], req.ask.AcceptRisk)
 		if why != "" {
@@ -125,7 +130,7 @@ func (r *runner[S]) adoptable(st Stage[S], risk bool) (Observation, string) {
 	if len(st.Adoptable) > 0 {
 		listed = strings.Join(st.Adoptable, ", ")
 	}
-	return o, fmt.Sprintf("(%s, %s) is not a pair that may be adopted; adoptable here: %s", st.Name, o.State, listed)
+	return o, fmt.Sprintf("(%s, %s) is not a pair that may be adopted; adoptable here: %s; accept_risk with a reason adopts it all the same", st.Name, o.State, listed)
 }
 
 // refuse answers a request that the state it found does not allow.

@@ -129,6 +129,11 @@ func TestTheFirstOfTwoWinsAndTheSecondMeetsWhatItLeft(t *testing.T) {
 			}
 			require.NoError(t, second.err)
 			require.Equal(t, c.effect, second.result.Effect)
+			if name == "restart, cancel" {
+				require.Equal(t, lifecycle.JobCancelled, b.store.last.Status, "what was answered with success is done")
+				require.Equal(t, []string{"undo-two", "undo-one"}, b.out.made("undo"), "in one clean-up")
+				require.Len(t, exactly(b.out.calls, "one"), 1, "and nothing was started after it")
+			}
 		})
 	}
 }
@@ -161,10 +166,64 @@ func TestARefusedTwinIsRefusedToo(t *testing.T) {
 	b.run(t)
 	require.ErrorContains(t, anna.err, "(wait, Broken) is not a pair that may be adopted; adoptable here: Deploying")
 	require.Equal(t, anna.err.Error(), bert.err.Error())
+	refused, ok := contract.RefusalOf(anna.err)
+	require.True(t, ok)
+	require.Equal(t, []lifecycle.Action{"retry_stage", "resume", "rerun", "restart_clean", "cancel", "mark_manual_intervention_required"}, refused.Allowed,
+		"what was just refused is not offered")
 	require.Len(t, b.out.made("look"), 1)
 	for _, who := range []string{"anna", "bert"} {
 		entries, _ := b.store.auditedBy(who)
 		require.Len(t, entries, 1)
 		require.Equal(t, lifecycle.EffectRefuse, entries[0].Effect)
 	}
+}
+
+// TestAnActionThatTakesUpACleanUpSaysSo: a job that is parked in the middle of a
+// clean-up goes on with it, whichever action sends it on, and answer and audit do
+// not say that a stage was tried again; there is nothing to adopt until it ends.
+func TestAnActionThatTakesUpACleanUpSaysSo(t *testing.T) {
+	t.Parallel()
+	for begun, want := range map[lifecycle.Action]lifecycle.Effect{lifecycle.ActionCancel: lifecycle.EffectCancel, lifecycle.ActionRestartClean: lifecycle.EffectRestart} {
+		for _, a := range []lifecycle.Action{lifecycle.ActionRetryStage, lifecycle.ActionResume, lifecycle.ActionRerun} {
+			t.Run(string(begun+", "+a), func(t *testing.T) {
+				t.Parallel()
+				b := setup(t)
+				b.out.fail["last"] = times(1, failure(lifecycle.FailMAASRejected))
+				b.out.fail["undo-two"] = times(4, failure(lifecycle.FailMAASUnavailable))
+				b.at(time.Hour, begun, contract.ActionRequest{})
+				var parked contract.Projection
+				b.env.RegisterDelayedCallback(func() { parked = b.store.last }, 2*time.Hour)
+				adopt := b.at(2*time.Hour, lifecycle.ActionAdopt, contract.ActionRequest{Actor: "bert"})
+				got := b.at(3*time.Hour, a, contract.ActionRequest{Actor: "anna"})
+				res := b.run(t)
+				require.Equal(t, lifecycle.FailCompensation, parked.Failure.Class)
+				require.NoError(t, got.err)
+				require.Equal(t, want, got.result.Effect)
+				require.Equal(t, lifecycle.JobCompensating, got.result.Status)
+				entries, _ := b.store.auditedBy("anna")
+				require.Len(t, entries, 1)
+				require.Equal(t, want, entries[0].Effect)
+				require.Equal(t, begun == lifecycle.ActionCancel, res.Status == lifecycle.JobCancelled)
+				refused, ok := contract.RefusalOf(adopt.err)
+				require.True(t, ok, "%v", adopt.err)
+				require.Contains(t, refused.Reason, "clean-up has begun and must end first")
+				require.NotContains(t, refused.Allowed, lifecycle.ActionAdopt)
+				require.Equal(t, lifecycle.AllowedActions(parked.Status, lifecycle.JobFacts{CleanUp: true}), refused.Allowed)
+			})
+		}
+	}
+}
+
+// TestAdoptWhereNothingIsObservedIsNotOfferedAgain.
+func TestAdoptWhereNothingIsObservedIsNotOfferedAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.out.fail["last"] = times(1, failure(lifecycle.FailMAASRejected))
+	adopt := b.at(time.Hour, lifecycle.ActionAdopt, contract.ActionRequest{})
+	b.at(2*time.Hour, lifecycle.ActionCancel, contract.ActionRequest{})
+	b.run(t)
+	refused, ok := contract.RefusalOf(adopt.err)
+	require.True(t, ok, "%v", adopt.err)
+	require.Equal(t, "stage last has no outside state to observe", refused.Reason)
+	require.NotContains(t, refused.Allowed, lifecycle.ActionAdopt)
 }

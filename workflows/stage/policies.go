@@ -73,6 +73,13 @@ const deadlineKey ctxKey = "slipway-stage-deadline"
 // DeadlineAt is when the current stage's deadline ends.
 func DeadlineAt(ctx workflow.Context) time.Time { return workflow.Now(ctx).Add(timeLeft(ctx)) }
 
+// PastDeadline reports that the current stage's deadline has come: what was
+// awaited is being cancelled, and the stage may end in its own way.
+func PastDeadline(ctx workflow.Context) bool {
+	at, ok := ctx.Value(deadlineKey).(time.Time)
+	return ok && !workflow.Now(ctx).Before(at)
+}
+
 const attemptKey ctxKey = "slipway-stage-attempt"
 
 // Attempt counts the automatic attempts of a stage from 1; it starts anew when

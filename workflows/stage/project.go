@@ -77,13 +77,19 @@ func (r *runner[S]) write(c workflow.Context, p *contract.Projection) error {
 			away++ // the database is away for longer than one activity waits
 			continue
 		}
-		if res.Applied || catchUp == 3 {
+		if res.Applied {
 			return nil
 		}
-		catchUp++
+		if catchUp++; catchUp > maxCatchUps {
+			return fmt.Errorf("the state of %s could not be stored: another run of its workflow writes at the same time; resume the job", p.JobID)
+		}
 		r.seq = max(r.seq, res.StoredSeq)
 	}
 }
+
+// maxCatchUps bounds how often a run that is behind the stored state tries to get
+// before it.
+const maxCatchUps = 3
 
 // awayLimit bounds how many hours a job waits for its database: a week.
 const awayLimit = 7 * 24

@@ -216,3 +216,19 @@ func TestResetRunCatchesUp(t *testing.T) {
 	require.Equal(t, lifecycle.JobCompleted, b.store.last.Status)
 	require.Greater(t, b.store.last.Seq, int64(100))
 }
+
+// TestAStateThatIsNotStoredIsNoSuccess: a run that another one beats over and over
+// ends with an error and does not go on as if it had written.
+func TestAStateThatIsNotStoredIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.store.beaten = 3
+	require.Equal(t, lifecycle.JobCompleted, b.run(t).Status, "three times it catches up")
+
+	b = setup(t)
+	b.store.beaten = 1000
+	b.env.ExecuteWorkflow(testJob, input)
+	require.True(t, b.env.IsWorkflowCompleted())
+	require.ErrorContains(t, b.env.GetWorkflowError(), "another run of its workflow writes at the same time")
+	require.Empty(t, b.out.calls, "nothing is done outside on a state that was not stored")
+}
