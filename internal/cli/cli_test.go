@@ -254,7 +254,7 @@ func TestOnboardAndAct(t *testing.T) {
 	require.Contains(t, w.run("", "node", "show", "gpu-1").exits(0).out, id)
 	require.Contains(t, w.run("", "node", "history", "gpu-1").exits(0).out, "1 of 1")
 	require.Contains(t, w.run("", "node", "timeline", "gpu-1").exits(0).out, "create")
-	w.run("", "node", "label", "gpu-1", "rack=7").exits(0)
+	require.Contains(t, w.run("", "node", "label", "gpu-1", "rack=7").exits(0).out, "labels of gpu-1: rack=7")
 	require.Contains(t, w.run("", "node", "show", "gpu-1").exits(0).out, "rack=7")
 	w.run("", "node", "show", "gpu-9").exits(cli.ExitNotFound)
 	shown := w.run("", "job", "show", "gpu-1").exits(0).out

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/url"
 
 	"github.com/spf13/cobra"
@@ -24,9 +26,10 @@ func (a *app) deviceGroupCommand() *cobra.Command {
 			return err
 		}
 		return a.show(raw, func() error {
+			named := a.workflowNames(cmd.Context())
 			t := a.table("NAME", "AUTO PROMOTE", "ERASE WORKFLOW")
 			for _, g := range groups {
-				t.row(g.Name, g.AutoPromote, orDash(g.EraseWorkflowID))
+				t.row(g.Name, g.AutoPromote, orDash(named(g.EraseWorkflowID)))
 			}
 			return t.flush()
 		})
@@ -78,8 +81,23 @@ func (a *app) deviceGroupPut() *cobra.Command {
 				}
 			}
 		}
-		_, err = a.ask(cmd.Context(), "PUT", deviceGroups+"/"+url.PathEscape(args[0]), body, nil)
-		return err
+		r, err := a.ask(cmd.Context(), "PUT", deviceGroups+"/"+url.PathEscape(args[0]), body, nil)
+		if err != nil {
+			return err
+		}
+		return a.show(r.raw, func() error {
+			var g deviceGroup
+			if err := r.into(&g); err != nil {
+				return err
+			}
+			promoted := "by a person's word"
+			if g.AutoPromote {
+				promoted = "by themselves"
+			}
+			_, err := fmt.Fprintf(a.Out, "installed nodes of %s become active %s; they are erased with %s\n",
+				g.Name, promoted, cmp.Or(a.workflowNames(cmd.Context())(g.EraseWorkflowID), "their own erase workflow alone"))
+			return err
+		})
 	})
 	return cmd
 }

@@ -262,7 +262,7 @@ func did(e lifecycle.Effect) string {
 		lifecycle.EffectContinue:   "the job goes on where it stopped",
 		lifecycle.EffectFromTop:    "the job runs from the top and skips what is already so",
 		lifecycle.EffectRestart:    "what was done is undone, then the job runs from the top",
-		lifecycle.EffectCancel:     "what was done is undone, then the job ends",
+		lifecycle.EffectCancel:     "what can be undone is undone, then the job ends",
 		lifecycle.EffectAdopt:      "what the outside shows is adopted and the job goes on",
 		lifecycle.EffectFreeze:     "the job stands still until somebody resumes it",
 	}[e]

@@ -3,9 +3,11 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -136,17 +138,15 @@ func (a *app) nodeShow() *cobra.Command {
 			if err := r.into(&n); err != nil {
 				return err
 			}
-			var labels []string
-			for k, v := range n.Labels {
-				labels = append(labels, k+"="+v)
-			}
 			pairs := []any{
 				"hostname", n.Hostname, "id", n.ID, "status", n.Status + " since " + when(n.StateChangedAt), "simulated", n.simulated(), "site", n.SiteID,
 				"profile", n.ProfileID, "sku", n.SKUID, "serial", n.Serial, "maas system", n.MAASSystemID, "addresses", strings.Join(n.IPAddresses, ", "),
-				"labels", strings.Join(labels, ", "), "bmc", n.BMCID, "live job", n.LiveJobID,
+				"labels", n.labels(), "bmc", n.BMCID, "live job", n.LiveJobID,
 				"allowed now", n.allowed(), "decommission modes", strings.Join(n.AllowedModes, ", "),
 			}
-			pairs = append(pairs, n.pxeFields()...)
+			if n.PXE != nil {
+				pairs = append(pairs, n.pxeFields(a.workflowNames(cmd.Context()))...)
+			}
 			if n.Agent != nil {
 				health := "meets the SKU"
 				if len(n.Agent.Unhealthy) > 0 {
@@ -266,10 +266,29 @@ func (a *app) nodeLabel() *cobra.Command {
 					return fail(ExitUsage, "%q must be KEY=VALUE or KEY-", l)
 				}
 			}
-			_, err = a.ask(cmd.Context(), "PATCH", "/nodes/"+url.PathEscape(id), map[string]any{"labels": labels}, map[string]string{"If-Match": "*"})
-			return err
+			r, err := a.ask(cmd.Context(), "PATCH", "/nodes/"+url.PathEscape(id), map[string]any{"labels": labels}, map[string]string{"If-Match": "*"})
+			if err != nil {
+				return err
+			}
+			return a.show(r.raw, func() error {
+				var n node
+				if err := r.into(&n); err != nil {
+					return err
+				}
+				_, err := fmt.Fprintf(a.Out, "labels of %s: %s\n", n.Hostname, orDash(n.labels()))
+				return err
+			})
 		}),
 	}
+}
+
+// labels lists a node's labels in one order.
+func (n node) labels() string {
+	var out []string
+	for _, k := range slices.Sorted(maps.Keys(n.Labels)) {
+		out = append(out, k+"="+n.Labels[k])
+	}
+	return strings.Join(out, ", ")
 }
 
 // bundle is what a person puts on a node.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -25,6 +26,24 @@ func (a *app) installWorkflowCommand() *cobra.Command {
 
 func (a *app) installWorkflowOf(ctx context.Context, name string) (string, error) {
 	return a.byName(ctx, "wf_", "install-workflow", installWorkflows, name)
+}
+
+// workflowNames makes the ids of install workflows readable; one that cannot be
+// looked up stays an id.
+func (a *app) workflowNames(ctx context.Context) func(id string) string {
+	names := map[string]string{}
+	var got struct{ Data []struct{ ID, Name string } }
+	if raw, err := a.listAll(ctx, installWorkflows, url.Values{}, 0); err == nil && json.Unmarshal(raw, &got) == nil {
+		for _, w := range got.Data {
+			names[w.ID] = w.Name
+		}
+	}
+	return func(id string) string {
+		if name, ok := names[id]; ok {
+			return name
+		}
+		return id
+	}
 }
 
 // pxeNodeCommands are what an admin does with PXE nodes.
@@ -237,10 +256,9 @@ type pxe struct {
 	PlannedHardware      *plannedHardware  `json:"planned_hardware"`
 }
 
-func (n node) pxeFields() []any {
-	if n.PXE == nil {
-		return nil
-	}
+// pxeFields are the rows of a PXE node; named says what an install workflow is
+// called.
+func (n node) pxeFields(named func(id string) string) []any {
 	var said []string
 	for _, k := range []string{"vendor", "model", "serial_number", "system_uuid", "ip_address", "hostname"} {
 		if v := n.PXE.Reported[k]; v != "" {
@@ -248,8 +266,8 @@ func (n node) pxeFields() []any {
 		}
 	}
 	return []any{
-		"install workflow", n.PXE.InstallWorkflowID, "erase workflow", n.PXE.EraseWorkflowID, "installed", fmt.Sprintf("%d%%, %d failed attempts", n.PXE.InstallationProgress, n.InstallAttempts),
+		"install workflow", named(n.PXE.InstallWorkflowID), "erase workflow", named(n.PXE.EraseWorkflowID), "installed", fmt.Sprintf("%d%%, %d failed attempts", n.PXE.InstallationProgress, n.InstallAttempts),
 		"last error", n.LastInstallError, "seen", when(n.PXE.LastSeenAt) + " from " + n.PXE.LastSeenFrom, "says of itself", strings.Join(said, ", "),
-		"boots", n.PXE.Netboot.String(), "planned hardware", n.PXE.planned(), "may be set to", strings.Join(n.PXE.AdminStates, ", "),
+		"boots", n.PXE.Netboot.text(named), "planned hardware", n.PXE.planned(), "may be set to", strings.Join(n.PXE.AdminStates, ", "),
 	}
 }

@@ -292,11 +292,11 @@ type netboot struct {
 	JobID      string `json:"job_id"`
 }
 
-func (n *netboot) String() string {
+func (n *netboot) text(named func(id string) string) string {
 	if n == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s with %s, for job %s", n.Purpose, n.WorkflowID, n.JobID)
+	return fmt.Sprintf("%s with %s, for job %s", n.Purpose, named(n.WorkflowID), n.JobID)
 }
 
 // plannedHardware is the hardware that a migrating node is to get.

@@ -98,14 +98,14 @@ func TestANodeIsDeprovisionedByTheCommandLine(t *testing.T) {
 	w.run("", "device-group", "put", "lab", "--auto-promote").exits(0)
 	w.run("", "device-group", "put", "lab", "--erase-workflow", "eraser").exits(0)
 	groups := w.run("", "device-group", "list").exits(0).out
-	require.Regexp(t, `lab +true +wf_`, groups)
+	require.Regexp(t, `lab +true +eraser`, groups)
 	w.run("", "device-group", "put", "lab", "--auto-promote=false").exits(0)
-	require.Regexp(t, `lab +false +wf_`, w.run("", "device-group", "list").exits(0).out)
+	require.Regexp(t, `lab +false +eraser`, w.run("", "device-group", "list").exits(0).out)
 	w.run("", "device-group", "put", "lab", "--erase-workflow", "").exits(0)
 	require.Regexp(t, `lab +false +-`, w.run("", "device-group", "list").exits(0).out)
 
 	do("assign-workflow", n.Hostname, "eraser", "--erase").exits(0)
-	require.Regexp(t, `erase workflow +wf_`, do("show", n.Hostname).exits(0).out)
+	require.Regexp(t, `erase workflow +eraser`, do("show", n.Hostname).exits(0).out)
 	require.Contains(t, do("deprovision", n.Hostname, "--plan").exits(0).out, "erase disks I")
 	do("deprovision", n.Hostname, "--plan", "--wait").exits(cli.ExitUsage)
 	require.Equal(t, lifecycle.NodeActive, status(t, w, n.ID))
