@@ -9,7 +9,7 @@ import (
 
 // Attention is one thing that needs a person, as the view of that name
 // computes it from the rows that are the truth. What does not apply is empty.
-type Attention = gen.Attention
+type Attention = gen.AttentionRaised
 
 // The kinds of attention, in the order of their views.
 const (
@@ -30,6 +30,7 @@ const (
 	AttentionAgentSilent     = "agent_silent"      // an active PXE node's agent was not heard for ten minutes
 	AttentionInstallFailed   = "install_failed"    // a PXE node's installation failed three times, or what its job boots did
 	AttentionDiscoveryFull   = "discovery_full"    // soon no new PXE node can be registered
+	AttentionTenantLeft      = "tenant_left"       // a tenant left a node, and nothing proves it clean
 )
 
 // AttentionKinds lists every kind.
@@ -38,7 +39,7 @@ func AttentionKinds() []string {
 		AttentionParkedJob, AttentionJobStuck, AttentionStartNotSent, AttentionOrphanWorkflow, AttentionNodeStuck, AttentionNodeQuarantined,
 		AttentionBMCLoginBlocked, AttentionBMCPinPending, AttentionAgentLocked,
 		AttentionTaskUncertain, AttentionSweeper, AttentionDrift, AttentionReconcile, AttentionInstallFailed,
-		AttentionDiscoveryFull, AttentionHardwareWanted, AttentionAgentSilent,
+		AttentionDiscoveryFull, AttentionHardwareWanted, AttentionAgentSilent, AttentionTenantLeft,
 	}
 }
 

@@ -179,7 +179,9 @@ func (tx *Tx) AssignInstallWorkflow(ctx context.Context, id string, version int6
 	return n, translate("assign an install workflow to node "+id, err)
 }
 
-// settlePXE follows a change of a PXE node's state, in its transaction.
+// settlePXE follows a change of a PXE node's state, in its transaction. A node
+// that is to install leaves its old system behind: that one's identity, which a
+// tenant may have copied, is shut out, and so is every enrolment token.
 func (tx *Tx) settlePXE(ctx context.Context, n Node) error {
 	deadline := lifecycle.InstallWorkflowSpec{}.Deadline()
 	if n.Status == lifecycle.NodeInstalling {
@@ -189,7 +191,13 @@ func (tx *Tx) settlePXE(ctx context.Context, n Node) error {
 		}
 	}
 	err := tx.q.SettlePXENode(ctx, gen.SettlePXENodeParams{NodeID: n.ID, ToState: string(n.Status), DeadlineSeconds: deadline.Seconds()})
-	return translate("settle PXE node "+n.ID, err)
+	if err != nil || n.Status != lifecycle.NodePending {
+		return translate("settle PXE node "+n.ID, err)
+	}
+	if err := tx.RevokeEnrollmentTokens(ctx, n.ID); err != nil {
+		return err
+	}
+	return translate("agent identity of node "+n.ID, tx.q.ShutOutReplacedAgent(ctx, n.ID))
 }
 
 // purgeBatch is how many nodes one transaction deletes.

@@ -11,7 +11,7 @@ import (
 )
 
 const attention = `-- name: Attention :many
-SELECT a.kind, a.id, a.since, a.site_id, a.node_id, a.hostname, a.bmc_id, a.job_id, a.job_kind, a.workflow_id, a.status, a.stage, a.failure_class, a.message, a.next_step, a.recommended_action, a.waiting_outside, a.workflow_gone FROM (SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM attention UNION ALL SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM drift_attention UNION ALL SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM pxe_attention) a
+SELECT a.kind, a.id, a.since, a.site_id, a.node_id, a.hostname, a.bmc_id, a.job_id, a.job_kind, a.workflow_id, a.status, a.stage, a.failure_class, a.message, a.next_step, a.recommended_action, a.waiting_outside, a.workflow_gone FROM (SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM attention_raised UNION ALL SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM drift_attention UNION ALL SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM pxe_attention UNION ALL SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM tenant_attention) a
 WHERE ($1::text = '' OR a.kind = $1::text)
   AND ($2::text = '' OR a.site_id = $2::text)
   AND ($3::timestamptz IS NULL OR (a.since, a.id) > ($3::timestamptz, $4::text))
@@ -27,7 +27,7 @@ type AttentionParams struct {
 }
 
 // Everything that needs a person, oldest first; ids break ties, so that the pair is a cursor.
-func (q *Queries) Attention(ctx context.Context, arg AttentionParams) ([]Attention, error) {
+func (q *Queries) Attention(ctx context.Context, arg AttentionParams) ([]AttentionRaised, error) {
 	rows, err := q.db.Query(ctx, attention,
 		arg.Kind,
 		arg.SiteID,
@@ -39,9 +39,9 @@ func (q *Queries) Attention(ctx context.Context, arg AttentionParams) ([]Attenti
 		return nil, err
 	}
 	defer rows.Close()
-	items := []Attention{}
+	items := []AttentionRaised{}
 	for rows.Next() {
-		var i Attention
+		var i AttentionRaised
 		if err := rows.Scan(
 			&i.Kind,
 			&i.ID,
@@ -73,7 +73,7 @@ func (q *Queries) Attention(ctx context.Context, arg AttentionParams) ([]Attenti
 }
 
 const countAttention = `-- name: CountAttention :many
-SELECT a.kind, count(*) AS items FROM (SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM attention UNION ALL SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM drift_attention UNION ALL SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM pxe_attention) a GROUP BY a.kind ORDER BY a.kind
+SELECT a.kind, count(*) AS items FROM (SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM attention_raised UNION ALL SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM drift_attention UNION ALL SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM pxe_attention UNION ALL SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM tenant_attention) a GROUP BY a.kind ORDER BY a.kind
 `
 
 type CountAttentionRow struct {

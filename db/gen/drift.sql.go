@@ -444,7 +444,7 @@ SELECT n.id, jsonb_build_object(
         AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating') LIMIT 1), ''),
     'last_job_at', (SELECT max(j.updated_at) FROM jobs j WHERE j.node_id = n.id AND j.kind IN ('onboarding', 'decommission', 'node_operation'))
 )::jsonb AS facts
-FROM (SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref FROM nodes x WHERE x.site_id = $1 AND x.lifecycle = 'maas' AND x.status <> 'deleted' AND x.id > $2::text
+FROM (SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at FROM nodes x WHERE x.site_id = $1 AND x.lifecycle = 'maas' AND x.status <> 'deleted' AND x.id > $2::text
     ORDER BY x.id LIMIT $3) n
 LEFT JOIN drift_machines m ON m.site_id = n.site_id AND m.system_id = n.maas_system_id
 LEFT JOIN bmcs b ON b.node_id = n.id

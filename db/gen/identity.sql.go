@@ -164,7 +164,7 @@ func (q *Queries) DeleteSecret(ctx context.Context, name string) (int64, error) 
 
 const enrolIdentity = `-- name: EnrolIdentity :execrows
 INSERT INTO agent_identities (node_id, generation) VALUES ($1, $2)
-ON CONFLICT (node_id) DO UPDATE SET generation = excluded.generation, locked_at = NULL, locked_reason = '', updated_at = now()
+ON CONFLICT (node_id) DO UPDATE SET generation = excluded.generation, locked_at = NULL, locked_reason = '', replaced = false, updated_at = now()
 WHERE agent_identities.generation = excluded.generation - 1
 `
 

@@ -7,6 +7,7 @@ package gen
 
 import (
 	"context"
+	"time"
 )
 
 const dropBMCOfNode = `-- name: DropBMCOfNode :execrows
@@ -30,7 +31,7 @@ func (q *Queries) DropBMCOfNode(ctx context.Context, arg DropBMCOfNodeParams) (i
 }
 
 const endAllocation = `-- name: EndAllocation :execrows
-UPDATE nodes SET allocation_id = NULL, updated_at = now(), version = version + 1
+UPDATE nodes SET allocation_id = NULL, tenant_left_at = now(), updated_at = now(), version = version + 1
 WHERE id = $1 AND allocation_id = $2::text
 `
 
@@ -39,7 +40,7 @@ type EndAllocationParams struct {
 	AllocationID string
 }
 
-// The occupancy of a node ends; another allocation that came meanwhile stays.
+// The occupancy of a node ends, and the node is marked as one that a tenant left; another allocation that came meanwhile stays.
 func (q *Queries) EndAllocation(ctx context.Context, arg EndAllocationParams) (int64, error) {
 	result, err := q.db.Exec(ctx, endAllocation, arg.ID, arg.AllocationID)
 	if err != nil {
@@ -55,6 +56,24 @@ UPDATE nodes SET ssh_host_key = '', ssh_address = '', ip_addresses = '{}', updat
 // What only a node that is there needs.
 func (q *Queries) ForgetNodeAccess(ctx context.Context, id string) (int64, error) {
 	result, err := q.db.Exec(ctx, forgetNodeAccess, id)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const forgetTenant = `-- name: ForgetTenant :execrows
+UPDATE nodes SET tenant_left_at = NULL, updated_at = now() WHERE id = $1 AND tenant_left_at < $2::timestamptz
+`
+
+type ForgetTenantParams struct {
+	ID     string
+	Before time.Time
+}
+
+// Nothing of a tenant that left before a moment is on the node any more.
+func (q *Queries) ForgetTenant(ctx context.Context, arg ForgetTenantParams) (int64, error) {
+	result, err := q.db.Exec(ctx, forgetTenant, arg.ID, arg.Before)
 	if err != nil {
 		return 0, err
 	}

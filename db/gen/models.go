@@ -33,7 +33,7 @@ type AgentCertificate struct {
 	IssuedAt   time.Time
 }
 
-type Attention struct {
+type AttentionRaised struct {
 	Kind              string
 	ID                string
 	Since             time.Time
@@ -338,6 +338,7 @@ type Node struct {
 	CreatedAt        time.Time
 	UpdatedAt        time.Time
 	SiteRef          *string
+	TenantLeftAt     *time.Time
 }
 
 type NodePlan struct {
@@ -399,6 +400,12 @@ type PXENode struct {
 	NetbootJobID      *string
 	NetbootDoneAt     *time.Time
 	PlannedHardware   *record.PlannedHardware
+	Firmware          record.PXEFacts
+	Warned            []string
+	WarnedAt          *time.Time
+	BegunBy           *time.Time
+	GrownAt           *time.Time
+	Stalled           bool
 }
 
 type PXEToken struct {

@@ -113,7 +113,7 @@ func (q *Queries) InsertNode(ctx context.Context, arg InsertNodeParams) (int64, 
 }
 
 const listNodes = `-- name: ListNodes :many
-SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref FROM nodes
+SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at FROM nodes
 WHERE id > $1::text
   AND ($2::text = '' OR status = $2::text) AND ($3::text = '' OR status <> $3::text)
   AND ($4::text = '' OR lifecycle = $4::text)
@@ -179,6 +179,7 @@ func (q *Queries) ListNodes(ctx context.Context, arg ListNodesParams) ([]Node, e
 			&i.CreatedAt,
 			&i.UpdatedAt,
 			&i.SiteRef,
+			&i.TenantLeftAt,
 		); err != nil {
 			return nil, err
 		}
@@ -191,7 +192,7 @@ func (q *Queries) ListNodes(ctx context.Context, arg ListNodesParams) ([]Node, e
 }
 
 const liveNodeOfHost = `-- name: LiveNodeOfHost :one
-SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref FROM nodes WHERE site_id = $1 AND hostname = $2 AND status <> 'deleted'
+SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at FROM nodes WHERE site_id = $1 AND hostname = $2 AND status <> 'deleted'
 `
 
 type LiveNodeOfHostParams struct {
@@ -228,12 +229,13 @@ func (q *Queries) LiveNodeOfHost(ctx context.Context, arg LiveNodeOfHostParams) 
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.SiteRef,
+		&i.TenantLeftAt,
 	)
 	return i, err
 }
 
 const liveNodeOfMachine = `-- name: LiveNodeOfMachine :one
-SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref FROM nodes WHERE site_id = $1 AND maas_system_id = $2::text AND status <> 'deleted'
+SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at FROM nodes WHERE site_id = $1 AND maas_system_id = $2::text AND status <> 'deleted'
 `
 
 type LiveNodeOfMachineParams struct {
@@ -270,12 +272,13 @@ func (q *Queries) LiveNodeOfMachine(ctx context.Context, arg LiveNodeOfMachinePa
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.SiteRef,
+		&i.TenantLeftAt,
 	)
 	return i, err
 }
 
 const lockNode = `-- name: LockNode :one
-SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref FROM nodes WHERE id = $1 FOR NO KEY UPDATE
+SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at FROM nodes WHERE id = $1 FOR NO KEY UPDATE
 `
 
 func (q *Queries) LockNode(ctx context.Context, id string) (Node, error) {
@@ -307,6 +310,7 @@ func (q *Queries) LockNode(ctx context.Context, id string) (Node, error) {
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.SiteRef,
+		&i.TenantLeftAt,
 	)
 	return i, err
 }
@@ -373,7 +377,7 @@ func (q *Queries) MoveNode(ctx context.Context, arg MoveNodeParams) (MoveNodeRow
 }
 
 const node = `-- name: Node :one
-SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref FROM nodes WHERE id = $1
+SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at FROM nodes WHERE id = $1
 `
 
 func (q *Queries) Node(ctx context.Context, id string) (Node, error) {
@@ -405,6 +409,7 @@ func (q *Queries) Node(ctx context.Context, id string) (Node, error) {
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.SiteRef,
+		&i.TenantLeftAt,
 	)
 	return i, err
 }
@@ -412,7 +417,7 @@ func (q *Queries) Node(ctx context.Context, id string) (Node, error) {
 const nodesBack = `-- name: NodesBack :many
 SELECT n.id FROM nodes n JOIN heartbeats h ON h.node_id = n.id
 WHERE n.status = 'offline' AND h.received_at >= $1::timestamptz AND h.report IS NOT NULL AND h.report_boot_id = h.boot_id
-    AND cardinality(h.unhealthy) = 0
+    AND cardinality(h.unhealthy) = 0 AND (n.tenant_left_at IS NULL OR n.allocation_id IS NOT NULL)
 ORDER BY n.id LIMIT $2
 `
 
@@ -421,7 +426,7 @@ type NodesBackParams struct {
 	MaxRows int32
 }
 
-// Offline nodes that beat since the cutoff and whose report of this very boot has nothing unhealthy.
+// Offline nodes that beat since the cutoff and whose report of this very boot has nothing unhealthy; not those that a tenant left and nothing proves clean.
 func (q *Queries) NodesBack(ctx context.Context, arg NodesBackParams) ([]string, error) {
 	rows, err := q.db.Query(ctx, nodesBack, arg.Cutoff, arg.MaxRows)
 	if err != nil {
@@ -559,7 +564,7 @@ func (q *Queries) SetNodeMachine(ctx context.Context, arg SetNodeMachineParams) 
 
 const updateNode = `-- name: UpdateNode :one
 UPDATE nodes SET hostname = $1, sku_id = $2, profile_id = $3, labels = $4, version = version + 1, updated_at = now()
-WHERE id = $5 AND version = $6 RETURNING id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref
+WHERE id = $5 AND version = $6 RETURNING id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at
 `
 
 type UpdateNodeParams struct {
@@ -607,6 +612,7 @@ func (q *Queries) UpdateNode(ctx context.Context, arg UpdateNodeParams) (Node, e
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.SiteRef,
+		&i.TenantLeftAt,
 	)
 	return i, err
 }

@@ -49,7 +49,7 @@ WITH voided AS (
 )
 UPDATE pxe_nodes SET netboot_workflow_id = $1::text, netboot_purpose = $2::text, netboot_job_id = $3::text, netboot_done_at = NULL,
     round = round + 1, started_at = NULL, progress = 0
-WHERE pxe_nodes.node_id = $4 RETURNING node_id, install_workflow_id, round, started_at, progress, deadline_at, facts, seen_at, seen_from, erase_workflow_id, netboot_workflow_id, netboot_purpose, netboot_job_id, netboot_done_at, planned_hardware
+WHERE pxe_nodes.node_id = $4 RETURNING node_id, install_workflow_id, round, started_at, progress, deadline_at, facts, seen_at, seen_from, erase_workflow_id, netboot_workflow_id, netboot_purpose, netboot_job_id, netboot_done_at, planned_hardware, firmware, warned, warned_at, begun_by, grown_at, stalled
 `
 
 type ArmNetbootParams struct {
@@ -84,6 +84,12 @@ func (q *Queries) ArmNetboot(ctx context.Context, arg ArmNetbootParams) (PXENode
 		&i.NetbootJobID,
 		&i.NetbootDoneAt,
 		&i.PlannedHardware,
+		&i.Firmware,
+		&i.Warned,
+		&i.WarnedAt,
+		&i.BegunBy,
+		&i.GrownAt,
+		&i.Stalled,
 	)
 	return i, err
 }
@@ -484,7 +490,7 @@ func (q *Queries) NewestPXEAttempt(ctx context.Context, arg NewestPXEAttemptPara
 }
 
 const nodeOfMAC = `-- name: NodeOfMAC :one
-SELECT n.id, n.lifecycle, n.status, n.hostname, n.site_id, n.sku_id, n.profile_id, n.serial, n.hardware_uuid, n.macs, n.maas_system_id, n.maas_create_intent, n.ssh_host_key, n.ssh_address, n.ip_addresses, n.simulated, n.labels, n.allocation_id, n.install_attempts, n.last_install_error, n.state_changed_at, n.version, n.created_at, n.updated_at, n.site_ref FROM pxe_macs m JOIN nodes n ON n.id = m.node_id WHERE m.mac = $1
+SELECT n.id, n.lifecycle, n.status, n.hostname, n.site_id, n.sku_id, n.profile_id, n.serial, n.hardware_uuid, n.macs, n.maas_system_id, n.maas_create_intent, n.ssh_host_key, n.ssh_address, n.ip_addresses, n.simulated, n.labels, n.allocation_id, n.install_attempts, n.last_install_error, n.state_changed_at, n.version, n.created_at, n.updated_at, n.site_ref, n.tenant_left_at FROM pxe_macs m JOIN nodes n ON n.id = m.node_id WHERE m.mac = $1
 `
 
 // The PXE node that has this address and is not retired.
@@ -517,6 +523,7 @@ func (q *Queries) NodeOfMAC(ctx context.Context, mac string) (Node, error) {
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.SiteRef,
+		&i.TenantLeftAt,
 	)
 	return i, err
 }
@@ -534,7 +541,7 @@ func (q *Queries) OtherNodeOfMAC(ctx context.Context, mac string) (string, error
 }
 
 const pXENode = `-- name: PXENode :one
-SELECT node_id, install_workflow_id, round, started_at, progress, deadline_at, facts, seen_at, seen_from, erase_workflow_id, netboot_workflow_id, netboot_purpose, netboot_job_id, netboot_done_at, planned_hardware FROM pxe_nodes WHERE node_id = $1
+SELECT node_id, install_workflow_id, round, started_at, progress, deadline_at, facts, seen_at, seen_from, erase_workflow_id, netboot_workflow_id, netboot_purpose, netboot_job_id, netboot_done_at, planned_hardware, firmware, warned, warned_at, begun_by, grown_at, stalled FROM pxe_nodes WHERE node_id = $1
 `
 
 func (q *Queries) PXENode(ctx context.Context, nodeID string) (PXENode, error) {
@@ -556,12 +563,18 @@ func (q *Queries) PXENode(ctx context.Context, nodeID string) (PXENode, error) {
 		&i.NetbootJobID,
 		&i.NetbootDoneAt,
 		&i.PlannedHardware,
+		&i.Firmware,
+		&i.Warned,
+		&i.WarnedAt,
+		&i.BegunBy,
+		&i.GrownAt,
+		&i.Stalled,
 	)
 	return i, err
 }
 
 const pXENodes = `-- name: PXENodes :many
-SELECT node_id, install_workflow_id, round, started_at, progress, deadline_at, facts, seen_at, seen_from, erase_workflow_id, netboot_workflow_id, netboot_purpose, netboot_job_id, netboot_done_at, planned_hardware FROM pxe_nodes WHERE node_id = ANY($1::text[])
+SELECT node_id, install_workflow_id, round, started_at, progress, deadline_at, facts, seen_at, seen_from, erase_workflow_id, netboot_workflow_id, netboot_purpose, netboot_job_id, netboot_done_at, planned_hardware, firmware, warned, warned_at, begun_by, grown_at, stalled FROM pxe_nodes WHERE node_id = ANY($1::text[])
 `
 
 func (q *Queries) PXENodes(ctx context.Context, nodeIds []string) ([]PXENode, error) {
@@ -589,6 +602,12 @@ func (q *Queries) PXENodes(ctx context.Context, nodeIds []string) ([]PXENode, er
 			&i.NetbootJobID,
 			&i.NetbootDoneAt,
 			&i.PlannedHardware,
+			&i.Firmware,
+			&i.Warned,
+			&i.WarnedAt,
+			&i.BegunBy,
+			&i.GrownAt,
+			&i.Stalled,
 		); err != nil {
 			return nil, err
 		}
@@ -694,7 +713,7 @@ func (q *Queries) PutDeviceGroup(ctx context.Context, arg PutDeviceGroupParams) 
 
 const replaceNodeHardware = `-- name: ReplaceNodeHardware :one
 UPDATE nodes SET macs = $1, serial = $2, hardware_uuid = $3, version = version + 1, updated_at = now()
-WHERE id = $4 AND version = $5 RETURNING id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref
+WHERE id = $4 AND version = $5 RETURNING id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at
 `
 
 type ReplaceNodeHardwareParams struct {
@@ -740,6 +759,7 @@ func (q *Queries) ReplaceNodeHardware(ctx context.Context, arg ReplaceNodeHardwa
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.SiteRef,
+		&i.TenantLeftAt,
 	)
 	return i, err
 }
@@ -807,7 +827,7 @@ func (q *Queries) SeePXENode(ctx context.Context, arg SeePXENodeParams) error {
 
 const setInstallAttempts = `-- name: SetInstallAttempts :one
 UPDATE nodes SET install_attempts = $1, last_install_error = $2, version = version + 1, updated_at = now()
-WHERE id = $3 RETURNING id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref
+WHERE id = $3 RETURNING id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at
 `
 
 type SetInstallAttemptsParams struct {
@@ -845,6 +865,7 @@ func (q *Queries) SetInstallAttempts(ctx context.Context, arg SetInstallAttempts
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.SiteRef,
+		&i.TenantLeftAt,
 	)
 	return i, err
 }
@@ -885,6 +906,17 @@ func (q *Queries) SettlePXENode(ctx context.Context, arg SettlePXENodeParams) er
 	return err
 }
 
+const shutOutReplacedAgent = `-- name: ShutOutReplacedAgent :exec
+UPDATE agent_identities SET locked_at = now(), locked_reason = 'the node installs another system; its agent enrols anew', replaced = true, updated_at = now()
+WHERE node_id = $1 AND locked_at IS NULL
+`
+
+// The agent of a system that is installed over; one that is locked out already keeps its reason.
+func (q *Queries) ShutOutReplacedAgent(ctx context.Context, nodeID string) error {
+	_, err := q.db.Exec(ctx, shutOutReplacedAgent, nodeID)
+	return err
+}
+
 const silentInstalls = `-- name: SilentInstalls :many
 SELECT node_id FROM pxe_nodes WHERE deadline_at < now() + make_interval(secs => $1::double precision) ORDER BY deadline_at LIMIT $2
 `
@@ -915,7 +947,7 @@ func (q *Queries) SilentInstalls(ctx context.Context, arg SilentInstallsParams) 
 }
 
 const touchNode = `-- name: TouchNode :one
-UPDATE nodes SET version = version + 1, updated_at = now() WHERE id = $1 AND version = $2 RETURNING id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref
+UPDATE nodes SET version = version + 1, updated_at = now() WHERE id = $1 AND version = $2 RETURNING id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at
 `
 
 type TouchNodeParams struct {
@@ -952,6 +984,7 @@ func (q *Queries) TouchNode(ctx context.Context, arg TouchNodeParams) (Node, err
 		&i.CreatedAt,
 		&i.UpdatedAt,
 		&i.SiteRef,
+		&i.TenantLeftAt,
 	)
 	return i, err
 }

@@ -60,7 +60,7 @@ SELECT * FROM agent_certificates WHERE node_id = @node_id AND generation = @gene
 -- name: EnrolIdentity :execrows
 -- The first generation, or the next one after a new token; unlocks.
 INSERT INTO agent_identities (node_id, generation) VALUES (@node_id, @generation)
-ON CONFLICT (node_id) DO UPDATE SET generation = excluded.generation, locked_at = NULL, locked_reason = '', updated_at = now()
+ON CONFLICT (node_id) DO UPDATE SET generation = excluded.generation, locked_at = NULL, locked_reason = '', replaced = false, updated_at = now()
 WHERE agent_identities.generation = excluded.generation - 1;
 
 -- name: AdvanceGeneration :execrows
