@@ -25,6 +25,9 @@ type Activities struct {
 	// Settle is how long a BMC may take until a changed password is in force;
 	// 0 is two seconds.
 	Settle time.Duration
+	// NoteFor is how long it is tried to write down what became of a login while
+	// the database is away; 0 is ten seconds.
+	NoteFor time.Duration
 	// Now is the clock of the lockout windows; nil is the wall's.
 	Now func() time.Time
 }

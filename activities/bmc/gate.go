@@ -35,6 +35,9 @@ type visit struct {
 	bmc   providers.BMC
 	login providers.Login
 	leave func()
+	// owed is a rejection that could not be written down: nobody else is let in
+	// before it is, or before the right to log in has run out.
+	owed func(context.Context) error
 }
 
 // errSlotRejected: the BMC does not take the password of this slot.
@@ -67,6 +70,9 @@ func (a *Activities) enter(ctx context.Context, e entry) (*visit, error) {
 	v.leave = func() {
 		if v.bmc != nil {
 			a.close(ctx, v.bmc)
+		}
+		if v.owed != nil && a.mustNote(ctx, v.owed) != nil {
+			return
 		}
 		a.note(ctx, func(ctx context.Context) error { return a.Store.ReleaseBMCLogin(ctx, rec.ID, by) })
 	}
@@ -231,11 +237,14 @@ func (a *Activities) settle(ctx context.Context, e entry, v *visit, err error) e
 		}
 		return errSlotRejected
 	case rejected(err):
-		a.note(ctx, func(ctx context.Context) error {
+		write := func(ctx context.Context) error {
 			return a.Store.Tx(ctx, func(tx *db.Tx) error {
 				return errors.Join(tx.SettleBMCLogin(ctx, id, db.LoginRejected), tx.BlockBMCLogin(ctx, id, err.Error()))
 			})
-		})
+		}
+		if a.mustNote(ctx, write) != nil {
+			v.owed = write
+		}
 		return fault.BMC(ctx, err)
 	}
 	if l, ok := v.bmc.(providers.BMCLogin); ok && !l.LoginSent() {
@@ -255,26 +264,39 @@ func (a *Activities) blockOnRejection(ctx context.Context, bmcID string, err err
 	}
 }
 
-// note writes what must be written even when the job was cancelled. When that
-// fails the log has it, and the count of tries still bounds what follows.
+// note writes what must be written even when the job was cancelled. Where that
+// fails to the end, the count of tries still bounds what follows.
 func (a *Activities) note(ctx context.Context, write func(context.Context) error) {
 	_ = a.mustNote(ctx, write)
 }
 
+// mustNote tries again, backing off, for as long as a database may take to fail
+// over.
 func (a *Activities) mustNote(ctx context.Context, write func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteLimit)
+	whole := context.WithoutCancel(ctx)
+	ctx, cancel := context.WithTimeout(whole, noteLimit)
 	defer cancel()
-	var err error
-	for range noteTries {
-		if err = write(ctx); err == nil || errors.Is(err, db.ErrStale) || db.Permanent(err) {
-			break
+	last := time.Now().Add(cmp.Or(a.NoteFor, noteLimit))
+	for tried := 1; ; tried++ {
+		err := write(ctx)
+		if err == nil || errors.Is(err, db.ErrStale) || db.Permanent(err) || ctx.Err() != nil {
+			return fault.Internal(whole, err)
+		}
+		if tried < noteTries {
+			continue
+		}
+		if time.Now().After(last) || wait(ctx, min(notePause<<(tried-noteTries), time.Second)) != nil {
+			return fault.Internal(whole, err)
 		}
 	}
-	return fault.Internal(ctx, err)
 }
 
-// noteTries: pooled connections may have died with a server that is back.
-const noteTries = 3
+// noteTries are made at once: pooled connections may have died with a server that
+// is back. Further ones wait in between.
+const (
+	noteTries = 3
+	notePause = 50 * time.Millisecond
+)
 
 // The most tries whose outcome is wrong or unknown, two fewer than the BMC's
 // threshold; the window when the BMC tells none.

@@ -278,3 +278,73 @@ func TestNobodyGuessesWhileAPasswordIsOnItsWay(t *testing.T) {
 	require.NoError(t, l.resolve("other"), "applied: the candidate is live, before the commit too")
 	require.Equal(t, 1, l.sim.Counters().FailedLogins, "the one try that found out")
 }
+
+// judged calls after with what a BMC said of a login, before the worker hears it.
+type judged struct {
+	redfish.Opener
+	after func(error)
+}
+
+type judgedBMC struct {
+	providers.BMC
+	login providers.BMCLogin
+	after func(error)
+}
+
+func (j judged) OpenBMC(t providers.BMCTarget) (providers.BMC, error) {
+	b, err := j.Opener.OpenBMC(t)
+	if err != nil {
+		return nil, err
+	}
+	return judgedBMC{b, b.(providers.BMCLogin), j.after}, nil
+}
+
+func (b judgedBMC) Login(ctx context.Context) error {
+	err := b.login.Login(ctx)
+	b.after(err)
+	return err
+}
+
+func (b judgedBMC) LoginSent() bool { return b.login.LoginSent() }
+
+// TestARejectionIsWrittenDownThoughTheDatabaseIsAwayForASecond: it is away from
+// the moment when the BMC says no. Nobody may try that password again.
+func TestARejectionIsWrittenDownThoughTheDatabaseIsAwayForASecond(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "Supermicro", 1, nil)
+	l.acts.NoteFor = 0
+	l.changedByHand()
+	l.acts.Openers["redfish"] = judged{after: func(error) {
+		l.x.die()
+		time.AfterFunc(time.Second, func() { l.x.restart() })
+	}}
+	requireClass(t, l.resolve("a"), lifecycle.FailBMCAuthRejected)
+	rec := l.record()
+	require.NotNil(t, rec.AuthBlockedAt, "all further logins are stopped")
+	require.Equal(t, 1, rec.WrongLogins)
+	require.Zero(t, rec.OpenLogins)
+	require.Empty(t, rec.LoginBy)
+	requireClass(t, l.resolve("b"), lifecycle.FailBMCAuthRejected)
+	require.Equal(t, 1, l.sim.Counters().FailedLogins)
+}
+
+// TestNobodyIsLetInOnARejectionThatIsNotWrittenDown: the database stays away for
+// longer than that is tried. The right to log in stays with the job, and the try
+// stays counted.
+func TestNobodyIsLetInOnARejectionThatIsNotWrittenDown(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "Supermicro", 1, nil)
+	l.changedByHand()
+	l.acts.Openers["redfish"] = judged{after: func(error) { l.x.die() }}
+	requireClass(t, l.resolve("a"), lifecycle.FailBMCAuthRejected)
+	l.x.restart()
+	rec := l.record()
+	require.Nil(t, rec.AuthBlockedAt)
+	require.Equal(t, 1, rec.OpenLogins)
+	require.Equal(t, "a", rec.LoginBy)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := l.acts.ResolvePowerCredentials(ctx, bmcact.ResolveIn{JobRef: contract.JobRef{JobID: "b"}, BMCID: l.bmcID})
+	require.Error(t, err)
+	require.Equal(t, 1, l.sim.Counters().FailedLogins, "nobody else tries the password")
+}

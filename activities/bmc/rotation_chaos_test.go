@@ -156,7 +156,7 @@ func newLab(t *testing.T, vendor string, seed uint64, adjust func(*bmcsim.Person
 	l.flaky = &flakySecrets{Secrets: disturbed}
 	l.acts = &bmcact.Activities{
 		Store: worker, Secrets: l.flaky, Openers: map[string]providers.BMCOpener{"redfish": redfish.Opener{}},
-		Settle: time.Nanosecond, Now: clock.Now,
+		Settle: time.Nanosecond, NoteFor: time.Nanosecond, Now: clock.Now,
 	}
 	l.newJob()
 	l.safe(true)
