@@ -8,12 +8,12 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/internal/devstack"
@@ -31,25 +31,28 @@ func TestAReimageInstallsTheNodeAnew(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, devstack.Options{Count: 2})
 	nodes := w.activeNodes(t)
-	jobs, before := map[*simhw.Machine]db.Job{}, map[*simhw.Machine]int64{}
+	jobs, before := map[*simhw.Machine]rest.Job{}, map[*simhw.Machine]int64{}
 	for m, id := range nodes {
 		identity, err := w.App.Store.AgentIdentity(t.Context(), id)
 		require.NoError(t, err)
 		before[m] = identity.Generation
 		require.NoError(t, w.Sims.Nodes[m.Spec().ID].Occupy())
-		jobs[m] = w.leave(t, id, lifecycle.ModeReimage)
+		jobs[m] = w.decommission(t, id, lifecycle.ModeReimage)
 	}
 	for m, id := range nodes {
 		j := w.ends(t, jobs[m].ID, 4*time.Minute)
 		require.Equal(t, lifecycle.JobCompleted, j.Status, "%s %s: %s: %s", m.Spec().Vendor, j.FailedStage, j.FailureClass, j.Message)
 		w.cleaned(t, m)
-		c := w.certificate(t, id)
+		c := w.proven(t, id, jobs[m])
+		require.Equal(t, string(lifecycle.ModeReimage), c.Run.Mode)
 		require.Equal(t, evidence.VerdictClean, c.Verdict, "%v", c.Failures)
+		require.Len(t, disks(c)[true], len(m.Spec().Disks))
 		require.Equal(t, 2, m.Counters().Installs)
 		identity, err := w.App.Store.AgentIdentity(t.Context(), id)
 		require.NoError(t, err)
 		require.Greater(t, identity.Generation, before[m])
-		require.Eventually(t, func() bool { return w.node(t, id).Status == lifecycle.NodeActive }, time.Minute, 200*time.Millisecond)
+		w.activeAgain(t, id)
+		require.Equal(t, onboarded(lifecycle.NodeDraining, lifecycle.NodeOffline, lifecycle.NodeActive), w.became(t, id))
 	}
 }
 
@@ -58,15 +61,16 @@ func TestAStorageCleanupProvesTheStorageClean(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, devstack.Options{Count: 2})
 	nodes := w.activeNodes(t)
-	jobs := map[*simhw.Machine]db.Job{}
+	jobs := map[*simhw.Machine]rest.Job{}
 	for m, id := range nodes {
+		require.NoError(t, w.Sims.Nodes[m.Spec().ID].Fill())
 		root := w.Sims.Nodes[m.Spec().ID].Root()
 		f, err := os.OpenFile(filepath.Join(root, "proc/mounts"), os.O_APPEND|os.O_WRONLY, 0)
 		require.NoError(t, err)
 		_, err = f.WriteString("nas:/tenants /mnt/tenants/a nfs4 rw,relatime 0 0\n")
 		require.NoError(t, err)
 		require.NoError(t, f.Close())
-		jobs[m] = w.leave(t, id, lifecycle.ModeStorageCleanup)
+		jobs[m] = w.decommission(t, id, lifecycle.ModeStorageCleanup)
 	}
 	for m, id := range nodes {
 		j := w.ends(t, jobs[m].ID, 4*time.Minute)
@@ -74,9 +78,16 @@ func TestAStorageCleanupProvesTheStorageClean(t *testing.T) {
 		mounts, err := os.ReadFile(filepath.Join(w.Sims.Nodes[m.Spec().ID].Root(), "proc/mounts"))
 		require.NoError(t, err)
 		require.NotContains(t, string(mounts), "nas:")
-		c := w.certificate(t, id)
+		w.cleaned(t, m)
+		c := w.proven(t, id, jobs[m])
 		require.Equal(t, string(lifecycle.ModeStorageCleanup), c.Run.Mode)
+		require.Equal(t, evidence.VerdictNotVerified, c.Verdict, "the system disk was kept")
+		require.Len(t, c.Failures, 1)
 		require.Contains(t, c.Failures[0], "kept, not erased")
+		require.Len(t, disks(c)[true], len(m.Spec().Disks)-1)
+		require.Equal(t, 1, m.Counters().Installs)
+		w.activeAgain(t, id)
+		require.Equal(t, onboarded(lifecycle.NodeDraining, lifecycle.NodeOffline, lifecycle.NodeActive), w.became(t, id))
 	}
 }
 
@@ -87,19 +98,21 @@ func TestAFullDecommissionEndsDeleted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, devstack.Options{Count: 2})
 	nodes := w.activeNodes(t)
-	jobs, old := map[*simhw.Machine]db.Job{}, map[*simhw.Machine]*http.Client{}
+	jobs, old := map[*simhw.Machine]rest.Job{}, map[*simhw.Machine]*http.Client{}
 	for m, id := range nodes {
 		old[m] = w.stolenIdentity(t, m)
 		require.Equal(t, http.StatusOK, w.beat(t, old[m], id), "the identity is good before")
 		require.NoError(t, w.Sims.Nodes[m.Spec().ID].Occupy())
-		jobs[m] = w.leave(t, id, lifecycle.ModeFull)
+		jobs[m] = w.decommission(t, id, lifecycle.ModeFull)
 	}
 	for m, id := range nodes {
 		j := w.ends(t, jobs[m].ID, 4*time.Minute)
 		require.Equal(t, lifecycle.JobCompleted, j.Status, "%s %s: %s: %s", m.Spec().Vendor, j.FailedStage, j.FailureClass, j.Message)
 		w.gone(t, m, id)
-		c := w.certificate(t, id)
+		c := w.proven(t, id, jobs[m])
+		require.Equal(t, string(lifecycle.ModeFull), c.Run.Mode)
 		require.Equal(t, evidence.VerdictClean, c.Verdict, "%v", c.Failures)
+		require.Len(t, disks(c)[true], len(m.Spec().Disks))
 		require.Equal(t, http.StatusForbidden, w.beat(t, old[m], id), "a certificate of a removed node is refused")
 	}
 	w.comesBackAsANewNode(t, nodes)
@@ -142,13 +155,7 @@ func (w *world) gone(t *testing.T, m *simhw.Machine, nodeID string) {
 	open, err := w.App.Store.OpenEnrollmentTokens(t.Context(), nodeID)
 	require.NoError(t, err)
 	require.Zero(t, open)
-	history, _, err := w.App.Store.NodeHistory(t.Context(), nodeID, 50, 0)
-	require.NoError(t, err)
-	var states []string
-	for _, h := range slices.Backward(history) {
-		states = append(states, h.ToState)
-	}
-	require.Equal(t, []string{"bootstrap_issued", "enrolling", "active", "draining", "retired", "removing", "deleted"}, states)
+	require.Equal(t, onboarded(lifecycle.NodeDraining, lifecycle.NodeRetired, lifecycle.NodeRemoving, lifecycle.NodeDeleted), w.became(t, nodeID))
 }
 
 // records is what MAAS has of a machine, by its MACs.

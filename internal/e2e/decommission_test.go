@@ -2,13 +2,13 @@ package e2e_test
 
 import (
 	"encoding/json"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
 
+	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/devstack"
 	"github.com/slipway-cloud/slipway/internal/simhw"
@@ -143,31 +143,31 @@ func TestASoftResetGivesANodeBackToService(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, devstack.Options{Count: 2})
 	nodes := w.activeNodes(t)
-	jobs := map[*simhw.Machine]db.Job{}
+	jobs := map[*simhw.Machine]rest.Job{}
 	for m, id := range nodes {
 		require.NoError(t, w.Sims.Nodes[m.Spec().ID].Occupy())
-		jobs[m] = w.leave(t, id, lifecycle.ModeSoftReset)
+		jobs[m] = w.decommission(t, id, lifecycle.ModeSoftReset)
 	}
 	for m, id := range nodes {
 		j := w.ends(t, jobs[m].ID, 4*time.Minute)
 		require.Equal(t, lifecycle.JobCompleted, j.Status, "%s %s: %s: %s", m.Spec().Vendor, j.FailedStage, j.FailureClass, j.Message)
 		w.cleaned(t, m)
-		c := w.certificate(t, id)
+		c := w.proven(t, id, jobs[m])
+		require.Equal(t, string(lifecycle.ModeSoftReset), c.Run.Mode)
 		require.Equal(t, evidence.VerdictNotVerified, c.Verdict, "the system disk was kept")
 		require.Len(t, c.Failures, 1)
 		require.Contains(t, c.Failures[0], "kept, not erased")
 		require.NotEqual(t, c.Run.BootBefore, c.Run.BootAfter)
 		require.True(t, c.Simulated)
-		require.NotEmpty(t, disks(c)[true])
-		require.Eventually(t, func() bool { return w.node(t, id).Status == lifecycle.NodeActive }, time.Minute, 200*time.Millisecond,
-			"a healthy heartbeat makes it active")
+		require.Len(t, disks(c)[true], len(m.Spec().Disks)-1)
+		w.activeAgain(t, id)
 		require.Equal(t, 1, m.Counters().Installs)
-		var states []string
-		history, _, err := w.App.Store.NodeHistory(t.Context(), id, 50, 0)
-		require.NoError(t, err)
-		for _, h := range history {
-			states = append(states, h.ToState)
-		}
-		require.Contains(t, strings.Join(states, " "), "offline draining")
+		require.Equal(t, onboarded(lifecycle.NodeDraining, lifecycle.NodeOffline, lifecycle.NodeActive), w.became(t, id))
 	}
+}
+
+// activeAgain waits for the healthy heartbeat that gives a node back to service.
+func (w *world) activeAgain(t *testing.T, id string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return w.node(t, id).Status == lifecycle.NodeActive }, time.Minute, 200*time.Millisecond)
 }
