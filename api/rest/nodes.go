@@ -32,6 +32,7 @@ type Node struct {
 	Simulated      bool                 `json:"simulated" doc:"The machine is made up: results on it prove nothing about hardware"`
 	Labels         map[string]string    `json:"labels"`
 	AllocationID   string               `json:"allocation_id,omitempty"`
+	TenantLeftAt   *time.Time           `json:"tenant_left_at,omitempty" doc:"When a tenant left the node, if nothing proves it clean since: until a certificate does, it does not become active again"`
 	StateChangedAt time.Time            `json:"state_changed_at"`
 	Version        int64                `json:"version"`
 	CreatedAt      time.Time            `json:"created_at"`
@@ -65,7 +66,7 @@ func nodeView(n db.Node) Node {
 	return Node{
 		ID: n.ID, Lifecycle: n.Lifecycle, Status: n.Status, Hostname: n.Hostname, SiteID: n.SiteID, ProfileID: text(n.ProfileID), SKUID: text(n.SKUID),
 		Serial: n.Serial, HardwareUUID: n.HardwareUUID, MACs: list(n.MACs), MAASSystemID: text(n.MAASSystemID), IPAddresses: list(n.IPAddresses),
-		Simulated: n.Simulated, Labels: labels(n.Labels), AllocationID: text(n.AllocationID), StateChangedAt: n.StateChangedAt.UTC(),
+		Simulated: n.Simulated, Labels: labels(n.Labels), AllocationID: text(n.AllocationID), TenantLeftAt: utc(n.TenantLeftAt), StateChangedAt: n.StateChangedAt.UTC(),
 		Version: n.Version, CreatedAt: n.CreatedAt.UTC(), UpdatedAt: n.UpdatedAt.UTC(),
 		InstallAttempts: n.InstallAttempts, LastInstallError: n.LastInstallError,
 	}
@@ -103,7 +104,7 @@ func (s *Server) registerNodes() {
 	add(s, huma.Operation{OperationID: "get-node", Method: http.MethodGet, Path: "/nodes/{id}", Tags: tags, Summary: "Read a node with its agent, BMC and live job"}, s.getNode)
 	add(s, huma.Operation{
 		OperationID: "update-node", Method: http.MethodPatch, Path: "/nodes/{id}", Tags: tags, Summary: "Change a node's labels, its install workflow or its erase workflow",
-		Description: "Labels that are named are set, those with null are removed, the others stay. Install and erase workflow are assigned to a PXE node by an admin, the first not while it installs.",
+		Description: "Labels that are named are set, those with null are removed, the others stay; device-group of a PXE node is an admin's to change. Install and erase workflow are assigned to a PXE node by an admin, the first not while it installs.",
 	}, s.updateNode)
 	add(s, huma.Operation{
 		OperationID: "node-history", Method: http.MethodGet, Path: "/nodes/{id}/history", Tags: tags, Summary: "A node's state transitions, newest first",
@@ -227,6 +228,21 @@ func (p NodePatch) apply(to map[string]string) (db.Labels, error) {
 	return out, nil
 }
 
+// mayRegroup refuses what a person who is no admin may not do by a label: the
+// device group of a PXE node says whether it goes into service by itself, and
+// from which live system it is erased.
+func mayRegroup(ctx context.Context, n db.Node, want db.Labels) error {
+	if n.Lifecycle != lifecycle.NodePXE.Lifecycle || principal(ctx).may(RoleAdmin) {
+		return nil
+	}
+	was, had := n.Labels[lifecycle.LabelDeviceGroup]
+	if is, has := want[lifecycle.LabelDeviceGroup]; is == was && has == had {
+		return nil
+	}
+	return problem.New(problem.Forbidden, "the label "+lifecycle.LabelDeviceGroup+" decides what a PXE node is erased from and whether it goes into service by itself, "+
+		"which is an admin's to say; ask one to change it, and change the other labels without it")
+}
+
 func (s *Server) updateNode(ctx context.Context, in *struct {
 	NodePath
 	Match
@@ -259,6 +275,9 @@ func (s *Server) patchNode(ctx context.Context, tx *db.Tx, n db.Node, version in
 	if p.Labels != nil {
 		want, err := p.apply(n.Labels)
 		if err != nil {
+			return n, err
+		}
+		if err := mayRegroup(ctx, n, want); err != nil {
 			return n, err
 		}
 		if n, err = tx.UpdateNode(ctx, n.ID, version, db.NodePatch{Labels: want}); err != nil {
