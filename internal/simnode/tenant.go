@@ -13,7 +13,7 @@ const TenantMark = "SIMULATED-TENANT-DATA"
 
 // Occupy leaves on the node what a tenant leaves: an account with a key, a key
 // of root, a process, a container, things that start by themselves, a mount,
-// MIG on, and data on every disk but the system's. The system must be up.
+// files in the temporary directories, MIG on, and data on every disk but the system's. The system must be up.
 func (n *Node) Occupy() error {
 	t, err := openTree(n.root)
 	if err != nil {
@@ -35,11 +35,16 @@ func (n *Node) Occupy() error {
 		{"/etc/systemd/system/miner.service", "[Service]\nExecStart=/home/tenant1/miner\n", false},
 		{"/etc/sudoers.d/tenant1", "tenant1 ALL=(ALL) NOPASSWD:ALL\n", false},
 		{"/etc/ld.so.preload", "/usr/local/lib/miner.so\n", false},
+		{"/tmp/.miner/data", TenantMark + "\n", false},
+		{"/dev/shm/miner", TenantMark + "\n", false},
 	} {
 		errs = append(errs, t.put(f.path, []byte(f.content), 0o644, f.add))
 	}
 	if !n.Faults().Scrub.KeysUnreadable {
 		errs = append(errs, t.put("/root/.ssh/authorized_keys", []byte(key), 0o600, false))
+	}
+	if !n.Faults().Scrub.TemporaryIsLink {
+		errs = append(errs, t.put("/var/tmp/miner.tar", []byte(TenantMark+"\n"), 0o644, false))
 	}
 	n.note(containersState, "c0ffee\n")
 	if n.opt.Machine.Spec().GPUs > 0 {

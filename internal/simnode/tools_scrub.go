@@ -23,6 +23,7 @@ type ScrubFaults struct {
 	KeysUnreadable       bool // root's authorized_keys is a directory
 	PackagesUnknown      bool // the package system does not answer
 	MountBusy            bool
+	TemporaryIsLink      bool // /var/tmp leads elsewhere
 	GPUProcess           bool // a process has a GPU open
 	GPUMIGUnknown        bool // MIG and row remaps read N/A
 	GPUResetFails        bool
@@ -150,7 +151,7 @@ func (n *Node) writeScrub(s simhw.Spec) error {
 	if err := t.put("/sys/class/dmi/id/product_serial", []byte(serial+"\n"), 0o644, false); err != nil {
 		return err
 	}
-	return errors.Join(n.keysFault(t, f.KeysUnreadable), n.overwriteFault(t, f.MemoryRequestRefused))
+	return errors.Join(n.keysFault(t, f.KeysUnreadable), n.temporaryFault(t, f.TemporaryIsLink), n.overwriteFault(t, f.MemoryRequestRefused))
 }
 
 // runFabric turns the fabric manager on or off, now and at each boot.
@@ -178,6 +179,26 @@ func (n *Node) keysFault(t *tree, on bool) error {
 	}
 	if on {
 		return t.dir(path)
+	}
+	return nil
+}
+
+func (n *Node) temporaryFault(t *tree, on bool) error {
+	const path = "/var/tmp"
+	p := filepath.Join(n.root, path)
+	st, err := os.Lstat(p)
+	isLink := err == nil && st.Mode()&os.ModeSymlink != 0
+	if on == isLink {
+		return nil
+	}
+	if err := os.RemoveAll(p); err != nil {
+		return fmt.Errorf("change the temporary directory: %w", err)
+	}
+	if !on {
+		return t.dir(path)
+	}
+	if err := os.Symlink("../home", p); err != nil {
+		return fmt.Errorf("change the temporary directory: %w", err)
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ import (
 // where none does.
 var (
 	mountSteps   = []string{"mounts"}
-	storageSteps = []string{"containers", "processes", "users", "keys", "autostart", "mounts", "disks"}
+	storageSteps = []string{"containers", "processes", "users", "keys", "autostart", "mounts", "files", "disks"}
 )
 
 func (s *State) scrubArgs(steps []string) lifecycle.ScrubArgs {
@@ -94,6 +94,9 @@ func (s *State) validateAsk() ask {
 // dirty is scrubbed again when a person has the stage run again: to look once
 // more would only find the same.
 func validate(ctx workflow.Context, s *State) error {
+	if s.Dark != "" && s.unreleased() {
+		return s.certify(ctx, lifecycle.StageValidateClean) // as far as it can be: a person has to say what becomes of the disks
+	}
 	if s.Unclean && stage.Attempt(ctx) == 1 {
 		return s.cleanAgain()
 	}
@@ -106,7 +109,7 @@ func validate(ctx workflow.Context, s *State) error {
 		}
 		s.Validated = true
 	}
-	if s.full() {
+	if s.full() && !s.unreleased() {
 		return nil // the system disk is proven, and the certificate signed, after the release
 	}
 	return s.certify(ctx, lifecycle.StageValidateClean)
@@ -213,7 +216,7 @@ func (s *State) certify(ctx workflow.Context, at string) error {
 }
 
 func (s *State) evidence(ctx workflow.Context, at string) error {
-	in := leaveact.CertifyIn{JobRef: s.ref(at), Kind: s.Kind, Mode: s.Request.Mode, StartedAt: s.StartedAt.Truncate(time.Microsecond), Dark: s.Dark}
+	in := leaveact.CertifyIn{JobRef: s.ref(at), Kind: s.Kind, Mode: s.Request.Mode, StartedAt: s.StartedAt.Truncate(time.Microsecond), Dark: s.Dark, Known: s.Known}
 	if s.pxe() {
 		in.Netboot = &s.Netboot
 	}
@@ -249,10 +252,10 @@ func (s *State) unproven() string {
 }
 
 func observeValidated(ctx workflow.Context, s *State) (stage.Observation, error) {
-	if !s.Validated {
+	if !s.Validated && (s.Dark == "" || !s.unreleased()) {
 		return stage.Observation{State: "not validated"}, nil
 	}
-	if s.full() {
+	if s.full() && !s.unreleased() {
 		return stage.Observation{Done: true, State: "validated", Note: "the agent has validated the node"}, nil
 	}
 	if err := s.evidence(ctx, lifecycle.StageValidateClean); err != nil {

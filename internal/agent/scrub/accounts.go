@@ -52,6 +52,12 @@ func (r *run) users(ctx context.Context) (string, error) {
 		if homeOf(a) {
 			args = append(args, "-r")
 		}
+		if census.Person(a.UID) {
+			if err := r.notes.removing(a.UID); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+		}
 		// userdel fails for a missing mail spool too; what counts is what is there after.
 		_, runErr := r.run(ctx, 5*time.Minute, "userdel", append(args, "--", a.Name)...)
 		if err := r.isGone(a); err != nil {

@@ -54,6 +54,8 @@ type Host struct {
 	// only confines the steps to some accounts, mounts and disks: tests on a real
 	// machine touch what they made and nothing else. nil is everything.
 	only func(kind, name string) bool
+	// owner makes up whose a file is, for tests that may not change it.
+	owner func(path string) (uid int, ok bool)
 }
 
 func (h Host) withDefaults() Host {

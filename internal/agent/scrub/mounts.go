@@ -54,6 +54,9 @@ func (r *run) foreignMounts() ([]census.Mount, error) {
 		for _, root := range tenantRoots() {
 			foreign = foreign || m.Target == root || strings.HasPrefix(m.Target, root+"/")
 		}
+		for _, dir := range temporary() {
+			foreign = foreign || strings.HasPrefix(m.Target, dir+"/")
+		}
 		if dev, ok := strings.CutPrefix(m.Source, "/dev/"); ok && !foreign && m.FSType != "squashfs" && m.FSType != "devtmpfs" {
 			drives := r.drivesOf(dev)
 			foreign = len(drives) == 0 || slices.ContainsFunc(drives, func(d string) bool { return !system[d] })

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/slipway-cloud/slipway/internal/agent/durable"
@@ -29,18 +30,28 @@ type notes struct {
 	doc struct {
 		RunID   string          `json:"run_id"`
 		Devices map[string]note `json:"devices"` // by serial
+		// Removed are the numbers of the accounts that this run removed: what is left
+		// of them can be told by nothing else.
+		Removed []int `json:"removed,omitempty"`
 	}
 }
 
 // openNotes reads the notes of this run. Those of another run are dropped.
 func openNotes(h Host, runID string) (*notes, error) {
+	if h.StateDir != "" {
+		if err := os.MkdirAll(h.StateDir, 0o700); err != nil {
+			return nil, fmt.Errorf("make the directory of the scrub's notes: %w", err)
+		}
+	}
+	return readNotes(h, runID)
+}
+
+// readNotes is openNotes for who only looks.
+func readNotes(h Host, runID string) (*notes, error) {
 	n := &notes{}
 	n.doc.RunID, n.doc.Devices = runID, map[string]note{}
 	if h.StateDir == "" {
 		return n, nil
-	}
-	if err := os.MkdirAll(h.StateDir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the directory of the scrub's notes: %w", err)
 	}
 	n.path = filepath.Join(h.StateDir, "scrub.json")
 	raw, err := os.ReadFile(n.path)
@@ -79,6 +90,23 @@ func (n *notes) forget(serial string) error {
 	defer n.mu.Unlock()
 	delete(n.doc.Devices, serial)
 	return n.save()
+}
+
+// removing notes that an account is about to be removed, before it is.
+func (n *notes) removing(uid int) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if slices.Contains(n.doc.Removed, uid) {
+		return nil
+	}
+	n.doc.Removed = append(n.doc.Removed, uid)
+	return n.save()
+}
+
+func (n *notes) removed() []int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.doc.Removed)
 }
 
 func (n *notes) save() error {

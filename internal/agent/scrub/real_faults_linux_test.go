@@ -146,9 +146,32 @@ func tenantMount(t *testing.T) string {
 	return dir
 }
 
+// loot leaves this person's files where everybody may write, one of root's too,
+// and what else it has under /opt. Only these become the scrub's concern.
+func (p person) loot(t *testing.T, canary string, mine map[string]bool) (files []string) {
+	t.Helper()
+	plant := func(dir string, uid int) string {
+		require.NoError(t, os.Mkdir(dir, 0o755))
+		t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+		f := filepath.Join(dir, "loot")
+		require.NoError(t, os.WriteFile(f, []byte(canary), 0o600))
+		require.NoError(t, os.Chown(f, uid, -1))
+		mine[dir], mine[f] = true, true
+		return f
+	}
+	for _, dir := range temporary() {
+		files = append(files, plant(dir+"/"+p.name+"-loot", p.uid), plant(dir+"/"+p.name+"-root", 0))
+	}
+	shared := plant("/opt/"+p.name+"-shared", p.uid)
+	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(shared), "tool"), nil, 0o600))
+	require.NoError(t, os.Chown(filepath.Dir(shared), p.uid, -1))
+	return append(files, shared)
+}
+
 // All of a tenant at once: an account with a key, a process that holds a file on
-// a mount, a cron job, and the same words on a disk. After one scrub no canary is
-// found anywhere, and the validation that found each of them finds none.
+// a mount, a cron job, files in the temporary directories and under /opt, and the
+// same words on a disk. After one scrub no canary is found anywhere, and the
+// validation that found each of them finds none.
 func TestNothingOfATenantIsLeftOnThisHost(t *testing.T) {
 	t.Parallel()
 	realHost(t, "useradd", "userdel", "mount", "umount", "dpkg-query")
@@ -175,8 +198,11 @@ func TestNothingOfATenantIsLeftOnThisHost(t *testing.T) {
 	disk.use()()
 	require.True(t, disk.holds(tenantData))
 
-	h := confined(map[string]bool{tenant.name: true, dir: true, cron.Name(): true})
-	steps := []string{StepProcesses, StepUsers, StepKeys, StepAutostart, StepMounts}
+	mine := map[string]bool{tenant.name: true, dir: true, cron.Name(): true}
+	loot := tenant.loot(t, canary, mine)
+	h := confined(mine)
+	h.StateDir = t.TempDir()
+	steps := []string{StepProcesses, StepUsers, StepKeys, StepAutostart, StepMounts, StepFiles}
 	look := func() (bad []string) {
 		res := Validate(t.Context(), h, lifecycle.ValidateArgs{RunID: "job_1"}, nil)
 		for _, name := range steps {
@@ -201,6 +227,12 @@ func TestNothingOfATenantIsLeftOnThisHost(t *testing.T) {
 	require.NoDirExists(t, home)
 	require.NoFileExists(t, cron.Name())
 	require.NoFileExists(t, filepath.Join(dir, "data"))
+	for _, p := range loot {
+		require.NoFileExists(t, p)
+	}
+	shared, err := os.Stat("/opt/" + tenant.name + "-shared")
+	require.NoError(t, err, "others' files are in it")
+	require.Zero(t, shared.Sys().(*syscall.Stat_t).Uid, "it is given to root") //nolint:forcetypeassert // on Linux
 	passwd, err := os.ReadFile("/etc/passwd")
 	require.NoError(t, err)
 	require.NotContains(t, string(passwd), tenant.name)

@@ -23,6 +23,7 @@ const (
 	StepKeys          = "keys"
 	StepAutostart     = "autostart"
 	StepMounts        = "mounts"
+	StepFiles         = "files"
 	StepGPUProcesses  = "gpu_processes"
 	StepGPUReset      = "gpu_reset"
 	StepGPUMemory     = "gpu_memory"
@@ -32,7 +33,7 @@ const (
 
 // Steps lists the steps of a scrub in their order.
 func Steps() []string {
-	return []string{StepIdentity, StepContainers, StepProcesses, StepUsers, StepKeys, StepAutostart, StepMounts,
+	return []string{StepIdentity, StepContainers, StepProcesses, StepUsers, StepKeys, StepAutostart, StepMounts, StepFiles,
 		StepGPUProcesses, StepGPUReset, StepGPUMemory, StepMemoryRequest, StepDisks}
 }
 
@@ -107,7 +108,7 @@ func Scrub(ctx context.Context, h Host, args lifecycle.ScrubArgs, record func(li
 		return r.refuse(err.Error())
 	}
 	do := []func(*run, context.Context) (string, error){(*run).identity, (*run).containers, (*run).processes, (*run).users, (*run).keys, (*run).autostart,
-		(*run).unmount, (*run).gpuProcesses, (*run).gpuReset, (*run).gpuMemory, (*run).requestOverwrite, (*run).eraseDisks}
+		(*run).unmount, (*run).files, (*run).gpuProcesses, (*run).gpuReset, (*run).gpuMemory, (*run).requestOverwrite, (*run).eraseDisks}
 	for i, name := range Steps() {
 		if len(args.Steps) > 0 && name != StepIdentity && !slices.Contains(args.Steps, name) {
 			continue

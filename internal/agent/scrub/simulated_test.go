@@ -154,6 +154,11 @@ func TestAScrubbedNodeIsProvenCleanFromAFreshBoot(t *testing.T) {
 	require.Equal(t, scrub.Output{BootDisks: []string{"B000007"}}, out)
 	require.NoFileExists(t, filepath.Join(w.node.Root(), "etc/ld.so.preload"))
 	require.NoDirExists(t, filepath.Join(w.node.Root(), "home/tenant1"))
+	for _, dir := range []string{"tmp", "var/tmp", "dev/shm"} {
+		left, err := os.ReadDir(filepath.Join(w.node.Root(), dir))
+		require.NoError(t, err)
+		require.Empty(t, left, dir)
+	}
 
 	same := w.validate(res.BootID)
 	require.Equal(t, []string{scrub.StepFreshBoot}, failed(same), "%s", same.Message)
@@ -183,6 +188,7 @@ func TestAPlantedFailureIsNamedByItsStep(t *testing.T) {
 		{"keys unreadable", simnode.ScrubFaults{KeysUnreadable: true}, []string{scrub.StepKeys}, "keys of root"},
 		{"packages unknown", simnode.ScrubFaults{PackagesUnknown: true}, []string{scrub.StepAutostart}, "cannot be told"},
 		{"mount busy", simnode.ScrubFaults{MountBusy: true}, []string{scrub.StepMounts}, "/mnt/tenants/a"},
+		{"a temporary directory is a link", simnode.ScrubFaults{TemporaryIsLink: true}, []string{scrub.StepFiles}, "/var/tmp is no directory but a link"},
 		{"GPU in use", simnode.ScrubFaults{GPUProcess: true}, []string{scrub.StepGPUProcesses, scrub.StepGPUReset, scrub.StepGPUMemory}, "python3"},
 		{"MIG reads N/A", simnode.ScrubFaults{GPUMIGUnknown: true}, []string{scrub.StepGPUReset, scrub.StepGPUMemory}, `does not tell whether MIG is on ("N/A")`},
 		{"reset fails", simnode.ScrubFaults{GPUResetFails: true}, []string{scrub.StepGPUReset, scrub.StepGPUMemory}, "in use by another process"},

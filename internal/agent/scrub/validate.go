@@ -22,7 +22,7 @@ const (
 
 // ValidateSteps lists the steps of a validation in their order.
 func ValidateSteps() []string {
-	return []string{StepFreshBoot, StepContainers, StepProcesses, StepUsers, StepKeys, StepAutostart, StepMounts, StepDiskBlank,
+	return []string{StepFreshBoot, StepContainers, StepProcesses, StepUsers, StepKeys, StepAutostart, StepMounts, StepFiles, StepDiskBlank,
 		StepHardware, StepGPUState, StepGPUFabric, StepGPUErrors}
 }
 
@@ -41,9 +41,13 @@ func Validate(ctx context.Context, h Host, args lifecycle.ValidateArgs, record f
 	if err := r.check(); err != nil {
 		return r.refuse(err.Error())
 	}
+	var err error
+	if r.notes, err = readNotes(r.Host, args.RunID); err != nil {
+		return r.refuse(err.Error())
+	}
 	r.protect = args.ProtectSerials
 	v := validation{run: r, args: args}
-	do := []func(context.Context) (string, error){v.freshBoot, v.noContainers, v.noProcesses, v.noUsers, v.noKeys, v.noAutostart, v.noMounts, v.blankDisks,
+	do := []func(context.Context) (string, error){v.freshBoot, v.noContainers, v.noProcesses, v.noUsers, v.noKeys, v.noAutostart, v.noMounts, v.noFiles, v.blankDisks,
 		v.hardware, v.gpuState, v.gpuFabric, v.gpuErrors}
 	for i, name := range ValidateSteps() {
 		if len(args.Steps) > 0 && name != StepFreshBoot && !slices.Contains(args.Steps, name) {
