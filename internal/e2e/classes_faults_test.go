@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,8 +15,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/agent/nodework"
 	"github.com/slipway-cloud/slipway/internal/simnode"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
@@ -51,7 +55,10 @@ func (p *patient) node(f simnode.Faults) {
 
 func (p *patient) eventually(what string, is func() bool) {
 	p.t.Helper()
-	require.Eventually(p.t, is, patience, 100*time.Millisecond, what)
+	if !assert.Eventually(p.t, is, patience, 100*time.Millisecond, what) {
+		p.t.late = true
+		p.t.FailNow()
+	}
 }
 
 // reaches waits until the job is at a stage.
@@ -220,4 +227,31 @@ func (p *patient) mendSync() {
 		require.NoError(p.t, p.region().SetHardwareSync(p.t.Context(), p.id(), on))
 	}
 	require.True(p.t, p.Sims.MAAS.SetHWSyncAgent(p.id(), true))
+}
+
+// drainsOverADamagedMark waits for the onboarding's end and drains the node, where
+// something stands in the way of the mark that says that it takes no new work.
+func (p *patient) drainsOverADamagedMark() {
+	p.t.Helper()
+	j := p.stands()
+	require.Equal(p.t, lifecycle.JobCompleted, j.Status, "%s: %s", j.FailedStage, j.Message)
+	require.NoError(p.t, os.MkdirAll(filepath.Join(p.mark(), "in-the-way"), 0o750))
+	node, err := p.App.Store.Node(p.t.Context(), *j.NodeID)
+	require.NoError(p.t, err)
+	raw, err := json.Marshal(contract.DecommissionInput{
+		Mode: lifecycle.ModeDrain, NodeID: node.ID, Hostname: node.Hostname, From: node.Status, Reason: "e2e", GraceSeconds: 1, SystemID: *node.MAASSystemID,
+	})
+	require.NoError(p.t, err)
+	require.NoError(p.t, p.App.Store.Tx(p.t.Context(), func(tx *db.Tx) error {
+		p.job, _, err = tx.StartNodeJob(p.t.Context(), db.NodeJob{Mode: lifecycle.ModeDrain, Node: node, Job: db.NewJob{
+			Kind: string(contract.DecommissionKind(lifecycle.ModeDrain)), Input: raw, Actor: admin,
+		}})
+		return err
+	}))
+}
+
+func (p *patient) mendMark() { require.NoError(p.t, os.RemoveAll(p.mark())) }
+
+func (p *patient) mark() string {
+	return filepath.Join(p.Sims.Nodes[p.m.Spec().ID].Root(), "var/lib/slipway-agent", nodework.DrainMarker)
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -59,6 +60,8 @@ type illness struct {
 	first lifecycle.FailureClass
 	mend  func(*patient)
 	ends  lifecycle.JobStatus // completed when empty
+	// node is what a completed job leaves the node in, active when empty.
+	node lifecycle.NodeStatus
 }
 
 // patience bounds each wait.
@@ -76,16 +79,16 @@ func TestClasses(t *testing.T) { //nolint:paralleltest // see above
 	wards := play(t, "e2e-classes", table)
 	var again []illness
 	var places []int
-	for i := range table {
-		for _, failed := range wards[i].errs {
-			t.Logf("%s, beside all the others: %s", table[i].class, failed)
-			places = append(places, i)
-			again = append(again, table[i])
-			break
+	for i, w := range wards {
+		if len(w.errs) > 0 && w.late {
+			t.Logf("%s, beside all the others: %s", table[i].class, w.errs[0])
+			places, again = append(places, i), append(again, table[i])
 		}
 	}
+	t.Logf("%d of %d rows missed a bound of time beside all the others; up to %d are played once more, and their second verdict counts", len(again), len(table), fewRows)
 	// Thirty servers at once are much for a small machine, and some rows race with
-	// a clock: what failed is played once more with the machine to itself.
+	// a clock: those have the machine to themselves once. What came to another end
+	// than the table says, in time, is not played again.
 	if len(again) > 0 && len(again) <= fewRows {
 		for i, w := range play(t, "e2e-classes-again", again) {
 			wards[places[i]] = w
@@ -138,6 +141,7 @@ func play(t *testing.T, queue string, table []illness) []*ward {
 type ward struct {
 	ctx  context.Context //nolint:containedctx // it stands for a testing.T
 	errs []string
+	late bool // a bound of time was missed
 }
 
 func (w *ward) Context() context.Context { return w.ctx }
@@ -173,7 +177,7 @@ func (row illness) run(p *patient) {
 		row.mend(p)
 	}
 	p.recommended()
-	p.finishes(row.ends)
+	p.finishes(row.ends, row.node)
 }
 
 // parks waits until the job stands and compares it with what lifecycle says of
@@ -182,6 +186,7 @@ func (p *patient) parks(class lifecycle.FailureClass) db.Job {
 	p.t.Helper()
 	info := lifecycle.Failure(class)
 	j := p.stands()
+	p.t.late = p.t.late || j.FailureClass != class && slices.Contains(deadlines, j.FailureClass)
 	require.Equal(p.t, class, j.FailureClass, "%s at %s: %s", j.Status, j.FailedStage, j.Message)
 	require.Equal(p.t, info.ParkStatus(), j.Status)
 	require.Equal(p.t, info.Recommended, j.RecommendedAction)
@@ -190,6 +195,9 @@ func (p *patient) parks(class lifecycle.FailureClass) db.Job {
 	p.job = j
 	return j
 }
+
+// deadlines are the classes of stages that did not end in time.
+var deadlines = []lifecycle.FailureClass{lifecycle.FailStageDeadline, lifecycle.FailDeployTimeout, lifecycle.FailAgentNotEnrolled}
 
 // stands waits until the job moves no more by itself.
 func (p *patient) stands() db.Job {
@@ -233,8 +241,11 @@ func (p *patient) act(a lifecycle.Action) {
 
 // finishes waits for the job's end. The agent ends with it: thirty of them are
 // many for one machine.
-func (p *patient) finishes(want lifecycle.JobStatus) {
+func (p *patient) finishes(want lifecycle.JobStatus, becomes lifecycle.NodeStatus) {
 	p.t.Helper()
+	if becomes == "" {
+		becomes = lifecycle.NodeActive
+	}
 	if want == "" {
 		want = lifecycle.JobCompleted
 	}
@@ -245,7 +256,7 @@ func (p *patient) finishes(want lifecycle.JobStatus) {
 	if want == lifecycle.JobCompleted {
 		node, err := p.App.Store.Node(p.t.Context(), *j.NodeID)
 		require.NoError(p.t, err)
-		require.Equal(p.t, lifecycle.NodeActive, node.Status)
+		require.Equal(p.t, becomes, node.Status)
 	}
 	require.NoError(p.t, p.Sims.Nodes[p.m.Spec().ID].SetFaults(simnode.Faults{AgentDown: true}))
 }
@@ -307,12 +318,14 @@ func TestEveryClassHasARow(t *testing.T) {
 		require.NotEmpty(t, row.says, row.class)
 		seen[row.class]++
 	}
-	for class, where := range raisedElsewhere() {
-		require.NotEmpty(t, where, class)
-		seen[class]++
+	for _, elsewhere := range []map[lifecycle.FailureClass]string{raisedElsewhere(), noProducerYet()} {
+		for class, where := range elsewhere {
+			require.NotEmpty(t, where, class)
+			seen[class]++
+		}
 	}
 	for _, f := range lifecycle.Failures() {
-		require.Equal(t, 1, seen[f.Class], "class %s needs one row: in illnesses(), or in raisedElsewhere()", f.Class)
+		require.Equal(t, 1, seen[f.Class], "class %s needs one row: in illnesses(), raisedElsewhere() or noProducerYet()", f.Class)
 		_, err := os.Stat(filepath.Join("..", "..", f.Runbook()))
 		require.NoError(t, err)
 	}

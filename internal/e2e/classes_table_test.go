@@ -14,16 +14,22 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// raisedElsewhere are the classes that no onboarding meets, and who raises
-// them. That a job parks so is tested through the runner, in
-// TestClassesOfOtherJobs.
-func raisedElsewhere() map[lifecycle.FailureClass]string {
+// noProducerYet are the classes that nothing in Slipway raises: the jobs that will
+// do not exist yet. They are part of the contract between jobs and operators
+// (seed 001), so their runbooks are there and the runner parks in them; no fault
+// outside can lead to them, and no row plants one.
+func noProducerYet() map[lifecycle.FailureClass]string {
 	return map[lifecycle.FailureClass]string{
 		lifecycle.FailCapacity:        "the jobs that place work on nodes",
 		lifecycle.FailStorageRejected: "the jobs that attach and detach storage",
-		lifecycle.FailNodeTask:        "the jobs that give the node's agent a task",
 		lifecycle.FailPaymentMismatch: "the jobs that settle payments",
-		lifecycle.FailWorkflowLost:    "the sweeper, for a job whose workflow was ended in Temporal",
+	}
+}
+
+// raisedElsewhere are the classes that no stage of a job raises, and who does.
+func raisedElsewhere() map[lifecycle.FailureClass]string {
+	return map[lifecycle.FailureClass]string{
+		lifecycle.FailWorkflowLost: "the sweeper, for a job whose workflow was ended in Temporal (sweep_test.go ends some)",
 	}
 }
 
@@ -47,7 +53,8 @@ func login(p *patient) { require.NoError(p.t, p.App.Store.ClearBMCBlock(p.t.Cont
 
 func noRedeployment(s *lifecycle.ProfileSpec) { s.EnableDeployRetryOnDatasourceFailed = false }
 
-// illnesses is the table: every class that an onboarding meets, by stage.
+// illnesses is the table: every class that an onboarding, or the drain of a node,
+// meets, by stage.
 func illnesses() []illness {
 	return append(append(illnessesOfTheSite(), illnessesOfTheMachine()...), append(illnessesOfTheDeployment(), illnessesOfTheNode()...)...)
 }
@@ -154,6 +161,8 @@ func illnessesOfTheNode() []illness {
 				p.node(simnode.Faults{AgentDown: true}) // the server is opened for the repair
 				well(p)
 			}},
+		{class: lifecycle.FailNodeTask, stage: lifecycle.StageDrainNode, says: `refuse_new: .*drained\.json`,
+			later: (*patient).drainsOverADamagedMark, mend: (*patient).mendMark, node: lifecycle.NodeRetired},
 		{class: lifecycle.FailFrozen, stage: contract.StageWaitAgent, says: `frozen by test`, fault: silent, later: func(p *patient) {
 			p.reaches(contract.StageWaitAgent)
 			p.act(lifecycle.ActionMarkManual)
