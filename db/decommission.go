@@ -78,7 +78,7 @@ func notStartedIn(mode lifecycle.DecommissionModeInfo, n Node) error {
 // own row, is still as it was.
 func sameSubject(a, b Node) bool {
 	same := func(x, y *string) bool { return x == nil && y == nil || x != nil && y != nil && *x == *y }
-	return a.Status == b.Status && same(a.MAASSystemID, b.MAASSystemID) && same(a.AllocationID, b.AllocationID) && same(a.ProfileID, b.ProfileID)
+	return a.Status == b.Status && (a.TenantLeftAt == nil) == (b.TenantLeftAt == nil) && same(a.MAASSystemID, b.MAASSystemID) && same(a.AllocationID, b.AllocationID) && same(a.ProfileID, b.ProfileID)
 }
 
 // AdoptNode creates the job that owns a node which is draining or being removed

@@ -2,15 +2,70 @@ package db
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"time"
 
 	"github.com/slipway-cloud/slipway/db/gen"
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// EndAllocation frees a node of the allocation that is named; another one that
-// came meanwhile stays. Repeatable.
+// EndAllocation frees a node of the allocation that is named, and marks it as one
+// that a tenant left (Node.TenantLeftAt); another allocation that came meanwhile
+// stays. Repeatable: a node that is free already keeps the mark of when it was
+// freed.
 func (s statements) EndAllocation(ctx context.Context, nodeID, allocationID string) error {
 	_, err := s.q.EndAllocation(ctx, gen.EndAllocationParams{ID: nodeID, AllocationID: allocationID})
 	return translate("allocation of node "+nodeID, err)
+}
+
+// ProvenClean takes the mark of a tenant from a node, where the tenant left
+// before the moment given; one who left later has left more behind. Call it in
+// the transaction that stores the certificate which proves the node clean.
+// Repeatable.
+func (tx *Tx) ProvenClean(ctx context.Context, nodeID string, since time.Time) error {
+	_, err := tx.q.ForgetTenant(ctx, gen.ForgetTenantParams{ID: nodeID, Before: since})
+	return translate("node "+nodeID, err)
+}
+
+// forgetTenant takes the mark from a node that is gone, or whose disks are.
+func (tx *Tx) forgetTenant(ctx context.Context, nodeID string) error {
+	now, err := tx.Clock(ctx)
+	if err != nil {
+		return err
+	}
+	return tx.ProvenClean(ctx, nodeID, now.Add(time.Second))
+}
+
+// LeftDirty says that a tenant left the node, that nobody is on it, and that
+// nothing proves it clean since; "" where that is not so.
+func LeftDirty(n Node) string {
+	if n.TenantLeftAt == nil || n.AllocationID != nil {
+		return ""
+	}
+	return fmt.Sprintf("a tenant left node %s at %s and no certificate since proves it clean; slipway node decommission %s --mode soft_reset does, and full_decommission where its agent cannot be asked",
+		n.Hostname, n.TenantLeftAt.UTC().Format(time.RFC3339), n.Hostname)
+}
+
+// notDirty is the one guard of what no node may do: to go back into service with
+// what a tenant may have left on it. A PXE node has no way back into service but
+// by what its jobs prove, and by an admin.
+func notDirty(n Node, t lifecycle.Transition[lifecycle.NodeStatus]) error {
+	why := LeftDirty(n)
+	if n.Lifecycle != lifecycle.NodeMAAS.Lifecycle || t.To != lifecycle.NodeActive || why == "" {
+		return nil
+	}
+	allowed := slices.DeleteFunc(lifecycle.NodeMAAS.Reachable(n.Status), func(s string) bool { return s == string(lifecycle.NodeActive) })
+	return &lifecycle.IllegalTransitionError{Resource: lifecycle.NodeMAAS.Resource, From: string(n.Status), To: string(t.To), Reason: why, Allowed: allowed}
+}
+
+// tenantStays refuses to move the disks of a node into other hardware with a
+// tenant, or what one left, on them.
+func tenantStays(n Node, disks string) error {
+	if disks != DisksMoved || n.AllocationID == nil && n.TenantLeftAt == nil {
+		return nil
+	}
+	return &ConflictError{What: "tenant", Existing: n.ID, Message: lifecycle.TenantWouldMove}
 }
 
 // SecretUses lists who refers to a secret's name, but for one BMC: "site

@@ -49,12 +49,12 @@ func (s *Store) NodeSilent(ctx context.Context, nodeID string, cutoff time.Time,
 }
 
 // NodeHeardAgain moves an offline node to active if it has been heard since the
-// cutoff and its report of this boot has nothing unhealthy, and says whether it
-// did.
+// cutoff, its report of this boot has nothing unhealthy, and nothing of a tenant
+// may be left on it, and says whether it did.
 func (s *Store) NodeHeardAgain(ctx context.Context, nodeID string, cutoff time.Time, a Actor) (bool, error) {
 	return s.moveByBeat(ctx, nodeID, lifecycle.NodeOffline, lifecycle.NodeComeBack, lifecycle.Proof{lifecycle.NeedHealthy}, a,
-		func(_ Node, b *LatestBeat) bool {
-			return b != nil && !b.ReceivedAt.Before(cutoff) && b.Report != nil && b.ReportBootID == b.BootID && len(b.Unhealthy) == 0
+		func(n Node, b *LatestBeat) bool {
+			return LeftDirty(n) == "" && b != nil && !b.ReceivedAt.Before(cutoff) && b.Report != nil && b.ReportBootID == b.BootID && len(b.Unhealthy) == 0
 		})
 }
 

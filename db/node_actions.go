@@ -19,8 +19,8 @@ const freshBeat = 2 * time.Minute
 
 // NodeHealth says what keeps a node from being proven healthy now; an empty list
 // is the proof behind lifecycle.NeedEnrolled and lifecycle.NeedHealthy. It is
-// the check of an onboarding, and one more: a node that a clean-up left unproven
-// is not put to use again until a certificate says that it is clean.
+// the check of an onboarding, and one more: a node that a clean-up, or a tenant,
+// left unproven is not put to use again until a certificate says that it is clean.
 func (tx *Tx) NodeHealth(ctx context.Context, n Node) ([]string, error) {
 	missing, err := tx.identityTrouble(ctx, n.ID)
 	if err != nil {
@@ -31,7 +31,11 @@ func (tx *Tx) NodeHealth(ctx context.Context, n Node) ([]string, error) {
 		return nil, err
 	}
 	unclean, err := tx.unproven(ctx, n.ID)
-	return append(append(missing, beat...), unclean...), err
+	missing = append(append(missing, beat...), unclean...)
+	if dirty := LeftDirty(n); dirty != "" {
+		missing = append(missing, dirty)
+	}
+	return missing, err
 }
 
 func (tx *Tx) identityTrouble(ctx context.Context, nodeID string) ([]string, error) {
@@ -109,7 +113,7 @@ func (tx *Tx) unproven(ctx context.Context, nodeID string) ([]string, error) {
 
 // IdentityGone says why a node cannot be used again under its identity; "" is
 // the proof behind lifecycle.NeedIdentityKept. A node that was half erased is
-// none that can.
+// none that can; one that a tenant left can, and stays offline.
 func (tx *Tx) IdentityGone(ctx context.Context, nodeID string) (string, error) {
 	trouble, err := tx.identityTrouble(ctx, nodeID)
 	if err != nil || len(trouble) > 0 {

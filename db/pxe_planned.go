@@ -12,8 +12,8 @@ import (
 // PlanHardware keeps the hardware that is to take the place of a migrating
 // node's, for the job that migrates it; a plan that is there is replaced. The
 // caller has normalised it. *ConflictError when nothing migrates the node, its
-// hardware is replaced already, or another node has an address or the BMC; ErrStale when the
-// node has another version.
+// hardware is replaced already, another node has an address or the BMC, or a tenant's data
+// would move with the disks; ErrStale when the node has another version.
 func (tx *Tx) PlanHardware(ctx context.Context, nodeID string, version int64, h PlannedHardware, a Actor) (Node, error) {
 	n, err := tx.LockNode(ctx, nodeID)
 	if err != nil {
@@ -30,7 +30,7 @@ func (tx *Tx) PlanHardware(ctx context.Context, nodeID string, version int64, h 
 	if p.PlannedHardware != nil && p.PlannedHardware.ReplacedBy == j.ID {
 		return Node{}, &ConflictError{What: "hardware", Existing: j.ID, Message: "job " + j.ID + " has put the node on its new hardware already; cancel it and migrate again for other hardware"}
 	}
-	if err := tx.HardwareFree(ctx, h, nodeID); err != nil {
+	if err := errors.Join(tx.HardwareFree(ctx, h, nodeID), tenantStays(n, h.Disks)); err != nil {
 		return Node{}, err
 	}
 	n, err = tx.q.TouchNode(ctx, gen.TouchNodeParams{ID: nodeID, Version: version})
@@ -120,7 +120,7 @@ const redfish = "redfish"
 // ApplyHardware puts a migrating node on its planned hardware, once for a job,
 // and returns the plan: addresses and serial number, the BMC where one is
 // planned; what the job had armed for the old hardware ends, and with new disks the old agent's identity is shut out with its
-// enrolment tokens. ErrNotFound while nothing is planned. Repeatable.
+// enrolment tokens, and what a tenant left stays behind. ErrNotFound while nothing is planned. Repeatable.
 func (tx *Tx) ApplyHardware(ctx context.Context, nodeID, jobID string, a Actor) (PlannedHardware, error) {
 	n, err := tx.LockNode(ctx, nodeID)
 	if err != nil {
@@ -136,6 +136,9 @@ func (tx *Tx) ApplyHardware(ctx context.Context, nodeID, jobID string, a Actor) 
 	h := *p.PlannedHardware
 	if h.ReplacedBy == jobID {
 		return h, nil
+	}
+	if err := tenantStays(n, h.Disks); err != nil {
+		return h, err
 	}
 	if _, err := tx.ReplaceHardware(ctx, nodeID, n.Version, Hardware{MACs: h.MACs, Serial: h.SerialNumber, HardwareUUID: h.SystemUUID}, a); err != nil {
 		return h, err
@@ -164,7 +167,7 @@ func (tx *Tx) leaveHardware(ctx context.Context, nodeID, jobID string, disksStay
 	if err := tx.ForgetNodeAccess(ctx, nodeID); err != nil || !disksStay {
 		return err
 	}
-	if err := tx.RevokeEnrollmentTokens(ctx, nodeID); err != nil {
+	if err := errors.Join(tx.RevokeEnrollmentTokens(ctx, nodeID), tx.forgetTenant(ctx, nodeID)); err != nil {
 		return err
 	}
 	err := tx.LockAgentIdentity(ctx, nodeID, "job "+jobID+" put the node on other hardware with other disks")

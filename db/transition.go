@@ -41,6 +41,9 @@ func (tx *Tx) moveNode(ctx context.Context, n Node, t lifecycle.Transition[lifec
 	if err != nil {
 		return Node{}, err
 	}
+	if err := notDirty(n, t); err != nil {
+		return Node{}, err
+	}
 	from := n.Status
 	err = transition(m, t, from, proof, a, func(st stamp) error {
 		n.Status = t.To
@@ -61,6 +64,10 @@ func (tx *Tx) moveNode(ctx context.Context, n Node, t lifecycle.Transition[lifec
 	}
 	if n.Lifecycle == lifecycle.NodePXE.Lifecycle {
 		return n, tx.settlePXE(ctx, n)
+	}
+	if n.Status == lifecycle.NodeDeleted && n.TenantLeftAt != nil {
+		n.TenantLeftAt = nil
+		return n, tx.forgetTenant(ctx, n.ID)
 	}
 	return n, nil
 }

@@ -5,6 +5,11 @@ import "strings"
 // accountLimit is the most bytes of a Linux account's name.
 const accountLimit = 32
 
+// TenantWouldMove is why disks are not moved into other hardware with a tenant,
+// or what one left, on them.
+const TenantWouldMove = "a tenant is on the node, or has left it and nothing proves it clean: with its disks that tenant's data would move into the new hardware; " +
+	"migrate it to new disks (--disks new), with the old ones erased (--erase-old)"
+
 // TenantAccount is the name of a tenant's account on a node, made from the id of
 // the allocation: "t-" and its letters and digits, the last of them where they
 // are too many, since the beginning of an id is its time.

@@ -54,7 +54,7 @@ var nodeActions = []NodeActionInfo{
 	{
 		Action: NodeActionReactivate, From: NodeReactivate.From, Move: &NodeReactivate, Done: []NodeStatus{NodeOffline},
 		Needs: "an agent that was not uninstalled, and no erasure left unproven",
-		Doc:   "use a retired node again under the identity that it kept; health must prove it active",
+		Doc:   "use a retired node again under the identity that it kept; health must prove it active, and after a tenant a certificate that it is clean",
 	},
 	{
 		Action: NodeActionQuarantine, From: NodeQuarantine.From, Move: &NodeQuarantine, Done: []NodeStatus{NodeQuarantined}, BesideJob: true, Reason: true,
@@ -62,7 +62,7 @@ var nodeActions = []NodeActionInfo{
 	},
 	{
 		Action: NodeActionUnquarantine, From: NodeUnquarantine.From, Move: &NodeUnquarantine, Done: []NodeStatus{NodeActive},
-		Needs: "a healthy agent: enrolled, heard lately, with a report that meets the SKU, and no erasure left unproven",
+		Needs: "a healthy agent: enrolled, heard lately, with a report that meets the SKU, no erasure left unproven, and nothing left of a tenant",
 		Doc:   "put the node back to use; its agent and a fresh report must prove it healthy",
 	},
 	{

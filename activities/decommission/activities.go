@@ -45,7 +45,7 @@ func (a *Activities) LookAtLeaving(ctx context.Context, in contract.JobRef) (con
 	}
 	out := contract.LeavingFacts{
 		Status: n.Status, Hostname: n.Hostname, Serial: n.Serial, MACs: n.MACs, Simulated: n.Simulated,
-		AllocationID: deref(n.AllocationID), SystemID: deref(n.MAASSystemID), Agent: contract.AgentNone,
+		AllocationID: deref(n.AllocationID), TenantLeft: n.TenantLeftAt, SystemID: deref(n.MAASSystemID), Agent: contract.AgentNone,
 	}
 	bmc, err := a.Store.BMCOfNode(ctx, in.NodeID)
 	switch {
@@ -72,7 +72,7 @@ func (a *Activities) readAgent(ctx context.Context, nodeID string, out *contract
 	}
 	if err == nil {
 		at := beat.ReceivedAt.UTC()
-		out.LastBeat, out.BootID = &at, beat.BootID
+		out.LastBeat, out.BootID, out.Disks = &at, beat.BootID, disksOf(beat.Report)
 	}
 	now, err := a.Store.Clock(ctx) // which the heartbeat was dated by
 	if err != nil {
@@ -89,6 +89,18 @@ func (a *Activities) readAgent(ctx context.Context, nodeID string, out *contract
 		out.Agent = contract.AgentAlive
 	}
 	return nil
+}
+
+// disksOf are the disks of a report, of which nothing is known yet.
+func disksOf(r *lifecycle.HealthReport) []lifecycle.DeviceResult {
+	if r == nil {
+		return nil
+	}
+	var out []lifecycle.DeviceResult
+	for _, d := range r.Disks {
+		out = append(out, lifecycle.DeviceResult{Kind: "disk", Name: d.Name, Serial: d.Serial, Model: d.Model, Method: lifecycle.SanitizeNone})
+	}
+	return out
 }
 
 func deref(s *string) string {
@@ -148,8 +160,9 @@ type AllocationIn struct {
 	Poll         lifecycle.Duration `json:"poll,omitempty"`
 }
 
-// EndAllocation frees the node of an allocation whose tenant was ended.
-// Repeatable.
+// EndAllocation frees the node of an allocation whose tenant was ended, and marks
+// the node until something proves it clean. Repeatable: what it returns is read
+// anew, also where an earlier answer was lost.
 func (a *Activities) EndAllocation(ctx context.Context, in AllocationIn) (contract.LeavingFacts, error) {
 	if err := a.Store.EndAllocation(ctx, in.NodeID, in.AllocationID); err != nil {
 		return contract.LeavingFacts{}, fault.Internal(ctx, err)

@@ -30,12 +30,16 @@ type CertifyIn struct {
 	// Netboot is the live system that the node was erased from, and what the
 	// installed one had said of its disks before; nil where there was none.
 	Netboot *contract.NetbootFacts `json:"netboot,omitempty"`
+	// Known are the disks that the node's agent had listed when the job began.
+	Known []lifecycle.DeviceResult `json:"known,omitempty"`
 }
 
 // CertifyNode gathers what the job's tasks and MAAS proved, judges it, and signs
-// it as the next link of the node's chain. Repeated with the same evidence it
-// returns the link that is there; later evidence of the same job is a new link.
-// Nothing is read but what is stored: a certificate says what was reported.
+// it as the next link of the node's chain. One that proves the node clean takes
+// the mark of a tenant from it in the same transaction. Repeated with the same
+// evidence it returns the link that is there; later evidence of the same job is a
+// new link. Nothing is read but what is stored: a certificate says what was
+// reported.
 func (a *Activities) CertifyNode(ctx context.Context, in CertifyIn) (contract.CertificateFacts, error) {
 	n, err := a.Store.Node(ctx, in.NodeID)
 	if err != nil {
@@ -56,7 +60,12 @@ func (a *Activities) CertifyNode(ctx context.Context, in CertifyIn) (contract.Ce
 		out.CertificateID = same
 		return out, nil
 	}
-	row, err := a.Ring.Certify(ctx, c)
+	row, err := a.Ring.Certify(ctx, c, func(tx *db.Tx) error {
+		if since, clean := g.cleanSince(c.Verdict, out.Unproven); clean {
+			return tx.ProvenClean(ctx, in.NodeID, since)
+		}
+		return nil
+	})
 	if err != nil {
 		return out, fault.Internal(ctx, err)
 	}
@@ -122,6 +131,7 @@ func (a *Activities) gather(ctx context.Context, in CertifyIn, n db.Node) (*gath
 	}
 	g.take(g.scrub)
 	g.take(g.validate)
+	g.unasked()
 	if in.Dark != "" {
 		if err := a.dark(ctx, g); err != nil {
 			return nil, err
@@ -149,14 +159,29 @@ func (a *Activities) dark(ctx context.Context, g *gathered) error {
 	if err != nil {
 		return fault.Internal(ctx, err)
 	}
+	var listed []lifecycle.DeviceResult
 	for _, u := range beat.Report.GPUs {
-		g.add(lifecycle.DeviceResult{Kind: "gpu", Name: u.UUID, Serial: u.Serial, Model: u.Model, Method: lifecycle.SanitizeNone,
+		listed = append(listed, lifecycle.DeviceResult{Kind: "gpu", Name: u.UUID, Serial: u.Serial, Model: u.Model, Method: lifecycle.SanitizeNone,
 			Detail: "not looked at; the machine's power was confirmed off"})
 	}
 	for _, d := range beat.Report.Disks {
-		g.add(lifecycle.DeviceResult{Kind: "disk", Name: d.Name, Serial: d.Serial, Model: d.Model, Method: lifecycle.SanitizeNone, Detail: "not looked at"})
+		listed = append(listed, lifecycle.DeviceResult{Kind: "disk", Name: d.Name, Serial: d.Serial, Model: d.Model, Method: lifecycle.SanitizeNone, Detail: "not looked at"})
+	}
+	for _, d := range listed {
+		g.add(d, listed)
 	}
 	return nil
+}
+
+// cleanSince tells whether all that the mode is asked for is proven: then nothing
+// of a tenant that left before the scrub was begun is there any more. A mode that
+// keeps the system says so of its disk, and is never called clean; its scrub has
+// taken what is a tenant's from there.
+func (g *gathered) cleanSince(v evidence.Verdict, unproven []string) (since time.Time, clean bool) {
+	if len(unproven) > 0 || g.scrub == nil || g.scrub.DispatchedAt == nil {
+		return since, false
+	}
+	return *g.scrub.DispatchedAt, v == evidence.VerdictClean || keepsSystem(g.in.Mode)
 }
 
 // certificate puts the evidence in the shape that is signed.

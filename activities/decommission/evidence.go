@@ -28,8 +28,12 @@ func (g *gathered) take(t *db.NodeTask) {
 	if !r.OK && !slices.ContainsFunc(r.Steps, func(s lifecycle.StepResult) bool { return !s.OK && s.Skipped == "" }) {
 		g.steps = append(g.steps, lifecycle.StepResult{Name: string(t.Kind), Detail: firstOf(r.Message, r.Code)})
 	}
+	before := slices.Clone(g.devices)
 	for _, d := range r.Devices {
-		g.add(d)
+		if have := g.find(d, before, r.Devices); t.Kind == lifecycle.TaskKindValidate && d.Kind == "disk" && have == nil {
+			d.Verified, d.Detail = false, "the validation saw it, and the scrub that was to erase it did not"
+		}
+		g.add(d, r.Devices)
 	}
 	var out struct {
 		BootDisks []string `json:"boot_disks"`
@@ -49,28 +53,43 @@ func firstOf(values ...string) string {
 	return "it gave no reason"
 }
 
-// find is the device of the same kind and serial number; where one has none, the
-// same name.
-func (g *gathered) find(d lifecycle.DeviceResult) *lifecycle.DeviceResult {
-	i := slices.IndexFunc(g.devices, func(have lifecycle.DeviceResult) bool {
-		if have.Kind != d.Kind {
+// find is the device in a list that another list, of which d is one, means by d:
+// the one of the same kind and serial number where that is only one's in either
+// list, since names move from boot to boot; where it is several's, as of the
+// namespaces of one drive, the name decides as well, and where there is none, the
+// name alone.
+func (g *gathered) find(d lifecycle.DeviceResult, in, others []lifecycle.DeviceResult) *lifecycle.DeviceResult {
+	alone := d.Serial != "" && bearers(in, d) == 1 && bearers(others, d) <= 1
+	i := slices.IndexFunc(in, func(have lifecycle.DeviceResult) bool {
+		switch {
+		case have.Kind != d.Kind:
 			return false
-		}
-		if have.Serial != "" && d.Serial != "" {
-			return have.Serial == d.Serial && (have.Name == d.Name || d.Kind != "disk")
+		case have.Serial != "" && d.Serial != "":
+			return have.Serial == d.Serial && (alone || have.Name == d.Name || d.Kind != "disk")
 		}
 		return have.Name == d.Name
 	})
 	if i < 0 {
 		return nil
 	}
-	return &g.devices[i]
+	return &in[i]
 }
 
-// add joins what is said of one device: how it was erased stands, and it is
-// verified only while nobody found otherwise.
-func (g *gathered) add(d lifecycle.DeviceResult) {
-	have := g.find(d)
+// bearers counts the devices of a list that have the kind and serial number.
+func bearers(list []lifecycle.DeviceResult, d lifecycle.DeviceResult) int {
+	n := 0
+	for _, other := range list {
+		if other.Kind == d.Kind && other.Serial == d.Serial {
+			n++
+		}
+	}
+	return n
+}
+
+// add joins what is said of one device of a list: how it was erased stands, and
+// it is verified only while nobody found otherwise.
+func (g *gathered) add(d lifecycle.DeviceResult, others []lifecycle.DeviceResult) {
+	have := g.find(d, g.devices, others)
 	if have == nil {
 		g.devices = append(g.devices, d)
 		return
@@ -86,62 +105,72 @@ func (g *gathered) add(d lifecycle.DeviceResult) {
 	}
 }
 
+// unasked says so where no scrub was asked to erase disks, as when a person
+// adopted its stage: what a validation then finds blank was not erased by anybody
+// that is known.
+func (g *gathered) unasked() {
+	var args lifecycle.ScrubArgs
+	if g.scrub != nil && json.Unmarshal(g.scrub.Args, &args) == nil && (len(args.Steps) == 0 || slices.Contains(args.Steps, "disks")) || g.in.Dark != "" {
+		return
+	}
+	g.steps = append(g.steps, lifecycle.StepResult{Name: string(lifecycle.TaskKindScrub), Detail: "nothing is known of a scrub that was asked to erase disks"})
+}
+
 // eraseTool is what MAAS's erasure is called in a certificate: it takes the
 // drive's own secure erase and overwrites where there is none, and does not say
 // which, so that no more than clear is claimed.
 const eraseTool = "MAAS, release with secure erase, else overwrite"
 
 // release adds MAAS's erasure from outside. It counts by serial number, for disks
-// that nothing better is known of: the one that the system ran from above all.
+// that nothing better is known of: the one that the system ran from above all. MAAS
+// does not say which disks it erased, so that one of which only its record knows,
+// perhaps gone since it was made, is proven by nothing.
 func (g *gathered) release(f contract.ReleaseFacts) {
-	if !f.Erased {
-		detail := f.Fallback
-		if detail == "" {
-			detail = "MAAS did not say that it erased the disks"
-		}
-		g.steps = append(g.steps, lifecycle.StepResult{Name: "maas.release/erase", Detail: detail})
-		return
+	if f.Erased {
+		g.steps = append(g.steps, lifecycle.StepResult{Name: "maas.release/erase", OK: true, Detail: "MAAS: Disks erased, machine " + f.SystemID})
+	} else {
+		g.steps = append(g.steps, lifecycle.StepResult{Name: "maas.release/erase", Detail: firstOf(f.Fallback, "MAAS did not say that it erased the disks")})
 	}
-	g.steps = append(g.steps, lifecycle.StepResult{Name: "maas.release/erase", OK: true, Detail: "MAAS: Disks erased, machine " + f.SystemID})
+	for i := range f.Disks {
+		f.Disks[i].Kind = "disk"
+	}
+	seen := slices.Clone(g.devices)
 	for _, d := range f.Disks {
-		d.Kind, d.Method, d.Tool, d.Verified = "disk", lifecycle.SanitizeClear, eraseTool, true
-		d.Detail = "MAAS said that it erased all of it, from a system of its own"
-		have := g.bySerial(d.Serial)
-		switch {
-		case have == nil:
+		have := g.find(d, seen, f.Disks)
+		if have == nil {
+			d.Method, d.Tool, d.Verified = lifecycle.SanitizeNone, "", false
+			d.Detail = "not seen: MAAS's record of the machine lists it, and neither the node's agent nor who erased the disks has named it"
 			g.devices = append(g.devices, d)
-		case !have.Verified && have.Method == lifecycle.SanitizeNone && !slices.Contains(g.guarded, d.Serial):
-			name := have.Name
-			*have = d
-			have.Name = name
+			continue
+		}
+		have = g.find(*have, g.devices, nil)
+		if f.Erased && d.Serial != "" && have.Serial == d.Serial && !have.Verified && have.Method == lifecycle.SanitizeNone && !slices.Contains(g.guarded, d.Serial) {
+			have.Method, have.Tool, have.Verified, have.Model = lifecycle.SanitizeClear, eraseTool, true, firstOf(d.Model, have.Model)
+			have.Detail = "MAAS said that it erased all of it, from a system of its own"
 		}
 	}
 }
 
-func (g *gathered) bySerial(serial string) *lifecycle.DeviceResult {
-	i := slices.IndexFunc(g.devices, func(d lifecycle.DeviceResult) bool { return d.Kind == "disk" && serial != "" && d.Serial == serial })
-	if i < 0 {
-		return nil
-	}
-	return &g.devices[i]
-}
-
-// unseen adds the disks that the installed system listed and the live one did
-// not: a live system without the right driver must not prove a node clean.
+// unseen adds the disks that the node's agent had listed before, in the installed
+// system or when the job began, and who erased did not: a live system without the
+// right driver, or a disk that had fallen off its bus, must not prove a node clean.
 func (g *gathered) unseen() {
-	if g.in.Netboot == nil || g.scrub == nil {
+	if g.scrub == nil {
 		return
 	}
-	for _, d := range g.in.Netboot.Disks {
-		known := g.find(d) != nil
-		if d.Serial != "" {
-			known = g.bySerial(d.Serial) != nil
-		}
-		if !known {
-			d.Detail = "the installed system listed it, and the live system that was to erase it does not see it"
-			g.devices = append(g.devices, d)
+	add := func(known []lifecycle.DeviceResult, why string) {
+		seen := slices.Clone(g.devices)
+		for _, d := range known {
+			if g.find(d, seen, known) == nil {
+				d.Kind, d.Method, d.Verified, d.Detail = "disk", lifecycle.SanitizeNone, false, why
+				g.devices = append(g.devices, d)
+			}
 		}
 	}
+	if g.in.Netboot != nil {
+		add(g.in.Netboot.Disks, "the installed system listed it, and the live system that was to erase it does not see it")
+	}
+	add(g.in.Known, "not seen: the node's agent listed it when the job began, and it is not among what the scrub has reported")
 }
 
 // keepsSystem lists the modes that leave the installed system as it is.

@@ -69,10 +69,7 @@ func (a *Activities) installed(ctx context.Context, nodeID string, out *contract
 	if out.BootID = beat.BootID; beat.Report == nil {
 		return nil
 	}
-	out.Installed = true
-	for _, d := range beat.Report.Disks {
-		out.Disks = append(out.Disks, lifecycle.DeviceResult{Kind: "disk", Name: d.Name, Serial: d.Serial, Model: d.Model, Method: lifecycle.SanitizeNone})
-	}
+	out.Installed, out.Disks = true, disksOf(beat.Report)
 	return nil
 }
 

@@ -24,6 +24,8 @@ type LeavingPlan struct {
 	// system's disk is not among them.
 	Disks []string `json:"disks,omitempty"`
 	GPUs  int      `json:"gpus,omitempty"`
+	// System are the disks that the system runs from, "name serial".
+	System []string `json:"system,omitempty"`
 	// Deletes and Keeps are what cleanup_secrets would delete and leave.
 	Deletes []string `json:"deletes,omitempty"`
 	Keeps   []string `json:"keeps,omitempty"`
@@ -56,9 +58,11 @@ func (a *Activities) PlanLeaving(ctx context.Context, l LeavingLook) (LeavingPla
 	if err == nil && beat.Report != nil {
 		out.GPUs = len(beat.Report.GPUs)
 		for _, d := range beat.Report.Disks {
-			if !d.Boot {
-				out.Disks = append(out.Disks, strings.TrimSpace(d.Name+" "+d.Serial))
+			list := &out.Disks
+			if d.Boot {
+				list = &out.System
 			}
+			*list = append(*list, strings.TrimSpace(d.Name+" "+d.Serial))
 		}
 	}
 	if out.PXE, err = a.planNetboot(ctx, l.In); err != nil {

@@ -189,6 +189,10 @@ func (s *Server) takeNode(ctx context.Context, tx *db.Tx, a acceptance) (db.Node
 			"node %s has the hostname %s already and is %s; only a quarantined node can be onboarded again; choose another hostname, or retire and remove that node",
 			old.ID, a.Hostname, old.Status)).With(old.ID)
 	}
+	// Installing the system anew erases no disk but its own.
+	if dirty := db.LeftDirty(old); dirty != "" {
+		return db.Node{}, problem.New(problem.Conflict, "it cannot be onboarded again as it is: "+dirty).With(old.ID)
+	}
 	return tx.UpdateNode(ctx, old.ID, old.Version, db.NodePatch{SKUID: &a.SKUID, ProfileID: &a.ProfileID})
 }
 

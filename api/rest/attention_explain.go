@@ -29,6 +29,7 @@ func explanations() map[string]func(*Attention) {
 		db.AttentionDiscoveryFull:   explainDiscovery,
 		db.AttentionAgentSilent:     explainSilentAgent,
 		db.AttentionHardwareWanted:  explainWanted,
+		db.AttentionTenantLeft:      explainTenant,
 	}
 }
 
@@ -104,8 +105,17 @@ func explainQuarantine(a *Attention) {
 	for _, action := range lifecycle.AllowedNodeActions(lifecycle.NodeQuarantined, false) {
 		a.AllowedActions = append(a.AllowedActions, string(action))
 	}
-	a.NextAction = "Find out why in the node's timeline and mend it. Then unquarantine it, if it enrolled before and its agent reports it healthy; clean it with slipway node decommission; " +
+	a.NextAction = "Find out why in the node's timeline and mend it. Then unquarantine it, if it enrolled before, its agent reports it healthy and nothing of a tenant may be left on it; clean it with slipway node decommission; " +
 		"or onboard the host again."
+}
+
+func explainTenant(a *Attention) {
+	a.Message = fmt.Sprintf("a tenant left the node at %s, and nothing proves it clean since; it does not become active again", a.Since.Format(time.RFC3339))
+	if lifecycle.NodeStatus(a.Status) == lifecycle.NodeActive {
+		a.Message = fmt.Sprintf("a tenant left the node at %s, and it is active without anything that proves it clean", a.Since.Format(time.RFC3339))
+	}
+	a.NextAction = fmt.Sprintf("Clean it with slipway node decommission %s --mode soft_reset; where its agent cannot be asked, bring the node back first, or take it out with --mode full_decommission.", a.Hostname)
+	a.Runbook = "docs/decommission.md#after-a-tenant"
 }
 
 func explainLoginBlock(a *Attention) {

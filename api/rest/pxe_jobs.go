@@ -95,6 +95,9 @@ func (s *Server) pxeJobNeeds(ctx context.Context, tx *db.Tx, n db.Node, in contr
 		return nil
 	}
 	if in.Disks == db.DisksMoved {
+		if n.AllocationID != nil || n.TenantLeftAt != nil {
+			return problem.New(problem.Conflict, lifecycle.TenantWouldMove)
+		}
 		return needsAgent(ctx, tx, n)
 	}
 	return needsInstaller(ctx, tx, n)

@@ -1,7 +1,11 @@
 -- name: EndAllocation :execrows
--- The occupancy of a node ends; another allocation that came meanwhile stays.
-UPDATE nodes SET allocation_id = NULL, updated_at = now(), version = version + 1
+-- The occupancy of a node ends, and the node is marked as one that a tenant left; another allocation that came meanwhile stays.
+UPDATE nodes SET allocation_id = NULL, tenant_left_at = now(), updated_at = now(), version = version + 1
 WHERE id = @id AND allocation_id = @allocation_id::text;
+
+-- name: ForgetTenant :execrows
+-- Nothing of a tenant that left before a moment is on the node any more.
+UPDATE nodes SET tenant_left_at = NULL, updated_at = now() WHERE id = @id AND tenant_left_at < @before::timestamptz;
 
 -- name: SecretUses :many
 -- Who else refers to a secret, by its name without a version.

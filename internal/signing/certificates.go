@@ -13,8 +13,9 @@ import (
 // Certify judges a certificate, gives it its place in its node's chain, signs
 // and stores it. Identity, sequence, previous hash, verdict and time are set
 // here. Repeating it for a run whose clean certificate stands last returns that
-// one.
-func (r *Ring) Certify(ctx context.Context, c evidence.Certificate) (db.Certificate, error) {
+// one. What follows from the certificate is done in the transaction that stores
+// it; it must not call the outside.
+func (r *Ring) Certify(ctx context.Context, c evidence.Certificate, follows ...func(*db.Tx) error) (db.Certificate, error) {
 	c.Judge()
 	// The key is fetched first: no transaction is open across a call.
 	key, err := r.signer(ctx, Certificates)
@@ -27,6 +28,11 @@ func (r *Ring) Certify(ctx context.Context, c evidence.Certificate) (db.Certific
 		out, err = tx.AppendCertificate(ctx, c.Subject.NodeID, c.Run.ID, func(last *db.Certificate) (db.Certificate, error) {
 			return link(c, last, key)
 		})
+		for _, do := range follows {
+			if err == nil {
+				err = do(tx)
+			}
+		}
 		return err
 	})
 	return out, err

@@ -20,17 +20,21 @@ const (
 type LeavingFacts struct {
 	Status       lifecycle.NodeStatus `json:"status"`
 	AllocationID string               `json:"allocation_id,omitempty"`
-	Hostname     string               `json:"hostname"`
-	Serial       string               `json:"serial,omitempty"`
-	SystemID     string               `json:"system_id,omitempty"` // "" for a node that MAAS does not manage
-	BMCID        string               `json:"bmc_id,omitempty"`
-	MACs         []string             `json:"macs,omitempty"`
-	Simulated    bool                 `json:"simulated,omitempty"`
-	Agent        AgentSign            `json:"agent"`
-	LastBeat     *time.Time           `json:"last_beat,omitempty"`
-	BootID       string               `json:"boot_id,omitempty"`
-	Done         bool                 `json:"done,omitempty"` // the outcome asked for is there
-	Note         string               `json:"note,omitempty"`
+	// TenantLeft is when a tenant left a node that nothing proves clean since.
+	TenantLeft *time.Time `json:"tenant_left,omitempty"`
+	Hostname   string     `json:"hostname"`
+	Serial     string     `json:"serial,omitempty"`
+	SystemID   string     `json:"system_id,omitempty"` // "" for a node that MAAS does not manage
+	BMCID      string     `json:"bmc_id,omitempty"`
+	MACs       []string   `json:"macs,omitempty"`
+	Simulated  bool       `json:"simulated,omitempty"`
+	Agent      AgentSign  `json:"agent"`
+	LastBeat   *time.Time `json:"last_beat,omitempty"`
+	BootID     string     `json:"boot_id,omitempty"`
+	// Disks are those that the agent last reported.
+	Disks []lifecycle.DeviceResult `json:"disks,omitempty"`
+	Done  bool                     `json:"done,omitempty"` // the outcome asked for is there
+	Note  string                   `json:"note,omitempty"`
 }
 
 // TimelineNote is what the node's timeline says of the facts.

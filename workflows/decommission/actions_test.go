@@ -48,12 +48,13 @@ func TestEachStageParksAndIsRetried(t *testing.T) {
 	}
 }
 
-// TestCancelAtEachStage: before anything is erased the node goes back to
-// offline; afterwards to quarantine; a retired one stays retired.
+// TestCancelAtEachStage: before the tenant is ended the node goes back to offline;
+// afterwards to quarantine, as it does once anything was erased; a retired one
+// stays retired.
 func TestCancelAtEachStage(t *testing.T) {
 	t.Parallel()
 	want := map[string]lifecycle.NodeStatus{
-		lifecycle.StageDisableNode: lifecycle.NodeOffline, lifecycle.StageForceRelease: lifecycle.NodeOffline, lifecycle.StageDrainNode: lifecycle.NodeOffline,
+		lifecycle.StageDisableNode: lifecycle.NodeOffline, lifecycle.StageForceRelease: lifecycle.NodeOffline, lifecycle.StageDrainNode: lifecycle.NodeQuarantined,
 		lifecycle.StageCleanupStorage: lifecycle.NodeQuarantined, lifecycle.StageValidateClean: lifecycle.NodeQuarantined,
 		lifecycle.StageLoadSite: lifecycle.NodeQuarantined, lifecycle.StageReleaseMAAS: lifecycle.NodeQuarantined,
 		lifecycle.StagePowerOffMAAS: lifecycle.NodeQuarantined, lifecycle.StageRetireNode: lifecycle.NodeQuarantined,
@@ -74,6 +75,47 @@ func TestCancelAtEachStage(t *testing.T) {
 			require.Equal(t, status, b.site.facts.Status)
 		})
 	}
+}
+
+// TestATenantThatWasEndedLeavesADirtyNode, also where the answer that said so was
+// lost: cancelled, every mode and operation leaves the node quarantined. One that
+// nobody was on goes back to offline.
+func TestATenantThatWasEndedLeavesADirtyNode(t *testing.T) {
+	t.Parallel()
+	for mode, call := range map[lifecycle.DecommissionMode]string{
+		lifecycle.ModeSoftReset: "node.drain", lifecycle.ModeReimage: "free", lifecycle.ModeRetire: "free", lifecycle.ModeDrain: "node.drain",
+	} {
+		for _, allocation := range []string{"alloc_1", ""} {
+			t.Run(string(mode)+"/"+allocation, func(t *testing.T) {
+				t.Parallel()
+				b := setup(t, mode)
+				want := lifecycle.NodeOffline
+				if b.site.facts.AllocationID = allocation; allocation != "" {
+					want = lifecycle.NodeQuarantined
+				} else {
+					call = "node.drain"
+				}
+				b.site.fail[call] = []error{failure(lifecycle.FailConfiguration)}
+				b.at(time.Hour, lifecycle.ActionCancel)
+				require.Equal(t, lifecycle.JobCancelled, b.run())
+				require.Equal(t, want, b.site.facts.Status)
+				if allocation != "" {
+					require.Contains(t, b.store.last.Node.Note, "nothing proves the node clean")
+				}
+			})
+		}
+	}
+}
+
+// TestANodeThatATenantLeftBefore the job began is no cleaner for a cancellation.
+func TestANodeThatATenantLeftBefore(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lifecycle.ModeSoftReset)
+	b.site.vacate()
+	b.site.fail["node.drain"] = []error{failure(lifecycle.FailNodeTask)}
+	b.at(time.Hour, lifecycle.ActionCancel)
+	require.Equal(t, lifecycle.JobCancelled, b.run())
+	require.Equal(t, lifecycle.NodeQuarantined, b.site.facts.Status)
 }
 
 // TestACancelledReimageTakesItsDeploymentBack and shuts out the agent that it

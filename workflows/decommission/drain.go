@@ -21,6 +21,9 @@ func (s *State) load(ctx workflow.Context, at string) error {
 	if err := s.look(ctx, at); err != nil || s.Loaded {
 		return err
 	}
+	if !s.pxe() && s.Known == nil {
+		s.Known = s.Node.Disks
+	}
 	in := maasact.LeavingIn{JobRef: s.ref(at), Keys: !s.mode().Operation || s.pxe()}
 	f, err := stage.Do(ctx, stage.KindMAASCall, "read site, profile, SKU", maas.LoadLeavingConfig, in)
 	if err == nil {
@@ -35,8 +38,11 @@ func disable(ctx workflow.Context, s *State) error {
 	if err := s.load(ctx, lifecycle.StageDisableNode); err != nil {
 		return err
 	}
-	if s.pxe() {
-		return nil // the look has confirmed its state
+	if s.pxe() { // the look has confirmed its state
+		if why := s.tenantMoves(); why != "" {
+			return stage.Fail(lifecycle.FailConfiguration, "%s; cancel this job", why)
+		}
+		return nil
 	}
 	switch s.Node.Status { //nolint:exhaustive // every other state is somebody else's decision
 	case lifecycle.NodeDraining:
@@ -57,6 +63,14 @@ func disable(ctx workflow.Context, s *State) error {
 		return stage.Fail(lifecycle.FailConfiguration, "reimage installs by MAAS, and MAAS does not manage this node; use soft_reset, or install it by hand after full_decommission")
 	}
 	return nil
+}
+
+// tenantMoves is why disks are not moved into other hardware.
+func (s *State) tenantMoves() string {
+	if s.Request.Mode == lifecycle.ModeMigrate && s.Request.Disks == diskMoved && (s.Node.AllocationID != "" || s.Node.TenantLeft != nil) {
+		return lifecycle.TenantWouldMove
+	}
+	return ""
 }
 
 // vacant is why there is no tenant to end.

@@ -85,6 +85,7 @@ type site struct {
 	certs    int
 	outcome  contract.DeployOutcome
 	dark     string // as the last certificate was told
+	known    []lifecycle.DeviceResult
 	net      network
 }
 
@@ -166,12 +167,21 @@ func (w *site) ErasureBegun(context.Context, contract.JobRef) (contract.LeavingF
 	})
 }
 
+// vacate ends the allocation as the database does.
+func (w *site) vacate() {
+	left := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	w.facts.AllocationID, w.facts.TenantLeft = "", &left
+}
+
 func (w *site) EndAllocation(context.Context, leaveact.AllocationIn) (contract.LeavingFacts, error) {
-	return does(w, "free", func() contract.LeavingFacts { w.facts.AllocationID = ""; return w.facts })
+	if _, err := looks(w, func() int { w.vacate(); return 0 }); err != nil { // a failure of it is an answer that was lost
+		return contract.LeavingFacts{}, err
+	}
+	return does(w, "free", func() contract.LeavingFacts { return w.facts })
 }
 
 func (w *site) WaitForVacancy(context.Context, leaveact.AllocationIn) (contract.LeavingFacts, error) {
-	return does(w, "vacancy", func() contract.LeavingFacts { w.facts.AllocationID = ""; return w.facts })
+	return does(w, "vacancy", func() contract.LeavingFacts { w.vacate(); return w.facts })
 }
 
 func (w *site) WaitForFreshBoot(context.Context, leaveact.FreshBootIn) (contract.LeavingFacts, error) {
@@ -189,7 +199,10 @@ func (w *site) MoveLeaving(_ context.Context, in leaveact.MoveIn) (contract.Leav
 func (w *site) CertifyNode(_ context.Context, in leaveact.CertifyIn) (contract.CertificateFacts, error) {
 	return does(w, "certify", func() contract.CertificateFacts {
 		w.certs++
-		w.dark = in.Dark
+		w.dark, w.known = in.Dark, in.Known
+		if len(w.unproven) == 0 {
+			w.facts.TenantLeft = nil
+		}
 		return contract.CertificateFacts{CertificateID: "cert_1", Verdict: "clean", Unproven: w.unproven}
 	})
 }

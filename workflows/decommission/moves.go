@@ -65,8 +65,8 @@ func resumed(s *State) *contract.NodeMove {
 }
 
 // cancelled stops short of retirement: the node goes back to offline, or to
-// quarantine where it came from, or where something was done that nobody can
-// take back. A node that is retired stays so, and so does a PXE node in the state
+// quarantine where it came from, where a tenant has left it and nothing proves it
+// clean, or where something was done that nobody can take back. A node that is retired stays so, and so does a PXE node in the state
 // that the job works in.
 func cancelled(s *State) *contract.NodeMove {
 	switch {
@@ -74,8 +74,10 @@ func cancelled(s *State) *contract.NodeMove {
 		return nil // there is no way back (seed 000): asking for the state again begins the next job
 	case s.Spent != "":
 		return quarantine(fmt.Sprintf("%s was cancelled after %s had begun, which cannot be taken back: nothing proves the node clean", s.Request.Mode, s.Spent))
+	case s.Node.TenantLeft != nil && s.Node.AllocationID == "":
+		return quarantine(s.note("was cancelled after the tenant had left, and nothing proves the node clean; decommission it once more"))
 	case s.Request.From == lifecycle.NodeQuarantined:
 		return quarantine(s.note("was cancelled; the node was quarantined before"))
 	}
-	return &contract.NodeMove{To: lifecycle.NodeOffline, Owner: lifecycle.OwnerDecommission, Note: s.note("was cancelled before anything was erased"), Soft: true}
+	return &contract.NodeMove{To: lifecycle.NodeOffline, Owner: lifecycle.OwnerDecommission, Note: s.note("was cancelled before a tenant was ended or anything was erased"), Soft: true}
 }

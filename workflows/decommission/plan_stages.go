@@ -35,6 +35,8 @@ func planDisable(p *planner) contract.PlanRow {
 	seen := fmt.Sprintf("the node is %s, its agent %s", p.s.Node.Status, p.s.Node.Agent)
 	row := runs("take the node out of scheduling")
 	switch {
+	case p.s.tenantMoves() != "":
+		row = fails(contract.Failure{Class: lifecycle.FailConfiguration, Message: p.s.tenantMoves()})
 	case p.region.ConfigFailure != nil:
 		row = fails(*p.region.ConfigFailure)
 	case p.unseen != "":
@@ -111,6 +113,8 @@ func planDrain(p *planner) contract.PlanRow {
 // is dark.
 func (p *planner) byAgent(steps ...string) contract.PlanRow {
 	switch {
+	case p.dark && p.s.unreleased():
+		return skips("the agent cannot be asked, and no MAAS erases the disks from outside")
 	case p.dark && p.s.full():
 		return skips("the agent cannot be asked; erasing from outside has to be the proof")
 	case p.dark:
@@ -162,10 +166,29 @@ func planValidate(p *planner) contract.PlanRow {
 		return fails(contract.Failure{Class: lifecycle.FailPowerNotConfirmed, Message: "the node must boot anew, and Slipway knows neither a BMC nor a MAAS machine of it"})
 	}
 	steps = append(steps, "have the agent prove the node clean and as its SKU says")
+	if p.s.unreleased() {
+		return p.unreleased(append(steps, "sign the certificate")...)
+	}
 	if !p.s.full() {
 		steps = append(steps, "sign the certificate")
 	}
 	return p.byAgent(steps...)
+}
+
+// unreleased is the validation of a node that leaves for good and that no MAAS
+// erases: what is not proven there, nothing proves later.
+func (p *planner) unreleased(steps ...string) contract.PlanRow {
+	unerased := "the disk that its system runs from (" + strings.Join(p.known.System, ", ") + ")"
+	switch {
+	case p.dark:
+		unerased, steps = "any of its disks", []string{"sign the certificate, of a node that nobody has looked at"}
+	case len(p.known.System) == 0:
+		return runs(steps...)
+	}
+	row := fails(contract.Failure{Class: lifecycle.FailScrubUnverified, Message: "no MAAS manages the node, so nothing erases " + unerased +
+		": the job parks with a certificate that says so; erase or destroy what it names, then adopt_observed_state with accept_risk"})
+	row.Steps = steps
+	return row
 }
 
 func planSite(p *planner) contract.PlanRow {

@@ -29,9 +29,9 @@ func stages() []stage.Stage[State] {
 		{Name: lifecycle.StageDisableNode, Weight: 1, Deadline: 10 * time.Minute, Run: disable,
 			Doc: "confirm that the node takes no new work, and read what the job goes by"},
 		{Name: lifecycle.StageForceRelease, Weight: 2, Deadline: 30 * time.Minute, Waits: true, Skip: vacant, Run: forceRelease,
-			Observe: observeVacant, Undo: withdraw, Remains: tasksRemain, Doc: "end the tenant's allocation on the node"},
+			Observe: observeVacant, Undo: stopDraining, Remains: tasksRemain, Doc: "end the tenant's allocation on the node"},
 		{Name: lifecycle.StageDrainNode, Weight: 5, Deadline: 24 * time.Hour, Waits: true, Skip: drainedBefore, Run: drain,
-			Observe: observeDrained, Undo: withdraw, Remains: tasksRemain, Doc: "end what runs on the node"},
+			Observe: observeDrained, Undo: stopDraining, Remains: tasksRemain, Doc: "end what runs on the node"},
 		{Name: lifecycle.StageCleanupStorage, Weight: 5, Deadline: 13 * time.Hour, Waits: true, Skip: dark, Run: cleanStorage,
 			Observe: observeStorage, Undo: spent(lifecycle.StageCleanupStorage), Doc: "take away what tenants mounted or left in storage"},
 		{Name: lifecycle.StageScrubGPU, Weight: 30, Deadline: 13 * time.Hour, Waits: true, Skip: unscrubbed, Run: scrub,
@@ -105,9 +105,15 @@ func notInMAAS(s *State) string {
 	return ""
 }
 
+// unreleased is set in a full decommission of a node that MAAS does not manage:
+// nobody erases its disks from outside, so that what there is to prove is proven,
+// and certified, before it is retired.
+func (s *State) unreleased() bool { return s.full() && notInMAAS(s) != "" }
+
 // blind is why the node cannot be validated: only a reimage gets a new system.
+// What cannot be validated and is released by nobody is certified as it is.
 func blind(s *State) string {
-	if s.full() {
+	if s.full() && !s.unreleased() {
 		return dark(s)
 	}
 	return ""
@@ -127,6 +133,9 @@ func erased(s *State) string {
 func dark(s *State) string {
 	if why := erased(s); why != "" {
 		return why
+	}
+	if s.Dark != "" && s.unreleased() {
+		return "the agent cannot be asked (" + s.Dark + "), and no MAAS erases the disks from outside"
 	}
 	if s.Dark != "" && s.full() {
 		return "the agent cannot be asked (" + s.Dark + "); erasing from outside has to be the proof"

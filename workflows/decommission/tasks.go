@@ -106,6 +106,19 @@ func withdraw(ctx workflow.Context, s *State) error {
 	return err
 }
 
+// stopDraining is withdraw for the stages that end a tenant: whether one was
+// ended is read anew, as the answer that said so may have been lost.
+func stopDraining(ctx workflow.Context, s *State) error {
+	if err := withdraw(ctx, s); err != nil || s.pxe() {
+		return err
+	}
+	f, err := stage.Do(ctx, stage.KindLocalWork, "did a tenant leave", leave.LookAtLeaving, s.Job)
+	if err == nil {
+		s.learn(f)
+	}
+	return err
+}
+
 // tasksRemain proves withdraw.
 func tasksRemain(ctx workflow.Context, s *State) (string, error) {
 	left, err := stage.Do(ctx, stage.KindLocalWork, "no task of the job is open", leave.SettleTasks, s.settleIn(ctx, true))

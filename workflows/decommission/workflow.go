@@ -32,6 +32,9 @@ type State struct {
 	Power   contract.PowerFacts   `json:"power"`
 	Tries   Tries                 `json:"tries"`
 
+	// Known are the disks that the agent had listed when the job began: each has
+	// to be among what is erased.
+	Known []lifecycle.DeviceResult `json:"known,omitempty"`
 	// Dark says why the agent could not be asked, once the node was drained by
 	// switching it off instead.
 	Dark string `json:"dark,omitempty"`
@@ -145,6 +148,7 @@ func reset(s *State) {
 	*s = State{
 		Job: s.Job, Kind: s.Kind, Request: s.Request, Release: s.Release, Deploy: Deployment{Attempt: s.Deploy.Attempt},
 		ScrubBoot: s.ScrubBoot, Retired: s.Retired, Uninstalled: s.Uninstalled, Tries: s.Tries.next(), Hardware: s.Hardware,
+		Known:   s.Known,
 		Netboot: contract.NetbootFacts{Installed: s.Netboot.Installed, Disks: s.Netboot.Disks},
 	}
 }
