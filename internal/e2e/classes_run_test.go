@@ -232,7 +232,9 @@ func (p *patient) act(a lifecycle.Action) {
 	defer cancel()
 	h, err := p.App.Temporal.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
 		WorkflowID: j.WorkflowID, UpdateName: string(a), WaitForStage: client.WorkflowUpdateStageCompleted,
-		Args: []any{contract.ActionRequest{Actor: "test", Reason: "the fault is removed"}},
+		Args: []any{contract.ActionRequest{
+			Actor: "test", Reason: "the fault is removed", IdempotencyKey: fmt.Sprintf("%s/%d/%s", j.ID, j.Seq, a), // asked again by a client whose answer was lost
+		}},
 	})
 	require.NoError(p.t, err, a)
 	var res contract.ActionResult
