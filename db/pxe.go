@@ -75,6 +75,25 @@ func (s statements) SeePXENode(ctx context.Context, id, source string, f PXEFact
 	return translate("see node "+id, s.q.SeePXENode(ctx, gen.SeePXENodeParams{NodeID: id, SeenFrom: source, Facts: storable(b)}))
 }
 
+// SeePXEFirmware notes what the firmware of a migrating node says, by which the
+// job that migrates it tells the planned machine from another.
+func (s statements) SeePXEFirmware(ctx context.Context, id, source string, f PXEFacts) error {
+	b, err := json.Marshal(f)
+	if err != nil {
+		return fmt.Errorf("firmware of node %s: %w", id, err)
+	}
+	return translate("see node "+id, s.q.SeePXEFirmware(ctx, gen.SeePXEFirmwareParams{NodeID: id, SeenFrom: source, Firmware: storable(b)}))
+}
+
+// SeeDiscovered is SeePXENode for a node that awaits approval: its serial number
+// and system UUID are what the machine says last. From the approval on they stay.
+func (s *Store) SeeDiscovered(ctx context.Context, id, source string, f PXEFacts) error {
+	if err := s.SeePXENode(ctx, id, source, f); err != nil {
+		return err
+	}
+	return translate("identify node "+id, s.q.IdentifyDiscovered(ctx, gen.IdentifyDiscoveredParams{ID: id, Serial: f.SerialNumber, HardwareUUID: f.SystemUUID}))
+}
+
 // Discover makes a node in its first state for an address that no node has. It
 // returns the node that has it when another transaction was faster, and
 // ErrDiscoveryFull at MaxDiscovered. One runs at a time.

@@ -1,10 +1,14 @@
 package db
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/slipway-cloud/slipway/db/gen"
@@ -23,9 +27,26 @@ const maxInstallError = 2000 // characters
 func installFacts(n Node, p PXENode) lifecycle.InstallFacts {
 	f := lifecycle.InstallFacts{Status: n.Status, Round: p.Round, Attempts: n.InstallAttempts, Started: p.StartedAt != nil, Progress: p.Progress}
 	if Armed(p) {
-		f.Netboot = p.NetbootPurpose
+		f.Netboot, f.Warnings = p.NetbootPurpose, len(p.Warned)
 	}
 	return f
+}
+
+// said is a report as it is judged: a token is as old as the boot that it was
+// handed out to.
+func (r InstallReport) said(t PXEToken, p PXENode) lifecycle.Report {
+	return lifecycle.Report{
+		Status: r.Status, Ticket: lifecycle.Ticket{Round: t.Round, Attempt: t.Attempt}, Progress: r.Progress,
+		Stale: p.BegunBy != nil && t.CreatedAt.Before(*p.BegunBy),
+		Fresh: p.WarnedAt == nil || t.CreatedAt.After(*p.WarnedAt),
+		Said:  slices.Contains(p.Warned, r.warning(t)),
+	}
+}
+
+// warning tells an error of one boot from others, and is of a bounded length.
+func (r InstallReport) warning(t PXEToken) string {
+	sum := sha256.Sum256(append(bytes.Clone(t.TokenHash), installError(r.Error)...))
+	return hex.EncodeToString(sum[:8])
 }
 
 // AddPXEToken stores the hash of a token for the node's running or next
@@ -95,13 +116,14 @@ func (tx *Tx) ReportInstall(ctx context.Context, r InstallReport) (Node, lifecyc
 	if err != nil {
 		return Node{}, "", err
 	}
-	if TicketHolds(token, n, p) {
-		if err := tx.noteReport(ctx, n, r); err != nil {
-			return Node{}, "", err
-		}
+	effect := lifecycle.JudgeReport(installFacts(n, p), r.said(token, p))
+	if effect == lifecycle.ReportIgnored {
+		return n, effect, nil
 	}
-	effect := lifecycle.JudgeReport(installFacts(n, p), r.Status, lifecycle.Ticket{Round: token.Round, Attempt: token.Attempt}, r.Progress)
-	n, err = tx.applyReport(ctx, n, p, r, effect)
+	if err := tx.noteReport(ctx, n, r); err != nil {
+		return Node{}, "", err
+	}
+	n, err = tx.applyReport(ctx, n, p, token, r, effect)
 	return n, effect, err
 }
 
@@ -119,9 +141,9 @@ func (tx *Tx) noteReport(ctx context.Context, n Node, r InstallReport) error {
 	return tx.SetNodeAddresses(ctx, n.ID, []string{r.Facts.IPAddress}, n.SSHAddress)
 }
 
-func (tx *Tx) applyReport(ctx context.Context, n Node, p PXENode, r InstallReport, effect lifecycle.ReportEffect) (Node, error) {
+func (tx *Tx) applyReport(ctx context.Context, n Node, p PXENode, token PXEToken, r InstallReport, effect lifecycle.ReportEffect) (Node, error) {
 	n, err := tx.Node(ctx, n.ID) // what it said of itself may have raised the version
-	if err != nil || effect == lifecycle.ReportIgnored {
+	if err != nil {
 		return n, err
 	}
 	by := Actor{Owner: lifecycle.OwnerNodeReport, Metadata: map[string]any{"attempt": n.InstallAttempts + 1}}
@@ -138,7 +160,9 @@ func (tx *Tx) applyReport(ctx context.Context, n Node, p PXENode, r InstallRepor
 	case lifecycle.ReportRestarts:
 		return n, tx.runAttempt(ctx, n.ID, true)
 	case lifecycle.ReportBegins, lifecycle.ReportWarns, lifecycle.ReportLeaves:
-		return tx.applyNetboot(ctx, n, p, r, effect)
+		return tx.applyNetboot(ctx, n, p, token, r, effect)
+	case lifecycle.ReportHeard:
+		return n, tx.keepInstall(ctx, n)
 	case lifecycle.ReportAdvances:
 		if Armed(p) {
 			err := tx.q.AdvanceNetboot(ctx, gen.AdvanceNetbootParams{NodeID: n.ID, Progress: r.Progress})
@@ -167,11 +191,11 @@ func (tx *Tx) applyReport(ctx context.Context, n Node, p PXENode, r InstallRepor
 
 // applyNetboot notes what the system that a job booted says of itself. The job
 // reads it; the node's state and counters are not touched.
-func (tx *Tx) applyNetboot(ctx context.Context, n Node, p PXENode, r InstallReport, effect lifecycle.ReportEffect) (Node, error) {
+func (tx *Tx) applyNetboot(ctx context.Context, n Node, p PXENode, token PXEToken, r InstallReport, effect lifecycle.ReportEffect) (Node, error) {
 	what := "netboot of node " + n.ID
 	switch effect {
 	case lifecycle.ReportBegins:
-		return n, translate(what, tx.q.RunNetboot(ctx, gen.RunNetbootParams{NodeID: n.ID, Started: true}))
+		return n, translate(what, tx.q.BeginNetboot(ctx, gen.BeginNetbootParams{NodeID: n.ID, BegunBy: token.CreatedAt}))
 	case lifecycle.ReportLeaves:
 		n, err := tx.setAttempts(ctx, n, n.InstallAttempts, "")
 		if err != nil {
@@ -181,14 +205,11 @@ func (tx *Tx) applyNetboot(ctx context.Context, n Node, p PXENode, r InstallRepo
 	default:
 	}
 	message := installError(r.Error)
-	if n.LastInstallError == message && p.StartedAt == nil { // said already
-		return n, nil
-	}
 	n, err := tx.setAttempts(ctx, n, n.InstallAttempts, message)
 	if err != nil {
 		return n, err
 	}
-	if err := tx.q.RunNetboot(ctx, gen.RunNetbootParams{NodeID: n.ID}); err != nil {
+	if err := tx.q.WarnNetboot(ctx, gen.WarnNetbootParams{NodeID: n.ID, Warning: r.warning(token)}); err != nil {
 		return n, translate(what, err)
 	}
 	by := Actor{Owner: lifecycle.OwnerNodeReport, Metadata: map[string]any{"error": message, "purpose": p.NetbootPurpose, "job_id": p.NetbootJobID}}
@@ -254,6 +275,23 @@ func (tx *Tx) runAttempt(ctx context.Context, id string, started bool) error {
 	return translate("attempt of node "+id, err)
 }
 
+// stalledAfter is how many times the silence limit an attempt may go on
+// reporting and get no further.
+const stalledAfter = 4
+
+// keepInstall moves the deadline of an attempt that shows itself.
+func (tx *Tx) keepInstall(ctx context.Context, n Node) error {
+	if n.Status != lifecycle.NodeInstalling {
+		return nil
+	}
+	limit, err := tx.installDeadline(ctx, n.ID)
+	if err != nil {
+		return err
+	}
+	err = tx.q.KeepInstall(ctx, gen.KeepInstallParams{NodeID: n.ID, DeadlineSeconds: limit.Seconds(), StalledSeconds: stalledAfter * limit.Seconds()})
+	return translate("deadline of node "+n.ID, err)
+}
+
 // installDeadline is how long the node's workflow lets an attempt be silent.
 func (tx *Tx) installDeadline(ctx context.Context, id string) (time.Duration, error) {
 	p, err := tx.PXENode(ctx, id)
@@ -292,6 +330,9 @@ func (s *Store) FailSilentInstall(ctx context.Context, id string, now time.Time,
 			return nil
 		}
 		message := fmt.Sprintf("the installer was silent past its deadline of %s", p.DeadlineAt.UTC().Format(time.RFC3339))
+		if p.Stalled && p.GrownAt != nil {
+			message = fmt.Sprintf("the installer went on reporting, and got no further than %d %% since %s", p.Progress, p.GrownAt.UTC().Format(time.RFC3339))
+		}
 		_, err = tx.failAttempt(ctx, n, lifecycle.FailedAttempt(installFacts(n, p)), message, a)
 		failed = err == nil
 		return err

@@ -27,7 +27,22 @@ type installModel struct {
 	netboot lifecycle.Netboot
 	done    bool
 	failure string // the last error
+	// Of the round that a job boots: the errors that counted, by boot, and on the
+	// model's clock when the last one came and which boot began last.
+	warned         map[string]bool
+	warnedAt, boot int
+	clock          int
 }
+
+// heardFrom is a token: what it is for, and when it was handed out.
+type heardFrom struct {
+	hash               []byte
+	round, attempt, at int
+}
+
+func (m *installModel) tick() int { m.clock++; return m.clock }
+
+func (m *installModel) forgetBoots() { m.warned, m.warnedAt, m.boot = map[string]bool{}, 0, 0 }
 
 func (m *installModel) armed() bool { return m.netboot == "erase" || m.netboot == "install" && !m.done }
 
@@ -43,17 +58,27 @@ func (m *installModel) attempt() int {
 }
 
 // hearNetboot is a report while a job boots the node: none of it moves a state.
-func (m *installModel) hearNetboot(status lifecycle.InstallStatus, progress int) {
+// A machine may boot several times in a round. Only what the last of these boots
+// says counts, each of its errors once, and eight errors are enough.
+func (m *installModel) hearNetboot(with heardFrom, status lifecycle.InstallStatus, progress int, failure string) {
+	if with.at < m.boot {
+		return
+	}
+	down := len(m.warned) > 0 && !m.started
 	switch status {
 	case lifecycle.InstallStarted:
-		if !m.started {
-			m.started, m.progress = true, 0
+		if !m.started && len(m.warned) < 8 && (!down || with.at > m.warnedAt) {
+			m.started, m.progress, m.boot = true, 0, with.at
 		}
 	case lifecycle.InstallProgress:
-		m.progress = max(m.progress, progress)
+		if !down {
+			m.progress = max(m.progress, progress)
+		}
 	case lifecycle.InstallFailure:
-		if m.started || m.failure != "Disk not found" {
-			m.started, m.progress, m.failure = false, 0, "Disk not found"
+		key := fmt.Sprint(with.at, failure)
+		if len(m.warned) < 8 && !m.warned[key] {
+			m.warned[key], m.warnedAt = true, m.tick()
+			m.started, m.progress, m.failure = false, 0, failure
 		}
 	case lifecycle.InstallComplete:
 		if m.netboot == "install" {
@@ -65,6 +90,7 @@ func (m *installModel) hearNetboot(status lifecycle.InstallStatus, progress int)
 // enter is a state that a person asks for.
 func (m *installModel) enter(to lifecycle.NodeStatus) {
 	m.state, m.moves, m.started = to, m.moves+1, false
+	m.forgetBoots()
 	if to != lifecycle.NodeActive {
 		m.progress = 0
 	}
@@ -73,12 +99,12 @@ func (m *installModel) enter(to lifecycle.NodeStatus) {
 	}
 }
 
-func (m *installModel) hear(round, attempt int, status lifecycle.InstallStatus, progress int) {
-	if round != m.round || attempt != m.attempt() {
+func (m *installModel) hear(with heardFrom, status lifecycle.InstallStatus, progress int, failure string) {
+	if with.round != m.round || with.attempt != m.attempt() {
 		return
 	}
 	if m.armed() {
-		m.hearNetboot(status, progress)
+		m.hearNetboot(with, status, progress, failure)
 		return
 	}
 	if m.state == lifecycle.NodePending && status == lifecycle.InstallStarted {
@@ -99,7 +125,7 @@ func (m *installModel) hear(round, attempt int, status lifecycle.InstallStatus, 
 		m.state, m.attempts, m.progress, m.started, m.moves, m.failure = lifecycle.NodeInstalled, 0, 100, false, m.moves+1, ""
 	case lifecycle.InstallFailure:
 		m.attempts++
-		m.started, m.failure = false, "Disk not found"
+		m.started, m.failure = false, failure
 		if m.attempts == 3 {
 			m.state, m.moves = lifecycle.NodeInstallFailed, m.moves+1
 		} else {
@@ -124,11 +150,8 @@ func TestReportsAgainstAModel(t *testing.T) {
 			{state: lifecycle.NodeMigrating, round: 1, moves: 6}, {state: lifecycle.NodeDeprovisioning, round: 1, moves: 6},
 		}).Draw(rt, "from")
 		n := dbtest.PXENode(t, s, address, m.state)
-		type token struct {
-			hash           []byte
-			round, attempt int
-		}
-		var tokens []token
+		m.forgetBoots()
+		var tokens []heardFrom
 		for step := range rapid.IntRange(1, 60).Draw(rt, "steps") {
 			switch what := rapid.SampledFrom([]string{"boot", "report", "report", "report", "report", "report", "force", "silence", "wrong mac", "admin", "admin", "arm", "arm", "disarm"}).Draw(rt, "what"); what {
 			case "boot":
@@ -137,7 +160,7 @@ func TestReportsAgainstAModel(t *testing.T) {
 				}
 				hash, ticket := dbtest.BootToken(t, s, n.ID)
 				require.Equal(rt, lifecycle.Ticket{Round: int64(m.round), Attempt: m.attempt()}, ticket)
-				tokens = append(tokens, token{hash, m.round, m.attempt()})
+				tokens = append(tokens, heardFrom{hash, m.round, m.attempt(), m.tick()})
 			case "admin":
 				to := map[lifecycle.NodeStatus][]lifecycle.NodeStatus{
 					lifecycle.NodeInstalled: {lifecycle.NodeActive}, lifecycle.NodeActive: {lifecycle.NodeMigrating, lifecycle.NodeDeprovisioning},
@@ -160,11 +183,13 @@ func TestReportsAgainstAModel(t *testing.T) {
 				require.NoError(rt, err)
 				if m.netboot != purpose {
 					m.netboot, m.done, m.round, m.started, m.progress, m.failure = purpose, false, m.round+1, false, 0, ""
+					m.forgetBoots()
 				}
 			case "disarm":
 				require.NoError(rt, s.Tx(t.Context(), func(tx *db.Tx) error { return tx.DisarmNetboot(t.Context(), n.ID, "job_property") }))
 				if m.netboot != "" {
 					m.netboot, m.done, m.started, m.progress = "", false, false, 0
+					m.forgetBoots()
 				}
 			case "report", "wrong mac":
 				if len(tokens) == 0 {
@@ -178,12 +203,13 @@ func TestReportsAgainstAModel(t *testing.T) {
 					require.ErrorIs(rt, err, db.ErrNotFound)
 					continue
 				}
-				if _, _, err := report(t.Context(), s, address, with.hash, status, progress); err != nil {
+				failure := rapid.SampledFrom([]string{"Disk not found", "Disk not found", "No network", "No power"}).Draw(rt, "failure")
+				if _, _, err := reportError(t.Context(), s, address, with.hash, status, progress, failure); err != nil {
 					require.ErrorIs(rt, err, db.ErrNotFound)
 					require.False(rt, with.round == m.round && with.attempt == m.attempt(), "a token that counts is known")
 					continue
 				}
-				m.hear(with.round, with.attempt, status, progress)
+				m.hear(with, status, progress, failure)
 			case "force":
 				_, err := setState(t, s, n.ID, lifecycle.NodePending, true)
 				if m.state == lifecycle.NodeInstallFailed {
@@ -202,8 +228,7 @@ func TestReportsAgainstAModel(t *testing.T) {
 				failed, err := s.FailSilentInstall(t.Context(), n.ID, p.DeadlineAt.Add(1), db.Actor{Owner: lifecycle.OwnerSystem})
 				require.NoError(rt, err)
 				require.True(rt, failed)
-				m.hear(m.round, m.attempts+1, lifecycle.InstallFailure, 0)
-				m.failure = silent
+				m.hear(heardFrom{round: m.round, attempt: m.attempts + 1}, lifecycle.InstallFailure, 0, silent)
 			}
 			now, err := s.Node(t.Context(), n.ID)
 			require.NoError(rt, err)

@@ -46,8 +46,12 @@ func setState(t testing.TB, s *db.Store, id string, to lifecycle.NodeStatus, for
 }
 
 func report(ctx context.Context, s *db.Store, mac string, token []byte, status lifecycle.InstallStatus, progress int) (n db.Node, e lifecycle.ReportEffect, err error) {
+	return reportError(ctx, s, mac, token, status, progress, "Disk not found")
+}
+
+func reportError(ctx context.Context, s *db.Store, mac string, token []byte, status lifecycle.InstallStatus, progress int, failure string) (n db.Node, e lifecycle.ReportEffect, err error) {
 	err = s.Tx(ctx, func(tx *db.Tx) error {
-		n, e, err = tx.ReportInstall(ctx, db.InstallReport{TokenHash: token, MAC: mac, Status: status, Progress: progress, Error: "Disk not found"})
+		n, e, err = tx.ReportInstall(ctx, db.InstallReport{TokenHash: token, MAC: mac, Status: status, Progress: progress, Error: failure})
 		return err
 	})
 	return n, e, err
@@ -78,9 +82,9 @@ func TestThreeFailuresNeedAPerson(t *testing.T) {
 			failed = lifecycle.ReportExhausts
 		}
 		say(token, lifecycle.InstallStarted, started)
-		say(token, lifecycle.InstallStarted, lifecycle.ReportIgnored)
+		say(token, lifecycle.InstallStarted, lifecycle.ReportHeard)
 		say(token, lifecycle.InstallProgress, lifecycle.ReportAdvances)
-		say(token, lifecycle.InstallProgress, lifecycle.ReportIgnored)
+		say(token, lifecycle.InstallProgress, lifecycle.ReportHeard)
 		say(token, lifecycle.InstallFailure, failed)
 		require.Equal(t, attempt, n.InstallAttempts)
 		require.Equal(t, "Disk not found", n.LastInstallError)

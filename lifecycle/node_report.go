@@ -30,6 +30,24 @@ type InstallFacts struct {
 	// Netboot is what a job boots the node from the network for; "" while none
 	// does, and once the installer has said that it is complete.
 	Netboot Netboot
+	// Warnings is how many failures were counted in the round that a job boots.
+	Warnings int
+}
+
+// MaxWarnings is how many failures count in one round that a job boots: what a
+// machine says after that changes nothing until the job arms the next.
+const MaxWarnings = 8
+
+// Report is what a node says of its installation, and how old its word is.
+type Report struct {
+	Status   InstallStatus
+	Ticket   Ticket
+	Progress int // percent; counts with `progress` only
+
+	// Of what a job boots, where each boot has a token of its own.
+	Stale bool // its token is older than that of the boot that began last
+	Fresh bool // its token is newer than the last failure
+	Said  bool // its error counted already, of the same boot
 }
 
 // Netboot is what a job boots a node from the network for, whatever the node's
@@ -66,10 +84,11 @@ func (f InstallFacts) Runs() bool {
 // ReportEffect is what a report does.
 type ReportEffect string
 
-// The effects. Every one but ReportIgnored happens at most once for an attempt,
-// progress aside, which only grows.
+// The effects. Every one but ReportIgnored and ReportHeard happens at most once
+// for an attempt, progress aside, which only grows.
 const (
-	ReportIgnored  ReportEffect = "ignored"  // a repetition, too late, or not in this state
+	ReportIgnored  ReportEffect = "ignored"  // too late, not in this state, or said already: nothing is kept of it
+	ReportHeard    ReportEffect = "heard"    // a sign of life of what runs: its deadline moves, within bounds
 	ReportStarts   ReportEffect = "starts"   // pending becomes installing, attempts are 0
 	ReportRestarts ReportEffect = "restarts" // the next attempt runs; no state changes
 	ReportAdvances ReportEffect = "advances" // progress grows
@@ -86,41 +105,51 @@ const (
 // JudgeReport is the table of seed 000 ("Report Handling Logic") over
 // (installation_status, state), for a report that came with the token of an
 // attempt. A report of another attempt than the one that runs changes nothing,
-// which makes repeated, replayed and reordered reports harmless. progress is in
-// percent and counts with `progress` only. What a job boots moves no state: the
-// job does.
-func JudgeReport(f InstallFacts, status InstallStatus, t Ticket, progress int) ReportEffect {
-	if t != f.Ticket() || !f.Runs() {
+// which makes repeated, replayed and reordered reports harmless. What a job boots
+// moves no state: the job does.
+func JudgeReport(f InstallFacts, r Report) ReportEffect {
+	if r.Ticket != f.Ticket() || !f.Runs() {
 		return ReportIgnored
 	}
 	if f.Netboot != "" {
-		return f.judgeNetboot(status, progress)
+		return f.judgeNetboot(r)
 	}
 	switch {
-	case status == InstallStarted && f.Status == NodePending:
+	case r.Status == InstallStarted && f.Status == NodePending:
 		return ReportStarts
-	case status == InstallStarted && f.Status == NodeInstalling && !f.Started:
+	case r.Status == InstallStarted && f.Status == NodeInstalling && !f.Started:
 		return ReportRestarts
-	case status == InstallProgress && f.Status == NodeInstalling && progress > f.Progress:
+	case r.Status == InstallProgress && f.Status == NodeInstalling && r.Progress > f.Progress:
 		return ReportAdvances
-	case status == InstallComplete && f.Status == NodeInstalling:
+	case r.Status == InstallComplete && f.Status == NodeInstalling:
 		return ReportFinishes
-	case status == InstallFailure && f.Status == NodeInstalling:
+	case r.Status == InstallFailure && f.Status == NodeInstalling:
 		return FailedAttempt(f)
+	case f.Status == NodeInstalling || r.Status == "":
+		return ReportHeard
 	}
 	return ReportIgnored
 }
 
-func (f InstallFacts) judgeNetboot(status InstallStatus, progress int) ReportEffect {
+// judgeNetboot is the same for what a job boots. All boots of a round are one
+// attempt, so that their order is told by their tokens: what a boot before the
+// last says is over, and after a failure only a later boot begins anew.
+func (f InstallFacts) judgeNetboot(r Report) ReportEffect {
+	spent := f.Warnings >= MaxWarnings
+	runs := f.Started || f.Warnings == 0
 	switch {
-	case status == InstallStarted && !f.Started:
+	case r.Stale:
+		return ReportIgnored
+	case r.Status == InstallStarted && !f.Started && !spent && (runs || r.Fresh):
 		return ReportBegins
-	case status == InstallProgress && progress > f.Progress:
+	case r.Status == InstallProgress && runs && r.Progress > f.Progress:
 		return ReportAdvances
-	case status == InstallFailure:
+	case r.Status == InstallFailure && !spent && !r.Said:
 		return ReportWarns
-	case status == InstallComplete && f.Netboot == NetbootInstall: // a live system is never done by its own word
+	case r.Status == InstallComplete && f.Netboot == NetbootInstall: // a live system is never done by its own word
 		return ReportLeaves
+	case r.Status == "" || f.Started && (r.Status == InstallStarted || r.Status == InstallProgress):
+		return ReportHeard
 	}
 	return ReportIgnored
 }

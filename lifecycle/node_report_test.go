@@ -29,23 +29,33 @@ func TestTheReportTable(t *testing.T) {
 			for attempts := range lifecycle.MaxInstallAttempts {
 				f := lifecycle.InstallFacts{Status: i.State, Round: 4, Attempts: attempts, Progress: 10}
 				effect := want[cell{status, i.State}]
-				if effect == "" {
+				runs := i.State == lifecycle.NodePending || i.State == lifecycle.NodeInstalling
+				switch {
+				case effect != "":
+				case runs && status == "":
+					effect = lifecycle.ReportHeard
+				default:
 					effect = lifecycle.ReportIgnored
 				}
 				if effect == lifecycle.ReportFails && attempts == 2 {
 					effect = lifecycle.ReportExhausts
 				}
-				require.Equal(t, effect, lifecycle.JudgeReport(f, status, f.Ticket(), 11), "%s in %s after %d", status, i.State, attempts)
+				require.Equal(t, effect, judge(f, status, f.Ticket(), 11), "%s in %s after %d", status, i.State, attempts)
 				for _, other := range []lifecycle.Ticket{{Round: 4, Attempt: attempts}, {Round: 4, Attempt: attempts + 2}, {Round: 3, Attempt: attempts + 1}, {Round: 5, Attempt: attempts + 1}, {}} {
-					require.Equal(t, lifecycle.ReportIgnored, lifecycle.JudgeReport(f, status, other, 11), "of another attempt")
+					require.Equal(t, lifecycle.ReportIgnored, judge(f, status, other, 11), "of another attempt")
 				}
 				f.Started, f.Progress = true, 11
 				if i.State == lifecycle.NodeInstalling && (status == "started" || status == "progress") {
-					require.Equal(t, lifecycle.ReportIgnored, lifecycle.JudgeReport(f, status, f.Ticket(), 11), "said already")
+					require.Equal(t, lifecycle.ReportHeard, judge(f, status, f.Ticket(), 11), "a sign of life")
 				}
 			}
 		}
 	}
+}
+
+// judge is a report of the newest boot, said for the first time.
+func judge(f lifecycle.InstallFacts, status lifecycle.InstallStatus, t lifecycle.Ticket, progress int) lifecycle.ReportEffect {
+	return lifecycle.JudgeReport(f, lifecycle.Report{Status: status, Ticket: t, Progress: progress, Fresh: true})
 }
 
 // While a job boots the node, a report moves no state, whatever the state is.
@@ -67,22 +77,58 @@ func TestTheReportTableWhileAJobBootsTheNode(t *testing.T) {
 				for attempts := range lifecycle.MaxInstallAttempts + 1 {
 					f := lifecycle.InstallFacts{Status: i.State, Round: 4, Attempts: attempts, Progress: 10, Netboot: netboot}
 					effect := want[cell{status, netboot}]
-					if effect == "" || i.State == lifecycle.NodeRetired {
+					switch {
+					case i.State == lifecycle.NodeRetired:
+						effect = lifecycle.ReportIgnored
+					case status == "":
+						effect = lifecycle.ReportHeard
+					case effect == "":
 						effect = lifecycle.ReportIgnored
 					}
 					require.Equal(t, lifecycle.Ticket{Round: 4, Attempt: 1}, f.Ticket(), "a job counts its own tries")
-					require.Equal(t, effect, lifecycle.JudgeReport(f, status, f.Ticket(), 11), "%s in %s for %s", status, i.State, netboot)
+					require.Equal(t, effect, judge(f, status, f.Ticket(), 11), "%s in %s for %s", status, i.State, netboot)
 					require.NotContains(t, []lifecycle.ReportEffect{lifecycle.ReportStarts, lifecycle.ReportRestarts, lifecycle.ReportFinishes, lifecycle.ReportFails, lifecycle.ReportExhausts}, effect)
 					for _, other := range []lifecycle.Ticket{{Round: 4, Attempt: 2}, {Round: 3, Attempt: 1}, {Round: 5, Attempt: 1}, {}} {
-						require.Equal(t, lifecycle.ReportIgnored, lifecycle.JudgeReport(f, status, other, 11), "of another round")
+						require.Equal(t, lifecycle.ReportIgnored, judge(f, status, other, 11), "of another round")
 					}
 					f.Started, f.Progress = true, 11
 					if status == "started" || status == "progress" {
-						require.Equal(t, lifecycle.ReportIgnored, lifecycle.JudgeReport(f, status, f.Ticket(), 11), "said already")
+						require.NotContains(t, []lifecycle.ReportEffect{lifecycle.ReportBegins, lifecycle.ReportAdvances}, judge(f, status, f.Ticket(), 11), "said already")
 					}
 				}
 			}
 		}
+	}
+}
+
+// What a job boots may boot more than once in a round: what is late or repeated
+// counts for nothing, and neither does a machine that fails over and over.
+func TestReportsOfWhatAJobBootsCountOnce(t *testing.T) {
+	t.Parallel()
+	at := func(f lifecycle.InstallFacts, r lifecycle.Report) lifecycle.ReportEffect {
+		f.Status, f.Round, f.Netboot = lifecycle.NodeMigrating, 2, lifecycle.NetbootInstall
+		r.Ticket = f.Ticket()
+		return lifecycle.JudgeReport(f, r)
+	}
+	failed := lifecycle.InstallFacts{Warnings: 1}
+	for name, c := range map[string]struct {
+		f    lifecycle.InstallFacts
+		r    lifecycle.Report
+		want lifecycle.ReportEffect
+	}{
+		"started again by the boot that failed":    {failed, lifecycle.Report{Status: lifecycle.InstallStarted}, lifecycle.ReportIgnored},
+		"started by a later boot":                  {failed, lifecycle.Report{Status: lifecycle.InstallStarted, Fresh: true}, lifecycle.ReportBegins},
+		"progress of the boot that failed":         {failed, lifecycle.Report{Status: lifecycle.InstallProgress, Progress: 5}, lifecycle.ReportIgnored},
+		"the same error":                           {failed, lifecycle.Report{Status: lifecycle.InstallFailure, Said: true}, lifecycle.ReportIgnored},
+		"another error":                            {failed, lifecycle.Report{Status: lifecycle.InstallFailure}, lifecycle.ReportWarns},
+		"a boot before the last fails":             {lifecycle.InstallFacts{Started: true}, lifecycle.Report{Status: lifecycle.InstallFailure, Stale: true}, lifecycle.ReportIgnored},
+		"a boot before the last completes":         {lifecycle.InstallFacts{Started: true}, lifecycle.Report{Status: lifecycle.InstallComplete, Stale: true}, lifecycle.ReportIgnored},
+		"one error too many":                       {lifecycle.InstallFacts{Warnings: lifecycle.MaxWarnings}, lifecycle.Report{Status: lifecycle.InstallFailure, Fresh: true}, lifecycle.ReportIgnored},
+		"a boot after one error too many":          {lifecycle.InstallFacts{Warnings: lifecycle.MaxWarnings}, lifecycle.Report{Status: lifecycle.InstallStarted, Fresh: true}, lifecycle.ReportIgnored},
+		"complete counts also then":                {lifecycle.InstallFacts{Warnings: lifecycle.MaxWarnings}, lifecycle.Report{Status: lifecycle.InstallComplete, Fresh: true}, lifecycle.ReportLeaves},
+		"the last error that counts, while it ran": {lifecycle.InstallFacts{Started: true, Warnings: lifecycle.MaxWarnings - 1}, lifecycle.Report{Status: lifecycle.InstallFailure}, lifecycle.ReportWarns},
+	} {
+		require.Equal(t, c.want, at(c.f, c.r), name)
 	}
 }
 

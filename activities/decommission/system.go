@@ -1,6 +1,7 @@
 package decommission
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,7 +82,9 @@ func (a *Activities) system(ctx context.Context, in SystemIn) (out contract.Syst
 	if err != nil {
 		return out, nil, err
 	}
-	out.Serial = p.Facts.SerialNumber
+	// What came with a token first; an installer that says nothing of it leaves
+	// what the firmware said at its last boot.
+	out.Serial = cmp.Or(p.Facts.SerialNumber, p.Firmware.SerialNumber)
 	beat, missing, err := a.signOf(ctx, in, n, p)
 	out.BootID = beat.BootID
 	if err != nil || missing != "" {

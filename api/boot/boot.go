@@ -111,15 +111,15 @@ var ErrManaged = errors.New("the MAC address belongs to a node that is not insta
 
 // Seen notes that a machine showed itself and returns its node, which is made,
 // in `discovered`, when no node has the address. What a machine without a token
-// says of itself is kept while it awaits approval, and ignored later. *Busy,
-// ErrManaged and db.ErrDiscoveryFull say why nothing was made.
+// says of itself is kept while it awaits approval; afterwards nothing is written.
+// *Busy, ErrManaged and db.ErrDiscoveryFull say why nothing was made.
 func (s *Server) Seen(ctx context.Context, d db.Discovery) (db.Node, error) {
 	n, err := s.cfg.Store.NodeOfMAC(ctx, d.MAC)
+	if err == nil && n.Status != lifecycle.NodeDiscovered {
+		return n, nil
+	}
 	if err == nil {
-		if n.Status != lifecycle.NodeDiscovered {
-			d.Facts = db.PXEFacts{}
-		}
-		return n, s.cfg.Store.SeePXENode(ctx, n.ID, d.Source, d.Facts)
+		return n, s.cfg.Store.SeeDiscovered(ctx, n.ID, d.Source, d.Facts)
 	}
 	if !errors.Is(err, db.ErrNotFound) {
 		return db.Node{}, err
@@ -143,6 +143,24 @@ func (s *Server) Seen(ctx context.Context, d db.Discovery) (db.Node, error) {
 		s.cfg.Log.InfoContext(ctx, "node discovered", "node", n.ID, "mac", d.MAC, "source", d.Source)
 	}
 	return n, err
+}
+
+// booted is Seen for a machine whose firmware asks for its script. Where its node
+// is to boot from the network, that it did is noted; what it says of itself counts
+// while it migrates, as evidence of which machine stands there.
+func (s *Server) booted(ctx context.Context, d db.Discovery) (db.Node, error) {
+	n, err := s.Seen(ctx, d)
+	if err != nil {
+		return n, err
+	}
+	switch n.Status {
+	case lifecycle.NodeMigrating:
+		return n, s.cfg.Store.SeePXEFirmware(ctx, n.ID, d.Source, d.Facts)
+	case lifecycle.NodePending, lifecycle.NodeInstalling, lifecycle.NodeInstallFailed, lifecycle.NodeDeprovisioning:
+		return n, s.cfg.Store.SeePXENode(ctx, n.ID, d.Source, db.PXEFacts{})
+	default:
+		return n, nil
+	}
 }
 
 var hostPattern = regexp.MustCompile(`^[A-Za-z0-9.-]+(:[0-9]{1,5})?$|^\[[0-9A-Fa-f:]+\](:[0-9]{1,5})?$`)

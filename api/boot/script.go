@@ -66,7 +66,7 @@ func (s *Server) script(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) scriptOf(r *http.Request, base, mac string) (string, error) {
 	self := base + Prefix + "/" + strings.ReplaceAll(mac, ":", "-") + ".ipxe"
-	n, err := s.Seen(r.Context(), db.Discovery{MAC: mac, Source: ratelimit.RemoteAddress(r), Facts: factsOf(r.URL.Query())})
+	n, err := s.booted(r.Context(), db.Discovery{MAC: mac, Source: ratelimit.RemoteAddress(r), Facts: factsOf(r.URL.Query())})
 	var busy *Busy
 	switch {
 	case errors.Is(err, ErrManaged):
@@ -244,7 +244,7 @@ func printable(text string) string {
 // factsOf reads what firmware says of the machine.
 func factsOf(q url.Values) db.PXEFacts {
 	text := func(name string) string { return Clean(q.Get(name), maxFact) }
-	return db.PXEFacts{Vendor: text("vendor"), Model: text("model"), SerialNumber: text("serial"), SystemUUID: text("uuid"), IPAddress: CleanAddress(q.Get("ip"))}
+	return db.PXEFacts{Vendor: text("vendor"), Model: text("model"), SerialNumber: Serial(q.Get("serial")), SystemUUID: text("uuid"), IPAddress: CleanAddress(q.Get("ip"))}
 }
 
 func write(w http.ResponseWriter, text string) {

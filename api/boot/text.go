@@ -23,6 +23,17 @@ func Clean(text string, limit int) string {
 	return string(out)
 }
 
+// Serial is a serial number as it is kept and compared, whoever names it:
+// cleaned, and "" for what firmware says of a machine that was given none.
+func Serial(text string) string {
+	s := Clean(text, maxFact)
+	switch strings.ToLower(s) {
+	case "none", "n/a", "unknown", "not specified", "default string", "system serial number", "to be filled by o.e.m.", "0", "0123456789":
+		return ""
+	}
+	return s
+}
+
 func harmless(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(" ._:/+,()@=-", r)
 }

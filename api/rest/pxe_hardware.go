@@ -94,7 +94,7 @@ func (s *Server) checkPlanned(ctx context.Context, r *HardwareRequest, at string
 	wrong := func(field, message string) {
 		bad = append(bad, problem.Field{Location: at + field, Message: message})
 	}
-	h := db.PlannedHardware{SerialNumber: boot.Clean(r.SerialNumber, maxFact), SystemUUID: boot.Clean(r.SystemUUID, maxFact)}
+	h := db.PlannedHardware{SerialNumber: boot.Serial(r.SerialNumber), SystemUUID: boot.Clean(r.SystemUUID, maxFact)}
 	for i, text := range r.MACAddresses {
 		mac, ok := lifecycle.NormalMAC(text)
 		switch {

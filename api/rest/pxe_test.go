@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/internal/pxenode"
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 const autoinstall = `#cloud-config
@@ -160,7 +161,7 @@ func TestAPXENodeFromDiscoveryToService(t *testing.T) {
 			started = "restarts"
 		}
 		say(b.Token, "started", started, "installing")
-		say(b.Token, "started", "ignored", "installing")
+		say(b.Token, "started", "heard", "installing")
 		say(b.Token, "progress", "advances", "installing")
 		require.Equal(t, 40, w.pxeNode(id).PXE.InstallationProgress)
 		failed := "fails"
@@ -258,6 +259,16 @@ func TestAReportIsBoundedAndProvesItsMachine(t *testing.T) {
 	var list struct{ Data []struct{ ID string } }
 	w.do("GET", "/api/v1/nodes", nil).want(http.StatusOK).into(&list)
 	require.Len(t, list.Data, 1)
+
+	// Of a node that is more than discovered a stranger learns nothing, and changes nothing.
+	known := dbtest.PXENode(t, w.store, "52:54:00:00:00:04", lifecycle.NodeActive)
+	was, err := w.store.PXENode(t.Context(), known.ID)
+	require.NoError(t, err)
+	told := post(map[string]any{"mac_address": "52:54:00:00:00:04", "serial_number": "X", "ip_address": "10.9.9.9"}).want(http.StatusOK)
+	require.JSONEq(t, `{"effect":"ignored","install_attempts":0}`, string(told.raw))
+	is, err := w.store.PXENode(t.Context(), known.ID)
+	require.NoError(t, err)
+	require.Equal(t, was, is)
 
 	maas := dbtest.Node(t, w.store, dbtest.Active())
 	w.do("POST", "/api/v1/nodes/"+maas.ID+"/state", map[string]any{"state": "retired"}, anyVersion).refused(problem.IllegalTransition)

@@ -38,9 +38,9 @@ type NodeReport struct {
 
 // ReportAnswer says where the node stands after a report.
 type ReportAnswer struct {
-	NodeID          string                 `json:"node_id"`
-	State           lifecycle.NodeStatus   `json:"state"`
-	Effect          lifecycle.ReportEffect `json:"effect" doc:"What the report did; ignored when it was a repetition, came late, or does not fit the state. begins, advances, warns and leaves: noted for the job that boots the node; no state changes"`
+	NodeID          string                 `json:"node_id,omitempty" doc:"Absent where a report without a token is of a node that is more than discovered: it proves nothing, and is told nothing"`
+	State           lifecycle.NodeStatus   `json:"state,omitempty"`
+	Effect          lifecycle.ReportEffect `json:"effect" doc:"What the report did; ignored when it came late, was said already, or does not fit the state. heard: a sign of life of the attempt that runs, whose deadline moves. begins, advances, warns and leaves: noted for the job that boots the node; no state changes"`
 	InstallAttempts int                    `json:"install_attempts"`
 }
 
@@ -128,7 +128,11 @@ func (s *Server) discovered(ctx context.Context, b NodeReport, mac, source strin
 	if err != nil {
 		return nil, busy(err)
 	}
-	return &struct{ Body ReportAnswer }{ReportAnswer{NodeID: n.ID, State: n.Status, Effect: lifecycle.ReportIgnored, InstallAttempts: n.InstallAttempts}}, nil
+	out := ReportAnswer{Effect: lifecycle.ReportIgnored}
+	if n.Status == lifecycle.NodeDiscovered {
+		out.NodeID, out.State = n.ID, n.Status
+	}
+	return &struct{ Body ReportAnswer }{out}, nil
 }
 
 // facts are cleaned: they are shown to people and stand in templates.
@@ -136,6 +140,6 @@ func (b NodeReport) facts() db.PXEFacts {
 	clean := func(p *string) string { return boot.Clean(text(p), maxFact) }
 	return db.PXEFacts{
 		IPAddress: boot.CleanAddress(text(b.IPAddress)), Hostname: clean(b.Hostname), Vendor: clean(b.Vendor), Model: clean(b.Model),
-		SerialNumber: clean(b.SerialNumber), SystemUUID: clean(b.SystemUUID),
+		SerialNumber: boot.Serial(text(b.SerialNumber)), SystemUUID: clean(b.SystemUUID),
 	}
 }

@@ -8,13 +8,15 @@ package gen
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"github.com/slipway-cloud/slipway/db/record"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 const advanceInstall = `-- name: AdvanceInstall :exec
-UPDATE pxe_nodes SET progress = $1, deadline_at = now() + make_interval(secs => $2::double precision), seen_at = now()
+UPDATE pxe_nodes SET progress = $1, deadline_at = now() + make_interval(secs => $2::double precision), seen_at = now(),
+    grown_at = now(), stalled = false
 WHERE node_id = $3 AND progress < $1
 `
 
@@ -48,7 +50,7 @@ WITH voided AS (
     DELETE FROM pxe_tokens WHERE pxe_tokens.node_id = $4
 )
 UPDATE pxe_nodes SET netboot_workflow_id = $1::text, netboot_purpose = $2::text, netboot_job_id = $3::text, netboot_done_at = NULL,
-    round = round + 1, started_at = NULL, progress = 0
+    round = round + 1, started_at = NULL, progress = 0, warned = '{}', warned_at = NULL, begun_by = NULL
 WHERE pxe_nodes.node_id = $4 RETURNING node_id, install_workflow_id, round, started_at, progress, deadline_at, facts, seen_at, seen_from, erase_workflow_id, netboot_workflow_id, netboot_purpose, netboot_job_id, netboot_done_at, planned_hardware, firmware, warned, warned_at, begun_by, grown_at, stalled
 `
 
@@ -121,6 +123,21 @@ type AssignInstallWorkflowParams struct {
 // A node that waits to install begins a new round: what was handed out for the workflow before counts no more.
 func (q *Queries) AssignInstallWorkflow(ctx context.Context, arg AssignInstallWorkflowParams) error {
 	_, err := q.db.Exec(ctx, assignInstallWorkflow, arg.InstallWorkflowID, arg.Queued, arg.NodeID)
+	return err
+}
+
+const beginNetboot = `-- name: BeginNetboot :exec
+UPDATE pxe_nodes SET started_at = now(), progress = 0, seen_at = now(), begun_by = $1::timestamptz WHERE node_id = $2
+`
+
+type BeginNetbootParams struct {
+	BegunBy time.Time
+	NodeID  string
+}
+
+// What a job boots reports that it started; what boots before this one say is over. The job has a deadline of its own.
+func (q *Queries) BeginNetboot(ctx context.Context, arg BeginNetbootParams) error {
+	_, err := q.db.Exec(ctx, beginNetboot, arg.BegunBy, arg.NodeID)
 	return err
 }
 
@@ -201,7 +218,8 @@ WITH voided AS (
     UPDATE enrollment_tokens t SET revoked_at = now() FROM pxe_nodes p
     WHERE t.node_id = $1 AND t.used_at IS NULL AND t.revoked_at IS NULL AND p.node_id = t.node_id AND p.netboot_job_id = $2::text
 )
-UPDATE pxe_nodes SET netboot_workflow_id = NULL, netboot_purpose = '', netboot_job_id = NULL, netboot_done_at = NULL, started_at = NULL, progress = 0
+UPDATE pxe_nodes SET netboot_workflow_id = NULL, netboot_purpose = '', netboot_job_id = NULL, netboot_done_at = NULL, started_at = NULL, progress = 0,
+    warned = '{}', warned_at = NULL, begun_by = NULL
 WHERE pxe_nodes.node_id = $1 AND pxe_nodes.netboot_job_id = $2::text
 `
 
@@ -244,7 +262,7 @@ func (q *Queries) FinishNetboot(ctx context.Context, nodeID string) error {
 }
 
 const forgetPXEFacts = `-- name: ForgetPXEFacts :exec
-UPDATE pxe_nodes SET facts = '{}' WHERE node_id = $1
+UPDATE pxe_nodes SET facts = '{}', firmware = '{}' WHERE node_id = $1
 `
 
 // What the old hardware said of itself.
@@ -267,6 +285,25 @@ func (q *Queries) HasPXEMAC(ctx context.Context, arg HasPXEMACParams) (bool, err
 	var exists bool
 	err := row.Scan(&exists)
 	return exists, err
+}
+
+const identifyDiscovered = `-- name: IdentifyDiscovered :exec
+UPDATE nodes SET serial = coalesce(nullif($1::text, ''), serial), hardware_uuid = coalesce(nullif($2::text, ''), hardware_uuid),
+    version = version + 1, updated_at = now()
+WHERE id = $3 AND status = 'discovered'
+  AND (serial <> coalesce(nullif($1::text, ''), serial) OR hardware_uuid <> coalesce(nullif($2::text, ''), hardware_uuid))
+`
+
+type IdentifyDiscoveredParams struct {
+	Serial       string
+	HardwareUUID string
+	ID           string
+}
+
+// Until it is approved a node is the machine that shows itself now; what it does not say stays.
+func (q *Queries) IdentifyDiscovered(ctx context.Context, arg IdentifyDiscoveredParams) error {
+	_, err := q.db.Exec(ctx, identifyDiscovered, arg.Serial, arg.HardwareUUID, arg.ID)
+	return err
 }
 
 const insertInstallWorkflow = `-- name: InsertInstallWorkflow :one
@@ -388,6 +425,26 @@ func (q *Queries) InstallWorkflowByName(ctx context.Context, name string) (Insta
 		&i.UpdatedAt,
 	)
 	return i, err
+}
+
+const keepInstall = `-- name: KeepInstall :exec
+UPDATE pxe_nodes p SET deadline_at = greatest(p.deadline_at, least(d.silent, d.stalled)), stalled = d.stalled <= d.silent
+FROM (SELECT node_id, now() + make_interval(secs => $1::double precision) AS silent,
+        coalesce(grown_at, deadline_at - make_interval(secs => $1::double precision)) + make_interval(secs => $2::double precision) AS stalled
+    FROM pxe_nodes WHERE pxe_nodes.node_id = $3) d
+WHERE p.node_id = d.node_id AND p.deadline_at IS NOT NULL
+`
+
+type KeepInstallParams struct {
+	DeadlineSeconds float64
+	StalledSeconds  float64
+	NodeID          string
+}
+
+// A sign of life that gets no further moves the deadline, but not past a multiple of it since the attempt last got further.
+func (q *Queries) KeepInstall(ctx context.Context, arg KeepInstallParams) error {
+	_, err := q.db.Exec(ctx, keepInstall, arg.DeadlineSeconds, arg.StalledSeconds, arg.NodeID)
+	return err
 }
 
 const listDeviceGroups = `-- name: ListDeviceGroups :many
@@ -776,7 +833,7 @@ func (q *Queries) RetiredNodeOfMAC(ctx context.Context, mac string) (string, err
 }
 
 const runInstallAttempt = `-- name: RunInstallAttempt :exec
-UPDATE pxe_nodes SET started_at = CASE WHEN $1::boolean THEN now() END, progress = 0,
+UPDATE pxe_nodes SET started_at = CASE WHEN $1::boolean THEN now() END, progress = 0, grown_at = now(), stalled = false,
     deadline_at = now() + make_interval(secs => $2::double precision)
 WHERE node_id = $3
 `
@@ -793,18 +850,20 @@ func (q *Queries) RunInstallAttempt(ctx context.Context, arg RunInstallAttemptPa
 	return err
 }
 
-const runNetboot = `-- name: RunNetboot :exec
-UPDATE pxe_nodes SET started_at = CASE WHEN $1::boolean THEN now() END, progress = 0, seen_at = now() WHERE node_id = $2
+const seePXEFirmware = `-- name: SeePXEFirmware :exec
+UPDATE pxe_nodes SET seen_at = now(), seen_from = $1, firmware = $2::jsonb
+WHERE node_id = $3 AND (seen_at < now() - interval '10 seconds' OR firmware <> $2::jsonb)
 `
 
-type RunNetbootParams struct {
-	Started bool
-	NodeID  string
+type SeePXEFirmwareParams struct {
+	SeenFrom string
+	Firmware json.RawMessage
+	NodeID   string
 }
 
-// What a job boots: reported as started, or still to come after a failure. The job has a deadline of its own.
-func (q *Queries) RunNetboot(ctx context.Context, arg RunNetbootParams) error {
-	_, err := q.db.Exec(ctx, runNetboot, arg.Started, arg.NodeID)
+// What firmware says while a node migrates is evidence of which machine stands there; it changes nothing else.
+func (q *Queries) SeePXEFirmware(ctx context.Context, arg SeePXEFirmwareParams) error {
+	_, err := q.db.Exec(ctx, seePXEFirmware, arg.SeenFrom, arg.Firmware, arg.NodeID)
 	return err
 }
 
@@ -887,6 +946,8 @@ UPDATE pxe_nodes SET
     netboot_job_id = CASE WHEN $1::text IN ('deprovisioning', 'migrating') THEN netboot_job_id END,
     netboot_done_at = CASE WHEN $1::text IN ('deprovisioning', 'migrating') THEN netboot_done_at END,
     planned_hardware = CASE WHEN $1::text = 'migrating' THEN planned_hardware END,
+    firmware = CASE WHEN $1::text = 'migrating' THEN firmware ELSE '{}' END, warned = '{}', warned_at = NULL, begun_by = NULL,
+    grown_at = CASE WHEN $1::text = 'installing' THEN now() END, stalled = false,
     progress = CASE $1::text WHEN 'installed' THEN 100 WHEN 'install_failed' THEN progress WHEN 'active' THEN progress ELSE 0 END,
     deadline_at = CASE WHEN $1::text = 'installing' THEN now() + make_interval(secs => $2::double precision) END
 WHERE pxe_nodes.node_id = $3
@@ -1025,5 +1086,19 @@ UPDATE pxe_tokens SET used_at = now() WHERE token_hash = $1 AND used_at IS NULL
 
 func (q *Queries) UsePXEToken(ctx context.Context, tokenHash []byte) error {
 	_, err := q.db.Exec(ctx, usePXEToken, tokenHash)
+	return err
+}
+
+const warnNetboot = `-- name: WarnNetboot :exec
+UPDATE pxe_nodes SET started_at = NULL, progress = 0, seen_at = now(), warned = warned || $1::text, warned_at = now() WHERE node_id = $2
+`
+
+type WarnNetbootParams struct {
+	Warning string
+	NodeID  string
+}
+
+func (q *Queries) WarnNetboot(ctx context.Context, arg WarnNetbootParams) error {
+	_, err := q.db.Exec(ctx, warnNetboot, arg.Warning, arg.NodeID)
 	return err
 }

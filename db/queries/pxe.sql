@@ -38,6 +38,18 @@ SELECT * FROM pxe_nodes WHERE node_id = ANY(@node_ids::text[]);
 UPDATE pxe_nodes SET seen_at = now(), seen_from = @seen_from, facts = facts || @facts::jsonb
 WHERE node_id = @node_id AND (seen_at < now() - interval '10 seconds' OR NOT facts @> @facts::jsonb);
 
+-- name: SeePXEFirmware :exec
+-- What firmware says while a node migrates is evidence of which machine stands there; it changes nothing else.
+UPDATE pxe_nodes SET seen_at = now(), seen_from = @seen_from, firmware = @firmware::jsonb
+WHERE node_id = @node_id AND (seen_at < now() - interval '10 seconds' OR firmware <> @firmware::jsonb);
+
+-- name: IdentifyDiscovered :exec
+-- Until it is approved a node is the machine that shows itself now; what it does not say stays.
+UPDATE nodes SET serial = coalesce(nullif(@serial::text, ''), serial), hardware_uuid = coalesce(nullif(@hardware_uuid::text, ''), hardware_uuid),
+    version = version + 1, updated_at = now()
+WHERE id = @id AND status = 'discovered'
+  AND (serial <> coalesce(nullif(@serial::text, ''), serial) OR hardware_uuid <> coalesce(nullif(@hardware_uuid::text, ''), hardware_uuid));
+
 -- name: AssignInstallWorkflow :exec
 -- A node that waits to install begins a new round: what was handed out for the workflow before counts no more.
 UPDATE pxe_nodes SET install_workflow_id = @install_workflow_id, round = round + CASE WHEN @queued::boolean THEN 1 ELSE 0 END WHERE node_id = @node_id;
@@ -51,7 +63,7 @@ WITH voided AS (
     DELETE FROM pxe_tokens WHERE pxe_tokens.node_id = @node_id
 )
 UPDATE pxe_nodes SET netboot_workflow_id = @workflow_id::text, netboot_purpose = @purpose::text, netboot_job_id = @job_id::text, netboot_done_at = NULL,
-    round = round + 1, started_at = NULL, progress = 0
+    round = round + 1, started_at = NULL, progress = 0, warned = '{}', warned_at = NULL, begun_by = NULL
 WHERE pxe_nodes.node_id = @node_id RETURNING *;
 
 -- name: DisarmNetboot :execrows
@@ -61,12 +73,13 @@ WITH voided AS (
     UPDATE enrollment_tokens t SET revoked_at = now() FROM pxe_nodes p
     WHERE t.node_id = @node_id AND t.used_at IS NULL AND t.revoked_at IS NULL AND p.node_id = t.node_id AND p.netboot_job_id = @job_id::text
 )
-UPDATE pxe_nodes SET netboot_workflow_id = NULL, netboot_purpose = '', netboot_job_id = NULL, netboot_done_at = NULL, started_at = NULL, progress = 0
+UPDATE pxe_nodes SET netboot_workflow_id = NULL, netboot_purpose = '', netboot_job_id = NULL, netboot_done_at = NULL, started_at = NULL, progress = 0,
+    warned = '{}', warned_at = NULL, begun_by = NULL
 WHERE pxe_nodes.node_id = @node_id AND pxe_nodes.netboot_job_id = @job_id::text;
 
 -- name: ForgetPXEFacts :exec
 -- What the old hardware said of itself.
-UPDATE pxe_nodes SET facts = '{}' WHERE node_id = @node_id;
+UPDATE pxe_nodes SET facts = '{}', firmware = '{}' WHERE node_id = @node_id;
 
 -- name: PlanHardware :exec
 UPDATE pxe_nodes SET planned_hardware = sqlc.narg('planned_hardware') WHERE node_id = @node_id;
@@ -98,6 +111,8 @@ UPDATE pxe_nodes SET
     netboot_job_id = CASE WHEN @to_state::text IN ('deprovisioning', 'migrating') THEN netboot_job_id END,
     netboot_done_at = CASE WHEN @to_state::text IN ('deprovisioning', 'migrating') THEN netboot_done_at END,
     planned_hardware = CASE WHEN @to_state::text = 'migrating' THEN planned_hardware END,
+    firmware = CASE WHEN @to_state::text = 'migrating' THEN firmware ELSE '{}' END, warned = '{}', warned_at = NULL, begun_by = NULL,
+    grown_at = CASE WHEN @to_state::text = 'installing' THEN now() END, stalled = false,
     progress = CASE @to_state::text WHEN 'installed' THEN 100 WHEN 'install_failed' THEN progress WHEN 'active' THEN progress ELSE 0 END,
     deadline_at = CASE WHEN @to_state::text = 'installing' THEN now() + make_interval(secs => @deadline_seconds::double precision) END
 WHERE pxe_nodes.node_id = @node_id;
@@ -109,17 +124,29 @@ WHERE node_id = @node_id AND locked_at IS NULL;
 
 -- name: RunInstallAttempt :exec
 -- The next attempt of an installing node: reported as started, or still to come after a failure.
-UPDATE pxe_nodes SET started_at = CASE WHEN @started::boolean THEN now() END, progress = 0,
+UPDATE pxe_nodes SET started_at = CASE WHEN @started::boolean THEN now() END, progress = 0, grown_at = now(), stalled = false,
     deadline_at = now() + make_interval(secs => @deadline_seconds::double precision)
 WHERE node_id = @node_id;
 
 -- name: AdvanceInstall :exec
-UPDATE pxe_nodes SET progress = @progress, deadline_at = now() + make_interval(secs => @deadline_seconds::double precision), seen_at = now()
+UPDATE pxe_nodes SET progress = @progress, deadline_at = now() + make_interval(secs => @deadline_seconds::double precision), seen_at = now(),
+    grown_at = now(), stalled = false
 WHERE node_id = @node_id AND progress < @progress;
 
--- name: RunNetboot :exec
--- What a job boots: reported as started, or still to come after a failure. The job has a deadline of its own.
-UPDATE pxe_nodes SET started_at = CASE WHEN @started::boolean THEN now() END, progress = 0, seen_at = now() WHERE node_id = @node_id;
+-- name: KeepInstall :exec
+-- A sign of life that gets no further moves the deadline, but not past a multiple of it since the attempt last got further.
+UPDATE pxe_nodes p SET deadline_at = greatest(p.deadline_at, least(d.silent, d.stalled)), stalled = d.stalled <= d.silent
+FROM (SELECT node_id, now() + make_interval(secs => @deadline_seconds::double precision) AS silent,
+        coalesce(grown_at, deadline_at - make_interval(secs => @deadline_seconds::double precision)) + make_interval(secs => @stalled_seconds::double precision) AS stalled
+    FROM pxe_nodes WHERE pxe_nodes.node_id = @node_id) d
+WHERE p.node_id = d.node_id AND p.deadline_at IS NOT NULL;
+
+-- name: BeginNetboot :exec
+-- What a job boots reports that it started; what boots before this one say is over. The job has a deadline of its own.
+UPDATE pxe_nodes SET started_at = now(), progress = 0, seen_at = now(), begun_by = @begun_by::timestamptz WHERE node_id = @node_id;
+
+-- name: WarnNetboot :exec
+UPDATE pxe_nodes SET started_at = NULL, progress = 0, seen_at = now(), warned = warned || @warning::text, warned_at = now() WHERE node_id = @node_id;
 
 -- name: AdvanceNetboot :exec
 UPDATE pxe_nodes SET progress = @progress, seen_at = now() WHERE node_id = @node_id AND progress < @progress;
