@@ -16,6 +16,7 @@ const (
 	AttentionParkedJob       = "parked_job"        // a job failed and waits for an action
 	AttentionJobStuck        = "job_stuck"         // a job at work does not move
 	AttentionStartNotSent    = "start_not_sent"    // a workflow was not started for a minute
+	AttentionEventNotSent    = "event_not_sent"    // events were not relayed for a minute
 	AttentionOrphanWorkflow  = "orphan_workflow"   // a workflow runs for nobody
 	AttentionNodeStuck       = "node_stuck"        // a node stands between two states and no job moves it
 	AttentionNodeQuarantined = "node_quarantined"  // a node is kept from scheduling and no job works on it
@@ -39,7 +40,7 @@ func AttentionKinds() []string {
 		AttentionParkedJob, AttentionJobStuck, AttentionStartNotSent, AttentionOrphanWorkflow, AttentionNodeStuck, AttentionNodeQuarantined,
 		AttentionBMCLoginBlocked, AttentionBMCPinPending, AttentionAgentLocked,
 		AttentionTaskUncertain, AttentionSweeper, AttentionDrift, AttentionReconcile, AttentionInstallFailed,
-		AttentionDiscoveryFull, AttentionHardwareWanted, AttentionAgentSilent, AttentionTenantLeft,
+		AttentionDiscoveryFull, AttentionHardwareWanted, AttentionAgentSilent, AttentionTenantLeft, AttentionEventNotSent,
 	}
 }
 

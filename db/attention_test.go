@@ -101,6 +101,15 @@ func TestEachKindComesAndGoes(t *testing.T) {
 			},
 			func(t *testing.T, s *db.Store, _ *pgx.Conn) { sent(t, s) },
 		},
+		db.AttentionEventNotSent: {
+			func(t *testing.T, s *db.Store, c *pgx.Conn) (string, string, string) {
+				dbtest.Node(t, s)
+				require.Empty(t, kinds(t, s), "it has just been written")
+				exec(t, c, "UPDATE outbox SET created_at = now() - interval '61 seconds' WHERE kind = 'event'")
+				return "", "", ""
+			},
+			func(t *testing.T, _ *db.Store, c *pgx.Conn) { exec(t, c, "UPDATE outbox SET done_at = now()") },
+		},
 		db.AttentionOrphanWorkflow: {
 			func(t *testing.T, s *db.Store, _ *pgx.Conn) (string, string, string) {
 				_, _, err := s.SeeFinding(t.Context(), db.Finding{Kind: db.FindingOrphan, Subject: "onboarding/x", Message: "no job"})
@@ -322,7 +331,7 @@ func TestABatchThatWaitsForRoomIsInOrder(t *testing.T) {
 	first := dbtest.Job(t, s, dbtest.At(site.ID), dbtest.In(batch.ID), dbtest.JobStatus(lifecycle.JobRunning))
 	dbtest.Job(t, s, dbtest.At(site.ID), dbtest.In(batch.ID))
 	exec(t, conn, "UPDATE outbox SET done_at = now() WHERE job_id = $1", first.ID)
-	exec(t, conn, "UPDATE outbox SET created_at = now() - interval '1 hour'")
+	exec(t, conn, "UPDATE outbox SET created_at = now() - interval '1 hour' WHERE kind = 'start_workflow'")
 	exec(t, conn, "UPDATE jobs SET updated_at = now() - interval '1 hour'")
 	require.Empty(t, kinds(t, s), "there is no room for the second")
 	require.NoError(t, s.Tx(t.Context(), func(tx *db.Tx) error {

@@ -30,6 +30,7 @@ func explanations() map[string]func(*Attention) {
 		db.AttentionAgentSilent:     explainSilentAgent,
 		db.AttentionHardwareWanted:  explainWanted,
 		db.AttentionTenantLeft:      explainTenant,
+		db.AttentionEventNotSent:    explainEvents,
 	}
 }
 
@@ -60,6 +61,11 @@ func explainStart(a *Attention) {
 		a.Message = "its workflow could not be started: " + a.Message
 	}
 	a.NextAction = "Check that a worker runs and that Temporal answers it; the start is repeated by itself."
+}
+
+func explainEvents(a *Attention) {
+	a.Message += "; whoever follows them sees nothing new since"
+	a.NextAction = "Check that a worker runs and reaches the database, and what its log says of the relay; the events are kept and go out by themselves, in their order."
 }
 
 func explainOrphan(a *Attention) {

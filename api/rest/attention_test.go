@@ -83,6 +83,8 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 	}
 	alter(t, dsn, "UPDATE outbox SET created_at = now() - interval '2 minutes', last_error = 'no answer' WHERE job_id = '"+waits.ID+"'",
 		"UPDATE outbox SET done_at = now() WHERE kind = 'start_workflow' AND job_id <> '"+waits.ID+"'",
+		"UPDATE outbox SET done_at = now() WHERE kind = 'event'",
+		"INSERT INTO outbox (kind, type, created_at) VALUES ('event', 'node.active', now() - interval '2 minutes')",
 		"UPDATE nodes SET state_changed_at = now() - interval '11 minutes' WHERE id = '"+between.ID+"'",
 		"UPDATE sites SET created_at = now() - interval '1 hour' WHERE id = '"+between.SiteID+"'",
 		"INSERT INTO agent_certificates (node_id, generation, serial, key_hash, cert_pem, not_before, not_after) "+
@@ -122,6 +124,7 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 	require.Equal(t, "/api/v1/admin/jobs/"+parked.ID, p.Link)
 	require.Contains(t, byKind[db.AttentionJobStuck].Message, "failed 5 times")
 	require.Contains(t, byKind[db.AttentionStartNotSent].Message, "no answer")
+	require.Contains(t, byKind[db.AttentionEventNotSent].Message, "1 event is not relayed")
 	require.Equal(t, []string{"clear-auth-block"}, byKind[db.AttentionBMCLoginBlocked].AllowedActions)
 	require.Contains(t, byKind[db.AttentionBMCLoginBlocked].Message, "401")
 	require.Contains(t, byKind[db.AttentionBMCPinPending].Message, "abcd")
