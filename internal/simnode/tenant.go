@@ -12,7 +12,7 @@ import (
 const TenantMark = "SIMULATED-TENANT-DATA"
 
 // Occupy leaves on the node what a tenant leaves: an account with a key, a key
-// of root, a process, a container, things that start by themselves, a mount,
+// of root, a process, containers of Docker and of containerd, things that start by themselves, a mount,
 // files in the temporary directories, MIG on, and data on every disk but the system's. The system must be up.
 func (n *Node) Occupy() error {
 	t, err := openTree(n.root)
@@ -47,10 +47,23 @@ func (n *Node) Occupy() error {
 		errs = append(errs, t.put("/var/tmp/miner.tar", []byte(TenantMark+"\n"), 0o644, false))
 	}
 	n.note(containersState, "c0ffee\n")
+	errs = append(errs, n.occupyContainerd(t))
 	if n.opt.Machine.Spec().GPUs > 0 {
 		n.note(migState, "")
 	}
 	return errors.Join(append(errs, n.Fill())...)
+}
+
+// occupyContainerd leaves a container in each of two namespaces, made by hand
+// with ctr or for Kubernetes. One snapshot is made of the other.
+func (n *Node) occupyContainerd(t *tree) error {
+	for space, name := range map[string]string{"default": "miner", "k8s.io": "pod"} {
+		for kind, lines := range map[string]string{"tasks": name, "containers": name, "images": "docker.io/tenant/" + name + ":latest",
+			"snapshots": "sha256:" + name + " - Committed\n" + name + " sha256:" + name + " Active"} {
+			n.note(filepath.Join(containerdState, space, kind), lines+"\n")
+		}
+	}
+	return t.put("/run/containerd/containerd.sock", nil, 0o600, false)
 }
 
 // Fill leaves a tenant's data on every disk but the system's, and nothing else.

@@ -18,6 +18,7 @@ import (
 type ScrubFaults struct {
 	OtherMachine         bool // the firmware shows another serial number
 	ContainerStays       bool
+	ContainerdDown       bool // containerd does not answer
 	ProcessStays         bool
 	UserStays            bool
 	KeysUnreadable       bool // root's authorized_keys is a directory
@@ -43,7 +44,7 @@ type ScrubFaults struct {
 // files are the faults as the tools read them.
 func (f ScrubFaults) files() map[string]string {
 	out := map[string]string{}
-	for name, on := range map[string]bool{"container_stays": f.ContainerStays, "process_stays": f.ProcessStays, "user_stays": f.UserStays,
+	for name, on := range map[string]bool{"container_stays": f.ContainerStays, "containerd_down": f.ContainerdDown, "process_stays": f.ProcessStays, "user_stays": f.UserStays,
 		"packages_unknown": f.PackagesUnknown, "mount_busy": f.MountBusy, "gpu_process": f.GPUProcess, "gpu_mig_unknown": f.GPUMIGUnknown,
 		"gpu_reset_fails": f.GPUResetFails, "gpu_memory_residue": f.GPUMemoryResidue, "sanitize_fails": f.SanitizeFails,
 		"sanitize_unsupported": f.SanitizeUnsupported, "frozen_drive": f.FrozenDrive, "erase_keeps_data": f.EraseKeepsData} {
@@ -62,6 +63,7 @@ func (f ScrubFaults) files() map[string]string {
 
 const (
 	faultsState     = "faults"
+	containerdState = "containerd"
 	containersState = "containers"
 	migState        = "gpu-mig"
 	fabricUnit      = "nvidia-fabricmanager.service"
@@ -81,6 +83,9 @@ func (n *Node) layDevices(s simhw.Spec) error {
 			return fmt.Errorf("end the processes of the last boot: %w", err)
 		}
 	}
+	if err := n.endTasks(); err != nil {
+		return err
+	}
 	t, err := openTree(n.root)
 	if err != nil {
 		return err
@@ -98,6 +103,18 @@ func (n *Node) layDevices(s simhw.Spec) error {
 		}
 	}
 	return t.put(overwriteVariable, []byte{7, 0, 0, 0, 0}, 0o644, false)
+}
+
+// endTasks ends what ran in containerd; what it holds outlives a boot.
+func (n *Node) endTasks() error {
+	spaces, err := os.ReadDir(filepath.Join(n.state, containerdState))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("look for what ran in containerd: %w", err)
+	}
+	for _, s := range spaces {
+		n.note(filepath.Join(containerdState, s.Name(), "tasks"), "")
+	}
+	return nil
 }
 
 func (n *Node) layDisk(t *tree, d simhw.Disk, controllers *int) error {

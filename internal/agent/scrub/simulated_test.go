@@ -182,7 +182,8 @@ func TestAPlantedFailureIsNamedByItsStep(t *testing.T) {
 		says   string
 	}{
 		{"other machine", simnode.ScrubFaults{OtherMachine: true}, all, "ANOTHER"},
-		{"container stays", simnode.ScrubFaults{ContainerStays: true}, []string{scrub.StepContainers}, "c0ffee"},
+		{"container stays", simnode.ScrubFaults{ContainerStays: true}, []string{scrub.StepContainers}, "containerd still holds 10"},
+		{"containerd does not answer", simnode.ScrubFaults{ContainerdDown: true}, []string{scrub.StepContainers}, "what it holds is unknown: ctr failed"},
 		{"process stays", simnode.ScrubFaults{ProcessStays: true}, []string{scrub.StepProcesses}, "miner"},
 		{"user stays", simnode.ScrubFaults{UserStays: true}, []string{scrub.StepUsers}, "tenant1"},
 		{"keys unreadable", simnode.ScrubFaults{KeysUnreadable: true}, []string{scrub.StepKeys}, "keys of root"},

@@ -81,27 +81,6 @@ func (v validation) freshBoot(ctx context.Context) (string, error) {
 	return detail + ", another than that of the scrub", nil
 }
 
-func (v validation) noContainers(ctx context.Context) (string, error) {
-	var errs []error
-	asked := 0
-	for _, e := range engines() {
-		ids, err := v.containerIDs(ctx, e)
-		if errors.Is(err, ErrNoTool) {
-			continue
-		}
-		asked++
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s is installed and its containers are unknown: %w", e.name, err))
-		} else if len(ids) > 0 {
-			errs = append(errs, fmt.Errorf("%s has %d containers: %s", e.name, len(ids), list(ids)))
-		}
-	}
-	if asked == 0 {
-		return "", skipped("no container engine is installed")
-	}
-	return "no container", errors.Join(errs...)
-}
-
 func (v validation) noProcesses(context.Context) (string, error) {
 	left, err := v.foreignProcesses()
 	if err == nil && len(left) > 0 {
