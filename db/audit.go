@@ -7,6 +7,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db/gen"
 	"github.com/slipway-cloud/slipway/db/record"
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 // AuditRow is one row of the audit log with its place in the hash chain.
@@ -60,7 +61,7 @@ type Transition struct {
 	FromState   string          `json:"from_state"` // "" for creation
 	ToState     string          `json:"to_state"`
 	TriggeredBy string          `json:"triggered_by"`
-	UserID      *string         `json:"user_id"`
+	UserID      *string         `json:"user_id"` // of a person; the timeline names jobs and sweepers
 	Comment     *string         `json:"comment"`
 	Metadata    json.RawMessage `json:"metadata"`
 	CreatedAt   time.Time       `json:"created_at"`
@@ -82,11 +83,22 @@ func (s statements) NodeHistory(ctx context.Context, nodeID string, limit, offse
 	out := make([]Transition, 0, len(rows))
 	for _, r := range rows {
 		out = append(out, Transition{
-			ID: r.ID, FromState: r.FromState, ToState: r.ToState, TriggeredBy: r.TriggeredBy, UserID: r.ActorID, Comment: r.Comment,
+			ID: r.ID, FromState: r.FromState, ToState: r.ToState, TriggeredBy: r.TriggeredBy, UserID: person(r.Owner, r.ActorID), Comment: r.Comment,
 			Metadata: r.Metadata, CreatedAt: r.At, Owner: r.Owner, Name: r.Name,
 		})
 	}
 	return out, total, nil
+}
+
+// person is who did it where that is somebody: an admin, an operator or a
+// customer. What a job, a sweeper or a node did has no user.
+func person(owner string, actorID *string) *string {
+	switch lifecycle.Owner(owner) {
+	case lifecycle.OwnerAdmin, lifecycle.OwnerCustomer:
+		return actorID
+	default:
+		return nil
+	}
 }
 
 // NodeTimeline lists every audit row of a node and of its jobs, newest first.

@@ -68,6 +68,9 @@ func (tx *Tx) insertNode(ctx context.Context, n Node, a Actor) error {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return tx.nodeConflict(ctx, n)
 	}
+	if err == nil {
+		tx.moves = append(tx.moves, nodeMove{n, "", "create", a})
+	}
 	return translate("node "+n.Hostname, err)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -17,13 +18,22 @@ import (
 type Store struct {
 	statements
 	pool *pgxpool.Pool
+	log  *slog.Logger
 }
 
 // Tx is one transaction. It belongs to one goroutine.
 type Tx struct {
 	statements
-	tx pgx.Tx
+	tx    pgx.Tx
+	moves []nodeMove // what it logs when it is committed
 }
+
+// Option sets up a Store. Any function of this shape is one.
+type Option func(*Store)
+
+// Log has every change of a node's state logged once it is committed; without
+// it nothing is logged.
+func Log(log *slog.Logger) Option { return func(s *Store) { s.log = log } }
 
 // statements are the operations of one statement each: a Store commits them
 // one by one, a Tx together.
@@ -43,7 +53,7 @@ const connectTimeout = 10 * time.Second
 // Open connects to a migrated database; dsn is a URL or key=value text, with
 // the pool options of pgxpool (pool_max_conns=20). It fails when the database
 // does not answer.
-func Open(ctx context.Context, dsn string) (*Store, error) {
+func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
 	cfg, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, errors.New("the database DSN cannot be read: write a URL such as postgres://user@host:5432/slipway (the text is not shown, it may hold a password)")
@@ -60,7 +70,10 @@ func Open(ctx context.Context, dsn string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	s := &Store{statements{gen.New(pool)}, pool}
+	s := &Store{statements{gen.New(pool)}, pool, slog.New(slog.DiscardHandler)}
+	for _, set := range opts {
+		set(s)
+	}
 	if err := s.Ping(ctx); err != nil {
 		pool.Close()
 		return nil, err
@@ -98,9 +111,16 @@ func (s *Store) ReadTx(ctx context.Context, fn func(*Tx) error) error {
 
 func (s *Store) begin(ctx context.Context, opts pgx.TxOptions, fn func(*Tx) error) error {
 	for attempt := 1; ; attempt++ {
+		var moves []nodeMove
 		err := pgx.BeginTxFunc(ctx, s.pool, opts, func(tx pgx.Tx) error {
-			return fn(&Tx{statements{s.q.WithTx(tx)}, tx})
+			t := &Tx{statements: statements{s.q.WithTx(tx)}, tx: tx}
+			err := fn(t)
+			moves = t.moves
+			return err
 		})
+		if err == nil {
+			s.logMoves(ctx, moves)
+		}
 		if err == nil || !retryable(err) || attempt == txAttempts {
 			return err
 		}

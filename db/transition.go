@@ -62,6 +62,7 @@ func (tx *Tx) moveNode(ctx context.Context, n Node, t lifecycle.Transition[lifec
 	if err != nil {
 		return Node{}, err
 	}
+	tx.moves = append(tx.moves, nodeMove{n, from, t.Name, a})
 	if n.Lifecycle == lifecycle.NodePXE.Lifecycle {
 		return n, tx.settlePXE(ctx, n)
 	}

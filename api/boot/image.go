@@ -63,7 +63,7 @@ func (s *Server) image(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), transferLimit)
 	defer cancel()
-	if err := s.pass(ctx, w, r, img); err != nil {
+	if err := s.pass(ctx, w, r, img, id); err != nil {
 		s.cfg.Log.ErrorContext(r.Context(), "a boot image was not passed on", "node", id, "image", img.URL, "error", err)
 		panic(http.ErrAbortHandler) // the one way to end a response short
 	}
@@ -87,18 +87,22 @@ func imageOf(spec lifecycle.InstallWorkflowSpec, number string) (lifecycle.BootI
 	return img, img.SHA256 != ""
 }
 
-func (s *Server) pass(ctx context.Context, w http.ResponseWriter, r *http.Request, img lifecycle.BootImage) error {
+// pass fetches an image and passes it on. What cannot be fetched is answered, and
+// the log says why; an error is of a transfer that has begun.
+func (s *Server) pass(ctx context.Context, w http.ResponseWriter, r *http.Request, img lifecycle.BootImage, node string) error {
 	req, err := http.NewRequestWithContext(ctx, r.Method, img.URL, nil)
 	if err != nil {
 		return err
 	}
 	res, err := s.cfg.Images.Do(req)
 	if err != nil {
+		s.cfg.Log.ErrorContext(r.Context(), "a boot image cannot be fetched", "node", node, "image", img.URL, "error", err)
 		http.Error(w, "The image cannot be fetched; the log of the server says why.", http.StatusBadGateway)
 		return nil
 	}
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode != http.StatusOK || res.ContentLength < 0 || res.ContentLength > maxImage {
+		s.cfg.Log.ErrorContext(r.Context(), "a boot image cannot be fetched", "node", node, "image", img.URL, "status", res.StatusCode, "length", res.ContentLength)
 		http.Error(w, fmt.Sprintf("The image's server answered %d with a length of %d; it must be 200 with at most %d bytes.", res.StatusCode, res.ContentLength, int64(maxImage)),
 			http.StatusBadGateway)
 		return nil

@@ -198,3 +198,28 @@ func TestATokenEndsWithWhatWasArmed(t *testing.T) {
 	require.False(t, served(third))
 	require.Contains(t, s.script(mac), diskScript)
 }
+
+// Firmware shows a status; why an image cannot be had stands in the log.
+func TestAnImageThatCannotBeFetchedIsLogged(t *testing.T) {
+	t.Parallel()
+	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusTeapot) }))
+	t.Cleanup(broken.Close)
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	for url, says := range map[string]string{broken.URL: "status=418", gone.URL: "refused"} {
+		s := newSite(t, nil)
+		id, mac := s.node(lifecycle.NodePending)
+		p, err := s.store.PXENode(t.Context(), id)
+		require.NoError(t, err)
+		w, err := s.store.InstallWorkflow(t.Context(), *p.InstallWorkflowID)
+		require.NoError(t, err)
+		w.Spec.Kernel = lifecycle.BootImage{URL: url + "/vmlinuz", SHA256: strings.Repeat("0", 64)}
+		_, err = s.store.UpdateInstallWorkflow(t.Context(), w.ID, w.Version, w.Name, w.Spec)
+		require.NoError(t, err)
+		token := tokenInScript.FindString(s.script(mac))
+		status, _, body := s.get("/boot/" + token + "/image/0")
+		require.Equal(t, http.StatusBadGateway, status, body)
+		require.Regexp(t, `a boot image cannot be fetched" node=`+id+` .*`+says, s.log.String())
+		require.NotContains(t, s.log.String(), token)
+	}
+}

@@ -15,8 +15,8 @@ type Transition struct {
 	ID          string          `json:"id"`
 	FromState   string          `json:"from_state" doc:"Empty for the creation"`
 	ToState     string          `json:"to_state"`
-	TriggeredBy string          `json:"triggered_by" doc:"admin, system, node_report, workflow or customer"`
-	UserID      *string         `json:"user_id"`
+	TriggeredBy string          `json:"triggered_by" doc:"admin, system, node_report, workflow (a job) or customer"`
+	UserID      *string         `json:"user_id" doc:"The login of the person who did it; null where a job, a sweeper or the node itself did, whom the timeline names"`
 	Comment     *string         `json:"comment"`
 	Metadata    json.RawMessage `json:"metadata"`
 	CreatedAt   time.Time       `json:"created_at"`

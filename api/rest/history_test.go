@@ -53,6 +53,36 @@ func TestHistoryHasTheSeedsShape(t *testing.T) {
 	w.do("GET", "/api/v1/nodes/"+node.SiteID, nil).refused(problem.NotFound)
 }
 
+// A user is a person: what a sweeper, a job or the node itself did has none, and
+// the timeline names whoever it was.
+func TestHistoryNamesNoUserWhereNobodyActed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for want, c := range map[string]struct {
+		node db.Node
+		by   db.Actor
+		move lifecycle.Transition[lifecycle.NodeStatus]
+	}{
+		`{"from_state":"installing","to_state":"install_failed","triggered_by":"system","user_id":null,"comment":null,"metadata":{}}`: {
+			dbtest.PXENode(t, w.store, "52:54:00:00:0c:01", lifecycle.NodeInstalling), db.Actor{Owner: lifecycle.OwnerSystem, ID: "sweeper"}, lifecycle.PXEFail},
+		`{"from_state":"enrolling","to_state":"quarantined","triggered_by":"workflow","user_id":null,"comment":"gave up","metadata":{}}`: {
+			dbtest.Node(t, w.store, dbtest.Status(lifecycle.NodeEnrolling)), db.Actor{Owner: lifecycle.OwnerOnboarding, ID: "job_1", Comment: "gave up"}, lifecycle.NodeBlockOnboarding},
+	} {
+		require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
+			_, err := tx.TransitionNode(t.Context(), c.node.ID, c.move, nil, c.by)
+			return err
+		}))
+		var got struct{ Data []map[string]any }
+		w.do("GET", "/api/v1/nodes/"+c.node.ID+"/history?limit=1", nil).want(http.StatusOK).into(&got)
+		delete(got.Data[0], "id")
+		delete(got.Data[0], "created_at")
+		b, err := json.Marshal(got.Data[0])
+		require.NoError(t, err)
+		require.JSONEq(t, want, string(b))
+		require.Contains(t, string(w.do("GET", "/api/v1/nodes/"+c.node.ID+"/timeline", nil).want(http.StatusOK).raw), `"actor":"`+c.by.ID+`"`)
+	}
+}
+
 func TestLabels(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

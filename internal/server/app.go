@@ -118,7 +118,7 @@ func previousKeeper(cfg config.Config) []secrets.Keeper {
 func openStore(ctx context.Context, dsn string, log *slog.Logger) (*db.Store, error) {
 	until := time.Now().Add(openTimeout)
 	for {
-		s, err := db.Open(ctx, dsn)
+		s, err := db.Open(ctx, dsn, db.Log(log))
 		if err == nil || time.Now().After(until) || ctx.Err() != nil {
 			return s, err
 		}
