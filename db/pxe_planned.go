@@ -143,8 +143,9 @@ func (tx *Tx) ApplyHardware(ctx context.Context, nodeID, jobID string, a Actor) 
 	if _, err := tx.ReplaceHardware(ctx, nodeID, n.Version, Hardware{MACs: h.MACs, Serial: h.SerialNumber, HardwareUUID: h.SystemUUID}, a); err != nil {
 		return h, err
 	}
-	if h.BMC != nil {
-		if err := tx.replaceBMC(ctx, nodeID, *h.BMC); err != nil {
+	if b := h.BMC; b != nil {
+		given := NewBMC{Address: b.Address, Protocol: b.Protocol, CredentialRef: b.CredentialRef, SystemID: b.SystemID, CipherSuite: b.IPMICipherSuite}
+		if _, err := tx.GiveBMC(ctx, nodeID, GivenBMC{NewBMC: given, NewMachine: true}, a); err != nil {
 			return h, err
 		}
 	}
@@ -175,34 +176,4 @@ func (tx *Tx) leaveHardware(ctx context.Context, nodeID, jobID string, disksStay
 		return nil
 	}
 	return err
-}
-
-// replaceBMC gives a node the BMC of its new hardware. The certificate that was
-// approved for the old one does not hold, and neither does its login block.
-func (tx *Tx) replaceBMC(ctx context.Context, nodeID string, h PlannedBMC) error {
-	if err := tx.BMCFree(ctx, h.Address, h.Protocol, h.SystemID, nodeID); err != nil {
-		return err
-	}
-	old, err := tx.BMCOfNode(ctx, nodeID)
-	if errors.Is(err, ErrNotFound) {
-		_, err := tx.CreateBMC(ctx, NewBMC{
-			NodeID: &nodeID, Address: h.Address, Protocol: h.Protocol, CredentialRef: h.CredentialRef, SystemID: h.SystemID, CipherSuite: h.IPMICipherSuite,
-		})
-		return err
-	}
-	if err != nil {
-		return err
-	}
-	same := old.Address == h.Address
-	old.Address, old.CredentialRef, old.Protocol, old.SystemID = h.Address, h.CredentialRef, h.Protocol, h.SystemID
-	if h.IPMICipherSuite != 0 {
-		old.IPMICipherSuite = h.IPMICipherSuite
-	}
-	if _, err := tx.UpdateBMC(ctx, old); err != nil || same {
-		return err
-	}
-	if err := tx.ClearBMCBlock(ctx, old.ID); err != nil {
-		return err
-	}
-	return tx.SetBMCPin(ctx, old.ID, "")
 }
