@@ -54,7 +54,7 @@ var (
 	PXEReset = Transition[NodeStatus]{
 		Name: "reset_install", From: []NodeStatus{NodeInstallFailed}, To: NodePending,
 		Owners: []Owner{OwnerAdmin}, Needs: []Need{NeedWorkflow, NeedForced},
-		Doc: "an admin assigned another workflow and resets by force; the counters begin anew",
+		Doc: "an admin has mended what failed (another workflow, or a new drive) and resets by force; the counters begin anew",
 	}
 	PXEVerify = Transition[NodeStatus]{
 		Name: "verify", From: []NodeStatus{NodeInstalled}, To: NodeActive,

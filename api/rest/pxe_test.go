@@ -282,7 +282,8 @@ func TestADeviceGroupMayPromoteByItself(t *testing.T) {
 	w := newWorld(t)
 	wf := w.installWorkflow("w")
 	w.do("PUT", "/api/v1/admin/device-groups/lab", map[string]any{"auto_promote": true}).want(http.StatusOK)
-	for i, c := range []struct{ group, state string }{{"lab", "active"}, {"prod", "installed"}} {
+	w.do("PUT", "/api/v1/admin/device-groups/careful", map[string]any{"auto_promote": false}).want(http.StatusOK)
+	for i, c := range []struct{ group, state string }{{"lab", "active"}, {"prod", "installed"}, {"careful", "installed"}} {
 		m := w.machine(fmt.Sprintf("52:54:00:00:01:%02x", i))
 		a, err := m.Report(t.Context(), "", pxenode.Report{})
 		require.NoError(t, err)
@@ -295,7 +296,8 @@ func TestADeviceGroupMayPromoteByItself(t *testing.T) {
 		require.NoError(t, err)
 		a, err = m.Report(t.Context(), b.Token, pxenode.Report{InstallationStatus: "complete"})
 		require.NoError(t, err)
-		require.Equal(t, c.state, a.State)
+		require.Equal(t, c.state, a.State, c.group)
+		require.Equal(t, c.state, w.pxeNode(a.NodeID).Status, c.group)
 	}
 	w.do("DELETE", "/api/v1/admin/device-groups/lab", nil).want(http.StatusNoContent)
 	w.do("DELETE", "/api/v1/admin/device-groups/lab", nil).refused(problem.NotFound)
