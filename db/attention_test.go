@@ -129,6 +129,17 @@ func TestEachKindComesAndGoes(t *testing.T) {
 				dbtest.Job(t, s, dbtest.On(onlyNode(t, s).ID), dbtest.JobStatus(lifecycle.JobRunning))
 			},
 		},
+		db.AttentionTenantLeft: {
+			func(t *testing.T, s *db.Store, c *pgx.Conn) (string, string, string) {
+				for _, state := range []lifecycle.NodeStatus{lifecycle.NodeRetired, lifecycle.NodeDeleted} {
+					left(t, s, c, dbtest.Node(t, s, dbtest.Status(state)).ID)
+				}
+				n := dbtest.Node(t, s, dbtest.Status(lifecycle.NodeOffline))
+				left(t, s, c, n.ID)
+				return "", n.ID, ""
+			},
+			func(t *testing.T, s *db.Store, c *pgx.Conn) { exec(t, c, "UPDATE nodes SET allocation_id = 'alloc_2'") },
+		},
 		db.AttentionBMCLoginBlocked: {
 			func(t *testing.T, s *db.Store, _ *pgx.Conn) (string, string, string) {
 				n := dbtest.Node(t, s)

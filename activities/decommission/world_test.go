@@ -28,6 +28,7 @@ import (
 type world struct {
 	*testing.T
 	env   *testsuite.TestActivityEnvironment
+	dsn   string
 	store *db.Store
 	vault *secrets.Secrets
 	acts  *decommission.Activities
@@ -36,7 +37,8 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{T: t, store: dbtest.Store(t)}
+	dsn := dbtest.Database(t)
+	w := &world{T: t, dsn: dsn, store: dbtest.Open(t, dsn)}
 	var err error
 	w.vault, err = secrets.Open(t.Context(), w.store, secrets.Keeper{KeyFile: filepath.Join(t.TempDir(), "key")}, secrets.Options{})
 	require.NoError(t, err)

@@ -81,6 +81,7 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 			return err
 		}))
 	}
+	alter(t, dsn, "UPDATE nodes SET tenant_left_at = now() WHERE id = '"+locked.ID+"'")
 	alter(t, dsn, "UPDATE outbox SET created_at = now() - interval '2 minutes', last_error = 'no answer' WHERE job_id = '"+waits.ID+"'",
 		"UPDATE outbox SET done_at = now() WHERE kind = 'start_workflow' AND job_id <> '"+waits.ID+"'",
 		"UPDATE outbox SET done_at = now() WHERE kind = 'event'",

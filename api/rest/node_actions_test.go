@@ -212,6 +212,18 @@ func TestUnquarantineProvesEnrolmentAndHealth(t *testing.T) {
 	missing("did not prove it clean")
 	alter(t, dsn, "INSERT INTO certificates (id, node_id, run_id, sequence, verdict, simulated, payload, hash, previous_hash, key_id, signature, issued_at) VALUES ('cert_2', '"+n.ID+
 		"', 'r', 2, 'clean', true, '', repeat('1', 64), repeat('0', 64), 'key_1', decode(repeat('00', 64), 'hex'), now())")
+	alter(t, dsn, "UPDATE nodes SET allocation_id = 'alloc_1' WHERE id = '"+n.ID+"'")
+	require.NoError(t, w.store.EndAllocation(t.Context(), n.ID, "alloc_1"))
+	missing("a tenant left node")
+	var view rest.Node
+	w.do("GET", "/api/v1/nodes/"+n.ID, nil).want(http.StatusOK).into(&view)
+	require.WithinDuration(t, time.Now(), *view.TenantLeftAt, time.Minute)
+	require.Contains(t, view.ActionNeeds[lifecycle.NodeActionUnquarantine], "nothing left of a tenant")
+	list := w.attention("?kind=tenant_left").Data
+	require.Len(t, list, 1)
+	require.Contains(t, list[0].NextAction, "slipway node decommission "+n.Hostname+" --mode soft_reset")
+	require.Contains(t, list[0].Message, "nothing proves it clean")
+	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error { return tx.ProvenClean(t.Context(), n.ID, time.Now().Add(time.Minute)) }))
 	require.NoError(t, w.store.LockAgentIdentity(t.Context(), n.ID, "a copy was seen"))
 	missing("locked out: a copy was seen")
 	alter(t, dsn, "UPDATE agent_identities SET locked_at = NULL, locked_reason = ''")

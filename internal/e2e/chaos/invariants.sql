@@ -47,6 +47,10 @@ WHERE n.status = 'deleted' AND (n.ssh_host_key <> '' OR s.names IS NOT NULL OR E
 -- name: no_tenant_outlives_the_node_s_service
 SELECT id, 'the node is ' || status || ' with allocation ' || allocation_id FROM nodes WHERE status IN ('retired', 'removing', 'deleted') AND allocation_id IS NOT NULL;
 
+-- name: no_node_goes_back_dirty
+SELECT id, 'the node became active at ' || state_changed_at || ', and its tenant had left at ' || tenant_left_at FROM nodes
+WHERE lifecycle = 'maas' AND status = 'active' AND allocation_id IS NULL AND state_changed_at > tenant_left_at;
+
 -- name: ended_jobs_have_no_open_task
 SELECT j.id, 'the job is ' || j.status || ' and task ' || t.id || ' (' || t.kind || ') is ' || t.status FROM node_tasks t JOIN jobs j ON j.id = t.job_id
 WHERE j.status IN ('completed', 'reconciled', 'cancelled') AND t.status IN ('queued', 'dispatched');

@@ -38,14 +38,14 @@ func decommission() *Plug {
 	retired.name, retired.from, retired.occupied = "full_of_retired", lifecycle.NodeRetired, false
 	return &Plug{
 		Kind: contract.KindDecommission, Stages: stagesOf(false), Start: startLeaving(""),
-		Also: append(observes(stagesOf(false)), remote("job", "RevokeTasks", "job", "SettleTasks", "job", "ErasureBegun", "observe", "ObserveMachine",
+		Also: append(observes(stagesOf(false)), remote("job", "RevokeTasks", "job", "SettleTasks", "job", "LookAtLeaving", "job", "ErasureBegun", "observe", "ObserveMachine",
 			lifecycle.StageReleaseMAAS, "ReturnToReady", lifecycle.StageReleaseMAAS, "RevokeBootstrap")...),
 		Paths: []Path{
 			soft.path(), cleanup.path(), reimage.path(), full.path(), retired.path(),
-			soft.undone("undone_draining", lifecycle.StageDrainNode, runTask, withdrawn()...),
-			reimage.undone("undone_deploying", lifecycle.StageReleaseMAAS, "WaitForDeployed", append(withdrawn(), "job", "ErasureBegun",
+			soft.undone("undone_draining", lifecycle.StageDrainNode, runTask, stopped()...),
+			reimage.undone("undone_deploying", lifecycle.StageReleaseMAAS, "WaitForDeployed", append(stopped(), "job", "ErasureBegun",
 				lifecycle.StageReleaseMAAS, "ObserveMachine", lifecycle.StageReleaseMAAS, "ReturnToReady", lifecycle.StageReleaseMAAS, "RevokeBootstrap")...),
-			full.undone("undone_releasing", lifecycle.StageReleaseMAAS, "ReleaseErased", append(withdrawn(), "job", "ErasureBegun")...),
+			full.undone("undone_releasing", lifecycle.StageReleaseMAAS, "ReleaseErased", append(stopped(), "job", "ErasureBegun")...),
 		},
 	}
 }
@@ -54,10 +54,10 @@ func nodeOperation() *Plug {
 	drain, retire, remove := mode(lifecycle.ModeDrain), mode(lifecycle.ModeRetire), mode(lifecycle.ModeRemove)
 	return &Plug{
 		Kind: contract.KindNodeOperation, Stages: stagesOf(true), Start: startLeaving(""),
-		Also: append(observes(stagesOf(true)), remote("job", "RevokeTasks", "job", "SettleTasks")...),
+		Also: append(observes(stagesOf(true)), remote("job", "RevokeTasks", "job", "SettleTasks", "job", "LookAtLeaving")...),
 		Paths: []Path{
 			drain.path(), retire.path(), remove.path(),
-			retire.undone("undone_retiring", lifecycle.StageDrainNode, runTask, withdrawn()...),
+			retire.undone("undone_retiring", lifecycle.StageDrainNode, runTask, stopped()...),
 			remove.undone("undone_removing", lifecycle.StageRemoveNode, runTask,
 				append(withdrawn(), lifecycle.StageRemoveNode, "LookAtLeaving", lifecycle.StageRemoveNode, "MoveLeaving")...),
 		},
@@ -103,6 +103,9 @@ func (l leaving) undone(name, stage, activity string, pairs ...string) Path {
 
 // withdrawn is what a clean-up does with the tasks of the job.
 func withdrawn() []string { return []string{"job", "RevokeTasks", "job", "SettleTasks"} }
+
+// stopped is what it does where a tenant may have been ended.
+func stopped() []string { return append(withdrawn(), "job", "LookAtLeaving") }
 
 // observes are the looks of a run that takes up a job.
 func observes(stages []string) []Point {

@@ -245,12 +245,16 @@ func (l leaving) clean(f *findings, t *Target, did effects) {
 	}
 }
 
-// cancelled: nothing is left between two states, and no task goes on.
+// cancelled: nothing is left between two states, no task goes on, and a node that
+// is in service again is clean.
 func (l leaving) cancelled(ctx context.Context, f *findings, t *Target) {
 	n, err := t.Store.Node(ctx, t.NodeID)
 	may := []lifecycle.NodeStatus{lifecycle.NodeOffline, lifecycle.NodeActive, lifecycle.NodeQuarantined, lifecycle.NodeRetired}
 	if err != nil || !slices.Contains(may, n.Status) {
 		f.add(WrongEnd, "the node is %s (%v) after the cancellation, should be one of %v", n.Status, err, may)
+	}
+	if err == nil {
+		l.notDirty(f, t, n)
 	}
 	var open string
 	if !eventually(ctx, 20*time.Second, func() bool {
@@ -264,5 +268,26 @@ func (l leaving) cancelled(ctx context.Context, f *findings, t *Target) {
 		return err == nil && i < 0
 	}) {
 		f.add(WrongEnd, "after the cancellation %s", open)
+	}
+}
+
+// notDirty: a node that became active, and that nobody is on, has neither the mark
+// of a tenant that left before, nor a tenant's data on any disk. A cancellation
+// leaves one whose tenant it has ended quarantined, or retired.
+func (l leaving) notDirty(f *findings, t *Target, n db.Node) {
+	if n.AllocationID != nil || !l.occupied {
+		return // the tenant was not ended
+	}
+	switch {
+	case n.Status == lifecycle.NodeActive && n.TenantLeftAt != nil && n.StateChangedAt.After(*n.TenantLeftAt):
+		f.add(WrongEnd, "the node became active at %s after its tenant had left at %s, and nothing proves it clean", n.StateChangedAt, *n.TenantLeftAt)
+	case n.Status == lifecycle.NodeActive && n.TenantLeftAt == nil:
+		for _, d := range t.Machine.Spec().Disks {
+			if held, err := t.node().DiskHolds(d.Name, simnode.TenantMark); err != nil || held {
+				f.add(WrongEnd, "the node is active, and a tenant's data is still on %s (%v)", d.Name, err)
+			}
+		}
+	case n.Status == lifecycle.NodeOffline && n.TenantLeftAt != nil && l.Mode != lifecycle.ModeDrain: // whose tenant leaves when it likes
+		f.add(WrongEnd, "the node is offline after its tenant was ended, should be quarantined")
 	}
 }
