@@ -53,7 +53,13 @@ func Validate(ctx context.Context, h Host, args lifecycle.ValidateArgs, record f
 		if len(args.Steps) > 0 && name != StepFreshBoot && !slices.Contains(args.Steps, name) {
 			continue
 		}
-		_, cont := r.step(ctx, step{name, func(_ *run, ctx context.Context) (string, error) { return do[i](ctx) }})
+		_, cont := r.step(ctx, step{name, func(_ *run, ctx context.Context) (string, error) {
+			detail, err := do[i](ctx)
+			if err != nil { // what a look says when all is well is not true then
+				detail = ""
+			}
+			return detail, err
+		}})
 		if !cont {
 			return r.end(fmt.Sprintf("stopped before the step %s: %v", name, context.Cause(ctx)))
 		}
