@@ -127,7 +127,7 @@ func planStorage(p *planner) contract.PlanRow {
 	if p.s.Request.Mode != lifecycle.ModeStorageCleanup {
 		return p.byAgent("unmount what tenants mounted")
 	}
-	return p.byAgent(append([]string{"remove containers, processes, accounts, keys and mounts of tenants"}, p.erasures()...)...)
+	return p.byAgent(append([]string{"remove containers, processes, accounts, keys, mounts and temporary files of tenants"}, p.erasures()...)...)
 }
 
 func (p *planner) erasures() []string {
@@ -142,7 +142,7 @@ func planScrub(p *planner) contract.PlanRow {
 	if p.s.pxe() {
 		return planLiveScrub(p)
 	}
-	steps := append([]string{"remove containers, processes, accounts, keys, mounts and what starts by itself"}, p.erasures()...)
+	steps := append([]string{"remove containers, processes, accounts, keys, mounts, temporary files and what starts by itself"}, p.erasures()...)
 	if p.known.GPUs > 0 {
 		steps = append(steps, fmt.Sprintf("reset %d GPUs and check their memory", p.known.GPUs))
 	}
