@@ -52,7 +52,7 @@ func TestThreeHundredCasesCoverAll(t *testing.T) {
 			for _, p := range plugs {
 				covers(t, p, met, points)
 			}
-			require.Greater(t, pairs, 5, "%s: seed %d", name, seed)
+			require.GreaterOrEqual(t, pairs, 3, "%s: seed %d", name, seed)
 		}
 	}
 }

@@ -81,8 +81,22 @@ func (r Report) Table() string {
 		}
 		b.WriteByte('\n')
 	}
+	if n := r.waited(); n > 0 {
+		fmt.Fprintf(&b, "%d cases were parked so that a BMC locks no account, sent on when its window had passed, and held to their end\n", n)
+	}
 	fmt.Fprintf(&b, "%d cases in %.0f s; %d worker processes killed\n", len(r.Results), r.Took.Seconds(), r.Killed)
 	return b.String()
+}
+
+// waited counts the cases in which a person let a BMC's window pass.
+func (r Report) waited() int {
+	n := 0
+	for _, one := range r.Results {
+		if one.Waits > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // Blame says what is wrong with a case and how to play it again.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -43,6 +42,9 @@ type Result struct {
 	End      lifecycle.JobStatus
 	Took     time.Duration
 	Findings []Finding
+	// Waits is how often it was parked until a BMC's window of wrong logins had
+	// passed, and was sent on by a person.
+	Waits int
 	// Said is what the product logged of a job with findings, the last lines.
 	Said []string
 }
@@ -214,7 +216,7 @@ func (r *run) one(ctx context.Context, t *theatre, c Case) (Result, error) {
 		return res, fmt.Errorf("case %s: %w", c, err)
 	}
 	res.End, res.Findings = r.judge(ctx, t, target, job, path)
-	res.Took = time.Since(began)
+	res.Took, res.Waits = time.Since(began), target.waits()
 	return res, nil
 }
 
@@ -236,15 +238,13 @@ func (r *run) judge(ctx context.Context, t *theatre, target *Target, job db.Job,
 			job = got
 		}
 		pause(ctx, lookEvery)
-		ended = job.Status.Parked() && !target.retries(ctx, job) || lifecycle.Job.Terminal(job.Status)
+		sentOn := func() bool { return target.retries(ctx, job) || t.workers != nil && target.waitsOut(ctx, job) }
+		ended = lifecycle.Job.Terminal(job.Status) || job.Status.Parked() && !sentOn()
 		return ended || time.Since(moved) > r.o.Patience
 	})
 	if !ended {
 		f.add(Stuck, "the job is %s at %s after %s, and stood still for %s: %s", job.Status, job.Stage,
 			time.Since(began).Round(time.Second), time.Since(moved).Round(time.Second), job.Message)
-		return job.Status, f.list
-	}
-	if t.workers != nil && keepsAccount(job) {
 		return job.Status, f.list
 	}
 	if want := target.expected(); !slices.Contains(want, job.Status) {
@@ -267,14 +267,6 @@ func (r *run) judge(ctx context.Context, t *theatre, target *Target, job db.Job,
 
 // longest is how many times the patience a job has in all.
 const longest = 5
-
-// keepsAccount reports that a job waits for a person so that a BMC does not lock
-// its account: a worker that died in the midst of a login leaves a try that
-// nobody knows the outcome of, and where a BMC locks after three wrong ones or
-// fewer, one is all that may stand open. To go on would be the fault.
-func keepsAccount(job db.Job) bool {
-	return job.Status == lifecycle.JobFailedRetryable && job.FailureClass == lifecycle.FailBMCUnreachable && strings.Contains(job.Message, "so that the account is not locked")
-}
 
 // charge puts violations to the account of the cases whose they are; what is
 // nobody's goes to the first.

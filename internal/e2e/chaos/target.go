@@ -50,6 +50,7 @@ type Target struct {
 	struck    sync.WaitGroup // troubles of the agent on their way
 	late      []string       // those that never came
 	retried   map[int64]bool // parked steps that a person sent on
+	waited    map[int64]bool // those that were sent on when a BMC's window had passed
 }
 
 // Overlaps is how often an activity of the job was begun while another execution
