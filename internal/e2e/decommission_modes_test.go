@@ -219,34 +219,6 @@ func (w *world) beat(t *testing.T, c *http.Client, nodeID string) int {
 	return resp.StatusCode
 }
 
-// TestAPlantedFailureAtTheScrubEndsQuarantined with the step named, and goes on
-// when the cause is gone.
-func TestAPlantedFailureAtTheScrubEndsQuarantined(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, devstack.Options{Count: 1})
-	for m, id := range w.activeNodes(t) {
-		sim := w.Sims.Nodes[m.Spec().ID]
-		require.NoError(t, sim.Occupy())
-		require.NoError(t, sim.SetFaults(simnode.Faults{Scrub: simnode.ScrubFaults{GPUMemoryResidue: true}}))
-		job := w.leave(t, id, lifecycle.ModeSoftReset)
-		j := w.ends(t, job.ID, 4*time.Minute)
-		require.Equal(t, lifecycle.JobFailedManual, j.Status)
-		require.Equal(t, lifecycle.FailScrubUnverified, j.FailureClass)
-		require.Equal(t, lifecycle.StageScrubGPU, j.FailedStage)
-		require.Contains(t, j.Message, "gpu_memory")
-		require.Equal(t, lifecycle.NodeQuarantined, w.node(t, id).Status)
-		c := w.certificate(t, id)
-		require.Equal(t, evidence.VerdictNotVerified, c.Verdict)
-		require.NoError(t, sim.SetFaults(simnode.Faults{}))
-		require.Equal(t, http.StatusOK, w.act(t, "ops", j.ID, lifecycle.ActionRetryStage, "").code)
-		j = w.ends(t, j.ID, 4*time.Minute)
-		require.Equal(t, lifecycle.JobCompleted, j.Status, "%s: %s", j.FailedStage, j.Message)
-		rows, err := w.App.Store.CertificatesOfNode(t.Context(), id)
-		require.NoError(t, err)
-		require.Len(t, rows, 2, "what was not verified stays in the chain")
-	}
-}
-
 // TestTheNodeOperations: drain and retire end retired, remove ends deleted with
 // the machine as it is in MAAS.
 func TestTheNodeOperations(t *testing.T) {
