@@ -28,6 +28,8 @@ type looker struct {
 	away   bool
 	// named is the hardware that the request names.
 	named *contract.HardwareFacts
+	// disks are those of the request.
+	disks string
 }
 
 func (l *looker) PlanLeaving(context.Context, leaveact.LeavingLook) (leaveact.LeavingPlan, error) {
@@ -73,7 +75,7 @@ func plan(t *testing.T, l *looker, mode lifecycle.DecommissionMode, snap *contra
 		in.Job.JobID = "job_1"
 		env.RegisterActivity(&projection.Activities{Store: &memory{snap: *snap}})
 	} else {
-		in.Request = &contract.DecommissionInput{Mode: mode, NodeID: "node_1", Hostname: "gpu-1", GraceSeconds: 60}
+		in.Request = &contract.DecommissionInput{Mode: mode, NodeID: "node_1", Hostname: "gpu-1", GraceSeconds: 60, Disks: l.disks}
 	}
 	env.ExecuteWorkflow(decommission.Plan, in)
 	require.NoError(t, env.GetWorkflowError())

@@ -76,3 +76,61 @@ func TestTheCertificateIsToldWhatWasThere(t *testing.T) {
 	require.Equal(t, lifecycle.JobCompleted, b.run())
 	require.Len(t, b.site.known, 2)
 }
+
+// TestThePlanSaysWhatNothingWillProve of a node that MAAS does not manage.
+func TestThePlanSaysWhatNothingWillProve(t *testing.T) {
+	t.Parallel()
+	l := inService()
+	l.region.Machine, l.region.Disks, l.region.Records, l.known.Facts.SystemID = contract.MachineFacts{}, nil, nil, ""
+	require.False(t, plan(t, l, lifecycle.ModeFull, nil).NeedsHuman, "it runs from no disk that its agent has listed")
+	require.Contains(t, row(t, plan(t, l, lifecycle.ModeFull, nil), lifecycle.StageValidateClean).Steps, "sign the certificate")
+
+	l.known.System = []string{"sda S0"}
+	p := plan(t, l, lifecycle.ModeFull, nil)
+	r := row(t, p, lifecycle.StageValidateClean)
+	require.Equal(t, contract.WouldFail, r.Would)
+	require.Equal(t, lifecycle.FailScrubUnverified, r.Failure.Class)
+	require.Contains(t, r.Failure.Message, "the disk that its system runs from (sda S0)")
+	require.Contains(t, r.Failure.Message, "accept_risk")
+	require.True(t, p.NeedsHuman)
+	require.Equal(t, contract.WouldRun, row(t, plan(t, l, lifecycle.ModeSoftReset, nil), lifecycle.StageValidateClean).Would)
+
+	l.known.Facts.Agent = contract.AgentSilent
+	p = plan(t, l, lifecycle.ModeFull, nil)
+	require.Equal(t, contract.WouldSkip, row(t, p, lifecycle.StageScrubGPU).Would)
+	require.Contains(t, row(t, p, lifecycle.StageValidateClean).Failure.Message, "any of its disks")
+}
+
+// TestATenantsDisksAreNotPlannedToMove, nor moved.
+func TestATenantsDisksAreNotPlannedToMove(t *testing.T) {
+	t.Parallel()
+	left := time.Now()
+	for name, touch := range map[string]func(*contract.LeavingFacts){
+		"": nil, "on it": func(f *contract.LeavingFacts) { f.AllocationID = "alloc_1" }, "left": func(f *contract.LeavingFacts) { f.TenantLeft = &left },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := onTheNetwork(lifecycle.NodeActive)
+			l.disks = "moved"
+			b := migration(t, func(in *contract.DecommissionInput) { in.Disks = "moved" })
+			if touch == nil {
+				require.NotEqual(t, contract.WouldFail, row(t, plan(t, l, lifecycle.ModeMigrate, nil), lifecycle.StageDisableNode).Would)
+				return
+			}
+			touch(&l.known.Facts)
+			r := row(t, plan(t, l, lifecycle.ModeMigrate, nil), lifecycle.StageDisableNode)
+			require.Equal(t, contract.WouldFail, r.Would)
+			require.Contains(t, r.Failure.Message, "would move into the new hardware")
+			l.disks = "new"
+			require.NotEqual(t, contract.WouldFail, row(t, plan(t, l, lifecycle.ModeMigrate, nil), lifecycle.StageDisableNode).Would)
+
+			touch(&b.site.facts)
+			p := b.parked(time.Hour)
+			b.at(2*time.Hour, lifecycle.ActionCancel)
+			require.Equal(t, lifecycle.JobCancelled, b.run())
+			require.Equal(t, lifecycle.FailConfiguration, p.Failure.Class)
+			require.Equal(t, lifecycle.StageDisableNode, p.Failure.Stage)
+			require.Zero(t, b.count("allocation.revoke_user"))
+		})
+	}
+}
