@@ -36,7 +36,7 @@ func (s *Server) caller(r *http.Request) (caller, error) {
 	}
 	if now.Locked {
 		return caller{}, refuse(http.StatusForbidden, wire.ProblemLocked, "locked",
-			"This node's identity is locked because a copy of its certificate was used; an operator must issue a new enrolment token.")
+			"This node's identity is locked: a copy of its certificate was used, or the node was given another system or other hardware. Who has a new enrolment token enrols anew.")
 	}
 	return caller{id, now}, nil
 }
