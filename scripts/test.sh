@@ -43,12 +43,55 @@ chaos() {
   return $code
 }
 
+# A site of ten thousand nodes says what a pass costs (docs/drift.md). The race detector would make its handshakes a matter of many minutes, and watches the
+# same test over a thousand nodes with all the others.
+large_site() {
+  local code=0
+  SLIPWAY_DRIFT_NODES=10000 TEST_RACE=no suite standard-verbose .test/large.jsonl -run LargeSite ./activities/drift || code=$?
+  cat .test/large.jsonl >>"$results"
+  return $code
+}
+
+# The scrub is tried on real accounts, mounts and loop disks where the machine may be lost: the tests touch only what they made, and a mistake in what they test
+# would not. That is CI and containers; on a machine of one's own it takes SLIPWAY_TEST_REAL_HOST=1.
+real_host() {
+  local missing=() program file disk dir
+  if [ -z "${SLIPWAY_TEST_REAL_HOST:-}" ] && [ "${CI:-}" != true ] && [ -z "${SLIPWAY_REQUIRE_PEERS:-}" ] && [ ! -e /.dockerenv ] && [ ! -e /run/.containerenv ] &&
+    ! systemd-detect-virt --quiet --container 2>/dev/null; then
+    echo "real host: the scrub is not tried on this machine's own kernel, which is no container; as root, SLIPWAY_TEST_REAL_HOST=1 make test does it"
+    return
+  fi
+  if [ -n "${SLIPWAY_TEST_REAL_HOST:-}" ] && [ "$SLIPWAY_TEST_REAL_HOST" != 1 ]; then
+    echo "real host: the scrub is not tried on this machine's own kernel, as SLIPWAY_TEST_REAL_HOST says"
+    return
+  fi
+  [ "$(id -u)" -eq 0 ] || missing+=(root)
+  for program in useradd userdel losetup blkdiscard mkfs.ext4 mount umount dpkg-query; do
+    command -v "$program" >/dev/null || missing+=("$program")
+  done
+  if [ ${#missing[@]} -eq 0 ]; then
+    file=$(mktemp) dir=$(mktemp -d)
+    truncate -s 1M "$file"
+    if disk=$(losetup -f --show "$file" 2>/dev/null); then losetup -d "$disk"; else missing+=("a loop disk (a kernel that gives them, and leave to use them)"); fi
+    if mount -t tmpfs -o size=64k none "$dir" 2>/dev/null; then umount "$dir"; else missing+=("leave to mount"); fi
+    rm -rf "$file" "$dir"
+  fi
+  if [ ${#missing[@]} -gt 0 ]; then
+    printf 'real host: the scrub is not tried on this kernel, for lack of %s\n' "$(IFS=,; echo "${missing[*]}" | sed 's/,/, /g')"
+    return
+  fi
+  export SLIPWAY_TEST_REAL_HOST=1
+  echo "real host: the scrub is tried on accounts, mounts and loop disks that its tests make on this machine and remove"
+}
+
 suite() { # suite FORMAT RESULTS PACKAGES...: runs the tests of packages, with a line of JSON for each event in RESULTS
   local format=$1 into=$2
   shift 2
   # Linking several race binaries at a time costs gigabytes; the tests mostly wait, so they may outnumber the cores.
   local flags=(-p "${TEST_PACKAGES_AT_ONCE:-2}" -parallel "${TEST_PARALLEL:-4}" -timeout 25m)
-  if [ -z "${TEST_SHORT:-}" ]; then
+  if [ "${TEST_RACE:-yes}" = no ]; then
+    flags+=(-count=1)
+  elif [ -z "${TEST_SHORT:-}" ]; then
     if command -v "${CC:-gcc}" >/dev/null; then
       flags+=(-race -count=1)
     else
@@ -87,9 +130,11 @@ step "system packages" scripts/system-packages.sh || finish
 step "gotestsum" make --no-print-directory bin/gotestsum
 step "development Temporal server" bin/testrun temporal || finish
 [ -n "${TEST_SHORT:-}" ] || step "Temporal CLI" make --no-print-directory bin/temporal
+[ -n "${TEST_SHORT:-}" ] || real_host
 step "tests" tests
 if [ -z "${TEST_SHORT:-}" ]; then
   if [ -z "${TEST_PACKAGES:-}" ]; then
+    step "a site of 10,000 nodes" large_site
     step "chaos" chaos
   fi
   step "dev module" bash -c 'cd dev && GOWORK=off go vet ./...'
