@@ -5,8 +5,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
+	"testing"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/slipway-cloud/slipway/internal/agent/census"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
