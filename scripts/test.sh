@@ -46,8 +46,13 @@ chaos() {
 # A site of ten thousand nodes says what a pass costs (docs/drift.md). The race detector would make its handshakes a matter of many minutes, and watches the
 # same test over a thousand nodes with all the others.
 large_site() {
-  local code=0
-  SLIPWAY_DRIFT_NODES=10000 TEST_RACE=no suite standard-verbose .test/large.jsonl -run LargeSite ./activities/drift || code=$?
+  local code=0 nodes=10000 files
+  files=$(ulimit -Hn)
+  if [ "$files" != unlimited ] && [ "$files" -lt 25000 ]; then
+    nodes=1000
+    echo "large site: this machine lets a process open $files files, and ten thousand BMCs take more than 20,000: $nodes nodes instead (raise ulimit -Hn)"
+  fi
+  SLIPWAY_DRIFT_NODES=$nodes TEST_RACE=no suite standard-verbose .test/large.jsonl -run LargeSite ./activities/drift || code=$?
   cat .test/large.jsonl >>"$results"
   return $code
 }
