@@ -25,7 +25,11 @@ func succeeded(s *State) *contract.NodeMove {
 		}
 		return move
 	default:
-		return &contract.NodeMove{To: lifecycle.NodeOffline, Owner: lifecycle.OwnerDecommission, Note: s.note("proved clean; a healthy heartbeat makes it active")}
+		note := "proved clean; a healthy heartbeat makes it active"
+		if len(s.Evidence.Unproven) > 0 {
+			note = "ended at a person's risk, and has not proved the node clean"
+		}
+		return &contract.NodeMove{To: lifecycle.NodeOffline, Owner: lifecycle.OwnerDecommission, Note: s.note(note)}
 	}
 }
 

@@ -162,6 +162,9 @@ func TestEvidenceThatDoesNotProveTheNodeClean(t *testing.T) {
 		require.Contains(t, p.Failure.Message, "disk sda S1")
 		require.Equal(t, lifecycle.NodeQuarantined, p.node)
 		require.ErrorContains(t, *refused, "may be adopted")
+		if mode != lifecycle.ModeFull {
+			require.Contains(t, b.store.last.Node.Note, "has not proved the node clean")
+		}
 	}
 }
 
