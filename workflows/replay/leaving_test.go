@@ -40,7 +40,7 @@ func leavings() []leaving {
 				p.update(t, lifecycle.ActionRetryStage)
 			}},
 		{name: "drain_cancelled", mode: lifecycle.ModeDrain, refuse: []lifecycle.TaskKind{lifecycle.TaskKindDrain},
-			ends: lifecycle.JobCancelled, node: lifecycle.NodeOffline, asks: counts{Activities: 9, Local: 8, Timers: 2, Upserts: 5, Updates: 1},
+			ends: lifecycle.JobCancelled, node: lifecycle.NodeOffline, asks: counts{Activities: 10, Local: 8, Timers: 2, Upserts: 5, Updates: 1},
 			drive: func(t *testing.T, p *play) {
 				p.parks(t, lifecycle.FailNodeTask)
 				p.update(t, lifecycle.ActionCancel)
