@@ -257,7 +257,8 @@ func TestAScrubThatDiedGoesOnWhereTheDrivesAre(t *testing.T) {
 	w := newWard(t)
 	require.NoError(t, w.node.SetFaults(simnode.Faults{Scrub: simnode.ScrubFaults{SanitizeLooks: 5}}))
 	require.NoError(t, w.node.Occupy())
-	run := w.host.Run
+	run, poll := w.host.Run, w.host.Poll
+	w.host.Poll = time.Minute // no drive is looked at so often that it ends before the last has begun
 	ctx, die := context.WithCancel(t.Context())
 	started := 0
 	var mu sync.Mutex
@@ -277,6 +278,7 @@ func TestAScrubThatDiedGoesOnWhereTheDrivesAre(t *testing.T) {
 	require.True(t, slices.ContainsFunc(res.Devices, func(d lifecycle.DeviceResult) bool {
 		return strings.HasPrefix(d.Name, "nvme") && !d.Verified
 	}), "the drive that had just begun")
+	w.host.Poll = poll
 	res = w.scrub(lifecycle.ScrubArgs{})
 	require.True(t, res.OK, res.Message)
 	require.Equal(t, 4, started, "no drive was told twice")
