@@ -276,7 +276,7 @@ func (tx *Tx) finish(ctx context.Context, t NodeTask, overdue bool, r lifecycle.
 	case held:
 		return tx.settle(ctx, t, overdue, "the agent gave it up half way: "+r.Message)
 	}
-	return t, nil // given up, as was known
+	return t, tx.noteLateResult(ctx, t, r) // given up, as was known; what it says of that is kept
 }
 
 // noteLateResult keeps what an agent says of a task that was no longer waited

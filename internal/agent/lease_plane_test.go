@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +73,14 @@ func (p *realPlane) transitions() (n int) {
 	return n
 }
 
+// noted reports that the agent spoke of a task that was settled without it.
+func (p *realPlane) noted(id string) bool {
+	p.Helper()
+	all, err := p.store.ResourceTimeline(p.Context(), lifecycle.NodeTask.Resource, id, 0, 100)
+	require.NoError(p, err)
+	return slices.ContainsFunc(all, func(e db.AuditRow) bool { return e.Name == "late_result" })
+}
+
 func (p *realPlane) requeue(id string) {
 	p.Helper()
 	require.NoError(p, p.store.Tx(p.Context(), func(tx *db.Tx) error {
@@ -94,8 +103,8 @@ func TestAnAgentThatIsKilledAtEachStepOfATask(t *testing.T) {
 			ids = append(ids, id)
 			if kind == lifecycle.TaskKindScrub { // nobody may repeat it by themselves
 				require.Eventually(t, func() bool {
-					got := p.task(id)
-					return got.Status == lifecycle.TaskUncertain && got.Result != nil
+					got := p.task(id) // the lease may have ended before it was back
+					return got.Status == lifecycle.TaskUncertain && (got.Result != nil || p.noted(id))
 				}, 30*time.Second, 10*time.Millisecond, "the journal of the agent that came back says so")
 				p.untouched()
 				p.requeue(id)
