@@ -62,6 +62,7 @@ func Listen(path string, gid int) (net.Listener, error) {
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
+	defer l.Close() //nolint:errcheck // also where a connection came in at the very end
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
 	var all sync.WaitGroup
