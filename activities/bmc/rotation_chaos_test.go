@@ -383,16 +383,16 @@ func TestRotationsSurviveRandomCrashes(t *testing.T) {
 		t.Run(fmt.Sprintf("%s %d", m.vendor, i), func(t *testing.T) {
 			t.Parallel()
 			l := newLab(t, m.vendor, seed+uint64(i), m.adjust) //nolint:gosec // an index
-			for range n {
+			for l.counts.Rotated < n {                         // those that were cancelled come on top
+				require.Less(t, l.counts.Undone, n)
 				l.rotate()
 			}
 			c := l.sim.Counters()
 			require.Zero(t, c.Lockouts)
-			require.Equal(t, n, l.counts.Rotated+l.counts.Undone)
 			l.nothingSaid()
-			t.Logf("seed %d, %s, locks after %d: %d rotations (%d rotated, %d as before), %d tries failed, %d crashes, %d jobs lost, %d waits, %d other jobs; "+
+			t.Logf("seed %d, %s, locks after %d: %d rotations, %d more taken back, %d tries failed, %d crashes, %d jobs lost, %d waits, %d other jobs; "+
 				"BMC: %d password changes, %d wrong logins, %d lockouts; 0 lost secrets",
-				seed+uint64(i), m.vendor, l.sim.Personality().LockoutThreshold, n, l.counts.Rotated, l.counts.Undone, l.counts.Failed, l.counts.Struck, //nolint:gosec // an index
+				seed+uint64(i), m.vendor, l.sim.Personality().LockoutThreshold, l.counts.Rotated, l.counts.Undone, l.counts.Failed, l.counts.Struck, //nolint:gosec // an index
 				l.counts.Lost, l.counts.Waits, l.counts.Others, c.PasswordChanges, c.FailedLogins, c.Lockouts)
 		})
 	}
