@@ -174,6 +174,11 @@ func TestTheOlderOfTwoInstallationsIsShutOut(t *testing.T) {
 	require.Equal(t, lifecycle.TaskSucceeded, got.Status)
 	require.EqualValues(t, 2, got.Generation)
 	require.Equal(t, []string{"two"}, next.ran)
+	select { // it learns of the newer one when it renews its lease, if not by the lease's end
+	case <-held.ended:
+	case <-time.After(20 * time.Second):
+		require.Fail(t, "the older one goes on")
+	}
 	close(held.open)
 	second := p.ask(lifecycle.TaskKindDrain, "l", argsOf(lifecycle.TaskKindDrain))
 	require.EqualValues(t, 2, second.Generation, "the older one is given nothing more")

@@ -197,16 +197,19 @@ func TestAResultOutlivesTheAgentThatHasIt(t *testing.T) {
 
 // gate is a handler whose second step waits to be let on.
 type gate struct {
-	begun chan struct{}
-	open  chan struct{}
-	once  sync.Once
-	mu    sync.Mutex
-	ran   []string
+	begun, open chan struct{}
+	ended       chan struct{} // closed when a run of it has
+	once, over  sync.Once
+	mu          sync.Mutex
+	ran         []string
 }
 
-func newGate() *gate { return &gate{begun: make(chan struct{}), open: make(chan struct{})} }
+func newGate() *gate {
+	return &gate{begun: make(chan struct{}), open: make(chan struct{}), ended: make(chan struct{})}
+}
 
 func (g *gate) Run(ctx context.Context, _ task.Request, steps *task.Recorder) lifecycle.TaskResult {
+	defer g.over.Do(func() { close(g.ended) })
 	err := steps.Do(ctx, "one", func(ctx context.Context) (string, error) {
 		g.once.Do(func() { close(g.begun) })
 		select {
