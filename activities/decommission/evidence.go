@@ -1,6 +1,7 @@
 package decommission
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -26,7 +27,7 @@ func (g *gathered) take(t *db.NodeTask) {
 		g.steps = append(g.steps, s)
 	}
 	if !r.OK && !slices.ContainsFunc(r.Steps, func(s lifecycle.StepResult) bool { return !s.OK && s.Skipped == "" }) {
-		g.steps = append(g.steps, lifecycle.StepResult{Name: string(t.Kind), Detail: firstOf(r.Message, r.Code)})
+		g.steps = append(g.steps, lifecycle.StepResult{Name: string(t.Kind), Detail: cmp.Or(r.Message, r.Code, "it gave no reason")})
 	}
 	before := slices.Clone(g.devices)
 	for _, d := range r.Devices {
@@ -42,15 +43,6 @@ func (g *gathered) take(t *db.NodeTask) {
 	if t.Kind == lifecycle.TaskKindScrub && len(r.Output) > 0 && json.Unmarshal(r.Output, &out) == nil {
 		g.boots, g.guarded = append(g.boots, out.BootDisks...), append(g.guarded, out.Protected...)
 	}
-}
-
-func firstOf(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return "it gave no reason"
 }
 
 // find is the device in a list that another list, of which d is one, means by d:
@@ -129,7 +121,7 @@ func (g *gathered) release(f contract.ReleaseFacts) {
 	if f.Erased {
 		g.steps = append(g.steps, lifecycle.StepResult{Name: "maas.release/erase", OK: true, Detail: "MAAS: Disks erased, machine " + f.SystemID})
 	} else {
-		g.steps = append(g.steps, lifecycle.StepResult{Name: "maas.release/erase", Detail: firstOf(f.Fallback, "MAAS did not say that it erased the disks")})
+		g.steps = append(g.steps, lifecycle.StepResult{Name: "maas.release/erase", Detail: cmp.Or(f.Fallback, "MAAS did not say that it erased the disks")})
 	}
 	for i := range f.Disks {
 		f.Disks[i].Kind = "disk"
@@ -145,7 +137,7 @@ func (g *gathered) release(f contract.ReleaseFacts) {
 		}
 		have = g.find(*have, g.devices, nil)
 		if f.Erased && d.Serial != "" && have.Serial == d.Serial && !have.Verified && have.Method == lifecycle.SanitizeNone && !slices.Contains(g.guarded, d.Serial) {
-			have.Method, have.Tool, have.Verified, have.Model = lifecycle.SanitizeClear, eraseTool, true, firstOf(d.Model, have.Model)
+			have.Method, have.Tool, have.Verified, have.Model = lifecycle.SanitizeClear, eraseTool, true, cmp.Or(d.Model, have.Model)
 			have.Detail = "MAAS said that it erased all of it, from a system of its own"
 		}
 	}

@@ -1,6 +1,7 @@
 package maas
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -160,7 +161,7 @@ func (a *Activities) claimed(ctx context.Context, in CreateIn, got providers.MAA
 		return out, nil
 	}
 	err = a.Store.SetNodeMachine(ctx, in.NodeID, db.NodeMachine{
-		SystemID: got.SystemID, Serial: firstOf(in.BMC.Serial, got.Serial), HardwareUUID: firstOf(in.BMC.UUID, got.UUID), MACs: in.BMC.MACs,
+		SystemID: got.SystemID, Serial: cmp.Or(in.BMC.Serial, got.Serial), HardwareUUID: cmp.Or(in.BMC.UUID, got.UUID), MACs: in.BMC.MACs,
 	})
 	var conflict *db.ConflictError
 	if errors.As(err, &conflict) {
@@ -168,13 +169,4 @@ func (a *Activities) claimed(ctx context.Context, in CreateIn, got providers.MAA
 			got.SystemID, got.Hostname, conflict.Existing)
 	}
 	return out, fault.Internal(ctx, err)
-}
-
-func firstOf(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
 }

@@ -1,6 +1,7 @@
 package maas
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -125,7 +126,7 @@ func (a *Activities) ReleaseErased(ctx context.Context, in LeaveReleaseIn) (cont
 		out.Fallback = "MAAS released the machine without saying that it erased the disks, which the profile allows"
 		out.Note = out.Fallback
 	default:
-		out.Note = firstOf(out.Fallback, "released; MAAS did not say that it erased the disks")
+		out.Note = cmp.Or(out.Fallback, "released; MAAS did not say that it erased the disks")
 	}
 	return out, nil
 }
