@@ -59,10 +59,13 @@ func notDirty(n Node, t lifecycle.Transition[lifecycle.NodeStatus]) error {
 	return &lifecycle.IllegalTransitionError{Resource: lifecycle.NodeMAAS.Resource, From: string(n.Status), To: string(t.To), Reason: why, Allowed: allowed}
 }
 
+// HoldsTenant says that a tenant is on the node, or that what one left may be.
+func HoldsTenant(n Node) bool { return n.AllocationID != nil || n.TenantLeftAt != nil }
+
 // tenantStays refuses to move the disks of a node into other hardware with a
 // tenant, or what one left, on them.
 func tenantStays(n Node, disks string) error {
-	if disks != DisksMoved || n.AllocationID == nil && n.TenantLeftAt == nil {
+	if disks != DisksMoved || !HoldsTenant(n) {
 		return nil
 	}
 	return &ConflictError{What: "tenant", Existing: n.ID, Message: lifecycle.TenantWouldMove}

@@ -95,7 +95,7 @@ func (s *Server) pxeJobNeeds(ctx context.Context, tx *db.Tx, n db.Node, in contr
 		return nil
 	}
 	if in.Disks == db.DisksMoved {
-		if n.AllocationID != nil || n.TenantLeftAt != nil {
+		if db.HoldsTenant(n) {
 			return problem.New(problem.Conflict, lifecycle.TenantWouldMove)
 		}
 		return needsAgent(ctx, tx, n)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -266,20 +267,30 @@ func (a *app) nodeLabel() *cobra.Command {
 					return fail(ExitUsage, "%q must be KEY=VALUE or KEY-", l)
 				}
 			}
-			r, err := a.ask(cmd.Context(), "PATCH", "/nodes/"+url.PathEscape(id), map[string]any{"labels": labels}, map[string]string{"If-Match": "*"})
+			r, err := a.patchNode(cmd.Context(), id, map[string]any{"labels": labels}, "*")
 			if err != nil {
 				return err
 			}
-			return a.show(r.raw, func() error {
-				var n node
-				if err := r.into(&n); err != nil {
-					return err
-				}
-				_, err := fmt.Fprintf(a.Out, "labels of %s: %s\n", n.Hostname, orDash(n.labels()))
-				return err
-			})
+			return a.sayNode(r, func(n node) string { return "labels of " + n.Hostname + ": " + orDash(n.labels()) })
 		}),
 	}
+}
+
+// patchNode changes a node of the version that etag names; the answer is the node.
+func (a *app) patchNode(ctx context.Context, id string, body map[string]any, etag string) (answer, error) {
+	return a.ask(ctx, "PATCH", "/nodes/"+url.PathEscape(id), body, map[string]string{"If-Match": etag})
+}
+
+// sayNode says in a sentence what an answer that is a node means.
+func (a *app) sayNode(r answer, say func(node) string) error {
+	return a.show(r.raw, func() error {
+		var n node
+		if err := r.into(&n); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintln(a.Out, say(n))
+		return err
+	})
 }
 
 // labels lists a node's labels in one order.

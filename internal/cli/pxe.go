@@ -115,14 +115,7 @@ func (a *app) nodeWorkflow() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.show(r.raw, func() error {
-			var n node
-			if err := r.into(&n); err != nil {
-				return err
-			}
-			_, err := fmt.Fprintln(a.Out, assigned(n.Hostname, args[1], erase))
-			return err
-		})
+		return a.sayNode(r, func(n node) string { return assigned(n.Hostname, args[1], erase) })
 	})
 	return cmd
 }
@@ -140,18 +133,11 @@ func (a *app) nodeSKU() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := a.ask(cmd.Context(), "PATCH", "/nodes/"+url.PathEscape(id), map[string]any{"sku_id": sku}, map[string]string{"If-Match": "*"})
+			r, err := a.patchNode(cmd.Context(), id, map[string]any{"sku_id": sku}, "*")
 			if err != nil {
 				return err
 			}
-			return a.show(r.raw, func() error {
-				var n node
-				if err := r.into(&n); err != nil {
-					return err
-				}
-				_, err := fmt.Fprintf(a.Out, "%s is held against %s from now on\n", n.Hostname, args[1])
-				return err
-			})
+			return a.sayNode(r, func(n node) string { return n.Hostname + " is held against " + args[1] + " from now on" })
 		}),
 	}
 }
@@ -177,7 +163,7 @@ func (a *app) assignTo(ctx context.Context, id, field, workflow, etag string) (r
 	} else if field == "install_workflow_id" {
 		return r, fail(ExitUsage, "name an install workflow; slipway install-workflow list shows what there is")
 	}
-	return a.ask(ctx, "PATCH", "/nodes/"+url.PathEscape(id), map[string]any{field: wf}, map[string]string{"If-Match": etag})
+	return a.patchNode(ctx, id, map[string]any{field: wf}, etag)
 }
 
 func (a *app) nodeState() *cobra.Command {

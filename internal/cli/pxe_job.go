@@ -124,17 +124,12 @@ func (a *app) planState(ctx context.Context, id, state string, asked map[string]
 
 // showState says what a node is now, and which job works on it.
 func (a *app) showState(r answer) error {
-	return a.show(r.raw, func() error {
-		var n node
-		if err := r.into(&n); err != nil {
-			return err
-		}
+	return a.sayNode(r, func(n node) string {
 		text := n.Hostname + " is " + n.Status
 		if n.PXE != nil && n.PXE.JobID != "" {
 			text += fmt.Sprintf("; job %s works on it (slipway job show %s --watch)", n.PXE.JobID, n.PXE.JobID)
 		}
-		_, err := fmt.Fprintln(a.Out, text)
-		return err
+		return text
 	})
 }
 
@@ -273,14 +268,7 @@ func (a *app) nodeHardware() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.show(r.raw, func() error {
-			var n node
-			if err := r.into(&n); err != nil {
-				return err
-			}
-			_, err := fmt.Fprintf(a.Out, "planned for %s: %s\n", n.Hostname, n.PXE.planned())
-			return err
-		})
+		return a.sayNode(r, func(n node) string { return "planned for " + n.Hostname + ": " + n.PXE.planned() })
 	})
 	return cmd
 }
