@@ -1,0 +1,82 @@
+// Package runenv tells a test how the whole run is configured: how patient it has to be on this
+// machine, which seed generates its cases, and whether it is part of `make proof`. `make test` and
+// `make proof` set the variables; a plain `go test` takes the defaults.
+package runenv
+
+import (
+	"os"
+	"strconv"
+	"testing"
+	"time"
+)
+
+const (
+	// PatienceVar names the factor by which deadlines of tests are multiplied, at least 1.
+	PatienceVar = "SLIPWAY_TEST_PATIENCE"
+	// SeedVar names the seed of generated cases, an unsigned integer.
+	SeedVar = "SLIPWAY_SEED"
+	// ProofVar names the area of `make proof` that runs; it is empty in `make test`.
+	ProofVar = "SLIPWAY_PROOF"
+
+	// maxPatience bounds the factor, so that a test that hangs still ends.
+	maxPatience = 6
+	// defaultSeed is the seed of a plain `go test`.
+	defaultSeed = 20260
+)
+
+// Patience returns d multiplied by the factor that the run has measured for this machine. It never
+// returns less than d. Use it for every deadline at which a test gives up, and for nothing else.
+func Patience(d time.Duration) time.Duration {
+	factor, err := strconv.ParseFloat(os.Getenv(PatienceVar), 64)
+	if err != nil || factor < 1 {
+		return d
+	}
+	return time.Duration(float64(d) * min(factor, maxPatience))
+}
+
+// Seed returns the seed of the run's generated cases. A test that uses it must log it.
+func Seed(t testing.TB) uint64 {
+	t.Helper()
+	text := os.Getenv(SeedVar)
+	if text == "" {
+		return defaultSeed
+	}
+	seed, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s=%q: write an unsigned integer", SeedVar, text)
+	}
+	return seed
+}
+
+// Proof reports whether the test runs in the long form of `make proof`.
+func Proof() bool { return os.Getenv(ProofVar) != "" }
+
+// ProofOnly skips the test unless `make proof` runs. Area is the area of test/proof/areas.json
+// that runs it; a test checks that the area covers the calling package.
+func ProofOnly(t testing.TB, area string) {
+	t.Helper()
+	if !Proof() {
+		t.Skipf("runs in `make proof AREA=%s`", area)
+	}
+}
+
+// Scale returns the size of a generated input: short in `make test`, long in `make proof`. A
+// variable, named by override and set to an integer above 0, wins over both.
+func Scale(t testing.TB, override string, short, long int) int {
+	t.Helper()
+	if text := os.Getenv(override); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			t.Fatalf("%s=%q: write an integer above 0", override, text)
+		}
+		return n
+	}
+	if Proof() {
+		return long
+	}
+	return short
+}
+
+// Deadline is the text that marks a test failure as a missed deadline. Only a test whose every
+// failure carries it (or testify's "Condition never satisfied") is run again by `make test`.
+const Deadline = "missed deadline: "
