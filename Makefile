@@ -4,10 +4,10 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-builtin-rules
 # Each module here is built on its own, whatever go.work lies above the checkout.
 export GOWORK := off
-# A checkout that belongs to another user must still build.
-export GOFLAGS := $(GOFLAGS) -buildvcs=false
+# -trimpath: packages are compiled once for all checkouts of a machine. A checkout that belongs to another user must still build.
+export GOFLAGS := $(GOFLAGS) -trimpath -buildvcs=false
 
-.PHONY: help demo up test test-short test-pxe chaos lint lint-dev fmt generate verify bench histories pg tools clean
+.PHONY: help demo up test test-short proof test-pxe chaos lint lint-dev fmt generate verify bench histories pg tools clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,11 +20,14 @@ up: ## the same system, empty and durable (state in .slipway/), until Ctrl-C
 	$(build-dev)
 	bin/slipway-dev up
 
-test: ## everything that CI checks: tests with the race detector, lint, generated code
-	@scripts/test.sh
+test: ## everything that CI checks: tests, demo run, lint, a few minutes of chaos; TEST_PACKAGES=./db/... runs those tests alone
+	@scripts/test.sh test
 
 test-short: ## the tests without the race detector and without the slow ones; TEST_PACKAGES=./db/... narrows it
-	@TEST_SHORT=1 scripts/test.sh
+	@TEST_SHORT=1 scripts/test.sh test
+
+proof: ## the long form of the tests: AREA=kills runs one area (test/proof/areas.json); an area that is proven on this tree is not run again
+	@scripts/test.sh proof $(AREA)
 
 chaos: bin/testrun ## hundreds of jobs in generated trouble; CHAOS_CASES=1000 CHAOS_SEED=the time CHAOS_JOBS=onboarding, leaving or booted, or CHAOS_CASE=one line of a report
 	@mkdir -p .test && go build -o .test/chaos ./internal/e2e/chaos/cmd/chaos
@@ -72,24 +75,9 @@ define build-dev
 @mkdir -p bin && go build -v -o bin/slipway-dev ./cmd/slipway-dev
 endef
 
-# The pinned tools. Each is rebuilt when the versions that its module pins change.
-bin/gotestsum: tools/go.mod tools/go.sum
-	$(call build-tool,tools,gotest.tools/gotestsum,20 seconds)
-bin/sqlc: tools/go.mod tools/go.sum
-	$(call build-tool,tools,github.com/sqlc-dev/sqlc/cmd/sqlc,90 seconds)
-bin/workflowcheck: tools/go.mod tools/go.sum
-	$(call build-tool,tools,go.temporal.io/sdk/contrib/tools/workflowcheck,20 seconds)
-bin/golangci-lint: tools/lint/go.mod tools/lint/go.sum
-	$(call build-tool,tools/lint,github.com/golangci/golangci-lint/v2/cmd/golangci-lint,3 minutes)
-# The Temporal CLI, an operator's client in the tests. It brings a server of its own version, so it is a module of its own.
-bin/temporal: tools/temporal/go.mod tools/temporal/go.sum
-	$(call build-tool,tools/temporal,github.com/temporalio/cli/cmd/temporal,5 minutes)
-
-define build-tool
-@echo "building $@ (pinned in $(1)/go.mod; the first time about $(3) on 2 cores)"
-@mkdir -p bin && go build -C $(1) -buildvcs=false -ldflags='-s -w' -o '$(CURDIR)/$@' $(2) && touch $@
-endef
-
-.PHONY: bin/testrun
+# The pinned tools, built once for all checkouts of a machine into the user's cache and linked here.
+.PHONY: bin/testrun bin/gotestsum bin/sqlc bin/golangci-lint bin/workflowcheck bin/temporal
+bin/gotestsum bin/sqlc bin/golangci-lint bin/workflowcheck bin/temporal: bin/testrun
+	@bin/testrun tool $(@F)
 bin/testrun:
-	@go build -o $@ ./internal/devstack/cmd/testrun
+	@go build -o $@ ./test/run

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/slipway-cloud/slipway/internal/devstack/pg"
+	"github.com/slipway-cloud/slipway/internal/devstack/temporal"
+)
+
+const (
+	databaseVar = "TEST_DATABASE_URL"
+	temporalVar = "SLIPWAY_TEMPORAL_ADDRESS"
+
+	// grace is how long a command may take to end after an interrupt before it is killed.
+	grace = 20 * time.Second
+)
+
+// withServers starts one PostgreSQL and one Temporal server, calls do with the variables that name
+// them, and stops both.
+func withServers(
+	ctx context.Context, log io.Writer, do func(ctx context.Context, env []string) error,
+) (err error) {
+	database, err := pg.Acquire(ctx, databaseVar, pg.Options{Log: log})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, database.Stop()) }()
+	engine, err := temporal.Acquire(ctx, temporalVar, temporal.Options{Progress: log})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, engine.Stop()) }()
+	return do(ctx, []string{
+		databaseVar + "=" + database.DSN("postgres"), temporalVar + "=" + engine.Address(),
+	})
+}
+
+// command prepares a child process. When ctx ends it is interrupted, and killed after grace. Its
+// standard input is empty.
+func command(ctx context.Context, args, env []string, stdout, stderr io.Writer) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = grace
+	return cmd
+}

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/slipway-cloud/slipway/test/runenv"
+)
+
+// session is one run of `testrun test` or `testrun proof`.
+type session struct {
+	root  string
+	board *board
+	speed speed
+	seed  uint64
+	env   []string // for every child
+	files []string // results of `go test -json`, in the order in which they were written
+	short bool
+	whole bool      // not narrowed and not short
+	again []testKey // top-level tests that missed a deadline and ran again
+}
+
+const (
+	workFolder = ".test" // results of the run, relative to the checkout
+	usageFile  = workFolder + "/usage.jsonl"
+)
+
+// suite is one call of go test.
+type suite struct {
+	name     string
+	packages []string // "./db" or "./..."
+	run      string   // regular expression of tests; empty is all
+	race     bool
+	area     string // of proof; empty is `make test`
+	timeout  time.Duration
+	parallel string // tests of a package at a time; empty is 4
+}
+
+// newSession finds the checkout, measures the machine and empties the work folder.
+func newSession(ctx context.Context, out io.Writer) (*session, error) {
+	root, err := checkout()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chdir(root); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(workFolder, 0o755); err != nil {
+		return nil, err
+	}
+	old, err := filepath.Glob(workFolder + "/*.jsonl")
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range old {
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+	}
+	s := &session{root: root, board: newBoard(out), short: os.Getenv("TEST_SHORT") != ""}
+	t, err := readTree(ctx, root)
+	if err != nil {
+		return nil, err
+	}
+	if s.seed, err = seedOf(t); err != nil {
+		return nil, err
+	}
+	s.speed = calibrate()
+	s.env = []string{
+		// A machine that stood still for a second is no deadlock in a workflow: the SDK would let go
+		// of a coroutine that still runs, which is a data race.
+		"TEMPORAL_DEBUG=1",
+		fmt.Sprintf("%s=%d", runenv.SeedVar, s.seed), s.speed.env(),
+		usageVar + "=" + filepath.Join(root, usageFile),
+	}
+	s.board.printf("seed %d (%s=N plays another); deadlines times %.2f, CPU budgets times %.2f for this machine\n",
+		s.seed, runenv.SeedVar, s.speed.Wall, s.speed.CPU)
+	return s, nil
+}
+
+// seedOf is the seed that the environment names, or else the tree's.
+func seedOf(t tree) (uint64, error) {
+	text := os.Getenv(runenv.SeedVar)
+	if text == "" {
+		return t.seed()
+	}
+	var seed uint64
+	if _, err := fmt.Sscan(text, &seed); err != nil {
+		return 0, fmt.Errorf("%s=%q: write an unsigned integer", runenv.SeedVar, text)
+	}
+	return seed, nil
+}
+
+// checkout is the folder above the current one that holds the product's go.mod and the dev module.
+func checkout() (string, error) {
+	folder, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		_, product := os.Stat(filepath.Join(folder, "go.mod"))
+		_, dev := os.Stat(filepath.Join(folder, "dev", "go.mod"))
+		if product == nil && dev == nil {
+			return folder, nil
+		}
+		if folder == filepath.Dir(folder) {
+			return "", errors.New("not inside a Slipway checkout: run this from a folder of it")
+		}
+		folder = filepath.Dir(folder)
+	}
+}
+
+// runSuite runs go test and adds its results file to the session.
+func (s *session) runSuite(ctx context.Context, o suite, servers []string) (cost, error) {
+	runner, err := os.Executable()
+	if err != nil {
+		return cost{}, err
+	}
+	into := filepath.Join(workFolder, strings.ReplaceAll(o.name, " ", "-")+".jsonl")
+	args := []string{
+		filepath.Join(s.root, "bin", "gotestsum"), "--format", "pkgname", "--format-hide-empty-pkg", "--jsonfile", into,
+		"--hide-summary=skipped", "--", "-count=1", "-vet=off", "-exec", "'" + runner + "' exec",
+		"-p", orDefault(os.Getenv("TEST_PACKAGES_AT_ONCE"), "2"),
+		"-parallel", orDefault(os.Getenv("TEST_PARALLEL"), orDefault(o.parallel, "4")),
+		"-timeout", scaled(o.timeout, s.speed).String(),
+	}
+	if o.race {
+		args = append(args, "-race")
+	}
+	if s.short {
+		args = append(args, "-short")
+	}
+	if o.run != "" {
+		args = append(args, "-run", o.run)
+	}
+	args = append(args, o.packages...)
+	s.board.mu.Lock()
+	s.files = append(s.files, into)
+	s.board.mu.Unlock()
+	env := append([]string{stepVar + "=" + o.name, runenv.ProofVar + "=" + o.area}, servers...)
+	used, err := s.child(ctx, o.name, args, env)
+	if exitCode(err) == 1 && ctx.Err() == nil {
+		r := newResults()
+		if rerr := r.readFile(into); rerr == nil && len(r.failures()) > 0 {
+			err = errTestsFailed
+		}
+	}
+	return used, err
+}
+
+// errTestsFailed ends a step whose tests failed. The results decide what that means for the run.
+var errTestsFailed = errors.New("tests failed")
+
+func orDefault(text, other string) string {
+	if text == "" {
+		return other
+	}
+	return text
+}
+
+func scaled(d time.Duration, s speed) time.Duration {
+	return time.Duration(float64(d) * s.Wall).Round(time.Second)
+}
+
+// child runs a program whose lines are printed behind the name of its step.
+func (s *session) child(ctx context.Context, name string, args, env []string) (cost, error) {
+	out := &prefixed{b: s.board, prefix: name + " | "}
+	cmd := command(ctx, args, append(s.env[:len(s.env):len(s.env)], env...), out, out)
+	began := time.Now()
+	err := cmd.Run()
+	used := costOf(cmd.ProcessState, time.Since(began))
+	if ctx.Err() != nil {
+		err = errors.Join(context.Cause(ctx), err)
+	}
+	return used, err
+}
+
+// goList runs go list and returns its lines.
+func goList(ctx context.Context, root string, args ...string) ([]string, error) {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"list"}, args...)...)
+	cmd.Dir = root
+	var wrong strings.Builder
+	cmd.Stderr = &wrong
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w\n%s", err, wrong.String())
+	}
+	return strings.Fields(string(out)), nil
+}
+
+// folders are the product's packages, as folders relative to the checkout.
+func folders(ctx context.Context, root string, patterns ...string) ([]string, error) {
+	packages, err := goList(ctx, root, patterns...)
+	if err != nil {
+		return nil, err
+	}
+	for i, pkg := range packages {
+		packages[i] = strings.TrimPrefix(strings.TrimPrefix(pkg, module), "/")
+	}
+	return packages, nil
+}

@@ -1,0 +1,268 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/test/runenv"
+)
+
+func TestMissedDeadline(t *testing.T) {
+	t.Parallel()
+	const never = "Error Trace: x.go:1\nError: Condition never satisfied\n"
+	for name, tc := range map[string]struct {
+		output string
+		want   bool
+	}{
+		"a condition of testify":             {never, true},
+		"the marker":                         {"x.go:3: " + runenv.Deadline + "the job did not end", true},
+		"an assertion":                       {"Error Trace: x.go:1\nError: Not equal\n", false},
+		"an assertion after a missed one":    {never + "Error Trace: x.go:2\nError: Not equal\n", false},
+		"a data race beside a missed one":    {never + "WARNING: DATA RACE\n", false},
+		"a panic beside a missed one":        {never + "panic: nil map\n", false},
+		"a doubled effect, worded as a wait": {never + "Messages: a duplicate deployment\n", false},
+		"a broken invariant":                 {never + "Messages: invariant jobs_one_live\n", false},
+		"a secret":                           {never + "Messages: a secret is in the log\n", false},
+		"nothing":                            {"", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, tc.want, missedDeadline(tc.output))
+		})
+	}
+}
+
+// line is one event of go test -json.
+func line(t *testing.T, action, test, output string) string {
+	t.Helper()
+	text, err := json.Marshal(event{Action: action, Package: module + "/p", Test: test, Output: output})
+	require.NoError(t, err)
+	return string(text) + "\n"
+}
+
+func TestLate_PicksTestsThatOnlyWaited(t *testing.T) {
+	t.Parallel()
+	const never = "Error Trace: x.go:1\nError: Condition never satisfied\n"
+	const wrong = "Error Trace: x.go:1\nError: Not equal\n"
+	r := newResults()
+	events := line(t, "output", "Slow", never) + line(t, "fail", "Slow", "") +
+		line(t, "output", "Wrong", wrong) + line(t, "fail", "Wrong", "") +
+		line(t, "output", "Parent/a", never) + line(t, "fail", "Parent/a", "") + line(t, "fail", "Parent", "") +
+		line(t, "output", "Mixed/a", never) + line(t, "fail", "Mixed/a", "") +
+		line(t, "output", "Mixed/b", wrong) + line(t, "fail", "Mixed/b", "") + line(t, "fail", "Mixed", "") +
+		line(t, "pass", "Good", "") + line(t, "fail", "", "")
+	require.NoError(t, r.read(strings.NewReader(events)))
+	again, red := r.late()
+	require.Equal(t, []testKey{{module + "/p", "Parent"}, {module + "/p", "Slow"}}, again)
+	require.True(t, red, "the others are red at once")
+}
+
+func TestFlakes_Verdict(t *testing.T) {
+	t.Parallel()
+	one := testKey{module + "/p", "Slow"}
+	seen := func(n int) []sighting {
+		var all []sighting
+		for range n {
+			all = append(all, sighting{Test: one.String()})
+		}
+		return all
+	}
+	f := &flakes{known: seen(1)}
+	f.add(one, 7, 1.5)
+	require.NoError(t, f.verdict(), "a second sighting is only named")
+	f = &flakes{known: seen(2)}
+	f.add(one, 7, 1.5)
+	require.ErrorContains(t, f.verdict(), "p Slow missed a deadline for the 3. time")
+	f = &flakes{}
+	for _, name := range []string{"A", "B", "C"} {
+		f.add(testKey{module + "/p", name}, 7, 1.5)
+	}
+	require.NoError(t, f.verdict())
+	f.add(testKey{module + "/p", "D"}, 7, 1.5)
+	require.ErrorContains(t, f.verdict(), "4 tests missed a deadline in this run; at most 3 may")
+}
+
+func TestFlakes_AreKeptInTheTree(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "test", "run"), 0o755))
+	f, err := readFlakes(root)
+	require.NoError(t, err)
+	require.NoError(t, f.save(), "no sighting, no file")
+	require.NoFileExists(t, filepath.Join(root, flakesFile))
+	f.add(testKey{module + "/p", "Slow"}, 7, 1.5)
+	require.NoError(t, f.save())
+	f, err = readFlakes(root)
+	require.NoError(t, err)
+	require.Len(t, f.known, 1)
+	require.Equal(t, uint64(7), f.known[0].Seed)
+}
+
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	root, err := checkout()
+	require.NoError(t, err)
+	rows, err := readBudget(root)
+	require.NoError(t, err, "the committed budget is valid")
+	require.NotEmpty(t, rows)
+
+	rows = []budgetRow{{"first", 100}, {"second", 20}}
+	_, err = checkBudget(rows, 149*time.Second, speed{CPU: 1})
+	require.NoError(t, err)
+	_, err = checkBudget(rows, 151*time.Second, speed{CPU: 1})
+	require.ErrorContains(t, err, "over budget")
+	_, err = checkBudget(rows, 151*time.Second, speed{CPU: 2})
+	require.NoError(t, err, "a machine of half the speed may take twice the CPU time")
+
+	write := func(text string) string {
+		root := t.TempDir()
+		require.NoError(t, os.MkdirAll(filepath.Join(root, "test", "run"), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(root, budgetFile), []byte(text), 0o600))
+		return root
+	}
+	for _, text := range []string{
+		`[]`, `[{"capability": "a", "cpu_seconds": 900}, {"capability": "b", "cpu_seconds": 51}]`,
+		`[{"capability": "", "cpu_seconds": 9}]`, `[{"capability": "a", "cpu_seconds": -1}]`, `{`,
+	} {
+		_, err := readBudget(write(text))
+		require.ErrorContains(t, err, budgetFile, text)
+	}
+}
+
+func TestFactor_IsBounded(t *testing.T) {
+	t.Parallel()
+	require.InDelta(t, 1, factor(time.Millisecond, time.Second), 0)
+	require.InDelta(t, 2, factor(2*time.Second, time.Second), 0)
+	require.InDelta(t, maxFactor, factor(time.Hour, time.Second), 0)
+	s := calibrate()
+	require.GreaterOrEqual(t, s.Wall, 1.0)
+	require.GreaterOrEqual(t, s.CPU, 1.0)
+}
+
+func TestBoard_StepsAndTable(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	b := newBoard(&out)
+	ok := b.step(t.Context(), "good", func(context.Context) (cost, error) { return cost{CPU: 3 * time.Second, RSS: 2048}, nil })
+	require.True(t, ok)
+	require.False(t, b.step(t.Context(), "bad", func(context.Context) (cost, error) { return cost{}, errors.New("no disk") }))
+	require.False(t, b.step(t.Context(), "tests", func(context.Context) (cost, error) { return cost{}, errTestsFailed }))
+	require.Equal(t, []string{"bad"}, b.failed(), "failed tests are judged by their results")
+	require.Contains(t, out.String(), "== bad: FAILED after 0 s: no disk")
+	table := b.table(5 * time.Second)
+	require.Regexp(t, `(?m)^good +ok +3 +0 +2$`, table)
+	require.Regexp(t, `(?m)^PostgreSQL, Temporal, other +2$`, table)
+	require.Regexp(t, `(?m)^all +5 `, table)
+}
+
+func TestPrefixed_KeepsLinesWhole(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	p := &prefixed{b: newBoard(&out), prefix: "x | "}
+	for _, part := range []string{"one", " line\ntwo", "\n\nend"} {
+		_, err := p.Write([]byte(part))
+		require.NoError(t, err)
+	}
+	require.Equal(t, "x | one line\nx | two\nx | \n", out.String())
+}
+
+// newRepository is a git checkout with the given files.
+func newRepository(t *testing.T, files map[string]string) string {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(root, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	}
+	out, err := exec.CommandContext(t.Context(), "git", "-C", root, "init", "-q").CombinedOutput()
+	require.NoError(t, err, string(out))
+	return root
+}
+
+func TestTree_SeedFollowsTheContent(t *testing.T) {
+	t.Parallel()
+	seed := func(files map[string]string) uint64 {
+		tree, err := readTree(t.Context(), newRepository(t, files))
+		require.NoError(t, err)
+		n, err := tree.seed()
+		require.NoError(t, err)
+		return n
+	}
+	one := seed(map[string]string{"a.go": "1", "b.txt": "2"})
+	require.Equal(t, one, seed(map[string]string{"a.go": "1", "b.txt": "2"}))
+	require.NotEqual(t, one, seed(map[string]string{"a.go": "1", "b.txt": "3"}))
+	require.Equal(t, one, seed(map[string]string{"a.go": "1", "b.txt": "2", stampsFile: "{}", flakesFile: "[]"}),
+		"what a run writes into the tree changes no seed")
+}
+
+func TestTree_CoveredFilesOfPackages(t *testing.T) {
+	t.Parallel()
+	tree := tree{files: []string{
+		"go.mod", "README.md", "a/a.go", "a/testdata/x.json", "a/sub/b.go", "a/sub/queries/q.sql", "docs/page.md",
+	}}
+	covered := func(folders ...string) []string {
+		var names []string
+		keep := tree.covered(folders)
+		for _, name := range tree.files {
+			if keep(name) {
+				names = append(names, name)
+			}
+		}
+		return names
+	}
+	require.Equal(t, []string{"go.mod", "a/a.go", "a/testdata/x.json"}, covered("a"))
+	require.Equal(t, []string{"go.mod", "a/sub/b.go", "a/sub/queries/q.sql"}, covered("a/sub"))
+}
+
+func TestAreas_AreKnownAndMatchPackages(t *testing.T) {
+	t.Parallel()
+	root, err := checkout()
+	require.NoError(t, err)
+	areas, err := chosen(root, nil)
+	require.NoError(t, err)
+	for _, a := range areas {
+		require.NotEmpty(t, a.Proves, a.Name)
+		require.True(t, len(a.Packages) > 0 || len(a.Command) > 0, "%s has packages or a command", a.Name)
+		if len(a.Packages) > 0 {
+			matched, err := folders(t.Context(), root, a.Packages...)
+			require.NoError(t, err)
+			require.NotEmpty(t, matched, a.Name)
+		}
+	}
+	_, err = chosen(root, []string{"nothing"})
+	require.ErrorContains(t, err, `there is no area "nothing"; write one of: `)
+}
+
+func TestCovered_ChangesWithADependency(t *testing.T) {
+	t.Parallel()
+	files := map[string]string{
+		"go.mod": "module " + module + "\n\ngo 1.26\n",
+		"p/p.go": "package p\n\nimport _ \"" + module + "/q\"\n",
+		"q/q.go": "package q\n", "r/r.go": "package r\n",
+	}
+	hash := func(change, text string) string {
+		files := maps.Clone(files)
+		files[change] = text
+		s := &session{root: newRepository(t, files)}
+		sum, err := s.covered(t.Context(), area{Name: "x", Packages: []string{"./p"}})
+		require.NoError(t, err)
+		return sum
+	}
+	base := hash("p/p.go", files["p/p.go"])
+	require.Equal(t, base, hash("r/r.go", "package r\n\nvar X int\n"), "p does not import r")
+	require.NotEqual(t, base, hash("q/q.go", "package q\n\nvar X int\n"))
+	require.NotEqual(t, base, hash("p/testdata/golden", "1"))
+	require.NotEqual(t, base, hash("p/p_test.go", "package p\n"))
+}
