@@ -224,8 +224,9 @@ func (s *Server) run(ctx context.Context) error {
 		return errors.Join(err, c.kill(ctx))
 	}
 	s.child, s.ready, s.opts.FrontendPort = c, ready, port
-	say := sayer(s.opts.Progress)
-	say("Temporal serves on %s after %s", ready.Frontend, time.Since(began).Round(time.Millisecond))
+	if s.opts.Progress != nil {
+		_, _ = fmt.Fprintf(s.opts.Progress, "Temporal serves on %s after %s\n", ready.Frontend, time.Since(began).Round(time.Millisecond))
+	}
 	return nil
 }
 

@@ -1,0 +1,74 @@
+package toolcache
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// Hash returns the SHA-256 of label and of the files at the paths, which are relative to root. It
+// reads a folder with all that is below it, except hidden files and folders with other modules. The
+// result depends on names and contents, not on the order of paths.
+func Hash(root, label string, paths ...string) (string, error) {
+	return hash(root, label, func(string) bool { return true }, paths...)
+}
+
+func hash(root, label string, keep func(name string) bool, paths ...string) (string, error) {
+	var files []string
+	for _, path := range paths {
+		top := filepath.Join(root, path)
+		err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case path != top && d.IsDir() && isOther(path, d.Name()):
+				return filepath.SkipDir
+			case d.Type().IsRegular() && !strings.HasPrefix(d.Name(), ".") && keep(d.Name()):
+				files = append(files, path)
+			}
+			return nil
+		})
+		if err != nil {
+			return "", fmt.Errorf("list the files to hash: %w", err)
+		}
+	}
+	slices.Sort(files)
+	sum := sha256.New()
+	_, _ = fmt.Fprintf(sum, "%q\n", label)
+	for _, path := range slices.Compact(files) {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return "", fmt.Errorf("read a file to hash: %w", err)
+		}
+		name, err := filepath.Rel(root, path)
+		if err != nil {
+			return "", err
+		}
+		_, _ = fmt.Fprintf(sum, "%q %d\n", filepath.ToSlash(name), len(content))
+		_, _ = sum.Write(content)
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// isOther reports whether the folder is no part of the module around it.
+func isOther(path, name string) bool {
+	return strings.HasPrefix(name, ".") || name == "node_modules" || isFile(filepath.Join(path, "go.mod"))
+}
+
+// hash covers all that the program is made of: the sources and pinned versions of its module, the
+// compiler and what is built.
+func (t Tool) hash(root string) (string, error) {
+	label := fmt.Sprintln(t.Name, t.Package, runtime.Version(), runtime.GOOS, runtime.GOARCH, buildFlags())
+	return hash(root, label, isSource, t.Module)
+}
+
+func isSource(name string) bool {
+	return name == "go.mod" || name == "go.sum" ||
+		strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go")
+}
