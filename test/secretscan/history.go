@@ -1,0 +1,109 @@
+package secretscan
+
+import (
+	"context"
+	"fmt"
+
+	commonpb "go.temporal.io/api/common/v1"
+	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// listings are the queries that together name all executions of a namespace. Temporal keeps its own,
+// such as schedules, in divisions that a plain query leaves out.
+var listings = [...]string{"", "TemporalNamespaceDivision IS NOT NULL"}
+
+// Histories searches all executions of a namespace, open and closed: what the list shows of each, and
+// each event of its history.
+func (s *Searcher) Histories(ctx context.Context, c client.Client, namespace string) error {
+	for _, query := range listings {
+		var page []byte
+		for {
+			list, err := c.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{Namespace: namespace, Query: query, NextPageToken: page})
+			if err != nil {
+				return fmt.Errorf("list the workflows of namespace %s: %w", namespace, err)
+			}
+			for _, info := range list.GetExecutions() {
+				e := info.GetExecution()
+				s.Message("workflow "+e.GetWorkflowId()+" in the list of workflows", info)
+				if err := s.execution(ctx, c, e); err != nil {
+					return err
+				}
+			}
+			if page = list.GetNextPageToken(); len(page) == 0 {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Searcher) execution(ctx context.Context, c client.Client, e *commonpb.WorkflowExecution) error {
+	s.Counts.Histories++
+	events := c.GetWorkflowHistory(ctx, e.GetWorkflowId(), e.GetRunId(), false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	for events.HasNext() {
+		event, err := events.Next()
+		if err != nil {
+			return fmt.Errorf("read the history of workflow %s: %w", e.GetWorkflowId(), err)
+		}
+		s.event("workflow "+e.GetWorkflowId(), event)
+	}
+	return nil
+}
+
+// History searches each event of a history. Place names the history.
+func (s *Searcher) History(place string, h *historypb.History) {
+	s.Counts.Histories++
+	for _, event := range h.GetEvents() {
+		s.event(place, event)
+	}
+}
+
+func (s *Searcher) event(place string, event *historypb.HistoryEvent) {
+	s.Counts.Events++
+	s.Message(fmt.Sprintf("%s, event %d (%s)", place, event.GetEventId(), event.GetEventType()), event)
+}
+
+// Message searches every text and every bytes field of m at any depth: payloads with their metadata,
+// memos, search attributes, headers, and failures with their details and encoded attributes.
+func (s *Searcher) Message(place string, m proto.Message) { s.fields(place, m.ProtoReflect()) }
+
+func (s *Searcher) fields(place string, m protoreflect.Message) {
+	if _, is := m.Interface().(*commonpb.Payload); is {
+		s.Counts.Payloads++
+	}
+	m.Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case field.IsList():
+			for i := range v.List().Len() {
+				s.value(place, field, v.List().Get(i))
+			}
+		case field.IsMap():
+			v.Map().Range(func(key protoreflect.MapKey, v protoreflect.Value) bool {
+				s.value(place, field.MapKey(), key.Value())
+				s.value(place, field.MapValue(), v)
+				return true
+			})
+		default:
+			s.value(place, field, v)
+		}
+		return true
+	})
+	s.Search(place, m.GetUnknown())
+}
+
+func (s *Searcher) value(place string, field protoreflect.FieldDescriptor, v protoreflect.Value) {
+	switch field.Kind() {
+	case protoreflect.StringKind:
+		s.Search(place, []byte(v.String()))
+	case protoreflect.BytesKind:
+		s.Search(place, v.Bytes())
+	case protoreflect.MessageKind, protoreflect.GroupKind:
+		s.fields(place, v.Message())
+	default: // numbers and names of enumerations
+	}
+}
