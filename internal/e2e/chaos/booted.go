@@ -18,7 +18,7 @@ func Booted() []*Plug {
 		}
 	}
 	return []*Plug{{
-		Kind: contract.KindNodeOperation, Stages: stages, Start: startLeaving(""),
+		Name: "booted", Kind: contract.KindNodeOperation, Stages: stages, Start: startLeaving(""),
 		Also: append(observes(stages), bootedLooks(stages)...),
 		Paths: []Path{
 			deprovision.path(), migrate.path(),

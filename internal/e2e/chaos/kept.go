@@ -105,15 +105,25 @@ func (t *theatre) dismiss(ctx context.Context, target *Target, path *Path, res *
 		target.leave()
 		return
 	}
+	if target.NodeID == "" {
+		target.NodeID = *target.Job.NodeID
+	}
 	t.keeping.Go(func() { // the next heartbeat may be seconds away
-		if !target.becomes(ctx, ends) {
-			target.leave()
+		if !t.enough(ends) && target.becomes(t.keepingCtx, ends) {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			t.kept[ends] = append(t.kept[ends], target)
 			return
 		}
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.kept[ends] = append(t.kept[ends], target)
+		target.leave()
 	})
+}
+
+// enough reports whether no more nodes of a state are kept.
+func (t *theatre) enough(state lifecycle.NodeStatus) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.kept[state]) >= t.keepAtMost
 }
 
 func (t *theatre) take(state lifecycle.NodeStatus) *Target {

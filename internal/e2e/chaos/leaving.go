@@ -37,7 +37,7 @@ func decommission() *Plug {
 	retired := full
 	retired.name, retired.from, retired.occupied = "full_of_retired", lifecycle.NodeRetired, false
 	return &Plug{
-		Kind: contract.KindDecommission, Stages: stagesOf(false), Start: startLeaving(""),
+		Name: "decommission", Kind: contract.KindDecommission, Stages: stagesOf(false), Start: startLeaving(""),
 		Also: append(observes(stagesOf(false)), remote("job", "RevokeTasks", "job", "SettleTasks", "job", "LookAtLeaving", "job", "ErasureBegun", "observe", "ObserveMachine",
 			lifecycle.StageReleaseMAAS, "ReturnToReady", lifecycle.StageReleaseMAAS, "RevokeBootstrap")...),
 		Paths: []Path{
@@ -53,7 +53,7 @@ func decommission() *Plug {
 func nodeOperation() *Plug {
 	drain, retire, remove := mode(lifecycle.ModeDrain), mode(lifecycle.ModeRetire), mode(lifecycle.ModeRemove)
 	return &Plug{
-		Kind: contract.KindNodeOperation, Stages: stagesOf(true), Start: startLeaving(""),
+		Name: "node_operation", Kind: contract.KindNodeOperation, Stages: stagesOf(true), Start: startLeaving(""),
 		Also: append(observes(stagesOf(true)), remote("job", "RevokeTasks", "job", "SettleTasks", "job", "LookAtLeaving")...),
 		Paths: []Path{
 			drain.path(), retire.path(), remove.path(),

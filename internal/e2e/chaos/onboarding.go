@@ -14,17 +14,17 @@ import (
 // Onboarding is the plug of the onboarding job.
 func Onboarding() *Plug {
 	return &Plug{
-		Kind: contract.KindOnboarding, Stages: contract.OnboardingStages, Start: startOnboarding,
+		Name: "onboarding", Kind: contract.KindOnboarding, Stages: contract.OnboardingStages, Start: startOnboarding,
 		Also: remote("observe", "ObserveMachine"), // a run that takes up a job looks before it acts
 		Paths: []Path{
-			{Name: "plain", Points: append(straight(), projections()...), Check: onboarded(times{1, 1})},
-			{Name: "recommission", Points: []Point{{Stage: contract.StageCommission, Activity: "CommissionMachine"}, project(contract.StageWaitReady)},
+			{Name: "plain", Keeps: lifecycle.NodeActive, Points: append(straight(), projections()...), Check: onboarded(times{1, 1})},
+			{Name: "recommission", Keeps: lifecycle.NodeActive, Points: []Point{{Stage: contract.StageCommission, Activity: "CommissionMachine"}, project(contract.StageWaitReady)},
 				Prepare: maasFault("commission_fail"), Check: onboarded(times{2, 1})},
-			{Name: "datasource", Points: append(remote(
+			{Name: "datasource", Keeps: lifecycle.NodeActive, Points: append(remote(
 				contract.StageClassifyFailure, "ClassifyDeployFailure", contract.StageRecoverDatasource, "ReturnToReady",
 			), project(contract.StageClassifyFailure), project(contract.StageRecoverDatasource)),
 				Prepare: maasFault("deploy_datasource_none"), Check: onboarded(times{1, 2})},
-			{Name: "repair", Points: remote(
+			{Name: "repair", Keeps: lifecycle.NodeActive, Points: remote(
 				contract.StageWaitHWSync, "WaitForHardwareSync", contract.StageWaitHWSync, "MachineCredentials", contract.StageWaitHWSync, "RepairHardwareSync",
 				contract.StageWaitHWSync, "ForgetMachineCredentials",
 			), NoCancel: true, Prepare: maasFault("hw_sync_disabled_by_userdata"), Check: onboarded(times{1, 1})},

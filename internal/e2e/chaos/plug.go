@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"slices"
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -10,6 +11,8 @@ import (
 
 // Plug is a job kind as the harness knows it.
 type Plug struct {
+	// Name tells the plug from another of the same job kind.
+	Name string
 	Kind contract.JobKind
 	// Stages are all stages of the kind; each meets each kind of trouble.
 	Stages []string
@@ -55,6 +58,14 @@ func (p *Plug) path(name string) *Path {
 	}
 	return nil
 }
+
+// beginsInService reports whether cases of a path begin with a node in service.
+func (p *Plug) beginsInService() bool {
+	return slices.ContainsFunc(p.Paths, func(path Path) bool { return path.From != "" })
+}
+
+// Plays reports whether a case is one of the plug's.
+func (p *Plug) Plays(c Case) bool { return p.Kind == c.Job && p.path(c.Path) != nil }
 
 func (p *Plug) pathNames() []string {
 	var names []string

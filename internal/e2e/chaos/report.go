@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // Report is what a run found.
@@ -12,6 +14,7 @@ type Report struct {
 	Results []Result
 	Killed  int // worker processes killed
 	Took    time.Duration
+	Strata  Coverage // of an elastic run
 }
 
 // Guilty lists the results with findings.
@@ -23,6 +26,40 @@ func (r Report) Guilty() []Result {
 		}
 	}
 	return out
+}
+
+// Failed lists the results that fail the run: those with findings, but for random
+// cases of an elastic run that found nothing when they were played again.
+func (r Report) Failed() []Result {
+	return slices.DeleteFunc(r.Guilty(), func(one Result) bool { return one.passing() })
+}
+
+// Passing lists the random cases whose finding did not recur.
+func (r Report) Passing() []Result {
+	return slices.DeleteFunc(r.Guilty(), func(one Result) bool { return !one.passing() })
+}
+
+// passing reports whether a finding did not recur when the case was played again.
+func (r Result) passing() bool {
+	return len(r.Findings) > 0 && !r.failsRun() && r.Replayed > 0 && r.Recurred == 0
+}
+
+// MissedDeadlines reports whether all that failed was too slow, and nothing else.
+func (r Report) MissedDeadlines() bool {
+	failed := r.Failed()
+	return len(failed) > 0 && !slices.ContainsFunc(failed, func(one Result) bool {
+		return slices.ContainsFunc(one.Findings, func(f Finding) bool { return !strings.HasPrefix(f.Text, runenv.Deadline) })
+	})
+}
+
+// Summary is the last line of an elastic run's report.
+func (r Report) Summary(seed uint64, cpu time.Duration) string {
+	counts := map[Class]int{}
+	for _, one := range r.Results {
+		counts[one.Class]++
+	}
+	return fmt.Sprintf("seed %d: %d known, %d strata (%d of %d), %d exploring cases; %.0f s, CPU %.0f s", seed, counts[ClassKnown],
+		counts[ClassStratum], r.Strata.Played, r.Strata.All, counts[ClassExploring], r.Took.Seconds(), cpu.Seconds())
 }
 
 // Count is how many cases have a finding of this verdict.
@@ -108,6 +145,9 @@ func (r Result) Blame() string {
 	}
 	for _, line := range r.Said {
 		fmt.Fprintf(&b, "  log: %s\n", line)
+	}
+	if r.Replayed > 0 {
+		fmt.Fprintf(&b, "  played again alone %d times: found something %d times\n", r.Replayed, r.Recurred)
 	}
 	fmt.Fprintf(&b, "  again: make chaos CHAOS_CASE='%s'\n", r.Case)
 	return b.String()

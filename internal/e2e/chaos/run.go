@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/devstack"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // Options say what to run.
@@ -30,23 +31,40 @@ type Options struct {
 	Patience time.Duration
 	// Break makes interceptors for the worker in this process: how a test breaks
 	// a stage.
-	Break func(*devstack.Stack) interceptor.WorkerInterceptor
+	Break func(*devstack.Stack) []interceptor.WorkerInterceptor
+	// Program is the chaos program, which serves as the worker process. When it is
+	// empty, the program is built.
+	Program string
 	// Progress gets a line now and then, Log the product's own log; nil drops.
 	Progress, Log io.Writer
+	// Verbose writes a line to Progress when a case ends.
+	Verbose bool
+}
+
+// fill sets the options that are not set.
+func (o *Options) fill() {
+	o.AtOnce, o.Processes = orElse(o.AtOnce, 16), orElse(o.Processes, 3)
+	o.Patience = orElse(o.Patience, runenv.Patience(4*time.Minute))
 }
 
 // Result is what became of a case.
 type Result struct {
-	Case     Case
-	JobID    string
-	End      lifecycle.JobStatus
-	Took     time.Duration
-	Findings []Finding
+	Case  Case
+	Class Class // "" outside elastic runs
+	JobID string
+	End   lifecycle.JobStatus
+	// Prepared is how long it took to make what the job works on, Took how long
+	// the job and its checks took.
+	Prepared, Took time.Duration
+	Findings       []Finding
 	// Waits is how often it was parked until a BMC's window of wrong logins had
 	// passed, and was sent on by a person.
 	Waits int
 	// Said is what the product logged of a job with findings, the last lines.
 	Said []string
+	// Replayed is how often the case was played again alone, Recurred how often
+	// that found something.
+	Replayed, Recurred int
 }
 
 // run is one run of many cases.
@@ -63,8 +81,7 @@ type run struct {
 // Cases that kill workers or database backends share one system, so that each
 // has neighbours who must survive that; the others share another.
 func Run(ctx context.Context, o Options) (Report, error) {
-	o.AtOnce, o.Processes = orElse(o.AtOnce, 16), orElse(o.Processes, 3)
-	o.Patience = orElse(o.Patience, 4*time.Minute)
+	o.fill()
 	r := &run{o: o, began: time.Now(), diary: &diary{to: o.Log}}
 	var calm, rough []Case
 	for _, c := range o.Cases {
@@ -93,12 +110,19 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	play(0, "calm", calm, 0)
 	play(1, "rough", rough, o.Processes)
 	wg.Wait()
+	return r.report(killed), errors.Join(errs[:]...)
+}
+
+// report is what the run found so far.
+func (r *run) report(killed int) Report {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for i := range r.results {
 		if one := &r.results[i]; len(one.Findings) > 0 {
 			one.Said = r.diary.of(one.JobID)
 		}
 	}
-	return Report{Results: r.results, Killed: killed, Took: time.Since(r.began)}, errors.Join(errs[:]...)
+	return Report{Results: r.results, Killed: killed, Took: time.Since(r.began)}
 }
 
 func orElse[T comparable](v, dflt T) T {
@@ -138,9 +162,7 @@ func (r *run) tell() (stop func()) {
 
 // play runs cases in one theatre and holds them against its invariants.
 func (r *run) play(ctx context.Context, name string, cases []Case, processes int) (killed int, err error) {
-	t, err := newTheatre(ctx, theatreOptions{
-		name: name + "-" + db.NewID("run"), machines: len(cases), processes: processes, breaks: r.o.Break, log: r.diary,
-	})
+	t, err := newTheatre(ctx, r.theatre(name, len(cases), processes))
 	if err != nil {
 		return 0, err
 	}
@@ -158,7 +180,20 @@ func (r *run) play(ctx context.Context, name string, cases []Case, processes int
 		})
 	}
 	wg.Wait()
-	t.keeping.Wait()
+	return r.finish(ctx, t, errs)
+}
+
+// theatre are the options of a theatre of this run.
+func (r *run) theatre(name string, machines, processes int) theatreOptions {
+	return theatreOptions{
+		name: name + "-" + db.NewID("run"), machines: machines, processes: processes, program: r.o.Program, breaks: r.o.Break, log: r.diary,
+		keeps: slices.ContainsFunc(r.o.Plugs, (*Plug).beginsInService), atOnce: r.o.AtOnce,
+	}
+}
+
+// finish checks the invariants of a theatre whose cases have ended.
+func (r *run) finish(ctx context.Context, t *theatre, errs []error) (killed int, err error) {
+	t.endKeeping()
 	if t.workers != nil {
 		errs, killed = append(errs, t.workers.trouble()), t.workers.killed()
 	}
@@ -178,19 +213,26 @@ func (r *run) note(res Result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.results = append(r.results, res)
-	if r.o.Progress != nil && len(res.Findings) > 0 {
+	if r.o.Progress == nil {
+		return
+	}
+	if len(res.Findings) > 0 {
 		fmt.Fprintf(r.o.Progress, "%4.0f s: found: %s: %s\n", time.Since(r.began).Seconds(), res.Findings[0].Verdict, res.Case)
+	} else if r.o.Verbose {
+		fmt.Fprintf(r.o.Progress, "%4.0f s: %-9s prepared in %4.1f s, %s after %4.1f s: %s\n",
+			time.Since(r.began).Seconds(), res.Class, res.Prepared.Seconds(), res.End, res.Took.Seconds(), res.Case)
 	}
 }
 
 // one plays a case.
 func (r *run) one(ctx context.Context, t *theatre, c Case) (Result, error) {
 	res := Result{Case: c}
-	i := slices.IndexFunc(r.o.Plugs, func(p *Plug) bool { return p.Kind == c.Job && p.path(c.Path) != nil })
+	i := slices.IndexFunc(r.o.Plugs, func(p *Plug) bool { return p.Plays(c) })
 	if i < 0 {
 		return res, fmt.Errorf("case %s: no such job kind and path", c)
 	}
 	plug, path := r.o.Plugs[i], r.o.Plugs[i].path(c.Path)
+	arranging := time.Now()
 	target, err := t.arrange(ctx, c, path)
 	if err != nil {
 		return res, fmt.Errorf("case %s: %w", c, err)
@@ -207,6 +249,7 @@ func (r *run) one(ctx context.Context, t *theatre, c Case) (Result, error) {
 	t.targets.Store(res.JobID, target)
 	t.director.Plan(res.JobID, c.Hits)
 	began := time.Now()
+	res.Prepared = began.Sub(arranging)
 	var job db.Job
 	err = t.store.Tx(ctx, func(tx *db.Tx) (err error) {
 		job, err = plug.Start(ctx, tx, target)
@@ -243,7 +286,11 @@ func (r *run) judge(ctx context.Context, t *theatre, target *Target, job db.Job,
 		return ended || time.Since(moved) > r.o.Patience
 	})
 	if !ended {
-		f.add(Stuck, "the job is %s at %s after %s, and stood still for %s: %s", job.Status, job.Stage,
+		mark := ""
+		if time.Since(moved) <= r.o.Patience { // it goes on, and is only slow
+			mark = runenv.Deadline
+		}
+		f.add(Stuck, "%sthe job is %s at %s after %s, and stood still for %s: %s", mark, job.Status, job.Stage,
 			time.Since(began).Round(time.Second), time.Since(moved).Round(time.Second), job.Message)
 		return job.Status, f.list
 	}

@@ -31,8 +31,14 @@ type theatre struct {
 	sku     db.SKU
 	targets sync.Map // job id to *Target
 
-	agents  *wire // over which agents reach the control plane
-	keeping sync.WaitGroup
+	agents *wire // over which agents reach the control plane
+
+	// keeping are the nodes that are about to be kept; endKeeping ends the wait
+	// for them.
+	keeping     sync.WaitGroup
+	keepingEnds context.CancelFunc
+	keepingCtx  context.Context //nolint:containedctx // ends with endKeeping
+	keepAtMost  int             // nodes of one state
 
 	mu     sync.Mutex
 	kept   map[lifecycle.NodeStatus][]*Target
@@ -47,8 +53,13 @@ type theatreOptions struct {
 	// processes is how many worker processes run; 0 runs one worker in this
 	// process.
 	processes int
-	breaks    func(*devstack.Stack) interceptor.WorkerInterceptor // of a worker in this process
+	program   string                                                // the worker program; "" builds it
+	breaks    func(*devstack.Stack) []interceptor.WorkerInterceptor // of a worker in this process
 	log       io.Writer
+	// keeps: cases begin with nodes in service, and those of earlier cases are kept
+	// for them, as many of a state as there are cases atOnce.
+	keeps  bool
+	atOnce int
 }
 
 // speed is virtual seconds a second of the simulated site.
@@ -64,6 +75,10 @@ const applicationName = "chaos"
 
 func newTheatre(ctx context.Context, o theatreOptions) (*theatre, error) {
 	t := &theatre{kept: map[lifecycle.NodeStatus][]*Target{}}
+	t.keepingCtx, t.keepingEnds = context.WithCancel(ctx)
+	if o.keeps {
+		t.keepAtMost = o.atOnce
+	}
 	t.director = newDirector(t.deed)
 	var err error
 	t.stack, err = devstack.Start(ctx, devstack.Options{
@@ -101,12 +116,12 @@ func (t *theatre) furnish(ctx context.Context, o theatreOptions) error {
 	if o.processes == 0 {
 		all := []interceptor.WorkerInterceptor{&Interceptor{Conductor: t.director.Worker("here")}}
 		if o.breaks != nil {
-			all = append(all, o.breaks(t.stack))
+			all = append(all, o.breaks(t.stack)...)
 		}
 		t.stack.StartRole("worker", func(ctx context.Context) error { return t.stack.App.RunWorker(ctx, all...) })
 		return nil
 	}
-	t.workers, err = startWorkers(ctx, t, o.processes, o.log)
+	t.workers, err = startWorkers(ctx, t, o)
 	if err != nil {
 		return err
 	}
@@ -125,7 +140,22 @@ func named(dsn string) string {
 	return dsn + " application_name=" + applicationName
 }
 
+// endKeeping ends the wait for nodes that are about to be kept: no case needs them.
+func (t *theatre) endKeeping() {
+	t.keepingEnds()
+	t.keeping.Wait()
+}
+
+// killed counts the worker processes that were killed.
+func (t *theatre) killed() int {
+	if t.workers == nil {
+		return 0
+	}
+	return t.workers.killed()
+}
+
 func (t *theatre) close() {
+	t.endKeeping()
 	for i := len(t.closes) - 1; i >= 0; i-- {
 		t.closes[i]()
 	}

@@ -40,17 +40,15 @@ type hand struct {
 	doomed bool
 }
 
-// startWorkers builds the worker program and starts n of it.
-func startWorkers(ctx context.Context, t *theatre, n int, log io.Writer) (*workers, error) {
-	root, err := temporal.Root()
-	if err != nil {
-		return nil, err
-	}
-	w := &workers{t: t, log: log, bin: filepath.Join(t.stack.Dir, "chaos"), live: map[string]*hand{}}
-	build := exec.CommandContext(ctx, "go", "build", "-o", w.bin, "./internal/e2e/chaos/cmd/chaos")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build the worker: %w\n%s", err, bytes.TrimSpace(out))
+// startWorkers starts the worker processes of a theatre. It builds the program
+// when the options name none.
+func startWorkers(ctx context.Context, t *theatre, o theatreOptions) (*workers, error) {
+	w := &workers{t: t, log: o.log, bin: o.program, live: map[string]*hand{}}
+	if w.bin == "" {
+		w.bin = filepath.Join(t.stack.Dir, "chaos")
+		if err := buildProgram(ctx, w.bin); err != nil {
+			return nil, err
+		}
 	}
 	url, stop, err := t.director.Serve(context.WithoutCancel(ctx))
 	if err != nil {
@@ -59,11 +57,24 @@ func startWorkers(ctx context.Context, t *theatre, n int, log io.Writer) (*worke
 	t.closes = append(t.closes, stop)
 	w.url, w.env = url, append(os.Environ(), environment(t.stack.Config)...)
 	ctx, w.end = context.WithCancel(context.WithoutCancel(ctx))
-	for range n {
+	for range o.processes {
 		w.wg.Add(1)
 		go w.keepOne(ctx)
 	}
 	return w, nil
+}
+
+func buildProgram(ctx context.Context, bin string) error {
+	root, err := temporal.Root()
+	if err != nil {
+		return err
+	}
+	build := exec.CommandContext(ctx, "go", "build", "-o", bin, "./internal/e2e/chaos/cmd/chaos")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the worker: %w\n%s", err, bytes.TrimSpace(out))
+	}
+	return nil
 }
 
 // environment is a stack's configuration for a process of its own.

@@ -1,0 +1,87 @@
+package chaos
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/test/runenv"
+)
+
+// TestSchedule_Order: known cases are handed out first, then the strata, then random cases for as
+// long as they are expected to end in time.
+func TestSchedule_Order(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	known, err := ParseCase(knownText, allPlugs())
+	require.NoError(t, err)
+	o := ElasticOptions{Options: Options{Plugs: allPlugs(), AtOnce: 4}, For: time.Minute, Seed: 7, Known: []KnownCase{{Case: known}}}
+	s := newSchedule(o, began)
+	required := s.strata.All + 1
+	var classes []Class
+	for l := range lanes {
+		for len(s.required[l]) > 0 {
+			p, more := s.next(l, began.Add(time.Hour))
+			require.True(t, more, "required cases do not depend on the time")
+			require.Equal(t, l, laneOf(p.c))
+			classes = append(classes, p.class)
+			s.ended(p, Result{Prepared: time.Second, Took: 9 * time.Second})
+		}
+	}
+	require.Len(t, classes, required)
+	require.Equal(t, ClassKnown, classes[0])
+	require.Equal(t, required-1, s.strata.Played)
+	require.Empty(t, s.open())
+	for l := range lanes {
+		p, more := s.next(l, began.Add(o.For-closing-11*time.Second))
+		require.True(t, more)
+		require.Equal(t, ClassExploring, p.class)
+		require.Equal(t, l, laneOf(p.c))
+		_, more = s.next(l, began.Add(o.For-closing-9*time.Second))
+		require.False(t, more, "cases take 10 s")
+	}
+}
+
+// TestSchedule_Open: a required case is open until it has ended.
+func TestSchedule_Open(t *testing.T) {
+	t.Parallel()
+	s := newSchedule(ElasticOptions{Options: Options{Plugs: allPlugs(), AtOnce: 4}, For: time.Minute, Seed: 7}, time.Now())
+	p, more := s.next(calm, time.Now())
+	require.True(t, more)
+	require.Contains(t, s.open(), p.c.String())
+	s.ended(p, Result{})
+	require.NotContains(t, s.open(), p.c.String())
+}
+
+func TestReport_WhatFailsARun(t *testing.T) {
+	t.Parallel()
+	found := func(v Verdict, text string) []Finding { return []Finding{{v, text}} }
+	for name, row := range map[string]struct {
+		result  Result
+		fails   bool
+		passing bool
+		late    bool
+	}{
+		"nothing found":                   {result: Result{Class: ClassExploring}},
+		"stratum":                         {result: Result{Class: ClassStratum, Findings: found(Stuck, "x")}, fails: true},
+		"known":                           {result: Result{Class: ClassKnown, Findings: found(NotReached, "x")}, fails: true},
+		"no elastic run":                  {result: Result{Findings: found(WrongEnd, "x")}, fails: true},
+		"stratum was slow":                {result: Result{Class: ClassStratum, Findings: found(Stuck, runenv.Deadline+"x")}, fails: true, late: true},
+		"exploring, recurred":             {result: Result{Class: ClassExploring, Findings: found(Stuck, "x"), Replayed: 3, Recurred: 1}, fails: true},
+		"exploring, did not recur":        {result: Result{Class: ClassExploring, Findings: found(Stuck, "x"), Replayed: 3}, passing: true},
+		"exploring, never repeated":       {result: Result{Class: ClassExploring, Findings: found(WrongEnd, "x")}, fails: true},
+		"exploring, duplicate effect":     {result: Result{Class: ClassExploring, Findings: found(Duplicate, "x"), Replayed: 3}, fails: true},
+		"exploring, broken invariant":     {result: Result{Class: ClassExploring, Findings: found(Invariant, "x"), Replayed: 3}, fails: true},
+		"exploring, slow and a duplicate": {result: Result{Class: ClassExploring, Findings: slices.Concat(found(Stuck, runenv.Deadline), found(Duplicate, "x"))}, fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := Report{Results: []Result{{Class: ClassStratum}, row.result}}
+			require.Len(t, r.Failed(), one(row.fails))
+			require.Len(t, r.Passing(), one(row.passing))
+			require.Equal(t, row.late, r.MissedDeadlines())
+		})
+	}
+}

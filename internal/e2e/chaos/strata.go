@@ -1,0 +1,97 @@
+package chaos
+
+import (
+	"math/rand/v2"
+	"slices"
+)
+
+// Class says why a case is part of an elastic run.
+type Class string
+
+// The classes, in the order in which they are played.
+const (
+	ClassKnown     Class = "known"     // in the committed list of earlier findings
+	ClassStratum   Class = "stratum"   // one of each job kind with each kind of fault
+	ClassExploring Class = "exploring" // random, by the seed
+)
+
+// Stratum is a kind of fault that jobs of a plug can meet. Every elastic run plays one case of each
+// stratum.
+type Stratum struct {
+	Plug *Plug
+	Kind Kind
+}
+
+func (s Stratum) String() string { return s.Plug.Name + " x " + string(s.Kind) }
+
+// Strata lists the strata of the plugs.
+func Strata(plugs []*Plug) []Stratum {
+	var out []Stratum
+	for _, p := range plugs {
+		for _, k := range Kinds() {
+			if len(stagesWith(p, k)) > 0 {
+				out = append(out, Stratum{p, k})
+			}
+		}
+	}
+	return out
+}
+
+// StratumCases returns one case of each stratum, in the order of Strata. The seed draws the stage,
+// the path and the point in it, and the variant.
+func StratumCases(plugs []*Plug, seed uint64) []Case {
+	g := &generator{rng: rand.New(rand.NewPCG(seed, 0x57a7)), met: map[string]bool{}} //nolint:gosec // chance, not secrecy
+	for _, s := range Strata(plugs) {
+		stages := stagesWith(s.Plug, s.Kind)
+		places := placesOf(s.Plug, stages[g.rng.IntN(len(stages))], s.Kind)
+		at := places[g.rng.IntN(len(places))]
+		g.add(s.Plug, at.path, g.hit(at.point, s.Kind))
+	}
+	return g.cases
+}
+
+// place is a point on one of the paths that run it.
+type place struct {
+	path  *Path
+	point Point
+}
+
+// placesOf lists the points of a stage that a fault of this kind can meet.
+func placesOf(p *Plug, stage string, k Kind) []place {
+	var out []place
+	for i := range p.Paths {
+		path := &p.Paths[i]
+		if k == Cancel && path.NoCancel {
+			continue
+		}
+		for _, at := range path.Points {
+			if at.Stage == stage && k.at(at) {
+				out = append(out, place{path, at})
+			}
+		}
+	}
+	return out
+}
+
+// stagesWith lists the stages of a plug that a fault of this kind can meet.
+func stagesWith(p *Plug, k Kind) []string {
+	return slices.DeleteFunc(slices.Clone(p.Stages), func(stage string) bool { return len(placesOf(p, stage, k)) == 0 })
+}
+
+// Explorer draws random cases with one fault or two. The same seed gives the same cases.
+type Explorer struct {
+	plugs []*Plug
+	g     *generator
+}
+
+// NewExplorer returns an explorer of the plugs.
+func NewExplorer(plugs []*Plug, seed uint64) *Explorer {
+	return &Explorer{plugs, &generator{rng: rand.New(rand.NewPCG(seed, 0xe791)), met: map[string]bool{}}} //nolint:gosec // chance, not secrecy
+}
+
+// Next draws the next case.
+func (e *Explorer) Next() Case {
+	e.g.cases = e.g.cases[:0]
+	e.g.byChance(e.plugs[e.g.rng.IntN(len(e.plugs))])
+	return e.g.cases[0]
+}

@@ -1,0 +1,74 @@
+package chaos
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+func allPlugs() []*Plug { return slices.Concat([]*Plug{Onboarding()}, Leaving(), Booted()) }
+
+func TestStratumCases_EverySeedHasAll(t *testing.T) {
+	t.Parallel()
+	plugs := allPlugs()
+	strata := Strata(plugs)
+	require.Len(t, strata, 9+11+11+11, "no agent runs during an onboarding's tasks")
+	drawn := map[string]map[string]bool{} // stratum to stages
+	for seed := range uint64(1000) {
+		cases := StratumCases(plugs, seed)
+		require.Len(t, cases, len(strata))
+		for i, c := range cases {
+			last := c.Hits[len(c.Hits)-1]
+			require.True(t, strata[i].Plug.Plays(c), "%s: %s", strata[i], c)
+			require.Equal(t, strata[i].Kind, last.Kind, "%s: %s", strata[i], c)
+			again, err := ParseCase(c.String(), plugs)
+			require.NoError(t, err)
+			require.Equal(t, c, again)
+			if name := strata[i].String(); drawn[name] == nil {
+				drawn[name] = map[string]bool{}
+			}
+			drawn[strata[i].String()][last.Point.Stage] = true
+		}
+	}
+	for _, s := range strata {
+		for _, stage := range stagesWith(s.Plug, s.Kind) {
+			require.True(t, drawn[s.String()][stage], "%s: no seed draws %s", s, stage)
+		}
+	}
+}
+
+func TestStratumCases_FollowTheSeed(t *testing.T) {
+	t.Parallel()
+	plugs := allPlugs()
+	require.Equal(t, StratumCases(plugs, 7), StratumCases(plugs, 7))
+	require.NotEqual(t, StratumCases(plugs, 7), StratumCases(plugs, 8))
+	one, same, other := NewExplorer(plugs, 7), NewExplorer(plugs, 7), NewExplorer(plugs, 8)
+	differs := false
+	for range 100 {
+		c := one.Next()
+		require.Equal(t, c, same.Next())
+		differs = differs || c.String() != other.Next().String()
+	}
+	require.True(t, differs)
+}
+
+// TestStrata_KillWorkersInBootedStages: each stage of the jobs of booted nodes can lose its worker.
+func TestStrata_KillWorkersInBootedStages(t *testing.T) {
+	t.Parallel()
+	booted := Booted()[0]
+	met := map[string]bool{}
+	for _, path := range booted.Paths {
+		if info, ok := lifecycle.DecommissionModeOf(path.Mode); ok && len(path.First) == 0 {
+			for _, stage := range info.Stages {
+				require.True(t, slices.ContainsFunc(placesOf(booted, stage, WorkerKilled), func(at place) bool { return at.path.Name == path.Name }),
+					"%s in %s", stage, path.Name)
+				met[stage] = true
+			}
+		}
+	}
+	require.ElementsMatch(t, booted.Stages, stagesWith(booted, WorkerKilled))
+	require.Len(t, met, len(booted.Stages))
+}
