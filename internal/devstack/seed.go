@@ -13,11 +13,13 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// The names under which the stack stores its secrets.
-const (
-	SecretMAAS = "sim/maas-api-key"
-	SecretSSH  = "sim/node-ssh-key"
-)
+// secret is the name of one of the site's own secrets.
+func (s *Stack) secret(name string) string {
+	if s.Options.Site == "" {
+		return "sim/" + name
+	}
+	return s.Options.Site + "/" + name
+}
 
 // BMCSecret is the name of a machine's BMC login.
 func BMCSecret(machine string) string { return "sim/bmc/" + machine }
@@ -32,14 +34,14 @@ func (s *Stack) SeedSecrets(ctx context.Context) error {
 		}
 		return nil
 	}
-	if err := put(SecretMAAS, s.Sims.APIKey); err != nil {
+	if err := put(s.SiteSpec().MAASAPIKeyRef, s.Sims.APIKey); err != nil {
 		return err
 	}
 	key, _, err := cloudinit.NewHostKey() // any ed25519 key in PEM form
 	if err != nil {
 		return err
 	}
-	if err := put(SecretSSH, key.Reveal()); err != nil {
+	if err := put(s.SiteSpec().SSHKeyRef, key.Reveal()); err != nil {
 		return err
 	}
 	for _, m := range slices.Concat(s.Sims.Fleet.All(), s.pxe.All()) {
@@ -66,7 +68,7 @@ func (s *Stack) SeedBMC(ctx context.Context, m *simhw.Machine) error {
 // SiteSpec is the simulated site.
 func (s *Stack) SiteSpec() lifecycle.SiteSpec {
 	return lifecycle.SiteSpec{
-		MAASURL: s.Sims.URL, MAASAPIKeyRef: SecretMAAS, Region: "sim", SSHUser: "ubuntu", SSHKeyRef: SecretSSH,
+		MAASURL: s.Sims.URL, MAASAPIKeyRef: s.secret("maas-api-key"), Region: "sim", SSHUser: "ubuntu", SSHKeyRef: s.secret("node-ssh-key"),
 		SSHPort: NodeSSHPort, TrustFirstBMCPin: true, Simulated: true,
 	}
 }

@@ -29,9 +29,10 @@ const NodeSSHPort = 22022
 
 // SimOptions describe a simulated site.
 type SimOptions struct {
-	// Specs are the machines; nil takes one GPU server a vendor, Count in all.
-	Specs []simhw.Spec
-	Count int
+	// Specs are the machines; nil takes one GPU server a vendor, Count in all, numbered from
+	// FirstMachine on; 0 is 1.
+	Specs               []simhw.Spec
+	Count, FirstMachine int
 	// Speed is virtual seconds a second for everything outside Slipway.
 	Speed       float64
 	Dir         string // files of the simulated nodes
@@ -87,7 +88,7 @@ func (o SimOptions) specs() []simhw.Spec {
 	}
 	var out []simhw.Spec
 	for i := range max(o.Count, 1) {
-		out = append(out, simhw.GPUServer(simhw.Vendors[i%len(simhw.Vendors)], i+1))
+		out = append(out, simhw.GPUServer(simhw.Vendors[i%len(simhw.Vendors)], max(o.FirstMachine, 1)+i))
 	}
 	return out
 }
@@ -135,7 +136,7 @@ func startBMC(ctx context.Context, m *simhw.Machine, speed float64, tls bool) (*
 	if err != nil {
 		return nil, nil, fmt.Errorf("BMC of %s: %w", m.Spec().ID, err)
 	}
-	_, stop, err := b.Start(ctx, "127.0.0.1:0")
+	_, stop, err := b.Start(ctx, ownLoopback())
 	if err != nil {
 		return nil, nil, fmt.Errorf("BMC of %s: %w", m.Spec().ID, err)
 	}
@@ -143,10 +144,15 @@ func startBMC(ctx context.Context, m *simhw.Machine, speed float64, tls bool) (*
 }
 
 func (s *Sims) startMAAS(ctx context.Context, o SimOptions) error {
+	network, release, err := claimProvisioning(ctx)
+	if err != nil {
+		return err
+	}
+	s.stops = append(s.stops, release)
 	srv, err := maassim.New(maassim.Options{
 		Fleet: s.Fleet, APIKey: s.APIKey, Durations: o.Durations, Seed: 1,
 		Networks: []maassim.Network{
-			provisioning(),
+			network,
 			{VLAN: 2, Name: "fast", CIDR: "127.20.0.0/16", MTU: 9000},
 		},
 	})
@@ -162,18 +168,27 @@ func (s *Sims) startMAAS(ctx context.Context, o SimOptions) error {
 	return nil
 }
 
-// provisioning is a loopback network of this stack's own, a thousand addresses:
-// stacks that run side by side must not answer for each other's nodes.
-func provisioning() maassim.Network {
-	b := make([]byte, 2)
-	_, _ = rand.Read(b)
-	prefix := fmt.Sprintf("127.%d.%d.", 32+int(b[0])%192, int(b[1])/4*4)
-	return maassim.Network{VLAN: 1, Name: "provisioning", CIDR: prefix + "0/22", Gateway: prefix + "1", MTU: 1500, DHCP: true}
+// claimProvisioning returns a loopback network of this site's own, a thousand addresses: sites that
+// run side by side must not answer for each other's nodes. Until release is called, a listener on
+// the gateway keeps other sites, in other processes too, from choosing the same network.
+func claimProvisioning(ctx context.Context) (network maassim.Network, release func(), err error) {
+	var lc net.ListenConfig
+	for range 20 {
+		b := make([]byte, 2)
+		_, _ = rand.Read(b)
+		prefix := fmt.Sprintf("127.%d.%d.", 32+int(b[0])%192, int(b[1])/4*4)
+		var l net.Listener
+		if l, err = lc.Listen(ctx, "tcp", net.JoinHostPort(prefix+"1", strconv.Itoa(NodeSSHPort))); err == nil {
+			network = maassim.Network{VLAN: 1, Name: "provisioning", CIDR: prefix + "0/22", Gateway: prefix + "1", MTU: 1500, DHCP: true}
+			return network, func() { _ = l.Close() }, nil
+		}
+	}
+	return network, nil, fmt.Errorf("no free loopback network for the site: %w", err)
 }
 
-// ownLoopback is a loopback address for one machine's sshd, which listens only
-// when the machine has booted: on 127.0.0.1 somebody else would have its port by
-// then.
+// ownLoopback is a loopback address for one server of one machine. An address on 127.0.0.1 could be
+// another machine's: its sshd listens only once the machine has booted, and the address of a BMC
+// stays in the database when its site has ended.
 func ownLoopback() string {
 	b := make([]byte, 2)
 	_, _ = rand.Read(b)

@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/slipway-cloud/slipway/db"
@@ -31,9 +32,13 @@ type Options struct {
 	// Dir keeps everything across runs; empty is a temporary folder that Close
 	// removes.
 	Dir string
-	// Specs are the machines; nil takes Count GPU servers of all vendors.
-	Specs []simhw.Spec
-	Count int
+	// Site names the simulated site, and its secrets are named after it; empty is "sim". Sites
+	// that share a database need names of their own.
+	Site string
+	// Specs are the machines; nil takes Count GPU servers of all vendors, whose serial numbers,
+	// MAC addresses and ids count on from FirstMachine.
+	Specs               []simhw.Spec
+	Count, FirstMachine int
 	// PXE are machines that no MAAS knows and that boot from the network, see
 	// PXEMachines; AddPXE adds others later.
 	PXE []PXEMachine
@@ -58,6 +63,8 @@ type Options struct {
 	// OfflineAfter is how long an active node may be silent; 0 is what Slipway
 	// does out of the box.
 	OfflineAfter time.Duration
+	// Configure changes Slipway's configuration before it starts; nil leaves it as it is.
+	Configure func(*config.Config)
 	// Worker and API run in this process unless switched off.
 	NoWorker, NoAPI bool
 	Progress        io.Writer // one line a step; nil for silence
@@ -90,15 +97,18 @@ type role struct {
 	done   chan error
 }
 
+// step is one part of bringing a stack up.
+type step struct {
+	what string
+	do   func(context.Context) error
+}
+
 // Start brings everything up in order, saying what it does. On failure what was
 // started is stopped again.
 func Start(ctx context.Context, o Options) (*Stack, error) {
 	s := &Stack{Options: o, roles: map[string]*role{}}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	steps := []struct {
-		what string
-		do   func(context.Context) error
-	}{
+	return s.bringUp(ctx, []step{
 		{"preparing the folder", s.folder},
 		{"building the programs (the first time some minutes)", s.build},
 		{"starting PostgreSQL", s.postgres},
@@ -107,8 +117,27 @@ func Start(ctx context.Context, o Options) (*Stack, error) {
 		{"starting the simulated site (MAAS region, BMCs, machines)", s.sims},
 		{"starting Slipway", s.slipway},
 		{"starting the machines that boot from the network", s.machines},
+	})
+}
+
+// NewSite starts another simulated site on the database, the Temporal server, the API and the
+// worker of s. Of the options it uses those of the site and its machines. The returned stack owns
+// only its machines and its folder: Close stops these and leaves the rest running.
+func (s *Stack) NewSite(ctx context.Context, o Options) (*Stack, error) {
+	site := &Stack{
+		Options: o, roles: map[string]*role{}, Postgres: s.Postgres, Temporal: s.Temporal, App: s.App, Config: s.Config,
+		Database: s.Database, Bin: s.Bin,
 	}
-	if len(o.PXE) == 0 {
+	site.ctx, site.cancel = context.WithCancel(s.ctx)
+	return site.bringUp(ctx, []step{
+		{"preparing the folder", site.folder},
+		{"starting the simulated site (MAAS region, BMCs, machines)", site.sims},
+		{"starting the machines that boot from the network", site.machines},
+	})
+}
+
+func (s *Stack) bringUp(ctx context.Context, steps []step) (*Stack, error) {
+	if len(s.Options.PXE) == 0 {
 		steps = steps[:len(steps)-1]
 	}
 	for _, step := range steps {
@@ -158,19 +187,31 @@ func (s *Stack) folder(context.Context) error {
 	return nil
 }
 
+// programs are built once by each process; all its stacks run the same.
+var programs struct {
+	sync.Mutex
+	dir string
+}
+
 // build compiles the programs that run as processes of their own.
 func (s *Stack) build(ctx context.Context) error {
+	programs.Lock()
+	defer programs.Unlock()
+	if s.Bin = programs.dir; s.Bin != "" {
+		return nil
+	}
 	root, err := temporal.Root()
 	if err != nil {
 		return err
 	}
-	s.Bin = filepath.Join(root, "bin")
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", s.Bin+string(filepath.Separator), "./cmd/slipway-agent", "./cmd/slipwayd", "./cmd/slipway")
+	dir := filepath.Join(root, "bin")
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", dir+string(filepath.Separator), "./cmd/slipway-agent", "./cmd/slipwayd", "./cmd/slipway")
 	cmd.Dir = root
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, strings.TrimSpace(string(out)))
 	}
+	s.Bin, programs.dir = dir, dir
 	return nil
 }
 
@@ -231,7 +272,7 @@ func (s *Stack) migrate(ctx context.Context) error {
 func (s *Stack) sims(ctx context.Context) error {
 	var err error
 	s.Sims, err = StartSims(s.ctx, SimOptions{
-		Specs: s.Options.Specs, Count: s.Options.Count, Speed: s.Options.Speed, Dir: filepath.Join(s.Dir, "nodes"),
+		Specs: s.Options.Specs, Count: s.Options.Count, FirstMachine: s.Options.FirstMachine, Speed: s.Options.Speed, Dir: filepath.Join(s.Dir, "nodes"),
 		AgentBinary: filepath.Join(s.Bin, "slipway-agent"), Log: slog.New(slog.NewTextHandler(orDiscard(s.Options.Log), nil)),
 		Durations: s.Options.Durations,
 	})
@@ -307,6 +348,9 @@ func (s *Stack) configure(ctx context.Context) (config.Config, error) {
 	}
 	if cfg.Reconcile.Every = s.Options.Reconcile; cfg.Reconcile.Every == 0 {
 		cfg.Reconcile.Every = 24 * time.Hour
+	}
+	if s.Options.Configure != nil {
+		s.Options.Configure(&cfg)
 	}
 	return cfg, cfg.Validate(config.PartDatabase, config.PartTemporal, config.PartAPI, config.PartAgent, config.PartSecrets, config.PartWorker)
 }

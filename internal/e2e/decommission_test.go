@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
+	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -169,5 +170,5 @@ func TestASoftResetGivesANodeBackToService(t *testing.T) {
 // activeAgain waits for the healthy heartbeat that gives a node back to service.
 func (w *world) activeAgain(t *testing.T, id string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return w.node(t, id).Status == lifecycle.NodeActive }, time.Minute, 200*time.Millisecond)
+	require.Eventually(t, func() bool { return w.node(t, id).Status == lifecycle.NodeActive }, runenv.Patience(time.Minute), 200*time.Millisecond)
 }

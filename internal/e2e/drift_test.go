@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/devstack"
 	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // openDrift lists the open findings of the site, by detector and node.
@@ -35,7 +36,7 @@ func (w *world) passes(t *testing.T, n int64) {
 		_ = w.App.Reconciles().Now(t.Context(), w.site.ID) // one that is at work is waited for
 		p, err := w.App.Store.DriftPass(t.Context(), w.site.ID)
 		return err == nil && p.Pass > from+n && p.FinishedAt != nil && p.FinishedAt.After(p.BegunAt)
-	}, 2*time.Minute, 500*time.Millisecond, "no whole pass was made")
+	}, runenv.Patience(2*time.Minute), 500*time.Millisecond, "no whole pass was made")
 }
 
 // TestDriftOfARunningSystem: nodes of every vendor that were onboarded are as
@@ -43,7 +44,7 @@ func (w *world) passes(t *testing.T, n int64) {
 // by the Schedule alone.
 func TestDriftOfARunningSystem(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, devstack.Options{Count: len(simhw.Vendors), Reconcile: 10 * time.Second})
+	w := newPrivateWorld(t, devstack.Options{Count: len(simhw.Vendors), Reconcile: 10 * time.Second, DatabaseEnv: databaseVar})
 	jobs := map[string]string{}
 	for _, m := range w.Sims.Fleet.All() {
 		jobs[m.Spec().ID] = w.onboard(t, m).ID
@@ -55,7 +56,7 @@ func TestDriftOfARunningSystem(t *testing.T) {
 		w.passes(t, 1)
 		p, err := w.App.Store.DriftPass(t.Context(), w.site.ID)
 		return err == nil && time.Since(p.BegunAt) < time.Minute && len(w.openDrift(t)) == 0
-	}, 2*time.Minute, time.Second)
+	}, runenv.Patience(2*time.Minute), time.Second)
 	wait(t, 6*time.Second) // they have settled
 	w.passes(t, 2)
 	require.Empty(t, w.openDrift(t), "a fleet that is as it should be")
@@ -64,18 +65,18 @@ func TestDriftOfARunningSystem(t *testing.T) {
 	released, booted := all[0], all[1]
 	require.NoError(t, w.Sims.MAAS.External("release", "gpu-"+released.Spec().ID))
 	booted.PowerOff("a hand", true)
-	require.Eventually(t, func() bool { return booted.Power() == simhw.Off }, 30*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return booted.Power() == simhw.Off }, runenv.Patience(30*time.Second), 50*time.Millisecond)
 	booted.PowerOn("a hand")
 	host := "gpu-" + released.Spec().ID
 	require.Eventually(t, func() bool {
 		n, err := w.App.Store.LiveNodeOfHost(t.Context(), w.site.ID, host)
 		return err == nil && n.Status == lifecycle.NodeQuarantined
-	}, 2*time.Minute, 500*time.Millisecond, "what was released behind our back is not kept in service")
+	}, runenv.Patience(2*time.Minute), 500*time.Millisecond, "what was released behind our back is not kept in service")
 	open := w.openDrift(t)
 	require.Contains(t, open, lifecycle.DriftExternallyReleased+" "+host)
 
 	name := lifecycle.DriftBootUnannounced + " gpu-" + booted.Spec().ID
-	require.Eventually(t, func() bool { _, found := w.openDrift(t)[name]; return found }, 2*time.Minute, 500*time.Millisecond)
+	require.Eventually(t, func() bool { _, found := w.openDrift(t)[name]; return found }, runenv.Patience(2*time.Minute), 500*time.Millisecond)
 	require.NoError(t, w.App.Store.Tx(t.Context(), func(tx *db.Tx) error {
 		_, err := tx.ActOnDrift(t.Context(), w.openDrift(t)[name].ID, 0, lifecycle.DriftAdopt, admin)
 		return err

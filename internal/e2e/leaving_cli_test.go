@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/cli"
 	"github.com/slipway-cloud/slipway/internal/devstack"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // commandLine is a signed-in user of the stack.
@@ -35,7 +36,7 @@ func (c commandLine) run(t *testing.T, want int, args ...string) string {
 
 func (c commandLine) is(t *testing.T, node string, want lifecycle.NodeStatus) {
 	t.Helper()
-	require.Eventually(t, func() bool { return c.node(t, node).Status == want }, time.Minute, 100*time.Millisecond, "the node is not %s", want)
+	require.Eventually(t, func() bool { return c.node(t, node).Status == want }, runenv.Patience(time.Minute), 100*time.Millisecond, "the node is not %s", want)
 }
 
 // TestANodeLeavesAndComesBackByTheCommandLine: every action of a node and a
@@ -102,5 +103,5 @@ func (c commandLine) healthy(t *testing.T, node string) {
 			return err
 		})
 		return err == nil && len(missing) == 0
-	}, time.Minute, 100*time.Millisecond)
+	}, runenv.Patience(time.Minute), 100*time.Millisecond)
 }

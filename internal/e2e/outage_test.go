@@ -16,13 +16,14 @@ import (
 	"github.com/slipway-cloud/slipway/internal/devstack"
 	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // TestTemporalAwayIntentWaits: an onboarding accepted while Temporal is down
 // starts when it is back.
 func TestTemporalAwayIntentWaits(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, devstack.Options{TemporalOnDisk: true})
+	w := newPrivateWorld(t, devstack.Options{TemporalOnDisk: true, DatabaseEnv: databaseVar})
 	require.NoError(t, w.Temporal.Pause(t.Context()))
 	job := w.onboard(t, w.Sims.Fleet.All()[0])
 	require.Never(t, func() bool { return w.job(t, job.ID).Status != lifecycle.JobPending }, 4*time.Second, 200*time.Millisecond)
@@ -35,9 +36,9 @@ func TestTemporalAwayIntentWaits(t *testing.T) {
 // continues.
 func TestPostgresAwayInMidRun(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, devstack.Options{})
+	w := newPrivateWorld(t, devstack.Options{})
 	job := w.onboard(t, w.Sims.Fleet.All()[0])
-	require.Eventually(t, func() bool { return w.job(t, job.ID).StageOrdinal >= 5 }, time.Minute, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return w.job(t, job.ID).StageOrdinal >= 5 }, runenv.Patience(time.Minute), 100*time.Millisecond)
 	require.NoError(t, w.Postgres.Pause(t.Context()))
 	wait(t, 20*time.Second)
 	require.NoError(t, w.Postgres.Resume(t.Context()))
@@ -51,7 +52,7 @@ func TestPostgresAwayInMidRun(t *testing.T) {
 func TestNoSecretLeaksAndAllIsVisible(t *testing.T) {
 	t.Parallel()
 	log := &safeBuffer{}
-	w := newWorld(t, devstack.Options{Log: log, Namespace: "leaks"})
+	w := newPrivateWorld(t, devstack.Options{Log: log, Namespace: "leaks", DatabaseEnv: databaseVar})
 	m := w.Sims.Fleet.All()[0]
 	job := w.onboard(t, m)
 	secrets := []string{
@@ -67,7 +68,7 @@ func TestNoSecretLeaksAndAllIsVisible(t *testing.T) {
 		require.NotContains(t, raw, s, "a secret is in the history")
 		require.NotContains(t, log.String(), s, "a secret is in the log")
 	}
-	require.Contains(t, raw, devstack.SecretMAAS, "the history holds references")
+	require.Contains(t, raw, w.site.Spec.MAASAPIKeyRef, "the history holds references")
 	w.searchable(t, j)
 	w.stagesVisible(t, j)
 }
@@ -122,7 +123,7 @@ func (w *world) searchable(t *testing.T, j db.Job) {
 		require.Eventually(t, func() bool {
 			res, err := w.App.Temporal.ListWorkflow(t.Context(), &workflowservice.ListWorkflowExecutionsRequest{Namespace: "leaks", Query: query})
 			return err == nil && len(res.GetExecutions()) == want
-		}, 20*time.Second, 200*time.Millisecond, query)
+		}, runenv.Patience(20*time.Second), 200*time.Millisecond, query)
 	}
 }
 

@@ -37,7 +37,7 @@ func planFresh(t *testing.T, p *planner) {
 	require.Empty(t, got.NodeID)
 	again := p.dry(t, p.request(p.fresh), "")
 	require.Equal(t, got.PlanHash, again.PlanHash, "nothing has changed")
-	out := p.cliAnswer(t, p.token, "node", "onboard", "--dry-run", "--site", "sim", "--profile", "standard", "--sku", "h100x8",
+	out := p.cliAnswer(t, p.token, "node", "onboard", "--dry-run", "--site", p.site.Name, "--profile", p.profile.Name, "--sku", p.sku.Name,
 		"--hostname", host(p.fresh), "--bmc", p.fresh.Spec().BMCAddress, "--credential", "sim/bmc/"+p.fresh.Spec().ID)
 	require.Contains(t, out, "dry run")
 	require.Contains(t, out, "deploy jammy")

@@ -24,6 +24,7 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/maas"
 	"github.com/slipway-cloud/slipway/providers/maas/maassim"
+	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -62,7 +63,7 @@ func TestPlanTouchesNothing(t *testing.T) {
 
 func newPlanner(t *testing.T) *planner {
 	t.Helper()
-	w := newWorld(t, devstack.Options{Count: 6})
+	w := newPrivateWorld(t, devstack.Options{Count: 6, DatabaseEnv: databaseVar})
 	m := w.Sims.Fleet.All()
 	p := &planner{world: w, fresh: m[0], enlisted: m[1], foreign: m[2], ready: m[3], twofold: m[4], diskless: m[5]}
 	var err error
@@ -130,7 +131,7 @@ func (p *planner) becomes(t *testing.T, m *simhw.Machine, want providers.MAASSta
 	require.Eventually(t, func() bool {
 		v, ok := p.Sims.MAAS.Machine(host(m))
 		return ok && int(v.Status) == int(want)
-	}, time.Minute, 100*time.Millisecond, "%s becomes %s", host(m), want)
+	}, runenv.Patience(time.Minute), 100*time.Millisecond, "%s becomes %s", host(m), want)
 }
 
 // settles waits until nothing moves by itself any more.
@@ -141,14 +142,14 @@ func (p *planner) settles(t *testing.T) {
 	require.Eventually(t, func() bool {
 		passes, err := p.App.Store.ListDriftPasses(t.Context(), "", 10)
 		return err == nil && len(passes) == 2 && passes[0].TriedAt != nil && passes[1].TriedAt != nil
-	}, 3*time.Minute, 200*time.Millisecond)
+	}, runenv.Patience(3*time.Minute), 200*time.Millisecond)
 	last := p.traces(t)
 	require.Eventually(t, func() bool {
 		now := p.traces(t)
 		same := maps.Equal(last, now)
 		last = now
 		return same
-	}, time.Minute, 2*time.Second)
+	}, runenv.Patience(time.Minute), 2*time.Second)
 }
 
 // traces are what a change would leave behind: effects in the region, requests

@@ -21,6 +21,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/simnode"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // planted is one failure of one step, on a node with everything that a tenant
@@ -194,8 +195,9 @@ func TestEveryStepHasAPlantedFailure(t *testing.T) {
 func TestAPlantedFailureAtEachStepEndsQuarantined(t *testing.T) {
 	t.Parallel()
 	var specs []simhw.Spec
+	first := machineNumbers(4)
 	for i := range 4 {
-		spec := simhw.GPUServer(simhw.Vendors[i], i+1)
+		spec := simhw.GPUServer(simhw.Vendors[i], first+i)
 		spec.Disks = slices.Insert(spec.Disks, len(spec.Disks)-1, simhw.Disk{Name: "sdb", Model: "SIM SATA SSD", Serial: "D" + spec.Serial, Bytes: 960_197_124_096})
 		specs = append(specs, spec)
 	}
@@ -237,7 +239,7 @@ func (w *world) plants(t *testing.T, h *bed, nodeID string, p planted) db.Job {
 	if p.drained != nil {
 		require.Eventually(t, func() bool {
 			return slices.Contains([]string{lifecycle.StageCleanupStorage, lifecycle.StageScrubGPU}, w.job(t, j.ID).Stage)
-		}, patience, 5*time.Millisecond, name)
+		}, runenv.Patience(patience), 5*time.Millisecond, name)
 		require.NoError(t, p.drained(h), name)
 	}
 	j = w.ends(t, j.ID, patience)

@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/devstack"
 	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // killed is a machine whose job loses its worker in a stage.
@@ -59,10 +60,11 @@ func (w *pxeWorld) allocate(t *testing.T, id string) {
 	require.NoError(t, err)
 }
 
-func TestKillTheWorkerInEveryStageOfAPXEDeprovisioning(t *testing.T) {
+func TestPXEDeprovisioning_WorkerKilledInEachStage(t *testing.T) {
+	runenv.ProofOnly(t, "kills")
 	t.Parallel()
 	info, _ := lifecycle.DecommissionModeOf(lifecycle.ModeDeprovision)
-	w := newPXEWorld(t, devstack.Options{PXE: devstack.PXEMachines(len(info.Stages)), NoWorker: true})
+	w := newPXEWorld(t, newPrivateWorld(t, devstack.Options{PXE: pxeMachines(len(info.Stages)), NoWorker: true, DatabaseEnv: databaseVar}))
 	w.killInEveryStage(t, lifecycle.ModeDeprovision, func(killed) map[string]any {
 		return map[string]any{"state": "deprovisioning", "grace_seconds": 1}
 	}, func(k killed) {
@@ -86,10 +88,11 @@ func (w *pxeWorld) erasedOnce(t *testing.T, k killed) {
 	require.LessOrEqual(t, k.old.Hardware.Counters().PowerOffs, 3, "killed in %s", k.stage)
 }
 
-func TestKillTheWorkerInEveryStageOfAPXEMigration(t *testing.T) {
+func TestPXEMigration_WorkerKilledInEachStage(t *testing.T) {
+	runenv.ProofOnly(t, "kills")
 	t.Parallel()
 	info, _ := lifecycle.DecommissionModeOf(lifecycle.ModeMigrate)
-	w := newPXEWorld(t, devstack.Options{PXE: devstack.PXEMachines(2 * len(info.Stages)), NoWorker: true})
+	w := newPXEWorld(t, newPrivateWorld(t, devstack.Options{PXE: pxeMachines(2 * len(info.Stages)), NoWorker: true, DatabaseEnv: databaseVar}))
 	w.killInEveryStage(t, lifecycle.ModeMigrate, func(k killed) map[string]any {
 		return map[string]any{"state": "migrating", "disks": "new", "erase_old": true, "grace_seconds": 1, "hardware": w.hardware(k.fresh)}
 	}, func(k killed) {

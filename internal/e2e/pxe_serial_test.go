@@ -15,9 +15,9 @@ import (
 // machine names its serial number; the firmware did, when it asked for its script.
 func TestAPXEMigrationToAnotherMachineThanPlannedParks(t *testing.T) {
 	t.Parallel()
-	machines := devstack.PXEMachines(2)
+	machines := pxeMachines(2)
 	machines[1].NoDisk = true
-	w := newPXEWorld(t, devstack.Options{PXE: machines})
+	w := newPXEWorld(t, newWorld(t, devstack.Options{PXE: machines}))
 	old, fresh := w.PXE[0], w.PXE[1]
 	id := w.active(t, old)[0]
 	planned := w.hardware(fresh)

@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/simnode"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 var fromDiscoveryToService = []string{"discovered", "pending", "installing", "installed", "active"}
@@ -24,7 +25,7 @@ var fromDiscoveryToService = []string{"discovered", "pending", "installing", "in
 // where the real agent reports, and out of it with every disk erased.
 func TestAPXENodeLivesAndIsErased(t *testing.T) {
 	t.Parallel()
-	w := newPXEWorld(t, devstack.Options{PXE: devstack.PXEMachines(2)})
+	w := newPXEWorld(t, newWorld(t, devstack.Options{PXE: pxeMachines(2)}))
 	w.PXE[0].FailInstalls("no disk, on purpose")
 	nodes := w.active(t, w.PXE...)
 	jobs, stolen := make([]string, 2), make([]*http.Client, 2)
@@ -74,7 +75,7 @@ func (w *pxeWorld) proven(t *testing.T, s *devstack.PXEServer, id string) {
 // it is, and the stage is done again when the cause is gone.
 func TestAPXEErasureThatFailsParksAndGoesOn(t *testing.T) {
 	t.Parallel()
-	w := newPXEWorld(t, devstack.Options{PXE: devstack.PXEMachines(1)})
+	w := newPXEWorld(t, newWorld(t, devstack.Options{PXE: pxeMachines(1)}))
 	s := w.PXE[0]
 	id := w.active(t, s)[0]
 	require.NoError(t, s.Live.SetFaults(simnode.Faults{Scrub: simnode.ScrubFaults{SanitizeFails: true}}))
@@ -97,9 +98,9 @@ func TestAPXEErasureThatFailsParksAndGoesOn(t *testing.T) {
 // and sends the job on.
 func TestAPXENodeWithoutABMCIsRestartedByHand(t *testing.T) {
 	t.Parallel()
-	machines := devstack.PXEMachines(1)
+	machines := pxeMachines(1)
 	machines[0].NoBMC = true
-	w := newPXEWorld(t, devstack.Options{PXE: machines})
+	w := newPXEWorld(t, newWorld(t, devstack.Options{PXE: machines}))
 	s := w.PXE[0]
 	id := w.active(t, s)[0]
 	require.NoError(t, s.Disk.Occupy())
@@ -127,16 +128,16 @@ func TestAPXENodeWithoutABMCIsRestartedByHand(t *testing.T) {
 // needs attention says so, and asking once more begins the next job.
 func TestACancelledPXEDeprovisioningBeginsAgain(t *testing.T) {
 	t.Parallel()
-	w := newPXEWorld(t, devstack.Options{PXE: devstack.PXEMachines(1)})
+	w := newPXEWorld(t, newWorld(t, devstack.Options{PXE: pxeMachines(1)}))
 	s := w.PXE[0]
 	id := w.active(t, s)[0]
 	require.NoError(t, s.Live.SetFaults(simnode.Faults{Scrub: simnode.ScrubFaults{GPUMemoryResidue: true}}))
 	first := w.begin(t, id, map[string]any{"state": "deprovisioning", "grace_seconds": 1})
 	require.Equal(t, lifecycle.JobFailedManual, w.ends(t, first, pxePatience).Status)
 	w.act(t, first, lifecycle.ActionCancel)
-	require.Eventually(t, func() bool { return w.job(t, first).Status == lifecycle.JobCancelled }, pxePatience, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return w.job(t, first).Status == lifecycle.JobCancelled }, runenv.Patience(pxePatience), 100*time.Millisecond)
 	require.Equal(t, lifecycle.NodeDeprovisioning, w.node(t, id).Status)
-	require.Eventually(t, func() bool { return w.view(t, id).PXE.Netboot == nil }, pxePatience, 100*time.Millisecond, "it boots its disk again")
+	require.Eventually(t, func() bool { return w.view(t, id).PXE.Netboot == nil }, runenv.Patience(pxePatience), 100*time.Millisecond, "it boots its disk again")
 	require.NoError(t, s.Live.SetFaults(simnode.Faults{}))
 
 	second := w.begin(t, id, map[string]any{"state": "deprovisioning", "grace_seconds": 1})
@@ -157,7 +158,7 @@ func (w *pxeWorld) hardware(s *devstack.PXEServer) map[string]any {
 // installed; id, history and labels stay, and the old machine is nobody's.
 func TestAPXENodeMigratesToNewDisks(t *testing.T) {
 	t.Parallel()
-	w := newPXEWorld(t, devstack.Options{PXE: devstack.PXEMachines(2)})
+	w := newPXEWorld(t, newWorld(t, devstack.Options{PXE: pxeMachines(2)}))
 	old, fresh := w.PXE[0], w.PXE[1]
 	id := w.active(t, old)[0]
 	require.NoError(t, old.Disk.Occupy())
@@ -187,9 +188,9 @@ func TestAPXENodeMigratesToNewDisks(t *testing.T) {
 // hardware, and nothing is installed.
 func TestAPXENodeMigratesWithItsDisks(t *testing.T) {
 	t.Parallel()
-	machines := devstack.PXEMachines(2)
+	machines := pxeMachines(2)
 	machines[1].NoDisk = true
-	w := newPXEWorld(t, devstack.Options{PXE: machines})
+	w := newPXEWorld(t, newWorld(t, devstack.Options{PXE: machines}))
 	old, fresh := w.PXE[0], w.PXE[1]
 	id := w.active(t, old)[0]
 	job := w.begin(t, id, map[string]any{"state": "migrating", "disks": "moved", "grace_seconds": 1})

@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/internal/simnode"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // pxeWorld is a stack with machines that boot from the network, the workflows
@@ -29,14 +30,14 @@ type pxeWorld struct {
 }
 
 // pxePatience is for what a busy machine may take, never for what is expected.
-const pxePatience = 5 * time.Minute
+const pxePatience = 2 * time.Minute
 
 // until waits for a condition, and says when it gives up how it is then.
 func until(t *testing.T, now func() string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(pxePatience); !ok(); {
+	for deadline := time.Now().Add(runenv.Patience(pxePatience)); !ok(); {
 		if time.Now().After(deadline) {
-			require.FailNow(t, now())
+			require.FailNow(t, runenv.Deadline+now())
 		}
 		wait(t, 100*time.Millisecond)
 	}
@@ -63,9 +64,9 @@ runcmd:
 `
 )
 
-func newPXEWorld(t *testing.T, o devstack.Options) *pxeWorld {
+func newPXEWorld(t *testing.T, on *world) *pxeWorld {
 	t.Helper()
-	w := &pxeWorld{rotator: newRotator(t, o)}
+	w := &pxeWorld{rotator: newRotator(t, on)}
 	image := []byte(strings.Repeat("a kernel, made up; ", 10_000))
 	mirror := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) {
 		out.Header().Set("Content-Length", strconv.Itoa(len(image)))
@@ -82,7 +83,7 @@ func newPXEWorld(t *testing.T, o devstack.Options) *pxeWorld {
 		}}, &made)
 		return made.ID
 	}
-	w.disk, w.eraser = add("disk", "autoinstall", pxeUserData), add("eraser", pxenode.LiveWord, pxeEraserData)
+	w.disk, w.eraser = add("disk-"+on.site.Name, "autoinstall", pxeUserData), add("eraser-"+on.site.Name, pxenode.LiveWord, pxeEraserData)
 	return w
 }
 

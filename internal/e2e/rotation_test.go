@@ -22,6 +22,7 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/bmc/redfish"
 	"github.com/slipway-cloud/slipway/providers/maas"
+	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -31,9 +32,9 @@ type rotator struct {
 	token string
 }
 
-func newRotator(t *testing.T, o devstack.Options) *rotator {
+func newRotator(t *testing.T, w *world) *rotator {
 	t.Helper()
-	r := &rotator{world: newWorld(t, o)}
+	r := &rotator{world: w}
 	var err error
 	r.token, err = rest.CreateToken(t.Context(), r.App.Store, "rotator", []string{"admin"}, time.Hour)
 	require.NoError(t, err)
@@ -150,7 +151,7 @@ func (r *rotator) rotated(t *testing.T, m *simhw.Machine, before db.BMC, oldRef,
 func TestRotateTheBMCsOfActiveNodes(t *testing.T) {
 	t.Parallel()
 	log := &safeBuffer{}
-	r := newRotator(t, devstack.Options{Count: 3, Log: log, Namespace: "leaks"})
+	r := newRotator(t, newPrivateWorld(t, devstack.Options{Count: 3, Log: log, Namespace: "leaks", DatabaseEnv: databaseVar}))
 	onboarding := map[string]string{}
 	for _, m := range r.Sims.Fleet.All() {
 		onboarding[m.Spec().ID] = r.onboard(t, m).ID
@@ -183,11 +184,12 @@ func TestRotateTheBMCsOfActiveNodes(t *testing.T) {
 	}
 }
 
-// TestKillTheWorkerInEveryStageOfARotation: after the effect and before the
-// answer, in each stage once; each password is changed once.
-func TestKillTheWorkerInEveryStageOfARotation(t *testing.T) {
+// TestBMCRotation_WorkerKilledInEachStage kills the worker after the effect of each stage and before
+// its answer: each password is changed once.
+func TestBMCRotation_WorkerKilledInEachStage(t *testing.T) {
+	runenv.ProofOnly(t, "kills")
 	t.Parallel()
-	r := newRotator(t, devstack.Options{Count: len(contract.BMCRotationStages), NoWorker: true})
+	r := newRotator(t, newPrivateWorld(t, devstack.Options{Count: len(contract.BMCRotationStages), NoWorker: true, DatabaseEnv: databaseVar}))
 	plan, jobs, old, before := map[string]string{}, map[string]string{}, map[string]string{}, map[string]db.BMC{}
 	for i, m := range r.Sims.Fleet.All() {
 		id := m.Spec().ID
@@ -216,16 +218,17 @@ func TestKillTheWorkerInEveryStageOfARotation(t *testing.T) {
 // an operator has stored the right one and said so.
 func TestAWrongPasswordStopsARotation(t *testing.T) {
 	t.Parallel()
-	r := newRotator(t, devstack.Options{Count: 2})
+	r := newRotator(t, newWorld(t, devstack.Options{Count: 2}))
 	m, bare := r.Sims.Fleet.All()[0], r.Sims.Fleet.All()[1]
 	sim := r.Sims.BMCs[m.Spec().ID]
 	b, right := r.active(t, m), m.Spec().BMCPassword
 	path := "/admin/bmcs/" + b.ID
 	wrong, err := json.Marshal(map[string]string{"username": m.Spec().BMCUser, "password": "not-this-one"})
 	require.NoError(t, err)
-	_, err = r.App.Secrets.Put(t.Context(), "sim/bmc/wrong", providers.NewSecret(string(wrong)))
+	wrongRef := devstack.BMCSecret(m.Spec().ID) + "-wrong"
+	_, err = r.App.Secrets.Put(t.Context(), wrongRef, providers.NewSecret(string(wrong)))
 	require.NoError(t, err)
-	r.call(t, http.StatusOK, http.MethodPut, path+"/credential", map[string]string{"credential_ref": "sim/bmc/wrong"}, nil)
+	r.call(t, http.StatusOK, http.MethodPut, path+"/credential", map[string]string{"credential_ref": wrongRef}, nil)
 
 	job := r.rotate(t, b.ID)
 	rejected := func() {
@@ -246,7 +249,7 @@ func TestAWrongPasswordStopsARotation(t *testing.T) {
 	r.act(t, job, lifecycle.ActionRetryStage)
 	j := r.ends(t, job, 3*time.Minute)
 	require.Equal(t, lifecycle.JobCompleted, j.Status, "%s: %s", j.FailedStage, j.Message)
-	r.rotated(t, m, b, "sim/bmc/wrong", right, job)
+	r.rotated(t, m, b, wrongRef, right, job)
 	require.Equal(t, []int{1, 0, 1}, []int{sim.Counters().FailedLogins, sim.Counters().Lockouts, sim.Counters().PasswordChanges})
 
 	// A BMC that no node has is rotated too.

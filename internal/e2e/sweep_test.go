@@ -18,6 +18,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/devstack"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers/maas/maassim"
+	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -28,7 +29,7 @@ import (
 // nothing needs a person.
 func TestNothingStaysStuck(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, devstack.Options{Count: 4, NoWorker: true, Durations: maassim.Durations{Commission: 20 * time.Minute}})
+	w := newPrivateWorld(t, devstack.Options{Count: 4, NoWorker: true, DatabaseEnv: databaseVar, Durations: maassim.Durations{Commission: 20 * time.Minute}})
 	t.Cleanup(func() { _ = w.App.Sweeps().Remove(context.WithoutCancel(t.Context())) })
 	token, err := rest.CreateToken(t.Context(), w.App.Store, "sweep", []string{"operator"}, time.Hour)
 	require.NoError(t, err)
@@ -55,7 +56,7 @@ func TestNothingStaysStuck(t *testing.T) {
 	was := w.reaches(t, parked.ID, "parked by itself", func(j db.Job) bool { return j.Status.Parked() })
 	w.terminate(t, parked.WorkflowID)
 	found := w.reaches(t, long.ID, "lost in a stage", lost)
-	require.Less(t, time.Since(killed), time.Minute)
+	require.Less(t, time.Since(killed), runenv.Patience(time.Minute), runenv.Deadline+"the sweeper")
 	require.Equal(t, contract.StageWaitReady, found.FailedStage)
 	require.Equal(t, lifecycle.JobFailedRetryable, found.Status)
 	require.Equal(t, lifecycle.ActionResume, found.RecommendedAction)
@@ -93,7 +94,7 @@ func (w *world) reaches(t *testing.T, id, what string, ok func(db.Job) bool) db.
 	require.Eventually(t, func() bool {
 		j = w.job(t, id)
 		return ok(j)
-	}, time.Minute, 50*time.Millisecond, "%s", what)
+	}, runenv.Patience(time.Minute), 50*time.Millisecond, "%s", what)
 	return j
 }
 
@@ -145,7 +146,7 @@ func (w *world) endedBySweeper(t *testing.T, workflowID string) {
 	require.Eventually(t, func() bool {
 		d, err := w.App.Temporal.DescribeWorkflowExecution(t.Context(), workflowID, "")
 		return err == nil && d.GetWorkflowExecutionInfo().GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_TERMINATED
-	}, time.Minute, 200*time.Millisecond)
+	}, runenv.Patience(time.Minute), 200*time.Millisecond)
 	rows, err := w.App.Store.ResourceTimeline(t.Context(), "workflow", workflowID, 0, 10)
 	require.NoError(t, err)
 	require.Len(t, rows, 1, "it was seen, noted and ended once")
@@ -172,7 +173,7 @@ func (w *world) untilAttention(t *testing.T, token, what string, ok func([]rest.
 	require.Eventually(t, func() bool {
 		last = w.attention(t, token)
 		return ok(last)
-	}, time.Minute, 200*time.Millisecond, "%s", what)
+	}, runenv.Patience(time.Minute), 200*time.Millisecond, "%s", what)
 	require.True(t, slices.IsSortedFunc(last, func(a, b rest.Attention) int { return a.Since.Compare(b.Since) }), "oldest first")
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/devstack"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // TestATaskReachesTheAgentOfANode: from the row to the real agent on a node that
@@ -30,7 +31,7 @@ func TestATaskReachesTheAgentOfANode(t *testing.T) {
 		var err error
 		task, err = w.App.Store.Task(t.Context(), task.ID)
 		return err == nil && lifecycle.NodeTask.Terminal(task.Status)
-	}, time.Minute, 50*time.Millisecond, "%+v", task)
+	}, runenv.Patience(time.Minute), 50*time.Millisecond, "%+v", task)
 	require.Equal(t, lifecycle.TaskSucceeded, task.Status, "%+v", task.Result)
 	require.True(t, task.Result.Simulated, "what a simulated node does says so")
 	require.Equal(t, 1, task.Attempt)

@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers/maas/maassim"
+	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -123,7 +124,7 @@ func (r *rescue) parks(t *testing.T, status lifecycle.JobStatus, class lifecycle
 // moment after an action.
 func (r *rescue) reaches(t *testing.T, want lifecycle.JobStatus) {
 	t.Helper()
-	require.Eventually(t, func() bool { return r.now(t).Status == want }, 3*time.Minute, 200*time.Millisecond)
+	require.Eventually(t, func() bool { return r.now(t).Status == want }, runenv.Patience(3*time.Minute), 200*time.Millisecond)
 }
 
 func (r *rescue) now(t *testing.T) db.Job {
@@ -133,7 +134,7 @@ func (r *rescue) now(t *testing.T) db.Job {
 
 func (r *rescue) at(t *testing.T, stage string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return r.now(t).Stage == stage }, 2*time.Minute, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return r.now(t).Stage == stage }, runenv.Patience(2*time.Minute), 50*time.Millisecond)
 }
 
 // once: a record, a commissioning and as many deployments as were asked for.
@@ -180,7 +181,7 @@ func rescueCompensation(t *testing.T, r *rescue) {
 	r.parks(t, lifecycle.JobFailedManual, lifecycle.FailMAASRejected)
 	mendDelete := r.breaks(t, forbidden("delete"))
 	r.update(t, lifecycle.ActionCancel)
-	require.Eventually(t, func() bool { return r.now(t).FailureClass == lifecycle.FailCompensation }, 2*time.Minute, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return r.now(t).FailureClass == lifecycle.FailCompensation }, runenv.Patience(2*time.Minute), 100*time.Millisecond)
 	require.Equal(t, lifecycle.JobFailedManual, r.now(t).Status)
 	mendDeploy()
 	mendDelete()
@@ -203,7 +204,7 @@ func rescueTerminated(t *testing.T, r *rescue) {
 	r.at(t, contract.StageWaitReady)
 	r.must(t, "workflow", "terminate", "--reason", "tested")
 	began := time.Now()
-	require.Eventually(t, func() bool { return r.now(t).FailureClass == lifecycle.FailWorkflowLost }, time.Minute, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return r.now(t).FailureClass == lifecycle.FailWorkflowLost }, runenv.Patience(time.Minute), 100*time.Millisecond)
 	t.Logf("swept %s after the termination", time.Since(began).Round(time.Second))
 	require.Equal(t, lifecycle.JobFailedRetryable, r.now(t).Status)
 	j := r.now(t)
@@ -258,5 +259,5 @@ func (r *rescue) closes(t *testing.T, want enums.WorkflowExecutionStatus) {
 	require.Eventually(t, func() bool {
 		d, err := r.App.Temporal.DescribeWorkflowExecution(t.Context(), r.job.WorkflowID, "")
 		return err == nil && d.GetWorkflowExecutionInfo().GetStatus() == want
-	}, time.Minute, 200*time.Millisecond)
+	}, runenv.Patience(time.Minute), 200*time.Millisecond)
 }

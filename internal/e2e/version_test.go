@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/devstack"
 	"github.com/slipway-cloud/slipway/internal/server"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // TestBuildsTakeOverForwardsOnly: a job runs on the build that started it, a
@@ -20,7 +21,7 @@ import (
 // started again, to finish its own jobs, does not take over.
 func TestBuildsTakeOverForwardsOnly(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, devstack.Options{BuildID: "1.0.0"})
+	w := newPrivateWorld(t, devstack.Options{BuildID: "1.0.0", DatabaseEnv: databaseVar})
 	w.currentBuild(t, "1.0.0")
 	job := w.onboard(t, w.Sims.Fleet.All()[0])
 	j := w.ends(t, job.ID, 3*time.Minute)
@@ -67,9 +68,9 @@ func (w *world) build(t *testing.T) string {
 
 func (w *world) currentBuild(t *testing.T, want string) {
 	t.Helper()
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(runenv.Patience(time.Minute))
 	for w.build(t) != want {
-		require.True(t, time.Now().Before(deadline), "build %s did not become current", want)
+		require.True(t, time.Now().Before(deadline), runenv.Deadline+"build %s did not become current", want)
 		wait(t, 100*time.Millisecond)
 	}
 }

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
@@ -12,10 +13,11 @@ import (
 	"github.com/slipway-cloud/slipway/internal/devstack"
 	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// world is a running stack with a site that knows how to onboard.
+// world is a simulated site that knows how to onboard, and the stack that manages it.
 type world struct {
 	*devstack.Stack
 	site    db.Site
@@ -25,48 +27,76 @@ type world struct {
 
 var admin = db.Actor{Owner: lifecycle.OwnerAdmin, ID: "test"}
 
-// newWorld starts a stack and seeds site, profile, SKU, secrets and RoCE
-// records; the options' zero values are the tests' defaults.
+// newWorld starts a site of the test's own on the stack that all tests share, with machines, secrets,
+// profile, SKU and RoCE records. Zero options are the tests' defaults.
 func newWorld(t *testing.T, o devstack.Options, tune ...func(*lifecycle.ProfileSpec)) *world {
 	t.Helper()
+	n := siteNumbers.Add(1)
+	o = siteDefaults(o)
+	o.Site = fmt.Sprintf("sim-%d", n)
+	stack, err := sharedStack(t).NewSite(t.Context(), o)
+	require.NoError(t, err)
+	t.Cleanup(stack.Close)
+	w := &world{Stack: stack}
+	w.seed(t, o.Site, fmt.Sprintf("h100x8-%d", n), tune)
+	t.Cleanup(func() { w.abandon(t) })
+	return w
+}
+
+// newPrivateWorld starts a whole stack for one test: for one that stops a server or a worker, that
+// has a configuration, a namespace or a log of its own, or that looks at the whole database.
+func newPrivateWorld(t *testing.T, o devstack.Options, tune ...func(*lifecycle.ProfileSpec)) *world {
+	t.Helper()
+	startServers(t)
+	o = stackDefaults(siteDefaults(o))
+	if o.TaskQueue == "" {
+		o.TaskQueue = "e2e-" + t.Name()
+	}
+	stack, err := devstack.Start(t.Context(), o)
+	require.NoError(t, err)
+	t.Cleanup(stack.Close)
+	w := &world{Stack: stack}
+	w.seed(t, "sim", "h100x8", tune)
+	return w
+}
+
+// siteDefaults fills what the options say of a site.
+func siteDefaults(o devstack.Options) devstack.Options {
 	if o.Speed == 0 {
 		o.Speed = 300
 	}
 	if o.Count == 0 {
 		o.Count = 1
 	}
+	if o.FirstMachine == 0 {
+		o.FirstMachine = machineNumbers(o.Count)
+	}
 	if o.Durations.ReleaseExpiry == 0 { // MAAS's five minutes for a power-off are a second here, which a busy machine may take
 		o.Durations.ReleaseExpiry = time.Duration(o.Speed * float64(6*time.Second))
 	}
-	if !o.TemporalOnDisk {
-		o.TemporalEnv = "SLIPWAY_TEMPORAL_ADDRESS"
-	}
-	if o.TaskQueue == "" {
-		o.TaskQueue = "e2e-" + t.Name()
-	}
-	o.TemporalUI = -1
-	o.OfflineAfter = time.Hour // nodes without an agent, and machines that are slow
-	stack, err := devstack.Start(t.Context(), o)
+	return o
+}
+
+// seed stores what an onboarding at the site needs.
+func (w *world) seed(t *testing.T, site, sku string, tune []func(*lifecycle.ProfileSpec)) {
+	t.Helper()
+	ctx, store := t.Context(), w.App.Store
+	require.NoError(t, w.SeedSecrets(ctx))
+	var err error
+	w.site, err = store.CreateSite(ctx, site, w.SiteSpec())
 	require.NoError(t, err)
-	t.Cleanup(stack.Close)
-	w := &world{Stack: stack}
-	ctx := t.Context()
-	require.NoError(t, stack.SeedSecrets(ctx))
-	w.site, err = stack.App.Store.CreateSite(ctx, "sim", stack.SiteSpec())
-	require.NoError(t, err)
-	spec := stack.ProfileSpec()
+	spec := w.ProfileSpec()
 	for _, f := range tune {
 		f(&spec)
 	}
-	w.profile, err = stack.App.Store.CreateProfile(ctx, w.site.ID, "standard", spec)
+	w.profile, err = store.CreateProfile(ctx, w.site.ID, "standard", spec)
 	require.NoError(t, err)
-	w.sku, err = stack.App.Store.CreateSKU(ctx, "h100x8", stack.SKUSpec())
+	w.sku, err = store.CreateSKU(ctx, sku, w.SKUSpec())
 	require.NoError(t, err)
-	for i, m := range stack.Sims.Fleet.All() {
-		_, err = stack.App.Store.CreateRoCEAssignment(ctx, w.site.ID, "gpu-"+m.Spec().ID, devstack.RoCEPorts(m, i))
+	for i, m := range w.Sims.Fleet.All() {
+		_, err = store.CreateRoCEAssignment(ctx, w.site.ID, "gpu-"+m.Spec().ID, devstack.RoCEPorts(m, i))
 		require.NoError(t, err)
 	}
-	return w
 }
 
 // onboard accepts an onboarding of a machine as the API does, in one
@@ -115,17 +145,18 @@ func (w *world) job(t *testing.T, id string) db.Job {
 func (w *world) ends(t *testing.T, id string, within time.Duration) db.Job {
 	t.Helper()
 	var j db.Job
-	ok := false
-	deadline := time.Now().Add(within)
-	for !ok && time.Now().Before(deadline) {
+	deadline := time.Now().Add(runenv.Patience(within))
+	for time.Now().Before(deadline) {
 		got, err := w.App.Store.Job(t.Context(), id)
 		if err == nil {
 			j = got
-			ok = j.Status.Parked() || lifecycle.Job.Terminal(j.Status)
+			if j.Status.Parked() || lifecycle.Job.Terminal(j.Status) {
+				return j
+			}
 		}
 		wait(t, 100*time.Millisecond)
 	}
-	require.True(t, ok, "job %s is still %s at %s: %s", id, j.Status, j.Stage, j.Message)
+	require.FailNow(t, fmt.Sprintf(runenv.Deadline+"job %s is still %s at %s: %s", id, j.Status, j.Stage, j.Message))
 	return j
 }
 

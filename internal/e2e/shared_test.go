@@ -1,0 +1,124 @@
+package e2e_test
+
+import (
+	"context"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/config"
+	"github.com/slipway-cloud/slipway/internal/devstack"
+	"github.com/slipway-cloud/slipway/internal/devstack/pg"
+	"github.com/slipway-cloud/slipway/internal/devstack/temporal"
+	"github.com/slipway-cloud/slipway/internal/simhw"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// The variables that name the servers of a whole test run.
+const (
+	databaseVar = "TEST_DATABASE_URL"
+	temporalVar = "SLIPWAY_TEMPORAL_ADDRESS"
+)
+
+// shared is what the tests of this program use together: PostgreSQL and Temporal, and one database
+// with an API and a worker, on which each test has a site of its own.
+var shared struct {
+	servers, stack sync.Mutex
+	running        *devstack.Stack
+	closes         []func()
+}
+
+var siteNumbers, machines atomic.Int64
+
+// machineNumbers reserves numbers for so many machines and returns the first.
+func machineNumbers(count int) int { return int(machines.Add(int64(count))) - count + 1 }
+
+// pxeMachines returns machines of all vendors that boot from the network, with numbers of their own.
+func pxeMachines(count int) []devstack.PXEMachine {
+	out := devstack.PXEMachines(count)
+	first := machineNumbers(count)
+	for i := range out {
+		out[i].Spec = simhw.GPUServer(simhw.Vendors[i%len(simhw.Vendors)], first+i)
+	}
+	return out
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	for i := len(shared.closes) - 1; i >= 0; i-- {
+		shared.closes[i]()
+	}
+	os.Exit(code)
+}
+
+// startServers starts the servers that the environment does not name and names them there, for
+// the stacks of this program.
+func startServers(t *testing.T) {
+	t.Helper()
+	shared.servers.Lock()
+	defer shared.servers.Unlock()
+	if os.Getenv(databaseVar) == "" {
+		database, err := pg.Start(t.Context(), pg.Options{})
+		require.NoError(t, err)
+		shared.closes = append(shared.closes, func() { _ = database.Stop() })
+		require.NoError(t, os.Setenv(databaseVar, database.DSN("postgres")))
+	}
+	if os.Getenv(temporalVar) == "" {
+		engine, err := temporal.Start(t.Context(), temporal.Options{})
+		require.NoError(t, err)
+		shared.closes = append(shared.closes, func() { _ = engine.Stop() })
+		require.NoError(t, os.Setenv(temporalVar, engine.Address()))
+	}
+}
+
+// stackDefaults fills what the options say of a stack.
+func stackDefaults(o devstack.Options) devstack.Options {
+	if !o.TemporalOnDisk {
+		o.TemporalEnv = temporalVar
+	}
+	o.TemporalUI = -1
+	o.OfflineAfter = time.Hour // nodes without an agent, and machines that are slow
+	return o
+}
+
+// sharedStack starts the stack of all tests when the first test needs it.
+func sharedStack(t *testing.T) *devstack.Stack {
+	t.Helper()
+	startServers(t)
+	shared.stack.Lock()
+	defer shared.stack.Unlock()
+	if shared.running != nil {
+		return shared.running
+	}
+	stack, err := devstack.Start(t.Context(), stackDefaults(devstack.Options{
+		Speed: 1, DatabaseEnv: databaseVar, TaskQueue: db.NewID("e2e"), Configure: func(c *config.Config) {
+			c.Reconcile.BMCProbes, c.Reconcile.BMCLogins = 0, 0 // tests count logins
+		},
+	}))
+	require.NoError(t, err)
+	shared.running, shared.closes = stack, append(shared.closes, stack.Close)
+	return stack
+}
+
+// abandon ends what the test has left at its site, so that the shared worker has no more to do with
+// machines that are gone.
+func (w *world) abandon(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+	defer cancel()
+	_ = w.App.Reconciles().Remove(ctx, w.site.ID)
+	jobs, err := w.App.Store.ListJobs(ctx, db.JobFilter{SiteID: w.site.ID}, "", 500)
+	if err != nil {
+		t.Logf("jobs of site %s: %v", w.site.Name, err)
+	}
+	for _, j := range jobs {
+		if !lifecycle.Job.Terminal(j.Status) {
+			_ = w.App.Temporal.TerminateWorkflow(ctx, j.WorkflowID, "", "the test is over")
+		}
+	}
+}
