@@ -23,23 +23,23 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
 
-// elsewhere is one step of a job that does not exist yet: it fails as its
-// activities will, until the cause is mended.
-type elsewhere struct {
-	class  lifecycle.FailureClass
-	mended atomic.Bool
+// failingStep is one step of a job that does not exist yet: it fails as its
+// activities will, until the cause is repaired.
+type failingStep struct {
+	class    lifecycle.FailureClass
+	repaired atomic.Bool
 }
 
 // OneStep is the activity.
-func (e *elsewhere) OneStep(context.Context, string) (string, error) {
-	if e.mended.Load() {
+func (e *failingStep) OneStep(context.Context, string) (string, error) {
+	if e.repaired.Load() {
 		return "", nil
 	}
 	return "", fault.New(e.class, "the other side says no")
 }
 
 func otherJob(ctx workflow.Context, in contract.JobInput) (contract.JobResult, error) {
-	var acts *elsewhere
+	var acts *failingStep
 	return stage.Run(ctx, stage.Job[struct{}]{
 		Kind: in.Kind,
 		Stages: []stage.Stage[struct{}]{{Name: "one_step", Weight: 1, Run: func(ctx workflow.Context, _ *struct{}) error {
@@ -56,8 +56,8 @@ func otherJob(ctx workflow.Context, in contract.JobInput) (contract.JobResult, e
 func TestClassesOfOtherJobs(t *testing.T) {
 	t.Parallel()
 	store := dbtest.Store(t)
-	classes := noProducerYet()
-	maps.Copy(classes, raisedElsewhere())
+	classes := classesWithoutProducer()
+	maps.Copy(classes, classesRaisedElsewhere())
 	for class := range classes {
 		t.Run(string(class), func(t *testing.T) {
 			t.Parallel()
@@ -68,7 +68,7 @@ func TestClassesOfOtherJobs(t *testing.T) {
 			env := suite.NewTestWorkflowEnvironment()
 			env.SetTestTimeout(time.Minute)
 			env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute}) // the database is a real one
-			step := &elsewhere{class: class}
+			step := &failingStep{class: class}
 			env.RegisterActivity(&projection.Activities{Store: projection.NewDatabase(store)})
 			env.RegisterActivity(step)
 			env.RegisterWorkflow(otherJob)
@@ -83,7 +83,7 @@ func TestClassesOfOtherJobs(t *testing.T) {
 				var err error
 				parked, err = store.Job(t.Context(), job.ID)
 				require.NoError(t, err)
-				step.mended.Store(true)
+				step.repaired.Store(true)
 				act(info.Recommended)
 			}, time.Hour)
 			if info.Recommended == lifecycle.ActionMarkManual { // it stays a person's, who ends it

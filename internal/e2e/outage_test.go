@@ -19,9 +19,9 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// TestTemporalAwayIntentWaits: an onboarding accepted while Temporal is down
-// starts when it is back.
-func TestTemporalAwayIntentWaits(t *testing.T) {
+// TestTemporalOutage_JobStartsLater accepts an onboarding while Temporal is down: it starts when
+// Temporal is back.
+func TestTemporalOutage_JobStartsLater(t *testing.T) {
 	t.Parallel()
 	w := newPrivateWorld(t, devstack.Options{TemporalOnDisk: true, DatabaseEnv: databaseVar})
 	require.NoError(t, w.Temporal.Pause(t.Context()))
@@ -32,24 +32,23 @@ func TestTemporalAwayIntentWaits(t *testing.T) {
 	require.Equal(t, lifecycle.JobCompleted, j.Status, "%s: %s", j.FailedStage, j.Message)
 }
 
-// TestPostgresAwayInMidRun: twenty seconds without a database, and the run
-// continues.
-func TestPostgresAwayInMidRun(t *testing.T) {
+// TestPostgresOutage_JobContinues stops the database in the middle of an onboarding for longer than
+// a worker's heartbeat may be late.
+func TestPostgresOutage_JobContinues(t *testing.T) {
 	t.Parallel()
 	w := newPrivateWorld(t, devstack.Options{})
 	job := w.onboard(t, w.Sims.Fleet.All()[0])
 	require.Eventually(t, func() bool { return w.job(t, job.ID).StageOrdinal >= 5 }, runenv.Patience(time.Minute), 100*time.Millisecond)
 	require.NoError(t, w.Postgres.Pause(t.Context()))
-	wait(t, 20*time.Second)
+	wait(t, time.Duration(runenv.Scale(t, "SLIPWAY_E2E_OUTAGE_SECONDS", 11, 20))*time.Second)
 	require.NoError(t, w.Postgres.Resume(t.Context()))
 	j := w.ends(t, job.ID, 3*time.Minute)
 	require.Equal(t, lifecycle.JobCompleted, j.Status, "%s: %s", j.FailedStage, j.Message)
 }
 
-// TestNoSecretLeaksAndAllIsVisible greps every event of every workflow, and all of
-// Slipway's log, for what must never be there, and finds the sixteen stages where
-// operators look.
-func TestNoSecretLeaksAndAllIsVisible(t *testing.T) {
+// TestSecrets_NotInHistoryOrLog searches every event of the workflow and all of Slipway's log for
+// secrets, and finds the sixteen stages where operators look.
+func TestSecrets_NotInHistoryOrLog(t *testing.T) {
 	t.Parallel()
 	log := &safeBuffer{}
 	w := newPrivateWorld(t, devstack.Options{Log: log, Namespace: "leaks", DatabaseEnv: databaseVar})

@@ -2,7 +2,9 @@ package e2e_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,6 +19,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/devstack/temporal"
 	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // The variables that name the servers of a whole test run.
@@ -121,4 +124,23 @@ func (w *world) abandon(t *testing.T) {
 			_ = w.App.Temporal.TerminateWorkflow(ctx, j.WorkflowID, "", "the test is over")
 		}
 	}
+}
+
+// rowsVar overrides how many rows of a table, or of a group of it, are played.
+const rowsVar = "SLIPWAY_E2E_ROWS"
+
+// sampleRows returns so many of the rows, in their order, chosen by the run's seed; in `make proof`
+// all of them.
+func sampleRows[T any](t *testing.T, group string, rows []T, count int) []T {
+	t.Helper()
+	count = min(runenv.Scale(t, rowsVar, count, len(rows)), len(rows))
+	seed := runenv.Seed(t)
+	chosen := rand.New(rand.NewPCG(seed, uint64(len(group)))).Perm(len(rows))[:count]
+	slices.Sort(chosen)
+	t.Logf("seed %d: rows %v of the %d of %s", seed, chosen, len(rows), group)
+	out := make([]T, 0, count)
+	for _, i := range chosen {
+		out = append(out, rows[i])
+	}
+	return out
 }
