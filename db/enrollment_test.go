@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 func hashOf(text string) []byte {
@@ -121,7 +122,7 @@ func requireWaiter(t testing.TB, conn *pgx.Conn) {
 		var waiting bool
 		err := conn.QueryRow(t.Context(), "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')").Scan(&waiting)
 		return err == nil && waiting
-	}, 10*time.Second, time.Millisecond)
+	}, runenv.Patience(10*time.Second), time.Millisecond)
 }
 
 func certificate(nodeID string, generation int64) db.AgentCertificate {

@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // Writers commit out of order while relays compete; a follower that reads as
@@ -58,7 +59,7 @@ func TestManyRelaysGiveEachEventOnceAndLeaveNoGap(t *testing.T) {
 		require.NoError(t, err)
 		followed = append(followed, more...)
 		return len(followed) >= writers*each
-	}, 30*time.Second, time.Millisecond)
+	}, runenv.Patience(30*time.Second), time.Millisecond)
 	writing.Wait()
 	stop()
 	relays.Wait()
@@ -313,16 +314,16 @@ func TestListenersAreWokenAndComeBackAfterALostConnection(t *testing.T) {
 	ended := make(chan error, 2)
 	go func() { ended <- s.Listen(ctx, db.ChannelOutbox, func() { outbox.Add(1) }) }()
 	go func() { ended <- s.Listen(ctx, db.ChannelEvents, func() { events.Add(1) }) }()
-	require.Eventually(t, func() bool { return outbox.Load() == 1 && events.Load() == 1 }, 10*time.Second, time.Millisecond, "called once connected")
+	require.Eventually(t, func() bool { return outbox.Load() == 1 && events.Load() == 1 }, runenv.Patience(10*time.Second), time.Millisecond, "called once connected")
 
 	require.NoError(t, s.AppendEvent(t.Context(), db.Event{ResourceKind: "test", ResourceID: "a", Type: "x"}))
-	require.Eventually(t, func() bool { return outbox.Load() == 2 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return outbox.Load() == 2 }, runenv.Patience(10*time.Second), time.Millisecond)
 	_, err := s.RelayEvents(t.Context(), 10)
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return events.Load() == 2 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return events.Load() == 2 }, runenv.Patience(10*time.Second), time.Millisecond)
 
 	exec(t, conn, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%LISTEN slipway_outbox%' AND pid <> pg_backend_pid()")
-	require.Eventually(t, func() bool { return outbox.Load() >= 3 }, 10*time.Second, time.Millisecond, "called again once connected again")
+	require.Eventually(t, func() bool { return outbox.Load() >= 3 }, runenv.Patience(10*time.Second), time.Millisecond, "called again once connected again")
 	stop()
 	for range 2 {
 		require.ErrorIs(t, <-ended, context.Canceled)

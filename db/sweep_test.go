@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 var sweeper = db.Actor{Owner: lifecycle.OwnerSystem, ID: "sweeper"}
@@ -152,8 +153,8 @@ func TestStartsThatNobodySends(t *testing.T) {
 	require.NoError(t, s.WakeRelays(t.Context()))
 	select {
 	case <-woken:
-	case <-time.After(10 * time.Second):
-		t.Fatal("no relay was woken")
+	case <-time.After(runenv.Patience(10 * time.Second)):
+		t.Fatal(runenv.Deadline + "no relay was woken")
 	}
 	rows, err := s.ClaimOutbox(t.Context(), "alive", 10, time.Minute)
 	require.NoError(t, err)

@@ -39,6 +39,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/temporalx"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers/secrets"
+	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -133,7 +134,7 @@ func (w *world) enrol(lease time.Duration) {
 		TaskKeys: &signing.Ring{Store: w.store, Secrets: sec}, TaskLease: lease, FlushInterval: 10 * time.Millisecond})
 	require.NoError(w, w.api.Start(w.Context()))
 	w.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), runenv.Patience(10*time.Second))
 		defer cancel()
 		_ = w.api.Shutdown(ctx)
 	})
@@ -209,5 +210,5 @@ func (w *world) tasks() []db.NodeTask {
 
 func (w *world) until(what string, ok func() bool) {
 	w.Helper()
-	require.Eventually(w, ok, 30*time.Second, 20*time.Millisecond, what)
+	require.Eventually(w, ok, runenv.Patience(30*time.Second), 20*time.Millisecond, what)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/bmc/bmcsim"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // situation is a fault in a simulator, in an agent's report or in a record, and
@@ -113,7 +114,7 @@ func machineSituations() map[string]situation {
 					w.fleet.Clock().Step(time.Minute)
 					m, err := w.maas.Machine(w.t.Context(), w.id)
 					return err == nil && m.PowerState == "off"
-				}, 20*time.Second, 5*time.Millisecond)
+				}, runenv.Patience(20*time.Second), 5*time.Millisecond)
 			},
 			mend: func(w *world) {
 				w.hw.PowerOn("a hand")
@@ -121,7 +122,7 @@ func machineSituations() map[string]situation {
 					w.fleet.Clock().Step(time.Minute)
 					m, err := w.maas.Machine(w.t.Context(), w.id)
 					return err == nil && m.PowerState == "on"
-				}, 20*time.Second, 5*time.Millisecond)
+				}, runenv.Patience(20*time.Second), 5*time.Millisecond)
 			},
 		},
 		lifecycle.DriftPowerUnknown: {

@@ -32,6 +32,7 @@ import (
 	"github.com/slipway-cloud/slipway/providers/maas"
 	"github.com/slipway-cloud/slipway/providers/maas/maassim"
 	"github.com/slipway-cloud/slipway/providers/secrets"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 const (
@@ -129,7 +130,7 @@ func (w *world) step(to ...providers.MAASStatus) {
 		}
 		w.fleet.Clock().Step(20 * time.Second)
 		return false
-	}, 30*time.Second, time.Millisecond, "the machine never was %v", to)
+	}, runenv.Patience(30*time.Second), time.Millisecond, "the machine never was %v", to)
 }
 
 // machine makes the record and deploys it, as Slipway's user.

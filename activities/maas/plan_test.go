@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/maas/maassim"
+	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -122,7 +123,7 @@ func TestPlanFollowsTheRun(t *testing.T) {
 		f := untouched(w, w.acts.PlanDeployed, look(w.waitIn(time.Minute)))
 		require.True(t, f.Waits || f.Outcome == contract.DeployOK)
 		return !f.Waits
-	}, 30*time.Second, 50*time.Millisecond)
+	}, runenv.Patience(30*time.Second), 50*time.Millisecond)
 	says(t, untouched(w, w.acts.PlanSyncOn, look(w.machine())), "hardware sync is on")
 	after := must(w, w.acts.ObserveMachine, w.machine()).LastSync
 	synced := untouched(w, w.acts.PlanSynced, look(maasact.WaitSyncIn{MachineIn: w.machine(), After: after}))
@@ -224,7 +225,7 @@ func TestPlanAfterAFailedDeployment(t *testing.T) {
 	w := newWorld(t, maassim.Fault{Name: "deploy_curtin_fail"}).deploying()
 	require.Eventually(t, func() bool {
 		return untouched(w, w.acts.PlanDeployed, look(w.waitIn(time.Minute))).Outcome == contract.DeployFailed
-	}, 30*time.Second, 50*time.Millisecond)
+	}, runenv.Patience(30*time.Second), 50*time.Millisecond)
 	why := untouched(w, w.acts.PlanClassify, look(maasact.ClassifyIn{MachineIn: w.machine(), Outcome: contract.DeployFailed}))
 	parks(t, why, lifecycle.FailDeploy, "Failed deployment")
 	says(t, untouched(w, w.acts.PlanRecover, look(w.releaseIn())), "release gpu-1 ("+w.id+")")

@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/maas/maassim"
+	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -83,7 +84,7 @@ func TestAnErasureThatFailedIsStillOurs(t *testing.T) {
 	require.Eventually(t, func() bool {
 		v, ok := w.sim.Machine(w.id)
 		return ok && v.Status == maassim.DiskErasing
-	}, time.Minute, 10*time.Millisecond)
+	}, runenv.Patience(time.Minute), 10*time.Millisecond)
 	require.NoError(t, w.client().Abort(t.Context(), w.id, "the wrong machine"))
 	require.ErrorContains(t, <-failed, "failed to erase")
 	w.config("enable_disk_erasing_on_release", "false")

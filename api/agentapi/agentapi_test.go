@@ -22,6 +22,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/agentapi/agentapitest"
 	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/internal/nodeca"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // bench is a running agent API over a store in memory, with a clock that the
@@ -49,7 +50,7 @@ func start(t *testing.T, change func(*agentapi.Config)) *bench {
 	b.srv = agentapi.New(cfg)
 	require.NoError(t, b.srv.Start(t.Context()))
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), runenv.Patience(10*time.Second))
 		defer cancel()
 		_ = b.srv.Shutdown(ctx)
 	})
@@ -85,7 +86,7 @@ func (b *bench) client(cert *tls.Certificate) *client {
 	}
 	tr := &http.Transport{TLSClientConfig: tc, ForceAttemptHTTP2: true}
 	b.Cleanup(tr.CloseIdleConnections)
-	return &client{b, &http.Client{Transport: tr, Timeout: 10 * time.Second}}
+	return &client{b, &http.Client{Transport: tr, Timeout: runenv.Patience(10 * time.Second)}}
 }
 
 // post sends a body and returns status, headers and the raw answer.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/agentapi"
 	"github.com/slipway-cloud/slipway/internal/agent/wire"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // TestAnAPIWhoseClockIsWrongDatesBeatsAsTheDatabaseDoes: a machine two minutes
@@ -26,7 +27,7 @@ func TestAnAPIWhoseClockIsWrongDatesBeatsAsTheDatabaseDoes(t *testing.T) {
 		in.SentAt = time.Now()
 		var out wire.HeartbeatResponse
 		a.ok(wire.PathHeartbeat, in, &out)
-		require.Eventually(t, func() bool { _, n := b.store.Beat("n1"); return n > 0 }, 5*time.Second, 5*time.Millisecond)
+		require.Eventually(t, func() bool { _, n := b.store.Beat("n1"); return n > 0 }, runenv.Patience(5*time.Second), 5*time.Millisecond)
 		got, _ := b.store.Beat("n1")
 		require.WithinDuration(t, time.Now(), got.At, 30*time.Second)
 		require.Less(t, got.ClockSkew.Abs(), 30*time.Second, "of the agent, which is right")

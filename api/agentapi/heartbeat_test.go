@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/agentapi"
 	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 func TestHeartbeatIsStoredAndAsksForAReport(t *testing.T) {
@@ -27,13 +28,13 @@ func TestHeartbeatIsStoredAndAsksForAReport(t *testing.T) {
 	require.InDelta(t, 3, out.HeartbeatIntervalSeconds, 0)
 	require.Equal(t, []wire.Action{wire.SendReportNow}, out.Actions)
 	stored := func() agentapi.Beat { beat, _ := b.store.Beat("n1"); return beat }
-	require.Eventually(t, func() bool { return stored().BootID == "boot-1" }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return stored().BootID == "boot-1" }, runenv.Patience(5*time.Second), 5*time.Millisecond)
 	require.InDelta(t, 90, stored().ClockSkew.Seconds(), 5)
 	require.Equal(t, "127.0.0.1", stored().Address)
 
 	in.Report = &lifecycle.HealthReport{CPUs: 8, Simulated: true}
 	a.ok(wire.PathHeartbeat, in, &out)
-	require.Eventually(t, func() bool { return stored().Report != nil }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return stored().Report != nil }, runenv.Patience(5*time.Second), 5*time.Millisecond)
 	require.Equal(t, 8, stored().Report.Health.CPUs)
 	require.Equal(t, "boot-1", stored().Report.BootID)
 
@@ -93,7 +94,7 @@ func TestAThousandHeartbeatsAreOneStatement(t *testing.T) {
 			require.Empty(t, b.store.Writes())
 		}
 	}
-	require.Eventually(t, func() bool { return len(b.store.Writes()) == 1 }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return len(b.store.Writes()) == 1 }, runenv.Patience(5*time.Second), 5*time.Millisecond)
 	require.Equal(t, []int{1000}, b.store.Writes())
 }
 
@@ -107,7 +108,7 @@ func TestAFullQueueAnswersBusyAndShutdownWritesWhatWaits(t *testing.T) {
 	h := n3.refused(503, wire.ProblemBusy, wire.PathHeartbeat, n3.beat())
 	require.Equal(t, "10", h.Get("Retry-After"))
 	n1.ok(wire.PathHeartbeat, n1.beat(), &out) // it waits already, so it takes no room
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(10*time.Second))
 	defer cancel()
 	require.NoError(t, b.srv.Shutdown(ctx))
 	require.Equal(t, []int{2}, b.store.Writes())
@@ -120,10 +121,10 @@ func TestAFailedWriteIsTriedAgainAndKeepsTheNewestBeat(t *testing.T) {
 	b.store.FailWrites(func([]agentapi.Beat) error { tries.Add(1); return errors.New("connection refused") })
 	old := agentapi.Beat{NodeID: "n1", BootID: "boot", AgentVersion: "old", At: b.now(), Report: &agentapi.Report{BootID: "boot"}}
 	require.NoError(t, b.srv.Queue(old))
-	require.Eventually(t, func() bool { return tries.Load() >= 2 }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return tries.Load() >= 2 }, runenv.Patience(5*time.Second), 5*time.Millisecond)
 	require.NoError(t, b.srv.Queue(agentapi.Beat{NodeID: "n1", BootID: "boot", AgentVersion: "new", At: b.now()}))
 	b.store.FailWrites(nil)
-	require.Eventually(t, func() bool { _, n := b.store.Beat("n1"); return n > 0 }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { _, n := b.store.Beat("n1"); return n > 0 }, runenv.Patience(5*time.Second), 5*time.Millisecond)
 	got, _ := b.store.Beat("n1")
 	require.Equal(t, "new", got.AgentVersion)
 	require.NotNil(t, got.Report, "the report of the older beat is not lost")
@@ -154,7 +155,7 @@ func TestOneBadRowDoesNotSilenceTheOthers(t *testing.T) {
 			total += n
 		}
 		return total == 19
-	}, 5*time.Second, 5*time.Millisecond)
+	}, runenv.Patience(5*time.Second), 5*time.Millisecond)
 	_, n := b.store.Beat("n13")
 	require.Zero(t, n)
 	families, err := reg.Gather()

@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // admitted is in which states the agent of a PXE node is served.
@@ -65,7 +66,7 @@ func TestAPXENodeEnrolsBeatsAndClaims(t *testing.T) {
 	require.Eventually(t, func() bool {
 		got, err := f.db.LatestHeartbeat(t.Context(), n.ID)
 		return err == nil && got.BootID == "boot-1" && got.Report != nil && got.Report.CPUs == 12 && got.Address != ""
-	}, 10*time.Second, 10*time.Millisecond)
+	}, runenv.Patience(10*time.Second), 10*time.Millisecond)
 	scrub := f.enqueue(lifecycle.TaskKindScrub, "scrub")
 	require.Equal(t, scrub.ID, open(t, f.agent.cert.TaskKeys, f.claim(wire.ClaimRequest{BootID: "boot-1"}).Task).ID)
 
@@ -86,7 +87,7 @@ func TestAPXENodeEnrolsBeatsAndClaims(t *testing.T) {
 		}
 		require.False(t, task.StatusAt.Before(*held.LeaseUntil))
 		return true
-	}, 10*time.Second, 20*time.Millisecond)
+	}, runenv.Patience(10*time.Second), 20*time.Millisecond)
 	require.Equal(t, lifecycle.TaskUncertain, f.status(scrub.ID), "an erasure is not begun a second time by itself")
 	require.NoError(t, f.db.Tx(t.Context(), func(tx *db.Tx) error {
 		_, err := tx.RequeueTask(t.Context(), scrub.ID, db.Actor{Owner: lifecycle.OwnerAdmin})

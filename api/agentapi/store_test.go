@@ -20,12 +20,13 @@ import (
 	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/internal/devstack/pg"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // postgres is the server of this package's tests, started when one needs it.
 var postgres = sync.OnceValues(func() (*pg.Server, error) {
 	postgresUsed.Store(true)
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), runenv.Patience(2*time.Minute))
 	defer cancel()
 	return pg.Acquire(ctx, "TEST_DATABASE_URL", pg.Options{})
 })
@@ -311,7 +312,7 @@ func TestTheWholeAPIOnPostgres(t *testing.T) {
 	require.Eventually(t, func() bool {
 		got, err := d.LatestHeartbeat(t.Context(), node)
 		return err == nil && got.Report != nil && got.Report.CPUs == 12
-	}, 10*time.Second, 10*time.Millisecond)
+	}, runenv.Patience(10*time.Second), 10*time.Millisecond)
 	next := newKey(t)
 	a.ok(wire.PathRenew, wire.RenewRequest{CSRPEM: csr(t, next)}, &cert)
 	a2 := b.with(next, cert)

@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // worker is a node with a journal: it makes the effect of a task once, keeps
@@ -67,7 +68,7 @@ func (f *field) settled(id string, want lifecycle.TaskStatus) {
 		_, err := f.db.SettleTasks(f.Context(), 10)
 		require.NoError(f, err)
 		return f.status(id) == want
-	}, 10*time.Second, 10*time.Millisecond)
+	}, runenv.Patience(10*time.Second), 10*time.Millisecond)
 }
 
 func shortLease(c *agentapi.Config) { c.TaskLease = 300 * time.Millisecond }
@@ -198,7 +199,7 @@ func TestTwoAgentsWithOneIdentity(t *testing.T) {
 		status, _, _ := twin.post(wire.PathTaskClaim, wire.ClaimRequest{BootID: "boot-1", WaitSeconds: 30})
 		waits <- status
 	}()
-	require.Eventually(t, func() bool { return f.asked.Load() > asked }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return f.asked.Load() > asked }, runenv.Patience(10*time.Second), 5*time.Millisecond)
 	key := newKey(t)
 	var cert wire.CertificateResponse
 	f.agent.ok(wire.PathRenew, wire.RenewRequest{CSRPEM: csr(t, key)}, &cert)

@@ -26,6 +26,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers/secrets"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // field is an agent API over a database, with an enrolled node, and a store that
@@ -78,7 +79,7 @@ func newField(t *testing.T, tune ...func(*agentapi.Config)) *field {
 // restart stops the server and starts another over the same database.
 func (f *field) restart() {
 	f.Helper()
-	ctx, cancel := context.WithTimeout(f.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(f.Context(), runenv.Patience(10*time.Second))
 	defer cancel()
 	require.NoError(f, f.srv.Shutdown(ctx))
 	cfg := agentapi.Config{CA: f.ca, FlushInterval: 10 * time.Millisecond, Now: f.now}
@@ -87,7 +88,7 @@ func (f *field) restart() {
 	require.NoError(f, f.srv.Start(f.Context()))
 	srv := f.srv
 	f.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), runenv.Patience(10*time.Second))
 		defer cancel()
 		_ = srv.Shutdown(ctx)
 	})
@@ -210,7 +211,7 @@ func TestAWaitingClaimIsWokenAndAsksNothingMeanwhile(t *testing.T) {
 	began := time.Now()
 	answers := make(chan wire.ClaimResponse, 1)
 	go func() { answers <- f.claim(wire.ClaimRequest{WaitSeconds: 30}) }()
-	require.Eventually(t, func() bool { return f.asked.Load() >= 1 }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return f.asked.Load() >= 1 }, runenv.Patience(10*time.Second), 5*time.Millisecond)
 	require.Empty(t, answers)
 	made := f.enqueue(lifecycle.TaskKindScrub, "k")
 	got := open(t, f.agent.cert.TaskKeys, (<-answers).Task)
@@ -238,7 +239,7 @@ func TestAClaimOutlivesTheServersDeadlines(t *testing.T) {
 			t.Cleanup(tr.CloseIdleConnections)
 			body, err := json.Marshal(wire.ClaimRequest{BootID: "b", WaitSeconds: 30})
 			require.NoError(t, err)
-			resp, err := (&http.Client{Transport: tr, Timeout: time.Minute}).Post(f.srv.URL()+wire.PathTaskClaim, "application/json", bytes.NewReader(body))
+			resp, err := (&http.Client{Transport: tr, Timeout: runenv.Patience(time.Minute)}).Post(f.srv.URL()+wire.PathTaskClaim, "application/json", bytes.NewReader(body))
 			require.NoError(t, err)
 			defer func() { _ = resp.Body.Close() }()
 			require.Equal(t, http.StatusOK, resp.StatusCode)
@@ -252,8 +253,8 @@ func TestAStoppingServerAnswersClaimsAtOnce(t *testing.T) {
 	f := newField(t)
 	answers := make(chan wire.ClaimResponse, 1)
 	go func() { answers <- f.claim(wire.ClaimRequest{WaitSeconds: 30}) }()
-	require.Eventually(t, func() bool { return f.asked.Load() >= 1 }, 10*time.Second, 5*time.Millisecond)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	require.Eventually(t, func() bool { return f.asked.Load() >= 1 }, runenv.Patience(10*time.Second), 5*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(5*time.Second))
 	defer cancel()
 	require.NoError(t, f.srv.Shutdown(ctx))
 	require.Nil(t, (<-answers).Task)
@@ -270,7 +271,7 @@ func TestWaitingClaimsAreBounded(t *testing.T) {
 			var out wire.ClaimResponse
 			a.ok(wire.PathTaskClaim, wire.ClaimRequest{BootID: "b", WaitSeconds: 30}, &out)
 		})
-		require.Eventually(t, func() bool { return f.asked.Load() >= n }, 10*time.Second, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return f.asked.Load() >= n }, runenv.Patience(10*time.Second), 5*time.Millisecond)
 	}
 	hold(f.agent, 1)
 	hold(f.agent, 2)
@@ -279,7 +280,7 @@ func TestWaitingClaimsAreBounded(t *testing.T) {
 	hold(other, 3)
 	header = third.refused(503, wire.ProblemBusy, wire.PathTaskClaim, wire.ClaimRequest{BootID: "b"})
 	require.NotEmpty(t, header.Get("Retry-After"))
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(5*time.Second))
 	defer cancel()
 	require.NoError(t, f.srv.Shutdown(ctx))
 	all.Wait()

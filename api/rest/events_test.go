@@ -13,6 +13,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // follower reads a stream into a channel of "id type".
@@ -60,8 +61,8 @@ func (f follower) next(t *testing.T) string {
 	select {
 	case e := <-f.events:
 		return e
-	case <-time.After(20 * time.Second):
-		require.Fail(t, "no event came")
+	case <-time.After(runenv.Patience(20 * time.Second)):
+		require.Fail(t, runenv.Deadline+"no event came")
 		return ""
 	}
 }

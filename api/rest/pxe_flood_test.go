@@ -18,6 +18,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/pxenode"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // flood reports forged machines, half of them from one address and half from
@@ -38,7 +39,7 @@ func flood(t *testing.T, server string, from, to int) map[int]int {
 				}
 				if clients[source] == nil {
 					d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}}
-					clients[source] = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DialContext: d.DialContext, MaxIdleConnsPerHost: 1}}
+					clients[source] = &http.Client{Timeout: runenv.Patience(30 * time.Second), Transport: &http.Transport{DialContext: d.DialContext, MaxIdleConnsPerHost: 1}}
 				}
 				m := pxenode.Machine{Server: server, MAC: fmt.Sprintf("52:54:%02x:%02x:%02x:%02x", i>>24&0xff, i>>16&0xff, i>>8&0xff, i&0xff), Client: clients[source]}
 				a, err := m.Report(t.Context(), "", pxenode.Report{Vendor: "Forger"})

@@ -25,6 +25,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/internal/nodeca"
 	"github.com/slipway-cloud/slipway/internal/pxenode"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // agentDoor is the agent API beside the API, over the same database.
@@ -41,7 +42,7 @@ func (w *world) agentDoor() *agentDoor {
 	d := &agentDoor{w.t, ca, agentapi.New(agentapi.Config{Store: agentapi.NewStore(w.store), CA: ca, FlushInterval: 10 * time.Millisecond})}
 	require.NoError(w.t, d.srv.Start(w.t.Context()))
 	w.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), runenv.Patience(10*time.Second))
 		defer cancel()
 		_ = d.srv.Shutdown(ctx)
 	})
@@ -69,7 +70,7 @@ func (s *system) post(path string, body, into any) (int, string) {
 	}
 	tr := &http.Transport{TLSClientConfig: conf}
 	defer tr.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: tr, Timeout: 10 * time.Second}).Post(s.door.srv.URL()+path, "application/json", bytes.NewReader(raw))
+	resp, err := (&http.Client{Transport: tr, Timeout: runenv.Patience(10 * time.Second)}).Post(s.door.srv.URL()+path, "application/json", bytes.NewReader(raw))
 	require.NoError(s.door.t, err)
 	defer func() { _ = resp.Body.Close() }()
 	out, err := io.ReadAll(resp.Body)

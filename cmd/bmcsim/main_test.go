@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // screen is what the command printed so far.
@@ -38,7 +40,7 @@ func start(t *testing.T, urls int, args ...string) []string {
 	require.Eventually(t, func() bool {
 		found = regexp.MustCompile(`http://[^\s]+`).FindAllString(out.text(), -1)
 		return len(found) == urls
-	}, 10*time.Second, 5*time.Millisecond, "it never listened: %s", out.text())
+	}, runenv.Patience(10*time.Second), 5*time.Millisecond, "it never listened: %s", out.text())
 	return found
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/internal/simnode"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // ward is a simulated node that is up and that a tenant has left, with the
@@ -41,7 +42,7 @@ func newWard(t *testing.T) *ward {
 	require.Eventually(t, func() bool { // sshd answers when everything is laid out
 		conn, err := net.Dial("tcp", w.node.SSHAddress())
 		return err == nil && conn.Close() == nil
-	}, 30*time.Second, 5*time.Millisecond)
+	}, runenv.Patience(30*time.Second), 5*time.Millisecond)
 	require.NoError(t, w.node.Occupy())
 	cfg := agent.Config{Root: w.root, ToolsPath: filepath.Join(dir, "tools") + ":/usr/bin:/bin", ToolTimeout: time.Minute, Simulated: true}
 	w.handlers = moreHandlers(cfg, "/var/lib/x")

@@ -20,6 +20,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/agent"
 	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/internal/nodeca"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // server is the real agent API in front of which answers can be lost.
@@ -73,7 +74,7 @@ func serve(t *testing.T, caOptions ...nodeca.Option) *server {
 	t.Cleanup(func() {
 		s.http.CloseClientConnections()
 		s.http.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), runenv.Patience(10*time.Second))
 		defer cancel()
 		_ = api.Shutdown(ctx)
 	})
@@ -142,8 +143,8 @@ func (n *node) start(a *agent.Agent) (stop func()) {
 			select {
 			case err := <-done:
 				require.NoError(n.s, err)
-			case <-time.After(10 * time.Second):
-				n.s.Error("the agent did not stop")
+			case <-time.After(runenv.Patience(10 * time.Second)):
+				n.s.Error(runenv.Deadline + "the agent did not stop")
 			}
 		})
 	}
@@ -153,7 +154,7 @@ func (n *node) start(a *agent.Agent) (stop func()) {
 
 func (n *node) beats(want int) {
 	n.s.Helper()
-	require.Eventually(n.s, func() bool { _, got := n.s.store.Beat(n.cfg.NodeID); return got >= want }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(n.s, func() bool { _, got := n.s.store.Beat(n.cfg.NodeID); return got >= want }, runenv.Patience(10*time.Second), 5*time.Millisecond)
 }
 
 type testWriter struct{ t *testing.T }
@@ -194,7 +195,7 @@ func TestHeartbeatsCarryBootAndReport(t *testing.T) {
 	s := serve(t)
 	n := s.node("n1")
 	n.run()
-	require.Eventually(t, func() bool { b, _ := s.store.Beat("n1"); return b.Report != nil }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { b, _ := s.store.Beat("n1"); return b.Report != nil }, runenv.Patience(10*time.Second), 5*time.Millisecond)
 	b, _ := s.store.Beat("n1")
 	require.Equal(t, "2f1b0c9e-0000-4000-8000-000000000001", b.BootID)
 	require.Equal(t, "test", b.AgentVersion)
@@ -210,7 +211,7 @@ func TestHeartbeatsCarryBootAndReport(t *testing.T) {
 	require.Eventually(t, func() bool {
 		b, _ := s.store.Beat("n1")
 		return b.Report != nil && b.Report.BootID == "another-boot"
-	}, 10*time.Second, 5*time.Millisecond)
+	}, runenv.Patience(10*time.Second), 5*time.Millisecond)
 }
 
 func TestRenewalWithALostAnswerGoesOn(t *testing.T) {
@@ -229,7 +230,7 @@ func TestRenewalWithALostAnswerGoesOn(t *testing.T) {
 	require.Eventually(t, func() bool {
 		b, _ := s.store.Beat("n1")
 		return b.Generation == 2
-	}, 10*time.Second, 5*time.Millisecond)
+	}, runenv.Patience(10*time.Second), 5*time.Millisecond)
 	require.Equal(t, 3, s.count(wire.PathRenew))
 	require.Empty(t, s.store.Alarms(), "the same new key each time")
 }
@@ -241,7 +242,7 @@ func TestANewTokenBeatsAnEndedIdentityAndABadOneDoesNotHurt(t *testing.T) {
 	require.NoError(t, n.agent().Enroll(t.Context()))
 	require.NoError(t, s.store.Lock(t.Context(), "n1", "test", time.Now()))
 	stop := n.run()
-	require.Eventually(t, func() bool { return s.count(wire.PathHeartbeat) >= 2 }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return s.count(wire.PathHeartbeat) >= 2 }, runenv.Patience(10*time.Second), 5*time.Millisecond)
 	_, beats := s.store.Beat("n1")
 	require.Zero(t, beats, "a locked identity is shut out")
 	n.putToken(s.store.AddToken("n1", time.Now().Add(time.Hour)))

@@ -18,6 +18,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/internal/nodeca"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // desk hands out tasks as the agent API does, in memory and with faults. It
@@ -278,7 +279,7 @@ func (d *desk) last(id string) (r lifecycle.TaskResult) {
 
 func (d *desk) becomes(id string, want lifecycle.TaskStatus) {
 	d.t.Helper()
-	require.Eventually(d.t, func() bool { return d.status(id) == want }, 20*time.Second, 5*time.Millisecond, "task %s does not become %s", id, want)
+	require.Eventually(d.t, func() bool { return d.status(id) == want }, runenv.Patience(20*time.Second), 5*time.Millisecond, "task %s does not become %s", id, want)
 }
 
 // cut breaks the network or mends it.

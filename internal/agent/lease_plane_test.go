@@ -13,6 +13,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // The lease tests of issue 4, with the real agent, the real agent API and its
@@ -105,7 +106,7 @@ func TestAnAgentThatIsKilledAtEachStepOfATask(t *testing.T) {
 				require.Eventually(t, func() bool {
 					got := p.task(id) // the lease may have ended before it was back
 					return got.Status == lifecycle.TaskUncertain && (got.Result != nil || p.noted(id))
-				}, 30*time.Second, 10*time.Millisecond, "the journal of the agent that came back says so")
+				}, runenv.Patience(30*time.Second), 10*time.Millisecond, "the journal of the agent that came back says so")
 				p.untouched()
 				p.requeue(id)
 			}
@@ -144,7 +145,7 @@ func TestANetworkThatIsCutForLongerThanTheRealLease(t *testing.T) {
 			if kind == lifecycle.TaskKindScrub {
 				want = lifecycle.TaskUncertain
 			}
-			require.Eventually(t, func() bool { return p.task(id).Status == want }, 20*time.Second, 10*time.Millisecond, "the lease is over")
+			require.Eventually(t, func() bool { return p.task(id).Status == want }, runenv.Patience(20*time.Second), 10*time.Millisecond, "the lease is over")
 			p.untouched(id)
 			close(g.open)
 			p.cut.Store(false)
@@ -176,8 +177,8 @@ func TestTheOlderOfTwoInstallationsIsShutOut(t *testing.T) {
 	require.Equal(t, []string{"two"}, next.ran)
 	select { // it learns of the newer one when it renews its lease, if not by the lease's end
 	case <-held.ended:
-	case <-time.After(20 * time.Second):
-		require.Fail(t, "the older one goes on")
+	case <-time.After(runenv.Patience(20 * time.Second)):
+		require.Fail(t, runenv.Deadline+"the older one goes on")
 	}
 	close(held.open)
 	second := p.ask(lifecycle.TaskKindDrain, "l", argsOf(lifecycle.TaskKindDrain))

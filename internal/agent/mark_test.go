@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // The mark of a drain goes when the node is back in service, and not before.
@@ -22,11 +23,11 @@ func TestTheMarkOfADrainEndsWithIt(t *testing.T) {
 	for _, status := range []lifecycle.NodeStatus{lifecycle.NodeDraining, lifecycle.NodeRetired, lifecycle.NodeOffline} {
 		s.store.SetStatus("n1", status)
 		before := s.beats("n1")
-		require.Eventually(t, func() bool { return s.beats("n1").After(before.Add(100 * time.Millisecond)) }, 10*time.Second, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return s.beats("n1").After(before.Add(100 * time.Millisecond)) }, runenv.Patience(10*time.Second), 5*time.Millisecond)
 		require.Contains(t, marker(), "t1", status)
 	}
 	s.store.SetStatus("n1", lifecycle.NodeActive)
-	require.Eventually(t, func() bool { return marker() == "" }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return marker() == "" }, runenv.Patience(10*time.Second), 5*time.Millisecond)
 	s.store.SetStatus("n1", lifecycle.NodeDraining)
 	d.put("n1", "t2", lifecycle.TaskKindDrain, `{"grace_seconds":0}`)
 	d.becomes("t2", lifecycle.TaskSucceeded)

@@ -28,6 +28,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers/secrets"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // realPlane is the real agent API over a database, with a node that may enrol.
@@ -86,7 +87,7 @@ func (p *realPlane) serve() {
 }
 
 func (p *realPlane) shut() {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), runenv.Patience(10*time.Second))
 	defer cancel()
 	_ = p.api.Load().Shutdown(ctx)
 }
@@ -132,7 +133,7 @@ func (p *realPlane) task(id string) db.NodeTask {
 
 func (p *realPlane) ends(id string) {
 	p.Helper()
-	require.Eventually(p, func() bool { return lifecycle.NodeTask.Terminal(p.task(id).Status) }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(p, func() bool { return lifecycle.NodeTask.Terminal(p.task(id).Status) }, runenv.Patience(30*time.Second), 10*time.Millisecond)
 }
 
 // The agent against the real agent API and its database: a drain, a kind's
@@ -141,7 +142,7 @@ func TestTasksOfTheRealControlPlane(t *testing.T) {
 	t.Parallel()
 	p := newRealPlane(t, time.Minute)
 	ended := make(chan error, 1)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(time.Minute))
 	defer cancel()
 	a := p.node.agent()
 	go func() { ended <- a.Run(ctx) }()

@@ -24,6 +24,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/agent/task"
 	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // The agent as a process of its own is this program, told by its environment.
@@ -138,7 +139,7 @@ func TestATaskIsDoneOnceHoweverOftenTheAgentIsKilled(t *testing.T) {
 			require.NoError(t, os.WriteFile(filepath.Join(n.cfg.Root, "kill-at"), []byte(point), 0o600))
 			d.put("n1", id, kind, map[lifecycle.TaskKind]string{lifecycle.TaskKindDrain: `{"grace_seconds":0}`, lifecycle.TaskKindScrub: `{"run_id":"r"}`}[kind])
 			if kind == lifecycle.TaskKindScrub { // the server asks for it again only when a person says so
-				require.Eventually(t, func() bool { return d.last(id).Code == lifecycle.TaskCodeUncertain }, 20*time.Second, 5*time.Millisecond)
+				require.Eventually(t, func() bool { return d.last(id).Code == lifecycle.TaskCodeUncertain }, runenv.Patience(20*time.Second), 5*time.Millisecond)
 				require.Equal(t, lifecycle.TaskUncertain, d.status(id))
 				d.with(id, func(t *deskTask) { t.status = lifecycle.TaskQueued })
 			}
@@ -252,7 +253,7 @@ func TestANetworkCutForLongerThanTheLease(t *testing.T) {
 		<-g.begun
 		d.cut(true)
 		until := time.Now().Add(2 * d.lease)
-		require.Eventually(t, func() bool { return time.Now().After(until) }, 10*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return time.Now().After(until) }, runenv.Patience(10*time.Second), 10*time.Millisecond)
 		close(g.open)
 		before, _ := s.store.Identity(t.Context(), "n1")
 		d.cut(false)
@@ -341,7 +342,7 @@ func TestAnUninstalledAgentEndsAndLeavesNothing(t *testing.T) {
 	d := newDesk(t, s)
 	n := s.node("n1").taskWait()
 	d.put("n1", "t1", lifecycle.TaskKindUninstall, `{"keep_reports":true}`)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(20*time.Second))
 	defer cancel()
 	require.ErrorIs(t, n.agent().Run(ctx), task.ErrUninstalled)
 	require.Equal(t, lifecycle.TaskSucceeded, d.status("t1"), "the result came first")

@@ -23,6 +23,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/agent/selfupdate"
 	"github.com/slipway-cloud/slipway/internal/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // installation is a node with v1.2.3 and an update to v1.3.0 to be fetched.
@@ -50,7 +51,7 @@ func (n *node) installation() (args string) {
 // or done says so, and gives why it ended.
 func (n *node) once(version string, done func() bool) error {
 	n.s.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), runenv.Patience(30*time.Second))
 	defer cancel()
 	log := slog.New(slog.NewTextHandler(testWriter{n.s.T}, nil))
 	halves := 1

@@ -22,6 +22,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/internal/nodeca"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // crewEnv makes the test binary a crew of agents: what they cost must not be
@@ -121,7 +122,7 @@ func crewMember(url string, ca *nodeca.CA, key *ecdsa.PrivateKey, node string) (
 	blk, _ := pem.Decode(cert.PEM)
 	tr := &http.Transport{ForceAttemptHTTP2: true, IdleConnTimeout: time.Hour, TLSClientConfig: &tls.Config{
 		MinVersion: tls.VersionTLS13, RootCAs: ca.Pool(), Certificates: []tls.Certificate{{Certificate: [][]byte{blk.Bytes}, PrivateKey: key}}}}
-	hc := &http.Client{Transport: tr, Timeout: 30 * time.Second}
+	hc := &http.Client{Transport: tr, Timeout: runenv.Patience(30 * time.Second)}
 	return func(ctx context.Context) error {
 		raw, err := json.Marshal(wire.Heartbeat{BootID: "boot", AgentVersion: "1.0.0", Generation: 1, SentAt: time.Now(), UptimeSecs: 3600})
 		if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/agentapi"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/internal/nodeca"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 const (
@@ -45,7 +46,7 @@ func BenchmarkFleet(b *testing.B) {
 	srv := agentapi.New(agentapi.Config{Store: agentapi.NewStore(store), CA: ca, HeartbeatInterval: fleetEvery, Metrics: metrics})
 	require.NoError(b, srv.Start(b.Context()))
 	b.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), runenv.Patience(10*time.Second))
 		defer cancel()
 		_ = srv.Shutdown(ctx)
 	})

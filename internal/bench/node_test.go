@@ -22,6 +22,7 @@ import (
 	"github.com/slipway-cloud/slipway/db/gen"
 	"github.com/slipway-cloud/slipway/internal/bench/rig"
 	"github.com/slipway-cloud/slipway/providers/secrets"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 const (
@@ -47,7 +48,7 @@ func BenchmarkGetNode(b *testing.B) {
 	enter := func(name string, h http.Handler) {
 		srv := httptest.NewServer(h)
 		b.Cleanup(srv.Close)
-		hc := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: readsAtOnce}}
+		hc := &http.Client{Timeout: runenv.Patience(30 * time.Second), Transport: &http.Transport{MaxIdleConnsPerHost: readsAtOnce}}
 		get := func(ctx context.Context, i int) error { return readNode(ctx, hc, srv.URL, ids[i%len(ids)]) }
 		rate(b, 200, readsAtOnce, get) // warm
 		c.enter(name, func() float64 { return rate(b, readsARound, readsAtOnce, get) })

@@ -25,6 +25,7 @@ import (
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers/secrets"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // noEngine: nothing here asks Temporal.
@@ -80,7 +81,7 @@ func TestFirmwareInstallsItself(t *testing.T) {
 	reaches := func(what string, limit time.Duration, met func() bool) {
 		t.Helper()
 		began := time.Now()
-		require.Eventually(t, met, limit, 200*time.Millisecond, "%s; the console says:\n%s", what, console)
+		require.Eventually(t, met, runenv.Patience(limit), 200*time.Millisecond, "%s; the console says:\n%s", what, console)
 		t.Logf("%s after %.0f s", what, time.Since(began).Seconds())
 	}
 	reaches("a real firmware is discovered", time.Minute, func() bool { return node().Status == lifecycle.NodeDiscovered })

@@ -18,6 +18,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/pxenode"
 	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/internal/simnode"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // stage is a server that tells machines what the test wants them to do.
@@ -107,7 +108,7 @@ func (w logWriter) Write(p []byte) (int, error) {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	require.Eventually(t, ok, time.Minute, 10*time.Millisecond, what)
+	require.Eventually(t, ok, runenv.Patience(time.Minute), 10*time.Millisecond, what)
 }
 
 func has(n *simnode.Node, path, text string) func() bool {

@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/internal/relay"
+	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -67,13 +68,13 @@ func TestAStartThatHangsHoldsUpNoOther(t *testing.T) {
 		r.Run(ctx)
 	}()
 	<-s.hanging
-	require.Eventually(t, func() bool { return s.count() == len(jobs)-1 }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return s.count() == len(jobs)-1 }, runenv.Patience(5*time.Second), 10*time.Millisecond)
 	cancel()
 	<-done
 	require.Eventually(t, func() bool {
 		b, err := store.OutboxBacklog(t.Context(), "start_workflow")
 		return err == nil && b.Open == 1
-	}, 5*time.Second, 10*time.Millisecond, "what was started is noted, though the relay was ending")
+	}, runenv.Patience(5*time.Second), 10*time.Millisecond, "what was started is noted, though the relay was ending")
 	for id, n := range s.started {
 		require.Equal(t, 1, n, id)
 	}
@@ -83,7 +84,7 @@ func TestAStartThatHangsHoldsUpNoOther(t *testing.T) {
 		require.Eventually(t, func() bool {
 			rows, err = store.ClaimOutbox(t.Context(), "r2", 10, time.Minute)
 			return err == nil && len(rows) == 1
-		}, 10*time.Second, 50*time.Millisecond)
+		}, runenv.Patience(10*time.Second), 50*time.Millisecond)
 	}
 	require.Equal(t, jobs[0].ID, rows[0].JobID)
 }

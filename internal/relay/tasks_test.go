@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/internal/relay"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // completer is a Temporal that is away at first.
@@ -76,18 +77,18 @@ func TestTheEndOfATaskIsToldUntilItIsHeard(t *testing.T) {
 		return got
 	}
 	first := ask("1") // nobody takes it: the relay notices, too
-	require.Eventually(t, func() bool { return len(c.all()) == 1 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(c.all()) == 1 }, runenv.Patience(10*time.Second), 10*time.Millisecond)
 	require.Nil(t, read(first.ID).ToldAt)
 	c.set(false, false)
 	_, err = conn.Exec(t.Context(), "UPDATE node_tasks SET tell_at = now()") // its claim is over
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return read(first.ID).ToldAt != nil }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return read(first.ID).ToldAt != nil }, runenv.Patience(10*time.Second), 10*time.Millisecond)
 	require.Equal(t, []string{"w/r/1 failed", "w/r/1 failed"}, c.all())
 	require.Equal(t, lifecycle.TaskExpired, read(first.ID).Status)
 
 	c.set(false, true)
 	second := ask("2")
-	require.Eventually(t, func() bool { return read(second.ID).WaiterActivityID == "" }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return read(second.ID).WaiterActivityID == "" }, runenv.Patience(10*time.Second), 10*time.Millisecond)
 	require.Nil(t, read(second.ID).ToldAt, "nobody heard it")
 	require.Len(t, c.all(), 3)
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/simnode"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // agentBinary is the real program, built once for all tests of the package.
@@ -97,7 +98,7 @@ func newSite(t *testing.T) *site {
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		s.node.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), runenv.Patience(10*time.Second))
 		defer cancel()
 		require.NoError(t, s.api.Shutdown(ctx))
 		if t.Failed() {
@@ -160,7 +161,7 @@ func (s *site) powerOn() {
 
 func (s *site) eventually(what string, ok func() bool) {
 	s.Helper()
-	require.Eventually(s, ok, 20*time.Second, 10*time.Millisecond, what)
+	require.Eventually(s, ok, runenv.Patience(20*time.Second), 10*time.Millisecond, what)
 }
 
 func (s *site) beat() agentapi.Beat { b, _ := s.store.Beat(nodeID); return b }

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -92,11 +94,11 @@ func TestAHangingCheckCostsItsDeadlineAndIsNotStartedTwice(t *testing.T) {
 		require.False(t, r.OK)
 		require.Contains(t, r.Checks[0].Message, "no answer within 50ms")
 		require.True(t, r.Checks[1].OK, "one hanging check must not hide another")
-		require.Less(t, time.Since(began), 5*time.Second)
+		require.Less(t, time.Since(began), runenv.Patience(5*time.Second), runenv.Deadline+"it took too long")
 	}
 	require.EqualValues(t, 1, started.Load())
 	close(release)
-	require.Eventually(t, func() bool { return h.Ready(t.Context()).OK }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return h.Ready(t.Context()).OK }, runenv.Patience(5*time.Second), 10*time.Millisecond)
 }
 
 func TestAskersShareOneRun(t *testing.T) {
@@ -123,7 +125,7 @@ func TestAskersShareOneRun(t *testing.T) {
 		})
 	}
 	require.Same(t, h.ready[0].start(), h.ready[0].start())
-	require.Eventually(t, func() bool { return started.Load() == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return started.Load() == 1 }, runenv.Patience(5*time.Second), time.Millisecond)
 	close(release)
 	wg.Wait()
 	require.EqualValues(t, 5, good.Load())

@@ -11,6 +11,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/slipway-cloud/slipway/internal/temporalx"
+	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -38,10 +39,10 @@ func TestEachSiteHasItsOwnSchedule(t *testing.T) {
 		t.Cleanup(func() { _ = r.Remove(context.WithoutCancel(t.Context()), site) })
 		require.NoError(t, r.Ensure(t.Context(), site, time.Hour))
 		require.NoError(t, r.Ensure(t.Context(), site, 2*time.Hour), "repeatable")
-		require.Eventually(t, func() bool { return count(site) == 1 }, 30*time.Second, 50*time.Millisecond, "the first pass is made at once")
+		require.Eventually(t, func() bool { return count(site) == 1 }, runenv.Patience(30*time.Second), 50*time.Millisecond, "the first pass is made at once")
 	}
 	require.NoError(t, r.Now(t.Context(), "site_a"))
-	require.Eventually(t, func() bool { return count("site_a") == 2 }, 30*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return count("site_a") == 2 }, runenv.Patience(30*time.Second), 50*time.Millisecond)
 	require.Equal(t, 1, count("site_b"))
 	require.NoError(t, r.Remove(t.Context(), "site_a"))
 	require.NoError(t, r.Remove(t.Context(), "site_a"), "it is gone: no error")

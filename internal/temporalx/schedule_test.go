@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/slipway-cloud/slipway/internal/temporalx"
+	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -31,7 +32,7 @@ func TestTheSweepIsScheduledOnce(t *testing.T) {
 	t.Cleanup(wk.Stop)
 
 	require.NoError(t, s.Ensure(t.Context(), time.Hour))
-	require.Eventually(t, func() bool { return passes.Load() == 1 }, 30*time.Second, 50*time.Millisecond, "the first pass is made at once")
+	require.Eventually(t, func() bool { return passes.Load() == 1 }, runenv.Patience(30*time.Second), 50*time.Millisecond, "the first pass is made at once")
 	h := w.Client.ScheduleClient().GetHandle(t.Context(), s.ID())
 	require.NoError(t, h.Pause(t.Context(), client.SchedulePauseOptions{Note: "somebody has a reason"}))
 	require.NoError(t, s.Ensure(t.Context(), time.Second))
@@ -41,7 +42,7 @@ func TestTheSweepIsScheduledOnce(t *testing.T) {
 	require.Equal(t, enumspb.SCHEDULE_OVERLAP_POLICY_SKIP, d.Schedule.Policy.Overlap)
 	require.True(t, d.Schedule.State.Paused, "what a person paused stays paused")
 	require.NoError(t, h.Unpause(t.Context(), client.ScheduleUnpauseOptions{}))
-	require.Eventually(t, func() bool { return passes.Load() >= 3 }, 30*time.Second, 50*time.Millisecond, "it goes on by itself")
+	require.Eventually(t, func() bool { return passes.Load() >= 3 }, runenv.Patience(30*time.Second), 50*time.Millisecond, "it goes on by itself")
 
 	require.NoError(t, s.Remove(t.Context()))
 	require.NoError(t, s.Remove(t.Context()), "it is gone: no error")

@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	devtemporal "github.com/slipway-cloud/slipway/internal/devstack/temporal"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
+	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -78,7 +79,7 @@ func (w *world) until(id, what string, ok func(temporalx.Execution) bool) tempor
 		var err error
 		e, err = w.Look(w.t.Context(), id)
 		return err == nil && ok(e)
-	}, 30*time.Second, 50*time.Millisecond, what)
+	}, runenv.Patience(30*time.Second), 50*time.Millisecond, what)
 	return e
 }
 
@@ -96,7 +97,7 @@ func TestOnlyTheOwnTaskQueueIsListed(t *testing.T) {
 		var err error
 		open, all, err = mine.OpenWorkflows(t.Context(), 100)
 		return err == nil && all && len(open) == 2
-	}, 30*time.Second, 50*time.Millisecond)
+	}, runenv.Patience(30*time.Second), 50*time.Millisecond)
 	ids := map[string]temporalx.Open{}
 	for _, o := range open {
 		ids[o.WorkflowID] = o
@@ -109,7 +110,7 @@ func TestOnlyTheOwnTaskQueueIsListed(t *testing.T) {
 	require.Eventually(t, func() bool {
 		open, _, err := mine.OpenWorkflows(t.Context(), 100)
 		return err == nil && len(open) == 1
-	}, 30*time.Second, 50*time.Millisecond)
+	}, runenv.Patience(30*time.Second), 50*time.Millisecond)
 }
 
 func TestHowAWorkflowEnded(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/maas"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 const (
@@ -165,7 +166,7 @@ func allReads() []operation     { return append(reads(id), regionReads...) }
 // within is a context that ends a test that would hang.
 func within(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(20*time.Second))
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // counting is a command that appends a line to a file each time it really runs,
@@ -88,7 +89,7 @@ func TestAnOperationOutlivesItsConnection(t *testing.T) {
 		_, err := n.runner().RunSSH(t.Context(), target, cmd)
 		first <- err
 	}()
-	require.Eventually(t, func() bool { return runs(t, file) == 1 }, 10*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return runs(t, file) == 1 }, runenv.Patience(10*time.Second), 20*time.Millisecond)
 	l.cut()
 	require.Equal(t, providers.KindUncertain, providers.KindOf(<-first))
 
@@ -172,7 +173,7 @@ func TestAnOperationKeepsItsDeadlineAndItsBounds(t *testing.T) {
 		require.Empty(t, res.Stderr)
 		require.True(t, res.Truncated)
 	}
-	require.Eventually(t, func() bool { return len(processesWith(t, "sleep "+word)) == 0 }, 10*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return len(processesWith(t, "sleep "+word)) == 0 }, runenv.Patience(10*time.Second), 50*time.Millisecond)
 	info, err := os.Stat(filepath.Join(n.stateDir, "op", "out"))
 	require.NoError(t, err)
 	require.LessOrEqual(t, info.Size(), int64(2048), "the node must not keep more than the bound either")
@@ -188,7 +189,7 @@ func TestAnOperationDoesNotWaitForItsDaemons(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "ready\n", string(res.Stdout))
 	require.True(t, res.Truncated)
-	require.Less(t, time.Since(began), 8*time.Second)
+	require.Less(t, time.Since(began), runenv.Patience(8*time.Second), runenv.Deadline+"it took too long")
 }
 
 func TestANodeThatCannotKeepResultsRunsNothing(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 func TestRunsACommandAndReturnsItsEnd(t *testing.T) {
@@ -99,7 +100,7 @@ func TestAWrongPinIsRefusedBeforeAnyCredential(t *testing.T) {
 	require.Contains(t, err.Error(), ssh.FingerprintSHA256(other.PublicKey()))
 	require.Eventually(t, func() bool {
 		return len(n.log(t)) > 0
-	}, 5*time.Second, 20*time.Millisecond)
+	}, runenv.Patience(5*time.Second), 20*time.Millisecond)
 	require.NotContains(t, n.log(t), "userauth-request", "the client began to log in to a server it must not trust")
 
 	// The same log does show it when the pin is right.
@@ -130,7 +131,7 @@ func TestASilentServerCostsTheHandshakeTimeoutOnly(t *testing.T) {
 	began := time.Now()
 	_, err = New().RunSSH(t.Context(), target, providers.SSHCommand{Argv: []string{"true"}})
 	require.Equal(t, providers.KindUnreachable, providers.KindOf(err), "%v", err)
-	require.Less(t, time.Since(began), 5*time.Second)
+	require.Less(t, time.Since(began), runenv.Patience(5*time.Second), runenv.Deadline+"it took too long")
 }
 
 func TestTheDeadlineEndsTheRemoteProcesses(t *testing.T) {
@@ -145,7 +146,7 @@ func TestTheDeadlineEndsTheRemoteProcesses(t *testing.T) {
 	require.Equal(t, 124, res.ExitCode)
 	require.Equal(t, "started\n", string(res.Stdout))
 	require.Eventually(t, func() bool { return len(processesWith(t, word)) == 0 },
-		10*time.Second, 50*time.Millisecond, "processes of the command outlived its deadline")
+		runenv.Patience(10*time.Second), 50*time.Millisecond, "processes of the command outlived its deadline")
 }
 
 func TestACommandThatIgnoresTermIsKilled(t *testing.T) {
@@ -159,7 +160,7 @@ func TestACommandThatIgnoresTermIsKilled(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 124, res.ExitCode)
 	require.Eventually(t, func() bool { return len(processesWith(t, word)) == 0 },
-		10*time.Second, 50*time.Millisecond)
+		runenv.Patience(10*time.Second), 50*time.Millisecond)
 }
 
 func TestOutputIsBounded(t *testing.T) {
@@ -190,7 +191,7 @@ func TestABackgroundProcessDoesNotHoldTheResultBack(t *testing.T) {
 	require.Equal(t, 5, res.ExitCode)
 	require.Equal(t, "ready\n", string(res.Stdout))
 	require.True(t, res.Truncated)
-	require.Less(t, time.Since(began), 7*time.Second)
+	require.Less(t, time.Since(began), runenv.Patience(7*time.Second), runenv.Deadline+"it took too long")
 }
 
 // begin runs a command that sleeps for word seconds and returns when it can be
@@ -202,7 +203,7 @@ func begin(ctx context.Context, t *testing.T, r *Runner, target providers.SSHTar
 		_, err := r.RunSSH(ctx, target, providers.SSHCommand{Argv: []string{"sleep", word}, Timeout: limit})
 		ended <- err
 	}()
-	require.Eventually(t, func() bool { return len(processesWith(t, "sleep "+word)) > 0 }, 10*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return len(processesWith(t, "sleep "+word)) > 0 }, runenv.Patience(10*time.Second), 20*time.Millisecond)
 	return ended
 }
 
@@ -216,7 +217,7 @@ func TestALostConnectionIsUncertain(t *testing.T) {
 	err := <-ended
 	require.Equal(t, providers.KindUncertain, providers.KindOf(err), "%v", err)
 	require.Eventually(t, func() bool { return len(processesWith(t, word)) == 0 },
-		15*time.Second, 50*time.Millisecond, "the node's own limit must end the command")
+		runenv.Patience(15*time.Second), 50*time.Millisecond, "the node's own limit must end the command")
 }
 
 func TestAFrozenConnectionIsFoundByKeepalive(t *testing.T) {
@@ -229,7 +230,7 @@ func TestAFrozenConnectionIsFoundByKeepalive(t *testing.T) {
 	l.freeze()
 	err := <-ended
 	require.Equal(t, providers.KindUncertain, providers.KindOf(err), "%v", err)
-	require.Less(t, time.Since(began), 10*time.Second)
+	require.Less(t, time.Since(began), runenv.Patience(10*time.Second), runenv.Deadline+"it took too long")
 }
 
 func TestACancelledCallIsUncertain(t *testing.T) {

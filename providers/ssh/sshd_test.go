@@ -21,6 +21,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // node is a real OpenSSH server on the loopback interface that lets the user
@@ -101,7 +102,7 @@ func startNode(t *testing.T) *node {
 			_ = c.Close()
 		}
 		return err == nil
-	}, 10*time.Second, 20*time.Millisecond, "sshd did not start")
+	}, runenv.Patience(10*time.Second), 20*time.Millisecond, "sshd did not start")
 
 	return &node{
 		SSHTarget: providers.SSHTarget{

@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/bench/rig"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -105,14 +106,14 @@ func leave(t *testing.T, s leaving) *play {
 	require.Eventually(t, func() bool {
 		_, err := p.rig.Temporal.DescribeWorkflowExecution(t.Context(), id, "")
 		return err == nil
-	}, patience, 20*time.Millisecond, "the relay starts it")
+	}, runenv.Patience(patience), 20*time.Millisecond, "the relay starts it")
 	p.run = p.rig.Temporal.GetWorkflow(t.Context(), id, "")
 	if s.drive != nil {
 		s.drive(t, p)
 	}
 	require.Eventually(t, func() bool {
 		return lifecycle.Job.Terminal(p.state(t).Status) || p.state(t).Status == lifecycle.JobFailedManual
-	}, patience, 20*time.Millisecond, "it ends")
+	}, runenv.Patience(patience), 20*time.Millisecond, "it ends")
 	if j := p.state(t); j.Status == lifecycle.JobFailedManual {
 		t.Fatalf("parked at %s: %s: %s", j.FailedStage, j.FailureClass, j.Message)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/bench/rig"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -63,7 +64,7 @@ func (p *play) until(t *testing.T, what string, is func(db.Job) bool) {
 	require.Eventually(t, func() bool {
 		j, err := p.rig.Store.Job(t.Context(), p.job)
 		return err == nil && is(j)
-	}, patience, 20*time.Millisecond, what)
+	}, runenv.Patience(patience), 20*time.Millisecond, what)
 }
 
 // at waits until the job runs this stage and its activity has begun.
@@ -73,7 +74,7 @@ func (p *play) at(t *testing.T, stage string) {
 	require.Eventually(t, func() bool {
 		d, err := p.rig.Temporal.DescribeWorkflowExecution(t.Context(), p.run.GetID(), p.run.GetRunID())
 		return err == nil && len(d.PendingActivities) > 0 && d.PendingActivities[0].State == enumspb.PENDING_ACTIVITY_STATE_STARTED
-	}, patience, 20*time.Millisecond, "the activity of "+stage)
+	}, runenv.Patience(patience), 20*time.Millisecond, "the activity of "+stage)
 }
 
 // parks waits until the job is parked for this reason.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/internal/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // Revoking on the machine itself: a throw-away account with a process that does
@@ -61,7 +62,7 @@ func TestRevokingARealUser(t *testing.T) {
 		}
 		p, err := h.processes(func(uid int) bool { return uid == v.UID })
 		return err == nil && len(p) >= 3
-	}, 10*time.Second, 20*time.Millisecond)
+	}, runenv.Patience(10*time.Second), 20*time.Millisecond)
 	rec := task.NewRecorder(nil, nil, nil)
 	res := h.RevokeUser(t.Context(), task.Request{Args: &lifecycle.RevokeUserArgs{User: name, RemoveHome: true}}, rec)
 	require.True(t, res.OK, "%s %+v", res.Message, rec.Steps())

@@ -22,6 +22,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/agent/task"
 	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // askEnv names a socket to which this program is to say something, as another
@@ -92,8 +93,8 @@ func serve(t *testing.T, e task.Executor, change func(*Server)) (path string, en
 		cancel()
 		select {
 		case <-over:
-		case <-time.After(10 * time.Second):
-			t.Error("the server did not stop")
+		case <-time.After(runenv.Patience(10 * time.Second)):
+			t.Error(runenv.Deadline + "the server did not stop")
 		}
 	})
 	return path, done

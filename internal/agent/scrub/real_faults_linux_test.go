@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // tools are programs of the test before those of the machine, and for a machine
@@ -193,7 +194,7 @@ func TestNothingOfATenantIsLeftOnThisHost(t *testing.T) {
 	require.Eventually(t, func() bool {
 		held, err := (Host{Root: "/"}).holds(pid, func(p string) bool { return p == filepath.Join(dir, "data") })
 		return err == nil && held
-	}, 10*time.Second, 10*time.Millisecond)
+	}, runenv.Patience(10*time.Second), 10*time.Millisecond)
 	disk := newLoop(t)
 	disk.use()()
 	require.True(t, disk.holds(tenantData))
@@ -220,8 +221,8 @@ func TestNothingOfATenantIsLeftOnThisHost(t *testing.T) {
 
 	select {
 	case <-ended:
-	case <-time.After(10 * time.Second):
-		require.Fail(t, "the tenant's process is still there")
+	case <-time.After(runenv.Patience(10 * time.Second)):
+		require.Fail(t, runenv.Deadline+"the tenant's process is still there")
 	}
 	require.Empty(t, look())
 	require.NoDirExists(t, home)

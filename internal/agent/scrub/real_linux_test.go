@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // These tests act on the machine that runs them: on loop disks, accounts,
@@ -38,7 +39,7 @@ func realHost(t *testing.T, programs ...string) {
 
 func sh(t *testing.T, name string, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute) // also in Cleanup
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), runenv.Patience(time.Minute)) // also in Cleanup
 	defer cancel()
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	require.NoError(t, err, "%s %s: %s", name, args, out)
@@ -61,7 +62,7 @@ func newLoop(t *testing.T) *loop {
 	l := &loop{T: t, file: filepath.Join(t.TempDir(), "disk")}
 	require.NoError(t, os.WriteFile(l.file, nil, 0o600))
 	require.NoError(t, os.Truncate(l.file, 32<<20))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(time.Minute))
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "losetup", "-f", "--show", l.file).Output()
 	if err != nil {
@@ -293,8 +294,8 @@ func TestRealAccountsKeysAndProcessesAreRemoved(t *testing.T) {
 	for _, done := range []<-chan struct{}{plain, stubborn} {
 		select {
 		case <-done:
-		case <-time.After(10 * time.Second):
-			require.Fail(t, "a tenant's process is still there")
+		case <-time.After(runenv.Patience(10 * time.Second)):
+			require.Fail(t, runenv.Deadline+"a tenant's process is still there")
 		}
 	}
 	select {
@@ -359,7 +360,7 @@ func TestAVariableThatTheKernelMadeImmutableIsWritten(t *testing.T) {
 	b := newBench(t)
 	b.put(overwriteV, "\x07\x00\x00\x00\x10")
 	path := filepath.Join(b.host.Root, overwriteV)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(time.Minute))
 	defer cancel()
 	if out, err := exec.CommandContext(ctx, "chattr", "+i", path).CombinedOutput(); err != nil {
 		t.Skipf("this file system has no immutable files: %s", out)

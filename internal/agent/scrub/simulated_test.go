@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/internal/simnode"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // ward is a simulated node that is up.
@@ -70,7 +71,7 @@ func (w *ward) booted() {
 			return false
 		}
 		return conn.Close() == nil
-	}, 30*time.Second, 5*time.Millisecond)
+	}, runenv.Patience(30*time.Second), 5*time.Millisecond)
 	w.host.BootID, w.host.Serial = w.machine.BootID(), w.spec.Serial
 }
 

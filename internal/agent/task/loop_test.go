@@ -13,6 +13,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // desk is a Server with one queue, whose faults are set by the test.
@@ -113,8 +114,8 @@ func runLoop(t *testing.T, d *desk, e Executor) (stop func() error) {
 			cancel()
 			select {
 			case err = <-done:
-			case <-time.After(10 * time.Second):
-				t.Error("the loop did not stop")
+			case <-time.After(runenv.Patience(10 * time.Second)):
+				t.Error(runenv.Deadline + "the loop did not stop")
 			}
 		})
 		return err
@@ -125,7 +126,7 @@ func runLoop(t *testing.T, d *desk, e Executor) (stop func() error) {
 
 func (d *desk) eventually(t *testing.T, what func() bool) {
 	t.Helper()
-	require.Eventually(t, func() bool { d.mu.Lock(); defer d.mu.Unlock(); return what() }, 10*time.Second, 2*time.Millisecond)
+	require.Eventually(t, func() bool { d.mu.Lock(); defer d.mu.Unlock(); return what() }, runenv.Patience(10*time.Second), 2*time.Millisecond)
 }
 
 func TestTheLoopTakesDoesAndReports(t *testing.T) {
@@ -191,7 +192,7 @@ func TestACutLongerThanTheLease(t *testing.T) {
 		stop := runLoop(t, d, s)
 		<-cut
 		if kind == lifecycle.TaskKindScrub {
-			require.Eventually(t, func() bool { e, _, err := s.Journal.Get("t1"); return err == nil && e.Phase == Done }, 10*time.Second, 2*time.Millisecond)
+			require.Eventually(t, func() bool { e, _, err := s.Journal.Get("t1"); return err == nil && e.Phase == Done }, runenv.Patience(10*time.Second), 2*time.Millisecond)
 		} else { // the server gave the delivery up and hands the task out again
 			d.set(func() { delete(d.held, "t1"); d.queue = []wire.Task{attempt(task, 2)} })
 		}
@@ -223,7 +224,7 @@ func TestALeaseThatTheServerTookStopsATask(t *testing.T) {
 		stop := runLoop(t, d, s)
 		<-halted
 		d.set(func() { d.dropped = []string{"t1"}; d.held = map[string]wire.Task{} })
-		require.Eventually(t, func() bool { e, _, err := s.Journal.Get("t1"); return err == nil && e.Phase == Dropped }, 10*time.Second, 2*time.Millisecond)
+		require.Eventually(t, func() bool { e, _, err := s.Journal.Get("t1"); return err == nil && e.Phase == Dropped }, runenv.Patience(10*time.Second), 2*time.Millisecond)
 		require.NoError(t, stop())
 		require.Empty(t, d.heard("t1"))
 	}
@@ -253,7 +254,7 @@ func TestARemovedNodeFinishesItsUninstall(t *testing.T) {
 	d := newDesk(p)
 	d.queue, d.result = []wire.Task{someTask("t1", lifecycle.TaskKindUninstall)}, ErrShutOut
 	s := newSide(t, p, t.TempDir(), Registry{lifecycle.TaskKindUninstall: &finisher{err: ErrUninstalled}})
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(10*time.Second))
 	defer cancel()
 	l := NewLoop(LoopConfig{Server: d, Executor: s, BootID: func() (string, error) { return boot1, nil }, Log: slog.New(slog.DiscardHandler), Wait: time.Millisecond})
 	require.ErrorIs(t, l.Run(ctx), ErrUninstalled)

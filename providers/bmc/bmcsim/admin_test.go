@@ -13,6 +13,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/providers/bmc/bmcsim"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 func TestAdminPort(t *testing.T) {
@@ -133,7 +134,7 @@ func TestStopsWithItsContext(t *testing.T) {
 			_ = res.Body.Close()
 		}
 		return err != nil
-	}, 5*time.Second, 10*time.Millisecond)
+	}, runenv.Patience(5*time.Second), 10*time.Millisecond)
 	stop()
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/providers/bmc/bmcsim"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 const sessions = "/redfish/v1/SessionService/Sessions"
@@ -247,7 +248,7 @@ func TestBMCResetInTheMiddle(t *testing.T) {
 	require.Error(t, err)
 	require.ErrorIs(t, r.m.CheckBMC(r.user, r.pw), simhw.ErrBMCUnreachable)
 	r.m.Clock().Step(91 * time.Second)
-	require.Eventually(t, func() bool { _, err := r.try("GET", "/redfish/v1", nil); return err == nil }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := r.try("GET", "/redfish/v1", nil); return err == nil }, runenv.Patience(5*time.Second), 5*time.Millisecond)
 	require.Equal(t, 401, r.do("GET", "/redfish/v1/Systems", nil, "X-Auth-Token", token).status)
 	require.Equal(t, 1, r.s.Counters().BMCResets)
 }
@@ -258,9 +259,9 @@ func TestManagerResetAnswersFirst(t *testing.T) {
 	reset := "/redfish/v1/Managers/iDRAC.Embedded.1/Actions/Manager.Reset"
 	require.Equal(t, 400, r.do("POST", reset, m{"ResetType": "On"}).status)
 	require.Equal(t, 204, r.do("POST", reset, m{"ResetType": "GracefulRestart"}).status)
-	require.Eventually(t, func() bool { _, err := r.try("GET", "/redfish/v1", nil); return err != nil }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := r.try("GET", "/redfish/v1", nil); return err != nil }, runenv.Patience(5*time.Second), 5*time.Millisecond)
 	r.m.Clock().Step(61 * time.Second)
-	require.Eventually(t, func() bool { _, err := r.try("GET", "/redfish/v1", nil); return err == nil }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := r.try("GET", "/redfish/v1", nil); return err == nil }, runenv.Patience(5*time.Second), 5*time.Millisecond)
 }
 
 func TestCertificateChange(t *testing.T) {
@@ -268,7 +269,7 @@ func TestCertificateChange(t *testing.T) {
 	r := newRig(t, "Dell", func(o *bmcsim.Options) { o.TLS = true })
 	require.True(t, strings.HasPrefix(r.url, "https://"))
 	pin := func() [32]byte {
-		d := &tls.Dialer{NetDialer: &net.Dialer{Timeout: 5 * time.Second}, Config: &tls.Config{InsecureSkipVerify: true}}
+		d := &tls.Dialer{NetDialer: &net.Dialer{Timeout: runenv.Patience(5 * time.Second)}, Config: &tls.Config{InsecureSkipVerify: true}}
 		c, err := d.DialContext(t.Context(), "tcp", strings.TrimPrefix(r.url, "https://"))
 		require.NoError(t, err)
 		defer c.Close()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/providers/bmc/bmcsim"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // The distribution's Python: another one earlier on PATH lacks its packages.
@@ -43,7 +44,7 @@ func needSushy(t *testing.T) {
 
 func peer(t *testing.T, stdin string, args ...string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(60*time.Second))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, python, args...)
 	cmd.Stdin = strings.NewReader(stdin)
@@ -78,7 +79,7 @@ func (r *rig) onSystem(args ...string) string {
 
 func (r *rig) waitPower(p simhw.Power) {
 	r.t.Helper()
-	require.Eventually(r.t, func() bool { return r.m.Power() == p }, 10*time.Second, 5*time.Millisecond, "power never became %s", p)
+	require.Eventually(r.t, func() bool { return r.m.Power() == p }, runenv.Patience(10*time.Second), 5*time.Millisecond, "power never became %s", p)
 }
 
 func TestRedfishtoolDrivesEveryPersonality(t *testing.T) {
@@ -93,7 +94,7 @@ func TestRedfishtoolDrivesEveryPersonality(t *testing.T) {
 		r.redfishtoolBoot(p)
 		first := r.m.BootID()
 		r.onSystem("reset", "ForceRestart")
-		require.Eventually(t, func() bool { return r.m.BootID() != first }, 10*time.Second, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return r.m.BootID() != first }, runenv.Patience(10*time.Second), 5*time.Millisecond)
 		r.onSystem("reset", "ForceOff")
 		r.waitPower(simhw.Off)
 		out := r.onSystem("-A", "Session", "-P", "PowerState")

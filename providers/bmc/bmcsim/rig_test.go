@@ -15,6 +15,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/providers/bmc/bmcsim"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // rig is one BMC on a loopback port and a bare HTTP client for it.
@@ -56,7 +57,7 @@ func newRigAt(t *testing.T, vendor string, speed float64, change ...func(*bmcsim
 	return &rig{
 		t: t, m: o.Machine, s: s, url: url, user: spec.BMCUser, pw: spec.BMCPassword,
 		http: &http.Client{
-			Timeout:       20 * time.Second,
+			Timeout:       runenv.Patience(20 * time.Second),
 			Transport:     &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
@@ -142,7 +143,7 @@ func (r *rig) settle(p simhw.Power) {
 		}
 		r.m.Clock().Step(500 * time.Millisecond)
 		return false
-	}, 10*time.Second, time.Millisecond, "power never became %s", p)
+	}, runenv.Patience(10*time.Second), time.Millisecond, "power never became %s", p)
 }
 
 func (r *rig) fault(f bmcsim.Fault) {

@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/bmc/ipmi"
 	"github.com/slipway-cloud/slipway/providers/bmc/ipmisim"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // Offsets in a datagram.
@@ -277,7 +278,7 @@ func TestGarbageEndsInAnErrorInTime(t *testing.T) {
 			o := fast()
 			o.Timeout, o.Retries = 50*time.Millisecond, 2
 			b := open(t, providers.BMCTarget{Address: garbageBMC(t, answer), User: simUser, Password: providers.NewSecret(simPassword)}, o)
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(20*time.Second))
 			defer cancel()
 			began := time.Now()
 			for _, call := range []func() error{
@@ -290,7 +291,7 @@ func TestGarbageEndsInAnErrorInTime(t *testing.T) {
 				require.Contains(t, []providers.Kind{providers.KindProtocol, providers.KindUnreachable}, providers.KindOf(err), "%v", err)
 				require.NotContains(t, err.Error(), simPassword)
 			}
-			require.Less(t, time.Since(began), 15*time.Second)
+			require.Less(t, time.Since(began), runenv.Patience(15*time.Second), runenv.Deadline+"it took too long")
 		})
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/bmc/ipmi"
 	"github.com/slipway-cloud/slipway/providers/bmc/ipmisim"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 const (
@@ -150,7 +151,7 @@ func ipmitool(t *testing.T, target providers.BMCTarget, suite string, args ...st
 		peerMissing(t, "ipmitool is not installed (apt-get install ipmitool): no independent client judges the reference BMC")
 	}
 	host, port, _ := strings.Cut(target.Address, ":")
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(60*time.Second))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, append([]string{"-I", "lanplus", "-C", suite, "-H", host, "-p", port, "-U", target.User, "-E"}, args...)...)
 	cmd.Env = append(os.Environ(), "IPMI_PASSWORD="+target.Password.Reveal())

@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/bmc/bmcsim"
 	"github.com/slipway-cloud/slipway/providers/providertest"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // simSpeed is virtual seconds a wall second: a power-on of 3 s takes 6 ms.
@@ -97,7 +98,7 @@ func (s *sim) logins() int {
 // on brings the machine up behind the BMC's back.
 func (s *sim) on() {
 	s.machine.PowerOn("test")
-	require.Eventually(s.t, func() bool { return s.machine.Power() == simhw.On }, 5*time.Second, time.Millisecond)
+	require.Eventually(s.t, func() bool { return s.machine.Power() == simhw.On }, runenv.Patience(5*time.Second), time.Millisecond)
 }
 
 // eachVendor runs a test on a fresh machine of every personality.
@@ -240,7 +241,7 @@ func TestSimulatedBMCResetInTheMiddle(t *testing.T) {
 			defer func() { _ = again.Close(context.Background()) }()
 			state, err := again.SetPower(t.Context(), providers.IntentForceOff)
 			return err == nil && state == providers.PowerOff
-		}, 10*time.Second, 5*time.Millisecond)
+		}, runenv.Patience(10*time.Second), 5*time.Millisecond)
 		require.Equal(t, 1, s.machine.Counters().PowerOffs, "the repeat found it off")
 		require.Equal(t, 1, s.resets())
 	})

@@ -18,6 +18,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/providers/maas/maassim"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 const (
@@ -59,7 +60,7 @@ func newLab(t *testing.T, change ...func(*maassim.Options)) *lab {
 	require.NoError(t, err)
 	t.Cleanup(stop)
 	client := &http.Client{
-		Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true},
+		Timeout: runenv.Patience(20 * time.Second), Transport: &http.Transport{DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return &lab{t: t, srv: srv, fleet: fleet, hw: hw, addrs: addrs, http: client}
@@ -200,7 +201,7 @@ func (l *lab) until(cond func() bool, what string) {
 		}
 		l.tick(time.Minute)
 		return cond()
-	}, 15*time.Second, time.Millisecond, what)
+	}, runenv.Patience(15*time.Second), time.Millisecond, what)
 }
 
 func (l *lab) await(id string, want maassim.Status) {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/providers/maas/maassim"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // kinds of JSON values; "?" in front allows null.
@@ -180,7 +181,7 @@ func TestSecondClient(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	id := l.ready()
-	c, err := gomaasapi.NewController(gomaasapi.ControllerArgs{BaseURL: l.addrs.URL(), APIKey: apiKey, HTTPClient: &http.Client{Timeout: 20 * time.Second}})
+	c, err := gomaasapi.NewController(gomaasapi.ControllerArgs{BaseURL: l.addrs.URL(), APIKey: apiKey, HTTPClient: &http.Client{Timeout: runenv.Patience(20 * time.Second)}})
 	require.NoError(t, err)
 	require.True(t, c.Capabilities().Contains("network-deployment-ubuntu"))
 	found, err := c.Machines(gomaasapi.MachinesArgs{MACAddresses: []string{l.hw.Spec().NICs[0].MAC}})
