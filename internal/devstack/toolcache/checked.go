@@ -4,14 +4,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 )
 
 // keptChecks bounds how many hashes MarkChecked remembers.
 const keptChecks = 100
 
-// Checked reports whether MarkChecked was called with the hash, which is one that Hash returned.
-// Without a usable cache nothing is checked.
+// Checked reports whether MarkChecked was called with the hash, which is one that Hash returned, by a
+// program of the same Go version. Without a usable cache nothing is checked.
 func Checked(hash string) bool {
 	path, err := checkedPath(hash)
 	if err != nil {
@@ -47,5 +48,6 @@ func checkedPath(hash string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return filepath.Join(dir, filepath.Base(hash)), nil
+	// Another compiler may check more.
+	return filepath.Join(dir, filepath.Base(hash)+"-"+runtime.Version()), nil
 }

@@ -300,7 +300,7 @@ func TestChecked_RemembersAHash(t *testing.T) {
 	require.NotEqual(t, second, other)
 
 	checked := filepath.Join(os.Getenv(DirVar), "checked")
-	require.NoError(t, os.Chmod(filepath.Join(checked, first), 0o666))
+	require.NoError(t, os.Chmod(filepath.Join(checked, names(t, checked)[0]), 0o666))
 	require.False(t, Checked(first), "another user could have written it")
 	for i := range keptChecks + 1 {
 		require.NoError(t, MarkChecked(fmt.Sprint(i)))
