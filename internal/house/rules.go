@@ -15,13 +15,12 @@ const module = "github.com/slipway-cloud/slipway"
 // pkg is a package as `go list -json` prints it.
 type pkg struct {
 	ImportPath string
-	Standard   bool
 	Imports    []string // direct
 	Deps       []string // direct and indirect
 }
 
 // rule is one line of the import table. Patterns are relative to the module, or whole import paths when their first element has a dot: "db/..." is db and
-// all below it, "*" stands for one path element or a part of one, and "std" for the standard library.
+// all below it, "..." is every package of the module, "*" stands for one path element or a part of one, and "std" for the standard library.
 type rule struct {
 	of     []string // the packages it holds for
 	not    []string // but not for these
@@ -67,6 +66,11 @@ func rules() []rule {
 			why:    "api asks: it writes intent and calls nobody",
 		},
 		{of: []string{"cmd/slipway"}, deep: true, never: []string{"db/...", "workflows/...", "activities/...", "providers/..."}, why: "the CLI is a client of the HTTP API"},
+		{
+			of: []string{"..."}, deep: true, never: []string{"test/..."},
+			not: []string{"test/...", "internal/e2e/...", "internal/bench/...", "db/dbtest/...", "providers/providertest/..."},
+			why: "test/ is for tests: what ships must not depend on how a test run is configured",
+		},
 		{of: []string{"internal/agent/...", "cmd/slipway-agent"}, deep: true, never: []string{"db/...", "go.temporal.io/..."}, why: "a node knows the HTTP API and nothing behind it"},
 	}
 }
@@ -99,17 +103,10 @@ func implementation(importPath string) string {
 
 // violations returns one sentence for each import that the table refuses, sorted.
 func violations(packages []pkg) []string {
-	standard := map[string]bool{}
-	for _, p := range packages {
-		standard[p.ImportPath] = p.Standard
-	}
 	var found []string
 	for _, p := range packages {
-		if p.Standard || !strings.HasPrefix(p.ImportPath, module) {
-			continue
-		}
 		for _, r := range rules() {
-			found = append(found, r.check(p, standard)...)
+			found = append(found, r.check(p)...)
 		}
 		found = append(found, providerSeparation(p)...)
 	}
@@ -117,7 +114,7 @@ func violations(packages []pkg) []string {
 	return found
 }
 
-func (r rule) check(p pkg, standard map[string]bool) []string {
+func (r rule) check(p pkg) []string {
 	if !matchesAny(r.of, p.ImportPath) || matchesAny(r.not, p.ImportPath) {
 		return nil
 	}
@@ -131,7 +128,7 @@ func (r rule) check(p pkg, standard map[string]bool) []string {
 		if strings.HasPrefix(imported+"/", p.ImportPath+"/") || r.sameSubtree(p.ImportPath, imported) {
 			continue
 		}
-		allowed := matchesAny(r.except, imported) || r.only != nil && (matchesAny(r.only, imported) || standard[imported] && slices.Contains(r.only, "std"))
+		allowed := matchesAny(r.except, imported) || r.only != nil && (matchesAny(r.only, imported) || isStandard(imported) && slices.Contains(r.only, "std"))
 		refused := r.only != nil || matchesAny(r.never, imported)
 		if refused && !allowed {
 			found = append(found, fmt.Sprintf("%s imports %s: %s", short(p.ImportPath), short(imported), r.why))
@@ -167,6 +164,9 @@ func matches(pattern, importPath string) bool {
 	target, ours := strings.CutPrefix(importPath, module+"/")
 	first, _, _ := strings.Cut(pattern, "/")
 	standardOrForeign := strings.Contains(first, ".") || isStandardName(first)
+	if pattern == "..." {
+		return ours
+	}
 	if ours == standardOrForeign {
 		return false
 	}
@@ -187,6 +187,12 @@ func matches(pattern, importPath string) bool {
 // isStandardName tells the standard library's roots that the table names from our own folders.
 func isStandardName(first string) bool {
 	return slices.Contains([]string{"os", "net", "math", "crypto"}, first)
+}
+
+// isStandard reports whether the package is one of the standard library: no domain comes first.
+func isStandard(importPath string) bool {
+	first, _, _ := strings.Cut(importPath, "/")
+	return !strings.Contains(first, ".")
 }
 
 func short(importPath string) string { return strings.TrimPrefix(importPath, module+"/") }
