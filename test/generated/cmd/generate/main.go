@@ -1,0 +1,72 @@
+// Command generate runs the generators that are external tools, in the checkout around the current
+// folder, and records what they wrote. `make generate` runs it; it builds a tool that is missing.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/slipway-cloud/slipway/internal/devstack/toolcache"
+	"github.com/slipway-cloud/slipway/test/generated"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "generate: "+err.Error())
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	root, err := toolcache.Root()
+	if err != nil {
+		return err
+	}
+	for _, g := range generated.Generators() {
+		tool, err := toolcache.Find(g.Tool)
+		if err != nil {
+			return err
+		}
+		program, err := toolcache.Ensure(ctx, tool, os.Stderr)
+		if err != nil {
+			return err
+		}
+		fmt.Println(g.Tool, strings.Join(g.Args, " "))
+		cmd := exec.CommandContext(ctx, program, g.Args...)
+		cmd.Dir, cmd.Stdout, cmd.Stderr = root, os.Stdout, os.Stderr
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("%s: %w", g.Tool, err)
+		}
+	}
+	if err := removeStale(root); err != nil {
+		return err
+	}
+	return generated.Write(root)
+}
+
+// removeStale removes the code of queries that are gone, which sqlc leaves.
+func removeStale(root string) error {
+	const suffix = ".go"
+	files, err := filepath.Glob(filepath.Join(root, "db", "gen", "*.sql"+suffix))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		query := filepath.Join(root, "db", "queries", strings.TrimSuffix(filepath.Base(file), suffix))
+		if _, err := os.Stat(query); os.IsNotExist(err) {
+			if err := os.Remove(file); err != nil {
+				return fmt.Errorf("remove the code of a query that is gone: %w", err)
+			}
+		}
+	}
+	return nil
+}
