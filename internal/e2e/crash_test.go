@@ -34,9 +34,7 @@ func superviseWorker(t *testing.T, w *world, plan map[string]string) *supervisor
 	raw, err := json.Marshal(plan)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "plan.json"), raw, 0o600))
-	bin := filepath.Join(s.dir, "crashworker")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "./crashworker").CombinedOutput()
-	require.NoError(t, err, string(out))
+	bin := crashworker(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -57,6 +55,24 @@ func superviseWorker(t *testing.T, w *world, plan map[string]string) *supervisor
 		<-done
 	})
 	return s
+}
+
+// crashworker returns the path of the program, which is built once.
+func crashworker(t *testing.T) string {
+	t.Helper()
+	shared.crashworker.Lock()
+	defer shared.crashworker.Unlock()
+	if shared.crashworker.path != "" {
+		return shared.crashworker.path
+	}
+	dir, err := os.MkdirTemp("", "slipway-crashworker-")
+	require.NoError(t, err)
+	shared.atEnd(func() { _ = os.RemoveAll(dir) })
+	bin := filepath.Join(dir, "crashworker")
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "./crashworker").CombinedOutput()
+	require.NoError(t, err, string(out))
+	shared.crashworker.path = bin
+	return bin
 }
 
 // workerEnv is the stack's configuration for a process of its own.

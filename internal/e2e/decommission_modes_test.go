@@ -25,9 +25,9 @@ import (
 	"github.com/slipway-cloud/slipway/providers/maas"
 )
 
-// TestAReimageInstallsTheNodeAnew: disks erased by MAAS, a new installation and
-// a new generation of the identity under the same node record.
-func TestAReimageInstallsTheNodeAnew(t *testing.T) {
+// TestReimage_InstallsTheNodeAgain checks that MAAS erases the disks, and that the same node record
+// gets a new installation and a new generation of its agent identity.
+func TestReimage_InstallsTheNodeAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, devstack.Options{Count: 2})
 	nodes := w.activeNodes(t)
@@ -56,8 +56,8 @@ func TestAReimageInstallsTheNodeAnew(t *testing.T) {
 	}
 }
 
-// TestAStorageCleanupProvesTheStorageClean without touching GPUs.
-func TestAStorageCleanupProvesTheStorageClean(t *testing.T) {
+// TestStorageCleanup_ProvesTheDisksClean checks that the data disks are erased and GPUs are not touched.
+func TestStorageCleanup_ProvesTheDisksClean(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, devstack.Options{Count: 2})
 	nodes := w.activeNodes(t)
@@ -91,10 +91,10 @@ func TestAStorageCleanupProvesTheStorageClean(t *testing.T) {
 	}
 }
 
-// TestAFullDecommissionEndsDeleted on two personalities: power off, no record in
-// MAAS, no login stored, the old identity refused; the same BMC makes another
-// node.
-func TestAFullDecommissionEndsDeleted(t *testing.T) {
+// TestFullDecommission_DeletesTheNode checks, for two vendors, that the machine is off, that MAAS has
+// no record and Slipway no login of it, that the old agent identity is refused, and that the same
+// server can be onboarded as another node.
+func TestFullDecommission_DeletesTheNode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, devstack.Options{Count: 2})
 	nodes := w.activeNodes(t)
@@ -118,9 +118,9 @@ func TestAFullDecommissionEndsDeleted(t *testing.T) {
 	w.comesBackAsANewNode(t, nodes)
 }
 
-// TestAFullDecommissionWithoutAnAgent switches the node off, has MAAS erase every
-// disk, and says what nobody looked at.
-func TestAFullDecommissionWithoutAnAgent(t *testing.T) {
+// TestFullDecommission_WithoutAgent checks that the node is switched off, that MAAS erases every disk,
+// and that the certificate does not call the node clean.
+func TestFullDecommission_WithoutAgent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, devstack.Options{Count: 1})
 	for m, id := range w.activeNodes(t) {
@@ -219,9 +219,9 @@ func (w *world) beat(t *testing.T, c *http.Client, nodeID string) int {
 	return resp.StatusCode
 }
 
-// TestTheNodeOperations: drain and retire end retired, remove ends deleted with
-// the machine as it is in MAAS.
-func TestTheNodeOperations(t *testing.T) {
+// TestNodeOperations checks that drain and retire end retired, and that remove ends deleted and
+// leaves the machine in MAAS as it is.
+func TestNodeOperations(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, devstack.Options{Count: 2})
 	modes := []lifecycle.DecommissionMode{lifecycle.ModeDrain, lifecycle.ModeRetire}

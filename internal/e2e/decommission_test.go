@@ -110,9 +110,9 @@ func (w *world) planned(t *testing.T, nodeID string, mode lifecycle.Decommission
 	return p
 }
 
-// TestAPlanForeseesAndTouchesNothing: two looks have one hash, neither leaves a
-// trace on the node, and no BMC is logged in to.
-func TestAPlanForeseesAndTouchesNothing(t *testing.T) {
+// TestDecommissionPlan_ChangesNothing checks that two plans have the same hash, that neither changes
+// the node, and that no BMC is logged in to.
+func TestDecommissionPlan_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, devstack.Options{Count: 1})
 	for m, id := range w.activeNodes(t) {
@@ -138,9 +138,9 @@ func TestAPlanForeseesAndTouchesNothing(t *testing.T) {
 	}
 }
 
-// TestASoftResetGivesANodeBackToService on two personalities: what the tenant
-// left is gone, the system stays, and the certificate says so.
-func TestASoftResetGivesANodeBackToService(t *testing.T) {
+// TestSoftReset_ReturnsTheNodeToService checks, for two vendors, that the tenant's data is gone, that
+// the system stays, and that the certificate says so.
+func TestSoftReset_ReturnsTheNodeToService(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, devstack.Options{Count: 2})
 	nodes := w.activeNodes(t)

@@ -40,10 +40,9 @@ type planner struct {
 	awayProfile                                        db.Profile
 }
 
-// TestPlanTouchesNothing: every situation is planned as it stands, and neither
-// region nor BMCs nor database show any trace of it; then a job does what its
-// plan said.
-func TestPlanTouchesNothing(t *testing.T) {
+// TestOnboardingPlan_ChangesNothing plans every situation and checks that the plans change nothing in
+// MAAS, at BMCs and in the database; then a job does what its plan said.
+func TestOnboardingPlan_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	p := newPlanner(t)
 	before := p.traces(t)
@@ -94,6 +93,7 @@ func newPlanner(t *testing.T) *planner {
 	require.NoError(t, err)
 	p.awayProfile, err = w.App.Store.CreateProfile(t.Context(), p.away.ID, "standard", w.ProfileSpec())
 	require.NoError(t, err)
+	w.scheduleReconcile(t, p.site, p.away)
 	p.parked = w.ends(t, p.parked.ID, time.Minute)
 	require.Equal(t, lifecycle.FailBootDiskNotFound, p.parked.FailureClass, p.parked.Message)
 	p.settles(t)

@@ -11,9 +11,9 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// TestAPXEMigrationToAnotherMachineThanPlannedParks: nothing that runs on the
-// machine names its serial number; the firmware did, when it asked for its script.
-func TestAPXEMigrationToAnotherMachineThanPlannedParks(t *testing.T) {
+// TestPXEMigration_OtherMachineParks checks that a migration parks when the firmware of the new
+// machine names another serial number than the planned one.
+func TestPXEMigration_OtherMachineParks(t *testing.T) {
 	t.Parallel()
 	machines := pxeMachines(2)
 	machines[1].NoDisk = true

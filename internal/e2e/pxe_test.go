@@ -21,9 +21,9 @@ import (
 
 var fromDiscoveryToService = []string{"discovered", "pending", "installing", "installed", "active"}
 
-// TestAPXENodeLivesAndIsErased: two machines from their first boot to service,
-// where the real agent reports, and out of it with every disk erased.
-func TestAPXENodeLivesAndIsErased(t *testing.T) {
+// TestPXENode_InstalledAndErased takes two machines from their first boot to service, where the real
+// agent reports, and out of service with every disk erased.
+func TestPXENode_InstalledAndErased(t *testing.T) {
 	t.Parallel()
 	w := newPXEWorld(t, newWorld(t, devstack.Options{PXE: pxeMachines(2)}))
 	w.PXE[0].FailInstalls("no disk, on purpose")
@@ -71,9 +71,9 @@ func (w *pxeWorld) proven(t *testing.T, s *devstack.PXEServer, id string) {
 	line.run(t, cli.ExitOK, "certificate", "verify", file)
 }
 
-// TestAnErasureThatFailsParksAndGoesOn: the step is named, the node stays where
-// it is, and the stage is done again when the cause is gone.
-func TestAPXEErasureThatFailsParksAndGoesOn(t *testing.T) {
+// TestPXEErasure_FailureParks checks that a failed erasure names its step, that the node stays where
+// it is, and that the stage is repeated when the cause is gone.
+func TestPXEErasure_FailureParks(t *testing.T) {
 	t.Parallel()
 	w := newPXEWorld(t, newWorld(t, devstack.Options{PXE: pxeMachines(1)}))
 	s := w.PXE[0]
@@ -94,9 +94,9 @@ func TestAPXEErasureThatFailsParksAndGoesOn(t *testing.T) {
 	erased(t, s)
 }
 
-// TestAPXENodeWithoutABMCIsRestartedByHand: the job says when, a person does it
-// and sends the job on.
-func TestAPXENodeWithoutABMCIsRestartedByHand(t *testing.T) {
+// TestPXENode_WithoutBMCParksForRestart checks that the job parks when the machine must be restarted,
+// and continues when an operator has done it.
+func TestPXENode_WithoutBMCParksForRestart(t *testing.T) {
 	t.Parallel()
 	machines := pxeMachines(1)
 	machines[0].NoBMC = true
@@ -124,9 +124,9 @@ func TestAPXENodeWithoutABMCIsRestartedByHand(t *testing.T) {
 	erased(t, s)
 }
 
-// TestACancelledDeprovisioningOfAPXENodeBeginsAgain: no state leads back, what
-// needs attention says so, and asking once more begins the next job.
-func TestACancelledPXEDeprovisioningBeginsAgain(t *testing.T) {
+// TestPXEDeprovisioning_CancelledBeginsAgain checks that a cancelled deprovisioning leaves the node in
+// its state, and that a second request begins another job.
+func TestPXEDeprovisioning_CancelledBeginsAgain(t *testing.T) {
 	t.Parallel()
 	w := newPXEWorld(t, newWorld(t, devstack.Options{PXE: pxeMachines(1)}))
 	s := w.PXE[0]
@@ -154,9 +154,9 @@ func (w *pxeWorld) hardware(s *devstack.PXEServer) map[string]any {
 		"bmc": map[string]any{"address": spec.BMCAddress, "credential_ref": devstack.BMCSecret(spec.ID)}}
 }
 
-// TestAPXENodeMigratesToNewDisks: the old hardware is erased, the new one is
-// installed; id, history and labels stay, and the old machine is nobody's.
-func TestAPXENodeMigratesToNewDisks(t *testing.T) {
+// TestPXEMigration_ToNewDisks checks that the old hardware is erased and the new one installed, that
+// id, history and labels stay, and that the old machine belongs to no node.
+func TestPXEMigration_ToNewDisks(t *testing.T) {
 	t.Parallel()
 	w := newPXEWorld(t, newWorld(t, devstack.Options{PXE: pxeMachines(2)}))
 	old, fresh := w.PXE[0], w.PXE[1]
@@ -184,9 +184,9 @@ func TestAPXENodeMigratesToNewDisks(t *testing.T) {
 	require.NotEqual(t, id, w.discovered(t, old), "the old machine is another node")
 }
 
-// TestAPXENodeMigratesWithItsDisks: the system that it had boots in other
-// hardware, and nothing is installed.
-func TestAPXENodeMigratesWithItsDisks(t *testing.T) {
+// TestPXEMigration_WithItsDisks checks that the node's system boots in other hardware and that nothing
+// is installed.
+func TestPXEMigration_WithItsDisks(t *testing.T) {
 	t.Parallel()
 	machines := pxeMachines(2)
 	machines[1].NoDisk = true

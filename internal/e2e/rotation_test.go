@@ -147,8 +147,8 @@ func (r *rotator) rotated(t *testing.T, m *simhw.Machine, before db.BMC, oldRef,
 	return login.Password.Reveal()
 }
 
-// TestRotateTheBMCsOfActiveNodes of three personalities, from onboarding on.
-func TestRotateTheBMCsOfActiveNodes(t *testing.T) {
+// TestBMCRotation_OfActiveNodes onboards nodes of three vendors and rotates the logins of their BMCs.
+func TestBMCRotation_OfActiveNodes(t *testing.T) {
 	t.Parallel()
 	log := &safeBuffer{}
 	r := newRotator(t, newPrivateWorld(t, devstack.Options{Count: 3, Log: log, Namespace: "leaks", DatabaseEnv: databaseVar}))
@@ -214,9 +214,9 @@ func TestBMCRotation_WorkerKilledInEachStage(t *testing.T) {
 	}
 }
 
-// TestAWrongPasswordStopsARotation: one rejected login and not one more, until
-// an operator has stored the right one and said so.
-func TestAWrongPasswordStopsARotation(t *testing.T) {
+// TestBMCRotation_WrongPasswordParks checks that there is one rejected login and no other, until an
+// operator has stored the right password and cleared the block.
+func TestBMCRotation_WrongPasswordParks(t *testing.T) {
 	t.Parallel()
 	r := newRotator(t, newWorld(t, devstack.Options{Count: 2}))
 	m, bare := r.Sims.Fleet.All()[0], r.Sims.Fleet.All()[1]

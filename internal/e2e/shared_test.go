@@ -28,12 +28,31 @@ const (
 	temporalVar = "SLIPWAY_TEMPORAL_ADDRESS"
 )
 
-// shared is what the tests of this program use together: PostgreSQL and Temporal, and one database
-// with an API and a worker, on which each test has a site of its own.
-var shared struct {
-	servers, stack sync.Mutex
-	running        *devstack.Stack
-	closes         []func()
+// sharedParts are what the tests of this program use together: PostgreSQL and Temporal, one database
+// with an API and a worker, on which each test has a site of its own, and programs.
+type sharedParts struct {
+	servers sync.Mutex
+	stack   struct {
+		sync.Mutex
+		running *devstack.Stack
+	}
+	crashworker struct {
+		sync.Mutex
+		path string
+	}
+	ends struct {
+		sync.Mutex
+		all []func()
+	}
+}
+
+var shared sharedParts
+
+// atEnd has f called when all tests have ended, the newest first.
+func (s *sharedParts) atEnd(f func()) {
+	s.ends.Lock()
+	defer s.ends.Unlock()
+	s.ends.all = append(s.ends.all, f)
 }
 
 var siteNumbers, machines atomic.Int64
@@ -53,8 +72,8 @@ func pxeMachines(count int) []devstack.PXEMachine {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	for i := len(shared.closes) - 1; i >= 0; i-- {
-		shared.closes[i]()
+	for _, end := range slices.Backward(shared.ends.all) {
+		end()
 	}
 	os.Exit(code)
 }
@@ -68,13 +87,13 @@ func startServers(t *testing.T) {
 	if os.Getenv(databaseVar) == "" {
 		database, err := pg.Start(t.Context(), pg.Options{})
 		require.NoError(t, err)
-		shared.closes = append(shared.closes, func() { _ = database.Stop() })
+		shared.atEnd(func() { _ = database.Stop() })
 		require.NoError(t, os.Setenv(databaseVar, database.DSN("postgres")))
 	}
 	if os.Getenv(temporalVar) == "" {
 		engine, err := temporal.Start(t.Context(), temporal.Options{})
 		require.NoError(t, err)
-		shared.closes = append(shared.closes, func() { _ = engine.Stop() })
+		shared.atEnd(func() { _ = engine.Stop() })
 		require.NoError(t, os.Setenv(temporalVar, engine.Address()))
 	}
 }
@@ -95,8 +114,8 @@ func sharedStack(t *testing.T) *devstack.Stack {
 	startServers(t)
 	shared.stack.Lock()
 	defer shared.stack.Unlock()
-	if shared.running != nil {
-		return shared.running
+	if shared.stack.running != nil {
+		return shared.stack.running
 	}
 	stack, err := devstack.Start(t.Context(), stackDefaults(devstack.Options{
 		Speed: 1, DatabaseEnv: databaseVar, TaskQueue: db.NewID("e2e"), Configure: func(c *config.Config) {
@@ -104,7 +123,8 @@ func sharedStack(t *testing.T) *devstack.Stack {
 		},
 	}))
 	require.NoError(t, err)
-	shared.running, shared.closes = stack, append(shared.closes, stack.Close)
+	shared.atEnd(stack.Close)
+	shared.stack.running = stack
 	return stack
 }
 

@@ -13,9 +13,9 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// TestATaskReachesTheAgentOfANode: from the row to the real agent on a node that
-// was onboarded, and back.
-func TestATaskReachesTheAgentOfANode(t *testing.T) {
+// TestNodeTask_ReachesTheAgent follows a task from its row to the real agent on an onboarded node, and
+// back.
+func TestNodeTask_ReachesTheAgent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, devstack.Options{Count: 1})
 	j := w.ends(t, w.onboard(t, w.Sims.Fleet.All()[0]).ID, 3*time.Minute)

@@ -20,10 +20,9 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// TestTemporalCLIAlone: the Temporal CLI is the only tool at hand, and a job in
-// each failed state, frozen, terminated or reset, reaches its end. What was done
-// outside is done once.
-func TestTemporalCLIAlone(t *testing.T) {
+// TestTemporalCLI_FinishesEveryJob checks that an operator who has only the Temporal CLI can bring a
+// job in each failed state, frozen, terminated or reset, to its end, with each outside effect once.
+func TestTemporalCLI_FinishesEveryJob(t *testing.T) {
 	t.Parallel()
 	bin := temporalCLI(t)
 	cases := map[string]func(*testing.T, *rescue){
