@@ -31,8 +31,7 @@ const (
 // sharedParts are what the tests of this program use together: PostgreSQL and Temporal, one database
 // with an API and a worker, on which each test has a site of its own, and programs.
 type sharedParts struct {
-	servers sync.Mutex
-	stack   struct {
+	stack struct {
 		sync.Mutex
 		running *devstack.Stack
 	}
@@ -78,25 +77,30 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// startServers starts the servers that the environment does not name and names them there, for
-// the stacks of this program.
-func startServers(t *testing.T) {
-	t.Helper()
-	shared.servers.Lock()
-	defer shared.servers.Unlock()
+// startServers starts the servers that the environment does not name, and names them there for the
+// stacks of this program.
+var startServers = sync.OnceValue(func() error {
+	ctx := context.Background()
 	if os.Getenv(databaseVar) == "" {
-		database, err := pg.Start(t.Context(), pg.Options{})
-		require.NoError(t, err)
+		database, err := pg.Start(ctx, pg.Options{})
+		if err != nil {
+			return err
+		}
 		shared.atEnd(func() { _ = database.Stop() })
-		require.NoError(t, os.Setenv(databaseVar, database.DSN("postgres")))
+		if err := os.Setenv(databaseVar, database.DSN("postgres")); err != nil {
+			return err
+		}
 	}
-	if os.Getenv(temporalVar) == "" {
-		engine, err := temporal.Start(t.Context(), temporal.Options{})
-		require.NoError(t, err)
-		shared.atEnd(func() { _ = engine.Stop() })
-		require.NoError(t, os.Setenv(temporalVar, engine.Address()))
+	if os.Getenv(temporalVar) != "" {
+		return nil
 	}
-}
+	engine, err := temporal.Start(ctx, temporal.Options{})
+	if err != nil {
+		return err
+	}
+	shared.atEnd(func() { _ = engine.Stop() })
+	return os.Setenv(temporalVar, engine.Address())
+})
 
 // stackDefaults fills what the options say of a stack.
 func stackDefaults(o devstack.Options) devstack.Options {
@@ -111,7 +115,7 @@ func stackDefaults(o devstack.Options) devstack.Options {
 // sharedStack starts the stack of all tests when the first test needs it.
 func sharedStack(t *testing.T) *devstack.Stack {
 	t.Helper()
-	startServers(t)
+	require.NoError(t, startServers())
 	shared.stack.Lock()
 	defer shared.stack.Unlock()
 	if shared.stack.running != nil {

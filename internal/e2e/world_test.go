@@ -47,7 +47,7 @@ func newWorld(t *testing.T, o devstack.Options, tune ...func(*lifecycle.ProfileS
 // has a configuration, a namespace or a log of its own, or that looks at the whole database.
 func newPrivateWorld(t *testing.T, o devstack.Options, tune ...func(*lifecycle.ProfileSpec)) *world {
 	t.Helper()
-	startServers(t)
+	require.NoError(t, startServers())
 	o = stackDefaults(siteDefaults(o))
 	if o.TaskQueue == "" {
 		o.TaskQueue = "e2e-" + t.Name()
