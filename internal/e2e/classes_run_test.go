@@ -68,7 +68,7 @@ const patience = 2 * time.Minute
 
 // classRowsOfAGroup is how many rows of each group of classes `make test` plays; `make proof` plays
 // all of them.
-const classRowsOfAGroup = 2
+const classRowsOfAGroup = 3
 
 // TestClasses injects each fault into a server of its own, all at once. Each job parks with its
 // class, message, next step, recommended action and runbook; the fault is removed, the recommended

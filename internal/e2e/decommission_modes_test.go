@@ -56,7 +56,8 @@ func TestReimage_InstallsTheNodeAgain(t *testing.T) {
 	}
 }
 
-// TestStorageCleanup_ProvesTheDisksClean checks that the data disks are erased and GPUs are not touched.
+// TestStorageCleanup_ProvesTheDisksClean checks that the data disks are erased and GPUs are not
+// touched.
 func TestStorageCleanup_ProvesTheDisksClean(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, devstack.Options{Count: 2})
@@ -91,9 +92,9 @@ func TestStorageCleanup_ProvesTheDisksClean(t *testing.T) {
 	}
 }
 
-// TestFullDecommission_DeletesTheNode checks, for two vendors, that the machine is off, that MAAS has
-// no record and Slipway no login of it, that the old agent identity is refused, and that the same
-// server can be onboarded as another node.
+// TestFullDecommission_DeletesTheNode checks, for two vendors, that the machine is off, that MAAS
+// has no record and Slipway no login of it, that the old agent identity is refused, and that the
+// same server can be onboarded as another node.
 func TestFullDecommission_DeletesTheNode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, devstack.Options{Count: 2})
@@ -118,8 +119,8 @@ func TestFullDecommission_DeletesTheNode(t *testing.T) {
 	w.comesBackAsANewNode(t, nodes)
 }
 
-// TestFullDecommission_WithoutAgent checks that the node is switched off, that MAAS erases every disk,
-// and that the certificate does not call the node clean.
+// TestFullDecommission_WithoutAgent checks that the node is switched off, that MAAS erases every
+// disk, and that the certificate does not call the node clean.
 func TestFullDecommission_WithoutAgent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, devstack.Options{Count: 1})

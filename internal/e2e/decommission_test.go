@@ -110,8 +110,8 @@ func (w *world) planned(t *testing.T, nodeID string, mode lifecycle.Decommission
 	return p
 }
 
-// TestDecommissionPlan_ChangesNothing checks that two plans have the same hash, that neither changes
-// the node, and that no BMC is logged in to.
+// TestDecommissionPlan_ChangesNothing checks that two plans have the same hash, that neither
+// changes the node, and that no BMC is logged in to.
 func TestDecommissionPlan_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, devstack.Options{Count: 1})
@@ -138,8 +138,8 @@ func TestDecommissionPlan_ChangesNothing(t *testing.T) {
 	}
 }
 
-// TestSoftReset_ReturnsTheNodeToService checks, for two vendors, that the tenant's data is gone, that
-// the system stays, and that the certificate says so.
+// TestSoftReset_ReturnsTheNodeToService checks, for two vendors, that the tenant's data is gone,
+// that the system stays, and that the certificate says so.
 func TestSoftReset_ReturnsTheNodeToService(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, devstack.Options{Count: 2})

@@ -39,8 +39,8 @@ func (c commandLine) is(t *testing.T, node string, want lifecycle.NodeStatus) {
 	require.Eventually(t, func() bool { return c.node(t, node).Status == want }, runenv.Patience(time.Minute), 100*time.Millisecond, "the node is not %s", want)
 }
 
-// TestCLI_NodeLifecycle runs every action of a node and a decommission with its plan from the command
-// line, through API, relay, workflows and agent.
+// TestCLI_NodeLifecycle runs every action of a node and a decommission with its plan from the
+// command line, through API, relay, workflows and agent.
 func TestCLI_NodeLifecycle(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, devstack.Options{Count: 1})

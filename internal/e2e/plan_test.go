@@ -40,8 +40,8 @@ type planner struct {
 	awayProfile                                        db.Profile
 }
 
-// TestOnboardingPlan_ChangesNothing plans every situation and checks that the plans change nothing in
-// MAAS, at BMCs and in the database; then a job does what its plan said.
+// TestOnboardingPlan_ChangesNothing plans every situation and checks that the plans change nothing
+// in MAAS, at BMCs and in the database; then a job does what its plan said.
 func TestOnboardingPlan_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	p := newPlanner(t)

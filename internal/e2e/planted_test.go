@@ -190,8 +190,9 @@ func TestEveryStepHasAPlantedFailure(t *testing.T) {
 	}
 }
 
-// plantedRowsOfAKind is how many rows of each kind of task `make test` plays; `make proof` plays all.
-const plantedRowsOfAKind = 3
+// plantedRowsOfAKind is how many rows of each kind of task `make test` plays; `make proof` plays
+// all.
+const plantedRowsOfAKind = 4
 
 // TestPlantedFailures_Quarantine checks that a failure of a step ends with the node in quarantine
 // and the stage and the step named, and that the last job of each node completes when the cause is

@@ -21,8 +21,8 @@ import (
 
 var fromDiscoveryToService = []string{"discovered", "pending", "installing", "installed", "active"}
 
-// TestPXENode_InstalledAndErased takes two machines from their first boot to service, where the real
-// agent reports, and out of service with every disk erased.
+// TestPXENode_InstalledAndErased takes two machines from their first boot to service, where the
+// real agent reports, and out of service with every disk erased.
 func TestPXENode_InstalledAndErased(t *testing.T) {
 	t.Parallel()
 	w := newPXEWorld(t, newWorld(t, devstack.Options{PXE: pxeMachines(2)}))
@@ -71,8 +71,8 @@ func (w *pxeWorld) proven(t *testing.T, s *devstack.PXEServer, id string) {
 	line.run(t, cli.ExitOK, "certificate", "verify", file)
 }
 
-// TestPXEErasure_FailureParks checks that a failed erasure names its step, that the node stays where
-// it is, and that the stage is repeated when the cause is gone.
+// TestPXEErasure_FailureParks checks that a failed erasure names its step, that the node stays
+// where it is, and that the stage is repeated when the cause is gone.
 func TestPXEErasure_FailureParks(t *testing.T) {
 	t.Parallel()
 	w := newPXEWorld(t, newWorld(t, devstack.Options{PXE: pxeMachines(1)}))
@@ -94,8 +94,8 @@ func TestPXEErasure_FailureParks(t *testing.T) {
 	erased(t, s)
 }
 
-// TestPXENode_WithoutBMCParksForRestart checks that the job parks when the machine must be restarted,
-// and continues when an operator has done it.
+// TestPXENode_WithoutBMCParksForRestart checks that the job parks when the machine must be
+// restarted, and continues when an operator has done it.
 func TestPXENode_WithoutBMCParksForRestart(t *testing.T) {
 	t.Parallel()
 	machines := pxeMachines(1)
@@ -124,8 +124,8 @@ func TestPXENode_WithoutBMCParksForRestart(t *testing.T) {
 	erased(t, s)
 }
 
-// TestPXEDeprovisioning_CancelledBeginsAgain checks that a cancelled deprovisioning leaves the node in
-// its state, and that a second request begins another job.
+// TestPXEDeprovisioning_CancelledBeginsAgain checks that a cancelled deprovisioning leaves the node
+// in its state, and that a second request begins another job.
 func TestPXEDeprovisioning_CancelledBeginsAgain(t *testing.T) {
 	t.Parallel()
 	w := newPXEWorld(t, newWorld(t, devstack.Options{PXE: pxeMachines(1)}))
@@ -154,8 +154,8 @@ func (w *pxeWorld) hardware(s *devstack.PXEServer) map[string]any {
 		"bmc": map[string]any{"address": spec.BMCAddress, "credential_ref": devstack.BMCSecret(spec.ID)}}
 }
 
-// TestPXEMigration_ToNewDisks checks that the old hardware is erased and the new one installed, that
-// id, history and labels stay, and that the old machine belongs to no node.
+// TestPXEMigration_ToNewDisks checks that the old hardware is erased and the new one installed,
+// that id, history and labels stay, and that the old machine belongs to no node.
 func TestPXEMigration_ToNewDisks(t *testing.T) {
 	t.Parallel()
 	w := newPXEWorld(t, newWorld(t, devstack.Options{PXE: pxeMachines(2)}))
@@ -184,8 +184,8 @@ func TestPXEMigration_ToNewDisks(t *testing.T) {
 	require.NotEqual(t, id, w.discovered(t, old), "the old machine is another node")
 }
 
-// TestPXEMigration_WithItsDisks checks that the node's system boots in other hardware and that nothing
-// is installed.
+// TestPXEMigration_WithItsDisks checks that the node's system boots in other hardware and that
+// nothing is installed.
 func TestPXEMigration_WithItsDisks(t *testing.T) {
 	t.Parallel()
 	machines := pxeMachines(2)

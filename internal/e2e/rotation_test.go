@@ -147,7 +147,8 @@ func (r *rotator) rotated(t *testing.T, m *simhw.Machine, before db.BMC, oldRef,
 	return login.Password.Reveal()
 }
 
-// TestBMCRotation_OfActiveNodes onboards nodes of three vendors and rotates the logins of their BMCs.
+// TestBMCRotation_OfActiveNodes onboards nodes of three vendors and rotates the logins of their
+// BMCs.
 func TestBMCRotation_OfActiveNodes(t *testing.T) {
 	t.Parallel()
 	log := &safeBuffer{}
@@ -184,8 +185,8 @@ func TestBMCRotation_OfActiveNodes(t *testing.T) {
 	}
 }
 
-// TestBMCRotation_WorkerKilledInEachStage kills the worker after the effect of each stage and before
-// its answer: each password is changed once.
+// TestBMCRotation_WorkerKilledInEachStage kills the worker after the effect of each stage and
+// before its answer: each password is changed once.
 func TestBMCRotation_WorkerKilledInEachStage(t *testing.T) {
 	runenv.ProofOnly(t, "kills")
 	t.Parallel()

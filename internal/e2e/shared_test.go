@@ -28,8 +28,8 @@ const (
 	temporalVar = "SLIPWAY_TEMPORAL_ADDRESS"
 )
 
-// sharedParts are what the tests of this program use together: PostgreSQL and Temporal, one database
-// with an API and a worker, on which each test has a site of its own, and programs.
+// sharedParts are what the tests of this program use together: one database with an API and a
+// worker, on which each test has a site of its own, and programs.
 type sharedParts struct {
 	stack struct {
 		sync.Mutex
@@ -59,7 +59,7 @@ var siteNumbers, machines atomic.Int64
 // machineNumbers reserves numbers for so many machines and returns the first.
 func machineNumbers(count int) int { return int(machines.Add(int64(count))) - count + 1 }
 
-// pxeMachines returns machines of all vendors that boot from the network, with numbers of their own.
+// pxeMachines returns machines of all vendors that boot from the network, with their own numbers.
 func pxeMachines(count int) []devstack.PXEMachine {
 	out := devstack.PXEMachines(count)
 	first := machineNumbers(count)

@@ -23,9 +23,9 @@ import (
 )
 
 // TestSweeper_FindsLostWorkflows terminates the workflows of a job in a long stage, of a parked job
-// and of a job that has not begun, has a relay that died hold a start, and starts a workflow without
-// a job. The sweeper, at its real interval, finds all of it within a minute; resume finishes every
-// job, and then nothing requires operator action.
+// and of a job that has not begun, has a relay that died hold a start, and starts a workflow
+// without a job. The sweeper, at its real interval, finds all of it within a minute; resume
+// finishes every job, and then nothing requires operator action.
 func TestSweeper_FindsLostWorkflows(t *testing.T) {
 	t.Parallel()
 	w := newPrivateWorld(t, devstack.Options{Count: 4, NoWorker: true, DatabaseEnv: databaseVar, Durations: maassim.Durations{Commission: 20 * time.Minute}})

@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// TestNodeTask_ReachesTheAgent follows a task from its row to the real agent on an onboarded node, and
-// back.
+// TestNodeTask_ReachesTheAgent follows a task from its row to the real agent on an onboarded node,
+// and back.
 func TestNodeTask_ReachesTheAgent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, devstack.Options{Count: 1})

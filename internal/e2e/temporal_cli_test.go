@@ -20,8 +20,9 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// TestTemporalCLI_FinishesEveryJob checks that an operator who has only the Temporal CLI can bring a
-// job in each failed state, frozen, terminated or reset, to its end, with each outside effect once.
+// TestTemporalCLI_FinishesEveryJob checks that an operator who has only the Temporal CLI can bring
+// a job in each failed state, frozen, terminated or reset, to its end, with each outside effect
+// once.
 func TestTemporalCLI_FinishesEveryJob(t *testing.T) {
 	t.Parallel()
 	bin := temporalCLI(t)

@@ -16,9 +16,9 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// TestWorkerVersioning_OnlyNewerBuildsTakeOver checks that a job runs on the build that started it, a
-// newer build becomes current when its worker starts, and an older one that is
-// started again, to finish its own jobs, does not take over.
+// TestWorkerVersioning_OnlyNewerBuildsTakeOver checks that a job runs on the build that started it,
+// a newer build becomes current when its worker starts, and an older one that is started again, to
+// finish its own jobs, does not take over.
 func TestWorkerVersioning_OnlyNewerBuildsTakeOver(t *testing.T) {
 	t.Parallel()
 	w := newPrivateWorld(t, devstack.Options{BuildID: "1.0.0", DatabaseEnv: databaseVar})

@@ -27,8 +27,8 @@ type world struct {
 
 var admin = db.Actor{Owner: lifecycle.OwnerAdmin, ID: "test"}
 
-// newWorld starts a site of the test's own on the stack that all tests share, with machines, secrets,
-// profile, SKU and RoCE records. Zero options are the tests' defaults.
+// newWorld starts a site of the test's own on the stack that all tests share, with machines,
+// secrets, profile, SKU and RoCE records. Zero options are the tests' defaults.
 func newWorld(t *testing.T, o devstack.Options, tune ...func(*lifecycle.ProfileSpec)) *world {
 	t.Helper()
 	n := siteNumbers.Add(1)
