@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"hash/fnv"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -158,8 +159,9 @@ const rowsVar = "SLIPWAY_E2E_ROWS"
 func sampleRows[T any](t *testing.T, group string, rows []T, count int) []T {
 	t.Helper()
 	count = min(runenv.Scale(t, rowsVar, count, len(rows)), len(rows))
-	seed := runenv.Seed(t)
-	chosen := rand.New(rand.NewPCG(seed, uint64(len(group)))).Perm(len(rows))[:count]
+	seed, stream := runenv.Seed(t), fnv.New64a()
+	_, _ = stream.Write([]byte(group))
+	chosen := rand.New(rand.NewPCG(seed, stream.Sum64())).Perm(len(rows))[:count]
 	slices.Sort(chosen)
 	t.Logf("seed %d: rows %v of the %d of %s", seed, chosen, len(rows), group)
 	out := make([]T, 0, count)
