@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"go.temporal.io/sdk/client"
 
 	"github.com/slipway-cloud/slipway/db"
@@ -103,6 +104,23 @@ func (t *Target) killAgent(ctx context.Context) {
 			return pid > 0 && syscall.Kill(-pid, syscall.SIGKILL) == nil
 		})
 	})
+	eventually(ctx, 5*time.Second, func() bool { return t.shortenLease(ctx) == nil })
+}
+
+// shortLease is how long the lease of a killed agent's task lasts. An agent that
+// finds the task in its journal renews the lease after a quarter of a minute; to
+// wait for the rest of the minute for one that does not shows nothing more.
+const shortLease = 25 * time.Second
+
+func (t *Target) shortenLease(ctx context.Context) error {
+	c, err := pgx.Connect(ctx, t.DSN)
+	if err != nil {
+		return err
+	}
+	defer c.Close(ctx) //nolint:errcheck // a connection of the harness
+	_, err = c.Exec(ctx, `UPDATE node_tasks SET lease_until = least(lease_until, now() + make_interval(secs => $2))
+		WHERE job_id = $1 AND lease_until IS NOT NULL`, t.jobID(), shortLease.Seconds())
+	return err
 }
 
 // retries does what the runbook of node_task_uncertain asks of a person, and

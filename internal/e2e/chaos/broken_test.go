@@ -2,6 +2,8 @@ package chaos_test
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 
@@ -18,14 +20,14 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// TestBrokenStagesAreCaught runs a worker in which four activities are wrong in
-// the ways in which such code usually is. All goes well while nothing goes
-// wrong; each is caught by a trouble in its stage, with the right verdict.
-func TestBrokenStagesAreCaught(t *testing.T) {
+// TestRun_CatchesBrokenActivities runs a worker in which nine activities are wrong in the ways in
+// which such code usually is. All goes well while nothing goes wrong. Each is caught by a fault in
+// its stage, with the right verdict; "" is none.
+func TestRun_CatchesBrokenActivities(t *testing.T) {
 	if testing.Short() {
-		t.Skip("jobs in trouble take a minute")
+		t.Skip("these jobs take half a minute")
 	}
-	caught(t, chaos.Options{Plugs: onboarding(), Progress: &progress{}, Break: breakStages}, map[string]chaos.Verdict{
+	want := map[string]chaos.Verdict{
 		"onboarding/plain:": "",
 		"onboarding/plain:create_or_find_in_maas.CreateOrFindMachine=crash_after.silent":    chaos.WrongEnd,
 		"onboarding/plain:deploy_via_maas.DeployMachine=crash_after.silent":                 chaos.Duplicate,
@@ -34,14 +36,18 @@ func TestBrokenStagesAreCaught(t *testing.T) {
 		"onboarding/plain:deploy_via_maas.DeployMachine=answer_twice.in_a_row":              chaos.Duplicate,
 		"onboarding/plain:wait_for_ready.WaitForReady=crash_after.silent":                   "", // nothing is broken there
 		"onboarding/plain:create_or_find_in_maas.CreateOrFindMachine=answer_twice.in_a_row": chaos.WrongEnd,
-	})
-}
 
-// caught plays cases and compares what was found first with what is expected, ""
-// for nothing.
-func caught(t *testing.T, o chaos.Options, want map[string]chaos.Verdict) {
-	t.Helper()
-	for text := range want {
+		"decommission/storage_cleanup:": "",
+		"node_operation/remove:":        "",
+		"decommission/soft_reset:validate_clean_node.CertifyNode=crash_after.silent":         chaos.Duplicate,
+		"decommission/storage_cleanup:cleanup_storage.RunTask=answer_twice.in_a_row":         chaos.Duplicate,
+		"node_operation/retire:force_release_allocations.EndAllocation=crash_before.silent":  chaos.WrongEnd,
+		"node_operation/remove:remove_gpuaas_node_record.RevokeIdentity=crash_before.silent": chaos.Invariant,
+		"decommission/full_of_retired:cleanup_secrets.CleanSecrets=crash_before.silent":      chaos.Invariant,
+		"decommission/soft_reset:validate_clean_node.PowerCycleByBMC=crash_after.silent":     "", // nothing is broken there
+	}
+	o := chaos.Options{Plugs: slices.Concat(onboarding(), chaos.Leaving()), Progress: &progress{}, Break: breakStages}
+	for _, text := range slices.Sorted(maps.Keys(want)) {
 		c, err := chaos.ParseCase(text, o.Plugs)
 		require.NoError(t, err)
 		o.Cases = append(o.Cases, c)
@@ -61,9 +67,11 @@ func caught(t *testing.T, o chaos.Options, want map[string]chaos.Verdict) {
 	}
 }
 
-// breakStages makes the interceptor that puts wrong activities in the place of
+// breakStages makes the interceptors that put wrong activities in the place of
 // right ones.
-func breakStages(s *devstack.Stack) interceptor.WorkerInterceptor { return &breaker{stack: s} }
+func breakStages(s *devstack.Stack) []interceptor.WorkerInterceptor {
+	return []interceptor.WorkerInterceptor{&breaker{stack: s}, &leavingBreaker{}}
+}
 
 type breaker struct {
 	interceptor.WorkerInterceptorBase

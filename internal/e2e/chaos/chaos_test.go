@@ -2,88 +2,110 @@ package chaos_test
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/e2e/chaos"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// seed of the runs below; CHAOS_SEED takes another.
-const seed = 20260
+// orphaned is a case on a node whose BMC has an unfinished login of a worker that died: the BMC
+// locks its account after three wrong logins, so that the job waits for an operator.
+const orphaned = "decommission/storage_cleanup:cleanup_storage.LookAtLeaving=worker_killed.after"
 
-func seedOf(t *testing.T) uint64 {
-	t.Helper()
-	text := os.Getenv("CHAOS_SEED")
-	if text == "" {
-		return seed
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	require.NoError(t, err, "CHAOS_SEED is a number")
-	return n
-}
-
-// TestThreeHundredTroubles plays three hundred generated cases with the program,
-// which is built without the race detector: no effect happens twice, no job is
-// stuck, each ends as it should, and the database holds what it must.
-func TestThreeHundredTroubles(t *testing.T) { troubles(t, "onboarding", 300) }
-
-// TestThreeHundredTroublesOfLeaving does so with nodes that leave service.
-func TestThreeHundredTroublesOfLeaving(t *testing.T) { troubles(t, "leaving", 300) }
-
-// TestSixtyTroublesOfBootedNodes does so with nodes that boot from the network;
-// each of them is installed for its case.
-func TestSixtyTroublesOfBootedNodes(t *testing.T) { troubles(t, "booted", 60) }
-
-func troubles(t *testing.T, jobs string, cases int) {
-	t.Helper()
+// TestRun_AllPlugs plays two strata of each plug inside this process, where the race detector can
+// watch the harness and the product, and one case with worker processes. The long forms are areas
+// of `make proof`.
+func TestRun_AllPlugs(t *testing.T) {
 	if testing.Short() {
-		t.Skip("hundreds of jobs in trouble take minutes")
+		t.Skip("these jobs take half a minute")
 	}
-	bin := filepath.Join(t.TempDir(), "chaos")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "./cmd/chaos").CombinedOutput()
-	require.NoError(t, err, string(out))
-	cmd := exec.CommandContext(t.Context(), bin, "--jobs", jobs, "--cases", strconv.Itoa(cases), "--seed", strconv.FormatUint(seedOf(t), 10))
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = time.Minute
-	said, wrong := &progress{}, &bytes.Buffer{}
-	cmd.Stdout, cmd.Stderr = said, wrong
-	err = cmd.Run()
-	t.Log("\n" + said.report())
-	require.NoError(t, err, wrong.String())
-	require.Contains(t, said.report(), strconv.Itoa(cases)+" cases in")
+	o := chaos.Options{Plugs: allPlugs(), Processes: 2, Progress: &progress{}}
+	addOrphanedLogin(o.Plugs)
+	c, err := chaos.ParseCase(orphaned, o.Plugs)
+	require.NoError(t, err)
+	seed := runenv.Seed(t)
+	o.Cases = append(twoOfEach(o.Plugs, seed), c)
+	t.Logf("seed %d: %v", seed, o.Cases)
+	report, err := chaos.Run(t.Context(), o)
+	t.Log("\n" + report.Table())
+	for _, failed := range report.Failed() {
+		t.Error(failed.Blame())
+	}
+	require.NoError(t, err)
+	require.Len(t, report.Results, len(o.Cases))
+	i := slices.IndexFunc(report.Results, func(r chaos.Result) bool { return r.Case.String() == orphaned })
+	require.Equal(t, 1, report.Results[i].Waits)
+	require.Contains(t, report.Table(), "1 cases were parked so that a BMC locks no account")
 }
 
-// TestTroublesUnderTheRaceDetector plays some cases of every kind inside this
-// process, where the race detector watches.
-func TestTroublesUnderTheRaceDetector(t *testing.T) {
-	if testing.Short() {
-		t.Skip("jobs in trouble take a minute")
+// twoOfEach takes two stratum cases of each plug that kill no worker process; the seed moves the
+// choice on.
+func twoOfEach(plugs []*chaos.Plug, seed uint64) []chaos.Case {
+	cases := slices.DeleteFunc(chaos.StratumCases(plugs, seed), func(c chaos.Case) bool {
+		return c.Has(chaos.WorkerKilled, chaos.PostgresKilled)
+	})
+	var out []chaos.Case
+	for _, p := range plugs {
+		own := slices.DeleteFunc(slices.Clone(cases), func(c chaos.Case) bool { return !p.Plays(c) })
+		first := int(seed % uint64(len(own))) //nolint:gosec // a small number
+		out = append(out, own[first], own[(first+len(own)/2)%len(own)])
 	}
-	for name, plugs := range sets() {
-		o := chaos.Options{Plugs: plugs, Progress: &progress{}}
-		every, step := chaos.Generate(plugs, 300, seedOf(t)+1), 17 // no multiple of the kinds: all of them come
-		if name == "booted" {
-			step = 51
+	return out
+}
+
+// addOrphanedLogin lets a worker have died during a login to the BMC of the orphaned case.
+func addOrphanedLogin(plugs []*chaos.Plug) {
+	for _, p := range plugs {
+		for i := range p.Paths {
+			path := &p.Paths[i]
+			if path.Name != "storage_cleanup" {
+				continue
+			}
+			prepare := path.Prepare
+			path.Prepare = func(ctx context.Context, target *chaos.Target) error {
+				if err := prepare(ctx, target); err != nil || target.Case.String() != orphaned {
+					return err
+				}
+				return countOrphanedLogin(ctx, target)
+			}
 		}
-		for i := 0; i < len(every); i += step {
-			o.Cases = append(o.Cases, every[i])
-		}
-		report, err := chaos.Run(t.Context(), o)
-		t.Log("\n" + report.Table())
-		for _, g := range report.Guilty() {
-			t.Error(g.Blame())
-		}
-		require.NoError(t, err, name)
 	}
 }
+
+// countOrphanedLogin counts a login that was begun and never settled.
+func countOrphanedLogin(ctx context.Context, target *chaos.Target) error {
+	const dead = "job_of_a_dead_worker"
+	three := 3
+	rec, err := target.Store.BMCOfNode(ctx, target.NodeID)
+	if err != nil {
+		return err
+	}
+	if err := target.Store.SetBMCLockout(ctx, rec.ID, &three, time.Hour); err != nil {
+		return err
+	}
+	if rec, err = target.Store.TakeBMCLogin(ctx, rec.ID, dead, time.Minute); err != nil {
+		return err
+	}
+	now, err := target.Store.Clock(ctx)
+	if err != nil {
+		return err
+	}
+	if err := target.Store.CountBMCLogin(ctx, rec.ID, dead, now, true, attempts(rec)); err != nil {
+		return err
+	}
+	return target.Store.ReleaseBMCLogin(ctx, rec.ID, dead)
+}
+
+func attempts(rec db.BMC) int { return rec.WrongLogins + rec.OpenLogins }
 
 // progress shows how far a run is as it goes, on the terminal alone, and keeps
 // the rest: a failure's log holds what was found and not what it took.
@@ -103,5 +125,3 @@ func (p *progress) Write(b []byte) (int, error) {
 	}
 	return p.b.Write(b)
 }
-
-func (p *progress) report() string { p.mu.Lock(); defer p.mu.Unlock(); return p.b.String() }

@@ -123,6 +123,10 @@ func (l *elasticLane) playCases(ctx context.Context, t *theatre) {
 		if ctx.Err() != nil {
 			return // its end says nothing
 		}
+		if errors.Is(err, errNoMachine) && next.class == ClassExploring {
+			l.r.tellf("the %s environment has no machine left", l.lane)
+			return
+		}
 		if err != nil {
 			l.stop(err)
 			return
@@ -199,9 +203,8 @@ func laneOf(c Case) lane {
 
 // planned is a case that a schedule hands out.
 type planned struct {
-	c       Case
-	class   Class
-	stratum string
+	c     Case
+	class Class
 }
 
 // schedule hands out the cases of an elastic run.
@@ -228,22 +231,28 @@ func newSchedule(o ElasticOptions, began time.Time) *schedule {
 	for _, k := range o.Known {
 		s.require(planned{c: k.Case, class: ClassKnown})
 	}
-	strata := Strata(o.Plugs)
-	s.strata.All = len(strata)
-	cases := StratumCases(o.Plugs, o.Seed)
-	for _, name := range slowestFirst {
-		for i, one := range strata {
-			if one.Plug.Name == name {
-				s.require(planned{c: cases[i], class: ClassStratum, stratum: one.String()})
-			}
-		}
+	s.strata.All = len(Strata(o.Plugs))
+	strata := make([]planned, 0, s.strata.All)
+	for _, c := range StratumCases(o.Plugs, o.Seed) {
+		strata = append(strata, planned{c: c, class: ClassStratum})
+	}
+	slices.SortStableFunc(strata, func(a, b planned) int { return s.rank(a.c) - s.rank(b.c) })
+	for _, one := range strata {
+		s.require(one)
 	}
 	return s
 }
 
-// slowestFirst is the order in which the strata of the plugs begin. Those of
-// onboarding leave nodes for the last two.
-var slowestFirst = []string{"booted", "onboarding", "decommission", "node_operation"}
+// rank orders the strata: what takes longest begins first, and onboarding begins
+// before the cases that take over its nodes.
+func (s *schedule) rank(c Case) int {
+	if c.Has(AgentKilled, Timeout) {
+		return 0
+	}
+	order := []string{"booted", "onboarding", "decommission", "node_operation"}
+	i := slices.IndexFunc(s.o.Plugs, func(p *Plug) bool { return p.Plays(c) })
+	return 1 + slices.Index(order, s.o.Plugs[i].Name)
+}
 
 func (s *schedule) require(p planned) {
 	l := laneOf(p.c)
@@ -259,12 +268,13 @@ func (s *schedule) slots(l lane) int {
 	return s.o.AtOnce
 }
 
-// perSlot is how long a slot is sure to be busy with a case, for the number of
-// machines.
-const perSlot = 6 * time.Second
+// perSlot is how long a slot is busy with a case of its own machine at the least,
+// on average.
+const perSlot = 15 * time.Second
 
-// machines is how many machines of MAAS a lane can use up: one for each required
-// case, and for each that can be played in the time.
+// machines is how many machines of MAAS a lane gets: one for each required case,
+// and one for each that can be played in the time. A lane that has used them up
+// plays no more random cases.
 func (s *schedule) machines(l lane) int {
 	return len(s.required[l]) + s.slots(l)*int(math.Ceil(s.o.For.Seconds()/perSlot.Seconds()))
 }

@@ -1,6 +1,7 @@
 package chaos_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,6 +10,8 @@ import (
 )
 
 func onboarding() []*chaos.Plug { return []*chaos.Plug{chaos.Onboarding()} }
+
+func allPlugs() []*chaos.Plug { return slices.Concat(onboarding(), chaos.Leaving(), chaos.Booted()) }
 
 // sets are the plugs that are played together.
 func sets() map[string][]*chaos.Plug {

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -214,13 +215,15 @@ func (t *theatre) terminateBackends(ctx context.Context) error {
 	return err
 }
 
+var errNoMachine = errors.New("no machine is left")
+
 // machine hands out the next unused machine and its number.
 func (t *theatre) machine() (*simhw.Machine, int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := t.stack.Sims.Fleet.All()
 	if t.next >= len(all) {
-		return nil, 0, fmt.Errorf("all %d machines are used up", len(all))
+		return nil, 0, fmt.Errorf("%w: all %d are used up", errNoMachine, len(all))
 	}
 	t.next++
 	return all[t.next-1], t.next - 1, nil
