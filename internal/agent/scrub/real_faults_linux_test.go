@@ -133,7 +133,7 @@ func tenantMount(t *testing.T) string {
 	mounts, err := (Host{Root: "/"}).mountList()
 	require.NoError(t, err)
 	if _, err := (Host{Root: "/"}).systemDisks(mounts); err != nil {
-		t.Skipf("on this machine the scrub would refuse: %v", err)
+		cannotRun(t, fmt.Sprintf("on this machine the scrub would refuse: %v", err))
 	}
 	dir, err := os.MkdirTemp("/mnt", "swt-")
 	require.NoError(t, err)

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/realhost"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
@@ -25,16 +26,25 @@ import (
 func realHost(t *testing.T, programs ...string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("this test makes accounts, mounts and loop disks on the real machine, for which it must be root")
+		cannotRun(t, "this test makes accounts, mounts and loop disks on the real machine, for which it must be root")
 	}
-	if os.Getenv("SLIPWAY_TEST_REAL_HOST") != "1" && os.Getenv("CI") != "true" {
-		t.Skip("this test makes accounts, mounts and loop disks on the real machine; it runs with SLIPWAY_TEST_REAL_HOST=1 or CI=true only")
+	if os.Getenv(realhost.Var) != "1" && os.Getenv("CI") != "true" {
+		cannotRun(t, "this test makes accounts, mounts and loop disks on the real machine; it runs with SLIPWAY_TEST_REAL_HOST=1 or CI=true only")
 	}
 	for _, p := range programs {
 		if _, err := exec.LookPath(p); err != nil {
-			t.Skipf("this test needs %s, which is not installed", p)
+			cannotRun(t, "this test needs "+p+", which is not installed")
 		}
 	}
+}
+
+// cannotRun skips the test, or fails it where SLIPWAY_REQUIRE_PEERS=1 requires it to run.
+func cannotRun(t *testing.T, why string) {
+	t.Helper()
+	if os.Getenv(realhost.RequireVar) == "1" {
+		t.Fatalf("%s, and %s=1 requires it", why, realhost.RequireVar)
+	}
+	t.Skip(why)
 }
 
 func sh(t *testing.T, name string, args ...string) string {
@@ -66,7 +76,7 @@ func newLoop(t *testing.T) *loop {
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "losetup", "-f", "--show", l.file).Output()
 	if err != nil {
-		t.Skipf("there is no loop device to be had here: %v", err)
+		cannotRun(t, fmt.Sprintf("no loop disk can be made: %v", err))
 	}
 	l.name = filepath.Base(strings.TrimSpace(string(out)))
 	l.mine()
@@ -319,11 +329,11 @@ func TestARealMountThatIsHeldNamesItsHolder(t *testing.T) {
 	mounts, err := (Host{Root: "/"}).mountList()
 	require.NoError(t, err)
 	if _, err := (Host{Root: "/"}).systemDisks(mounts); err != nil {
-		t.Skipf("on this machine the scrub would refuse: %v", err)
+		cannotRun(t, fmt.Sprintf("on this machine the scrub would refuse: %v", err))
 	}
 	dir, err := os.MkdirTemp("/mnt", "swt-")
 	if err != nil {
-		t.Skipf("/mnt cannot be used here: %v", err)
+		cannotRun(t, fmt.Sprintf("/mnt cannot be used here: %v", err))
 	}
 	t.Cleanup(func() { require.NoError(t, os.Remove(dir)) })
 	sh(t, "mount", "-t", "tmpfs", "-o", "size=1m,nosuid,nodev", "swt", dir)
@@ -363,7 +373,7 @@ func TestAVariableThatTheKernelMadeImmutableIsWritten(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(time.Minute))
 	defer cancel()
 	if out, err := exec.CommandContext(ctx, "chattr", "+i", path).CombinedOutput(); err != nil {
-		t.Skipf("this file system has no immutable files: %s", out)
+		cannotRun(t, fmt.Sprintf("this file system has no immutable files: %s", out))
 	}
 	t.Cleanup(func() { sh(t, "chattr", "-i", path) })
 	require.Error(t, os.WriteFile(path, []byte("x"), 0o600))
@@ -379,7 +389,7 @@ func TestARealCronJobOfNoPackageIsRemoved(t *testing.T) {
 	realHost(t, "dpkg-query")
 	f, err := os.CreateTemp("/etc/cron.d", "swt-off-")
 	if err != nil {
-		t.Skipf("/etc/cron.d cannot be used here: %v", err)
+		cannotRun(t, fmt.Sprintf("/etc/cron.d cannot be used here: %v", err))
 	}
 	t.Cleanup(func() { _ = os.Remove(f.Name()) }) // gone, when all went well
 	_, err = f.WriteString("# nothing runs from here\n")
