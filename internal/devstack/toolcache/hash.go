@@ -1,11 +1,13 @@
 package toolcache
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -71,4 +73,24 @@ func (t Tool) hash(root string) (string, error) {
 func isSource(name string) bool {
 	return name == "go.mod" || name == "go.sum" ||
 		strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go")
+}
+
+// Sources returns the Go files, tests aside, of the packages that the patterns name and of all
+// packages of the checkout that these import, and go.mod and go.sum, relative to root. They are the
+// paths to Hash for a check that reads no more than these.
+func Sources(ctx context.Context, root string, patterns ...string) ([]string, error) {
+	const format = `{{if .Module}}{{if .Module.Main}}{{range .GoFiles}}{{$.Module.Path}} {{$.ImportPath}}/{{.}}{{"\n"}}{{end}}{{end}}{{end}}`
+	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-deps", "-f", format}, patterns...)...)
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("list the sources of %v: %w", patterns, err)
+	}
+	paths := []string{"go.mod", "go.sum"}
+	for line := range strings.Lines(string(out)) {
+		if module, file, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+			paths = append(paths, strings.TrimPrefix(file, module+"/"))
+		}
+	}
+	return paths, nil
 }

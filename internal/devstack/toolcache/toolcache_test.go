@@ -325,6 +325,26 @@ func TestHash_LeavesOutOtherModules(t *testing.T) {
 	require.Error(t, err)
 }
 
+func TestSources_AreThoseOfAllImports(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for path, text := range map[string]string{
+		"go.mod": "module tiny\n\ngo 1.26.0\n", "go.sum": "",
+		"a/a.go": "package a\n\nimport _ \"tiny/b\"\nimport _ \"fmt\"\n", "a/a_test.go": "package a\n",
+		"b/b.go": "package b\n", "c/c.go": "package c\n",
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(path)), 0o755))
+		write(t, filepath.Join(dir, path), text)
+	}
+	paths, err := Sources(t.Context(), dir, "./a")
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{"go.mod", "go.sum", "a/a.go", "b/b.go"}, paths)
+	_, err = Hash(dir, "", paths...)
+	require.NoError(t, err)
+	_, err = Sources(t.Context(), dir, "./missing")
+	require.Error(t, err)
+}
+
 // Each pinned tool is one that the go.mod of its module names.
 func TestTools_ArePinned(t *testing.T) {
 	root, err := Root()
