@@ -30,24 +30,40 @@ const (
 
 func demoCommand() *cobra.Command {
 	var logFile string
+	var searchSecrets bool
 	cmd := &cobra.Command{
 		Use: "demo", Args: cobra.NoArgs,
 		Short: "Onboard simulated servers, take some out of service again, show how it goes, and end",
 	}
 	cmd.Flags().StringVar(&logFile, "log", "", "write Slipway's own log to this file")
+	cmd.Flags().BoolVar(&searchSecrets, "search-secrets", false, "at the end, search histories, database, logs and output for the secrets of the run")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		o := devstack.Options{Specs: demoSpecs(), PXE: devstack.PXEMachines(1), Speed: demoSpeed, Progress: cmd.OutOrStdout()}
+		out := cmd.OutOrStdout()
+		var logs []io.Writer
 		if logFile != "" {
 			f, err := os.OpenFile(logFile, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 			if err != nil {
 				return err
 			}
 			defer f.Close() //nolint:errcheck // written line by line
-			o.Log = f
+			logs = append(logs, f)
+		}
+		var search *secretSearch
+		if searchSecrets {
+			var err error
+			if search, err = newSecretSearch(); err != nil {
+				return err
+			}
+			defer search.close()
+			logs, out = append(logs, search.log), io.MultiWriter(out, search.printed)
+		}
+		o := devstack.Options{Specs: demoSpecs(), PXE: devstack.PXEMachines(1), Speed: demoSpeed, Progress: out}
+		if len(logs) > 0 {
+			o.Log = io.MultiWriter(logs...)
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), 20*time.Minute) // a first build included
 		defer cancel()
-		return demo(ctx, o, cmd.OutOrStdout())
+		return demo(ctx, o, out, search)
 	}
 	return cmd
 }
@@ -63,13 +79,16 @@ func demoSpecs() []simhw.Spec {
 
 func hostname(m *simhw.Machine) string { return "gpu-" + m.Spec().ID }
 
-func demo(ctx context.Context, o devstack.Options, out io.Writer) error {
+func demo(ctx context.Context, o devstack.Options, out io.Writer, search *secretSearch) error {
 	fmt.Fprintln(out, "Slipway demo: bare servers become active GPU nodes, and leave service clean. Everything outside Slipway is simulated; the protocols are real.")
 	s, err := devstack.Start(ctx, o)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
+	if err := search.begin(ctx, s); err != nil {
+		return err
+	}
 	op, err := prepare(ctx, s)
 	if err != nil {
 		return err
@@ -94,10 +113,16 @@ func demo(ctx context.Context, o devstack.Options, out io.Writer) error {
 	if err := op.inService(ctx, out, pxe); err != nil {
 		return err
 	}
+	if err := search.betweenActs(ctx, op, out, jobs[demoSingles].host); err != nil {
+		return err
+	}
 	if err := op.leave(ctx, out, jobs, pxe); err != nil {
 		return err
 	}
 	op.addresses(out)
+	if err := search.run(ctx, op, out); err != nil {
+		return err
+	}
 	fmt.Fprintln(out, "\nThe demo ends here and takes its stack with it. `make up` keeps one running at fixed addresses.")
 	return nil
 }

@@ -84,7 +84,9 @@ func (o *operator) register(ctx context.Context) error {
 	if o.site, err = o.ensure(ctx, "/admin/maas-sites", "sim", o.stack.SiteSpec()); err != nil {
 		return err
 	}
-	if o.prof, err = o.ensure(ctx, "/admin/maas-sites/"+o.site+"/profiles", "standard", o.stack.ProfileSpec()); err != nil {
+	profile := o.stack.ProfileSpec()
+	profile.BatchMaxParallel = demoMachines - demoSingles // the demo's batch at once
+	if o.prof, err = o.ensure(ctx, "/admin/maas-sites/"+o.site+"/profiles", "standard", profile); err != nil {
 		return err
 	}
 	if o.sku, err = o.ensure(ctx, "/admin/skus", "h100x8", o.stack.SKUSpec()); err != nil {

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/test/secretscan"
+)
+
+func TestCanaries_EachMustBeFoundInItsPlace(t *testing.T) {
+	t.Parallel()
+	cs := newCanaries()
+	s := secretscan.New(cs.secrets(), nil)
+	s.Search("workflow w, event 1", []byte(cs[0].value))
+	s.Search(slipwayLog+", line 1", []byte(cs[1].value))
+	s.Search("table public.skus, column name, row 1", []byte(cs[2].value))
+	found := s.Findings()
+	require.Len(t, found, len(cs))
+
+	leak := secretscan.Finding{Place: "table public.nodes, column name, row 1", Kind: kindBMC, Form: "plain"}
+	leaks, err := cs.check(append([]secretscan.Finding{leak}, found...))
+	require.NoError(t, err)
+	require.Equal(t, []secretscan.Finding{leak}, leaks)
+	for i, f := range found {
+		found[i].Place = "what the demo printed, line 1"
+		_, err := cs.check(found)
+		require.ErrorContains(t, err, f.Kind)
+		found[i] = f
+	}
+	leaks, err = cs.check(found)
+	require.NoError(t, err)
+	require.Empty(t, leaks)
+}
+
+func TestComplete_NamesTheMissingKind(t *testing.T) {
+	t.Parallel()
+	var planted []secretscan.Secret
+	for _, kind := range requiredKinds() {
+		require.ErrorContains(t, complete(planted, nil), kind)
+		require.ErrorContains(t, complete(append(planted, secretscan.Secret{Kind: kind}), nil), kind, "an empty one is none")
+		planted = append(planted, secretscan.Secret{Kind: kind, Value: "something"})
+	}
+	require.NoError(t, complete(planted, nil))
+	require.NoError(t, complete(planted[1:], []secretscan.Hash{{Kind: requiredKinds()[0]}}))
+}
