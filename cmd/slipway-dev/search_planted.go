@@ -156,21 +156,22 @@ func (c *secretSearch) stored(ctx context.Context) ([]secretscan.Secret, error) 
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, secretscan.Secret{Kind: kindOf(store.Name), Value: value.Reveal()})
+		out = append(out, secretscan.Secret{Kind: c.kindOf(store.Name), Value: value.Reveal()})
 	}
 	return out, nil
 }
 
 // kindOf tells the kind of a stored secret by its name.
-func kindOf(name string) string {
+func (c *secretSearch) kindOf(name string) string {
+	site := c.stack.SiteSpec()
 	switch {
 	case strings.HasPrefix(name, devstack.BMCSecret("")):
 		return kindBMC
 	case strings.HasPrefix(name, "bmc/rotated/"):
 		return kindRotated
-	case name == devstack.SecretMAAS:
+	case name == site.MAASAPIKeyRef:
 		return kindMAAS
-	case name == devstack.SecretSSH:
+	case name == site.SSHKeyRef:
 		return kindSSH
 	case strings.HasPrefix(name, "userdata/"):
 		return kindUserData

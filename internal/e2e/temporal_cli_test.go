@@ -24,6 +24,7 @@ import (
 // a job in each failed state, frozen, terminated or reset, to its end, with each outside effect
 // once.
 func TestTemporalCLI_FinishesEveryJob(t *testing.T) {
+	runenv.ProofOnly(t, "kills")
 	t.Parallel()
 	bin := temporalCLI(t)
 	cases := map[string]func(*testing.T, *rescue){

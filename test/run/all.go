@@ -24,6 +24,8 @@ const (
 	endToEnd   = "internal/e2e"
 	harness    = "internal/e2e/chaos"
 	demoStep   = "demo run, searched for secrets"
+
+	chaosProgram = workFolder + "/chaos"
 )
 
 var errWatchdog = fmt.Errorf("the watchdog ended the run after %s; the table says which steps were running", watchdog)
@@ -45,7 +47,11 @@ func (s *session) everything(ctx context.Context, log io.Writer) error {
 	narrowed := strings.Fields(os.Getenv("TEST_PACKAGES"))
 	whole := len(narrowed) == 0 && !s.short
 	s.whole = whole
-	if !s.prepare(ctx, whole) {
+	tools := []string{"gotestsum"}
+	if whole {
+		tools = append(tools, "golangci-lint", "workflowcheck")
+	}
+	if !s.prepare(ctx, tools...) {
 		return errors.New("what the tests need is not there")
 	}
 	return withServers(ctx, log, func(ctx context.Context, servers []string) error {
@@ -65,20 +71,16 @@ func (s *session) everything(ctx context.Context, log io.Writer) error {
 	})
 }
 
-// prepare gets the system packages, the tools and the programs.
-func (s *session) prepare(ctx context.Context, whole bool) bool {
+// prepare gets the system packages, the Temporal server, the tools and the programs.
+func (s *session) prepare(ctx context.Context, tools ...string) bool {
 	if !s.run(ctx, "system packages", "scripts/system-packages.sh") {
 		return false
-	}
-	tools := []string{"devtemporal", "gotestsum"}
-	if whole {
-		tools = append(tools, "golangci-lint", "workflowcheck")
 	}
 	if !s.board.step(ctx, "tools and Temporal server", func(ctx context.Context) (cost, error) {
 		out := &prefixed{b: s.board, prefix: "tools | "}
 		before, began := childrenCPU(), time.Now()
 		var err error
-		for _, name := range tools {
+		for _, name := range append(tools, "devtemporal") {
 			err = errors.Join(err, ensureTool(ctx, name, out))
 		}
 		return cost{CPU: childrenCPU() - before, Wall: time.Since(began)}, err
@@ -164,14 +166,13 @@ func (s *session) runLateAgain(ctx context.Context, servers []string) {
 func (s *session) chaos(ctx context.Context, servers []string) {
 	const name = "chaos"
 	s.board.step(ctx, name, func(ctx context.Context) (cost, error) {
-		program := filepath.Join(workFolder, "chaos")
-		built, err := s.child(ctx, name, []string{"go", "build", "-o", program, "./" + harness + "/cmd/chaos"}, nil)
+		built, err := s.child(ctx, name, []string{"go", "build", "-o", chaosProgram, "./" + harness + "/cmd/chaos"}, nil)
 		if err != nil {
 			return built, err
 		}
 		left := min(max(aim-time.Since(s.board.began), minChaos), maxChaos).Round(time.Second)
 		used, err := s.child(ctx, name, []string{
-			program, "--for", left.String(), "--seed", fmt.Sprint(s.seed), "--known", knownCases, "--log", filepath.Join(workFolder, "chaos.log"),
+			chaosProgram, "--for", left.String(), "--seed", fmt.Sprint(s.seed), "--known", knownCases, "--log", filepath.Join(workFolder, "chaos.log"),
 		}, servers)
 		return built.plus(used), err
 	})
@@ -180,8 +181,8 @@ func (s *session) chaos(ctx context.Context, servers []string) {
 // lint runs the linters, and vet on the dev module when it has changed.
 func (s *session) lint(ctx context.Context) {
 	s.run(ctx, "lint", "bin/golangci-lint", "run", "./...")
-	s.run(ctx, "workflowcheck", "bin/workflowcheck", "-test=false", "-config", "tools/workflowcheck.yaml", "./workflows/...")
-	s.board.step(ctx, "dev module", func(ctx context.Context) (cost, error) { return s.vetDevModule(ctx) })
+	s.board.step(ctx, "workflowcheck", s.workflowcheck)
+	s.board.step(ctx, "dev module", s.vetDevModule)
 }
 
 // results reads all results files of the session; a test that ran again counts by its last run.

@@ -85,8 +85,11 @@ func proveAreas(ctx context.Context, names []string, stdout, stderr io.Writer) e
 	if err != nil {
 		return err
 	}
-	if !s.prepare(ctx, true) {
+	if !s.prepare(ctx, "gotestsum", "sqlc", "temporal") {
 		return errors.New("what the tests need is not there")
+	}
+	if !s.run(ctx, "chaos program", "go", "build", "-o", chaosProgram, "./"+harness+"/cmd/chaos") {
+		return errors.New("the chaos program does not build")
 	}
 	err = withServers(ctx, stderr, func(ctx context.Context, servers []string) error {
 		var errs []error

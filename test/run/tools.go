@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"io"
+	"os"
 
 	"github.com/slipway-cloud/slipway/internal/devstack/toolcache"
+	"github.com/slipway-cloud/slipway/test/realhost"
 )
 
 // ensureTool makes bin/NAME of the checkout a link to the pinned tool, and builds it when the
@@ -44,4 +46,28 @@ func (s *session) checked(label string, check func() (cost, error), paths ...str
 	return used, toolcache.MarkChecked(hash)
 }
 
-func (s *session) realHost(context.Context) bool { return true }
+// workflowcheck looks for what is not deterministic in workflows, unless it passed for the same
+// sources before.
+func (s *session) workflowcheck(ctx context.Context) (cost, error) {
+	const config = "tools/workflowcheck.yaml"
+	sources, err := toolcache.Sources(ctx, s.root, "./workflows/...")
+	if err != nil {
+		return cost{}, err
+	}
+	return s.checked("workflowcheck", func() (cost, error) {
+		return s.child(ctx, "workflowcheck", []string{"bin/workflowcheck", "-test=false", "-config", config, "./workflows/..."}, nil)
+	}, append(sources, config, "go.mod", "go.sum", "tools/go.sum")...)
+}
+
+// realHost decides whether the tests of the scrub may act on this machine's own kernel. It fails
+// where they must run and cannot.
+func (s *session) realHost(ctx context.Context) bool {
+	return s.board.step(ctx, "real host", func(context.Context) (cost, error) {
+		run, line, err := realhost.Decide(os.Getenv)
+		s.board.printf("%s\n", line)
+		if run {
+			s.env = append(s.env, realhost.Var+"=1")
+		}
+		return cost{}, err
+	})
+}
