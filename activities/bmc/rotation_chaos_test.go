@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/url"
-	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -26,19 +24,9 @@ import (
 	"github.com/slipway-cloud/slipway/providers/bmc/bmcsim"
 	"github.com/slipway-cloud/slipway/providers/bmc/redfish"
 	"github.com/slipway-cloud/slipway/providers/secrets"
+	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
-
-// rotations is how many the chaos test makes; SLIPWAY_ROTATIONS and
-// SLIPWAY_SEED change and repeat a run.
-const rotations = 1000
-
-func fromEnv(name string, def uint64) uint64 {
-	if v, err := strconv.ParseUint(os.Getenv(name), 10, 64); err == nil {
-		return v
-	}
-	return def
-}
 
 // lab is one BMC behind trouble, with the worker that rotates its login and an
 // undisturbed view of everything.
@@ -363,13 +351,12 @@ func (l *lab) rotate() {
 	}
 }
 
-func TestRotationsSurviveRandomCrashes(t *testing.T) {
+// TestRotation_RandomCrashes makes 60 rotations, and 1,000 in `make proof
+// AREA=rotation`.
+func TestRotation_RandomCrashes(t *testing.T) {
 	t.Parallel()
-	seed := fromEnv("SLIPWAY_SEED", 20261121)
-	total := int(fromEnv("SLIPWAY_ROTATIONS", rotations)) //nolint:gosec // a small number
-	if testing.Short() {
-		total = min(total, 120)
-	}
+	seed := runenv.Seed(t)
+	total := runenv.Scale(t, "SLIPWAY_ROTATIONS", 60, 1000)
 	four := func(p *bmcsim.Personality) { p.LockoutThreshold, p.LockoutDuration = 4, 10*time.Minute }
 	makes := []struct {
 		vendor string

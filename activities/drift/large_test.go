@@ -17,12 +17,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -39,23 +38,16 @@ import (
 	"github.com/slipway-cloud/slipway/providers/bmc/redfish"
 	"github.com/slipway-cloud/slipway/providers/maas"
 	"github.com/slipway-cloud/slipway/providers/secrets"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// nodesEnv makes the pass as large as a real site. A whole run of the tests does
-// it with 10000, as a step of its own and without the race detector.
-const nodesEnv = "SLIPWAY_DRIFT_NODES"
-
-// TestAPassOverALargeSite prints what a pass over many nodes costs. The region's
-// list is the simulator's machine many times over, the BMCs are one simulated
-// BMC that answers at as many addresses; what is read, stored and compared is
-// real.
-func TestAPassOverALargeSite(t *testing.T) {
-	nodes := 1000
-	if text := os.Getenv(nodesEnv); text != "" {
-		var err error
-		nodes, err = strconv.Atoi(text)
-		require.NoError(t, err, nodesEnv)
-	}
+// TestPass_LargeSite prints what a pass over many nodes costs: 200, and 10,000 in
+// `make proof AREA=fleet`. The region's list is the simulator's machine many
+// times over, the BMCs are one simulated BMC that answers at as many addresses;
+// what is read, stored and compared is real.
+func TestPass_LargeSite(t *testing.T) {
+	nodes := runenv.Scale(t, "SLIPWAY_DRIFT_NODES", 200, 10_000)
+	requireOpenFiles(t, nodes)
 	w := newWorld(t) // for the form of a machine
 	region := newLargeRegion(t, w, nodes)
 	rack := newRack(t, w.hw, nodes)
@@ -104,6 +96,18 @@ func TestAPassOverALargeSite(t *testing.T) {
 	r := onePass(t, acts, site.ID, &last)
 	require.Equal(t, int64(nodes/20), r.Quarantine.Limit)
 	require.Len(t, r.Quarantine.Nodes, nodes*2/100)
+}
+
+// requireOpenFiles fails the test when this process may not open a file for each
+// BMC and 2,000 more.
+func requireOpenFiles(t *testing.T, nodes int) {
+	t.Helper()
+	var limit syscall.Rlimit
+	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
+	need := nodes + 2_000
+	if limit.Cur < uint64(need) { //nolint:gosec // above 0
+		t.Fatalf("this process may open %d files; %d nodes need %d: run `ulimit -n %d` first, as root if the hard limit is lower", limit.Cur, nodes, need, need)
+	}
 }
 
 func openOf(t *testing.T, store *db.Store, site string) []string {
@@ -275,7 +279,7 @@ func newRack(t *testing.T, hw *simhw.Machine, nodes int) *rack {
 	r.port = "0"
 	for i := range nodes {
 		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort(address(i), r.port))
-		require.NoError(t, err, "%d BMCs take an open file each: see ulimit -n", nodes)
+		require.NoError(t, err)
 		if i == 0 {
 			_, r.port, err = net.SplitHostPort(l.Addr().String())
 			require.NoError(t, err)

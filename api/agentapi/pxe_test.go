@@ -107,7 +107,7 @@ func TestAPXENodeEnrolsBeatsAndClaims(t *testing.T) {
 // the same order.
 func TestATokenIsRedeemedWhileOthersAreIssued(t *testing.T) {
 	t.Parallel()
-	d := openDatabase(t)
+	d := dbtest.Store(t)
 	k := kindOf(t, d, nil)
 	node := k.node()
 	done := make(chan error, 1)

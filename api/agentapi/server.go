@@ -43,6 +43,9 @@ type Config struct {
 	EnrollRate  float64
 	EnrollBurst int
 	MaxBody     int64 // bytes; default 1 MiB
+	// RequestTimeout bounds the reading of a request, and its answer; a claim may
+	// take as long after its wait. Default 30 s.
+	RequestTimeout time.Duration
 	// Tasks and TaskKeys give agents work; both or neither. Without them there is
 	// none, and agents that ask are told so.
 	Tasks    TaskStore
@@ -64,6 +67,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.EnrollRate, 20)
 	setDefault(&c.EnrollBurst, 200)
 	setDefault(&c.MaxBody, 1<<20)
+	setDefault(&c.RequestTimeout, 30*time.Second)
 	setDefault(&c.TaskLease, time.Minute)
 	setDefault(&c.TaskWaiters, 20000)
 	setDefault(&c.Log, slog.New(slog.NewTextHandler(io.Discard, nil)))
@@ -172,7 +176,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.addr, s.stop = ln.Addr().String(), stop
 	s.http = &http.Server{
 		Handler: s.Handler(), TLSConfig: tc,
-		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second,
+		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: s.cfg.RequestTimeout, WriteTimeout: s.cfg.RequestTimeout,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
 		ErrorLog: slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
 	}

@@ -1,14 +1,11 @@
 package agentapi_test
 
 import (
-	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"os"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,50 +14,11 @@ import (
 	"github.com/slipway-cloud/slipway/api/agentapi"
 	"github.com/slipway-cloud/slipway/api/agentapi/agentapitest"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/internal/agent/wire"
-	"github.com/slipway-cloud/slipway/internal/devstack/pg"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
-
-// postgres is the server of this package's tests, started when one needs it.
-var postgres = sync.OnceValues(func() (*pg.Server, error) {
-	postgresUsed.Store(true)
-	ctx, cancel := context.WithTimeout(context.Background(), runenv.Patience(2*time.Minute))
-	defer cancel()
-	return pg.Acquire(ctx, "TEST_DATABASE_URL", pg.Options{})
-})
-
-var postgresUsed atomic.Bool
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if !postgresUsed.Load() {
-		os.Exit(code)
-	}
-	if srv, err := postgres(); err == nil {
-		if err := srv.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
-	}
-	os.Exit(code)
-}
-
-// openDatabase gives the test a migrated database of its own.
-func openDatabase(t *testing.T) *db.Store {
-	t.Helper()
-	srv, err := postgres()
-	require.NoError(t, err)
-	var b [6]byte
-	_, _ = rand.Read(b[:])
-	name := "agentapi_" + hex.EncodeToString(b[:])
-	require.NoError(t, srv.CreateDatabase(t.Context(), name))
-	require.NoError(t, db.Migrate(t.Context(), srv.DSN(name)))
-	d, err := db.Open(t.Context(), srv.DSN(name))
-	require.NoError(t, err)
-	t.Cleanup(d.Close)
-	return d
-}
 
 // kind is one implementation of Store: how nodes and tokens come into it.
 type kind struct {
@@ -76,7 +34,7 @@ func memory(*testing.T) kind {
 }
 
 func onPostgres(t *testing.T) kind {
-	d := openDatabase(t)
+	d := dbtest.Store(t)
 	return kindOf(t, d, nil)
 }
 
@@ -256,7 +214,7 @@ func heartbeats(t *testing.T, k kind) {
 
 func TestPostgresJudgesAThousandReportsInOneBatch(t *testing.T) {
 	t.Parallel()
-	d := openDatabase(t)
+	d := dbtest.Store(t)
 	sku, err := d.CreateSKU(t.Context(), "h100x8", lifecycle.SKUSpec{GPUs: 8})
 	require.NoError(t, err)
 	k := kindOf(t, d, &sku.ID)
@@ -288,7 +246,7 @@ func TestPostgresJudgesAThousandReportsInOneBatch(t *testing.T) {
 
 func TestTheWholeAPIOnPostgres(t *testing.T) {
 	t.Parallel()
-	d := openDatabase(t)
+	d := dbtest.Store(t)
 	k := kindOf(t, d, nil)
 	b := start(t, func(c *agentapi.Config) { c.Store = k.store })
 	node := k.node()

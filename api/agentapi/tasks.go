@@ -16,7 +16,6 @@ import (
 
 const (
 	mostWait      = 30 * time.Second // that a claim may ask for
-	answerTime    = 30 * time.Second // beyond the wait
 	resultBody    = 512 << 10        // bytes
 	maxUnfinished = 64
 	maxTaskID     = 100
@@ -35,7 +34,7 @@ func (s *Server) present(r *http.Request) (caller, error) {
 // serveLong lets a claim outlive the server's usual deadlines of a request.
 func (s *Server) serveLong(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		until := time.Now().Add(mostWait + answerTime)
+		until := time.Now().Add(mostWait + s.cfg.RequestTimeout)
 		c := http.NewResponseController(w)
 		if err := errors.Join(c.SetReadDeadline(until), c.SetWriteDeadline(until)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 			s.cfg.Log.DebugContext(r.Context(), "the deadlines of a claim were not moved", "error", err)

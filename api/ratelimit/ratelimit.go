@@ -22,6 +22,9 @@ type Limiter struct {
 	now   func() time.Time
 	mu    sync.Mutex
 	at    map[netip.Addr]bucket
+	// noneFullBefore is when the first of the buckets may be full, if dropFull found
+	// none. Until then it need not look again: a request only delays it.
+	noneFullBefore time.Time
 }
 
 type bucket struct {
@@ -78,12 +81,21 @@ func (l *Limiter) filled(b bucket, now time.Time) float64 {
 	return min(l.burst, b.tokens+max(0, now.Sub(b.seen).Seconds())*l.rate)
 }
 
+// dropFull makes room in a map that has none. It returns false when no bucket is
+// full.
 func (l *Limiter) dropFull(now time.Time) bool {
+	if now.Before(l.noneFullBefore) {
+		return false
+	}
+	most := 0.0
 	for ip, b := range l.at {
-		if l.filled(b, now) >= l.burst {
+		tokens := l.filled(b, now)
+		if tokens >= l.burst {
 			delete(l.at, ip)
 		}
+		most = max(most, tokens)
 	}
+	l.noneFullBefore = now.Add(time.Duration((l.burst - most) / l.rate * float64(time.Second)))
 	return len(l.at) < maxBuckets
 }
 

@@ -52,9 +52,14 @@ func TestTheMemoryIsBounded(t *testing.T) {
 		}
 	}
 	require.Equal(t, 16384, allowed)
-	now = now.Add(time.Second)
-	ok, _ := l.Allow("192.0.2.1")
-	require.True(t, ok)
+	for _, c := range []struct {
+		after   time.Duration
+		allowed bool
+	}{{0, false}, {999 * time.Millisecond, false}, {time.Millisecond, true}} {
+		now = now.Add(c.after)
+		ok, _ := l.Allow("192.0.2.1")
+		require.Equal(t, c.allowed, ok, now)
+	}
 }
 
 func TestRemoteAddress(t *testing.T) {

@@ -46,8 +46,8 @@ type actionOutput struct {
 	Body     ActionAnswer
 }
 
-// actionLimit bounds the wait for the workflow's answer; it lies below the
-// request's own limit. healthLimit bounds asking whether Temporal is there at
+// actionLimit is the default of Config.ActionTimeout; it lies below the request's
+// own limit. healthLimit bounds asking whether Temporal is there at
 // all. restartPoll is how often a workflow that is being started again is asked.
 const (
 	actionLimit = 20 * time.Second
@@ -75,7 +75,7 @@ func (s *Server) act(ctx context.Context, in *actionInput, kind contract.JobKind
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, actionLimit)
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.ActionTimeout)
 	defer cancel()
 	x := &exchange{s: s, job: job, action: action, ask: ask, key: key}
 	first, err := x.recall(ctx)

@@ -32,7 +32,7 @@ func (s *Server) resumeNode(ctx context.Context, info lifecycle.NodeActionInfo, 
 	if first, err := recalled[NodeActionAnswer](ctx, s, key, body); first != nil || err != nil {
 		return first, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, actionLimit)
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.ActionTimeout)
 	defer cancel()
 	for look := 1; ; look++ {
 		r, made, err := s.resumeTask(ctx, info, in)

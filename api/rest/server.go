@@ -10,6 +10,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
@@ -60,6 +61,9 @@ type Config struct {
 	BootURL string
 	// BootLimits bound what machines without a login may cause.
 	BootLimits boot.Limits
+	// ActionTimeout bounds the wait for a workflow's answer to an action; default
+	// 20 s.
+	ActionTimeout time.Duration
 }
 
 // Server is the API.
@@ -84,6 +88,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	if cfg.Version == "" {
 		cfg.Version = "dev"
+	}
+	if cfg.ActionTimeout == 0 {
+		cfg.ActionTimeout = actionLimit
 	}
 	s := &Server{cfg: cfg, log: cfg.Log, router: chi.NewRouter(), access: accessTable(), events: newHub(cfg.Store)}
 	s.boot = boot.New(boot.Config{Store: cfg.Store, Log: cfg.Log, BaseURL: cfg.BootURL, Limits: cfg.BootLimits, AgentURL: cfg.AgentURL, AgentCAPEM: cfg.AgentCAPEM})

@@ -58,10 +58,7 @@ func leavings() []leaving {
 // today's code, as TestEveryScenarioDoesWhatItDid does for onboardings.
 func TestEveryNodeLeavesAsItDid(t *testing.T) {
 	t.Parallel()
-	if testing.Short() && os.Getenv(recordEnv) == "" {
-		t.Skip("runs jobs on a Temporal server: not with -short")
-	}
-	for _, s := range leavings() {
+	for _, s := range sample(t, leavings()) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			p := leave(t, s)

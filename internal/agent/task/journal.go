@@ -21,7 +21,7 @@ import (
 // The bounds of a journal.
 const (
 	journalFile = "journal"
-	// maxJournal is the size at which the file is written anew.
+	// maxJournal is how much is appended before the file is written again.
 	maxJournal = 2 << 20
 	// maxKnown is how many tasks are kept that are over.
 	maxKnown = 128
@@ -48,6 +48,7 @@ type Journal struct {
 	// doubt is set when a write failed: the file is read again before it is used.
 	doubt      bool
 	size       int64
+	compactAt  int64 // size beyond which the file is written again
 	entries    map[string]Entry
 	order      int64
 	generation int64
@@ -166,7 +167,7 @@ func (j *Journal) put(e Entry, generation int64) error {
 	}
 	j.entries[e.TaskID] = e
 	j.generation = max(j.generation, generation)
-	if j.size > maxJournal {
+	if j.size > j.compactAt {
 		return j.compact()
 	}
 	return nil
@@ -222,6 +223,7 @@ func (j *Journal) compact() error {
 		return fmt.Errorf("write the journal: %w", errors.Join(err, f.Close()))
 	}
 	j.file, j.size = f, int64(b.Len())
+	j.compactAt = j.size + maxJournal
 	return nil
 }
 

@@ -13,7 +13,11 @@ import (
 )
 
 func onEach(t *testing.T, f func(t *testing.T, vendor string)) {
-	for _, vendor := range bmcsim.Names() {
+	onVendors(t, bmcsim.Names(), f)
+}
+
+func onVendors(t *testing.T, vendors []string, f func(t *testing.T, vendor string)) {
+	for _, vendor := range vendors {
 		t.Run(vendor, func(t *testing.T) {
 			t.Parallel()
 			f(t, vendor)
