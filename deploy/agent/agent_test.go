@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -145,7 +146,7 @@ func newSite(t *testing.T) *site {
 	s.log = filepath.Join(s.bin, "log")
 	for tool, does := range map[string]string{"systemctl": "", "useradd": "touch " + s.bin + "/known", "getent": "[ -f " + s.bin + "/known ]", "chown": "exit 9"} {
 		script := fmt.Sprintf("#!/bin/sh\necho \"%s $*\" >>%s\n%s\n", tool, s.log, does)
-		require.NoError(t, os.WriteFile(filepath.Join(s.bin, tool), []byte(script), 0o755))
+		require.NoError(t, writeProgram(filepath.Join(s.bin, tool), script))
 	}
 	s.conf = s.file("agent.yaml", "server_url: https://slipway.example:7443\nca_pem: x\nnode_id: n1\nhelper_socket: /run/slipway/helper.sock\ntoken_file: /var/lib/slipway-agent/token\n")
 	s.build("one")
@@ -170,6 +171,14 @@ func (s *site) run(script string, args ...string) (string, error) {
 	cmd.Env = []string{"PATH=" + s.bin + ":/usr/bin:/bin", "SLIPWAY_ROOT=" + s.root}
 	out, err := cmd.CombinedOutput()
 	return string(out), err
+}
+
+// writeProgram writes a program that can be run at once. No other test may fork while the file is
+// open: its child would hold the file open for writing, and running it would fail ("text file busy").
+func writeProgram(path, text string) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(path, []byte(text), 0o755)
 }
 
 func (s *site) install(more ...string) (string, error) {
