@@ -13,7 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// keepsAccount reports that a job waits for a person so that a BMC does not lock
+// keepsAccount reports that a job waits for an operator so that a BMC does not lock
 // its account: a worker that died in the midst of a login leaves a try that
 // nobody knows the outcome of, and where a BMC locks after three wrong ones or
 // fewer, one is all that may stand open. To go on would be the fault.
@@ -21,11 +21,11 @@ func keepsAccount(job db.Job) bool {
 	return job.Status == lifecycle.JobFailedRetryable && job.FailureClass == lifecycle.FailBMCUnreachable && strings.Contains(job.Message, "so that the account is not locked")
 }
 
-// mostWaits is how often a job may park so, with neighbours whose troubles kill
+// mostWaits is how often a job may park so, with neighbours whose faults kill
 // its worker too; more often is a fault.
 const mostWaits = 3
 
-// waitsOut does what the message of such a job asks of a person: it lets the BMC's
+// waitsOut does what the message of such a job asks of an operator: it lets the BMC's
 // window pass and has the stage tried again. It reports that it did; what the job
 // comes to then is held against it as in any other case.
 func (t *Target) waitsOut(ctx context.Context, job db.Job) bool {

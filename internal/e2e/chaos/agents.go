@@ -21,7 +21,7 @@ import (
 
 // wireAgents has the agents of the nodes reach the agent API over a wire, and
 // starts the APIs.
-func (t *theatre) wireAgents(ctx context.Context) error {
+func (t *environment) wireAgents(ctx context.Context) error {
 	cfg := &t.stack.Config.Agent
 	w, err := newWire(context.WithoutCancel(ctx), cfg.Listen)
 	if err != nil {
@@ -47,12 +47,12 @@ const (
 	working   = 120 * time.Millisecond // how long it works before it is killed in the midst
 )
 
-// troubleAgent waits until the task of a point is where the variant strikes.
-func (t *theatre) troubleAgent(ctx context.Context, target *Target, h Hit) {
-	target.struck.Add(1)
+// injectAgentFault waits until the task of a point is where the variant wants it.
+func (t *environment) injectAgentFault(ctx context.Context, target *Target, h Fault) {
+	target.injected.Add(1)
 	ctx = context.WithoutCancel(ctx)
 	go func() {
-		defer target.struck.Done()
+		defer target.injected.Done()
 		if !eventually(ctx, takesTask, func() bool { return target.taskIs(ctx, h) }) {
 			target.missed(h)
 			return
@@ -73,7 +73,7 @@ func (t *theatre) troubleAgent(ctx context.Context, target *Target, h Hit) {
 
 // taskIs reports whether the stage's task has been taken by the agent, or has
 // ended where that is waited for.
-func (t *Target) taskIs(ctx context.Context, h Hit) bool {
+func (t *Target) taskIs(ctx context.Context, h Fault) bool {
 	tasks, err := t.Store.ListTasks(ctx, db.TaskFilter{JobID: t.jobID()}, "", pageOfTasks)
 	if err != nil {
 		return false
@@ -123,11 +123,11 @@ func (t *Target) shortenLease(ctx context.Context) error {
 	return err
 }
 
-// retries does what the runbook of node_task_uncertain asks of a person, and
+// retries does what the runbook of node_task_uncertain asks of an operator, and
 // reports that it did. An agent that is killed between the moment when a task is
 // handed out and the moment when its journal holds it knows nothing of the task.
 // What bears no repetition the server does not hand out again by itself (seed 001
-// section 8): it is right that a person decides, once for each such death. What
+// section 8): it is right that an operator decides, once for each such kill. What
 // the task does is counted as in any other case.
 func (t *Target) retries(ctx context.Context, job db.Job) bool {
 	t.mu.Lock()
@@ -137,7 +137,7 @@ func (t *Target) retries(ctx context.Context, job db.Job) bool {
 	}
 	info, _ := lifecycle.TaskKindOf(askedIn(job.FailedStage))
 	deaths := 0
-	for _, h := range t.Case.Hits {
+	for _, h := range t.Case.Faults {
 		deaths += one(h.Kind == AgentKilled && h.Point.Stage == job.FailedStage && !info.Redeliver)
 	}
 	if len(t.retried) >= deaths {
@@ -154,7 +154,7 @@ func (t *Target) retries(ctx context.Context, job db.Job) bool {
 	return true
 }
 
-func (t *Target) missed(h Hit) {
+func (t *Target) missed(h Fault) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.late = append(t.late, fmt.Sprintf("%s: the agent was never given the task", h))

@@ -7,9 +7,9 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// Booted are the plugs of the jobs of nodes that boot from the network: they are
+// Booted are the sets of the jobs of nodes that boot from the network: they are
 // erased from a live system and retired, or go on on other hardware.
-func Booted() []*Plug {
+func Booted() []*ScenarioSet {
 	deprovision, migrate := bootedMode(lifecycle.ModeDeprovision), bootedMode(lifecycle.ModeMigrate)
 	stages := slices.Clone(deprovision.Stages)
 	for _, s := range migrate.Stages {
@@ -17,7 +17,7 @@ func Booted() []*Plug {
 			stages = append(stages, s)
 		}
 	}
-	return []*Plug{{
+	return []*ScenarioSet{{
 		Name: "booted", Kind: contract.KindNodeOperation, Stages: stages, Start: startLeaving(""),
 		Also: append(observes(stages), bootedLooks(stages)...),
 		Paths: []Path{
@@ -27,7 +27,7 @@ func Booted() []*Plug {
 	}}
 }
 
-// bootedLooks are boundaries that only a job in trouble meets, or that it meets
+// bootedLooks are boundaries that only a job with faults meets, or that it meets
 // when the machine happens to be in another state.
 func bootedLooks(stages []string) []Point {
 	out := remote("job", "RevokeTasks", "job", "SettleTasks", "job", "ErasureBegun", "job", "DisarmNetboot", "job", "CheckNetboot")
@@ -61,11 +61,11 @@ func (b booted) path() Path {
 	return Path{Name: string(b.Mode), Mode: b.Mode, Boots: true, Points: append(remote(pairs...), points...), Prepare: b.prepare, Check: b.check}
 }
 
-// undone is the mode cancelled at a point; its compensation suffers.
+// undone is the mode cancelled at a point; its compensation gets the faults.
 func (b booted) undone(name, stage, activity string, pairs ...string) Path {
 	return Path{
 		Name: name, Mode: b.Mode, Boots: true, NoCancel: true, Prepare: b.prepare, Check: b.check,
-		First:  []Hit{{Point: Point{Stage: stage, Activity: activity}, Kind: Cancel, Variant: "before"}},
+		First:  []Fault{{Point: Point{Stage: stage, Activity: activity}, Kind: Cancel, Variant: "before"}},
 		Points: append(remote(pairs...), project(string(lifecycle.JobCompensating)), project(string(lifecycle.JobCancelled))),
 	}
 }

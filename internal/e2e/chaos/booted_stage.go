@@ -29,8 +29,8 @@ const (
 
 // boot brings a machine of the case's own into service: discovered, approved,
 // installed, its agent enrolled.
-func (t *theatre) boot(ctx context.Context, c Case, path *Path) (*Target, error) {
-	target := &Target{Stack: t.stack, Store: t.store, SKU: t.sku, Case: c, DSN: t.dsn, director: t.director, retried: map[int64]bool{}}
+func (t *environment) boot(ctx context.Context, c Case, path *Path) (*Target, error) {
+	target := &Target{Stack: t.stack, Store: t.store, SKU: t.sku, Case: c, DSN: t.dsn, plans: t.plans, retried: map[int64]bool{}}
 	install, erase, err := t.bootedWorkflows(ctx)
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func setsState(ctx context.Context, to lifecycle.NodeStatus) func(*db.Tx, db.Nod
 }
 
 // change does steps to a node, each on the version that the last one left.
-func (t *theatre) change(ctx context.Context, id string, steps ...func(*db.Tx, db.Node) (db.Node, error)) error {
+func (t *environment) change(ctx context.Context, id string, steps ...func(*db.Tx, db.Node) (db.Node, error)) error {
 	return t.store.Tx(ctx, func(tx *db.Tx) error {
 		n, err := tx.LockNode(ctx, id)
 		for _, step := range steps {
@@ -94,7 +94,7 @@ func (t *theatre) change(ctx context.Context, id string, steps ...func(*db.Tx, d
 
 // addBooted adds the machine, its wire to the BMC, and the one that takes its
 // place.
-func (t *theatre) addBooted(ctx context.Context, target *Target, fresh bool) error {
+func (t *environment) addBooted(ctx context.Context, target *Target, fresh bool) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	add := func(plain bool) (*devstack.PXEServer, error) {
@@ -125,7 +125,7 @@ func (t *theatre) addBooted(ctx context.Context, target *Target, fresh bool) err
 
 // seedBMC stores a BMC's login over the product's own connections, which the
 // cases of the neighbours cut.
-func (t *theatre) seedBMC(ctx context.Context, s *devstack.PXEServer) error {
+func (t *environment) seedBMC(ctx context.Context, s *devstack.PXEServer) error {
 	var err error
 	eventually(ctx, time.Minute, func() bool {
 		err = t.stack.SeedBMC(ctx, s.Hardware)
@@ -134,9 +134,9 @@ func (t *theatre) seedBMC(ctx context.Context, s *devstack.PXEServer) error {
 	return err
 }
 
-// bootedWorkflows makes the two workflows once for a theatre. The images are
+// bootedWorkflows makes the two workflows once for a environment. The images are
 // Slipway's own start script: no simulated firmware looks into them.
-func (t *theatre) bootedWorkflows(ctx context.Context) (install, erase string, err error) {
+func (t *environment) bootedWorkflows(ctx context.Context) (install, erase string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	ids := make([]string, 0, 2)

@@ -46,9 +46,9 @@ func TestRun_CatchesBrokenActivities(t *testing.T) {
 		"decommission/full_of_retired:cleanup_secrets.CleanSecrets=crash_before.silent":      chaos.Invariant,
 		"decommission/soft_reset:validate_clean_node.PowerCycleByBMC=crash_after.silent":     "", // nothing is broken there
 	}
-	o := chaos.Options{Plugs: slices.Concat(onboarding(), chaos.Leaving()), Progress: &progress{}, Break: breakStages}
+	o := chaos.Options{Sets: slices.Concat(onboarding(), chaos.Leaving()), Progress: &progress{}, Break: breakStages}
 	for _, text := range slices.Sorted(maps.Keys(want)) {
-		c, err := chaos.ParseCase(text, o.Plugs)
+		c, err := chaos.ParseCase(text, o.Sets)
 		require.NoError(t, err)
 		o.Cases = append(o.Cases, c)
 	}

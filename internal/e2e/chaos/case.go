@@ -18,10 +18,10 @@ type Point struct {
 
 func (p Point) String() string { return p.Stage + "." + p.Activity }
 
-// Kind is a kind of trouble.
+// Kind is a kind of fault.
 type Kind string
 
-// The kinds of trouble.
+// The kinds of fault.
 const (
 	CrashBefore    Kind = "crash_before"    // the execution dies before it did anything
 	CrashAfter     Kind = "crash_after"     // it dies after the effect and before the answer
@@ -36,19 +36,19 @@ const (
 	AgentCut       Kind = "agent_cut"       // agents cannot reach the control plane, or never hear its answers, for some seconds
 )
 
-// Kinds lists every kind of trouble, in the order of the report.
+// Kinds lists every kind of fault, in the order of the report.
 func Kinds() []Kind {
 	return []Kind{CrashBefore, CrashAfter, AnswerLost, AnswerTwice, Timeout, WorkerKilled, PostgresKilled, SiteCut, Cancel, AgentKilled, AgentCut}
 }
 
-// runTask is the activity that asks a node's agent; troubles of agents come there
+// runTask is the activity that asks a node's agent; faults of agents come there
 // alone.
 const runTask = "RunTask"
 
-// at reports whether a trouble of this kind can come at a point.
+// at reports whether a fault of this kind can come at a point.
 func (k Kind) at(p Point) bool { return len(variants(k, p)) > 0 }
 
-// variants lists the ways in which a trouble comes at a point.
+// variants lists the ways in which a fault comes at a point.
 func variants(k Kind, at Point) []string {
 	local := at.Local
 	switch k {
@@ -90,68 +90,68 @@ func variants(k Kind, at Point) []string {
 	return nil
 }
 
-// Hit is one trouble at one point.
-type Hit struct {
+// Fault is one fault at one point.
+type Fault struct {
 	Point   Point
 	Kind    Kind
 	Variant string
 }
 
-func (h Hit) String() string { return fmt.Sprintf("%s=%s.%s", h.Point, h.Kind, h.Variant) }
+func (h Fault) String() string { return fmt.Sprintf("%s=%s.%s", h.Point, h.Kind, h.Variant) }
 
-// Case is one job and what it suffers, in this order where two meet at one
-// point. No hit at all is a clean run, which shows that the checks hold.
+// Case is one job and its faults, in this order where two meet at one
+// point. No fault at all is a clean run, which shows that the checks hold.
 type Case struct {
-	Job  contract.JobKind
-	Path string
-	Hits []Hit
+	Job    contract.JobKind
+	Path   string
+	Faults []Fault
 }
 
 // String is the text that replays the case.
 func (c Case) String() string {
-	hits := make([]string, 0, len(c.Hits))
-	for _, h := range c.Hits {
-		hits = append(hits, h.String())
+	faults := make([]string, 0, len(c.Faults))
+	for _, h := range c.Faults {
+		faults = append(faults, h.String())
 	}
-	return fmt.Sprintf("%s/%s:%s", c.Job, c.Path, strings.Join(hits, "+"))
+	return fmt.Sprintf("%s/%s:%s", c.Job, c.Path, strings.Join(faults, "+"))
 }
 
-// Has reports whether the case has a trouble of one of these kinds.
+// Has reports whether the case has a fault of one of these kinds.
 func (c Case) Has(of ...Kind) bool {
-	return slices.ContainsFunc(c.Hits, func(h Hit) bool { return slices.Contains(of, h.Kind) })
+	return slices.ContainsFunc(c.Faults, func(h Fault) bool { return slices.Contains(of, h.Kind) })
 }
 
 // ParseCase reads what String wrote: KIND/PATH:STAGE.ACTIVITY=TROUBLE.VARIANT,
-// hits joined by a plus sign.
-func ParseCase(text string, plugs []*Plug) (Case, error) {
+// faults joined by a plus sign.
+func ParseCase(text string, sets []*ScenarioSet) (Case, error) {
 	head, tail, _ := strings.Cut(strings.TrimSpace(text), ":")
 	kind, path, _ := strings.Cut(head, "/")
-	i := slices.IndexFunc(plugs, func(p *Plug) bool { return string(p.Kind) == kind })
-	if j := slices.IndexFunc(plugs, func(p *Plug) bool { return string(p.Kind) == kind && p.path(path) != nil }); j >= 0 {
+	i := slices.IndexFunc(sets, func(p *ScenarioSet) bool { return string(p.Kind) == kind })
+	if j := slices.IndexFunc(sets, func(p *ScenarioSet) bool { return string(p.Kind) == kind && p.path(path) != nil }); j >= 0 {
 		i = j
 	}
 	if i < 0 {
 		return Case{}, fmt.Errorf("case %q: no job kind %q; write KIND/PATH:STAGE.ACTIVITY=TROUBLE.VARIANT", text, kind)
 	}
-	p := plugs[i].path(path)
+	p := sets[i].path(path)
 	if p == nil {
-		return Case{}, fmt.Errorf("case %q: %s has no path %q; it has %s", text, kind, path, strings.Join(plugs[i].pathNames(), ", "))
+		return Case{}, fmt.Errorf("case %q: %s has no path %q; it has %s", text, kind, path, strings.Join(sets[i].pathNames(), ", "))
 	}
-	c := Case{Job: plugs[i].Kind, Path: path}
+	c := Case{Job: sets[i].Kind, Path: path}
 	if tail == "" {
 		return c, nil
 	}
 	for _, one := range strings.Split(tail, "+") {
-		h, err := parseHit(one, p)
+		h, err := parseFault(one, p)
 		if err != nil {
 			return Case{}, fmt.Errorf("case %q: %w", text, err)
 		}
-		c.Hits = append(c.Hits, h)
+		c.Faults = append(c.Faults, h)
 	}
 	return c, nil
 }
 
-func parseHit(text string, p *Path) (Hit, error) {
+func parseFault(text string, p *Path) (Fault, error) {
 	where, what, _ := strings.Cut(text, "=")
 	points := slices.Clone(p.Points)
 	for _, h := range p.First {
@@ -159,12 +159,12 @@ func parseHit(text string, p *Path) (Hit, error) {
 	}
 	i := slices.IndexFunc(points, func(at Point) bool { return at.String() == where })
 	if i < 0 {
-		return Hit{}, fmt.Errorf("path %s has no point %q", p.Name, where)
+		return Fault{}, fmt.Errorf("path %s has no point %q", p.Name, where)
 	}
 	kind, variant, _ := strings.Cut(what, ".")
 	known := variants(Kind(kind), points[i])
 	if !slices.Contains(known, variant) {
-		return Hit{}, fmt.Errorf("trouble %q is unknown at %s; %s has the variants %v", what, where, kind, known)
+		return Fault{}, fmt.Errorf("fault %q is unknown at %s; %s has the variants %v", what, where, kind, known)
 	}
-	return Hit{Point: points[i], Kind: Kind(kind), Variant: variant}, nil
+	return Fault{Point: points[i], Kind: Kind(kind), Variant: variant}, nil
 }

@@ -21,19 +21,19 @@ import (
 // locks its account after three wrong logins, so that the job waits for an operator.
 const orphaned = "decommission/storage_cleanup:cleanup_storage.LookAtLeaving=worker_killed.after"
 
-// TestRun_AllPlugs plays two strata of each plug inside this process, where the race detector can
-// watch the harness and the product, and one case with worker processes. The long forms are areas
-// of `make proof`.
-func TestRun_AllPlugs(t *testing.T) {
+// TestRun_AllScenarioSets plays two strata of each scenario set inside this process, where the race
+// detector can watch the harness and the product, and one case with worker processes. The long
+// forms are areas of `make proof`.
+func TestRun_AllScenarioSets(t *testing.T) {
 	if testing.Short() {
 		t.Skip("these jobs take half a minute")
 	}
-	o := chaos.Options{Plugs: allPlugs(), Processes: 2, Progress: &progress{}}
-	addOrphanedLogin(o.Plugs)
-	c, err := chaos.ParseCase(orphaned, o.Plugs)
+	o := chaos.Options{Sets: allSets(), Processes: 2, Progress: &progress{}}
+	addOrphanedLogin(o.Sets)
+	c, err := chaos.ParseCase(orphaned, o.Sets)
 	require.NoError(t, err)
 	seed := runenv.Seed(t)
-	o.Cases = append(twoOfEach(o.Plugs, seed), c)
+	o.Cases = append(twoOfEach(o.Sets, seed), c)
 	t.Logf("seed %d: %v", seed, o.Cases)
 	report, err := chaos.Run(t.Context(), o)
 	t.Log("\n" + report.Table())
@@ -47,14 +47,14 @@ func TestRun_AllPlugs(t *testing.T) {
 	require.Contains(t, report.Table(), "1 cases were parked so that a BMC locks no account")
 }
 
-// twoOfEach takes two stratum cases of each plug that kill no worker process; the seed moves the
-// choice on.
-func twoOfEach(plugs []*chaos.Plug, seed uint64) []chaos.Case {
-	cases := slices.DeleteFunc(chaos.StratumCases(plugs, seed), func(c chaos.Case) bool {
+// twoOfEach takes two stratum cases of each scenario set that kill no worker process. Which two
+// follows from the seed.
+func twoOfEach(sets []*chaos.ScenarioSet, seed uint64) []chaos.Case {
+	cases := slices.DeleteFunc(chaos.StratumCases(sets, seed), func(c chaos.Case) bool {
 		return c.Has(chaos.WorkerKilled, chaos.PostgresKilled)
 	})
 	var out []chaos.Case
-	for _, p := range plugs {
+	for _, p := range sets {
 		own := slices.DeleteFunc(slices.Clone(cases), func(c chaos.Case) bool { return !p.Plays(c) })
 		first := int(seed % uint64(len(own))) //nolint:gosec // a small number
 		out = append(out, own[first], own[(first+len(own)/2)%len(own)])
@@ -63,8 +63,8 @@ func twoOfEach(plugs []*chaos.Plug, seed uint64) []chaos.Case {
 }
 
 // addOrphanedLogin lets a worker have died during a login to the BMC of the orphaned case.
-func addOrphanedLogin(plugs []*chaos.Plug) {
-	for _, p := range plugs {
+func addOrphanedLogin(sets []*chaos.ScenarioSet) {
+	for _, p := range sets {
 		for i := range p.Paths {
 			path := &p.Paths[i]
 			if path.Name != "storage_cleanup" {

@@ -47,7 +47,7 @@ func RunElastic(ctx context.Context, o ElasticOptions) (Report, error) {
 	o.fill()
 	o.Limit = orElse(o.Limit, max(2*o.For, runenv.Patience(3*time.Minute)))
 	o.Patience = min(o.Patience, o.Limit)
-	r := &run{o: o.Options, began: time.Now(), diary: &diary{to: o.Log}}
+	r := &run{o: o.Options, began: time.Now(), logCapture: &logCapture{to: o.Log}}
 	s := newSchedule(o, r.began)
 	playing, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -94,7 +94,7 @@ func (l *elasticLane) play(ctx context.Context) (killed int, err error) {
 	if l.lane == rough {
 		processes = l.r.o.Processes
 	}
-	t, err := newTheatre(ctx, l.r.theatre(l.lane.String(), l.s.machines(l.lane), processes))
+	t, err := newEnvironment(ctx, l.r.environment(l.lane.String(), l.s.machines(l.lane), processes))
 	if err != nil {
 		l.stop(err)
 		return 0, err
@@ -113,7 +113,7 @@ func (l *elasticLane) play(ctx context.Context) (killed int, err error) {
 }
 
 // playCases plays one case after the other until none is left.
-func (l *elasticLane) playCases(ctx context.Context, t *theatre) {
+func (l *elasticLane) playCases(ctx context.Context, t *environment) {
 	for ctx.Err() == nil {
 		next, more := l.s.next(l.lane, time.Now())
 		if !more {
@@ -145,7 +145,7 @@ func (r Result) failsRun() bool {
 	if r.Class != ClassExploring {
 		return len(r.Findings) > 0
 	}
-	return r.guilty(Duplicate) || r.guilty(Invariant)
+	return r.has(Duplicate) || r.has(Invariant)
 }
 
 // playAgain plays each random case that has a finding again, alone.
@@ -166,8 +166,8 @@ func (r *run) playAgain(ctx context.Context, report Report) (Report, error) {
 		if err != nil {
 			return report, err
 		}
-		one.Replayed, one.Recurred = replays, len(again.Guilty())
-		for _, g := range again.Guilty() {
+		one.Replayed, one.Recurred = replays, len(again.WithFindings())
+		for _, g := range again.WithFindings() {
 			r.tellf("found again: %s: %s", g.Findings[0].Verdict, g.Findings[0].Text)
 		}
 	}
@@ -218,7 +218,7 @@ type schedule struct {
 	under    map[string]int   // required cases that have not ended
 	explorer *Explorer
 	drawn    [lanes][]Case
-	took     map[string][]time.Duration // by plug and lane
+	took     map[string][]time.Duration // by scenario set and lane
 }
 
 // Coverage is how many strata a run has played.
@@ -226,14 +226,14 @@ type Coverage struct{ Played, All int }
 
 func newSchedule(o ElasticOptions, began time.Time) *schedule {
 	s := &schedule{
-		o: o, end: began.Add(o.For), under: map[string]int{}, took: map[string][]time.Duration{}, explorer: NewExplorer(o.Plugs, o.Seed),
+		o: o, end: began.Add(o.For), under: map[string]int{}, took: map[string][]time.Duration{}, explorer: NewExplorer(o.Sets, o.Seed),
 	}
 	for _, k := range o.Known {
 		s.require(planned{c: k.Case, class: ClassKnown})
 	}
-	s.strata.All = len(Strata(o.Plugs))
+	s.strata.All = len(Strata(o.Sets))
 	strata := make([]planned, 0, s.strata.All)
-	for _, c := range StratumCases(o.Plugs, o.Seed) {
+	for _, c := range StratumCases(o.Sets, o.Seed) {
 		strata = append(strata, planned{c: c, class: ClassStratum})
 	}
 	slices.SortStableFunc(strata, func(a, b planned) int { return s.rank(a.c) - s.rank(b.c) })
@@ -250,8 +250,8 @@ func (s *schedule) rank(c Case) int {
 		return 0
 	}
 	order := []string{"booted", "onboarding", "decommission", "node_operation"}
-	i := slices.IndexFunc(s.o.Plugs, func(p *Plug) bool { return p.Plays(c) })
-	return 1 + slices.Index(order, s.o.Plugs[i].Name)
+	i := slices.IndexFunc(s.o.Sets, func(p *ScenarioSet) bool { return p.Plays(c) })
+	return 1 + slices.Index(order, s.o.Sets[i].Name)
 }
 
 func (s *schedule) require(p planned) {
@@ -330,7 +330,7 @@ func (s *schedule) expected(c Case) time.Duration {
 }
 
 func (s *schedule) kindOf(c Case) string {
-	for _, p := range s.o.Plugs {
+	for _, p := range s.o.Sets {
 		if p.Plays(c) {
 			return p.Name + " " + laneOf(c).String()
 		}

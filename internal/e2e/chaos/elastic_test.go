@@ -15,9 +15,9 @@ import (
 func TestSchedule_Order(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
-	known, err := ParseCase(knownText, allPlugs())
+	known, err := ParseCase(knownText, allSets())
 	require.NoError(t, err)
-	o := ElasticOptions{Options: Options{Plugs: allPlugs(), AtOnce: 4}, For: time.Minute, Seed: 7, Known: []KnownCase{{Case: known}}}
+	o := ElasticOptions{Options: Options{Sets: allSets(), AtOnce: 4}, For: time.Minute, Seed: 7, Known: []KnownCase{{Case: known}}}
 	s := newSchedule(o, began)
 	required := s.strata.All + 1
 	var classes []Class
@@ -47,7 +47,7 @@ func TestSchedule_Order(t *testing.T) {
 // TestSchedule_Open: a required case is open until it has ended.
 func TestSchedule_Open(t *testing.T) {
 	t.Parallel()
-	s := newSchedule(ElasticOptions{Options: Options{Plugs: allPlugs(), AtOnce: 4}, For: time.Minute, Seed: 7}, time.Now())
+	s := newSchedule(ElasticOptions{Options: Options{Sets: allSets(), AtOnce: 4}, For: time.Minute, Seed: 7}, time.Now())
 	p, more := s.next(calm, time.Now())
 	require.True(t, more)
 	require.Contains(t, s.open(), p.c.String())

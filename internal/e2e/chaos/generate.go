@@ -5,23 +5,23 @@ import (
 	"slices"
 )
 
-// Generate makes n cases for the plugs: first one clean run of each path, then
-// each stage with each kind of trouble, then each point not met so far, and
-// from there on single troubles and pairs by chance. The same seed gives the
+// Generate makes n cases for the sets: first one clean run of each path, then
+// each stage with each kind of fault, then each point not met so far, and
+// from there on single faults and pairs by chance. The same seed gives the
 // same cases; a smaller n gives the first of them.
-func Generate(plugs []*Plug, n int, seed uint64) []Case {
+func Generate(sets []*ScenarioSet, n int, seed uint64) []Case {
 	g := &generator{rng: rand.New(rand.NewPCG(seed, 0x5117)), met: map[string]bool{}} //nolint:gosec // chance, not secrecy
-	for _, p := range plugs {
+	for _, p := range sets {
 		g.clean(p)
 	}
-	for _, p := range plugs {
+	for _, p := range sets {
 		g.stagesByKinds(p)
 	}
-	for _, p := range plugs {
+	for _, p := range sets {
 		g.everyPoint(p)
 	}
 	for len(g.cases) < n {
-		g.byChance(plugs[g.rng.IntN(len(plugs))])
+		g.byChance(sets[g.rng.IntN(len(sets))])
 	}
 	return g.cases[:n]
 }
@@ -34,21 +34,21 @@ type generator struct {
 
 // key is what a point counts as: the same on all straight paths of a kind, which
 // share their stages, and another in each clean-up.
-func key(p *Plug, path *Path, at Point) string {
+func key(p *ScenarioSet, path *Path, at Point) string {
 	if len(path.First) == 0 {
 		return string(p.Kind) + " " + at.String()
 	}
 	return string(p.Kind) + "/" + path.Name + " " + at.String()
 }
 
-func (g *generator) add(p *Plug, path *Path, hits ...Hit) {
-	for _, h := range hits {
+func (g *generator) add(p *ScenarioSet, path *Path, faults ...Fault) {
+	for _, h := range faults {
 		g.met[key(p, path, h.Point)] = true
 	}
-	g.cases = append(g.cases, Case{Job: p.Kind, Path: path.Name, Hits: append(slices.Clone(path.First), hits...)})
+	g.cases = append(g.cases, Case{Job: p.Kind, Path: path.Name, Faults: append(slices.Clone(path.First), faults...)})
 }
 
-func (g *generator) clean(p *Plug) {
+func (g *generator) clean(p *ScenarioSet) {
 	for i := range p.Paths {
 		g.add(p, &p.Paths[i])
 	}
@@ -56,12 +56,12 @@ func (g *generator) clean(p *Plug) {
 
 // stagesByKinds takes a remote activity of each stage through all kinds, each
 // time on one of the paths that run the stage.
-func (g *generator) stagesByKinds(p *Plug) {
+func (g *generator) stagesByKinds(p *ScenarioSet) {
 	for _, stage := range p.Stages {
 		for _, k := range Kinds() {
 			if ways := remoteOf(p, stage, k); len(ways) > 0 {
 				w := ways[g.rng.IntN(len(ways))]
-				g.add(p, w.path, g.hit(w.points[g.rng.IntN(len(w.points))], k))
+				g.add(p, w.path, g.fault(w.points[g.rng.IntN(len(w.points))], k))
 			}
 		}
 	}
@@ -74,9 +74,9 @@ type way struct {
 }
 
 // remoteOf lists the paths that run a remote activity in the stage to which this
-// trouble can come; those that begin with a cancellation only where there is no
+// fault can come; those that begin with a cancellation only where there is no
 // other.
-func remoteOf(p *Plug, stage string, k Kind) []way {
+func remoteOf(p *ScenarioSet, stage string, k Kind) []way {
 	var straight, undone []way
 	for i := range p.Paths {
 		w := way{path: &p.Paths[i]}
@@ -100,35 +100,35 @@ func remoteOf(p *Plug, stage string, k Kind) []way {
 }
 
 // everyPoint meets the points that no case has met yet.
-func (g *generator) everyPoint(p *Plug) {
+func (g *generator) everyPoint(p *ScenarioSet) {
 	for i := range p.Paths {
 		path := &p.Paths[i]
 		for _, at := range path.Points {
 			if !g.met[key(p, path, at)] {
-				g.add(p, path, g.anyHit(path, at))
+				g.add(p, path, g.anyFault(path, at))
 			}
 		}
 	}
 }
 
-func (g *generator) byChance(p *Plug) {
+func (g *generator) byChance(p *ScenarioSet) {
 	path := &p.Paths[g.rng.IntN(len(p.Paths))]
-	first := g.anyHit(path, path.Points[g.rng.IntN(len(path.Points))])
+	first := g.anyFault(path, path.Points[g.rng.IntN(len(path.Points))])
 	if g.rng.IntN(2) == 0 || first.Kind == Cancel {
 		g.add(p, path, first)
 		return
 	}
-	second := g.anyHit(path, path.Points[g.rng.IntN(len(path.Points))])
+	second := g.anyFault(path, path.Points[g.rng.IntN(len(path.Points))])
 	for second.Kind == Cancel || (second.Point == first.Point && !first.repeats()) {
 		// A cancellation would cut the first one off, and what is not executed
-		// again can be struck but once.
-		second = g.anyHit(path, path.Points[g.rng.IntN(len(path.Points))])
+		// again can be injected but once.
+		second = g.anyFault(path, path.Points[g.rng.IntN(len(path.Points))])
 	}
 	g.add(p, path, first, second)
 }
 
-// repeats reports whether a hit is sure to have its point executed again.
-func (h Hit) repeats() bool {
+// repeats reports whether a fault is sure to have its point executed again.
+func (h Fault) repeats() bool {
 	switch h.Kind {
 	case CrashBefore, CrashAfter, AnswerLost, Timeout, WorkerKilled:
 		return true
@@ -137,17 +137,17 @@ func (h Hit) repeats() bool {
 	return false
 }
 
-func (g *generator) anyHit(path *Path, at Point) Hit {
+func (g *generator) anyFault(path *Path, at Point) Fault {
 	all := slices.DeleteFunc(Kinds(), func(k Kind) bool { return !k.at(at) })
 	for {
-		h := g.hit(at, all[g.rng.IntN(len(all))])
+		h := g.fault(at, all[g.rng.IntN(len(all))])
 		if h.Kind != Cancel || !path.NoCancel {
 			return h
 		}
 	}
 }
 
-func (g *generator) hit(at Point, k Kind) Hit {
+func (g *generator) fault(at Point, k Kind) Fault {
 	v := variants(k, at)
-	return Hit{Point: at, Kind: k, Variant: v[g.rng.IntN(len(v))]}
+	return Fault{Point: at, Kind: k, Variant: v[g.rng.IntN(len(v))]}
 }

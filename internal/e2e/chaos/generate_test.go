@@ -9,50 +9,52 @@ import (
 	"github.com/slipway-cloud/slipway/internal/e2e/chaos"
 )
 
-func onboarding() []*chaos.Plug { return []*chaos.Plug{chaos.Onboarding()} }
+func onboarding() []*chaos.ScenarioSet { return []*chaos.ScenarioSet{chaos.Onboarding()} }
 
-func allPlugs() []*chaos.Plug { return slices.Concat(onboarding(), chaos.Leaving(), chaos.Booted()) }
+func allSets() []*chaos.ScenarioSet {
+	return slices.Concat(onboarding(), chaos.Leaving(), chaos.Booted())
+}
 
-// sets are the plugs that are played together.
-func sets() map[string][]*chaos.Plug {
-	return map[string][]*chaos.Plug{"onboarding": onboarding(), "leaving": chaos.Leaving(), "booted": chaos.Booted()}
+// sets are the sets that are played together.
+func sets() map[string][]*chaos.ScenarioSet {
+	return map[string][]*chaos.ScenarioSet{"onboarding": onboarding(), "leaving": chaos.Leaving(), "booted": chaos.Booted()}
 }
 
 // TestCasesOfASeed: the same seed gives the same cases, another seed others, and
 // each case comes back from the line that replays it.
 func TestCasesOfASeed(t *testing.T) {
 	t.Parallel()
-	for _, plugs := range sets() {
-		cases := chaos.Generate(plugs, 1000, 7)
+	for _, sets := range sets() {
+		cases := chaos.Generate(sets, 1000, 7)
 		require.Len(t, cases, 1000)
-		require.Equal(t, cases, chaos.Generate(plugs, 1000, 7))
-		require.Equal(t, cases[:300], chaos.Generate(plugs, 300, 7))
-		require.NotEqual(t, cases, chaos.Generate(plugs, 1000, 8))
+		require.Equal(t, cases, chaos.Generate(sets, 1000, 7))
+		require.Equal(t, cases[:300], chaos.Generate(sets, 300, 7))
+		require.NotEqual(t, cases, chaos.Generate(sets, 1000, 8))
 		for _, c := range cases {
-			again, err := chaos.ParseCase(c.String(), plugs)
+			again, err := chaos.ParseCase(c.String(), sets)
 			require.NoError(t, err)
 			require.Equal(t, c.String(), again.String())
 		}
 	}
 }
 
-// TestThreeHundredCasesCoverAll: each stage meets each kind of trouble that can
-// come to it, each point of each path is met, and some jobs suffer twice.
+// TestThreeHundredCasesCoverAll: each stage meets each kind of fault that can
+// come to it, each point of each path is met, and some jobs get two faults.
 func TestThreeHundredCasesCoverAll(t *testing.T) {
 	t.Parallel()
-	for name, plugs := range sets() {
+	for name, sets := range sets() {
 		for seed := range uint64(20) {
 			met, points, pairs := map[string]bool{}, map[string]bool{}, 0
-			for _, c := range chaos.Generate(plugs, 300, seed) {
-				for _, h := range c.Hits {
+			for _, c := range chaos.Generate(sets, 300, seed) {
+				for _, h := range c.Faults {
 					met[string(c.Job)+h.Point.Stage+" "+string(h.Kind)] = true
 					points[string(c.Job)+" "+h.Point.String()], points[string(c.Job)+"/"+c.Path+" "+h.Point.String()] = true, true
 				}
-				if len(c.Hits) == 2 && c.Hits[0].Kind != chaos.Cancel {
+				if len(c.Faults) == 2 && c.Faults[0].Kind != chaos.Cancel {
 					pairs++
 				}
 			}
-			for _, p := range plugs {
+			for _, p := range sets {
 				covers(t, p, met, points)
 			}
 			require.GreaterOrEqual(t, pairs, 3, "%s: seed %d", name, seed)
@@ -60,7 +62,7 @@ func TestThreeHundredCasesCoverAll(t *testing.T) {
 	}
 }
 
-func covers(t *testing.T, p *chaos.Plug, met, points map[string]bool) {
+func covers(t *testing.T, p *chaos.ScenarioSet, met, points map[string]bool) {
 	t.Helper()
 	asks := map[string]bool{} // stages that ask the agent
 	for _, path := range p.Paths {

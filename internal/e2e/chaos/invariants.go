@@ -37,9 +37,9 @@ type violation struct{ whose, text string }
 // away is due again after its lease.
 const settle = 90 * time.Second
 
-// violations asks every invariant of a theatre: those of the database, the audit
+// violations asks every invariant of a environment: those of the database, the audit
 // chains, and that jobs and workflows know of each other.
-func (t *theatre) violations(ctx context.Context) ([]violation, error) {
+func (t *environment) violations(ctx context.Context) ([]violation, error) {
 	c, err := pgx.Connect(ctx, t.dsn)
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func broken(ctx context.Context, c *pgx.Conn, i invariant) ([]violation, error) 
 }
 
 // brokenChains verifies every audit chain.
-func (t *theatre) brokenChains(ctx context.Context) ([]violation, error) {
+func (t *environment) brokenChains(ctx context.Context) ([]violation, error) {
 	var out []violation
 	var after db.Chain
 	for {
@@ -107,7 +107,7 @@ func (t *theatre) brokenChains(ctx context.Context) ([]violation, error) {
 
 // lostWorkflows holds jobs against their workflows: a job that is not at its end
 // has one that runs, and one at its end has none.
-func (t *theatre) lostWorkflows(ctx context.Context, c *pgx.Conn) ([]violation, error) {
+func (t *environment) lostWorkflows(ctx context.Context, c *pgx.Conn) ([]violation, error) {
 	rows, err := c.Query(ctx, `SELECT id, status, workflow_id FROM jobs`)
 	if err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func (t *theatre) lostWorkflows(ctx context.Context, c *pgx.Conn) ([]violation, 
 }
 
 // runs asks Temporal whether a workflow is open.
-func (t *theatre) runs(ctx context.Context, id string) (bool, error) {
+func (t *environment) runs(ctx context.Context, id string) (bool, error) {
 	res, err := t.stack.App.Temporal.DescribeWorkflowExecution(ctx, id, "")
 	if err != nil {
 		return false, fmt.Errorf("describe workflow %s: %w", id, err)

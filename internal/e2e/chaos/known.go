@@ -18,7 +18,7 @@ type KnownCase struct {
 // ReadKnown reads the list of known cases: one case on each line, followed by # and a comment.
 // Empty lines, and lines that begin with #, are ignored. It returns an error that names the file
 // and the line when a line is not such a case.
-func ReadKnown(path string, plugs []*Plug) ([]KnownCase, error) {
+func ReadKnown(path string, sets []*ScenarioSet) ([]KnownCase, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the known cases: %w", err)
@@ -30,7 +30,7 @@ func ReadKnown(path string, plugs []*Plug) ([]KnownCase, error) {
 		if entry == "" {
 			continue
 		}
-		c, err := ParseCase(entry, plugs)
+		c, err := ParseCase(entry, sets)
 		if err == nil && comment == "" {
 			err = errors.New("the case has no comment; write CASE # DATE seed N: VERDICT")
 		}

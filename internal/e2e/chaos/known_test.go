@@ -32,7 +32,7 @@ func TestReadKnown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := ReadKnown(writeKnown(t, one.text), allPlugs())
+			got, err := ReadKnown(writeKnown(t, one.text), allSets())
 			if one.fails != "" {
 				require.ErrorContains(t, err, one.fails)
 				return
@@ -41,14 +41,14 @@ func TestReadKnown(t *testing.T) {
 			require.Len(t, got, one.cases)
 		})
 	}
-	_, err := ReadKnown(filepath.Join(t.TempDir(), "none.txt"), allPlugs())
+	_, err := ReadKnown(filepath.Join(t.TempDir(), "none.txt"), allSets())
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
 // TestReadKnown_Committed: the list in the repository can be read.
 func TestReadKnown_Committed(t *testing.T) {
 	t.Parallel()
-	_, err := ReadKnown(filepath.Join("testdata", "known.txt"), allPlugs())
+	_, err := ReadKnown(filepath.Join("testdata", "known.txt"), allSets())
 	require.NoError(t, err)
 }
 
@@ -56,11 +56,11 @@ func TestReadKnown_Committed(t *testing.T) {
 func TestAppendKnown(t *testing.T) {
 	t.Parallel()
 	path := writeKnown(t, "# a heading\n")
-	c, err := ParseCase(knownText, allPlugs())
+	c, err := ParseCase(knownText, allSets())
 	require.NoError(t, err)
 	res := Result{Case: c, Findings: []Finding{{Verdict: Stuck}}}
 	require.NoError(t, AppendKnown(path, []string{KnownLine(res, 7, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))}))
-	got, err := ReadKnown(path, allPlugs())
+	got, err := ReadKnown(path, allSets())
 	require.NoError(t, err)
 	require.Equal(t, []KnownCase{{Case: c, Comment: "2026-01-02 seed 7: stuck"}}, got)
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// Leaving are the plugs of the jobs that take a node out of service: the four
+// Leaving are the sets of the jobs that take a node out of service: the four
 // modes of a decommission, and the operations drain, retire and remove. Their
 // stages are those of the modes, as data (lifecycle.DecommissionModes). Booted
 // has those of PXE nodes.
-func Leaving() []*Plug { return []*Plug{decommission(), nodeOperation()} }
+func Leaving() []*ScenarioSet { return []*ScenarioSet{decommission(), nodeOperation()} }
 
 func stagesOf(operation bool) []string {
 	var out []string
@@ -32,11 +32,11 @@ func stagesOf(operation bool) []string {
 	return out
 }
 
-func decommission() *Plug {
+func decommission() *ScenarioSet {
 	soft, cleanup, reimage, full := mode(lifecycle.ModeSoftReset), mode(lifecycle.ModeStorageCleanup), mode(lifecycle.ModeReimage), mode(lifecycle.ModeFull)
 	retired := full
 	retired.name, retired.from, retired.occupied = "full_of_retired", lifecycle.NodeRetired, false
-	return &Plug{
+	return &ScenarioSet{
 		Name: "decommission", Kind: contract.KindDecommission, Stages: stagesOf(false), Start: startLeaving(""),
 		Also: append(observes(stagesOf(false)), remote("job", "RevokeTasks", "job", "SettleTasks", "job", "LookAtLeaving", "job", "ErasureBegun", "observe", "ObserveMachine",
 			lifecycle.StageReleaseMAAS, "ReturnToReady", lifecycle.StageReleaseMAAS, "RevokeBootstrap")...),
@@ -50,9 +50,9 @@ func decommission() *Plug {
 	}
 }
 
-func nodeOperation() *Plug {
+func nodeOperation() *ScenarioSet {
 	drain, retire, remove := mode(lifecycle.ModeDrain), mode(lifecycle.ModeRetire), mode(lifecycle.ModeRemove)
-	return &Plug{
+	return &ScenarioSet{
 		Name: "node_operation", Kind: contract.KindNodeOperation, Stages: stagesOf(true), Start: startLeaving(""),
 		Also: append(observes(stagesOf(true)), remote("job", "RevokeTasks", "job", "SettleTasks", "job", "LookAtLeaving")...),
 		Paths: []Path{
@@ -92,11 +92,11 @@ func (l leaving) path() Path {
 	return p
 }
 
-// undone is the mode cancelled at a point; its compensation suffers.
+// undone is the mode cancelled at a point; its compensation gets the faults.
 func (l leaving) undone(name, stage, activity string, pairs ...string) Path {
 	return Path{
 		Name: name, Mode: l.Mode, From: l.from, NoCancel: true, Prepare: l.prepare, Check: l.check,
-		First:  []Hit{{Point: Point{Stage: stage, Activity: activity}, Kind: Cancel, Variant: "before"}},
+		First:  []Fault{{Point: Point{Stage: stage, Activity: activity}, Kind: Cancel, Variant: "before"}},
 		Points: append(remote(pairs...), project(string(lifecycle.JobCompensating)), project(string(lifecycle.JobCancelled))),
 	}
 }

@@ -86,7 +86,7 @@ func (l leaving) check(ctx context.Context, t *Target, end lifecycle.JobStatus) 
 	return f.list
 }
 
-// bounds is what no trouble makes more of, whatever the end.
+// bounds is what no fault makes more of, whatever the end.
 func (l leaving) bounds(f *findings, t *Target, did effects) {
 	full, reimage := one(l.Mode == lifecycle.ModeFull), one(l.Mode == lifecycle.ModeReimage)
 	storage, net := t.Overlaps("ConfigureStorage"), t.Overlaps("EnsurePXEInterfaceAuto")
@@ -102,7 +102,7 @@ func (l leaving) bounds(f *findings, t *Target, did effects) {
 	}
 	f.atMost("installations", reimage, did.machine.Installs)
 	// A power cycle whose answer was lost is made again, unless the agent has said
-	// by then that it booted anew: on a node that is drained, erased and not yet
+	// by then that it booted again: on a node that is drained, erased and not yet
 	// proven clean one more cold start changes nothing, and one too few would
 	// leave a boot that nobody proved.
 	cycles := t.Executions("PowerCycleByBMC")
@@ -134,7 +134,7 @@ func sum(m map[string]int) int {
 // kills is how often the case kills the agent.
 func (t *Target) kills() int {
 	n := 0
-	for _, h := range t.Case.Hits {
+	for _, h := range t.Case.Faults {
 		n += one(h.Kind == AgentKilled)
 	}
 	return n

@@ -18,15 +18,15 @@ import (
 	"github.com/slipway-cloud/slipway/internal/server"
 )
 
-// unlistedActivities are called by these workflows and troubled on no path, each
+// unlistedActivities are called by these workflows and given a fault on no path, each
 // with the reason.
 var unlistedActivities = map[string]string{
 	"PowerOnByMAAS":   "cycles a node whose BMC is not on record, and every target here has one; activities/maas repeats it, and the workflow tests of decommission run it",
-	"CommissionAgain": "comes only after a person's retry of configure_storage; activities/maas repeats and overlaps it, and the row boot_disk_not_found of TestClasses runs it",
+	"CommissionAgain": "comes only after an operator's retry of configure_storage; activities/maas repeats and overlaps it, and the row boot_disk_not_found of TestClasses runs it",
 }
 
 // TestEveryActivityOfTheseJobsIsListed: what the workflows of onboarding,
-// decommission and node_operation call is a point of some plug, so that no activity
+// decommission and node_operation call is a point of some scenario set, so that no activity
 // is forgotten that a new stage brings; unlisted(), in a run, sees only what
 // happened to be met.
 func TestEveryActivityOfTheseJobsIsListed(t *testing.T) {
@@ -55,7 +55,7 @@ func TestEveryActivityOfTheseJobsIsListed(t *testing.T) {
 		}
 	}
 	slices.Sort(missing)
-	require.Empty(t, missing, "add them to the points of a plug, or to unlistedActivities with the reason")
+	require.Empty(t, missing, "add them to the points of a scenario set, or to unlistedActivities with the reason")
 	for name := range unlistedActivities {
 		require.True(t, called[name] && !listed[name], "%s is no exception any more", name)
 	}

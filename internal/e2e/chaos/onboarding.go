@@ -11,9 +11,9 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// Onboarding is the plug of the onboarding job.
-func Onboarding() *Plug {
-	return &Plug{
+// Onboarding is the scenario set of the onboarding job.
+func Onboarding() *ScenarioSet {
+	return &ScenarioSet{
 		Name: "onboarding", Kind: contract.KindOnboarding, Stages: contract.OnboardingStages, Start: startOnboarding,
 		Also: remote("observe", "ObserveMachine"), // a run that takes up a job looks before it acts
 		Paths: []Path{
@@ -91,10 +91,10 @@ func projections() []Point {
 	return append(out, project(string(lifecycle.JobCompleted)))
 }
 
-// undone is a path that is cancelled at a point; its compensation suffers.
+// undone is a path that is cancelled at a point; its compensation gets the faults.
 func undone(name string, at Point, pairs ...string) Path {
 	return Path{
-		Name: name, First: []Hit{{Point: at, Kind: Cancel, Variant: "before"}}, NoCancel: true, Check: onboarded(times{1, 1}),
+		Name: name, First: []Fault{{Point: at, Kind: Cancel, Variant: "before"}}, NoCancel: true, Check: onboarded(times{1, 1}),
 		Points: append(remote(pairs...), project(string(lifecycle.JobCompensating)), project(string(lifecycle.JobCancelled))),
 	}
 }

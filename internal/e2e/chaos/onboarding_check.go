@@ -154,8 +154,8 @@ func (f *findings) bmc(t *Target) {
 	f.exactly("BMC resets by Slipway", 0, len(c.Resets)+c.BMCResets)
 	f.exactly("BMC writes by Slipway", 0, c.Patches)
 	f.exactly("BMC logins refused", 0, c.FailedLogins)
-	f.atMost("BMC logins", 1+3*len(t.Case.Hits)+t.waits(), c.Logins)
-	f.atMost("BMC sessions left open", 3*len(t.Case.Hits), c.Sessions)
+	f.atMost("BMC logins", 1+3*len(t.Case.Faults)+t.waits(), c.Logins)
+	f.atMost("BMC sessions left open", 3*len(t.Case.Faults), c.Sessions)
 }
 
 // eventually polls until ok, for at most d.

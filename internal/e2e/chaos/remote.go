@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// question is what a worker process sends to the director.
+// question is what a worker process sends to the plans.
 type question struct {
 	Worker string `json:"worker"`
 	JobID  string `json:"job_id,omitempty"`
@@ -22,9 +22,9 @@ type question struct {
 
 const maxMessage = 64 << 10
 
-// Serve lets worker processes reach the director, over HTTP on 127.0.0.1; the
+// Serve lets worker processes reach the plans, over HTTP on 127.0.0.1; the
 // URL is for Dial. stop ends it.
-func (d *Director) Serve(ctx context.Context) (url string, stop func(), err error) {
+func (d *FaultPlans) Serve(ctx context.Context) (url string, stop func(), err error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /enter", func(w http.ResponseWriter, r *http.Request) {
 		d.answer(w, r, func(q question) (Order, error) { return d.Worker(q.Worker).Enter(r.Context(), q.JobID, q.At) })
@@ -32,8 +32,8 @@ func (d *Director) Serve(ctx context.Context) (url string, stop func(), err erro
 	mux.HandleFunc("POST /leave", func(w http.ResponseWriter, r *http.Request) {
 		d.answer(w, r, func(q question) (Order, error) { return Order{}, d.Worker(q.Worker).Leave(r.Context(), q.JobID, q.At) })
 	})
-	mux.HandleFunc("POST /strike", func(w http.ResponseWriter, r *http.Request) {
-		d.answer(w, r, func(q question) (Order, error) { return Order{}, d.Worker(q.Worker).Strike(r.Context(), q.Order) })
+	mux.HandleFunc("POST /inject", func(w http.ResponseWriter, r *http.Request) {
+		d.answer(w, r, func(q question) (Order, error) { return Order{}, d.Worker(q.Worker).Inject(r.Context(), q.Order) })
 	})
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
@@ -45,7 +45,7 @@ func (d *Director) Serve(ctx context.Context) (url string, stop func(), err erro
 	return "http://" + l.Addr().String(), func() { _ = srv.Close() }, nil
 }
 
-func (d *Director) answer(w http.ResponseWriter, r *http.Request, f func(question) (Order, error)) {
+func (d *FaultPlans) answer(w http.ResponseWriter, r *http.Request, f func(question) (Order, error)) {
 	var q question
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxMessage)).Decode(&q); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -59,8 +59,8 @@ func (d *Director) answer(w http.ResponseWriter, r *http.Request, f func(questio
 	_ = json.NewEncoder(w).Encode(o) // a worker that has gone is the plan
 }
 
-// Dial is the conductor of a worker process.
-func Dial(url, worker string) Conductor {
+// Dial is the injector of a worker process.
+func Dial(url, worker string) Injector {
 	return &caller{url: url, worker: worker, http: &http.Client{Timeout: time.Minute}}
 }
 
@@ -69,20 +69,20 @@ type caller struct {
 	http        *http.Client
 }
 
-// Enter implements Conductor.
+// Enter implements Injector.
 func (r *caller) Enter(ctx context.Context, jobID string, at Point) (Order, error) {
 	return r.ask(ctx, "/enter", question{Worker: r.worker, JobID: jobID, At: at})
 }
 
-// Leave implements Conductor.
+// Leave implements Injector.
 func (r *caller) Leave(ctx context.Context, jobID string, at Point) error {
 	_, err := r.ask(ctx, "/leave", question{Worker: r.worker, JobID: jobID, At: at})
 	return err
 }
 
-// Strike implements Conductor.
-func (r *caller) Strike(ctx context.Context, o Order) error {
-	_, err := r.ask(ctx, "/strike", question{Worker: r.worker, Order: o})
+// Inject implements Injector.
+func (r *caller) Inject(ctx context.Context, o Order) error {
+	_, err := r.ask(ctx, "/inject", question{Worker: r.worker, Order: o})
 	return err
 }
 
@@ -102,7 +102,7 @@ func (r *caller) ask(ctx context.Context, path string, q question) (Order, error
 	defer res.Body.Close() //nolint:errcheck // read to its end
 	if res.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(res.Body, maxMessage))
-		return Order{}, fmt.Errorf("the director answered %d: %s", res.StatusCode, bytes.TrimSpace(text))
+		return Order{}, fmt.Errorf("the plans answered %d: %s", res.StatusCode, bytes.TrimSpace(text))
 	}
 	var o Order
 	if err := json.NewDecoder(io.LimitReader(res.Body, maxMessage)).Decode(&o); err != nil && !errors.Is(err, io.EOF) {

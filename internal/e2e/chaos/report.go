@@ -17,8 +17,8 @@ type Report struct {
 	Strata  Coverage // of an elastic run
 }
 
-// Guilty lists the results with findings.
-func (r Report) Guilty() []Result {
+// WithFindings lists the results with findings.
+func (r Report) WithFindings() []Result {
 	var out []Result
 	for _, one := range r.Results {
 		if len(one.Findings) > 0 {
@@ -31,12 +31,12 @@ func (r Report) Guilty() []Result {
 // Failed lists the results that fail the run: those with findings, but for random
 // cases of an elastic run that found nothing when they were played again.
 func (r Report) Failed() []Result {
-	return slices.DeleteFunc(r.Guilty(), func(one Result) bool { return one.passing() })
+	return slices.DeleteFunc(r.WithFindings(), func(one Result) bool { return one.passing() })
 }
 
 // Passing lists the random cases whose finding did not recur.
 func (r Report) Passing() []Result {
-	return slices.DeleteFunc(r.Guilty(), func(one Result) bool { return !one.passing() })
+	return slices.DeleteFunc(r.WithFindings(), func(one Result) bool { return !one.passing() })
 }
 
 // passing reports whether a finding did not recur when the case was played again.
@@ -66,37 +66,37 @@ func (r Report) Summary(seed uint64, cpu time.Duration) string {
 func (r Report) Count(v Verdict) int {
 	n := 0
 	for _, one := range r.Results {
-		if one.guilty(v) {
+		if one.has(v) {
 			n++
 		}
 	}
 	return n
 }
 
-func (r Result) guilty(v Verdict) bool {
+func (r Result) has(v Verdict) bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Verdict == v })
 }
 
 // row is the line of the table that a case counts in. Where a path begins with a
 // cancellation, that is the path's and counts by itself only when alone.
 func (r Result) row() string {
-	hits := r.Case.Hits
-	if len(hits) > 1 && hits[0].Kind == Cancel {
-		hits = hits[1:]
+	faults := r.Case.Faults
+	if len(faults) > 1 && faults[0].Kind == Cancel {
+		faults = faults[1:]
 	}
-	switch len(hits) {
+	switch len(faults) {
 	case 0:
 		return "none"
 	case 1:
-		return string(hits[0].Kind)
+		return string(faults[0].Kind)
 	}
 	return "two in a job"
 }
 
-// Table counts the cases by kind of trouble.
+// Table counts the cases by kind of fault.
 func (r Report) Table() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%-16s %6s", "trouble", "cases")
+	fmt.Fprintf(&b, "%-16s %6s", "fault", "cases")
 	for _, v := range Verdicts() {
 		fmt.Fprintf(&b, " %12s", v)
 	}
@@ -125,7 +125,7 @@ func (r Report) Table() string {
 	return b.String()
 }
 
-// waited counts the cases in which a person let a BMC's window pass.
+// waited counts the cases in which an operator let a BMC's window pass.
 func (r Report) waited() int {
 	n := 0
 	for _, one := range r.Results {

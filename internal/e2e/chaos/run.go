@@ -19,9 +19,9 @@ import (
 
 // Options say what to run.
 type Options struct {
-	Plugs []*Plug
+	Sets  []*ScenarioSet
 	Cases []Case
-	// AtOnce is how many jobs are under way at a time in a theatre, 0 for 16.
+	// AtOnce is how many jobs are under way at a time in a environment, 0 for 16.
 	AtOnce int
 	// Processes is how many worker processes share the cases in which workers
 	// are killed, 0 for 3.
@@ -58,7 +58,7 @@ type Result struct {
 	Prepared, Took time.Duration
 	Findings       []Finding
 	// Waits is how often it was parked until a BMC's window of wrong logins had
-	// passed, and was sent on by a person.
+	// passed, and was sent on by an operator.
 	Waits int
 	// Said is what the product logged of a job with findings, the last lines.
 	Said []string
@@ -69,11 +69,11 @@ type Result struct {
 
 // run is one run of many cases.
 type run struct {
-	o       Options
-	began   time.Time
-	mu      sync.Mutex
-	results []Result
-	diary   *diary
+	o          Options
+	began      time.Time
+	mu         sync.Mutex
+	results    []Result
+	logCapture *logCapture
 }
 
 // Run plays the cases, many at a time, and reports. An error means that the
@@ -82,7 +82,7 @@ type run struct {
 // has neighbours who must survive that; the others share another.
 func Run(ctx context.Context, o Options) (Report, error) {
 	o.fill()
-	r := &run{o: o, began: time.Now(), diary: &diary{to: o.Log}}
+	r := &run{o: o, began: time.Now(), logCapture: &logCapture{to: o.Log}}
 	var calm, rough []Case
 	for _, c := range o.Cases {
 		if c.Has(WorkerKilled, PostgresKilled) {
@@ -119,7 +119,7 @@ func (r *run) report(killed int) Report {
 	defer r.mu.Unlock()
 	for i := range r.results {
 		if one := &r.results[i]; len(one.Findings) > 0 {
-			one.Said = r.diary.of(one.JobID)
+			one.Said = r.logCapture.of(one.JobID)
 		}
 	}
 	return Report{Results: r.results, Killed: killed, Took: time.Since(r.began)}
@@ -150,7 +150,7 @@ func (r *run) tell() (stop func()) {
 				return
 			case <-t.C:
 				r.mu.Lock()
-				bad := len(Report{Results: r.results}.Guilty())
+				bad := len(Report{Results: r.results}.WithFindings())
 				fmt.Fprintf(r.o.Progress, "%4.0f s: %d of %d cases ended, %d with findings\n",
 					time.Since(r.began).Seconds(), len(r.results), len(r.o.Cases), bad)
 				r.mu.Unlock()
@@ -160,9 +160,9 @@ func (r *run) tell() (stop func()) {
 	return func() { close(done) }
 }
 
-// play runs cases in one theatre and holds them against its invariants.
+// play runs cases in one environment and holds them against its invariants.
 func (r *run) play(ctx context.Context, name string, cases []Case, processes int) (killed int, err error) {
-	t, err := newTheatre(ctx, r.theatre(name, len(cases), processes))
+	t, err := newEnvironment(ctx, r.environment(name, len(cases), processes))
 	if err != nil {
 		return 0, err
 	}
@@ -183,19 +183,19 @@ func (r *run) play(ctx context.Context, name string, cases []Case, processes int
 	return r.finish(ctx, t, errs)
 }
 
-// theatre are the options of a theatre of this run.
-func (r *run) theatre(name string, machines, processes int) theatreOptions {
-	return theatreOptions{
-		name: name + "-" + db.NewID("run"), machines: machines, processes: processes, program: r.o.Program, breaks: r.o.Break, log: r.diary,
-		keeps: slices.ContainsFunc(r.o.Plugs, (*Plug).beginsInService), atOnce: r.o.AtOnce,
+// environment are the options of a environment of this run.
+func (r *run) environment(name string, machines, processes int) environmentOptions {
+	return environmentOptions{
+		name: name + "-" + db.NewID("run"), machines: machines, processes: processes, program: r.o.Program, breaks: r.o.Break, log: r.logCapture,
+		keeps: slices.ContainsFunc(r.o.Sets, (*ScenarioSet).beginsInService), atOnce: r.o.AtOnce,
 	}
 }
 
-// finish checks the invariants of a theatre whose cases have ended.
-func (r *run) finish(ctx context.Context, t *theatre, errs []error) (killed int, err error) {
+// finish checks the invariants of a environment whose cases have ended.
+func (r *run) finish(ctx context.Context, t *environment, errs []error) (killed int, err error) {
 	t.endKeeping()
 	if t.workers != nil {
-		errs, killed = append(errs, t.workers.trouble()), t.workers.killed()
+		errs, killed = append(errs, t.workers.failure()), t.workers.killed()
 	}
 	if err := errors.Join(errs...); err != nil {
 		return killed, err
@@ -204,7 +204,7 @@ func (r *run) finish(ctx context.Context, t *theatre, errs []error) (killed int,
 	if err != nil {
 		return killed, err
 	}
-	r.charge(t, found)
+	r.attribute(t, found)
 	return killed, r.unlisted(t)
 }
 
@@ -225,13 +225,13 @@ func (r *run) note(res Result) {
 }
 
 // one plays a case.
-func (r *run) one(ctx context.Context, t *theatre, c Case) (Result, error) {
+func (r *run) one(ctx context.Context, t *environment, c Case) (Result, error) {
 	res := Result{Case: c}
-	i := slices.IndexFunc(r.o.Plugs, func(p *Plug) bool { return p.Plays(c) })
+	i := slices.IndexFunc(r.o.Sets, func(p *ScenarioSet) bool { return p.Plays(c) })
 	if i < 0 {
 		return res, fmt.Errorf("case %s: no such job kind and path", c)
 	}
-	plug, path := r.o.Plugs[i], r.o.Plugs[i].path(c.Path)
+	set, path := r.o.Sets[i], r.o.Sets[i].path(c.Path)
 	arranging := time.Now()
 	target, err := t.arrange(ctx, c, path)
 	if err != nil {
@@ -247,12 +247,12 @@ func (r *run) one(ctx context.Context, t *theatre, c Case) (Result, error) {
 	target.accept(db.Job{ID: db.NewID("job")})
 	res.JobID = target.Job.ID
 	t.targets.Store(res.JobID, target)
-	t.director.Plan(res.JobID, c.Hits)
+	t.plans.Plan(res.JobID, c.Faults)
 	began := time.Now()
 	res.Prepared = began.Sub(arranging)
 	var job db.Job
 	err = t.store.Tx(ctx, func(tx *db.Tx) (err error) {
-		job, err = plug.Start(ctx, tx, target)
+		job, err = set.Start(ctx, tx, target)
 		return err
 	})
 	if err != nil {
@@ -264,12 +264,12 @@ func (r *run) one(ctx context.Context, t *theatre, c Case) (Result, error) {
 }
 
 const (
-	lookEvery = 150 * time.Millisecond
-	lateHits  = 20 * time.Second
+	lookEvery  = 150 * time.Millisecond
+	lateFaults = 20 * time.Second
 )
 
 // judge waits for the job's end and says what is wrong with it.
-func (r *run) judge(ctx context.Context, t *theatre, target *Target, job db.Job, path *Path) (lifecycle.JobStatus, []Finding) {
+func (r *run) judge(ctx context.Context, t *environment, target *Target, job db.Job, path *Path) (lifecycle.JobStatus, []Finding) {
 	f := &findings{}
 	target.accept(job)
 	began, moved, ended := time.Now(), time.Now(), false
@@ -298,11 +298,11 @@ func (r *run) judge(ctx context.Context, t *theatre, target *Target, job db.Job,
 		f.add(WrongEnd, "the job is %s at %s, should be %v: %s %s", job.Status, job.Stage, want, job.FailureClass, job.Message)
 		return job.Status, f.list
 	}
-	// What strikes after the last effect may still be on its way.
-	if !eventually(ctx, lateHits, func() bool { return len(t.director.Missed(job.ID)) == 0 }) {
-		f.add(NotReached, "never struck: %v", t.director.Missed(job.ID))
+	// What is injected after the last effect may still be on its way.
+	if !eventually(ctx, lateFaults, func() bool { return len(t.plans.Missed(job.ID)) == 0 }) {
+		f.add(NotReached, "never injected: %v", t.plans.Missed(job.ID))
 	}
-	target.struck.Wait()
+	target.injected.Wait()
 	for _, late := range target.late {
 		f.add(NotReached, "%s", late)
 	}
@@ -315,30 +315,30 @@ func (r *run) judge(ctx context.Context, t *theatre, target *Target, job db.Job,
 // longest is how many times the patience a job has in all.
 const longest = 5
 
-// charge puts violations to the account of the cases whose they are; what is
+// attribute puts violations to the account of the cases whose they are; what is
 // nobody's goes to the first.
-func (r *run) charge(t *theatre, found []violation) {
+func (r *run) attribute(t *environment, found []violation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, v := range found {
-		guilty := 0
+		owner := 0
 		for i, one := range r.results { // of several cases of one node the last
 			target := t.target(one.JobID)
 			if target != nil && (v.whose == one.JobID || v.whose == *target.Job.NodeID) {
-				guilty = i
+				owner = i
 			}
 		}
 		if len(r.results) > 0 {
-			r.results[guilty].Findings = append(r.results[guilty].Findings, Finding{Invariant, v.text})
+			r.results[owner].Findings = append(r.results[owner].Findings, Finding{Invariant, v.text})
 		}
 	}
 }
 
-// unlisted is an error when jobs ran through boundaries that no plug lists: then
-// they were never troubled.
-func (r *run) unlisted(t *theatre) error {
+// unlisted is an error when jobs ran through boundaries that no scenario set lists: then
+// they were never given a fault.
+func (r *run) unlisted(t *environment) error {
 	known := map[Point]bool{}
-	for _, p := range r.o.Plugs {
+	for _, p := range r.o.Sets {
 		for _, path := range append(p.Paths, Path{Points: p.Also}) {
 			for _, at := range path.Points {
 				known[at] = true
@@ -346,7 +346,7 @@ func (r *run) unlisted(t *theatre) error {
 		}
 	}
 	var missing []string
-	for at := range t.director.Seen() {
+	for at := range t.plans.Seen() {
 		if !known[at] {
 			missing = append(missing, at.String())
 		}
@@ -355,5 +355,5 @@ func (r *run) unlisted(t *theatre) error {
 		return nil
 	}
 	slices.Sort(missing)
-	return fmt.Errorf("no path lists these boundaries that jobs went through: %v; add them to the plug", missing)
+	return fmt.Errorf("no path lists these boundaries that jobs went through: %v; add them to the scenario set", missing)
 }

@@ -15,19 +15,19 @@ const (
 	ClassExploring Class = "exploring" // random, by the seed
 )
 
-// Stratum is a kind of fault that jobs of a plug can meet. Every elastic run plays one case of each
-// stratum.
+// Stratum is a kind of fault that jobs of a scenario set can meet. Every elastic run plays one case
+// of each stratum.
 type Stratum struct {
-	Plug *Plug
-	Kind Kind
+	ScenarioSet *ScenarioSet
+	Kind        Kind
 }
 
-func (s Stratum) String() string { return s.Plug.Name + " x " + string(s.Kind) }
+func (s Stratum) String() string { return s.ScenarioSet.Name + " x " + string(s.Kind) }
 
-// Strata lists the strata of the plugs.
-func Strata(plugs []*Plug) []Stratum {
+// Strata lists the strata of the sets.
+func Strata(sets []*ScenarioSet) []Stratum {
 	var out []Stratum
-	for _, p := range plugs {
+	for _, p := range sets {
 		for _, k := range Kinds() {
 			if len(stagesWith(p, k)) > 0 {
 				out = append(out, Stratum{p, k})
@@ -39,13 +39,13 @@ func Strata(plugs []*Plug) []Stratum {
 
 // StratumCases returns one case of each stratum, in the order of Strata. The seed draws the stage,
 // the path and the point in it, and the variant.
-func StratumCases(plugs []*Plug, seed uint64) []Case {
+func StratumCases(sets []*ScenarioSet, seed uint64) []Case {
 	g := &generator{rng: rand.New(rand.NewPCG(seed, 0x57a7)), met: map[string]bool{}} //nolint:gosec // chance, not secrecy
-	for _, s := range Strata(plugs) {
-		stages := stagesWith(s.Plug, s.Kind)
-		places := placesOf(s.Plug, stages[g.rng.IntN(len(stages))], s.Kind)
+	for _, s := range Strata(sets) {
+		stages := stagesWith(s.ScenarioSet, s.Kind)
+		places := placesOf(s.ScenarioSet, stages[g.rng.IntN(len(stages))], s.Kind)
 		at := places[g.rng.IntN(len(places))]
-		g.add(s.Plug, at.path, g.hit(at.point, s.Kind))
+		g.add(s.ScenarioSet, at.path, g.fault(at.point, s.Kind))
 	}
 	return g.cases
 }
@@ -57,7 +57,7 @@ type place struct {
 }
 
 // placesOf lists the points of a stage that a fault of this kind can meet.
-func placesOf(p *Plug, stage string, k Kind) []place {
+func placesOf(p *ScenarioSet, stage string, k Kind) []place {
 	var out []place
 	for i := range p.Paths {
 		path := &p.Paths[i]
@@ -73,25 +73,25 @@ func placesOf(p *Plug, stage string, k Kind) []place {
 	return out
 }
 
-// stagesWith lists the stages of a plug that a fault of this kind can meet.
-func stagesWith(p *Plug, k Kind) []string {
+// stagesWith lists the stages of a scenario set that a fault of this kind can meet.
+func stagesWith(p *ScenarioSet, k Kind) []string {
 	return slices.DeleteFunc(slices.Clone(p.Stages), func(stage string) bool { return len(placesOf(p, stage, k)) == 0 })
 }
 
 // Explorer draws random cases with one fault or two. The same seed gives the same cases.
 type Explorer struct {
-	plugs []*Plug
-	g     *generator
+	sets []*ScenarioSet
+	g    *generator
 }
 
-// NewExplorer returns an explorer of the plugs.
-func NewExplorer(plugs []*Plug, seed uint64) *Explorer {
-	return &Explorer{plugs, &generator{rng: rand.New(rand.NewPCG(seed, 0xe791)), met: map[string]bool{}}} //nolint:gosec // chance, not secrecy
+// NewExplorer returns an explorer of the sets.
+func NewExplorer(sets []*ScenarioSet, seed uint64) *Explorer {
+	return &Explorer{sets, &generator{rng: rand.New(rand.NewPCG(seed, 0xe791)), met: map[string]bool{}}} //nolint:gosec // chance, not secrecy
 }
 
 // Next draws the next case.
 func (e *Explorer) Next() Case {
 	e.g.cases = e.g.cases[:0]
-	e.g.byChance(e.plugs[e.g.rng.IntN(len(e.plugs))])
+	e.g.byChance(e.sets[e.g.rng.IntN(len(e.sets))])
 	return e.g.cases[0]
 }

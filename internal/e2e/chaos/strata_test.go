@@ -9,22 +9,24 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-func allPlugs() []*Plug { return slices.Concat([]*Plug{Onboarding()}, Leaving(), Booted()) }
+func allSets() []*ScenarioSet {
+	return slices.Concat([]*ScenarioSet{Onboarding()}, Leaving(), Booted())
+}
 
 func TestStratumCases_EverySeedHasAll(t *testing.T) {
 	t.Parallel()
-	plugs := allPlugs()
-	strata := Strata(plugs)
+	sets := allSets()
+	strata := Strata(sets)
 	require.Len(t, strata, 9+11+11+11, "no agent runs during an onboarding's tasks")
 	drawn := map[string]map[string]bool{} // stratum to stages
 	for seed := range uint64(1000) {
-		cases := StratumCases(plugs, seed)
+		cases := StratumCases(sets, seed)
 		require.Len(t, cases, len(strata))
 		for i, c := range cases {
-			last := c.Hits[len(c.Hits)-1]
-			require.True(t, strata[i].Plug.Plays(c), "%s: %s", strata[i], c)
+			last := c.Faults[len(c.Faults)-1]
+			require.True(t, strata[i].ScenarioSet.Plays(c), "%s: %s", strata[i], c)
 			require.Equal(t, strata[i].Kind, last.Kind, "%s: %s", strata[i], c)
-			again, err := ParseCase(c.String(), plugs)
+			again, err := ParseCase(c.String(), sets)
 			require.NoError(t, err)
 			require.Equal(t, c, again)
 			if name := strata[i].String(); drawn[name] == nil {
@@ -34,7 +36,7 @@ func TestStratumCases_EverySeedHasAll(t *testing.T) {
 		}
 	}
 	for _, s := range strata {
-		for _, stage := range stagesWith(s.Plug, s.Kind) {
+		for _, stage := range stagesWith(s.ScenarioSet, s.Kind) {
 			require.True(t, drawn[s.String()][stage], "%s: no seed draws %s", s, stage)
 		}
 	}
@@ -42,10 +44,10 @@ func TestStratumCases_EverySeedHasAll(t *testing.T) {
 
 func TestStratumCases_FollowTheSeed(t *testing.T) {
 	t.Parallel()
-	plugs := allPlugs()
-	require.Equal(t, StratumCases(plugs, 7), StratumCases(plugs, 7))
-	require.NotEqual(t, StratumCases(plugs, 7), StratumCases(plugs, 8))
-	one, same, other := NewExplorer(plugs, 7), NewExplorer(plugs, 7), NewExplorer(plugs, 8)
+	sets := allSets()
+	require.Equal(t, StratumCases(sets, 7), StratumCases(sets, 7))
+	require.NotEqual(t, StratumCases(sets, 7), StratumCases(sets, 8))
+	one, same, other := NewExplorer(sets, 7), NewExplorer(sets, 7), NewExplorer(sets, 8)
 	differs := false
 	for range 100 {
 		c := one.Next()

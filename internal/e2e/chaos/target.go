@@ -39,7 +39,7 @@ type Target struct {
 	// where the case migrates; nil in other cases.
 	Booted, Fresh *devstack.PXEServer
 
-	director  *Director
+	plans     *FaultPlans
 	maas, bmc *wire
 	mode      lifecycle.DecommissionMode
 	before    effects // when the case began
@@ -47,18 +47,18 @@ type Target struct {
 	mu        sync.Mutex
 	asked     sync.WaitGroup
 	cancelled answer
-	struck    sync.WaitGroup // troubles of the agent on their way
+	injected  sync.WaitGroup // faults of the agent on their way
 	late      []string       // those that never came
-	retried   map[int64]bool // parked steps that a person sent on
+	retried   map[int64]bool // parked steps that an operator sent on
 	waited    map[int64]bool // those that were sent on when a BMC's window had passed
 }
 
 // Overlaps is how often an activity of the job was begun while another execution
 // of it lasted.
-func (t *Target) Overlaps(activity string) int { return t.director.Overlaps(t.jobID(), activity) }
+func (t *Target) Overlaps(activity string) int { return t.plans.Overlaps(t.jobID(), activity) }
 
 // Executions is how often an activity of the job was begun.
-func (t *Target) Executions(activity string) int { return t.director.Executions(t.jobID(), activity) }
+func (t *Target) Executions(activity string) int { return t.plans.Executions(t.jobID(), activity) }
 
 func (t *Target) jobID() string { t.mu.Lock(); defer t.mu.Unlock(); return t.Job.ID }
 
@@ -73,13 +73,13 @@ const (
 )
 
 // stage makes the site, the machine's records and the wires of a case.
-func (t *theatre) stage(ctx context.Context, c Case) (*Target, error) {
+func (t *environment) stage(ctx context.Context, c Case) (*Target, error) {
 	m, n, err := t.machine()
 	if err != nil {
 		return nil, err
 	}
 	target := &Target{
-		Stack: t.stack, Store: t.store, Machine: m, Host: "gpu-" + m.Spec().ID, SKU: t.sku, Case: c, DSN: t.dsn, director: t.director, retried: map[int64]bool{},
+		Stack: t.stack, Store: t.store, Machine: m, Host: "gpu-" + m.Spec().ID, SKU: t.sku, Case: c, DSN: t.dsn, plans: t.plans, retried: map[int64]bool{},
 	}
 	if err := target.lay(ctx); err != nil {
 		return nil, err
@@ -167,7 +167,7 @@ const (
 )
 
 // cancel asks for a cancellation as an operator does, and does not wait for the
-// answer: the boundary that strikes is what the job has to leave first.
+// answer: the boundary that is injected is what the job has to leave first.
 func (t *Target) cancel(ctx context.Context) {
 	t.mu.Lock()
 	t.cancelled = unknown

@@ -19,7 +19,7 @@ import (
 
 // workers are real worker processes, started again whenever one dies.
 type workers struct {
-	t   *theatre
+	t   *environment
 	bin string
 	env []string
 	url string
@@ -37,12 +37,12 @@ type workers struct {
 type hand struct {
 	cmd    *exec.Cmd
 	done   chan struct{}
-	doomed bool
+	killed bool
 }
 
-// startWorkers starts the worker processes of a theatre. It builds the program
+// startWorkers starts the worker processes of a environment. It builds the program
 // when the options name none.
-func startWorkers(ctx context.Context, t *theatre, o theatreOptions) (*workers, error) {
+func startWorkers(ctx context.Context, t *environment, o environmentOptions) (*workers, error) {
 	w := &workers{t: t, log: o.log, bin: o.program, live: map[string]*hand{}}
 	if w.bin == "" {
 		w.bin = filepath.Join(t.stack.Dir, "chaos")
@@ -50,12 +50,12 @@ func startWorkers(ctx context.Context, t *theatre, o theatreOptions) (*workers, 
 			return nil, err
 		}
 	}
-	url, stop, err := t.director.Serve(context.WithoutCancel(ctx))
+	url, stop, err := t.plans.Serve(context.WithoutCancel(ctx))
 	if err != nil {
 		return nil, err
 	}
 	t.closes = append(t.closes, stop)
-	w.url, w.env = url, append(os.Environ(), environment(t.stack.Config)...)
+	w.url, w.env = url, append(os.Environ(), workerEnv(t.stack.Config)...)
 	ctx, w.end = context.WithCancel(context.WithoutCancel(ctx))
 	for range o.processes {
 		w.wg.Add(1)
@@ -77,8 +77,8 @@ func buildProgram(ctx context.Context, bin string) error {
 	return nil
 }
 
-// environment is a stack's configuration for a process of its own.
-func environment(c config.Config) []string {
+// workerEnv is a stack's configuration for a process of its own.
+func workerEnv(c config.Config) []string {
 	return []string{
 		"SLIPWAY_DATABASE_URL=" + c.Database.URL, "SLIPWAY_TEMPORAL_ADDRESS=" + c.Temporal.Address,
 		"SLIPWAY_TEMPORAL_NAMESPACE=" + c.Temporal.Namespace, "SLIPWAY_TEMPORAL_TASK_QUEUE=" + c.Temporal.TaskQueue,
@@ -107,12 +107,12 @@ func (w *workers) keepOne(ctx context.Context) {
 		_ = in.Close()
 		w.mu.Lock()
 		delete(w.live, name)
-		doomed := h.doomed
+		killed := h.killed
 		w.deaths++
 		w.mu.Unlock()
 		close(h.done)
-		w.t.director.Died(name)
-		if !doomed && ctx.Err() == nil {
+		w.t.plans.Died(name)
+		if !killed && ctx.Err() == nil {
 			w.failed(fmt.Errorf("a worker ended by itself: %w\n%s", err, said.String()))
 		}
 	}
@@ -121,7 +121,7 @@ func (w *workers) keepOne(ctx context.Context) {
 // start starts one process. The end of its standard input tells it that the
 // harness is gone.
 func (w *workers) start(ctx context.Context, said io.Writer) (*hand, io.Closer, error) {
-	cmd := exec.CommandContext(ctx, w.bin, "worker", "--director", w.url)
+	cmd := exec.CommandContext(ctx, w.bin, "worker", "--injector", w.url)
 	cmd.Env, cmd.Stderr = w.env, io.MultiWriter(said, w.log)
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -141,14 +141,14 @@ func (w *workers) failed(err error) {
 	}
 }
 
-// trouble is what went wrong with the processes themselves.
-func (w *workers) trouble() error { w.mu.Lock(); defer w.mu.Unlock(); return w.fail }
+// failure is what went wrong with the processes themselves.
+func (w *workers) failure() error { w.mu.Lock(); defer w.mu.Unlock(); return w.fail }
 
 // killed counts the workers that have died so far.
 func (w *workers) killed() int { w.mu.Lock(); defer w.mu.Unlock(); return w.deaths }
 
 const (
-	// gather is how long a doomed worker is left for other jobs to reach their
+	// gather is how long a killed worker is left for other jobs to reach their
 	// own end in it: one death serves several.
 	gather = 400 * time.Millisecond
 	dying  = 20 * time.Second
@@ -162,8 +162,8 @@ func (w *workers) kill(ctx context.Context, name string) error {
 		w.mu.Unlock()
 		return fmt.Errorf("no worker %s", name)
 	}
-	first := !h.doomed
-	h.doomed = true
+	first := !h.killed
+	h.killed = true
 	w.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dying)
 	defer cancel()
@@ -208,7 +208,7 @@ func (t *tail) Write(p []byte) (int, error) {
 func (t *tail) String() string { t.mu.Lock(); defer t.mu.Unlock(); return string(t.b) }
 
 // RunWorker is the worker process: Slipway's own, with the interceptor that asks
-// the director at url. It ends with ctx, or when alive comes to its end.
+// the plans at url. It ends with ctx, or when alive comes to its end.
 func RunWorker(ctx context.Context, url string, cfg config.Config, alive io.Reader) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -221,5 +221,5 @@ func RunWorker(ctx context.Context, url string, cfg config.Config, alive io.Read
 		return err
 	}
 	defer app.Close()
-	return app.RunWorker(ctx, &Interceptor{Conductor: Dial(url, strconv.Itoa(os.Getpid()))})
+	return app.RunWorker(ctx, &Interceptor{Injector: Dial(url, strconv.Itoa(os.Getpid()))})
 }

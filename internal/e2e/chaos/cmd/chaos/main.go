@@ -33,7 +33,7 @@ func main() {
 // work is the worker process.
 func work(ctx context.Context, args []string, _ io.Writer) error {
 	fs := pflag.NewFlagSet("chaos worker", pflag.ContinueOnError)
-	director := fs.String("director", "", "URL of the director that says what to suffer")
+	injectorURL := fs.String("injector", "", "URL of the injector that says which faults to inject")
 	src := config.Flags(fs)
 	if err := fs.Parse(args); err != nil {
 		return err
@@ -42,5 +42,5 @@ func work(ctx context.Context, args []string, _ io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return chaos.RunWorker(ctx, *director, cfg, os.Stdin)
+	return chaos.RunWorker(ctx, *injectorURL, cfg, os.Stdin)
 }

@@ -27,8 +27,8 @@ type flags struct {
 	known, keep string
 	logTo       string
 	o           chaos.Options
-	sets        [][]*chaos.Plug
-	all         []*chaos.Plug // of every job kind
+	sets        [][]*chaos.ScenarioSet
+	all         []*chaos.ScenarioSet // of every job kind
 	out         io.Writer
 }
 
@@ -55,7 +55,7 @@ func play(ctx context.Context, args []string, out io.Writer) error {
 	var errs []error
 	for _, set := range f.sets {
 		fmt.Fprintf(out, "%d cases of seed %d: %s\n", f.cases, f.seed, set[0].Kind)
-		f.o.Plugs, f.o.Cases = set, chaos.Generate(set, f.cases, f.seed)
+		f.o.Sets, f.o.Cases = set, chaos.Generate(set, f.cases, f.seed)
 		errs = append(errs, f.playCases(ctx))
 	}
 	return errors.Join(errs...)
@@ -86,7 +86,7 @@ func parse(args []string, out io.Writer) (*flags, error) {
 
 // choose finds the job kinds and the cases that the flags name, and this program.
 func (f *flags) choose() error {
-	f.sets = [][]*chaos.Plug{{chaos.Onboarding()}, chaos.Leaving(), chaos.Booted()}
+	f.sets = [][]*chaos.ScenarioSet{{chaos.Onboarding()}, chaos.Leaving(), chaos.Booted()}
 	f.all = slices.Concat(f.sets...)
 	names := []string{"onboarding", "leaving", "booted"}
 	if i := slices.Index(names, f.jobs); i >= 0 {
@@ -94,12 +94,12 @@ func (f *flags) choose() error {
 	} else if f.jobs != "" {
 		return fmt.Errorf("--jobs %s: write %s", f.jobs, strings.Join(names, ", "))
 	}
-	f.o.Plugs = slices.Concat(f.sets...)
+	f.o.Sets = slices.Concat(f.sets...)
 	for _, text := range f.texts {
 		if strings.TrimSpace(text) == "" {
 			continue
 		}
-		c, err := chaos.ParseCase(text, f.o.Plugs)
+		c, err := chaos.ParseCase(text, f.o.Sets)
 		if err != nil {
 			return err
 		}
@@ -126,12 +126,12 @@ func (f *flags) playElastic(ctx context.Context) error {
 			return err
 		}
 		for _, k := range known {
-			if slices.ContainsFunc(f.o.Plugs, func(p *chaos.Plug) bool { return p.Plays(k.Case) }) {
+			if slices.ContainsFunc(f.o.Sets, func(p *chaos.ScenarioSet) bool { return p.Plays(k.Case) }) {
 				o.Known = append(o.Known, k)
 			}
 		}
 	}
-	fmt.Fprintf(f.out, "%s of seed %d: %d known cases, %d strata, then random ones\n", f.lasts, f.seed, len(o.Known), len(chaos.Strata(o.Plugs)))
+	fmt.Fprintf(f.out, "%s of seed %d: %d known cases, %d strata, then random ones\n", f.lasts, f.seed, len(o.Known), len(chaos.Strata(o.Sets)))
 	report, err := chaos.RunElastic(ctx, o)
 	fmt.Fprint(f.out, report.Table())
 	err = errors.Join(err, failure(report), f.keepFindings(report))

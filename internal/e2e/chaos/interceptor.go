@@ -25,37 +25,37 @@ const (
 	grace      = 1500 * time.Millisecond
 )
 
-// Interceptor lets a worker's activities suffer what a conductor orders.
+// Interceptor injects into a worker's activities what an injector orders.
 type Interceptor struct {
 	interceptor.WorkerInterceptorBase
-	Conductor Conductor
+	Injector Injector
 }
 
 // InterceptActivity implements interceptor.WorkerInterceptor.
 func (i *Interceptor) InterceptActivity(_ context.Context, next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
-	return &suffering{interceptor.ActivityInboundInterceptorBase{Next: next}, i.Conductor}
+	return &faultInterceptor{interceptor.ActivityInboundInterceptorBase{Next: next}, i.Injector}
 }
 
 // InterceptWorkflow implements interceptor.WorkerInterceptor.
 func (*Interceptor) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
-	return &hurried{interceptor.WorkflowInboundInterceptorBase{Next: next}}
+	return &shortTimeouts{interceptor.WorkflowInboundInterceptorBase{Next: next}}
 }
 
-type hurried struct {
+type shortTimeouts struct {
 	interceptor.WorkflowInboundInterceptorBase
 }
 
 // Init implements interceptor.WorkflowInboundInterceptor.
-func (h *hurried) Init(out interceptor.WorkflowOutboundInterceptor) error {
-	return h.Next.Init(&shorter{interceptor.WorkflowOutboundInterceptorBase{Next: out}})
+func (h *shortTimeouts) Init(out interceptor.WorkflowOutboundInterceptor) error {
+	return h.Next.Init(&shortOutbound{interceptor.WorkflowOutboundInterceptorBase{Next: out}})
 }
 
-type shorter struct {
+type shortOutbound struct {
 	interceptor.WorkflowOutboundInterceptorBase
 }
 
 // ExecuteActivity schedules an activity with shorter timeouts.
-func (s *shorter) ExecuteActivity(ctx workflow.Context, name string, args ...any) workflow.Future {
+func (s *shortOutbound) ExecuteActivity(ctx workflow.Context, name string, args ...any) workflow.Future {
 	o := workflow.GetActivityOptions(ctx)
 	o.HeartbeatTimeout = min(o.HeartbeatTimeout, beatLimit)
 	if o.StartToCloseTimeout <= pollLimit {
@@ -64,29 +64,29 @@ func (s *shorter) ExecuteActivity(ctx workflow.Context, name string, args ...any
 	return s.Next.ExecuteActivity(workflow.WithActivityOptions(ctx, o), name, args...)
 }
 
-// suffering executes activities with what was ordered for them.
-type suffering struct {
+// faultInterceptor executes activities with what was ordered for them.
+type faultInterceptor struct {
 	interceptor.ActivityInboundInterceptorBase
-	conductor Conductor
+	injector Injector
 }
 
 // ExecuteActivity implements interceptor.ActivityInboundInterceptor.
-func (s *suffering) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
+func (s *faultInterceptor) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
 	job, at := where(ctx, in.Args)
 	if job == "" {
 		return s.Next.ExecuteActivity(ctx, in)
 	}
-	o, err := s.conductor.Enter(ctx, job, at)
-	defer func() { _ = s.conductor.Leave(context.WithoutCancel(ctx), job, at) }()
+	o, err := s.injector.Enter(ctx, job, at)
+	defer func() { _ = s.injector.Leave(context.WithoutCancel(ctx), job, at) }()
 	if err != nil || o.Kind == "" {
 		return s.Next.ExecuteActivity(ctx, in)
 	}
 	e := &execution{
 		ctx: ctx, local: at.Local,
-		strike: func() { _ = s.conductor.Strike(context.WithoutCancel(ctx), o) },
+		inject: func() { _ = s.injector.Inject(context.WithoutCancel(ctx), o) },
 		run:    func() (any, error) { return s.Next.ExecuteActivity(ctx, in) },
 	}
-	return e.suffer(o)
+	return e.apply(o)
 }
 
 // where is the job and the point of an execution; "" for what is no job's.
@@ -114,45 +114,45 @@ func where(ctx context.Context, args []any) (string, Point) {
 	return "", at
 }
 
-// execution is one execution of an activity on its way to trouble.
+// execution is one execution of an activity that gets a fault.
 type execution struct {
 	ctx    context.Context //nolint:containedctx // of this one execution
 	local  bool
-	strike func()
+	inject func()
 	run    func() (any, error)
 }
 
-func (e *execution) suffer(o Order) (any, error) {
+func (e *execution) apply(o Order) (any, error) {
 	switch o.Kind {
 	case CrashBefore:
-		e.strike()
+		e.inject()
 		return e.crash(o.Variant)
 	case CrashAfter:
 		_, _ = e.run()
-		e.strike()
+		e.inject()
 		return e.crash(o.Variant)
 	case AnswerLost:
 		out, err := e.run()
-		e.strike()
+		e.inject()
 		if o.Variant == "error" {
 			return nil, lostConnection()
 		}
 		pause(context.WithoutCancel(e.ctx), e.limit()+grace)
 		return out, err
 	case AnswerTwice:
-		e.strike()
+		e.inject()
 		return e.twice(o.Variant)
 	case Timeout:
-		e.strike()
+		e.inject()
 		return e.hang(o.Variant)
 	case WorkerKilled, PostgresKilled, SiteCut, Cancel:
 		if o.Variant == "dies" {
-			e.strike()
+			e.inject()
 			return e.crash("silent")
 		}
 		return e.around(o.Variant)
 	case AgentKilled, AgentCut:
-		e.strike() // it waits for the task by itself
+		e.inject() // it waits for the task by itself
 	}
 	return e.run()
 }
@@ -217,26 +217,26 @@ func (e *execution) hang(variant string) (any, error) {
 	return nil, lostConnection()
 }
 
-// inside is how long after its start an execution is struck in its midst: the
+// inside is how long after its start an execution is injected in its midst: the
 // first statement or request is out.
 const inside = 3 * time.Millisecond
 
-// around has something struck from outside before, during or after the effect.
+// around has something injected from outside before, during or after the effect.
 func (e *execution) around(variant string) (any, error) {
 	switch {
 	case strings.HasSuffix(variant, "before"):
-		e.strike()
+		e.inject()
 		return e.run()
 	case strings.HasSuffix(variant, "after"):
 		out, err := e.run()
-		e.strike()
+		e.inject()
 		return out, err
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		pause(e.ctx, inside)
-		e.strike()
+		e.inject()
 	}()
 	out, err := e.run()
 	<-done

@@ -10,12 +10,12 @@ import (
 )
 
 // Jobs that begin with a node in service need one each. To onboard them all would
-// take longer than the troubles, so a node that a case left in good order is kept
+// take longer than the faults, so a node that a case left in good order is kept
 // for a later case; what is counted is counted from where that one begins.
 
 // arrange makes what a case works on: a bare machine, or a node in the state that
 // its path begins with.
-func (t *theatre) arrange(ctx context.Context, c Case, path *Path) (*Target, error) {
+func (t *environment) arrange(ctx context.Context, c Case, path *Path) (*Target, error) {
 	if path.Boots {
 		return t.boot(ctx, c, path)
 	}
@@ -48,9 +48,9 @@ func (t *theatre) arrange(ctx context.Context, c Case, path *Path) (*Target, err
 	return target, nil
 }
 
-// through takes a target through a job to which nothing is done, but what its
-// neighbours suffer.
-func (t *theatre) through(ctx context.Context, target *Target, start func(context.Context, *db.Tx, *Target) (db.Job, error)) error {
+// through takes a target through a job to which nothing is done, but the faults of its
+// neighbours.
+func (t *environment) through(ctx context.Context, target *Target, start func(context.Context, *db.Tx, *Target) (db.Job, error)) error {
 	target.accept(db.Job{ID: db.NewID("job")})
 	var job db.Job
 	err := t.store.Tx(ctx, func(tx *db.Tx) (err error) {
@@ -93,13 +93,13 @@ func (t *Target) becomes(ctx context.Context, want lifecycle.NodeStatus) bool {
 func (t *Target) again(c Case) *Target {
 	return &Target{
 		Stack: t.Stack, Store: t.Store, Machine: t.Machine, Host: t.Host, Site: t.Site, Profile: t.Profile, SKU: t.SKU,
-		NodeID: t.NodeID, Case: c, DSN: t.DSN, director: t.director, maas: t.maas, bmc: t.bmc, retried: map[int64]bool{},
+		NodeID: t.NodeID, Case: c, DSN: t.DSN, plans: t.plans, maas: t.maas, bmc: t.bmc, retried: map[int64]bool{},
 	}
 }
 
 // dismiss keeps a node that a case has left active or retired, in good order;
 // anything else is taken down.
-func (t *theatre) dismiss(ctx context.Context, target *Target, path *Path, res *Result) {
+func (t *environment) dismiss(ctx context.Context, target *Target, path *Path, res *Result) {
 	ends := path.Keeps
 	if ends == "" || res.End != lifecycle.JobCompleted || len(res.Findings) > 0 || ctx.Err() != nil {
 		target.leave()
@@ -112,7 +112,7 @@ func (t *theatre) dismiss(ctx context.Context, target *Target, path *Path, res *
 		if !t.enough(ends) && target.becomes(t.keepingCtx, ends) {
 			t.mu.Lock()
 			defer t.mu.Unlock()
-			t.kept[ends] = append(t.kept[ends], target)
+			t.pool[ends] = append(t.pool[ends], target)
 			return
 		}
 		target.leave()
@@ -120,19 +120,19 @@ func (t *theatre) dismiss(ctx context.Context, target *Target, path *Path, res *
 }
 
 // enough reports whether no more nodes of a state are kept.
-func (t *theatre) enough(state lifecycle.NodeStatus) bool {
+func (t *environment) enough(state lifecycle.NodeStatus) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.kept[state]) >= t.keepAtMost
+	return len(t.pool[state]) >= t.keepAtMost
 }
 
-func (t *theatre) take(state lifecycle.NodeStatus) *Target {
+func (t *environment) take(state lifecycle.NodeStatus) *Target {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	all := t.kept[state]
+	all := t.pool[state]
 	if len(all) == 0 {
 		return nil
 	}
-	t.kept[state] = all[1:]
+	t.pool[state] = all[1:]
 	return all[0]
 }

@@ -9,16 +9,16 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// Plug is a job kind as the harness knows it.
-type Plug struct {
-	// Name tells the plug from another of the same job kind.
+// ScenarioSet is a job kind as the harness knows it.
+type ScenarioSet struct {
+	// Name tells the scenario set from another of the same job kind.
 	Name string
 	Kind contract.JobKind
-	// Stages are all stages of the kind; each meets each kind of trouble.
+	// Stages are all stages of the kind; each meets each kind of fault.
 	Stages []string
 	// Paths are the ways that a job may take.
 	Paths []Path
-	// Also are boundaries that jobs meet only after some troubles.
+	// Also are boundaries that jobs meet only after some faults.
 	Also []Point
 	// Start accepts a job for a target, under the id t.Job.ID, in one
 	// transaction.
@@ -39,10 +39,10 @@ type Path struct {
 	Boots bool
 	// Points are the boundaries that this path is sure to meet.
 	Points []Point
-	// First comes before the generated troubles of every case of the path: the
-	// cancellation whose compensation is to suffer.
-	First []Hit
-	// NoCancel keeps cancellations out of the generated troubles.
+	// First comes before the generated faults of every case of the path: the
+	// cancellation whose compensation gets the faults.
+	First []Fault
+	// NoCancel keeps cancellations out of the generated faults.
 	NoCancel bool
 	// Prepare makes the outside such that the job takes this path.
 	Prepare func(ctx context.Context, t *Target) error
@@ -50,7 +50,7 @@ type Path struct {
 	Check func(ctx context.Context, t *Target, end lifecycle.JobStatus) []Finding
 }
 
-func (p *Plug) path(name string) *Path {
+func (p *ScenarioSet) path(name string) *Path {
 	for i := range p.Paths {
 		if p.Paths[i].Name == name {
 			return &p.Paths[i]
@@ -60,14 +60,14 @@ func (p *Plug) path(name string) *Path {
 }
 
 // beginsInService reports whether cases of a path begin with a node in service.
-func (p *Plug) beginsInService() bool {
+func (p *ScenarioSet) beginsInService() bool {
 	return slices.ContainsFunc(p.Paths, func(path Path) bool { return path.From != "" })
 }
 
-// Plays reports whether a case is one of the plug's.
-func (p *Plug) Plays(c Case) bool { return p.Kind == c.Job && p.path(c.Path) != nil }
+// Plays reports whether a case is one of the set's.
+func (p *ScenarioSet) Plays(c Case) bool { return p.Kind == c.Job && p.path(c.Path) != nil }
 
-func (p *Plug) pathNames() []string {
+func (p *ScenarioSet) pathNames() []string {
 	var names []string
 	for _, one := range p.Paths {
 		names = append(names, one.Name)
@@ -75,7 +75,7 @@ func (p *Plug) pathNames() []string {
 	return names
 }
 
-// Verdict is what a case may be found guilty of.
+// Verdict is what a case may be found to have done wrong.
 type Verdict string
 
 // The verdicts.
@@ -84,7 +84,7 @@ const (
 	Stuck      Verdict = "stuck"       // the job did not end in time
 	WrongEnd   Verdict = "wrong end"   // it ended, or parked, otherwise than it should
 	Invariant  Verdict = "invariant"   // the database holds what it must not hold
-	NotReached Verdict = "not reached" // a trouble never struck: the harness itself is wrong
+	NotReached Verdict = "not reached" // a fault was never injected: the harness itself is wrong
 )
 
 // Verdicts lists them in the order of the report.

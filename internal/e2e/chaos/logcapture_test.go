@@ -12,7 +12,7 @@ func TestADiaryKeepsTheTroublesOfEachJob(t *testing.T) {
 	t.Parallel()
 	const one, other = "job_01a1fe84-7a52-7c00-8000-000000000001", "job_01a1fe84-7a52-7c00-8000-000000000002"
 	var all bytes.Buffer
-	d := &diary{to: &all}
+	d := &logCapture{to: &all}
 	for i := range 20 {
 		fmt.Fprintf(d, "level=INFO msg=fine WorkflowID=x/%s\nlevel=WARN msg=", one)
 		fmt.Fprintf(d, "%d WorkflowID=x/%s\n", i, one) // the rest of the line comes later

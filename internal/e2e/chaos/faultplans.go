@@ -8,42 +8,42 @@ import (
 	"sync"
 )
 
-// Order tells a worker what one execution of an activity is to suffer; the zero
+// Order tells a worker what fault one execution of an activity gets; the zero
 // Order is none.
 type Order struct {
 	JobID   string `json:"job_id,omitempty"`
-	Index   int    `json:"index,omitempty"` // among the job's hits
+	Index   int    `json:"index,omitempty"` // among the job's faults
 	Kind    Kind   `json:"kind,omitempty"`
 	Variant string `json:"variant,omitempty"`
 }
 
-// Conductor decides at each boundary. Worker processes reach it over HTTP.
-type Conductor interface {
+// Injector decides at each boundary. Worker processes reach it over HTTP.
+type Injector interface {
 	// Enter is asked before each execution of an activity of a job.
 	Enter(ctx context.Context, jobID string, at Point) (Order, error)
 	// Leave is told after it.
 	Leave(ctx context.Context, jobID string, at Point) error
-	// Strike carries out the part of an order that is not the worker's own, and
-	// marks it as struck. It does not return to a worker that is killed.
-	Strike(ctx context.Context, o Order) error
+	// Inject carries out the part of an order that is not the worker's own, and
+	// marks it as injected. It does not return to a worker that is killed.
+	Inject(ctx context.Context, o Order) error
 }
 
-// Director holds what the jobs of a theatre are to suffer.
-type Director struct {
-	mu   sync.Mutex
-	jobs map[string]*plot
-	seen map[Point]int
-	deed deed
+// FaultPlans holds what the jobs of an environment get.
+type FaultPlans struct {
+	mu     sync.Mutex
+	jobs   map[string]*faultPlan
+	seen   map[Point]int
+	inject injectFunc
 }
 
-// deed carries out what the outside of a worker suffers.
-type deed func(ctx context.Context, worker, jobID string, h Hit) error
+// injectFunc carries out the faults outside a worker.
+type injectFunc func(ctx context.Context, worker, jobID string, h Fault) error
 
-// plot is what one job suffers.
-type plot struct {
-	hits []Hit
-	by   []string // the worker that was given the order, "" for none
-	done []bool   // struck
+// faultPlan holds the faults of one job.
+type faultPlan struct {
+	faults []Fault
+	by     []string // the worker that was given the order, "" for none
+	done   []bool   // injected
 	// inside is which workers execute an activity now, overlaps how often one
 	// was begun while another execution of it lasted.
 	inside   map[Point][]string
@@ -51,23 +51,23 @@ type plot struct {
 	begun    map[Point]int
 }
 
-func newDirector(d deed) *Director {
-	return &Director{jobs: map[string]*plot{}, seen: map[Point]int{}, deed: d}
+func newFaultPlans(f injectFunc) *FaultPlans {
+	return &FaultPlans{jobs: map[string]*faultPlan{}, seen: map[Point]int{}, inject: f}
 }
 
-// Plan says what a job is to suffer, before it starts.
-func (d *Director) Plan(jobID string, hits []Hit) {
+// Plan sets the faults of a job, before it starts.
+func (d *FaultPlans) Plan(jobID string, faults []Fault) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.jobs[jobID] = &plot{
-		hits: hits, by: make([]string, len(hits)), done: make([]bool, len(hits)), inside: map[Point][]string{}, overlaps: map[Point]int{},
+	d.jobs[jobID] = &faultPlan{
+		faults: faults, by: make([]string, len(faults)), done: make([]bool, len(faults)), inside: map[Point][]string{}, overlaps: map[Point]int{},
 		begun: map[Point]int{},
 	}
 }
 
 // Overlaps is how often an activity of a job was begun while another execution
 // of it lasted: then both may have sent what neither had read.
-func (d *Director) Overlaps(jobID, activity string) int {
+func (d *FaultPlans) Overlaps(jobID, activity string) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if p := d.jobs[jobID]; p != nil {
@@ -78,7 +78,7 @@ func (d *Director) Overlaps(jobID, activity string) int {
 
 // Executions is how often an activity of a job was begun, twice for one that is
 // executed twice on order.
-func (d *Director) Executions(jobID, activity string) int {
+func (d *FaultPlans) Executions(jobID, activity string) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if p := d.jobs[jobID]; p != nil {
@@ -97,15 +97,15 @@ func of(counted map[Point]int, activity string) int {
 	return n
 }
 
-// Worker is the conductor of one worker.
-func (d *Director) Worker(name string) Conductor { return &seat{d, name} }
+// Worker is the injector of one worker.
+func (d *FaultPlans) Worker(name string) Injector { return &workerInjector{d, name} }
 
-// Died takes back the orders that a worker took to its grave unstruck.
-func (d *Director) Died(worker string) {
+// Died takes back the orders that a killed worker had not carried out.
+func (d *FaultPlans) Died(worker string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, p := range d.jobs {
-		for i := range p.hits {
+		for i := range p.faults {
 			if p.by[i] == worker && !p.done[i] {
 				p.by[i] = ""
 			}
@@ -116,13 +116,13 @@ func (d *Director) Died(worker string) {
 	}
 }
 
-// Missed lists the hits of a job that never struck.
-func (d *Director) Missed(jobID string) []Hit {
+// Missed lists the faults of a job that never injected.
+func (d *FaultPlans) Missed(jobID string) []Fault {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var out []Hit
+	var out []Fault
 	if p := d.jobs[jobID]; p != nil {
-		for i, h := range p.hits {
+		for i, h := range p.faults {
 			if !p.done[i] {
 				out = append(out, h)
 			}
@@ -132,20 +132,20 @@ func (d *Director) Missed(jobID string) []Hit {
 }
 
 // Seen counts the executions at each point so far.
-func (d *Director) Seen() map[Point]int {
+func (d *FaultPlans) Seen() map[Point]int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return maps.Clone(d.seen)
 }
 
-// seat is a worker's place at the director's table.
-type seat struct {
-	d      *Director
+// workerInjector is a worker's place at the plans's table.
+type workerInjector struct {
+	d      *FaultPlans
 	worker string
 }
 
-// Enter implements Conductor: the first hit at this point that nobody has.
-func (s *seat) Enter(_ context.Context, jobID string, at Point) (Order, error) {
+// Enter implements Injector: the first fault at this point that nobody has.
+func (s *workerInjector) Enter(_ context.Context, jobID string, at Point) (Order, error) {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
 	p := s.d.jobs[jobID]
@@ -158,7 +158,7 @@ func (s *seat) Enter(_ context.Context, jobID string, at Point) (Order, error) {
 		p.overlaps[at]++
 	}
 	p.inside[at] = append(p.inside[at], s.worker)
-	for i, h := range p.hits {
+	for i, h := range p.faults {
 		if h.Point == at && p.by[i] == "" {
 			p.by[i] = s.worker
 			if h.Kind == AnswerTwice {
@@ -173,8 +173,8 @@ func (s *seat) Enter(_ context.Context, jobID string, at Point) (Order, error) {
 	return Order{}, nil
 }
 
-// Leave implements Conductor.
-func (s *seat) Leave(_ context.Context, jobID string, at Point) error {
+// Leave implements Injector.
+func (s *workerInjector) Leave(_ context.Context, jobID string, at Point) error {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
 	if p := s.d.jobs[jobID]; p != nil {
@@ -185,16 +185,16 @@ func (s *seat) Leave(_ context.Context, jobID string, at Point) error {
 	return nil
 }
 
-// Strike implements Conductor.
-func (s *seat) Strike(ctx context.Context, o Order) error {
+// Inject implements Injector.
+func (s *workerInjector) Inject(ctx context.Context, o Order) error {
 	s.d.mu.Lock()
 	p := s.d.jobs[o.JobID]
-	if p == nil || o.Index < 0 || o.Index >= len(p.hits) {
+	if p == nil || o.Index < 0 || o.Index >= len(p.faults) {
 		s.d.mu.Unlock()
-		return fmt.Errorf("no hit %d of job %s", o.Index, o.JobID)
+		return fmt.Errorf("no fault %d of job %s", o.Index, o.JobID)
 	}
-	h := p.hits[o.Index]
+	h := p.faults[o.Index]
 	p.done[o.Index] = true
 	s.d.mu.Unlock()
-	return s.d.deed(ctx, s.worker, o.JobID, h)
+	return s.d.inject(ctx, s.worker, o.JobID, h)
 }

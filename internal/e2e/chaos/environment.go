@@ -20,10 +20,10 @@ import (
 	"github.com/slipway-cloud/slipway/providers/maas/maassim"
 )
 
-// theatre is a running system with a machine for each of its cases.
-type theatre struct {
-	stack    *devstack.Stack
-	director *Director
+// environment is a running system with a machine for each of its cases.
+type environment struct {
+	stack *devstack.Stack
+	plans *FaultPlans
 	// store and dsn are the harness's own connections: what terminates the
 	// product's database backends spares them.
 	store   *db.Store
@@ -42,13 +42,13 @@ type theatre struct {
 	keepAtMost  int             // nodes of one state
 
 	mu     sync.Mutex
-	kept   map[lifecycle.NodeStatus][]*Target
+	pool   map[lifecycle.NodeStatus][]*Target
 	next   int // machine
 	closes []func()
 }
 
-// theatreOptions say what to build.
-type theatreOptions struct {
+// environmentOptions say what to build.
+type environmentOptions struct {
 	name     string
 	machines int
 	// processes is how many worker processes run; 0 runs one worker in this
@@ -74,13 +74,13 @@ var patient = maassim.Durations{DeployTimeout: 90 * time.Minute, NodeTimeout: 5 
 // applicationName keeps the harness's connections apart from the product's.
 const applicationName = "chaos"
 
-func newTheatre(ctx context.Context, o theatreOptions) (*theatre, error) {
-	t := &theatre{kept: map[lifecycle.NodeStatus][]*Target{}}
+func newEnvironment(ctx context.Context, o environmentOptions) (*environment, error) {
+	t := &environment{pool: map[lifecycle.NodeStatus][]*Target{}}
 	t.keepingCtx, t.keepingEnds = context.WithCancel(ctx)
 	if o.keeps {
 		t.keepAtMost = o.atOnce
 	}
-	t.director = newDirector(t.deed)
+	t.plans = newFaultPlans(t.inject)
 	var err error
 	t.stack, err = devstack.Start(ctx, devstack.Options{
 		Count: max(o.machines, 1), Speed: speed, NoWorker: true, NoAPI: true, TaskQueue: "chaos-" + o.name, TemporalUI: -1,
@@ -88,17 +88,17 @@ func newTheatre(ctx context.Context, o theatreOptions) (*theatre, error) {
 		OfflineAfter: time.Hour, // nodes without an agent, and machines that are slow
 	})
 	if err != nil {
-		return nil, fmt.Errorf("theatre %s: %w", o.name, err)
+		return nil, fmt.Errorf("environment %s: %w", o.name, err)
 	}
 	t.closes = append(t.closes, t.stack.Close)
 	if err := t.furnish(ctx, o); err != nil {
 		t.close()
-		return nil, fmt.Errorf("theatre %s: %w", o.name, err)
+		return nil, fmt.Errorf("environment %s: %w", o.name, err)
 	}
 	return t, nil
 }
 
-func (t *theatre) furnish(ctx context.Context, o theatreOptions) error {
+func (t *environment) furnish(ctx context.Context, o environmentOptions) error {
 	t.dsn = named(t.stack.Postgres.DSN(t.stack.Database))
 	var err error
 	if t.store, err = db.Open(ctx, t.dsn); err != nil {
@@ -115,7 +115,7 @@ func (t *theatre) furnish(ctx context.Context, o theatreOptions) error {
 		return err
 	}
 	if o.processes == 0 {
-		all := []interceptor.WorkerInterceptor{&Interceptor{Conductor: t.director.Worker("here")}}
+		all := []interceptor.WorkerInterceptor{&Interceptor{Injector: t.plans.Worker("here")}}
 		if o.breaks != nil {
 			all = append(all, o.breaks(t.stack)...)
 		}
@@ -142,20 +142,20 @@ func named(dsn string) string {
 }
 
 // endKeeping ends the wait for nodes that are about to be kept: no case needs them.
-func (t *theatre) endKeeping() {
+func (t *environment) endKeeping() {
 	t.keepingEnds()
 	t.keeping.Wait()
 }
 
 // killed counts the worker processes that were killed.
-func (t *theatre) killed() int {
+func (t *environment) killed() int {
 	if t.workers == nil {
 		return 0
 	}
 	return t.workers.killed()
 }
 
-func (t *theatre) close() {
+func (t *environment) close() {
 	t.endKeeping()
 	for i := len(t.closes) - 1; i >= 0; i-- {
 		t.closes[i]()
@@ -167,8 +167,8 @@ func (t *theatre) close() {
 // automatic tries bear.
 const cutFor = 3 * time.Second
 
-// deed carries out what the outside of a worker suffers.
-func (t *theatre) deed(ctx context.Context, worker, jobID string, h Hit) error {
+// inject carries out the faults outside a worker.
+func (t *environment) inject(ctx context.Context, worker, jobID string, h Fault) error {
 	switch h.Kind {
 	case WorkerKilled:
 		if t.workers == nil {
@@ -187,14 +187,14 @@ func (t *theatre) deed(ctx context.Context, worker, jobID string, h Hit) error {
 		}
 	case AgentKilled, AgentCut:
 		if target := t.target(jobID); target != nil {
-			t.troubleAgent(ctx, target, h)
+			t.injectAgentFault(ctx, target, h)
 		}
 	case CrashBefore, CrashAfter, AnswerLost, AnswerTwice, Timeout: // the worker's own affair
 	}
 	return nil
 }
 
-func (t *theatre) target(jobID string) *Target {
+func (t *environment) target(jobID string) *Target {
 	v, _ := t.targets.Load(jobID)
 	target, _ := v.(*Target)
 	return target
@@ -202,7 +202,7 @@ func (t *theatre) target(jobID string) *Target {
 
 // terminateBackends ends every connection of the product to this database, as a
 // failover would.
-func (t *theatre) terminateBackends(ctx context.Context) error {
+func (t *environment) terminateBackends(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	c, err := pgx.Connect(ctx, t.dsn)
@@ -218,7 +218,7 @@ func (t *theatre) terminateBackends(ctx context.Context) error {
 var errNoMachine = errors.New("no machine is left")
 
 // machine hands out the next unused machine and its number.
-func (t *theatre) machine() (*simhw.Machine, int, error) {
+func (t *environment) machine() (*simhw.Machine, int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := t.stack.Sims.Fleet.All()

@@ -7,10 +7,10 @@ import (
 	"sync"
 )
 
-// diary passes the product's log on and keeps, by job, the last lines that tell
-// of trouble: a finding is worth little without what the product said then. The
+// logCapture passes the product's log on and keeps, by job, the last lines that tell
+// of problems: a finding is worth little without what the product said then. The
 // workers' processes write into it too.
-type diary struct {
+type logCapture struct {
 	to io.Writer // nil drops
 
 	mu   sync.Mutex
@@ -30,7 +30,7 @@ var (
 )
 
 // Write implements io.Writer; it takes any part of a line.
-func (d *diary) Write(p []byte) (int, error) {
+func (d *logCapture) Write(p []byte) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.to != nil {
@@ -51,9 +51,9 @@ func (d *diary) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// note keeps a line of a job in trouble; what the harness itself does to a job
+// note keeps a line of a job; what the harness itself does to a job
 // is no news.
-func (d *diary) note(line []byte) {
+func (d *logCapture) note(line []byte) {
 	id := aJob.Find(line)
 	if id == nil || !aTrouble.Match(line) || bytes.Contains(line, []byte("chaos:")) {
 		return
@@ -66,7 +66,7 @@ func (d *diary) note(line []byte) {
 }
 
 // of lists what was kept of a job, oldest first.
-func (d *diary) of(jobID string) []string {
+func (d *logCapture) of(jobID string) []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return append([]string(nil), d.said[jobID]...)
