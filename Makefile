@@ -46,8 +46,8 @@ lint-dev: bin/golangci-lint ## golangci-lint on the dev module (minutes: it read
 fmt: bin/golangci-lint ## format the Go files
 	bin/golangci-lint fmt
 
-generate: bin/sqlc ## generate code and reference documents from their sources
-	@if [ -f sqlc.yaml ]; then echo bin/sqlc generate; bin/sqlc generate; fi
+generate: ## generate code and reference documents from their sources, and record what belongs together
+	go run ./test/generated/cmd/generate
 	go generate ./...
 
 verify: ## fail if `make generate` would change a file
