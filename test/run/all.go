@@ -142,13 +142,16 @@ func (s *session) suite(ctx context.Context, o suite, servers []string) {
 }
 
 // runLateAgain runs every test whose only failures are missed deadlines once more, alone, with the
-// same seed.
+// same seed. When another test failed in another way, the run fails whatever they do.
 func (s *session) runLateAgain(ctx context.Context, servers []string) {
 	r, err := s.results()
 	if err != nil {
 		return // finish says so
 	}
-	again, _ := r.late()
+	again, red := r.late()
+	if red {
+		return
+	}
 	s.again = again
 	for i, top := range again {
 		name := fmt.Sprintf("again, alone: %s", top)

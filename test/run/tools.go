@@ -43,7 +43,10 @@ func (s *session) checked(label string, check func() (cost, error), paths ...str
 	if err != nil {
 		return used, err
 	}
-	return used, toolcache.MarkChecked(hash)
+	if err := toolcache.MarkChecked(hash); err != nil {
+		s.board.printf("%s: passed, and will run again next time: %v\n", label, err)
+	}
+	return used, nil
 }
 
 // workflowcheck looks for what is not deterministic in workflows, unless it passed for the same
