@@ -98,9 +98,9 @@ func (t *environment) addBooted(ctx context.Context, target *Target, fresh bool)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	add := func(plain bool) (*devstack.PXEServer, error) {
-		m := devstack.NewPXEMachine(t.next)
+		m := devstack.NewPXEMachine(t.booted)
 		m.PlainBMC = plain
-		t.next++
+		t.booted++
 		return t.stack.AddPXE(ctx, m)
 	}
 	var err error
@@ -134,7 +134,7 @@ func (t *environment) seedBMC(ctx context.Context, s *devstack.PXEServer) error 
 	return err
 }
 
-// bootedWorkflows makes the two workflows once for a environment. The images are
+// bootedWorkflows makes the two workflows once for an environment. The images are
 // Slipway's own start script: no simulated firmware looks into them.
 func (t *environment) bootedWorkflows(ctx context.Context) (install, erase string, err error) {
 	t.mu.Lock()

@@ -3,6 +3,7 @@ package chaos_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -17,6 +18,18 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
+// TestMain makes this program the worker process of its own runs.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == chaos.WorkerArgument {
+		if err := chaos.RunWorker(context.Background(), os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
 // orphaned is a case on a node whose BMC has an unfinished login of a worker that died: the BMC
 // locks its account after three wrong logins, so that the job waits for an operator.
 const orphaned = "decommission/storage_cleanup:cleanup_storage.LookAtLeaving=worker_killed.after"
@@ -28,7 +41,8 @@ func TestRun_AllScenarioSets(t *testing.T) {
 	if testing.Short() {
 		t.Skip("these jobs take half a minute")
 	}
-	o := chaos.Options{Sets: allSets(), Processes: 2, Progress: &progress{}}
+	said := &progress{}
+	o := chaos.Options{Sets: allSets(), Processes: 2, Progress: said, Verbose: true}
 	addOrphanedLogin(o.Sets)
 	c, err := chaos.ParseCase(orphaned, o.Sets)
 	require.NoError(t, err)
@@ -36,7 +50,7 @@ func TestRun_AllScenarioSets(t *testing.T) {
 	o.Cases = append(twoOfEach(o.Sets, seed), c)
 	t.Logf("seed %d: %v", seed, o.Cases)
 	report, err := chaos.Run(t.Context(), o)
-	t.Log("\n" + report.Table())
+	t.Log("\n" + said.text() + report.Table())
 	for _, failed := range report.Failed() {
 		t.Error(failed.Blame())
 	}
@@ -89,7 +103,7 @@ func countOrphanedLogin(ctx context.Context, target *chaos.Target) error {
 	if err != nil {
 		return err
 	}
-	if err := target.Store.SetBMCLockout(ctx, rec.ID, &three, time.Hour); err != nil {
+	if err := target.Store.SetBMCLockout(ctx, rec.ID, &three, 5*time.Minute); err != nil {
 		return err
 	}
 	if rec, err = target.Store.TakeBMCLogin(ctx, rec.ID, dead, time.Minute); err != nil {
@@ -125,3 +139,5 @@ func (p *progress) Write(b []byte) (int, error) {
 	}
 	return p.b.Write(b)
 }
+
+func (p *progress) text() string { p.mu.Lock(); defer p.mu.Unlock(); return p.b.String() }

@@ -34,6 +34,10 @@ const (
 	mostReplayed = 3
 )
 
+// standsStill is how long a job of an elastic run may stand still. The longest wait
+// without incident is for the lease of a killed agent's task.
+const standsStill = 90 * time.Second
+
 // errFailed ends a run whose report says why.
 var errFailed = errors.New("a case failed")
 
@@ -44,9 +48,9 @@ var errFailed = errors.New("a case failed")
 // again alone. An error means that the run could not be completed; what went
 // wrong in the cases is in the report.
 func RunElastic(ctx context.Context, o ElasticOptions) (Report, error) {
-	o.fill()
 	o.Limit = orElse(o.Limit, max(2*o.For, runenv.Patience(3*time.Minute)))
-	o.Patience = min(o.Patience, o.Limit)
+	o.Patience = orElse(o.Patience, runenv.Patience(standsStill))
+	o.fill()
 	r := &run{o: o.Options, began: time.Now(), logCapture: &logCapture{to: o.Log}}
 	s := newSchedule(o, r.began)
 	playing, stop := context.WithCancelCause(ctx)

@@ -43,7 +43,8 @@ type environment struct {
 
 	mu     sync.Mutex
 	pool   map[lifecycle.NodeStatus][]*Target
-	next   int // machine
+	next   int // machine of MAAS
+	booted int // machines that boot from the network
 	closes []func()
 }
 

@@ -37,7 +37,7 @@ type violation struct{ whose, text string }
 // away is due again after its lease.
 const settle = 90 * time.Second
 
-// violations asks every invariant of a environment: those of the database, the audit
+// violations asks every invariant of an environment: those of the database, the audit
 // chains, and that jobs and workflows know of each other.
 func (t *environment) violations(ctx context.Context) ([]violation, error) {
 	c, err := pgx.Connect(ctx, t.dsn)

@@ -21,7 +21,7 @@ import (
 type Options struct {
 	Sets  []*ScenarioSet
 	Cases []Case
-	// AtOnce is how many jobs are under way at a time in a environment, 0 for 16.
+	// AtOnce is how many jobs are under way at a time in an environment, 0 for 16.
 	AtOnce int
 	// Processes is how many worker processes share the cases in which workers
 	// are killed, 0 for 3.
@@ -32,9 +32,6 @@ type Options struct {
 	// Break makes interceptors for the worker in this process: how a test breaks
 	// a stage.
 	Break func(*devstack.Stack) []interceptor.WorkerInterceptor
-	// Program is the chaos program, which serves as the worker process. When it is
-	// empty, the program is built.
-	Program string
 	// Progress gets a line now and then, Log the product's own log; nil drops.
 	Progress, Log io.Writer
 	// Verbose writes a line to Progress when a case ends.
@@ -167,6 +164,9 @@ func (r *run) play(ctx context.Context, name string, cases []Case, processes int
 		return 0, err
 	}
 	defer t.close()
+	if r.o.Verbose {
+		r.tellf("the %s environment is up", name)
+	}
 	errs := make([]error, len(cases))
 	gate := make(chan struct{}, r.o.AtOnce)
 	var wg sync.WaitGroup
@@ -176,22 +176,24 @@ func (r *run) play(ctx context.Context, name string, cases []Case, processes int
 			defer func() { <-gate }()
 			var res Result
 			res, errs[i] = r.one(ctx, t, c)
-			r.note(res)
+			if errs[i] == nil {
+				r.note(res)
+			}
 		})
 	}
 	wg.Wait()
 	return r.finish(ctx, t, errs)
 }
 
-// environment are the options of a environment of this run.
+// environment are the options of an environment of this run.
 func (r *run) environment(name string, machines, processes int) environmentOptions {
 	return environmentOptions{
-		name: name + "-" + db.NewID("run"), machines: machines, processes: processes, program: r.o.Program, breaks: r.o.Break, log: r.logCapture,
+		name: name + "-" + db.NewID("run"), machines: machines, processes: processes, breaks: r.o.Break, log: r.logCapture,
 		keeps: slices.ContainsFunc(r.o.Sets, (*ScenarioSet).beginsInService), atOnce: r.o.AtOnce,
 	}
 }
 
-// finish checks the invariants of a environment whose cases have ended.
+// finish checks the invariants of an environment whose cases have ended.
 func (r *run) finish(ctx context.Context, t *environment, errs []error) (killed int, err error) {
 	t.endKeeping()
 	if t.workers != nil {

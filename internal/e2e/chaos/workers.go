@@ -1,19 +1,18 @@
 package chaos
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/slipway-cloud/slipway/internal/config"
-	"github.com/slipway-cloud/slipway/internal/devstack/temporal"
 	"github.com/slipway-cloud/slipway/internal/server"
 )
 
@@ -40,16 +39,14 @@ type hand struct {
 	killed bool
 }
 
-// startWorkers starts the worker processes of a environment. It builds the program
-// when the options name none.
+// startWorkers starts the worker processes of an environment. They are this
+// program, which calls RunWorker when its first argument is "worker".
 func startWorkers(ctx context.Context, t *environment, o environmentOptions) (*workers, error) {
-	w := &workers{t: t, log: o.log, bin: o.program, live: map[string]*hand{}}
-	if w.bin == "" {
-		w.bin = filepath.Join(t.stack.Dir, "chaos")
-		if err := buildProgram(ctx, w.bin); err != nil {
-			return nil, err
-		}
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
 	}
+	w := &workers{t: t, log: o.log, bin: program, live: map[string]*hand{}}
 	url, stop, err := t.plans.Serve(context.WithoutCancel(ctx))
 	if err != nil {
 		return nil, err
@@ -62,19 +59,6 @@ func startWorkers(ctx context.Context, t *environment, o environmentOptions) (*w
 		go w.keepOne(ctx)
 	}
 	return w, nil
-}
-
-func buildProgram(ctx context.Context, bin string) error {
-	root, err := temporal.Root()
-	if err != nil {
-		return err
-	}
-	build := exec.CommandContext(ctx, "go", "build", "-o", bin, "./internal/e2e/chaos/cmd/chaos")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the worker: %w\n%s", err, bytes.TrimSpace(out))
-	}
-	return nil
 }
 
 // workerEnv is a stack's configuration for a process of its own.
@@ -121,7 +105,7 @@ func (w *workers) keepOne(ctx context.Context) {
 // start starts one process. The end of its standard input tells it that the
 // harness is gone.
 func (w *workers) start(ctx context.Context, said io.Writer) (*hand, io.Closer, error) {
-	cmd := exec.CommandContext(ctx, w.bin, "worker", "--injector", w.url)
+	cmd := exec.CommandContext(ctx, w.bin, WorkerArgument, "--injector", w.url)
 	cmd.Env, cmd.Stderr = w.env, io.MultiWriter(said, w.log)
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -207,13 +191,27 @@ func (t *tail) Write(p []byte) (int, error) {
 
 func (t *tail) String() string { t.mu.Lock(); defer t.mu.Unlock(); return string(t.b) }
 
-// RunWorker is the worker process: Slipway's own, with the interceptor that asks
-// the plans at url. It ends with ctx, or when alive comes to its end.
-func RunWorker(ctx context.Context, url string, cfg config.Config, alive io.Reader) error {
+// WorkerArgument is the first argument of a program that has to call RunWorker with
+// the others.
+const WorkerArgument = "worker"
+
+// RunWorker is the worker process: Slipway's own worker, with the interceptor that
+// asks the injector of the harness. It ends with ctx, or with its standard input.
+func RunWorker(ctx context.Context, args []string) error {
+	fs := pflag.NewFlagSet(WorkerArgument, pflag.ContinueOnError)
+	url := fs.String("injector", "", "URL of the injector that says which faults to inject")
+	src := config.Flags(fs)
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	cfg, err := src.Load(os.LookupEnv, config.PartDatabase, config.PartTemporal, config.PartAgent, config.PartSecrets, config.PartWorker)
+	if err != nil {
+		return err
+	}
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	go func() {
-		_, _ = io.Copy(io.Discard, alive)
+		_, _ = io.Copy(io.Discard, os.Stdin)
 		end()
 	}()
 	app, err := server.Open(ctx, cfg, os.Stderr)
@@ -221,5 +219,5 @@ func RunWorker(ctx context.Context, url string, cfg config.Config, alive io.Read
 		return err
 	}
 	defer app.Close()
-	return app.RunWorker(ctx, &Interceptor{Injector: Dial(url, strconv.Itoa(os.Getpid()))})
+	return app.RunWorker(ctx, &Interceptor{Injector: Dial(*url, strconv.Itoa(os.Getpid()))})
 }

@@ -72,7 +72,7 @@ func parse(args []string, out io.Writer) (*flags, error) {
 	fs.StringVar(&f.known, "known", "", "with --for: file of the cases to play first")
 	fs.StringVar(&f.keep, "keep", "", "with --for: file to which findings that did not recur are appended; empty is the file of --known")
 	fs.IntVar(&f.o.AtOnce, "at-once", 0, "cases under way at a time in each of the two environments; 0 is 16")
-	fs.DurationVar(&f.o.Patience, "patience", 0, "how long a job may stand still before it counts as stuck; 0 is 4 minutes")
+	fs.DurationVar(&f.o.Patience, "patience", 0, "how long a job may stand still before it counts as stuck; 0 is 4 minutes, 90 s with --for")
 	fs.BoolVar(&f.o.Verbose, "verbose", false, "print a line when a case ends")
 	fs.StringVar(&f.logTo, "log", "", "file for the product's own log")
 	if err := fs.Parse(args); err != nil {
@@ -84,7 +84,7 @@ func parse(args []string, out io.Writer) (*flags, error) {
 	return f, f.choose()
 }
 
-// choose finds the job kinds and the cases that the flags name, and this program.
+// choose finds the job kinds and the cases that the flags name.
 func (f *flags) choose() error {
 	f.sets = [][]*chaos.ScenarioSet{{chaos.Onboarding()}, chaos.Leaving(), chaos.Booted()}
 	f.all = slices.Concat(f.sets...)
@@ -105,9 +105,7 @@ func (f *flags) choose() error {
 		}
 		f.o.Cases = append(f.o.Cases, c)
 	}
-	var err error
-	f.o.Program, err = os.Executable()
-	return err
+	return nil
 }
 
 // playCases plays cases and prints what came of them.
