@@ -107,7 +107,9 @@ func (l *elasticLane) play(ctx context.Context) (killed int, err error) {
 	l.r.tellf("the %s environment is up", l.lane)
 	var wg sync.WaitGroup
 	for range l.s.slots(l.lane) {
-		wg.Go(func() { l.playCases(ctx, t) })
+		wg.Go(func() {
+			l.playCases(ctx, func(c Case) (Result, error) { return l.r.one(ctx, t, c) })
+		})
 	}
 	wg.Wait()
 	if ctx.Err() != nil {
@@ -116,14 +118,14 @@ func (l *elasticLane) play(ctx context.Context) (killed int, err error) {
 	return l.r.finish(ctx, t, nil)
 }
 
-// playCases plays one case after the other until none is left.
-func (l *elasticLane) playCases(ctx context.Context, t *environment) {
+// playCases plays one case after the other until none is left, or one fails the run.
+func (l *elasticLane) playCases(ctx context.Context, play func(Case) (Result, error)) {
 	for ctx.Err() == nil {
 		next, more := l.s.next(l.lane, time.Now())
 		if !more {
 			return
 		}
-		res, err := l.r.one(ctx, t, next.c)
+		res, err := play(next.c)
 		if ctx.Err() != nil {
 			return // its end says nothing
 		}

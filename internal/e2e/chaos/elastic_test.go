@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -53,6 +54,72 @@ func TestSchedule_Open(t *testing.T) {
 	require.Contains(t, s.open(), p.c.String())
 	s.ended(p, Result{})
 	require.NotContains(t, s.open(), p.c.String())
+}
+
+// TestPlayCases_StopsAtOnce: a finding of a required case ends the run, and so does a duplicate effect
+// or a broken invariant of a random case. Any other finding of a random case is left for later.
+func TestPlayCases_StopsAtOnce(t *testing.T) {
+	t.Parallel()
+	const seed = 7
+	for name, row := range map[string]struct {
+		class   Class
+		verdict Verdict
+		stops   bool
+	}{
+		"stratum":               {ClassStratum, Stuck, true},
+		"exploring, stuck":      {ClassExploring, Stuck, false},
+		"exploring, wrong end":  {ClassExploring, WrongEnd, false},
+		"exploring, duplicate":  {ClassExploring, Duplicate, true},
+		"exploring, invariant":  {ClassExploring, Invariant, true},
+		"exploring, no machine": {ClassExploring, "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := ElasticOptions{Options: Options{Sets: allSets(), AtOnce: 1}, For: time.Hour, Seed: seed}
+			s := newSchedule(o, time.Now())
+			required := len(s.required[calm])
+			ctx, stop := context.WithCancelCause(t.Context())
+			defer stop(nil)
+			r := &run{began: time.Now()}
+			found, after := 0, 0
+			l := &elasticLane{r: r, s: s, lane: calm, stop: stop}
+			l.playCases(ctx, func(c Case) (Result, error) {
+				if found > 0 {
+					if after++; after == 3 {
+						return Result{}, errNoMachine // so that the lane ends
+					}
+				}
+				if found+after == 0 && (row.class == ClassStratum || len(r.results) == required) {
+					if row.verdict == "" {
+						return Result{}, errNoMachine
+					}
+					found++
+					return Result{Case: c, Findings: []Finding{{Verdict: row.verdict}}}, nil
+				}
+				return Result{Case: c}, nil
+			})
+			if row.stops {
+				require.ErrorIs(t, context.Cause(ctx), errFailed)
+				require.Zero(t, after, "nothing is played after it")
+			} else {
+				require.NoError(t, ctx.Err())
+			}
+			require.Equal(t, row.class == ClassExploring, s.strata.Played == required, "a stratum ends the run before the others")
+		})
+	}
+}
+
+// TestRunElastic_MissedDeadline: a run whose strata take too long says so, and names what is open.
+func TestRunElastic_MissedDeadline(t *testing.T) {
+	t.Parallel()
+	o := ElasticOptions{Options: Options{Sets: []*ScenarioSet{Onboarding()}}, For: time.Second, Limit: time.Nanosecond, Seed: 7}
+	report, err := RunElastic(t.Context(), o)
+	require.ErrorContains(t, err, runenv.Deadline)
+	for _, c := range StratumCases(o.Sets, o.Seed) {
+		require.ErrorContains(t, err, c.String())
+	}
+	require.Equal(t, Coverage{Played: 0, All: 9}, report.Strata)
+	require.Empty(t, report.Results)
 }
 
 func TestReport_WhatFailsARun(t *testing.T) {
