@@ -69,8 +69,8 @@ func (c *secretSearch) begin(ctx context.Context, s *devstack.Stack) (err error)
 	return nil
 }
 
-// betweenActs replaces the password of a BMC and notes the private keys of the nodes, which are still
-// in service.
+// betweenActs replaces the password of a BMC and notes the private keys of the nodes, which are
+// still in service.
 func (c *secretSearch) betweenActs(ctx context.Context, o *operator, out io.Writer, host string) error {
 	if c == nil {
 		return nil

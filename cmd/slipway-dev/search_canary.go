@@ -42,8 +42,8 @@ func (cs canaries) secrets() []secretscan.Secret {
 	return out
 }
 
-// check returns the findings that are no canaries. It returns an error when a canary was not found in
-// its place.
+// check returns the findings that are no canaries. It returns an error when a canary was not found
+// in its place.
 func (cs canaries) check(found []secretscan.Finding) (leaks []secretscan.Finding, err error) {
 	for _, c := range cs {
 		if !slices.ContainsFunc(found, func(f secretscan.Finding) bool { return f.Kind == c.kind && strings.HasPrefix(f.Place, c.place) }) {
@@ -84,7 +84,8 @@ func (c *secretSearch) plantCanaries(ctx context.Context, o *operator) (canaries
 	return cs, remove, err
 }
 
-// listed waits until Temporal lists the canary's workflow. What was started before is listed then too.
+// listed waits until Temporal lists the canary's workflow. What was started before is listed then
+// too.
 func (c *secretSearch) listed(ctx context.Context) error {
 	request := &workflowservice.ListWorkflowExecutionsRequest{Namespace: c.stack.Config.Temporal.Namespace, Query: "WorkflowId = '" + canaryWorkflow + "'"}
 	for {

@@ -1,6 +1,6 @@
-// Package realhost decides whether the tests of the scrub may act on the machine that runs them, and
-// checks that they can. They make accounts, mounts and loop disks and remove them; a mistake in what
-// they test could do more. So they run where the machine may be lost: in a container or in CI.
+// Package realhost decides whether the tests of the scrub may act on the machine that runs them,
+// and checks that they can. They make accounts, mounts and loop disks and remove them; a mistake in
+// what they test could do more. So they run where the machine may be lost: in a container or in CI.
 package realhost
 
 import (
@@ -26,9 +26,9 @@ var programs = [...]string{"useradd", "userdel", "losetup", "blkdiscard", "mkfs.
 
 const probeLimit = 20 * time.Second
 
-// Decide returns whether the tests run on this machine, with a sentence for the operator. It returns
-// an error where they must run and cannot: when SLIPWAY_REQUIRE_PEERS is 1 and something is missing.
-// A caller that gets true sets SLIPWAY_TEST_REAL_HOST=1 for the tests.
+// Decide returns whether the tests run on this machine, with a sentence for the operator. It
+// returns an error where they must run and cannot: when SLIPWAY_REQUIRE_PEERS is 1 and something is
+// missing. A caller that gets true sets SLIPWAY_TEST_REAL_HOST=1 for the tests.
 func Decide(getenv func(string) string) (run bool, line string, err error) {
 	return decide(getenv, inContainer, Check)
 }

@@ -1,7 +1,8 @@
-// Package secretscan searches what Slipway writes for secrets: workflow histories with every payload
-// decoded, every column of the database, logs and printed output. The caller names the secrets; the
-// search finds them as they are, in base64, in hex and in URL-escaped form, and inside JSON that is
-// written in a string. A finding names the place and the kind of secret, never the secret.
+// Package secretscan searches what Slipway writes for secrets: workflow histories with every
+// payload decoded, every column of the database, logs and printed output. The caller names the
+// secrets; the search finds them as they are, in base64, in hex and in URL-escaped form, and inside
+// JSON that is written in a string. A finding names the place and the kind of secret, never the
+// secret.
 package secretscan
 
 import (

@@ -13,12 +13,12 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// listings are the queries that together name all executions of a namespace. Temporal keeps its own,
-// such as schedules, in divisions that a plain query leaves out.
+// listings are the queries that together name all executions of a namespace. Temporal keeps its
+// own, such as schedules, in divisions that a plain query leaves out.
 var listings = [...]string{"", "TemporalNamespaceDivision IS NOT NULL"}
 
-// Histories searches all executions of a namespace, open and closed: what the list shows of each, and
-// each event of its history.
+// Histories searches all executions of a namespace, open and closed: what the list shows of each,
+// and each event of its history.
 func (s *Searcher) Histories(ctx context.Context, c client.Client, namespace string) error {
 	for _, query := range listings {
 		var page []byte
@@ -68,8 +68,9 @@ func (s *Searcher) event(place string, event *historypb.HistoryEvent) {
 	s.Message(fmt.Sprintf("%s, event %d (%s)", place, event.GetEventId(), event.GetEventType()), event)
 }
 
-// Message searches every text and every bytes field of m at any depth: payloads with their metadata,
-// memos, search attributes, headers, and failures with their details and encoded attributes.
+// Message searches every text and every bytes field of m at any depth: payloads with their
+// metadata, memos, search attributes, headers, and failures with their details and encoded
+// attributes.
 func (s *Searcher) Message(place string, m proto.Message) { s.fields(place, m.ProtoReflect()) }
 
 func (s *Searcher) fields(place string, m protoreflect.Message) {

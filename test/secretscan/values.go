@@ -18,8 +18,8 @@ var (
 // minKeyLine is the least length of a line of a private key that is searched for by itself.
 const minKeyLine = 16
 
-// Expand returns a secret and its parts, each of which must be found nowhere by itself: the lines of
-// private keys, the tokens of 43 characters that fill a whole file of a user-data document, the
+// Expand returns a secret and its parts, each of which must be found nowhere by itself: the lines
+// of private keys, the tokens of 43 characters that fill a whole file of a user-data document, the
 // password of a login in JSON, and the parts of an API key that colons separate. Private keys and
 // tokens are taken out of every layer of encoding.
 func Expand(s Secret) []Secret {
