@@ -101,8 +101,7 @@ func (t table) query() string {
 
 func (s *Searcher) row(t table, values [][]byte) {
 	s.Counts.Rows++
-	id := string(values[0])
-	s.patterns.match(values[0], func(string, string) { id = "whose id holds the secret" })
+	id := s.nameOf(string(values[0]))
 	for i, column := range t.Columns {
 		if len(values[i+1]) > 0 {
 			s.Search(fmt.Sprintf("table %s.%s, column %s, row %s", t.Schema, t.Name, column, id), values[i+1])

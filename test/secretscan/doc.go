@@ -71,6 +71,12 @@ func (s *Searcher) Search(place string, data []byte) {
 	})
 }
 
+// nameOf returns the id of a place for a finding, which must not repeat a secret.
+func (s *Searcher) nameOf(id string) string {
+	s.patterns.match([]byte(id), func(string, string) { id = "whose id holds a secret" })
+	return id
+}
+
 func (s *Searcher) record(f Finding) {
 	if len(s.found) < maxFindings {
 		s.found[f] = struct{}{}

@@ -29,7 +29,7 @@ func (s *Searcher) Histories(ctx context.Context, c client.Client, namespace str
 			}
 			for _, info := range list.GetExecutions() {
 				e := info.GetExecution()
-				s.Message("workflow "+e.GetWorkflowId()+" in the list of workflows", info)
+				s.Message("workflow "+s.nameOf(e.GetWorkflowId())+" in the list of workflows", info)
 				if err := s.execution(ctx, c, e); err != nil {
 					return err
 				}
@@ -48,9 +48,9 @@ func (s *Searcher) execution(ctx context.Context, c client.Client, e *commonpb.W
 	for events.HasNext() {
 		event, err := events.Next()
 		if err != nil {
-			return fmt.Errorf("read the history of workflow %s: %w", e.GetWorkflowId(), err)
+			return fmt.Errorf("read the history of workflow %s: %w", s.nameOf(e.GetWorkflowId()), err)
 		}
-		s.event("workflow "+e.GetWorkflowId(), event)
+		s.event("workflow "+s.nameOf(e.GetWorkflowId()), event)
 	}
 	return nil
 }
