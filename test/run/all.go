@@ -18,6 +18,7 @@ const (
 	// aim is how long `make test` takes with warm caches. Chaos takes what the rest leaves of it.
 	aim                = 17 * time.Minute
 	minChaos, maxChaos = 60 * time.Second, 180 * time.Second
+	demoLimit          = 5 * time.Minute
 	// watchdog ends a run that CI would end without a word a quarter of an hour later.
 	watchdog   = 75 * time.Minute
 	knownCases = "internal/e2e/chaos/testdata/known.txt"
@@ -105,7 +106,7 @@ func (s *session) lanes(ctx context.Context, all, servers []string, whole bool) 
 			s.suite(ctx, suite{name: "end-to-end tests", packages: []string{"./" + endToEnd}, timeout: 15 * time.Minute, parallel: "6"}, servers)
 		}
 		if whole {
-			s.run(ctx, demoStep, "bin/slipway-dev", "demo", "--search-secrets")
+			s.board.step(ctx, demoStep, s.demo)
 		}
 		if slices.Contains(all, harness) {
 			s.suite(ctx, suite{name: "chaos harness", packages: []string{"./" + harness}, race: !s.short, timeout: 10 * time.Minute}, servers)
@@ -119,6 +120,13 @@ func (s *session) lanes(ctx context.Context, all, servers []string, whole bool) 
 		}
 	})
 	wg.Wait()
+}
+
+// demo runs the demo once and searches what it left for the secrets of the run.
+func (s *session) demo(ctx context.Context) (cost, error) {
+	ctx, cancel := context.WithTimeout(ctx, scaled(demoLimit, s.speed))
+	defer cancel()
+	return s.child(ctx, "demo", []string{"bin/slipway-dev", "demo", "--search-secrets"}, nil)
 }
 
 // split sorts folders by whether they are raced; what has a lane of its own is left out.
