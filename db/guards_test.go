@@ -40,7 +40,7 @@ func requireState(t testing.TB, err error, state string) {
 
 func TestTheEdgesOfTheDatabaseAreThoseOfLifecycle(t *testing.T) {
 	t.Parallel()
-	conn := raw(t, dbtest.Database(t))
+	conn := raw(t, dbtest.FreshDatabase(t))
 	rows, err := conn.Query(t.Context(), "SELECT resource, lifecycle, name, from_state, to_state FROM lifecycle_edges")
 	require.NoError(t, err)
 	got, err := pgx.CollectRows(rows, pgx.RowToStructByPos[lifecycle.Edge])
@@ -76,7 +76,7 @@ func TestTheLiveStatesOfTheIndexAreThoseOfLifecycle(t *testing.T) {
 // Every pair of states, by SQL: the trigger allows exactly the edges.
 func TestTheSchemaRefusesEveryStatusChangeThatIsNoEdge(t *testing.T) {
 	t.Parallel()
-	dsn := dbtest.Database(t)
+	dsn := dbtest.FreshDatabase(t)
 	s, conn := dbtest.Open(t, dsn), raw(t, dsn)
 	edges := lifecycle.NodeMAAS.Edges()
 	for _, from := range lifecycle.NodeMAAS.States {
@@ -101,7 +101,7 @@ func TestTheSchemaRefusesEveryStatusChangeThatIsNoEdge(t *testing.T) {
 
 func TestTheSchemaRefusesWhatGoesAroundTheCommitPoint(t *testing.T) {
 	t.Parallel()
-	dsn := dbtest.Database(t)
+	dsn := dbtest.FreshDatabase(t)
 	s, conn := dbtest.Open(t, dsn), raw(t, dsn)
 	n := dbtest.Node(t, s)
 	j := dbtest.Job(t, s, dbtest.On(n.ID), dbtest.JobStatus(lifecycle.JobRunning))
@@ -140,7 +140,7 @@ const auditInsert = `INSERT INTO audit_log (at, id, resource_kind, resource_id, 
 
 func TestNoPartitionOfTheAuditLogCanBeEmptied(t *testing.T) {
 	t.Parallel()
-	conn := raw(t, dbtest.Database(t))
+	conn := raw(t, dbtest.FreshDatabase(t))
 	rows, err := conn.Query(t.Context(), "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'audit_log'::regclass")
 	require.NoError(t, err)
 	parts, err := pgx.CollectRows(rows, pgx.RowTo[string])
@@ -179,7 +179,7 @@ func TestATamperedChainIsFound(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dsn := dbtest.Database(t)
+			dsn := dbtest.FreshDatabase(t)
 			s, conn := dbtest.Open(t, dsn), raw(t, dsn)
 			n := dbtest.Node(t, s, dbtest.Status(lifecycle.NodeOffline)) // four rows
 			other := dbtest.Node(t, s, dbtest.Active())
@@ -198,7 +198,7 @@ func TestATamperedChainIsFound(t *testing.T) {
 
 func TestMigrationsCanBeRepeatedAndUndone(t *testing.T) {
 	t.Parallel()
-	dsn := dbtest.Database(t)
+	dsn := dbtest.FreshDatabase(t)
 	require.NoError(t, db.Migrate(t.Context(), dsn), "nothing to do is success")
 	cfg, err := pgx.ParseConfig(dsn)
 	require.NoError(t, err)

@@ -106,7 +106,7 @@ func TestAnOutageOfOurOwnTakesNoNodeOffline(t *testing.T) {
 func TestAWorkersClockJudgesNobody(t *testing.T) {
 	t.Parallel()
 	const skew = 10 * time.Minute
-	dsn := dbtest.Database(t)
+	dsn := dbtest.FreshDatabase(t)
 	conn, err := pgx.Connect(t.Context(), dsn)
 	require.NoError(t, err)
 	_, err = conn.Exec(t.Context(), `CREATE SCHEMA behind; CREATE FUNCTION behind.now() RETURNS timestamptz LANGUAGE sql STABLE

@@ -111,7 +111,8 @@ func notSelfSufficient(t *testing.T) {
 // In the same transaction: what fails after the transition takes both back, and
 // what succeeds has both under one transaction id.
 func enteringCreatesAnOwner(t *testing.T) {
-	w, dsn := openWorld(t)
+	dsn := dbtest.FreshDatabase(t)
+	w := worldAt(t, dsn)
 	alter(t, dsn,
 		"CREATE FUNCTION boom() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'boom'; END $$",
 		// The last statement of the request, and then the commit itself.

@@ -21,13 +21,19 @@ import (
 func openWorld(t *testing.T) (w *world, dsn string) {
 	t.Helper()
 	dsn = dbtest.Database(t)
+	return worldAt(t, dsn), dsn
+}
+
+// worldAt is a world with the database at dsn.
+func worldAt(t *testing.T, dsn string) (w *world) {
+	t.Helper()
 	store := dbtest.Open(t, dsn)
 	w = newWorld(t, func(c *rest.Config) { c.Store, c.Plans = store, &planEngine{} })
 	w.sameStore(store)
 	w.site = dbtest.Site(t, store)
 	w.profile = dbtest.Profile(t, store, dbtest.At(w.site.ID))
 	w.sku = dbtest.SKU(t, store, func(p *dbtest.Params) { p.SKU.GPUs = 1 })
-	return w, dsn
+	return w
 }
 
 func actionPath(node string, a lifecycle.NodeAction) string {

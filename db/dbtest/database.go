@@ -5,8 +5,9 @@
 //	node := dbtest.Node(t, store, dbtest.Active())
 //
 // The server is the one that TEST_DATABASE_URL names, or one of the test
-// process's own. The schema is migrated once into a template database; each
-// test gets a copy, which is dropped when the test ends.
+// process's own. The schema is migrated once into a template database, of which
+// each test gets a copy. It may be one that an ended test has used, and that was
+// emptied: making a copy costs the server several tenths of a second of CPU time.
 package dbtest
 
 import (
@@ -42,6 +43,7 @@ const (
 type source struct {
 	server   *pg.Server
 	template string
+	locks    *locks
 }
 
 // ofProcess is made by the first test that needs it and lives as long as the
@@ -59,7 +61,14 @@ func prepare() (source, error) {
 	if err != nil {
 		return source{}, err
 	}
-	return source{server, name}, makeTemplate(ctx, server, name)
+	if err := makeTemplate(ctx, server, name); err != nil {
+		return source{}, err
+	}
+	conn, err := pgx.Connect(ctx, server.DSN("postgres"))
+	if err != nil {
+		return source{}, err
+	}
+	return source{server, name, &locks{conn: conn, held: map[string]bool{}}}, nil
 }
 
 // templateName changes with the migrations, so that processes share a template
@@ -126,15 +135,30 @@ func rename(ctx context.Context, admin *pgx.Conn, from, to string) error {
 
 func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
 
-// Database makes a migrated, empty database for this test and returns its DSN.
+// Database returns the DSN of a migrated, empty database that only this test
+// uses. The test must not change its schema.
 func Database(t testing.TB) string {
 	t.Helper()
 	src, err := ofProcess()
 	require.NoError(t, err, "a PostgreSQL for the tests")
+	return src.server.DSN(src.take(t))
+}
+
+// FreshDatabase makes a migrated, empty database for this test, which may change
+// its schema, and returns its DSN.
+func FreshDatabase(t testing.TB) string {
+	t.Helper()
+	src, err := ofProcess()
+	require.NoError(t, err, "a PostgreSQL for the tests")
 	name := fmt.Sprintf("slipway_test_%d_%s", os.Getpid(), strings.TrimPrefix(db.NewID("x"), "x_"))
-	admin(t, src, "CREATE DATABASE "+quote(name)+" TEMPLATE "+quote(src.template))
+	src.create(t, name)
 	t.Cleanup(func() { admin(t, src, "DROP DATABASE IF EXISTS "+quote(name)+" WITH (FORCE)") })
 	return src.server.DSN(name)
+}
+
+func (s source) create(t testing.TB, name string) {
+	t.Helper()
+	admin(t, s, "CREATE DATABASE "+quote(name)+" TEMPLATE "+quote(s.template))
 }
 
 func admin(t testing.TB, src source, statement string) {

@@ -24,7 +24,7 @@ const (
 // of the same rows that PostgreSQL takes, arrays through unnest into a table of
 // the same shape. Most beats carry no report; the second pair all do.
 func BenchmarkHeartbeats(b *testing.B) {
-	dsn := dbtest.Database(b)
+	dsn := dbtest.FreshDatabase(b)
 	store := dbtest.Open(b, dsn)
 	pool, err := pgxpool.New(b.Context(), dsn)
 	require.NoError(b, err)

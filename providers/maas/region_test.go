@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/maas"
 	"github.com/slipway-cloud/slipway/providers/providertest"
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // TestRegion runs the conformance suite on a real region, with a machine that
@@ -63,8 +64,8 @@ func settle(patience, every time.Duration) func(*testing.T, string, func() bool)
 		defer tick.Stop()
 		// The condition runs here and not in require.Eventually's goroutine, so
 		// that it may end the test itself.
-		for end := time.Now().Add(patience); !cond(); <-tick.C {
-			require.True(t, time.Now().Before(end), "waited %s in vain for %s", patience, what)
+		for end := time.Now().Add(runenv.Patience(patience)); !cond(); <-tick.C {
+			require.True(t, time.Now().Before(end), runenv.Deadline+"waited %s in vain for %s", patience, what)
 		}
 	}
 }

@@ -1,0 +1,112 @@
+package dbtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+)
+
+// locks holds a lock for each database that a test of this process uses. The
+// server releases them when the process ends.
+type locks struct {
+	mu   sync.Mutex
+	conn *pgx.Conn
+	held map[string]bool // the server would give this connection a lock twice
+}
+
+func (l *locks) try(ctx context.Context, name string) (mine bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held[name] {
+		return false, nil
+	}
+	err = l.conn.QueryRow(ctx, "SELECT pg_try_advisory_lock(hashtextextended($1, 0))", name).Scan(&mine)
+	if mine {
+		l.held[name] = true
+	}
+	return mine, err
+}
+
+func (l *locks) release(ctx context.Context, name string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.held, name)
+	_, err := l.conn.Exec(ctx, "SELECT pg_advisory_unlock(hashtextextended($1, 0))", name)
+	return err
+}
+
+// take returns an empty database that only this test uses until it ends.
+func (s source) take(t testing.TB) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), createLimit)
+	defer cancel()
+	for n := 1; ; n++ {
+		name := fmt.Sprintf("%s_used_%d", s.template, n)
+		mine, err := s.locks.try(ctx, name)
+		require.NoError(t, err)
+		if !mine {
+			continue
+		}
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), createLimit)
+			defer cancel()
+			require.NoError(t, s.locks.release(ctx, name))
+		})
+		s.makeEmpty(ctx, t, name)
+		return name
+	}
+}
+
+// makeEmpty makes the database, or deletes what another test has left in it.
+func (s source) makeEmpty(ctx context.Context, t testing.TB, name string) {
+	t.Helper()
+	err := empty(ctx, s.server.DSN(name))
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) && refused.Code == "42501" { // this user may not disable triggers
+		admin(t, s, "DROP DATABASE "+quote(name)+" WITH (FORCE)")
+		refused.Code = "3D000"
+	}
+	if refused != nil && refused.Code == "3D000" { // there is none of that name
+		s.create(t, name)
+		return
+	}
+	require.NoError(t, err)
+}
+
+// emptySQL ends other connections, deletes all rows without their triggers, and
+// restores what the migrations have put into the tables.
+const emptySQL = `
+DO $$
+DECLARE
+    relation regclass;
+    counter regclass;
+BEGIN
+    PERFORM pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid();
+    SET LOCAL session_replication_role = replica;
+    FOR relation IN SELECT oid FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
+        AND relname NOT IN ('lifecycle_edges', 'goose_db_version') AND pg_relation_size(oid) > 0 LOOP
+        EXECUTE 'DELETE FROM ' || relation;
+    END LOOP;
+    FOR counter IN SELECT quote_ident(sequencename) FROM pg_sequences WHERE schemaname = 'public' AND last_value IS NOT NULL
+        AND sequencename <> 'goose_db_version_id_seq' LOOP
+        EXECUTE 'ALTER SEQUENCE ' || counter || ' RESTART';
+    END LOOP;
+    INSERT INTO event_cursor (last) VALUES (0);
+    INSERT INTO sweep_passes DEFAULT VALUES;
+END $$`
+
+func empty(ctx context.Context, dsn string) error {
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	_, err = conn.Exec(ctx, emptySQL)
+	return err
+}
