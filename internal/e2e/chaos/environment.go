@@ -55,7 +55,6 @@ type environmentOptions struct {
 	// processes is how many worker processes run; 0 runs one worker in this
 	// process.
 	processes int
-	program   string                                                // the worker program; "" builds it
 	breaks    func(*devstack.Stack) []interceptor.WorkerInterceptor // of a worker in this process
 	log       io.Writer
 	// keeps: cases begin with nodes in service, and those of earlier cases are kept
