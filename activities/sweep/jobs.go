@@ -28,7 +28,7 @@ func (p *pass) candidates() []db.LiveJob {
 		case j.Status.Parked():
 		case j.Finding == db.FindingSilent || p.overdue(j) || p.unbegun(j) || p.unheard[j.ID].ID != "":
 			late = append(late, j)
-		case p.now.Sub(j.UpdatedAt) > quiet:
+		case p.now.Sub(j.UpdatedAt) > p.pace().Quiet:
 			well = append(well, j)
 		}
 	}
@@ -55,7 +55,7 @@ func (p *pass) turn(well []db.LiveJob) []db.LiveJob {
 }
 
 func (p *pass) young(j db.LiveJob) bool {
-	return p.now.Sub(j.UpdatedAt) < settle || p.now.Sub(j.StartedOrCreated) < settle
+	return p.now.Sub(j.UpdatedAt) < p.pace().Settle || p.now.Sub(j.StartedOrCreated) < p.pace().Settle
 }
 
 func (p *pass) overdue(j db.LiveJob) bool {
@@ -103,7 +103,7 @@ func (p *pass) judge(ctx context.Context, j db.LiveJob) error {
 
 // lost parks a job that no workflow runs for.
 func (p *pass) lost(ctx context.Context, j db.LiveJob, e temporalx.Execution) error {
-	if e.Found && p.now.Sub(e.Closed) < settle {
+	if e.Found && p.now.Sub(e.Closed) < p.pace().Settle {
 		return nil // what it wrote last may be on its way
 	}
 	cause, err := p.ending(ctx, j, e)

@@ -15,9 +15,8 @@ import (
 // that the worker speaks with the wrong database, or that the database is an
 // old one, and then a person decides.
 const (
-	maxEnded     = 10
-	betweenLooks = 10 * time.Second
-	cancelLimit  = 2 * time.Minute
+	maxEnded    = 10
+	cancelLimit = 2 * time.Minute
 )
 
 // orphan is a workflow that runs for no live job.
@@ -70,7 +69,7 @@ func (p *pass) suspects(ctx context.Context) ([]orphan, error) {
 	}
 	var ids []string
 	for id, o := range p.open {
-		if !live[id] && p.now.Sub(o.Started) > settle {
+		if !live[id] && p.now.Sub(o.Started) > p.pace().Settle {
 			ids = append(ids, id)
 		}
 	}
@@ -87,7 +86,7 @@ func (p *pass) suspects(ctx context.Context) ([]orphan, error) {
 		switch {
 		case !there:
 			out = append(out, orphan{p.open[id], nil})
-		case row.Status.Live() || p.now.Sub(row.UpdatedAt) < quiet:
+		case row.Status.Live() || p.now.Sub(row.UpdatedAt) < p.pace().Quiet:
 			// accepted since the jobs were read, or ended just now
 		default:
 			out = append(out, orphan{p.open[id], &row})
@@ -122,7 +121,7 @@ func (p *pass) orphan(ctx context.Context, o orphan, rowless int) error {
 		p.Log.WarnContext(ctx, "sweeper: workflow without a live job", "workflow", o.WorkflowID, "why", in.Message)
 		return nil // nothing is ended at the first look
 	}
-	if p.now.Sub(f.OpenedAt) < betweenLooks || o.job == nil && rowless > maxEnded {
+	if p.now.Sub(f.OpenedAt) < p.pace().Again || o.job == nil && rowless > maxEnded {
 		return nil
 	}
 	return p.end(ctx, o, f)

@@ -39,8 +39,30 @@ type Activities struct {
 	// OfflineAfter is how long an active node may be silent.
 	OfflineAfter time.Duration
 	Keep         Keep
+	// Pace is what is too young to be judged; zero is that of the default settings.
+	Pace Pace
 	// Ahead moves the clock, for tests; nil leaves it.
 	Ahead func() time.Duration
+}
+
+// Pace is how long something must have stood still before it is judged: a row may be about to move.
+type Pace struct {
+	Settle time.Duration // the least age of a row, a run or a start that is judged
+	Quiet  time.Duration // the least age of the last report of a job that looks well
+	Again  time.Duration // between two looks at a workflow without a job, which the second one ends
+}
+
+// NewPace returns the pace of a sweeper that looks once in every. Two thirds of that tell the next
+// look from the same one that is repeated.
+func NewPace(every, settle, quiet time.Duration) Pace {
+	return Pace{Settle: settle, Quiet: quiet, Again: every * 2 / 3}
+}
+
+func (a *Activities) pace() Pace {
+	if a.Pace == (Pace{}) {
+		return NewPace(15*time.Second, 15*time.Second, 30*time.Second)
+	}
+	return a.Pace
 }
 
 // clock is the database's time, which nearly all that is compared with it was
@@ -53,13 +75,10 @@ func (a *Activities) clock(ctx context.Context) (time.Time, error) {
 	return now, fault.Internal(ctx, err)
 }
 
-// What bounds a pass, and how long something must have stood still before it is
-// judged: a row may be about to move.
+// What bounds a pass, and how late something must be before it is reported.
 const (
-	settle      = 15 * time.Second // no row, run or start younger than this is judged
 	grace       = time.Minute      // past a deadline, and of a first step
 	untaken     = 45 * time.Second // a task that no worker took
-	quiet       = 30 * time.Second // a job younger than this needs no look
 	maxJobs     = 50_000
 	maxOpen     = 50_000
 	maxLooks    = 300 // questions about single workflows
@@ -88,10 +107,10 @@ func (a *Activities) SweepStarts(ctx context.Context) (StartsReport, error) {
 	if r.Released, err = a.Store.ReleaseClaims(ctx, a.Lease); err != nil {
 		return r, fault.Internal(ctx, err)
 	}
-	if r.Missing, err = a.Store.EnqueueMissingStarts(ctx, settle, startsBatch); err != nil {
+	if r.Missing, err = a.Store.EnqueueMissingStarts(ctx, a.pace().Settle, startsBatch); err != nil {
 		return r, fault.Internal(ctx, err)
 	}
-	if r.Overdue, err = a.Store.OverdueStarts(ctx, settle); err != nil {
+	if r.Overdue, err = a.Store.OverdueStarts(ctx, a.pace().Settle); err != nil {
 		return r, fault.Internal(ctx, err)
 	}
 	if r.Released == 0 && len(r.Missing) == 0 && r.Overdue == 0 {

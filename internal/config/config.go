@@ -25,6 +25,8 @@ type Config struct {
 	Log      Log      `yaml:"log"`
 	Metrics  Metrics  `yaml:"metrics"`
 
+	Relay     Relay     `yaml:"relay"`
+	Sweep     Sweep     `yaml:"sweep"`
 	Reconcile Reconcile `yaml:"reconcile"`
 	Retention Retention `yaml:"retention"`
 }
@@ -111,9 +113,30 @@ type Worker struct {
 	DeadlockTimeout time.Duration `yaml:"deadlock_timeout"`
 }
 
+// Relay is how workers start the workflows that the API has asked for. All workers of an
+// installation need the same lease: the sweeper releases claims that last longer.
+type Relay struct {
+	// Lease is how long a start is claimed for. A pass of the relay gets five sixths of it.
+	Lease time.Duration `yaml:"lease"`
+	// Poll is how often a relay reads the outbox when no notification arrives.
+	Poll time.Duration `yaml:"poll"`
+}
+
+// Sweep is how often the sweeper compares jobs with workflows, and what is too young to be judged.
+type Sweep struct {
+	Every time.Duration `yaml:"every"`
+	// Settle is the least age of a job, a workflow or a start that is judged: a younger one may be
+	// about to change.
+	Settle time.Duration `yaml:"settle"`
+	// Quiet is how long a running job must have reported nothing before Temporal is asked about it.
+	Quiet time.Duration `yaml:"quiet"`
+}
+
 // Reconcile is how sites are compared with what is known of them.
 type Reconcile struct {
 	Every time.Duration `yaml:"every"`
+	// NewSites is how often a worker looks for sites whose passes are not scheduled yet.
+	NewSites time.Duration `yaml:"new_sites"`
 	// QuarantinePercent of a site's nodes in service may be quarantined
 	// automatically within an hour, at least one; 0 quarantines none.
 	QuarantinePercent int    `yaml:"quarantine_percent"`
@@ -165,6 +188,10 @@ func Default() Config {
 		Metrics: Metrics{Listen: "127.0.0.1:9090"},
 
 		Retention: Retention{Tasks: 90 * day, Findings: 30 * day, Outbox: 7 * day, Events: 30 * day},
-		Reconcile: Reconcile{Every: 5 * time.Minute, QuarantinePercent: 5, BMCProbes: 500, BMCLogins: 20},
+		Relay:     Relay{Lease: 30 * time.Second, Poll: 2 * time.Second},
+		Sweep:     Sweep{Every: 15 * time.Second, Settle: 15 * time.Second, Quiet: 30 * time.Second},
+		Reconcile: Reconcile{
+			Every: 5 * time.Minute, NewSites: 15 * time.Second, QuarantinePercent: 5, BMCProbes: 500, BMCLogins: 20,
+		},
 	}
 }

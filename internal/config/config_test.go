@@ -179,6 +179,20 @@ func TestProblemsNameTheSetting(t *testing.T) {
 		"keeper kind":        {given{file: complete, args: []string{"--secrets-keeper=ftp://k"}, parts: everyPart}, []string{"secrets.keeper must be"}},
 		"previous keeper":    {given{file: complete, args: []string{"--secrets-previous-keeper=base64key://"}, parts: everyPart}, []string{"secrets.previous_key_file is missing"}},
 		"worker":             {given{file: complete, args: []string{"--worker-max-concurrent-workflow-tasks=1"}, parts: everyPart}, []string{"worker.max_concurrent_workflow_tasks must lie between 2"}},
+		"lease too short":    {given{file: complete, args: []string{"--relay-lease=2s"}, parts: everyPart}, []string{"relay.lease must lie between 3s and 10m0s"}},
+		"lease too long":     {given{file: complete, args: []string{"--relay-lease=11m"}, parts: everyPart}, []string{"relay.lease must lie between 3s and 10m0s"}},
+		"poll too often":     {given{file: complete, args: []string{"--relay-poll=0s"}, parts: everyPart}, []string{"relay.poll must lie between 100ms and 1m0s"}},
+		"poll too rare":      {given{file: complete, args: []string{"--relay-poll=2m"}, parts: everyPart}, []string{"relay.poll must lie between 100ms and 1m0s"}},
+		"sweeps too often":   {given{file: complete, args: []string{"--sweep-every=0s"}, parts: everyPart}, []string{"sweep.every must lie between 1s and 30s"}},
+		"sweeps too rare":    {given{file: complete, args: []string{"--sweep-every=31s"}, parts: everyPart}, []string{"sweep.every must lie between 1s and 30s"}},
+		"settle too short":   {given{file: complete, args: []string{"--sweep-settle=0s"}, parts: everyPart}, []string{"sweep.settle must lie between 1s and 10m0s"}},
+		"settle too long":    {given{file: complete, args: []string{"--sweep-settle=11m"}, parts: everyPart}, []string{"sweep.settle must lie between 1s and 10m0s"}},
+		"quiet too long":     {given{file: complete, args: []string{"--sweep-quiet=11m"}, parts: everyPart}, []string{"sweep.quiet must lie between 1s and 10m0s"}},
+		"quiet below settle": {given{file: complete, args: []string{"--sweep-quiet=14s"}, parts: everyPart}, []string{"sweep.quiet must not be less than sweep.settle"}},
+		"passes too often":   {given{file: complete, args: []string{"--reconcile-every=900ms"}, parts: everyPart}, []string{"reconcile.every must lie between 1s and 24h0m0s"}},
+		"passes too rare":    {given{file: complete, args: []string{"--reconcile-every=25h"}, parts: everyPart}, []string{"reconcile.every must lie between 1s and 24h0m0s"}},
+		"new sites":          {given{file: complete, args: []string{"--reconcile-new-sites=0s"}, parts: everyPart}, []string{"reconcile.new_sites must lie between 1s and 1h0m0s"}},
+		"new sites too rare": {given{file: complete, args: []string{"--reconcile-new-sites=2h"}, parts: everyPart}, []string{"reconcile.new_sites must lie between 1s and 1h0m0s"}},
 		"log level":          {given{args: []string{"--log-level=loud"}}, []string{"log.level must be one of debug"}},
 		"metrics":            {given{args: []string{"--metrics-listen=x"}}, []string{"metrics.listen must be host:port"}},
 	} {
@@ -247,4 +261,16 @@ func TestPrintingShowsNoSecret(t *testing.T) {
 		require.Contains(t, text, "sslmode=disable")
 	}
 	require.Contains(t, c.Database.URL, "hunter2", "redaction must not change the configuration itself")
+}
+
+// TestWaits_AcceptTheirBounds loads the shortest and the longest waits that are allowed.
+func TestWaits_AcceptTheirBounds(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{
+		{"--relay-lease=3s", "--relay-poll=100ms", "--sweep-every=1s", "--sweep-settle=1s", "--sweep-quiet=1s", "--reconcile-every=1s", "--reconcile-new-sites=1s"},
+		{"--relay-lease=10m", "--relay-poll=1m", "--sweep-every=30s", "--sweep-settle=10m", "--sweep-quiet=10m", "--reconcile-every=24h", "--reconcile-new-sites=1h"},
+	} {
+		_, err := given{file: complete, args: args, parts: everyPart}.load(t)
+		require.NoError(t, err)
+	}
 }

@@ -59,7 +59,15 @@ func settings(c *Config) *pflag.FlagSet {
 	fs.DurationVar(&c.Worker.StopTimeout, "worker-stop-timeout", c.Worker.StopTimeout, "time running activities get at shutdown")
 	fs.DurationVar(&c.Worker.DeadlockTimeout, "worker-deadlock-timeout", c.Worker.DeadlockTimeout, "how long workflow code may compute without yielding before its task is run again")
 
+	fs.DurationVar(&c.Relay.Lease, "relay-lease", c.Relay.Lease, "how long a worker claims the start of a workflow before another may send it; the same for all workers")
+	fs.DurationVar(&c.Relay.Poll, "relay-poll", c.Relay.Poll, "how often a worker reads the outbox when no notification arrives")
+
+	fs.DurationVar(&c.Sweep.Every, "sweep-every", c.Sweep.Every, "how often the sweeper compares jobs with workflows")
+	fs.DurationVar(&c.Sweep.Settle, "sweep-settle", c.Sweep.Settle, "the least age of a job, a workflow or a start that the sweeper judges")
+	fs.DurationVar(&c.Sweep.Quiet, "sweep-quiet", c.Sweep.Quiet, "how long a running job must have reported nothing before the sweeper asks Temporal about it")
+
 	fs.DurationVar(&c.Reconcile.Every, "reconcile-every", c.Reconcile.Every, "how often each site is compared with what is known of it")
+	fs.DurationVar(&c.Reconcile.NewSites, "reconcile-new-sites", c.Reconcile.NewSites, "how often a worker looks for sites whose passes are not scheduled yet")
 	num(&c.Reconcile.QuarantinePercent, "reconcile-quarantine-percent",
 		"percentage of a site's nodes in service that may be quarantined automatically within an hour, at least one node; 0 quarantines none")
 	str(&c.Reconcile.MinAgentVersion, "reconcile-min-agent-version", "oldest agent version that is no drift; empty means any")

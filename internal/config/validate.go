@@ -49,7 +49,13 @@ func (c Config) Validate(parts ...Part) error {
 		PartAPI:      func(v *validator) { c.API.validate(v); c.OIDC.validate(v) },
 		PartAgent:    c.Agent.validate,
 		PartSecrets:  c.Secrets.validate,
-		PartWorker:   func(v *validator) { c.Worker.validate(v); c.Reconcile.validate(v); c.Retention.validate(v) },
+		PartWorker: func(v *validator) {
+			c.Worker.validate(v)
+			c.Relay.validate(v)
+			c.Sweep.validate(v)
+			c.Reconcile.validate(v)
+			c.Retention.validate(v)
+		},
 	}
 	for _, p := range []Part{PartDatabase, PartTemporal, PartAPI, PartAgent, PartSecrets, PartWorker} {
 		if slices.Contains(parts, p) {
@@ -153,10 +159,23 @@ func (r Retention) validate(v *validator) {
 	}
 }
 
-func (r Reconcile) validate(v *validator) {
-	if r.Every < 10*time.Second || r.Every > 24*time.Hour {
-		v.add("reconcile.every", "must lie between 10s and 24h")
+func (r Relay) validate(v *validator) {
+	v.within("relay.lease", r.Lease, 3*time.Second, 10*time.Minute)
+	v.within("relay.poll", r.Poll, 100*time.Millisecond, time.Minute)
+}
+
+func (s Sweep) validate(v *validator) {
+	v.within("sweep.every", s.Every, time.Second, 30*time.Second) // after a minute without a look, operators are told
+	v.within("sweep.settle", s.Settle, time.Second, 10*time.Minute)
+	v.within("sweep.quiet", s.Quiet, time.Second, 10*time.Minute)
+	if s.Quiet < s.Settle {
+		v.add("sweep.quiet", "must not be less than sweep.settle: a younger job is not judged anyway")
 	}
+}
+
+func (r Reconcile) validate(v *validator) {
+	v.within("reconcile.every", r.Every, time.Second, 24*time.Hour)
+	v.within("reconcile.new_sites", r.NewSites, time.Second, time.Hour)
 	v.between("reconcile.quarantine_percent", r.QuarantinePercent, 0, 100)
 	v.between("reconcile.bmc_probes", r.BMCProbes, 0, 100_000)
 	v.between("reconcile.bmc_logins", r.BMCLogins, 0, 1000)
@@ -197,6 +216,12 @@ func (v *validator) oneOf(field, value string, allowed ...string) {
 func (v *validator) between(field string, n, low, high int) {
 	if n < low || n > high {
 		v.add(field, fmt.Sprintf("must lie between %d and %d", low, high))
+	}
+}
+
+func (v *validator) within(field string, d, low, high time.Duration) {
+	if d < low || d > high {
+		v.add(field, fmt.Sprintf("must lie between %s and %s", low, high))
 	}
 }
 

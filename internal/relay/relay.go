@@ -28,8 +28,11 @@ type Relay struct {
 	Tasks   Completer // nil: tasks of nodes are another's business
 	Name    string
 	Log     *slog.Logger
-	// Poll is how long a relay sleeps when nobody wakes it; 0 = 2 s.
-	Poll    time.Duration
+	// Poll is how long a relay sleeps when nobody wakes it; 0 is 2 s.
+	Poll time.Duration
+	// Lease is how long a row is claimed for; 0 is 30 s. A pass ends after five sixths of it, and
+	// the rest is left to write what came of it.
+	Lease   time.Duration
 	Started prometheus.Counter
 	Failed  prometheus.Counter
 }
@@ -42,12 +45,21 @@ const (
 	eventBatch = 500
 	retryFirst = time.Second
 	retryMost  = 30 * time.Second
-	passLimit  = 25 * time.Second // less than the lease
-	noteLimit  = 5 * time.Second
 )
 
-// Lease is how long a start is claimed for; nobody may claim for longer.
-const Lease = 30 * time.Second
+// lease returns how long a row is claimed for.
+func (r *Relay) lease() time.Duration {
+	if r.Lease == 0 {
+		return 30 * time.Second
+	}
+	return r.Lease
+}
+
+// noteLimit bounds the write of what came of a row.
+func (r *Relay) noteLimit() time.Duration { return r.lease() / 6 }
+
+// passLimit bounds a pass: with the write after it, it ends before its claims do.
+func (r *Relay) passLimit() time.Duration { return r.lease() - r.noteLimit() }
 
 // Run works until ctx ends.
 func (r *Relay) Run(ctx context.Context) {
@@ -109,7 +121,7 @@ func (r *Relay) loop(ctx context.Context, poll time.Duration, wake <-chan struct
 
 // pass empties the outbox as far as it can.
 func (r *Relay) pass(ctx context.Context, failed string, work func(context.Context) (int, error)) {
-	ctx, cancel := context.WithTimeout(ctx, passLimit)
+	ctx, cancel := context.WithTimeout(ctx, r.passLimit())
 	defer cancel()
 	for {
 		done, err := work(ctx)
@@ -132,7 +144,7 @@ func (r *Relay) complain(ctx context.Context, what string, err error) {
 // starts claims due start rows and starts their workflows, all at once, so that
 // one that hangs holds up no other.
 func (r *Relay) starts(ctx context.Context) (int, error) {
-	rows, err := r.Store.ClaimOutbox(ctx, r.Name, claimSize, Lease)
+	rows, err := r.Store.ClaimOutbox(ctx, r.Name, claimSize, r.lease())
 	if err != nil {
 		return 0, err
 	}
@@ -153,7 +165,7 @@ func (r *Relay) start(ctx context.Context, row db.Start) error {
 	}
 	_, err := r.Starter.StartJob(ctx, in, row.Kind+" of "+about)
 	// What came of it is written even when the pass is over.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.noteLimit())
 	defer cancel()
 	if err != nil {
 		count(r.Failed)

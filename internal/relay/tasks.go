@@ -26,7 +26,7 @@ func (r *Relay) tasks(ctx context.Context) (int, error) {
 	if n := settled.Uncertain + settled.Expired + settled.Requeued; n > 0 {
 		r.Log.InfoContext(ctx, "tasks of nodes were overdue", "requeued", settled.Requeued, "uncertain", settled.Uncertain, "expired", settled.Expired)
 	}
-	ends, claimErr := r.Store.ClaimTaskEnds(ctx, claimSize, Lease)
+	ends, claimErr := r.Store.ClaimTaskEnds(ctx, claimSize, r.lease())
 	if claimErr != nil {
 		return 0, errors.Join(err, claimErr)
 	}
@@ -46,7 +46,7 @@ func (r *Relay) tell(ctx context.Context, t db.NodeTask) error {
 		return err // told again when the claim is over
 	}
 	// What came of it is written even when the pass is over.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.noteLimit())
 	defer cancel()
 	if gone {
 		return r.Store.DropTaskWaiter(ctx, t)

@@ -12,9 +12,6 @@ import (
 	"github.com/slipway-cloud/slipway/providers/maas"
 )
 
-// newSites is how often a worker looks for sites that have no Schedule yet.
-const newSites = 15 * time.Second
-
 // Reconciles are the Schedules of this installation's passes over its sites.
 func (a *App) Reconciles() temporalx.Reconciles {
 	return temporalx.Reconciles{Client: a.Temporal, TaskQueue: a.Config.Temporal.TaskQueue}
@@ -43,12 +40,12 @@ func (a *App) keepReconciles(ctx context.Context) {
 	ensured := map[string]time.Time{}
 	for {
 		if err := a.ensureReconciles(ctx, ensured); err != nil && ctx.Err() == nil {
-			a.Log.Warn("not every site has its passes scheduled yet; will try again", "in", newSites, "error", err)
+			a.Log.Warn("not every site has its passes scheduled yet; will try again", "in", a.Config.Reconcile.NewSites, "error", err)
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(newSites):
+		case <-time.After(a.Config.Reconcile.NewSites):
 		}
 	}
 }

@@ -5,14 +5,11 @@ import (
 	"time"
 
 	sweepact "github.com/slipway-cloud/slipway/activities/sweep"
-	"github.com/slipway-cloud/slipway/internal/relay"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
 )
 
-// How often the sweeper looks, and how often a worker makes sure that the
-// Schedule which has it look is there.
+// How often a worker makes sure that the sweeper's Schedule is there.
 const (
-	sweepEvery    = 15 * time.Second
 	scheduleEvery = 10 * time.Minute
 	scheduleRetry = 5 * time.Second
 )
@@ -24,9 +21,10 @@ func (a *App) Sweeps() temporalx.Sweeps {
 
 // sweepActivities are the sweeper's hands: it sees only this task queue.
 func (a *App) sweepActivities() *sweepact.Activities {
-	t := a.Config.Temporal
+	t, s := a.Config.Temporal, a.Config.Sweep
 	return &sweepact.Activities{
-		Store: a.Store, Log: a.Log, Lease: relay.Lease, OfflineAfter: a.Config.Agent.OfflineAfter, Keep: sweepact.Keep(a.Config.Retention),
+		Store: a.Store, Log: a.Log, Lease: a.Config.Relay.Lease, OfflineAfter: a.Config.Agent.OfflineAfter,
+		Keep: sweepact.Keep(a.Config.Retention), Pace: sweepact.NewPace(s.Every, s.Settle, s.Quiet),
 		Engine: temporalx.Watch{Client: a.Temporal, Namespace: t.Namespace, TaskQueue: t.TaskQueue},
 	}
 }
@@ -36,7 +34,7 @@ func (a *App) sweepActivities() *sweepact.Activities {
 func (a *App) keepSchedule(ctx context.Context) {
 	for {
 		wait := scheduleEvery
-		if err := a.Sweeps().Ensure(ctx, sweepEvery); err != nil {
+		if err := a.Sweeps().Ensure(ctx, a.Config.Sweep.Every); err != nil {
 			if ctx.Err() != nil {
 				return
 			}

@@ -140,7 +140,7 @@ func (a *App) RunWorker(ctx context.Context, extra ...interceptor.WorkerIntercep
 	r := &relay.Relay{
 		Store: a.Store, Starter: temporalx.Jobs{Client: a.Temporal, TaskQueue: a.Config.Temporal.TaskQueue},
 		Tasks: temporalx.Completions{Client: a.Temporal, Namespace: a.Config.Temporal.Namespace},
-		Name:  fmt.Sprintf("%s/%d", host, os.Getpid()), Log: a.Log,
+		Name:  fmt.Sprintf("%s/%d", host, os.Getpid()), Log: a.Log, Poll: a.Config.Relay.Poll, Lease: a.Config.Relay.Lease,
 		Started: a.counter("slipway_relay_started_total", "Workflows started from the outbox."),
 		Failed:  a.counter("slipway_relay_failed_total", "Starts from the outbox that failed and will be repeated."),
 	}
