@@ -179,6 +179,24 @@ func TestJobsWithoutAWorkflow(t *testing.T) {
 	}
 }
 
+// TestPace_BoundsWhatIsJudged looks at a lost job and at a workflow without a job, twice each, with
+// a pace of its own.
+func TestPace_BoundsWhatIsJudged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Pace = sweep.NewPace(12*time.Minute, 4*time.Minute, 8*time.Minute)
+	j := w.job(lifecycle.JobRunning)
+	w.runs("onboarding/nobody", temporalx.Execution{})
+	early := w.sweep(3 * time.Minute)
+	require.Empty(t, early.Lost)
+	require.Zero(t, early.Orphans)
+	late := w.sweep(5 * time.Minute)
+	require.Equal(t, []string{j.ID}, late.Lost)
+	require.Equal(t, 1, late.Orphans)
+	require.Empty(t, w.sweep(6*time.Minute).Ended, "the first look was less than two thirds of an interval ago")
+	require.Equal(t, []string{"onboarding/nobody"}, w.sweep(9*time.Minute).Ended)
+}
+
 func TestAJobWhoseStartIsOnItsWayIsNotLost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers/maas/maassim"
+	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -104,8 +105,8 @@ func (w *world) actionRows(t *testing.T, jobID string) (out []db.AuditRow) {
 	return out
 }
 
-// strikes makes the machine's next so many answers to an operation fail.
-func (w *world) strikes(t *testing.T, m *simhw.Machine, f maassim.Fault) {
+// failNext makes the machine's next so many answers to an operation fail.
+func (w *world) failNext(t *testing.T, m *simhw.Machine, f maassim.Fault) {
 	t.Helper()
 	f.Machine = m.Spec().NICs[0].MAC
 	_, err := w.Sims.MAAS.AddFault(f)
@@ -116,7 +117,7 @@ func (w *world) strikes(t *testing.T, m *simhw.Machine, f maassim.Fault) {
 // It is done once, everybody gets an answer that fits, and each request that is
 // not a repetition is one row.
 func twoAtOnce(t *testing.T, w *world, m *simhw.Machine) {
-	w.strikes(t, m, maassim.Fault{Name: "image_missing", Count: 1})
+	w.failNext(t, m, maassim.Fault{Name: "image_missing", Count: 1})
 	j := w.onboard(t, m)
 	require.True(t, w.ends(t, j.ID, time.Minute).Status.Parked())
 	tokens := map[string]string{}
@@ -163,7 +164,7 @@ func twoAtOnce(t *testing.T, w *world, m *simhw.Machine) {
 // restartClean: a deployment fails; the restart releases and deletes what was
 // made before it begins anew, each once, and proves it by looking.
 func restartClean(t *testing.T, w *world, m *simhw.Machine) {
-	w.strikes(t, m, maassim.Fault{Name: "deploy_curtin_fail", Count: 1})
+	w.failNext(t, m, maassim.Fault{Name: "deploy_curtin_fail", Count: 1})
 	j := w.onboard(t, m)
 	parked := w.ends(t, j.ID, time.Minute)
 	require.Equal(t, lifecycle.FailDeploy, parked.FailureClass, parked.Message)
@@ -216,7 +217,11 @@ func frozenStandsStill(t *testing.T, w *world, m *simhw.Machine) {
 		pending, err := w.App.Temporal.DescribeWorkflowExecution(t.Context(), j.WorkflowID, "")
 		require.NoError(t, err)
 		require.Empty(t, pending.GetPendingActivities())
-		require.Never(t, func() bool { now := w.job(t, j.ID); return now.Seq != frozen.Seq || now.Version != frozen.Version }, 2*time.Second, 100*time.Millisecond)
+		require.Eventually(t, func() bool { // a job that is not frozen goes on now
+			v, ok := w.Sims.MAAS.Machine(m.Spec().NICs[0].MAC)
+			return ok && v.Status == maassim.Ready
+		}, runenv.Patience(time.Minute), 50*time.Millisecond)
+		require.Never(t, func() bool { now := w.job(t, j.ID); return now.Seq != frozen.Seq || now.Version != frozen.Version }, time.Second, 100*time.Millisecond)
 	}
 	still()
 	w.terminate(t, j.WorkflowID)
@@ -236,7 +241,7 @@ func frozenStandsStill(t *testing.T, w *world, m *simhw.Machine) {
 // that is not resume: the workflow is started and does it. The answer is the
 // same when the job is long over.
 func withoutWorkflow(t *testing.T, w *world, m *simhw.Machine) {
-	w.strikes(t, m, maassim.Fault{Name: "image_missing", Count: 1})
+	w.failNext(t, m, maassim.Fault{Name: "image_missing", Count: 1})
 	j := w.onboard(t, m)
 	require.True(t, w.ends(t, j.ID, time.Minute).Status.Parked())
 	id := w.systemID(t, m)

@@ -52,7 +52,7 @@ func TestReimage_InstallsTheNodeAgain(t *testing.T) {
 		require.NoError(t, err)
 		require.Greater(t, identity.Generation, before[m])
 		w.activeAgain(t, id)
-		require.Equal(t, onboarded(lifecycle.NodeDraining, lifecycle.NodeOffline, lifecycle.NodeActive), w.became(t, id))
+		require.Equal(t, onboarded(lifecycle.NodeDraining, lifecycle.NodeOffline, lifecycle.NodeActive), w.statusHistory(t, id))
 	}
 }
 
@@ -88,7 +88,7 @@ func TestStorageCleanup_ProvesTheDisksClean(t *testing.T) {
 		require.Len(t, disks(c)[true], len(m.Spec().Disks)-1)
 		require.Equal(t, 1, m.Counters().Installs)
 		w.activeAgain(t, id)
-		require.Equal(t, onboarded(lifecycle.NodeDraining, lifecycle.NodeOffline, lifecycle.NodeActive), w.became(t, id))
+		require.Equal(t, onboarded(lifecycle.NodeDraining, lifecycle.NodeOffline, lifecycle.NodeActive), w.statusHistory(t, id))
 	}
 }
 
@@ -156,7 +156,7 @@ func (w *world) gone(t *testing.T, m *simhw.Machine, nodeID string) {
 	open, err := w.App.Store.OpenEnrollmentTokens(t.Context(), nodeID)
 	require.NoError(t, err)
 	require.Zero(t, open)
-	require.Equal(t, onboarded(lifecycle.NodeDraining, lifecycle.NodeRetired, lifecycle.NodeRemoving, lifecycle.NodeDeleted), w.became(t, nodeID))
+	require.Equal(t, onboarded(lifecycle.NodeDraining, lifecycle.NodeRetired, lifecycle.NodeRemoving, lifecycle.NodeDeleted), w.statusHistory(t, nodeID))
 }
 
 // records is what MAAS has of a machine, by its MACs.

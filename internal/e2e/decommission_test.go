@@ -163,7 +163,7 @@ func TestSoftReset_ReturnsTheNodeToService(t *testing.T) {
 		require.Len(t, disks(c)[true], len(m.Spec().Disks)-1)
 		w.activeAgain(t, id)
 		require.Equal(t, 1, m.Counters().Installs)
-		require.Equal(t, onboarded(lifecycle.NodeDraining, lifecycle.NodeOffline, lifecycle.NodeActive), w.became(t, id))
+		require.Equal(t, onboarded(lifecycle.NodeDraining, lifecycle.NodeOffline, lifecycle.NodeActive), w.statusHistory(t, id))
 	}
 }
 

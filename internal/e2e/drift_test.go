@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/internal/devstack"
 	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -44,15 +45,17 @@ func (w *world) passes(t *testing.T, n int64) {
 		_ = w.App.Reconciles().Now(t.Context(), w.site.ID) // one that is at work is waited for
 		p, err := w.App.Store.DriftPass(t.Context(), w.site.ID)
 		return err == nil && p.Pass > from+n && p.FinishedAt != nil && p.FinishedAt.After(p.BegunAt)
-	}, runenv.Patience(2*time.Minute), 500*time.Millisecond, "no whole pass was made")
+	}, runenv.Patience(2*time.Minute), 200*time.Millisecond, "no whole pass was made")
 }
 
 // TestDrift_OfOnboardedNodes checks that no pass finds anything on onboarded nodes of every vendor,
 // and that the Schedule alone finds what others do to them.
 func TestDrift_OfOnboardedNodes(t *testing.T) {
 	t.Parallel()
-	w := newPrivateWorld(t, devstack.Options{Count: len(simhw.Vendors), Reconcile: 10 * time.Second, DatabaseEnv: databaseVar})
-	w.scheduleReconcile(t, w.site)
+	w := newPrivateWorld(t, devstack.Options{
+		Count: len(simhw.Vendors), Reconcile: 4 * time.Second, DatabaseEnv: databaseVar,
+		Configure: func(c *config.Config) { c.Reconcile.NewSites = time.Second },
+	})
 	jobs := map[string]string{}
 	for _, m := range w.Sims.Fleet.All() {
 		jobs[m.Spec().ID] = w.onboard(t, m).ID
@@ -64,7 +67,7 @@ func TestDrift_OfOnboardedNodes(t *testing.T) {
 		w.passes(t, 1)
 		p, err := w.App.Store.DriftPass(t.Context(), w.site.ID)
 		return err == nil && time.Since(p.BegunAt) < time.Minute && len(w.openDrift(t)) == 0
-	}, runenv.Patience(2*time.Minute), time.Second)
+	}, runenv.Patience(2*time.Minute), 200*time.Millisecond)
 	wait(t, w.Config.Reconcile.Every/2+time.Second) // no finding waits any more for a second look
 	w.passes(t, 2)
 	require.Empty(t, w.openDrift(t), "a fleet that is as it should be")

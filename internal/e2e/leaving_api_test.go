@@ -87,9 +87,9 @@ func (w *world) decommission(t *testing.T, nodeID string, mode lifecycle.Decommi
 	return job
 }
 
-// became is the node's history as the API tells it, oldest first; the last move
-// of the decommission carries its reason.
-func (w *world) became(t *testing.T, nodeID string) []string {
+// statusHistory returns the node's statuses from the API, the oldest first. The last change of the
+// decommission carries its reason.
+func (w *world) statusHistory(t *testing.T, nodeID string) []string {
 	t.Helper()
 	var h rest.History
 	w.as(t, "viewer").send(t, http.StatusOK, http.MethodGet, "/nodes/"+nodeID+"/history?limit=500", nil, &h)

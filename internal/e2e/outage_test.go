@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/internal/devstack"
 	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -23,10 +24,12 @@ import (
 // Temporal is back.
 func TestTemporalOutage_JobStartsLater(t *testing.T) {
 	t.Parallel()
-	w := newPrivateWorld(t, devstack.Options{TemporalOnDisk: true, DatabaseEnv: databaseVar})
+	w := newPrivateWorld(t, devstack.Options{
+		TemporalOnDisk: true, DatabaseEnv: databaseVar, Configure: func(c *config.Config) { c.Relay.Poll = 100 * time.Millisecond },
+	})
 	require.NoError(t, w.Temporal.Pause(t.Context()))
 	job := w.onboard(t, w.Sims.Fleet.All()[0])
-	require.Never(t, func() bool { return w.job(t, job.ID).Status != lifecycle.JobPending }, 4*time.Second, 200*time.Millisecond)
+	require.Never(t, func() bool { return w.job(t, job.ID).Status != lifecycle.JobPending }, time.Second, 100*time.Millisecond)
 	require.NoError(t, w.Temporal.Resume(t.Context()))
 	j := w.ends(t, job.ID, 3*time.Minute)
 	require.Equal(t, lifecycle.JobCompleted, j.Status, "%s: %s", j.FailedStage, j.Message)

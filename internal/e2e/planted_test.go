@@ -36,36 +36,36 @@ type planted struct {
 	// ended, down while the machine is off between scrub and validation, up once
 	// the system is up again.
 	faults            simnode.Faults
-	drained, down, up func(*bed) error
+	drained, down, up func(*faultNode) error
 	says              string
 }
 
-// bed is a simulated node, and what is planted at its next boot.
-type bed struct {
+// faultNode is a simulated node with the faults that are injected at its next boot.
+type faultNode struct {
 	*simnode.Node
 	machine *simhw.Machine
 
 	mu       sync.Mutex
-	down, up func(*bed) error
+	down, up func(*faultNode) error
 	errs     []error
 }
 
-func newBed(w *world, m *simhw.Machine) *bed {
-	h := &bed{Node: w.Sims.Nodes[m.Spec().ID], machine: m}
+func newFaultNode(w *world, m *simhw.Machine) *faultNode {
+	h := &faultNode{Node: w.Sims.Nodes[m.Spec().ID], machine: m}
 	m.Subscribe(func(ev simhw.Event) {
 		switch ev.Kind {
 		case simhw.EventOSDown:
-			h.plant(&h.down)
+			h.inject(&h.down)
 		case simhw.EventOSUp:
-			go h.plantIfUp()
+			go h.injectIfUp()
 		case simhw.EventPower, simhw.EventBoot:
 		}
 	})
 	return h
 }
 
-// plant does what is planned, once.
-func (h *bed) plant(what *func(*bed) error) {
+// inject calls a planned fault once.
+func (h *faultNode) inject(what *func(*faultNode) error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if do := *what; do != nil {
@@ -74,27 +74,27 @@ func (h *bed) plant(what *func(*bed) error) {
 	}
 }
 
-// plantIfUp waits for sshd: it answers when all of the boot is laid out, and
+// injectIfUp waits for sshd: it answers when all of the boot is laid out, and
 // before the agent is started.
-func (h *bed) plantIfUp() {
+func (h *faultNode) injectIfUp() {
 	for range 10_000 {
 		if conn, err := net.DialTimeout("tcp", h.SSHAddress(), time.Second); err == nil {
 			_ = conn.Close()
-			h.plant(&h.up)
+			h.inject(&h.up)
 			return
 		}
 		<-time.After(2 * time.Millisecond)
 	}
 }
 
-func (h *bed) planned(p planted) {
+func (h *faultNode) planFaults(p planted) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.down, h.up, h.errs = p.down, p.up, nil
 }
 
 // put appends to a file of the node.
-func (h *bed) put(path, text string) error {
+func (h *faultNode) put(path, text string) error {
 	path = filepath.Join(h.Root(), path)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -109,16 +109,16 @@ func (h *bed) put(path, text string) error {
 	return f.Close()
 }
 
-func file(path, text string) func(*bed) error {
-	return func(h *bed) error { return h.put(path, text) }
+func file(path, text string) func(*faultNode) error {
+	return func(h *faultNode) error { return h.put(path, text) }
 }
 
-func faults(f simnode.ScrubFaults) func(*bed) error {
-	return func(h *bed) error { return h.SetFaults(simnode.Faults{Scrub: f}) }
+func faults(f simnode.ScrubFaults) func(*faultNode) error {
+	return func(h *faultNode) error { return h.SetFaults(simnode.Faults{Scrub: f}) }
 }
 
 // miner puts a process of an unknown account on the node.
-func miner(h *bed) error {
+func miner(h *faultNode) error {
 	return h.put("proc/4343/status", "Name:\tminer\nState:\tS (sleeping)\nPid:\t4343\nUid:\t1003\t1003\t1003\t1003\n")
 }
 
@@ -149,7 +149,7 @@ func plantedFailures() []planted {
 			p.up = file("proc/mounts", "nas:/tenants /mnt/tenants/a nfs4 rw,relatime 0 0\n")
 		}),
 		with(inCheck(scrub.StepFiles, "/var/tmp is no directory but a link"), func(p *planted) { p.down = faults(simnode.ScrubFaults{TemporaryIsLink: true}) }),
-		with(inCheck(scrub.StepDiskBlank, "nvme0n1"), func(p *planted) { p.down = (*bed).Fill }),
+		with(inCheck(scrub.StepDiskBlank, "nvme0n1"), func(p *planted) { p.down = (*faultNode).Fill }),
 		with(inCheck(scrub.StepHardware, "8 GPUs expected, 7 found"), func(p *planted) { p.faults.MissingGPUs = 1 }),
 		with(inCheck(scrub.StepHardware, "ECC"), func(p *planted) { p.faults.ECCUnknown = true }),
 		with(inCheck(scrub.StepGPUState, "is used by 1 processes"), func(p *planted) { p.faults.Scrub.GPUProcess = true }),
@@ -159,7 +159,9 @@ func plantedFailures() []planted {
 		with(inScrub(scrub.StepIdentity, simnode.ScrubFaults{OtherMachine: true}, "ANOTHER"), func(p *planted) { p.at = lifecycle.StageCleanupStorage }),
 		inScrub(scrub.StepContainers, simnode.ScrubFaults{ContainerStays: true}, "c0ffee"),
 		with(inScrub(scrub.StepProcesses, simnode.ScrubFaults{}, "miner"), func(p *planted) {
-			p.drained = func(h *bed) error { return errors.Join(faults(simnode.ScrubFaults{ProcessStays: true})(h), miner(h)) }
+			p.drained = func(h *faultNode) error {
+				return errors.Join(faults(simnode.ScrubFaults{ProcessStays: true})(h), miner(h))
+			}
 		}),
 		inScrub(scrub.StepUsers, simnode.ScrubFaults{UserStays: true}, "tenant1"),
 		inScrub(scrub.StepKeys, simnode.ScrubFaults{KeysUnreadable: true}, "keys of root"),
@@ -220,13 +222,13 @@ func TestPlantedFailures_Quarantine(t *testing.T) {
 		m := w.Sims.Fleet.ByID(spec.ID)
 		t.Run(spec.Vendor, func(t *testing.T) {
 			t.Parallel()
-			h := newBed(w, m)
+			h := newFaultNode(w, m)
 			var last db.Job
 			for k := i; k < len(rows); k += len(specs) {
 				if last.ID != "" {
-					w.givesUp(t, last, nodes[m])
+					w.cancelParked(t, last, nodes[m])
 				}
-				last = w.plants(t, h, nodes[m], rows[k])
+				last = w.runRow(t, h, nodes[m], rows[k])
 			}
 			require.NoError(t, h.SetFaults(simnode.Faults{}))
 			require.Equal(t, http.StatusOK, w.act(t, "ops", last.ID, lifecycle.ActionRetryStage, "").code)
@@ -237,8 +239,8 @@ func TestPlantedFailures_Quarantine(t *testing.T) {
 	}
 }
 
-// plants runs one row to where its job parks.
-func (w *world) plants(t *testing.T, h *bed, nodeID string, p planted) db.Job {
+// runRow runs one row until its job parks.
+func (w *world) runRow(t *testing.T, h *faultNode, nodeID string, p planted) db.Job {
 	t.Helper()
 	name := string(p.kind) + "/" + p.step + ": " + p.says
 	began := time.Now()
@@ -247,7 +249,7 @@ func (w *world) plants(t *testing.T, h *bed, nodeID string, p planted) db.Job {
 	if p.mode == lifecycle.ModeSoftReset {
 		require.NoError(t, h.Occupy(), name)
 	}
-	h.planned(p)
+	h.planFaults(p)
 	j := w.leave(t, nodeID, p.mode)
 	if p.drained != nil {
 		require.Eventually(t, func() bool {
@@ -301,8 +303,8 @@ func (w *world) newest(t *testing.T, nodeID string) evidence.Certificate {
 	return c
 }
 
-// givesUp cancels a parked job, so that the node's next one can begin.
-func (w *world) givesUp(t *testing.T, j db.Job, nodeID string) {
+// cancelParked cancels a parked job, so that the node's next one can begin.
+func (w *world) cancelParked(t *testing.T, j db.Job, nodeID string) {
 	t.Helper()
 	begun := j.FailureClass != lifecycle.FailNodeTask
 	require.Equal(t, http.StatusOK, w.act(t, "ops", j.ID, lifecycle.ActionCancel, "").code)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/internal/devstack"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers/maas/maassim"
@@ -22,13 +23,25 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
+// The sweeper's interval in this test, and the time within which it finds everything: four
+// intervals, as a minute is with the default settings.
+const (
+	sweepEvery = 3 * time.Second
+	sweepLimit = 4 * sweepEvery
+)
+
 // TestSweeper_FindsLostWorkflows terminates the workflows of a job in a long stage, of a parked job
 // and of a job that has not begun, has a relay that died hold a start, and starts a workflow
-// without a job. The sweeper, at its real interval, finds all of it within a minute; resume
-// finishes every job, and then nothing requires operator action.
+// without a job. The sweeper finds all of it within sweepLimit; resume finishes every job, and then
+// nothing requires operator action.
 func TestSweeper_FindsLostWorkflows(t *testing.T) {
 	t.Parallel()
-	w := newPrivateWorld(t, devstack.Options{Count: 4, NoWorker: true, DatabaseEnv: databaseVar, Durations: maassim.Durations{Commission: 20 * time.Minute}})
+	w := newPrivateWorld(t, devstack.Options{
+		Count: 4, NoWorker: true, DatabaseEnv: databaseVar, Durations: maassim.Durations{Commission: 20 * time.Minute},
+		Configure: func(c *config.Config) {
+			c.Sweep = config.Sweep{Every: sweepEvery, Settle: sweepEvery, Quiet: 2 * sweepEvery}
+		},
+	})
 	t.Cleanup(func() { _ = w.App.Sweeps().Remove(context.WithoutCancel(t.Context())) })
 	token, err := rest.CreateToken(t.Context(), w.App.Store, "sweep", []string{"operator"}, time.Hour)
 	require.NoError(t, err)
@@ -51,11 +64,11 @@ func TestSweeper_FindsLostWorkflows(t *testing.T) {
 	w.terminate(t, long.WorkflowID)
 	killed := time.Now()
 
-	w.reaches(t, pending.ID, "lost before it began", lost)
+	w.reachesWithin(t, sweepLimit, pending.ID, "lost before it began", lost)
 	was := w.reaches(t, parked.ID, "parked by itself", func(j db.Job) bool { return j.Status.Parked() })
 	w.terminate(t, parked.WorkflowID)
-	found := w.reaches(t, long.ID, "lost in a stage", lost)
-	require.Less(t, time.Since(killed), runenv.Patience(time.Minute), runenv.Deadline+"the sweeper")
+	found := w.reachesWithin(t, sweepLimit, long.ID, "lost in a stage", lost)
+	require.Less(t, found.UpdatedAt.Sub(killed), runenv.Patience(sweepLimit), runenv.Deadline+"the sweeper")
 	require.Equal(t, contract.StageWaitReady, found.FailedStage)
 	require.Equal(t, lifecycle.JobFailedRetryable, found.Status)
 	require.Equal(t, lifecycle.ActionResume, found.RecommendedAction)
@@ -86,14 +99,19 @@ func TestSweeper_FindsLostWorkflows(t *testing.T) {
 
 func lost(j db.Job) bool { return j.FailureClass == lifecycle.FailWorkflowLost }
 
-// reaches waits for a job for a minute: as long as anything may stay unseen.
+// reaches waits for a job for at most a minute.
 func (w *world) reaches(t *testing.T, id, what string, ok func(db.Job) bool) db.Job {
+	t.Helper()
+	return w.reachesWithin(t, time.Minute, id, what, ok)
+}
+
+func (w *world) reachesWithin(t *testing.T, limit time.Duration, id, what string, ok func(db.Job) bool) db.Job {
 	t.Helper()
 	var j db.Job
 	require.Eventually(t, func() bool {
 		j = w.job(t, id)
 		return ok(j)
-	}, runenv.Patience(time.Minute), 50*time.Millisecond, "%s", what)
+	}, runenv.Patience(limit), 50*time.Millisecond, "%s", what)
 	return j
 }
 
@@ -145,7 +163,7 @@ func (w *world) endedBySweeper(t *testing.T, workflowID string) {
 	require.Eventually(t, func() bool {
 		d, err := w.App.Temporal.DescribeWorkflowExecution(t.Context(), workflowID, "")
 		return err == nil && d.GetWorkflowExecutionInfo().GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_TERMINATED
-	}, runenv.Patience(time.Minute), 200*time.Millisecond)
+	}, runenv.Patience(sweepLimit), 200*time.Millisecond)
 	rows, err := w.App.Store.ResourceTimeline(t.Context(), "workflow", workflowID, 0, 10)
 	require.NoError(t, err)
 	require.Len(t, rows, 1, "it was seen, noted and ended once")
@@ -164,15 +182,14 @@ func (w *world) resume(t *testing.T, token, jobID string) {
 	require.Equal(t, http.StatusOK, res.StatusCode)
 }
 
-// untilAttention waits for a minute until the list is as it should be; it is
-// always sorted.
+// untilAttention waits until the list is as it should be. It is always sorted.
 func (w *world) untilAttention(t *testing.T, token, what string, ok func([]rest.Attention) bool) {
 	t.Helper()
 	var last []rest.Attention
 	require.Eventually(t, func() bool {
 		last = w.attention(t, token)
 		return ok(last)
-	}, runenv.Patience(time.Minute), 200*time.Millisecond, "%s", what)
+	}, runenv.Patience(sweepLimit), 200*time.Millisecond, "%s", what)
 	require.True(t, slices.IsSortedFunc(last, func(a, b rest.Attention) int { return a.Since.Compare(b.Since) }), "oldest first")
 }
 

@@ -27,16 +27,16 @@ func TestTemporalCLI_FinishesEveryJob(t *testing.T) {
 	runenv.ProofOnly(t, "kills")
 	t.Parallel()
 	bin := temporalCLI(t)
-	cases := map[string]func(*testing.T, *rescue){
-		"failed_manual_intervention: update retry_stage":       rescueManualByUpdate,
-		"failed_retryable: signal restart_clean":               rescueRetryableBySignal,
-		"failed_manual_intervention: workflow cancel":          rescueByCancel,
-		"compensation failed: update cancel again":             rescueCompensation,
-		"frozen: update, then signal resume":                   rescueFrozen,
-		"terminated: swept, started again, update resume":      rescueTerminated,
-		"terminated while parked: reset, update retry_stage":   rescueTerminatedByReset,
-		"running: reset to the first workflow task":            rescueReset,
-		"refused and malformed updates say what to do instead": rescueRefused,
+	cases := map[string]func(*testing.T, *cliCase){
+		"failed_manual_intervention: update retry_stage":       finishManualByUpdate,
+		"failed_retryable: signal restart_clean":               finishRetryableBySignal,
+		"failed_manual_intervention: workflow cancel":          finishByCancel,
+		"compensation failed: update cancel again":             finishCompensation,
+		"frozen: update, then signal resume":                   finishFrozen,
+		"terminated: swept, started again, update resume":      finishTerminated,
+		"terminated while parked: reset, update retry_stage":   finishTerminatedByReset,
+		"running: reset to the first workflow task":            finishReset,
+		"refused and malformed updates say what to do instead": finishRefused,
 	}
 	w := newWorld(t, devstack.Options{Count: len(cases), Speed: 200})
 	machines := w.Sims.Fleet.All()
@@ -46,7 +46,7 @@ func TestTemporalCLI_FinishesEveryJob(t *testing.T) {
 		i++
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			run(t, &rescue{world: w, m: m, bin: bin})
+			run(t, &cliCase{world: w, m: m, bin: bin})
 		})
 	}
 }
@@ -69,8 +69,8 @@ func temporalCLI(t *testing.T) string {
 	return ""
 }
 
-// rescue is one job in trouble and the operator with the CLI.
-type rescue struct {
+// cliCase is one failed job and the operator with the CLI.
+type cliCase struct {
 	*world
 	m   *simhw.Machine
 	bin string
@@ -80,7 +80,7 @@ type rescue struct {
 const operator = `{"actor": "night", "reason": "tested"}`
 
 // cli runs the Temporal CLI and returns what it prints.
-func (r *rescue) cli(t *testing.T, args ...string) (string, error) {
+func (r *cliCase) cli(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	args = append(args, "--address", r.Config.Temporal.Address, "--namespace", r.Config.Temporal.Namespace, "--workflow-id", r.job.WorkflowID)
 	out, err := exec.CommandContext(t.Context(), r.bin, args...).CombinedOutput()
@@ -88,25 +88,25 @@ func (r *rescue) cli(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
-func (r *rescue) must(t *testing.T, args ...string) string {
+func (r *cliCase) must(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := r.cli(t, args...)
 	require.NoError(t, err, out)
 	return out
 }
 
-func (r *rescue) update(t *testing.T, a lifecycle.Action) {
+func (r *cliCase) update(t *testing.T, a lifecycle.Action) {
 	t.Helper()
 	r.must(t, "workflow", "update", "execute", "--name", string(a), "--input", operator)
 }
 
-func (r *rescue) signal(t *testing.T, a lifecycle.Action) {
+func (r *cliCase) signal(t *testing.T, a lifecycle.Action) {
 	t.Helper()
 	r.must(t, "workflow", "signal", "--name", string(a), "--input", operator)
 }
 
-// breaks adds a fault for the machine and returns how to mend it.
-func (r *rescue) breaks(t *testing.T, f maassim.Fault) (mend func()) {
+// injectFault adds a fault for the machine and returns how to remove it.
+func (r *cliCase) injectFault(t *testing.T, f maassim.Fault) (remove func()) {
 	t.Helper()
 	f.Machine = r.m.Spec().NICs[0].MAC
 	id, err := r.Sims.MAAS.AddFault(f)
@@ -114,7 +114,7 @@ func (r *rescue) breaks(t *testing.T, f maassim.Fault) (mend func()) {
 	return func() { r.Sims.MAAS.ClearFaults(id) }
 }
 
-func (r *rescue) parks(t *testing.T, status lifecycle.JobStatus, class lifecycle.FailureClass) {
+func (r *cliCase) parks(t *testing.T, status lifecycle.JobStatus, class lifecycle.FailureClass) {
 	t.Helper()
 	j := r.ends(t, r.job.ID, 3*time.Minute)
 	require.Equal(t, status, j.Status, "%s: %s: %s", j.FailedStage, j.FailureClass, j.Message)
@@ -123,23 +123,23 @@ func (r *rescue) parks(t *testing.T, status lifecycle.JobStatus, class lifecycle
 
 // reaches waits for an end that is not a park, which may still be shown for a
 // moment after an action.
-func (r *rescue) reaches(t *testing.T, want lifecycle.JobStatus) {
+func (r *cliCase) reaches(t *testing.T, want lifecycle.JobStatus) {
 	t.Helper()
 	require.Eventually(t, func() bool { return r.now(t).Status == want }, runenv.Patience(3*time.Minute), 200*time.Millisecond)
 }
 
-func (r *rescue) now(t *testing.T) db.Job {
+func (r *cliCase) now(t *testing.T) db.Job {
 	t.Helper()
 	return r.world.job(t, r.job.ID)
 }
 
-func (r *rescue) at(t *testing.T, stage string) {
+func (r *cliCase) at(t *testing.T, stage string) {
 	t.Helper()
 	require.Eventually(t, func() bool { return r.now(t).Stage == stage }, runenv.Patience(2*time.Minute), 50*time.Millisecond)
 }
 
 // once: a record, a commissioning and as many deployments as were asked for.
-func (r *rescue) once(t *testing.T, deploys int) {
+func (r *cliCase) once(t *testing.T, deploys int) {
 	t.Helper()
 	c := r.Sims.MAAS.Counters().Machines[r.systemID(t, r.m)]
 	require.Equal(t, 1, c["creates"], "creates")
@@ -149,26 +149,26 @@ func (r *rescue) once(t *testing.T, deploys int) {
 
 func forbidden(op string) maassim.Fault { return maassim.Fault{Name: "http_403", Op: op, Count: -1} }
 
-func rescueManualByUpdate(t *testing.T, r *rescue) {
-	mend := r.breaks(t, forbidden("deploy"))
+func finishManualByUpdate(t *testing.T, r *cliCase) {
+	removeFault := r.injectFault(t, forbidden("deploy"))
 	r.job = r.onboard(t, r.m)
 	r.parks(t, lifecycle.JobFailedManual, lifecycle.FailMAASRejected)
-	mend()
+	removeFault()
 	r.update(t, lifecycle.ActionRetryStage)
 	r.reaches(t, lifecycle.JobCompleted)
 	r.once(t, 1)
 }
 
-func rescueRetryableBySignal(t *testing.T, r *rescue) {
-	r.breaks(t, maassim.Fault{Name: "deploy_curtin_fail"})
+func finishRetryableBySignal(t *testing.T, r *cliCase) {
+	r.injectFault(t, maassim.Fault{Name: "deploy_curtin_fail"})
 	r.job = r.onboard(t, r.m)
 	r.parks(t, lifecycle.JobFailedRetryable, lifecycle.FailDeploy)
 	r.signal(t, lifecycle.ActionRestartClean)
 	r.reaches(t, lifecycle.JobCompleted)
 }
 
-func rescueByCancel(t *testing.T, r *rescue) {
-	r.breaks(t, forbidden("deploy"))
+func finishByCancel(t *testing.T, r *cliCase) {
+	r.injectFault(t, forbidden("deploy"))
 	r.job = r.onboard(t, r.m)
 	r.parks(t, lifecycle.JobFailedManual, lifecycle.FailMAASRejected)
 	r.must(t, "workflow", "cancel")
@@ -176,21 +176,21 @@ func rescueByCancel(t *testing.T, r *rescue) {
 	r.closes(t, enums.WORKFLOW_EXECUTION_STATUS_CANCELED)
 }
 
-func rescueCompensation(t *testing.T, r *rescue) {
-	mendDeploy := r.breaks(t, forbidden("deploy"))
+func finishCompensation(t *testing.T, r *cliCase) {
+	removeDeployFault := r.injectFault(t, forbidden("deploy"))
 	r.job = r.onboard(t, r.m)
 	r.parks(t, lifecycle.JobFailedManual, lifecycle.FailMAASRejected)
-	mendDelete := r.breaks(t, forbidden("delete"))
+	removeDeleteFault := r.injectFault(t, forbidden("delete"))
 	r.update(t, lifecycle.ActionCancel)
 	require.Eventually(t, func() bool { return r.now(t).FailureClass == lifecycle.FailCompensation }, runenv.Patience(2*time.Minute), 100*time.Millisecond)
 	require.Equal(t, lifecycle.JobFailedManual, r.now(t).Status)
-	mendDeploy()
-	mendDelete()
+	removeDeployFault()
+	removeDeleteFault()
 	r.update(t, lifecycle.ActionCancel)
 	r.reaches(t, lifecycle.JobCancelled)
 }
 
-func rescueFrozen(t *testing.T, r *rescue) {
+func finishFrozen(t *testing.T, r *cliCase) {
 	r.job = r.onboard(t, r.m)
 	r.at(t, contract.StageWaitReady)
 	r.update(t, lifecycle.ActionMarkManual)
@@ -200,7 +200,7 @@ func rescueFrozen(t *testing.T, r *rescue) {
 	r.once(t, 1)
 }
 
-func rescueTerminated(t *testing.T, r *rescue) {
+func finishTerminated(t *testing.T, r *cliCase) {
 	r.job = r.onboard(t, r.m)
 	r.at(t, contract.StageWaitReady)
 	r.must(t, "workflow", "terminate", "--reason", "tested")
@@ -217,19 +217,19 @@ func rescueTerminated(t *testing.T, r *rescue) {
 	r.once(t, 1)
 }
 
-func rescueTerminatedByReset(t *testing.T, r *rescue) {
-	mend := r.breaks(t, forbidden("deploy"))
+func finishTerminatedByReset(t *testing.T, r *cliCase) {
+	removeFault := r.injectFault(t, forbidden("deploy"))
 	r.job = r.onboard(t, r.m)
 	r.parks(t, lifecycle.JobFailedManual, lifecycle.FailMAASRejected)
 	r.must(t, "workflow", "terminate", "--reason", "tested")
-	mend()
+	removeFault()
 	r.must(t, "workflow", "reset", "--type", "LastWorkflowTask", "--reason", "terminated by mistake")
 	r.update(t, lifecycle.ActionRetryStage)
 	r.reaches(t, lifecycle.JobCompleted)
 	r.once(t, 1)
 }
 
-func rescueReset(t *testing.T, r *rescue) {
+func finishReset(t *testing.T, r *cliCase) {
 	r.job = r.onboard(t, r.m)
 	r.at(t, contract.StageWaitReady)
 	r.must(t, "workflow", "reset", "--type", "FirstWorkflowTask", "--reason", "tested")
@@ -237,8 +237,8 @@ func rescueReset(t *testing.T, r *rescue) {
 	r.once(t, 1)
 }
 
-func rescueRefused(t *testing.T, r *rescue) {
-	mend := r.breaks(t, forbidden("deploy"))
+func finishRefused(t *testing.T, r *cliCase) {
+	removeFault := r.injectFault(t, forbidden("deploy"))
 	r.job = r.onboard(t, r.m)
 	r.at(t, contract.StageWaitReady)
 	out, err := r.cli(t, "workflow", "update", "execute", "--name", "retry_stage", "--input", operator)
@@ -249,13 +249,13 @@ func rescueRefused(t *testing.T, r *rescue) {
 	require.Error(t, err)
 	require.Contains(t, out, "actor is missing: pass {", "how the argument must look")
 	r.parks(t, lifecycle.JobFailedManual, lifecycle.FailMAASRejected)
-	mend()
+	removeFault()
 	r.update(t, lifecycle.ActionRerun)
 	r.reaches(t, lifecycle.JobCompleted)
 	r.once(t, 1)
 }
 
-func (r *rescue) closes(t *testing.T, want enums.WorkflowExecutionStatus) {
+func (r *cliCase) closes(t *testing.T, want enums.WorkflowExecutionStatus) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		d, err := r.App.Temporal.DescribeWorkflowExecution(t.Context(), r.job.WorkflowID, "")

@@ -88,3 +88,27 @@ func TestAStartThatHangsHoldsUpNoOther(t *testing.T) {
 	}
 	require.Equal(t, jobs[0].ID, rows[0].JobID)
 }
+
+// TestRelay_ClaimsForItsLease claims a start for longer than the default lease, and not for longer
+// than the lease that is set.
+func TestRelay_ClaimsForItsLease(t *testing.T) {
+	t.Parallel()
+	store := dbtest.Store(t)
+	s := &starter{hangs: dbtest.Job(t, store).ID, hanging: make(chan struct{}, 1), started: map[string]int{}}
+	r := &relay.Relay{Store: store, Starter: s, Name: "r1", Log: slog.New(slog.DiscardHandler), Lease: 5 * time.Minute}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.Run(ctx)
+	}()
+	<-s.hanging
+	tooLong, err := store.ReleaseClaims(t.Context(), 5*time.Minute)
+	require.NoError(t, err)
+	require.Zero(t, tooLong)
+	longer, err := store.ReleaseClaims(t.Context(), 30*time.Second)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, longer)
+	cancel()
+	<-done
+}
