@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/bmc/bmcsim"
 	"github.com/slipway-cloud/slipway/providers/maas/maassim"
+	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -78,6 +79,7 @@ func classRows() (all []classRow) {
 func siteClassRows() []classRow {
 	return []classRow{
 		{class: lifecycle.FailMAASUnavailable, stage: contract.StageCommission, says: `maas\.commission: .*\(unreachable|uncertain\)`,
+			tune:  within(contract.StageCommission, runenv.Patience(10*time.Second)), // ends the retries early
 			fault: withMAASFault(maassim.Fault{Name: "connection_reset", Op: "commission", Count: -1})},
 		{class: lifecycle.FailMAASRejected, stage: contract.StageConfigureStorage, says: `forbidden, HTTP 403`,
 			fault: withMAASFault(maassim.Fault{Name: "http_403", Op: "set_boot_disk", Count: -1})},
@@ -103,7 +105,7 @@ func siteClassRows() []classRow {
 		{class: lifecycle.FailInternal, stage: contract.StageCreateOrFind, says: `internal error; the worker's log holds the detail`,
 			fault: breakDatabase("XX000"), repair: repairDatabase("XX000")}, // a bug of the server
 		{class: lifecycle.FailStoreUnavailable, stage: contract.StageCreateOrFind, says: `Slipway's database did not answer`,
-			tune: within(contract.StageCreateOrFind, 15*time.Second), fault: breakDatabase("53100"), repair: repairDatabase("53100")}, // no room on its disk
+			tune: within(contract.StageCreateOrFind, runenv.Patience(10*time.Second)), fault: breakDatabase("53100"), repair: repairDatabase("53100")}, // no room on its disk
 	}
 }
 
@@ -132,7 +134,7 @@ func deploymentClassRows() []classRow {
 		{class: lifecycle.FailDeployPower, stage: contract.StageClassifyFailure, says: `No rack controllers can access the BMC`,
 			fault: withMAASFault(maassim.Fault{Name: "bmc_unreachable", Op: "deploy"})},
 		{class: lifecycle.FailDeployTimeout, stage: contract.StageClassifyFailure, says: `did not end by its deadline and was aborted`,
-			tune: within(contract.StageWaitDeployed, 20*time.Second), fault: withMAASFault(maassim.Fault{Name: "stuck_deploying"})},
+			tune: within(contract.StageWaitDeployed, runenv.Patience(15*time.Second)), fault: withMAASFault(maassim.Fault{Name: "stuck_deploying"})},
 		{class: lifecycle.FailDatasource, stage: contract.StageClassifyFailure, says: `searching for network data from DataSourceMAAS`,
 			tune: withoutRedeployment, fault: withMAASFault(maassim.Fault{Name: "deploy_datasource_none"})},
 		{class: lifecycle.FailDatasourceRepeated, stage: contract.StageClassifyFailure, says: `after 2 deployments: .*DataSourceMAAS`,
@@ -158,7 +160,7 @@ func nodeClassRows() []classRow {
 	silent := withNodeFault(simnode.Faults{AgentDown: true})
 	return []classRow{
 		{class: lifecycle.FailSSHSeed, stage: seed, says: `rejected the login of user "ubuntu"`,
-			tune: within(seed, 40*time.Second), fault: refuses, repair: removeNodeFaults},
+			tune: within(seed, runenv.Patience(15*time.Second)), fault: refuses, repair: removeNodeFaults},
 		{class: lifecycle.FailSSHSeedRepeated, stage: seed, says: `after 4 tries: .*rejected the login`,
 			tune: within(seed, 40*time.Second), fault: refuses, first: lifecycle.FailSSHSeed, repair: removeNodeFaults},
 		{class: lifecycle.FailHWSyncUnhealthy, stage: sync, says: `install -D .*/etc/maas/maas-machine-creds.yml on the node ended with status`,
@@ -170,8 +172,8 @@ func nodeClassRows() []classRow {
 				c.maasFault(maassim.Fault{Name: "hw_sync_disabled_by_userdata"})
 				c.node(simnode.Faults{SSHLosesAnswerTo: "maas"})
 			}},
-		{class: lifecycle.FailAgentNotEnrolled, stage: contract.StageWaitAgent, says: `wait_for_agent_enrollment did not end within 30s`,
-			tune: within(contract.StageWaitAgent, 30*time.Second), fault: silent, repair: removeNodeFaults},
+		{class: lifecycle.FailAgentNotEnrolled, stage: contract.StageWaitAgent, says: `wait_for_agent_enrollment did not end within \S+s`,
+			tune: within(contract.StageWaitAgent, runenv.Patience(20*time.Second)), fault: silent, repair: removeNodeFaults},
 		{class: lifecycle.FailNodeUnhealthy, stage: contract.StageWaitAgent, says: `the node does not meet its SKU: .*GPU`,
 			fault: withNodeFault(simnode.Faults{MissingGPUs: 1}), repair: func(c *classCase) {
 				c.node(simnode.Faults{AgentDown: true}) // the server is opened for the repair
