@@ -1,10 +1,8 @@
 package db_test
 
 import (
-	"flag"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -14,7 +12,6 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // installModel is seed 000's table, written anew and without the code it is held
@@ -138,12 +135,9 @@ func (m *installModel) hear(with heardFrom, status lifecycle.InstallStatus, prog
 }
 
 // Random reports, repeated and in any order, mixed with an admin's actions,
-// silence and what jobs boot, against the model: 30 sequences, and 100 in `make
-// proof AREA=fleet`.
+// silence and what jobs boot, against the model.
 func TestReportsAgainstAModel(t *testing.T) {
 	t.Parallel()
-	checks := runenv.Scale(t, "SLIPWAY_REPORT_CASES", 30, 100)
-	require.NoError(t, flag.Set("rapid.checks", strconv.Itoa(checks))) // of this package's only such test
 	s := dbtest.Store(t)
 	workflow := dbtest.InstallWorkflow(t, s)
 	made := 0
