@@ -134,7 +134,7 @@ func deploymentClassRows() []classRow {
 		{class: lifecycle.FailDeployPower, stage: contract.StageClassifyFailure, says: `No rack controllers can access the BMC`,
 			fault: withMAASFault(maassim.Fault{Name: "bmc_unreachable", Op: "deploy"})},
 		{class: lifecycle.FailDeployTimeout, stage: contract.StageClassifyFailure, says: `did not end by its deadline and was aborted`,
-			tune: within(contract.StageWaitDeployed, runenv.Patience(15*time.Second)), fault: withMAASFault(maassim.Fault{Name: "stuck_deploying"})},
+			tune: within(contract.StageWaitDeployed, runenv.Patience(10*time.Second)), fault: withMAASFault(maassim.Fault{Name: "stuck_deploying"})},
 		{class: lifecycle.FailDatasource, stage: contract.StageClassifyFailure, says: `searching for network data from DataSourceMAAS`,
 			tune: withoutRedeployment, fault: withMAASFault(maassim.Fault{Name: "deploy_datasource_none"})},
 		{class: lifecycle.FailDatasourceRepeated, stage: contract.StageClassifyFailure, says: `after 2 deployments: .*DataSourceMAAS`,

@@ -173,10 +173,9 @@ func (w *world) records(t *testing.T, m *simhw.Machine) []providers.MAASMachine 
 func (w *world) comesBackAsANewNode(t *testing.T, nodes map[*simhw.Machine]string) {
 	t.Helper()
 	require.NoError(t, w.SeedSecrets(t.Context()))
+	again := w.activeNodes(t)
 	for m, id := range nodes {
-		j := w.ends(t, w.onboard(t, m).ID, 3*time.Minute)
-		require.Equal(t, lifecycle.JobCompleted, j.Status, "%s: %s", j.FailedStage, j.Message)
-		require.NotEqual(t, id, *j.NodeID, "re-onboarding makes a new node record")
+		require.NotEqual(t, id, again[m], "re-onboarding makes a new node record")
 		require.Equal(t, lifecycle.NodeDeleted, w.node(t, id).Status, "the old one stays as it was")
 	}
 }

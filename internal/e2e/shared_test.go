@@ -125,6 +125,7 @@ func sharedStack(t *testing.T) *devstack.Stack {
 	stack, err := devstack.Start(t.Context(), stackDefaults(devstack.Options{
 		Speed: 1, DatabaseEnv: databaseVar, TaskQueue: db.NewID("e2e"), Configure: func(c *config.Config) {
 			c.Reconcile.BMCProbes, c.Reconcile.BMCLogins = 0, 0 // tests count logins
+			c.Sweep.Every = 2 * time.Second                     // the sweeper is who gives an offline node back to service
 		},
 	}))
 	require.NoError(t, err)
