@@ -82,7 +82,8 @@ func (s *session) prepare(ctx context.Context, tools ...string) bool {
 		before, began := childrenCPU(), time.Now()
 		var err error
 		for _, name := range append(tools, "devtemporal") {
-			err = errors.Join(err, ensureTool(ctx, name, out))
+			path, terr := ensureTool(ctx, name, out)
+			s.tools[name], err = path, errors.Join(err, terr)
 		}
 		return cost{CPU: childrenCPU() - before, Wall: time.Since(began)}, err
 	}) {
@@ -191,23 +192,23 @@ func (s *session) chaos(ctx context.Context, servers []string) {
 
 // lint runs the linters, and vet on the dev module when it has changed.
 func (s *session) lint(ctx context.Context) {
-	s.run(ctx, "lint", "bin/golangci-lint", "run", "./...")
+	s.run(ctx, "lint", s.tools["golangci-lint"], "run", "./...")
 	s.board.step(ctx, "workflowcheck", s.workflowcheck)
 	s.board.step(ctx, "dev module", s.vetDevModule)
 }
 
-// results reads all results files of the session; a test that ran again counts by its last run.
+// results reads all results files of the session. It returns what could be read, and an error for a
+// file that could not.
 func (s *session) results() (*results, error) {
 	r := newResults()
+	var errs []error
 	for _, path := range s.files {
 		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 			continue // its step has failed and says why
 		}
-		if err := r.readFile(path); err != nil {
-			return nil, err
-		}
+		errs = append(errs, r.readFile(path))
 	}
-	return r, nil
+	return r, errors.Join(errs...)
 }
 
 // exitCode is what a command ended with, -1 where it did not end by itself.

@@ -16,9 +16,7 @@ const shownSlowest = 12
 // finish prints the tables, the flakes, the budget and the counts, and returns the verdict.
 func (s *session) finish(ctx context.Context, err error) error {
 	r, rerr := s.results()
-	if rerr != nil {
-		return errors.Join(err, rerr, errors.New("0 passed, 1 failed, 0 skipped"))
-	}
+	err = errors.Join(err, rerr)
 	if ctx.Err() != nil {
 		err = errors.Join(err, context.Cause(ctx))
 	}

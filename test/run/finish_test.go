@@ -28,7 +28,7 @@ func newSessionFixture(t *testing.T, out *bytes.Buffer, files ...string) *sessio
 
 func TestFinish_NamesAFlakeAndPasses(t *testing.T) {
 	t.Parallel()
-	const never = "Error Trace: x.go:1\nError: Condition never satisfied\n"
+	const never = "    x_test.go:1: \n\tError Trace: x.go:1\n\tError: Condition never satisfied\n"
 	var out bytes.Buffer
 	s := newSessionFixture(t, &out,
 		line(t, "pass", "Good", "")+line(t, "output", "Slow", never)+line(t, "fail", "Slow", "")+line(t, "fail", "", ""),

@@ -69,8 +69,8 @@ func (f *flakes) verdict() error {
 			}
 		}
 		if seen > maxSightings {
-			errs = append(errs, fmt.Errorf("%s missed a deadline for the %d. time: fix it, show it by 30 runs beside a CPU hog, "+
-				"and take it out of %s", one.Test, seen, flakesFile))
+			errs = append(errs, fmt.Errorf("%s missed a deadline %d times: fix it, show it by 30 runs beside a CPU hog, "+
+				"and remove it from %s", one.Test, seen, flakesFile))
 		}
 	}
 	return errors.Join(errs...)

@@ -52,14 +52,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return proveAreas(ctx, rest, stdout, stderr)
 	case name == "run" && len(rest) > 1 && rest[0] == "--":
 		return withServers(ctx, stderr, func(ctx context.Context, env []string) error {
-			return command(ctx, rest[1:], env, stdout, stderr).Run()
+			return runCommand(ctx, command(ctx, rest[1:], env, stdout, stderr))
 		})
 	case name == "count" && len(rest) == 1:
 		return countFile(rest[0], stdout)
 	case name == "exec" && len(rest) > 0:
 		return execMeasured(ctx, rest)
 	case name == "tool" && len(rest) == 1:
-		return ensureTool(ctx, rest[0], stderr)
+		_, err := ensureTool(ctx, rest[0], stderr)
+		return err
 	}
 	return errors.New(usage)
 }

@@ -6,12 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/slipway-cloud/slipway/test/realhost"
 )
 
 const (
@@ -32,6 +36,10 @@ type area struct {
 	Race     bool     `json:"race,omitempty"`
 	Short    bool     `json:"short,omitempty"` // the tests' short form, as in make test
 	Except   []string `json:"except,omitempty"`
+	// Programs are packages that the tests build and run, Files are folders that they read: the
+	// stamp covers them too.
+	Programs []string `json:"programs,omitempty"`
+	Files    []string `json:"files,omitempty"` // "docs/"
 	Command  []string `json:"command,omitempty"`
 }
 
@@ -43,6 +51,7 @@ type stamp struct {
 	Seconds    float64 `json:"seconds"`
 	CPUSeconds float64 `json:"cpu_seconds"`
 	Passed     int     `json:"passed"` // tests; 0 for a command
+	Skipped    int     `json:"skipped"`
 }
 
 func readAreas(root string) ([]area, error) {
@@ -77,10 +86,14 @@ func readStamps(root string) (map[string]stamp, error) {
 // proveAreas is `make proof`: all areas, or those named. An area whose stamp covers this tree is
 // not run again, unless it is named and PROOF_AGAIN is set.
 func proveAreas(ctx context.Context, names []string, stdout, stderr io.Writer) error {
+	if err := ready(); err != nil {
+		return err
+	}
 	s, err := newSession(ctx, stdout)
 	if err != nil {
 		return err
 	}
+	s.short = false
 	areas, err := chosen(s.root, names)
 	if err != nil {
 		return err
@@ -100,6 +113,20 @@ func proveAreas(ctx context.Context, names []string, stdout, stderr io.Writer) e
 	})
 	s.board.printf("\n%s\n", s.board.table(childrenCPU()))
 	return err
+}
+
+// sizes are the variables that make a long form shorter or longer.
+var sizes = []string{"SLIPWAY_ROTATIONS", "SLIPWAY_DRIFT_NODES", "SLIPWAY_FLOOD", "SLIPWAY_E2E_ROWS", "SLIPWAY_E2E_OUTAGE_SECONDS"}
+
+// ready refuses an environment in which a stamp would say more than was proven, and makes a missing
+// peer an error.
+func ready() error {
+	for _, name := range sizes {
+		if os.Getenv(name) != "" {
+			return fmt.Errorf("%s is set: a proof has its own sizes; unset it", name)
+		}
+	}
+	return os.Setenv(realhost.RequireVar, "1")
 }
 
 func chosen(root string, names []string) ([]area, error) {
@@ -136,23 +163,25 @@ func (s *session) prove(ctx context.Context, a area, servers []string) error {
 		s.board.printf("\n== proof %s: proven on this tree on %s in %.0f s (PROOF_AGAIN=1 runs it again)\n", a.Name, old.Date, old.Seconds)
 		return nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, scaled(areaLimit, s.speed),
+	ctx, cancel := context.WithTimeoutCause(ctx, scaled(areaLimit, s.speed)+grace,
 		fmt.Errorf("area %s took more than %s, the limit of an area on this machine", a.Name, scaled(areaLimit, s.speed)))
 	defer cancel()
-	began, passed := time.Now(), 0
-	var used cost
+	began := time.Now()
+	var result stamp
 	ok := s.board.step(ctx, "proof "+a.Name, func(ctx context.Context) (cost, error) {
-		var err error
-		used, passed, err = s.runArea(ctx, a, servers)
+		used, passed, skipped, err := s.runArea(ctx, a, servers)
+		result = stamp{CPUSeconds: math.Round(used.CPU.Seconds()), Passed: passed, Skipped: skipped}
 		return used, err
 	})
 	if !ok {
 		return fmt.Errorf("area %s failed", a.Name)
 	}
-	stamps[a.Name] = stamp{
-		Tree: hash, Date: time.Now().UTC().Format(time.DateOnly), Seed: s.seed, Seconds: float64(int(time.Since(began).Seconds())),
-		CPUSeconds: float64(int(used.CPU.Seconds())), Passed: passed,
+	if after, err := s.covered(ctx, a); err != nil || after != hash {
+		return errors.Join(err, fmt.Errorf("area %s passed, but its files changed while it ran: run it again", a.Name))
 	}
+	result.Tree, result.Seed = hash, s.seed
+	result.Date, result.Seconds = time.Now().UTC().Format(time.DateOnly), math.Round(time.Since(began).Seconds())
+	stamps[a.Name] = result
 	text, err := json.MarshalIndent(stamps, "", "  ")
 	if err != nil {
 		return err
@@ -160,37 +189,38 @@ func (s *session) prove(ctx context.Context, a area, servers []string) error {
 	return os.WriteFile(filepath.Join(s.root, stampsFile), append(text, '\n'), 0o644)
 }
 
-// runArea runs the command or the tests of an area. It returns how many tests passed.
-func (s *session) runArea(ctx context.Context, a area, servers []string) (cost, int, error) {
+// runArea runs the command or the tests of an area. It returns how many tests passed and how many
+// were skipped.
+func (s *session) runArea(ctx context.Context, a area, servers []string) (used cost, passed, skipped int, err error) {
 	if len(a.Command) > 0 {
 		var args []string
 		for _, arg := range a.Command {
 			args = append(args, strings.ReplaceAll(arg, "{seed}", strconv.FormatUint(s.seed, 10)))
 		}
-		used, err := s.child(ctx, a.Name, args, servers)
-		return used, 0, err
+		used, err = s.child(ctx, a.Name, args, servers)
+		return used, 0, 0, err
 	}
 	packages, err := s.packagesOf(ctx, a)
 	if err != nil {
-		return cost{}, 0, err
+		return cost{}, 0, 0, err
 	}
 	o := suite{name: "proof-" + a.Name, packages: packages, run: a.Run, race: a.Race, timeout: areaLimit}
 	if !a.Short {
 		o.area = a.Name
 	}
-	used, err := s.runSuite(ctx, o, servers)
+	used, err = s.runSuite(ctx, o, servers)
 	r := newResults()
 	if rerr := r.readFile(filepath.Join(workFolder, "proof-"+a.Name+".jsonl")); rerr != nil {
-		return used, 0, errors.Join(err, rerr)
+		return used, 0, 0, errors.Join(err, rerr)
 	}
 	for _, key := range r.failures() {
 		s.board.printf("FAILED %s\n", key)
 	}
-	passed, _, _ := r.counts()
+	passed, _, skipped = r.counts()
 	if err == nil && passed == 0 {
 		err = errors.New("no test ran: the area's packages and run expression in " + areasFile + " match nothing")
 	}
-	return used, passed, err
+	return used, passed, skipped, err
 }
 
 func (s *session) packagesOf(ctx context.Context, a area) ([]string, error) {
@@ -221,12 +251,14 @@ func (s *session) covered(ctx context.Context, a area) (string, error) {
 		if err != nil {
 			return "", err
 		}
+		packages = append(packages, a.Programs...)
 		deps, err := folders(ctx, s.root, append([]string{"-deps", "-test", "-f", `{{if not .Standard}}{{.ImportPath}}{{end}}`}, packages...)...)
 		if err != nil {
 			return "", err
 		}
 		// go list names a test's variant of a package "path [path.test]", in two words.
-		keep = t.covered(deps)
+		code := t.covered(deps)
+		keep = func(name string) bool { return code(name) || below(name, a.Files) }
 	}
 	sum, err := t.hash(keep)
 	if err != nil {
@@ -236,5 +268,5 @@ func (s *session) covered(ctx context.Context, a area) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return hashOf(sum, string(line)), nil
+	return hashOf(sum, string(line), runtime.Version()), nil
 }

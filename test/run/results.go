@@ -49,19 +49,19 @@ func (k testKey) top() testKey {
 }
 
 // results is what the tests of one or more files came to. A test that was run again has the
-// outcome of its last run.
+// outcome of its last run, but only a pass takes a failure back.
 type results struct {
 	action  map[testKey]string // "pass", "fail" or "skip"
 	elapsed map[testKey]float64
 	output  map[testKey]string // of failed tests
 	broken  map[string]bool    // packages whose last run failed
-	red     map[string]bool    // packages that failed once in a way that no later run takes back
+	final   map[testKey]bool   // failures that no later run takes back
 }
 
 func newResults() *results {
 	return &results{
 		action: map[testKey]string{}, elapsed: map[testKey]float64{}, output: map[testKey]string{},
-		broken: map[string]bool{}, red: map[string]bool{},
+		broken: map[string]bool{}, final: map[testKey]bool{},
 	}
 }
 
@@ -78,8 +78,15 @@ func (r *results) readFile(path string) error {
 	return nil
 }
 
+// reading is what is known of a file while it is read.
+type reading struct {
+	output map[testKey]string
+	open   map[testKey]bool // tests that have begun and not ended
+	alarm  map[testKey]bool // tests and packages whose output names a race, a panic or the like
+}
+
 func (r *results) read(in io.Reader) error {
-	output := map[testKey]string{}
+	f := reading{output: map[testKey]string{}, open: map[testKey]bool{}, alarm: map[testKey]bool{}}
 	lines := bufio.NewScanner(in)
 	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
 	for lines.Scan() {
@@ -90,30 +97,42 @@ func (r *results) read(in io.Reader) error {
 		key := testKey{e.Package, e.Test}
 		switch e.Action {
 		case "run":
-			delete(output, key)
+			f.open[key] = true
 		case "output":
-			if len(output[key]) < keptOutput {
-				output[key] += e.Output
+			f.alarm[key] = f.alarm[key] || neverAgain.MatchString(e.Output)
+			// A report of the race detector or of a crash may stand under any test of the package.
+			crashed := testKey{Package: e.Package}
+			f.alarm[crashed] = f.alarm[crashed] || crash.MatchString(e.Output)
+			if len(f.output[key]) < keptOutput {
+				f.output[key] += e.Output
 			}
 		case "pass", "fail", "skip":
-			r.end(key, e, output[key])
-			delete(output, key)
+			r.end(key, e, f)
+			delete(f.open, key)
+			delete(f.output, key)
 		}
+	}
+	for key := range f.open { // the binary ended before them
+		r.action[key], r.final[key] = "fail", true
+		r.output[key] = f.output[key] + "\nthe test binary ended before this test did\n"
 	}
 	return lines.Err()
 }
 
-func (r *results) end(key testKey, e event, output string) {
+func (r *results) end(key testKey, e event, f reading) {
+	failed := e.Action == "fail"
 	if e.Test == "" {
-		r.broken[e.Package] = e.Action == "fail"
-		if e.Action == "fail" && neverAgain.MatchString(output) {
-			r.red[e.Package] = true
-		}
+		r.broken[e.Package] = failed
+		r.final[key] = r.final[key] || failed && f.alarm[key]
+		return
+	}
+	r.final[key] = r.final[key] || failed && f.alarm[key]
+	if r.action[key] == "fail" && e.Action == "skip" {
 		return
 	}
 	r.action[key], r.elapsed[key] = e.Action, e.Elapsed
-	if delete(r.output, key); e.Action == "fail" {
-		r.output[key] = output
+	if delete(r.output, key); failed {
+		r.output[key] = f.output[key]
 	}
 }
 
@@ -123,14 +142,15 @@ func (r *results) failures() []testKey {
 	var failed []testKey
 	explained := map[string]bool{}
 	for key, action := range r.action {
-		if action == "fail" {
+		if action == "fail" || r.final[key] {
 			failed = append(failed, key)
 			explained[key.Package] = true
 		}
 	}
 	for pkg, broken := range r.broken {
-		if r.red[pkg] || broken && !explained[pkg] {
-			failed = append(failed, testKey{Package: pkg})
+		key := testKey{Package: pkg}
+		if r.final[key] || broken && !explained[pkg] {
+			failed = append(failed, key)
 		}
 	}
 	slices.SortFunc(failed, compareKeys)
@@ -169,14 +189,36 @@ func (r *results) slowest(n int) []testKey {
 }
 
 // neverAgain matches output that must not be explained away by a second run: a data race, a panic,
-// or the words by which tests name a doubled effect, a broken invariant or a secret.
-var neverAgain = regexp.MustCompile(`(?i)WARNING: DATA RACE|\bpanic: |\bduplicate|\binvariant|\bsecret|\bforeign tenant|\bbalance`)
+// or the words by which tests name a doubled effect, a broken invariant or a secret. crash is the
+// part of it that concerns the whole test binary.
+var (
+	neverAgain = regexp.MustCompile(`(?i)WARNING: DATA RACE|race detected during|\bpanic: |^fatal error: |` +
+		`\bduplicate|\binvariant|\bsecret|\banother tenant|\bbalance`)
+	crash = regexp.MustCompile(`WARNING: DATA RACE|race detected during|^panic: |^fatal error: `)
+	// block is the begin of what a test logs or reports: file.go:12: at the begin of a line.
+	block = regexp.MustCompile(`(?m)^\s+\w+\.go:\d+: `)
+)
 
-// missedDeadline reports whether the whole failure of a test is that it waited in vain: each
-// failed assertion in its output is a missed deadline, and nothing in it is red at once.
+// missedDeadline reports whether the whole failure of a test is that it waited in vain: every failed
+// assertion of testify is a missed deadline, or the last thing that it reported is one.
 func missedDeadline(output string) bool {
-	waits := strings.Count(output, "Condition never satisfied") + strings.Count(output, runenv.Deadline)
-	return waits > 0 && strings.Count(output, "Error Trace:") <= waits && !neverAgain.MatchString(output)
+	if neverAgain.MatchString(output) {
+		return false
+	}
+	starts := block.FindAllStringIndex(output, -1)
+	missed := false // what the last block was
+	for i, at := range starts {
+		end := len(output)
+		if i+1 < len(starts) {
+			end = starts[i+1][0]
+		}
+		text := output[at[0]:end]
+		missed = strings.Contains(text, runenv.Deadline) || strings.Contains(text, "Condition never satisfied")
+		if strings.Contains(text, "Error Trace:") && !missed {
+			return false
+		}
+	}
+	return missed
 }
 
 // late lists the top-level tests all of whose failures are missed deadlines, and whether any
@@ -193,12 +235,12 @@ func (r *results) late() (again []testKey, red bool) {
 		parent := slices.ContainsFunc(failed, func(other testKey) bool {
 			return other.Package == key.Package && strings.HasPrefix(other.Test, key.Test+"/")
 		})
-		if parent && !strings.Contains(r.output[key], "Error Trace:") && !neverAgain.MatchString(r.output[key]) {
+		if parent && !r.final[key] && !block.MatchString(r.output[key]) {
 			continue
 		}
 		top := key.top()
 		if before, known := verdicts[top]; !known || before {
-			verdicts[top] = missedDeadline(r.output[key])
+			verdicts[top] = !r.final[key] && missedDeadline(r.output[key])
 		}
 	}
 	for top, deadline := range verdicts {

@@ -103,9 +103,9 @@ func TestExec_RecordsTheCost(t *testing.T) {
 	require.Empty(t, used)
 }
 
-// TestRaced_ListsWhereGoroutinesMeet holds the list of raced packages against the sources: a
-// package whose own code starts goroutines is raced, or says why not.
-func TestRaced_ListsWhereGoroutinesMeet(t *testing.T) {
+// TestRaced_ListsConcurrentPackages compares the list of raced packages with the sources: a package
+// whose own code starts goroutines or uses package sync is raced, or says why not.
+func TestRaced_ListsConcurrentPackages(t *testing.T) {
 	t.Parallel()
 	root, err := toolcache.Root()
 	require.NoError(t, err)
@@ -119,15 +119,15 @@ func TestRaced_ListsWhereGoroutinesMeet(t *testing.T) {
 		require.Contains(t, all, folder, "notRaced() names a package that is not there")
 	}
 	for _, folder := range all {
-		if startsGoroutines(t, filepath.Join(root, folder)) && !isRaced(folder) {
-			require.NotEmpty(t, notRaced()[folder], "%s starts goroutines: add it to raced(), or to notRaced() with the reason", folder)
+		if isConcurrent(t, filepath.Join(root, folder)) && !isRaced(folder) {
+			require.NotEmpty(t, notRaced()[folder], "%s is concurrent: add it to raced(), or to notRaced() with the reason", folder)
 		}
 	}
 }
 
-// startsGoroutines reports whether a package has a go statement, or a call of a Go method such as
-// that of sync.WaitGroup and errgroup.Group, outside its tests.
-func startsGoroutines(t *testing.T, folder string) bool {
+// isConcurrent reports whether a package has a go statement, a call of a Go method such as that of
+// sync.WaitGroup and errgroup.Group, or an import of sync or sync/atomic, outside its tests.
+func isConcurrent(t *testing.T, folder string) bool {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(folder, "*.go"))
 	require.NoError(t, err)
@@ -140,6 +140,8 @@ func startsGoroutines(t *testing.T, folder string) bool {
 		require.NoError(t, err)
 		ast.Inspect(file, func(n ast.Node) bool {
 			switch n := n.(type) {
+			case *ast.ImportSpec:
+				found = found || n.Path.Value == `"sync"` || n.Path.Value == `"sync/atomic"`
 			case *ast.GoStmt:
 				found = true
 			case *ast.CallExpr:

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"syscall"
 	"time"
 
 	"github.com/slipway-cloud/slipway/internal/devstack/pg"
@@ -40,13 +41,23 @@ func withServers(
 	})
 }
 
-// command prepares a child process. When ctx ends it is interrupted, and killed after grace. Its
-// standard input is empty.
+// command prepares a child process in a process group of its own, with an empty standard input.
+// When ctx ends the group is interrupted, and killed after grace.
 func command(ctx context.Context, args, env []string, stdout, stderr io.Writer) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	cmd.Env = append(os.Environ(), env...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
 	cmd.WaitDelay = grace
 	return cmd
+}
+
+// runCommand runs the command. What is left of its process group is killed when ctx has ended.
+func runCommand(ctx context.Context, cmd *exec.Cmd) error {
+	err := cmd.Run()
+	if ctx.Err() != nil && cmd.Process != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the group may be gone
+	}
+	return err
 }

@@ -113,3 +113,11 @@ func (p *prefixed) Write(text []byte) (int, error) {
 		p.part = p.part[i+1:]
 	}
 }
+
+// flush writes the unfinished last line.
+func (p *prefixed) flush() {
+	if len(p.part) > 0 {
+		p.b.printf("%s%s\n", p.prefix, p.part)
+		p.part = nil
+	}
+}

@@ -8,24 +8,29 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/slipway-cloud/slipway/internal/devstack/toolcache"
+	"github.com/slipway-cloud/slipway/test/realhost"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // session is one run of `testrun test` or `testrun proof`.
 type session struct {
-	root  string
-	board *board
-	speed speed
-	seed  uint64
-	env   []string // for every child
-	files []string // results of `go test -json`, in the order in which they were written
-	short bool
-	whole bool      // not narrowed and not short
-	again []testKey // top-level tests that missed a deadline and ran again
+	root   string
+	board  *board
+	speed  speed
+	seed   uint64
+	env    []string          // for every child
+	files  []string          // results of `go test -json`, in the order in which they were written
+	tools  map[string]string // paths of the pinned tools by name
+	short  bool
+	noRace bool      // there is no C compiler
+	whole  bool      // not narrowed and not short
+	again  []testKey // top-level tests that missed a deadline and ran again
 }
 
 const (
@@ -65,7 +70,13 @@ func newSession(ctx context.Context, out io.Writer) (*session, error) {
 			return nil, err
 		}
 	}
-	s := &session{root: root, board: newBoard(out), short: os.Getenv("TEST_SHORT") != ""}
+	if err := lockFolder(workFolder); err != nil {
+		return nil, err
+	}
+	s := &session{root: root, board: newBoard(out), tools: map[string]string{}, short: os.Getenv("TEST_SHORT") != ""}
+	if err := s.findCompiler(); err != nil {
+		return nil, err
+	}
 	t, err := readTree(ctx, root)
 	if err != nil {
 		return nil, err
@@ -86,14 +97,43 @@ func newSession(ctx context.Context, out io.Writer) (*session, error) {
 	return s, nil
 }
 
+// lockFolder keeps a second run out of the folder until this process ends.
+func lockFolder(folder string) error {
+	file, err := os.OpenFile(filepath.Join(folder, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return err
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return errors.Join(fmt.Errorf("another test run uses this checkout (%s is locked): wait for its end", file.Name()), file.Close())
+	}
+	heldLock = file
+	return nil
+}
+
+// heldLock stays open for the life of the process.
+var heldLock *os.File
+
+// findCompiler notes whether the race detector can be used. Where nothing may be missing, it must.
+func (s *session) findCompiler() error {
+	if _, err := exec.LookPath(orDefault(os.Getenv("CC"), "gcc")); err == nil {
+		return nil
+	}
+	if os.Getenv(realhost.RequireVar) == "1" {
+		return errors.New("the race detector needs a C compiler: apt-get install gcc")
+	}
+	s.noRace = true
+	s.board.printf("no C compiler: testing without the race detector (apt-get install gcc)\n")
+	return nil
+}
+
 // seedOf is the seed that the environment names, or else the tree's.
 func seedOf(t tree) (uint64, error) {
 	text := os.Getenv(runenv.SeedVar)
 	if text == "" {
 		return t.seed()
 	}
-	var seed uint64
-	if _, err := fmt.Sscan(text, &seed); err != nil {
+	seed, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
 		return 0, fmt.Errorf("%s=%q: write an unsigned integer", runenv.SeedVar, text)
 	}
 	return seed, nil
@@ -107,14 +147,17 @@ func (s *session) runSuite(ctx context.Context, o suite, servers []string) (cost
 	}
 	into := filepath.Join(workFolder, strings.ReplaceAll(o.name, " ", "-")+".jsonl")
 	args := []string{
-		filepath.Join(s.root, "bin", "gotestsum"), "--format", "pkgname", "--format-hide-empty-pkg", "--jsonfile", into,
-		"--hide-summary=skipped", "--", "-count=1", "-vet=off", "-exec", "'" + runner + "' exec",
+		s.tools["gotestsum"], "--format", "pkgname", "--format-hide-empty-pkg", "--jsonfile", into,
+		"--hide-summary=skipped", "--", "-count=1", "-exec", "'" + runner + "' exec",
 		"-p", orDefault(os.Getenv("TEST_PACKAGES_AT_ONCE"), "2"),
 		"-parallel", orDefault(os.Getenv("TEST_PARALLEL"), orDefault(o.parallel, "4")),
 		"-timeout", scaled(o.timeout, s.speed).String(),
 	}
-	if o.race {
+	if o.race && !s.noRace {
 		args = append(args, "-race")
+	}
+	if s.whole {
+		args = append(args, "-vet=off") // the linters do it
 	}
 	if s.short {
 		args = append(args, "-short")
@@ -156,7 +199,8 @@ func (s *session) child(ctx context.Context, name string, args, env []string) (c
 	out := &prefixed{b: s.board, prefix: name + " | "}
 	cmd := command(ctx, args, append(s.env[:len(s.env):len(s.env)], env...), out, out)
 	began := time.Now()
-	err := cmd.Run()
+	err := runCommand(ctx, cmd)
+	out.flush()
 	used := costOf(cmd.ProcessState, time.Since(began))
 	if ctx.Err() != nil {
 		err = errors.Join(context.Cause(ctx), err)

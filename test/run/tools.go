@@ -9,15 +9,14 @@ import (
 	"github.com/slipway-cloud/slipway/test/realhost"
 )
 
-// ensureTool makes bin/NAME of the checkout a link to the pinned tool, and builds it when the
-// user's cache does not have it.
-func ensureTool(ctx context.Context, name string, progress io.Writer) error {
+// ensureTool returns the path of the pinned tool, and builds it when the user's cache does not have
+// it. It makes bin/NAME of the checkout a link to it.
+func ensureTool(ctx context.Context, name string, progress io.Writer) (string, error) {
 	tool, err := toolcache.Find(name)
 	if err != nil {
-		return err
+		return "", err
 	}
-	_, err = toolcache.Ensure(ctx, tool, progress)
-	return err
+	return toolcache.Ensure(ctx, tool, progress)
 }
 
 // vetDevModule runs go vet on the dev module, unless it passed for the same sources and versions
@@ -58,8 +57,8 @@ func (s *session) workflowcheck(ctx context.Context) (cost, error) {
 		return cost{}, err
 	}
 	return s.checked("workflowcheck", func() (cost, error) {
-		return s.child(ctx, "workflowcheck", []string{"bin/workflowcheck", "-test=false", "-config", config, "./workflows/..."}, nil)
-	}, append(sources, config, "go.mod", "go.sum", "tools/go.sum")...)
+		return s.child(ctx, "workflowcheck", []string{s.tools["workflowcheck"], "-test=false", "-config", config, "./workflows/..."}, nil)
+	}, append(sources, config, "tools/go.mod", "tools/go.sum")...)
 }
 
 // realHost decides whether the tests of the scrub may act on this machine's own kernel. It fails

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,11 +28,13 @@ type tree struct {
 func readTree(ctx context.Context, root string) (tree, error) {
 	cmd := exec.CommandContext(ctx, "git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	cmd.Dir = root
-	out, err := cmd.Output()
-	if err != nil {
-		return tree{}, fmt.Errorf("list the files of the checkout (git ls-files): %w", err)
-	}
 	t := tree{root: root}
+	out, err := cmd.Output()
+	if err != nil { // no git, or no repository: an unpacked archive
+		if out, err = walk(root); err != nil {
+			return tree{}, fmt.Errorf("list the files of the checkout: %w", err)
+		}
+	}
 	for name := range bytes.SplitSeq(out, []byte{0}) {
 		if len(name) > 0 && !slices.Contains(notes, string(name)) {
 			t.files = append(t.files, string(name))
@@ -40,6 +43,28 @@ func readTree(ctx context.Context, root string) (tree, error) {
 	slices.Sort(t.files)
 	t.files = slices.Compact(t.files)
 	return t, nil
+}
+
+// walk lists the regular files below root as git ls-files -z does, without hidden folders and what
+// is built.
+func walk(root string) ([]byte, error) {
+	var out []byte
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules" || name == "bin"):
+			return filepath.SkipDir
+		case d.Type().IsRegular():
+			out = append(append(out, filepath.ToSlash(name)...), 0)
+		}
+		return nil
+	})
+	return out, err
 }
 
 // hash is the SHA-256 of names and contents of the files that keep holds for.
@@ -95,8 +120,12 @@ func (t tree) seed() (uint64, error) {
 	return binary.BigEndian.Uint64(raw) >> 1, nil // fits a signed integer too
 }
 
+// always are the folders that every area depends on: the Temporal server and the versions of the
+// pinned tools.
+var always = []string{"dev/", "tools/"}
+
 // covered reports which files belong to the packages in the given folders: a file belongs to the
-// nearest folder above it that holds Go files. go.mod and go.sum always count.
+// nearest folder above it that holds Go files. go.mod, go.sum and what is in always count too.
 func (t tree) covered(folders []string) func(string) bool {
 	packages := map[string]bool{}
 	for _, name := range t.files {
@@ -105,7 +134,7 @@ func (t tree) covered(folders []string) func(string) bool {
 		}
 	}
 	return func(name string) bool {
-		if name == "go.mod" || name == "go.sum" {
+		if name == "go.mod" || name == "go.sum" || below(name, always) {
 			return true
 		}
 		for folder := filepath.Dir(name); ; folder = filepath.Dir(folder) {
@@ -122,4 +151,9 @@ func (t tree) covered(folders []string) func(string) bool {
 func hashOf(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return hex.EncodeToString(sum[:])
+}
+
+// below reports whether the file is in one of the folders, which end with a slash.
+func below(name string, folders []string) bool {
+	return slices.ContainsFunc(folders, func(folder string) bool { return strings.HasPrefix(name, folder) })
 }

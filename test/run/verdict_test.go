@@ -21,25 +21,71 @@ import (
 
 func TestMissedDeadline(t *testing.T) {
 	t.Parallel()
-	const never = "Error Trace: x.go:1\nError: Condition never satisfied\n"
+	const (
+		never = "    x_test.go:3: \n        \tError Trace:\tx.go:1\n        \tError: Condition never satisfied\n"
+		wrong = "    x_test.go:4: \n        \tError Trace:\tx.go:2\n        \tError: Not equal\n"
+		log   = "    x_test.go:1: seed 7\n"
+	)
 	for name, tc := range map[string]struct {
 		output string
 		want   bool
 	}{
-		"a condition of testify":             {never, true},
-		"the marker":                         {"x.go:3: " + runenv.Deadline + "the job did not end", true},
-		"an assertion":                       {"Error Trace: x.go:1\nError: Not equal\n", false},
-		"an assertion after a missed one":    {never + "Error Trace: x.go:2\nError: Not equal\n", false},
+		"a condition of testify":             {log + never + "--- FAIL: TestX\n", true},
+		"the marker":                         {log + "    x_test.go:3: " + runenv.Deadline + "the job did not end\n", true},
+		"an assertion":                       {wrong, false},
+		"an assertion after a missed one":    {never + wrong, false},
+		"an assertion before a missed one":   {wrong + never, false},
+		"an assertion beside a logged one":   {"    x_test.go:1: " + runenv.Deadline + "a log\n" + wrong, false},
+		"a report after a missed one":        {never + "    x_test.go:9: the row is still there\n", false},
 		"a data race beside a missed one":    {never + "WARNING: DATA RACE\n", false},
+		"a race that stands elsewhere":       {never + "    testing.go:1: race detected during execution of test\n", false},
 		"a panic beside a missed one":        {never + "panic: nil map\n", false},
-		"a doubled effect, worded as a wait": {never + "Messages: a duplicate deployment\n", false},
-		"a broken invariant":                 {never + "Messages: invariant jobs_one_live\n", false},
-		"a secret":                           {never + "Messages: a secret is in the log\n", false},
+		"a doubled effect, worded as a wait": {never + "        \tMessages: a duplicate deployment\n", false},
+		"a broken invariant":                 {never + "        \tMessages: invariant jobs_one_live\n", false},
+		"a secret":                           {never + "        \tMessages: a secret is in the log\n", false},
 		"nothing":                            {"", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			require.Equal(t, tc.want, missedDeadline(tc.output))
+		})
+	}
+}
+
+// TestRead_KeepsWhatNoLaterRunTakesBack plays a package that ends in the middle of its tests, and then
+// a second run in which its late test passes.
+func TestRead_KeepsWhatNoLaterRunTakesBack(t *testing.T) {
+	t.Parallel()
+	late := line(t, "run", "Late", "") + line(t, "output", "Late", "    x_test.go:3: "+runenv.Deadline+"x\n") + line(t, "fail", "Late", "")
+	second := line(t, "run", "Late", "") + line(t, "pass", "Late", "") + line(t, "pass", "", "")
+	for name, tc := range map[string]struct {
+		first string
+		want  []testKey
+	}{
+		"a late test alone": {late + line(t, "fail", "", ""), nil},
+		"a crash under another test": {
+			line(t, "run", "Open", "") + late + line(t, "output", "Open", "panic: boom\n") + line(t, "fail", "", ""),
+			[]testKey{{module + "/p", ""}, {module + "/p", "Open"}},
+		},
+		"a binary that was killed": {
+			line(t, "run", "Open", "") + late + line(t, "fail", "", ""), []testKey{{module + "/p", "Open"}},
+		},
+		"a race reported under a test that passes": {
+			line(t, "run", "Good", "") + late + line(t, "output", "Good", "WARNING: DATA RACE\n") + line(t, "pass", "Good", "") + line(t, "fail", "", ""),
+			[]testKey{{module + "/p", ""}},
+		},
+		"a test that failed and then skips": {
+			late + line(t, "output", "Other", "    x_test.go:1: wrong\n") + line(t, "fail", "Other", "") +
+				line(t, "skip", "Other", "") + line(t, "fail", "", ""),
+			[]testKey{{module + "/p", "Other"}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newResults()
+			require.NoError(t, r.read(strings.NewReader(tc.first)))
+			require.NoError(t, r.read(strings.NewReader(second)))
+			require.Equal(t, tc.want, r.failures())
 		})
 	}
 }
@@ -54,8 +100,8 @@ func line(t *testing.T, action, test, output string) string {
 
 func TestLate_PicksTestsThatOnlyWaited(t *testing.T) {
 	t.Parallel()
-	const never = "Error Trace: x.go:1\nError: Condition never satisfied\n"
-	const wrong = "Error Trace: x.go:1\nError: Not equal\n"
+	const never = "    x_test.go:1: \n\tError Trace: x.go:1\n\tError: Condition never satisfied\n"
+	const wrong = "    x_test.go:1: \n\tError Trace: x.go:1\n\tError: Not equal\n"
 	r := newResults()
 	events := line(t, "output", "Slow", never) + line(t, "fail", "Slow", "") +
 		line(t, "output", "Wrong", wrong) + line(t, "fail", "Wrong", "") +
@@ -84,7 +130,7 @@ func TestFlakes_Verdict(t *testing.T) {
 	require.NoError(t, f.verdict(), "a second sighting is only named")
 	f = &flakes{known: seen(2)}
 	f.add(one, 7, 1.5)
-	require.ErrorContains(t, f.verdict(), "p Slow missed a deadline for the 3. time")
+	require.ErrorContains(t, f.verdict(), "p Slow missed a deadline 3 times")
 	f = &flakes{}
 	for _, name := range []string{"A", "B", "C"} {
 		f.add(testKey{module + "/p", name}, 7, 1.5)
@@ -176,6 +222,8 @@ func TestPrefixed_KeepsLinesWhole(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Equal(t, "x | one line\nx | two\nx | \n", out.String())
+	p.flush()
+	require.True(t, strings.HasSuffix(out.String(), "x | end\n"), "a last line without its end is printed too")
 }
 
 // newRepository is a git checkout with the given files.
@@ -204,6 +252,16 @@ func TestTree_SeedFollowsTheContent(t *testing.T) {
 	one := seed(map[string]string{"a.go": "1", "b.txt": "2"})
 	require.Equal(t, one, seed(map[string]string{"a.go": "1", "b.txt": "2"}))
 	require.NotEqual(t, one, seed(map[string]string{"a.go": "1", "b.txt": "3"}))
+	archive := t.TempDir() // no repository
+	for name, text := range map[string]string{"a.go": "1", "b.txt": "2", "bin/x": "built"} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(archive, name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(archive, name), []byte(text), 0o600))
+	}
+	plain, err := readTree(t.Context(), archive)
+	require.NoError(t, err)
+	n, err := plain.seed()
+	require.NoError(t, err)
+	require.Equal(t, one, n, "an unpacked archive has the seed of the checkout")
 	require.Equal(t, one, seed(map[string]string{"a.go": "1", "b.txt": "2", stampsFile: "{}", flakesFile: "[]"}),
 		"what a run writes into the tree changes no seed")
 }
@@ -225,6 +283,14 @@ func TestTree_CoveredFilesOfPackages(t *testing.T) {
 	}
 	require.Equal(t, []string{"go.mod", "a/a.go", "a/testdata/x.json"}, covered("a"))
 	require.Equal(t, []string{"go.mod", "a/sub/b.go", "a/sub/queries/q.sql"}, covered("a/sub"))
+}
+
+func TestReady_RefusesSizes(t *testing.T) {
+	t.Setenv("SLIPWAY_REQUIRE_PEERS", "")
+	require.NoError(t, ready())
+	require.Equal(t, "1", os.Getenv("SLIPWAY_REQUIRE_PEERS"), "a missing peer is an error in a proof")
+	t.Setenv("SLIPWAY_ROTATIONS", "1")
+	require.ErrorContains(t, ready(), "SLIPWAY_ROTATIONS is set")
 }
 
 func TestAreas_AreKnownAndMatchPackages(t *testing.T) {
@@ -251,13 +317,13 @@ func TestCovered_ChangesWithADependency(t *testing.T) {
 	files := map[string]string{
 		"go.mod": "module " + module + "\n\ngo 1.26\n",
 		"p/p.go": "package p\n\nimport _ \"" + module + "/q\"\n",
-		"q/q.go": "package q\n", "r/r.go": "package r\n",
+		"q/q.go": "package q\n", "r/r.go": "package r\n", "s/s.go": "package s\n",
 	}
 	hash := func(change, text string) string {
 		files := maps.Clone(files)
 		files[change] = text
 		s := &session{root: newRepository(t, files)}
-		sum, err := s.covered(t.Context(), area{Name: "x", Packages: []string{"./p"}})
+		sum, err := s.covered(t.Context(), area{Name: "x", Packages: []string{"./p"}, Programs: []string{"./s"}, Files: []string{"docs/"}})
 		require.NoError(t, err)
 		return sum
 	}
@@ -266,4 +332,7 @@ func TestCovered_ChangesWithADependency(t *testing.T) {
 	require.NotEqual(t, base, hash("q/q.go", "package q\n\nvar X int\n"))
 	require.NotEqual(t, base, hash("p/testdata/golden", "1"))
 	require.NotEqual(t, base, hash("p/p_test.go", "package p\n"))
+	require.NotEqual(t, base, hash("dev/go.mod", "module dev\n"), "the Temporal server")
+	require.NotEqual(t, base, hash("s/s.go", "package s\n\nvar X int\n"), "a program that the tests run")
+	require.NotEqual(t, base, hash("docs/page.md", "x"), "a folder that the tests read")
 }
