@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +27,7 @@ type secretSearch struct {
 	log     *os.File // Slipway's own log
 	printed *os.File // what the demo printed
 	keys    []secretscan.Secret
+	agents  int // how many logs of agents were searched
 }
 
 func newSecretSearch() (*secretSearch, error) {
@@ -38,7 +40,10 @@ func newSecretSearch() (*secretSearch, error) {
 	if err == nil {
 		c.printed, err = os.Create(filepath.Join(dir, "printed"))
 	}
-	return c, err
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return c, nil
 }
 
 // close removes the files and ends the connection.
@@ -145,14 +150,24 @@ func (c *secretSearch) run(ctx context.Context, o *operator, out io.Writer) erro
 		return fmt.Errorf("plant the canaries: %w", err)
 	}
 	defer remove()
-	s := secretscan.New(append(secrets, canaries.secrets()...), hashes)
+	jobs, err := c.listed(ctx)
+	if err != nil {
+		return err
+	}
+	s := secretscan.New(append(secrets, canaries.secrets()...), append(hashes, canaries.hashes()...))
+	if err := allLong(s.LeftOut); err != nil {
+		return err
+	}
 	if err := c.search(ctx, s); err != nil {
 		return err
 	}
 	n := s.Counts
-	fmt.Fprintf(out, "secret search: %d histories, %d events, %d payloads; %d rows, %d columns; %d log lines, %d log bytes; %d secrets, %d forms; in %s\n",
-		n.Histories, n.Events, n.Payloads, n.Rows, n.Columns, n.LogLines, n.LogBytes, n.Secrets, n.Forms, time.Since(began).Round(10*time.Millisecond))
-	if err := c.allJobsRead(ctx, n.Histories); err != nil {
+	fmt.Fprintf(out, "secret search: %d histories, %d events, %d payloads; %d rows, %d columns; %d log lines, %d log bytes, %d logs of agents; %d secrets, %d forms; in %s\n",
+		n.Histories, n.Events, n.Payloads, n.Rows, n.Columns, n.LogLines, n.LogBytes, c.agents, n.Secrets, n.Forms, time.Since(began).Round(10*time.Millisecond))
+	if missing := s.Searched.Missing(jobs); len(missing) > 0 {
+		return fmt.Errorf("%d jobs have a history that was not searched: %v", len(missing), missing)
+	}
+	if err := c.allAgents(ctx); err != nil {
 		return err
 	}
 	leaks, err := canaries.check(s.Findings())
@@ -179,16 +194,19 @@ func (c *secretSearch) search(ctx context.Context, s *secretscan.Searcher) error
 	if err := searchFile(s, slipwayLog, c.log.Name()); err != nil {
 		return err
 	}
-	if err := searchFile(s, "what the demo printed", c.printed.Name()); err != nil {
+	if err := searchFile(s, printedCopy, c.printed.Name()); err != nil {
 		return err
 	}
-	return c.eachFile(func(path string, _ int64) error {
+	return c.eachFile(func(path string, size int64) error {
 		if filepath.Ext(path) != ".log" { // of an agent, or of the script that installs it
 			return nil
 		}
 		name, err := filepath.Rel(c.stack.Dir, path)
 		if err != nil {
 			return err
+		}
+		if size > 0 && filepath.Base(path) == agentLog {
+			c.agents++
 		}
 		return searchFile(s, "log "+name, path)
 	})
@@ -203,14 +221,66 @@ func searchFile(s *secretscan.Searcher, place, path string) error {
 	return s.Log(place, f)
 }
 
-// allJobsRead compares the histories that were searched with the jobs: each has one at least.
-func (c *secretSearch) allJobsRead(ctx context.Context, histories int) error {
-	var jobs int
-	if err := c.conn.QueryRow(ctx, "SELECT count(*) FROM jobs").Scan(&jobs); err != nil {
+// agentLog is the name of the log of an agent.
+const agentLog = "agent.log"
+
+// allAgents compares the logs of agents that were searched with the nodes whose agent has enrolled.
+func (c *secretSearch) allAgents(ctx context.Context) error {
+	var nodes int
+	if err := c.conn.QueryRow(ctx, "SELECT count(DISTINCT node_id) FROM agent_certificates").Scan(&nodes); err != nil {
 		return err
 	}
-	if jobs == 0 || histories <= jobs { // one more is the canary's
-		return fmt.Errorf("%d histories were searched, and there are %d jobs: Temporal does not list all of them", histories, jobs)
+	if nodes == 0 || c.agents < nodes {
+		return fmt.Errorf("%d logs of agents were searched, and %d nodes have had an agent", c.agents, nodes)
 	}
 	return nil
+}
+
+// mayBeLeftOut are the secrets that are too short to be searched for and are public anyway.
+func mayBeLeftOut() []secretscan.Secret {
+	return []secretscan.Secret{{Kind: kindMAAS, Value: "sim"}} // the consumer's name in the simulator's key
+}
+
+// allLong returns an error when a secret is not searched for that should be.
+func allLong(leftOut []secretscan.Secret) error {
+	for _, s := range leftOut {
+		if !slices.Contains(mayBeLeftOut(), s) {
+			return fmt.Errorf("a secret is too short to be searched for: %s, of %d bytes", s.Kind, len(s.Value))
+		}
+	}
+	return nil
+}
+
+// listed waits until Temporal lists the canary's workflow and the run of each job, and returns these.
+func (c *secretSearch) listed(ctx context.Context) ([]secretscan.Run, error) {
+	jobs, err := c.jobs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	want := append(slices.Clone(jobs), secretscan.Run{Workflow: canaryWorkflow})
+	for {
+		runs, err := secretscan.List(ctx, c.stack.App.Temporal, c.stack.Config.Temporal.Namespace)
+		missing := runs.Missing(want)
+		if err == nil && len(missing) == 0 {
+			return jobs, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(fmt.Errorf("temporal does not list %d workflows: %v", len(missing), missing), err, ctx.Err())
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// jobs returns the run of each job. Its id is empty when the job has not noted one.
+func (c *secretSearch) jobs(ctx context.Context) ([]secretscan.Run, error) {
+	rows, err := c.conn.Query(ctx, "SELECT workflow_id, run_id FROM jobs")
+	if err != nil {
+		return nil, err
+	}
+	jobs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[secretscan.Run])
+	if err == nil && len(jobs) == 0 {
+		err = errors.New("the run has no jobs")
+	}
+	return jobs, err
 }

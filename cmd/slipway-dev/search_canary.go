@@ -3,41 +3,60 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
-	"go.temporal.io/api/workflowservice/v1"
 	sdk "go.temporal.io/sdk/client"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/test/secretscan"
 )
 
-// slipwayLog is the place of a line of Slipway's own log.
-const slipwayLog = "Slipway's log"
+// The places of a line of Slipway's own log, and of one that the demo printed.
+const (
+	slipwayLog  = "Slipway's log"
+	printedCopy = "what the demo printed"
+)
 
 // canary is a text that the search must find where it was planted. It proves that the search reads
 // the place.
-type canary struct{ kind, place, value string }
+type canary struct {
+	kind, place, value string
+	hashed             bool // the search knows only the hash of the value, as of a token
+}
 
 type canaries []canary
 
 func newCanaries() canaries {
 	var out canaries
-	for _, place := range []string{"workflow ", slipwayLog, "table "} {
-		out = append(out, canary{"canary in " + strings.TrimSpace(place), place, "canary-" + rand.Text()})
+	for _, place := range []string{"workflow ", slipwayLog, "table ", printedCopy} {
+		out = append(out, canary{kind: "canary in " + strings.TrimSpace(place), place: place, value: "canary-" + rand.Text()})
 	}
-	return out
+	token := make([]byte, 32)
+	_, _ = rand.Read(token) // it never fails
+	return append(out, canary{"hashed canary in a table", "table ", base64.RawURLEncoding.EncodeToString(token), true})
 }
 
 func (cs canaries) secrets() []secretscan.Secret {
 	var out []secretscan.Secret
 	for _, c := range cs {
-		out = append(out, secretscan.Secret{Kind: c.kind, Value: c.value})
+		if !c.hashed {
+			out = append(out, secretscan.Secret{Kind: c.kind, Value: c.value})
+		}
+	}
+	return out
+}
+
+func (cs canaries) hashes() []secretscan.Hash {
+	var out []secretscan.Hash
+	for _, c := range cs {
+		if c.hashed {
+			out = append(out, secretscan.Hash{Kind: c.kind, SHA256: sha256.Sum256([]byte(c.value))})
+		}
 	}
 	return out
 }
@@ -58,7 +77,8 @@ func (cs canaries) check(found []secretscan.Finding) (leaks []secretscan.Finding
 const canaryWorkflow = "secret-search/canary"
 
 // plantCanaries plants one canary in the input of a workflow, in base64 in base64 in JSON, one in
-// Slipway's log, and one in a row of the database, through Slipway's client, logger and API.
+// Slipway's log, and two in a row of the database, one of them as a token, through Slipway's client,
+// logger and API. Another one goes to the copy of what the demo prints, not to the screen.
 func (c *secretSearch) plantCanaries(ctx context.Context, o *operator) (canaries, func(), error) {
 	cs := newCanaries()
 	temporal := c.stack.App.Temporal
@@ -73,30 +93,13 @@ func (c *secretSearch) plantCanaries(ctx context.Context, o *operator) (canaries
 		_ = temporal.TerminateWorkflow(context.WithoutCancel(ctx), canaryWorkflow, "", "the search is over")
 	}
 	c.stack.App.Log.Info("the search for secrets plants a canary", "canary", cs[1].value)
-	sku := map[string]any{"name": "canary", "spec": lifecycle.SKUSpec{GPUs: 8, GPUModelContains: cs[2].value}}
+	sku := map[string]any{"name": "canary", "spec": lifecycle.SKUSpec{GPUs: 8, GPUModelContains: cs[2].value + " " + cs[4].value}}
 	err := o.api.call(ctx, http.MethodPost, "/admin/skus", sku, nil)
 	if err == nil {
-		err = c.listed(ctx)
+		_, err = fmt.Fprintln(c.printed, "the search for secrets plants a canary:", cs[3].value)
 	}
 	if err != nil {
 		remove()
 	}
 	return cs, remove, err
-}
-
-// listed waits until Temporal lists the canary's workflow. What was started before is listed then
-// too.
-func (c *secretSearch) listed(ctx context.Context) error {
-	request := &workflowservice.ListWorkflowExecutionsRequest{Namespace: c.stack.Config.Temporal.Namespace, Query: "WorkflowId = '" + canaryWorkflow + "'"}
-	for {
-		list, err := c.stack.App.Temporal.ListWorkflow(ctx, request)
-		if err == nil && len(list.GetExecutions()) > 0 {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("temporal does not list the canary's workflow: %w", ctx.Err())
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
 }

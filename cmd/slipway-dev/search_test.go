@@ -11,10 +11,11 @@ import (
 func TestCanaries_EachMustBeFoundInItsPlace(t *testing.T) {
 	t.Parallel()
 	cs := newCanaries()
-	s := secretscan.New(cs.secrets(), nil)
+	s := secretscan.New(cs.secrets(), cs.hashes())
 	s.Search("workflow w, event 1", []byte(cs[0].value))
 	s.Search(slipwayLog+", line 1", []byte(cs[1].value))
-	s.Search("table public.skus, column name, row 1", []byte(cs[2].value))
+	s.Search("table public.skus, column name, row 1", []byte(cs[2].value+" "+cs[4].value))
+	s.Search(printedCopy+", line 1", []byte(cs[3].value))
 	found := s.Findings()
 	require.Len(t, found, len(cs))
 
@@ -23,7 +24,7 @@ func TestCanaries_EachMustBeFoundInItsPlace(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []secretscan.Finding{leak}, leaks)
 	for i, f := range found {
-		found[i].Place = "what the demo printed, line 1"
+		found[i].Place = "log elsewhere, line 1"
 		_, err := cs.check(found)
 		require.ErrorContains(t, err, f.Kind)
 		found[i] = f
@@ -43,4 +44,12 @@ func TestComplete_NamesTheMissingKind(t *testing.T) {
 	}
 	require.NoError(t, complete(planted, nil))
 	require.NoError(t, complete(planted[1:], []secretscan.Hash{{Kind: requiredKinds()[0]}}))
+}
+
+func TestAllLong_OnlyKnownShortSecretsAreLeftOut(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, allLong(mayBeLeftOut()))
+	err := allLong(append(mayBeLeftOut(), secretscan.Secret{Kind: kindBMC, Value: "sim"}))
+	require.ErrorContains(t, err, kindBMC)
+	require.NotContains(t, err.Error(), "sim")
 }

@@ -45,7 +45,11 @@ type Counts struct {
 
 // Searcher searches for a fixed set of secrets. It is for one goroutine.
 type Searcher struct {
-	Counts Counts
+	Counts   Counts
+	Searched Runs // whose histories were searched to their end
+	// LeftOut are the secrets that are not searched for, because they are shorter than minPattern. The
+	// caller decides whether that is an error.
+	LeftOut []Secret
 
 	patterns patterns
 	tokens   map[[32]byte]string // kind by hash
@@ -53,13 +57,18 @@ type Searcher struct {
 }
 
 // New returns a Searcher for secrets and for the tokens behind hashes. Values that are too short to
-// be told from other text are left out; see minPattern.
+// be told from other text are not searched for: they are in LeftOut.
 func New(secrets []Secret, hashes []Hash) *Searcher {
-	s := &Searcher{patterns: newPatterns(secrets), tokens: map[[32]byte]string{}, found: map[Finding]struct{}{}}
+	s := &Searcher{patterns: newPatterns(secrets), tokens: map[[32]byte]string{}, found: map[Finding]struct{}{}, Searched: Runs{}}
 	for _, h := range hashes {
 		s.tokens[h.SHA256] = h.Kind
 	}
-	s.Counts.Secrets, s.Counts.Forms = len(secrets)+len(s.tokens), s.patterns.count
+	for _, secret := range secrets {
+		if len(secret.Value) < minPattern {
+			s.LeftOut = append(s.LeftOut, secret)
+		}
+	}
+	s.Counts.Secrets, s.Counts.Forms = len(secrets)-len(s.LeftOut)+len(s.tokens), s.patterns.count
 	return s
 }
 

@@ -7,6 +7,7 @@ import (
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
+	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"google.golang.org/protobuf/proto"
@@ -17,9 +18,50 @@ import (
 // own, such as schedules, in divisions that a plain query leaves out.
 var listings = [...]string{"", "TemporalNamespaceDivision IS NOT NULL"}
 
-// Histories searches all executions of a namespace, open and closed: what the list shows of each,
-// and each event of its history.
+// Run is one execution of a workflow.
+type Run struct{ Workflow, ID string }
+
+// Runs is a set of executions. Add and Missing keep it so that a Run without an ID stands for any
+// execution of its workflow.
+type Runs map[Run]struct{}
+
+// Add adds an execution.
+func (r Runs) Add(run Run) {
+	r[run] = struct{}{}
+	r[Run{Workflow: run.Workflow}] = struct{}{}
+}
+
+// Missing returns those of want that are not in the set.
+func (r Runs) Missing(want []Run) (missing []Run) {
+	for _, run := range want {
+		if _, there := r[run]; !there {
+			missing = append(missing, run)
+		}
+	}
+	return missing
+}
+
+// List returns the executions of a namespace that Temporal lists now. It lists a new one late.
+func List(ctx context.Context, c client.Client, namespace string) (Runs, error) {
+	runs := Runs{}
+	err := eachExecution(ctx, c, namespace, func(info *workflowpb.WorkflowExecutionInfo) error {
+		runs.Add(Run{info.GetExecution().GetWorkflowId(), info.GetExecution().GetRunId()})
+		return nil
+	})
+	return runs, err
+}
+
+// Histories searches all executions that Temporal lists of a namespace, open and closed: what the
+// list shows of each, and each event of its history. It notes them in Searched.
 func (s *Searcher) Histories(ctx context.Context, c client.Client, namespace string) error {
+	return eachExecution(ctx, c, namespace, func(info *workflowpb.WorkflowExecutionInfo) error {
+		e := info.GetExecution()
+		s.Message("workflow "+s.nameOf(e.GetWorkflowId())+" in the list of workflows", info)
+		return s.execution(ctx, c, e)
+	})
+}
+
+func eachExecution(ctx context.Context, c client.Client, namespace string, do func(*workflowpb.WorkflowExecutionInfo) error) error {
 	for _, query := range listings {
 		var page []byte
 		for {
@@ -28,9 +70,7 @@ func (s *Searcher) Histories(ctx context.Context, c client.Client, namespace str
 				return fmt.Errorf("list the workflows of namespace %s: %w", namespace, err)
 			}
 			for _, info := range list.GetExecutions() {
-				e := info.GetExecution()
-				s.Message("workflow "+s.nameOf(e.GetWorkflowId())+" in the list of workflows", info)
-				if err := s.execution(ctx, c, e); err != nil {
+				if err := do(info); err != nil {
 					return err
 				}
 			}
@@ -52,6 +92,7 @@ func (s *Searcher) execution(ctx context.Context, c client.Client, e *commonpb.W
 		}
 		s.event("workflow "+s.nameOf(e.GetWorkflowId()), event)
 	}
+	s.Searched.Add(Run{e.GetWorkflowId(), e.GetRunId()})
 	return nil
 }
 

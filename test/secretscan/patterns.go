@@ -28,6 +28,9 @@ func newPatterns(secrets []Secret) patterns {
 	p := patterns{byHead: map[uint64][]pattern{}}
 	known := map[string]struct{}{}
 	for _, s := range secrets {
+		if s.Value == "" {
+			continue
+		}
 		for _, f := range forms(s.Value) {
 			if _, twice := known[f.text]; twice || len(f.text) < minPattern {
 				continue

@@ -84,9 +84,20 @@ func TestSearch_Encodings(t *testing.T) {
 func TestSearch_ShortValuesAreLeftOut(t *testing.T) {
 	t.Parallel()
 	require.Empty(t, find([]byte("root sim root"), Secret{"user", "sim"}, Secret{"user", "root"}))
-	s := New([]Secret{{"user", "sim"}, {"password", secret}}, nil)
-	require.Equal(t, 2, s.Counts.Secrets)
+	short := []Secret{{"user", "sim"}, {"PIN", "1234567"}, {"none", ""}}
+	s := New(append(short, Secret{"password", "12345678"}), nil)
+	require.Equal(t, short, s.LeftOut)
+	require.Equal(t, 1, s.Counts.Secrets)
 	require.Positive(t, s.Counts.Forms)
+}
+
+func TestRuns_Missing(t *testing.T) {
+	t.Parallel()
+	r := Runs{}
+	r.Add(Run{"onboard/1", "a"})
+	r.Add(Run{"onboard/1", "b"})
+	want := []Run{{"onboard/1", "b"}, {"onboard/1", "c"}, {"onboard/1", ""}, {"onboard/2", ""}}
+	require.Equal(t, []Run{{"onboard/1", "c"}, {"onboard/2", ""}}, r.Missing(want))
 }
 
 func TestExpand(t *testing.T) {

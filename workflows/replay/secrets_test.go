@@ -38,7 +38,8 @@ func leaked(t *testing.T, r *rig.Rig, some bool) []string {
 	return slices.Concat(values, tokens, always())
 }
 
-// noSecrets searches every event of a history for secrets, in all encodings.
+// noSecrets searches every event of a history for secrets, in all encodings. It returns an error for
+// one that is too short to be searched for.
 func noSecrets(_ context.Context, h *historypb.History, values []string) error {
 	var secrets []secretscan.Secret
 	for _, v := range values {
@@ -47,6 +48,9 @@ func noSecrets(_ context.Context, h *historypb.History, values []string) error {
 	s := secretscan.New(secrets, nil)
 	s.History("the history", h)
 	var errs []error
+	for _, left := range s.LeftOut {
+		errs = append(errs, fmt.Errorf("%s is not searched for: make it longer", left.Kind))
+	}
 	for _, f := range s.Findings() {
 		errs = append(errs, fmt.Errorf("%s; it must travel by reference", f))
 	}
@@ -73,6 +77,7 @@ func TestASecretInAHistoryIsFound(t *testing.T) {
 			ActivityTaskScheduledEventAttributes: &historypb.ActivityTaskScheduledEventAttributes{Input: in},
 		},
 	}}}
-	require.NoError(t, noSecrets(t.Context(), h, []string{"another"}))
-	require.Error(t, noSecrets(t.Context(), h, []string{"another", text}))
+	require.NoError(t, noSecrets(t.Context(), h, []string{"another text"}))
+	require.Error(t, noSecrets(t.Context(), h, []string{"another text", text}))
+	require.ErrorContains(t, noSecrets(t.Context(), h, []string{"short"}), "is not searched for")
 }
