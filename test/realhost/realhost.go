@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// Var is set to 1 to run the tests on any machine, and to 0 to keep them away.
+	// Var is set to 1 to run the tests on any machine, and to 0 to keep them away, also where
+	// RequireVar is 1: a person has decided.
 	Var = "SLIPWAY_TEST_REAL_HOST"
 	// RequireVar is set to 1 where nothing that a test needs may be missing, as in CI.
 	RequireVar = "SLIPWAY_REQUIRE_PEERS"
@@ -28,7 +29,7 @@ const probeLimit = 20 * time.Second
 
 // Decide returns whether the tests run on this machine, with a sentence for the operator. It
 // returns an error where they must run and cannot: when SLIPWAY_REQUIRE_PEERS is 1 and something is
-// missing. A caller that gets true sets SLIPWAY_TEST_REAL_HOST=1 for the tests.
+// missing, unless SLIPWAY_TEST_REAL_HOST is 0. A caller that gets true sets SLIPWAY_TEST_REAL_HOST=1 for the tests.
 func Decide(getenv func(string) string) (run bool, line string, err error) {
 	return decide(getenv, inContainer, Check)
 }
@@ -44,6 +45,9 @@ func decide(getenv func(string) string, container func() bool, check func() []st
 		reason = "this machine lacks " + strings.Join(missing, ", ")
 	}
 	line = "real host: the scrub is not tested on this machine's own kernel: " + reason
+	if required && getenv(Var) == "0" {
+		return false, line + ", although " + RequireVar + "=1", nil
+	}
 	if required {
 		return false, line, fmt.Errorf("%s; %s=1 requires it", line, RequireVar)
 	}

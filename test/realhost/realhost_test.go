@@ -28,7 +28,8 @@ func TestDecide(t *testing.T) {
 		"lacking":                     {container: true, missing: []string{"root", "chattr"}, line: "lacks root, chattr"},
 		"required and lacking":        {env: map[string]string{RequireVar: "1"}, missing: []string{"loop disks", "mounts"}, line: "lacks loop disks, mounts", err: "lacks loop disks, mounts; " + RequireVar + "=1 requires it"},
 		"required and asked, lacking": {env: map[string]string{RequireVar: "1", Var: "1"}, missing: []string{"root"}, line: "lacks root", err: "requires it"},
-		"required and kept away":      {env: map[string]string{RequireVar: "1", Var: "0"}, line: Var + "=0", err: "requires it"},
+		"required and kept away":      {env: map[string]string{RequireVar: "1", Var: "0"}, line: Var + "=0, although " + RequireVar + "=1"},
+		"required and unclear":        {env: map[string]string{RequireVar: "1", Var: "no"}, line: Var + "=no", err: "requires it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
