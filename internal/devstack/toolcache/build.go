@@ -66,17 +66,22 @@ func (b builder) ensure(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir, fallback, err := folder(b.root, "bin")
+	cache, err := findFolders(b.root, "bin")
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, hash, b.Name)
-	if used(path) {
-		return path, nil
+	for _, dir := range cache.read {
+		if path := filepath.Join(dir, hash, b.Name); used(path) {
+			return path, nil
+		}
 	}
+	if err := cache.makeWritable(); err != nil {
+		return "", err
+	}
+	path := filepath.Join(cache.write, hash, b.Name)
 	ctx, cancel := context.WithTimeout(ctx, buildLimit)
 	defer cancel()
-	unlock, err := b.lock(ctx, filepath.Join(dir, b.Name+".lock"))
+	unlock, err := b.lock(ctx, filepath.Join(cache.write, b.Name+".lock"))
 	if err != nil {
 		return "", err
 	}
@@ -84,8 +89,8 @@ func (b builder) ensure(ctx context.Context) (string, error) {
 	if used(path) { // another process has just built it
 		return path, nil
 	}
-	if fallback != nil {
-		b.say("%s is kept in this checkout only: %v", b.Name, fallback)
+	if cache.fallback != nil {
+		b.say("%s is kept in this checkout only: %v", b.Name, cache.fallback)
 	}
 	if err := b.build(ctx, path); err != nil {
 		return "", err

@@ -13,58 +13,113 @@ import (
 // DirVar names a folder to use instead of the one in the user's cache folder.
 const DirVar = "SLIPWAY_CACHE_DIR"
 
-// folder returns a folder of the cache by its name, and makes it when it is missing. When the user's
-// cache folder cannot be used, it returns a folder in bin/cache of the checkout, and why as
-// fallback. A folder that SLIPWAY_CACHE_DIR names is not replaced in this way.
-func folder(root, name string) (dir string, fallback, err error) {
-	if dir = os.Getenv(DirVar); dir != "" {
+// folders are where the entries of one kind are kept.
+type folders struct {
+	read  []string // the folders that may have an entry, the best first
+	write string   // the one for new entries
+	// fallback is why write is in the checkout: this user cannot write to the user's cache folder.
+	fallback error
+}
+
+// findFolders returns the folders of the cache by their name. When the user's cache folder cannot be
+// used for writing, new entries go to bin/cache-UID of the checkout: what root has left there does
+// not stop the user. A folder that SLIPWAY_CACHE_DIR names is not replaced in this way.
+func findFolders(root, name string) (folders, error) {
+	if dir := os.Getenv(DirVar); dir != "" {
 		if !filepath.IsAbs(dir) {
-			return "", nil, fmt.Errorf("%s=%q: write an absolute path", DirVar, dir)
+			return folders{}, fmt.Errorf("%s=%q: write an absolute path", DirVar, dir)
 		}
-		if dir, err = prepare(filepath.Join(dir, name)); err != nil {
-			return "", nil, fmt.Errorf("%s: %w", DirVar, err)
+		dir, err := prepare(filepath.Join(dir, name))
+		if dir == "" {
+			return folders{}, fmt.Errorf("%s: %w", DirVar, err)
 		}
-		return dir, nil, nil
+		return folders{read: []string{dir}, write: dir}, nil
 	}
-	dir, fallback = os.UserCacheDir()
-	if fallback == nil {
-		if dir, fallback = prepare(filepath.Join(dir, "slipway", name)); fallback == nil {
-			return dir, nil, nil
+	var found folders
+	dir, err := os.UserCacheDir()
+	if err == nil {
+		if dir, err = prepare(filepath.Join(dir, "slipway", name)); dir != "" {
+			found.read = append(found.read, dir)
+		}
+		if err == nil {
+			found.write = dir
+			return found, nil
 		}
 	}
 	// A user who may write to the checkout can change the sources too, so its owner is not checked.
-	dir = filepath.Join(root, "bin", "cache", name)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", nil, errors.Join(fallback, fmt.Errorf("make the cache folder: %w", err))
-	}
-	return dir, fallback, nil
+	found.write = filepath.Join(root, "bin", fmt.Sprintf("cache-%d", os.Getuid()), name)
+	found.read, found.fallback = append(found.read, found.write), err
+	return found, nil
 }
 
-// prepare makes the folder. It returns an error when this user cannot write to it, and when another
-// user can change it or replace it or a folder above it.
-func prepare(dir string) (string, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("make the cache folder: %w", err)
+// makeWritable makes the folder for new entries when it is missing.
+func (f folders) makeWritable() error {
+	if err := os.MkdirAll(f.write, 0o755); err != nil {
+		return errors.Join(f.fallback, fmt.Errorf("make the cache folder: %w", err))
 	}
-	dir, err := filepath.EvalSymlinks(dir)
+	return nil
+}
+
+// access is replaced by tests: root may write everywhere.
+var access = syscall.Access
+
+// prepare makes the folder when it is missing, and returns it without symbolic links. It returns an
+// error alone when another user can change the folder or can replace it or one above it. It makes
+// nothing below a folder of another user: root would leave there what that user cannot change. When
+// this user can read the folder but not write to it, prepare returns it with an error.
+func prepare(dir string) (string, error) {
+	there, missing := dir, ""
+	for {
+		_, err := os.Lstat(there)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, fs.ErrNotExist) || there == filepath.Dir(there) {
+			return "", fmt.Errorf("find the cache folder: %w", err)
+		}
+		there, missing = filepath.Dir(there), filepath.Join(filepath.Base(there), missing)
+	}
+	there, err := filepath.EvalSymlinks(there)
 	if err != nil {
 		return "", fmt.Errorf("find the cache folder: %w", err)
 	}
-	const writable = 2
-	if err := syscall.Access(dir, writable); err != nil {
-		return "", fmt.Errorf("the cache folder %s: %w", dir, err)
+	if err := trust(there, missing != ""); err != nil {
+		return "", err
 	}
-	for at, sticky := dir, fs.FileMode(0); ; at, sticky = filepath.Dir(at), fs.ModeSticky {
-		info, err := os.Lstat(at)
-		if err != nil {
+	if missing != "" {
+		there = filepath.Join(there, missing)
+		if err := os.MkdirAll(there, 0o700); err != nil {
+			return "", fmt.Errorf("make the cache folder: %w", err)
+		}
+		if err := trust(there, false); err != nil { // another process may have made it
 			return "", err
 		}
-		// In a sticky folder, as /tmp is, other users cannot replace what is not theirs.
+	}
+	const writable = 2
+	if err := access(there, writable); err != nil {
+		return there, fmt.Errorf("the cache folder %s: %w", there, err)
+	}
+	return there, nil
+}
+
+// trust returns an error when another user can change the folder, or can replace it or a folder above
+// it. In a sticky folder, as /tmp is, other users cannot replace what is not theirs; so one above the
+// folder may be sticky, and with above the folder itself too.
+func trust(dir string, above bool) error {
+	for at := dir; ; at = filepath.Dir(at) {
+		var sticky fs.FileMode
+		if above || at != dir {
+			sticky = fs.ModeSticky
+		}
+		info, err := os.Lstat(at)
+		if err != nil {
+			return err
+		}
 		if reason := distrust(info, sticky); reason != "" {
-			return "", fmt.Errorf("the cache folder %s is not used: %s %s", dir, at, reason)
+			return fmt.Errorf("the cache folder %s is not used: %s %s", dir, at, reason)
 		}
 		if at == filepath.Dir(at) {
-			return dir, nil
+			return nil
 		}
 	}
 }

@@ -63,16 +63,35 @@ func isOther(path, name string) bool {
 	return strings.HasPrefix(name, ".") || name == "node_modules" || isFile(filepath.Join(path, "go.mod"))
 }
 
-// hash covers all that the program is made of: the sources and pinned versions of its module, the
-// compiler and what is built.
+// hash covers all that the program is made of: the files and pinned versions of its module, the
+// compiler, its settings and what is built.
 func (t Tool) hash(root string) (string, error) {
-	label := fmt.Sprintln(t.Name, t.Package, runtime.Version(), runtime.GOOS, runtime.GOARCH, buildFlags())
+	label := fmt.Sprintln(t.Name, t.Package, runtime.Version(), runtime.GOOS, runtime.GOARCH, buildFlags(), settings(os.Getenv))
 	return hash(root, label, isSource, t.Module)
 }
 
+// settings returns what the environment changes in a program. `go env -w` can change the same, and is
+// not asked: that needs the Go toolchain, and a program that is in the cache does not.
+func settings(getenv func(string) string) (out []string) {
+	for _, name := range []string{"CGO_ENABLED", "GOEXPERIMENT", "GOAMD64", "GOARM64", "GOTOOLCHAIN"} {
+		out = append(out, name+"="+getenv(name))
+	}
+	changes := []string{
+		"asan", "asmflags", "buildmode", "compiler", "cover", "covermode", "coverpkg", "gccgoflags", "gcflags", "linkshared", "mod",
+		"modfile", "msan", "overlay", "pgo", "race", "tags",
+	}
+	for _, flag := range strings.Fields(getenv("GOFLAGS")) {
+		name, _, _ := strings.Cut(strings.TrimLeft(flag, "'\"-"), "=")
+		if slices.Contains(changes, name) {
+			out = append(out, flag)
+		}
+	}
+	return out
+}
+
+// isSource reports whether a file may be part of a program. An embedded one has any name.
 func isSource(name string) bool {
-	return name == "go.mod" || name == "go.sum" ||
-		strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go")
+	return !strings.HasSuffix(name, "_test.go") && !strings.HasSuffix(name, ".md")
 }
 
 // Sources returns the Go files, tests aside, of the packages that the patterns name and of all

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -102,7 +103,11 @@ func TestEnsure_BuildsAgainWhenSourcesChange(t *testing.T) {
 	third := ensure(t, b)
 	require.NotEqual(t, first, second)
 	require.NotEqual(t, second, third)
-	require.Equal(t, 3, said.count("built tiny"))
+	write(t, filepath.Join(module, "embedded.json"), "{}")
+	fourth := ensure(t, b)
+	require.NotEqual(t, third, fourth)
+	require.Equal(t, 4, said.count("built tiny"))
+	third = fourth
 
 	require.NoError(t, os.Remove(third))
 	require.Equal(t, third, ensure(t, b))
@@ -204,9 +209,51 @@ func TestFolder_FallsBackToTheCheckout(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", "")
 	for _, home := range []string{"", os.DevNull} {
 		t.Setenv("HOME", home)
-		require.True(t, strings.HasPrefix(ensure(t, b), filepath.Join(b.root, "bin", "cache")+"/"))
+		require.True(t, strings.HasPrefix(ensure(t, b), filepath.Join(b.root, "bin", fmt.Sprintf("cache-%d", os.Getuid()))+"/"))
 	}
 	require.Equal(t, 1, said.count("tiny is kept in this checkout only: "), "%v", said.said)
+}
+
+// Below a folder that is not trusted, as another user's home is for root, nothing is made.
+func TestFolder_MakesNothingWhereItIsNotUsed(t *testing.T) {
+	b, _ := newBuilder(t)
+	home := t.TempDir()
+	t.Setenv(DirVar, "")
+	t.Setenv("XDG_CACHE_HOME", "")
+	t.Setenv("HOME", home)
+	if os.Getuid() == 0 {
+		require.NoError(t, os.Chown(home, 12345, 0))
+	} else {
+		require.NoError(t, os.Chmod(home, 0o777))
+	}
+	require.True(t, strings.HasPrefix(ensure(t, b), b.root+"/"))
+	require.Empty(t, names(t, home))
+}
+
+func TestFolder_ReadsOneThatIsNotWritable(t *testing.T) {
+	b, said := newBuilder(t)
+	cache := t.TempDir()
+	t.Setenv(DirVar, "")
+	t.Setenv("XDG_CACHE_HOME", cache)
+	first := ensure(t, b)
+	t.Cleanup(func() { access = syscall.Access })
+	access = func(string, uint32) error { return syscall.EROFS }
+	require.Equal(t, first, ensure(t, b))
+	b.Package = "another"
+	require.True(t, strings.HasPrefix(ensure(t, b), b.root+"/"))
+	require.Equal(t, 1, said.count("tiny is kept in this checkout only: "), "%v", said.said)
+}
+
+func TestSettings_AreThoseThatChangeAProgram(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"GOFLAGS": "-trimpath -tags=a '-gcflags=all=-N' -p=2 --race"}
+	get := func(name string) string { return env[name] }
+	plain := settings(get)
+	require.Equal(t, []string{"-tags=a", "'-gcflags=all=-N'", "--race"}, plain[len(plain)-3:])
+	env["CGO_ENABLED"] = "0"
+	require.NotEqual(t, plain, settings(get))
+	env["CGO_ENABLED"], env["GOFLAGS"] = "", "-trimpath -buildvcs=false"
+	require.Len(t, settings(get), len(plain)-3)
 }
 
 func TestDistrust(t *testing.T) {
