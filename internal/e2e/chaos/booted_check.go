@@ -28,9 +28,15 @@ func (b booted) check(ctx context.Context, t *Target, end lifecycle.JobStatus) [
 	for disk, n := range erased {
 		f.atMost("erasures of "+disk, max(1, b.scrubs(ctx, f, t))+t.kills(), n)
 	}
-	if end == lifecycle.JobCompleted {
+	switch end {
+	case noExpectedEnd:
+		f.certificates(ctx, t)
+		if t.Fresh != nil {
+			f.atMost("installations of the new hardware", 1, t.Fresh.Hardware.Counters().Installs)
+		}
+	case lifecycle.JobCompleted:
 		b.completed(ctx, f, t)
-	} else {
+	default:
 		b.cancelled(ctx, f, t)
 	}
 	return f.list
@@ -47,6 +53,19 @@ func (b booted) scrubs(ctx context.Context, f *findings, t *Target) int {
 		n += one(r.Kind == lifecycle.TaskKindScrub)
 	}
 	return n
+}
+
+// certificates: a run has one at most, whatever its end.
+func (f *findings) certificates(ctx context.Context, t *Target) {
+	rows, err := t.Store.CertificatesOfNode(ctx, t.NodeID)
+	if err != nil {
+		f.add(WrongEnd, "%v", err)
+	}
+	n := 0
+	for _, r := range rows {
+		n += one(r.RunID == t.jobID())
+	}
+	f.atMost("certificates of the run", 1, n)
 }
 
 func (b booted) completed(ctx context.Context, f *findings, t *Target) {

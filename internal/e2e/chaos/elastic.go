@@ -17,7 +17,8 @@ import (
 type ElasticOptions struct {
 	Options
 	// For is how long the run may take, from its start. Known cases and strata are
-	// played completely, also when that takes longer.
+	// played completely, also when that takes longer. Random cases that are open one
+	// minute later, times the patience of the run, end as missed deadlines.
 	For time.Duration
 	// Limit is after how long known cases and strata have to be complete; 0 is
 	// twice For, and 3 minutes at least.
@@ -27,12 +28,16 @@ type ElasticOptions struct {
 }
 
 // replays is how often a case in which exploring found something is played again
-// alone, and mostReplayed how many such cases a run plays again: more are no
-// chance, and fail the run.
+// alone. A run plays at most mostReplayed such cases again, and fails when there are more.
+// replaysEnd is how long all repetitions may take together.
 const (
 	replays      = 3
 	mostReplayed = 3
+	replaysEnd   = 3 * time.Minute
 )
+
+// exploringEnds is how long after For exploring cases may be open.
+const exploringEnds = time.Minute
 
 // standsStill is how long a job of an elastic run may stand still. The longest wait
 // without incident is for the lease of a killed agent's task.
@@ -82,7 +87,7 @@ func RunElastic(ctx context.Context, o ElasticOptions) (Report, error) {
 	if err := errors.Join(errs[:]...); err != nil {
 		return report, err
 	}
-	return r.playAgain(ctx, report)
+	return r.playAgain(ctx, report, time.Now().Add(runenv.Patience(replaysEnd)))
 }
 
 // elasticLane is one of the two environments of an elastic run.
@@ -104,11 +109,11 @@ func (l *elasticLane) play(ctx context.Context) (killed int, err error) {
 		return 0, err
 	}
 	defer t.close()
-	l.r.tellf("the %s environment is up", l.lane)
+	l.r.printf("the %s environment is up", l.lane)
 	var wg sync.WaitGroup
 	for range l.s.slots(l.lane) {
 		wg.Go(func() {
-			l.playCases(ctx, func(c Case) (Result, error) { return l.r.one(ctx, t, c) })
+			l.playCases(ctx, func(p planned) (Result, error) { return l.r.playCase(ctx, t, p.c, l.s.until(p)) })
 		})
 	}
 	wg.Wait()
@@ -119,18 +124,18 @@ func (l *elasticLane) play(ctx context.Context) (killed int, err error) {
 }
 
 // playCases plays one case after the other until none is left, or one fails the run.
-func (l *elasticLane) playCases(ctx context.Context, play func(Case) (Result, error)) {
+func (l *elasticLane) playCases(ctx context.Context, play func(planned) (Result, error)) {
 	for ctx.Err() == nil {
 		next, more := l.s.next(l.lane, time.Now())
 		if !more {
 			return
 		}
-		res, err := play(next.c)
+		res, err := play(next)
 		if ctx.Err() != nil {
-			return // its end says nothing
+			return // the run has ended, so the result does not count
 		}
 		if errors.Is(err, errNoMachine) && next.class == ClassExploring {
-			l.r.tellf("the %s environment has no machine left", l.lane)
+			l.r.printf("the %s environment has no machine left", l.lane)
 			return
 		}
 		if err != nil {
@@ -139,7 +144,7 @@ func (l *elasticLane) playCases(ctx context.Context, play func(Case) (Result, er
 		}
 		res.Class = next.class
 		l.s.ended(next, res)
-		l.r.note(res)
+		l.r.addResult(res)
 		if res.failsRun() {
 			l.stop(errFailed)
 		}
@@ -154,8 +159,9 @@ func (r Result) failsRun() bool {
 	return r.has(Duplicate) || r.has(Invariant)
 }
 
-// playAgain plays each random case that has a finding again, alone.
-func (r *run) playAgain(ctx context.Context, report Report) (Report, error) {
+// playAgain plays each random case that has a finding again, alone. A repetition that has not ended
+// at until counts as one in which the finding recurred.
+func (r *run) playAgain(ctx context.Context, report Report, until time.Time) (Report, error) {
 	doubtful := 0
 	for i := range report.Results {
 		one := &report.Results[i]
@@ -165,23 +171,29 @@ func (r *run) playAgain(ctx context.Context, report Report) (Report, error) {
 		if doubtful++; doubtful > mostReplayed {
 			continue
 		}
-		r.tellf("plays again alone, %d times: %s", replays, one.Case)
+		if !time.Now().Before(until) {
+			one.Replayed, one.Recurred = replays, replays
+			one.Again = []Finding{{Stuck, runenv.Deadline + "no time was left to play the case again"}}
+			continue
+		}
+		r.printf("plays again alone, %d times: %s", replays, one.Case)
 		o := r.o
-		o.AtOnce, o.Cases = 1, slices.Repeat([]Case{one.Case}, replays)
+		o.AtOnce, o.Cases, o.until = 1, slices.Repeat([]Case{one.Case}, replays), until
 		again, err := Run(ctx, o)
 		if err != nil {
 			return report, err
 		}
 		one.Replayed, one.Recurred = replays, len(again.WithFindings())
 		for _, g := range again.WithFindings() {
-			r.tellf("found again: %s: %s", g.Findings[0].Verdict, g.Findings[0].Text)
+			one.Again = append(one.Again, g.Findings...)
+			r.printf("found again: %s: %s", g.Findings[0].Verdict, g.Findings[0].Text)
 		}
 	}
 	report.Took = time.Since(r.began)
 	return report, nil
 }
 
-func (r *run) tellf(format string, args ...any) {
+func (r *run) printf(format string, args ...any) {
 	if r.o.Progress != nil {
 		fmt.Fprintf(r.o.Progress, "%4.0f s: %s\n", time.Since(r.began).Seconds(), fmt.Sprintf(format, args...))
 	}
@@ -304,6 +316,14 @@ func (s *schedule) next(l lane, now time.Time) (planned, bool) {
 		}
 	}
 	return planned{}, false
+}
+
+// until is when a case ends although it is open: the zero time, for never, for a required case.
+func (s *schedule) until(p planned) time.Time {
+	if p.class != ClassExploring {
+		return time.Time{}
+	}
+	return s.end.Add(runenv.Patience(exploringEnds))
 }
 
 // draw takes the next random case of a lane.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
@@ -83,7 +84,7 @@ func TestPlayCases_StopsAtOnce(t *testing.T) {
 			r := &run{began: time.Now()}
 			found, after := 0, 0
 			l := &elasticLane{r: r, s: s, lane: calm, stop: stop}
-			l.playCases(ctx, func(c Case) (Result, error) {
+			l.playCases(ctx, func(p planned) (Result, error) {
 				if found > 0 {
 					if after++; after == 3 {
 						return Result{}, errNoMachine // so that the lane ends
@@ -94,9 +95,9 @@ func TestPlayCases_StopsAtOnce(t *testing.T) {
 						return Result{}, errNoMachine
 					}
 					found++
-					return Result{Case: c, Findings: []Finding{{Verdict: row.verdict}}}, nil
+					return Result{Case: p.c, Findings: []Finding{{Verdict: Stuck}, {Verdict: row.verdict}}}, nil
 				}
-				return Result{Case: c}, nil
+				return Result{Case: p.c}, nil
 			})
 			if row.stops {
 				require.ErrorIs(t, context.Cause(ctx), errFailed)
@@ -122,6 +123,62 @@ func TestRunElastic_MissedDeadline(t *testing.T) {
 	require.Empty(t, report.Results)
 }
 
+// TestPlayCase_EndsAtItsTime: a case whose time is over is a missed deadline and not an error, so that it is
+// played again.
+func TestPlayCase_EndsAtItsTime(t *testing.T) {
+	t.Parallel()
+	s := newSchedule(ElasticOptions{Options: Options{Sets: allSets()}, For: time.Minute, Seed: 7}, time.Now())
+	require.Zero(t, s.until(planned{class: ClassStratum}), "a required case is bounded by the limit alone")
+	require.Equal(t, s.end.Add(runenv.Patience(time.Minute)), s.until(planned{class: ClassExploring}))
+
+	r := &run{o: s.o.Options}
+	res, err := r.playCase(t.Context(), nil, s.draw(calm), time.Now().Add(-time.Second))
+	require.NoError(t, err)
+	require.Len(t, res.Findings, 1)
+	res.Class = ClassExploring
+	require.False(t, res.failsRun())
+	require.True(t, Report{Results: []Result{res}}.MissedDeadlines())
+}
+
+// TestPlayAgain_EndsAtItsTime: a case that cannot be played again in time fails the run, as a missed deadline.
+func TestPlayAgain_EndsAtItsTime(t *testing.T) {
+	t.Parallel()
+	report := Report{Results: []Result{{Class: ClassExploring, Findings: []Finding{{Stuck, "x"}}}}}
+	report, err := (&run{}).playAgain(t.Context(), report, time.Now())
+	require.NoError(t, err)
+	require.Equal(t, replays, report.Results[0].Recurred)
+	require.Len(t, report.Failed(), 1)
+	require.True(t, report.MissedDeadlines())
+}
+
+// TestRun_OpenCaseEndsInTime: a job that makes progress when the time of its case is over is reported as a
+// missed deadline, and what it did so far breaks no invariant.
+func TestRun_OpenCaseEndsInTime(t *testing.T) {
+	t.Parallel()
+	o := Options{Sets: allSets(), until: time.Now().Add(runenv.Patience(10 * time.Second))}
+	c, err := ParseCase("onboarding/plain:wait_for_ready.WaitForReady=timeout.hangs", o.Sets)
+	require.NoError(t, err)
+	o.Cases = []Case{c}
+	report, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	require.Len(t, report.Results, 1)
+	require.True(t, report.MissedDeadlines(), report.Results[0].Blame())
+}
+
+// TestDuplicates_WithoutExpectedEnd: a job that is stuck is checked for effects made too often, and for
+// nothing else.
+func TestDuplicates_WithoutExpectedEnd(t *testing.T) {
+	t.Parallel()
+	path := &Path{Check: func(_ context.Context, _ *Target, end lifecycle.JobStatus) []Finding {
+		require.Equal(t, noExpectedEnd, end)
+		return []Finding{{WrongEnd, "too few"}, {Duplicate, "too many"}}
+	}}
+	f := &findings{}
+	f.add(Stuck, "%sslow", runenv.Deadline)
+	f.duplicates(t.Context(), nil, path)
+	require.Equal(t, []Finding{{Stuck, runenv.Deadline + "slow"}, {Duplicate, "too many"}}, f.list)
+}
+
 func TestReport_WhatFailsARun(t *testing.T) {
 	t.Parallel()
 	found := func(v Verdict, text string) []Finding { return []Finding{{v, text}} }
@@ -131,13 +188,17 @@ func TestReport_WhatFailsARun(t *testing.T) {
 		passing bool
 		late    bool
 	}{
-		"nothing found":                   {result: Result{Class: ClassExploring}},
-		"stratum":                         {result: Result{Class: ClassStratum, Findings: found(Stuck, "x")}, fails: true},
-		"known":                           {result: Result{Class: ClassKnown, Findings: found(NotReached, "x")}, fails: true},
-		"no elastic run":                  {result: Result{Findings: found(WrongEnd, "x")}, fails: true},
-		"stratum was slow":                {result: Result{Class: ClassStratum, Findings: found(Stuck, runenv.Deadline+"x")}, fails: true, late: true},
-		"exploring, recurred":             {result: Result{Class: ClassExploring, Findings: found(Stuck, "x"), Replayed: 3, Recurred: 1}, fails: true},
-		"exploring, did not recur":        {result: Result{Class: ClassExploring, Findings: found(Stuck, "x"), Replayed: 3}, passing: true},
+		"nothing found":            {result: Result{Class: ClassExploring}},
+		"stratum":                  {result: Result{Class: ClassStratum, Findings: found(Stuck, "x")}, fails: true},
+		"known":                    {result: Result{Class: ClassKnown, Findings: found(NotReached, "x")}, fails: true},
+		"no elastic run":           {result: Result{Findings: found(WrongEnd, "x")}, fails: true},
+		"stratum was slow":         {result: Result{Class: ClassStratum, Findings: found(Stuck, runenv.Deadline+"x")}, fails: true, late: true},
+		"exploring, recurred":      {result: Result{Class: ClassExploring, Findings: found(Stuck, "x"), Replayed: 3, Recurred: 1}, fails: true},
+		"exploring, did not recur": {result: Result{Class: ClassExploring, Findings: found(Stuck, "x"), Replayed: 3}, passing: true},
+		"exploring, recurred too late": {result: Result{Class: ClassExploring, Findings: found(WrongEnd, "x"), Replayed: 3, Recurred: 1,
+			Again: found(Stuck, runenv.Deadline)}, fails: true, late: true},
+		"exploring, slow, then a duplicate": {result: Result{Class: ClassExploring, Findings: found(Stuck, runenv.Deadline), Replayed: 3, Recurred: 1,
+			Again: found(Duplicate, "x")}, fails: true},
 		"exploring, never repeated":       {result: Result{Class: ClassExploring, Findings: found(WrongEnd, "x")}, fails: true},
 		"exploring, duplicate effect":     {result: Result{Class: ClassExploring, Findings: found(Duplicate, "x"), Replayed: 3}, fails: true},
 		"exploring, broken invariant":     {result: Result{Class: ClassExploring, Findings: found(Invariant, "x"), Replayed: 3}, fails: true},

@@ -76,9 +76,13 @@ func (l leaving) check(ctx context.Context, t *Target, end lifecycle.JobStatus) 
 	}
 	did := now.since(t.before)
 	l.bounds(f, t, did)
-	if end == lifecycle.JobCompleted {
+	switch end {
+	case noExpectedEnd:
+		l.tasksOnce(ctx, f, t)
+		f.certificates(ctx, t)
+	case lifecycle.JobCompleted:
 		l.completed(ctx, f, t, did)
-	} else {
+	default:
 		l.cancelled(ctx, f, t)
 	}
 	f.exactly("BMC logins refused", 0, did.bmc.FailedLogins)
@@ -190,6 +194,21 @@ func (l leaving) asks() []string {
 		}
 	}
 	return out
+}
+
+// tasksOnce: a stage asks the agent at most once for each kind of task, whatever the end.
+func (l leaving) tasksOnce(ctx context.Context, f *findings, t *Target) {
+	rows, err := t.Store.ListTasks(ctx, db.TaskFilter{JobID: t.jobID()}, "", pageOfTasks)
+	if err != nil {
+		f.add(WrongEnd, "%v", err)
+	}
+	asked := map[string]int{}
+	for _, r := range rows {
+		asked[fmt.Sprintf("%s/%s", strings.Split(r.IdempotencyKey, "/")[1], r.Kind)]++
+	}
+	for what, n := range asked {
+		f.atMost("tasks "+what, 1, n)
+	}
 }
 
 // tasks: each that the mode needs was asked for once, under one key, and has

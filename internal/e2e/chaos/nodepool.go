@@ -97,9 +97,9 @@ func (t *Target) again(c Case) *Target {
 	}
 }
 
-// dismiss keeps a node that a case has left active or retired, in good order;
-// anything else is taken down.
-func (t *environment) dismiss(ctx context.Context, target *Target, path *Path, res *Result) {
+// keepOrRelease keeps a node for later cases when its case completed without findings and left it
+// active or retired. It releases everything else.
+func (t *environment) keepOrRelease(ctx context.Context, target *Target, path *Path, res *Result) {
 	ends := path.Keeps
 	if ends == "" || res.End != lifecycle.JobCompleted || len(res.Findings) > 0 || ctx.Err() != nil {
 		target.leave()

@@ -47,9 +47,17 @@ func (r Result) passing() bool {
 // MissedDeadlines reports whether all that failed was too slow, and nothing else.
 func (r Report) MissedDeadlines() bool {
 	failed := r.Failed()
-	return len(failed) > 0 && !slices.ContainsFunc(failed, func(one Result) bool {
-		return slices.ContainsFunc(one.Findings, func(f Finding) bool { return !strings.HasPrefix(f.Text, runenv.Deadline) })
-	})
+	return len(failed) > 0 && !slices.ContainsFunc(failed, func(one Result) bool { return !one.late() })
+}
+
+// late reports whether a case fails the run only because something took too long: the case itself,
+// or what was found when it was played again.
+func (r Result) late() bool {
+	found := r.Findings
+	if len(r.Again) > 0 && !r.failsRun() {
+		found = r.Again
+	}
+	return !slices.ContainsFunc(found, func(f Finding) bool { return !strings.HasPrefix(f.Text, runenv.Deadline) })
 }
 
 // Summary is the last line of an elastic run's report.
@@ -148,6 +156,9 @@ func (r Result) Blame() string {
 	}
 	if r.Replayed > 0 {
 		fmt.Fprintf(&b, "  played again alone %d times: found something %d times\n", r.Replayed, r.Recurred)
+		for _, f := range r.Again {
+			fmt.Fprintf(&b, "    %s: %s\n", f.Verdict, f.Text)
+		}
 	}
 	fmt.Fprintf(&b, "  again: make chaos CHAOS_CASE='%s'\n", r.Case)
 	return b.String()

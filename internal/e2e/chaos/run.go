@@ -36,6 +36,8 @@ type Options struct {
 	Progress, Log io.Writer
 	// Verbose writes a line to Progress when a case ends.
 	Verbose bool
+
+	until time.Time // when cases that are open end as missed deadlines, the zero time for never
 }
 
 // fill sets the options that are not set.
@@ -62,6 +64,10 @@ type Result struct {
 	// Replayed is how often the case was played again alone, Recurred how often
 	// that found something.
 	Replayed, Recurred int
+	// Again are the findings of the repetitions.
+	Again []Finding
+
+	open bool // the time for the case ended while its job made progress
 }
 
 // run is one run of many cases.
@@ -88,7 +94,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 			calm = append(calm, c)
 		}
 	}
-	stop := r.tell()
+	stop := r.printProgress()
 	defer stop()
 	var wg sync.WaitGroup
 	var killed int
@@ -130,16 +136,16 @@ func orElse[T comparable](v, dflt T) T {
 	return v
 }
 
-const tellEvery = 30 * time.Second
+const progressEvery = 30 * time.Second
 
-// tell says how far the run is, now and then.
-func (r *run) tell() (stop func()) {
+// printProgress prints how far the run is, every 30 seconds, until stop is called.
+func (r *run) printProgress() (stop func()) {
 	done := make(chan struct{})
 	if r.o.Progress == nil {
 		return func() {}
 	}
 	go func() {
-		t := time.NewTicker(tellEvery)
+		t := time.NewTicker(progressEvery)
 		defer t.Stop()
 		for {
 			select {
@@ -165,7 +171,7 @@ func (r *run) play(ctx context.Context, name string, cases []Case, processes int
 	}
 	defer t.close()
 	if r.o.Verbose {
-		r.tellf("the %s environment is up", name)
+		r.printf("the %s environment is up", name)
 	}
 	errs := make([]error, len(cases))
 	gate := make(chan struct{}, r.o.AtOnce)
@@ -175,9 +181,9 @@ func (r *run) play(ctx context.Context, name string, cases []Case, processes int
 		wg.Go(func() {
 			defer func() { <-gate }()
 			var res Result
-			res, errs[i] = r.one(ctx, t, c)
+			res, errs[i] = r.playCase(ctx, t, c, r.o.until)
 			if errs[i] == nil {
-				r.note(res)
+				r.addResult(res)
 			}
 		})
 	}
@@ -210,8 +216,8 @@ func (r *run) finish(ctx context.Context, t *environment, errs []error) (killed 
 	return killed, r.unlisted(t)
 }
 
-// note keeps a result, and says so at once when something is wrong.
-func (r *run) note(res Result) {
+// addResult keeps a result. It prints at once what is wrong with it.
+func (r *run) addResult(res Result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.results = append(r.results, res)
@@ -226,24 +232,49 @@ func (r *run) note(res Result) {
 	}
 }
 
-// one plays a case.
-func (r *run) one(ctx context.Context, t *environment, c Case) (Result, error) {
-	res := Result{Case: c}
-	i := slices.IndexFunc(r.o.Sets, func(p *ScenarioSet) bool { return p.Plays(c) })
-	if i < 0 {
-		return res, fmt.Errorf("case %s: no such job kind and path", c)
+// playCase plays a case until a moment, or to its end when until is the zero time. A case that is
+// still open then has a missed deadline as its finding.
+func (r *run) playCase(ctx context.Context, t *environment, c Case, until time.Time) (Result, error) {
+	playing := ctx
+	if !until.IsZero() {
+		var cancel context.CancelFunc
+		playing, cancel = context.WithDeadline(ctx, until)
+		defer cancel()
 	}
-	set, path := r.o.Sets[i], r.o.Sets[i].path(c.Path)
-	arranging := time.Now()
-	target, err := t.arrange(ctx, c, path)
+	res := Result{Case: c}
+	err := playing.Err()
+	if err == nil {
+		err = r.runJob(ctx, playing, t, &res)
+	}
+	if err != nil && playing.Err() != nil && ctx.Err() == nil {
+		res.open = true
+		res.Findings = append(res.Findings, Finding{Stuck, runenv.Deadline + "the time for this case ended before its job was accepted"})
+		return res, nil
+	}
 	if err != nil {
 		return res, fmt.Errorf("case %s: %w", c, err)
 	}
+	return res, nil
+}
+
+// runJob starts the job of a case, waits for its end until playing ends, and checks it.
+func (r *run) runJob(ctx, playing context.Context, t *environment, res *Result) error {
+	c := res.Case
+	i := slices.IndexFunc(r.o.Sets, func(p *ScenarioSet) bool { return p.Plays(c) })
+	if i < 0 {
+		return errors.New("no such job kind and path")
+	}
+	set, path := r.o.Sets[i], r.o.Sets[i].path(c.Path)
+	arranging := time.Now()
+	target, err := t.arrange(playing, c, path)
+	if err != nil {
+		return err
+	}
 	target.mode = path.Mode
-	defer func() { t.dismiss(ctx, target, path, &res) }()
+	defer func() { t.keepOrRelease(ctx, target, path, res) }()
 	if path.Prepare != nil {
-		if err := path.Prepare(ctx, target); err != nil {
-			return res, fmt.Errorf("case %s: %w", c, err)
+		if err := path.Prepare(playing, target); err != nil {
+			return err
 		}
 	}
 	target.accept(db.Job{ID: db.NewID("job")})
@@ -253,16 +284,17 @@ func (r *run) one(ctx context.Context, t *environment, c Case) (Result, error) {
 	began := time.Now()
 	res.Prepared = began.Sub(arranging)
 	var job db.Job
-	err = t.store.Tx(ctx, func(tx *db.Tx) (err error) {
-		job, err = set.Start(ctx, tx, target)
+	err = t.store.Tx(playing, func(tx *db.Tx) (err error) {
+		job, err = set.Start(playing, tx, target)
 		return err
 	})
 	if err != nil {
-		return res, fmt.Errorf("case %s: %w", c, err)
+		return err
 	}
-	res.End, res.Findings = r.judge(ctx, t, target, job, path)
+	target.accept(job)
+	r.checkJob(ctx, playing, t, target, path, res)
 	res.Took, res.Waits = time.Since(began), target.waits()
-	return res, nil
+	return nil
 }
 
 const (
@@ -270,67 +302,123 @@ const (
 	lateFaults = 20 * time.Second
 )
 
-// judge waits for the job's end and says what is wrong with it.
-func (r *run) judge(ctx context.Context, t *environment, target *Target, job db.Job, path *Path) (lifecycle.JobStatus, []Finding) {
+// checkJob waits for the end of a target's job, and adds to the result what is wrong with it. It
+// checks what the job did outside whatever its end.
+func (r *run) checkJob(ctx, playing context.Context, t *environment, target *Target, path *Path, res *Result) {
 	f := &findings{}
-	target.accept(job)
-	began, moved, ended := time.Now(), time.Now(), false
-	eventually(ctx, longest*r.o.Patience, func() bool {
-		if got, err := t.store.Job(ctx, job.ID); err == nil {
+	job := r.awaitEnd(playing, t, target, f)
+	if len(f.list) == 0 {
+		r.checkEnd(playing, target, job, f)
+	}
+	res.End = job.Status
+	if len(f.list) > 0 {
+		res.open = playing.Err() != nil
+		f.duplicates(ctx, target, path)
+	} else {
+		r.checkFaults(playing, t, target, f)
+		f.list = append(f.list, path.Check(ctx, target, job.Status)...)
+	}
+	res.Findings = f.list
+}
+
+// duplicates adds the effects that a job without its expected end had more often than it should.
+func (f *findings) duplicates(ctx context.Context, target *Target, path *Path) {
+	f.list = append(f.list, slices.DeleteFunc(path.Check(ctx, target, noExpectedEnd), func(one Finding) bool { return one.Verdict != Duplicate })...)
+}
+
+// awaitEnd waits until the target's job has ended or is parked, and returns it. It adds a finding
+// when the job stands still, takes too long, or playing ends.
+func (r *run) awaitEnd(playing context.Context, t *environment, target *Target, f *findings) db.Job {
+	job, began, moved, ended := target.Job, time.Now(), time.Now(), false
+	eventually(playing, longest*r.o.Patience, func() bool {
+		if got, err := t.store.Job(playing, job.ID); err == nil {
 			if got.Version != job.Version {
 				moved = time.Now()
 			}
 			job = got
 		}
-		pause(ctx, lookEvery)
-		sentOn := func() bool { return target.retries(ctx, job) || t.workers != nil && target.waitsOut(ctx, job) }
+		pause(playing, lookEvery)
+		sentOn := func() bool {
+			return target.retries(playing, job) || t.workers != nil && target.waitsOut(playing, job)
+		}
 		ended = lifecycle.Job.Terminal(job.Status) || job.Status.Parked() && !sentOn()
 		return ended || time.Since(moved) > r.o.Patience
 	})
-	if !ended {
+	if !ended || playing.Err() != nil && !lifecycle.Job.Terminal(job.Status) {
 		mark := ""
-		if time.Since(moved) <= r.o.Patience { // it goes on, and is only slow
+		if time.Since(moved) <= r.o.Patience { // the job makes progress, but slowly
 			mark = runenv.Deadline
 		}
 		f.add(Stuck, "%sthe job is %s at %s after %s, and stood still for %s: %s", mark, job.Status, job.Stage,
 			time.Since(began).Round(time.Second), time.Since(moved).Round(time.Second), job.Message)
-		return job.Status, f.list
+	}
+	return job
+}
+
+// checkEnd adds a finding when a job has ended otherwise than it should.
+func (r *run) checkEnd(playing context.Context, target *Target, job db.Job, f *findings) {
+	if !waitAll(playing, &target.asked) {
+		f.add(Stuck, "%sthe job is %s, and its cancellation has no answer", runenv.Deadline, job.Status)
+		return
 	}
 	if want := target.expected(); !slices.Contains(want, job.Status) {
 		f.add(WrongEnd, "the job is %s at %s, should be %v: %s %s", job.Status, job.Stage, want, job.FailureClass, job.Message)
-		return job.Status, f.list
 	}
-	// What is injected after the last effect may still be on its way.
-	if !eventually(ctx, lateFaults, func() bool { return len(t.plans.Missed(job.ID)) == 0 }) {
-		f.add(NotReached, "never injected: %v", t.plans.Missed(job.ID))
+}
+
+// checkFaults waits for the faults that come after the job's last effect. It adds a finding for
+// each that was never injected.
+func (r *run) checkFaults(playing context.Context, t *environment, target *Target, f *findings) {
+	late := ""
+	missed := func() []Fault { return t.plans.Missed(target.jobID()) }
+	if !eventually(playing, lateFaults, func() bool { return len(missed()) == 0 }) {
+		if playing.Err() != nil {
+			late = runenv.Deadline
+		}
+		f.add(NotReached, "%snever injected: %v", late, missed())
 	}
-	target.injected.Wait()
-	for _, late := range target.late {
-		f.add(NotReached, "%s", late)
+	if !waitAll(playing, &target.injected) {
+		f.add(NotReached, "%sa fault of the agent is still to be injected", runenv.Deadline)
+		return
 	}
-	if path.Check != nil {
-		f.list = append(f.list, path.Check(ctx, target, job.Status)...)
+	for _, text := range target.late {
+		f.add(NotReached, "%s", text)
 	}
-	return job.Status, f.list
+}
+
+// waitAll waits for a group. It returns false when ctx ends first.
+func waitAll(ctx context.Context, wg *sync.WaitGroup) bool {
+	done := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // longest is how many times the patience a job has in all.
 const longest = 5
 
-// attribute puts violations to the account of the cases whose they are; what is
-// nobody's goes to the first.
+// attribute adds each violation to the findings of the case whose job or node it names, and the
+// others to the first case. A case that was ended while its job made progress gets none: the
+// invariants describe jobs at rest.
 func (r *run) attribute(t *environment, found []violation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, v := range found {
-		owner := 0
+		owner, owned := 0, false
 		for i, one := range r.results { // of several cases of one node the last
 			target := t.target(one.JobID)
 			if target != nil && (v.whose == one.JobID || v.whose == *target.Job.NodeID) {
-				owner = i
+				owner, owned = i, true
 			}
 		}
-		if len(r.results) > 0 {
+		if len(r.results) > 0 && !(owned && r.results[owner].open) {
 			r.results[owner].Findings = append(r.results[owner].Findings, Finding{Invariant, v.text})
 		}
 	}

@@ -46,9 +46,13 @@ type Path struct {
 	NoCancel bool
 	// Prepare makes the outside such that the job takes this path.
 	Prepare func(ctx context.Context, t *Target) error
-	// Check says what is wrong with a job that ended as it should.
+	// Check returns what is wrong with a job that ended as expected. With end noExpectedEnd it
+	// returns only the effects that the job had more often than it should.
 	Check func(ctx context.Context, t *Target, end lifecycle.JobStatus) []Finding
 }
+
+// noExpectedEnd tells a check that the job has not ended, or not as expected.
+const noExpectedEnd lifecycle.JobStatus = ""
 
 func (p *ScenarioSet) path(name string) *Path {
 	for i := range p.Paths {

@@ -20,6 +20,7 @@ import (
 // flags are what the program is asked for.
 type flags struct {
 	lasts       time.Duration
+	limit       time.Duration
 	seed        uint64
 	cases       int
 	texts       []string
@@ -65,7 +66,8 @@ func parse(args []string, out io.Writer) (*flags, error) {
 	f := &flags{out: out, o: chaos.Options{Progress: out}}
 	fs := pflag.NewFlagSet("chaos", pflag.ContinueOnError)
 	fs.DurationVar(&f.lasts, "for", 0, "play known cases, strata and random cases of all job kinds for this long")
-	fs.Uint64Var(&f.seed, "seed", 0, "seed of the generated cases; 0 takes the time")
+	fs.DurationVar(&f.limit, "limit", 0, "with --for: after how long known cases and strata must have ended; 0 is twice --for, and 3 minutes at least")
+	fs.Uint64Var(&f.seed, "seed", 0, "seed of the generated cases; without this flag the time is the seed")
 	fs.IntVar(&f.cases, "cases", 1000, "how many cases, without --for")
 	fs.StringArrayVar(&f.texts, "case", nil, "play this case alone, as a report prints it; may be repeated; empty ones do not count")
 	fs.StringVar(&f.jobs, "jobs", "", "onboarding, leaving or booted; empty plays all, one after the other without --for")
@@ -78,7 +80,7 @@ func parse(args []string, out io.Writer) (*flags, error) {
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}
-	if f.seed == 0 {
+	if !fs.Changed("seed") {
 		f.seed = uint64(time.Now().Unix()) //nolint:gosec // after 1970
 	}
 	return f, f.choose()
@@ -117,7 +119,7 @@ func (f *flags) playCases(ctx context.Context) error {
 
 // playElastic plays for as long as the flags say. Its last line sums up the run.
 func (f *flags) playElastic(ctx context.Context) error {
-	o := chaos.ElasticOptions{Options: f.o, For: f.lasts, Seed: f.seed}
+	o := chaos.ElasticOptions{Options: f.o, For: f.lasts, Limit: f.limit, Seed: f.seed}
 	if f.known != "" {
 		known, err := chaos.ReadKnown(f.known, f.all)
 		if err != nil {
