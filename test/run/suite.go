@@ -21,6 +21,7 @@ import (
 // session is one run of `testrun test` or `testrun proof`.
 type session struct {
 	root   string
+	lock   *os.File // keeps other runs out of the checkout
 	board  *board
 	speed  speed
 	seed   uint64
@@ -70,10 +71,11 @@ func newSession(ctx context.Context, out io.Writer) (*session, error) {
 			return nil, err
 		}
 	}
-	if err := lockFolder(workFolder); err != nil {
+	lock, err := lockFolder(workFolder)
+	if err != nil {
 		return nil, err
 	}
-	s := &session{root: root, board: newBoard(out), tools: map[string]string{}, short: os.Getenv("TEST_SHORT") != ""}
+	s := &session{root: root, lock: lock, board: newBoard(out), tools: map[string]string{}, short: os.Getenv("TEST_SHORT") != ""}
 	if err := s.findCompiler(); err != nil {
 		return nil, err
 	}
@@ -97,21 +99,18 @@ func newSession(ctx context.Context, out io.Writer) (*session, error) {
 	return s, nil
 }
 
-// lockFolder keeps a second run out of the folder until this process ends.
-func lockFolder(folder string) error {
+// lockFolder keeps a second run out of the folder as long as the returned file is open.
+func lockFolder(folder string) (*os.File, error) {
 	file, err := os.OpenFile(filepath.Join(folder, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return errors.Join(fmt.Errorf("another test run uses this checkout (%s is locked): wait for its end", file.Name()), file.Close())
+		return nil, errors.Join(
+			fmt.Errorf("another test run uses this checkout (%s is locked): wait for its end", file.Name()), file.Close())
 	}
-	heldLock = file
-	return nil
+	return file, nil
 }
-
-// heldLock stays open for the life of the process.
-var heldLock *os.File
 
 // findCompiler notes whether the race detector can be used. Where nothing may be missing, it must.
 func (s *session) findCompiler() error {
