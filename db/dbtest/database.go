@@ -43,6 +43,7 @@ const (
 type source struct {
 	server   *pg.Server
 	template string
+	schema   string // what schemaSQL returns for the template
 	locks    *locks
 }
 
@@ -61,20 +62,32 @@ func prepare() (source, error) {
 	if err != nil {
 		return source{}, err
 	}
-	if err := makeTemplate(ctx, server, name); err != nil {
-		return source{}, err
-	}
 	conn, err := pgx.Connect(ctx, server.DSN("postgres"))
 	if err != nil {
 		return source{}, err
 	}
-	return source{server, name, &locks{conn: conn, held: map[string]bool{}}}, nil
+	// Until this process ends, no other one drops the template and its copies.
+	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock_shared(hashtextextended($1, 0))", inUse(name)); err != nil {
+		return source{}, err
+	}
+	if err := makeTemplate(ctx, server, name); err != nil {
+		return source{}, err
+	}
+	src := source{server: server, template: name, locks: &locks{conn: conn, held: map[string]bool{}}}
+	const comment = "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = $1"
+	return src, conn.QueryRow(ctx, comment, name).Scan(&src.schema)
 }
+
+const templatePrefix = "slipway_template_"
+
+// inUse is the name of the lock that the users of a template share.
+func inUse(template string) string { return template + " in use" }
 
 // templateName changes with the migrations, so that processes share a template
 // on a server that outlives them and never meet an old one.
 func templateName() (string, error) {
 	sum := sha256.New()
+	fmt.Fprint(sum, schemaSQL) // the template's comment is its result
 	files := db.Migrations()
 	names, err := fs.Glob(files, "*.sql")
 	if err != nil {
@@ -87,7 +100,7 @@ func templateName() (string, error) {
 		}
 		fmt.Fprintf(sum, "%s %d\n%s", n, len(b), b)
 	}
-	return "slipway_template_" + hex.EncodeToString(sum.Sum(nil))[:12], nil
+	return templatePrefix + hex.EncodeToString(sum.Sum(nil))[:12], nil
 }
 
 // makeTemplate migrates under another name first: a template that has its name
@@ -114,7 +127,13 @@ func makeTemplate(ctx context.Context, server *pg.Server, name string) error {
 	if err := db.Migrate(ctx, server.DSN(building)); err != nil {
 		return err
 	}
-	return rename(ctx, admin, building, name)
+	if err := noteSchema(ctx, admin, server, building); err != nil {
+		return err
+	}
+	if err := rename(ctx, admin, building, name); err != nil {
+		return err
+	}
+	return dropOld(ctx, admin, name)
 }
 
 // rename waits until the server has noticed that the migration's connections

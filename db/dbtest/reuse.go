@@ -36,9 +36,16 @@ func (l *locks) try(ctx context.Context, name string) (mine bool, err error) {
 func (l *locks) release(ctx context.Context, name string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	var held bool
+	err := l.conn.QueryRow(ctx, "SELECT pg_advisory_unlock(hashtextextended($1, 0))", name).Scan(&held)
+	if err == nil && !held {
+		err = errors.New("the server does not know the lock")
+	}
+	if err != nil {
+		return fmt.Errorf("another test may have used database %s at the same time: %w", name, err)
+	}
 	delete(l.held, name)
-	_, err := l.conn.Exec(ctx, "SELECT pg_advisory_unlock(hashtextextended($1, 0))", name)
-	return err
+	return nil
 }
 
 // take returns an empty database that only this test uses until it ends.
@@ -66,7 +73,13 @@ func (s source) take(t testing.TB) string {
 // makeEmpty makes the database, or deletes what another test has left in it.
 func (s source) makeEmpty(ctx context.Context, t testing.TB, name string) {
 	t.Helper()
-	err := empty(ctx, s.server.DSN(name))
+	err := s.empty(ctx, name)
+	if errors.Is(err, errChanged) {
+		t.Logf("database %s is made again: a test before has changed its schema", name)
+		admin(t, s, "DROP DATABASE "+quote(name)+" WITH (FORCE)")
+		s.create(t, name)
+		return
+	}
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) && refused.Code == "42501" { // this user may not disable triggers
 		admin(t, s, "DROP DATABASE "+quote(name)+" WITH (FORCE)")
@@ -79,15 +92,18 @@ func (s source) makeEmpty(ctx context.Context, t testing.TB, name string) {
 	require.NoError(t, err)
 }
 
-// emptySQL ends other connections, deletes all rows without their triggers, and
-// restores what the migrations have put into the tables.
+// endOthersSQL ends other connections.
+const endOthersSQL = `
+SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`
+
+// emptySQL deletes all rows without their triggers, and restores what the migrations have put into
+// the tables.
 const emptySQL = `
 DO $$
 DECLARE
     relation regclass;
     counter regclass;
 BEGIN
-    PERFORM pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid();
     SET LOCAL session_replication_role = replica;
     FOR relation IN SELECT oid FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
         AND relname NOT IN ('lifecycle_edges', 'goose_db_version') AND pg_relation_size(oid) > 0 LOOP
@@ -101,12 +117,23 @@ BEGIN
     INSERT INTO sweep_passes DEFAULT VALUES;
 END $$`
 
-func empty(ctx context.Context, dsn string) error {
-	conn, err := pgx.Connect(ctx, dsn)
+// empty returns errChanged when the database no longer has the template's schema.
+func (s source) empty(ctx context.Context, name string) error {
+	conn, err := pgx.Connect(ctx, s.server.DSN(name))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close(ctx) }()
+	if _, err = conn.Exec(ctx, endOthersSQL); err != nil {
+		return err
+	}
+	schema, err := schemaOf(ctx, conn)
+	if err != nil {
+		return err
+	}
+	if schema != s.schema {
+		return errChanged
+	}
 	_, err = conn.Exec(ctx, emptySQL)
 	return err
 }

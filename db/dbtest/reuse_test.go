@@ -1,10 +1,14 @@
 package dbtest
 
 import (
+	"context"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/db"
 )
 
 // contents returns how many rows each table has and where each sequence stands.
@@ -44,4 +48,110 @@ func TestStore_UsedDatabaseIsEmpty(t *testing.T) {
 	require.Error(t, other.Ping(t.Context()))
 	require.Equal(t, contents(t, FreshDatabase(t)), contents(t, src.server.DSN(used)))
 	require.NotEqual(t, used, src.take(t), "one test at a time")
+}
+
+func connect(t *testing.T, dsn string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// TestStore_ChangedSchemaIsNotReused changes the schema of a database in one way after the other. The
+// next test gets one without the change.
+func TestStore_ChangedSchemaIsNotReused(t *testing.T) {
+	src, err := ofProcess()
+	require.NoError(t, err)
+	for name, change := range map[string]string{
+		"table":    "CREATE TABLE extra (id int)",
+		"column":   "ALTER TABLE jobs ADD COLUMN extra int",
+		"default":  "ALTER TABLE jobs ALTER COLUMN run_id SET DEFAULT 'x'",
+		"trigger":  "ALTER TABLE jobs DISABLE TRIGGER ALL",
+		"function": "CREATE FUNCTION extra() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+		"check":    "ALTER TABLE jobs ADD CHECK (run_id <> 'x')",
+		"index":    "CREATE INDEX extra ON jobs (run_id)",
+		"dropped":  "DROP TABLE lifecycle_edges",
+		"edges":    "UPDATE lifecycle_edges SET from_state = from_state",
+	} {
+		t.Run(name, func(t *testing.T) {
+			var used string
+			t.Run("change", func(t *testing.T) {
+				used = src.take(t)
+				_, err := connect(t, src.server.DSN(used)).Exec(t.Context(), change)
+				require.NoError(t, err)
+			})
+			require.Equal(t, used, src.take(t))
+			schema, err := schemaOf(t.Context(), connect(t, src.server.DSN(used)))
+			require.NoError(t, err)
+			require.Equal(t, src.schema, schema)
+		})
+	}
+}
+
+// TestStore_UnchangedSchemaIsReused compares the ids of a database, which a new one would not share.
+func TestStore_UnchangedSchemaIsReused(t *testing.T) {
+	src, err := ofProcess()
+	require.NoError(t, err)
+	conn := connect(t, src.server.DSN("postgres"))
+	id := func(t *testing.T) (name string, id uint32) {
+		name = src.take(t)
+		Job(t, Open(t, src.server.DSN(name)), Active())
+		require.NoError(t, conn.QueryRow(t.Context(), "SELECT oid FROM pg_database WHERE datname = $1", name).Scan(&id))
+		return name, id
+	}
+	var first, second uint32
+	var one, two string
+	t.Run("first", func(t *testing.T) { one, first = id(t) })
+	t.Run("second", func(t *testing.T) { two, second = id(t) })
+	require.Equal(t, one, two)
+	require.Equal(t, first, second)
+}
+
+func TestDropOld_KeepsWhatAProcessUses(t *testing.T) {
+	src, err := ofProcess()
+	require.NoError(t, err)
+	other, conn := connect(t, src.server.DSN("postgres")), connect(t, src.server.DSN("postgres"))
+	template := templatePrefix + "test" + strings.TrimPrefix(db.NewID("x"), "x_")
+	copied := template + "_used_1"
+	for _, name := range []string{template, copied} {
+		_, err := conn.Exec(t.Context(), "CREATE DATABASE "+quote(name))
+		require.NoError(t, err)
+	}
+	there := func() (n int) {
+		const count = "SELECT count(*) FROM pg_database WHERE datname IN ($1, $2)"
+		require.NoError(t, conn.QueryRow(t.Context(), count, template, copied).Scan(&n))
+		return n
+	}
+	_, err = other.Exec(t.Context(), "SELECT pg_advisory_lock_shared(hashtextextended($1, 0))", inUse(template))
+	require.NoError(t, err)
+	require.NoError(t, dropOld(t.Context(), conn, src.template))
+	require.Equal(t, 2, there())
+	_, err = other.Exec(t.Context(), "SELECT pg_advisory_unlock_all()")
+	require.NoError(t, err)
+	require.NoError(t, dropOld(t.Context(), conn, src.template))
+	require.Zero(t, there())
+	var own bool
+	require.NoError(t, conn.QueryRow(t.Context(), "SELECT EXISTS (SELECT 1 FROM pg_database WHERE datname = $1)", src.template).Scan(&own))
+	require.True(t, own)
+}
+
+// TestLocks_LostLockIsAnError ends the connection that holds the lock, as a server does that restarts.
+func TestLocks_LostLockIsAnError(t *testing.T) {
+	src, err := ofProcess()
+	require.NoError(t, err)
+	l := &locks{conn: connect(t, src.server.DSN("postgres")), held: map[string]bool{}}
+	for name, lose := range map[string]func(){
+		"unlocked": func() { _, _ = l.conn.Exec(t.Context(), "SELECT pg_advisory_unlock_all()") },
+		"broken": func() {
+			_, _ = connect(t, src.server.DSN("postgres")).Exec(t.Context(), "SELECT pg_terminate_backend($1, 10000)", l.conn.PgConn().PID())
+		},
+	} {
+		l.conn, l.held = connect(t, src.server.DSN("postgres")), map[string]bool{}
+		mine, err := l.try(t.Context(), "a database of "+t.Name())
+		require.NoError(t, err)
+		require.True(t, mine, name)
+		lose()
+		require.ErrorContains(t, l.release(t.Context(), "a database of "+t.Name()), "at the same time", name)
+	}
 }

@@ -17,7 +17,7 @@ import (
 func TestDatabase_EveryKindOfColumn(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	conn, err := pgx.Connect(ctx, dbtest.Database(t))
+	conn, err := pgx.Connect(ctx, dbtest.FreshDatabase(t))
 	require.NoError(t, err)
 	defer conn.Close(ctx) //nolint:errcheck // the database is dropped
 	_, err = conn.Exec(ctx, `CREATE SCHEMA other;
@@ -56,7 +56,7 @@ func TestDatabase_EveryKindOfColumn(t *testing.T) {
 func TestDatabase_RowIDIsNoSecret(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	conn, err := pgx.Connect(ctx, dbtest.Database(t))
+	conn, err := pgx.Connect(ctx, dbtest.FreshDatabase(t))
 	require.NoError(t, err)
 	defer conn.Close(ctx) //nolint:errcheck // the database is dropped
 	const secret = "correct horse battery staple"
