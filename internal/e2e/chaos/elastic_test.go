@@ -151,20 +151,6 @@ func TestPlayAgain_EndsAtItsTime(t *testing.T) {
 	require.True(t, report.MissedDeadlines())
 }
 
-// TestRun_OpenCaseEndsInTime: a job that makes progress when the time of its case is over is reported as a
-// missed deadline, and what it did so far breaks no invariant.
-func TestRun_OpenCaseEndsInTime(t *testing.T) {
-	t.Parallel()
-	o := Options{Sets: allSets(), until: time.Now().Add(runenv.Patience(10 * time.Second))}
-	c, err := ParseCase("onboarding/plain:wait_for_ready.WaitForReady=timeout.hangs", o.Sets)
-	require.NoError(t, err)
-	o.Cases = []Case{c}
-	report, err := Run(t.Context(), o)
-	require.NoError(t, err)
-	require.Len(t, report.Results, 1)
-	require.True(t, report.MissedDeadlines(), report.Results[0].Blame())
-}
-
 // TestDuplicates_WithoutExpectedEnd: a job that is stuck is checked for effects made too often, and for
 // nothing else.
 func TestDuplicates_WithoutExpectedEnd(t *testing.T) {
