@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/simnode"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -110,7 +111,7 @@ func (t *Target) killAgent(ctx context.Context) {
 // shortLease is how long the lease of a killed agent's task lasts. An agent that
 // finds the task in its journal renews the lease after a quarter of a minute; to
 // wait for the rest of the minute for one that does not shows nothing more.
-const shortLease = 25 * time.Second
+const shortLease = 30 * time.Second
 
 func (t *Target) shortenLease(ctx context.Context) error {
 	c, err := pgx.Connect(ctx, t.DSN)
@@ -119,7 +120,7 @@ func (t *Target) shortenLease(ctx context.Context) error {
 	}
 	defer c.Close(ctx) //nolint:errcheck // a connection of the harness
 	_, err = c.Exec(ctx, `UPDATE node_tasks SET lease_until = least(lease_until, now() + make_interval(secs => $2))
-		WHERE job_id = $1 AND lease_until IS NOT NULL`, t.jobID(), shortLease.Seconds())
+		WHERE job_id = $1 AND lease_until IS NOT NULL`, t.jobID(), runenv.Patience(shortLease).Seconds())
 	return err
 }
 
@@ -127,8 +128,9 @@ func (t *Target) shortenLease(ctx context.Context) error {
 // reports that it did. An agent that is killed between the moment when a task is
 // handed out and the moment when its journal holds it knows nothing of the task.
 // What bears no repetition the server does not hand out again by itself (seed 001
-// section 8): it is right that an operator decides, once for each such kill. What
-// the task does is counted as in any other case.
+// section 8): it is right that an operator decides, once for each such kill. On a
+// busy machine the kill may come when the agent already has the task of the next
+// stage. What the task does is counted as in any other case.
 func (t *Target) retries(ctx context.Context, job db.Job) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -138,7 +140,7 @@ func (t *Target) retries(ctx context.Context, job db.Job) bool {
 	info, _ := lifecycle.TaskKindOf(askedIn(job.FailedStage))
 	deaths := 0
 	for _, h := range t.Case.Faults {
-		deaths += one(h.Kind == AgentKilled && h.Point.Stage == job.FailedStage && !info.Redeliver)
+		deaths += one(h.Kind == AgentKilled && !info.Redeliver)
 	}
 	if len(t.retried) >= deaths {
 		return false
