@@ -30,7 +30,7 @@ proof: ## the long form of the tests: AREA=kills runs one area (test/proof/areas
 	@scripts/test.sh proof $(AREA)
 
 chaos: bin/testrun ## hundreds of jobs in generated trouble; CHAOS_CASES=1000 CHAOS_SEED=the time CHAOS_JOBS=onboarding, leaving or booted, or CHAOS_CASE=one line of a report
-	@mkdir -p .test && go build -o .test/chaos ./internal/e2e/chaos/cmd/chaos
+	@mkdir -p .test && go build -o .test/chaos ./test/chaos/cmd/chaos
 	@bin/testrun run -- .test/chaos --jobs '$(CHAOS_JOBS)' --cases $(or $(CHAOS_CASES),1000) $(if $(CHAOS_SEED),--seed $(CHAOS_SEED)) --case '$(CHAOS_CASE)' --log .test/chaos.log
 
 test-pxe: ## a real iPXE firmware and a real kernel in QEMU install themselves (Debian or Ubuntu; as root it installs QEMU)

@@ -15,8 +15,8 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/slipway-cloud/slipway/deploy/agent"
-	"github.com/slipway-cloud/slipway/internal/devstack/pg"
-	"github.com/slipway-cloud/slipway/internal/devstack/temporal"
+	"github.com/slipway-cloud/slipway/internal/devserver/pg"
+	"github.com/slipway-cloud/slipway/internal/devserver/temporal"
 )
 
 const root = ".."

@@ -17,7 +17,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/agenttask"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
-	devtemporal "github.com/slipway-cloud/slipway/internal/devstack/temporal"
+	devtemporal "github.com/slipway-cloud/slipway/internal/devserver/temporal"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage"

@@ -28,13 +28,13 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/slipway-cloud/slipway/activities/agenttask"
+	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/api/agentapi"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
-	"github.com/slipway-cloud/slipway/internal/agent/wire"
-	devtemporal "github.com/slipway-cloud/slipway/internal/devstack/temporal"
+	devtemporal "github.com/slipway-cloud/slipway/internal/devserver/temporal"
 	"github.com/slipway-cloud/slipway/internal/nodeca"
-	"github.com/slipway-cloud/slipway/internal/relay"
+	"github.com/slipway-cloud/slipway/internal/server/relay"
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -78,7 +78,7 @@ type world struct {
 	job    db.Job
 	api    *agentapi.Server
 	agent  *http.Client
-	keys   []wire.TaskKey
+	keys   []protocol.TaskKey
 	wf     any
 	stop   func()
 }
@@ -148,9 +148,9 @@ func (w *world) enrol(lease time.Duration) {
 	require.NoError(w, err)
 	tc := &tls.Config{RootCAs: ca.Pool(), MinVersion: tls.VersionTLS13}
 	w.agent = &http.Client{Transport: &http.Transport{TLSClientConfig: tc}}
-	var cert wire.CertificateResponse
-	require.Equal(w, 200, w.post(wire.PathEnroll,
-		wire.EnrollRequest{Token: "token", CSRPEM: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))}, &cert))
+	var cert protocol.CertificateResponse
+	require.Equal(w, 200, w.post(protocol.PathEnroll,
+		protocol.EnrollRequest{Token: "token", CSRPEM: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))}, &cert))
 	blk, _ := pem.Decode([]byte(cert.CertificatePEM))
 	w.keys = cert.TaskKeys
 	tr := &http.Transport{TLSClientConfig: tc.Clone(), ForceAttemptHTTP2: true}
@@ -171,20 +171,20 @@ func (w *world) post(path string, body, into any) int {
 }
 
 // claim waits for a task as an agent does.
-func (w *world) claim() wire.Task {
+func (w *world) claim() protocol.Task {
 	w.Helper()
-	var out wire.ClaimResponse
-	require.Equal(w, 200, w.post(wire.PathTaskClaim, wire.ClaimRequest{BootID: "boot", WaitSeconds: 30}, &out))
+	var out protocol.ClaimResponse
+	require.Equal(w, 200, w.post(protocol.PathTaskClaim, protocol.ClaimRequest{BootID: "boot", WaitSeconds: 30}, &out))
 	require.NotNil(w, out.Task)
-	var t wire.Task
+	var t protocol.Task
 	require.NoError(w, json.Unmarshal(out.Task.Payload, &t))
 	return t
 }
 
-func (w *world) finish(t wire.Task, r lifecycle.TaskResult) {
+func (w *world) finish(t protocol.Task, r lifecycle.TaskResult) {
 	w.Helper()
-	var out wire.ResultResponse
-	require.Equal(w, 200, w.post(wire.PathTaskResult, wire.ResultRequest{TaskID: t.ID, LeaseID: t.LeaseID, Attempt: t.Attempt, Result: r}, &out))
+	var out protocol.ResultResponse
+	require.Equal(w, 200, w.post(protocol.PathTaskResult, protocol.ResultRequest{TaskID: t.ID, LeaseID: t.LeaseID, Attempt: t.Attempt, Result: r}, &out))
 }
 
 func (w *world) in(kind lifecycle.TaskKind, args string) agenttask.RunTaskIn {

@@ -14,8 +14,8 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/providers/bmc/bmcsim"
 	"github.com/slipway-cloud/slipway/providers/bmc/redfish"
+	redfishsim "github.com/slipway-cloud/slipway/sim/redfish"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -31,7 +31,7 @@ func requireClass(t *testing.T, err error, want lifecycle.FailureClass) {
 	require.Equal(t, string(want), app.Type(), app.Message())
 }
 
-func (l *lab) fault(f bmcsim.Fault) {
+func (l *lab) fault(f redfishsim.Fault) {
 	l.t.Helper()
 	require.NoError(l.t, l.sim.AddFault(f))
 }
@@ -107,17 +107,17 @@ func TestEveryRejectionStopsLogins(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		vendor string
-		fault  bmcsim.FaultName
+		fault  redfishsim.FaultName
 		want   lifecycle.FailureClass
 	}{
-		"rejected": {"Dell", bmcsim.FaultAuthReject, lifecycle.FailBMCAuthRejected},
-		"locked":   {"Lenovo", bmcsim.FaultLockout, lifecycle.FailBMCLocked},
-		"factory":  {"NVIDIA", bmcsim.FaultPasswordChange, lifecycle.FailBMCAuthRejected},
+		"rejected": {"Dell", redfishsim.FaultAuthReject, lifecycle.FailBMCAuthRejected},
+		"locked":   {"Lenovo", redfishsim.FaultLockout, lifecycle.FailBMCLocked},
+		"factory":  {"NVIDIA", redfishsim.FaultPasswordChange, lifecycle.FailBMCAuthRejected},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := newLab(t, c.vendor, 1, nil)
-			l.fault(bmcsim.Fault{Name: c.fault})
+			l.fault(redfishsim.Fault{Name: c.fault})
 			requireClass(t, l.resolve("a"), c.want)
 			before := l.sim.Counters().Requests
 			requireClass(t, l.resolve("b"), lifecycle.FailBMCAuthRejected)
@@ -131,7 +131,7 @@ func TestAChangedPinWaitsForApproval(t *testing.T) {
 	l := newLab(t, "HPE", 1, nil)
 	require.NoError(t, l.resolve("a"))
 	approved := l.record().PinSHA256
-	l.fault(bmcsim.Fault{Name: bmcsim.FaultCertificateChange})
+	l.fault(redfishsim.Fault{Name: redfishsim.FaultCertificateChange})
 	logins := l.sim.Counters().Logins
 	for range 4 { // a password that never left is no wrong try, however often
 		requireClass(t, l.resolve("a"), lifecycle.FailBMCPinMismatch)

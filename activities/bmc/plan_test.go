@@ -12,19 +12,19 @@ import (
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
-	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/providers/bmc/bmcsim"
 	"github.com/slipway-cloud/slipway/providers/bmc/redfish"
 	"github.com/slipway-cloud/slipway/providers/secrets"
+	simhw "github.com/slipway-cloud/slipway/sim/hw"
+	redfishsim "github.com/slipway-cloud/slipway/sim/redfish"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // planRig is one BMC with its record, and a worker's activities.
 type planRig struct {
 	t     *testing.T
-	sim   *bmcsim.Server
+	sim   *redfishsim.Server
 	hw    *simhw.Machine
 	store *db.Store
 	rec   db.BMC
@@ -35,7 +35,7 @@ func newPlanRig(t *testing.T) *planRig {
 	t.Helper()
 	hw, err := simhw.NewFleet(t.Context(), simhw.NewClock(300)).Add(simhw.GPUServer("Dell", 1))
 	require.NoError(t, err)
-	sim, err := bmcsim.New(bmcsim.Options{Machine: hw, TLS: true})
+	sim, err := redfishsim.New(redfishsim.Options{Machine: hw, TLS: true})
 	require.NoError(t, err)
 	url, stop, err := sim.Start(t.Context(), "127.0.0.1:0")
 	require.NoError(t, err)

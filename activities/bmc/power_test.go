@@ -10,9 +10,9 @@ import (
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
-	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/providers/bmc/bmcsim"
+	simhw "github.com/slipway-cloud/slipway/sim/hw"
+	redfishsim "github.com/slipway-cloud/slipway/sim/redfish"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -81,7 +81,7 @@ func TestABMCThatIgnoresTheRequest(t *testing.T) {
 	l := newLab(t, "Dell", 1, nil)
 	_, err := l.acts.PowerCycleByBMC(t.Context(), l.power("node_none"))
 	require.NoError(t, err)
-	l.fault(bmcsim.Fault{Name: bmcsim.FaultIgnoredPower, Count: 100})
+	l.fault(redfishsim.Fault{Name: redfishsim.FaultIgnoredPower, Count: 100})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	f, err := l.acts.PowerOffByBMC(ctx, l.power("node_none"))

@@ -18,12 +18,12 @@ import (
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
-	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/providers/bmc/bmcsim"
 	"github.com/slipway-cloud/slipway/providers/bmc/redfish"
 	"github.com/slipway-cloud/slipway/providers/secrets"
+	simhw "github.com/slipway-cloud/slipway/sim/hw"
+	redfishsim "github.com/slipway-cloud/slipway/sim/redfish"
 	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -34,7 +34,7 @@ type lab struct {
 	t      *testing.T
 	rng    *rand.Rand
 	x      *trouble
-	sim    *bmcsim.Server
+	sim    *redfishsim.Server
 	hw     *simhw.Machine
 	truth  *db.Store // undisturbed
 	vault  *secrets.Secrets
@@ -88,7 +88,7 @@ func (f *flakySecrets) Put(ctx context.Context, name string, v providers.Secret)
 	return ref, err
 }
 
-func newLab(t *testing.T, vendor string, seed uint64, adjust func(*bmcsim.Personality)) *lab {
+func newLab(t *testing.T, vendor string, seed uint64, adjust func(*redfishsim.Personality)) *lab {
 	t.Helper()
 	l := &lab{
 		t: t, rng: rand.New(rand.NewPCG(seed, 1)), x: &trouble{}, known: map[string]bool{}, byRef: map[string]string{}, //nolint:gosec // repeatable
@@ -98,7 +98,7 @@ func newLab(t *testing.T, vendor string, seed uint64, adjust func(*bmcsim.Person
 	clock := simhw.NewClock(1)
 	l.hw = simhw.NewMachine(ctx, clock, simhw.GPUServer(vendor, 7))
 	var err error
-	l.sim, err = bmcsim.New(bmcsim.Options{Machine: l.hw, TLS: true, Seed: seed, Adjust: adjust})
+	l.sim, err = redfishsim.New(redfishsim.Options{Machine: l.hw, TLS: true, Seed: seed, Adjust: adjust})
 	require.NoError(t, err)
 	at, stop, err := l.sim.Start(ctx, "127.0.0.1:0")
 	require.NoError(t, err)
@@ -204,15 +204,15 @@ func (l *lab) disturb() {
 		l.flaky.fail = 1 + l.rng.IntN(4)
 		l.flaky.mu.Unlock()
 	case n < 60:
-		faults := []bmcsim.FaultName{
-			bmcsim.FaultLostAnswer, bmcsim.FaultUnavailable, bmcsim.FaultBMCReset, bmcsim.FaultWeakETag,
-			bmcsim.FaultPasswordRefused, bmcsim.FaultPasswordIgnored, bmcsim.FaultSessionsFull, bmcsim.FaultEcho,
+		faults := []redfishsim.FaultName{
+			redfishsim.FaultLostAnswer, redfishsim.FaultUnavailable, redfishsim.FaultBMCReset, redfishsim.FaultWeakETag,
+			redfishsim.FaultPasswordRefused, redfishsim.FaultPasswordIgnored, redfishsim.FaultSessionsFull, redfishsim.FaultEcho,
 		}
-		f := bmcsim.Fault{Name: faults[l.rng.IntN(len(faults))], Count: 1}
-		if f.Name == bmcsim.FaultLostAnswer && l.rng.IntN(2) == 0 {
+		f := redfishsim.Fault{Name: faults[l.rng.IntN(len(faults))], Count: 1}
+		if f.Name == redfishsim.FaultLostAnswer && l.rng.IntN(2) == 0 {
 			f.Path, f.Method = "/Sessions", "POST" // the answer to a login is lost
 		}
-		if f.Name == bmcsim.FaultEcho {
+		if f.Name == redfishsim.FaultEcho {
 			f.Method = "PATCH"
 		}
 		require.NoError(l.t, l.sim.AddFault(f))
@@ -357,10 +357,10 @@ func TestRotation_RandomCrashes(t *testing.T) {
 	t.Parallel()
 	seed := runenv.Seed(t)
 	total := runenv.Scale(t, "SLIPWAY_ROTATIONS", 60, 1000)
-	four := func(p *bmcsim.Personality) { p.LockoutThreshold, p.LockoutDuration = 4, 10*time.Minute }
+	four := func(p *redfishsim.Personality) { p.LockoutThreshold, p.LockoutDuration = 4, 10*time.Minute }
 	makes := []struct {
 		vendor string
-		adjust func(*bmcsim.Personality)
+		adjust func(*redfishsim.Personality)
 	}{{"Dell", nil}, {"Supermicro", nil}, {"HPE", nil}, {"Lenovo", nil}, {"NVIDIA", nil}, {"Supermicro", four}}
 	for i, m := range makes {
 		n := total / len(makes)

@@ -8,7 +8,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/providers/bmc/bmcsim"
+	redfishsim "github.com/slipway-cloud/slipway/sim/redfish"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -120,7 +120,7 @@ func TestUndoKeepsWhatTheBMCTakes(t *testing.T) {
 
 	again := l.must(l.acts.PrepareRotation)
 	require.NotEmpty(t, again.CandidateRef, "the same job may begin again after an undo")
-	l.fault(bmcsim.Fault{Name: bmcsim.FaultUnavailable, Count: 3})
+	l.fault(redfishsim.Fault{Name: redfishsim.FaultUnavailable, Count: 3})
 	_, err := l.acts.ApplyRotation(t.Context(), l.in("test"))
 	l.sim.ClearFaults()
 	requireClass(t, err, lifecycle.FailBMCUnreachable)
@@ -144,7 +144,7 @@ func TestARefusedPasswordIsReplacedByALongerOne(t *testing.T) {
 	l := newLab(t, "HPE", 2, nil)
 	first := l.must(l.acts.PrepareRotation).CandidateRef
 	require.Len(t, l.password(first, true), 16)
-	l.fault(bmcsim.Fault{Name: bmcsim.FaultPasswordRefused, Count: 1})
+	l.fault(redfishsim.Fault{Name: redfishsim.FaultPasswordRefused, Count: 1})
 	_, err := l.acts.ApplyRotation(t.Context(), l.in("test"))
 	requireClass(t, err, lifecycle.FailConfiguration)
 	l.safe(true)
@@ -158,7 +158,7 @@ func TestAPasswordThatTheBMCOnlySaysItTook(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "NVIDIA", 2, nil)
 	l.must(l.acts.PrepareRotation)
-	l.fault(bmcsim.Fault{Name: bmcsim.FaultPasswordIgnored, Count: 1})
+	l.fault(redfishsim.Fault{Name: redfishsim.FaultPasswordIgnored, Count: 1})
 	l.must(l.acts.ApplyRotation)
 	_, err := l.acts.VerifyRotation(t.Context(), l.in("test"))
 	requireClass(t, err, lifecycle.FailBMCUnreachable)
@@ -169,12 +169,12 @@ func TestAPasswordThatTheBMCOnlySaysItTook(t *testing.T) {
 
 func TestLengthsThatABMCDemandsAreKept(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, "Dell", 2, func(p *bmcsim.Personality) { p.MinPassword, p.MaxPassword = 18, 18 })
+	l := newLab(t, "Dell", 2, func(p *redfishsim.Personality) { p.MinPassword, p.MaxPassword = 18, 18 })
 	l.must(l.acts.PrepareRotation)
 	l.must(l.acts.ApplyRotation)
 	require.Len(t, l.hw.Spec().BMCPassword, 18)
 
-	m := newLab(t, "Dell", 3, func(p *bmcsim.Personality) { p.MinPassword, p.MaxPassword = 30, 40 })
+	m := newLab(t, "Dell", 3, func(p *redfishsim.Personality) { p.MinPassword, p.MaxPassword = 30, 40 })
 	m.must(m.acts.PrepareRotation)
 	_, err := m.acts.ApplyRotation(t.Context(), m.in("test"))
 	requireClass(t, err, lifecycle.FailConfiguration)
@@ -184,7 +184,7 @@ func TestLengthsThatABMCDemandsAreKept(t *testing.T) {
 func TestAFactoryBMCIsRotatedBeforeAnythingElseIsRead(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "NVIDIA", 2, nil)
-	l.fault(bmcsim.Fault{Name: bmcsim.FaultPasswordChange})
+	l.fault(redfishsim.Fault{Name: redfishsim.FaultPasswordChange})
 	l.must(l.acts.PrepareRotation)
 	l.must(l.acts.ApplyRotation)
 	l.must(l.acts.VerifyRotation)

@@ -31,13 +31,13 @@ import (
 	"github.com/slipway-cloud/slipway/activities/drift"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
-	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/providers/bmc/bmcsim"
 	"github.com/slipway-cloud/slipway/providers/bmc/redfish"
 	"github.com/slipway-cloud/slipway/providers/maas"
 	"github.com/slipway-cloud/slipway/providers/secrets"
+	simhw "github.com/slipway-cloud/slipway/sim/hw"
+	redfishsim "github.com/slipway-cloud/slipway/sim/redfish"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
@@ -260,7 +260,7 @@ type rack struct {
 
 func newRack(t *testing.T, hw *simhw.Machine, nodes int) *rack {
 	t.Helper()
-	sim, err := bmcsim.New(bmcsim.Options{Machine: hw})
+	sim, err := redfishsim.New(redfishsim.Options{Machine: hw})
 	require.NoError(t, err)
 	r := &rack{asked: map[string]int{}}
 	handler := http.HandlerFunc(func(rw http.ResponseWriter, q *http.Request) {

@@ -10,10 +10,10 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
-	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/providers/bmc/bmcsim"
+	simhw "github.com/slipway-cloud/slipway/sim/hw"
+	redfishsim "github.com/slipway-cloud/slipway/sim/redfish"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
@@ -253,7 +253,7 @@ func bmcSituations() map[string]situation {
 		},
 		lifecycle.DriftBMCPinChanged: {
 			fault: func(w *world) {
-				require.NoError(w.t, w.bmc.AddFault(bmcsim.Fault{Name: bmcsim.FaultCertificateChange}))
+				require.NoError(w.t, w.bmc.AddFault(redfishsim.Fault{Name: redfishsim.FaultCertificateChange}))
 			},
 			mend: func(w *world) {
 				rec, err := w.store.BMC(w.t.Context(), w.rec.ID)

@@ -24,14 +24,14 @@ import (
 	"github.com/slipway-cloud/slipway/activities/drift"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
-	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/providers/bmc/bmcsim"
 	"github.com/slipway-cloud/slipway/providers/bmc/redfish"
 	"github.com/slipway-cloud/slipway/providers/maas"
-	"github.com/slipway-cloud/slipway/providers/maas/maassim"
 	"github.com/slipway-cloud/slipway/providers/secrets"
+	simhw "github.com/slipway-cloud/slipway/sim/hw"
+	maassim "github.com/slipway-cloud/slipway/sim/maas"
+	redfishsim "github.com/slipway-cloud/slipway/sim/redfish"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
@@ -49,7 +49,7 @@ type world struct {
 	fleet *simhw.Fleet
 	sim   *maassim.Server
 	hw    *simhw.Machine
-	bmc   *bmcsim.Server
+	bmc   *redfishsim.Server
 	front *front
 	dsn   string
 	store *db.Store
@@ -69,7 +69,7 @@ func newWorld(t *testing.T) *world {
 	var err error
 	w.hw, err = w.fleet.Add(simhw.GPUServer("Dell", 1))
 	require.NoError(t, err)
-	w.bmc, err = bmcsim.New(bmcsim.Options{Machine: w.hw, TLS: true, Seed: 3})
+	w.bmc, err = redfishsim.New(redfishsim.Options{Machine: w.hw, TLS: true, Seed: 3})
 	require.NoError(t, err)
 	_, stop, err := w.bmc.Start(t.Context(), "127.0.0.1:0")
 	require.NoError(t, err)

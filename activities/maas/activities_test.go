@@ -9,7 +9,7 @@ import (
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/providers/maas/maassim"
+	maassim "github.com/slipway-cloud/slipway/sim/maas"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/providers/maas/maassim"
+	maassim "github.com/slipway-cloud/slipway/sim/maas"
 )
 
 // TestWhatIsLeftIsNamed: each proof says before its compensation what is there,

@@ -9,10 +9,10 @@ import (
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
-	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/providers/maas/maassim"
+	simhw "github.com/slipway-cloud/slipway/sim/hw"
+	maassim "github.com/slipway-cloud/slipway/sim/maas"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/providers/maas/maassim"
+	maassim "github.com/slipway-cloud/slipway/sim/maas"
 )
 
 // TestRoCEAddressThatIsSetAlready: MAAS answers with an error and has made the

@@ -8,7 +8,7 @@ import (
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/providers/maas/maassim"
+	maassim "github.com/slipway-cloud/slipway/sim/maas"
 )
 
 // rotated is a world whose BMC has got another password, stored as bmc/fresh.

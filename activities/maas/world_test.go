@@ -18,12 +18,12 @@ import (
 	"github.com/slipway-cloud/slipway/activities/userdata"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
-	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/maas"
-	"github.com/slipway-cloud/slipway/providers/maas/maassim"
 	"github.com/slipway-cloud/slipway/providers/secrets"
+	simhw "github.com/slipway-cloud/slipway/sim/hw"
+	maassim "github.com/slipway-cloud/slipway/sim/maas"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 

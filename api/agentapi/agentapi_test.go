@@ -18,9 +18,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/api/agentapi"
 	"github.com/slipway-cloud/slipway/api/agentapi/agentapitest"
-	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/internal/nodeca"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
@@ -118,7 +118,7 @@ func (c *client) refused(status int, typ, path string, body any) http.Header {
 	got, header, raw := c.post(path, body)
 	require.Equal(c.b, status, got, string(raw))
 	require.Equal(c.b, "application/problem+json", header.Get("Content-Type"))
-	var p wire.Problem
+	var p protocol.Problem
 	require.NoError(c.b, json.Unmarshal(raw, &p))
 	require.Equal(c.b, typ, p.Type)
 	require.Equal(c.b, status, p.Status)
@@ -130,10 +130,10 @@ func (c *client) refused(status int, typ, path string, body any) http.Header {
 type agent struct {
 	*client
 	key  *ecdsa.PrivateKey
-	cert wire.CertificateResponse
+	cert protocol.CertificateResponse
 }
 
-func (b *bench) with(key *ecdsa.PrivateKey, cert wire.CertificateResponse) *agent {
+func (b *bench) with(key *ecdsa.PrivateKey, cert protocol.CertificateResponse) *agent {
 	b.Helper()
 	blk, _ := pem.Decode([]byte(cert.CertificatePEM))
 	require.NotNil(b, blk)
@@ -143,11 +143,11 @@ func (b *bench) with(key *ecdsa.PrivateKey, cert wire.CertificateResponse) *agen
 func (b *bench) enrolled(node string) *agent {
 	b.Helper()
 	key := newKey(b.T)
-	var cert wire.CertificateResponse
-	b.client(nil).ok(wire.PathEnroll, wire.EnrollRequest{Token: b.token(node), CSRPEM: csr(b.T, key)}, &cert)
+	var cert protocol.CertificateResponse
+	b.client(nil).ok(protocol.PathEnroll, protocol.EnrollRequest{Token: b.token(node), CSRPEM: csr(b.T, key)}, &cert)
 	return b.with(key, cert)
 }
 
-func (a *agent) beat() wire.Heartbeat {
-	return wire.Heartbeat{BootID: "boot-1", AgentVersion: "test", Generation: a.cert.Generation, SentAt: a.b.now()}
+func (a *agent) beat() protocol.Heartbeat {
+	return protocol.Heartbeat{BootID: "boot-1", AgentVersion: "test", Generation: a.cert.Generation, SentAt: a.b.now()}
 }

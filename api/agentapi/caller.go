@@ -3,7 +3,7 @@ package agentapi
 import (
 	"net/http"
 
-	"github.com/slipway-cloud/slipway/internal/agent/wire"
+	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/internal/nodeca"
 )
 
@@ -17,17 +17,17 @@ type caller struct {
 // checked again here, since a connection can outlive it.
 func (s *Server) caller(r *http.Request) (caller, error) {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
-		return caller{}, refuse(http.StatusUnauthorized, wire.ProblemCertificate, "no_certificate",
+		return caller{}, refuse(http.StatusUnauthorized, protocol.ProblemCertificate, "no_certificate",
 			"Show the client certificate that enrolment gave.")
 	}
 	leaf := r.TLS.VerifiedChains[0][0]
 	id, err := nodeca.IdentityOf(leaf)
 	if err != nil {
-		return caller{}, refuse(http.StatusUnauthorized, wire.ProblemCertificate, "no_certificate",
+		return caller{}, refuse(http.StatusUnauthorized, protocol.ProblemCertificate, "no_certificate",
 			"The client certificate names no node.")
 	}
 	if s.cfg.Now().After(leaf.NotAfter) {
-		return caller{}, refuse(http.StatusUnauthorized, wire.ProblemCertificateEnded, "expired",
+		return caller{}, refuse(http.StatusUnauthorized, protocol.ProblemCertificateEnded, "expired",
 			"The client certificate has expired; enrol again with a new token.")
 	}
 	now, err := s.standings.of(r.Context(), id.NodeID)
@@ -35,13 +35,13 @@ func (s *Server) caller(r *http.Request) (caller, error) {
 		return caller{}, err
 	}
 	if now.Locked {
-		return caller{}, refuse(http.StatusForbidden, wire.ProblemLocked, "locked",
+		return caller{}, refuse(http.StatusForbidden, protocol.ProblemLocked, "locked",
 			"This node's identity is locked: a copy of its certificate was used, or the node was given another system or other hardware. Who has a new enrolment token enrols anew.")
 	}
 	return caller{id, now}, nil
 }
 
 func superseded() *refusal {
-	return refuse(http.StatusForbidden, wire.ProblemSuperseded, "superseded",
+	return refuse(http.StatusForbidden, protocol.ProblemSuperseded, "superseded",
 		"A newer certificate of this node exists; use that one.")
 }

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/api/agentapi"
-	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
@@ -25,8 +25,8 @@ func TestAnAPIWhoseClockIsWrongDatesBeatsAsTheDatabaseDoes(t *testing.T) {
 		a := b.enrolled("n1")
 		in := a.beat()
 		in.SentAt = time.Now()
-		var out wire.HeartbeatResponse
-		a.ok(wire.PathHeartbeat, in, &out)
+		var out protocol.HeartbeatResponse
+		a.ok(protocol.PathHeartbeat, in, &out)
 		require.Eventually(t, func() bool { _, n := b.store.Beat("n1"); return n > 0 }, runenv.Patience(5*time.Second), 5*time.Millisecond)
 		got, _ := b.store.Beat("n1")
 		require.WithinDuration(t, time.Now(), got.At, 30*time.Second)

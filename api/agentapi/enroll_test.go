@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/api/agentapi"
-	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -19,13 +19,13 @@ func TestEnrolmentReplayGivesTheSameCertificate(t *testing.T) {
 	t.Parallel()
 	b := start(t, nil)
 	tok, key := b.token("n1"), newKey(t)
-	var first, again wire.CertificateResponse
+	var first, again protocol.CertificateResponse
 	c := b.client(nil)
-	c.ok(wire.PathEnroll, wire.EnrollRequest{Token: tok, CSRPEM: csr(t, key)}, &first)
+	c.ok(protocol.PathEnroll, protocol.EnrollRequest{Token: tok, CSRPEM: csr(t, key)}, &first)
 	require.Equal(t, "n1", first.NodeID)
 	require.EqualValues(t, 1, first.Generation)
 	b.ahead.Store(int64(2 * time.Hour)) // the lost answer may be noticed after the token has expired
-	c.ok(wire.PathEnroll, wire.EnrollRequest{Token: tok, CSRPEM: csr(t, key)}, &again)
+	c.ok(protocol.PathEnroll, protocol.EnrollRequest{Token: tok, CSRPEM: csr(t, key)}, &again)
 	require.Equal(t, first, again)
 	require.Empty(t, b.store.Alarms())
 }
@@ -36,14 +36,14 @@ func TestEnrolmentRaceOfTwoKeysHasOneWinner(t *testing.T) {
 	tok := b.token("n1")
 	const keys = 8
 	status := make([]int, keys)
-	reqs := make([]wire.EnrollRequest, keys)
+	reqs := make([]protocol.EnrollRequest, keys)
 	for i := range keys {
-		reqs[i] = wire.EnrollRequest{Token: tok, CSRPEM: csr(t, newKey(t))}
+		reqs[i] = protocol.EnrollRequest{Token: tok, CSRPEM: csr(t, newKey(t))}
 	}
 	var wg sync.WaitGroup
 	for i := range keys {
 		c := b.client(nil)
-		wg.Go(func() { status[i], _, _ = c.post(wire.PathEnroll, reqs[i]) })
+		wg.Go(func() { status[i], _, _ = c.post(protocol.PathEnroll, reqs[i]) })
 	}
 	wg.Wait()
 	won, lost := 0, 0
@@ -66,24 +66,24 @@ func TestTokensThatAreRefused(t *testing.T) {
 	t.Parallel()
 	b := start(t, nil)
 	c := b.client(nil)
-	ask := func(tok string) wire.EnrollRequest {
-		return wire.EnrollRequest{Token: tok, CSRPEM: csr(t, newKey(t))}
+	ask := func(tok string) protocol.EnrollRequest {
+		return protocol.EnrollRequest{Token: tok, CSRPEM: csr(t, newKey(t))}
 	}
-	c.refused(401, wire.ProblemTokenUnknown, wire.PathEnroll, ask("no such token"))
-	c.refused(401, wire.ProblemTokenExpired, wire.PathEnroll, ask(b.store.AddToken("n1", b.now().Add(-time.Second))))
+	c.refused(401, protocol.ProblemTokenUnknown, protocol.PathEnroll, ask("no such token"))
+	c.refused(401, protocol.ProblemTokenExpired, protocol.PathEnroll, ask(b.store.AddToken("n1", b.now().Add(-time.Second))))
 	revoked := b.token("n1")
 	b.store.Revoke(revoked)
-	c.refused(401, wire.ProblemTokenRevoked, wire.PathEnroll, ask(revoked))
+	c.refused(401, protocol.ProblemTokenRevoked, protocol.PathEnroll, ask(revoked))
 	gone := b.token("n2")
 	b.store.SetStatus("n2", lifecycle.NodeDeleted)
-	c.refused(403, wire.ProblemNodeRemoved, wire.PathEnroll, ask(gone))
+	c.refused(403, protocol.ProblemNodeRemoved, protocol.PathEnroll, ask(gone))
 
-	c.refused(400, wire.ProblemInvalid, wire.PathEnroll, ask(""))
-	c.refused(400, wire.ProblemInvalid, wire.PathEnroll, wire.EnrollRequest{Token: "x", CSRPEM: "no pem"})
-	c.refused(400, wire.ProblemInvalid, wire.PathEnroll, []byte(`{"token":"x"} {}`))
-	c.refused(400, wire.ProblemInvalid, wire.PathEnroll, []byte(`not json`))
-	c.refused(413, wire.ProblemTooLarge, wire.PathEnroll, []byte(`{"token":"`+strings.Repeat("x", 2<<20)+`"}`))
-	c.refused(404, wire.ProblemNotFound, "/agent/v1/nothing", nil)
+	c.refused(400, protocol.ProblemInvalid, protocol.PathEnroll, ask(""))
+	c.refused(400, protocol.ProblemInvalid, protocol.PathEnroll, protocol.EnrollRequest{Token: "x", CSRPEM: "no pem"})
+	c.refused(400, protocol.ProblemInvalid, protocol.PathEnroll, []byte(`{"token":"x"} {}`))
+	c.refused(400, protocol.ProblemInvalid, protocol.PathEnroll, []byte(`not json`))
+	c.refused(413, protocol.ProblemTooLarge, protocol.PathEnroll, []byte(`{"token":"`+strings.Repeat("x", 2<<20)+`"}`))
+	c.refused(404, protocol.ProblemNotFound, "/agent/v1/nothing", nil)
 }
 
 func TestANewTokenIsTheNextGenerationAndUnlocks(t *testing.T) {
@@ -91,39 +91,39 @@ func TestANewTokenIsTheNextGenerationAndUnlocks(t *testing.T) {
 	b := start(t, nil)
 	old := b.enrolled("n1")
 	require.NoError(t, b.store.Lock(t.Context(), "n1", "test", b.now()))
-	old.refused(403, wire.ProblemLocked, wire.PathHeartbeat, old.beat())
+	old.refused(403, protocol.ProblemLocked, protocol.PathHeartbeat, old.beat())
 	fresh := b.enrolled("n1")
 	require.EqualValues(t, 2, fresh.cert.Generation)
-	var hb wire.HeartbeatResponse
-	fresh.ok(wire.PathHeartbeat, fresh.beat(), &hb)
-	old.refused(403, wire.ProblemSuperseded, wire.PathHeartbeat, old.beat())
+	var hb protocol.HeartbeatResponse
+	fresh.ok(protocol.PathHeartbeat, fresh.beat(), &hb)
+	old.refused(403, protocol.ProblemSuperseded, protocol.PathHeartbeat, old.beat())
 }
 
 func TestEnrolmentsOfAnAddressAreLimited(t *testing.T) {
 	t.Parallel()
 	b := start(t, func(c *agentapi.Config) { c.EnrollRate, c.EnrollBurst = 0.01, 3 })
 	c := b.client(nil)
-	ask := wire.EnrollRequest{Token: "guess", CSRPEM: csr(t, newKey(t))}
+	ask := protocol.EnrollRequest{Token: "guess", CSRPEM: csr(t, newKey(t))}
 	for range 3 {
-		c.refused(401, wire.ProblemTokenUnknown, wire.PathEnroll, ask)
+		c.refused(401, protocol.ProblemTokenUnknown, protocol.PathEnroll, ask)
 	}
-	h := c.refused(429, wire.ProblemTooMany, wire.PathEnroll, ask)
+	h := c.refused(429, protocol.ProblemTooMany, protocol.PathEnroll, ask)
 	require.Equal(t, "100", h.Get("Retry-After"))
 	b.ahead.Store(int64(101 * time.Second))
-	c.refused(401, wire.ProblemTokenUnknown, wire.PathEnroll, ask)
+	c.refused(401, protocol.ProblemTokenUnknown, protocol.PathEnroll, ask)
 }
 
 func TestOnlyEnrolmentAnswersWithoutACertificate(t *testing.T) {
 	t.Parallel()
 	b := start(t, nil)
 	c := b.client(nil)
-	c.refused(401, wire.ProblemCertificate, wire.PathHeartbeat, wire.Heartbeat{})
-	c.refused(401, wire.ProblemCertificate, wire.PathRenew, wire.RenewRequest{})
+	c.refused(401, protocol.ProblemCertificate, protocol.PathHeartbeat, protocol.Heartbeat{})
+	c.refused(401, protocol.ProblemCertificate, protocol.PathRenew, protocol.RenewRequest{})
 
 	// The server's own certificate is of the same CA and is still no client.
 	own, err := b.ca.IssueServer([]string{"127.0.0.1"})
 	require.NoError(t, err)
-	_, err = b.client(&own).http.Post(b.srv.URL()+wire.PathHeartbeat, "application/json", strings.NewReader("{}"))
+	_, err = b.client(&own).http.Post(b.srv.URL()+protocol.PathHeartbeat, "application/json", strings.NewReader("{}"))
 	require.Error(t, err)
 
 	old := &tls.Config{RootCAs: b.ca.Pool(), MaxVersion: tls.VersionTLS12, MinVersion: tls.VersionTLS12}
@@ -135,10 +135,10 @@ func TestACertificateEndsEvenOnAnOpenConnection(t *testing.T) {
 	t.Parallel()
 	b := start(t, nil)
 	a := b.enrolled("n1")
-	var hb wire.HeartbeatResponse
-	a.ok(wire.PathHeartbeat, a.beat(), &hb)
+	var hb protocol.HeartbeatResponse
+	a.ok(protocol.PathHeartbeat, a.beat(), &hb)
 	b.ahead.Store(int64(25 * time.Hour))
-	a.refused(401, wire.ProblemCertificateEnded, wire.PathHeartbeat, a.beat())
+	a.refused(401, protocol.ProblemCertificateEnded, protocol.PathHeartbeat, a.beat())
 }
 
 func TestStartSaysWhatIsMissing(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/api/ratelimit"
-	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -27,7 +27,7 @@ func (s *Server) heartbeat(r *http.Request) (any, error) {
 	if c.Generation != c.now.Generation {
 		return nil, superseded()
 	}
-	var in wire.Heartbeat
+	var in protocol.Heartbeat
 	if err := decode(r, &in); err != nil {
 		return nil, err
 	}
@@ -47,13 +47,13 @@ func (s *Server) heartbeat(r *http.Request) (any, error) {
 		beat.Report = &Report{BootID: in.BootID, At: now, Health: *in.Report}
 	}
 	if err := s.beats.add(beat); err != nil {
-		return nil, refuse(http.StatusServiceUnavailable, wire.ProblemBusy, "queue_full",
+		return nil, refuse(http.StatusServiceUnavailable, protocol.ProblemBusy, "queue_full",
 			"Too many heartbeats wait to be written; send the next one later.").after(max(s.cfg.HeartbeatInterval, busyWait))
 	}
-	out := wire.HeartbeatResponse{HeartbeatIntervalSeconds: s.cfg.HeartbeatInterval.Seconds(), ServerTime: now.UTC(), InService: c.now.Status == lifecycle.NodeActive}
+	out := protocol.HeartbeatResponse{HeartbeatIntervalSeconds: s.cfg.HeartbeatInterval.Seconds(), ServerTime: now.UTC(), InService: c.now.Status == lifecycle.NodeActive}
 	out.TaskKeys = s.unknownKeys(r.Context(), in.TaskKeyIDs)
 	if beat.Report == nil && c.now.ReportedBoot != beat.BootID && !s.beats.reports(beat.NodeID, beat.BootID) {
-		out.Actions = append(out.Actions, wire.SendReportNow)
+		out.Actions = append(out.Actions, protocol.SendReportNow)
 	}
 	return out, nil
 }
@@ -64,7 +64,7 @@ const (
 	maxOthers = 4096
 )
 
-func checkHeartbeat(in wire.Heartbeat, generation int64) error {
+func checkHeartbeat(in protocol.Heartbeat, generation int64) error {
 	switch {
 	case in.BootID == "" || len(in.BootID) > 64:
 		return invalid("boot_id must be the node's boot id, 1 to 64 characters.")

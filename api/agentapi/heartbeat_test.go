@@ -11,8 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/api/agentapi"
-	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
@@ -23,59 +23,61 @@ func TestHeartbeatIsStoredAndAsksForAReport(t *testing.T) {
 	a := b.enrolled("n1")
 	in := a.beat()
 	in.SentAt = b.now().Add(90 * time.Second)
-	var out wire.HeartbeatResponse
-	a.ok(wire.PathHeartbeat, in, &out)
+	var out protocol.HeartbeatResponse
+	a.ok(protocol.PathHeartbeat, in, &out)
 	require.InDelta(t, 3, out.HeartbeatIntervalSeconds, 0)
-	require.Equal(t, []wire.Action{wire.SendReportNow}, out.Actions)
+	require.Equal(t, []protocol.Action{protocol.SendReportNow}, out.Actions)
 	stored := func() agentapi.Beat { beat, _ := b.store.Beat("n1"); return beat }
 	require.Eventually(t, func() bool { return stored().BootID == "boot-1" }, runenv.Patience(5*time.Second), 5*time.Millisecond)
 	require.InDelta(t, 90, stored().ClockSkew.Seconds(), 5)
 	require.Equal(t, "127.0.0.1", stored().Address)
 
 	in.Report = &lifecycle.HealthReport{CPUs: 8, Simulated: true}
-	a.ok(wire.PathHeartbeat, in, &out)
+	a.ok(protocol.PathHeartbeat, in, &out)
 	require.Eventually(t, func() bool { return stored().Report != nil }, runenv.Patience(5*time.Second), 5*time.Millisecond)
 	require.Equal(t, 8, stored().Report.Health.CPUs)
 	require.Equal(t, "boot-1", stored().Report.BootID)
 
 	in.Report = nil
-	out = wire.HeartbeatResponse{}
-	a.ok(wire.PathHeartbeat, in, &out)
+	out = protocol.HeartbeatResponse{}
+	a.ok(protocol.PathHeartbeat, in, &out)
 	require.Empty(t, out.Actions)
 	require.False(t, out.InService)
 	b.store.SetStatus("n1", lifecycle.NodeActive)
-	a.ok(wire.PathHeartbeat, in, &out)
+	a.ok(protocol.PathHeartbeat, in, &out)
 	require.True(t, out.InService)
 	b.store.SetStatus("n1", lifecycle.NodeDraining)
-	out = wire.HeartbeatResponse{}
-	a.ok(wire.PathHeartbeat, in, &out)
+	out = protocol.HeartbeatResponse{}
+	a.ok(protocol.PathHeartbeat, in, &out)
 	require.False(t, out.InService)
 	in.BootID = "boot-2" // a reboot makes the old report worthless
-	a.ok(wire.PathHeartbeat, in, &out)
-	require.Equal(t, []wire.Action{wire.SendReportNow}, out.Actions)
+	a.ok(protocol.PathHeartbeat, in, &out)
+	require.Equal(t, []protocol.Action{protocol.SendReportNow}, out.Actions)
 }
 
 func TestHeartbeatsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	b := start(t, nil)
 	a := b.enrolled("n1")
-	for name, change := range map[string]func(*wire.Heartbeat){
-		"no boot id":       func(h *wire.Heartbeat) { h.BootID = "" },
-		"other generation": func(h *wire.Heartbeat) { h.Generation = 2 },
-		"negative uptime":  func(h *wire.Heartbeat) { h.UptimeSecs = -1 },
-		"nul":              func(h *wire.Heartbeat) { h.BootID = "a\x00" },
-		"nul in report":    func(h *wire.Heartbeat) { h.Report = &lifecycle.HealthReport{Driver: "a\x00b"} },
-		"too many gpus":    func(h *wire.Heartbeat) { h.Report = &lifecycle.HealthReport{GPUs: make([]lifecycle.GPUReport, 300)} },
+	for name, change := range map[string]func(*protocol.Heartbeat){
+		"no boot id":       func(h *protocol.Heartbeat) { h.BootID = "" },
+		"other generation": func(h *protocol.Heartbeat) { h.Generation = 2 },
+		"negative uptime":  func(h *protocol.Heartbeat) { h.UptimeSecs = -1 },
+		"nul":              func(h *protocol.Heartbeat) { h.BootID = "a\x00" },
+		"nul in report":    func(h *protocol.Heartbeat) { h.Report = &lifecycle.HealthReport{Driver: "a\x00b"} },
+		"too many gpus": func(h *protocol.Heartbeat) {
+			h.Report = &lifecycle.HealthReport{GPUs: make([]lifecycle.GPUReport, 300)}
+		},
 	} {
 		in := a.beat()
 		change(&in)
 		t.Log(name)
-		a.refused(400, wire.ProblemInvalid, wire.PathHeartbeat, in)
+		a.refused(400, protocol.ProblemInvalid, protocol.PathHeartbeat, in)
 	}
 	in := a.beat()
 	in.Report = &lifecycle.HealthReport{Driver: `a backslash and \u0000 is only text`}
-	var out wire.HeartbeatResponse
-	a.ok(wire.PathHeartbeat, in, &out)
+	var out protocol.HeartbeatResponse
+	a.ok(protocol.PathHeartbeat, in, &out)
 }
 
 func TestAThousandHeartbeatsAreOneStatement(t *testing.T) {
@@ -87,8 +89,8 @@ func TestAThousandHeartbeatsAreOneStatement(t *testing.T) {
 		q := agentapi.Beat{NodeID: fmt.Sprintf("n%04d", i), BootID: "b", At: b.now()}
 		require.NoError(t, b.srv.Queue(q))
 		if i == 0 { // a second beat of one node takes no second row
-			var out wire.HeartbeatResponse
-			a.ok(wire.PathHeartbeat, a.beat(), &out)
+			var out protocol.HeartbeatResponse
+			a.ok(protocol.PathHeartbeat, a.beat(), &out)
 		}
 		if i < 999 {
 			require.Empty(t, b.store.Writes())
@@ -102,12 +104,12 @@ func TestAFullQueueAnswersBusyAndShutdownWritesWhatWaits(t *testing.T) {
 	t.Parallel()
 	b := start(t, func(c *agentapi.Config) { c.FlushInterval, c.QueueSize = time.Hour, 2 })
 	n1, n2, n3 := b.enrolled("n1"), b.enrolled("n2"), b.enrolled("n3")
-	var out wire.HeartbeatResponse
-	n1.ok(wire.PathHeartbeat, n1.beat(), &out)
-	n2.ok(wire.PathHeartbeat, n2.beat(), &out)
-	h := n3.refused(503, wire.ProblemBusy, wire.PathHeartbeat, n3.beat())
+	var out protocol.HeartbeatResponse
+	n1.ok(protocol.PathHeartbeat, n1.beat(), &out)
+	n2.ok(protocol.PathHeartbeat, n2.beat(), &out)
+	h := n3.refused(503, protocol.ProblemBusy, protocol.PathHeartbeat, n3.beat())
 	require.Equal(t, "10", h.Get("Retry-After"))
-	n1.ok(wire.PathHeartbeat, n1.beat(), &out) // it waits already, so it takes no room
+	n1.ok(protocol.PathHeartbeat, n1.beat(), &out) // it waits already, so it takes no room
 	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(10*time.Second))
 	defer cancel()
 	require.NoError(t, b.srv.Shutdown(ctx))

@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/api/ratelimit"
-	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/internal/nodeca"
 )
 
@@ -23,10 +23,10 @@ const attempts = 3
 func (s *Server) enroll(r *http.Request) (any, error) {
 	address := ratelimit.RemoteAddress(r)
 	if ok, wait := s.limit.Allow(address); !ok {
-		return nil, refuse(http.StatusTooManyRequests, wire.ProblemTooMany, "rate_limited",
+		return nil, refuse(http.StatusTooManyRequests, protocol.ProblemTooMany, "rate_limited",
 			"Too many enrolments from this address; wait.").after(wait)
 	}
-	var in wire.EnrollRequest
+	var in protocol.EnrollRequest
 	if err := decode(r, &in); err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (s *Server) enroll(r *http.Request) (any, error) {
 func (s *Server) redeem(ctx context.Context, hash [32]byte, pub crypto.PublicKey, spki [32]byte, address string) (string, Issued, error) {
 	tok, err := s.cfg.Store.Token(ctx, hash)
 	if errors.Is(err, ErrNoToken) {
-		return "", Issued{}, refuse(http.StatusUnauthorized, wire.ProblemTokenUnknown, "token_unknown",
+		return "", Issued{}, refuse(http.StatusUnauthorized, protocol.ProblemTokenUnknown, "token_unknown",
 			"This enrolment token is not known; issue a new one.")
 	}
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *Server) redeem(ctx context.Context, hash [32]byte, pub crypto.PublicKey
 	}
 	now := s.cfg.Now()
 	if tok.Revoked {
-		return "", Issued{}, refuse(http.StatusUnauthorized, wire.ProblemTokenRevoked, "token_revoked",
+		return "", Issued{}, refuse(http.StatusUnauthorized, protocol.ProblemTokenRevoked, "token_revoked",
 			"This enrolment token was revoked; issue a new one.")
 	}
 	node, err := s.node(ctx, tok.NodeID)
@@ -95,7 +95,7 @@ func (s *Server) redeem(ctx context.Context, hash [32]byte, pub crypto.PublicKey
 }
 
 func tokenExpired() *refusal {
-	return refuse(http.StatusUnauthorized, wire.ProblemTokenExpired, "token_expired",
+	return refuse(http.StatusUnauthorized, protocol.ProblemTokenExpired, "token_expired",
 		"This enrolment token has expired; issue a new one.")
 }
 
@@ -105,7 +105,7 @@ func (s *Server) tokenReused(ctx context.Context, nodeID, address string) error 
 	if err != nil {
 		return fmt.Errorf("record the alarm about node %s: %w", nodeID, err)
 	}
-	return refuse(http.StatusConflict, wire.ProblemTokenUsed, "token_used",
+	return refuse(http.StatusConflict, protocol.ProblemTokenUsed, "token_used",
 		"This enrolment token was used by another key. If that was not this node, its token was stolen; an operator has been alarmed.")
 }
 
@@ -117,7 +117,7 @@ func (s *Server) renew(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var in wire.RenewRequest
+	var in protocol.RenewRequest
 	if err := decode(r, &in); err != nil {
 		return nil, err
 	}
@@ -198,7 +198,7 @@ func (s *Server) issue(pub crypto.PublicKey, id nodeca.Identity) (Issued, error)
 	return Issued{Generation: id.Generation, SPKI: c.SPKI, Serial: c.Serial, PEM: string(c.PEM), NotBefore: c.NotBefore, NotAfter: c.NotAfter}, nil
 }
 
-func (s *Server) certificate(ctx context.Context, nodeID string, c Issued) wire.CertificateResponse {
-	return wire.CertificateResponse{NodeID: nodeID, Generation: c.Generation, CertificatePEM: c.PEM,
+func (s *Server) certificate(ctx context.Context, nodeID string, c Issued) protocol.CertificateResponse {
+	return protocol.CertificateResponse{NodeID: nodeID, Generation: c.Generation, CertificatePEM: c.PEM,
 		NotAfter: c.NotAfter.UTC(), HeartbeatIntervalSeconds: s.cfg.HeartbeatInterval.Seconds(), TaskKeys: s.taskKeys(ctx)}
 }

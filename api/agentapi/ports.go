@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/db"
-	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
@@ -69,7 +69,7 @@ type TaskStore interface {
 // TaskSigner signs tasks and lists the keys; *signing.Ring is one.
 type TaskSigner interface {
 	Sign(ctx context.Context, p signing.Purpose, message []byte) (signing.Signature, error)
-	TaskKeys(ctx context.Context) ([]wire.TaskKey, error)
+	TaskKeys(ctx context.Context) ([]protocol.TaskKey, error)
 }
 
 // Token is an enrolment token as stored; the text itself is not.

@@ -8,12 +8,12 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/slipway-cloud/slipway/internal/agent/wire"
+	"github.com/slipway-cloud/slipway/agent/protocol"
 )
 
 // refusal is an answer that is not success.
 type refusal struct {
-	problem    wire.Problem
+	problem    protocol.Problem
 	retryAfter time.Duration
 	outcome    string // for the counters
 }
@@ -21,14 +21,14 @@ type refusal struct {
 func (r *refusal) Error() string { return r.problem.Detail }
 
 func refuse(status int, typ, outcome, format string, args ...any) *refusal {
-	return &refusal{outcome: outcome, problem: wire.Problem{
+	return &refusal{outcome: outcome, problem: protocol.Problem{
 		Type: typ, Title: http.StatusText(status), Status: status, Detail: fmt.Sprintf(format, args...)}}
 }
 
 func (r *refusal) after(d time.Duration) *refusal { r.retryAfter = d; return r }
 
 func invalid(format string, args ...any) *refusal {
-	return refuse(http.StatusBadRequest, wire.ProblemInvalid, "invalid", format, args...)
+	return refuse(http.StatusBadRequest, protocol.ProblemInvalid, "invalid", format, args...)
 }
 
 // endpoint answers with a body or an error. An error that is no refusal is
@@ -47,7 +47,7 @@ func (s *Server) serve(name string, e endpoint) http.HandlerFunc {
 		var ref *refusal
 		if !errors.As(err, &ref) {
 			s.cfg.Log.ErrorContext(r.Context(), "agent request failed", "endpoint", name, "error", err)
-			ref = refuse(http.StatusInternalServerError, wire.ProblemInternal, "internal",
+			ref = refuse(http.StatusInternalServerError, protocol.ProblemInternal, "internal",
 				"The server could not do this now; try again later.").after(5 * time.Second)
 		}
 		s.metrics.request(name, ref.outcome)
@@ -83,7 +83,7 @@ func decode(r *http.Request, into any) error {
 	}
 	var big *http.MaxBytesError
 	if errors.As(err, &big) {
-		return refuse(http.StatusRequestEntityTooLarge, wire.ProblemTooLarge, "too_large",
+		return refuse(http.StatusRequestEntityTooLarge, protocol.ProblemTooLarge, "too_large",
 			"The body is over the limit of %d bytes.", big.Limit)
 	}
 	return invalid("The body is not the JSON that this call takes.")

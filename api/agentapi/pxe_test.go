@@ -9,10 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/api/agentapi"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
-	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
@@ -29,24 +29,24 @@ func TestInWhichStatesThePXEAgentIsServed(t *testing.T) {
 	for _, state := range lifecycle.NodePXE.States {
 		b := start(t, nil)
 		a := b.enrolled("n1")
-		status, typ := http.StatusServiceUnavailable, wire.ProblemBusy
+		status, typ := http.StatusServiceUnavailable, protocol.ProblemBusy
 		if state.Terminal {
-			status, typ = http.StatusForbidden, wire.ProblemNodeRemoved
+			status, typ = http.StatusForbidden, protocol.ProblemNodeRemoved
 		}
 		b.store.SetLifecycle("n1", lifecycle.NodePXE.Lifecycle, state.State)
-		enrol := wire.EnrollRequest{Token: b.token("n1"), CSRPEM: csr(t, newKey(t))}
+		enrol := protocol.EnrollRequest{Token: b.token("n1"), CSRPEM: csr(t, newKey(t))}
 		if !admitted[state.State] {
-			for path, body := range map[string]any{wire.PathEnroll: enrol, wire.PathHeartbeat: a.beat(), wire.PathRenew: wire.RenewRequest{CSRPEM: csr(t, newKey(t))}} {
+			for path, body := range map[string]any{protocol.PathEnroll: enrol, protocol.PathHeartbeat: a.beat(), protocol.PathRenew: protocol.RenewRequest{CSRPEM: csr(t, newKey(t))}} {
 				h := a.refused(status, typ, path, body)
 				require.Equal(t, state.Terminal, h.Get("Retry-After") == "", state.State)
 			}
 			continue
 		}
-		var hb wire.HeartbeatResponse
-		a.ok(wire.PathHeartbeat, a.beat(), &hb)
-		var cert wire.CertificateResponse
-		a.ok(wire.PathRenew, wire.RenewRequest{CSRPEM: csr(t, newKey(t))}, &cert)
-		b.client(nil).ok(wire.PathEnroll, enrol, &cert)
+		var hb protocol.HeartbeatResponse
+		a.ok(protocol.PathHeartbeat, a.beat(), &hb)
+		var cert protocol.CertificateResponse
+		a.ok(protocol.PathRenew, protocol.RenewRequest{CSRPEM: csr(t, newKey(t))}, &cert)
+		b.client(nil).ok(protocol.PathEnroll, enrol, &cert)
 		require.EqualValues(t, 3, cert.Generation, state.State)
 	}
 }
@@ -61,14 +61,14 @@ func TestAPXENodeEnrolsBeatsAndClaims(t *testing.T) {
 	f.node, f.agent = n.ID, f.enrol(n.ID)
 	in := f.agent.beat()
 	in.Report = &lifecycle.HealthReport{CPUs: 12}
-	var out wire.HeartbeatResponse
-	f.agent.ok(wire.PathHeartbeat, in, &out)
+	var out protocol.HeartbeatResponse
+	f.agent.ok(protocol.PathHeartbeat, in, &out)
 	require.Eventually(t, func() bool {
 		got, err := f.db.LatestHeartbeat(t.Context(), n.ID)
 		return err == nil && got.BootID == "boot-1" && got.Report != nil && got.Report.CPUs == 12 && got.Address != ""
 	}, runenv.Patience(10*time.Second), 10*time.Millisecond)
 	scrub := f.enqueue(lifecycle.TaskKindScrub, "scrub")
-	require.Equal(t, scrub.ID, open(t, f.agent.cert.TaskKeys, f.claim(wire.ClaimRequest{BootID: "boot-1"}).Task).ID)
+	require.Equal(t, scrub.ID, open(t, f.agent.cert.TaskKeys, f.claim(protocol.ClaimRequest{BootID: "boot-1"}).Task).ID)
 
 	held, err := f.db.Task(t.Context(), scrub.ID)
 	require.NoError(t, err)
@@ -77,9 +77,9 @@ func TestAPXENodeEnrolsBeatsAndClaims(t *testing.T) {
 	first := f.agent
 	f.agent = f.enrol(n.ID)
 	require.EqualValues(t, 2, f.agent.cert.Generation)
-	first.refused(http.StatusForbidden, wire.ProblemSuperseded, wire.PathHeartbeat, first.beat())
+	first.refused(http.StatusForbidden, protocol.ProblemSuperseded, protocol.PathHeartbeat, first.beat())
 	require.Eventually(t, func() bool {
-		require.Nil(t, f.claim(wire.ClaimRequest{BootID: "boot-2"}).Task)
+		require.Nil(t, f.claim(protocol.ClaimRequest{BootID: "boot-2"}).Task)
 		task, err := f.db.Task(t.Context(), scrub.ID)
 		require.NoError(t, err)
 		if task.Status == lifecycle.TaskDispatched {
@@ -93,7 +93,7 @@ func TestAPXENodeEnrolsBeatsAndClaims(t *testing.T) {
 		_, err := tx.RequeueTask(t.Context(), scrub.ID, db.Actor{Owner: lifecycle.OwnerAdmin})
 		return err
 	}))
-	require.Equal(t, scrub.ID, open(t, f.agent.cert.TaskKeys, f.claim(wire.ClaimRequest{BootID: "boot-2"}).Task).ID)
+	require.Equal(t, scrub.ID, open(t, f.agent.cert.TaskKeys, f.claim(protocol.ClaimRequest{BootID: "boot-2"}).Task).ID)
 
 	now, err := f.db.Node(t.Context(), n.ID)
 	require.NoError(t, err)

@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/api/agentapi"
-	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -16,17 +16,17 @@ func TestRenewalWithALostAnswer(t *testing.T) {
 	b := start(t, nil)
 	a := b.enrolled("n1")
 	next := newKey(t)
-	var first, again wire.CertificateResponse
-	a.ok(wire.PathRenew, wire.RenewRequest{CSRPEM: csr(t, next)}, &first)
+	var first, again protocol.CertificateResponse
+	a.ok(protocol.PathRenew, protocol.RenewRequest{CSRPEM: csr(t, next)}, &first)
 	require.EqualValues(t, 2, first.Generation)
 	// The answer is lost: the agent still has generation 1 and the new key.
-	a.refused(403, wire.ProblemSuperseded, wire.PathHeartbeat, a.beat())
-	a.ok(wire.PathRenew, wire.RenewRequest{CSRPEM: csr(t, next)}, &again)
+	a.refused(403, protocol.ProblemSuperseded, protocol.PathHeartbeat, a.beat())
+	a.ok(protocol.PathRenew, protocol.RenewRequest{CSRPEM: csr(t, next)}, &again)
 	require.Equal(t, first, again)
 
 	a2 := b.with(next, again)
-	var hb wire.HeartbeatResponse
-	a2.ok(wire.PathHeartbeat, a2.beat(), &hb)
+	var hb protocol.HeartbeatResponse
+	a2.ok(protocol.PathHeartbeat, a2.beat(), &hb)
 	require.Empty(t, b.store.Alarms(), "a lost answer is no theft")
 }
 
@@ -34,11 +34,11 @@ func TestTheSameRenewalTwiceAtOnce(t *testing.T) {
 	t.Parallel()
 	b := start(t, nil)
 	a := b.enrolled("n1")
-	req := wire.RenewRequest{CSRPEM: csr(t, newKey(t))}
+	req := protocol.RenewRequest{CSRPEM: csr(t, newKey(t))}
 	got := make([]string, 6)
 	var wg sync.WaitGroup
 	for i := range got {
-		wg.Go(func() { _, _, raw := a.post(wire.PathRenew, req); got[i] = string(raw) })
+		wg.Go(func() { _, _, raw := a.post(protocol.PathRenew, req); got[i] = string(raw) })
 	}
 	wg.Wait()
 	for _, g := range got {
@@ -53,17 +53,17 @@ func TestAStolenOlderGenerationIsShutOutAndLocksTheIdentity(t *testing.T) {
 	b := start(t, nil)
 	stolen := b.enrolled("n1") // key and certificate were copied now
 	next := newKey(t)
-	var cert wire.CertificateResponse
-	stolen.ok(wire.PathRenew, wire.RenewRequest{CSRPEM: csr(t, next)}, &cert)
+	var cert protocol.CertificateResponse
+	stolen.ok(protocol.PathRenew, protocol.RenewRequest{CSRPEM: csr(t, next)}, &cert)
 	a := b.with(next, cert)
 
-	stolen.refused(403, wire.ProblemSuperseded, wire.PathRenew, wire.RenewRequest{CSRPEM: csr(t, newKey(t))})
+	stolen.refused(403, protocol.ProblemSuperseded, protocol.PathRenew, protocol.RenewRequest{CSRPEM: csr(t, newKey(t))})
 	require.Len(t, b.store.Alarms(), 1)
 	require.Equal(t, agentapi.AlarmGenerationReused, b.store.Alarms()[0].Kind)
 	// Who of the two is the thief cannot be told, so both are out.
-	a.refused(403, wire.ProblemLocked, wire.PathHeartbeat, a.beat())
-	a.refused(403, wire.ProblemLocked, wire.PathRenew, wire.RenewRequest{CSRPEM: csr(t, newKey(t))})
-	stolen.refused(403, wire.ProblemLocked, wire.PathRenew, wire.RenewRequest{CSRPEM: csr(t, next)})
+	a.refused(403, protocol.ProblemLocked, protocol.PathHeartbeat, a.beat())
+	a.refused(403, protocol.ProblemLocked, protocol.PathRenew, protocol.RenewRequest{CSRPEM: csr(t, newKey(t))})
+	stolen.refused(403, protocol.ProblemLocked, protocol.PathRenew, protocol.RenewRequest{CSRPEM: csr(t, next)})
 }
 
 func TestAThiefWhoRenewsFirstIsFoundWhenTheNodeRenews(t *testing.T) {
@@ -71,23 +71,23 @@ func TestAThiefWhoRenewsFirstIsFoundWhenTheNodeRenews(t *testing.T) {
 	b := start(t, nil)
 	node := b.enrolled("n1")
 	thiefKey := newKey(t)
-	var cert wire.CertificateResponse
-	node.ok(wire.PathRenew, wire.RenewRequest{CSRPEM: csr(t, thiefKey)}, &cert)
+	var cert protocol.CertificateResponse
+	node.ok(protocol.PathRenew, protocol.RenewRequest{CSRPEM: csr(t, thiefKey)}, &cert)
 	thief := b.with(thiefKey, cert)
-	node.refused(403, wire.ProblemSuperseded, wire.PathRenew, wire.RenewRequest{CSRPEM: csr(t, newKey(t))})
-	thief.refused(403, wire.ProblemLocked, wire.PathHeartbeat, thief.beat())
+	node.refused(403, protocol.ProblemSuperseded, protocol.PathRenew, protocol.RenewRequest{CSRPEM: csr(t, newKey(t))})
+	thief.refused(403, protocol.ProblemLocked, protocol.PathHeartbeat, thief.beat())
 }
 
 func TestARemovedNodeIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	b := start(t, nil)
 	a := b.enrolled("n1")
-	var hb wire.HeartbeatResponse
+	var hb protocol.HeartbeatResponse
 	for _, s := range []lifecycle.NodeStatus{lifecycle.NodeRetired, lifecycle.NodeRemoving, lifecycle.NodeQuarantined} {
 		b.store.SetStatus("n1", s)
-		a.ok(wire.PathHeartbeat, a.beat(), &hb)
+		a.ok(protocol.PathHeartbeat, a.beat(), &hb)
 	}
 	b.store.SetStatus("n1", lifecycle.NodeDeleted)
-	a.refused(403, wire.ProblemNodeRemoved, wire.PathHeartbeat, a.beat())
-	a.refused(403, wire.ProblemNodeRemoved, wire.PathRenew, wire.RenewRequest{CSRPEM: csr(t, newKey(t))})
+	a.refused(403, protocol.ProblemNodeRemoved, protocol.PathHeartbeat, a.beat())
+	a.refused(403, protocol.ProblemNodeRemoved, protocol.PathRenew, protocol.RenewRequest{CSRPEM: csr(t, newKey(t))})
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/api/ratelimit"
-	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/internal/nodeca"
 )
 
@@ -131,19 +131,19 @@ func New(c Config) *Server {
 // server that verified client certificates against the node CA does.
 func (s *Server) Handler() http.Handler {
 	r := chi.NewRouter()
-	r.Post(wire.PathEnroll, s.serve("enroll", s.enroll))
-	r.Post(wire.PathRenew, s.serve("renew", s.renew))
-	r.Post(wire.PathHeartbeat, s.serve("heartbeat", s.heartbeat))
+	r.Post(protocol.PathEnroll, s.serve("enroll", s.enroll))
+	r.Post(protocol.PathRenew, s.serve("renew", s.renew))
+	r.Post(protocol.PathHeartbeat, s.serve("heartbeat", s.heartbeat))
 	if s.tasks != nil {
-		r.Post(wire.PathTaskClaim, s.serveLong(s.serve("task_claim", s.claimTask)))
-		r.Post(wire.PathTaskRenew, s.serve("task_renew", s.renewTask))
-		r.Post(wire.PathTaskResult, s.serve("task_result", s.finishTask))
+		r.Post(protocol.PathTaskClaim, s.serveLong(s.serve("task_claim", s.claimTask)))
+		r.Post(protocol.PathTaskRenew, s.serve("task_renew", s.renewTask))
+		r.Post(protocol.PathTaskResult, s.serve("task_result", s.finishTask))
 	}
 	r.NotFound(s.serve("other", func(*http.Request) (any, error) {
-		return nil, refuse(http.StatusNotFound, wire.ProblemNotFound, "not_found", "The agent API has no such path.")
+		return nil, refuse(http.StatusNotFound, protocol.ProblemNotFound, "not_found", "The agent API has no such path.")
 	}))
 	r.MethodNotAllowed(s.serve("other", func(*http.Request) (any, error) {
-		return nil, refuse(http.StatusMethodNotAllowed, wire.ProblemMethod, "not_found", "Use POST.")
+		return nil, refuse(http.StatusMethodNotAllowed, protocol.ProblemMethod, "not_found", "Use POST.")
 	}))
 	return r
 }

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/slipway-cloud/slipway/internal/agent/wire"
+	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -117,10 +117,10 @@ func admit(machine string, status lifecycle.NodeStatus) error {
 	case status == lifecycle.NodeDeleted || status == lifecycle.NodeRetired:
 		return removed()
 	}
-	return refuse(http.StatusServiceUnavailable, wire.ProblemBusy, "not_installed",
+	return refuse(http.StatusServiceUnavailable, protocol.ProblemBusy, "not_installed",
 		"The node is %s; its agent is served once its installation has started.", status).after(installWait)
 }
 
 func removed() *refusal {
-	return refuse(http.StatusForbidden, wire.ProblemNodeRemoved, "node_removed", "This node has been removed; stop the agent.")
+	return refuse(http.StatusForbidden, protocol.ProblemNodeRemoved, "node_removed", "This node has been removed; stop the agent.")
 }

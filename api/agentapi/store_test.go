@@ -11,11 +11,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/api/agentapi"
 	"github.com/slipway-cloud/slipway/api/agentapi/agentapitest"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
-	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
@@ -256,27 +256,27 @@ func TestTheWholeAPIOnPostgres(t *testing.T) {
 		return tx.IssueEnrollmentToken(t.Context(), node, "", hash[:], time.Now().Add(time.Hour))
 	}))
 	key := newKey(t)
-	var cert, again wire.CertificateResponse
-	b.client(nil).ok(wire.PathEnroll, wire.EnrollRequest{Token: text, CSRPEM: csr(t, key)}, &cert)
-	b.client(nil).ok(wire.PathEnroll, wire.EnrollRequest{Token: text, CSRPEM: csr(t, key)}, &again)
+	var cert, again protocol.CertificateResponse
+	b.client(nil).ok(protocol.PathEnroll, protocol.EnrollRequest{Token: text, CSRPEM: csr(t, key)}, &cert)
+	b.client(nil).ok(protocol.PathEnroll, protocol.EnrollRequest{Token: text, CSRPEM: csr(t, key)}, &again)
 	require.Equal(t, cert.CertificatePEM, again.CertificatePEM)
-	b.client(nil).refused(409, wire.ProblemTokenUsed, wire.PathEnroll, wire.EnrollRequest{Token: text, CSRPEM: csr(t, newKey(t))})
+	b.client(nil).refused(409, protocol.ProblemTokenUsed, protocol.PathEnroll, protocol.EnrollRequest{Token: text, CSRPEM: csr(t, newKey(t))})
 	a := b.with(key, cert)
 	in := a.beat()
 	in.Report = &lifecycle.HealthReport{CPUs: 12}
-	var out wire.HeartbeatResponse
-	a.ok(wire.PathHeartbeat, in, &out)
+	var out protocol.HeartbeatResponse
+	a.ok(protocol.PathHeartbeat, in, &out)
 	require.Empty(t, out.Actions)
 	require.Eventually(t, func() bool {
 		got, err := d.LatestHeartbeat(t.Context(), node)
 		return err == nil && got.Report != nil && got.Report.CPUs == 12
 	}, runenv.Patience(10*time.Second), 10*time.Millisecond)
 	next := newKey(t)
-	a.ok(wire.PathRenew, wire.RenewRequest{CSRPEM: csr(t, next)}, &cert)
+	a.ok(protocol.PathRenew, protocol.RenewRequest{CSRPEM: csr(t, next)}, &cert)
 	a2 := b.with(next, cert)
-	a2.ok(wire.PathHeartbeat, a2.beat(), &out)
-	a.refused(403, wire.ProblemSuperseded, wire.PathRenew, wire.RenewRequest{CSRPEM: csr(t, newKey(t))})
-	a2.refused(403, wire.ProblemLocked, wire.PathHeartbeat, a2.beat())
+	a2.ok(protocol.PathHeartbeat, a2.beat(), &out)
+	a.refused(403, protocol.ProblemSuperseded, protocol.PathRenew, protocol.RenewRequest{CSRPEM: csr(t, newKey(t))})
+	a2.refused(403, protocol.ProblemLocked, protocol.PathHeartbeat, a2.beat())
 	events, err := d.RelayEvents(t.Context(), 100)
 	require.NoError(t, err)
 	require.Positive(t, events)

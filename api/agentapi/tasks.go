@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/db"
-	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/internal/signing"
 )
 
@@ -50,7 +50,7 @@ func (s *Server) claimTask(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var in wire.ClaimRequest
+	var in protocol.ClaimRequest
 	if err := decode(r, &in); err != nil {
 		return nil, err
 	}
@@ -71,11 +71,11 @@ func (s *Server) claimTask(r *http.Request) (any, error) {
 		}
 		select {
 		case <-r.Context().Done():
-			return nil, refuse(http.StatusServiceUnavailable, wire.ProblemBusy, "gone", "The claim was given up.")
+			return nil, refuse(http.StatusServiceUnavailable, protocol.ProblemBusy, "gone", "The claim was given up.")
 		case <-s.tasks.closing:
-			return wire.ClaimResponse{}, nil
+			return protocol.ClaimResponse{}, nil
 		case <-over.C:
-			return wire.ClaimResponse{}, nil
+			return protocol.ClaimResponse{}, nil
 		case <-wake:
 		}
 		// What may speak is judged again: it may have waited for long.
@@ -85,7 +85,7 @@ func (s *Server) claimTask(r *http.Request) (any, error) {
 	}
 }
 
-func checkClaim(in wire.ClaimRequest) error {
+func checkClaim(in protocol.ClaimRequest) error {
 	switch {
 	case in.BootID == "" || len(in.BootID) > 64:
 		return invalid("boot_id must be the node's boot id, 1 to 64 characters.")
@@ -107,8 +107,8 @@ func checkClaim(in wire.ClaimRequest) error {
 }
 
 // nextTask is one look. The usual one, with nothing to do, is one cheap query.
-func (s *Server) nextTask(ctx context.Context, c caller, in wire.ClaimRequest) (wire.ClaimResponse, error) {
-	var out wire.ClaimResponse
+func (s *Server) nextTask(ctx context.Context, c caller, in protocol.ClaimRequest) (protocol.ClaimResponse, error) {
+	var out protocol.ClaimResponse
 	if len(in.Unfinished) == 0 {
 		open, err := s.cfg.Tasks.HasOpenTasks(ctx, c.NodeID)
 		if err != nil || !open {
@@ -140,12 +140,12 @@ func (s *Server) nextTask(ctx context.Context, c caller, in wire.ClaimRequest) (
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), handBackTime)
 	defer cancel()
 	f := db.TaskFence{NodeID: c.NodeID, TaskID: got.Task.ID, LeaseID: got.Task.LeaseID, Attempt: got.Task.Attempt}
-	return wire.ClaimResponse{}, errors.Join(err, s.cfg.Tasks.UnclaimTask(back, f))
+	return protocol.ClaimResponse{}, errors.Join(err, s.cfg.Tasks.UnclaimTask(back, f))
 }
 
 // signed is one delivery as an agent takes it.
-func (s *Server) signed(ctx context.Context, t db.NodeTask) (*wire.SignedTask, error) {
-	payload, err := json.Marshal(wire.Task{
+func (s *Server) signed(ctx context.Context, t db.NodeTask) (*protocol.SignedTask, error) {
+	payload, err := json.Marshal(protocol.Task{
 		ID: t.ID, Kind: t.Kind, SchemaVersion: t.SchemaVersion, Args: t.Args, NodeID: t.NodeID, BootID: t.BootID, Generation: t.Generation,
 		Attempt: t.Attempt, LeaseID: t.LeaseID, LeaseSeconds: s.cfg.TaskLease.Seconds(), IssuedAt: s.cfg.Now().UTC(), Deadline: t.DeadlineAt.UTC(),
 		IdempotencyKey: t.IdempotencyKey,
@@ -153,12 +153,12 @@ func (s *Server) signed(ctx context.Context, t db.NodeTask) (*wire.SignedTask, e
 	if err != nil {
 		return nil, fmt.Errorf("encode task %s: %w", t.ID, err)
 	}
-	sig, err := s.cfg.TaskKeys.Sign(ctx, signing.Tasks, append([]byte(wire.TaskContext), payload...))
+	sig, err := s.cfg.TaskKeys.Sign(ctx, signing.Tasks, append([]byte(protocol.TaskContext), payload...))
 	if err != nil {
 		return nil, fmt.Errorf("sign task %s: %w", t.ID, err)
 	}
 	s.tasks.signedBy(sig.KeyID)
-	return &wire.SignedTask{Payload: payload, KeyID: sig.KeyID, Signature: sig.Bytes}, nil
+	return &protocol.SignedTask{Payload: payload, KeyID: sig.KeyID, Signature: sig.Bytes}, nil
 }
 
 // renewTask keeps a lease.
@@ -167,7 +167,7 @@ func (s *Server) renewTask(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var in wire.RenewTaskRequest
+	var in protocol.RenewTaskRequest
 	if err := decode(r, &in); err != nil {
 		return nil, err
 	}
@@ -178,7 +178,7 @@ func (s *Server) renewTask(r *http.Request) (any, error) {
 	if err := s.cfg.Tasks.RenewTask(r.Context(), f, in.Progress, s.cfg.TaskLease); err != nil {
 		return nil, taskRefusal(err)
 	}
-	return wire.RenewTaskResponse{LeaseSeconds: s.cfg.TaskLease.Seconds()}, nil
+	return protocol.RenewTaskResponse{LeaseSeconds: s.cfg.TaskLease.Seconds()}, nil
 }
 
 // finishTask takes a result; the same again is success.
@@ -188,7 +188,7 @@ func (s *Server) finishTask(r *http.Request) (any, error) {
 		return nil, err
 	}
 	r.Body = http.MaxBytesReader(nil, r.Body, resultBody)
-	var in wire.ResultRequest
+	var in protocol.ResultRequest
 	if err := decode(r, &in); err != nil {
 		return nil, err
 	}
@@ -201,7 +201,7 @@ func (s *Server) finishTask(r *http.Request) (any, error) {
 		return nil, taskRefusal(err)
 	}
 	s.cfg.Log.InfoContext(r.Context(), "task result taken", "node", c.NodeID, "task", in.TaskID, "attempt", in.Attempt, "ok", in.Result.OK, "status", status)
-	return wire.ResultResponse{Status: status}, nil
+	return protocol.ResultResponse{Status: status}, nil
 }
 
 func fenceOf(node, task, lease string, attempt int) (db.TaskFence, error) {
@@ -215,10 +215,10 @@ func fenceOf(node, task, lease string, attempt int) (db.TaskFence, error) {
 func taskRefusal(err error) error {
 	switch {
 	case errors.Is(err, db.ErrLeaseLost):
-		return refuse(http.StatusConflict, wire.ProblemLeaseLost, "lease_lost",
+		return refuse(http.StatusConflict, protocol.ProblemLeaseLost, "lease_lost",
 			"This delivery no longer holds the task: begin no further step, and report what was done.")
 	case errors.Is(err, db.ErrTaskEnded):
-		return refuse(http.StatusConflict, wire.ProblemTaskEnded, "task_ended", "Nobody waits for this task any more; drop it.")
+		return refuse(http.StatusConflict, protocol.ProblemTaskEnded, "task_ended", "Nobody waits for this task any more; drop it.")
 	case errors.Is(err, db.ErrInvalid):
 		return invalid("the result holds text that cannot be stored.")
 	}

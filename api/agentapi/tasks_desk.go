@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/db"
-	"github.com/slipway-cloud/slipway/internal/agent/wire"
 )
 
 const (
@@ -40,7 +40,7 @@ type taskDesk struct {
 	number int
 
 	keyMu  sync.Mutex
-	keys   []wire.TaskKey
+	keys   []protocol.TaskKey
 	keysAt time.Time
 }
 
@@ -55,10 +55,10 @@ func (d *taskDesk) enter(node string) (wake <-chan struct{}, leave func(), err e
 	defer d.mu.Unlock()
 	switch {
 	case len(d.waits[node]) >= claimsOfANode:
-		return nil, nil, refuse(http.StatusTooManyRequests, wire.ProblemTooMany, "rate_limited",
+		return nil, nil, refuse(http.StatusTooManyRequests, protocol.ProblemTooMany, "rate_limited",
 			"Other claims of this node wait already; an agent asks for one task at a time.").after(5 * time.Second)
 	case d.number >= d.bound:
-		return nil, nil, refuse(http.StatusServiceUnavailable, wire.ProblemBusy, "queue_full", "Too many claims wait here; ask again later.").after(busyWait)
+		return nil, nil, refuse(http.StatusServiceUnavailable, protocol.ProblemBusy, "queue_full", "Too many claims wait here; ask again later.").after(busyWait)
 	}
 	ch := make(chan struct{}, 1)
 	d.waits[node] = append(d.waits[node], ch)
@@ -154,7 +154,7 @@ func (d *taskDesk) look(ctx context.Context) {
 
 // publicKeys are the keys that agents are told of: those that count and, since
 // each is signed by the one before it, those that a node needs to follow.
-func (d *taskDesk) publicKeys(ctx context.Context) ([]wire.TaskKey, error) {
+func (d *taskDesk) publicKeys(ctx context.Context) ([]protocol.TaskKey, error) {
 	d.keyMu.Lock()
 	defer d.keyMu.Unlock()
 	if d.keys != nil && time.Since(d.keysAt) < keysFresh {
@@ -173,14 +173,14 @@ func (d *taskDesk) publicKeys(ctx context.Context) ([]wire.TaskKey, error) {
 func (d *taskDesk) signedBy(keyID string) {
 	d.keyMu.Lock()
 	defer d.keyMu.Unlock()
-	if !slices.ContainsFunc(d.keys, func(k wire.TaskKey) bool { return k.KeyID == keyID }) {
+	if !slices.ContainsFunc(d.keys, func(k protocol.TaskKey) bool { return k.KeyID == keyID }) {
 		d.keys = nil
 	}
 }
 
 // taskKeys are the keys for an answer that is good without them: an agent that
 // does not get them here gets them with a heartbeat.
-func (s *Server) taskKeys(ctx context.Context) []wire.TaskKey {
+func (s *Server) taskKeys(ctx context.Context) []protocol.TaskKey {
 	if s.tasks == nil {
 		return nil
 	}
@@ -193,9 +193,9 @@ func (s *Server) taskKeys(ctx context.Context) []wire.TaskKey {
 }
 
 // unknownKeys are all keys, unless they are the ones that the agent named.
-func (s *Server) unknownKeys(ctx context.Context, known []string) []wire.TaskKey {
+func (s *Server) unknownKeys(ctx context.Context, known []string) []protocol.TaskKey {
 	keys := s.taskKeys(ctx)
-	missing := func(k wire.TaskKey) bool { return !slices.Contains(known, k.KeyID) }
+	missing := func(k protocol.TaskKey) bool { return !slices.Contains(known, k.KeyID) }
 	if len(keys) == len(known) && !slices.ContainsFunc(keys, missing) {
 		return nil
 	}

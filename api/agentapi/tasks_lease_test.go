@@ -10,9 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/api/agentapi"
 	"github.com/slipway-cloud/slipway/db"
-	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/test/runenv"
@@ -22,17 +22,17 @@ import (
 // the result until it was taken, and forgets all else when it dies.
 type worker struct {
 	f       *field
-	journal map[string]wire.ResultRequest // by task: begun and done
+	journal map[string]protocol.ResultRequest // by task: begun and done
 	effects map[string]int
 }
 
 func newWorker(f *field) *worker {
-	return &worker{f: f, journal: map[string]wire.ResultRequest{}, effects: map[string]int{}}
+	return &worker{f: f, journal: map[string]protocol.ResultRequest{}, effects: map[string]int{}}
 }
 
 // do makes the effect, unless the journal knows that it was made. A newer
 // delivery of a task that is done is answered with the result that is kept.
-func (w *worker) do(t wire.Task) wire.ResultRequest {
+func (w *worker) do(t protocol.Task) protocol.ResultRequest {
 	r, known := w.journal[t.ID]
 	if !known {
 		w.effects[t.ID]++
@@ -43,7 +43,7 @@ func (w *worker) do(t wire.Task) wire.ResultRequest {
 	return r
 }
 
-func (w *worker) claim(in wire.ClaimRequest) *wire.Task {
+func (w *worker) claim(in protocol.ClaimRequest) *protocol.Task {
 	w.f.Helper()
 	out := w.f.claim(in)
 	if out.Task == nil {
@@ -53,10 +53,10 @@ func (w *worker) claim(in wire.ClaimRequest) *wire.Task {
 	return &t
 }
 
-func (w *worker) send(r wire.ResultRequest) (int, wire.ResultResponse) {
+func (w *worker) send(r protocol.ResultRequest) (int, protocol.ResultResponse) {
 	w.f.Helper()
-	status, _, raw := w.f.agent.post(wire.PathTaskResult, r)
-	var out wire.ResultResponse
+	status, _, raw := w.f.agent.post(protocol.PathTaskResult, r)
+	var out protocol.ResultResponse
 	require.NoError(w.f, json.Unmarshal(raw, &out))
 	return status, out
 }
@@ -77,14 +77,14 @@ func shortLease(c *agentapi.Config) { c.TaskLease = 300 * time.Millisecond }
 // the node's state is what it was.
 func TestAnAgentThatDiesAtEachStep(t *testing.T) {
 	t.Parallel()
-	for name, dies := range map[string]func(*worker, *wire.Task){
-		"before the claim is answered": func(*worker, *wire.Task) {},
-		"after the claim": func(w *worker, got *wire.Task) {
-			var out wire.RenewTaskResponse
-			w.f.agent.ok(wire.PathTaskRenew, wire.RenewTaskRequest{TaskID: got.ID, LeaseID: got.LeaseID, Attempt: got.Attempt}, &out)
+	for name, dies := range map[string]func(*worker, *protocol.Task){
+		"before the claim is answered": func(*worker, *protocol.Task) {},
+		"after the claim": func(w *worker, got *protocol.Task) {
+			var out protocol.RenewTaskResponse
+			w.f.agent.ok(protocol.PathTaskRenew, protocol.RenewTaskRequest{TaskID: got.ID, LeaseID: got.LeaseID, Attempt: got.Attempt}, &out)
 		},
-		"before the result": func(w *worker, got *wire.Task) { w.do(*got) },
-		"after the result was sent, and it sends it again": func(w *worker, got *wire.Task) {
+		"before the result": func(w *worker, got *protocol.Task) { w.do(*got) },
+		"after the result was sent, and it sends it again": func(w *worker, got *protocol.Task) {
 			status, _ := w.send(w.do(*got))
 			require.Equal(w.f, http.StatusOK, status)
 		},
@@ -97,7 +97,7 @@ func TestAnAgentThatDiesAtEachStep(t *testing.T) {
 				require.NoError(t, err)
 				w := newWorker(f)
 				made := f.enqueue(kind, "k")
-				dies(w, w.claim(wire.ClaimRequest{}))
+				dies(w, w.claim(protocol.ClaimRequest{}))
 				if f.status(made.ID) != lifecycle.TaskSucceeded {
 					f.recover(w, made)
 				} else {
@@ -122,7 +122,7 @@ func (f *field) recover(w *worker, made db.NodeTask) {
 		f.settled(made.ID, lifecycle.TaskQueued)
 	} else {
 		f.settled(made.ID, lifecycle.TaskUncertain)
-		require.Nil(f, w.claim(wire.ClaimRequest{}), "it is not handed out again by itself")
+		require.Nil(f, w.claim(protocol.ClaimRequest{}), "it is not handed out again by itself")
 	}
 	if kept, known := w.journal[made.ID]; known {
 		status, out := w.send(kept)
@@ -136,7 +136,7 @@ func (f *field) recover(w *worker, made db.NodeTask) {
 			return err
 		}))
 	}
-	got := w.claim(wire.ClaimRequest{})
+	got := w.claim(protocol.ClaimRequest{})
 	require.NotNil(f, got)
 	require.Equal(f, 2, got.Attempt)
 	status, _ := w.send(w.do(*got))
@@ -148,20 +148,20 @@ func TestANetworkThatIsCutForLongerThanTheLease(t *testing.T) {
 	f := newField(t, shortLease)
 	w := newWorker(f)
 	scrub := f.enqueue(lifecycle.TaskKindScrub, "s")
-	got := w.claim(wire.ClaimRequest{})
+	got := w.claim(protocol.ClaimRequest{})
 	kept := w.do(*got) // cut off, it works on
 	f.settled(scrub.ID, lifecycle.TaskUncertain)
-	f.agent.refused(409, wire.ProblemLeaseLost, wire.PathTaskRenew, wire.RenewTaskRequest{TaskID: got.ID, LeaseID: got.LeaseID, Attempt: 1})
-	require.Empty(t, f.claim(wire.ClaimRequest{Unfinished: []string{got.ID}}).Dropped, "its result is still wanted")
+	f.agent.refused(409, protocol.ProblemLeaseLost, protocol.PathTaskRenew, protocol.RenewTaskRequest{TaskID: got.ID, LeaseID: got.LeaseID, Attempt: 1})
+	require.Empty(t, f.claim(protocol.ClaimRequest{Unfinished: []string{got.ID}}).Dropped, "its result is still wanted")
 	status, out := w.send(kept)
 	require.Equal(t, http.StatusOK, status)
 	require.Equal(t, lifecycle.TaskSucceeded, out.Status)
 
 	drain := f.enqueue(lifecycle.TaskKindDrain, "d")
-	first := w.claim(wire.ClaimRequest{})
+	first := w.claim(protocol.ClaimRequest{})
 	f.settled(drain.ID, lifecycle.TaskQueued)
-	second := w.claim(wire.ClaimRequest{})
-	f.agent.refused(409, wire.ProblemLeaseLost, wire.PathTaskResult, result(*first))
+	second := w.claim(protocol.ClaimRequest{})
+	f.agent.refused(409, protocol.ProblemLeaseLost, protocol.PathTaskResult, result(*first))
 	status, _ = w.send(w.do(*second))
 	require.Equal(t, http.StatusOK, status)
 	require.Equal(t, lifecycle.TaskSucceeded, f.status(drain.ID))
@@ -180,8 +180,8 @@ func TestTwoAgentsWithOneIdentity(t *testing.T) {
 	var all sync.WaitGroup
 	for _, a := range []*agent{f.agent, twin} {
 		all.Go(func() {
-			var out wire.ClaimResponse
-			a.ok(wire.PathTaskClaim, wire.ClaimRequest{BootID: "boot-1", WaitSeconds: 0.3}, &out)
+			var out protocol.ClaimResponse
+			a.ok(protocol.PathTaskClaim, protocol.ClaimRequest{BootID: "boot-1", WaitSeconds: 0.3}, &out)
 			if out.Task != nil {
 				mu.Lock()
 				defer mu.Unlock()
@@ -196,21 +196,21 @@ func TestTwoAgentsWithOneIdentity(t *testing.T) {
 	}
 	waits, asked := make(chan int, 1), f.asked.Load()
 	go func() {
-		status, _, _ := twin.post(wire.PathTaskClaim, wire.ClaimRequest{BootID: "boot-1", WaitSeconds: 30})
+		status, _, _ := twin.post(protocol.PathTaskClaim, protocol.ClaimRequest{BootID: "boot-1", WaitSeconds: 30})
 		waits <- status
 	}()
 	require.Eventually(t, func() bool { return f.asked.Load() > asked }, runenv.Patience(10*time.Second), 5*time.Millisecond)
 	key := newKey(t)
-	var cert wire.CertificateResponse
-	f.agent.ok(wire.PathRenew, wire.RenewRequest{CSRPEM: csr(t, key)}, &cert)
+	var cert protocol.CertificateResponse
+	f.agent.ok(protocol.PathRenew, protocol.RenewRequest{CSRPEM: csr(t, key)}, &cert)
 	f.enqueue(lifecycle.TaskKindDrain, "c") // wakes the copy, which is judged again
 	require.Equal(t, http.StatusForbidden, <-waits)
-	f.agent.refused(403, wire.ProblemSuperseded, wire.PathTaskClaim, wire.ClaimRequest{BootID: "boot-1"})
-	for _, path := range []string{wire.PathTaskRenew, wire.PathTaskResult} {
-		twin.refused(403, wire.ProblemSuperseded, path, wire.RenewTaskRequest{TaskID: "task_x", LeaseID: "l", Attempt: 1})
+	f.agent.refused(403, protocol.ProblemSuperseded, protocol.PathTaskClaim, protocol.ClaimRequest{BootID: "boot-1"})
+	for _, path := range []string{protocol.PathTaskRenew, protocol.PathTaskResult} {
+		twin.refused(403, protocol.ProblemSuperseded, path, protocol.RenewTaskRequest{TaskID: "task_x", LeaseID: "l", Attempt: 1})
 	}
 	require.NoError(t, f.db.LockAgentIdentity(t.Context(), f.node, "copied"))
-	f.with(key, cert).refused(403, wire.ProblemLocked, wire.PathTaskClaim, wire.ClaimRequest{BootID: "boot-1"})
+	f.with(key, cert).refused(403, protocol.ProblemLocked, protocol.PathTaskClaim, protocol.ClaimRequest{BootID: "boot-1"})
 }
 
 func TestADeliveryOutlivesTheServerAndACertificate(t *testing.T) {
@@ -218,17 +218,17 @@ func TestADeliveryOutlivesTheServerAndACertificate(t *testing.T) {
 	f := newField(t)
 	made := f.enqueue(lifecycle.TaskKindScrub, "k")
 	w := newWorker(f)
-	got := w.claim(wire.ClaimRequest{ClaimID: "c"})
+	got := w.claim(protocol.ClaimRequest{ClaimID: "c"})
 	f.restart()
-	again := w.claim(wire.ClaimRequest{ClaimID: "c"})
+	again := w.claim(protocol.ClaimRequest{ClaimID: "c"})
 	require.Equal(t, got.LeaseID, again.LeaseID, "an answer that was lost with the server is given again")
-	var renewed wire.RenewTaskResponse
-	f.agent.ok(wire.PathTaskRenew, wire.RenewTaskRequest{TaskID: got.ID, LeaseID: got.LeaseID, Attempt: 1}, &renewed)
+	var renewed protocol.RenewTaskResponse
+	f.agent.ok(protocol.PathTaskRenew, protocol.RenewTaskRequest{TaskID: got.ID, LeaseID: got.LeaseID, Attempt: 1}, &renewed)
 	key := newKey(t)
-	var cert wire.CertificateResponse
-	f.agent.ok(wire.PathRenew, wire.RenewRequest{CSRPEM: csr(t, key)}, &cert)
+	var cert protocol.CertificateResponse
+	f.agent.ok(protocol.PathRenew, protocol.RenewRequest{CSRPEM: csr(t, key)}, &cert)
 	f.agent = f.with(key, cert)
-	again = w.claim(wire.ClaimRequest{Unfinished: []string{got.ID}})
+	again = w.claim(protocol.ClaimRequest{Unfinished: []string{got.ID}})
 	require.Equal(t, got.LeaseID, again.LeaseID, "a new certificate is no new delivery")
 	require.EqualValues(t, 2, again.Generation)
 	f.restart()
@@ -254,6 +254,6 @@ func TestATaskThatCannotBeSignedIsPutBack(t *testing.T) {
 	}(f.tune)
 	f.restart()
 	made := f.enqueue(lifecycle.TaskKindScrub, "k")
-	f.agent.refused(500, wire.ProblemInternal, wire.PathTaskClaim, wire.ClaimRequest{BootID: "b"})
+	f.agent.refused(500, protocol.ProblemInternal, protocol.PathTaskClaim, protocol.ClaimRequest{BootID: "b"})
 	require.Equal(t, lifecycle.TaskQueued, f.status(made.ID))
 }

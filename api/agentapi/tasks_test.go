@@ -19,11 +19,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/agent/protocol"
+	"github.com/slipway-cloud/slipway/agent/taskkeys"
 	"github.com/slipway-cloud/slipway/api/agentapi"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
-	"github.com/slipway-cloud/slipway/internal/agent/keychain"
-	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers/secrets"
@@ -103,8 +103,8 @@ func (f *field) enrol(node string) *agent {
 		return tx.IssueEnrollmentToken(f.Context(), node, "", hash[:], time.Now().Add(time.Hour))
 	}))
 	key := newKey(f.T)
-	var cert wire.CertificateResponse
-	f.client(nil).ok(wire.PathEnroll, wire.EnrollRequest{Token: text, CSRPEM: csr(f.T, key)}, &cert)
+	var cert protocol.CertificateResponse
+	f.client(nil).ok(protocol.PathEnroll, protocol.EnrollRequest{Token: text, CSRPEM: csr(f.T, key)}, &cert)
 	return f.with(key, cert)
 }
 
@@ -128,42 +128,42 @@ func (f *field) status(id string) lifecycle.TaskStatus {
 }
 
 // open checks a delivery as an agent does.
-func open(t *testing.T, keys []wire.TaskKey, s *wire.SignedTask) wire.Task {
+func open(t *testing.T, keys []protocol.TaskKey, s *protocol.SignedTask) protocol.Task {
 	t.Helper()
 	require.NotNil(t, s)
 	for _, k := range keys {
 		if k.KeyID == s.KeyID {
-			require.True(t, ed25519.Verify(k.Public, append([]byte(wire.TaskContext), s.Payload...), s.Signature))
-			var got wire.Task
+			require.True(t, ed25519.Verify(k.Public, append([]byte(protocol.TaskContext), s.Payload...), s.Signature))
+			var got protocol.Task
 			require.NoError(t, json.Unmarshal(s.Payload, &got))
 			return got
 		}
 	}
 	require.Fail(t, "the task is signed by a key that the agent does not know")
-	return wire.Task{}
+	return protocol.Task{}
 }
 
-func (f *field) claim(in wire.ClaimRequest) wire.ClaimResponse {
+func (f *field) claim(in protocol.ClaimRequest) protocol.ClaimResponse {
 	f.Helper()
 	if in.BootID == "" {
 		in.BootID = "boot-1"
 	}
-	var out wire.ClaimResponse
-	f.agent.ok(wire.PathTaskClaim, in, &out)
+	var out protocol.ClaimResponse
+	f.agent.ok(protocol.PathTaskClaim, in, &out)
 	return out
 }
 
-func result(t wire.Task) wire.ResultRequest {
-	return wire.ResultRequest{TaskID: t.ID, LeaseID: t.LeaseID, Attempt: t.Attempt, Result: lifecycle.TaskResult{OK: true, Message: "done"}}
+func result(t protocol.Task) protocol.ResultRequest {
+	return protocol.ResultRequest{TaskID: t.ID, LeaseID: t.LeaseID, Attempt: t.Attempt, Result: lifecycle.TaskResult{OK: true, Message: "done"}}
 }
 
 func TestATaskFromQueueToResult(t *testing.T) {
 	t.Parallel()
 	f := newField(t)
 	require.Len(t, f.agent.cert.TaskKeys, 1)
-	require.Nil(t, f.claim(wire.ClaimRequest{}).Task)
+	require.Nil(t, f.claim(protocol.ClaimRequest{}).Task)
 	made := f.enqueue(lifecycle.TaskKindDrain, "k")
-	got := open(t, f.agent.cert.TaskKeys, f.claim(wire.ClaimRequest{}).Task)
+	got := open(t, f.agent.cert.TaskKeys, f.claim(protocol.ClaimRequest{}).Task)
 	require.Equal(t, made.ID, got.ID)
 	require.Equal(t, f.node, got.NodeID)
 	require.Equal(t, "boot-1", got.BootID)
@@ -171,38 +171,38 @@ func TestATaskFromQueueToResult(t *testing.T) {
 	require.Equal(t, 60.0, got.LeaseSeconds)
 	require.JSONEq(t, `{"grace_seconds": 1}`, string(got.Args))
 	require.WithinDuration(t, time.Now().Add(30*time.Minute), got.Deadline, time.Minute)
-	var renewed wire.RenewTaskResponse
-	f.agent.ok(wire.PathTaskRenew, wire.RenewTaskRequest{TaskID: got.ID, LeaseID: got.LeaseID, Attempt: 1, Progress: "units"}, &renewed)
+	var renewed protocol.RenewTaskResponse
+	f.agent.ok(protocol.PathTaskRenew, protocol.RenewTaskRequest{TaskID: got.ID, LeaseID: got.LeaseID, Attempt: 1, Progress: "units"}, &renewed)
 	require.Equal(t, 60.0, renewed.LeaseSeconds)
-	f.agent.refused(409, wire.ProblemLeaseLost, wire.PathTaskRenew, wire.RenewTaskRequest{TaskID: got.ID, LeaseID: "lease_x", Attempt: 1})
-	f.agent.refused(400, wire.ProblemInvalid, wire.PathTaskRenew, wire.RenewTaskRequest{TaskID: got.ID})
+	f.agent.refused(409, protocol.ProblemLeaseLost, protocol.PathTaskRenew, protocol.RenewTaskRequest{TaskID: got.ID, LeaseID: "lease_x", Attempt: 1})
+	f.agent.refused(400, protocol.ProblemInvalid, protocol.PathTaskRenew, protocol.RenewTaskRequest{TaskID: got.ID})
 	for range 2 {
-		var out wire.ResultResponse
-		f.agent.ok(wire.PathTaskResult, result(got), &out)
+		var out protocol.ResultResponse
+		f.agent.ok(protocol.PathTaskResult, result(got), &out)
 		require.Equal(t, lifecycle.TaskSucceeded, out.Status)
 	}
-	f.agent.refused(409, wire.ProblemTaskEnded, wire.PathTaskRenew, wire.RenewTaskRequest{TaskID: got.ID, LeaseID: got.LeaseID, Attempt: 1})
-	require.Equal(t, []string{got.ID}, f.claim(wire.ClaimRequest{Unfinished: []string{got.ID}, WaitSeconds: 20}).Dropped, "and it does not wait")
+	f.agent.refused(409, protocol.ProblemTaskEnded, protocol.PathTaskRenew, protocol.RenewTaskRequest{TaskID: got.ID, LeaseID: got.LeaseID, Attempt: 1})
+	require.Equal(t, []string{got.ID}, f.claim(protocol.ClaimRequest{Unfinished: []string{got.ID}, WaitSeconds: 20}).Dropped, "and it does not wait")
 }
 
 func TestAClaimThatMakesNoSense(t *testing.T) {
 	t.Parallel()
 	f := newField(t)
-	for _, in := range []wire.ClaimRequest{
+	for _, in := range []protocol.ClaimRequest{
 		{}, {BootID: "b", WaitSeconds: 31}, {BootID: "b", WaitSeconds: -1}, {BootID: strings.Repeat("b", 65)}, {BootID: "b\x00"},
 		{BootID: "b", ClaimID: strings.Repeat("c", 65)}, {BootID: "b", Unfinished: make([]string, 65)}, {BootID: "b", Unfinished: []string{""}},
 	} {
-		f.agent.refused(400, wire.ProblemInvalid, wire.PathTaskClaim, in)
+		f.agent.refused(400, protocol.ProblemInvalid, protocol.PathTaskClaim, in)
 	}
-	big := result(wire.Task{ID: "task_x", LeaseID: "lease_x", Attempt: 1})
+	big := result(protocol.Task{ID: "task_x", LeaseID: "lease_x", Attempt: 1})
 	big.Result.Message = strings.Repeat("x", 600<<10)
-	f.agent.refused(413, wire.ProblemTooLarge, wire.PathTaskResult, big)
-	f.agent.refused(409, wire.ProblemTaskEnded, wire.PathTaskResult, result(wire.Task{ID: "task_x", LeaseID: "lease_x", Attempt: 1}))
-	for _, path := range []string{wire.PathTaskClaim, wire.PathTaskRenew, wire.PathTaskResult} {
-		f.client(nil).refused(401, wire.ProblemCertificate, path, wire.ClaimRequest{BootID: "b"})
+	f.agent.refused(413, protocol.ProblemTooLarge, protocol.PathTaskResult, big)
+	f.agent.refused(409, protocol.ProblemTaskEnded, protocol.PathTaskResult, result(protocol.Task{ID: "task_x", LeaseID: "lease_x", Attempt: 1}))
+	for _, path := range []string{protocol.PathTaskClaim, protocol.PathTaskRenew, protocol.PathTaskResult} {
+		f.client(nil).refused(401, protocol.ProblemCertificate, path, protocol.ClaimRequest{BootID: "b"})
 	}
 	without := start(t, nil)
-	without.enrolled("node_1").refused(404, wire.ProblemNotFound, wire.PathTaskClaim, wire.ClaimRequest{BootID: "b"})
+	without.enrolled("node_1").refused(404, protocol.ProblemNotFound, protocol.PathTaskClaim, protocol.ClaimRequest{BootID: "b"})
 	require.ErrorContains(t, agentapi.New(agentapi.Config{Store: without.store, CA: without.ca, Tasks: f.db}).Start(t.Context()), "or neither")
 }
 
@@ -210,15 +210,15 @@ func TestAWaitingClaimIsWokenAndAsksNothingMeanwhile(t *testing.T) {
 	t.Parallel()
 	f := newField(t)
 	began := time.Now()
-	answers := make(chan wire.ClaimResponse, 1)
-	go func() { answers <- f.claim(wire.ClaimRequest{WaitSeconds: 30}) }()
+	answers := make(chan protocol.ClaimResponse, 1)
+	go func() { answers <- f.claim(protocol.ClaimRequest{WaitSeconds: 30}) }()
 	require.Eventually(t, func() bool { return f.asked.Load() >= 1 }, runenv.Patience(10*time.Second), 5*time.Millisecond)
 	require.Empty(t, answers)
 	made := f.enqueue(lifecycle.TaskKindScrub, "k")
 	got := open(t, f.agent.cert.TaskKeys, (<-answers).Task)
 	require.Equal(t, made.ID, got.ID)
 	require.LessOrEqual(t, f.asked.Load(), int64(4+time.Since(began)/(5*time.Second)), "one look, one when it was woken, and the poll of the process")
-	require.Nil(t, f.claim(wire.ClaimRequest{WaitSeconds: 0.05}).Task, "it ends with its wait")
+	require.Nil(t, f.claim(protocol.ClaimRequest{WaitSeconds: 0.05}).Task, "it ends with its wait")
 }
 
 // TestClaim_OutlivesRequestTimeout waits for longer than the server gives any
@@ -236,10 +236,10 @@ func TestClaim_OutlivesRequestTimeout(t *testing.T) {
 			tr := &http.Transport{ForceAttemptHTTP2: h2, TLSClientConfig: &tls.Config{RootCAs: f.ca.Pool(), MinVersion: tls.VersionTLS13,
 				Certificates: []tls.Certificate{{Certificate: [][]byte{blk.Bytes}, PrivateKey: a.key}}}}
 			t.Cleanup(tr.CloseIdleConnections)
-			body, err := json.Marshal(wire.ClaimRequest{BootID: "b", WaitSeconds: 2.5 * timeout.Seconds()})
+			body, err := json.Marshal(protocol.ClaimRequest{BootID: "b", WaitSeconds: 2.5 * timeout.Seconds()})
 			require.NoError(t, err)
 			began := time.Now()
-			resp, err := (&http.Client{Transport: tr, Timeout: runenv.Patience(time.Minute)}).Post(f.srv.URL()+wire.PathTaskClaim, "application/json", bytes.NewReader(body))
+			resp, err := (&http.Client{Transport: tr, Timeout: runenv.Patience(time.Minute)}).Post(f.srv.URL()+protocol.PathTaskClaim, "application/json", bytes.NewReader(body))
 			require.NoError(t, err)
 			defer func() { _ = resp.Body.Close() }()
 			require.Equal(t, http.StatusOK, resp.StatusCode)
@@ -252,8 +252,8 @@ func TestClaim_OutlivesRequestTimeout(t *testing.T) {
 func TestAStoppingServerAnswersClaimsAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newField(t)
-	answers := make(chan wire.ClaimResponse, 1)
-	go func() { answers <- f.claim(wire.ClaimRequest{WaitSeconds: 30}) }()
+	answers := make(chan protocol.ClaimResponse, 1)
+	go func() { answers <- f.claim(protocol.ClaimRequest{WaitSeconds: 30}) }()
 	require.Eventually(t, func() bool { return f.asked.Load() >= 1 }, runenv.Patience(10*time.Second), 5*time.Millisecond)
 	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(5*time.Second))
 	defer cancel()
@@ -269,17 +269,17 @@ func TestWaitingClaimsAreBounded(t *testing.T) {
 	var all sync.WaitGroup
 	hold := func(a *agent, n int64) {
 		all.Go(func() {
-			var out wire.ClaimResponse
-			a.ok(wire.PathTaskClaim, wire.ClaimRequest{BootID: "b", WaitSeconds: 30}, &out)
+			var out protocol.ClaimResponse
+			a.ok(protocol.PathTaskClaim, protocol.ClaimRequest{BootID: "b", WaitSeconds: 30}, &out)
 		})
 		require.Eventually(t, func() bool { return f.asked.Load() >= n }, runenv.Patience(10*time.Second), 5*time.Millisecond)
 	}
 	hold(f.agent, 1)
 	hold(f.agent, 2)
-	header := f.agent.refused(429, wire.ProblemTooMany, wire.PathTaskClaim, wire.ClaimRequest{BootID: "b"})
+	header := f.agent.refused(429, protocol.ProblemTooMany, protocol.PathTaskClaim, protocol.ClaimRequest{BootID: "b"})
 	require.NotEmpty(t, header.Get("Retry-After"))
 	hold(other, 3)
-	header = third.refused(503, wire.ProblemBusy, wire.PathTaskClaim, wire.ClaimRequest{BootID: "b"})
+	header = third.refused(503, protocol.ProblemBusy, protocol.PathTaskClaim, protocol.ClaimRequest{BootID: "b"})
 	require.NotEmpty(t, header.Get("Retry-After"))
 	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(5*time.Second))
 	defer cancel()
@@ -293,28 +293,28 @@ func TestAnAgentLearnsOfNewKeys(t *testing.T) {
 	keys := f.agent.cert.TaskKeys
 	in := f.agent.beat()
 	in.TaskKeyIDs = []string{keys[0].KeyID}
-	var out wire.HeartbeatResponse
-	f.agent.ok(wire.PathHeartbeat, in, &out)
+	var out protocol.HeartbeatResponse
+	f.agent.ok(protocol.PathHeartbeat, in, &out)
 	require.Empty(t, out.TaskKeys, "it knows them")
 	in.TaskKeyIDs = []string{"key_old"}
-	f.agent.ok(wire.PathHeartbeat, in, &out)
+	f.agent.ok(protocol.PathHeartbeat, in, &out)
 	require.Equal(t, keys, out.TaskKeys)
 	in.TaskKeyIDs = make([]string, 100)
-	f.agent.refused(400, wire.ProblemInvalid, wire.PathHeartbeat, in)
+	f.agent.refused(400, protocol.ProblemInvalid, protocol.PathHeartbeat, in)
 
 	require.NoError(t, f.db.RetireSigningKey(t.Context(), keys[0].KeyID))
 	f.restart()
 	in.TaskKeyIDs = []string{keys[0].KeyID}
-	f.agent.ok(wire.PathHeartbeat, in, &out)
+	f.agent.ok(protocol.PathHeartbeat, in, &out)
 	require.Len(t, out.TaskKeys, 2)
 	require.False(t, out.TaskKeys[0].Until.After(time.Now()), "what was retired is not to be trusted")
-	believed, err := keychain.Extend(keys, out.TaskKeys)
+	believed, err := taskkeys.Extend(keys, out.TaskKeys)
 	require.NoError(t, err, "the new one is signed by it")
 	require.Equal(t, out.TaskKeys[1].KeyID, believed[1].KeyID)
 	f.enqueue(lifecycle.TaskKindDrain, "k")
-	open(t, out.TaskKeys, f.claim(wire.ClaimRequest{}).Task)
+	open(t, out.TaskKeys, f.claim(protocol.ClaimRequest{}).Task)
 	next := newKey(t)
-	var cert wire.CertificateResponse
-	f.agent.ok(wire.PathRenew, wire.RenewRequest{CSRPEM: csr(t, next)}, &cert)
+	var cert protocol.CertificateResponse
+	f.agent.ok(protocol.PathRenew, protocol.RenewRequest{CSRPEM: csr(t, next)}, &cert)
 	require.Equal(t, out.TaskKeys, cert.TaskKeys)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/boot"
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
-	"github.com/slipway-cloud/slipway/internal/pxenode"
+	pxesim "github.com/slipway-cloud/slipway/sim/pxe"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
@@ -41,8 +41,8 @@ func flood(t *testing.T, server string, from, to int) map[int]int {
 					d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}}
 					clients[source] = &http.Client{Timeout: runenv.Patience(30 * time.Second), Transport: &http.Transport{DialContext: d.DialContext, MaxIdleConnsPerHost: 1}}
 				}
-				m := pxenode.Machine{Server: server, MAC: fmt.Sprintf("52:54:%02x:%02x:%02x:%02x", i>>24&0xff, i>>16&0xff, i>>8&0xff, i&0xff), Client: clients[source]}
-				a, err := m.Report(t.Context(), "", pxenode.Report{Vendor: "Forger"})
+				m := pxesim.Machine{Server: server, MAC: fmt.Sprintf("52:54:%02x:%02x:%02x:%02x", i>>24&0xff, i>>16&0xff, i>>8&0xff, i&0xff), Client: clients[source]}
+				a, err := m.Report(t.Context(), "", pxesim.Report{Vendor: "Forger"})
 				if err != nil {
 					a.Status = -1
 				}
@@ -85,10 +85,10 @@ func heap() uint64 {
 }
 
 // approved is a machine that is to install, and its node.
-func (w *world) approved(mac string) (*pxenode.Machine, string) {
+func (w *world) approved(mac string) (*pxesim.Machine, string) {
 	w.t.Helper()
 	m := w.machine(mac)
-	a, err := m.Report(w.t.Context(), "", pxenode.Report{})
+	a, err := m.Report(w.t.Context(), "", pxesim.Report{})
 	require.NoError(w.t, err)
 	path := "/api/v1/nodes/" + a.NodeID
 	w.do("PATCH", path, map[string]any{"install_workflow_id": w.installWorkflow("w-" + a.NodeID)}, anyVersion).want(http.StatusOK)
@@ -97,10 +97,10 @@ func (w *world) approved(mac string) (*pxenode.Machine, string) {
 }
 
 // installs takes a machine through its installation, and says how long it took.
-func installs(ctx context.Context, m *pxenode.Machine) (time.Duration, error) {
+func installs(ctx context.Context, m *pxesim.Machine) (time.Duration, error) {
 	began := time.Now()
 	b, err := m.Boot(ctx)
-	if err != nil || b.Kind != pxenode.Installs {
+	if err != nil || b.Kind != pxesim.Installs {
 		return 0, fmt.Errorf("it booted %q: %w", b.Kind, err)
 	}
 	if _, _, err := m.UserData(ctx, b); err != nil {
@@ -108,7 +108,7 @@ func installs(ctx context.Context, m *pxenode.Machine) (time.Duration, error) {
 	}
 	for _, r := range []struct{ status, effect string }{{"started", "starts"}, {"progress", "advances"}, {"complete", "finishes"}} {
 		half := 50
-		a, err := m.Report(ctx, b.Token, pxenode.Report{InstallationStatus: r.status, InstallationProgress: &half})
+		a, err := m.Report(ctx, b.Token, pxesim.Report{InstallationStatus: r.status, InstallationProgress: &half})
 		if err != nil || a.Effect != r.effect {
 			return 0, fmt.Errorf("%s was answered %d %q: %w", r.status, a.Status, a.Effect, err)
 		}
@@ -185,7 +185,7 @@ func TestTheListOfDiscoveredNodesHasAnEnd(t *testing.T) {
 	late := w.machine("52:54:ff:00:00:01")
 	b, err = late.Boot(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, pxenode.Waits, b.Kind)
+	require.Equal(t, pxesim.Waits, b.Kind)
 	require.Contains(t, strings.Join(b.Said, " "), "list of new machines is full")
 	w.do("POST", "/api/v1/admin/discovered-nodes/purge", map[string]any{"unseen_minutes": 60}).want(http.StatusOK)
 	var gone struct{ Purged int }

@@ -16,8 +16,8 @@ import (
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
-	"github.com/slipway-cloud/slipway/internal/pxenode"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	pxesim "github.com/slipway-cloud/slipway/sim/pxe"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -306,7 +306,7 @@ func TestPXEHardwareIsPlannedForAMigration(t *testing.T) {
 	put(hardware(fresh), w.as("operator")).refused(problem.Forbidden)
 
 	// The new hardware booted before anybody said whose it is: it stays so until the job takes it.
-	early, err := w.machine(fresh).Report(t.Context(), "", pxenode.Report{})
+	early, err := w.machine(fresh).Report(t.Context(), "", pxesim.Report{})
 	require.NoError(t, err)
 	var got rest.Node
 	put(hardware("52-54-00-00-0F-09", second)).want(http.StatusOK).into(&got)
@@ -327,7 +327,7 @@ func TestPXEHardwareIsPlannedForAMigration(t *testing.T) {
 	w.do("GET", path, nil).want(http.StatusOK).into(&got)
 	require.Equal(t, []any{[]string{fresh, second}, "NEW-1", id}, []any{got.MACs, got.Serial, got.PXE.PlannedHardware.ReplacedBy})
 	require.NotEmpty(t, got.BMCID)
-	old, err := w.machine(n.MACs[0]).Report(t.Context(), "", pxenode.Report{})
+	old, err := w.machine(n.MACs[0]).Report(t.Context(), "", pxesim.Report{})
 	require.NoError(t, err)
 	require.Equal(t, "discovered", old.State, "the old hardware is a machine like any other")
 

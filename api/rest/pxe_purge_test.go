@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/api/problem"
-	"github.com/slipway-cloud/slipway/internal/pxenode"
+	pxesim "github.com/slipway-cloud/slipway/sim/pxe"
 )
 
 // What is no address purges nothing, and says so; an address is one however it
@@ -18,7 +18,7 @@ func TestAPurgeIsOfAnAddress(t *testing.T) {
 	purge := func(source string) answer {
 		return w.do("POST", "/api/v1/admin/discovered-nodes/purge", map[string]any{"source": source})
 	}
-	_, err := w.machine("52:54:00:00:00:01").Report(t.Context(), "", pxenode.Report{})
+	_, err := w.machine("52:54:00:00:00:01").Report(t.Context(), "", pxesim.Report{})
 	require.NoError(t, err)
 	for _, wrong := range []string{"nonsense", "127.0.0.1:80", "127.0.0", "10.0.0.0/8"} {
 		p := purge(wrong).refused(problem.Invalid)

@@ -20,11 +20,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/api/agentapi"
 	"github.com/slipway-cloud/slipway/db"
-	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/internal/nodeca"
-	"github.com/slipway-cloud/slipway/internal/pxenode"
+	pxesim "github.com/slipway-cloud/slipway/sim/pxe"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
@@ -76,7 +76,7 @@ func (s *system) post(path string, body, into any) (int, string) {
 	out, err := io.ReadAll(resp.Body)
 	require.NoError(s.door.t, err)
 	if resp.StatusCode != http.StatusOK {
-		var p wire.Problem
+		var p protocol.Problem
 		require.NoError(s.door.t, json.Unmarshal(out, &p), string(out))
 		return resp.StatusCode, p.Type
 	}
@@ -88,10 +88,10 @@ func (s *system) enrol() (int, string) {
 	s.door.t.Helper()
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, s.key)
 	require.NoError(s.door.t, err)
-	var got wire.CertificateResponse
+	var got protocol.CertificateResponse
 	without := *s
 	without.cert = nil
-	status, typ := without.post(wire.PathEnroll, wire.EnrollRequest{Token: s.token, CSRPEM: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))}, &got)
+	status, typ := without.post(protocol.PathEnroll, protocol.EnrollRequest{Token: s.token, CSRPEM: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))}, &got)
 	if status == http.StatusOK {
 		block, _ := pem.Decode([]byte(got.CertificatePEM))
 		require.NotNil(s.door.t, block)
@@ -103,8 +103,8 @@ func (s *system) enrol() (int, string) {
 
 func (s *system) beat() (int, string) {
 	s.door.t.Helper()
-	var out wire.HeartbeatResponse
-	return s.post(wire.PathHeartbeat, wire.Heartbeat{SentAt: time.Now(), BootID: "boot-1", AgentVersion: "1", Generation: s.gen}, &out)
+	var out protocol.HeartbeatResponse
+	return s.post(protocol.PathHeartbeat, protocol.Heartbeat{SentAt: time.Now(), BootID: "boot-1", AgentVersion: "1", Generation: s.gen}, &out)
 }
 
 var enrolmentInScript = regexp.MustCompile(`put token <<'END_OF_FILE'\n([A-Za-z0-9+/=\n]*)\nEND_OF_FILE\n`)
@@ -160,7 +160,7 @@ func TestAReprovisionedNodeShutsItsOldSystemOut(t *testing.T) {
 	}
 	say := func(token, status, effect string) {
 		t.Helper()
-		a, err := m.Report(t.Context(), token, pxenode.Report{InstallationStatus: status})
+		a, err := m.Report(t.Context(), token, pxesim.Report{InstallationStatus: status})
 		require.NoError(t, err)
 		require.Equal(t, []any{http.StatusOK, effect}, []any{a.Status, a.Effect})
 	}
@@ -168,7 +168,7 @@ func TestAReprovisionedNodeShutsItsOldSystemOut(t *testing.T) {
 		t.Helper()
 		b, err := m.Boot(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, pxenode.Installs, b.Kind, b.Script)
+		require.Equal(t, pxesim.Installs, b.Kind, b.Script)
 		say(b.Token, "started", "starts")
 		return b.Token
 	}
@@ -198,16 +198,16 @@ func TestAReprovisionedNodeShutsItsOldSystemOut(t *testing.T) {
 	state("pending")
 	status, _ := old.beat()
 	require.Equal(t, http.StatusServiceUnavailable, status)
-	a, err := m.Report(t.Context(), first, pxenode.Report{InstallationStatus: "complete"})
+	a, err := m.Report(t.Context(), first, pxesim.Report{InstallationStatus: "complete"})
 	require.NoError(t, err)
 	require.Equal(t, http.StatusUnauthorized, a.Status, "the token of the round before")
 	second := boot()
-	refused(old, wire.ProblemLocked)
+	refused(old, protocol.ProblemLocked)
 	say(second, "complete", "finishes")
-	refused(old, wire.ProblemLocked)
+	refused(old, protocol.ProblemLocked)
 	state("active")
 	require.Equal(t, "active", w.pxeNode(id).Status)
-	refused(old, wire.ProblemLocked)
+	refused(old, protocol.ProblemLocked)
 	var attention struct{ Data []struct{ Kind string } }
 	w.do("GET", "/api/v1/admin/attention?kind="+db.AttentionAgentLocked, nil).want(http.StatusOK).into(&attention)
 	require.Empty(t, attention.Data, "nobody has to look")
@@ -218,7 +218,7 @@ func TestAReprovisionedNodeShutsItsOldSystemOut(t *testing.T) {
 	third := boot()
 	fresh := w.installsAgent(door, third)
 	served(fresh)
-	refused(old, wire.ProblemSuperseded)
+	refused(old, protocol.ProblemSuperseded)
 	say(third, "complete", "finishes")
 	state("active")
 	served(fresh)

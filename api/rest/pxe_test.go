@@ -15,8 +15,8 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db/dbtest"
-	"github.com/slipway-cloud/slipway/internal/pxenode"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	pxesim "github.com/slipway-cloud/slipway/sim/pxe"
 )
 
 const autoinstall = `#cloud-config
@@ -60,8 +60,8 @@ func (w *world) installWorkflow(name string) string {
 	}}).want(http.StatusCreated).id()
 }
 
-func (w *world) machine(mac string) *pxenode.Machine {
-	return &pxenode.Machine{Server: w.url, MAC: mac, SMBIOS: map[string]string{"manufacturer": `Dell "Inc" $(reboot)`, "product": "XE9680", "serial": "S-1", "uuid": "4c4c", "ip": "10.1.2.3"}}
+func (w *world) machine(mac string) *pxesim.Machine {
+	return &pxesim.Machine{Server: w.url, MAC: mac, SMBIOS: map[string]string{"manufacturer": `Dell "Inc" $(reboot)`, "product": "XE9680", "serial": "S-1", "uuid": "4c4c", "ip": "10.1.2.3"}}
 }
 
 func (w *world) pxeNode(id string) (out struct {
@@ -88,17 +88,17 @@ func TestAPXENodeFromDiscoveryToService(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	m := w.machine("52:54:00:00:00:01")
-	boot := func(want pxenode.Kind) pxenode.Boot {
+	boot := func(want pxesim.Kind) pxesim.Boot {
 		t.Helper()
 		b, err := m.Boot(t.Context())
 		require.NoError(t, err, b.Script)
 		require.Equal(t, want, b.Kind, b.Script)
 		return b
 	}
-	say := func(token, status, effect, state string) pxenode.Answer {
+	say := func(token, status, effect, state string) pxesim.Answer {
 		t.Helper()
 		percent := 40
-		r := pxenode.Report{InstallationStatus: status, IPAddress: "10.1.2.4"}
+		r := pxesim.Report{InstallationStatus: status, IPAddress: "10.1.2.4"}
 		if status == "progress" {
 			r.InstallationProgress = &percent
 		}
@@ -112,8 +112,8 @@ func TestAPXENodeFromDiscoveryToService(t *testing.T) {
 		return a
 	}
 
-	boot(pxenode.Waits)
-	b := boot(pxenode.Waits)
+	boot(pxesim.Waits)
+	b := boot(pxesim.Waits)
 	require.Contains(t, b.Said[0], "waits for the approval of an admin")
 	require.NotContains(t, b.Script, "pxe_")
 	var list struct{ Data []struct{ ID, Status string } }
@@ -139,7 +139,7 @@ func TestAPXENodeFromDiscoveryToService(t *testing.T) {
 	state(map[string]any{"state": "enrolling"}).refused(problem.Invalid)
 
 	for attempt := 1; attempt <= 3; attempt++ {
-		b = boot(pxenode.Installs)
+		b = boot(pxesim.Installs)
 		require.Len(t, b.Images["kernel"], 210_000)
 		require.Equal(t, "small", string(b.Images["initrd0"]))
 		require.Contains(t, b.CommandLine, "autoinstall")
@@ -173,7 +173,7 @@ func TestAPXENodeFromDiscoveryToService(t *testing.T) {
 	say(b.Token, "complete", "ignored", "install_failed")
 	_, _, err := m.UserData(t.Context(), b)
 	require.ErrorContains(t, err, "404")
-	b = boot(pxenode.Waits)
+	b = boot(pxesim.Waits)
 	require.Contains(t, b.Said[0], "failed to install three times")
 	n = w.pxeNode(id)
 	require.Equal(t, 3, n.InstallAttempts)
@@ -185,15 +185,15 @@ func TestAPXENodeFromDiscoveryToService(t *testing.T) {
 	state(map[string]any{"state": "pending", "force": true, "comment": nil}).want(http.StatusOK)
 	require.Zero(t, w.pxeNode(id).InstallAttempts)
 	require.Empty(t, b.Token, "a machine that waits has none")
-	b = boot(pxenode.Installs)
+	b = boot(pxesim.Installs)
 	say(b.Token, "complete", "ignored", "pending")
 	say(b.Token, "started", "starts", "installing")
 	w.do("PATCH", path, map[string]any{"install_workflow_id": first}, anyVersion).refused(problem.IllegalTransition)
 	say(b.Token, "complete", "finishes", "installed")
-	boot(pxenode.Local)
+	boot(pxesim.Local)
 	state(map[string]any{"state": "active", "comment": "looks good"}).want(http.StatusOK)
 	require.Equal(t, "active", w.pxeNode(id).Status)
-	boot(pxenode.Local)
+	boot(pxesim.Local)
 
 	var history struct {
 		Data []struct {
@@ -227,14 +227,14 @@ func TestAnImageThatIsNotWhatItMustBeIsNotBooted(t *testing.T) {
 		"kernel": map[string]any{"url": url + "/vmlinuz", "sha256": strings.Repeat("0", 64)}, "command_line": "quiet",
 	}}).want(http.StatusCreated).id()
 	m := w.machine("52:54:00:00:00:02")
-	a, err := m.Report(t.Context(), "", pxenode.Report{Vendor: "Dell"})
+	a, err := m.Report(t.Context(), "", pxesim.Report{Vendor: "Dell"})
 	require.NoError(t, err)
 	path := "/api/v1/nodes/" + a.NodeID
 	w.do("PATCH", path, map[string]any{"install_workflow_id": wf}, anyVersion).want(http.StatusOK)
 	w.do("POST", path+"/state", map[string]any{"state": "pending"}, anyVersion).want(http.StatusOK)
 	b, err := m.Boot(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, pxenode.Waits, b.Kind)
+	require.Equal(t, pxesim.Waits, b.Kind)
 	require.Contains(t, strings.Join(b.Said, "\n"), "ended short")
 	require.Empty(t, b.Images)
 }
@@ -285,16 +285,16 @@ func TestADeviceGroupMayPromoteByItself(t *testing.T) {
 	w.do("PUT", "/api/v1/admin/device-groups/careful", map[string]any{"auto_promote": false}).want(http.StatusOK)
 	for i, c := range []struct{ group, state string }{{"lab", "active"}, {"prod", "installed"}, {"careful", "installed"}} {
 		m := w.machine(fmt.Sprintf("52:54:00:00:01:%02x", i))
-		a, err := m.Report(t.Context(), "", pxenode.Report{})
+		a, err := m.Report(t.Context(), "", pxesim.Report{})
 		require.NoError(t, err)
 		path := "/api/v1/nodes/" + a.NodeID
 		w.do("PATCH", path, map[string]any{"install_workflow_id": wf, "labels": map[string]any{"device-group": c.group}}, anyVersion).want(http.StatusOK)
 		w.do("POST", path+"/state", map[string]any{"state": "pending"}, anyVersion).want(http.StatusOK)
 		b, err := m.Boot(t.Context())
 		require.NoError(t, err)
-		_, err = m.Report(t.Context(), b.Token, pxenode.Report{InstallationStatus: "started"})
+		_, err = m.Report(t.Context(), b.Token, pxesim.Report{InstallationStatus: "started"})
 		require.NoError(t, err)
-		a, err = m.Report(t.Context(), b.Token, pxenode.Report{InstallationStatus: "complete"})
+		a, err = m.Report(t.Context(), b.Token, pxesim.Report{InstallationStatus: "complete"})
 		require.NoError(t, err)
 		require.Equal(t, c.state, a.State, c.group)
 		require.Equal(t, c.state, w.pxeNode(a.NodeID).Status, c.group)

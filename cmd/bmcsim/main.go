@@ -19,8 +19,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/slipway-cloud/slipway/internal/simhw"
-	"github.com/slipway-cloud/slipway/providers/bmc/bmcsim"
+	simhw "github.com/slipway-cloud/slipway/sim/hw"
+	redfishsim "github.com/slipway-cloud/slipway/sim/redfish"
 )
 
 type options struct {
@@ -58,7 +58,7 @@ func parse(args []string, errOut io.Writer) (options, error) {
 	fs.StringVar(&o.tree, "tree", "", "serve this recorded mockup (a directory or .tar.gz) read-only, without login")
 	fs.StringVar(&o.listen, "listen", "127.0.0.1:8000", "address of the Redfish service")
 	fs.StringVar(&o.admin, "admin", "", "address of the admin port (faults, counters); empty for none; it has no login")
-	fs.StringVar(&o.personality, "personality", "Dell", "vendor: "+strings.Join(bmcsim.Names(), ", "))
+	fs.StringVar(&o.personality, "personality", "Dell", "vendor: "+strings.Join(redfishsim.Names(), ", "))
 	fs.StringVar(&o.user, "user", "root", "BMC user")
 	fs.StringVar(&o.password, "password", "", "BMC password; empty draws one and prints it")
 	fs.BoolVar(&o.tls, "tls", false, "serve https with a self-signed certificate")
@@ -74,7 +74,7 @@ func parse(args []string, errOut io.Writer) (options, error) {
 }
 
 func serveMachine(ctx context.Context, o options, out io.Writer) error {
-	p, err := bmcsim.PersonalityOf(o.personality)
+	p, err := redfishsim.PersonalityOf(o.personality)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func serveMachine(ctx context.Context, o options, out io.Writer) error {
 		spec.BMCPassword = o.password
 	}
 	m := simhw.NewMachine(ctx, simhw.NewClock(o.speed), spec)
-	s, err := bmcsim.New(bmcsim.Options{Machine: m, Personality: p.Name, TLS: o.tls, Seed: o.seed})
+	s, err := redfishsim.New(redfishsim.Options{Machine: m, Personality: p.Name, TLS: o.tls, Seed: o.seed})
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func serveTree(ctx context.Context, o options, out io.Writer) error {
 	if o.tls || o.admin != "" {
 		return errors.New("--tree is served read-only over plain http: leave --tls and --admin out")
 	}
-	tree, err := bmcsim.OpenTree(o.tree)
+	tree, err := redfishsim.OpenTree(o.tree)
 	if err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func serveTree(ctx context.Context, o options, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", o.listen, err)
 	}
-	srv := &http.Server{Handler: bmcsim.Tree(tree), ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute}
+	srv := &http.Server{Handler: redfishsim.Tree(tree), ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute}
 	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
 	fmt.Fprintf(out, "Recorded tree, read-only: http://%s/redfish/v1\n", ln.Addr())
 	if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {

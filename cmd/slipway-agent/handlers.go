@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/slipway-cloud/slipway/internal/agent"
-	"github.com/slipway-cloud/slipway/internal/agent/scrub"
-	"github.com/slipway-cloud/slipway/internal/agent/task"
+	"github.com/slipway-cloud/slipway/agent"
+	"github.com/slipway-cloud/slipway/agent/scrub"
+	"github.com/slipway-cloud/slipway/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 

@@ -12,10 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/slipway-cloud/slipway/internal/agent"
-	"github.com/slipway-cloud/slipway/internal/agent/nodework"
-	"github.com/slipway-cloud/slipway/internal/agent/privileged"
-	"github.com/slipway-cloud/slipway/internal/agent/task"
+	"github.com/slipway-cloud/slipway/agent"
+	"github.com/slipway-cloud/slipway/agent/privileged"
+	"github.com/slipway-cloud/slipway/agent/task"
+	"github.com/slipway-cloud/slipway/agent/taskhandlers"
 )
 
 // How the process ends when a task asks for it; the systemd units know these.
@@ -37,7 +37,7 @@ func exitCode(err error) int {
 func helperCommand(o *options) *cobra.Command {
 	return &cobra.Command{Use: "helper", Short: "Do the tasks that the agent hands over, with root's rights, until stopped", Args: cobra.NoArgs,
 		Long: "The privileged half of the agent. It listens on the socket that systemd passes, or on helper_socket of the\n" +
-			"configuration, answers root and the user " + nodework.AgentUser + ", checks the control plane's signature of each\n" +
+			"configuration, answers root and the user " + taskhandlers.AgentUser + ", checks the control plane's signature of each\n" +
 			"task itself, and opens no network connection.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := o.load()
@@ -56,7 +56,7 @@ func helperCommand(o *options) *cobra.Command {
 // agentAccount is who may connect besides root; a machine without the account
 // has nobody.
 func agentAccount() (uids []int, gid int) {
-	u, err := user.Lookup(nodework.AgentUser)
+	u, err := user.Lookup(taskhandlers.AgentUser)
 	if err != nil {
 		return nil, -1
 	}

@@ -1,4 +1,4 @@
-// Command slipway-agent is the node agent; internal/agent holds what it does.
+// Command slipway-agent is the node agent; agent holds what it does.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/slipway-cloud/slipway/internal/agent"
+	"github.com/slipway-cloud/slipway/agent"
 )
 
 // version is set by the linker: -ldflags "-X main.version=v1.2.3".

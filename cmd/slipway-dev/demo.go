@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/slipway-cloud/slipway/internal/devstack"
-	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	simhw "github.com/slipway-cloud/slipway/sim/hw"
+	"github.com/slipway-cloud/slipway/test/stack"
 )
 
 // demoSpeed makes a quarter of an hour of installing take some seconds.
@@ -57,7 +57,7 @@ func demoCommand() *cobra.Command {
 			defer search.close()
 			logs, out = append(logs, search.log), io.MultiWriter(out, search.printed)
 		}
-		o := devstack.Options{Specs: demoSpecs(), PXE: devstack.PXEMachines(1), Speed: demoSpeed, Progress: out}
+		o := stack.Options{Specs: demoSpecs(), PXE: stack.PXEMachines(1), Speed: demoSpeed, Progress: out}
 		if len(logs) > 0 {
 			o.Log = io.MultiWriter(logs...)
 		}
@@ -79,9 +79,9 @@ func demoSpecs() []simhw.Spec {
 
 func hostname(m *simhw.Machine) string { return "gpu-" + m.Spec().ID }
 
-func demo(ctx context.Context, o devstack.Options, out io.Writer, search *secretSearch) error {
+func demo(ctx context.Context, o stack.Options, out io.Writer, search *secretSearch) error {
 	fmt.Fprintln(out, "Slipway demo: bare servers become active GPU nodes, and leave service clean. Everything outside Slipway is simulated; the protocols are real.")
-	s, err := devstack.Start(ctx, o)
+	s, err := stack.Start(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ type jobView struct {
 }
 
 func (o *operator) bmc(m *simhw.Machine) map[string]any {
-	return map[string]any{"address": m.Spec().BMCAddress, "credential_ref": devstack.BMCSecret(m.Spec().ID)}
+	return map[string]any{"address": m.Spec().BMCAddress, "credential_ref": stack.BMCSecret(m.Spec().ID)}
 }
 
 // onboardAll asks for three single onboardings and one batch of four.

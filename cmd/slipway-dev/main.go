@@ -16,8 +16,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/slipway-cloud/slipway/internal/devstack"
-	"github.com/slipway-cloud/slipway/internal/devstack/temporal"
+	"github.com/slipway-cloud/slipway/internal/devserver/temporal"
+	"github.com/slipway-cloud/slipway/test/stack"
 )
 
 func main() {
@@ -38,7 +38,7 @@ func root() *cobra.Command {
 }
 
 func upCommand() *cobra.Command {
-	var o devstack.Options
+	var o stack.Options
 	var reset bool
 	cmd := &cobra.Command{
 		Use: "up", Args: cobra.NoArgs,
@@ -85,9 +85,9 @@ func stateDir() (string, error) {
 	return filepath.Join(root, ".slipway"), nil
 }
 
-func up(ctx context.Context, o devstack.Options, out io.Writer) error {
+func up(ctx context.Context, o stack.Options, out io.Writer) error {
 	fmt.Fprintln(out, "Slipway dev stack: starting (a first run also builds the embedded Temporal server, about 6 minutes on two cores)")
-	s, err := devstack.Start(ctx, o)
+	s, err := stack.Start(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -101,10 +101,10 @@ func up(ctx context.Context, o devstack.Options, out io.Writer) error {
 	fmt.Fprintf(out, "\nIt runs until Ctrl-C. In another terminal:\n"+
 		"  export XDG_CONFIG_HOME=%s PATH=%s:$PATH\n  slipway node list\n"+
 		"  slipway node onboard --site sim --profile standard --sku h100x8 --hostname %s \\\n    --bmc %s --credential %s --watch\n",
-		op.home, s.Bin, hostname(first), first.Spec().BMCAddress, devstack.BMCSecret(first.Spec().ID))
+		op.home, s.Bin, hostname(first), first.Spec().BMCAddress, stack.BMCSecret(first.Spec().ID))
 	fmt.Fprintln(out, "The other servers, with their BMCs and logins:")
 	for _, m := range s.Sims.Fleet.All()[1:] {
-		fmt.Fprintf(out, "  --hostname %s --bmc %s --credential %s  (%s)\n", hostname(m), m.Spec().BMCAddress, devstack.BMCSecret(m.Spec().ID), m.Spec().Vendor)
+		fmt.Fprintf(out, "  --hostname %s --bmc %s --credential %s  (%s)\n", hostname(m), m.Spec().BMCAddress, stack.BMCSecret(m.Spec().ID), m.Spec().Vendor)
 	}
 	<-ctx.Done()
 	fmt.Fprintln(out, "\nstopping ...")

@@ -12,12 +12,12 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/api/rest"
-	"github.com/slipway-cloud/slipway/internal/devstack"
+	"github.com/slipway-cloud/slipway/test/stack"
 )
 
 // operator is a person with an admin's token at a running stack.
 type operator struct {
-	stack *devstack.Stack
+	stack *stack.Stack
 	api   *client
 	cli   string // the slipway program
 	home  string // its configuration folder
@@ -30,7 +30,7 @@ const tokenLife = 30 * 24 * time.Hour
 
 // prepare stores the simulated site's secrets, makes an operator's login, and
 // registers site, profile, SKU and RoCE records. It may be repeated.
-func prepare(ctx context.Context, s *devstack.Stack) (*operator, error) {
+func prepare(ctx context.Context, s *stack.Stack) (*operator, error) {
 	if err := s.SeedSecrets(ctx); err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (o *operator) register(ctx context.Context) error {
 	}
 	for i, m := range o.stack.Sims.Fleet.All() {
 		path := "/admin/maas-sites/" + o.site + "/roce-assignments/" + hostname(m)
-		if err := o.api.call(ctx, http.MethodPut, path, map[string]any{"ports": devstack.RoCEPorts(m, i)}, nil); err != nil {
+		if err := o.api.call(ctx, http.MethodPut, path, map[string]any{"ports": stack.RoCEPorts(m, i)}, nil); err != nil {
 			return err
 		}
 	}

@@ -13,18 +13,18 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slipway-cloud/slipway/internal/devstack"
-	"github.com/slipway-cloud/slipway/internal/pxenode"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/bmc/redfish"
+	pxesim "github.com/slipway-cloud/slipway/sim/pxe"
+	"github.com/slipway-cloud/slipway/test/stack"
 )
 
 // The demo's install workflows. The second one is a system that runs from
 // memory: from it even the disk of the installed system is erased.
 const (
 	installName, installWords = "ubuntu", "autoinstall"
-	eraserName, eraserWords   = "eraser", pxenode.LiveWord
+	eraserName, eraserWords   = "eraser", pxesim.LiveWord
 	installUserData           = `#cloud-config
 autoinstall:
   version: 1
@@ -134,7 +134,7 @@ func (o *operator) heard(ctx context.Context, node string) bool {
 
 // withBMC names the machine's BMC, with the pin of the certificate that it shows,
 // as a person does who has compared it.
-func (o *operator) withBMC(ctx context.Context, out io.Writer, w *watched, s *devstack.PXEServer) error {
+func (o *operator) withBMC(ctx context.Context, out io.Writer, w *watched, s *stack.PXEServer) error {
 	spec := s.Hardware.Spec()
 	b, err := redfish.Opener{}.OpenBMC(providers.BMCTarget{Address: spec.BMCAddress})
 	if err != nil {
@@ -144,7 +144,7 @@ func (o *operator) withBMC(ctx context.Context, out io.Writer, w *watched, s *de
 	if err = errors.Join(err, b.Close(ctx)); err != nil {
 		return err
 	}
-	return o.show(ctx, out, "node", "set-bmc", w.host, "--address", spec.BMCAddress, "--credential-ref", devstack.BMCSecret(spec.ID), "--pin", id.PinSHA256)
+	return o.show(ctx, out, "node", "set-bmc", w.host, "--address", spec.BMCAddress, "--credential-ref", stack.BMCSecret(spec.ID), "--pin", id.PinSHA256)
 }
 
 // installWorkflows registers both, with images from a server of this process.

@@ -14,15 +14,15 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/slipway-cloud/slipway/internal/devstack"
 	"github.com/slipway-cloud/slipway/test/secretscan"
+	"github.com/slipway-cloud/slipway/test/stack"
 )
 
 // secretSearch searches all that a demo leaves behind for the secrets of its run: every workflow
 // history, every column of the database, the logs, and what the demo printed. It is nil without
 // --search-secrets, and most of its methods then do nothing.
 type secretSearch struct {
-	stack   *devstack.Stack
+	stack   *stack.Stack
 	conn    *pgx.Conn
 	log     *os.File // Slipway's own log
 	printed *os.File // what the demo printed
@@ -60,7 +60,7 @@ func (c *secretSearch) close() {
 
 // begin makes the database keep a copy of every sealed secret and of every hash of a token: Slipway
 // deletes most of them before the demo ends.
-func (c *secretSearch) begin(ctx context.Context, s *devstack.Stack) (err error) {
+func (c *secretSearch) begin(ctx context.Context, s *stack.Stack) (err error) {
 	if c == nil {
 		return nil
 	}

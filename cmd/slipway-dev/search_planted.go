@@ -12,10 +12,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/slipway-cloud/slipway/internal/devstack"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/secrets"
 	"github.com/slipway-cloud/slipway/test/secretscan"
+	"github.com/slipway-cloud/slipway/test/stack"
 )
 
 // The kinds of secrets that every demo makes.
@@ -165,7 +165,7 @@ func (c *secretSearch) stored(ctx context.Context) ([]secretscan.Secret, error) 
 func (c *secretSearch) kindOf(name string) string {
 	site := c.stack.SiteSpec()
 	switch {
-	case strings.HasPrefix(name, devstack.BMCSecret("")):
+	case strings.HasPrefix(name, stack.BMCSecret("")):
 		return kindBMC
 	case strings.HasPrefix(name, "bmc/rotated/"):
 		return kindRotated

@@ -1,5 +1,5 @@
 // Command slipway-gpu-pattern says what is in the memory of this machine's GPUs
-// and overwrites it; internal/agent/gpupattern holds what it does.
+// and overwrites it; agent/gpupattern holds what it does.
 package main
 
 import (
@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/slipway-cloud/slipway/internal/agent/gpupattern"
-	"github.com/slipway-cloud/slipway/internal/agent/gpupattern/cuda"
+	"github.com/slipway-cloud/slipway/agent/gpupattern"
+	"github.com/slipway-cloud/slipway/agent/gpupattern/cuda"
 )
 
 // version is set by the linker: -ldflags "-X main.version=v1.2.3".

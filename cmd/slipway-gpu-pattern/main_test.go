@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/slipway-cloud/slipway/internal/agent/gpupattern"
+	"github.com/slipway-cloud/slipway/agent/gpupattern"
 )
 
 // small is a driver with one GPU of a few MiB.

@@ -7,7 +7,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/slipway-cloud/slipway/internal/cli"
+	"github.com/slipway-cloud/slipway/cli"
 )
 
 // version is the build's version; the linker sets it.

@@ -27,7 +27,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/db"
-	"github.com/slipway-cloud/slipway/internal/devstack/pg"
+	"github.com/slipway-cloud/slipway/internal/devserver/pg"
 )
 
 // serverEnv names a running server; its user must be allowed to create

@@ -16,8 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/slipway-cloud/slipway/internal/agent"
-	"github.com/slipway-cloud/slipway/internal/agent/nodework"
+	"github.com/slipway-cloud/slipway/agent"
+	"github.com/slipway-cloud/slipway/agent/taskhandlers"
 )
 
 // unit reads a unit file: section, key, values.
@@ -56,7 +56,7 @@ func TestTheNetworkHalfHasNoRights(t *testing.T) {
 	t.Parallel()
 	s := unit(t, "slipway-agent.service")["Service"]
 	requireAll(t, s, map[string]string{
-		"User": nodework.AgentUser, "NoNewPrivileges": "yes", "CapabilityBoundingSet": "", "AmbientCapabilities": "", "ProtectSystem": "strict", "ProtectHome": "yes",
+		"User": taskhandlers.AgentUser, "NoNewPrivileges": "yes", "CapabilityBoundingSet": "", "AmbientCapabilities": "", "ProtectSystem": "strict", "ProtectHome": "yes",
 		"PrivateTmp": "yes", "OOMScoreAdjust": "-1000", "MemoryMax": "512M", "SystemCallArchitectures": "native", "RestrictNamespaces": "yes",
 		"RestrictAddressFamilies": "AF_INET AF_INET6 AF_UNIX AF_NETLINK",
 		"RestrictSUIDSGID":        "yes", "Restart": "always", "RestartPreventExitStatus": "77", "StateDirectory": "slipway-agent", "StateDirectoryMode": "0700",
@@ -89,14 +89,14 @@ func TestThePrivilegedHalfSeesTheMachine(t *testing.T) {
 		require.NotContains(t, caps, never)
 	}
 	sock := unit(t, "slipway-agent-helper.socket")["Socket"]
-	requireAll(t, sock, map[string]string{"ListenStream": "/run/slipway/helper.sock", "SocketMode": "0660", "SocketUser": "root", "SocketGroup": nodework.AgentUser})
+	requireAll(t, sock, map[string]string{"ListenStream": "/run/slipway/helper.sock", "SocketMode": "0660", "SocketUser": "root", "SocketGroup": taskhandlers.AgentUser})
 }
 
 func TestTheUnitsAreKnownToTheUninstall(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("slipway-agent*")
 	require.NoError(t, err)
-	want := nodework.Units()
+	want := taskhandlers.Units()
 	slices.Sort(want)
 	slices.Sort(files)
 	require.Equal(t, want, files)
@@ -112,7 +112,7 @@ func TestSystemdTakesTheUnits(t *testing.T) {
 		t.Skip("systemd-analyze is not installed")
 	}
 	dir := t.TempDir()
-	for _, n := range nodework.Units() {
+	for _, n := range taskhandlers.Units() {
 		raw, err := os.ReadFile(n)
 		require.NoError(t, err)
 		// The programs are not on this machine.
@@ -122,7 +122,7 @@ func TestSystemdTakesTheUnits(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	args := []string{"verify", "--man=no", "--recursive-errors=no"}
-	for _, n := range nodework.Units() {
+	for _, n := range taskhandlers.Units() {
 		args = append(args, filepath.Join(dir, n))
 	}
 	out, err := exec.CommandContext(ctx, analyze, args...).CombinedOutput()

@@ -2,7 +2,7 @@
 # Runs before each start of the agent's privileged half. A new version that is on
 # trial and has begun too often, or for too long, without proving itself is put
 # back here, since it may be too broken to do so itself. The trial file is that
-# of internal/agent/selfupdate. SLIPWAY_ROOT is set in tests only.
+# of agent/selfupdate. SLIPWAY_ROOT is set in tests only.
 set -eu
 dir=${SLIPWAY_ROOT:-}/opt/slipway-agent
 trial=$dir/trial

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"github.com/slipway-cloud/slipway/internal/agent"
+	"github.com/slipway-cloud/slipway/agent"
 	"github.com/slipway-cloud/slipway/providers"
 )
 

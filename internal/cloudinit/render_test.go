@@ -27,8 +27,8 @@ import (
 	"golang.org/x/crypto/ssh"
 	"gopkg.in/yaml.v3"
 
-	"github.com/slipway-cloud/slipway/internal/agent"
-	"github.com/slipway-cloud/slipway/internal/agent/nodework"
+	"github.com/slipway-cloud/slipway/agent"
+	"github.com/slipway-cloud/slipway/agent/taskhandlers"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/providers"
 )
@@ -252,7 +252,7 @@ func TestBothHalvesOfTheAgentAreInstalled(t *testing.T) {
 	got, err = os.ReadFile(filepath.Join(root, "opt/slipway-agent/current/slipway-agent"))
 	require.NoError(t, err)
 	require.Equal(t, imageAgent, string(got))
-	for _, name := range nodework.Units() {
+	for _, name := range taskhandlers.Units() {
 		unit, err := os.ReadFile(filepath.Join(root, "etc/systemd/system", name))
 		require.NoError(t, err)
 		same, err := os.ReadFile("../../deploy/agent/" + name)
@@ -275,7 +275,7 @@ func verify(t *testing.T, root string) {
 	}
 	dir := filepath.Join(root, "etc/systemd/system")
 	args := []string{"verify", "--man=no"}
-	for _, name := range nodework.Units() {
+	for _, name := range taskhandlers.Units() {
 		path := filepath.Join(dir, name)
 		raw, err := os.ReadFile(path)
 		require.NoError(t, err)

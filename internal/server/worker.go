@@ -20,7 +20,7 @@ import (
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
 	"github.com/slipway-cloud/slipway/activities/projection"
-	"github.com/slipway-cloud/slipway/internal/relay"
+	"github.com/slipway-cloud/slipway/internal/server/relay"
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
 	"github.com/slipway-cloud/slipway/providers"

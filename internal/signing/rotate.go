@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/slipway-cloud/slipway/agent/protocol"
+	"github.com/slipway-cloud/slipway/agent/taskkeys"
 	"github.com/slipway-cloud/slipway/db"
-	"github.com/slipway-cloud/slipway/internal/agent/keychain"
-	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -72,9 +72,9 @@ func signingNow(rows []db.SigningKey, now time.Time) (db.SigningKey, bool) {
 }
 
 // TaskKeys are the keys of tasks as agents are told of them, each with the
-// signature of the one before it: the newest keychain.Most. Where the private
+// signature of the one before it: the newest taskkeys.Most. Where the private
 // half of an old one is gone, the list begins after it.
-func (r *Ring) TaskKeys(ctx context.Context) ([]wire.TaskKey, error) {
+func (r *Ring) TaskKeys(ctx context.Context) ([]protocol.TaskKey, error) {
 	if _, err := r.inUse(ctx, Tasks); err != nil {
 		return nil, err
 	}
@@ -82,12 +82,12 @@ func (r *Ring) TaskKeys(ctx context.Context) ([]wire.TaskKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []wire.TaskKey
+	var out []protocol.TaskKey
 	for i, row := range rows {
-		if i < len(rows)-keychain.Most {
+		if i < len(rows)-taskkeys.Most {
 			continue
 		}
-		k := wire.TaskKey{KeyID: row.ID, Public: row.Public, Generation: int64(i + 1), Until: row.RetiredAt}
+		k := protocol.TaskKey{KeyID: row.ID, Public: row.Public, Generation: int64(i + 1), Until: row.RetiredAt}
 		if i > 0 {
 			k.Link, err = r.link(ctx, rows[i-1], k)
 			if providers.KindOf(err) == providers.KindNotFound {
@@ -104,7 +104,7 @@ func (r *Ring) TaskKeys(ctx context.Context) ([]wire.TaskKey, error) {
 
 // link signs a key with the one before it. The same rows give the same bytes, so
 // that nothing need be stored.
-func (r *Ring) link(ctx context.Context, previous db.SigningKey, k wire.TaskKey) (*wire.KeyLink, error) {
+func (r *Ring) link(ctx context.Context, previous db.SigningKey, k protocol.TaskKey) (*protocol.KeyLink, error) {
 	if previous.RetiredAt == nil {
 		return nil, fmt.Errorf("signing key %s is in use and has a successor; that cannot be", previous.ID)
 	}
@@ -112,7 +112,7 @@ func (r *Ring) link(ctx context.Context, previous db.SigningKey, k wire.TaskKey)
 	if err != nil {
 		return nil, err
 	}
-	k.Link = &wire.KeyLink{PreviousKeyID: previous.ID, PreviousUntil: previous.RetiredAt.UTC()}
-	k.Link.Signature = signer{previous.ID, key}.sign(keychain.Message(k)).Bytes
+	k.Link = &protocol.KeyLink{PreviousKeyID: previous.ID, PreviousUntil: previous.RetiredAt.UTC()}
+	k.Link.Signature = signer{previous.ID, key}.sign(taskkeys.Message(k)).Bytes
 	return k.Link, nil
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/agent/privileged"
+	"github.com/slipway-cloud/slipway/agent/protocol"
+	"github.com/slipway-cloud/slipway/agent/taskkeys"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
-	"github.com/slipway-cloud/slipway/internal/agent/keychain"
-	"github.com/slipway-cloud/slipway/internal/agent/privileged"
-	"github.com/slipway-cloud/slipway/internal/agent/wire"
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
@@ -137,7 +137,7 @@ func believes(t *testing.T, n *privileged.KeyFile, s signing.Signature, message 
 	t.Helper()
 	keys, err := n.Load()
 	require.NoError(t, err)
-	for _, k := range keychain.Valid(keys, time.Now()) {
+	for _, k := range taskkeys.Valid(keys, time.Now()) {
 		if k.KeyID == s.KeyID {
 			return ed25519.Verify(k.Public, message, s.Bytes)
 		}
@@ -156,7 +156,7 @@ func TestARotationReachesNodesThatWereThereBefore(t *testing.T) {
 		require.NoError(t, err)
 		raw, err := json.Marshal(keys)
 		require.NoError(t, err)
-		var heard []wire.TaskKey
+		var heard []protocol.TaskKey
 		require.NoError(t, json.Unmarshal(raw, &heard))
 		require.NoError(t, n.Adopt(heard))
 	}

@@ -7,9 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/providers/maas/maassim"
+	simhw "github.com/slipway-cloud/slipway/sim/hw"
+	maassim "github.com/slipway-cloud/slipway/sim/maas"
 )
 
 const machinePath = "machines/" + id + "/"

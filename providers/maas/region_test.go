@@ -10,7 +10,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/maas"
-	"github.com/slipway-cloud/slipway/providers/providertest"
+	"github.com/slipway-cloud/slipway/test/conformance"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
@@ -41,8 +41,8 @@ func TestRegion(t *testing.T) {
 		require.NoError(t, err)
 		ca = string(data)
 	}
-	providertest.ExerciseMAAS(t, func(t *testing.T) providertest.MAASFixture {
-		return providertest.MAASFixture{
+	conformance.ExerciseMAAS(t, func(t *testing.T) conformance.MAASFixture {
+		return conformance.MAASFixture{
 			Opener: maas.Opener{},
 			Site:   providers.MAASSite{URL: env("URL", ""), APIKey: providers.NewSecret(env("KEY", "")), CAPEM: ca},
 			Series: env("SERIES", ""),

@@ -7,15 +7,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/maas"
-	"github.com/slipway-cloud/slipway/providers/maas/maassim"
-	"github.com/slipway-cloud/slipway/providers/providertest"
+	simhw "github.com/slipway-cloud/slipway/sim/hw"
+	maassim "github.com/slipway-cloud/slipway/sim/maas"
+	"github.com/slipway-cloud/slipway/test/conformance"
 )
 
 // simRegion starts a simulated region with one machine that it does not know.
-func simRegion(t *testing.T, profile string) (*maassim.Server, providertest.MAASFixture) {
+func simRegion(t *testing.T, profile string) (*maassim.Server, conformance.MAASFixture) {
 	t.Helper()
 	// Cleanup of the suite still talks to the region, so the region must
 	// outlive t.Context.
@@ -44,7 +44,7 @@ func simRegion(t *testing.T, profile string) (*maassim.Server, providertest.MAAS
 	for _, n := range spec.NICs {
 		macs = append(macs, n.MAC)
 	}
-	return srv, providertest.MAASFixture{
+	return srv, conformance.MAASFixture{
 		Opener: maas.Opener{},
 		Site:   providers.MAASSite{URL: "http://" + addrs.API + "/MAAS", APIKey: providers.NewSecret(apiKey)},
 		Machine: providers.MAASCreate{
@@ -63,7 +63,7 @@ func TestSimulator(t *testing.T) {
 	for _, profile := range []string{"3.7", "3.5"} {
 		t.Run(profile, func(t *testing.T) {
 			t.Parallel()
-			providertest.ExerciseMAAS(t, func(t *testing.T) providertest.MAASFixture {
+			conformance.ExerciseMAAS(t, func(t *testing.T) conformance.MAASFixture {
 				_, f := simRegion(t, profile)
 				return f
 			})

@@ -21,9 +21,9 @@ const (
 	demoLimit          = 5 * time.Minute
 	// watchdog ends a run that CI would end without a word a quarter of an hour later.
 	watchdog   = 75 * time.Minute
-	knownCases = "internal/e2e/chaos/testdata/known.txt"
-	endToEnd   = "internal/e2e"
-	harness    = "internal/e2e/chaos"
+	knownCases = "test/chaos/testdata/known.txt"
+	endToEnd   = "test/e2e"
+	harness    = "test/chaos"
 	demoStep   = "demo run, searched for secrets"
 
 	chaosProgram = workFolder + "/chaos"

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/slipway-cloud/slipway/internal/devstack/toolcache"
+	"github.com/slipway-cloud/slipway/internal/devserver/toolcache"
 )
 
 func TestCount(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/slipway-cloud/slipway/internal/devstack/pg"
-	"github.com/slipway-cloud/slipway/internal/devstack/temporal"
+	"github.com/slipway-cloud/slipway/internal/devserver/pg"
+	"github.com/slipway-cloud/slipway/internal/devserver/temporal"
 )
 
 const (

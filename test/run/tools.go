@@ -5,7 +5,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/slipway-cloud/slipway/internal/devstack/toolcache"
+	"github.com/slipway-cloud/slipway/internal/devserver/toolcache"
 	"github.com/slipway-cloud/slipway/test/realhost"
 )
 

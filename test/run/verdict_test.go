@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/slipway-cloud/slipway/internal/devstack/toolcache"
+	"github.com/slipway-cloud/slipway/internal/devserver/toolcache"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 

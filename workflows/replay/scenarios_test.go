@@ -7,9 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/slipway-cloud/slipway/internal/bench/noop"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/test/bench/noop"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 

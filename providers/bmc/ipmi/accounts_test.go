@@ -8,7 +8,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/bmc/ipmi"
-	"github.com/slipway-cloud/slipway/providers/bmc/ipmisim"
+	ipmisim "github.com/slipway-cloud/slipway/sim/ipmi"
 )
 
 func TestALoginByItself(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/bmc/ipmi"
-	"github.com/slipway-cloud/slipway/providers/bmc/ipmisim"
-	"github.com/slipway-cloud/slipway/providers/providertest"
+	ipmisim "github.com/slipway-cloud/slipway/sim/ipmi"
+	"github.com/slipway-cloud/slipway/test/conformance"
 )
 
 var bootTargets = []providers.BootTarget{providers.BootPXE, providers.BootHDD, providers.BootCD, providers.BootSetup}
@@ -20,13 +20,13 @@ var bootTargets = []providers.BootTarget{providers.BootPXE, providers.BootHDD, p
 // only the device reads back.
 func TestConformanceOnOpenIPMI(t *testing.T) {
 	t.Parallel()
-	providertest.ExerciseBMC(t, func(t *testing.T) providertest.BMCFixture {
+	conformance.ExerciseBMC(t, func(t *testing.T) conformance.BMCFixture {
 		s := newOpenIPMI(t)
-		lacks := providertest.IPMILacks()
+		lacks := conformance.IPMILacks()
 		lacks.BootMode = true
-		return providertest.BMCFixture{
+		return conformance.BMCFixture{
 			Opener: ipmi.Opener{Options: bare()}, Target: s.target, Timeout: time.Minute,
-			WrongPassword: true, Graceful: providertest.GracefulWorks, BootTargets: []providers.BootTarget{providers.BootPXE, providers.BootHDD, providers.BootCD},
+			WrongPassword: true, Graceful: conformance.GracefulWorks, BootTargets: []providers.BootTarget{providers.BootPXE, providers.BootHDD, providers.BootCD},
 			Logins: s.relay.Logins, Resets: func() int { return s.controls(t) },
 			Lacks: lacks, Blind: func() {}, // it has no sensors to begin with
 		}
@@ -39,13 +39,13 @@ func TestConformanceOnTheReference(t *testing.T) {
 	for suite, name := range map[int]string{ipmi.CipherSuite17: "suite 17", ipmi.CipherSuite3: "suite 3"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			providertest.ExerciseBMC(t, func(t *testing.T) providertest.BMCFixture {
+			conformance.ExerciseBMC(t, func(t *testing.T) conformance.BMCFixture {
 				r := newReference(t, suite)
 				r.target.CipherSuite = suite
-				return providertest.BMCFixture{
+				return conformance.BMCFixture{
 					Opener: ipmi.Opener{Options: fast()}, Target: r.target, Timeout: time.Minute,
-					WrongPassword: true, Graceful: providertest.GracefulWorks, BootTargets: bootTargets,
-					Logins: r.relay.Logins, Resets: r.bmc.Controls, Lacks: providertest.IPMILacks(),
+					WrongPassword: true, Graceful: conformance.GracefulWorks, BootTargets: bootTargets,
+					Logins: r.relay.Logins, Resets: r.bmc.Controls, Lacks: conformance.IPMILacks(),
 					Blind: func() { r.bmc.SetReading(sensorInlet) },
 				}
 			})
@@ -55,12 +55,12 @@ func TestConformanceOnTheReference(t *testing.T) {
 
 func TestConformanceOnRealGear(t *testing.T) {
 	t.Parallel()
-	f, ok := providertest.RealIPMI(os.Getenv, ipmi.Opener{})
+	f, ok := conformance.RealIPMI(os.Getenv, ipmi.Opener{})
 	if !ok {
 		t.Skip("no real BMC is given; set SLIPWAY_TEST_IPMI_ADDRESS, _USER and _PASSWORD to run the suite on one")
 	}
 	require.NotEmpty(t, f.Target.User, "SLIPWAY_TEST_IPMI_USER")
-	providertest.ExerciseBMC(t, func(*testing.T) providertest.BMCFixture { return f })
+	conformance.ExerciseBMC(t, func(*testing.T) conformance.BMCFixture { return f })
 }
 
 // The reference shares codecs with the provider, so ipmitool judges it: both

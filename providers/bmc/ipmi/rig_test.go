@@ -13,10 +13,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/bmc/ipmi"
-	"github.com/slipway-cloud/slipway/providers/bmc/ipmisim"
+	simhw "github.com/slipway-cloud/slipway/sim/hw"
+	ipmisim "github.com/slipway-cloud/slipway/sim/ipmi"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 

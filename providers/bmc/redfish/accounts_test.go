@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/providers/bmc/bmcsim"
+	redfishsim "github.com/slipway-cloud/slipway/sim/redfish"
 )
 
 const freshPassword = "Fresh-Pass-2468x"
@@ -23,9 +23,9 @@ func (s *sim) works(password string) error {
 
 func TestChangePasswordOnEveryMake(t *testing.T) {
 	t.Parallel()
-	for _, vendor := range bmcsim.Names() {
-		for name, fault := range map[string]*bmcsim.Fault{
-			"used": nil, "factory": {Name: bmcsim.FaultPasswordChange}, "weak etag": {Name: bmcsim.FaultWeakETag, Count: 1},
+	for _, vendor := range redfishsim.Names() {
+		for name, fault := range map[string]*redfishsim.Fault{
+			"used": nil, "factory": {Name: redfishsim.FaultPasswordChange}, "weak etag": {Name: redfishsim.FaultWeakETag, Count: 1},
 		} {
 			t.Run(vendor+" "+name, func(t *testing.T) {
 				t.Parallel()
@@ -56,7 +56,7 @@ func TestAMIsAccountIsLookedForInItsSlotAndChangedUnderAnyTag(t *testing.T) {
 	t.Parallel()
 	change := func(t *testing.T, vendor, slot string) (requests int) {
 		t.Helper()
-		s := newSim(t, "Supermicro", func(p *bmcsim.Personality) {
+		s := newSim(t, "Supermicro", func(p *redfishsim.Personality) {
 			p.Name, p.AccountID, p.AccountSlots, p.NeedsIfMatch, p.AnyTagOnly = vendor, slot, 12, true, true
 		})
 		b := s.open()
@@ -88,18 +88,18 @@ func TestChangePasswordRefusedLostOrIgnored(t *testing.T) {
 	old := func(s *sim) string { return s.target.Password.Reveal() }
 	fresh := func(*sim) string { return freshPassword }
 	for name, c := range map[string]struct {
-		fault bmcsim.Fault
+		fault redfishsim.Fault
 		kind  providers.Kind
 		live  func(*sim) string
 	}{
-		"policy":         {bmcsim.Fault{Name: bmcsim.FaultPasswordRefused, Count: 1}, providers.KindInvalid, old},
-		"echoed":         {bmcsim.Fault{Name: bmcsim.FaultEcho, Count: 1, Method: http.MethodPatch}, providers.KindInvalid, old},
-		"before effect":  {bmcsim.Fault{Name: bmcsim.FaultUnavailable, Count: 1}, providers.KindUncertain, old},
-		"answer lost":    {bmcsim.Fault{Name: bmcsim.FaultLostAnswer, Count: 1}, providers.KindUncertain, fresh},
-		"session ended":  {bmcsim.Fault{Name: bmcsim.FaultSessionDropped, Count: 1, Method: http.MethodPatch}, providers.KindUncertain, old},
-		"redirected":     {bmcsim.Fault{Name: bmcsim.FaultRedirect, Count: 1, Method: http.MethodPatch}, providers.KindUncertain, old},
-		"huge answer":    {bmcsim.Fault{Name: bmcsim.FaultHugeBody, Count: 1, Method: http.MethodPatch}, providers.KindUncertain, fresh},
-		"said, not done": {bmcsim.Fault{Name: bmcsim.FaultPasswordIgnored, Count: 1}, "", old},
+		"policy":         {redfishsim.Fault{Name: redfishsim.FaultPasswordRefused, Count: 1}, providers.KindInvalid, old},
+		"echoed":         {redfishsim.Fault{Name: redfishsim.FaultEcho, Count: 1, Method: http.MethodPatch}, providers.KindInvalid, old},
+		"before effect":  {redfishsim.Fault{Name: redfishsim.FaultUnavailable, Count: 1}, providers.KindUncertain, old},
+		"answer lost":    {redfishsim.Fault{Name: redfishsim.FaultLostAnswer, Count: 1}, providers.KindUncertain, fresh},
+		"session ended":  {redfishsim.Fault{Name: redfishsim.FaultSessionDropped, Count: 1, Method: http.MethodPatch}, providers.KindUncertain, old},
+		"redirected":     {redfishsim.Fault{Name: redfishsim.FaultRedirect, Count: 1, Method: http.MethodPatch}, providers.KindUncertain, old},
+		"huge answer":    {redfishsim.Fault{Name: redfishsim.FaultHugeBody, Count: 1, Method: http.MethodPatch}, providers.KindUncertain, fresh},
+		"said, not done": {redfishsim.Fault{Name: redfishsim.FaultPasswordIgnored, Count: 1}, "", old},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

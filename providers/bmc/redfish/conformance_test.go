@@ -8,14 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/providers/providertest"
+	"github.com/slipway-cloud/slipway/test/conformance"
 )
 
 // The suite itself is tried on the smallest BMC, so that a failure elsewhere
 // is the machine's and not the suite's.
 func TestConformanceOnTheStub(t *testing.T) {
 	t.Parallel()
-	providertest.ExerciseBMC(t, func(t *testing.T) providertest.BMCFixture {
+	conformance.ExerciseBMC(t, func(t *testing.T) conformance.BMCFixture {
 		s := machine(t)
 		s.on("POST "+sessionsURI, func(w http.ResponseWriter, r *http.Request) {
 			if login := s.requests("POST " + sessionsURI); len(login) > 0 && !acceptedLogin(login[len(login)-1].Body) {
@@ -28,12 +28,12 @@ func TestConformanceOnTheStub(t *testing.T) {
 		})
 		target := s.target()
 		target.Address, target.PinSHA256 = s.tls()
-		return providertest.BMCFixture{
-			Opener: Opener{Options: fast()}, Target: target, WrongPassword: true, Graceful: providertest.GracefulWorks,
+		return conformance.BMCFixture{
+			Opener: Opener{Options: fast()}, Target: target, WrongPassword: true, Graceful: conformance.GracefulWorks,
 			BootTargets: []providers.BootTarget{providers.BootPXE, providers.BootCD},
 			Logins:      func() int { return len(s.requests("POST " + sessionsURI)) },
 			Resets:      func() int { return len(s.requests("POST " + resetURI)) },
-			Lacks:       providertest.BMCLacks{Addresses: true},
+			Lacks:       conformance.BMCLacks{Addresses: true},
 		}
 	})
 }
@@ -44,10 +44,10 @@ func acceptedLogin(body string) bool {
 
 func TestConformanceOnRealGear(t *testing.T) {
 	t.Parallel()
-	f, ok := providertest.RealBMC(os.Getenv, Opener{})
+	f, ok := conformance.RealBMC(os.Getenv, Opener{})
 	if !ok {
 		t.Skip("no real BMC is given; set SLIPWAY_TEST_BMC_ADDRESS, _USER, _PASSWORD and _PIN to run the suite on one")
 	}
 	require.NotEmpty(t, f.Target.User, "SLIPWAY_TEST_BMC_USER")
-	providertest.ExerciseBMC(t, func(*testing.T) providertest.BMCFixture { return f })
+	conformance.ExerciseBMC(t, func(*testing.T) conformance.BMCFixture { return f })
 }

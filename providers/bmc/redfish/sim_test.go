@@ -12,10 +12,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/slipway-cloud/slipway/internal/simhw"
 	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/providers/bmc/bmcsim"
-	"github.com/slipway-cloud/slipway/providers/providertest"
+	simhw "github.com/slipway-cloud/slipway/sim/hw"
+	redfishsim "github.com/slipway-cloud/slipway/sim/redfish"
+	"github.com/slipway-cloud/slipway/test/conformance"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
@@ -26,18 +26,18 @@ const simSpeed = 500
 type sim struct {
 	t       *testing.T
 	machine *simhw.Machine
-	server  *bmcsim.Server
+	server  *redfishsim.Server
 	target  providers.BMCTarget
 }
 
 // newSim starts the BMC of a vendor over TLS, with its pin approved.
-func newSim(t *testing.T, vendor string, rules ...func(*bmcsim.Personality)) *sim {
+func newSim(t *testing.T, vendor string, rules ...func(*redfishsim.Personality)) *sim {
 	t.Helper()
 	// t.Context ends before the cleanups of a test, which still put power back.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	t.Cleanup(cancel)
 	m := simhw.NewMachine(ctx, simhw.NewClock(simSpeed), simhw.GPUServer(vendor, 7))
-	server, err := bmcsim.New(bmcsim.Options{Machine: m, TLS: true, Adjust: func(p *bmcsim.Personality) {
+	server, err := redfishsim.New(redfishsim.Options{Machine: m, TLS: true, Adjust: func(p *redfishsim.Personality) {
 		p.SessionTimeout = 240 * time.Hour // a slow test machine must not look like an idle client
 		for _, r := range rules {
 			r(p)
@@ -77,7 +77,7 @@ func simOptions() Options {
 
 func (s *sim) open() *BMC { return openTarget(s.t, s.target, simOptions()) }
 
-func (s *sim) fault(f bmcsim.Fault) {
+func (s *sim) fault(f redfishsim.Fault) {
 	s.t.Helper()
 	require.NoError(s.t, s.server.AddFault(f))
 }
@@ -104,7 +104,7 @@ func (s *sim) on() {
 // eachVendor runs a test on a fresh machine of every personality.
 func eachVendor(t *testing.T, run func(t *testing.T, s *sim)) {
 	t.Helper()
-	for _, vendor := range bmcsim.Names() {
+	for _, vendor := range redfishsim.Names() {
 		t.Run(vendor, func(t *testing.T) {
 			t.Parallel()
 			run(t, newSim(t, vendor))
@@ -114,18 +114,18 @@ func eachVendor(t *testing.T, run func(t *testing.T, s *sim)) {
 
 func TestConformanceOnTheSimulator(t *testing.T) {
 	t.Parallel()
-	for _, vendor := range bmcsim.Names() {
+	for _, vendor := range redfishsim.Names() {
 		t.Run(vendor, func(t *testing.T) {
 			t.Parallel()
-			providertest.ExerciseBMC(t, func(t *testing.T) providertest.BMCFixture {
+			conformance.ExerciseBMC(t, func(t *testing.T) conformance.BMCFixture {
 				s := newSim(t, vendor)
-				return providertest.BMCFixture{
+				return conformance.BMCFixture{
 					Opener: Opener{Options: simOptions()}, Target: s.target, Timeout: time.Minute,
-					WrongPassword: true, Graceful: providertest.GracefulWorks,
+					WrongPassword: true, Graceful: conformance.GracefulWorks,
 					BootTargets: []providers.BootTarget{providers.BootPXE, providers.BootUEFIHTTP, providers.BootCD, providers.BootHDD, providers.BootSetup},
 					Logins:      s.logins, Resets: s.resets,
 					Blind: func() {
-						s.fault(bmcsim.Fault{Name: bmcsim.FaultUnavailable, Method: http.MethodGet, Path: "/Managers/"})
+						s.fault(redfishsim.Fault{Name: redfishsim.FaultUnavailable, Method: http.MethodGet, Path: "/Managers/"})
 					},
 				}
 			})
@@ -135,7 +135,7 @@ func TestConformanceOnTheSimulator(t *testing.T) {
 
 func TestSimulatorWithoutGracefulShutdown(t *testing.T) {
 	t.Parallel()
-	s := newSim(t, "Supermicro", func(p *bmcsim.Personality) { p.ResetTypes = []string{"On", "ForceOff"} })
+	s := newSim(t, "Supermicro", func(p *redfishsim.Personality) { p.ResetTypes = []string{"On", "ForceOff"} })
 	s.on()
 	_, err := s.open().SetPower(t.Context(), providers.IntentGracefulOff)
 	requireKind(t, err, providers.KindUnsupported)
@@ -216,13 +216,13 @@ func TestSimulatedLostAnswers(t *testing.T) {
 	eachVendor(t, func(t *testing.T, s *sim) {
 		s.on()
 		b := s.open()
-		s.fault(bmcsim.Fault{Name: bmcsim.FaultLostAnswer, Count: 1})
+		s.fault(redfishsim.Fault{Name: redfishsim.FaultLostAnswer, Count: 1})
 		state, err := b.SetPower(t.Context(), providers.IntentForceOff)
 		require.NoError(t, err)
 		require.Equal(t, providers.PowerOff, state)
 		require.Equal(t, 1, s.resets())
 
-		s.fault(bmcsim.Fault{Name: bmcsim.FaultLostAnswer, Count: 1})
+		s.fault(redfishsim.Fault{Name: redfishsim.FaultLostAnswer, Count: 1})
 		got, err := b.SetBootOnce(t.Context(), providers.BootPXE, true)
 		require.NoError(t, err)
 		require.Equal(t, providers.BootPXE, got.Target)
@@ -233,7 +233,7 @@ func TestSimulatedBMCResetInTheMiddle(t *testing.T) {
 	t.Parallel()
 	eachVendor(t, func(t *testing.T, s *sim) {
 		s.on()
-		s.fault(bmcsim.Fault{Name: bmcsim.FaultBMCReset, Count: 1})
+		s.fault(redfishsim.Fault{Name: redfishsim.FaultBMCReset, Count: 1})
 		_, err := s.open().SetPower(t.Context(), providers.IntentForceOff)
 		requireKind(t, err, providers.KindUncertain)
 		require.Eventually(t, func() bool {
@@ -251,35 +251,35 @@ func TestSimulatedPowerFaults(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string
-		fault bmcsim.Fault
+		fault redfishsim.Fault
 		kind  providers.Kind // "" = the goal is reached all the same
 	}{
-		{"On refused for a while", bmcsim.Fault{Name: bmcsim.FaultConflictOn, Count: 5}, ""},
-		{"task with absolute location", bmcsim.Fault{Name: bmcsim.FaultAsyncAbsolute}, ""},
-		{"task without location", bmcsim.Fault{Name: bmcsim.FaultAsyncNoLocation}, ""},
-		{"task elsewhere", bmcsim.Fault{Name: bmcsim.FaultAsyncAbsolute, URL: "https://127.0.0.1:9"}, providers.KindForeign},
-		{"slow power", bmcsim.Fault{Name: bmcsim.FaultDelayedPower, Delay: 20 * time.Second}, ""},
-		{"ignored power", bmcsim.Fault{Name: bmcsim.FaultIgnoredPower}, providers.KindUncertain},
-		{"unavailable", bmcsim.Fault{Name: bmcsim.FaultUnavailable}, providers.KindUnavailable},
-		{"echo", bmcsim.Fault{Name: bmcsim.FaultEcho, Path: "Reset"}, providers.KindInvalid},
-		{"weak tags", bmcsim.Fault{Name: bmcsim.FaultWeakETag}, ""},
-		{"read is garbage", bmcsim.Fault{Name: bmcsim.FaultGarbage, Path: "/Systems"}, providers.KindProtocol},
-		{"read hangs", bmcsim.Fault{Name: bmcsim.FaultHangBody}, providers.KindUnreachable},
-		{"read is huge", bmcsim.Fault{Name: bmcsim.FaultHugeBody}, providers.KindTooBig},
-		{"redirect", bmcsim.Fault{Name: bmcsim.FaultRedirect}, providers.KindForeign},
-		{"redirect elsewhere", bmcsim.Fault{Name: bmcsim.FaultRedirect, URL: "https://127.0.0.1:9"}, providers.KindForeign},
-		{"endless collection", bmcsim.Fault{Name: bmcsim.FaultNextLinkLoop}, providers.KindProtocol},
-		{"foreign members", bmcsim.Fault{Name: bmcsim.FaultForeignLink}, providers.KindForeign},
+		{"On refused for a while", redfishsim.Fault{Name: redfishsim.FaultConflictOn, Count: 5}, ""},
+		{"task with absolute location", redfishsim.Fault{Name: redfishsim.FaultAsyncAbsolute}, ""},
+		{"task without location", redfishsim.Fault{Name: redfishsim.FaultAsyncNoLocation}, ""},
+		{"task elsewhere", redfishsim.Fault{Name: redfishsim.FaultAsyncAbsolute, URL: "https://127.0.0.1:9"}, providers.KindForeign},
+		{"slow power", redfishsim.Fault{Name: redfishsim.FaultDelayedPower, Delay: 20 * time.Second}, ""},
+		{"ignored power", redfishsim.Fault{Name: redfishsim.FaultIgnoredPower}, providers.KindUncertain},
+		{"unavailable", redfishsim.Fault{Name: redfishsim.FaultUnavailable}, providers.KindUnavailable},
+		{"echo", redfishsim.Fault{Name: redfishsim.FaultEcho, Path: "Reset"}, providers.KindInvalid},
+		{"weak tags", redfishsim.Fault{Name: redfishsim.FaultWeakETag}, ""},
+		{"read is garbage", redfishsim.Fault{Name: redfishsim.FaultGarbage, Path: "/Systems"}, providers.KindProtocol},
+		{"read hangs", redfishsim.Fault{Name: redfishsim.FaultHangBody}, providers.KindUnreachable},
+		{"read is huge", redfishsim.Fault{Name: redfishsim.FaultHugeBody}, providers.KindTooBig},
+		{"redirect", redfishsim.Fault{Name: redfishsim.FaultRedirect}, providers.KindForeign},
+		{"redirect elsewhere", redfishsim.Fault{Name: redfishsim.FaultRedirect, URL: "https://127.0.0.1:9"}, providers.KindForeign},
+		{"endless collection", redfishsim.Fault{Name: redfishsim.FaultNextLinkLoop}, providers.KindProtocol},
+		{"foreign members", redfishsim.Fault{Name: redfishsim.FaultForeignLink}, providers.KindForeign},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			eachVendor(t, func(t *testing.T, s *sim) {
 				s.fault(c.fault)
 				o := simOptions()
-				if c.fault.Name == bmcsim.FaultHangBody {
+				if c.fault.Name == redfishsim.FaultHangBody {
 					o.RequestTimeout = 300 * time.Millisecond
 				}
-				if c.fault.Name == bmcsim.FaultIgnoredPower {
+				if c.fault.Name == redfishsim.FaultIgnoredPower {
 					o.PowerTimeout = 100 * time.Millisecond
 				}
 				state, err := openTarget(t, s.target, o).SetPower(t.Context(), providers.IntentOn)
@@ -300,14 +300,14 @@ func TestSimulatedBootFaults(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string
-		fault bmcsim.Fault
+		fault redfishsim.Fault
 		kind  providers.Kind
 	}{
-		{"ignored", bmcsim.Fault{Name: bmcsim.FaultIgnoredOverride}, providers.KindProtocol},
-		{"in POST", bmcsim.Fault{Name: bmcsim.FaultPOST}, providers.KindBusy},
-		{"weak tags", bmcsim.Fault{Name: bmcsim.FaultWeakETag}, ""},
-		{"unavailable", bmcsim.Fault{Name: bmcsim.FaultUnavailable}, providers.KindUnavailable},
-		{"lost", bmcsim.Fault{Name: bmcsim.FaultLostAnswer, Count: 1}, ""},
+		{"ignored", redfishsim.Fault{Name: redfishsim.FaultIgnoredOverride}, providers.KindProtocol},
+		{"in POST", redfishsim.Fault{Name: redfishsim.FaultPOST}, providers.KindBusy},
+		{"weak tags", redfishsim.Fault{Name: redfishsim.FaultWeakETag}, ""},
+		{"unavailable", redfishsim.Fault{Name: redfishsim.FaultUnavailable}, providers.KindUnavailable},
+		{"lost", redfishsim.Fault{Name: redfishsim.FaultLostAnswer, Count: 1}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -331,17 +331,17 @@ func TestSimulatedLoginFaults(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string
-		fault bmcsim.Fault
+		fault redfishsim.Fault
 		kind  providers.Kind
 	}{
-		{"rejected", bmcsim.Fault{Name: bmcsim.FaultAuthReject}, providers.KindUnauthorized},
-		{"no token", bmcsim.Fault{Name: bmcsim.FaultNoToken}, providers.KindProtocol},
-		{"no location", bmcsim.Fault{Name: bmcsim.FaultNoLocation}, ""},
-		{"session table full", bmcsim.Fault{Name: bmcsim.FaultSessionsFull}, providers.KindUnavailable},
-		{"factory password", bmcsim.Fault{Name: bmcsim.FaultPasswordChange}, providers.KindPasswordChangeRequired},
-		{"foreign session", bmcsim.Fault{Name: bmcsim.FaultForeignLink, Method: "POST", Path: "Sessions"}, providers.KindForeign},
-		{"echo", bmcsim.Fault{Name: bmcsim.FaultEcho}, providers.KindInvalid},
-		{"other certificate", bmcsim.Fault{Name: bmcsim.FaultCertificateChange}, providers.KindPinMismatch},
+		{"rejected", redfishsim.Fault{Name: redfishsim.FaultAuthReject}, providers.KindUnauthorized},
+		{"no token", redfishsim.Fault{Name: redfishsim.FaultNoToken}, providers.KindProtocol},
+		{"no location", redfishsim.Fault{Name: redfishsim.FaultNoLocation}, ""},
+		{"session table full", redfishsim.Fault{Name: redfishsim.FaultSessionsFull}, providers.KindUnavailable},
+		{"factory password", redfishsim.Fault{Name: redfishsim.FaultPasswordChange}, providers.KindPasswordChangeRequired},
+		{"foreign session", redfishsim.Fault{Name: redfishsim.FaultForeignLink, Method: "POST", Path: "Sessions"}, providers.KindForeign},
+		{"echo", redfishsim.Fault{Name: redfishsim.FaultEcho}, providers.KindInvalid},
+		{"other certificate", redfishsim.Fault{Name: redfishsim.FaultCertificateChange}, providers.KindPinMismatch},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -370,7 +370,7 @@ func TestSimulatedLoginFaults(t *testing.T) {
 func TestSimulatedLockout(t *testing.T) {
 	t.Parallel()
 	eachVendor(t, func(t *testing.T, s *sim) {
-		s.fault(bmcsim.Fault{Name: bmcsim.FaultLockout, Count: 1})
+		s.fault(redfishsim.Fault{Name: redfishsim.FaultLockout, Count: 1})
 		b := s.open()
 		want := providers.KindUnauthorized // most makes do not tell the two apart
 		if s.server.Personality().SaysLocked {
@@ -390,7 +390,7 @@ func TestSimulatedSessionThatEnds(t *testing.T) {
 		b := s.open()
 		_, err := b.Power(t.Context())
 		require.NoError(t, err)
-		s.fault(bmcsim.Fault{Name: bmcsim.FaultSessionDropped, Count: 1})
+		s.fault(redfishsim.Fault{Name: redfishsim.FaultSessionDropped, Count: 1})
 		for range 2 {
 			_, err = b.Power(t.Context())
 			requireKind(t, err, providers.KindUnavailable)
@@ -404,17 +404,17 @@ func TestSimulatedSessionThatEnds(t *testing.T) {
 // Every fault of the simulator is met by a test above.
 func TestEveryFaultIsMet(t *testing.T) {
 	t.Parallel()
-	met := map[bmcsim.FaultName]bool{bmcsim.FaultIgnoredGraceful: true}
-	for _, f := range []bmcsim.FaultName{
-		bmcsim.FaultAuthReject, bmcsim.FaultLockout, bmcsim.FaultPasswordChange, bmcsim.FaultNoToken, bmcsim.FaultNoLocation,
-		bmcsim.FaultSessionsFull, bmcsim.FaultSessionDropped, bmcsim.FaultConflictOn, bmcsim.FaultWeakETag, bmcsim.FaultAsyncAbsolute,
-		bmcsim.FaultAsyncNoLocation, bmcsim.FaultDelayedPower, bmcsim.FaultIgnoredPower, bmcsim.FaultIgnoredOverride, bmcsim.FaultPOST,
-		bmcsim.FaultEcho, bmcsim.FaultHangBody, bmcsim.FaultHugeBody, bmcsim.FaultGarbage, bmcsim.FaultRedirect, bmcsim.FaultNextLinkLoop,
-		bmcsim.FaultForeignLink, bmcsim.FaultUnavailable, bmcsim.FaultLostAnswer, bmcsim.FaultBMCReset, bmcsim.FaultCertificateChange, bmcsim.FaultPasswordRefused, bmcsim.FaultPasswordIgnored,
+	met := map[redfishsim.FaultName]bool{redfishsim.FaultIgnoredGraceful: true}
+	for _, f := range []redfishsim.FaultName{
+		redfishsim.FaultAuthReject, redfishsim.FaultLockout, redfishsim.FaultPasswordChange, redfishsim.FaultNoToken, redfishsim.FaultNoLocation,
+		redfishsim.FaultSessionsFull, redfishsim.FaultSessionDropped, redfishsim.FaultConflictOn, redfishsim.FaultWeakETag, redfishsim.FaultAsyncAbsolute,
+		redfishsim.FaultAsyncNoLocation, redfishsim.FaultDelayedPower, redfishsim.FaultIgnoredPower, redfishsim.FaultIgnoredOverride, redfishsim.FaultPOST,
+		redfishsim.FaultEcho, redfishsim.FaultHangBody, redfishsim.FaultHugeBody, redfishsim.FaultGarbage, redfishsim.FaultRedirect, redfishsim.FaultNextLinkLoop,
+		redfishsim.FaultForeignLink, redfishsim.FaultUnavailable, redfishsim.FaultLostAnswer, redfishsim.FaultBMCReset, redfishsim.FaultCertificateChange, redfishsim.FaultPasswordRefused, redfishsim.FaultPasswordIgnored,
 	} {
 		met[f] = true
 	}
-	for _, f := range bmcsim.FaultNames() {
+	for _, f := range redfishsim.FaultNames() {
 		require.True(t, met[f], "no test of the provider meets the fault %s", f)
 	}
 }
@@ -423,7 +423,7 @@ func TestSimulatedSystemThatDoesNotListen(t *testing.T) {
 	t.Parallel()
 	eachVendor(t, func(t *testing.T, s *sim) {
 		s.on()
-		s.fault(bmcsim.Fault{Name: bmcsim.FaultIgnoredGraceful})
+		s.fault(redfishsim.Fault{Name: redfishsim.FaultIgnoredGraceful})
 		o := simOptions()
 		o.GracefulTimeout = 100 * time.Millisecond
 		state, err := openTarget(t, s.target, o).SetPower(t.Context(), providers.IntentGracefulOff)

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/slipway-cloud/slipway/internal/devstack/toolcache"
+	"github.com/slipway-cloud/slipway/internal/devserver/toolcache"
 	"github.com/slipway-cloud/slipway/test/generated"
 )
 

@@ -1,0 +1,191 @@
+package agent
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/slipway-cloud/slipway/agent/protocol"
+)
+
+// ErrNotEnrolled means that there is neither an identity nor a token.
+var ErrNotEnrolled = errors.New("this node has not enrolled and there is no enrolment token; ask for one and write it to the token file")
+
+// tokenProblems are final for a token.
+var tokenProblems = []string{protocol.ProblemTokenUnknown, protocol.ProblemTokenExpired, protocol.ProblemTokenRevoked, protocol.ProblemTokenUsed}
+
+// Enroll makes sure that this node has an identity: it trades the token of the
+// token file for one where there is a new token, and otherwise takes the
+// identity that is stored. It may be repeated; a token that was used up is
+// removed.
+func (a *Agent) Enroll(ctx context.Context) error {
+	tokenPath := a.cfg.path(a.cfg.TokenFile)
+	token, sum, err := readToken(tokenPath)
+	if err != nil {
+		return err
+	}
+	id, err := a.state.identity()
+	if err != nil && token == "" {
+		return err
+	}
+	if id != nil && (token == "" || id.TokenSHA256 == sum) {
+		a.use(id)
+		if token != "" { // a crash came between storing the identity and this
+			return remove(tokenPath)
+		}
+		return nil
+	}
+	if token == "" {
+		return ErrNotEnrolled
+	}
+	if id != nil { // a new token for a node that has an identity: that one counts until the trade is done
+		a.use(id)
+		if sum == a.refusedToken {
+			return nil
+		}
+	}
+	key, p, err := a.state.pendingKey(sum)
+	if err != nil {
+		return err
+	}
+	anonymous, err := newClient(a.cfg, nil)
+	if err != nil {
+		return err
+	}
+	defer anonymous.close()
+	req, err := request(key)
+	if err != nil {
+		return err
+	}
+	var out protocol.CertificateResponse
+	if err := anonymous.post(ctx, protocol.PathEnroll, protocol.EnrollRequest{Token: token, CSRPEM: req}, &out); err != nil {
+		if id != nil && isProblem(err, tokenProblems...) {
+			a.refusedToken = sum
+			a.log.Warn("the new enrolment token was refused; the node keeps its identity", "error", err)
+			return nil
+		}
+		return err
+	}
+	if err := a.adopt(out, p); err != nil {
+		return err
+	}
+	a.log.Info("enrolled", "node", out.NodeID, "generation", out.Generation, "until", out.NotAfter)
+	return remove(tokenPath)
+}
+
+// renew asks for the next generation when two thirds of the present one are
+// over, or when an earlier renewal is in the journal.
+func (a *Agent) renew(ctx context.Context) error {
+	key, p, err := a.state.pendingKey("")
+	if err != nil {
+		return err
+	}
+	req, err := request(key)
+	if err != nil {
+		return err
+	}
+	var out protocol.CertificateResponse
+	if err := a.client.post(ctx, protocol.PathRenew, protocol.RenewRequest{CSRPEM: req}, &out); err != nil {
+		return err
+	}
+	p.TokenSHA256 = a.id.TokenSHA256
+	if err := a.adopt(out, p); err != nil {
+		return err
+	}
+	a.log.Info("certificate renewed", "generation", out.Generation, "until", out.NotAfter)
+	return nil
+}
+
+func (a *Agent) renewalDue() bool {
+	var p pending
+	found, err := a.state.load(pendingFile, &p)
+	return (err == nil && found && p.TokenSHA256 == "") || !a.now().Before(a.id.renewAt())
+}
+
+// adopt checks that the answer is for this node and this key, stores it and
+// speaks as it from now on.
+func (a *Agent) adopt(out protocol.CertificateResponse, p pending) error {
+	if out.NodeID != a.cfg.NodeID {
+		return fmt.Errorf("the token belongs to node %q, but this is node %q; ask for a token for this node", clip(out.NodeID, 64), a.cfg.NodeID)
+	}
+	keys := out.TaskKeys
+	if len(keys) == 0 && a.id != nil {
+		keys = a.id.TaskKeys
+	}
+	id, err := parseIdentity(identity{NodeID: out.NodeID, Generation: out.Generation,
+		Certificate: out.CertificatePEM, Key: p.Key, TokenSHA256: p.TokenSHA256, TaskKeys: keys})
+	if err != nil {
+		return fmt.Errorf("the server's certificate is not right: %w", err)
+	}
+	if err := a.state.adopt(id); err != nil {
+		return err
+	}
+	a.setInterval(out.HeartbeatIntervalSeconds)
+	a.use(id)
+	return nil
+}
+
+func (a *Agent) use(id *identity) {
+	if a.id != nil && a.id.Certificate == id.Certificate {
+		return
+	}
+	c, err := newClient(a.cfg, id)
+	if err != nil { // New has made one with the same CA, so it can be made
+		a.log.Error("the client could not be made", "error", err)
+		return
+	}
+	if a.client != nil {
+		a.client.close()
+	}
+	a.id, a.client = id, c
+	a.session.set(id, c)
+}
+
+// learn stores the keys of tasks that a heartbeat brought.
+func (a *Agent) learn(keys []protocol.TaskKey) {
+	if len(keys) == 0 || reflect.DeepEqual(keys, a.id.TaskKeys) {
+		return
+	}
+	next := *a.id
+	next.TaskKeys = keys
+	if err := a.state.save(identityFile, &next); err != nil {
+		a.log.Warn("new task keys could not be stored yet", "error", err)
+		return
+	}
+	a.id = &next
+	a.session.set(a.id, a.client)
+	a.log.Info("the keys of tasks have changed", "keys", keyIDs(keys))
+}
+
+func keyIDs(keys []protocol.TaskKey) []string {
+	var out []string
+	for _, k := range keys {
+		out = append(out, k.KeyID)
+	}
+	return out
+}
+
+// expired says that the certificate no longer opens the door: only a new token
+// helps.
+func (a *Agent) expired() bool { return a.now().After(a.id.leaf.NotAfter) }
+
+func request(key *ecdsa.PrivateKey) (string, error) {
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	if err != nil {
+		return "", fmt.Errorf("make a certificate request: %w", err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})), nil
+}
+
+func (a *Agent) setInterval(seconds float64) {
+	d := time.Duration(seconds * float64(time.Second))
+	if d >= minInterval && d <= maxInterval {
+		a.interval = d
+	}
+}

@@ -1,0 +1,127 @@
+// Package hostscan reads who and what is on a node: accounts, processes, mounts.
+// It changes nothing. All that asks whose something is asks here, so that what
+// ends a tenant's work and what proves that nothing is left mean the same.
+package hostscan
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// Root is the directory that the node lies below: "/", but for simulated nodes.
+type Root string
+
+// MaxFile is the most that Read reads, in bytes.
+const MaxFile = 16 << 20
+
+// Read reads a file of the node. One that is longer is an error, since what lies
+// behind would go unseen; a tenant's FIFO stops nobody.
+func (r Root) Read(elem ...string) ([]byte, error) {
+	f, err := os.OpenFile(filepath.Join(append([]string{string(r)}, elem...)...), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	raw, err := io.ReadAll(io.LimitReader(f, MaxFile+1))
+	if err == nil && len(raw) > MaxFile {
+		return nil, fmt.Errorf("%s is over %d bytes", filepath.Join(elem...), MaxFile)
+	}
+	return raw, err
+}
+
+// real says whether the node is this machine.
+func (r Root) real() bool { return filepath.Clean(string(r)) == "/" }
+
+// The uids of accounts that are not the system's.
+const (
+	firstPerson = 1000
+	nobody      = 65534
+	// systemd gives these to services while they run.
+	firstDynamic = 61184
+	lastDynamic  = 65519
+)
+
+// Person says whether a uid is one that people, tenants and their rootless
+// containers get.
+func Person(uid int) bool {
+	return uid >= firstPerson && uid != nobody && (uid < firstDynamic || uid > lastDynamic)
+}
+
+// Account is a line of /etc/passwd.
+type Account struct {
+	Name, Home, Shell string
+	UID               int
+}
+
+// Accounts reads /etc/passwd. unreadable are the lines that are no account:
+// somebody may hide behind one.
+func (r Root) Accounts() (all []Account, unreadable []string, err error) {
+	raw, err := r.Read("/etc/passwd")
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the accounts: %w", err)
+	}
+	for line := range strings.Lines(string(raw)) {
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		f := strings.Split(line, ":")
+		uid := -1
+		if len(f) == 7 {
+			if n, err := strconv.Atoi(f[2]); err == nil {
+				uid = n
+			}
+		}
+		if uid < 0 {
+			unreadable = append(unreadable, line)
+			continue
+		}
+		all = append(all, Account{Name: f[0], Home: f[5], Shell: f[6], UID: uid})
+	}
+	return all, unreadable, nil
+}
+
+// Mount is a line of /proc/mounts.
+type Mount struct{ Source, Target, FSType string }
+
+// Mounts lists the mounts as process 1 has them. Those of this process are asked
+// for only where the other's cannot be read: a sandbox changes them.
+func (r Root) Mounts() ([]Mount, error) {
+	raw, err := r.Read("/proc/1/mounts")
+	if err != nil {
+		if raw, err = r.Read("/proc/mounts"); err != nil {
+			return nil, fmt.Errorf("read the mounts: %w", err)
+		}
+	}
+	var out []Mount
+	for line := range strings.Lines(string(raw)) {
+		if f := strings.Fields(line); len(f) >= 3 {
+			out = append(out, Mount{Unescape(f[0]), Unescape(f[1]), f[2]})
+		}
+	}
+	return out, nil
+}
+
+// Unescape undoes the octal form in which the kernel and fstab write blanks and
+// backslashes in names.
+func Unescape(s string) string {
+	if !strings.Contains(s, `\`) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}

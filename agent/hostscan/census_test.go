@@ -1,0 +1,76 @@
+package hostscan
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func node(t *testing.T, files map[string]string) Root {
+	t.Helper()
+	root := t.TempDir()
+	for name, content := range files {
+		p := filepath.Join(root, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(p), 0o755))
+		require.NoError(t, os.WriteFile(p, []byte(content), 0o600))
+	}
+	return Root(root)
+}
+
+func TestWhoIsAPerson(t *testing.T) {
+	t.Parallel()
+	for uid, want := range map[int]bool{0: false, 999: false, 1000: true, 60001: true, 61184: false, 65519: false, 65520: true, 65534: false, 65536: true, 100000: true} {
+		require.Equal(t, want, Person(uid), uid)
+	}
+}
+
+func TestAccountsThatHide(t *testing.T) {
+	t.Parallel()
+	r := node(t, map[string]string{"etc/passwd": "root:x:0:0::/root:/bin/sh\n# no one\n\nt:x:1001:1001:A, B:/home/t:/bin/sh\nbroken\nu:x:one:1::/:/bin/sh\nv:x:-1:1::/:/bin/sh\n"})
+	all, unreadable, err := r.Accounts()
+	require.NoError(t, err)
+	require.Equal(t, []Account{{"root", "/root", "/bin/sh", 0}, {"t", "/home/t", "/bin/sh", 1001}}, all)
+	require.Len(t, unreadable, 3)
+	_, _, err = Root(t.TempDir()).Accounts()
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestProcessesByAnyOfTheirUIDs(t *testing.T) {
+	t.Parallel()
+	r := node(t, map[string]string{
+		"proc/1/status": "Name:\tinit\nState:\tS (sleeping)\nUid:\t0\t0\t0\t0\n", "proc/7/status": "Name:\tup\nState:\tS\nUid:\t1001\t0\t0\t0\n",
+		"proc/8/status": "Name:\tdead\nState:\tZ (zombie)\nUid:\t1001\t1001\t1001\t1001\n", "proc/9/status": "", "proc/self/status": "Name:\tx\nUid:\t1\n"})
+	all, err := r.Processes()
+	require.NoError(t, err)
+	require.Len(t, all, 2)
+	any := func(int) bool { return true }
+	require.False(t, all[0].Of(any), "root is no person")
+	require.True(t, all[1].Of(any), "one that took root's rights is still who it was")
+	require.Equal(t, "7 (up)", all[1].String())
+	now, ok := r.Process(7)
+	require.True(t, ok && all[1].Same(now))
+	now.UIDs[0] = 5
+	require.False(t, all[1].Same(now))
+	_, ok = r.Process(9)
+	require.False(t, ok)
+	_, err = Root(t.TempDir()).Processes()
+	require.Error(t, err)
+}
+
+func TestMountsAreThoseOfProcessOne(t *testing.T) {
+	t.Parallel()
+	r := node(t, map[string]string{"proc/mounts": "/dev/a / ext4 rw 0 0\n"})
+	all, err := r.Mounts()
+	require.NoError(t, err)
+	require.Equal(t, []Mount{{"/dev/a", "/", "ext4"}}, all)
+	require.NoError(t, os.MkdirAll(filepath.Join(string(r), "proc/1"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(string(r), "proc/1/mounts"), []byte("nas:/t\\040x /mnt/a\\134b\\011c nfs4 rw 0 0\nshort\n"), 0o600))
+	all, err = r.Mounts()
+	require.NoError(t, err)
+	require.Equal(t, []Mount{{"nas:/t x", "/mnt/a\\b\tc", "nfs4"}}, all)
+	require.Equal(t, `a\9`, Unescape(`a\9`))
+	_, err = Root(t.TempDir()).Mounts()
+	require.Error(t, err)
+}

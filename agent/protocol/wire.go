@@ -1,0 +1,103 @@
+// Package protocol is what the node agent and the agent API say to each other:
+// paths, bodies and problem types. It holds no behaviour, so that the agent's
+// binary carries nothing of the server.
+package protocol
+
+import (
+	"time"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// The paths of the agent API. Enroll is the only one that answers without a
+// client certificate.
+const (
+	PathEnroll    = "/agent/v1/enroll"
+	PathRenew     = "/agent/v1/renew"
+	PathHeartbeat = "/agent/v1/heartbeat"
+)
+
+// EnrollRequest trades a one-time token for a first certificate. Sending it
+// again with the same key gives the same certificate.
+type EnrollRequest struct {
+	Token  string `json:"token"`
+	CSRPEM string `json:"csr_pem"`
+}
+
+// RenewRequest asks for the next generation under a new key. Sending it again
+// with the same new key gives the same certificate.
+type RenewRequest struct {
+	CSRPEM string `json:"csr_pem"`
+}
+
+// CertificateResponse answers both. An interval of 0 leaves the agent's own.
+type CertificateResponse struct {
+	NodeID                   string    `json:"node_id"`
+	Generation               int64     `json:"generation"`
+	CertificatePEM           string    `json:"certificate_pem"`
+	NotAfter                 time.Time `json:"not_after"`
+	HeartbeatIntervalSeconds float64   `json:"heartbeat_interval_seconds,omitempty"`
+	// TaskKeys are the public keys whose signature makes a task one of ours.
+	TaskKeys []TaskKey `json:"task_keys,omitempty"`
+}
+
+// Heartbeat says that a node is alive. Report is there when the agent has a
+// new one.
+type Heartbeat struct {
+	BootID       string                  `json:"boot_id"`
+	AgentVersion string                  `json:"agent_version"`
+	Generation   int64                   `json:"generation"`
+	SentAt       time.Time               `json:"sent_at"`
+	UptimeSecs   float64                 `json:"uptime_seconds"` // of the agent
+	Report       *lifecycle.HealthReport `json:"report,omitempty"`
+	// TaskKeyIDs are the keys of tasks that the agent knows.
+	TaskKeyIDs []string `json:"task_key_ids,omitempty"`
+}
+
+// Action is something that the server wants of the agent.
+type Action string
+
+// SendReportNow asks for a fresh health report at once. An agent passes over
+// actions that it does not know.
+const SendReportNow Action = "send_report_now"
+
+// HeartbeatResponse answers a heartbeat. An interval of 0 leaves the agent's
+// own.
+type HeartbeatResponse struct {
+	HeartbeatIntervalSeconds float64   `json:"heartbeat_interval_seconds,omitempty"`
+	ServerTime               time.Time `json:"server_time"`
+	Actions                  []Action  `json:"actions,omitempty"`
+	// InService says that the node takes tenants' work: the drain that marked it
+	// is over. It is of a moment after the heartbeat was sent.
+	InService bool `json:"in_service,omitempty"`
+	// TaskKeys are all keys of tasks, when the agent named others than these.
+	TaskKeys []TaskKey `json:"task_keys,omitempty"`
+}
+
+// Problem is an RFC 9457 problem document.
+type Problem struct {
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+}
+
+// The problem types of the agent API; they are stable.
+const (
+	ProblemTokenUnknown     = "urn:slipway:problem:enrolment-token-unknown"
+	ProblemTokenExpired     = "urn:slipway:problem:enrolment-token-expired"
+	ProblemTokenRevoked     = "urn:slipway:problem:enrolment-token-revoked"
+	ProblemTokenUsed        = "urn:slipway:problem:enrolment-token-used-by-another-key"
+	ProblemCertificate      = "urn:slipway:problem:client-certificate-required"
+	ProblemCertificateEnded = "urn:slipway:problem:client-certificate-expired"
+	ProblemNodeRemoved      = "urn:slipway:problem:node-removed"
+	ProblemLocked           = "urn:slipway:problem:identity-locked"
+	ProblemSuperseded       = "urn:slipway:problem:generation-superseded"
+	ProblemInvalid          = "urn:slipway:problem:invalid-request"
+	ProblemTooLarge         = "urn:slipway:problem:request-too-large"
+	ProblemTooMany          = "urn:slipway:problem:too-many-requests"
+	ProblemBusy             = "urn:slipway:problem:busy"
+	ProblemNotFound         = "urn:slipway:problem:not-found"
+	ProblemMethod           = "urn:slipway:problem:method-not-allowed"
+	ProblemInternal         = "urn:slipway:problem:internal"
+)

@@ -1,0 +1,256 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/slipway-cloud/slipway/agent/protocol"
+	"github.com/slipway-cloud/slipway/agent/task"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// The bounds of every interval, whoever asks for it.
+const (
+	minInterval = 20 * time.Millisecond
+	maxInterval = 5 * time.Minute
+)
+
+const maxBackoff = time.Minute
+
+// Agent is one running agent. Make it with New.
+type Agent struct {
+	cfg     Config
+	version string
+	log     *slog.Logger
+	now     func() time.Time
+	state   *state
+	started time.Time
+
+	// Of the loop alone:
+	id       *identity
+	client   *client
+	interval time.Duration
+	failures int
+	// refusedToken is the SHA-256 of a token that the server will not take.
+	refusedToken string
+	unsent       *lifecycle.HealthReport
+
+	reports chan lifecycle.HealthReport // newest first, one at most
+	look    chan struct{}               // asks for a report now
+
+	// Of both loops:
+	session  session
+	handlers []task.Registry
+	accepted chan struct{} // closed by the first heartbeat that the server took
+	nudge    chan struct{} // asks for a heartbeat now
+	// inService has when the newest heartbeat was sent that was answered so.
+	inService chan time.Time
+	once      sync.Once
+}
+
+// New checks the configuration and opens the state directory. handlers add to
+// those that the agent has itself, for a simulated node that does its tasks in
+// this process.
+func New(c Config, version string, log *slog.Logger, handlers ...task.Registry) (*Agent, error) {
+	c = c.withDefaults()
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if log == nil {
+		log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	st, err := openState(c.path(c.StateDir))
+	if err != nil {
+		return nil, err
+	}
+	probe, err := newClient(c, nil)
+	if err != nil {
+		return nil, err
+	}
+	probe.close()
+	return &Agent{cfg: c, version: version, log: log, now: time.Now, state: st, started: time.Now(), interval: c.HeartbeatInterval,
+		reports: make(chan lifecycle.HealthReport, 1), look: make(chan struct{}, 1),
+		session: session{ready: make(chan struct{})}, handlers: handlers, accepted: make(chan struct{}), nudge: make(chan struct{}, 1), inService: make(chan time.Time, 1)}, nil
+}
+
+// Run works until ctx ends; it returns nil then. It gives up on nothing: a
+// server that is down or refuses is asked again, ever more slowly. Its errors
+// are task.ErrRestart and task.ErrUninstalled, which a task asks for, and what
+// keeps it from beginning.
+func (a *Agent) Run(ctx context.Context) error {
+	if a.cfg.Simulated {
+		a.log.Warn("this node is simulated; what it reports is made up", "root", a.cfg.Root)
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	var beside sync.WaitGroup
+	beside.Go(func() { a.lookAround(ctx) })
+	beside.Go(func() {
+		if err := a.runTasks(ctx); err != nil {
+			end(err)
+		}
+	})
+	a.runHeartbeats(ctx)
+	beside.Wait()
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
+		return cause
+	}
+	return nil
+}
+
+func (a *Agent) runHeartbeats(ctx context.Context) {
+	for {
+		wait := a.step(ctx)
+		t := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			if a.client != nil {
+				a.client.close()
+			}
+			return
+		case r := <-a.reports:
+			a.unsent = &r
+			if a.failures > 0 { // a report must not shorten a back-off
+				waitFor(ctx, t)
+			}
+		case <-a.nudge:
+			if a.failures > 0 {
+				waitFor(ctx, t)
+			}
+		case <-t.C:
+		}
+		t.Stop()
+	}
+}
+
+func waitFor(ctx context.Context, t *time.Timer) {
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// step does what is due and says how long to wait.
+func (a *Agent) step(ctx context.Context) time.Duration {
+	err := a.Enroll(ctx)
+	if err != nil && a.id != nil && !a.expired() {
+		a.log.Warn("the new enrolment token could not be used yet", "error", err)
+		err = nil
+	}
+	if err == nil && a.expired() {
+		err = errors.New("the certificate has expired; write a new enrolment token to the token file")
+	}
+	if err == nil && a.renewalDue() {
+		if err = a.renew(ctx); err != nil && !isProblem(err, protocol.ProblemLocked, protocol.ProblemNodeRemoved, protocol.ProblemSuperseded) {
+			a.log.Warn("the certificate could not be renewed yet", "error", err)
+			err = nil // the present one still counts; a lost answer shows below
+		}
+	}
+	if err == nil {
+		err = a.beat(ctx)
+	}
+	if err == nil {
+		a.failures = 0
+		return spread(a.interval)
+	}
+	if ctx.Err() != nil {
+		return 0
+	}
+	a.failures++
+	wait := a.backoff(err)
+	a.log.Warn("no heartbeat", "error", err, "tries", a.failures, "next_in", wait.Round(time.Millisecond))
+	return wait
+}
+
+// beat sends a heartbeat and does what the answer asks for.
+func (a *Agent) beat(ctx context.Context) error {
+	boot, err := a.cfg.BootID()
+	if err != nil {
+		return err
+	}
+	in := protocol.Heartbeat{BootID: boot, AgentVersion: a.version, Generation: a.id.Generation, SentAt: a.now().UTC(),
+		UptimeSecs: time.Since(a.started).Seconds(), Report: a.unsent, TaskKeyIDs: keyIDs(a.id.TaskKeys)}
+	var out protocol.HeartbeatResponse
+	sent := time.Now()
+	if err := a.client.post(ctx, protocol.PathHeartbeat, in, &out); err != nil {
+		return fmt.Errorf("heartbeat: %w", err)
+	}
+	a.unsent = nil
+	a.once.Do(func() { close(a.accepted) })
+	a.learn(out.TaskKeys)
+	a.setInterval(out.HeartbeatIntervalSeconds)
+	if out.InService {
+		select {
+		case <-a.inService: // an older one that nobody took
+		default:
+		}
+		a.inService <- sent
+	}
+	for _, act := range out.Actions {
+		if act == protocol.SendReportNow {
+			select {
+			case a.look <- struct{}{}:
+			default: // asked already
+			}
+		}
+	}
+	return nil
+}
+
+// lookAround makes a report at once, in every report interval and when asked.
+// It runs beside the heartbeats, because a hanging driver must not silence the
+// node.
+func (a *Agent) lookAround(ctx context.Context) {
+	tick := time.NewTicker(a.cfg.ReportInterval)
+	defer tick.Stop()
+	for {
+		// What was asked for until here is answered by the report made now.
+		select {
+		case <-a.look:
+		default:
+		}
+		r := a.report(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		select {
+		case <-a.reports: // an older one that nobody took
+		default:
+		}
+		a.reports <- r
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-a.look:
+		}
+	}
+}
+
+// backoff grows from the heartbeat interval to a minute, with full jitter, so
+// that a thousand nodes do not come back in one moment. What only a person can
+// mend waits longest; what the server asks for is kept.
+func (a *Agent) backoff(err error) time.Duration {
+	var r *refused
+	if errors.As(err, &r) && r.retryAfter > 0 {
+		return r.retryAfter + rand.N(r.retryAfter/4+1)
+	}
+	most := a.interval
+	for range min(a.failures-1, 16) {
+		if most *= 2; most >= maxBackoff {
+			break
+		}
+	}
+	most = min(most, max(maxBackoff, a.interval))
+	return most/4 + rand.N(most*3/4+1)
+}
+
+// spread moves an interval by a fifth up or down.
+func spread(d time.Duration) time.Duration { return d*4/5 + rand.N(d*2/5+1) }

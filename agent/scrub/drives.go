@@ -1,0 +1,239 @@
+package scrub
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/slipway-cloud/slipway/agent/hostscan"
+	"github.com/slipway-cloud/slipway/agent/task"
+)
+
+const blockClass = "/sys/block"
+
+// drive is a disk as the kernel shows it.
+type drive struct {
+	name, model, serial, wwn string
+	bytes                    int64
+}
+
+func (d drive) nvme() bool { return strings.HasPrefix(d.name, "nvme") }
+func (d drive) ata() bool  { return strings.HasPrefix(d.name, "sd") }
+
+// scsi is true for a disk that says that it is no ATA disk: the kernel shows
+// ATA as the vendor of those.
+func (h Host) scsi(d drive) bool {
+	vendor := h.text(blockClass, d.name, "device/vendor")
+	return vendor != "" && vendor != "ATA"
+}
+
+// drives lists the disks: block devices with a device behind them. Optical
+// drives, empty card readers and hidden paths of a multipath drive are none.
+func (r *run) drives() ([]drive, error) {
+	entries, err := os.ReadDir(r.path(blockClass))
+	if err != nil {
+		return nil, fmt.Errorf("list the disks: %w", err)
+	}
+	var out []drive
+	for _, e := range entries {
+		name := e.Name()
+		if !r.exists(blockClass, name, "device") || r.text(blockClass, name, "hidden") == "1" || strings.HasPrefix(name, "sr") || !r.concerns("disk", name) {
+			continue
+		}
+		sectors, err := strconv.ParseInt(r.text(blockClass, name, "size"), 10, 64)
+		if err == nil && sectors == 0 && r.text(blockClass, name, "removable") == "1" {
+			continue // no medium in it
+		}
+		d := drive{name: name, model: r.text(blockClass, name, "device/model"), serial: r.diskSerial(name), wwn: r.wwn(name)}
+		if err == nil && sectors > 0 && sectors < 1<<53 {
+			d.bytes = sectors * 512 // the kernel counts so, whatever the drive's own size
+		}
+		out = append(out, d)
+	}
+	return out, nil
+}
+
+// diskSerial is where the kernel shows it: NVMe, virtio, or the SCSI page 0x80,
+// which starts with four bytes of header.
+func (h Host) diskSerial(name string) string {
+	for _, p := range []string{"device/serial", "serial"} {
+		if s := h.text(blockClass, name, p); s != "" {
+			return s
+		}
+	}
+	if raw, err := h.read(blockClass, name, "device/vpd_pg80"); err == nil && len(raw) > 4 {
+		return task.Clip(string(raw[4:]), 100)
+	}
+	return ""
+}
+
+func (h Host) wwn(name string) string {
+	for _, p := range []string{"wwid", "device/wwid", "device/wwn"} {
+		if s := h.text(blockClass, name, p); s != "" {
+			return s
+		}
+	}
+	return ""
+}
+
+// protected compares serial and WWN, never the name: names move from boot to
+// boot.
+func (r *run) protected(d drive) bool {
+	return slices.ContainsFunc(r.protect, func(p string) bool {
+		p = strings.TrimSpace(p)
+		return p != "" && (strings.EqualFold(p, d.serial) || strings.EqualFold(p, d.wwn) || strings.EqualFold(p, strings.TrimPrefix(d.wwn, "eui.")) ||
+			strings.EqualFold(p, strings.TrimPrefix(d.wwn, "naa.")))
+	})
+}
+
+// ramRoots are kinds of root file systems that lie on no disk.
+var ramRoots = regexp.MustCompile(`^(tmpfs|ramfs|rootfs|overlay|squashfs|nfs4?)$`)
+
+// systemDisks are those that hold /, /boot and /boot/efi. It is an error when
+// they cannot be told: then none may be erased.
+func (h Host) systemDisks(mounts []hostscan.Mount) (map[string]bool, error) {
+	found := map[string]bool{}
+	known := false
+	for _, m := range mounts {
+		if !slices.Contains([]string{"/", "/boot", "/boot/efi", "/usr", "/var"}, m.Target) {
+			continue
+		}
+		dev, isDev := strings.CutPrefix(m.Source, "/dev/")
+		if !isDev {
+			known = known || m.Target == "/" && ramRoots.MatchString(m.FSType)
+			continue
+		}
+		drives := h.drivesOf(dev)
+		for _, d := range drives {
+			found[d] = true
+		}
+		if len(drives) == 0 {
+			return nil, fmt.Errorf("on which disk %s (%s) lies cannot be told", m.Target, m.Source)
+		}
+		known = known || m.Target == "/"
+	}
+	if !known {
+		return nil, errors.New("on which disk the system lies cannot be told")
+	}
+	return found, nil
+}
+
+// drivesOf are the disks below a block device, through partitions, RAID and
+// device mapper; none when the device is not known.
+func (h Host) drivesOf(dev string) []string {
+	found := map[string]bool{}
+	h.addDrives(found, dev, 8)
+	out := make([]string, 0, len(found))
+	for d := range found {
+		out = append(out, d)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (h Host) addDrives(found map[string]bool, dev string, depth int) {
+	if depth == 0 {
+		return
+	}
+	if strings.Contains(dev, "/") { // mapper/x, disk/by-uuid/x
+		target, err := filepath.EvalSymlinks(h.path("/dev", dev))
+		if err != nil {
+			return
+		}
+		dev = filepath.Base(target)
+	}
+	if !h.exists(blockClass, dev) {
+		parent := ""
+		for _, d := range h.names(blockClass) {
+			if h.exists(blockClass, d, dev) {
+				parent = d
+			}
+		}
+		if parent == "" {
+			return
+		}
+		dev = parent
+	}
+	below := h.names(blockClass, dev, "slaves")
+	for _, s := range below {
+		h.addDrives(found, s, depth-1)
+	}
+	if len(below) == 0 {
+		found[dev] = true
+	}
+}
+
+// parts are a disk and its partitions.
+func (h Host) parts(name string) []string {
+	out := []string{name}
+	for _, p := range h.names(blockClass, name) {
+		if h.exists(blockClass, name, p, "partition") {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// inUse says what keeps a disk from being erased, nil for nothing. It is asked
+// just before each erasure.
+func (h Host) inUse(d drive) error {
+	mounts, err := h.mountList()
+	if err != nil {
+		return err
+	}
+	system, err := h.systemDisks(mounts)
+	if err != nil {
+		return err
+	}
+	if system[d.name] {
+		return fmt.Errorf("%s holds the system that runs", d.name)
+	}
+	for _, m := range mounts {
+		if dev, ok := strings.CutPrefix(m.Source, "/dev/"); ok && slices.Contains(h.drivesOf(dev), d.name) {
+			return fmt.Errorf("%s is mounted at %s", d.name, m.Target)
+		}
+	}
+	swaps, err := h.read("/proc/swaps")
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("read the swap areas: %w", err)
+	}
+	for line := range strings.Lines(string(swaps)) {
+		f := strings.Fields(line)
+		if len(f) == 0 {
+			continue
+		}
+		if dev, ok := strings.CutPrefix(f[0], "/dev/"); ok && slices.Contains(h.drivesOf(dev), d.name) {
+			return fmt.Errorf("%s holds swap", d.name)
+		}
+	}
+	for _, p := range h.parts(d.name) {
+		dir := filepath.Join(blockClass, d.name, "holders")
+		if p != d.name {
+			dir = filepath.Join(blockClass, d.name, p, "holders")
+		}
+		if held := h.names(dir); len(held) > 0 {
+			return fmt.Errorf("%s belongs to %s (RAID or device mapper)", p, list(held))
+		}
+	}
+	return nil
+}
+
+// refusal says why a disk must not be erased, apart from being in use.
+func (r *run) refusal(d drive) error {
+	switch {
+	case d.serial == "":
+		return fmt.Errorf("%s shows no serial number, so nobody could tell which disk was erased", d.name)
+	case r.text(blockClass, d.name, "ro") == "1":
+		return fmt.Errorf("%s is read-only", d.name)
+	case strings.Contains(strings.ToLower(d.model), "virtual") || r.text(blockClass, d.name, "removable") == "1":
+		return fmt.Errorf("%s (%s) is virtual or removable media", d.name, d.model)
+	case d.bytes < blockSize:
+		return fmt.Errorf("the size of %s is unknown", d.name)
+	}
+	return nil
+}

@@ -1,0 +1,340 @@
+package scrub_test
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/agent"
+	"github.com/slipway-cloud/slipway/agent/scrub"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	simhw "github.com/slipway-cloud/slipway/sim/hw"
+	simnode "github.com/slipway-cloud/slipway/sim/node"
+	"github.com/slipway-cloud/slipway/test/runenv"
+)
+
+// ward is a simulated node that is up.
+type ward struct {
+	*testing.T
+	node    *simnode.Node
+	machine *simhw.Machine
+	spec    simhw.Spec
+	host    scrub.Host
+	run     string
+}
+
+func newWard(t *testing.T) *ward {
+	t.Helper()
+	spec := simhw.GPUServer("Dell", 7)
+	spec.Disks = slices.Insert(spec.Disks, len(spec.Disks)-1, simhw.Disk{Name: "sdb", Model: "SIM SATA SSD", Serial: "D000007", Bytes: 960_197_124_096})
+	w := &ward{T: t, spec: spec, run: "job_1"}
+	w.machine = simhw.NewMachine(t.Context(), simhw.NewClock(5000), spec)
+	dir := t.TempDir()
+	var err error
+	w.node, err = simnode.New(simnode.Options{Machine: w.machine, Dir: dir, AgentBinary: "/bin/false"})
+	require.NoError(t, err)
+	t.Cleanup(w.node.Close)
+	w.machine.Install(simhw.OS{System: "ubuntu", Series: "jammy", Hostname: "gpu-07", Disk: "sda"})
+	w.machine.SetBootOverride(simhw.Override{Target: "Hdd", Enabled: "Continuous"})
+	w.machine.PowerOn("test")
+	tools := filepath.Join(dir, "tools")
+	path := tools + ":/usr/bin:/bin"
+	w.host = scrub.Host{Root: w.node.Root(), Run: scrub.Exec(w.node.Root(), path), AllowWipe: true, Poll: time.Millisecond, Patience: 100 * time.Millisecond, StateDir: t.TempDir(),
+		Health: func(ctx context.Context) lifecycle.HealthReport {
+			return agent.Report(ctx, agent.Config{Root: w.node.Root(), ToolsPath: path, ToolTimeout: time.Minute, Simulated: true})
+		}}
+	w.booted()
+	return w
+}
+
+const memoryRequest = "sys/firmware/efi/efivars/MemoryOverwriteRequestControl-e20939be-32d4-41be-a150-897f85d49829"
+
+// booted waits for the boot that makes the firmware's variable: sshd answers
+// when everything is laid out.
+func (w *ward) booted() {
+	w.Helper()
+	require.Eventually(w, func() bool {
+		if _, err := os.Stat(filepath.Join(w.node.Root(), memoryRequest)); err != nil {
+			return false
+		}
+		conn, err := net.Dial("tcp", w.node.SSHAddress())
+		if err != nil {
+			return false
+		}
+		return conn.Close() == nil
+	}, runenv.Patience(30*time.Second), 5*time.Millisecond)
+	w.host.BootID, w.host.Serial = w.machine.BootID(), w.spec.Serial
+}
+
+func (w *ward) scrub(args lifecycle.ScrubArgs) lifecycle.TaskResult {
+	args.RunID = w.run
+	return scrub.Scrub(w.Context(), w.host, args, nil)
+}
+
+func (w *ward) validate(not string) lifecycle.TaskResult {
+	return scrub.Validate(w.Context(), w.host, lifecycle.ValidateArgs{RunID: w.run, NotBootID: not,
+		SKU: lifecycle.SKUSpec{GPUs: 8, GPUModelContains: "H100", DataDisks: 5, RequireECC: true}}, nil)
+}
+
+func failed(res lifecycle.TaskResult) []string {
+	var out []string
+	for _, s := range res.Steps {
+		if !s.OK {
+			out = append(out, s.Name)
+		}
+	}
+	return out
+}
+
+func device(res lifecycle.TaskResult, name string) lifecycle.DeviceResult {
+	i := slices.IndexFunc(res.Devices, func(d lifecycle.DeviceResult) bool { return d.Name == name })
+	if i < 0 {
+		return lifecycle.DeviceResult{}
+	}
+	return res.Devices[i]
+}
+
+func (w *ward) holds(disk, text string) bool {
+	w.Helper()
+	yes, err := w.node.DiskHolds(disk, text)
+	require.NoError(w, err)
+	return yes
+}
+
+func (w *ward) restart() (before string) {
+	before = w.machine.BootID()
+	require.NoError(w, os.Remove(filepath.Join(w.node.Root(), memoryRequest)))
+	w.machine.Reset("test")
+	w.booted()
+	return before
+}
+
+func TestAScrubbedNodeIsProvenCleanFromAFreshBoot(t *testing.T) {
+	t.Parallel()
+	w := newWard(t)
+	require.NoError(t, w.node.Occupy())
+	before := w.validate("")
+	require.Equal(t, []string{scrub.StepContainers, scrub.StepProcesses, scrub.StepUsers, scrub.StepKeys, scrub.StepAutostart, scrub.StepMounts,
+		scrub.StepDiskBlank, scrub.StepHardware, scrub.StepGPUState}, failed(before), "a look finds all that a tenant left")
+
+	var heard []lifecycle.StepResult
+	res := scrub.Scrub(t.Context(), w.host, lifecycle.ScrubArgs{RunID: w.run}, func(s lifecycle.StepResult) { heard = append(heard, s) })
+	require.True(t, res.OK, "%s", res.Message)
+	require.True(t, res.Simulated)
+	require.Equal(t, res.Steps, heard)
+	require.Len(t, res.Steps, len(scrub.Steps()))
+	require.Len(t, res.Devices, 8+1+6)
+	for _, d := range res.Devices {
+		switch {
+		case d.Name == "sda":
+			require.Equal(t, lifecycle.SanitizeNone, d.Method)
+			require.False(t, d.Verified, "what the agent runs from is never proven by the agent")
+		case d.Kind == "disk":
+			require.True(t, d.Verified, d.Detail)
+			require.Equal(t, lifecycle.SanitizePurge, d.Method)
+			require.NotEmpty(t, d.Serial)
+			require.Regexp(t, `^(nvme sanitize \(block erase\), nvme version 2\.8|hdparm --security-erase-enhanced, hdparm v9\.65)`, d.Tool)
+			require.False(t, w.holds(d.Name, simnode.TenantMark))
+			require.False(t, w.holds(d.Name, "SLIPWAY-SCRUB-CANARY"))
+		default:
+			require.True(t, d.Verified, d.Detail)
+			require.Equal(t, lifecycle.SanitizeClear, d.Method)
+		}
+	}
+	var out scrub.Output
+	require.NoError(t, json.Unmarshal(res.Output, &out))
+	require.Equal(t, scrub.Output{BootDisks: []string{"B000007"}}, out)
+	require.NoFileExists(t, filepath.Join(w.node.Root(), "etc/ld.so.preload"))
+	require.NoDirExists(t, filepath.Join(w.node.Root(), "home/tenant1"))
+	for _, dir := range []string{"tmp", "var/tmp", "dev/shm"} {
+		left, err := os.ReadDir(filepath.Join(w.node.Root(), dir))
+		require.NoError(t, err)
+		require.Empty(t, left, dir)
+	}
+
+	same := w.validate(res.BootID)
+	require.Equal(t, []string{scrub.StepFreshBoot}, failed(same), "%s", same.Message)
+	after := w.validate(w.restart())
+	require.True(t, after.OK, "%s", after.Message)
+	require.True(t, after.Simulated)
+	require.Len(t, after.Devices, 8+5)
+	for _, d := range after.Devices {
+		require.True(t, d.Verified, d.Detail)
+	}
+}
+
+func TestAPlantedFailureIsNamedByItsStep(t *testing.T) {
+	t.Parallel()
+	w := newWard(t)
+	all := []string{scrub.StepIdentity}
+	for _, c := range []struct {
+		name   string
+		faults simnode.ScrubFaults
+		steps  []string
+		says   string
+	}{
+		{"other machine", simnode.ScrubFaults{OtherMachine: true}, all, "ANOTHER"},
+		{"container stays", simnode.ScrubFaults{ContainerStays: true}, []string{scrub.StepContainers}, "containerd still holds 10"},
+		{"containerd does not answer", simnode.ScrubFaults{ContainerdDown: true}, []string{scrub.StepContainers}, "what it holds is unknown: ctr failed"},
+		{"process stays", simnode.ScrubFaults{ProcessStays: true}, []string{scrub.StepProcesses}, "miner"},
+		{"user stays", simnode.ScrubFaults{UserStays: true}, []string{scrub.StepUsers}, "tenant1"},
+		{"keys unreadable", simnode.ScrubFaults{KeysUnreadable: true}, []string{scrub.StepKeys}, "keys of root"},
+		{"packages unknown", simnode.ScrubFaults{PackagesUnknown: true}, []string{scrub.StepAutostart}, "cannot be told"},
+		{"mount busy", simnode.ScrubFaults{MountBusy: true}, []string{scrub.StepMounts}, "/mnt/tenants/a"},
+		{"a temporary directory is a link", simnode.ScrubFaults{TemporaryIsLink: true}, []string{scrub.StepFiles}, "/var/tmp is no directory but a link"},
+		{"GPU in use", simnode.ScrubFaults{GPUProcess: true}, []string{scrub.StepGPUProcesses, scrub.StepGPUReset, scrub.StepGPUMemory}, "python3"},
+		{"MIG reads N/A", simnode.ScrubFaults{GPUMIGUnknown: true}, []string{scrub.StepGPUReset, scrub.StepGPUMemory}, `does not tell whether MIG is on ("N/A")`},
+		{"reset fails", simnode.ScrubFaults{GPUResetFails: true}, []string{scrub.StepGPUReset, scrub.StepGPUMemory}, "in use by another process"},
+		{"memory residue", simnode.ScrubFaults{GPUMemoryResidue: true}, []string{scrub.StepGPUMemory}, "something was left in its memory"},
+		{"no memory request", simnode.ScrubFaults{MemoryRequestRefused: true}, []string{scrub.StepMemoryRequest}, "MemoryOverwriteRequestControl"},
+		{"sanitize fails", simnode.ScrubFaults{SanitizeFails: true}, []string{scrub.StepDisks}, "sanitize operation failed"},
+		{"frozen drive", simnode.ScrubFaults{FrozenDrive: true}, []string{scrub.StepDisks}, "frozen by the firmware"},
+		{"drives lie", simnode.ScrubFaults{EraseKeepsData: true}, []string{scrub.StepDisks}, "written before it was erased"},
+	} {
+		w.run = "job_" + c.name
+		require.NoError(t, w.node.SetFaults(simnode.Faults{Scrub: c.faults}))
+		require.NoError(t, w.node.Occupy())
+		res := w.scrub(lifecycle.ScrubArgs{})
+		require.False(t, res.OK, c.name)
+		require.Equal(t, c.steps, failed(res), "%s: %s", c.name, res.Message)
+		require.Contains(t, res.Message, c.says, c.name)
+		switch {
+		case c.faults.OtherMachine:
+			require.Equal(t, lifecycle.TaskCodeRefused, res.Code)
+			require.Len(t, res.Steps, 1)
+			require.True(t, w.holds("nvme0n1", simnode.TenantMark), "nothing is touched on another machine")
+		case c.faults.FrozenDrive:
+			require.False(t, device(res, "sdb").Verified)
+			require.True(t, device(res, "nvme0n1").Verified, "one drive does not stop the others")
+		case c.faults.SanitizeFails:
+			require.Equal(t, lifecycle.SanitizeNone, device(res, "nvme3n1").Method)
+			require.True(t, device(res, "sdb").Verified, "one drive does not stop the others")
+		}
+	}
+	require.NoError(t, w.node.SetFaults(simnode.Faults{}))
+	require.NoError(t, w.node.Occupy())
+	w.run = "job_mended"
+	res := w.scrub(lifecycle.ScrubArgs{})
+	require.True(t, res.OK, "%s", res.Message)
+}
+
+func TestValidationRefusesWhatItFindsOrCannotKnow(t *testing.T) {
+	t.Parallel()
+	w := newWard(t)
+	for _, c := range []struct {
+		faults simnode.Faults
+		steps  []string
+	}{
+		{simnode.Faults{Scrub: simnode.ScrubFaults{OtherMachine: true}}, []string{scrub.StepFreshBoot}},
+		{simnode.Faults{MissingGPUs: 1}, []string{scrub.StepHardware}},
+		{simnode.Faults{ECCUnknown: true}, []string{scrub.StepHardware}},
+		{simnode.Faults{Scrub: simnode.ScrubFaults{GPUMIGUnknown: true}}, []string{scrub.StepHardware, scrub.StepGPUState}},
+		{simnode.Faults{Scrub: simnode.ScrubFaults{GPUProcess: true}}, []string{scrub.StepGPUState}},
+		{simnode.Faults{Scrub: simnode.ScrubFaults{XID: 79}}, []string{scrub.StepGPUErrors}},
+		{simnode.Faults{Scrub: simnode.ScrubFaults{XID: 13}}, nil}, // an application's own mistake
+	} {
+		require.NoError(t, w.node.SetFaults(c.faults))
+		res := w.validate("")
+		require.Equal(t, c.steps, failed(res), "%+v: %s", c.faults, res.Message)
+		require.Equal(t, c.steps == nil, res.OK)
+	}
+	require.NoError(t, w.node.SetFaults(simnode.Faults{Scrub: simnode.ScrubFaults{FabricDown: true}}))
+	require.Equal(t, []string{scrub.StepGPUFabric}, failed(w.validate("")))
+	require.NoError(t, w.node.SetFaults(simnode.Faults{}))
+	require.True(t, w.validate("").OK)
+}
+
+func TestAScrubThatDiedGoesOnWhereTheDrivesAre(t *testing.T) {
+	t.Parallel()
+	w := newWard(t)
+	require.NoError(t, w.node.SetFaults(simnode.Faults{Scrub: simnode.ScrubFaults{SanitizeLooks: 5}}))
+	require.NoError(t, w.node.Occupy())
+	run, poll := w.host.Run, w.host.Poll
+	w.host.Poll = time.Minute // no drive is looked at so often that it ends before the last has begun
+	ctx, die := context.WithCancel(t.Context())
+	started := 0
+	var mu sync.Mutex
+	w.host.Run = func(c context.Context, name string, args ...string) ([]byte, error) {
+		out, err := run(c, name, args...)
+		mu.Lock()
+		defer mu.Unlock()
+		if name == "nvme" && args[0] == "sanitize" && err == nil {
+			if started++; started == 4 {
+				die()
+			}
+		}
+		return out, err
+	}
+	res := scrub.Scrub(ctx, w.host, lifecycle.ScrubArgs{RunID: w.run}, nil)
+	require.False(t, res.OK)
+	require.True(t, slices.ContainsFunc(res.Devices, func(d lifecycle.DeviceResult) bool {
+		return strings.HasPrefix(d.Name, "nvme") && !d.Verified
+	}), "the drive that had just begun")
+	w.host.Poll = poll
+	res = w.scrub(lifecycle.ScrubArgs{})
+	require.True(t, res.OK, res.Message)
+	require.Equal(t, 4, started, "no drive was told twice")
+	require.False(t, w.holds("nvme0n1", simnode.TenantMark))
+}
+
+// TestAValidationMayBeAskedForSomeSteps: a live system has no accounts of tenants
+// to look for. The fresh boot is asked for in any case.
+func TestAValidationMayBeAskedForSomeSteps(t *testing.T) {
+	t.Parallel()
+	w := newWard(t)
+	names := func(r lifecycle.TaskResult) (out []string) {
+		for _, s := range r.Steps {
+			out = append(out, s.Name)
+		}
+		return out
+	}
+	r := scrub.Validate(t.Context(), w.host, lifecycle.ValidateArgs{RunID: w.run, Steps: []string{scrub.StepMounts}}, nil)
+	require.Equal(t, []string{scrub.StepFreshBoot, scrub.StepMounts}, names(r))
+	r = scrub.Validate(t.Context(), w.host, lifecycle.ValidateArgs{RunID: w.run, Steps: []string{"polish"}}, nil)
+	require.Equal(t, lifecycle.TaskCodeRefused, r.Code)
+	require.Equal(t, scrub.ValidateSteps(), names(scrub.Validate(t.Context(), w.host, lifecycle.ValidateArgs{RunID: w.run}, nil)))
+}
+
+// A retry of the stage comes under the same run id. What did not prove blank is
+// erased again; what did is only looked at.
+func TestARetryErasesWhatDidNotProveBlank(t *testing.T) {
+	t.Parallel()
+	w := newWard(t)
+	erased := func() map[string]int {
+		n, err := w.node.Erasures()
+		require.NoError(t, err)
+		return n
+	}
+	require.NoError(t, w.node.Occupy())
+	require.NoError(t, w.node.SetFaults(simnode.Faults{Scrub: simnode.ScrubFaults{EraseKeepsData: true}}))
+	res := w.scrub(lifecycle.ScrubArgs{})
+	require.Equal(t, []string{scrub.StepDisks}, failed(res), res.Message)
+	require.True(t, w.holds("nvme0n1", simnode.TenantMark))
+	require.Empty(t, erased())
+
+	require.NoError(t, w.node.SetFaults(simnode.Faults{Scrub: simnode.ScrubFaults{FrozenDrive: true}}))
+	res = w.scrub(lifecycle.ScrubArgs{})
+	require.Equal(t, []string{scrub.StepDisks}, failed(res), res.Message)
+	require.True(t, device(res, "nvme0n1").Verified)
+	require.False(t, device(res, "sdb").Verified)
+
+	require.NoError(t, w.node.SetFaults(simnode.Faults{}))
+	for range 2 {
+		res = w.scrub(lifecycle.ScrubArgs{})
+		require.True(t, res.OK, res.Message)
+		require.Equal(t, map[string]int{"nvme0n1": 1, "nvme1n1": 1, "nvme2n1": 1, "nvme3n1": 1, "sdb": 1}, erased(), "each once")
+	}
+	require.False(t, w.holds("nvme0n1", simnode.TenantMark))
+	require.False(t, w.holds("sdb", simnode.TenantMark))
+	after := w.validate(w.restart())
+	require.True(t, after.OK, after.Message)
+}

@@ -1,0 +1,100 @@
+package simnode
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/xml"
+	"fmt"
+	"strings"
+
+	simhw "github.com/slipway-cloud/slipway/sim/hw"
+)
+
+const driverVersion = "550.90.07"
+
+// nvidiaXML is what `nvidia-smi -q -x` writes, in the shape of the schema
+// nvsmi_device_v12, for the GPUs of a machine less those that a fault takes
+// away. UUIDs and serials come from the machine and are the same each time.
+func nvidiaXML(s simhw.Spec, f Faults) []byte {
+	n := max(0, s.GPUs-f.MissingGPUs)
+	var b bytes.Buffer
+	b.WriteString("<?xml version=\"1.0\" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM \"nvsmi_device_v12.dtd\">\n<nvidia_smi_log>\n")
+	b.WriteString("\t<!-- simulated -->\n\t<timestamp>Thu Jan  1 00:00:00 1970</timestamp>\n")
+	fmt.Fprintf(&b, "\t<driver_version>%s</driver_version>\n\t<cuda_version>12.4</cuda_version>\n\t<attached_gpus>%d</attached_gpus>\n", driverVersion, n)
+	for i := range n {
+		writeGPU(&b, s, f, i)
+	}
+	b.WriteString("</nvidia_smi_log>\n")
+	return b.Bytes()
+}
+
+func writeGPU(b *bytes.Buffer, s simhw.Spec, f Faults, i int) {
+	ecc, count := "Enabled", "0"
+	if f.ECCUnknown {
+		ecc, count = "N/A", "N/A"
+	}
+	bus := fmt.Sprintf("00000000:%02X:00.0", 0x19+i*0x11)
+	total := gpuMemory(s.GPUModel)
+	fmt.Fprintf(b, "\t<gpu id=\"%s\">\n", bus)
+	for _, l := range [][2]string{
+		{"product_name", escape(s.GPUModel)}, {"product_brand", "NVIDIA"}, {"product_architecture", "Hopper"},
+		{"display_mode", "Enabled"}, {"display_active", "Disabled"}, {"persistence_mode", "Enabled"}, {"addressing_mode", "None"},
+		{"mig_mode", "<current_mig>Disabled</current_mig><pending_mig>Disabled</pending_mig>"}, {"mig_devices", "None"},
+		{"accounting_mode", "Disabled"}, {"serial", gpuSerial(s, i)}, {"uuid", gpuUUID(s, i)}, {"minor_number", fmt.Sprint(i)},
+		{"vbios_version", "96.00.89.00.01"}, {"gpu_reset_status", "<reset_required>No</reset_required><drain_and_reset_recommended>No</drain_and_reset_recommended>"},
+		{"pci", "<pci_bus_id>" + bus + "</pci_bus_id><pci_gpu_link_info><pcie_gen><max_link_gen>5</max_link_gen><current_link_gen>5</current_link_gen></pcie_gen><link_widths><max_link_width>16x</max_link_width><current_link_width>16x</current_link_width></link_widths></pci_gpu_link_info><replay_counter>0</replay_counter>"},
+		{"performance_state", "P0"},
+		{"fb_memory_usage", fmt.Sprintf("<total>%d MiB</total><reserved>551 MiB</reserved><used>1 MiB</used><free>%d MiB</free>", total, total-552)},
+		{"compute_mode", "Default"},
+		{"ecc_mode", fmt.Sprintf("<current_ecc>%s</current_ecc><pending_ecc>%s</pending_ecc>", ecc, ecc)},
+		{"ecc_errors", "<volatile>" + counters(count) + "</volatile><aggregate>" + counters(count) + "<sram_threshold_exceeded>No</sram_threshold_exceeded></aggregate>"},
+		{"retired_pages", "<pending_blacklist>N/A</pending_blacklist><pending_retirement>N/A</pending_retirement>"},
+		{"remapped_rows", "<remapped_row_corr>0</remapped_row_corr><remapped_row_unc>0</remapped_row_unc><remapped_row_pending>No</remapped_row_pending><remapped_row_failure>No</remapped_row_failure>"},
+		{"temperature", "<gpu_temp>31 C</gpu_temp>"}, {"fabric", "<state>Completed</state><status>Success</status>"}, {"processes", ""},
+	} {
+		fmt.Fprintf(b, "\t\t<%s>%s</%s>\n", l[0], l[1], l[0])
+	}
+	b.WriteString("\t</gpu>\n")
+}
+
+func counters(v string) string {
+	var b strings.Builder
+	for _, name := range []string{"sram_correctable", "sram_uncorrectable_parity", "sram_uncorrectable_secded", "dram_correctable", "dram_uncorrectable"} {
+		fmt.Fprintf(&b, "<%s>%s</%s>", name, v, name)
+	}
+	return b.String()
+}
+
+func gpuMemory(model string) int {
+	switch {
+	case strings.Contains(model, "H200"):
+		return 143771
+	case strings.Contains(model, "B200"):
+		return 183359
+	case strings.Contains(model, "40GB"):
+		return 40960
+	}
+	return 81559
+}
+
+func gpuUUID(s simhw.Spec, i int) string {
+	h := hex.EncodeToString(gpuHash(s, i))
+	return fmt.Sprintf("GPU-%s-%s-%s-%s-%s", h[:8], h[8:12], h[12:16], h[16:20], h[20:32])
+}
+
+func gpuSerial(s simhw.Spec, i int) string {
+	h := gpuHash(s, i)
+	return fmt.Sprintf("1%03d%03d%03d%03d", h[16], h[17], h[18], h[19])
+}
+
+func gpuHash(s simhw.Spec, i int) []byte {
+	h := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%s/%d", s.ID, s.UUID, s.Serial, i))
+	return h[:]
+}
+
+func escape(s string) string {
+	var b bytes.Buffer
+	_ = xml.EscapeText(&b, []byte(s)) // a buffer takes everything
+	return b.String()
+}

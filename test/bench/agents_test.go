@@ -1,0 +1,168 @@
+package bench_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/agent/protocol"
+	"github.com/slipway-cloud/slipway/internal/nodeca"
+	"github.com/slipway-cloud/slipway/test/runenv"
+)
+
+// crewEnv makes the test binary a crew of agents: what they cost must not be
+// counted as the API's.
+const crewEnv = "SLIPWAY_BENCH_CREW"
+
+// crew is what it is told on its standard input.
+type crew struct {
+	URL     string
+	CA, Key []byte // of the nodes' authority
+	Nodes   []string
+	Every   time.Duration // between two beats of a node
+}
+
+func TestMain(m *testing.M) {
+	if os.Getenv(crewEnv) == "" {
+		os.Exit(m.Run())
+	}
+	if err := beatAsCrew(os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "crew:", err)
+		os.Exit(1)
+	}
+}
+
+// beatAsCrew connects all agents, says so in a line, and beats until its input ends.
+func beatAsCrew(in io.Reader, out io.Writer) error {
+	dec := json.NewDecoder(in)
+	var c crew
+	if err := dec.Decode(&c); err != nil {
+		return err
+	}
+	ca, err := nodeca.FromPEM(c.CA, c.Key)
+	if err != nil {
+		return err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	agents := make([]func(context.Context) error, len(c.Nodes))
+	sem := make(chan struct{}, 32)
+	failed := make(chan error, len(c.Nodes))
+	for i, node := range c.Nodes {
+		sem <- struct{}{}
+		go func() {
+			defer func() { <-sem }()
+			beat, err := crewMember(c.URL, ca, key, node)
+			if err == nil {
+				err = beat(context.Background())
+			}
+			agents[i] = beat
+			failed <- err
+		}()
+	}
+	for range c.Nodes {
+		if err := <-failed; err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(out, "connected")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var all sync.WaitGroup
+	for i, beat := range agents {
+		all.Go(func() {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(c.Every * time.Duration(i) / time.Duration(len(agents))):
+			}
+			tick := time.NewTicker(c.Every)
+			defer tick.Stop()
+			for ctx.Err() == nil {
+				if err := beat(ctx); err != nil && ctx.Err() == nil {
+					fmt.Fprintln(os.Stderr, "crew:", err)
+				}
+				select {
+				case <-ctx.Done():
+				case <-tick.C:
+				}
+			}
+		})
+	}
+	_, _ = io.Copy(io.Discard, dec.Buffered())
+	_, _ = io.Copy(io.Discard, in)
+	cancel()
+	all.Wait()
+	return nil
+}
+
+// crewMember is one agent with a connection of its own, as real ones have.
+func crewMember(url string, ca *nodeca.CA, key *ecdsa.PrivateKey, node string) (func(context.Context) error, error) {
+	cert, err := ca.IssueNode(key.Public(), nodeca.Identity{NodeID: node, Generation: 1})
+	if err != nil {
+		return nil, err
+	}
+	blk, _ := pem.Decode(cert.PEM)
+	tr := &http.Transport{ForceAttemptHTTP2: true, IdleConnTimeout: time.Hour, TLSClientConfig: &tls.Config{
+		MinVersion: tls.VersionTLS13, RootCAs: ca.Pool(), Certificates: []tls.Certificate{{Certificate: [][]byte{blk.Bytes}, PrivateKey: key}}}}
+	hc := &http.Client{Transport: tr, Timeout: runenv.Patience(30 * time.Second)}
+	return func(ctx context.Context) error {
+		raw, err := json.Marshal(protocol.Heartbeat{BootID: "boot", AgentVersion: "1.0.0", Generation: 1, SentAt: time.Now(), UptimeSecs: 3600})
+		if err != nil {
+			return err
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+protocol.PathHeartbeat, bytes.NewReader(raw))
+		if err != nil {
+			return err
+		}
+		res, err := hc.Do(req)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = res.Body.Close() }()
+		body, err := io.ReadAll(io.LimitReader(res.Body, 1<<16))
+		if err == nil && res.StatusCode != http.StatusOK {
+			err = fmt.Errorf("status %d: %s", res.StatusCode, body)
+		}
+		return err
+	}, nil
+}
+
+// hire starts a crew in a process of its own and waits until all are connected.
+func hire(b *testing.B, c crew) (leave func()) {
+	b.Helper()
+	cmd := exec.CommandContext(b.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), crewEnv+"=1")
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	require.NoError(b, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(b, err)
+	require.NoError(b, cmd.Start())
+	require.NoError(b, json.NewEncoder(in).Encode(c))
+	said := make([]byte, 10)
+	_, err = io.ReadFull(out, said)
+	require.NoError(b, err, "the crew's connections")
+	return func() {
+		_ = in.Close()
+		_, _ = io.Copy(io.Discard, out)
+		require.NoError(b, cmd.Wait())
+	}
+}

@@ -1,0 +1,184 @@
+// Package rig runs Slipway's worker and outbox relay over the noop providers, on
+// a real Temporal server and a real PostgreSQL, for the benchmarks and for
+// recording the histories of workflows/replay. What is registered and how the
+// worker is set up is what package server does; only the providers differ.
+package rig
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/worker"
+
+	"github.com/slipway-cloud/slipway/activities/agenttask"
+	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
+	leaveact "github.com/slipway-cloud/slipway/activities/decommission"
+	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	nodeact "github.com/slipway-cloud/slipway/activities/node"
+	"github.com/slipway-cloud/slipway/activities/projection"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/internal/config"
+	"github.com/slipway-cloud/slipway/internal/devserver/temporal"
+	"github.com/slipway-cloud/slipway/internal/server"
+	"github.com/slipway-cloud/slipway/internal/server/relay"
+	"github.com/slipway-cloud/slipway/internal/signing"
+	"github.com/slipway-cloud/slipway/internal/temporalx"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers/secrets"
+	"github.com/slipway-cloud/slipway/test/bench/noop"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// Rig is a running worker with a site that can onboard.
+type Rig struct {
+	Store    *db.Store
+	Temporal client.Client
+	Queue    string
+	Region   *noop.Region
+	Site     db.Site
+	Profile  db.Profile
+	SKU      db.SKU
+
+	secrets *secrets.Secrets
+	nodes   sync.Map // hostname to node id
+	runs    sync.Map // job id to chan string, the run id
+
+	mu       sync.Mutex
+	revealed []string
+}
+
+// New starts a rig that ends with tb. Hooks of region must be set before.
+func New(tb testing.TB, region *noop.Region, tune ...func(*lifecycle.ProfileSpec)) *Rig {
+	tb.Helper()
+	r := &Rig{Store: dbtest.Store(tb), Temporal: Temporal(tb), Queue: "rig-" + db.NewID("q"), Region: region}
+	if region.Boot == nil {
+		region.Boot = r.boot
+	}
+	var err error
+	r.secrets, err = secrets.Open(tb.Context(), r.Store, secrets.Keeper{KeyFile: filepath.Join(tb.TempDir(), "secrets.key")},
+		secrets.Options{OnReveal: r.reveal})
+	require.NoError(tb, err)
+	tb.Cleanup(func() { _ = r.secrets.Close() })
+	r.seed(tb, tune)
+	w := r.worker()
+	require.NoError(tb, w.Start())
+	tb.Cleanup(w.Stop)
+	r.relay(tb)
+	return r
+}
+
+// Defaults are the limits of a worker as it is configured out of the box.
+func Defaults() worker.Options {
+	c := config.Default().Worker
+	return worker.Options{
+		MaxConcurrentActivityExecutionSize: c.MaxConcurrentActivities, MaxConcurrentLocalActivityExecutionSize: c.MaxConcurrentLocalActivities,
+		MaxConcurrentWorkflowTaskExecutionSize: c.MaxConcurrentWorkflowTasks, DisableRegistrationAliasing: true,
+	}
+}
+
+func (r *Rig) worker() worker.Worker {
+	log := slog.New(slog.DiscardHandler)
+	o := Defaults()
+	o.MaxHeartbeatThrottleInterval, o.DefaultHeartbeatThrottleInterval = time.Second, time.Second
+	o.Interceptors = []interceptor.WorkerInterceptor{&temporalx.Heartbeats{}, &temporalx.Timeline{Recorder: timeline{r.Store}, Log: log}}
+	w := worker.New(r.Temporal, r.Queue, o)
+	server.RegisterWorkflows(w)
+	opts := activity.RegisterOptions{}
+	w.RegisterActivityWithOptions(&projection.Activities{Store: projection.NewDatabase(r.Store)}, opts)
+	w.RegisterActivityWithOptions(&maasact.Activities{Store: r.Store, Secrets: r.secrets, Opener: r.Region}, opts)
+	w.RegisterActivityWithOptions(&bmcact.Activities{Store: r.Store, Secrets: r.secrets, Opener: noop.BMCs{}}, opts)
+	w.RegisterActivityWithOptions(&nodeact.Activities{
+		Store: r.Store, Secrets: r.secrets, SSH: noop.Nodes{}, AgentURL: "https://127.0.0.1:8443", AgentCAPEM: AgentCA(),
+	}, opts)
+	w.RegisterActivityWithOptions(&agenttask.Activities{Store: r.Store}, opts)
+	w.RegisterActivityWithOptions(&leaveact.Activities{
+		Store: r.Store, Secrets: r.secrets, Ring: &signing.Ring{Store: r.Store, Secrets: r.secrets},
+	}, opts)
+	return w
+}
+
+// relay starts the jobs that Accept wrote, as the worker process does.
+func (r *Rig) relay(tb testing.TB) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
+	done := make(chan struct{})
+	rl := &relay.Relay{
+		Store: r.Store, Starter: r, Name: r.Queue, Log: slog.New(slog.DiscardHandler),
+		Tasks: temporalx.Completions{Client: r.Temporal, Namespace: temporal.Namespace},
+	}
+	go func() {
+		defer close(done)
+		rl.Run(ctx)
+	}()
+	tb.Cleanup(func() {
+		cancel()
+		<-done
+	})
+}
+
+// StartJob implements relay.Starter and tells Accept's caller the run.
+func (r *Rig) StartJob(ctx context.Context, in contract.JobInput, summary string) (string, error) {
+	id, err := temporalx.Jobs{Client: r.Temporal, TaskQueue: r.Queue}.StartJob(ctx, in, summary)
+	if err != nil {
+		return "", err
+	}
+	if ch, ok := r.runs.Load(in.JobID); ok {
+		select {
+		case ch.(chan string) <- id:
+		default: // started again: the caller has one already
+		}
+	}
+	return id, nil
+}
+
+const startLimit = 30 * time.Second
+
+// Run accepts the onboarding of a node in one transaction, as the API does, and
+// returns the workflow's run once the relay has started it.
+func (r *Rig) Run(ctx context.Context, n Node) (jobID string, run client.WorkflowRun, err error) {
+	jobID = db.NewID("job")
+	ch := make(chan string, 1)
+	r.runs.Store(jobID, ch)
+	defer r.runs.Delete(jobID)
+	err = r.Store.Tx(ctx, func(tx *db.Tx) error {
+		_, err := tx.CreateJob(ctx, db.NewJob{
+			ID: jobID, Kind: string(contract.KindOnboarding), NodeID: &n.ID, SiteID: &r.Site.ID, ProfileID: &r.Profile.ID, Input: n.Input, Actor: operator,
+		})
+		return err
+	})
+	if err != nil {
+		return jobID, nil, err
+	}
+	wait, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	select {
+	case id := <-ch:
+		return jobID, r.Temporal.GetWorkflow(ctx, contract.JobWorkflowID(contract.KindOnboarding, jobID), id), nil
+	case <-wait.Done():
+		return jobID, nil, fmt.Errorf("job %s was not started within %s: %w", jobID, startLimit, wait.Err())
+	}
+}
+
+// timeline keeps a node's outside calls, as package server's does.
+type timeline struct{ store *db.Store }
+
+// RecordCall implements temporalx.Recorder.
+func (t timeline) RecordCall(ctx context.Context, c temporalx.Call) error {
+	nodeID := c.Ref.NodeID
+	return t.store.AppendAudit(ctx, db.Entry{
+		ResourceKind: "node", ResourceID: nodeID, NodeID: &nodeID, Kind: db.EntryCall, Name: c.Activity,
+		Actor: db.Actor{Owner: lifecycle.OwnerJob, Comment: c.Message, WorkflowID: c.WorkflowID, Metadata: map[string]any{
+			"activity": c.Activity, "stage": c.Ref.Stage, "attempt": c.Attempt, "took_ms": c.Took.Milliseconds(), "outcome": c.Outcome,
+			"job_id": c.Ref.JobID, "note": c.Note,
+		}},
+	})
+}

@@ -1,0 +1,230 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.temporal.io/sdk/interceptor"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	simhw "github.com/slipway-cloud/slipway/sim/hw"
+	maassim "github.com/slipway-cloud/slipway/sim/maas"
+	"github.com/slipway-cloud/slipway/test/stack"
+)
+
+// environment is a running system with a machine for each of its cases.
+type environment struct {
+	stack *stack.Stack
+	plans *FaultPlans
+	// store and dsn are the harness's own connections: what terminates the
+	// product's database backends spares them.
+	store   *db.Store
+	dsn     string
+	workers *workers
+	sku     db.SKU
+	targets sync.Map // job id to *Target
+
+	agents *wire // over which agents reach the control plane
+
+	// keeping are the nodes that are about to be kept; endKeeping ends the wait
+	// for them.
+	keeping     sync.WaitGroup
+	keepingEnds context.CancelFunc
+	keepingCtx  context.Context //nolint:containedctx // ends with endKeeping
+	keepAtMost  int             // nodes of one state
+
+	mu     sync.Mutex
+	pool   map[lifecycle.NodeStatus][]*Target
+	next   int // machine of MAAS
+	booted int // machines that boot from the network
+	closes []func()
+}
+
+// environmentOptions say what to build.
+type environmentOptions struct {
+	name     string
+	machines int
+	// processes is how many worker processes run; 0 runs one worker in this
+	// process.
+	processes int
+	breaks    func(*stack.Stack) []interceptor.WorkerInterceptor // of a worker in this process
+	log       io.Writer
+	// keeps: cases begin with nodes in service, and those of earlier cases are kept
+	// for them, as many of a state as there are cases atOnce.
+	keeps  bool
+	atOnce int
+}
+
+// speed is virtual seconds a second of the simulated site.
+const speed = 300
+
+// patient is a region that gives up later than a real one: at this speed its own
+// limits are seconds, and a busy machine must not look like broken hardware. A
+// release that it gives up, for one, is rightly sent again, and counted.
+var patient = maassim.Durations{DeployTimeout: 90 * time.Minute, NodeTimeout: 5 * time.Hour, ReleaseExpiry: 10 * time.Hour}
+
+// applicationName keeps the harness's connections apart from the product's.
+const applicationName = "chaos"
+
+func newEnvironment(ctx context.Context, o environmentOptions) (*environment, error) {
+	t := &environment{pool: map[lifecycle.NodeStatus][]*Target{}}
+	t.keepingCtx, t.keepingEnds = context.WithCancel(ctx)
+	if o.keeps {
+		t.keepAtMost = o.atOnce
+	}
+	t.plans = newFaultPlans(t.inject)
+	var err error
+	t.stack, err = stack.Start(ctx, stack.Options{
+		Count: max(o.machines, 1), Speed: speed, NoWorker: true, NoAPI: true, TaskQueue: "chaos-" + o.name, TemporalUI: -1,
+		TemporalEnv: "SLIPWAY_TEMPORAL_ADDRESS", DatabaseEnv: "TEST_DATABASE_URL", Log: o.log, Durations: patient,
+		OfflineAfter: time.Hour, // nodes without an agent, and machines that are slow
+	})
+	if err != nil {
+		return nil, fmt.Errorf("environment %s: %w", o.name, err)
+	}
+	t.closes = append(t.closes, t.stack.Close)
+	if err := t.furnish(ctx, o); err != nil {
+		t.close()
+		return nil, fmt.Errorf("environment %s: %w", o.name, err)
+	}
+	return t, nil
+}
+
+func (t *environment) furnish(ctx context.Context, o environmentOptions) error {
+	t.dsn = named(t.stack.Postgres.DSN(t.stack.Database))
+	var err error
+	if t.store, err = db.Open(ctx, t.dsn); err != nil {
+		return err
+	}
+	t.closes = append(t.closes, t.store.Close)
+	if err := t.wireAgents(ctx); err != nil {
+		return err
+	}
+	if err := t.stack.SeedSecrets(ctx); err != nil {
+		return err
+	}
+	if t.sku, err = t.store.CreateSKU(ctx, "h100x8", t.stack.SKUSpec()); err != nil {
+		return err
+	}
+	if o.processes == 0 {
+		all := []interceptor.WorkerInterceptor{&Interceptor{Injector: t.plans.Worker("here")}}
+		if o.breaks != nil {
+			all = append(all, o.breaks(t.stack)...)
+		}
+		t.stack.StartRole("worker", func(ctx context.Context) error { return t.stack.App.RunWorker(ctx, all...) })
+		return nil
+	}
+	t.workers, err = startWorkers(ctx, t, o)
+	if err != nil {
+		return err
+	}
+	t.closes = append(t.closes, t.workers.stop)
+	return nil
+}
+
+// named adds the harness's application name to a DSN of either form.
+func named(dsn string) string {
+	if u, err := url.Parse(dsn); err == nil && strings.HasPrefix(u.Scheme, "postgres") {
+		q := u.Query()
+		q.Set("application_name", applicationName)
+		u.RawQuery = q.Encode()
+		return u.String()
+	}
+	return dsn + " application_name=" + applicationName
+}
+
+// endKeeping ends the wait for nodes that are about to be kept: no case needs them.
+func (t *environment) endKeeping() {
+	t.keepingEnds()
+	t.keeping.Wait()
+}
+
+// killed counts the worker processes that were killed.
+func (t *environment) killed() int {
+	if t.workers == nil {
+		return 0
+	}
+	return t.workers.killed()
+}
+
+func (t *environment) close() {
+	t.endKeeping()
+	for i := len(t.closes) - 1; i >= 0; i-- {
+		t.closes[i]()
+	}
+	t.closes = nil
+}
+
+// cutFor is how long a site is out of reach: less than what the budgets of
+// automatic tries bear.
+const cutFor = 3 * time.Second
+
+// inject carries out the faults outside a worker.
+func (t *environment) inject(ctx context.Context, worker, jobID string, h Fault) error {
+	switch h.Kind {
+	case WorkerKilled:
+		if t.workers == nil {
+			return fmt.Errorf("worker %s is this process and cannot be killed", worker)
+		}
+		return t.workers.kill(ctx, worker)
+	case PostgresKilled:
+		return t.terminateBackends(ctx)
+	case SiteCut:
+		if target := t.target(jobID); target != nil {
+			target.cut(strings.HasPrefix(h.Variant, "refused"), cutFor)
+		}
+	case Cancel:
+		if target := t.target(jobID); target != nil {
+			target.cancel(ctx)
+		}
+	case AgentKilled, AgentCut:
+		if target := t.target(jobID); target != nil {
+			t.injectAgentFault(ctx, target, h)
+		}
+	case CrashBefore, CrashAfter, AnswerLost, AnswerTwice, Timeout: // the worker's own affair
+	}
+	return nil
+}
+
+func (t *environment) target(jobID string) *Target {
+	v, _ := t.targets.Load(jobID)
+	target, _ := v.(*Target)
+	return target
+}
+
+// terminateBackends ends every connection of the product to this database, as a
+// failover would.
+func (t *environment) terminateBackends(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	c, err := pgx.Connect(ctx, t.dsn)
+	if err != nil {
+		return err
+	}
+	defer c.Close(ctx) //nolint:errcheck // a connection of the harness
+	_, err = c.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE datname = current_database() AND application_name <> $1 AND pid <> pg_backend_pid() AND backend_type = 'client backend'`, applicationName)
+	return err
+}
+
+var errNoMachine = errors.New("no machine is left")
+
+// machine hands out the next unused machine and its number.
+func (t *environment) machine() (*simhw.Machine, int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := t.stack.Sims.Fleet.All()
+	if t.next >= len(all) {
+		return nil, 0, fmt.Errorf("%w: all %d are used up", errNoMachine, len(all))
+	}
+	t.next++
+	return all[t.next-1], t.next - 1, nil
+}

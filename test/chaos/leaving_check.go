@@ -1,0 +1,312 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	simhw "github.com/slipway-cloud/slipway/sim/hw"
+	simnode "github.com/slipway-cloud/slipway/sim/node"
+	redfishsim "github.com/slipway-cloud/slipway/sim/redfish"
+)
+
+// effects is what was done outside so far: a case counts from where it begins.
+type effects struct {
+	systemID   string
+	maas       map[string]int
+	machine    simhw.Counters
+	bmc        redfishsim.Counters
+	erased     map[string]int // by disk
+	generation int64          // of the agent's identity
+}
+
+func (t *Target) effects(ctx context.Context) (effects, error) {
+	n, err := t.Store.Node(ctx, t.NodeID)
+	if err != nil {
+		return effects{}, err
+	}
+	e := effects{machine: t.Machine.Counters(), bmc: t.Stack.Sims.BMCs[t.Machine.Spec().ID].Counters()}
+	if n.MAASSystemID != nil {
+		e.systemID = *n.MAASSystemID
+	}
+	if t.before.systemID != "" {
+		e.systemID = t.before.systemID // a node that is gone may have let go of it
+	}
+	e.maas = maps.Clone(t.Stack.Sims.MAAS.Counters().Machines[e.systemID])
+	if id, err := t.Store.AgentIdentity(ctx, t.NodeID); err == nil {
+		e.generation = id.Generation
+	}
+	e.erased, err = t.node().Erasures()
+	return e, err
+}
+
+func (t *Target) node() *simnode.Node { return t.Stack.Sims.Nodes[t.Machine.Spec().ID] }
+
+// since is what came on top of before.
+func (e effects) since(before effects) effects {
+	minus := func(a, b map[string]int) map[string]int {
+		out := map[string]int{}
+		for k, n := range a {
+			out[k] = n - b[k]
+		}
+		return out
+	}
+	out := e
+	out.maas, out.erased, out.generation = minus(e.maas, before.maas), minus(e.erased, before.erased), e.generation-before.generation
+	out.machine.Installs -= before.machine.Installs
+	out.bmc.Resets = minus(e.bmc.Resets, before.bmc.Resets)
+	out.bmc.FailedLogins -= before.bmc.FailedLogins
+	out.bmc.Patches -= before.bmc.Patches
+	out.bmc.BMCResets -= before.bmc.BMCResets
+	return out
+}
+
+// check compares a job that ended with what its mode does.
+func (l leaving) check(ctx context.Context, t *Target, end lifecycle.JobStatus) []Finding {
+	f := &findings{}
+	now, err := t.effects(ctx)
+	if err != nil {
+		f.add(WrongEnd, "%v", err)
+		return f.list
+	}
+	did := now.since(t.before)
+	l.bounds(f, t, did)
+	switch end {
+	case noExpectedEnd:
+		l.tasksOnce(ctx, f, t)
+		f.certificates(ctx, t)
+	case lifecycle.JobCompleted:
+		l.completed(ctx, f, t, did)
+	default:
+		l.cancelled(ctx, f, t)
+	}
+	f.exactly("BMC logins refused", 0, did.bmc.FailedLogins)
+	f.exactly("BMC settings changed", 0, did.bmc.Patches+did.bmc.BMCResets)
+	return f.list
+}
+
+// bounds is what no fault makes more of, whatever the end.
+func (l leaving) bounds(f *findings, t *Target, did effects) {
+	full, reimage := one(l.Mode == lifecycle.ModeFull), one(l.Mode == lifecycle.ModeReimage)
+	storage, net := t.Overlaps("ConfigureStorage"), t.Overlaps("EnsurePXEInterfaceAuto")
+	undone := one(t.Case.Has(Cancel)) * reimage // the new deployment is released again
+	for what, most := range map[string]int{
+		"creates": 0, "commissions": 0, "enlistments": 0, "releases": full + reimage + undone, "allocations": reimage, "deploys": reimage,
+		"aborts": undone, "deletes": full, "boot_disks": reimage * (1 + storage), "layouts": reimage * (1 + storage),
+		"links": reimage * (2 + net),
+		// MAAS switches on to erase and to install, and off to release.
+		"power_ons": full + 2*reimage, "power_offs": 2*full + reimage + undone,
+	} {
+		f.atMost("MAAS "+what, most, did.maas[what])
+	}
+	f.atMost("installations", reimage, did.machine.Installs)
+	// A power cycle whose answer was lost is made again, unless the agent has said
+	// by then that it booted again: on a node that is drained, erased and not yet
+	// proven clean one more cold start changes nothing, and one too few would
+	// leave a boot that nobody proved.
+	cycles := t.Executions("PowerCycleByBMC")
+	f.atMost("BMC switched off", cycles+full*one(t.Executions("PowerOffByBMC") > 0), did.bmc.Resets["ForceOff"])
+	f.atMost("BMC switched on", cycles, did.bmc.Resets["On"])
+	f.atMost("BMC resets", did.bmc.Resets["ForceOff"]+did.bmc.Resets["On"], sum(did.bmc.Resets))
+	// An agent that is killed while a tool erases finds the disk in its notes and
+	// has it erased again where the tool cannot tell it how that ended.
+	for disk, n := range did.erased {
+		f.atMost("erasures of "+disk, 1+t.kills(), n)
+	}
+}
+
+func one(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+func sum(m map[string]int) int {
+	n := 0
+	for _, v := range m {
+		n += v
+	}
+	return n
+}
+
+// kills is how often the case kills the agent.
+func (t *Target) kills() int {
+	n := 0
+	for _, h := range t.Case.Faults {
+		n += one(h.Kind == AgentKilled)
+	}
+	return n
+}
+
+// completed is what a mode has done when it ends well.
+func (l leaving) completed(ctx context.Context, f *findings, t *Target, did effects) {
+	full, reimage := one(l.Mode == lifecycle.ModeFull), one(l.Mode == lifecycle.ModeReimage)
+	for what, want := range map[string]int{"releases": full + reimage, "deploys": reimage, "allocations": reimage, "deletes": full} {
+		f.exactly("MAAS "+what, want, did.maas[what])
+	}
+	f.exactly("installations", reimage, did.machine.Installs)
+	f.exactly("new generations of the identity", reimage, int(did.generation))
+	l.tasks(ctx, f, t)
+	l.certificates(ctx, f, t)
+	l.clean(f, t, did)
+	n, err := t.Store.Node(ctx, t.NodeID)
+	if want := l.ends(); err != nil || !slices.Contains(want, n.Status) {
+		f.add(WrongEnd, "the node is %s (%v), should be %v", n.Status, err, want)
+	}
+	if err == nil && n.AllocationID != nil {
+		f.add(WrongEnd, "the node still has allocation %s", *n.AllocationID)
+	}
+	if l.Mode == lifecycle.ModeFull && !eventually(ctx, 10*time.Second, func() bool { return t.Machine.Power() == simhw.Off }) {
+		f.add(WrongEnd, "the machine is %s, should be off", t.Machine.Power())
+	}
+}
+
+// ends lists the states of the node after the mode; a heartbeat leads from
+// offline to active.
+func (l leaving) ends() []lifecycle.NodeStatus {
+	if l.Ends == lifecycle.NodeOffline {
+		return []lifecycle.NodeStatus{lifecycle.NodeOffline, lifecycle.NodeActive}
+	}
+	return []lifecycle.NodeStatus{l.Ends}
+}
+
+// askedIn is the kind of task that a stage asks the agent for.
+func askedIn(stage string) lifecycle.TaskKind {
+	return map[string]lifecycle.TaskKind{
+		lifecycle.StageForceRelease: lifecycle.TaskKindRevokeUser, lifecycle.StageDrainNode: lifecycle.TaskKindDrain,
+		lifecycle.StageCleanupStorage: lifecycle.TaskKindScrub, lifecycle.StageScrubGPU: lifecycle.TaskKindScrub,
+		lifecycle.StageValidateClean: lifecycle.TaskKindValidate, lifecycle.StageRemoveNode: lifecycle.TaskKindUninstall,
+	}[stage]
+}
+
+// asks lists the tasks of the mode, stage by stage.
+func (l leaving) asks() []string {
+	var out []string
+	for _, s := range l.Stages {
+		if slices.Contains(l.activities(s), runTask) {
+			out = append(out, fmt.Sprintf("%s/%s succeeded", s, askedIn(s)))
+		}
+	}
+	return out
+}
+
+// tasksOnce: a stage asks the agent at most once for each kind of task, whatever the end.
+func (l leaving) tasksOnce(ctx context.Context, f *findings, t *Target) {
+	rows, err := t.Store.ListTasks(ctx, db.TaskFilter{JobID: t.jobID()}, "", pageOfTasks)
+	if err != nil {
+		f.add(WrongEnd, "%v", err)
+	}
+	asked := map[string]int{}
+	for _, r := range rows {
+		asked[fmt.Sprintf("%s/%s", strings.Split(r.IdempotencyKey, "/")[1], r.Kind)]++
+	}
+	for what, n := range asked {
+		f.atMost("tasks "+what, 1, n)
+	}
+}
+
+// tasks: each that the mode needs was asked for once, under one key, and has
+// succeeded.
+func (l leaving) tasks(ctx context.Context, f *findings, t *Target) {
+	rows, err := t.Store.ListTasks(ctx, db.TaskFilter{JobID: t.jobID()}, "", pageOfTasks)
+	if err != nil {
+		f.add(WrongEnd, "%v", err)
+		return
+	}
+	var got []string
+	for _, r := range slices.Backward(rows) {
+		stage := strings.Split(r.IdempotencyKey, "/")[1]
+		got = append(got, fmt.Sprintf("%s/%s %s", stage, r.Kind, r.Status))
+	}
+	if want := l.asks(); !slices.Equal(want, got) {
+		v := WrongEnd
+		if len(got) > len(want) {
+			v = Duplicate
+		}
+		f.add(v, "tasks of the agent: %v, should be %v", got, want)
+	}
+}
+
+// certificates: one for each run that proves something.
+func (l leaving) certificates(ctx context.Context, f *findings, t *Target) {
+	rows, err := t.Store.CertificatesOfNode(ctx, t.NodeID)
+	if err != nil {
+		f.add(WrongEnd, "%v", err)
+		return
+	}
+	got := 0
+	for _, r := range rows {
+		got += one(r.RunID == t.jobID())
+	}
+	f.exactly("certificates of the run", one(!l.Operation), got)
+}
+
+// clean: every disk but the system's was erased by the scrub, and nothing of the
+// tenant is left on it.
+func (l leaving) clean(f *findings, t *Target, did effects) {
+	if l.Operation {
+		return
+	}
+	disks := t.Machine.Spec().Disks
+	for _, d := range disks[:len(disks)-1] { // the last is the system's
+		if did.erased[d.Name] < 1 {
+			f.add(WrongEnd, "erasures of %s: %d, should be 1", d.Name, did.erased[d.Name])
+		}
+		if held, err := t.node().DiskHolds(d.Name, simnode.TenantMark); err != nil || held {
+			f.add(WrongEnd, "a tenant's data is still on %s (%v)", d.Name, err)
+		}
+	}
+}
+
+// cancelled: nothing is left between two states, no task goes on, and a node that
+// is in service again is clean.
+func (l leaving) cancelled(ctx context.Context, f *findings, t *Target) {
+	n, err := t.Store.Node(ctx, t.NodeID)
+	may := []lifecycle.NodeStatus{lifecycle.NodeOffline, lifecycle.NodeActive, lifecycle.NodeQuarantined, lifecycle.NodeRetired}
+	if err != nil || !slices.Contains(may, n.Status) {
+		f.add(WrongEnd, "the node is %s (%v) after the cancellation, should be one of %v", n.Status, err, may)
+	}
+	if err == nil {
+		l.notDirty(f, t, n)
+	}
+	var open string
+	if !eventually(ctx, 20*time.Second, func() bool {
+		rows, err := t.Store.ListTasks(ctx, db.TaskFilter{JobID: t.jobID()}, "", pageOfTasks)
+		i := slices.IndexFunc(rows, func(r db.NodeTask) bool {
+			return r.Status == lifecycle.TaskQueued || r.Status == lifecycle.TaskDispatched
+		})
+		if open = ""; i >= 0 {
+			open = fmt.Sprintf("task %s (%s) is %s", rows[i].ID, rows[i].Kind, rows[i].Status)
+		}
+		return err == nil && i < 0
+	}) {
+		f.add(WrongEnd, "after the cancellation %s", open)
+	}
+}
+
+// notDirty: a node that became active, and that nobody is on, has neither the mark
+// of a tenant that left before, nor a tenant's data on any disk. A cancellation
+// leaves one whose tenant it has ended quarantined, or retired.
+func (l leaving) notDirty(f *findings, t *Target, n db.Node) {
+	if n.AllocationID != nil || !l.occupied {
+		return // the tenant was not ended
+	}
+	switch {
+	case n.Status == lifecycle.NodeActive && n.TenantLeftAt != nil && n.StateChangedAt.After(*n.TenantLeftAt):
+		f.add(WrongEnd, "the node became active at %s after its tenant had left at %s, and nothing proves it clean", n.StateChangedAt, *n.TenantLeftAt)
+	case n.Status == lifecycle.NodeActive && n.TenantLeftAt == nil:
+		for _, d := range t.Machine.Spec().Disks {
+			if held, err := t.node().DiskHolds(d.Name, simnode.TenantMark); err != nil || held {
+				f.add(WrongEnd, "the node is active, and a tenant's data is still on %s (%v)", d.Name, err)
+			}
+		}
+	case n.Status == lifecycle.NodeOffline && n.TenantLeftAt != nil && l.Mode != lifecycle.ModeDrain: // whose tenant leaves when it likes
+		f.add(WrongEnd, "the node is offline after its tenant was ended, should be quarantined")
+	}
+}

@@ -1,0 +1,136 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	maassim "github.com/slipway-cloud/slipway/sim/maas"
+	"github.com/slipway-cloud/slipway/test/stack"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// Onboarding is the scenario set of the onboarding job.
+func Onboarding() *ScenarioSet {
+	return &ScenarioSet{
+		Name: "onboarding", Kind: contract.KindOnboarding, Stages: contract.OnboardingStages, Start: startOnboarding,
+		Also: remote("observe", "ObserveMachine"), // a run that takes up a job looks before it acts
+		Paths: []Path{
+			{Name: "plain", Keeps: lifecycle.NodeActive, Points: append(straight(), projections()...), Check: onboarded(times{1, 1})},
+			{Name: "recommission", Keeps: lifecycle.NodeActive, Points: []Point{{Stage: contract.StageCommission, Activity: "CommissionMachine"}, project(contract.StageWaitReady)},
+				Prepare: maasFault("commission_fail"), Check: onboarded(times{2, 1})},
+			{Name: "datasource", Keeps: lifecycle.NodeActive, Points: append(remote(
+				contract.StageClassifyFailure, "ClassifyDeployFailure", contract.StageRecoverDatasource, "ReturnToReady",
+			), project(contract.StageClassifyFailure), project(contract.StageRecoverDatasource)),
+				Prepare: maasFault("deploy_datasource_none"), Check: onboarded(times{1, 2})},
+			{Name: "repair", Keeps: lifecycle.NodeActive, Points: remote(
+				contract.StageWaitHWSync, "WaitForHardwareSync", contract.StageWaitHWSync, "MachineCredentials", contract.StageWaitHWSync, "RepairHardwareSync",
+				contract.StageWaitHWSync, "ForgetMachineCredentials",
+			), NoCancel: true, Prepare: maasFault("hw_sync_disabled_by_userdata"), Check: onboarded(times{1, 1})},
+			undone("undone_enrolling", Point{Stage: contract.StageWaitAgent, Activity: "WaitForAgent"}, append([]string{
+				contract.StageWaitAgent, "LockAgentIdentity", contract.StageWaitAgent, "CheckIdentityLocked",
+			}, append(deployedUndone(), createdUndone()...)...)...),
+			undone("undone_deploying", Point{Stage: contract.StageWaitDeployed, Activity: "WaitForDeployed"},
+				append(deployedUndone(), createdUndone()...)...),
+			undone("undone_commissioning", Point{Stage: contract.StageWaitReady, Activity: "WaitForReady"}, createdUndone()...),
+		},
+	}
+}
+
+// createdUndone and deployedUndone are the compensation of a machine's record
+// and of its deployment: each undo, and the look whether it is done.
+func createdUndone() []string {
+	return []string{
+		contract.StageCommission, "AbortCommissioning", contract.StageCommission, "CheckNotCommissioning",
+		contract.StageCreateOrFind, "RemoveCreatedMachine", contract.StageCreateOrFind, "CheckRecordRemoved",
+	}
+}
+
+func deployedUndone() []string {
+	return []string{
+		contract.StageDeploy, "ReturnToReady", contract.StageDeploy, "CheckReleased",
+		contract.StageRenderCloudInit, "RevokeBootstrap", contract.StageRenderCloudInit, "CheckBootstrapRevoked",
+	}
+}
+
+// straight lists the remote activities of an onboarding without incident.
+func straight() []Point {
+	return remote(
+		contract.StageLoadSiteConfig, "LoadSiteConfig", contract.StageResolvePower, "ResolvePowerCredentials",
+		contract.StageCreateOrFind, "CreateOrFindMachine", contract.StageCommission, "CommissionMachine",
+		contract.StageWaitReady, "WaitForReady", contract.StageConfigureStorage, "ConfigureStorage",
+		contract.StageApplyRoCE, "ApplyRoCE", contract.StageEnsurePXE, "EnsurePXEInterfaceAuto",
+		contract.StageRenderCloudInit, "RenderCloudInit", contract.StageDeploy, "DeployMachine",
+		contract.StageWaitDeployed, "WaitForDeployed", contract.StageEnsureHWSync, "CheckSSHSeed",
+		contract.StageEnsureHWSync, "EnsureHardwareSync", contract.StageWaitHWSync, "WaitForHardwareSync",
+		contract.StageWaitAgent, "WaitForAgent", contract.StageWaitAgent, "DiscardUserData",
+	)
+}
+
+// remote makes points of pairs of stage and activity.
+func remote(pairs ...string) []Point {
+	var out []Point
+	for i := 0; i+1 < len(pairs); i += 2 {
+		out = append(out, Point{Stage: pairs[i], Activity: pairs[i+1]})
+	}
+	return out
+}
+
+// project is a job's projection at a stage, or at a status that ends it.
+func project(at string) Point { return Point{Stage: at, Activity: "ProjectJob", Local: true} }
+
+// projections are the local activities of an onboarding without incident.
+func projections() []Point {
+	out := []Point{{Stage: "load", Activity: "TakeJob", Local: true}}
+	for _, s := range contract.OnboardingStages {
+		if s != contract.StageClassifyFailure && s != contract.StageRecoverDatasource {
+			out = append(out, project(s))
+		}
+	}
+	return append(out, project(string(lifecycle.JobCompleted)))
+}
+
+// undone is a path that is cancelled at a point; its compensation gets the faults.
+func undone(name string, at Point, pairs ...string) Path {
+	return Path{
+		Name: name, First: []Fault{{Point: at, Kind: Cancel, Variant: "before"}}, NoCancel: true, Check: onboarded(times{1, 1}),
+		Points: append(remote(pairs...), project(string(lifecycle.JobCompensating)), project(string(lifecycle.JobCancelled))),
+	}
+}
+
+// maasFault makes MAAS misbehave once with the target's machine.
+func maasFault(name string) func(context.Context, *Target) error {
+	return func(_ context.Context, t *Target) error {
+		_, err := t.Stack.Sims.MAAS.AddFault(maassim.Fault{Name: name, Machine: t.Machine.Spec().NICs[0].MAC, Count: 1})
+		return err
+	}
+}
+
+// startOnboarding accepts an onboarding as the API does.
+func startOnboarding(ctx context.Context, tx *db.Tx, t *Target) (db.Job, error) {
+	actor := db.Actor{Owner: lifecycle.OwnerAdmin, ID: "chaos"}
+	node, err := tx.CreateNode(ctx, db.NewNode{
+		Hostname: t.Host, SiteID: t.Site.ID, SKUID: &t.SKU.ID, ProfileID: &t.Profile.ID, Simulated: true, Actor: actor,
+	})
+	if err != nil {
+		return db.Job{}, err
+	}
+	spec := t.Machine.Spec()
+	bmc, err := tx.CreateBMC(ctx, db.NewBMC{
+		NodeID: &node.ID, Address: spec.BMCAddress, Protocol: "redfish", CredentialRef: stack.BMCSecret(spec.ID),
+	})
+	if err != nil {
+		return db.Job{}, err
+	}
+	input, err := json.Marshal(contract.OnboardingInput{
+		SiteID: t.Site.ID, ProfileID: t.Profile.ID, SKUID: t.SKU.ID, Hostname: t.Host, BMCID: bmc.ID,
+	})
+	if err != nil {
+		return db.Job{}, err
+	}
+	return tx.CreateJob(ctx, db.NewJob{
+		ID: t.Job.ID, Kind: string(contract.KindOnboarding), NodeID: &node.ID, SiteID: &t.Site.ID, ProfileID: &t.Profile.ID,
+		Input: input, Actor: actor,
+	})
+}

@@ -1,0 +1,110 @@
+package stack
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/slipway-cloud/slipway/internal/cloudinit"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
+	simhw "github.com/slipway-cloud/slipway/sim/hw"
+)
+
+// secret is the name of one of the site's own secrets.
+func (s *Stack) secret(name string) string {
+	if s.Options.Site == "" {
+		return "sim/" + name
+	}
+	return s.Options.Site + "/" + name
+}
+
+// BMCSecret is the name of a machine's BMC login.
+func BMCSecret(machine string) string { return "sim/bmc/" + machine }
+
+// SeedSecrets stores what a site refers to: the MAAS API key, the nodes' SSH
+// login and every BMC's login. It may be repeated.
+func (s *Stack) SeedSecrets(ctx context.Context) error {
+	put := func(name, value string) error {
+		_, err := s.App.Secrets.Put(ctx, name, providers.NewSecret(value))
+		if err != nil {
+			return fmt.Errorf("store secret %s: %w", name, err)
+		}
+		return nil
+	}
+	if err := put(s.SiteSpec().MAASAPIKeyRef, s.Sims.APIKey); err != nil {
+		return err
+	}
+	key, _, err := cloudinit.NewHostKey() // any ed25519 key in PEM form
+	if err != nil {
+		return err
+	}
+	if err := put(s.SiteSpec().SSHKeyRef, key.Reveal()); err != nil {
+		return err
+	}
+	for _, m := range slices.Concat(s.Sims.Fleet.All(), s.pxe.All()) {
+		if err := s.SeedBMC(ctx, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// SeedBMC stores the login of a machine's BMC. It may be repeated.
+func (s *Stack) SeedBMC(ctx context.Context, m *simhw.Machine) error {
+	spec := m.Spec()
+	login, err := json.Marshal(map[string]string{"username": spec.BMCUser, "password": spec.BMCPassword})
+	if err != nil {
+		return err
+	}
+	if _, err := s.App.Secrets.Put(ctx, BMCSecret(spec.ID), providers.NewSecret(string(login))); err != nil {
+		return fmt.Errorf("store the login of the BMC of %s: %w", spec.ID, err)
+	}
+	return nil
+}
+
+// SiteSpec is the simulated site.
+func (s *Stack) SiteSpec() lifecycle.SiteSpec {
+	return lifecycle.SiteSpec{
+		MAASURL: s.Sims.URL, MAASAPIKeyRef: s.secret("maas-api-key"), Region: "sim", SSHUser: "ubuntu", SSHKeyRef: s.secret("node-ssh-key"),
+		SSHPort: NodeSSHPort, TrustFirstBMCPin: true, Simulated: true,
+	}
+}
+
+// ProfileSpec is a profile that uses every stage.
+func (s *Stack) ProfileSpec() lifecycle.ProfileSpec {
+	return lifecycle.ProfileSpec{
+		RequireHWSync: true, EnablePhase2RoCE: true, BootDisk: lifecycle.BootDiskRule{ModelContains: "BOSS"},
+		EnableDeployRetryOnDatasourceFailed: true, MaxDeployRetryAttempts: 2,
+		PollInterval: lifecycle.Duration(250 * time.Millisecond), AgentHeartbeatInterval: lifecycle.Duration(time.Second),
+		HardwareSyncInterval: lifecycle.Duration(s.wall(15 * time.Minute)), DistroSeries: "jammy", BatchMaxParallel: 3,
+	}
+}
+
+// wall is how long a virtual duration takes here.
+func (s *Stack) wall(d time.Duration) time.Duration {
+	return max(time.Duration(float64(d)/s.Sims.Fleet.Clock().Speed()), time.Second)
+}
+
+// SKUSpec is what a simulated GPU server meets.
+func (s *Stack) SKUSpec() lifecycle.SKUSpec {
+	return lifecycle.SKUSpec{
+		GPUs: 8, GPUModelContains: "H100", GPUMemoryMiB: 80000, DriverMinVersion: "535.0", NICsUp: 2, DataDisks: 4, RequireECC: true,
+	}
+}
+
+// RoCEPorts are the records of a machine's two fast ports.
+func RoCEPorts(m *simhw.Machine, n int) []lifecycle.RoCEPort {
+	var out []lifecycle.RoCEPort
+	for i, nic := range m.Spec().NICs {
+		if nic.VLAN != 2 {
+			continue
+		}
+		out = append(out, lifecycle.RoCEPort{
+			Interface: nic.Name, MTU: 9000, SubnetCIDR: "127.20.0.0/16", IP: fmt.Sprintf("127.20.%d.%d", i, n+10), Tags: []string{"roce"},
+		})
+	}
+	return out
+}
