@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // smiLog is the part of `nvidia-smi -q -x` that is used. Its schemas v11, v12
@@ -57,10 +57,10 @@ type smiErrors struct {
 
 // gpus asks nvidia-smi. The driver version is returned also when the GPUs
 // could not be read, where the kernel tells it.
-func (c Config) gpus(ctx context.Context) ([]lifecycle.GPUReport, string, error) {
+func (c Config) gpus(ctx context.Context) ([]spec.GPUReport, string, error) {
 	out, err := c.tool(ctx, "nvidia-smi", "-q", "-x")
 	if err == nil {
-		var gpus []lifecycle.GPUReport
+		var gpus []spec.GPUReport
 		var driver string
 		if gpus, driver, err = ParseNvidiaSMI(out); err == nil {
 			return gpus, driver, nil
@@ -72,14 +72,14 @@ func (c Config) gpus(ctx context.Context) ([]lifecycle.GPUReport, string, error)
 // ParseNvidiaSMI reads the XML of `nvidia-smi -q -x`, schemas v11 to v13. What
 // reads N/A, or is not there, is nil: unknown, not fine. It is an error when
 // fewer GPUs are described than are attached.
-func ParseNvidiaSMI(raw []byte) ([]lifecycle.GPUReport, string, error) {
+func ParseNvidiaSMI(raw []byte) ([]spec.GPUReport, string, error) {
 	d := xml.NewDecoder(strings.NewReader(string(raw)))
 	d.CharsetReader = func(_ string, in io.Reader) (io.Reader, error) { return in, nil }
 	var log smiLog
 	if err := d.Decode(&log); err != nil {
 		return nil, "", errors.New("nvidia-smi wrote XML that cannot be read")
 	}
-	gpus := make([]lifecycle.GPUReport, 0, len(log.GPUs))
+	gpus := make([]spec.GPUReport, 0, len(log.GPUs))
 	for _, g := range log.GPUs {
 		gpus = append(gpus, g.report())
 	}
@@ -89,8 +89,8 @@ func ParseNvidiaSMI(raw []byte) ([]lifecycle.GPUReport, string, error) {
 	return gpus, known(log.Driver), nil
 }
 
-func (g smiGPU) report() lifecycle.GPUReport {
-	r := lifecycle.GPUReport{UUID: known(g.UUID), Model: known(g.Name), Serial: known(g.Serial),
+func (g smiGPU) report() spec.GPUReport {
+	r := spec.GPUReport{UUID: known(g.UUID), Model: known(g.Name), Serial: known(g.Serial),
 		MemoryMiB: mebibytes(g.Total), ECCEnabled: flag(g.ECC), MIGEnabled: flag(g.MIG),
 		RemapPending: flag(g.Remap.Pending), RemapFailed: flag(g.Remap.Failure), Processes: len(g.Processes)}
 	if r.RemapPending == nil { // before Ampere pages are retired instead of rows remapped

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/agent/privileged"
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // A node in two halves reports the machine's mounts, not those of the network
@@ -26,7 +26,7 @@ func TestTheMountsOfAReportAreTheMachines(t *testing.T) {
 	}
 	c := Config{Root: root, Simulated: true, HelperSocket: "/s"}.withDefaults()
 	a := &Agent{cfg: c, log: slog.New(slog.DiscardHandler)}
-	boot := func(r lifecycle.HealthReport) (out []string) {
+	boot := func(r spec.HealthReport) (out []string) {
 		for _, d := range r.Disks {
 			if d.Boot {
 				out = append(out, d.Name)
@@ -38,12 +38,12 @@ func TestTheMountsOfAReportAreTheMachines(t *testing.T) {
 	require.Nil(t, alone.Mounts, "what the sandbox shows is not the machine's")
 	require.Equal(t, []string{"sda"}, boot(alone))
 
-	machine := []lifecycle.MountReport{{Source: "/dev/sda1", Target: "/", FSType: "ext4"}, {Source: "/dev/sdb", Target: "/data", FSType: "xfs"}}
+	machine := []spec.MountReport{{Source: "/dev/sda1", Target: "/", FSType: "ext4"}, {Source: "/dev/sdb", Target: "/data", FSType: "xfs"}}
 	l, err := privileged.Listen(filepath.Join(root, "s"), -1)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	s := privileged.Server{AllowUIDs: []int{os.Getuid()}, Version: "v", Log: a.log, Mounts: func() []lifecycle.MountReport { return machine }}
+	s := privileged.Server{AllowUIDs: []int{os.Getuid()}, Version: "v", Log: a.log, Mounts: func() []spec.MountReport { return machine }}
 	go func() { done <- s.Serve(ctx, l) }()
 	both := a.report(t.Context())
 	require.Equal(t, machine, both.Mounts)

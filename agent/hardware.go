@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 const maxFile = 1 << 20
@@ -104,14 +104,14 @@ func (c Config) cpus() int {
 
 // nics lists the interfaces that have a device behind them: no loopback, no
 // bridges, bonds, VLANs or tunnels.
-func (c Config) nics() []lifecycle.NICReport {
+func (c Config) nics() []spec.NICReport {
 	const class = "/sys/class/net"
-	var out []lifecycle.NICReport
+	var out []spec.NICReport
 	for _, name := range c.names(class) {
 		if !c.exists(class, name, "device") {
 			continue
 		}
-		n := lifecycle.NICReport{Name: name, MAC: strings.ToLower(c.text(class, name, "address"))}
+		n := spec.NICReport{Name: name, MAC: strings.ToLower(c.text(class, name, "address"))}
 		switch c.text(class, name, "operstate") {
 		case "up":
 			n.Up = true
@@ -133,14 +133,14 @@ const block = "/sys/block"
 
 // disks lists the drives: block devices with a device behind them that are no
 // removable media and no hidden path of a multipath drive.
-func (c Config) disks(mounts []lifecycle.MountReport) []lifecycle.DiskReport {
+func (c Config) disks(mounts []spec.MountReport) []spec.DiskReport {
 	boot := c.bootDisks(mounts)
-	var out []lifecycle.DiskReport
+	var out []spec.DiskReport
 	for _, name := range c.names(block) {
 		if !c.exists(block, name, "device") || c.text(block, name, "removable") == "1" || c.text(block, name, "hidden") == "1" {
 			continue
 		}
-		d := lifecycle.DiskReport{Name: name, Model: c.text(block, name, "device/model"), Serial: c.serial(name), Boot: boot[name]}
+		d := spec.DiskReport{Name: name, Model: c.text(block, name, "device/model"), Serial: c.serial(name), Boot: boot[name]}
 		if v := number(c.text(block, name, "size")); v != nil {
 			d.Bytes = *v * 512 // the kernel counts 512-byte sectors whatever the drive's own size
 		}
@@ -165,7 +165,7 @@ func (c Config) serial(disk string) string {
 
 // bootDisks are the drives that hold the system: those below the mounts of /,
 // /boot and /boot/efi, through partitions and device mapper.
-func (c Config) bootDisks(mounts []lifecycle.MountReport) map[string]bool {
+func (c Config) bootDisks(mounts []spec.MountReport) map[string]bool {
 	found := map[string]bool{}
 	for _, m := range mounts {
 		if slices.Contains([]string{"/", "/boot", "/boot/efi"}, m.Target) && strings.HasPrefix(m.Source, "/dev/") {

@@ -5,7 +5,7 @@ import (
 	"syscall"
 
 	"github.com/slipway-cloud/slipway/agent/hostscan"
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 const maxMounts = 512
@@ -17,17 +17,17 @@ var pseudo = []string{"autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "conf
 
 // mounts lists the file systems that hold data, as process 1 has them; nil when
 // they cannot be read.
-func (c Config) mounts() []lifecycle.MountReport {
+func (c Config) mounts() []spec.MountReport {
 	all, err := hostscan.Root(c.Root).Mounts()
 	if err != nil {
 		return nil
 	}
-	var out []lifecycle.MountReport
+	var out []spec.MountReport
 	for _, one := range all {
 		if slices.Contains(pseudo, one.FSType) {
 			continue
 		}
-		m := lifecycle.MountReport{Source: clip(one.Source, 1024), Target: clip(one.Target, 1024), FSType: clip(one.FSType, 64)}
+		m := spec.MountReport{Source: clip(one.Source, 1024), Target: clip(one.Target, 1024), FSType: clip(one.FSType, 64)}
 		if !slices.Contains(out, m) {
 			out = append(out, m)
 		}

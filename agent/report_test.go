@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/agent"
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
@@ -97,15 +97,15 @@ func TestReportReadsAMachine(t *testing.T) {
 	require.Empty(t, r.GPUError)
 	require.Len(t, r.GPUs, 1)
 	require.NotNil(t, r.DiskFreeMB)
-	require.Equal(t, []lifecycle.NICReport{
+	require.Equal(t, []spec.NICReport{
 		{Name: "eno1", MAC: "52:54:00:aa:bb:01", Up: true, SpeedMbps: 25000, MTU: 9000},
 		{Name: "eno2"}, {Name: "ib0", Up: true},
 	}, r.NICs)
-	require.Equal(t, []lifecycle.DiskReport{
+	require.Equal(t, []spec.DiskReport{
 		{Name: "nvme0n1", Model: "SAMSUNG MZWLO3T8HCLS", Serial: "S0N0", Bytes: 3_840_755_982_336},
 		{Name: "sda", Model: "DELLBOSS VD", Serial: "SER-1234", Bytes: 480_036_847_616, Boot: true},
 	}, r.Disks)
-	require.Equal(t, []lifecycle.MountReport{
+	require.Equal(t, []spec.MountReport{
 		{Source: "/dev/mapper/vg-root", Target: "/", FSType: "ext4"},
 		{Source: "/dev/sda1", Target: "/boot/efi", FSType: "vfat"},
 		{Source: "nas:/tenant a", Target: `/mnt/tenants/a\b`, FSType: "nfs4"},
@@ -135,7 +135,7 @@ func TestReportOfAHalfBrokenMachineStillComes(t *testing.T) {
 	empty := agent.Report(t.Context(), config(t.TempDir(), t.TempDir()))
 	require.Nil(t, empty.MemoryMiB)
 	require.Zero(t, empty.CPUs)
-	require.NotEmpty(t, lifecycle.SKUSpec{GPUs: 8}.CheckHealth(empty), "unknown is not healthy")
+	require.NotEmpty(t, spec.SKUSpec{GPUs: 8}.CheckHealth(empty), "unknown is not healthy")
 }
 
 func TestAHangingToolIsEndedWithItsChildren(t *testing.T) {

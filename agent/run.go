@@ -12,7 +12,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/agent/task"
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // The bounds of every interval, whoever asks for it.
@@ -39,10 +39,10 @@ type Agent struct {
 	failures int
 	// refusedToken is the SHA-256 of a token that the server will not take.
 	refusedToken string
-	unsent       *lifecycle.HealthReport
+	unsent       *spec.HealthReport
 
-	reports chan lifecycle.HealthReport // newest first, one at most
-	look    chan struct{}               // asks for a report now
+	reports chan spec.HealthReport // newest first, one at most
+	look    chan struct{}          // asks for a report now
 
 	// Of both loops:
 	session  session
@@ -75,7 +75,7 @@ func New(c Config, version string, log *slog.Logger, handlers ...task.Registry) 
 	}
 	probe.close()
 	return &Agent{cfg: c, version: version, log: log, now: time.Now, state: st, started: time.Now(), interval: c.HeartbeatInterval,
-		reports: make(chan lifecycle.HealthReport, 1), look: make(chan struct{}, 1),
+		reports: make(chan spec.HealthReport, 1), look: make(chan struct{}, 1),
 		session: session{ready: make(chan struct{})}, handlers: handlers, accepted: make(chan struct{}), nudge: make(chan struct{}, 1), inService: make(chan time.Time, 1)}, nil
 }
 

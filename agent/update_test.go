@@ -23,6 +23,7 @@ import (
 	"github.com/slipway-cloud/slipway/agent/selfupdate"
 	"github.com/slipway-cloud/slipway/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
@@ -42,7 +43,7 @@ func (n *node) installation() (args string) {
 	sum := sha256.Sum256(program)
 	manifest, err := json.Marshal(selfupdate.Manifest{Version: "v1.3.0", SHA256: hex.EncodeToString(sum[:]), Size: int64(len(program)), OS: runtime.GOOS, Arch: runtime.GOARCH})
 	require.NoError(n.s, err)
-	raw, err := json.Marshal(lifecycle.UpdateArgs{Manifest: manifest, ManifestSignature: ed25519.Sign(key, append([]byte(selfupdate.Context), manifest...)), BinaryURL: files.URL})
+	raw, err := json.Marshal(spec.UpdateArgs{Manifest: manifest, ManifestSignature: ed25519.Sign(key, append([]byte(selfupdate.Context), manifest...)), BinaryURL: files.URL})
 	require.NoError(n.s, err)
 	return string(raw)
 }

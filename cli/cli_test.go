@@ -22,6 +22,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/secrets"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -49,7 +50,7 @@ func newWorld(t *testing.T) *world {
 	w.sealed = sealed
 	s, err := rest.New(rest.Config{
 		Store: w.store, Temporal: w, Secrets: sealed, AgentURL: "https://agents.example:7443", AgentCAPEM: "PEM",
-		MAASProbe: func(_ context.Context, s lifecycle.SiteSpec) (any, error) {
+		MAASProbe: func(_ context.Context, s spec.SiteSpec) (any, error) {
 			if strings.Contains(s.MAASURL, "down") {
 				return nil, &providers.Error{Kind: providers.KindUnreachable, Op: "maas.version", Message: "no answer"}
 			}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 func (a *app) roceCommand() *cobra.Command {
@@ -21,7 +21,7 @@ func (a *app) roceCommand() *cobra.Command {
 	set.MarkFlagsMutuallyExclusive("port", "file")
 	set.MarkFlagsOneRequired("port", "file")
 	set.RunE = does(func(cmd *cobra.Command, args []string) error {
-		list := []lifecycle.RoCEPort{}
+		list := []spec.RoCEPort{}
 		if file != "" {
 			if err := a.readDocument(file, &list); err != nil {
 				return err
@@ -51,7 +51,7 @@ func (a *app) roce(cmd *cobra.Command, args []string, method string, body any) e
 		return err
 	}
 	return a.show(r.raw, func() error {
-		var got struct{ Ports []lifecycle.RoCEPort }
+		var got struct{ Ports []spec.RoCEPort }
 		if err := r.into(&got); err != nil {
 			return err
 		}
@@ -63,8 +63,8 @@ func (a *app) roce(cmd *cobra.Command, args []string, method string, body any) e
 	})
 }
 
-func parsePort(text string) (lifecycle.RoCEPort, error) {
-	var p lifecycle.RoCEPort
+func parsePort(text string) (spec.RoCEPort, error) {
+	var p spec.RoCEPort
 	for _, pair := range strings.Split(text, ",") {
 		k, v, _ := strings.Cut(pair, "=")
 		switch k {

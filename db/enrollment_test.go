@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
@@ -187,7 +188,7 @@ func TestHeartbeatsAreWrittenInBatches(t *testing.T) {
 		h := db.Heartbeat{NodeID: id, BootID: "boot " + at.Format(time.TimeOnly), AgentVersion: "1", Generation: 1, ReceivedAt: at,
 			ClockSkew: -1500 * time.Millisecond, Uptime: 90 * time.Second, Address: "127.0.0.1"}
 		if report {
-			h.Report, h.Unhealthy = &lifecycle.HealthReport{CPUs: 8, GPUError: "no driver"}, []string{"GPUs could not be read", `a "quoted", {odd} one`}
+			h.Report, h.Unhealthy = &spec.HealthReport{CPUs: 8, GPUError: "no driver"}, []string{"GPUs could not be read", `a "quoted", {odd} one`}
 		}
 		return h
 	}
@@ -240,8 +241,8 @@ func TestTheHeartbeatSweepFindsWhoIsOverdueAndWhoIsBack(t *testing.T) {
 	sick := dbtest.Node(t, s, dbtest.Status(lifecycle.NodeOffline))
 	dbtest.Node(t, s, dbtest.Status(lifecycle.NodeOffline))
 	require.NoError(t, s.RecordHeartbeats(t.Context(), []db.Heartbeat{
-		{NodeID: beating.ID, ReceivedAt: now.Add(time.Hour)}, {NodeID: back.ID, ReceivedAt: now, Report: &lifecycle.HealthReport{}},
-		{NodeID: sick.ID, ReceivedAt: now, Report: &lifecycle.HealthReport{}, Unhealthy: []string{"8 GPUs expected, 0 found"}},
+		{NodeID: beating.ID, ReceivedAt: now.Add(time.Hour)}, {NodeID: back.ID, ReceivedAt: now, Report: &spec.HealthReport{}},
+		{NodeID: sick.ID, ReceivedAt: now, Report: &spec.HealthReport{}, Unhealthy: []string{"8 GPUs expected, 0 found"}},
 	}))
 	ids, err := s.NodesOverdue(t.Context(), now.Add(time.Minute), 0)
 	require.NoError(t, err)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/db/gen"
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // LatestBeat is the last heartbeat of a node and its last report.
@@ -24,7 +24,7 @@ type Heartbeat struct {
 	Uptime       time.Duration
 	ReceivedAt   time.Time // by the database's clock, which silence is judged by
 	// Report is nil when there is nothing new; the last one then stays.
-	Report *lifecycle.HealthReport
+	Report *spec.HealthReport
 	// Unhealthy lists what keeps the report from meeting the node's SKU.
 	Unhealthy []string
 }

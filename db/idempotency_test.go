@@ -8,7 +8,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 var errBroke = errors.New("broke")
@@ -25,7 +25,7 @@ func TestAnIdempotencyKeyAnswersOnce(t *testing.T) {
 	err := s.Tx(t.Context(), func(tx *db.Tx) error {
 		state, _ := begin(tx, "ada", "POST /nodes", request)
 		require.Equal(t, db.IdempotencyNew, state)
-		_, err := tx.CreateSite(t.Context(), "half", lifecycle.SiteSpec{})
+		_, err := tx.CreateSite(t.Context(), "half", spec.SiteSpec{})
 		require.NoError(t, err)
 		return errBroke
 	})

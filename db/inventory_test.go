@@ -11,35 +11,36 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 func TestSitesProfilesAndSKUsAreChangedByVersion(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)
 	ctx := t.Context()
-	site, err := s.CreateSite(ctx, "ams1", lifecycle.SiteSpec{MAASURL: "http://127.0.0.1/MAAS", SSHPort: 2222, Simulated: true})
+	site, err := s.CreateSite(ctx, "ams1", spec.SiteSpec{MAASURL: "http://127.0.0.1/MAAS", SSHPort: 2222, Simulated: true})
 	require.NoError(t, err)
 	require.True(t, strings.HasPrefix(site.ID, "site_"))
 	require.Equal(t, 2222, site.Spec.SSHPort)
 	var conflict *db.ConflictError
-	_, err = s.CreateSite(ctx, "ams1", lifecycle.SiteSpec{})
+	_, err = s.CreateSite(ctx, "ams1", spec.SiteSpec{})
 	require.ErrorAs(t, err, &conflict)
 	require.Equal(t, site.ID, conflict.Existing)
-	changed, err := s.UpdateSite(ctx, site.ID, site.Version, "ams2", lifecycle.SiteSpec{Zone: "b"})
+	changed, err := s.UpdateSite(ctx, site.ID, site.Version, "ams2", spec.SiteSpec{Zone: "b"})
 	require.NoError(t, err)
 	require.Equal(t, site.Version+1, changed.Version)
 	require.Equal(t, "b", changed.Spec.Zone)
-	_, err = s.UpdateSite(ctx, site.ID, site.Version, "ams3", lifecycle.SiteSpec{})
+	_, err = s.UpdateSite(ctx, site.ID, site.Version, "ams3", spec.SiteSpec{})
 	require.ErrorIs(t, err, db.ErrStale)
-	_, err = s.UpdateSite(ctx, "site_none", 1, "x", lifecycle.SiteSpec{})
+	_, err = s.UpdateSite(ctx, "site_none", 1, "x", spec.SiteSpec{})
 	require.ErrorIs(t, err, db.ErrNotFound)
 	other := dbtest.Site(t, s)
-	_, err = s.UpdateSite(ctx, other.ID, other.Version, "ams2", lifecycle.SiteSpec{})
+	_, err = s.UpdateSite(ctx, other.ID, other.Version, "ams2", spec.SiteSpec{})
 	require.ErrorAs(t, err, &conflict, "a rename to a taken name")
 
-	p, err := s.CreateProfile(ctx, site.ID, "h200", lifecycle.ProfileSpec{RequireHWSync: true}.WithDefaults())
+	p, err := s.CreateProfile(ctx, site.ID, "h200", spec.ProfileSpec{RequireHWSync: true}.WithDefaults())
 	require.NoError(t, err)
-	require.Equal(t, lifecycle.ProfileSpec{RequireHWSync: true}.WithDefaults(), p.Spec)
+	require.Equal(t, spec.ProfileSpec{RequireHWSync: true}.WithDefaults(), p.Spec)
 	_, err = s.CreateProfile(ctx, site.ID, "h200", p.Spec)
 	require.ErrorAs(t, err, &conflict)
 	require.Equal(t, p.ID, conflict.Existing)
@@ -56,12 +57,12 @@ func TestSitesProfilesAndSKUsAreChangedByVersion(t *testing.T) {
 	require.ErrorIs(t, s.DeleteProfile(ctx, p.ID, p2.Version), db.ErrNotFound)
 	require.NoError(t, s.DeleteSite(ctx, site.ID, changed.Version))
 
-	sku, err := s.CreateSKU(ctx, "8xH200", lifecycle.SKUSpec{GPUs: 8})
+	sku, err := s.CreateSKU(ctx, "8xH200", spec.SKUSpec{GPUs: 8})
 	require.NoError(t, err)
-	_, err = s.CreateSKU(ctx, "8xH200", lifecycle.SKUSpec{})
+	_, err = s.CreateSKU(ctx, "8xH200", spec.SKUSpec{})
 	require.ErrorAs(t, err, &conflict)
 	require.Equal(t, sku.ID, conflict.Existing)
-	sku, err = s.UpdateSKU(ctx, sku.ID, sku.Version, "8xH200", lifecycle.SKUSpec{GPUs: 8, RequireECC: true})
+	sku, err = s.UpdateSKU(ctx, sku.ID, sku.Version, "8xH200", spec.SKUSpec{GPUs: 8, RequireECC: true})
 	require.NoError(t, err)
 	require.True(t, sku.Spec.RequireECC)
 	byName, err := s.SKUByName(ctx, "8xH200")
@@ -256,7 +257,7 @@ func TestRoCEPortsAreKeptByHost(t *testing.T) {
 	site := dbtest.Site(t, s)
 	_, err := s.RoCEAssignment(ctx, site.ID, "gpu-001")
 	require.ErrorIs(t, err, db.ErrNotFound)
-	ports := []lifecycle.RoCEPort{{Interface: "52:54:00:aa:bb:cc", MTU: 9000, SubnetCIDR: "10.1.0.0/24", IP: "10.1.0.7", Tags: []string{"roce"}}}
+	ports := []spec.RoCEPort{{Interface: "52:54:00:aa:bb:cc", MTU: 9000, SubnetCIDR: "10.1.0.0/24", IP: "10.1.0.7", Tags: []string{"roce"}}}
 	a, err := s.CreateRoCEAssignment(ctx, site.ID, "gpu-001", ports)
 	require.NoError(t, err)
 	got, err := s.RoCEAssignment(ctx, site.ID, "gpu-001")

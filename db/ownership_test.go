@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 var errTried = errors.New("only tried")
@@ -97,7 +98,7 @@ func TestHeartbeatsAndReconcilerLeaveNodesInBetweenAlone(t *testing.T) {
 		silent, healthy := dbtest.Node(t, s, dbtest.Status(state)), dbtest.Node(t, s, dbtest.Status(state))
 		require.NoError(t, s.RecordHeartbeats(t.Context(), []db.Heartbeat{
 			{NodeID: silent.ID, BootID: "b", Generation: 1, ReceivedAt: time.Now().Add(-time.Hour)},
-			{NodeID: healthy.ID, BootID: "b", Generation: 1, ReceivedAt: time.Now(), Report: &lifecycle.HealthReport{}},
+			{NodeID: healthy.ID, BootID: "b", Generation: 1, ReceivedAt: time.Now(), Report: &spec.HealthReport{}},
 		}))
 		later := time.Now().Add(time.Hour)
 		for _, owner := range []lifecycle.Owner{lifecycle.OwnerHeartbeat, lifecycle.OwnerReconciler} {

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/slipway-cloud/slipway/db/gen"
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // Profile is the policy of a site for one kind of node.
@@ -15,7 +15,7 @@ type Profile = gen.Profile
 
 // CreateProfile adds a profile; a name taken at the site gives *ConflictError
 // with its id. The caller has validated the spec.
-func (s statements) CreateProfile(ctx context.Context, siteID, name string, spec lifecycle.ProfileSpec) (Profile, error) {
+func (s statements) CreateProfile(ctx context.Context, siteID, name string, spec spec.ProfileSpec) (Profile, error) {
 	row, err := s.q.InsertProfile(ctx, gen.InsertProfileParams{ID: NewID("prof"), SiteID: siteID, Name: name, Spec: spec})
 	if errors.Is(err, pgx.ErrNoRows) {
 		other, err := s.ProfileByName(ctx, siteID, name)
@@ -47,7 +47,7 @@ func (s statements) ListProfiles(ctx context.Context, siteID, after string, limi
 }
 
 // UpdateProfile replaces name and spec of the version given, or ErrStale.
-func (s statements) UpdateProfile(ctx context.Context, id string, version int64, name string, spec lifecycle.ProfileSpec) (Profile, error) {
+func (s statements) UpdateProfile(ctx context.Context, id string, version int64, name string, spec spec.ProfileSpec) (Profile, error) {
 	row, err := s.q.UpdateProfile(ctx, gen.UpdateProfileParams{ID: id, Version: version, Name: name, Spec: spec})
 	return changed("profile "+id, row, err, s.profileExists(ctx, id))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-cloud/slipway/db/gen"
 	"github.com/slipway-cloud/slipway/db/record"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // PXENode is what a node of lifecycle pxe has beside its record.
@@ -202,7 +203,7 @@ func (tx *Tx) AssignInstallWorkflow(ctx context.Context, id string, version int6
 // that is to install leaves its old system behind: that one's identity, which a
 // tenant may have copied, is shut out, and so is every enrolment token.
 func (tx *Tx) settlePXE(ctx context.Context, n Node) error {
-	deadline := lifecycle.InstallWorkflowSpec{}.Deadline()
+	deadline := spec.InstallWorkflowSpec{}.Deadline()
 	if n.Status == lifecycle.NodeInstalling {
 		var err error
 		if deadline, err = tx.installDeadline(ctx, n.ID); err != nil {

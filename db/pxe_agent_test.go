@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // arm makes a job of that name boot the node.
@@ -28,7 +29,7 @@ func withAgent(t testing.TB, s *db.Store, nodeID string) string {
 	require.NoError(t, err)
 	w, err := s.InstallWorkflow(t.Context(), *p.InstallWorkflowID)
 	require.NoError(t, err)
-	w.Spec.Agent = &lifecycle.InstallAgent{}
+	w.Spec.Agent = &spec.InstallAgent{}
 	_, err = s.UpdateInstallWorkflow(t.Context(), w.ID, w.Version, w.Name, w.Spec)
 	require.NoError(t, err)
 	return w.ID
@@ -205,7 +206,7 @@ func TestHeartbeatsMoveNoPXENode(t *testing.T) {
 	for i, state := range lifecycle.NodePXE.States {
 		n := dbtest.PXENode(t, s, mac(i+1), state.State)
 		require.NoError(t, s.RecordHeartbeats(t.Context(), []db.Heartbeat{{
-			NodeID: n.ID, BootID: "boot", AgentVersion: "v1", Generation: 1, Address: "10.0.0.9", ReceivedAt: now, Report: &lifecycle.HealthReport{CPUs: 4},
+			NodeID: n.ID, BootID: "boot", AgentVersion: "v1", Generation: 1, Address: "10.0.0.9", ReceivedAt: now, Report: &spec.HealthReport{CPUs: 4},
 		}}))
 		o, err := s.NodeOverview(t.Context(), n.ID)
 		require.NoError(t, err)

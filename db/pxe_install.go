@@ -13,6 +13,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db/gen"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // PXEToken is a token that a boot script handed out, as stored: its SHA-256.
@@ -299,7 +300,7 @@ func (tx *Tx) installDeadline(ctx context.Context, id string) (time.Duration, er
 		return 0, err
 	}
 	if p.InstallWorkflowID == nil {
-		return lifecycle.InstallWorkflowSpec{}.Deadline(), nil
+		return spec.InstallWorkflowSpec{}.Deadline(), nil
 	}
 	w, err := tx.InstallWorkflow(ctx, *p.InstallWorkflowID)
 	return w.Spec.Deadline(), err

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/slipway-cloud/slipway/db/gen"
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // InstallWorkflow is how PXE nodes are installed.
@@ -15,7 +15,7 @@ type InstallWorkflow = gen.InstallWorkflow
 
 // CreateInstallWorkflow adds one; a taken name gives *ConflictError with its
 // id. The caller has validated the spec.
-func (s statements) CreateInstallWorkflow(ctx context.Context, name string, spec lifecycle.InstallWorkflowSpec) (InstallWorkflow, error) {
+func (s statements) CreateInstallWorkflow(ctx context.Context, name string, spec spec.InstallWorkflowSpec) (InstallWorkflow, error) {
 	row, err := s.q.InsertInstallWorkflow(ctx, gen.InsertInstallWorkflowParams{ID: NewID("wf"), Name: name, Spec: spec})
 	if errors.Is(err, pgx.ErrNoRows) {
 		other, err := s.InstallWorkflowByName(ctx, name)
@@ -47,7 +47,7 @@ func (s statements) ListInstallWorkflows(ctx context.Context, after string, limi
 
 // UpdateInstallWorkflow replaces name and spec of the version given, or
 // ErrStale. Installations that run see the new one at their next fetch.
-func (s statements) UpdateInstallWorkflow(ctx context.Context, id string, version int64, name string, spec lifecycle.InstallWorkflowSpec) (InstallWorkflow, error) {
+func (s statements) UpdateInstallWorkflow(ctx context.Context, id string, version int64, name string, spec spec.InstallWorkflowSpec) (InstallWorkflow, error) {
 	row, err := s.q.UpdateInstallWorkflow(ctx, gen.UpdateInstallWorkflowParams{ID: id, Version: version, Name: name, Spec: spec})
 	return changed("install workflow "+id, row, err, s.installWorkflowExists(ctx, id))
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/slipway-cloud/slipway/db/gen"
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // RoCEAssignment is the record of one host's RoCE ports (04-jobs). It is keyed
@@ -16,7 +16,7 @@ type RoCEAssignment = gen.RoCEAssignment
 
 // CreateRoCEAssignment adds a host's record; a host that has one gives
 // *ConflictError with its id.
-func (s statements) CreateRoCEAssignment(ctx context.Context, siteID, hostname string, ports []lifecycle.RoCEPort) (RoCEAssignment, error) {
+func (s statements) CreateRoCEAssignment(ctx context.Context, siteID, hostname string, ports []spec.RoCEPort) (RoCEAssignment, error) {
 	row, err := s.q.InsertRoCEAssignment(ctx, gen.InsertRoCEAssignmentParams{ID: NewID("roce"), SiteID: siteID, Hostname: hostname, Spec: orEmpty(ports)})
 	if errors.Is(err, pgx.ErrNoRows) {
 		other, err := s.RoCEAssignmentOfHost(ctx, siteID, hostname)
@@ -37,7 +37,7 @@ func orEmpty[T any](list []T) []T {
 }
 
 // RoCEAssignment reads the RoCE ports of a host, or ErrNotFound.
-func (s statements) RoCEAssignment(ctx context.Context, siteID, hostname string) ([]lifecycle.RoCEPort, error) {
+func (s statements) RoCEAssignment(ctx context.Context, siteID, hostname string) ([]spec.RoCEPort, error) {
 	row, err := s.RoCEAssignmentOfHost(ctx, siteID, hostname)
 	return row.Spec, err
 }
@@ -62,7 +62,7 @@ func (s statements) ListRoCEAssignments(ctx context.Context, siteID, after strin
 }
 
 // UpdateRoCEAssignment replaces the ports of the version given, or ErrStale.
-func (s statements) UpdateRoCEAssignment(ctx context.Context, id string, version int64, ports []lifecycle.RoCEPort) (RoCEAssignment, error) {
+func (s statements) UpdateRoCEAssignment(ctx context.Context, id string, version int64, ports []spec.RoCEPort) (RoCEAssignment, error) {
 	row, err := s.q.UpdateRoCEAssignment(ctx, gen.UpdateRoCEAssignmentParams{ID: id, Version: version, Spec: orEmpty(ports)})
 	return changed("RoCE assignment "+id, row, err, s.roceExists(ctx, id))
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/slipway-cloud/slipway/db/gen"
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // Site is one MAAS region and its policy.
@@ -15,7 +15,7 @@ type Site = gen.Site
 
 // CreateSite adds a site; a taken name gives *ConflictError with its id. The
 // caller has validated the spec.
-func (s statements) CreateSite(ctx context.Context, name string, spec lifecycle.SiteSpec) (Site, error) {
+func (s statements) CreateSite(ctx context.Context, name string, spec spec.SiteSpec) (Site, error) {
 	row, err := s.q.InsertSite(ctx, gen.InsertSiteParams{ID: NewID("site"), Name: name, Spec: spec})
 	if errors.Is(err, pgx.ErrNoRows) {
 		other, err := s.SiteByName(ctx, name)
@@ -46,7 +46,7 @@ func (s statements) ListSites(ctx context.Context, after string, limit int) ([]S
 }
 
 // UpdateSite replaces name and spec of the version given, or ErrStale.
-func (s statements) UpdateSite(ctx context.Context, id string, version int64, name string, spec lifecycle.SiteSpec) (Site, error) {
+func (s statements) UpdateSite(ctx context.Context, id string, version int64, name string, spec spec.SiteSpec) (Site, error) {
 	row, err := s.q.UpdateSite(ctx, gen.UpdateSiteParams{ID: id, Version: version, Name: name, Spec: spec})
 	return changed("site "+id, row, err, s.siteExists(ctx, id))
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/slipway-cloud/slipway/db/gen"
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // SKU is what a node of one product must show.
@@ -15,7 +15,7 @@ type SKU = gen.SKU
 
 // CreateSKU adds a SKU; a taken name gives *ConflictError
 // with its id. The caller has validated the spec.
-func (s statements) CreateSKU(ctx context.Context, name string, spec lifecycle.SKUSpec) (SKU, error) {
+func (s statements) CreateSKU(ctx context.Context, name string, spec spec.SKUSpec) (SKU, error) {
 	row, err := s.q.InsertSKU(ctx, gen.InsertSKUParams{ID: NewID("sku"), Name: name, Spec: spec})
 	if errors.Is(err, pgx.ErrNoRows) {
 		other, err := s.SKUByName(ctx, name)
@@ -46,7 +46,7 @@ func (s statements) ListSKUs(ctx context.Context, after string, limit int) ([]SK
 }
 
 // UpdateSKU replaces name and spec of the version given, or ErrStale.
-func (s statements) UpdateSKU(ctx context.Context, id string, version int64, name string, spec lifecycle.SKUSpec) (SKU, error) {
+func (s statements) UpdateSKU(ctx context.Context, id string, version int64, name string, spec spec.SKUSpec) (SKU, error) {
 	row, err := s.q.UpdateSKU(ctx, gen.UpdateSKUParams{ID: id, Version: version, Name: name, Spec: spec})
 	return changed("sku "+id, row, err, s.skuExists(ctx, id))
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db/gen"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // NodeTask is one piece of work that a node's agent is asked for (seed 001
@@ -48,7 +49,7 @@ const maxTaskKey = 400
 // EnqueueTask asks for a task. The same key with the same kind and arguments
 // gives the task that is there, and hands the wait for it to the waiter; with
 // others it gives *ConflictError. Arguments that the kind does not take give
-// *lifecycle.InvalidError. created tells a new task.
+// *spec.InvalidError. created tells a new task.
 func (tx *Tx) EnqueueTask(ctx context.Context, in NewTask) (t NodeTask, created bool, err error) {
 	info, args, err := checkTask(in)
 	if err != nil {
@@ -88,7 +89,7 @@ func (tx *Tx) EnqueueTask(ctx context.Context, in NewTask) (t NodeTask, created 
 
 func checkTask(in NewTask) (lifecycle.TaskKindInfo, json.RawMessage, error) {
 	bad := func(field, problem string) error {
-		return &lifecycle.InvalidError{Fields: []lifecycle.Invalid{{Field: field, Problem: problem}}}
+		return &spec.InvalidError{Fields: []spec.Invalid{{Field: field, Problem: problem}}}
 	}
 	info, ok := lifecycle.TaskKindOf(in.Kind)
 	if !ok {

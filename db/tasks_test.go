@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // tasks is a node with an agent's identity of generation 1.
@@ -140,7 +141,7 @@ func TestATaskIsHandedOutAndEndsOnce(t *testing.T) {
 		{Kind: lifecycle.TaskKindUninstall},
 	} {
 		bad.NodeID, bad.Actor = w.node.ID, admin
-		var invalid *lifecycle.InvalidError
+		var invalid *spec.InvalidError
 		require.ErrorAs(t, w.Tx(t.Context(), func(tx *db.Tx) error {
 			_, _, err := tx.EnqueueTask(t.Context(), bad)
 			return err

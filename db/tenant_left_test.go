@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // let puts a tenant on a node, as the allocations' own records will one day.
@@ -41,7 +42,7 @@ func TestNoNodeGoesBackDirty(t *testing.T) {
 	for _, state := range []lifecycle.NodeStatus{lifecycle.NodeOffline, lifecycle.NodeQuarantined} {
 		n := dbtest.Node(t, s, dbtest.Status(state))
 		require.NoError(t, s.RecordHeartbeats(t.Context(), []db.Heartbeat{
-			{NodeID: n.ID, BootID: "b", Generation: 1, ReceivedAt: time.Now(), Report: &lifecycle.HealthReport{}},
+			{NodeID: n.ID, BootID: "b", Generation: 1, ReceivedAt: time.Now(), Report: &spec.HealthReport{}},
 		}))
 		cutoff := time.Now().Add(-time.Hour)
 		at := left(t, s, conn, n.ID)

@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 var admin = db.Actor{Owner: lifecycle.OwnerAdmin, ID: "ada"}
@@ -271,7 +272,7 @@ func TestReadTxCannotWrite(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)
 	err := s.ReadTx(t.Context(), func(tx *db.Tx) error {
-		_, err := tx.CreateSite(t.Context(), "x", lifecycle.SiteSpec{})
+		_, err := tx.CreateSite(t.Context(), "x", spec.SiteSpec{})
 		return err
 	})
 	require.Error(t, err)

@@ -103,16 +103,6 @@ func DriftDetectorOf(name string) (DriftDetector, bool) {
 	return all[i], true
 }
 
-// OlderVersion says whether version a is older than b. What is no version of
-// dotted numbers, such as dev, is neither older nor newer.
-func OlderVersion(a, b string) bool {
-	a, b = strings.TrimPrefix(a, "v"), strings.TrimPrefix(b, "v")
-	if part(strings.Split(a, "."), 0) < 0 || part(strings.Split(b, "."), 0) < 0 {
-		return false
-	}
-	return compareVersions(a, b) < 0
-}
-
 // DocumentDrift renders the catalogue.
 func DocumentDrift() string {
 	var b strings.Builder

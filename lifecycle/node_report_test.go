@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // The table of seed 000, "Report Handling Logic": every status in every state,
@@ -171,15 +172,15 @@ func TestThePXELifecycleIsTheSeeds(t *testing.T) {
 func TestNormalMAC(t *testing.T) {
 	t.Parallel()
 	for _, ok := range []string{"52:54:00:AB:cd:01", "52-54-00-ab-cd-01", "5254.00ab.cd01", "525400ABCD01"} {
-		got, valid := lifecycle.NormalMAC(ok)
+		got, valid := spec.NormalMAC(ok)
 		require.True(t, valid, ok)
 		require.Equal(t, "52:54:00:ab:cd:01", got)
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringN(0, 20, 30).Draw(t, "text")
-		got, valid := lifecycle.NormalMAC(text)
+		got, valid := spec.NormalMAC(text)
 		if valid {
-			again, ok := lifecycle.NormalMAC(got)
+			again, ok := spec.NormalMAC(got)
 			if !ok || again != got || len(got) != 17 {
 				t.Fatalf("%q became %q", text, got)
 			}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // TaskStatus is the state of a node task: one piece of work that the control
@@ -175,72 +177,6 @@ type TaskResult struct {
 	Output    json.RawMessage `json:"output,omitempty"` // the kind's own result
 }
 
-// DrainArgs are the arguments of node.drain.
-type DrainArgs struct {
-	GraceSeconds int    `json:"grace_seconds"`
-	Reason       string `json:"reason,omitempty"`
-}
-
-// UninstallArgs are the arguments of node.uninstall.
-type UninstallArgs struct {
-	KeepReports bool `json:"keep_reports,omitempty"`
-}
-
-// RevokeUserArgs are the arguments of allocation.revoke_user.
-type RevokeUserArgs struct {
-	AllocationID string `json:"allocation_id,omitempty"`
-	User         string `json:"user"`
-	RemoveHome   bool   `json:"remove_home"`
-}
-
-// ScrubArgs are the arguments of gpu.scrub.
-type ScrubArgs struct {
-	RunID string `json:"run_id"` // names the run in the evidence
-	// Serial is the serial number of the machine that this was decided for, as the
-	// node's record has it: a machine that shows another refuses. "", or what
-	// makers write where there is none, is not compared, and the result says so.
-	Serial string `json:"serial,omitempty"`
-	// Steps limits the scrub to these steps; empty means all.
-	Steps []string `json:"steps,omitempty"`
-	// ProtectSerials are disks that must not be wiped, by serial or WWN.
-	ProtectSerials []string `json:"protect_serials,omitempty"`
-	// AllowOverwrite lets a disk without a purge command be overwritten, which
-	// is recorded as clear and not as purge.
-	AllowOverwrite bool `json:"allow_overwrite,omitempty"`
-	// KeepUsers are accounts of the platform itself.
-	KeepUsers []string `json:"keep_users,omitempty"`
-	// KeepKeys are the public keys ("type base64") that accounts which stay may
-	// keep. Every other authorized key is removed, since nobody can tell whose it
-	// is; with none, no one gets in by ssh after a scrub.
-	KeepKeys []string `json:"keep_keys,omitempty"`
-}
-
-// ValidateArgs are the arguments of node.validate.
-type ValidateArgs struct {
-	RunID  string  `json:"run_id"`
-	SKU    SKUSpec `json:"sku"`
-	Serial string  `json:"serial,omitempty"` // as in ScrubArgs
-	// NotBootID is the boot that the scrub ran in: the node must have booted
-	// since. Empty asks for no fresh boot.
-	NotBootID string   `json:"not_boot_id,omitempty"`
-	KeepUsers []string `json:"keep_users,omitempty"`
-	KeepKeys  []string `json:"keep_keys,omitempty"` // as in ScrubArgs; any other is a stranger's
-	// ProtectSerials are the disks that the scrub was not to wipe, so that they
-	// need not be blank.
-	ProtectSerials []string `json:"protect_serials,omitempty"`
-	// Steps are those to do, all when empty. A live system that boots from the
-	// network anew each time has no accounts or files of tenants to look for.
-	Steps []string `json:"steps,omitempty"`
-}
-
-// UpdateArgs are the arguments of agent.update.
-type UpdateArgs struct {
-	// Manifest is the signed manifest, as bytes; ManifestSignature is over them.
-	Manifest          []byte `json:"manifest"`
-	ManifestSignature []byte `json:"manifest_signature"`
-	BinaryURL         string `json:"binary_url"`
-}
-
 // CheckArgs decodes a kind's arguments strictly and says what is wrong.
 func (k TaskKind) CheckArgs(version int, raw json.RawMessage) (any, error) {
 	info, ok := TaskKindOf(k)
@@ -251,8 +187,8 @@ func (k TaskKind) CheckArgs(version int, raw json.RawMessage) (any, error) {
 		return nil, fmt.Errorf("task kind %s has schema version %d, not %d", k, info.Version, version)
 	}
 	into := map[TaskKind]any{
-		TaskKindDrain: &DrainArgs{}, TaskKindUninstall: &UninstallArgs{}, TaskKindRevokeUser: &RevokeUserArgs{},
-		TaskKindScrub: &ScrubArgs{}, TaskKindValidate: &ValidateArgs{}, TaskKindUpdate: &UpdateArgs{},
+		TaskKindDrain: &spec.DrainArgs{}, TaskKindUninstall: &spec.UninstallArgs{}, TaskKindRevokeUser: &spec.RevokeUserArgs{},
+		TaskKindScrub: &spec.ScrubArgs{}, TaskKindValidate: &spec.ValidateArgs{}, TaskKindUpdate: &spec.UpdateArgs{},
 	}[k]
-	return into, strict(raw, into)
+	return into, spec.DecodeArgs(raw, into)
 }

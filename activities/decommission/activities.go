@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -92,7 +93,7 @@ func (a *Activities) readAgent(ctx context.Context, nodeID string, out *contract
 }
 
 // disksOf are the disks of a report, of which nothing is known yet.
-func disksOf(r *lifecycle.HealthReport) []lifecycle.DeviceResult {
+func disksOf(r *spec.HealthReport) []lifecycle.DeviceResult {
 	if r == nil {
 		return nil
 	}
@@ -156,8 +157,8 @@ func (a *Activities) MoveLeaving(ctx context.Context, in MoveIn) (contract.Leavi
 // AllocationIn names an occupancy.
 type AllocationIn struct {
 	contract.JobRef
-	AllocationID string             `json:"allocation_id"`
-	Poll         lifecycle.Duration `json:"poll,omitempty"`
+	AllocationID string        `json:"allocation_id"`
+	Poll         spec.Duration `json:"poll,omitempty"`
 }
 
 // EndAllocation frees the node of an allocation whose tenant was ended, and marks

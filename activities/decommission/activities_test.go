@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -56,7 +57,7 @@ func TestAFreshBootIsAnotherThanTheScrubs(t *testing.T) {
 	w := newWorld(t)
 	w.enrol()
 	w.beat("boot-1", 0, nil)
-	in := decommission.FreshBootIn{JobRef: w.ref, NotBootID: "boot-1", Poll: lifecycle.Duration(10 * time.Millisecond)}
+	in := decommission.FreshBootIn{JobRef: w.ref, NotBootID: "boot-1", Poll: spec.Duration(10 * time.Millisecond)}
 	go func() {
 		time.AfterFunc(100*time.Millisecond, func() {
 			_ = w.store.RecordHeartbeats(t.Context(), []db.Heartbeat{{NodeID: w.ref.NodeID, BootID: "boot-2", Generation: 1, ReceivedAt: time.Now()}})
@@ -143,7 +144,7 @@ func TestTasksAreSettled(t *testing.T) {
 	w := newWorld(t)
 	w.enrol()
 	w.beat("boot-1", 0, nil)
-	in := decommission.SettleIn{JobRef: w.ref, Until: time.Now().Add(50 * time.Millisecond), Poll: lifecycle.Duration(10 * time.Millisecond)}
+	in := decommission.SettleIn{JobRef: w.ref, Until: time.Now().Add(50 * time.Millisecond), Poll: spec.Duration(10 * time.Millisecond)}
 	require.True(t, must(w, w.acts.SettleTasks, in).Done)
 	enqueue := func(kind lifecycle.TaskKind, args any) {
 		raw, err := json.Marshal(args)
@@ -154,7 +155,7 @@ func TestTasksAreSettled(t *testing.T) {
 			return err
 		})
 	}
-	enqueue(lifecycle.TaskKindScrub, lifecycle.ScrubArgs{RunID: "r"})
+	enqueue(lifecycle.TaskKindScrub, spec.ScrubArgs{RunID: "r"})
 	f := must(w, w.acts.SettleTasks, in)
 	require.False(t, f.Done)
 	require.Contains(t, f.Note, "queued")
@@ -170,7 +171,7 @@ func TestTasksAreSettled(t *testing.T) {
 func TestATenantsAccount(t *testing.T) {
 	t.Parallel()
 	name := lifecycle.TenantAccount("alloc_0199AB12-3456-7890-abcd-ef0123456789")
-	raw, err := json.Marshal(lifecycle.RevokeUserArgs{User: name})
+	raw, err := json.Marshal(spec.RevokeUserArgs{User: name})
 	require.NoError(t, err)
 	_, err = lifecycle.TaskKindRevokeUser.CheckArgs(1, raw)
 	require.NoError(t, err)

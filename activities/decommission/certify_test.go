@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/decommission"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -41,9 +42,9 @@ func (w *world) scrubbed(key string, touch func(scrub, validate *lifecycle.TaskR
 		touch(&scrub, &validate)
 	}
 	w.beat("boot-1", 0, nil)
-	w.task(lifecycle.TaskKindScrub, key+"scrub", lifecycle.ScrubArgs{RunID: "r"}, scrub)
+	w.task(lifecycle.TaskKindScrub, key+"scrub", spec.ScrubArgs{RunID: "r"}, scrub)
 	w.beat("boot-2", 0, nil)
-	w.task(lifecycle.TaskKindValidate, key+"validate", lifecycle.ValidateArgs{RunID: "r"}, validate)
+	w.task(lifecycle.TaskKindValidate, key+"validate", spec.ValidateArgs{RunID: "r"}, validate)
 }
 
 func erased(serials ...string) *contract.ReleaseFacts {
@@ -157,8 +158,8 @@ func TestAReleaseWithoutErasing(t *testing.T) {
 func TestADarkNode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.beat("boot-1", 0, &lifecycle.HealthReport{
-		GPUs: []lifecycle.GPUReport{{UUID: "GPU-1", Serial: "G1"}}, Disks: []lifecycle.DiskReport{{Name: "sda", Serial: "BOOT", Boot: true}, {Name: "nvme0n1", Serial: "DATA"}},
+	w.beat("boot-1", 0, &spec.HealthReport{
+		GPUs: []spec.GPUReport{{UUID: "GPU-1", Serial: "G1"}}, Disks: []spec.DiskReport{{Name: "sda", Serial: "BOOT", Boot: true}, {Name: "nvme0n1", Serial: "DATA"}},
 	})
 	in := w.certifyIn(lifecycle.ModeFull)
 	in.Dark = "silent; off"

@@ -8,6 +8,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -101,7 +102,7 @@ func (g *gathered) add(d lifecycle.DeviceResult, others []lifecycle.DeviceResult
 // adopted its stage: what a validation then finds blank was not erased by anybody
 // that is known.
 func (g *gathered) unasked() {
-	var args lifecycle.ScrubArgs
+	var args spec.ScrubArgs
 	if g.scrub != nil && json.Unmarshal(g.scrub.Args, &args) == nil && (len(args.Steps) == 0 || slices.Contains(args.Steps, "disks")) || g.in.Dark != "" {
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/decommission"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -101,9 +102,9 @@ func TestNoScrubNoProof(t *testing.T) {
 	w := newWorld(t)
 	w.enrol()
 	w.beat("boot-1", 0, nil)
-	w.task(lifecycle.TaskKindScrub, "mounts", lifecycle.ScrubArgs{RunID: "r", Steps: []string{"mounts"}}, lifecycle.TaskResult{OK: true, BootID: "boot-1"})
+	w.task(lifecycle.TaskKindScrub, "mounts", spec.ScrubArgs{RunID: "r", Steps: []string{"mounts"}}, lifecycle.TaskResult{OK: true, BootID: "boot-1"})
 	w.beat("boot-2", 0, nil)
-	w.task(lifecycle.TaskKindValidate, "look", lifecycle.ValidateArgs{RunID: "r"}, lifecycle.TaskResult{
+	w.task(lifecycle.TaskKindValidate, "look", spec.ValidateArgs{RunID: "r"}, lifecycle.TaskResult{
 		OK: true, BootID: "boot-2", Devices: []lifecycle.DeviceResult{disk("sda", "S1", lifecycle.SanitizeNone, true)},
 	})
 	got := strings.Join(must(w, w.acts.CertifyNode, w.certifyIn(lifecycle.ModeSoftReset)).Unproven, "\n")

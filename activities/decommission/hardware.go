@@ -8,13 +8,14 @@ import (
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // HardwareIn is the input of ReplaceHardware.
 type HardwareIn struct {
 	contract.JobRef
-	Poll lifecycle.Duration `json:"poll,omitempty"`
+	Poll spec.Duration `json:"poll,omitempty"`
 }
 
 // ReplaceHardware waits until somebody has planned the hardware that takes the

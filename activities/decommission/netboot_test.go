@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -21,7 +22,7 @@ func pxeWorld(t *testing.T, mac string, mode lifecycle.DecommissionMode) *world 
 	t.Helper()
 	w := newWorld(t)
 	n := dbtest.PXENode(t, w.store, mac, lifecycle.NodeActive)
-	agent := lifecycle.InstallWorkflowSpec{Kernel: lifecycle.BootImage{URL: "http://127.0.0.1/vmlinuz"}, Agent: &lifecycle.InstallAgent{}}
+	agent := spec.InstallWorkflowSpec{Kernel: spec.BootImage{URL: "http://127.0.0.1/vmlinuz"}, Agent: &spec.InstallAgent{}}
 	live, err := w.store.CreateInstallWorkflow(t.Context(), "live", agent)
 	require.NoError(t, err)
 	system, err := w.store.CreateInstallWorkflow(t.Context(), "system", agent)
@@ -60,7 +61,7 @@ func (w *world) enrols(generation int64) {
 	})
 }
 
-func (w *world) beats(boot string, generation int64, report *lifecycle.HealthReport) {
+func (w *world) beats(boot string, generation int64, report *spec.HealthReport) {
 	w.Helper()
 	require.NoError(w, w.store.RecordHeartbeats(w.Context(), []db.Heartbeat{{
 		NodeID: w.ref.NodeID, BootID: boot, Generation: generation, ReceivedAt: time.Now(), Report: report,
@@ -80,7 +81,7 @@ func TestOnlyAnAgentThatEnrolledSinceIsTheLiveSystems(t *testing.T) {
 	t.Parallel()
 	w := pxeWorld(t, "52:54:00:aa:00:01", lifecycle.ModeDeprovision)
 	w.enrols(1)
-	w.beats("disk-1", 1, &lifecycle.HealthReport{Disks: []lifecycle.DiskReport{{Name: "sda", Serial: "S0", Boot: true}}})
+	w.beats("disk-1", 1, &spec.HealthReport{Disks: []spec.DiskReport{{Name: "sda", Serial: "S0", Boot: true}}})
 	armed := must(w, w.acts.ArmNetboot, decommission.NetbootIn{JobRef: w.ref, Purpose: lifecycle.NetbootErase})
 	require.Equal(t, "live", armed.Workflow)
 	require.Equal(t, "disk-1", armed.BootID)
@@ -185,7 +186,7 @@ func TestTheNewHardwareIsWaitedFor(t *testing.T) {
 	require.Equal(t, contract.AgentNone, must(w, w.acts.LookAtLeaving, w.ref).Agent, "the old agent is shut out")
 
 	must(w, w.acts.ArmNetboot, decommission.NetbootIn{JobRef: w.ref, Purpose: lifecycle.NetbootInstall})
-	in := decommission.SystemIn{JobRef: w.ref, Purpose: lifecycle.NetbootInstall, NotBootID: "old-1", Healthy: true, SKU: lifecycle.SKUSpec{GPUs: 1}}
+	in := decommission.SystemIn{JobRef: w.ref, Purpose: lifecycle.NetbootInstall, NotBootID: "old-1", Healthy: true, SKU: spec.SKUSpec{GPUs: 1}}
 	in.ObserveOnly = true
 	w.enrols(2)
 	w.beats("new-1", 2, nil)
@@ -196,13 +197,13 @@ func TestTheNewHardwareIsWaitedFor(t *testing.T) {
 		return err
 	})
 	require.Contains(t, must(w, w.acts.WaitForSystem, in).Note, "has not reported yet")
-	w.beats("new-1", 2, &lifecycle.HealthReport{})
+	w.beats("new-1", 2, &spec.HealthReport{})
 	require.Contains(t, must(w, w.acts.WaitForSystem, in).Note, "SKU")
-	w.beats("new-1", 2, &lifecycle.HealthReport{GPUs: []lifecycle.GPUReport{{UUID: "GPU-1"}}})
+	w.beats("new-1", 2, &spec.HealthReport{GPUs: []spec.GPUReport{{UUID: "GPU-1"}}})
 	f := must(w, w.acts.WaitForSystem, in)
 	require.True(t, f.Done, f.Note)
 	require.Equal(t, "S9", f.Serial, "which the job compares with the planned one")
-	in.SKU, in.ObserveOnly, in.Poll = lifecycle.SKUSpec{GPUs: 8}, false, lifecycle.Duration(time.Millisecond)
+	in.SKU, in.ObserveOnly, in.Poll = spec.SKUSpec{GPUs: 8}, false, spec.Duration(time.Millisecond)
 	fails(w, lifecycle.FailNodeUnhealthy, w.acts.WaitForSystem, in)
 }
 
@@ -240,7 +241,7 @@ func TestEveryDiskIsAskedForAfterALiveSystem(t *testing.T) {
 		JobRef: w.ref, Kind: contract.KindNodeOperation, Mode: lifecycle.ModeDeprovision, StartedAt: time.Now().Truncate(time.Microsecond),
 		Netboot: &contract.NetbootFacts{Installed: true, Disks: []lifecycle.DeviceResult{{Kind: "disk", Name: "sda", Serial: "S0"}, {Kind: "disk", Name: "nvme0n1", Serial: "S1"}}},
 	}
-	w.task(lifecycle.TaskKindScrub, "scrub/1", lifecycle.ScrubArgs{RunID: w.ref.JobID}, lifecycle.TaskResult{OK: true, BootID: "live-1", Devices: []lifecycle.DeviceResult{disk("sdb", "S0", true)}})
+	w.task(lifecycle.TaskKindScrub, "scrub/1", spec.ScrubArgs{RunID: w.ref.JobID}, lifecycle.TaskResult{OK: true, BootID: "live-1", Devices: []lifecycle.DeviceResult{disk("sdb", "S0", true)}})
 	got := must(w, w.acts.CertifyNode, in)
 	require.Len(t, got.Unproven, 1, "names move from system to system, serial numbers do not")
 	require.Contains(t, got.Unproven[0], "does not see it")
@@ -248,14 +249,14 @@ func TestEveryDiskIsAskedForAfterALiveSystem(t *testing.T) {
 	require.NotEqual(t, "clean", string(c.Verdict))
 	require.Empty(t, c.Subject.SiteID)
 
-	w.task(lifecycle.TaskKindScrub, "scrub/2", lifecycle.ScrubArgs{RunID: w.ref.JobID}, lifecycle.TaskResult{
+	w.task(lifecycle.TaskKindScrub, "scrub/2", spec.ScrubArgs{RunID: w.ref.JobID}, lifecycle.TaskResult{
 		OK: true, BootID: "live-1", Output: []byte(`{"boot_disks": ["S0"]}`), Devices: []lifecycle.DeviceResult{
 			{Kind: "disk", Name: "sda", Serial: "S0", Method: lifecycle.SanitizeNone, Detail: "the agent runs from it"}, disk("nvme0n1", "S1", true),
 		},
 	})
 	require.Len(t, must(w, w.acts.CertifyNode, in).Unproven, 1, "a live system that runs from a disk is none")
 
-	w.task(lifecycle.TaskKindScrub, "scrub/3", lifecycle.ScrubArgs{RunID: w.ref.JobID}, lifecycle.TaskResult{OK: true, BootID: "live-1"})
+	w.task(lifecycle.TaskKindScrub, "scrub/3", spec.ScrubArgs{RunID: w.ref.JobID}, lifecycle.TaskResult{OK: true, BootID: "live-1"})
 	in.Netboot = &contract.NetbootFacts{}
 	require.Contains(t, must(w, w.acts.CertifyNode, in).Unproven, "no disk of the machine is known to be erased")
 	in.Netboot.Installed = true

@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -25,9 +26,9 @@ type SystemIn struct {
 	// NotBootID is a boot that is over.
 	NotBootID string `json:"not_boot_id,omitempty"`
 	// Healthy asks for a report that meets the SKU.
-	Healthy bool               `json:"healthy,omitempty"`
-	SKU     lifecycle.SKUSpec  `json:"sku"`
-	Poll    lifecycle.Duration `json:"poll,omitempty"`
+	Healthy bool          `json:"healthy,omitempty"`
+	SKU     spec.SKUSpec  `json:"sku"`
+	Poll    spec.Duration `json:"poll,omitempty"`
 	// Until is when the wait fails with Class.
 	Until time.Time              `json:"until,omitzero"`
 	Class lifecycle.FailureClass `json:"class,omitempty"`

@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -25,7 +26,7 @@ const pollEvery = 10 * time.Second
 
 // poll looks until done, ctx ends or the look fails, for good or with a failure
 // of its own. A database that is away is borne: the stage's deadline bounds it.
-func poll(ctx context.Context, every lifecycle.Duration, look func() (done bool, err error)) error {
+func poll(ctx context.Context, every spec.Duration, look func() (done bool, err error)) error {
 	pause := every.D()
 	if pause <= 0 {
 		pause = pollEvery
@@ -62,8 +63,8 @@ func (a *Activities) WaitForVacancy(ctx context.Context, in AllocationIn) (contr
 // FreshBootIn is the input of WaitForFreshBoot.
 type FreshBootIn struct {
 	contract.JobRef
-	NotBootID string             `json:"not_boot_id"`
-	Poll      lifecycle.Duration `json:"poll,omitempty"`
+	NotBootID string        `json:"not_boot_id"`
+	Poll      spec.Duration `json:"poll,omitempty"`
 }
 
 // WaitForFreshBoot waits until the agent has sent a heartbeat from another boot.
@@ -90,8 +91,8 @@ func (a *Activities) WaitForFreshBoot(ctx context.Context, in FreshBootIn) (cont
 // SettleIn is the input of SettleTasks.
 type SettleIn struct {
 	contract.JobRef
-	Until time.Time          `json:"until"`
-	Poll  lifecycle.Duration `json:"poll,omitempty"`
+	Until time.Time     `json:"until"`
+	Poll  spec.Duration `json:"poll,omitempty"`
 }
 
 // SettleTasks waits, until a moment, for the end of the tasks that the node's

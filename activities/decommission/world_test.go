@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/secrets"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -113,7 +114,7 @@ func (w *world) enrol() {
 	})
 }
 
-func (w *world) beat(boot string, ago time.Duration, report *lifecycle.HealthReport) {
+func (w *world) beat(boot string, ago time.Duration, report *spec.HealthReport) {
 	w.Helper()
 	require.NoError(w, w.store.RecordHeartbeats(w.Context(), []db.Heartbeat{{
 		NodeID: w.ref.NodeID, BootID: boot, Generation: 1, ReceivedAt: time.Now().Add(-ago), Report: report,

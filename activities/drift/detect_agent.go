@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 func bootUnannounced(f Facts) Verdict {
@@ -25,7 +25,7 @@ func agentOld(f Facts) Verdict {
 		return clean()
 	case f.Beat == nil:
 		return unknown()
-	case !lifecycle.OlderVersion(f.Beat.AgentVersion, f.Policy.MinAgent):
+	case !spec.OlderVersion(f.Beat.AgentVersion, f.Policy.MinAgent):
 		return clean()
 	}
 	return found(f.Beat.AgentVersion, fmt.Sprintf("the agent is %s, at least %s is wanted", f.Beat.AgentVersion, f.Policy.MinAgent),
@@ -76,7 +76,7 @@ func clockSkew(f Facts) Verdict {
 }
 
 // ofReport compares the agent's report of its present boot with the SKU.
-func ofReport(f Facts, see func(lifecycle.HealthReport, lifecycle.SKUSpec) Verdict) Verdict {
+func ofReport(f Facts, see func(spec.HealthReport, spec.SKUSpec) Verdict) Verdict {
 	r := f.report()
 	switch {
 	case f.SKU == nil:
@@ -100,7 +100,7 @@ func fewer(what string, wanted, got int, exact bool) Verdict {
 }
 
 func gpuCount(f Facts) Verdict {
-	return ofReport(f, func(r lifecycle.HealthReport, s lifecycle.SKUSpec) Verdict {
+	return ofReport(f, func(r spec.HealthReport, s spec.SKUSpec) Verdict {
 		if s.GPUs > 0 && r.GPUError != "" {
 			return found("unreadable", "the GPUs cannot be read: "+r.GPUError, "expected", s.GPUs, "reported", r.GPUError)
 		}
@@ -109,7 +109,7 @@ func gpuCount(f Facts) Verdict {
 }
 
 func gpuFault(f Facts) Verdict {
-	return ofReport(f, func(r lifecycle.HealthReport, s lifecycle.SKUSpec) Verdict {
+	return ofReport(f, func(r spec.HealthReport, s spec.SKUSpec) Verdict {
 		var bad []string
 		for i, g := range r.GPUs {
 			switch {
@@ -130,7 +130,7 @@ func gpuFault(f Facts) Verdict {
 }
 
 func memory(f Facts) Verdict {
-	return ofReport(f, func(r lifecycle.HealthReport, s lifecycle.SKUSpec) Verdict {
+	return ofReport(f, func(r spec.HealthReport, s spec.SKUSpec) Verdict {
 		if r.MemoryMiB == nil {
 			return unknown()
 		}
@@ -139,7 +139,7 @@ func memory(f Facts) Verdict {
 }
 
 func disks(f Facts) Verdict {
-	return ofReport(f, func(r lifecycle.HealthReport, s lifecycle.SKUSpec) Verdict {
+	return ofReport(f, func(r spec.HealthReport, s spec.SKUSpec) Verdict {
 		data := 0
 		for _, d := range r.Disks {
 			if !d.Boot {
@@ -151,7 +151,7 @@ func disks(f Facts) Verdict {
 }
 
 func nics(f Facts) Verdict {
-	return ofReport(f, func(r lifecycle.HealthReport, s lifecycle.SKUSpec) Verdict {
+	return ofReport(f, func(r spec.HealthReport, s spec.SKUSpec) Verdict {
 		up := 0
 		for _, n := range r.NICs {
 			if n.Up {
@@ -163,8 +163,8 @@ func nics(f Facts) Verdict {
 }
 
 func driver(f Facts) Verdict {
-	return ofReport(f, func(r lifecycle.HealthReport, s lifecycle.SKUSpec) Verdict {
-		if s.DriverMinVersion == "" || !lifecycle.OlderVersion(r.Driver, s.DriverMinVersion) {
+	return ofReport(f, func(r spec.HealthReport, s spec.SKUSpec) Verdict {
+		if s.DriverMinVersion == "" || !spec.OlderVersion(r.Driver, s.DriverMinVersion) {
 			return clean()
 		}
 		return found(r.Driver, fmt.Sprintf("the GPU driver is %s, the SKU wants %s", r.Driver, s.DriverMinVersion), "expected", s.DriverMinVersion, "reported", r.Driver)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -49,14 +50,14 @@ func well() Facts {
 		Node: NodeFacts{ID: "node_1", Status: lifecycle.NodeActive, Hostname: "gpu-1", MACs: []string{"aa"}, SystemID: "abc123", StateChangedAt: hour},
 		Machine: &Machine{
 			SystemID: "abc123", Hostname: "gpu-1", Status: providers.MAASDeployed, Power: "on", Owner: "slipway", Serial: "S1", UUID: "U1", MACs: []string{"AA"},
-			Addresses: []string{"10.0.0.1"}, HWSync: true, SyncInterval: lifecycle.Duration(15 * time.Minute), LastSync: &sync, DeployedBy: "job_1", PowerAddress: "https://10.1.1.1",
+			Addresses: []string{"10.0.0.1"}, HWSync: true, SyncInterval: spec.Duration(15 * time.Minute), LastSync: &sync, DeployedBy: "job_1", PowerAddress: "https://10.1.1.1",
 		},
 		BMC:      &BMCFacts{ID: "bmc_1", Address: "10.1.1.1", Protocol: "redfish", PinSHA256: "p"},
 		Look:     &LookFacts{Address: "10.1.1.1", ProbedAt: at, AnsweredAt: &at, PinSHA256: "P"},
-		Beat:     &BeatFacts{BootID: "b1", AgentVersion: "1.0.0", ReceivedAt: at.Add(-10 * time.Second), ReportBootID: "b1", ReportedAt: &hour, Report: &lifecycle.HealthReport{MemoryMiB: &mib, GPUs: make([]lifecycle.GPUReport, 2), NICs: []lifecycle.NICReport{{MAC: "aa", Up: true}}, Disks: []lifecycle.DiskReport{{Name: "sda", Boot: true}, {Name: "sdb"}}, Driver: "550.1"}},
+		Beat:     &BeatFacts{BootID: "b1", AgentVersion: "1.0.0", ReceivedAt: at.Add(-10 * time.Second), ReportBootID: "b1", ReportedAt: &hour, Report: &spec.HealthReport{MemoryMiB: &mib, GPUs: make([]spec.GPUReport, 2), NICs: []spec.NICReport{{MAC: "aa", Up: true}}, Disks: []spec.DiskReport{{Name: "sda", Boot: true}, {Name: "sdb"}}, Driver: "550.1"}},
 		Identity: &IdentityFacts{Generation: 1, NotBefore: &hour, NotAfter: &until},
-		SKU:      &lifecycle.SKUSpec{GPUs: 2, NICsUp: 1, DataDisks: 1, MinMemoryMiB: 1024, DriverMinVersion: "550"},
-		Profile:  &lifecycle.ProfileSpec{RequireHWSync: true},
+		SKU:      &spec.SKUSpec{GPUs: 2, NICsUp: 1, DataDisks: 1, MinMemoryMiB: 1024, DriverMinVersion: "550"},
+		Profile:  &spec.ProfileSpec{RequireHWSync: true},
 		Mark:     &Mark{BootID: "b1", DeployedBy: "job_1", Hostname: "gpu-1", Serial: "s1", UUID: "u1", MACs: []string{"aa"}, Addresses: []string{"10.0.0.1"}, MarkedAt: hour},
 	}
 }
@@ -141,11 +142,11 @@ func TestEdges(t *testing.T) {
 		"a certificate that has ended": {lifecycle.DriftAgentCertificate, func(f *Facts) { f.Identity.NotAfter = &gone }, Found, "1"},
 		"an agent that is no release":  {lifecycle.DriftAgentOld, func(f *Facts) { f.Policy.MinAgent, f.Beat.AgentVersion = "2.0.0", "dev" }, Clear, ""},
 		"an agent of another scheme":   {lifecycle.DriftAgentOld, func(f *Facts) { f.Policy.MinAgent, f.Beat.AgentVersion = "2.0.0", "v1.9.9" }, Found, "v1.9.9"},
-		"more disks than the SKU has":  {lifecycle.DriftDisks, func(f *Facts) { f.Beat.Report.Disks = append(f.Beat.Report.Disks, lifecycle.DiskReport{Name: "sdc"}) }, Clear, ""},
-		"more GPUs than the SKU has":   {lifecycle.DriftGPUCount, func(f *Facts) { f.Beat.Report.GPUs = make([]lifecycle.GPUReport, 3) }, Found, "3 of 2"},
+		"more disks than the SKU has":  {lifecycle.DriftDisks, func(f *Facts) { f.Beat.Report.Disks = append(f.Beat.Report.Disks, spec.DiskReport{Name: "sdc"}) }, Clear, ""},
+		"more GPUs than the SKU has":   {lifecycle.DriftGPUCount, func(f *Facts) { f.Beat.Report.GPUs = make([]spec.GPUReport, 3) }, Found, "3 of 2"},
 		"memory that cannot be read":   {lifecycle.DriftMemory, func(f *Facts) { f.Beat.Report.MemoryMiB = nil }, Unknown, ""},
 		"GPUs that cannot be read":     {lifecycle.DriftGPUCount, func(f *Facts) { f.Beat.Report.GPUs, f.Beat.Report.GPUError = nil, "no driver" }, Found, "unreadable"},
-		"one card of many is its own":  {lifecycle.DriftAgentElsewhere, func(f *Facts) { f.Beat.Report.NICs = append(f.Beat.Report.NICs, lifecycle.NICReport{MAC: "docker"}) }, Clear, ""},
+		"one card of many is its own":  {lifecycle.DriftAgentElsewhere, func(f *Facts) { f.Beat.Report.NICs = append(f.Beat.Report.NICs, spec.NICReport{MAC: "docker"}) }, Clear, ""},
 		"a clock that is behind":       {lifecycle.DriftClockSkew, func(f *Facts) { f.Beat.SkewMS = -31_000 }, Found, "behind"},
 		"a name in other letters":      {lifecycle.DriftHostnameChanged, func(f *Facts) { f.Machine.Hostname = "GPU-1" }, Clear, ""},
 		"a serial that is not known":   {lifecycle.DriftHardwareChanged, func(f *Facts) { f.Machine.Serial = "" }, Clear, ""},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -20,17 +21,17 @@ type Facts struct {
 	Listed time.Time `json:"-"`
 	User   string    `json:"-"` // as whom Slipway speaks to the region
 
-	Node      NodeFacts              `json:"node"`
-	Machine   *Machine               `json:"machine"`
-	BMC       *BMCFacts              `json:"bmc"`
-	Look      *LookFacts             `json:"look"`
-	Beat      *BeatFacts             `json:"beat"`
-	Identity  *IdentityFacts         `json:"identity"`
-	SKU       *lifecycle.SKUSpec     `json:"sku"`
-	Profile   *lifecycle.ProfileSpec `json:"profile"`
-	Mark      *Mark                  `json:"mark"`
-	LiveJob   string                 `json:"live_job"`
-	LastJobAt *time.Time             `json:"last_job_at"`
+	Node      NodeFacts         `json:"node"`
+	Machine   *Machine          `json:"machine"`
+	BMC       *BMCFacts         `json:"bmc"`
+	Look      *LookFacts        `json:"look"`
+	Beat      *BeatFacts        `json:"beat"`
+	Identity  *IdentityFacts    `json:"identity"`
+	SKU       *spec.SKUSpec     `json:"sku"`
+	Profile   *spec.ProfileSpec `json:"profile"`
+	Mark      *Mark             `json:"mark"`
+	LiveJob   string            `json:"live_job"`
+	LastJobAt *time.Time        `json:"last_job_at"`
 }
 
 // NodeFacts is the node's row.
@@ -58,7 +59,7 @@ type Machine struct {
 	MACs         []string             `json:"macs,omitempty"`
 	Addresses    []string             `json:"addresses,omitempty"`
 	HWSync       bool                 `json:"hw_sync,omitempty"`
-	SyncInterval lifecycle.Duration   `json:"sync_interval,omitempty"`
+	SyncInterval spec.Duration        `json:"sync_interval,omitempty"`
 	LastSync     *time.Time           `json:"last_sync,omitempty"`
 	DeployedBy   string               `json:"deployed_by,omitempty"`
 	PowerAddress string               `json:"power_address,omitempty"`
@@ -88,13 +89,13 @@ type LookFacts struct {
 
 // BeatFacts is the agent's last heartbeat and report.
 type BeatFacts struct {
-	BootID       string                  `json:"boot_id"`
-	AgentVersion string                  `json:"agent_version"`
-	SkewMS       int64                   `json:"skew_ms"`
-	ReceivedAt   time.Time               `json:"received_at"`
-	Report       *lifecycle.HealthReport `json:"report"`
-	ReportBootID string                  `json:"report_boot_id"`
-	ReportedAt   *time.Time              `json:"reported_at"`
+	BootID       string             `json:"boot_id"`
+	AgentVersion string             `json:"agent_version"`
+	SkewMS       int64              `json:"skew_ms"`
+	ReceivedAt   time.Time          `json:"received_at"`
+	Report       *spec.HealthReport `json:"report"`
+	ReportBootID string             `json:"report_boot_id"`
+	ReportedAt   *time.Time         `json:"reported_at"`
 }
 
 // IdentityFacts is the agent's certificate that counts.
@@ -139,7 +140,7 @@ func (f Facts) beats() bool {
 }
 
 // report is the agent's report of its present boot, nil for none.
-func (f Facts) report() *lifecycle.HealthReport {
+func (f Facts) report() *spec.HealthReport {
 	if !f.beats() || f.Beat.Report == nil || f.Beat.ReportBootID != f.Beat.BootID {
 		return nil
 	}

@@ -31,7 +31,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/drift"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/bmc/redfish"
 	"github.com/slipway-cloud/slipway/providers/maas"
@@ -59,7 +59,7 @@ func TestPass_LargeSite(t *testing.T) {
 	_, err = vault.Put(t.Context(), "maas/key", providers.NewSecret(apiKey))
 	require.NoError(t, err)
 	site := dbtest.Site(t, store, func(p *dbtest.Params) {
-		p.Site = lifecycle.SiteSpec{MAASURL: region.url + "/MAAS", MAASAPIKeyRef: "maas/key", Simulated: true}
+		p.Site = spec.SiteSpec{MAASURL: region.url + "/MAAS", MAASAPIKeyRef: "maas/key", Simulated: true}
 	})
 	populate(t, dsn, store, site.ID, rack, nodes)
 	policy := drift.DefaultPolicy()
@@ -317,8 +317,8 @@ func (r *rack) counts() (most, total int) {
 // minutes: nodes in service with BMCs, certificates, heartbeats and reports.
 func populate(t *testing.T, dsn string, store *db.Store, site string, r *rack, nodes int) {
 	t.Helper()
-	sku := dbtest.SKU(t, store, func(p *dbtest.Params) { p.SKU = lifecycle.SKUSpec{GPUs: 8} })
-	report, err := json.Marshal(lifecycle.HealthReport{Simulated: true, GPUs: make([]lifecycle.GPUReport, 8)})
+	sku := dbtest.SKU(t, store, func(p *dbtest.Params) { p.SKU = spec.SKUSpec{GPUs: 8} })
+	report, err := json.Marshal(spec.HealthReport{Simulated: true, GPUs: make([]spec.GPUReport, 8)})
 	require.NoError(t, err)
 	conn, err := pgx.Connect(t.Context(), dsn)
 	require.NoError(t, err)

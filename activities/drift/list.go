@@ -6,7 +6,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -146,7 +146,7 @@ func machineRow(m providers.MAASMachine) db.DriftMachine {
 	facts := Machine{
 		SystemID: m.SystemID, Hostname: m.Hostname, Status: m.Status, Error: m.ErrorDescription, Power: m.PowerState, Owner: m.Owner, Locked: m.Locked,
 		Pool: m.Pool, Serial: m.Serial, UUID: m.UUID, MACs: m.MACs, Addresses: m.IPAddresses, HWSync: m.EnableHWSync,
-		SyncInterval: lifecycle.Duration(m.SyncInterval), DeployedBy: m.Annotations[deployMark],
+		SyncInterval: spec.Duration(m.SyncInterval), DeployedBy: m.Annotations[deployMark],
 	}
 	if !m.LastSync.IsZero() {
 		at := m.LastSync.UTC().Truncate(time.Second)

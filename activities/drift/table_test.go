@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	redfishsim "github.com/slipway-cloud/slipway/sim/redfish"
@@ -42,7 +43,7 @@ func (w *world) neighbour(status lifecycle.NodeStatus) db.Node {
 }
 
 // reports makes the agent report something else.
-func reports(f func(*lifecycle.HealthReport)) func(*world) {
+func reports(f func(*spec.HealthReport)) func(*world) {
 	return func(w *world) { w.beat(func(b *db.Heartbeat) { f(b.Report) }) }
 }
 
@@ -297,7 +298,7 @@ func agentSituations() map[string]situation {
 			},
 		},
 		lifecycle.DriftAgentElsewhere: {
-			fault: reports(func(r *lifecycle.HealthReport) {
+			fault: reports(func(r *spec.HealthReport) {
 				for i := range r.NICs {
 					r.NICs[i].MAC = "52:54:00:ee:ee:0" + string(rune('1'+i))
 				}
@@ -307,14 +308,14 @@ func agentSituations() map[string]situation {
 		lifecycle.DriftClockSkew: {
 			fault: func(w *world) { w.beat(func(b *db.Heartbeat) { b.ClockSkew = -45 * time.Second }) }, mend: (*world).well,
 		},
-		lifecycle.DriftGPUCount: {fault: reports(func(r *lifecycle.HealthReport) { r.GPUs = r.GPUs[:7] }), mend: (*world).well},
-		lifecycle.DriftGPUFault: {fault: reports(func(r *lifecycle.HealthReport) {
+		lifecycle.DriftGPUCount: {fault: reports(func(r *spec.HealthReport) { r.GPUs = r.GPUs[:7] }), mend: (*world).well},
+		lifecycle.DriftGPUFault: {fault: reports(func(r *spec.HealthReport) {
 			r.GPUs[3].RemapFailed, r.GPUs[4].UncorrectedECC = &yes, &many
 		}), mend: (*world).well},
-		lifecycle.DriftMemory: {fault: reports(func(r *lifecycle.HealthReport) { r.MemoryMiB = &little }), mend: (*world).well},
-		lifecycle.DriftDisks:  {fault: reports(func(r *lifecycle.HealthReport) { r.Disks = r.Disks[1:] }), mend: (*world).well},
-		lifecycle.DriftNICs:   {fault: reports(func(r *lifecycle.HealthReport) { r.NICs[2].Up = false }), mend: (*world).well},
-		lifecycle.DriftDriver: {fault: reports(func(r *lifecycle.HealthReport) { r.Driver = "535.1" }), mend: (*world).well},
+		lifecycle.DriftMemory: {fault: reports(func(r *spec.HealthReport) { r.MemoryMiB = &little }), mend: (*world).well},
+		lifecycle.DriftDisks:  {fault: reports(func(r *spec.HealthReport) { r.Disks = r.Disks[1:] }), mend: (*world).well},
+		lifecycle.DriftNICs:   {fault: reports(func(r *spec.HealthReport) { r.NICs[2].Up = false }), mend: (*world).well},
+		lifecycle.DriftDriver: {fault: reports(func(r *spec.HealthReport) { r.Driver = "535.1" }), mend: (*world).well},
 	}
 }
 

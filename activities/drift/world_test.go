@@ -25,6 +25,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/bmc/redfish"
 	"github.com/slipway-cloud/slipway/providers/maas"
@@ -85,9 +86,9 @@ func newWorld(t *testing.T) *world {
 	vault, err := secrets.Open(t.Context(), w.store, secrets.Keeper{KeyFile: filepath.Join(t.TempDir(), "key")}, secrets.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, vault.Close()) })
-	spec := w.hw.Spec()
+	hardware := w.hw.Spec()
 	for name, value := range map[string]string{
-		"maas/key": apiKey, "bmc/login": fmt.Sprintf(`{"username": %q, "password": %q}`, spec.BMCUser, spec.BMCPassword),
+		"maas/key": apiKey, "bmc/login": fmt.Sprintf(`{"username": %q, "password": %q}`, hardware.BMCUser, hardware.BMCPassword),
 	} {
 		_, err = vault.Put(t.Context(), name, providers.NewSecret(value))
 		require.NoError(t, err)
@@ -136,12 +137,12 @@ func (w *world) step(to ...providers.MAASStatus) {
 // machine makes the record and deploys it, as Slipway's user.
 func (w *world) machine() {
 	w.t.Helper()
-	spec := w.hw.Spec()
+	hardware := w.hw.Spec()
 	in := providers.MAASCreate{
-		Hostname: "gpu-1", Architecture: spec.Architecture, PowerType: "redfish", PowerAddress: spec.BMCAddress, PowerUser: spec.BMCUser,
-		PowerPassword: providers.NewSecret(spec.BMCPassword),
+		Hostname: "gpu-1", Architecture: hardware.Architecture, PowerType: "redfish", PowerAddress: hardware.BMCAddress, PowerUser: hardware.BMCUser,
+		PowerPassword: providers.NewSecret(hardware.BMCPassword),
 	}
-	for _, n := range spec.NICs {
+	for _, n := range hardware.NICs {
 		in.MACs = append(in.MACs, n.MAC)
 	}
 	m, err := w.maas.CreateMachine(w.t.Context(), in)
@@ -185,26 +186,26 @@ func (w *world) release() {
 }
 
 func (w *world) records() {
-	t, spec := w.t, w.hw.Spec()
+	t, hardware := w.t, w.hw.Spec()
 	w.site = dbtest.Site(t, w.store, func(p *dbtest.Params) {
-		p.Site = lifecycle.SiteSpec{MAASURL: w.front.url + "/MAAS", MAASAPIKeyRef: "maas/key", Simulated: true}
+		p.Site = spec.SiteSpec{MAASURL: w.front.url + "/MAAS", MAASAPIKeyRef: "maas/key", Simulated: true}
 	})
 	sku := dbtest.SKU(t, w.store, func(p *dbtest.Params) {
-		p.SKU = lifecycle.SKUSpec{GPUs: 8, DriverMinVersion: "550.54", NICsUp: 4, DataDisks: 4, MinMemoryMiB: 1 << 20, RequireECC: true}
+		p.SKU = spec.SKUSpec{GPUs: 8, DriverMinVersion: "550.54", NICsUp: 4, DataDisks: 4, MinMemoryMiB: 1 << 20, RequireECC: true}
 	})
 	profile := dbtest.Profile(t, w.store, dbtest.At(w.site.ID), func(p *dbtest.Params) { p.Profile.RequireHWSync = true })
 	w.node = dbtest.Node(t, w.store, dbtest.Active(), dbtest.At(w.site.ID), dbtest.Of(sku.ID), dbtest.With(profile.ID), dbtest.Hostname("gpu-1"))
-	machine := db.NodeMachine{SystemID: w.id, Serial: spec.Serial, HardwareUUID: spec.UUID}
-	for _, n := range spec.NICs {
+	machine := db.NodeMachine{SystemID: w.id, Serial: hardware.Serial, HardwareUUID: hardware.UUID}
+	for _, n := range hardware.NICs {
 		machine.MACs = append(machine.MACs, n.MAC)
 	}
 	require.NoError(t, w.store.SetNodeMachine(t.Context(), w.node.ID, machine))
-	b, err := redfish.Opener{}.OpenBMC(providers.BMCTarget{Address: spec.BMCAddress})
+	b, err := redfish.Opener{}.OpenBMC(providers.BMCTarget{Address: hardware.BMCAddress})
 	require.NoError(t, err)
 	id, err := b.Probe(t.Context())
 	require.NoError(t, err)
 	w.rec, err = w.store.CreateBMC(t.Context(), db.NewBMC{
-		NodeID: &w.node.ID, Address: spec.BMCAddress, Protocol: "redfish", CredentialRef: "bmc/login", PinSHA256: id.PinSHA256,
+		NodeID: &w.node.ID, Address: hardware.BMCAddress, Protocol: "redfish", CredentialRef: "bmc/login", PinSHA256: id.PinSHA256,
 	})
 	require.NoError(t, err)
 	w.sql("INSERT INTO agent_certificates (node_id, generation, serial, key_hash, cert_pem, not_before, not_after) "+
@@ -230,19 +231,19 @@ func (w *world) beat(f func(*db.Heartbeat)) {
 
 func (w *world) beatOf(node, boot string, f func(*db.Heartbeat)) {
 	w.t.Helper()
-	spec, no, none, mib := w.hw.Spec(), false, 0, int64(1<<20)
-	b := db.Heartbeat{NodeID: node, BootID: boot, AgentVersion: agent, Generation: 1, ReceivedAt: w.now(), Report: &lifecycle.HealthReport{
+	hardware, no, none, mib := w.hw.Spec(), false, 0, int64(1<<20)
+	b := db.Heartbeat{NodeID: node, BootID: boot, AgentVersion: agent, Generation: 1, ReceivedAt: w.now(), Report: &spec.HealthReport{
 		Simulated: true, MemoryMiB: &mib, Driver: "550.90.07",
 	}}
 	for i := range 8 {
 		on := true
-		b.Report.GPUs = append(b.Report.GPUs, lifecycle.GPUReport{UUID: strconv.Itoa(i), ECCEnabled: &on, UncorrectedECC: &none, RemapFailed: &no, RemapPending: &no})
+		b.Report.GPUs = append(b.Report.GPUs, spec.GPUReport{UUID: strconv.Itoa(i), ECCEnabled: &on, UncorrectedECC: &none, RemapFailed: &no, RemapPending: &no})
 	}
-	for _, n := range spec.NICs {
-		b.Report.NICs = append(b.Report.NICs, lifecycle.NICReport{Name: n.Name, MAC: n.MAC, Up: true})
+	for _, n := range hardware.NICs {
+		b.Report.NICs = append(b.Report.NICs, spec.NICReport{Name: n.Name, MAC: n.MAC, Up: true})
 	}
-	for _, d := range spec.Disks {
-		b.Report.Disks = append(b.Report.Disks, lifecycle.DiskReport{Name: d.Name, Bytes: d.Bytes, Boot: d.Name == "sda"})
+	for _, d := range hardware.Disks {
+		b.Report.Disks = append(b.Report.Disks, spec.DiskReport{Name: d.Name, Bytes: d.Bytes, Boot: d.Name == "sda"})
 	}
 	if f != nil {
 		f(&b)

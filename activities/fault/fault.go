@@ -18,6 +18,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -145,7 +146,7 @@ func from(ctx context.Context, t table, err error) error {
 	var app *temporal.ApplicationError
 	var pe *providers.Error
 	var illegal *lifecycle.IllegalTransitionError
-	var invalid *lifecycle.InvalidError
+	var invalid *spec.InvalidError
 	switch {
 	case errors.As(err, &app):
 		return err // already typed

@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -33,10 +34,10 @@ const (
 )
 
 // region opens the MAAS of a site.
-func (a *Activities) region(ctx context.Context, siteID string) (providers.MAAS, lifecycle.SiteSpec, error) {
+func (a *Activities) region(ctx context.Context, siteID string) (providers.MAAS, spec.SiteSpec, error) {
 	site, err := a.Store.Site(ctx, siteID)
 	if err != nil {
-		return nil, lifecycle.SiteSpec{}, deleted(ctx, err, "site", siteID)
+		return nil, spec.SiteSpec{}, deleted(ctx, err, "site", siteID)
 	}
 	key, err := a.Secrets.Resolve(ctx, providers.SecretRef(site.Spec.MAASAPIKeyRef))
 	if err != nil {
@@ -154,8 +155,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 // MachineIn names the machine of a job.
 type MachineIn struct {
 	contract.JobRef
-	SystemID string             `json:"system_id"`
-	Poll     lifecycle.Duration `json:"poll,omitempty"`
+	SystemID string        `json:"system_id"`
+	Poll     spec.Duration `json:"poll,omitempty"`
 	// Commissioning is the last one known, which CommissionAgain supersedes.
 	Commissioning int `json:"commissioning,omitempty"`
 }

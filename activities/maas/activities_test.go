@@ -8,7 +8,7 @@ import (
 
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	"github.com/slipway-cloud/slipway/db/dbtest"
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -36,7 +36,7 @@ func TestEveryActivityTwice(t *testing.T) {
 	for range 2 {
 		require.Equal(t, "Ready", must(w, w.acts.WaitForReady, w.machine()).Status)
 	}
-	_, err := w.store.CreateRoCEAssignment(t.Context(), w.ref.SiteID, w.host, []lifecycle.RoCEPort{
+	_, err := w.store.CreateRoCEAssignment(t.Context(), w.ref.SiteID, w.host, []spec.RoCEPort{
 		{Interface: "ens1f0", MTU: 9000, SubnetCIDR: subnetOf(w, 2), IP: addressIn(w, 2), Tags: []string{"roce"}},
 	})
 	require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -15,9 +16,9 @@ import (
 // CreateIn is the input of CreateOrFindMachine.
 type CreateIn struct {
 	contract.JobRef
-	Hostname string                `json:"hostname"`
-	Profile  lifecycle.ProfileSpec `json:"profile"`
-	BMC      contract.BMCFacts     `json:"bmc"`
+	Hostname string            `json:"hostname"`
+	Profile  spec.ProfileSpec  `json:"profile"`
+	BMC      contract.BMCFacts `json:"bmc"`
 	// Known is the system id of an earlier step, read again rather than sought.
 	Known string `json:"known,omitempty"`
 }
@@ -59,7 +60,7 @@ func (a *Activities) CreateOrFindMachine(ctx context.Context, in CreateIn) (cont
 	return a.afterFailedCreate(ctx, m, in, cerr)
 }
 
-func (a *Activities) create(ctx context.Context, m providers.MAAS, site lifecycle.SiteSpec, in CreateIn) (providers.MAASMachine, error) {
+func (a *Activities) create(ctx context.Context, m providers.MAAS, site spec.SiteSpec, in CreateIn) (providers.MAASMachine, error) {
 	bmc, err := a.Store.BMC(ctx, in.BMC.BMCID)
 	if err != nil {
 		return providers.MAASMachine{}, deleted(ctx, err, "BMC", in.BMC.BMCID)

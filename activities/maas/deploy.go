@@ -9,6 +9,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/activities/userdata"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -17,9 +18,9 @@ import (
 // it holds the enrolment token and the host key.
 type DeployIn struct {
 	contract.JobRef
-	SystemID    string                `json:"system_id"`
-	Profile     lifecycle.ProfileSpec `json:"profile"`
-	UserDataRef string                `json:"user_data_ref"`
+	SystemID    string           `json:"system_id"`
+	Profile     spec.ProfileSpec `json:"profile"`
+	UserDataRef string           `json:"user_data_ref"`
 	// Attempt counts deployments of this job from 1.
 	Attempt int `json:"attempt"`
 }

@@ -10,6 +10,7 @@ import (
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -130,12 +131,12 @@ func TestRoCEWithoutRecord(t *testing.T) {
 func TestRoCEAddressChanges(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).ready()
-	port := lifecycle.RoCEPort{Interface: "ens1f0", SubnetCIDR: subnetOf(w, 2), IP: addressIn(w, 2)}
-	rec, err := w.store.CreateRoCEAssignment(t.Context(), w.ref.SiteID, w.host, []lifecycle.RoCEPort{port})
+	port := spec.RoCEPort{Interface: "ens1f0", SubnetCIDR: subnetOf(w, 2), IP: addressIn(w, 2)}
+	rec, err := w.store.CreateRoCEAssignment(t.Context(), w.ref.SiteID, w.host, []spec.RoCEPort{port})
 	require.NoError(t, err)
 	must(w, w.acts.ApplyRoCE, w.networkIn())
 	port.IP = netip.MustParseAddr(port.IP).Next().String()
-	_, err = w.store.UpdateRoCEAssignment(t.Context(), rec.ID, rec.Version, []lifecycle.RoCEPort{port})
+	_, err = w.store.UpdateRoCEAssignment(t.Context(), rec.ID, rec.Version, []spec.RoCEPort{port})
 	require.NoError(t, err)
 	must(w, w.acts.ApplyRoCE, w.networkIn())
 	ifaces, err := w.client().Interfaces(t.Context(), w.id)

@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -24,12 +25,12 @@ type LeavingIn struct {
 }
 
 // sitelessPoll is how often a job looks after a node that belongs to no site.
-const sitelessPoll = lifecycle.Duration(2 * time.Second)
+const sitelessPoll = spec.Duration(2 * time.Second)
 
 // siteless is what a node that belongs to no site goes by instead of a profile:
 // only the database is asked for it, and its erase workflow says whether disks
 // may be overwritten.
-func (a *Activities) siteless(ctx context.Context, n db.Node, p *lifecycle.ProfileSpec) error {
+func (a *Activities) siteless(ctx context.Context, n db.Node, p *spec.ProfileSpec) error {
 	if p.PollInterval == 0 {
 		p.PollInterval = sitelessPoll
 	}

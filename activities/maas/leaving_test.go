@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
@@ -209,8 +210,8 @@ func TestANodeWithoutASite(t *testing.T) {
 	require.Equal(t, 2*time.Second, f.Profile.PollInterval.D())
 	require.NotEmpty(t, f.Profile.DistroSeries, "defaults")
 	require.False(t, f.Profile.ScrubAllowOverwrite)
-	eraser, err := w.store.CreateInstallWorkflow(t.Context(), "eraser", lifecycle.InstallWorkflowSpec{
-		Kernel: lifecycle.BootImage{URL: "http://127.0.0.1/vmlinuz"}, Agent: &lifecycle.InstallAgent{AllowOverwrite: true},
+	eraser, err := w.store.CreateInstallWorkflow(t.Context(), "eraser", spec.InstallWorkflowSpec{
+		Kernel: spec.BootImage{URL: "http://127.0.0.1/vmlinuz"}, Agent: &spec.InstallAgent{AllowOverwrite: true},
 	})
 	require.NoError(t, err)
 	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -63,7 +64,7 @@ func (a *Activities) ApplyRoCE(ctx context.Context, in NetworkIn) (contract.Mach
 	return out, nil
 }
 
-func applyPort(ctx context.Context, m providers.MAAS, in NetworkIn, w lifecycle.RoCEPort, f providers.MAASInterface, subnets []providers.MAASSubnet, out *contract.MachineFacts) error {
+func applyPort(ctx context.Context, m providers.MAAS, in NetworkIn, w spec.RoCEPort, f providers.MAASInterface, subnets []providers.MAASSubnet, out *contract.MachineFacts) error {
 	var missing []string
 	for _, t := range w.Tags {
 		if !slices.Contains(f.Tags, t) {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
 )
 
@@ -14,8 +14,8 @@ import (
 func TestRoCEAddressThatIsSetAlready(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).ready()
-	port := lifecycle.RoCEPort{Interface: "ens1f0", SubnetCIDR: subnetOf(w, 2), IP: addressIn(w, 2)}
-	_, err := w.store.CreateRoCEAssignment(t.Context(), w.ref.SiteID, w.host, []lifecycle.RoCEPort{port})
+	port := spec.RoCEPort{Interface: "ens1f0", SubnetCIDR: subnetOf(w, 2), IP: addressIn(w, 2)}
+	_, err := w.store.CreateRoCEAssignment(t.Context(), w.ref.SiteID, w.host, []spec.RoCEPort{port})
 	require.NoError(t, err)
 	before := w.counts("links")
 	w.fault(maassim.Fault{Name: "504_but_continues", Op: "link_subnet"})

@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -163,7 +164,7 @@ func (a *Activities) PlanCreateOrFind(ctx context.Context, l Look[CreateIn]) (Fo
 }
 
 // creation says what create would send.
-func (in CreateIn) creation(site lifecycle.SiteSpec) string {
+func (in CreateIn) creation(site spec.SiteSpec) string {
 	parts := []string{"create " + in.Hostname + " in MAAS"}
 	for _, p := range []struct{ name, value string }{
 		{"domain", site.DefaultDomain}, {"zone", site.Zone}, {"pool", site.Pool}, {"architecture", in.Profile.Architecture},
@@ -188,7 +189,7 @@ func (a *Activities) PlanRecommission(ctx context.Context, l Look[MachineIn]) (F
 }
 
 // soon makes an activity that polls look again at once, and be stopped there.
-const soon = lifecycle.Duration(time.Millisecond)
+const soon = spec.Duration(time.Millisecond)
 
 // PlanReady is whether wait_for_ready would wait. Read-only.
 func (a *Activities) PlanReady(ctx context.Context, l Look[MachineIn]) (Foreseen, error) {

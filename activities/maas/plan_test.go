@@ -13,6 +13,7 @@ import (
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
@@ -143,7 +144,7 @@ func TestPlanRoCE(t *testing.T) {
 	w := newWorld(t).ready()
 	parks(t, untouched(w, w.acts.PlanRoCE, look(w.networkIn())), lifecycle.FailConfiguration, "no RoCE assignment")
 	card := w.hw.Spec().NICs[slices.IndexFunc(w.hw.Spec().NICs, func(n simhw.NIC) bool { return n.VLAN == 2 })]
-	ports := []lifecycle.RoCEPort{{Interface: card.Name, MTU: 9000, SubnetCIDR: subnetOf(w, 2), IP: addressIn(w, 2), Tags: []string{"roce"}}}
+	ports := []spec.RoCEPort{{Interface: card.Name, MTU: 9000, SubnetCIDR: subnetOf(w, 2), IP: addressIn(w, 2), Tags: []string{"roce"}}}
 	_, err := w.store.CreateRoCEAssignment(t.Context(), w.ref.SiteID, w.host, ports)
 	require.NoError(t, err)
 	f := untouched(w, w.acts.PlanRoCE, look(w.networkIn()))
@@ -246,7 +247,7 @@ func TestPlanSite(t *testing.T) {
 
 func (w *world) loadIn() maasact.LoadSiteIn {
 	w.t.Helper()
-	spec := lifecycle.ProfileSpec{}.WithDefaults()
+	spec := spec.ProfileSpec{}.WithDefaults()
 	p, err := w.store.CreateProfile(w.t.Context(), w.ref.SiteID, "planned-"+fmt.Sprint(time.Now().UnixNano()), spec)
 	require.NoError(w.t, err)
 	sku := dbtest.SKU(w.t, w.store)

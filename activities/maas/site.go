@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -50,7 +51,7 @@ func (a *Activities) LoadSiteConfig(ctx context.Context, in LoadSiteIn) (contrac
 	}
 	out.MAASVersion = info.Version
 	if d, err := time.ParseDuration(info.Config["node_timeout"] + "m"); err == nil {
-		out.NodeTimeout = lifecycle.Duration(d)
+		out.NodeTimeout = spec.Duration(d)
 	}
 	switch {
 	case !info.IsSuperuser:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -15,9 +16,9 @@ import (
 // StorageIn is the input of ConfigureStorage.
 type StorageIn struct {
 	contract.JobRef
-	SystemID string                 `json:"system_id"`
-	Rule     lifecycle.BootDiskRule `json:"rule"`
-	Layout   string                 `json:"layout"`
+	SystemID string            `json:"system_id"`
+	Rule     spec.BootDiskRule `json:"rule"`
+	Layout   string            `json:"layout"`
 }
 
 // ConfigureStorage chooses the boot disk by the profile's rule and applies the
@@ -91,7 +92,7 @@ func (a *Activities) layOut(ctx context.Context, m providers.MAAS, in StorageIn,
 // chooseBootDisk applies the rule to the physical disks: of several matches the
 // smallest, then the lowest id, so that the choice never depends on the order
 // in which MAAS lists them.
-func chooseBootDisk(rule lifecycle.BootDiskRule, disks []providers.MAASBlockDevice) (providers.MAASBlockDevice, error) {
+func chooseBootDisk(rule spec.BootDiskRule, disks []providers.MAASBlockDevice) (providers.MAASBlockDevice, error) {
 	var fit []providers.MAASBlockDevice
 	var seen []string
 	for _, d := range disks {

@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/maas"
 	"github.com/slipway-cloud/slipway/providers/secrets"
@@ -41,21 +42,21 @@ type world struct {
 	ref     contract.JobRef
 	host    string
 	bmc     contract.BMCFacts
-	profile lifecycle.ProfileSpec
+	profile spec.ProfileSpec
 	id      string // of the machine in MAAS, once created
 }
 
 const (
 	apiKey = "sim:token:activities-test-key"
-	every  = lifecycle.Duration(20 * time.Millisecond)
+	every  = spec.Duration(20 * time.Millisecond)
 )
 
 func newWorld(t *testing.T, faults ...maassim.Fault) *world {
 	t.Helper()
 	fleet := simhw.NewFleet(t.Context(), simhw.NewClock(3000))
-	spec := simhw.GPUServer("Dell", 1)
-	spec.BMCAddress = "https://127.0.0.1:8443"
-	hw, err := fleet.Add(spec)
+	machine := simhw.GPUServer("Dell", 1)
+	machine.BMCAddress = "https://127.0.0.1:8443"
+	hw, err := fleet.Add(machine)
 	require.NoError(t, err)
 	// At this speed MAAS's five minutes for a power-off are 0.1 s, which a busy machine may take.
 	patient := maassim.Durations{ReleaseExpiry: time.Hour}
@@ -72,10 +73,10 @@ func newWorld(t *testing.T, faults ...maassim.Fault) *world {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, w.secrets.Close()) })
 	w.secret("maas/key", apiKey)
-	login, err := json.Marshal(map[string]string{"username": spec.BMCUser, "password": spec.BMCPassword})
+	login, err := json.Marshal(map[string]string{"username": machine.BMCUser, "password": machine.BMCPassword})
 	require.NoError(t, err)
 	w.secret("bmc/login", string(login))
-	w.records("http://"+addrs.API+"/MAAS", spec)
+	w.records("http://"+addrs.API+"/MAAS", machine)
 	w.acts = &maasact.Activities{Store: w.store, Secrets: w.secrets, Opener: maas.Opener{}}
 	var suite testsuite.WorkflowTestSuite
 	w.env = suite.NewTestActivityEnvironment()
@@ -85,22 +86,22 @@ func newWorld(t *testing.T, faults ...maassim.Fault) *world {
 }
 
 // records makes site, profile, node, BMC and job, as an accepted request does.
-func (w *world) records(url string, spec simhw.Spec) {
+func (w *world) records(url string, machine simhw.Spec) {
 	site := dbtest.Site(w.t, w.store, func(p *dbtest.Params) {
-		p.Site = lifecycle.SiteSpec{MAASURL: url, MAASAPIKeyRef: "maas/key", Simulated: true}
+		p.Site = spec.SiteSpec{MAASURL: url, MAASAPIKeyRef: "maas/key", Simulated: true}
 	})
-	w.profile = lifecycle.ProfileSpec{
-		RequireHWSync: true, BootDisk: lifecycle.BootDiskRule{ModelContains: "BOSS"}, PollInterval: every,
+	w.profile = spec.ProfileSpec{
+		RequireHWSync: true, BootDisk: spec.BootDiskRule{ModelContains: "BOSS"}, PollInterval: every,
 	}.WithDefaults()
 	node := dbtest.Node(w.t, w.store, dbtest.At(site.ID), dbtest.Hostname(w.host))
 	job := dbtest.Job(w.t, w.store, dbtest.On(node.ID))
 	bmc, err := w.store.CreateBMC(w.t.Context(), db.NewBMC{
-		NodeID: &node.ID, Address: spec.BMCAddress, Protocol: "redfish", CredentialRef: "bmc/login",
+		NodeID: &node.ID, Address: machine.BMCAddress, Protocol: "redfish", CredentialRef: "bmc/login",
 	})
 	require.NoError(w.t, err)
 	w.ref = contract.JobRef{JobID: job.ID, NodeID: node.ID, SiteID: site.ID, Stage: "test"}
-	w.bmc = contract.BMCFacts{BMCID: bmc.ID, Address: spec.BMCAddress, Serial: spec.Serial, UUID: spec.UUID}
-	for _, n := range spec.NICs {
+	w.bmc = contract.BMCFacts{BMCID: bmc.ID, Address: machine.BMCAddress, Serial: machine.Serial, UUID: machine.UUID}
+	for _, n := range machine.NICs {
 		w.bmc.MACs = append(w.bmc.MACs, n.MAC)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -33,9 +34,9 @@ type Activities struct {
 // RenderIn is the input of RenderCloudInit.
 type RenderIn struct {
 	contract.JobRef
-	Hostname string                `json:"hostname"`
-	Profile  lifecycle.ProfileSpec `json:"profile"`
-	Site     lifecycle.SiteSpec    `json:"site"`
+	Hostname string           `json:"hostname"`
+	Profile  spec.ProfileSpec `json:"profile"`
+	Site     spec.SiteSpec    `json:"site"`
 	// Attempt counts deployments; each gets a token and a host key of its own.
 	Attempt int `json:"attempt"`
 	// InUse is set when the machine was deployed with Known: then its token and
@@ -145,7 +146,7 @@ func (a *Activities) render(ctx context.Context, in RenderIn) (userdata.Sealed, 
 }
 
 // authorizedKeys is the public half of the site's SSH login, if it has one.
-func (a *Activities) authorizedKeys(ctx context.Context, site lifecycle.SiteSpec) ([]string, error) {
+func (a *Activities) authorizedKeys(ctx context.Context, site spec.SiteSpec) ([]string, error) {
 	if site.SSHKeyRef == "" {
 		return nil, nil
 	}

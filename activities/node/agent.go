@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/userdata"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -19,8 +20,8 @@ import (
 // WaitAgentIn is the input of WaitForAgent.
 type WaitAgentIn struct {
 	contract.JobRef
-	SKU  lifecycle.SKUSpec  `json:"sku"`
-	Poll lifecycle.Duration `json:"poll,omitempty"`
+	SKU  spec.SKUSpec  `json:"sku"`
+	Poll spec.Duration `json:"poll,omitempty"`
 	// After is when the enrolment token was issued: a heartbeat from before
 	// comes from another installation.
 	After *time.Time `json:"after,omitempty"`

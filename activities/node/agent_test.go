@@ -12,7 +12,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/userdata"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/secrets"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -35,7 +35,7 @@ func TestUserDataOfADeployment(t *testing.T) {
 	job := dbtest.Job(t, store, dbtest.On(node.ID))
 	in := nodeact.RenderIn{
 		JobRef: contract.JobRef{JobID: job.ID, NodeID: node.ID, SiteID: node.SiteID}, Hostname: node.Hostname,
-		Profile: lifecycle.ProfileSpec{}.WithDefaults(), Attempt: 1,
+		Profile: spec.ProfileSpec{}.WithDefaults(), Attempt: 1,
 	}
 	render := func() contract.UserData {
 		v, err := env.ExecuteActivity(acts.RenderCloudInit, in)

@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/userdata"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/secrets"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -32,7 +33,7 @@ func TestPlanCloudInit(t *testing.T) {
 	job := dbtest.Job(t, store, dbtest.On(node.ID))
 	in := nodeact.RenderIn{
 		JobRef: contract.JobRef{JobID: job.ID, NodeID: node.ID, SiteID: node.SiteID}, Hostname: node.Hostname,
-		Profile: lifecycle.ProfileSpec{}.WithDefaults(), Attempt: 1,
+		Profile: spec.ProfileSpec{}.WithDefaults(), Attempt: 1,
 	}
 	plan := func(in nodeact.RenderIn) nodeact.Foreseen {
 		t.Helper()

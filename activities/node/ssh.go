@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -21,12 +22,12 @@ import (
 // SSHIn names a node to log in to.
 type SSHIn struct {
 	contract.JobRef
-	Site lifecycle.SiteSpec `json:"site"`
-	IPs  []string           `json:"ips"`
+	Site spec.SiteSpec `json:"site"`
+	IPs  []string      `json:"ips"`
 	// Until is how long a node that does not take a login yet is asked again,
 	// every Poll; zero asks once. It comes from the workflow's clock.
-	Until time.Time          `json:"until,omitzero"`
-	Poll  lifecycle.Duration `json:"poll,omitempty"`
+	Until time.Time     `json:"until,omitzero"`
+	Poll  spec.Duration `json:"poll,omitempty"`
 }
 
 // SSHFacts is what a command on the node told.
@@ -142,8 +143,8 @@ func (in SSHIn) patiently(ctx context.Context, read func() error) error {
 // RepairSyncIn is the input of RepairHardwareSync.
 type RepairSyncIn struct {
 	SSHIn
-	TokenRef string             `json:"token_ref"`
-	Interval lifecycle.Duration `json:"interval"`
+	TokenRef string        `json:"token_ref"`
+	Interval spec.Duration `json:"interval"`
 }
 
 const syncService = `[Unit]

@@ -17,6 +17,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/secrets"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -96,8 +97,8 @@ func newBedside(t *testing.T, store *db.Store, sec *secrets.Secrets, answers map
 	b.env = suite.NewTestActivityEnvironment()
 	b.env.RegisterActivity(b.acts)
 	b.in = nodeact.SSHIn{
-		JobRef: contract.JobRef{NodeID: node.ID, SiteID: node.SiteID}, Site: lifecycle.SiteSpec{SSHKeyRef: "ssh/" + node.ID}, IPs: []string{"127.0.0.1"},
-		Poll: lifecycle.Duration(5 * time.Millisecond), Until: time.Now().Add(150 * time.Millisecond),
+		JobRef: contract.JobRef{NodeID: node.ID, SiteID: node.SiteID}, Site: spec.SiteSpec{SSHKeyRef: "ssh/" + node.ID}, IPs: []string{"127.0.0.1"},
+		Poll: spec.Duration(5 * time.Millisecond), Until: time.Now().Add(150 * time.Millisecond),
 	}
 	return b
 }
@@ -184,7 +185,7 @@ func TestRepairOfHardwareSync(t *testing.T) {
 			t.Parallel()
 			b := newBedside(t, store, sec, c.answers)
 			b.patient(c.class)
-			in := nodeact.RepairSyncIn{SSHIn: b.in, TokenRef: "token/" + b.in.NodeID, Interval: lifecycle.Duration(time.Minute)}
+			in := nodeact.RepairSyncIn{SSHIn: b.in, TokenRef: "token/" + b.in.NodeID, Interval: spec.Duration(time.Minute)}
 			_, err := b.env.ExecuteActivity(b.acts.RepairHardwareSync, in)
 			b.ends(err, c.class, c.says)
 			for part, n := range c.sent {

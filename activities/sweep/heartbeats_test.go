@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 const silence = 90 * time.Second
@@ -21,7 +22,7 @@ func (w *world) beats(node string, ago time.Duration, unhealthy ...string) {
 	w.t.Helper()
 	require.NoError(w.t, w.Store.RecordHeartbeats(w.t.Context(), []db.Heartbeat{{
 		NodeID: node, BootID: "boot", AgentVersion: "1", Generation: 1, ReceivedAt: time.Now().Add(w.ahead - ago),
-		Report: &lifecycle.HealthReport{}, Unhealthy: unhealthy,
+		Report: &spec.HealthReport{}, Unhealthy: unhealthy,
 	}}))
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // askTime bounds what is not a task; removing the agent takes longest.
@@ -68,7 +69,7 @@ func (c *Client) InService(ctx context.Context, drain string) (string, error) {
 }
 
 // Mounts lists the machine's own mounts: this process sees those of its sandbox.
-func (c *Client) Mounts(ctx context.Context) ([]lifecycle.MountReport, error) {
+func (c *Client) Mounts(ctx context.Context) ([]spec.MountReport, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	a, err := c.ask(ctx, request{Op: opMounts})

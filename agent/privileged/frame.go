@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // The bounds of a line each way.
@@ -58,16 +59,16 @@ type fetched struct {
 // answer is a line back; the last one has Final. Version is of the privileged
 // process.
 type answer struct {
-	Final    bool                    `json:"final,omitempty"`
-	Mounts   []lifecycle.MountReport `json:"mounts,omitempty"`
-	Version  string                  `json:"version,omitempty"`
-	Mark     string                  `json:"mark,omitempty"`
-	Progress string                  `json:"progress,omitempty"`
-	Fetch    *task.File              `json:"fetch,omitempty"`
-	Result   *lifecycle.TaskResult   `json:"result,omitempty"`
-	Pending  []task.Entry            `json:"pending,omitempty"`
-	Code     string                  `json:"code,omitempty"` // of an error
-	Error    string                  `json:"error,omitempty"`
+	Final    bool                  `json:"final,omitempty"`
+	Mounts   []spec.MountReport    `json:"mounts,omitempty"`
+	Version  string                `json:"version,omitempty"`
+	Mark     string                `json:"mark,omitempty"`
+	Progress string                `json:"progress,omitempty"`
+	Fetch    *task.File            `json:"fetch,omitempty"`
+	Result   *lifecycle.TaskResult `json:"result,omitempty"`
+	Pending  []task.Entry          `json:"pending,omitempty"`
+	Code     string                `json:"code,omitempty"` // of an error
+	Error    string                `json:"error,omitempty"`
 }
 
 // coded are the errors that have a meaning on both sides.

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/agent/task"
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // maxConns bounds the connections at once; the other half needs three.
@@ -27,7 +27,7 @@ type Server struct {
 	Version   string
 	Log       *slog.Logger
 	// Mounts lists the machine's own mounts, which the other half cannot see.
-	Mounts func() []lifecycle.MountReport
+	Mounts func() []spec.MountReport
 	// RequestTime is how long a connection may take to say what it wants;
 	// default 10s.
 	RequestTime time.Duration

@@ -6,7 +6,7 @@ package protocol
 import (
 	"time"
 
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // The paths of the agent API. Enroll is the only one that answers without a
@@ -44,12 +44,12 @@ type CertificateResponse struct {
 // Heartbeat says that a node is alive. Report is there when the agent has a
 // new one.
 type Heartbeat struct {
-	BootID       string                  `json:"boot_id"`
-	AgentVersion string                  `json:"agent_version"`
-	Generation   int64                   `json:"generation"`
-	SentAt       time.Time               `json:"sent_at"`
-	UptimeSecs   float64                 `json:"uptime_seconds"` // of the agent
-	Report       *lifecycle.HealthReport `json:"report,omitempty"`
+	BootID       string             `json:"boot_id"`
+	AgentVersion string             `json:"agent_version"`
+	Generation   int64              `json:"generation"`
+	SentAt       time.Time          `json:"sent_at"`
+	UptimeSecs   float64            `json:"uptime_seconds"` // of the agent
+	Report       *spec.HealthReport `json:"report,omitempty"`
 	// TaskKeyIDs are the keys of tasks that the agent knows.
 	TaskKeyIDs []string `json:"task_key_ids,omitempty"`
 }

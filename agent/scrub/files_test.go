@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 func (b *bench) there(path string) bool {
@@ -18,12 +19,12 @@ func (b *bench) there(path string) bool {
 
 func (b *bench) steps(names ...string) lifecycle.TaskResult {
 	b.Helper()
-	return Scrub(b.Context(), b.host, lifecycle.ScrubArgs{RunID: "job_1", KeepUsers: []string{"ops"}, Steps: names}, nil)
+	return Scrub(b.Context(), b.host, spec.ScrubArgs{RunID: "job_1", KeepUsers: []string{"ops"}, Steps: names}, nil)
 }
 
 func (b *bench) look(names ...string) lifecycle.TaskResult {
 	b.Helper()
-	return Validate(b.Context(), b.host, lifecycle.ValidateArgs{RunID: "job_1", KeepUsers: []string{"ops"}, Steps: names}, nil)
+	return Validate(b.Context(), b.host, spec.ValidateArgs{RunID: "job_1", KeepUsers: []string{"ops"}, Steps: names}, nil)
 }
 
 // people are two accounts; userdel removes them, and files below these paths

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 const diskBytes = 8 << 20
@@ -133,9 +134,9 @@ func (b *bench) ran(prefix string) bool {
 	return slices.ContainsFunc(b.said, func(s string) bool { return strings.HasPrefix(s, prefix) })
 }
 
-func (b *bench) erase(change func(*lifecycle.ScrubArgs)) (lifecycle.TaskResult, map[string]lifecycle.DeviceResult) {
+func (b *bench) erase(change func(*spec.ScrubArgs)) (lifecycle.TaskResult, map[string]lifecycle.DeviceResult) {
 	b.Helper()
-	args := lifecycle.ScrubArgs{RunID: "job_1", Steps: []string{StepDisks}}
+	args := spec.ScrubArgs{RunID: "job_1", Steps: []string{StepDisks}}
 	if change != nil {
 		change(&args)
 	}
@@ -148,7 +149,7 @@ func (b *bench) erase(change func(*lifecycle.ScrubArgs)) (lifecycle.TaskResult, 
 }
 
 // protectS1 lets sdb out of the way where the NVMe drive is what matters.
-func protectS1(a *lifecycle.ScrubArgs) { a.ProtectSerials = []string{"s1"} }
+func protectS1(a *spec.ScrubArgs) { a.ProtectSerials = []string{"s1"} }
 
 func TestWithoutLeaveNothingIsErased(t *testing.T) {
 	t.Parallel()
@@ -219,7 +220,7 @@ func TestProtectionIsBySerialOrWWN(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.put("/sys/block/sdb/device/wwid", "naa.500a075114acb4a0\n")
-	res, dev := b.erase(func(a *lifecycle.ScrubArgs) { a.ProtectSerials = []string{"500A075114ACB4A0", "nvme0n1", ""} })
+	res, dev := b.erase(func(a *spec.ScrubArgs) { a.ProtectSerials = []string{"500A075114ACB4A0", "nvme0n1", ""} })
 	require.True(t, res.OK, res.Message)
 	require.False(t, dev["sdb"].Verified)
 	require.Contains(t, b.image("sdb"), "tenant's data")
@@ -232,7 +233,7 @@ func TestANamespaceSharesTheFateOfItsDrive(t *testing.T) {
 	b := newBench(t)
 	b.disk("nvme0n2", "N0")
 	b.put("/sys/block/nvme0n2/wwid", "eui.0002\n")
-	res, dev := b.erase(func(a *lifecycle.ScrubArgs) { a.ProtectSerials = []string{"s1", "0002"} })
+	res, dev := b.erase(func(a *spec.ScrubArgs) { a.ProtectSerials = []string{"s1", "0002"} })
 	require.False(t, res.OK)
 	require.Contains(t, dev["nvme0n1"].Detail, "shares its drive with nvme0n2")
 	require.False(t, b.ran("nvme sanitize /dev"))
@@ -303,7 +304,7 @@ func TestAScrubThatIsRunAgainGoesOn(t *testing.T) {
 		first, _ := b.erase(protectS1)
 		require.True(t, first.OK, first.Message)
 		b.disk("nvme0n1", "N0")
-		second, _ := b.erase(func(a *lifecycle.ScrubArgs) { protectS1(a); a.RunID = "job_2" })
+		second, _ := b.erase(func(a *spec.ScrubArgs) { protectS1(a); a.RunID = "job_2" })
 		require.True(t, second.OK, second.Message)
 	})
 	t.Run("somebody else's operation is not ours", func(t *testing.T) {
@@ -347,7 +348,7 @@ func TestOverwritingIsAClearAndNeedsLeave(t *testing.T) {
 	require.Contains(t, dev["vdb"].Detail, "no command that purges it")
 	require.Contains(t, dev["sdc"].Detail, "no command that purges it")
 	require.True(t, dev["nvme0n1"].Verified)
-	res, dev = b.erase(func(a *lifecycle.ScrubArgs) { protectS1(a); a.AllowOverwrite = true })
+	res, dev = b.erase(func(a *spec.ScrubArgs) { protectS1(a); a.AllowOverwrite = true })
 	require.True(t, res.OK, res.Message)
 	require.Equal(t, lifecycle.SanitizeClear, dev["vdb"].Method)
 	require.Equal(t, lifecycle.SanitizeClear, dev["sdc"].Method)

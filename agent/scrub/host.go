@@ -13,7 +13,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/agent/atomicfile"
 	"github.com/slipway-cloud/slipway/agent/task"
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 const (
@@ -45,7 +45,7 @@ type Host struct {
 	// under the same run id goes on; "" keeps none, and all is done again.
 	StateDir string
 	// Health looks at the hardware; Validate needs it.
-	Health func(ctx context.Context) lifecycle.HealthReport
+	Health func(ctx context.Context) spec.HealthReport
 	// Poll is how often something that takes long is looked at; default 2s.
 	Poll time.Duration
 	// Patience is how long tenants' processes are hunted for; default 30s.

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
@@ -112,7 +113,7 @@ func TestAPlantedFailureOnThisHostNamesItsStep(t *testing.T) {
 			h := confined(nil)
 			mine := c.plant(t, &h)
 			h.only = func(_, what string) bool { return what == mine }
-			res := Scrub(t.Context(), h, lifecycle.ScrubArgs{RunID: "job_1", Steps: []string{c.step}}, nil)
+			res := Scrub(t.Context(), h, spec.ScrubArgs{RunID: "job_1", Steps: []string{c.step}}, nil)
 			require.False(t, res.OK)
 			require.False(t, res.Simulated)
 			require.False(t, stepOf(res, c.step).OK)
@@ -205,7 +206,7 @@ func TestNothingOfATenantIsLeftOnThisHost(t *testing.T) {
 	h.StateDir = t.TempDir()
 	steps := []string{StepProcesses, StepUsers, StepKeys, StepAutostart, StepMounts, StepFiles}
 	look := func() (bad []string) {
-		res := Validate(t.Context(), h, lifecycle.ValidateArgs{RunID: "job_1"}, nil)
+		res := Validate(t.Context(), h, spec.ValidateArgs{RunID: "job_1"}, nil)
 		for _, name := range steps {
 			if !stepOf(res, name).OK {
 				bad = append(bad, name)
@@ -214,7 +215,7 @@ func TestNothingOfATenantIsLeftOnThisHost(t *testing.T) {
 		return bad
 	}
 	require.Equal(t, steps, look(), "before, each look finds something")
-	res := Scrub(t.Context(), h, lifecycle.ScrubArgs{RunID: "job_1", Steps: steps}, nil)
+	res := Scrub(t.Context(), h, spec.ScrubArgs{RunID: "job_1", Steps: steps}, nil)
 	require.True(t, res.OK, res.Message)
 	erased, _ := disk.erase()
 	require.True(t, erased.OK, erased.Message)

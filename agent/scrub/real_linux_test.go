@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/test/realhost"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
@@ -156,7 +157,7 @@ func (l *loop) use() (unmount func()) {
 
 func (l *loop) erase() (lifecycle.TaskResult, lifecycle.DeviceResult) {
 	l.Helper()
-	res := Scrub(l.Context(), l.host, lifecycle.ScrubArgs{RunID: "job_1", Steps: []string{StepDisks}, AllowOverwrite: true}, nil)
+	res := Scrub(l.Context(), l.host, spec.ScrubArgs{RunID: "job_1", Steps: []string{StepDisks}, AllowOverwrite: true}, nil)
 	require.Len(l, res.Devices, 1)
 	return res, res.Devices[0]
 }
@@ -293,12 +294,12 @@ func TestRealAccountsKeysAndProcessesAreRemoved(t *testing.T) {
 
 	h := confined(map[string]bool{tenant.name: true, platform.name: true})
 	keys := []string{"ssh-ed25519 OURS"}
-	args := lifecycle.ValidateArgs{RunID: "job_1", KeepUsers: []string{platform.name}, KeepKeys: keys}
+	args := spec.ValidateArgs{RunID: "job_1", KeepUsers: []string{platform.name}, KeepKeys: keys}
 	before := Validate(t.Context(), h, args, nil)
 	for _, name := range []string{StepProcesses, StepUsers, StepKeys} {
 		require.False(t, stepOf(before, name).OK, name)
 	}
-	res := Scrub(t.Context(), h, lifecycle.ScrubArgs{RunID: "job_1", KeepUsers: []string{platform.name}, KeepKeys: keys, Steps: []string{StepProcesses, StepUsers, StepKeys}}, nil)
+	res := Scrub(t.Context(), h, spec.ScrubArgs{RunID: "job_1", KeepUsers: []string{platform.name}, KeepKeys: keys, Steps: []string{StepProcesses, StepUsers, StepKeys}}, nil)
 	require.True(t, res.OK, res.Message)
 	require.False(t, res.Simulated)
 	for _, done := range []<-chan struct{}{plain, stubborn} {
@@ -351,7 +352,7 @@ func TestARealMountThatIsHeldNamesItsHolder(t *testing.T) {
 	require.NoError(t, holder.Start())
 	h := confined(map[string]bool{dir: true})
 	unmount := func() lifecycle.TaskResult {
-		return Scrub(t.Context(), h, lifecycle.ScrubArgs{RunID: "job_1", Steps: []string{StepMounts}}, nil)
+		return Scrub(t.Context(), h, spec.ScrubArgs{RunID: "job_1", Steps: []string{StepMounts}}, nil)
 	}
 	res := unmount()
 	require.False(t, res.OK)
@@ -377,7 +378,7 @@ func TestAVariableThatTheKernelMadeImmutableIsWritten(t *testing.T) {
 	}
 	t.Cleanup(func() { sh(t, "chattr", "-i", path) })
 	require.Error(t, os.WriteFile(path, []byte("x"), 0o600))
-	res := Scrub(t.Context(), b.host, lifecycle.ScrubArgs{RunID: "job_1", Steps: []string{StepMemoryRequest}}, nil)
+	res := Scrub(t.Context(), b.host, spec.ScrubArgs{RunID: "job_1", Steps: []string{StepMemoryRequest}}, nil)
 	require.True(t, res.OK, res.Message)
 	raw, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -401,7 +402,7 @@ func TestARealCronJobOfNoPackageIsRemoved(t *testing.T) {
 		owned = filepath.Join("/etc/cron.daily", entries[0].Name())
 	}
 	h := confined(map[string]bool{f.Name(): true})
-	res := Scrub(t.Context(), h, lifecycle.ScrubArgs{RunID: "job_1", Steps: []string{StepAutostart}}, nil)
+	res := Scrub(t.Context(), h, spec.ScrubArgs{RunID: "job_1", Steps: []string{StepAutostart}}, nil)
 	require.True(t, res.OK, res.Message)
 	require.NoFileExists(t, f.Name())
 	if owned != "" {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // The steps of a scrub, in their order.
@@ -92,7 +93,7 @@ func newRun(h Host, runID string, keep, keyring []string, record func(lifecycle.
 // anew, an erasure that the drive still works on is waited for, and what the
 // notes of the same run id say was begun is finished. It stops between steps
 // when ctx ends; what the drives were told to do goes on in them.
-func Scrub(ctx context.Context, h Host, args lifecycle.ScrubArgs, record func(lifecycle.StepResult)) lifecycle.TaskResult {
+func Scrub(ctx context.Context, h Host, args spec.ScrubArgs, record func(lifecycle.StepResult)) lifecycle.TaskResult {
 	r := newRun(h, args.RunID, args.KeepUsers, args.KeepKeys, record)
 	r.protect, r.overwrite = args.ProtectSerials, args.AllowOverwrite
 	for _, s := range args.Steps {

@@ -17,6 +17,7 @@ import (
 	"github.com/slipway-cloud/slipway/agent"
 	"github.com/slipway-cloud/slipway/agent/scrub"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	simnode "github.com/slipway-cloud/slipway/sim/node"
 	"github.com/slipway-cloud/slipway/test/runenv"
@@ -34,10 +35,10 @@ type ward struct {
 
 func newWard(t *testing.T) *ward {
 	t.Helper()
-	spec := simhw.GPUServer("Dell", 7)
-	spec.Disks = slices.Insert(spec.Disks, len(spec.Disks)-1, simhw.Disk{Name: "sdb", Model: "SIM SATA SSD", Serial: "D000007", Bytes: 960_197_124_096})
-	w := &ward{T: t, spec: spec, run: "job_1"}
-	w.machine = simhw.NewMachine(t.Context(), simhw.NewClock(5000), spec)
+	hardware := simhw.GPUServer("Dell", 7)
+	hardware.Disks = slices.Insert(hardware.Disks, len(hardware.Disks)-1, simhw.Disk{Name: "sdb", Model: "SIM SATA SSD", Serial: "D000007", Bytes: 960_197_124_096})
+	w := &ward{T: t, spec: hardware, run: "job_1"}
+	w.machine = simhw.NewMachine(t.Context(), simhw.NewClock(5000), hardware)
 	dir := t.TempDir()
 	var err error
 	w.node, err = simnode.New(simnode.Options{Machine: w.machine, Dir: dir, AgentBinary: "/bin/false"})
@@ -49,7 +50,7 @@ func newWard(t *testing.T) *ward {
 	tools := filepath.Join(dir, "tools")
 	path := tools + ":/usr/bin:/bin"
 	w.host = scrub.Host{Root: w.node.Root(), Run: scrub.Exec(w.node.Root(), path), AllowWipe: true, Poll: time.Millisecond, Patience: 100 * time.Millisecond, StateDir: t.TempDir(),
-		Health: func(ctx context.Context) lifecycle.HealthReport {
+		Health: func(ctx context.Context) spec.HealthReport {
 			return agent.Report(ctx, agent.Config{Root: w.node.Root(), ToolsPath: path, ToolTimeout: time.Minute, Simulated: true})
 		}}
 	w.booted()
@@ -75,14 +76,14 @@ func (w *ward) booted() {
 	w.host.BootID, w.host.Serial = w.machine.BootID(), w.spec.Serial
 }
 
-func (w *ward) scrub(args lifecycle.ScrubArgs) lifecycle.TaskResult {
+func (w *ward) scrub(args spec.ScrubArgs) lifecycle.TaskResult {
 	args.RunID = w.run
 	return scrub.Scrub(w.Context(), w.host, args, nil)
 }
 
 func (w *ward) validate(not string) lifecycle.TaskResult {
-	return scrub.Validate(w.Context(), w.host, lifecycle.ValidateArgs{RunID: w.run, NotBootID: not,
-		SKU: lifecycle.SKUSpec{GPUs: 8, GPUModelContains: "H100", DataDisks: 5, RequireECC: true}}, nil)
+	return scrub.Validate(w.Context(), w.host, spec.ValidateArgs{RunID: w.run, NotBootID: not,
+		SKU: spec.SKUSpec{GPUs: 8, GPUModelContains: "H100", DataDisks: 5, RequireECC: true}}, nil)
 }
 
 func failed(res lifecycle.TaskResult) []string {
@@ -127,7 +128,7 @@ func TestAScrubbedNodeIsProvenCleanFromAFreshBoot(t *testing.T) {
 		scrub.StepDiskBlank, scrub.StepHardware, scrub.StepGPUState}, failed(before), "a look finds all that a tenant left")
 
 	var heard []lifecycle.StepResult
-	res := scrub.Scrub(t.Context(), w.host, lifecycle.ScrubArgs{RunID: w.run}, func(s lifecycle.StepResult) { heard = append(heard, s) })
+	res := scrub.Scrub(t.Context(), w.host, spec.ScrubArgs{RunID: w.run}, func(s lifecycle.StepResult) { heard = append(heard, s) })
 	require.True(t, res.OK, "%s", res.Message)
 	require.True(t, res.Simulated)
 	require.Equal(t, res.Steps, heard)
@@ -203,7 +204,7 @@ func TestAPlantedFailureIsNamedByItsStep(t *testing.T) {
 		w.run = "job_" + c.name
 		require.NoError(t, w.node.SetFaults(simnode.Faults{Scrub: c.faults}))
 		require.NoError(t, w.node.Occupy())
-		res := w.scrub(lifecycle.ScrubArgs{})
+		res := w.scrub(spec.ScrubArgs{})
 		require.False(t, res.OK, c.name)
 		require.Equal(t, c.steps, failed(res), "%s: %s", c.name, res.Message)
 		require.Contains(t, res.Message, c.says, c.name)
@@ -223,7 +224,7 @@ func TestAPlantedFailureIsNamedByItsStep(t *testing.T) {
 	require.NoError(t, w.node.SetFaults(simnode.Faults{}))
 	require.NoError(t, w.node.Occupy())
 	w.run = "job_mended"
-	res := w.scrub(lifecycle.ScrubArgs{})
+	res := w.scrub(spec.ScrubArgs{})
 	require.True(t, res.OK, "%s", res.Message)
 }
 
@@ -274,13 +275,13 @@ func TestAScrubThatDiedGoesOnWhereTheDrivesAre(t *testing.T) {
 		}
 		return out, err
 	}
-	res := scrub.Scrub(ctx, w.host, lifecycle.ScrubArgs{RunID: w.run}, nil)
+	res := scrub.Scrub(ctx, w.host, spec.ScrubArgs{RunID: w.run}, nil)
 	require.False(t, res.OK)
 	require.True(t, slices.ContainsFunc(res.Devices, func(d lifecycle.DeviceResult) bool {
 		return strings.HasPrefix(d.Name, "nvme") && !d.Verified
 	}), "the drive that had just begun")
 	w.host.Poll = poll
-	res = w.scrub(lifecycle.ScrubArgs{})
+	res = w.scrub(spec.ScrubArgs{})
 	require.True(t, res.OK, res.Message)
 	require.Equal(t, 4, started, "no drive was told twice")
 	require.False(t, w.holds("nvme0n1", simnode.TenantMark))
@@ -297,11 +298,11 @@ func TestAValidationMayBeAskedForSomeSteps(t *testing.T) {
 		}
 		return out
 	}
-	r := scrub.Validate(t.Context(), w.host, lifecycle.ValidateArgs{RunID: w.run, Steps: []string{scrub.StepMounts}}, nil)
+	r := scrub.Validate(t.Context(), w.host, spec.ValidateArgs{RunID: w.run, Steps: []string{scrub.StepMounts}}, nil)
 	require.Equal(t, []string{scrub.StepFreshBoot, scrub.StepMounts}, names(r))
-	r = scrub.Validate(t.Context(), w.host, lifecycle.ValidateArgs{RunID: w.run, Steps: []string{"polish"}}, nil)
+	r = scrub.Validate(t.Context(), w.host, spec.ValidateArgs{RunID: w.run, Steps: []string{"polish"}}, nil)
 	require.Equal(t, lifecycle.TaskCodeRefused, r.Code)
-	require.Equal(t, scrub.ValidateSteps(), names(scrub.Validate(t.Context(), w.host, lifecycle.ValidateArgs{RunID: w.run}, nil)))
+	require.Equal(t, scrub.ValidateSteps(), names(scrub.Validate(t.Context(), w.host, spec.ValidateArgs{RunID: w.run}, nil)))
 }
 
 // A retry of the stage comes under the same run id. What did not prove blank is
@@ -316,20 +317,20 @@ func TestARetryErasesWhatDidNotProveBlank(t *testing.T) {
 	}
 	require.NoError(t, w.node.Occupy())
 	require.NoError(t, w.node.SetFaults(simnode.Faults{Scrub: simnode.ScrubFaults{EraseKeepsData: true}}))
-	res := w.scrub(lifecycle.ScrubArgs{})
+	res := w.scrub(spec.ScrubArgs{})
 	require.Equal(t, []string{scrub.StepDisks}, failed(res), res.Message)
 	require.True(t, w.holds("nvme0n1", simnode.TenantMark))
 	require.Empty(t, erased())
 
 	require.NoError(t, w.node.SetFaults(simnode.Faults{Scrub: simnode.ScrubFaults{FrozenDrive: true}}))
-	res = w.scrub(lifecycle.ScrubArgs{})
+	res = w.scrub(spec.ScrubArgs{})
 	require.Equal(t, []string{scrub.StepDisks}, failed(res), res.Message)
 	require.True(t, device(res, "nvme0n1").Verified)
 	require.False(t, device(res, "sdb").Verified)
 
 	require.NoError(t, w.node.SetFaults(simnode.Faults{}))
 	for range 2 {
-		res = w.scrub(lifecycle.ScrubArgs{})
+		res = w.scrub(spec.ScrubArgs{})
 		require.True(t, res.OK, res.Message)
 		require.Equal(t, map[string]int{"nvme0n1": 1, "nvme1n1": 1, "nvme2n1": 1, "nvme3n1": 1, "sdb": 1}, erased(), "each once")
 	}

@@ -12,31 +12,32 @@ import (
 
 	"github.com/slipway-cloud/slipway/agent/hostscan"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 func TestStepsAndStops(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	res := Scrub(t.Context(), b.host, lifecycle.ScrubArgs{RunID: "job_1", Steps: []string{"disk"}}, nil)
+	res := Scrub(t.Context(), b.host, spec.ScrubArgs{RunID: "job_1", Steps: []string{"disk"}}, nil)
 	require.Equal(t, lifecycle.TaskCodeRefused, res.Code)
 	require.Contains(t, res.Message, `no step "disk"`)
 
 	ctx, cancel := context.WithCancel(t.Context())
-	res = Scrub(ctx, b.host, lifecycle.ScrubArgs{RunID: "job_1"}, func(s lifecycle.StepResult) { cancel() })
+	res = Scrub(ctx, b.host, spec.ScrubArgs{RunID: "job_1"}, func(s lifecycle.StepResult) { cancel() })
 	require.False(t, res.OK)
 	require.Len(t, res.Steps, 1)
 	require.Contains(t, res.Message, "stopped before the step containers")
 	require.Contains(t, b.image("nvme0n1"), "tenant's data")
 
 	b.host.BootID = "boot-2"
-	res = Scrub(t.Context(), b.host, lifecycle.ScrubArgs{RunID: "job_1"}, nil)
+	res = Scrub(t.Context(), b.host, spec.ScrubArgs{RunID: "job_1"}, nil)
 	require.Equal(t, lifecycle.TaskCodeRefused, res.Code)
 	require.Contains(t, res.Message, "the task is for boot boot-2")
 
 	require.NoError(t, os.Remove(filepath.Join(b.host.Root, simulatedMark)))
-	res = Scrub(t.Context(), b.host, lifecycle.ScrubArgs{RunID: "job_1"}, nil)
+	res = Scrub(t.Context(), b.host, spec.ScrubArgs{RunID: "job_1"}, nil)
 	require.Contains(t, res.Message, "does not say that it is simulated")
-	res = Validate(t.Context(), b.host, lifecycle.ValidateArgs{RunID: "job_1"}, nil)
+	res = Validate(t.Context(), b.host, spec.ValidateArgs{RunID: "job_1"}, nil)
 	require.Equal(t, lifecycle.TaskCodeRefused, res.Code)
 }
 
@@ -53,7 +54,7 @@ func TestOnlyTheFabricManagerMayHoldAGPU(t *testing.T) {
 		require.NoError(t, os.Symlink(file, filepath.Join(b.host.Root, "proc", pid, "fd/7")))
 	}
 	idle := func() lifecycle.StepResult {
-		return Scrub(t.Context(), b.host, lifecycle.ScrubArgs{RunID: "job_1", Steps: []string{StepGPUProcesses}}, nil).Steps[1]
+		return Scrub(t.Context(), b.host, spec.ScrubArgs{RunID: "job_1", Steps: []string{StepGPUProcesses}}, nil).Steps[1]
 	}
 	holder("70", "nv-fabricmanage", "0", "/dev/nvidia-nvswitchctl")
 	holder("71", "bash", "0", "/dev/null")
@@ -68,7 +69,7 @@ func TestAListThatIsTooLongToReadIsUnknown(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.put("/etc/passwd", strings.Repeat("daemon:x:1:1::/:/bin/false\n", hostscan.MaxFile/27+1)+"tenant:x:1001:1001::/home/t:/bin/sh\n")
-	res := Scrub(t.Context(), b.host, lifecycle.ScrubArgs{RunID: "job_1", Steps: []string{StepUsers}}, nil)
+	res := Scrub(t.Context(), b.host, spec.ScrubArgs{RunID: "job_1", Steps: []string{StepUsers}}, nil)
 	require.False(t, res.OK)
 	require.Contains(t, res.Message, "/etc/passwd is over")
 }
@@ -77,7 +78,7 @@ func TestTheMachineOfAnInstalledGPUIsNotWithoutGPUs(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	gpus := func() lifecycle.StepResult {
-		return Scrub(t.Context(), b.host, lifecycle.ScrubArgs{RunID: "job_1", Steps: []string{StepGPUReset}}, nil).Steps[1]
+		return Scrub(t.Context(), b.host, spec.ScrubArgs{RunID: "job_1", Steps: []string{StepGPUReset}}, nil).Steps[1]
 	}
 	require.Equal(t, "this machine has no GPU", gpus().Skipped)
 	b.put("/sys/bus/pci/devices/0000:19:00.0/vendor", "0x10de\n")
@@ -102,7 +103,7 @@ func TestAMountThatIsHeldIsNotDetached(t *testing.T) {
 		return "", errors.New("umount failed (exit status 32): target is busy")
 	}
 	mounts := func() lifecycle.TaskResult {
-		return Scrub(t.Context(), b.host, lifecycle.ScrubArgs{RunID: "job_1", Steps: []string{StepMounts}}, nil)
+		return Scrub(t.Context(), b.host, spec.ScrubArgs{RunID: "job_1", Steps: []string{StepMounts}}, nil)
 	}
 	res := mounts()
 	require.False(t, res.OK)
@@ -121,7 +122,7 @@ func TestAProtectedDiskNeedNotBeBlank(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	look := func(protect ...string) lifecycle.TaskResult {
-		return Validate(t.Context(), b.host, lifecycle.ValidateArgs{RunID: "job_1", ProtectSerials: protect}, nil)
+		return Validate(t.Context(), b.host, spec.ValidateArgs{RunID: "job_1", ProtectSerials: protect}, nil)
 	}
 	step := stepOf(look(), StepDiskBlank)
 	require.False(t, step.OK)

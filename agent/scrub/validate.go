@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // The steps of a validation that a scrub has not. The others bear the same
@@ -31,7 +32,7 @@ func ValidateSteps() []string {
 // or those that args names; the fresh boot is always asked for.
 // Its devices are disks and GPUs as it saw them: the method is none, since a
 // look erases nothing, and verified says that nothing was found.
-func Validate(ctx context.Context, h Host, args lifecycle.ValidateArgs, record func(lifecycle.StepResult)) lifecycle.TaskResult {
+func Validate(ctx context.Context, h Host, args spec.ValidateArgs, record func(lifecycle.StepResult)) lifecycle.TaskResult {
 	r := newRun(h, args.RunID, args.KeepUsers, args.KeepKeys, record)
 	for _, s := range args.Steps {
 		if !slices.Contains(ValidateSteps(), s) {
@@ -69,7 +70,7 @@ func Validate(ctx context.Context, h Host, args lifecycle.ValidateArgs, record f
 
 type validation struct {
 	*run
-	args lifecycle.ValidateArgs
+	args spec.ValidateArgs
 }
 
 // freshBoot is proven by another boot id than the one the scrub ran in.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // fatalXIDs are the driver errors for which a node is not given to anyone
@@ -62,7 +63,7 @@ func (v validation) gpuState(ctx context.Context) (string, error) {
 	}
 	var errs []error
 	seen := map[string]bool{}
-	health := map[string]lifecycle.GPUReport{}
+	health := map[string]spec.GPUReport{}
 	if v.Health != nil {
 		for _, g := range v.Health(ctx).GPUs {
 			health[g.UUID] = g
@@ -97,7 +98,7 @@ func (v validation) gpuState(ctx context.Context) (string, error) {
 
 // remaps wants the row remaps and ECC counts known and none of them bad; the
 // SKU's own limits are the step before.
-func remaps(g gpu, health map[string]lifecycle.GPUReport) error {
+func remaps(g gpu, health map[string]spec.GPUReport) error {
 	h, ok := health[g.UUID]
 	switch {
 	case !ok:

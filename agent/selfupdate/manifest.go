@@ -8,8 +8,7 @@ import (
 	"strconv"
 
 	"github.com/slipway-cloud/slipway/agent/task"
-
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // Context goes before a manifest when it is signed, so that a signature for
@@ -46,7 +45,7 @@ func (u *Updater) open(raw, signature []byte, highest version) (Manifest, error)
 	if !ed25519.Verify(u.Key, append([]byte(Context), raw...), signature) {
 		return m, refused("the manifest is not signed with this node's update key")
 	}
-	if err := lifecycle.DecodeStrict(raw, &m); err != nil {
+	if err := spec.DecodeStrict(raw, &m); err != nil {
 		return m, refused("the manifest cannot be read: %v", err)
 	}
 	next, plain := parseVersion(m.Version)

@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // bench is an installation of v1.2.3 in a, with an offline key.
@@ -57,7 +58,7 @@ func (b *bench) link() string {
 	return to
 }
 
-func (b *bench) manifest(body []byte, change func(*Manifest)) *lifecycle.UpdateArgs {
+func (b *bench) manifest(body []byte, change func(*Manifest)) *spec.UpdateArgs {
 	b.t.Helper()
 	sum := sha256.Sum256(body)
 	m := Manifest{Version: "v1.3.0", SHA256: hex.EncodeToString(sum[:]), Size: int64(len(body)), OS: runtime.GOOS, Arch: runtime.GOARCH}
@@ -66,10 +67,10 @@ func (b *bench) manifest(body []byte, change func(*Manifest)) *lifecycle.UpdateA
 	}
 	raw, err := json.Marshal(m)
 	require.NoError(b.t, err)
-	return &lifecycle.UpdateArgs{Manifest: raw, ManifestSignature: ed25519.Sign(b.key, append([]byte(Context), raw...)), BinaryURL: "https://x/agent"}
+	return &spec.UpdateArgs{Manifest: raw, ManifestSignature: ed25519.Sign(b.key, append([]byte(Context), raw...)), BinaryURL: "https://x/agent"}
 }
 
-func (b *bench) request(args *lifecycle.UpdateArgs, body []byte) task.Request {
+func (b *bench) request(args *spec.UpdateArgs, body []byte) task.Request {
 	path := filepath.Join(b.t.TempDir(), "staged")
 	require.NoError(b.t, os.WriteFile(path, body, 0o600))
 	return task.Request{Task: protocol.Task{ID: "task-1"}, Args: args, Fetch: func(context.Context, task.File) (string, error) { return path, nil }}
@@ -190,7 +191,7 @@ func TestProgramsThatAreNotTaken(t *testing.T) {
 	good := program("v1.3.0")
 	liar, broken := program("v1.4.0"), []byte("#!/nonexistent\n")
 	for says, c := range map[string]struct {
-		manifest *lifecycle.UpdateArgs
+		manifest *spec.UpdateArgs
 		body     []byte
 	}{
 		"does not have the manifest's sha256": {b.manifest(good, nil), append([]byte("x"), good[1:]...)},

@@ -20,6 +20,7 @@ import (
 	"github.com/slipway-cloud/slipway/agent/atomicfile"
 	"github.com/slipway-cloud/slipway/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // DefaultTrial is how long a new version has for its first accepted heartbeat.
@@ -52,7 +53,7 @@ func (u *Updater) length() time.Duration {
 // Run implements task.Handler: it installs the new version beside the old one,
 // moves the link and asks for a restart.
 func (u *Updater) Run(ctx context.Context, r task.Request, steps *task.Recorder) lifecycle.TaskResult {
-	args, ok := r.Args.(*lifecycle.UpdateArgs)
+	args, ok := r.Args.(*spec.UpdateArgs)
 	if !ok {
 		return task.Fail(task.CodeInternal, "the arguments are not those of an update")
 	}

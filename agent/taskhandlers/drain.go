@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/agent/atomicfile"
 	"github.com/slipway-cloud/slipway/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // DrainMarker is the file of the state directory that says that this node takes
@@ -30,7 +31,7 @@ type Marker struct {
 // tenants run in containers, user units and sessions, and looks whether any of
 // their processes is left.
 func (h Host) Drain(ctx context.Context, r task.Request, steps *task.Recorder) lifecycle.TaskResult {
-	args, ok := r.Args.(*lifecycle.DrainArgs)
+	args, ok := r.Args.(*spec.DrainArgs)
 	if !ok {
 		return task.Fail(task.CodeInternal, "the arguments are not those of a drain")
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 const passwd = `root:x:0:0:root:/root:/bin/bash
@@ -161,7 +162,7 @@ func TestADrainEndsWhatTenantsRunAndNothingElse(t *testing.T) {
 	b.put("/proc/108/status", "Name:\tgone\nState:\tZ (zombie)\nUid:\t2001\t2001\t2001\t2001\n")
 	b.put("/proc/109/status", "Name:\tsu\nState:\tS\nUid:\t0\t2001\t0\t0\n") // a set-uid program of a tenant
 	b.deaf[103] = true
-	res, steps := b.do(task.Func(b.Drain), &lifecycle.DrainArgs{GraceSeconds: 0, Reason: "retire"})
+	res, steps := b.do(task.Func(b.Drain), &spec.DrainArgs{GraceSeconds: 0, Reason: "retire"})
 	require.True(t, res.OK, res.Message)
 	require.Empty(t, *left)
 	require.Contains(t, b.calls, "docker update --restart=no aaa")
@@ -179,7 +180,7 @@ func TestADrainEndsWhatTenantsRunAndNothingElse(t *testing.T) {
 	require.Contains(t, b.get("/var/lib/slipway-agent/"+DrainMarker), `"reason":"retire"`)
 
 	before := b.get("/var/lib/slipway-agent/" + DrainMarker)
-	res, steps = b.do(task.Func(b.Drain), &lifecycle.DrainArgs{})
+	res, steps = b.do(task.Func(b.Drain), &spec.DrainArgs{})
 	require.True(t, res.OK)
 	require.Equal(t, before, b.get("/var/lib/slipway-agent/"+DrainMarker), "done again it changes nothing")
 	require.Equal(t, "no process was there", steps["user_processes"].Detail)
@@ -206,7 +207,7 @@ func TestADrainThatCannotEndSomethingSaysWhat(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	rec := task.NewRecorder(nil, nil, nil)
-	res := b.Drain(ctx, task.Request{Args: &lifecycle.DrainArgs{}}, rec)
+	res := b.Drain(ctx, task.Request{Args: &spec.DrainArgs{}}, rec)
 	require.False(t, res.OK)
 	steps := rec.Steps()
 	require.Equal(t, []any{"containers_docker", false}, []any{steps[1].Name, steps[1].OK})
@@ -236,7 +237,7 @@ func TestRevokingRemovesOneUserWhole(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.tenant()
-	args := &lifecycle.RevokeUserArgs{User: "tenant1", RemoveHome: true}
+	args := &spec.RevokeUserArgs{User: "tenant1", RemoveHome: true}
 	for range 2 { // and again, when nothing is left
 		res, _ := b.do(task.Func(b.RevokeUser), args)
 		require.True(t, res.OK, res.Message)
@@ -263,7 +264,7 @@ func TestRevokingIsForTenantsOnly(t *testing.T) {
 		"root": "system", "twin": "share uid 2003"} {
 		b.calls, b.sigs = nil, nil
 		b.proc(200, 1)
-		res, _ := b.do(task.Func(b.RevokeUser), &lifecycle.RevokeUserArgs{User: user, RemoveHome: true})
+		res, _ := b.do(task.Func(b.RevokeUser), &spec.RevokeUserArgs{User: user, RemoveHome: true})
 		require.Equal(t, lifecycle.TaskCodeRefused, res.Code, user)
 		require.Contains(t, res.Message, says)
 		require.Empty(t, b.sigs)
@@ -281,26 +282,26 @@ func TestAHomeIsRemovedWithCare(t *testing.T) {
 	require.NoError(t, os.RemoveAll(b.path("/home/tenant1/.ssh")))
 	require.NoError(t, os.Symlink(b.path("/precious"), b.path("/home/tenant1/.ssh")))
 	b.put("/proc/1/mounts", "nas:/x /home/tenant1/data nfs rw 0 0\n")
-	res, steps := b.do(task.Func(b.RevokeUser), &lifecycle.RevokeUserArgs{User: "tenant1", RemoveHome: true})
+	res, steps := b.do(task.Func(b.RevokeUser), &spec.RevokeUserArgs{User: "tenant1", RemoveHome: true})
 	require.False(t, res.OK)
 	require.False(t, steps["keys"].OK, "a link out of the home is an error, and not followed: "+steps["keys"].Detail)
 	require.FileExists(t, b.path("/precious/authorized_keys"))
 	require.NoError(t, os.Remove(b.path("/home/tenant1/.ssh")))
-	res, steps = b.do(task.Func(b.RevokeUser), &lifecycle.RevokeUserArgs{User: "tenant1", RemoveHome: true})
+	res, steps = b.do(task.Func(b.RevokeUser), &spec.RevokeUserArgs{User: "tenant1", RemoveHome: true})
 	require.Equal(t, lifecycle.TaskCodeStepFailed, res.Code)
 	require.Contains(t, steps["home"].Detail, "is mounted inside the home")
 	require.DirExists(t, b.path("/home/tenant1"))
 	b.put("/proc/1/mounts", "")
-	res, _ = b.do(task.Func(b.RevokeUser), &lifecycle.RevokeUserArgs{User: "tenant1", RemoveHome: true})
+	res, _ = b.do(task.Func(b.RevokeUser), &spec.RevokeUserArgs{User: "tenant1", RemoveHome: true})
 	require.True(t, res.OK, res.Message)
 	require.NoDirExists(t, b.path("/home/tenant1"))
 
-	res, steps = b.do(task.Func(b.RevokeUser), &lifecycle.RevokeUserArgs{User: "tenant2"})
+	res, steps = b.do(task.Func(b.RevokeUser), &spec.RevokeUserArgs{User: "tenant2"})
 	require.True(t, res.OK)
 	require.NotEmpty(t, steps["home"].Skipped)
 	require.DirExists(t, b.path("/home/tenant2"))
 	require.NoFileExists(t, b.path("/home/tenant2/.ssh/authorized_keys"), "the keys go all the same")
-	res, steps = b.do(task.Func(b.RevokeUser), &lifecycle.RevokeUserArgs{User: "elsewhere", RemoveHome: true})
+	res, steps = b.do(task.Func(b.RevokeUser), &spec.RevokeUserArgs{User: "elsewhere", RemoveHome: true})
 	require.False(t, res.OK)
 	require.Contains(t, steps["home"].Detail, "not below /home")
 }
@@ -310,7 +311,7 @@ func TestAnAccountThatUserdelLeavesIsAFailure(t *testing.T) {
 	b := newBench(t)
 	b.tenant()
 	b.tools["userdel"] = func([]string) (string, error) { return "", fmt.Errorf("userdel: cannot lock /etc/passwd") }
-	res, steps := b.do(task.Func(b.RevokeUser), &lifecycle.RevokeUserArgs{User: "tenant1"})
+	res, steps := b.do(task.Func(b.RevokeUser), &spec.RevokeUserArgs{User: "tenant1"})
 	require.Equal(t, lifecycle.TaskCodeStepFailed, res.Code)
 	require.Contains(t, steps["account"].Detail, "cannot lock")
 }
@@ -329,12 +330,12 @@ func TestAnUninstallRemovesItselfAfterItsReport(t *testing.T) {
 		b.put(p, "x")
 	}
 	u := uninstallOf(b)
-	res, steps := b.do(u, &lifecycle.UninstallArgs{})
+	res, steps := b.do(u, &spec.UninstallArgs{})
 	require.True(t, res.OK)
 	require.Contains(t, steps["check"].Detail, "/var/lib/slipway-agent/identity.json")
 	require.FileExists(t, b.path("/var/lib/slipway-agent/identity.json"), "the result comes first")
 
-	req := task.Request{Args: &lifecycle.UninstallArgs{KeepReports: true}}
+	req := task.Request{Args: &spec.UninstallArgs{KeepReports: true}}
 	require.NoError(t, u.Finish(t.Context(), req, lifecycle.TaskResult{}), "a failed one removes nothing")
 	require.FileExists(t, b.path("/etc/slipway/agent.yaml"))
 	for range 2 {
@@ -359,11 +360,11 @@ func TestAnUninstallThatCannotGoOnKeepsItsJournal(t *testing.T) {
 	b.put("/var/lib/slipway-agent/tasks/journal", "x")
 	u := uninstallOf(b)
 	u.KeepIn = "/var/lib/slipway-agent/tasks/journal/not-a-directory"
-	err := u.Finish(t.Context(), task.Request{Args: &lifecycle.UninstallArgs{KeepReports: true}}, lifecycle.TaskResult{OK: true})
+	err := u.Finish(t.Context(), task.Request{Args: &spec.UninstallArgs{KeepReports: true}}, lifecycle.TaskResult{OK: true})
 	require.ErrorContains(t, err, "not off the node yet")
 	require.FileExists(t, b.path("/var/lib/slipway-agent/tasks/journal"))
 	u.Programs = []string{"/"}
-	res, _ := b.do(u, &lifecycle.UninstallArgs{})
+	res, _ := b.do(u, &spec.UninstallArgs{})
 	require.Equal(t, lifecycle.TaskCodeStepFailed, res.Code)
 }
 
@@ -377,7 +378,7 @@ func TestASimulatedNodeSignalsNobody(t *testing.T) {
 	require.NoError(t, sleep.Start())
 	t.Cleanup(func() { _ = sleep.Process.Kill(); _ = sleep.Wait() })
 	b.proc(sleep.Process.Pid, 2001)
-	res, _ := b.do(task.Func(b.Drain), &lifecycle.DrainArgs{})
+	res, _ := b.do(task.Func(b.Drain), &spec.DrainArgs{})
 	require.True(t, res.OK)
 	require.False(t, b.alive(sleep.Process.Pid))
 	require.NoError(t, sleep.Process.Signal(syscall.Signal(0)), "the real process lives")

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/agent/task"
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
@@ -64,7 +64,7 @@ func TestRevokingARealUser(t *testing.T) {
 		return err == nil && len(p) >= 3
 	}, runenv.Patience(10*time.Second), 20*time.Millisecond)
 	rec := task.NewRecorder(nil, nil, nil)
-	res := h.RevokeUser(t.Context(), task.Request{Args: &lifecycle.RevokeUserArgs{User: name, RemoveHome: true}}, rec)
+	res := h.RevokeUser(t.Context(), task.Request{Args: &spec.RevokeUserArgs{User: name, RemoveHome: true}}, rec)
 	require.True(t, res.OK, "%s %+v", res.Message, rec.Steps())
 	all, err := h.accounts()
 	require.NoError(t, err)
@@ -74,6 +74,6 @@ func TestRevokingARealUser(t *testing.T) {
 	require.NoDirExists(t, "/home/"+name)
 	require.NoFileExists(t, "/etc/sudoers.d/"+name)
 	require.NoError(t, bystander.Process.Signal(syscall.Signal(0)), "nobody else was touched")
-	again := h.RevokeUser(t.Context(), task.Request{Args: &lifecycle.RevokeUserArgs{User: name, RemoveHome: true}}, task.NewRecorder(nil, nil, nil))
+	again := h.RevokeUser(t.Context(), task.Request{Args: &spec.RevokeUserArgs{User: name, RemoveHome: true}}, task.NewRecorder(nil, nil, nil))
 	require.True(t, again.OK)
 }

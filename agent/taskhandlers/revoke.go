@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-cloud/slipway/agent/hostscan"
 	"github.com/slipway-cloud/slipway/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // revokeGrace is how long a revoked user's processes have after TERM.
@@ -26,7 +27,7 @@ const revokeGrace = 5 * time.Second
 // and at jobs, sudo rights and, when asked, its home. An account that is gone
 // already leaves the rest to be looked for.
 func (h Host) RevokeUser(ctx context.Context, r task.Request, steps *task.Recorder) lifecycle.TaskResult {
-	args, ok := r.Args.(*lifecycle.RevokeUserArgs)
+	args, ok := r.Args.(*spec.RevokeUserArgs)
 	if !ok {
 		return task.Fail(task.CodeInternal, "the arguments are not those of a revocation")
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // AgentUser is the account of the agent's process that faces the network.
@@ -92,7 +93,7 @@ func (u Uninstall) Finish(ctx context.Context, r task.Request, result lifecycle.
 		drop(filepath.Join(unitDir, n), filepath.Join(unitDir, n+".d"))
 	}
 	drop(u.Programs...)
-	args, _ := r.Args.(*lifecycle.UninstallArgs)
+	args, _ := r.Args.(*spec.UninstallArgs)
 	if args != nil && args.KeepReports {
 		errs = append(errs, u.keep())
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/api/ratelimit"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // busyWait is how long a node is asked to wait when the queue is full.
@@ -86,7 +87,7 @@ func checkHeartbeat(in protocol.Heartbeat, generation int64) error {
 }
 
 // checkReport keeps what no database column can hold out of the batch.
-func checkReport(h lifecycle.HealthReport) error {
+func checkReport(h spec.HealthReport) error {
 	if len(h.GPUs) > maxGPUs || len(h.NICs) > maxOthers || len(h.Disks) > maxOthers || len(h.Mounts) > maxOthers {
 		return invalid("report lists more devices than a machine has.")
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/api/agentapi"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
@@ -32,7 +33,7 @@ func TestHeartbeatIsStoredAndAsksForAReport(t *testing.T) {
 	require.InDelta(t, 90, stored().ClockSkew.Seconds(), 5)
 	require.Equal(t, "127.0.0.1", stored().Address)
 
-	in.Report = &lifecycle.HealthReport{CPUs: 8, Simulated: true}
+	in.Report = &spec.HealthReport{CPUs: 8, Simulated: true}
 	a.ok(protocol.PathHeartbeat, in, &out)
 	require.Eventually(t, func() bool { return stored().Report != nil }, runenv.Patience(5*time.Second), 5*time.Millisecond)
 	require.Equal(t, 8, stored().Report.Health.CPUs)
@@ -64,9 +65,9 @@ func TestHeartbeatsThatAreRefused(t *testing.T) {
 		"other generation": func(h *protocol.Heartbeat) { h.Generation = 2 },
 		"negative uptime":  func(h *protocol.Heartbeat) { h.UptimeSecs = -1 },
 		"nul":              func(h *protocol.Heartbeat) { h.BootID = "a\x00" },
-		"nul in report":    func(h *protocol.Heartbeat) { h.Report = &lifecycle.HealthReport{Driver: "a\x00b"} },
+		"nul in report":    func(h *protocol.Heartbeat) { h.Report = &spec.HealthReport{Driver: "a\x00b"} },
 		"too many gpus": func(h *protocol.Heartbeat) {
-			h.Report = &lifecycle.HealthReport{GPUs: make([]lifecycle.GPUReport, 300)}
+			h.Report = &spec.HealthReport{GPUs: make([]spec.GPUReport, 300)}
 		},
 	} {
 		in := a.beat()
@@ -75,7 +76,7 @@ func TestHeartbeatsThatAreRefused(t *testing.T) {
 		a.refused(400, protocol.ProblemInvalid, protocol.PathHeartbeat, in)
 	}
 	in := a.beat()
-	in.Report = &lifecycle.HealthReport{Driver: `a backslash and \u0000 is only text`}
+	in.Report = &spec.HealthReport{Driver: `a backslash and \u0000 is only text`}
 	var out protocol.HeartbeatResponse
 	a.ok(protocol.PathHeartbeat, in, &out)
 }

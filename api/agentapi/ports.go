@@ -9,6 +9,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // What a Store answers besides success. ErrRejected wraps the refusal of a
@@ -158,5 +159,5 @@ type Beat struct {
 type Report struct {
 	BootID string
 	At     time.Time
-	Health lifecycle.HealthReport
+	Health spec.HealthReport
 }

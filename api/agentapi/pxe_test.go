@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
@@ -60,7 +61,7 @@ func TestAPXENodeEnrolsBeatsAndClaims(t *testing.T) {
 	require.Empty(t, n.SiteID)
 	f.node, f.agent = n.ID, f.enrol(n.ID)
 	in := f.agent.beat()
-	in.Report = &lifecycle.HealthReport{CPUs: 12}
+	in.Report = &spec.HealthReport{CPUs: 12}
 	var out protocol.HeartbeatResponse
 	f.agent.ok(protocol.PathHeartbeat, in, &out)
 	require.Eventually(t, func() bool {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // skuFresh is how long a SKU is judged by before it is read again.
@@ -23,7 +24,7 @@ type database struct {
 }
 
 type sku struct {
-	spec  lifecycle.SKUSpec
+	spec  spec.SKUSpec
 	found bool
 	read  time.Time
 }
@@ -177,7 +178,7 @@ func (s *database) WriteHeartbeats(ctx context.Context, beats []Beat) error {
 	return err
 }
 
-func (s *database) judge(ctx context.Context, id string, h lifecycle.HealthReport) ([]string, error) {
+func (s *database) judge(ctx context.Context, id string, h spec.HealthReport) ([]string, error) {
 	if id == "" {
 		return nil, nil
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
@@ -39,7 +40,7 @@ func onPostgres(t *testing.T) kind {
 }
 
 func kindOf(t *testing.T, d *db.Store, skuID *string) kind {
-	site, err := d.CreateSite(t.Context(), "site-"+hex.EncodeToString(randomBytes()), lifecycle.SiteSpec{MAASURL: "https://maas.example/MAAS", MAASAPIKeyRef: "maas"})
+	site, err := d.CreateSite(t.Context(), "site-"+hex.EncodeToString(randomBytes()), spec.SiteSpec{MAASURL: "https://maas.example/MAAS", MAASAPIKeyRef: "maas"})
 	require.NoError(t, err)
 	n := 0
 	return kind{
@@ -204,7 +205,7 @@ func heartbeats(t *testing.T, k kind) {
 	beat := agentapi.Beat{NodeID: node, BootID: "b1", AgentVersion: "v", Generation: 1, Address: "127.0.0.1", At: time.Now()}
 	require.NoError(t, k.store.WriteHeartbeats(ctx, []agentapi.Beat{beat}))
 	require.Empty(t, reported(), "a beat alone is no report")
-	beat.Report = &agentapi.Report{BootID: "b1", At: beat.At, Health: lifecycle.HealthReport{CPUs: 4}}
+	beat.Report = &agentapi.Report{BootID: "b1", At: beat.At, Health: spec.HealthReport{CPUs: 4}}
 	require.NoError(t, k.store.WriteHeartbeats(ctx, []agentapi.Beat{beat}))
 	beat.Report, beat.At = nil, beat.At.Add(time.Second)
 	require.NoError(t, k.store.WriteHeartbeats(ctx, []agentapi.Beat{beat}))
@@ -215,7 +216,7 @@ func heartbeats(t *testing.T, k kind) {
 func TestPostgresJudgesAThousandReportsInOneBatch(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Store(t)
-	sku, err := d.CreateSKU(t.Context(), "h100x8", lifecycle.SKUSpec{GPUs: 8})
+	sku, err := d.CreateSKU(t.Context(), "h100x8", spec.SKUSpec{GPUs: 8})
 	require.NoError(t, err)
 	k := kindOf(t, d, &sku.ID)
 	node := k.node()
@@ -223,7 +224,7 @@ func TestPostgresJudgesAThousandReportsInOneBatch(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, sku.ID, id.SKUID)
 	beats := []agentapi.Beat{{NodeID: node, SKUID: id.SKUID, BootID: "b", Generation: 1, At: time.Now(),
-		Report: &agentapi.Report{BootID: "b", Health: lifecycle.HealthReport{GPUs: make([]lifecycle.GPUReport, 7)}}}}
+		Report: &agentapi.Report{BootID: "b", Health: spec.HealthReport{GPUs: make([]spec.GPUReport, 7)}}}}
 	for i := range 999 { // nodes that are gone take nothing from the others
 		beats = append(beats, agentapi.Beat{NodeID: fmt.Sprintf("node_gone%d", i), BootID: "b", Generation: 1, At: time.Now()})
 	}
@@ -236,7 +237,7 @@ func TestPostgresJudgesAThousandReportsInOneBatch(t *testing.T) {
 	poison.AgentVersion, poison.At = "\x00", time.Now()
 	require.ErrorIs(t, k.store.WriteHeartbeats(t.Context(), []agentapi.Beat{poison}), agentapi.ErrRejected)
 	stale := beats[0]
-	stale.Report = &agentapi.Report{BootID: "an earlier boot", Health: lifecycle.HealthReport{CPUs: 1}}
+	stale.Report = &agentapi.Report{BootID: "an earlier boot", Health: spec.HealthReport{CPUs: 1}}
 	stale.At = time.Now()
 	require.NoError(t, k.store.WriteHeartbeats(t.Context(), []agentapi.Beat{stale}))
 	got, err = d.LatestHeartbeat(t.Context(), node)
@@ -263,7 +264,7 @@ func TestTheWholeAPIOnPostgres(t *testing.T) {
 	b.client(nil).refused(409, protocol.ProblemTokenUsed, protocol.PathEnroll, protocol.EnrollRequest{Token: text, CSRPEM: csr(t, newKey(t))})
 	a := b.with(key, cert)
 	in := a.beat()
-	in.Report = &lifecycle.HealthReport{CPUs: 12}
+	in.Report = &spec.HealthReport{CPUs: 12}
 	var out protocol.HeartbeatResponse
 	a.ok(protocol.PathHeartbeat, in, &out)
 	require.Empty(t, out.Actions)

@@ -21,6 +21,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/nodeca"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 func caPEM(t *testing.T) string {
@@ -129,12 +130,12 @@ func TestAnAgentThatCannotBeHandedOut(t *testing.T) {
 	t.Parallel()
 	for says, c := range map[string]struct {
 		change func(*Config)
-		agent  *lifecycle.InstallAgent
+		agent  *spec.InstallAgent
 		status int
 	}{
 		"no agent block":       {nil, nil, http.StatusNotFound},
-		"the log of the":       {func(c *Config) { c.AgentURL = "" }, &lifecycle.InstallAgent{}, http.StatusInternalServerError},
-		"Something went wrong": {func(c *Config) { c.AgentCAPEM = "" }, &lifecycle.InstallAgent{}, http.StatusInternalServerError},
+		"the log of the":       {func(c *Config) { c.AgentURL = "" }, &spec.InstallAgent{}, http.StatusInternalServerError},
+		"Something went wrong": {func(c *Config) { c.AgentCAPEM = "" }, &spec.InstallAgent{}, http.StatusInternalServerError},
 	} {
 		s := newSite(t, c.change)
 		id, mac := s.node(lifecycle.NodeInstalling)
@@ -168,17 +169,17 @@ func TestInstallAgentNeedsAnAgentBlock(t *testing.T) {
 	for _, text := range []string{
 		"#cloud-config\nrun: [{{ install_agent }}]\n", "{{ if false }}{{ install_agent }}{{ end }}", "{{ with .Labels.x }}{{ else }}{{ install_agent }}{{ end }}",
 	} {
-		use := func(s *lifecycle.InstallWorkflowSpec) { s.UserData = text }
-		require.ErrorContains(t, CheckWorkflow(spec(use)), "no agent block", text)
-		require.NoError(t, CheckWorkflow(spec(func(s *lifecycle.InstallWorkflowSpec) { use(s); s.Agent = &lifecycle.InstallAgent{} })), text)
+		use := func(s *spec.InstallWorkflowSpec) { s.UserData = text }
+		require.ErrorContains(t, CheckWorkflow(newSpec(use)), "no agent block", text)
+		require.NoError(t, CheckWorkflow(newSpec(func(s *spec.InstallWorkflowSpec) { use(s); s.Agent = &spec.InstallAgent{} })), text)
 	}
-	require.ErrorContains(t, CheckWorkflow(spec(func(s *lifecycle.InstallWorkflowSpec) {
-		s.CommandLine, s.Agent = "{{ install_agent }}", &lifecycle.InstallAgent{}
+	require.ErrorContains(t, CheckWorkflow(newSpec(func(s *spec.InstallWorkflowSpec) {
+		s.CommandLine, s.Agent = "{{ install_agent }}", &spec.InstallAgent{}
 	})), "function")
-	require.ErrorContains(t, CheckWorkflow(spec(func(s *lifecycle.InstallWorkflowSpec) {
-		s.UserData, s.Agent = "{{ install_agent 1 }}", &lifecycle.InstallAgent{}
+	require.ErrorContains(t, CheckWorkflow(newSpec(func(s *spec.InstallWorkflowSpec) {
+		s.UserData, s.Agent = "{{ install_agent 1 }}", &spec.InstallAgent{}
 	})), "arguments")
-	require.NoError(t, CheckWorkflow(spec(func(s *lifecycle.InstallWorkflowSpec) { s.Agent = &lifecycle.InstallAgent{} })), "an installer may fetch it by itself")
+	require.NoError(t, CheckWorkflow(newSpec(func(s *spec.InstallWorkflowSpec) { s.Agent = &spec.InstallAgent{} })), "an installer may fetch it by itself")
 }
 
 // The command as it stands in user-data: read as YAML and run by a shell, with

@@ -14,7 +14,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // What bounds the transfer of an image that is checked.
@@ -42,7 +42,7 @@ func imageClient() *http.Client {
 // them back until the hash is known to be right. Firmware knows the length and
 // refuses what ended short: wrong bytes are never booted.
 func (s *Server) image(w http.ResponseWriter, r *http.Request) {
-	var img lifecycle.BootImage
+	var img spec.BootImage
 	var id string
 	found := false
 	s.withAttempt(w, r, func(a attempt) {
@@ -75,21 +75,21 @@ func LongLived(path string) bool {
 	return strings.HasPrefix(path, Prefix+"/"+TokenPrefix) && strings.Contains(path, "/image/")
 }
 
-func imageOf(spec lifecycle.InstallWorkflowSpec, number string) (lifecycle.BootImage, bool) {
+func imageOf(w spec.InstallWorkflowSpec, number string) (spec.BootImage, bool) {
 	n, err := strconv.Atoi(number)
-	if err != nil || n < 0 || n > len(spec.Initrds) {
-		return lifecycle.BootImage{}, false
+	if err != nil || n < 0 || n > len(w.Initrds) {
+		return spec.BootImage{}, false
 	}
-	img := spec.Kernel
+	img := w.Kernel
 	if n > 0 {
-		img = spec.Initrds[n-1]
+		img = w.Initrds[n-1]
 	}
 	return img, img.SHA256 != ""
 }
 
 // pass fetches an image and passes it on. What cannot be fetched is answered, and
 // the log says why; an error is of a transfer that has begun.
-func (s *Server) pass(ctx context.Context, w http.ResponseWriter, r *http.Request, img lifecycle.BootImage, node string) error {
+func (s *Server) pass(ctx context.Context, w http.ResponseWriter, r *http.Request, img spec.BootImage, node string) error {
 	req, err := http.NewRequestWithContext(ctx, r.Method, img.URL, nil)
 	if err != nil {
 		return err

@@ -18,6 +18,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // site is the boot routes over a database of their own.
@@ -87,7 +88,7 @@ func (s *site) write(workflow, name string) {
 	w, err := s.store.InstallWorkflow(s.Context(), workflow)
 	require.NoError(s, err)
 	w.Spec.UserData, w.Spec.CommandLine = "#cloud-config\nname: "+name+"\nrun: [{{ install_agent }}]\n", "for="+name+" s={{ .SeedURL }}"
-	w.Spec.Agent = &lifecycle.InstallAgent{HeartbeatSeconds: 7, Simulated: true, PlatformUsers: []string{"ops"}, UpdateKey: testUpdateKey}
+	w.Spec.Agent = &spec.InstallAgent{HeartbeatSeconds: 7, Simulated: true, PlatformUsers: []string{"ops"}, UpdateKey: testUpdateKey}
 	require.NoError(s, CheckWorkflow(w.Spec))
 	_, err = s.store.UpdateInstallWorkflow(s.Context(), w.ID, w.Version, w.Name, w.Spec)
 	require.NoError(s, err)
@@ -213,7 +214,7 @@ func TestAnImageThatCannotBeFetchedIsLogged(t *testing.T) {
 		require.NoError(t, err)
 		w, err := s.store.InstallWorkflow(t.Context(), *p.InstallWorkflowID)
 		require.NoError(t, err)
-		w.Spec.Kernel = lifecycle.BootImage{URL: url + "/vmlinuz", SHA256: strings.Repeat("0", 64)}
+		w.Spec.Kernel = spec.BootImage{URL: url + "/vmlinuz", SHA256: strings.Repeat("0", 64)}
 		_, err = s.store.UpdateInstallWorkflow(t.Context(), w.ID, w.Version, w.Name, w.Spec)
 		require.NoError(t, err)
 		token := tokenInScript.FindString(s.script(mac))

@@ -13,6 +13,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // maxRendered is the most that a template may become, in bytes.
@@ -51,12 +52,12 @@ type userData struct {
 	Labels                                           map[string]quoted
 }
 
-// CheckWorkflow validates a spec, with a dry render of its templates. It
-// returns *lifecycle.InvalidError that names all that is wrong.
-func CheckWorkflow(spec lifecycle.InstallWorkflowSpec) error {
-	var out lifecycle.InvalidError
-	if err := spec.Validate(); err != nil {
-		var invalid *lifecycle.InvalidError
+// CheckWorkflow validates a w, with a dry render of its templates. It
+// returns *spec.InvalidError that names all that is wrong.
+func CheckWorkflow(w spec.InstallWorkflowSpec) error {
+	var out spec.InvalidError
+	if err := w.Validate(); err != nil {
+		var invalid *spec.InvalidError
 		if !errors.As(err, &invalid) {
 			return err
 		}
@@ -68,14 +69,14 @@ func CheckWorkflow(spec lifecycle.InstallWorkflowSpec) error {
 	token := plain(TokenPrefix + strings.Repeat("x", 43))
 	c := commandData{"node_00000000-0000-7000-8000-000000000000", "pxe-525400123456", "52:54:00:12:34:56", token,
 		"http://[2001:db8:ffff:ffff:ffff:ffff:ffff:ffff]:65535/boot/" + token + "/", "http://[2001:db8:ffff:ffff:ffff:ffff:ffff:ffff]:65535/api/v1/report"}
-	if _, err := renderCommandLine(spec.CommandLine, c); err != nil {
-		out.Fields = append(out.Fields, lifecycle.Invalid{Field: "command_line", Problem: err.Error()})
+	if _, err := renderCommandLine(w.CommandLine, c); err != nil {
+		out.Fields = append(out.Fields, spec.Invalid{Field: "command_line", Problem: err.Error()})
 	}
 	u := userData{c.NodeID, c.Hostname, c.MAC, c.Token, c.SeedURL, c.ReportURL, 1, "Vendor", "Model", "S1", "U1", "192.0.2.1", nil}
-	if _, err := renderUserData(spec.UserData, u, true); err != nil {
-		out.Fields = append(out.Fields, lifecycle.Invalid{Field: "user_data", Problem: err.Error()})
-	} else if spec.Agent == nil && u.installsAgent(spec.UserData) {
-		out.Fields = append(out.Fields, lifecycle.Invalid{Field: "user_data", Problem: "uses install_agent, and the workflow has no agent block that says which agent: add one, {} for the one that the image holds"})
+	if _, err := renderUserData(w.UserData, u, true); err != nil {
+		out.Fields = append(out.Fields, spec.Invalid{Field: "user_data", Problem: err.Error()})
+	} else if w.Agent == nil && u.installsAgent(w.UserData) {
+		out.Fields = append(out.Fields, spec.Invalid{Field: "user_data", Problem: "uses install_agent, and the workflow has no agent block that says which agent: add one, {} for the one that the image holds"})
 	}
 	if len(out.Fields) > 0 {
 		return &out
@@ -95,8 +96,8 @@ func renderCommandLine(text string, d commandData) (string, error) {
 		return "", err
 	}
 	line = strings.TrimSpace(line)
-	if len(line) > lifecycle.MaxCommandLine {
-		return "", fmt.Errorf("is %d bytes when rendered and may be %d", len(line), lifecycle.MaxCommandLine)
+	if len(line) > spec.MaxCommandLine {
+		return "", fmt.Errorf("is %d bytes when rendered and may be %d", len(line), spec.MaxCommandLine)
 	}
 	if strings.Contains(line, "${") || strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r > '~' }) {
 		return "", errors.New("must be one line of visible ASCII without ${, which iPXE would expand")

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 func TestWhatIsWrongWithATemplateIsSaidInWords(t *testing.T) {
@@ -23,7 +23,7 @@ func TestWhatIsWrongWithATemplateIsSaidInWords(t *testing.T) {
 		"a loop":                  {"a\n\n{{ range .Labels }}{{ end }}", "line 3 uses {{range .Labels}}"},
 		"a printf":                {"a\n{{ printf \"x\" }}", "line 2 uses printf"},
 	} {
-		err := CheckWorkflow(spec(func(s *lifecycle.InstallWorkflowSpec) { s.UserData = c.text }))
+		err := CheckWorkflow(newSpec(func(s *spec.InstallWorkflowSpec) { s.UserData = c.text }))
 		require.ErrorContains(t, err, c.says, name)
 		require.NotContains(t, err.Error(), "boot.", name)
 		require.NotContains(t, err.Error(), "executing", name)
@@ -32,6 +32,6 @@ func TestWhatIsWrongWithATemplateIsSaidInWords(t *testing.T) {
 	require.NoError(t, err)
 	_, err = execute(named, userData{Labels: map[string]quoted{}})
 	require.ErrorContains(t, err, `line 1: the node has no label "rack"`)
-	err = CheckWorkflow(spec(func(s *lifecycle.InstallWorkflowSpec) { s.CommandLine = "{{ .Vendor }}" }))
+	err = CheckWorkflow(newSpec(func(s *spec.InstallWorkflowSpec) { s.CommandLine = "{{ .Vendor }}" }))
 	require.ErrorContains(t, err, "line 1: there is no .Vendor; the values are .Hostname, .MAC, .NodeID, .ReportURL, .SeedURL, .Token")
 }

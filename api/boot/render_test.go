@@ -14,28 +14,28 @@ import (
 	"gopkg.in/yaml.v3"
 	"pgregory.net/rapid"
 
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-func spec(change func(*lifecycle.InstallWorkflowSpec)) lifecycle.InstallWorkflowSpec {
-	s := lifecycle.InstallWorkflowSpec{Kernel: lifecycle.BootImage{URL: "http://images.example/vmlinuz"}, CommandLine: "quiet", UserData: "#cloud-config\n{}\n"}
+func newSpec(change func(*spec.InstallWorkflowSpec)) spec.InstallWorkflowSpec {
+	s := spec.InstallWorkflowSpec{Kernel: spec.BootImage{URL: "http://images.example/vmlinuz"}, CommandLine: "quiet", UserData: "#cloud-config\n{}\n"}
 	change(&s)
 	return s
 }
 
 func TestAWorkflowThatCouldDoHarmIsNotSaved(t *testing.T) {
 	t.Parallel()
-	line := func(text string) func(*lifecycle.InstallWorkflowSpec) {
-		return func(s *lifecycle.InstallWorkflowSpec) { s.CommandLine = text }
+	line := func(text string) func(*spec.InstallWorkflowSpec) {
+		return func(s *spec.InstallWorkflowSpec) { s.CommandLine = text }
 	}
-	user := func(text string) func(*lifecycle.InstallWorkflowSpec) {
-		return func(s *lifecycle.InstallWorkflowSpec) { s.UserData = text }
+	user := func(text string) func(*spec.InstallWorkflowSpec) {
+		return func(s *spec.InstallWorkflowSpec) { s.UserData = text }
 	}
-	kernel := func(url string) func(*lifecycle.InstallWorkflowSpec) {
-		return func(s *lifecycle.InstallWorkflowSpec) { s.Kernel.URL = url }
+	kernel := func(url string) func(*spec.InstallWorkflowSpec) {
+		return func(s *spec.InstallWorkflowSpec) { s.Kernel.URL = url }
 	}
 	for name, c := range map[string]struct {
-		change func(*lifecycle.InstallWorkflowSpec)
+		change func(*spec.InstallWorkflowSpec)
 		says   string
 	}{
 		"a second command":         {line("quiet || shell"), "||"},
@@ -60,17 +60,17 @@ func TestAWorkflowThatCouldDoHarmIsNotSaved(t *testing.T) {
 		"a kernel in two words":    {kernel("http://images.example/k || shell"), "visible ASCII"},
 		"form data":                {kernel("http://images.example/k##params"), "visible ASCII"},
 		"no kernel":                {kernel(""), "http or https"},
-		"no sum":                   {func(s *lifecycle.InstallWorkflowSpec) { s.Kernel.SHA256 = "abc" }, "64"},
-		"too many images":          {func(s *lifecycle.InstallWorkflowSpec) { s.Initrds = make([]lifecycle.BootImage, 5) }, "at most 4"},
-		"a deadline of a year":     {func(s *lifecycle.InstallWorkflowSpec) { s.DeadlineMinutes = 600_000 }, "1 to 1440"},
+		"no sum":                   {func(s *spec.InstallWorkflowSpec) { s.Kernel.SHA256 = "abc" }, "64"},
+		"too many images":          {func(s *spec.InstallWorkflowSpec) { s.Initrds = make([]spec.BootImage, 5) }, "at most 4"},
+		"a deadline of a year":     {func(s *spec.InstallWorkflowSpec) { s.DeadlineMinutes = 600_000 }, "1 to 1440"},
 	} {
-		err := CheckWorkflow(spec(c.change))
-		var invalid *lifecycle.InvalidError
+		err := CheckWorkflow(newSpec(c.change))
+		var invalid *spec.InvalidError
 		require.ErrorAs(t, err, &invalid, name)
 		require.ErrorContains(t, err, c.says, name)
 	}
-	require.NoError(t, CheckWorkflow(spec(user("#cloud-config\n{{ if eq .Vendor \"Dell\" }}a: 1{{ else }}b: {{ .Labels.rack }}{{ end }}\nc: {{ index .Labels \"row\" }}\nd: {{ report \"failed\" }}\n"))))
-	require.NoError(t, CheckWorkflow(spec(user("#!/bin/sh\necho {{ .MAC }}\n"))), "not every installer reads cloud-config")
+	require.NoError(t, CheckWorkflow(newSpec(user("#cloud-config\n{{ if eq .Vendor \"Dell\" }}a: 1{{ else }}b: {{ .Labels.rack }}{{ end }}\nc: {{ index .Labels \"row\" }}\nd: {{ report \"failed\" }}\n"))))
+	require.NoError(t, CheckWorkflow(newSpec(user("#!/bin/sh\necho {{ .MAC }}\n"))), "not every installer reads cloud-config")
 }
 
 // Whatever a machine says of itself stays one scalar of the document.
@@ -138,7 +138,7 @@ func TestTheWorkflowOfTheManualIsValid(t *testing.T) {
 	require.NoError(t, yaml.Unmarshal([]byte(block), &doc))
 	raw, err := json.Marshal(doc)
 	require.NoError(t, err)
-	var s lifecycle.InstallWorkflowSpec
+	var s spec.InstallWorkflowSpec
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
 	require.NoError(t, d.Decode(&s))

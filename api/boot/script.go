@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/ratelimit"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // What firmware is told to wait, in seconds.
@@ -51,7 +52,7 @@ func (s *Server) script(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, errNoHost)
 		return
 	}
-	mac, ok := lifecycle.NormalMAC(chi.URLParam(r, "mac"))
+	mac, ok := spec.NormalMAC(chi.URLParam(r, "mac"))
 	if !ok {
 		s.refuse(w, r, errNoMAC)
 		return
@@ -102,7 +103,7 @@ func (s *Server) scriptOf(r *http.Request, base, mac string) (string, error) {
 type order struct {
 	node   string
 	ticket lifecycle.Ticket
-	spec   *lifecycle.InstallWorkflowSpec // nil: nothing any more
+	spec   *spec.InstallWorkflowSpec // nil: nothing any more
 	// A job's: its id and what it boots the machine for.
 	job     string
 	purpose lifecycle.Netboot

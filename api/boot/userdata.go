@@ -9,7 +9,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/slipway-cloud/slipway/db"
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // attempt is what a boot token stands for.
@@ -116,7 +116,7 @@ func (s *Server) vendorData(w http.ResponseWriter, r *http.Request) {
 
 // imageURL is where the firmware loads an image from: its own place, or this
 // server where its bytes are checked.
-func imageURL(i lifecycle.BootImage, own string, number int) string {
+func imageURL(i spec.BootImage, own string, number int) string {
 	if i.SHA256 == "" {
 		return i.URL
 	}

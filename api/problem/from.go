@@ -12,6 +12,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -63,7 +64,7 @@ func fromDomain(err error) *Problem {
 	if errors.As(err, &refused) {
 		return refusal(refused.Error(), refused.Allowed)
 	}
-	var invalid *lifecycle.InvalidError
+	var invalid *spec.InvalidError
 	if errors.As(err, &invalid) {
 		fields := make([]Field, 0, len(invalid.Fields))
 		for _, f := range invalid.Fields {

@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -36,7 +37,7 @@ func TestEveryErrorHasItsProblem(t *testing.T) {
 		"live job":   {&db.ConflictError{What: "live_job", Existing: "job_1", Message: "busy"}, problem.LiveJob, 409, "job_1", nil},
 		"transition": {&lifecycle.IllegalTransitionError{Resource: "node", From: "a", To: "b", Reason: "no", Allowed: []string{"c"}}, problem.IllegalTransition, 409, "", []string{"c"}},
 		"refused":    {&lifecycle.ActionRefusedError{Action: "rerun", Allowed: []lifecycle.Action{"cancel"}}, problem.ActionRefused, 409, "", []string{"cancel"}},
-		"invalid":    {&lifecycle.InvalidError{Fields: []lifecycle.Invalid{{Field: "a", Problem: "b"}}}, problem.Invalid, 422, "", nil},
+		"invalid":    {&spec.InvalidError{Fields: []spec.Invalid{{Field: "a", Problem: "b"}}}, problem.Invalid, 422, "", nil},
 		"no secret":  {&providers.Error{Kind: providers.KindNotFound, Op: "secrets.resolve", Message: "none"}, problem.NotFound, 404, "", nil},
 		"vault away": {&providers.Error{Kind: providers.KindUnavailable, Op: "secrets.put", Message: "down"}, problem.Unavailable, 503, "", nil},
 		"MAAS away":  {&providers.Error{Kind: providers.KindUnreachable, Op: "maas.version", Message: "down"}, problem.OutsideFailed, 502, "", nil},

@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -84,7 +85,7 @@ func (s *Server) check(ctx context.Context, r OnboardingRequest, manual bool, at
 	if err := reads("sku_id", "SKU", err); err != nil {
 		return a, err
 	}
-	if !lifecycle.ValidHostname(r.Hostname) {
+	if !spec.ValidHostname(r.Hostname) {
 		wrong("hostname", "must be one DNS label in lower case: letters, digits and dashes, at most 63")
 	}
 	if !manual {
@@ -108,7 +109,7 @@ func (s *Server) checkBMC(ctx context.Context, b BMCRequest, protocol string, wr
 	if b.IPMICipherSuite != 0 && protocol != protocolIPMI {
 		wrong("bmc.ipmi_cipher_suite", "is for the protocol ipmi only")
 	}
-	if !lifecycle.ValidRef(b.CredentialRef) {
+	if !spec.ValidRef(b.CredentialRef) {
 		wrong("bmc.credential_ref", "is not a secret reference (name or name@version); store the login first with `slipway secret put`")
 		return nil
 	}

@@ -9,17 +9,17 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/boot"
 	"github.com/slipway-cloud/slipway/db"
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // InstallWorkflow is how PXE nodes are installed (seed 000).
 type InstallWorkflow struct {
-	ID        string                        `json:"id"`
-	Name      string                        `json:"name"`
-	Spec      lifecycle.InstallWorkflowSpec `json:"spec"`
-	Version   int64                         `json:"version"`
-	CreatedAt time.Time                     `json:"created_at"`
-	UpdatedAt time.Time                     `json:"updated_at"`
+	ID        string                   `json:"id"`
+	Name      string                   `json:"name"`
+	Spec      spec.InstallWorkflowSpec `json:"spec"`
+	Version   int64                    `json:"version"`
+	CreatedAt time.Time                `json:"created_at"`
+	UpdatedAt time.Time                `json:"updated_at"`
 }
 
 func installWorkflowView(r db.InstallWorkflow) InstallWorkflow {
@@ -28,8 +28,8 @@ func installWorkflowView(r db.InstallWorkflow) InstallWorkflow {
 
 // InstallWorkflowRequest is an install workflow as a person writes it.
 type InstallWorkflowRequest struct {
-	Name string                        `json:"name" required:"true"`
-	Spec lifecycle.InstallWorkflowSpec `json:"spec" required:"true"`
+	Name string                   `json:"name" required:"true"`
+	Spec spec.InstallWorkflowSpec `json:"spec" required:"true"`
 }
 
 // check validates the spec, with a dry render of its templates.

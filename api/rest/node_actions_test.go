@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // openWorld is a world whose database can be reached beside the API.
@@ -65,7 +66,7 @@ func enrolled(t *testing.T, s *db.Store, node string) {
 func reports(t *testing.T, s *db.Store, node string, ago time.Duration, gpus int) {
 	t.Helper()
 	require.NoError(t, s.RecordHeartbeats(t.Context(), []db.Heartbeat{{
-		NodeID: node, BootID: "boot", AgentVersion: "1", Generation: 1, ReceivedAt: time.Now().Add(-ago), Report: &lifecycle.HealthReport{GPUs: make([]lifecycle.GPUReport, gpus)},
+		NodeID: node, BootID: "boot", AgentVersion: "1", Generation: 1, ReceivedAt: time.Now().Add(-ago), Report: &spec.HealthReport{GPUs: make([]spec.GPUReport, gpus)},
 	}}))
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // Node is the record of one machine. Agent, BMC and live job are in the answer
@@ -53,13 +54,13 @@ type Node struct {
 
 // NodeAgent is the node's agent as last heard.
 type NodeAgent struct {
-	LastHeartbeatAt time.Time               `json:"last_heartbeat_at"`
-	Version         string                  `json:"version,omitempty"`
-	BootID          string                  `json:"boot_id,omitempty"`
-	Address         string                  `json:"address,omitempty"`
-	ReportedAt      *time.Time              `json:"reported_at,omitempty"`
-	Unhealthy       []string                `json:"unhealthy" nullable:"false" doc:"What keeps the report from meeting the SKU"`
-	Report          *lifecycle.HealthReport `json:"report,omitempty"`
+	LastHeartbeatAt time.Time          `json:"last_heartbeat_at"`
+	Version         string             `json:"version,omitempty"`
+	BootID          string             `json:"boot_id,omitempty"`
+	Address         string             `json:"address,omitempty"`
+	ReportedAt      *time.Time         `json:"reported_at,omitempty"`
+	Unhealthy       []string           `json:"unhealthy" nullable:"false" doc:"What keeps the report from meeting the SKU"`
+	Report          *spec.HealthReport `json:"report,omitempty"`
 }
 
 func nodeView(n db.Node) Node {

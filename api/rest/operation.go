@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 const (
@@ -193,7 +194,7 @@ func (m Match) version(current func() (int64, error)) (int64, error) {
 
 // under moves the fields of an InvalidError to where they stand in the request.
 func under(location string, err error) error {
-	var invalid *lifecycle.InvalidError
+	var invalid *spec.InvalidError
 	if !errors.As(err, &invalid) {
 		return err
 	}

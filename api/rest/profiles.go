@@ -12,18 +12,19 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // Profile is the policy of a site for one kind of node, defaults filled in.
 type Profile struct {
-	ID        string                `json:"id"`
-	SiteID    string                `json:"site_id"`
-	Name      string                `json:"name"`
-	Spec      lifecycle.ProfileSpec `json:"spec"`
-	Version   int64                 `json:"version"`
-	CreatedAt time.Time             `json:"created_at"`
-	UpdatedAt time.Time             `json:"updated_at"`
+	ID        string           `json:"id"`
+	SiteID    string           `json:"site_id"`
+	Name      string           `json:"name"`
+	Spec      spec.ProfileSpec `json:"spec"`
+	Version   int64            `json:"version"`
+	CreatedAt time.Time        `json:"created_at"`
+	UpdatedAt time.Time        `json:"updated_at"`
 }
 
 func profileView(r db.Profile) Profile {
@@ -33,8 +34,8 @@ func profileView(r db.Profile) Profile {
 // ProfileRequest is a profile as a person writes it; what is left out gets its
 // default.
 type ProfileRequest struct {
-	Name string                `json:"name" required:"true" doc:"Unique at its site"`
-	Spec lifecycle.ProfileSpec `json:"spec"`
+	Name string           `json:"name" required:"true" doc:"Unique at its site"`
+	Spec spec.ProfileSpec `json:"spec"`
 }
 
 func (r ProfileRequest) validate() error {

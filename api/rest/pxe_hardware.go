@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -96,7 +97,7 @@ func (s *Server) checkPlanned(ctx context.Context, r *HardwareRequest, at string
 	}
 	h := db.PlannedHardware{SerialNumber: boot.Serial(r.SerialNumber), SystemUUID: boot.Clean(r.SystemUUID, maxFact)}
 	for i, text := range r.MACAddresses {
-		mac, ok := lifecycle.NormalMAC(text)
+		mac, ok := spec.NormalMAC(text)
 		switch {
 		case !ok:
 			wrong(fmt.Sprintf("mac_addresses[%d]", i), "must be the Ethernet address of a network card, such as 52:54:00:12:34:56")

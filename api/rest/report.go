@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/ratelimit"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 const (
@@ -79,7 +80,7 @@ func (s *Server) report(ctx context.Context, in *struct {
 	Authorization string `header:"Authorization" doc:"Bearer and the token of the boot script; none for a machine that has none yet"`
 	Body          NodeReport
 }) (*struct{ Body ReportAnswer }, error) {
-	mac, ok := lifecycle.NormalMAC(in.Body.MACAddress)
+	mac, ok := spec.NormalMAC(in.Body.MACAddress)
 	if !ok {
 		return nil, problem.NewInvalid(problem.Field{Location: "body.mac_address", Message: "must be the Ethernet address of a network card, such as 52:54:00:12:34:56"})
 	}

@@ -12,31 +12,31 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // RoCE is the wanted state of a host's RoCE ports, used when the profile
 // enables them. It may be written before the node is there.
 type RoCE struct {
-	SiteID    string               `json:"site_id"`
-	Hostname  string               `json:"hostname"`
-	Ports     []lifecycle.RoCEPort `json:"ports" nullable:"false"`
-	Version   int64                `json:"version"`
-	CreatedAt time.Time            `json:"created_at"`
-	UpdatedAt time.Time            `json:"updated_at"`
+	SiteID    string          `json:"site_id"`
+	Hostname  string          `json:"hostname"`
+	Ports     []spec.RoCEPort `json:"ports" nullable:"false"`
+	Version   int64           `json:"version"`
+	CreatedAt time.Time       `json:"created_at"`
+	UpdatedAt time.Time       `json:"updated_at"`
 }
 
 func roceView(r db.RoCEAssignment) RoCE {
 	out := RoCE{r.SiteID, r.Hostname, r.Spec, r.Version, r.CreatedAt.UTC(), r.UpdatedAt.UTC()}
 	if out.Ports == nil {
-		out.Ports = []lifecycle.RoCEPort{}
+		out.Ports = []spec.RoCEPort{}
 	}
 	return out
 }
 
 // RoCERequest replaces all ports of a host.
 type RoCERequest struct {
-	Ports []lifecycle.RoCEPort `json:"ports" required:"true" maxItems:"64" nullable:"false"`
+	Ports []spec.RoCEPort `json:"ports" required:"true" maxItems:"64" nullable:"false"`
 }
 
 const maxMTU = 65535
@@ -133,7 +133,7 @@ func (s *Server) putRoCE(ctx context.Context, in *struct {
 	Match
 	Body RoCERequest
 }) (*Versioned[RoCE], error) {
-	if !lifecycle.ValidHostname(in.Hostname) {
+	if !spec.ValidHostname(in.Hostname) {
 		return nil, problem.NewInvalid(problem.Field{Location: "path.hostname", Message: "must be one DNS label in lower case"})
 	}
 	if err := in.Body.validate(); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -189,7 +190,7 @@ func (s *Server) checkCredential(ctx context.Context, ref string) error {
 	wrong := func(message string) error {
 		return problem.NewInvalid(problem.Field{Location: "body.credential_ref", Message: message})
 	}
-	if !lifecycle.ValidRef(ref) {
+	if !spec.ValidRef(ref) {
 		return wrong("is not a secret reference (name or name@version); store the login first with `slipway secret put`")
 	}
 	there, err := s.secretExists(ctx, ref)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -90,7 +90,7 @@ func (s *Server) putSecret(ctx context.Context, in *struct{ Body SecretRequest }
 func (s *Server) getSecret(ctx context.Context, in *struct {
 	Name string `query:"name" required:"true"`
 }) (*struct{ Body Secret }, error) {
-	if !lifecycle.ValidRef(in.Name) || strings.Contains(in.Name, "@") {
+	if !spec.ValidRef(in.Name) || strings.Contains(in.Name, "@") {
 		return nil, problem.NewInvalid(problem.Field{Location: "query.name", Message: "is not a secret's name"})
 	}
 	version, _, _, found, err := s.cfg.Store.SecretVersion(ctx, in.Name, 0)

@@ -22,7 +22,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/telemetry"
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -51,7 +51,7 @@ type Config struct {
 	Version   string
 	// MAASProbe proves that a site's region can be used; what it returns is
 	// answered as JSON and must hold no secret. nil: sites cannot be probed.
-	MAASProbe func(ctx context.Context, site lifecycle.SiteSpec) (any, error)
+	MAASProbe func(ctx context.Context, site spec.SiteSpec) (any, error)
 	// AgentURL and AgentCAPEM are what the agent of a node that is bootstrapped
 	// by hand is told, unless its profile says otherwise.
 	AgentURL   string

@@ -9,17 +9,17 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // Site is one MAAS region and the network around it.
 type Site struct {
-	ID        string             `json:"id"`
-	Name      string             `json:"name"`
-	Spec      lifecycle.SiteSpec `json:"spec"`
-	Version   int64              `json:"version"`
-	CreatedAt time.Time          `json:"created_at"`
-	UpdatedAt time.Time          `json:"updated_at"`
+	ID        string        `json:"id"`
+	Name      string        `json:"name"`
+	Spec      spec.SiteSpec `json:"spec"`
+	Version   int64         `json:"version"`
+	CreatedAt time.Time     `json:"created_at"`
+	UpdatedAt time.Time     `json:"updated_at"`
 }
 
 func siteView(r db.Site) Site {
@@ -28,8 +28,8 @@ func siteView(r db.Site) Site {
 
 // SiteRequest is a site as a person writes it.
 type SiteRequest struct {
-	Name string             `json:"name" required:"true" doc:"Unique; 1 to 100 letters, digits, dots, dashes or underscores"`
-	Spec lifecycle.SiteSpec `json:"spec" required:"true"`
+	Name string        `json:"name" required:"true" doc:"Unique; 1 to 100 letters, digits, dots, dashes or underscores"`
+	Spec spec.SiteSpec `json:"spec" required:"true"`
 }
 
 func (r SiteRequest) validate() error {

@@ -8,17 +8,17 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/slipway-cloud/slipway/db"
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // SKU is what a node of one product must show before it may be active.
 type SKU struct {
-	ID        string            `json:"id"`
-	Name      string            `json:"name"`
-	Spec      lifecycle.SKUSpec `json:"spec"`
-	Version   int64             `json:"version"`
-	CreatedAt time.Time         `json:"created_at"`
-	UpdatedAt time.Time         `json:"updated_at"`
+	ID        string       `json:"id"`
+	Name      string       `json:"name"`
+	Spec      spec.SKUSpec `json:"spec"`
+	Version   int64        `json:"version"`
+	CreatedAt time.Time    `json:"created_at"`
+	UpdatedAt time.Time    `json:"updated_at"`
 }
 
 func skuView(r db.SKU) SKU {
@@ -28,8 +28,8 @@ func skuView(r db.SKU) SKU {
 // SKURequest is a SKU as a person writes it; a field that is left out is not
 // checked on nodes.
 type SKURequest struct {
-	Name string            `json:"name" required:"true"`
-	Spec lifecycle.SKUSpec `json:"spec"`
+	Name string       `json:"name" required:"true"`
+	Spec spec.SKUSpec `json:"spec"`
 }
 
 // SKUPath is the path of one.

@@ -8,7 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/slipway-cloud/slipway/db"
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // APIToken is a token as stored. Token holds its text in the answer that
@@ -37,9 +37,9 @@ func utc(t *time.Time) *time.Time {
 
 // TokenRequest asks for a token.
 type TokenRequest struct {
-	Name  string             `json:"name" required:"true"`
-	Roles []string           `json:"roles" required:"true" nullable:"false" doc:"admin, operator, viewer"`
-	TTL   lifecycle.Duration `json:"ttl,omitempty" doc:"How long it is valid, such as 720h; left out, it does not expire"`
+	Name  string        `json:"name" required:"true"`
+	Roles []string      `json:"roles" required:"true" nullable:"false" doc:"admin, operator, viewer"`
+	TTL   spec.Duration `json:"ttl,omitempty" doc:"How long it is valid, such as 720h; left out, it does not expire"`
 }
 
 func (s *Server) registerTokens() {

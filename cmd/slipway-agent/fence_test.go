@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	simnode "github.com/slipway-cloud/slipway/sim/node"
 	"github.com/slipway-cloud/slipway/test/runenv"
@@ -51,9 +52,9 @@ func newWard(t *testing.T) *ward {
 
 func (w *ward) task(kind lifecycle.TaskKind, serial string) lifecycle.TaskResult {
 	w.Helper()
-	req := task.Request{Task: protocol.Task{ID: "t1", BootID: w.machine.BootID()}, Args: &lifecycle.ScrubArgs{RunID: "job_1", Serial: serial}}
+	req := task.Request{Task: protocol.Task{ID: "t1", BootID: w.machine.BootID()}, Args: &spec.ScrubArgs{RunID: "job_1", Serial: serial}}
 	if kind == lifecycle.TaskKindValidate {
-		req.Args = &lifecycle.ValidateArgs{RunID: "job_1", Serial: serial}
+		req.Args = &spec.ValidateArgs{RunID: "job_1", Serial: serial}
 	}
 	return w.handlers[kind].Run(w.Context(), req, task.NewRecorder(nil, nil, nil))
 }
@@ -126,7 +127,7 @@ func TestASerialNumberThatStandsForNoneIsNotCompared(t *testing.T) {
 				require.NoError(t, os.MkdirAll(filepath.Dir(p), 0o755))
 				require.NoError(t, os.WriteFile(p, []byte(content+"\n"), 0o600))
 			}
-			req := task.Request{Task: protocol.Task{ID: "t1", BootID: "boot-1"}, Args: &lifecycle.ScrubArgs{RunID: "r1", Serial: c.asked, Steps: []string{"identity"}}}
+			req := task.Request{Task: protocol.Task{ID: "t1", BootID: "boot-1"}, Args: &spec.ScrubArgs{RunID: "r1", Serial: c.asked, Steps: []string{"identity"}}}
 			res := moreHandlers(cfg, "/var/lib/x")[lifecycle.TaskKindScrub].Run(t.Context(), req, task.NewRecorder(nil, nil, nil))
 			require.Len(t, res.Steps, 1)
 			require.Contains(t, res.Steps[0].Detail, c.says)

@@ -9,6 +9,7 @@ import (
 	"github.com/slipway-cloud/slipway/agent/scrub"
 	"github.com/slipway-cloud/slipway/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // moreHandlers are those that the agent's own package does not hold. Their notes
@@ -16,7 +17,7 @@ import (
 func moreHandlers(cfg agent.Config, stateDir string) task.Registry {
 	c := cleaner{cfg: cfg, host: scrub.Host{
 		Root: cfg.Root, Run: scrub.Exec(cfg.Root, cfg.ToolsPath), StateDir: filepath.Join(cfg.Root, stateDir),
-		Health: func(ctx context.Context) lifecycle.HealthReport { return agent.Report(ctx, cfg) },
+		Health: func(ctx context.Context) spec.HealthReport { return agent.Report(ctx, cfg) },
 	}}
 	return task.Registry{lifecycle.TaskKindScrub: scrubber{c}, lifecycle.TaskKindValidate: task.Func(c.validate)}
 }
@@ -43,7 +44,7 @@ type scrubber struct{ cleaner }
 // control plane for this node: that is what allows disks to be erased, and
 // nothing else does.
 func (s scrubber) Run(ctx context.Context, r task.Request, steps *task.Recorder) lifecycle.TaskResult {
-	in, ok := r.Args.(*lifecycle.ScrubArgs)
+	in, ok := r.Args.(*spec.ScrubArgs)
 	if !ok {
 		return task.Fail(task.CodeInternal, "the arguments are not those of a scrub")
 	}
@@ -70,7 +71,7 @@ func (s scrubber) Resume(ctx context.Context, r task.Request, steps *task.Record
 // validate looks and changes nothing, so that it ends with its lease and is done
 // again.
 func (c cleaner) validate(ctx context.Context, r task.Request, steps *task.Recorder) lifecycle.TaskResult {
-	in, ok := r.Args.(*lifecycle.ValidateArgs)
+	in, ok := r.Args.(*spec.ValidateArgs)
 	if !ok {
 		return task.Fail(task.CodeInternal, "the arguments are not those of a validation")
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // simulated is the configuration of a made-up node without any recorded tool.
@@ -39,7 +40,7 @@ func TestEveryKindHasAHandlerHereOrInTheAgent(t *testing.T) {
 func TestAScrubIsFencedToItsBootAndGoesOnInItOnly(t *testing.T) {
 	t.Parallel()
 	h := moreHandlers(simulated(t), "/var/lib/x")[lifecycle.TaskKindScrub]
-	req := task.Request{Task: protocol.Task{ID: "t1", BootID: "boot-0"}, Args: &lifecycle.ScrubArgs{RunID: "r1"}}
+	req := task.Request{Task: protocol.Task{ID: "t1", BootID: "boot-0"}, Args: &spec.ScrubArgs{RunID: "r1"}}
 	res := h.Run(t.Context(), req, task.NewRecorder(nil, nil, nil))
 	require.Equal(t, lifecycle.TaskCodeRefused, res.Code, "the task is for another boot: %s", res.Message)
 
@@ -61,7 +62,7 @@ func TestAScrubIsFencedToItsBootAndGoesOnInItOnly(t *testing.T) {
 func TestAValidationEndsWithItsLease(t *testing.T) {
 	t.Parallel()
 	h := moreHandlers(simulated(t), "/var/lib/x")[lifecycle.TaskKindValidate]
-	req := task.Request{Task: protocol.Task{ID: "t1", BootID: "boot-1"}, Args: &lifecycle.ValidateArgs{RunID: "r1"}}
+	req := task.Request{Task: protocol.Task{ID: "t1", BootID: "boot-1"}, Args: &spec.ValidateArgs{RunID: "r1"}}
 	require.Equal(t, lifecycle.TaskCodeStepFailed, h.Run(t.Context(), req, task.NewRecorder(nil, nil, nil)).Code)
 	halt := make(chan struct{})
 	rec := task.NewRecorder(nil, halt, func(string) {

@@ -12,7 +12,7 @@ import (
 
 	sdk "go.temporal.io/sdk/client"
 
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/test/secretscan"
 )
 
@@ -93,7 +93,7 @@ func (c *secretSearch) plantCanaries(ctx context.Context, o *operator) (canaries
 		_ = temporal.TerminateWorkflow(context.WithoutCancel(ctx), canaryWorkflow, "", "the search is over")
 	}
 	c.stack.App.Log.Info("the search for secrets plants a canary", "canary", cs[1].value)
-	sku := map[string]any{"name": "canary", "spec": lifecycle.SKUSpec{GPUs: 8, GPUModelContains: cs[2].value + " " + cs[4].value}}
+	sku := map[string]any{"name": "canary", "spec": spec.SKUSpec{GPUs: 8, GPUModelContains: cs[2].value + " " + cs[4].value}}
 	err := o.api.call(ctx, http.MethodPost, "/admin/skus", sku, nil)
 	if err == nil {
 		_, err = fmt.Fprintln(c.printed, "the search for secrets plants a canary:", cs[3].value)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // Params is what a builder makes; options set it. What an option leaves empty
@@ -27,9 +28,9 @@ type Params struct {
 	Simulated  bool
 	NodeStatus lifecycle.NodeStatus
 	JobStatus  lifecycle.JobStatus
-	Site       lifecycle.SiteSpec
-	Profile    lifecycle.ProfileSpec
-	SKU        lifecycle.SKUSpec
+	Site       spec.SiteSpec
+	Profile    spec.ProfileSpec
+	SKU        spec.SKUSpec
 }
 
 // Option sets a part of Params. Any function of this shape is one.
@@ -73,8 +74,8 @@ func params(opts []Option) Params {
 	unique = unique[strings.LastIndexByte(unique, '-')+1:]
 	p := Params{
 		Name: "test-" + unique, Hostname: "host-" + unique, Kind: "onboarding", NodeStatus: lifecycle.NodeMAAS.Initial[0],
-		JobStatus: lifecycle.Job.Initial[0], Profile: lifecycle.ProfileSpec{}.WithDefaults(),
-		Site: lifecycle.SiteSpec{MAASURL: "http://127.0.0.1:5240/MAAS", MAASAPIKeyRef: "maas/test"},
+		JobStatus: lifecycle.Job.Initial[0], Profile: spec.ProfileSpec{}.WithDefaults(),
+		Site: spec.SiteSpec{MAASURL: "http://127.0.0.1:5240/MAAS", MAASAPIKeyRef: "maas/test"},
 	}
 	for _, o := range opts {
 		o(&p)

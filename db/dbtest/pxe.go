@@ -8,13 +8,14 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // InstallWorkflow makes one whose attempts may be silent for half an hour.
 func InstallWorkflow(t testing.TB, s *db.Store) db.InstallWorkflow {
 	t.Helper()
-	w, err := s.CreateInstallWorkflow(t.Context(), params(nil).Name, lifecycle.InstallWorkflowSpec{
-		Kernel: lifecycle.BootImage{URL: "http://127.0.0.1/vmlinuz"}, DeadlineMinutes: 30,
+	w, err := s.CreateInstallWorkflow(t.Context(), params(nil).Name, spec.InstallWorkflowSpec{
+		Kernel: spec.BootImage{URL: "http://127.0.0.1/vmlinuz"}, DeadlineMinutes: 30,
 	})
 	require.NoError(t, err)
 	return w

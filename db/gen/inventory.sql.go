@@ -9,7 +9,7 @@ import (
 	"context"
 
 	"github.com/slipway-cloud/slipway/db/record"
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 const bMC = `-- name: BMC :one
@@ -327,7 +327,7 @@ type InsertProfileParams struct {
 	ID     string
 	SiteID string
 	Name   string
-	Spec   lifecycle.ProfileSpec
+	Spec   spec.ProfileSpec
 }
 
 func (q *Queries) InsertProfile(ctx context.Context, arg InsertProfileParams) (Profile, error) {
@@ -389,7 +389,7 @@ INSERT INTO skus (id, name, spec) VALUES ($1, $2, $3) ON CONFLICT (name) DO NOTH
 type InsertSKUParams struct {
 	ID   string
 	Name string
-	Spec lifecycle.SKUSpec
+	Spec spec.SKUSpec
 }
 
 func (q *Queries) InsertSKU(ctx context.Context, arg InsertSKUParams) (SKU, error) {
@@ -413,7 +413,7 @@ INSERT INTO sites (id, name, spec) VALUES ($1, $2, $3) ON CONFLICT (name) DO NOT
 type InsertSiteParams struct {
 	ID   string
 	Name string
-	Spec lifecycle.SiteSpec
+	Spec spec.SiteSpec
 }
 
 func (q *Queries) InsertSite(ctx context.Context, arg InsertSiteParams) (Site, error) {
@@ -914,7 +914,7 @@ UPDATE profiles SET name = $1, spec = $2, version = version + 1, updated_at = no
 
 type UpdateProfileParams struct {
 	Name    string
-	Spec    lifecycle.ProfileSpec
+	Spec    spec.ProfileSpec
 	ID      string
 	Version int64
 }
@@ -970,7 +970,7 @@ UPDATE skus SET name = $1, spec = $2, version = version + 1, updated_at = now() 
 
 type UpdateSKUParams struct {
 	Name    string
-	Spec    lifecycle.SKUSpec
+	Spec    spec.SKUSpec
 	ID      string
 	Version int64
 }
@@ -1000,7 +1000,7 @@ UPDATE sites SET name = $1, spec = $2, version = version + 1, updated_at = now()
 
 type UpdateSiteParams struct {
 	Name    string
-	Spec    lifecycle.SiteSpec
+	Spec    spec.SiteSpec
 	ID      string
 	Version int64
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db/record"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 type APIToken struct {
@@ -227,7 +228,7 @@ type Heartbeat struct {
 	ClockSkewMS   int64
 	UptimeSeconds float64
 	ReceivedAt    time.Time
-	Report        *lifecycle.HealthReport
+	Report        *spec.HealthReport
 	ReportBootID  string
 	ReportedAt    *time.Time
 	Unhealthy     []string
@@ -249,7 +250,7 @@ type IdempotencyRecord struct {
 type InstallWorkflow struct {
 	ID        string
 	Name      string
-	Spec      lifecycle.InstallWorkflowSpec
+	Spec      spec.InstallWorkflowSpec
 	Version   int64
 	CreatedAt time.Time
 	UpdatedAt time.Time
@@ -422,7 +423,7 @@ type Profile struct {
 	ID        string
 	SiteID    string
 	Name      string
-	Spec      lifecycle.ProfileSpec
+	Spec      spec.ProfileSpec
 	Version   int64
 	CreatedAt time.Time
 	UpdatedAt time.Time
@@ -441,7 +442,7 @@ type RoCEAssignment struct {
 type SKU struct {
 	ID        string
 	Name      string
-	Spec      lifecycle.SKUSpec
+	Spec      spec.SKUSpec
 	Version   int64
 	CreatedAt time.Time
 	UpdatedAt time.Time
@@ -468,7 +469,7 @@ type SigningKey struct {
 type Site struct {
 	ID        string
 	Name      string
-	Spec      lifecycle.SiteSpec
+	Spec      spec.SiteSpec
 	Version   int64
 	CreatedAt time.Time
 	UpdatedAt time.Time

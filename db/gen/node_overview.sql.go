@@ -9,7 +9,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 const nodeOverview = `-- name: NodeOverview :one
@@ -34,7 +34,7 @@ type NodeOverviewRow struct {
 	AgentVersion string
 	Address      string
 	ReceivedAt   time.Time
-	Report       *lifecycle.HealthReport
+	Report       *spec.HealthReport
 	ReportedAt   *time.Time
 	Unhealthy    []string
 }

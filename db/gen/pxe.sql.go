@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/db/record"
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 const advanceInstall = `-- name: AdvanceInstall :exec
@@ -313,7 +313,7 @@ INSERT INTO install_workflows (id, name, spec) VALUES ($1, $2, $3) ON CONFLICT (
 type InsertInstallWorkflowParams struct {
 	ID   string
 	Name string
-	Spec lifecycle.InstallWorkflowSpec
+	Spec spec.InstallWorkflowSpec
 }
 
 func (q *Queries) InsertInstallWorkflow(ctx context.Context, arg InsertInstallWorkflowParams) (InstallWorkflow, error) {
@@ -1056,7 +1056,7 @@ UPDATE install_workflows SET name = $1, spec = $2, version = version + 1, update
 
 type UpdateInstallWorkflowParams struct {
 	Name    string
-	Spec    lifecycle.InstallWorkflowSpec
+	Spec    spec.InstallWorkflowSpec
 	ID      string
 	Version int64
 }

@@ -5,7 +5,7 @@ package record
 import (
 	"time"
 
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // Labels are free key-value marks of a node.
@@ -23,7 +23,7 @@ type Observed struct {
 }
 
 // RoCEPorts are the RoCE interfaces of one host.
-type RoCEPorts []lifecycle.RoCEPort
+type RoCEPorts []spec.RoCEPort
 
 // EntryKind is the kind of an audit row.
 type EntryKind string

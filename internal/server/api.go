@@ -6,7 +6,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/agentapi"
 	"github.com/slipway-cloud/slipway/api/rest"
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/maas"
 )
@@ -35,7 +35,7 @@ func (a *App) restAPI() (*rest.Server, error) {
 }
 
 // probeMAAS proves that a site's region answers and what its key may do.
-func (a *App) probeMAAS(ctx context.Context, site lifecycle.SiteSpec) (any, error) {
+func (a *App) probeMAAS(ctx context.Context, site spec.SiteSpec) (any, error) {
 	key, err := a.Secrets.Resolve(ctx, providers.SecretRef(site.MAASAPIKeyRef))
 	if err != nil {
 		return nil, err

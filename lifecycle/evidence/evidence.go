@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // Schema is the version of Certificate's shape.
@@ -165,7 +166,7 @@ func Verify(b Bundle, trusted []Key) ([]Certificate, []Problem) {
 		at := int64(i + 1)
 		v.signed(at, CertificateContext, e)
 		var c Certificate
-		if err := lifecycle.DecodeStrict(e.Payload, &c); err != nil {
+		if err := spec.DecodeStrict(e.Payload, &c); err != nil {
 			v.wrong(at, "the certificate cannot be read: %v", err)
 			previous = Hash(e.Payload)
 			continue
@@ -220,7 +221,7 @@ func (v *verifier) link(at int64, nodeID, previous string, c Certificate) {
 func (v *verifier) head(b Bundle, last string) {
 	v.signed(0, HeadContext, b.Head)
 	var h Head
-	if err := lifecycle.DecodeStrict(b.Head.Payload, &h); err != nil {
+	if err := spec.DecodeStrict(b.Head.Payload, &h); err != nil {
 		v.wrong(0, "the head cannot be read: %v", err)
 		return
 	}

@@ -24,7 +24,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/agentapi/agentapitest"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/internal/nodeca"
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	simnode "github.com/slipway-cloud/slipway/sim/node"
@@ -171,7 +171,7 @@ func (s *site) healthy() []string {
 	if r == nil || r.BootID != s.machine.BootID() {
 		return []string{"no report of this boot"}
 	}
-	return lifecycle.SKUSpec{GPUs: 8, GPUModelContains: "H100", GPUMemoryMiB: 80000, DriverMinVersion: "550", NICsUp: 4, DataDisks: 4,
+	return spec.SKUSpec{GPUs: 8, GPUModelContains: "H100", GPUMemoryMiB: 80000, DriverMinVersion: "550", NICsUp: 4, DataDisks: 4,
 		MinMemoryMiB: 1 << 20, RequireECC: true}.CheckHealth(r.Health)
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/bmc/redfish"
 	pxesim "github.com/slipway-cloud/slipway/sim/pxe"
@@ -143,9 +144,9 @@ func (t *environment) bootedWorkflows(ctx context.Context) (install, erase strin
 	for _, one := range [][3]string{{"install", "autoinstall", bootedInstall}, {"erase", pxesim.LiveWord, bootedErase}} {
 		w, err := t.store.InstallWorkflowByName(ctx, one[0])
 		if errors.Is(err, db.ErrNotFound) {
-			w, err = t.store.CreateInstallWorkflow(ctx, one[0], lifecycle.InstallWorkflowSpec{
-				Kernel: lifecycle.BootImage{URL: t.stack.Config.API.PublicURL + "/boot/start.ipxe"}, Initrds: []lifecycle.BootImage{},
-				CommandLine: one[1] + " ds=nocloud-net;s={{ .SeedURL }}", UserData: one[2], Agent: &lifecycle.InstallAgent{Simulated: true, HeartbeatSeconds: 1},
+			w, err = t.store.CreateInstallWorkflow(ctx, one[0], spec.InstallWorkflowSpec{
+				Kernel: spec.BootImage{URL: t.stack.Config.API.PublicURL + "/boot/start.ipxe"}, Initrds: []spec.BootImage{},
+				CommandLine: one[1] + " ds=nocloud-net;s={{ .SeedURL }}", UserData: one[2], Agent: &spec.InstallAgent{Simulated: true, HeartbeatSeconds: 1},
 			})
 		}
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	"github.com/slipway-cloud/slipway/test/stack"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -84,14 +85,14 @@ func (t *environment) stage(ctx context.Context, c Case) (*Target, error) {
 	if err := target.lay(ctx); err != nil {
 		return nil, err
 	}
-	spec := t.stack.SiteSpec()
-	spec.MAASURL = strings.Replace(spec.MAASURL, hostOf(spec.MAASURL), target.maas.Address(), 1)
-	if target.Site, err = t.store.CreateSite(ctx, "site-"+m.Spec().ID, spec); err != nil {
+	siteSpec := t.stack.SiteSpec()
+	siteSpec.MAASURL = strings.Replace(siteSpec.MAASURL, hostOf(siteSpec.MAASURL), target.maas.Address(), 1)
+	if target.Site, err = t.store.CreateSite(ctx, "site-"+m.Spec().ID, siteSpec); err != nil {
 		return nil, err
 	}
 	profile := t.stack.ProfileSpec()
-	profile.PollInterval = lifecycle.Duration(400 * time.Millisecond)
-	profile.HardwareSyncInterval = lifecycle.Duration(2 * 15 * time.Minute / speed) // patient on a busy machine
+	profile.PollInterval = spec.Duration(400 * time.Millisecond)
+	profile.HardwareSyncInterval = spec.Duration(2 * 15 * time.Minute / speed) // patient on a busy machine
 	if target.Profile, err = t.store.CreateProfile(ctx, target.Site.ID, "standard", profile); err != nil {
 		return nil, err
 	}
@@ -106,11 +107,11 @@ func (t *Target) lay(ctx context.Context) error {
 	if t.maas, err = newWire(ctx, hostOf(t.Stack.Sims.URL)); err != nil {
 		return err
 	}
-	spec := t.Machine.Spec()
-	if t.bmc, err = newWire(ctx, hostOf(spec.BMCAddress)); err != nil {
+	siteSpec := t.Machine.Spec()
+	if t.bmc, err = newWire(ctx, hostOf(siteSpec.BMCAddress)); err != nil {
 		return err
 	}
-	t.Machine.SetBMC(strings.Replace(spec.BMCAddress, hostOf(spec.BMCAddress), t.bmc.Address(), 1), spec.BMCUser, spec.BMCPassword)
+	t.Machine.SetBMC(strings.Replace(siteSpec.BMCAddress, hostOf(siteSpec.BMCAddress), t.bmc.Address(), 1), siteSpec.BMCUser, siteSpec.BMCPassword)
 	return nil
 }
 

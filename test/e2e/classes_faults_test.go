@@ -21,6 +21,7 @@ import (
 	"github.com/slipway-cloud/slipway/agent/taskhandlers"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/maas"
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
@@ -148,7 +149,7 @@ func (c *classCase) connectBootNIC() {
 	require.Fail(c.t, "MAAS does not list the boot interface")
 }
 
-func (c *classCase) correctProfile(repair func(*lifecycle.ProfileSpec)) {
+func (c *classCase) correctProfile(repair func(*spec.ProfileSpec)) {
 	c.t.Helper()
 	spec := c.profile.Spec
 	repair(&spec)

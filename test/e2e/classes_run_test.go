@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/userdata"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
@@ -46,7 +47,7 @@ type classRow struct {
 	class lifecycle.FailureClass
 	stage string // where the job parks
 	says  string // regexp of the message
-	tune  func(*lifecycle.ProfileSpec)
+	tune  func(*spec.ProfileSpec)
 	// pin is the BMC's approved pin, and login the name of a secret that is not stored, where they
 	// are not the usual ones.
 	pin, login string

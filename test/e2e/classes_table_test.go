@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
 	simnode "github.com/slipway-cloud/slipway/sim/node"
@@ -34,9 +35,9 @@ func classesRaisedElsewhere() map[lifecycle.FailureClass]string {
 	}
 }
 
-func within(stage string, d time.Duration) func(*lifecycle.ProfileSpec) {
-	return func(s *lifecycle.ProfileSpec) {
-		s.StageDeadlines = map[string]lifecycle.Duration{stage: lifecycle.Duration(d)}
+func within(stage string, d time.Duration) func(*spec.ProfileSpec) {
+	return func(s *spec.ProfileSpec) {
+		s.StageDeadlines = map[string]spec.Duration{stage: spec.Duration(d)}
 	}
 }
 
@@ -54,7 +55,7 @@ func clearLoginBlock(c *classCase) {
 	require.NoError(c.t, c.App.Store.ClearBMCBlock(c.t.Context(), c.bmcID))
 }
 
-func withoutRedeployment(s *lifecycle.ProfileSpec) { s.EnableDeployRetryOnDatasourceFailed = false }
+func withoutRedeployment(s *spec.ProfileSpec) { s.EnableDeployRetryOnDatasourceFailed = false }
 
 // classGroup is the classes that one part of the outside world leads to.
 type classGroup struct {
@@ -120,8 +121,8 @@ func machineClassRows() []classRow {
 		{class: lifecycle.FailBootDiskNotFound, stage: contract.StageConfigureStorage, says: `no disk matches the boot disk rule \(model contains "BOSS"\)`,
 			fault: withMAASFault(maassim.Fault{Name: "no_boss_disk"})},
 		{class: lifecycle.FailStorageLayoutRejected, stage: contract.StageConfigureStorage, says: `MAAS refused layout "vmfs7"`,
-			tune:   func(s *lifecycle.ProfileSpec) { s.StorageLayout = "vmfs7" },
-			repair: func(c *classCase) { c.correctProfile(func(s *lifecycle.ProfileSpec) { s.StorageLayout = "flat" }) }},
+			tune:   func(s *spec.ProfileSpec) { s.StorageLayout = "vmfs7" },
+			repair: func(c *classCase) { c.correctProfile(func(s *spec.ProfileSpec) { s.StorageLayout = "flat" }) }},
 		{class: lifecycle.FailPXEUnfixable, stage: contract.StageEnsurePXE, says: `is on no VLAN`,
 			fault: withMAASFault(maassim.Fault{Name: "boot_nic_no_vlan"}), repair: (*classCase).connectBootNIC},
 	}
@@ -138,7 +139,7 @@ func deploymentClassRows() []classRow {
 		{class: lifecycle.FailDatasource, stage: contract.StageClassifyFailure, says: `searching for network data from DataSourceMAAS`,
 			tune: withoutRedeployment, fault: withMAASFault(maassim.Fault{Name: "deploy_datasource_none"})},
 		{class: lifecycle.FailDatasourceRepeated, stage: contract.StageClassifyFailure, says: `after 2 deployments: .*DataSourceMAAS`,
-			tune:  func(s *lifecycle.ProfileSpec) { s.MaxDeployRetryAttempts = 1 },
+			tune:  func(s *spec.ProfileSpec) { s.MaxDeployRetryAttempts = 1 },
 			fault: withMAASFault(maassim.Fault{Name: "deploy_datasource_none", Count: 2})},
 		{class: lifecycle.FailPowerNotConfirmed, stage: contract.StageRecoverDatasource, says: `could not be powered off for release`,
 			fault: func(c *classCase) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/test/stack"
@@ -29,7 +30,7 @@ var admin = db.Actor{Owner: lifecycle.OwnerAdmin, ID: "test"}
 
 // newWorld starts a site of the test's own on the stack that all tests share, with machines,
 // secrets, profile, SKU and RoCE records. Zero options are the tests' defaults.
-func newWorld(t *testing.T, o stack.Options, tune ...func(*lifecycle.ProfileSpec)) *world {
+func newWorld(t *testing.T, o stack.Options, tune ...func(*spec.ProfileSpec)) *world {
 	t.Helper()
 	n := siteNumbers.Add(1)
 	o = siteDefaults(o)
@@ -45,7 +46,7 @@ func newWorld(t *testing.T, o stack.Options, tune ...func(*lifecycle.ProfileSpec
 
 // newPrivateWorld starts a whole stack for one test: for one that stops a server or a worker, that
 // has a configuration, a namespace or a log of its own, or that looks at the whole database.
-func newPrivateWorld(t *testing.T, o stack.Options, tune ...func(*lifecycle.ProfileSpec)) *world {
+func newPrivateWorld(t *testing.T, o stack.Options, tune ...func(*spec.ProfileSpec)) *world {
 	t.Helper()
 	require.NoError(t, startServers())
 	o = stackDefaults(siteDefaults(o))
@@ -78,7 +79,7 @@ func siteDefaults(o stack.Options) stack.Options {
 }
 
 // seed stores what an onboarding at the site needs.
-func (w *world) seed(t *testing.T, site, sku string, tune []func(*lifecycle.ProfileSpec)) {
+func (w *world) seed(t *testing.T, site, sku string, tune []func(*spec.ProfileSpec)) {
 	t.Helper()
 	ctx, store := t.Context(), w.App.Store
 	require.NoError(t, w.SeedSecrets(ctx))

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 )
@@ -66,20 +66,20 @@ func (s *Stack) SeedBMC(ctx context.Context, m *simhw.Machine) error {
 }
 
 // SiteSpec is the simulated site.
-func (s *Stack) SiteSpec() lifecycle.SiteSpec {
-	return lifecycle.SiteSpec{
+func (s *Stack) SiteSpec() spec.SiteSpec {
+	return spec.SiteSpec{
 		MAASURL: s.Sims.URL, MAASAPIKeyRef: s.secret("maas-api-key"), Region: "sim", SSHUser: "ubuntu", SSHKeyRef: s.secret("node-ssh-key"),
 		SSHPort: NodeSSHPort, TrustFirstBMCPin: true, Simulated: true,
 	}
 }
 
 // ProfileSpec is a profile that uses every stage.
-func (s *Stack) ProfileSpec() lifecycle.ProfileSpec {
-	return lifecycle.ProfileSpec{
-		RequireHWSync: true, EnablePhase2RoCE: true, BootDisk: lifecycle.BootDiskRule{ModelContains: "BOSS"},
+func (s *Stack) ProfileSpec() spec.ProfileSpec {
+	return spec.ProfileSpec{
+		RequireHWSync: true, EnablePhase2RoCE: true, BootDisk: spec.BootDiskRule{ModelContains: "BOSS"},
 		EnableDeployRetryOnDatasourceFailed: true, MaxDeployRetryAttempts: 2,
-		PollInterval: lifecycle.Duration(250 * time.Millisecond), AgentHeartbeatInterval: lifecycle.Duration(time.Second),
-		HardwareSyncInterval: lifecycle.Duration(s.wall(15 * time.Minute)), DistroSeries: "jammy", BatchMaxParallel: 3,
+		PollInterval: spec.Duration(250 * time.Millisecond), AgentHeartbeatInterval: spec.Duration(time.Second),
+		HardwareSyncInterval: spec.Duration(s.wall(15 * time.Minute)), DistroSeries: "jammy", BatchMaxParallel: 3,
 	}
 }
 
@@ -89,20 +89,20 @@ func (s *Stack) wall(d time.Duration) time.Duration {
 }
 
 // SKUSpec is what a simulated GPU server meets.
-func (s *Stack) SKUSpec() lifecycle.SKUSpec {
-	return lifecycle.SKUSpec{
+func (s *Stack) SKUSpec() spec.SKUSpec {
+	return spec.SKUSpec{
 		GPUs: 8, GPUModelContains: "H100", GPUMemoryMiB: 80000, DriverMinVersion: "535.0", NICsUp: 2, DataDisks: 4, RequireECC: true,
 	}
 }
 
 // RoCEPorts are the records of a machine's two fast ports.
-func RoCEPorts(m *simhw.Machine, n int) []lifecycle.RoCEPort {
-	var out []lifecycle.RoCEPort
+func RoCEPorts(m *simhw.Machine, n int) []spec.RoCEPort {
+	var out []spec.RoCEPort
 	for i, nic := range m.Spec().NICs {
 		if nic.VLAN != 2 {
 			continue
 		}
-		out = append(out, lifecycle.RoCEPort{
+		out = append(out, spec.RoCEPort{
 			Interface: nic.Name, MTU: 9000, SubnetCIDR: "127.20.0.0/16", IP: fmt.Sprintf("127.20.%d.%d", i, n+10), Tags: []string{"roce"},
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // AgentSign is whether a node's agent lives, as far as its heartbeats tell.
@@ -43,13 +44,13 @@ func (f LeavingFacts) TimelineNote() string { return f.Note }
 // LeavingConfig is what a decommission goes by: the site, the node's profile and
 // SKU, and what belongs to the platform on a node. Keys are public.
 type LeavingConfig struct {
-	Site      lifecycle.SiteSpec    `json:"site"`
-	Profile   lifecycle.ProfileSpec `json:"profile"`
-	SKU       lifecycle.SKUSpec     `json:"sku"`
-	ProfileID string                `json:"profile_id,omitempty"`
-	SKUID     string                `json:"sku_id,omitempty"`
-	KeepUsers []string              `json:"keep_users,omitempty"`
-	KeepKeys  []string              `json:"keep_keys,omitempty"`
+	Site      spec.SiteSpec    `json:"site"`
+	Profile   spec.ProfileSpec `json:"profile"`
+	SKU       spec.SKUSpec     `json:"sku"`
+	ProfileID string           `json:"profile_id,omitempty"`
+	SKUID     string           `json:"sku_id,omitempty"`
+	KeepUsers []string         `json:"keep_users,omitempty"`
+	KeepKeys  []string         `json:"keep_keys,omitempty"`
 }
 
 // PowerFacts is what was read of a machine's power.

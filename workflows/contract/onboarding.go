@@ -3,7 +3,7 @@ package contract
 import (
 	"time"
 
-	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // The onboarding stages of seed 001 section 4.2, in order.
@@ -62,12 +62,12 @@ func (r JobRef) Ref() JobRef { return r }
 
 // SiteFacts is what load_site_config found and proved.
 type SiteFacts struct {
-	Site        lifecycle.SiteSpec    `json:"site"`
-	Profile     lifecycle.ProfileSpec `json:"profile"`
-	SKU         lifecycle.SKUSpec     `json:"sku"`
-	Hostname    string                `json:"hostname"`
-	MAASVersion string                `json:"maas_version,omitempty"`
-	NodeTimeout lifecycle.Duration    `json:"node_timeout,omitempty"`
+	Site        spec.SiteSpec    `json:"site"`
+	Profile     spec.ProfileSpec `json:"profile"`
+	SKU         spec.SKUSpec     `json:"sku"`
+	Hostname    string           `json:"hostname"`
+	MAASVersion string           `json:"maas_version,omitempty"`
+	NodeTimeout spec.Duration    `json:"node_timeout,omitempty"`
 }
 
 // BMCFacts is what a BMC said of its system.

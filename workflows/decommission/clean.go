@@ -12,6 +12,7 @@ import (
 	leaveact "github.com/slipway-cloud/slipway/activities/decommission"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
@@ -24,8 +25,8 @@ var (
 	storageSteps = []string{"containers", "processes", "users", "keys", "autostart", "mounts", "files", "disks"}
 )
 
-func (s *State) scrubArgs(steps []string) lifecycle.ScrubArgs {
-	return lifecycle.ScrubArgs{
+func (s *State) scrubArgs(steps []string) spec.ScrubArgs {
+	return spec.ScrubArgs{
 		RunID: s.Job.JobID, Serial: s.Node.Serial, Steps: steps, KeepUsers: s.Config.KeepUsers, KeepKeys: s.Config.KeepKeys,
 		AllowOverwrite: s.Config.Profile.ScrubAllowOverwrite,
 	}
@@ -81,7 +82,7 @@ func (s *State) observeErased(ctx workflow.Context, a ask) (stage.Observation, e
 }
 
 func (s *State) validateAsk() ask {
-	args := lifecycle.ValidateArgs{
+	args := spec.ValidateArgs{
 		RunID: s.Job.JobID, SKU: s.Config.SKU, Serial: s.Node.Serial, NotBootID: s.ScrubBoot, KeepUsers: s.Config.KeepUsers, KeepKeys: s.Config.KeepKeys,
 	}
 	if s.pxe() {

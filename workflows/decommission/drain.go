@@ -9,6 +9,7 @@ import (
 	leaveact "github.com/slipway-cloud/slipway/activities/decommission"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
@@ -85,7 +86,7 @@ func vacant(s *State) string {
 }
 
 func (s *State) revokeAsk() ask {
-	return ask{stage: lifecycle.StageForceRelease, kind: lifecycle.TaskKindRevokeUser, tries: &s.Tries.Revoke, args: lifecycle.RevokeUserArgs{
+	return ask{stage: lifecycle.StageForceRelease, kind: lifecycle.TaskKindRevokeUser, tries: &s.Tries.Revoke, args: spec.RevokeUserArgs{
 		AllocationID: s.Node.AllocationID, User: lifecycle.TenantAccount(s.Node.AllocationID), RemoveHome: true,
 	}}
 }
@@ -191,7 +192,7 @@ func (s *State) drainAsk() ask {
 	grace := time.Duration(s.Request.GraceSeconds) * time.Second
 	return ask{
 		stage: lifecycle.StageDrainNode, kind: lifecycle.TaskKindDrain, tries: &s.Tries.Drain, limit: grace + 30*time.Minute,
-		args: lifecycle.DrainArgs{GraceSeconds: s.Request.GraceSeconds, Reason: s.Request.Reason},
+		args: spec.DrainArgs{GraceSeconds: s.Request.GraceSeconds, Reason: s.Request.Reason},
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
 	"github.com/slipway-cloud/slipway/activities/projection"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/decommission"
 )
@@ -266,7 +267,7 @@ func (w *site) ProbeForLeaving(context.Context, contract.JobRef) (contract.Machi
 }
 
 func (w *site) LoadSiteConfig(context.Context, maasact.LoadSiteIn) (contract.SiteFacts, error) {
-	return does(w, "site", func() contract.SiteFacts { return contract.SiteFacts{Profile: lifecycle.ProfileSpec{}.WithDefaults()} })
+	return does(w, "site", func() contract.SiteFacts { return contract.SiteFacts{Profile: spec.ProfileSpec{}.WithDefaults()} })
 }
 
 func (w *site) LookBeforeRelease(context.Context, maasact.MachineIn) (contract.ReleaseFacts, error) {

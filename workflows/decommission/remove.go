@@ -8,6 +8,7 @@ import (
 	leaveact "github.com/slipway-cloud/slipway/activities/decommission"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
@@ -76,7 +77,7 @@ func retire(ctx workflow.Context, s *State) error {
 }
 
 func (s *State) uninstallAsk() ask {
-	return ask{stage: lifecycle.StageRemoveNode, kind: lifecycle.TaskKindUninstall, tries: &s.Tries.Uninstall, args: lifecycle.UninstallArgs{}}
+	return ask{stage: lifecycle.StageRemoveNode, kind: lifecycle.TaskKindUninstall, tries: &s.Tries.Uninstall, args: spec.UninstallArgs{}}
 }
 
 // removeNode takes the agent from the node, or proves it gone with its disk, and

@@ -21,6 +21,7 @@ import (
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
 	"github.com/slipway-cloud/slipway/activities/projection"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -188,7 +189,7 @@ func (c pair) job(t *testing.T) *parked {
 	t.Helper()
 	p := parkedAt(t, c.stage, State{
 		Machine: contract.MachineFacts{SystemID: "abc", Status: "Ready"},
-		Site:    contract.SiteFacts{Profile: lifecycle.ProfileSpec{RequireHWSync: true, EnablePhase2RoCE: true}.WithDefaults()},
+		Site:    contract.SiteFacts{Profile: spec.ProfileSpec{RequireHWSync: true, EnablePhase2RoCE: true}.WithDefaults()},
 	})
 	first := true
 	p.answer[lookingFor[c.stage]] = func() (any, error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/fault"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -25,7 +26,7 @@ func TestADeadlineThatNobodyWasThereFor(t *testing.T) {
 			t.Parallel()
 			p := parkedAt(t, contract.StageWaitDeployed, State{
 				Machine: contract.MachineFacts{SystemID: "abc", Status: "Deploying"}, Deploy: Deployment{Attempt: 1, Begun: true},
-				Site: contract.SiteFacts{Profile: lifecycle.ProfileSpec{}.WithDefaults()},
+				Site: contract.SiteFacts{Profile: spec.ProfileSpec{}.WithDefaults()},
 			})
 			p.env.OnActivity("WaitForDeployed", mock.Anything, mock.Anything).After(24*time.Hour).Return(maasact.DeployedFacts{Outcome: contract.DeployOK}, nil)
 			late := mock.MatchedBy(func(in maasact.ClassifyIn) bool { return in.Outcome == contract.DeployTimeout })

@@ -10,6 +10,7 @@ import (
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
@@ -134,7 +135,7 @@ func planStorage(ctx workflow.Context, p *planner, _ stage.Stage[State]) contrac
 	return row
 }
 
-func rule(r lifecycle.BootDiskRule) string {
+func rule(r spec.BootDiskRule) string {
 	text := "any disk"
 	if r.ModelContains != "" {
 		text = "model contains " + r.ModelContains

@@ -17,6 +17,7 @@ import (
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
 	"github.com/slipway-cloud/slipway/activities/projection"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -102,7 +103,7 @@ func (o *outside) healthy() *outside {
 }
 
 func site() contract.SiteFacts {
-	p := lifecycle.ProfileSpec{RequireHWSync: true, EnablePhase2RoCE: true, EnableDeployRetryOnDatasourceFailed: true, MaxDeployRetryAttempts: 1}
+	p := spec.ProfileSpec{RequireHWSync: true, EnablePhase2RoCE: true, EnableDeployRetryOnDatasourceFailed: true, MaxDeployRetryAttempts: 1}
 	return contract.SiteFacts{Profile: p.WithDefaults(), MAASVersion: "3.5", Hostname: "gpu-1"}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/test/bench/rig"
 )
 
@@ -119,8 +120,8 @@ func inServicePXE(t *testing.T, r *rig.Rig) db.Node {
 	a := &stand{rig: r, node: n.ID}
 	a.enrols(t)
 	require.NoError(t, a.beat(t.Context(), "boot-"+n.Hostname))
-	eraser, err := r.Store.CreateInstallWorkflow(t.Context(), "eraser", lifecycle.InstallWorkflowSpec{
-		Kernel: lifecycle.BootImage{URL: "http://127.0.0.1/vmlinuz"}, Agent: &lifecycle.InstallAgent{Simulated: true},
+	eraser, err := r.Store.CreateInstallWorkflow(t.Context(), "eraser", spec.InstallWorkflowSpec{
+		Kernel: spec.BootImage{URL: "http://127.0.0.1/vmlinuz"}, Agent: &spec.InstallAgent{Simulated: true},
 	})
 	require.NoError(t, err)
 	require.NoError(t, r.Store.Tx(t.Context(), func(tx *db.Tx) error {

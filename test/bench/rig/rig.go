@@ -34,6 +34,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers/secrets"
 	"github.com/slipway-cloud/slipway/test/bench/noop"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -58,7 +59,7 @@ type Rig struct {
 }
 
 // New starts a rig that ends with tb. Hooks of region must be set before.
-func New(tb testing.TB, region *noop.Region, tune ...func(*lifecycle.ProfileSpec)) *Rig {
+func New(tb testing.TB, region *noop.Region, tune ...func(*spec.ProfileSpec)) *Rig {
 	tb.Helper()
 	r := &Rig{Store: dbtest.Store(tb), Temporal: Temporal(tb), Queue: "rig-" + db.NewID("q"), Region: region}
 	if region.Boot == nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/nodeca"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/test/bench/noop"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -43,7 +44,7 @@ var agentCA = sync.OnceValue(func() string {
 })
 
 // seed stores secrets, site, profile and SKU; the profile uses every stage.
-func (r *Rig) seed(tb testing.TB, tune []func(*lifecycle.ProfileSpec)) {
+func (r *Rig) seed(tb testing.TB, tune []func(*spec.ProfileSpec)) {
 	tb.Helper()
 	ctx := tb.Context()
 	login, err := json.Marshal(map[string]string{"username": noop.BMCUser, "password": noop.BMCPassword})
@@ -52,22 +53,22 @@ func (r *Rig) seed(tb testing.TB, tune []func(*lifecycle.ProfileSpec)) {
 		_, err := r.secrets.Put(ctx, name, providers.NewSecret(value))
 		require.NoError(tb, err)
 	}
-	r.Site, err = r.Store.CreateSite(ctx, "noop", lifecycle.SiteSpec{
+	r.Site, err = r.Store.CreateSite(ctx, "noop", spec.SiteSpec{
 		MAASURL: "http://127.0.0.1:5240/MAAS", MAASAPIKeyRef: secretMAAS, Region: "noop", SSHUser: "ubuntu", SSHKeyRef: secretSSH,
 		TrustFirstBMCPin: true, Simulated: true,
 	})
 	require.NoError(tb, err)
-	profile := lifecycle.ProfileSpec{
-		RequireHWSync: true, EnablePhase2RoCE: true, BootDisk: lifecycle.BootDiskRule{ModelContains: "BOSS"}, DistroSeries: "jammy",
-		EnableDeployRetryOnDatasourceFailed: true, MaxDeployRetryAttempts: 2, PollInterval: lifecycle.Duration(50 * time.Millisecond),
-		HardwareSyncInterval: lifecycle.Duration(15 * time.Minute), BatchMaxParallel: 50,
+	profile := spec.ProfileSpec{
+		RequireHWSync: true, EnablePhase2RoCE: true, BootDisk: spec.BootDiskRule{ModelContains: "BOSS"}, DistroSeries: "jammy",
+		EnableDeployRetryOnDatasourceFailed: true, MaxDeployRetryAttempts: 2, PollInterval: spec.Duration(50 * time.Millisecond),
+		HardwareSyncInterval: spec.Duration(15 * time.Minute), BatchMaxParallel: 50,
 	}
 	for _, f := range tune {
 		f(&profile)
 	}
 	r.Profile, err = r.Store.CreateProfile(ctx, r.Site.ID, "standard", profile)
 	require.NoError(tb, err)
-	r.SKU, err = r.Store.CreateSKU(ctx, "h100x8", lifecycle.SKUSpec{
+	r.SKU, err = r.Store.CreateSKU(ctx, "h100x8", spec.SKUSpec{
 		GPUs: 8, GPUModelContains: "H100", GPUMemoryMiB: 80000, DriverMinVersion: "535.0", NICsUp: 2, DataDisks: 4, RequireECC: true,
 	})
 	require.NoError(tb, err)
@@ -124,10 +125,10 @@ func (r *Rig) AddNode(ctx context.Context, host string, manual bool) (Node, erro
 	return n, nil
 }
 
-func fastPorts() []lifecycle.RoCEPort {
-	var out []lifecycle.RoCEPort
+func fastPorts() []spec.RoCEPort {
+	var out []spec.RoCEPort
 	for i, name := range noop.FastPorts() {
-		out = append(out, lifecycle.RoCEPort{
+		out = append(out, spec.RoCEPort{
 			Interface: name, MTU: 9000, SubnetCIDR: noop.FastCIDR, IP: fmt.Sprintf("127.20.0.%d", 10+i), Tags: []string{"roce"},
 		})
 	}
@@ -149,20 +150,20 @@ func (r *Rig) Beat(ctx context.Context, host string) error {
 }
 
 // Healthy is the report of a node that meets the rig's SKU.
-func Healthy() *lifecycle.HealthReport {
+func Healthy() *spec.HealthReport {
 	memory, ecc, errs, no := int64(81559), true, 0, false
-	r := &lifecycle.HealthReport{Simulated: true, CPUs: 192, Driver: "550.90.07"}
+	r := &spec.HealthReport{Simulated: true, CPUs: 192, Driver: "550.90.07"}
 	for i := range 8 {
-		r.GPUs = append(r.GPUs, lifecycle.GPUReport{
+		r.GPUs = append(r.GPUs, spec.GPUReport{
 			UUID: fmt.Sprintf("GPU-%d", i), Model: "NVIDIA H100 80GB HBM3", MemoryMiB: &memory, ECCEnabled: &ecc, UncorrectedECC: &errs,
 			RemapPending: &no, RemapFailed: &no,
 		})
 	}
 	for i, name := range noop.FastPorts() {
-		r.NICs = append(r.NICs, lifecycle.NICReport{Name: name, MAC: fmt.Sprintf("02:00:00:00:00:%02x", i), Up: true, SpeedMbps: 400000})
+		r.NICs = append(r.NICs, spec.NICReport{Name: name, MAC: fmt.Sprintf("02:00:00:00:00:%02x", i), Up: true, SpeedMbps: 400000})
 	}
 	for i := range 4 {
-		r.Disks = append(r.Disks, lifecycle.DiskReport{Name: fmt.Sprintf("nvme%dn1", i), Bytes: 3840e9})
+		r.Disks = append(r.Disks, spec.DiskReport{Name: fmt.Sprintf("nvme%dn1", i), Bytes: 3840e9})
 	}
 	return r
 }

@@ -1,4 +1,4 @@
-package lifecycle
+package spec
 
 import (
 	"fmt"
@@ -109,4 +109,14 @@ func part(p []string, i int) int {
 		return -1
 	}
 	return n
+}
+
+// OlderVersion says whether version a is older than b. What is no version of
+// dotted numbers, such as dev, is neither older nor newer.
+func OlderVersion(a, b string) bool {
+	a, b = strings.TrimPrefix(a, "v"), strings.TrimPrefix(b, "v")
+	if part(strings.Split(a, "."), 0) < 0 || part(strings.Split(b, "."), 0) < 0 {
+		return false
+	}
+	return compareVersions(a, b) < 0
 }

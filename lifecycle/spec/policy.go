@@ -1,4 +1,4 @@
-package lifecycle
+package spec
 
 import (
 	"crypto/ed25519"

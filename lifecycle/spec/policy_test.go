@@ -1,0 +1,99 @@
+package spec_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
+)
+
+func TestSiteSpecNamesEveryWrongField(t *testing.T) {
+	t.Parallel()
+	err := spec.SiteSpec{MAASURL: "ftp://x", MAASAPIKeyRef: "Bad Ref", SSHKeyRef: "/"}.Validate()
+	var bad *spec.InvalidError
+	require.ErrorAs(t, err, &bad)
+	require.Len(t, bad.Fields, 3)
+	require.NoError(t, spec.SiteSpec{MAASURL: "https://maas.example:5240/MAAS", MAASAPIKeyRef: "maas/main@2"}.Validate())
+	require.ErrorContains(t, spec.SiteSpec{MAASURL: "https://u:p@maas.example", MAASAPIKeyRef: "k"}.Validate(), "password")
+}
+
+func TestProfileSpec(t *testing.T) {
+	t.Parallel()
+	p := spec.ProfileSpec{}.WithDefaults()
+	require.NoError(t, p.Validate(nil))
+	p.StageDeadlines = map[string]spec.Duration{"nope": spec.Duration(time.Minute)}
+	require.ErrorContains(t, p.Validate([]string{"deploy_via_maas"}), "deploy_via_maas")
+	p = spec.ProfileSpec{}.WithDefaults()
+	p.MaxDeployRetryAttempts, p.PowerType = 99, "telepathy"
+	require.ErrorContains(t, p.Validate(nil), "power_type")
+	require.ErrorContains(t, p.Validate(nil), "max_deploy_retry_attempts")
+	p = spec.ProfileSpec{AgentUpdateKey: "c2hvcnQ="}.WithDefaults()
+	require.ErrorContains(t, p.Validate(nil), "agent_update_key")
+	p.AgentUpdateKey = base64.StdEncoding.EncodeToString(make([]byte, 32))
+	require.NoError(t, p.Validate(nil))
+}
+
+func TestDurationReadsText(t *testing.T) {
+	t.Parallel()
+	var p spec.ProfileSpec
+	require.NoError(t, json.Unmarshal([]byte(`{"hardware_sync_interval":"90s"}`), &p))
+	require.Equal(t, 90*time.Second, p.HardwareSyncInterval.D())
+	require.ErrorContains(t, json.Unmarshal([]byte(`{"hardware_sync_interval":"soon"}`), &p), "15m")
+}
+
+func TestHostnames(t *testing.T) {
+	t.Parallel()
+	for _, ok := range []string{"gpu-01", "a", "r1u07"} {
+		require.True(t, spec.ValidHostname(ok), ok)
+	}
+	for _, bad := range []string{"", "-a", "a-", "A", "a.b", "a_b", "a b", "../x"} {
+		require.False(t, spec.ValidHostname(bad), bad)
+	}
+}
+
+func healthyNode() spec.HealthReport {
+	mem, gpuMem, ecc, none, no := int64(1<<20), int64(81559), true, 0, false
+	r := spec.HealthReport{MemoryMiB: &mem, Driver: "550.90.07"}
+	for range 8 {
+		r.GPUs = append(r.GPUs, spec.GPUReport{
+			Model: "NVIDIA H100 80GB HBM3", MemoryMiB: &gpuMem, ECCEnabled: &ecc, UncorrectedECC: &none, RemapPending: &no, RemapFailed: &no,
+		})
+	}
+	for range 4 {
+		r.NICs = append(r.NICs, spec.NICReport{Up: true})
+		r.Disks = append(r.Disks, spec.DiskReport{Name: "nvme"})
+	}
+	r.Disks = append(r.Disks, spec.DiskReport{Name: "sda", Boot: true})
+	return r
+}
+
+func TestUnknownIsNotHealthy(t *testing.T) {
+	t.Parallel()
+	sku := spec.SKUSpec{
+		GPUs: 8, GPUModelContains: "H100", GPUMemoryMiB: 80000, DriverMinVersion: "550.54", NICsUp: 4, DataDisks: 4,
+		MinMemoryMiB: 1000, RequireECC: true,
+	}
+	require.Empty(t, sku.CheckHealth(healthyNode()))
+	cases := map[string]func(*spec.HealthReport){
+		"7 found":                func(r *spec.HealthReport) { r.GPUs = r.GPUs[1:] },
+		"could not be read":      func(r *spec.HealthReport) { r.GPUError = "nvidia-smi: not found" },
+		"ECC is not known":       func(r *spec.HealthReport) { r.GPUs[3].ECCEnabled = nil },
+		"errors are unknown":     func(r *spec.HealthReport) { r.GPUs[3].UncorrectedECC = nil },
+		"row remaps are unknown": func(r *spec.HealthReport) { r.GPUs[0].RemapFailed = nil },
+		"driver 550.54":          func(r *spec.HealthReport) { r.Driver = "" },
+		"4 NICs up":              func(r *spec.HealthReport) { r.NICs[0].Up = false },
+		"4 data disks":           func(r *spec.HealthReport) { r.Disks = r.Disks[1:] },
+		"unknown found":          func(r *spec.HealthReport) { r.MemoryMiB = nil },
+	}
+	for want, spoil := range cases {
+		r := healthyNode()
+		spoil(&r)
+		problems := sku.CheckHealth(r)
+		require.Len(t, problems, 1, want)
+		require.Contains(t, problems[0], want)
+	}
+}

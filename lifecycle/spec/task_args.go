@@ -1,0 +1,133 @@
+package spec
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+)
+
+// DecodeArgs decodes the arguments of a task kind strictly into one of the types below and checks
+// their values.
+func DecodeArgs(raw json.RawMessage, into any) error {
+	if err := DecodeStrict(raw, into); err != nil {
+		return fmt.Errorf("task arguments: %w", err)
+	}
+	if v, ok := into.(interface{ check() error }); ok {
+		return v.check()
+	}
+	return nil
+}
+
+var accountName = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
+
+const mostGrace = 24 * 60 * 60
+
+// DrainArgs are the arguments of node.drain.
+type DrainArgs struct {
+	GraceSeconds int    `json:"grace_seconds"`
+	Reason       string `json:"reason,omitempty"`
+}
+
+// UninstallArgs are the arguments of node.uninstall.
+type UninstallArgs struct {
+	KeepReports bool `json:"keep_reports,omitempty"`
+}
+
+// RevokeUserArgs are the arguments of allocation.revoke_user.
+type RevokeUserArgs struct {
+	AllocationID string `json:"allocation_id,omitempty"`
+	User         string `json:"user"`
+	RemoveHome   bool   `json:"remove_home"`
+}
+
+// ScrubArgs are the arguments of gpu.scrub.
+type ScrubArgs struct {
+	RunID string `json:"run_id"` // names the run in the evidence
+	// Serial is the serial number of the machine that this was decided for, as the
+	// node's record has it: a machine that shows another refuses. "", or what
+	// makers write where there is none, is not compared, and the result says so.
+	Serial string `json:"serial,omitempty"`
+	// Steps limits the scrub to these steps; empty means all.
+	Steps []string `json:"steps,omitempty"`
+	// ProtectSerials are disks that must not be wiped, by serial or WWN.
+	ProtectSerials []string `json:"protect_serials,omitempty"`
+	// AllowOverwrite lets a disk without a purge command be overwritten, which
+	// is recorded as clear and not as purge.
+	AllowOverwrite bool `json:"allow_overwrite,omitempty"`
+	// KeepUsers are accounts of the platform itself.
+	KeepUsers []string `json:"keep_users,omitempty"`
+	// KeepKeys are the public keys ("type base64") that accounts which stay may
+	// keep. Every other authorized key is removed, since nobody can tell whose it
+	// is; with none, no one gets in by ssh after a scrub.
+	KeepKeys []string `json:"keep_keys,omitempty"`
+}
+
+// ValidateArgs are the arguments of node.validate.
+type ValidateArgs struct {
+	RunID  string  `json:"run_id"`
+	SKU    SKUSpec `json:"sku"`
+	Serial string  `json:"serial,omitempty"` // as in ScrubArgs
+	// NotBootID is the boot that the scrub ran in: the node must have booted
+	// since. Empty asks for no fresh boot.
+	NotBootID string   `json:"not_boot_id,omitempty"`
+	KeepUsers []string `json:"keep_users,omitempty"`
+	KeepKeys  []string `json:"keep_keys,omitempty"` // as in ScrubArgs; any other is a stranger's
+	// ProtectSerials are the disks that the scrub was not to wipe, so that they
+	// need not be blank.
+	ProtectSerials []string `json:"protect_serials,omitempty"`
+	// Steps are those to do, all when empty. A live system that boots from the
+	// network anew each time has no accounts or files of tenants to look for.
+	Steps []string `json:"steps,omitempty"`
+}
+
+// UpdateArgs are the arguments of agent.update.
+type UpdateArgs struct {
+	// Manifest is the signed manifest, as bytes; ManifestSignature is over them.
+	Manifest          []byte `json:"manifest"`
+	ManifestSignature []byte `json:"manifest_signature"`
+	BinaryURL         string `json:"binary_url"`
+}
+
+func (a *DrainArgs) check() error {
+	if a.GraceSeconds < 0 || a.GraceSeconds > mostGrace {
+		return fmt.Errorf("grace_seconds %d is not between 0 and %d", a.GraceSeconds, mostGrace)
+	}
+	return nil
+}
+
+func (a *RevokeUserArgs) check() error {
+	if !accountName.MatchString(a.User) || a.User == "root" {
+		return fmt.Errorf("user %q is not the name of a tenant's account", a.User)
+	}
+	return nil
+}
+
+func (a *ScrubArgs) check() error {
+	if a.RunID == "" {
+		return errors.New("run_id is missing")
+	}
+	return checkAccounts(a.KeepUsers)
+}
+
+func (a *ValidateArgs) check() error {
+	if a.RunID == "" {
+		return errors.New("run_id is missing")
+	}
+	return checkAccounts(a.KeepUsers)
+}
+
+func (a *UpdateArgs) check() error {
+	if len(a.Manifest) == 0 || len(a.ManifestSignature) == 0 || a.BinaryURL == "" {
+		return errors.New("manifest, manifest_signature and binary_url are needed")
+	}
+	return nil
+}
+
+func checkAccounts(names []string) error {
+	if i := slices.IndexFunc(names, func(n string) bool { return !accountName.MatchString(n) }); i >= 0 {
+		return fmt.Errorf("%q is not the name of an account", names[i])
+	}
+	return nil
+}
