@@ -165,16 +165,18 @@ func (a *Activities) stopped(ctx context.Context, rec db.BMC) error {
 		"logins to BMC %s are stopped%s since %s: %s", rec.Address, under, at.Format(time.RFC3339), reason)
 }
 
-// slotRef is the reference of a slot. While a new password is on its way nobody
-// but the rotation knows which one to try, and a wrong guess counts.
+// slotRef returns the reference of a slot. "" is the login that is proven to work. From the moment
+// at which a rotation sends a new password until a login with it has succeeded, nothing is proven: a
+// BMC may say that it took a password and ignore it. A wrong guess would stop all logins, so other
+// jobs wait.
 func slotRef(rec db.BMC, slot string) (string, error) {
 	if slot == "" {
 		switch rec.RotationState {
-		case db.RotationApplied, db.RotationVerified:
+		case db.RotationVerified:
 			slot = contract.SlotCandidate
-		case db.RotationApplying:
+		case db.RotationApplying, db.RotationApplied:
 			return "", fault.New(lifecycle.FailBMCUnreachable,
-				"the password of BMC %s is being changed and it is not known yet which one it takes; let its rotation end, then retry the stage", rec.Address)
+				"the password of BMC %s is being changed and no login with the new one has succeeded yet; let its rotation end, then retry the stage", rec.Address)
 		default:
 			slot = contract.SlotCurrent
 		}

@@ -275,7 +275,10 @@ func TestNobodyGuessesWhileAPasswordIsOnItsWay(t *testing.T) {
 	requireClass(t, l.resolve("other"), lifecycle.FailBMCUnreachable)
 	_, err = l.acts.ApplyRotation(t.Context(), l.in("apply"))
 	require.NoError(t, err)
-	require.NoError(t, l.resolve("other"), "applied: the candidate is live, before the commit too")
+	requireClass(t, l.resolve("other"), lifecycle.FailBMCUnreachable)
+	_, err = l.acts.VerifyRotation(t.Context(), l.in("verify"))
+	require.NoError(t, err)
+	require.NoError(t, l.resolve("other"), "verified: the candidate is live, before the commit too")
 	require.Equal(t, 1, l.sim.Counters().FailedLogins, "the one try that found out")
 }
 

@@ -160,6 +160,8 @@ func TestAPasswordThatTheBMCOnlySaysItTook(t *testing.T) {
 	l.must(l.acts.PrepareRotation)
 	l.fault(redfishsim.Fault{Name: redfishsim.FaultPasswordIgnored, Count: 1})
 	l.must(l.acts.ApplyRotation)
+	requireClass(t, l.resolve("other"), lifecycle.FailBMCUnreachable)
+	l.safe(true) // a login of another job has not stopped all logins
 	_, err := l.acts.VerifyRotation(t.Context(), l.in("test"))
 	requireClass(t, err, lifecycle.FailBMCUnreachable)
 	l.safe(true)
