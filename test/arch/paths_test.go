@@ -52,6 +52,7 @@ func TestPaths_NamedOnesExist(t *testing.T) {
 		files[filepath.Join(root, name)] = string(text)
 	}
 	require.Greater(t, len(files), 50, "the walk saw the tree")
+	delete(files, filepath.Join(root, "docs", "adr", "0015-a-tree-for-growth.md")) // lists old paths
 	for path, text := range files {
 		if missing := missingPaths(text, exists); len(missing) > 0 {
 			t.Errorf("%s names paths that do not exist: %s", path, strings.Join(missing, ", "))
