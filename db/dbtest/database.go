@@ -43,6 +43,7 @@ const (
 type source struct {
 	server   *pg.Server
 	template string
+	group    string // of the used databases; "" for those that all processes share
 	schema   string // what schemaSQL returns for the template
 	locks    *locks
 }

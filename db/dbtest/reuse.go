@@ -54,7 +54,7 @@ func (s source) take(t testing.TB) string {
 	ctx, cancel := context.WithTimeout(context.Background(), createLimit)
 	defer cancel()
 	for n := 1; ; n++ {
-		name := fmt.Sprintf("%s_used_%d", s.template, n)
+		name := fmt.Sprintf("%s_used_%s%d", s.template, s.group, n)
 		mine, err := s.locks.try(ctx, name)
 		require.NoError(t, err)
 		if !mine {

@@ -2,6 +2,8 @@ package dbtest
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -30,11 +32,25 @@ func contents(t *testing.T, dsn string) map[string]int64 {
 	return out
 }
 
+// ownSource returns the source of this process with used databases of its own, so that tests of other
+// processes cannot take one in between.
+func ownSource(t *testing.T) source {
+	t.Helper()
+	src, err := ofProcess()
+	require.NoError(t, err)
+	src.group = fmt.Sprintf("pid%d_", os.Getpid())
+	t.Cleanup(func() {
+		for n := 1; n <= 2; n++ {
+			admin(t, src, "DROP DATABASE IF EXISTS "+quote(fmt.Sprintf("%s_used_%s%d", src.template, src.group, n))+" WITH (FORCE)")
+		}
+	})
+	return src
+}
+
 // TestStore_UsedDatabaseIsEmpty uses a database, and compares what the next test
 // gets with a copy of the template.
 func TestStore_UsedDatabaseIsEmpty(t *testing.T) {
-	src, err := ofProcess()
-	require.NoError(t, err)
+	src := ownSource(t)
 	var used string
 	t.Run("use", func(t *testing.T) {
 		used = src.take(t)
@@ -61,8 +77,7 @@ func connect(t *testing.T, dsn string) *pgx.Conn {
 // TestStore_ChangedSchemaIsNotReused changes the schema of a database in one way after the other. The
 // next test gets one without the change.
 func TestStore_ChangedSchemaIsNotReused(t *testing.T) {
-	src, err := ofProcess()
-	require.NoError(t, err)
+	src := ownSource(t)
 	for name, change := range map[string]string{
 		"table":    "CREATE TABLE extra (id int)",
 		"column":   "ALTER TABLE jobs ADD COLUMN extra int",
@@ -91,8 +106,7 @@ func TestStore_ChangedSchemaIsNotReused(t *testing.T) {
 
 // TestStore_UnchangedSchemaIsReused compares the ids of a database, which a new one would not share.
 func TestStore_UnchangedSchemaIsReused(t *testing.T) {
-	src, err := ofProcess()
-	require.NoError(t, err)
+	src := ownSource(t)
 	conn := connect(t, src.server.DSN("postgres"))
 	id := func(t *testing.T) (name string, id uint32) {
 		name = src.take(t)
