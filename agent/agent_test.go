@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/agent"
+	"github.com/slipway-cloud/slipway/agent/agentconfig"
 	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/api/agentapi"
 	"github.com/slipway-cloud/slipway/api/agentapi/agentapitest"
@@ -88,7 +89,7 @@ func (s *server) count(path string) int { s.mu.Lock(); defer s.mu.Unlock(); retu
 // node is one node's files and configuration.
 type node struct {
 	s   *server
-	cfg agent.Config
+	cfg agentconfig.Config
 }
 
 func (s *server) node(id string) *node {
@@ -99,9 +100,9 @@ func (s *server) node(id string) *node {
 }
 
 // configOf is a simulated machine's configuration.
-func configOf(t *testing.T, s *server, id string) agent.Config {
+func configOf(t *testing.T, s *server, id string) agentconfig.Config {
 	t.Helper()
-	return agent.Config{ServerURL: s.http.URL, CAPEM: string(s.ca.CertPEM()), NodeID: id, Root: machine(t), ToolsPath: tools(t, ""),
+	return agentconfig.Config{ServerURL: s.http.URL, CAPEM: string(s.ca.CertPEM()), NodeID: id, Root: machine(t), ToolsPath: tools(t, ""),
 		TokenFile: "/etc/slipway/token", StateDir: "/var/lib/slipway-agent", Simulated: true,
 		HeartbeatInterval: 30 * time.Millisecond, ReportInterval: time.Hour, ToolTimeout: 5 * time.Second}
 }

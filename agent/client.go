@@ -14,7 +14,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-cloud/slipway/agent/agentconfig"
 	"github.com/slipway-cloud/slipway/agent/protocol"
+	"github.com/slipway-cloud/slipway/agent/task"
 )
 
 const (
@@ -55,7 +57,7 @@ type client struct {
 // newClient trusts the CA of the configuration and no other, follows no
 // redirect and takes no proxy from the environment: a token must reach the
 // server it is meant for and nobody else.
-func newClient(c Config, id *identity) (*client, error) {
+func newClient(c agentconfig.Config, id *identity) (*client, error) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM([]byte(c.CAPEM)) {
 		return nil, errors.New("ca_pem holds no certificate")
@@ -110,9 +112,9 @@ func refusal(resp *http.Response, body []byte) error {
 		_ = json.Unmarshal(body, &r.problem) // what cannot be read stays empty
 	}
 	r.problem.Status = resp.StatusCode
-	r.problem.Detail = clip(r.problem.Detail, 500)
+	r.problem.Detail = task.Clip(r.problem.Detail, 500)
 	if secs, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && secs > 0 {
-		r.retryAfter = min(time.Duration(secs)*time.Second, maxInterval)
+		r.retryAfter = min(time.Duration(secs)*time.Second, agentconfig.MaxInterval)
 	}
 	return r
 }

@@ -11,7 +11,9 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/slipway-cloud/slipway/agent/agentconfig"
 	"github.com/slipway-cloud/slipway/agent/protocol"
+	"github.com/slipway-cloud/slipway/agent/task"
 )
 
 // ErrNotEnrolled means that there is neither an identity nor a token.
@@ -25,7 +27,7 @@ var tokenProblems = []string{protocol.ProblemTokenUnknown, protocol.ProblemToken
 // identity that is stored. It may be repeated; a token that was used up is
 // removed.
 func (a *Agent) Enroll(ctx context.Context) error {
-	tokenPath := a.cfg.path(a.cfg.TokenFile)
+	tokenPath := a.cfg.Path(a.cfg.TokenFile)
 	token, sum, err := readToken(tokenPath)
 	if err != nil {
 		return err
@@ -112,7 +114,7 @@ func (a *Agent) renewalDue() bool {
 // speaks as it from now on.
 func (a *Agent) adopt(out protocol.CertificateResponse, p pending) error {
 	if out.NodeID != a.cfg.NodeID {
-		return fmt.Errorf("the token belongs to node %q, but this is node %q; ask for a token for this node", clip(out.NodeID, 64), a.cfg.NodeID)
+		return fmt.Errorf("the token belongs to node %q, but this is node %q; ask for a token for this node", task.Clip(out.NodeID, 64), a.cfg.NodeID)
 	}
 	keys := out.TaskKeys
 	if len(keys) == 0 && a.id != nil {
@@ -185,7 +187,7 @@ func request(key *ecdsa.PrivateKey) (string, error) {
 
 func (a *Agent) setInterval(seconds float64) {
 	d := time.Duration(seconds * float64(time.Second))
-	if d >= minInterval && d <= maxInterval {
+	if d >= agentconfig.MinInterval && d <= agentconfig.MaxInterval {
 		a.interval = d
 	}
 }

@@ -34,7 +34,7 @@ func (a *Agent) fetch(ctx context.Context, f task.File) (string, error) {
 	if err != nil || u.Host == "" || u.User != nil || (u.Scheme != "https" && u.Scheme != "http") || !sumForm.MatchString(f.SHA256) || f.Size <= 0 {
 		return "", errors.New("what is to be fetched needs an http or https URL, a sha256 and a size")
 	}
-	dir := a.cfg.path(filepath.Join(a.cfg.StateDir, stagingDir))
+	dir := a.cfg.Path(filepath.Join(a.cfg.StateDir, stagingDir))
 	path := filepath.Join(dir, f.SHA256)
 	if right(path, f) {
 		return path, nil

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/slipway-cloud/slipway/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
@@ -57,8 +58,8 @@ type smiErrors struct {
 
 // gpus asks nvidia-smi. The driver version is returned also when the GPUs
 // could not be read, where the kernel tells it.
-func (c Config) gpus(ctx context.Context) ([]spec.GPUReport, string, error) {
-	out, err := c.tool(ctx, "nvidia-smi", "-q", "-x")
+func (n nodeReader) gpus(ctx context.Context) ([]spec.GPUReport, string, error) {
+	out, err := n.tools.Run(ctx, "nvidia-smi", "-q", "-x")
 	if err == nil {
 		var gpus []spec.GPUReport
 		var driver string
@@ -66,7 +67,7 @@ func (c Config) gpus(ctx context.Context) ([]spec.GPUReport, string, error) {
 			return gpus, driver, nil
 		}
 	}
-	return nil, c.kernelDriver(), err
+	return nil, n.kernelDriver(), err
 }
 
 // ParseNvidiaSMI reads the XML of `nvidia-smi -q -x`, schemas v11 to v13. What
@@ -84,7 +85,7 @@ func ParseNvidiaSMI(raw []byte) ([]spec.GPUReport, string, error) {
 		gpus = append(gpus, g.report())
 	}
 	if n := number(log.Attached); n == nil || *n != int64(len(gpus)) {
-		return nil, "", fmt.Errorf("nvidia-smi says that %q GPUs are attached and describes %d", clip(log.Attached, 20), len(gpus))
+		return nil, "", fmt.Errorf("nvidia-smi says that %q GPUs are attached and describes %d", task.Clip(log.Attached, 20), len(gpus))
 	}
 	return gpus, known(log.Driver), nil
 }
@@ -127,7 +128,7 @@ func sum(counters ...string) *int {
 
 // known is text that says something.
 func known(s string) string {
-	s = clip(s, 200)
+	s = task.Clip(s, 200)
 	switch strings.ToLower(strings.Trim(s, "[]")) {
 	case "n/a", "none", "unknown", "unknown error", "not supported", "gpu requires reset":
 		return ""
@@ -166,8 +167,8 @@ func flag(s string) *bool {
 
 var driverVersion = regexp.MustCompile(`\s(\d{3,4}\.\d+(?:\.\d+)?)\s`)
 
-func (c Config) kernelDriver() string {
-	raw, err := c.read("/proc/driver/nvidia/version")
+func (n nodeReader) kernelDriver() string {
+	raw, err := n.read("/proc/driver/nvidia/version")
 	if err != nil {
 		return ""
 	}

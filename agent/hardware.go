@@ -9,14 +9,30 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/slipway-cloud/slipway/agent/agentconfig"
+	"github.com/slipway-cloud/slipway/agent/task"
+	"github.com/slipway-cloud/slipway/agent/toolrunner"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 const maxFile = 1 << 20
 
+// nodeReader reads what a report holds, and the boot id, from the files and programs of a node.
+type nodeReader struct {
+	root      string // the directory that stands for the node's "/"
+	simulated bool
+	tools     toolrunner.Runner
+}
+
+func newNodeReader(c agentconfig.Config) nodeReader {
+	return nodeReader{root: c.Root, simulated: c.Simulated, tools: toolrunner.Runner{Root: c.Root, Tools: c.ToolsPath, Timeout: c.ToolTimeout}}
+}
+
+func (n nodeReader) path(p string) string { return filepath.Join(n.root, p) }
+
 // read reads a small file of the node.
-func (c Config) read(p string) ([]byte, error) {
-	f, err := os.Open(c.path(p))
+func (n nodeReader) read(p string) ([]byte, error) {
+	f, err := os.Open(n.path(p))
 	if err != nil {
 		return nil, err
 	}
@@ -25,21 +41,21 @@ func (c Config) read(p string) ([]byte, error) {
 }
 
 // text reads a file of one line; "" when it cannot be read.
-func (c Config) text(elem ...string) string {
-	raw, err := c.read(filepath.Join(elem...))
+func (n nodeReader) text(elem ...string) string {
+	raw, err := n.read(filepath.Join(elem...))
 	if err != nil {
 		return ""
 	}
-	return clip(string(raw), 200)
+	return task.Clip(string(raw), 200)
 }
 
-func (c Config) exists(elem ...string) bool {
-	_, err := os.Stat(c.path(filepath.Join(elem...)))
+func (n nodeReader) exists(elem ...string) bool {
+	_, err := os.Stat(n.path(filepath.Join(elem...)))
 	return err == nil
 }
 
-func (c Config) names(dir string) []string {
-	entries, err := os.ReadDir(c.path(dir))
+func (n nodeReader) names(dir string) []string {
+	entries, err := os.ReadDir(n.path(dir))
 	if err != nil {
 		return nil
 	}
@@ -50,23 +66,23 @@ func (c Config) names(dir string) []string {
 	return out
 }
 
-// BootID is the kernel's id of this boot; it changes at each boot and is the
+// bootID is the kernel's id of this boot; it changes at each boot and is the
 // proof of one.
-func (c Config) BootID() (string, error) {
-	raw, err := c.read("/proc/sys/kernel/random/boot_id")
+func (n nodeReader) bootID() (string, error) {
+	raw, err := n.read("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return "", fmt.Errorf("read the boot id: %w", err)
 	}
-	id := clip(string(raw), 64)
+	id := task.Clip(string(raw), 64)
 	if id == "" {
-		return "", fmt.Errorf("the boot id in %s is empty", c.path("/proc/sys/kernel/random/boot_id"))
+		return "", fmt.Errorf("the boot id in %s is empty", n.path("/proc/sys/kernel/random/boot_id"))
 	}
 	return id, nil
 }
 
 // memory is MemTotal in MiB, nil when it cannot be read.
-func (c Config) memory() *int64 {
-	raw, err := c.read("/proc/meminfo")
+func (n nodeReader) memory() *int64 {
+	raw, err := n.read("/proc/meminfo")
 	if err != nil {
 		return nil
 	}
@@ -83,9 +99,9 @@ func (c Config) memory() *int64 {
 }
 
 // cpus counts the processors that are on, from a list such as 0-63,128-191.
-func (c Config) cpus() int {
+func (n nodeReader) cpus() int {
 	total := 0
-	for part := range strings.SplitSeq(c.text("/sys/devices/system/cpu/online"), ",") {
+	for part := range strings.SplitSeq(n.text("/sys/devices/system/cpu/online"), ",") {
 		first, last, ranged := strings.Cut(part, "-")
 		a, err := strconv.Atoi(first)
 		if err != nil || a < 0 {
@@ -104,27 +120,27 @@ func (c Config) cpus() int {
 
 // nics lists the interfaces that have a device behind them: no loopback, no
 // bridges, bonds, VLANs or tunnels.
-func (c Config) nics() []spec.NICReport {
+func (n nodeReader) nics() []spec.NICReport {
 	const class = "/sys/class/net"
 	var out []spec.NICReport
-	for _, name := range c.names(class) {
-		if !c.exists(class, name, "device") {
+	for _, name := range n.names(class) {
+		if !n.exists(class, name, "device") {
 			continue
 		}
-		n := spec.NICReport{Name: name, MAC: strings.ToLower(c.text(class, name, "address"))}
-		switch c.text(class, name, "operstate") {
+		nic := spec.NICReport{Name: name, MAC: strings.ToLower(n.text(class, name, "address"))}
+		switch n.text(class, name, "operstate") {
 		case "up":
-			n.Up = true
+			nic.Up = true
 		case "unknown": // some drivers do not say; then the cable does
-			n.Up = c.text(class, name, "carrier") == "1"
+			nic.Up = n.text(class, name, "carrier") == "1"
 		}
-		if v := number(c.text(class, name, "speed")); v != nil {
-			n.SpeedMbps = int(*v)
+		if v := number(n.text(class, name, "speed")); v != nil {
+			nic.SpeedMbps = int(*v)
 		}
-		if v := number(c.text(class, name, "mtu")); v != nil {
-			n.MTU = int(*v)
+		if v := number(n.text(class, name, "mtu")); v != nil {
+			nic.MTU = int(*v)
 		}
-		out = append(out, n)
+		out = append(out, nic)
 	}
 	return out
 }
@@ -133,15 +149,15 @@ const block = "/sys/block"
 
 // disks lists the drives: block devices with a device behind them that are no
 // removable media and no hidden path of a multipath drive.
-func (c Config) disks(mounts []spec.MountReport) []spec.DiskReport {
-	boot := c.bootDisks(mounts)
+func (n nodeReader) disks(mounts []spec.MountReport) []spec.DiskReport {
+	boot := n.bootDisks(mounts)
 	var out []spec.DiskReport
-	for _, name := range c.names(block) {
-		if !c.exists(block, name, "device") || c.text(block, name, "removable") == "1" || c.text(block, name, "hidden") == "1" {
+	for _, name := range n.names(block) {
+		if !n.exists(block, name, "device") || n.text(block, name, "removable") == "1" || n.text(block, name, "hidden") == "1" {
 			continue
 		}
-		d := spec.DiskReport{Name: name, Model: c.text(block, name, "device/model"), Serial: c.serial(name), Boot: boot[name]}
-		if v := number(c.text(block, name, "size")); v != nil {
+		d := spec.DiskReport{Name: name, Model: n.text(block, name, "device/model"), Serial: n.serial(name), Boot: boot[name]}
+		if v := number(n.text(block, name, "size")); v != nil {
 			d.Bytes = *v * 512 // the kernel counts 512-byte sectors whatever the drive's own size
 		}
 		out = append(out, d)
@@ -151,60 +167,60 @@ func (c Config) disks(mounts []spec.MountReport) []spec.DiskReport {
 
 // serial is where the kernel shows it: NVMe, virtio, or the SCSI page 0x80,
 // which starts with four bytes of header.
-func (c Config) serial(disk string) string {
+func (n nodeReader) serial(disk string) string {
 	for _, p := range []string{"device/serial", "serial"} {
-		if s := c.text(block, disk, p); s != "" {
+		if s := n.text(block, disk, p); s != "" {
 			return s
 		}
 	}
-	if raw, err := c.read(filepath.Join(block, disk, "device/vpd_pg80")); err == nil && len(raw) > 4 {
-		return clip(string(raw[4:]), 100)
+	if raw, err := n.read(filepath.Join(block, disk, "device/vpd_pg80")); err == nil && len(raw) > 4 {
+		return task.Clip(string(raw[4:]), 100)
 	}
 	return ""
 }
 
 // bootDisks are the drives that hold the system: those below the mounts of /,
 // /boot and /boot/efi, through partitions and device mapper.
-func (c Config) bootDisks(mounts []spec.MountReport) map[string]bool {
+func (n nodeReader) bootDisks(mounts []spec.MountReport) map[string]bool {
 	found := map[string]bool{}
 	for _, m := range mounts {
 		if slices.Contains([]string{"/", "/boot", "/boot/efi"}, m.Target) && strings.HasPrefix(m.Source, "/dev/") {
-			c.addDrives(found, strings.TrimPrefix(m.Source, "/dev/"), 8)
+			n.addDrives(found, strings.TrimPrefix(m.Source, "/dev/"), 8)
 		}
 	}
 	return found
 }
 
-func (c Config) addDrives(found map[string]bool, dev string, depth int) {
+func (n nodeReader) addDrives(found map[string]bool, dev string, depth int) {
 	if depth == 0 {
 		return
 	}
 	if mapped, ok := strings.CutPrefix(dev, "mapper/"); ok {
-		dev = c.mapperDevice(mapped)
+		dev = n.mapperDevice(mapped)
 	}
 	if dev == "" || strings.Contains(dev, "/") {
 		return
 	}
-	if !c.exists(block, dev) {
-		for _, disk := range c.names(block) {
-			if c.exists(block, disk, dev) {
+	if !n.exists(block, dev) {
+		for _, disk := range n.names(block) {
+			if n.exists(block, disk, dev) {
 				dev = disk
 				break
 			}
 		}
 	}
-	slaves := c.names(filepath.Join(block, dev, "slaves"))
+	slaves := n.names(filepath.Join(block, dev, "slaves"))
 	for _, s := range slaves {
-		c.addDrives(found, s, depth-1)
+		n.addDrives(found, s, depth-1)
 	}
 	if len(slaves) == 0 {
 		found[dev] = true
 	}
 }
 
-func (c Config) mapperDevice(name string) string {
-	for _, dev := range c.names(block) {
-		if c.text(block, dev, "dm/name") == name {
+func (n nodeReader) mapperDevice(name string) string {
+	for _, dev := range n.names(block) {
+		if n.text(block, dev, "dm/name") == name {
 			return dev
 		}
 	}

@@ -14,7 +14,7 @@ import (
 func TestTheMarkOfADrainEndsWithIt(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	d := newDesk(t, s)
+	d := newFakeTasks(t, s)
 	n := s.node("n1").taskWait()
 	marker := func() string { return n.file("var/lib/slipway-agent/drained.json") }
 	n.run()

@@ -5,6 +5,7 @@ import (
 	"syscall"
 
 	"github.com/slipway-cloud/slipway/agent/hostscan"
+	"github.com/slipway-cloud/slipway/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
@@ -17,8 +18,8 @@ var pseudo = []string{"autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "conf
 
 // mounts lists the file systems that hold data, as process 1 has them; nil when
 // they cannot be read.
-func (c Config) mounts() []spec.MountReport {
-	all, err := hostscan.Root(c.Root).Mounts()
+func (n nodeReader) mounts() []spec.MountReport {
+	all, err := hostscan.Root(n.root).Mounts()
 	if err != nil {
 		return nil
 	}
@@ -27,7 +28,7 @@ func (c Config) mounts() []spec.MountReport {
 		if slices.Contains(pseudo, one.FSType) {
 			continue
 		}
-		m := spec.MountReport{Source: clip(one.Source, 1024), Target: clip(one.Target, 1024), FSType: clip(one.FSType, 64)}
+		m := spec.MountReport{Source: task.Clip(one.Source, 1024), Target: task.Clip(one.Target, 1024), FSType: task.Clip(one.FSType, 64)}
 		if !slices.Contains(out, m) {
 			out = append(out, m)
 		}
@@ -39,9 +40,9 @@ func (c Config) mounts() []spec.MountReport {
 }
 
 // diskFree is what is free below the root, in MB, nil when unknown.
-func (c Config) diskFree() *int64 {
+func (n nodeReader) diskFree() *int64 {
 	var st syscall.Statfs_t
-	if err := syscall.Statfs(c.Root, &st); err != nil {
+	if err := syscall.Statfs(n.root, &st); err != nil {
 		return nil
 	}
 	mb := int64(st.Bavail) * int64(st.Bsize) / 1_000_000 //nolint:gosec // free space is far below 2^63

@@ -3,45 +3,48 @@ package agent
 import (
 	"context"
 
+	"github.com/slipway-cloud/slipway/agent/agentconfig"
 	"github.com/slipway-cloud/slipway/agent/privileged"
+	"github.com/slipway-cloud/slipway/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// Report looks at the node's hardware. What cannot be read is left out or nil:
-// a report is never an error, since the server must hear also from a node that
-// is half broken.
-func Report(ctx context.Context, c Config) spec.HealthReport {
-	return c.report(ctx, func(context.Context) ([]spec.MountReport, error) { return c.mounts(), nil })
+// Report reads the node's hardware. What cannot be read is left out or nil. A
+// report is never an error, because the server needs one also of a node that is
+// partly broken.
+func Report(ctx context.Context, c agentconfig.Config) spec.HealthReport {
+	n := newNodeReader(c)
+	return n.report(ctx, func(context.Context) ([]spec.MountReport, error) { return n.mounts(), nil })
 }
 
-// report is Report with the mounts of somebody who can see them. Without their
-// word the mounts are unknown; those that this process sees still tell on which
-// disk the system lies.
-func (c Config) report(ctx context.Context, mounts func(context.Context) ([]spec.MountReport, error)) spec.HealthReport {
-	r := spec.HealthReport{Simulated: c.Simulated, CPUs: c.cpus(), MemoryMiB: c.memory(), NICs: c.nics(), DiskFreeMB: c.diskFree()}
+// report returns a report with the mounts that the function mounts lists. When
+// that fails, the mounts are unknown, and those that this process sees only tell
+// on which disk the system is.
+func (n nodeReader) report(ctx context.Context, mounts func(context.Context) ([]spec.MountReport, error)) spec.HealthReport {
+	r := spec.HealthReport{Simulated: n.simulated, CPUs: n.cpus(), MemoryMiB: n.memory(), NICs: n.nics(), DiskFreeMB: n.diskFree()}
 	seen, err := mounts(ctx)
 	if err == nil {
 		r.Mounts = seen
 	} else {
-		seen = c.mounts()
+		seen = n.mounts()
 	}
-	r.Disks = c.disks(seen)
-	gpus, driver, err := c.gpus(ctx)
+	r.Disks = n.disks(seen)
+	gpus, driver, err := n.gpus(ctx)
 	r.GPUs, r.Driver = gpus, driver
 	if err != nil {
-		r.GPUError = clip(err.Error(), 500)
+		r.GPUError = task.Clip(err.Error(), 500)
 	}
 	return r
 }
 
-// report is what this agent sees. In two halves it asks the privileged one for
-// the mounts, since its own are those of its sandbox.
+// report returns a report of this node. An agent of two processes asks the
+// privileged one for the mounts, because its own are those of its sandbox.
 func (a *Agent) report(ctx context.Context) spec.HealthReport {
 	if a.cfg.HelperSocket == "" {
 		return Report(ctx, a.cfg)
 	}
-	helper := &privileged.Client{Path: a.cfg.path(a.cfg.HelperSocket)}
-	return a.cfg.report(ctx, func(ctx context.Context) ([]spec.MountReport, error) {
+	helper := &privileged.Client{Path: a.cfg.Path(a.cfg.HelperSocket)}
+	return a.node.report(ctx, func(ctx context.Context) ([]spec.MountReport, error) {
 		seen, err := helper.Mounts(ctx)
 		if err != nil {
 			a.log.Warn("the mounts of this machine are unknown", "error", err)

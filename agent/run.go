@@ -10,22 +10,18 @@ import (
 	"sync"
 	"time"
 
+	"github.com/slipway-cloud/slipway/agent/agentconfig"
 	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
-)
-
-// The bounds of every interval, whoever asks for it.
-const (
-	minInterval = 20 * time.Millisecond
-	maxInterval = 5 * time.Minute
 )
 
 const maxBackoff = time.Minute
 
 // Agent is one running agent. Make it with New.
 type Agent struct {
-	cfg     Config
+	cfg     agentconfig.Config
+	node    nodeReader
 	version string
 	log     *slog.Logger
 	now     func() time.Time
@@ -57,15 +53,15 @@ type Agent struct {
 // New checks the configuration and opens the state directory. handlers add to
 // those that the agent has itself, for a simulated node that does its tasks in
 // this process.
-func New(c Config, version string, log *slog.Logger, handlers ...task.Registry) (*Agent, error) {
-	c = c.withDefaults()
+func New(c agentconfig.Config, version string, log *slog.Logger, handlers ...task.Registry) (*Agent, error) {
+	c = c.WithDefaults()
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
 	if log == nil {
 		log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
-	st, err := openState(c.path(c.StateDir))
+	st, err := openState(c.Path(c.StateDir))
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +70,7 @@ func New(c Config, version string, log *slog.Logger, handlers ...task.Registry) 
 		return nil, err
 	}
 	probe.close()
-	return &Agent{cfg: c, version: version, log: log, now: time.Now, state: st, started: time.Now(), interval: c.HeartbeatInterval,
+	return &Agent{cfg: c, node: newNodeReader(c), version: version, log: log, now: time.Now, state: st, started: time.Now(), interval: c.HeartbeatInterval,
 		reports: make(chan spec.HealthReport, 1), look: make(chan struct{}, 1),
 		session: session{ready: make(chan struct{})}, handlers: handlers, accepted: make(chan struct{}), nudge: make(chan struct{}, 1), inService: make(chan time.Time, 1)}, nil
 }
@@ -171,7 +167,7 @@ func (a *Agent) step(ctx context.Context) time.Duration {
 
 // beat sends a heartbeat and does what the answer asks for.
 func (a *Agent) beat(ctx context.Context) error {
-	boot, err := a.cfg.BootID()
+	boot, err := a.node.bootID()
 	if err != nil {
 		return err
 	}

@@ -9,11 +9,13 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/slipway-cloud/slipway/agent/agentconfig"
 	"github.com/slipway-cloud/slipway/agent/privileged"
 	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/agent/selfupdate"
 	"github.com/slipway-cloud/slipway/agent/task"
 	"github.com/slipway-cloud/slipway/agent/taskhandlers"
+	"github.com/slipway-cloud/slipway/agent/toolrunner"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -49,7 +51,7 @@ func (a *Agent) runTasks(ctx context.Context) error {
 		return ended(ctx)
 	case <-a.session.ready:
 	}
-	loop := task.NewLoop(task.LoopConfig{Server: &taskServer{a: a, executor: exec}, Executor: exec, BootID: a.cfg.BootID,
+	loop := task.NewLoop(task.LoopConfig{Server: &taskServer{a: a, executor: exec}, Executor: exec, BootID: a.node.bootID,
 		Fetch: a.fetch, Log: a.log, Wait: a.cfg.TaskWait, Backoff: min(a.cfg.HeartbeatInterval, time.Second)})
 	if err := loop.Run(ctx); err != nil {
 		return err
@@ -70,7 +72,7 @@ func (a *Agent) executor() (task.Executor, func(context.Context) error, error) {
 	idle := func(context.Context) error { return nil }
 	switch {
 	case a.cfg.HelperSocket != "":
-		return &privileged.Client{Path: a.cfg.path(a.cfg.HelperSocket)}, idle, nil
+		return &privileged.Client{Path: a.cfg.Path(a.cfg.HelperSocket)}, idle, nil
 	case !a.cfg.Simulated || filepath.Clean(a.cfg.Root) == "/":
 		return unprivileged{a.log}, idle, nil
 	}
@@ -87,19 +89,21 @@ func (a *Agent) executor() (task.Executor, func(context.Context) error, error) {
 }
 
 // newLocal makes the executor of this process, with its journal in stateDir.
-func newLocal(c Config, version string, log *slog.Logger, stateDir string, keys func() ([]protocol.TaskKey, error), trust func([]protocol.TaskKey) error,
+func newLocal(c agentconfig.Config, version string, log *slog.Logger, stateDir string, keys func() ([]protocol.TaskKey, error), trust func([]protocol.TaskKey) error,
 	more []task.Registry) (*task.Local, *selfupdate.Updater, error) {
-	journal, err := task.OpenJournal(c.path(filepath.Join(stateDir, journalDir)))
+	journal, err := task.OpenJournal(c.Path(filepath.Join(stateDir, journalDir)))
 	if err != nil {
 		return nil, nil, err
 	}
-	key, err := c.updateKey()
+	key, err := c.UpdatePublicKey()
 	if err != nil {
 		return nil, nil, err
 	}
 	updater := &selfupdate.Updater{Root: c.Root, Dir: c.InstallDir, Key: key, Version: version, Trial: c.UpdateTrial}
-	acting := c.acting()
-	host := taskhandlers.Host{Root: c.Root, Tool: acting.tool, HasTool: acting.HasTool, KeepUsers: c.PlatformUsers, StateDir: stateDir}
+	tools := toolrunner.ForTasks(c.Root, c.ToolsPath)
+	tools.Timeout = c.ToolTimeout
+	tools.Path = tools.Tools // these handlers see the machine of a simulation not even through a recorded tool
+	host := taskhandlers.Host{Root: c.Root, Tool: tools.Run, HasTool: tools.Has, KeepUsers: c.PlatformUsers, StateDir: stateDir}
 	handlers := host.Handlers(taskhandlers.Uninstall{
 		Secrets:  []string{filepath.Join(c.StateDir, identityFile), filepath.Join(c.StateDir, pendingFile), c.TokenFile, c.TaskKeysFile},
 		State:    []string{c.StateDir, c.HelperStateDir},
@@ -111,7 +115,7 @@ func newLocal(c Config, version string, log *slog.Logger, stateDir string, keys 
 		maps.Copy(handlers, m)
 	}
 	return task.NewLocal(task.LocalConfig{NodeID: c.NodeID, Journal: journal, Handlers: handlers, Keys: keys, OnTrust: trust,
-		OnHealthy: updater.Healthy, OnInService: host.Unmark, BootID: c.BootID, Log: log, Simulated: c.Simulated}), updater, nil
+		OnHealthy: updater.Healthy, OnInService: host.Unmark, BootID: newNodeReader(c).bootID, Log: log, Simulated: c.Simulated}), updater, nil
 }
 
 // sayHealthy tells the executor that a heartbeat of this version was accepted.
@@ -165,12 +169,12 @@ func (a *Agent) dropMark(ctx context.Context, exec task.Executor) {
 // half hands over, until ctx ends. It sends nothing over a network. uids may
 // connect besides root; handlers add to those that it has itself. Its errors are
 // those of Agent.Run.
-func Helper(ctx context.Context, c Config, version string, log *slog.Logger, l net.Listener, uids []int, handlers ...task.Registry) error {
-	c = c.withDefaults()
+func Helper(ctx context.Context, c agentconfig.Config, version string, log *slog.Logger, l net.Listener, uids []int, handlers ...task.Registry) error {
+	c = c.WithDefaults()
 	if err := c.Validate(); err != nil {
 		return errors.Join(err, l.Close())
 	}
-	file := &privileged.KeyFile{Path: c.path(c.TaskKeysFile)}
+	file := &privileged.KeyFile{Path: c.Path(c.TaskKeysFile)}
 	local, updater, err := newLocal(c, version, log, c.HelperStateDir, file.Load, file.Adopt, handlers)
 	if err != nil {
 		return errors.Join(err, l.Close())
@@ -183,7 +187,7 @@ func Helper(ctx context.Context, c Config, version string, log *slog.Logger, l n
 		}
 	}()
 	log.Info("the privileged half of the agent listens", "socket", l.Addr().String(), "version", version)
-	server := privileged.Server{Executor: local, AllowUIDs: uids, Version: version, Log: log, Mounts: c.mounts}
+	server := privileged.Server{Executor: local, AllowUIDs: uids, Version: version, Log: log, Mounts: newNodeReader(c).mounts}
 	if err := server.Serve(ctx, l); err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/slipway-cloud/slipway/agent"
+	"github.com/slipway-cloud/slipway/agent/agentconfig"
 	"github.com/slipway-cloud/slipway/agent/privileged"
 	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/agent/task"
@@ -35,7 +36,7 @@ func TestMain(m *testing.M) {
 	if path == "" {
 		os.Exit(m.Run())
 	}
-	cfg, err := agent.LoadConfig(path, nil)
+	cfg, err := agentconfig.Load(path, nil)
 	if err == nil {
 		var a *agent.Agent
 		if a, err = agent.New(cfg, "test", slog.New(slog.NewTextHandler(os.Stderr, nil)), deadly(cfg.Root)); err == nil {
@@ -127,7 +128,7 @@ func (n *node) taskWait() *node {
 func TestATaskIsDoneOnceHoweverOftenTheAgentIsKilled(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	d := newDesk(t, s)
+	d := newFakeTasks(t, s)
 	d.lease = time.Second
 	n := s.node("n1").taskWait()
 	n.process()
@@ -141,11 +142,11 @@ func TestATaskIsDoneOnceHoweverOftenTheAgentIsKilled(t *testing.T) {
 			if kind == lifecycle.TaskKindScrub { // the server asks for it again only when a person says so
 				require.Eventually(t, func() bool { return d.last(id).Code == lifecycle.TaskCodeUncertain }, runenv.Patience(20*time.Second), 5*time.Millisecond)
 				require.Equal(t, lifecycle.TaskUncertain, d.status(id))
-				d.with(id, func(t *deskTask) { t.status = lifecycle.TaskQueued })
+				d.with(id, func(t *fakeTask) { t.status = lifecycle.TaskQueued })
 			}
 			d.becomes(id, lifecycle.TaskSucceeded)
 			require.Empty(t, n.file("kill-at"), "it was killed")
-			d.with(id, func(dt *deskTask) {
+			d.with(id, func(dt *fakeTask) {
 				for _, results := range dt.results {
 					for _, r := range results {
 						require.Equal(t, results[0], r, "one story about one delivery")
@@ -168,7 +169,7 @@ func TestATaskIsDoneOnceHoweverOftenTheAgentIsKilled(t *testing.T) {
 func TestAResultOutlivesTheAgentThatHasIt(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	d := newDesk(t, s)
+	d := newFakeTasks(t, s)
 	n := s.node("n1").taskWait()
 	lost := make(chan struct{})
 	var once sync.Once
@@ -244,7 +245,7 @@ func TestANetworkCutForLongerThanTheLease(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []lifecycle.TaskKind{lifecycle.TaskKindDrain, lifecycle.TaskKindScrub} {
 		s := serve(t)
-		d := newDesk(t, s)
+		d := newFakeTasks(t, s)
 		d.lease = 300 * time.Millisecond
 		n := s.node("n1").taskWait()
 		g := newGate()
@@ -268,7 +269,7 @@ func TestANetworkCutForLongerThanTheLease(t *testing.T) {
 func TestAServerThatIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	d := newDesk(t, s)
+	d := newFakeTasks(t, s)
 	n := s.node("n1").taskWait()
 	g := newGate()
 	n.with(g, lifecycle.TaskKindDrain)
@@ -278,13 +279,13 @@ func TestAServerThatIsStartedAgain(t *testing.T) {
 	d.cut(false)
 	close(g.open)
 	d.becomes("t1", lifecycle.TaskSucceeded)
-	d.with("t1", func(dt *deskTask) { require.Equal(t, 1, dt.Attempt) })
+	d.with("t1", func(dt *fakeTask) { require.Equal(t, 1, dt.Attempt) })
 }
 
 func TestTheOlderOfTwoAgentsWithOneIdentityIsShutOut(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	d := newDesk(t, s)
+	d := newFakeTasks(t, s)
 	d.lease = 300 * time.Millisecond
 	older := s.node("n1").taskWait()
 	held := newGate()
@@ -298,7 +299,7 @@ func TestTheOlderOfTwoAgentsWithOneIdentityIsShutOut(t *testing.T) {
 	close(next.open)
 	newer.with(next, lifecycle.TaskKindDrain)
 	d.becomes("t1", lifecycle.TaskSucceeded)
-	d.with("t1", func(dt *deskTask) { require.EqualValues(t, 2, dt.Generation) })
+	d.with("t1", func(dt *fakeTask) { require.EqualValues(t, 2, dt.Generation) })
 	require.Equal(t, []string{"two"}, next.ran)
 	held.mu.Lock()
 	defer held.mu.Unlock()
@@ -310,7 +311,7 @@ func TestTheOlderOfTwoAgentsWithOneIdentityIsShutOut(t *testing.T) {
 func TestTheTwoHalves(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	d := newDesk(t, s)
+	d := newFakeTasks(t, s)
 	n := s.node("n1").taskWait()
 	n.cfg.HelperSocket = "/s"
 	l, err := privileged.Listen(filepath.Join(n.cfg.Root, "s"), -1)
@@ -339,7 +340,7 @@ func TestTheTwoHalves(t *testing.T) {
 func TestAnUninstalledAgentEndsAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	d := newDesk(t, s)
+	d := newFakeTasks(t, s)
 	n := s.node("n1").taskWait()
 	d.put("n1", "t1", lifecycle.TaskKindUninstall, `{"keep_reports":true}`)
 	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(20*time.Second))
@@ -354,7 +355,7 @@ func TestAnUninstalledAgentEndsAndLeavesNothing(t *testing.T) {
 func TestARealNodeWithoutAPrivilegedHalfSaysSo(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	d := newDesk(t, s)
+	d := newFakeTasks(t, s)
 	n := s.node("n1").taskWait()
 	root := n.cfg.Root
 	n.cfg.Root, n.cfg.Simulated = "/", false

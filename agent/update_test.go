@@ -94,7 +94,7 @@ func TestAnUpdateOfTheWholeAgent(t *testing.T) {
 	for _, socket := range []string{"", "/s"} {
 		for _, healthy := range []bool{true, false} {
 			s := serve(t)
-			d := newDesk(t, s)
+			d := newFakeTasks(t, s)
 			n := s.node("n1").taskWait()
 			n.cfg.HelperSocket = socket
 			n.cfg.UpdateTrial = 20 * time.Second

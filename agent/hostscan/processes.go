@@ -17,21 +17,20 @@ type Process struct {
 
 func (p Process) String() string { return fmt.Sprintf("%d (%s)", p.PID, p.Name) }
 
-// Same says whether the process of a number is still the one that was seen, as
-// far as /proc tells.
+// Same reports whether now is still the same process, as far as /proc shows.
 func (p Process) Same(now Process) bool { return p.PID == now.PID && slices.Equal(p.UIDs, now.UIDs) }
 
-// Of says whether one of a process's uids is a person's that mine says true of:
-// one that changed the others is found all the same.
-func (p Process) Of(mine func(uid int) bool) bool {
-	return slices.ContainsFunc(p.UIDs, func(uid int) bool { return Person(uid) && mine(uid) })
+// HasUserUID reports whether mine returns true for one of the process's user uids. A process that changed
+// its other uids is found too.
+func (p Process) HasUserUID(mine func(uid int) bool) bool {
+	return slices.ContainsFunc(p.UIDs, func(uid int) bool { return IsUserUID(uid) && mine(uid) })
 }
 
-// maxName is what the kernel keeps of a name, and more.
+// maxName is more than the kernel stores of a name.
 const maxName = 40
 
-// Processes lists the living processes but this one. Zombies are left out: they
-// run and hold nothing, and their parent ends them.
+// Processes lists the running processes except this one. It omits zombies: they hold no resource, and
+// their parent ends them.
 func (r Root) Processes() ([]Process, error) {
 	entries, err := os.ReadDir(string(r) + "/proc")
 	if err != nil {
@@ -50,7 +49,7 @@ func (r Root) Processes() ([]Process, error) {
 	return out, nil
 }
 
-// Process reads one; false when it is gone or a zombie.
+// Process reads one process. It returns false when the process has ended or is a zombie.
 func (r Root) Process(pid int) (Process, bool) {
 	raw, err := r.Read("/proc", strconv.Itoa(pid), "status")
 	if err != nil {

@@ -105,16 +105,14 @@ type TaskKey struct {
 	Public []byte `json:"public"` // 32 bytes, ed25519
 	// Generation counts the control plane's keys from 1.
 	Generation int64 `json:"generation,omitempty"`
-	// Until is when the key stops to count; nil while it has no successor.
+	// Until is when the key expires; nil while it has no successor.
 	Until *time.Time `json:"until,omitempty"`
-	// Link is what the key of the generation before says of this one; nil of the
-	// first.
+	// Link is the signature by the previous generation's key; nil for the first key.
 	Link *KeyLink `json:"link,omitempty"`
 }
 
-// KeyLink is the signature of one key under the next one: ed25519 over
-// keychain.Message. PreviousUntil is when the signing key itself, and every
-// older one, stops to count.
+// KeyLink is the signature of the previous key over this one: ed25519 over taskkeys.Message.
+// PreviousUntil is when the previous key, and every older one, expires.
 type KeyLink struct {
 	PreviousKeyID string    `json:"previous_key_id"`
 	PreviousUntil time.Time `json:"previous_until"`

@@ -1,12 +1,10 @@
-// Package protocol is what the node agent and the agent API say to each other:
-// paths, bodies and problem types. It holds no behaviour, so that the agent's
-// binary carries nothing of the server.
+// Package protocol holds the wire types of the agent API: paths, bodies and problem types. It has no
+// behaviour, and agent and control plane both import it.
 package protocol
 
 import (
-	"time"
-
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
+	"time"
 )
 
 // The paths of the agent API. Enroll is the only one that answers without a
@@ -41,7 +39,7 @@ type CertificateResponse struct {
 	TaskKeys []TaskKey `json:"task_keys,omitempty"`
 }
 
-// Heartbeat says that a node is alive. Report is there when the agent has a
+// Heartbeat is the periodic report of an agent. Report is set when the agent has a
 // new one.
 type Heartbeat struct {
 	BootID       string             `json:"boot_id"`

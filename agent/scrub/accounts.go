@@ -16,7 +16,7 @@ import (
 // accounts reads /etc/passwd. A line that cannot be read is an error: an account
 // must not hide behind it.
 func (h Host) accounts() ([]hostscan.Account, error) {
-	all, unreadable, err := h.census().Accounts()
+	all, unreadable, err := h.scan().Accounts()
 	if err == nil && len(unreadable) > 0 {
 		err = fmt.Errorf("the line %q of /etc/passwd is no account", task.Clip(unreadable[0], 60))
 	}
@@ -32,7 +32,7 @@ func (r *run) foreignAccounts() ([]hostscan.Account, error) {
 	}
 	var out []hostscan.Account
 	for _, a := range all {
-		if (hostscan.Person(a.UID) || a.UID == 0) && !r.keep[a.Name] && r.concerns("user", a.Name) {
+		if (hostscan.IsUserUID(a.UID) || a.UID == 0) && !r.keep[a.Name] && r.concerns("user", a.Name) {
 			out = append(out, a)
 		}
 	}
@@ -52,7 +52,7 @@ func (r *run) users(ctx context.Context) (string, error) {
 		if homeOf(a) {
 			args = append(args, "-r")
 		}
-		if hostscan.Person(a.UID) {
+		if hostscan.IsUserUID(a.UID) {
 			if err := r.notes.removing(a.UID); err != nil {
 				errs = append(errs, err)
 				continue

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/slipway-cloud/slipway/agent/toolrunner"
 )
 
 // containerd is one that may be there, for whomever it was installed: the socket
@@ -230,8 +232,8 @@ func (r *run) eachContainerd(ctx context.Context, crictl bool, served func(socke
 		}
 		err := served(c.socket)
 		switch {
-		case errors.Is(err, ErrNoTool) && crictl:
-		case errors.Is(err, ErrNoTool):
+		case errors.Is(err, toolrunner.ErrNotInstalled) && crictl:
+		case errors.Is(err, toolrunner.ErrNotInstalled):
 			errs = append(errs, fmt.Errorf("containerd is there (%s) and neither ctr nor crictl is, so what it holds is unknown; install one of them, or reimage the node", c.socket))
 		case err != nil:
 			errs = append(errs, fmt.Errorf("containerd (%s): %w", c.socket, err))

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/slipway-cloud/slipway/agent/toolrunner"
 )
 
 // engine is a container engine: how its containers are listed, removed, and how
@@ -48,7 +50,7 @@ func (r *run) containers(ctx context.Context) (string, error) {
 	there := map[string]bool{}
 	for _, e := range engines() {
 		ids, err := r.containerIDs(ctx, e)
-		if errors.Is(err, ErrNoTool) {
+		if errors.Is(err, toolrunner.ErrNotInstalled) {
 			continue
 		}
 		there[e.name] = true
@@ -62,7 +64,7 @@ func (r *run) containers(ctx context.Context) (string, error) {
 	}
 	found, err := r.eachContainerd(ctx, there["crictl"], func(socket string) error {
 		removed, err := r.emptyContainerd(ctx, socket, there["docker"])
-		if !errors.Is(err, ErrNoTool) {
+		if !errors.Is(err, toolrunner.ErrNotInstalled) {
 			said = append(said, fmt.Sprintf("containerd: %d removed", removed))
 		}
 		return err
@@ -108,7 +110,7 @@ func (v validation) noContainers(ctx context.Context) (string, error) {
 	there := map[string]bool{}
 	for _, e := range engines() {
 		ids, err := v.containerIDs(ctx, e)
-		if errors.Is(err, ErrNoTool) {
+		if errors.Is(err, toolrunner.ErrNotInstalled) {
 			continue
 		}
 		there[e.name] = true

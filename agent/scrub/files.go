@@ -67,7 +67,7 @@ func (v validation) noFiles(ctx context.Context) (string, error) {
 			if t.private(p, st) {
 				return fs.SkipDir
 			}
-			if top(dir, p) != "" && v.concerns("file", top(dir, p)) && hostscan.Person(v.uidOf(p, st)) && !kept[v.uidOf(p, st)] {
+			if top(dir, p) != "" && v.concerns("file", top(dir, p)) && hostscan.IsUserUID(v.uidOf(p, st)) && !kept[v.uidOf(p, st)] {
 				found = append(found, p)
 			}
 			return nil

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/agent/task"
+	"github.com/slipway-cloud/slipway/agent/toolrunner"
 )
 
 // gpu is what `nvidia-smi -q -x` tells of one GPU that a scrub must know. Text
@@ -100,7 +101,7 @@ func (g gpu) migOff() error {
 // none; one with a sign and no answer is an error.
 func (r *run) readGPUs(ctx context.Context) ([]gpu, string, error) {
 	out, err := r.run(ctx, time.Minute, "nvidia-smi", "-q", "-x")
-	if errors.Is(err, ErrNoTool) {
+	if errors.Is(err, toolrunner.ErrNotInstalled) {
 		if sign := r.gpuSign(); sign != "" {
 			return nil, "", fmt.Errorf("%s, and nvidia-smi is not installed", sign)
 		}

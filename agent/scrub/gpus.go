@@ -11,6 +11,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/agent/hostscan"
 	"github.com/slipway-cloud/slipway/agent/task"
+	"github.com/slipway-cloud/slipway/agent/toolrunner"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -158,7 +159,7 @@ func (r *run) gpuMemory(ctx context.Context) (string, error) {
 			tool += "; slipway-gpu-pattern " + version
 		}
 	}
-	if errors.Is(err, ErrNoTool) {
+	if errors.Is(err, toolrunner.ErrNotInstalled) {
 		err = errors.New("slipway-gpu-pattern is not installed, so nobody knows what is in the GPUs' memory")
 	}
 	var errs []error

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/agent/toolrunner"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
@@ -90,7 +91,7 @@ func (b *bench) run(_ context.Context, name string, args ...string) ([]byte, err
 	b.said = append(b.said, name+" "+strings.Join(args, " "))
 	do, ok := b.answer[name]
 	if !ok {
-		return nil, fmt.Errorf("%s %w", name, ErrNoTool)
+		return nil, fmt.Errorf("%s %w", name, toolrunner.ErrNotInstalled)
 	}
 	out, err := do(args)
 	return []byte(out), err

@@ -23,17 +23,14 @@ const (
 	bootIDFile    = "/proc/sys/kernel/random/boot_id"
 )
 
-// ErrNoTool is in the error of Host.Run when the program is not installed.
-var ErrNoTool = errors.New("is not installed")
-
 // Host is the machine as the steps see it. Root and Run are needed.
 type Host struct {
 	// Root is the directory that stands for "/". Another than "/" is a made-up
 	// node: no process gets a signal but by its recorded program `kill`.
 	Root string
 	// Run runs a program to its end or to the end of ctx, with nothing on its
-	// standard input, and returns what it wrote also when it failed. It has no
-	// limit of its own; see Exec.
+	// standard input, and returns its output also when it failed. It has no limit
+	// of its own; toolrunner.ForTasks makes one.
 	Run func(ctx context.Context, name string, args ...string) ([]byte, error)
 	// AllowWipe lets disks be erased. The executor of a real task sets it and
 	// nobody else; without it every disk is reported as not erased.
@@ -91,7 +88,7 @@ func (h Host) concerns(kind, name string) bool { return h.only == nil || h.only(
 // path is where a path of the node lies.
 func (h Host) path(elem ...string) string { return filepath.Join(h.Root, filepath.Join(elem...)) }
 
-func (h Host) read(elem ...string) ([]byte, error) { return h.census().Read(elem...) }
+func (h Host) read(elem ...string) ([]byte, error) { return h.scan().Read(elem...) }
 
 // text reads a file of one line; "" when it cannot be read.
 func (h Host) text(elem ...string) string {

@@ -15,7 +15,7 @@ import (
 
 // mountList is never empty: a node without any mount is one that cannot be seen.
 func (h Host) mountList() ([]hostscan.Mount, error) {
-	out, err := h.census().Mounts()
+	out, err := h.scan().Mounts()
 	if err == nil && len(out) == 0 {
 		err = errors.New("the list of mounts is empty")
 	}

@@ -17,12 +17,12 @@ import (
 // mercy is between TERM and KILL.
 const mercy = 2 * time.Second
 
-func (h Host) census() hostscan.Root { return hostscan.Root(h.Root) }
+func (h Host) scan() hostscan.Root { return hostscan.Root(h.Root) }
 
 // foreignProcesses are those of people's accounts that do not stay, also of
 // accounts that no longer exist.
 func (r *run) foreignProcesses() ([]hostscan.Process, error) {
-	all, err := r.census().Processes()
+	all, err := r.scan().Processes()
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func (r *run) foreignProcesses() ([]hostscan.Process, error) {
 		names[a.UID] = a.Name
 	}
 	return slices.DeleteFunc(all, func(p hostscan.Process) bool {
-		return !p.Of(func(uid int) bool {
+		return !p.HasUserUID(func(uid int) bool {
 			name, known := names[uid]
 			if !known {
 				name = strconv.Itoa(uid)
@@ -79,7 +79,7 @@ func (r *run) processes(ctx context.Context) (string, error) {
 		}
 		for _, p := range left {
 			// The number may belong to someone else by now.
-			if now, ok := r.census().Process(p.PID); ok && p.Same(now) {
+			if now, ok := r.scan().Process(p.PID); ok && p.Same(now) {
 				if err := r.kill(ctx, p.PID, sig); err != nil {
 					return "", fmt.Errorf("end process %s: %w", p, err)
 				}
@@ -102,7 +102,7 @@ func names(ps []hostscan.Process) []string {
 // holders are the processes that have something open for which match is true.
 // An error means that it is not known who does.
 func (h Host) holders(match func(path string) bool) ([]hostscan.Process, error) {
-	all, err := h.census().Processes()
+	all, err := h.scan().Processes()
 	if err != nil {
 		return nil, err
 	}

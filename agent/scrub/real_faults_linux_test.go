@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/agent/toolrunner"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/test/runenv"
@@ -28,9 +29,9 @@ func tools(t *testing.T, alone bool, scripts map[string]string) func(context.Con
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+body+"\n"), 0o700))
 	}
 	if alone {
-		return Exec("/", dir)
+		return toolrunner.ForTasks("/", dir).Run
 	}
-	return Exec("/", dir+":/usr/sbin:/usr/bin:/sbin:/bin")
+	return toolrunner.ForTasks("/", dir+":/usr/sbin:/usr/bin:/sbin:/bin").Run
 }
 
 // respawn keeps a process of this person alive, however often it is ended, as a

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/agent/toolrunner"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/test/realhost"
@@ -118,7 +119,7 @@ func (l *loop) tool(body string) {
 	script := fmt.Sprintf("#!/bin/sh\nreal=%s\n[ \"$1\" = --version ] && exec $real --version\nfor dev; do :; done\n"+
 		"[ \"$dev\" = /dev/%s ] && [ \"$(cat /sys/block/%s/loop/backing_file)\" = %s ] || { echo not this disk >&2; exit 9; }\n%s\n", real, l.name, l.name, l.file, body)
 	require.NoError(l, os.WriteFile(filepath.Join(dir, "blkdiscard"), []byte(script), 0o700))
-	l.host.Run = Exec(l.host.Root, dir+":/usr/bin:/bin")
+	l.host.Run = toolrunner.ForTasks(l.host.Root, dir+":/usr/bin:/bin").Run
 }
 
 // mounts shows the scrub what is mounted of this disk, or hides it.
@@ -232,7 +233,7 @@ type person struct {
 func newPerson(t *testing.T) person {
 	t.Helper()
 	p := person{fmt.Sprintf("swt%06d", rand.IntN(1_000_000)), 1_500_000_000 + rand.IntN(100_000_000)}
-	all, err := (Host{Root: "/"}).census().Processes()
+	all, err := (Host{Root: "/"}).scan().Processes()
 	require.NoError(t, err)
 	for _, other := range all {
 		require.NotContains(t, other.UIDs, p.uid, "the number is taken")
@@ -278,7 +279,7 @@ func (p person) start(t *testing.T, argv ...string) (pid int, ended <-chan struc
 // confined is the real machine, of which only these accounts, mounts and files
 // concern the scrub.
 func confined(mine map[string]bool) Host {
-	return Host{Root: "/", Run: Exec("/", "/usr/sbin:/usr/bin:/sbin:/bin"), Poll: 10 * time.Millisecond, Patience: 10 * time.Second,
+	return Host{Root: "/", Run: toolrunner.ForTasks("/", "/usr/sbin:/usr/bin:/sbin:/bin").Run, Poll: 10 * time.Millisecond, Patience: 10 * time.Second,
 		only: func(_, name string) bool { return mine[name] }}
 }
 

@@ -15,7 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/agent"
+	"github.com/slipway-cloud/slipway/agent/agentconfig"
 	"github.com/slipway-cloud/slipway/agent/scrub"
+	"github.com/slipway-cloud/slipway/agent/toolrunner"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
@@ -23,8 +25,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// ward is a simulated node that is up.
-type ward struct {
+// nodeFixture is a simulated node that is up.
+type nodeFixture struct {
 	*testing.T
 	node    *simnode.Node
 	machine *simhw.Machine
@@ -33,11 +35,11 @@ type ward struct {
 	run     string
 }
 
-func newWard(t *testing.T) *ward {
+func newNodeFixture(t *testing.T) *nodeFixture {
 	t.Helper()
 	hardware := simhw.GPUServer("Dell", 7)
 	hardware.Disks = slices.Insert(hardware.Disks, len(hardware.Disks)-1, simhw.Disk{Name: "sdb", Model: "SIM SATA SSD", Serial: "D000007", Bytes: 960_197_124_096})
-	w := &ward{T: t, spec: hardware, run: "job_1"}
+	w := &nodeFixture{T: t, spec: hardware, run: "job_1"}
 	w.machine = simhw.NewMachine(t.Context(), simhw.NewClock(5000), hardware)
 	dir := t.TempDir()
 	var err error
@@ -49,9 +51,9 @@ func newWard(t *testing.T) *ward {
 	w.machine.PowerOn("test")
 	tools := filepath.Join(dir, "tools")
 	path := tools + ":/usr/bin:/bin"
-	w.host = scrub.Host{Root: w.node.Root(), Run: scrub.Exec(w.node.Root(), path), AllowWipe: true, Poll: time.Millisecond, Patience: 100 * time.Millisecond, StateDir: t.TempDir(),
+	w.host = scrub.Host{Root: w.node.Root(), Run: toolrunner.ForTasks(w.node.Root(), path).Run, AllowWipe: true, Poll: time.Millisecond, Patience: 100 * time.Millisecond, StateDir: t.TempDir(),
 		Health: func(ctx context.Context) spec.HealthReport {
-			return agent.Report(ctx, agent.Config{Root: w.node.Root(), ToolsPath: path, ToolTimeout: time.Minute, Simulated: true})
+			return agent.Report(ctx, agentconfig.Config{Root: w.node.Root(), ToolsPath: path, ToolTimeout: time.Minute, Simulated: true})
 		}}
 	w.booted()
 	return w
@@ -61,7 +63,7 @@ const memoryRequest = "sys/firmware/efi/efivars/MemoryOverwriteRequestControl-e2
 
 // booted waits for the boot that makes the firmware's variable: sshd answers
 // when everything is laid out.
-func (w *ward) booted() {
+func (w *nodeFixture) booted() {
 	w.Helper()
 	require.Eventually(w, func() bool {
 		if _, err := os.Stat(filepath.Join(w.node.Root(), memoryRequest)); err != nil {
@@ -76,12 +78,12 @@ func (w *ward) booted() {
 	w.host.BootID, w.host.Serial = w.machine.BootID(), w.spec.Serial
 }
 
-func (w *ward) scrub(args spec.ScrubArgs) lifecycle.TaskResult {
+func (w *nodeFixture) scrub(args spec.ScrubArgs) lifecycle.TaskResult {
 	args.RunID = w.run
 	return scrub.Scrub(w.Context(), w.host, args, nil)
 }
 
-func (w *ward) validate(not string) lifecycle.TaskResult {
+func (w *nodeFixture) validate(not string) lifecycle.TaskResult {
 	return scrub.Validate(w.Context(), w.host, spec.ValidateArgs{RunID: w.run, NotBootID: not,
 		SKU: spec.SKUSpec{GPUs: 8, GPUModelContains: "H100", DataDisks: 5, RequireECC: true}}, nil)
 }
@@ -104,14 +106,14 @@ func device(res lifecycle.TaskResult, name string) lifecycle.DeviceResult {
 	return res.Devices[i]
 }
 
-func (w *ward) holds(disk, text string) bool {
+func (w *nodeFixture) holds(disk, text string) bool {
 	w.Helper()
 	yes, err := w.node.DiskHolds(disk, text)
 	require.NoError(w, err)
 	return yes
 }
 
-func (w *ward) restart() (before string) {
+func (w *nodeFixture) restart() (before string) {
 	before = w.machine.BootID()
 	require.NoError(w, os.Remove(filepath.Join(w.node.Root(), memoryRequest)))
 	w.machine.Reset("test")
@@ -121,7 +123,7 @@ func (w *ward) restart() (before string) {
 
 func TestAScrubbedNodeIsProvenCleanFromAFreshBoot(t *testing.T) {
 	t.Parallel()
-	w := newWard(t)
+	w := newNodeFixture(t)
 	require.NoError(t, w.node.Occupy())
 	before := w.validate("")
 	require.Equal(t, []string{scrub.StepContainers, scrub.StepProcesses, scrub.StepUsers, scrub.StepKeys, scrub.StepAutostart, scrub.StepMounts,
@@ -175,7 +177,7 @@ func TestAScrubbedNodeIsProvenCleanFromAFreshBoot(t *testing.T) {
 
 func TestAPlantedFailureIsNamedByItsStep(t *testing.T) {
 	t.Parallel()
-	w := newWard(t)
+	w := newNodeFixture(t)
 	all := []string{scrub.StepIdentity}
 	for _, c := range []struct {
 		name   string
@@ -230,7 +232,7 @@ func TestAPlantedFailureIsNamedByItsStep(t *testing.T) {
 
 func TestValidationRefusesWhatItFindsOrCannotKnow(t *testing.T) {
 	t.Parallel()
-	w := newWard(t)
+	w := newNodeFixture(t)
 	for _, c := range []struct {
 		faults simnode.Faults
 		steps  []string
@@ -256,7 +258,7 @@ func TestValidationRefusesWhatItFindsOrCannotKnow(t *testing.T) {
 
 func TestAScrubThatDiedGoesOnWhereTheDrivesAre(t *testing.T) {
 	t.Parallel()
-	w := newWard(t)
+	w := newNodeFixture(t)
 	require.NoError(t, w.node.SetFaults(simnode.Faults{Scrub: simnode.ScrubFaults{SanitizeLooks: 5}}))
 	require.NoError(t, w.node.Occupy())
 	run, poll := w.host.Run, w.host.Poll
@@ -291,7 +293,7 @@ func TestAScrubThatDiedGoesOnWhereTheDrivesAre(t *testing.T) {
 // to look for. The fresh boot is asked for in any case.
 func TestAValidationMayBeAskedForSomeSteps(t *testing.T) {
 	t.Parallel()
-	w := newWard(t)
+	w := newNodeFixture(t)
 	names := func(r lifecycle.TaskResult) (out []string) {
 		for _, s := range r.Steps {
 			out = append(out, s.Name)
@@ -309,7 +311,7 @@ func TestAValidationMayBeAskedForSomeSteps(t *testing.T) {
 // erased again; what did is only looked at.
 func TestARetryErasesWhatDidNotProveBlank(t *testing.T) {
 	t.Parallel()
-	w := newWard(t)
+	w := newNodeFixture(t)
 	erased := func() map[string]int {
 		n, err := w.node.Erasures()
 		require.NoError(t, err)

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/agent/atomicfile"
 	"github.com/slipway-cloud/slipway/agent/task"
+	"github.com/slipway-cloud/slipway/agent/toolrunner"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
@@ -244,10 +244,7 @@ func (u *Updater) probe(ctx context.Context, to string, m Manifest) (string, err
 }
 
 func askVersion(ctx context.Context, program string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "version")
-	cmd.Env, cmd.Dir, cmd.WaitDelay = []string{"LC_ALL=C"}, "/", time.Second
-	out, err := cmd.Output()
+	r := toolrunner.Runner{Root: "/", Tools: filepath.Dir(program), Timeout: 15 * time.Second}
+	out, err := r.Run(ctx, filepath.Base(program), "version")
 	return strings.TrimSpace(string(out[:min(len(out), 256)])), err
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// desk is a Server with one queue, whose faults are set by the test.
-type desk struct {
+// fakeServer is a Server with one queue. A test sets its faults.
+type fakeServer struct {
 	mu      sync.Mutex
 	plane   *plane
 	queue   []protocol.Task
@@ -32,13 +32,13 @@ type desk struct {
 	result  error
 }
 
-func newDesk(p *plane) *desk {
-	return &desk{plane: p, held: map[string]protocol.Task{}, results: map[string][]lifecycle.TaskResult{}}
+func newFakeServer(p *plane) *fakeServer {
+	return &fakeServer{plane: p, held: map[string]protocol.Task{}, results: map[string][]lifecycle.TaskResult{}}
 }
 
 var errDown = errors.New("the network is cut")
 
-func (d *desk) Claim(ctx context.Context, r protocol.ClaimRequest) (protocol.ClaimResponse, int64, error) {
+func (d *fakeServer) Claim(ctx context.Context, r protocol.ClaimRequest) (protocol.ClaimResponse, int64, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.claims = append(d.claims, r)
@@ -63,7 +63,7 @@ func (d *desk) Claim(ctx context.Context, r protocol.ClaimRequest) (protocol.Cla
 	return out, 3, nil
 }
 
-func (d *desk) Renew(_ context.Context, r protocol.RenewTaskRequest) (protocol.RenewTaskResponse, error) {
+func (d *fakeServer) Renew(_ context.Context, r protocol.RenewTaskRequest) (protocol.RenewTaskResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.renewed++
@@ -73,7 +73,7 @@ func (d *desk) Renew(_ context.Context, r protocol.RenewTaskRequest) (protocol.R
 	return protocol.RenewTaskResponse{LeaseSeconds: d.held[r.TaskID].LeaseSeconds}, d.renew
 }
 
-func (d *desk) Result(_ context.Context, r protocol.ResultRequest) (protocol.ResultResponse, error) {
+func (d *fakeServer) Result(_ context.Context, r protocol.ResultRequest) (protocol.ResultResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
@@ -91,16 +91,16 @@ func (d *desk) Result(_ context.Context, r protocol.ResultRequest) (protocol.Res
 	return protocol.ResultResponse{Status: lifecycle.TaskSucceeded}, nil
 }
 
-func (d *desk) set(f func()) { d.mu.Lock(); defer d.mu.Unlock(); f() }
+func (d *fakeServer) set(f func()) { d.mu.Lock(); defer d.mu.Unlock(); f() }
 
-func (d *desk) heard(id string) []lifecycle.TaskResult {
+func (d *fakeServer) heard(id string) []lifecycle.TaskResult {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.results[id])
 }
 
 // runLoop runs a loop until the test ends or stop is called.
-func runLoop(t *testing.T, d *desk, e Executor) (stop func() error) {
+func runLoop(t *testing.T, d *fakeServer, e Executor) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	l := NewLoop(LoopConfig{Server: d, Executor: e, BootID: func() (string, error) { return boot1, nil }, Log: slog.New(slog.DiscardHandler),
@@ -124,7 +124,7 @@ func runLoop(t *testing.T, d *desk, e Executor) (stop func() error) {
 	return stop
 }
 
-func (d *desk) eventually(t *testing.T, what func() bool) {
+func (d *fakeServer) eventually(t *testing.T, what func() bool) {
 	t.Helper()
 	require.Eventually(t, func() bool { d.mu.Lock(); defer d.mu.Unlock(); return what() }, runenv.Patience(10*time.Second), 2*time.Millisecond)
 }
@@ -132,7 +132,7 @@ func (d *desk) eventually(t *testing.T, what func() bool) {
 func TestTheLoopTakesDoesAndReports(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)
-	d, h := newDesk(p), &fixed{}
+	d, h := newFakeServer(p), &fixed{}
 	d.queue = []protocol.Task{someTask("t1", lifecycle.TaskKindDrain), someTask("t2", "shell.run"), someTask("t3", lifecycle.TaskKindDrain)}
 	d.lose = 1
 	s := newSide(t, p, t.TempDir(), Registry{lifecycle.TaskKindDrain: h})
@@ -154,7 +154,7 @@ func TestTheLoopTakesDoesAndReports(t *testing.T) {
 func TestARefusalIsReportedAlsoAfterTheNetworkWasCut(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)
-	d := newDesk(p)
+	d := newFakeServer(p)
 	d.queue = []protocol.Task{someTask("t1", "shell.run")}
 	d.result = errDown
 	runLoop(t, d, newSide(t, p, t.TempDir(), Registry{}))
@@ -167,7 +167,7 @@ func TestACutLongerThanTheLease(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []lifecycle.TaskKind{lifecycle.TaskKindDrain, lifecycle.TaskKindScrub} {
 		p := newPlane(t)
-		d := newDesk(p)
+		d := newFakeServer(p)
 		task := someTask("t1", kind)
 		task.LeaseSeconds = 0.08
 		d.queue = []protocol.Task{task}
@@ -209,7 +209,7 @@ func TestALeaseThatTheServerTookStopsATask(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []error{ErrLeaseLost, ErrTaskEnded, ErrShutOut} {
 		p := newPlane(t)
-		d := newDesk(p)
+		d := newFakeServer(p)
 		task := someTask("t1", lifecycle.TaskKindDrain)
 		task.LeaseSeconds = 0.2
 		d.queue, d.renew = []protocol.Task{task}, lost
@@ -233,7 +233,7 @@ func TestALeaseThatTheServerTookStopsATask(t *testing.T) {
 func TestAResultThatComesTooLateWaitsAndDoesNotHoldOthersUp(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)
-	d, h := newDesk(p), &fixed{}
+	d, h := newFakeServer(p), &fixed{}
 	d.queue, d.result = []protocol.Task{someTask("t1", lifecycle.TaskKindDrain)}, ErrLeaseLost
 	s := newSide(t, p, t.TempDir(), Registry{lifecycle.TaskKindDrain: h})
 	runLoop(t, d, s)
@@ -251,7 +251,7 @@ func TestAResultThatComesTooLateWaitsAndDoesNotHoldOthersUp(t *testing.T) {
 func TestARemovedNodeFinishesItsUninstall(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)
-	d := newDesk(p)
+	d := newFakeServer(p)
 	d.queue, d.result = []protocol.Task{someTask("t1", lifecycle.TaskKindUninstall)}, ErrShutOut
 	s := newSide(t, p, t.TempDir(), Registry{lifecycle.TaskKindUninstall: &finisher{err: ErrUninstalled}})
 	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(10*time.Second))

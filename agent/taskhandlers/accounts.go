@@ -9,12 +9,12 @@ import (
 	"github.com/slipway-cloud/slipway/agent/hostscan"
 )
 
-func (h Host) census() hostscan.Root { return hostscan.Root(h.Root) }
+func (h Host) scan() hostscan.Root { return hostscan.Root(h.Root) }
 
 // accounts are those of the node. Lines that are none are no accounts that could
 // be ended or kept; the scrub refuses to pass them over.
 func (h Host) accounts() ([]hostscan.Account, error) {
-	all, _, err := h.census().Accounts()
+	all, _, err := h.scan().Accounts()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

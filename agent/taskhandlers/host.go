@@ -1,10 +1,9 @@
-// Package taskhandlers holds the handlers of the tasks that end tenants' work on a
-// node and that take the agent off it: node.drain, allocation.revoke_user and
-// node.uninstall. They look before they act, so that each may run again.
+// Package taskhandlers holds the handlers of node.drain and allocation.revoke_user, which end a
+// tenant's work on a node, and of node.uninstall, which removes the agent. A handler checks the
+// current state before each change, so it can run again.
 //
-// All files lie below Host.Root. Where that is not "/", the node is a simulated
-// one and no process of the real machine is ever signalled: a signal takes the
-// process out of the simulated /proc.
+// All files are below Host.Root. When that is not "/", the node is simulated and no process of the
+// machine gets a signal: a signal removes the process from the simulated /proc.
 package taskhandlers
 
 import (
@@ -136,5 +135,5 @@ func (h Host) poll(ctx context.Context, steps *task.Recorder, most time.Duration
 
 // tenant says whether a uid is a tenant's and not kept.
 func (h Host) tenant(uid int, kept []int) bool {
-	return hostscan.Person(uid) && !slices.Contains(kept, uid)
+	return hostscan.IsUserUID(uid) && !slices.Contains(kept, uid)
 }

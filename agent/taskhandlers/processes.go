@@ -19,11 +19,11 @@ import (
 // processes lists the living processes for which mine says true of one of their
 // uids.
 func (h Host) processes(mine func(uid int) bool) ([]hostscan.Process, error) {
-	all, err := h.census().Processes()
+	all, err := h.scan().Processes()
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(all, func(p hostscan.Process) bool { return p.PID <= 1 || !p.Of(mine) }), nil
+	return slices.DeleteFunc(all, func(p hostscan.Process) bool { return p.PID <= 1 || !p.HasUserUID(mine) }), nil
 }
 
 // signal signals a process if it is still the one that was seen.
@@ -39,7 +39,7 @@ func (h Host) signal(p hostscan.Process, s syscall.Signal) error {
 		return err
 	}
 	defer func() { _ = held.Release() }()
-	if now, ok := h.census().Process(p.PID); !ok || !p.Same(now) {
+	if now, ok := h.scan().Process(p.PID); !ok || !p.Same(now) {
 		return nil
 	}
 	if err := held.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, fs.ErrNotExist) {

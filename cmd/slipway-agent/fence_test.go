@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/slipway-cloud/slipway/agent"
+	"github.com/slipway-cloud/slipway/agent/agentconfig"
 	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -19,9 +19,9 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// ward is a simulated node that is up and that a tenant has left, with the
+// nodeFixture is a simulated node that is up and that a tenant has left, with the
 // handlers of the real program.
-type ward struct {
+type nodeFixture struct {
 	*testing.T
 	node     *simnode.Node
 	machine  *simhw.Machine
@@ -29,10 +29,10 @@ type ward struct {
 	handlers task.Registry
 }
 
-func newWard(t *testing.T) *ward {
+func newNodeFixture(t *testing.T) *nodeFixture {
 	t.Helper()
 	dir := t.TempDir()
-	w := &ward{T: t, root: filepath.Join(dir, "root"), machine: simhw.NewMachine(t.Context(), simhw.NewClock(5000), simhw.GPUServer("Dell", 7))}
+	w := &nodeFixture{T: t, root: filepath.Join(dir, "root"), machine: simhw.NewMachine(t.Context(), simhw.NewClock(5000), simhw.GPUServer("Dell", 7))}
 	var err error
 	w.node, err = simnode.New(simnode.Options{Machine: w.machine, Dir: dir, AgentBinary: "/bin/false"})
 	require.NoError(t, err)
@@ -45,12 +45,12 @@ func newWard(t *testing.T) *ward {
 		return err == nil && conn.Close() == nil
 	}, runenv.Patience(30*time.Second), 5*time.Millisecond)
 	require.NoError(t, w.node.Occupy())
-	cfg := agent.Config{Root: w.root, ToolsPath: filepath.Join(dir, "tools") + ":/usr/bin:/bin", ToolTimeout: time.Minute, Simulated: true}
+	cfg := agentconfig.Config{Root: w.root, ToolsPath: filepath.Join(dir, "tools") + ":/usr/bin:/bin", ToolTimeout: time.Minute, Simulated: true}
 	w.handlers = moreHandlers(cfg, "/var/lib/x")
 	return w
 }
 
-func (w *ward) task(kind lifecycle.TaskKind, serial string) lifecycle.TaskResult {
+func (w *nodeFixture) task(kind lifecycle.TaskKind, serial string) lifecycle.TaskResult {
 	w.Helper()
 	req := task.Request{Task: protocol.Task{ID: "t1", BootID: w.machine.BootID()}, Args: &spec.ScrubArgs{RunID: "job_1", Serial: serial}}
 	if kind == lifecycle.TaskKindValidate {
@@ -59,7 +59,7 @@ func (w *ward) task(kind lifecycle.TaskKind, serial string) lifecycle.TaskResult
 	return w.handlers[kind].Run(w.Context(), req, task.NewRecorder(nil, nil, nil))
 }
 
-func (w *ward) holds(disk string) bool {
+func (w *nodeFixture) holds(disk string) bool {
 	w.Helper()
 	yes, err := w.node.DiskHolds(disk, simnode.TenantMark)
 	require.NoError(w, err)
@@ -70,7 +70,7 @@ func (w *ward) holds(disk string) bool {
 // machine that shows another is not touched.
 func TestATaskForAnotherMachineIsRefusedBeforeAnythingIsTouched(t *testing.T) {
 	t.Parallel()
-	w := newWard(t)
+	w := newNodeFixture(t)
 	mine := w.machine.Spec().Serial
 	for _, kind := range []lifecycle.TaskKind{lifecycle.TaskKindScrub, lifecycle.TaskKindValidate} {
 		res := w.task(kind, "ANOTHER")

@@ -6,17 +6,19 @@ import (
 	"slices"
 
 	"github.com/slipway-cloud/slipway/agent"
+	"github.com/slipway-cloud/slipway/agent/agentconfig"
 	"github.com/slipway-cloud/slipway/agent/scrub"
 	"github.com/slipway-cloud/slipway/agent/task"
+	"github.com/slipway-cloud/slipway/agent/toolrunner"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // moreHandlers are those that the agent's own package does not hold. Their notes
 // lie in stateDir, a path of the node.
-func moreHandlers(cfg agent.Config, stateDir string) task.Registry {
+func moreHandlers(cfg agentconfig.Config, stateDir string) task.Registry {
 	c := cleaner{cfg: cfg, host: scrub.Host{
-		Root: cfg.Root, Run: scrub.Exec(cfg.Root, cfg.ToolsPath), StateDir: filepath.Join(cfg.Root, stateDir),
+		Root: cfg.Root, Run: toolrunner.ForTasks(cfg.Root, cfg.ToolsPath).Run, StateDir: filepath.Join(cfg.Root, stateDir),
 		Health: func(ctx context.Context) spec.HealthReport { return agent.Report(ctx, cfg) },
 	}}
 	return task.Registry{lifecycle.TaskKindScrub: scrubber{c}, lifecycle.TaskKindValidate: task.Func(c.validate)}
@@ -24,7 +26,7 @@ func moreHandlers(cfg agent.Config, stateDir string) task.Registry {
 
 // cleaner scrubs and validates.
 type cleaner struct {
-	cfg  agent.Config
+	cfg  agentconfig.Config
 	host scrub.Host
 }
 

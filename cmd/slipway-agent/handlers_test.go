@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/slipway-cloud/slipway/agent"
+	"github.com/slipway-cloud/slipway/agent/agentconfig"
 	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -17,7 +17,7 @@ import (
 )
 
 // simulated is the configuration of a made-up node without any recorded tool.
-func simulated(t *testing.T) agent.Config {
+func simulated(t *testing.T) agentconfig.Config {
 	t.Helper()
 	root := t.TempDir()
 	for name, content := range map[string]string{"etc/slipway-simulated": "", "proc/sys/kernel/random/boot_id": "boot-1\n", "etc/passwd": "root:x:0:0::/root:/bin/sh\n"} {
@@ -25,7 +25,7 @@ func simulated(t *testing.T) agent.Config {
 		require.NoError(t, os.MkdirAll(filepath.Dir(p), 0o755))
 		require.NoError(t, os.WriteFile(p, []byte(content), 0o600))
 	}
-	return agent.Config{Root: root, ToolsPath: t.TempDir(), Simulated: true, PlatformUsers: []string{"ubuntu"}}
+	return agentconfig.Config{Root: root, ToolsPath: t.TempDir(), Simulated: true, PlatformUsers: []string{"ubuntu"}}
 }
 
 func TestEveryKindHasAHandlerHereOrInTheAgent(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-cloud/slipway/agent"
+	"github.com/slipway-cloud/slipway/agent/agentconfig"
 	"github.com/slipway-cloud/slipway/agent/privileged"
 	"github.com/slipway-cloud/slipway/agent/task"
 	"github.com/slipway-cloud/slipway/agent/taskhandlers"
@@ -75,7 +76,7 @@ func agentAccount() (uids []int, gid int) {
 const firstPassed = 3
 
 // listener takes the socket of systemd's unit, or makes one.
-func listener(cfg agent.Config, gid int) (net.Listener, error) {
+func listener(cfg agentconfig.Config, gid int) (net.Listener, error) {
 	if os.Getenv("LISTEN_PID") == strconv.Itoa(os.Getpid()) && os.Getenv("LISTEN_FDS") == "1" {
 		f := os.NewFile(firstPassed, "systemd socket")
 		defer func() { _ = f.Close() }()

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-cloud/slipway/agent"
+	"github.com/slipway-cloud/slipway/agent/agentconfig"
 )
 
 // version is set by the linker: -ldflags "-X main.version=v1.2.3".
@@ -46,8 +47,8 @@ func root() *cobra.Command {
 	return cmd
 }
 
-func (o *options) load() (agent.Config, error) {
-	return agent.LoadConfig(o.config, func(c *agent.Config) {
+func (o *options) load() (agentconfig.Config, error) {
+	return agentconfig.Load(o.config, func(c *agentconfig.Config) {
 		if o.root != "" {
 			c.Root = o.root
 		}

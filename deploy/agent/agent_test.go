@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/slipway-cloud/slipway/agent"
+	"github.com/slipway-cloud/slipway/agent/agentconfig"
 	"github.com/slipway-cloud/slipway/agent/taskhandlers"
 )
 
@@ -222,7 +222,7 @@ func TestTheInstallerInstallsAndMayBeRunAgain(t *testing.T) {
 	require.Equal(t, "two", s.read("/opt/slipway-agent/current/slipway-agent"))
 	require.Equal(t, "one", s.read("/opt/slipway-agent/a/slipway-agent"), "the version before stays")
 
-	cfg, err := agent.LoadConfig(filepath.Join(s.root, "/etc/slipway/agent.yaml"), nil)
+	cfg, err := agentconfig.Load(filepath.Join(s.root, "/etc/slipway/agent.yaml"), nil)
 	require.NoError(t, err)
 	require.Equal(t, "/opt/slipway-agent", cfg.InstallDir)
 	require.Equal(t, "/var/lib/slipway-agent-helper", cfg.HelperStateDir)

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"github.com/slipway-cloud/slipway/agent"
+	"github.com/slipway-cloud/slipway/agent/agentconfig"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -143,15 +143,15 @@ func (a Agent) check() error {
 
 // config is the agent's file, all fields written out so that it can be read by
 // a person on the node. A simulated node does its tasks in one process.
-func (a Agent) config() agent.Config {
-	c := agent.Config{ServerURL: a.ServerURL, CAPEM: a.CAPEM, NodeID: a.NodeID, TokenFile: TokenPath, StateDir: StateDir,
-		Simulated: a.Simulated, Root: "/", HeartbeatInterval: a.HeartbeatInterval, ReportInterval: time.Minute, ToolTimeout: 30 * time.Second,
+func (a Agent) config() agentconfig.Config {
+	c := agentconfig.Config{ServerURL: a.ServerURL, CAPEM: a.CAPEM, NodeID: a.NodeID, TokenFile: TokenPath, StateDir: StateDir,
+		Simulated: a.Simulated, Root: "/", HeartbeatInterval: a.HeartbeatInterval, ReportInterval: agentconfig.DefaultReportInterval, ToolTimeout: agentconfig.DefaultToolTimeout,
 		PlatformUsers: a.PlatformUsers, UpdateKey: a.UpdateKey}
 	if !a.Simulated {
 		c.HelperSocket = HelperSocket
 	}
 	if c.HeartbeatInterval == 0 {
-		c.HeartbeatInterval = 10 * time.Second
+		c.HeartbeatInterval = agentconfig.DefaultHeartbeatInterval
 	}
 	return c
 }

@@ -3,11 +3,8 @@ package cloudinit
 import (
 	_ "embed"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"strings"
-
-	"gopkg.in/yaml.v3"
 
 	deploy "github.com/slipway-cloud/slipway/deploy/agent"
 )
@@ -20,12 +17,9 @@ var installTail string
 
 // ConfigFile is the agent's configuration as it lies at AgentConfigPath.
 func (a Agent) ConfigFile() ([]byte, error) {
-	if err := a.config().Validate(); err != nil {
-		return nil, fmt.Errorf("agent: %w", err)
-	}
-	config, err := yaml.Marshal(a.config())
+	config, err := a.config().Render()
 	if err != nil {
-		return nil, errors.New("the agent's configuration cannot be encoded as YAML")
+		return nil, fmt.Errorf("agent: %w", err)
 	}
 	return config, nil
 }

@@ -27,7 +27,7 @@ import (
 	"golang.org/x/crypto/ssh"
 	"gopkg.in/yaml.v3"
 
-	"github.com/slipway-cloud/slipway/agent"
+	"github.com/slipway-cloud/slipway/agent/agentconfig"
 	"github.com/slipway-cloud/slipway/agent/taskhandlers"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/providers"
@@ -215,9 +215,9 @@ const allStarted = "getent passwd slipway-agent\nsystemctl daemon-reload\n" +
 	"systemctl restart --no-block slipway-agent-helper.socket\nsystemctl restart --no-block slipway-agent-helper.service\n" +
 	"systemctl restart --no-block slipway-agent.service\n"
 
-func load(t *testing.T, root string) agent.Config {
+func load(t *testing.T, root string) agentconfig.Config {
 	t.Helper()
-	c, err := agent.LoadConfig(filepath.Join(root, cloudinit.AgentConfigPath), nil)
+	c, err := agentconfig.Load(filepath.Join(root, cloudinit.AgentConfigPath), nil)
 	require.NoError(t, err)
 	return c
 }

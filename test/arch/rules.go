@@ -32,6 +32,11 @@ type rule struct {
 	why    string
 }
 
+// agentLeaves returns the packages of the agent that the control plane may import.
+func agentLeaves() []string {
+	return []string{"agent/protocol", "agent/taskkeys", "agent/agentconfig"}
+}
+
 // rules is the import table. Where a rule is not deep, the way round through an allowed package is intended: workflows name activity methods through nil
 // pointers, and activities import db.
 func rules() []rule {
@@ -77,6 +82,19 @@ func rules() []rule {
 			why: "simulators are for tests and the dev stack",
 		},
 		{of: []string{"agent/...", "cmd/slipway-agent"}, deep: true, never: []string{"db/...", "go.temporal.io/..."}, why: "a node knows the HTTP API and nothing behind it"},
+		{
+			of: []string{"..."}, not: []string{"agent/...", "cmd/slipway-agent", "cmd/slipway-gpu-pattern", "test/..."}, deep: true,
+			never: []string{"agent/..."}, except: agentLeaves(),
+			why: "what runs on a node is the agent's alone; the control plane shares only these packages with it: " + strings.Join(agentLeaves(), ", "),
+		},
+		{
+			of: agentLeaves(), deep: true, never: []string{"..."}, except: append([]string{"lifecycle/..."}, agentLeaves()...),
+			why: "the control plane links it, so it imports only lifecycle and the packages of its kind",
+		},
+		{
+			of: []string{"agent/...", "cmd/slipway-agent"}, not: []string{"agent/toolrunner"}, never: []string{"os/exec"},
+			why: "agent/toolrunner starts programs: with a deadline, bounded output and a small environment",
+		},
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestReplaceWritesWholeAndLeavesNothingElse(t *testing.T) {
+func TestReplace_LeavesNoOtherFile(t *testing.T) {
 	t.Parallel()
 	p := filepath.Join(t.TempDir(), "keys.json")
 	for _, c := range []struct {
@@ -26,7 +26,7 @@ func TestReplaceWritesWholeAndLeavesNothingElse(t *testing.T) {
 	require.Equal(t, []string{"keys.json"}, names(t, filepath.Dir(p)))
 }
 
-func TestReplaceFollowsNoLink(t *testing.T) {
+func TestReplace_FollowsNoLink(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	other, link := filepath.Join(dir, "other"), filepath.Join(dir, "link")
@@ -41,7 +41,7 @@ func TestReplaceFollowsNoLink(t *testing.T) {
 	require.True(t, st.Mode().IsRegular())
 }
 
-func TestReplaceLikeKeepsModeAndOwner(t *testing.T) {
+func TestReplaceLike_KeepsMode(t *testing.T) {
 	t.Parallel()
 	p := filepath.Join(t.TempDir(), "passwd")
 	require.NoError(t, ReplaceLike(p, []byte("one"), 0o640))
@@ -54,7 +54,7 @@ func TestReplaceLikeKeepsModeAndOwner(t *testing.T) {
 	require.Equal(t, "two", string(raw))
 }
 
-func TestAFailedReplaceLeavesTheOldFileAlone(t *testing.T) {
+func TestReplace_FailureKeepsTheOldFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	p := filepath.Join(dir, "taken") // a directory with something in it cannot be replaced
@@ -65,8 +65,8 @@ func TestAFailedReplaceLeavesTheOldFileAlone(t *testing.T) {
 	require.Error(t, Replace(filepath.Join(dir, "missing", "file"), nil, 0o600))
 }
 
-// Two that write at once never mix: each uses a file of its own before the name.
-func TestReplaceAtOnce(t *testing.T) {
+// Concurrent writers never mix: each writes a temporary file of its own.
+func TestReplace_Concurrent(t *testing.T) {
 	t.Parallel()
 	p := filepath.Join(t.TempDir(), "file")
 	contents := []string{"aaaaaaaaaaaaaaaaaaaaaaaa", "bb"}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/agent/agentconfig"
 	"github.com/slipway-cloud/slipway/agent/privileged"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
@@ -24,8 +25,8 @@ func TestTheMountsOfAReportAreTheMachines(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(p), 0o755))
 		require.NoError(t, os.WriteFile(p, []byte(content), 0o600))
 	}
-	c := Config{Root: root, Simulated: true, HelperSocket: "/s"}.withDefaults()
-	a := &Agent{cfg: c, log: slog.New(slog.DiscardHandler)}
+	c := agentconfig.Config{Root: root, Simulated: true, HelperSocket: "/s"}.WithDefaults()
+	a := &Agent{cfg: c, node: newNodeReader(c), log: slog.New(slog.DiscardHandler)}
 	boot := func(r spec.HealthReport) (out []string) {
 		for _, d := range r.Disks {
 			if d.Boot {

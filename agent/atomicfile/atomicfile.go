@@ -1,6 +1,7 @@
-// Package atomicfile writes files of a node so that a crash leaves the old one or
-// the new one, whole, and so that what was written is on the disk when it says
-// so: the file is synced before it takes its name, its directory afterwards.
+// Package atomicfile replaces files so that a crash leaves either the old or the new file complete,
+// and so that the new one is on the disk when the call returns: the file is synced before it is
+// renamed, its directory afterwards. The library google/renameio (v2.0.0) is no replacement: it does
+// not sync the directory and does not keep the owner.
 package atomicfile
 
 import (
@@ -11,19 +12,19 @@ import (
 	"syscall"
 )
 
-// unnamed is what a file is called before it takes its name. Its dot keeps it
-// from programs that read each file of a directory, such as cron.
-const unnamed = ".slipway-*"
+// temporaryName is the pattern of a file's name before the rename. Because of the dot, programs that
+// read every file of a directory, such as cron, ignore it.
+const temporaryName = ".slipway-*"
 
-// Replace writes the file at path whole, with exactly this mode, in a directory
-// that is there. Who reads path meanwhile reads the old file or the new one; a
-// link at path is replaced, not followed. After an error path is one of the two.
+// Replace writes the file at path with exactly this mode. The directory must exist. A concurrent
+// reader sees the old file or the new one. A symbolic link at path is replaced, not followed. After
+// an error path is one of the two files.
 func Replace(path string, content []byte, mode fs.FileMode) error {
 	return replace(path, content, func(tmp *os.File) error { return tmp.Chmod(mode) })
 }
 
-// ReplaceLike is Replace with the mode and, for root, the owner of the file that
-// is replaced, which a link at path leads to; mode is for where there is none.
+// ReplaceLike is Replace with the mode of the file that it replaces and, when run by root, with its
+// owner. For a symbolic link these are the target's. It uses mode when there is no file.
 func ReplaceLike(path string, content []byte, mode fs.FileMode) error {
 	return replace(path, content, func(tmp *os.File) error {
 		st, err := os.Stat(path)
@@ -41,7 +42,7 @@ func ReplaceLike(path string, content []byte, mode fs.FileMode) error {
 }
 
 func replace(path string, content []byte, prepare func(*os.File) error) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), unnamed)
+	tmp, err := os.CreateTemp(filepath.Dir(path), temporaryName)
 	if err != nil {
 		return err
 	}
@@ -51,13 +52,12 @@ func replace(path string, content []byte, prepare func(*os.File) error) error {
 		err = Rename(tmp.Name(), path)
 	}
 	if err != nil {
-		_ = os.Remove(tmp.Name()) // it is not there where only the directory could not be synced
+		_ = os.Remove(tmp.Name()) // it is already renamed when only the directory could not be synced
 	}
 	return err
 }
 
-// Rename gives a file that is on the disk its name, for good, within one
-// directory.
+// Rename renames a synced file within one directory and syncs the directory.
 func Rename(from, to string) error {
 	if err := os.Rename(from, to); err != nil {
 		return err
@@ -65,7 +65,7 @@ func Rename(from, to string) error {
 	return SyncDir(filepath.Dir(to))
 }
 
-// SyncDir puts what a directory names on the disk.
+// SyncDir writes the entries of a directory to the disk.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -1,4 +1,7 @@
-package agent
+// Package agentconfig is the configuration file of the node agent: what it holds, its defaults and
+// its checks. The control plane renders it for a new node and the agent loads it, so the package
+// imports nothing else of the agent.
+package agentconfig
 
 import (
 	"bytes"
@@ -15,72 +18,85 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// DefaultToolsPath is where programs such as nvidia-smi are looked for.
+// DefaultToolsPath is where the programs of a real node are, such as nvidia-smi.
 const DefaultToolsPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-const maxConfig = 256 << 10
+// Defaults of intervals.
+const (
+	DefaultHeartbeatInterval = 10 * time.Second
+	DefaultReportInterval    = time.Minute
+	DefaultToolTimeout       = 30 * time.Second
+)
 
-// mostTaskWait leaves time for the answer within a request's deadline.
-const mostTaskWait = 25 * time.Second
+// The bounds of every interval, also of those that the server asks for.
+const (
+	MinInterval = 20 * time.Millisecond
+	MaxInterval = 5 * time.Minute
+)
+
+const maxSize = 256 << 10
+
+// maxTaskWait leaves time for the answer within the deadline of a request.
+const maxTaskWait = 25 * time.Second
 
 // Config is the agent's configuration file. Paths are paths of the node: where
 // Root is not "/", they lie below it. Durations are written as 10s or 1m.
 type Config struct {
 	ServerURL string `yaml:"server_url"`
-	// CAPEM is the certificate by which the server is known; no other is trusted.
+	// CAPEM is the certificate of the server's CA; no other is trusted.
 	CAPEM     string `yaml:"ca_pem"`
 	NodeID    string `yaml:"node_id"`
 	TokenFile string `yaml:"token_file"`
 	StateDir  string `yaml:"state_dir"`
-	// Simulated says that this node is made up. Every report carries it. A Root
-	// other than "/" is refused without it.
+	// Simulated marks a simulated node. Every report carries it. A Root other than
+	// "/" is refused without it.
 	Simulated bool   `yaml:"simulated,omitempty"`
 	Root      string `yaml:"root,omitempty"`
 	ToolsPath string `yaml:"tools_path,omitempty"` // directories joined by ":"
-	// HeartbeatInterval holds until the server names another; default 10s.
+	// HeartbeatInterval is used until the server sets another one; default 10s.
 	HeartbeatInterval time.Duration `yaml:"heartbeat_interval,omitempty"`
-	// ReportInterval is how often the hardware is looked at; default 1m.
+	// ReportInterval is how often the agent reads the hardware; default 1m.
 	ReportInterval time.Duration `yaml:"report_interval,omitempty"`
-	// ToolTimeout bounds each program that is run; default 30s.
+	// ToolTimeout is the limit of each program that the agent runs; default 30s.
 	ToolTimeout time.Duration `yaml:"tool_timeout,omitempty"`
 
-	// HelperSocket is where the privileged process listens that does the tasks,
-	// with its state in HelperStateDir. Without it a simulated node does them in
-	// this process, and a real one refuses them.
+	// HelperSocket is the socket of the privileged process, which does the tasks and
+	// has its state in HelperStateDir. Without it a simulated node does the tasks in
+	// the agent's process, and a real one refuses them.
 	HelperSocket   string `yaml:"helper_socket,omitempty"`
 	HelperStateDir string `yaml:"helper_state_dir,omitempty"`
-	// TaskKeysFile holds the keys that the privileged process believes.
+	// TaskKeysFile holds the task keys that the privileged process accepts.
 	TaskKeysFile string `yaml:"task_keys_file,omitempty"`
 	// UpdateKey is the public half of the offline key that signs new versions of
-	// the agent: ed25519, in base64. Without it no update is taken.
+	// the agent: ed25519, in base64. Without it the agent refuses updates.
 	UpdateKey string `yaml:"update_key,omitempty"`
-	// InstallDir holds the versions of the agent.
+	// InstallDir is where the versions of the agent are installed.
 	InstallDir string `yaml:"install_dir,omitempty"`
-	// PlatformUsers are accounts that no task ends or removes, such as the site's
-	// login.
+	// PlatformUsers are accounts that no task ends or removes, such as the login of
+	// the site.
 	PlatformUsers []string `yaml:"platform_users,omitempty"`
 	// TaskWait is how long a claim waits for a task; default 20s.
 	TaskWait time.Duration `yaml:"task_wait,omitempty"`
-	// UpdateTrial is how long a new version has until its heartbeat must have been
+	// UpdateTrial is the time in which a heartbeat of a new version must be
 	// accepted; default 1m.
 	UpdateTrial time.Duration `yaml:"update_trial,omitempty"`
 }
 
-// LoadConfig reads a configuration file. Unknown fields are refused, since a
-// misspelt one would otherwise be lost silently. change, which may be nil,
-// edits it before it is checked.
-func LoadConfig(path string, change func(*Config)) (Config, error) {
+// Load reads a configuration file, fills in the defaults and checks the result. It refuses unknown
+// fields, because a misspelt one would otherwise be ignored silently. change may be nil; it edits
+// the configuration before the check.
+func Load(path string, change func(*Config)) (Config, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return Config{}, fmt.Errorf("read the configuration: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	raw, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
+	raw, err := io.ReadAll(io.LimitReader(f, maxSize+1))
 	if err != nil {
 		return Config{}, fmt.Errorf("read the configuration: %w", err)
 	}
-	if len(raw) > maxConfig {
-		return Config{}, fmt.Errorf("the configuration is over %d bytes", maxConfig)
+	if len(raw) > maxSize {
+		return Config{}, fmt.Errorf("the configuration is over %d bytes", maxSize)
 	}
 	var c Config
 	d := yaml.NewDecoder(bytes.NewReader(raw))
@@ -91,11 +107,12 @@ func LoadConfig(path string, change func(*Config)) (Config, error) {
 	if change != nil {
 		change(&c)
 	}
-	c = c.withDefaults()
+	c = c.WithDefaults()
 	return c, c.Validate()
 }
 
-func (c Config) withDefaults() Config {
+// WithDefaults returns the configuration with a value in every field that has a default.
+func (c Config) WithDefaults() Config {
 	if c.Root == "" {
 		c.Root = "/"
 	}
@@ -109,13 +126,13 @@ func (c Config) withDefaults() Config {
 		c.TokenFile = "/etc/slipway/token"
 	}
 	if c.HeartbeatInterval == 0 {
-		c.HeartbeatInterval = 10 * time.Second
+		c.HeartbeatInterval = DefaultHeartbeatInterval
 	}
 	if c.ReportInterval == 0 {
-		c.ReportInterval = time.Minute
+		c.ReportInterval = DefaultReportInterval
 	}
 	if c.ToolTimeout == 0 {
-		c.ToolTimeout = 30 * time.Second
+		c.ToolTimeout = DefaultToolTimeout
 	}
 	if c.HelperStateDir == "" {
 		c.HelperStateDir = "/var/lib/slipway-agent-helper"
@@ -135,7 +152,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate says what is wrong with a configuration.
+// Validate returns an error that names everything that is wrong.
 func (c Config) Validate() error {
 	var errs []error
 	if u, err := url.Parse(c.ServerURL); err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil {
@@ -153,11 +170,11 @@ func (c Config) Validate() error {
 	if filepath.Clean(c.Root) != "/" && !c.Simulated {
 		errs = append(errs, errors.New("root is not / but simulated is not set: what is read there is not this machine's hardware"))
 	}
-	if c.HeartbeatInterval < minInterval || c.HeartbeatInterval > maxInterval {
-		errs = append(errs, fmt.Errorf("heartbeat_interval must be %s to %s", minInterval, maxInterval))
+	if c.HeartbeatInterval < MinInterval || c.HeartbeatInterval > MaxInterval {
+		errs = append(errs, fmt.Errorf("heartbeat_interval must be %s to %s", MinInterval, MaxInterval))
 	}
-	if c.ReportInterval < minInterval || c.ToolTimeout < minInterval {
-		errs = append(errs, fmt.Errorf("report_interval and tool_timeout must be at least %s", minInterval))
+	if c.ReportInterval < MinInterval || c.ToolTimeout < MinInterval {
+		errs = append(errs, fmt.Errorf("report_interval and tool_timeout must be at least %s", MinInterval))
 	}
 	return errors.Join(append(errs, c.validateTasks())...)
 }
@@ -169,11 +186,11 @@ func (c Config) validateTasks() error {
 			errs = append(errs, fmt.Errorf("%s must be an absolute path and not /", name))
 		}
 	}
-	if _, err := c.updateKey(); err != nil {
+	if _, err := c.UpdatePublicKey(); err != nil {
 		errs = append(errs, err)
 	}
-	if c.TaskWait < 0 || c.TaskWait > mostTaskWait {
-		errs = append(errs, fmt.Errorf("task_wait must be at most %s", mostTaskWait))
+	if c.TaskWait < 0 || c.TaskWait > maxTaskWait {
+		errs = append(errs, fmt.Errorf("task_wait must be at most %s", maxTaskWait))
 	}
 	if c.UpdateTrial < 0 {
 		errs = append(errs, errors.New("update_trial must not be negative"))
@@ -181,8 +198,16 @@ func (c Config) validateTasks() error {
 	return errors.Join(errs...)
 }
 
-// updateKey is nil when there is none.
-func (c Config) updateKey() (ed25519.PublicKey, error) {
+// Render checks the configuration and returns it as a file.
+func (c Config) Render() ([]byte, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	return yaml.Marshal(c)
+}
+
+// UpdatePublicKey returns UpdateKey decoded. It returns nil when there is none.
+func (c Config) UpdatePublicKey() (ed25519.PublicKey, error) {
 	if c.UpdateKey == "" {
 		return nil, nil
 	}
@@ -193,5 +218,5 @@ func (c Config) updateKey() (ed25519.PublicKey, error) {
 	return raw, nil
 }
 
-// path is where a path of the node lies.
-func (c Config) path(p string) string { return filepath.Join(c.Root, p) }
+// Path returns where a path of the node is on this machine: below Root.
+func (c Config) Path(p string) string { return filepath.Join(c.Root, p) }

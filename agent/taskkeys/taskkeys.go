@@ -1,7 +1,6 @@
-// Package taskkeys decides which keys of the control plane's tasks a node
-// believes. The first keys come at enrolment, before any tenant was on the node;
-// each later one is believed when the one before it has signed it, generation by
-// generation, so that whoever stands between may withhold a key and invent none.
+// Package taskkeys decides which of the control plane's task keys a node accepts. A node gets its
+// first keys at enrolment, before any tenant used it. It accepts a later key when the key of the
+// previous generation has signed it. So a man in the middle can withhold a key, and cannot forge one.
 package taskkeys
 
 import (
@@ -14,15 +13,14 @@ import (
 	"github.com/slipway-cloud/slipway/agent/protocol"
 )
 
-// Most is how many keys travel at once, the newest ones; a node that has missed
-// more generations is given its keys by a person.
+// Most is how many keys, the newest ones, are sent at once. On a node that has missed more
+// generations an operator writes the keys file.
 const Most = 32
 
-// context goes before what a key signs of the next one, so that a signature of
-// a task is never one of a key.
+// context is the prefix of a signed key, so that the signature of a task is never valid for a key.
 const context = "slipway-task-key-v1\n"
 
-// What is wrong with keys that are offered.
+// The reasons for which Extend refuses keys.
 var (
 	ErrOther    = errors.New("other task keys were offered than this node knows; they are not believed: if the control plane has new keys that the old ones did not sign, write them to the keys file")
 	ErrOlder    = errors.New("older task keys were offered than this node knows; they are not believed")
@@ -30,7 +28,7 @@ var (
 	ErrGap      = errors.New("the task keys between those that this node knows and those that were offered are missing; write the control plane's keys to the keys file")
 )
 
-// Message is what the key of the generation before signs of k.
+// Message returns the bytes that the key of the previous generation signs for k.
 func Message(k protocol.TaskKey) []byte {
 	link := protocol.KeyLink{}
 	if k.Link != nil {
@@ -43,21 +41,20 @@ func Message(k protocol.TaskKey) []byte {
 		PreviousKeyID string    `json:"previous_key_id"`
 		PreviousUntil time.Time `json:"previous_until"`
 	}{k.Generation, k.KeyID, k.Public, link.PreviousKeyID, link.PreviousUntil.UTC()})
-	if err != nil { // a year beyond 9999; what is empty verifies under no context
+	if err != nil { // a year beyond 9999; no signature is valid for an empty message
 		return nil
 	}
 	return append([]byte(context), raw...)
 }
 
-// Valid are the keys whose signature counts at a moment.
+// Valid returns the keys that have not expired at now.
 func Valid(keys []protocol.TaskKey, now time.Time) []protocol.TaskKey {
 	return slices.DeleteFunc(slices.Clone(keys), func(k protocol.TaskKey) bool { return k.Until != nil && !now.Before(*k.Until) })
 }
 
-// Extend adds to the keys that a node has those that are offered and follow from
-// them. It gives back all keys that are believed then, oldest first, also beside
-// an error. Generations only grow; where the node has none yet, all that hang
-// together are believed.
+// Extend adds to the keys that a node has those of the offered keys that form a chain with them. It
+// returns all accepted keys, oldest first, also together with an error. Generations only grow. A
+// node that has no key accepts the whole chain that it is offered.
 func Extend(have, offered []protocol.TaskKey) ([]protocol.TaskKey, error) {
 	have, offered = slices.Clone(have), slices.Clone(offered)
 	slices.SortFunc(offered, byGeneration)
@@ -66,7 +63,7 @@ func Extend(have, offered []protocol.TaskKey) ([]protocol.TaskKey, error) {
 	}
 	if len(have) == 0 {
 		first := offered[0]
-		first.Until = nil // who follows says so
+		first.Until = nil // the next key sets it
 		have = append(have, first)
 	}
 	if err := number(have, offered); err != nil {
@@ -96,7 +93,7 @@ func Extend(have, offered []protocol.TaskKey) ([]protocol.TaskKey, error) {
 
 func byGeneration(a, b protocol.TaskKey) int { return int(a.Generation - b.Generation) }
 
-// check refuses what no control plane offers.
+// check refuses keys that no control plane offers.
 func check(offered []protocol.TaskKey) error {
 	if len(offered) > Most {
 		return ErrOther
@@ -109,8 +106,8 @@ func check(offered []protocol.TaskKey) error {
 	return nil
 }
 
-// number compares the keys of a node with those of the same generation that are
-// offered. A key that a person wrote down without its generation gets it here.
+// number compares the keys of a node with the offered keys of the same generation. A key that an
+// operator wrote without its generation gets its generation here.
 func number(have, offered []protocol.TaskKey) error {
 	for i, k := range have {
 		for _, o := range offered {
@@ -134,7 +131,7 @@ func follows(top, next protocol.TaskKey) bool {
 	return l != nil && l.PreviousKeyID == top.KeyID && len(top.Public) == ed25519.PublicKeySize && ed25519.Verify(top.Public, Message(next), l.Signature)
 }
 
-// end says until when the keys before the newest one count at most.
+// end makes keys expire at until, unless they expire earlier.
 func end(keys []protocol.TaskKey, until time.Time) {
 	for i := range keys {
 		if keys[i].Until == nil || until.Before(*keys[i].Until) {

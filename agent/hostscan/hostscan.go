@@ -1,6 +1,6 @@
-// Package hostscan reads who and what is on a node: accounts, processes, mounts.
-// It changes nothing. All that asks whose something is asks here, so that what
-// ends a tenant's work and what proves that nothing is left mean the same.
+// Package hostscan lists the accounts, processes and mounts of a node. It changes nothing. The
+// handlers that end a tenant's work and the validation that proves its end both use it, so that they
+// agree on what belongs to a tenant.
 package hostscan
 
 import (
@@ -13,14 +13,14 @@ import (
 	"syscall"
 )
 
-// Root is the directory that the node lies below: "/", but for simulated nodes.
+// Root is the directory that holds the node's files: "/", except on a simulated node.
 type Root string
 
-// MaxFile is the most that Read reads, in bytes.
+// MaxFile is the largest file that Read accepts, in bytes.
 const MaxFile = 16 << 20
 
-// Read reads a file of the node. One that is longer is an error, since what lies
-// behind would go unseen; a tenant's FIFO stops nobody.
+// Read reads a file of the node. It returns an error for a file over MaxFile, because the rest would
+// go unchecked. It does not block on a FIFO that a tenant made.
 func (r Root) Read(elem ...string) ([]byte, error) {
 	f, err := os.OpenFile(filepath.Join(append([]string{string(r)}, elem...)...), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -34,22 +34,21 @@ func (r Root) Read(elem ...string) ([]byte, error) {
 	return raw, err
 }
 
-// real says whether the node is this machine.
+// real reports whether the node is this machine.
 func (r Root) real() bool { return filepath.Clean(string(r)) == "/" }
 
-// The uids of accounts that are not the system's.
 const (
-	firstPerson = 1000
-	nobody      = 65534
-	// systemd gives these to services while they run.
+	firstUser = 1000
+	nobody    = 65534
+	// systemd assigns these to services while they run.
 	firstDynamic = 61184
 	lastDynamic  = 65519
 )
 
-// Person says whether a uid is one that people, tenants and their rootless
-// containers get.
-func Person(uid int) bool {
-	return uid >= firstPerson && uid != nobody && (uid < firstDynamic || uid > lastDynamic)
+// IsUserUID reports whether a uid is one of users: operators, tenants and the rootless containers of
+// both. It returns false for accounts of the system.
+func IsUserUID(uid int) bool {
+	return uid >= firstUser && uid != nobody && (uid < firstDynamic || uid > lastDynamic)
 }
 
 // Account is a line of /etc/passwd.
@@ -58,8 +57,8 @@ type Account struct {
 	UID               int
 }
 
-// Accounts reads /etc/passwd. unreadable are the lines that are no account:
-// somebody may hide behind one.
+// Accounts reads /etc/passwd. It returns the lines that it cannot parse as unreadable, because one
+// of them may hide an account.
 func (r Root) Accounts() (all []Account, unreadable []string, err error) {
 	raw, err := r.Read("/etc/passwd")
 	if err != nil {
@@ -88,8 +87,8 @@ func (r Root) Accounts() (all []Account, unreadable []string, err error) {
 // Mount is a line of /proc/mounts.
 type Mount struct{ Source, Target, FSType string }
 
-// Mounts lists the mounts as process 1 has them. Those of this process are asked
-// for only where the other's cannot be read: a sandbox changes them.
+// Mounts lists the mounts of process 1. It lists those of this process only when the former cannot
+// be read, because a sandbox changes them.
 func (r Root) Mounts() ([]Mount, error) {
 	raw, err := r.Read("/proc/1/mounts")
 	if err != nil {
@@ -106,8 +105,7 @@ func (r Root) Mounts() ([]Mount, error) {
 	return out, nil
 }
 
-// Unescape undoes the octal form in which the kernel and fstab write blanks and
-// backslashes in names.
+// Unescape decodes the octal escapes that the kernel and fstab use for blanks and backslashes.
 func Unescape(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s

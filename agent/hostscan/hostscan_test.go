@@ -19,14 +19,14 @@ func node(t *testing.T, files map[string]string) Root {
 	return Root(root)
 }
 
-func TestWhoIsAPerson(t *testing.T) {
+func TestIsUserUID(t *testing.T) {
 	t.Parallel()
 	for uid, want := range map[int]bool{0: false, 999: false, 1000: true, 60001: true, 61184: false, 65519: false, 65520: true, 65534: false, 65536: true, 100000: true} {
-		require.Equal(t, want, Person(uid), uid)
+		require.Equal(t, want, IsUserUID(uid), uid)
 	}
 }
 
-func TestAccountsThatHide(t *testing.T) {
+func TestAccounts_ReportsUnreadableLines(t *testing.T) {
 	t.Parallel()
 	r := node(t, map[string]string{"etc/passwd": "root:x:0:0::/root:/bin/sh\n# no one\n\nt:x:1001:1001:A, B:/home/t:/bin/sh\nbroken\nu:x:one:1::/:/bin/sh\nv:x:-1:1::/:/bin/sh\n"})
 	all, unreadable, err := r.Accounts()
@@ -37,7 +37,7 @@ func TestAccountsThatHide(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-func TestProcessesByAnyOfTheirUIDs(t *testing.T) {
+func TestProcesses_AreFoundByAnyUID(t *testing.T) {
 	t.Parallel()
 	r := node(t, map[string]string{
 		"proc/1/status": "Name:\tinit\nState:\tS (sleeping)\nUid:\t0\t0\t0\t0\n", "proc/7/status": "Name:\tup\nState:\tS\nUid:\t1001\t0\t0\t0\n",
@@ -46,8 +46,8 @@ func TestProcessesByAnyOfTheirUIDs(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, all, 2)
 	any := func(int) bool { return true }
-	require.False(t, all[0].Of(any), "root is no person")
-	require.True(t, all[1].Of(any), "one that took root's rights is still who it was")
+	require.False(t, all[0].HasUserUID(any), "root is no user")
+	require.True(t, all[1].HasUserUID(any), "a process that became root is found by its real uid")
 	require.Equal(t, "7 (up)", all[1].String())
 	now, ok := r.Process(7)
 	require.True(t, ok && all[1].Same(now))
@@ -59,7 +59,7 @@ func TestProcessesByAnyOfTheirUIDs(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestMountsAreThoseOfProcessOne(t *testing.T) {
+func TestMounts_AreThoseOfProcessOne(t *testing.T) {
 	t.Parallel()
 	r := node(t, map[string]string{"proc/mounts": "/dev/a / ext4 rw 0 0\n"})
 	all, err := r.Mounts()

@@ -21,9 +21,9 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// desk hands out tasks as the agent API does, in memory and with faults. It
+// fakeTasks hands out tasks as the agent API does, in memory and with faults. It
 // stands in front of the real API, which enrols, renews and takes heartbeats.
-type desk struct {
+type fakeTasks struct {
 	t     *testing.T
 	s     *server
 	key   ed25519.PrivateKey
@@ -31,7 +31,7 @@ type desk struct {
 	lease time.Duration
 
 	mu    sync.Mutex
-	tasks map[string]*deskTask
+	tasks map[string]*fakeTask
 	order []string
 	down  bool // every connection breaks
 	// onResult is called before a result is taken; true loses it.
@@ -40,18 +40,18 @@ type desk struct {
 	seen map[string][]string
 }
 
-type deskTask struct {
+type fakeTask struct {
 	protocol.Task
 	status  lifecycle.TaskStatus
 	until   time.Time
 	results map[int][]lifecycle.TaskResult // by attempt
 }
 
-func newDesk(t *testing.T, s *server) *desk {
+func newFakeTasks(t *testing.T, s *server) *fakeTasks {
 	t.Helper()
 	pub, key, err := ed25519.GenerateKey(nil)
 	require.NoError(t, err)
-	d := &desk{t: t, s: s, key: key, keyID: "key-1", lease: 5 * time.Second, tasks: map[string]*deskTask{}, seen: map[string][]string{}}
+	d := &fakeTasks{t: t, s: s, key: key, keyID: "key-1", lease: 5 * time.Second, tasks: map[string]*fakeTask{}, seen: map[string][]string{}}
 	keys := []protocol.TaskKey{{KeyID: d.keyID, Public: pub, Generation: 1}}
 	s.front = func(w http.ResponseWriter, r *http.Request, api http.Handler) {
 		d.mu.Lock()
@@ -77,7 +77,7 @@ func newDesk(t *testing.T, s *server) *desk {
 }
 
 // heartbeat is the real one's answer, with the keys where the agent lacks them.
-func (d *desk) heartbeat(w http.ResponseWriter, r *http.Request, api http.Handler, keys []protocol.TaskKey) {
+func (d *fakeTasks) heartbeat(w http.ResponseWriter, r *http.Request, api http.Handler, keys []protocol.TaskKey) {
 	raw, err := io.ReadAll(r.Body)
 	if err != nil {
 		return
@@ -104,7 +104,7 @@ type problem struct {
 	kind   string
 }
 
-func answer[T any](d *desk, w http.ResponseWriter, r *http.Request, do func(nodeca.Identity, T, *http.Request) (any, *problem)) {
+func answer[T any](d *fakeTasks, w http.ResponseWriter, r *http.Request, do func(nodeca.Identity, T, *http.Request) (any, *problem)) {
 	var in T
 	id, err := nodeca.IdentityOf(r.TLS.PeerCertificates[0])
 	if err != nil || json.NewDecoder(r.Body).Decode(&in) != nil {
@@ -125,19 +125,19 @@ func answer[T any](d *desk, w http.ResponseWriter, r *http.Request, do func(node
 	_ = json.NewEncoder(w).Encode(out)
 }
 
-func (d *desk) put(node, id string, kind lifecycle.TaskKind, args string) {
+func (d *fakeTasks) put(node, id string, kind lifecycle.TaskKind, args string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	info, _ := lifecycle.TaskKindOf(kind)
 	d.order = append(d.order, id)
-	d.tasks[id] = &deskTask{Task: protocol.Task{ID: id, Kind: kind, SchemaVersion: max(info.Version, 1), Args: json.RawMessage(args), NodeID: node,
+	d.tasks[id] = &fakeTask{Task: protocol.Task{ID: id, Kind: kind, SchemaVersion: max(info.Version, 1), Args: json.RawMessage(args), NodeID: node,
 		Deadline: time.Now().Add(10 * time.Minute)}, status: lifecycle.TaskQueued, results: map[int][]lifecycle.TaskResult{}}
 }
 
-func (t *deskTask) open() bool { return !lifecycle.NodeTask.Terminal(t.status) }
+func (t *fakeTask) open() bool { return !lifecycle.NodeTask.Terminal(t.status) }
 
 // settle judges a delivery that is dead.
-func (t *deskTask) settle() {
+func (t *fakeTask) settle() {
 	info, _ := lifecycle.TaskKindOf(t.Kind)
 	t.status = lifecycle.TaskUncertain
 	if info.Redeliver {
@@ -145,7 +145,7 @@ func (t *deskTask) settle() {
 	}
 }
 
-func (d *desk) claim(id nodeca.Identity, in protocol.ClaimRequest, r *http.Request) (any, *problem) {
+func (d *fakeTasks) claim(id nodeca.Identity, in protocol.ClaimRequest, r *http.Request) (any, *problem) {
 	over := time.After(time.Duration(in.WaitSeconds * float64(time.Second)))
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -163,7 +163,7 @@ func (d *desk) claim(id nodeca.Identity, in protocol.ClaimRequest, r *http.Reque
 	}
 }
 
-func (d *desk) look(id nodeca.Identity, in protocol.ClaimRequest) (out protocol.ClaimResponse) {
+func (d *fakeTasks) look(id nodeca.Identity, in protocol.ClaimRequest) (out protocol.ClaimResponse) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, name := range in.Unfinished {
@@ -171,7 +171,7 @@ func (d *desk) look(id nodeca.Identity, in protocol.ClaimRequest) (out protocol.
 			out.Dropped = append(out.Dropped, name)
 		}
 	}
-	var next *deskTask
+	var next *fakeTask
 	for _, name := range d.order {
 		t := d.tasks[name]
 		if t.NodeID != id.NodeID {
@@ -204,7 +204,7 @@ func (d *desk) look(id nodeca.Identity, in protocol.ClaimRequest) (out protocol.
 }
 
 // delivery finds the task that a lease is of.
-func (d *desk) delivery(task, lease string, attempt int) (*deskTask, *problem) {
+func (d *fakeTasks) delivery(task, lease string, attempt int) (*fakeTask, *problem) {
 	t := d.tasks[task]
 	switch {
 	case t == nil:
@@ -215,7 +215,7 @@ func (d *desk) delivery(task, lease string, attempt int) (*deskTask, *problem) {
 	return t, nil
 }
 
-func (d *desk) renew(_ nodeca.Identity, in protocol.RenewTaskRequest, _ *http.Request) (any, *problem) {
+func (d *fakeTasks) renew(_ nodeca.Identity, in protocol.RenewTaskRequest, _ *http.Request) (any, *problem) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	t, bad := d.delivery(in.TaskID, in.LeaseID, in.Attempt)
@@ -230,7 +230,7 @@ func (d *desk) renew(_ nodeca.Identity, in protocol.RenewTaskRequest, _ *http.Re
 	return protocol.RenewTaskResponse{LeaseSeconds: d.lease.Seconds()}, nil
 }
 
-func (d *desk) finish(_ nodeca.Identity, in protocol.ResultRequest, _ *http.Request) (any, *problem) {
+func (d *fakeTasks) finish(_ nodeca.Identity, in protocol.ResultRequest, _ *http.Request) (any, *problem) {
 	d.mu.Lock()
 	hook := d.onResult
 	d.mu.Unlock()
@@ -257,19 +257,19 @@ func (d *desk) finish(_ nodeca.Identity, in protocol.ResultRequest, _ *http.Requ
 }
 
 // with looks at a task under the lock.
-func (d *desk) with(id string, f func(*deskTask)) {
+func (d *fakeTasks) with(id string, f func(*fakeTask)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	f(d.tasks[id])
 }
 
-func (d *desk) status(id string) (s lifecycle.TaskStatus) {
-	d.with(id, func(t *deskTask) { s = t.status })
+func (d *fakeTasks) status(id string) (s lifecycle.TaskStatus) {
+	d.with(id, func(t *fakeTask) { s = t.status })
 	return s
 }
 
-func (d *desk) last(id string) (r lifecycle.TaskResult) {
-	d.with(id, func(t *deskTask) {
+func (d *fakeTasks) last(id string) (r lifecycle.TaskResult) {
+	d.with(id, func(t *fakeTask) {
 		if all := t.results[t.Attempt]; len(all) > 0 {
 			r = all[len(all)-1]
 		}
@@ -277,13 +277,13 @@ func (d *desk) last(id string) (r lifecycle.TaskResult) {
 	return r
 }
 
-func (d *desk) becomes(id string, want lifecycle.TaskStatus) {
+func (d *fakeTasks) becomes(id string, want lifecycle.TaskStatus) {
 	d.t.Helper()
 	require.Eventually(d.t, func() bool { return d.status(id) == want }, runenv.Patience(20*time.Second), 5*time.Millisecond, "task %s does not become %s", id, want)
 }
 
 // cut breaks the network or mends it.
-func (d *desk) cut(down bool) {
+func (d *fakeTasks) cut(down bool) {
 	d.mu.Lock()
 	d.down = down
 	d.mu.Unlock()
