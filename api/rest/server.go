@@ -177,13 +177,17 @@ func (s *Server) plainRoutes() {
 		s.router.Head("/readyz", h.ServeHTTP)
 	}
 	if s.cfg.Metrics != nil {
-		h := telemetry.MetricsHandler(s.cfg.Metrics)
-		s.router.Get("/metrics", func(w http.ResponseWriter, r *http.Request) {
-			if _, p := s.authorize(r, RoleViewer); p != nil {
-				s.answer(w, r, p)
-				return
-			}
-			h.ServeHTTP(w, r)
-		})
+		s.router.Get("/metrics", s.Protect(RoleViewer, telemetry.MetricsHandler(s.cfg.Metrics)).ServeHTTP)
 	}
+}
+
+// Protect serves h to callers who have the role, and an error to all others.
+func (s *Server) Protect(role Role, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, p := s.authorize(r, role); p != nil {
+			s.answer(w, r, p)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }

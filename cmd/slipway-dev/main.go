@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/internal/devserver/temporal"
 	"github.com/slipway-cloud/slipway/test/stack"
 )
@@ -72,6 +73,8 @@ func upCommand() *cobra.Command {
 		}
 		defer log.Close() //nolint:errcheck // written line by line
 		o.Dir, o.Log, o.Progress, o.DatabaseEnv = dir, log, cmd.OutOrStdout(), "DATABASE_URL"
+		// The Web UI has no login here, so the codec server would refuse it.
+		o.Configure = func(c *config.Config) { c.Temporal.PayloadCodec = config.PayloadsPlain }
 		return up(cmd.Context(), o, cmd.OutOrStdout())
 	}
 	return cmd

@@ -155,6 +155,7 @@ func (c *secretSearch) run(ctx context.Context, o *operator, out io.Writer) erro
 		return err
 	}
 	s := secretscan.New(append(secrets, canaries.secrets()...), append(hashes, canaries.hashes()...))
+	s.Payloads = c.stack.App.Payloads
 	if err := allLong(s.LeftOut); err != nil {
 		return err
 	}

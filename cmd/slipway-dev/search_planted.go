@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/slipway-cloud/slipway/internal/temporalx/payloadcodec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/secrets"
 	"github.com/slipway-cloud/slipway/test/secretscan"
@@ -30,13 +31,14 @@ const (
 	kindEnrolment = "enrolment token"
 	kindBoot      = "boot token"
 	kindKeyFile   = "key that seals the secrets"
+	kindPayload   = "key that encrypts payloads"
 	kindDatabase  = "password of the database"
 )
 
 func requiredKinds() []string {
 	return []string{
 		kindBMC, kindRotated, kindMAAS, kindSSH, kindUserData, "token in " + kindUserData, kindNodeKey, "private key in " + kindNodeKey,
-		kindAPIToken, kindEnrolment, kindBoot, kindKeyFile, kindDatabase,
+		kindAPIToken, kindEnrolment, kindBoot, kindKeyFile, kindPayload, kindDatabase,
 	}
 }
 
@@ -175,6 +177,8 @@ func (c *secretSearch) kindOf(name string) string {
 		return kindSSH
 	case strings.HasPrefix(name, "userdata/"):
 		return kindUserData
+	case name == payloadcodec.KeyName:
+		return kindPayload
 	default:
 		return "stored secret " + name
 	}

@@ -11,7 +11,9 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/config"
+	"github.com/slipway-cloud/slipway/internal/server"
 	"github.com/slipway-cloud/slipway/internal/signing"
+	"github.com/slipway-cloud/slipway/internal/temporalx/payloadcodec"
 	"github.com/slipway-cloud/slipway/providers/secrets"
 )
 
@@ -34,7 +36,11 @@ func signingKey() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		key, err := rotate(cmd.Context(), cfg, purpose, *overlap)
+		var key signing.PublicKey
+		err = withSecrets(cmd.Context(), cfg, func(store *db.Store, sealed *secrets.Secrets) error {
+			key, err = (&signing.Ring{Store: store, Secrets: sealed}).Rotate(cmd.Context(), purpose, *overlap)
+			return err
+		})
 		if err != nil {
 			return err
 		}
@@ -45,16 +51,40 @@ func signingKey() *cobra.Command {
 	return parent
 }
 
-func rotate(ctx context.Context, cfg config.Config, p signing.Purpose, overlap time.Duration) (key signing.PublicKey, err error) {
+func payloadKey() *cobra.Command {
+	parent := &cobra.Command{Use: "payload-key", Short: "The keys that encrypt what Temporal stores"}
+	cmd := &cobra.Command{
+		Use: "rotate", Args: cobra.NoArgs, Short: "Make a new payload key; the ones before go on decrypting",
+		Long: "Running processes encrypt with the new key within a minute. No key is ever removed: histories that were encrypted with it need it.",
+	}
+	src := config.Flags(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := src.Load(os.LookupEnv, config.PartDatabase, config.PartSecrets)
+		if err != nil {
+			return err
+		}
+		return withSecrets(cmd.Context(), cfg, func(_ *db.Store, sealed *secrets.Secrets) error {
+			id, err := payloadcodec.Rotate(cmd.Context(), sealed)
+			if err == nil {
+				fmt.Fprintf(cmd.OutOrStdout(), "%s is the new payload key\n", id)
+			}
+			return err
+		})
+	}
+	parent.AddCommand(cmd)
+	return parent
+}
+
+// withSecrets calls do with the database and the secret store that cfg names.
+func withSecrets(ctx context.Context, cfg config.Config, do func(*db.Store, *secrets.Secrets) error) error {
 	store, err := db.Open(ctx, cfg.Database.URL)
 	if err != nil {
-		return key, err
+		return err
 	}
 	defer store.Close()
-	sealed, err := secrets.Open(ctx, store, secrets.Keeper{URL: cfg.Secrets.Keeper, KeyFile: cfg.Secrets.KeyFile}, secrets.Options{})
+	sealed, err := secrets.Open(ctx, store, secrets.Keeper{URL: cfg.Secrets.Keeper, KeyFile: cfg.Secrets.KeyFile}, secrets.Options{Previous: server.PreviousKeeper(cfg)})
 	if err != nil {
-		return key, fmt.Errorf("secret keeper: %w", err)
+		return fmt.Errorf("secret keeper: %w", err)
 	}
-	defer func() { err = errors.Join(err, sealed.Close()) }()
-	return (&signing.Ring{Store: store, Secrets: sealed}).Rotate(ctx, p, overlap)
+	return errors.Join(do(store, sealed), sealed.Close())
 }

@@ -10,7 +10,10 @@
 // files (..._file). The one exception is database.url from the environment.
 package config
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Config is everything slipwayd can be told. Addresses are host:port, URLs are
 // absolute, files are paths on this machine, durations are Go's (90s, 24h).
@@ -47,8 +50,15 @@ type Temporal struct {
 	BuildID        string      `yaml:"build_id"`
 	DeploymentName string      `yaml:"deployment_name"`
 	APIKeyFile     string      `yaml:"api_key_file"`
+	PayloadCodec   string      `yaml:"payload_codec"`
 	TLS            TemporalTLS `yaml:"tls"`
 }
+
+// The values of Temporal.PayloadCodec.
+const (
+	PayloadsEncrypted = "aes256-gcm"
+	PayloadsPlain     = "none"
+)
 
 // TemporalTLS secures the connection to Temporal.
 type TemporalTLS struct {
@@ -65,6 +75,13 @@ type API struct {
 	TLSCert   string `yaml:"tls_cert"`
 	TLSKey    string `yaml:"tls_key"`
 	PublicURL string `yaml:"public_url"`
+	// CodecOrigins are the origins of Temporal Web UIs, separated by commas.
+	CodecOrigins string `yaml:"codec_origins"`
+}
+
+// Origins returns the members of CodecOrigins.
+func (a API) Origins() []string {
+	return strings.FieldsFunc(a.CodecOrigins, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
 // Agent is the API for node agents, which always speaks TLS. Its certificate
@@ -174,6 +191,7 @@ func Default() Config {
 		Database: Database{MaxConns: 20},
 		Temporal: Temporal{
 			Address: "127.0.0.1:7233", Namespace: "default", TaskQueue: "slipway", DeploymentName: "slipway",
+			PayloadCodec: PayloadsEncrypted,
 		},
 		API:     API{Listen: "127.0.0.1:8080"},
 		Agent:   Agent{Listen: "127.0.0.1:8443", CertTTL: 24 * time.Hour, OfflineAfter: 90 * time.Second, TaskWaiters: 20000},

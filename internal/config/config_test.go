@@ -64,6 +64,10 @@ func TestDefaultsAndACompleteFileAreValid(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "/var/lib/slipway/ca", c.Agent.CADir)
 	require.Equal(t, 24*time.Hour, c.Agent.CertTTL)
+
+	c, err = given{args: []string{"--temporal-payload-codec=none", "--api-codec-origins=http://a,https://b:8233"}, parts: []Part{PartTemporal}}.load(t)
+	require.NoError(t, err)
+	require.Equal(t, []string{"http://a", "https://b:8233"}, c.API.Origins())
 }
 
 func TestLaterSourcesWin(t *testing.T) {
@@ -165,6 +169,11 @@ func TestProblemsNameTheSetting(t *testing.T) {
 		"temporal address":   {given{args: []string{"--temporal-address=x"}, parts: everyPart}, []string{"temporal.address must be host:port", "database.url is missing"}},
 		"temporal TLS off":   {given{args: []string{"--temporal-api-key-file=x"}, parts: []Part{PartTemporal}}, []string{"temporal.api_key_file", "turn TLS on"}},
 		"deployment name":    {given{args: []string{"--temporal-deployment-name=a.b"}, parts: []Part{PartTemporal}}, []string{"temporal.deployment_name"}},
+		"plain payloads":     {given{args: []string{"--temporal-payload-codec=none", "--temporal-address=temporal:7233"}, parts: []Part{PartTemporal}}, []string{"temporal.payload_codec must be aes256-gcm", "on this machine"}},
+		"plain with a build": {given{args: []string{"--temporal-payload-codec=none", "--temporal-build-id=1"}, parts: []Part{PartTemporal}}, []string{"temporal.payload_codec must be aes256-gcm"}},
+		"payload codec":      {given{args: []string{"--temporal-payload-codec=rot13"}, parts: []Part{PartTemporal}}, []string{"temporal.payload_codec must be one of aes256-gcm, none"}},
+		"codec origin":       {given{file: complete, args: []string{"--api-codec-origins=https://t.example.com, https://t.example.com/ui"}, parts: everyPart}, []string{"api.codec_origins must hold origins"}},
+		"any codec origin":   {given{file: complete, args: []string{"--api-codec-origins=*"}, parts: everyPart}, []string{"api.codec_origins must be a whole URL"}},
 		"API without URL":    {given{parts: []Part{PartAPI}}, []string{"api.public_url is missing"}},
 		"API key alone":      {given{file: complete, args: []string{"--api-tls-key=x"}, parts: everyPart}, []string{"api.tls_cert is missing"}},
 		"API URL":            {given{file: complete, args: []string{"--api-public-url=slipway.example.com"}, parts: everyPart}, []string{"api.public_url must be a whole URL"}},

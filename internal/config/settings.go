@@ -24,6 +24,7 @@ func settings(c *Config) *pflag.FlagSet {
 	str(&c.Temporal.BuildID, "temporal-build-id", "build id of this worker; empty runs it unversioned, as in development")
 	str(&c.Temporal.DeploymentName, "temporal-deployment-name", "worker deployment this build belongs to")
 	str(&c.Temporal.APIKeyFile, "temporal-api-key-file", "file that holds the Temporal API key")
+	str(&c.Temporal.PayloadCodec, "temporal-payload-codec", "aes256-gcm encrypts what Temporal stores; none does not, for development with a Temporal on this machine")
 	fs.BoolVar(&c.Temporal.TLS.Enabled, "temporal-tls-enabled", c.Temporal.TLS.Enabled, "speak TLS to Temporal")
 	str(&c.Temporal.TLS.CAFile, "temporal-tls-ca-file", "certificates that Temporal's is checked against; empty means the system's")
 	str(&c.Temporal.TLS.CertFile, "temporal-tls-cert-file", "client certificate for Temporal")
@@ -34,6 +35,8 @@ func settings(c *Config) *pflag.FlagSet {
 	str(&c.API.TLSCert, "api-tls-cert", "certificate file of the API; empty means plain HTTP behind a proxy")
 	str(&c.API.TLSKey, "api-tls-key", "key file of the API's certificate")
 	str(&c.API.PublicURL, "api-public-url", "URL under which people reach the API")
+
+	str(&c.API.CodecOrigins, "api-codec-origins", "origins of Temporal Web UIs that may ask the codec server, separated by commas, such as https://temporal.example.com")
 
 	str(&c.Agent.Listen, "agent-listen", "address the agent API listens on")
 	str(&c.Agent.PublicURL, "agent-public-url", "https URL under which node agents reach the agent API")

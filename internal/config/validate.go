@@ -93,6 +93,10 @@ func (t Temporal) validate(v *validator) {
 	if strings.ContainsAny(t.DeploymentName, ".:") {
 		v.add("temporal.deployment_name", "must not hold a dot or a colon: Temporal joins it with the build id by one")
 	}
+	v.oneOf("temporal.payload_codec", t.PayloadCodec, PayloadsEncrypted, PayloadsPlain)
+	if host, _, _ := net.SplitHostPort(t.Address); t.PayloadCodec == PayloadsPlain && (!isLoopback(host) || t.BuildID != "") {
+		v.add("temporal.payload_codec", "must be aes256-gcm: payloads may be plain only in development, with a Temporal on this machine and without temporal.build_id")
+	}
 	v.pair("temporal.tls.cert_file", t.TLS.CertFile, "temporal.tls.key_file", t.TLS.KeyFile)
 	if !t.TLS.Enabled {
 		for _, f := range []struct{ name, value string }{
@@ -110,6 +114,12 @@ func (a API) validate(v *validator) {
 	v.address("api.listen", a.Listen)
 	v.url("api.public_url", a.PublicURL, "http", "https")
 	v.pair("api.tls_cert", a.TLSCert, "api.tls_key", a.TLSKey)
+	for _, origin := range a.Origins() {
+		v.url("api.codec_origins", origin, "https", "http")
+		if u, err := url.Parse(origin); err == nil && u.Path != "" {
+			v.add("api.codec_origins", "must hold origins, which end after host and port")
+		}
+	}
 }
 
 func (o OIDC) validate(v *validator) {

@@ -23,6 +23,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/nodeca"
 	"github.com/slipway-cloud/slipway/internal/telemetry"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
+	"github.com/slipway-cloud/slipway/internal/temporalx/payloadcodec"
 	"github.com/slipway-cloud/slipway/providers/secrets"
 )
 
@@ -38,6 +39,7 @@ type App struct {
 	Health   *telemetry.Health
 	Store    *db.Store
 	Secrets  *secrets.Secrets
+	Payloads *payloadcodec.Codec
 	Temporal client.Client
 	CA       *nodeca.CA
 
@@ -77,12 +79,16 @@ func Open(ctx context.Context, cfg config.Config, logTo io.Writer) (*App, error)
 		return nil, fmt.Errorf("register the gauges of drift: %w", err)
 	}
 	a.Secrets, err = secrets.Open(ctx, a.Store, secrets.Keeper{URL: cfg.Secrets.Keeper, KeyFile: cfg.Secrets.KeyFile},
-		secrets.Options{OnReveal: func(v string) { red.Register(v) }, Previous: previousKeeper(cfg)})
+		secrets.Options{OnReveal: func(v string) { red.Register(v) }, Previous: PreviousKeeper(cfg)})
 	if err != nil {
 		a.Close()
 		return nil, fmt.Errorf("secret keeper: %w", err)
 	}
-	if a.Temporal, err = dialTemporal(cfg, log); err != nil {
+	if a.Payloads, err = openPayloadCodec(ctx, cfg, a.Secrets, log); err != nil {
+		a.Close()
+		return nil, err
+	}
+	if a.Temporal, err = dialTemporal(cfg, log, a.Payloads); err != nil {
 		a.Close()
 		return nil, err
 	}
@@ -108,7 +114,8 @@ func (a *App) Close() {
 	}
 }
 
-func previousKeeper(cfg config.Config) []secrets.Keeper {
+// PreviousKeeper returns the keeper of before a change, if the configuration names one.
+func PreviousKeeper(cfg config.Config) []secrets.Keeper {
 	if cfg.Secrets.PreviousKeeper == "" && cfg.Secrets.PreviousKeyFile == "" {
 		return nil
 	}
@@ -131,9 +138,17 @@ func openStore(ctx context.Context, dsn string, log *slog.Logger) (*db.Store, er
 	}
 }
 
-func dialTemporal(cfg config.Config, log *slog.Logger) (client.Client, error) {
+func openPayloadCodec(ctx context.Context, cfg config.Config, s *secrets.Secrets, log *slog.Logger) (*payloadcodec.Codec, error) {
+	plain := cfg.Temporal.PayloadCodec == config.PayloadsPlain
+	if plain {
+		log.Warn("payloads are NOT encrypted: Temporal and its database hold inputs, results and failures as plain text; temporal.payload_codec says so")
+	}
+	return payloadcodec.Open(ctx, s, log, plain)
+}
+
+func dialTemporal(cfg config.Config, log *slog.Logger, payloads *payloadcodec.Codec) (client.Client, error) {
 	o := temporalx.ClientOptions{
-		Address: cfg.Temporal.Address, Namespace: cfg.Temporal.Namespace, Log: telemetry.TemporalLogger(log),
+		Address: cfg.Temporal.Address, Namespace: cfg.Temporal.Namespace, Log: telemetry.TemporalLogger(log), Payloads: payloads,
 	}
 	if cfg.Temporal.TLS.Enabled {
 		t, err := temporalTLS(cfg.Temporal.TLS)

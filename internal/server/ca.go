@@ -10,11 +10,12 @@ import (
 	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/internal/nodeca"
 	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/providers/secrets"
 )
 
 // openCA loads the nodes' CA from its directory, or from the secret store where
 // several processes share it; there it is created by whoever comes first.
-func openCA(ctx context.Context, cfg config.Config, s providers.Secrets) (*nodeca.CA, error) {
+func openCA(ctx context.Context, cfg config.Config, s *secrets.Secrets) (*nodeca.CA, error) {
 	if cfg.Agent.CARef == "" {
 		if cfg.Agent.CADir == "" {
 			return nil, errors.New("agent.ca_dir or agent.ca_ref must be set: it is where the nodes' certificate authority is kept")
@@ -29,11 +30,10 @@ func openCA(ctx context.Context, cfg config.Config, s providers.Secrets) (*nodec
 			return nil, cerr
 		}
 		bundle := append(bytes.Clone(made.CertPEM()), made.KeyPEM()...)
-		if _, err := s.Put(ctx, cfg.Agent.CARef, providers.NewSecret(string(bundle))); err != nil {
+		if err := s.PutFirst(ctx, cfg.Agent.CARef, providers.NewSecret(string(bundle))); err != nil {
 			return nil, fmt.Errorf("store the new node CA: %w", err)
 		}
-		// Version 1 is the one that counts when two were created at once.
-		got, err = s.Resolve(ctx, ref+"@1")
+		got, err = s.Resolve(ctx, ref)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("node CA %s: %w", ref, err)

@@ -65,6 +65,7 @@ func (a *App) RunAPI(ctx context.Context) error {
 	}
 	a.Log.Info("agent API listens", "address", agents.Addr())
 	go a.noteListening(ctx)
+	go a.Payloads.RefreshKeys(ctx)
 	defer func() {
 		sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
@@ -72,7 +73,7 @@ func (a *App) RunAPI(ctx context.Context) error {
 			a.Log.Warn("agent API did not stop in time", "error", err)
 		}
 	}()
-	return a.listen(ctx, "API", a.Config.API.Listen, api.Handler())
+	return a.listen(ctx, "API", a.Config.API.Listen, a.withCodecServer(api))
 }
 
 // listen serves h until ctx ends, then lets requests in flight finish.

@@ -25,7 +25,7 @@ func (a *App) sweepActivities() *sweepact.Activities {
 	return &sweepact.Activities{
 		Store: a.Store, Log: a.Log, Lease: a.Config.Relay.Lease, OfflineAfter: a.Config.Agent.OfflineAfter,
 		Keep: sweepact.Keep(a.Config.Retention), Pace: sweepact.NewPace(s.Every, s.Settle, s.Quiet),
-		Engine: temporalx.Watch{Client: a.Temporal, Namespace: t.Namespace, TaskQueue: t.TaskQueue},
+		Engine: temporalx.Watch{Client: a.Temporal, Namespace: t.Namespace, TaskQueue: t.TaskQueue, Payloads: a.Payloads},
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 
+	"github.com/slipway-cloud/slipway/internal/temporalx/payloadcodec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -19,14 +20,17 @@ type ClientOptions struct {
 	Namespace string
 	TLS       *tls.Config // nil for plain text
 	APIKey    string      // "" for none
+	Identity  string      // "" for one of process and host
 	Log       log.Logger
+	Payloads  *payloadcodec.Codec // nil for plain payloads
 }
 
 // Dial makes a client that connects when it is first used: api and worker
 // start, and wait, while Temporal is away.
 func Dial(o ClientOptions) (client.Client, error) {
 	opts := client.Options{
-		HostPort: o.Address, Namespace: o.Namespace, Logger: o.Log,
+		HostPort: o.Address, Namespace: o.Namespace, Logger: o.Log, Identity: o.Identity,
+		DataConverter: NewDataConverter(o.Payloads), FailureConverter: newFailureConverter(o.Payloads),
 		ConnectionOptions: client.ConnectionOptions{TLS: o.TLS, GetSystemInfoTimeout: 5 * time.Second},
 	}
 	if o.APIKey != "" {

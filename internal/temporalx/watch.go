@@ -8,15 +8,18 @@ import (
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
+	failurepb "go.temporal.io/api/failure/v1"
 	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/api/serviceerror"
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	commonpb "go.temporal.io/api/common/v1"
 
+	"github.com/slipway-cloud/slipway/internal/temporalx/payloadcodec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -26,6 +29,7 @@ type Watch struct {
 	Client    client.Client
 	Namespace string
 	TaskQueue string
+	Payloads  *payloadcodec.Codec // nil for plain payloads
 }
 
 // Open is a job workflow that runs, as the list of workflows tells; the list is
@@ -138,7 +142,7 @@ func (w Watch) Look(ctx context.Context, workflowID string) (Execution, error) {
 		e.Task = &PendingTask{Attempt: int(t.GetAttempt()), Scheduled: at(t.GetScheduledTime()), Taken: t.GetState() == enumspb.PENDING_WORKFLOW_TASK_STATE_STARTED}
 	}
 	for _, a := range res.GetPendingActivities() {
-		e.Activities = append(e.Activities, pendingActivity(a))
+		e.Activities = append(e.Activities, w.pendingActivity(a))
 	}
 	return e, nil
 }
@@ -147,7 +151,7 @@ func lives(s enumspb.WorkflowExecutionStatus) bool {
 	return s == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING || s == enumspb.WORKFLOW_EXECUTION_STATUS_PAUSED
 }
 
-func pendingActivity(a *workflowpb.PendingActivityInfo) PendingActivity {
+func (w Watch) pendingActivity(a *workflowpb.PendingActivityInfo) PendingActivity {
 	state := a.GetState()
 	scheduled := at(a.GetScheduledTime())
 	if next := at(a.GetNextAttemptScheduleTime()); next.After(scheduled) {
@@ -159,7 +163,7 @@ func pendingActivity(a *workflowpb.PendingActivityInfo) PendingActivity {
 		Paused: a.GetPaused(),
 	}
 	if !waitsOutside(a) {
-		out.Failure = told(a.GetLastFailure().GetMessage())
+		out.Failure = told(w.messageOf(a.GetLastFailure()))
 	}
 	return out
 }
@@ -187,14 +191,14 @@ func (w Watch) Ending(ctx context.Context, workflowID, runID string) (string, er
 		case err != nil:
 			return "", fmt.Errorf("read how workflow %s ended: %w", workflowID, err)
 		}
-		if words := ending(e); words != "" {
+		if words := w.ending(e); words != "" {
 			return words, nil
 		}
 	}
 	return "", nil
 }
 
-func ending(e *historypb.HistoryEvent) string {
+func (w Watch) ending(e *historypb.HistoryEvent) string {
 	switch a := e.GetAttributes().(type) {
 	case *historypb.HistoryEvent_WorkflowExecutionTerminatedEventAttributes:
 		t := a.WorkflowExecutionTerminatedEventAttributes
@@ -202,7 +206,7 @@ func ending(e *historypb.HistoryEvent) string {
 	case *historypb.HistoryEvent_WorkflowExecutionTimedOutEventAttributes:
 		return "timed out"
 	case *historypb.HistoryEvent_WorkflowExecutionFailedEventAttributes:
-		return "failed" + because(a.WorkflowExecutionFailedEventAttributes.GetFailure().GetMessage())
+		return "failed" + because(w.messageOf(a.WorkflowExecutionFailedEventAttributes.GetFailure()))
 	case *historypb.HistoryEvent_WorkflowExecutionCanceledEventAttributes:
 		return "ended as cancelled"
 	case *historypb.HistoryEvent_WorkflowExecutionCompletedEventAttributes:
@@ -211,6 +215,14 @@ func ending(e *historypb.HistoryEvent) string {
 		return "continued as a run that is not there"
 	}
 	return ""
+}
+
+// messageOf returns the message of a failure, decrypted.
+func (w Watch) messageOf(f *failurepb.Failure) string {
+	if f != nil {
+		converter.DecodeCommonFailureAttributes(NewDataConverter(w.Payloads), f)
+	}
+	return f.GetMessage()
 }
 
 func by(who string) string {
@@ -251,7 +263,7 @@ func (w Watch) TaskFailure(ctx context.Context, workflowID, runID string) (strin
 	}
 	for _, e := range res.GetHistory().GetEvents() {
 		if a := e.GetWorkflowTaskFailedEventAttributes(); a != nil {
-			return told(a.GetCause().String() + ": " + a.GetFailure().GetMessage()), nil
+			return told(a.GetCause().String() + ": " + w.messageOf(a.GetFailure())), nil
 		}
 	}
 	return "", nil

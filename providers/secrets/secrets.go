@@ -206,7 +206,9 @@ func (s *Secrets) fingerprintKey(ctx context.Context) ([]byte, error) {
 	}
 	key, _, err := s.read(ctx, opPut, fingerprintKeyName, 1)
 	if providers.IsKind(err, providers.KindNotFound) {
-		if err := s.makeFingerprintKey(ctx); err != nil {
+		made := make([]byte, 32)
+		_, _ = rand.Read(made) // it never fails
+		if err := s.putFirst(ctx, fingerprintKeyName, made); err != nil {
 			return nil, err
 		}
 		key, _, err = s.read(ctx, opPut, fingerprintKeyName, 1)
@@ -218,20 +220,46 @@ func (s *Secrets) fingerprintKey(ctx context.Context) ([]byte, error) {
 	return key, nil
 }
 
-func (s *Secrets) makeFingerprintKey(ctx context.Context) error {
-	key := make([]byte, 32)
-	if _, err := rand.Read(key); err != nil {
-		return failure(providers.KindUnavailable, opPut, err, "the system gives no random numbers")
+// PutFirst stores value as version 1 of name. It does nothing when the name has a version already.
+// Of several processes that call it at once with different values, one decides the value of
+// version 1; all of them read it afterwards.
+func (s *Secrets) PutFirst(ctx context.Context, name string, value providers.Secret) error {
+	newest, err := s.Newest(ctx, name)
+	if err != nil || newest > 0 {
+		return err
 	}
-	sealed, err := s.current.seal(ctx, opPut, fingerprintKeyName, 0, key)
+	if value.IsZero() || len(value.Reveal()) > MaxValue {
+		return failure(providers.KindInvalid, opPut, nil, "the value of secret %s must have 1 to %d bytes", name, MaxValue)
+	}
+	s.reveal(value.Reveal())
+	return s.putFirst(ctx, name, []byte(value.Reveal()))
+}
+
+// putFirst stores version 1 of a name that has none. Every caller offers the same fingerprint, so
+// the store keeps the row of the first and gives its number to all.
+func (s *Secrets) putFirst(ctx context.Context, name string, value []byte) error {
+	sealed, err := s.current.seal(ctx, opPut, name, 0, value)
 	if err != nil {
 		return err
 	}
-	same := sha256.Sum256([]byte(fingerprintKeyName))
-	if _, err := s.store.PutSecretVersion(ctx, fingerprintKeyName, s.current.url, sealed, same[:]); err != nil {
+	same := sha256.Sum256([]byte(name))
+	if _, err := s.store.PutSecretVersion(ctx, name, s.current.url, sealed, same[:]); err != nil {
 		return storeFailure(opPut, err)
 	}
 	return nil
+}
+
+// Newest returns the number of the newest version of name, 0 when there is none. It does not ask
+// the keeper.
+func (s *Secrets) Newest(ctx context.Context, name string) (int, error) {
+	if err := checkName(opResolve, name); err != nil {
+		return 0, err
+	}
+	version, _, _, _, err := s.store.SecretVersion(ctx, name, 0)
+	if err != nil {
+		return 0, storeFailure(opResolve, err)
+	}
+	return version, nil
 }
 
 func (s *Secrets) reveal(value string) {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/providers"
@@ -207,6 +208,38 @@ func TestConcurrentProcessesAgree(t *testing.T) {
 		require.Equal(t, providers.SecretRef("a@1"), refs[i])
 	}
 	require.Equal(t, "value", resolve(t, open(t, store, k), "a"))
+}
+
+// TestPutFirst_OneValueWins has processes offer different values for a name at once.
+func TestPutFirst_OneValueWins(t *testing.T) {
+	t.Parallel()
+	store, keeper := &Memory{}, keyFile(t)
+	values := make([]string, 8)
+	var all sync.WaitGroup
+	for i := range values {
+		s := open(t, store, keeper)
+		all.Go(func() {
+			assert.NoError(t, s.PutFirst(t.Context(), "shared", providers.NewSecret(fmt.Sprint("value ", i))))
+			v, err := s.Resolve(t.Context(), "shared")
+			assert.NoError(t, err)
+			values[i] = v.Reveal()
+		})
+	}
+	all.Wait()
+	for _, v := range values {
+		require.Equal(t, values[0], v)
+	}
+	s := open(t, store, keeper)
+	require.Equal(t, providers.SecretRef("shared@2"), put(t, s, "shared", "another"))
+	require.NoError(t, s.PutFirst(t.Context(), "shared", providers.NewSecret("too late")))
+	require.Equal(t, "another", resolve(t, s, "shared"))
+	newest, err := s.Newest(t.Context(), "shared")
+	require.NoError(t, err)
+	require.Equal(t, 2, newest)
+	newest, err = s.Newest(t.Context(), "missing")
+	require.NoError(t, err)
+	require.Zero(t, newest)
+	requireKind(t, providers.KindInvalid, s.PutFirst(t.Context(), "missing", providers.Secret{}))
 }
 
 func TestConcurrentValuesAllOpen(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/api/workflowservice/v1"
 
 	"github.com/slipway-cloud/slipway/db"
@@ -102,7 +103,7 @@ func userDataToken(t *testing.T, m *simhw.Machine) string {
 	return ""
 }
 
-// history is a workflow's whole history as JSON.
+// history is a workflow's whole history as text, decrypted.
 func (w *world) history(t *testing.T, j db.Job) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -110,6 +111,7 @@ func (w *world) history(t *testing.T, j db.Job) string {
 	for it.HasNext() {
 		e, err := it.Next()
 		require.NoError(t, err)
+		require.NoError(t, w.App.Payloads.DecodeHistory(t.Context(), &historypb.History{Events: []*historypb.HistoryEvent{e}}))
 		b.WriteString(e.String())
 	}
 	return b.String()

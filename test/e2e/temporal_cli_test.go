@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/enums/v1"
 
+	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
@@ -39,6 +40,8 @@ func TestTemporalCLI_FinishesEveryJob(t *testing.T) {
 		"refused and malformed updates say what to do instead": finishRefused,
 	}
 	w := newWorld(t, stack.Options{Count: len(cases), Speed: 200})
+	token, err := rest.CreateToken(t.Context(), w.App.Store, "temporal-cli", []string{"operator"}, time.Hour)
+	require.NoError(t, err)
 	machines := w.Sims.Fleet.All()
 	i := 0
 	for name, run := range cases {
@@ -46,7 +49,7 @@ func TestTemporalCLI_FinishesEveryJob(t *testing.T) {
 		i++
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			run(t, &cliCase{world: w, m: m, bin: bin})
+			run(t, &cliCase{world: w, m: m, bin: bin, token: token})
 		})
 	}
 }
@@ -72,9 +75,10 @@ func temporalCLI(t *testing.T) string {
 // cliCase is one failed job and the operator with the CLI.
 type cliCase struct {
 	*world
-	m   *simhw.Machine
-	bin string
-	job db.Job
+	m     *simhw.Machine
+	bin   string
+	token string // for the codec server
+	job   db.Job
 }
 
 const operator = `{"actor": "night", "reason": "tested"}`
@@ -82,7 +86,8 @@ const operator = `{"actor": "night", "reason": "tested"}`
 // cli runs the Temporal CLI and returns what it prints.
 func (r *cliCase) cli(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	args = append(args, "--address", r.Config.Temporal.Address, "--namespace", r.Config.Temporal.Namespace, "--workflow-id", r.job.WorkflowID)
+	args = append(args, "--address", r.Config.Temporal.Address, "--namespace", r.Config.Temporal.Namespace, "--workflow-id", r.job.WorkflowID,
+		"--codec-endpoint", r.Config.API.PublicURL+"/codec", "--codec-auth", "Bearer "+r.token)
 	out, err := exec.CommandContext(t.Context(), r.bin, args...).CombinedOutput()
 	t.Logf("temporal %v\n%s", args[:4], out)
 	return string(out), err

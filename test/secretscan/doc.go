@@ -8,6 +8,8 @@ package secretscan
 import (
 	"cmp"
 	"slices"
+
+	"go.temporal.io/sdk/converter"
 )
 
 // Secret is a value that must be found nowhere.
@@ -47,6 +49,8 @@ type Counts struct {
 type Searcher struct {
 	Counts   Counts
 	Searched Runs // whose histories were searched to their end
+	// Payloads decrypts payloads before they are searched. Nil when they are plain.
+	Payloads converter.PayloadCodec
 	// LeftOut are the secrets that are not searched for, because they are shorter than minPattern. The
 	// caller decides whether that is an error.
 	LeftOut []Secret
@@ -54,6 +58,7 @@ type Searcher struct {
 	patterns patterns
 	tokens   map[[32]byte]string // kind by hash
 	found    map[Finding]struct{}
+	unread   error // of a payload that could not be decrypted
 }
 
 // New returns a Searcher for secrets and for the tokens behind hashes. Values that are too short to

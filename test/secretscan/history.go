@@ -92,6 +92,9 @@ func (s *Searcher) execution(ctx context.Context, c client.Client, e *commonpb.W
 		}
 		s.event("workflow "+s.nameOf(e.GetWorkflowId()), event)
 	}
+	if s.unread != nil {
+		return fmt.Errorf("the history of workflow %s was not searched to its end: %w", s.nameOf(e.GetWorkflowId()), s.unread)
+	}
 	s.Searched.Add(Run{e.GetWorkflowId(), e.GetRunId()})
 	return nil
 }
@@ -115,8 +118,9 @@ func (s *Searcher) event(place string, event *historypb.HistoryEvent) {
 func (s *Searcher) Message(place string, m proto.Message) { s.fields(place, m.ProtoReflect()) }
 
 func (s *Searcher) fields(place string, m protoreflect.Message) {
-	if _, is := m.Interface().(*commonpb.Payload); is {
+	if p, is := m.Interface().(*commonpb.Payload); is {
 		s.Counts.Payloads++
+		s.decrypted(place, p)
 	}
 	m.Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		switch {
@@ -136,6 +140,26 @@ func (s *Searcher) fields(place string, m protoreflect.Message) {
 		return true
 	})
 	s.Search(place, m.GetUnknown())
+}
+
+// decrypted searches what an encrypted payload holds.
+func (s *Searcher) decrypted(place string, p *commonpb.Payload) {
+	if s.Payloads == nil {
+		return
+	}
+	plain, err := s.Payloads.Decode([]*commonpb.Payload{p})
+	if err != nil {
+		s.unread = err
+		return
+	}
+	if plain[0] == p {
+		return
+	}
+	s.Search(place, plain[0].GetData())
+	for name, value := range plain[0].GetMetadata() {
+		s.Search(place, []byte(name))
+		s.Search(place, value)
+	}
 }
 
 func (s *Searcher) value(place string, field protoreflect.FieldDescriptor, v protoreflect.Value) {

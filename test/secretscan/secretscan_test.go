@@ -15,6 +15,7 @@ import (
 	commonpb "go.temporal.io/api/common/v1"
 	failurepb "go.temporal.io/api/failure/v1"
 	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/sdk/converter"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -192,6 +193,24 @@ func TestHistory_EveryField(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestHistory_EncryptedPayloads uses a codec that compresses: the search cannot look through it.
+func TestHistory_EncryptedPayloads(t *testing.T) {
+	t.Parallel()
+	codec := converter.NewZlibCodec(converter.ZlibCodecOptions{AlwaysEncode: true})
+	sealed, err := codec.Encode([]*commonpb.Payload{{Metadata: map[string][]byte{"m": []byte(other)}, Data: []byte(b64(secret))}})
+	require.NoError(t, err)
+	s := New([]Secret{{"password", secret}, {"canary", other}}, nil)
+	s.Message("input", sealed[0])
+	require.Empty(t, s.Findings())
+	s.Payloads = codec
+	s.Message("input", sealed[0])
+	require.Len(t, s.Findings(), 3, "the password is there in two forms")
+	require.NoError(t, s.unread)
+	sealed[0].Data = nil
+	s.Message("input", sealed[0])
+	require.Error(t, s.unread, "what cannot be decrypted was not searched")
 }
 
 func TestLog_LongLinesAndNumbers(t *testing.T) {

@@ -102,7 +102,8 @@ func (p *play) signal(t *testing.T, a lifecycle.Action) {
 	require.NoError(t, p.rig.Temporal.SignalWorkflow(t.Context(), p.run.GetID(), p.run.GetRunID(), string(a), ask()))
 }
 
-// history fetches what Temporal has written down.
+// history fetches what Temporal has written down, decrypted: a recorded history is read in reviews,
+// and replayed without a key.
 func (p *play) history(t *testing.T) *historypb.History {
 	t.Helper()
 	h := &historypb.History{}
@@ -112,6 +113,7 @@ func (p *play) history(t *testing.T) *historypb.History {
 		require.NoError(t, err)
 		h.Events = append(h.Events, e)
 	}
+	require.NoError(t, p.rig.Payloads.DecodeHistory(t.Context(), h))
 	return h
 }
 

@@ -33,6 +33,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/server/relay"
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
+	"github.com/slipway-cloud/slipway/internal/temporalx/payloadcodec"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers/secrets"
@@ -44,6 +45,7 @@ import (
 type Rig struct {
 	Store    *db.Store
 	Temporal client.Client
+	Payloads *payloadcodec.Codec
 	Queue    string
 	Region   *noop.Region
 	Site     db.Site
@@ -61,7 +63,7 @@ type Rig struct {
 // New starts a rig that ends with tb. Hooks of region must be set before.
 func New(tb testing.TB, region *noop.Region, tune ...func(*spec.ProfileSpec)) *Rig {
 	tb.Helper()
-	r := &Rig{Store: dbtest.Store(tb), Temporal: Temporal(tb), Queue: "rig-" + db.NewID("q"), Region: region}
+	r := &Rig{Store: dbtest.Store(tb), Queue: "rig-" + db.NewID("q"), Region: region}
 	if region.Boot == nil {
 		region.Boot = r.boot
 	}
@@ -70,6 +72,9 @@ func New(tb testing.TB, region *noop.Region, tune ...func(*spec.ProfileSpec)) *R
 		secrets.Options{OnReveal: r.reveal})
 	require.NoError(tb, err)
 	tb.Cleanup(func() { _ = r.secrets.Close() })
+	r.Payloads, err = payloadcodec.Open(tb.Context(), r.secrets, slog.New(slog.DiscardHandler), false)
+	require.NoError(tb, err)
+	r.Temporal = Temporal(tb, r.Payloads)
 	r.seed(tb, tune)
 	w := r.worker()
 	require.NoError(tb, w.Start())

@@ -12,6 +12,8 @@ import (
 	"go.temporal.io/sdk/log"
 
 	"github.com/slipway-cloud/slipway/internal/devserver/temporal"
+	"github.com/slipway-cloud/slipway/internal/temporalx"
+	"github.com/slipway-cloud/slipway/internal/temporalx/payloadcodec"
 )
 
 // temporalEnv names a running Temporal server, as `make test` and `make bench`
@@ -29,13 +31,15 @@ var engine = sync.OnceValues(func() (*temporal.Server, error) {
 })
 
 // Temporal connects to the Temporal server of the tests until tb ends, under a
-// name that tells nothing of the machine: recorded histories carry it.
-func Temporal(tb testing.TB) client.Client {
+// name that tells nothing of the machine: recorded histories carry it. A nil
+// codec leaves payloads plain.
+func Temporal(tb testing.TB, payloads *payloadcodec.Codec) client.Client {
 	tb.Helper()
 	srv, err := engine()
 	require.NoError(tb, err, "a Temporal server for the tests")
-	c, err := client.DialContext(tb.Context(), client.Options{
-		HostPort: srv.Address(), Namespace: temporal.Namespace, Identity: "rig", Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
+	c, err := temporalx.Dial(temporalx.ClientOptions{
+		Address: srv.Address(), Namespace: temporal.Namespace, Identity: "rig", Log: log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
+		Payloads: payloads,
 	})
 	require.NoError(tb, err)
 	tb.Cleanup(c.Close)
