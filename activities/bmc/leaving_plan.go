@@ -11,28 +11,28 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// LeavingLook asks whether a BMC could be asked to switch its machine off.
-type LeavingLook struct {
+// PowerOffPlanIn asks whether a BMC could be asked to switch its machine off.
+type PowerOffPlanIn struct {
 	BMCID string `json:"bmc_id"`
 }
 
-// LeavingPlan is the answer, as far as it can be known without a login.
-type LeavingPlan struct {
+// PowerOffPlan is the answer, as far as it can be known without a login.
+type PowerOffPlan struct {
 	Address string            `json:"address,omitempty"`
 	Failure *contract.Failure `json:"failure,omitempty"`
 }
 
-// PlanLeavingPower is whether Slipway may log in to a BMC: logins are not
+// PlanPowerOffByBMC is whether Slipway may log in to a BMC: logins are not
 // stopped, the login is stored and the certificate approved. Nothing is sent.
-func (a *Activities) PlanLeavingPower(ctx context.Context, l LeavingLook) (LeavingPlan, error) {
+func (a *Activities) PlanPowerOffByBMC(ctx context.Context, l PowerOffPlanIn) (PowerOffPlan, error) {
 	rec, err := a.Store.BMC(ctx, l.BMCID)
 	if errors.Is(err, db.ErrNotFound) {
-		return LeavingPlan{}, nil
+		return PowerOffPlan{}, nil
 	}
 	if err != nil {
-		return LeavingPlan{}, fault.Internal(ctx, err)
+		return PowerOffPlan{}, fault.Internal(ctx, err)
 	}
-	out := LeavingPlan{Address: rec.Address}
+	out := PowerOffPlan{Address: rec.Address}
 	err = a.stopped(ctx, rec)
 	if err == nil {
 		err = a.stored(ctx, rec)

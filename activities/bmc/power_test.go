@@ -61,7 +61,7 @@ func TestPowerAtTheBMC(t *testing.T) {
 func TestPowerGoesThroughTheGate(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "Dell", 1, nil)
-	plan, err := l.acts.PlanLeavingPower(t.Context(), bmcact.LeavingLook{BMCID: l.bmcID})
+	plan, err := l.acts.PlanPowerOffByBMC(t.Context(), bmcact.PowerOffPlanIn{BMCID: l.bmcID})
 	require.NoError(t, err)
 	require.Nil(t, plan.Failure)
 	l.changedByHand()
@@ -70,7 +70,7 @@ func TestPowerGoesThroughTheGate(t *testing.T) {
 		requireClass(t, err, lifecycle.FailBMCAuthRejected)
 	}
 	require.Equal(t, 1, l.sim.Counters().FailedLogins)
-	plan, err = l.acts.PlanLeavingPower(t.Context(), bmcact.LeavingLook{BMCID: l.bmcID})
+	plan, err = l.acts.PlanPowerOffByBMC(t.Context(), bmcact.PowerOffPlanIn{BMCID: l.bmcID})
 	require.NoError(t, err)
 	require.Equal(t, lifecycle.FailBMCAuthRejected, plan.Failure.Class, "a plan foresees it")
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
-	"github.com/slipway-cloud/slipway/activities/userdata"
+	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
@@ -111,7 +111,7 @@ func (a *Activities) deploy(ctx context.Context, m providers.MAAS, in DeployIn) 
 	if err := m.SetWorkloadAnnotations(ctx, in.SystemID, mark); err != nil {
 		return contract.MachineFacts{}, fault.MAAS(ctx, err)
 	}
-	sealed, err := userdata.Open(ctx, a.Secrets, providers.SecretRef(in.UserDataRef))
+	sealed, err := cloudinit.OpenSealed(ctx, a.Secrets, providers.SecretRef(in.UserDataRef))
 	if err != nil {
 		return contract.MachineFacts{}, fault.Secret(ctx, err)
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
-	"github.com/slipway-cloud/slipway/activities/userdata"
+	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -90,12 +90,12 @@ func (a *Activities) MachineCredentials(ctx context.Context, in MachineIn) (stri
 	if err != nil {
 		return "", fault.MAAS(ctx, err)
 	}
-	ref, err := a.Secrets.Put(ctx, userdata.MachineToken(in.NodeID), tok)
+	ref, err := a.Secrets.Put(ctx, cloudinit.MachineTokenName(in.NodeID), tok)
 	return string(ref), fault.Secret(ctx, err)
 }
 
 // ForgetMachineCredentials deletes what MachineCredentials stored: the node has
 // its token, and nobody else needs a copy. Absent is success.
 func (a *Activities) ForgetMachineCredentials(ctx context.Context, in contract.JobRef) (contract.UserData, error) {
-	return contract.UserData{}, fault.Secret(ctx, a.Secrets.Delete(ctx, userdata.MachineToken(in.NodeID)))
+	return contract.UserData{}, fault.Secret(ctx, a.Secrets.Delete(ctx, cloudinit.MachineTokenName(in.NodeID)))
 }

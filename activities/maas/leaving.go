@@ -16,8 +16,8 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// LeavingIn is the input of LoadLeavingConfig.
-type LeavingIn struct {
+// NodeConfigIn is the input of LoadNodeConfig.
+type NodeConfigIn struct {
 	contract.JobRef
 	// Keys asks for what belongs to the platform on the node as well, which a
 	// scrub must know; the region is asked for it where it manages the node.
@@ -45,10 +45,10 @@ func (a *Activities) siteless(ctx context.Context, n db.Node, p *spec.ProfileSpe
 	return nil
 }
 
-// LoadLeavingConfig reads what a decommission of the node goes by: its site,
+// LoadNodeConfig reads what a decommission of the node goes by: its site,
 // profile and SKU, and the accounts and public keys that stay. A node without
 // site, profile or SKU gets the defaults. Read-only.
-func (a *Activities) LoadLeavingConfig(ctx context.Context, in LeavingIn) (contract.LeavingConfig, error) {
+func (a *Activities) LoadNodeConfig(ctx context.Context, in NodeConfigIn) (contract.LeavingConfig, error) {
 	var out contract.LeavingConfig
 	node, err := a.Store.Node(ctx, in.NodeID)
 	if err != nil {
@@ -131,9 +131,9 @@ func bareKey(line string) string {
 	return strings.Join(f[:min(len(f), 2)], " ")
 }
 
-// ProbeForLeaving proves that the region lets Slipway release and delete
+// ProbeRegion proves that the region lets Slipway release and delete
 // machines. Read-only.
-func (a *Activities) ProbeForLeaving(ctx context.Context, in contract.JobRef) (contract.MachineFacts, error) {
+func (a *Activities) ProbeRegion(ctx context.Context, in contract.JobRef) (contract.MachineFacts, error) {
 	m, _, err := a.region(ctx, in.SiteID)
 	if err != nil {
 		return contract.MachineFacts{}, err

@@ -9,9 +9,9 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// LeavingLook asks what MAAS has of a node that may leave. The reference is a
+// DecommissionPlanIn asks what MAAS has of a node that may leave. The reference is a
 // field and not embedded, so that a look is no entry on the node's timeline.
-type LeavingLook struct {
+type DecommissionPlanIn struct {
 	In       contract.JobRef `json:"in"`
 	SystemID string          `json:"system_id,omitempty"`
 	Hostname string          `json:"hostname"`
@@ -21,9 +21,9 @@ type LeavingLook struct {
 	Install bool `json:"install,omitempty"`
 }
 
-// LeavingPlan is what was found. Each failure is what the stage that needs it
+// DecommissionPlan is what was found. Each failure is what the stage that needs it
 // would fail with.
-type LeavingPlan struct {
+type DecommissionPlan struct {
 	Config  contract.LeavingConfig `json:"config"`
 	Machine contract.MachineFacts  `json:"machine"`
 	Disks   []string               `json:"disks,omitempty"` // physical, "name serial"
@@ -35,14 +35,14 @@ type LeavingPlan struct {
 	RecordFailure *contract.Failure `json:"record_failure,omitempty"`
 }
 
-// PlanLeavingMachine reads what a plan of a decommission needs of site and
+// PlanMachineDecommission reads what a plan of a decommission needs of site and
 // region, by the activities that a run uses. Read-only.
-func (a *Activities) PlanLeavingMachine(ctx context.Context, l LeavingLook) (LeavingPlan, error) {
+func (a *Activities) PlanMachineDecommission(ctx context.Context, l DecommissionPlanIn) (DecommissionPlan, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
-	var out LeavingPlan
+	var out DecommissionPlan
 	var err error
-	out.Config, err = a.LoadLeavingConfig(ctx, LeavingIn{JobRef: l.In, Keys: l.Keys})
+	out.Config, err = a.LoadNodeConfig(ctx, NodeConfigIn{JobRef: l.In, Keys: l.Keys})
 	if out.ConfigFailure, err = foreseen(ctx, err); err != nil || l.SystemID == "" {
 		return out, err
 	}
@@ -50,7 +50,7 @@ func (a *Activities) PlanLeavingMachine(ctx context.Context, l LeavingLook) (Lea
 		return out, err
 	}
 	in := MachineIn{JobRef: l.In, SystemID: l.SystemID}
-	f, err := a.LookBeforeRelease(ctx, in)
+	f, err := a.ReadMachineBeforeRelease(ctx, in)
 	out.Machine = f.MachineFacts
 	if out.MachineFails, err = foreseen(ctx, err); err != nil {
 		return out, err
@@ -58,7 +58,7 @@ func (a *Activities) PlanLeavingMachine(ctx context.Context, l LeavingLook) (Lea
 	for _, d := range f.Disks {
 		out.Disks = append(out.Disks, strings.TrimSpace(d.Name+" "+d.Serial))
 	}
-	out.Records, err = a.recordsOf(ctx, RemoveLeavingIn{MachineIn: in, MACs: l.MACs})
+	out.Records, err = a.recordsOf(ctx, RemoveMachineIn{MachineIn: in, MACs: l.MACs})
 	out.RecordFailure, err = foreseen(ctx, err)
 	return out, err
 }
@@ -71,9 +71,9 @@ func foreseen(ctx context.Context, err error) (*contract.Failure, error) {
 	return failure(ctx, err)
 }
 
-func (a *Activities) siteForLeaving(ctx context.Context, l LeavingLook, c contract.LeavingConfig) error {
+func (a *Activities) siteForLeaving(ctx context.Context, l DecommissionPlanIn, c contract.LeavingConfig) error {
 	if !l.Install {
-		_, err := a.ProbeForLeaving(ctx, l.In)
+		_, err := a.ProbeRegion(ctx, l.In)
 		return err
 	}
 	_, err := a.LoadSiteConfig(ctx, LoadSiteIn{JobRef: l.In, Request: contract.OnboardingInput{
@@ -84,7 +84,7 @@ func (a *Activities) siteForLeaving(ctx context.Context, l LeavingLook, c contra
 
 // recordsOf lists the records that would be deleted; one that somebody uses is
 // the failure of a run, but the machine itself, which is released before.
-func (a *Activities) recordsOf(ctx context.Context, in RemoveLeavingIn) ([]string, error) {
+func (a *Activities) recordsOf(ctx context.Context, in RemoveMachineIn) ([]string, error) {
 	m, _, err := a.region(ctx, in.SiteID)
 	if err != nil {
 		return nil, err
@@ -107,14 +107,14 @@ func (a *Activities) recordsOf(ctx context.Context, in RemoveLeavingIn) ([]strin
 }
 
 // Released reports a status in which nothing is left to release.
-func (p LeavingPlan) Released() bool {
+func (p DecommissionPlan) Released() bool {
 	s := p.Machine.Status
 	return s == providers.MAASReady.String() || s == providers.MAASNew.String() || s == providers.MAASAbsent
 }
 
 // Unreleasable is why MAAS would refuse to release the machine as it is; nil
 // when it would not.
-func (p LeavingPlan) Unreleasable() *contract.Failure {
+func (p DecommissionPlan) Unreleasable() *contract.Failure {
 	for s := providers.MAASNew; s <= providers.MAASFailedTesting; s++ {
 		passing := s == providers.MAASReleasing || s == providers.MAASDiskErasing || free(s)
 		if s.String() == p.Machine.Status && !passing && !releasable(s) {

@@ -14,11 +14,11 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// LookBeforeRelease reads the machine, its disks and the number of its newest
+// ReadMachineBeforeRelease reads the machine, its disks and the number of its newest
 // event, by which the events of the release are told from older ones. A machine
 // that is not this node's any more is refused; an absent one is nothing to
 // release. Read-only.
-func (a *Activities) LookBeforeRelease(ctx context.Context, in MachineIn) (contract.ReleaseFacts, error) {
+func (a *Activities) ReadMachineBeforeRelease(ctx context.Context, in MachineIn) (contract.ReleaseFacts, error) {
 	m, _, err := a.region(ctx, in.SiteID)
 	if err != nil {
 		return contract.ReleaseFacts{}, err
@@ -57,8 +57,8 @@ func goneFacts(systemID string) contract.MachineFacts {
 	return contract.MachineFacts{SystemID: systemID, Status: providers.MAASAbsent, Done: true, Note: "the machine is not in MAAS"}
 }
 
-// LeaveReleaseIn is the input of ReleaseErased.
-type LeaveReleaseIn struct {
+// EraseAndReleaseIn is the input of EraseAndRelease.
+type EraseAndReleaseIn struct {
 	MachineIn
 	// AfterEvent is the newest event from before the release.
 	AfterEvent int `json:"after_event"`
@@ -75,11 +75,11 @@ type LeaveReleaseIn struct {
 	EraseUntil time.Time `json:"erase_until"`
 }
 
-// ReleaseErased releases the machine with its disks erased and waits until it is
+// EraseAndRelease releases the machine with its disks erased and waits until it is
 // free: Ready, or New where MAAS never commissioned it. Absent and free already
 // are success; whether the disks were erased is said by Erased alone. A
 // repetition reads first and takes up the release that is under way.
-func (a *Activities) ReleaseErased(ctx context.Context, in LeaveReleaseIn) (contract.ReleaseFacts, error) {
+func (a *Activities) EraseAndRelease(ctx context.Context, in EraseAndReleaseIn) (contract.ReleaseFacts, error) {
 	m, _, err := a.region(ctx, in.SiteID)
 	if err != nil {
 		return contract.ReleaseFacts{}, err
@@ -137,7 +137,7 @@ func free(s providers.MAASStatus) bool { return s == providers.MAASReady || s ==
 type releasing struct {
 	a  *Activities
 	m  providers.MAAS
-	in LeaveReleaseIn
+	in EraseAndReleaseIn
 
 	erase, plain, abort once
 	passed              bool // MAAS went from erasing to releasing

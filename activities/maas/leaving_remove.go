@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// RemoveLeavingIn is the input of RemoveLeavingMachine.
-type RemoveLeavingIn struct {
+// RemoveMachineIn is the input of RemoveMachine.
+type RemoveMachineIn struct {
 	MachineIn
 	// MACs find what the machine enlisted itself as meanwhile.
 	MACs []string `json:"macs,omitempty"`
@@ -24,11 +24,11 @@ type RemoveLeavingIn struct {
 // again: a machine that is off enlists no more.
 const removeLooks = 4
 
-// RemoveLeavingMachine deletes the machine's record in MAAS once its power is
+// RemoveMachine deletes the machine's record in MAAS once its power is
 // confirmed off, and every record that it enlisted itself under meanwhile, found
 // by MAC (research, maas: remove_maas_record). A machine that somebody put to use
 // is left alone. Absent is success.
-func (a *Activities) RemoveLeavingMachine(ctx context.Context, in RemoveLeavingIn) (contract.MachineFacts, error) {
+func (a *Activities) RemoveMachine(ctx context.Context, in RemoveMachineIn) (contract.MachineFacts, error) {
 	m, _, err := a.region(ctx, in.SiteID)
 	if err != nil {
 		return contract.MachineFacts{}, err
@@ -59,7 +59,7 @@ func (a *Activities) RemoveLeavingMachine(ctx context.Context, in RemoveLeavingI
 }
 
 // records lists what MAAS has of the machine: under its id, and by MAC.
-func (a *Activities) records(ctx context.Context, m providers.MAAS, in RemoveLeavingIn) ([]providers.MAASMachine, error) {
+func (a *Activities) records(ctx context.Context, m providers.MAAS, in RemoveMachineIn) ([]providers.MAASMachine, error) {
 	var out []providers.MAASMachine
 	got, err := m.Machine(ctx, in.SystemID)
 	switch {
@@ -84,7 +84,7 @@ func (a *Activities) records(ctx context.Context, m providers.MAAS, in RemoveLea
 }
 
 // removeRecord deletes one record of a machine that nobody uses and that is off.
-func (a *Activities) removeRecord(ctx context.Context, m providers.MAAS, in RemoveLeavingIn, got providers.MAASMachine) error {
+func (a *Activities) removeRecord(ctx context.Context, m providers.MAAS, in RemoveMachineIn, got providers.MAASMachine) error {
 	if err := a.refusal(ctx, in, got); err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (a *Activities) removeRecord(ctx context.Context, m providers.MAAS, in Remo
 }
 
 // refusal fails with why a record must not be deleted.
-func (a *Activities) refusal(ctx context.Context, in RemoveLeavingIn, got providers.MAASMachine) error {
+func (a *Activities) refusal(ctx context.Context, in RemoveMachineIn, got providers.MAASMachine) error {
 	why, err := a.taken(ctx, in, got)
 	if err != nil || why == "" {
 		return err
@@ -114,7 +114,7 @@ func (a *Activities) refusal(ctx context.Context, in RemoveLeavingIn, got provid
 }
 
 // taken says why a record must not be deleted; "" when it may.
-func (a *Activities) taken(ctx context.Context, in RemoveLeavingIn, got providers.MAASMachine) (string, error) {
+func (a *Activities) taken(ctx context.Context, in RemoveMachineIn, got providers.MAASMachine) (string, error) {
 	switch {
 	case got.Locked:
 		return "it is locked; unlock it in MAAS", nil

@@ -26,14 +26,14 @@ func (w *world) deployed() *world {
 }
 
 // leaveIn is a release of the machine as it was just looked at.
-func (w *world) leaveIn() maasact.LeaveReleaseIn {
+func (w *world) leaveIn() maasact.EraseAndReleaseIn {
 	w.t.Helper()
-	f := must(w, w.acts.LookBeforeRelease, w.machine())
-	return maasact.LeaveReleaseIn{MachineIn: w.machine(), AfterEvent: f.LastEvent, Begun: true, EraseUntil: time.Now().Add(time.Minute)}
+	f := must(w, w.acts.ReadMachineBeforeRelease, w.machine())
+	return maasact.EraseAndReleaseIn{MachineIn: w.machine(), AfterEvent: f.LastEvent, Begun: true, EraseUntil: time.Now().Add(time.Minute)}
 }
 
-func (w *world) removal() maasact.RemoveLeavingIn {
-	return maasact.RemoveLeavingIn{MachineIn: w.machine(), MACs: w.bmc.MACs}
+func (w *world) removal() maasact.RemoveMachineIn {
+	return maasact.RemoveMachineIn{MachineIn: w.machine(), MACs: w.bmc.MACs}
 }
 
 // TestAReleaseErasesAndIsTakenUpAgain: repeated at any moment it finds what it
@@ -41,19 +41,19 @@ func (w *world) removal() maasact.RemoveLeavingIn {
 func TestAReleaseErasesAndIsTakenUpAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).deployed()
-	look := must(w, w.acts.LookBeforeRelease, w.machine())
+	look := must(w, w.acts.ReadMachineBeforeRelease, w.machine())
 	require.Len(t, look.Disks, len(w.hw.Spec().Disks))
 	in := w.leaveIn()
-	f := must(w, w.acts.ReleaseErased, in)
+	f := must(w, w.acts.EraseAndRelease, in)
 	require.True(t, f.Erased)
 	require.Equal(t, "Ready", f.Status)
 	require.Nil(t, w.hw.InstalledOS())
 	require.Equal(t, 1, w.counts("releases"))
-	again := must(w, w.acts.ReleaseErased, in)
+	again := must(w, w.acts.EraseAndRelease, in)
 	require.True(t, again.Erased, "the proof is in MAAS's events, not in this execution")
 	require.Equal(t, 1, w.counts("releases"))
 	in.ObserveOnly = true
-	require.True(t, must(w, w.acts.ReleaseErased, in).Erased)
+	require.True(t, must(w, w.acts.EraseAndRelease, in).Erased)
 }
 
 // TestAReleaseIsNotRepeatedBehindItsDeployment: a job that lost its memory finds
@@ -63,11 +63,11 @@ func TestAReleaseIsNotRepeatedBehindItsDeployment(t *testing.T) {
 	w := newWorld(t).deployed()
 	in := w.leaveIn()
 	in.Next = 2
-	require.True(t, must(w, w.acts.ReleaseErased, in).Erased, "the deployment before is another attempt's")
+	require.True(t, must(w, w.acts.EraseAndRelease, in).Erased, "the deployment before is another attempt's")
 	must(w, w.acts.ConfigureStorage, w.storageIn())
 	must(w, w.acts.EnsurePXEInterfaceAuto, w.networkIn())
 	must(w, w.acts.DeployMachine, w.deployIn(2))
-	again := must(w, w.acts.ReleaseErased, in)
+	again := must(w, w.acts.EraseAndRelease, in)
 	require.True(t, again.Done)
 	require.True(t, again.Erased)
 	require.Equal(t, 1, w.counts("releases"))
@@ -81,7 +81,7 @@ func TestWhatSomebodyElseReleasedProvesNothing(t *testing.T) {
 	require.Equal(t, "Ready", must(w, w.acts.WaitForReady, w.machine()).Status)
 	in := w.leaveIn()
 	in.Begun = false
-	f := must(w, w.acts.ReleaseErased, in)
+	f := must(w, w.acts.EraseAndRelease, in)
 	require.True(t, f.Done)
 	require.False(t, f.Erased)
 	require.Contains(t, f.Note, "somebody else")
@@ -93,11 +93,11 @@ func TestErasingHasALimit(t *testing.T) {
 	w := newWorld(t, maassim.Fault{Name: "stuck_erasing", Count: 2}).deployed()
 	in := w.leaveIn()
 	in.EraseUntil = time.Now().Add(300 * time.Millisecond)
-	require.Contains(t, fails(w, lifecycle.FailScrubUnverified, w.acts.ReleaseErased, in), "did not end in time")
+	require.Contains(t, fails(w, lifecycle.FailScrubUnverified, w.acts.EraseAndRelease, in), "did not end in time")
 	require.Equal(t, "Failed disk erasing", must(w, w.acts.ObserveMachine, w.machine()).Status)
 
 	in.EraseUntil, in.Fallback = time.Now().Add(300*time.Millisecond), true
-	f := must(w, w.acts.ReleaseErased, in)
+	f := must(w, w.acts.EraseAndRelease, in)
 	require.False(t, f.Erased)
 	require.Contains(t, f.Fallback, "as the profile allows")
 	require.Equal(t, "Ready", f.Status)
@@ -109,9 +109,9 @@ func TestErasingThatFailedIsTriedAgain(t *testing.T) {
 	w := newWorld(t, maassim.Fault{Name: "stuck_erasing"}).deployed()
 	in := w.leaveIn()
 	in.EraseUntil = time.Now().Add(300 * time.Millisecond)
-	fails(w, lifecycle.FailScrubUnverified, w.acts.ReleaseErased, in)
+	fails(w, lifecycle.FailScrubUnverified, w.acts.EraseAndRelease, in)
 	in.EraseUntil = time.Now().Add(time.Minute)
-	require.True(t, must(w, w.acts.ReleaseErased, in).Erased)
+	require.True(t, must(w, w.acts.EraseAndRelease, in).Erased)
 }
 
 // TestAReleaseWithoutPower is tried once more and then said.
@@ -119,8 +119,8 @@ func TestAReleaseWithoutPower(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, maassim.Fault{Name: "release_power_fail", Count: 2}).deployed()
 	in := w.leaveIn()
-	fails(w, lifecycle.FailPowerNotConfirmed, w.acts.ReleaseErased, in)
-	require.True(t, must(w, w.acts.ReleaseErased, in).Erased, "what is erased is not erased again")
+	fails(w, lifecycle.FailPowerNotConfirmed, w.acts.EraseAndRelease, in)
+	require.True(t, must(w, w.acts.EraseAndRelease, in).Erased, "what is erased is not erased again")
 }
 
 // TestAMachineThatIsNotOursIsLeftAlone: locked, another's, in a state that MAAS
@@ -130,14 +130,14 @@ func TestAMachineThatIsNotOursIsLeftAlone(t *testing.T) {
 	w := newWorld(t).deployed()
 	in := w.leaveIn()
 	require.NoError(t, w.sim.External("lock", w.id))
-	require.Contains(t, fails(w, lifecycle.FailMAASRejected, w.acts.LookBeforeRelease, w.machine()), "locked")
-	require.Contains(t, fails(w, lifecycle.FailMAASRejected, w.acts.ReleaseErased, in), "locked")
+	require.Contains(t, fails(w, lifecycle.FailMAASRejected, w.acts.ReadMachineBeforeRelease, w.machine()), "locked")
+	require.Contains(t, fails(w, lifecycle.FailMAASRejected, w.acts.EraseAndRelease, in), "locked")
 	require.NoError(t, w.sim.External("unlock", w.id))
 	require.NoError(t, w.sim.External("release", w.id))
 	require.Equal(t, "Ready", must(w, w.acts.WaitForReady, w.machine()).Status)
 	require.NoError(t, w.sim.External("allocate", w.id))
-	require.Contains(t, fails(w, lifecycle.FailStateDisagreement, w.acts.ReleaseErased, in), `"other"`)
-	require.Contains(t, fails(w, lifecycle.FailStateDisagreement, w.acts.RemoveLeavingMachine, w.removal()), "Allocated")
+	require.Contains(t, fails(w, lifecycle.FailStateDisagreement, w.acts.EraseAndRelease, in), `"other"`)
+	require.Contains(t, fails(w, lifecycle.FailStateDisagreement, w.acts.RemoveMachine, w.removal()), "Allocated")
 }
 
 // TestPowerIsConfirmedOff, an absent machine confirms nothing.
@@ -163,24 +163,24 @@ func TestPowerIsConfirmedOff(t *testing.T) {
 func TestTheRecordGoesAndItsGhostsWithIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).deployed()
-	require.True(t, must(w, w.acts.ReleaseErased, w.leaveIn()).Done)
+	require.True(t, must(w, w.acts.EraseAndRelease, w.leaveIn()).Done)
 	must(w, w.acts.PowerOffByMAAS, w.machine())
 	look := w.removal()
 	look.ObserveOnly = true
-	require.False(t, must(w, w.acts.RemoveLeavingMachine, look).Done)
+	require.False(t, must(w, w.acts.RemoveMachine, look).Done)
 	require.NoError(t, w.client().DeleteMachine(t.Context(), w.id))
 	require.NoError(t, w.sim.External("enlist", w.bmc.MACs[0]))
 	ghosts, err := w.client().FindMachines(t.Context(), providers.MAASQuery{MACs: w.bmc.MACs})
 	require.NoError(t, err)
 	require.Len(t, ghosts, 1)
 	require.NotEqual(t, w.id, ghosts[0].SystemID)
-	f := must(w, w.acts.RemoveLeavingMachine, w.removal())
+	f := must(w, w.acts.RemoveMachine, w.removal())
 	require.True(t, f.Done)
 	require.Contains(t, f.Note, ghosts[0].SystemID)
 	ghosts, err = w.client().FindMachines(t.Context(), providers.MAASQuery{MACs: w.bmc.MACs})
 	require.NoError(t, err)
 	require.Empty(t, ghosts)
-	require.True(t, must(w, w.acts.RemoveLeavingMachine, w.removal()).Done, "absent is success")
+	require.True(t, must(w, w.acts.RemoveMachine, w.removal()).Done, "absent is success")
 }
 
 // TestWhatStaysOnANode: the site's login, and the keys that MAAS gives to every
@@ -188,13 +188,13 @@ func TestTheRecordGoesAndItsGhostsWithIt(t *testing.T) {
 func TestWhatStaysOnANode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).created()
-	f := must(w, w.acts.LoadLeavingConfig, maasact.LeavingIn{JobRef: w.ref, Keys: true})
+	f := must(w, w.acts.LoadNodeConfig, maasact.NodeConfigIn{JobRef: w.ref, Keys: true})
 	require.Equal(t, []string{"ubuntu"}, f.KeepUsers)
 	require.NotEmpty(t, f.KeepKeys, "those of the MAAS user")
 	for _, k := range f.KeepKeys {
 		require.Regexp(t, `^[a-z0-9-]+ \S+$`, k, "without a comment")
 	}
-	require.Empty(t, must(w, w.acts.LoadLeavingConfig, maasact.LeavingIn{JobRef: w.ref}).KeepKeys)
+	require.Empty(t, must(w, w.acts.LoadNodeConfig, maasact.NodeConfigIn{JobRef: w.ref}).KeepKeys)
 }
 
 // TestANodeWithoutASite goes by the defaults, and is looked after more often: no
@@ -204,7 +204,7 @@ func TestANodeWithoutASite(t *testing.T) {
 	w := newWorld(t)
 	n := dbtest.PXENode(t, w.store, "52:54:00:bb:00:01", lifecycle.NodeActive)
 	ref := contract.JobRef{JobID: w.ref.JobID, NodeID: n.ID}
-	f := must(w, w.acts.LoadLeavingConfig, maasact.LeavingIn{JobRef: ref, Keys: true})
+	f := must(w, w.acts.LoadNodeConfig, maasact.NodeConfigIn{JobRef: ref, Keys: true})
 	require.Equal(t, []string{"ubuntu"}, f.KeepUsers)
 	require.Empty(t, f.KeepKeys)
 	require.Equal(t, 2*time.Second, f.Profile.PollInterval.D())
@@ -218,8 +218,8 @@ func TestANodeWithoutASite(t *testing.T) {
 		_, err := tx.AssignEraseWorkflow(t.Context(), n.ID, n.Version, eraser.ID)
 		return err
 	}))
-	require.True(t, must(w, w.acts.LoadLeavingConfig, maasact.LeavingIn{JobRef: ref}).Profile.ScrubAllowOverwrite, "the erase workflow's word")
-	p := must(w, w.acts.PlanLeavingMachine, maasact.LeavingLook{In: ref, Keys: true})
+	require.True(t, must(w, w.acts.LoadNodeConfig, maasact.NodeConfigIn{JobRef: ref}).Profile.ScrubAllowOverwrite, "the erase workflow's word")
+	p := must(w, w.acts.PlanMachineDecommission, maasact.DecommissionPlanIn{In: ref, Keys: true})
 	require.Nil(t, p.ConfigFailure)
 }
 
@@ -227,16 +227,16 @@ func TestANodeWithoutASite(t *testing.T) {
 func TestAPlanOfLeavingChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).deployed()
-	l := maasact.LeavingLook{In: w.ref, SystemID: w.id, Hostname: w.host, MACs: w.bmc.MACs, Keys: true}
+	l := maasact.DecommissionPlanIn{In: w.ref, SystemID: w.id, Hostname: w.host, MACs: w.bmc.MACs, Keys: true}
 	before := w.sim.Counters()
-	p := must(w, w.acts.PlanLeavingMachine, l)
+	p := must(w, w.acts.PlanMachineDecommission, l)
 	require.Equal(t, []string{w.id}, p.Records)
 	require.Len(t, p.Disks, len(w.hw.Spec().Disks))
 	require.Nil(t, p.MachineFails)
 	require.Nil(t, p.Unreleasable())
 	require.False(t, p.Released())
 	require.NoError(t, w.sim.External("lock", w.id))
-	p = must(w, w.acts.PlanLeavingMachine, l)
+	p = must(w, w.acts.PlanMachineDecommission, l)
 	require.Equal(t, lifecycle.FailMAASRejected, p.MachineFails.Class)
 	require.Equal(t, before.Total, w.sim.Counters().Total, "nothing was asked of MAAS but to look")
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
-	"github.com/slipway-cloud/slipway/activities/userdata"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
@@ -121,7 +121,7 @@ func TestTheMachineTokenIsForgotten(t *testing.T) {
 	for range 2 {
 		must(w, w.acts.ForgetMachineCredentials, w.ref)
 	}
-	_, err = w.secrets.Resolve(t.Context(), providers.SecretRef(userdata.MachineToken(w.ref.NodeID)))
+	_, err = w.secrets.Resolve(t.Context(), providers.SecretRef(cloudinit.MachineTokenName(w.ref.NodeID)))
 	require.True(t, providers.IsKind(err, providers.KindNotFound), "%v", err)
 }
 

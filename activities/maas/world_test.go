@@ -15,9 +15,9 @@ import (
 	"go.temporal.io/sdk/testsuite"
 
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
-	"github.com/slipway-cloud/slipway/activities/userdata"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
@@ -171,7 +171,7 @@ func (w *world) networkIn() maasact.NetworkIn {
 
 func (w *world) deployIn(attempt int) maasact.DeployIn {
 	return maasact.DeployIn{
-		JobRef: w.ref, SystemID: w.id, Profile: w.profile, UserDataRef: userdata.Name(w.ref.JobID, 1), Attempt: attempt,
+		JobRef: w.ref, SystemID: w.id, Profile: w.profile, UserDataRef: cloudinit.SecretName(w.ref.JobID, 1), Attempt: attempt,
 	}
 }
 
@@ -226,7 +226,7 @@ type activityOf[I, O any] = func(context.Context, I) (O, error)
 // seal stores user-data as render_cloud_init does.
 func (w *world) seal() {
 	w.t.Helper()
-	_, err := userdata.Seal(w.t.Context(), w.secrets, userdata.Name(w.ref.JobID, 1), userdata.Sealed{
+	_, err := cloudinit.Seal(w.t.Context(), w.secrets, cloudinit.SecretName(w.ref.JobID, 1), cloudinit.Sealed{
 		Document: []byte("#cloud-config\n{}\n"), IssuedAt: time.Now(), ExpiresAt: time.Now().Add(time.Hour),
 	})
 	require.NoError(w.t, err)

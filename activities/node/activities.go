@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
-	"github.com/slipway-cloud/slipway/activities/userdata"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -57,8 +56,8 @@ func (a *Activities) RenderCloudInit(ctx context.Context, in RenderIn) (contract
 	if in.InUse && in.Known.Ref != "" {
 		return in.Known, nil
 	}
-	name := userdata.Name(in.JobID, in.Attempt)
-	sealed, err := userdata.Open(ctx, a.Secrets, providers.SecretRef(name))
+	name := cloudinit.SecretName(in.JobID, in.Attempt)
+	sealed, err := cloudinit.OpenSealed(ctx, a.Secrets, providers.SecretRef(name))
 	if err != nil && !providers.IsKind(err, providers.KindNotFound) {
 		return contract.UserData{}, fault.Secret(ctx, err)
 	}
@@ -72,13 +71,13 @@ func (a *Activities) RenderCloudInit(ctx context.Context, in RenderIn) (contract
 	if sealed, err = a.render(ctx, in); err != nil {
 		return contract.UserData{}, err
 	}
-	if _, err := userdata.Seal(ctx, a.Secrets, name, sealed); err != nil {
+	if _, err := cloudinit.Seal(ctx, a.Secrets, name, sealed); err != nil {
 		return contract.UserData{}, fault.Secret(ctx, err)
 	}
 	return sealedFacts(name, sealed), fault.Internal(ctx, a.issue(ctx, in, sealed))
 }
 
-func sealedFacts(name string, s userdata.Sealed) contract.UserData {
+func sealedFacts(name string, s cloudinit.Sealed) contract.UserData {
 	return contract.UserData{Ref: name, SHA256: s.Digest(), IssuedAt: &s.IssuedAt}
 }
 
@@ -90,7 +89,7 @@ func (a *Activities) used(ctx context.Context, hash []byte) bool {
 }
 
 // issue makes the token good and pins the host key; repeating it is harmless.
-func (a *Activities) issue(ctx context.Context, in RenderIn, s userdata.Sealed) error {
+func (a *Activities) issue(ctx context.Context, in RenderIn, s cloudinit.Sealed) error {
 	return a.Store.Tx(ctx, func(tx *db.Tx) error {
 		if err := tx.IssueEnrollmentToken(ctx, in.NodeID, in.JobID, s.TokenHash, s.ExpiresAt); err != nil {
 			return err
@@ -99,14 +98,14 @@ func (a *Activities) issue(ctx context.Context, in RenderIn, s userdata.Sealed) 
 	})
 }
 
-func (a *Activities) render(ctx context.Context, in RenderIn) (userdata.Sealed, error) {
+func (a *Activities) render(ctx context.Context, in RenderIn) (cloudinit.Sealed, error) {
 	token, err := newEnrollmentToken()
 	if err != nil {
-		return userdata.Sealed{}, fault.Internal(ctx, err)
+		return cloudinit.Sealed{}, fault.Internal(ctx, err)
 	}
 	hostKey, public, err := cloudinit.NewHostKey()
 	if err != nil {
-		return userdata.Sealed{}, fault.Internal(ctx, err)
+		return cloudinit.Sealed{}, fault.Internal(ctx, err)
 	}
 	doc := cloudinit.Input{
 		Hostname: in.Hostname, User: in.Site.SSHUser, HostKey: hostKey,
@@ -120,26 +119,26 @@ func (a *Activities) render(ctx context.Context, in RenderIn) (userdata.Sealed, 
 		doc.Agent.ServerURL = a.AgentURL
 	}
 	if doc.AuthorizedKeys, err = a.authorizedKeys(ctx, in.Site); err != nil {
-		return userdata.Sealed{}, err
+		return cloudinit.Sealed{}, err
 	}
 	if ref := in.Profile.SiteBootstrapBundleRef; ref != "" {
 		bundle, err := a.Secrets.Resolve(ctx, providers.SecretRef(ref))
 		if err != nil {
-			return userdata.Sealed{}, fault.Secret(ctx, err)
+			return cloudinit.Sealed{}, fault.Secret(ctx, err)
 		}
 		doc.Bundle = []byte(bundle.Reveal())
 	}
 	out, err := cloudinit.Render(doc)
 	if err != nil {
-		return userdata.Sealed{}, fault.New(lifecycle.FailConfiguration, "the user-data cannot be rendered: %v", err)
+		return cloudinit.Sealed{}, fault.New(lifecycle.FailConfiguration, "the user-data cannot be rendered: %v", err)
 	}
 	// The database's time: the agent's first heartbeat is compared with it.
 	now, err := a.Store.Clock(ctx)
 	if err != nil {
-		return userdata.Sealed{}, fault.Internal(ctx, err)
+		return cloudinit.Sealed{}, fault.Internal(ctx, err)
 	}
 	now = now.UTC()
-	return userdata.Sealed{
+	return cloudinit.Sealed{
 		Document: out, TokenHash: hashToken(token), HostKey: public, IssuedAt: now,
 		ExpiresAt: now.Add(time.Duration(in.Profile.EnrollmentTokenTTLSeconds) * time.Second),
 	}, nil
@@ -182,16 +181,11 @@ func hashToken(token string) []byte {
 // DiscardUserData deletes the sealed documents of a job, and the machine's MAAS
 // token where a repair left it; absent is success.
 func (a *Activities) DiscardUserData(ctx context.Context, in contract.JobRef) (contract.UserData, error) {
-	for attempt := 1; attempt <= maxAttempts; attempt++ {
-		if err := a.Secrets.Delete(ctx, userdata.Name(in.JobID, attempt)); err != nil {
-			return contract.UserData{}, fault.Secret(ctx, err)
-		}
+	if err := cloudinit.DeleteSealed(ctx, a.Secrets, in.JobID); err != nil {
+		return contract.UserData{}, fault.Secret(ctx, err)
 	}
-	return contract.UserData{}, fault.Secret(ctx, a.Secrets.Delete(ctx, userdata.MachineToken(in.NodeID)))
+	return contract.UserData{}, fault.Secret(ctx, a.Secrets.Delete(ctx, cloudinit.MachineTokenName(in.NodeID)))
 }
-
-// maxAttempts is one more than the most deploy retries a profile may ask for.
-const maxAttempts = 11
 
 // RevokeBootstrap is the compensation of render_cloud_init: the token is revoked,
 // an agent that has used it is shut out, and the sealed documents are deleted. A

@@ -9,8 +9,8 @@ import (
 	"go.temporal.io/sdk/activity"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
-	"github.com/slipway-cloud/slipway/activities/userdata"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
@@ -82,7 +82,7 @@ func (a *Activities) keepToken(ctx context.Context, in WaitAgentIn) error {
 	if in.UserDataRef == "" || in.Until.IsZero() || in.ObserveOnly {
 		return nil
 	}
-	sealed, err := userdata.Open(ctx, a.Secrets, providers.SecretRef(in.UserDataRef))
+	sealed, err := cloudinit.OpenSealed(ctx, a.Secrets, providers.SecretRef(in.UserDataRef))
 	if providers.IsKind(err, providers.KindNotFound) {
 		return nil
 	}

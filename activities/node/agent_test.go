@@ -9,9 +9,9 @@ import (
 	"go.temporal.io/sdk/testsuite"
 
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
-	"github.com/slipway-cloud/slipway/activities/userdata"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/secrets"
@@ -46,7 +46,7 @@ func TestUserDataOfADeployment(t *testing.T) {
 	}
 	first := render()
 	require.Equal(t, first.SHA256, render().SHA256, "a repetition hands out the same")
-	sealed, err := userdata.Open(t.Context(), sec, providers.SecretRef(userdata.Name(in.JobID, 1)))
+	sealed, err := cloudinit.OpenSealed(t.Context(), sec, providers.SecretRef(cloudinit.SecretName(in.JobID, 1)))
 	require.NoError(t, err)
 	require.NoError(t, store.Tx(t.Context(), func(tx *db.Tx) error {
 		_, outcome, err := tx.RedeemEnrollmentToken(t.Context(), sealed.TokenHash, []byte("key"), 1)

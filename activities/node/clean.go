@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
-	"github.com/slipway-cloud/slipway/activities/userdata"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -28,9 +28,9 @@ func (a *Activities) CheckBootstrapRevoked(ctx context.Context, in contract.JobR
 	if open > 0 {
 		return Left{Note: fmt.Sprintf("%d enrolment tokens of node %s are not revoked", open, in.NodeID)}, nil
 	}
-	names := map[string]string{userdata.MachineToken(in.NodeID): "the machine's MAAS token "}
-	for attempt := 1; attempt <= maxAttempts; attempt++ {
-		names[userdata.Name(in.JobID, attempt)] = "the sealed user-data "
+	names := map[string]string{cloudinit.MachineTokenName(in.NodeID): "the machine's MAAS token "}
+	for _, name := range cloudinit.SecretNames(in.JobID) {
+		names[name] = "the sealed user-data "
 	}
 	for name, what := range names {
 		_, err := a.Secrets.Resolve(ctx, providers.SecretRef(name))

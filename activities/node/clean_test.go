@@ -10,9 +10,9 @@ import (
 	"go.temporal.io/sdk/testsuite"
 
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
-	"github.com/slipway-cloud/slipway/activities/userdata"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/secrets"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -46,14 +46,14 @@ func TestWhatIsLeftOfANodesBootstrap(t *testing.T) {
 	require.Empty(t, left(acts.CheckBootstrapRevoked))
 	require.Empty(t, left(acts.CheckIdentityLocked), "no agent ever enrolled")
 
-	_, err = userdata.Seal(t.Context(), sec, userdata.Name(ref.JobID, 3), userdata.Sealed{Document: []byte("#cloud-config\n")})
+	_, err = cloudinit.Seal(t.Context(), sec, cloudinit.SecretName(ref.JobID, 3), cloudinit.Sealed{Document: []byte("#cloud-config\n")})
 	require.NoError(t, err)
 	require.Equal(t, "the sealed user-data userdata/"+ref.JobID+"/3 is still stored", left(acts.CheckBootstrapRevoked))
 	do(acts.RevokeBootstrap)
-	_, err = sec.Put(t.Context(), userdata.MachineToken(node.ID), providers.NewSecret("a:b:c"))
+	_, err = sec.Put(t.Context(), cloudinit.MachineTokenName(node.ID), providers.NewSecret("a:b:c"))
 	require.NoError(t, err)
 	require.Equal(t, "the machine's MAAS token nodes/"+node.ID+"/maas-token is still stored", left(acts.CheckBootstrapRevoked))
-	_, err = userdata.Seal(t.Context(), sec, userdata.Name(ref.JobID, 3), userdata.Sealed{Document: []byte("#cloud-config\n")})
+	_, err = cloudinit.Seal(t.Context(), sec, cloudinit.SecretName(ref.JobID, 3), cloudinit.Sealed{Document: []byte("#cloud-config\n")})
 	require.NoError(t, err)
 	now := time.Now()
 	require.NoError(t, store.Tx(t.Context(), func(tx *db.Tx) error {

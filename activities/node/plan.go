@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
-	"github.com/slipway-cloud/slipway/activities/userdata"
+	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -52,7 +52,7 @@ func (a *Activities) PlanCloudInit(ctx context.Context, l Look[RenderIn]) (Fores
 	if in.InUse && in.Known.Ref != "" {
 		return Foreseen{Done: true, Seen: "the machine was deployed with the user-data that is sealed"}, nil
 	}
-	sealed, err := userdata.Open(ctx, a.Secrets, providers.SecretRef(userdata.Name(in.JobID, in.Attempt)))
+	sealed, err := cloudinit.OpenSealed(ctx, a.Secrets, providers.SecretRef(cloudinit.SecretName(in.JobID, in.Attempt)))
 	if err != nil && !providers.IsKind(err, providers.KindNotFound) {
 		return Foreseen{}.foreseen(fault.Secret(ctx, err))
 	}

@@ -8,8 +8,8 @@ import (
 	"go.temporal.io/sdk/testsuite"
 
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
-	"github.com/slipway-cloud/slipway/activities/userdata"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
@@ -55,7 +55,7 @@ func TestPlanCloudInit(t *testing.T) {
 	after, err := store.Node(t.Context(), node.ID)
 	require.NoError(t, err)
 	require.Equal(t, before, after, "no host key is pinned")
-	_, err = userdata.Open(t.Context(), sec, providers.SecretRef(userdata.Name(in.JobID, 1)))
+	_, err = cloudinit.OpenSealed(t.Context(), sec, providers.SecretRef(cloudinit.SecretName(in.JobID, 1)))
 	require.True(t, providers.IsKind(err, providers.KindNotFound), "nothing is sealed: %v", err)
 
 	bad := in

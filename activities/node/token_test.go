@@ -7,9 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/slipway-cloud/slipway/activities/userdata"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/secrets"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -33,11 +33,11 @@ func TestATokenLivesWhileItIsWaitedFor(t *testing.T) {
 		}))
 		return got
 	}
-	in := WaitAgentIn{JobRef: contract.JobRef{JobID: "job_1", NodeID: node.ID}, UserDataRef: userdata.Name("job_1", 1), Until: time.Now().Add(time.Hour)}
+	in := WaitAgentIn{JobRef: contract.JobRef{JobID: "job_1", NodeID: node.ID}, UserDataRef: cloudinit.SecretName("job_1", 1), Until: time.Now().Add(time.Hour)}
 	require.NoError(t, a.keepToken(t.Context(), in), "no user-data, nothing to keep")
 	hash := hashToken("spent")
 	past := time.Now().Add(-time.Minute)
-	_, err = userdata.Seal(t.Context(), sec, in.UserDataRef, userdata.Sealed{Document: []byte("{}"), TokenHash: hash, ExpiresAt: past})
+	_, err = cloudinit.Seal(t.Context(), sec, in.UserDataRef, cloudinit.Sealed{Document: []byte("{}"), TokenHash: hash, ExpiresAt: past})
 	require.NoError(t, err)
 	require.NoError(t, store.Tx(t.Context(), func(tx *db.Tx) error { return tx.IssueEnrollmentToken(t.Context(), node.ID, "", hash, past) }))
 	require.Equal(t, db.TokenExpired, redeem(hash))
@@ -54,6 +54,6 @@ func TestATokenLivesWhileItIsWaitedFor(t *testing.T) {
 	require.NoError(t, store.RevokeEnrollmentTokens(t.Context(), node.ID))
 	require.NoError(t, a.keepToken(t.Context(), in))
 	require.Equal(t, db.TokenRevoked, redeem(hash), "a revoked one stays so")
-	_, err = userdata.Open(t.Context(), sec, providers.SecretRef(in.UserDataRef))
+	_, err = cloudinit.OpenSealed(t.Context(), sec, providers.SecretRef(in.UserDataRef))
 	require.NoError(t, err)
 }

@@ -16,9 +16,10 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/agenttask"
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
-	leaveact "github.com/slipway-cloud/slipway/activities/decommission"
+	evidenceact "github.com/slipway-cloud/slipway/activities/evidence"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
+	"github.com/slipway-cloud/slipway/activities/nodestate"
 	"github.com/slipway-cloud/slipway/activities/projection"
 	"github.com/slipway-cloud/slipway/internal/server/relay"
 	"github.com/slipway-cloud/slipway/internal/signing"
@@ -81,9 +82,8 @@ func (a *App) RegisterActivities(r worker.ActivityRegistry) {
 		Store: a.Store, Secrets: a.Secrets, SSH: ssh.New(), AgentURL: a.Config.Agent.PublicURL, AgentCAPEM: string(a.CA.CertPEM()),
 	}, opts)
 	r.RegisterActivityWithOptions(&agenttask.Activities{Store: a.Store}, opts)
-	r.RegisterActivityWithOptions(&leaveact.Activities{
-		Store: a.Store, Secrets: a.Secrets, Ring: &signing.Ring{Store: a.Store, Secrets: a.Secrets},
-	}, opts)
+	r.RegisterActivityWithOptions(&nodestate.Activities{Store: a.Store, Secrets: a.Secrets}, opts)
+	r.RegisterActivityWithOptions(&evidenceact.Activities{Store: a.Store, Ring: &signing.Ring{Store: a.Store, Secrets: a.Secrets}}, opts)
 	r.RegisterActivityWithOptions(a.sweepActivities(), opts)
 }
 

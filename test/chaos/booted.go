@@ -30,9 +30,9 @@ func Booted() []*ScenarioSet {
 // bootedLooks are boundaries that only a job with faults meets, or that it meets
 // when the machine happens to be in another state.
 func bootedLooks(stages []string) []Point {
-	out := remote("job", "RevokeTasks", "job", "SettleTasks", "job", "ErasureBegun", "job", "DisarmNetboot", "job", "CheckNetboot")
+	out := remote("job", "RevokeTasks", "job", "WaitForTasks", "job", "CheckNothingErased", "job", "DisarmNetboot", "job", "CheckNetboot")
 	for _, s := range stages {
-		for _, a := range []string{"WaitForSystem", "ArmNetboot", "DisarmNetboot", "CheckNetboot", "PowerCycleByBMC", "ReplaceHardware", "WaitForFreshBoot", "RevokeIdentity", "MoveLeaving"} {
+		for _, a := range []string{"WaitForSystem", "ArmNetboot", "DisarmNetboot", "CheckNetboot", "PowerCycleByBMC", "ReplaceHardware", "WaitForNewBoot", "RevokeIdentity", "MoveNode"} {
 			out = append(out, Point{Stage: s, Activity: a})
 		}
 	}
@@ -74,25 +74,25 @@ func (b booted) undone(name, stage, activity string, pairs ...string) Path {
 func (b booted) activities(stage string) []string {
 	switch stage {
 	case lifecycle.StageDisableNode:
-		return []string{"LookAtLeaving", "LoadLeavingConfig"}
+		return []string{"ReadNodeFacts", "LoadNodeConfig"}
 	case lifecycle.StageForceRelease:
-		return []string{"LookAtLeaving", runTask, "EndAllocation"}
+		return []string{"ReadNodeFacts", runTask, "EndAllocation"}
 	case lifecycle.StageDrainNode, lifecycle.StageScrubGPU:
-		return []string{"LookAtLeaving", runTask}
+		return []string{"ReadNodeFacts", runTask}
 	case lifecycle.StageBootEraser:
-		return []string{"ArmNetboot", "LookAtLeaving", "WaitForSystem", "PowerCycleByBMC"}
+		return []string{"ArmNetboot", "ReadNodeFacts", "WaitForSystem", "PowerCycleByBMC"}
 	case lifecycle.StageValidateClean:
-		return []string{"LookAtLeaving", "WaitForSystem", "PowerCycleByBMC", runTask, "CertifyNode"}
+		return []string{"ReadNodeFacts", "WaitForSystem", "PowerCycleByBMC", runTask, "CertifyNode"}
 	case lifecycle.StagePowerOff:
 		return []string{"PowerOffByBMC"}
 	case lifecycle.StageReplaceHardware:
-		return []string{"ReplaceHardware", "LookAtLeaving"}
+		return []string{"ReplaceHardware", "ReadNodeFacts"}
 	case lifecycle.StageBootHardware:
-		return []string{"ArmNetboot", "LookAtLeaving", "WaitForSystem", "PowerCycleByBMC"}
+		return []string{"ArmNetboot", "ReadNodeFacts", "WaitForSystem", "PowerCycleByBMC"}
 	case lifecycle.StageRetireNode:
-		return []string{"RevokeIdentity", "MoveLeaving"}
+		return []string{"RevokeIdentity", "MoveNode"}
 	case lifecycle.StageCleanupSecrets:
-		return []string{"CleanSecrets"}
+		return []string{"DeleteNodeSecrets"}
 	}
 	return nil
 }

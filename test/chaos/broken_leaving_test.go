@@ -11,7 +11,7 @@ import (
 	"go.temporal.io/sdk/interceptor"
 
 	"github.com/slipway-cloud/slipway/activities/agenttask"
-	leaveact "github.com/slipway-cloud/slipway/activities/decommission"
+	evidenceact "github.com/slipway-cloud/slipway/activities/evidence"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -34,7 +34,7 @@ func (c *brokenLeavingActivity) ExecuteActivity(ctx context.Context, in *interce
 	again := activity.GetInfo(ctx).Attempt > 1 // "the first execution will have done it"
 	switch name := activity.GetInfo(ctx).ActivityType.Name; {
 	case name == "CertifyNode":
-		arg, _ := in.Args[0].(leaveact.CertifyIn)
+		arg, _ := in.Args[0].(evidenceact.CertifyIn)
 		arg.StartedAt = time.Now() // evidence that is another each time it is gathered
 		in.Args[0] = arg
 	case name == "RunTask":
@@ -42,7 +42,7 @@ func (c *brokenLeavingActivity) ExecuteActivity(ctx context.Context, in *interce
 		n, _ := c.asked.LoadOrStore(arg.JobID+arg.Stage, new(atomic.Int64))
 		arg.Key = strconv.FormatInt(n.(*atomic.Int64).Add(1), 10) // a key that is another each time it is asked
 		in.Args[0] = arg
-	case again && (name == "EndAllocation" || name == "RevokeIdentity" || name == "CleanSecrets"):
+	case again && (name == "EndAllocation" || name == "RevokeIdentity" || name == "DeleteNodeSecrets"):
 		return contract.LeavingFacts{Done: true, Agent: contract.AgentAlive}, nil
 	}
 	return c.Next.ExecuteActivity(ctx, in)

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 
 // orphaned is a case on a node whose BMC has an unfinished login of a worker that died: the BMC
 // locks its account after three wrong logins, so that the job waits for an operator.
-const orphaned = "decommission/storage_cleanup:cleanup_storage.LookAtLeaving=worker_killed.after"
+const orphaned = "decommission/storage_cleanup:cleanup_storage.ReadNodeFacts=worker_killed.after"
 
 // TestRun_AllScenarioSets plays seven strata inside this process, where the race detector can watch
 // the harness and the product. The long forms are areas of `make proof`; there this test also plays

@@ -38,14 +38,14 @@ func decommission() *ScenarioSet {
 	retired.name, retired.from, retired.occupied = "full_of_retired", lifecycle.NodeRetired, false
 	return &ScenarioSet{
 		Name: "decommission", Kind: contract.KindDecommission, Stages: stagesOf(false), Start: startLeaving(""),
-		Also: append(observes(stagesOf(false)), remote("job", "RevokeTasks", "job", "SettleTasks", "job", "LookAtLeaving", "job", "ErasureBegun", "observe", "ObserveMachine",
+		Also: append(observes(stagesOf(false)), remote("job", "RevokeTasks", "job", "WaitForTasks", "job", "ReadNodeFacts", "job", "CheckNothingErased", "observe", "ObserveMachine",
 			lifecycle.StageReleaseMAAS, "ReturnToReady", lifecycle.StageReleaseMAAS, "RevokeBootstrap")...),
 		Paths: []Path{
 			soft.path(), cleanup.path(), reimage.path(), full.path(), retired.path(),
 			soft.undone("undone_draining", lifecycle.StageDrainNode, runTask, stopped()...),
-			reimage.undone("undone_deploying", lifecycle.StageReleaseMAAS, "WaitForDeployed", append(stopped(), "job", "ErasureBegun",
+			reimage.undone("undone_deploying", lifecycle.StageReleaseMAAS, "WaitForDeployed", append(stopped(), "job", "CheckNothingErased",
 				lifecycle.StageReleaseMAAS, "ObserveMachine", lifecycle.StageReleaseMAAS, "ReturnToReady", lifecycle.StageReleaseMAAS, "RevokeBootstrap")...),
-			full.undone("undone_releasing", lifecycle.StageReleaseMAAS, "ReleaseErased", append(stopped(), "job", "ErasureBegun")...),
+			full.undone("undone_releasing", lifecycle.StageReleaseMAAS, "EraseAndRelease", append(stopped(), "job", "CheckNothingErased")...),
 		},
 	}
 }
@@ -54,12 +54,12 @@ func nodeOperation() *ScenarioSet {
 	drain, retire, remove := mode(lifecycle.ModeDrain), mode(lifecycle.ModeRetire), mode(lifecycle.ModeRemove)
 	return &ScenarioSet{
 		Name: "node_operation", Kind: contract.KindNodeOperation, Stages: stagesOf(true), Start: startLeaving(""),
-		Also: append(observes(stagesOf(true)), remote("job", "RevokeTasks", "job", "SettleTasks", "job", "LookAtLeaving")...),
+		Also: append(observes(stagesOf(true)), remote("job", "RevokeTasks", "job", "WaitForTasks", "job", "ReadNodeFacts")...),
 		Paths: []Path{
 			drain.path(), retire.path(), remove.path(),
 			retire.undone("undone_retiring", lifecycle.StageDrainNode, runTask, stopped()...),
 			remove.undone("undone_removing", lifecycle.StageRemoveNode, runTask,
-				append(withdrawn(), lifecycle.StageRemoveNode, "LookAtLeaving", lifecycle.StageRemoveNode, "MoveLeaving")...),
+				append(withdrawn(), lifecycle.StageRemoveNode, "ReadNodeFacts", lifecycle.StageRemoveNode, "MoveNode")...),
 		},
 	}
 }
@@ -102,16 +102,16 @@ func (l leaving) undone(name, stage, activity string, pairs ...string) Path {
 }
 
 // withdrawn is what a clean-up does with the tasks of the job.
-func withdrawn() []string { return []string{"job", "RevokeTasks", "job", "SettleTasks"} }
+func withdrawn() []string { return []string{"job", "RevokeTasks", "job", "WaitForTasks"} }
 
 // stopped is what it does where a tenant may have been ended.
-func stopped() []string { return append(withdrawn(), "job", "LookAtLeaving") }
+func stopped() []string { return append(withdrawn(), "job", "ReadNodeFacts") }
 
 // observes are the looks of a run that takes up a job.
 func observes(stages []string) []Point {
 	var out []Point
 	for _, s := range stages {
-		for _, a := range []string{"LookAtLeaving", runTask, "ObserveMachine", "CertifyNode", "PowerOffByMAAS", "PowerOffByBMC", "CheckIdentityRevoked", "RemoveLeavingMachine"} {
+		for _, a := range []string{"ReadNodeFacts", runTask, "ObserveMachine", "CertifyNode", "PowerOffByMAAS", "PowerOffByBMC", "CheckIdentityRevoked", "RemoveMachine"} {
 			out = append(out, Point{Stage: s, Activity: a})
 		}
 	}
@@ -134,24 +134,24 @@ func (l leaving) activities(stage string) []string {
 	full, reimage := l.Mode == lifecycle.ModeFull, l.Mode == lifecycle.ModeReimage
 	switch stage {
 	case lifecycle.StageDisableNode:
-		return []string{"LookAtLeaving", "LoadLeavingConfig"}
+		return []string{"ReadNodeFacts", "LoadNodeConfig"}
 	case lifecycle.StageForceRelease:
 		if l.occupied {
-			return []string{"LookAtLeaving", runTask, "EndAllocation"}
+			return []string{"ReadNodeFacts", runTask, "EndAllocation"}
 		}
 	case lifecycle.StageDrainNode:
 		switch {
 		case l.Mode == lifecycle.ModeDrain:
-			return []string{"WaitForVacancy", "LookAtLeaving", runTask}
+			return []string{"WaitForAllocationEnd", "ReadNodeFacts", runTask}
 		case l.from == lifecycle.NodeActive:
-			return []string{"LookAtLeaving", runTask}
+			return []string{"ReadNodeFacts", runTask}
 		}
 	case lifecycle.StageCleanupStorage, lifecycle.StageScrubGPU:
-		return []string{"LookAtLeaving", runTask}
+		return []string{"ReadNodeFacts", runTask}
 	case lifecycle.StageValidateClean:
-		out := []string{"LookAtLeaving", runTask}
+		out := []string{"ReadNodeFacts", runTask}
 		if !reimage { // the new installation is a boot of its own
-			out = append(out, "PowerCycleByBMC", "WaitForFreshBoot")
+			out = append(out, "PowerCycleByBMC", "WaitForNewBoot")
 		}
 		if !full { // it signs after the release
 			out = append(out, "CertifyNode")
@@ -159,33 +159,33 @@ func (l leaving) activities(stage string) []string {
 		return out
 	case lifecycle.StageLoadSite:
 		if reimage {
-			return []string{"LoadSiteConfig", "LookBeforeRelease"}
+			return []string{"LoadSiteConfig", "ReadMachineBeforeRelease"}
 		}
-		return []string{"ProbeForLeaving", "LookBeforeRelease"}
+		return []string{"ProbeRegion", "ReadMachineBeforeRelease"}
 	case lifecycle.StageReleaseMAAS:
 		if full {
-			return []string{"ReleaseErased", "CertifyNode"}
+			return []string{"EraseAndRelease", "CertifyNode"}
 		}
 		return []string{
-			"ReleaseErased", "ObserveMachine", "ConfigureStorage", "ApplyRoCE", "EnsurePXEInterfaceAuto", "RenderCloudInit", "DeployMachine",
+			"EraseAndRelease", "ObserveMachine", "ConfigureStorage", "ApplyRoCE", "EnsurePXEInterfaceAuto", "RenderCloudInit", "DeployMachine",
 			"WaitForDeployed", "EnsureHardwareSync", "CheckSSHSeed", "WaitForAgent", "DiscardUserData",
 		}
 	case lifecycle.StagePowerOffMAAS:
 		return []string{"PowerOffByMAAS", "PowerOffByBMC"}
 	case lifecycle.StageRetireNode:
 		if l.from == lifecycle.NodeActive {
-			return []string{"MoveLeaving"}
+			return []string{"MoveNode"}
 		}
 	case lifecycle.StageRemoveNode:
-		out := []string{"LookAtLeaving", "MoveLeaving", "RevokeIdentity"}
+		out := []string{"ReadNodeFacts", "MoveNode", "RevokeIdentity"}
 		if l.Mode == lifecycle.ModeRemove {
-			out = append(out, "LoadLeavingConfig", runTask)
+			out = append(out, "LoadNodeConfig", runTask)
 		}
 		return out
 	case lifecycle.StageCleanupSecrets:
-		return []string{"CleanSecrets"}
+		return []string{"DeleteNodeSecrets"}
 	case lifecycle.StageRemoveMAAS:
-		return []string{"RemoveLeavingMachine"}
+		return []string{"RemoveMachine"}
 	}
 	return nil
 }
@@ -237,7 +237,7 @@ func (l leaving) occupy(ctx context.Context, t *Target) error {
 	_, err = c.Exec(ctx, `UPDATE nodes SET allocation_id = $2, version = version + 1 WHERE id = $1`, t.NodeID, allocation)
 	if err == nil && l.Mode == lifecycle.ModeDrain {
 		go func() { // what the allocations' own job does one day, after the drain has come to wait for it
-			eventually(ctx, preparation, func() bool { return t.Executions("WaitForVacancy") > 0 })
+			eventually(ctx, preparation, func() bool { return t.Executions("WaitForAllocationEnd") > 0 })
 			pause(ctx, tenantStays)
 			eventually(ctx, time.Minute, func() bool { return t.Store.EndAllocation(ctx, t.NodeID, allocation) == nil })
 		}()

@@ -108,7 +108,7 @@ func calls(t *testing.T, dir string, known map[string]bool) map[string]bool {
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
 			if s, ok := n.(*ast.SelectorExpr); ok && known[s.Sel.Name] {
-				if of, ok := s.X.(*ast.Ident); ok && slices.Contains([]string{"maas", "bmc", "node", "leave", "agent"}, of.Name) {
+				if of, ok := s.X.(*ast.Ident); ok && slices.Contains([]string{"maas", "bmc", "node", "nodestate", "evidence", "agent"}, of.Name) {
 					out[s.Sel.Name] = true
 				}
 			}

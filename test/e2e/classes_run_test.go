@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
 
-	"github.com/slipway-cloud/slipway/activities/userdata"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
@@ -250,7 +250,7 @@ func (c *classCase) waitEnd(want lifecycle.JobStatus, becomes lifecycle.NodeStat
 	}
 	j := c.waitParked()
 	require.Equal(c.t, want, j.Status, "after %s: %s at %s: %s", c.job.RecommendedAction, j.FailureClass, j.FailedStage, j.Message)
-	_, err := c.App.Secrets.Resolve(c.t.Context(), providers.SecretRef(userdata.MachineToken(*j.NodeID)))
+	_, err := c.App.Secrets.Resolve(c.t.Context(), providers.SecretRef(cloudinit.MachineTokenName(*j.NodeID)))
 	require.True(c.t, providers.IsKind(err, providers.KindNotFound), "the machine's MAAS token is still stored: %v", err)
 	if want == lifecycle.JobCompleted {
 		node, err := c.App.Store.Node(c.t.Context(), *j.NodeID)

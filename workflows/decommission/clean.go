@@ -9,8 +9,9 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
-	leaveact "github.com/slipway-cloud/slipway/activities/decommission"
+	evidenceact "github.com/slipway-cloud/slipway/activities/evidence"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -168,8 +169,8 @@ func (s *State) boot(ctx workflow.Context) error {
 	if err := s.cycle(ctx, at); err != nil {
 		return err
 	}
-	in := leaveact.FreshBootIn{JobRef: s.ref(at), NotBootID: s.ScrubBoot, Poll: s.Config.Profile.PollInterval}
-	f, err := stage.Do(ctx, stage.KindPoll, "wait for the agent in a fresh boot", leave.WaitForFreshBoot, in)
+	in := nodestateact.NewBootIn{JobRef: s.ref(at), NotBootID: s.ScrubBoot, Poll: s.Config.Profile.PollInterval}
+	f, err := stage.Do(ctx, stage.KindPoll, "wait for the agent in a fresh boot", nodestate.WaitForNewBoot, in)
 	if err == nil {
 		s.learn(f)
 	}
@@ -217,14 +218,14 @@ func (s *State) certify(ctx workflow.Context, at string) error {
 }
 
 func (s *State) evidence(ctx workflow.Context, at string) error {
-	in := leaveact.CertifyIn{JobRef: s.ref(at), Kind: s.Kind, Mode: s.Request.Mode, StartedAt: s.StartedAt.Truncate(time.Microsecond), Dark: s.Dark, Known: s.Known}
+	in := evidenceact.CertifyIn{JobRef: s.ref(at), Kind: s.Kind, Mode: s.Request.Mode, StartedAt: s.StartedAt.Truncate(time.Microsecond), AgentUnreachable: s.Dark, InitialDisks: s.Known}
 	if s.pxe() {
 		in.Netboot = &s.Netboot
 	}
 	if s.Release.Over {
 		in.Release = &s.Release.ReleaseFacts
 	}
-	f, err := stage.Do(ctx, stage.KindLocalWork, "sign the certificate", leave.CertifyNode, in)
+	f, err := stage.Do(ctx, stage.KindLocalWork, "sign the certificate", evidence.CertifyNode, in)
 	if err == nil {
 		s.Evidence = f
 	}

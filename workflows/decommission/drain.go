@@ -5,9 +5,10 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/slipway-cloud/slipway/activities/agenttask"
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
-	leaveact "github.com/slipway-cloud/slipway/activities/decommission"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -25,8 +26,8 @@ func (s *State) load(ctx workflow.Context, at string) error {
 	if !s.pxe() && s.Known == nil {
 		s.Known = s.Node.Disks
 	}
-	in := maasact.LeavingIn{JobRef: s.ref(at), Keys: !s.mode().Operation || s.pxe()}
-	f, err := stage.Do(ctx, stage.KindMAASCall, "read site, profile, SKU", maas.LoadLeavingConfig, in)
+	in := maasact.NodeConfigIn{JobRef: s.ref(at), Keys: !s.mode().Operation || s.pxe()}
+	f, err := stage.Do(ctx, stage.KindMAASCall, "read site, profile, SKU", maas.LoadNodeConfig, in)
 	if err == nil {
 		s.Config, s.Loaded = f, true
 	}
@@ -104,8 +105,8 @@ func forceRelease(ctx workflow.Context, s *State) error {
 	} else if err := s.withoutAgent(ctx, a.stage); err != nil {
 		return err
 	}
-	in := leaveact.AllocationIn{JobRef: s.ref(a.stage), AllocationID: s.Node.AllocationID}
-	f, err := stage.Do(ctx, stage.KindLocalWork, "end the allocation", leave.EndAllocation, in)
+	in := nodestateact.AllocationIn{JobRef: s.ref(a.stage), AllocationID: s.Node.AllocationID}
+	f, err := stage.Do(ctx, stage.KindLocalWork, "end the allocation", nodestate.EndAllocation, in)
 	if err == nil {
 		s.learn(f)
 	}
@@ -200,8 +201,8 @@ func (s *State) drainAsk() ask {
 // allocation to end by itself.
 func drain(ctx workflow.Context, s *State) error {
 	if s.Request.Mode == lifecycle.ModeDrain && s.Node.AllocationID != "" {
-		in := leaveact.AllocationIn{JobRef: s.ref(lifecycle.StageDrainNode), AllocationID: s.Node.AllocationID, Poll: s.Config.Profile.PollInterval}
-		f, err := stage.Do(ctx, stage.KindPoll, "wait for the allocation to end", leave.WaitForVacancy, in)
+		in := nodestateact.AllocationIn{JobRef: s.ref(lifecycle.StageDrainNode), AllocationID: s.Node.AllocationID, Poll: s.Config.Profile.PollInterval}
+		f, err := stage.Do(ctx, stage.KindPoll, "wait for the allocation to end", nodestate.WaitForAllocationEnd, in)
 		if err != nil {
 			return err
 		}
@@ -231,8 +232,8 @@ func observeDrained(ctx workflow.Context, s *State) (stage.Observation, error) {
 	return stage.Observation{State: "not drained", Note: r.Message}, nil
 }
 
-func (s *State) settleIn(ctx workflow.Context, observe bool) leaveact.SettleIn {
-	in := leaveact.SettleIn{JobRef: s.Job, Until: workflow.Now(ctx).Add(settlePatience), Poll: s.Config.Profile.PollInterval}
+func (s *State) settleIn(ctx workflow.Context, observe bool) agenttask.WaitForTasksIn {
+	in := agenttask.WaitForTasksIn{JobRef: s.Job, Until: workflow.Now(ctx).Add(settlePatience), Poll: s.Config.Profile.PollInterval}
 	in.ObserveOnly = observe
 	return in
 }

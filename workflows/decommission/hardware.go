@@ -3,7 +3,7 @@ package decommission
 import (
 	"go.temporal.io/sdk/workflow"
 
-	leaveact "github.com/slipway-cloud/slipway/activities/decommission"
+	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage"
@@ -22,15 +22,15 @@ func unswitchable(s *State) string {
 	return ""
 }
 
-func (s *State) hardwareIn(at string) leaveact.HardwareIn {
-	return leaveact.HardwareIn{JobRef: s.ref(at), Poll: s.Config.Profile.PollInterval}
+func (s *State) hardwareIn(at string) nodestateact.HardwareIn {
+	return nodestateact.HardwareIn{JobRef: s.ref(at), Poll: s.Config.Profile.PollInterval}
 }
 
 // replaceHardware waits for a person to name the new hardware. Nothing leads
 // back from there: the old one may be erased, or gone.
 func replaceHardware(ctx workflow.Context, s *State) error {
 	const at = lifecycle.StageReplaceHardware
-	f, err := stage.Do(ctx, stage.KindPoll, "wait for the new hardware to be named", leave.ReplaceHardware, s.hardwareIn(at))
+	f, err := stage.Do(ctx, stage.KindPoll, "wait for the new hardware to be named", nodestate.ReplaceHardware, s.hardwareIn(at))
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func observeReplaced(ctx workflow.Context, s *State) (stage.Observation, error) 
 	const at = lifecycle.StageReplaceHardware
 	in := s.hardwareIn(at)
 	in.ObserveOnly = true
-	f, err := stage.Do(ctx, stage.KindLocalWork, "look at the planned hardware", leave.ReplaceHardware, in)
+	f, err := stage.Do(ctx, stage.KindLocalWork, "look at the planned hardware", nodestate.ReplaceHardware, in)
 	if err != nil || !f.Done {
 		return stage.Observation{State: "not replaced", Note: f.Note}, err
 	}
@@ -60,7 +60,7 @@ func observeReplaced(ctx workflow.Context, s *State) (stage.Observation, error) 
 
 // newSystemIn asks for the system on the new hardware: an agent that was
 // installed, or the one that moved, in a boot of its own.
-func (s *State) newSystemIn(ctx workflow.Context) leaveact.SystemIn {
+func (s *State) newSystemIn(ctx workflow.Context) nodestateact.SystemIn {
 	in := s.systemIn(ctx, lifecycle.StageBootHardware, s.Hardware.BootID)
 	in.Purpose, in.Healthy = lifecycle.NetbootInstall, true
 	if s.Hardware.Moved {
@@ -128,7 +128,7 @@ func observeHardware(ctx workflow.Context, s *State) (stage.Observation, error) 
 // addresses back.
 func (s *State) retirePXE(ctx workflow.Context) error {
 	const at = lifecycle.StageRetireNode
-	f, err := stage.Do(ctx, stage.KindLocalWork, "shut the agent's identity out", leave.RevokeIdentity, s.ref(at))
+	f, err := stage.Do(ctx, stage.KindLocalWork, "shut the agent's identity out", nodestate.RevokeIdentity, s.ref(at))
 	if err != nil {
 		return err
 	}

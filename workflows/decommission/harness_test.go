@@ -19,9 +19,10 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/agenttask"
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
-	leaveact "github.com/slipway-cloud/slipway/activities/decommission"
+	evidenceact "github.com/slipway-cloud/slipway/activities/evidence"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
+	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
 	"github.com/slipway-cloud/slipway/activities/projection"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
@@ -133,11 +134,11 @@ func looks[O any](w *site, effect func() O) (O, error) {
 	return effect(), nil
 }
 
-func (w *site) LookAtLeaving(context.Context, contract.JobRef) (contract.LeavingFacts, error) {
+func (w *site) ReadNodeFacts(context.Context, contract.JobRef) (contract.LeavingFacts, error) {
 	return looks(w, func() contract.LeavingFacts { return w.facts })
 }
 
-func (w *site) LoadLeavingConfig(context.Context, maasact.LeavingIn) (contract.LeavingConfig, error) {
+func (w *site) LoadNodeConfig(context.Context, maasact.NodeConfigIn) (contract.LeavingConfig, error) {
 	return does(w, "config", func() contract.LeavingConfig {
 		return contract.LeavingConfig{KeepUsers: []string{"ubuntu"}, KeepKeys: []string{"ssh-ed25519 AAAA"}, ProfileID: "prof_1", SKUID: "sku_1"}
 	})
@@ -158,13 +159,13 @@ func (w *site) RevokeTasks(context.Context, agenttask.RevokeTasksIn) (agenttask.
 	return does(w, "withdraw", func() agenttask.RevokeTasksOut { return agenttask.RevokeTasksOut{} })
 }
 
-func (w *site) SettleTasks(context.Context, leaveact.SettleIn) (contract.LeavingFacts, error) {
-	return looks(w, func() contract.LeavingFacts { return contract.LeavingFacts{Done: true} })
+func (w *site) WaitForTasks(context.Context, agenttask.WaitForTasksIn) (agenttask.TasksDone, error) {
+	return looks(w, func() agenttask.TasksDone { return agenttask.TasksDone{Done: true} })
 }
 
-func (w *site) ErasureBegun(context.Context, contract.JobRef) (contract.LeavingFacts, error) {
-	return looks(w, func() contract.LeavingFacts {
-		return contract.LeavingFacts{Done: !slices.Contains(w.calls, "gpu.scrub")}
+func (w *site) CheckNothingErased(context.Context, contract.JobRef) (agenttask.TasksDone, error) {
+	return looks(w, func() agenttask.TasksDone {
+		return agenttask.TasksDone{Done: !slices.Contains(w.calls, "gpu.scrub")}
 	})
 }
 
@@ -174,22 +175,22 @@ func (w *site) vacate() {
 	w.facts.AllocationID, w.facts.TenantLeft = "", &left
 }
 
-func (w *site) EndAllocation(context.Context, leaveact.AllocationIn) (contract.LeavingFacts, error) {
+func (w *site) EndAllocation(context.Context, nodestateact.AllocationIn) (contract.LeavingFacts, error) {
 	if _, err := looks(w, func() int { w.vacate(); return 0 }); err != nil { // a failure of it is an answer that was lost
 		return contract.LeavingFacts{}, err
 	}
 	return does(w, "free", func() contract.LeavingFacts { return w.facts })
 }
 
-func (w *site) WaitForVacancy(context.Context, leaveact.AllocationIn) (contract.LeavingFacts, error) {
+func (w *site) WaitForAllocationEnd(context.Context, nodestateact.AllocationIn) (contract.LeavingFacts, error) {
 	return does(w, "vacancy", func() contract.LeavingFacts { w.vacate(); return w.facts })
 }
 
-func (w *site) WaitForFreshBoot(context.Context, leaveact.FreshBootIn) (contract.LeavingFacts, error) {
+func (w *site) WaitForNewBoot(context.Context, nodestateact.NewBootIn) (contract.LeavingFacts, error) {
 	return does(w, "fresh", func() contract.LeavingFacts { w.facts.BootID = "boot-2"; return w.facts })
 }
 
-func (w *site) MoveLeaving(_ context.Context, in leaveact.MoveIn) (contract.LeavingFacts, error) {
+func (w *site) MoveNode(_ context.Context, in nodestateact.MoveIn) (contract.LeavingFacts, error) {
 	err := w.follow(contract.NodeMove{To: in.To, Owner: in.Owner, Proof: in.Proof})
 	if err != nil {
 		return contract.LeavingFacts{}, failure(lifecycle.FailStateDisagreement)
@@ -197,10 +198,10 @@ func (w *site) MoveLeaving(_ context.Context, in leaveact.MoveIn) (contract.Leav
 	return does(w, "move:"+string(in.To), func() contract.LeavingFacts { return w.facts })
 }
 
-func (w *site) CertifyNode(_ context.Context, in leaveact.CertifyIn) (contract.CertificateFacts, error) {
+func (w *site) CertifyNode(_ context.Context, in evidenceact.CertifyIn) (contract.CertificateFacts, error) {
 	return does(w, "certify", func() contract.CertificateFacts {
 		w.certs++
-		w.dark, w.known = in.Dark, in.Known
+		w.dark, w.known = in.AgentUnreachable, in.InitialDisks
 		if len(w.unproven) == 0 {
 			w.facts.TenantLeft = nil
 		}
@@ -218,7 +219,7 @@ func (w *site) CheckIdentityRevoked(context.Context, contract.JobRef) (contract.
 	})
 }
 
-func (w *site) CleanSecrets(context.Context, contract.JobRef) (contract.LeavingFacts, error) {
+func (w *site) DeleteNodeSecrets(context.Context, contract.JobRef) (contract.LeavingFacts, error) {
 	return does(w, "secrets", func() contract.LeavingFacts { w.facts.BMCID = ""; return contract.LeavingFacts{Done: true} })
 }
 
@@ -262,7 +263,7 @@ func (w *site) ObserveMachine(context.Context, maasact.MachineIn) (contract.Mach
 	return looks(w, w.seen)
 }
 
-func (w *site) ProbeForLeaving(context.Context, contract.JobRef) (contract.MachineFacts, error) {
+func (w *site) ProbeRegion(context.Context, contract.JobRef) (contract.MachineFacts, error) {
 	return does(w, "probe", w.seen)
 }
 
@@ -270,11 +271,11 @@ func (w *site) LoadSiteConfig(context.Context, maasact.LoadSiteIn) (contract.Sit
 	return does(w, "site", func() contract.SiteFacts { return contract.SiteFacts{Profile: spec.ProfileSpec{}.WithDefaults()} })
 }
 
-func (w *site) LookBeforeRelease(context.Context, maasact.MachineIn) (contract.ReleaseFacts, error) {
+func (w *site) ReadMachineBeforeRelease(context.Context, maasact.MachineIn) (contract.ReleaseFacts, error) {
 	return does(w, "before", func() contract.ReleaseFacts { return contract.ReleaseFacts{MachineFacts: w.seen(), LastEvent: 7} })
 }
 
-func (w *site) ReleaseErased(context.Context, maasact.LeaveReleaseIn) (contract.ReleaseFacts, error) {
+func (w *site) EraseAndRelease(context.Context, maasact.EraseAndReleaseIn) (contract.ReleaseFacts, error) {
 	return does(w, "release", func() contract.ReleaseFacts {
 		w.machine, w.power, w.erased, w.ours = "Ready", "off", true, false
 		w.facts.Agent = contract.AgentSilent // the agent is gone with its disk
@@ -282,7 +283,7 @@ func (w *site) ReleaseErased(context.Context, maasact.LeaveReleaseIn) (contract.
 	})
 }
 
-func (w *site) RemoveLeavingMachine(_ context.Context, in maasact.RemoveLeavingIn) (contract.MachineFacts, error) {
+func (w *site) RemoveMachine(_ context.Context, in maasact.RemoveMachineIn) (contract.MachineFacts, error) {
 	gone := contract.MachineFacts{Status: "absent", Done: true}
 	if in.ObserveOnly {
 		return looks(w, func() contract.MachineFacts { gone.Done = w.machine == "absent"; return gone })

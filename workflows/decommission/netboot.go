@@ -6,7 +6,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
-	leaveact "github.com/slipway-cloud/slipway/activities/decommission"
+	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage"
@@ -88,8 +88,8 @@ func (s *State) eraser() bool { return s.Netboot.Purpose == lifecycle.NetbootEra
 // arm makes the node boot from the network for a purpose. What the installed
 // system said of its disks is kept from the first time.
 func (s *State) arm(ctx workflow.Context, at string, purpose lifecycle.Netboot) error {
-	in := leaveact.NetbootIn{JobRef: s.ref(at), Purpose: purpose}
-	f, err := stage.Do(ctx, stage.KindLocalWork, "arm the netboot", leave.ArmNetboot, in)
+	in := nodestateact.NetbootIn{JobRef: s.ref(at), Purpose: purpose}
+	f, err := stage.Do(ctx, stage.KindLocalWork, "arm the netboot", nodestate.ArmNetboot, in)
 	if err != nil {
 		return err
 	}
@@ -117,20 +117,20 @@ func bootEraser(ctx workflow.Context, s *State) error {
 
 // systemIn asks for the system that was armed, in another boot than the one
 // named.
-func (s *State) systemIn(ctx workflow.Context, at, notBoot string) leaveact.SystemIn {
-	return leaveact.SystemIn{
+func (s *State) systemIn(ctx workflow.Context, at, notBoot string) nodestateact.SystemIn {
+	return nodestateact.SystemIn{
 		JobRef: s.ref(at), Purpose: s.Netboot.Purpose, NotBootID: notBoot, SKU: s.Config.SKU, Poll: s.Config.Profile.PollInterval,
 		Until: stage.DeadlineAt(ctx).Add(-taskMargin), Class: lifecycle.FailAgentNotEnrolled,
 	}
 }
 
-func (s *State) lookAtSystem(ctx workflow.Context, in leaveact.SystemIn) (contract.SystemFacts, error) {
+func (s *State) lookAtSystem(ctx workflow.Context, in nodestateact.SystemIn) (contract.SystemFacts, error) {
 	in.ObserveOnly = true
-	return stage.Do(ctx, stage.KindLocalWork, "look for the agent of the system", leave.WaitForSystem, in)
+	return stage.Do(ctx, stage.KindLocalWork, "look for the agent of the system", nodestate.WaitForSystem, in)
 }
 
-func (s *State) waitForSystem(ctx workflow.Context, in leaveact.SystemIn) (contract.SystemFacts, error) {
-	return stage.Do(ctx, stage.KindPoll, "wait for the agent of the system", leave.WaitForSystem, in)
+func (s *State) waitForSystem(ctx workflow.Context, in nodestateact.SystemIn) (contract.SystemFacts, error) {
+	return stage.Do(ctx, stage.KindPoll, "wait for the agent of the system", nodestate.WaitForSystem, in)
 }
 
 // livePatience is how long a live system may take to boot and enrol.
@@ -185,7 +185,7 @@ const handPatience = 20 * time.Minute
 
 // byHand parks the job so that a person restarts the machine; a retry waits for
 // the machine, as it takes a while to boot.
-func (s *State) byHand(ctx workflow.Context, at string, in *leaveact.SystemIn) error {
+func (s *State) byHand(ctx workflow.Context, at string, in *nodestateact.SystemIn) error {
 	if !s.Asked[at] || stage.Attempt(ctx) > 1 {
 		if s.Asked == nil {
 			s.Asked = map[string]bool{}
@@ -216,13 +216,13 @@ func observeEraser(ctx workflow.Context, s *State) (stage.Observation, error) {
 // disarm takes an armed netboot back: from then on the machine boots by the
 // node's state. A live system that runs goes on until it is restarted.
 func disarm(ctx workflow.Context, s *State) error {
-	_, err := stage.Do(ctx, stage.KindLocalWork, "disarm the netboot", leave.DisarmNetboot, s.Job)
+	_, err := stage.Do(ctx, stage.KindLocalWork, "disarm the netboot", nodestate.DisarmNetboot, s.Job)
 	return err
 }
 
 // armedRemains proves disarm.
 func armedRemains(ctx workflow.Context, s *State) (string, error) {
-	f, err := stage.Do(ctx, stage.KindLocalWork, "no netboot of the job is armed", leave.CheckNetboot, s.Job)
+	f, err := stage.Do(ctx, stage.KindLocalWork, "no netboot of the job is armed", nodestate.CheckNetboot, s.Job)
 	if err != nil || !f.Armed {
 		return "", err
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	leaveact "github.com/slipway-cloud/slipway/activities/decommission"
+	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -35,7 +35,7 @@ func (w *site) restart() {
 	}
 }
 
-func (w *site) ArmNetboot(_ context.Context, in leaveact.NetbootIn) (contract.NetbootFacts, error) {
+func (w *site) ArmNetboot(_ context.Context, in nodestateact.NetbootIn) (contract.NetbootFacts, error) {
 	return does(w, "arm:"+string(in.Purpose), func() contract.NetbootFacts {
 		if w.net.armed != in.Purpose {
 			w.net.armed, w.net.enrolled = in.Purpose, ""
@@ -52,12 +52,12 @@ func (w *site) CheckNetboot(context.Context, contract.JobRef) (contract.NetbootF
 	return looks(w, func() contract.NetbootFacts { return contract.NetbootFacts{Armed: w.net.armed != "", Note: "armed"} })
 }
 
-func (w *site) system(in leaveact.SystemIn) contract.SystemFacts {
+func (w *site) system(in nodestateact.SystemIn) contract.SystemFacts {
 	there := w.net.enrolled == in.Purpose && w.facts.BootID != in.NotBootID
 	return contract.SystemFacts{Done: there, BootID: w.facts.BootID, Serial: w.net.serial, Note: "in boot " + w.facts.BootID}
 }
 
-func (w *site) WaitForSystem(_ context.Context, in leaveact.SystemIn) (contract.SystemFacts, error) {
+func (w *site) WaitForSystem(_ context.Context, in nodestateact.SystemIn) (contract.SystemFacts, error) {
 	if in.ObserveOnly {
 		return looks(w, func() contract.SystemFacts { return w.system(in) })
 	}
@@ -68,7 +68,7 @@ func (w *site) WaitForSystem(_ context.Context, in leaveact.SystemIn) (contract.
 	return f, err
 }
 
-func (w *site) ReplaceHardware(_ context.Context, in leaveact.HardwareIn) (contract.HardwareFacts, error) {
+func (w *site) ReplaceHardware(_ context.Context, in nodestateact.HardwareIn) (contract.HardwareFacts, error) {
 	if in.ObserveOnly {
 		return looks(w, func() contract.HardwareFacts { return *w.net.planned })
 	}

@@ -9,8 +9,8 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
-	leaveact "github.com/slipway-cloud/slipway/activities/decommission"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
 	"github.com/slipway-cloud/slipway/activities/projection"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -63,9 +63,9 @@ type planner struct {
 	s     State
 	until time.Time
 
-	known  leaveact.LeavingPlan
-	region maasact.LeavingPlan
-	bmc    bmcact.LeavingPlan
+	known  nodestateact.DecommissionPlan
+	region maasact.DecommissionPlan
+	bmc    bmcact.PowerOffPlan
 	// unseen says why the region could not be asked.
 	unseen string
 	// dark is set when the agent could not be asked, and off when the machine is
@@ -117,7 +117,7 @@ func (p *planner) load(ctx workflow.Context) (contract.Snapshot, error) {
 // observe reads the database, which must answer, and the region and the BMC's
 // record, which are shown as unknown when they do not.
 func (p *planner) observe(ctx workflow.Context) error {
-	known, err := look[leaveact.LeavingLook, leaveact.LeavingPlan](ctx, p, "look at the node", leave.PlanLeaving, leaveact.LeavingLook{In: p.s.Job})
+	known, err := look[nodestateact.DecommissionPlanIn, nodestateact.DecommissionPlan](ctx, p, "look at the node", nodestate.PlanNodeDecommission, nodestateact.DecommissionPlanIn{In: p.s.Job})
 	if err != nil {
 		return err
 	}
@@ -127,18 +127,18 @@ func (p *planner) observe(ctx workflow.Context) error {
 	}
 	p.s.learn(known.Facts)
 	p.s.Retired = p.s.Retired || known.Facts.Status == lifecycle.NodeRetired || known.Facts.Status == lifecycle.NodeRemoving
-	at := maasact.LeavingLook{
+	at := maasact.DecommissionPlanIn{
 		In: p.s.Job, SystemID: p.s.Node.SystemID, Hostname: p.s.Node.Hostname, MACs: p.s.Node.MACs,
 		Keys: !p.s.mode().Operation || p.s.pxe(), Install: p.s.Request.Mode == lifecycle.ModeReimage,
 	}
-	p.region, err = look[maasact.LeavingLook, maasact.LeavingPlan](ctx, p, "look at the machine in MAAS", maas.PlanLeavingMachine, at)
+	p.region, err = look[maasact.DecommissionPlanIn, maasact.DecommissionPlan](ctx, p, "look at the machine in MAAS", maas.PlanMachineDecommission, at)
 	if err != nil {
 		p.unseen = "MAAS could not be looked at in time; ask again"
 	}
 	p.s.Config = p.region.Config
 	p.s.saw(p.region.Machine)
 	if id := p.s.Node.BMCID; id != "" {
-		p.bmc, err = look[bmcact.LeavingLook, bmcact.LeavingPlan](ctx, p, "look at the BMC's record", bmc.PlanLeavingPower, bmcact.LeavingLook{BMCID: id})
+		p.bmc, err = look[bmcact.PowerOffPlanIn, bmcact.PowerOffPlan](ctx, p, "look at the BMC's record", bmc.PlanPowerOffByBMC, bmcact.PowerOffPlanIn{BMCID: id})
 		if err != nil {
 			return err
 		}

@@ -4,16 +4,16 @@ import (
 	"fmt"
 	"strings"
 
-	leaveact "github.com/slipway-cloud/slipway/activities/decommission"
+	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // The plan's rows of what only PXE nodes have.
 
-func (p *planner) netboot() leaveact.NetbootPlan {
+func (p *planner) netboot() nodestateact.NetbootPlan {
 	if p.known.PXE == nil {
-		return leaveact.NetbootPlan{}
+		return nodestateact.NetbootPlan{}
 	}
 	return *p.known.PXE
 }

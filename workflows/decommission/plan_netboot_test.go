@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	leaveact "github.com/slipway-cloud/slipway/activities/decommission"
+	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -15,7 +15,7 @@ func onTheNetwork(status lifecycle.NodeStatus) *looker {
 	l := inService()
 	l.region.Machine, l.region.Disks, l.region.Records = contract.MachineFacts{}, nil, nil
 	l.known.Facts.SystemID, l.known.Facts.Status = "", status
-	l.known.PXE = &leaveact.NetbootPlan{Erase: "eraser", Install: "ubuntu"}
+	l.known.PXE = &nodestateact.NetbootPlan{Erase: "eraser", Install: "ubuntu"}
 	return l
 }
 

@@ -12,8 +12,8 @@ import (
 	"go.temporal.io/sdk/testsuite"
 
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
-	leaveact "github.com/slipway-cloud/slipway/activities/decommission"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
 	"github.com/slipway-cloud/slipway/activities/projection"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -22,9 +22,9 @@ import (
 
 // looker answers the looks of a plan.
 type looker struct {
-	known  leaveact.LeavingPlan
-	region maasact.LeavingPlan
-	bmc    bmcact.LeavingPlan
+	known  nodestateact.DecommissionPlan
+	region maasact.DecommissionPlan
+	bmc    bmcact.PowerOffPlan
 	away   bool
 	// named is the hardware that the request names.
 	named *contract.HardwareFacts
@@ -32,18 +32,18 @@ type looker struct {
 	disks string
 }
 
-func (l *looker) PlanLeaving(context.Context, leaveact.LeavingLook) (leaveact.LeavingPlan, error) {
+func (l *looker) PlanNodeDecommission(context.Context, nodestateact.DecommissionPlanIn) (nodestateact.DecommissionPlan, error) {
 	return l.known, nil
 }
 
-func (l *looker) PlanLeavingMachine(context.Context, maasact.LeavingLook) (maasact.LeavingPlan, error) {
+func (l *looker) PlanMachineDecommission(context.Context, maasact.DecommissionPlanIn) (maasact.DecommissionPlan, error) {
 	if l.away {
 		return l.region, temporal.NewApplicationError("it hangs", "slow")
 	}
 	return l.region, nil
 }
 
-func (l *looker) PlanLeavingPower(context.Context, bmcact.LeavingLook) (bmcact.LeavingPlan, error) {
+func (l *looker) PlanPowerOffByBMC(context.Context, bmcact.PowerOffPlanIn) (bmcact.PowerOffPlan, error) {
 	return l.bmc, nil
 }
 
@@ -51,16 +51,16 @@ func (l *looker) PlanLeavingPower(context.Context, bmcact.LeavingLook) (bmcact.L
 func inService() *looker {
 	at := time.Now()
 	return &looker{
-		known: leaveact.LeavingPlan{
+		known: nodestateact.DecommissionPlan{
 			Facts: contract.LeavingFacts{
 				Status: lifecycle.NodeActive, Hostname: "gpu-1", SystemID: "abc123", BMCID: "bmc_1", Agent: contract.AgentAlive, LastBeat: &at, BootID: "b",
 			},
 			Disks: []string{"nvme0n1 S1"}, GPUs: 8, Deletes: []string{"bmc/login"},
 		},
-		region: maasact.LeavingPlan{
+		region: maasact.DecommissionPlan{
 			Machine: contract.MachineFacts{SystemID: "abc123", Status: "Deployed", Power: "on"}, Disks: []string{"sda S0", "nvme0n1 S1"}, Records: []string{"abc123"},
 		},
-		bmc: bmcact.LeavingPlan{Address: "192.0.2.1"},
+		bmc: bmcact.PowerOffPlan{Address: "192.0.2.1"},
 	}
 }
 

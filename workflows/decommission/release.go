@@ -24,13 +24,13 @@ func loadSite(ctx workflow.Context, s *State) error {
 			return err
 		}
 		s.Config.Site, s.Config.Profile, s.Config.SKU = f.Site, f.Profile, f.SKU
-	} else if _, err := stage.Do(ctx, stage.KindMAASCall, "ask MAAS for what it allows", maas.ProbeForLeaving, s.ref(at)); err != nil {
+	} else if _, err := stage.Do(ctx, stage.KindMAASCall, "ask MAAS for what it allows", maas.ProbeRegion, s.ref(at)); err != nil {
 		return err
 	}
 	if s.Release.Seen {
 		return nil
 	}
-	f, err := stage.Do(ctx, stage.KindMAASCall, "look at the machine before its release", maas.LookBeforeRelease, s.machineIn(at))
+	f, err := stage.Do(ctx, stage.KindMAASCall, "look at the machine before its release", maas.ReadMachineBeforeRelease, s.machineIn(at))
 	if err != nil {
 		return err
 	}
@@ -42,13 +42,13 @@ func loadSite(ctx workflow.Context, s *State) error {
 // eraseShare is the part of the stage's time that erasing disks may take.
 const eraseShare = 3.0 / 4
 
-func (s *State) releaseIn(ctx workflow.Context) maasact.LeaveReleaseIn {
+func (s *State) releaseIn(ctx workflow.Context) maasact.EraseAndReleaseIn {
 	left := stage.DeadlineAt(ctx).Sub(workflow.Now(ctx))
 	next := 0
 	if !s.full() {
 		next = max(s.Deploy.Attempt, 1)
 	}
-	return maasact.LeaveReleaseIn{
+	return maasact.EraseAndReleaseIn{
 		Next:      next,
 		MachineIn: s.machineIn(lifecycle.StageReleaseMAAS), AfterEvent: s.Release.LastEvent, Begun: s.Release.Status != "Ready" && s.Release.Status != "New",
 		Fallback: s.Config.Profile.ReleaseFallbackNoErase, EraseUntil: workflow.Now(ctx).Add(time.Duration(float64(left) * eraseShare)),
@@ -59,7 +59,7 @@ func (s *State) releaseIn(ctx workflow.Context) maasact.LeaveReleaseIn {
 // decommission signs its certificate then; a reimage installs the machine anew.
 func release(ctx workflow.Context, s *State) error {
 	if !s.Release.Over {
-		f, err := stage.Do(ctx, stage.KindPoll, "release with erase and wait", maas.ReleaseErased, s.releaseIn(ctx))
+		f, err := stage.Do(ctx, stage.KindPoll, "release with erase and wait", maas.EraseAndRelease, s.releaseIn(ctx))
 		if err != nil {
 			return err
 		}

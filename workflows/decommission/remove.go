@@ -5,8 +5,8 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
-	leaveact "github.com/slipway-cloud/slipway/activities/decommission"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -60,8 +60,8 @@ func retiredBefore(s *State) string {
 }
 
 func (s *State) move(ctx workflow.Context, at string, from, to lifecycle.NodeStatus, owner lifecycle.Owner, proof lifecycle.Proof, note string) error {
-	in := leaveact.MoveIn{JobRef: s.ref(at), From: from, To: to, Owner: owner, Proof: proof, Note: note}
-	_, err := stage.Do(ctx, stage.KindLocalWork, "move the node to "+string(to), leave.MoveLeaving, in)
+	in := nodestateact.MoveIn{JobRef: s.ref(at), From: from, To: to, Owner: owner, Proof: proof, Note: note}
+	_, err := stage.Do(ctx, stage.KindLocalWork, "move the node to "+string(to), nodestate.MoveNode, in)
 	return err
 }
 
@@ -100,7 +100,7 @@ func removeNode(ctx workflow.Context, s *State) error {
 			return err
 		}
 	}
-	f, err := stage.Do(ctx, stage.KindLocalWork, "shut the agent's identity out", leave.RevokeIdentity, s.ref(at))
+	f, err := stage.Do(ctx, stage.KindLocalWork, "shut the agent's identity out", nodestate.RevokeIdentity, s.ref(at))
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (s *State) uninstall(ctx workflow.Context) error {
 }
 
 func observeRemoved(ctx workflow.Context, s *State) (stage.Observation, error) {
-	f, err := stage.Do(ctx, stage.KindLocalWork, "look at the identity", leave.CheckIdentityRevoked, s.ref(lifecycle.StageRemoveNode))
+	f, err := stage.Do(ctx, stage.KindLocalWork, "look at the identity", nodestate.CheckIdentityRevoked, s.ref(lifecycle.StageRemoveNode))
 	if err != nil {
 		return stage.Observation{}, err
 	}
@@ -164,16 +164,16 @@ func removalRemains(ctx workflow.Context, s *State) (string, error) {
 }
 
 func cleanSecrets(ctx workflow.Context, s *State) error {
-	_, err := stage.Do(ctx, stage.KindLocalWork, "delete the node's secrets", leave.CleanSecrets, s.ref(lifecycle.StageCleanupSecrets))
+	_, err := stage.Do(ctx, stage.KindLocalWork, "delete the node's secrets", nodestate.DeleteNodeSecrets, s.ref(lifecycle.StageCleanupSecrets))
 	return err
 }
 
-func (s *State) recordIn() maasact.RemoveLeavingIn {
-	return maasact.RemoveLeavingIn{MachineIn: s.machineIn(lifecycle.StageRemoveMAAS), MACs: s.Node.MACs}
+func (s *State) recordIn() maasact.RemoveMachineIn {
+	return maasact.RemoveMachineIn{MachineIn: s.machineIn(lifecycle.StageRemoveMAAS), MACs: s.Node.MACs}
 }
 
 func removeRecord(ctx workflow.Context, s *State) error {
-	f, err := stage.Do(ctx, stage.KindBMCCall, "delete the machine in MAAS", maas.RemoveLeavingMachine, s.recordIn())
+	f, err := stage.Do(ctx, stage.KindBMCCall, "delete the machine in MAAS", maas.RemoveMachine, s.recordIn())
 	if err == nil {
 		s.saw(f)
 	}
@@ -183,7 +183,7 @@ func removeRecord(ctx workflow.Context, s *State) error {
 func observeRecord(ctx workflow.Context, s *State) (stage.Observation, error) {
 	in := s.recordIn()
 	in.ObserveOnly = true
-	f, err := stage.Do(ctx, stage.KindMAASCall, "look for the machine in MAAS", maas.RemoveLeavingMachine, in)
+	f, err := stage.Do(ctx, stage.KindMAASCall, "look for the machine in MAAS", maas.RemoveMachine, in)
 	if err != nil {
 		return stage.Observation{}, err
 	}

@@ -5,9 +5,10 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/agenttask"
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
-	leaveact "github.com/slipway-cloud/slipway/activities/decommission"
+	evidenceact "github.com/slipway-cloud/slipway/activities/evidence"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
+	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage"
@@ -15,11 +16,12 @@ import (
 
 // Nil pointers: their methods only name the activities.
 var (
-	agent *agenttask.Activities
-	bmc   *bmcact.Activities
-	leave *leaveact.Activities
-	maas  *maasact.Activities
-	node  *nodeact.Activities
+	agent     *agenttask.Activities
+	bmc       *bmcact.Activities
+	evidence  *evidenceact.Activities
+	nodestate *nodestateact.Activities
+	maas      *maasact.Activities
+	node      *nodeact.Activities
 )
 
 // stages are the thirteen, and those that only PXE nodes have; a mode chooses among them. Those that erase or

@@ -76,7 +76,7 @@ func (s *State) observe(ctx workflow.Context, a ask) (lifecycle.TaskResult, erro
 
 // look reads the node and its agent as they are now.
 func (s *State) look(ctx workflow.Context, at string) error {
-	f, err := stage.Do(ctx, stage.KindLocalWork, "look at the node", leave.LookAtLeaving, s.ref(at))
+	f, err := stage.Do(ctx, stage.KindLocalWork, "look at the node", nodestate.ReadNodeFacts, s.ref(at))
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func withdraw(ctx workflow.Context, s *State) error {
 	if _, err := stage.Do(ctx, stage.KindLocalWork, "withdraw tasks", agent.RevokeTasks, in); err != nil {
 		return err
 	}
-	_, err := stage.Do(ctx, stage.KindPoll, "wait for what the agent has begun", leave.SettleTasks, s.settleIn(ctx, false))
+	_, err := stage.Do(ctx, stage.KindPoll, "wait for what the agent has begun", agent.WaitForTasks, s.settleIn(ctx, false))
 	return err
 }
 
@@ -112,7 +112,7 @@ func stopDraining(ctx workflow.Context, s *State) error {
 	if err := withdraw(ctx, s); err != nil || s.pxe() {
 		return err
 	}
-	f, err := stage.Do(ctx, stage.KindLocalWork, "did a tenant leave", leave.LookAtLeaving, s.Job)
+	f, err := stage.Do(ctx, stage.KindLocalWork, "did a tenant leave", nodestate.ReadNodeFacts, s.Job)
 	if err == nil {
 		s.learn(f)
 	}
@@ -121,7 +121,7 @@ func stopDraining(ctx workflow.Context, s *State) error {
 
 // tasksRemain proves withdraw.
 func tasksRemain(ctx workflow.Context, s *State) (string, error) {
-	left, err := stage.Do(ctx, stage.KindLocalWork, "no task of the job is open", leave.SettleTasks, s.settleIn(ctx, true))
+	left, err := stage.Do(ctx, stage.KindLocalWork, "no task of the job is open", agent.WaitForTasks, s.settleIn(ctx, true))
 	if err != nil || left.Done {
 		return "", err
 	}
@@ -136,7 +136,7 @@ func spent(name string) func(workflow.Context, *State) error {
 		if _, err := stage.Do(ctx, stage.KindLocalWork, "withdraw tasks", agent.RevokeTasks, agenttask.RevokeTasksIn{JobRef: s.Job}); err != nil {
 			return err
 		}
-		begun, err := stage.Do(ctx, stage.KindLocalWork, "was anything erased", leave.ErasureBegun, s.Job)
+		begun, err := stage.Do(ctx, stage.KindLocalWork, "was anything erased", agent.CheckNothingErased, s.Job)
 		if err == nil && !begun.Done {
 			s.Spent = name
 		}

@@ -21,9 +21,10 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/agenttask"
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
-	leaveact "github.com/slipway-cloud/slipway/activities/decommission"
+	evidenceact "github.com/slipway-cloud/slipway/activities/evidence"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
+	"github.com/slipway-cloud/slipway/activities/nodestate"
 	"github.com/slipway-cloud/slipway/activities/projection"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
@@ -107,9 +108,8 @@ func (r *Rig) worker() worker.Worker {
 		Store: r.Store, Secrets: r.secrets, SSH: noop.Nodes{}, AgentURL: "https://127.0.0.1:8443", AgentCAPEM: AgentCA(),
 	}, opts)
 	w.RegisterActivityWithOptions(&agenttask.Activities{Store: r.Store}, opts)
-	w.RegisterActivityWithOptions(&leaveact.Activities{
-		Store: r.Store, Secrets: r.secrets, Ring: &signing.Ring{Store: r.Store, Secrets: r.secrets},
-	}, opts)
+	w.RegisterActivityWithOptions(&nodestate.Activities{Store: r.Store, Secrets: r.secrets}, opts)
+	w.RegisterActivityWithOptions(&evidenceact.Activities{Store: r.Store, Ring: &signing.Ring{Store: r.Store, Secrets: r.secrets}}, opts)
 	return w
 }
 

@@ -1,4 +1,4 @@
-package decommission
+package nodestate
 
 import (
 	"context"
@@ -8,30 +8,25 @@ import (
 	"strings"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
-	"github.com/slipway-cloud/slipway/activities/userdata"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// rotatedPrefix begins the name of a BMC login that Slipway made itself
-// (activities/bmc, rotation): nobody else has it.
+// rotatedPrefix begins the name of a BMC login that a password rotation has made (activities/bmc).
+// Slipway alone knows such a login.
 const rotatedPrefix = "bmc/rotated/"
 
-// deployments is one more than the most that a profile may let a job try.
-const deployments = 11
-
-// CleanSecrets deletes what only this node needed: the sealed user-data of all
-// its jobs, its MAAS token, its BMC login, its host key and addresses; and takes
-// the BMC from the node, so that the server can be onboarded as a new one. A
-// login that another record refers to stays; so does one that Slipway made and
-// nobody else knows, since without it the BMC would be lost. Note says what
-// stayed. Repeatable.
-func (a *Activities) CleanSecrets(ctx context.Context, in contract.JobRef) (contract.LeavingFacts, error) {
+// DeleteNodeSecrets deletes what only this node needed: the sealed user-data of all its jobs, its
+// MAAS token, its BMC login, its host key and addresses. It detaches the BMC, so that the server can
+// be onboarded as a new node. It keeps a login that another record refers to, and one that Slipway
+// made, because the BMC would be lost without it. Note lists what was kept. Repeatable.
+func (a *Activities) DeleteNodeSecrets(ctx context.Context, in contract.JobRef) (contract.LeavingFacts, error) {
 	out := contract.LeavingFacts{}
-	if err := a.dropUserData(ctx, in.NodeID); err != nil {
+	if err := a.deleteUserData(ctx, in.NodeID); err != nil {
 		return out, err
 	}
-	kept, err := a.dropBMC(ctx, in.NodeID)
+	kept, err := a.detachBMC(ctx, in.NodeID)
 	if err != nil {
 		return out, err
 	}
@@ -45,32 +40,30 @@ func (a *Activities) CleanSecrets(ctx context.Context, in contract.JobRef) (cont
 	return out, nil
 }
 
-// dropUserData deletes the sealed documents of every job that the node had.
-func (a *Activities) dropUserData(ctx context.Context, nodeID string) error {
+// deleteUserData deletes the sealed user-data of every job of the node, and its MAAS token.
+func (a *Activities) deleteUserData(ctx context.Context, nodeID string) error {
 	for after := ""; ; {
 		jobs, err := a.Store.ListJobs(ctx, db.JobFilter{NodeID: nodeID}, after, pageSize)
 		if err != nil {
 			return fault.Internal(ctx, err)
 		}
 		for _, j := range jobs {
-			for attempt := 1; attempt <= deployments; attempt++ {
-				if err := a.Secrets.Delete(ctx, userdata.Name(j.ID, attempt)); err != nil {
-					return fault.Secret(ctx, err)
-				}
+			if err := cloudinit.DeleteSealed(ctx, a.Secrets, j.ID); err != nil {
+				return fault.Secret(ctx, err)
 			}
 			after = j.ID
 		}
 		if len(jobs) < pageSize {
-			return fault.Secret(ctx, a.Secrets.Delete(ctx, userdata.MachineToken(nodeID)))
+			return fault.Secret(ctx, a.Secrets.Delete(ctx, cloudinit.MachineTokenName(nodeID)))
 		}
 	}
 }
 
 const pageSize = 100
 
-// dropBMC deletes the login of the node's BMC and unties the BMC; it says what
-// stays and why.
-func (a *Activities) dropBMC(ctx context.Context, nodeID string) (kept []string, err error) {
+// detachBMC deletes the logins of the node's BMC and detaches the BMC from the node. It returns the
+// logins that it kept, with the reasons.
+func (a *Activities) detachBMC(ctx context.Context, nodeID string) (kept []string, err error) {
 	bmc, err := a.Store.BMCOfNode(ctx, nodeID)
 	if errors.Is(err, db.ErrNotFound) {
 		return nil, nil
@@ -78,12 +71,12 @@ func (a *Activities) dropBMC(ctx context.Context, nodeID string) (kept []string,
 	if err != nil {
 		return nil, fault.Internal(ctx, err)
 	}
-	gone, kept, err := a.logins(ctx, bmc)
+	deleted, kept, err := a.partLogins(ctx, bmc)
 	if err != nil {
 		return kept, fault.Internal(ctx, err)
 	}
 	// The secrets first: after a crash in between the record still names them.
-	for _, name := range gone {
+	for _, name := range deleted {
 		if err := a.Secrets.Delete(ctx, name); err != nil {
 			return kept, fault.Secret(ctx, err)
 		}
@@ -92,12 +85,12 @@ func (a *Activities) dropBMC(ctx context.Context, nodeID string) (kept []string,
 	return kept, fault.Internal(ctx, err)
 }
 
-// logins parts the stored logins of a BMC in those that may be deleted, by name,
-// and those that stay, with the reason.
-func (a *Activities) logins(ctx context.Context, bmc db.BMC) (gone, kept []string, err error) {
+// partLogins returns the names of a BMC's stored logins that may be deleted, and those that must be
+// kept, with the reasons.
+func (a *Activities) partLogins(ctx context.Context, bmc db.BMC) (deletable, kept []string, err error) {
 	for _, ref := range []string{bmc.CredentialRef, bmc.CandidateRef} {
 		name, _, _ := strings.Cut(ref, "@")
-		if name == "" || slices.Contains(gone, name) {
+		if name == "" || slices.Contains(deletable, name) {
 			continue
 		}
 		uses, err := a.Store.SecretUses(ctx, name, bmc.ID)
@@ -110,8 +103,8 @@ func (a *Activities) logins(ctx context.Context, bmc db.BMC) (gone, kept []strin
 			kept = append(kept, fmt.Sprintf("secret %s stays: Slipway made that password of the BMC at %s and nobody else has it; delete it when the BMC has another",
 				name, bmc.Address))
 		default:
-			gone = append(gone, name)
+			deletable = append(deletable, name)
 		}
 	}
-	return gone, kept, nil
+	return deletable, kept, nil
 }

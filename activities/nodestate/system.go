@@ -1,4 +1,4 @@
-package decommission
+package nodestate
 
 import (
 	"cmp"
@@ -20,12 +20,12 @@ import (
 // SystemIn is the input of WaitForSystem.
 type SystemIn struct {
 	contract.JobRef
-	// Purpose is what the system was booted for; "" waits for a system whose disks
-	// moved, under the identity that it had.
+	// Purpose is what the system was booted for. "" waits for a system whose disks were moved, under
+	// the identity that it had.
 	Purpose lifecycle.Netboot `json:"purpose,omitempty"`
-	// NotBootID is a boot that is over.
+	// NotBootID is a boot that must have ended.
 	NotBootID string `json:"not_boot_id,omitempty"`
-	// Healthy asks for a report that meets the SKU.
+	// Healthy requires a report that meets the SKU.
 	Healthy bool          `json:"healthy,omitempty"`
 	SKU     spec.SKUSpec  `json:"sku"`
 	Poll    spec.Duration `json:"poll,omitempty"`
@@ -34,28 +34,27 @@ type SystemIn struct {
 	Class lifecycle.FailureClass `json:"class,omitempty"`
 }
 
-// unhealthyPatience is how many polls in a row a report may fall short of the
-// SKU before that is a failure: drivers and links come up after the agent.
-const unhealthyPatience = 30
+// unhealthyPolls is how many polls in a row a report may fall short of the SKU before that is a
+// failure: drivers and links come up after the agent.
+const unhealthyPolls = 30
 
-// WaitForSystem waits until the agent of the system that the job booted has
-// enrolled and sends heartbeats, or the one that moved has booted anew. A system
-// that does not come is a failure that says what was seen instead; with
-// ObserveOnly it only looks.
+// WaitForSystem waits until the agent of the system that the job booted has enrolled and sends
+// heartbeats, or until the agent on moved disks has restarted. It fails with Class at Until and says
+// what was seen instead. With ObserveOnly it reads once.
 func (a *Activities) WaitForSystem(ctx context.Context, in SystemIn) (contract.SystemFacts, error) {
 	var out contract.SystemFacts
 	bad := 0
-	err := poll(ctx, in.Poll, func() (bool, error) {
+	err := fault.PollStore(ctx, in.Poll.D(), func() (bool, error) {
 		var problems []string
 		var err error
-		if out, problems, err = a.system(ctx, in); err != nil {
+		if out, problems, err = a.readSystem(ctx, in); err != nil {
 			return false, err
 		}
 		if activity.IsActivity(ctx) {
 			activity.RecordHeartbeat(ctx, out)
 		}
 		if len(problems) > 0 {
-			if bad++; bad > unhealthyPatience && !in.ObserveOnly {
+			if bad++; bad > unhealthyPolls && !in.ObserveOnly {
 				return false, fault.New(lifecycle.FailNodeUnhealthy, "the node does not meet its SKU: %s", strings.Join(problems, "; "))
 			}
 		}
@@ -70,23 +69,22 @@ func (a *Activities) WaitForSystem(ctx context.Context, in SystemIn) (contract.S
 	return out, fault.Internal(ctx, err)
 }
 
-// system is what is known now; problems are those of a report that came.
-func (a *Activities) system(ctx context.Context, in SystemIn) (out contract.SystemFacts, problems []string, err error) {
+// readSystem reads what is known now. It returns what a report lacks of the SKU as problems.
+func (a *Activities) readSystem(ctx context.Context, in SystemIn) (out contract.SystemFacts, problems []string, err error) {
 	n, err := a.Store.Node(ctx, in.NodeID)
 	if err != nil {
 		return out, nil, err
 	}
-	if err := held(n); err != nil {
+	if err := requireJobState(n); err != nil {
 		return out, nil, err
 	}
 	p, err := a.Store.PXENode(ctx, in.NodeID)
 	if err != nil {
 		return out, nil, err
 	}
-	// What came with a token first; an installer that says nothing of it leaves
-	// what the firmware said at its last boot.
+	// A report that came with a token counts before what the firmware said at its last boot.
 	out.Serial = cmp.Or(p.Facts.SerialNumber, p.Firmware.SerialNumber)
-	beat, missing, err := a.signOf(ctx, in, n, p)
+	beat, missing, err := a.heartbeatOf(ctx, in, n, p)
 	out.BootID = beat.BootID
 	if err != nil || missing != "" {
 		out.Note = missing
@@ -112,15 +110,15 @@ func (a *Activities) system(ctx context.Context, in SystemIn) (out contract.Syst
 	return out, nil, nil
 }
 
-// signOf reads the newest heartbeat and says what keeps it from being that of
-// the system that is waited for.
-func (a *Activities) signOf(ctx context.Context, in SystemIn, n db.Node, p db.PXENode) (beat db.LatestBeat, missing string, err error) {
+// heartbeatOf reads the newest heartbeat. It returns what is missing when the heartbeat is not one of
+// the awaited system.
+func (a *Activities) heartbeatOf(ctx context.Context, in SystemIn, n db.Node, p db.PXENode) (beat db.LatestBeat, missing string, err error) {
 	beat, err = a.Store.LatestHeartbeat(ctx, in.NodeID)
 	none := errors.Is(err, db.ErrNotFound)
 	if err != nil && !none {
 		return beat, "", err
 	}
-	now, err := a.Store.Clock(ctx) // which the heartbeat was dated by
+	now, err := a.Store.Clock(ctx) // the clock that dates heartbeats
 	if err != nil {
 		return beat, "", err
 	}
@@ -148,8 +146,8 @@ func (a *Activities) signOf(ctx context.Context, in SystemIn, n db.Node, p db.PX
 	return beat, "", nil
 }
 
-// notEnrolled says how far the machine has come: what boots it, what it
-// reported, and whether the old system booted instead.
+// notEnrolled describes how far the machine has come: what it boots, what it reported, and whether
+// the old system booted instead.
 func notEnrolled(in SystemIn, n db.Node, p db.PXENode, beat db.LatestBeat) string {
 	out := fmt.Sprintf("no agent has enrolled from what the machine is to boot from the network (%s)", in.Purpose)
 	if beat.BootID != "" && in.NotBootID != "" && beat.BootID != in.NotBootID && p.StartedAt == nil {

@@ -1,4 +1,4 @@
-package decommission
+package nodestate
 
 import (
 	"context"
@@ -11,30 +11,29 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// LeavingLook asks what is known of a node that may leave. The reference is a
-// field and not embedded, so that a look is no entry on the node's timeline.
-type LeavingLook struct {
+// DecommissionPlanIn is the input of PlanNodeDecommission. The reference is a field and not embedded,
+// so that a plan is no entry on the node's timeline.
+type DecommissionPlanIn struct {
 	In contract.JobRef `json:"in"`
 }
 
-// LeavingPlan is what is known of it.
-type LeavingPlan struct {
+// DecommissionPlan is what a plan of a decommission needs of the database.
+type DecommissionPlan struct {
 	Facts contract.LeavingFacts `json:"facts"`
-	// Disks and GPUs are those of the agent's last report, "name serial"; the
-	// system's disk is not among them.
+	// Disks and GPUs are those of the agent's last report, without the disks that the system runs
+	// from. A disk is written "name serial".
 	Disks []string `json:"disks,omitempty"`
 	GPUs  int      `json:"gpus,omitempty"`
-	// System are the disks that the system runs from, "name serial".
+	// System lists the disks that the system runs from.
 	System []string `json:"system,omitempty"`
-	// Deletes and Keeps are what cleanup_secrets would delete and leave.
+	// Deletes and Keeps list the BMC logins that cleanup_secrets would delete and leave.
 	Deletes []string `json:"deletes,omitempty"`
 	Keeps   []string `json:"keeps,omitempty"`
-	// PXE is what only a PXE node has.
+	// PXE is nil for a node of MAAS.
 	PXE *NetbootPlan `json:"pxe,omitempty"`
 }
 
-// NetbootPlan is what a PXE node would boot from the network, and the hardware
-// that is planned for it.
+// NetbootPlan is what a PXE node would boot from the network, and its planned hardware.
 type NetbootPlan struct {
 	Erase        string                 `json:"erase,omitempty"` // the workflow's name
 	EraseFails   *contract.Failure      `json:"erase_fails,omitempty"`
@@ -43,12 +42,11 @@ type NetbootPlan struct {
 	Hardware     contract.HardwareFacts `json:"hardware,omitzero"`
 }
 
-// PlanLeaving reads what a plan of a decommission needs of the database.
-// Read-only.
-func (a *Activities) PlanLeaving(ctx context.Context, l LeavingLook) (LeavingPlan, error) {
-	var out LeavingPlan
+// PlanNodeDecommission reads what a plan of a decommission needs of the database. Read-only.
+func (a *Activities) PlanNodeDecommission(ctx context.Context, l DecommissionPlanIn) (DecommissionPlan, error) {
+	var out DecommissionPlan
 	var err error
-	if out.Facts, err = a.LookAtLeaving(ctx, l.In); err != nil {
+	if out.Facts, err = a.ReadNodeFacts(ctx, l.In); err != nil {
 		return out, err
 	}
 	beat, err := a.Store.LatestHeartbeat(ctx, l.In.NodeID)
@@ -73,12 +71,12 @@ func (a *Activities) PlanLeaving(ctx context.Context, l LeavingLook) (LeavingPla
 		return out, nil
 	}
 	if err == nil {
-		out.Deletes, out.Keeps, err = a.logins(ctx, bmc)
+		out.Deletes, out.Keeps, err = a.partLogins(ctx, bmc)
 	}
 	return out, fault.Internal(ctx, err)
 }
 
-// planNetboot is nil for a node of another lifecycle.
+// planNetboot returns nil for a node of another lifecycle.
 func (a *Activities) planNetboot(ctx context.Context, in contract.JobRef) (*NetbootPlan, error) {
 	var out *NetbootPlan
 	err := a.Store.ReadTx(ctx, func(tx *db.Tx) error {
@@ -92,7 +90,7 @@ func (a *Activities) planNetboot(ctx context.Context, in contract.JobRef) (*Netb
 		}
 		out = &NetbootPlan{}
 		if p.PlannedHardware != nil {
-			describe(&out.Hardware, *p.PlannedHardware, in.JobID)
+			describeHardware(&out.Hardware, *p.PlannedHardware, in.JobID)
 		}
 		if out.Erase, out.EraseFails, err = planWorkflow(ctx, tx, n, lifecycle.NetbootErase); err != nil {
 			return err
@@ -104,8 +102,8 @@ func (a *Activities) planNetboot(ctx context.Context, in contract.JobRef) (*Netb
 }
 
 func planWorkflow(ctx context.Context, tx *db.Tx, n db.Node, purpose lifecycle.Netboot) (string, *contract.Failure, error) {
-	w, err := workflowFor(ctx, tx, n, purpose)
-	var missing *noWorkflow
+	w, err := installWorkflowFor(ctx, tx, n, purpose)
+	var missing *missingWorkflow
 	if errors.As(err, &missing) {
 		return w.Name, &contract.Failure{Class: lifecycle.FailConfiguration, Message: missing.Error()}, nil
 	}

@@ -1,4 +1,4 @@
-package decommission
+package nodestate
 
 import (
 	"context"
@@ -18,9 +18,8 @@ type HardwareIn struct {
 	Poll spec.Duration `json:"poll,omitempty"`
 }
 
-// ReplaceHardware waits until somebody has planned the hardware that takes the
-// node's place, and puts the node on it in one transaction. Repeated it finds
-// that done. With ObserveOnly it only looks.
+// ReplaceHardware waits until an administrator has planned the node's new hardware, and puts the
+// node on it in one transaction. A repetition finds that done. With ObserveOnly it changes nothing.
 func (a *Activities) ReplaceHardware(ctx context.Context, in HardwareIn) (contract.HardwareFacts, error) {
 	out := contract.HardwareFacts{}
 	beat, err := a.Store.LatestHeartbeat(ctx, in.NodeID)
@@ -31,17 +30,17 @@ func (a *Activities) ReplaceHardware(ctx context.Context, in HardwareIn) (contra
 		return out, fault.Internal(ctx, err)
 	}
 	if in.ObserveOnly {
-		return out, a.planned(ctx, in.JobRef, &out)
+		return out, a.readPlannedHardware(ctx, in.JobRef, &out)
 	}
-	err = poll(ctx, in.Poll, func() (bool, error) {
+	err = fault.PollStore(ctx, in.Poll.D(), func() (bool, error) {
 		p, err := a.Store.PXENode(ctx, in.NodeID)
 		if err != nil || p.PlannedHardware == nil {
-			return false, a.stillHeld(ctx, in.NodeID, err)
+			return false, a.checkOwned(ctx, in.NodeID, err)
 		}
 		return true, a.Store.Tx(ctx, func(tx *db.Tx) error {
 			h, err := tx.ApplyHardware(ctx, in.NodeID, in.JobID, db.Actor{Owner: lifecycle.OwnerDecommission, ID: in.JobID, WorkflowID: workflowID(ctx)})
 			if err == nil {
-				describe(&out, h, in.JobID)
+				describeHardware(&out, h, in.JobID)
 			}
 			return err
 		})
@@ -53,8 +52,8 @@ func (a *Activities) ReplaceHardware(ctx context.Context, in HardwareIn) (contra
 	return out, fault.Internal(ctx, err)
 }
 
-// stillHeld is err, or why the node is not to be waited for any more.
-func (a *Activities) stillHeld(ctx context.Context, nodeID string, err error) error {
+// checkOwned returns err. Without one it fails when the node is not in a state of a job any more.
+func (a *Activities) checkOwned(ctx context.Context, nodeID string, err error) error {
 	if err != nil {
 		return err
 	}
@@ -62,21 +61,21 @@ func (a *Activities) stillHeld(ctx context.Context, nodeID string, err error) er
 	if err != nil {
 		return err
 	}
-	return held(n)
+	return requireJobState(n)
 }
 
-func (a *Activities) planned(ctx context.Context, in contract.JobRef, out *contract.HardwareFacts) error {
+func (a *Activities) readPlannedHardware(ctx context.Context, in contract.JobRef, out *contract.HardwareFacts) error {
 	p, err := a.Store.PXENode(ctx, in.NodeID)
 	if err != nil {
 		return fault.Internal(ctx, err)
 	}
 	if out.Note = "no hardware is planned"; p.PlannedHardware != nil {
-		describe(out, *p.PlannedHardware, in.JobID)
+		describeHardware(out, *p.PlannedHardware, in.JobID)
 	}
 	return nil
 }
 
-func describe(out *contract.HardwareFacts, h db.PlannedHardware, jobID string) {
+func describeHardware(out *contract.HardwareFacts, h db.PlannedHardware, jobID string) {
 	out.MACs, out.Serial, out.Moved = h.MACs, h.SerialNumber, h.Disks == db.DisksMoved
 	out.Note = "planned: " + strings.Join(h.MACs, ", ")
 	if h.ReplacedBy == jobID {

@@ -1,4 +1,4 @@
-package decommission_test
+package evidence_test
 
 import (
 	"encoding/json"
@@ -8,22 +8,49 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/slipway-cloud/slipway/activities/decommission"
+	evidenceact "github.com/slipway-cloud/slipway/activities/evidence"
+	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
+	"github.com/slipway-cloud/slipway/test/acttest"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 var started = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 
-func (w *world) certifyIn(mode lifecycle.DecommissionMode) decommission.CertifyIn {
-	return decommission.CertifyIn{JobRef: w.ref, Kind: contract.KindDecommission, Mode: mode, StartedAt: started}
+// certifyFixture is a node with a job, and the activity that certifies it.
+type certifyFixture struct {
+	*acttest.Fixture
+	acts *evidenceact.Activities
+}
+
+func newCertifyFixture(t *testing.T) *certifyFixture {
+	t.Helper()
+	w := &certifyFixture{Fixture: acttest.New(t)}
+	w.acts = &evidenceact.Activities{Store: w.Store, Ring: &signing.Ring{Store: w.Store, Secrets: w.Secrets}}
+	w.Register(w.acts)
+	return w
+}
+
+// last returns the node's newest certificate, and how many there are.
+func (w *certifyFixture) last() (evidence.Certificate, int) {
+	w.Helper()
+	rows, err := w.Store.CertificatesOfNode(w.Context(), w.Ref.NodeID)
+	require.NoError(w, err)
+	require.NotEmpty(w, rows)
+	var c evidence.Certificate
+	require.NoError(w, json.Unmarshal(rows[len(rows)-1].Payload, &c))
+	return c, len(rows)
+}
+
+func (w *certifyFixture) certifyIn(mode lifecycle.DecommissionMode) evidenceact.CertifyIn {
+	return evidenceact.CertifyIn{JobRef: w.Ref, Kind: contract.KindDecommission, Mode: mode, StartedAt: started}
 }
 
 // scrubbed leaves the results of a scrub and a validation; touch changes both
 // before they are reported.
-func (w *world) scrubbed(key string, touch func(scrub, validate *lifecycle.TaskResult)) {
+func (w *certifyFixture) scrubbed(key string, touch func(scrub, validate *lifecycle.TaskResult)) {
 	w.Helper()
 	scrub := lifecycle.TaskResult{
 		OK: true, BootID: "boot-1", Output: json.RawMessage(`{"boot_disks": ["BOOT"], "protected": ["SAFE"]}`),
@@ -41,10 +68,10 @@ func (w *world) scrubbed(key string, touch func(scrub, validate *lifecycle.TaskR
 	if touch != nil {
 		touch(&scrub, &validate)
 	}
-	w.beat("boot-1", 0, nil)
-	w.task(lifecycle.TaskKindScrub, key+"scrub", spec.ScrubArgs{RunID: "r"}, scrub)
-	w.beat("boot-2", 0, nil)
-	w.task(lifecycle.TaskKindValidate, key+"validate", spec.ValidateArgs{RunID: "r"}, validate)
+	w.Heartbeat("boot-1", 1, 0, nil)
+	w.RunTask(lifecycle.TaskKindScrub, key+"scrub", spec.ScrubArgs{RunID: "r"}, scrub)
+	w.Heartbeat("boot-2", 1, 0, nil)
+	w.RunTask(lifecycle.TaskKindValidate, key+"validate", spec.ValidateArgs{RunID: "r"}, validate)
 }
 
 func erased(serials ...string) *contract.ReleaseFacts {
@@ -55,13 +82,13 @@ func erased(serials ...string) *contract.ReleaseFacts {
 	return f
 }
 
-// TestASoftResetSaysWhatItKept: its certificate is honest and its job succeeds.
-func TestASoftResetSaysWhatItKept(t *testing.T) {
+// The certificate of a soft reset lists the disk that it kept, and its job succeeds.
+func TestCertifyNode_SoftResetListsKeptDisk(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.enrol()
+	w := newCertifyFixture(t)
+	w.Enrol(1)
 	w.scrubbed("", nil)
-	f := must(w, w.acts.CertifyNode, w.certifyIn(lifecycle.ModeSoftReset))
+	f := acttest.Must(w, w.acts.CertifyNode, w.certifyIn(lifecycle.ModeSoftReset))
 	require.Empty(t, f.Unproven)
 	require.Equal(t, string(evidence.VerdictNotVerified), f.Verdict)
 	c, n := w.last()
@@ -71,25 +98,24 @@ func TestASoftResetSaysWhatItKept(t *testing.T) {
 	require.Equal(t, "boot-2", c.Run.BootAfter)
 	require.Equal(t, started.Add(2*time.Hour), c.Run.EndedAt.UTC())
 
-	again := must(w, w.acts.CertifyNode, w.certifyIn(lifecycle.ModeSoftReset))
+	again := acttest.Must(w, w.acts.CertifyNode, w.certifyIn(lifecycle.ModeSoftReset))
 	require.Equal(t, f.CertificateID, again.CertificateID, "the same evidence is the same link")
 	_, n = w.last()
 	require.Equal(t, 1, n)
 }
 
-// TestMAASsErasureStandsForTheSystemDisk, by serial number, and for nothing that
-// the task protected.
-func TestMAASsErasureStandsForTheSystemDisk(t *testing.T) {
+// MAAS's erasure counts for the system's disk, by serial number.
+func TestCertifyNode_ReleaseProvesSystemDisk(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.enrol()
+	w := newCertifyFixture(t)
+	w.Enrol(1)
 	w.scrubbed("", nil)
 	in := w.certifyIn(lifecycle.ModeReimage)
-	require.Contains(t, strings.Join(must(w, w.acts.CertifyNode, in).Unproven, "\n"), "BOOT")
+	require.Contains(t, strings.Join(acttest.Must(w, w.acts.CertifyNode, in).Unproven, "\n"), "BOOT")
 	in.Release = erased("OTHER")
-	require.Contains(t, strings.Join(must(w, w.acts.CertifyNode, in).Unproven, "\n"), "BOOT", "another disk is no proof for this one")
+	require.Contains(t, strings.Join(acttest.Must(w, w.acts.CertifyNode, in).Unproven, "\n"), "BOOT", "another disk is no proof for this one")
 	in.Release = erased("BOOT", "DATA")
-	f := must(w, w.acts.CertifyNode, in)
+	f := acttest.Must(w, w.acts.CertifyNode, in)
 	require.Empty(t, f.Unproven)
 	require.Equal(t, string(evidence.VerdictClean), f.Verdict)
 	c, n := w.last()
@@ -102,78 +128,74 @@ func TestMAASsErasureStandsForTheSystemDisk(t *testing.T) {
 			require.Equal(t, lifecycle.SanitizePurge, d.Method, "the better proof stands")
 		}
 	}
-	bundle, err := w.acts.Ring.Bundle(t.Context(), w.ref.NodeID)
+	bundle, err := w.acts.Ring.Bundle(t.Context(), w.Ref.NodeID)
 	require.NoError(t, err)
 	_, problems := evidence.Verify(bundle, bundle.Keys)
 	require.Empty(t, problems)
 }
 
-// TestAProtectedDiskIsNoProof of anything, whatever MAAS says.
-func TestAProtectedDiskIsNoProof(t *testing.T) {
+func TestCertifyNode_ProtectedDiskIsUnproven(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.enrol()
+	w := newCertifyFixture(t)
+	w.Enrol(1)
 	w.scrubbed("", func(scrub, _ *lifecycle.TaskResult) {
 		scrub.Devices = append(scrub.Devices, lifecycle.DeviceResult{Kind: "disk", Name: "sdb", Serial: "SAFE", Method: lifecycle.SanitizeNone, Detail: "protected"})
 	})
 	in := w.certifyIn(lifecycle.ModeFull)
 	in.Release = erased("BOOT", "SAFE")
-	require.Equal(t, []string{"disk sdb SAFE: protected"}, must(w, w.acts.CertifyNode, in).Unproven)
+	require.Equal(t, []string{"disk sdb SAFE: protected"}, acttest.Must(w, w.acts.CertifyNode, in).Unproven)
 }
 
-// TestWhatAValidationFoundTakesAProofBack.
-func TestWhatAValidationFoundTakesAProofBack(t *testing.T) {
+func TestCertifyNode_ValidationOverridesScrub(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.enrol()
+	w := newCertifyFixture(t)
+	w.Enrol(1)
 	w.scrubbed("", func(_, validate *lifecycle.TaskResult) {
 		validate.OK, validate.Code = false, lifecycle.TaskCodeStepFailed
 		validate.Devices[0].Verified, validate.Devices[0].Detail = false, "a block is not blank"
 		validate.Steps = append(validate.Steps, lifecycle.StepResult{Name: "disks_blank", Detail: "nvme0n1"})
 	})
-	f := must(w, w.acts.CertifyNode, w.certifyIn(lifecycle.ModeSoftReset))
+	f := acttest.Must(w, w.acts.CertifyNode, w.certifyIn(lifecycle.ModeSoftReset))
 	require.Equal(t, []string{"step node.validate/disks_blank: nvme0n1", "disk nvme0n1 DATA: a block is not blank"}, f.Unproven)
 	w.scrubbed("again/", nil)
-	require.Empty(t, must(w, w.acts.CertifyNode, w.certifyIn(lifecycle.ModeSoftReset)).Unproven, "the newest results count")
+	require.Empty(t, acttest.Must(w, w.acts.CertifyNode, w.certifyIn(lifecycle.ModeSoftReset)).Unproven, "the newest results count")
 }
 
-// TestAReleaseWithoutErasing is excused by the profile for the system disk of a
-// node that leaves, and for nothing else.
-func TestAReleaseWithoutErasing(t *testing.T) {
+// A profile that allows a release without erasing excuses the system's disk in a full decommission.
+func TestCertifyNode_ReleaseWithoutErasing(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.enrol()
+	w := newCertifyFixture(t)
+	w.Enrol(1)
 	w.scrubbed("", nil)
 	in := w.certifyIn(lifecycle.ModeFull)
 	in.Release = &contract.ReleaseFacts{Fallback: "MAAS failed to erase; the profile allows it"}
-	f := must(w, w.acts.CertifyNode, in)
+	f := acttest.Must(w, w.acts.CertifyNode, in)
 	require.Empty(t, f.Unproven)
 	require.Equal(t, string(evidence.VerdictNotVerified), f.Verdict, "the certificate says it all the same")
 	in.Mode = lifecycle.ModeReimage
-	require.Len(t, must(w, w.acts.CertifyNode, in).Unproven, 2, "the next tenant would get that disk")
+	require.Len(t, acttest.Must(w, w.acts.CertifyNode, in).Unproven, 2, "the next tenant would get that disk")
 }
 
-// TestADarkNode: what nobody looked at is not verified, and a node that leaves
-// powered off needs its disks erased, every one that is known.
-func TestADarkNode(t *testing.T) {
+// In a full decommission of a node whose agent is unreachable, all known disks must be erased.
+func TestCertifyNode_AgentUnreachable(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.beat("boot-1", 0, &spec.HealthReport{
+	w := newCertifyFixture(t)
+	w.Heartbeat("boot-1", 1, 0, &spec.HealthReport{
 		GPUs: []spec.GPUReport{{UUID: "GPU-1", Serial: "G1"}}, Disks: []spec.DiskReport{{Name: "sda", Serial: "BOOT", Boot: true}, {Name: "nvme0n1", Serial: "DATA"}},
 	})
 	in := w.certifyIn(lifecycle.ModeFull)
-	in.Dark = "silent; off"
+	in.AgentUnreachable = "silent; off"
 	in.Release = erased("BOOT")
-	require.Equal(t, []string{"disk nvme0n1 DATA: not looked at"}, must(w, w.acts.CertifyNode, in).Unproven)
+	require.Equal(t, []string{"disk nvme0n1 DATA: not looked at"}, acttest.Must(w, w.acts.CertifyNode, in).Unproven)
 	in.Release = erased("BOOT", "DATA")
-	f := must(w, w.acts.CertifyNode, in)
+	f := acttest.Must(w, w.acts.CertifyNode, in)
 	require.Empty(t, f.Unproven)
 	require.Equal(t, string(evidence.VerdictNotVerified), f.Verdict)
 	c, _ := w.last()
 	require.Contains(t, strings.Join(c.Failures, "\n"), "GPU-1")
 
 	in.Release = nil
-	other := newWorld(t)
-	in.JobRef = other.ref
-	require.Equal(t, []string{"no disk of the machine is known to be erased"}, must(other, other.acts.CertifyNode, in).Unproven)
+	other := newCertifyFixture(t)
+	in.JobRef = other.Ref
+	require.Equal(t, []string{"no disk of the machine is known to be erased"}, acttest.Must(other, other.acts.CertifyNode, in).Unproven)
 }

@@ -1,4 +1,4 @@
-package decommission
+package nodestate
 
 import (
 	"context"
@@ -17,9 +17,9 @@ type NetbootIn struct {
 	Purpose lifecycle.Netboot `json:"purpose"`
 }
 
-// ArmNetboot makes the node boot its erase workflow, or its install workflow,
-// from the network until the job disarms it. Repeating it changes nothing. What
-// is known of the installed system is read before its place is taken.
+// ArmNetboot makes the node boot its erase workflow, or its install workflow, from the network until
+// the job disarms it. It also returns what the agent of the installed system reported last.
+// Repeating it changes nothing.
 func (a *Activities) ArmNetboot(ctx context.Context, in NetbootIn) (contract.NetbootFacts, error) {
 	out := contract.NetbootFacts{Purpose: in.Purpose, Armed: true}
 	err := a.Store.Tx(ctx, func(tx *db.Tx) error {
@@ -27,7 +27,7 @@ func (a *Activities) ArmNetboot(ctx context.Context, in NetbootIn) (contract.Net
 		if err != nil {
 			return err
 		}
-		w, err := workflowFor(ctx, tx, n, in.Purpose)
+		w, err := installWorkflowFor(ctx, tx, n, in.Purpose)
 		if err != nil {
 			return err
 		}
@@ -36,7 +36,7 @@ func (a *Activities) ArmNetboot(ctx context.Context, in NetbootIn) (contract.Net
 		return err
 	})
 	var conflict *db.ConflictError
-	var typed *noWorkflow
+	var typed *missingWorkflow
 	switch {
 	case errors.As(err, &typed):
 		return out, fault.New(lifecycle.FailConfiguration, "%s", typed.Error())
@@ -46,19 +46,20 @@ func (a *Activities) ArmNetboot(ctx context.Context, in NetbootIn) (contract.Net
 		return out, fault.Internal(ctx, err)
 	}
 	out.Note = fmt.Sprintf("boots %s from the network (%s)", out.Workflow, in.Purpose)
-	return out, a.installed(ctx, in.NodeID, &out)
+	return out, a.readInstalled(ctx, in.NodeID, &out)
 }
 
-// held refuses to wait for a node that an admin took out of the job's hands.
-func held(n db.Node) error {
+// requireJobState fails when an administrator has moved the node out of the states in which a job
+// owns it.
+func requireJobState(n db.Node) error {
 	if _, owned := lifecycle.PXEModeOf(n.Status); owned {
 		return nil
 	}
 	return fault.New(lifecycle.FailStateDisagreement, "the node is %s: somebody took it out of this job's hands; cancel it", n.Status)
 }
 
-// installed adds what the node's agent last said.
-func (a *Activities) installed(ctx context.Context, nodeID string, out *contract.NetbootFacts) error {
+// readInstalled adds what the node's agent reported last.
+func (a *Activities) readInstalled(ctx context.Context, nodeID string, out *contract.NetbootFacts) error {
 	beat, err := a.Store.LatestHeartbeat(ctx, nodeID)
 	if errors.Is(err, db.ErrNotFound) {
 		return nil
@@ -73,20 +74,20 @@ func (a *Activities) installed(ctx context.Context, nodeID string, out *contract
 	return nil
 }
 
-// noWorkflow says which workflow is missing, or cannot be used.
-type noWorkflow struct{ why string }
+// missingWorkflow says which install workflow is missing, or cannot be used.
+type missingWorkflow struct{ why string }
 
-func (e *noWorkflow) Error() string { return e.why }
+func (e *missingWorkflow) Error() string { return e.why }
 
-// workflowFor is the workflow that a node boots for a purpose; it must bring an
-// agent, which is how the job knows that it runs.
-func workflowFor(ctx context.Context, tx *db.Tx, n db.Node, purpose lifecycle.Netboot) (db.InstallWorkflow, error) {
+// installWorkflowFor returns the workflow that a node boots for a purpose. The workflow must install
+// an agent, because the job learns from its heartbeats that the system runs.
+func installWorkflowFor(ctx context.Context, tx *db.Tx, n db.Node, purpose lifecycle.Netboot) (db.InstallWorkflow, error) {
 	var w db.InstallWorkflow
 	var err error
 	if purpose == lifecycle.NetbootErase {
 		w, err = tx.EraseWorkflowOf(ctx, n)
 		if errors.Is(err, db.ErrNotFound) {
-			return w, &noWorkflow{"the node has no erase workflow: assign one to it (slipway node assign-workflow " + n.Hostname +
+			return w, &missingWorkflow{"the node has no erase workflow: assign one to it (slipway node assign-workflow " + n.Hostname +
 				" WORKFLOW --erase), or to its device group (slipway device-group put GROUP --erase-workflow WORKFLOW)"}
 		}
 	} else {
@@ -95,23 +96,23 @@ func workflowFor(ctx context.Context, tx *db.Tx, n db.Node, purpose lifecycle.Ne
 			return w, perr
 		}
 		if p.InstallWorkflowID == nil {
-			return w, &noWorkflow{"the node has no install workflow: assign one (slipway node assign-workflow " + n.Hostname + " WORKFLOW)"}
+			return w, &missingWorkflow{"the node has no install workflow: assign one (slipway node assign-workflow " + n.Hostname + " WORKFLOW)"}
 		}
 		w, err = tx.InstallWorkflow(ctx, *p.InstallWorkflowID)
 	}
 	if err == nil && w.Spec.Agent == nil {
-		err = &noWorkflow{"install workflow " + w.Name + " brings no agent, by which the job would know that it runs: give it an agent block, and {{ install_agent }} in its user-data"}
+		err = &missingWorkflow{"install workflow " + w.Name + " brings no agent, by which the job would know that it runs: give it an agent block, and {{ install_agent }} in its user-data"}
 	}
 	return w, err
 }
 
-// DisarmNetboot ends what ArmNetboot began, where it is this job's. Repeatable.
+// DisarmNetboot ends the network boot that this job has armed. Repeatable.
 func (a *Activities) DisarmNetboot(ctx context.Context, in contract.JobRef) (contract.NetbootFacts, error) {
 	err := a.Store.Tx(ctx, func(tx *db.Tx) error { return tx.DisarmNetboot(ctx, in.NodeID, in.JobID) })
 	return contract.NetbootFacts{Note: "the node boots by its state again"}, fault.Internal(ctx, err)
 }
 
-// CheckNetboot tells whether a netboot of this job is armed. Read-only.
+// CheckNetboot reports whether a network boot of this job is armed. Read-only.
 func (a *Activities) CheckNetboot(ctx context.Context, in contract.JobRef) (contract.NetbootFacts, error) {
 	p, err := a.Store.PXENode(ctx, in.NodeID)
 	if err != nil {

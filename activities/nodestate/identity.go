@@ -1,4 +1,4 @@
-package decommission
+package nodestate
 
 import (
 	"context"
@@ -10,9 +10,9 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// RevokeIdentity shuts the node's agent out for good: no certificate of it is
-// taken any more, and no enrolment token of the node is good. Repeatable. That
-// it cannot come back is the node's state: a deleted node is given no token.
+// RevokeIdentity revokes the node's enrolment tokens and locks its agent's identity, so that no
+// certificate of the node is accepted any more. The node gets no new token, because a deleted node
+// is given none. Repeatable.
 func (a *Activities) RevokeIdentity(ctx context.Context, in contract.JobRef) (contract.LeavingFacts, error) {
 	err := a.Store.Tx(ctx, func(tx *db.Tx) error {
 		if err := tx.RevokeEnrollmentTokens(ctx, in.NodeID); err != nil {
@@ -30,7 +30,8 @@ func (a *Activities) RevokeIdentity(ctx context.Context, in contract.JobRef) (co
 	return a.CheckIdentityRevoked(ctx, in)
 }
 
-// CheckIdentityRevoked proves RevokeIdentity; Note names what is left.
+// CheckIdentityRevoked proves RevokeIdentity. Done is false when something is left, and Note names
+// it.
 func (a *Activities) CheckIdentityRevoked(ctx context.Context, in contract.JobRef) (contract.LeavingFacts, error) {
 	out := contract.LeavingFacts{Agent: contract.AgentNone}
 	open, err := a.Store.OpenEnrollmentTokens(ctx, in.NodeID)

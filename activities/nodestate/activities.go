@@ -1,7 +1,7 @@
-// Package decommission holds the activities of a node that leaves service which
-// are neither MAAS's nor a BMC's nor the agent's: what is known of the node, its
-// coarse state, its identity, its secrets, and the certificate of what was done.
-package decommission
+// Package nodestate holds the activities that read and change what the control plane stores of a
+// node: its state, its allocation, its agent's identity, its network boot, its hardware and its
+// secrets.
+package nodestate
 
 import (
 	"context"
@@ -9,9 +9,10 @@ import (
 	"fmt"
 	"time"
 
+	"go.temporal.io/sdk/activity"
+
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
-	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
@@ -22,9 +23,8 @@ import (
 type Activities struct {
 	Store   *db.Store
 	Secrets providers.Secrets
-	Ring    *signing.Ring
-	// SilentAfter is the age of the last heartbeat at which an agent counts as
-	// silent; 0 is ten minutes.
+	// SilentAfter is the age of the last heartbeat at which an agent counts as silent. Zero is ten
+	// minutes.
 	SilentAfter time.Duration
 }
 
@@ -37,9 +37,8 @@ func (a *Activities) silentAfter() time.Duration {
 	return silentAfter
 }
 
-// LookAtLeaving reads what the control plane knows of the node and of its agent.
-// Read-only.
-func (a *Activities) LookAtLeaving(ctx context.Context, in contract.JobRef) (contract.LeavingFacts, error) {
+// ReadNodeFacts reads what the control plane knows of the node and of its agent. Read-only.
+func (a *Activities) ReadNodeFacts(ctx context.Context, in contract.JobRef) (contract.LeavingFacts, error) {
 	n, err := a.Store.Node(ctx, in.NodeID)
 	if err != nil {
 		return contract.LeavingFacts{}, fault.Internal(ctx, err)
@@ -58,7 +57,7 @@ func (a *Activities) LookAtLeaving(ctx context.Context, in contract.JobRef) (con
 	return out, a.readAgent(ctx, in.NodeID, &out)
 }
 
-// readAgent tells a living agent from a silent one and from none.
+// readAgent adds whether the node has an agent, and whether its heartbeats arrive.
 func (a *Activities) readAgent(ctx context.Context, nodeID string, out *contract.LeavingFacts) error {
 	id, err := a.Store.AgentIdentity(ctx, nodeID)
 	switch {
@@ -75,7 +74,7 @@ func (a *Activities) readAgent(ctx context.Context, nodeID string, out *contract
 		at := beat.ReceivedAt.UTC()
 		out.LastBeat, out.BootID, out.Disks = &at, beat.BootID, disksOf(beat.Report)
 	}
-	now, err := a.Store.Clock(ctx) // which the heartbeat was dated by
+	now, err := a.Store.Clock(ctx) // the clock that dates heartbeats
 	if err != nil {
 		return fault.Internal(ctx, err)
 	}
@@ -92,7 +91,7 @@ func (a *Activities) readAgent(ctx context.Context, nodeID string, out *contract
 	return nil
 }
 
-// disksOf are the disks of a report, of which nothing is known yet.
+// disksOf returns the disks of a report, none of them erased or verified.
 func disksOf(r *spec.HealthReport) []lifecycle.DeviceResult {
 	if r == nil {
 		return nil
@@ -111,12 +110,18 @@ func deref(s *string) string {
 	return *s
 }
 
-// MoveIn is the input of MoveLeaving.
+func workflowID(ctx context.Context) string {
+	if !activity.IsActivity(ctx) {
+		return ""
+	}
+	return activity.GetInfo(ctx).WorkflowExecution.ID
+}
+
+// MoveIn is the input of MoveNode.
 type MoveIn struct {
 	contract.JobRef
-	// From is the state that the node is moved from, "" for any: an execution that
-	// was taken for lost and wakes when the job is further on must not take back
-	// what a later stage has done.
+	// From is the state that the node is moved from, "" for any. It stops an execution that was
+	// taken for lost and continues when a later stage has moved the node.
 	From  lifecycle.NodeStatus `json:"from,omitempty"`
 	To    lifecycle.NodeStatus `json:"to"`
 	Owner lifecycle.Owner      `json:"owner"`
@@ -124,10 +129,9 @@ type MoveIn struct {
 	Note  string               `json:"note,omitempty"`
 }
 
-// MoveLeaving moves the node's coarse state along one edge. A node that is there
-// already is left as it is; one in a state that no edge of this owner leaves for
-// it is a disagreement.
-func (a *Activities) MoveLeaving(ctx context.Context, in MoveIn) (contract.LeavingFacts, error) {
+// MoveNode moves the node's state along one edge. It changes nothing when the node is in that state
+// already. It fails with state_disagreement when the owner has no edge from the node's state.
+func (a *Activities) MoveNode(ctx context.Context, in MoveIn) (contract.LeavingFacts, error) {
 	out := contract.LeavingFacts{Status: in.To, Done: true}
 	err := a.Store.Tx(ctx, func(tx *db.Tx) error {
 		n, err := tx.LockNode(ctx, in.NodeID)
@@ -154,21 +158,20 @@ func (a *Activities) MoveLeaving(ctx context.Context, in MoveIn) (contract.Leavi
 	return out, fault.Internal(ctx, err)
 }
 
-// AllocationIn names an occupancy.
+// AllocationIn names an allocation.
 type AllocationIn struct {
 	contract.JobRef
 	AllocationID string        `json:"allocation_id"`
 	Poll         spec.Duration `json:"poll,omitempty"`
 }
 
-// EndAllocation frees the node of an allocation whose tenant was ended, and marks
-// the node until something proves it clean. Repeatable: what it returns is read
-// anew, also where an earlier answer was lost.
+// EndAllocation ends an allocation and sets that the node must be sanitized. A repetition reads the
+// facts again, because an earlier answer may have been lost.
 func (a *Activities) EndAllocation(ctx context.Context, in AllocationIn) (contract.LeavingFacts, error) {
 	if err := a.Store.EndAllocation(ctx, in.NodeID, in.AllocationID); err != nil {
 		return contract.LeavingFacts{}, fault.Internal(ctx, err)
 	}
-	out, err := a.LookAtLeaving(ctx, in.JobRef)
+	out, err := a.ReadNodeFacts(ctx, in.JobRef)
 	out.Note = "allocation " + in.AllocationID + " was ended"
 	return out, err
 }

@@ -1,0 +1,135 @@
+// Package evidence holds the activity that gathers what the tasks of a job and MAAS have proven of a
+// node, and signs a certificate of it.
+package evidence
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/signing"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/evidence"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// Activities is what these activities need.
+type Activities struct {
+	Store *db.Store
+	Ring  *signing.Ring
+}
+
+// CertifyIn is the input of CertifyNode.
+type CertifyIn struct {
+	contract.JobRef
+	Kind      contract.JobKind           `json:"kind"`
+	Mode      lifecycle.DecommissionMode `json:"mode"`
+	StartedAt time.Time                  `json:"started_at"`
+	// Release is what MAAS did with the disks. It is nil when MAAS was not asked.
+	Release *contract.ReleaseFacts `json:"release,omitempty"`
+	// AgentUnreachable is why the node's agent could not be given a task. The node was drained by
+	// switching it off.
+	AgentUnreachable string `json:"agent_unreachable,omitempty"`
+	// Netboot is the live system that erased the node, with the disks that the installed system had
+	// reported before. It is nil when no live system was booted.
+	Netboot *contract.NetbootFacts `json:"netboot,omitempty"`
+	// InitialDisks are the disks that the node's agent had reported when the job began.
+	InitialDisks []lifecycle.DeviceResult `json:"initial_disks,omitempty"`
+}
+
+// CertifyNode gathers what the job's tasks and MAAS proved, sets the verdict, and signs the result as
+// the next link of the node's chain. A certificate that proves what its mode requires also ends that
+// the node must be sanitized, in the same transaction. It reads stored results only.
+//
+// A repetition with the same evidence returns the existing link. Later evidence of the same job is a
+// new link.
+func (a *Activities) CertifyNode(ctx context.Context, in CertifyIn) (contract.CertificateFacts, error) {
+	n, err := a.Store.Node(ctx, in.NodeID)
+	if err != nil {
+		return contract.CertificateFacts{}, fault.Internal(ctx, err)
+	}
+	g, err := a.gather(ctx, in, n)
+	if err != nil {
+		return contract.CertificateFacts{}, err
+	}
+	c := g.certificate(n)
+	c.Judge()
+	out := contract.CertificateFacts{Verdict: string(c.Verdict), Unproven: g.unproven()}
+	existing, err := a.findSameCertificate(ctx, c)
+	if err != nil {
+		return out, err
+	}
+	if existing != "" {
+		out.CertificateID = existing
+		return out, nil
+	}
+	row, err := a.Ring.Certify(ctx, c, func(tx *db.Tx) error {
+		if since, clean := g.sanitizedSince(c.Verdict, out.Unproven); clean {
+			return tx.ProvenClean(ctx, in.NodeID, since)
+		}
+		return nil
+	})
+	if err != nil {
+		return out, fault.Internal(ctx, err)
+	}
+	out.CertificateID, out.Verdict = row.ID, row.Verdict
+	return out, nil
+}
+
+// findSameCertificate returns the id of the node's last certificate when it is of the same run and
+// has the same content. It returns "" otherwise.
+func (a *Activities) findSameCertificate(ctx context.Context, c evidence.Certificate) (string, error) {
+	rows, err := a.Store.CertificatesOfNode(ctx, c.Subject.NodeID)
+	if err != nil {
+		return "", fault.Internal(ctx, err)
+	}
+	if len(rows) == 0 || rows[len(rows)-1].RunID != c.Run.ID {
+		return "", nil
+	}
+	last := rows[len(rows)-1]
+	var stored evidence.Certificate
+	if err := json.Unmarshal(last.Payload, &stored); err != nil {
+		return "", fault.Internal(ctx, fmt.Errorf("certificate %s: %w", last.ID, err))
+	}
+	stored.Schema, stored.ID, stored.Sequence, stored.PreviousHash, stored.IssuedAt = 0, "", 0, "", time.Time{}
+	x, xerr := json.Marshal(stored)
+	y, yerr := json.Marshal(c)
+	if xerr != nil || yerr != nil || string(x) != string(y) {
+		return "", nil
+	}
+	return last.ID, nil
+}
+
+// sanitizedSince returns the start of the scrub when everything that the mode requires is proven: no
+// data is left of a tenant whose allocation ended before. A mode that keeps the installed system is
+// never called clean, but its scrub has removed the tenant's data from that system.
+func (g *gathered) sanitizedSince(v evidence.Verdict, unproven []string) (since time.Time, clean bool) {
+	if len(unproven) > 0 || g.scrub == nil || g.scrub.DispatchedAt == nil {
+		return since, false
+	}
+	return *g.scrub.DispatchedAt, v == evidence.VerdictClean || keepsSystem(g.in.Mode)
+}
+
+// certificate puts the evidence in the shape that is signed.
+func (g *gathered) certificate(n db.Node) evidence.Certificate {
+	c := evidence.Certificate{
+		Subject: evidence.Subject{NodeID: n.ID, SiteID: n.SiteID, Hostname: n.Hostname, Serial: n.Serial},
+		Run: evidence.Run{
+			ID: g.in.JobID, Kind: string(g.in.Kind), Mode: string(g.in.Mode), StartedAt: g.in.StartedAt.UTC(), EndedAt: g.ended.UTC(),
+		},
+		Steps: g.steps, Devices: g.devices, Simulated: g.simulated,
+	}
+	if c.Run.EndedAt.IsZero() {
+		c.Run.EndedAt = c.Run.StartedAt
+	}
+	if g.scrub != nil {
+		c.Run.BootBefore = g.scrub.Result.BootID
+	}
+	if g.validate != nil {
+		c.Run.BootAfter = g.validate.Result.BootID
+	}
+	return c
+}

@@ -1,0 +1,51 @@
+package nodestate
+
+import (
+	"context"
+	"errors"
+
+	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// WaitForAllocationEnd waits until the node's allocation has ended by itself.
+func (a *Activities) WaitForAllocationEnd(ctx context.Context, in AllocationIn) (contract.LeavingFacts, error) {
+	err := fault.PollStore(ctx, in.Poll.D(), func() (bool, error) {
+		n, err := a.Store.Node(ctx, in.NodeID)
+		return err == nil && deref(n.AllocationID) == "", err
+	})
+	if err != nil {
+		return contract.LeavingFacts{}, fault.Internal(ctx, err)
+	}
+	return a.ReadNodeFacts(ctx, in.JobRef)
+}
+
+// NewBootIn is the input of WaitForNewBoot.
+type NewBootIn struct {
+	contract.JobRef
+	NotBootID string        `json:"not_boot_id"`
+	Poll      spec.Duration `json:"poll,omitempty"`
+}
+
+// WaitForNewBoot waits until the agent has sent a heartbeat from a boot other than NotBootID.
+func (a *Activities) WaitForNewBoot(ctx context.Context, in NewBootIn) (contract.LeavingFacts, error) {
+	err := fault.PollStore(ctx, in.Poll.D(), func() (bool, error) {
+		beat, err := a.Store.LatestHeartbeat(ctx, in.NodeID)
+		if errors.Is(err, db.ErrNotFound) {
+			return false, nil
+		}
+		if err != nil || beat.BootID == in.NotBootID {
+			return false, err
+		}
+		now, err := a.Store.Clock(ctx)
+		return err == nil && now.Sub(beat.ReceivedAt) <= a.silentAfter(), err
+	})
+	if err != nil {
+		return contract.LeavingFacts{}, fault.Internal(ctx, err)
+	}
+	out, err := a.ReadNodeFacts(ctx, in.JobRef)
+	out.Note = "restarted: " + out.BootID
+	return out, err
+}
