@@ -64,7 +64,7 @@ func (a *Activities) ClassifyDeployFailure(ctx context.Context, in ClassifyIn) (
 	if err != nil {
 		return out, fault.MAAS(ctx, err)
 	}
-	out.Class, out.Evidence = judgeSigns(in.Outcome, evidence(got, events, results))
+	out.Class, out.Evidence = classifyEvidence(in.Outcome, collectEvidence(got, events, results))
 	out.Message = fmt.Sprintf("deployment of %s ended %s", in.SystemID, got.Status)
 	switch {
 	case got.Status == providers.MAASDeploying:

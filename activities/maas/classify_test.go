@@ -102,7 +102,7 @@ func TestSignsOfADeployment(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			class, lines := judgeSigns(c.outcome, evidence(c.machine, c.events, c.results))
+			class, lines := classifyEvidence(c.outcome, collectEvidence(c.machine, c.events, c.results))
 			require.Equal(t, c.class, class, lines)
 			first := ""
 			if len(lines) > 0 {

@@ -33,11 +33,7 @@ func (a *Activities) CommissionAgain(ctx context.Context, in MachineIn) (contrac
 }
 
 func (a *Activities) commission(ctx context.Context, in MachineIn, again bool) (contract.MachineFacts, error) {
-	m, _, err := a.region(ctx, in.SiteID)
-	if err != nil {
-		return contract.MachineFacts{}, err
-	}
-	got, err := machine(ctx, m, in.SystemID)
+	m, got, err := a.openMachine(ctx, in.SiteID, in.SystemID)
 	if err != nil {
 		return contract.MachineFacts{}, err
 	}
@@ -88,7 +84,7 @@ func (a *Activities) WaitForReady(ctx context.Context, in MachineIn) (contract.M
 	if err != nil {
 		return contract.MachineFacts{}, err
 	}
-	got, err := poll(ctx, m, in.SystemID, in.Poll.D(), func(got providers.MAASMachine) error {
+	got, err := pollMachine(ctx, m, in.SystemID, in.Poll.D(), func(got providers.MAASMachine) error {
 		switch {
 		case past(got.Status):
 			return nil
@@ -143,17 +139,14 @@ func (a *Activities) failedScripts(ctx context.Context, m providers.MAAS, system
 // AbortCommissioning is the compensation of commission_node: a commissioning
 // that still runs is aborted, anything else is left.
 func (a *Activities) AbortCommissioning(ctx context.Context, in MachineIn) (contract.MachineFacts, error) {
-	m, _, err := a.region(ctx, in.SiteID)
+	m, found, err := a.findMachine(ctx, in.SiteID, in.SystemID)
 	if err != nil {
 		return contract.MachineFacts{}, err
 	}
-	got, err := m.Machine(ctx, in.SystemID)
-	if providers.IsKind(err, providers.KindNotFound) {
-		return contract.MachineFacts{Status: providers.MAASAbsent, Done: true}, nil
+	if found == nil {
+		return absentFacts("", ""), nil
 	}
-	if err != nil {
-		return contract.MachineFacts{}, fault.MAAS(ctx, err)
-	}
+	got := *found
 	if got.Status == providers.MAASCommissioning || got.Status == providers.MAASTesting {
 		got, err = abortUntil(ctx, m, in, " cancelled", func(s providers.MAASStatus) bool {
 			return s != providers.MAASCommissioning && s != providers.MAASTesting

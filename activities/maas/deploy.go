@@ -8,6 +8,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
+	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
@@ -29,11 +30,7 @@ type DeployIn struct {
 // deploys. The mark makes it idempotent: a machine that is Deploying or
 // Deployed under the mark is ours, and nothing is sent again.
 func (a *Activities) DeployMachine(ctx context.Context, in DeployIn) (contract.MachineFacts, error) {
-	m, _, err := a.region(ctx, in.SiteID)
-	if err != nil {
-		return contract.MachineFacts{}, err
-	}
-	got, err := machine(ctx, m, in.SystemID)
+	m, got, err := a.openMachine(ctx, in.SiteID, in.SystemID)
 	if err != nil {
 		return contract.MachineFacts{}, err
 	}
@@ -89,7 +86,7 @@ func (in DeployIn) allocate(ctx context.Context, m providers.MAAS) (providers.MA
 		case !refused:
 			return got, nil
 		}
-		if err := sleep(ctx, markLook); err != nil {
+		if err := poll.Sleep(ctx, markLook); err != nil {
 			return got, err
 		}
 	}
@@ -158,7 +155,7 @@ func (a *Activities) WaitForDeployed(ctx context.Context, in WaitDeployedIn) (De
 		return DeployedFacts{}, err
 	}
 	out := DeployedFacts{Outcome: contract.DeployOK}
-	got, err := poll(ctx, m, in.SystemID, in.Poll.D(), func(got providers.MAASMachine) error {
+	got, err := pollMachine(ctx, m, in.SystemID, in.Poll.D(), func(got providers.MAASMachine) error {
 		return in.judge(got, &out.Outcome)
 	})
 	out.MachineFacts = facts(got)

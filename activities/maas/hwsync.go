@@ -14,11 +14,7 @@ import (
 // EnsureHardwareSync switches hardware sync on where the deployment left it
 // off. MAAS installs no agent this way; only a later sync proves that one runs.
 func (a *Activities) EnsureHardwareSync(ctx context.Context, in MachineIn) (contract.MachineFacts, error) {
-	m, _, err := a.region(ctx, in.SiteID)
-	if err != nil {
-		return contract.MachineFacts{}, err
-	}
-	got, err := machine(ctx, m, in.SystemID)
+	m, got, err := a.openMachine(ctx, in.SiteID, in.SystemID)
 	if err != nil {
 		return contract.MachineFacts{}, err
 	}
@@ -61,7 +57,7 @@ func (a *Activities) WaitForHardwareSync(ctx context.Context, in WaitSyncIn) (co
 		return contract.MachineFacts{}, err
 	}
 	seen := false
-	got, err := poll(ctx, m, in.SystemID, in.Poll.D(), func(got providers.MAASMachine) error {
+	got, err := pollMachine(ctx, m, in.SystemID, in.Poll.D(), func(got providers.MAASMachine) error {
 		switch {
 		case got.Status != providers.MAASDeployed:
 			return fault.New(lifecycle.FailStateDisagreement, "machine %s is %s while its hardware sync was awaited", in.SystemID, got.Status)

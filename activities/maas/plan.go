@@ -44,16 +44,15 @@ type Foreseen struct {
 	Failure *contract.Failure      `json:"failure,omitempty"`
 }
 
-// foresee runs a stage's own activity on a dryRegion: what a plan says cannot
-// differ from what the run does.
-func foresee[I any](ctx context.Context, a *Activities, l Look[I], looks int, act func(*Activities, context.Context, I) (contract.MachineFacts, error)) (Foreseen, error) {
-	d := &dryRegion{MAASOpener: a.Opener, absent: l.Absent, assumeReady: l.Ready, looks: looks}
+// dryRun runs a stage's own activity on a dryRunMAAS, so that a plan and a run cannot differ.
+func dryRun[I any](ctx context.Context, a *Activities, l Look[I], reads int, act func(*Activities, context.Context, I) (contract.MachineFacts, error)) (Foreseen, error) {
+	d := &dryRunMAAS{MAASOpener: a.Opener, absent: l.Absent, assumeReady: l.Ready, reads: reads}
 	dry := *a
 	dry.Opener, dry.Secrets = d, drySecrets{a.Secrets}
-	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	ctx, cancel := context.WithTimeout(ctx, dryRunLimit)
 	defer cancel()
 	f, err := act(&dry, ctx, l.In)
-	out := Foreseen{Machine: f, Steps: d.steps, Waits: d.waits, Unknown: d.unknown, Assumed: d.assumed, Seen: d.said(f.Note)}
+	out := Foreseen{Machine: f, Steps: d.steps, Waits: d.waits, Unknown: d.unknown, Assumed: d.assumed, Seen: d.describe(f.Note)}
 	if d.seen != nil {
 		out.Known = true
 		seen := facts(*d.seen)
@@ -67,18 +66,17 @@ func foresee[I any](ctx context.Context, a *Activities, l Look[I], looks int, ac
 	return out, err
 }
 
-// lookLimit bounds one look, so that a region that hangs does not take the
-// whole plan with it.
-const lookLimit = 6 * time.Second
+// dryRunLimit bounds one activity of a plan, so that a region that hangs does not delay the rest.
+const dryRunLimit = 6 * time.Second
 
-// failure is what a run would fail with; a look that ran out of time says so.
+// failure returns the failure of a run. A dry run that ran out of time has one too.
 func failure(ctx context.Context, err error) (*contract.Failure, error) {
 	if f, ok := fault.Failure(err); ok {
 		return &f, nil
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return &contract.Failure{
-			Class: lifecycle.FailMAASUnavailable, Message: fmt.Sprintf("the region controller did not answer within %s", lookLimit),
+			Class: lifecycle.FailMAASUnavailable, Message: fmt.Sprintf("the region controller did not answer within %s", dryRunLimit),
 		}, nil
 	}
 	return nil, err
@@ -114,7 +112,7 @@ type SitePlan struct {
 
 // PlanSite is what load_site_config would find. Read-only.
 func (a *Activities) PlanSite(ctx context.Context, l Look[LoadSiteIn]) (SitePlan, error) {
-	tctx, cancel := context.WithTimeout(ctx, lookLimit)
+	tctx, cancel := context.WithTimeout(ctx, dryRunLimit)
 	defer cancel()
 	f, err := a.LoadSiteConfig(tctx, l.In)
 	out := SitePlan{Facts: f}
@@ -140,13 +138,13 @@ func (a *Activities) PlanCreateOrFind(ctx context.Context, l Look[CreateIn]) (Fo
 	in := l.In
 	in.ObserveOnly = true
 	l.In = in
-	out, err := foresee(ctx, a, l, 0, (*Activities).CreateOrFindMachine)
+	out, err := dryRun(ctx, a, l, 0, (*Activities).CreateOrFindMachine)
 	if err != nil || out.Failure != nil {
 		return out, err
 	}
 	if out.Machine.SystemID == "" {
 		site, err := a.Store.Site(ctx, in.SiteID)
-		out.Steps = []string{in.creation(site.Spec)}
+		out.Steps = []string{in.creationStep(site.Spec)}
 		return out, fault.Internal(ctx, err)
 	}
 	out.Known = true
@@ -163,8 +161,8 @@ func (a *Activities) PlanCreateOrFind(ctx context.Context, l Look[CreateIn]) (Fo
 	return out, nil
 }
 
-// creation says what create would send.
-func (in CreateIn) creation(site spec.SiteSpec) string {
+// creationStep describes what create would send.
+func (in CreateIn) creationStep(site spec.SiteSpec) string {
 	parts := []string{"create " + in.Hostname + " in MAAS"}
 	for _, p := range []struct{ name, value string }{
 		{"domain", site.DefaultDomain}, {"zone", site.Zone}, {"pool", site.Pool}, {"architecture", in.Profile.Architecture},
@@ -179,53 +177,53 @@ func (in CreateIn) creation(site spec.SiteSpec) string {
 
 // PlanCommission is what commission_node would do. Read-only.
 func (a *Activities) PlanCommission(ctx context.Context, l Look[MachineIn]) (Foreseen, error) {
-	return foresee(ctx, a, l, 0, (*Activities).CommissionMachine)
+	return dryRun(ctx, a, l, 0, (*Activities).CommissionMachine)
 }
 
 // PlanRecommission is what commission_node would do when the machine is to be
 // commissioned again. Read-only.
 func (a *Activities) PlanRecommission(ctx context.Context, l Look[MachineIn]) (Foreseen, error) {
-	return foresee(ctx, a, l, 0, (*Activities).CommissionAgain)
+	return dryRun(ctx, a, l, 0, (*Activities).CommissionAgain)
 }
 
-// soon makes an activity that polls look again at once, and be stopped there.
-const soon = spec.Duration(time.Millisecond)
+// pollSoon makes an activity that polls read again at once, where it is stopped.
+const pollSoon = spec.Duration(time.Millisecond)
 
 // PlanReady is whether wait_for_ready would wait. Read-only.
 func (a *Activities) PlanReady(ctx context.Context, l Look[MachineIn]) (Foreseen, error) {
-	l.In.Poll = soon
-	return foresee(ctx, a, l, 1, (*Activities).WaitForReady)
+	l.In.Poll = pollSoon
+	return dryRun(ctx, a, l, 1, (*Activities).WaitForReady)
 }
 
 // PlanStorage is what configure_storage would do. Read-only.
 func (a *Activities) PlanStorage(ctx context.Context, l Look[StorageIn]) (Foreseen, error) {
-	return foresee(ctx, a, l, 0, (*Activities).ConfigureStorage)
+	return dryRun(ctx, a, l, 0, (*Activities).ConfigureStorage)
 }
 
 // PlanRoCE is what apply_roce_phase2 would do. Read-only.
 func (a *Activities) PlanRoCE(ctx context.Context, l Look[NetworkIn]) (Foreseen, error) {
-	return foresee(ctx, a, l, 0, (*Activities).ApplyRoCE)
+	return dryRun(ctx, a, l, 0, (*Activities).ApplyRoCE)
 }
 
 // PlanPXE is what ensure_pxe_interface_auto would do. Read-only.
 func (a *Activities) PlanPXE(ctx context.Context, l Look[NetworkIn]) (Foreseen, error) {
-	return foresee(ctx, a, l, 0, (*Activities).EnsurePXEInterfaceAuto)
+	return dryRun(ctx, a, l, 0, (*Activities).EnsurePXEInterfaceAuto)
 }
 
 // PlanDeploy is what deploy_via_maas would do. Read-only.
 func (a *Activities) PlanDeploy(ctx context.Context, l Look[DeployIn]) (Foreseen, error) {
-	return foresee(ctx, a, l, 0, (*Activities).DeployMachine)
+	return dryRun(ctx, a, l, 0, (*Activities).DeployMachine)
 }
 
-// farFuture keeps a deadline out of a look.
+// farFuture keeps a deadline out of a dry run.
 const farFuture = 24 * time.Hour
 
 // PlanDeployed is how the deployment stands that wait_for_deployed waits for.
 // Read-only.
 func (a *Activities) PlanDeployed(ctx context.Context, l Look[WaitDeployedIn]) (Foreseen, error) {
-	l.In.Poll, l.In.Until = soon, time.Now().Add(farFuture)
+	l.In.Poll, l.In.Until = pollSoon, time.Now().Add(farFuture)
 	var outcome contract.DeployOutcome
-	out, err := foresee(ctx, a, l, 1, func(a *Activities, ctx context.Context, in WaitDeployedIn) (contract.MachineFacts, error) {
+	out, err := dryRun(ctx, a, l, 1, func(a *Activities, ctx context.Context, in WaitDeployedIn) (contract.MachineFacts, error) {
 		f, err := a.WaitForDeployed(ctx, in)
 		outcome = f.Outcome
 		return f.MachineFacts, err
@@ -238,7 +236,7 @@ func (a *Activities) PlanDeployed(ctx context.Context, l Look[WaitDeployedIn]) (
 
 // PlanClassify is what classify_deploy_failure would find. Read-only.
 func (a *Activities) PlanClassify(ctx context.Context, l Look[ClassifyIn]) (Foreseen, error) {
-	return foresee(ctx, a, l, 0, func(a *Activities, ctx context.Context, in ClassifyIn) (contract.MachineFacts, error) {
+	return dryRun(ctx, a, l, 0, func(a *Activities, ctx context.Context, in ClassifyIn) (contract.MachineFacts, error) {
 		c, err := a.ClassifyDeployFailure(ctx, in)
 		if err == nil && !c.Recovered {
 			err = fault.New(c.Class, "%s", c.Message)
@@ -249,26 +247,25 @@ func (a *Activities) PlanClassify(ctx context.Context, l Look[ClassifyIn]) (Fore
 
 // PlanRecover is what recover_for_datasource_retry would do. Read-only.
 func (a *Activities) PlanRecover(ctx context.Context, l Look[ReleaseIn]) (Foreseen, error) {
-	l.In.Poll = soon
-	return foresee(ctx, a, l, 2, (*Activities).ReturnToReady)
+	l.In.Poll = pollSoon
+	return dryRun(ctx, a, l, 2, (*Activities).ReturnToReady)
 }
 
 // PlanSyncOn is whether ensure_hardware_sync_configured would change anything
 // in MAAS. Read-only.
 func (a *Activities) PlanSyncOn(ctx context.Context, l Look[MachineIn]) (Foreseen, error) {
-	return foresee(ctx, a, l, 0, (*Activities).EnsureHardwareSync)
+	return dryRun(ctx, a, l, 0, (*Activities).EnsureHardwareSync)
 }
 
 // PlanSynced is whether wait_for_hardware_sync_healthy would wait. Read-only.
 func (a *Activities) PlanSynced(ctx context.Context, l Look[WaitSyncIn]) (Foreseen, error) {
-	l.In.Poll, l.In.ObserveOnly = soon, false
+	l.In.Poll, l.In.ObserveOnly = pollSoon, false
 	l.In.Until = time.Now().Add(farFuture)
-	return foresee(ctx, a, l, 1, (*Activities).WaitForHardwareSync)
+	return dryRun(ctx, a, l, 1, (*Activities).WaitForHardwareSync)
 }
 
-// What was read, for people.
-
-func (d *dryRegion) said(note string) string {
+// describe returns what was read, as text for operators.
+func (d *dryRunMAAS) describe(note string) string {
 	var parts []string
 	if d.seen != nil {
 		text := "MAAS " + d.seen.Status.String()
@@ -303,7 +300,7 @@ func (d *dryRegion) said(note string) string {
 	return strings.Join(parts, "; ")
 }
 
-func (d *dryRegion) disk(id int) string {
+func (d *dryRunMAAS) disk(id int) string {
 	i := slices.IndexFunc(d.disks, func(b providers.MAASBlockDevice) bool { return b.ID == id })
 	if i < 0 {
 		return fmt.Sprintf("disk %d", id)
@@ -315,7 +312,7 @@ func (d *dryRegion) disk(id int) string {
 	return fmt.Sprintf("%s (%s, %d GB)", b.Name, b.Model, b.SizeBytes/1_000_000_000)
 }
 
-func (d *dryRegion) iface(id int) providers.MAASInterface {
+func (d *dryRunMAAS) iface(id int) providers.MAASInterface {
 	i := slices.IndexFunc(d.ifaces, func(f providers.MAASInterface) bool { return f.ID == id })
 	if i < 0 {
 		return providers.MAASInterface{ID: id, Name: fmt.Sprintf("interface %d", id)}
@@ -323,7 +320,7 @@ func (d *dryRegion) iface(id int) providers.MAASInterface {
 	return d.ifaces[i]
 }
 
-func (d *dryRegion) subnet(id int) string {
+func (d *dryRunMAAS) subnet(id int) string {
 	i := slices.IndexFunc(d.subnets, func(s providers.MAASSubnet) bool { return s.ID == id })
 	if i < 0 {
 		return fmt.Sprintf("subnet %d", id)
@@ -331,7 +328,7 @@ func (d *dryRegion) subnet(id int) string {
 	return d.subnets[i].CIDR
 }
 
-func (d *dryRegion) link(l providers.MAASLink) string {
+func (d *dryRunMAAS) link(l providers.MAASLink) string {
 	text := l.Mode
 	if l.SubnetID != 0 {
 		text += " " + d.subnet(l.SubnetID)

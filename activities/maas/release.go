@@ -53,14 +53,14 @@ func (in ReleaseIn) ours(ctx context.Context, m providers.MAAS, got providers.MA
 // was never commissioned). It serves recovery from a failed deployment and the
 // compensation of a deployment. Absent, Ready and New are success.
 func (a *Activities) ReturnToReady(ctx context.Context, in ReleaseIn) (contract.MachineFacts, error) {
-	m, _, err := a.region(ctx, in.SiteID)
+	m, found, err := a.findMachine(ctx, in.SiteID, in.SystemID)
 	if err != nil {
 		return contract.MachineFacts{}, err
 	}
-	found, out, err := machineOrAbsent(ctx, m, in.SystemID)
 	if found == nil {
-		return out, err
+		return absentFacts(in.SystemID, ""), nil
 	}
+	out := facts(*found)
 	if ours, err := in.ours(ctx, m, *found); err != nil {
 		return out, err
 	} else if !ours && found.Status != providers.MAASReleasing && found.Status != providers.MAASDiskErasing {
@@ -68,26 +68,12 @@ func (a *Activities) ReturnToReady(ctx context.Context, in ReleaseIn) (contract.
 		return out, nil
 	}
 	var release once
-	got, err := poll(ctx, m, in.SystemID, in.Poll.D(), func(got providers.MAASMachine) error {
+	got, err := pollMachine(ctx, m, in.SystemID, in.Poll.D(), func(got providers.MAASMachine) error {
 		return in.look(ctx, m, got, &release)
 	})
 	out = facts(got)
 	out.Done = err == nil
 	return out, err
-}
-
-// machineOrAbsent reads a machine and its facts. One that is not there is nil,
-// and its facts say so and that nothing is to be done; one that could not be
-// read is nil too.
-func machineOrAbsent(ctx context.Context, m providers.MAAS, systemID string) (*providers.MAASMachine, contract.MachineFacts, error) {
-	got, err := m.Machine(ctx, systemID)
-	switch {
-	case providers.IsKind(err, providers.KindNotFound):
-		return nil, contract.MachineFacts{SystemID: systemID, Status: providers.MAASAbsent, Done: true}, nil
-	case err != nil:
-		return nil, contract.MachineFacts{}, fault.MAAS(ctx, err)
-	}
-	return &got, facts(got), nil
 }
 
 // look releases what is still this job's and says when the machine is free.
@@ -114,84 +100,4 @@ func (in ReleaseIn) look(ctx context.Context, m providers.MAAS, got providers.MA
 		return err
 	}
 	return errKeepWaiting
-}
-
-// RemoveIn is the input of RemoveCreatedMachine.
-type RemoveIn struct {
-	MachineIn
-	Created bool `json:"created"`
-	// Hostname and BMC find the record of a create whose answer never came.
-	Hostname string            `json:"hostname,omitempty"`
-	BMC      contract.BMCFacts `json:"bmc"`
-}
-
-// RemoveCreatedMachine is the compensation of create_or_find_in_maas: a record
-// that this job made is deleted, power confirmed off first so that it cannot
-// enlist again; a machine that was found, or that someone else has put to use
-// meanwhile, is left as it is. Absent is success.
-func (a *Activities) RemoveCreatedMachine(ctx context.Context, in RemoveIn) (contract.MachineFacts, error) {
-	out := contract.MachineFacts{SystemID: in.SystemID, Status: providers.MAASAbsent, Done: true}
-	if in.SystemID != "" && !in.Created {
-		out.Status, out.Note = "", "the machine was not created by this job"
-		return out, nil
-	}
-	m, _, err := a.region(ctx, in.SiteID)
-	if err != nil {
-		return out, err
-	}
-	got, err := a.createdMachine(ctx, m, in)
-	if got == nil || err != nil {
-		return out, err
-	}
-	in.SystemID, out.SystemID = got.SystemID, got.SystemID
-	if inUse(got.Status) && got.Annotations[annotationJob] != in.JobID {
-		return facts(*got), fault.New(lifecycle.FailStateDisagreement,
-			"machine %s was created by this job but is %s by someone else; it is not deleted", got.SystemID, got.Status)
-	}
-	if got.PowerState == "on" {
-		if err := switchOff(ctx, m, in.MachineIn); err != nil {
-			return facts(*got), err
-		}
-	}
-	return out, fault.MAAS(ctx, m.DeleteMachine(ctx, in.SystemID))
-}
-
-func inUse(s providers.MAASStatus) bool {
-	return s == providers.MAASDeployed || s == providers.MAASDeploying || s == providers.MAASAllocated
-}
-
-// createdMachine reads the record that this job created, nil for none. Without
-// a known id it looks for what a create with a lost answer may have left.
-func (a *Activities) createdMachine(ctx context.Context, m providers.MAAS, in RemoveIn) (*providers.MAASMachine, error) {
-	if in.SystemID != "" {
-		got, _, err := machineOrAbsent(ctx, m, in.SystemID)
-		return got, err
-	}
-	node, err := a.Store.Node(ctx, in.NodeID)
-	if err != nil {
-		return nil, fault.Internal(ctx, err)
-	}
-	if node.MAASCreateIntent != in.JobID || in.Hostname == "" {
-		return nil, nil
-	}
-	found, err := a.find(ctx, m, CreateIn{JobRef: in.JobRef, Hostname: in.Hostname, BMC: in.BMC})
-	if found == nil || err != nil || found.Hostname != in.Hostname {
-		return nil, err
-	}
-	return found, nil
-}
-
-// switchOff asks for power off until MAAS has taken it, and confirms it.
-func switchOff(ctx context.Context, m providers.MAAS, in MachineIn) error {
-	var off once
-	_, err := poll(ctx, m, in.SystemID, in.Poll.D(), func(providers.MAASMachine) error {
-		if err := off.send(ctx, func() error { return m.PowerOff(ctx, in.SystemID, true) }); err != nil {
-			return err
-		}
-		if state, err := m.QueryPower(ctx, in.SystemID); err == nil && state == "off" {
-			return nil
-		}
-		return errKeepWaiting
-	})
-	return err
 }

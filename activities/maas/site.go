@@ -67,6 +67,22 @@ func (a *Activities) LoadSiteConfig(ctx context.Context, in LoadSiteIn) (contrac
 	return out, nil
 }
 
+// ProbeRegion proves that the region lets Slipway release and delete machines. Read-only.
+func (a *Activities) ProbeRegion(ctx context.Context, in contract.JobRef) (contract.MachineFacts, error) {
+	m, _, err := a.region(ctx, in.SiteID)
+	if err != nil {
+		return contract.MachineFacts{}, err
+	}
+	info, err := m.Probe(ctx)
+	switch {
+	case err != nil:
+		return contract.MachineFacts{}, fault.MAAS(ctx, err)
+	case !info.IsSuperuser:
+		return contract.MachineFacts{}, fault.New(lifecycle.FailConfiguration, "MAAS user %q is no administrator; releasing and deleting machines needs one", info.User)
+	}
+	return contract.MachineFacts{Done: true, Note: "MAAS " + info.Version + " answers"}, nil
+}
+
 // deleted tells a record that the request names and that is gone from a database
 // that is away.
 func deleted(ctx context.Context, err error, what, id string) error {

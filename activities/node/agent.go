@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
+	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
@@ -64,12 +65,8 @@ func (a *Activities) WaitForAgent(ctx context.Context, in WaitAgentIn) (contract
 				return facts, fault.New(lifecycle.FailNodeUnhealthy, "the node does not meet its SKU: %s", strings.Join(facts.Problems, "; "))
 			}
 		}
-		t := time.NewTimer(every)
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			return facts, ctx.Err()
-		case <-t.C:
+		if err := poll.Sleep(ctx, every); err != nil {
+			return facts, err
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
+	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
@@ -130,12 +131,8 @@ func (in SSHIn) patiently(ctx context.Context, read func() error) error {
 			return err
 		}
 		activity.RecordHeartbeat(ctx, "no login yet")
-		t := time.NewTimer(every)
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			return ctx.Err()
-		case <-t.C:
+		if err := poll.Sleep(ctx, every); err != nil {
+			return err
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/agent/atomicfile"
 	"github.com/slipway-cloud/slipway/agent/task"
+	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
@@ -149,16 +150,7 @@ func (h Host) kill(ctx context.Context, pid int, sig syscall.Signal) error {
 }
 
 // wait passes the time until the next look.
-func (h Host) wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
-}
+func (h Host) wait(ctx context.Context, d time.Duration) error { return poll.Sleep(ctx, d) }
 
 // list names some of many.
 func list(names []string) string {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/agent/protocol"
+	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -114,14 +115,7 @@ func (l *Loop) pause() time.Duration {
 	return most/4 + rand.N(most*3/4+1)
 }
 
-func rest(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
-}
+func rest(ctx context.Context, d time.Duration) { _ = poll.Sleep(ctx, d) }
 
 // pass reports what is done, goes on with what was begun, and otherwise waits
 // for the next task and does it.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	"github.com/slipway-cloud/slipway/test/stack"
@@ -215,10 +216,8 @@ func (o *operator) watch(ctx context.Context, out io.Writer, jobs []*watched, be
 				open--
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Sleep(ctx, 300*time.Millisecond) != nil {
 			return errors.New("the demo did not end within its five minutes")
-		case <-time.After(300 * time.Millisecond):
 		}
 	}
 	return nil

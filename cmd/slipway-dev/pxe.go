@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/bmc/redfish"
@@ -119,10 +120,8 @@ func (o *operator) becomes(ctx context.Context, w *watched, want lifecycle.NodeS
 		if at == want && (want == lifecycle.NodeDiscovered || o.heard(ctx, w.node)) {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Sleep(ctx, 200*time.Millisecond) != nil {
 			return fmt.Errorf("node %s is %s, and should be %s", w.host, at, want)
-		case <-time.After(200 * time.Millisecond):
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/test/secretscan"
 	"github.com/slipway-cloud/slipway/test/stack"
 )
@@ -265,10 +266,8 @@ func (c *secretSearch) listed(ctx context.Context) ([]secretscan.Run, error) {
 		if err == nil && len(missing) == 0 {
 			return jobs, nil
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Sleep(ctx, 200*time.Millisecond) != nil {
 			return nil, errors.Join(fmt.Errorf("temporal does not list %d workflows: %v", len(missing), missing), err, ctx.Err())
-		case <-time.After(200 * time.Millisecond):
 		}
 	}
 }

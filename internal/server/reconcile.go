@@ -7,6 +7,7 @@ import (
 
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
 	driftact "github.com/slipway-cloud/slipway/activities/drift"
+	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/maas"
@@ -42,10 +43,8 @@ func (a *App) keepReconciles(ctx context.Context) {
 		if err := a.ensureReconciles(ctx, ensured); err != nil && ctx.Err() == nil {
 			a.Log.Warn("not every site has its passes scheduled yet; will try again", "in", a.Config.Reconcile.NewSites, "error", err)
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Sleep(ctx, a.Config.Reconcile.NewSites) != nil {
 			return
-		case <-time.After(a.Config.Reconcile.NewSites):
 		}
 	}
 }

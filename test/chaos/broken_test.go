@@ -45,7 +45,7 @@ func TestRun_CatchesBrokenActivities(t *testing.T) {
 		"decommission/storage_cleanup:cleanup_storage.RunTask=answer_twice.in_a_row":         chaos.Duplicate,
 		"node_operation/retire:force_release_allocations.EndAllocation=crash_before.silent":  chaos.WrongEnd,
 		"node_operation/remove:remove_gpuaas_node_record.RevokeIdentity=crash_before.silent": chaos.Invariant,
-		"decommission/full_of_retired:cleanup_secrets.DeleteNodeSecrets=crash_before.silent":      chaos.Invariant,
+		"decommission/full_of_retired:cleanup_secrets.DeleteNodeSecrets=crash_before.silent": chaos.Invariant,
 		"decommission/soft_reset:validate_clean_node.PowerCycleByBMC=crash_after.silent":     "", // nothing is broken there
 	}
 	o := chaos.Options{

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/maas"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
@@ -254,10 +255,8 @@ func (s *Sims) plugIn(ctx context.Context, m *simhw.Machine, n *simnode.Node, tu
 			s.log.Warn("simulated node is not reachable by ssh", "machine", id, "error", err)
 			return
 		}
-		select { // the one that had the address before is on its way out
-		case <-ctx.Done():
+		if poll.Sleep(ctx, 100*time.Millisecond) != nil { // the node that had the address before is ending
 			return
-		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }

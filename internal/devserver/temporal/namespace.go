@@ -12,6 +12,8 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/slipway-cloud/slipway/internal/poll"
 )
 
 const (
@@ -40,10 +42,8 @@ func (s *Server) EnsureNamespace(ctx context.Context, name string) error {
 		if err == nil {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Sleep(ctx, namespacePoll) != nil {
 			return fmt.Errorf("register the search attributes of namespace %s: %w", name, err)
-		case <-time.After(namespacePoll):
 		}
 	}
 }

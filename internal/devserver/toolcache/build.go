@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/slipway-cloud/slipway/internal/poll"
 )
 
 const (
@@ -190,10 +192,8 @@ func (b builder) lock(ctx context.Context, path string) (func(), error) {
 			b.say("another process is building %s; waiting for it (%s so far)", b.Name, since(began))
 			told = time.Now()
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Sleep(ctx, lockPoll) != nil {
 			return nil, errors.Join(fmt.Errorf("wait for the other build of %s: %w", b.Name, ctx.Err()), file.Close())
-		case <-time.After(lockPoll):
 		}
 	}
 }

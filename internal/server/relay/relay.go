@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -99,8 +100,8 @@ func (r *Relay) listen(ctx context.Context, channel string, loops ...chan struct
 }
 
 // loop does one kind of work whenever it is woken, and at every poll.
-func (r *Relay) loop(ctx context.Context, poll time.Duration, wake <-chan struct{}, failed string, work func(context.Context) (int, error)) {
-	t := time.NewTicker(poll)
+func (r *Relay) loop(ctx context.Context, every time.Duration, wake <-chan struct{}, failed string, work func(context.Context) (int, error)) {
+	t := time.NewTicker(every)
 	defer t.Stop()
 	for {
 		r.pass(ctx, failed, work)
@@ -111,10 +112,8 @@ func (r *Relay) loop(ctx context.Context, poll time.Duration, wake <-chan struct
 		case <-t.C:
 		}
 		// A burst of notifications is one pass, not one pass each.
-		select {
-		case <-ctx.Done():
+		if poll.Sleep(ctx, gather) != nil {
 			return
-		case <-time.After(gather):
 		}
 	}
 }

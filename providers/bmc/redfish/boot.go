@@ -10,6 +10,7 @@ import (
 
 	"github.com/stmcginnis/gofish/schemas"
 
+	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -277,7 +278,7 @@ func (b *BMC) verifyBoot(ctx context.Context, op *operation, want bootWish) (pro
 			return providers.BootOverride{}, &providers.Error{Kind: providers.KindProtocol, Op: op.name,
 				Message: "the BMC accepted the boot override but does not show it"}
 		}
-		if werr := wait(ctx, pause); werr != nil {
+		if werr := poll.Sleep(ctx, pause); werr != nil {
 			return providers.BootOverride{}, &providers.Error{Kind: providers.KindUncertain, Op: op.name, Err: werr,
 				Message: "the boot override was sent, but time ran out before it was read back"}
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -95,7 +96,7 @@ func cycleOff(ctx context.Context, bmc providers.BMC, o CycleOptions, res *Cycle
 		return notReached("off", res.Power)
 	}
 	// Power supplies and drives need a moment before power returns.
-	if err := wait(ctx, o.Settle); err != nil {
+	if err := poll.Sleep(ctx, o.Settle); err != nil {
 		return &providers.Error{Kind: providers.KindUncertain, Op: "redfish.power_cycle", Err: err,
 			Message: "the power cycle was interrupted while the system is off"}
 	}

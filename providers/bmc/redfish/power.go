@@ -9,6 +9,7 @@ import (
 
 	"github.com/stmcginnis/gofish/schemas"
 
+	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -177,7 +178,7 @@ func (p *powerChange) reset(ctx context.Context, resetType schemas.ResetType, ta
 			return &providers.Error{Kind: providers.KindBusy, Op: p.op.name, Status: pe.Status,
 				Message: "the BMC keeps refusing to power on; it may still be busy after the last power-off"}
 		}
-		if werr := wait(ctx, max(p.b.opts.ConflictWait, min(pe.RetryAfter, 3*p.b.opts.ConflictWait))); werr != nil {
+		if werr := poll.Sleep(ctx, max(p.b.opts.ConflictWait, min(pe.RetryAfter, 3*p.b.opts.ConflictWait))); werr != nil {
 			return &providers.Error{Kind: providers.KindBusy, Op: p.op.name, Status: pe.Status, Err: werr,
 				Message: "the BMC refused to power on, and time ran out before the next try"}
 		}
@@ -251,7 +252,7 @@ func (p *powerChange) until(ctx context.Context, timeout time.Duration, reached 
 		case stopsAll(pe) || pe.Kind == providers.KindTooBig:
 			return p.last, err
 		}
-		if werr := wait(ctx, pause); werr != nil {
+		if werr := poll.Sleep(ctx, pause); werr != nil {
 			return p.last, &providers.Error{Kind: providers.KindUncertain, Op: p.op.name, Err: werr,
 				Message: "the system did not reach the wanted power state in time; it last read " + string(p.last)}
 		}

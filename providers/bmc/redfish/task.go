@@ -7,6 +7,7 @@ import (
 
 	"github.com/stmcginnis/gofish/schemas"
 
+	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -45,7 +46,7 @@ func (b *BMC) followTask(ctx context.Context, op *operation, a *answer) error {
 	}
 	deadline := time.Now().Add(b.opts.TaskTimeout)
 	for pause := b.opts.PollMin; time.Now().Before(deadline); pause = b.longer(pause) {
-		if wait(ctx, pause) != nil {
+		if poll.Sleep(ctx, pause) != nil {
 			return nil // the caller's own re-read reports the end of the context
 		}
 		t, err := b.conn.send(ctx, op, http.MethodGet, path, nil, nil)

@@ -8,17 +8,17 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// signs is what MAAS left of a deployment. It offers no code for the cause: its
-// own words are the only evidence there is (research, maas section 3).
-type signs struct {
+// deployEvidence is what MAAS stores of a failed deployment. MAAS has no code for the cause, so its
+// texts are the only evidence.
+type deployEvidence struct {
 	verdict []string // error description and status message
 	events  []string // "type: description", newest first
 	console []string // output of the installation scripts that did not pass
-	failed  bool     // one of them failed, other than being cut off
+	failed  bool     // a script failed, other than by a timeout
 }
 
-func evidence(got providers.MAASMachine, events []providers.MAASEvent, results []providers.MAASResult) signs {
-	var s signs
+func collectEvidence(got providers.MAASMachine, events []providers.MAASEvent, results []providers.MAASResult) deployEvidence {
+	var s deployEvidence
 	add := func(to *[]string, text string) {
 		if text = strings.TrimSpace(text); text != "" {
 			*to = append(*to, strings.ToValidUTF8(text[:min(len(text), maxEvidenceLine)], ""))
@@ -40,8 +40,8 @@ func evidence(got providers.MAASMachine, events []providers.MAASEvent, results [
 	return s
 }
 
-// sinceDeploying leaves out what happened before this deployment began: an
-// earlier trouble with the BMC is not why it failed. Newest come first.
+// sinceDeploying returns the events since this deployment began, newest first: an earlier problem with
+// the BMC is not its cause.
 func sinceDeploying(events []providers.MAASEvent) []providers.MAASEvent {
 	for i, e := range events {
 		if e.Type == "Deploying" {
@@ -51,12 +51,11 @@ func sinceDeploying(events []providers.MAASEvent) []providers.MAASEvent {
 	return events
 }
 
-// What each cause leaves behind, and how events begin that tell how far a
-// deployment is. A machine that asks for its boot image has power, and has not
-// gone on for that.
+// The texts of each cause, and the beginnings of events that show how far a deployment has come. A
+// machine that requests its boot image has power, and has made no progress yet.
 var (
 	progress = []string{"Node installation", "Configuring storage", "Installing OS", "Configuring OS", "Rebooting"}
-	alive    = append([]string{"Performing PXE boot", "PXE Request", "Loading ephemeral"}, progress...)
+	powered  = append([]string{"Performing PXE boot", "PXE Request", "Loading ephemeral"}, progress...)
 
 	datasourceWords = []string{
 		"no datasource found", "Can not apply stage config", "searching for network data from DataSourceMAAS", "DataSourceNone", "Used fallback datasource",
@@ -69,12 +68,12 @@ var (
 	timeoutWords   = []string{"timed out after", "time-out during deployment", "Node has not been heard from"}
 )
 
-// judgeSigns tells the cause and the lines that say so, the most telling first.
+// classifyEvidence returns the cause and the lines that show it, the most specific first.
 //
-// cloud-init searches for its datasource in every deployment, and MAAS notes
-// every power query: either is a cause only where nothing came after it.
-func judgeSigns(outcome contract.DeployOutcome, s signs) (lifecycle.FailureClass, []string) {
-	if s.searchedInVain() {
+// cloud-init searches for its datasource in every deployment, and MAAS records every power query:
+// either is a cause only if nothing came after it.
+func classifyEvidence(outcome contract.DeployOutcome, s deployEvidence) (lifecycle.FailureClass, []string) {
+	if s.foundNoDatasource() {
 		return lifecycle.FailDatasource, s.quote(datasourceWords)
 	}
 	if lines := s.quote(installerWords); len(lines) > 0 || s.failed {
@@ -89,9 +88,9 @@ func judgeSigns(outcome contract.DeployOutcome, s signs) (lifecycle.FailureClass
 	return lifecycle.FailDeploy, s.verdict
 }
 
-// searchedInVain: the search for a datasource is the last progress that was
-// heard, on the console or among the events.
-func (s signs) searchedInVain() bool {
+// foundNoDatasource reports whether the search for a datasource is the last progress, on the console
+// or among the events.
+func (s deployEvidence) foundNoDatasource() bool {
 	if len(containing(s.console, datasourceWords)) > 0 {
 		return true
 	}
@@ -103,14 +102,14 @@ func (s signs) searchedInVain() bool {
 	return false
 }
 
-// neverPowered: MAAS's own verdict, or a power failure after which the machine
-// was not heard of.
-func (s signs) neverPowered() bool {
+// neverPowered reports whether MAAS says that powering on failed, or a power failure is the machine's
+// last event.
+func (s deployEvidence) neverPowered() bool {
 	if len(containing(s.verdict, powerWords)) > 0 {
 		return true
 	}
 	for _, line := range s.events {
-		if begins(line, alive) {
+		if begins(line, powered) {
 			return false
 		}
 		if len(containing([]string{line}, powerWords)) > 0 {
@@ -120,8 +119,8 @@ func (s signs) neverPowered() bool {
 	return false
 }
 
-// quote is the evidence for one cause: MAAS's verdict, its events, the log.
-func (s signs) quote(words []string) []string {
+// quote returns the evidence for one cause: MAAS's verdict, its events, the log.
+func (s deployEvidence) quote(words []string) []string {
 	var lines []string
 	for _, from := range [][]string{s.verdict, s.events, s.console} {
 		lines = append(lines, containing(from, words)...)

@@ -8,13 +8,13 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// What follows a compensation and proves it: each reads the machine and changes
-// nothing. Done is clean; otherwise Note names what is left.
+// The activities here verify an undo: each reads the machine and changes nothing. Done is false when
+// something is left, and Note names it.
 
 // CheckRecordRemoved proves RemoveCreatedMachine: the record that this job made,
 // under its known id or by a create whose answer was lost, is no longer in MAAS.
 func (a *Activities) CheckRecordRemoved(ctx context.Context, in RemoveIn) (contract.MachineFacts, error) {
-	out := contract.MachineFacts{SystemID: in.SystemID, Status: providers.MAASAbsent, Done: true}
+	out := absentFacts(in.SystemID, "")
 	if in.SystemID != "" && !in.Created {
 		out.Status, out.Note = "", "the machine was not created by this job"
 		return out, nil
@@ -35,14 +35,14 @@ func (a *Activities) CheckRecordRemoved(ctx context.Context, in RemoveIn) (contr
 // CheckReleased proves ReturnToReady: the machine is not allocated, deploying,
 // deployed or on its way out by this job's doing.
 func (a *Activities) CheckReleased(ctx context.Context, in ReleaseIn) (contract.MachineFacts, error) {
-	m, _, err := a.region(ctx, in.SiteID)
+	m, got, err := a.findMachine(ctx, in.SiteID, in.SystemID)
 	if err != nil {
 		return contract.MachineFacts{}, err
 	}
-	got, out, err := machineOrAbsent(ctx, m, in.SystemID)
 	if got == nil {
-		return out, err
+		return absentFacts(in.SystemID, ""), nil
 	}
+	out := facts(*got)
 	if got.Status == providers.MAASReady || got.Status == providers.MAASNew {
 		out.Done = true
 		return out, nil

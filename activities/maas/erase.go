@@ -14,24 +14,20 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// ReadMachineBeforeRelease reads the machine, its disks and the number of its newest
-// event, by which the events of the release are told from older ones. A machine
-// that is not this node's any more is refused; an absent one is nothing to
-// release. Read-only.
+// ReadMachineBeforeRelease reads the machine, its disks and the number of its newest event, which
+// tells the events of the release from older ones. It fails when the machine does not belong to the
+// node any more. An absent machine needs no release. Read-only.
 func (a *Activities) ReadMachineBeforeRelease(ctx context.Context, in MachineIn) (contract.ReleaseFacts, error) {
-	m, _, err := a.region(ctx, in.SiteID)
+	m, found, err := a.findMachine(ctx, in.SiteID, in.SystemID)
 	if err != nil {
 		return contract.ReleaseFacts{}, err
 	}
-	got, err := m.Machine(ctx, in.SystemID)
-	if providers.IsKind(err, providers.KindNotFound) {
-		return contract.ReleaseFacts{MachineFacts: goneFacts(in.SystemID)}, nil
+	if found == nil {
+		return contract.ReleaseFacts{MachineFacts: absentFacts(in.SystemID, notInMAAS)}, nil
 	}
-	if err != nil {
-		return contract.ReleaseFacts{}, fault.MAAS(ctx, err)
-	}
+	got := *found
 	out := contract.ReleaseFacts{MachineFacts: facts(got)}
-	if err := a.belongs(ctx, m, in, got); err != nil {
+	if err := a.checkBelongs(ctx, m, in, got); err != nil {
 		return out, err
 	}
 	disks, err := m.BlockDevices(ctx, in.SystemID)
@@ -53,52 +49,43 @@ func (a *Activities) ReadMachineBeforeRelease(ctx context.Context, in MachineIn)
 	return out, nil
 }
 
-func goneFacts(systemID string) contract.MachineFacts {
-	return contract.MachineFacts{SystemID: systemID, Status: providers.MAASAbsent, Done: true, Note: "the machine is not in MAAS"}
-}
-
 // EraseAndReleaseIn is the input of EraseAndRelease.
 type EraseAndReleaseIn struct {
 	MachineIn
 	// AfterEvent is the newest event from before the release.
 	AfterEvent int `json:"after_event"`
-	// Begun is set once this job set out to release the machine.
+	// Begun is set when this job has begun to release the machine.
 	Begun bool `json:"begun,omitempty"`
-	// Next is the attempt of this job's deployment that follows the release; 0 for
-	// none. A machine that carries its mark has been released.
+	// Next is the attempt of this job's deployment that follows the release, 0 for none. A machine
+	// that is annotated with it has been released.
 	Next int `json:"next,omitempty"`
-	// Fallback lets the machine go without erasing when erasing fails
-	// (release_fallback_no_erase of the profile).
+	// Fallback releases the machine without erasing when erasing fails (release_fallback_no_erase of
+	// the profile).
 	Fallback bool `json:"fallback,omitempty"`
-	// EraseUntil is when erasing disks is given up: MAAS has no limit of its own
-	// (research, maas fact 9).
+	// EraseUntil is when erasing is aborted: MAAS has no limit of its own.
 	EraseUntil time.Time `json:"erase_until"`
 }
 
-// EraseAndRelease releases the machine with its disks erased and waits until it is
-// free: Ready, or New where MAAS never commissioned it. Absent and free already
-// are success; whether the disks were erased is said by Erased alone. A
-// repetition reads first and takes up the release that is under way.
+// EraseAndRelease releases the machine with its disks erased, and waits until it is Ready, or New when
+// MAAS never commissioned it. It succeeds when the machine is absent or released already. Only Erased
+// says whether the disks were erased. A repetition continues a release that is under way.
 func (a *Activities) EraseAndRelease(ctx context.Context, in EraseAndReleaseIn) (contract.ReleaseFacts, error) {
-	m, _, err := a.region(ctx, in.SiteID)
+	m, found, err := a.findMachine(ctx, in.SiteID, in.SystemID)
 	if err != nil {
 		return contract.ReleaseFacts{}, err
 	}
-	got, err := m.Machine(ctx, in.SystemID)
-	if providers.IsKind(err, providers.KindNotFound) {
-		return contract.ReleaseFacts{MachineFacts: goneFacts(in.SystemID)}, nil
+	if found == nil {
+		return contract.ReleaseFacts{MachineFacts: absentFacts(in.SystemID, notInMAAS)}, nil
 	}
-	if err != nil {
-		return contract.ReleaseFacts{}, fault.MAAS(ctx, err)
-	}
+	got := *found
 	if free(got.Status) && !in.Begun {
 		out := contract.ReleaseFacts{MachineFacts: facts(got)}
 		out.Done, out.Note = true, "somebody else released the machine; whether its disks were erased is not known"
 		return out, nil
 	}
-	r := &releasing{a: a, m: m, in: in}
+	r := &eraseAndRelease{a: a, m: m, in: in}
 	if in.Next > 0 && got.Annotations[annotationJob] == in.JobID && got.Annotations[annotationAttempt] == strconv.Itoa(in.Next) {
-		// Released before, and deployed anew since: releasing clears marks.
+		// Released before, and deployed again since: a release clears annotations.
 		out := contract.ReleaseFacts{MachineFacts: facts(got)}
 		out.Done, out.Note = true, "released before; this job has deployed the machine since"
 		out.Erased, err = r.erased(ctx)
@@ -110,7 +97,7 @@ func (a *Activities) EraseAndRelease(ctx context.Context, in EraseAndReleaseIn) 
 		out.Erased, err = r.erased(ctx)
 		return out, err
 	}
-	got, err = poll(ctx, m, in.SystemID, in.Poll.D(), func(got providers.MAASMachine) error { return r.look(ctx, got) })
+	got, err = pollMachine(ctx, m, in.SystemID, in.Poll.D(), func(got providers.MAASMachine) error { return r.step(ctx, got) })
 	out := contract.ReleaseFacts{MachineFacts: facts(got), Fallback: r.fallback}
 	if err != nil {
 		return out, err
@@ -133,8 +120,8 @@ func (a *Activities) EraseAndRelease(ctx context.Context, in EraseAndReleaseIn) 
 
 func free(s providers.MAASStatus) bool { return s == providers.MAASReady || s == providers.MAASNew }
 
-// releasing is one release on its way.
-type releasing struct {
+// eraseAndRelease is one release that is under way.
+type eraseAndRelease struct {
 	a  *Activities
 	m  providers.MAAS
 	in EraseAndReleaseIn
@@ -145,8 +132,9 @@ type releasing struct {
 	fallback            string
 }
 
-// look does the one next thing.
-func (r *releasing) look(ctx context.Context, got providers.MAASMachine) error {
+// step sends the next request that the machine's status calls for. It returns nil when the machine is
+// released.
+func (r *eraseAndRelease) step(ctx context.Context, got providers.MAASMachine) error {
 	if r.erasing && (got.Status == providers.MAASReleasing || free(got.Status)) {
 		r.passed = true
 	}
@@ -155,23 +143,23 @@ func (r *releasing) look(ctx context.Context, got providers.MAASMachine) error {
 	case free(got.Status):
 		return nil
 	case got.Status == providers.MAASDiskErasing:
-		return r.bounded(ctx)
+		return r.waitForErase(ctx)
 	case got.Status == providers.MAASReleasing:
 		return errKeepWaiting
 	case got.Status == providers.MAASFailedDiskErasing:
-		return r.notErased(ctx, got)
+		return r.handleEraseFailure(ctx, got)
 	case got.Status == providers.MAASReleasingFailed:
-		return r.notOff(ctx)
+		return r.handlePowerOffFailure(ctx)
 	case !releasable(got.Status):
 		return fault.New(lifecycle.FailStateDisagreement, "machine %s is %s, from which MAAS releases nothing; bring it out of that state in MAAS", r.in.SystemID, got.Status)
 	}
-	if err := r.a.belongs(ctx, r.m, r.in.MachineIn, got); err != nil {
+	if err := r.a.checkBelongs(ctx, r.m, r.in.MachineIn, got); err != nil {
 		return err
 	}
 	return r.send(ctx, &r.erase, true)
 }
 
-func (r *releasing) send(ctx context.Context, o *once, erase bool) error {
+func (r *eraseAndRelease) send(ctx context.Context, o *once, erase bool) error {
 	err := o.send(ctx, func() error {
 		return r.m.Release(ctx, r.in.SystemID, providers.MAASRelease{Erase: erase, SecureErase: erase, Comment: "slipway " + r.in.JobID})
 	})
@@ -181,8 +169,8 @@ func (r *releasing) send(ctx context.Context, o *once, erase bool) error {
 	return errKeepWaiting
 }
 
-// bounded gives erasing its time and no more.
-func (r *releasing) bounded(ctx context.Context) error {
+// waitForErase waits until EraseUntil and then aborts.
+func (r *eraseAndRelease) waitForErase(ctx context.Context) error {
 	if time.Now().Before(r.in.EraseUntil) {
 		return errKeepWaiting
 	}
@@ -193,9 +181,9 @@ func (r *releasing) bounded(ctx context.Context) error {
 	return errKeepWaiting
 }
 
-// notErased: erasing failed, or was given up. It is tried once by each execution
-// that finds it so, unless this one has just tried or given up.
-func (r *releasing) notErased(ctx context.Context, got providers.MAASMachine) error {
+// handleEraseFailure handles an erasure that failed or was aborted. Each execution tries it once more,
+// unless this one has just tried or aborted it.
+func (r *eraseAndRelease) handleEraseFailure(ctx context.Context, got providers.MAASMachine) error {
 	why := "MAAS failed to erase the disks"
 	if r.abort.taken || !time.Now().Before(r.in.EraseUntil) {
 		why = "erasing the disks did not end in time and was aborted"
@@ -206,9 +194,9 @@ func (r *releasing) notErased(ctx context.Context, got providers.MAASMachine) er
 		r.fallback = why + "; released without erasing, as the profile allows"
 		return r.send(ctx, &r.plain, false)
 	case tried:
-		return fault.New(lifecycle.FailScrubUnverified, "machine %s: %s%s; mend or replace the disk and retry the stage", r.in.SystemID, why, saying(got))
+		return fault.New(lifecycle.FailScrubUnverified, "machine %s: %s%s; fix or replace the disk and retry the stage", r.in.SystemID, why, saying(got))
 	}
-	if err := r.a.belongs(ctx, r.m, r.in.MachineIn, got); err != nil {
+	if err := r.a.checkBelongs(ctx, r.m, r.in.MachineIn, got); err != nil {
 		return err
 	}
 	return r.send(ctx, &r.erase, true)
@@ -221,9 +209,9 @@ func saying(got providers.MAASMachine) string {
 	return " (" + got.StatusMessage + ")"
 }
 
-// notOff: the machine could not be powered off for its release. What is erased
-// by then is not erased again.
-func (r *releasing) notOff(ctx context.Context) error {
+// handlePowerOffFailure releases a machine once more that could not be powered off. It does not erase
+// disks again that are erased by then.
+func (r *eraseAndRelease) handlePowerOffFailure(ctx context.Context) error {
 	if r.plain.taken {
 		return fault.New(lifecycle.FailPowerNotConfirmed, "machine %s could not be powered off for its release", r.in.SystemID)
 	}
@@ -234,8 +222,8 @@ func (r *releasing) notOff(ctx context.Context) error {
 	return r.send(ctx, &r.plain, !erased)
 }
 
-// erased asks MAAS's events whether the disks were erased in this release.
-func (r *releasing) erased(ctx context.Context) (bool, error) {
+// erased reads from MAAS's events whether the disks were erased in this release.
+func (r *eraseAndRelease) erased(ctx context.Context) (bool, error) {
 	if r.passed {
 		return true, nil
 	}

@@ -9,30 +9,26 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// dryRegion lets a stage's own activity run without touching anything: reads go
-// through to the region, a change is written down as a step and not sent. The
-// first read after a change would show what did not happen, so there the
-// activity is stopped. Since every call of the interface is spelled out, a new
-// one cannot slip through unconsidered.
-type dryRegion struct {
+// dryRunMAAS lets a stage's own activity run without effect: it passes reads to the region, and
+// records a change as a step instead of sending it. It stops the activity at the first read after a
+// change, which would not show the change. It implements every method of the interface itself, so
+// that a new method cannot have an effect by accident.
+type dryRunMAAS struct {
 	providers.MAASOpener
 	region providers.MAAS
 
-	// absent is the hostname of a machine that MAAS does not have yet.
-	// assumeReady: the machine will be Ready by the time of this stage. looks is how often an activity that polls
-	// may read the machine; 0 is as often as it likes.
-	absent      string
-	assumeReady bool
-	looks       int
+	absent      string // the hostname of a machine that MAAS does not have yet
+	assumeReady bool   // the machine will be Ready by the time of this stage
+	reads       int    // how often an activity that polls may read the machine; 0 is no limit
 
-	steps []string
-	// changed is set by a change, readBack by a read behind it; waits when the
-	// activity looked a second time; unknown when it asked what only a machine
-	// in MAAS can tell; assumed when the machine is in truth not Ready yet.
-	changed, readBack, waits, unknown, assumed bool
-
+	steps     []string
+	changed   bool // the activity has sent a change
+	readBack  bool // it has read after a change
+	waits     bool // it has polled more often than reads allows
+	unknown   bool // it has read what only a machine in MAAS can tell
+	assumed   bool // it was told that the machine is Ready, and it is not yet
 	allocated bool
-	looked    int
+	readCount int
 	seen      *providers.MAASMachine // as MAAS shows it
 	made      *providers.MAASMachine // as it will be, while MAAS has none
 	disks     []providers.MAASBlockDevice
@@ -40,22 +36,22 @@ type dryRegion struct {
 	subnets   []providers.MAASSubnet
 }
 
-var _ providers.MAAS = (*dryRegion)(nil)
+var _ providers.MAAS = (*dryRunMAAS)(nil)
 
 // OpenMAAS implements providers.MAASOpener.
-func (d *dryRegion) OpenMAAS(site providers.MAASSite) (providers.MAAS, error) {
+func (d *dryRunMAAS) OpenMAAS(site providers.MAASSite) (providers.MAAS, error) {
 	m, err := d.MAASOpener.OpenMAAS(site)
 	d.region = m
 	return d, err
 }
 
-// stop ends an activity; the message is for nobody.
+// stop ends an activity. Nobody reads the message.
 func stop(why string) error {
 	return &providers.Error{Kind: providers.KindInvalid, Op: "plan", Message: why}
 }
 
-// reading decides whether a read of the machine may go through.
-func (d *dryRegion) reading() error {
+// checkRead stops the activity when a read of the machine would show nothing.
+func (d *dryRunMAAS) checkRead() error {
 	switch {
 	case d.changed:
 		d.readBack = true
@@ -67,12 +63,12 @@ func (d *dryRegion) reading() error {
 	return nil
 }
 
-func (d *dryRegion) change(format string, args ...any) {
+func (d *dryRunMAAS) change(format string, args ...any) {
 	d.changed = true
 	d.steps = append(d.steps, fmt.Sprintf(format, args...))
 }
 
-func (d *dryRegion) lastSeen() providers.MAASMachine {
+func (d *dryRunMAAS) lastSeen() providers.MAASMachine {
 	switch {
 	case d.seen != nil:
 		return *d.seen
@@ -82,8 +78,8 @@ func (d *dryRegion) lastSeen() providers.MAASMachine {
 	return providers.MAASMachine{}
 }
 
-// name is the machine for people.
-func (d *dryRegion) name(systemID string) string {
+// name returns the machine's name for operators.
+func (d *dryRunMAAS) name(systemID string) string {
 	switch host := d.lastSeen().Hostname; {
 	case host == "":
 		return systemID
@@ -94,7 +90,7 @@ func (d *dryRegion) name(systemID string) string {
 	}
 }
 
-func (d *dryRegion) Machine(ctx context.Context, systemID string) (providers.MAASMachine, error) {
+func (d *dryRunMAAS) Machine(ctx context.Context, systemID string) (providers.MAASMachine, error) {
 	if d.allocated {
 		d.allocated, d.changed = false, false
 		got := d.lastSeen()
@@ -105,10 +101,10 @@ func (d *dryRegion) Machine(ctx context.Context, systemID string) (providers.MAA
 		d.made = &providers.MAASMachine{Hostname: d.absent, Status: providers.MAASReady}
 		return *d.made, nil
 	}
-	if err := d.reading(); err != nil {
+	if err := d.checkRead(); err != nil {
 		return providers.MAASMachine{}, err
 	}
-	if d.looked++; d.looks > 0 && d.looked > d.looks {
+	if d.readCount++; d.reads > 0 && d.readCount > d.reads {
 		d.waits = true
 		return providers.MAASMachine{}, stop("it would wait")
 	}
@@ -124,11 +120,11 @@ func (d *dryRegion) Machine(ctx context.Context, systemID string) (providers.MAA
 	return got, nil
 }
 
-func (d *dryRegion) Probe(ctx context.Context) (providers.MAASInfo, error) {
+func (d *dryRunMAAS) Probe(ctx context.Context) (providers.MAASInfo, error) {
 	return d.region.Probe(ctx)
 }
 
-func (d *dryRegion) FindMachines(ctx context.Context, q providers.MAASQuery) ([]providers.MAASMachine, error) {
+func (d *dryRunMAAS) FindMachines(ctx context.Context, q providers.MAASQuery) ([]providers.MAASMachine, error) {
 	found, err := d.region.FindMachines(ctx, q)
 	if len(found) == 1 {
 		seen := found[0]
@@ -137,8 +133,8 @@ func (d *dryRegion) FindMachines(ctx context.Context, q providers.MAASQuery) ([]
 	return found, err
 }
 
-func (d *dryRegion) BlockDevices(ctx context.Context, systemID string) ([]providers.MAASBlockDevice, error) {
-	if err := d.reading(); err != nil {
+func (d *dryRunMAAS) BlockDevices(ctx context.Context, systemID string) ([]providers.MAASBlockDevice, error) {
+	if err := d.checkRead(); err != nil {
 		return nil, err
 	}
 	var err error
@@ -146,8 +142,8 @@ func (d *dryRegion) BlockDevices(ctx context.Context, systemID string) ([]provid
 	return d.disks, err
 }
 
-func (d *dryRegion) Interfaces(ctx context.Context, systemID string) ([]providers.MAASInterface, error) {
-	if err := d.reading(); err != nil {
+func (d *dryRunMAAS) Interfaces(ctx context.Context, systemID string) ([]providers.MAASInterface, error) {
+	if err := d.checkRead(); err != nil {
 		return nil, err
 	}
 	var err error
@@ -155,59 +151,59 @@ func (d *dryRegion) Interfaces(ctx context.Context, systemID string) ([]provider
 	return d.ifaces, err
 }
 
-func (d *dryRegion) Subnets(ctx context.Context) ([]providers.MAASSubnet, error) {
+func (d *dryRunMAAS) Subnets(ctx context.Context) ([]providers.MAASSubnet, error) {
 	var err error
 	d.subnets, err = d.region.Subnets(ctx)
 	return d.subnets, err
 }
 
-func (d *dryRegion) Events(ctx context.Context, systemID, level string, limit int) ([]providers.MAASEvent, error) {
+func (d *dryRunMAAS) Events(ctx context.Context, systemID, level string, limit int) ([]providers.MAASEvent, error) {
 	return d.region.Events(ctx, systemID, level, limit)
 }
 
-func (d *dryRegion) Results(ctx context.Context, systemID, resultType string) ([]providers.MAASResult, error) {
+func (d *dryRunMAAS) Results(ctx context.Context, systemID, resultType string) ([]providers.MAASResult, error) {
 	return d.region.Results(ctx, systemID, resultType)
 }
 
-// QueryPower would have MAAS log in to the BMC; what MAAS knows must do.
-func (d *dryRegion) QueryPower(context.Context, string) (string, error) {
+// QueryPower returns the state that MAAS knows: a query would make MAAS log in to the BMC.
+func (d *dryRunMAAS) QueryPower(context.Context, string) (string, error) {
 	if d.seen == nil {
 		return "unknown", nil
 	}
 	return d.seen.PowerState, nil
 }
 
-func (d *dryRegion) CreateMachine(_ context.Context, in providers.MAASCreate) (providers.MAASMachine, error) {
+func (d *dryRunMAAS) CreateMachine(_ context.Context, in providers.MAASCreate) (providers.MAASMachine, error) {
 	d.change("create %s in MAAS", in.Hostname)
 	return providers.MAASMachine{}, stop("not created")
 }
 
-func (d *dryRegion) Commission(_ context.Context, systemID string, _ providers.MAASCommission) (providers.MAASMachine, error) {
+func (d *dryRunMAAS) Commission(_ context.Context, systemID string, _ providers.MAASCommission) (providers.MAASMachine, error) {
 	d.change("commission %s", d.name(systemID))
 	return d.lastSeen(), nil
 }
 
-func (d *dryRegion) OverrideFailedTesting(_ context.Context, systemID, _ string) error {
+func (d *dryRunMAAS) OverrideFailedTesting(_ context.Context, systemID, _ string) error {
 	d.change("override the failed tests of %s", d.name(systemID))
 	return nil
 }
 
-func (d *dryRegion) SetBootDisk(_ context.Context, _ string, deviceID int) error {
+func (d *dryRunMAAS) SetBootDisk(_ context.Context, _ string, deviceID int) error {
 	d.change("make %s the boot disk", d.disk(deviceID))
 	return nil
 }
 
-func (d *dryRegion) SetStorageLayout(_ context.Context, _, layout string, rootDeviceID int) error {
+func (d *dryRunMAAS) SetStorageLayout(_ context.Context, _, layout string, rootDeviceID int) error {
 	d.change("apply storage layout %s on %s", layout, d.disk(rootDeviceID))
 	return nil
 }
 
-func (d *dryRegion) LinkSubnet(_ context.Context, _ string, ifaceID, subnetID int, mode string) error {
+func (d *dryRunMAAS) LinkSubnet(_ context.Context, _ string, ifaceID, subnetID int, mode string) error {
 	d.change("set an %s link of %s on %s", strings.ToUpper(mode), d.iface(ifaceID).Name, d.subnet(subnetID))
 	return nil
 }
 
-func (d *dryRegion) UnlinkSubnet(_ context.Context, _ string, ifaceID, linkID int) error {
+func (d *dryRunMAAS) UnlinkSubnet(_ context.Context, _ string, ifaceID, linkID int) error {
 	f := d.iface(ifaceID)
 	text := fmt.Sprintf("link %d", linkID)
 	if i := slices.IndexFunc(f.Links, func(l providers.MAASLink) bool { return l.ID == linkID }); i >= 0 {
@@ -217,7 +213,7 @@ func (d *dryRegion) UnlinkSubnet(_ context.Context, _ string, ifaceID, linkID in
 	return nil
 }
 
-func (d *dryRegion) UpdateInterface(_ context.Context, _ string, ifaceID, mtu int, addTags []string) error {
+func (d *dryRunMAAS) UpdateInterface(_ context.Context, _ string, ifaceID, mtu int, addTags []string) error {
 	var what []string
 	if mtu > 0 {
 		what = append(what, fmt.Sprintf("MTU %d", mtu))
@@ -229,23 +225,23 @@ func (d *dryRegion) UpdateInterface(_ context.Context, _ string, ifaceID, mtu in
 	return nil
 }
 
-func (d *dryRegion) LinkStatic(_ context.Context, _ string, ifaceID, subnetID int, ip string) error {
+func (d *dryRunMAAS) LinkStatic(_ context.Context, _ string, ifaceID, subnetID int, ip string) error {
 	d.change("give %s the address %s on %s", d.iface(ifaceID).Name, ip, d.subnet(subnetID))
 	return nil
 }
 
-func (d *dryRegion) Allocate(_ context.Context, systemID, _, _ string) (providers.MAASMachine, error) {
+func (d *dryRunMAAS) Allocate(_ context.Context, systemID, _, _ string) (providers.MAASMachine, error) {
 	d.change("allocate %s", d.name(systemID))
 	d.allocated = true
 	return d.lastSeen(), nil
 }
 
-func (d *dryRegion) SetWorkloadAnnotations(_ context.Context, systemID string, kv map[string]string) error {
+func (d *dryRunMAAS) SetWorkloadAnnotations(_ context.Context, systemID string, kv map[string]string) error {
 	d.change("mark %s with this job, attempt %s", d.name(systemID), kv[annotationAttempt])
 	return nil
 }
 
-func (d *dryRegion) Deploy(_ context.Context, systemID string, in providers.MAASDeploy) (providers.MAASMachine, error) {
+func (d *dryRunMAAS) Deploy(_ context.Context, systemID string, in providers.MAASDeploy) (providers.MAASMachine, error) {
 	text := "deploy " + in.DistroSeries
 	if in.HWEKernel != "" {
 		text += " with kernel " + in.HWEKernel
@@ -257,45 +253,45 @@ func (d *dryRegion) Deploy(_ context.Context, systemID string, in providers.MAAS
 	return providers.MAASMachine{}, nil
 }
 
-func (d *dryRegion) Abort(_ context.Context, systemID, _ string) error {
+func (d *dryRunMAAS) Abort(_ context.Context, systemID, _ string) error {
 	d.change("abort what %s is doing", d.name(systemID))
 	return nil
 }
 
-func (d *dryRegion) Release(_ context.Context, systemID string, _ providers.MAASRelease) error {
+func (d *dryRunMAAS) Release(_ context.Context, systemID string, _ providers.MAASRelease) error {
 	d.change("release %s", d.name(systemID))
 	return nil
 }
 
-func (d *dryRegion) PowerOn(_ context.Context, systemID string) error {
+func (d *dryRunMAAS) PowerOn(_ context.Context, systemID string) error {
 	d.change("power %s on", d.name(systemID))
 	return nil
 }
 
-func (d *dryRegion) PowerOff(_ context.Context, systemID string, _ bool) error {
+func (d *dryRunMAAS) PowerOff(_ context.Context, systemID string, _ bool) error {
 	d.change("power %s off", d.name(systemID))
 	return nil
 }
 
-func (d *dryRegion) PowerLogin(context.Context, string, string, providers.Secret) (providers.MAASPower, error) {
+func (d *dryRunMAAS) PowerLogin(context.Context, string, string, providers.Secret) (providers.MAASPower, error) {
 	return providers.MAASPower{}, stop("a plan asks for no login")
 }
 
-func (d *dryRegion) SetPowerLogin(_ context.Context, systemID, user string, _ providers.Secret) error {
+func (d *dryRunMAAS) SetPowerLogin(_ context.Context, systemID, user string, _ providers.Secret) error {
 	d.change("give MAAS the login %s for the BMC of %s", user, d.name(systemID))
 	return nil
 }
 
-func (d *dryRegion) SetHardwareSync(_ context.Context, systemID string, on bool) error {
+func (d *dryRunMAAS) SetHardwareSync(_ context.Context, systemID string, on bool) error {
 	d.change("switch hardware sync of %s %s", d.name(systemID), map[bool]string{true: "on", false: "off"}[on])
 	return nil
 }
 
-func (d *dryRegion) MachineToken(context.Context, string) (providers.Secret, error) {
+func (d *dryRunMAAS) MachineToken(context.Context, string) (providers.Secret, error) {
 	return providers.Secret{}, stop("a plan asks for no token")
 }
 
-func (d *dryRegion) DeleteMachine(_ context.Context, systemID string) error {
+func (d *dryRunMAAS) DeleteMachine(_ context.Context, systemID string) error {
 	d.change("delete %s from MAAS", d.name(systemID))
 	return nil
 }

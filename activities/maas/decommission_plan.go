@@ -9,20 +9,20 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// DecommissionPlanIn asks what MAAS has of a node that may leave. The reference is a
-// field and not embedded, so that a look is no entry on the node's timeline.
+// DecommissionPlanIn is the input of PlanMachineDecommission. The reference is a field and not
+// embedded, so that a plan is no entry on the node's timeline.
 type DecommissionPlanIn struct {
 	In       contract.JobRef `json:"in"`
 	SystemID string          `json:"system_id,omitempty"`
 	Hostname string          `json:"hostname"`
 	MACs     []string        `json:"macs,omitempty"`
-	// Keys and Install ask for what a scrub and a new installation need.
+	// Keys and Install also read what a scrub and a new installation need.
 	Keys    bool `json:"keys,omitempty"`
 	Install bool `json:"install,omitempty"`
 }
 
-// DecommissionPlan is what was found. Each failure is what the stage that needs it
-// would fail with.
+// DecommissionPlan is what a plan of a decommission needs of site and region. Each failure is the one
+// that the stage would end with.
 type DecommissionPlan struct {
 	Config  contract.LeavingConfig `json:"config"`
 	Machine contract.MachineFacts  `json:"machine"`
@@ -35,43 +35,43 @@ type DecommissionPlan struct {
 	RecordFailure *contract.Failure `json:"record_failure,omitempty"`
 }
 
-// PlanMachineDecommission reads what a plan of a decommission needs of site and
-// region, by the activities that a run uses. Read-only.
+// PlanMachineDecommission reads what a plan of a decommission needs of site and region, by the
+// activities that a run uses. Read-only.
 func (a *Activities) PlanMachineDecommission(ctx context.Context, l DecommissionPlanIn) (DecommissionPlan, error) {
-	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	ctx, cancel := context.WithTimeout(ctx, dryRunLimit)
 	defer cancel()
 	var out DecommissionPlan
 	var err error
 	out.Config, err = a.LoadNodeConfig(ctx, NodeConfigIn{JobRef: l.In, Keys: l.Keys})
-	if out.ConfigFailure, err = foreseen(ctx, err); err != nil || l.SystemID == "" {
+	if out.ConfigFailure, err = expectedFailure(ctx, err); err != nil || l.SystemID == "" {
 		return out, err
 	}
-	if out.SiteFailure, err = foreseen(ctx, a.siteForLeaving(ctx, l, out.Config)); err != nil {
+	if out.SiteFailure, err = expectedFailure(ctx, a.checkSite(ctx, l, out.Config)); err != nil {
 		return out, err
 	}
 	in := MachineIn{JobRef: l.In, SystemID: l.SystemID}
 	f, err := a.ReadMachineBeforeRelease(ctx, in)
 	out.Machine = f.MachineFacts
-	if out.MachineFails, err = foreseen(ctx, err); err != nil {
+	if out.MachineFails, err = expectedFailure(ctx, err); err != nil {
 		return out, err
 	}
 	for _, d := range f.Disks {
 		out.Disks = append(out.Disks, strings.TrimSpace(d.Name+" "+d.Serial))
 	}
-	out.Records, err = a.recordsOf(ctx, RemoveMachineIn{MachineIn: in, MACs: l.MACs})
-	out.RecordFailure, err = foreseen(ctx, err)
+	out.Records, err = a.deletableRecords(ctx, RemoveMachineIn{MachineIn: in, MACs: l.MACs})
+	out.RecordFailure, err = expectedFailure(ctx, err)
 	return out, err
 }
 
-// foreseen reads what a run would fail with.
-func foreseen(ctx context.Context, err error) (*contract.Failure, error) {
+// expectedFailure turns an error into the failure of a run.
+func expectedFailure(ctx context.Context, err error) (*contract.Failure, error) {
 	if err == nil {
 		return nil, nil
 	}
 	return failure(ctx, err)
 }
 
-func (a *Activities) siteForLeaving(ctx context.Context, l DecommissionPlanIn, c contract.LeavingConfig) error {
+func (a *Activities) checkSite(ctx context.Context, l DecommissionPlanIn, c contract.LeavingConfig) error {
 	if !l.Install {
 		_, err := a.ProbeRegion(ctx, l.In)
 		return err
@@ -82,9 +82,9 @@ func (a *Activities) siteForLeaving(ctx context.Context, l DecommissionPlanIn, c
 	return err
 }
 
-// recordsOf lists the records that would be deleted; one that somebody uses is
-// the failure of a run, but the machine itself, which is released before.
-func (a *Activities) recordsOf(ctx context.Context, in RemoveMachineIn) ([]string, error) {
+// deletableRecords lists the records that a run would delete. It fails when somebody uses a record
+// other than the machine's own, which a run releases before.
+func (a *Activities) deletableRecords(ctx context.Context, in RemoveMachineIn) ([]string, error) {
 	m, _, err := a.region(ctx, in.SiteID)
 	if err != nil {
 		return nil, err
@@ -99,21 +99,21 @@ func (a *Activities) recordsOf(ctx context.Context, in RemoveMachineIn) ([]strin
 		if got.SystemID == in.SystemID {
 			continue
 		}
-		if err := a.refusal(ctx, in, got); err != nil {
+		if err := a.checkDeletable(ctx, in, got); err != nil {
 			return ids, err
 		}
 	}
 	return ids, nil
 }
 
-// Released reports a status in which nothing is left to release.
+// Released reports whether the machine needs no release.
 func (p DecommissionPlan) Released() bool {
 	s := p.Machine.Status
 	return s == providers.MAASReady.String() || s == providers.MAASNew.String() || s == providers.MAASAbsent
 }
 
-// Unreleasable is why MAAS would refuse to release the machine as it is; nil
-// when it would not.
+// Unreleasable returns the failure of a release in the machine's present state, nil when MAAS would
+// release it.
 func (p DecommissionPlan) Unreleasable() *contract.Failure {
 	for s := providers.MAASNew; s <= providers.MAASFailedTesting; s++ {
 		passing := s == providers.MAASReleasing || s == providers.MAASDiskErasing || free(s)

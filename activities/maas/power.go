@@ -10,8 +10,8 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// powerPatience is how long a power state that was asked for may take.
-const powerPatience = 8 * time.Minute
+// powerTimeout is how long a requested power state may take.
+const powerTimeout = 8 * time.Minute
 
 // The power states as MAAS writes them.
 const (
@@ -19,32 +19,27 @@ const (
 	powerOff = "off"
 )
 
-// PowerOffByMAAS switches the machine off and confirms it by asking the BMC
-// through MAAS. An absent machine, and one whose power MAAS cannot control, are
-// no failure: Done is false and Note says so, and another must confirm it.
+// PowerOffByMAAS switches the machine off and confirms it by a power query of MAAS. Done is false when
+// the machine is absent or MAAS cannot control its power: then somebody else has to confirm it.
 // Repeatable.
 func (a *Activities) PowerOffByMAAS(ctx context.Context, in MachineIn) (contract.PowerFacts, error) {
-	return a.power(ctx, in, powerOff)
+	return a.setPower(ctx, in, powerOff)
 }
 
 // PowerOnByMAAS switches the machine on and confirms it, as PowerOffByMAAS.
 func (a *Activities) PowerOnByMAAS(ctx context.Context, in MachineIn) (contract.PowerFacts, error) {
-	return a.power(ctx, in, powerOn)
+	return a.setPower(ctx, in, powerOn)
 }
 
-func (a *Activities) power(ctx context.Context, in MachineIn, want string) (contract.PowerFacts, error) {
+func (a *Activities) setPower(ctx context.Context, in MachineIn, want string) (contract.PowerFacts, error) {
 	out := contract.PowerFacts{By: "MAAS", State: "unknown"}
-	m, _, err := a.region(ctx, in.SiteID)
+	m, got, err := a.findMachine(ctx, in.SiteID, in.SystemID)
 	if err != nil {
 		return out, err
 	}
-	got, err := m.Machine(ctx, in.SystemID)
-	if providers.IsKind(err, providers.KindNotFound) {
-		out.Note = "the machine is not in MAAS"
+	if got == nil {
+		out.Note = notInMAAS
 		return out, nil
-	}
-	if err != nil {
-		return out, fault.MAAS(ctx, err)
 	}
 	if got.PowerType == "" || got.PowerType == "manual" {
 		out.Note = "MAAS controls no power of this machine"
@@ -56,21 +51,22 @@ func (a *Activities) power(ctx context.Context, in MachineIn, want string) (cont
 	if out.Done = out.State == want; out.Done || in.ObserveOnly {
 		return out, nil
 	}
-	if err := a.belongs(ctx, m, in, got); err != nil {
+	if err := a.checkBelongs(ctx, m, in, *got); err != nil {
 		return out, err
 	}
-	out.State, err = ask(ctx, m, in, want)
+	out.State, err = requestPower(ctx, m, in, want)
 	out.Done = err == nil
 	return out, err
 }
 
-// ask sends the request until MAAS has taken it, and queries until it is so.
-func ask(ctx context.Context, m providers.MAAS, in MachineIn, want string) (string, error) {
-	limit, cancel := context.WithTimeout(ctx, powerPatience)
+// requestPower sends the request until MAAS accepts it, and reads until the machine has that power
+// state.
+func requestPower(ctx context.Context, m providers.MAAS, in MachineIn, want string) (string, error) {
+	limit, cancel := context.WithTimeout(ctx, powerTimeout)
 	defer cancel()
 	var sent once
 	state := "unknown"
-	_, err := poll(limit, m, in.SystemID, in.Poll.D(), func(providers.MAASMachine) error {
+	_, err := pollMachine(limit, m, in.SystemID, in.Poll.D(), func(providers.MAASMachine) error {
 		if err := sent.send(limit, func() error {
 			if want == powerOn {
 				return m.PowerOn(limit, in.SystemID)
@@ -88,7 +84,7 @@ func ask(ctx context.Context, m providers.MAAS, in MachineIn, want string) (stri
 		return errKeepWaiting
 	})
 	if err != nil && limit.Err() != nil && ctx.Err() == nil {
-		return state, fault.New(lifecycle.FailPowerNotConfirmed, "machine %s should be %s and MAAS reads %s after %s", in.SystemID, want, state, powerPatience)
+		return state, fault.New(lifecycle.FailPowerNotConfirmed, "machine %s should be %s and MAAS reads %s after %s", in.SystemID, want, state, powerTimeout)
 	}
 	return state, err
 }
