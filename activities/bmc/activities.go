@@ -1,7 +1,7 @@
-// Package bmc holds the activities that talk to a BMC. All logins go through
-// one gate (enter): one at a time for each BMC, counted before they are made. A
-// rejected login sets a stored flag that stops every further login to that BMC
-// until an operator clears it; nothing here retries a login.
+// Package bmc holds the activities that talk to a BMC. All logins go through one guard
+// (loginguard.go): one at a time for each BMC, counted before they are made. A rejected login sets a
+// stored flag that stops every further login to that BMC until an operator clears it. Nothing here
+// retries a login.
 package bmc
 
 import (
@@ -48,7 +48,7 @@ const closeTimeout = 10 * time.Second
 // against the approved pin, logs in once and reads the system's identity. It
 // changes nothing on the BMC. Repeating it is one more login.
 func (a *Activities) ResolvePowerCredentials(ctx context.Context, in ResolveIn) (contract.BMCFacts, error) {
-	v, err := a.enter(ctx, entry{job: in.JobRef, bmcID: in.BMCID, caPEM: in.CAPEM, trustFirstPin: in.TrustFirstPin})
+	v, err := a.enter(ctx, loginRequest{job: in.JobRef, bmcID: in.BMCID, caPEM: in.CAPEM, trustFirstPin: in.TrustFirstPin})
 	if err != nil {
 		return contract.BMCFacts{}, err
 	}

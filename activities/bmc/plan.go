@@ -39,8 +39,8 @@ type PowerPlan struct {
 }
 
 // PlanPower is what resolve_power_credentials would do: it asks in the order of
-// the gate (stored login block, slot, certificate) and stores no pin. It logs in
-// only when it is asked to, through the gate where the BMC has a record: a
+// the login guard (stored login block, slot, certificate) and stores no pin. It logs in
+// only when it is asked to, through the login guard where the BMC has a record: a
 // rejection then stops further logins as in a run. Otherwise read-only.
 func (a *Activities) PlanPower(ctx context.Context, in PlanIn) (PowerPlan, error) {
 	rec, err := a.planned(ctx, in)
@@ -125,7 +125,7 @@ func (a *Activities) look(ctx context.Context, in PlanIn, rec db.BMC, out *Power
 	return a.tryLogin(ctx, in, rec, opener, target, settled, out)
 }
 
-// tryLogin makes the one login: through the gate where the BMC has a record, by
+// tryLogin makes the one login: through the login guard where the BMC has a record, by
 // itself where there is none. What would have to be stored first is not tried.
 func (a *Activities) tryLogin(ctx context.Context, in PlanIn, rec db.BMC, opener providers.BMCOpener, target providers.BMCTarget, settled bool, out *PowerPlan) error {
 	stored, there, err := a.recordOf(ctx, rec)
@@ -141,7 +141,7 @@ func (a *Activities) tryLogin(ctx context.Context, in PlanIn, rec db.BMC, opener
 		out.Seen += "; no login was tried: the BMC is stored with another login, protocol, system or certificate, which the run replaces first"
 		return nil
 	}
-	v, err := a.enter(ctx, entry{bmcID: stored.ID, caPEM: in.In.CAPEM})
+	v, err := a.enter(ctx, loginRequest{bmcID: stored.ID, caPEM: in.In.CAPEM})
 	if err != nil {
 		return err
 	}

@@ -12,13 +12,13 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// PowerIn is the input of what reads and sets a machine's power at its BMC.
+// PowerIn is the input of PowerOffByBMC and PowerCycleByBMC.
 type PowerIn struct {
 	contract.JobRef
 	BMCID string `json:"bmc_id"`
 	CAPEM string `json:"ca_pem,omitempty"`
-	// NotBootID, for PowerCycleByBMC: once the agent has reported another boot
-	// than this, the machine has been cycled and is left alone.
+	// NotBootID is for PowerCycleByBMC, which does nothing when the agent has reported another boot:
+	// the machine has been cycled then.
 	NotBootID string `json:"not_boot_id,omitempty"`
 }
 
@@ -26,13 +26,13 @@ type PowerIn struct {
 // only reads. Repeatable; each time is one login.
 func (a *Activities) PowerOffByBMC(ctx context.Context, in PowerIn) (contract.PowerFacts, error) {
 	if in.ObserveOnly {
-		return a.inBMC(ctx, in, "")
+		return a.setPower(ctx, in, "")
 	}
-	return a.inBMC(ctx, in, providers.IntentForceOff)
+	return a.setPower(ctx, in, providers.IntentForceOff)
 }
 
-// PowerCycleByBMC switches the machine off and on again, each confirmed. A
-// repetition begins anew unless the agent has reported the new boot.
+// PowerCycleByBMC switches the machine off and on again, each confirmed. A repetition starts again
+// unless the agent has reported the new boot.
 func (a *Activities) PowerCycleByBMC(ctx context.Context, in PowerIn) (contract.PowerFacts, error) {
 	if in.NotBootID != "" {
 		beat, err := a.Store.LatestHeartbeat(ctx, in.NodeID)
@@ -43,14 +43,13 @@ func (a *Activities) PowerCycleByBMC(ctx context.Context, in PowerIn) (contract.
 			return contract.PowerFacts{}, fault.Internal(ctx, err)
 		}
 	}
-	return a.inBMC(ctx, in, providers.IntentForceOff, providers.IntentOn)
+	return a.setPower(ctx, in, providers.IntentForceOff, providers.IntentOn)
 }
 
-// inBMC is one visit: each intent is asked for and confirmed in turn; "" only
-// reads.
-func (a *Activities) inBMC(ctx context.Context, in PowerIn, intents ...providers.PowerIntent) (contract.PowerFacts, error) {
+// setPower requests and confirms each intent in turn, in one session. The intent "" only reads.
+func (a *Activities) setPower(ctx context.Context, in PowerIn, intents ...providers.PowerIntent) (contract.PowerFacts, error) {
 	out := contract.PowerFacts{By: "BMC", State: "unknown"}
-	v, err := a.enter(ctx, entry{job: in.JobRef, bmcID: in.BMCID, caPEM: in.CAPEM})
+	v, err := a.enter(ctx, loginRequest{job: in.JobRef, bmcID: in.BMCID, caPEM: in.CAPEM})
 	if err != nil {
 		return out, err
 	}
@@ -76,4 +75,82 @@ func (a *Activities) inBMC(ctx context.Context, in PowerIn, intents ...providers
 		}
 	}
 	return out, nil
+}
+
+// LookIn is the input of LookAtPower. CAPEM is the site's bundle for BMCs.
+type LookIn struct {
+	BMCID string `json:"bmc_id"`
+	CAPEM string `json:"ca_pem,omitempty"`
+}
+
+// LookOut is the result of LookAtPower.
+type LookOut struct {
+	Power providers.PowerState `json:"power"`
+}
+
+// LookAtPower logs in once and reads the machine's power. It changes nothing on the BMC and approves
+// no certificate. A rejected login stops further ones. A repetition is one more login.
+func (a *Activities) LookAtPower(ctx context.Context, in LookIn) (LookOut, error) {
+	v, err := a.enter(ctx, loginRequest{bmcID: in.BMCID, caPEM: in.CAPEM})
+	if err != nil {
+		return LookOut{}, err
+	}
+	defer v.leave()
+	state, err := v.bmc.Power(ctx)
+	if err != nil {
+		a.blockOnRejection(ctx, v.rec.ID, err)
+		return LookOut{}, fault.BMC(ctx, err)
+	}
+	return LookOut{Power: state}, nil
+}
+
+// PowerOffPlanIn is the input of PlanPowerOffByBMC.
+type PowerOffPlanIn struct {
+	BMCID string `json:"bmc_id"`
+}
+
+// PowerOffPlan is what is known without a login.
+type PowerOffPlan struct {
+	Address string            `json:"address,omitempty"`
+	Failure *contract.Failure `json:"failure,omitempty"`
+}
+
+// PlanPowerOffByBMC reports whether Slipway may log in to a BMC: logins are not stopped, the login is
+// stored and the certificate approved. It sends nothing.
+func (a *Activities) PlanPowerOffByBMC(ctx context.Context, l PowerOffPlanIn) (PowerOffPlan, error) {
+	rec, err := a.Store.BMC(ctx, l.BMCID)
+	if errors.Is(err, db.ErrNotFound) {
+		return PowerOffPlan{}, nil
+	}
+	if err != nil {
+		return PowerOffPlan{}, fault.Internal(ctx, err)
+	}
+	out := PowerOffPlan{Address: rec.Address}
+	err = a.stopped(ctx, rec)
+	if err == nil {
+		err = a.checkLoginStored(ctx, rec)
+	}
+	if err == nil {
+		return out, nil
+	}
+	f, ok := fault.Failure(err)
+	if !ok {
+		return out, err
+	}
+	out.Failure = &f
+	return out, nil
+}
+
+func (a *Activities) checkLoginStored(ctx context.Context, rec db.BMC) error {
+	ref, err := slotRef(rec, "")
+	if err != nil {
+		return err
+	}
+	if _, err := providers.ResolveLogin(ctx, a.Secrets, providers.SecretRef(ref)); err != nil {
+		return fault.Secret(ctx, err)
+	}
+	if rec.PinPending != "" && rec.PinPending != rec.PinSHA256 {
+		return fault.New(lifecycle.FailBMCPinMismatch, "BMC %s shows certificate pin %s, which nobody has approved", rec.Address, rec.PinPending)
+	}
+	return nil
 }

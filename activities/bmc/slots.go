@@ -7,6 +7,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -114,8 +115,8 @@ func (r *rotation) draw(ctx context.Context, length int) (providers.Secret, erro
 // enter logs in with one slot. demote is the state in which the rotation stood
 // when a rejection is an answer: it then goes back to prepared, in one
 // transaction with the count.
-func (r *rotation) enter(ctx context.Context, slot, demote string) (*visit, error) {
-	e := entry{job: r.in.JobRef, bmcID: r.in.BMCID, caPEM: r.caPEM, trustFirstPin: r.trustFirstPin, slot: slot}
+func (r *rotation) enter(ctx context.Context, slot, demote string) (*loginSession, error) {
+	e := loginRequest{job: r.in.JobRef, bmcID: r.in.BMCID, caPEM: r.caPEM, trustFirstPin: r.trustFirstPin, slot: slot}
 	candidate := r.rec.CandidateRef
 	if demote != "" {
 		e.onRejected = func(ctx context.Context, tx *db.Tx) error {
@@ -219,14 +220,14 @@ func (r *rotation) settle(ctx context.Context) {
 	if d == 0 {
 		d = 2 * time.Second
 	}
-	_ = wait(ctx, d)
+	_ = poll.Sleep(ctx, d)
 }
 
 // fit replaces a candidate that would not do, before it is sent: of a length
 // that the BMC does not take, or for another user than the one that logs in,
 // because a person has set another login since. The password that is sent is the
 // one of whoever is logged in. A BMC that tells no policy is simply tried.
-func (r *rotation) fit(ctx context.Context, v *visit, accounts providers.BMCAccounts) error {
+func (r *rotation) fit(ctx context.Context, v *loginSession, accounts providers.BMCAccounts) error {
 	made, err := providers.ResolveLogin(ctx, r.a.Secrets, secretRef(r.rec.CandidateRef))
 	if err != nil {
 		return fault.Secret(ctx, err)

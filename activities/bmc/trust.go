@@ -9,14 +9,13 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// trust settles the certificate before any password leaves. Of a BMC that has
-// no approved pin the first one is approved, where the site says so, or kept
-// for an operator.
-func (a *Activities) trust(ctx context.Context, opener providers.BMCOpener, e entry, rec db.BMC) (providers.BMCTarget, error) {
+// trust checks the certificate before any password is sent. When no pin is approved it approves the
+// first one, if the site allows that, or stores it for an operator.
+func (a *Activities) trust(ctx context.Context, opener providers.BMCOpener, r loginRequest, rec db.BMC) (providers.BMCTarget, error) {
 	target := providers.BMCTarget{
-		Address: rec.Address, SystemID: rec.SystemID, PinSHA256: rec.PinSHA256, CAPEM: e.caPEM, CipherSuite: rec.IPMICipherSuite,
+		Address: rec.Address, SystemID: rec.SystemID, PinSHA256: rec.PinSHA256, CAPEM: r.caPEM, CipherSuite: rec.IPMICipherSuite,
 	}
-	if rec.PinSHA256 != "" || e.caPEM != "" {
+	if rec.PinSHA256 != "" || r.caPEM != "" {
 		return target, nil
 	}
 	seen, err := a.seenPin(ctx, opener, target)
@@ -26,7 +25,7 @@ func (a *Activities) trust(ctx context.Context, opener providers.BMCOpener, e en
 	if seen == "" {
 		return target, nil // no certificate: plain HTTP, said so by the address, or IPMI
 	}
-	if !e.trustFirstPin {
+	if !r.trustFirstPin {
 		if err := a.Store.SetBMCPinPending(ctx, rec.ID, seen); err != nil {
 			return target, fault.Internal(ctx, err)
 		}
@@ -37,7 +36,7 @@ func (a *Activities) trust(ctx context.Context, opener providers.BMCOpener, e en
 	return target, fault.Internal(ctx, a.Store.SetBMCPin(ctx, rec.ID, seen))
 }
 
-// seenPin is the pin that the BMC shows to anyone; "" without a certificate.
+// seenPin returns the pin of the certificate that the BMC presents, "" without a certificate.
 func (a *Activities) seenPin(ctx context.Context, opener providers.BMCOpener, target providers.BMCTarget) (string, error) {
 	b, err := opener.OpenBMC(target)
 	if err != nil {
@@ -48,13 +47,12 @@ func (a *Activities) seenPin(ctx context.Context, opener providers.BMCOpener, ta
 	return id.PinSHA256, err
 }
 
-// keepSeenPin keeps the pin of a BMC whose certificate is no longer the approved
-// one, so that an operator can compare and approve it. Nothing is approved by
-// itself, and the approved pin stays until then. The job parks in any case.
-func (a *Activities) keepSeenPin(ctx context.Context, v *visit) {
-	id, err := v.bmc.Probe(ctx)
-	if err != nil || id.PinSHA256 == "" || samePin(id.PinSHA256, v.rec.PinSHA256) {
+// keepSeenPin stores the pin of a BMC whose certificate is not the approved one any more, so that an
+// operator can compare and approve it. The approved pin stays until then. The job parks in any case.
+func (a *Activities) keepSeenPin(ctx context.Context, s *loginSession) {
+	id, err := s.bmc.Probe(ctx)
+	if err != nil || id.PinSHA256 == "" || samePin(id.PinSHA256, s.rec.PinSHA256) {
 		return
 	}
-	a.note(ctx, func(ctx context.Context) error { return a.Store.SetBMCPinPending(ctx, v.rec.ID, id.PinSHA256) })
+	a.note(ctx, func(ctx context.Context) error { return a.Store.SetBMCPinPending(ctx, s.rec.ID, id.PinSHA256) })
 }

@@ -8,84 +8,89 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// entry is who wants in to a BMC, and with which of its logins.
-type entry struct {
-	job           contract.JobRef // zero for a look that must not share its job's turn
+// loginRequest is who logs in to a BMC, and with which of its logins.
+type loginRequest struct {
+	job           contract.JobRef // zero for a read that does not share the lease of a job
 	bmcID         string
 	caPEM         string
 	trustFirstPin bool
-	// slot is the login to use: "" is the one that the BMC takes, as far as
-	// that is known. Only a rotation names one.
+	// slot is the login to use. "" is the one that the BMC accepts, as far as that is known. Only a
+	// rotation sets it.
 	slot string
-	// onRejected makes a rejected password an answer instead of a reason to
-	// stop all logins: the other slot is the live one. It runs in the
-	// transaction that counts the rejection.
+	// onRejected handles a rejected password, in the transaction that counts the rejection. Without
+	// it a rejected password stops all further logins. A rotation sets it, because a rejection tells
+	// which slot the BMC accepts.
 	onRejected func(context.Context, *db.Tx) error
 }
 
-// visit is one BMC that has let us in. Leave it as soon as possible: until then
-// nobody else can log in there.
-type visit struct {
+// loginSession is a BMC that we are logged in to. End it as soon as possible: nobody else can log in
+// to the BMC before.
+type loginSession struct {
 	rec   db.BMC
 	bmc   providers.BMC
 	login providers.Login
-	leave func()
-	// owed is a rejection that could not be written down: nobody else is let in
-	// before it is, or before the right to log in has run out.
-	owed func(context.Context) error
+	leave func() // ends the session
+	// unrecorded records a rejection that could not be recorded yet. Until it is, the lease is kept,
+	// so that nobody else logs in before the lease expires.
+	unrecorded func(context.Context) error
 }
 
-// errSlotRejected: the BMC does not take the password of this slot.
+// errSlotRejected says that the BMC does not accept the password of a slot.
 var errSlotRejected = errors.New("the BMC does not take this slot's password")
 
 const (
-	turnLimit  = 30 * time.Second // how long one job waits for another's login
-	loginTTL   = 5 * time.Minute  // how long a dead job keeps others out
-	lookTTL    = 30 * time.Second // the same for a look that belongs to no job
+	turnLimit  = 30 * time.Second // how long a job waits for the login of another
+	loginTTL   = 5 * time.Minute  // how long a dead job keeps its lease
+	lookTTL    = 30 * time.Second // the same for a read that belongs to no job
 	loginLimit = 2 * time.Minute  // one login with all that belongs to it
-	noteLimit  = 10 * time.Second // writing down what became of it, also when cancelled
+	noteLimit  = 10 * time.Second // recording its outcome, also when cancelled
 )
 
-// enter is the one way in to a BMC; every activity that logs in goes through
-// it. It waits until nobody else logs in there, and then, on the row as it is
-// at that moment: refuses where logins are stopped, takes the login from the
-// slot that is live, settles the certificate before any password leaves, counts
-// the try before it is made, logs in once, and writes down what became of it. A
-// rejected login stops every further one in the same transaction.
-func (a *Activities) enter(ctx context.Context, e entry) (*visit, error) {
-	by, ttl := e.job.JobID, loginTTL
+// enter logs in to a BMC. Every activity that logs in uses it. It waits until nobody else is logged
+// in there. Then, on the record as it is at that moment, it
+//
+//   - fails when logins are stopped,
+//   - takes the login from the slot that the BMC accepts,
+//   - checks the certificate, before any password is sent,
+//   - counts the attempt, before it is made,
+//   - logs in once, and records the outcome.
+//
+// A rejected login stops every further login in the same transaction.
+func (a *Activities) enter(ctx context.Context, r loginRequest) (*loginSession, error) {
+	by, ttl := r.job.JobID, loginTTL
 	if by == "" {
 		by, ttl = db.NewID("look"), lookTTL
 	}
-	rec, err := a.takeTurn(ctx, e.bmcID, by, ttl)
+	rec, err := a.takeLease(ctx, r.bmcID, by, ttl)
 	if err != nil {
 		return nil, err
 	}
-	v := &visit{rec: rec}
-	v.leave = func() {
-		if v.bmc != nil {
-			a.close(ctx, v.bmc)
+	s := &loginSession{rec: rec}
+	s.leave = func() {
+		if s.bmc != nil {
+			a.close(ctx, s.bmc)
 		}
-		if v.owed != nil && a.mustNote(ctx, v.owed) != nil {
+		if s.unrecorded != nil && a.mustNote(ctx, s.unrecorded) != nil {
 			return
 		}
 		a.note(ctx, func(ctx context.Context) error { return a.Store.ReleaseBMCLogin(ctx, rec.ID, by) })
 	}
-	if err := a.admit(ctx, e, by, v); err != nil {
-		v.leave()
+	if err := a.openSession(ctx, r, by, s); err != nil {
+		s.leave()
 		return nil, err
 	}
-	return v, nil
+	return s, nil
 }
 
-// takeTurn waits for the right to log in. Two jobs with one wrong password
-// would otherwise count twice before the first one is written down.
-func (a *Activities) takeTurn(ctx context.Context, bmcID, by string, ttl time.Duration) (db.BMC, error) {
+// takeLease waits for the right to log in. Without it, two jobs with one wrong password would both
+// make an attempt before the first rejection is recorded.
+func (a *Activities) takeLease(ctx context.Context, bmcID, by string, ttl time.Duration) (db.BMC, error) {
 	limit, cancel := context.WithTimeout(ctx, turnLimit)
 	defer cancel()
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
@@ -93,7 +98,7 @@ func (a *Activities) takeTurn(ctx context.Context, bmcID, by string, ttl time.Du
 		if !errors.Is(err, db.ErrLoginTaken) {
 			return rec, fault.Internal(ctx, err)
 		}
-		if wait(limit, pause) == nil {
+		if poll.Sleep(limit, pause) == nil {
 			continue
 		}
 		if ctx.Err() != nil {
@@ -104,54 +109,43 @@ func (a *Activities) takeTurn(ctx context.Context, bmcID, by string, ttl time.Du
 	}
 }
 
-func wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
-}
-
-func (a *Activities) admit(ctx context.Context, e entry, by string, v *visit) error {
-	if err := a.stopped(ctx, v.rec); err != nil {
+func (a *Activities) openSession(ctx context.Context, r loginRequest, by string, s *loginSession) error {
+	if err := a.stopped(ctx, s.rec); err != nil {
 		return err
 	}
-	ref, err := slotRef(v.rec, e.slot)
+	ref, err := slotRef(s.rec, r.slot)
 	if err != nil {
 		return err
 	}
-	if v.login, err = providers.ResolveLogin(ctx, a.Secrets, providers.SecretRef(ref)); err != nil {
+	if s.login, err = providers.ResolveLogin(ctx, a.Secrets, providers.SecretRef(ref)); err != nil {
 		return fault.Secret(ctx, err)
 	}
-	opener, err := a.opener(v.rec.Protocol)
+	opener, err := a.opener(s.rec.Protocol)
 	if err != nil {
 		return err
 	}
-	target, err := a.trust(ctx, opener, e, v.rec)
+	target, err := a.trust(ctx, opener, r, s.rec)
 	if err != nil {
 		return err
 	}
-	target.User, target.Password = v.login.Username, v.login.Password
-	if v.bmc, err = opener.OpenBMC(target); err != nil {
+	target.User, target.Password = s.login.Username, s.login.Password
+	if s.bmc, err = opener.OpenBMC(target); err != nil {
 		return fault.BMC(ctx, err)
 	}
-	if err := a.countTry(ctx, v.rec, by); err != nil {
+	if err := a.countAttempt(ctx, s.rec, by); err != nil {
 		return err
 	}
 	lctx, cancel := context.WithTimeout(ctx, loginLimit)
 	defer cancel()
-	if err := a.settle(ctx, e, v, logIn(lctx, v.bmc)); err != nil {
+	if err := a.recordOutcome(ctx, r, s, logIn(lctx, s.bmc)); err != nil {
 		return err
 	}
-	a.learnLockout(lctx, v)
+	a.learnLockout(lctx, s)
 	return nil
 }
 
-// stopped refuses a BMC to which logins are stopped, under whichever of its
-// records: it locks its account, and not the row of one hostname.
+// stopped fails when logins to the BMC are stopped, under any of its records: the BMC locks
+// its account for all of them.
 func (a *Activities) stopped(ctx context.Context, rec db.BMC) error {
 	at, reason, under := rec.AuthBlockedAt, rec.AuthBlockedReason, ""
 	if at == nil {
@@ -187,8 +181,8 @@ func slotRef(rec db.BMC, slot string) (string, error) {
 	return rec.CredentialRef, nil
 }
 
-// opener is the protocol's of the record. One never stands in for the other: a
-// password that one of them rejected would be tried once more.
+// opener returns the client for the protocol of a record. It never falls back to another protocol,
+// which would try a rejected password once more.
 func (a *Activities) opener(protocol string) (providers.BMCOpener, error) {
 	o := a.Openers[protocol]
 	if o == nil && protocol == protocolRedfish {
@@ -202,8 +196,8 @@ func (a *Activities) opener(protocol string) (providers.BMCOpener, error) {
 
 const protocolRedfish = "redfish"
 
-// logIn is one attempt. A BMC that cannot log in by itself is asked for its
-// power, the cheapest question that needs a login.
+// logIn makes one attempt. For a client without a login of its own it reads the power, the cheapest
+// request that needs one.
 func logIn(ctx context.Context, b providers.BMC) error {
 	if l, ok := b.(providers.BMCLogin); ok {
 		return l.Login(ctx)
@@ -212,7 +206,7 @@ func logIn(ctx context.Context, b providers.BMC) error {
 	return err
 }
 
-// rejected lists the answers after which no login is repeated by itself.
+// rejected reports whether err is an answer after which no login is repeated automatically.
 func rejected(err error) bool {
 	switch providers.KindOf(err) {
 	case providers.KindUnauthorized, providers.KindForbidden, providers.KindLocked, providers.KindPasswordChangeRequired:
@@ -222,17 +216,17 @@ func rejected(err error) bool {
 	}
 }
 
-// settle writes down what became of a try, also when the job was cancelled in
-// the meantime: a try that is not settled stays counted as wrong.
-func (a *Activities) settle(ctx context.Context, e entry, v *visit, err error) error {
-	id := v.rec.ID
+// recordOutcome records the outcome of an attempt, also when the job was cancelled since. An attempt
+// without an outcome stays counted as wrong.
+func (a *Activities) recordOutcome(ctx context.Context, r loginRequest, s *loginSession, err error) error {
+	id := s.rec.ID
 	switch {
 	case err == nil:
 		return a.mustNote(ctx, func(ctx context.Context) error { return a.Store.SettleBMCLogin(ctx, id, db.LoginAccepted) })
-	case e.onRejected != nil && providers.IsKind(err, providers.KindUnauthorized):
+	case r.onRejected != nil && providers.IsKind(err, providers.KindUnauthorized):
 		if nerr := a.mustNote(ctx, func(ctx context.Context) error {
 			return a.Store.Tx(ctx, func(tx *db.Tx) error {
-				return errors.Join(tx.SettleBMCLogin(ctx, id, db.LoginRejected), e.onRejected(ctx, tx))
+				return errors.Join(tx.SettleBMCLogin(ctx, id, db.LoginRejected), r.onRejected(ctx, tx))
 			})
 		}); nerr != nil {
 			return nerr
@@ -245,34 +239,34 @@ func (a *Activities) settle(ctx context.Context, e entry, v *visit, err error) e
 			})
 		}
 		if a.mustNote(ctx, write) != nil {
-			v.owed = write
+			s.unrecorded = write
 		}
 		return fault.BMC(ctx, err)
 	}
-	if l, ok := v.bmc.(providers.BMCLogin); ok && !l.LoginSent() {
+	if l, ok := s.bmc.(providers.BMCLogin); ok && !l.LoginSent() {
 		a.note(ctx, func(ctx context.Context) error { return a.Store.SettleBMCLogin(ctx, id, db.LoginUnsent) })
 	}
 	if providers.IsKind(err, providers.KindPinMismatch) {
-		a.keepSeenPin(ctx, v)
+		a.keepSeenPin(ctx, s)
 	}
 	return fault.BMC(ctx, err)
 }
 
-// blockOnRejection stops all logins after a login that was accepted once turns
-// out not to be good: a few more tries would lock the account.
+// blockOnRejection stops all logins when the BMC rejects a login that it accepted before: a few more
+// attempts would lock the account.
 func (a *Activities) blockOnRejection(ctx context.Context, bmcID string, err error) {
 	if rejected(err) {
 		a.note(ctx, func(ctx context.Context) error { return a.Store.BlockBMCLogin(ctx, bmcID, err.Error()) })
 	}
 }
 
-// note writes what must be written even when the job was cancelled. Where that
-// fails to the end, the count of tries still bounds what follows.
+// note writes to the database even when the job was cancelled. When that fails, the count of attempts
+// still bounds what follows.
 func (a *Activities) note(ctx context.Context, write func(context.Context) error) {
 	_ = a.mustNote(ctx, write)
 }
 
-// mustNote tries again, backing off, for as long as a database may take to fail
+// mustNote is note with the error. It retries, backing off, for as long as a database may take to fail
 // over.
 func (a *Activities) mustNote(ctx context.Context, write func(context.Context) error) error {
 	whole := context.WithoutCancel(ctx)
@@ -287,43 +281,42 @@ func (a *Activities) mustNote(ctx context.Context, write func(context.Context) e
 		if tried < noteTries {
 			continue
 		}
-		if time.Now().After(last) || wait(ctx, min(notePause<<(tried-noteTries), time.Second)) != nil {
+		if time.Now().After(last) || poll.Sleep(ctx, min(notePause<<(tried-noteTries), time.Second)) != nil {
 			return fault.Internal(whole, err)
 		}
 	}
 }
 
-// noteTries are made at once: pooled connections may have died with a server that
-// is back. Further ones wait in between.
+// noteTries are made without a pause: pooled connections may be broken though the server is back.
 const (
 	noteTries = 3
 	notePause = 50 * time.Millisecond
 )
 
-// The most tries whose outcome is wrong or unknown, two fewer than the BMC's
-// threshold; the window when the BMC tells none.
+// The limits of attempts whose outcome is wrong or unknown, and the window of a BMC that reports none.
+// The limit of a BMC that reports a threshold is two fewer than that.
 const (
-	unknownLimit  = 2 // good for every threshold from three
-	noLockout     = 5 // BMCs without a lockout may still shut out an address
+	unknownLimit  = 2 // safe for every threshold from three
+	noLockout     = 5 // a BMC without a lockout may still block an address
 	unknownWindow = 15 * time.Minute
 )
 
-// tally is what counts at a BMC's address: the account is locked by all tries
-// together, under whichever record and by whichever protocol they were made.
-type tally struct {
-	seen   int       // wrong and open ones, as they stand in the records
-	used   int       // those of them whose window has not passed
-	limit  int       // how many there may be
-	freeAt time.Time // when the last window passes
-	anew   bool      // those of the record that is to be used have passed
+// attemptCounts are the attempts at a BMC's address. All of them together lock the account, under any
+// record and by any protocol.
+type attemptCounts struct {
+	seen    int       // wrong and open ones in the records
+	used    int       // those of them whose window has not passed
+	limit   int       // the most that are allowed
+	freeAt  time.Time // when the last window passes
+	expired bool      // the window of the record that is used has passed
 }
 
-func (a *Activities) tally(ctx context.Context, rec db.BMC, now time.Time) (tally, error) {
+func (a *Activities) countAttempts(ctx context.Context, rec db.BMC, now time.Time) (attemptCounts, error) {
 	known, err := a.Store.BMCsAt(ctx, rec.Address)
 	if err != nil {
-		return tally{}, fault.Internal(ctx, err)
+		return attemptCounts{}, fault.Internal(ctx, err)
 	}
-	var t tally
+	var t attemptCounts
 	limit, window := lockout(known)
 	t.limit = limit
 	for _, r := range known {
@@ -331,7 +324,7 @@ func (a *Activities) tally(ctx context.Context, rec db.BMC, now time.Time) (tall
 		t.seen += n
 		passed := r.LoginTryAt == nil || now.Sub(*r.LoginTryAt) > window
 		if r.ID == rec.ID {
-			t.anew = passed
+			t.expired = passed
 		}
 		if n == 0 || passed {
 			continue
@@ -344,7 +337,7 @@ func (a *Activities) tally(ctx context.Context, rec db.BMC, now time.Time) (tall
 	return t, nil
 }
 
-// lockout is the strictest of what a BMC said under its records.
+// lockout returns the strictest limits that a BMC has reported under its records.
 func lockout(known []db.BMC) (limit int, window time.Duration) {
 	for _, r := range known {
 		if t := r.LockoutThreshold; t != nil {
@@ -363,14 +356,14 @@ func lockout(known []db.BMC) (limit int, window time.Duration) {
 	return cmp.Or(limit, unknownLimit), cmp.Or(window, unknownWindow)
 }
 
-// countTry counts a try before it is made, so that a crash cannot forget it,
-// and refuses one that could lock the account.
-func (a *Activities) countTry(ctx context.Context, rec db.BMC, by string) error {
+// countAttempt counts an attempt before it is made, so that a crash does not lose it. It fails when the
+// attempt could lock the account.
+func (a *Activities) countAttempt(ctx context.Context, rec db.BMC, by string) error {
 	now, err := a.now(ctx)
 	if err != nil {
 		return err
 	}
-	t, err := a.tally(ctx, rec, now)
+	t, err := a.countAttempts(ctx, rec, now)
 	if err != nil {
 		return err
 	}
@@ -379,14 +372,14 @@ func (a *Activities) countTry(ctx context.Context, rec db.BMC, by string) error 
 			"%d logins to BMC %s were wrong or got no answer; the next one is allowed after %s, so that the account is not locked: retry the stage then",
 			t.used, rec.Address, t.freeAt.UTC().Format(time.RFC3339))
 	}
-	err = a.Store.CountBMCLogin(ctx, rec.ID, by, now, t.anew, t.seen)
+	err = a.Store.CountBMCLogin(ctx, rec.ID, by, now, t.expired, t.seen)
 	if errors.Is(err, db.ErrLoginTaken) {
 		return fault.New(lifecycle.FailBMCUnreachable, "somebody else took over the login to BMC %s; retry the stage", rec.Address)
 	}
 	return fault.Internal(ctx, err)
 }
 
-// now is the database's time: workers whose clocks differ share the windows.
+// now returns the database's time, so that workers whose clocks differ share the windows.
 func (a *Activities) now(ctx context.Context) (time.Time, error) {
 	if a.Now != nil {
 		return a.Now(), nil
@@ -395,24 +388,23 @@ func (a *Activities) now(ctx context.Context) (time.Time, error) {
 	return now, fault.Internal(ctx, err)
 }
 
-// learnLockout asks a BMC once when it locks an account. One that does not say
-// is not asked again.
-func (a *Activities) learnLockout(ctx context.Context, v *visit) {
-	accounts, ok := v.bmc.(providers.BMCAccounts)
-	if v.rec.LockoutWindowS != nil || !ok {
+// learnLockout reads a BMC's lockout policy once. It does not read again when the BMC reports none.
+func (a *Activities) learnLockout(ctx context.Context, s *loginSession) {
+	accounts, ok := s.bmc.(providers.BMCAccounts)
+	if s.rec.LockoutWindowS != nil || !ok {
 		return
 	}
 	p, err := accounts.PasswordPolicy(ctx)
 	if err != nil {
-		return // the next visit asks again
+		return // the next session reads again
 	}
 	if p.LockoutWindow <= 0 {
 		p.LockoutWindow = unknownWindow
 	}
 	a.note(ctx, func(ctx context.Context) error {
-		return a.Store.SetBMCLockout(ctx, v.rec.ID, p.LockoutThreshold, p.LockoutWindow)
+		return a.Store.SetBMCLockout(ctx, s.rec.ID, p.LockoutThreshold, p.LockoutWindow)
 	})
-	if rec, err := a.Store.BMC(ctx, v.rec.ID); err == nil {
-		v.rec = rec
+	if rec, err := a.Store.BMC(ctx, s.rec.ID); err == nil {
+		s.rec = rec
 	}
 }
