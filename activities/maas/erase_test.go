@@ -25,8 +25,8 @@ func (w *world) deployed() *world {
 	return w
 }
 
-// leaveIn is a release of the machine as it was just looked at.
-func (w *world) leaveIn() maasact.EraseAndReleaseIn {
+// eraseIn is a release of the machine as it was just looked at.
+func (w *world) eraseIn() maasact.EraseAndReleaseIn {
 	w.t.Helper()
 	f := must(w, w.acts.ReadMachineBeforeRelease, w.machine())
 	return maasact.EraseAndReleaseIn{MachineIn: w.machine(), AfterEvent: f.LastEvent, Begun: true, EraseUntil: time.Now().Add(time.Minute)}
@@ -36,14 +36,13 @@ func (w *world) removal() maasact.RemoveMachineIn {
 	return maasact.RemoveMachineIn{MachineIn: w.machine(), MACs: w.bmc.MACs}
 }
 
-// TestAReleaseErasesAndIsTakenUpAgain: repeated at any moment it finds what it
-// began, and its proof.
-func TestAReleaseErasesAndIsTakenUpAgain(t *testing.T) {
+// A repetition at any moment finds the release that is under way, and its proof.
+func TestEraseAndRelease_Repeated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).deployed()
 	look := must(w, w.acts.ReadMachineBeforeRelease, w.machine())
 	require.Len(t, look.Disks, len(w.hw.Spec().Disks))
-	in := w.leaveIn()
+	in := w.eraseIn()
 	f := must(w, w.acts.EraseAndRelease, in)
 	require.True(t, f.Erased)
 	require.Equal(t, "Ready", f.Status)
@@ -56,12 +55,11 @@ func TestAReleaseErasesAndIsTakenUpAgain(t *testing.T) {
 	require.True(t, must(w, w.acts.EraseAndRelease, in).Erased)
 }
 
-// TestAReleaseIsNotRepeatedBehindItsDeployment: a job that lost its memory finds
-// the machine deployed by itself, and leaves it so.
-func TestAReleaseIsNotRepeatedBehindItsDeployment(t *testing.T) {
+// A job without its checkpoint finds the machine deployed by itself, and does not release it.
+func TestEraseAndRelease_NotAfterDeployment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).deployed()
-	in := w.leaveIn()
+	in := w.eraseIn()
 	in.Next = 2
 	require.True(t, must(w, w.acts.EraseAndRelease, in).Erased, "the deployment before is another attempt's")
 	must(w, w.acts.ConfigureStorage, w.storageIn())
@@ -73,13 +71,12 @@ func TestAReleaseIsNotRepeatedBehindItsDeployment(t *testing.T) {
 	require.Equal(t, 1, w.counts("releases"))
 }
 
-// TestWhatSomebodyElseReleasedProvesNothing.
-func TestWhatSomebodyElseReleasedProvesNothing(t *testing.T) {
+func TestEraseAndRelease_ReleasedBySomebodyElse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).deployed()
 	require.NoError(t, w.sim.External("release", w.id))
 	require.Equal(t, "Ready", must(w, w.acts.WaitForReady, w.machine()).Status)
-	in := w.leaveIn()
+	in := w.eraseIn()
 	in.Begun = false
 	f := must(w, w.acts.EraseAndRelease, in)
 	require.True(t, f.Done)
@@ -87,11 +84,11 @@ func TestWhatSomebodyElseReleasedProvesNothing(t *testing.T) {
 	require.Contains(t, f.Note, "somebody else")
 }
 
-// TestErasingHasALimit of its own: MAAS has none. The profile says what then.
-func TestErasingHasALimit(t *testing.T) {
+// MAAS has no limit for erasing. The profile says what happens at the limit of the job.
+func TestEraseAndRelease_EraseTimeout(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, maassim.Fault{Name: "stuck_erasing", Count: 2}).deployed()
-	in := w.leaveIn()
+	in := w.eraseIn()
 	in.EraseUntil = time.Now().Add(300 * time.Millisecond)
 	require.Contains(t, fails(w, lifecycle.FailScrubUnverified, w.acts.EraseAndRelease, in), "did not end in time")
 	require.Equal(t, "Failed disk erasing", must(w, w.acts.ObserveMachine, w.machine()).Status)
@@ -103,32 +100,29 @@ func TestErasingHasALimit(t *testing.T) {
 	require.Equal(t, "Ready", f.Status)
 }
 
-// TestErasingThatFailedIsTriedAgain by the stage's next run.
-func TestErasingThatFailedIsTriedAgain(t *testing.T) {
+func TestEraseAndRelease_RetriesFailedErase(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, maassim.Fault{Name: "stuck_erasing"}).deployed()
-	in := w.leaveIn()
+	in := w.eraseIn()
 	in.EraseUntil = time.Now().Add(300 * time.Millisecond)
 	fails(w, lifecycle.FailScrubUnverified, w.acts.EraseAndRelease, in)
 	in.EraseUntil = time.Now().Add(time.Minute)
 	require.True(t, must(w, w.acts.EraseAndRelease, in).Erased)
 }
 
-// TestAReleaseWithoutPower is tried once more and then said.
-func TestAReleaseWithoutPower(t *testing.T) {
+func TestEraseAndRelease_PowerOffFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, maassim.Fault{Name: "release_power_fail", Count: 2}).deployed()
-	in := w.leaveIn()
+	in := w.eraseIn()
 	fails(w, lifecycle.FailPowerNotConfirmed, w.acts.EraseAndRelease, in)
 	require.True(t, must(w, w.acts.EraseAndRelease, in).Erased, "what is erased is not erased again")
 }
 
-// TestAMachineThatIsNotOursIsLeftAlone: locked, another's, in a state that MAAS
-// releases nothing from.
-func TestAMachineThatIsNotOursIsLeftAlone(t *testing.T) {
+// The machine is locked, belongs to another user, or is in a state without a release.
+func TestEraseAndRelease_MachineOfSomebodyElse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).deployed()
-	in := w.leaveIn()
+	in := w.eraseIn()
 	require.NoError(t, w.sim.External("lock", w.id))
 	require.Contains(t, fails(w, lifecycle.FailMAASRejected, w.acts.ReadMachineBeforeRelease, w.machine()), "locked")
 	require.Contains(t, fails(w, lifecycle.FailMAASRejected, w.acts.EraseAndRelease, in), "locked")
@@ -140,8 +134,7 @@ func TestAMachineThatIsNotOursIsLeftAlone(t *testing.T) {
 	require.Contains(t, fails(w, lifecycle.FailStateDisagreement, w.acts.RemoveMachine, w.removal()), "Allocated")
 }
 
-// TestPowerIsConfirmedOff, an absent machine confirms nothing.
-func TestPowerIsConfirmedOff(t *testing.T) {
+func TestPowerOffByMAAS_Confirms(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).deployed()
 	in := w.machine()
@@ -158,12 +151,11 @@ func TestPowerIsConfirmedOff(t *testing.T) {
 	require.Contains(t, f.Note, "not in MAAS")
 }
 
-// TestTheRecordGoesAndItsGhostsWithIt: a machine that was switched on meanwhile
-// has enlisted itself under another id.
-func TestTheRecordGoesAndItsGhostsWithIt(t *testing.T) {
+// A machine that was switched on since has enlisted itself under another id.
+func TestRemoveMachine_AndWhatItEnlistedAs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).deployed()
-	require.True(t, must(w, w.acts.EraseAndRelease, w.leaveIn()).Done)
+	require.True(t, must(w, w.acts.EraseAndRelease, w.eraseIn()).Done)
 	must(w, w.acts.PowerOffByMAAS, w.machine())
 	look := w.removal()
 	look.ObserveOnly = true
@@ -183,9 +175,8 @@ func TestTheRecordGoesAndItsGhostsWithIt(t *testing.T) {
 	require.True(t, must(w, w.acts.RemoveMachine, w.removal()).Done, "absent is success")
 }
 
-// TestWhatStaysOnANode: the site's login, and the keys that MAAS gives to every
-// machine.
-func TestWhatStaysOnANode(t *testing.T) {
+// The platform's keys are the site's login and those that MAAS gives to every machine.
+func TestLoadNodeConfig_PlatformKeys(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).created()
 	f := must(w, w.acts.LoadNodeConfig, maasact.NodeConfigIn{JobRef: w.ref, Keys: true})
@@ -197,9 +188,8 @@ func TestWhatStaysOnANode(t *testing.T) {
 	require.Empty(t, must(w, w.acts.LoadNodeConfig, maasact.NodeConfigIn{JobRef: w.ref}).KeepKeys)
 }
 
-// TestANodeWithoutASite goes by the defaults, and is looked after more often: no
-// region is asked.
-func TestANodeWithoutASite(t *testing.T) {
+// The node gets the defaults and a shorter poll interval, because no region is polled.
+func TestLoadNodeConfig_WithoutSite(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	n := dbtest.PXENode(t, w.store, "52:54:00:bb:00:01", lifecycle.NodeActive)
@@ -223,8 +213,8 @@ func TestANodeWithoutASite(t *testing.T) {
 	require.Nil(t, p.ConfigFailure)
 }
 
-// TestAPlanOfLeavingChangesNothing and says what a run would fail with.
-func TestAPlanOfLeavingChangesNothing(t *testing.T) {
+// A plan changes nothing, and names the failure of a run.
+func TestPlanMachineDecommission(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).deployed()
 	l := maasact.DecommissionPlanIn{In: w.ref, SystemID: w.id, Hostname: w.host, MACs: w.bmc.MACs, Keys: true}
