@@ -1,6 +1,6 @@
-// Package agenttask gives a node's agent a task and has a workflow wait for its
-// end. While it waits nothing runs: RunTask leaves its activity open, and the
-// relay completes it by its id when the task has ended.
+// Package agenttask holds the activities about tasks of a node's agent. A worker does nothing while a
+// task runs: RunTask leaves its activity open, and the relay completes it by its id when the task
+// has ended.
 package agenttask
 
 import (
@@ -28,30 +28,27 @@ type RunTaskIn struct {
 	Args json.RawMessage    `json:"args,omitempty"`
 	// Deadline is when the result must be there; zero takes the kind's own time.
 	Deadline time.Time `json:"deadline,omitzero"`
-	// Key tells the tasks of one kind in one stage apart; "" where there is one.
+	// Key distinguishes tasks of one kind in one stage. It is "" when there is one task.
 	Key string `json:"key,omitempty"`
 	contract.TaskTries
 }
 
-// key is the same for the same task of a job, whoever asks and how often.
+// key returns the same key for each repetition of a task of a job.
 func (in RunTaskIn) key() string {
 	return fmt.Sprintf("%s/%s/%s/%s/%d", in.JobID, in.Stage, in.Kind, in.Key, in.Round)
 }
 
-// RunTask asks the node's agent for a task and ends with its result. A task that
-// did not succeed is a typed failure: node_task_uncertain when nobody knows, or
-// when no agent finished it in time; otherwise what Class says.
+// RunTask queues a task for the node's agent and ends with its result. It fails with
+// node_task_uncertain when it is not known whether the task took effect, or when no agent finished it
+// in time. It fails with the class of Class when the agent reported a failure.
 //
-// It may be repeated at any time, after a crash, a reset or a resume: the task
-// is found by its key; one that has ended gives its result at once, and of one
-// that is under way the wait is taken over. What Doubts says that its job
-// parked on and was sent on from is done again: queued again when uncertain, made
-// anew when expired. With
-// ObserveOnly nothing is asked of the node: the result is OK only where the task
-// has succeeded.
+// A repetition finds the task by its key. It returns the result of a task that has ended, and waits
+// for one that runs. A new uncertain count says that an operator has decided to do the task again: an
+// uncertain task is queued again, and an expired one is replaced by a new one. With ObserveOnly it
+// queues nothing, and the result is OK only if the task has succeeded.
 //
-// Run it with stage.KindAgentTask: it has no heartbeats, and every few minutes
-// Temporal repeats it, in case a worker died before it could ask.
+// Run it with stage.KindAgentTask: it has no heartbeats, and Temporal repeats it every few minutes, in
+// case a worker died before it could queue the task.
 func (a *Activities) RunTask(ctx context.Context, in RunTaskIn) (lifecycle.TaskResult, error) {
 	if in.ObserveOnly {
 		return a.observe(ctx, in)

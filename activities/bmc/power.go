@@ -35,10 +35,10 @@ func (a *Activities) PowerOffByBMC(ctx context.Context, in PowerIn) (contract.Po
 // unless the agent has reported the new boot.
 func (a *Activities) PowerCycleByBMC(ctx context.Context, in PowerIn) (contract.PowerFacts, error) {
 	if in.NotBootID != "" {
-		beat, err := a.Store.LatestHeartbeat(ctx, in.NodeID)
+		heartbeat, err := a.Store.LatestHeartbeat(ctx, in.NodeID)
 		switch {
-		case err == nil && beat.BootID != in.NotBootID:
-			return contract.PowerFacts{State: "on", By: "the agent", Done: true, Note: "booted anew already: " + beat.BootID}, nil
+		case err == nil && heartbeat.BootID != in.NotBootID:
+			return contract.PowerFacts{State: "on", By: "the agent", Done: true, Note: "restarted already: " + heartbeat.BootID}, nil
 		case err != nil && !errors.Is(err, db.ErrNotFound):
 			return contract.PowerFacts{}, fault.Internal(ctx, err)
 		}

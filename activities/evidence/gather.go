@@ -171,19 +171,19 @@ func (g *gathered) requireScrub() {
 // none of them verified.
 func (a *Activities) addUnreachable(ctx context.Context, g *gathered) error {
 	g.steps = append(g.steps, lifecycle.StepResult{Name: string(lifecycle.TaskKindScrub), Detail: "not done: " + g.in.AgentUnreachable})
-	beat, err := a.Store.LatestHeartbeat(ctx, g.in.NodeID)
-	if errors.Is(err, db.ErrNotFound) || err == nil && beat.Report == nil {
+	heartbeat, err := a.Store.LatestHeartbeat(ctx, g.in.NodeID)
+	if errors.Is(err, db.ErrNotFound) || err == nil && heartbeat.Report == nil {
 		return nil // nothing is known of its devices
 	}
 	if err != nil {
 		return fault.Internal(ctx, err)
 	}
 	var listed []lifecycle.DeviceResult
-	for _, u := range beat.Report.GPUs {
+	for _, u := range heartbeat.Report.GPUs {
 		listed = append(listed, lifecycle.DeviceResult{Kind: "gpu", Name: u.UUID, Serial: u.Serial, Model: u.Model, Method: lifecycle.SanitizeNone,
 			Detail: "not looked at; the machine's power was confirmed off"})
 	}
-	for _, d := range beat.Report.Disks {
+	for _, d := range heartbeat.Report.Disks {
 		listed = append(listed, lifecycle.DeviceResult{Kind: "disk", Name: d.Name, Serial: d.Serial, Model: d.Model, Method: lifecycle.SanitizeNone, Detail: "not looked at"})
 	}
 	for _, d := range listed {

@@ -1,6 +1,5 @@
-// Package maas holds the activities that work through a MAAS region. Each is
-// idempotent: it reads the machine first, changes what differs, and reads again
-// where MAAS is known to answer before the effect (research, maas section 2).
+// Package maas holds the activities that work through a MAAS region. Each is idempotent: it reads the
+// machine first, changes what differs, and reads again where MAAS answers before the effect.
 package maas
 
 import (
@@ -21,9 +20,8 @@ type Activities struct {
 	Opener  providers.MAASOpener
 }
 
-// The workload annotations that mark a machine as deployed by one job's one
-// attempt: the idempotency marker of deploy_via_maas. MAAS wipes them on
-// release.
+// The workload annotations name the job and the attempt that deployed a machine. They make
+// deploy_via_maas idempotent. MAAS deletes them on release.
 const (
 	annotationJob     = "slipway-job"
 	annotationAttempt = "slipway-attempt"

@@ -11,11 +11,10 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// findNew is the profile's auto_claim_single_new_machine: a server whose BMC
-// tells neither MACs nor a serial that MAAS knows too, and that has enlisted
-// itself, is the one machine that is New. A second one makes it a person's
-// decision (seed 001 section 7, "conflicting discovery candidates"); none means
-// that the machine has to be created.
+// findNew implements the profile's auto_claim_single_new_machine: when neither MACs nor a serial number
+// of the BMC match, the server is the one machine that has enlisted itself and is New. It returns nil
+// when there is none. It fails with conflicting_candidates when there are several, and an operator has
+// to decide.
 func (a *Activities) findNew(ctx context.Context, m providers.MAAS, in CreateIn) (*providers.MAASMachine, error) {
 	all, err := m.FindMachines(ctx, providers.MAASQuery{New: true})
 	if err != nil {
@@ -46,8 +45,8 @@ func (a *Activities) findNew(ctx context.Context, m providers.MAAS, in CreateIn)
 	return &open[0], nil
 }
 
-// unclaimed reports whether a New machine may be the one that is sought: nobody
-// has it, and nothing that is known of both sides speaks against it.
+// unclaimed reports whether a New machine may be the server: no node has it, and no known serial number
+// or UUID differs.
 func (a *Activities) unclaimed(ctx context.Context, in CreateIn, c providers.MAASMachine) (bool, error) {
 	if c.Status != providers.MAASNew || c.Locked || c.Owner != "" || differ(in.BMC.Serial, c.Serial) || differ(in.BMC.UUID, c.UUID) {
 		return false, nil

@@ -33,11 +33,10 @@ const (
 	eventsRead      = 200
 )
 
-// ClassifyDeployFailure reads status, error description, DEBUG events and
-// installation results and tells curtin, datasource, power, timeout, external
-// release and deletion apart (research, maas section 3). A deployment that is past
-// its deadline and still under way, because MAAS or the workers were away when it
-// passed, is aborted here; nothing else is changed.
+// ClassifyDeployFailure classifies a failed deployment by status, error description, DEBUG events and
+// installation results: installer, datasource, power, timeout, external release or deletion. It aborts
+// a deployment that still runs after its deadline, because MAAS or the workers were unavailable then,
+// and changes nothing else.
 func (a *Activities) ClassifyDeployFailure(ctx context.Context, in ClassifyIn) (Classified, error) {
 	m, _, err := a.region(ctx, in.SiteID)
 	if err != nil {

@@ -17,8 +17,8 @@ func past(s providers.MAASStatus) bool {
 
 // CommissionMachine starts what leads to Ready: commissioning for a new or
 // failed machine, release for a deployment of this job that failed. MAAS does
-// not commission a machine that failed its tests; whether to override them is a
-// person's decision. It leaves a machine alone that is on its way or there
+// not commission a machine that failed its tests; an operator decides whether to
+// override them. It leaves a machine alone that is on its way or there
 // already. BMC settings are never rewritten.
 func (a *Activities) CommissionMachine(ctx context.Context, in MachineIn) (contract.MachineFacts, error) {
 	return a.commission(ctx, in, false)
@@ -48,7 +48,7 @@ func (a *Activities) commission(ctx context.Context, in MachineIn, again bool) (
 		return facts(got), nil
 	case s == providers.MAASFailedTesting:
 		return facts(got), fault.New(lifecycle.FailCommissioning,
-			"machine %s failed its tests: %s; mend it and test it again in MAAS, or override the failed tests there, then retry the stage",
+			"machine %s failed its tests: %s; fix it and test it again in MAAS, or override the failed tests there, then retry the stage",
 			in.SystemID, a.failedScripts(ctx, m, in.SystemID))
 	case s == providers.MAASNew, s == providers.MAASFailedCommissioning:
 		got, err = m.Commission(ctx, in.SystemID, providers.MAASCommission{})

@@ -25,8 +25,8 @@ type CreateIn struct {
 
 // CreateOrFindMachine finds the machine by what the BMC said of it and adopts
 // it, or creates it uncommissioned; the profile may let it claim the one machine
-// that is New when none matches. More than one candidate is a person's
-// decision. A create whose answer was lost, or that lost a race with
+// that is New when none matches. More than one candidate requires operator
+// action. A create whose answer was lost, or that lost a race with
 // enlistment, is resolved by finding again.
 func (a *Activities) CreateOrFindMachine(ctx context.Context, in CreateIn) (contract.MachineFacts, error) {
 	m, site, err := a.region(ctx, in.SiteID)
@@ -110,8 +110,8 @@ func (a *Activities) afterFailedCreate(ctx context.Context, m providers.MAAS, in
 		}
 	}
 	if !transient(cerr) && ctx.Err() == nil {
-		// Refused, and nothing is there: a record that a person makes from now
-		// on is theirs, and must not be deleted as this job's own.
+		// MAAS refused, and has no record: one that somebody makes from now on must not be deleted
+		// as this job's own.
 		if err := a.Store.SetMAASCreateIntent(ctx, in.NodeID, ""); err != nil {
 			return contract.MachineFacts{}, fault.Internal(ctx, err)
 		}

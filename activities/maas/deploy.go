@@ -156,7 +156,7 @@ func (a *Activities) WaitForDeployed(ctx context.Context, in WaitDeployedIn) (De
 	}
 	out := DeployedFacts{Outcome: contract.DeployOK}
 	got, err := pollMachine(ctx, m, in.SystemID, in.Poll.D(), func(got providers.MAASMachine) error {
-		return in.judge(got, &out.Outcome)
+		return in.readOutcome(got, &out.Outcome)
 	})
 	out.MachineFacts = facts(got)
 	if err != nil {
@@ -169,7 +169,7 @@ func (a *Activities) WaitForDeployed(ctx context.Context, in WaitDeployedIn) (De
 	return out, nil
 }
 
-func (in WaitDeployedIn) judge(got providers.MAASMachine, outcome *contract.DeployOutcome) error {
+func (in WaitDeployedIn) readOutcome(got providers.MAASMachine, outcome *contract.DeployOutcome) error {
 	owner := got.Annotations[annotationJob]
 	ours := owner == in.JobID
 	if !ours && owner != "" {

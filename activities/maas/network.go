@@ -145,10 +145,10 @@ func (a *Activities) EnsurePXEInterfaceAuto(ctx context.Context, in NetworkIn) (
 	if past(got.Status) && got.Status != providers.MAASReady && got.Status != providers.MAASAllocated {
 		return out, fault.New(lifecycle.FailStateDisagreement, "machine %s is %s; its links can no longer be changed", in.SystemID, got.Status)
 	}
-	return out, mendLinks(ctx, m, in.SystemID, boot, subnet, keep, extra)
+	return out, fixLinks(ctx, m, in.SystemID, boot, subnet, keep, extra)
 }
 
-func mendLinks(ctx context.Context, m providers.MAAS, systemID string, boot providers.MAASInterface, subnet providers.MAASSubnet, keep int, extra []int) error {
+func fixLinks(ctx context.Context, m providers.MAAS, systemID string, boot providers.MAASInterface, subnet providers.MAASSubnet, keep int, extra []int) error {
 	for _, id := range extra {
 		if err := m.UnlinkSubnet(ctx, systemID, boot.ID, id); err != nil && !providers.IsKind(err, providers.KindNotFound) {
 			return fault.MAAS(ctx, err)

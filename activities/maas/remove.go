@@ -122,7 +122,7 @@ func (a *Activities) inUseReason(ctx context.Context, in RemoveMachineIn, got pr
 	case got.SystemID != in.SystemID && got.Owner != "":
 		return fmt.Sprintf("it belongs to the MAAS user %q", got.Owner), nil
 	case got.SystemID != in.SystemID && !free(got.Status) && got.Status != providers.MAASFailedCommissioning:
-		return fmt.Sprintf("it enlisted itself anew and is %s", got.Status), nil
+		return fmt.Sprintf("it enlisted itself again and is %s", got.Status), nil
 	}
 	node, err := a.Store.LiveNodeOfMachine(ctx, in.SiteID, got.SystemID)
 	switch {

@@ -92,26 +92,26 @@ func (a *Activities) keepToken(ctx context.Context, in WaitAgentIn) error {
 
 // agent reads what the control plane knows of the node's agent now.
 func (a *Activities) agent(ctx context.Context, in WaitAgentIn) (contract.AgentFacts, error) {
-	beat, err := a.Store.LatestHeartbeat(ctx, in.NodeID)
+	heartbeat, err := a.Store.LatestHeartbeat(ctx, in.NodeID)
 	if errors.Is(err, db.ErrNotFound) {
 		return contract.AgentFacts{}, nil
 	}
 	if err != nil {
 		return contract.AgentFacts{}, err
 	}
-	now, err := a.Store.Clock(ctx) // which the beat was dated by
+	now, err := a.Store.Clock(ctx) // which the heartbeat was dated by
 	if err != nil {
 		return contract.AgentFacts{}, err
 	}
-	if now.Sub(beat.ReceivedAt) > staleAfter || (in.After != nil && beat.ReceivedAt.Before(*in.After)) {
+	if now.Sub(heartbeat.ReceivedAt) > staleAfter || (in.After != nil && heartbeat.ReceivedAt.Before(*in.After)) {
 		return contract.AgentFacts{}, nil
 	}
-	f := contract.AgentFacts{Enrolled: true, BootID: beat.BootID, Version: beat.AgentVersion}
-	if beat.Report == nil {
+	f := contract.AgentFacts{Enrolled: true, BootID: heartbeat.BootID, Version: heartbeat.AgentVersion}
+	if heartbeat.Report == nil {
 		f.Problems = []string{"no health report yet"}
 		return f, nil
 	}
-	f.Simulated, f.Problems = beat.Report.Simulated, in.SKU.CheckHealth(*beat.Report)
+	f.Simulated, f.Problems = heartbeat.Report.Simulated, in.SKU.CheckHealth(*heartbeat.Report)
 	f.Healthy = len(f.Problems) == 0
 	return f, nil
 }

@@ -66,13 +66,13 @@ func (a *Activities) readAgent(ctx context.Context, nodeID string, out *contract
 	case err != nil:
 		return fault.Internal(ctx, err)
 	}
-	beat, err := a.Store.LatestHeartbeat(ctx, nodeID)
+	heartbeat, err := a.Store.LatestHeartbeat(ctx, nodeID)
 	if err != nil && !errors.Is(err, db.ErrNotFound) {
 		return fault.Internal(ctx, err)
 	}
 	if err == nil {
-		at := beat.ReceivedAt.UTC()
-		out.LastBeat, out.BootID, out.Disks = &at, beat.BootID, disksOf(beat.Report)
+		at := heartbeat.ReceivedAt.UTC()
+		out.LastBeat, out.BootID, out.Disks = &at, heartbeat.BootID, disksOf(heartbeat.Report)
 	}
 	now, err := a.Store.Clock(ctx) // the clock that dates heartbeats
 	if err != nil {

@@ -22,10 +22,10 @@ type HardwareIn struct {
 // node on it in one transaction. A repetition finds that done. With ObserveOnly it changes nothing.
 func (a *Activities) ReplaceHardware(ctx context.Context, in HardwareIn) (contract.HardwareFacts, error) {
 	out := contract.HardwareFacts{}
-	beat, err := a.Store.LatestHeartbeat(ctx, in.NodeID)
+	heartbeat, err := a.Store.LatestHeartbeat(ctx, in.NodeID)
 	switch {
 	case err == nil:
-		out.BootID = beat.BootID
+		out.BootID = heartbeat.BootID
 	case !errors.Is(err, db.ErrNotFound):
 		return out, fault.Internal(ctx, err)
 	}

@@ -60,17 +60,17 @@ func requireJobState(n db.Node) error {
 
 // readInstalled adds what the node's agent reported last.
 func (a *Activities) readInstalled(ctx context.Context, nodeID string, out *contract.NetbootFacts) error {
-	beat, err := a.Store.LatestHeartbeat(ctx, nodeID)
+	heartbeat, err := a.Store.LatestHeartbeat(ctx, nodeID)
 	if errors.Is(err, db.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
 		return fault.Internal(ctx, err)
 	}
-	if out.BootID = beat.BootID; beat.Report == nil {
+	if out.BootID = heartbeat.BootID; heartbeat.Report == nil {
 		return nil
 	}
-	out.Installed, out.Disks = true, disksOf(beat.Report)
+	out.Installed, out.Disks = true, disksOf(heartbeat.Report)
 	return nil
 }
 

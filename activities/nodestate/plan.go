@@ -49,13 +49,13 @@ func (a *Activities) PlanNodeDecommission(ctx context.Context, l DecommissionPla
 	if out.Facts, err = a.ReadNodeFacts(ctx, l.In); err != nil {
 		return out, err
 	}
-	beat, err := a.Store.LatestHeartbeat(ctx, l.In.NodeID)
+	heartbeat, err := a.Store.LatestHeartbeat(ctx, l.In.NodeID)
 	if err != nil && !errors.Is(err, db.ErrNotFound) {
 		return out, fault.Internal(ctx, err)
 	}
-	if err == nil && beat.Report != nil {
-		out.GPUs = len(beat.Report.GPUs)
-		for _, d := range beat.Report.Disks {
+	if err == nil && heartbeat.Report != nil {
+		out.GPUs = len(heartbeat.Report.GPUs)
+		for _, d := range heartbeat.Report.Disks {
 			list := &out.Disks
 			if d.Boot {
 				list = &out.System

@@ -84,25 +84,25 @@ func (a *Activities) readSystem(ctx context.Context, in SystemIn) (out contract.
 	}
 	// A report that came with a token counts before what the firmware said at its last boot.
 	out.Serial = cmp.Or(p.Facts.SerialNumber, p.Firmware.SerialNumber)
-	beat, missing, err := a.heartbeatOf(ctx, in, n, p)
-	out.BootID = beat.BootID
+	heartbeat, missing, err := a.heartbeatOf(ctx, in, n, p)
+	out.BootID = heartbeat.BootID
 	if err != nil || missing != "" {
 		out.Note = missing
 		return out, nil, err
 	}
-	out.Note = "its agent runs in boot " + beat.BootID
-	if beat.Report != nil {
-		out.Simulated = beat.Report.Simulated
+	out.Note = "its agent runs in boot " + heartbeat.BootID
+	if heartbeat.Report != nil {
+		out.Simulated = heartbeat.Report.Simulated
 	}
 	if !in.Healthy {
 		out.Done = true
 		return out, nil, nil
 	}
-	if beat.Report == nil || beat.ReportBootID != beat.BootID {
+	if heartbeat.Report == nil || heartbeat.ReportBootID != heartbeat.BootID {
 		out.Note = "its agent has not reported yet what the machine has"
 		return out, nil, nil
 	}
-	if problems = in.SKU.CheckHealth(*beat.Report); len(problems) > 0 {
+	if problems = in.SKU.CheckHealth(*heartbeat.Report); len(problems) > 0 {
 		out.Note = "the node does not meet its SKU: " + strings.Join(problems, "; ")
 		return out, problems, nil
 	}
@@ -112,45 +112,45 @@ func (a *Activities) readSystem(ctx context.Context, in SystemIn) (out contract.
 
 // heartbeatOf reads the newest heartbeat. It returns what is missing when the heartbeat is not one of
 // the awaited system.
-func (a *Activities) heartbeatOf(ctx context.Context, in SystemIn, n db.Node, p db.PXENode) (beat db.LatestBeat, missing string, err error) {
-	beat, err = a.Store.LatestHeartbeat(ctx, in.NodeID)
+func (a *Activities) heartbeatOf(ctx context.Context, in SystemIn, n db.Node, p db.PXENode) (heartbeat db.LatestBeat, missing string, err error) {
+	heartbeat, err = a.Store.LatestHeartbeat(ctx, in.NodeID)
 	none := errors.Is(err, db.ErrNotFound)
 	if err != nil && !none {
-		return beat, "", err
+		return heartbeat, "", err
 	}
 	now, err := a.Store.Clock(ctx) // the clock that dates heartbeats
 	if err != nil {
-		return beat, "", err
+		return heartbeat, "", err
 	}
 	if in.Purpose != "" {
 		enrolled, err := a.Store.EnrolledGeneration(ctx, in.NodeID)
 		switch {
 		case err != nil:
-			return beat, "", err
+			return heartbeat, "", err
 		case enrolled == 0:
-			return beat, notEnrolled(in, n, p, beat), nil
-		case none || beat.Generation < enrolled:
-			return beat, "its agent has enrolled and sent no heartbeat yet", nil
+			return heartbeat, notEnrolled(in, n, p, heartbeat), nil
+		case none || heartbeat.Generation < enrolled:
+			return heartbeat, "its agent has enrolled and sent no heartbeat yet", nil
 		case in.Purpose == lifecycle.NetbootInstall && p.NetbootPurpose == in.Purpose && p.NetbootDoneAt == nil:
-			return beat, "the installer has not said that it is complete (user-data: {{ report \"complete\" }})", nil
+			return heartbeat, "the installer has not said that it is complete (user-data: {{ report \"complete\" }})", nil
 		}
 	}
 	switch {
 	case none:
-		return beat, "its agent has never been heard", nil
-	case in.NotBootID != "" && beat.BootID == in.NotBootID:
-		return beat, "its agent is still in the boot that is to be over", nil
-	case now.Sub(beat.ReceivedAt) > a.silentAfter():
-		return beat, "no heartbeat since " + beat.ReceivedAt.UTC().Format(time.RFC3339), nil
+		return heartbeat, "its agent has never been heard", nil
+	case in.NotBootID != "" && heartbeat.BootID == in.NotBootID:
+		return heartbeat, "its agent is still in the boot that is to be over", nil
+	case now.Sub(heartbeat.ReceivedAt) > a.silentAfter():
+		return heartbeat, "no heartbeat since " + heartbeat.ReceivedAt.UTC().Format(time.RFC3339), nil
 	}
-	return beat, "", nil
+	return heartbeat, "", nil
 }
 
 // notEnrolled describes how far the machine has come: what it boots, what it reported, and whether
 // the old system booted instead.
-func notEnrolled(in SystemIn, n db.Node, p db.PXENode, beat db.LatestBeat) string {
+func notEnrolled(in SystemIn, n db.Node, p db.PXENode, heartbeat db.LatestBeat) string {
 	out := fmt.Sprintf("no agent has enrolled from what the machine is to boot from the network (%s)", in.Purpose)
-	if beat.BootID != "" && in.NotBootID != "" && beat.BootID != in.NotBootID && p.StartedAt == nil {
+	if heartbeat.BootID != "" && in.NotBootID != "" && heartbeat.BootID != in.NotBootID && p.StartedAt == nil {
 		out += "; its installed system was heard in a new boot instead, so the machine does not boot from the network first"
 	}
 	if p.StartedAt != nil {

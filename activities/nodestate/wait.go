@@ -32,15 +32,15 @@ type NewBootIn struct {
 // WaitForNewBoot waits until the agent has sent a heartbeat from a boot other than NotBootID.
 func (a *Activities) WaitForNewBoot(ctx context.Context, in NewBootIn) (contract.LeavingFacts, error) {
 	err := fault.PollStore(ctx, in.Poll.D(), func() (bool, error) {
-		beat, err := a.Store.LatestHeartbeat(ctx, in.NodeID)
+		heartbeat, err := a.Store.LatestHeartbeat(ctx, in.NodeID)
 		if errors.Is(err, db.ErrNotFound) {
 			return false, nil
 		}
-		if err != nil || beat.BootID == in.NotBootID {
+		if err != nil || heartbeat.BootID == in.NotBootID {
 			return false, err
 		}
 		now, err := a.Store.Clock(ctx)
-		return err == nil && now.Sub(beat.ReceivedAt) <= a.silentAfter(), err
+		return err == nil && now.Sub(heartbeat.ReceivedAt) <= a.silentAfter(), err
 	})
 	if err != nil {
 		return contract.LeavingFacts{}, fault.Internal(ctx, err)
