@@ -18,13 +18,17 @@ type Actor struct {
 	Metadata map[string]any
 }
 
+// The longest texts that are stored, in characters: what an operator wrote, and what an outside
+// system or a job says.
 const (
-	maxComment  = 2000
-	maxMetadata = 64 << 10 // bytes of JSON
+	MaxComment = 2000
+	MaxMessage = 4000
 )
 
-// stamp is an Actor as the columns of an audit row.
-type stamp struct {
+const maxMetadata = 64 << 10 // bytes of JSON
+
+// AuditStamp holds the columns of an audit row that say who changed something and why.
+type AuditStamp struct {
 	AuditID     string
 	TriggeredBy string
 	Owner       string
@@ -34,7 +38,9 @@ type stamp struct {
 	WorkflowID  *string
 }
 
-func (a Actor) stamp(proof lifecycle.Proof) (stamp, error) {
+// Stamp returns the audit columns of a change by a. It is called by the function that creates a row;
+// CommitTransition calls it for a change of state.
+func (a Actor) Stamp(proof lifecycle.Proof) (AuditStamp, error) {
 	meta := maps.Clone(a.Metadata)
 	if len(proof) > 0 {
 		if meta == nil {
@@ -46,15 +52,15 @@ func (a Actor) stamp(proof lifecycle.Proof) (stamp, error) {
 	if len(meta) > 0 {
 		var err error
 		if b, err = json.Marshal(meta); err != nil {
-			return stamp{}, fmt.Errorf("audit metadata: %w", err)
+			return AuditStamp{}, fmt.Errorf("audit metadata: %w", err)
 		}
-		b = storable(b)
+		b = CleanJSON(b)
 	}
 	if len(b) > maxMetadata {
-		return stamp{}, fmt.Errorf("audit metadata: %w: %d bytes, at most %d", ErrInvalid, len(b), maxMetadata)
+		return AuditStamp{}, fmt.Errorf("audit metadata: %w: %d bytes, at most %d", ErrInvalid, len(b), maxMetadata)
 	}
-	return stamp{
+	return AuditStamp{
 		AuditID: NewID("evt"), TriggeredBy: a.Owner.TriggeredBy(), Owner: string(a.Owner), ActorID: optional(a.ID),
-		Comment: optional(clip(a.Comment, maxComment)), Metadata: b, WorkflowID: optional(a.WorkflowID),
+		Comment: optional(ClipText(a.Comment, MaxComment)), Metadata: b, WorkflowID: optional(a.WorkflowID),
 	}, nil
 }

@@ -57,12 +57,12 @@ type AttentionPlace struct {
 // Attention lists what needs a person, oldest first, from the line after the
 // one given.
 func (s statements) Attention(ctx context.Context, f AttentionFilter, after AttentionPlace, limit int) ([]Attention, error) {
-	p := gen.AttentionParams{Kind: f.Kind, SiteID: f.SiteID, AfterID: after.ID, MaxRows: page(limit)}
+	p := gen.AttentionParams{Kind: f.Kind, SiteID: f.SiteID, AfterID: after.ID, MaxRows: PageLimit(limit)}
 	if !after.Since.IsZero() {
 		p.AfterSince = &after.Since
 	}
 	rows, err := s.q.Attention(ctx, p)
-	return rows, translate("list what needs attention", err)
+	return rows, MapError("list what needs attention", err)
 }
 
 // Trouble counts what operators watch as gauges.
@@ -81,7 +81,7 @@ func (s *Store) Trouble(ctx context.Context) (Trouble, error) {
 	err := s.ReadTx(ctx, func(tx *Tx) error {
 		kinds, err := tx.q.CountAttention(ctx)
 		if err != nil {
-			return translate("count what needs attention", err)
+			return MapError("count what needs attention", err)
 		}
 		for _, k := range AttentionKinds() {
 			t.Attention[k] = 0
@@ -91,13 +91,13 @@ func (s *Store) Trouble(ctx context.Context) (Trouble, error) {
 		}
 		parked, err := tx.q.CountParked(ctx)
 		if err != nil {
-			return translate("count parked jobs", err)
+			return MapError("count parked jobs", err)
 		}
 		for _, r := range parked {
 			t.Parked[r.FailureClass] = r.Jobs
 		}
 		if t.PastDeadline, err = tx.q.CountPastDeadline(ctx); err != nil {
-			return translate("count jobs past their deadline", err)
+			return MapError("count jobs past their deadline", err)
 		}
 		if t.Starts, err = tx.OutboxBacklog(ctx, "start_workflow"); err != nil {
 			return err

@@ -40,9 +40,9 @@ type Entry struct {
 // transaction. It is not idempotent: write it with what it is about.
 func (s statements) AppendAudit(ctx context.Context, e Entry) error {
 	if e.Kind == EntryTransition {
-		return translate("audit", ErrInvalid)
+		return MapError("audit", ErrInvalid)
 	}
-	st, err := e.Actor.stamp(nil)
+	st, err := e.Actor.Stamp(nil)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (s statements) AppendAudit(ctx context.Context, e Entry) error {
 		ToState: e.To, TriggeredBy: st.TriggeredBy, Owner: st.Owner, ActorID: st.ActorID, Comment: st.Comment, Metadata: st.Metadata,
 		WorkflowID: st.WorkflowID,
 	})
-	return translate("audit of "+e.ResourceKind+" "+e.ResourceID, err)
+	return MapError("audit of "+e.ResourceKind+" "+e.ResourceID, err)
 }
 
 // Transition is one state change in the shape of seed 000's node history;
@@ -74,11 +74,11 @@ type Transition struct {
 func (s statements) NodeHistory(ctx context.Context, nodeID string, limit, offset int) ([]Transition, int64, error) {
 	total, err := s.q.CountNodeHistory(ctx, nodeID)
 	if err != nil {
-		return nil, 0, translate("history of node "+nodeID, err)
+		return nil, 0, MapError("history of node "+nodeID, err)
 	}
-	rows, err := s.q.NodeHistory(ctx, gen.NodeHistoryParams{NodeID: nodeID, MaxRows: page(limit), SkipRows: int32(min(max(offset, 0), 1<<30))})
+	rows, err := s.q.NodeHistory(ctx, gen.NodeHistoryParams{NodeID: nodeID, MaxRows: PageLimit(limit), SkipRows: int32(min(max(offset, 0), 1<<30))})
 	if err != nil {
-		return nil, 0, translate("history of node "+nodeID, err)
+		return nil, 0, MapError("history of node "+nodeID, err)
 	}
 	out := make([]Transition, 0, len(rows))
 	for _, r := range rows {
@@ -104,21 +104,21 @@ func person(owner string, actorID *string) *string {
 // NodeTimeline lists every audit row of a node and of its jobs, newest first.
 // after is the Pos of the last row seen, 0 at first.
 func (s statements) NodeTimeline(ctx context.Context, nodeID string, after int64, limit int) ([]AuditRow, error) {
-	rows, err := s.q.NodeTimeline(ctx, gen.NodeTimelineParams{NodeID: nodeID, Before: after, MaxRows: page(limit)})
-	return rows, translate("timeline of node "+nodeID, err)
+	rows, err := s.q.NodeTimeline(ctx, gen.NodeTimelineParams{NodeID: nodeID, Before: after, MaxRows: PageLimit(limit)})
+	return rows, MapError("timeline of node "+nodeID, err)
 }
 
 // ResourceTimeline is NodeTimeline for one resource of any kind.
 func (s statements) ResourceTimeline(ctx context.Context, kind, id string, after int64, limit int) ([]AuditRow, error) {
-	rows, err := s.q.ResourceTimeline(ctx, gen.ResourceTimelineParams{ResourceKind: kind, ResourceID: id, Before: after, MaxRows: page(limit)})
-	return rows, translate("timeline of "+kind+" "+id, err)
+	rows, err := s.q.ResourceTimeline(ctx, gen.ResourceTimelineParams{ResourceKind: kind, ResourceID: id, Before: after, MaxRows: PageLimit(limit)})
+	return rows, MapError("timeline of "+kind+" "+id, err)
 }
 
 // VerifyAudit walks the hash chain of one resource and returns the first
 // sequence number that is missing or was altered, 0 when the chain is whole.
 func (s statements) VerifyAudit(ctx context.Context, kind, id string) (firstBroken int64, err error) {
 	firstBroken, err = s.q.AuditVerify(ctx, gen.AuditVerifyParams{ResourceKind: kind, ResourceID: id})
-	return firstBroken, translate("verify the audit of "+kind+" "+id, err)
+	return firstBroken, MapError("verify the audit of "+kind+" "+id, err)
 }
 
 // Chain names one hash chain.
@@ -126,13 +126,13 @@ type Chain = gen.AuditChainsRow
 
 // AuditChains lists every chain in order, from the one after the one given.
 func (s statements) AuditChains(ctx context.Context, after Chain, limit int) ([]Chain, error) {
-	rows, err := s.q.AuditChains(ctx, gen.AuditChainsParams{AfterKind: after.ResourceKind, AfterID: after.ResourceID, MaxRows: page(limit)})
-	return rows, translate("list audit chains", err)
+	rows, err := s.q.AuditChains(ctx, gen.AuditChainsParams{AfterKind: after.ResourceKind, AfterID: after.ResourceID, MaxRows: PageLimit(limit)})
+	return rows, MapError("list audit chains", err)
 }
 
 // EnsureAuditPartitions makes the audit partitions of this month and the
 // coming ones, and says how many it made. Repeatable; Migrate calls it too.
 func (s statements) EnsureAuditPartitions(ctx context.Context, months int) (int, error) {
 	n, err := s.q.EnsureAuditPartitions(ctx, months)
-	return n, translate("make audit partitions", err)
+	return n, MapError("make audit partitions", err)
 }

@@ -28,7 +28,7 @@ func (s *Store) TakeBMCLogin(ctx context.Context, id, by string, ttl time.Durati
 		if errors.Is(err, pgx.ErrNoRows) {
 			return fmt.Errorf("BMC %s: %w", id, ErrLoginTaken)
 		}
-		return translate("BMC "+id, err)
+		return MapError("BMC "+id, err)
 	})
 	return row, err
 }
@@ -47,12 +47,12 @@ func (tx *Tx) lockBMCsAt(ctx context.Context, id, by string) (tries int, err err
 		}
 		tries += r.Tries
 	}
-	return tries, translate("BMCs at "+b.Address, err)
+	return tries, MapError("BMCs at "+b.Address, err)
 }
 
 // ReleaseBMCLogin gives the right back. Repeatable.
 func (s statements) ReleaseBMCLogin(ctx context.Context, id, by string) error {
-	return translate("BMC "+id, s.q.ReleaseBMCLogin(ctx, gen.ReleaseBMCLoginParams{ID: id, LoginBy: by}))
+	return MapError("BMC "+id, s.q.ReleaseBMCLogin(ctx, gen.ReleaseBMCLoginParams{ID: id, LoginBy: by}))
 }
 
 // CountBMCLogin counts a try that is about to be made, at the caller's time.
@@ -70,7 +70,7 @@ func (s *Store) CountBMCLogin(ctx context.Context, id, by string, at time.Time, 
 		if err == nil && (n == 0 || tries != seen) {
 			return fmt.Errorf("BMC %s: %w", id, ErrLoginTaken)
 		}
-		return translate("BMC "+id, err)
+		return MapError("BMC "+id, err)
 	})
 }
 
@@ -97,7 +97,7 @@ func (s statements) SettleBMCLogin(ctx context.Context, id string, o LoginOutcom
 	default:
 		err = s.q.BMCLoginUnsent(ctx, id)
 	}
-	return translate("BMC "+id, err)
+	return MapError("BMC "+id, err)
 }
 
 // SetBMCLockout keeps what a BMC said of its lockout; nil is unknown.
@@ -111,5 +111,5 @@ func (s statements) SetBMCLockout(ctx context.Context, id string, threshold *int
 		n := int32(min(window, 24*time.Hour) / time.Second) //nolint:gosec // bounded
 		p.LockoutWindowS = &n
 	}
-	return translate("BMC "+id, s.q.SetBMCLockout(ctx, p))
+	return MapError("BMC "+id, s.q.SetBMCLockout(ctx, p))
 }

@@ -46,19 +46,19 @@ func (s statements) CreateBMC(ctx context.Context, in NewBMC) (BMC, error) {
 		}
 		return BMC{}, conflictWith("bmcs_node_unique", other.ID)
 	}
-	return row, translate("BMC "+in.Address, err)
+	return row, MapError("BMC "+in.Address, err)
 }
 
 // BMC reads one BMC, or ErrNotFound.
 func (s statements) BMC(ctx context.Context, id string) (BMC, error) {
 	row, err := s.q.BMC(ctx, id)
-	return row, translate("BMC "+id, err)
+	return row, MapError("BMC "+id, err)
 }
 
 // BMCOfNode reads a node's BMC, or ErrNotFound.
 func (s statements) BMCOfNode(ctx context.Context, nodeID string) (BMC, error) {
 	row, err := s.q.BMCOfNode(ctx, nodeID)
-	return row, translate("BMC of node "+nodeID, err)
+	return row, MapError("BMC of node "+nodeID, err)
 }
 
 // BMCsAt lists the records of what answers at an address, however that is
@@ -66,7 +66,7 @@ func (s statements) BMCOfNode(ctx context.Context, nodeID string) (BMC, error) {
 // One to which logins are stopped comes first.
 func (s statements) BMCsAt(ctx context.Context, address string) ([]BMC, error) {
 	rows, err := s.q.BMCsAt(ctx, writtenAs(address))
-	return rows, translate("BMCs at "+address, err)
+	return rows, MapError("BMCs at "+address, err)
 }
 
 // writtenAs lists how an address may stand in a record: with or without scheme,
@@ -91,8 +91,8 @@ func writtenAs(address string) []string {
 
 // ListBMCs lists BMCs by id, from the one after the id given.
 func (s statements) ListBMCs(ctx context.Context, after string, limit int) ([]BMC, error) {
-	rows, err := s.q.ListBMCs(ctx, gen.ListBMCsParams{After: after, MaxRows: page(limit)})
-	return rows, translate("list BMCs", err)
+	rows, err := s.q.ListBMCs(ctx, gen.ListBMCsParams{After: after, MaxRows: PageLimit(limit)})
+	return rows, MapError("list BMCs", err)
 }
 
 // UpdateBMC replaces node, address, protocol, cipher suite, credential, vendor
@@ -102,31 +102,31 @@ func (s statements) UpdateBMC(ctx context.Context, b BMC) (BMC, error) {
 		ID: b.ID, Version: b.Version, NodeID: b.NodeID, Address: b.Address, Protocol: b.Protocol, CredentialRef: b.CredentialRef,
 		Vendor: b.Vendor, SystemID: b.SystemID, IPMICipherSuite: b.IPMICipherSuite,
 	})
-	return changed("BMC "+b.ID, row, err, s.bmcExists(ctx, b.ID))
+	return CheckUpdate("BMC "+b.ID, row, err, s.bmcExists(ctx, b.ID))
 }
 
 // DeleteBMC deletes the version given, or ErrStale.
 func (s statements) DeleteBMC(ctx context.Context, id string, version int64) error {
 	n, err := s.q.DeleteBMC(ctx, gen.DeleteBMCParams{ID: id, Version: version})
-	return deleted("BMC "+id, n, err, s.bmcExists(ctx, id))
+	return CheckDelete("BMC "+id, n, err, s.bmcExists(ctx, id))
 }
 
 // SetBMCPin approves a certificate pin and forgets one that waited. Repeatable.
 func (s statements) SetBMCPin(ctx context.Context, id, pinSHA256 string) error {
 	n, err := s.q.SetBMCPin(ctx, gen.SetBMCPinParams{ID: id, PinSHA256: pinSHA256})
-	return touched("BMC "+id, n, err, s.bmcExists(ctx, id))
+	return CheckRepeatable("BMC "+id, n, err, s.bmcExists(ctx, id))
 }
 
 // SetBMCPinPending keeps a pin that was seen and that nobody has approved.
 func (s statements) SetBMCPinPending(ctx context.Context, id, pinSHA256 string) error {
 	n, err := s.q.SetBMCPinPending(ctx, gen.SetBMCPinPendingParams{ID: id, PinPending: pinSHA256})
-	return touched("BMC "+id, n, err, s.bmcExists(ctx, id))
+	return CheckRepeatable("BMC "+id, n, err, s.bmcExists(ctx, id))
 }
 
 // SetBMCFacts stores what the BMC said of itself.
 func (s statements) SetBMCFacts(ctx context.Context, id, vendor, systemID string) error {
 	n, err := s.q.SetBMCFacts(ctx, gen.SetBMCFactsParams{ID: id, Vendor: vendor, SystemID: systemID})
-	return touched("BMC "+id, n, err, s.bmcExists(ctx, id))
+	return CheckRepeatable("BMC "+id, n, err, s.bmcExists(ctx, id))
 }
 
 // BlockBMCLogin stops every further login to a BMC until ClearBMCBlock. The
@@ -136,14 +136,14 @@ func (s statements) BlockBMCLogin(ctx context.Context, id, reason string) error 
 	if reason == "" {
 		reason = "the BMC rejected the login"
 	}
-	n, err := s.q.BlockBMCLogin(ctx, gen.BlockBMCLoginParams{ID: id, Reason: clip(reason, maxComment)})
-	return touched("BMC "+id, n, err, s.bmcExists(ctx, id))
+	n, err := s.q.BlockBMCLogin(ctx, gen.BlockBMCLoginParams{ID: id, Reason: ClipText(reason, MaxComment)})
+	return CheckRepeatable("BMC "+id, n, err, s.bmcExists(ctx, id))
 }
 
 // ClearBMCBlock allows logins again. Repeatable.
 func (s statements) ClearBMCBlock(ctx context.Context, id string) error {
 	n, err := s.q.ClearBMCBlock(ctx, id)
-	return touched("BMC "+id, n, err, s.bmcExists(ctx, id))
+	return CheckRepeatable("BMC "+id, n, err, s.bmcExists(ctx, id))
 }
 
 func (s statements) bmcExists(ctx context.Context, id string) func() error {

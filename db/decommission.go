@@ -53,7 +53,7 @@ func (tx *Tx) StartNodeJob(ctx context.Context, in NodeJob) (Job, Node, error) {
 	if mode.Lifecycle == lifecycle.NodePXE.Lifecycle {
 		// What an earlier job was told counts for that one only.
 		if err := tx.q.PlanHardware(ctx, gen.PlanHardwareParams{NodeID: n.ID}); err != nil {
-			return job, n, translate("planned hardware of node "+n.ID, err)
+			return job, n, MapError("planned hardware of node "+n.ID, err)
 		}
 	}
 	if !moves {
@@ -134,22 +134,22 @@ type NodePlan = gen.NodePlan
 func (s statements) KeepNodePlan(ctx context.Context, p NodePlan) error {
 	what := "plan of node " + p.NodeID
 	if err := s.q.DropNodePlans(ctx, p.NodeID); err != nil {
-		return translate(what, err)
+		return MapError(what, err)
 	}
-	return translate(what, s.q.KeepNodePlan(ctx, gen.KeepNodePlanParams{NodeID: p.NodeID, Hash: p.Hash, Mode: p.Mode, Plan: storable(p.Plan)}))
+	return MapError(what, s.q.KeepNodePlan(ctx, gen.KeepNodePlanParams{NodeID: p.NodeID, Hash: p.Hash, Mode: p.Mode, Plan: CleanJSON(p.Plan)}))
 }
 
 // NodePlan reads a plan that was kept, or ErrNotFound.
 func (s statements) NodePlan(ctx context.Context, nodeID, hash string) (NodePlan, error) {
 	p, err := s.q.NodePlan(ctx, gen.NodePlanParams{NodeID: nodeID, Hash: hash})
-	return p, translate("plan of node "+nodeID, err)
+	return p, MapError("plan of node "+nodeID, err)
 }
 
 // UseNodePlan notes the job that was started with a plan, which is kept from
 // then on.
 func (tx *Tx) UseNodePlan(ctx context.Context, nodeID, hash, jobID string) error {
 	n, err := tx.q.UseNodePlan(ctx, gen.UseNodePlanParams{NodeID: nodeID, Hash: hash, JobID: &jobID})
-	return touched("plan of node "+nodeID, n, err, func() error {
+	return CheckRepeatable("plan of node "+nodeID, n, err, func() error {
 		_, err := tx.NodePlan(ctx, nodeID, hash)
 		return err
 	})

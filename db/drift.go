@@ -58,7 +58,7 @@ func (s statements) SeeDrift(ctx context.Context, siteID string, seen []DriftSig
 	for _, f := range seen {
 		r := sightingRow{
 			ID: NewID("drift"), Detector: f.Detector.Name, Scope: string(f.Detector.Scope), Subject: f.Subject, NodeID: f.NodeID, BMCID: f.BMCID,
-			SystemID: f.SystemID, Severity: string(f.Detector.Severity), Key: clip(f.Key, maxComment), Message: clip(f.Message, maxComment), Evidence: f.Evidence,
+			SystemID: f.SystemID, Severity: string(f.Detector.Severity), Key: ClipText(f.Key, MaxComment), Message: ClipText(f.Message, MaxComment), Evidence: f.Evidence,
 		}
 		if r.Evidence == nil {
 			r.Evidence = map[string]any{}
@@ -69,13 +69,13 @@ func (s statements) SeeDrift(ctx context.Context, siteID string, seen []DriftSig
 	if err != nil {
 		return 0, fmt.Errorf("drift findings: %w: %w", ErrInvalid, err)
 	}
-	kept, err := s.q.SeeDrift(ctx, gen.SeeDriftParams{SiteID: siteID, Findings: storable(doc)})
+	kept, err := s.q.SeeDrift(ctx, gen.SeeDriftParams{SiteID: siteID, Findings: CleanJSON(doc)})
 	for _, k := range kept {
 		if k.Opened {
 			opened++
 		}
 	}
-	return opened, translate("drift findings of site "+siteID, err)
+	return opened, MapError("drift findings of site "+siteID, err)
 }
 
 // DriftRef names a live finding.
@@ -95,41 +95,41 @@ func (s statements) CloseDrift(ctx context.Context, siteID string, refs []DriftR
 	if err != nil {
 		return 0, fmt.Errorf("close drift findings: %w: %w", ErrInvalid, err)
 	}
-	n, err := s.q.CloseDrift(ctx, gen.CloseDriftParams{SiteID: siteID, Closed: storable(doc)})
-	return int(n), translate("close drift findings of site "+siteID, err)
+	n, err := s.q.CloseDrift(ctx, gen.CloseDriftParams{SiteID: siteID, Closed: CleanJSON(doc)})
+	return int(n), MapError("close drift findings of site "+siteID, err)
 }
 
 // LiveDrift lists the findings of subjects that are not closed.
 func (s statements) LiveDrift(ctx context.Context, siteID string, subjects []string) ([]gen.LiveDriftRow, error) {
-	rows, err := s.q.LiveDrift(ctx, gen.LiveDriftParams{SiteID: siteID, Subjects: orEmpty(subjects)})
-	return rows, translate("live drift findings of site "+siteID, err)
+	rows, err := s.q.LiveDrift(ctx, gen.LiveDriftParams{SiteID: siteID, Subjects: EmptyIfNil(subjects)})
+	return rows, MapError("live drift findings of site "+siteID, err)
 }
 
 // UnseenDrift lists live findings of detectors that were not seen since.
 func (s statements) UnseenDrift(ctx context.Context, siteID string, detectors []string, since time.Time, limit int) ([]DriftRef, error) {
-	rows, err := s.q.UnseenDrift(ctx, gen.UnseenDriftParams{SiteID: siteID, Detectors: orEmpty(detectors), Begun: since, MaxRows: page(limit)})
+	rows, err := s.q.UnseenDrift(ctx, gen.UnseenDriftParams{SiteID: siteID, Detectors: EmptyIfNil(detectors), Begun: since, MaxRows: PageLimit(limit)})
 	out := make([]DriftRef, 0, len(rows))
 	for _, r := range rows {
 		out = append(out, DriftRef{Detector: r.Detector, Subject: r.Subject})
 	}
-	return out, translate("drift findings of site "+siteID, err)
+	return out, MapError("drift findings of site "+siteID, err)
 }
 
 // DriftOfGoneNodes lists live findings about nodes that are deleted.
 func (s statements) DriftOfGoneNodes(ctx context.Context, siteID string, limit int) ([]DriftRef, error) {
-	rows, err := s.q.DriftOfGoneNodes(ctx, gen.DriftOfGoneNodesParams{SiteID: siteID, MaxRows: page(limit)})
+	rows, err := s.q.DriftOfGoneNodes(ctx, gen.DriftOfGoneNodesParams{SiteID: siteID, MaxRows: PageLimit(limit)})
 	out := make([]DriftRef, 0, len(rows))
 	for _, r := range rows {
 		out = append(out, DriftRef{Detector: r.Detector, Subject: r.Subject})
 	}
-	return out, translate("drift findings of site "+siteID, err)
+	return out, MapError("drift findings of site "+siteID, err)
 }
 
 // PruneDrift deletes findings that were closed before, some thousands at a
 // time, and says how many.
 func (s statements) PruneDrift(ctx context.Context, before time.Time) (int64, error) {
-	n, err := s.q.PruneDrift(ctx, gen.PruneDriftParams{Before: before, MaxRows: pruneBatch})
-	return n, translate("prune drift findings", err)
+	n, err := s.q.PruneDrift(ctx, gen.PruneDriftParams{Before: before, MaxRows: PruneBatch})
+	return n, MapError("prune drift findings", err)
 }
 
 // DriftFilter narrows the list; empty fields match all.
@@ -141,15 +141,15 @@ type DriftLine = gen.ListDriftRow
 // ListDrift lists findings, newest first, from the one before the id given.
 func (s statements) ListDrift(ctx context.Context, f DriftFilter, before string, limit int) ([]DriftLine, error) {
 	rows, err := s.q.ListDrift(ctx, gen.ListDriftParams{
-		Before: before, Status: f.Status, Detector: f.Detector, Severity: f.Severity, SiteID: f.SiteID, NodeID: f.NodeID, MaxRows: page(limit),
+		Before: before, Status: f.Status, Detector: f.Detector, Severity: f.Severity, SiteID: f.SiteID, NodeID: f.NodeID, MaxRows: PageLimit(limit),
 	})
-	return rows, translate("list drift findings", err)
+	return rows, MapError("list drift findings", err)
 }
 
 // DriftFinding reads one, or ErrNotFound.
 func (s statements) DriftFinding(ctx context.Context, id string) (DriftLine, error) {
 	row, err := s.q.DriftFinding(ctx, id)
-	return DriftLine(row), translate("drift finding "+id, err)
+	return DriftLine(row), MapError("drift finding "+id, err)
 }
 
 // DriftCount is how many findings of a detector are open.
@@ -158,5 +158,5 @@ type DriftCount = gen.CountDriftRow
 // CountDrift counts open findings by detector.
 func (s statements) CountDrift(ctx context.Context) ([]DriftCount, error) {
 	rows, err := s.q.CountDrift(ctx)
-	return rows, translate("count drift findings", err)
+	return rows, MapError("count drift findings", err)
 }

@@ -73,15 +73,15 @@ func join(actions []lifecycle.DriftAction) string {
 
 func (tx *Tx) lockDrift(ctx context.Context, id string) (DriftFinding, error) {
 	f, err := tx.q.LockDriftFinding(ctx, id)
-	return f, translate("drift finding "+id, err)
+	return f, MapError("drift finding "+id, err)
 }
 
 func (tx *Tx) noteDriftAction(ctx context.Context, f DriftFinding, action lifecycle.DriftAction, status, outcome string, a Actor) (DriftFinding, error) {
 	done, err := tx.q.ActOnDrift(ctx, gen.ActOnDriftParams{
-		ID: f.ID, Action: string(action), ActedBy: a.ID, Reason: clip(a.Comment, maxComment), Status: status, Outcome: clip(outcome, maxComment),
+		ID: f.ID, Action: string(action), ActedBy: a.ID, Reason: ClipText(a.Comment, MaxComment), Status: status, Outcome: ClipText(outcome, MaxComment),
 	})
 	if err != nil {
-		return f, translate("drift finding "+f.ID, err)
+		return f, MapError("drift finding "+f.ID, err)
 	}
 	meta := map[string]any{"detector": f.Detector, "subject": f.Subject, "key": f.Key, "evidence": f.Evidence}
 	err = tx.AppendAudit(ctx, Entry{
@@ -97,7 +97,7 @@ func (tx *Tx) noteDriftAction(ctx context.Context, f DriftFinding, action lifecy
 	if err != nil {
 		return done, err
 	}
-	return done, tx.appendEvent(ctx, Event{ResourceKind: "drift", ResourceID: f.ID, NodeID: f.NodeID, Type: "drift.closed", Payload: payload})
+	return done, tx.AppendEvent(ctx, Event{ResourceKind: "drift", ResourceID: f.ID, NodeID: f.NodeID, Type: "drift.closed", Payload: payload})
 }
 
 // noLiveJob refuses what only the node's live job may change.
@@ -107,7 +107,7 @@ func (tx *Tx) noLiveJob(ctx context.Context, nodeID string) error {
 		return nil
 	}
 	if err != nil {
-		return translate("live job of node "+nodeID, err)
+		return MapError("live job of node "+nodeID, err)
 	}
 	return conflictWith("jobs_one_live_per_node", job.ID)
 }
@@ -168,12 +168,12 @@ func (tx *Tx) adoptDrift(ctx context.Context, f DriftFinding) error {
 		return tx.changeMark(ctx, n.ID, map[string]any{"hostname": e.Hostname})
 	case lifecycle.DriftMACsChanged:
 		machine.MACs = e.MACs
-		return errors.Join(tx.SetNodeMachine(ctx, n.ID, machine), tx.changeMark(ctx, n.ID, map[string]any{"macs": orEmpty(e.MACs)}))
+		return errors.Join(tx.SetNodeMachine(ctx, n.ID, machine), tx.changeMark(ctx, n.ID, map[string]any{"macs": EmptyIfNil(e.MACs)}))
 	case lifecycle.DriftHardwareChanged:
 		machine.Serial, machine.HardwareUUID = e.Serial, e.UUID
 		return errors.Join(tx.SetNodeMachine(ctx, n.ID, machine), tx.changeMark(ctx, n.ID, map[string]any{"serial": e.Serial, "uuid": e.UUID}))
 	case lifecycle.DriftAddressesChanged:
-		return errors.Join(tx.SetNodeAddresses(ctx, n.ID, e.Addresses, n.SSHAddress), tx.changeMark(ctx, n.ID, map[string]any{"addresses": orEmpty(e.Addresses)}))
+		return errors.Join(tx.SetNodeAddresses(ctx, n.ID, e.Addresses, n.SSHAddress), tx.changeMark(ctx, n.ID, map[string]any{"addresses": EmptyIfNil(e.Addresses)}))
 	case lifecycle.DriftBMCAddressChanged:
 		return tx.adoptBMCAddress(ctx, f, e.Address)
 	}
@@ -185,7 +185,7 @@ func (tx *Tx) changeMark(ctx context.Context, nodeID string, facts map[string]an
 	if err != nil {
 		return fmt.Errorf("mark of node %s: %w", nodeID, err)
 	}
-	return translate("mark of node "+nodeID, tx.q.ChangeDriftMark(ctx, gen.ChangeDriftMarkParams{NodeID: nodeID, Facts: storable(doc)}))
+	return MapError("mark of node "+nodeID, tx.q.ChangeDriftMark(ctx, gen.ChangeDriftMarkParams{NodeID: nodeID, Facts: CleanJSON(doc)}))
 }
 
 // adoptBMCAddress records another address of a BMC. The approved pin stays, so
@@ -204,7 +204,7 @@ func (tx *Tx) adoptBMCAddress(ctx context.Context, f DriftFinding, address strin
 		}
 	}
 	n, err := tx.q.SetBMCAddress(ctx, gen.SetBMCAddressParams{ID: f.BMCID, Address: address})
-	return touched("BMC "+f.BMCID, n, err, tx.bmcExists(ctx, f.BMCID))
+	return CheckRepeatable("BMC "+f.BMCID, n, err, tx.bmcExists(ctx, f.BMCID))
 }
 
 // DriftCandidate is a finding that the reconciler may quarantine a node for.
@@ -215,9 +215,9 @@ type DriftCandidate = gen.DriftToQuarantineRow
 // that no job works on; not those about which something was done already.
 func (s statements) DriftToQuarantine(ctx context.Context, siteID string, detectors []string, begun time.Time, limit int) ([]DriftCandidate, error) {
 	rows, err := s.q.DriftToQuarantine(ctx, gen.DriftToQuarantineParams{
-		SiteID: siteID, Detectors: orEmpty(detectors), Confirm: lifecycle.DriftConfirm, Begun: begun, MaxRows: page(limit),
+		SiteID: siteID, Detectors: EmptyIfNil(detectors), Confirm: lifecycle.DriftConfirm, Begun: begun, MaxRows: PageLimit(limit),
 	})
-	return rows, translate("drift findings of site "+siteID, err)
+	return rows, MapError("drift findings of site "+siteID, err)
 }
 
 // Breaker is how many nodes of a site may be quarantined automatically within
@@ -236,11 +236,11 @@ func (s *Store) QuarantineByReconciler(ctx context.Context, siteID string, c Dri
 	err = s.Tx(ctx, func(tx *Tx) error {
 		done = false
 		if _, err := tx.q.LockDriftPass(ctx, siteID); err != nil {
-			return translate("drift pass of site "+siteID, err)
+			return MapError("drift pass of site "+siteID, err)
 		}
 		row, err := tx.q.DriftQuarantines(ctx, siteID)
 		if err != nil {
-			return translate("count quarantines of site "+siteID, err)
+			return MapError("count quarantines of site "+siteID, err)
 		}
 		b = Breaker{Done: row.Done, Limit: max(1, int64(math.Floor(share*float64(row.Serving+row.Done))))}
 		if b.Open() {

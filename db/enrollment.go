@@ -43,7 +43,7 @@ func (tx *Tx) IssueEnrollmentToken(ctx context.Context, nodeID, jobID string, ha
 		ID: NewID("tok"), NodeID: nodeID, JobID: optional(jobID), TokenHash: hash, ExpiresAt: expires,
 	})
 	if err != nil {
-		return translate(what, err)
+		return MapError(what, err)
 	}
 	if n == 0 {
 		if err := tx.sameToken(ctx, nodeID, hash); err != nil {
@@ -51,7 +51,7 @@ func (tx *Tx) IssueEnrollmentToken(ctx context.Context, nodeID, jobID string, ha
 		}
 	}
 	_, err = tx.q.RevokeEnrollmentTokens(ctx, gen.RevokeEnrollmentTokensParams{NodeID: nodeID, ButNot: hash})
-	return translate(what, err)
+	return MapError(what, err)
 }
 
 func (tx *Tx) sameToken(ctx context.Context, nodeID string, hash []byte) error {
@@ -70,19 +70,19 @@ func (tx *Tx) sameToken(ctx context.Context, nodeID string, hash []byte) error {
 // It reports whether the token is there, unused and not revoked. Repeatable.
 func (s statements) ExtendEnrollmentToken(ctx context.Context, nodeID string, hash []byte, expires time.Time) (bool, error) {
 	n, err := s.q.ExtendEnrollmentToken(ctx, gen.ExtendEnrollmentTokenParams{NodeID: nodeID, TokenHash: hash, ExpiresAt: expires})
-	return n == 1, translate("enrolment token of node "+nodeID, err)
+	return n == 1, MapError("enrolment token of node "+nodeID, err)
 }
 
 // RevokeEnrollmentTokens ends every token of a node, used or not. Repeatable.
 func (s statements) RevokeEnrollmentTokens(ctx context.Context, nodeID string) error {
 	_, err := s.q.RevokeEnrollmentTokens(ctx, gen.RevokeEnrollmentTokensParams{NodeID: nodeID, ButNot: []byte{}})
-	return translate("enrolment tokens of node "+nodeID, err)
+	return MapError("enrolment tokens of node "+nodeID, err)
 }
 
 // OpenEnrollmentTokens counts a node's tokens that are not revoked, used or not.
 func (s statements) OpenEnrollmentTokens(ctx context.Context, nodeID string) (int64, error) {
 	n, err := s.q.OpenEnrollmentTokens(ctx, nodeID)
-	return n, translate("enrolment tokens of node "+nodeID, err)
+	return n, MapError("enrolment tokens of node "+nodeID, err)
 }
 
 // EnrolledGeneration is the generation that an agent has got by the node's
@@ -90,13 +90,13 @@ func (s statements) OpenEnrollmentTokens(ctx context.Context, nodeID string) (in
 // were revoked.
 func (s statements) EnrolledGeneration(ctx context.Context, nodeID string) (int64, error) {
 	n, err := s.q.EnrolledGeneration(ctx, nodeID)
-	return n, translate("enrolment tokens of node "+nodeID, err)
+	return n, MapError("enrolment tokens of node "+nodeID, err)
 }
 
 // EnrollmentToken reads a token by its hash, or ErrNotFound.
 func (s statements) EnrollmentToken(ctx context.Context, hash []byte) (EnrollmentToken, error) {
 	row, err := s.q.EnrollmentToken(ctx, hash)
-	return row, translate("enrolment token", err)
+	return row, MapError("enrolment token", err)
 }
 
 // RedeemEnrollmentToken uses a token for the key of a certificate request and
@@ -110,7 +110,7 @@ func (tx *Tx) RedeemEnrollmentToken(ctx context.Context, hash, keyHash []byte, g
 		return EnrollmentToken{}, TokenUnknown, nil
 	}
 	if err != nil {
-		return EnrollmentToken{}, "", translate("enrolment token", err)
+		return EnrollmentToken{}, "", MapError("enrolment token", err)
 	}
 	t := row.EnrollmentToken
 	switch {
@@ -125,7 +125,7 @@ func (tx *Tx) RedeemEnrollmentToken(ctx context.Context, hash, keyHash []byte, g
 	}
 	err = tx.q.UseEnrollmentToken(ctx, gen.UseEnrollmentTokenParams{ID: t.ID, UsedKeyHash: keyHash, UsedGeneration: &generation})
 	if err != nil {
-		return EnrollmentToken{}, "", translate("enrolment token", err)
+		return EnrollmentToken{}, "", MapError("enrolment token", err)
 	}
 	t.UsedKeyHash, t.UsedGeneration = keyHash, &generation
 	return t, TokenFirst, nil

@@ -74,9 +74,9 @@ func retryable(err error) bool {
 	return s == stateSerialization || s == stateDeadlock
 }
 
-// translate turns what the driver says about what (a resource and its id) into
-// the errors of this package.
-func translate(what string, err error) error {
+// MapError turns an error of the driver about what (a resource and its id) into the errors of this
+// package. It returns nil for nil. All packages below db use it.
+func MapError(what string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -101,25 +101,28 @@ func translate(what string, err error) error {
 }
 
 func conflictOf(constraint string) *ConflictError {
-	switch constraint {
-	case "jobs_one_live_per_node":
-		return &ConflictError{What: "live_job", Message: "the node already has a live job; wait for it to end, or cancel it"}
-	case "jobs_one_live_per_bmc":
-		return &ConflictError{What: "live_job", Message: "the BMC already has a live job; wait for it to end, or cancel it"}
-	case "nodes_live_hostname_unique":
-		return &ConflictError{What: "hostname", Message: "a live node of this site already has this hostname; choose another, or remove that node first"}
-	case "nodes_live_maas_unique":
-		return &ConflictError{What: "maas_machine", Message: "another live node of this site already is this MAAS machine"}
-	case "bmcs_node_unique":
-		return &ConflictError{What: "bmc", Message: "the node already has a BMC; change that one"}
-	case "sites_name_unique", "profiles_name_unique", "skus_name_unique", "install_workflows_name_unique":
-		return &ConflictError{What: "name", Message: "the name is taken; choose another"}
-	case "roce_assignments_host_unique":
-		return &ConflictError{What: "hostname", Message: "this hostname already has a RoCE assignment at the site; change that one"}
-	case "jobs_workflow_unique":
-		return &ConflictError{What: "workflow", Message: "another job already has this workflow id"}
+	if known, ok := conflicts[constraint]; ok {
+		return &known
 	}
 	return &ConflictError{What: constraint, Message: "the database already holds such a row (" + constraint + ")"}
+}
+
+var nameTaken = ConflictError{What: "name", Message: "the name is taken; choose another"}
+
+// conflicts says for each unique constraint of the schema what is in the way. A constraint of a
+// package below db belongs here too: its migration is in db/migrations.
+var conflicts = map[string]ConflictError{
+	"jobs_one_live_per_node":        {What: "live_job", Message: "the node already has a live job; wait for it to end, or cancel it"},
+	"jobs_one_live_per_bmc":         {What: "live_job", Message: "the BMC already has a live job; wait for it to end, or cancel it"},
+	"nodes_live_hostname_unique":    {What: "hostname", Message: "a live node of this site already has this hostname; choose another, or remove that node first"},
+	"nodes_live_maas_unique":        {What: "maas_machine", Message: "another live node of this site already is this MAAS machine"},
+	"bmcs_node_unique":              {What: "bmc", Message: "the node already has a BMC; change that one"},
+	"sites_name_unique":             nameTaken,
+	"profiles_name_unique":          nameTaken,
+	"skus_name_unique":              nameTaken,
+	"install_workflows_name_unique": nameTaken,
+	"roce_assignments_host_unique":  {What: "hostname", Message: "this hostname already has a RoCE assignment at the site; change that one"},
+	"jobs_workflow_unique":          {What: "workflow", Message: "another job already has this workflow id"},
 }
 
 // conflictWith names the row in the way.
@@ -129,11 +132,11 @@ func conflictWith(constraint, existing string) error {
 	return c
 }
 
-// changed judges an update that expected a version: no row means that it is
-// stale if the row is there, and otherwise what reading it says.
-func changed[T any](what string, row T, err error, read func() error) (T, error) {
+// CheckUpdate returns the row and the error of an update that expected a version. When the update
+// found no row, the error is ErrStale if read finds the row, and otherwise the error of read.
+func CheckUpdate[T any](what string, row T, err error, read func() error) (T, error) {
 	if !errors.Is(err, pgx.ErrNoRows) {
-		return row, translate(what, err)
+		return row, MapError(what, err)
 	}
 	if rerr := read(); rerr != nil {
 		return row, rerr
@@ -141,13 +144,14 @@ func changed[T any](what string, row T, err error, read func() error) (T, error)
 	return row, fmt.Errorf("%s: %w", what, ErrStale)
 }
 
-// deleted judges a delete that expected a version.
-func deleted(what string, rows int64, err error, read func() error) error {
+// CheckDelete is CheckUpdate for a delete that expected a version. It returns a *ConflictError when
+// other rows refer to the row.
+func CheckDelete(what string, rows int64, err error, read func() error) error {
 	if sqlState(err) == stateForeignKey {
 		return &ConflictError{What: "reference", Message: what + " is in use; remove what refers to it first"}
 	}
 	if err != nil {
-		return translate(what, err)
+		return MapError(what, err)
 	}
 	if rows > 0 {
 		return nil
@@ -158,13 +162,23 @@ func deleted(what string, rows int64, err error, read func() error) error {
 	return fmt.Errorf("%s: %w", what, ErrStale)
 }
 
-// touched judges an update that changes nothing when it is repeated.
-func touched(what string, rows int64, err error, read func() error) error {
+// CheckRepeatable returns the error of an update that changes nothing when it is repeated. When the
+// update found no row, that is the error of read.
+func CheckRepeatable(what string, rows int64, err error, read func() error) error {
 	if err != nil {
-		return translate(what, err)
+		return MapError(what, err)
 	}
 	if rows > 0 {
 		return nil
 	}
 	return read()
+}
+
+// CheckGuarded returns the error of an update that names the state it expects: ErrStale when it
+// found no row.
+func CheckGuarded(what string, rows int64, err error) error {
+	if err == nil && rows == 0 {
+		return fmt.Errorf("%s: %w", what, ErrStale)
+	}
+	return MapError(what, err)
 }

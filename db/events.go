@@ -13,13 +13,11 @@ type Event = gen.Event
 
 // AppendEvent puts an event into the outbox; Cursor and At are given later.
 // Transitions and projections write their own.
-func (s statements) AppendEvent(ctx context.Context, e Event) error { return s.appendEvent(ctx, e) }
-
-func (s statements) appendEvent(ctx context.Context, e Event) error {
+func (s statements) AppendEvent(ctx context.Context, e Event) error {
 	if len(e.Payload) == 0 {
 		e.Payload = []byte("{}")
 	}
-	return translate("event "+e.Type, s.q.AppendEvent(ctx, gen.AppendEventParams{
+	return MapError("event "+e.Type, s.q.AppendEvent(ctx, gen.AppendEventParams{
 		ResourceKind: e.ResourceKind, ResourceID: e.ResourceID, NodeID: e.NodeID, Type: e.Type, Payload: e.Payload,
 	}))
 }
@@ -33,11 +31,11 @@ func (s *Store) RelayEvents(ctx context.Context, limit int) (int, error) {
 		relayed = 0
 		locked, err := tx.q.TryLock(ctx, "slipway:relay")
 		if err != nil || !locked {
-			return translate("lock the relay", err)
+			return MapError("lock the relay", err)
 		}
-		n, err := tx.q.RelayEvents(ctx, page(limit))
+		n, err := tx.q.RelayEvents(ctx, PageLimit(limit))
 		relayed = int(n)
-		return translate("relay events", err)
+		return MapError("relay events", err)
 	})
 	return relayed, err
 }
@@ -50,21 +48,21 @@ type EventFilter struct {
 // EventsAfter lists events after a cursor, in order.
 func (s statements) EventsAfter(ctx context.Context, cursor int64, f EventFilter, limit int) ([]Event, error) {
 	rows, err := s.q.EventsAfter(ctx, gen.EventsAfterParams{
-		After: cursor, ResourceKind: f.ResourceKind, ResourceID: f.ResourceID, NodeID: f.NodeID, MaxRows: page(limit),
+		After: cursor, ResourceKind: f.ResourceKind, ResourceID: f.ResourceID, NodeID: f.NodeID, MaxRows: PageLimit(limit),
 	})
-	return rows, translate("list events", err)
+	return rows, MapError("list events", err)
 }
 
 // LastCursor is the cursor given last, 0 before the first: where a follower
 // starts that wants only what comes.
 func (s statements) LastCursor(ctx context.Context) (int64, error) {
 	c, err := s.q.LastCursor(ctx)
-	return c, translate("read the event cursor", err)
+	return c, MapError("read the event cursor", err)
 }
 
 // PruneEvents deletes events older than before, some thousands at a time, and
 // returns how many; call it until that is 0. Cursors are never given twice.
 func (s statements) PruneEvents(ctx context.Context, before time.Time) (int64, error) {
-	n, err := s.q.PruneEvents(ctx, gen.PruneEventsParams{Before: before, MaxRows: pruneBatch})
-	return n, translate("prune events", err)
+	n, err := s.q.PruneEvents(ctx, gen.PruneEventsParams{Before: before, MaxRows: PruneBatch})
+	return n, MapError("prune events", err)
 }

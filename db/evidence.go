@@ -27,26 +27,26 @@ func (s statements) AddSigningKey(ctx context.Context, k SigningKey) (SigningKey
 	if errors.Is(err, pgx.ErrNoRows) {
 		return s.SigningKeyInUse(ctx, k.Purpose)
 	}
-	return row, translate("signing key for "+k.Purpose, err)
+	return row, MapError("signing key for "+k.Purpose, err)
 }
 
 // SigningKeyInUse is the key for a purpose, or ErrNotFound.
 func (s statements) SigningKeyInUse(ctx context.Context, purpose string) (SigningKey, error) {
 	row, err := s.q.SigningKeyInUse(ctx, purpose)
-	return row, translate("signing key for "+purpose, err)
+	return row, MapError("signing key for "+purpose, err)
 }
 
 // SigningKeys lists every key of a purpose, retired ones too, oldest first.
 func (s statements) SigningKeys(ctx context.Context, purpose string) ([]SigningKey, error) {
 	rows, err := s.q.SigningKeys(ctx, purpose)
-	return rows, translate("signing keys for "+purpose, err)
+	return rows, MapError("signing keys for "+purpose, err)
 }
 
 // RetireSigningKey takes a key out of use: the next signature makes a new one.
 // What it signed stays valid. Repeatable.
 func (s statements) RetireSigningKey(ctx context.Context, id string) error {
 	_, err := s.q.RetireSigningKey(ctx, id)
-	return translate("retire signing key "+id, err)
+	return MapError("retire signing key "+id, err)
 }
 
 // SucceedSigningKey makes k the key in use in place of oldID, which counts until
@@ -61,7 +61,7 @@ func (s *Store) SucceedSigningKey(ctx context.Context, oldID string, overlap tim
 			err = ErrStale
 		}
 		if err != nil {
-			return translate(what, err)
+			return MapError(what, err)
 		}
 		out, err = tx.AddSigningKey(ctx, k)
 		return err
@@ -77,7 +77,7 @@ func (s *Store) SucceedSigningKey(ctx context.Context, oldID string, overlap tim
 func (tx *Tx) AppendCertificate(ctx context.Context, nodeID, runID string, sign func(last *Certificate) (Certificate, error)) (Certificate, error) {
 	what := "certificate of node " + nodeID
 	if err := tx.q.Lock(ctx, "slipway:certificates:"+nodeID); err != nil {
-		return Certificate{}, translate(what, err)
+		return Certificate{}, MapError(what, err)
 	}
 	var last *Certificate
 	row, err := tx.q.LastCertificate(ctx, nodeID)
@@ -87,13 +87,13 @@ func (tx *Tx) AppendCertificate(ctx context.Context, nodeID, runID string, sign 
 	case err == nil:
 		last = &row
 	case !errors.Is(err, pgx.ErrNoRows):
-		return Certificate{}, translate(what, err)
+		return Certificate{}, MapError(what, err)
 	}
 	c, err := sign(last)
 	if err != nil {
 		return Certificate{}, err
 	}
-	return c, translate(what, tx.q.InsertCertificate(ctx, gen.InsertCertificateParams{
+	return c, MapError(what, tx.q.InsertCertificate(ctx, gen.InsertCertificateParams{
 		ID: c.ID, NodeID: nodeID, RunID: runID, Sequence: c.Sequence, Verdict: c.Verdict, Simulated: c.Simulated, Payload: c.Payload,
 		Hash: c.Hash, PreviousHash: c.PreviousHash, KeyID: c.KeyID, Signature: c.Signature, IssuedAt: c.IssuedAt,
 	}))
@@ -102,5 +102,5 @@ func (tx *Tx) AppendCertificate(ctx context.Context, nodeID, runID string, sign 
 // CertificatesOfNode is a node's chain from its first link.
 func (s statements) CertificatesOfNode(ctx context.Context, nodeID string) ([]Certificate, error) {
 	rows, err := s.q.CertificatesOfNode(ctx, nodeID)
-	return rows, translate("certificates of node "+nodeID, err)
+	return rows, MapError("certificates of node "+nodeID, err)
 }

@@ -22,10 +22,10 @@ type Finding = gen.SweepFinding
 // with f's run, job and message. opened tells which.
 func (s statements) SeeFinding(ctx context.Context, f Finding) (seen Finding, opened bool, err error) {
 	r, err := s.q.SeeFinding(ctx, gen.SeeFindingParams{
-		ID: NewID("find"), Kind: f.Kind, Subject: f.Subject, JobID: f.JobID, RunID: f.RunID, Message: clip(f.Message, maxMessage),
+		ID: NewID("find"), Kind: f.Kind, Subject: f.Subject, JobID: f.JobID, RunID: f.RunID, Message: ClipText(f.Message, MaxMessage),
 	})
 	if err != nil {
-		return Finding{}, false, translate("finding "+f.Kind+" of "+f.Subject, err)
+		return Finding{}, false, MapError("finding "+f.Kind+" of "+f.Subject, err)
 	}
 	return Finding{
 		ID: r.ID, Kind: r.Kind, Subject: r.Subject, JobID: r.JobID, RunID: r.RunID, Message: r.Message, ActedAt: r.ActedAt,
@@ -35,30 +35,30 @@ func (s statements) SeeFinding(ctx context.Context, f Finding) (seen Finding, op
 
 // ActOnFinding notes that something was done about an open finding.
 func (s statements) ActOnFinding(ctx context.Context, id, message string) error {
-	return translate("finding "+id, s.q.ActOnFinding(ctx, gen.ActOnFindingParams{ID: id, Message: clip(message, maxMessage)}))
+	return MapError("finding "+id, s.q.ActOnFinding(ctx, gen.ActOnFindingParams{ID: id, Message: ClipText(message, MaxMessage)}))
 }
 
 // CloseFinding closes the open finding of a kind and subject, if there is one.
 func (s statements) CloseFinding(ctx context.Context, kind, subject, outcome string) (bool, error) {
-	n, err := s.q.CloseFinding(ctx, gen.CloseFindingParams{Kind: kind, Subject: subject, Outcome: clip(outcome, maxMessage)})
-	return n > 0, translate("close finding "+kind+" of "+subject, err)
+	n, err := s.q.CloseFinding(ctx, gen.CloseFindingParams{Kind: kind, Subject: subject, Outcome: ClipText(outcome, MaxMessage)})
+	return n > 0, MapError("close finding "+kind+" of "+subject, err)
 }
 
 // CloseFindingsOfMovedJobs closes those about jobs that went on since.
 func (s statements) CloseFindingsOfMovedJobs(ctx context.Context) (int64, error) {
 	n, err := s.q.CloseFindingsOfMovedJobs(ctx)
-	return n, translate("close findings of jobs that moved", err)
+	return n, MapError("close findings of jobs that moved", err)
 }
 
 // OpenFindings lists the open findings of a kind, oldest first.
 func (s statements) OpenFindings(ctx context.Context, kind string, limit int) ([]Finding, error) {
-	rows, err := s.q.OpenFindings(ctx, gen.OpenFindingsParams{Kind: kind, MaxRows: page(limit)})
-	return rows, translate("list findings", err)
+	rows, err := s.q.OpenFindings(ctx, gen.OpenFindingsParams{Kind: kind, MaxRows: PageLimit(limit)})
+	return rows, MapError("list findings", err)
 }
 
 // PruneFindings deletes findings that were closed before, a batch at a time,
 // and says how many.
 func (s statements) PruneFindings(ctx context.Context, before time.Time) (int64, error) {
-	n, err := s.q.PruneFindings(ctx, gen.PruneFindingsParams{Before: before, MaxRows: pruneBatch})
-	return n, translate("prune findings", err)
+	n, err := s.q.PruneFindings(ctx, gen.PruneFindingsParams{Before: before, MaxRows: PruneBatch})
+	return n, MapError("prune findings", err)
 }

@@ -50,7 +50,7 @@ func (s statements) RecordHeartbeats(ctx context.Context, beats []Heartbeat) err
 		p.Reports, p.Unhealthy = append(p.Reports, report), append(p.Unhealthy, unhealthy)
 	}
 	_, err := s.q.RecordHeartbeats(ctx, p)
-	return translate("heartbeats", err)
+	return MapError("heartbeats", err)
 }
 
 // newest keeps the newest beat of each node.
@@ -87,5 +87,5 @@ func reportText(b Heartbeat) (report, unhealthy string, err error) {
 // first.
 func (s statements) LatestHeartbeat(ctx context.Context, nodeID string) (LatestBeat, error) {
 	row, err := s.q.LatestHeartbeat(ctx, nodeID)
-	return row, translate("heartbeat of node "+nodeID, err)
+	return row, MapError("heartbeat of node "+nodeID, err)
 }

@@ -5,8 +5,8 @@ import (
 )
 
 // NewID makes a primary key: the kind, an underscore and a UUIDv7, so that ids
-// say what they name and sort by the time they were made. The kinds are node,
-// job, site, prof, sku, batch, bmc, evt, tok and roce; the schema checks them.
+// say what they name and sort by the time they were made. The schema checks the
+// kind of each table.
 func NewID(kind string) string {
 	return kind + "_" + uuid.Must(uuid.NewV7()).String()
 }
@@ -32,7 +32,9 @@ const (
 	defaultPage = 50
 )
 
-func page(limit int) int32 {
+// PageLimit returns how many rows a query may return when the caller asks for limit: 50 when it
+// asks for none, at most 1000.
+func PageLimit(limit int) int32 {
 	switch {
 	case limit <= 0:
 		return defaultPage
@@ -40,4 +42,12 @@ func page(limit int) int32 {
 		return maxPage
 	}
 	return int32(limit)
+}
+
+// EmptyIfNil returns list, or an empty list for nil, which would become NULL in SQL and in JSON.
+func EmptyIfNil[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
 }

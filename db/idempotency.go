@@ -36,7 +36,7 @@ func (tx *Tx) BeginIdempotent(ctx context.Context, principal, route, key string,
 	const what = "idempotency record"
 	locked, err := tx.q.TryLock(ctx, "slipway:idempotency:"+principal+"\x1f"+route+"\x1f"+key)
 	if err != nil {
-		return "", IdempotencyRecord{}, translate(what, err)
+		return "", IdempotencyRecord{}, MapError(what, err)
 	}
 	if !locked {
 		return IdempotencyInFlight, IdempotencyRecord{}, nil
@@ -46,12 +46,12 @@ func (tx *Tx) BeginIdempotent(ctx context.Context, principal, route, key string,
 		return judge(rec, requestHash), rec, nil
 	}
 	if !errors.Is(err, pgx.ErrNoRows) {
-		return "", IdempotencyRecord{}, translate(what, err)
+		return "", IdempotencyRecord{}, MapError(what, err)
 	}
 	rec, err = tx.q.InsertIdempotencyRecord(ctx, gen.InsertIdempotencyRecordParams{
 		Principal: principal, Route: route, Key: key, RequestHash: requestHash, TtlSeconds: IdempotencyTTL.Seconds(),
 	})
-	return IdempotencyNew, rec, translate(what, err)
+	return IdempotencyNew, rec, MapError(what, err)
 }
 
 func judge(rec IdempotencyRecord, requestHash []byte) IdempotencyState {
@@ -72,19 +72,19 @@ func (tx *Tx) FinishIdempotent(ctx context.Context, principal, route, key string
 	n, err := tx.q.FinishIdempotencyRecord(ctx, gen.FinishIdempotencyRecordParams{
 		Principal: principal, Route: route, Key: key, Status: status, Headers: headers, Body: body,
 	})
-	return touched("idempotency record", n, err, func() error { return translate("idempotency record in flight", pgx.ErrNoRows) })
+	return CheckRepeatable("idempotency record", n, err, func() error { return MapError("idempotency record in flight", pgx.ErrNoRows) })
 }
 
 // AbandonIdempotent gives a key back that was taken in an earlier transaction
 // and never finished. Repeatable.
 func (s statements) AbandonIdempotent(ctx context.Context, principal, route, key string) error {
 	_, err := s.q.AbandonIdempotencyRecord(ctx, gen.AbandonIdempotencyRecordParams{Principal: principal, Route: route, Key: key})
-	return translate("idempotency record", err)
+	return MapError("idempotency record", err)
 }
 
 // PruneIdempotency deletes expired records, a batch at a time, and returns how
 // many.
 func (s statements) PruneIdempotency(ctx context.Context) (int64, error) {
-	n, err := s.q.PruneIdempotencyRecords(ctx, pruneBatch)
-	return n, translate("prune idempotency records", err)
+	n, err := s.q.PruneIdempotencyRecords(ctx, PruneBatch)
+	return n, MapError("prune idempotency records", err)
 }

@@ -24,7 +24,7 @@ type AgentIdentity struct {
 func (s statements) AgentIdentity(ctx context.Context, nodeID string) (AgentIdentity, error) {
 	row, err := s.q.AgentIdentity(ctx, nodeID)
 	if err != nil {
-		return AgentIdentity{}, translate("agent identity of node "+nodeID, err)
+		return AgentIdentity{}, MapError("agent identity of node "+nodeID, err)
 	}
 	return AgentIdentity{row.AgentCertificate, row.LockedAt, row.LockedReason}, nil
 }
@@ -41,13 +41,13 @@ func (s statements) AgentStandings(ctx context.Context, nodeIDs []string) (map[s
 	for _, r := range rows {
 		out[r.NodeID] = r
 	}
-	return out, translate("how nodes stand", err)
+	return out, MapError("how nodes stand", err)
 }
 
 // AgentCertificate reads one issued certificate, or ErrNotFound.
 func (s statements) AgentCertificate(ctx context.Context, nodeID string, generation int64) (AgentCertificate, error) {
 	c, err := s.q.AgentCertificate(ctx, gen.AgentCertificateParams{NodeID: nodeID, Generation: generation})
-	return c, translate(fmt.Sprintf("certificate %d of node %s", generation, nodeID), err)
+	return c, MapError(fmt.Sprintf("certificate %d of node %s", generation, nodeID), err)
 }
 
 // SaveAgentIdentity makes a certificate the node's identity after a token was
@@ -66,7 +66,7 @@ func (tx *Tx) SaveAgentIdentity(ctx context.Context, c AgentCertificate) error {
 		return err
 	}
 	n, err := tx.q.EnrolIdentity(ctx, gen.EnrolIdentityParams{NodeID: c.NodeID, Generation: c.Generation})
-	return touched(what, n, err, func() error { return fmt.Errorf("%s: %w", what, ErrStale) })
+	return CheckRepeatable(what, n, err, func() error { return fmt.Errorf("%s: %w", what, ErrStale) })
 }
 
 // AdvanceGeneration makes a renewed certificate the node's identity.
@@ -81,7 +81,7 @@ func (tx *Tx) AdvanceGeneration(ctx context.Context, nodeID string, from int64, 
 		return err
 	}
 	n, err := tx.q.AdvanceGeneration(ctx, gen.AdvanceGenerationParams{NodeID: nodeID, FromGeneration: from, ToGeneration: c.Generation})
-	return touched(what, n, err, func() error { return fmt.Errorf("%s: %w", what, ErrStale) })
+	return CheckRepeatable(what, n, err, func() error { return fmt.Errorf("%s: %w", what, ErrStale) })
 }
 
 func (tx *Tx) addCertificate(ctx context.Context, c AgentCertificate) error {
@@ -89,7 +89,7 @@ func (tx *Tx) addCertificate(ctx context.Context, c AgentCertificate) error {
 	n, err := tx.q.InsertAgentCertificate(ctx, gen.InsertAgentCertificateParams{
 		NodeID: c.NodeID, Generation: c.Generation, Serial: c.Serial, KeyHash: c.KeyHash, CertPEM: c.CertPEM, NotBefore: c.NotBefore, NotAfter: c.NotAfter,
 	})
-	return touched(what, n, err, func() error { return fmt.Errorf("%s: %w", what, ErrStale) })
+	return CheckRepeatable(what, n, err, func() error { return fmt.Errorf("%s: %w", what, ErrStale) })
 }
 
 // LockAgentIdentity shuts a node's agent out. The first reason and time stay.
@@ -98,8 +98,8 @@ func (s statements) LockAgentIdentity(ctx context.Context, nodeID, reason string
 	if reason == "" {
 		reason = "locked by an operator"
 	}
-	n, err := s.q.LockAgentIdentity(ctx, gen.LockAgentIdentityParams{NodeID: nodeID, Reason: clip(reason, maxComment)})
-	return touched("agent identity of node "+nodeID, n, err, func() error {
-		return translate("agent identity of node "+nodeID, pgx.ErrNoRows)
+	n, err := s.q.LockAgentIdentity(ctx, gen.LockAgentIdentityParams{NodeID: nodeID, Reason: ClipText(reason, MaxComment)})
+	return CheckRepeatable("agent identity of node "+nodeID, n, err, func() error {
+		return MapError("agent identity of node "+nodeID, pgx.ErrNoRows)
 	})
 }

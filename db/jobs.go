@@ -40,7 +40,7 @@ type NewJob struct {
 func (tx *Tx) CreateJob(ctx context.Context, in NewJob) (Job, error) {
 	j := Job{
 		ID: orNewID(in.ID, "job"), Kind: in.Kind, NodeID: in.NodeID, SiteID: in.SiteID, ProfileID: in.ProfileID, BatchID: in.BatchID,
-		BMCID: in.BMCID, Status: lifecycle.Job.Initial[0], Input: storable(in.Input), WorkflowID: in.WorkflowID, CreatedBy: in.Actor.ID,
+		BMCID: in.BMCID, Status: lifecycle.Job.Initial[0], Input: CleanJSON(in.Input), WorkflowID: in.WorkflowID, CreatedBy: in.Actor.ID,
 	}
 	if len(j.Input) == 0 {
 		j.Input = json.RawMessage("{}")
@@ -48,7 +48,7 @@ func (tx *Tx) CreateJob(ctx context.Context, in NewJob) (Job, error) {
 	if j.WorkflowID == "" {
 		j.WorkflowID = j.Kind + "/" + j.ID
 	}
-	st, err := in.Actor.stamp(nil)
+	st, err := in.Actor.Stamp(nil)
 	if err != nil {
 		return Job{}, err
 	}
@@ -65,7 +65,7 @@ func (tx *Tx) CreateJob(ctx context.Context, in NewJob) (Job, error) {
 		return Job{}, tx.jobConflict(ctx, j)
 	}
 	if err != nil {
-		return Job{}, translate("job "+j.ID, err)
+		return Job{}, MapError("job "+j.ID, err)
 	}
 	return tx.Job(ctx, j.ID)
 }
@@ -97,7 +97,7 @@ func (tx *Tx) jobConflict(ctx context.Context, j Job) error {
 // Job reads one job, or ErrNotFound.
 func (s statements) Job(ctx context.Context, id string) (Job, error) {
 	j, err := s.q.Job(ctx, id)
-	return j, translate("job "+id, err)
+	return j, MapError("job "+id, err)
 }
 
 // TakeJob reads a job for the run that takes it up, and raises its sequence
@@ -108,32 +108,32 @@ func (s statements) TakeJob(ctx context.Context, id string) (Job, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return s.Job(ctx, id)
 	}
-	return j, translate("take up job "+id, err)
+	return j, MapError("take up job "+id, err)
 }
 
 // LockJob reads one job and keeps others from changing it until the
 // transaction ends.
 func (tx *Tx) LockJob(ctx context.Context, id string) (Job, error) {
 	j, err := tx.q.LockJob(ctx, id)
-	return j, translate("job "+id, err)
+	return j, MapError("job "+id, err)
 }
 
 // LiveJobOfNode is the job that holds the node, or ErrNotFound.
 func (s statements) LiveJobOfNode(ctx context.Context, nodeID string) (Job, error) {
 	j, err := s.q.LiveJobOfNode(ctx, nodeID)
-	return j, translate("live job of node "+nodeID, err)
+	return j, MapError("live job of node "+nodeID, err)
 }
 
 // LiveJobOfBMC is the job about the BMC that is under way, or ErrNotFound.
 func (s statements) LiveJobOfBMC(ctx context.Context, bmcID string) (Job, error) {
 	j, err := s.q.LiveJobOfBMC(ctx, bmcID)
-	return j, translate("live job of BMC "+bmcID, err)
+	return j, MapError("live job of BMC "+bmcID, err)
 }
 
 // JobStages lists a job's stages in order; empty before the first projection.
 func (s statements) JobStages(ctx context.Context, jobID string) ([]JobStage, error) {
 	rows, err := s.q.JobStages(ctx, jobID)
-	return rows, translate("stages of job "+jobID, err)
+	return rows, MapError("stages of job "+jobID, err)
 }
 
 // JobFilter narrows a list; empty fields match all.
@@ -146,25 +146,25 @@ type JobFilter struct {
 func (s statements) ListJobs(ctx context.Context, f JobFilter, after string, limit int) ([]Job, error) {
 	rows, err := s.q.ListJobs(ctx, gen.ListJobsParams{
 		After: after, Kind: f.Kind, Status: f.Status, NodeID: f.NodeID, SiteID: f.SiteID, BatchID: f.BatchID, BMCID: f.BMCID, NeedsHuman: f.NeedsHuman,
-		MaxRows: page(limit),
+		MaxRows: PageLimit(limit),
 	})
-	return rows, translate("list jobs", err)
+	return rows, MapError("list jobs", err)
 }
 
 // JobsPastDeadline lists, by id, jobs at work whose stage deadline is before
 // now or that did not move since the cutoff: what the deadline sweeper asks
 // Temporal about.
 func (s statements) JobsPastDeadline(ctx context.Context, now, cutoff time.Time, after string, limit int) ([]Job, error) {
-	rows, err := s.q.JobsPastDeadline(ctx, gen.JobsPastDeadlineParams{Now: now, Cutoff: cutoff, After: after, MaxRows: page(limit)})
-	return rows, translate("list jobs past their deadline", err)
+	rows, err := s.q.JobsPastDeadline(ctx, gen.JobsPastDeadlineParams{Now: now, Cutoff: cutoff, After: after, MaxRows: PageLimit(limit)})
+	return rows, MapError("list jobs past their deadline", err)
 }
 
 // StageDurations is how long each stage took in the last jobs of the kind that
 // succeeded, at most limit a stage: what an ETA is resampled from.
 func (s statements) StageDurations(ctx context.Context, kind string, limit int) (map[string][]time.Duration, error) {
-	rows, err := s.q.StageDurations(ctx, gen.StageDurationsParams{Kind: kind, MaxJobs: page(limit)})
+	rows, err := s.q.StageDurations(ctx, gen.StageDurationsParams{Kind: kind, MaxJobs: PageLimit(limit)})
 	if err != nil {
-		return nil, translate("stage durations of "+kind, err)
+		return nil, MapError("stage durations of "+kind, err)
 	}
 	out := map[string][]time.Duration{}
 	for _, r := range rows {

@@ -16,7 +16,7 @@ import (
 // freed.
 func (s statements) EndAllocation(ctx context.Context, nodeID, allocationID string) error {
 	_, err := s.q.EndAllocation(ctx, gen.EndAllocationParams{ID: nodeID, AllocationID: allocationID})
-	return translate("allocation of node "+nodeID, err)
+	return MapError("allocation of node "+nodeID, err)
 }
 
 // ProvenClean takes the mark of a tenant from a node, where the tenant left
@@ -25,7 +25,7 @@ func (s statements) EndAllocation(ctx context.Context, nodeID, allocationID stri
 // Repeatable.
 func (tx *Tx) ProvenClean(ctx context.Context, nodeID string, since time.Time) error {
 	_, err := tx.q.ForgetTenant(ctx, gen.ForgetTenantParams{ID: nodeID, Before: since})
-	return translate("node "+nodeID, err)
+	return MapError("node "+nodeID, err)
 }
 
 // forgetTenant takes the mark from a node that is gone, or whose disks are.
@@ -75,7 +75,7 @@ func tenantStays(n Node, disks string) error {
 // site_...", "BMC bmc_...".
 func (s statements) SecretUses(ctx context.Context, name, butBMC string) ([]string, error) {
 	rows, err := s.q.SecretUses(ctx, gen.SecretUsesParams{Name: name, ButBMC: butBMC})
-	return rows, translate("uses of secret "+name, err)
+	return rows, MapError("uses of secret "+name, err)
 }
 
 // ReleaseBMC takes a BMC from its node, so that the server can be onboarded as
@@ -85,15 +85,15 @@ func (tx *Tx) ReleaseBMC(ctx context.Context, id, nodeID string, keep bool) erro
 	if !keep {
 		n, err := tx.q.DropBMCOfNode(ctx, gen.DropBMCOfNodeParams{ID: id, NodeID: nodeID})
 		if err != nil || n > 0 {
-			return translate("BMC "+id, err)
+			return MapError("BMC "+id, err)
 		}
 	}
 	_, err := tx.q.UntieBMC(ctx, gen.UntieBMCParams{ID: id, NodeID: nodeID})
-	return translate("BMC "+id, err)
+	return MapError("BMC "+id, err)
 }
 
 // ForgetNodeAccess deletes a node's host key and addresses. Repeatable.
 func (s statements) ForgetNodeAccess(ctx context.Context, nodeID string) error {
 	_, err := s.q.ForgetNodeAccess(ctx, nodeID)
-	return translate("node "+nodeID, err)
+	return MapError("node "+nodeID, err)
 }

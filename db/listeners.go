@@ -18,12 +18,12 @@ const ListenerGap = 20 * time.Second
 // Listening notes that a process listens for heartbeats; call it every few
 // seconds.
 func (s statements) Listening(ctx context.Context, process string) error {
-	return translate("note a listener", s.q.Listening(ctx, gen.ListeningParams{ID: process, GapSeconds: ListenerGap.Seconds()}))
+	return MapError("note a listener", s.q.Listening(ctx, gen.ListeningParams{ID: process, GapSeconds: ListenerGap.Seconds()}))
 }
 
 // StopListening notes that it no longer does. Repeatable.
 func (s statements) StopListening(ctx context.Context, process string) error {
-	return translate("forget a listener", s.q.StopListening(ctx, process))
+	return MapError("forget a listener", s.q.StopListening(ctx, process))
 }
 
 // ListenedSince is since when heartbeats have been listened for without a gap;
@@ -33,7 +33,7 @@ func (s statements) ListenedSince(ctx context.Context) (time.Time, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return time.Time{}, nil
 	}
-	return since, translate("read the listeners", err)
+	return since, MapError("read the listeners", err)
 }
 
 // NodeSilent moves an active node to offline if it has still not been heard

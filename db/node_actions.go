@@ -99,14 +99,14 @@ func (tx *Tx) unproven(ctx context.Context, nodeID string) ([]string, error) {
 	what := "evidence of node " + nodeID
 	since, err := tx.q.KnownClean(ctx, nodeID)
 	if err != nil {
-		return nil, translate(what, err)
+		return nil, MapError(what, err)
 	}
 	t, err := tx.q.UnprovenErasure(ctx, gen.UnprovenErasureParams{NodeID: nodeID, Kind: lifecycle.TaskKindScrub, Since: since})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, translate(what, err)
+		return nil, MapError(what, err)
 	}
 	return []string{fmt.Sprintf("job %s began to erase it at %s and did not prove it clean; a decommission does", t.JobID, t.DispatchedAt.UTC().Format(time.RFC3339))}, nil
 }
@@ -121,7 +121,7 @@ func (tx *Tx) IdentityGone(ctx context.Context, nodeID string) (string, error) {
 	}
 	gone, err := tx.q.UninstalledSince(ctx, gen.UninstalledSinceParams{NodeID: nodeID, Kind: lifecycle.TaskKindUninstall})
 	if gone || err != nil {
-		return "its agent was uninstalled", translate("identity of node "+nodeID, err)
+		return "its agent was uninstalled", MapError("identity of node "+nodeID, err)
 	}
 	unclean, err := tx.unproven(ctx, nodeID)
 	return firstOf(unclean), err
@@ -138,7 +138,7 @@ func firstOf(list []string) string {
 // ErrNotFound.
 func (tx *Tx) CameFrom(ctx context.Context, nodeID string) (lifecycle.NodeStatus, error) {
 	row, err := tx.q.LastNodeMove(ctx, nodeID)
-	return lifecycle.NodeStatus(row.FromState), translate("history of node "+nodeID, err)
+	return lifecycle.NodeStatus(row.FromState), MapError("history of node "+nodeID, err)
 }
 
 // ResumeTaskOfJob is ResumeTask for the last task of a kind that this job asked
@@ -151,7 +151,7 @@ func (tx *Tx) ResumeTaskOfJob(ctx context.Context, j Job, kind lifecycle.TaskKin
 	case errors.Is(err, pgx.ErrNoRows):
 		return NodeTask{}, ResumedNothing, nil
 	case err != nil:
-		return NodeTask{}, "", translate(fmt.Sprintf("%s task of job %s", kind, j.ID), err)
+		return NodeTask{}, "", MapError(fmt.Sprintf("%s task of job %s", kind, j.ID), err)
 	case last.Status == lifecycle.TaskFailed:
 		return last, ResumedNothing, nil
 	}

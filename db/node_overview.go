@@ -14,5 +14,5 @@ type NodeOverview = gen.NodeOverviewRow
 // ErrNotFound.
 func (s statements) NodeOverview(ctx context.Context, id string) (NodeOverview, error) {
 	row, err := s.q.NodeOverview(ctx, id)
-	return row, translate("node "+id, err)
+	return row, MapError("node "+id, err)
 }

@@ -52,7 +52,7 @@ func (tx *Tx) CreateNode(ctx context.Context, in NewNode) (Node, error) {
 // insertNode writes a node of any lifecycle in its first state, with its audit
 // row and event.
 func (tx *Tx) insertNode(ctx context.Context, n Node, a Actor) error {
-	st, err := a.stamp(nil)
+	st, err := a.Stamp(nil)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (tx *Tx) insertNode(ctx context.Context, n Node, a Actor) error {
 	if err == nil {
 		tx.moves = append(tx.moves, nodeMove{n, "", "create", a})
 	}
-	return translate("node "+n.Hostname, err)
+	return MapError("node "+n.Hostname, err)
 }
 
 func (tx *Tx) nodeConflict(ctx context.Context, n Node) error {
@@ -88,26 +88,26 @@ func (tx *Tx) nodeConflict(ctx context.Context, n Node) error {
 // Node reads one node, or ErrNotFound.
 func (s statements) Node(ctx context.Context, id string) (Node, error) {
 	n, err := s.q.Node(ctx, id)
-	return n, translate("node "+id, err)
+	return n, MapError("node "+id, err)
 }
 
 // LockNode reads one node and keeps others from changing it until the
 // transaction ends.
 func (tx *Tx) LockNode(ctx context.Context, id string) (Node, error) {
 	n, err := tx.q.LockNode(ctx, id)
-	return n, translate("node "+id, err)
+	return n, MapError("node "+id, err)
 }
 
 // LiveNodeOfHost is the node of that hostname that is not deleted.
 func (s statements) LiveNodeOfHost(ctx context.Context, siteID, hostname string) (Node, error) {
 	n, err := s.q.LiveNodeOfHost(ctx, gen.LiveNodeOfHostParams{SiteID: siteID, Hostname: hostname})
-	return n, translate("live node "+hostname, err)
+	return n, MapError("live node "+hostname, err)
 }
 
 // LiveNodeOfMachine is the node that is this MAAS machine and not deleted.
 func (s statements) LiveNodeOfMachine(ctx context.Context, siteID, systemID string) (Node, error) {
 	n, err := s.q.LiveNodeOfMachine(ctx, gen.LiveNodeOfMachineParams{SiteID: siteID, MAASSystemID: systemID})
-	return n, translate("live node of MAAS machine "+systemID, err)
+	return n, MapError("live node of MAAS machine "+systemID, err)
 }
 
 // NodeFilter narrows a list; empty fields match all. Q is found in hostname
@@ -120,9 +120,9 @@ type NodeFilter struct {
 // first). limit 0 means 50; at most 1000.
 func (s statements) ListNodes(ctx context.Context, f NodeFilter, after string, limit int) ([]Node, error) {
 	rows, err := s.q.ListNodes(ctx, gen.ListNodesParams{
-		After: after, Status: f.Status, ExceptStatus: f.ExceptStatus, Lifecycle: f.Lifecycle, SiteID: f.SiteID, Hostname: f.Hostname, Q: f.Q, MaxRows: page(limit),
+		After: after, Status: f.Status, ExceptStatus: f.ExceptStatus, Lifecycle: f.Lifecycle, SiteID: f.SiteID, Hostname: f.Hostname, Q: f.Q, MaxRows: PageLimit(limit),
 	})
-	return rows, translate("list nodes", err)
+	return rows, MapError("list nodes", err)
 }
 
 // CountNodes counts what ListNodes would list in all.
@@ -130,7 +130,7 @@ func (s statements) CountNodes(ctx context.Context, f NodeFilter) (int64, error)
 	n, err := s.q.CountNodes(ctx, gen.CountNodesParams{
 		Status: f.Status, ExceptStatus: f.ExceptStatus, Lifecycle: f.Lifecycle, SiteID: f.SiteID, Hostname: f.Hostname, Q: f.Q,
 	})
-	return n, translate("count nodes", err)
+	return n, MapError("count nodes", err)
 }
 
 // NodePatch is what a person may change of a node; nil leaves a field.
@@ -160,7 +160,7 @@ func (tx *Tx) UpdateNode(ctx context.Context, id string, version int64, p NodePa
 	n, err = tx.q.UpdateNode(ctx, gen.UpdateNodeParams{
 		ID: id, Version: version, Hostname: n.Hostname, SKUID: n.SKUID, ProfileID: n.ProfileID, Labels: n.Labels,
 	})
-	return changed("node "+id, n, err, func() error { return nil })
+	return CheckUpdate("node "+id, n, err, func() error { return nil })
 }
 
 // NodeMachine is what MAAS and the BMC said of a node's machine; an empty
@@ -181,7 +181,7 @@ func (s statements) SetNodeMachine(ctx context.Context, id string, m NodeMachine
 	rows, err := s.q.SetNodeMachine(ctx, gen.SetNodeMachineParams{
 		ID: id, MAASSystemID: optional(m.SystemID), Serial: m.Serial, HardwareUUID: m.HardwareUUID, MACs: macs,
 	})
-	return touched("node "+id, rows, err, s.nodeExists(ctx, id))
+	return CheckRepeatable("node "+id, rows, err, s.nodeExists(ctx, id))
 }
 
 // SetMAASCreateIntent notes the job that is about to create the node's MAAS
@@ -189,7 +189,7 @@ func (s statements) SetNodeMachine(ctx context.Context, id string, m NodeMachine
 // to be its own.
 func (s statements) SetMAASCreateIntent(ctx context.Context, id, jobID string) error {
 	rows, err := s.q.SetMAASCreateIntent(ctx, gen.SetMAASCreateIntentParams{ID: id, MAASCreateIntent: jobID})
-	return touched("node "+id, rows, err, s.nodeExists(ctx, id))
+	return CheckRepeatable("node "+id, rows, err, s.nodeExists(ctx, id))
 }
 
 // SetNodeAddresses stores a node's addresses and where its sshd answers.
@@ -198,14 +198,14 @@ func (s statements) SetNodeAddresses(ctx context.Context, id string, ips []strin
 		ips = []string{}
 	}
 	rows, err := s.q.SetNodeAddresses(ctx, gen.SetNodeAddressesParams{ID: id, IPAddresses: ips, SSHAddress: sshAddress})
-	return touched("node "+id, rows, err, s.nodeExists(ctx, id))
+	return CheckRepeatable("node "+id, rows, err, s.nodeExists(ctx, id))
 }
 
 // SetNodeHostKey stores the public SSH host key that the node was given, in
 // authorized_keys form.
 func (s statements) SetNodeHostKey(ctx context.Context, id, key string) error {
 	rows, err := s.q.SetNodeHostKey(ctx, gen.SetNodeHostKeyParams{ID: id, SSHHostKey: key})
-	return touched("node "+id, rows, err, s.nodeExists(ctx, id))
+	return CheckRepeatable("node "+id, rows, err, s.nodeExists(ctx, id))
 }
 
 func (s statements) nodeExists(ctx context.Context, id string) func() error {
@@ -218,13 +218,13 @@ func (s statements) nodeExists(ctx context.Context, id string) func() error {
 // NodesOverdue lists ids of active nodes whose last heartbeat, or else their
 // becoming active, is before the cutoff.
 func (s statements) NodesOverdue(ctx context.Context, cutoff time.Time, limit int) ([]string, error) {
-	ids, err := s.q.NodesOverdue(ctx, gen.NodesOverdueParams{Cutoff: cutoff, MaxRows: page(limit)})
-	return ids, translate("list overdue nodes", err)
+	ids, err := s.q.NodesOverdue(ctx, gen.NodesOverdueParams{Cutoff: cutoff, MaxRows: PageLimit(limit)})
+	return ids, MapError("list overdue nodes", err)
 }
 
 // NodesBack lists ids of offline nodes that beat since the cutoff and report
 // nothing unhealthy.
 func (s statements) NodesBack(ctx context.Context, cutoff time.Time, limit int) ([]string, error) {
-	ids, err := s.q.NodesBack(ctx, gen.NodesBackParams{Cutoff: cutoff, MaxRows: page(limit)})
-	return ids, translate("list nodes that are back", err)
+	ids, err := s.q.NodesBack(ctx, gen.NodesBackParams{Cutoff: cutoff, MaxRows: PageLimit(limit)})
+	return ids, MapError("list nodes that are back", err)
 }

@@ -26,18 +26,18 @@ func (s *Store) ClaimOutbox(ctx context.Context, claimer string, limit int, leas
 }
 
 func (tx *Tx) claimStarts(ctx context.Context, claimer string, limit int, lease time.Duration) ([]Start, error) {
-	want := int(page(limit))
+	want := int(PageLimit(limit))
 	params := gen.ClaimStartsParams{ClaimedBy: claimer, LeaseSeconds: lease.Seconds(), MaxRows: int32(want)}
 	out, err := tx.q.ClaimStarts(ctx, params)
 	if err != nil {
-		return nil, translate("claim starts", err)
+		return nil, MapError("claim starts", err)
 	}
 	if len(out) == want {
 		return out, nil
 	}
 	batches, err := tx.q.OpenBatches(ctx, int32(want-len(out)))
 	if err != nil {
-		return nil, translate("list open batches", err)
+		return nil, MapError("list open batches", err)
 	}
 	for _, b := range batches {
 		if len(out) >= want {
@@ -58,11 +58,11 @@ func (tx *Tx) claimStarts(ctx context.Context, claimer string, limit int, lease 
 func (tx *Tx) claimBatch(ctx context.Context, params gen.ClaimStartsParams, maxParallel, want int) ([]Start, error) {
 	locked, err := tx.q.TryLock(ctx, "slipway:batch:"+params.BatchID)
 	if err != nil || !locked {
-		return nil, translate("lock batch "+params.BatchID, err)
+		return nil, MapError("lock batch "+params.BatchID, err)
 	}
 	busy, err := tx.q.BatchInFlight(ctx, params.BatchID)
 	if err != nil {
-		return nil, translate("count batch "+params.BatchID, err)
+		return nil, MapError("count batch "+params.BatchID, err)
 	}
 	room := min(maxParallel-int(busy), want)
 	if room <= 0 {
@@ -70,7 +70,7 @@ func (tx *Tx) claimBatch(ctx context.Context, params gen.ClaimStartsParams, maxP
 	}
 	params.MaxRows = int32(room)
 	out, err := tx.q.ClaimStarts(ctx, params)
-	return out, translate("claim starts of batch "+params.BatchID, err)
+	return out, MapError("claim starts of batch "+params.BatchID, err)
 }
 
 // EnqueueStart asks for a job's workflow to be started again, outside any
@@ -78,7 +78,7 @@ func (tx *Tx) claimBatch(ctx context.Context, params gen.ClaimStartsParams, maxP
 // open is not doubled.
 func (s statements) EnqueueStart(ctx context.Context, jobID string) error {
 	rows, err := s.q.EnqueueStart(ctx, jobID)
-	return touched("start of job "+jobID, rows, err, func() error {
+	return CheckRepeatable("start of job "+jobID, rows, err, func() error {
 		_, err := s.Job(ctx, jobID)
 		return err
 	})
@@ -87,7 +87,7 @@ func (s statements) EnqueueStart(ctx context.Context, jobID string) error {
 // CompleteOutbox marks a row done. Repeatable.
 func (s statements) CompleteOutbox(ctx context.Context, id int64) error {
 	_, err := s.q.CompleteOutbox(ctx, id)
-	return translate("complete outbox row", err)
+	return MapError("complete outbox row", err)
 }
 
 const maxOutboxError = 1000
@@ -96,8 +96,8 @@ const maxOutboxError = 1000
 // clock. The cause is stored: it must hold no secret. A row that is done stays
 // done.
 func (s statements) FailOutbox(ctx context.Context, id int64, cause error, wait time.Duration) error {
-	_, err := s.q.FailOutbox(ctx, gen.FailOutboxParams{ID: id, LastError: clip(cause.Error(), maxOutboxError), WaitSeconds: wait.Seconds()})
-	return translate("fail outbox row", err)
+	_, err := s.q.FailOutbox(ctx, gen.FailOutboxParams{ID: id, LastError: ClipText(cause.Error(), maxOutboxError), WaitSeconds: wait.Seconds()})
+	return MapError("fail outbox row", err)
 }
 
 // Backlog is what waits in the outbox.
@@ -109,15 +109,15 @@ type Backlog struct {
 // OutboxBacklog measures the open rows of kind start_workflow or event.
 func (s statements) OutboxBacklog(ctx context.Context, kind string) (Backlog, error) {
 	r, err := s.q.OutboxBacklog(ctx, kind)
-	return Backlog{r.Open, time.Duration(r.OldestSeconds * float64(time.Second))}, translate("measure the outbox", err)
+	return Backlog{r.Open, time.Duration(r.OldestSeconds * float64(time.Second))}, MapError("measure the outbox", err)
 }
 
-// pruneBatch bounds one statement that prunes, so that it holds no lock for long.
-const pruneBatch = 1000
+// PruneBatch bounds one statement that prunes, so that it holds no lock for long.
+const PruneBatch = 1000
 
 // PruneOutbox deletes done rows older than before, a batch at a time,
 // and returns how many; call it until that is 0.
 func (s statements) PruneOutbox(ctx context.Context, before time.Time) (int64, error) {
-	n, err := s.q.PruneOutbox(ctx, gen.PruneOutboxParams{Before: before, MaxRows: pruneBatch})
-	return n, translate("prune the outbox", err)
+	n, err := s.q.PruneOutbox(ctx, gen.PruneOutboxParams{Before: before, MaxRows: PruneBatch})
+	return n, MapError("prune the outbox", err)
 }

@@ -68,8 +68,6 @@ type NodeMove struct {
 	Comment string
 }
 
-const maxMessage = 4000
-
 // ProjectJob applies one step in one transaction: status with its audit row,
 // columns, stages, node, further audit rows and event. A step whose Seq is not
 // higher than the stored one changes nothing and is no error, so that a late
@@ -117,7 +115,7 @@ func (tx *Tx) projectStatus(ctx context.Context, j Job, p Projection) error {
 		if err != nil {
 			return err
 		}
-		return tx.appendEvent(ctx, Event{ResourceKind: "job", ResourceID: j.ID, NodeID: j.NodeID, Type: "job.progress", Payload: payload})
+		return tx.AppendEvent(ctx, Event{ResourceKind: "job", ResourceID: j.ID, NodeID: j.NodeID, Type: "job.progress", Payload: payload})
 	}
 	t, err := lifecycle.JobTransition(from, p.Status)
 	if err != nil {
@@ -137,33 +135,33 @@ func (tx *Tx) projectStatus(ctx context.Context, j Job, p Projection) error {
 func (tx *Tx) projectColumns(ctx context.Context, p Projection) error {
 	err := tx.q.ProjectJob(ctx, gen.ProjectJobParams{
 		ID: p.JobID, Seq: p.Seq, RunID: p.RunID, Stage: p.Stage, StageOrdinal: p.StageOrdinal, Attempt: p.Attempt, FailureClass: p.FailureClass,
-		FailedStage: p.FailedStage, Message: clip(p.Message, maxMessage), RecommendedAction: p.RecommendedAction,
-		NextStep: clip(p.NextStep, maxMessage), WaitingOutside: p.WaitingOutside, Frozen: p.Frozen, Adopted: p.Adopted, Observed: p.Observed,
+		FailedStage: p.FailedStage, Message: ClipText(p.Message, MaxMessage), RecommendedAction: p.RecommendedAction,
+		NextStep: ClipText(p.NextStep, MaxMessage), WaitingOutside: p.WaitingOutside, Frozen: p.Frozen, Adopted: p.Adopted, Observed: p.Observed,
 		ProgressPercent: p.ProgressPercent, ReachedPercent: p.ReachedPercent, ETA: orNull(p.ETA), StageDeadlineAt: p.StageDeadline,
 		Checkpoint: orNull(p.Checkpoint),
 	})
 	if err != nil {
-		return translate("project job "+p.JobID, err)
+		return MapError("project job "+p.JobID, err)
 	}
 	if len(p.Stages) == 0 {
 		return nil
 	}
 	rows := slices.Clone(p.Stages)
 	for i := range rows {
-		rows[i].Message = clip(rows[i].Message, maxMessage)
+		rows[i].Message = ClipText(rows[i].Message, MaxMessage)
 	}
 	stages, err := json.Marshal(rows)
 	if err != nil {
 		return fmt.Errorf("stages of job %s: %w", p.JobID, err)
 	}
-	return translate("project stages of job "+p.JobID, tx.q.ProjectStages(ctx, gen.ProjectStagesParams{JobID: p.JobID, Stages: stages}))
+	return MapError("project stages of job "+p.JobID, tx.q.ProjectStages(ctx, gen.ProjectStagesParams{JobID: p.JobID, Stages: stages}))
 }
 
 func orNull(b json.RawMessage) json.RawMessage {
 	if len(b) == 0 {
 		return nil
 	}
-	return storable(b)
+	return CleanJSON(b)
 }
 
 // projectNode moves the job's node unless it is there already.

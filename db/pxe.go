@@ -38,14 +38,14 @@ type Discovery struct {
 // PXENode reads what a PXE node has beside its record, or ErrNotFound.
 func (s statements) PXENode(ctx context.Context, id string) (PXENode, error) {
 	p, err := s.q.PXENode(ctx, id)
-	return p, translate("PXE node "+id, err)
+	return p, MapError("PXE node "+id, err)
 }
 
 // PXENodes reads those of many, by node id; the others are missing.
 func (s statements) PXENodes(ctx context.Context, ids []string) (map[string]PXENode, error) {
 	rows, err := s.q.PXENodes(ctx, ids)
 	if err != nil {
-		return nil, translate("PXE nodes", err)
+		return nil, MapError("PXE nodes", err)
 	}
 	out := make(map[string]PXENode, len(rows))
 	for _, r := range rows {
@@ -57,13 +57,13 @@ func (s statements) PXENodes(ctx context.Context, ids []string) (map[string]PXEN
 // NodeOfMAC is the PXE node that has this address and is not retired.
 func (s statements) NodeOfMAC(ctx context.Context, mac string) (Node, error) {
 	n, err := s.q.NodeOfMAC(ctx, mac)
-	return n, translate("node of MAC "+mac, err)
+	return n, MapError("node of MAC "+mac, err)
 }
 
 // OtherNodeOfMAC is the id of a node of another lifecycle with this address.
 func (s statements) OtherNodeOfMAC(ctx context.Context, mac string) (string, error) {
 	id, err := s.q.OtherNodeOfMAC(ctx, mac)
-	return id, translate("node of MAC "+mac, err)
+	return id, MapError("node of MAC "+mac, err)
 }
 
 // SeePXENode notes that a node showed itself, and adds what it says of itself.
@@ -73,7 +73,7 @@ func (s statements) SeePXENode(ctx context.Context, id, source string, f PXEFact
 	if err != nil {
 		return fmt.Errorf("facts of node %s: %w", id, err)
 	}
-	return translate("see node "+id, s.q.SeePXENode(ctx, gen.SeePXENodeParams{NodeID: id, SeenFrom: source, Facts: storable(b)}))
+	return MapError("see node "+id, s.q.SeePXENode(ctx, gen.SeePXENodeParams{NodeID: id, SeenFrom: source, Facts: CleanJSON(b)}))
 }
 
 // SeePXEFirmware notes what the firmware of a migrating node says, by which the
@@ -83,7 +83,7 @@ func (s statements) SeePXEFirmware(ctx context.Context, id, source string, f PXE
 	if err != nil {
 		return fmt.Errorf("firmware of node %s: %w", id, err)
 	}
-	return translate("see node "+id, s.q.SeePXEFirmware(ctx, gen.SeePXEFirmwareParams{NodeID: id, SeenFrom: source, Firmware: storable(b)}))
+	return MapError("see node "+id, s.q.SeePXEFirmware(ctx, gen.SeePXEFirmwareParams{NodeID: id, SeenFrom: source, Firmware: CleanJSON(b)}))
 }
 
 // SeeDiscovered is SeePXENode for a node that awaits approval: its serial number
@@ -92,7 +92,7 @@ func (s *Store) SeeDiscovered(ctx context.Context, id, source string, f PXEFacts
 	if err := s.SeePXENode(ctx, id, source, f); err != nil {
 		return err
 	}
-	return translate("identify node "+id, s.q.IdentifyDiscovered(ctx, gen.IdentifyDiscoveredParams{ID: id, Serial: f.SerialNumber, HardwareUUID: f.SystemUUID}))
+	return MapError("identify node "+id, s.q.IdentifyDiscovered(ctx, gen.IdentifyDiscoveredParams{ID: id, Serial: f.SerialNumber, HardwareUUID: f.SystemUUID}))
 }
 
 // Discover makes a node in its first state for an address that no node has. It
@@ -100,7 +100,7 @@ func (s *Store) SeeDiscovered(ctx context.Context, id, source string, f PXEFacts
 // ErrDiscoveryFull at MaxDiscovered. One runs at a time.
 func (tx *Tx) Discover(ctx context.Context, d Discovery) (n Node, created bool, err error) {
 	if err := tx.q.Lock(ctx, "slipway:pxe_discovery"); err != nil {
-		return Node{}, false, translate("discover "+d.MAC, err)
+		return Node{}, false, MapError("discover "+d.MAC, err)
 	}
 	n, err = tx.NodeOfMAC(ctx, d.MAC)
 	if !errors.Is(err, ErrNotFound) {
@@ -108,7 +108,7 @@ func (tx *Tx) Discover(ctx context.Context, d Discovery) (n Node, created bool, 
 	}
 	count, err := tx.q.CountDiscovered(ctx)
 	if err != nil {
-		return Node{}, false, translate("count discovered nodes", err)
+		return Node{}, false, MapError("count discovered nodes", err)
 	}
 	if count >= MaxDiscovered {
 		return Node{}, false, ErrDiscoveryFull
@@ -121,7 +121,7 @@ func (tx *Tx) insertDiscovered(ctx context.Context, d Discovery) (Node, error) {
 	n := Node{ID: NewID("node"), Lifecycle: lifecycle.NodePXE.Lifecycle, Status: lifecycle.NodePXE.Initial[0], Labels: Labels{}, Serial: d.Facts.SerialNumber}
 	meta := map[string]any{"mac_address": d.MAC, "source": d.Source}
 	old, err := tx.q.RetiredNodeOfMAC(ctx, d.MAC)
-	if err = translate("retired node of MAC "+d.MAC, err); err == nil {
+	if err = MapError("retired node of MAC "+d.MAC, err); err == nil {
 		meta["retired_node_id"] = old
 	} else if !errors.Is(err, ErrNotFound) {
 		return Node{}, err
@@ -133,7 +133,7 @@ func (tx *Tx) insertDiscovered(ctx context.Context, d Discovery) (Node, error) {
 		return Node{}, err
 	}
 	if err := tx.q.InsertPXENode(ctx, gen.InsertPXENodeParams{NodeID: n.ID, Facts: d.Facts, SeenFrom: d.Source}); err != nil {
-		return Node{}, translate("PXE node "+n.ID, err)
+		return Node{}, MapError("PXE node "+n.ID, err)
 	}
 	if err := tx.takeMACs(ctx, n.ID, []string{d.MAC}); err != nil {
 		return Node{}, err
@@ -163,7 +163,7 @@ func (tx *Tx) takeMACs(ctx context.Context, id string, macs []string) error {
 	for _, mac := range macs {
 		rows, err := tx.q.InsertPXEMAC(ctx, gen.InsertPXEMACParams{MAC: mac, NodeID: id})
 		if err != nil {
-			return translate("MAC "+mac, err)
+			return MapError("MAC "+mac, err)
 		}
 		if rows == 0 {
 			other, err := tx.NodeOfMAC(ctx, mac)
@@ -192,11 +192,11 @@ func (tx *Tx) AssignInstallWorkflow(ctx context.Context, id string, version int6
 	}
 	queued := n.Status == lifecycle.NodePending
 	n, err = tx.q.TouchNode(ctx, gen.TouchNodeParams{ID: id, Version: version})
-	if n, err = changed("node "+id, n, err, func() error { return nil }); err != nil {
+	if n, err = CheckUpdate("node "+id, n, err, func() error { return nil }); err != nil {
 		return Node{}, err
 	}
 	err = tx.q.AssignInstallWorkflow(ctx, gen.AssignInstallWorkflowParams{NodeID: id, InstallWorkflowID: optional(workflowID), Queued: queued})
-	return n, translate("assign an install workflow to node "+id, err)
+	return n, MapError("assign an install workflow to node "+id, err)
 }
 
 // settlePXE follows a change of a PXE node's state, in its transaction. A node
@@ -212,12 +212,12 @@ func (tx *Tx) settlePXE(ctx context.Context, n Node) error {
 	}
 	err := tx.q.SettlePXENode(ctx, gen.SettlePXENodeParams{NodeID: n.ID, ToState: string(n.Status), DeadlineSeconds: deadline.Seconds()})
 	if err != nil || n.Status != lifecycle.NodePending {
-		return translate("settle PXE node "+n.ID, err)
+		return MapError("settle PXE node "+n.ID, err)
 	}
 	if err := tx.RevokeEnrollmentTokens(ctx, n.ID); err != nil {
 		return err
 	}
-	return translate("agent identity of node "+n.ID, tx.q.ShutOutReplacedAgent(ctx, n.ID))
+	return MapError("agent identity of node "+n.ID, tx.q.ShutOutReplacedAgent(ctx, n.ID))
 }
 
 // purgeBatch is how many nodes one transaction deletes.
@@ -242,7 +242,7 @@ func (s *Store) purgeSome(ctx context.Context, source string, unseen time.Durati
 	err = s.Tx(ctx, func(tx *Tx) error {
 		ids, err := tx.q.PurgeableNodes(ctx, gen.PurgeableNodesParams{SeenFrom: source, UnseenSeconds: unseen.Seconds(), MaxRows: purgeBatch})
 		if err != nil {
-			return translate("list nodes to purge", err)
+			return MapError("list nodes to purge", err)
 		}
 		for _, id := range ids {
 			if err := tx.purge(ctx, id, a); err != nil {

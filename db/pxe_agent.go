@@ -55,11 +55,11 @@ func (tx *Tx) GrantAgent(ctx context.Context, boot, enrolment []byte, life time.
 		return AgentGrant{}, err
 	}
 	if err := tx.q.TrimEnrollmentTokens(ctx, n.ID); err != nil {
-		return AgentGrant{}, translate("enrolment tokens of node "+n.ID, err)
+		return AgentGrant{}, MapError("enrolment tokens of node "+n.ID, err)
 	}
 	if w.Spec.Agent.Simulated {
 		if err := tx.q.MarkSimulated(ctx, n.ID); err != nil {
-			return AgentGrant{}, translate("node "+n.ID, err)
+			return AgentGrant{}, MapError("node "+n.ID, err)
 		}
 	}
 	return AgentGrant{Node: n, Workflow: w}, tx.UsePXEToken(ctx, boot)
@@ -82,14 +82,14 @@ func (tx *Tx) agentWorkflow(ctx context.Context, t PXEToken, n Node, p PXENode) 
 	}
 	newest, err := tx.q.NewestPXEAttempt(ctx, gen.NewestPXEAttemptParams{NodeID: n.ID, Round: p.Round})
 	if err != nil {
-		return "", translate("boot tokens of node "+n.ID, err)
+		return "", MapError("boot tokens of node "+n.ID, err)
 	}
 	if t.Attempt != int(newest) {
 		return "", notGranted(n)
 	}
 	enrolled, err := tx.q.EnrolledSince(ctx, gen.EnrolledSinceParams{NodeID: n.ID, Since: t.CreatedAt})
 	if err != nil {
-		return "", translate("enrolment tokens of node "+n.ID, err)
+		return "", MapError("enrolment tokens of node "+n.ID, err)
 	}
 	if enrolled {
 		return "", notGranted(n)

@@ -33,13 +33,13 @@ func (tx *Tx) ReplaceHardware(ctx context.Context, id string, version int64, h H
 		}
 	}
 	if err := tx.q.DropPXEMACs(ctx, id); err != nil {
-		return Node{}, translate("MACs of node "+id, err)
+		return Node{}, MapError("MACs of node "+id, err)
 	}
 	if err := tx.takeMACs(ctx, id, h.MACs); err != nil {
 		return Node{}, err
 	}
 	n, err := tx.q.ReplaceNodeHardware(ctx, gen.ReplaceNodeHardwareParams{ID: id, Version: version, MACs: h.MACs, Serial: h.Serial, HardwareUUID: h.HardwareUUID})
-	if n, err = changed("node "+id, n, err, func() error { return nil }); err != nil {
+	if n, err = CheckUpdate("node "+id, n, err, func() error { return nil }); err != nil {
 		return Node{}, err
 	}
 	a.Metadata = map[string]any{
@@ -73,5 +73,5 @@ func (tx *Tx) purge(ctx context.Context, id string, a Actor) error {
 		return err
 	}
 	_, err = tx.q.DeleteDiscoveredNode(ctx, id)
-	return translate("purge node "+id, err)
+	return MapError("purge node "+id, err)
 }

@@ -61,20 +61,20 @@ func (tx *Tx) AddPXEToken(ctx context.Context, n Node, hash []byte) (lifecycle.T
 	err = tx.q.InsertPXEToken(ctx, gen.InsertPXETokenParams{
 		TokenHash: hash, NodeID: n.ID, Round: t.Round, Attempt: t.Attempt, TtlSeconds: tokenLife.Seconds(),
 	})
-	return t, translate("boot token of node "+n.ID, err)
+	return t, MapError("boot token of node "+n.ID, err)
 }
 
 // PXETokenByHash finds a token that is not expired, or ErrNotFound. Whether its
 // attempt still counts is TicketHolds'.
 func (s statements) PXETokenByHash(ctx context.Context, hash []byte) (PXEToken, error) {
 	t, err := s.q.PXEToken(ctx, hash)
-	return t, translate("boot token", err)
+	return t, MapError("boot token", err)
 }
 
 // UsePXEToken notes that somebody works with the token: it is kept when the
 // node fetches more of them.
 func (s statements) UsePXEToken(ctx context.Context, hash []byte) error {
-	return translate("boot token", s.q.UsePXEToken(ctx, hash))
+	return MapError("boot token", s.q.UsePXEToken(ctx, hash))
 }
 
 // TicketHolds says whether a token is for the attempt that the node is at.
@@ -107,7 +107,7 @@ func (tx *Tx) ReportInstall(ctx context.Context, r InstallReport) (Node, lifecyc
 		err = ErrNotFound
 	}
 	if err != nil {
-		return Node{}, "", translate("MAC of the boot token", err)
+		return Node{}, "", MapError("MAC of the boot token", err)
 	}
 	n, err := tx.LockNode(ctx, token.NodeID)
 	if err != nil {
@@ -167,14 +167,14 @@ func (tx *Tx) applyReport(ctx context.Context, n Node, p PXENode, token PXEToken
 	case lifecycle.ReportAdvances:
 		if Armed(p) {
 			err := tx.q.AdvanceNetboot(ctx, gen.AdvanceNetbootParams{NodeID: n.ID, Progress: r.Progress})
-			return n, translate("progress of node "+n.ID, err)
+			return n, MapError("progress of node "+n.ID, err)
 		}
 		deadline, err := tx.installDeadline(ctx, n.ID)
 		if err != nil {
 			return n, err
 		}
 		err = tx.q.AdvanceInstall(ctx, gen.AdvanceInstallParams{NodeID: n.ID, Progress: r.Progress, DeadlineSeconds: deadline.Seconds()})
-		return n, translate("progress of node "+n.ID, err)
+		return n, MapError("progress of node "+n.ID, err)
 	case lifecycle.ReportFinishes:
 		if n, err = tx.setAttempts(ctx, n, 0, ""); err != nil {
 			return n, err
@@ -196,13 +196,13 @@ func (tx *Tx) applyNetboot(ctx context.Context, n Node, p PXENode, token PXEToke
 	what := "netboot of node " + n.ID
 	switch effect {
 	case lifecycle.ReportBegins:
-		return n, translate(what, tx.q.BeginNetboot(ctx, gen.BeginNetbootParams{NodeID: n.ID, BegunBy: token.CreatedAt}))
+		return n, MapError(what, tx.q.BeginNetboot(ctx, gen.BeginNetbootParams{NodeID: n.ID, BegunBy: token.CreatedAt}))
 	case lifecycle.ReportLeaves:
 		n, err := tx.setAttempts(ctx, n, n.InstallAttempts, "")
 		if err != nil {
 			return n, err
 		}
-		return n, translate(what, tx.q.FinishNetboot(ctx, n.ID))
+		return n, MapError(what, tx.q.FinishNetboot(ctx, n.ID))
 	default:
 	}
 	message := installError(r.Error)
@@ -211,7 +211,7 @@ func (tx *Tx) applyNetboot(ctx context.Context, n Node, p PXENode, token PXEToke
 		return n, err
 	}
 	if err := tx.q.WarnNetboot(ctx, gen.WarnNetbootParams{NodeID: n.ID, Warning: r.warning(token)}); err != nil {
-		return n, translate(what, err)
+		return n, MapError(what, err)
 	}
 	by := Actor{Owner: lifecycle.OwnerNodeReport, Metadata: map[string]any{"error": message, "purpose": p.NetbootPurpose, "job_id": p.NetbootJobID}}
 	return n, tx.AppendAudit(ctx, Entry{
@@ -223,7 +223,7 @@ func installError(message string) string {
 	if message == "" {
 		message = "the node named no error"
 	}
-	return clip(message, maxInstallError)
+	return ClipText(message, maxInstallError)
 }
 
 // failAttempt counts a failed attempt; the third ends the installation.
@@ -237,7 +237,7 @@ func (tx *Tx) failAttempt(ctx context.Context, n Node, effect lifecycle.ReportEf
 	}
 	// A token that the failed system fetched and did not use is good no more.
 	if err := tx.q.RevokeUnusedEnrollmentTokens(ctx, n.ID); err != nil {
-		return n, translate("enrolment tokens of node "+n.ID, err)
+		return n, MapError("enrolment tokens of node "+n.ID, err)
 	}
 	if effect == lifecycle.ReportExhausts {
 		return tx.moveNode(ctx, n, lifecycle.PXEFail, nil, by)
@@ -256,7 +256,7 @@ func (tx *Tx) failAttempt(ctx context.Context, n Node, effect lifecycle.ReportEf
 		return n, fmt.Errorf("event of node %s: %w", n.ID, err)
 	}
 	err = tx.q.AppendEvent(ctx, gen.AppendEventParams{ResourceKind: "node", ResourceID: n.ID, NodeID: &n.ID, Type: "node.install_attempt_failed", Payload: payload})
-	return n, translate("event of node "+n.ID, err)
+	return n, MapError("event of node "+n.ID, err)
 }
 
 func (tx *Tx) setAttempts(ctx context.Context, n Node, attempts int, message string) (Node, error) {
@@ -264,7 +264,7 @@ func (tx *Tx) setAttempts(ctx context.Context, n Node, attempts int, message str
 		return n, nil
 	}
 	row, err := tx.q.SetInstallAttempts(ctx, gen.SetInstallAttemptsParams{ID: n.ID, InstallAttempts: attempts, LastInstallError: message})
-	return row, translate("install attempts of node "+n.ID, err)
+	return row, MapError("install attempts of node "+n.ID, err)
 }
 
 func (tx *Tx) runAttempt(ctx context.Context, id string, started bool) error {
@@ -273,7 +273,7 @@ func (tx *Tx) runAttempt(ctx context.Context, id string, started bool) error {
 		return err
 	}
 	err = tx.q.RunInstallAttempt(ctx, gen.RunInstallAttemptParams{NodeID: id, Started: started, DeadlineSeconds: deadline.Seconds()})
-	return translate("attempt of node "+id, err)
+	return MapError("attempt of node "+id, err)
 }
 
 // stalledAfter is how many times the silence limit an attempt may go on
@@ -290,7 +290,7 @@ func (tx *Tx) keepInstall(ctx context.Context, n Node) error {
 		return err
 	}
 	err = tx.q.KeepInstall(ctx, gen.KeepInstallParams{NodeID: n.ID, DeadlineSeconds: limit.Seconds(), StalledSeconds: stalledAfter * limit.Seconds()})
-	return translate("deadline of node "+n.ID, err)
+	return MapError("deadline of node "+n.ID, err)
 }
 
 // installDeadline is how long the node's workflow lets an attempt be silent.
@@ -309,8 +309,8 @@ func (tx *Tx) installDeadline(ctx context.Context, id string) (time.Duration, er
 // SilentInstalls lists nodes whose attempt was silent past its deadline, as of
 // ahead from now (0, but for tests).
 func (s statements) SilentInstalls(ctx context.Context, ahead time.Duration, limit int) ([]string, error) {
-	ids, err := s.q.SilentInstalls(ctx, gen.SilentInstallsParams{AheadSeconds: ahead.Seconds(), MaxRows: page(limit)})
-	return ids, translate("list silent installations", err)
+	ids, err := s.q.SilentInstalls(ctx, gen.SilentInstallsParams{AheadSeconds: ahead.Seconds(), MaxRows: PageLimit(limit)})
+	return ids, MapError("list silent installations", err)
 }
 
 // FailSilentInstall counts the attempt of a node that was silent past its

@@ -57,7 +57,7 @@ func (tx *Tx) ArmNetboot(ctx context.Context, nodeID string, purpose lifecycle.N
 		return PXENode{}, err
 	}
 	p, err = tx.q.ArmNetboot(ctx, gen.ArmNetbootParams{NodeID: nodeID, Purpose: string(purpose), WorkflowID: workflowID, JobID: jobID})
-	return p, translate("netboot of node "+nodeID, err)
+	return p, MapError("netboot of node "+nodeID, err)
 }
 
 func is(s *string, value string) bool { return s != nil && *s == value }
@@ -69,7 +69,7 @@ func (tx *Tx) DisarmNetboot(ctx context.Context, nodeID, jobID string) error {
 		return err
 	}
 	_, err := tx.q.DisarmNetboot(ctx, gen.DisarmNetbootParams{NodeID: nodeID, JobID: jobID})
-	return translate("netboot of node "+nodeID, err)
+	return MapError("netboot of node "+nodeID, err)
 }
 
 // EraseWorkflowOf is the workflow of the live system that a node is erased from:
@@ -101,11 +101,11 @@ func (tx *Tx) AssignEraseWorkflow(ctx context.Context, id string, version int64,
 		return Node{}, err
 	}
 	n, err := tx.q.TouchNode(ctx, gen.TouchNodeParams{ID: id, Version: version})
-	if n, err = changed("node "+id, n, err, func() error { return nil }); err != nil {
+	if n, err = CheckUpdate("node "+id, n, err, func() error { return nil }); err != nil {
 		return Node{}, err
 	}
 	err = tx.q.AssignEraseWorkflow(ctx, gen.AssignEraseWorkflowParams{NodeID: id, EraseWorkflowID: optional(workflowID)})
-	return n, translate("assign an erase workflow to node "+id, err)
+	return n, MapError("assign an erase workflow to node "+id, err)
 }
 
 // LiveOperation is the live job of a node that leaves service or migrates, or

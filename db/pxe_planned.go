@@ -34,12 +34,12 @@ func (tx *Tx) PlanHardware(ctx context.Context, nodeID string, version int64, h 
 		return Node{}, err
 	}
 	n, err = tx.q.TouchNode(ctx, gen.TouchNodeParams{ID: nodeID, Version: version})
-	if n, err = changed("node "+nodeID, n, err, func() error { return nil }); err != nil {
+	if n, err = CheckUpdate("node "+nodeID, n, err, func() error { return nil }); err != nil {
 		return Node{}, err
 	}
 	h.ReplacedBy = ""
 	if err := tx.q.PlanHardware(ctx, gen.PlanHardwareParams{NodeID: nodeID, PlannedHardware: &h}); err != nil {
-		return Node{}, translate("planned hardware of node "+nodeID, err)
+		return Node{}, MapError("planned hardware of node "+nodeID, err)
 	}
 	a.Metadata = map[string]any{"job_id": j.ID, "mac_addresses": h.MACs, "serial_number": h.SerialNumber, "system_uuid": h.SystemUUID, "disks": h.Disks}
 	return n, tx.AppendAudit(ctx, Entry{ResourceKind: "node", ResourceID: nodeID, NodeID: &nodeID, Kind: EntryAction, Name: "plan_hardware", From: string(n.Status), To: string(n.Status), Actor: a})
@@ -91,7 +91,7 @@ func (tx *Tx) macFree(ctx context.Context, mac, nodeID string) error {
 // transactions that ask for one BMC the second waits for the first to end.
 func (tx *Tx) BMCFree(ctx context.Context, address, protocol, systemID, nodeID string) error {
 	if err := tx.q.Lock(ctx, "bmc/"+writtenAs(address)[0]); err != nil {
-		return translate("BMC at "+address, err)
+		return MapError("BMC at "+address, err)
 	}
 	there, err := tx.BMCsAt(ctx, address)
 	if err != nil {
@@ -153,7 +153,7 @@ func (tx *Tx) ApplyHardware(ctx context.Context, nodeID, jobID string, a Actor) 
 		return h, err
 	}
 	h.ReplacedBy = jobID
-	return h, translate("planned hardware of node "+nodeID, tx.q.PlanHardware(ctx, gen.PlanHardwareParams{NodeID: nodeID, PlannedHardware: &h}))
+	return h, MapError("planned hardware of node "+nodeID, tx.q.PlanHardware(ctx, gen.PlanHardwareParams{NodeID: nodeID, PlannedHardware: &h}))
 }
 
 // leaveHardware forgets how the old machine was reached and, where its disks
@@ -163,7 +163,7 @@ func (tx *Tx) leaveHardware(ctx context.Context, nodeID, jobID string, disksStay
 		return err
 	}
 	if err := tx.q.ForgetPXEFacts(ctx, nodeID); err != nil {
-		return translate("facts of node "+nodeID, err)
+		return MapError("facts of node "+nodeID, err)
 	}
 	if err := tx.ForgetNodeAccess(ctx, nodeID); err != nil || !disksStay {
 		return err

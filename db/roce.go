@@ -17,7 +17,7 @@ type RoCEAssignment = gen.RoCEAssignment
 // CreateRoCEAssignment adds a host's record; a host that has one gives
 // *ConflictError with its id.
 func (s statements) CreateRoCEAssignment(ctx context.Context, siteID, hostname string, ports []spec.RoCEPort) (RoCEAssignment, error) {
-	row, err := s.q.InsertRoCEAssignment(ctx, gen.InsertRoCEAssignmentParams{ID: NewID("roce"), SiteID: siteID, Hostname: hostname, Spec: orEmpty(ports)})
+	row, err := s.q.InsertRoCEAssignment(ctx, gen.InsertRoCEAssignmentParams{ID: NewID("roce"), SiteID: siteID, Hostname: hostname, Spec: EmptyIfNil(ports)})
 	if errors.Is(err, pgx.ErrNoRows) {
 		other, err := s.RoCEAssignmentOfHost(ctx, siteID, hostname)
 		if err != nil {
@@ -25,15 +25,7 @@ func (s statements) CreateRoCEAssignment(ctx context.Context, siteID, hostname s
 		}
 		return RoCEAssignment{}, conflictWith("roce_assignments_host_unique", other.ID)
 	}
-	return row, translate("RoCE assignment of "+hostname, err)
-}
-
-// orEmpty keeps an empty list from becoming a JSON null.
-func orEmpty[T any](list []T) []T {
-	if list == nil {
-		return []T{}
-	}
-	return list
+	return row, MapError("RoCE assignment of "+hostname, err)
 }
 
 // RoCEAssignment reads the RoCE ports of a host, or ErrNotFound.
@@ -45,32 +37,32 @@ func (s statements) RoCEAssignment(ctx context.Context, siteID, hostname string)
 // RoCEAssignmentOfHost reads the record of a host, or ErrNotFound.
 func (s statements) RoCEAssignmentOfHost(ctx context.Context, siteID, hostname string) (RoCEAssignment, error) {
 	row, err := s.q.RoCEAssignmentOfHost(ctx, gen.RoCEAssignmentOfHostParams{SiteID: siteID, Hostname: hostname})
-	return row, translate("RoCE assignment of "+hostname, err)
+	return row, MapError("RoCE assignment of "+hostname, err)
 }
 
 // RoCEAssignmentByID reads one record, or ErrNotFound.
 func (s statements) RoCEAssignmentByID(ctx context.Context, id string) (RoCEAssignment, error) {
 	row, err := s.q.RoCEAssignmentByID(ctx, id)
-	return row, translate("RoCE assignment "+id, err)
+	return row, MapError("RoCE assignment "+id, err)
 }
 
 // ListRoCEAssignments lists the records of a site by id, from the one after
 // the id given.
 func (s statements) ListRoCEAssignments(ctx context.Context, siteID, after string, limit int) ([]RoCEAssignment, error) {
-	rows, err := s.q.ListRoCEAssignments(ctx, gen.ListRoCEAssignmentsParams{SiteID: siteID, After: after, MaxRows: page(limit)})
-	return rows, translate("list RoCE assignments", err)
+	rows, err := s.q.ListRoCEAssignments(ctx, gen.ListRoCEAssignmentsParams{SiteID: siteID, After: after, MaxRows: PageLimit(limit)})
+	return rows, MapError("list RoCE assignments", err)
 }
 
 // UpdateRoCEAssignment replaces the ports of the version given, or ErrStale.
 func (s statements) UpdateRoCEAssignment(ctx context.Context, id string, version int64, ports []spec.RoCEPort) (RoCEAssignment, error) {
-	row, err := s.q.UpdateRoCEAssignment(ctx, gen.UpdateRoCEAssignmentParams{ID: id, Version: version, Spec: orEmpty(ports)})
-	return changed("RoCE assignment "+id, row, err, s.roceExists(ctx, id))
+	row, err := s.q.UpdateRoCEAssignment(ctx, gen.UpdateRoCEAssignmentParams{ID: id, Version: version, Spec: EmptyIfNil(ports)})
+	return CheckUpdate("RoCE assignment "+id, row, err, s.roceExists(ctx, id))
 }
 
 // DeleteRoCEAssignment deletes the version given, or ErrStale.
 func (s statements) DeleteRoCEAssignment(ctx context.Context, id string, version int64) error {
 	n, err := s.q.DeleteRoCEAssignment(ctx, gen.DeleteRoCEAssignmentParams{ID: id, Version: version})
-	return deleted("RoCE assignment "+id, n, err, s.roceExists(ctx, id))
+	return CheckDelete("RoCE assignment "+id, n, err, s.roceExists(ctx, id))
 }
 
 func (s statements) roceExists(ctx context.Context, id string) func() error {

@@ -3,7 +3,6 @@ package db
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/slipway-cloud/slipway/db/gen"
 )
@@ -31,14 +30,14 @@ type BMCRotation = gen.BMCRotation
 // OpenBMCRotation reads the rotation under way, or ErrNotFound.
 func (s statements) OpenBMCRotation(ctx context.Context, bmcID string) (BMCRotation, error) {
 	row, err := s.q.OpenBMCRotation(ctx, bmcID)
-	return row, translate("open rotation of BMC "+bmcID, err)
+	return row, MapError("open rotation of BMC "+bmcID, err)
 }
 
 // LastBMCRotationOfJob reads the newest rotation that a job began or took over,
 // or ErrNotFound.
 func (s statements) LastBMCRotationOfJob(ctx context.Context, bmcID, jobID string) (BMCRotation, error) {
 	row, err := s.q.LastBMCRotationOfJob(ctx, gen.LastBMCRotationOfJobParams{BMCID: bmcID, JobID: jobID})
-	return row, translate("rotation of BMC "+bmcID+" by "+jobID, err)
+	return row, MapError("rotation of BMC "+bmcID+" by "+jobID, err)
 }
 
 // BeginBMCRotation begins a rotation for a job, or hands over the one that a
@@ -47,7 +46,7 @@ func (s *Store) BeginBMCRotation(ctx context.Context, bmcID, jobID string) (row 
 	err = s.Tx(ctx, func(tx *Tx) error {
 		what := "rotation of BMC " + bmcID
 		if err := tx.q.InsertBMCRotation(ctx, gen.InsertBMCRotationParams{ID: NewID("rot"), BMCID: bmcID, JobID: jobID}); err != nil {
-			return translate(what, err)
+			return MapError(what, err)
 		}
 		if row, err = tx.OpenBMCRotation(ctx, bmcID); err != nil {
 			return err
@@ -60,7 +59,7 @@ func (s *Store) BeginBMCRotation(ctx context.Context, bmcID, jobID string) (row 
 			return err
 		}
 		row.JobID = jobID
-		return translate(what, tx.q.AdoptBMCRotation(ctx, gen.AdoptBMCRotationParams{ID: row.ID, JobID: jobID}))
+		return MapError(what, tx.q.AdoptBMCRotation(ctx, gen.AdoptBMCRotationParams{ID: row.ID, JobID: jobID}))
 	})
 	return row, err
 }
@@ -70,10 +69,10 @@ func (s *Store) BeginBMCRotation(ctx context.Context, bmcID, jobID string) (row 
 func (s *Store) SetBMCCandidate(ctx context.Context, bmcID, candidate, insteadOf string) error {
 	return s.Tx(ctx, func(tx *Tx) error {
 		n, err := tx.q.SetBMCCandidate(ctx, gen.SetBMCCandidateParams{ID: bmcID, CandidateRef: candidate, InsteadOf: insteadOf})
-		if err := moved("BMC "+bmcID, n, err); err != nil {
+		if err := CheckGuarded("BMC "+bmcID, n, err); err != nil {
 			return err
 		}
-		return translate("BMC "+bmcID, tx.q.SetBMCRotationTarget(ctx, gen.SetBMCRotationTargetParams{BMCID: bmcID, ToRef: candidate}))
+		return MapError("BMC "+bmcID, tx.q.SetBMCRotationTarget(ctx, gen.SetBMCRotationTargetParams{BMCID: bmcID, ToRef: candidate}))
 	})
 }
 
@@ -81,7 +80,7 @@ func (s *Store) SetBMCCandidate(ctx context.Context, bmcID, candidate, insteadOf
 // or ErrStale.
 func (s statements) MoveBMCRotation(ctx context.Context, bmcID, candidate, from, to string) error {
 	n, err := s.q.MoveBMCRotation(ctx, gen.MoveBMCRotationParams{ID: bmcID, CandidateRef: candidate, FromState: from, ToState: to})
-	return moved("BMC "+bmcID, n, err)
+	return CheckGuarded("BMC "+bmcID, n, err)
 }
 
 // CommitBMCRotation makes the candidate, which the BMC takes, the BMC's login
@@ -89,7 +88,7 @@ func (s statements) MoveBMCRotation(ctx context.Context, bmcID, candidate, from,
 func (s *Store) CommitBMCRotation(ctx context.Context, bmcID, candidate, message string) error {
 	return s.Tx(ctx, func(tx *Tx) error {
 		n, err := tx.q.CommitBMCCandidate(ctx, gen.CommitBMCCandidateParams{ID: bmcID, CandidateRef: candidate})
-		if err := moved("BMC "+bmcID, n, err); err != nil {
+		if err := CheckGuarded("BMC "+bmcID, n, err); err != nil {
 			return err
 		}
 		return tx.finishRotation(ctx, bmcID, RotationRotated, message)
@@ -102,7 +101,7 @@ func (s *Store) DropBMCRotation(ctx context.Context, bmcID, candidate, message s
 	return s.Tx(ctx, func(tx *Tx) error {
 		if candidate != "" {
 			n, err := tx.q.DropBMCCandidate(ctx, gen.DropBMCCandidateParams{ID: bmcID, CandidateRef: candidate})
-			if err := moved("BMC "+bmcID, n, err); err != nil {
+			if err := CheckGuarded("BMC "+bmcID, n, err); err != nil {
 				return err
 			}
 		}
@@ -122,33 +121,26 @@ func (tx *Tx) finishRotation(ctx context.Context, bmcID, outcome, message string
 	case !errors.Is(err, ErrNotFound):
 		return err
 	}
-	return translate("rotation of BMC "+bmcID, tx.q.FinishBMCRotation(ctx, gen.FinishBMCRotationParams{
-		BMCID: bmcID, Outcome: outcome, Message: clip(message, maxComment),
+	return MapError("rotation of BMC "+bmcID, tx.q.FinishBMCRotation(ctx, gen.FinishBMCRotationParams{
+		BMCID: bmcID, Outcome: outcome, Message: ClipText(message, MaxComment),
 	}))
 }
 
 // ListBMCRotations lists a BMC's rotations, newest first, from the one before
 // the id given.
 func (s statements) ListBMCRotations(ctx context.Context, bmcID, before string, limit int) ([]BMCRotation, error) {
-	rows, err := s.q.ListBMCRotations(ctx, gen.ListBMCRotationsParams{BMCID: bmcID, Before: before, MaxRows: page(limit)})
-	return rows, translate("rotations of BMC "+bmcID, err)
+	rows, err := s.q.ListBMCRotations(ctx, gen.ListBMCRotationsParams{BMCID: bmcID, Before: before, MaxRows: PageLimit(limit)})
+	return rows, MapError("rotations of BMC "+bmcID, err)
 }
 
 // SpentBMCRotations lists ended rotations whose secret nobody can need: neither
 // slot nor the generation before names it, and another rotation has ended since.
 func (s statements) SpentBMCRotations(ctx context.Context, bmcID string) ([]BMCRotation, error) {
 	rows, err := s.q.SpentBMCRotations(ctx, bmcID)
-	return rows, translate("rotations of BMC "+bmcID, err)
+	return rows, MapError("rotations of BMC "+bmcID, err)
 }
 
 // MarkBMCRotationPurged notes that the secret of a rotation is deleted.
 func (s statements) MarkBMCRotationPurged(ctx context.Context, id string) error {
-	return translate("rotation "+id, s.q.MarkBMCRotationPurged(ctx, id))
-}
-
-func moved(what string, rows int64, err error) error {
-	if err == nil && rows == 0 {
-		return fmt.Errorf("%s: %w", what, ErrStale)
-	}
-	return translate(what, err)
+	return MapError("rotation "+id, s.q.MarkBMCRotationPurged(ctx, id))
 }

@@ -14,7 +14,7 @@ func (s statements) BMCRotationsOfJobs(ctx context.Context, bmcID string, jobIDs
 	}
 	rows, err := s.q.BMCRotationsOfJobs(ctx, gen.BMCRotationsOfJobsParams{BMCID: bmcID, JobIds: jobIDs})
 	if err != nil {
-		return nil, translate("rotations of BMC "+bmcID, err)
+		return nil, MapError("rotations of BMC "+bmcID, err)
 	}
 	out := make(map[string]BMCRotation, len(rows))
 	for _, r := range rows {

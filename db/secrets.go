@@ -17,18 +17,18 @@ func (s *Store) PutSecretVersion(ctx context.Context, name, keeperURL string, ci
 	what := "secret " + name
 	err = s.Tx(ctx, func(tx *Tx) error {
 		if err := tx.q.Lock(ctx, "slipway:secret:"+name); err != nil {
-			return translate(what, err)
+			return MapError(what, err)
 		}
 		newest, err := tx.q.NewestSecret(ctx, name)
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-			return translate(what, err)
+			return MapError(what, err)
 		}
 		if err == nil && bytes.Equal(newest.Fingerprint, fingerprint) {
 			version = newest.Version
 			return nil
 		}
 		version = newest.Version + 1
-		return translate(what, tx.q.InsertSecretVersion(ctx, gen.InsertSecretVersionParams{
+		return MapError(what, tx.q.InsertSecretVersion(ctx, gen.InsertSecretVersionParams{
 			Name: name, Version: version, KeeperURL: keeperURL, Ciphertext: ciphertext, Fingerprint: fingerprint,
 		}))
 	})
@@ -47,7 +47,7 @@ func (s *Store) SecretVersion(ctx context.Context, name string, version int) (go
 		return 0, "", nil, false, nil
 	}
 	if err != nil {
-		return 0, "", nil, false, translate("secret "+name, err)
+		return 0, "", nil, false, MapError("secret "+name, err)
 	}
 	return row.Version, row.KeeperURL, row.Ciphertext, true, nil
 }
@@ -60,12 +60,12 @@ type StoredSecret = gen.ListSecretsRow
 // after the name given ("" from the first), but for the store's own. limit 0
 // means 50; at most 1000.
 func (s *Store) ListSecrets(ctx context.Context, prefix, after string, limit int) ([]StoredSecret, error) {
-	rows, err := s.q.ListSecrets(ctx, gen.ListSecretsParams{After: after, Prefix: prefix, MaxRows: page(limit)})
-	return rows, translate("list secrets", err)
+	rows, err := s.q.ListSecrets(ctx, gen.ListSecretsParams{After: after, Prefix: prefix, MaxRows: PageLimit(limit)})
+	return rows, MapError("list secrets", err)
 }
 
 // DeleteSecret deletes every version of a name; absent is success.
 func (s *Store) DeleteSecret(ctx context.Context, name string) error {
 	_, err := s.q.DeleteSecret(ctx, name)
-	return translate("secret "+name, err)
+	return MapError("secret "+name, err)
 }

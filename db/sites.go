@@ -24,38 +24,38 @@ func (s statements) CreateSite(ctx context.Context, name string, spec spec.SiteS
 		}
 		return Site{}, conflictWith("sites_name_unique", other.ID)
 	}
-	return row, translate("site "+name, err)
+	return row, MapError("site "+name, err)
 }
 
 // Site reads one site, or ErrNotFound.
 func (s statements) Site(ctx context.Context, id string) (Site, error) {
 	row, err := s.q.Site(ctx, id)
-	return row, translate("site "+id, err)
+	return row, MapError("site "+id, err)
 }
 
 // SiteByName reads one site, or ErrNotFound.
 func (s statements) SiteByName(ctx context.Context, name string) (Site, error) {
 	row, err := s.q.SiteByName(ctx, name)
-	return row, translate("site "+name, err)
+	return row, MapError("site "+name, err)
 }
 
 // ListSites lists sites by id, from the one after the id given.
 func (s statements) ListSites(ctx context.Context, after string, limit int) ([]Site, error) {
-	rows, err := s.q.ListSites(ctx, gen.ListSitesParams{After: after, MaxRows: page(limit)})
-	return rows, translate("list sites", err)
+	rows, err := s.q.ListSites(ctx, gen.ListSitesParams{After: after, MaxRows: PageLimit(limit)})
+	return rows, MapError("list sites", err)
 }
 
 // UpdateSite replaces name and spec of the version given, or ErrStale.
 func (s statements) UpdateSite(ctx context.Context, id string, version int64, name string, spec spec.SiteSpec) (Site, error) {
 	row, err := s.q.UpdateSite(ctx, gen.UpdateSiteParams{ID: id, Version: version, Name: name, Spec: spec})
-	return changed("site "+id, row, err, s.siteExists(ctx, id))
+	return CheckUpdate("site "+id, row, err, s.siteExists(ctx, id))
 }
 
 // DeleteSite deletes the version given, or ErrStale; *ConflictError while
 // something refers to the site.
 func (s statements) DeleteSite(ctx context.Context, id string, version int64) error {
 	n, err := s.q.DeleteSite(ctx, gen.DeleteSiteParams{ID: id, Version: version})
-	return deleted("site "+id, n, err, s.siteExists(ctx, id))
+	return CheckDelete("site "+id, n, err, s.siteExists(ctx, id))
 }
 
 func (s statements) siteExists(ctx context.Context, id string) func() error {

@@ -24,38 +24,38 @@ func (s statements) CreateSKU(ctx context.Context, name string, spec spec.SKUSpe
 		}
 		return SKU{}, conflictWith("skus_name_unique", other.ID)
 	}
-	return row, translate("sku "+name, err)
+	return row, MapError("sku "+name, err)
 }
 
 // SKU reads one SKU, or ErrNotFound.
 func (s statements) SKU(ctx context.Context, id string) (SKU, error) {
 	row, err := s.q.SKU(ctx, id)
-	return row, translate("sku "+id, err)
+	return row, MapError("sku "+id, err)
 }
 
 // SKUByName reads one SKU, or ErrNotFound.
 func (s statements) SKUByName(ctx context.Context, name string) (SKU, error) {
 	row, err := s.q.SKUByName(ctx, name)
-	return row, translate("sku "+name, err)
+	return row, MapError("sku "+name, err)
 }
 
 // ListSKUs lists SKUs by id, from the one after the id given.
 func (s statements) ListSKUs(ctx context.Context, after string, limit int) ([]SKU, error) {
-	rows, err := s.q.ListSKUs(ctx, gen.ListSKUsParams{After: after, MaxRows: page(limit)})
-	return rows, translate("list SKUs", err)
+	rows, err := s.q.ListSKUs(ctx, gen.ListSKUsParams{After: after, MaxRows: PageLimit(limit)})
+	return rows, MapError("list SKUs", err)
 }
 
 // UpdateSKU replaces name and spec of the version given, or ErrStale.
 func (s statements) UpdateSKU(ctx context.Context, id string, version int64, name string, spec spec.SKUSpec) (SKU, error) {
 	row, err := s.q.UpdateSKU(ctx, gen.UpdateSKUParams{ID: id, Version: version, Name: name, Spec: spec})
-	return changed("sku "+id, row, err, s.skuExists(ctx, id))
+	return CheckUpdate("sku "+id, row, err, s.skuExists(ctx, id))
 }
 
 // DeleteSKU deletes the version given, or ErrStale; *ConflictError while
 // something refers to the SKU.
 func (s statements) DeleteSKU(ctx context.Context, id string, version int64) error {
 	n, err := s.q.DeleteSKU(ctx, gen.DeleteSKUParams{ID: id, Version: version})
-	return deleted("sku "+id, n, err, s.skuExists(ctx, id))
+	return CheckDelete("sku "+id, n, err, s.skuExists(ctx, id))
 }
 
 func (s statements) skuExists(ctx context.Context, id string) func() error {

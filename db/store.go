@@ -24,7 +24,6 @@ type Store struct {
 // Tx is one transaction. It belongs to one goroutine.
 type Tx struct {
 	statements
-	tx    pgx.Tx
 	moves []nodeMove // what it logs when it is committed
 }
 
@@ -35,9 +34,30 @@ type Option func(*Store)
 // it nothing is logged.
 func Log(log *slog.Logger) Option { return func(s *Store) { s.log = log } }
 
+// DBTX runs SQL. The New function of every package that sqlc generates takes it.
+type DBTX = gen.DBTX
+
+// Conn is a *Store, which commits each statement by itself, or a *Tx, which commits its statements
+// together. A package below db takes a Conn for an operation of one statement, a *Tx for one of
+// several statements, and a *Store for one that begins its own transaction.
+type Conn interface {
+	DBTX() DBTX
+	AppendAudit(ctx context.Context, e Entry) error
+	AppendEvent(ctx context.Context, e Event) error
+}
+
 // statements are the operations of one statement each: a Store commits them
 // one by one, a Tx together.
-type statements struct{ q *gen.Queries }
+type statements struct {
+	q    *gen.Queries
+	dbtx DBTX
+}
+
+func statementsOn(dbtx DBTX) statements { return statements{gen.New(dbtx), dbtx} }
+
+// DBTX returns what runs the queries of a package below db: the pool of a Store, the transaction
+// of a Tx.
+func (s statements) DBTX() DBTX { return s.dbtx }
 
 // What a connection gives up on, unless its DSN says otherwise.
 var sessionLimits = map[string]string{
@@ -70,7 +90,7 @@ func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	s := &Store{statements{gen.New(pool)}, pool, slog.New(slog.DiscardHandler)}
+	s := &Store{statementsOn(pool), pool, slog.New(slog.DiscardHandler)}
 	for _, set := range opts {
 		set(s)
 	}
@@ -94,6 +114,11 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
+// Lock waits for the advisory lock of a name. The transaction holds it until it ends.
+func (tx *Tx) Lock(ctx context.Context, name string) error {
+	return MapError("lock "+name, tx.q.Lock(ctx, name))
+}
+
 const txAttempts = 6
 
 // Tx runs fn in a transaction and commits it when fn returns nil. When the
@@ -113,7 +138,7 @@ func (s *Store) begin(ctx context.Context, opts pgx.TxOptions, fn func(*Tx) erro
 	for attempt := 1; ; attempt++ {
 		var moves []nodeMove
 		err := pgx.BeginTxFunc(ctx, s.pool, opts, func(tx pgx.Tx) error {
-			t := &Tx{statements: statements{s.q.WithTx(tx)}, tx: tx}
+			t := &Tx{statements: statementsOn(tx)}
 			err := fn(t)
 			moves = t.moves
 			return err

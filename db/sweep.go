@@ -12,7 +12,7 @@ import (
 // Clock is the database's time, by which rows are dated.
 func (s statements) Clock(ctx context.Context) (time.Time, error) {
 	now, err := s.q.Now(ctx)
-	return now, translate("read the clock", err)
+	return now, MapError("read the clock", err)
 }
 
 // LiveJob is a job that has not ended, as the sweeper compares it with
@@ -23,8 +23,8 @@ type LiveJob = gen.LiveJobsRow
 
 // LiveJobs lists jobs that have not ended, by id, from the one after the id.
 func (s statements) LiveJobs(ctx context.Context, after string, limit int) ([]LiveJob, error) {
-	rows, err := s.q.LiveJobs(ctx, gen.LiveJobsParams{After: after, MaxRows: page(limit)})
-	return rows, translate("list live jobs", err)
+	rows, err := s.q.LiveJobs(ctx, gen.LiveJobsParams{After: after, MaxRows: PageLimit(limit)})
+	return rows, MapError("list live jobs", err)
 }
 
 // JobOfWorkflow is the little that tells whether a workflow still has a job.
@@ -36,7 +36,7 @@ func (s statements) JobsOfWorkflows(ctx context.Context, workflowIDs []string) (
 	for part := range slices.Chunk(workflowIDs, 1000) {
 		rows, err := s.q.StatusOfJobs(ctx, part)
 		if err != nil {
-			return nil, translate("find the jobs of workflows", err)
+			return nil, MapError("find the jobs of workflows", err)
 		}
 		for _, r := range rows {
 			out[r.WorkflowID] = r
@@ -60,13 +60,13 @@ func (tx *Tx) ParkLost(ctx context.Context, seen LiveJob, message string, a Acto
 		return false, nil
 	}
 	if open, err := tx.q.HasOpenStart(ctx, j.ID); err != nil || open {
-		return false, translate("look for a start of job "+j.ID, err)
+		return false, MapError("look for a start of job "+j.ID, err)
 	}
 	info := lifecycle.Failure(lifecycle.FailWorkflowLost)
 	t := lifecycle.JobPark
-	message = clip(message, maxMessage)
+	message = ClipText(message, MaxMessage)
 	if err := tx.q.LoseStage(ctx, gen.LoseStageParams{JobID: j.ID, Message: message}); err != nil {
-		return false, translate("close the stage of job "+j.ID, err)
+		return false, MapError("close the stage of job "+j.ID, err)
 	}
 	// Before the transition, so that its event tells the class.
 	err = tx.q.LoseJob(ctx, gen.LoseJobParams{
@@ -74,7 +74,7 @@ func (tx *Tx) ParkLost(ctx context.Context, seen LiveJob, message string, a Acto
 		ProgressPercent: lifecycle.ShownPercent(t.To, j.ReachedPercent),
 	})
 	if err != nil {
-		return false, translate("mark job "+j.ID+" as lost", err)
+		return false, MapError("mark job "+j.ID+" as lost", err)
 	}
 	a.Owner, a.Comment, a.WorkflowID = lifecycle.OwnerSystem, message, j.WorkflowID
 	a.Metadata = map[string]any{"failure_class": string(info.Class), "stage": j.Stage, "run_id": j.RunID}
@@ -86,25 +86,25 @@ func (tx *Tx) ParkLost(ctx context.Context, seen LiveJob, message string, a Acto
 // may claim them, and says how many.
 func (s statements) ReleaseClaims(ctx context.Context, lease time.Duration) (int64, error) {
 	n, err := s.q.ReleaseClaims(ctx, lease.Seconds())
-	return n, translate("release claims of starts", err)
+	return n, MapError("release claims of starts", err)
 }
 
 // EnqueueMissingStarts asks for the workflow of every pending job that is
 // older than age and that no start was ever written for, and returns the jobs.
 func (s statements) EnqueueMissingStarts(ctx context.Context, age time.Duration, limit int) ([]string, error) {
-	ids, err := s.q.EnqueueMissingStarts(ctx, gen.EnqueueMissingStartsParams{AgeSeconds: age.Seconds(), MaxRows: page(limit)})
-	return ids, translate("enqueue missing starts", err)
+	ids, err := s.q.EnqueueMissingStarts(ctx, gen.EnqueueMissingStartsParams{AgeSeconds: age.Seconds(), MaxRows: PageLimit(limit)})
+	return ids, MapError("enqueue missing starts", err)
 }
 
 // OverdueStarts counts starts that have been due and unclaimed for age.
 func (s statements) OverdueStarts(ctx context.Context, age time.Duration) (int64, error) {
 	n, err := s.q.OverdueStarts(ctx, age.Seconds())
-	return n, translate("count overdue starts", err)
+	return n, MapError("count overdue starts", err)
 }
 
 // WakeRelays has every relay look at the outbox now.
 func (s statements) WakeRelays(ctx context.Context) error {
-	return translate("wake the relays", s.q.WakeRelays(ctx))
+	return MapError("wake the relays", s.q.WakeRelays(ctx))
 }
 
 // SweepPass is how the sweeper's last pass went. FinishedAt is of the last one
@@ -115,16 +115,16 @@ type SweepPass = gen.SweepPassRow
 // SweepPass reads it.
 func (s statements) SweepPass(ctx context.Context) (SweepPass, error) {
 	row, err := s.q.SweepPass(ctx)
-	return row, translate("read the sweeper's last pass", err)
+	return row, MapError("read the sweeper's last pass", err)
 }
 
 // FinishSweep notes that a pass ended; problem says what kept it from looking
 // at everything, "" when nothing did.
 func (s statements) FinishSweep(ctx context.Context, problem string) error {
-	return translate("note the sweeper's pass", s.q.FinishSweep(ctx, clip(problem, maxMessage)))
+	return MapError("note the sweeper's pass", s.q.FinishSweep(ctx, ClipText(problem, MaxMessage)))
 }
 
 // PlaceSweep notes the job that the questions to Temporal ended with.
 func (s statements) PlaceSweep(ctx context.Context, jobID string) error {
-	return translate("note the sweeper's place", s.q.PlaceSweep(ctx, jobID))
+	return MapError("note the sweeper's place", s.q.PlaceSweep(ctx, jobID))
 }

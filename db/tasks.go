@@ -58,7 +58,7 @@ func (tx *Tx) EnqueueTask(ctx context.Context, in NewTask) (t NodeTask, created 
 	t = NodeTask{
 		ID: NewID("task"), NodeID: in.NodeID, JobID: optional(in.JobID), Kind: in.Kind, Status: lifecycle.NodeTask.Initial[0], CreatedBy: in.Actor.ID,
 	}
-	st, err := in.Actor.stamp(nil)
+	st, err := in.Actor.Stamp(nil)
 	if err != nil {
 		return NodeTask{}, false, err
 	}
@@ -81,7 +81,7 @@ func (tx *Tx) EnqueueTask(ctx context.Context, in NewTask) (t NodeTask, created 
 		return t, false, err
 	}
 	if err != nil {
-		return NodeTask{}, false, translate("task of node "+in.NodeID, err)
+		return NodeTask{}, false, MapError("task of node "+in.NodeID, err)
 	}
 	t, err = tx.Task(ctx, t.ID)
 	return t, err == nil, err
@@ -102,7 +102,7 @@ func checkTask(in NewTask) (lifecycle.TaskKindInfo, json.RawMessage, error) {
 	if len(args) == 0 {
 		args = json.RawMessage("{}")
 	}
-	args = storable(args)
+	args = CleanJSON(args)
 	if _, err := in.Kind.CheckArgs(info.Version, args); err != nil {
 		return info, nil, bad("args", err.Error())
 	}
@@ -113,7 +113,7 @@ func checkTask(in NewTask) (lifecycle.TaskKindInfo, json.RawMessage, error) {
 func (tx *Tx) sameTask(ctx context.Context, in NewTask, args json.RawMessage) (NodeTask, error) {
 	row, err := tx.q.LockTaskByKey(ctx, gen.LockTaskByKeyParams{NodeID: in.NodeID, IdempotencyKey: in.Key, Args: args})
 	if err != nil {
-		return NodeTask{}, translate("task "+in.Key+" of node "+in.NodeID, err)
+		return NodeTask{}, MapError("task "+in.Key+" of node "+in.NodeID, err)
 	}
 	t := row.NodeTask
 	if !row.SameArgs || t.Kind != in.Kind {
@@ -127,7 +127,7 @@ func (tx *Tx) sameTask(ctx context.Context, in NewTask, args json.RawMessage) (N
 }
 
 func (tx *Tx) setWaiter(ctx context.Context, id string, w TaskWaiter, told bool) error {
-	return translate("waiter of task "+id, tx.q.SetTaskWaiter(ctx, gen.SetTaskWaiterParams{
+	return MapError("waiter of task "+id, tx.q.SetTaskWaiter(ctx, gen.SetTaskWaiterParams{
 		ID: id, WaiterWorkflowID: w.WorkflowID, WaiterRunID: w.RunID, WaiterActivityID: w.ActivityID, Told: told,
 	}))
 }
@@ -141,13 +141,13 @@ func (tx *Tx) TellWaiter(ctx context.Context, id string, w TaskWaiter) error {
 // Task reads one task, or ErrNotFound.
 func (s statements) Task(ctx context.Context, id string) (NodeTask, error) {
 	t, err := s.q.Task(ctx, id)
-	return t, translate("task "+id, err)
+	return t, MapError("task "+id, err)
 }
 
 // TaskByKey reads the task of a node that has the key, or ErrNotFound.
 func (s statements) TaskByKey(ctx context.Context, nodeID, key string) (NodeTask, error) {
 	t, err := s.q.TaskByKey(ctx, gen.TaskByKeyParams{NodeID: nodeID, IdempotencyKey: key})
-	return t, translate("task "+key+" of node "+nodeID, err)
+	return t, MapError("task "+key+" of node "+nodeID, err)
 }
 
 // TaskFilter narrows a list; empty fields match all.
@@ -160,16 +160,16 @@ type TaskFilter struct {
 // ListTasks lists tasks, newest first, from the one after the id given.
 func (s statements) ListTasks(ctx context.Context, f TaskFilter, after string, limit int) ([]NodeTask, error) {
 	rows, err := s.q.ListTasks(ctx, gen.ListTasksParams{
-		After: after, NodeID: f.NodeID, JobID: f.JobID, Kind: string(f.Kind), Status: string(f.Status), MaxRows: page(limit),
+		After: after, NodeID: f.NodeID, JobID: f.JobID, Kind: string(f.Kind), Status: string(f.Status), MaxRows: PageLimit(limit),
 	})
-	return rows, translate("list tasks", err)
+	return rows, MapError("list tasks", err)
 }
 
 // ListTaskLines is ListTasks without what may be large: no arguments, and of a
 // result only Code and Simulated.
 func (s statements) ListTaskLines(ctx context.Context, f TaskFilter, after string, limit int) ([]NodeTask, error) {
 	rows, err := s.q.ListTaskLines(ctx, gen.ListTaskLinesParams{
-		After: after, NodeID: f.NodeID, JobID: f.JobID, Kind: string(f.Kind), Status: string(f.Status), MaxRows: page(limit),
+		After: after, NodeID: f.NodeID, JobID: f.JobID, Kind: string(f.Kind), Status: string(f.Status), MaxRows: PageLimit(limit),
 	})
 	out := make([]NodeTask, 0, len(rows))
 	for _, r := range rows {
@@ -185,15 +185,15 @@ func (s statements) ListTaskLines(ctx context.Context, f TaskFilter, after strin
 		}
 		out = append(out, t)
 	}
-	return out, translate("list tasks", err)
+	return out, MapError("list tasks", err)
 }
 
 // PruneTasks deletes tasks that ended before and that nobody needs any more, a
 // batch at a time, and says how many. What is open or uncertain, what a live job
 // made, and each node's last task of a kind stay.
 func (s statements) PruneTasks(ctx context.Context, before time.Time) (int64, error) {
-	n, err := s.q.PruneTasks(ctx, gen.PruneTasksParams{Before: before, MaxRows: pruneBatch})
-	return n, translate("prune tasks", err)
+	n, err := s.q.PruneTasks(ctx, gen.PruneTasksParams{Before: before, MaxRows: PruneBatch})
+	return n, MapError("prune tasks", err)
 }
 
 // TransitionTask moves a task, by the same rules as TransitionNode.
@@ -207,7 +207,7 @@ func (tx *Tx) TransitionTask(ctx context.Context, id string, t lifecycle.Transit
 
 func (tx *Tx) lockTask(ctx context.Context, id string) (gen.LockTaskRow, error) {
 	row, err := tx.q.LockTask(ctx, id)
-	return row, translate("task "+id, err)
+	return row, MapError("task "+id, err)
 }
 
 // taskChange is what changes with a task's state. The delivery is what the task
@@ -224,11 +224,11 @@ type taskChange struct {
 // has set the fields of the delivery in t where they change.
 func (tx *Tx) moveTask(ctx context.Context, t NodeTask, tr lifecycle.Transition[lifecycle.TaskStatus], c taskChange, a Actor) (NodeTask, error) {
 	from := t.Status
-	c.message = clip(c.message, maxMessage)
+	c.message = ClipText(c.message, MaxMessage)
 	if a.Comment == "" {
 		a.Comment = c.message
 	}
-	err := transition(lifecycle.NodeTask, tr, from, nil, a, func(st stamp) error {
+	err := CommitTransition(lifecycle.NodeTask, tr, from, nil, a, func(st AuditStamp) error {
 		t.Status, t.Message = tr.To, c.message
 		p := gen.MoveTaskParams{
 			ID: t.ID, FromState: string(from), ToState: t.Status, Version: t.Version, Name: tr.Name, Terminal: lifecycle.NodeTask.Terminal(t.Status),
@@ -242,7 +242,7 @@ func (tx *Tx) moveTask(ctx context.Context, t NodeTask, tr lifecycle.Transition[
 			if err != nil {
 				return fmt.Errorf("result of task %s: %w", t.ID, err)
 			}
-			p.Result, t.Result = storable(raw), c.result
+			p.Result, t.Result = CleanJSON(raw), c.result
 		}
 		var err error
 		if p.Payload, err = taskPayload(t, from); err != nil {
@@ -251,7 +251,7 @@ func (tx *Tx) moveTask(ctx context.Context, t NodeTask, tr lifecycle.Transition[
 		row, err := tx.q.MoveTask(ctx, p)
 		t.Version, t.StatusAt, t.UpdatedAt, t.DeadlineAt = row.Version, row.StatusAt, row.UpdatedAt, row.DeadlineAt
 		t.LeaseUntil, t.DispatchedAt, t.FinishedAt = row.LeaseUntil, row.DispatchedAt, row.FinishedAt
-		return translate("move task "+t.ID, err)
+		return MapError("move task "+t.ID, err)
 	})
 	if err != nil {
 		return NodeTask{}, err

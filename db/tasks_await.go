@@ -56,7 +56,7 @@ func (tx *Tx) await(ctx context.Context, in NewTask) (t NodeTask, done bool, nex
 	decided := in.Doubts > t.Doubts
 	if decided {
 		if err := tx.q.SetTaskDoubts(ctx, gen.SetTaskDoubtsParams{ID: t.ID, Doubts: in.Doubts}); err != nil {
-			return t, false, "", translate("task "+t.ID, err)
+			return t, false, "", MapError("task "+t.ID, err)
 		}
 	}
 	switch {

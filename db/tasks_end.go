@@ -20,9 +20,9 @@ type TasksSettled struct{ Requeued, Uncertain, Expired int }
 // is never ended by the clock. No node's state is touched (seed 001 section 3.3).
 func (s *Store) SettleTasks(ctx context.Context, limit int) (TasksSettled, error) {
 	var out TasksSettled
-	ids, err := s.q.TasksToSettle(ctx, page(limit))
+	ids, err := s.q.TasksToSettle(ctx, PageLimit(limit))
 	if err != nil {
-		return out, translate("list tasks to settle", err)
+		return out, MapError("list tasks to settle", err)
 	}
 	var failed []error // one that cannot be settled holds up no other
 	for _, id := range ids {
@@ -111,7 +111,7 @@ const (
 func (tx *Tx) ResumeTask(ctx context.Context, nodeID string, kind lifecycle.TaskKind, a Actor) (NodeTask, Resumed, error) {
 	last, err := tx.q.LastTaskOfKind(ctx, gen.LastTaskOfKindParams{NodeID: nodeID, Kind: kind})
 	if err != nil {
-		return NodeTask{}, "", translate(fmt.Sprintf("%s task of node %s", kind, nodeID), err)
+		return NodeTask{}, "", MapError(fmt.Sprintf("%s task of node %s", kind, nodeID), err)
 	}
 	row, err := tx.lockTask(ctx, last.ID)
 	if err != nil {
@@ -200,20 +200,20 @@ func (tx *Tx) RevokeTasks(ctx context.Context, jobID string, a Actor) (TasksRevo
 // HasOpenTasks says whether a claim of the node could find anything.
 func (s statements) HasOpenTasks(ctx context.Context, nodeID string) (bool, error) {
 	yes, err := s.q.HasOpenTasks(ctx, nodeID)
-	return yes, translate("tasks of node "+nodeID, err)
+	return yes, MapError("tasks of node "+nodeID, err)
 }
 
 // NodesWithQueuedTasks are those of the given nodes that have a task to take.
 func (s statements) NodesWithQueuedTasks(ctx context.Context, nodeIDs []string) ([]string, error) {
 	rows, err := s.q.NodesWithQueuedTasks(ctx, nodeIDs)
-	return rows, translate("nodes with queued tasks", err)
+	return rows, MapError("nodes with queued tasks", err)
 }
 
 // ClaimTaskEnds gives ended and uncertain tasks whose waiter was not told to one
 // teller, who has so long to tell before another may.
 func (s statements) ClaimTaskEnds(ctx context.Context, limit int, lease time.Duration) ([]NodeTask, error) {
-	rows, err := s.q.ClaimTaskEnds(ctx, gen.ClaimTaskEndsParams{LeaseSeconds: lease.Seconds(), MaxRows: page(limit)})
-	return rows, translate("claim task ends", err)
+	rows, err := s.q.ClaimTaskEnds(ctx, gen.ClaimTaskEndsParams{LeaseSeconds: lease.Seconds(), MaxRows: PageLimit(limit)})
+	return rows, MapError("claim task ends", err)
 }
 
 // MarkTaskTold notes that the waiter of t was told of the end that t shows. When
@@ -222,7 +222,7 @@ func (s statements) MarkTaskTold(ctx context.Context, t NodeTask) error {
 	_, err := s.q.MarkTaskTold(ctx, gen.MarkTaskToldParams{
 		ID: t.ID, Version: t.Version, WaiterWorkflowID: t.WaiterWorkflowID, WaiterRunID: t.WaiterRunID, WaiterActivityID: t.WaiterActivityID,
 	})
-	return translate("task "+t.ID, err)
+	return MapError("task "+t.ID, err)
 }
 
 // DropTaskWaiter notes that nobody waits for t any more: its activity is over or
@@ -231,5 +231,5 @@ func (s statements) DropTaskWaiter(ctx context.Context, t NodeTask) error {
 	_, err := s.q.DropTaskWaiter(ctx, gen.DropTaskWaiterParams{
 		ID: t.ID, Version: t.Version, WaiterWorkflowID: t.WaiterWorkflowID, WaiterRunID: t.WaiterRunID, WaiterActivityID: t.WaiterActivityID,
 	})
-	return translate("task "+t.ID, err)
+	return MapError("task "+t.ID, err)
 }

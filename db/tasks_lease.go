@@ -67,11 +67,11 @@ func (s *Store) ClaimTask(ctx context.Context, c TaskClaim) (TaskClaimed, error)
 			return ErrIdentityMoved
 		}
 		if err != nil {
-			return translate("identity of node "+c.NodeID, err)
+			return MapError("identity of node "+c.NodeID, err)
 		}
 		open, err := tx.q.LockOpenTasks(ctx, c.NodeID)
 		if err != nil {
-			return translate("tasks of node "+c.NodeID, err)
+			return MapError("tasks of node "+c.NodeID, err)
 		}
 		if out.Dropped, err = tx.unwanted(ctx, c); err != nil {
 			return err
@@ -216,9 +216,9 @@ func (s *Store) RenewTask(ctx context.Context, f TaskFence, progress string, lea
 
 func (s statements) renew(ctx context.Context, f TaskFence, progress string, lease time.Duration) (bool, error) {
 	n, err := s.q.RenewTask(ctx, gen.RenewTaskParams{
-		ID: f.TaskID, NodeID: f.NodeID, LeaseID: f.LeaseID, Attempt: f.Attempt, Progress: clip(progress, maxProgress), LeaseSeconds: lease.Seconds(),
+		ID: f.TaskID, NodeID: f.NodeID, LeaseID: f.LeaseID, Attempt: f.Attempt, Progress: ClipText(progress, maxProgress), LeaseSeconds: lease.Seconds(),
 	})
-	return n > 0, translate("renew task "+f.TaskID, err)
+	return n > 0, MapError("renew task "+f.TaskID, err)
 }
 
 // FinishTask ends a task by its agent's result and says in which state it is
@@ -284,7 +284,7 @@ func (tx *Tx) finish(ctx context.Context, t NodeTask, overdue bool, r lifecycle.
 func (tx *Tx) noteLateResult(ctx context.Context, t NodeTask, r lifecycle.TaskResult) error {
 	a := agentActor(t.NodeID)
 	a.Comment = r.Message
-	a.Metadata = map[string]any{"ok": r.OK, "code": clip(r.Code, 100), "attempt": t.Attempt}
+	a.Metadata = map[string]any{"ok": r.OK, "code": ClipText(r.Code, 100), "attempt": t.Attempt}
 	return tx.AppendAudit(ctx, Entry{ResourceKind: lifecycle.NodeTask.Resource, ResourceID: t.ID, NodeID: &t.NodeID, Kind: EntryObservation,
 		Name: "late_result", Actor: a})
 }
@@ -295,7 +295,7 @@ func sameResult(a, b lifecycle.TaskResult) bool {
 		var v any
 		raw, err := json.Marshal(r)
 		if err == nil {
-			err = json.Unmarshal(storable(raw), &v)
+			err = json.Unmarshal(CleanJSON(raw), &v)
 		}
 		if err != nil {
 			return fmt.Sprint(err)

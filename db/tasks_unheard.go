@@ -23,7 +23,7 @@ func (s statements) UnheardTasks(ctx context.Context, jobID string, now time.Tim
 	for _, r := range rows {
 		out = append(out, UnheardTask(r))
 	}
-	return out, translate("list tasks of silent agents", err)
+	return out, MapError("list tasks of silent agents", err)
 }
 
 // Words says it to a person.

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// clip makes a text that comes from outside fit to be stored: valid UTF-8, no
+// ClipText makes a text that comes from outside fit to be stored: valid UTF-8, no
 // zero byte (PostgreSQL has none), at most limit characters. A job must not
 // hang because a machine's error message held a stray byte.
-func clip(s string, limit int) string {
+func ClipText(s string, limit int) string {
 	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\ufffd"), "\x00", "\ufffd")
 	runes := 0
 	for i := range s {
@@ -21,9 +21,9 @@ func clip(s string, limit int) string {
 	return s
 }
 
-// storable does to the strings of a JSON document what clip does to a text.
-// What is no JSON is left for the database to refuse.
-func storable(doc json.RawMessage) json.RawMessage {
+// CleanJSON makes a JSON document fit to be stored: its strings hold no zero byte afterwards. It
+// returns what is no JSON unchanged, and the database refuses that.
+func CleanJSON(doc json.RawMessage) json.RawMessage {
 	if !bytes.Contains(doc, []byte(`\u0000`)) {
 		return doc
 	}

@@ -13,24 +13,24 @@ type APIToken = gen.APIToken
 
 // CreateAPIToken stores a token; expires may be nil.
 func (s statements) CreateAPIToken(ctx context.Context, name string, hash []byte, roles []string, expires *time.Time) (APIToken, error) {
-	row, err := s.q.InsertAPIToken(ctx, gen.InsertAPITokenParams{ID: NewID("tok"), Name: name, Hash: hash, Roles: orEmpty(roles), ExpiresAt: expires})
-	return row, translate("API token "+name, err)
+	row, err := s.q.InsertAPIToken(ctx, gen.InsertAPITokenParams{ID: NewID("tok"), Name: name, Hash: hash, Roles: EmptyIfNil(roles), ExpiresAt: expires})
+	return row, MapError("API token "+name, err)
 }
 
 // APITokenByHash finds a token, also an expired or revoked one, or ErrNotFound.
 func (s statements) APITokenByHash(ctx context.Context, hash []byte) (APIToken, error) {
 	row, err := s.q.APITokenByHash(ctx, hash)
-	return row, translate("API token", err)
+	return row, MapError("API token", err)
 }
 
 // ListAPITokens lists tokens by id, from the one after the id given.
 func (s statements) ListAPITokens(ctx context.Context, after string, limit int) ([]APIToken, error) {
-	rows, err := s.q.ListAPITokens(ctx, gen.ListAPITokensParams{After: after, MaxRows: page(limit)})
-	return rows, translate("list API tokens", err)
+	rows, err := s.q.ListAPITokens(ctx, gen.ListAPITokensParams{After: after, MaxRows: PageLimit(limit)})
+	return rows, MapError("list API tokens", err)
 }
 
 // RevokeAPIToken ends a token. Repeatable; ErrNotFound when there is none.
 func (s statements) RevokeAPIToken(ctx context.Context, id string) error {
 	n, err := s.q.RevokeAPIToken(ctx, id)
-	return deleted("API token "+id, n, err, func() error { return ErrNotFound })
+	return CheckDelete("API token "+id, n, err, func() error { return ErrNotFound })
 }

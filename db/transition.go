@@ -9,15 +9,17 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// transition is the one commit point of every state change. The caller holds
-// the row's lock and says the state it found there; lifecycle decides, and
-// commit writes the guarded update, the audit row and the event in one
-// statement.
-func transition[S lifecycle.State](m lifecycle.Machine[S], t lifecycle.Transition[S], from S, proof lifecycle.Proof, a Actor, commit func(stamp) error) error {
+// CommitTransition is the commit point of every state change that has an audit row. The caller
+// holds the lock of the row and passes the state that it found there. CommitTransition returns
+// *lifecycle.IllegalTransitionError when lifecycle refuses t. Otherwise it calls commit, which
+// writes the guarded update, the audit row and the event in one statement.
+func CommitTransition[S lifecycle.State](
+	m lifecycle.Machine[S], t lifecycle.Transition[S], from S, proof lifecycle.Proof, a Actor, commit func(AuditStamp) error,
+) error {
 	if err := m.Check(t, from, a.Owner, proof); err != nil {
 		return err
 	}
-	st, err := a.stamp(proof)
+	st, err := a.Stamp(proof)
 	if err != nil {
 		return err
 	}
@@ -45,7 +47,7 @@ func (tx *Tx) moveNode(ctx context.Context, n Node, t lifecycle.Transition[lifec
 		return Node{}, err
 	}
 	from := n.Status
-	err = transition(m, t, from, proof, a, func(st stamp) error {
+	err = CommitTransition(m, t, from, proof, a, func(st AuditStamp) error {
 		n.Status = t.To
 		payload, err := nodePayload(n, from, t.Name)
 		if err != nil {
@@ -57,7 +59,7 @@ func (tx *Tx) moveNode(ctx context.Context, n Node, t lifecycle.Transition[lifec
 			Metadata: st.Metadata, WorkflowID: st.WorkflowID,
 		})
 		n.Version, n.StateChangedAt, n.UpdatedAt = row.Version, row.StateChangedAt, row.StateChangedAt
-		return translate("move node "+n.ID, err)
+		return MapError("move node "+n.ID, err)
 	})
 	if err != nil {
 		return Node{}, err
@@ -99,7 +101,7 @@ func (tx *Tx) TransitionJob(ctx context.Context, id string, t lifecycle.Transiti
 
 func (tx *Tx) moveJob(ctx context.Context, j Job, t lifecycle.Transition[lifecycle.JobStatus], proof lifecycle.Proof, a Actor) (Job, error) {
 	from := j.Status
-	err := transition(lifecycle.Job, t, from, proof, a, func(st stamp) error {
+	err := CommitTransition(lifecycle.Job, t, from, proof, a, func(st AuditStamp) error {
 		j.Status = t.To
 		payload, err := jobPayload(j, from)
 		if err != nil {
@@ -111,7 +113,7 @@ func (tx *Tx) moveJob(ctx context.Context, j Job, t lifecycle.Transition[lifecyc
 			Metadata: st.Metadata, WorkflowID: st.WorkflowID,
 		})
 		j.Version, j.UpdatedAt, j.StartedAt, j.FinishedAt = row.Version, row.UpdatedAt, row.StartedAt, row.FinishedAt
-		return translate("move job "+j.ID, err)
+		return MapError("move job "+j.ID, err)
 	})
 	if err != nil {
 		return Job{}, err
