@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/cli"
-	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -21,17 +21,17 @@ func TestDriftOnTheCommandLine(t *testing.T) {
 	require.Contains(t, w.run("", "drift", "list").exits(cli.ExitOK).out, "No such findings.")
 	boot, _ := lifecycle.DriftDetectorOf(lifecycle.DriftBootUnannounced)
 	gpus, _ := lifecycle.DriftDetectorOf(lifecycle.DriftGPUCount)
-	_, err := w.store.SeeDrift(t.Context(), site.ID, []db.DriftSighting{
+	_, err := driftdb.ObserveFindings(t.Context(), w.store, site.ID, []driftdb.Observation{
 		{Detector: boot, Subject: node.ID, NodeID: node.ID, Key: "b2", Message: "it has booted", Evidence: map[string]any{"boot_id": "b2"}},
 		{Detector: gpus, Subject: node.ID, NodeID: node.ID, Key: "7 of 8", Message: "7 GPUs"},
 	})
 	require.NoError(t, err)
-	rows, err := w.store.ListDrift(t.Context(), db.DriftFilter{Detector: boot.Name}, "", 1)
+	rows, err := driftdb.ListFindings(t.Context(), w.store, driftdb.Filter{Detector: boot.Name}, "", 1)
 	require.NoError(t, err)
-	booted := rows[0].DriftFinding.ID
-	rows, err = w.store.ListDrift(t.Context(), db.DriftFilter{Detector: gpus.Name}, "", 1)
+	booted := rows[0].Finding.ID
+	rows, err = driftdb.ListFindings(t.Context(), w.store, driftdb.Filter{Detector: gpus.Name}, "", 1)
 	require.NoError(t, err)
-	lost := rows[0].DriftFinding.ID
+	lost := rows[0].Finding.ID
 
 	table := w.run("", "drift", "list", "--site", "south", "--node", "gpu-7").exits(cli.ExitOK).out
 	for _, part := range []string{"DETECTOR", booted, "boot_id_changed_unannounced", "gpu-7", "7 GPUs", "critical"} {
@@ -50,9 +50,9 @@ func TestDriftOnTheCommandLine(t *testing.T) {
 	require.Contains(t, w.run("", "drift", "list", "--status", "all").exits(cli.ExitOK).out, lost)
 	require.Contains(t, w.run("", "attention", "--site", "south").exits(cli.ExitOK).out, "node_quarantined")
 
-	pass, err := w.store.BeginDriftPass(t.Context(), site.ID, time.Hour)
+	pass, err := driftdb.BeginPass(t.Context(), w.store, site.ID, time.Hour)
 	require.NoError(t, err)
-	require.NoError(t, w.store.FinishDriftPass(t.Context(), pass, "the region is away", []byte(`{"nodes": 1}`)))
+	require.NoError(t, driftdb.FinishPass(t.Context(), w.store, pass, "the region is away", []byte(`{"nodes": 1}`)))
 	require.Contains(t, w.run("", "drift", "passes").exits(cli.ExitOK).out, "the region is away")
 	w.env["SLIPWAY_TOKEN"] = w.token("viewer")
 	w.run("", "drift", "ignore", lost, "--reason", "x").exits(cli.ExitUnauthorised)

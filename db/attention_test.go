@@ -10,6 +10,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -39,7 +40,7 @@ func see(t *testing.T, s *db.Store, n db.Node, detector string) {
 	t.Helper()
 	d, known := lifecycle.DriftDetectorOf(detector)
 	require.True(t, known)
-	_, err := s.SeeDrift(t.Context(), n.SiteID, []db.DriftSighting{{Detector: d, Subject: n.ID, NodeID: n.ID, Key: "k", Message: "m"}})
+	_, err := driftdb.ObserveFindings(t.Context(), s, n.SiteID, []driftdb.Observation{{Detector: d, Subject: n.ID, NodeID: n.ID, Key: "k", Message: "m"}})
 	require.NoError(t, err)
 }
 
@@ -53,17 +54,17 @@ func TestASiteThatIsNotComparedNeedsAPerson(t *testing.T) {
 	require.Empty(t, kinds(t, s))
 	exec(t, conn, "UPDATE sites SET created_at = now() - interval '16 minutes'")
 	require.Equal(t, []string{db.AttentionReconcile}, kinds(t, s))
-	p, err := s.BeginDriftPass(t.Context(), site.ID, time.Minute)
+	p, err := driftdb.BeginPass(t.Context(), s, site.ID, time.Minute)
 	require.NoError(t, err)
-	require.NoError(t, s.FinishDriftPass(t.Context(), p, "the region is away", []byte("{}")))
+	require.NoError(t, driftdb.FinishPass(t.Context(), s, p, "the region is away", []byte("{}")))
 	require.Equal(t, []string{db.AttentionReconcile}, kinds(t, s), "a pass that saw half is none")
-	require.NoError(t, s.FinishDriftPass(t.Context(), p, "", []byte("{}")))
+	require.NoError(t, driftdb.FinishPass(t.Context(), s, p, "", []byte("{}")))
 	require.Empty(t, kinds(t, s))
 	exec(t, conn, "UPDATE drift_passes SET finished_at = now() - interval '61 seconds'")
 	require.Equal(t, []string{db.AttentionReconcile}, kinds(t, s))
-	_, err = s.BeginDriftPass(t.Context(), site.ID, time.Minute)
+	_, err = driftdb.BeginPass(t.Context(), s, site.ID, time.Minute)
 	require.NoError(t, err)
-	require.ErrorIs(t, s.FinishDriftPass(t.Context(), p, "", []byte("{}")), db.ErrStale, "another pass has begun")
+	require.ErrorIs(t, driftdb.FinishPass(t.Context(), s, p, "", []byte("{}")), db.ErrStale, "another pass has begun")
 }
 
 // TestEachKindComesAndGoes makes each kind of attention and mends it.
@@ -195,7 +196,7 @@ func TestEachKindComesAndGoes(t *testing.T) {
 			},
 			func(t *testing.T, s *db.Store, _ *pgx.Conn) {
 				n := onlyNode(t, s)
-				_, err := s.CloseDrift(t.Context(), n.SiteID, []db.DriftRef{{Detector: lifecycle.DriftMachineAbsent, Subject: n.ID}})
+				_, err := driftdb.CloseFindings(t.Context(), s, n.SiteID, []driftdb.Ref{{Detector: lifecycle.DriftMachineAbsent, Subject: n.ID}})
 				require.NoError(t, err)
 			},
 		},

@@ -123,6 +123,12 @@ func (s statements) SetBMCPinPending(ctx context.Context, id, pinSHA256 string) 
 	return CheckRepeatable("BMC "+id, n, err, s.bmcExists(ctx, id))
 }
 
+// SetBMCAddress records another address of a BMC. The approved pin stays. Repeatable.
+func (s statements) SetBMCAddress(ctx context.Context, id, address string) error {
+	n, err := s.q.SetBMCAddress(ctx, gen.SetBMCAddressParams{ID: id, Address: address})
+	return CheckRepeatable("BMC "+id, n, err, s.bmcExists(ctx, id))
+}
+
 // SetBMCFacts stores what the BMC said of itself.
 func (s statements) SetBMCFacts(ctx context.Context, id, vendor, systemID string) error {
 	n, err := s.q.SetBMCFacts(ctx, gen.SetBMCFactsParams{ID: id, Vendor: vendor, SystemID: systemID})

@@ -124,6 +124,18 @@ func (s statements) LiveJobOfNode(ctx context.Context, nodeID string) (Job, erro
 	return j, MapError("live job of node "+nodeID, err)
 }
 
+// RequireNoLiveJob returns *ConflictError with the id of the job when a live job holds the node.
+func (tx *Tx) RequireNoLiveJob(ctx context.Context, nodeID string) error {
+	job, err := tx.LiveJobOfNode(ctx, nodeID)
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return conflictWith("jobs_one_live_per_node", job.ID)
+}
+
 // LiveJobOfBMC is the job about the BMC that is under way, or ErrNotFound.
 func (s statements) LiveJobOfBMC(ctx context.Context, bmcID string) (Job, error) {
 	j, err := s.q.LiveJobOfBMC(ctx, bmcID)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
-	"github.com/slipway-cloud/slipway/db"
+	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -42,7 +42,7 @@ func (a *Activities) ComparePage(ctx context.Context, in PageIn) (PageOut, error
 	if err != nil {
 		return out, err
 	}
-	nodes, err := a.Store.DriftNodes(ctx, in.Pass.SiteID, in.After, pageSize)
+	nodes, err := driftdb.ListNodeFacts(ctx, a.Store, in.Pass.SiteID, in.After, pageSize)
 	if err != nil {
 		return out, fault.Internal(ctx, err)
 	}
@@ -71,7 +71,7 @@ func (a *Activities) ComparePage(ctx context.Context, in PageIn) (PageOut, error
 	return out, nil
 }
 
-func factsOf(n db.DriftNode, row db.DriftPass, now time.Time, policy Policy) (Facts, error) {
+func factsOf(n driftdb.NodeFacts, row driftdb.Pass, now time.Time, policy Policy) (Facts, error) {
 	f := Facts{Now: now, Policy: policy, User: row.MAASUser}
 	if err := json.Unmarshal(n.Facts, &f); err != nil {
 		return f, fmt.Errorf("facts of node %s: %w", n.ID, err)
@@ -84,9 +84,9 @@ func factsOf(n db.DriftNode, row db.DriftPass, now time.Time, policy Policy) (Fa
 
 // comparison is what a page came to.
 type comparison struct {
-	seen  []db.DriftSighting
-	gone  []db.DriftRef
-	marks []db.DriftMark
+	seen  []driftdb.Observation
+	gone  []driftdb.Ref
+	marks []driftdb.Mark
 	owned int
 }
 
@@ -99,13 +99,13 @@ func (a *Activities) compare(ctx context.Context, p Pass, all []Facts) (comparis
 			subjects = append(subjects, f.BMC.ID)
 		}
 	}
-	rows, err := a.Store.LiveDrift(ctx, p.SiteID, subjects)
+	rows, err := driftdb.LiveFindings(ctx, a.Store, p.SiteID, subjects)
 	if err != nil {
 		return c, err
 	}
-	live := map[db.DriftRef]bool{}
+	live := map[driftdb.Ref]bool{}
 	for _, r := range rows {
-		live[db.DriftRef{Detector: r.Detector, Subject: r.Subject}] = true
+		live[driftdb.Ref{Detector: r.Detector, Subject: r.Subject}] = true
 	}
 	see, catalogue := looks(), lifecycle.DriftDetectors()
 	for _, f := range all {
@@ -119,14 +119,14 @@ func (a *Activities) compare(ctx context.Context, p Pass, all []Facts) (comparis
 			}
 		}
 		if next, changed := f.nextMark(); changed {
-			c.marks = append(c.marks, db.DriftMark{NodeID: f.Node.ID, Facts: encode(next)})
+			c.marks = append(c.marks, driftdb.Mark{NodeID: f.Node.ID, Facts: encode(next)})
 		}
 	}
 	return c, nil
 }
 
 // note asks one detector about one node.
-func (c *comparison) note(d lifecycle.DriftDetector, f Facts, see look, live map[db.DriftRef]bool) {
+func (c *comparison) note(d lifecycle.DriftDetector, f Facts, see look, live map[driftdb.Ref]bool) {
 	subject, bmcID := f.Node.ID, ""
 	if d.Scope == lifecycle.DriftOfBMC {
 		if f.BMC == nil {
@@ -134,11 +134,11 @@ func (c *comparison) note(d lifecycle.DriftDetector, f Facts, see look, live map
 		}
 		subject, bmcID = f.BMC.ID, f.BMC.ID
 	}
-	ref := db.DriftRef{Detector: d.Name, Subject: subject}
+	ref := driftdb.Ref{Detector: d.Name, Subject: subject}
 	open := live[ref]
 	switch v := judge(d, see, f, open); {
 	case v.State == Found:
-		c.seen = append(c.seen, db.DriftSighting{
+		c.seen = append(c.seen, driftdb.Observation{
 			Detector: d, Subject: subject, NodeID: f.Node.ID, BMCID: bmcID, SystemID: f.Node.SystemID, Key: v.Key, Message: v.Message, Evidence: v.Evidence,
 		})
 	case v.State == Clear && open:
@@ -151,16 +151,16 @@ func (c *comparison) note(d lifecycle.DriftDetector, f Facts, see look, live map
 func (a *Activities) store(ctx context.Context, p Pass, c comparison) (Tally, error) {
 	t := Tally{Seen: len(c.seen)}
 	var err error
-	if t.Opened, err = a.Store.SeeDrift(ctx, p.SiteID, c.seen); err != nil {
+	if t.Opened, err = driftdb.ObserveFindings(ctx, a.Store, p.SiteID, c.seen); err != nil {
 		return t, err
 	}
 	if p.Listed {
-		if t.Closed, err = a.Store.CloseDrift(ctx, p.SiteID, c.gone); err != nil {
+		if t.Closed, err = driftdb.CloseFindings(ctx, a.Store, p.SiteID, c.gone); err != nil {
 			return t, err
 		}
 	}
 	if len(c.marks) > 0 {
-		err = a.Store.PutDriftMarks(ctx, c.marks)
+		err = driftdb.PutMarks(ctx, a.Store, c.marks)
 	}
 	return t, err
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/bmc"
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
+	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
 )
@@ -108,7 +109,7 @@ type BeginIn struct {
 
 // BeginPass begins a pass. Of a site that is gone it ends the schedule.
 func (a *Activities) BeginPass(ctx context.Context, in BeginIn) (Pass, error) {
-	row, err := a.Store.BeginDriftPass(ctx, in.SiteID, a.Policy.Due)
+	row, err := driftdb.BeginPass(ctx, a.Store, in.SiteID, a.Policy.Due)
 	if errors.Is(err, db.ErrNotFound) {
 		if a.Unschedule != nil {
 			err = a.Unschedule(ctx, in.SiteID)
@@ -121,8 +122,8 @@ func (a *Activities) BeginPass(ctx context.Context, in BeginIn) (Pass, error) {
 }
 
 // row reads the pass's row and refuses when another pass has begun since.
-func (a *Activities) row(ctx context.Context, p Pass) (db.DriftPass, error) {
-	row, err := a.Store.DriftPass(ctx, p.SiteID)
+func (a *Activities) row(ctx context.Context, p Pass) (driftdb.Pass, error) {
+	row, err := driftdb.PassOfSite(ctx, a.Store, p.SiteID)
 	if err == nil && row.Pass != p.Number {
 		return row, fault.New(lifecycle.FailStateDisagreement, "pass %d of site %s was overtaken by pass %d", p.Number, p.SiteID, row.Pass)
 	}
@@ -170,9 +171,9 @@ func (a *Activities) FinishPass(ctx context.Context, in FinishIn) error {
 	var err error
 	switch {
 	case in.Pass.Listed:
-		_, err = a.Store.CloseDrift(ctx, in.Pass.SiteID, []db.DriftRef{{Detector: site.Name, Subject: in.Pass.SiteID, Outcome: "the region answers"}})
+		_, err = driftdb.CloseFindings(ctx, a.Store, in.Pass.SiteID, []driftdb.Ref{{Detector: site.Name, Subject: in.Pass.SiteID, Outcome: "the region answers"}})
 	case in.Report.List.Problem != "":
-		_, err = a.Store.SeeDrift(ctx, in.Pass.SiteID, []db.DriftSighting{{
+		_, err = driftdb.ObserveFindings(ctx, a.Store, in.Pass.SiteID, []driftdb.Observation{{
 			Detector: site, Subject: in.Pass.SiteID, Key: "unreachable",
 			Message: "the region's list of machines could not be read: " + in.Report.List.Problem, Evidence: map[string]any{"problem": in.Report.List.Problem},
 		}})
@@ -181,8 +182,8 @@ func (a *Activities) FinishPass(ctx context.Context, in FinishIn) error {
 		return fault.Internal(ctx, err)
 	}
 	if in.Pass.Listed {
-		if err := a.closeAll(ctx, in.Pass.SiteID, "the node is deleted", func() ([]db.DriftRef, error) {
-			return a.Store.DriftOfGoneNodes(ctx, in.Pass.SiteID, pageSize)
+		if err := a.closeAll(ctx, in.Pass.SiteID, "the node is deleted", func() ([]driftdb.Ref, error) {
+			return driftdb.FindingsOfDeletedNodes(ctx, a.Store, in.Pass.SiteID, pageSize)
 		}); err != nil {
 			return fault.Internal(ctx, err)
 		}
@@ -191,15 +192,15 @@ func (a *Activities) FinishPass(ctx context.Context, in FinishIn) error {
 	if err != nil {
 		return err
 	}
-	if _, err := a.Store.PruneDrift(ctx, now.Add(-keepClosed)); err != nil {
+	if _, err := driftdb.PruneFindings(ctx, a.Store, now.Add(-keepClosed)); err != nil {
 		return fault.Internal(ctx, err)
 	}
-	row := db.DriftPass{SiteID: in.Pass.SiteID, Pass: in.Pass.Number}
-	return fault.Internal(ctx, a.Store.FinishDriftPass(ctx, row, in.Problem, encode(in.Report)))
+	row := driftdb.Pass{SiteID: in.Pass.SiteID, Pass: in.Pass.Number}
+	return fault.Internal(ctx, driftdb.FinishPass(ctx, a.Store, row, in.Problem, encode(in.Report)))
 }
 
 // closeAll closes what list gives, page by page, until it gives nothing.
-func (a *Activities) closeAll(ctx context.Context, siteID, outcome string, list func() ([]db.DriftRef, error)) error {
+func (a *Activities) closeAll(ctx context.Context, siteID, outcome string, list func() ([]driftdb.Ref, error)) error {
 	for {
 		refs, err := list()
 		if err != nil || len(refs) == 0 {
@@ -208,7 +209,7 @@ func (a *Activities) closeAll(ctx context.Context, siteID, outcome string, list 
 		for i := range refs {
 			refs[i].Outcome = outcome
 		}
-		n, err := a.Store.CloseDrift(ctx, siteID, refs)
+		n, err := driftdb.CloseFindings(ctx, a.Store, siteID, refs)
 		if err != nil {
 			return err
 		}

@@ -31,6 +31,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/drift"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/bmc/redfish"
@@ -112,11 +113,11 @@ func requireOpenFiles(t *testing.T, nodes int) {
 
 func openOf(t *testing.T, store *db.Store, site string) []string {
 	t.Helper()
-	rows, err := store.ListDrift(t.Context(), db.DriftFilter{SiteID: site, Status: db.DriftOpen}, "", 5)
+	rows, err := driftdb.ListFindings(t.Context(), store, driftdb.Filter{SiteID: site, Status: driftdb.Open}, "", 5)
 	require.NoError(t, err)
 	var out []string
 	for _, r := range rows {
-		out = append(out, r.DriftFinding.Detector+": "+r.DriftFinding.Message)
+		out = append(out, r.Finding.Detector+": "+r.Finding.Message)
 	}
 	return out
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
-	"github.com/slipway-cloud/slipway/db"
+	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 )
@@ -55,7 +55,7 @@ func (a *Activities) ListMachines(ctx context.Context, p Pass) (ListReport, erro
 		r.Problem = f.Message
 		return r, nil
 	}
-	err = a.Store.ListedDriftPass(ctx, row, at, user)
+	err = driftdb.RecordListing(ctx, a.Store, row, at, user)
 	return r, fault.Internal(ctx, err)
 }
 
@@ -90,12 +90,12 @@ func (a *Activities) read(ctx context.Context, census providers.MAASCensus, p Pa
 		return "", outside, nil
 	}
 	var seen []string
-	var batch []db.DriftMachine
+	var batch []driftdb.Machine
 	flush := func() error {
 		if len(batch) == 0 {
 			return nil
 		}
-		werr := a.Store.PutDriftMachines(ctx, p.SiteID, batch)
+		werr := driftdb.PutMachines(ctx, a.Store, p.SiteID, batch)
 		batch = batch[:0]
 		return werr
 	}
@@ -116,7 +116,7 @@ func (a *Activities) read(ctx context.Context, census providers.MAASCensus, p Pa
 	if err != nil || outside != nil {
 		return "", outside, err
 	}
-	if _, err := a.Store.DropDriftMachines(ctx, p.SiteID, seen); err != nil {
+	if _, err := driftdb.DeleteUnlistedMachines(ctx, a.Store, p.SiteID, seen); err != nil {
 		return "", nil, err
 	}
 	outside, err = a.readAddresses(ctx, census, p, r)
@@ -126,7 +126,7 @@ func (a *Activities) read(ctx context.Context, census providers.MAASCensus, p Pa
 // readAddresses asks where MAAS reaches the BMCs of nodes.
 func (a *Activities) readAddresses(ctx context.Context, census providers.MAASCensus, p Pass, r *ListReport) (outside, err error) {
 	for after := ""; ; {
-		ids, err := a.Store.TiedDriftMachines(ctx, p.SiteID, after, providers.MaxPowerAddresses)
+		ids, err := driftdb.MachinesWithBMC(ctx, a.Store, p.SiteID, after, providers.MaxPowerAddresses)
 		if err != nil || len(ids) == 0 {
 			return nil, err
 		}
@@ -136,13 +136,13 @@ func (a *Activities) readAddresses(ctx context.Context, census providers.MAASCen
 		if outside != nil {
 			return outside, nil
 		}
-		if err := a.Store.SetDriftPowerAddresses(ctx, p.SiteID, addresses); err != nil {
+		if err := driftdb.SetPowerAddresses(ctx, a.Store, p.SiteID, addresses); err != nil {
 			return nil, err
 		}
 	}
 }
 
-func machineRow(m providers.MAASMachine) db.DriftMachine {
+func machineRow(m providers.MAASMachine) driftdb.Machine {
 	facts := Machine{
 		SystemID: m.SystemID, Hostname: m.Hostname, Status: m.Status, Error: m.ErrorDescription, Power: m.PowerState, Owner: m.Owner, Locked: m.Locked,
 		Pool: m.Pool, Serial: m.Serial, UUID: m.UUID, MACs: m.MACs, Addresses: m.IPAddresses, HWSync: m.EnableHWSync,
@@ -152,5 +152,5 @@ func machineRow(m providers.MAASMachine) db.DriftMachine {
 		at := m.LastSync.UTC().Truncate(time.Second)
 		facts.LastSync = &at
 	}
-	return db.DriftMachine{SystemID: m.SystemID, Hostname: m.Hostname, Serial: m.Serial, MACs: append([]string{}, m.MACs...), Facts: encode(facts)}
+	return driftdb.Machine{SystemID: m.SystemID, Hostname: m.Hostname, Serial: m.Serial, MACs: append([]string{}, m.MACs...), Facts: encode(facts)}
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
-	"github.com/slipway-cloud/slipway/db"
+	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -33,11 +33,11 @@ func (a *Activities) QuarantineDrifted(ctx context.Context, p Pass) (QuarantineR
 			names = append(names, d.Name)
 		}
 	}
-	all, err := a.Store.DriftToQuarantine(ctx, p.SiteID, names, p.Begun, pageSize)
+	all, err := driftdb.FindingsToQuarantine(ctx, a.Store, p.SiteID, names, p.Begun, pageSize)
 	if err != nil {
 		return r, fault.Internal(ctx, err)
 	}
-	var breaker db.Breaker
+	var breaker driftdb.Breaker
 	settled := map[string]bool{} // nodes about which it is decided
 	for _, c := range all {
 		if settled[c.NodeID] {
@@ -49,7 +49,7 @@ func (a *Activities) QuarantineDrifted(ctx context.Context, p Pass) (QuarantineR
 			continue
 		}
 		var done bool
-		if done, breaker, err = a.Store.QuarantineByReconciler(ctx, p.SiteID, c, a.Policy.Share, actor()); err != nil {
+		if done, breaker, err = driftdb.QuarantineByReconciler(ctx, a.Store, p.SiteID, c, a.Policy.Share, actor()); err != nil {
 			return r, fault.Internal(ctx, err)
 		}
 		switch {
@@ -65,13 +65,13 @@ func (a *Activities) QuarantineDrifted(ctx context.Context, p Pass) (QuarantineR
 }
 
 // tellBreaker opens the breaker's own finding while something waits for it.
-func (a *Activities) tellBreaker(ctx context.Context, p Pass, r QuarantineReport, b db.Breaker) error {
+func (a *Activities) tellBreaker(ctx context.Context, p Pass, r QuarantineReport, b driftdb.Breaker) error {
 	d, _ := lifecycle.DriftDetectorOf(lifecycle.DriftBreakerOpen)
 	if r.Waiting == 0 {
-		_, err := a.Store.CloseDrift(ctx, p.SiteID, []db.DriftRef{{Detector: d.Name, Subject: p.SiteID, Outcome: "nothing waits for its quarantine"}})
+		_, err := driftdb.CloseFindings(ctx, a.Store, p.SiteID, []driftdb.Ref{{Detector: d.Name, Subject: p.SiteID, Outcome: "nothing waits for its quarantine"}})
 		return err
 	}
-	_, err := a.Store.SeeDrift(ctx, p.SiteID, []db.DriftSighting{{
+	_, err := driftdb.ObserveFindings(ctx, a.Store, p.SiteID, []driftdb.Observation{{
 		Detector: d, Subject: p.SiteID, Key: "open",
 		Message:  fmt.Sprintf("%d nodes were quarantined within the hour, as many as may be; %d more stay in service until a person decides", b.Done, r.Waiting),
 		Evidence: map[string]any{"limit": b.Limit, "quarantined": b.Done, "waiting": r.Waiting},

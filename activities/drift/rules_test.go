@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/drift"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
 )
@@ -31,7 +32,7 @@ func TestARegionThatIsAwayClosesNothing(t *testing.T) {
 	require.Contains(t, r.List.Problem, "503")
 	require.ElementsMatch(t, []string{lifecycle.DriftMachineLocked, lifecycle.DriftClockSkew, lifecycle.DriftGPUCount, lifecycle.DriftSiteUnreachable}, w.open(),
 		"what agents say is still seen, and nothing closes")
-	row, err := w.store.DriftPass(t.Context(), w.site.ID)
+	row, err := driftdb.PassOfSite(t.Context(), w.store, w.site.ID)
 	require.NoError(t, err)
 	require.Contains(t, row.Problem, "503")
 	require.True(t, row.FinishedAt.Before(*row.TriedAt), "it is no whole pass")
@@ -186,9 +187,9 @@ func TestTheBreaker(t *testing.T) {
 	w.sql("UPDATE drift_findings SET acted_key = key WHERE detector = $1", lifecycle.DriftGPUCount)
 	w.pass()
 	require.NotContains(t, w.open(), lifecycle.DriftBreakerOpen)
-	done, err := w.store.DriftFinding(t.Context(), f.ID)
+	done, err := driftdb.FindingByID(t.Context(), w.store, f.ID)
 	require.NoError(t, err)
-	require.Equal(t, db.DriftClosed, done.DriftFinding.Status, "nothing waits any more")
+	require.Equal(t, driftdb.Closed, done.Finding.Status, "nothing waits any more")
 }
 
 // TestTheBMCSettlesWhetherAMachineIsOn: with one login within the budget, and
@@ -276,7 +277,7 @@ func TestFindingsHoldNoSecret(t *testing.T) {
 	for _, f := range w.findings("") {
 		text += fmt.Sprintf("%+v %s", f, f.Evidence)
 	}
-	row, err := w.store.DriftPass(t.Context(), w.site.ID)
+	row, err := driftdb.PassOfSite(t.Context(), w.store, w.site.ID)
 	require.NoError(t, err)
 	text += string(row.Report)
 	for _, secret := range []string{apiKey, "drift-test-key", w.hw.Spec().BMCPassword} {

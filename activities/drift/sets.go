@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
-	"github.com/slipway-cloud/slipway/db"
+	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -40,8 +40,8 @@ func (a *Activities) CompareSets(ctx context.Context, p Pass) (Tally, error) {
 
 // closeUnseen closes live findings of detectors that this pass has not seen.
 func (a *Activities) closeUnseen(ctx context.Context, p Pass, detectors []string, t *Tally) error {
-	return a.closeAll(ctx, p.SiteID, "the fault is gone", func() ([]db.DriftRef, error) {
-		refs, err := a.Store.UnseenDrift(ctx, p.SiteID, detectors, p.Begun, pageSize)
+	return a.closeAll(ctx, p.SiteID, "the fault is gone", func() ([]driftdb.Ref, error) {
+		refs, err := driftdb.FindingsNotSeen(ctx, a.Store, p.SiteID, detectors, p.Begun, pageSize)
 		t.Closed += len(refs)
 		return refs, err
 	})
@@ -49,13 +49,13 @@ func (a *Activities) closeUnseen(ctx context.Context, p Pass, detectors []string
 
 // duplicates returns the detectors that saw all there is.
 func (a *Activities) duplicates(ctx context.Context, p Pass, t *Tally) (whole []string, err error) {
-	macs, serials, bmcs, boots, err := a.Store.DriftDuplicates(ctx, p.SiteID, maxDuplicates)
+	macs, serials, bmcs, boots, err := driftdb.Duplicates(ctx, a.Store, p.SiteID, maxDuplicates)
 	if err != nil {
 		return nil, err
 	}
 	for _, s := range []struct {
 		detector, field, words string
-		found                  []db.DriftDuplicate
+		found                  []driftdb.Duplicate
 	}{
 		{lifecycle.DriftDuplicateMAC, "mac", "MAC address %s belongs to %s", macs},
 		{lifecycle.DriftDuplicateSerial, "serial", "serial number %s belongs to %s", serials},
@@ -63,15 +63,15 @@ func (a *Activities) duplicates(ctx context.Context, p Pass, t *Tally) (whole []
 		{lifecycle.DriftDuplicateBoot, "boot_id", "boot %s is reported by %s", boots},
 	} {
 		d, _ := lifecycle.DriftDetectorOf(s.detector)
-		seen := make([]db.DriftSighting, 0, len(s.found))
+		seen := make([]driftdb.Observation, 0, len(s.found))
 		for _, f := range s.found {
 			who := append(append([]string{}, f.Machines...), f.Nodes...)
-			seen = append(seen, db.DriftSighting{
+			seen = append(seen, driftdb.Observation{
 				Detector: d, Subject: f.Value, Key: strings.Join(who, " "), Message: fmt.Sprintf(s.words, f.Value, strings.Join(who, " and ")),
 				Evidence: map[string]any{s.field: f.Value, "machines": f.Machines, "nodes": f.Nodes},
 			})
 		}
-		opened, err := a.Store.SeeDrift(ctx, p.SiteID, seen)
+		opened, err := driftdb.ObserveFindings(ctx, a.Store, p.SiteID, seen)
 		if err != nil {
 			return nil, err
 		}
@@ -89,18 +89,18 @@ func (a *Activities) strangers(ctx context.Context, p Pass, pool string, t *Tall
 	plain, _ := lifecycle.DriftDetectorOf(lifecycle.DriftUnknownMachine)
 	ghost, _ := lifecycle.DriftDetectorOf(lifecycle.DriftGhost)
 	for after := ""; ; {
-		rows, err := a.Store.DriftStrangers(ctx, p.SiteID, pool, after, pageSize)
+		rows, err := driftdb.ListUnknownMachines(ctx, a.Store, p.SiteID, pool, after, pageSize)
 		if err != nil || len(rows) == 0 {
 			return err
 		}
 		after = rows[len(rows)-1].SystemID
-		seen := make([]db.DriftSighting, 0, len(rows))
+		seen := make([]driftdb.Observation, 0, len(rows))
 		for _, r := range rows {
 			var m Machine
 			if err := json.Unmarshal(r.Facts, &m); err != nil {
 				return fmt.Errorf("facts of machine %s: %w", r.SystemID, err)
 			}
-			s := db.DriftSighting{
+			s := driftdb.Observation{
 				Detector: plain, Subject: r.SystemID, SystemID: r.SystemID, Key: r.SystemID,
 				Message:  fmt.Sprintf("machine %s (%s) is %s in MAAS and no node's", r.Hostname, r.SystemID, m.Status),
 				Evidence: map[string]any{"system_id": r.SystemID, "hostname": r.Hostname, "maas_status": m.Status.String(), "macs": r.MACs},
@@ -112,7 +112,7 @@ func (a *Activities) strangers(ctx context.Context, p Pass, pool string, t *Tall
 			}
 			seen = append(seen, s)
 		}
-		opened, err := a.Store.SeeDrift(ctx, p.SiteID, seen)
+		opened, err := driftdb.ObserveFindings(ctx, a.Store, p.SiteID, seen)
 		if err != nil {
 			return err
 		}

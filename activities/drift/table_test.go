@@ -10,6 +10,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
@@ -359,10 +360,10 @@ func TestEachDetector(t *testing.T) {
 			}
 			w.pass()
 			require.NotContains(t, w.open(), d.Name, "the fault is gone")
-			done, err := w.store.DriftFinding(t.Context(), f.ID)
+			done, err := driftdb.FindingByID(t.Context(), w.store, f.ID)
 			require.NoError(t, err)
-			require.Equal(t, db.DriftClosed, done.DriftFinding.Status)
-			require.NotEmpty(t, done.DriftFinding.Outcome)
+			require.Equal(t, driftdb.Closed, done.Finding.Status)
+			require.NotEmpty(t, done.Finding.Outcome)
 			broken, err := w.store.VerifyAudit(t.Context(), "drift", f.ID)
 			require.NoError(t, err)
 			require.Zero(t, broken)
@@ -371,7 +372,7 @@ func TestEachDetector(t *testing.T) {
 }
 
 // decide takes the actions that a detector allows, and is refused the others.
-func (w *world) decide(d lifecycle.DriftDetector, f db.DriftFinding, adopt bool) {
+func (w *world) decide(d lifecycle.DriftDetector, f driftdb.Finding, adopt bool) {
 	t := w.t
 	t.Helper()
 	require.Equal(t, adopt, d.Allows(lifecycle.DriftAdopt), "the table adopts what can be adopted")
@@ -384,7 +385,7 @@ func (w *world) decide(d lifecycle.DriftDetector, f db.DriftFinding, adopt bool)
 	}
 	ignored, err := w.act(f.ID, lifecycle.DriftIgnore)
 	require.NoError(t, err)
-	require.Equal(t, db.DriftIgnored, ignored.Status)
+	require.Equal(t, driftdb.Ignored, ignored.Status)
 	w.pass()
 	require.NotContains(t, w.open(), d.Name, "what is ignored stays quiet")
 	if d.Allows(lifecycle.DriftQuarantine) {
@@ -394,11 +395,11 @@ func (w *world) decide(d lifecycle.DriftDetector, f db.DriftFinding, adopt bool)
 		require.NoError(t, err)
 		require.Equal(t, lifecycle.NodeQuarantined, n.Status)
 		w.pass()
-		require.NotEqual(t, db.DriftClosed, w.finding(d.Name).Status, "a quarantine mends nothing")
+		require.NotEqual(t, driftdb.Closed, w.finding(d.Name).Status, "a quarantine mends nothing")
 	}
 	if adopt {
 		done, err := w.act(f.ID, lifecycle.DriftAdopt)
 		require.NoError(t, err)
-		require.Equal(t, db.DriftClosed, done.Status)
+		require.Equal(t, driftdb.Closed, done.Status)
 	}
 }

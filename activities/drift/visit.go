@@ -9,6 +9,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/bmc"
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
+	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -42,7 +43,7 @@ func (a *Activities) VisitBMCs(ctx context.Context, p Pass) (BMCReport, error) {
 	if err != nil {
 		return r, err
 	}
-	due, err := a.Store.DriftBMCsDue(ctx, p.SiteID, now.Add(-a.Policy.ProbeEvery), a.Policy.Probes)
+	due, err := driftdb.BMCsDue(ctx, a.Store, p.SiteID, now.Add(-a.Policy.ProbeEvery), a.Policy.Probes)
 	if err != nil {
 		return r, fault.Internal(ctx, err)
 	}
@@ -93,7 +94,7 @@ func (a *Activities) eachBMC(ctx context.Context, all []db.BMC, do func(context.
 // probe reads what a BMC shows without a login. A certificate that is not the
 // approved one is kept for an operator, as a job would.
 func (a *Activities) probe(ctx context.Context, rec db.BMC, now time.Time) (bool, error) {
-	seen := db.DriftProbe{BMCID: rec.ID, Address: rec.Address, At: now}
+	seen := driftdb.Probe{BMCID: rec.ID, Address: rec.Address, At: now}
 	opener := a.Openers[rec.Protocol]
 	if opener == nil {
 		return false, nil
@@ -108,7 +109,7 @@ func (a *Activities) probe(ctx context.Context, rec db.BMC, now time.Time) (bool
 	if err != nil {
 		seen.Problem = err.Error()
 	}
-	if err := a.Store.NoteDriftProbe(ctx, seen); err != nil {
+	if err := driftdb.RecordProbe(ctx, a.Store, seen); err != nil {
 		return false, err
 	}
 	if rec.PinSHA256 != "" && id.PinSHA256 != "" && !strings.EqualFold(rec.PinSHA256, id.PinSHA256) {
@@ -136,7 +137,7 @@ func (a *Activities) readPowers(ctx context.Context, p Pass, now time.Time, r *B
 	if err != nil {
 		return fault.Internal(ctx, err)
 	}
-	doubts, err := a.Store.DriftPowerDoubts(ctx, p.SiteID, now.Add(-a.Policy.LoginEvery), a.Policy.Logins)
+	doubts, err := driftdb.BMCsOfUnknownPower(ctx, a.Store, p.SiteID, now.Add(-a.Policy.LoginEvery), a.Policy.Logins)
 	if err != nil {
 		return fault.Internal(ctx, err)
 	}
@@ -156,7 +157,7 @@ func (a *Activities) readPowers(ctx context.Context, p Pass, now time.Time, r *B
 		if err != nil {
 			return err
 		}
-		if err := a.Store.NoteDriftPower(ctx, id, string(out.Power), at); err != nil {
+		if err := driftdb.RecordPower(ctx, a.Store, id, string(out.Power), at); err != nil {
 			return fault.Internal(ctx, err)
 		}
 	}

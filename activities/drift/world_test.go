@@ -24,6 +24,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/drift"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
@@ -292,41 +293,41 @@ func onePass(t *testing.T, acts *drift.Activities, siteID string, last *drift.Pa
 func (w *world) open() []string {
 	w.t.Helper()
 	var out []string
-	for _, f := range w.findings(db.DriftOpen) {
+	for _, f := range w.findings(driftdb.Open) {
 		out = append(out, f.Detector)
 	}
 	return out
 }
 
-func (w *world) findings(status string) []db.DriftFinding {
+func (w *world) findings(status string) []driftdb.Finding {
 	w.t.Helper()
-	rows, err := w.store.ListDrift(w.t.Context(), db.DriftFilter{Status: status, SiteID: w.site.ID}, "", 1000)
+	rows, err := driftdb.ListFindings(w.t.Context(), w.store, driftdb.Filter{Status: status, SiteID: w.site.ID}, "", 1000)
 	require.NoError(w.t, err)
-	var out []db.DriftFinding
+	var out []driftdb.Finding
 	for _, r := range rows {
-		out = append(out, r.DriftFinding)
+		out = append(out, r.Finding)
 	}
 	return out
 }
 
 // finding is the open finding of a detector.
-func (w *world) finding(detector string) db.DriftFinding {
+func (w *world) finding(detector string) driftdb.Finding {
 	w.t.Helper()
 	for _, f := range w.findings("") {
-		if f.Detector == detector && f.Status != db.DriftClosed {
+		if f.Detector == detector && f.Status != driftdb.Closed {
 			return f
 		}
 	}
 	require.Failf(w.t, "not found", "no live finding of %s; open are %v", detector, w.open())
-	return db.DriftFinding{}
+	return driftdb.Finding{}
 }
 
 // act does what an operator decides.
-func (w *world) act(id string, action lifecycle.DriftAction) (db.DriftFinding, error) {
-	var f db.DriftFinding
+func (w *world) act(id string, action lifecycle.DriftAction) (driftdb.Finding, error) {
+	var f driftdb.Finding
 	err := w.store.Tx(w.t.Context(), func(tx *db.Tx) error {
 		var err error
-		f, err = tx.ActOnDrift(w.t.Context(), id, 0, action, db.Actor{Owner: lifecycle.OwnerAdmin, ID: "ada", Comment: "I looked"})
+		f, err = driftdb.ActOnFinding(w.t.Context(), tx, id, 0, action, db.Actor{Owner: lifecycle.OwnerAdmin, ID: "ada", Comment: "I looked"})
 		return err
 	})
 	return f, err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
+	evidencedb "github.com/slipway-cloud/slipway/db/evidence"
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
@@ -82,7 +83,7 @@ func (a *Activities) CertifyNode(ctx context.Context, in CertifyIn) (contract.Ce
 // findSameCertificate returns the id of the node's last certificate when it is of the same run and
 // has the same content. It returns "" otherwise.
 func (a *Activities) findSameCertificate(ctx context.Context, c evidence.Certificate) (string, error) {
-	rows, err := a.Store.CertificatesOfNode(ctx, c.Subject.NodeID)
+	rows, err := evidencedb.CertificatesOfNode(ctx, a.Store, c.Subject.NodeID)
 	if err != nil {
 		return "", fault.Internal(ctx, err)
 	}

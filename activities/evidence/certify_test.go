@@ -36,7 +36,7 @@ func newCertifyFixture(t *testing.T) *certifyFixture {
 // last returns the node's newest certificate, and how many there are.
 func (w *certifyFixture) last() (evidence.Certificate, int) {
 	w.Helper()
-	rows, err := w.Store.CertificatesOfNode(w.Context(), w.Ref.NodeID)
+	rows, err := evidencedb.CertificatesOfNode(w.Context(), w.Store, w.Ref.NodeID)
 	require.NoError(w, err)
 	require.NotEmpty(w, rows)
 	var c evidence.Certificate

@@ -24,6 +24,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/agentapi"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	evidencedb "github.com/slipway-cloud/slipway/db/evidence"
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers/secrets"
@@ -302,7 +303,7 @@ func TestAnAgentLearnsOfNewKeys(t *testing.T) {
 	in.TaskKeyIDs = make([]string, 100)
 	f.agent.refused(400, protocol.ProblemInvalid, protocol.PathHeartbeat, in)
 
-	require.NoError(t, f.db.RetireSigningKey(t.Context(), keys[0].KeyID))
+	require.NoError(t, evidencedb.RetireSigningKey(t.Context(), f.db, keys[0].KeyID))
 	f.restart()
 	in.TaskKeyIDs = []string{keys[0].KeyID}
 	f.agent.ok(protocol.PathHeartbeat, in, &out)

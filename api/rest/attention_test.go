@@ -18,6 +18,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -70,7 +71,7 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 	require.NoError(t, store.SetBMCPinPending(t.Context(), bmc.ID, "abcd"))
 	unknown := uncertainTask(t, store, dsn)
 	absent, _ := lifecycle.DriftDetectorOf(lifecycle.DriftMachineAbsent)
-	_, err = store.SeeDrift(t.Context(), locked.SiteID, []db.DriftSighting{{Detector: absent, Subject: locked.ID, NodeID: locked.ID, Message: "MAAS has no such machine"}})
+	_, err = driftdb.ObserveFindings(t.Context(), store, locked.SiteID, []driftdb.Observation{{Detector: absent, Subject: locked.ID, NodeID: locked.ID, Message: "MAAS has no such machine"}})
 	require.NoError(t, err)
 	dbtest.PXENode(t, store, "52:54:01:00:00:01", lifecycle.NodeInstallFailed)
 	moves := dbtest.Job(t, store, dbtest.On(dbtest.PXENode(t, store, "52:54:01:00:00:03", lifecycle.NodeMigrating).ID), dbtest.JobStatus(lifecycle.JobRunning))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
+	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -103,20 +104,20 @@ func (s *Server) listDrift(ctx context.Context, in *DriftQuery) (*Listed[Drift],
 	if _, known := lifecycle.DriftDetectorOf(in.Detector); in.Detector != "" && !known {
 		return nil, problem.NewInvalid(problem.Field{Location: "query.detector", Message: "is no detector; docs/states/drift.md lists them"})
 	}
-	f := db.DriftFilter{Status: in.Status, Detector: in.Detector, Severity: string(in.Severity), SiteID: in.SiteID, NodeID: in.NodeID}
-	rows, err := s.cfg.Store.ListDrift(ctx, f, before, in.Limit+1)
+	f := driftdb.Filter{Status: in.Status, Detector: in.Detector, Severity: string(in.Severity), SiteID: in.SiteID, NodeID: in.NodeID}
+	rows, err := driftdb.ListFindings(ctx, s.cfg.Store, f, before, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
-	return paged(rows, in.Limit, func(r db.DriftLine) string { return r.DriftFinding.ID }, driftView), nil
+	return paged(rows, in.Limit, func(r driftdb.FindingLine) string { return r.Finding.ID }, driftView), nil
 }
 
 func (s *Server) getDrift(ctx context.Context, in *DriftPath) (*Versioned[Drift], error) {
-	row, err := s.cfg.Store.DriftFinding(ctx, in.ID)
+	row, err := driftdb.FindingByID(ctx, s.cfg.Store, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	return versioned(row.DriftFinding.Version, driftView(row)), nil
+	return versioned(row.Finding.Version, driftView(row)), nil
 }
 
 func (s *Server) actOnDrift(ctx context.Context, in *struct {
@@ -138,7 +139,7 @@ func (s *Server) actOnDrift(ctx context.Context, in *struct {
 	err = s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
 		a := s.actor(ctx)
 		a.Comment = in.Body.Reason
-		_, err := tx.ActOnDrift(ctx, in.ID, version, in.Action, a)
+		_, err := driftdb.ActOnFinding(ctx, tx, in.ID, version, in.Action, a)
 		return err
 	})
 	if err != nil {
@@ -152,7 +153,7 @@ func (s *Server) listDriftPasses(ctx context.Context, in *Page) (*Listed[DriftPa
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.cfg.Store.ListDriftPasses(ctx, after, in.Limit+1)
+	rows, err := driftdb.ListPasses(ctx, s.cfg.Store, after, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +161,7 @@ func (s *Server) listDriftPasses(ctx context.Context, in *Page) (*Listed[DriftPa
 	if err != nil {
 		return nil, err
 	}
-	return paged(rows, in.Limit, func(r db.DriftPassOfSite) string { return r.SiteID }, func(r db.DriftPassOfSite) DriftPass {
+	return paged(rows, in.Limit, func(r driftdb.SitePass) string { return r.SiteID }, func(r driftdb.SitePass) DriftPass {
 		since := r.BegunAt
 		if r.FinishedAt != nil {
 			since = *r.FinishedAt
@@ -172,8 +173,8 @@ func (s *Server) listDriftPasses(ctx context.Context, in *Page) (*Listed[DriftPa
 	}), nil
 }
 
-func driftView(r db.DriftLine) Drift {
-	f := r.DriftFinding
+func driftView(r driftdb.FindingLine) Drift {
+	f := r.Finding
 	out := Drift{
 		ID: f.ID, Detector: f.Detector, Severity: lifecycle.DriftSeverity(f.Severity), Status: f.Status, Scope: lifecycle.DriftScope(f.Scope), Subject: f.Subject,
 		SiteID: f.SiteID, NodeID: text(f.NodeID), Hostname: r.Hostname, BMCID: f.BMCID, SystemID: f.SystemID, Message: f.Message, Evidence: f.Evidence,
@@ -182,9 +183,9 @@ func driftView(r db.DriftLine) Drift {
 		Outcome: f.Outcome,
 	}
 	d, known := lifecycle.DriftDetectorOf(f.Detector)
-	if known && f.Status != db.DriftClosed {
+	if known && f.Status != driftdb.Closed {
 		out.NextAction, out.Adopts = d.Next, d.Adopts
-		out.AllowedActions = slices.DeleteFunc(d.Actions(), func(a lifecycle.DriftAction) bool { return db.DriftDone(f, a) })
+		out.AllowedActions = slices.DeleteFunc(d.Actions(), func(a lifecycle.DriftAction) bool { return driftdb.IsActionDone(f, a) })
 	}
 	return out
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -25,11 +26,11 @@ func drifts(t *testing.T, s *db.Store, n db.Node, detector, key string, evidence
 	t.Helper()
 	d, known := lifecycle.DriftDetectorOf(detector)
 	require.True(t, known, detector)
-	_, err := s.SeeDrift(t.Context(), n.SiteID, []db.DriftSighting{{Detector: d, Subject: n.ID, NodeID: n.ID, Key: key, Message: "seen " + key, Evidence: evidence}})
+	_, err := driftdb.ObserveFindings(t.Context(), s, n.SiteID, []driftdb.Observation{{Detector: d, Subject: n.ID, NodeID: n.ID, Key: key, Message: "seen " + key, Evidence: evidence}})
 	require.NoError(t, err)
-	rows, err := s.ListDrift(t.Context(), db.DriftFilter{NodeID: n.ID, Detector: detector}, "", 1)
+	rows, err := driftdb.ListFindings(t.Context(), s, driftdb.Filter{NodeID: n.ID, Detector: detector}, "", 1)
 	require.NoError(t, err)
-	return rest.Drift{ID: rows[0].DriftFinding.ID}
+	return rest.Drift{ID: rows[0].Finding.ID}
 }
 
 func TestDriftIsListedReadAndFiltered(t *testing.T) {
@@ -161,9 +162,9 @@ func TestPassesAreShown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	site := dbtest.Site(t, w.store, dbtest.Named("south"))
-	pass, err := w.store.BeginDriftPass(t.Context(), site.ID, time.Hour)
+	pass, err := driftdb.BeginPass(t.Context(), w.store, site.ID, time.Hour)
 	require.NoError(t, err)
-	require.NoError(t, w.store.FinishDriftPass(t.Context(), pass, "the region is away", []byte(`{"nodes": 3}`)))
+	require.NoError(t, driftdb.FinishPass(t.Context(), w.store, pass, "the region is away", []byte(`{"nodes": 3}`)))
 	var page struct{ Data []rest.DriftPass }
 	w.do("GET", "/api/v1/admin/drift-passes", nil, header{"Authorization": "Bearer " + w.tokens["viewer"]}).want(http.StatusOK).into(&page)
 	require.Len(t, page.Data, 1)
@@ -171,9 +172,9 @@ func TestPassesAreShown(t *testing.T) {
 	require.Equal(t, "the region is away", page.Data[0].Problem)
 	require.Nil(t, page.Data[0].FinishedAt)
 	require.False(t, page.Data[0].Late)
-	late, err := w.store.BeginDriftPass(t.Context(), site.ID, -time.Second)
+	late, err := driftdb.BeginPass(t.Context(), w.store, site.ID, -time.Second)
 	require.NoError(t, err)
-	require.NoError(t, w.store.FinishDriftPass(t.Context(), late, "", []byte(`{}`)))
+	require.NoError(t, driftdb.FinishPass(t.Context(), w.store, late, "", []byte(`{}`)))
 	w.do("GET", "/api/v1/admin/drift-passes", nil).want(http.StatusOK).into(&page)
 	require.True(t, page.Data[0].Late)
 	attention := w.attention("?kind=reconcile").Data

@@ -756,6 +756,23 @@ func (q *Queries) SKUByName(ctx context.Context, name string) (SKU, error) {
 	return i, err
 }
 
+const setBMCAddress = `-- name: SetBMCAddress :execrows
+UPDATE bmcs SET address = $1, version = version + 1, updated_at = now() WHERE id = $2 AND address <> $1
+`
+
+type SetBMCAddressParams struct {
+	Address string
+	ID      string
+}
+
+func (q *Queries) SetBMCAddress(ctx context.Context, arg SetBMCAddressParams) (int64, error) {
+	result, err := q.db.Exec(ctx, setBMCAddress, arg.Address, arg.ID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const setBMCFacts = `-- name: SetBMCFacts :execrows
 UPDATE bmcs SET vendor = $1, system_id = $2, version = version + 1, updated_at = now()
 WHERE id = $3 AND (vendor <> $1 OR system_id <> $2)

@@ -130,21 +130,6 @@ type Batch struct {
 	CreatedAt   time.Time
 }
 
-type Certificate struct {
-	ID           string
-	NodeID       string
-	RunID        string
-	Sequence     int64
-	Verdict      string
-	Simulated    bool
-	Payload      []byte
-	Hash         string
-	PreviousHash string
-	KeyID        string
-	Signature    []byte
-	IssuedAt     time.Time
-}
-
 type DeviceGroup struct {
 	Name            string
 	AutoPromote     bool
@@ -152,48 +137,6 @@ type DeviceGroup struct {
 	CreatedAt       time.Time
 	UpdatedAt       time.Time
 	EraseWorkflowID *string
-}
-
-type DriftFinding struct {
-	ID          string
-	SiteID      string
-	Detector    string
-	Scope       string
-	Subject     string
-	NodeID      *string
-	BMCID       string
-	SystemID    string
-	Severity    string
-	Status      string
-	Key         string
-	Message     string
-	Evidence    json.RawMessage
-	FirstSeenAt time.Time
-	LastSeenAt  time.Time
-	SeenCount   int64
-	ChangedAt   time.Time
-	Streak      int64
-	Action      string
-	ActedAt     *time.Time
-	ActedBy     string
-	ActedReason string
-	ActedKey    string
-	ClosedAt    *time.Time
-	Outcome     string
-	Version     int64
-}
-
-type DriftPass struct {
-	SiteID     string
-	Pass       int64
-	BegunAt    time.Time
-	ListedAt   *time.Time
-	FinishedAt *time.Time
-	TriedAt    *time.Time
-	Problem    string
-	DueSeconds int
-	MAASUser   string
-	Report     json.RawMessage
 }
 
 type EnrollmentToken struct {
@@ -455,15 +398,6 @@ type SecretVersion struct {
 	Ciphertext  []byte
 	Fingerprint []byte
 	CreatedAt   time.Time
-}
-
-type SigningKey struct {
-	ID        string
-	Purpose   string
-	Public    []byte
-	SecretRef string
-	CreatedAt time.Time
-	RetiredAt *time.Time
 }
 
 type Site struct {

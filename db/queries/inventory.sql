@@ -104,6 +104,9 @@ WHERE id = @id AND (pin_sha256 <> @pin_sha256 OR pin_pending <> '');
 -- name: SetBMCPinPending :execrows
 UPDATE bmcs SET pin_pending = @pin_pending, version = version + 1, updated_at = now() WHERE id = @id AND pin_pending <> @pin_pending;
 
+-- name: SetBMCAddress :execrows
+UPDATE bmcs SET address = @address, version = version + 1, updated_at = now() WHERE id = @id AND address <> @address;
+
 -- name: SetBMCFacts :execrows
 UPDATE bmcs SET vendor = @vendor, system_id = @system_id, version = version + 1, updated_at = now()
 WHERE id = @id AND (vendor <> @vendor OR system_id <> @system_id);

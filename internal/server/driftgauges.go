@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/slipway-cloud/slipway/db"
+	driftdb "github.com/slipway-cloud/slipway/db/drift"
 )
 
 // driftGauges tells Prometheus what the passes over sites found, by the same
@@ -20,8 +21,8 @@ type driftGauges struct {
 	mu     sync.Mutex
 	until  time.Time
 	known  bool
-	counts []db.DriftCount
-	passes []db.DriftPassOfSite
+	counts []driftdb.FindingCount
+	passes []driftdb.SitePass
 
 	open, pass, late *prometheus.Desc
 }
@@ -72,8 +73,8 @@ func (g *driftGauges) read() error {
 	ctx, cancel := context.WithTimeout(context.Background(), gaugesLimit)
 	defer cancel()
 	var err error
-	if g.counts, err = g.store.CountDrift(ctx); err == nil {
-		g.passes, err = g.store.ListDriftPasses(ctx, "", 1000)
+	if g.counts, err = driftdb.CountFindings(ctx, g.store); err == nil {
+		g.passes, err = driftdb.ListPasses(ctx, g.store, "", 1000)
 	}
 	if err != nil {
 		g.log.Warn("the gauges of drift cannot be read from the database", "error", err)

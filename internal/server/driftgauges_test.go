@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
-	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/internal/telemetry"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
@@ -21,11 +21,11 @@ func TestDriftIsInTheGauges(t *testing.T) {
 	store := dbtest.Store(t)
 	site := dbtest.Site(t, store, dbtest.Named("south"))
 	d, _ := lifecycle.DriftDetectorOf(lifecycle.DriftUnknownMachine)
-	_, err := store.SeeDrift(t.Context(), site.ID, []db.DriftSighting{{Detector: d, Subject: "abc123", Key: "abc123", Message: "m"}})
+	_, err := driftdb.ObserveFindings(t.Context(), store, site.ID, []driftdb.Observation{{Detector: d, Subject: "abc123", Key: "abc123", Message: "m"}})
 	require.NoError(t, err)
-	p, err := store.BeginDriftPass(t.Context(), site.ID, 900*time.Second)
+	p, err := driftdb.BeginPass(t.Context(), store, site.ID, 900*time.Second)
 	require.NoError(t, err)
-	require.NoError(t, store.FinishDriftPass(t.Context(), p, "", []byte("{}")))
+	require.NoError(t, driftdb.FinishPass(t.Context(), store, p, "", []byte("{}")))
 	read := func() string {
 		reg := prometheus.NewRegistry()
 		require.NoError(t, reg.Register(newDriftGauges(store, slog.New(slog.DiscardHandler))))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/db"
+	evidencedb "github.com/slipway-cloud/slipway/db/evidence"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
 )
 
@@ -15,17 +16,17 @@ import (
 // here. Repeating it for a run whose clean certificate stands last returns that
 // one. What follows from the certificate is done in the transaction that stores
 // it; it must not call the outside.
-func (r *Ring) Certify(ctx context.Context, c evidence.Certificate, follows ...func(*db.Tx) error) (db.Certificate, error) {
+func (r *Ring) Certify(ctx context.Context, c evidence.Certificate, follows ...func(*db.Tx) error) (evidencedb.Certificate, error) {
 	c.Judge()
 	// The key is fetched first: no transaction is open across a call.
 	key, err := r.signer(ctx, Certificates)
 	if err != nil {
-		return db.Certificate{}, err
+		return evidencedb.Certificate{}, err
 	}
-	var out db.Certificate
+	var out evidencedb.Certificate
 	err = r.Store.Tx(ctx, func(tx *db.Tx) error {
 		var err error
-		out, err = tx.AppendCertificate(ctx, c.Subject.NodeID, c.Run.ID, func(last *db.Certificate) (db.Certificate, error) {
+		out, err = evidencedb.AppendCertificate(ctx, tx, c.Subject.NodeID, c.Run.ID, func(last *evidencedb.Certificate) (evidencedb.Certificate, error) {
 			return link(c, last, key)
 		})
 		for _, do := range follows {
@@ -39,7 +40,7 @@ func (r *Ring) Certify(ctx context.Context, c evidence.Certificate, follows ...f
 }
 
 // link makes the certificate that follows last.
-func link(c evidence.Certificate, last *db.Certificate, key signer) (db.Certificate, error) {
+func link(c evidence.Certificate, last *evidencedb.Certificate, key signer) (evidencedb.Certificate, error) {
 	c.Schema, c.ID, c.Sequence, c.PreviousHash = evidence.Schema, db.NewID("cert"), 1, ""
 	if last != nil {
 		c.Sequence, c.PreviousHash = last.Sequence+1, last.Hash
@@ -47,10 +48,10 @@ func link(c evidence.Certificate, last *db.Certificate, key signer) (db.Certific
 	c.IssuedAt = time.Now().UTC().Truncate(time.Microsecond)
 	payload, err := json.Marshal(c)
 	if err != nil {
-		return db.Certificate{}, fmt.Errorf("encode the certificate of run %s: %w", c.Run.ID, err)
+		return evidencedb.Certificate{}, fmt.Errorf("encode the certificate of run %s: %w", c.Run.ID, err)
 	}
 	sig := key.sign(evidence.Message(evidence.CertificateContext, payload))
-	return db.Certificate{
+	return evidencedb.Certificate{
 		ID: c.ID, Sequence: c.Sequence, Verdict: string(c.Verdict), Simulated: c.Simulated, Payload: payload, Hash: evidence.Hash(payload),
 		PreviousHash: c.PreviousHash, KeyID: sig.KeyID, Signature: sig.Bytes, IssuedAt: c.IssuedAt,
 	}, nil
@@ -58,7 +59,7 @@ func link(c evidence.Certificate, last *db.Certificate, key signer) (db.Certific
 
 // Bundle is a node's whole chain with its signed head and the public keys.
 func (r *Ring) Bundle(ctx context.Context, nodeID string) (evidence.Bundle, error) {
-	rows, err := r.Store.CertificatesOfNode(ctx, nodeID)
+	rows, err := evidencedb.CertificatesOfNode(ctx, r.Store, nodeID)
 	if err != nil {
 		return evidence.Bundle{}, err
 	}

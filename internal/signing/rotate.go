@@ -9,6 +9,7 @@ import (
 	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/agent/taskkeys"
 	"github.com/slipway-cloud/slipway/db"
+	evidencedb "github.com/slipway-cloud/slipway/db/evidence"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -35,7 +36,7 @@ func (r *Ring) Rotate(ctx context.Context, p Purpose, overlap time.Duration) (Pu
 		return PublicKey{}, err
 	}
 	if overlap > 0 {
-		rows, err := r.Store.SigningKeys(ctx, string(p))
+		rows, err := evidencedb.SigningKeys(ctx, r.Store, string(p))
 		if err != nil {
 			return PublicKey{}, err
 		}
@@ -45,8 +46,8 @@ func (r *Ring) Rotate(ctx context.Context, p Purpose, overlap time.Duration) (Pu
 			}
 		}
 	}
-	row, err := r.add(ctx, p, func(k db.SigningKey) (db.SigningKey, error) {
-		return r.Store.SucceedSigningKey(ctx, old.ID, overlap, k)
+	row, err := r.add(ctx, p, func(k evidencedb.SigningKey) (evidencedb.SigningKey, error) {
+		return evidencedb.SucceedSigningKey(ctx, r.Store, old.ID, overlap, k)
 	})
 	if errors.Is(err, db.ErrStale) {
 		return PublicKey{}, fmt.Errorf("%w: another process has rotated it just now", ErrRotating)
@@ -56,7 +57,7 @@ func (r *Ring) Rotate(ctx context.Context, p Purpose, overlap time.Duration) (Pu
 
 // signingNow is the row of the key that signs at a moment: the oldest one whose
 // successor is not yet half through their overlap.
-func signingNow(rows []db.SigningKey, now time.Time) (db.SigningKey, bool) {
+func signingNow(rows []evidencedb.SigningKey, now time.Time) (evidencedb.SigningKey, bool) {
 	for i, row := range rows {
 		if row.RetiredAt == nil {
 			return row, true
@@ -68,7 +69,7 @@ func signingNow(rows []db.SigningKey, now time.Time) (db.SigningKey, bool) {
 			}
 		}
 	}
-	return db.SigningKey{}, false
+	return evidencedb.SigningKey{}, false
 }
 
 // TaskKeys are the keys of tasks as agents are told of them, each with the
@@ -78,7 +79,7 @@ func (r *Ring) TaskKeys(ctx context.Context) ([]protocol.TaskKey, error) {
 	if _, err := r.inUse(ctx, Tasks); err != nil {
 		return nil, err
 	}
-	rows, err := r.Store.SigningKeys(ctx, string(Tasks))
+	rows, err := evidencedb.SigningKeys(ctx, r.Store, string(Tasks))
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +105,7 @@ func (r *Ring) TaskKeys(ctx context.Context) ([]protocol.TaskKey, error) {
 
 // link signs a key with the one before it. The same rows give the same bytes, so
 // that nothing need be stored.
-func (r *Ring) link(ctx context.Context, previous db.SigningKey, k protocol.TaskKey) (*protocol.KeyLink, error) {
+func (r *Ring) link(ctx context.Context, previous evidencedb.SigningKey, k protocol.TaskKey) (*protocol.KeyLink, error) {
 	if previous.RetiredAt == nil {
 		return nil, fmt.Errorf("signing key %s is in use and has a successor; that cannot be", previous.ID)
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/db"
+	evidencedb "github.com/slipway-cloud/slipway/db/evidence"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -71,7 +72,7 @@ func (s signer) sign(message []byte) Signature {
 }
 
 func (r *Ring) signer(ctx context.Context, p Purpose) (signer, error) {
-	rows, err := r.Store.SigningKeys(ctx, string(p))
+	rows, err := evidencedb.SigningKeys(ctx, r.Store, string(p))
 	if err != nil {
 		return signer{}, err
 	}
@@ -91,7 +92,7 @@ func (r *Ring) Public(ctx context.Context, p Purpose) ([]PublicKey, error) {
 	if _, err := r.inUse(ctx, p); err != nil {
 		return nil, err
 	}
-	rows, err := r.Store.SigningKeys(ctx, string(p))
+	rows, err := evidencedb.SigningKeys(ctx, r.Store, string(p))
 	if err != nil {
 		return nil, err
 	}
@@ -102,8 +103,8 @@ func (r *Ring) Public(ctx context.Context, p Purpose) ([]PublicKey, error) {
 	return out, nil
 }
 
-func (r *Ring) inUse(ctx context.Context, p Purpose) (db.SigningKey, error) {
-	row, err := r.Store.SigningKeyInUse(ctx, string(p))
+func (r *Ring) inUse(ctx context.Context, p Purpose) (evidencedb.SigningKey, error) {
+	row, err := evidencedb.SigningKeyInUse(ctx, r.Store, string(p))
 	if !errors.Is(err, db.ErrNotFound) {
 		return row, err
 	}
@@ -112,35 +113,37 @@ func (r *Ring) inUse(ctx context.Context, p Purpose) (db.SigningKey, error) {
 
 // create makes the first key. When another process was first, its key is the
 // key.
-func (r *Ring) create(ctx context.Context, p Purpose) (db.SigningKey, error) {
-	return r.add(ctx, p, func(k db.SigningKey) (db.SigningKey, error) { return r.Store.AddSigningKey(ctx, k) })
+func (r *Ring) create(ctx context.Context, p Purpose) (evidencedb.SigningKey, error) {
+	return r.add(ctx, p, func(k evidencedb.SigningKey) (evidencedb.SigningKey, error) {
+		return evidencedb.AddSigningKey(ctx, r.Store, k)
+	})
 }
 
 // add stores the private half before anybody can learn of the public one.
-func (r *Ring) add(ctx context.Context, p Purpose, insert func(db.SigningKey) (db.SigningKey, error)) (db.SigningKey, error) {
+func (r *Ring) add(ctx context.Context, p Purpose, insert func(evidencedb.SigningKey) (evidencedb.SigningKey, error)) (evidencedb.SigningKey, error) {
 	public, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
-		return db.SigningKey{}, fmt.Errorf("make a signing key: %w", err)
+		return evidencedb.SigningKey{}, fmt.Errorf("make a signing key: %w", err)
 	}
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
-		return db.SigningKey{}, fmt.Errorf("encode a signing key: %w", err)
+		return evidencedb.SigningKey{}, fmt.Errorf("encode a signing key: %w", err)
 	}
 	id := db.NewID("key")
 	name := "slipway/signing/" + id
 	value := providers.NewSecret(string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})))
 	ref, err := r.Secrets.Put(ctx, name, value)
 	if err != nil {
-		return db.SigningKey{}, err
+		return evidencedb.SigningKey{}, err
 	}
-	row, err := insert(db.SigningKey{ID: id, Purpose: string(p), Public: public, SecretRef: string(ref)})
+	row, err := insert(evidencedb.SigningKey{ID: id, Purpose: string(p), Public: public, SecretRef: string(ref)})
 	if (err == nil && row.ID != id) || errors.Is(err, db.ErrStale) {
 		err = errors.Join(err, r.Secrets.Delete(ctx, name))
 	}
 	return row, err
 }
 
-func (r *Ring) private(ctx context.Context, row db.SigningKey) (ed25519.PrivateKey, error) {
+func (r *Ring) private(ctx context.Context, row evidencedb.SigningKey) (ed25519.PrivateKey, error) {
 	r.mu.Lock()
 	key, ok := r.keys[row.ID]
 	r.mu.Unlock()

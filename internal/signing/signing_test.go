@@ -18,6 +18,7 @@ import (
 	"github.com/slipway-cloud/slipway/agent/taskkeys"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	evidencedb "github.com/slipway-cloud/slipway/db/evidence"
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
@@ -66,8 +67,8 @@ func TestARetiredKeyStillVerifies(t *testing.T) {
 	r := ring(t, store, keyFile)
 	first, err := r.Sign(t.Context(), signing.Certificates, []byte("one"))
 	require.NoError(t, err)
-	require.NoError(t, store.RetireSigningKey(t.Context(), first.KeyID))
-	require.NoError(t, store.RetireSigningKey(t.Context(), first.KeyID), "repeatable")
+	require.NoError(t, evidencedb.RetireSigningKey(t.Context(), store, first.KeyID))
+	require.NoError(t, evidencedb.RetireSigningKey(t.Context(), store, first.KeyID), "repeatable")
 	second, err := r.Sign(t.Context(), signing.Certificates, []byte("two"))
 	require.NoError(t, err)
 	require.NotEqual(t, first.KeyID, second.KeyID)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/db"
+	evidencedb "github.com/slipway-cloud/slipway/db/evidence"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	simnode "github.com/slipway-cloud/slipway/sim/node"
@@ -57,7 +58,7 @@ func (b booted) scrubs(ctx context.Context, f *findings, t *Target) int {
 
 // certificates: a run has one at most, whatever its end.
 func (f *findings) certificates(ctx context.Context, t *Target) {
-	rows, err := t.Store.CertificatesOfNode(ctx, t.NodeID)
+	rows, err := evidencedb.CertificatesOfNode(ctx, t.Store, t.NodeID)
 	if err != nil {
 		f.add(WrongEnd, "%v", err)
 	}
@@ -77,7 +78,7 @@ func (b booted) completed(ctx context.Context, f *findings, t *Target) {
 	if !eventually(ctx, 10*time.Second, func() bool { return t.Machine.Power() == simhw.Off }) {
 		f.add(WrongEnd, "the old machine is %s, should be off", t.Machine.Power())
 	}
-	rows, err := t.Store.CertificatesOfNode(ctx, t.NodeID)
+	rows, err := evidencedb.CertificatesOfNode(ctx, t.Store, t.NodeID)
 	if err != nil {
 		f.add(WrongEnd, "%v", err)
 	}

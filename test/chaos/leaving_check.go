@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/db"
+	evidencedb "github.com/slipway-cloud/slipway/db/evidence"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	simnode "github.com/slipway-cloud/slipway/sim/node"
@@ -235,7 +236,7 @@ func (l leaving) tasks(ctx context.Context, f *findings, t *Target) {
 
 // certificates: one for each run that proves something.
 func (l leaving) certificates(ctx context.Context, f *findings, t *Target) {
-	rows, err := t.Store.CertificatesOfNode(ctx, t.NodeID)
+	rows, err := evidencedb.CertificatesOfNode(ctx, t.Store, t.NodeID)
 	if err != nil {
 		f.add(WrongEnd, "%v", err)
 		return

@@ -10,6 +10,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
+	evidencedb "github.com/slipway-cloud/slipway/db/evidence"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
@@ -66,7 +67,7 @@ func (w *world) node(t *testing.T, id string) db.Node {
 // certificate is the node's only one.
 func (w *world) certificate(t *testing.T, nodeID string) evidence.Certificate {
 	t.Helper()
-	rows, err := w.App.Store.CertificatesOfNode(t.Context(), nodeID)
+	rows, err := evidencedb.CertificatesOfNode(t.Context(), w.App.Store, nodeID)
 	require.NoError(t, err)
 	require.Len(t, rows, 1, "one certificate a run")
 	var c evidence.Certificate

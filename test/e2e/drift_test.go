@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/db"
+	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
@@ -15,13 +16,13 @@ import (
 )
 
 // openDrift lists the open findings of the site, by detector and node.
-func (w *world) openDrift(t *testing.T) map[string]db.DriftFinding {
+func (w *world) openDrift(t *testing.T) map[string]driftdb.Finding {
 	t.Helper()
-	rows, err := w.App.Store.ListDrift(t.Context(), db.DriftFilter{Status: db.DriftOpen, SiteID: w.site.ID}, "", 1000)
+	rows, err := driftdb.ListFindings(t.Context(), w.App.Store, driftdb.Filter{Status: driftdb.Open, SiteID: w.site.ID}, "", 1000)
 	require.NoError(t, err)
-	out := map[string]db.DriftFinding{}
+	out := map[string]driftdb.Finding{}
 	for _, r := range rows {
-		out[r.DriftFinding.Detector+" "+r.Hostname] = r.DriftFinding
+		out[r.Finding.Detector+" "+r.Hostname] = r.Finding
 	}
 	return out
 }
@@ -38,12 +39,12 @@ func (w *world) scheduleReconcile(t *testing.T, sites ...db.Site) {
 func (w *world) passes(t *testing.T, n int64) {
 	t.Helper()
 	var from int64
-	if p, err := w.App.Store.DriftPass(t.Context(), w.site.ID); err == nil {
+	if p, err := driftdb.PassOfSite(t.Context(), w.App.Store, w.site.ID); err == nil {
 		from = p.Pass
 	}
 	require.Eventually(t, func() bool {
 		_ = w.App.Reconciles().Now(t.Context(), w.site.ID) // one that is at work is waited for
-		p, err := w.App.Store.DriftPass(t.Context(), w.site.ID)
+		p, err := driftdb.PassOfSite(t.Context(), w.App.Store, w.site.ID)
 		return err == nil && p.Pass > from+n && p.FinishedAt != nil && p.FinishedAt.After(p.BegunAt)
 	}, runenv.Patience(2*time.Minute), 200*time.Millisecond, "no whole pass was made")
 }
@@ -65,7 +66,7 @@ func TestDrift_OfOnboardedNodes(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { // each node is accounted for
 		w.passes(t, 1)
-		p, err := w.App.Store.DriftPass(t.Context(), w.site.ID)
+		p, err := driftdb.PassOfSite(t.Context(), w.App.Store, w.site.ID)
 		return err == nil && time.Since(p.BegunAt) < time.Minute && len(w.openDrift(t)) == 0
 	}, runenv.Patience(2*time.Minute), 200*time.Millisecond)
 	wait(t, w.Config.Reconcile.Every/2+time.Second) // no finding waits any more for a second look
@@ -89,7 +90,7 @@ func TestDrift_OfOnboardedNodes(t *testing.T) {
 	name := lifecycle.DriftBootUnannounced + " gpu-" + booted.Spec().ID
 	require.Eventually(t, func() bool { _, found := w.openDrift(t)[name]; return found }, runenv.Patience(2*time.Minute), 500*time.Millisecond)
 	require.NoError(t, w.App.Store.Tx(t.Context(), func(tx *db.Tx) error {
-		_, err := tx.ActOnDrift(t.Context(), w.openDrift(t)[name].ID, 0, lifecycle.DriftAdopt, admin)
+		_, err := driftdb.ActOnFinding(t.Context(), tx, w.openDrift(t)[name].ID, 0, lifecycle.DriftAdopt, admin)
 		return err
 	}))
 	w.passes(t, 2)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
+	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/maas"
@@ -140,7 +141,7 @@ func (p *planner) settles(t *testing.T) {
 	p.becomes(t, p.foreign, providers.MAASDeployed)
 	// Each site is compared once when it is new; the next time is a day away.
 	require.Eventually(t, func() bool {
-		passes, err := p.App.Store.ListDriftPasses(t.Context(), "", 10)
+		passes, err := driftdb.ListPasses(t.Context(), p.App.Store, "", 10)
 		return err == nil && len(passes) == 2 && passes[0].TriedAt != nil && passes[1].TriedAt != nil
 	}, runenv.Patience(3*time.Minute), 200*time.Millisecond)
 	last := p.traces(t)

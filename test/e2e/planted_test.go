@@ -16,6 +16,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/agent/scrub"
 	"github.com/slipway-cloud/slipway/db"
+	evidencedb "github.com/slipway-cloud/slipway/db/evidence"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
@@ -295,7 +296,7 @@ func (w *world) runRow(t *testing.T, h *faultNode, nodeID string, p planted) db.
 // newest is the last certificate of a node.
 func (w *world) newest(t *testing.T, nodeID string) evidence.Certificate {
 	t.Helper()
-	rows, err := w.App.Store.CertificatesOfNode(t.Context(), nodeID)
+	rows, err := evidencedb.CertificatesOfNode(t.Context(), w.App.Store, nodeID)
 	require.NoError(t, err)
 	require.NotEmpty(t, rows)
 	var c evidence.Certificate

@@ -27,15 +27,26 @@ type Generator struct {
 	Outputs []string // files and folders that hold nothing else than outputs
 }
 
-// Generators returns all generators of the checkout.
-func Generators() []Generator {
-	return []Generator{{
-		Tool:    "sqlc",
-		Args:    []string{"generate"},
-		Module:  "github.com/sqlc-dev/sqlc",
-		Inputs:  []string{"sqlc.yaml", "db/migrations", "db/queries"},
-		Outputs: []string{"db/gen"},
-	}}
+// Generators returns all generators of the checkout at root.
+func Generators(root string) ([]Generator, error) {
+	settings, err := os.ReadFile(filepath.Join(root, "sqlc.yaml"))
+	if err != nil {
+		return nil, fmt.Errorf("read which packages sqlc generates: %w", err)
+	}
+	g := Generator{
+		Tool:   "sqlc",
+		Args:   []string{"generate"},
+		Module: "github.com/sqlc-dev/sqlc",
+		Inputs: []string{"sqlc.yaml", "db/migrations"},
+	}
+	for _, match := range regexp.MustCompile(`\b(queries|out): ([\w/]+)`).FindAllSubmatch(settings, -1) {
+		if path := string(match[2]); string(match[1]) == "out" {
+			g.Outputs = append(g.Outputs, path)
+		} else {
+			g.Inputs = append(g.Inputs, path)
+		}
+	}
+	return []Generator{g}, nil
 }
 
 // Record returns the line of generated.sum that holds for the checkout as it is.
@@ -86,7 +97,10 @@ func Check(root string) error {
 			want = append(want, line)
 		}
 	}
-	generators := Generators()
+	generators, err := Generators(root)
+	if err != nil {
+		return err
+	}
 	if len(want) != len(generators) {
 		return fmt.Errorf("%s has %d records for %d generators: run make generate", Path, len(want), len(generators))
 	}
@@ -116,7 +130,11 @@ func difference(want, got string) string {
 // Write records the checkout as it is. Only a program that has just run the generators calls it.
 func Write(root string) error {
 	text := "# Written by `make generate`. Do not edit.\n"
-	for _, g := range Generators() {
+	generators, err := Generators(root)
+	if err != nil {
+		return err
+	}
+	for _, g := range generators {
 		record, err := g.Record(root)
 		if err != nil {
 			return err

@@ -3,6 +3,7 @@ package generated
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,7 +28,9 @@ func copyTree(t *testing.T) string {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, path)), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, path), text, 0o600))
 	}
-	for _, path := range []string{"db/queries", "db/migrations", "db/gen"} {
+	generators, err := Generators(root)
+	require.NoError(t, err)
+	for _, path := range slices.Concat(generators[0].Inputs[1:], generators[0].Outputs) { // the first is sqlc.yaml
 		require.NoError(t, os.CopyFS(filepath.Join(dir, path), os.DirFS(filepath.Join(root, path))))
 	}
 	require.NoError(t, Write(dir))
@@ -42,6 +45,8 @@ func TestCheck_ReportsEachChange(t *testing.T) {
 		"a new query file":       {"db/queries/unlisted.sql", "the inputs of sqlc changed"},
 		"a new migration":        {"db/migrations/99999_new.sql", "the inputs of sqlc changed"},
 		"changed settings":       {"sqlc.yaml", "the inputs of sqlc changed"},
+		"a query below db":       {"db/drift/queries/unlisted.sql", "the inputs of sqlc changed"},
+		"an output below db":     {"db/drift/gen/unlisted.go", "the outputs of sqlc changed"},
 		"a changed output":       {"db/gen/nodes.sql.go", "the outputs of sqlc changed"},
 		"a new file of outputs":  {"db/gen/unlisted.go", "the outputs of sqlc changed"},
 		"a record more":          {Path, "2 records for 1 generators"},

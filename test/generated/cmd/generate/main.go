@@ -31,7 +31,11 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, g := range generated.Generators() {
+	generators, err := generated.Generators(root)
+	if err != nil {
+		return err
+	}
+	for _, g := range generators {
 		tool, err := toolcache.Find(g.Tool)
 		if err != nil {
 			return err
@@ -46,25 +50,28 @@ func run(ctx context.Context) error {
 		if err := cmd.Run(); err != nil {
 			return fmt.Errorf("%s: %w", g.Tool, err)
 		}
-	}
-	if err := removeStale(root); err != nil {
-		return err
+		if err := removeStale(root, g.Outputs); err != nil {
+			return err
+		}
 	}
 	return generated.Write(root)
 }
 
-// removeStale removes the code of queries that are gone, which sqlc leaves.
-func removeStale(root string) error {
+// removeStale removes the code of queries that are gone, which sqlc leaves. The queries of a folder
+// x/gen are in x/queries.
+func removeStale(root string, outputs []string) error {
 	const suffix = ".go"
-	files, err := filepath.Glob(filepath.Join(root, "db", "gen", "*.sql"+suffix))
-	if err != nil {
-		return err
-	}
-	for _, file := range files {
-		query := filepath.Join(root, "db", "queries", strings.TrimSuffix(filepath.Base(file), suffix))
-		if _, err := os.Stat(query); os.IsNotExist(err) {
-			if err := os.Remove(file); err != nil {
-				return fmt.Errorf("remove the code of a query that is gone: %w", err)
+	for _, out := range outputs {
+		files, err := filepath.Glob(filepath.Join(root, out, "*.sql"+suffix))
+		if err != nil {
+			return err
+		}
+		for _, file := range files {
+			query := filepath.Join(root, filepath.Dir(out), "queries", strings.TrimSuffix(filepath.Base(file), suffix))
+			if _, err := os.Stat(query); os.IsNotExist(err) {
+				if err := os.Remove(file); err != nil {
+					return fmt.Errorf("remove the code of a query that is gone: %w", err)
+				}
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package db_test
+package drift_test
 
 import (
 	"sync"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -26,21 +27,21 @@ func TestManyPassesOpenOneFinding(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			k, err := s.SeeDrift(t.Context(), n.SiteID, []db.DriftSighting{{Detector: d, Subject: n.ID, NodeID: n.ID, Key: "7 of 8", Message: "m"}})
+			k, err := driftdb.ObserveFindings(t.Context(), s, n.SiteID, []driftdb.Observation{{Detector: d, Subject: n.ID, NodeID: n.ID, Key: "7 of 8", Message: "m"}})
 			require.NoError(t, err)
 			opened.Add(int64(k))
 		})
 	}
 	wg.Wait()
 	require.EqualValues(t, 1, opened.Load())
-	rows, err := s.ListDrift(t.Context(), db.DriftFilter{}, "", 10)
+	rows, err := driftdb.ListFindings(t.Context(), s, driftdb.Filter{}, "", 10)
 	require.NoError(t, err)
 	require.Len(t, rows, 1)
-	require.EqualValues(t, 8, rows[0].DriftFinding.SeenCount)
-	closed, err := s.CloseDrift(t.Context(), n.SiteID, []db.DriftRef{{Detector: d.Name, Subject: n.ID, Outcome: "gone"}})
+	require.EqualValues(t, 8, rows[0].Finding.SeenCount)
+	closed, err := driftdb.CloseFindings(t.Context(), s, n.SiteID, []driftdb.Ref{{Detector: d.Name, Subject: n.ID, Outcome: "gone"}})
 	require.NoError(t, err)
 	require.Equal(t, 1, closed)
-	k, err := s.SeeDrift(t.Context(), n.SiteID, []db.DriftSighting{{Detector: d, Subject: n.ID, NodeID: n.ID, Key: "7 of 8", Message: "m"}})
+	k, err := driftdb.ObserveFindings(t.Context(), s, n.SiteID, []driftdb.Observation{{Detector: d, Subject: n.ID, NodeID: n.ID, Key: "7 of 8", Message: "m"}})
 	require.NoError(t, err)
 	require.Equal(t, 1, k, "a fault that comes back is a finding of its own")
 	for { // give the events their cursors
@@ -57,7 +58,7 @@ func TestManyPassesOpenOneFinding(t *testing.T) {
 		types = append(types, e.Type)
 	}
 	require.Equal(t, []string{"drift.opened", "drift.closed", "drift.opened"}, types, "one event for each that opened or closed")
-	pruned, err := s.PruneDrift(t.Context(), time.Now().Add(time.Hour))
+	pruned, err := driftdb.PruneFindings(t.Context(), s, time.Now().Add(time.Hour))
 	require.NoError(t, err)
 	require.EqualValues(t, 1, pruned, "the open one stays")
 }
@@ -67,24 +68,24 @@ func TestTwoPassesNeverExceedTheBreaker(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)
 	site := dbtest.Site(t, s)
-	p, err := s.BeginDriftPass(t.Context(), site.ID, time.Hour)
+	p, err := driftdb.BeginPass(t.Context(), s, site.ID, time.Hour)
 	require.NoError(t, err)
 	d, _ := lifecycle.DriftDetectorOf(lifecycle.DriftGPUCount)
 	for range 8 {
 		n := dbtest.Node(t, s, dbtest.Active(), dbtest.At(site.ID))
 		for range lifecycle.DriftConfirm {
-			_, err := s.SeeDrift(t.Context(), site.ID, []db.DriftSighting{{Detector: d, Subject: n.ID, NodeID: n.ID, Key: "7 of 8", Message: "m"}})
+			_, err := driftdb.ObserveFindings(t.Context(), s, site.ID, []driftdb.Observation{{Detector: d, Subject: n.ID, NodeID: n.ID, Key: "7 of 8", Message: "m"}})
 			require.NoError(t, err)
 		}
 	}
-	all, err := s.DriftToQuarantine(t.Context(), site.ID, []string{d.Name}, p.BegunAt, 100)
+	all, err := driftdb.FindingsToQuarantine(t.Context(), s, site.ID, []string{d.Name}, p.BegunAt, 100)
 	require.NoError(t, err)
 	require.Len(t, all, 8)
 	var done atomic.Int64
 	var wg sync.WaitGroup
 	for _, c := range append(all, all...) {
 		wg.Go(func() {
-			did, b, err := s.QuarantineByReconciler(t.Context(), site.ID, c, 0.25, reconciler)
+			did, b, err := driftdb.QuarantineByReconciler(t.Context(), s, site.ID, c, 0.25, reconciler)
 			require.NoError(t, err)
 			require.EqualValues(t, 2, b.Limit)
 			if did {
@@ -105,13 +106,13 @@ func TestASiteTakesItsObservationsAlong(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)
 	site := dbtest.Site(t, s)
-	_, err := s.BeginDriftPass(t.Context(), site.ID, time.Hour)
+	_, err := driftdb.BeginPass(t.Context(), s, site.ID, time.Hour)
 	require.NoError(t, err)
-	require.NoError(t, s.PutDriftMachines(t.Context(), site.ID, []db.DriftMachine{{SystemID: "abc123", MACs: []string{}, Facts: []byte(`{"power": "on"}`)}}))
+	require.NoError(t, driftdb.PutMachines(t.Context(), s, site.ID, []driftdb.Machine{{SystemID: "abc123", MACs: []string{}, Facts: []byte(`{"power": "on"}`)}}))
 	d, _ := lifecycle.DriftDetectorOf(lifecycle.DriftUnknownMachine)
-	_, err = s.SeeDrift(t.Context(), site.ID, []db.DriftSighting{{Detector: d, Subject: "abc123", SystemID: "abc123", Key: "abc123", Message: "m"}})
+	_, err = driftdb.ObserveFindings(t.Context(), s, site.ID, []driftdb.Observation{{Detector: d, Subject: "abc123", SystemID: "abc123", Key: "abc123", Message: "m"}})
 	require.NoError(t, err)
 	require.NoError(t, s.DeleteSite(t.Context(), site.ID, site.Version))
-	_, err = s.DriftPass(t.Context(), site.ID)
+	_, err = driftdb.PassOfSite(t.Context(), s, site.ID)
 	require.ErrorIs(t, err, db.ErrNotFound)
 }

@@ -1,24 +1,24 @@
--- name: BeginDriftPass :one
+-- name: BeginPass :one
 INSERT INTO drift_passes (site_id, due_seconds) VALUES (@site_id, @due_seconds)
 ON CONFLICT (site_id) DO UPDATE SET pass = drift_passes.pass + 1, begun_at = now(), listed_at = NULL, due_seconds = excluded.due_seconds
 RETURNING *;
 
--- name: DriftPass :one
+-- name: PassOfSite :one
 SELECT * FROM drift_passes WHERE site_id = @site_id;
 
--- name: ListDriftPasses :many
+-- name: ListPasses :many
 SELECT p.site_id, s.name AS site_name, p.pass, p.begun_at, p.listed_at, p.finished_at, p.tried_at, p.problem, p.due_seconds, p.report
 FROM drift_passes p JOIN sites s ON s.id = p.site_id WHERE p.site_id > @after::text ORDER BY p.site_id LIMIT @max_rows;
 
--- name: ListedDriftPass :execrows
+-- name: RecordListing :execrows
 UPDATE drift_passes SET listed_at = @listed_at::timestamptz, maas_user = @maas_user WHERE site_id = @site_id AND pass = @pass;
 
--- name: FinishDriftPass :execrows
+-- name: FinishPass :execrows
 UPDATE drift_passes SET tried_at = now(), problem = @problem, report = @report,
     finished_at = CASE WHEN @problem::text = '' THEN now() ELSE finished_at END
 WHERE site_id = @site_id AND pass = @pass;
 
--- name: PutDriftMachines :execrows
+-- name: PutMachines :execrows
 -- What has not changed is not written again.
 INSERT INTO drift_machines (site_id, system_id, hostname, serial, macs, facts)
 SELECT @site_id, m.system_id, m.hostname, m.serial, m.macs, m.facts
@@ -27,22 +27,22 @@ ON CONFLICT (site_id, system_id) DO UPDATE SET hostname = excluded.hostname, ser
 WHERE (drift_machines.hostname, drift_machines.serial, drift_machines.macs, drift_machines.facts)
     IS DISTINCT FROM (excluded.hostname, excluded.serial, excluded.macs, excluded.facts);
 
--- name: DropDriftMachines :execrows
+-- name: DeleteUnlistedMachines :execrows
 DELETE FROM drift_machines WHERE site_id = @site_id AND system_id <> ALL (@seen::text[]);
 
--- name: TiedDriftMachines :many
+-- name: MachinesWithBMC :many
 -- Machines that are nodes with a BMC: whose BMC's address is worth asking for.
 SELECT m.system_id FROM drift_machines m
 JOIN nodes n ON n.site_id = m.site_id AND n.maas_system_id = m.system_id AND n.status <> 'deleted'
 JOIN bmcs b ON b.node_id = n.id
 WHERE m.site_id = @site_id AND m.system_id > @after::text ORDER BY m.system_id LIMIT @max_rows;
 
--- name: SetDriftPowerAddresses :execrows
+-- name: SetPowerAddresses :execrows
 UPDATE drift_machines m SET power_address = a.address
 FROM jsonb_to_recordset(@addresses::jsonb) AS a (system_id text, address text)
 WHERE m.site_id = @site_id AND m.system_id = a.system_id AND m.power_address <> a.address;
 
--- name: DriftNodes :many
+-- name: ListNodeFacts :many
 -- All that the detectors are told of a node, as one document.
 SELECT n.id, jsonb_build_object(
     'node', jsonb_build_object('id', n.id, 'status', n.status, 'hostname', n.hostname, 'serial', n.serial, 'hardware_uuid', n.hardware_uuid, 'macs', n.macs,
@@ -74,22 +74,22 @@ LEFT JOIN profiles p ON p.id = n.profile_id
 LEFT JOIN drift_marks r ON r.node_id = n.id
 ORDER BY n.id;
 
--- name: PutDriftMarks :execrows
+-- name: PutMarks :execrows
 INSERT INTO drift_marks (node_id, facts) SELECT m.node_id, m.facts FROM jsonb_to_recordset(@marks::jsonb) AS m (node_id text, facts jsonb)
 ON CONFLICT (node_id) DO UPDATE SET facts = excluded.facts, marked_at = now();
 
--- name: ChangeDriftMark :exec
+-- name: ChangeMark :exec
 INSERT INTO drift_marks (node_id, facts) VALUES (@node_id, @facts)
 ON CONFLICT (node_id) DO UPDATE SET facts = drift_marks.facts || excluded.facts;
 
--- name: DriftBMCsDue :many
+-- name: BMCsDue :many
 -- BMCs of the site's nodes, longest not looked at first.
 SELECT b.* FROM bmcs b JOIN nodes n ON n.id = b.node_id LEFT JOIN drift_bmcs o ON o.bmc_id = b.id
 WHERE n.site_id = @site_id AND n.status IN ('active', 'offline', 'quarantined', 'retired')
     AND (o.bmc_id IS NULL OR o.address <> b.address OR o.probed_at <= @before::timestamptz)
 ORDER BY o.probed_at NULLS FIRST, b.id LIMIT @max_rows;
 
--- name: DriftPowerDoubts :many
+-- name: BMCsOfUnknownPower :many
 -- BMCs of nodes in service whose power MAAS has as off or cannot tell, and that may be asked with a login.
 SELECT b.id FROM nodes n
 JOIN drift_machines m ON m.site_id = n.site_id AND m.system_id = n.maas_system_id
@@ -101,7 +101,7 @@ WHERE n.site_id = @site_id AND n.status IN ('active', 'offline') AND m.facts ->>
         AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
 ORDER BY o.power_at NULLS FIRST, b.id LIMIT @max_rows;
 
--- name: NoteDriftProbe :exec
+-- name: RecordProbe :exec
 INSERT INTO drift_bmcs (bmc_id, address, probed_at, answered_at, failures, pin_sha256, problem, probes)
 VALUES (@bmc_id, @address, @at::timestamptz, CASE WHEN @answered::boolean THEN @at::timestamptz END, CASE WHEN @answered::boolean THEN 0 ELSE 1 END,
     @pin_sha256, @problem, 1)
@@ -111,12 +111,12 @@ ON CONFLICT (bmc_id) DO UPDATE SET address = excluded.address, probed_at = exclu
     pin_sha256 = CASE WHEN excluded.failures = 0 OR drift_bmcs.address <> excluded.address THEN excluded.pin_sha256 ELSE drift_bmcs.pin_sha256 END,
     power = CASE WHEN drift_bmcs.address <> excluded.address THEN '' ELSE drift_bmcs.power END, probes = drift_bmcs.probes + 1;
 
--- name: NoteDriftPower :exec
+-- name: RecordPower :exec
 INSERT INTO drift_bmcs (bmc_id, address, probed_at, power, power_at, logins)
 SELECT b.id, b.address, 'epoch', @power, @at::timestamptz, 1 FROM bmcs b WHERE b.id = @bmc_id
 ON CONFLICT (bmc_id) DO UPDATE SET power = excluded.power, power_at = excluded.power_at, logins = drift_bmcs.logins + 1;
 
--- name: DriftDuplicateMACs :many
+-- name: DuplicateMACs :many
 SELECT v.mac::text AS value, array_agg(DISTINCT v.system_id) FILTER (WHERE v.system_id <> '')::text[] AS machines,
     array_agg(DISTINCT v.node_id) FILTER (WHERE v.node_id <> '')::text[] AS nodes
 FROM (SELECT unnest(m.macs) AS mac, m.system_id, '' AS node_id FROM drift_machines m WHERE m.site_id = @site_id
@@ -125,23 +125,23 @@ GROUP BY v.mac
 HAVING count(DISTINCT v.system_id) FILTER (WHERE v.system_id <> '') > 1 OR count(DISTINCT v.node_id) FILTER (WHERE v.node_id <> '') > 1
 ORDER BY v.mac LIMIT @max_rows;
 
--- name: DriftDuplicateSerials :many
+-- name: DuplicateSerials :many
 SELECT upper(m.serial)::text AS value, array_agg(m.system_id ORDER BY m.system_id)::text[] AS machines, '{}'::text[] AS nodes
 FROM drift_machines m WHERE m.site_id = @site_id AND m.serial <> '' GROUP BY upper(m.serial) HAVING count(*) > 1 ORDER BY 1 LIMIT @max_rows;
 
--- name: DriftDuplicateBMCs :many
+-- name: DuplicateBMCs :many
 SELECT v.address::text AS value, '{}'::text[] AS machines, array_agg(v.node_id ORDER BY v.node_id)::text[] AS nodes
 FROM (SELECT regexp_replace(regexp_replace(lower(b.address), '^https?://', ''), '(:443|:623)?/?$', '') AS address, n.id AS node_id
     FROM bmcs b JOIN nodes n ON n.id = b.node_id WHERE n.site_id = @site_id AND n.status <> 'deleted') v
 GROUP BY v.address HAVING count(*) > 1 ORDER BY 1 LIMIT @max_rows;
 
--- name: DriftDuplicateBoots :many
+-- name: DuplicateBoots :many
 SELECT h.boot_id::text AS value, '{}'::text[] AS machines, array_agg(n.id ORDER BY n.id)::text[] AS nodes
 FROM heartbeats h JOIN nodes n ON n.id = h.node_id
 WHERE n.site_id = @site_id AND n.status <> 'deleted' AND h.received_at > now() - interval '1 day'
 GROUP BY h.boot_id HAVING count(*) > 1 ORDER BY 1 LIMIT @max_rows;
 
--- name: DriftStrangers :many
+-- name: ListUnknownMachines :many
 -- Machines that are no node's, and the deleted node whose cards they have. One that a job is about to tie to its node is not strange.
 SELECT m.system_id, m.hostname, m.macs, m.facts, coalesce(g.id, '')::text AS deleted_node, coalesce(g.maas_system_id, '')::text AS deleted_system_id
 FROM drift_machines m
@@ -152,10 +152,10 @@ WHERE m.site_id = @site_id AND m.system_id > @after::text AND (@pool::text = '' 
     AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.site_id = m.site_id AND n.hostname = m.hostname AND n.status NOT IN ('deleted') AND n.maas_system_id IS NULL)
 ORDER BY m.system_id LIMIT @max_rows;
 
--- name: LiveDrift :many
+-- name: LiveFindings :many
 SELECT f.detector, f.subject, f.status FROM drift_findings f WHERE f.site_id = @site_id AND f.status <> 'closed' AND f.subject = ANY (@subjects::text[]);
 
--- name: SeeDrift :many
+-- name: ObserveFindings :many
 -- Opens findings, keeps the open ones up to date, and opens again an ignored one whose key is another. Rows are taken in one order, so that two writers
 -- never wait on each other in a circle. Of writers at the same moment the counts, and not what this statement saw before, tell which one opened it.
 WITH seen AS (
@@ -188,7 +188,7 @@ WITH seen AS (
 )
 SELECT k.id, k.detector, k.subject, k.status, (k.seen_count = 1)::boolean AS opened FROM kept k;
 
--- name: CloseDrift :execrows
+-- name: CloseFindings :execrows
 WITH gone AS (
     UPDATE drift_findings f SET status = 'closed', closed_at = now(), outcome = c.outcome, version = f.version + 1
     FROM jsonb_to_recordset(@closed::jsonb) AS c (detector text, subject text, outcome text)
@@ -201,26 +201,26 @@ WITH gone AS (
 )
 SELECT g.id FROM gone g;
 
--- name: UnseenDrift :many
+-- name: FindingsNotSeen :many
 -- Live findings of these detectors that the pass which began then has not seen.
 SELECT f.detector, f.subject FROM drift_findings f
 WHERE f.site_id = @site_id AND f.status <> 'closed' AND f.detector = ANY (@detectors::text[]) AND f.last_seen_at < @begun::timestamptz
 ORDER BY f.detector, f.subject LIMIT @max_rows;
 
--- name: DriftOfGoneNodes :many
+-- name: FindingsOfDeletedNodes :many
 SELECT f.detector, f.subject FROM drift_findings f JOIN nodes n ON n.id = f.node_id
 WHERE f.site_id = @site_id AND f.status <> 'closed' AND n.status = 'deleted' ORDER BY f.detector, f.subject LIMIT @max_rows;
 
--- name: PruneDrift :execrows
+-- name: PruneFindings :execrows
 DELETE FROM drift_findings WHERE id IN (SELECT f.id FROM drift_findings f WHERE f.status = 'closed' AND f.closed_at < @before::timestamptz LIMIT @max_rows);
 
--- name: DriftFinding :one
+-- name: FindingByID :one
 SELECT sqlc.embed(f), coalesce(n.hostname, '')::text AS hostname FROM drift_findings f LEFT JOIN nodes n ON n.id = f.node_id WHERE f.id = @id;
 
--- name: LockDriftFinding :one
+-- name: LockFinding :one
 SELECT * FROM drift_findings WHERE id = @id FOR NO KEY UPDATE;
 
--- name: ListDrift :many
+-- name: ListFindings :many
 -- Newest first.
 SELECT sqlc.embed(f), coalesce(n.hostname, '')::text AS hostname FROM drift_findings f LEFT JOIN nodes n ON n.id = f.node_id
 WHERE (@before::text = '' OR f.id < @before::text)
@@ -231,12 +231,12 @@ WHERE (@before::text = '' OR f.id < @before::text)
     AND (@node_id::text = '' OR f.node_id = @node_id::text)
 ORDER BY f.id DESC LIMIT @max_rows;
 
--- name: ActOnDrift :one
+-- name: ActOnFinding :one
 UPDATE drift_findings SET action = @action, acted_at = now(), acted_by = @acted_by, acted_reason = @reason, acted_key = key,
     status = @status, closed_at = CASE WHEN @status::text = 'closed' THEN now() END, outcome = @outcome, version = version + 1
 WHERE id = @id RETURNING *;
 
--- name: DriftToQuarantine :many
+-- name: FindingsToQuarantine :many
 -- Findings that the reconciler may quarantine a node for: seen by this pass and by the one before, nothing done about them yet, no job at work.
 SELECT f.id, f.node_id::text AS node_id, f.detector, f.key FROM drift_findings f JOIN nodes n ON n.id = f.node_id
 WHERE f.site_id = @site_id AND f.status = 'open' AND f.detector = ANY (@detectors::text[]) AND f.streak >= @confirm AND f.last_seen_at >= @begun::timestamptz
@@ -245,17 +245,14 @@ WHERE f.site_id = @site_id AND f.status = 'open' AND f.detector = ANY (@detector
         AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
 ORDER BY f.first_seen_at, f.id LIMIT @max_rows;
 
--- name: LockDriftPass :one
+-- name: LockPass :one
 SELECT pass FROM drift_passes WHERE site_id = @site_id FOR UPDATE;
 
--- name: DriftQuarantines :one
+-- name: CountQuarantines :one
 -- How many nodes the reconciler quarantined within the hour, and how many are in service or were until then.
 SELECT (SELECT count(DISTINCT f.node_id) FROM drift_findings f
         WHERE f.site_id = @site_id AND f.action = 'quarantine' AND f.acted_by = 'reconciler' AND f.acted_at > now() - interval '1 hour')::bigint AS done,
     (SELECT count(*) FROM nodes n WHERE n.site_id = @site_id AND n.status IN ('active', 'offline'))::bigint AS serving;
 
--- name: SetBMCAddress :execrows
-UPDATE bmcs SET address = @address, version = version + 1, updated_at = now() WHERE id = @id AND address <> @address;
-
--- name: CountDrift :many
+-- name: CountFindings :many
 SELECT f.detector, f.severity, count(*) AS findings FROM drift_findings f WHERE f.status = 'open' GROUP BY f.detector, f.severity ORDER BY f.detector;
