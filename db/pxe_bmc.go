@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 // GivenBMC is the BMC that a PXE node is to have; its NodeID is not read.
@@ -75,7 +77,7 @@ func (tx *Tx) correctBMC(ctx context.Context, nodeID string, old BMC, in GivenBM
 	if want == old {
 		return old, nil
 	}
-	set := old.RotationState == RotationApplied || old.RotationState == RotationVerified
+	set := old.RotationState == lifecycle.RotationApplied || old.RotationState == lifecycle.RotationVerified
 	if set && want.CredentialRef != old.CredentialRef {
 		return old, &ConflictError{What: "rotation", Existing: old.ID, Message: fmt.Sprintf("a rotation has set a password of its own on the BMC at %s and is not ended; "+
 			"begin one anew (slipway bmc rotate %s), which settles what the BMC takes, and set the login afterwards", old.Address, old.ID)}

@@ -21,17 +21,17 @@ func give(t testing.TB, s *db.Store, nodeID, address, ref string, newMachine boo
 
 // rotate takes a BMC's login as far as a state; RotationNone is to the end. It
 // returns the reference of the password that was made.
-func rotate(t testing.TB, s *db.Store, bmcID, to string) string {
+func rotate(t testing.TB, s *db.Store, bmcID string, to lifecycle.RotationState) string {
 	t.Helper()
 	job := dbtest.Job(t, s)
 	row, err := s.BeginBMCRotation(t.Context(), bmcID, job.ID)
 	require.NoError(t, err)
 	ref := "bmc/rotated/" + bmcID + "/" + row.ID + "@1"
 	require.NoError(t, s.SetBMCCandidate(t.Context(), bmcID, ref, ""))
-	from := db.RotationPrepared
-	for _, next := range []string{db.RotationApplying, db.RotationApplied, db.RotationVerified} {
-		require.NoError(t, s.MoveBMCRotation(t.Context(), bmcID, ref, from, next))
-		if from = next; next == to {
+	from := lifecycle.RotationPrepared
+	for _, move := range []lifecycle.Transition[lifecycle.RotationState]{lifecycle.RotationSend, lifecycle.RotationAccept, lifecycle.RotationVerify} {
+		require.NoError(t, s.MoveBMCRotation(t.Context(), bmcID, ref, from, move))
+		if from = move.To; from == to {
 			return ref
 		}
 	}
@@ -69,8 +69,8 @@ func TestThePasswordOfABMCThatWasReplacedIsKept(t *testing.T) {
 			n := dbtest.PXENode(t, s, mac(971), lifecycle.NodeActive)
 			a, err := give(t, s, n.ID, "https://192.0.2.71", "bmc/a", false)
 			require.NoError(t, err)
-			rotate(t, s, a.ID, db.RotationNone)
-			kept := rotate(t, s, a.ID, db.RotationNone)
+			rotate(t, s, a.ID, lifecycle.RotationNone)
+			kept := rotate(t, s, a.ID, lifecycle.RotationNone)
 			to := "https://192.0.2.72"
 			if same {
 				to = "192.0.2.71:443"
@@ -80,9 +80,9 @@ func TestThePasswordOfABMCThatWasReplacedIsKept(t *testing.T) {
 			b, err := s.BMCOfNode(t.Context(), n.ID)
 			require.NoError(t, err)
 			require.NotEqual(t, a.ID, b.ID)
-			require.Equal(t, []string{to, "bmc/b", "", "", ""}, []string{b.Address, b.CredentialRef, b.CandidateRef, b.PreviousRef, b.RotationState})
+			require.Equal(t, []string{to, "bmc/b", "", "", ""}, []string{b.Address, b.CredentialRef, b.CandidateRef, b.PreviousRef, string(b.RotationState)})
 			for range 3 {
-				rotate(t, s, b.ID, db.RotationNone)
+				rotate(t, s, b.ID, lifecycle.RotationNone)
 			}
 			left, err := s.BMC(t.Context(), a.ID)
 			require.NoError(t, err)
@@ -109,25 +109,25 @@ func TestThePasswordOfABMCThatWasReplacedIsKept(t *testing.T) {
 func TestARotationThatWasLeftOpenStaysWithItsBMC(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)
-	for i, state := range []string{db.RotationApplying, db.RotationApplied} {
+	for i, state := range []lifecycle.RotationState{lifecycle.RotationApplying, lifecycle.RotationApplied} {
 		n := dbtest.PXENode(t, s, mac(973+i), lifecycle.NodeActive)
 		a, err := give(t, s, n.ID, "https://192.0.2."+[]string{"73", "74"}[i], "bmc/a", false)
 		require.NoError(t, err)
 		candidate := rotate(t, s, a.ID, state)
 		require.NoError(t, s.SetBMCPin(t.Context(), a.ID, "abcd"))
 		require.NoError(t, s.BlockBMCLogin(t.Context(), a.ID, "rejected"))
-		if state == db.RotationApplied {
+		if state == lifecycle.RotationApplied {
 			_, err = give(t, s, n.ID, a.Address, "bmc/other", false)
 			conflict(t, err, "rotation", a.ID)
 		}
 		b, err := give(t, s, n.ID, "https://192.0.2."+[]string{"83", "84"}[i], "bmc/b", false)
 		require.NoError(t, err)
-		require.Equal(t, []string{"bmc/b", "", "", ""}, []string{b.CredentialRef, b.CandidateRef, b.RotationState, b.PinSHA256})
+		require.Equal(t, []string{"bmc/b", "", "", ""}, []string{b.CredentialRef, b.CandidateRef, string(b.RotationState), b.PinSHA256})
 		require.Nil(t, b.AuthBlockedAt, "the other BMC's block")
 		left, err := s.BMC(t.Context(), a.ID)
 		require.NoError(t, err)
 		require.Nil(t, left.NodeID)
-		require.Equal(t, []string{"bmc/a", candidate, state, "abcd"}, []string{left.CredentialRef, left.CandidateRef, left.RotationState, left.PinSHA256})
+		require.Equal(t, []string{"bmc/a", candidate, string(state), "abcd"}, []string{left.CredentialRef, left.CandidateRef, string(left.RotationState), left.PinSHA256})
 		require.NotNil(t, left.AuthBlockedAt)
 	}
 }

@@ -5,23 +5,7 @@ import (
 	"errors"
 
 	"github.com/slipway-cloud/slipway/db/gen"
-)
-
-// How far the rotation of a BMC's login is (bmcs.rotation_state). It says which
-// of the two stored logins the BMC takes: the current one while it is prepared,
-// the candidate once it is applied, and either of them while it is applying.
-const (
-	RotationNone     = ""
-	RotationPrepared = "prepared" // the candidate is stored; nothing was sent, or it was refused
-	RotationApplying = "applying" // written before the candidate is sent
-	RotationApplied  = "applied"  // the BMC took the candidate
-	RotationVerified = "verified" // and let a new login with it in
-)
-
-// The outcomes of a rotation.
-const (
-	RotationRotated = "rotated" // the new login is the stored one
-	RotationUndone  = "undone"  // the old one stays
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 // BMCRotation is one row of a BMC's history of logins, by reference.
@@ -76,14 +60,20 @@ func (s *Store) SetBMCCandidate(ctx context.Context, bmcID, candidate, insteadOf
 	})
 }
 
-// MoveBMCRotation moves the rotation of a candidate from one state to the next,
-// or ErrStale.
-func (s statements) MoveBMCRotation(ctx context.Context, bmcID, candidate, from, to string) error {
-	n, err := s.q.MoveBMCRotation(ctx, gen.MoveBMCRotationParams{ID: bmcID, CandidateRef: candidate, FromState: from, ToState: to})
+// MoveBMCRotation moves the rotation of a candidate by t from the state in which the caller saw it.
+// It returns *lifecycle.IllegalTransitionError when t does not lead from there, and ErrStale when
+// the rotation is no longer in that state. CommitBMCRotation and DropBMCRotation end a rotation.
+func (s statements) MoveBMCRotation(
+	ctx context.Context, bmcID, candidate string, from lifecycle.RotationState, t lifecycle.Transition[lifecycle.RotationState],
+) error {
+	if err := lifecycle.BMCRotation.Check(t, from, lifecycle.OwnerJob, nil); err != nil {
+		return err
+	}
+	n, err := s.q.MoveBMCRotation(ctx, gen.MoveBMCRotationParams{ID: bmcID, CandidateRef: candidate, FromState: from, ToState: t.To})
 	return CheckGuarded("BMC "+bmcID, n, err)
 }
 
-// CommitBMCRotation makes the candidate, which the BMC takes, the BMC's login
+// CommitBMCRotation makes the verified candidate the BMC's login
 // and closes the history row with it. ErrStale when the row has moved on.
 func (s *Store) CommitBMCRotation(ctx context.Context, bmcID, candidate, message string) error {
 	return s.Tx(ctx, func(tx *Tx) error {
@@ -91,7 +81,7 @@ func (s *Store) CommitBMCRotation(ctx context.Context, bmcID, candidate, message
 		if err := CheckGuarded("BMC "+bmcID, n, err); err != nil {
 			return err
 		}
-		return tx.finishRotation(ctx, bmcID, RotationRotated, message)
+		return tx.finishRotation(ctx, bmcID, lifecycle.RotationRotated, message)
 	})
 }
 
@@ -105,13 +95,13 @@ func (s *Store) DropBMCRotation(ctx context.Context, bmcID, candidate, message s
 				return err
 			}
 		}
-		return tx.finishRotation(ctx, bmcID, RotationUndone, message)
+		return tx.finishRotation(ctx, bmcID, lifecycle.RotationUndone, message)
 	})
 }
 
 // finishRotation closes the history row. With the rotation ends its job's right
 // to log in, which a crash may have left: whoever rotates next would wait for it.
-func (tx *Tx) finishRotation(ctx context.Context, bmcID, outcome, message string) error {
+func (tx *Tx) finishRotation(ctx context.Context, bmcID string, outcome lifecycle.RotationState, message string) error {
 	open, err := tx.OpenBMCRotation(ctx, bmcID)
 	switch {
 	case err == nil:

@@ -13,7 +13,11 @@ func (m Machine[S]) Document() string {
 	if m.Lifecycle != "" {
 		title += ", lifecycle " + m.Lifecycle
 	}
-	fmt.Fprintf(&b, "# States: %s\n\nGenerated from package lifecycle (%s). Do not edit; `make generate` writes it.\n\n", title, m.Source)
+	source := "package lifecycle"
+	if m.Source != "" {
+		source += " (" + m.Source + ")"
+	}
+	fmt.Fprintf(&b, "# States: %s\n\nGenerated from %s. Do not edit; `make generate` writes it.\n\n", title, source)
 	b.WriteString("```mermaid\nstateDiagram-v2\n")
 	for _, s := range m.Initial {
 		fmt.Fprintf(&b, "    [*] --> %s\n", s)

@@ -15,11 +15,13 @@ var update = flag.Bool("update", false, "write the generated pages")
 
 func TestGeneratedPagesAreCurrent(t *testing.T) {
 	pages := map[string]string{
-		"node-maas.md": lifecycle.NodeMAAS.Document(),
-		"node-pxe.md":  lifecycle.NodePXE.Document(),
-		"job.md":       lifecycle.Job.Document(),
-		"node_task.md": lifecycle.NodeTask.Document(),
-		"actions.md":   lifecycle.DocumentActions(),
+		"node-maas.md":     lifecycle.NodeMAAS.Document(),
+		"node-pxe.md":      lifecycle.NodePXE.Document(),
+		"job.md":           lifecycle.Job.Document(),
+		"node_task.md":     lifecycle.NodeTask.Document(),
+		"bmc_rotation.md":  lifecycle.BMCRotation.Document(),
+		"drift_finding.md": lifecycle.DriftFinding.Document(),
+		"actions.md":       lifecycle.DocumentActions(),
 
 		"decommission.md": lifecycle.DocumentDecommission(),
 		"drift.md":        lifecycle.DocumentDrift(),

@@ -87,7 +87,7 @@ type StateInfo[S State] struct {
 type Machine[S State] struct {
 	Resource    string // "node", "job"
 	Lifecycle   string // "maas", "pxe", "" when the resource has only one
-	Source      string // the seed that defines it
+	Source      string // what defines it besides this package, "" for nothing
 	Initial     []S
 	States      []StateInfo[S]
 	Transitions []Transition[S]
@@ -192,5 +192,5 @@ func (m Machine[S]) Terminal(s S) bool {
 
 // AllEdges is every edge of every lifecycle: the content of lifecycle_edges.
 func AllEdges() []Edge {
-	return slices.Concat(NodeMAAS.Edges(), NodePXE.Edges(), Job.Edges(), NodeTask.Edges())
+	return slices.Concat(NodeMAAS.Edges(), NodePXE.Edges(), Job.Edges(), NodeTask.Edges(), BMCRotation.Edges(), DriftFinding.Edges())
 }

@@ -166,9 +166,9 @@ func (a *Activities) stopped(ctx context.Context, rec db.BMC) error {
 func slotRef(rec db.BMC, slot string) (string, error) {
 	if slot == "" {
 		switch rec.RotationState {
-		case db.RotationVerified:
+		case lifecycle.RotationVerified:
 			slot = contract.SlotCandidate
-		case db.RotationApplying, db.RotationApplied:
+		case lifecycle.RotationApplying, lifecycle.RotationApplied:
 			return "", fault.New(lifecycle.FailBMCUnreachable,
 				"the password of BMC %s is being changed and no login with the new one has succeeded yet; let its rotation end, then retry the stage", rec.Address)
 		default:

@@ -271,7 +271,7 @@ func TestNobodyGuessesWhileAPasswordIsOnItsWay(t *testing.T) {
 	f, err := l.acts.PrepareRotation(t.Context(), l.in("prepare"))
 	require.NoError(t, err)
 	require.NoError(t, l.resolve("other"), "prepared: the current login is live")
-	require.NoError(t, l.truth.MoveBMCRotation(t.Context(), l.bmcID, f.CandidateRef, db.RotationPrepared, db.RotationApplying))
+	require.NoError(t, l.truth.MoveBMCRotation(t.Context(), l.bmcID, f.CandidateRef, lifecycle.RotationPrepared, lifecycle.RotationSend))
 	requireClass(t, l.resolve("other"), lifecycle.FailBMCUnreachable)
 	_, err = l.acts.ApplyRotation(t.Context(), l.in("apply"))
 	require.NoError(t, err)

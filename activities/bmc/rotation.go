@@ -59,7 +59,7 @@ func (a *Activities) ApplyRotation(ctx context.Context, in RotateIn) (contract.R
 // candidate and does not let it in is told once more when this is repeated.
 func (a *Activities) VerifyRotation(ctx context.Context, in RotateIn) (contract.RotationFacts, error) {
 	r, err := a.begun(ctx, in)
-	if err != nil || r.committed() || r.rec.RotationState == db.RotationVerified {
+	if err != nil || r.committed() || r.rec.RotationState == lifecycle.RotationVerified {
 		return r.facts(), err
 	}
 	if err := r.apply(ctx); err != nil {
@@ -77,7 +77,7 @@ func (a *Activities) CommitRotation(ctx context.Context, in RotateIn) (contract.
 		return r.facts(), err
 	}
 	if !r.committed() {
-		if r.rec.RotationState != db.RotationVerified {
+		if r.rec.RotationState != lifecycle.RotationVerified {
 			return r.facts(), fault.New(lifecycle.FailStateDisagreement,
 				"no login with the new password of BMC %s has succeeded yet; rerun the job, which tries one first", r.rec.Address)
 		}

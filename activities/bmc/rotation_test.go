@@ -5,7 +5,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
 	redfishsim "github.com/slipway-cloud/slipway/sim/redfish"
@@ -60,7 +59,7 @@ func TestARotationStepByStepEachTwice(t *testing.T) {
 	rows, err := l.truth.ListBMCRotations(t.Context(), l.bmcID, "", 10)
 	require.NoError(t, err)
 	require.Len(t, rows, 1)
-	require.Equal(t, db.RotationRotated, rows[0].Outcome)
+	require.Equal(t, lifecycle.RotationRotated, rows[0].Outcome)
 }
 
 func TestAStepOutOfOrderIsRefused(t *testing.T) {

@@ -38,7 +38,7 @@ func (r *rotation) load(ctx context.Context) error {
 
 // committed: this job's rotation has ended with the new login.
 func (r *rotation) committed() bool {
-	return r.row.Outcome == db.RotationRotated && r.row.ToRef == r.rec.CredentialRef
+	return r.row.Outcome == lifecycle.RotationRotated && r.row.ToRef == r.rec.CredentialRef
 }
 
 func (r *rotation) facts() contract.RotationFacts {
@@ -49,15 +49,15 @@ func (r *rotation) facts() contract.RotationFacts {
 	case r.committed():
 		f.CandidateRef, f.Slot = r.row.ToRef, contract.SlotCandidate
 		f.Applied, f.Verified, f.Committed = true, true, true
-	case r.row.Outcome == db.RotationUndone:
+	case r.row.Outcome == lifecycle.RotationUndone:
 		f.Slot, f.Undone = contract.SlotCurrent, true
-	case r.rec.RotationState == db.RotationApplying:
+	case r.rec.RotationState == lifecycle.RotationApplying:
 		f.Slot, f.Note = contract.SlotUnknown, "the new password was sent; it is not known yet whether the BMC took it"
-	case r.rec.RotationState == db.RotationApplied:
+	case r.rec.RotationState == lifecycle.RotationApplied:
 		f.Slot, f.Applied, f.Note = contract.SlotCandidate, true, "the BMC took the new password"
-	case r.rec.RotationState == db.RotationVerified:
+	case r.rec.RotationState == lifecycle.RotationVerified:
 		f.Slot, f.Applied, f.Verified, f.Note = contract.SlotCandidate, true, true, "a new login with the new password succeeded"
-	case r.rec.RotationState == db.RotationPrepared:
+	case r.rec.RotationState == lifecycle.RotationPrepared:
 		f.Slot, f.Note = contract.SlotCurrent, "the new password is made and stored"
 	}
 	return f
@@ -115,24 +115,24 @@ func (r *rotation) draw(ctx context.Context, length int) (providers.Secret, erro
 // enter logs in with one slot. demote is the state in which the rotation stood
 // when a rejection is an answer: it then goes back to prepared, in one
 // transaction with the count.
-func (r *rotation) enter(ctx context.Context, slot, demote string) (*loginSession, error) {
+func (r *rotation) enter(ctx context.Context, slot string, demote lifecycle.RotationState) (*loginSession, error) {
 	e := loginRequest{job: r.in.JobRef, bmcID: r.in.BMCID, caPEM: r.caPEM, trustFirstPin: r.trustFirstPin, slot: slot}
 	candidate := r.rec.CandidateRef
-	if demote != "" {
+	if demote != lifecycle.RotationNone {
 		e.onRejected = func(ctx context.Context, tx *db.Tx) error {
-			return tx.MoveBMCRotation(ctx, r.in.BMCID, candidate, demote, db.RotationPrepared)
+			return tx.MoveBMCRotation(ctx, r.in.BMCID, candidate, demote, lifecycle.RotationRefuse)
 		}
 	}
 	return r.a.enter(ctx, e)
 }
 
-// move writes a state down, also when the job was cancelled meanwhile.
-func (r *rotation) move(ctx context.Context, from, to string) error {
+// move commits a transition, also when the job was cancelled meanwhile.
+func (r *rotation) move(ctx context.Context, t lifecycle.Transition[lifecycle.RotationState]) error {
 	err := r.a.mustNote(ctx, func(ctx context.Context) error {
-		return r.a.Store.MoveBMCRotation(ctx, r.in.BMCID, r.rec.CandidateRef, from, to)
+		return r.a.Store.MoveBMCRotation(ctx, r.in.BMCID, r.rec.CandidateRef, r.rec.RotationState, t)
 	})
 	if err == nil {
-		r.rec.RotationState = to
+		r.rec.RotationState = t.To
 	}
 	return err
 }
@@ -143,9 +143,9 @@ func (r *rotation) apply(ctx context.Context) error {
 	for range 3 {
 		var err error
 		switch r.rec.RotationState {
-		case db.RotationApplied, db.RotationVerified:
+		case lifecycle.RotationApplied, lifecycle.RotationVerified:
 			return nil
-		case db.RotationApplying:
+		case lifecycle.RotationApplying:
 			err = r.findOut(ctx)
 		default:
 			err = r.send(ctx)
@@ -154,7 +154,7 @@ func (r *rotation) apply(ctx context.Context) error {
 			return err
 		}
 	}
-	if r.rec.RotationState == db.RotationApplied {
+	if r.rec.RotationState == lifecycle.RotationApplied {
 		return nil
 	}
 	return fault.New(lifecycle.FailBMCUnreachable,
@@ -164,7 +164,7 @@ func (r *rotation) apply(ctx context.Context) error {
 // send changes the password from the current to the candidate. That it is being
 // sent is written down first. It returns nil with the outcome unknown too.
 func (r *rotation) send(ctx context.Context) error {
-	v, err := r.enter(ctx, contract.SlotCurrent, "")
+	v, err := r.enter(ctx, contract.SlotCurrent, lifecycle.RotationNone)
 	if err != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func (r *rotation) send(ctx context.Context) error {
 	if err != nil {
 		return fault.Secret(ctx, err)
 	}
-	if err := r.move(ctx, db.RotationPrepared, db.RotationApplying); err != nil {
+	if err := r.move(ctx, lifecycle.RotationSend); err != nil {
 		return err
 	}
 	cctx, cancel := context.WithTimeout(ctx, loginLimit)
@@ -188,7 +188,7 @@ func (r *rotation) send(ctx context.Context) error {
 	err = accounts.ChangePassword(cctx, fresh.Password)
 	switch {
 	case err == nil:
-		err = r.move(ctx, db.RotationApplying, db.RotationApplied)
+		err = r.move(ctx, lifecycle.RotationAccept)
 		r.settle(ctx)
 		return err
 	case providers.IsKind(err, providers.KindUncertain), providers.KindOf(err) == "":
@@ -202,7 +202,7 @@ func (r *rotation) send(ctx context.Context) error {
 // still holds. A password that the BMC does not like is replaced by a longer one,
 // so that a repetition is not the same again.
 func (r *rotation) refused(ctx context.Context, err error) error {
-	if merr := r.move(ctx, db.RotationApplying, db.RotationPrepared); merr != nil {
+	if merr := r.move(ctx, lifecycle.RotationRefuse); merr != nil {
 		return merr
 	}
 	if providers.IsKind(err, providers.KindInvalid) {
@@ -254,20 +254,20 @@ func (r *rotation) fit(ctx context.Context, v *loginSession, accounts providers.
 // findOut tries the candidate, once. A rejection says that the current login is
 // live: nothing else was ever sent.
 func (r *rotation) findOut(ctx context.Context) error {
-	v, err := r.enter(ctx, contract.SlotCandidate, db.RotationApplying)
+	v, err := r.enter(ctx, contract.SlotCandidate, lifecycle.RotationApplying)
 	switch {
 	case errors.Is(err, errSlotRejected):
-		r.rec.RotationState = db.RotationPrepared
+		r.rec.RotationState = lifecycle.RotationPrepared
 		return nil
 	case err != nil:
 		return err
 	}
 	defer v.leave()
-	return r.move(ctx, db.RotationApplying, db.RotationApplied)
+	return r.move(ctx, lifecycle.RotationAccept)
 }
 
 func (r *rotation) verify(ctx context.Context) error {
-	v, err := r.enter(ctx, contract.SlotCandidate, db.RotationApplied)
+	v, err := r.enter(ctx, contract.SlotCandidate, lifecycle.RotationApplied)
 	if errors.Is(err, errSlotRejected) {
 		return fault.New(lifecycle.FailBMCUnreachable,
 			"BMC %s said that it took the new password and does not let it in; the old one is kept, and a repetition changes it once more", r.rec.Address)
@@ -276,7 +276,7 @@ func (r *rotation) verify(ctx context.Context) error {
 		return err
 	}
 	defer v.leave()
-	return r.move(ctx, db.RotationApplied, db.RotationVerified)
+	return r.move(ctx, lifecycle.RotationVerify)
 }
 
 // undo ends the rotation with the live login.
@@ -285,20 +285,20 @@ func (r *rotation) undo(ctx context.Context) error {
 	for range 4 {
 		var err error
 		switch r.rec.RotationState {
-		case db.RotationNone, db.RotationPrepared:
+		case lifecycle.RotationNone, lifecycle.RotationPrepared:
 			return fault.Internal(ctx, r.a.Store.DropBMCRotation(ctx, r.in.BMCID, candidate, "the rotation was taken back; the old login stays"))
-		case db.RotationApplying:
-			if err = r.findOut(ctx); err == nil && r.rec.RotationState == db.RotationPrepared {
+		case lifecycle.RotationApplying:
+			if err = r.findOut(ctx); err == nil && r.rec.RotationState == lifecycle.RotationPrepared {
 				err = r.proveCurrent(ctx)
 			}
-		case db.RotationApplied:
-			v, verr := r.enter(ctx, contract.SlotCandidate, db.RotationApplied)
+		case lifecycle.RotationApplied:
+			v, verr := r.enter(ctx, contract.SlotCandidate, lifecycle.RotationApplied)
 			switch {
 			case errors.Is(verr, errSlotRejected):
-				r.rec.RotationState = db.RotationPrepared
+				r.rec.RotationState = lifecycle.RotationPrepared
 				err = r.proveCurrent(ctx)
 			case verr == nil:
-				err = r.move(ctx, db.RotationApplied, db.RotationVerified)
+				err = r.move(ctx, lifecycle.RotationVerify)
 				v.leave()
 			default:
 				err = verr
@@ -322,7 +322,7 @@ func (r *rotation) end(ctx context.Context) error {
 // proveCurrent logs in with the current login after the candidate was rejected:
 // a rotation never ends on a guess.
 func (r *rotation) proveCurrent(ctx context.Context) error {
-	v, err := r.enter(ctx, contract.SlotCurrent, "")
+	v, err := r.enter(ctx, contract.SlotCurrent, lifecycle.RotationNone)
 	if err == nil {
 		v.leave()
 	}

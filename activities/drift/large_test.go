@@ -32,6 +32,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	driftdb "github.com/slipway-cloud/slipway/db/drift"
+	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/bmc/redfish"
@@ -113,7 +114,7 @@ func requireOpenFiles(t *testing.T, nodes int) {
 
 func openOf(t *testing.T, store *db.Store, site string) []string {
 	t.Helper()
-	rows, err := driftdb.ListFindings(t.Context(), store, driftdb.Filter{SiteID: site, Status: driftdb.Open}, "", 5)
+	rows, err := driftdb.ListFindings(t.Context(), store, driftdb.Filter{SiteID: site, Status: lifecycle.FindingOpen}, "", 5)
 	require.NoError(t, err)
 	var out []string
 	for _, r := range rows {

@@ -189,7 +189,7 @@ func TestTheBreaker(t *testing.T) {
 	require.NotContains(t, w.open(), lifecycle.DriftBreakerOpen)
 	done, err := driftdb.FindingByID(t.Context(), w.store, f.ID)
 	require.NoError(t, err)
-	require.Equal(t, driftdb.Closed, done.Finding.Status, "nothing waits any more")
+	require.Equal(t, lifecycle.FindingClosed, done.Finding.Status, "nothing waits any more")
 }
 
 // TestTheBMCSettlesWhetherAMachineIsOn: with one login within the budget, and

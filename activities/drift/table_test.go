@@ -362,7 +362,7 @@ func TestEachDetector(t *testing.T) {
 			require.NotContains(t, w.open(), d.Name, "the fault is gone")
 			done, err := driftdb.FindingByID(t.Context(), w.store, f.ID)
 			require.NoError(t, err)
-			require.Equal(t, driftdb.Closed, done.Finding.Status)
+			require.Equal(t, lifecycle.FindingClosed, done.Finding.Status)
 			require.NotEmpty(t, done.Finding.Outcome)
 			broken, err := w.store.VerifyAudit(t.Context(), "drift", f.ID)
 			require.NoError(t, err)
@@ -385,7 +385,7 @@ func (w *world) decide(d lifecycle.DriftDetector, f driftdb.Finding, adopt bool)
 	}
 	ignored, err := w.act(f.ID, lifecycle.DriftIgnore)
 	require.NoError(t, err)
-	require.Equal(t, driftdb.Ignored, ignored.Status)
+	require.Equal(t, lifecycle.FindingIgnored, ignored.Status)
 	w.pass()
 	require.NotContains(t, w.open(), d.Name, "what is ignored stays quiet")
 	if d.Allows(lifecycle.DriftQuarantine) {
@@ -395,11 +395,11 @@ func (w *world) decide(d lifecycle.DriftDetector, f driftdb.Finding, adopt bool)
 		require.NoError(t, err)
 		require.Equal(t, lifecycle.NodeQuarantined, n.Status)
 		w.pass()
-		require.NotEqual(t, driftdb.Closed, w.finding(d.Name).Status, "a quarantine mends nothing")
+		require.NotEqual(t, lifecycle.FindingClosed, w.finding(d.Name).Status, "a quarantine mends nothing")
 	}
 	if adopt {
 		done, err := w.act(f.ID, lifecycle.DriftAdopt)
 		require.NoError(t, err)
-		require.Equal(t, driftdb.Closed, done.Status)
+		require.Equal(t, lifecycle.FindingClosed, done.Status)
 	}
 }

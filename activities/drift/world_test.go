@@ -293,13 +293,13 @@ func onePass(t *testing.T, acts *drift.Activities, siteID string, last *drift.Pa
 func (w *world) open() []string {
 	w.t.Helper()
 	var out []string
-	for _, f := range w.findings(driftdb.Open) {
+	for _, f := range w.findings(lifecycle.FindingOpen) {
 		out = append(out, f.Detector)
 	}
 	return out
 }
 
-func (w *world) findings(status string) []driftdb.Finding {
+func (w *world) findings(status lifecycle.FindingStatus) []driftdb.Finding {
 	w.t.Helper()
 	rows, err := driftdb.ListFindings(w.t.Context(), w.store, driftdb.Filter{Status: status, SiteID: w.site.ID}, "", 1000)
 	require.NoError(w.t, err)
@@ -314,7 +314,7 @@ func (w *world) findings(status string) []driftdb.Finding {
 func (w *world) finding(detector string) driftdb.Finding {
 	w.t.Helper()
 	for _, f := range w.findings("") {
-		if f.Detector == detector && f.Status != driftdb.Closed {
+		if f.Detector == detector && f.Status != lifecycle.FindingClosed {
 			return f
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	evidenceact "github.com/slipway-cloud/slipway/activities/evidence"
+	evidencedb "github.com/slipway-cloud/slipway/db/evidence"
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"

@@ -41,7 +41,7 @@ func bmcView(r db.BMC) BMC {
 	}
 	return BMC{
 		ID: r.ID, NodeID: text(r.NodeID), Address: r.Address, Protocol: r.Protocol, IPMICipherSuite: suite, CredentialRef: r.CredentialRef,
-		CandidateRef: r.CandidateRef, RotationState: r.RotationState, PreviousRef: r.PreviousRef, RotatedAt: utc(r.RotatedAt), PinSHA256: r.PinSHA256,
+		CandidateRef: r.CandidateRef, RotationState: string(r.RotationState), PreviousRef: r.PreviousRef, RotatedAt: utc(r.RotatedAt), PinSHA256: r.PinSHA256,
 		PinPending: r.PinPending, Vendor: r.Vendor, SystemID: r.SystemID, AuthBlockedAt: utc(r.AuthBlockedAt), AuthBlockedReason: r.AuthBlockedReason,
 		Version: r.Version, CreatedAt: r.CreatedAt.UTC(), UpdatedAt: r.UpdatedAt.UTC(),
 	}

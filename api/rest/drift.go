@@ -104,7 +104,7 @@ func (s *Server) listDrift(ctx context.Context, in *DriftQuery) (*Listed[Drift],
 	if _, known := lifecycle.DriftDetectorOf(in.Detector); in.Detector != "" && !known {
 		return nil, problem.NewInvalid(problem.Field{Location: "query.detector", Message: "is no detector; docs/states/drift.md lists them"})
 	}
-	f := driftdb.Filter{Status: in.Status, Detector: in.Detector, Severity: string(in.Severity), SiteID: in.SiteID, NodeID: in.NodeID}
+	f := driftdb.Filter{Status: lifecycle.FindingStatus(in.Status), Detector: in.Detector, Severity: string(in.Severity), SiteID: in.SiteID, NodeID: in.NodeID}
 	rows, err := driftdb.ListFindings(ctx, s.cfg.Store, f, before, in.Limit+1)
 	if err != nil {
 		return nil, err
@@ -176,14 +176,14 @@ func (s *Server) listDriftPasses(ctx context.Context, in *Page) (*Listed[DriftPa
 func driftView(r driftdb.FindingLine) Drift {
 	f := r.Finding
 	out := Drift{
-		ID: f.ID, Detector: f.Detector, Severity: lifecycle.DriftSeverity(f.Severity), Status: f.Status, Scope: lifecycle.DriftScope(f.Scope), Subject: f.Subject,
+		ID: f.ID, Detector: f.Detector, Severity: lifecycle.DriftSeverity(f.Severity), Status: string(f.Status), Scope: lifecycle.DriftScope(f.Scope), Subject: f.Subject,
 		SiteID: f.SiteID, NodeID: text(f.NodeID), Hostname: r.Hostname, BMCID: f.BMCID, SystemID: f.SystemID, Message: f.Message, Evidence: f.Evidence,
 		AllowedActions: []lifecycle.DriftAction{}, FirstSeenAt: f.FirstSeenAt.UTC(), LastSeenAt: f.LastSeenAt.UTC(), SeenCount: f.SeenCount,
 		ChangedAt: f.ChangedAt.UTC(), Action: f.Action, ActedAt: utc(f.ActedAt), ActedBy: f.ActedBy, ActedReason: f.ActedReason, ClosedAt: utc(f.ClosedAt),
 		Outcome: f.Outcome,
 	}
 	d, known := lifecycle.DriftDetectorOf(f.Detector)
-	if known && f.Status != driftdb.Closed {
+	if known && f.Status != lifecycle.FindingClosed {
 		out.NextAction, out.Adopts = d.Next, d.Adopts
 		out.AllowedActions = slices.DeleteFunc(d.Actions(), func(a lifecycle.DriftAction) bool { return driftdb.IsActionDone(f, a) })
 	}

@@ -165,7 +165,7 @@ func (s *Server) setCredential(ctx context.Context, in *struct {
 		if live, err = liveJobOf(ctx, tx, b); err != nil {
 			return err
 		}
-		if b.RotationState == db.RotationApplied || b.RotationState == db.RotationVerified {
+		if b.RotationState == lifecycle.RotationApplied || b.RotationState == lifecycle.RotationVerified {
 			return problem.New(problem.Conflict, "a rotation has set a password of its own on this BMC and is not ended; "+
 				"finish or cancel its job, which settles what the BMC takes, and set the login afterwards").With(jobID(live))
 		}
@@ -258,10 +258,10 @@ func rotationView(j db.Job, r db.BMCRotation) Rotation {
 
 // rotationOutcome is the rotation's own where it has ended: a job that is
 // cancelled after its commit has rotated all the same.
-func rotationOutcome(s lifecycle.JobStatus, ended string) string {
+func rotationOutcome(s lifecycle.JobStatus, ended lifecycle.RotationState) string {
 	switch {
 	case lifecycle.Job.Terminal(s) && ended != "":
-		return ended
+		return string(ended)
 	case s == lifecycle.JobCompleted || s == lifecycle.JobReconciled:
 		return "rotated"
 	case s == lifecycle.JobCancelled:

@@ -39,7 +39,7 @@ func (w *world) park(job string, class lifecycle.FailureClass) {
 	}
 }
 
-func (w *world) rotationState(bmcID string) string {
+func (w *world) rotationState(bmcID string) lifecycle.RotationState {
 	w.t.Helper()
 	b, err := w.store.BMC(w.t.Context(), bmcID)
 	require.NoError(w.t, err)
@@ -155,11 +155,11 @@ func TestAnotherLoginIsSetByVersionAndTriedByNobody(t *testing.T) {
 	_, err := w.store.BeginBMCRotation(t.Context(), b.ID, job)
 	require.NoError(t, err)
 	require.NoError(t, w.store.SetBMCCandidate(t.Context(), b.ID, "bmc/new@1", ""))
-	for _, to := range []string{db.RotationApplying, db.RotationApplied} {
-		require.NoError(t, w.store.MoveBMCRotation(t.Context(), b.ID, "bmc/new@1", w.rotationState(b.ID), to))
+	for _, move := range []lifecycle.Transition[lifecycle.RotationState]{lifecycle.RotationSend, lifecycle.RotationAccept} {
+		require.NoError(t, w.store.MoveBMCRotation(t.Context(), b.ID, "bmc/new@1", w.rotationState(b.ID), move))
 	}
 	require.Equal(t, job, w.do("PUT", base+"/credential", body, header{"If-Match": "*"}).refused(problem.Conflict).Existing)
-	require.NoError(t, w.store.MoveBMCRotation(t.Context(), b.ID, "bmc/new@1", db.RotationApplied, db.RotationPrepared))
+	require.NoError(t, w.store.MoveBMCRotation(t.Context(), b.ID, "bmc/new@1", lifecycle.RotationApplied, lifecycle.RotationRefuse))
 	require.NoError(t, w.store.BlockBMCLogin(t.Context(), b.ID, "rejected"))
 	var got struct {
 		CredentialRef string `json:"credential_ref"`

@@ -32,34 +32,37 @@ func ActOnFinding(ctx context.Context, tx *db.Tx, id string, version int64, acti
 	switch d, known := lifecycle.DriftDetectorOf(f.Detector); {
 	case version != 0 && version != f.Version:
 		return f, fmt.Errorf("drift finding %s: %w", id, db.ErrStale)
-	case f.Status == Closed:
+	case f.Status == lifecycle.FindingClosed:
 		return f, &db.ConflictError{What: "drift", Existing: f.ID, Message: "the finding is closed: " + f.Outcome}
 	case !known:
 		return f, &db.ConflictError{What: "drift", Existing: f.ID, Message: "this release has no detector " + f.Detector}
 	case !d.Allows(action):
 		return f, &db.ConflictError{What: "drift", Existing: f.ID, Message: fmt.Sprintf("%s cannot be done about %s; allowed are: %s", action, f.Detector, join(d.Actions()))}
 	}
-	status, outcome := f.Status, f.Outcome
+	var t *lifecycle.Transition[lifecycle.FindingStatus] // nil keeps the status
+	outcome := f.Outcome
 	switch action {
 	case lifecycle.DriftAdopt:
 		if err := adopt(ctx, tx, f); err != nil {
 			return f, err
 		}
-		status, outcome = Closed, "adopted by "+a.ID
+		t, outcome = &lifecycle.FindingAdopt, "adopted by "+a.ID
 	case lifecycle.DriftQuarantine:
 		if err := quarantine(ctx, tx, f, a); err != nil {
 			return f, err
 		}
 	case lifecycle.DriftIgnore:
-		status = Ignored
+		if f.Status == lifecycle.FindingOpen {
+			t = &lifecycle.FindingIgnore
+		}
 	}
-	return recordAction(ctx, tx, f, action, status, outcome, a)
+	return recordAction(ctx, tx, f, action, t, outcome, a)
 }
 
 // IsActionDone says whether an action on a finding was taken already, so that
 // taking it again changes nothing.
 func IsActionDone(f Finding, action lifecycle.DriftAction) bool {
-	return f.Action == string(action) && f.ActedKey == f.Key && (f.Status != Open || action == lifecycle.DriftQuarantine)
+	return f.Action == string(action) && f.ActedKey == f.Key && (f.Status != lifecycle.FindingOpen || action == lifecycle.DriftQuarantine)
 }
 
 func join(actions []lifecycle.DriftAction) string {
@@ -75,19 +78,31 @@ func lockFinding(ctx context.Context, tx *db.Tx, id string) (Finding, error) {
 	return f, db.MapError("drift finding "+id, err)
 }
 
-func recordAction(ctx context.Context, tx *db.Tx, f Finding, action lifecycle.DriftAction, status, outcome string, a db.Actor) (Finding, error) {
+// recordAction writes down an action on a finding that the caller has locked, and moves the finding
+// by t unless that is nil.
+func recordAction(
+	ctx context.Context, tx *db.Tx, f Finding, action lifecycle.DriftAction, t *lifecycle.Transition[lifecycle.FindingStatus], outcome string, a db.Actor,
+) (Finding, error) {
+	to := f.Status
+	if t != nil {
+		if err := lifecycle.DriftFinding.Check(*t, f.Status, a.Owner, nil); err != nil {
+			return f, err
+		}
+		to = t.To
+	}
 	done, err := queries(tx).ActOnFinding(ctx, gen.ActOnFindingParams{
-		ID: f.ID, Action: string(action), ActedBy: a.ID, Reason: db.ClipText(a.Comment, db.MaxComment), Status: status, Outcome: db.ClipText(outcome, db.MaxComment),
+		ID: f.ID, Action: string(action), ActedBy: a.ID, Reason: db.ClipText(a.Comment, db.MaxComment),
+		FromStatus: f.Status, ToStatus: to, Closes: lifecycle.DriftFinding.Terminal(to), Outcome: db.ClipText(outcome, db.MaxComment),
 	})
 	if err != nil {
 		return f, db.MapError("drift finding "+f.ID, err)
 	}
 	meta := map[string]any{"detector": f.Detector, "subject": f.Subject, "key": f.Key, "evidence": f.Evidence}
 	err = tx.AppendAudit(ctx, db.Entry{
-		ResourceKind: "drift", ResourceID: f.ID, NodeID: f.NodeID, Kind: db.EntryAction, Name: string(action), From: f.Status, To: status,
+		ResourceKind: "drift", ResourceID: f.ID, NodeID: f.NodeID, Kind: db.EntryAction, Name: string(action), From: string(f.Status), To: string(to),
 		Actor: db.Actor{Owner: a.Owner, ID: a.ID, Comment: a.Comment, WorkflowID: a.WorkflowID, Metadata: meta},
 	})
-	if err != nil || status != Closed {
+	if err != nil || !lifecycle.DriftFinding.Terminal(to) {
 		return done, err
 	}
 	payload, err := json.Marshal(map[string]any{
@@ -233,7 +248,7 @@ func QuarantineByReconciler(ctx context.Context, s *db.Store, siteID string, c C
 			return nil
 		}
 		f, err := lockFinding(ctx, tx, c.ID)
-		if err != nil || f.Status != Open || f.Key != c.Key || f.ActedKey == f.Key || f.NodeID == nil {
+		if err != nil || f.Status != lifecycle.FindingOpen || f.Key != c.Key || f.ActedKey == f.Key || f.NodeID == nil {
 			return err
 		}
 		n, err := tx.LockNode(ctx, *f.NodeID)
@@ -246,7 +261,7 @@ func QuarantineByReconciler(ctx context.Context, s *db.Store, siteID string, c C
 		} else if err != nil {
 			return err
 		}
-		_, err = recordAction(ctx, tx, f, lifecycle.DriftQuarantine, f.Status, f.Outcome, a)
+		_, err = recordAction(ctx, tx, f, lifecycle.DriftQuarantine, nil, f.Outcome, a)
 		done, b.Done = err == nil, b.Done+1
 		return err
 	})

@@ -18,13 +18,6 @@ import (
 // the same fault: with another key an ignored finding is open again.
 type Finding = gen.Finding
 
-// The states of a finding.
-const (
-	Open    = "open"
-	Ignored = "ignored"
-	Closed  = "closed"
-)
-
 func queries(c db.Conn) *gen.Queries { return gen.New(c.DBTX()) }
 
 // Observation is a fault as a pass saw it. Message and Evidence hold no secret.
@@ -139,7 +132,10 @@ func PruneFindings(ctx context.Context, c db.Conn, before time.Time) (int64, err
 }
 
 // Filter narrows the list; empty fields match all.
-type Filter struct{ Status, Detector, Severity, SiteID, NodeID string }
+type Filter struct {
+	Status                             lifecycle.FindingStatus
+	Detector, Severity, SiteID, NodeID string
+}
 
 // FindingLine is a finding with the hostname of its node.
 type FindingLine = gen.ListFindingsRow
@@ -147,7 +143,7 @@ type FindingLine = gen.ListFindingsRow
 // ListFindings lists findings, newest first, from the one before the id given.
 func ListFindings(ctx context.Context, c db.Conn, f Filter, before string, limit int) ([]FindingLine, error) {
 	rows, err := queries(c).ListFindings(ctx, gen.ListFindingsParams{
-		Before: before, Status: f.Status, Detector: f.Detector, Severity: f.Severity, SiteID: f.SiteID, NodeID: f.NodeID, MaxRows: db.PageLimit(limit),
+		Before: before, Status: string(f.Status), Detector: f.Detector, Severity: f.Severity, SiteID: f.SiteID, NodeID: f.NodeID, MaxRows: db.PageLimit(limit),
 	})
 	return rows, db.MapError("list drift findings", err)
 }

@@ -102,7 +102,7 @@ type BMC struct {
 	LockoutThreshold  *int32
 	LockoutWindowS    *int32
 	CandidateRef      string
-	RotationState     string
+	RotationState     lifecycle.RotationState
 	PreviousRef       string
 	RotatedAt         *time.Time
 	IPMICipherSuite   int
@@ -114,7 +114,7 @@ type BMCRotation struct {
 	JobID      string
 	StartedAt  time.Time
 	FinishedAt *time.Time
-	Outcome    string
+	Outcome    lifecycle.RotationState
 	FromRef    string
 	ToRef      string
 	Message    string

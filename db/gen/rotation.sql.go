@@ -8,6 +8,8 @@ package gen
 import (
 	"context"
 	"time"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 const adoptBMCRotation = `-- name: AdoptBMCRotation :exec
@@ -54,7 +56,7 @@ func (q *Queries) BMCLoginUnsent(ctx context.Context, id string) error {
 const commitBMCCandidate = `-- name: CommitBMCCandidate :execrows
 UPDATE bmcs SET previous_ref = credential_ref, credential_ref = candidate_ref, candidate_ref = '', rotation_state = '', rotated_at = now(),
     version = version + 1, updated_at = now()
-WHERE id = $1 AND candidate_ref = $2::text AND rotation_state IN ('applied', 'verified')
+WHERE id = $1 AND candidate_ref = $2::text AND rotation_state = 'verified'
 `
 
 type CommitBMCCandidateParams struct {
@@ -116,11 +118,11 @@ func (q *Queries) DropBMCCandidate(ctx context.Context, arg DropBMCCandidatePara
 }
 
 const finishBMCRotation = `-- name: FinishBMCRotation :exec
-UPDATE bmc_rotations SET finished_at = now(), outcome = $1::text, message = $2 WHERE bmc_id = $3 AND finished_at IS NULL
+UPDATE bmc_rotations SET finished_at = now(), outcome = $1, message = $2 WHERE bmc_id = $3 AND finished_at IS NULL
 `
 
 type FinishBMCRotationParams struct {
-	Outcome string
+	Outcome lifecycle.RotationState
 	Message string
 	BMCID   string
 }
@@ -268,15 +270,15 @@ func (q *Queries) MarkBMCRotationPurged(ctx context.Context, id string) error {
 }
 
 const moveBMCRotation = `-- name: MoveBMCRotation :execrows
-UPDATE bmcs SET rotation_state = $1::text, version = version + 1, updated_at = now()
-WHERE id = $2 AND candidate_ref = $3 AND rotation_state = $4::text
+UPDATE bmcs SET rotation_state = $1, version = version + 1, updated_at = now()
+WHERE id = $2 AND candidate_ref = $3 AND rotation_state = $4
 `
 
 type MoveBMCRotationParams struct {
-	ToState      string
+	ToState      lifecycle.RotationState
 	ID           string
 	CandidateRef string
-	FromState    string
+	FromState    lifecycle.RotationState
 }
 
 func (q *Queries) MoveBMCRotation(ctx context.Context, arg MoveBMCRotationParams) (int64, error) {

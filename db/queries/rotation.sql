@@ -51,20 +51,20 @@ WHERE id = @id AND candidate_ref = @instead_of::text AND rotation_state IN ('', 
 UPDATE bmc_rotations SET to_ref = @to_ref WHERE bmc_id = @bmc_id AND finished_at IS NULL;
 
 -- name: MoveBMCRotation :execrows
-UPDATE bmcs SET rotation_state = @to_state::text, version = version + 1, updated_at = now()
-WHERE id = @id AND candidate_ref = @candidate_ref AND rotation_state = @from_state::text;
+UPDATE bmcs SET rotation_state = @to_state, version = version + 1, updated_at = now()
+WHERE id = @id AND candidate_ref = @candidate_ref AND rotation_state = @from_state;
 
 -- name: CommitBMCCandidate :execrows
 UPDATE bmcs SET previous_ref = credential_ref, credential_ref = candidate_ref, candidate_ref = '', rotation_state = '', rotated_at = now(),
     version = version + 1, updated_at = now()
-WHERE id = @id AND candidate_ref = @candidate_ref::text AND rotation_state IN ('applied', 'verified');
+WHERE id = @id AND candidate_ref = @candidate_ref::text AND rotation_state = 'verified';
 
 -- name: DropBMCCandidate :execrows
 UPDATE bmcs SET candidate_ref = '', rotation_state = '', version = version + 1, updated_at = now()
 WHERE id = @id AND candidate_ref = @candidate_ref::text AND rotation_state = 'prepared';
 
 -- name: FinishBMCRotation :exec
-UPDATE bmc_rotations SET finished_at = now(), outcome = @outcome::text, message = @message WHERE bmc_id = @bmc_id AND finished_at IS NULL;
+UPDATE bmc_rotations SET finished_at = now(), outcome = @outcome, message = @message WHERE bmc_id = @bmc_id AND finished_at IS NULL;
 
 -- name: ListBMCRotations :many
 SELECT * FROM bmc_rotations WHERE bmc_id = @bmc_id AND (@before::text = '' OR id < @before) ORDER BY id DESC LIMIT @max_rows;

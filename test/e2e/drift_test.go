@@ -18,7 +18,7 @@ import (
 // openDrift lists the open findings of the site, by detector and node.
 func (w *world) openDrift(t *testing.T) map[string]driftdb.Finding {
 	t.Helper()
-	rows, err := driftdb.ListFindings(t.Context(), w.App.Store, driftdb.Filter{Status: driftdb.Open, SiteID: w.site.ID}, "", 1000)
+	rows, err := driftdb.ListFindings(t.Context(), w.App.Store, driftdb.Filter{Status: lifecycle.FindingOpen, SiteID: w.site.ID}, "", 1000)
 	require.NoError(t, err)
 	out := map[string]driftdb.Finding{}
 	for _, r := range rows {

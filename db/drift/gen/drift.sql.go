@@ -9,21 +9,25 @@ import (
 	"context"
 	"encoding/json"
 	"time"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 const actOnFinding = `-- name: ActOnFinding :one
 UPDATE drift_findings SET action = $1, acted_at = now(), acted_by = $2, acted_reason = $3, acted_key = key,
-    status = $4, closed_at = CASE WHEN $4::text = 'closed' THEN now() END, outcome = $5, version = version + 1
-WHERE id = $6 RETURNING id, site_id, detector, scope, subject, node_id, bmc_id, system_id, severity, status, key, message, evidence, first_seen_at, last_seen_at, seen_count, changed_at, streak, action, acted_at, acted_by, acted_reason, acted_key, closed_at, outcome, version
+    status = $4, closed_at = CASE WHEN $5::boolean THEN now() END, outcome = $6, version = version + 1
+WHERE id = $7 AND status = $8 RETURNING id, site_id, detector, scope, subject, node_id, bmc_id, system_id, severity, status, key, message, evidence, first_seen_at, last_seen_at, seen_count, changed_at, streak, action, acted_at, acted_by, acted_reason, acted_key, closed_at, outcome, version
 `
 
 type ActOnFindingParams struct {
-	Action  string
-	ActedBy string
-	Reason  string
-	Status  string
-	Outcome string
-	ID      string
+	Action     string
+	ActedBy    string
+	Reason     string
+	ToStatus   lifecycle.FindingStatus
+	Closes     bool
+	Outcome    string
+	ID         string
+	FromStatus lifecycle.FindingStatus
 }
 
 func (q *Queries) ActOnFinding(ctx context.Context, arg ActOnFindingParams) (Finding, error) {
@@ -31,9 +35,11 @@ func (q *Queries) ActOnFinding(ctx context.Context, arg ActOnFindingParams) (Fin
 		arg.Action,
 		arg.ActedBy,
 		arg.Reason,
-		arg.Status,
+		arg.ToStatus,
+		arg.Closes,
 		arg.Outcome,
 		arg.ID,
+		arg.FromStatus,
 	)
 	var i Finding
 	err := row.Scan(
@@ -935,7 +941,7 @@ type LiveFindingsParams struct {
 type LiveFindingsRow struct {
 	Detector string
 	Subject  string
-	Status   string
+	Status   lifecycle.FindingStatus
 }
 
 func (q *Queries) LiveFindings(ctx context.Context, arg LiveFindingsParams) ([]LiveFindingsRow, error) {

@@ -7,6 +7,8 @@ package gen
 import (
 	"encoding/json"
 	"time"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 type BMC struct {
@@ -32,7 +34,7 @@ type BMC struct {
 	LockoutThreshold  *int32
 	LockoutWindowS    *int32
 	CandidateRef      string
-	RotationState     string
+	RotationState     lifecycle.RotationState
 	PreviousRef       string
 	RotatedAt         *time.Time
 	IPMICipherSuite   int
@@ -48,7 +50,7 @@ type Finding struct {
 	BMCID       string
 	SystemID    string
 	Severity    string
-	Status      string
+	Status      lifecycle.FindingStatus
 	Key         string
 	Message     string
 	Evidence    json.RawMessage

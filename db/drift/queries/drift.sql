@@ -233,8 +233,8 @@ ORDER BY f.id DESC LIMIT @max_rows;
 
 -- name: ActOnFinding :one
 UPDATE drift_findings SET action = @action, acted_at = now(), acted_by = @acted_by, acted_reason = @reason, acted_key = key,
-    status = @status, closed_at = CASE WHEN @status::text = 'closed' THEN now() END, outcome = @outcome, version = version + 1
-WHERE id = @id RETURNING *;
+    status = @to_status, closed_at = CASE WHEN @closes::boolean THEN now() END, outcome = @outcome, version = version + 1
+WHERE id = @id AND status = @from_status RETURNING *;
 
 -- name: FindingsToQuarantine :many
 -- Findings that the reconciler may quarantine a node for: seen by this pass and by the one before, nothing done about them yet, no job at work.
