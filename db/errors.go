@@ -50,10 +50,10 @@ func sqlState(err error) string {
 	return ""
 }
 
-// Away reports that a database did not answer, or no longer did, and may again:
+// IsUnavailable reports that a database did not answer, or no longer did, and may again:
 // refused or broken connections, a server that starts, ends or fails over, one
 // without a free connection or space. What was asked for may have been done.
-func Away(err error) bool {
+func IsUnavailable(err error) bool {
 	if err == nil {
 		return false
 	}

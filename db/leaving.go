@@ -19,27 +19,27 @@ func (s statements) EndAllocation(ctx context.Context, nodeID, allocationID stri
 	return MapError("allocation of node "+nodeID, err)
 }
 
-// ProvenClean takes the mark of a tenant from a node, where the tenant left
+// MarkSanitized takes the mark of a tenant from a node, where the tenant left
 // before the moment given; one who left later has left more behind. Call it in
 // the transaction that stores the certificate which proves the node clean.
 // Repeatable.
-func (tx *Tx) ProvenClean(ctx context.Context, nodeID string, since time.Time) error {
-	_, err := tx.q.ForgetTenant(ctx, gen.ForgetTenantParams{ID: nodeID, Before: since})
+func (tx *Tx) MarkSanitized(ctx context.Context, nodeID string, since time.Time) error {
+	_, err := tx.q.ClearTenantLeft(ctx, gen.ClearTenantLeftParams{ID: nodeID, Before: since})
 	return MapError("node "+nodeID, err)
 }
 
-// forgetTenant takes the mark from a node that is gone, or whose disks are.
-func (tx *Tx) forgetTenant(ctx context.Context, nodeID string) error {
+// clearTenantLeft takes the mark from a node that is gone, or whose disks are.
+func (tx *Tx) clearTenantLeft(ctx context.Context, nodeID string) error {
 	now, err := tx.Clock(ctx)
 	if err != nil {
 		return err
 	}
-	return tx.ProvenClean(ctx, nodeID, now.Add(time.Second))
+	return tx.MarkSanitized(ctx, nodeID, now.Add(time.Second))
 }
 
-// LeftDirty says that a tenant left the node, that nobody is on it, and that
+// SanitizeRequired says that a tenant left the node, that nobody is on it, and that
 // nothing proves it clean since; "" where that is not so.
-func LeftDirty(n Node) string {
+func SanitizeRequired(n Node) string {
 	if n.TenantLeftAt == nil || n.AllocationID != nil {
 		return ""
 	}
@@ -47,11 +47,11 @@ func LeftDirty(n Node) string {
 		n.Hostname, n.TenantLeftAt.UTC().Format(time.RFC3339), n.Hostname)
 }
 
-// notDirty is the one guard of what no node may do: to go back into service with
+// requireSanitized is the one guard of what no node may do: to go back into service with
 // what a tenant may have left on it. A PXE node has no way back into service but
 // by what its jobs prove, and by an admin.
-func notDirty(n Node, t lifecycle.Transition[lifecycle.NodeStatus]) error {
-	why := LeftDirty(n)
+func requireSanitized(n Node, t lifecycle.Transition[lifecycle.NodeStatus]) error {
+	why := SanitizeRequired(n)
 	if n.Lifecycle != lifecycle.NodeMAAS.Lifecycle || t.To != lifecycle.NodeActive || why == "" {
 		return nil
 	}
@@ -88,12 +88,12 @@ func (tx *Tx) ReleaseBMC(ctx context.Context, id, nodeID string, keep bool) erro
 			return MapError("BMC "+id, err)
 		}
 	}
-	_, err := tx.q.UntieBMC(ctx, gen.UntieBMCParams{ID: id, NodeID: nodeID})
+	_, err := tx.q.DetachBMC(ctx, gen.DetachBMCParams{ID: id, NodeID: nodeID})
 	return MapError("BMC "+id, err)
 }
 
-// ForgetNodeAccess deletes a node's host key and addresses. Repeatable.
-func (s statements) ForgetNodeAccess(ctx context.Context, nodeID string) error {
-	_, err := s.q.ForgetNodeAccess(ctx, nodeID)
+// DeleteNodeAccess deletes a node's host key and addresses. Repeatable.
+func (s statements) DeleteNodeAccess(ctx context.Context, nodeID string) error {
+	_, err := s.q.DeleteNodeAccess(ctx, nodeID)
 	return MapError("node "+nodeID, err)
 }

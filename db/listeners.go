@@ -54,7 +54,7 @@ func (s *Store) NodeSilent(ctx context.Context, nodeID string, cutoff time.Time,
 func (s *Store) NodeHeardAgain(ctx context.Context, nodeID string, cutoff time.Time, a Actor) (bool, error) {
 	return s.moveByBeat(ctx, nodeID, lifecycle.NodeOffline, lifecycle.NodeComeBack, lifecycle.Proof{lifecycle.NeedHealthy}, a,
 		func(n Node, b *LatestBeat) bool {
-			return LeftDirty(n) == "" && b != nil && !b.ReceivedAt.Before(cutoff) && b.Report != nil && b.ReportBootID == b.BootID && len(b.Unhealthy) == 0
+			return SanitizeRequired(n) == "" && b != nil && !b.ReceivedAt.Before(cutoff) && b.Report != nil && b.ReportBootID == b.BootID && len(b.Unhealthy) == 0
 		})
 }
 

@@ -32,7 +32,7 @@ func (tx *Tx) NodeHealth(ctx context.Context, n Node) ([]string, error) {
 	}
 	unclean, err := tx.unproven(ctx, n.ID)
 	missing = append(append(missing, beat...), unclean...)
-	if dirty := LeftDirty(n); dirty != "" {
+	if dirty := SanitizeRequired(n); dirty != "" {
 		missing = append(missing, dirty)
 	}
 	return missing, err

@@ -109,7 +109,7 @@ func TestWhoIsGivenTheAgentOfANode(t *testing.T) {
 	never(second)
 	require.NoError(t, arm(t, s, n.ID, lifecycle.NetbootErase, workflow))
 	live, ticket := dbtest.BootToken(t, s, n.ID)
-	require.Equal(t, lifecycle.Ticket{Round: 2, Attempt: 1}, ticket)
+	require.Equal(t, lifecycle.InstallAttempt{Round: 2, Attempt: 1}, ticket)
 	for range 2 { // a live system keeps nothing over a restart
 		token, err = grant(t, s, live)
 		require.NoError(t, err)

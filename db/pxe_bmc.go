@@ -9,8 +9,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// GivenBMC is the BMC that a PXE node is to have; its NodeID is not read.
-type GivenBMC struct {
+// BMCSpec is the BMC that a PXE node is to have; its NodeID is not read.
+type BMCSpec struct {
 	NewBMC
 	// NewMachine: the node gets another machine with it. A login that is not the
 	// stored one then means another BMC, though it answers at the same address.
@@ -22,7 +22,7 @@ type GivenBMC struct {
 // it is: it alone names the login that Slipway may have set on that BMC, and how
 // far a rotation of it is. *ConflictError when another node in service has the
 // BMC, or the login is to be replaced while the BMC takes one that a rotation set.
-func (tx *Tx) GiveBMC(ctx context.Context, nodeID string, in GivenBMC, a Actor) (BMC, error) {
+func (tx *Tx) GiveBMC(ctx context.Context, nodeID string, in BMCSpec, a Actor) (BMC, error) {
 	if err := tx.BMCFree(ctx, in.Address, in.Protocol, in.SystemID, nodeID); err != nil {
 		return BMC{}, err
 	}
@@ -65,7 +65,7 @@ func (tx *Tx) exchangeBMC(ctx context.Context, nodeID string, old BMC, in NewBMC
 // correctBMC changes how the BMC that a node has is spoken to. System and cipher
 // suite stay where nothing is said of them, but for the system of a machine that
 // is another.
-func (tx *Tx) correctBMC(ctx context.Context, nodeID string, old BMC, in GivenBMC, a Actor) (BMC, error) {
+func (tx *Tx) correctBMC(ctx context.Context, nodeID string, old BMC, in BMCSpec, a Actor) (BMC, error) {
 	want := old
 	want.Address, want.Protocol, want.CredentialRef = in.Address, in.Protocol, in.CredentialRef
 	if in.SystemID != "" || in.NewMachine {

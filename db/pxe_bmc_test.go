@@ -15,7 +15,7 @@ import (
 func give(t testing.TB, s *db.Store, nodeID, address, ref string, newMachine bool) (db.BMC, error) {
 	t.Helper()
 	return do(t, s, func(ctx context.Context, tx *db.Tx) (db.BMC, error) {
-		return tx.GiveBMC(ctx, nodeID, db.GivenBMC{NewBMC: db.NewBMC{Address: address, Protocol: "redfish", CredentialRef: ref}, NewMachine: newMachine}, pxeAdmin)
+		return tx.GiveBMC(ctx, nodeID, db.BMCSpec{NewBMC: db.NewBMC{Address: address, Protocol: "redfish", CredentialRef: ref}, NewMachine: newMachine}, pxeAdmin)
 	})
 }
 

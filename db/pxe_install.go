@@ -37,7 +37,7 @@ func installFacts(n Node, p PXENode) lifecycle.InstallFacts {
 // handed out to.
 func (r InstallReport) said(t PXEToken, p PXENode) lifecycle.Report {
 	return lifecycle.Report{
-		Status: r.Status, Ticket: lifecycle.Ticket{Round: t.Round, Attempt: t.Attempt}, Progress: r.Progress,
+		Status: r.Status, InstallAttempt: lifecycle.InstallAttempt{Round: t.Round, Attempt: t.Attempt}, Progress: r.Progress,
 		Stale: p.BegunBy != nil && t.CreatedAt.Before(*p.BegunBy),
 		Fresh: p.WarnedAt == nil || t.CreatedAt.After(*p.WarnedAt),
 		Said:  slices.Contains(p.Warned, r.warning(t)),
@@ -52,12 +52,12 @@ func (r InstallReport) warning(t PXEToken) string {
 
 // AddPXEToken stores the hash of a token for the node's running or next
 // attempt. The caller holds the node's lock and knows that it may install.
-func (tx *Tx) AddPXEToken(ctx context.Context, n Node, hash []byte) (lifecycle.Ticket, error) {
+func (tx *Tx) AddPXEToken(ctx context.Context, n Node, hash []byte) (lifecycle.InstallAttempt, error) {
 	p, err := tx.PXENode(ctx, n.ID)
 	if err != nil {
-		return lifecycle.Ticket{}, err
+		return lifecycle.InstallAttempt{}, err
 	}
-	t := installFacts(n, p).Ticket()
+	t := installFacts(n, p).InstallAttempt()
 	err = tx.q.InsertPXEToken(ctx, gen.InsertPXETokenParams{
 		TokenHash: hash, NodeID: n.ID, Round: t.Round, Attempt: t.Attempt, TtlSeconds: tokenLife.Seconds(),
 	})
@@ -80,7 +80,7 @@ func (s statements) UsePXEToken(ctx context.Context, hash []byte) error {
 // TicketHolds says whether a token is for the attempt that the node is at.
 func TicketHolds(t PXEToken, n Node, p PXENode) bool {
 	f := installFacts(n, p)
-	return f.Runs() && lifecycle.Ticket{Round: t.Round, Attempt: t.Attempt} == f.Ticket()
+	return f.Runs() && lifecycle.InstallAttempt{Round: t.Round, Attempt: t.Attempt} == f.InstallAttempt()
 }
 
 // InstallReport is a report that came with a boot token.

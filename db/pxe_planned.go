@@ -145,7 +145,7 @@ func (tx *Tx) ApplyHardware(ctx context.Context, nodeID, jobID string, a Actor) 
 	}
 	if b := h.BMC; b != nil {
 		given := NewBMC{Address: b.Address, Protocol: b.Protocol, CredentialRef: b.CredentialRef, SystemID: b.SystemID, CipherSuite: b.IPMICipherSuite}
-		if _, err := tx.GiveBMC(ctx, nodeID, GivenBMC{NewBMC: given, NewMachine: true}, a); err != nil {
+		if _, err := tx.GiveBMC(ctx, nodeID, BMCSpec{NewBMC: given, NewMachine: true}, a); err != nil {
 			return h, err
 		}
 	}
@@ -165,10 +165,10 @@ func (tx *Tx) leaveHardware(ctx context.Context, nodeID, jobID string, disksStay
 	if err := tx.q.ForgetPXEFacts(ctx, nodeID); err != nil {
 		return MapError("facts of node "+nodeID, err)
 	}
-	if err := tx.ForgetNodeAccess(ctx, nodeID); err != nil || !disksStay {
+	if err := tx.DeleteNodeAccess(ctx, nodeID); err != nil || !disksStay {
 		return err
 	}
-	if err := errors.Join(tx.RevokeEnrollmentTokens(ctx, nodeID), tx.forgetTenant(ctx, nodeID)); err != nil {
+	if err := errors.Join(tx.RevokeEnrollmentTokens(ctx, nodeID), tx.clearTenantLeft(ctx, nodeID)); err != nil {
 		return err
 	}
 	err := tx.LockAgentIdentity(ctx, nodeID, "job "+jobID+" put the node on other hardware with other disks")

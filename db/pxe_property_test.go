@@ -159,7 +159,7 @@ func TestReportsAgainstAModel(t *testing.T) {
 					continue
 				}
 				hash, ticket := dbtest.BootToken(t, s, n.ID)
-				require.Equal(rt, lifecycle.Ticket{Round: int64(m.round), Attempt: m.attempt()}, ticket)
+				require.Equal(rt, lifecycle.InstallAttempt{Round: int64(m.round), Attempt: m.attempt()}, ticket)
 				tokens = append(tokens, heardFrom{hash, m.round, m.attempt(), m.tick()})
 			case "admin":
 				to := map[lifecycle.NodeStatus][]lifecycle.NodeStatus{

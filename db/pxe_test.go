@@ -109,7 +109,7 @@ func TestThreeFailuresNeedAPerson(t *testing.T) {
 	_, _, err = report(t.Context(), s, mac(1), tokens[2], lifecycle.InstallComplete, 0)
 	require.ErrorIs(t, err, db.ErrNotFound, "tokens end with the next round")
 	token, ticket := dbtest.BootToken(t, s, n.ID)
-	require.Equal(t, lifecycle.Ticket{Round: 2, Attempt: 1}, ticket)
+	require.Equal(t, lifecycle.InstallAttempt{Round: 2, Attempt: 1}, ticket)
 	say(token, lifecycle.InstallComplete, lifecycle.ReportIgnored)
 	say(token, lifecycle.InstallStarted, lifecycle.ReportStarts)
 	say(token, lifecycle.InstallComplete, lifecycle.ReportFinishes)

@@ -38,10 +38,10 @@ type NewTask struct {
 	// Deadline is when the result must be there; zero takes the kind's own time.
 	Deadline time.Time
 	Waiter   TaskWaiter
-	// Doubts is how often the job that waits was told that nobody knows how this
+	// UncertainCount is how often the job that waits was told that nobody knows how this
 	// task ended, and was sent on.
-	Doubts int
-	Actor  Actor
+	UncertainCount int
+	Actor          Actor
 }
 
 const maxTaskKey = 400
@@ -69,7 +69,7 @@ func (tx *Tx) EnqueueTask(ctx context.Context, in NewTask) (t NodeTask, created 
 	row := gen.InsertTaskParams{
 		ID: t.ID, NodeID: t.NodeID, JobID: t.JobID, Kind: t.Kind, SchemaVersion: info.Version, Args: args, IdempotencyKey: in.Key, Status: t.Status,
 		DeadlineSeconds: info.Deadline.Seconds(), WaiterWorkflowID: in.Waiter.WorkflowID, WaiterRunID: in.Waiter.RunID,
-		WaiterActivityID: in.Waiter.ActivityID, Doubts: in.Doubts, CreatedBy: t.CreatedBy, Payload: payload, AuditID: st.AuditID, TriggeredBy: st.TriggeredBy,
+		WaiterActivityID: in.Waiter.ActivityID, UncertainCount: in.UncertainCount, CreatedBy: t.CreatedBy, Payload: payload, AuditID: st.AuditID, TriggeredBy: st.TriggeredBy,
 		Owner: st.Owner, ActorID: st.ActorID, Comment: st.Comment, Metadata: st.Metadata, WorkflowID: st.WorkflowID,
 	}
 	if !in.Deadline.IsZero() {
@@ -177,7 +177,7 @@ func (s statements) ListTaskLines(ctx context.Context, f TaskFilter, after strin
 			ID: r.ID, NodeID: r.NodeID, JobID: r.JobID, Kind: r.Kind, SchemaVersion: r.SchemaVersion, IdempotencyKey: r.IdempotencyKey, Status: r.Status,
 			Attempt: r.Attempt, LeaseID: r.LeaseID, LeaseUntil: r.LeaseUntil, ClaimID: r.ClaimID, BootID: r.BootID, Generation: r.Generation,
 			DispatchedAt: r.DispatchedAt, Progress: r.Progress, Message: r.Message, DeadlineAt: r.DeadlineAt, WaiterWorkflowID: r.WaiterWorkflowID,
-			WaiterRunID: r.WaiterRunID, WaiterActivityID: r.WaiterActivityID, TellAt: r.TellAt, ToldAt: r.ToldAt, Doubts: r.Doubts, CreatedBy: r.CreatedBy,
+			WaiterRunID: r.WaiterRunID, WaiterActivityID: r.WaiterActivityID, TellAt: r.TellAt, ToldAt: r.ToldAt, UncertainCount: r.UncertainCount, CreatedBy: r.CreatedBy,
 			CreatedAt: r.CreatedAt, StatusAt: r.StatusAt, FinishedAt: r.FinishedAt, UpdatedAt: r.UpdatedAt, Version: r.Version,
 		}
 		if r.Ended {

@@ -17,7 +17,7 @@ const mostAgain = 1000
 // task has ended, or nobody knows how, and the waiter learns it from the answer;
 // otherwise it is told later. Repeating it takes the wait over.
 //
-// When in.Doubts is more than the task knows of, its job was told that the
+// When in.UncertainCount is more than the task knows of, its job was told that the
 // outcome is unknown and a person sent it on: an uncertain task is then queued
 // again, and one that expired is made anew. A task that was made in the place of
 // another (by ResumeTask too) is the one that is waited for.
@@ -53,9 +53,9 @@ func (tx *Tx) await(ctx context.Context, in NewTask) (t NodeTask, done bool, nex
 	if t, err = tx.LockTask(ctx, t.ID); err != nil {
 		return t, false, "", err
 	}
-	decided := in.Doubts > t.Doubts
+	decided := in.UncertainCount > t.UncertainCount
 	if decided {
-		if err := tx.q.SetTaskDoubts(ctx, gen.SetTaskDoubtsParams{ID: t.ID, Doubts: in.Doubts}); err != nil {
+		if err := tx.q.SetTaskUncertainCount(ctx, gen.SetTaskUncertainCountParams{ID: t.ID, UncertainCount: in.UncertainCount}); err != nil {
 			return t, false, "", MapError("task "+t.ID, err)
 		}
 	}

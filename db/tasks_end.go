@@ -225,10 +225,10 @@ func (s statements) MarkTaskTold(ctx context.Context, t NodeTask) error {
 	return MapError("task "+t.ID, err)
 }
 
-// DropTaskWaiter notes that nobody waits for t any more: its activity is over or
+// DeleteTaskWaiter notes that nobody waits for t any more: its activity is over or
 // between two tries, and asks by itself when it runs again.
-func (s statements) DropTaskWaiter(ctx context.Context, t NodeTask) error {
-	_, err := s.q.DropTaskWaiter(ctx, gen.DropTaskWaiterParams{
+func (s statements) DeleteTaskWaiter(ctx context.Context, t NodeTask) error {
+	_, err := s.q.DeleteTaskWaiter(ctx, gen.DeleteTaskWaiterParams{
 		ID: t.ID, Version: t.Version, WaiterWorkflowID: t.WaiterWorkflowID, WaiterRunID: t.WaiterRunID, WaiterActivityID: t.WaiterActivityID,
 	})
 	return MapError("task "+t.ID, err)

@@ -150,7 +150,7 @@ func (w *tasks) await(key string, waiter db.TaskWaiter, doubts ...int) (db.NodeT
 		n = d
 	}
 	got, over, err := w.AwaitTask(w.Context(), db.NewTask{NodeID: w.node.ID, Kind: lifecycle.TaskKindScrub, Args: json.RawMessage(argsOf[lifecycle.TaskKindScrub]),
-		Key: key, Waiter: waiter, Doubts: n, Actor: db.Actor{Owner: lifecycle.OwnerJob}})
+		Key: key, Waiter: waiter, UncertainCount: n, Actor: db.Actor{Owner: lifecycle.OwnerJob}})
 	require.NoError(w, err)
 	return got, over
 }
@@ -184,7 +184,7 @@ func TestWhoWaitsIsToldOfTheEnd(t *testing.T) {
 	rows[0].WaiterActivityID = "2"
 
 	t.Run("a waiter that is gone", func(t *testing.T) {
-		require.NoError(t, w.DropTaskWaiter(t.Context(), rows[0]))
+		require.NoError(t, w.DeleteTaskWaiter(t.Context(), rows[0]))
 		require.Empty(t, w.toTell())
 		_, over := w.await("k", two)
 		require.True(t, over, "asks by itself")

@@ -74,10 +74,10 @@ func TestNoNodeGoesBackDirty(t *testing.T) {
 		require.Equal(t, at, *now.TenantLeftAt, "to end it again is no news")
 		health, err := do(t, s, func(ctx context.Context, tx *db.Tx) ([]string, error) { return tx.NodeHealth(ctx, now) })
 		require.NoError(t, err)
-		require.Contains(t, health, db.LeftDirty(now))
+		require.Contains(t, health, db.SanitizeRequired(now))
 
 		prove := func(since time.Time) {
-			in(t, s, func(tx *db.Tx) error { return tx.ProvenClean(t.Context(), n.ID, since) })
+			in(t, s, func(tx *db.Tx) error { return tx.MarkSanitized(t.Context(), n.ID, since) })
 		}
 		prove(at)
 		refused("a scrub from before the tenant left proves nothing")

@@ -43,7 +43,7 @@ func (tx *Tx) moveNode(ctx context.Context, n Node, t lifecycle.Transition[lifec
 	if err != nil {
 		return Node{}, err
 	}
-	if err := notDirty(n, t); err != nil {
+	if err := requireSanitized(n, t); err != nil {
 		return Node{}, err
 	}
 	from := n.Status
@@ -70,7 +70,7 @@ func (tx *Tx) moveNode(ctx context.Context, n Node, t lifecycle.Transition[lifec
 	}
 	if n.Status == lifecycle.NodeDeleted && n.TenantLeftAt != nil {
 		n.TenantLeftAt = nil
-		return n, tx.forgetTenant(ctx, n.ID)
+		return n, tx.clearTenantLeft(ctx, n.ID)
 	}
 	return n, nil
 }

@@ -40,9 +40,9 @@ const MaxWarnings = 8
 
 // Report is what a node says of its installation, and how old its word is.
 type Report struct {
-	Status   InstallStatus
-	Ticket   Ticket
-	Progress int // percent; counts with `progress` only
+	Status         InstallStatus
+	InstallAttempt InstallAttempt
+	Progress       int // percent; counts with `progress` only
 
 	// Of what a job boots, where each boot has a token of its own.
 	Stale bool // its token is older than that of the boot that began last
@@ -60,19 +60,19 @@ const (
 	NetbootErase   Netboot = "erase"   // a live system in memory, at every boot
 )
 
-// Ticket names the attempt that a boot token was handed out for.
-type Ticket struct {
+// InstallAttempt names the attempt that a boot token was handed out for.
+type InstallAttempt struct {
 	Round   int64
 	Attempt int
 }
 
-// Ticket is that of the attempt that runs, or of the next one. What a job boots
+// InstallAttempt is that of the attempt that runs, or of the next one. What a job boots
 // is one attempt, however often it boots: the job counts its own.
-func (f InstallFacts) Ticket() Ticket {
+func (f InstallFacts) InstallAttempt() InstallAttempt {
 	if f.Netboot != "" {
-		return Ticket{f.Round, 1}
+		return InstallAttempt{f.Round, 1}
 	}
-	return Ticket{f.Round, f.Attempts + 1}
+	return InstallAttempt{f.Round, f.Attempts + 1}
 }
 
 // Runs reports whether there is an attempt that runs or is next: whether a
@@ -108,7 +108,7 @@ const (
 // which makes repeated, replayed and reordered reports harmless. What a job boots
 // moves no state: the job does.
 func JudgeReport(f InstallFacts, r Report) ReportEffect {
-	if r.Ticket != f.Ticket() || !f.Runs() {
+	if r.InstallAttempt != f.InstallAttempt() || !f.Runs() {
 		return ReportIgnored
 	}
 	if f.Netboot != "" {

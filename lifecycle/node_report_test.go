@@ -41,13 +41,13 @@ func TestTheReportTable(t *testing.T) {
 				if effect == lifecycle.ReportFails && attempts == 2 {
 					effect = lifecycle.ReportExhausts
 				}
-				require.Equal(t, effect, judge(f, status, f.Ticket(), 11), "%s in %s after %d", status, i.State, attempts)
-				for _, other := range []lifecycle.Ticket{{Round: 4, Attempt: attempts}, {Round: 4, Attempt: attempts + 2}, {Round: 3, Attempt: attempts + 1}, {Round: 5, Attempt: attempts + 1}, {}} {
+				require.Equal(t, effect, judge(f, status, f.InstallAttempt(), 11), "%s in %s after %d", status, i.State, attempts)
+				for _, other := range []lifecycle.InstallAttempt{{Round: 4, Attempt: attempts}, {Round: 4, Attempt: attempts + 2}, {Round: 3, Attempt: attempts + 1}, {Round: 5, Attempt: attempts + 1}, {}} {
 					require.Equal(t, lifecycle.ReportIgnored, judge(f, status, other, 11), "of another attempt")
 				}
 				f.Started, f.Progress = true, 11
 				if i.State == lifecycle.NodeInstalling && (status == "started" || status == "progress") {
-					require.Equal(t, lifecycle.ReportHeard, judge(f, status, f.Ticket(), 11), "a sign of life")
+					require.Equal(t, lifecycle.ReportHeard, judge(f, status, f.InstallAttempt(), 11), "a sign of life")
 				}
 			}
 		}
@@ -55,8 +55,8 @@ func TestTheReportTable(t *testing.T) {
 }
 
 // judge is a report of the newest boot, said for the first time.
-func judge(f lifecycle.InstallFacts, status lifecycle.InstallStatus, t lifecycle.Ticket, progress int) lifecycle.ReportEffect {
-	return lifecycle.JudgeReport(f, lifecycle.Report{Status: status, Ticket: t, Progress: progress, Fresh: true})
+func judge(f lifecycle.InstallFacts, status lifecycle.InstallStatus, t lifecycle.InstallAttempt, progress int) lifecycle.ReportEffect {
+	return lifecycle.JudgeReport(f, lifecycle.Report{Status: status, InstallAttempt: t, Progress: progress, Fresh: true})
 }
 
 // While a job boots the node, a report moves no state, whatever the state is.
@@ -86,15 +86,15 @@ func TestTheReportTableWhileAJobBootsTheNode(t *testing.T) {
 					case effect == "":
 						effect = lifecycle.ReportIgnored
 					}
-					require.Equal(t, lifecycle.Ticket{Round: 4, Attempt: 1}, f.Ticket(), "a job counts its own tries")
-					require.Equal(t, effect, judge(f, status, f.Ticket(), 11), "%s in %s for %s", status, i.State, netboot)
+					require.Equal(t, lifecycle.InstallAttempt{Round: 4, Attempt: 1}, f.InstallAttempt(), "a job counts its own tries")
+					require.Equal(t, effect, judge(f, status, f.InstallAttempt(), 11), "%s in %s for %s", status, i.State, netboot)
 					require.NotContains(t, []lifecycle.ReportEffect{lifecycle.ReportStarts, lifecycle.ReportRestarts, lifecycle.ReportFinishes, lifecycle.ReportFails, lifecycle.ReportExhausts}, effect)
-					for _, other := range []lifecycle.Ticket{{Round: 4, Attempt: 2}, {Round: 3, Attempt: 1}, {Round: 5, Attempt: 1}, {}} {
+					for _, other := range []lifecycle.InstallAttempt{{Round: 4, Attempt: 2}, {Round: 3, Attempt: 1}, {Round: 5, Attempt: 1}, {}} {
 						require.Equal(t, lifecycle.ReportIgnored, judge(f, status, other, 11), "of another round")
 					}
 					f.Started, f.Progress = true, 11
 					if status == "started" || status == "progress" {
-						require.NotContains(t, []lifecycle.ReportEffect{lifecycle.ReportBegins, lifecycle.ReportAdvances}, judge(f, status, f.Ticket(), 11), "said already")
+						require.NotContains(t, []lifecycle.ReportEffect{lifecycle.ReportBegins, lifecycle.ReportAdvances}, judge(f, status, f.InstallAttempt(), 11), "said already")
 					}
 				}
 			}
@@ -108,7 +108,7 @@ func TestReportsOfWhatAJobBootsCountOnce(t *testing.T) {
 	t.Parallel()
 	at := func(f lifecycle.InstallFacts, r lifecycle.Report) lifecycle.ReportEffect {
 		f.Status, f.Round, f.Netboot = lifecycle.NodeMigrating, 2, lifecycle.NetbootInstall
-		r.Ticket = f.Ticket()
+		r.InstallAttempt = f.InstallAttempt()
 		return lifecycle.JudgeReport(f, r)
 	}
 	failed := lifecycle.InstallFacts{Warnings: 1}

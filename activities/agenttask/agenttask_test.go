@@ -217,7 +217,7 @@ func TestAWaitThatWasLostIsTakenUpAgain(t *testing.T) {
 	run := w.start(w.in(lifecycle.TaskKindDrain, drainArgs))
 	task := w.claim()
 	row := w.tasks()[0]
-	require.NoError(t, w.store.DropTaskWaiter(t.Context(), row))
+	require.NoError(t, w.store.DeleteTaskWaiter(t.Context(), row))
 	w.until("the wait is known again", func() bool { return w.tasks()[0].WaiterActivityID == row.WaiterActivityID })
 	w.finish(task, lifecycle.TaskResult{OK: true})
 	require.NoError(t, run.Get(t.Context(), nil))

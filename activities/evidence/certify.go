@@ -69,7 +69,7 @@ func (a *Activities) CertifyNode(ctx context.Context, in CertifyIn) (contract.Ce
 	}
 	row, err := a.Ring.Certify(ctx, c, func(tx *db.Tx) error {
 		if since, clean := g.sanitizedSince(c.Verdict, out.Unproven); clean {
-			return tx.ProvenClean(ctx, in.NodeID, since)
+			return tx.MarkSanitized(ctx, in.NodeID, since)
 		}
 		return nil
 	})

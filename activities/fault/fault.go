@@ -162,7 +162,7 @@ func from(ctx context.Context, t table, err error) error {
 			class = t.fallback
 		}
 		return wrap(class, pe.Error(), pe)
-	case db.Away(err):
+	case db.IsUnavailable(err):
 		if activity.IsActivity(ctx) {
 			activity.GetLogger(ctx).Warn("the database is away", "error", err)
 		}

@@ -30,7 +30,7 @@ func (a *Activities) DeleteNodeSecrets(ctx context.Context, in contract.JobRef) 
 	if err != nil {
 		return out, err
 	}
-	if err := a.Store.ForgetNodeAccess(ctx, in.NodeID); err != nil {
+	if err := a.Store.DeleteNodeAccess(ctx, in.NodeID); err != nil {
 		return out, fault.Internal(ctx, err)
 	}
 	out.Done, out.Note = true, "user-data, host key and BMC login of the node are deleted"

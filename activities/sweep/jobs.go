@@ -26,7 +26,7 @@ func (p *pass) candidates() []db.LiveJob {
 		case running && j.Status.Parked() && j.Finding == db.FindingGone:
 			late = append(late, j)
 		case j.Status.Parked():
-		case j.Finding == db.FindingSilent || p.overdue(j) || p.unbegun(j) || p.unheard[j.ID].ID != "":
+		case j.Finding == db.FindingSilent || p.overdue(j) || p.unbegun(j) || p.undelivered[j.ID].ID != "":
 			late = append(late, j)
 		case p.now.Sub(j.UpdatedAt) > p.pace().Quiet:
 			well = append(well, j)

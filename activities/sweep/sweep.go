@@ -180,8 +180,8 @@ type pass struct {
 	now  time.Time
 	jobs []db.LiveJob
 	open map[string]temporalx.Open // by workflow id
-	// unheard are the tasks that jobs wait for in vain, by job.
-	unheard map[string]db.UnheardTask
+	// undelivered are the tasks that jobs wait for in vain, by job.
+	undelivered map[string]db.UndeliveredTask
 	// place is where the round through the jobs that look well goes on.
 	place string
 
@@ -218,13 +218,13 @@ func (p *pass) read(ctx context.Context) error {
 			break
 		}
 	}
-	tasks, err := p.Store.UnheardTasks(ctx, "", p.now)
+	tasks, err := p.Store.UndeliveredTasks(ctx, "", p.now)
 	if err != nil {
 		return err
 	}
-	p.unheard = make(map[string]db.UnheardTask, len(tasks))
+	p.undelivered = make(map[string]db.UndeliveredTask, len(tasks))
 	for _, t := range tasks {
-		p.unheard[t.JobID] = t
+		p.undelivered[t.JobID] = t
 	}
 	last, err := p.Store.SweepPass(ctx)
 	p.place = last.Place

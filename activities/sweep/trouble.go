@@ -34,7 +34,7 @@ func (p *pass) trouble(j db.LiveJob, e temporalx.Execution) (words string, taskF
 			return words, false
 		}
 	}
-	if t, waits := p.unheard[j.ID]; waits {
+	if t, waits := p.undelivered[j.ID]; waits {
 		return t.Words(p.now), false
 	}
 	switch {

@@ -102,7 +102,7 @@ func (s *Server) scriptOf(r *http.Request, base, mac string) (string, error) {
 // order is what a machine boots from the network, and what for.
 type order struct {
 	node   string
-	ticket lifecycle.Ticket
+	ticket lifecycle.InstallAttempt
 	spec   *spec.InstallWorkflowSpec // nil: nothing any more
 	// A job's: its id and what it boots the machine for.
 	job     string

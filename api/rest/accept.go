@@ -191,7 +191,7 @@ func (s *Server) takeNode(ctx context.Context, tx *db.Tx, a acceptance) (db.Node
 			old.ID, a.Hostname, old.Status)).With(old.ID)
 	}
 	// Installing the system anew erases no disk but its own.
-	if dirty := db.LeftDirty(old); dirty != "" {
+	if dirty := db.SanitizeRequired(old); dirty != "" {
 		return db.Node{}, problem.New(problem.Conflict, "it cannot be onboarded again as it is: "+dirty).With(old.ID)
 	}
 	return tx.UpdateNode(ctx, old.ID, old.Version, db.NodePatch{SKUID: &a.SKUID, ProfileID: &a.ProfileID})

@@ -237,7 +237,7 @@ func reuseOfAKeptIdentity(t *testing.T) {
 	back, err = w.store.NodeHeardAgain(t.Context(), n.ID, cutoff, beat)
 	require.NoError(t, err)
 	require.False(t, back, "a tenant was on it")
-	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error { return tx.ProvenClean(t.Context(), n.ID, time.Now().Add(time.Minute)) }))
+	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error { return tx.MarkSanitized(t.Context(), n.ID, time.Now().Add(time.Minute)) }))
 	back, err = w.store.NodeHeardAgain(t.Context(), n.ID, cutoff, beat)
 	require.NoError(t, err)
 	require.True(t, back)

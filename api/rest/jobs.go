@@ -232,7 +232,7 @@ func (s *Server) job(ctx context.Context, id string, kind contract.JobKind) (*Ve
 			return err
 		}
 		view = jobView(j, stageList(j, rows), "")
-		return addUnheard(ctx, tx, &view)
+		return addUndelivered(ctx, tx, &view)
 	})
 	if err != nil {
 		return nil, err
@@ -240,9 +240,9 @@ func (s *Server) job(ctx context.Context, id string, kind contract.JobKind) (*Ve
 	return versioned(view.Version, view), nil
 }
 
-// addUnheard says of a job at work that its task lies with an agent that is
+// addUndelivered says of a job at work that its task lies with an agent that is
 // silent, which no projection tells: its workflow only waits.
-func addUnheard(ctx context.Context, tx *db.Tx, view *Job) error {
+func addUndelivered(ctx context.Context, tx *db.Tx, view *Job) error {
 	if view.Status != lifecycle.JobRunning && view.Status != lifecycle.JobCompensating {
 		return nil
 	}
@@ -250,7 +250,7 @@ func addUnheard(ctx context.Context, tx *db.Tx, view *Job) error {
 	if err != nil {
 		return err
 	}
-	tasks, err := tx.UnheardTasks(ctx, view.ID, now)
+	tasks, err := tx.UndeliveredTasks(ctx, view.ID, now)
 	if err != nil || len(tasks) == 0 {
 		return err
 	}

@@ -267,7 +267,7 @@ func (s *Server) doNodeAction(ctx context.Context, tx *db.Tx, j judgement, ask N
 		return nil, err
 	}
 	message := fmt.Sprintf("node %s went from %s to %s", n.Hostname, j.node.Status, n.Status)
-	if dirty := db.LeftDirty(n); n.Status == lifecycle.NodeOffline && dirty != "" {
+	if dirty := db.SanitizeRequired(n); n.Status == lifecycle.NodeOffline && dirty != "" {
 		message += "; it stays so: " + dirty
 	} else if n.Status == lifecycle.NodeOffline {
 		message += "; it becomes active when its agent is heard and its report is healthy"

@@ -101,7 +101,7 @@ func (s *Server) takeNodeBMC(ctx context.Context, tx *db.Tx, n db.Node, r BMCReq
 	if err != nil && !errors.Is(err, db.ErrNotFound) {
 		return "", err
 	}
-	b, err := tx.GiveBMC(ctx, n.ID, db.GivenBMC{NewBMC: db.NewBMC{
+	b, err := tx.GiveBMC(ctx, n.ID, db.BMCSpec{NewBMC: db.NewBMC{
 		Address: r.Address, Protocol: protocol, CredentialRef: r.CredentialRef, SystemID: r.SystemID, CipherSuite: r.IPMICipherSuite,
 	}}, s.actor(ctx))
 	if err != nil || b.ID == had.ID && b.Version == had.Version {

@@ -48,7 +48,7 @@ func PXENode(t testing.TB, s *db.Store, mac string, want lifecycle.NodeStatus) d
 
 // BootToken gives a PXE node a boot token, as its script does, and returns the
 // token's hash.
-func BootToken(t testing.TB, s *db.Store, nodeID string) (hash []byte, ticket lifecycle.Ticket) {
+func BootToken(t testing.TB, s *db.Store, nodeID string) (hash []byte, ticket lifecycle.InstallAttempt) {
 	t.Helper()
 	sum := sha256.Sum256([]byte(db.NewID("secret")))
 	require.NoError(t, s.Tx(t.Context(), func(tx *db.Tx) error {

@@ -10,6 +10,54 @@ import (
 	"time"
 )
 
+const clearTenantLeft = `-- name: ClearTenantLeft :execrows
+UPDATE nodes SET tenant_left_at = NULL, updated_at = now() WHERE id = $1 AND tenant_left_at < $2::timestamptz
+`
+
+type ClearTenantLeftParams struct {
+	ID     string
+	Before time.Time
+}
+
+// Nothing of a tenant that left before a moment is on the node any more.
+func (q *Queries) ClearTenantLeft(ctx context.Context, arg ClearTenantLeftParams) (int64, error) {
+	result, err := q.db.Exec(ctx, clearTenantLeft, arg.ID, arg.Before)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const deleteNodeAccess = `-- name: DeleteNodeAccess :execrows
+UPDATE nodes SET ssh_host_key = '', ssh_address = '', ip_addresses = '{}', updated_at = now() WHERE id = $1
+`
+
+// What only a node that is there needs.
+func (q *Queries) DeleteNodeAccess(ctx context.Context, id string) (int64, error) {
+	result, err := q.db.Exec(ctx, deleteNodeAccess, id)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const detachBMC = `-- name: DetachBMC :execrows
+UPDATE bmcs SET node_id = NULL, updated_at = now(), version = version + 1 WHERE id = $1 AND node_id = $2::text
+`
+
+type DetachBMCParams struct {
+	ID     string
+	NodeID string
+}
+
+func (q *Queries) DetachBMC(ctx context.Context, arg DetachBMCParams) (int64, error) {
+	result, err := q.db.Exec(ctx, detachBMC, arg.ID, arg.NodeID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const dropBMCOfNode = `-- name: DropBMCOfNode :execrows
 DELETE FROM bmcs WHERE bmcs.id = $1 AND bmcs.node_id = $2::text
     AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.bmc_id = bmcs.id)
@@ -43,37 +91,6 @@ type EndAllocationParams struct {
 // The occupancy of a node ends, and the node is marked as one that a tenant left; another allocation that came meanwhile stays.
 func (q *Queries) EndAllocation(ctx context.Context, arg EndAllocationParams) (int64, error) {
 	result, err := q.db.Exec(ctx, endAllocation, arg.ID, arg.AllocationID)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
-const forgetNodeAccess = `-- name: ForgetNodeAccess :execrows
-UPDATE nodes SET ssh_host_key = '', ssh_address = '', ip_addresses = '{}', updated_at = now() WHERE id = $1
-`
-
-// What only a node that is there needs.
-func (q *Queries) ForgetNodeAccess(ctx context.Context, id string) (int64, error) {
-	result, err := q.db.Exec(ctx, forgetNodeAccess, id)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
-const forgetTenant = `-- name: ForgetTenant :execrows
-UPDATE nodes SET tenant_left_at = NULL, updated_at = now() WHERE id = $1 AND tenant_left_at < $2::timestamptz
-`
-
-type ForgetTenantParams struct {
-	ID     string
-	Before time.Time
-}
-
-// Nothing of a tenant that left before a moment is on the node any more.
-func (q *Queries) ForgetTenant(ctx context.Context, arg ForgetTenantParams) (int64, error) {
-	result, err := q.db.Exec(ctx, forgetTenant, arg.ID, arg.Before)
 	if err != nil {
 		return 0, err
 	}
@@ -117,21 +134,4 @@ func (q *Queries) SecretUses(ctx context.Context, arg SecretUsesParams) ([]strin
 		return nil, err
 	}
 	return items, nil
-}
-
-const untieBMC = `-- name: UntieBMC :execrows
-UPDATE bmcs SET node_id = NULL, updated_at = now(), version = version + 1 WHERE id = $1 AND node_id = $2::text
-`
-
-type UntieBMCParams struct {
-	ID     string
-	NodeID string
-}
-
-func (q *Queries) UntieBMC(ctx context.Context, arg UntieBMCParams) (int64, error) {
-	result, err := q.db.Exec(ctx, untieBMC, arg.ID, arg.NodeID)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
 }

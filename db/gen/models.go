@@ -319,7 +319,7 @@ type NodeTask struct {
 	WaiterActivityID string
 	TellAt           time.Time
 	ToldAt           *time.Time
-	Doubts           int
+	UncertainCount   int
 	CreatedBy        string
 	CreatedAt        time.Time
 	StatusAt         time.Time

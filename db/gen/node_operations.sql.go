@@ -113,7 +113,7 @@ func (q *Queries) LastTaskOfJob(ctx context.Context, arg LastTaskOfJobParams) (N
 		&i.WaiterActivityID,
 		&i.TellAt,
 		&i.ToldAt,
-		&i.Doubts,
+		&i.UncertainCount,
 		&i.CreatedBy,
 		&i.CreatedAt,
 		&i.StatusAt,

@@ -62,7 +62,7 @@ func (q *Queries) ClaimTaskEnds(ctx context.Context, arg ClaimTaskEndsParams) ([
 			&i.WaiterActivityID,
 			&i.TellAt,
 			&i.ToldAt,
-			&i.Doubts,
+			&i.UncertainCount,
 			&i.CreatedBy,
 			&i.CreatedAt,
 			&i.StatusAt,
@@ -80,12 +80,12 @@ func (q *Queries) ClaimTaskEnds(ctx context.Context, arg ClaimTaskEndsParams) ([
 	return items, nil
 }
 
-const dropTaskWaiter = `-- name: DropTaskWaiter :execrows
+const deleteTaskWaiter = `-- name: DeleteTaskWaiter :execrows
 UPDATE node_tasks SET waiter_workflow_id = '', waiter_run_id = '', waiter_activity_id = '' WHERE id = $1 AND version = $2
     AND waiter_workflow_id = $3 AND waiter_run_id = $4 AND waiter_activity_id = $5
 `
 
-type DropTaskWaiterParams struct {
+type DeleteTaskWaiterParams struct {
 	ID               string
 	Version          int64
 	WaiterWorkflowID string
@@ -93,8 +93,8 @@ type DropTaskWaiterParams struct {
 	WaiterActivityID string
 }
 
-func (q *Queries) DropTaskWaiter(ctx context.Context, arg DropTaskWaiterParams) (int64, error) {
-	result, err := q.db.Exec(ctx, dropTaskWaiter,
+func (q *Queries) DeleteTaskWaiter(ctx context.Context, arg DeleteTaskWaiterParams) (int64, error) {
+	result, err := q.db.Exec(ctx, deleteTaskWaiter,
 		arg.ID,
 		arg.Version,
 		arg.WaiterWorkflowID,
@@ -170,7 +170,7 @@ type InsertTaskParams struct {
 	WaiterWorkflowID string
 	WaiterRunID      string
 	WaiterActivityID string
-	Doubts           int
+	UncertainCount   int
 	CreatedBy        string
 	AuditID          string
 	TriggeredBy      string
@@ -198,7 +198,7 @@ func (q *Queries) InsertTask(ctx context.Context, arg InsertTaskParams) (int64, 
 		arg.WaiterWorkflowID,
 		arg.WaiterRunID,
 		arg.WaiterActivityID,
-		arg.Doubts,
+		arg.UncertainCount,
 		arg.CreatedBy,
 		arg.AuditID,
 		arg.TriggeredBy,
@@ -251,7 +251,7 @@ func (q *Queries) LastTaskOfKind(ctx context.Context, arg LastTaskOfKindParams) 
 		&i.WaiterActivityID,
 		&i.TellAt,
 		&i.ToldAt,
-		&i.Doubts,
+		&i.UncertainCount,
 		&i.CreatedBy,
 		&i.CreatedAt,
 		&i.StatusAt,
@@ -308,7 +308,7 @@ type ListTaskLinesRow struct {
 	WaiterActivityID string
 	TellAt           time.Time
 	ToldAt           *time.Time
-	Doubts           int
+	UncertainCount   int
 	CreatedBy        string
 	CreatedAt        time.Time
 	StatusAt         time.Time
@@ -360,7 +360,7 @@ func (q *Queries) ListTaskLines(ctx context.Context, arg ListTaskLinesParams) ([
 			&i.WaiterActivityID,
 			&i.TellAt,
 			&i.ToldAt,
-			&i.Doubts,
+			&i.UncertainCount,
 			&i.CreatedBy,
 			&i.CreatedAt,
 			&i.StatusAt,
@@ -441,7 +441,7 @@ func (q *Queries) ListTasks(ctx context.Context, arg ListTasksParams) ([]NodeTas
 			&i.WaiterActivityID,
 			&i.TellAt,
 			&i.ToldAt,
-			&i.Doubts,
+			&i.UncertainCount,
 			&i.CreatedBy,
 			&i.CreatedAt,
 			&i.StatusAt,
@@ -505,7 +505,7 @@ func (q *Queries) LockOpenTasks(ctx context.Context, nodeID string) ([]LockOpenT
 			&i.NodeTask.WaiterActivityID,
 			&i.NodeTask.TellAt,
 			&i.NodeTask.ToldAt,
-			&i.NodeTask.Doubts,
+			&i.NodeTask.UncertainCount,
 			&i.NodeTask.CreatedBy,
 			&i.NodeTask.CreatedAt,
 			&i.NodeTask.StatusAt,
@@ -568,7 +568,7 @@ func (q *Queries) LockTask(ctx context.Context, id string) (LockTaskRow, error) 
 		&i.NodeTask.WaiterActivityID,
 		&i.NodeTask.TellAt,
 		&i.NodeTask.ToldAt,
-		&i.NodeTask.Doubts,
+		&i.NodeTask.UncertainCount,
 		&i.NodeTask.CreatedBy,
 		&i.NodeTask.CreatedAt,
 		&i.NodeTask.StatusAt,
@@ -626,7 +626,7 @@ func (q *Queries) LockTaskByKey(ctx context.Context, arg LockTaskByKeyParams) (L
 		&i.NodeTask.WaiterActivityID,
 		&i.NodeTask.TellAt,
 		&i.NodeTask.ToldAt,
-		&i.NodeTask.Doubts,
+		&i.NodeTask.UncertainCount,
 		&i.NodeTask.CreatedBy,
 		&i.NodeTask.CreatedAt,
 		&i.NodeTask.StatusAt,
@@ -848,17 +848,17 @@ func (q *Queries) RenewTask(ctx context.Context, arg RenewTaskParams) (int64, er
 	return result.RowsAffected(), nil
 }
 
-const setTaskDoubts = `-- name: SetTaskDoubts :exec
+const setTaskUncertainCount = `-- name: SetTaskUncertainCount :exec
 UPDATE node_tasks SET doubts = $1 WHERE id = $2
 `
 
-type SetTaskDoubtsParams struct {
-	Doubts int
-	ID     string
+type SetTaskUncertainCountParams struct {
+	UncertainCount int
+	ID             string
 }
 
-func (q *Queries) SetTaskDoubts(ctx context.Context, arg SetTaskDoubtsParams) error {
-	_, err := q.db.Exec(ctx, setTaskDoubts, arg.Doubts, arg.ID)
+func (q *Queries) SetTaskUncertainCount(ctx context.Context, arg SetTaskUncertainCountParams) error {
+	_, err := q.db.Exec(ctx, setTaskUncertainCount, arg.UncertainCount, arg.ID)
 	return err
 }
 
@@ -919,7 +919,7 @@ func (q *Queries) Task(ctx context.Context, id string) (NodeTask, error) {
 		&i.WaiterActivityID,
 		&i.TellAt,
 		&i.ToldAt,
-		&i.Doubts,
+		&i.UncertainCount,
 		&i.CreatedBy,
 		&i.CreatedAt,
 		&i.StatusAt,
@@ -967,7 +967,7 @@ func (q *Queries) TaskByKey(ctx context.Context, arg TaskByKeyParams) (NodeTask,
 		&i.WaiterActivityID,
 		&i.TellAt,
 		&i.ToldAt,
-		&i.Doubts,
+		&i.UncertainCount,
 		&i.CreatedBy,
 		&i.CreatedAt,
 		&i.StatusAt,
@@ -1006,7 +1006,7 @@ func (q *Queries) TasksToSettle(ctx context.Context, maxRows int32) ([]string, e
 	return items, nil
 }
 
-const unheardTasks = `-- name: UnheardTasks :many
+const undeliveredTasks = `-- name: UndeliveredTasks :many
 SELECT t.id, t.job_id::text AS job_id, t.kind, t.deadline_at, coalesce(h.received_at, t.created_at)::timestamptz AS heard_at,
     (h.received_at IS NOT NULL)::boolean AS heard
 FROM node_tasks t JOIN jobs j ON j.id = t.job_id LEFT JOIN heartbeats h ON h.node_id = t.node_id
@@ -1015,13 +1015,13 @@ WHERE t.status IN ('queued', 'dispatched') AND (t.lease_until IS NULL OR t.lease
 ORDER BY t.job_id, t.id LIMIT $3
 `
 
-type UnheardTasksParams struct {
+type UndeliveredTasksParams struct {
 	Since   time.Time
 	OfJob   string
 	MaxRows int32
 }
 
-type UnheardTasksRow struct {
+type UndeliveredTasksRow struct {
 	ID         string
 	JobID      string
 	Kind       lifecycle.TaskKind
@@ -1031,15 +1031,15 @@ type UnheardTasksRow struct {
 }
 
 // Tasks that a job at work waits for and that lie with an agent that was not heard since; of one job, or of all (”).
-func (q *Queries) UnheardTasks(ctx context.Context, arg UnheardTasksParams) ([]UnheardTasksRow, error) {
-	rows, err := q.db.Query(ctx, unheardTasks, arg.Since, arg.OfJob, arg.MaxRows)
+func (q *Queries) UndeliveredTasks(ctx context.Context, arg UndeliveredTasksParams) ([]UndeliveredTasksRow, error) {
+	rows, err := q.db.Query(ctx, undeliveredTasks, arg.Since, arg.OfJob, arg.MaxRows)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []UnheardTasksRow{}
+	items := []UndeliveredTasksRow{}
 	for rows.Next() {
-		var i UnheardTasksRow
+		var i UndeliveredTasksRow
 		if err := rows.Scan(
 			&i.ID,
 			&i.JobID,

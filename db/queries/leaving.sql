@@ -3,7 +3,7 @@
 UPDATE nodes SET allocation_id = NULL, tenant_left_at = now(), updated_at = now(), version = version + 1
 WHERE id = @id AND allocation_id = @allocation_id::text;
 
--- name: ForgetTenant :execrows
+-- name: ClearTenantLeft :execrows
 -- Nothing of a tenant that left before a moment is on the node any more.
 UPDATE nodes SET tenant_left_at = NULL, updated_at = now() WHERE id = @id AND tenant_left_at < @before::timestamptz;
 
@@ -26,9 +26,9 @@ DELETE FROM bmcs WHERE bmcs.id = @id AND bmcs.node_id = @node_id::text
     AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.bmc_id = bmcs.id)
     AND NOT EXISTS (SELECT 1 FROM bmc_rotations r WHERE r.bmc_id = bmcs.id);
 
--- name: UntieBMC :execrows
+-- name: DetachBMC :execrows
 UPDATE bmcs SET node_id = NULL, updated_at = now(), version = version + 1 WHERE id = @id AND node_id = @node_id::text;
 
--- name: ForgetNodeAccess :execrows
+-- name: DeleteNodeAccess :execrows
 -- What only a node that is there needs.
 UPDATE nodes SET ssh_host_key = '', ssh_address = '', ip_addresses = '{}', updated_at = now() WHERE id = @id;

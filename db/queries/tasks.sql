@@ -1,4 +1,4 @@
--- name: UnheardTasks :many
+-- name: UndeliveredTasks :many
 -- Tasks that a job at work waits for and that lie with an agent that was not heard since; of one job, or of all ('').
 SELECT t.id, t.job_id::text AS job_id, t.kind, t.deadline_at, coalesce(h.received_at, t.created_at)::timestamptz AS heard_at,
     (h.received_at IS NOT NULL)::boolean AS heard
@@ -99,7 +99,7 @@ UPDATE node_tasks SET waiter_workflow_id = @waiter_workflow_id, waiter_run_id = 
     told_at = CASE WHEN @told::boolean THEN now() END, tell_at = now()
 WHERE id = @id;
 
--- name: SetTaskDoubts :exec
+-- name: SetTaskUncertainCount :exec
 UPDATE node_tasks SET doubts = @doubts WHERE id = @id;
 
 -- name: TasksToSettle :many
@@ -122,7 +122,7 @@ RETURNING *;
 UPDATE node_tasks SET told_at = now() WHERE id = @id AND version = @version AND waiter_workflow_id = @waiter_workflow_id
     AND waiter_run_id = @waiter_run_id AND waiter_activity_id = @waiter_activity_id;
 
--- name: DropTaskWaiter :execrows
+-- name: DeleteTaskWaiter :execrows
 UPDATE node_tasks SET waiter_workflow_id = '', waiter_run_id = '', waiter_activity_id = '' WHERE id = @id AND version = @version
     AND waiter_workflow_id = @waiter_workflow_id AND waiter_run_id = @waiter_run_id AND waiter_activity_id = @waiter_activity_id;
 

@@ -49,7 +49,7 @@ func (r *Relay) tell(ctx context.Context, t db.NodeTask) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.noteLimit())
 	defer cancel()
 	if gone {
-		return r.Store.DropTaskWaiter(ctx, t)
+		return r.Store.DeleteTaskWaiter(ctx, t)
 	}
 	return r.Store.MarkTaskTold(ctx, t)
 }

@@ -18,16 +18,16 @@ import (
 func TestWhatCountsAsADatabaseThatIsAway(t *testing.T) {
 	t.Parallel()
 	for _, code := range []string{"08006", "53300", "57P01", "57P02", "57P03", "58030", "25006"} {
-		require.True(t, db.Away(fmt.Errorf("read: %w", &pgconn.PgError{Code: code})), code)
+		require.True(t, db.IsUnavailable(fmt.Errorf("read: %w", &pgconn.PgError{Code: code})), code)
 	}
 	for _, code := range []string{"23505", "42703", "40001", "57014", "22001"} {
-		require.False(t, db.Away(&pgconn.PgError{Code: code}), code)
+		require.False(t, db.IsUnavailable(&pgconn.PgError{Code: code}), code)
 	}
-	require.True(t, db.Away(fmt.Errorf("read: %w", io.ErrUnexpectedEOF)))
-	require.True(t, db.Away(fmt.Errorf("read: %w", net.ErrClosed)))
-	require.False(t, db.Away(nil))
-	require.False(t, db.Away(db.ErrNotFound))
-	require.False(t, db.Away(errors.New("something else")))
+	require.True(t, db.IsUnavailable(fmt.Errorf("read: %w", io.ErrUnexpectedEOF)))
+	require.True(t, db.IsUnavailable(fmt.Errorf("read: %w", net.ErrClosed)))
+	require.False(t, db.IsUnavailable(nil))
+	require.False(t, db.IsUnavailable(db.ErrNotFound))
+	require.False(t, db.IsUnavailable(errors.New("something else")))
 }
 
 // TestBackendsThatEndAndServersThatAreGone looks at what the driver really says.
@@ -44,11 +44,11 @@ func TestBackendsThatEndAndServersThatAreGone(t *testing.T) {
 	_, err = other.Exec(t.Context(), "SELECT pg_terminate_backend($1)", c.PgConn().PID())
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), "SELECT 1")
-	require.True(t, db.Away(err), "in the midst of a transaction: %v", err)
+	require.True(t, db.IsUnavailable(err), "in the midst of a transaction: %v", err)
 	_, err = c.Exec(t.Context(), "SELECT 1")
-	require.True(t, db.Away(err), "on a dead connection: %v", err)
-	require.True(t, db.Away(tx.Commit(t.Context())), "at the commit")
+	require.True(t, db.IsUnavailable(err), "on a dead connection: %v", err)
+	require.True(t, db.IsUnavailable(tx.Commit(t.Context())), "at the commit")
 
 	_, err = pgx.Connect(t.Context(), "postgres://nobody@127.0.0.1:1/none")
-	require.True(t, db.Away(err), "nobody listens: %v", err)
+	require.True(t, db.IsUnavailable(err), "nobody listens: %v", err)
 }

@@ -12,22 +12,22 @@ import (
 // that it waits in vain.
 const agentSilence = 90 * time.Second
 
-// UnheardTask is a task that a job at work waits for, of a node whose agent is
+// UndeliveredTask is a task that a job at work waits for, of a node whose agent is
 // silent.
-type UnheardTask gen.UnheardTasksRow
+type UndeliveredTask gen.UndeliveredTasksRow
 
-// UnheardTasks lists them as of now, of one job or of all (""), at most 1000.
-func (s statements) UnheardTasks(ctx context.Context, jobID string, now time.Time) ([]UnheardTask, error) {
-	rows, err := s.q.UnheardTasks(ctx, gen.UnheardTasksParams{Since: now.Add(-agentSilence), OfJob: jobID, MaxRows: maxPage})
-	out := make([]UnheardTask, 0, len(rows))
+// UndeliveredTasks lists them as of now, of one job or of all (""), at most 1000.
+func (s statements) UndeliveredTasks(ctx context.Context, jobID string, now time.Time) ([]UndeliveredTask, error) {
+	rows, err := s.q.UndeliveredTasks(ctx, gen.UndeliveredTasksParams{Since: now.Add(-agentSilence), OfJob: jobID, MaxRows: maxPage})
+	out := make([]UndeliveredTask, 0, len(rows))
 	for _, r := range rows {
-		out = append(out, UnheardTask(r))
+		out = append(out, UndeliveredTask(r))
 	}
 	return out, MapError("list tasks of silent agents", err)
 }
 
 // Words says it to a person.
-func (t UnheardTask) Words(now time.Time) string {
+func (t UndeliveredTask) Words(now time.Time) string {
 	heard := "has never been heard"
 	if t.Heard {
 		heard = fmt.Sprintf("was last heard at %s, %s ago", t.HeardAt.UTC().Format(time.RFC3339), now.Sub(t.HeardAt).Round(time.Second))
