@@ -50,9 +50,9 @@ func sqlState(err error) string {
 	return ""
 }
 
-// IsUnavailable reports that a database did not answer, or no longer did, and may again:
-// refused or broken connections, a server that starts, ends or fails over, one
-// without a free connection or space. What was asked for may have been done.
+// IsUnavailable reports whether err says that the database is unavailable, so that it is worth
+// retrying: a refused or broken connection, a server that starts, ends or fails over, or one without
+// a free connection or space. The statement may have taken effect.
 func IsUnavailable(err error) bool {
 	if err == nil {
 		return false

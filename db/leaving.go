@@ -19,16 +19,15 @@ func (s statements) EndAllocation(ctx context.Context, nodeID, allocationID stri
 	return MapError("allocation of node "+nodeID, err)
 }
 
-// MarkSanitized takes the mark of a tenant from a node, where the tenant left
-// before the moment given; one who left later has left more behind. Call it in
-// the transaction that stores the certificate which proves the node clean.
-// Repeatable.
+// MarkSanitized clears the mark that the node needs to be sanitized, unless its last tenant left
+// after since. The transaction that stores the certificate of a clean node calls it, with the time
+// at which the scrub began. It can be repeated.
 func (tx *Tx) MarkSanitized(ctx context.Context, nodeID string, since time.Time) error {
 	_, err := tx.q.ClearTenantLeft(ctx, gen.ClearTenantLeftParams{ID: nodeID, Before: since})
 	return MapError("node "+nodeID, err)
 }
 
-// clearTenantLeft takes the mark from a node that is gone, or whose disks are.
+// clearTenantLeft clears the mark of a node that is deleted, or that got other disks.
 func (tx *Tx) clearTenantLeft(ctx context.Context, nodeID string) error {
 	now, err := tx.Clock(ctx)
 	if err != nil {
@@ -37,8 +36,8 @@ func (tx *Tx) clearTenantLeft(ctx context.Context, nodeID string) error {
 	return tx.MarkSanitized(ctx, nodeID, now.Add(time.Second))
 }
 
-// SanitizeRequired says that a tenant left the node, that nobody is on it, and that
-// nothing proves it clean since; "" where that is not so.
+// SanitizeRequired returns why the node must be sanitized: a tenant left it, it has no allocation,
+// and no certificate since proves it clean. It returns "" when the node need not be sanitized.
 func SanitizeRequired(n Node) string {
 	if n.TenantLeftAt == nil || n.AllocationID != nil {
 		return ""
@@ -47,9 +46,8 @@ func SanitizeRequired(n Node) string {
 		n.Hostname, n.TenantLeftAt.UTC().Format(time.RFC3339), n.Hostname)
 }
 
-// requireSanitized is the one guard of what no node may do: to go back into service with
-// what a tenant may have left on it. A PXE node has no way back into service but
-// by what its jobs prove, and by an admin.
+// requireSanitized refuses to move a MAAS node that must be sanitized to active. A PXE node becomes
+// active only by what its jobs prove, or by an admin.
 func requireSanitized(n Node, t lifecycle.Transition[lifecycle.NodeStatus]) error {
 	why := SanitizeRequired(n)
 	if n.Lifecycle != lifecycle.NodeMAAS.Lifecycle || t.To != lifecycle.NodeActive || why == "" {

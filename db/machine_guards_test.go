@@ -69,11 +69,11 @@ func TestBMCRotation_EdgesBySQL(t *testing.T) {
 				continue
 			}
 			set := "candidate_ref = 'bmc/new', rotation_state = '" + string(to.State) + "'"
-			switch to.State {
-			case lifecycle.RotationRotated:
-				set = "credential_ref = 'bmc/new', candidate_ref = '', rotation_state = '', rotated_at = now()"
-			case lifecycle.RotationUndone:
+			if lifecycle.BMCRotation.Terminal(to.State) {
 				set = "candidate_ref = '', rotation_state = ''"
+			}
+			if to.State == lifecycle.RotationRotated {
+				set += ", credential_ref = 'bmc/new', rotated_at = now()"
 			}
 			if from == lifecycle.RotationNone && lifecycle.BMCRotation.Terminal(to.State) {
 				continue // such an update changes no state

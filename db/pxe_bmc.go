@@ -9,7 +9,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// BMCSpec is the BMC that a PXE node is to have; its NodeID is not read.
+// BMCSpec describes the BMC that a PXE node is to have. NodeID is ignored.
 type BMCSpec struct {
 	NewBMC
 	// NewMachine: the node gets another machine with it. A login that is not the

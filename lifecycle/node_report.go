@@ -60,14 +60,14 @@ const (
 	NetbootErase   Netboot = "erase"   // a live system in memory, at every boot
 )
 
-// InstallAttempt names the attempt that a boot token was handed out for.
+// InstallAttempt is the attempt of an installation that a boot token was issued for.
 type InstallAttempt struct {
 	Round   int64
 	Attempt int
 }
 
-// InstallAttempt is that of the attempt that runs, or of the next one. What a job boots
-// is one attempt, however often it boots: the job counts its own.
+// InstallAttempt returns the attempt that runs, or the next one when none runs. What a job boots is
+// one attempt, however often it boots: the job counts its own tries.
 func (f InstallFacts) InstallAttempt() InstallAttempt {
 	if f.Netboot != "" {
 		return InstallAttempt{f.Round, 1}
