@@ -10,7 +10,7 @@ func raced() []string {
 		"activities/agenttask", "activities/bmc", "activities/drift", "activities/projection",
 		"activities/sweep",
 		"api/agentapi", "api/boot", "api/ratelimit", "api/rest",
-		"db",
+		"db", "db/drift",
 		"agent", "agent/atomicfile", "agent/gpupattern",
 		"agent/taskhandlers", "agent/privileged", "agent/scrub",
 		"agent/selfupdate", "agent/task", "internal/devserver/toolcache",
