@@ -259,7 +259,7 @@ func TestOnboardAndAct(t *testing.T) {
 	require.Contains(t, w.run("", "node", "show", "gpu-1").exits(0).out, "rack=7")
 	w.run("", "node", "show", "gpu-9").exits(cli.ExitNotFound)
 	shown := w.run("", "job", "show", "gpu-1").exits(0).out
-	for _, s := range contract.OnboardingStages {
+	for _, s := range lifecycle.OnboardingStages() {
 		require.Contains(t, shown, s)
 	}
 	require.Contains(t, w.run("", "job", "list", "--node", "gpu-1").exits(0).out, id)
@@ -287,10 +287,10 @@ func (w *world) project(id string, seq int64, status lifecycle.JobStatus, done i
 	w.t.Helper()
 	now := time.Now().UTC()
 	p := db.Projection{JobID: id, Seq: seq, Status: status, ReachedPercent: done * 100 / 16, Actor: db.Actor{Owner: lifecycle.OwnerJob}}
-	for i, name := range contract.OnboardingStages {
-		row := db.StageRow{Ordinal: i + 1, Name: name, State: "pending"}
+	for i, name := range lifecycle.OnboardingStages() {
+		row := lifecycle.StageRow{Ordinal: i + 1, Name: name, State: "pending"}
 		if i < done {
-			row = db.StageRow{Ordinal: i + 1, Name: name, State: "succeeded", Attempts: 1, StartedAt: &now, FinishedAt: &now}
+			row = lifecycle.StageRow{Ordinal: i + 1, Name: name, State: "succeeded", Attempts: 1, StartedAt: &now, FinishedAt: &now}
 		}
 		if i == done && status == lifecycle.JobFailedManual {
 			row.State, p.FailedStage, p.FailureClass, p.Message = "failed", name, lifecycle.FailBootDiskNotFound, "no disk is a BOSS"
@@ -325,7 +325,7 @@ func TestWatching(t *testing.T) {
 				}
 				w.project(id, 3, c.end, done)
 				got := (<-watched).exits(c.code)
-				require.Contains(t, got.out, contract.StageLoadSiteConfig)
+				require.Contains(t, got.out, lifecycle.StageLoadSiteConfig)
 				require.Contains(t, got.out, string(c.end))
 				require.Equal(t, terminal, strings.Contains(got.out, "\x1b["), "only a terminal is redrawn")
 				if c.code != 0 {

@@ -59,7 +59,7 @@ func (r leaverRun) Get(_ context.Context, into any) error {
 	}
 	raw, err := json.Marshal(contract.Plan{
 		Kind: r.in.Job.Kind, Subject: contract.PlanSubject{JobID: r.in.Job.JobID, NodeID: r.in.Job.NodeID}, ObservedAt: time.Now(),
-		Rows: []contract.PlanRow{{Ordinal: 1, Stage: lifecycle.StageScrubGPU, Would: contract.WouldRun, Steps: steps}},
+		Rows: []contract.PlanRow{{Ordinal: 1, Stage: lifecycle.StageScrubGPU, Planned: contract.PlannedRun, Steps: steps}},
 	}.Concluded())
 	if err != nil {
 		return err

@@ -45,14 +45,14 @@ type planRun struct {
 func (r planRun) Get(_ context.Context, into any) error {
 	raw, err := json.Marshal(contract.Plan{
 		Kind: r.in.Kind, Subject: contract.PlanSubject{JobID: r.in.Job.JobID, Hostname: "gpu-1"}, ObservedAt: time.Now(),
-		Observed: &contract.Observed{MAAS: "Ready", Power: "off", Agent: "none"},
+		Observed: &lifecycle.Observed{MAAS: "Ready", Power: "off", Agent: "none"},
 		Rows: []contract.PlanRow{
-			{Ordinal: 1, Stage: contract.StageCommission, Would: contract.WouldRun, Steps: []string{"commission gpu-1", "wave a\x1b[2Jhand"}, Seen: "MAAS New"},
-			{Ordinal: 2, Stage: contract.StageConfigureStorage, Would: contract.WouldFail,
-				Failure: contract.ForeseenFailure(contract.Failure{Class: lifecycle.FailBootDiskNotFound, Message: "no disk matches"})},
-			{Ordinal: 3, Stage: contract.StageEnsureHWSync, Would: contract.WouldFail,
-				Failure: contract.ForeseenFailure(contract.Failure{Class: lifecycle.FailSSHSeed, Message: "no login"})},
-			{Ordinal: 4, Stage: contract.StageApplyRoCE, Would: contract.WouldSkip, Why: "the profile does not enable RoCE"},
+			{Ordinal: 1, Stage: lifecycle.StageCommission, Planned: contract.PlannedRun, Steps: []string{"commission gpu-1", "wave a\x1b[2Jhand"}, Observed: "MAAS New"},
+			{Ordinal: 2, Stage: lifecycle.StageConfigureStorage, Planned: contract.PlannedFail,
+				Failure: contract.NewPlanFailure(contract.Failure{Class: lifecycle.FailBootDiskNotFound, Message: "no disk matches"})},
+			{Ordinal: 3, Stage: lifecycle.StageEnsureHWSync, Planned: contract.PlannedFail,
+				Failure: contract.NewPlanFailure(contract.Failure{Class: lifecycle.FailSSHSeed, Message: "no login"})},
+			{Ordinal: 4, Stage: lifecycle.StageApplyRoCE, Planned: contract.PlannedSkip, Why: "the profile does not enable RoCE"},
 		},
 	}.Concluded())
 	if err != nil {

@@ -9,18 +9,11 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/slipway-cloud/slipway/db/gen"
-	"github.com/slipway-cloud/slipway/db/record"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 // Job is a staged job as projected (04-jobs "What an operator sees").
 type Job = gen.Job
-
-// JobStage is one stage of a job as projected.
-type JobStage = gen.JobStage
-
-// Observed is the outside state that a job last saw.
-type Observed = record.Observed
 
 // NewJob is an accepted intent.
 type NewJob struct {
@@ -143,9 +136,13 @@ func (s statements) LiveJobOfBMC(ctx context.Context, bmcID string) (Job, error)
 }
 
 // JobStages lists a job's stages in order; empty before the first projection.
-func (s statements) JobStages(ctx context.Context, jobID string) ([]JobStage, error) {
+func (s statements) JobStages(ctx context.Context, jobID string) ([]lifecycle.StageRow, error) {
 	rows, err := s.q.JobStages(ctx, jobID)
-	return rows, MapError("stages of job "+jobID, err)
+	out := make([]lifecycle.StageRow, len(rows))
+	for i, r := range rows {
+		out[i] = lifecycle.StageRow(r)
+	}
+	return out, MapError("stages of job "+jobID, err)
 }
 
 // JobFilter narrows a list; empty fields match all.

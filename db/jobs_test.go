@@ -111,9 +111,9 @@ func projection(j db.Job, seq int64) db.Projection {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	return db.Projection{
 		JobID: j.ID, Seq: seq, RunID: "run-1", Status: lifecycle.JobRunning, Stage: "commission_node", StageOrdinal: 2, Attempt: 1,
-		ProgressPercent: 20, ReachedPercent: 20, WaitingOutside: true, Observed: &db.Observed{MAAS: "Commissioning", Power: "on", At: &now},
+		ProgressPercent: 20, ReachedPercent: 20, WaitingOutside: true, Observed: &lifecycle.Observed{MAAS: "Commissioning", Power: "on", At: &now},
 		ETA: json.RawMessage(`{"median_seconds": 60}`), StageDeadline: &now, Checkpoint: json.RawMessage(`{"n": 9007199254740993}`),
-		Stages: []db.StageRow{
+		Stages: []lifecycle.StageRow{
 			{Ordinal: 1, Name: "load_site_config", State: "succeeded", Attempts: 1, StartedAt: &now, FinishedAt: &now},
 			{Ordinal: 2, Name: "commission_node", State: "running", Attempts: 1, StartedAt: &now, Message: "waiting"},
 		},
@@ -181,7 +181,7 @@ func TestALateOrRepeatedProjectionChangesNothing(t *testing.T) {
 	for _, seq := range []int64{5, 4, 1, 0} {
 		late := p
 		late.Seq, late.Status, late.Stage = seq, lifecycle.JobFailedRetryable, "elsewhere"
-		late.Stages = []db.StageRow{{Ordinal: 1, Name: "elsewhere", State: "failed"}}
+		late.Stages = []lifecycle.StageRow{{Ordinal: 1, Name: "elsewhere", State: "failed"}}
 		applied, err := project(t, s, late)
 		require.NoError(t, err)
 		require.False(t, applied)
@@ -308,7 +308,7 @@ func TestStageDurationsComeFromJobsThatSucceeded(t *testing.T) {
 		j := dbtest.Job(t, s, dbtest.Kind(kind))
 		finish := start.Add(took)
 		p := projection(j, 1)
-		p.Stages = []db.StageRow{
+		p.Stages = []lifecycle.StageRow{
 			{Ordinal: 1, Name: "deploy_via_maas", State: "succeeded", StartedAt: &start, FinishedAt: &finish},
 			{Ordinal: 2, Name: "skipped", State: "skipped", StartedAt: &start, FinishedAt: &finish},
 		}

@@ -28,31 +28,20 @@ type Projection struct {
 	WaitingOutside    bool
 	Frozen            bool
 	Adopted           bool
-	Observed          *Observed
+	Observed          *lifecycle.Observed
 	ProgressPercent   int
 	ReachedPercent    int
 	ETA               json.RawMessage
 	StageDeadline     *time.Time
 	// Checkpoint is the workflow's own state as JSON; empty keeps the last.
 	Checkpoint json.RawMessage
-	Stages     []StageRow
+	Stages     []lifecycle.StageRow
 	// Actor causes the change of status; its owner is job unless it is system.
 	Actor    Actor
 	NodeMove *NodeMove
 	// Entries are further audit rows, such as actions. An empty resource is
 	// the job.
 	Entries []Entry
-}
-
-// StageRow is one stage of a Projection.
-type StageRow struct {
-	Ordinal    int        `json:"ordinal"`
-	Name       string     `json:"name"`
-	State      string     `json:"state"`
-	Attempts   int        `json:"attempts"`
-	StartedAt  *time.Time `json:"started_at"`
-	FinishedAt *time.Time `json:"finished_at"`
-	Message    string     `json:"message"`
 }
 
 // NodeMove moves the job's node with the projection. The transition is named,

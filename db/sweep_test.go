@@ -82,13 +82,13 @@ func TestAJobThatMovedIsNotLost(t *testing.T) {
 	j := dbtest.Job(t, s, dbtest.JobStatus(lifecycle.JobRunning))
 	sent(t, s)
 	seen := liveJob(t, s, j.ID)
-	project := func(seq int64, stage, state string) bool {
+	project := func(seq int64, stage string, state lifecycle.StageState) bool {
 		applied := false
 		require.NoError(t, s.Tx(t.Context(), func(tx *db.Tx) error {
 			var err error
 			applied, err = tx.ProjectJob(t.Context(), db.Projection{
 				JobID: j.ID, Seq: seq, RunID: "r1", Status: lifecycle.JobRunning, Stage: stage,
-				Stages: []db.StageRow{{Ordinal: 1, Name: stage, State: state, Attempts: 1}},
+				Stages: []lifecycle.StageRow{{Ordinal: 1, Name: stage, State: state, Attempts: 1}},
 			})
 			return err
 		}))
@@ -100,7 +100,7 @@ func TestAJobThatMovedIsNotLost(t *testing.T) {
 	require.False(t, project(2, "wait_for_ready", "succeeded"), "the step that was on its way")
 	stages, err := s.JobStages(t.Context(), j.ID)
 	require.NoError(t, err)
-	require.Equal(t, "failed", stages[0].State)
+	require.Equal(t, lifecycle.StageFailed, stages[0].State)
 	require.Equal(t, "gone", stages[0].Message)
 	got, err := s.Job(t.Context(), j.ID)
 	require.NoError(t, err)

@@ -19,9 +19,9 @@ import (
 // embedded: a look is no entry on the node's timeline.
 type PlanIn struct {
 	In ResolveIn `json:"in"`
-	// Asked is the record that a dry run's request would leave (a db.BMC, its id
+	// BMCRecord is the record that a dry run's request would leave (a db.BMC, its id
 	// empty where there is none yet); without it the record of In is read.
-	Asked json.RawMessage `json:"asked,omitempty"`
+	BMCRecord json.RawMessage `json:"bmc_record,omitempty"`
 	// Login allows one login. Without it only the service root is read, which a
 	// BMC shows to everybody.
 	Login bool `json:"login,omitempty"`
@@ -30,9 +30,9 @@ type PlanIn struct {
 // PowerPlan is what resolve_power_credentials would find. Facts beyond the
 // vendor need a login.
 type PowerPlan struct {
-	Facts contract.BMCFacts `json:"facts"`
-	Steps []string          `json:"steps,omitempty"`
-	Seen  string            `json:"seen,omitempty"`
+	Facts    contract.BMCFacts `json:"facts"`
+	Steps    []string          `json:"steps,omitempty"`
+	Observed string            `json:"observed,omitempty"`
 	// LoggedIn is set when the facts come from a login.
 	LoggedIn bool              `json:"logged_in,omitempty"`
 	Failure  *contract.Failure `json:"failure,omitempty"`
@@ -72,12 +72,12 @@ const lookLimit = 6 * time.Second
 
 // planned is the record, or what the record of a dry run would be.
 func (a *Activities) planned(ctx context.Context, in PlanIn) (db.BMC, error) {
-	if len(in.Asked) == 0 {
+	if len(in.BMCRecord) == 0 {
 		rec, err := a.Store.BMC(ctx, in.In.BMCID)
 		return rec, fault.Internal(ctx, err)
 	}
 	var rec db.BMC
-	err := json.Unmarshal(in.Asked, &rec)
+	err := json.Unmarshal(in.BMCRecord, &rec)
 	return rec, fault.Internal(ctx, err)
 }
 
@@ -105,7 +105,7 @@ func (a *Activities) look(ctx context.Context, in PlanIn, rec db.BMC, out *Power
 		return err
 	}
 	out.Facts.Vendor = id.Vendor // its UUID is the BMC's, not the system's
-	out.Seen = "BMC answers: " + strings.TrimSpace(id.Vendor+" "+id.Product)
+	out.Observed = "BMC answers: " + strings.TrimSpace(id.Vendor+" "+id.Product)
 	settled := id.PinSHA256 == "" || rec.PinSHA256 != "" || in.In.CAPEM != ""
 	switch {
 	case !settled && !in.In.TrustFirstPin:
@@ -135,10 +135,10 @@ func (a *Activities) tryLogin(ctx context.Context, in PlanIn, rec db.BMC, opener
 	case !there:
 		return a.loginUnkept(ctx, rec, opener, target, out)
 	case !settled:
-		out.Seen += "; no login was tried: the run approves the certificate first"
+		out.Observed += "; no login was tried: the run approves the certificate first"
 		return nil
 	case stored.CredentialRef != rec.CredentialRef || stored.Protocol != rec.Protocol || stored.SystemID != rec.SystemID || stored.PinSHA256 != rec.PinSHA256:
-		out.Seen += "; no login was tried: the BMC is stored with another login, protocol, system or certificate, which the run replaces first"
+		out.Observed += "; no login was tried: the BMC is stored with another login, protocol, system or certificate, which the run replaces first"
 		return nil
 	}
 	v, err := a.enter(ctx, loginRequest{bmcID: stored.ID, caPEM: in.In.CAPEM})
@@ -213,7 +213,7 @@ func (p *PowerPlan) identified(sys providers.BMCSystem) {
 	f := &p.Facts
 	f.Vendor, f.Model, f.Serial, f.UUID = sys.Manufacturer, sys.Model, sys.Serial, sys.UUID
 	f.MACs, f.Power, f.RedfishSysID = sys.MACs, string(sys.Power), sys.ID
-	p.Seen = fmt.Sprintf("%s %s, serial %s, power %s", sys.Manufacturer, sys.Model, sys.Serial, sys.Power)
+	p.Observed = fmt.Sprintf("%s %s, serial %s, power %s", sys.Manufacturer, sys.Model, sys.Serial, sys.Power)
 }
 
 // samePin compares pins as an operator may have written them.

@@ -107,7 +107,7 @@ func (r *planRig) asked(change func(*db.BMC)) bmcact.PlanIn {
 	raw, err := json.Marshal(rec)
 	require.NoError(r.t, err)
 	in := r.in(true)
-	in.In.BMCID, in.Asked = "", raw
+	in.In.BMCID, in.BMCRecord = "", raw
 	return in
 }
 
@@ -120,7 +120,7 @@ func TestPlanPowerLooksWithoutALogin(t *testing.T) {
 	first := r.run(r.in(true))
 	require.Nil(t, first.Failure)
 	require.Contains(t, strings.Join(first.Steps, "; "), "approve the certificate pin")
-	require.Contains(t, first.Seen, "BMC answers")
+	require.Contains(t, first.Observed, "BMC answers")
 	require.False(t, first.LoggedIn)
 	strict := r.run(r.in(false))
 	require.Equal(t, lifecycle.FailBMCPinMismatch, strict.Failure.Class)
@@ -145,7 +145,7 @@ func TestPlanPowerWithALogin(t *testing.T) {
 	early := r.run(in)
 	require.Nil(t, early.Failure)
 	require.False(t, early.LoggedIn)
-	require.Contains(t, early.Seen, "approves the certificate first")
+	require.Contains(t, early.Observed, "approves the certificate first")
 	require.Equal(t, before, r.record())
 	require.Zero(t, r.logins())
 
@@ -164,7 +164,7 @@ func TestPlanPowerWithALogin(t *testing.T) {
 	other := r.asked(func(b *db.BMC) { b.ID, b.CredentialRef = r.rec.ID, "bmc/wrong" })
 	other.Login = true
 	tried := r.logins()
-	require.Contains(t, r.run(other).Seen, "stored with another login")
+	require.Contains(t, r.run(other).Observed, "stored with another login")
 	require.Equal(t, tried, r.logins(), "what the gate does not know is not tried")
 }
 

@@ -38,7 +38,7 @@ func (a *Activities) PowerCycleByBMC(ctx context.Context, in PowerIn) (contract.
 		heartbeat, err := a.Store.LatestHeartbeat(ctx, in.NodeID)
 		switch {
 		case err == nil && heartbeat.BootID != in.NotBootID:
-			return contract.PowerFacts{State: "on", By: "the agent", Done: true, Note: "restarted already: " + heartbeat.BootID}, nil
+			return contract.PowerFacts{State: "on", ReportedBy: "the agent", Done: true, Note: "restarted already: " + heartbeat.BootID}, nil
 		case err != nil && !errors.Is(err, db.ErrNotFound):
 			return contract.PowerFacts{}, fault.Internal(ctx, err)
 		}
@@ -48,7 +48,7 @@ func (a *Activities) PowerCycleByBMC(ctx context.Context, in PowerIn) (contract.
 
 // setPower requests and confirms each intent in turn, in one session. The intent "" only reads.
 func (a *Activities) setPower(ctx context.Context, in PowerIn, intents ...providers.PowerIntent) (contract.PowerFacts, error) {
-	out := contract.PowerFacts{By: "BMC", State: "unknown"}
+	out := contract.PowerFacts{ReportedBy: "BMC", State: "unknown"}
 	v, err := a.enter(ctx, loginRequest{job: in.JobRef, bmcID: in.BMCID, caPEM: in.CAPEM})
 	if err != nil {
 		return out, err

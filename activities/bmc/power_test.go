@@ -46,7 +46,7 @@ func TestPowerAtTheBMC(t *testing.T) {
 			look.ObserveOnly = true
 			f, err = l.acts.PowerOffByBMC(t.Context(), look)
 			require.NoError(t, err)
-			require.Equal(t, contract.PowerFacts{State: "on", By: "BMC"}, f)
+			require.Equal(t, contract.PowerFacts{State: "on", ReportedBy: "BMC"}, f)
 			for range 2 {
 				f, err = l.acts.PowerOffByBMC(t.Context(), l.power(node.ID))
 				require.NoError(t, err)

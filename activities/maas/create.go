@@ -19,8 +19,8 @@ type CreateIn struct {
 	Hostname string            `json:"hostname"`
 	Profile  spec.ProfileSpec  `json:"profile"`
 	BMC      contract.BMCFacts `json:"bmc"`
-	// Known is the system id of an earlier step, read again rather than sought.
-	Known string `json:"known,omitempty"`
+	// KnownSystemID is the system id of an earlier step, read again rather than sought.
+	KnownSystemID string `json:"known_system_id,omitempty"`
 }
 
 // CreateOrFindMachine finds the machine by what the BMC said of it and adopts
@@ -33,8 +33,8 @@ func (a *Activities) CreateOrFindMachine(ctx context.Context, in CreateIn) (cont
 	if err != nil {
 		return contract.MachineFacts{}, err
 	}
-	if in.Known != "" {
-		if got, err := m.Machine(ctx, in.Known); err == nil {
+	if in.KnownSystemID != "" {
+		if got, err := m.Machine(ctx, in.KnownSystemID); err == nil {
 			return a.claimed(ctx, in, got)
 		} else if !providers.IsKind(err, providers.KindNotFound) {
 			return contract.MachineFacts{}, fault.MAAS(ctx, err)

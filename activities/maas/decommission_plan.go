@@ -24,15 +24,15 @@ type DecommissionPlanIn struct {
 // DecommissionPlan is what a plan of a decommission needs of site and region. Each failure is the one
 // that the stage would end with.
 type DecommissionPlan struct {
-	Config  contract.LeavingConfig `json:"config"`
+	Config  contract.DecommissionConfig `json:"config"`
 	Machine contract.MachineFacts  `json:"machine"`
 	Disks   []string               `json:"disks,omitempty"` // physical, "name serial"
 	// Records are the ids of all records of the machine, its own first.
-	Records       []string          `json:"records,omitempty"`
-	ConfigFailure *contract.Failure `json:"config_failure,omitempty"`
-	SiteFailure   *contract.Failure `json:"site_failure,omitempty"`
-	MachineFails  *contract.Failure `json:"machine_failure,omitempty"`
-	RecordFailure *contract.Failure `json:"record_failure,omitempty"`
+	Records        []string          `json:"records,omitempty"`
+	ConfigFailure  *contract.Failure `json:"config_failure,omitempty"`
+	SiteFailure    *contract.Failure `json:"site_failure,omitempty"`
+	MachineFailure *contract.Failure `json:"machine_failure,omitempty"`
+	RecordFailure  *contract.Failure `json:"record_failure,omitempty"`
 }
 
 // PlanMachineDecommission reads what a plan of a decommission needs of site and region, by the
@@ -52,7 +52,7 @@ func (a *Activities) PlanMachineDecommission(ctx context.Context, l Decommission
 	in := MachineIn{JobRef: l.In, SystemID: l.SystemID}
 	f, err := a.ReadMachineBeforeRelease(ctx, in)
 	out.Machine = f.MachineFacts
-	if out.MachineFails, err = expectedFailure(ctx, err); err != nil {
+	if out.MachineFailure, err = expectedFailure(ctx, err); err != nil {
 		return out, err
 	}
 	for _, d := range f.Disks {
@@ -71,7 +71,7 @@ func expectedFailure(ctx context.Context, err error) (*contract.Failure, error) 
 	return failure(ctx, err)
 }
 
-func (a *Activities) checkSite(ctx context.Context, l DecommissionPlanIn, c contract.LeavingConfig) error {
+func (a *Activities) checkSite(ctx context.Context, l DecommissionPlanIn, c contract.DecommissionConfig) error {
 	if !l.Install {
 		_, err := a.ProbeRegion(ctx, l.In)
 		return err

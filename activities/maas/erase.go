@@ -54,11 +54,11 @@ type EraseAndReleaseIn struct {
 	MachineIn
 	// AfterEvent is the newest event from before the release.
 	AfterEvent int `json:"after_event"`
-	// Begun is set when this job has begun to release the machine.
-	Begun bool `json:"begun,omitempty"`
-	// Next is the attempt of this job's deployment that follows the release, 0 for none. A machine
+	// ReleaseStarted is set when this job has begun to release the machine.
+	ReleaseStarted bool `json:"release_started,omitempty"`
+	// NextAttempt is the attempt of this job's deployment that follows the release, 0 for none. A machine
 	// that is annotated with it has been released.
-	Next int `json:"next,omitempty"`
+	NextAttempt int `json:"next_attempt,omitempty"`
 	// Fallback releases the machine without erasing when erasing fails (release_fallback_no_erase of
 	// the profile).
 	Fallback bool `json:"fallback,omitempty"`
@@ -78,13 +78,13 @@ func (a *Activities) EraseAndRelease(ctx context.Context, in EraseAndReleaseIn) 
 		return contract.ReleaseFacts{MachineFacts: absentFacts(in.SystemID, notInMAAS)}, nil
 	}
 	got := *found
-	if free(got.Status) && !in.Begun {
+	if free(got.Status) && !in.ReleaseStarted {
 		out := contract.ReleaseFacts{MachineFacts: facts(got)}
 		out.Done, out.Note = true, "somebody else released the machine; whether its disks were erased is not known"
 		return out, nil
 	}
 	r := &eraseAndRelease{a: a, m: m, in: in}
-	if in.Next > 0 && got.Annotations[annotationJob] == in.JobID && got.Annotations[annotationAttempt] == strconv.Itoa(in.Next) {
+	if in.NextAttempt > 0 && got.Annotations[annotationJob] == in.JobID && got.Annotations[annotationAttempt] == strconv.Itoa(in.NextAttempt) {
 		// Released before, and deployed again since: a release clears annotations.
 		out := contract.ReleaseFacts{MachineFacts: facts(got)}
 		out.Done, out.Note = true, "released before; this job has deployed the machine since"

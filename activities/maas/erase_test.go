@@ -29,7 +29,7 @@ func (w *world) deployed() *world {
 func (w *world) eraseIn() maasact.EraseAndReleaseIn {
 	w.t.Helper()
 	f := must(w, w.acts.ReadMachineBeforeRelease, w.machine())
-	return maasact.EraseAndReleaseIn{MachineIn: w.machine(), AfterEvent: f.LastEvent, Begun: true, EraseUntil: time.Now().Add(time.Minute)}
+	return maasact.EraseAndReleaseIn{MachineIn: w.machine(), AfterEvent: f.LastEvent, ReleaseStarted: true, EraseUntil: time.Now().Add(time.Minute)}
 }
 
 func (w *world) removal() maasact.RemoveMachineIn {
@@ -60,7 +60,7 @@ func TestEraseAndRelease_NotAfterDeployment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).deployed()
 	in := w.eraseIn()
-	in.Next = 2
+	in.NextAttempt = 2
 	require.True(t, must(w, w.acts.EraseAndRelease, in).Erased, "the deployment before is another attempt's")
 	must(w, w.acts.ConfigureStorage, w.storageIn())
 	must(w, w.acts.EnsurePXEInterfaceAuto, w.networkIn())
@@ -77,7 +77,7 @@ func TestEraseAndRelease_ReleasedBySomebodyElse(t *testing.T) {
 	require.NoError(t, w.sim.External("release", w.id))
 	require.Equal(t, "Ready", must(w, w.acts.WaitForReady, w.machine()).Status)
 	in := w.eraseIn()
-	in.Begun = false
+	in.ReleaseStarted = false
 	f := must(w, w.acts.EraseAndRelease, in)
 	require.True(t, f.Done)
 	require.False(t, f.Erased)
@@ -222,11 +222,11 @@ func TestPlanMachineDecommission(t *testing.T) {
 	p := must(w, w.acts.PlanMachineDecommission, l)
 	require.Equal(t, []string{w.id}, p.Records)
 	require.Len(t, p.Disks, len(w.hw.Spec().Disks))
-	require.Nil(t, p.MachineFails)
+	require.Nil(t, p.MachineFailure)
 	require.Nil(t, p.Unreleasable())
 	require.False(t, p.Released())
 	require.NoError(t, w.sim.External("lock", w.id))
 	p = must(w, w.acts.PlanMachineDecommission, l)
-	require.Equal(t, lifecycle.FailMAASRejected, p.MachineFails.Class)
+	require.Equal(t, lifecycle.FailMAASRejected, p.MachineFailure.Class)
 	require.Equal(t, before.Total, w.sim.Counters().Total, "nothing was asked of MAAS but to look")
 }

@@ -217,7 +217,7 @@ func TestAllocationWithoutAMark(t *testing.T) {
 	require.Equal(t, "Allocated", must(w, w.acts.ObserveMachine, w.machine()).Status)
 	in := w.releaseIn()
 	require.Equal(t, "Allocated", must(w, w.acts.ReturnToReady, in).Status)
-	in.Begun = true
+	in.DeployStarted = true
 	require.Equal(t, "Ready", must(w, w.acts.ReturnToReady, in).Status)
 }
 

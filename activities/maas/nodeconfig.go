@@ -46,8 +46,8 @@ func (a *Activities) addSitelessDefaults(ctx context.Context, n db.Node, p *spec
 
 // LoadNodeConfig reads the node's site, profile and SKU, and the accounts and public keys of the
 // platform on it. A node without site, profile or SKU gets the defaults. Read-only.
-func (a *Activities) LoadNodeConfig(ctx context.Context, in NodeConfigIn) (contract.LeavingConfig, error) {
-	var out contract.LeavingConfig
+func (a *Activities) LoadNodeConfig(ctx context.Context, in NodeConfigIn) (contract.DecommissionConfig, error) {
+	var out contract.DecommissionConfig
 	node, err := a.Store.Node(ctx, in.NodeID)
 	if err != nil {
 		return out, fault.Internal(ctx, err)
@@ -87,7 +87,7 @@ func (a *Activities) LoadNodeConfig(ctx context.Context, in NodeConfigIn) (contr
 
 // addPlatformKeys adds the accounts and keys of the platform: the site's login and, when MAAS deployed
 // the node, the keys that MAAS gives to every machine.
-func (a *Activities) addPlatformKeys(ctx context.Context, node db.Node, out *contract.LeavingConfig) error {
+func (a *Activities) addPlatformKeys(ctx context.Context, node db.Node, out *contract.DecommissionConfig) error {
 	user := out.Site.SSHUser
 	if user == "" {
 		user = cloudinit.DefaultUser

@@ -16,9 +16,9 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// Look asks what an activity would do with its input. The input is a field and
+// DryRunIn asks what an activity would do with its input. The input is a field and
 // not embedded, so that a look is no entry on the node's timeline.
-type Look[I any] struct {
+type DryRunIn[I any] struct {
 	In I `json:"in"`
 	// Absent: no machine of this hostname is in MAAS yet. Ready: by the time of
 	// this stage the machine will be Ready, whatever it is now.
@@ -26,35 +26,35 @@ type Look[I any] struct {
 	Ready  bool   `json:"ready,omitempty"`
 }
 
-// Foreseen is what an activity would do: nothing when Done, the changes in
+// DryRunOut is what an activity would do: nothing when Done, the changes in
 // Steps, or fail with Failure. Both are set when some changes come before the
 // failure.
-type Foreseen struct {
+type DryRunOut struct {
 	Machine contract.MachineFacts `json:"machine"`
-	// Known is set when the machine was read.
-	Known bool     `json:"known,omitempty"`
-	Steps []string `json:"steps,omitempty"`
-	Waits bool     `json:"waits,omitempty"`
+	// MachineKnown is set when the machine was read.
+	MachineKnown bool     `json:"machine_known,omitempty"`
+	Steps        []string `json:"steps,omitempty"`
+	Waits        bool     `json:"waits,omitempty"`
 	// Unknown: it depends on what MAAS will know only later. Assumed: looked at
 	// as though the machine were Ready.
-	Unknown bool                   `json:"unknown,omitempty"`
-	Assumed bool                   `json:"assumed,omitempty"`
-	Seen    string                 `json:"seen,omitempty"`
-	Outcome contract.DeployOutcome `json:"outcome,omitempty"`
-	Failure *contract.Failure      `json:"failure,omitempty"`
+	Unknown  bool                   `json:"unknown,omitempty"`
+	Assumed  bool                   `json:"assumed,omitempty"`
+	Observed string                 `json:"observed,omitempty"`
+	Outcome  contract.DeployOutcome `json:"outcome,omitempty"`
+	Failure  *contract.Failure      `json:"failure,omitempty"`
 }
 
 // dryRun runs a stage's own activity on a dryRunMAAS, so that a plan and a run cannot differ.
-func dryRun[I any](ctx context.Context, a *Activities, l Look[I], reads int, act func(*Activities, context.Context, I) (contract.MachineFacts, error)) (Foreseen, error) {
+func dryRun[I any](ctx context.Context, a *Activities, l DryRunIn[I], reads int, act func(*Activities, context.Context, I) (contract.MachineFacts, error)) (DryRunOut, error) {
 	d := &dryRunMAAS{MAASOpener: a.Opener, absent: l.Absent, assumeReady: l.Ready, reads: reads}
 	dry := *a
 	dry.Opener, dry.Secrets = d, drySecrets{a.Secrets}
 	ctx, cancel := context.WithTimeout(ctx, dryRunLimit)
 	defer cancel()
 	f, err := act(&dry, ctx, l.In)
-	out := Foreseen{Machine: f, Steps: d.steps, Waits: d.waits, Unknown: d.unknown, Assumed: d.assumed, Seen: d.describe(f.Note)}
+	out := DryRunOut{Machine: f, Steps: d.steps, Waits: d.waits, Unknown: d.unknown, Assumed: d.assumed, Observed: d.describe(f.Note)}
 	if d.seen != nil {
-		out.Known = true
+		out.MachineKnown = true
 		seen := facts(*d.seen)
 		seen.Created, seen.Done, seen.Note, seen.Foreign = f.Created, f.Done, f.Note, f.Foreign
 		out.Machine = seen
@@ -111,7 +111,7 @@ type SitePlan struct {
 }
 
 // PlanSite is what load_site_config would find. Read-only.
-func (a *Activities) PlanSite(ctx context.Context, l Look[LoadSiteIn]) (SitePlan, error) {
+func (a *Activities) PlanSite(ctx context.Context, l DryRunIn[LoadSiteIn]) (SitePlan, error) {
 	tctx, cancel := context.WithTimeout(ctx, dryRunLimit)
 	defer cancel()
 	f, err := a.LoadSiteConfig(tctx, l.In)
@@ -134,7 +134,7 @@ func (a *Activities) PlanSite(ctx context.Context, l Look[LoadSiteIn]) (SitePlan
 
 // PlanCreateOrFind is what create_or_find_in_maas would do: take up the machine
 // that matches, or create one. Read-only.
-func (a *Activities) PlanCreateOrFind(ctx context.Context, l Look[CreateIn]) (Foreseen, error) {
+func (a *Activities) PlanCreateOrFind(ctx context.Context, l DryRunIn[CreateIn]) (DryRunOut, error) {
 	in := l.In
 	in.ObserveOnly = true
 	l.In = in
@@ -147,7 +147,7 @@ func (a *Activities) PlanCreateOrFind(ctx context.Context, l Look[CreateIn]) (Fo
 		out.Steps = []string{in.creationStep(site.Spec)}
 		return out, fault.Internal(ctx, err)
 	}
-	out.Known = true
+	out.MachineKnown = true
 	other, err := a.Store.LiveNodeOfMachine(ctx, in.SiteID, out.Machine.SystemID)
 	switch {
 	case errors.Is(err, db.ErrNotFound):
@@ -176,13 +176,13 @@ func (in CreateIn) creationStep(site spec.SiteSpec) string {
 }
 
 // PlanCommission is what commission_node would do. Read-only.
-func (a *Activities) PlanCommission(ctx context.Context, l Look[MachineIn]) (Foreseen, error) {
+func (a *Activities) PlanCommission(ctx context.Context, l DryRunIn[MachineIn]) (DryRunOut, error) {
 	return dryRun(ctx, a, l, 0, (*Activities).CommissionMachine)
 }
 
 // PlanRecommission is what commission_node would do when the machine is to be
 // commissioned again. Read-only.
-func (a *Activities) PlanRecommission(ctx context.Context, l Look[MachineIn]) (Foreseen, error) {
+func (a *Activities) PlanRecommission(ctx context.Context, l DryRunIn[MachineIn]) (DryRunOut, error) {
 	return dryRun(ctx, a, l, 0, (*Activities).CommissionAgain)
 }
 
@@ -190,28 +190,28 @@ func (a *Activities) PlanRecommission(ctx context.Context, l Look[MachineIn]) (F
 const pollSoon = spec.Duration(time.Millisecond)
 
 // PlanReady is whether wait_for_ready would wait. Read-only.
-func (a *Activities) PlanReady(ctx context.Context, l Look[MachineIn]) (Foreseen, error) {
+func (a *Activities) PlanReady(ctx context.Context, l DryRunIn[MachineIn]) (DryRunOut, error) {
 	l.In.Poll = pollSoon
 	return dryRun(ctx, a, l, 1, (*Activities).WaitForReady)
 }
 
 // PlanStorage is what configure_storage would do. Read-only.
-func (a *Activities) PlanStorage(ctx context.Context, l Look[StorageIn]) (Foreseen, error) {
+func (a *Activities) PlanStorage(ctx context.Context, l DryRunIn[StorageIn]) (DryRunOut, error) {
 	return dryRun(ctx, a, l, 0, (*Activities).ConfigureStorage)
 }
 
 // PlanRoCE is what apply_roce_phase2 would do. Read-only.
-func (a *Activities) PlanRoCE(ctx context.Context, l Look[NetworkIn]) (Foreseen, error) {
+func (a *Activities) PlanRoCE(ctx context.Context, l DryRunIn[NetworkIn]) (DryRunOut, error) {
 	return dryRun(ctx, a, l, 0, (*Activities).ApplyRoCE)
 }
 
 // PlanPXE is what ensure_pxe_interface_auto would do. Read-only.
-func (a *Activities) PlanPXE(ctx context.Context, l Look[NetworkIn]) (Foreseen, error) {
+func (a *Activities) PlanPXE(ctx context.Context, l DryRunIn[NetworkIn]) (DryRunOut, error) {
 	return dryRun(ctx, a, l, 0, (*Activities).EnsurePXEInterfaceAuto)
 }
 
 // PlanDeploy is what deploy_via_maas would do. Read-only.
-func (a *Activities) PlanDeploy(ctx context.Context, l Look[DeployIn]) (Foreseen, error) {
+func (a *Activities) PlanDeploy(ctx context.Context, l DryRunIn[DeployIn]) (DryRunOut, error) {
 	return dryRun(ctx, a, l, 0, (*Activities).DeployMachine)
 }
 
@@ -220,7 +220,7 @@ const farFuture = 24 * time.Hour
 
 // PlanDeployed is how the deployment stands that wait_for_deployed waits for.
 // Read-only.
-func (a *Activities) PlanDeployed(ctx context.Context, l Look[WaitDeployedIn]) (Foreseen, error) {
+func (a *Activities) PlanDeployed(ctx context.Context, l DryRunIn[WaitDeployedIn]) (DryRunOut, error) {
 	l.In.Poll, l.In.Until = pollSoon, time.Now().Add(farFuture)
 	var outcome contract.DeployOutcome
 	out, err := dryRun(ctx, a, l, 1, func(a *Activities, ctx context.Context, in WaitDeployedIn) (contract.MachineFacts, error) {
@@ -235,7 +235,7 @@ func (a *Activities) PlanDeployed(ctx context.Context, l Look[WaitDeployedIn]) (
 }
 
 // PlanClassify is what classify_deploy_failure would find. Read-only.
-func (a *Activities) PlanClassify(ctx context.Context, l Look[ClassifyIn]) (Foreseen, error) {
+func (a *Activities) PlanClassify(ctx context.Context, l DryRunIn[ClassifyIn]) (DryRunOut, error) {
 	return dryRun(ctx, a, l, 0, func(a *Activities, ctx context.Context, in ClassifyIn) (contract.MachineFacts, error) {
 		c, err := a.ClassifyDeployFailure(ctx, in)
 		if err == nil && !c.Recovered {
@@ -246,19 +246,19 @@ func (a *Activities) PlanClassify(ctx context.Context, l Look[ClassifyIn]) (Fore
 }
 
 // PlanRecover is what recover_for_datasource_retry would do. Read-only.
-func (a *Activities) PlanRecover(ctx context.Context, l Look[ReleaseIn]) (Foreseen, error) {
+func (a *Activities) PlanRecover(ctx context.Context, l DryRunIn[ReleaseIn]) (DryRunOut, error) {
 	l.In.Poll = pollSoon
 	return dryRun(ctx, a, l, 2, (*Activities).ReturnToReady)
 }
 
 // PlanSyncOn is whether ensure_hardware_sync_configured would change anything
 // in MAAS. Read-only.
-func (a *Activities) PlanSyncOn(ctx context.Context, l Look[MachineIn]) (Foreseen, error) {
+func (a *Activities) PlanSyncOn(ctx context.Context, l DryRunIn[MachineIn]) (DryRunOut, error) {
 	return dryRun(ctx, a, l, 0, (*Activities).EnsureHardwareSync)
 }
 
 // PlanSynced is whether wait_for_hardware_sync_healthy would wait. Read-only.
-func (a *Activities) PlanSynced(ctx context.Context, l Look[WaitSyncIn]) (Foreseen, error) {
+func (a *Activities) PlanSynced(ctx context.Context, l DryRunIn[WaitSyncIn]) (DryRunOut, error) {
 	l.In.Poll, l.In.ObserveOnly = pollSoon, false
 	l.In.Until = time.Now().Add(farFuture)
 	return dryRun(ctx, a, l, 1, (*Activities).WaitForHardwareSync)

@@ -23,7 +23,7 @@ import (
 
 // untouched runs one look and proves that the region took no request that
 // changes, and that the node's row is as it was.
-func untouched[I any](w *world, act activityOf[maasact.Look[I], maasact.Foreseen], l maasact.Look[I]) maasact.Foreseen {
+func untouched[I any](w *world, act activityOf[maasact.DryRunIn[I], maasact.DryRunOut], l maasact.DryRunIn[I]) maasact.DryRunOut {
 	w.t.Helper()
 	before, node := w.changes(), w.node()
 	out := must(w, act, l)
@@ -32,7 +32,7 @@ func untouched[I any](w *world, act activityOf[maasact.Look[I], maasact.Foreseen
 	return out
 }
 
-func look[I any](in I) maasact.Look[I] { return maasact.Look[I]{In: in} }
+func look[I any](in I) maasact.DryRunIn[I] { return maasact.DryRunIn[I]{In: in} }
 
 // changes counts effects that were asked for, and requests other than reads.
 func (w *world) changes() string {
@@ -57,16 +57,16 @@ func (w *world) node() string {
 	return string(raw)
 }
 
-func says(t *testing.T, f maasact.Foreseen, texts ...string) {
+func says(t *testing.T, f maasact.DryRunOut, texts ...string) {
 	t.Helper()
 	require.Nil(t, f.Failure, "%+v", f.Failure)
-	said := strings.Join(append(f.Steps, f.Seen), "; ")
+	said := strings.Join(append(f.Steps, f.Observed), "; ")
 	for _, text := range texts {
 		require.Contains(t, said, text)
 	}
 }
 
-func parks(t *testing.T, f maasact.Foreseen, class lifecycle.FailureClass, text string) {
+func parks(t *testing.T, f maasact.DryRunOut, class lifecycle.FailureClass, text string) {
 	t.Helper()
 	require.NotNil(t, f.Failure)
 	require.Equal(t, class, f.Failure.Class, f.Failure.Message)
@@ -80,19 +80,19 @@ func TestPlanFollowsTheRun(t *testing.T) {
 	w := newWorld(t, maassim.Fault{Name: "auto_link_duplicate"})
 	creation := untouched(w, w.acts.PlanCreateOrFind, look(w.createIn()))
 	says(t, creation, "create gpu-1 in MAAS", "architecture amd64/generic", "power redfish at", "MAC "+w.bmc.MACs[0])
-	require.False(t, creation.Known)
-	absent := maasact.Look[maasact.StorageIn]{In: w.storageIn(), Absent: w.host, Ready: true}
+	require.False(t, creation.MachineKnown)
+	absent := maasact.DryRunIn[maasact.StorageIn]{In: w.storageIn(), Absent: w.host, Ready: true}
 	require.True(t, untouched(w, w.acts.PlanStorage, absent).Unknown)
-	later := untouched(w, w.acts.PlanDeploy, maasact.Look[maasact.DeployIn]{In: w.plannedDeploy(), Absent: w.host, Ready: true})
+	later := untouched(w, w.acts.PlanDeploy, maasact.DryRunIn[maasact.DeployIn]{In: w.plannedDeploy(), Absent: w.host, Ready: true})
 	says(t, later, "allocate gpu-1", "deploy jammy")
 	require.False(t, later.Unknown)
 
 	w.created()
 	found := untouched(w, w.acts.PlanCreateOrFind, look(w.createIn()))
-	require.True(t, found.Known)
+	require.True(t, found.MachineKnown)
 	require.True(t, found.Machine.Done, "the node has it")
 	says(t, untouched(w, w.acts.PlanCommission, look(w.machine())), "commission gpu-1 ("+w.id+")", "MAAS New")
-	early := untouched(w, w.acts.PlanStorage, maasact.Look[maasact.StorageIn]{In: w.storageIn(), Ready: true})
+	early := untouched(w, w.acts.PlanStorage, maasact.DryRunIn[maasact.StorageIn]{In: w.storageIn(), Ready: true})
 	require.True(t, early.Assumed)
 
 	must(w, w.acts.CommissionMachine, w.machine())
@@ -259,7 +259,7 @@ func (w *world) loadIn() maasact.LoadSiteIn {
 func TestLooksAreNoTimelineEntries(t *testing.T) {
 	t.Parallel()
 	type named interface{ Ref() contract.JobRef }
-	var in any = maasact.Look[maasact.MachineIn]{}
+	var in any = maasact.DryRunIn[maasact.MachineIn]{}
 	_, isNamed := in.(named)
 	require.False(t, isNamed)
 	_, isNamed = any(maasact.MachineIn{}).(named)

@@ -60,7 +60,7 @@ func TestAReleaseThatFailedIsStillOurs(t *testing.T) {
 	w := newWorld(t, maassim.Fault{Name: "deploy_curtin_fail"}, maassim.Fault{Name: "release_power_fail", Count: 2}).deploying()
 	require.Equal(t, contract.DeployFailed, must(w, w.acts.WaitForDeployed, w.waitIn(time.Minute)).Outcome)
 	in := w.releaseIn()
-	in.Begun = true
+	in.DeployStarted = true
 	for range 2 {
 		require.Contains(t, fails(w, lifecycle.FailPowerNotConfirmed, w.acts.ReturnToReady, in), "could not be powered off")
 	}
@@ -75,7 +75,7 @@ func TestAnErasureThatFailedIsStillOurs(t *testing.T) {
 	require.Equal(t, contract.DeployFailed, must(w, w.acts.WaitForDeployed, w.waitIn(time.Minute)).Outcome)
 	w.config("enable_disk_erasing_on_release", "true")
 	in := w.releaseIn()
-	in.Begun = true
+	in.DeployStarted = true
 	failed := make(chan error, 1)
 	go func() {
 		_, err := run(w, w.acts.ReturnToReady, in)

@@ -25,10 +25,10 @@ type ReleaseIn struct {
 	MachineIn
 	// OnlyOurs leaves a machine alone that does not carry this job's mark.
 	OnlyOurs bool `json:"only_ours,omitempty"`
-	// Begun says that this job began to deploy the machine when it was Ready:
+	// DeployStarted says that this job began to deploy the machine when it was Ready:
 	// then an allocation by our own MAAS user without any mark is this job's,
 	// and so is a release of it that did not end well.
-	Begun bool `json:"begun,omitempty"`
+	DeployStarted bool `json:"deploy_started,omitempty"`
 }
 
 // ours reports whether the machine's present state is this job's doing.
@@ -39,7 +39,7 @@ func (in ReleaseIn) ours(ctx context.Context, m providers.MAAS, got providers.MA
 	}
 	// MAAS wipes the mark when a release begins and keeps the owner to its end.
 	bare := got.Status == providers.MAASAllocated || got.Status == providers.MAASReleasingFailed || got.Status == providers.MAASFailedDiskErasing
-	if mark != "" || !in.Begun || !bare || got.Owner == "" {
+	if mark != "" || !in.DeployStarted || !bare || got.Owner == "" {
 		return false, nil
 	}
 	info, err := m.Probe(ctx)

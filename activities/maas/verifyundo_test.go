@@ -68,7 +68,7 @@ func TestAnAllocationWithoutAMarkIsLeft(t *testing.T) {
 	require.Error(t, err)
 	in := w.releaseIn()
 	require.True(t, must(w, w.acts.CheckReleased, in).Done)
-	in.Begun = true
+	in.DeployStarted = true
 	require.Contains(t, must(w, w.acts.CheckReleased, in).Note, "still Allocated for this job")
 }
 

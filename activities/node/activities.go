@@ -40,8 +40,8 @@ type RenderIn struct {
 	Attempt int `json:"attempt"`
 	// InUse is set when the machine was deployed with Known: then its token and
 	// host key are what they are, and nothing is made anew.
-	InUse bool              `json:"in_use,omitempty"`
-	Known contract.UserData `json:"known"`
+	InUse    bool              `json:"in_use,omitempty"`
+	Existing contract.UserData `json:"existing"`
 }
 
 // tokenMargin is how much life a token must still have to be handed out again.
@@ -53,8 +53,8 @@ const tokenMargin = 5 * time.Minute
 // was sealed before while its token lives, because the node may have booted
 // with it.
 func (a *Activities) RenderCloudInit(ctx context.Context, in RenderIn) (contract.UserData, error) {
-	if in.InUse && in.Known.Ref != "" {
-		return in.Known, nil
+	if in.InUse && in.Existing.Ref != "" {
+		return in.Existing, nil
 	}
 	name := cloudinit.SecretName(in.JobID, in.Attempt)
 	sealed, err := cloudinit.OpenSealed(ctx, a.Secrets, providers.SecretRef(name))

@@ -53,7 +53,7 @@ func TestUserDataOfADeployment(t *testing.T) {
 		require.Equal(t, db.TokenFirst, outcome)
 		return err
 	}))
-	in.InUse, in.Known = true, first
+	in.InUse, in.Existing = true, first
 	require.Equal(t, first.SHA256, render().SHA256, "the machine runs with it")
 	in.InUse = false
 	second := render()

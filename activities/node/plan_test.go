@@ -35,11 +35,11 @@ func TestPlanCloudInit(t *testing.T) {
 		JobRef: contract.JobRef{JobID: job.ID, NodeID: node.ID, SiteID: node.SiteID}, Hostname: node.Hostname,
 		Profile: spec.ProfileSpec{}.WithDefaults(), Attempt: 1,
 	}
-	plan := func(in nodeact.RenderIn) nodeact.Foreseen {
+	plan := func(in nodeact.RenderIn) nodeact.DryRunOut {
 		t.Helper()
-		v, err := env.ExecuteActivity(acts.PlanCloudInit, nodeact.Look[nodeact.RenderIn]{In: in})
+		v, err := env.ExecuteActivity(acts.PlanCloudInit, nodeact.DryRunIn[nodeact.RenderIn]{In: in})
 		require.NoError(t, err)
-		var out nodeact.Foreseen
+		var out nodeact.DryRunOut
 		require.NoError(t, v.Get(&out))
 		return out
 	}
@@ -65,7 +65,7 @@ func TestPlanCloudInit(t *testing.T) {
 	_, err = env.ExecuteActivity(acts.RenderCloudInit, in)
 	require.NoError(t, err)
 	require.True(t, plan(in).Done, "what was sealed is used again")
-	in.InUse, in.Known = true, contract.UserData{Ref: "x"}
+	in.InUse, in.Existing = true, contract.UserData{Ref: "x"}
 	require.True(t, plan(in).Done)
 }
 
@@ -79,11 +79,11 @@ func TestPlanAgent(t *testing.T) {
 	acts := &nodeact.Activities{Store: store}
 	env.RegisterActivity(acts)
 	for _, id := range []string{node.ID, ""} { // before a dry run there is no node
-		v, err := env.ExecuteActivity(acts.PlanAgent, nodeact.Look[nodeact.WaitAgentIn]{In: nodeact.WaitAgentIn{JobRef: contract.JobRef{NodeID: id}}})
+		v, err := env.ExecuteActivity(acts.PlanAgent, nodeact.DryRunIn[nodeact.WaitAgentIn]{In: nodeact.WaitAgentIn{JobRef: contract.JobRef{NodeID: id}}})
 		require.NoError(t, err)
-		var out nodeact.Foreseen
+		var out nodeact.DryRunOut
 		require.NoError(t, v.Get(&out))
 		require.False(t, out.Done)
-		require.Equal(t, "no agent has reported", out.Seen)
+		require.Equal(t, "no agent has reported", out.Observed)
 	}
 }

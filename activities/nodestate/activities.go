@@ -38,12 +38,12 @@ func (a *Activities) silentAfter() time.Duration {
 }
 
 // ReadNodeFacts reads what the control plane knows of the node and of its agent. Read-only.
-func (a *Activities) ReadNodeFacts(ctx context.Context, in contract.JobRef) (contract.LeavingFacts, error) {
+func (a *Activities) ReadNodeFacts(ctx context.Context, in contract.JobRef) (contract.DecommissionFacts, error) {
 	n, err := a.Store.Node(ctx, in.NodeID)
 	if err != nil {
-		return contract.LeavingFacts{}, fault.Internal(ctx, err)
+		return contract.DecommissionFacts{}, fault.Internal(ctx, err)
 	}
-	out := contract.LeavingFacts{
+	out := contract.DecommissionFacts{
 		Status: n.Status, Hostname: n.Hostname, Serial: n.Serial, MACs: n.MACs, Simulated: n.Simulated,
 		AllocationID: deref(n.AllocationID), TenantLeft: n.TenantLeftAt, SystemID: deref(n.MAASSystemID), Agent: contract.AgentNone,
 	}
@@ -58,7 +58,7 @@ func (a *Activities) ReadNodeFacts(ctx context.Context, in contract.JobRef) (con
 }
 
 // readAgent adds whether the node has an agent, and whether its heartbeats arrive.
-func (a *Activities) readAgent(ctx context.Context, nodeID string, out *contract.LeavingFacts) error {
+func (a *Activities) readAgent(ctx context.Context, nodeID string, out *contract.DecommissionFacts) error {
 	id, err := a.Store.AgentIdentity(ctx, nodeID)
 	switch {
 	case errors.Is(err, db.ErrNotFound):
@@ -131,8 +131,8 @@ type MoveIn struct {
 
 // MoveNode moves the node's state along one edge. It changes nothing when the node is in that state
 // already. It fails with state_disagreement when the owner has no edge from the node's state.
-func (a *Activities) MoveNode(ctx context.Context, in MoveIn) (contract.LeavingFacts, error) {
-	out := contract.LeavingFacts{Status: in.To, Done: true}
+func (a *Activities) MoveNode(ctx context.Context, in MoveIn) (contract.DecommissionFacts, error) {
+	out := contract.DecommissionFacts{Status: in.To, Done: true}
 	err := a.Store.Tx(ctx, func(tx *db.Tx) error {
 		n, err := tx.LockNode(ctx, in.NodeID)
 		if err != nil || n.Status == in.To {
@@ -167,9 +167,9 @@ type AllocationIn struct {
 
 // EndAllocation ends an allocation and sets that the node must be sanitized. A repetition reads the
 // facts again, because an earlier answer may have been lost.
-func (a *Activities) EndAllocation(ctx context.Context, in AllocationIn) (contract.LeavingFacts, error) {
+func (a *Activities) EndAllocation(ctx context.Context, in AllocationIn) (contract.DecommissionFacts, error) {
 	if err := a.Store.EndAllocation(ctx, in.NodeID, in.AllocationID); err != nil {
-		return contract.LeavingFacts{}, fault.Internal(ctx, err)
+		return contract.DecommissionFacts{}, fault.Internal(ctx, err)
 	}
 	out, err := a.ReadNodeFacts(ctx, in.JobRef)
 	out.Note = "allocation " + in.AllocationID + " was ended"

@@ -13,7 +13,7 @@ import (
 // RevokeIdentity revokes the node's enrolment tokens and locks its agent's identity, so that no
 // certificate of the node is accepted any more. The node gets no new token, because a deleted node
 // is given none. Repeatable.
-func (a *Activities) RevokeIdentity(ctx context.Context, in contract.JobRef) (contract.LeavingFacts, error) {
+func (a *Activities) RevokeIdentity(ctx context.Context, in contract.JobRef) (contract.DecommissionFacts, error) {
 	err := a.Store.Tx(ctx, func(tx *db.Tx) error {
 		if err := tx.RevokeEnrollmentTokens(ctx, in.NodeID); err != nil {
 			return err
@@ -25,15 +25,15 @@ func (a *Activities) RevokeIdentity(ctx context.Context, in contract.JobRef) (co
 		return err
 	})
 	if err != nil {
-		return contract.LeavingFacts{}, fault.Internal(ctx, err)
+		return contract.DecommissionFacts{}, fault.Internal(ctx, err)
 	}
 	return a.CheckIdentityRevoked(ctx, in)
 }
 
 // CheckIdentityRevoked proves RevokeIdentity. Done is false when something is left, and Note names
 // it.
-func (a *Activities) CheckIdentityRevoked(ctx context.Context, in contract.JobRef) (contract.LeavingFacts, error) {
-	out := contract.LeavingFacts{Agent: contract.AgentNone}
+func (a *Activities) CheckIdentityRevoked(ctx context.Context, in contract.JobRef) (contract.DecommissionFacts, error) {
+	out := contract.DecommissionFacts{Agent: contract.AgentNone}
 	open, err := a.Store.OpenEnrollmentTokens(ctx, in.NodeID)
 	if err != nil {
 		return out, fault.Internal(ctx, err)

@@ -19,7 +19,7 @@ type DecommissionPlanIn struct {
 
 // DecommissionPlan is what a plan of a decommission needs of the database.
 type DecommissionPlan struct {
-	Facts contract.LeavingFacts `json:"facts"`
+	Facts contract.DecommissionFacts `json:"facts"`
 	// Disks and GPUs are those of the agent's last report, without the disks that the system runs
 	// from. A disk is written "name serial".
 	Disks []string `json:"disks,omitempty"`

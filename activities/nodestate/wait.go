@@ -11,13 +11,13 @@ import (
 )
 
 // WaitForAllocationEnd waits until the node's allocation has ended by itself.
-func (a *Activities) WaitForAllocationEnd(ctx context.Context, in AllocationIn) (contract.LeavingFacts, error) {
+func (a *Activities) WaitForAllocationEnd(ctx context.Context, in AllocationIn) (contract.DecommissionFacts, error) {
 	err := fault.PollStore(ctx, in.Poll.D(), func() (bool, error) {
 		n, err := a.Store.Node(ctx, in.NodeID)
 		return err == nil && deref(n.AllocationID) == "", err
 	})
 	if err != nil {
-		return contract.LeavingFacts{}, fault.Internal(ctx, err)
+		return contract.DecommissionFacts{}, fault.Internal(ctx, err)
 	}
 	return a.ReadNodeFacts(ctx, in.JobRef)
 }
@@ -30,7 +30,7 @@ type NewBootIn struct {
 }
 
 // WaitForNewBoot waits until the agent has sent a heartbeat from a boot other than NotBootID.
-func (a *Activities) WaitForNewBoot(ctx context.Context, in NewBootIn) (contract.LeavingFacts, error) {
+func (a *Activities) WaitForNewBoot(ctx context.Context, in NewBootIn) (contract.DecommissionFacts, error) {
 	err := fault.PollStore(ctx, in.Poll.D(), func() (bool, error) {
 		heartbeat, err := a.Store.LatestHeartbeat(ctx, in.NodeID)
 		if errors.Is(err, db.ErrNotFound) {
@@ -43,7 +43,7 @@ func (a *Activities) WaitForNewBoot(ctx context.Context, in NewBootIn) (contract
 		return err == nil && now.Sub(heartbeat.ReceivedAt) <= a.silentAfter(), err
 	})
 	if err != nil {
-		return contract.LeavingFacts{}, fault.Internal(ctx, err)
+		return contract.DecommissionFacts{}, fault.Internal(ctx, err)
 	}
 	out, err := a.ReadNodeFacts(ctx, in.JobRef)
 	out.Note = "restarted: " + out.BootID

@@ -43,16 +43,10 @@ func (d *Database) snapshot(ctx context.Context, in contract.JobInput, read func
 	}
 	s := contract.Snapshot{
 		Seq: job.Seq, Status: job.Status, Stage: job.Stage, Reached: job.ReachedPercent, Frozen: job.Frozen,
-		Adopted: job.Adopted, Checkpoint: job.Checkpoint, Input: job.Input,
+		Adopted: job.Adopted, Stages: rows, Checkpoint: job.Checkpoint, Input: job.Input,
 	}
 	if job.FailureClass != "" {
 		s.Failure = &contract.Failure{Class: job.FailureClass, Stage: job.FailedStage, Message: job.Message}
-	}
-	for _, r := range rows {
-		s.Stages = append(s.Stages, contract.StageRow{
-			Ordinal: r.Ordinal, Name: r.Name, State: contract.StageState(r.State), Attempts: r.Attempts,
-			StartedAt: r.StartedAt, FinishedAt: r.FinishedAt, Message: r.Message,
-		})
 	}
 	return s, nil
 }
@@ -118,11 +112,8 @@ func (d *Database) row(ctx context.Context, p contract.Projection) db.Projection
 	row := db.Projection{
 		JobID: p.JobID, Seq: p.Seq, RunID: p.RunID, Status: p.Status, Stage: p.Stage, StageOrdinal: p.StageOrdinal, Attempt: p.Attempt,
 		WaitingOutside: p.WaitingOut, Frozen: p.Frozen, Adopted: p.Adopted, ProgressPercent: p.Progress, ReachedPercent: p.Reached,
-		StageDeadline: p.StageDeadline, Checkpoint: p.Checkpoint, Actor: db.Actor{Owner: lifecycle.OwnerJob, ID: p.By},
+		StageDeadline: p.StageDeadline, Observed: p.Observed, Stages: p.Stages, Checkpoint: p.Checkpoint, Actor: db.Actor{Owner: lifecycle.OwnerJob, ID: p.By},
 		ETA: d.estimate(ctx, p),
-	}
-	if p.Observed != nil {
-		row.Observed = &db.Observed{MAAS: p.Observed.MAAS, Power: p.Observed.Power, Agent: p.Observed.Agent, At: p.Observed.At}
 	}
 	if f := p.Failure; f != nil {
 		info := lifecycle.Failure(f.Class)
@@ -130,12 +121,6 @@ func (d *Database) row(ctx context.Context, p contract.Projection) db.Projection
 		row.RecommendedAction, row.NextStep = info.Recommended, info.Next
 		row.Actor.Comment = f.Message
 		row.Actor.Metadata = map[string]any{"failure_class": string(f.Class), "stage": f.Stage}
-	}
-	for _, s := range p.Stages {
-		row.Stages = append(row.Stages, db.StageRow{
-			Ordinal: s.Ordinal, Name: s.Name, State: string(s.State), Attempts: s.Attempts,
-			StartedAt: s.StartedAt, FinishedAt: s.FinishedAt, Message: s.Message,
-		})
 	}
 	for _, a := range p.Actions {
 		row.Entries = append(row.Entries, actionEntry(a))
@@ -162,7 +147,7 @@ func (d *Database) estimate(ctx context.Context, p contract.Projection) json.Raw
 	past := d.past.of(ctx, d.Store, string(p.Kind))
 	var todo [][]float64
 	for _, s := range p.Stages {
-		if s.State == contract.StagePending || s.State == contract.StageRunning {
+		if s.State == lifecycle.StagePending || s.State == lifecycle.StageRunning {
 			if took := past[s.Name]; len(took) > 0 { // a stage never run before, such as recovery, is not expected
 				todo = append(todo, took)
 			}

@@ -142,7 +142,7 @@ func planChanges(before, now contract.Plan) []problem.Field {
 	rows := func(p contract.Plan) map[string]string {
 		out := map[string]string{}
 		for _, r := range p.Rows {
-			text := string(r.Would)
+			text := string(r.Planned)
 			if r.Failure != nil {
 				text += " (" + string(r.Failure.Class) + ")"
 			}

@@ -32,8 +32,8 @@ func (r nodePlanRun) Get(_ context.Context, into any) error {
 	p := contract.Plan{
 		Kind: r.ask.Job.Kind, ObservedAt: time.Now(), Subject: contract.PlanSubject{JobID: r.ask.Job.JobID, NodeID: r.ask.Job.NodeID, SiteID: r.ask.Job.SiteID},
 		Rows: []contract.PlanRow{
-			{Ordinal: 1, Stage: lifecycle.StageDisableNode, Would: contract.WouldRun, Steps: []string{"take the node from scheduling"}},
-			{Ordinal: 2, Stage: lifecycle.StageReleaseMAAS, Would: contract.WouldRun, Steps: []string{"release " + r.now}},
+			{Ordinal: 1, Stage: lifecycle.StageDisableNode, Planned: contract.PlannedRun, Steps: []string{"take the node from scheduling"}},
+			{Ordinal: 2, Stage: lifecycle.StageReleaseMAAS, Planned: contract.PlannedRun, Steps: []string{"release " + r.now}},
 		},
 	}
 	raw, err := json.Marshal(p.Concluded())

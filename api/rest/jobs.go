@@ -46,7 +46,7 @@ type Job struct {
 	AllowedActions     []lifecycle.Action     `json:"allowed_actions" nullable:"false" doc:"The actions that are allowed now"`
 	WaitingOutside     bool                   `json:"waiting_outside"`
 	Frozen             bool                   `json:"frozen"`
-	Observed           *db.Observed           `json:"observed,omitempty" doc:"MAAS, power and agent as last seen"`
+	Observed           *lifecycle.Observed    `json:"observed,omitempty" doc:"MAAS, power and agent as last seen"`
 	StageDeadline      *time.Time             `json:"stage_deadline,omitempty"`
 	TemporalWorkflowID string                 `json:"temporal_workflow_id"`
 	TemporalRunID      string                 `json:"temporal_run_id,omitempty"`
@@ -60,13 +60,13 @@ type Job struct {
 
 // Stage is one stage of a job.
 type Stage struct {
-	Ordinal    int        `json:"ordinal"`
-	Name       string     `json:"name"`
-	State      string     `json:"state" doc:"pending, running, succeeded, failed, skipped, adopted or compensated"`
-	Attempts   int        `json:"attempts"`
-	StartedAt  *time.Time `json:"started_at,omitempty"`
-	FinishedAt *time.Time `json:"finished_at,omitempty"`
-	Message    string     `json:"message,omitempty"`
+	Ordinal    int                  `json:"ordinal"`
+	Name       string               `json:"name"`
+	State      lifecycle.StageState `json:"state" doc:"pending, running, succeeded, failed, skipped, adopted or compensated"`
+	Attempts   int                  `json:"attempts"`
+	StartedAt  *time.Time           `json:"started_at,omitempty"`
+	FinishedAt *time.Time           `json:"finished_at,omitempty"`
+	Message    string               `json:"message,omitempty"`
 }
 
 // shownFacts are what a job's row says of it while its workflow runs.
@@ -130,14 +130,15 @@ func stagesOf(j db.Job) []string {
 
 // stageList shows the stages as projected; before the first projection those
 // that the job will have.
-func stageList(j db.Job, rows []db.JobStage) []Stage {
+func stageList(j db.Job, rows []lifecycle.StageRow) []Stage {
 	out := []Stage{}
 	for _, r := range rows {
-		out = append(out, Stage{r.Ordinal, r.Name, r.State, r.Attempts, utc(r.StartedAt), utc(r.FinishedAt), r.Message})
+		r.StartedAt, r.FinishedAt = utc(r.StartedAt), utc(r.FinishedAt)
+		out = append(out, Stage(r))
 	}
 	if len(out) == 0 {
 		for i, name := range stagesOf(j) {
-			out = append(out, Stage{Ordinal: i + 1, Name: name, State: string(contract.StagePending)})
+			out = append(out, Stage{Ordinal: i + 1, Name: name, State: lifecycle.StagePending})
 		}
 	}
 	return out

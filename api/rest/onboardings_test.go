@@ -60,7 +60,7 @@ func TestAnOnboardingIsOneIntentWithAllItNeeds(t *testing.T) {
 	w.do("GET", a.header.Get("Location"), nil).want(http.StatusOK).into(&job)
 	require.Len(t, job.Stages, 16)
 	for i, s := range job.Stages {
-		require.Equal(t, contract.OnboardingStages[i], s.Name)
+		require.Equal(t, lifecycle.OnboardingStages()[i], s.Name)
 		require.Equal(t, i+1, s.Ordinal)
 	}
 	node := string(w.do("GET", "/api/v1/nodes/"+job.NodeID, nil).want(http.StatusOK).raw)
@@ -103,10 +103,10 @@ func TestAParkedJobSaysWhatToDo(t *testing.T) {
 	info := lifecycle.Failure(lifecycle.FailBootDiskNotFound)
 	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
 		_, err := tx.ProjectJob(t.Context(), db.Projection{
-			JobID: job.ID, Seq: 1, RunID: "r", Status: lifecycle.JobFailedManual, Stage: contract.StageConfigureStorage, StageOrdinal: 6, Attempt: 1,
-			FailureClass: info.Class, FailedStage: contract.StageConfigureStorage, Message: "no BOSS disk", RecommendedAction: info.Recommended,
-			NextStep: info.Next, ReachedPercent: 30, ETA: eta, Observed: &db.Observed{MAAS: "Ready", Power: "off", Agent: "none"},
-			Stages: []db.StageRow{{Ordinal: 1, Name: contract.StageLoadSiteConfig, State: "succeeded", Attempts: 1, StartedAt: &now, FinishedAt: &now}},
+			JobID: job.ID, Seq: 1, RunID: "r", Status: lifecycle.JobFailedManual, Stage: lifecycle.StageConfigureStorage, StageOrdinal: 6, Attempt: 1,
+			FailureClass: info.Class, FailedStage: lifecycle.StageConfigureStorage, Message: "no BOSS disk", RecommendedAction: info.Recommended,
+			NextStep: info.Next, ReachedPercent: 30, ETA: eta, Observed: &lifecycle.Observed{MAAS: "Ready", Power: "off", Agent: "none"},
+			Stages: []lifecycle.StageRow{{Ordinal: 1, Name: lifecycle.StageLoadSiteConfig, State: "succeeded", Attempts: 1, StartedAt: &now, FinishedAt: &now}},
 			Actor:  db.Actor{Owner: lifecycle.OwnerJob},
 		})
 		return err
@@ -115,7 +115,7 @@ func TestAParkedJobSaysWhatToDo(t *testing.T) {
 	w.do("GET", "/api/v1/admin/onboardings/"+job.ID, nil).want(http.StatusOK).into(&got)
 	require.True(t, got.NeedsHuman)
 	require.Equal(t, "boot_disk_not_found", got.FailureClass)
-	require.Equal(t, contract.StageConfigureStorage, got.FailedStage)
+	require.Equal(t, lifecycle.StageConfigureStorage, got.FailedStage)
 	require.Equal(t, info.Next, got.NextStep)
 	require.Equal(t, string(info.Recommended), got.RecommendedAction)
 	require.Equal(t, 30, got.ReachedPercent)

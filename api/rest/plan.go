@@ -27,7 +27,7 @@ type Plan struct {
 	Summary    string              `json:"summary" doc:"How far the job would get, in a sentence"`
 	NeedsHuman bool                `json:"needs_human" doc:"The job would park, or is parked"`
 	Rows       []contract.PlanRow  `json:"rows" nullable:"false" doc:"One a stage, in order; would is skip, already_done, run, wait, cannot or unknown"`
-	Observed   *db.Observed        `json:"observed,omitempty"`
+	Observed   *lifecycle.Observed `json:"observed,omitempty"`
 	ObservedAt time.Time           `json:"observed_at"`
 	PlanHash   string              `json:"plan_hash" doc:"SHA-256 over what decides; two plans of one hash would do the same"`
 }
@@ -35,13 +35,10 @@ type Plan struct {
 func planView(p contract.Plan) Plan {
 	out := Plan{
 		Kind: p.Kind, JobID: p.Subject.JobID, NodeID: p.Subject.NodeID, SiteID: p.Subject.SiteID, Hostname: p.Subject.Hostname, Status: p.Status,
-		Summary: p.Summary, NeedsHuman: p.NeedsHuman, Rows: p.Rows, ObservedAt: p.ObservedAt.UTC(), PlanHash: p.Hash,
+		Summary: p.Summary, NeedsHuman: p.NeedsHuman, Rows: p.Rows, Observed: p.Observed, ObservedAt: p.ObservedAt.UTC(), PlanHash: p.Hash,
 	}
 	if out.Rows == nil {
 		out.Rows = []contract.PlanRow{}
-	}
-	if o := p.Observed; o != nil {
-		out.Observed = &db.Observed{MAAS: o.MAAS, Power: o.Power, Agent: o.Agent, At: o.At}
 	}
 	return out
 }
@@ -130,9 +127,9 @@ func (s *Server) endedPlan(ctx context.Context, job db.Job) (*struct{ Body Plan 
 	if err != nil {
 		return nil, err
 	}
-	var stages []contract.StageRow
+	var stages []lifecycle.StageRow
 	for _, r := range stageList(job, rows) {
-		stages = append(stages, contract.StageRow{Ordinal: r.Ordinal, Name: r.Name, State: contract.StageState(r.State), Message: r.Message})
+		stages = append(stages, lifecycle.StageRow(r))
 	}
 	subject := contract.PlanSubject{JobID: job.ID, NodeID: text(job.NodeID), SiteID: text(job.SiteID), Hostname: jobView(job, nil, "").Hostname}
 	p := contract.EndedPlan(contract.JobKind(job.Kind), subject, job.Status, stages, time.Now())

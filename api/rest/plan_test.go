@@ -80,8 +80,8 @@ func (r planRun) Get(_ context.Context, into any) error {
 		Kind: r.in.Kind, ObservedAt: time.Now(), Status: lifecycle.JobFailedManual,
 		Subject: contract.PlanSubject{JobID: r.in.Job.JobID, NodeID: r.in.Job.NodeID, SiteID: r.in.Job.SiteID},
 		Rows: []contract.PlanRow{{
-			Ordinal: 1, Stage: contract.StageLoadSiteConfig, Would: contract.WouldFail,
-			Failure: contract.ForeseenFailure(contract.Failure{Class: lifecycle.FailMAASUnavailable, Message: "no answer"}),
+			Ordinal: 1, Stage: lifecycle.StageLoadSiteConfig, Planned: contract.PlannedFail,
+			Failure: contract.NewPlanFailure(contract.Failure{Class: lifecycle.FailMAASUnavailable, Message: "no answer"}),
 		}},
 	}.Concluded()
 	raw, err := json.Marshal(p)
@@ -197,7 +197,7 @@ func TestPlanOfAJob(t *testing.T) {
 	require.NoError(t, json.Unmarshal(w.do("GET", path, nil).want(http.StatusOK).raw, &p))
 	require.Equal(t, lifecycle.JobCancelled, p.Status)
 	require.Contains(t, p.Summary, "nothing is left to do")
-	require.Len(t, p.Rows, len(contract.OnboardingStages))
+	require.Len(t, p.Rows, len(lifecycle.OnboardingStages()))
 	require.Len(t, e.asked, asked)
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // Profile is the policy of a site for one kind of node, defaults filled in.
@@ -42,7 +41,7 @@ func (r ProfileRequest) validate() error {
 	if err := checkName(r.Name); err != nil {
 		return err
 	}
-	return under("body.spec", r.Spec.WithDefaults().Validate(slices.Concat(contract.OnboardingStages, lifecycle.DecommissionStages())))
+	return under("body.spec", r.Spec.WithDefaults().Validate(slices.Concat(lifecycle.OnboardingStages(), lifecycle.DecommissionStages())))
 }
 
 // ProfilePath is the path of one.

@@ -29,7 +29,7 @@ func (w *world) park(job string, class lifecycle.FailureClass) {
 	w.t.Helper()
 	for seq, status := range []lifecycle.JobStatus{lifecycle.JobRunning, lifecycle.Failure(class).ParkStatus()} {
 		require.NoError(w.t, w.store.Tx(w.t.Context(), func(tx *db.Tx) error {
-			p := db.Projection{JobID: job, Seq: int64(seq + 1), RunID: "r", Status: status, Stage: contract.StageApplyToBMC, StageOrdinal: 2, Actor: db.Actor{Owner: lifecycle.OwnerJob}}
+			p := db.Projection{JobID: job, Seq: int64(seq + 1), RunID: "r", Status: status, Stage: lifecycle.StageApplyToBMC, StageOrdinal: 2, Actor: db.Actor{Owner: lifecycle.OwnerJob}}
 			if status.Parked() {
 				p.FailureClass, p.Message = class, "the BMC said no"
 			}
@@ -69,9 +69,9 @@ func TestARotationIsOneIntent(t *testing.T) {
 	got := w.do("GET", a.header.Get("Location"), nil).want(http.StatusOK)
 	got.into(&job)
 	require.Contains(t, string(got.raw), `"bmc_id":"`+b.ID)
-	require.Len(t, job.Stages, len(contract.BMCRotationStages))
+	require.Len(t, job.Stages, len(lifecycle.BMCRotationStages()))
 	for i, s := range job.Stages {
-		require.Equal(t, contract.BMCRotationStages[i], s.Name)
+		require.Equal(t, lifecycle.BMCRotationStages()[i], s.Name)
 	}
 	require.Contains(t, string(w.do("GET", "/api/v1/admin/jobs?kind=bmc_rotation&bmc_id="+b.ID, nil).raw), job.ID)
 	w.do("GET", "/api/v1/admin/onboardings/"+job.ID, nil).refused(problem.NotFound)

@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/slipway-cloud/slipway/db/record"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -291,20 +290,29 @@ func (q *Queries) Job(ctx context.Context, id string) (Job, error) {
 }
 
 const jobStages = `-- name: JobStages :many
-SELECT job_id, ordinal, name, state, attempts, started_at, finished_at, message FROM job_stages WHERE job_id = $1 ORDER BY ordinal
+SELECT ordinal, name, state, attempts, started_at, finished_at, message FROM job_stages WHERE job_id = $1 ORDER BY ordinal
 `
 
-func (q *Queries) JobStages(ctx context.Context, jobID string) ([]JobStage, error) {
+type JobStagesRow struct {
+	Ordinal    int
+	Name       string
+	State      lifecycle.StageState
+	Attempts   int
+	StartedAt  *time.Time
+	FinishedAt *time.Time
+	Message    string
+}
+
+func (q *Queries) JobStages(ctx context.Context, jobID string) ([]JobStagesRow, error) {
 	rows, err := q.db.Query(ctx, jobStages, jobID)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []JobStage{}
+	items := []JobStagesRow{}
 	for rows.Next() {
-		var i JobStage
+		var i JobStagesRow
 		if err := rows.Scan(
-			&i.JobID,
 			&i.Ordinal,
 			&i.Name,
 			&i.State,
@@ -771,7 +779,7 @@ type ProjectJobParams struct {
 	WaitingOutside    bool
 	Frozen            bool
 	Adopted           bool
-	Observed          *record.Observed
+	Observed          *lifecycle.Observed
 	ProgressPercent   int
 	ReachedPercent    int
 	ETA               json.RawMessage

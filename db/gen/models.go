@@ -219,7 +219,7 @@ type Job struct {
 	WaitingOutside    bool
 	Frozen            bool
 	Adopted           bool
-	Observed          *record.Observed
+	Observed          *lifecycle.Observed
 	ProgressPercent   int
 	ReachedPercent    int
 	ETA               json.RawMessage
@@ -235,17 +235,6 @@ type Job struct {
 	UpdatedAt         time.Time
 	Version           int64
 	BMCID             *string
-}
-
-type JobStage struct {
-	JobID      string
-	Ordinal    int
-	Name       string
-	State      string
-	Attempts   int
-	StartedAt  *time.Time
-	FinishedAt *time.Time
-	Message    string
 }
 
 type LifecycleEdge struct {

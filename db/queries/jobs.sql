@@ -94,7 +94,7 @@ ON CONFLICT (job_id, ordinal) DO UPDATE SET name = excluded.name, state = exclud
     started_at = excluded.started_at, finished_at = excluded.finished_at, message = excluded.message;
 
 -- name: JobStages :many
-SELECT * FROM job_stages WHERE job_id = @job_id ORDER BY ordinal;
+SELECT ordinal, name, state, attempts, started_at, finished_at, message FROM job_stages WHERE job_id = @job_id ORDER BY ordinal;
 
 -- name: StageDurations :many
 -- How long each stage took in the last jobs of this kind that succeeded.

@@ -2,25 +2,13 @@
 // generated code and package db both need them.
 package record
 
-import (
-	"time"
-
-	"github.com/slipway-cloud/slipway/lifecycle/spec"
-)
+import "github.com/slipway-cloud/slipway/lifecycle/spec"
 
 // Labels are free key-value marks of a node.
 type Labels map[string]string
 
 // Headers are the response headers that a replayed answer repeats.
 type Headers map[string]string
-
-// Observed is the outside state that a job last saw.
-type Observed struct {
-	MAAS  string     `json:"maas,omitempty"`  // MAAS label, or "absent"
-	Power string     `json:"power,omitempty"` // on, off, unknown
-	Agent string     `json:"agent,omitempty"` // none, enrolled, healthy, unhealthy
-	At    *time.Time `json:"at,omitempty"`
-}
 
 // RoCEPorts are the RoCE interfaces of one host.
 type RoCEPorts []spec.RoCEPort

@@ -157,6 +157,14 @@ type ProfileSpec struct {
 	AgentUpdateKey string `json:"agent_update_key,omitempty"`
 }
 
+// StageDeadline returns the deadline of a stage: the profile's own, or else the default.
+func (p ProfileSpec) StageDeadline(stage string, dflt time.Duration) time.Duration {
+	if d, ok := p.StageDeadlines[stage]; ok {
+		return d.D()
+	}
+	return dflt
+}
+
 // WithDefaults fills what was left out.
 func (p ProfileSpec) WithDefaults() ProfileSpec {
 	if p.HardwareSyncInterval == 0 {

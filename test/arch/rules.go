@@ -52,13 +52,14 @@ func rules() []rule {
 		{of: []string{"db/..."}, deep: true, never: []string{"go.temporal.io/...", "providers/...", "api/..."}, why: "db enforces; no transaction is open across a network call"},
 		{of: []string{"workflows/contract/..."}, deep: true, never: []string{"activities/...", "db/...", "providers/..."}, why: "the contract is values only"},
 		{
-			of: []string{"workflows/..."}, never: []string{
+			of: []string{"workflows/..."}, not: []string{"workflows/stage/stagetest"}, never: []string{
 				"db/...", "providers/...", "api/...", "internal/config/...", "os/...", "net/...", "math/rand/...", "crypto/rand",
 				"go.temporal.io/sdk/client", "go.temporal.io/sdk/worker",
 			},
 			except: []string{"net/url", "net/netip"},
 			why:    "a workflow sequences; it has no client, config, clock or chance of its own",
 		},
+		{of: []string{"..."}, deep: true, never: []string{"workflows/stage/stagetest"}, why: "the harness of job tests is for tests"},
 		{
 			of: []string{"activities/..."}, deep: true, never: []string{"workflows/...", "api/..."}, except: []string{"workflows/contract/..."},
 			why: "activities do; workflows sequence them",

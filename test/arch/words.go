@@ -6,7 +6,7 @@ import (
 )
 
 // privateWords maps a word that a newcomer cannot look up to what to write instead
-// (docs/glossary.md). A part of a name counts too: "leaving" is one word of LookAtLeaving.
+// (docs/glossary.md). A part of a name counts too: "leaving" is one word of ReadNodeFacts.
 func privateWords() map[string]string {
 	words := map[string]string{}
 	for instead, list := range map[string]string{

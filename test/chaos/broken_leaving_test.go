@@ -43,7 +43,7 @@ func (c *brokenLeavingActivity) ExecuteActivity(ctx context.Context, in *interce
 		arg.Key = strconv.FormatInt(n.(*atomic.Int64).Add(1), 10) // a key that is another each time it is asked
 		in.Args[0] = arg
 	case again && (name == "EndAllocation" || name == "RevokeIdentity" || name == "DeleteNodeSecrets"):
-		return contract.LeavingFacts{Done: true, Agent: contract.AgentAlive}, nil
+		return contract.DecommissionFacts{Done: true, Agent: contract.AgentAlive}, nil
 	}
 	return c.Next.ExecuteActivity(ctx, in)
 }

@@ -14,26 +14,26 @@ import (
 // Onboarding is the scenario set of the onboarding job.
 func Onboarding() *ScenarioSet {
 	return &ScenarioSet{
-		Name: "onboarding", Kind: contract.KindOnboarding, Stages: contract.OnboardingStages, Start: startOnboarding,
+		Name: "onboarding", Kind: contract.KindOnboarding, Stages: lifecycle.OnboardingStages(), Start: startOnboarding,
 		Also: remote("observe", "ObserveMachine"), // a run that takes up a job looks before it acts
 		Paths: []Path{
 			{Name: "plain", Keeps: lifecycle.NodeActive, Points: append(straight(), projections()...), Check: onboarded(times{1, 1})},
-			{Name: "recommission", Keeps: lifecycle.NodeActive, Points: []Point{{Stage: contract.StageCommission, Activity: "CommissionMachine"}, project(contract.StageWaitReady)},
+			{Name: "recommission", Keeps: lifecycle.NodeActive, Points: []Point{{Stage: lifecycle.StageCommission, Activity: "CommissionMachine"}, project(lifecycle.StageWaitReady)},
 				Prepare: maasFault("commission_fail"), Check: onboarded(times{2, 1})},
 			{Name: "datasource", Keeps: lifecycle.NodeActive, Points: append(remote(
-				contract.StageClassifyFailure, "ClassifyDeployFailure", contract.StageRecoverDatasource, "ReturnToReady",
-			), project(contract.StageClassifyFailure), project(contract.StageRecoverDatasource)),
+				lifecycle.StageClassifyFailure, "ClassifyDeployFailure", lifecycle.StageRecoverDatasource, "ReturnToReady",
+			), project(lifecycle.StageClassifyFailure), project(lifecycle.StageRecoverDatasource)),
 				Prepare: maasFault("deploy_datasource_none"), Check: onboarded(times{1, 2})},
 			{Name: "repair", Keeps: lifecycle.NodeActive, Points: remote(
-				contract.StageWaitHWSync, "WaitForHardwareSync", contract.StageWaitHWSync, "MachineCredentials", contract.StageWaitHWSync, "RepairHardwareSync",
-				contract.StageWaitHWSync, "ForgetMachineCredentials",
+				lifecycle.StageWaitHWSync, "WaitForHardwareSync", lifecycle.StageWaitHWSync, "MachineCredentials", lifecycle.StageWaitHWSync, "RepairHardwareSync",
+				lifecycle.StageWaitHWSync, "ForgetMachineCredentials",
 			), NoCancel: true, Prepare: maasFault("hw_sync_disabled_by_userdata"), Check: onboarded(times{1, 1})},
-			undone("undone_enrolling", Point{Stage: contract.StageWaitAgent, Activity: "WaitForAgent"}, append([]string{
-				contract.StageWaitAgent, "LockAgentIdentity", contract.StageWaitAgent, "CheckIdentityLocked",
+			undone("undone_enrolling", Point{Stage: lifecycle.StageWaitAgent, Activity: "WaitForAgent"}, append([]string{
+				lifecycle.StageWaitAgent, "LockAgentIdentity", lifecycle.StageWaitAgent, "CheckIdentityLocked",
 			}, append(deployedUndone(), createdUndone()...)...)...),
-			undone("undone_deploying", Point{Stage: contract.StageWaitDeployed, Activity: "WaitForDeployed"},
+			undone("undone_deploying", Point{Stage: lifecycle.StageWaitDeployed, Activity: "WaitForDeployed"},
 				append(deployedUndone(), createdUndone()...)...),
-			undone("undone_commissioning", Point{Stage: contract.StageWaitReady, Activity: "WaitForReady"}, createdUndone()...),
+			undone("undone_commissioning", Point{Stage: lifecycle.StageWaitReady, Activity: "WaitForReady"}, createdUndone()...),
 		},
 	}
 }
@@ -42,29 +42,29 @@ func Onboarding() *ScenarioSet {
 // and of its deployment: each undo, and the look whether it is done.
 func createdUndone() []string {
 	return []string{
-		contract.StageCommission, "AbortCommissioning", contract.StageCommission, "CheckNotCommissioning",
-		contract.StageCreateOrFind, "RemoveCreatedMachine", contract.StageCreateOrFind, "CheckRecordRemoved",
+		lifecycle.StageCommission, "AbortCommissioning", lifecycle.StageCommission, "CheckNotCommissioning",
+		lifecycle.StageCreateOrFind, "RemoveCreatedMachine", lifecycle.StageCreateOrFind, "CheckRecordRemoved",
 	}
 }
 
 func deployedUndone() []string {
 	return []string{
-		contract.StageDeploy, "ReturnToReady", contract.StageDeploy, "CheckReleased",
-		contract.StageRenderCloudInit, "RevokeBootstrap", contract.StageRenderCloudInit, "CheckBootstrapRevoked",
+		lifecycle.StageDeploy, "ReturnToReady", lifecycle.StageDeploy, "CheckReleased",
+		lifecycle.StageRenderCloudInit, "RevokeBootstrap", lifecycle.StageRenderCloudInit, "CheckBootstrapRevoked",
 	}
 }
 
 // straight lists the remote activities of an onboarding without incident.
 func straight() []Point {
 	return remote(
-		contract.StageLoadSiteConfig, "LoadSiteConfig", contract.StageResolvePower, "ResolvePowerCredentials",
-		contract.StageCreateOrFind, "CreateOrFindMachine", contract.StageCommission, "CommissionMachine",
-		contract.StageWaitReady, "WaitForReady", contract.StageConfigureStorage, "ConfigureStorage",
-		contract.StageApplyRoCE, "ApplyRoCE", contract.StageEnsurePXE, "EnsurePXEInterfaceAuto",
-		contract.StageRenderCloudInit, "RenderCloudInit", contract.StageDeploy, "DeployMachine",
-		contract.StageWaitDeployed, "WaitForDeployed", contract.StageEnsureHWSync, "CheckSSHSeed",
-		contract.StageEnsureHWSync, "EnsureHardwareSync", contract.StageWaitHWSync, "WaitForHardwareSync",
-		contract.StageWaitAgent, "WaitForAgent", contract.StageWaitAgent, "DiscardUserData",
+		lifecycle.StageLoadSiteConfig, "LoadSiteConfig", lifecycle.StageResolvePower, "ResolvePowerCredentials",
+		lifecycle.StageCreateOrFind, "CreateOrFindMachine", lifecycle.StageCommission, "CommissionMachine",
+		lifecycle.StageWaitReady, "WaitForReady", lifecycle.StageConfigureStorage, "ConfigureStorage",
+		lifecycle.StageApplyRoCE, "ApplyRoCE", lifecycle.StageEnsurePXE, "EnsurePXEInterfaceAuto",
+		lifecycle.StageRenderCloudInit, "RenderCloudInit", lifecycle.StageDeploy, "DeployMachine",
+		lifecycle.StageWaitDeployed, "WaitForDeployed", lifecycle.StageEnsureHWSync, "CheckSSHSeed",
+		lifecycle.StageEnsureHWSync, "EnsureHardwareSync", lifecycle.StageWaitHWSync, "WaitForHardwareSync",
+		lifecycle.StageWaitAgent, "WaitForAgent", lifecycle.StageWaitAgent, "DiscardUserData",
 	)
 }
 
@@ -83,8 +83,8 @@ func project(at string) Point { return Point{Stage: at, Activity: "ProjectJob", 
 // projections are the local activities of an onboarding without incident.
 func projections() []Point {
 	out := []Point{{Stage: "load", Activity: "TakeJob", Local: true}}
-	for _, s := range contract.OnboardingStages {
-		if s != contract.StageClassifyFailure && s != contract.StageRecoverDatasource {
+	for _, s := range lifecycle.OnboardingStages() {
+		if s != lifecycle.StageClassifyFailure && s != lifecycle.StageRecoverDatasource {
 			out = append(out, project(s))
 		}
 	}

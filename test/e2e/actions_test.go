@@ -206,7 +206,7 @@ func restartClean(t *testing.T, w *world, m *simhw.Machine) {
 // is resumed.
 func frozenStandsStill(t *testing.T, w *world, m *simhw.Machine) {
 	j := w.onboard(t, m)
-	w.reaches(t, j.ID, "MAAS commissions", func(j db.Job) bool { return j.Stage == contract.StageWaitReady && j.WaitingOutside })
+	w.reaches(t, j.ID, "MAAS commissions", func(j db.Job) bool { return j.Stage == lifecycle.StageWaitReady && j.WaitingOutside })
 	got := w.act(t, "anna", j.ID, lifecycle.ActionMarkManual, "")
 	require.Equal(t, lifecycle.EffectFreeze, got.Effect, got.Detail)
 	still := func() {

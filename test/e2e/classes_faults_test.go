@@ -202,7 +202,7 @@ func (c *classCase) lockoutEnds() {
 // somebody aborts that.
 func (c *classCase) failToErase() {
 	c.t.Helper()
-	c.reachesStage(contract.StageWaitDeployed)
+	c.reachesStage(lifecycle.StageWaitDeployed)
 	c.maasFault(maassim.Fault{Name: "stuck_erasing"})
 	erase := func(on bool) {
 		c.raw(http.MethodPost, "maas/?op=set_config", url.Values{"name": {"enable_disk_erasing_on_release"}, "value": {strconv.FormatBool(on)}})
@@ -216,7 +216,7 @@ func (c *classCase) failToErase() {
 // blockCredentials puts a file where the machine's credentials need a folder.
 func (c *classCase) blockCredentials() {
 	c.t.Helper()
-	c.reachesStage(contract.StageWaitHWSync)
+	c.reachesStage(lifecycle.StageWaitHWSync)
 	require.NoError(c.t, os.RemoveAll(c.credentials()))
 	require.NoError(c.t, os.WriteFile(c.credentials(), []byte("not a folder\n"), 0o600))
 }

@@ -13,7 +13,6 @@ import (
 	redfishsim "github.com/slipway-cloud/slipway/sim/redfish"
 	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/test/stack"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // classesWithoutProducer are the classes that nothing in Slipway raises: the jobs that will
@@ -79,84 +78,84 @@ func classRows() (all []classRow) {
 
 func siteClassRows() []classRow {
 	return []classRow{
-		{class: lifecycle.FailMAASUnavailable, stage: contract.StageCommission, says: `maas\.commission: .*\(unreachable|uncertain\)`,
-			tune:  within(contract.StageCommission, runenv.Patience(10*time.Second)), // ends the retries early
+		{class: lifecycle.FailMAASUnavailable, stage: lifecycle.StageCommission, says: `maas\.commission: .*\(unreachable|uncertain\)`,
+			tune:  within(lifecycle.StageCommission, runenv.Patience(10*time.Second)), // ends the retries early
 			fault: withMAASFault(maassim.Fault{Name: "connection_reset", Op: "commission", Count: -1})},
-		{class: lifecycle.FailMAASRejected, stage: contract.StageConfigureStorage, says: `forbidden, HTTP 403`,
+		{class: lifecycle.FailMAASRejected, stage: lifecycle.StageConfigureStorage, says: `forbidden, HTTP 403`,
 			fault: withMAASFault(maassim.Fault{Name: "http_403", Op: "set_boot_disk", Count: -1})},
-		{class: lifecycle.FailSecretUnavailable, stage: contract.StageResolvePower, says: `there is no secret bmc/not-stored-yet`,
+		{class: lifecycle.FailSecretUnavailable, stage: lifecycle.StageResolvePower, says: `there is no secret bmc/not-stored-yet`,
 			login: "bmc/not-stored-yet", repair: func(c *classCase) {
 				c.storeLogin("bmc/not-stored-yet-" + c.host)
 			}},
-		{class: lifecycle.FailConfiguration, stage: contract.StageApplyRoCE, says: `have no RoCE assignment`,
+		{class: lifecycle.FailConfiguration, stage: lifecycle.StageApplyRoCE, says: `have no RoCE assignment`,
 			fault: (*classCase).dropRoCE, repair: (*classCase).addRoCE},
-		{class: lifecycle.FailBMCUnreachable, stage: contract.StageResolvePower, says: `HTTP 503`,
+		{class: lifecycle.FailBMCUnreachable, stage: lifecycle.StageResolvePower, says: `HTTP 503`,
 			fault: withBMCFault(redfishsim.Fault{Name: redfishsim.FaultUnavailable, Path: "/redfish/v1"})},
-		{class: lifecycle.FailBMCAuthRejected, stage: contract.StageResolvePower, says: `unauthorized`,
+		{class: lifecycle.FailBMCAuthRejected, stage: lifecycle.StageResolvePower, says: `unauthorized`,
 			fault: withBMCFault(redfishsim.Fault{Name: redfishsim.FaultAuthReject}), repair: clearLoginBlock},
-		{class: lifecycle.FailBMCLocked, stage: contract.StageResolvePower, says: `lock`, vendor: "Lenovo",
+		{class: lifecycle.FailBMCLocked, stage: lifecycle.StageResolvePower, says: `lock`, vendor: "Lenovo",
 			fault: withBMCFault(redfishsim.Fault{Name: redfishsim.FaultLockout, Count: 1}), repair: func(c *classCase) {
 				c.lockoutEnds()
 				clearLoginBlock(c)
 			}},
-		{class: lifecycle.FailBMCPinMismatch, stage: contract.StageResolvePower, says: `pin_mismatch`,
+		{class: lifecycle.FailBMCPinMismatch, stage: lifecycle.StageResolvePower, says: `pin_mismatch`,
 			pin: "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff", repair: func(c *classCase) {
 				require.NoError(c.t, c.App.Store.SetBMCPin(c.t.Context(), c.bmcID, "")) // the site trusts the one that it sees first
 			}},
-		{class: lifecycle.FailInternal, stage: contract.StageCreateOrFind, says: `internal error; the worker's log holds the detail`,
+		{class: lifecycle.FailInternal, stage: lifecycle.StageCreateOrFind, says: `internal error; the worker's log holds the detail`,
 			fault: breakDatabase("XX000"), repair: repairDatabase("XX000")}, // a bug of the server
-		{class: lifecycle.FailStoreUnavailable, stage: contract.StageCreateOrFind, says: `Slipway's database did not answer`,
-			tune: within(contract.StageCreateOrFind, runenv.Patience(10*time.Second)), fault: breakDatabase("53100"), repair: repairDatabase("53100")}, // no room on its disk
+		{class: lifecycle.FailStoreUnavailable, stage: lifecycle.StageCreateOrFind, says: `Slipway's database did not answer`,
+			tune: within(lifecycle.StageCreateOrFind, runenv.Patience(10*time.Second)), fault: breakDatabase("53100"), repair: repairDatabase("53100")}, // no room on its disk
 	}
 }
 
 func machineClassRows() []classRow {
 	return []classRow{
-		{class: lifecycle.FailConflictingCandidates, stage: contract.StageCreateOrFind, says: `2 MAAS machines match`,
+		{class: lifecycle.FailConflictingCandidates, stage: lifecycle.StageCreateOrFind, says: `2 MAAS machines match`,
 			fault: withMAASFault(maassim.Fault{Name: "conflicting_candidates"}), repair: (*classCase).deleteTwin},
-		{class: lifecycle.FailCommissioning, stage: contract.StageWaitReady, says: `Failed commissioning: failed scripts: `,
+		{class: lifecycle.FailCommissioning, stage: lifecycle.StageWaitReady, says: `Failed commissioning: failed scripts: `,
 			fault: withMAASFault(maassim.Fault{Name: "commission_fail", Count: 2})},
-		{class: lifecycle.FailStageDeadline, stage: contract.StageWaitReady, says: `wait_for_ready did not end within 5s`,
-			tune: within(contract.StageWaitReady, 5*time.Second), repair: func(c *classCase) { c.status(maassim.Ready) }},
-		{class: lifecycle.FailBootDiskNotFound, stage: contract.StageConfigureStorage, says: `no disk matches the boot disk rule \(model contains "BOSS"\)`,
+		{class: lifecycle.FailStageDeadline, stage: lifecycle.StageWaitReady, says: `wait_for_ready did not end within 5s`,
+			tune: within(lifecycle.StageWaitReady, 5*time.Second), repair: func(c *classCase) { c.status(maassim.Ready) }},
+		{class: lifecycle.FailBootDiskNotFound, stage: lifecycle.StageConfigureStorage, says: `no disk matches the boot disk rule \(model contains "BOSS"\)`,
 			fault: withMAASFault(maassim.Fault{Name: "no_boss_disk"})},
-		{class: lifecycle.FailStorageLayoutRejected, stage: contract.StageConfigureStorage, says: `MAAS refused layout "vmfs7"`,
+		{class: lifecycle.FailStorageLayoutRejected, stage: lifecycle.StageConfigureStorage, says: `MAAS refused layout "vmfs7"`,
 			tune:   func(s *spec.ProfileSpec) { s.StorageLayout = "vmfs7" },
 			repair: func(c *classCase) { c.correctProfile(func(s *spec.ProfileSpec) { s.StorageLayout = "flat" }) }},
-		{class: lifecycle.FailPXEUnfixable, stage: contract.StageEnsurePXE, says: `is on no VLAN`,
+		{class: lifecycle.FailPXEUnfixable, stage: lifecycle.StageEnsurePXE, says: `is on no VLAN`,
 			fault: withMAASFault(maassim.Fault{Name: "boot_nic_no_vlan"}), repair: (*classCase).connectBootNIC},
 	}
 }
 
 func deploymentClassRows() []classRow {
 	return []classRow{
-		{class: lifecycle.FailDeploy, stage: contract.StageClassifyFailure, says: `Installation failed \(refer to the installation log`,
+		{class: lifecycle.FailDeploy, stage: lifecycle.StageClassifyFailure, says: `Installation failed \(refer to the installation log`,
 			fault: withMAASFault(maassim.Fault{Name: "deploy_curtin_fail"})},
-		{class: lifecycle.FailDeployPower, stage: contract.StageClassifyFailure, says: `No rack controllers can access the BMC`,
+		{class: lifecycle.FailDeployPower, stage: lifecycle.StageClassifyFailure, says: `No rack controllers can access the BMC`,
 			fault: withMAASFault(maassim.Fault{Name: "bmc_unreachable", Op: "deploy"})},
-		{class: lifecycle.FailDeployTimeout, stage: contract.StageClassifyFailure, says: `did not end by its deadline and was aborted`,
-			tune: within(contract.StageWaitDeployed, runenv.Patience(10*time.Second)), fault: withMAASFault(maassim.Fault{Name: "stuck_deploying"})},
-		{class: lifecycle.FailDatasource, stage: contract.StageClassifyFailure, says: `searching for network data from DataSourceMAAS`,
+		{class: lifecycle.FailDeployTimeout, stage: lifecycle.StageClassifyFailure, says: `did not end by its deadline and was aborted`,
+			tune: within(lifecycle.StageWaitDeployed, runenv.Patience(10*time.Second)), fault: withMAASFault(maassim.Fault{Name: "stuck_deploying"})},
+		{class: lifecycle.FailDatasource, stage: lifecycle.StageClassifyFailure, says: `searching for network data from DataSourceMAAS`,
 			tune: withoutRedeployment, fault: withMAASFault(maassim.Fault{Name: "deploy_datasource_none"})},
-		{class: lifecycle.FailDatasourceRepeated, stage: contract.StageClassifyFailure, says: `after 2 deployments: .*DataSourceMAAS`,
+		{class: lifecycle.FailDatasourceRepeated, stage: lifecycle.StageClassifyFailure, says: `after 2 deployments: .*DataSourceMAAS`,
 			tune:  func(s *spec.ProfileSpec) { s.MaxDeployRetryAttempts = 1 },
 			fault: withMAASFault(maassim.Fault{Name: "deploy_datasource_none", Count: 2})},
-		{class: lifecycle.FailPowerNotConfirmed, stage: contract.StageRecoverDatasource, says: `could not be powered off for release`,
+		{class: lifecycle.FailPowerNotConfirmed, stage: lifecycle.StageRecoverDatasource, says: `could not be powered off for release`,
 			fault: func(c *classCase) {
 				c.maasFault(maassim.Fault{Name: "deploy_datasource_none"})
 				c.maasFault(maassim.Fault{Name: "release_power_fail", Count: 2})
 			}},
-		{class: lifecycle.FailScrubUnverified, stage: contract.StageRecoverDatasource, says: `failed to erase its disks`,
+		{class: lifecycle.FailScrubUnverified, stage: lifecycle.StageRecoverDatasource, says: `failed to erase its disks`,
 			fault: withMAASFault(maassim.Fault{Name: "deploy_datasource_none"}), later: (*classCase).failToErase},
-		{class: lifecycle.FailMAASMachineDeleted, stage: contract.StageWaitDeployed, says: `was deleted from MAAS while we waited`,
+		{class: lifecycle.FailMAASMachineDeleted, stage: lifecycle.StageWaitDeployed, says: `was deleted from MAAS while we waited`,
 			fault: withMAASFault(maassim.Fault{Name: "machine_deleted", Op: "stage:installing"})},
-		{class: lifecycle.FailStateDisagreement, stage: contract.StageWaitDeployed, says: `was released by someone else`,
+		{class: lifecycle.FailStateDisagreement, stage: lifecycle.StageWaitDeployed, says: `was released by someone else`,
 			fault: withMAASFault(maassim.Fault{Name: "externally_released", Op: "stage:installing"})},
 	}
 }
 
 func nodeClassRows() []classRow {
-	const seed, sync = contract.StageEnsureHWSync, contract.StageWaitHWSync
+	const seed, sync = lifecycle.StageEnsureHWSync, lifecycle.StageWaitHWSync
 	refuses := withNodeFault(simnode.Faults{SSHRefusesKeys: true})
 	silent := withNodeFault(simnode.Faults{AgentDown: true})
 	return []classRow{
@@ -173,21 +172,21 @@ func nodeClassRows() []classRow {
 				c.maasFault(maassim.Fault{Name: "hw_sync_disabled_by_userdata"})
 				c.node(simnode.Faults{SSHLosesAnswerTo: "maas"})
 			}},
-		{class: lifecycle.FailAgentNotEnrolled, stage: contract.StageWaitAgent, says: `wait_for_agent_enrollment did not end within \S+s`,
-			tune: within(contract.StageWaitAgent, runenv.Patience(20*time.Second)), fault: silent, repair: removeNodeFaults},
-		{class: lifecycle.FailNodeUnhealthy, stage: contract.StageWaitAgent, says: `the node does not meet its SKU: .*GPU`,
+		{class: lifecycle.FailAgentNotEnrolled, stage: lifecycle.StageWaitAgent, says: `wait_for_agent_enrollment did not end within \S+s`,
+			tune: within(lifecycle.StageWaitAgent, runenv.Patience(20*time.Second)), fault: silent, repair: removeNodeFaults},
+		{class: lifecycle.FailNodeUnhealthy, stage: lifecycle.StageWaitAgent, says: `the node does not meet its SKU: .*GPU`,
 			fault: withNodeFault(simnode.Faults{MissingGPUs: 1}), repair: func(c *classCase) {
 				c.node(simnode.Faults{AgentDown: true}) // the server is opened for the repair
 				removeNodeFaults(c)
 			}},
 		{class: lifecycle.FailNodeTask, stage: lifecycle.StageDrainNode, says: `refuse_new: .*drained\.json`,
 			later: (*classCase).drainWithBlockedMarker, repair: (*classCase).unblockMarker, node: lifecycle.NodeRetired},
-		{class: lifecycle.FailFrozen, stage: contract.StageWaitAgent, says: `frozen by test`, fault: silent, later: func(c *classCase) {
-			c.reachesStage(contract.StageWaitAgent)
+		{class: lifecycle.FailFrozen, stage: lifecycle.StageWaitAgent, says: `frozen by test`, fault: silent, later: func(c *classCase) {
+			c.reachesStage(lifecycle.StageWaitAgent)
 			c.act(lifecycle.ActionMarkManual)
 		}, repair: removeNodeFaults},
-		{class: lifecycle.FailCompensation, stage: contract.StageCreateOrFind, says: `undoing create_or_find_in_maas failed: .*403`, fault: silent, later: func(c *classCase) {
-			c.reachesStage(contract.StageWaitAgent)
+		{class: lifecycle.FailCompensation, stage: lifecycle.StageCreateOrFind, says: `undoing create_or_find_in_maas failed: .*403`, fault: silent, later: func(c *classCase) {
+			c.reachesStage(lifecycle.StageWaitAgent)
 			c.maasFault(maassim.Fault{Name: "http_403", Op: "delete", Count: -1})
 			c.act(lifecycle.ActionCancel)
 		}, ends: lifecycle.JobCancelled},

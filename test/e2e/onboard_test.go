@@ -9,7 +9,6 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	"github.com/slipway-cloud/slipway/test/stack"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // TestOnboardingEveryVendor takes one bare server of every personality to an
@@ -29,7 +28,7 @@ func TestOnboardingEveryVendor(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, stages, 16)
 		for i, s := range stages {
-			require.Equal(t, contract.OnboardingStages[i], s.Name)
+			require.Equal(t, lifecycle.OnboardingStages()[i], s.Name)
 		}
 		node, err := w.App.Store.Node(t.Context(), *j.NodeID)
 		require.NoError(t, err)

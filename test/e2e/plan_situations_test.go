@@ -16,22 +16,22 @@ import (
 // hostname and BMC address are looked for.
 func planFresh(t *testing.T, p *planner) {
 	got := p.dry(t, p.request(p.fresh), "").
-		is(contract.StageLoadSiteConfig, contract.WouldRun, "MAAS").
-		is(contract.StageResolvePower, contract.WouldRun, "approve the certificate pin", "log in to the BMC", "is not tried").
-		is(contract.StageCreateOrFind, contract.WouldRun, "create "+host(p.fresh), "power redfish", "ask with login").
-		is(contract.StageCommission, contract.WouldRun, "commission "+host(p.fresh)).
-		is(contract.StageWaitReady, contract.WouldWait, "1h30m").
-		is(contract.StageConfigureStorage, contract.WouldUnknown, "model contains BOSS", "layout flat").
-		is(contract.StageApplyRoCE, contract.WouldUnknown).
-		is(contract.StageEnsurePXE, contract.WouldUnknown).
-		is(contract.StageRenderCloudInit, contract.WouldRun, "one-time enrolment token for 1h0m0s").
-		is(contract.StageDeploy, contract.WouldRun, "allocate "+host(p.fresh), "deploy jammy", "hardware sync on").
-		is(contract.StageWaitDeployed, contract.WouldWait).
-		is(contract.StageClassifyFailure, contract.WouldSkip).
-		is(contract.StageRecoverDatasource, contract.WouldSkip).
-		is(contract.StageEnsureHWSync, contract.WouldRun, "SSH").
-		is(contract.StageWaitHWSync, contract.WouldWait).
-		is(contract.StageWaitAgent, contract.WouldWait, "no agent has reported")
+		is(lifecycle.StageLoadSiteConfig, contract.PlannedRun, "MAAS").
+		is(lifecycle.StageResolvePower, contract.PlannedRun, "approve the certificate pin", "log in to the BMC", "is not tried").
+		is(lifecycle.StageCreateOrFind, contract.PlannedRun, "create "+host(p.fresh), "power redfish", "ask with login").
+		is(lifecycle.StageCommission, contract.PlannedRun, "commission "+host(p.fresh)).
+		is(lifecycle.StageWaitReady, contract.PlannedWait, "1h30m").
+		is(lifecycle.StageConfigureStorage, contract.PlannedUnknown, "model contains BOSS", "layout flat").
+		is(lifecycle.StageApplyRoCE, contract.PlannedUnknown).
+		is(lifecycle.StageEnsurePXE, contract.PlannedUnknown).
+		is(lifecycle.StageRenderCloudInit, contract.PlannedRun, "one-time enrolment token for 1h0m0s").
+		is(lifecycle.StageDeploy, contract.PlannedRun, "allocate "+host(p.fresh), "deploy jammy", "hardware sync on").
+		is(lifecycle.StageWaitDeployed, contract.PlannedWait).
+		is(lifecycle.StageClassifyFailure, contract.PlannedSkip).
+		is(lifecycle.StageRecoverDatasource, contract.PlannedSkip).
+		is(lifecycle.StageEnsureHWSync, contract.PlannedRun, "SSH").
+		is(lifecycle.StageWaitHWSync, contract.PlannedWait).
+		is(lifecycle.StageWaitAgent, contract.PlannedWait, "no agent has reported")
 	require.False(t, got.NeedsHuman)
 	require.Empty(t, got.JobID)
 	require.Empty(t, got.NodeID)
@@ -48,19 +48,19 @@ func planFresh(t *testing.T, p *planner) {
 // found by its BMC; what it has is known only as far as enlisting read it.
 func planEnlisted(t *testing.T, p *planner) {
 	p.dry(t, p.request(p.enlisted), "").
-		is(contract.StageCreateOrFind, contract.WouldRun, "take up machine", "MAAS New").
-		is(contract.StageCommission, contract.WouldRun, "commission").
-		is(contract.StageWaitReady, contract.WouldWait).
-		is(contract.StageDeploy, contract.WouldRun, "deploy jammy")
+		is(lifecycle.StageCreateOrFind, contract.PlannedRun, "take up machine", "MAAS New").
+		is(lifecycle.StageCommission, contract.PlannedRun, "commission").
+		is(lifecycle.StageWaitReady, contract.PlannedWait).
+		is(lifecycle.StageDeploy, contract.PlannedRun, "deploy jammy")
 }
 
 // planForeign: somebody else's machine is left alone.
 func planForeign(t *testing.T, p *planner) {
 	p.dry(t, p.request(p.foreign), "").
-		parks(contract.StageCreateOrFind, lifecycle.FailStateDisagreement).
-		is(contract.StageCreateOrFind, contract.WouldFail, "already Deployed by someone else", "MAAS Deployed").
-		is(contract.StageConfigureStorage, contract.WouldUnknown, "not settled").
-		is(contract.StageDeploy, contract.WouldUnknown)
+		parks(lifecycle.StageCreateOrFind, lifecycle.FailStateDisagreement).
+		is(lifecycle.StageCreateOrFind, contract.PlannedFail, "already Deployed by someone else", "MAAS Deployed").
+		is(lifecycle.StageConfigureStorage, contract.PlannedUnknown, "not settled").
+		is(lifecycle.StageDeploy, contract.PlannedUnknown)
 }
 
 // planPicky: a machine that is Ready is taken up; under a profile whose rule no
@@ -68,27 +68,27 @@ func planForeign(t *testing.T, p *planner) {
 func planPicky(t *testing.T, p *planner) {
 	request := p.request(p.ready)
 	good := p.dry(t, request, "").
-		is(contract.StageCreateOrFind, contract.WouldRun, "take up machine").
-		is(contract.StageCommission, contract.WouldBeDone, "already Ready").
-		is(contract.StageWaitReady, contract.WouldBeDone).
-		is(contract.StageConfigureStorage, contract.WouldRun, "the boot disk", "BOSS", "storage layout flat").
-		is(contract.StageEnsurePXE, contract.WouldRun, "remove the auto", "links of").
-		is(contract.StageDeploy, contract.WouldRun, "allocate", "mark", "deploy jammy")
+		is(lifecycle.StageCreateOrFind, contract.PlannedRun, "take up machine").
+		is(lifecycle.StageCommission, contract.PlannedDone, "already Ready").
+		is(lifecycle.StageWaitReady, contract.PlannedDone).
+		is(lifecycle.StageConfigureStorage, contract.PlannedRun, "the boot disk", "BOSS", "storage layout flat").
+		is(lifecycle.StageEnsurePXE, contract.PlannedRun, "remove the auto", "links of").
+		is(lifecycle.StageDeploy, contract.PlannedRun, "allocate", "mark", "deploy jammy")
 	require.False(t, good.NeedsHuman)
 	request["profile_id"] = p.pickyProfile.ID
 	bad := p.dry(t, request, "").
-		parks(contract.StageConfigureStorage, lifecycle.FailBootDiskNotFound).
-		is(contract.StageConfigureStorage, contract.WouldFail, "NOSUCH").
-		is(contract.StageEnsurePXE, contract.WouldRun)
+		parks(lifecycle.StageConfigureStorage, lifecycle.FailBootDiskNotFound).
+		is(lifecycle.StageConfigureStorage, contract.PlannedFail, "NOSUCH").
+		is(lifecycle.StageEnsurePXE, contract.PlannedRun)
 	require.NotEqual(t, good.PlanHash, bad.PlanHash)
 }
 
 // planTwofold: two records in MAAS could be the machine.
 func planTwofold(t *testing.T, p *planner) {
 	p.dry(t, p.request(p.twofold), "").
-		parks(contract.StageCreateOrFind, lifecycle.FailConflictingCandidates).
-		is(contract.StageCreateOrFind, contract.WouldFail, "2 MAAS machines match").
-		is(contract.StageConfigureStorage, contract.WouldUnknown, "not settled")
+		parks(lifecycle.StageCreateOrFind, lifecycle.FailConflictingCandidates).
+		is(lifecycle.StageCreateOrFind, contract.PlannedFail, "2 MAAS machines match").
+		is(lifecycle.StageConfigureStorage, contract.PlannedUnknown, "not settled")
 }
 
 // planParked: what is behind the job is shown as done; where it stands it would
@@ -96,11 +96,11 @@ func planTwofold(t *testing.T, p *planner) {
 func planParked(t *testing.T, p *planner) {
 	status, raw := p.ask(t, http.MethodGet, "/onboardings/"+p.parked.ID+"/plan", nil)
 	got := readPlan(t, status, raw).
-		is(contract.StageLoadSiteConfig, contract.WouldBeDone, "this job has done it").
-		is(contract.StageCreateOrFind, contract.WouldBeDone).
-		is(contract.StageWaitReady, contract.WouldBeDone).
-		parks(contract.StageConfigureStorage, lifecycle.FailBootDiskNotFound).
-		is(contract.StageDeploy, contract.WouldRun)
+		is(lifecycle.StageLoadSiteConfig, contract.PlannedDone, "this job has done it").
+		is(lifecycle.StageCreateOrFind, contract.PlannedDone).
+		is(lifecycle.StageWaitReady, contract.PlannedDone).
+		parks(lifecycle.StageConfigureStorage, lifecycle.FailBootDiskNotFound).
+		is(lifecycle.StageDeploy, contract.PlannedRun)
 	require.Equal(t, p.parked.ID, got.JobID)
 	require.Equal(t, "Ready", got.Observed.MAAS)
 	out := p.cliAnswer(t, p.token, "job", "plan", p.parked.ID)
@@ -113,11 +113,11 @@ func planAway(t *testing.T, p *planner) {
 	request := p.request(p.fresh)
 	request["site_id"], request["profile_id"] = p.away.ID, p.awayProfile.ID
 	p.dry(t, request, "").
-		parks(contract.StageLoadSiteConfig, lifecycle.FailMAASUnavailable).
-		is(contract.StageCreateOrFind, contract.WouldUnknown).
-		is(contract.StageDeploy, contract.WouldUnknown).
-		is(contract.StageResolvePower, contract.WouldRun).
-		is(contract.StageRenderCloudInit, contract.WouldRun)
+		parks(lifecycle.StageLoadSiteConfig, lifecycle.FailMAASUnavailable).
+		is(lifecycle.StageCreateOrFind, contract.PlannedUnknown).
+		is(lifecycle.StageDeploy, contract.PlannedUnknown).
+		is(lifecycle.StageResolvePower, contract.PlannedRun).
+		is(lifecycle.StageRenderCloudInit, contract.PlannedRun)
 }
 
 // planRefused: a dry run is refused by what refuses the real request.
@@ -150,15 +150,15 @@ func planWithLogin(t *testing.T, p *planner) {
 	b := p.Sims.BMCs[p.enlisted.Spec().ID]
 	before := b.Counters()
 	p.dry(t, p.request(p.enlisted), "?login=true").
-		is(contract.StageResolvePower, contract.WouldRun, p.enlisted.Spec().Serial).
-		is(contract.StageCreateOrFind, contract.WouldRun, "take up machine").
-		is(contract.StageCommission, contract.WouldRun, "commission")
+		is(lifecycle.StageResolvePower, contract.PlannedRun, p.enlisted.Spec().Serial).
+		is(lifecycle.StageCreateOrFind, contract.PlannedRun, "take up machine").
+		is(lifecycle.StageCommission, contract.PlannedRun, "commission")
 	after := b.Counters()
 	require.Equal(t, before.FailedLogins, after.FailedLogins)
 	require.Equal(t, before.Patches, after.Patches)
 	require.LessOrEqual(t, after.Logins-before.Logins, 1, "one login")
 	p.dry(t, p.request(p.fresh), "?login=true").
-		is(contract.StageCreateOrFind, contract.WouldRun, "create "+host(p.fresh), "MAC "+p.fresh.Spec().NICs[0].MAC)
+		is(lifecycle.StageCreateOrFind, contract.PlannedRun, "create "+host(p.fresh), "MAC "+p.fresh.Spec().NICs[0].MAC)
 }
 
 // planKept: the job that follows does what its plan said, and when it has ended
@@ -176,14 +176,14 @@ func planKept(t *testing.T, p *planner) {
 	promised := func(stage, what string) bool {
 		return strings.Contains(strings.Join(plan.row(stage).Steps, "; "), what)
 	}
-	require.Equal(t, promised(contract.StageCreateOrFind, "create "), did("creates"))
-	require.Equal(t, promised(contract.StageCommission, "commission "), did("commissions"))
-	require.Equal(t, promised(contract.StageConfigureStorage, "the boot disk"), did("boot_disks"))
-	require.Equal(t, promised(contract.StageConfigureStorage, "storage layout"), did("layouts"))
-	require.Equal(t, promised(contract.StageEnsurePXE, "remove the auto"), did("unlinks"))
-	require.Equal(t, promised(contract.StageDeploy, "allocate"), did("allocations"))
-	require.Equal(t, promised(contract.StageDeploy, "deploy jammy"), did("deploys"))
+	require.Equal(t, promised(lifecycle.StageCreateOrFind, "create "), did("creates"))
+	require.Equal(t, promised(lifecycle.StageCommission, "commission "), did("commissions"))
+	require.Equal(t, promised(lifecycle.StageConfigureStorage, "the boot disk"), did("boot_disks"))
+	require.Equal(t, promised(lifecycle.StageConfigureStorage, "storage layout"), did("layouts"))
+	require.Equal(t, promised(lifecycle.StageEnsurePXE, "remove the auto"), did("unlinks"))
+	require.Equal(t, promised(lifecycle.StageDeploy, "allocate"), did("allocations"))
+	require.Equal(t, promised(lifecycle.StageDeploy, "deploy jammy"), did("deploys"))
 	status, raw = p.ask(t, http.MethodGet, "/onboardings/"+id+"/plan", nil)
-	ended := readPlan(t, status, raw).is(contract.StageDeploy, contract.WouldBeDone).is(contract.StageWaitAgent, contract.WouldBeDone)
+	ended := readPlan(t, status, raw).is(lifecycle.StageDeploy, contract.PlannedDone).is(lifecycle.StageWaitAgent, contract.PlannedDone)
 	require.Contains(t, ended.Summary, "nothing is left to do")
 }

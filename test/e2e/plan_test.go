@@ -250,9 +250,9 @@ func readPlan(t *testing.T, status int, raw []byte) planned {
 	require.Equal(t, http.StatusOK, status, string(raw))
 	out := planned{t: t}
 	require.NoError(t, json.Unmarshal(raw, &out.Plan))
-	require.Len(t, out.Rows, len(contract.OnboardingStages))
+	require.Len(t, out.Rows, len(lifecycle.OnboardingStages()))
 	for i, r := range out.Rows {
-		require.Equal(t, contract.OnboardingStages[i], r.Stage)
+		require.Equal(t, lifecycle.OnboardingStages()[i], r.Stage)
 		require.Equal(t, i+1, r.Ordinal)
 	}
 	require.Len(t, out.PlanHash, 64)
@@ -272,11 +272,11 @@ func (p planned) row(stage string) contract.PlanRow {
 }
 
 // is checks what a stage would do, and that its row says the texts.
-func (p planned) is(stage string, want contract.Would, texts ...string) planned {
+func (p planned) is(stage string, want contract.PlannedAction, texts ...string) planned {
 	p.t.Helper()
 	r := p.row(stage)
-	require.Equal(p.t, want, r.Would, "%s: %+v", stage, r)
-	said := strings.Join(append(r.Steps, r.Seen, r.Why), "; ")
+	require.Equal(p.t, want, r.Planned, "%s: %+v", stage, r)
+	said := strings.Join(append(r.Steps, r.Observed, r.Why), "; ")
 	if r.Failure != nil {
 		said += "; " + r.Failure.Message
 	}
@@ -288,7 +288,7 @@ func (p planned) is(stage string, want contract.Would, texts ...string) planned 
 
 func (p planned) parks(stage string, class lifecycle.FailureClass) planned {
 	p.t.Helper()
-	p.is(stage, contract.WouldFail)
+	p.is(stage, contract.PlannedFail)
 	f := p.row(stage).Failure
 	require.NotNil(p.t, f)
 	require.Equal(p.t, class, f.Class, f.Message)

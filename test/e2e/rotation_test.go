@@ -23,7 +23,6 @@ import (
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/test/stack"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // rotator rotates as an operator does: over the API.
@@ -190,13 +189,13 @@ func TestBMCRotation_OfActiveNodes(t *testing.T) {
 func TestBMCRotation_WorkerKilledInEachStage(t *testing.T) {
 	runenv.ProofOnly(t, "kills")
 	t.Parallel()
-	r := newRotator(t, newPrivateWorld(t, stack.Options{Count: len(contract.BMCRotationStages), NoWorker: true, DatabaseEnv: databaseVar}))
+	r := newRotator(t, newPrivateWorld(t, stack.Options{Count: len(lifecycle.BMCRotationStages()), NoWorker: true, DatabaseEnv: databaseVar}))
 	plan, jobs, old, before := map[string]string{}, map[string]string{}, map[string]string{}, map[string]db.BMC{}
 	for i, m := range r.Sims.Fleet.All() {
 		id := m.Spec().ID
 		old[id], before[id] = m.Spec().BMCPassword, r.active(t, m)
 		jobs[id] = r.rotate(t, before[id].ID)
-		plan[jobs[id]] = contract.BMCRotationStages[i]
+		plan[jobs[id]] = lifecycle.BMCRotationStages()[i]
 	}
 	sup := superviseWorker(t, r.world, plan)
 	for _, m := range r.Sims.Fleet.All() {

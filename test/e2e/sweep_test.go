@@ -60,7 +60,7 @@ func TestSweeper_FindsLostWorkflows(t *testing.T) {
 	_, err = w.Sims.MAAS.AddFault(maassim.Fault{Name: "image_missing", Machine: m[3].Spec().NICs[0].MAC, Count: 1})
 	require.NoError(t, err)
 	long, parked := w.onboard(t, m[2]), w.onboard(t, m[3])
-	w.reaches(t, long.ID, "a stage that takes long", func(j db.Job) bool { return j.Stage == contract.StageWaitReady })
+	w.reaches(t, long.ID, "a stage that takes long", func(j db.Job) bool { return j.Stage == lifecycle.StageWaitReady })
 	w.terminate(t, long.WorkflowID)
 	killed := time.Now()
 
@@ -69,7 +69,7 @@ func TestSweeper_FindsLostWorkflows(t *testing.T) {
 	w.terminate(t, parked.WorkflowID)
 	found := w.reachesWithin(t, sweepLimit, long.ID, "lost in a stage", lost)
 	require.Less(t, found.UpdatedAt.Sub(killed), runenv.Patience(sweepLimit), runenv.Deadline+"the sweeper")
-	require.Equal(t, contract.StageWaitReady, found.FailedStage)
+	require.Equal(t, lifecycle.StageWaitReady, found.FailedStage)
 	require.Equal(t, lifecycle.JobFailedRetryable, found.Status)
 	require.Equal(t, lifecycle.ActionResume, found.RecommendedAction)
 	require.Contains(t, found.Message, "terminated by ")

@@ -197,7 +197,7 @@ func finishCompensation(t *testing.T, r *cliCase) {
 
 func finishFrozen(t *testing.T, r *cliCase) {
 	r.job = r.onboard(t, r.m)
-	r.at(t, contract.StageWaitReady)
+	r.at(t, lifecycle.StageWaitReady)
 	r.update(t, lifecycle.ActionMarkManual)
 	r.parks(t, lifecycle.JobFailedManual, lifecycle.FailFrozen)
 	r.signal(t, lifecycle.ActionResume)
@@ -207,7 +207,7 @@ func finishFrozen(t *testing.T, r *cliCase) {
 
 func finishTerminated(t *testing.T, r *cliCase) {
 	r.job = r.onboard(t, r.m)
-	r.at(t, contract.StageWaitReady)
+	r.at(t, lifecycle.StageWaitReady)
 	r.must(t, "workflow", "terminate", "--reason", "tested")
 	began := time.Now()
 	require.Eventually(t, func() bool { return r.now(t).FailureClass == lifecycle.FailWorkflowLost }, runenv.Patience(time.Minute), 100*time.Millisecond)
@@ -236,7 +236,7 @@ func finishTerminatedByReset(t *testing.T, r *cliCase) {
 
 func finishReset(t *testing.T, r *cliCase) {
 	r.job = r.onboard(t, r.m)
-	r.at(t, contract.StageWaitReady)
+	r.at(t, lifecycle.StageWaitReady)
 	r.must(t, "workflow", "reset", "--type", "FirstWorkflowTask", "--reason", "tested")
 	r.reaches(t, lifecycle.JobCompleted)
 	r.once(t, 1)
@@ -245,7 +245,7 @@ func finishReset(t *testing.T, r *cliCase) {
 func finishRefused(t *testing.T, r *cliCase) {
 	removeFault := r.injectFault(t, forbidden("deploy"))
 	r.job = r.onboard(t, r.m)
-	r.at(t, contract.StageWaitReady)
+	r.at(t, lifecycle.StageWaitReady)
 	out, err := r.cli(t, "workflow", "update", "execute", "--name", "retry_stage", "--input", operator)
 	require.Error(t, err)
 	require.Contains(t, out, "it applies only to a job that has failed and waits")

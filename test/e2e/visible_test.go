@@ -15,7 +15,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
-	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 // stagesVisible finds all sixteen stages by name where an operator looks: the
@@ -30,7 +30,7 @@ func (w *world) stagesVisible(t *testing.T, j db.Job) {
 		"Temporal": w.currentDetails(t, j),
 	}
 	for where, text := range seen {
-		for _, stage := range contract.OnboardingStages {
+		for _, stage := range lifecycle.OnboardingStages() {
 			require.Contains(t, text, stage, where)
 		}
 	}

@@ -2,64 +2,20 @@ package bmcrotation_test
 
 import (
 	"context"
-	"encoding/json"
-	"log/slog"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/log"
-	"go.temporal.io/sdk/temporal"
-	"go.temporal.io/sdk/testsuite"
 
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
-	"github.com/slipway-cloud/slipway/activities/projection"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/bmcrotation"
 	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
-
-// memory is the store: it refuses what the database refuses.
-type memory struct {
-	mu    sync.Mutex
-	snap  contract.Snapshot
-	last  contract.Projection
-	audit []contract.ActionEntry
-	moves int
-}
-
-func (m *memory) LoadJob(context.Context, contract.JobInput) (contract.Snapshot, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.snap, nil
-}
-
-func (m *memory) TakeJob(ctx context.Context, in contract.JobInput) (contract.Snapshot, error) {
-	return m.LoadJob(ctx, in)
-}
-
-func (m *memory) ProjectJob(_ context.Context, p contract.Projection) (contract.ProjectResult, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if p.Status != m.snap.Status {
-		if _, err := lifecycle.JobTransition(m.snap.Status, p.Status); err != nil {
-			return contract.ProjectResult{}, err
-		}
-	}
-	m.last = p
-	m.snap = contract.Snapshot{
-		Seq: p.Seq, Status: p.Status, Stage: p.Stage, Failure: p.Failure, Stages: p.Stages, Reached: p.Reached,
-		Frozen: p.Frozen, Adopted: p.Adopted, Checkpoint: p.Checkpoint, Input: m.snap.Input,
-	}
-	m.audit = append(m.audit, p.Actions...)
-	if p.Node != nil {
-		m.moves++
-	}
-	return contract.ProjectResult{Applied: true, StoredSeq: p.Seq}, nil
-}
 
 // rack is a BMC, what Slipway has stored of its logins, and what MAAS holds.
 type rack struct {
@@ -69,7 +25,7 @@ type rack struct {
 	calls                []string
 	fail                 map[string][]error
 	wrongInMAAS, noLogin bool // at some moment; see safe
-	lies                 int  // undos that do nothing and say that they did
+	falseUndos           int  // undos that do nothing and report success
 }
 
 // note keeps a call, answers with the next failure of that name, and looks
@@ -116,8 +72,8 @@ func (r *rack) CommitRotation(context.Context, bmcact.RotateIn) (contract.Rotati
 
 func (r *rack) UndoRotation(context.Context, bmcact.RotateIn) (contract.RotationFacts, error) {
 	return r.does("undo", func() {
-		if r.lies > 0 { // it says that it is done
-			r.lies--
+		if r.falseUndos > 0 {
+			r.falseUndos--
 			return
 		}
 		r.current, r.candidate = r.onBMC, ""
@@ -149,109 +105,50 @@ func (r *rack) UpdatePowerLogin(_ context.Context, in maasact.PowerLoginIn) (con
 	return contract.MachineFacts{Done: true, Status: "current", Power: "on"}, nil
 }
 
-// bundle is one test's world.
-type bundle struct {
-	t     *testing.T
-	env   *testsuite.TestWorkflowEnvironment
-	store *memory
-	rack  *rack
-	in    contract.JobInput
+// fixture is a rotation on a rack.
+type fixture struct {
+	*stagetest.Harness
+	rack *rack
 }
 
-func setup(t *testing.T) *bundle {
+func setup(t *testing.T) *fixture {
 	t.Helper()
-	input, err := json.Marshal(contract.BMCRotationInput{BMCID: "bmc_1", Hostname: "gpu-1"})
-	require.NoError(t, err)
-	b := &bundle{
-		t:     t,
-		store: &memory{snap: contract.Snapshot{Status: lifecycle.JobPending, Input: input}},
-		rack:  &rack{current: "bmc/old", onBMC: "bmc/old", inMAAS: "bmc/old", fail: map[string][]error{}},
-		in:    contract.JobInput{JobID: "job_1", Kind: contract.KindBMCRotation, NodeID: "node_1", SiteID: "site_1"},
-	}
-	b.anew()
-	return b
+	r := &rack{current: "bmc/old", onBMC: "bmc/old", inMAAS: "bmc/old", fail: map[string][]error{}}
+	request := contract.BMCRotationInput{BMCID: "bmc_1", Hostname: "gpu-1"}
+	return &fixture{Harness: stagetest.New(t, bmcrotation.Rotate, contract.KindBMCRotation, request, r), rack: r}
 }
 
-// anew is another run of the same job.
-func (b *bundle) anew() {
-	var suite testsuite.WorkflowTestSuite
-	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
-	b.env = suite.NewTestWorkflowEnvironment()
-	b.env.SetTestTimeout(20 * time.Second)
-	b.env.RegisterActivity(&projection.Activities{Store: b.store})
-	b.env.RegisterActivity(b.rack)
-	b.env.RegisterWorkflow(bmcrotation.Rotate)
-}
+func (b *fixture) run() lifecycle.JobStatus { return b.Run().Status }
 
-// run executes the job to its end.
-func (b *bundle) run() lifecycle.JobStatus {
-	b.t.Helper()
-	b.env.ExecuteWorkflow(bmcrotation.Rotate, b.in)
-	require.True(b.t, b.env.IsWorkflowCompleted(), "last state %s at %s", b.store.last.Status, b.store.last.Stage)
-	require.NoError(b.t, b.env.GetWorkflowError())
-	var res contract.JobResult
-	require.NoError(b.t, b.env.GetWorkflowResult(&res))
-	return res.Status
-}
-
-// lost runs the job until it is parked and forgets that run: what is stored and
-// what is outside are as they were.
-func (b *bundle) lost() {
-	b.t.Helper()
-	store, out := &memory{}, &rack{fail: map[string][]error{}}
-	b.env.RegisterDelayedCallback(func() {
-		store.snap, store.last = b.store.snap, b.store.last
-		out.current, out.candidate, out.onBMC, out.inMAAS = b.rack.current, b.rack.candidate, b.rack.onBMC, b.rack.inMAAS
-	}, 30*time.Minute)
+// loseRun runs the job until it is parked and loses that run: what is stored and what is outside
+// are as they were.
+func (b *fixture) loseRun() {
+	b.T.Helper()
 	b.at(time.Hour, lifecycle.ActionCancel, false)
-	b.run()
-	require.True(b.t, store.snap.Status.Parked())
-	b.store, b.rack = store, out
-	b.anew()
+	b.RunUntil(30*time.Minute, func() []any {
+		b.rack = &rack{
+			current: b.rack.current, candidate: b.rack.candidate, onBMC: b.rack.onBMC, inMAAS: b.rack.inMAAS, fail: map[string][]error{},
+		}
+		return []any{b.rack}
+	})
+	require.True(b.T, b.Store.Snapshot().Status.Parked())
 }
 
-// at sends an action after a delay of virtual time; its refusal is kept.
-func (b *bundle) at(d time.Duration, a lifecycle.Action, risk bool) *error {
-	refused := new(error)
-	ask := contract.ActionRequest{Actor: "ops", Reason: "test", AcceptRisk: risk}
-	b.env.RegisterDelayedCallback(func() {
-		b.env.UpdateWorkflow(string(a), "", &testsuite.TestUpdateCallback{
-			OnAccept: func() {}, OnReject: func(err error) { *refused = err },
-			OnComplete: func(_ any, err error) {
-				if err != nil {
-					*refused = err
-				}
-			},
-		}, ask)
-	}, d)
-	return refused
+// at sends an action after a delay of virtual time.
+func (b *fixture) at(d time.Duration, a lifecycle.Action, risk bool) *stagetest.Answer {
+	return b.Act(d, a, contract.ActionRequest{Reason: "test", AcceptRisk: risk})
 }
 
-// parked is the projection seen after d.
-func (b *bundle) parked(d time.Duration) *contract.Projection {
-	p := new(contract.Projection)
-	b.env.RegisterDelayedCallback(func() {
-		b.store.mu.Lock()
-		defer b.store.mu.Unlock()
-		*p = b.store.last
-	}, d)
-	return p
+// requireSafe checks what must hold whatever happened: a stored login that works, and MAAS never
+// given one that does not.
+func (b *fixture) requireSafe() {
+	b.T.Helper()
+	require.False(b.T, b.rack.noLogin, "at some moment no stored login was the BMC's")
+	require.False(b.T, b.rack.wrongInMAAS, "MAAS was given a login that the BMC did not take")
+	require.Empty(b.T, b.Store.Moves(), "a rotation does not change the node's state")
 }
 
-func failure(c lifecycle.FailureClass) error {
-	return temporal.NewApplicationErrorWithOptions("it broke", string(c), temporal.ApplicationErrorOptions{NonRetryable: true})
-}
-
-// safe checks what must hold whatever happened: a stored login that works, and
-// MAAS never given one that does not.
-func (b *bundle) safe() {
-	b.t.Helper()
-	require.False(b.t, b.rack.noLogin, "at some moment no stored login was the BMC's")
-	require.False(b.t, b.rack.wrongInMAAS, "MAAS was given a login that the BMC did not take")
-	require.Zero(b.t, b.store.moves, "the node's state is none of a rotation's business")
-}
-
-func (b *bundle) made(names ...string) []string {
+func (b *fixture) made(names ...string) []string {
 	var out []string
 	for _, c := range b.rack.calls {
 		if slices.Contains(names, c) {

@@ -13,6 +13,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
@@ -24,10 +25,10 @@ type State struct {
 	Request contract.BMCRotationInput `json:"request"`
 	Facts   contract.RotationFacts    `json:"facts"`
 	Machine contract.MachineFacts     `json:"machine"`
-	// MAASTold is set before MAAS is told anything: a clean-up then tells it
+	// MAASUpdated is set before MAAS is told anything: a clean-up then tells it
 	// again. Settled is the login that the clean-up gave it.
-	MAASTold bool   `json:"maas_told,omitempty"`
-	Settled  string `json:"settled,omitempty"`
+	MAASUpdated   bool   `json:"maas_updated,omitempty"`
+	RestoredLogin string `json:"restored_login,omitempty"`
 }
 
 // Rotate is the workflow.
@@ -42,7 +43,7 @@ func Job(in contract.JobInput) stage.Job[State] {
 		Kind:   contract.KindBMCRotation,
 		Stages: stages(),
 		Init: func(s *State, input []byte) error {
-			s.Job = contract.JobRef{JobID: in.JobID, NodeID: in.NodeID, SiteID: in.SiteID}
+			s.Job = in.Ref()
 			if err := json.Unmarshal(input, &s.Request); err != nil {
 				return fmt.Errorf("rotation request: %w", err)
 			}
@@ -51,7 +52,7 @@ func Job(in contract.JobInput) stage.Job[State] {
 			}
 			return nil
 		},
-		Observed: func(s *State) contract.Observed { return contract.Observed{Power: s.Machine.Power} },
+		Observed: func(s *State) lifecycle.Observed { return lifecycle.Observed{Power: s.Machine.Power} },
 		Reset:    func(s *State) { *s = State{Job: s.Job, Request: s.Request} },
 	}
 }

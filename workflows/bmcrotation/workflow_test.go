@@ -10,12 +10,13 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/bmcrotation"
 	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 
 // callOf is the call of each stage.
 var callOf = map[string]string{
-	contract.StagePrepareCandidate: "prepare", contract.StageApplyToBMC: "apply", contract.StageVerifyLogin: "verify",
-	contract.StageUpdateMAASPower: "maas:bmc/new", contract.StageCommitCredential: "commit",
+	lifecycle.StagePrepareCandidate: "prepare", lifecycle.StageApplyToBMC: "apply", lifecycle.StageVerifyLogin: "verify",
+	lifecycle.StageUpdateMAASPower: "maas:bmc/new", lifecycle.StageCommitCredential: "commit",
 }
 
 var wholeStory = []string{"prepare", "apply", "verify", "maas:bmc/new", "commit"}
@@ -29,7 +30,7 @@ func TestStagesAreThoseOfTheContract(t *testing.T) {
 		require.Positive(t, st.Weight, st.Name)
 		require.Positive(t, st.Deadline, st.Name)
 	}
-	require.Equal(t, contract.BMCRotationStages, names)
+	require.Equal(t, lifecycle.BMCRotationStages(), names)
 	require.Equal(t, names, contract.Stages(contract.KindBMCRotation))
 }
 
@@ -39,27 +40,26 @@ func TestARotation(t *testing.T) {
 	require.Equal(t, lifecycle.JobCompleted, b.run())
 	require.Equal(t, wholeStory, b.rack.calls)
 	require.Equal(t, []string{"bmc/new", "bmc/new", "bmc/new"}, []string{b.rack.onBMC, b.rack.inMAAS, b.rack.current})
-	require.Equal(t, 100, b.store.last.Progress)
-	require.Equal(t, "on", b.store.last.Observed.Power)
-	b.safe()
+	require.Equal(t, 100, b.Store.Last().Progress)
+	require.Equal(t, "on", b.Store.Last().Observed.Power)
+	b.requireSafe()
 }
 
 func TestABMCWithoutANode(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.in.NodeID, b.in.SiteID = "", ""
+	b.In.NodeID, b.In.SiteID = "", ""
 	require.Equal(t, lifecycle.JobCompleted, b.run())
 	require.Equal(t, []string{"prepare", "apply", "verify", "commit"}, b.rack.calls)
-	require.Equal(t, contract.StageSkipped, b.store.last.Stages[3].State)
-	b.safe()
+	require.Equal(t, lifecycle.StageSkipped, b.Store.Last().Stages[3].State)
+	b.requireSafe()
 }
 
 func TestARequestWithoutABMCIsNotRun(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.store.snap.Input = []byte(`{}`)
-	b.env.ExecuteWorkflow(bmcrotation.Rotate, b.in)
-	require.ErrorContains(t, b.env.GetWorkflowError(), "names no BMC")
+	b.SetRequest(contract.BMCRotationInput{})
+	require.ErrorContains(t, b.Execute(), "names no BMC")
 }
 
 // TestEachStageParksAndIsRetried, with the class that its activity gave.
@@ -70,15 +70,15 @@ func TestEachStageParksAndIsRetried(t *testing.T) {
 			t.Run(name+"/"+string(again), func(t *testing.T) {
 				t.Parallel()
 				b := setup(t)
-				b.rack.fail[call] = []error{failure(lifecycle.FailBMCAuthRejected)}
-				parked := b.parked(time.Hour)
+				b.rack.fail[call] = []error{stagetest.Failure(lifecycle.FailBMCAuthRejected)}
+				parked := b.LastAt(time.Hour)
 				b.at(2*time.Hour, again, false)
 				require.Equal(t, lifecycle.JobCompleted, b.run())
 				require.Equal(t, lifecycle.JobFailedManual, parked.Status)
 				require.Equal(t, name, parked.Failure.Stage)
 				require.Equal(t, lifecycle.FailBMCAuthRejected, parked.Failure.Class)
 				require.Len(t, b.made(call), 2, "a rejected login is not tried again by itself")
-				b.safe()
+				b.requireSafe()
 			})
 		}
 	}
@@ -92,21 +92,21 @@ func TestCancelAtEachStage(t *testing.T) {
 		login string
 		calls []string
 	}{
-		contract.StagePrepareCandidate: {"bmc/old", []string{"undo"}},
-		contract.StageApplyToBMC:       {"bmc/old", []string{"undo", "undo"}},
-		contract.StageVerifyLogin:      {"bmc/new", []string{"undo", "maas:bmc/new", "look", "undo", "look"}},
-		contract.StageUpdateMAASPower:  {"bmc/new", []string{"maas:bmc/new", "undo", "maas:bmc/new", "look", "undo", "look"}},
-		contract.StageCommitCredential: {"bmc/new", []string{"maas:bmc/new", "undo", "maas:bmc/new", "look", "undo", "look"}},
+		lifecycle.StagePrepareCandidate: {"bmc/old", []string{"undo"}},
+		lifecycle.StageApplyToBMC:       {"bmc/old", []string{"undo", "undo"}},
+		lifecycle.StageVerifyLogin:      {"bmc/new", []string{"undo", "maas:bmc/new", "look", "undo", "look"}},
+		lifecycle.StageUpdateMAASPower:  {"bmc/new", []string{"maas:bmc/new", "undo", "maas:bmc/new", "look", "undo", "look"}},
+		lifecycle.StageCommitCredential: {"bmc/new", []string{"maas:bmc/new", "undo", "maas:bmc/new", "look", "undo", "look"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.rack.fail[callOf[name]] = []error{failure(lifecycle.FailConfiguration)}
+			b.rack.fail[callOf[name]] = []error{stagetest.Failure(lifecycle.FailConfiguration)}
 			b.at(time.Hour, lifecycle.ActionCancel, false)
 			require.Equal(t, lifecycle.JobCancelled, b.run())
 			require.Equal(t, want.calls, b.made("undo", "maas:bmc/old", "maas:bmc/new", "look"))
 			require.Equal(t, []string{want.login, want.login, want.login, ""}, []string{b.rack.onBMC, b.rack.inMAAS, b.rack.current, b.rack.candidate})
-			b.safe()
+			b.requireSafe()
 		})
 	}
 }
@@ -116,13 +116,13 @@ func TestCancelAtEachStage(t *testing.T) {
 func TestAnUndoThatLeavesTheRotationOpenIsCaught(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.rack.fail["apply"] = []error{failure(lifecycle.FailConfiguration)}
-	b.rack.lies = 2 // of both stages
+	b.rack.fail["apply"] = []error{stagetest.Failure(lifecycle.FailConfiguration)}
+	b.rack.falseUndos = 2 // of both stages
 	b.at(time.Hour, lifecycle.ActionCancel, false)
 	require.Equal(t, lifecycle.JobCancelled, b.run())
 	require.Empty(t, b.rack.candidate)
 	require.Greater(t, len(b.made("undo")), 2, "it was asked again")
-	b.safe()
+	b.requireSafe()
 }
 
 // TestCancelGivesMAASTheOldLoginBack: the BMC said that it took the candidate,
@@ -130,39 +130,39 @@ func TestAnUndoThatLeavesTheRotationOpenIsCaught(t *testing.T) {
 func TestCancelGivesMAASTheOldLoginBack(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.rack.fail["commit"] = []error{failure(lifecycle.FailStateDisagreement)}
-	b.env.RegisterDelayedCallback(func() { b.rack.onBMC = "bmc/old" }, time.Minute)
+	b.rack.fail["commit"] = []error{stagetest.Failure(lifecycle.FailStateDisagreement)}
+	b.After(time.Minute, func() { b.rack.onBMC = "bmc/old" })
 	b.at(time.Hour, lifecycle.ActionCancel, false)
 	require.Equal(t, lifecycle.JobCancelled, b.run())
 	require.Equal(t, []string{"bmc/old", "bmc/old"}, []string{b.rack.inMAAS, b.rack.current})
-	b.safe()
+	b.requireSafe()
 }
 
 func TestRestartClean(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.rack.fail["apply"] = []error{failure(lifecycle.FailConfiguration)}
+	b.rack.fail["apply"] = []error{stagetest.Failure(lifecycle.FailConfiguration)}
 	b.at(time.Hour, lifecycle.ActionRestartClean, false)
 	require.Equal(t, lifecycle.JobCompleted, b.run())
 	require.Equal(t, append([]string{"prepare", "apply", "undo", "undo", "check", "check"}, wholeStory...), b.rack.calls)
-	b.safe()
+	b.requireSafe()
 }
 
 // TestCleanUpThatFailsIsTakenUpAgain: MAAS is away while it should be told.
 func TestCleanUpThatFailsIsTakenUpAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.rack.fail["verify"] = []error{failure(lifecycle.FailConfiguration)}
+	b.rack.fail["verify"] = []error{stagetest.Failure(lifecycle.FailConfiguration)}
 	for range 4 {
-		b.rack.fail["maas:bmc/new"] = append(b.rack.fail["maas:bmc/new"], failure(lifecycle.FailMAASUnavailable))
+		b.rack.fail["maas:bmc/new"] = append(b.rack.fail["maas:bmc/new"], stagetest.Failure(lifecycle.FailMAASUnavailable))
 	}
 	b.at(time.Hour, lifecycle.ActionCancel, false)
-	parked := b.parked(2 * time.Hour)
+	parked := b.LastAt(2 * time.Hour)
 	b.at(3*time.Hour, lifecycle.ActionResume, false)
 	require.Equal(t, lifecycle.JobCancelled, b.run())
 	require.Equal(t, lifecycle.FailCompensation, parked.Failure.Class)
 	require.Equal(t, "bmc/new", b.rack.inMAAS)
-	b.safe()
+	b.requireSafe()
 }
 
 // TestAdoption: what MAAS holds may be left to a person's risk; whether the BMC
@@ -170,48 +170,48 @@ func TestCleanUpThatFailsIsTakenUpAgain(t *testing.T) {
 func TestAdoption(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.rack.fail["maas:bmc/new"] = []error{failure(lifecycle.FailStateDisagreement)}
+	b.rack.fail["maas:bmc/new"] = []error{stagetest.Failure(lifecycle.FailStateDisagreement)}
 	refused := b.at(time.Hour, lifecycle.ActionAdopt, false)
 	b.at(2*time.Hour, lifecycle.ActionAdopt, true)
 	require.Equal(t, lifecycle.JobReconciled, b.run())
-	require.ErrorContains(t, *refused, "may be adopted")
+	require.ErrorContains(t, refused.Err, "may be adopted")
 	require.Equal(t, "bmc/old", b.rack.inMAAS)
 	require.Equal(t, "bmc/new", b.rack.current)
 
 	b = setup(t)
-	b.rack.fail["apply"] = []error{failure(lifecycle.FailBMCAuthRejected)}
+	b.rack.fail["apply"] = []error{stagetest.Failure(lifecycle.FailBMCAuthRejected)}
 	refused = b.at(time.Hour, lifecycle.ActionAdopt, true)
 	b.at(2*time.Hour, lifecycle.ActionCancel, false)
 	require.Equal(t, lifecycle.JobCancelled, b.run())
-	require.ErrorContains(t, *refused, "has no outside state to observe")
+	require.ErrorContains(t, refused.Err, "has no outside state to observe")
 }
 
 func TestAFrozenRotationDoesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.rack.fail["verify"] = []error{failure(lifecycle.FailBMCUnreachable), failure(lifecycle.FailBMCUnreachable), failure(lifecycle.FailBMCUnreachable)}
+	b.rack.fail["verify"] = []error{stagetest.Failure(lifecycle.FailBMCUnreachable), stagetest.Failure(lifecycle.FailBMCUnreachable), stagetest.Failure(lifecycle.FailBMCUnreachable)}
 	b.at(time.Hour, lifecycle.ActionMarkManual, false)
-	frozen := b.parked(5 * time.Hour)
+	frozen := b.LastAt(5 * time.Hour)
 	b.at(6*time.Hour, lifecycle.ActionResume, false)
 	require.Equal(t, lifecycle.JobCompleted, b.run())
 	require.True(t, frozen.Frozen)
-	b.safe()
+	b.requireSafe()
 }
 
 // TestALostWorkflowGoesOn from every stage, with nothing set twice by itself:
 // each activity is asked again and decides by what it reads.
 func TestALostWorkflowGoesOn(t *testing.T) {
 	t.Parallel()
-	for i, name := range contract.BMCRotationStages {
+	for i, name := range lifecycle.BMCRotationStages() {
 		t.Run(fmt.Sprintf("%d_%s", i, name), func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.rack.fail[callOf[name]] = []error{failure(lifecycle.FailConfiguration)}
-			b.lost()
+			b.rack.fail[callOf[name]] = []error{stagetest.Failure(lifecycle.FailConfiguration)}
+			b.loseRun()
 			b.at(time.Hour, lifecycle.ActionResume, false)
 			require.Equal(t, lifecycle.JobCompleted, b.run())
 			require.Equal(t, []string{"bmc/new", "bmc/new", "bmc/new"}, []string{b.rack.onBMC, b.rack.inMAAS, b.rack.current})
-			b.safe()
+			b.requireSafe()
 		})
 	}
 }

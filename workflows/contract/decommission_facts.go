@@ -7,31 +7,31 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// AgentSign is whether a node's agent lives, as far as its heartbeats tell.
-type AgentSign string
+// AgentLiveness is whether a node's agent lives, as far as its heartbeats tell.
+type AgentLiveness string
 
 // The signs.
 const (
-	AgentAlive  AgentSign = "alive"
-	AgentSilent AgentSign = "silent" // no heartbeat for longer than the policy bears
-	AgentNone   AgentSign = "none"   // it never enrolled, or is shut out
+	AgentAlive  AgentLiveness = "alive"
+	AgentSilent AgentLiveness = "silent" // no heartbeat for longer than the policy bears
+	AgentNone   AgentLiveness = "none"   // it never enrolled, or is shut out
 )
 
-// LeavingFacts is what the control plane knows of a node that leaves service.
-type LeavingFacts struct {
+// DecommissionFacts is what the control plane knows of a node that leaves service.
+type DecommissionFacts struct {
 	Status       lifecycle.NodeStatus `json:"status"`
 	AllocationID string               `json:"allocation_id,omitempty"`
 	// TenantLeft is when a tenant left a node that nothing proves clean since.
-	TenantLeft *time.Time `json:"tenant_left,omitempty"`
-	Hostname   string     `json:"hostname"`
-	Serial     string     `json:"serial,omitempty"`
-	SystemID   string     `json:"system_id,omitempty"` // "" for a node that MAAS does not manage
-	BMCID      string     `json:"bmc_id,omitempty"`
-	MACs       []string   `json:"macs,omitempty"`
-	Simulated  bool       `json:"simulated,omitempty"`
-	Agent      AgentSign  `json:"agent"`
-	LastBeat   *time.Time `json:"last_beat,omitempty"`
-	BootID     string     `json:"boot_id,omitempty"`
+	TenantLeft *time.Time    `json:"tenant_left,omitempty"`
+	Hostname   string        `json:"hostname"`
+	Serial     string        `json:"serial,omitempty"`
+	SystemID   string        `json:"system_id,omitempty"` // "" for a node that MAAS does not manage
+	BMCID      string        `json:"bmc_id,omitempty"`
+	MACs       []string      `json:"macs,omitempty"`
+	Simulated  bool          `json:"simulated,omitempty"`
+	Agent      AgentLiveness `json:"agent"`
+	LastBeat   *time.Time    `json:"last_heartbeat,omitempty"`
+	BootID     string        `json:"boot_id,omitempty"`
 	// Disks are those that the agent last reported.
 	Disks []lifecycle.DeviceResult `json:"disks,omitempty"`
 	Done  bool                     `json:"done,omitempty"` // the outcome asked for is there
@@ -39,11 +39,11 @@ type LeavingFacts struct {
 }
 
 // TimelineNote is what the node's timeline says of the facts.
-func (f LeavingFacts) TimelineNote() string { return f.Note }
+func (f DecommissionFacts) TimelineNote() string { return f.Note }
 
-// LeavingConfig is what a decommission goes by: the site, the node's profile and
+// DecommissionConfig is what a decommission goes by: the site, the node's profile and
 // SKU, and what belongs to the platform on a node. Keys are public.
-type LeavingConfig struct {
+type DecommissionConfig struct {
 	Site      spec.SiteSpec    `json:"site"`
 	Profile   spec.ProfileSpec `json:"profile"`
 	SKU       spec.SKUSpec     `json:"sku"`
@@ -55,10 +55,10 @@ type LeavingConfig struct {
 
 // PowerFacts is what was read of a machine's power.
 type PowerFacts struct {
-	State string `json:"state,omitempty"` // on, off, unknown
-	By    string `json:"by,omitempty"`    // who said so: BMC, MAAS
-	Done  bool   `json:"done,omitempty"`
-	Note  string `json:"note,omitempty"`
+	State      string `json:"state,omitempty"`       // on, off, unknown
+	ReportedBy string `json:"reported_by,omitempty"` // who said so: BMC, MAAS
+	Done       bool   `json:"done,omitempty"`
+	Note       string `json:"note,omitempty"`
 }
 
 // TimelineNote is what the node's timeline says of the facts.
@@ -66,7 +66,7 @@ func (f PowerFacts) TimelineNote() string {
 	if f.Note != "" {
 		return f.Note
 	}
-	return f.By + ": power " + f.State
+	return f.ReportedBy + ": power " + f.State
 }
 
 // ReleaseFacts is where the release of a machine stands.

@@ -73,6 +73,11 @@ type JobInput struct {
 	SiteID string  `json:"site_id"`
 }
 
+// Ref returns the reference that the job's activities are given.
+func (in JobInput) Ref() JobRef {
+	return JobRef{JobID: in.JobID, NodeID: in.NodeID, SiteID: in.SiteID}
+}
+
 // JobResult is what a job workflow returns.
 type JobResult struct {
 	Status lifecycle.JobStatus `json:"status"`
@@ -115,39 +120,6 @@ const (
 	SearchNeedsHuman = "NeedsHuman" // Bool
 )
 
-// StageState is the state of one stage of a job.
-type StageState string
-
-// The stage states.
-const (
-	StagePending     StageState = "pending"
-	StageRunning     StageState = "running"
-	StageSucceeded   StageState = "succeeded"
-	StageFailed      StageState = "failed"
-	StageSkipped     StageState = "skipped"
-	StageAdopted     StageState = "adopted"
-	StageCompensated StageState = "compensated"
-)
-
-// StageRow is one row of the stage list as projected.
-type StageRow struct {
-	Ordinal    int        `json:"ordinal"`
-	Name       string     `json:"name"`
-	State      StageState `json:"state"`
-	Attempts   int        `json:"attempts"`
-	StartedAt  *time.Time `json:"started_at,omitempty"`
-	FinishedAt *time.Time `json:"finished_at,omitempty"`
-	Message    string     `json:"message,omitempty"`
-}
-
-// Observed is the outside state last seen.
-type Observed struct {
-	MAAS  string     `json:"maas,omitempty"`  // MAAS label or "absent"
-	Power string     `json:"power,omitempty"` // on, off, unknown
-	Agent string     `json:"agent,omitempty"` // none, enrolled, healthy, unhealthy
-	At    *time.Time `json:"at,omitempty"`
-}
-
 // Failure is why a job is parked.
 type Failure struct {
 	Class   lifecycle.FailureClass `json:"class"`
@@ -182,41 +154,41 @@ type NodeMove struct {
 // Projection is the whole visible state of a job at one step. It applies only
 // when Seq is higher than what is stored.
 type Projection struct {
-	JobID         string              `json:"job_id"`
-	Kind          JobKind             `json:"kind"`
-	NodeID        string              `json:"node_id"`
-	RunID         string              `json:"run_id"`
-	Seq           int64               `json:"seq"`
-	Status        lifecycle.JobStatus `json:"status"`
-	Stage         string              `json:"stage"`
-	StageOrdinal  int                 `json:"stage_ordinal"`
-	Attempt       int                 `json:"attempt"`
-	Stages        []StageRow          `json:"stages"`
-	Failure       *Failure            `json:"failure,omitempty"`
-	WaitingOut    bool                `json:"waiting_outside,omitempty"`
-	Frozen        bool                `json:"frozen,omitempty"`
-	Adopted       bool                `json:"adopted,omitempty"`
-	Observed      *Observed           `json:"observed,omitempty"`
-	Progress      int                 `json:"progress_percent"`
-	Reached       int                 `json:"reached_percent"`
-	StageDeadline *time.Time          `json:"stage_deadline,omitempty"`
-	Checkpoint    []byte              `json:"checkpoint,omitempty"` // JSON of the job's own state
-	Node          *NodeMove           `json:"node,omitempty"`
-	Actions       []ActionEntry       `json:"actions,omitempty"`
-	By            string              `json:"by,omitempty"` // the person whose action caused this step
+	JobID         string               `json:"job_id"`
+	Kind          JobKind              `json:"kind"`
+	NodeID        string               `json:"node_id"`
+	RunID         string               `json:"run_id"`
+	Seq           int64                `json:"seq"`
+	Status        lifecycle.JobStatus  `json:"status"`
+	Stage         string               `json:"stage"`
+	StageOrdinal  int                  `json:"stage_ordinal"`
+	Attempt       int                  `json:"attempt"`
+	Stages        []lifecycle.StageRow `json:"stages"`
+	Failure       *Failure             `json:"failure,omitempty"`
+	WaitingOut    bool                 `json:"waiting_outside,omitempty"`
+	Frozen        bool                 `json:"frozen,omitempty"`
+	Adopted       bool                 `json:"adopted,omitempty"`
+	Observed      *lifecycle.Observed  `json:"observed,omitempty"`
+	Progress      int                  `json:"progress_percent"`
+	Reached       int                  `json:"reached_percent"`
+	StageDeadline *time.Time           `json:"stage_deadline,omitempty"`
+	Checkpoint    []byte               `json:"checkpoint,omitempty"` // JSON of the job's own state
+	Node          *NodeMove            `json:"node,omitempty"`
+	Actions       []ActionEntry        `json:"actions,omitempty"`
+	By            string               `json:"by,omitempty"` // the person whose action caused this step
 }
 
 // Snapshot is what a starting run loads: the last projected state.
 type Snapshot struct {
-	Seq        int64               `json:"seq"`
-	Status     lifecycle.JobStatus `json:"status"`
-	Stage      string              `json:"stage,omitempty"`
-	Failure    *Failure            `json:"failure,omitempty"`
-	Stages     []StageRow          `json:"stages,omitempty"`
-	Reached    int                 `json:"reached_percent"`
-	Frozen     bool                `json:"frozen,omitempty"`
-	Adopted    bool                `json:"adopted,omitempty"`
-	Checkpoint []byte              `json:"checkpoint,omitempty"`
+	Seq        int64                `json:"seq"`
+	Status     lifecycle.JobStatus  `json:"status"`
+	Stage      string               `json:"stage,omitempty"`
+	Failure    *Failure             `json:"failure,omitempty"`
+	Stages     []lifecycle.StageRow `json:"stages,omitempty"`
+	Reached    int                  `json:"reached_percent"`
+	Frozen     bool                 `json:"frozen,omitempty"`
+	Adopted    bool                 `json:"adopted,omitempty"`
+	Checkpoint []byte               `json:"checkpoint,omitempty"`
 	// Input is the request as accepted.
 	Input []byte `json:"input,omitempty"`
 }

@@ -6,36 +6,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// The onboarding stages of seed 001 section 4.2, in order.
-const (
-	StageLoadSiteConfig    = "load_site_config"
-	StageResolvePower      = "resolve_power_credentials"
-	StageCreateOrFind      = "create_or_find_in_maas"
-	StageCommission        = "commission_node"
-	StageWaitReady         = "wait_for_ready"
-	StageConfigureStorage  = "configure_storage"
-	StageApplyRoCE         = "apply_roce_phase2"
-	StageEnsurePXE         = "ensure_pxe_interface_auto"
-	StageRenderCloudInit   = "render_cloud_init"
-	StageDeploy            = "deploy_via_maas"
-	StageWaitDeployed      = "wait_for_deployed"
-	StageClassifyFailure   = "classify_deploy_failure"
-	StageRecoverDatasource = "recover_for_datasource_retry"
-	StageEnsureHWSync      = "ensure_hardware_sync_configured"
-	StageWaitHWSync        = "wait_for_hardware_sync_healthy"
-	StageWaitAgent         = "wait_for_agent_enrollment"
-)
-
-// OnboardingStages lists the sixteen stages in order.
-var OnboardingStages = []string{
-	StageLoadSiteConfig, StageResolvePower, StageCreateOrFind, StageCommission, StageWaitReady,
-	StageConfigureStorage, StageApplyRoCE, StageEnsurePXE, StageRenderCloudInit, StageDeploy,
-	StageWaitDeployed, StageClassifyFailure, StageRecoverDatasource, StageEnsureHWSync,
-	StageWaitHWSync, StageWaitAgent,
-}
-
-// OnboardingInput is the accepted request (04-jobs: not in the request are PXE
-// MAC, RoCE mapping and retry overrides). Credentials are references.
+// OnboardingInput is the accepted request. PXE MAC, RoCE mapping and retry overrides are not in it.
+// Credentials are references.
 type OnboardingInput struct {
 	Manual    bool   `json:"manual,omitempty"` // bootstrapped by hand: no MAAS stages
 	SiteID    string `json:"site_id"`
@@ -55,6 +27,12 @@ type JobRef struct {
 	// ObserveOnly asks only whether the outcome is already there: nothing
 	// outside is changed.
 	ObserveOnly bool `json:"observe_only,omitempty"`
+}
+
+// At returns the reference at a stage.
+func (r JobRef) At(stage string) JobRef {
+	r.Stage = stage
+	return r
 }
 
 // Ref returns itself, so that every input that embeds a JobRef can be asked.

@@ -10,17 +10,17 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// Would is what a stage would do if the job came to it now.
-type Would string
+// PlannedAction is what a stage would do if the job came to it now.
+type PlannedAction string
 
-// What a stage can be foreseen to do.
+// The actions that a plan tells of a stage.
 const (
-	WouldSkip    Would = "skip"         // not needed for this job
-	WouldBeDone  Would = "already_done" // the outcome is there, or this job has been through the stage
-	WouldRun     Would = "run"          // it would do what the steps say
-	WouldWait    Would = "wait"         // it would wait for the outside
-	WouldFail    Would = "cannot"       // the job would park here
-	WouldUnknown Would = "unknown"      // what it does depends on what cannot be seen now
+	PlannedSkip    PlannedAction = "skip"         // not needed for this job
+	PlannedDone    PlannedAction = "already_done" // the outcome is there, or this job has been through the stage
+	PlannedRun     PlannedAction = "run"          // it would do what the steps say
+	PlannedWait    PlannedAction = "wait"         // it would wait for the outside
+	PlannedFail    PlannedAction = "cannot"       // the job would park here
+	PlannedUnknown PlannedAction = "unknown"      // what it does depends on what cannot be seen now
 )
 
 // Plan is what a job would do, given what was observed; making one changes
@@ -33,10 +33,10 @@ type Plan struct {
 	// Summary says in a sentence how far the job would get.
 	Summary string `json:"summary"`
 	// NeedsHuman is set when the job would park, or is parked, for a person.
-	NeedsHuman bool      `json:"needs_human"`
-	Rows       []PlanRow `json:"rows"`
-	Observed   *Observed `json:"observed,omitempty"`
-	ObservedAt time.Time `json:"observed_at"`
+	NeedsHuman bool                `json:"needs_human"`
+	Rows       []PlanRow           `json:"rows"`
+	Observed   *lifecycle.Observed `json:"observed,omitempty"`
+	ObservedAt time.Time           `json:"observed_at"`
 	// Hash covers what decides: subject, and of each row the stage, what it
 	// would do, its steps and the failure class. Two plans of one hash would do
 	// the same; times, power and the wording of what was seen are not in it.
@@ -53,21 +53,21 @@ type PlanSubject struct {
 
 // PlanRow is one stage of a plan.
 type PlanRow struct {
-	Ordinal int    `json:"ordinal"`
-	Stage   string `json:"stage"`
-	Would   Would  `json:"would"`
+	Ordinal int           `json:"ordinal"`
+	Stage   string        `json:"stage"`
+	Planned PlannedAction `json:"would"`
 	// Steps are the changes that it would make outside, in order.
 	Steps []string `json:"steps,omitempty"`
-	// Seen is what was observed for this stage.
-	Seen string `json:"seen,omitempty"`
-	Why  string `json:"why,omitempty"`
+	// Observed is what was observed for this stage.
+	Observed string `json:"seen,omitempty"`
+	Why      string `json:"why,omitempty"`
 	// NeedsHuman: it would wait for what only a person does.
 	NeedsHuman bool `json:"needs_human,omitempty"`
 	// Failure is why the job would park here.
 	Failure *PlanFailure `json:"failure,omitempty"`
 }
 
-// PlanFailure is a failure that is foreseen, with what is known of its class.
+// PlanFailure is a failure that a plan expects, with what is known of its class.
 type PlanFailure struct {
 	Class   lifecycle.FailureClass `json:"class"`
 	Message string                 `json:"message"`
@@ -79,8 +79,8 @@ type PlanFailure struct {
 	Next        string              `json:"next_step,omitempty"`
 }
 
-// ForeseenFailure adds to a failure what is known of its class.
-func ForeseenFailure(f Failure) *PlanFailure {
+// NewPlanFailure adds to a failure what is known of its class.
+func NewPlanFailure(f Failure) *PlanFailure {
 	info := lifecycle.Failure(f.Class)
 	return &PlanFailure{
 		Class: f.Class, Message: f.Message, ParksAs: info.ParkStatus(), Tries: info.AutoAttempts, NeedsHuman: info.Manual,
@@ -90,18 +90,18 @@ func ForeseenFailure(f Failure) *PlanFailure {
 
 // PastRow is the row of a stage that a job has behind it; ok is false when the
 // stage is still to do.
-func PastRow(r StageRow) (row PlanRow, ok bool) {
+func PastRow(r lifecycle.StageRow) (row PlanRow, ok bool) {
 	row = PlanRow{Ordinal: r.Ordinal, Stage: r.Name, Why: r.Message}
 	switch r.State {
-	case StageSucceeded:
-		row.Would = WouldBeDone
+	case lifecycle.StageSucceeded:
+		row.Planned = PlannedDone
 		row.Why = joined("this job has done it", r.Message)
-	case StageAdopted:
-		row.Would = WouldBeDone
+	case lifecycle.StageAdopted:
+		row.Planned = PlannedDone
 		row.Why = joined("adopted as it was observed", r.Message)
-	case StageSkipped:
-		row.Would = WouldSkip
-	case StagePending, StageRunning, StageFailed, StageCompensated:
+	case lifecycle.StageSkipped:
+		row.Planned = PlannedSkip
+	case lifecycle.StagePending, lifecycle.StageRunning, lifecycle.StageFailed, lifecycle.StageCompensated:
 		return row, false
 	}
 	return row, true
@@ -119,7 +119,7 @@ func joined(parts ...string) string {
 
 // EndedPlan is the plan of a job that does not go on by itself: nothing is left
 // to do, or its work is being undone.
-func EndedPlan(kind JobKind, subject PlanSubject, status lifecycle.JobStatus, stages []StageRow, at time.Time) Plan {
+func EndedPlan(kind JobKind, subject PlanSubject, status lifecycle.JobStatus, stages []lifecycle.StageRow, at time.Time) Plan {
 	p := Plan{Kind: kind, Subject: subject, Status: status, ObservedAt: at}
 	why := "the job has ended"
 	p.Summary = "The job has ended (" + string(status) + "); nothing is left to do."
@@ -130,7 +130,7 @@ func EndedPlan(kind JobKind, subject PlanSubject, status lifecycle.JobStatus, st
 	for _, s := range stages {
 		row, past := PastRow(s)
 		if !past {
-			row.Would, row.Why = WouldSkip, joined(why, string(s.State), s.Message)
+			row.Planned, row.Why = PlannedSkip, joined(why, string(s.State), s.Message)
 		}
 		p.Rows = append(p.Rows, row)
 	}
@@ -145,17 +145,17 @@ func (p Plan) Concluded() Plan {
 		p.Summary = "Taken up again where it is parked, the job would run to its end."
 	}
 	for _, r := range p.Rows {
-		if r.Would == WouldFail && r.Failure != nil {
+		if r.Planned == PlannedFail && r.Failure != nil {
 			p.Summary = "The job would park at " + r.Stage + ": " + string(r.Failure.Class) + ". " + r.Failure.Next
 			p.NeedsHuman = true
 			return p.Hashed()
 		}
-		if r.Would == WouldWait && r.NeedsHuman && r.Why != "" {
+		if r.Planned == PlannedWait && r.NeedsHuman && r.Why != "" {
 			p.Summary = "The job would wait for a person at " + r.Stage + ". " + strings.ToUpper(r.Why[:1]) + r.Why[1:] + "."
 			p.NeedsHuman = true
 			return p.Hashed()
 		}
-		if r.Would == WouldUnknown {
+		if r.Planned == PlannedUnknown {
 			p.Summary = "Nothing is in the way as far as can be seen; some stages depend on what only the run will show."
 		}
 	}
@@ -165,10 +165,10 @@ func (p Plan) Concluded() Plan {
 // Hashed computes the hash.
 func (p Plan) Hashed() Plan {
 	type fact struct {
-		Stage string                 `json:"stage"`
-		Would Would                  `json:"would"`
-		Steps []string               `json:"steps,omitempty"`
-		Class lifecycle.FailureClass `json:"class,omitempty"`
+		Stage   string                 `json:"stage"`
+		Planned PlannedAction          `json:"would"`
+		Steps   []string               `json:"steps,omitempty"`
+		Class   lifecycle.FailureClass `json:"class,omitempty"`
 	}
 	decides := struct {
 		Kind    JobKind     `json:"kind"`
@@ -176,7 +176,7 @@ func (p Plan) Hashed() Plan {
 		Facts   []fact      `json:"facts"`
 	}{Kind: p.Kind, Subject: p.Subject}
 	for _, r := range p.Rows {
-		f := fact{Stage: r.Stage, Would: r.Would, Steps: r.Steps}
+		f := fact{Stage: r.Stage, Planned: r.Planned, Steps: r.Steps}
 		if r.Failure != nil {
 			f.Class = r.Failure.Class
 		}

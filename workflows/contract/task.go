@@ -6,8 +6,8 @@ import "github.com/slipway-cloud/slipway/lifecycle"
 // it is a part of the job's state, one for each task. The same tries are the
 // same task, however often its stage runs.
 type TaskTries struct {
-	Round  int `json:"round,omitempty"`  // tasks that failed; each round is a new one
-	Doubts int `json:"doubts,omitempty"` // times that the task's end was not known
+	Round          int `json:"round,omitempty"`           // tasks that failed; each round is a new one
+	UncertainCount int `json:"uncertain_count,omitempty"` // times that the task's end was not known
 }
 
 // Failed counts a failure of RunTask: call it before the stage fails, so that a
@@ -15,7 +15,7 @@ type TaskTries struct {
 // as a cancelled wait or an internal error, nothing is counted.
 func (t *TaskTries) Failed(class lifecycle.FailureClass) {
 	if class == lifecycle.FailNodeTaskUncertain {
-		t.Doubts++
+		t.UncertainCount++
 	}
 	if class == lifecycle.FailNodeTask || class == lifecycle.FailScrubUnverified || class == lifecycle.FailNodeUnhealthy {
 		t.Round++

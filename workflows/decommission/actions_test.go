@@ -8,6 +8,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 
 // callOf is the call by which a stage can be made to fail.
@@ -19,7 +20,7 @@ var callOf = map[string]string{
 }
 
 // occupied is a full decommission of a node that has a tenant.
-func occupied(t *testing.T, mode lifecycle.DecommissionMode) *bundle {
+func occupied(t *testing.T, mode lifecycle.DecommissionMode) *fixture {
 	t.Helper()
 	b := setup(t, mode)
 	b.site.facts.AllocationID = "alloc_1"
@@ -34,8 +35,8 @@ func TestEachStageParksAndIsRetried(t *testing.T) {
 			t.Run(name+"/"+string(again), func(t *testing.T) {
 				t.Parallel()
 				b := occupied(t, lifecycle.ModeFull)
-				b.site.fail[call] = []error{failure(lifecycle.FailConfiguration)}
-				p := b.parked(time.Hour)
+				b.site.fail[call] = []error{stagetest.Failure(lifecycle.FailConfiguration)}
+				p := b.parkedAt(time.Hour)
 				b.at(2*time.Hour, again)
 				require.Equal(t, lifecycle.JobCompleted, b.run())
 				require.Equal(t, name, p.Failure.Stage)
@@ -65,10 +66,10 @@ func TestCancelAtEachStage(t *testing.T) {
 			t.Parallel()
 			b := occupied(t, lifecycle.ModeFull)
 			if name == lifecycle.StageRetireNode { // fails after its effect, as a lost answer does
-				b.site.fail["move:retired"] = []error{failure(lifecycle.FailConfiguration)}
+				b.site.fail["move:retired"] = []error{stagetest.Failure(lifecycle.FailConfiguration)}
 				status = lifecycle.NodeRetired
 			} else {
-				b.site.fail[callOf[name]] = []error{failure(lifecycle.FailConfiguration)}
+				b.site.fail[callOf[name]] = []error{stagetest.Failure(lifecycle.FailConfiguration)}
 			}
 			b.at(time.Hour, lifecycle.ActionCancel)
 			require.Equal(t, lifecycle.JobCancelled, b.run())
@@ -95,12 +96,12 @@ func TestATenantThatWasEndedLeavesADirtyNode(t *testing.T) {
 				} else {
 					call = "node.drain"
 				}
-				b.site.fail[call] = []error{failure(lifecycle.FailConfiguration)}
+				b.site.fail[call] = []error{stagetest.Failure(lifecycle.FailConfiguration)}
 				b.at(time.Hour, lifecycle.ActionCancel)
 				require.Equal(t, lifecycle.JobCancelled, b.run())
 				require.Equal(t, want, b.site.facts.Status)
 				if allocation != "" {
-					require.Contains(t, b.store.last.Node.Note, "nothing proves the node clean")
+					require.Contains(t, b.Store.Last().Node.Note, "nothing proves the node clean")
 				}
 			})
 		}
@@ -112,7 +113,7 @@ func TestANodeThatATenantLeftBefore(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeSoftReset)
 	b.site.vacate()
-	b.site.fail["node.drain"] = []error{failure(lifecycle.FailNodeTask)}
+	b.site.fail["node.drain"] = []error{stagetest.Failure(lifecycle.FailNodeTask)}
 	b.at(time.Hour, lifecycle.ActionCancel)
 	require.Equal(t, lifecycle.JobCancelled, b.run())
 	require.Equal(t, lifecycle.NodeQuarantined, b.site.facts.Status)
@@ -123,7 +124,7 @@ func TestANodeThatATenantLeftBefore(t *testing.T) {
 func TestACancelledReimageTakesItsDeploymentBack(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeReimage)
-	b.site.fail["agent"] = []error{failure(lifecycle.FailAgentNotEnrolled)}
+	b.site.fail["agent"] = []error{stagetest.Failure(lifecycle.FailAgentNotEnrolled)}
 	b.at(time.Hour, lifecycle.ActionCancel)
 	require.Equal(t, lifecycle.JobCancelled, b.run())
 	require.Equal(t, lifecycle.NodeQuarantined, b.site.facts.Status)
@@ -137,7 +138,7 @@ func TestACancelledReimageTakesItsDeploymentBack(t *testing.T) {
 func TestUserDataIsDiscardedBeforeAnythingCarriesTheJobsMark(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeReimage)
-	b.site.fail["deploy"] = []error{failure(lifecycle.FailConfiguration)}
+	b.site.fail["deploy"] = []error{stagetest.Failure(lifecycle.FailConfiguration)}
 	b.at(time.Hour, lifecycle.ActionCancel)
 	require.Equal(t, lifecycle.JobCancelled, b.run())
 	require.Equal(t, 1, b.count("bootstrap"))
@@ -153,8 +154,8 @@ func TestADeploymentThatFailed(t *testing.T) {
 			t.Parallel()
 			b := setup(t, lifecycle.ModeReimage)
 			b.site.outcome = contract.DeployFailed
-			p := b.parked(time.Hour)
-			b.env.RegisterDelayedCallback(func() { b.site.outcome = contract.DeployOK }, time.Hour)
+			p := b.parkedAt(time.Hour)
+			b.After(time.Hour, func() { b.site.outcome = contract.DeployOK })
 			b.at(2*time.Hour, again)
 			require.Equal(t, lifecycle.JobCompleted, b.run())
 			require.Equal(t, lifecycle.FailDeploy, p.Failure.Class)
@@ -182,8 +183,8 @@ func TestNothingErasedIsNothingSpent(t *testing.T) {
 func TestANodeThatWasQuarantinedGoesBackThere(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeRetire)
-	b.store.snap.Input = []byte(`{"mode": "retire", "from": "quarantined", "node_id": "node_1"}`)
-	b.site.fail["node.drain"] = []error{failure(lifecycle.FailNodeTask)}
+	b.SetRequest(contract.DecommissionInput{Mode: lifecycle.ModeRetire, From: lifecycle.NodeQuarantined, NodeID: "node_1"})
+	b.site.fail["node.drain"] = []error{stagetest.Failure(lifecycle.FailNodeTask)}
 	b.at(time.Hour, lifecycle.ActionCancel)
 	require.Equal(t, lifecycle.JobCancelled, b.run())
 	require.Equal(t, lifecycle.NodeQuarantined, b.site.facts.Status)
@@ -192,7 +193,7 @@ func TestANodeThatWasQuarantinedGoesBackThere(t *testing.T) {
 func TestRestartClean(t *testing.T) {
 	t.Parallel()
 	b := occupied(t, lifecycle.ModeSoftReset)
-	b.site.fail["node.validate"] = []error{failure(lifecycle.FailNodeUnhealthy)}
+	b.site.fail["node.validate"] = []error{stagetest.Failure(lifecycle.FailNodeUnhealthy)}
 	b.at(time.Hour, lifecycle.ActionRestartClean)
 	require.Equal(t, lifecycle.JobCompleted, b.run())
 	require.Equal(t, 2, b.count("node.drain"))
@@ -210,8 +211,8 @@ func TestALostWorkflowGoesOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := occupied(t, lifecycle.ModeFull)
-			b.site.fail[call] = []error{failure(lifecycle.FailConfiguration)}
-			b.lost()
+			b.site.fail[call] = []error{stagetest.Failure(lifecycle.FailConfiguration)}
+			b.loseRun()
 			b.at(time.Hour, lifecycle.ActionResume)
 			require.Equal(t, lifecycle.JobCompleted, b.run())
 			require.Equal(t, lifecycle.NodeDeleted, b.site.facts.Status)
@@ -228,17 +229,17 @@ func TestASilentAgent(t *testing.T) {
 	b.site.facts.Agent = contract.AgentSilent
 	require.Equal(t, lifecycle.JobCompleted, b.run())
 	require.Equal(t, "config maas:off bmc:off probe before release certify maas:off bmc:off move:retired move:removing identity secrets record", b.calls())
-	for _, row := range b.store.last.Stages {
+	for _, row := range b.Store.Last().Stages {
 		if row.Name == lifecycle.StageScrubGPU {
-			require.Equal(t, contract.StageSkipped, row.State)
+			require.Equal(t, lifecycle.StageSkipped, row.State)
 			require.Contains(t, row.Message, "erasing from outside")
 		}
 	}
 
 	b = setup(t, lifecycle.ModeRetire)
 	b.site.facts.Agent = contract.AgentSilent
-	p := b.parked(time.Hour)
-	b.env.RegisterDelayedCallback(func() { b.site.power = "off" }, 90*time.Minute)
+	p := b.parkedAt(time.Hour)
+	b.After(90*time.Minute, func() { b.site.power = "off" })
 	b.at(2*time.Hour, lifecycle.ActionRetryStage)
 	require.Equal(t, lifecycle.JobCompleted, b.run())
 	require.Equal(t, lifecycle.FailNodeTask, p.Failure.Class)
@@ -250,8 +251,8 @@ func TestASilentAgent(t *testing.T) {
 	// dark no more.
 	b = setup(t, lifecycle.ModeSoftReset)
 	b.site.facts.Agent, b.site.power = contract.AgentSilent, "off"
-	p = b.parked(time.Hour)
-	b.env.RegisterDelayedCallback(func() { b.site.facts.Agent = contract.AgentAlive }, 90*time.Minute)
+	p = b.parkedAt(time.Hour)
+	b.After(90*time.Minute, func() { b.site.facts.Agent = contract.AgentAlive })
 	b.at(2*time.Hour, lifecycle.ActionRetryStage)
 	require.Equal(t, lifecycle.JobCompleted, b.run())
 	require.Equal(t, lifecycle.StageCleanupStorage, p.Failure.Stage)
@@ -278,7 +279,7 @@ func TestSomebodyTookTheNodeBack(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeSoftReset)
 	b.site.facts.Status = lifecycle.NodeActive
-	p := b.parked(time.Hour)
+	p := b.parkedAt(time.Hour)
 	b.at(2*time.Hour, lifecycle.ActionResume)
 	require.Equal(t, lifecycle.JobCompleted, b.run())
 	require.Equal(t, lifecycle.FailStateDisagreement, p.Failure.Class)

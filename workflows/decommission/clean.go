@@ -33,156 +33,156 @@ func (s *State) scrubArgs(steps []string) spec.ScrubArgs {
 	}
 }
 
-func (s *State) storageAsk() ask {
+func (s *State) storageTask() agentTask {
 	steps := mountSteps
 	if s.Request.Mode == lifecycle.ModeStorageCleanup {
 		steps = storageSteps
 	}
-	return ask{stage: lifecycle.StageCleanupStorage, kind: lifecycle.TaskKindScrub, tries: &s.Tries.Storage, args: s.scrubArgs(steps)}
+	return agentTask{stage: lifecycle.StageCleanupStorage, kind: lifecycle.TaskKindScrub, tries: &s.Tries.Storage, args: s.scrubArgs(steps)}
 }
 
-func (s *State) scrubAsk() ask {
+func (s *State) scrubTask() agentTask {
 	var steps []string
 	if s.pxe() {
 		steps = liveScrub
 	}
-	return ask{stage: lifecycle.StageScrubGPU, kind: lifecycle.TaskKindScrub, tries: &s.Tries.Scrub, args: s.scrubArgs(steps)}
+	return agentTask{stage: lifecycle.StageScrubGPU, kind: lifecycle.TaskKindScrub, tries: &s.Tries.Scrub, args: s.scrubArgs(steps)}
 }
 
-func cleanStorage(ctx workflow.Context, s *State) error { return s.erase(ctx, s.storageAsk()) }
+func cleanStorage(ctx workflow.Context, s *State) error { return s.erase(ctx, s.storageTask()) }
 
-func scrub(ctx workflow.Context, s *State) error { return s.erase(ctx, s.scrubAsk()) }
+func scrub(ctx workflow.Context, s *State) error { return s.erase(ctx, s.scrubTask()) }
 
 // erase has the agent erase, and keeps the boot that it did it in: what follows
 // must be another. A failure is certified too, so that it can be read device by
 // device.
-func (s *State) erase(ctx workflow.Context, a ask) error {
+func (s *State) erase(ctx workflow.Context, a agentTask) error {
 	r, err := s.runScrub(ctx, a)
 	if err != nil {
 		return s.certifyFailure(ctx, a.stage, err)
 	}
-	s.ScrubBoot, s.Validated, s.Unclean, s.Dark = r.BootID, false, false, ""
+	s.ScrubBootID, s.Validated, s.ScrubRequired, s.AgentUnreachable = r.BootID, false, false, ""
 	return nil
 }
 
 func observeStorage(ctx workflow.Context, s *State) (stage.Observation, error) {
-	return s.observeErased(ctx, s.storageAsk())
+	return s.observeErased(ctx, s.storageTask())
 }
 
 func observeScrubbed(ctx workflow.Context, s *State) (stage.Observation, error) {
-	return s.observeErased(ctx, s.scrubAsk())
+	return s.observeErased(ctx, s.scrubTask())
 }
 
-func (s *State) observeErased(ctx workflow.Context, a ask) (stage.Observation, error) {
-	r, err := s.observe(ctx, a)
+func (s *State) observeErased(ctx workflow.Context, a agentTask) (stage.Observation, error) {
+	r, err := s.observeTask(ctx, a)
 	if err != nil || !r.OK {
 		return stage.Observation{State: "not scrubbed", Note: r.Message}, err
 	}
-	s.ScrubBoot = r.BootID
+	s.ScrubBootID = r.BootID
 	return stage.Observation{Done: true, State: "scrubbed", Note: "the agent has done it"}, nil
 }
 
-func (s *State) validateAsk() ask {
+func (s *State) validateTask() agentTask {
 	args := spec.ValidateArgs{
-		RunID: s.Job.JobID, SKU: s.Config.SKU, Serial: s.Node.Serial, NotBootID: s.ScrubBoot, KeepUsers: s.Config.KeepUsers, KeepKeys: s.Config.KeepKeys,
+		RunID: s.Job.JobID, SKU: s.Config.SKU, Serial: s.Node.Serial, NotBootID: s.ScrubBootID, KeepUsers: s.Config.KeepUsers, KeepKeys: s.Config.KeepKeys,
 	}
 	if s.pxe() {
 		args.Steps = liveValidate
 	}
-	return ask{stage: lifecycle.StageValidateClean, kind: lifecycle.TaskKindValidate, tries: &s.Tries.Validate, args: args}
+	return agentTask{stage: lifecycle.StageValidateClean, kind: lifecycle.TaskKindValidate, tries: &s.Tries.Validate, args: args}
 }
 
 // validate proves the node clean from a boot of its own. What a look has found
 // dirty is scrubbed again when a person has the stage run again: to look once
 // more would only find the same.
 func validate(ctx workflow.Context, s *State) error {
-	if s.Dark != "" && s.unreleased() {
+	if s.AgentUnreachable != "" && s.isUnmanaged() {
 		return s.certify(ctx, lifecycle.StageValidateClean) // as far as it can be: a person has to say what becomes of the disks
 	}
-	if s.Unclean && stage.Attempt(ctx) == 1 {
-		return s.cleanAgain()
+	if s.ScrubRequired && stage.Attempt(ctx) == 1 {
+		return s.scrubAgain()
 	}
 	if !s.Validated {
-		if err := s.boot(ctx); err != nil {
+		if err := s.ensureFreshBoot(ctx); err != nil {
 			return err
 		}
-		if _, err := s.run(ctx, s.validateAsk()); err != nil {
-			return s.dirty(ctx, err)
+		if _, err := s.runTask(ctx, s.validateTask()); err != nil {
+			return s.classifyValidationFailure(ctx, err)
 		}
 		s.Validated = true
 	}
-	if s.full() && !s.unreleased() {
+	if s.isFullDecommission() && !s.isUnmanaged() {
 		return nil // the system disk is proven, and the certificate signed, after the release
 	}
 	return s.certify(ctx, lifecycle.StageValidateClean)
 }
 
-// cleanAgain goes back to the first stage that erases, with new tasks. A machine
+// scrubAgain goes back to the first stage that erases, with new tasks. A machine
 // that was installed since is released and installed once more.
-func (s *State) cleanAgain() error {
-	s.Unclean, s.Validated = false, false
+func (s *State) scrubAgain() error {
+	s.ScrubRequired, s.Validated = false, false
 	s.Tries.Storage.Round++
 	s.Tries.Scrub.Round++
 	s.Tries.Validate.Round++
 	if s.pxe() {
-		return stage.Back(lifecycle.StageScrubGPU)
+		return stage.GoTo(lifecycle.StageScrubGPU)
 	}
 	s.Release, s.Deploy = Release{}, Deployment{Attempt: s.Deploy.Attempt + 1}
-	return stage.Back(lifecycle.StageCleanupStorage)
+	return stage.GoTo(lifecycle.StageCleanupStorage)
 }
 
 // health lists the steps of a validation that find a node broken, not dirty.
 var health = []string{"fresh_boot", "hardware", "gpu_state", "gpu_fabric", "gpu_errors"}
 
-// dirty tells a node that is not clean from one that is not sound: the evidence
+// classifyValidationFailure tells a node that is not clean from one that is not sound: the evidence
 // names the steps.
-func (s *State) dirty(ctx workflow.Context, err error) error {
+func (s *State) classifyValidationFailure(ctx workflow.Context, err error) error {
 	if stage.ClassOf(err) != lifecycle.FailNodeUnhealthy {
 		return err
 	}
 	if cerr := s.evidence(ctx, lifecycle.StageValidateClean); cerr != nil {
 		return cerr
 	}
-	s.Unclean = slices.ContainsFunc(s.Evidence.Unproven, func(what string) bool {
+	s.ScrubRequired = slices.ContainsFunc(s.Evidence.Unproven, func(what string) bool {
 		step, ok := strings.CutPrefix(what, "step "+string(lifecycle.TaskKindValidate)+"/")
 		name, _, _ := strings.Cut(step, ":")
 		return ok && !slices.Contains(health, name)
 	})
-	if !s.Unclean {
+	if !s.ScrubRequired {
 		return err
 	}
-	return stage.Fail(lifecycle.FailScrubUnverified, "the node does not prove clean: %s", s.unproven())
+	return stage.Fail(lifecycle.FailScrubUnverified, "the node does not prove clean: %s", s.unprovenSummary())
 }
 
-// boot sees to it that the node runs in another boot than the scrub did.
-func (s *State) boot(ctx workflow.Context) error {
+// ensureFreshBoot sees to it that the node runs in another boot than the scrub did.
+func (s *State) ensureFreshBoot(ctx workflow.Context) error {
 	const at = lifecycle.StageValidateClean
 	if s.pxe() {
-		return s.live(ctx, at, s.ScrubBoot)
+		return s.ensureLiveSystem(ctx, at, s.ScrubBootID)
 	}
-	if err := s.look(ctx, at); err != nil {
+	if err := s.readNode(ctx, at); err != nil {
 		return err
 	}
-	if s.Node.BootID != s.ScrubBoot && s.Node.Agent == contract.AgentAlive {
+	if s.Node.BootID != s.ScrubBootID && s.Node.Agent == contract.AgentAlive {
 		return nil
 	}
-	if err := s.cycle(ctx, at); err != nil {
+	if err := s.powerCycle(ctx, at); err != nil {
 		return err
 	}
-	in := nodestateact.NewBootIn{JobRef: s.ref(at), NotBootID: s.ScrubBoot, Poll: s.Config.Profile.PollInterval}
-	f, err := stage.Do(ctx, stage.KindPoll, "wait for the agent in a fresh boot", nodestate.WaitForNewBoot, in)
+	in := nodestateact.NewBootIn{JobRef: s.Job.At(at), NotBootID: s.ScrubBootID, Poll: s.Config.Profile.PollInterval}
+	f, err := stage.Do(ctx, stage.KindPoll, "wait for the agent in a fresh boot", nodeActs.WaitForNewBoot, in)
 	if err == nil {
-		s.learn(f)
+		s.recordNode(f)
 	}
 	return err
 }
 
-// cycle switches the machine off and on: a memory overwrite and a purge that
+// powerCycle switches the machine off and on: a memory overwrite and a purge that
 // need a cold start get one. The BMC does it where it is known, else MAAS.
-func (s *State) cycle(ctx workflow.Context, at string) error {
+func (s *State) powerCycle(ctx workflow.Context, at string) error {
 	switch {
 	case s.Node.BMCID != "":
-		in := bmcact.PowerIn{JobRef: s.ref(at), BMCID: s.Node.BMCID, CAPEM: s.Config.Site.BMCCAPEM, NotBootID: s.ScrubBoot}
+		in := bmcact.PowerIn{JobRef: s.Job.At(at), BMCID: s.Node.BMCID, CAPEM: s.Config.Site.BMCCAPEM, NotBootID: s.ScrubBootID}
 		f, err := stage.Do(ctx, stage.KindBMCCall, "power cycle at the BMC", bmc.PowerCycleByBMC, in)
 		if err == nil {
 			s.Power = f
@@ -212,17 +212,17 @@ func (s *State) certify(ctx workflow.Context, at string) error {
 		return err
 	}
 	if len(s.Evidence.Unproven) > 0 {
-		return stage.Fail(lifecycle.FailScrubUnverified, "the evidence does not prove the node clean: %s", s.unproven())
+		return stage.Fail(lifecycle.FailScrubUnverified, "the evidence does not prove the node clean: %s", s.unprovenSummary())
 	}
 	return nil
 }
 
 func (s *State) evidence(ctx workflow.Context, at string) error {
-	in := evidenceact.CertifyIn{JobRef: s.ref(at), Kind: s.Kind, Mode: s.Request.Mode, StartedAt: s.StartedAt.Truncate(time.Microsecond), AgentUnreachable: s.Dark, InitialDisks: s.Known}
+	in := evidenceact.CertifyIn{JobRef: s.Job.At(at), Kind: s.Kind, Mode: s.Request.Mode, StartedAt: s.StartedAt.Truncate(time.Microsecond), AgentUnreachable: s.AgentUnreachable, InitialDisks: s.InitialDisks}
 	if s.pxe() {
 		in.Netboot = &s.Netboot
 	}
-	if s.Release.Over {
+	if s.Release.Completed {
 		in.Release = &s.Release.ReleaseFacts
 	}
 	f, err := stage.Do(ctx, stage.KindLocalWork, "sign the certificate", evidence.CertifyNode, in)
@@ -243,8 +243,8 @@ func (s *State) certifyFailure(ctx workflow.Context, at string, err error) error
 	return err
 }
 
-// unproven is what is not proven, cut to what a person reads.
-func (s *State) unproven() string {
+// unprovenSummary is what is not proven, cut to what a person reads.
+func (s *State) unprovenSummary() string {
 	const most = 5
 	list := s.Evidence.Unproven
 	if len(list) <= most {
@@ -254,17 +254,17 @@ func (s *State) unproven() string {
 }
 
 func observeValidated(ctx workflow.Context, s *State) (stage.Observation, error) {
-	if !s.Validated && (s.Dark == "" || !s.unreleased()) {
+	if !s.Validated && (s.AgentUnreachable == "" || !s.isUnmanaged()) {
 		return stage.Observation{State: "not validated"}, nil
 	}
-	if s.full() && !s.unreleased() {
+	if s.isFullDecommission() && !s.isUnmanaged() {
 		return stage.Observation{Done: true, State: "validated", Note: "the agent has validated the node"}, nil
 	}
 	if err := s.evidence(ctx, lifecycle.StageValidateClean); err != nil {
 		return stage.Observation{}, err
 	}
 	if len(s.Evidence.Unproven) > 0 {
-		return stage.Observation{State: "not verified", Note: s.unproven()}, nil
+		return stage.Observation{State: "not verified", Note: s.unprovenSummary()}, nil
 	}
 	return stage.Observation{Done: true, State: "validated", Note: "certificate " + s.Evidence.CertificateID}, nil
 }

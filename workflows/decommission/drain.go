@@ -5,7 +5,6 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/slipway-cloud/slipway/activities/agenttask"
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
@@ -20,13 +19,13 @@ func (s *State) load(ctx workflow.Context, at string) error {
 	if s.StartedAt.IsZero() {
 		s.StartedAt = workflow.Now(ctx).UTC()
 	}
-	if err := s.look(ctx, at); err != nil || s.Loaded {
+	if err := s.readNode(ctx, at); err != nil || s.Loaded {
 		return err
 	}
-	if !s.pxe() && s.Known == nil {
-		s.Known = s.Node.Disks
+	if !s.pxe() && s.InitialDisks == nil {
+		s.InitialDisks = s.Node.Disks
 	}
-	in := maasact.NodeConfigIn{JobRef: s.ref(at), Keys: !s.mode().Operation || s.pxe()}
+	in := maasact.NodeConfigIn{JobRef: s.Job.At(at), Keys: !s.mode().Operation || s.pxe()}
 	f, err := stage.Do(ctx, stage.KindMAASCall, "read site, profile, SKU", maas.LoadNodeConfig, in)
 	if err == nil {
 		s.Config, s.Loaded = f, true
@@ -50,10 +49,10 @@ func disable(ctx workflow.Context, s *State) error {
 	case lifecycle.NodeDraining:
 	case lifecycle.NodeRetired:
 		s.Retired = true
-		if !s.full() {
+		if !s.isFullDecommission() {
 			return stage.Fail(lifecycle.FailStateDisagreement, "the node is retired already; %s begins with a node in service: cancel this job", s.Request.Mode)
 		}
-		if s.Dark = ""; s.Node.Agent != contract.AgentAlive {
+		if s.AgentUnreachable = ""; s.Node.Agent != contract.AgentAlive {
 			return s.withoutAgent(ctx, lifecycle.StageDisableNode)
 		}
 	case lifecycle.NodeRemoving:
@@ -75,46 +74,35 @@ func (s *State) tenantMoves() string {
 	return ""
 }
 
-// vacant is why there is no tenant to end.
-func vacant(s *State) string {
-	if why := erased(s); why != "" && s.Node.AllocationID == "" {
-		return why
-	}
-	if s.Node.AllocationID == "" {
-		return "no allocation is on the node"
-	}
-	return ""
-}
-
-func (s *State) revokeAsk() ask {
-	return ask{stage: lifecycle.StageForceRelease, kind: lifecycle.TaskKindRevokeUser, tries: &s.Tries.Revoke, args: spec.RevokeUserArgs{
+func (s *State) revokeTask() agentTask {
+	return agentTask{stage: lifecycle.StageForceRelease, kind: lifecycle.TaskKindRevokeUser, tries: &s.Tries.Revoke, args: spec.RevokeUserArgs{
 		AllocationID: s.Node.AllocationID, User: lifecycle.TenantAccount(s.Node.AllocationID), RemoveHome: true,
 	}}
 }
 
 // forceRelease ends the tenant on the node, then the occupancy.
 func forceRelease(ctx workflow.Context, s *State) error {
-	if err := s.look(ctx, lifecycle.StageForceRelease); err != nil || s.Node.AllocationID == "" {
+	if err := s.readNode(ctx, lifecycle.StageForceRelease); err != nil || s.Node.AllocationID == "" {
 		return err
 	}
-	a := s.revokeAsk()
+	a := s.revokeTask()
 	if s.Node.Agent == contract.AgentAlive {
-		if _, err := s.run(ctx, a); err != nil {
+		if _, err := s.runTask(ctx, a); err != nil {
 			return err
 		}
 	} else if err := s.withoutAgent(ctx, a.stage); err != nil {
 		return err
 	}
-	in := nodestateact.AllocationIn{JobRef: s.ref(a.stage), AllocationID: s.Node.AllocationID}
-	f, err := stage.Do(ctx, stage.KindLocalWork, "end the allocation", nodestate.EndAllocation, in)
+	in := nodestateact.AllocationIn{JobRef: s.Job.At(a.stage), AllocationID: s.Node.AllocationID}
+	f, err := stage.Do(ctx, stage.KindLocalWork, "end the allocation", nodeActs.EndAllocation, in)
 	if err == nil {
-		s.learn(f)
+		s.recordNode(f)
 	}
 	return err
 }
 
 func observeVacant(ctx workflow.Context, s *State) (stage.Observation, error) {
-	if err := s.look(ctx, lifecycle.StageForceRelease); err != nil {
+	if err := s.readNode(ctx, lifecycle.StageForceRelease); err != nil {
 		return stage.Observation{}, err
 	}
 	if s.Node.AllocationID == "" {
@@ -130,8 +118,8 @@ func (s *State) withoutAgent(ctx workflow.Context, at string) error {
 	if s.pxe() {
 		return s.withoutAgentPXE(ctx, at)
 	}
-	why := s.silence()
-	off, err := s.power(ctx, at, !s.full())
+	why := s.unreachableReason()
+	off, err := s.ensurePoweredOff(ctx, at, !s.isFullDecommission())
 	if err != nil {
 		return err
 	}
@@ -139,13 +127,13 @@ func (s *State) withoutAgent(ctx workflow.Context, at string) error {
 		return stage.Fail(lifecycle.FailNodeTask,
 			"the node's agent cannot be asked to drain it: %s; bring the node back so that its agent sends heartbeats, or switch it off, then retry the stage", why)
 	}
-	s.Dark = why + "; its power is confirmed off"
+	s.AgentUnreachable = why + "; its power is confirmed off"
 	return nil
 }
 
-// power switches the machine off, or only looks, and reports whether everybody
+// ensurePoweredOff switches the machine off, or only looks, and reports whether everybody
 // who can tell reads it off: MAAS, and the BMC where it is known. Somebody must.
-func (s *State) power(ctx workflow.Context, at string, observe bool) (off bool, err error) {
+func (s *State) ensurePoweredOff(ctx workflow.Context, at string, observe bool) (off bool, err error) {
 	var said []contract.PowerFacts
 	if s.Node.SystemID != "" {
 		in := s.machineIn(at)
@@ -160,7 +148,7 @@ func (s *State) power(ctx workflow.Context, at string, observe bool) (off bool, 
 		}
 	}
 	if s.Node.BMCID != "" {
-		in := bmcact.PowerIn{JobRef: s.ref(at), BMCID: s.Node.BMCID, CAPEM: s.Config.Site.BMCCAPEM}
+		in := bmcact.PowerIn{JobRef: s.Job.At(at), BMCID: s.Node.BMCID, CAPEM: s.Config.Site.BMCCAPEM}
 		in.ObserveOnly = observe
 		f, err := stage.Do(ctx, stage.KindBMCCall, "power off at the BMC", bmc.PowerOffByBMC, in)
 		if err != nil {
@@ -177,21 +165,9 @@ func (s *State) power(ctx workflow.Context, at string, observe bool) (off bool, 
 	return len(said) > 0, nil
 }
 
-// drainedBefore is why a node that was retired when the job began is not
-// drained again.
-func drainedBefore(s *State) string {
-	if s.Retired {
-		return "the node was drained when it was retired"
-	}
-	if why := past(s); why != "" {
-		return why
-	}
-	return erased(s)
-}
-
-func (s *State) drainAsk() ask {
+func (s *State) drainTask() agentTask {
 	grace := time.Duration(s.Request.GraceSeconds) * time.Second
-	return ask{
+	return agentTask{
 		stage: lifecycle.StageDrainNode, kind: lifecycle.TaskKindDrain, tries: &s.Tries.Drain, limit: grace + 30*time.Minute,
 		args: spec.DrainArgs{GraceSeconds: s.Request.GraceSeconds, Reason: s.Request.Reason},
 	}
@@ -201,43 +177,33 @@ func (s *State) drainAsk() ask {
 // allocation to end by itself.
 func drain(ctx workflow.Context, s *State) error {
 	if s.Request.Mode == lifecycle.ModeDrain && s.Node.AllocationID != "" {
-		in := nodestateact.AllocationIn{JobRef: s.ref(lifecycle.StageDrainNode), AllocationID: s.Node.AllocationID, Poll: s.Config.Profile.PollInterval}
-		f, err := stage.Do(ctx, stage.KindPoll, "wait for the allocation to end", nodestate.WaitForAllocationEnd, in)
+		in := nodestateact.AllocationIn{JobRef: s.Job.At(lifecycle.StageDrainNode), AllocationID: s.Node.AllocationID, Poll: s.Config.Profile.PollInterval}
+		f, err := stage.Do(ctx, stage.KindPoll, "wait for the allocation to end", nodeActs.WaitForAllocationEnd, in)
 		if err != nil {
 			return err
 		}
-		s.learn(f)
+		s.recordNode(f)
 	}
-	if err := s.look(ctx, lifecycle.StageDrainNode); err != nil {
+	if err := s.readNode(ctx, lifecycle.StageDrainNode); err != nil {
 		return err
 	}
 	if s.Node.Agent != contract.AgentAlive {
 		return s.withoutAgent(ctx, lifecycle.StageDrainNode)
 	}
-	s.Dark = ""
-	_, err := s.run(ctx, s.drainAsk())
+	s.AgentUnreachable = ""
+	_, err := s.runTask(ctx, s.drainTask())
 	return err
 }
 
 func observeDrained(ctx workflow.Context, s *State) (stage.Observation, error) {
-	r, err := s.observe(ctx, s.drainAsk())
+	r, err := s.observeTask(ctx, s.drainTask())
 	switch {
 	case err != nil:
 		return stage.Observation{}, err
 	case r.OK:
 		return stage.Observation{Done: true, State: "drained", Note: "the agent has drained the node"}, nil
-	case s.Dark != "":
-		return stage.Observation{Done: true, State: "drained", Note: s.Dark}, nil
+	case s.AgentUnreachable != "":
+		return stage.Observation{Done: true, State: "drained", Note: s.AgentUnreachable}, nil
 	}
 	return stage.Observation{State: "not drained", Note: r.Message}, nil
 }
-
-func (s *State) settleIn(ctx workflow.Context, observe bool) agenttask.WaitForTasksIn {
-	in := agenttask.WaitForTasksIn{JobRef: s.Job, Until: workflow.Now(ctx).Add(settlePatience), Poll: s.Config.Profile.PollInterval}
-	in.ObserveOnly = observe
-	return in
-}
-
-// settlePatience is how long a clean-up waits for what an agent has begun; it
-// has four tries.
-const settlePatience = 15 * time.Minute

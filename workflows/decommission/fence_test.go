@@ -23,7 +23,7 @@ func TestWhatErasesIsForTheMachineOfTheRecord(t *testing.T) {
 			b := setup(t, mode)
 			b.site.facts.Serial = "SER-1"
 			asked := map[lifecycle.TaskKind][]string{}
-			b.env.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, args converter.EncodedValues) {
+			b.Env.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, args converter.EncodedValues) {
 				var in agenttask.RunTaskIn
 				var fence struct {
 					Serial string `json:"serial"`

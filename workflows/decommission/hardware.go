@@ -11,35 +11,24 @@ import (
 
 // The second half of a migration: the node goes on on other hardware.
 
-// unswitchable is why the machine is not switched off.
-func unswitchable(s *State) string {
-	if why := past(s); why != "" {
-		return why
-	}
-	if s.Node.BMCID == "" {
-		return "Slipway knows no BMC of the machine; whoever is beside it switches it off"
-	}
-	return ""
-}
-
 func (s *State) hardwareIn(at string) nodestateact.HardwareIn {
-	return nodestateact.HardwareIn{JobRef: s.ref(at), Poll: s.Config.Profile.PollInterval}
+	return nodestateact.HardwareIn{JobRef: s.Job.At(at), Poll: s.Config.Profile.PollInterval}
 }
 
 // replaceHardware waits for a person to name the new hardware. Nothing leads
 // back from there: the old one may be erased, or gone.
 func replaceHardware(ctx workflow.Context, s *State) error {
 	const at = lifecycle.StageReplaceHardware
-	f, err := stage.Do(ctx, stage.KindPoll, "wait for the new hardware to be named", nodestate.ReplaceHardware, s.hardwareIn(at))
+	f, err := stage.Do(ctx, stage.KindPoll, "wait for the new hardware to be named", nodeActs.ReplaceHardware, s.hardwareIn(at))
 	if err != nil {
 		return err
 	}
-	s.replaced(f)
-	return s.look(ctx, at)
+	s.recordHardware(f)
+	return s.readNode(ctx, at)
 }
 
-// replaced keeps the last boot of the old hardware from the first time.
-func (s *State) replaced(f contract.HardwareFacts) {
+// recordHardware keeps the last boot of the old hardware from the first time.
+func (s *State) recordHardware(f contract.HardwareFacts) {
 	if s.Hardware.Done {
 		f.BootID = s.Hardware.BootID
 	}
@@ -50,12 +39,12 @@ func observeReplaced(ctx workflow.Context, s *State) (stage.Observation, error) 
 	const at = lifecycle.StageReplaceHardware
 	in := s.hardwareIn(at)
 	in.ObserveOnly = true
-	f, err := stage.Do(ctx, stage.KindLocalWork, "look at the planned hardware", nodestate.ReplaceHardware, in)
+	f, err := stage.Do(ctx, stage.KindLocalWork, "look at the planned hardware", nodeActs.ReplaceHardware, in)
 	if err != nil || !f.Done {
 		return stage.Observation{State: "not replaced", Note: f.Note}, err
 	}
-	s.replaced(f)
-	return stage.Observation{Done: true, State: "replaced", Note: f.Note}, s.look(ctx, at)
+	s.recordHardware(f)
+	return stage.Observation{Done: true, State: "replaced", Note: f.Note}, s.readNode(ctx, at)
 }
 
 // newSystemIn asks for the system on the new hardware: an agent that was
@@ -79,7 +68,7 @@ func bootHardware(ctx workflow.Context, s *State) error {
 			return err
 		}
 	}
-	if err := s.look(ctx, at); err != nil {
+	if err := s.readNode(ctx, at); err != nil {
 		return err
 	}
 	in := s.newSystemIn(ctx)
@@ -88,7 +77,7 @@ func bootHardware(ctx workflow.Context, s *State) error {
 		return err
 	}
 	if !f.Done && f.BootID == s.Hardware.BootID && s.Node.BMCID != "" {
-		if err := s.cycleAway(ctx, at); err != nil {
+		if err := s.restartMachine(ctx, at); err != nil {
 			return err
 		}
 	}
@@ -100,7 +89,7 @@ func bootHardware(ctx workflow.Context, s *State) error {
 	if err := s.sameMachine(f); err != nil {
 		return err
 	}
-	return s.look(ctx, at)
+	return s.readNode(ctx, at)
 }
 
 // sameMachine refuses a machine that is another than the one that was named.
@@ -121,14 +110,14 @@ func observeHardware(ctx workflow.Context, s *State) (stage.Observation, error) 
 	if err := s.sameMachine(f); err != nil {
 		return stage.Observation{State: "another machine", Note: "serial number " + f.Serial}, nil //nolint:nilerr // an observation, not a failure
 	}
-	return stage.Observation{Done: true, State: "booted", Note: f.Note}, s.look(ctx, at)
+	return stage.Observation{Done: true, State: "booted", Note: f.Note}, s.readNode(ctx, at)
 }
 
 // retirePXE shuts the agent's identity out and retires the node, which gives its
 // addresses back.
 func (s *State) retirePXE(ctx workflow.Context) error {
 	const at = lifecycle.StageRetireNode
-	f, err := stage.Do(ctx, stage.KindLocalWork, "shut the agent's identity out", nodestate.RevokeIdentity, s.ref(at))
+	f, err := stage.Do(ctx, stage.KindLocalWork, "shut the agent's identity out", nodeActs.RevokeIdentity, s.Job.At(at))
 	if err != nil {
 		return err
 	}

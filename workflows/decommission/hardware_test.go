@@ -8,9 +8,10 @@ import (
 
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 
-func migration(t *testing.T, change func(*contract.DecommissionInput)) *bundle {
+func migration(t *testing.T, change func(*contract.DecommissionInput)) *fixture {
 	t.Helper()
 	return setup(t, lifecycle.ModeMigrate).asked(func(in *contract.DecommissionInput) {
 		in.EraseOld = false
@@ -45,7 +46,7 @@ func TestAMigrationWithoutABMC(t *testing.T) {
 	t.Parallel()
 	b := migration(t, func(*contract.DecommissionInput) {})
 	b.site.facts.BMCID = ""
-	p := b.parked(time.Hour)
+	p := b.parkedAt(time.Hour)
 	b.byHand(2 * time.Hour)
 	b.at(3*time.Hour, lifecycle.ActionRetryStage)
 	require.Equal(t, lifecycle.JobCompleted, b.run())
@@ -60,7 +61,7 @@ func TestADeadMachineIsReplacedToo(t *testing.T) {
 	t.Parallel()
 	b := migration(t, func(*contract.DecommissionInput) {})
 	b.site.facts.BMCID, b.site.facts.Agent, b.site.facts.BootID = "", contract.AgentNone, ""
-	b.site.fail["system:install"] = []error{failure(lifecycle.FailAgentNotEnrolled)}
+	b.site.fail["system:install"] = []error{stagetest.Failure(lifecycle.FailAgentNotEnrolled)}
 	b.byHand(time.Hour)
 	b.at(2*time.Hour, lifecycle.ActionRetryStage)
 	require.Equal(t, lifecycle.JobCompleted, b.run())
@@ -72,15 +73,15 @@ func TestAnotherMachineThanPlanned(t *testing.T) {
 	t.Parallel()
 	b := migration(t, func(*contract.DecommissionInput) {})
 	b.site.net.serial = "S9"
-	p := b.parked(time.Hour)
+	p := b.parkedAt(time.Hour)
 	refused := b.at(2*time.Hour, lifecycle.ActionAdopt)
-	b.env.RegisterDelayedCallback(func() { b.site.net.serial = "S2" }, 3*time.Hour)
+	b.After(3*time.Hour, func() { b.site.net.serial = "S2" })
 	b.at(4*time.Hour, lifecycle.ActionRerun)
 	require.Equal(t, lifecycle.JobCompleted, b.run())
 	require.Equal(t, lifecycle.FailStateDisagreement, p.Failure.Class)
 	require.Contains(t, p.Failure.Message, "S9")
 	require.Equal(t, lifecycle.NodeMigrating, p.node)
-	require.Error(t, *refused)
+	require.Error(t, refused.Err)
 	require.Equal(t, 1, b.count("bmc:off"), "a rerun does not switch the new machine off")
 }
 
@@ -89,10 +90,10 @@ func TestANodeThatSomebodyMovedMeanwhile(t *testing.T) {
 	t.Parallel()
 	for _, mode := range pxeModes() {
 		b := setup(t, mode)
-		b.site.fail["config"] = []error{failure(lifecycle.FailConfiguration)}
-		b.env.RegisterDelayedCallback(func() { b.site.facts.Status = lifecycle.NodeRetired }, time.Hour)
+		b.site.fail["config"] = []error{stagetest.Failure(lifecycle.FailConfiguration)}
+		b.After(time.Hour, func() { b.site.facts.Status = lifecycle.NodeRetired })
 		b.at(2*time.Hour, lifecycle.ActionRetryStage)
-		p := b.parked(3 * time.Hour)
+		p := b.parkedAt(3 * time.Hour)
 		b.at(4*time.Hour, lifecycle.ActionCancel)
 		require.Equal(t, lifecycle.JobCancelled, b.run())
 		require.Equal(t, lifecycle.FailStateDisagreement, p.Failure.Class)

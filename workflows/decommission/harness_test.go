@@ -2,8 +2,7 @@ package decommission_test
 
 import (
 	"context"
-	"encoding/json"
-	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -11,11 +10,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/activity"
-	"go.temporal.io/sdk/log"
-	"go.temporal.io/sdk/temporal"
-	"go.temporal.io/sdk/testsuite"
-	"go.temporal.io/sdk/worker"
 
 	"github.com/slipway-cloud/slipway/activities/agenttask"
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
@@ -23,57 +17,18 @@ import (
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
 	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
-	"github.com/slipway-cloud/slipway/activities/projection"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/decommission"
+	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
-
-// memory is a projection store that also moves the node as the database does.
-type memory struct {
-	mu   sync.Mutex
-	snap contract.Snapshot
-	last contract.Projection
-	out  *site
-}
-
-func (m *memory) LoadJob(context.Context, contract.JobInput) (contract.Snapshot, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.snap, nil
-}
-
-func (m *memory) TakeJob(ctx context.Context, in contract.JobInput) (contract.Snapshot, error) {
-	return m.LoadJob(ctx, in)
-}
-
-func (m *memory) ProjectJob(_ context.Context, p contract.Projection) (contract.ProjectResult, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if p.Status != m.snap.Status {
-		if _, err := lifecycle.JobTransition(m.snap.Status, p.Status); err != nil {
-			return contract.ProjectResult{}, err
-		}
-	}
-	if p.Node != nil {
-		if err := m.out.follow(*p.Node); err != nil {
-			return contract.ProjectResult{}, temporal.NewNonRetryableApplicationError(err.Error(), string(lifecycle.FailStateDisagreement), err)
-		}
-	}
-	m.last = p
-	m.snap = contract.Snapshot{
-		Seq: p.Seq, Status: p.Status, Stage: p.Stage, Failure: p.Failure, Stages: p.Stages, Reached: p.Reached,
-		Frozen: p.Frozen, Adopted: p.Adopted, Checkpoint: p.Checkpoint, Input: m.snap.Input,
-	}
-	return contract.ProjectResult{Applied: true, StoredSeq: p.Seq}, nil
-}
 
 // site is everything outside: the node's record, its agent, MAAS, the BMC.
 type site struct {
 	mu        sync.Mutex
 	lifecycle string
-	facts     contract.LeavingFacts
+	facts     contract.DecommissionFacts
 	machine   string // in MAAS
 	ours      bool   // deployed by this job
 	power     string
@@ -91,27 +46,16 @@ type site struct {
 	net      network
 }
 
-func (w *site) follow(m contract.NodeMove) error {
+// moveNode moves the node as the database does.
+func (w *site) moveNode(m contract.NodeMove) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	path := lifecycle.NodePath(w.lifecycle, w.facts.Status, m.To, m.Via, m.Owner)
-	if len(path) == 0 {
-		if m.Soft {
-			return nil
-		}
-		return &lifecycle.IllegalTransitionError{Resource: "node", From: string(w.facts.Status), To: string(m.To)}
+	passed, err := stagetest.MoveNode(w.lifecycle, w.facts.Status, m)
+	if len(passed) > 0 {
+		w.states = append(w.states, passed...)
+		w.facts.Status = passed[len(passed)-1]
 	}
-	for _, to := range path {
-		if edge, ok := lifecycle.NodeEdge(w.lifecycle, w.facts.Status, to, m.Owner); ok {
-			machine, _ := lifecycle.NodeMachine(w.lifecycle)
-			if err := machine.Check(edge, w.facts.Status, m.Owner, m.Proof); err != nil {
-				return err
-			}
-			w.states = append(w.states, to)
-		}
-		w.facts.Status = to
-	}
-	return nil
+	return err
 }
 
 // does notes a call and answers with the next failure of that name, or does it.
@@ -134,13 +78,13 @@ func looks[O any](w *site, effect func() O) (O, error) {
 	return effect(), nil
 }
 
-func (w *site) ReadNodeFacts(context.Context, contract.JobRef) (contract.LeavingFacts, error) {
-	return looks(w, func() contract.LeavingFacts { return w.facts })
+func (w *site) ReadNodeFacts(context.Context, contract.JobRef) (contract.DecommissionFacts, error) {
+	return looks(w, func() contract.DecommissionFacts { return w.facts })
 }
 
-func (w *site) LoadNodeConfig(context.Context, maasact.NodeConfigIn) (contract.LeavingConfig, error) {
-	return does(w, "config", func() contract.LeavingConfig {
-		return contract.LeavingConfig{KeepUsers: []string{"ubuntu"}, KeepKeys: []string{"ssh-ed25519 AAAA"}, ProfileID: "prof_1", SKUID: "sku_1"}
+func (w *site) LoadNodeConfig(context.Context, maasact.NodeConfigIn) (contract.DecommissionConfig, error) {
+	return does(w, "config", func() contract.DecommissionConfig {
+		return contract.DecommissionConfig{KeepUsers: []string{"ubuntu"}, KeepKeys: []string{"ssh-ed25519 AAAA"}, ProfileID: "prof_1", SKUID: "sku_1"}
 	})
 }
 
@@ -159,13 +103,13 @@ func (w *site) RevokeTasks(context.Context, agenttask.RevokeTasksIn) (agenttask.
 	return does(w, "withdraw", func() agenttask.RevokeTasksOut { return agenttask.RevokeTasksOut{} })
 }
 
-func (w *site) WaitForTasks(context.Context, agenttask.WaitForTasksIn) (agenttask.TasksDone, error) {
-	return looks(w, func() agenttask.TasksDone { return agenttask.TasksDone{Done: true} })
+func (w *site) WaitForTasks(context.Context, agenttask.WaitForTasksIn) (contract.DecommissionFacts, error) {
+	return looks(w, func() contract.DecommissionFacts { return contract.DecommissionFacts{Done: true} })
 }
 
-func (w *site) CheckNothingErased(context.Context, contract.JobRef) (agenttask.TasksDone, error) {
-	return looks(w, func() agenttask.TasksDone {
-		return agenttask.TasksDone{Done: !slices.Contains(w.calls, "gpu.scrub")}
+func (w *site) CheckNothingErased(context.Context, contract.JobRef) (contract.DecommissionFacts, error) {
+	return looks(w, func() contract.DecommissionFacts {
+		return contract.DecommissionFacts{Done: !slices.Contains(w.calls, "gpu.scrub")}
 	})
 }
 
@@ -175,27 +119,27 @@ func (w *site) vacate() {
 	w.facts.AllocationID, w.facts.TenantLeft = "", &left
 }
 
-func (w *site) EndAllocation(context.Context, nodestateact.AllocationIn) (contract.LeavingFacts, error) {
+func (w *site) EndAllocation(context.Context, nodestateact.AllocationIn) (contract.DecommissionFacts, error) {
 	if _, err := looks(w, func() int { w.vacate(); return 0 }); err != nil { // a failure of it is an answer that was lost
-		return contract.LeavingFacts{}, err
+		return contract.DecommissionFacts{}, err
 	}
-	return does(w, "free", func() contract.LeavingFacts { return w.facts })
+	return does(w, "free", func() contract.DecommissionFacts { return w.facts })
 }
 
-func (w *site) WaitForAllocationEnd(context.Context, nodestateact.AllocationIn) (contract.LeavingFacts, error) {
-	return does(w, "vacancy", func() contract.LeavingFacts { w.vacate(); return w.facts })
+func (w *site) WaitForAllocationEnd(context.Context, nodestateact.AllocationIn) (contract.DecommissionFacts, error) {
+	return does(w, "vacancy", func() contract.DecommissionFacts { w.vacate(); return w.facts })
 }
 
-func (w *site) WaitForNewBoot(context.Context, nodestateact.NewBootIn) (contract.LeavingFacts, error) {
-	return does(w, "fresh", func() contract.LeavingFacts { w.facts.BootID = "boot-2"; return w.facts })
+func (w *site) WaitForNewBoot(context.Context, nodestateact.NewBootIn) (contract.DecommissionFacts, error) {
+	return does(w, "fresh", func() contract.DecommissionFacts { w.facts.BootID = "boot-2"; return w.facts })
 }
 
-func (w *site) MoveNode(_ context.Context, in nodestateact.MoveIn) (contract.LeavingFacts, error) {
-	err := w.follow(contract.NodeMove{To: in.To, Owner: in.Owner, Proof: in.Proof})
+func (w *site) MoveNode(_ context.Context, in nodestateact.MoveIn) (contract.DecommissionFacts, error) {
+	err := w.moveNode(contract.NodeMove{To: in.To, Owner: in.Owner, Proof: in.Proof})
 	if err != nil {
-		return contract.LeavingFacts{}, failure(lifecycle.FailStateDisagreement)
+		return contract.DecommissionFacts{}, stagetest.Failure(lifecycle.FailStateDisagreement)
 	}
-	return does(w, "move:"+string(in.To), func() contract.LeavingFacts { return w.facts })
+	return does(w, "move:"+string(in.To), func() contract.DecommissionFacts { return w.facts })
 }
 
 func (w *site) CertifyNode(_ context.Context, in evidenceact.CertifyIn) (contract.CertificateFacts, error) {
@@ -209,29 +153,29 @@ func (w *site) CertifyNode(_ context.Context, in evidenceact.CertifyIn) (contrac
 	})
 }
 
-func (w *site) RevokeIdentity(context.Context, contract.JobRef) (contract.LeavingFacts, error) {
-	return does(w, "identity", func() contract.LeavingFacts { return contract.LeavingFacts{Done: true} })
+func (w *site) RevokeIdentity(context.Context, contract.JobRef) (contract.DecommissionFacts, error) {
+	return does(w, "identity", func() contract.DecommissionFacts { return contract.DecommissionFacts{Done: true} })
 }
 
-func (w *site) CheckIdentityRevoked(context.Context, contract.JobRef) (contract.LeavingFacts, error) {
-	return looks(w, func() contract.LeavingFacts {
-		return contract.LeavingFacts{Done: slices.Contains(w.calls, "identity")}
+func (w *site) CheckIdentityRevoked(context.Context, contract.JobRef) (contract.DecommissionFacts, error) {
+	return looks(w, func() contract.DecommissionFacts {
+		return contract.DecommissionFacts{Done: slices.Contains(w.calls, "identity")}
 	})
 }
 
-func (w *site) DeleteNodeSecrets(context.Context, contract.JobRef) (contract.LeavingFacts, error) {
-	return does(w, "secrets", func() contract.LeavingFacts { w.facts.BMCID = ""; return contract.LeavingFacts{Done: true} })
+func (w *site) DeleteNodeSecrets(context.Context, contract.JobRef) (contract.DecommissionFacts, error) {
+	return does(w, "secrets", func() contract.DecommissionFacts { w.facts.BMCID = ""; return contract.DecommissionFacts{Done: true} })
 }
 
 func (w *site) powered(name, want string, observe bool) (contract.PowerFacts, error) {
 	if observe {
 		return looks(w, func() contract.PowerFacts {
-			return contract.PowerFacts{State: w.power, Done: w.power == want, By: name}
+			return contract.PowerFacts{State: w.power, Done: w.power == want, ReportedBy: name}
 		})
 	}
 	return does(w, name+":"+want, func() contract.PowerFacts {
 		w.power = want
-		return contract.PowerFacts{State: want, Done: true, By: name}
+		return contract.PowerFacts{State: want, Done: true, ReportedBy: name}
 	})
 }
 
@@ -341,19 +285,16 @@ func (w *site) RevokeBootstrap(context.Context, contract.JobRef) (contract.UserD
 	return does(w, "bootstrap", func() contract.UserData { return contract.UserData{} })
 }
 
-// bundle is one test's world.
-type bundle struct {
-	t     *testing.T
-	env   *testsuite.TestWorkflowEnvironment
-	store *memory
-	site  *site
-	in    contract.JobInput
+// fixture is a decommission on a site.
+type fixture struct {
+	*stagetest.Harness
+	site *site
 }
 
-func setup(t *testing.T, mode lifecycle.DecommissionMode) *bundle {
+func setup(t *testing.T, mode lifecycle.DecommissionMode) *fixture {
 	t.Helper()
 	w := &site{
-		facts: contract.LeavingFacts{
+		facts: contract.DecommissionFacts{
 			Status: lifecycle.NodeDraining, Hostname: "gpu-1", SystemID: "abc123", BMCID: "bmc_1", Agent: contract.AgentAlive, BootID: "boot-1",
 			MACs: []string{"02:00:00:00:00:01"},
 		},
@@ -368,108 +309,56 @@ func setup(t *testing.T, mode lifecycle.DecommissionMode) *bundle {
 		w.net.planned = &contract.HardwareFacts{MACs: []string{"02:00:00:00:00:02"}, Serial: "S2"}
 		request.EraseOld = true
 	}
-	input, err := json.Marshal(request)
-	require.NoError(t, err)
-	b := &bundle{
-		t: t, store: &memory{snap: contract.Snapshot{Status: lifecycle.JobPending, Input: input}, out: w}, site: w,
-		in: contract.JobInput{JobID: "job_1", Kind: contract.DecommissionKind(mode), NodeID: "node_1", SiteID: "site_1"},
-	}
-	b.anew()
+	b := &fixture{Harness: stagetest.New(t, decommission.Decommission, contract.DecommissionKind(mode), request, w), site: w}
+	b.Store.MoveNode = w.moveNode
 	return b
 }
 
-// anew is another run of the same job.
-func (b *bundle) anew() {
-	var suite testsuite.WorkflowTestSuite
-	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
-	b.env = suite.NewTestWorkflowEnvironment()
-	b.env.SetTestTimeout(30 * time.Second)
-	b.env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute}) // a machine that stands still is no deadlock
-	b.env.RegisterActivity(&projection.Activities{Store: b.store})
-	b.env.RegisterActivityWithOptions(b.site, activity.RegisterOptions{SkipInvalidStructFunctions: true})
-	b.env.RegisterWorkflow(decommission.Decommission)
-}
+func (b *fixture) run() lifecycle.JobStatus { return b.Run().Status }
 
-func (b *bundle) run() lifecycle.JobStatus {
-	b.t.Helper()
-	b.env.ExecuteWorkflow(decommission.Decommission, b.in)
-	require.True(b.t, b.env.IsWorkflowCompleted(), "last state %s at %s: %+v", b.store.last.Status, b.store.last.Stage, b.store.last.Failure)
-	require.NoError(b.t, b.env.GetWorkflowError())
-	var res contract.JobResult
-	require.NoError(b.t, b.env.GetWorkflowResult(&res))
-	return res.Status
-}
-
-// lost runs the job until it is parked and forgets that run: what is stored and
-// what is outside are as they were.
-func (b *bundle) lost() {
-	b.t.Helper()
-	var snap contract.Snapshot
-	var there site
-	b.env.RegisterDelayedCallback(func() {
-		b.store.mu.Lock()
-		snap = b.store.snap
-		b.store.mu.Unlock()
-		b.site.mu.Lock()
-		there = site{facts: b.site.facts, machine: b.site.machine, ours: b.site.ours, power: b.site.power, erased: b.site.erased,
-			fail: map[string][]error{}, done: map[string]bool{}, lifecycle: b.site.lifecycle, net: b.site.net}
-		for k, v := range b.site.done {
-			there.done[k] = v
-		}
-		b.site.mu.Unlock()
-	}, 30*time.Minute)
+// loseRun runs the job until it is parked and loses that run: what is stored and what is outside
+// are as they were.
+func (b *fixture) loseRun() {
+	b.T.Helper()
 	b.at(time.Hour, lifecycle.ActionCancel)
-	b.run()
-	require.True(b.t, snap.Status.Parked())
-	b.site = &site{facts: there.facts, machine: there.machine, ours: there.ours, power: there.power, erased: there.erased, fail: there.fail, done: there.done,
-		lifecycle: there.lifecycle, net: there.net}
-	b.store = &memory{snap: snap, out: b.site}
-	b.anew()
+	b.RunUntil(30*time.Minute, func() []any {
+		w := b.site
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		b.site = &site{facts: w.facts, machine: w.machine, ours: w.ours, power: w.power, erased: w.erased,
+			fail: map[string][]error{}, done: maps.Clone(w.done), lifecycle: w.lifecycle, net: w.net}
+		return []any{b.site}
+	})
+	b.Store.MoveNode = b.site.moveNode
+	require.True(b.T, b.Store.Snapshot().Status.Parked())
 }
 
-// at sends an action after a delay of virtual time; its refusal is kept.
-func (b *bundle) at(d time.Duration, a lifecycle.Action, risk ...bool) *error {
-	refused := new(error)
-	ask := contract.ActionRequest{Actor: "ops", Reason: "test", AcceptRisk: len(risk) > 0}
-	b.env.RegisterDelayedCallback(func() {
-		b.env.UpdateWorkflow(string(a), "", &testsuite.TestUpdateCallback{
-			OnAccept: func() {}, OnReject: func(err error) { *refused = err },
-			OnComplete: func(_ any, err error) {
-				if err != nil {
-					*refused = err
-				}
-			},
-		}, ask)
-	}, d)
-	return refused
+// at sends an action after a delay of virtual time, with accept_risk where risk is given.
+func (b *fixture) at(d time.Duration, a lifecycle.Action, risk ...bool) *stagetest.Answer {
+	return b.Act(d, a, contract.ActionRequest{Reason: "test", AcceptRisk: len(risk) > 0})
 }
 
-// parked is what is seen after d.
-type parked struct {
+// parkedJob is a projection, and the node's state at that moment.
+type parkedJob struct {
 	contract.Projection
 	node lifecycle.NodeStatus
 }
 
-func (b *bundle) parked(d time.Duration) *parked {
-	p := new(parked)
-	b.env.RegisterDelayedCallback(func() {
-		b.store.mu.Lock()
-		p.Projection = b.store.last
-		b.store.mu.Unlock()
+// parkedAt returns what is seen after d.
+func (b *fixture) parkedAt(d time.Duration) *parkedJob {
+	p := new(parkedJob)
+	b.After(d, func() {
+		p.Projection = b.Store.Last()
 		b.site.mu.Lock()
 		p.node = b.site.facts.Status
 		b.site.mu.Unlock()
-	}, d)
+	})
 	return p
 }
 
-func failure(c lifecycle.FailureClass) error {
-	return temporal.NewApplicationErrorWithOptions("it broke", string(c), temporal.ApplicationErrorOptions{NonRetryable: true})
-}
+func (b *fixture) calls() string { return strings.Join(b.site.calls, " ") }
 
-func (b *bundle) calls() string { return strings.Join(b.site.calls, " ") }
-
-func (b *bundle) count(name string) int {
+func (b *fixture) count(name string) int {
 	n := 0
 	for _, c := range b.site.calls {
 		if c == name {

@@ -37,7 +37,7 @@ func (s *State) note(what string) string { return fmt.Sprintf("%s %s", s.Request
 
 // parked blocks a node that may not be clean or sound: from draining there is no
 // edge to quarantined, so that it passes offline in the same step. A removal
-// that did not succeed leaves the node retired (seed 001 section 5.3).
+// that did not succeed leaves the node retired.
 func parked(s *State, f contract.Failure) *contract.NodeMove {
 	switch {
 	case s.pxe():
@@ -75,9 +75,9 @@ func resumed(s *State) *contract.NodeMove {
 func cancelled(s *State) *contract.NodeMove {
 	switch {
 	case s.pxe():
-		return nil // there is no way back (seed 000): asking for the state again begins the next job
-	case s.Spent != "":
-		return quarantine(fmt.Sprintf("%s was cancelled after %s had begun, which cannot be taken back: nothing proves the node clean", s.Request.Mode, s.Spent))
+		return nil // there is no way back: asking for the state again begins the next job
+	case s.IrreversibleStage != "":
+		return quarantine(fmt.Sprintf("%s was cancelled after %s had begun, which cannot be taken back: nothing proves the node clean", s.Request.Mode, s.IrreversibleStage))
 	case s.Node.TenantLeft != nil && s.Node.AllocationID == "":
 		return quarantine(s.note("was cancelled after the tenant had left, and nothing proves the node clean; decommission it once more"))
 	case s.Request.From == lifecycle.NodeQuarantined:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 
 // TestEachStageOfAPXENodeParksAndIsRetried, resumed and rerun; a node is not
@@ -18,8 +19,8 @@ func TestEachStageOfAPXENodeParksAndIsRetried(t *testing.T) {
 		for _, again := range []lifecycle.Action{lifecycle.ActionRetryStage, lifecycle.ActionResume, lifecycle.ActionRerun} {
 			b := occupied(t, mode)
 			info, _ := lifecycle.DecommissionModeOf(mode)
-			b.site.fail[call] = []error{failure(lifecycle.FailConfiguration)}
-			p := b.parked(time.Hour)
+			b.site.fail[call] = []error{stagetest.Failure(lifecycle.FailConfiguration)}
+			p := b.parkedAt(time.Hour)
 			b.at(2*time.Hour, again)
 			require.Equal(t, lifecycle.JobCompleted, b.run(), again)
 			require.Equal(t, stage, p.Failure.Stage)
@@ -46,7 +47,7 @@ func TestCancelAtEachStageOfAPXENode(t *testing.T) {
 	eachNetStage(t, func(t *testing.T, mode lifecycle.DecommissionMode, stage, call string) {
 		b := occupied(t, mode)
 		info, _ := lifecycle.DecommissionModeOf(mode)
-		b.site.fail[call] = []error{failure(lifecycle.FailConfiguration)}
+		b.site.fail[call] = []error{stagetest.Failure(lifecycle.FailConfiguration)}
 		b.at(time.Hour, lifecycle.ActionCancel)
 		require.Equal(t, lifecycle.JobCancelled, b.run())
 		want := info.Enters
@@ -64,9 +65,9 @@ func TestALostWorkflowOfAPXENodeContinues(t *testing.T) {
 	eachNetStage(t, func(t *testing.T, mode lifecycle.DecommissionMode, stage, call string) {
 		b := occupied(t, mode)
 		info, _ := lifecycle.DecommissionModeOf(mode)
-		b.site.fail[call] = []error{failure(lifecycle.FailConfiguration)}
-		b.lost()
-		require.Equal(t, stage, b.store.snap.Stage)
+		b.site.fail[call] = []error{stagetest.Failure(lifecycle.FailConfiguration)}
+		b.loseRun()
+		require.Equal(t, stage, b.Store.Snapshot().Stage)
 		b.at(time.Hour, lifecycle.ActionResume)
 		require.Equal(t, lifecycle.JobCompleted, b.run())
 		require.Equal(t, info.Ends, b.site.facts.Status)
@@ -79,7 +80,7 @@ func TestANodeWithoutABMC(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeDeprovision)
 	b.site.facts.BMCID = ""
-	first, second := b.parked(time.Hour), b.parked(4*time.Hour)
+	first, second := b.parkedAt(time.Hour), b.parkedAt(4*time.Hour)
 	b.byHand(2 * time.Hour)
 	b.at(3*time.Hour, lifecycle.ActionRetryStage)
 	b.byHand(5 * time.Hour)
@@ -101,7 +102,7 @@ func TestARetryBeforeTheMachineIsThereWaits(t *testing.T) {
 	b := setup(t, lifecycle.ModeDeprovision)
 	b.site.facts.BMCID = ""
 	b.at(time.Hour, lifecycle.ActionRetryStage)
-	p := b.parked(2 * time.Hour)
+	p := b.parkedAt(2 * time.Hour)
 	b.byHand(3 * time.Hour)
 	b.at(4*time.Hour, lifecycle.ActionRetryStage)
 	b.byHand(5 * time.Hour)
@@ -116,8 +117,8 @@ func TestFirmwareThatBootsItsDisk(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeDeprovision)
 	b.site.net.diskOnly = true
-	p := b.parked(time.Hour)
-	b.env.RegisterDelayedCallback(func() { b.site.net.diskOnly = false }, time.Hour)
+	p := b.parkedAt(time.Hour)
+	b.After(time.Hour, func() { b.site.net.diskOnly = false })
 	b.at(2*time.Hour, lifecycle.ActionRetryStage)
 	require.Equal(t, lifecycle.JobCompleted, b.run())
 	require.Equal(t, lifecycle.StageBootEraser, p.Failure.Stage)
@@ -141,15 +142,15 @@ func TestABrokenSystemIsErasedToo(t *testing.T) {
 func TestAScrubThatARebootTookAwayRunsAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeDeprovision)
-	b.site.fail["gpu.scrub"] = []error{failure(lifecycle.FailNodeTaskUncertain), failure(lifecycle.FailNodeTaskUncertain)}
+	b.site.fail["gpu.scrub"] = []error{stagetest.Failure(lifecycle.FailNodeTaskUncertain), stagetest.Failure(lifecycle.FailNodeTaskUncertain)}
 	require.Equal(t, lifecycle.JobCompleted, b.run())
 	require.Equal(t, 3, b.count("gpu.scrub"))
 
 	b = setup(t, lifecycle.ModeDeprovision)
 	for range 4 {
-		b.site.fail["gpu.scrub"] = append(b.site.fail["gpu.scrub"], failure(lifecycle.FailNodeTaskUncertain))
+		b.site.fail["gpu.scrub"] = append(b.site.fail["gpu.scrub"], stagetest.Failure(lifecycle.FailNodeTaskUncertain))
 	}
-	p := b.parked(time.Hour)
+	p := b.parkedAt(time.Hour)
 	b.at(2*time.Hour, lifecycle.ActionRetryStage)
 	require.Equal(t, lifecycle.JobCompleted, b.run())
 	require.Equal(t, lifecycle.FailNodeTaskUncertain, p.Failure.Class, "not for ever")
@@ -160,10 +161,10 @@ func TestAScrubThatARebootTookAwayRunsAgain(t *testing.T) {
 func TestADiskThatDoesNotProveClean(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeDeprovision)
-	b.site.fail["node.validate"] = []error{failure(lifecycle.FailNodeUnhealthy)}
+	b.site.fail["node.validate"] = []error{stagetest.Failure(lifecycle.FailNodeUnhealthy)}
 	b.site.unproven = []string{"step node.validate/disks_blank: sda is not blank"}
-	p := b.parked(time.Hour)
-	b.env.RegisterDelayedCallback(func() { b.site.unproven = nil }, time.Hour)
+	p := b.parkedAt(time.Hour)
+	b.After(time.Hour, func() { b.site.unproven = nil })
 	b.at(2*time.Hour, lifecycle.ActionRetryStage)
 	require.Equal(t, lifecycle.JobCompleted, b.run())
 	require.Equal(t, lifecycle.FailScrubUnverified, p.Failure.Class)
@@ -176,7 +177,7 @@ func TestADiskThatDoesNotProveClean(t *testing.T) {
 func TestARestartCleanBeginsAnew(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeDeprovision)
-	b.site.fail["gpu.scrub"] = []error{failure(lifecycle.FailScrubUnverified)}
+	b.site.fail["gpu.scrub"] = []error{stagetest.Failure(lifecycle.FailScrubUnverified)}
 	b.at(time.Hour, lifecycle.ActionRestartClean)
 	require.Equal(t, lifecycle.JobCompleted, b.run())
 	require.Equal(t, 1, b.count("disarm"))
@@ -191,11 +192,11 @@ func TestAMachineThatWasTakenAwayIsLeftAlone(t *testing.T) {
 	for _, again := range []lifecycle.Action{lifecycle.ActionRetryStage, lifecycle.ActionResume, lifecycle.ActionRerun} {
 		for _, call := range []string{"node.drain", "gpu.scrub", "node.validate"} {
 			b := setup(t, lifecycle.ModeDeprovision)
-			b.site.fail[call] = []error{failure(lifecycle.FailConfiguration)}
+			b.site.fail[call] = []error{stagetest.Failure(lifecycle.FailConfiguration)}
 			var before string
-			b.env.RegisterDelayedCallback(func() { b.site.facts.Status, before = lifecycle.NodeRetired, b.calls() }, time.Hour)
+			b.After(time.Hour, func() { b.site.facts.Status, before = lifecycle.NodeRetired, b.calls() })
 			b.at(2*time.Hour, again)
-			p := b.parked(3 * time.Hour)
+			p := b.parkedAt(3 * time.Hour)
 			b.at(4*time.Hour, lifecycle.ActionCancel)
 			require.Equal(t, lifecycle.JobCancelled, b.run())
 			require.Equal(t, lifecycle.FailStateDisagreement, p.Failure.Class, "%s after %s", again, call)

@@ -12,6 +12,7 @@ import (
 	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 
 // network is what a PXE node boots from.
@@ -63,7 +64,7 @@ func (w *site) WaitForSystem(_ context.Context, in nodestateact.SystemIn) (contr
 	}
 	f, err := does(w, "system:"+string(in.Purpose), func() contract.SystemFacts { return w.system(in) })
 	if err == nil && !f.Done {
-		err = failure(in.Class)
+		err = stagetest.Failure(in.Class)
 	}
 	return f, err
 }
@@ -79,20 +80,18 @@ func (w *site) ReplaceHardware(_ context.Context, in nodestateact.HardwareIn) (c
 }
 
 // asked changes the request of the job.
-func (b *bundle) asked(change func(*contract.DecommissionInput)) *bundle {
-	b.t.Helper()
+func (b *fixture) asked(change func(*contract.DecommissionInput)) *fixture {
+	b.T.Helper()
 	var in contract.DecommissionInput
-	require.NoError(b.t, json.Unmarshal(b.store.snap.Input, &in))
+	require.NoError(b.T, json.Unmarshal(b.Store.Snapshot().Input, &in))
 	change(&in)
-	raw, err := json.Marshal(in)
-	require.NoError(b.t, err)
-	b.store.snap.Input = raw
+	b.SetRequest(in)
 	return b
 }
 
 // byHand restarts the machine after d, as a person does.
-func (b *bundle) byHand(d time.Duration) {
-	b.env.RegisterDelayedCallback(func() { b.site.restart() }, d)
+func (b *fixture) byHand(d time.Duration) {
+	b.After(d, func() { b.site.restart() })
 }
 
 func pxeModes() []lifecycle.DecommissionMode {

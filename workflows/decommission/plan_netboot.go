@@ -7,91 +7,80 @@ import (
 	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage/plan"
 )
 
 // The plan's rows of what only PXE nodes have.
 
-func (p *planner) netboot() nodestateact.NetbootPlan {
-	if p.known.PXE == nil {
+func (p *predictor) netboot() nodestateact.NetbootPlan {
+	if p.node.PXE == nil {
 		return nodestateact.NetbootPlan{}
 	}
-	return *p.known.PXE
+	return *p.node.PXE
 }
 
-func (p *planner) withoutAgentPXE(then ...string) contract.PlanRow {
-	why := "the agent cannot be asked: " + p.silent()
+func (p *predictor) withoutAgentPXE(then ...string) contract.PlanRow {
+	why := "the agent cannot be asked: " + p.unreachableReason()
 	switch {
-	case p.s.Node.BMCID == "":
-		row := runs(then...)
+	case p.State.Node.BMCID == "":
+		row := plan.Runs(then...)
 		row.Why = why + "; the restart that follows ends what runs on the node"
 		return row
 	case p.bmc.Failure != nil:
-		return fails(*p.bmc.Failure)
+		return plan.Fails(*p.bmc.Failure)
 	}
-	row := runs(append([]string{"switch the machine off and have it confirmed"}, then...)...)
+	row := plan.Runs(append([]string{"switch the machine off and have it confirmed"}, then...)...)
 	row.Why = why
 	return row
 }
 
 // restarts is the step that starts the machine anew; a person's where no BMC is
 // known.
-func (p *planner) restarts(row contract.PlanRow) contract.PlanRow {
+func (p *predictor) restarts(row contract.PlanRow) contract.PlanRow {
 	switch {
-	case p.s.Node.BMCID != "" && p.bmc.Failure != nil:
-		return fails(*p.bmc.Failure)
-	case p.s.Node.BMCID == "":
-		row.Would, row.NeedsHuman, row.Why = contract.WouldWait, true, "Slipway knows no BMC of the machine: the job parks until somebody has restarted it by hand and retries the stage"
+	case p.State.Node.BMCID != "" && p.bmc.Failure != nil:
+		return plan.Fails(*p.bmc.Failure)
+	case p.State.Node.BMCID == "":
+		row.Planned, row.NeedsHuman, row.Why = contract.PlannedWait, true, "Slipway knows no BMC of the machine: the job parks until somebody has restarted it by hand and retries the stage"
 	default:
 		row.Steps = append([]string{"power cycle the machine at its BMC"}, row.Steps...)
 	}
 	return row
 }
 
-func planEraser(p *planner) contract.PlanRow {
-	if why := eraserNeedless(&p.s); why != "" {
-		return skips(why)
-	}
+func (p *predictor) bootEraser() contract.PlanRow {
 	if f := p.netboot().EraseFails; f != nil {
-		return fails(*f)
+		return plan.Fails(*f)
 	}
-	return p.restarts(runs("boot install workflow "+p.netboot().Erase+" from the network, into memory", "wait for the agent of that system to enrol"))
+	return p.restarts(plan.Runs("boot install workflow "+p.netboot().Erase+" from the network, into memory", "wait for the agent of that system to enrol"))
 }
 
-func planLiveScrub(p *planner) contract.PlanRow {
-	if why := spared(&p.s); why != "" {
-		return skips(why)
-	}
-	row := runs("erase every disk that the live system sees, that of the installed system too", "reset the GPUs and check their memory",
+func (p *predictor) scrubLive() contract.PlanRow {
+	row := plan.Runs("erase every disk that the live system sees, that of the installed system too", "reset the GPUs and check their memory",
 		"have the firmware overwrite the memory at the next boot")
-	if len(p.known.Disks) > 0 {
-		row.Seen = "last listed: " + strings.Join(p.known.Disks, ", ")
+	if len(p.node.Disks) > 0 {
+		row.Observed = "last listed: " + strings.Join(p.node.Disks, ", ")
 	}
 	return row
 }
 
-func planLiveValidate(p *planner) contract.PlanRow {
-	if why := spared(&p.s); why != "" {
-		return skips(why)
-	}
-	return p.restarts(runs("have the agent of the live system prove the disks blank and the hardware as its SKU says", "sign the certificate"))
+func (p *predictor) validateLive() contract.PlanRow {
+	return p.restarts(plan.Runs("have the agent of the live system prove the disks blank and the hardware as its SKU says", "sign the certificate"))
 }
 
-func planSwitchOff(p *planner) contract.PlanRow {
-	if why := unswitchable(&p.s); why != "" {
-		return skips(why)
-	}
+func (p *predictor) powerOff() contract.PlanRow {
 	if p.bmc.Failure != nil {
-		return fails(*p.bmc.Failure)
+		return plan.Fails(*p.bmc.Failure)
 	}
-	return runs("switch the machine off and have its BMC confirm it")
+	return plan.Runs("switch the machine off and have its BMC confirm it")
 }
 
-func planHardware(p *planner) contract.PlanRow {
+func (p *predictor) replaceHardware() contract.PlanRow {
 	h := p.netboot().Hardware
 	if len(h.MACs) == 0 {
-		return contract.PlanRow{Would: contract.WouldWait, NeedsHuman: true, Why: "no hardware is planned: the job waits until somebody names it (slipway node replace-hardware)"}
+		return contract.PlanRow{Planned: contract.PlannedWait, NeedsHuman: true, Why: "no hardware is planned: the job waits until somebody names it (slipway node replace-hardware)"}
 	}
-	row := runs("put the node on the hardware " + strings.Join(h.MACs, ", "))
+	row := plan.Runs("put the node on the hardware " + strings.Join(h.MACs, ", "))
 	if h.Serial != "" {
 		row.Steps[0] += ", serial number " + h.Serial
 	}
@@ -101,17 +90,17 @@ func planHardware(p *planner) contract.PlanRow {
 	return row
 }
 
-func planBoot(p *planner) contract.PlanRow {
-	moved := p.s.Request.Disks == diskMoved
+func (p *predictor) bootHardware() contract.PlanRow {
+	moved := p.State.Request.Disks == diskMoved
 	if h := p.netboot().Hardware; len(h.MACs) > 0 {
 		moved = h.Moved
 	}
-	row := runs("start the machine", "wait for its agent in a fresh boot")
+	row := plan.Runs("start the machine", "wait for its agent in a fresh boot")
 	if !moved {
 		if f := p.netboot().InstallFails; f != nil {
-			return fails(*f)
+			return plan.Fails(*f)
 		}
-		row = runs(fmt.Sprintf("install it by workflow %s", p.netboot().Install), "wait for its agent to enrol")
+		row = plan.Runs(fmt.Sprintf("install it by workflow %s", p.netboot().Install), "wait for its agent to enrol")
 	}
 	row.Steps = append(row.Steps, "compare its report with the SKU", "make the node "+string(lifecycle.NodeActive))
 	return row

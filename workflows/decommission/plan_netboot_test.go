@@ -8,6 +8,7 @@ import (
 	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 
 // onTheNetwork is a PXE node in service whose workflows are assigned.
@@ -25,31 +26,31 @@ func TestThePlanOfAPXENode(t *testing.T) {
 	t.Parallel()
 	p := plan(t, onTheNetwork(lifecycle.NodeActive), lifecycle.ModeDeprovision, nil)
 	require.False(t, p.NeedsHuman)
-	require.Contains(t, row(t, p, lifecycle.StageBootEraser).Steps, "boot install workflow eraser from the network, into memory")
-	require.Equal(t, "power cycle the machine at its BMC", row(t, p, lifecycle.StageBootEraser).Steps[0])
-	require.Contains(t, row(t, p, lifecycle.StageRetireNode).Steps[0], "for good")
+	require.Contains(t, stagetest.Row(t, p, lifecycle.StageBootEraser).Steps, "boot install workflow eraser from the network, into memory")
+	require.Equal(t, "power cycle the machine at its BMC", stagetest.Row(t, p, lifecycle.StageBootEraser).Steps[0])
+	require.Contains(t, stagetest.Row(t, p, lifecycle.StageRetireNode).Steps[0], "for good")
 
 	l := onTheNetwork(lifecycle.NodeDeprovisioning)
 	l.known.Facts.BMCID = ""
 	p = plan(t, l, lifecycle.ModeDeprovision, nil)
-	require.Equal(t, contract.WouldBeDone, row(t, p, lifecycle.StageDisableNode).Would)
-	require.Equal(t, contract.WouldWait, row(t, p, lifecycle.StageBootEraser).Would)
-	require.Contains(t, row(t, p, lifecycle.StageValidateClean).Why, "by hand")
+	require.Equal(t, contract.PlannedDone, stagetest.Row(t, p, lifecycle.StageDisableNode).Planned)
+	require.Equal(t, contract.PlannedWait, stagetest.Row(t, p, lifecycle.StageBootEraser).Planned)
+	require.Contains(t, stagetest.Row(t, p, lifecycle.StageValidateClean).Why, "by hand")
 	require.True(t, p.NeedsHuman)
 	require.Contains(t, p.Summary, "would wait for a person at "+lifecycle.StageBootEraser)
-	require.Equal(t, contract.WouldSkip, row(t, p, lifecycle.StagePowerOff).Would)
+	require.Equal(t, contract.PlannedSkip, stagetest.Row(t, p, lifecycle.StagePowerOff).Planned)
 
 	l = onTheNetwork(lifecycle.NodeActive)
 	l.known.PXE.EraseFails = &contract.Failure{Class: lifecycle.FailConfiguration, Message: "the node has no erase workflow"}
 	p = plan(t, l, lifecycle.ModeDeprovision, nil)
 	require.True(t, p.NeedsHuman)
-	require.Equal(t, lifecycle.FailConfiguration, row(t, p, lifecycle.StageBootEraser).Failure.Class)
+	require.Equal(t, lifecycle.FailConfiguration, stagetest.Row(t, p, lifecycle.StageBootEraser).Failure.Class)
 
 	l = onTheNetwork(lifecycle.NodeActive)
 	l.known.Facts.Agent = contract.AgentSilent
 	p = plan(t, l, lifecycle.ModeDeprovision, nil)
 	require.False(t, p.NeedsHuman, "nothing of the installed system is needed")
-	require.Equal(t, []string{"switch the machine off and have it confirmed"}, row(t, p, lifecycle.StageDrainNode).Steps)
+	require.Equal(t, []string{"switch the machine off and have it confirmed"}, stagetest.Row(t, p, lifecycle.StageDrainNode).Steps)
 }
 
 // TestThePlanOfAMigration shows the hardware that is planned, or that the job
@@ -58,28 +59,28 @@ func TestThePlanOfAMigration(t *testing.T) {
 	t.Parallel()
 	p := plan(t, onTheNetwork(lifecycle.NodeActive), lifecycle.ModeMigrate, nil)
 	for _, stage := range []string{lifecycle.StageBootEraser, lifecycle.StageScrubGPU, lifecycle.StageValidateClean} {
-		require.Equal(t, contract.WouldSkip, row(t, p, stage).Would, stage)
+		require.Equal(t, contract.PlannedSkip, stagetest.Row(t, p, stage).Planned, stage)
 	}
-	require.Equal(t, contract.WouldWait, row(t, p, lifecycle.StageReplaceHardware).Would)
+	require.Equal(t, contract.PlannedWait, stagetest.Row(t, p, lifecycle.StageReplaceHardware).Planned)
 	require.True(t, p.NeedsHuman)
 	require.Regexp(t, `would wait for a person at replace_hardware\. No hardware is planned`, p.Summary)
-	require.Equal(t, "install it by workflow ubuntu", row(t, p, lifecycle.StageBootHardware).Steps[0])
+	require.Equal(t, "install it by workflow ubuntu", stagetest.Row(t, p, lifecycle.StageBootHardware).Steps[0])
 
 	l := onTheNetwork(lifecycle.NodeActive)
 	l.known.PXE.Hardware = contract.HardwareFacts{MACs: []string{"02:00:00:00:00:02"}, Serial: "S2", Moved: true}
 	planned := plan(t, l, lifecycle.ModeMigrate, nil)
 	require.NotEqual(t, p.Hash, planned.Hash)
-	require.Equal(t, []string{"put the node on the hardware 02:00:00:00:00:02, serial number S2"}, row(t, planned, lifecycle.StageReplaceHardware).Steps)
-	require.NotContains(t, row(t, planned, lifecycle.StageBootHardware).Steps[0], "install")
+	require.Equal(t, []string{"put the node on the hardware 02:00:00:00:00:02, serial number S2"}, stagetest.Row(t, planned, lifecycle.StageReplaceHardware).Steps)
+	require.NotContains(t, stagetest.Row(t, planned, lifecycle.StageBootHardware).Steps[0], "install")
 	require.False(t, planned.NeedsHuman)
 
 	l = onTheNetwork(lifecycle.NodeActive)
 	l.named = &contract.HardwareFacts{MACs: []string{"02:00:00:00:00:03"}}
 	named := plan(t, l, lifecycle.ModeMigrate, nil)
-	require.Equal(t, "put the node on the hardware 02:00:00:00:00:03", row(t, named, lifecycle.StageReplaceHardware).Steps[0])
+	require.Equal(t, "put the node on the hardware 02:00:00:00:00:03", stagetest.Row(t, named, lifecycle.StageReplaceHardware).Steps[0])
 	require.Equal(t, "The job would run to its end.", named.Summary)
 
 	l = onTheNetwork(lifecycle.NodeActive)
 	l.known.PXE.InstallFails = &contract.Failure{Class: lifecycle.FailConfiguration, Message: "it brings no agent"}
-	require.Equal(t, contract.WouldFail, row(t, plan(t, l, lifecycle.ModeMigrate, nil), lifecycle.StageBootHardware).Would)
+	require.Equal(t, contract.PlannedFail, stagetest.Row(t, plan(t, l, lifecycle.ModeMigrate, nil), lifecycle.StageBootHardware).Planned)
 }

@@ -2,22 +2,19 @@ package decommission_test
 
 import (
 	"context"
-	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
-	"go.temporal.io/sdk/testsuite"
 
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
-	"github.com/slipway-cloud/slipway/activities/projection"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/decommission"
+	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 
 // looker answers the looks of a plan.
@@ -52,7 +49,7 @@ func inService() *looker {
 	at := time.Now()
 	return &looker{
 		known: nodestateact.DecommissionPlan{
-			Facts: contract.LeavingFacts{
+			Facts: contract.DecommissionFacts{
 				Status: lifecycle.NodeActive, Hostname: "gpu-1", SystemID: "abc123", BMCID: "bmc_1", Agent: contract.AgentAlive, LastBeat: &at, BootID: "b",
 			},
 			Disks: []string{"nvme0n1 S1"}, GPUs: 8, Deletes: []string{"bmc/login"},
@@ -66,33 +63,15 @@ func inService() *looker {
 
 func plan(t *testing.T, l *looker, mode lifecycle.DecommissionMode, snap *contract.Snapshot) contract.Plan {
 	t.Helper()
-	var suite testsuite.WorkflowTestSuite
-	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
-	env := suite.NewTestWorkflowEnvironment()
-	env.RegisterActivity(l)
-	in := contract.DecommissionPlanInput{Job: contract.JobInput{Kind: contract.DecommissionKind(mode), NodeID: "node_1", SiteID: "site_1"}, Hardware: l.named}
+	h := stagetest.New(t, decommission.Decommission, contract.DecommissionKind(mode), nil, l)
+	in := contract.DecommissionPlanInput{Job: h.In, Hardware: l.named}
 	if snap != nil {
-		in.Job.JobID = "job_1"
-		env.RegisterActivity(&projection.Activities{Store: &memory{snap: *snap}})
+		h.Store.Update(func(s *contract.Snapshot) { *s = *snap })
 	} else {
+		in.Job.JobID = ""
 		in.Request = &contract.DecommissionInput{Mode: mode, NodeID: "node_1", Hostname: "gpu-1", GraceSeconds: 60, Disks: l.disks}
 	}
-	env.ExecuteWorkflow(decommission.Plan, in)
-	require.NoError(t, env.GetWorkflowError())
-	var p contract.Plan
-	require.NoError(t, env.GetWorkflowResult(&p))
-	return p
-}
-
-func row(t *testing.T, p contract.Plan, stage string) contract.PlanRow {
-	t.Helper()
-	for _, r := range p.Rows {
-		if r.Stage == stage {
-			return r
-		}
-	}
-	require.Fail(t, "no row", stage)
-	return contract.PlanRow{}
+	return h.Plan(decommission.Plan, in)
 }
 
 // TestAPlanHasARowForEachStageOfItsMode, in the mode's order, and equal facts
@@ -109,7 +88,7 @@ func TestAPlanHasARowForEachStageOfItsMode(t *testing.T) {
 		var names []string
 		for _, r := range p.Rows {
 			names = append(names, r.Stage)
-			require.NotEqual(t, contract.WouldFail, r.Would, "%s %s: %+v", info.Mode, r.Stage, r.Failure)
+			require.NotEqual(t, contract.PlannedFail, r.Planned, "%s %s: %+v", info.Mode, r.Stage, r.Failure)
 		}
 		require.Equal(t, info.Stages, names)
 		require.Equal(t, info.Mode == lifecycle.ModeMigrate, p.NeedsHuman, "%s: only new hardware is a person's to name", info.Mode)
@@ -137,7 +116,7 @@ func TestWhatChangesAPlan(t *testing.T) {
 			l.bmc.Failure = &contract.Failure{Class: lifecycle.FailBMCAuthRejected, Message: "stopped"}
 		},
 		"not ours any more": func(l *looker) {
-			l.region.MachineFails = &contract.Failure{Class: lifecycle.FailStateDisagreement, Message: "another's"}
+			l.region.MachineFailure = &contract.Failure{Class: lifecycle.FailStateDisagreement, Message: "another's"}
 		},
 		"the secret is shared now": func(l *looker) { l.known.Deletes = nil },
 		"retired":                  func(l *looker) { l.known.Facts.Status = lifecycle.NodeRetired },
@@ -155,20 +134,20 @@ func TestAPlanSaysWhereTheJobWouldPark(t *testing.T) {
 	l.known.Facts.Agent = contract.AgentSilent
 	p := plan(t, l, lifecycle.ModeRetire, nil)
 	require.True(t, p.NeedsHuman)
-	require.Equal(t, lifecycle.FailNodeTask, row(t, p, lifecycle.StageDrainNode).Failure.Class)
+	require.Equal(t, lifecycle.FailNodeTask, stagetest.Row(t, p, lifecycle.StageDrainNode).Failure.Class)
 	p = plan(t, l, lifecycle.ModeFull, nil)
-	require.Equal(t, contract.WouldSkip, row(t, p, lifecycle.StageScrubGPU).Would)
-	require.Contains(t, row(t, p, lifecycle.StageDrainNode).Steps, "switch the machine off and have it confirmed")
+	require.Equal(t, contract.PlannedSkip, stagetest.Row(t, p, lifecycle.StageScrubGPU).Planned)
+	require.Contains(t, stagetest.Row(t, p, lifecycle.StageDrainNode).Steps, "switch the machine off and have it confirmed")
 
 	l = inService()
 	l.region.Machine.Status = "Ready"
 	p = plan(t, l, lifecycle.ModeFull, nil)
-	require.Equal(t, lifecycle.FailScrubUnverified, row(t, p, lifecycle.StageReleaseMAAS).Failure.Class, "nothing proves that its disks were erased")
+	require.Equal(t, lifecycle.FailScrubUnverified, stagetest.Row(t, p, lifecycle.StageReleaseMAAS).Failure.Class, "nothing proves that its disks were erased")
 
 	l = inService()
 	l.away = true
 	p = plan(t, l, lifecycle.ModeFull, nil)
-	require.Equal(t, contract.WouldUnknown, row(t, p, lifecycle.StageReleaseMAAS).Would)
+	require.Equal(t, contract.PlannedUnknown, stagetest.Row(t, p, lifecycle.StageReleaseMAAS).Planned)
 }
 
 // TestThePlanOfALiveJob shows what is behind it as done.
@@ -176,15 +155,15 @@ func TestThePlanOfALiveJob(t *testing.T) {
 	t.Parallel()
 	snap := contract.Snapshot{
 		Status: lifecycle.JobFailedManual, Stage: lifecycle.StageScrubGPU, Input: []byte(`{"mode": "soft_reset", "node_id": "node_1"}`),
-		Stages: []contract.StageRow{
-			{Ordinal: 1, Name: lifecycle.StageDisableNode, State: contract.StageSucceeded}, {Ordinal: 2, Name: lifecycle.StageForceRelease, State: contract.StageSkipped},
-			{Ordinal: 3, Name: lifecycle.StageDrainNode, State: contract.StageSucceeded}, {Ordinal: 4, Name: lifecycle.StageCleanupStorage, State: contract.StageSucceeded},
-			{Ordinal: 5, Name: lifecycle.StageScrubGPU, State: contract.StageFailed},
+		Stages: []lifecycle.StageRow{
+			{Ordinal: 1, Name: lifecycle.StageDisableNode, State: lifecycle.StageSucceeded}, {Ordinal: 2, Name: lifecycle.StageForceRelease, State: lifecycle.StageSkipped},
+			{Ordinal: 3, Name: lifecycle.StageDrainNode, State: lifecycle.StageSucceeded}, {Ordinal: 4, Name: lifecycle.StageCleanupStorage, State: lifecycle.StageSucceeded},
+			{Ordinal: 5, Name: lifecycle.StageScrubGPU, State: lifecycle.StageFailed},
 		},
 	}
 	p := plan(t, inService(), lifecycle.ModeSoftReset, &snap)
-	require.Equal(t, contract.WouldBeDone, row(t, p, lifecycle.StageDrainNode).Would)
-	require.Equal(t, contract.WouldRun, row(t, p, lifecycle.StageScrubGPU).Would)
+	require.Equal(t, contract.PlannedDone, stagetest.Row(t, p, lifecycle.StageDrainNode).Planned)
+	require.Equal(t, contract.PlannedRun, stagetest.Row(t, p, lifecycle.StageScrubGPU).Planned)
 	snap.Status = lifecycle.JobCompleted
 	require.Contains(t, plan(t, inService(), lifecycle.ModeSoftReset, &snap).Summary, "ended")
 }

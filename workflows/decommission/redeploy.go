@@ -13,7 +13,7 @@ import (
 )
 
 // The second half of a reimage: the onboarding's own activities install the
-// machine anew, with an enrolment token of its own, under the same node record.
+// machine again, with an enrolment token of its own, under the same node record.
 
 // deployMargin is what the abort of a deployment that hangs needs.
 const (
@@ -22,12 +22,12 @@ const (
 )
 
 func redeploy(ctx workflow.Context, s *State) error {
-	if s.Deploy.Over {
+	if s.Deploy.Completed {
 		return nil
 	}
 	s.Deploy.Attempt = max(s.Deploy.Attempt, 1)
 	if s.Deploy.Outcome != "" && s.Deploy.Outcome != contract.DeployOK {
-		if err := anew(ctx, s); err != nil {
+		if err := releaseFailedDeployment(ctx, s); err != nil {
 			return err
 		}
 	}
@@ -36,18 +36,18 @@ func redeploy(ctx workflow.Context, s *State) error {
 			return err
 		}
 	}
-	s.Deploy.Over = true
+	s.Deploy.Completed = true
 	return nil
 }
 
-// anew brings a machine whose deployment failed back to Ready.
-func anew(ctx workflow.Context, s *State) error {
-	in := maasact.ReleaseIn{MachineIn: s.machineIn(lifecycle.StageReleaseMAAS), OnlyOurs: true, Begun: true}
+// releaseFailedDeployment brings a machine whose deployment failed back to Ready.
+func releaseFailedDeployment(ctx workflow.Context, s *State) error {
+	in := maasact.ReleaseIn{MachineIn: s.machineIn(lifecycle.StageReleaseMAAS), OnlyOurs: true, DeployStarted: true}
 	f, err := stage.Do(ctx, stage.KindPoll, "release the failed deployment", maas.ReturnToReady, in)
 	if err != nil {
 		return err
 	}
-	s.saw(f)
+	s.recordMachine(f)
 	s.Deploy = Deployment{Attempt: s.Deploy.Attempt + 1}
 	return nil
 }
@@ -59,11 +59,11 @@ func prepare(ctx workflow.Context, s *State) error {
 	if err != nil {
 		return err
 	}
-	s.saw(f)
+	s.recordMachine(f)
 	if f.Status != "Ready" {
 		return nil
 	}
-	ref := s.ref(lifecycle.StageReleaseMAAS)
+	ref := s.Job.At(lifecycle.StageReleaseMAAS)
 	disks := maasact.StorageIn{JobRef: ref, SystemID: s.Node.SystemID, Rule: s.Config.Profile.BootDisk, Layout: s.Config.Profile.StorageLayout}
 	if _, err := stage.Do(ctx, stage.KindMAASCall, "boot disk and layout", maas.ConfigureStorage, disks); err != nil {
 		return err
@@ -80,8 +80,8 @@ func prepare(ctx workflow.Context, s *State) error {
 
 func renderAgain(ctx workflow.Context, s *State) error {
 	in := nodeact.RenderIn{
-		JobRef: s.ref(lifecycle.StageReleaseMAAS), Hostname: s.Node.Hostname, Profile: s.Config.Profile, Site: s.Config.Site,
-		Attempt: s.Deploy.Attempt, Known: s.UserData, InUse: s.Machine.Status == "Deploying" || s.Machine.Status == "Deployed",
+		JobRef: s.Job.At(lifecycle.StageReleaseMAAS), Hostname: s.Node.Hostname, Profile: s.Config.Profile, Site: s.Config.Site,
+		Attempt: s.Deploy.Attempt, Existing: s.UserData, InUse: s.Machine.Status == "Deploying" || s.Machine.Status == "Deployed",
 	}
 	ud, err := stage.Do(ctx, stage.KindLocalWork, "token, host key, user-data", node.RenderCloudInit, in)
 	if err == nil {
@@ -92,12 +92,12 @@ func renderAgain(ctx workflow.Context, s *State) error {
 
 func deployAgain(ctx workflow.Context, s *State) error {
 	in := maasact.DeployIn{
-		JobRef: s.ref(lifecycle.StageReleaseMAAS), SystemID: s.Node.SystemID, Profile: s.Config.Profile,
+		JobRef: s.Job.At(lifecycle.StageReleaseMAAS), SystemID: s.Node.SystemID, Profile: s.Config.Profile,
 		UserDataRef: s.UserData.Ref, Attempt: s.Deploy.Attempt,
 	}
 	f, err := stage.Do(ctx, stage.KindMAASCall, "deploy "+s.Config.Profile.DistroSeries, maas.DeployMachine, in)
 	if err == nil {
-		s.saw(f)
+		s.recordMachine(f)
 	}
 	return err
 }
@@ -105,16 +105,13 @@ func deployAgain(ctx workflow.Context, s *State) error {
 // waitInstalled gives up a deployment that hangs; why one failed is asked of
 // MAAS, as in an onboarding.
 func waitInstalled(ctx workflow.Context, s *State) error {
-	until := workflow.Now(ctx).Add(deployLimit)
-	if last := stage.DeadlineAt(ctx).Add(-deployMargin); until.After(last) {
-		until = last
-	}
+	until := stage.Within(ctx, deployLimit, deployMargin)
 	at := s.machineIn(lifecycle.StageReleaseMAAS)
 	f, err := stage.Do(ctx, stage.KindPoll, "wait for Deployed", maas.WaitForDeployed, maasact.WaitDeployedIn{MachineIn: at, Attempt: s.Deploy.Attempt, Until: until})
 	if err != nil {
 		return err
 	}
-	s.saw(f.MachineFacts)
+	s.recordMachine(f.MachineFacts)
 	if s.Deploy.Outcome = f.Outcome; f.Outcome == contract.DeployOK {
 		return nil
 	}
@@ -142,11 +139,11 @@ func logIn(ctx workflow.Context, s *State) error {
 	if err != nil {
 		return err
 	}
-	s.saw(f)
+	s.recordMachine(f)
 	if s.Config.Site.SSHKeyRef == "" {
 		return nil
 	}
-	in := nodeact.SSHIn{JobRef: s.ref(at), Site: s.Config.Site, IPs: s.Machine.IPs, Poll: s.Config.Profile.PollInterval, Until: workflow.Now(ctx).Add(sshPatience)}
+	in := nodeact.SSHIn{JobRef: s.Job.At(at), Site: s.Config.Site, IPs: s.Machine.IPs, Poll: s.Config.Profile.PollInterval, Until: workflow.Now(ctx).Add(sshPatience)}
 	_, err = stage.Do(ctx, stage.KindPoll, "log in by SSH and ask cloud-init", node.CheckSSHSeed, in)
 	return err
 }
@@ -160,7 +157,7 @@ const sshPatience = 8 * time.Minute
 func waitEnrolled(ctx workflow.Context, s *State) error {
 	const at = lifecycle.StageReleaseMAAS
 	in := nodeact.WaitAgentIn{
-		JobRef: s.ref(at), SKU: s.Config.SKU, Poll: s.Config.Profile.PollInterval, After: s.UserData.IssuedAt,
+		JobRef: s.Job.At(at), SKU: s.Config.SKU, Poll: s.Config.Profile.PollInterval, After: s.UserData.IssuedAt,
 		UserDataRef: s.UserData.Ref, Until: stage.DeadlineAt(ctx),
 	}
 	f, err := stage.Do(ctx, stage.KindPoll, "wait for enrolment and health", node.WaitForAgent, in)
@@ -168,38 +165,6 @@ func waitEnrolled(ctx workflow.Context, s *State) error {
 		return err
 	}
 	s.Agent = f
-	_, err = stage.Do(ctx, stage.KindLocalWork, "discard the sealed user-data", node.DiscardUserData, s.ref(at))
+	_, err = stage.Do(ctx, stage.KindLocalWork, "discard the sealed user-data", node.DiscardUserData, s.Job.At(at))
 	return err
-}
-
-// takeBackDeployment releases the machine where this job has deployed it, and
-// shuts out the agent that it installed. What carries no mark of this job is
-// left alone.
-func takeBackDeployment(ctx workflow.Context, s *State) error {
-	const at = lifecycle.StageReleaseMAAS
-	f, err := stage.Do(ctx, stage.KindMAASCall, "observe the machine", maas.ObserveMachine, s.machineIn(at))
-	if err != nil {
-		return err
-	}
-	if !f.Foreign && f.Status != "absent" {
-		in := maasact.ReleaseIn{MachineIn: s.machineIn(at), OnlyOurs: true, Begun: true}
-		if _, err := stage.Do(ctx, stage.KindPoll, "release what this job deployed", maas.ReturnToReady, in); err != nil {
-			return err
-		}
-	}
-	// Rendered before anything carries a mark, so always.
-	_, err = stage.Do(ctx, stage.KindLocalWork, "revoke token, discard user-data", node.RevokeBootstrap, s.ref(at))
-	return err
-}
-
-// deploymentRemains proves takeBackDeployment.
-func deploymentRemains(ctx workflow.Context, s *State) (string, error) {
-	if s.full() {
-		return "", nil
-	}
-	f, err := stage.Do(ctx, stage.KindMAASCall, "no deployment of this job is left", maas.ObserveMachine, s.machineIn(lifecycle.StageReleaseMAAS))
-	if err != nil || f.Foreign || f.Status == "absent" {
-		return "", err
-	}
-	return "machine " + s.Node.SystemID + " is still " + f.Status + " for this job", nil
 }

@@ -16,7 +16,7 @@ import (
 func loadSite(ctx workflow.Context, s *State) error {
 	const at = lifecycle.StageLoadSite
 	if s.Request.Mode == lifecycle.ModeReimage {
-		in := maasact.LoadSiteIn{JobRef: s.ref(at), Request: contract.OnboardingInput{
+		in := maasact.LoadSiteIn{JobRef: s.Job.At(at), Request: contract.OnboardingInput{
 			SiteID: s.Job.SiteID, ProfileID: s.Config.ProfileID, SKUID: s.Config.SKUID, Hostname: s.Node.Hostname, BMCID: s.Node.BMCID,
 		}}
 		f, err := stage.Do(ctx, stage.KindMAASCall, "read site, profile, SKU", maas.LoadSiteConfig, in)
@@ -24,18 +24,18 @@ func loadSite(ctx workflow.Context, s *State) error {
 			return err
 		}
 		s.Config.Site, s.Config.Profile, s.Config.SKU = f.Site, f.Profile, f.SKU
-	} else if _, err := stage.Do(ctx, stage.KindMAASCall, "ask MAAS for what it allows", maas.ProbeRegion, s.ref(at)); err != nil {
+	} else if _, err := stage.Do(ctx, stage.KindMAASCall, "ask MAAS for what it allows", maas.ProbeRegion, s.Job.At(at)); err != nil {
 		return err
 	}
-	if s.Release.Seen {
+	if s.Release.MachineObserved {
 		return nil
 	}
 	f, err := stage.Do(ctx, stage.KindMAASCall, "look at the machine before its release", maas.ReadMachineBeforeRelease, s.machineIn(at))
 	if err != nil {
 		return err
 	}
-	s.Release = Release{ReleaseFacts: f, Seen: true}
-	s.saw(f.MachineFacts)
+	s.Release = Release{ReleaseFacts: f, MachineObserved: true}
+	s.recordMachine(f.MachineFacts)
 	return nil
 }
 
@@ -45,12 +45,12 @@ const eraseShare = 3.0 / 4
 func (s *State) releaseIn(ctx workflow.Context) maasact.EraseAndReleaseIn {
 	left := stage.DeadlineAt(ctx).Sub(workflow.Now(ctx))
 	next := 0
-	if !s.full() {
+	if !s.isFullDecommission() {
 		next = max(s.Deploy.Attempt, 1)
 	}
 	return maasact.EraseAndReleaseIn{
-		Next:      next,
-		MachineIn: s.machineIn(lifecycle.StageReleaseMAAS), AfterEvent: s.Release.LastEvent, Begun: s.Release.Status != "Ready" && s.Release.Status != "New",
+		NextAttempt: next,
+		MachineIn:   s.machineIn(lifecycle.StageReleaseMAAS), AfterEvent: s.Release.LastEvent, ReleaseStarted: s.Release.Status != "Ready" && s.Release.Status != "New",
 		Fallback: s.Config.Profile.ReleaseFallbackNoErase, EraseUntil: workflow.Now(ctx).Add(time.Duration(float64(left) * eraseShare)),
 	}
 }
@@ -58,25 +58,25 @@ func (s *State) releaseIn(ctx workflow.Context) maasact.EraseAndReleaseIn {
 // release has MAAS erase the disks and let go of the machine. A full
 // decommission signs its certificate then; a reimage installs the machine anew.
 func release(ctx workflow.Context, s *State) error {
-	if !s.Release.Over {
+	if !s.Release.Completed {
 		f, err := stage.Do(ctx, stage.KindPoll, "release with erase and wait", maas.EraseAndRelease, s.releaseIn(ctx))
 		if err != nil {
 			return err
 		}
-		s.released(f)
+		s.recordRelease(f)
 	}
-	if s.full() {
+	if s.isFullDecommission() {
 		return s.certify(ctx, lifecycle.StageReleaseMAAS)
 	}
 	return redeploy(ctx, s)
 }
 
-// released keeps what was found, and what was known before it of the disks.
-func (s *State) released(f contract.ReleaseFacts) {
+// recordRelease keeps what was found, and what was known before it of the disks.
+func (s *State) recordRelease(f contract.ReleaseFacts) {
 	f.Disks, f.LastEvent = s.Release.Disks, s.Release.LastEvent
 	f.Erased = f.Erased || s.Release.Erased
-	s.Release.ReleaseFacts, s.Release.Over = f, true
-	s.saw(f.MachineFacts)
+	s.Release.ReleaseFacts, s.Release.Completed = f, true
+	s.recordMachine(f.MachineFacts)
 }
 
 // observeReleased takes nothing for done but what this stage has seen through:
@@ -87,24 +87,14 @@ func observeReleased(ctx workflow.Context, s *State) (stage.Observation, error) 
 	if err != nil {
 		return stage.Observation{}, err
 	}
-	s.saw(f)
+	s.recordMachine(f)
 	o := stage.Observation{State: f.Status, Note: f.Status}
 	switch {
-	case !s.Release.Over:
-	case s.full():
+	case !s.Release.Completed:
+	case s.isFullDecommission():
 		o.Done = s.Evidence.CertificateID != "" && len(s.Evidence.Unproven) == 0
 	default:
-		o.Done = s.Deploy.Over && f.Status == "Deployed" && !f.Foreign
+		o.Done = s.Deploy.Completed && f.Status == "Deployed" && !f.Foreign
 	}
 	return o, nil
-}
-
-// undoRelease takes back a deployment of this job; that the machine was
-// released, and perhaps erased, nobody can.
-func undoRelease(ctx workflow.Context, s *State) error {
-	s.Spent = lifecycle.StageReleaseMAAS
-	if s.full() {
-		return nil
-	}
-	return takeBackDeployment(ctx, s)
 }

@@ -8,10 +8,11 @@ import (
 
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 
 // unmanaged is a full decommission of a node that MAAS does not manage.
-func unmanaged(t *testing.T, agent contract.AgentSign) *bundle {
+func unmanaged(t *testing.T, agent contract.AgentLiveness) *fixture {
 	t.Helper()
 	b := setup(t, lifecycle.ModeFull)
 	b.site.facts.SystemID, b.site.facts.Agent = "", agent
@@ -23,12 +24,12 @@ func unmanaged(t *testing.T, agent contract.AgentSign) *bundle {
 // Disks that it does not prove park the job, and a person accepts the risk.
 func TestNoNodeIsDeletedWithoutEvidence(t *testing.T) {
 	t.Parallel()
-	for _, agent := range []contract.AgentSign{contract.AgentAlive, contract.AgentSilent} {
+	for _, agent := range []contract.AgentLiveness{contract.AgentAlive, contract.AgentSilent} {
 		t.Run(string(agent), func(t *testing.T) {
 			t.Parallel()
 			b := unmanaged(t, agent)
 			b.site.unproven = []string{"disk sda BOOT: not erased"}
-			p := b.parked(time.Hour)
+			p := b.parkedAt(time.Hour)
 			refused := b.at(2*time.Hour, lifecycle.ActionAdopt)
 			b.at(3*time.Hour, lifecycle.ActionAdopt, true)
 			require.Equal(t, lifecycle.JobReconciled, b.run())
@@ -36,7 +37,7 @@ func TestNoNodeIsDeletedWithoutEvidence(t *testing.T) {
 			require.Equal(t, lifecycle.FailScrubUnverified, p.Failure.Class)
 			require.Contains(t, p.Failure.Message, "disk sda BOOT")
 			require.Equal(t, lifecycle.NodeQuarantined, p.node)
-			require.Error(t, *refused, "not without accepting the risk")
+			require.Error(t, refused.Err, "not without accepting the risk")
 			require.Equal(t, lifecycle.NodeDeleted, b.site.facts.Status)
 			require.Equal(t, agent == contract.AgentSilent, b.site.dark != "", "the certificate says why nobody looked")
 			require.NotContains(t, b.calls(), "release")
@@ -59,7 +60,7 @@ func TestAnUnprovenNodeIsLookedAtAgain(t *testing.T) {
 	t.Parallel()
 	b := unmanaged(t, contract.AgentSilent)
 	b.site.unproven = []string{"no disk of the machine is known to be erased"}
-	b.env.RegisterDelayedCallback(func() { b.site.unproven = nil }, 90*time.Minute)
+	b.After(90*time.Minute, func() { b.site.unproven = nil })
 	b.at(2*time.Hour, lifecycle.ActionRetryStage)
 	require.Equal(t, lifecycle.JobCompleted, b.run())
 	require.Equal(t, 2, b.site.certs)
@@ -70,8 +71,8 @@ func TestTheCertificateIsToldWhatWasThere(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeSoftReset)
 	b.site.facts.Disks = []lifecycle.DeviceResult{{Kind: "disk", Name: "sda", Serial: "S1"}, {Kind: "disk", Name: "sdb", Serial: "S2"}}
-	b.env.RegisterDelayedCallback(func() { b.site.facts.Disks = b.site.facts.Disks[:1] }, 30*time.Minute)
-	b.site.fail["node.drain"] = []error{failure(lifecycle.FailConfiguration)}
+	b.After(30*time.Minute, func() { b.site.facts.Disks = b.site.facts.Disks[:1] })
+	b.site.fail["node.drain"] = []error{stagetest.Failure(lifecycle.FailConfiguration)}
 	b.at(time.Hour, lifecycle.ActionRestartClean)
 	require.Equal(t, lifecycle.JobCompleted, b.run())
 	require.Len(t, b.site.known, 2)
@@ -83,30 +84,30 @@ func TestThePlanSaysWhatNothingWillProve(t *testing.T) {
 	l := inService()
 	l.region.Machine, l.region.Disks, l.region.Records, l.known.Facts.SystemID = contract.MachineFacts{}, nil, nil, ""
 	require.False(t, plan(t, l, lifecycle.ModeFull, nil).NeedsHuman, "it runs from no disk that its agent has listed")
-	require.Contains(t, row(t, plan(t, l, lifecycle.ModeFull, nil), lifecycle.StageValidateClean).Steps, "sign the certificate")
+	require.Contains(t, stagetest.Row(t, plan(t, l, lifecycle.ModeFull, nil), lifecycle.StageValidateClean).Steps, "sign the certificate")
 
 	l.known.System = []string{"sda S0"}
 	p := plan(t, l, lifecycle.ModeFull, nil)
-	r := row(t, p, lifecycle.StageValidateClean)
-	require.Equal(t, contract.WouldFail, r.Would)
+	r := stagetest.Row(t, p, lifecycle.StageValidateClean)
+	require.Equal(t, contract.PlannedFail, r.Planned)
 	require.Equal(t, lifecycle.FailScrubUnverified, r.Failure.Class)
 	require.Contains(t, r.Failure.Message, "the disk that its system runs from (sda S0)")
 	require.Contains(t, r.Failure.Message, "accept_risk")
 	require.True(t, p.NeedsHuman)
-	require.Equal(t, contract.WouldRun, row(t, plan(t, l, lifecycle.ModeSoftReset, nil), lifecycle.StageValidateClean).Would)
+	require.Equal(t, contract.PlannedRun, stagetest.Row(t, plan(t, l, lifecycle.ModeSoftReset, nil), lifecycle.StageValidateClean).Planned)
 
 	l.known.Facts.Agent = contract.AgentSilent
 	p = plan(t, l, lifecycle.ModeFull, nil)
-	require.Equal(t, contract.WouldSkip, row(t, p, lifecycle.StageScrubGPU).Would)
-	require.Contains(t, row(t, p, lifecycle.StageValidateClean).Failure.Message, "any of its disks")
+	require.Equal(t, contract.PlannedSkip, stagetest.Row(t, p, lifecycle.StageScrubGPU).Planned)
+	require.Contains(t, stagetest.Row(t, p, lifecycle.StageValidateClean).Failure.Message, "any of its disks")
 }
 
 // TestATenantsDisksAreNotPlannedToMove, nor moved.
 func TestATenantsDisksAreNotPlannedToMove(t *testing.T) {
 	t.Parallel()
 	left := time.Now()
-	for name, touch := range map[string]func(*contract.LeavingFacts){
-		"": nil, "on it": func(f *contract.LeavingFacts) { f.AllocationID = "alloc_1" }, "left": func(f *contract.LeavingFacts) { f.TenantLeft = &left },
+	for name, touch := range map[string]func(*contract.DecommissionFacts){
+		"": nil, "on it": func(f *contract.DecommissionFacts) { f.AllocationID = "alloc_1" }, "left": func(f *contract.DecommissionFacts) { f.TenantLeft = &left },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -114,18 +115,18 @@ func TestATenantsDisksAreNotPlannedToMove(t *testing.T) {
 			l.disks = "moved"
 			b := migration(t, func(in *contract.DecommissionInput) { in.Disks = "moved" })
 			if touch == nil {
-				require.NotEqual(t, contract.WouldFail, row(t, plan(t, l, lifecycle.ModeMigrate, nil), lifecycle.StageDisableNode).Would)
+				require.NotEqual(t, contract.PlannedFail, stagetest.Row(t, plan(t, l, lifecycle.ModeMigrate, nil), lifecycle.StageDisableNode).Planned)
 				return
 			}
 			touch(&l.known.Facts)
-			r := row(t, plan(t, l, lifecycle.ModeMigrate, nil), lifecycle.StageDisableNode)
-			require.Equal(t, contract.WouldFail, r.Would)
+			r := stagetest.Row(t, plan(t, l, lifecycle.ModeMigrate, nil), lifecycle.StageDisableNode)
+			require.Equal(t, contract.PlannedFail, r.Planned)
 			require.Contains(t, r.Failure.Message, "would move into the new hardware")
 			l.disks = "new"
-			require.NotEqual(t, contract.WouldFail, row(t, plan(t, l, lifecycle.ModeMigrate, nil), lifecycle.StageDisableNode).Would)
+			require.NotEqual(t, contract.PlannedFail, stagetest.Row(t, plan(t, l, lifecycle.ModeMigrate, nil), lifecycle.StageDisableNode).Planned)
 
 			touch(&b.site.facts)
-			p := b.parked(time.Hour)
+			p := b.parkedAt(time.Hour)
 			b.at(2*time.Hour, lifecycle.ActionCancel)
 			require.Equal(t, lifecycle.JobCancelled, b.run())
 			require.Equal(t, lifecycle.FailConfiguration, p.Failure.Class)

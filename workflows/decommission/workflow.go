@@ -1,7 +1,6 @@
-// Package decommission takes a node out of service: the thirteen stages of seed
-// 001 section 5.2, and those of PXE nodes, on the one stage runner. Which of them a job runs, and in which
-// order, is data (lifecycle.DecommissionModes); the node operations drain, retire
-// and remove run the same stages.
+// Package decommission takes a node out of service: thirteen stages, and those of PXE nodes, on the
+// one stage runner. Which of them a job runs, and in which order, is data
+// (lifecycle.DecommissionModes). The node operations drain, retire and remove run the same stages.
 package decommission
 
 import (
@@ -23,27 +22,26 @@ type State struct {
 	Kind    contract.JobKind           `json:"kind"`
 	Request contract.DecommissionInput `json:"request"`
 	// StartedAt is when the first stage ran.
-	StartedAt time.Time              `json:"started_at,omitzero"`
-	Config    contract.LeavingConfig `json:"config"`
+	StartedAt time.Time                   `json:"started_at,omitzero"`
+	Config    contract.DecommissionConfig `json:"config"`
 	// Loaded is set once Config was read.
-	Loaded  bool                  `json:"loaded,omitempty"`
-	Node    contract.LeavingFacts `json:"node"`
-	Machine contract.MachineFacts `json:"machine"`
-	Power   contract.PowerFacts   `json:"power"`
-	Tries   Tries                 `json:"tries"`
+	Loaded  bool                       `json:"loaded,omitempty"`
+	Node    contract.DecommissionFacts `json:"node"`
+	Machine contract.MachineFacts      `json:"machine"`
+	Power   contract.PowerFacts        `json:"power"`
+	Tries   Tries                      `json:"tries"`
 
-	// Known are the disks that the agent had listed when the job began: each has
-	// to be among what is erased.
-	Known []lifecycle.DeviceResult `json:"known,omitempty"`
-	// Dark says why the agent could not be asked, once the node was drained by
-	// switching it off instead.
-	Dark string `json:"dark,omitempty"`
-	// ScrubBoot is the boot that the last scrub ran in. Unclean is set when the
-	// validation found what a scrub should have removed: a person's retry scrubs
-	// again.
-	ScrubBoot string `json:"scrub_boot,omitempty"`
-	Unclean   bool   `json:"unclean,omitempty"`
-	Validated bool   `json:"validated,omitempty"`
+	// InitialDisks are the disks that the agent had listed when the job began: each has to be among
+	// what is erased.
+	InitialDisks []lifecycle.DeviceResult `json:"initial_disks,omitempty"`
+	// AgentUnreachable says why the agent could not be asked, once the node was drained by switching
+	// it off instead.
+	AgentUnreachable string `json:"agent_unreachable,omitempty"`
+	// ScrubBootID is the boot that the last scrub ran in. ScrubRequired is set when the validation
+	// found what a scrub should have removed: an operator's retry scrubs again.
+	ScrubBootID   string `json:"scrub_boot_id,omitempty"`
+	ScrubRequired bool   `json:"scrub_required,omitempty"`
+	Validated     bool   `json:"validated,omitempty"`
 
 	Release  Release                   `json:"release"`
 	UserData contract.UserData         `json:"user_data"`
@@ -52,17 +50,17 @@ type State struct {
 	Evidence contract.CertificateFacts `json:"evidence"`
 
 	// Netboot is what this job has the node boot from the network, and what was
-	// known of its disks before; Hardware what takes the node's place. Asked
-	// lists the stages at which a person was asked to restart the machine.
-	Netboot  contract.NetbootFacts  `json:"netboot,omitzero"`
-	Hardware contract.HardwareFacts `json:"hardware,omitzero"`
-	Asked    map[string]bool        `json:"asked,omitempty"`
+	// known of its disks before. Hardware is what replaces the node's hardware. RestartRequested has
+	// the stages at which an operator was asked to restart the machine.
+	Netboot          contract.NetbootFacts  `json:"netboot,omitzero"`
+	Hardware         contract.HardwareFacts `json:"hardware,omitzero"`
+	RestartRequested map[string]bool        `json:"restart_requested,omitempty"`
 
-	// Retired and Uninstalled are what is behind the job; Spent names the stage
-	// from which nothing can be taken back, and is set by a clean-up.
-	Retired     bool   `json:"retired,omitempty"`
-	Uninstalled bool   `json:"uninstalled,omitempty"`
-	Spent       string `json:"spent,omitempty"`
+	// Retired and Uninstalled are set once the job has done so. IrreversibleStage is the stage that
+	// cannot be undone; a compensation sets it.
+	Retired           bool   `json:"retired,omitempty"`
+	Uninstalled       bool   `json:"uninstalled,omitempty"`
+	IrreversibleStage string `json:"irreversible_stage,omitempty"`
 }
 
 // Tries are those of each task.
@@ -78,17 +76,17 @@ type Tries struct {
 // Release is the release of the machine in MAAS.
 type Release struct {
 	contract.ReleaseFacts
-	// Seen is set once the machine was looked at before its release.
-	Seen bool `json:"seen,omitempty"`
-	// Over is set once the machine is free.
-	Over bool `json:"over,omitempty"`
+	// MachineObserved is set once the machine was looked at before its release.
+	MachineObserved bool `json:"machine_observed,omitempty"`
+	// Completed is set once the machine is free.
+	Completed bool `json:"completed,omitempty"`
 }
 
 // Deployment is the deployment of a reimage.
 type Deployment struct {
-	Attempt int                    `json:"attempt"`
-	Outcome contract.DeployOutcome `json:"outcome,omitempty"`
-	Over    bool                   `json:"over,omitempty"`
+	Attempt   int                    `json:"attempt"`
+	Outcome   contract.DeployOutcome `json:"outcome,omitempty"`
+	Completed bool                   `json:"completed,omitempty"`
 }
 
 // Decommission is the workflow of the four modes.
@@ -120,7 +118,7 @@ func Job(in contract.JobInput) stage.Job[State] {
 }
 
 func initialise(s *State, in contract.JobInput, input []byte) error {
-	s.Job, s.Kind = contract.JobRef{JobID: in.JobID, NodeID: in.NodeID, SiteID: in.SiteID}, in.Kind
+	s.Job, s.Kind = in.Ref(), in.Kind
 	if err := json.Unmarshal(input, &s.Request); err != nil {
 		return fmt.Errorf("decommission request: %w", err)
 	}
@@ -141,15 +139,15 @@ func (s *State) mode() lifecycle.DecommissionModeInfo {
 	return info
 }
 
-func (s *State) full() bool { return s.Request.Mode == lifecycle.ModeFull }
+func (s *State) isFullDecommission() bool { return s.Request.Mode == lifecycle.ModeFull }
 
 // reset keeps what cannot be taken back: evidence, and what is gone.
 func reset(s *State) {
 	*s = State{
 		Job: s.Job, Kind: s.Kind, Request: s.Request, Release: s.Release, Deploy: Deployment{Attempt: s.Deploy.Attempt},
-		ScrubBoot: s.ScrubBoot, Retired: s.Retired, Uninstalled: s.Uninstalled, Tries: s.Tries.next(), Hardware: s.Hardware,
-		Known:   s.Known,
-		Netboot: contract.NetbootFacts{Installed: s.Netboot.Installed, Disks: s.Netboot.Disks},
+		ScrubBootID: s.ScrubBootID, Retired: s.Retired, Uninstalled: s.Uninstalled, Tries: s.Tries.next(), Hardware: s.Hardware,
+		InitialDisks: s.InitialDisks,
+		Netboot:      contract.NetbootFacts{Installed: s.Netboot.Installed, Disks: s.Netboot.Disks},
 	}
 }
 
@@ -166,21 +164,19 @@ const drainGrace = 45 * time.Minute
 
 // deadline is the profile's when it names the stage.
 func deadline(s *State, name string, dflt time.Duration) time.Duration {
-	if p, ok := s.Config.Profile.StageDeadlines[name]; ok {
-		return p.D()
+	grace := drainGrace + time.Duration(s.Request.GraceSeconds)*time.Second
+	switch {
+	case name != lifecycle.StageDrainNode:
+	case s.Request.Mode == lifecycle.ModeDrain: // which waits for the allocation first
+		dflt += grace
+	default:
+		dflt = grace
 	}
-	if name != lifecycle.StageDrainNode {
-		return dflt
-	}
-	d := drainGrace + time.Duration(s.Request.GraceSeconds)*time.Second
-	if s.Request.Mode == lifecycle.ModeDrain {
-		d += dflt
-	}
-	return d
+	return s.Config.Profile.StageDeadline(name, dflt)
 }
 
-func observed(s *State) contract.Observed {
-	o := contract.Observed{MAAS: s.Machine.Status, Power: s.Power.State, Agent: "none"}
+func observed(s *State) lifecycle.Observed {
+	o := lifecycle.Observed{MAAS: s.Machine.Status, Power: s.Power.State, Agent: "none"}
 	if o.Power == "" {
 		o.Power = s.Machine.Power
 	}

@@ -1,6 +1,7 @@
 package decommission_test
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/decommission"
+	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 
 // stories are what each mode does outside, in order, when nothing goes wrong.
@@ -42,11 +44,11 @@ func TestEachModeRunsItsStagesAndEndsWhereItSays(t *testing.T) {
 			require.Equal(t, stories[info.Mode].states, b.site.states)
 			require.Equal(t, info.Ends, b.site.facts.Status)
 			var names []string
-			for _, row := range b.store.last.Stages {
+			for _, row := range b.Store.Last().Stages {
 				names = append(names, row.Name)
 			}
 			require.Equal(t, info.Stages, names, "only the mode's stages, in its order")
-			require.Equal(t, 100, b.store.last.Progress)
+			require.Equal(t, 100, b.Store.Last().Progress)
 		})
 	}
 }
@@ -69,9 +71,8 @@ func TestARequestThatMakesNoSenseIsNotRun(t *testing.T) {
 		"there is no mode": `{"mode": "burn"}`, "is not run as decommission": `{"mode": "drain"}`, "decommission request": `[]`,
 	} {
 		b := setup(t, lifecycle.ModeSoftReset)
-		b.store.snap.Input = []byte(input)
-		b.env.ExecuteWorkflow(decommission.Decommission, b.in)
-		require.ErrorContains(t, b.env.GetWorkflowError(), says)
+		b.SetRequest(json.RawMessage(input))
+		require.ErrorContains(t, b.Execute(), says)
 	}
 }
 
@@ -105,8 +106,8 @@ func TestANodeThatIsNotVerifiedIsQuarantined(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, lifecycle.ModeSoftReset)
-			b.site.fail[c.call] = []error{failure(c.class)}
-			p := b.parked(time.Hour)
+			b.site.fail[c.call] = []error{stagetest.Failure(c.class)}
+			p := b.parkedAt(time.Hour)
 			b.at(2*time.Hour, lifecycle.ActionRetryStage)
 			require.Equal(t, lifecycle.JobCompleted, b.run())
 			require.Equal(t, c.stage, p.Failure.Stage)
@@ -124,10 +125,10 @@ func TestANodeThatIsNotVerifiedIsQuarantined(t *testing.T) {
 func TestADirtyNodeIsScrubbedAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeSoftReset)
-	b.site.fail["node.validate"] = []error{failure(lifecycle.FailNodeUnhealthy)}
+	b.site.fail["node.validate"] = []error{stagetest.Failure(lifecycle.FailNodeUnhealthy)}
 	b.site.unproven = []string{"step node.validate/mounts: unknown mounts: /mnt/x"}
-	p := b.parked(time.Hour)
-	b.env.RegisterDelayedCallback(func() { b.site.unproven = nil }, time.Hour)
+	p := b.parkedAt(time.Hour)
+	b.After(time.Hour, func() { b.site.unproven = nil })
 	b.at(2*time.Hour, lifecycle.ActionRetryStage)
 	require.Equal(t, lifecycle.JobCompleted, b.run())
 	require.Equal(t, lifecycle.FailScrubUnverified, p.Failure.Class)
@@ -135,9 +136,9 @@ func TestADirtyNodeIsScrubbedAgain(t *testing.T) {
 	require.Equal(t, 4, b.count("gpu.scrub"), "storage and GPUs, twice")
 
 	b = setup(t, lifecycle.ModeReimage)
-	b.site.fail["node.validate"] = []error{failure(lifecycle.FailNodeUnhealthy)}
+	b.site.fail["node.validate"] = []error{stagetest.Failure(lifecycle.FailNodeUnhealthy)}
 	b.site.unproven = []string{"step node.validate/keys: unknown keys"}
-	b.env.RegisterDelayedCallback(func() { b.site.unproven = nil }, time.Hour)
+	b.After(time.Hour, func() { b.site.unproven = nil })
 	b.at(2*time.Hour, lifecycle.ActionRetryStage)
 	require.Equal(t, lifecycle.JobCompleted, b.run())
 	require.Equal(t, 2, b.count("release"), "and a machine that was installed since is installed once more")
@@ -153,7 +154,7 @@ func TestEvidenceThatDoesNotProveTheNodeClean(t *testing.T) {
 	} {
 		b := setup(t, mode)
 		b.site.unproven = []string{"disk sda S1: not erased"}
-		p := b.parked(time.Hour)
+		p := b.parkedAt(time.Hour)
 		refused := b.at(2*time.Hour, lifecycle.ActionAdopt)
 		b.at(3*time.Hour, lifecycle.ActionAdopt, true)
 		require.Equal(t, lifecycle.JobReconciled, b.run())
@@ -161,20 +162,20 @@ func TestEvidenceThatDoesNotProveTheNodeClean(t *testing.T) {
 		require.Equal(t, lifecycle.FailScrubUnverified, p.Failure.Class)
 		require.Contains(t, p.Failure.Message, "disk sda S1")
 		require.Equal(t, lifecycle.NodeQuarantined, p.node)
-		require.ErrorContains(t, *refused, "may be adopted")
+		require.ErrorContains(t, refused.Err, "may be adopted")
 		if mode != lifecycle.ModeFull {
-			require.Contains(t, b.store.last.Node.Note, "has not proved the node clean")
+			require.Contains(t, b.Store.Last().Node.Note, "has not proved the node clean")
 		}
 	}
 }
 
-// TestARemovalThatFailsLeavesTheNodeRetired (seed 001 section 5.3), retryable,
+// TestARemovalThatFailsLeavesTheNodeRetired, retryable,
 // and is taken up again from there.
 func TestARemovalThatFailsLeavesTheNodeRetired(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeRemove)
-	b.site.fail["node.uninstall"] = []error{failure(lifecycle.FailNodeTask)}
-	p := b.parked(time.Hour)
+	b.site.fail["node.uninstall"] = []error{stagetest.Failure(lifecycle.FailNodeTask)}
+	p := b.parkedAt(time.Hour)
 	b.at(2*time.Hour, lifecycle.ActionRetryStage)
 	require.Equal(t, lifecycle.JobCompleted, b.run())
 	require.Equal(t, lifecycle.JobFailedRetryable, p.Status)
@@ -187,8 +188,8 @@ func TestARemovalThatFailsLeavesTheNodeRetired(t *testing.T) {
 func TestNothingIsDeletedWhileAStageCanFail(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeFull)
-	b.site.fail["record"] = []error{failure(lifecycle.FailStateDisagreement)}
-	p := b.parked(time.Hour)
+	b.site.fail["record"] = []error{stagetest.Failure(lifecycle.FailStateDisagreement)}
+	p := b.parkedAt(time.Hour)
 	b.at(2*time.Hour, lifecycle.ActionResume)
 	require.Equal(t, lifecycle.JobCompleted, b.run())
 	require.Equal(t, lifecycle.NodeRemoving, p.node)

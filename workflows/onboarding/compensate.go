@@ -6,6 +6,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
@@ -16,7 +17,7 @@ import (
 
 func (s *State) removeIn() maasact.RemoveIn {
 	return maasact.RemoveIn{
-		MachineIn: s.machineIn(contract.StageCreateOrFind), Created: s.Machine.Created, Hostname: s.Request.Hostname, BMC: s.BMC,
+		MachineIn: s.machineIn(lifecycle.StageCreateOrFind), Created: s.Machine.Created, Hostname: s.Request.Hostname, BMC: s.BMC,
 	}
 }
 
@@ -25,27 +26,27 @@ func removeCreated(ctx workflow.Context, s *State) error {
 	return err
 }
 
-func recordRemains(ctx workflow.Context, s *State) (string, error) {
-	return remains(stage.Do(ctx, stage.KindMAASCall, "no record of this job is left", maas.CheckRecordRemoved, s.removeIn()))
+func verifyRecordRemoved(ctx workflow.Context, s *State) (string, error) {
+	return remainingMachine(stage.Do(ctx, stage.KindMAASCall, "no record of this job is left", maas.CheckRecordRemoved, s.removeIn()))
 }
 
 func abortCommissioning(ctx workflow.Context, s *State) error {
 	if s.Machine.SystemID == "" {
 		return nil
 	}
-	_, err := stage.Do(ctx, stage.KindPoll, "abort commissioning", maas.AbortCommissioning, s.machineIn(contract.StageCommission))
+	_, err := stage.Do(ctx, stage.KindPoll, "abort commissioning", maas.AbortCommissioning, s.machineIn(lifecycle.StageCommission))
 	return err
 }
 
-func commissioningRemains(ctx workflow.Context, s *State) (string, error) {
+func verifyNotCommissioning(ctx workflow.Context, s *State) (string, error) {
 	if s.Machine.SystemID == "" {
 		return "", nil
 	}
-	return remains(stage.Do(ctx, stage.KindMAASCall, "no commissioning runs", maas.CheckNotCommissioning, s.machineIn(contract.StageCommission)))
+	return remainingMachine(stage.Do(ctx, stage.KindMAASCall, "no commissioning runs", maas.CheckNotCommissioning, s.machineIn(lifecycle.StageCommission)))
 }
 
 func (s *State) releaseIn() maasact.ReleaseIn {
-	return maasact.ReleaseIn{MachineIn: s.machineIn(contract.StageDeploy), OnlyOurs: true, Begun: s.Deploy.Begun}
+	return maasact.ReleaseIn{MachineIn: s.machineIn(lifecycle.StageDeploy), OnlyOurs: true, DeployStarted: s.Deploy.Started}
 }
 
 func releaseDeployed(ctx workflow.Context, s *State) error {
@@ -56,15 +57,15 @@ func releaseDeployed(ctx workflow.Context, s *State) error {
 	return err
 }
 
-func deploymentRemains(ctx workflow.Context, s *State) (string, error) {
+func verifyReleased(ctx workflow.Context, s *State) (string, error) {
 	if s.Machine.SystemID == "" {
 		return "", nil
 	}
-	return remains(stage.Do(ctx, stage.KindMAASCall, "no deployment of this job is left", maas.CheckReleased, s.releaseIn()))
+	return remainingMachine(stage.Do(ctx, stage.KindMAASCall, "no deployment of this job is left", maas.CheckReleased, s.releaseIn()))
 }
 
-// remains names what is left of a machine.
-func remains(f contract.MachineFacts, err error) (string, error) {
+// remainingMachine names what is left of a machine.
+func remainingMachine(f contract.MachineFacts, err error) (string, error) {
 	switch {
 	case err != nil || f.Done:
 		return "", err
@@ -75,22 +76,22 @@ func remains(f contract.MachineFacts, err error) (string, error) {
 }
 
 func revokeBootstrap(ctx workflow.Context, s *State) error {
-	_, err := stage.Do(ctx, stage.KindLocalWork, "revoke token, discard user-data", node.RevokeBootstrap, s.ref(contract.StageRenderCloudInit))
+	_, err := stage.Do(ctx, stage.KindLocalWork, "revoke token, discard user-data", node.RevokeBootstrap, s.Job.At(lifecycle.StageRenderCloudInit))
 	return err
 }
 
-func bootstrapRemains(ctx workflow.Context, s *State) (string, error) {
-	left, err := stage.Do(ctx, stage.KindLocalWork, "no token and no user-data are left", node.CheckBootstrapRevoked, s.ref(contract.StageRenderCloudInit))
+func verifyBootstrapRevoked(ctx workflow.Context, s *State) (string, error) {
+	left, err := stage.Do(ctx, stage.KindLocalWork, "no token and no user-data are left", node.CheckBootstrapRevoked, s.Job.At(lifecycle.StageRenderCloudInit))
 	return left.Note, err
 }
 
 func lockIdentity(ctx workflow.Context, s *State) error {
-	_, err := stage.Do(ctx, stage.KindLocalWork, "lock the agent's identity", node.LockAgentIdentity, s.ref(contract.StageWaitAgent))
+	_, err := stage.Do(ctx, stage.KindLocalWork, "lock the agent's identity", node.LockAgentIdentity, s.Job.At(lifecycle.StageWaitAgent))
 	return err
 }
 
-func identityRemains(ctx workflow.Context, s *State) (string, error) {
-	left, err := stage.Do(ctx, stage.KindLocalWork, "the agent is shut out", node.CheckIdentityLocked, s.ref(contract.StageWaitAgent))
+func verifyIdentityLocked(ctx workflow.Context, s *State) (string, error) {
+	left, err := stage.Do(ctx, stage.KindLocalWork, "the agent is shut out", node.CheckIdentityLocked, s.Job.At(lifecycle.StageWaitAgent))
 	return left.Note, err
 }
 
@@ -105,7 +106,7 @@ func observeMachine(done ...string) func(workflow.Context, *State) (stage.Observ
 		if err != nil {
 			return stage.Observation{}, err
 		}
-		s.saw(f)
+		s.recordMachine(f)
 		o := stage.Observation{Done: slices.Contains(done, f.Status), State: f.Status, Note: f.Status}
 		if f.Status == "Deployed" { // also when a person is about to adopt what is not ours
 			s.Deploy.Outcome, s.Deploy.SyncBefore = contract.DeployOK, f.LastSync
@@ -122,11 +123,11 @@ func observeDeployed(ctx workflow.Context, s *State) (stage.Observation, error) 
 	return o, err
 }
 
-func looked(s *State, f contract.MachineFacts, err error) (stage.Observation, error) {
+func machineObservation(s *State, f contract.MachineFacts, err error) (stage.Observation, error) {
 	if err != nil {
 		return stage.Observation{}, err
 	}
-	s.saw(f)
+	s.recordMachine(f)
 	return stage.Observation{Done: f.Done, State: f.Status, Note: f.Note}, nil
 }
 
@@ -134,33 +135,33 @@ func observeStorage(ctx workflow.Context, s *State) (stage.Observation, error) {
 	in := s.storageIn()
 	in.ObserveOnly = true
 	f, err := stage.Do(ctx, stage.KindMAASCall, "observe storage", maas.ConfigureStorage, in)
-	return looked(s, f, err)
+	return machineObservation(s, f, err)
 }
 
 func observeRoCE(ctx workflow.Context, s *State) (stage.Observation, error) {
-	in := s.networkIn(contract.StageApplyRoCE)
+	in := s.networkIn(lifecycle.StageApplyRoCE)
 	in.ObserveOnly = true
 	f, err := stage.Do(ctx, stage.KindMAASCall, "observe the RoCE ports", maas.ApplyRoCE, in)
-	return looked(s, f, err)
+	return machineObservation(s, f, err)
 }
 
 func observePXE(ctx workflow.Context, s *State) (stage.Observation, error) {
-	in := s.networkIn(contract.StageEnsurePXE)
+	in := s.networkIn(lifecycle.StageEnsurePXE)
 	in.ObserveOnly = true
 	f, err := stage.Do(ctx, stage.KindMAASCall, "observe the links", maas.EnsurePXEInterfaceAuto, in)
-	return looked(s, f, err)
+	return machineObservation(s, f, err)
 }
 
 func observeDeploy(ctx workflow.Context, s *State) (stage.Observation, error) {
 	in := s.deployIn()
 	in.ObserveOnly = true
 	f, err := stage.Do(ctx, stage.KindMAASCall, "observe the deployment", maas.DeployMachine, in)
-	return looked(s, f, err)
+	return machineObservation(s, f, err)
 }
 
 func observeSync(ctx workflow.Context, s *State) (stage.Observation, error) {
-	in := maasact.WaitSyncIn{MachineIn: s.machineIn(contract.StageWaitHWSync), After: s.Deploy.SyncBefore, Until: workflow.Now(ctx)}
+	in := maasact.WaitSyncIn{MachineIn: s.machineIn(lifecycle.StageWaitHWSync), After: s.Deploy.SyncBefore, Until: workflow.Now(ctx)}
 	in.ObserveOnly = true
 	f, err := stage.Do(ctx, stage.KindMAASCall, "observe hardware sync", maas.WaitForHardwareSync, in)
-	return looked(s, f, err)
+	return machineObservation(s, f, err)
 }

@@ -16,28 +16,28 @@ import (
 
 func (s *State) deployIn() maasact.DeployIn {
 	return maasact.DeployIn{
-		JobRef: s.ref(contract.StageDeploy), SystemID: s.Machine.SystemID, Profile: s.Site.Profile,
+		JobRef: s.Job.At(lifecycle.StageDeploy), SystemID: s.Machine.SystemID, Profile: s.Site.Profile,
 		UserDataRef: s.UserData.Ref, Attempt: max(s.Deploy.Attempt, 1),
 	}
 }
 
 func deploy(ctx workflow.Context, s *State) error {
 	s.Deploy.Attempt = max(s.Deploy.Attempt, 1)
-	s.Deploy.Begun = s.Deploy.Begun || s.Machine.Status == "Ready"
+	s.Deploy.Started = s.Deploy.Started || s.Machine.Status == "Ready"
 	f, err := stage.Do(ctx, stage.KindMAASCall, "deploy "+s.Site.Profile.DistroSeries, maas.DeployMachine, s.deployIn())
 	if err != nil {
 		return err
 	}
-	s.Deploy = Deployment{Attempt: s.Deploy.Attempt, Begun: s.Deploy.Begun}
-	s.SSHFailed, s.SyncRepaired = 0, false // of another installation
-	s.saw(f)
+	s.Deploy = Deployment{Attempt: s.Deploy.Attempt, Started: s.Deploy.Started}
+	s.SSHFailures, s.SyncRepaired = 0, false // of another installation
+	s.recordMachine(f)
 	return nil
 }
 
 // waitDeployed ends at its deadline with an outcome too, whoever was away then.
 func waitDeployed(ctx workflow.Context, s *State) error {
 	until := stage.DeadlineAt(ctx).Add(-abortMargin)
-	in := maasact.WaitDeployedIn{MachineIn: s.machineIn(contract.StageWaitDeployed), Attempt: s.Deploy.Attempt, Until: until}
+	in := maasact.WaitDeployedIn{MachineIn: s.machineIn(lifecycle.StageWaitDeployed), Attempt: s.Deploy.Attempt, Until: until}
 	f, err := stage.Do(ctx, stage.KindPoll, "wait for Deployed", maas.WaitForDeployed, in)
 	switch {
 	case err != nil && stage.PastDeadline(ctx) && stage.Unfinished(err):
@@ -48,20 +48,20 @@ func waitDeployed(ctx workflow.Context, s *State) error {
 	case err != nil:
 		return err
 	}
-	s.saw(f.MachineFacts)
+	s.recordMachine(f.MachineFacts)
 	s.Deploy.Outcome, s.Deploy.SyncBefore = f.Outcome, f.LastSync
 	return nil
 }
 
 // classify fails the job with the cause, unless it is one that
-// recover_for_datasource_retry may mend.
+// recover_for_datasource_retry may repair.
 func classify(ctx workflow.Context, s *State) error {
-	in := maasact.ClassifyIn{MachineIn: s.machineIn(contract.StageClassifyFailure), Outcome: s.Deploy.Outcome}
+	in := maasact.ClassifyIn{MachineIn: s.machineIn(lifecycle.StageClassifyFailure), Outcome: s.Deploy.Outcome}
 	c, err := stage.Do(ctx, stage.KindMAASCall, "why the deployment failed", maas.ClassifyDeployFailure, in)
 	if err != nil {
 		return err
 	}
-	s.saw(c.MachineFacts)
+	s.recordMachine(c.MachineFacts)
 	if c.Recovered {
 		s.Deploy.Outcome, s.Deploy.SyncBefore = contract.DeployOK, c.LastSync
 		return nil
@@ -86,12 +86,12 @@ func (s *State) mayRetryDatasource() bool {
 // deployment. User-data is rendered anew: the token of the first may have been
 // used up.
 func recoverDatasource(ctx workflow.Context, s *State) error {
-	in := maasact.ReleaseIn{MachineIn: s.machineIn(contract.StageRecoverDatasource), OnlyOurs: true, Begun: true}
+	in := maasact.ReleaseIn{MachineIn: s.machineIn(lifecycle.StageRecoverDatasource), OnlyOurs: true, DeployStarted: true}
 	f, err := stage.Do(ctx, stage.KindPoll, "release and wait for Ready", maas.ReturnToReady, in)
 	if err != nil {
 		return err
 	}
-	s.saw(f)
+	s.recordMachine(f)
 	switch f.Status {
 	case "Ready", "New":
 	case "absent":
@@ -100,7 +100,7 @@ func recoverDatasource(ctx workflow.Context, s *State) error {
 		return stage.Fail(lifecycle.FailStateDisagreement, "machine %s is %s and not this job's any more (%s)", s.Machine.SystemID, f.Status, f.Note)
 	}
 	s.Deploy = Deployment{Attempt: s.Deploy.Attempt + 1}
-	return stage.Back(contract.StageConfigureStorage)
+	return stage.GoTo(lifecycle.StageConfigureStorage)
 }
 
 // sshIn names the node to log in to, and how long a try may wait for it to
@@ -108,24 +108,24 @@ func recoverDatasource(ctx workflow.Context, s *State) error {
 func (s *State) sshIn(ctx workflow.Context, name string) nodeact.SSHIn {
 	patience := min(stage.DeadlineAt(ctx).Sub(workflow.Now(ctx))/4, maxSSHPatience)
 	return nodeact.SSHIn{
-		JobRef: s.ref(name), Site: s.Site.Site, IPs: s.Machine.IPs, Poll: s.Site.Profile.PollInterval, Until: workflow.Now(ctx).Add(patience),
+		JobRef: s.Job.At(name), Site: s.Site.Site, IPs: s.Machine.IPs, Poll: s.Site.Profile.PollInterval, Until: workflow.Now(ctx).Add(patience),
 	}
 }
 
 const maxSSHPatience = 8 * time.Minute
 
-// sshTried keeps count of logins that failed in spite of all patience. Once the
+// countSSHFailure keeps count of logins that failed in spite of all patience. Once the
 // automatic tries are spent and a person's retry has failed as well, waiting
 // does not help: the keys, the image or the user-data are wrong.
-func (s *State) sshTried(err error) error {
+func (s *State) countSSHFailure(err error) error {
 	if stage.ClassOf(err) != lifecycle.FailSSHSeed {
 		return err
 	}
-	s.SSHFailed++
-	if budget := lifecycle.Failure(lifecycle.FailSSHSeed).AutoAttempts; s.SSHFailed <= budget {
+	s.SSHFailures++
+	if budget := lifecycle.Failure(lifecycle.FailSSHSeed).AutoAttempts; s.SSHFailures <= budget {
 		return err
 	}
-	return stage.Fail(lifecycle.FailSSHSeedRepeated, "after %d tries: %s", s.SSHFailed, messageOf(err))
+	return stage.Fail(lifecycle.FailSSHSeedRepeated, "after %d tries: %s", s.SSHFailures, messageOf(err))
 }
 
 // messageOf is what an activity's typed failure says.
@@ -140,16 +140,16 @@ func messageOf(err error) string {
 // ensureSync reads the machine before it logs in: the address may be newer than
 // the deployment.
 func ensureSync(ctx workflow.Context, s *State) error {
-	f, err := stage.Do(ctx, stage.KindMAASCall, "hardware sync on", maas.EnsureHardwareSync, s.machineIn(contract.StageEnsureHWSync))
+	f, err := stage.Do(ctx, stage.KindMAASCall, "hardware sync on", maas.EnsureHardwareSync, s.machineIn(lifecycle.StageEnsureHWSync))
 	if err != nil {
 		return err
 	}
-	s.saw(f)
+	s.recordMachine(f)
 	if s.Site.Site.SSHKeyRef == "" {
 		return nil
 	}
-	_, err = stage.Do(ctx, stage.KindPoll, "log in by SSH and ask cloud-init", node.CheckSSHSeed, s.sshIn(ctx, contract.StageEnsureHWSync))
-	return s.sshTried(err)
+	_, err = stage.Do(ctx, stage.KindPoll, "log in by SSH and ask cloud-init", node.CheckSSHSeed, s.sshIn(ctx, lifecycle.StageEnsureHWSync))
+	return s.countSSHFailure(err)
 }
 
 // waitSync waits two and a half intervals, a broken agent being visible no
@@ -160,7 +160,7 @@ func waitSync(ctx workflow.Context, s *State) error {
 		if err != nil {
 			return err
 		}
-		s.saw(f)
+		s.recordMachine(f)
 		if f.Done {
 			return nil
 		}
@@ -178,16 +178,16 @@ func waitSync(ctx workflow.Context, s *State) error {
 // repairSync gives the node its own MAAS token, in passing: the stored copy is
 // deleted whatever comes of it.
 func repairSync(ctx workflow.Context, s *State) error {
-	ref, err := stage.Do(ctx, stage.KindMAASCall, "machine token", maas.MachineCredentials, s.machineIn(contract.StageWaitHWSync))
+	ref, err := stage.Do(ctx, stage.KindMAASCall, "machine token", maas.MachineCredentials, s.machineIn(lifecycle.StageWaitHWSync))
 	if err != nil {
 		return err
 	}
-	in := nodeact.RepairSyncIn{SSHIn: s.sshIn(ctx, contract.StageWaitHWSync), TokenRef: ref, Interval: s.Site.Profile.HardwareSyncInterval}
+	in := nodeact.RepairSyncIn{SSHIn: s.sshIn(ctx, lifecycle.StageWaitHWSync), TokenRef: ref, Interval: s.Site.Profile.HardwareSyncInterval}
 	_, err = stage.Do(ctx, stage.KindNodeTask, "install and start the sync timer", node.RepairHardwareSync, in)
 	forget, _ := workflow.NewDisconnectedContext(ctx) // also when a person or the deadline ends the repair
-	_, ferr := stage.Do(forget, stage.KindLocalWork, "forget the machine token", maas.ForgetMachineCredentials, s.ref(contract.StageWaitHWSync))
+	_, ferr := stage.Do(forget, stage.KindLocalWork, "forget the machine token", maas.ForgetMachineCredentials, s.Job.At(lifecycle.StageWaitHWSync))
 	if err != nil {
-		return s.sshTried(err)
+		return s.countSSHFailure(err)
 	}
 	return ferr
 }
@@ -195,7 +195,7 @@ func repairSync(ctx workflow.Context, s *State) error {
 func syncOnce(ctx workflow.Context, s *State) (contract.MachineFacts, error) {
 	patience := s.Site.Profile.HardwareSyncInterval.D() * 5 / 2
 	in := maasact.WaitSyncIn{
-		MachineIn: s.machineIn(contract.StageWaitHWSync), After: s.Deploy.SyncBefore, Until: workflow.Now(ctx).Add(patience),
+		MachineIn: s.machineIn(lifecycle.StageWaitHWSync), After: s.Deploy.SyncBefore, Until: workflow.Now(ctx).Add(patience),
 	}
 	return stage.Do(ctx, stage.KindPoll, "wait for a later sync", maas.WaitForHardwareSync, in)
 }
@@ -203,7 +203,7 @@ func syncOnce(ctx workflow.Context, s *State) (contract.MachineFacts, error) {
 // waitAgent takes enrolment, and nothing less, as the proof of a working node.
 func waitAgent(ctx workflow.Context, s *State) error {
 	in := nodeact.WaitAgentIn{
-		JobRef: s.ref(contract.StageWaitAgent), SKU: s.Site.SKU, Poll: s.Site.Profile.PollInterval, After: s.UserData.IssuedAt,
+		JobRef: s.Job.At(lifecycle.StageWaitAgent), SKU: s.Site.SKU, Poll: s.Site.Profile.PollInterval, After: s.UserData.IssuedAt,
 		UserDataRef: s.UserData.Ref, Until: stage.DeadlineAt(ctx),
 	}
 	f, err := stage.Do(ctx, stage.KindPoll, "wait for enrolment and health", node.WaitForAgent, in)
@@ -211,6 +211,6 @@ func waitAgent(ctx workflow.Context, s *State) error {
 		return err
 	}
 	s.Agent = f
-	_, err = stage.Do(ctx, stage.KindLocalWork, "discard the sealed user-data", node.DiscardUserData, s.ref(contract.StageWaitAgent))
+	_, err = stage.Do(ctx, stage.KindLocalWork, "discard the sealed user-data", node.DiscardUserData, s.Job.At(lifecycle.StageWaitAgent))
 	return err
 }

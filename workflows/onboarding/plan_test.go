@@ -10,95 +10,78 @@ import (
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
-	"go.temporal.io/sdk/testsuite"
 
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
-	"github.com/slipway-cloud/slipway/activities/projection"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage/plan"
+	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 
-// TestEveryStageIsPlanned: a stage without a planFunc would be missing from
+// TestEveryStageIsPlanned: a stage without a prediction would be missing from
 // every plan.
 func TestEveryStageIsPlanned(t *testing.T) {
 	t.Parallel()
-	table := plans()
+	table := predictions()
 	for _, st := range stages() {
 		require.NotNil(t, table[st.Name], st.Name)
 	}
 	require.Len(t, table, len(stages()))
 }
 
-// outside is what the Plan activities answer, by name; what is not set answers
-// that all is done.
+// outside is what the plan activities answer; what is not set answers that all is done.
 type outside struct {
-	t    *testing.T
-	env  *testsuite.TestWorkflowEnvironment
-	snap contract.Snapshot
-}
-
-// LoadJob, TakeJob and ProjectJob implement projection.Store; a plan only reads.
-func (o *outside) LoadJob(context.Context, contract.JobInput) (contract.Snapshot, error) {
-	return o.snap, nil
-}
-
-func (o *outside) TakeJob(context.Context, contract.JobInput) (contract.Snapshot, error) {
-	o.t.Error("a plan took a job up")
-	return contract.Snapshot{}, nil
-}
-
-func (o *outside) ProjectJob(context.Context, contract.Projection) (contract.ProjectResult, error) {
-	o.t.Error("a plan projected")
-	return contract.ProjectResult{}, nil
+	*stagetest.Harness
 }
 
 func newOutside(t *testing.T) *outside {
 	t.Helper()
-	var suite testsuite.WorkflowTestSuite
-	o := &outside{t: t, env: suite.NewTestWorkflowEnvironment()}
-	o.env.RegisterActivity(&projection.Activities{Store: o})
-	o.env.RegisterActivity(&maasact.Activities{})
-	o.env.RegisterActivity(&bmcact.Activities{})
-	o.env.RegisterActivity(&nodeact.Activities{})
-	return o
+	return &outside{stagetest.New(t, Onboard, contract.KindOnboarding, nil, &maasact.Activities{}, &bmcact.Activities{}, &nodeact.Activities{})}
+}
+
+// stored sets what is stored of the job.
+func (o *outside) stored(snap contract.Snapshot) {
+	o.Store.Update(func(s *contract.Snapshot) { *s = snap })
 }
 
 func answer[I, O any](o *outside, act func(context.Context, I) (O, error), reply func(I) (O, error)) {
-	o.env.OnActivity(act, mock.Anything, mock.Anything).Return(func(_ context.Context, in I) (O, error) { return reply(in) }).Maybe()
+	o.Env.OnActivity(act, mock.Anything, mock.Anything).Return(func(_ context.Context, in I) (O, error) { return reply(in) }).Maybe()
 }
 
-func machineIs(f maasact.Foreseen) func(maasact.Look[maasact.MachineIn]) (maasact.Foreseen, error) {
-	return func(maasact.Look[maasact.MachineIn]) (maasact.Foreseen, error) { return f, nil }
+func machineIs(f maasact.DryRunOut) func(maasact.DryRunIn[maasact.MachineIn]) (maasact.DryRunOut, error) {
+	return func(maasact.DryRunIn[maasact.MachineIn]) (maasact.DryRunOut, error) { return f, nil }
 }
 
 // healthy answers for a machine that is Ready under a profile with everything.
 func (o *outside) healthy() *outside {
-	ready := maasact.Foreseen{Known: true, Machine: contract.MachineFacts{SystemID: "abc", Status: "Ready", Done: true}}
+	ready := maasact.DryRunOut{MachineKnown: true, Machine: contract.MachineFacts{SystemID: "abc", Status: "Ready", Done: true}}
 	change := ready
 	change.Steps = []string{"change"}
-	answer(o, maas.PlanSite, func(maasact.Look[maasact.LoadSiteIn]) (maasact.SitePlan, error) {
+	answer(o, maas.PlanSite, func(maasact.DryRunIn[maasact.LoadSiteIn]) (maasact.SitePlan, error) {
 		return maasact.SitePlan{Facts: site()}, nil
 	})
 	answer(o, bmc.PlanPower, func(bmcact.PlanIn) (bmcact.PowerPlan, error) {
 		return bmcact.PowerPlan{Facts: contract.BMCFacts{Serial: "S1", MACs: []string{"m"}}, LoggedIn: true, Steps: []string{"log in"}}, nil
 	})
-	answer(o, maas.PlanCreateOrFind, func(maasact.Look[maasact.CreateIn]) (maasact.Foreseen, error) { return ready, nil })
+	answer(o, maas.PlanCreateOrFind, func(maasact.DryRunIn[maasact.CreateIn]) (maasact.DryRunOut, error) { return ready, nil })
 	answer(o, maas.PlanCommission, machineIs(ready))
 	answer(o, maas.PlanReady, machineIs(ready))
-	answer(o, maas.PlanStorage, func(maasact.Look[maasact.StorageIn]) (maasact.Foreseen, error) { return change, nil })
-	answer(o, maas.PlanRoCE, func(maasact.Look[maasact.NetworkIn]) (maasact.Foreseen, error) { return change, nil })
-	answer(o, maas.PlanPXE, func(maasact.Look[maasact.NetworkIn]) (maasact.Foreseen, error) { return ready, nil })
-	answer(o, node.PlanCloudInit, func(nodeact.Look[nodeact.RenderIn]) (nodeact.Foreseen, error) {
-		return nodeact.Foreseen{Steps: []string{"issue"}}, nil
+	answer(o, maas.PlanStorage, func(maasact.DryRunIn[maasact.StorageIn]) (maasact.DryRunOut, error) { return change, nil })
+	answer(o, maas.PlanRoCE, func(maasact.DryRunIn[maasact.NetworkIn]) (maasact.DryRunOut, error) { return change, nil })
+	answer(o, maas.PlanPXE, func(maasact.DryRunIn[maasact.NetworkIn]) (maasact.DryRunOut, error) { return ready, nil })
+	answer(o, node.PlanCloudInit, func(nodeact.DryRunIn[nodeact.RenderIn]) (nodeact.DryRunOut, error) {
+		return nodeact.DryRunOut{Steps: []string{"issue"}}, nil
 	})
-	answer(o, maas.PlanDeploy, func(l maasact.Look[maasact.DeployIn]) (maasact.Foreseen, error) {
-		require.Equal(o.t, maasact.PlannedUserData, l.In.UserDataRef)
+	answer(o, maas.PlanDeploy, func(l maasact.DryRunIn[maasact.DeployIn]) (maasact.DryRunOut, error) {
+		require.Equal(o.T, maasact.PlannedUserData, l.In.UserDataRef)
 		return change, nil
 	})
-	answer(o, node.PlanAgent, func(nodeact.Look[nodeact.WaitAgentIn]) (nodeact.Foreseen, error) { return nodeact.Foreseen{}, nil })
+	answer(o, node.PlanAgent, func(nodeact.DryRunIn[nodeact.WaitAgentIn]) (nodeact.DryRunOut, error) {
+		return nodeact.DryRunOut{}, nil
+	})
 	return o
 }
 
@@ -115,13 +98,9 @@ func dryInput() contract.PlanInput {
 }
 
 func (o *outside) plan(in contract.PlanInput) contract.Plan {
-	o.t.Helper()
-	o.env.ExecuteWorkflow(Plan, in)
-	require.True(o.t, o.env.IsWorkflowCompleted())
-	require.NoError(o.t, o.env.GetWorkflowError())
-	var p contract.Plan
-	require.NoError(o.t, o.env.GetWorkflowResult(&p))
-	require.Len(o.t, p.Rows, len(contract.OnboardingStages))
+	o.T.Helper()
+	p := o.Plan(Plan, in)
+	require.Len(o.T, p.Rows, len(lifecycle.OnboardingStages()))
 	return p
 }
 
@@ -129,20 +108,9 @@ func (o *outside) plan(in contract.PlanInput) contract.Plan {
 func would(p contract.Plan) string {
 	parts := make([]string, 0, len(p.Rows))
 	for _, r := range p.Rows {
-		parts = append(parts, string(r.Would))
+		parts = append(parts, string(r.Planned))
 	}
 	return strings.Join(parts, " ")
-}
-
-func rowOf(t *testing.T, p contract.Plan, stage string) contract.PlanRow {
-	t.Helper()
-	for _, r := range p.Rows {
-		if r.Stage == stage {
-			return r
-		}
-	}
-	t.Fatalf("no row %s", stage)
-	return contract.PlanRow{}
 }
 
 func TestPlanOfADryRun(t *testing.T) {
@@ -167,30 +135,30 @@ func TestPlanBlind(t *testing.T) {
 		class   lifecycle.FailureClass
 	}{
 		"region away": {func(o *outside) {
-			answer(o, maas.PlanSite, func(maasact.Look[maasact.LoadSiteIn]) (maasact.SitePlan, error) {
+			answer(o, maas.PlanSite, func(maasact.DryRunIn[maasact.LoadSiteIn]) (maasact.SitePlan, error) {
 				f := site()
 				f.MAASVersion = ""
 				return maasact.SitePlan{Facts: f, Failure: failed(lifecycle.FailMAASUnavailable)}, nil
 			})
 		}, "cannot run unknown unknown unknown unknown unknown unknown run unknown unknown skip skip run wait wait", lifecycle.FailMAASUnavailable},
 		"no image": {func(o *outside) {
-			answer(o, maas.PlanSite, func(maasact.Look[maasact.LoadSiteIn]) (maasact.SitePlan, error) {
+			answer(o, maas.PlanSite, func(maasact.DryRunIn[maasact.LoadSiteIn]) (maasact.SitePlan, error) {
 				return maasact.SitePlan{Facts: site(), Failure: failed(lifecycle.FailConfiguration)}, nil
 			})
 		}, "cannot run already_done already_done already_done run run already_done run run wait skip skip run wait wait", lifecycle.FailConfiguration},
 		"candidates in conflict": {func(o *outside) {
-			answer(o, maas.PlanCreateOrFind, func(maasact.Look[maasact.CreateIn]) (maasact.Foreseen, error) {
-				return maasact.Foreseen{Failure: failed(lifecycle.FailConflictingCandidates)}, nil
+			answer(o, maas.PlanCreateOrFind, func(maasact.DryRunIn[maasact.CreateIn]) (maasact.DryRunOut, error) {
+				return maasact.DryRunOut{Failure: failed(lifecycle.FailConflictingCandidates)}, nil
 			})
 		}, "run run cannot unknown unknown unknown unknown unknown run unknown unknown skip skip run wait wait", lifecycle.FailConflictingCandidates},
 		"region goes away on the way": {func(o *outside) {
-			answer(o, maas.PlanStorage, func(maasact.Look[maasact.StorageIn]) (maasact.Foreseen, error) {
-				return maasact.Foreseen{Failure: failed(lifecycle.FailMAASUnavailable)}, nil
+			answer(o, maas.PlanStorage, func(maasact.DryRunIn[maasact.StorageIn]) (maasact.DryRunOut, error) {
+				return maasact.DryRunOut{Failure: failed(lifecycle.FailMAASUnavailable)}, nil
 			})
 		}, "run run already_done already_done already_done cannot unknown unknown run unknown unknown skip skip run wait wait", lifecycle.FailMAASUnavailable},
 		"no disk fits": {func(o *outside) {
-			answer(o, maas.PlanStorage, func(maasact.Look[maasact.StorageIn]) (maasact.Foreseen, error) {
-				return maasact.Foreseen{Failure: failed(lifecycle.FailBootDiskNotFound)}, nil
+			answer(o, maas.PlanStorage, func(maasact.DryRunIn[maasact.StorageIn]) (maasact.DryRunOut, error) {
+				return maasact.DryRunOut{Failure: failed(lifecycle.FailBootDiskNotFound)}, nil
 			})
 		}, "run run already_done already_done already_done cannot run already_done run run wait skip skip run wait wait", lifecycle.FailBootDiskNotFound},
 	} {
@@ -212,17 +180,17 @@ func TestPlanBlind(t *testing.T) {
 func TestPlanAbsent(t *testing.T) {
 	t.Parallel()
 	o := newOutside(t)
-	answer(o, maas.PlanCreateOrFind, func(maasact.Look[maasact.CreateIn]) (maasact.Foreseen, error) {
-		return maasact.Foreseen{Steps: []string{"create gpu-1"}}, nil
+	answer(o, maas.PlanCreateOrFind, func(maasact.DryRunIn[maasact.CreateIn]) (maasact.DryRunOut, error) {
+		return maasact.DryRunOut{Steps: []string{"create gpu-1"}}, nil
 	})
-	answer(o, maas.PlanStorage, func(l maasact.Look[maasact.StorageIn]) (maasact.Foreseen, error) {
+	answer(o, maas.PlanStorage, func(l maasact.DryRunIn[maasact.StorageIn]) (maasact.DryRunOut, error) {
 		require.Equal(t, "gpu-1", l.Absent)
 		require.True(t, l.Ready)
-		return maasact.Foreseen{Unknown: true}, nil
+		return maasact.DryRunOut{Unknown: true}, nil
 	})
 	p := o.healthy().plan(dryInput())
 	require.Equal(t, "run run run run wait unknown run already_done run run wait skip skip run wait wait", would(p))
-	require.Contains(t, rowOf(t, p, contract.StageConfigureStorage).Why, "layout flat")
+	require.Contains(t, stagetest.Row(t, p, lifecycle.StageConfigureStorage).Why, "layout flat")
 	require.Contains(t, p.Summary, "only the run will show")
 }
 
@@ -236,14 +204,14 @@ func snapshot(t *testing.T, stage string, s State) contract.Snapshot {
 	input, err := json.Marshal(s.Request)
 	require.NoError(t, err)
 	snap := contract.Snapshot{Seq: 9, Status: lifecycle.JobFailedManual, Stage: stage, Checkpoint: raw, Input: input}
-	state := contract.StageSucceeded
-	for i, name := range contract.OnboardingStages {
+	state := lifecycle.StageSucceeded
+	for i, name := range lifecycle.OnboardingStages() {
 		if name == stage {
-			state = contract.StageFailed
+			state = lifecycle.StageFailed
 		}
-		snap.Stages = append(snap.Stages, contract.StageRow{Ordinal: i + 1, Name: name, State: state})
+		snap.Stages = append(snap.Stages, lifecycle.StageRow{Ordinal: i + 1, Name: name, State: state})
 		if name == stage {
-			state = contract.StagePending
+			state = lifecycle.StagePending
 		}
 	}
 	return snap
@@ -260,12 +228,12 @@ func jobInput() contract.PlanInput {
 func TestPlanOfAParkedJob(t *testing.T) {
 	t.Parallel()
 	o := newOutside(t)
-	o.snap = snapshot(t, contract.StageConfigureStorage, State{Machine: contract.MachineFacts{SystemID: "abc", Status: "Ready"}})
-	answer(o, maas.PlanStorage, func(l maasact.Look[maasact.StorageIn]) (maasact.Foreseen, error) {
+	o.stored(snapshot(t, lifecycle.StageConfigureStorage, State{Machine: contract.MachineFacts{SystemID: "abc", Status: "Ready"}}))
+	answer(o, maas.PlanStorage, func(l maasact.DryRunIn[maasact.StorageIn]) (maasact.DryRunOut, error) {
 		require.Equal(t, "abc", l.In.SystemID)
 		require.Equal(t, "job_1", l.In.JobID)
 		require.Empty(t, l.Absent)
-		return maasact.Foreseen{Steps: []string{"now there is a disk"}}, nil
+		return maasact.DryRunOut{Steps: []string{"now there is a disk"}}, nil
 	})
 	p := o.healthy().plan(jobInput())
 	require.Equal(t, "already_done already_done already_done already_done already_done run run already_done run run wait skip skip run wait wait", would(p))
@@ -291,19 +259,19 @@ func TestPlanOfAFailedDeployment(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := newOutside(t)
-			o.snap = snapshot(t, contract.StageClassifyFailure, State{
+			o.stored(snapshot(t, lifecycle.StageClassifyFailure, State{
 				Machine: contract.MachineFacts{SystemID: "abc", Status: "Failed deployment"},
 				Deploy:  Deployment{Attempt: c.attempt, Outcome: contract.DeployFailed},
+			}))
+			answer(o, maas.PlanClassify, func(maasact.DryRunIn[maasact.ClassifyIn]) (maasact.DryRunOut, error) {
+				return maasact.DryRunOut{Failure: &contract.Failure{Class: c.class, Message: "why"}}, nil
 			})
-			answer(o, maas.PlanClassify, func(maasact.Look[maasact.ClassifyIn]) (maasact.Foreseen, error) {
-				return maasact.Foreseen{Failure: &contract.Failure{Class: c.class, Message: "why"}}, nil
-			})
-			answer(o, maas.PlanRecover, func(maasact.Look[maasact.ReleaseIn]) (maasact.Foreseen, error) {
-				return maasact.Foreseen{Steps: []string{"release gpu-1"}}, nil
+			answer(o, maas.PlanRecover, func(maasact.DryRunIn[maasact.ReleaseIn]) (maasact.DryRunOut, error) {
+				return maasact.DryRunOut{Steps: []string{"release gpu-1"}}, nil
 			})
 			p := o.healthy().plan(jobInput())
 			require.Equal(t, c.want, strings.Join(strings.Fields(would(p))[11:13], " "))
-			f := rowOf(t, p, contract.StageClassifyFailure).Failure
+			f := stagetest.Row(t, p, lifecycle.StageClassifyFailure).Failure
 			if c.shown == "" {
 				require.Nil(t, f)
 				return
@@ -318,22 +286,22 @@ func TestPlanOfAFailedDeployment(t *testing.T) {
 func TestPlanOfAJobThatWaits(t *testing.T) {
 	t.Parallel()
 	o := newOutside(t)
-	o.snap = snapshot(t, contract.StageEnsureHWSync, State{
+	o.stored(snapshot(t, lifecycle.StageEnsureHWSync, State{
 		Machine: contract.MachineFacts{SystemID: "abc", Status: "Deployed"}, Deploy: Deployment{Attempt: 1, Outcome: contract.DeployOK},
-	})
-	o.snap.Status = lifecycle.JobRunning
+	}))
+	o.Store.Update(func(s *contract.Snapshot) { s.Status = lifecycle.JobRunning })
 	deployed := contract.MachineFacts{SystemID: "abc", Status: "Deployed", Done: true}
-	answer(o, maas.PlanSyncOn, machineIs(maasact.Foreseen{Known: true, Machine: deployed}))
-	answer(o, maas.PlanSynced, func(maasact.Look[maasact.WaitSyncIn]) (maasact.Foreseen, error) {
-		return maasact.Foreseen{Known: true, Machine: deployed, Waits: true}, nil
+	answer(o, maas.PlanSyncOn, machineIs(maasact.DryRunOut{MachineKnown: true, Machine: deployed}))
+	answer(o, maas.PlanSynced, func(maasact.DryRunIn[maasact.WaitSyncIn]) (maasact.DryRunOut, error) {
+		return maasact.DryRunOut{MachineKnown: true, Machine: deployed, Waits: true}, nil
 	})
-	answer(o, node.PlanAgent, func(nodeact.Look[nodeact.WaitAgentIn]) (nodeact.Foreseen, error) {
-		return nodeact.Foreseen{Done: true, Agent: contract.AgentFacts{Enrolled: true, Healthy: true}}, nil
+	answer(o, node.PlanAgent, func(nodeact.DryRunIn[nodeact.WaitAgentIn]) (nodeact.DryRunOut, error) {
+		return nodeact.DryRunOut{Done: true, Agent: contract.AgentFacts{Enrolled: true, Healthy: true}}, nil
 	})
 	p := o.healthy().plan(jobInput())
 	require.Equal(t, "already_done wait already_done", strings.Join(strings.Fields(would(p))[13:], " "))
 	require.Equal(t, "healthy", p.Observed.Agent)
-	require.Contains(t, rowOf(t, p, contract.StageWaitHWSync).Why, "at most")
+	require.Contains(t, stagetest.Row(t, p, lifecycle.StageWaitHWSync).Why, "at most")
 }
 
 // TestPlanOfAnEndedJob looks at nothing.
@@ -341,8 +309,8 @@ func TestPlanOfAnEndedJob(t *testing.T) {
 	t.Parallel()
 	for _, status := range []lifecycle.JobStatus{lifecycle.JobCompleted, lifecycle.JobCancelled, lifecycle.JobReconciled, lifecycle.JobCompensating} {
 		o := newOutside(t)
-		o.snap = snapshot(t, contract.StageConfigureStorage, State{})
-		o.snap.Status = status
+		o.stored(snapshot(t, lifecycle.StageConfigureStorage, State{}))
+		o.Store.Update(func(s *contract.Snapshot) { s.Status = status })
 		p := o.plan(jobInput())
 		require.Equal(t, strings.TrimSpace(strings.Repeat("already_done ", 5)+strings.Repeat("skip ", 11)), would(p))
 		require.Equal(t, status, p.Status)
@@ -363,23 +331,23 @@ func TestPlanOutOfTime(t *testing.T) {
 	t.Parallel()
 	o := newOutside(t)
 	late := temporal.NewTimeoutError(enumspb.TIMEOUT_TYPE_START_TO_CLOSE, nil)
-	o.env.OnActivity(maas.PlanStorage, mock.Anything, mock.Anything).After(lookLimit).Return(maasact.Foreseen{}, late)
-	o.env.OnActivity(maas.PlanRoCE, mock.Anything, mock.Anything).After(lookLimit).Return(maasact.Foreseen{}, late)
-	o.env.OnActivity(maas.PlanPXE, mock.Anything, mock.Anything).Never()
+	o.Env.OnActivity(maas.PlanStorage, mock.Anything, mock.Anything).After(plan.ReadLimit).Return(maasact.DryRunOut{}, late)
+	o.Env.OnActivity(maas.PlanRoCE, mock.Anything, mock.Anything).After(plan.ReadLimit).Return(maasact.DryRunOut{}, late)
+	o.Env.OnActivity(maas.PlanPXE, mock.Anything, mock.Anything).Never()
 	p := o.healthy().plan(dryInput())
-	for _, stage := range []string{contract.StageConfigureStorage, contract.StageApplyRoCE, contract.StageEnsurePXE, contract.StageDeploy} {
-		row := rowOf(t, p, stage)
-		require.Equal(t, contract.WouldUnknown, row.Would, stage)
+	for _, stage := range []string{lifecycle.StageConfigureStorage, lifecycle.StageApplyRoCE, lifecycle.StageEnsurePXE, lifecycle.StageDeploy} {
+		row := stagetest.Row(t, p, stage)
+		require.Equal(t, contract.PlannedUnknown, row.Planned, stage)
 		require.Contains(t, row.Why, "no time left", stage)
 	}
-	o.env.AssertExpectations(t)
+	o.Env.AssertExpectations(t)
 }
 
 func TestPlanNeedsASubject(t *testing.T) {
 	t.Parallel()
 	o := newOutside(t)
-	o.env.ExecuteWorkflow(Plan, contract.PlanInput{Kind: contract.KindOnboarding})
-	require.ErrorContains(t, o.env.GetWorkflowError(), "a plan needs a job or a request")
+	o.Env.ExecuteWorkflow(Plan, contract.PlanInput{Kind: contract.KindOnboarding})
+	require.ErrorContains(t, o.Env.GetWorkflowError(), "a plan needs a job or a request")
 }
 
 // TestPlanWorkflowID: equal questions are one workflow, others are not.

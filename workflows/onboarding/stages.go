@@ -23,50 +23,50 @@ var (
 // stages is the story of an onboarding.
 func stages() []stage.Stage[State] {
 	return []stage.Stage[State]{
-		{Name: contract.StageLoadSiteConfig, Weight: 1, Deadline: 5 * time.Minute, Run: loadSiteConfig,
+		{Name: lifecycle.StageLoadSiteConfig, Weight: 1, Deadline: 5 * time.Minute, Run: loadSiteConfig,
 			Doc: "read site, profile and SKU, and prove that MAAS can do what they ask"},
-		{Name: contract.StageResolvePower, Weight: 1, Deadline: 10 * time.Minute, Skip: manual, Run: resolvePower,
+		{Name: lifecycle.StageResolvePower, Weight: 1, Deadline: 10 * time.Minute, Skip: skipManual, Run: resolvePower,
 			Doc: "resolve the BMC login, check its certificate, read the system's identity"},
-		{Name: contract.StageCreateOrFind, Weight: 2, Deadline: 15 * time.Minute, Skip: manual, Run: createOrFind, Undo: removeCreated, Remains: recordRemains,
+		{Name: lifecycle.StageCreateOrFind, Weight: 2, Deadline: 15 * time.Minute, Skip: skipManual, Run: createOrFind, Undo: removeCreated, VerifyUndo: verifyRecordRemoved,
 			Doc: "find the machine in MAAS or create it"},
-		{Name: contract.StageCommission, Weight: 2, Deadline: 10 * time.Minute, Skip: manual, Run: commission, Undo: abortCommissioning, Remains: commissioningRemains,
+		{Name: lifecycle.StageCommission, Weight: 2, Deadline: 10 * time.Minute, Skip: skipManual, Run: commission, Undo: abortCommissioning, VerifyUndo: verifyNotCommissioning,
 			Observe: observeCommissioned, Doc: "start commissioning"},
-		{Name: contract.StageWaitReady, Weight: 20, Deadline: 90 * time.Minute, Waits: true, Skip: manual, Run: waitReady,
+		{Name: lifecycle.StageWaitReady, Weight: 20, Deadline: 90 * time.Minute, Waits: true, Skip: skipManual, Run: waitReady,
 			Observe: observeMachine("Ready", "Allocated", "Deploying", "Deployed"), Doc: "wait until MAAS says Ready"},
-		{Name: contract.StageConfigureStorage, Weight: 2, Deadline: 10 * time.Minute, Skip: manual, Run: configureStorage,
+		{Name: lifecycle.StageConfigureStorage, Weight: 2, Deadline: 10 * time.Minute, Skip: skipManual, Run: configureStorage,
 			Observe: observeStorage, Doc: "choose the boot disk by rule and lay it out"},
-		{Name: contract.StageApplyRoCE, Weight: 2, Deadline: 10 * time.Minute, Skip: noRoCE, Run: applyRoCE,
+		{Name: lifecycle.StageApplyRoCE, Weight: 2, Deadline: 10 * time.Minute, Skip: skipApplyRoCE, Run: applyRoCE,
 			Observe: observeRoCE, Doc: "set up the RoCE ports from the records of site and hostname"},
-		{Name: contract.StageEnsurePXE, Weight: 2, Deadline: 10 * time.Minute, Skip: manual, Run: ensurePXE,
+		{Name: lifecycle.StageEnsurePXE, Weight: 2, Deadline: 10 * time.Minute, Skip: skipManual, Run: ensurePXE,
 			Observe: observePXE, Doc: "leave exactly one AUTO link on the boot interface"},
-		{Name: contract.StageRenderCloudInit, Weight: 1, Deadline: 5 * time.Minute, Skip: manual, Run: renderCloudInit, Undo: revokeBootstrap, Remains: bootstrapRemains,
+		{Name: lifecycle.StageRenderCloudInit, Weight: 1, Deadline: 5 * time.Minute, Skip: skipManual, Run: renderCloudInit, Undo: revokeBootstrap, VerifyUndo: verifyBootstrapRevoked,
 			Doc: "issue the enrolment token and seal the user-data"},
-		{Name: contract.StageDeploy, Weight: 3, Deadline: 15 * time.Minute, Skip: manual, Run: deploy, Undo: releaseDeployed, Remains: deploymentRemains,
+		{Name: lifecycle.StageDeploy, Weight: 3, Deadline: 15 * time.Minute, Skip: skipManual, Run: deploy, Undo: releaseDeployed, VerifyUndo: verifyReleased,
 			Observe: observeDeploy, Adoptable: []string{"Deploying"}, Doc: "allocate, mark and deploy"},
-		{Name: contract.StageWaitDeployed, Weight: 40, Deadline: 130 * time.Minute, DeadlineClass: lifecycle.FailDeployTimeout, Waits: true,
-			Skip: manual, Run: waitDeployed, Observe: observeDeployed, Doc: "wait until MAAS says Deployed, or the deployment failed"},
-		{Name: contract.StageClassifyFailure, Weight: 1, Deadline: 10 * time.Minute, Skip: deployedWell, Run: classify,
+		{Name: lifecycle.StageWaitDeployed, Weight: 40, Deadline: 130 * time.Minute, DeadlineClass: lifecycle.FailDeployTimeout, Waits: true,
+			Skip: skipManual, Run: waitDeployed, Observe: observeDeployed, Doc: "wait until MAAS says Deployed, or the deployment failed"},
+		{Name: lifecycle.StageClassifyFailure, Weight: 1, Deadline: 10 * time.Minute, Skip: skipDeployRecovery, Run: classify,
 			Doc: "tell why a deployment failed"},
-		{Name: contract.StageRecoverDatasource, Weight: 1, Deadline: 60 * time.Minute, Waits: true, Skip: deployedWell, Run: recoverDatasource,
+		{Name: lifecycle.StageRecoverDatasource, Weight: 1, Deadline: 60 * time.Minute, Waits: true, Skip: skipDeployRecovery, Run: recoverDatasource,
 			Doc: "after a datasource failure: release, wait, and deploy again"},
-		{Name: contract.StageEnsureHWSync, Weight: 2, Deadline: 30 * time.Minute, Skip: noSync, Run: ensureSync,
+		{Name: lifecycle.StageEnsureHWSync, Weight: 2, Deadline: 30 * time.Minute, Skip: skipHardwareSync, Run: ensureSync,
 			Doc: "check that the node takes Slipway's SSH login, and that hardware sync is on"},
-		{Name: contract.StageWaitHWSync, Weight: 10, Deadline: 120 * time.Minute, Waits: true, Skip: noSync, Run: waitSync,
+		{Name: lifecycle.StageWaitHWSync, Weight: 10, Deadline: 120 * time.Minute, Waits: true, Skip: skipHardwareSync, Run: waitSync,
 			Observe: observeSync, Doc: "wait for a hardware sync later than the deployment; repair once"},
-		{Name: contract.StageWaitAgent, Weight: 10, Deadline: 60 * time.Minute, DeadlineClass: lifecycle.FailAgentNotEnrolled, Waits: true,
-			Run: waitAgent, Undo: lockIdentity, Remains: identityRemains, Doc: "wait for the agent's enrolment and a report that meets the SKU"},
+		{Name: lifecycle.StageWaitAgent, Weight: 10, Deadline: 60 * time.Minute, DeadlineClass: lifecycle.FailAgentNotEnrolled, Waits: true,
+			Run: waitAgent, Undo: lockIdentity, VerifyUndo: verifyIdentityLocked, Doc: "wait for the agent's enrolment and a report that meets the SKU"},
 	}
 }
 
-func manual(s *State) string {
+func skipManual(s *State) string {
 	if s.Request.Manual {
 		return "bootstrapped by hand"
 	}
 	return ""
 }
 
-func noRoCE(s *State) string {
-	if why := manual(s); why != "" {
+func skipApplyRoCE(s *State) string {
+	if why := skipManual(s); why != "" {
 		return why
 	}
 	if !s.Site.Profile.EnablePhase2RoCE {
@@ -75,8 +75,8 @@ func noRoCE(s *State) string {
 	return ""
 }
 
-func noSync(s *State) string {
-	if why := manual(s); why != "" {
+func skipHardwareSync(s *State) string {
+	if why := skipManual(s); why != "" {
 		return why
 	}
 	if !s.Site.Profile.RequireHWSync {
@@ -85,8 +85,8 @@ func noSync(s *State) string {
 	return ""
 }
 
-func deployedWell(s *State) string {
-	if why := manual(s); why != "" {
+func skipDeployRecovery(s *State) string {
+	if why := skipManual(s); why != "" {
 		return why
 	}
 	if s.Deploy.Outcome == contract.DeployOK {
@@ -95,19 +95,12 @@ func deployedWell(s *State) string {
 	return ""
 }
 
-// ref names the job at a stage.
-func (s *State) ref(name string) contract.JobRef {
-	r := s.Job
-	r.Stage = name
-	return r
-}
-
 func (s *State) machineIn(name string) maasact.MachineIn {
-	return maasact.MachineIn{JobRef: s.ref(name), SystemID: s.Machine.SystemID, Poll: s.Site.Profile.PollInterval}
+	return maasact.MachineIn{JobRef: s.Job.At(name), SystemID: s.Machine.SystemID, Poll: s.Site.Profile.PollInterval}
 }
 
-// saw keeps the newest facts without losing what an earlier step established.
-func (s *State) saw(f contract.MachineFacts) {
+// recordMachine keeps the newest facts without losing what an earlier step established.
+func (s *State) recordMachine(f contract.MachineFacts) {
 	if f.SystemID == "" {
 		f.SystemID = s.Machine.SystemID
 	}
@@ -123,7 +116,7 @@ func (s *State) saw(f contract.MachineFacts) {
 }
 
 func loadSiteConfig(ctx workflow.Context, s *State) error {
-	in := maasact.LoadSiteIn{JobRef: s.ref(contract.StageLoadSiteConfig), Request: s.Request}
+	in := maasact.LoadSiteIn{JobRef: s.Job.At(lifecycle.StageLoadSiteConfig), Request: s.Request}
 	f, err := stage.Do(ctx, stage.KindMAASCall, "read site, profile, SKU", maas.LoadSiteConfig, in)
 	if err == nil {
 		s.Site = f
@@ -133,7 +126,7 @@ func loadSiteConfig(ctx workflow.Context, s *State) error {
 
 func resolvePower(ctx workflow.Context, s *State) error {
 	in := bmcact.ResolveIn{
-		JobRef: s.ref(contract.StageResolvePower), BMCID: s.Request.BMCID,
+		JobRef: s.Job.At(lifecycle.StageResolvePower), BMCID: s.Request.BMCID,
 		CAPEM: s.Site.Site.BMCCAPEM, TrustFirstPin: s.Site.Site.TrustFirstBMCPin,
 	}
 	f, err := stage.Do(ctx, stage.KindBMCCall, "log in to the BMC and identify", bmc.ResolvePowerCredentials, in)
@@ -145,12 +138,12 @@ func resolvePower(ctx workflow.Context, s *State) error {
 
 func createOrFind(ctx workflow.Context, s *State) error {
 	in := maasact.CreateIn{
-		JobRef: s.ref(contract.StageCreateOrFind), Hostname: s.Request.Hostname,
-		Profile: s.Site.Profile, BMC: s.BMC, Known: s.Machine.SystemID,
+		JobRef: s.Job.At(lifecycle.StageCreateOrFind), Hostname: s.Request.Hostname,
+		Profile: s.Site.Profile, BMC: s.BMC, KnownSystemID: s.Machine.SystemID,
 	}
 	f, err := stage.Do(ctx, stage.KindMAASCall, "find or create "+s.Request.Hostname, maas.CreateOrFindMachine, in)
 	if err == nil {
-		s.saw(f)
+		s.recordMachine(f)
 	}
 	return err
 }
@@ -163,11 +156,11 @@ func commission(ctx workflow.Context, s *State) error {
 	if s.Recommission && s.Machine.Status == "Ready" {
 		act, what = maas.CommissionAgain, "commission again "
 	}
-	in := s.machineIn(contract.StageCommission)
+	in := s.machineIn(lifecycle.StageCommission)
 	in.Commissioning = s.Machine.Commissioning
 	f, err := stage.Do(ctx, stage.KindMAASCall, what+s.Machine.SystemID, act, in)
 	if err == nil {
-		s.saw(f)
+		s.recordMachine(f)
 		s.Recommission = false
 	}
 	return err
@@ -187,15 +180,15 @@ func observeCommissioned(ctx workflow.Context, s *State) (stage.Observation, err
 func waitReady(ctx workflow.Context, s *State) error {
 	switch {
 	case s.Recommission && stage.Attempt(ctx) == 1:
-		return stage.Back(contract.StageCommission)
+		return stage.GoTo(lifecycle.StageCommission)
 	case s.Recommission:
 		if err := commission(ctx, s); err != nil {
 			return err
 		}
 	}
-	f, err := stage.Do(ctx, stage.KindPoll, "wait for Ready", maas.WaitForReady, s.machineIn(contract.StageWaitReady))
+	f, err := stage.Do(ctx, stage.KindPoll, "wait for Ready", maas.WaitForReady, s.machineIn(lifecycle.StageWaitReady))
 	if err == nil {
-		s.saw(f)
+		s.recordMachine(f)
 	}
 	s.Recommission = stage.ClassOf(err) == lifecycle.FailCommissioning
 	return err
@@ -203,7 +196,7 @@ func waitReady(ctx workflow.Context, s *State) error {
 
 func (s *State) storageIn() maasact.StorageIn {
 	return maasact.StorageIn{
-		JobRef: s.ref(contract.StageConfigureStorage), SystemID: s.Machine.SystemID,
+		JobRef: s.Job.At(lifecycle.StageConfigureStorage), SystemID: s.Machine.SystemID,
 		Rule: s.Site.Profile.BootDisk, Layout: s.Site.Profile.StorageLayout,
 	}
 }
@@ -211,7 +204,7 @@ func (s *State) storageIn() maasact.StorageIn {
 func configureStorage(ctx workflow.Context, s *State) error {
 	f, err := stage.Do(ctx, stage.KindMAASCall, "boot disk and layout", maas.ConfigureStorage, s.storageIn())
 	if err == nil {
-		s.saw(f)
+		s.recordMachine(f)
 	}
 	// MAAS knows the disks that commissioning saw: one that is put in now is
 	// seen only when the machine is commissioned again.
@@ -221,27 +214,27 @@ func configureStorage(ctx workflow.Context, s *State) error {
 
 func (s *State) networkIn(name string) maasact.NetworkIn {
 	return maasact.NetworkIn{
-		JobRef: s.ref(name), SystemID: s.Machine.SystemID, Hostname: s.Request.Hostname, Strict: s.Site.Profile.StrictPXEPreflight,
+		JobRef: s.Job.At(name), SystemID: s.Machine.SystemID, Hostname: s.Request.Hostname, Strict: s.Site.Profile.StrictPXEPreflight,
 	}
 }
 
 func applyRoCE(ctx workflow.Context, s *State) error {
-	_, err := stage.Do(ctx, stage.KindMAASCall, "RoCE ports", maas.ApplyRoCE, s.networkIn(contract.StageApplyRoCE))
+	_, err := stage.Do(ctx, stage.KindMAASCall, "RoCE ports", maas.ApplyRoCE, s.networkIn(lifecycle.StageApplyRoCE))
 	return err
 }
 
 func ensurePXE(ctx workflow.Context, s *State) error {
-	f, err := stage.Do(ctx, stage.KindMAASCall, "one AUTO link", maas.EnsurePXEInterfaceAuto, s.networkIn(contract.StageEnsurePXE))
+	f, err := stage.Do(ctx, stage.KindMAASCall, "one AUTO link", maas.EnsurePXEInterfaceAuto, s.networkIn(lifecycle.StageEnsurePXE))
 	if err == nil {
-		s.saw(f)
+		s.recordMachine(f)
 	}
 	return err
 }
 
 func (s *State) renderIn() nodeact.RenderIn {
 	return nodeact.RenderIn{
-		JobRef: s.ref(contract.StageRenderCloudInit), Hostname: s.Request.Hostname, Profile: s.Site.Profile, Site: s.Site.Site,
-		Attempt: max(s.Deploy.Attempt, 1), Known: s.UserData,
+		JobRef: s.Job.At(lifecycle.StageRenderCloudInit), Hostname: s.Request.Hostname, Profile: s.Site.Profile, Site: s.Site.Site,
+		Attempt: max(s.Deploy.Attempt, 1), Existing: s.UserData,
 		InUse: s.Machine.Status == "Deploying" || s.Machine.Status == "Deployed",
 	}
 }
@@ -251,6 +244,6 @@ func renderCloudInit(ctx workflow.Context, s *State) error {
 	if err == nil {
 		s.UserData = ud
 	}
-	s.Deploy.Begun = s.Deploy.Begun || s.Machine.Status == "Ready" // known before deploy_via_maas begins
+	s.Deploy.Started = s.Deploy.Started || s.Machine.Status == "Ready" // known before deploy_via_maas begins
 	return err
 }

@@ -1,6 +1,5 @@
-// Package onboarding takes a bare server to an active GPU node: the sixteen
-// stages of seed 001 section 4.2 on the one stage runner. A node that was
-// bootstrapped by hand runs the same workflow without the MAAS stages.
+// Package onboarding takes a bare server to an active GPU node, in sixteen stages on the one stage
+// runner. A node that was bootstrapped by hand runs the same workflow without the MAAS stages.
 package onboarding
 
 import (
@@ -28,10 +27,10 @@ type State struct {
 	// Recommission is set when commissioning failed, or did not find the disk
 	// that was asked for: to try again, it must be started again.
 	Recommission bool `json:"recommission,omitempty"`
-	// SSHFailed counts the tries at which this deployment refused Slipway's
+	// SSHFailures counts the tries at which this deployment refused Slipway's
 	// SSH login, those of persons included.
-	SSHFailed int `json:"ssh_failed,omitempty"`
-	// SyncRepaired is set once the hardware sync timer was mended over SSH.
+	SSHFailures int `json:"ssh_failures,omitempty"`
+	// SyncRepaired is set once the hardware sync timer was repaired over SSH.
 	SyncRepaired bool                `json:"sync_repaired,omitempty"`
 	Agent        contract.AgentFacts `json:"agent"`
 }
@@ -39,8 +38,8 @@ type State struct {
 // Deployment is the deployment now under way.
 type Deployment struct {
 	Attempt int `json:"attempt"`
-	// Begun is set when this job set out to deploy a machine that was Ready.
-	Begun      bool                   `json:"begun,omitempty"`
+	// Started is set when this job set out to deploy a machine that was Ready.
+	Started    bool                   `json:"started,omitempty"`
 	Outcome    contract.DeployOutcome `json:"outcome,omitempty"`
 	SyncBefore *time.Time             `json:"sync_before,omitempty"`
 	Class      lifecycle.FailureClass `json:"class,omitempty"`
@@ -58,7 +57,7 @@ func Job(in contract.JobInput) stage.Job[State] {
 		Kind:   contract.KindOnboarding,
 		Stages: stages(),
 		Init: func(s *State, input []byte) error {
-			s.Job = contract.JobRef{JobID: in.JobID, NodeID: in.NodeID, SiteID: in.SiteID}
+			s.Job = in.Ref()
 			if err := json.Unmarshal(input, &s.Request); err != nil {
 				return fmt.Errorf("onboarding request: %w", err)
 			}
@@ -66,20 +65,22 @@ func Job(in contract.JobInput) stage.Job[State] {
 		},
 		Deadline:  deadline,
 		Observed:  observed,
-		Started:   func(*State) *contract.NodeMove { return soft(lifecycle.NodeEnrolling, "onboarding started") },
+		Started:   func(*State) *contract.NodeMove { return softMove(lifecycle.NodeEnrolling, "onboarding started") },
 		Succeeded: succeeded,
-		Blocked:   func(*State) *contract.NodeMove { return soft(lifecycle.NodeQuarantined, "onboarding is blocked") },
-		Cancelled: func(*State) *contract.NodeMove { return soft(lifecycle.NodeQuarantined, "onboarding was cancelled") },
+		Blocked:   func(*State) *contract.NodeMove { return softMove(lifecycle.NodeQuarantined, "onboarding is blocked") },
+		Cancelled: func(*State) *contract.NodeMove {
+			return softMove(lifecycle.NodeQuarantined, "onboarding was cancelled")
+		},
 		Reset: func(s *State) {
 			*s = State{Job: s.Job, Request: s.Request}
 		},
 	}
 }
 
-// soft moves apply where the node's state has an edge for them: a quarantined
+// softMove moves apply where the node's state has an edge for them: a quarantined
 // node that is onboarded again stays quarantined until it is proven, and one
 // whose onboarding never began is left as it was.
-func soft(to lifecycle.NodeStatus, note string) *contract.NodeMove {
+func softMove(to lifecycle.NodeStatus, note string) *contract.NodeMove {
 	return &contract.NodeMove{To: to, Note: note, Soft: true}
 }
 
@@ -99,11 +100,8 @@ func succeeded(s *State) *contract.NodeMove {
 // margin, because its activity ends a hanging deployment itself at the deadline
 // and needs a moment for that.
 func deadline(s *State, name string, dflt time.Duration) time.Duration {
-	d := dflt
-	if p, ok := s.Site.Profile.StageDeadlines[name]; ok {
-		d = p.D()
-	}
-	if name == contract.StageWaitDeployed {
+	d := s.Site.Profile.StageDeadline(name, dflt)
+	if name == lifecycle.StageWaitDeployed {
 		d += abortMargin
 	}
 	return d
@@ -111,8 +109,8 @@ func deadline(s *State, name string, dflt time.Duration) time.Duration {
 
 const abortMargin = 3 * time.Minute
 
-func observed(s *State) contract.Observed {
-	o := contract.Observed{MAAS: s.Machine.Status, Power: s.Machine.Power, Agent: "none"}
+func observed(s *State) lifecycle.Observed {
+	o := lifecycle.Observed{MAAS: s.Machine.Status, Power: s.Machine.Power, Agent: "none"}
 	if o.Power == "" {
 		o.Power = s.BMC.Power
 	}

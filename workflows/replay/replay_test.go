@@ -18,6 +18,7 @@ import (
 
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	"github.com/slipway-cloud/slipway/internal/server"
+	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/onboarding"
 	"github.com/slipway-cloud/slipway/workflows/stage"
@@ -110,16 +111,16 @@ func TestAChangedJobIsNoticed(t *testing.T) {
 			j.Stages = append(j.Stages, stage.Stage[onboarding.State]{Name: "burn_in", Weight: 1, Run: look})
 		},
 		"one stage fewer": func(j *job) {
-			i := at(j, contract.StageApplyRoCE)
+			i := at(j, lifecycle.StageApplyRoCE)
 			j.Stages = slices.Delete(j.Stages, i, i+1)
 		},
 		"two stages exchanged": func(j *job) {
-			i := at(j, contract.StageConfigureStorage)
+			i := at(j, lifecycle.StageConfigureStorage)
 			j.Stages[i], j.Stages[i+1] = j.Stages[i+1], j.Stages[i]
 		},
-		"another activity within a stage": func(j *job) { j.Stages[at(j, contract.StageCommission)].Run = look },
+		"another activity within a stage": func(j *job) { j.Stages[at(j, lifecycle.StageCommission)].Run = look },
 		"one more activity within a stage": func(j *job) {
-			st := &j.Stages[at(j, contract.StageDeploy)]
+			st := &j.Stages[at(j, lifecycle.StageDeploy)]
 			run := st.Run
 			st.Run = func(ctx workflow.Context, s *onboarding.State) error {
 				if err := run(ctx, s); err != nil {
@@ -129,7 +130,7 @@ func TestAChangedJobIsNoticed(t *testing.T) {
 			}
 		},
 		"a stage skipped": func(j *job) {
-			j.Stages[at(j, contract.StageEnsurePXE)].Skip = func(*onboarding.State) string { return "no longer needed" }
+			j.Stages[at(j, lifecycle.StageEnsurePXE)].Skip = func(*onboarding.State) string { return "no longer needed" }
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

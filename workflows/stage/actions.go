@@ -108,8 +108,8 @@ func invalid(what string) error {
 	return temporal.NewNonRetryableApplicationError(what, contract.ErrTypeActionInvalid, nil)
 }
 
-// stored makes a text from outside fit for an audit row.
-func stored(s string, limit int) string {
+// sanitizeText makes a text from outside fit for an audit row.
+func sanitizeText(s string, limit int) string {
 	s = strings.ReplaceAll(strings.ToValidUTF8(s, "?"), "\x00", "?")
 	if len(s) > limit {
 		s = strings.ToValidUTF8(s[:limit], "")
@@ -133,8 +133,8 @@ func (r *runner[S]) refusal(a lifecycle.Action, reason string) error {
 
 // act takes one action to its end and leaves one audit row, unless it repeats
 // one by its key: that gets the first answer and leaves nothing. An action that
-// finds no other on its way is judged at once; one that does joins it when it is
-// the same, and else waits its turn and is judged on what the others left.
+// finds no other on its way is decided at once; one that does joins it when it is
+// the same, and else waits its turn and is decided on what the others left.
 func (r *runner[S]) act(c workflow.Context, a lifecycle.Action, ask contract.ActionRequest, via string) (contract.ActionResult, error) {
 	c, _ = workflow.NewDisconnectedContext(c) // a Temporal cancel must not cut off an answer or its audit row
 	r.acting++
@@ -143,7 +143,7 @@ func (r *runner[S]) act(c workflow.Context, a lifecycle.Action, ask contract.Act
 	// the workflow from memory, all coroutines at once.
 	res, err := r.decide(c, a, ask, via)
 	r.acting--
-	r.makeRoom()
+	r.interruptForContinueAsNew()
 	return res, err
 }
 
@@ -153,26 +153,26 @@ func (r *runner[S]) decide(c workflow.Context, a lifecycle.Action, ask contract.
 	if err != nil {
 		return contract.ActionResult{}, err
 	}
-	if first, known := r.recall(a, ask); known {
+	if first, known := r.findAnswer(a, ask); known {
 		return first.Result, first.err()
 	}
-	if first := r.repeated(a, ask); first != nil {
+	if first := r.findRepeated(a, ask); first != nil {
 		err := workflow.Await(c, func() bool { return first.done })
 		return first.result, cmp.Or(err, first.err)
 	}
 	bad := malformed(ask)
-	ask.Actor, ask.Reason = stored(ask.Actor, maxActor), stored(ask.Reason, maxReason)
+	ask.Actor, ask.Reason = sanitizeText(ask.Actor, maxActor), sanitizeText(ask.Reason, maxReason)
 	if bad != nil {
-		return contract.ActionResult{}, r.refused(c, a, ask, via, bad)
+		return contract.ActionResult{}, r.recordRefusal(c, a, ask, via, bad)
 	}
-	if twin := r.twin(a, ask.AcceptRisk); twin != nil {
-		return r.join(c, a, ask, via, twin)
+	if same := r.findSameAction(a, ask.AcceptRisk); same != nil {
+		return r.join(c, a, ask, via, same)
 	}
 	v := r.verdict(a)
 	switch {
 	case len(r.underway()) > 0: // its turn comes
 	case !v.Allowed:
-		return contract.ActionResult{}, r.refused(c, a, ask, via, r.refusal(a, v.Reason))
+		return contract.ActionResult{}, r.recordRefusal(c, a, ask, via, r.refusal(a, v.Reason))
 	case v.Effect == lifecycle.EffectNoop:
 		return r.join(c, a, ask, via, nil)
 	}
@@ -199,37 +199,37 @@ func (r *runner[S]) interruptStage() {
 
 // join answers an action that changes nothing: the goal is reached already, or
 // the same action is on its way for somebody else and its answer is theirs too.
-func (r *runner[S]) join(c workflow.Context, a lifecycle.Action, ask contract.ActionRequest, via string, twin *request) (contract.ActionResult, error) {
+func (r *runner[S]) join(c workflow.Context, a lifecycle.Action, ask contract.ActionRequest, via string, same *request) (contract.ActionResult, error) {
 	res := contract.ActionResult{Action: a, Effect: lifecycle.EffectNoop, Status: r.status, Stage: r.stageName()}
-	if twin != nil {
-		if err := workflow.Await(c, func() bool { return twin.done }); err != nil {
+	if same != nil {
+		if err := workflow.Await(c, func() bool { return same.done }); err != nil {
 			return contract.ActionResult{}, err
 		}
-		if twin.err != nil {
-			return contract.ActionResult{}, r.refused(c, a, ask, via, twin.err)
+		if same.err != nil {
+			return contract.ActionResult{}, r.recordRefusal(c, a, ask, via, same.err)
 		}
-		res.Status, res.Stage = twin.result.Status, twin.result.Stage
+		res.Status, res.Stage = same.result.Status, same.result.Stage
 	}
-	r.noNewStart(a)
+	r.cancelRestart(a)
 	r.audit(a, ask, via, lifecycle.EffectNoop, "")
-	r.remember(ask, answer{Result: res})
+	r.keepAnswer(ask, answer{Result: res})
 	return res, r.project(c, nil)
 }
 
-// noNewStart takes a cancel that finds the job in clean-up: it is the same one,
+// cancelRestart takes a cancel that finds the job in clean-up: it is the same one,
 // and nothing is started after it.
-func (r *runner[S]) noNewStart(a lifecycle.Action) {
+func (r *runner[S]) cancelRestart(a lifecycle.Action) {
 	if a == lifecycle.ActionCancel && r.purpose == forRestart {
 		r.purpose = forCancel
 	}
 }
 
-// refused writes the audit row of a refusal and returns it.
-func (r *runner[S]) refused(c workflow.Context, a lifecycle.Action, ask contract.ActionRequest, via string, why error) error {
+// recordRefusal writes the audit row of a refusal and returns it.
+func (r *runner[S]) recordRefusal(c workflow.Context, a lifecycle.Action, ask contract.ActionRequest, via string, why error) error {
 	text := why.Error()
 	if e, ok := contract.RefusalOf(why); ok {
 		text = e.WithAllowed()
-		r.remember(ask, answer{Result: contract.ActionResult{Action: a}, Refused: e})
+		r.keepAnswer(ask, answer{Result: contract.ActionResult{Action: a}, Refused: e})
 	}
 	r.audit(a, ask, via, lifecycle.EffectRefuse, text)
 	return cmp.Or(r.project(c, nil), why)
@@ -249,19 +249,19 @@ func (r *runner[S]) underway() []*request {
 	return r.inbox
 }
 
-// twin is the same action on its way, whoever asked for it.
-func (r *runner[S]) twin(a lifecycle.Action, risk bool) *request {
-	return found(r.underway(), func(q *request) bool { return q.action == a && q.ask.AcceptRisk == risk })
+// findSameAction returns the same action on its way, whoever asked for it.
+func (r *runner[S]) findSameAction(a lifecycle.Action, risk bool) *request {
+	return findRequest(r.underway(), func(q *request) bool { return q.action == a && q.ask.AcceptRisk == risk })
 }
 
-// repeated is the request that this one repeats by its key, on its way still.
-func (r *runner[S]) repeated(a lifecycle.Action, ask contract.ActionRequest) *request {
-	return found(r.underway(), func(q *request) bool {
+// findRepeated is the request that this one repeats by its key, on its way still.
+func (r *runner[S]) findRepeated(a lifecycle.Action, ask contract.ActionRequest) *request {
+	return findRequest(r.underway(), func(q *request) bool {
 		return ask.IdempotencyKey != "" && q.action == a && q.ask.IdempotencyKey == ask.IdempotencyKey
 	})
 }
 
-func found(in []*request, is func(*request) bool) *request {
+func findRequest(in []*request, is func(*request) bool) *request {
 	if i := slices.IndexFunc(in, is); i >= 0 {
 		return in[i]
 	}

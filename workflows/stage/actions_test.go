@@ -9,6 +9,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 
 func TestAdoptListedPairEndsReconciled(t *testing.T) {
@@ -19,12 +20,12 @@ func TestAdoptListedPairEndsReconciled(t *testing.T) {
 		t.Run(found, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.out.fail["wait"] = times(1, failure(lifecycle.FailStateDisagreement))
+			b.out.fail["wait"] = times(1, stagetest.Failure(lifecycle.FailStateDisagreement))
 			b.out.found["wait"] = found
 			ans := b.at(time.Hour, lifecycle.ActionAdopt, ask)
-			require.Equal(t, lifecycle.JobReconciled, b.run(t).Status)
-			require.NoError(t, ans.err)
-			require.Equal(t, contract.StageAdopted, b.store.last.Stages[2].State)
+			require.Equal(t, lifecycle.JobReconciled, b.Run().Status)
+			require.NoError(t, ans.Err)
+			require.Equal(t, lifecycle.StageAdopted, b.Store.Last().Stages[2].State)
 		})
 	}
 }
@@ -32,16 +33,16 @@ func TestAdoptListedPairEndsReconciled(t *testing.T) {
 func TestBadAsksAreRejected(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.out.fail["wait"] = times(1, failure(lifecycle.FailMAASRejected))
-	nobody := &answer{}
-	b.env.RegisterDelayedCallback(func() {
-		b.env.UpdateWorkflow(string(lifecycle.ActionResume), "", &testsuite.TestUpdateCallback{
-			OnAccept: func() {}, OnReject: func(err error) { nobody.rejected = err }, OnComplete: func(any, error) {},
+	b.out.fail["wait"] = times(1, stagetest.Failure(lifecycle.FailMAASRejected))
+	nobody := &stagetest.Answer{}
+	b.Env.RegisterDelayedCallback(func() {
+		b.Env.UpdateWorkflow(string(lifecycle.ActionResume), "", &testsuite.TestUpdateCallback{
+			OnAccept: func() {}, OnReject: func(err error) { nobody.Rejected = err }, OnComplete: func(any, error) {},
 		}, contract.ActionRequest{})
 	}, time.Hour)
 	risky := b.at(time.Hour, lifecycle.ActionAdopt, contract.ActionRequest{AcceptRisk: true})
 	b.at(2*time.Hour, lifecycle.ActionCancel, contract.ActionRequest{})
-	b.run(t)
-	require.ErrorContains(t, nobody.rejected, "actor is missing")
-	require.ErrorContains(t, risky.rejected, "accept_risk needs a reason")
+	b.Run()
+	require.ErrorContains(t, nobody.Rejected, "actor is missing")
+	require.ErrorContains(t, risky.Rejected, "accept_risk needs a reason")
 }

@@ -30,19 +30,19 @@ func (r *runner[S]) runStage(i int) outcome {
 	st, row := r.def.Stages[i], &r.rows[i]
 	if st.Skip != nil {
 		if why := st.Skip(r.state); why != "" {
-			row.State, row.Message = contract.StageSkipped, why
+			row.State, row.Message = lifecycle.StageSkipped, why
 			row.StartedAt, row.FinishedAt = r.now(), r.now()
 			return outcome{} // shown with the next stage's start
 		}
 	}
 	r.failure = nil
 	at := workflow.Now(r.ctx).Add(r.stageDeadline(st))
-	if r.left == st.Name && r.deadline != nil && row.StartedAt != nil {
+	if r.interruptedStage == st.Name && r.deadline != nil && row.StartedAt != nil {
 		at = *r.deadline // interrupted in vain: the deadline stands
 	} else {
 		row.StartedAt = r.now()
 	}
-	row.State, row.FinishedAt, row.Message, r.left = contract.StageRunning, nil, "", ""
+	row.State, row.FinishedAt, row.Message, r.interruptedStage = lifecycle.StageRunning, nil, "", ""
 	r.deadline = &at
 	failed := map[lifecycle.FailureClass]int{} // one trouble must not use up the tries of another
 	for tried := 1; ; tried++ {
@@ -52,37 +52,37 @@ func (r *runner[S]) runStage(i int) outcome {
 		}
 		if len(r.inbox) > 0 { // it came while that was written: no attempt is made
 			row.Attempts--
-			return r.stageLeft(row, outcome{interrupted: true})
+			return r.leaveStage(row, outcome{interrupted: true})
 		}
 		observed, err := r.attempt(st, at, tried)
 		if err == nil {
-			row.State, row.FinishedAt, row.Message = contract.StageSucceeded, r.now(), observed
+			row.State, row.FinishedAt, row.Message = lifecycle.StageSucceeded, r.now(), observed
 			return outcome{} // one projection ends this stage and starts the next
 		}
-		out := r.judge(st, err)
+		out := r.outcomeOf(st, err)
 		if out.failure == nil {
-			return r.stageLeft(row, out)
+			return r.leaveStage(row, out)
 		}
 		row.Message = out.failure.Message
 		class := out.failure.Class
 		failed[class]++
 		backoff := min(firstBackoff<<min(failed[class]-1, 5), maxBackoff)
 		if failed[class] >= lifecycle.Failure(class).AutoAttempts || workflow.Now(r.ctx).Add(backoff).After(at) {
-			row.State, row.FinishedAt = contract.StageFailed, r.now()
+			row.State, row.FinishedAt = lifecycle.StageFailed, r.now()
 			return out
 		}
 		if r.pause(backoff) {
-			return r.stageLeft(row, outcome{interrupted: true})
+			return r.leaveStage(row, outcome{interrupted: true})
 		}
 	}
 }
 
-// stageLeft closes the row of a stage that was left without failing.
-func (r *runner[S]) stageLeft(row *contract.StageRow, out outcome) outcome {
+// leaveStage closes the row of a stage that was left without failing.
+func (r *runner[S]) leaveStage(row *lifecycle.StageRow, out outcome) outcome {
 	if out.backTo != "" {
-		row.State, row.FinishedAt = contract.StageSucceeded, r.now()
+		row.State, row.FinishedAt = lifecycle.StageSucceeded, r.now()
 	} else {
-		row.State, r.left = contract.StagePending, row.Name
+		row.State, r.interruptedStage = lifecycle.StagePending, row.Name
 	}
 	return out
 }
@@ -108,7 +108,7 @@ func (r *runner[S]) attempt(st Stage[S], at time.Time, tried int) (string, error
 	note, err := r.observeOrRun(sctx, st)
 	over, r.interrupt = true, nil
 	cancel()
-	var b *back
+	var b *goToStage
 	switch {
 	case err == nil:
 		return note, nil
@@ -143,9 +143,9 @@ func (r *runner[S]) observeOrRun(ctx workflow.Context, st Stage[S]) (string, err
 
 var errInterrupted = errors.New("interrupted by an operator")
 
-// judge turns an error into what to do about it.
-func (r *runner[S]) judge(st Stage[S], err error) outcome {
-	var b *back
+// outcomeOf turns an error into what to do about it.
+func (r *runner[S]) outcomeOf(st Stage[S], err error) outcome {
+	var b *goToStage
 	switch {
 	case errors.As(err, &b):
 		return outcome{backTo: b.stage}
@@ -162,7 +162,7 @@ const maxMessage = 1000
 // failureOf reads class and message from an error: an activity's typed error,
 // a Failed, or something unplanned, which shows as an internal error.
 func failureOf(err error) contract.Failure {
-	var failed *Failed
+	var failed *StageError
 	var app *temporal.ApplicationError
 	var timeout *temporal.TimeoutError
 	f := contract.Failure{Class: lifecycle.FailInternal, Message: "internal error; the worker's log holds the detail"}

@@ -21,38 +21,38 @@ const (
 // start from the top. req, which may be nil, is answered once it has begun.
 func (r *runner[S]) compensateFor(p purpose, req *request) error {
 	r.purpose, r.status = p, lifecycle.JobCompensating
-	r.failure, r.frozen, r.left = nil, false, ""
-	r.undoBy()
+	r.failure, r.frozen, r.interruptedStage = nil, false, ""
+	r.setUndoDeadline()
 	if req != nil {
-		r.begun(req)
+		r.recordAction(req)
 	}
 	err := r.project(r.ctx, nil)
 	if req != nil {
-		err = r.conclude(req, err)
+		err = r.finishRequest(req, err)
 	}
 	if err != nil {
 		return err
 	}
-	if err := r.settle(); err != nil {
+	if err := r.drainInbox(); err != nil {
 		return err
 	}
 	for i := len(r.def.Stages) - 1; i >= 0; i-- {
 		// Attempts tell what was begun, also when a later pass skipped the stage.
-		if row := r.rows[i]; row.Attempts == 0 || row.State == contract.StageCompensated || r.def.Stages[i].Undo == nil {
+		if row := r.rows[i]; row.Attempts == 0 || row.State == lifecycle.StageCompensated || r.def.Stages[i].Undo == nil {
 			continue
 		}
 		if f := r.undo(r.def.Stages[i]); f != nil {
-			return r.notClean(i, *f)
+			return r.parkCompensation(i, *f)
 		}
 		row := &r.rows[i]
-		row.State, row.FinishedAt, row.Message = contract.StageCompensated, r.now(), ""
-		r.undoBy()
+		row.State, row.FinishedAt, row.Message = lifecycle.StageCompensated, r.now(), ""
+		r.setUndoDeadline()
 		if err := r.project(r.ctx, nil); err != nil {
 			return err
 		}
 	}
-	if i, f := r.proveAll(); f != nil {
-		return r.notClean(i, *f)
+	if i, f := r.verifyAllUndone(); f != nil {
+		return r.parkCompensation(i, *f)
 	}
 	p, r.purpose, r.deadline = r.purpose, forNothing, nil
 	if p == forRestart {
@@ -62,62 +62,62 @@ func (r *runner[S]) compensateFor(p purpose, req *request) error {
 	return r.project(r.ctx, r.nodeMove(r.def.Cancelled))
 }
 
-// undoBy is the deadline that a clean-up shows: the next undo, or the last look
+// setUndoDeadline is the deadline that a clean-up shows: the next undo, or the last look
 // at all of them, has ended or has parked the job by then.
-func (r *runner[S]) undoBy() {
+func (r *runner[S]) setUndoDeadline() {
 	at := workflow.Now(r.ctx).Add(undoAttempts * (undoDeadline + undoSlack))
 	r.deadline = &at
 }
 
-// notClean parks a clean-up that a stage stands in the way of; it is undone
+// parkCompensation parks a clean-up that a stage stands in the way of; it is undone
 // again when a person takes the clean-up up.
-func (r *runner[S]) notClean(i int, f contract.Failure) error {
+func (r *runner[S]) parkCompensation(i int, f contract.Failure) error {
 	row := &r.rows[i]
-	row.State, row.FinishedAt, row.Message = contract.StageFailed, r.now(), f.Message
+	row.State, row.FinishedAt, row.Message = lifecycle.StageFailed, r.now(), f.Message
 	return r.park(f)
 }
 
 // undo takes one compensation through its attempts, each re-reading first and
 // proven afterwards.
 func (r *runner[S]) undo(st Stage[S]) *contract.Failure {
-	return r.inTries(st, "undoing %s failed: %s", func(ctx workflow.Context) error {
+	return r.retry(st, "undoing %s failed: %s", func(ctx workflow.Context) error {
 		if err := st.Undo(ctx, r.state); err != nil {
 			return err
 		}
-		return r.prove(ctx, st)
+		return r.verifyUndo(ctx, st)
 	})
 }
 
-// proveAll looks once more at all that was undone, now that all of it is: what
+// verifyAllUndone looks once more at all that was undone, now that all of it is: what
 // one stage left to itself may have come back while another was undone.
-func (r *runner[S]) proveAll() (int, *contract.Failure) {
+func (r *runner[S]) verifyAllUndone() (int, *contract.Failure) {
 	for i := len(r.def.Stages) - 1; i >= 0; i-- {
 		st := r.def.Stages[i]
-		if r.rows[i].State != contract.StageCompensated || st.Remains == nil {
+		if r.rows[i].State != lifecycle.StageCompensated || st.VerifyUndo == nil {
 			continue
 		}
-		if f := r.inTries(st, "%s was undone, but %s", func(ctx workflow.Context) error { return r.prove(ctx, st) }); f != nil {
+		if f := r.retry(st, "%s was undone, but %s", func(ctx workflow.Context) error { return r.verifyUndo(ctx, st) }); f != nil {
 			return i, f
 		}
 	}
 	return 0, nil
 }
 
-// prove fails with what is left of a stage.
-func (r *runner[S]) prove(ctx workflow.Context, st Stage[S]) error {
-	if st.Remains == nil {
+// verifyUndo fails with what is left of a stage.
+func (r *runner[S]) verifyUndo(ctx workflow.Context, st Stage[S]) error {
+	if st.VerifyUndo == nil {
 		return nil
 	}
-	left, err := st.Remains(ctx, r.state)
+	left, err := st.VerifyUndo(ctx, r.state)
 	if err == nil && left != "" {
 		err = Fail(lifecycle.FailCompensation, "it is not clean: %s", left)
 	}
 	return err
 }
 
-// inTries does one part of a clean-up until it succeeds or its attempts are
+// retry does one part of a clean-up until it succeeds or its attempts are
 // spent; says takes the stage and the last cause.
-func (r *runner[S]) inTries(st Stage[S], says string, do func(workflow.Context) error) *contract.Failure {
+func (r *runner[S]) retry(st Stage[S], says string, do func(workflow.Context) error) *contract.Failure {
 	var last contract.Failure
 	for tried := 1; tried <= undoAttempts; tried++ {
 		ctx := workflow.WithValue(r.ctx, deadlineKey, workflow.Now(r.ctx).Add(undoDeadline))
@@ -140,7 +140,7 @@ func (r *runner[S]) startOver() error {
 	if r.def.Reset != nil {
 		r.def.Reset(r.state)
 	}
-	r.pendFrom(0)
+	r.resetFrom(0)
 	r.at, r.observe, r.adopted, r.status = 0, false, false, lifecycle.JobRunning
 	return r.project(r.ctx, r.nodeMove(r.def.Resumed))
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 
 // interruptedEnds are the ways in which an activity that is being cancelled may end.
@@ -25,8 +26,8 @@ func interruptedEnds() map[string]error {
 		"worker died":     temporal.NewTimeoutError(enums.TIMEOUT_TYPE_HEARTBEAT, nil),
 		"never finished":  temporal.NewTimeoutError(enums.TIMEOUT_TYPE_START_TO_CLOSE, nil),
 		"never started":   temporal.NewTimeoutError(enums.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE, nil),
-		"failed for now":  failure(lifecycle.FailMAASUnavailable),
-		"failed for ever": failure(lifecycle.FailNodeUnhealthy), // which would quarantine the node
+		"failed for now":  stagetest.Failure(lifecycle.FailMAASUnavailable),
+		"failed for ever": stagetest.Failure(lifecycle.FailNodeUnhealthy), // which would quarantine the node
 		"panicked":        errors.New("nil pointer"),
 	}
 }
@@ -73,9 +74,9 @@ func (e *endingOut) ExecuteActivity(ctx workflow.Context, name string, args ...a
 
 // cancelledEndWith has every activity that is cancelled end with an error; nil
 // leaves it.
-func (b *bundle) cancelledEndWith(err error) {
+func (b *fixture) cancelledEndWith(err error) {
 	if err != nil {
-		b.env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{&ending{with: err}}})
+		b.Env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{&ending{with: err}}})
 	}
 }
 
@@ -105,11 +106,11 @@ func TestTheActionDecidesWhateverTheInterruptedActivityEndsWith(t *testing.T) {
 				asked := b.at(waiting, c.action, contract.ActionRequest{Reason: "now"})
 				b.after(waiting-100*time.Millisecond, b.out.release)
 				b.at(1000*time.Hour, lifecycle.ActionResume, contract.ActionRequest{})
-				b.run(t)
-				require.Equal(t, c.states, b.store.states)
-				require.Equal(t, c.found == "Broken", asked.err != nil, "%v", asked.err)
+				b.Run()
+				require.Equal(t, c.states, b.Store.Statuses())
+				require.Equal(t, c.found == "Broken", asked.Err != nil, "%v", asked.Err)
 				require.Len(t, b.out.made("wait"), c.waits)
-				for _, s := range b.store.steps {
+				for _, s := range b.Store.Steps() {
 					require.True(t, s.Failure == nil || s.Failure.Class == lifecycle.FailFrozen, "%v", s.Failure)
 				}
 			})
@@ -130,9 +131,9 @@ func TestAFullHistoryIsNoFailureEither(t *testing.T) {
 			b.fills(waiting)
 			b.at(waiting, lifecycle.ActionRerun, contract.ActionRequest{Actor: "anna"}) // refused; what it leaves fills the history
 			n := b.continues(t)
-			require.Equal(t, lifecycle.JobRunning, n.store.last.Status)
-			require.Equal(t, lifecycle.JobCompleted, n.run(t).Status)
-			require.NotContains(t, append(b.store.states, n.store.states...), lifecycle.JobFailedRetryable)
+			require.Equal(t, lifecycle.JobRunning, n.Store.Last().Status)
+			require.Equal(t, lifecycle.JobCompleted, n.Run().Status)
+			require.NotContains(t, append(b.Store.Statuses(), n.Store.Statuses()...), lifecycle.JobFailedRetryable)
 		})
 	}
 }
@@ -147,8 +148,8 @@ func TestAWorkerLostInACleanUpIsOneOfItsTries(t *testing.T) {
 		lost := temporal.NewTimeoutError(enums.TIMEOUT_TYPE_HEARTBEAT, nil)
 		b.out.fail[call] = []error{lost, lost, lost}
 		b.at(waiting, lifecycle.ActionCancel, contract.ActionRequest{})
-		require.Equal(t, lifecycle.JobCancelled, b.run(t).Status)
-		require.Equal(t, []lifecycle.JobStatus{lifecycle.JobRunning, lifecycle.JobCompensating, lifecycle.JobCancelled}, b.store.states)
+		require.Equal(t, lifecycle.JobCancelled, b.Run().Status)
+		require.Equal(t, []lifecycle.JobStatus{lifecycle.JobRunning, lifecycle.JobCompensating, lifecycle.JobCancelled}, b.Store.Statuses())
 		require.Len(t, b.out.made(call), 4)
 	}
 }
@@ -158,7 +159,7 @@ func TestAWorkerLostInACleanUpIsOneOfItsTries(t *testing.T) {
 func TestAJobThatCannotBeLoadedWaits(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.store.unread = 1300 // more than an hour of tries
-	require.Equal(t, lifecycle.JobCompleted, b.run(t).Status)
-	require.Zero(t, b.store.unread)
+	b.Store.FailReads = 1300 // more than an hour of tries
+	require.Equal(t, lifecycle.JobCompleted, b.Run().Status)
+	require.Zero(t, b.Store.FailReads)
 }

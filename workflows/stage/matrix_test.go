@@ -12,10 +12,10 @@ import (
 
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 
-// matrix is 04-jobs "Actions" as it stands there, not as lifecycle.Decide reads
-// it. waiting is a running job whose stage waits on the outside. "-" is refuse.
+// matrix is written down apart from what lifecycle.Decide reads. waiting is a running job whose stage waits on the outside. "-" is refuse.
 const matrix = `
 action                            | pending | running | waiting | failed_retryable         | failed_manual_intervention | compensating | completed | cancelled | reconciled
 retry_stage                       | -       | -       | -       | retry_stage              | retry_stage                | -            | -         | -         | -
@@ -38,30 +38,32 @@ type column struct {
 	status  lifecycle.JobStatus
 	when    time.Duration
 	end     time.Duration // when the rest of the job is called off
-	prepare func(*bundle)
+	prepare func(*fixture)
 }
 
 func ended(s lifecycle.JobStatus) column {
-	return column{status: s, prepare: func(b *bundle) { b.store.snap.Status = s }}
+	return column{status: s, prepare: func(b *fixture) {
+		b.Store.Update(func(snap *contract.Snapshot) { snap.Status = s })
+	}}
 }
 
 var columns = map[string]column{
-	"pending": {status: "pending", end: 6 * time.Hour, prepare: func(*bundle) {}},
-	"running": {status: "running", when: 10 * time.Second, end: 6 * time.Hour, prepare: func(b *bundle) { // between two attempts
-		b.out.fail["two"] = times(500, failure(lifecycle.FailMAASUnavailable))
+	"pending": {status: "pending", end: 6 * time.Hour, prepare: func(*fixture) {}},
+	"running": {status: "running", when: 10 * time.Second, end: 6 * time.Hour, prepare: func(b *fixture) { // between two attempts
+		b.out.fail["two"] = times(500, stagetest.Failure(lifecycle.FailMAASUnavailable))
 	}},
-	"waiting": {status: "running", when: waiting, end: waiting - 100*time.Millisecond, prepare: func(b *bundle) {
+	"waiting": {status: "running", when: waiting, end: waiting - 100*time.Millisecond, prepare: func(b *fixture) {
 		b.out.block["wait"] = true
 	}},
-	"failed_retryable": {status: "failed_retryable", when: 30 * time.Minute, end: 6 * time.Hour, prepare: func(b *bundle) {
-		b.out.fail["wait"] = times(2, failure(lifecycle.FailCommissioning))
+	"failed_retryable": {status: "failed_retryable", when: 30 * time.Minute, end: 6 * time.Hour, prepare: func(b *fixture) {
+		b.out.fail["wait"] = times(2, stagetest.Failure(lifecycle.FailCommissioning))
 	}},
-	"failed_manual_intervention": {status: "failed_manual_intervention", when: 30 * time.Minute, end: 6 * time.Hour, prepare: func(b *bundle) {
-		b.out.fail["wait"] = times(1, failure(lifecycle.FailMAASRejected))
+	"failed_manual_intervention": {status: "failed_manual_intervention", when: 30 * time.Minute, end: 6 * time.Hour, prepare: func(b *fixture) {
+		b.out.fail["wait"] = times(1, stagetest.Failure(lifecycle.FailMAASRejected))
 	}},
-	"compensating": {status: "compensating", when: 30 * time.Minute, end: 6 * time.Hour, prepare: func(b *bundle) { // between two attempts to undo
-		b.out.fail["wait"] = times(1, failure(lifecycle.FailMAASRejected))
-		b.out.fail["undo-one"] = times(3, failure(lifecycle.FailMAASUnavailable))
+	"compensating": {status: "compensating", when: 30 * time.Minute, end: 6 * time.Hour, prepare: func(b *fixture) { // between two attempts to undo
+		b.out.fail["wait"] = times(1, stagetest.Failure(lifecycle.FailMAASRejected))
+		b.out.fail["undo-one"] = times(3, stagetest.Failure(lifecycle.FailMAASUnavailable))
 		b.at(30*time.Minute-time.Second, lifecycle.ActionCancel, contract.ActionRequest{Actor: "before"})
 	}},
 	"completed": ended("completed"), "cancelled": ended("cancelled"), "reconciled": ended("reconciled"),
@@ -125,27 +127,25 @@ func cell(t *testing.T, col column, a lifecycle.Action, via string, want lifecyc
 	b.out.found["wait"] = "Deploying" // may be adopted
 	col.prepare(b)
 	ask := contract.ActionRequest{Actor: "anna", Reason: "matrix"}
-	got, calls := &answer{}, 0
+	got, calls := &stagetest.Answer{}, 0
 	b.after(col.when, func() { calls = len(b.out.made("")) })
 	if via == "update" {
 		got = b.at(col.when, a, ask)
 	} else {
-		b.after(col.when, func() { b.env.SignalWorkflow(string(a), ask) })
+		b.after(col.when, func() { b.Env.SignalWorkflow(string(a), ask) })
 	}
 	if col.end != 0 {
 		b.after(col.end, b.out.release)
 		b.at(col.end, lifecycle.ActionCancel, contract.ActionRequest{Actor: "end"})
 	}
-	b.env.ExecuteWorkflow(testJob, input)
-	require.True(t, b.env.IsWorkflowCompleted(), "ended in %s", b.store.last.Status)
-	require.NoError(t, b.env.GetWorkflowError())
-	require.True(t, lifecycle.Job.Terminal(b.store.snap.Status))
+	b.Run()
+	require.True(t, lifecycle.Job.Terminal(b.Store.Snapshot().Status))
 
-	entries, at := b.store.auditedBy("anna")
+	entries, at := b.Store.AuditOf("anna")
 	require.Len(t, entries, 1, "one action is one audit row")
-	entry, now := entries[0], b.store.steps[at[0]]
+	entry, now := entries[0], b.Store.Steps()[at[0]]
 	require.Equal(t, contract.ActionEntry{Action: a, Actor: "anna", Reason: "matrix", Via: via, Effect: entry.Effect, Refused: entry.Refused}, entry)
-	require.NoError(t, got.rejected, "validators refuse what is malformed and nothing else")
+	require.NoError(t, got.Rejected, "validators refuse what is malformed and nothing else")
 	if want == "-" {
 		changedNothing(t, b, col, at[0], calls)
 		refusedCell(t, col, a, allowed, entry, got, via)
@@ -161,14 +161,14 @@ func cell(t *testing.T, col column, a lifecycle.Action, via string, want lifecyc
 	require.Equal(t, next, now.Status)
 	require.Equal(t, want == "freeze", now.Frozen)
 	if via == "update" {
-		require.NoError(t, got.err)
-		require.Equal(t, contract.ActionResult{Action: a, Effect: want, Status: next, Stage: got.result.Stage}, got.result)
+		require.NoError(t, got.Err)
+		require.Equal(t, contract.ActionResult{Action: a, Effect: want, Status: next, Stage: got.Result.Stage}, got.Result)
 	}
 }
 
 // refusedCell: nothing is changed, and whoever asked learns why and what may be
 // done instead; a signal's row in the audit says it.
-func refusedCell(t *testing.T, col column, a lifecycle.Action, allowed []lifecycle.Action, e contract.ActionEntry, got *answer, via string) {
+func refusedCell(t *testing.T, col column, a lifecycle.Action, allowed []lifecycle.Action, e contract.ActionEntry, got *stagetest.Answer, via string) {
 	t.Helper()
 	require.EqualValues(t, "refuse", e.Effect)
 	says := string(a) + " is refused while the job is " + string(col.status) + ": "
@@ -189,27 +189,27 @@ func refusedCell(t *testing.T, col column, a lifecycle.Action, allowed []lifecyc
 		return
 	}
 	var app *temporal.ApplicationError
-	require.True(t, errors.As(got.err, &app), "%v", got.err)
+	require.True(t, errors.As(got.Err, &app), "%v", got.Err)
 	require.Equal(t, contract.ErrTypeActionRefused, app.Type())
 	require.Equal(t, e.Refused, app.Message())
-	refused, ok := contract.RefusalOf(got.err)
+	refused, ok := contract.RefusalOf(got.Err)
 	require.True(t, ok)
 	require.Equal(t, &lifecycle.ActionRefusedError{Action: a, Status: col.status, Reason: reason, Allowed: allowed}, refused)
 }
 
 // changedNothing compares the step that stored the row with the one before it,
 // and what was done outside with what had been done when the action came.
-func changedNothing(t *testing.T, b *bundle, col column, at, calls int) {
+func changedNothing(t *testing.T, b *fixture, col column, at, calls int) {
 	t.Helper()
-	now := b.store.steps[at]
+	now := b.Store.Steps()[at]
 	require.Equal(t, col.status, now.Status)
 	require.Nil(t, now.Node)
-	require.Equal(t, calls, now.calls, "nothing was done outside")
+	require.Equal(t, calls, b.callsAt[at], "nothing was done outside")
 	if at == 0 {
 		return
 	}
-	before := b.store.steps[at-1]
-	before.Seq, before.Actions, before.Observed, before.Node, before.By, before.calls = now.Seq, now.Actions, now.Observed, now.Node, now.By, calls
+	before := b.Store.Steps()[at-1]
+	before.Seq, before.Actions, before.Observed, before.Node, before.By = now.Seq, now.Actions, now.Observed, now.Node, now.By
 	before.Stages = slices.Clone(before.Stages)
 	for i := range before.Stages {
 		before.Stages[i].Message = now.Stages[i].Message // of an attempt that failed meanwhile

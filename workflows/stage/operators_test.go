@@ -8,6 +8,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 
 // TestTheSameActionOfTwoIsOne: anna and bert ask for the same at the same time;
@@ -41,16 +42,15 @@ func TestTheSameActionOfTwoIsOne(t *testing.T) {
 			bert := b.at(col.when, c.action, contract.ActionRequest{Actor: "bert"})
 			b.after(col.end, b.out.release)
 			b.at(col.end, lifecycle.ActionCancel, contract.ActionRequest{Actor: "end"})
-			b.env.ExecuteWorkflow(testJob, input)
-			require.True(t, b.env.IsWorkflowCompleted(), "ended in %s", b.store.last.Status)
-			require.NoError(t, anna.err)
-			require.NoError(t, bert.err)
-			want := contract.ActionResult{Action: c.action, Effect: c.effect, Status: leadsTo[c.effect], Stage: anna.result.Stage}
-			require.Equal(t, want, anna.result)
+			b.Run()
+			require.NoError(t, anna.Err)
+			require.NoError(t, bert.Err)
+			want := contract.ActionResult{Action: c.action, Effect: c.effect, Status: leadsTo[c.effect], Stage: anna.Result.Stage}
+			require.Equal(t, want, anna.Result)
 			want.Effect = lifecycle.EffectNoop
-			require.Equal(t, want, bert.result)
+			require.Equal(t, want, bert.Result)
 			for actor, effect := range map[string]lifecycle.Effect{"anna": c.effect, "bert": lifecycle.EffectNoop} {
-				entries, _ := b.store.auditedBy(actor)
+				entries, _ := b.Store.AuditOf(actor)
 				require.Len(t, entries, 1)
 				require.Equal(t, effect, entries[0].Effect)
 			}
@@ -111,26 +111,25 @@ func TestTheFirstOfTwoWinsAndTheSecondMeetsWhatItLeft(t *testing.T) {
 			second := b.at(col.when, c.second, contract.ActionRequest{Actor: "bert"})
 			b.after(col.end, b.out.release)
 			b.at(col.end, lifecycle.ActionCancel, contract.ActionRequest{Actor: "end"})
-			b.env.ExecuteWorkflow(testJob, input)
-			require.True(t, b.env.IsWorkflowCompleted(), "ended in %s", b.store.last.Status)
-			require.NoError(t, first.err)
+			b.Run()
+			require.NoError(t, first.Err)
 			_, rows := table(matrix)
 			require.NotEmpty(t, rows[string(c.first)])
-			entries, at := b.store.auditedBy("bert")
+			entries, at := b.Store.AuditOf("bert")
 			require.Len(t, entries, 1)
 			require.Equal(t, c.effect, entries[0].Effect)
-			_, before := b.store.auditedBy("anna")
+			_, before := b.Store.AuditOf("anna")
 			require.Less(t, before[0], at[0], "the first is written down first")
 			if c.refusedIn != "" {
-				refused, ok := contract.RefusalOf(second.err)
-				require.True(t, ok, "%v", second.err)
+				refused, ok := contract.RefusalOf(second.Err)
+				require.True(t, ok, "%v", second.Err)
 				require.Equal(t, c.refusedIn, refused.Status)
 				return
 			}
-			require.NoError(t, second.err)
-			require.Equal(t, c.effect, second.result.Effect)
+			require.NoError(t, second.Err)
+			require.Equal(t, c.effect, second.Result.Effect)
 			if name == "restart, cancel" {
-				require.Equal(t, lifecycle.JobCancelled, b.store.last.Status, "what was answered with success is done")
+				require.Equal(t, lifecycle.JobCancelled, b.Store.Last().Status, "what was answered with success is done")
 				require.Equal(t, []string{"undo-two", "undo-one"}, b.out.made("undo"), "in one clean-up")
 				require.Len(t, exactly(b.out.calls, "one"), 1, "and nothing was started after it")
 			}
@@ -143,13 +142,13 @@ func TestTheFirstOfTwoWinsAndTheSecondMeetsWhatItLeft(t *testing.T) {
 func TestCancelOfACleanUpThatWouldStartAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.out.fail["wait"] = times(1, failure(lifecycle.FailMAASRejected))
-	b.out.fail["undo-one"] = times(2, failure(lifecycle.FailMAASUnavailable))
+	b.out.fail["wait"] = times(1, stagetest.Failure(lifecycle.FailMAASRejected))
+	b.out.fail["undo-one"] = times(2, stagetest.Failure(lifecycle.FailMAASUnavailable))
 	b.at(time.Hour, lifecycle.ActionRestartClean, contract.ActionRequest{})
 	cancel := b.at(time.Hour+time.Second, lifecycle.ActionCancel, contract.ActionRequest{})
-	require.Equal(t, lifecycle.JobCancelled, b.run(t).Status)
-	require.NoError(t, cancel.err)
-	require.Equal(t, lifecycle.EffectNoop, cancel.result.Effect)
+	require.Equal(t, lifecycle.JobCancelled, b.Run().Status)
+	require.NoError(t, cancel.Err)
+	require.Equal(t, lifecycle.EffectNoop, cancel.Result.Effect)
 	require.Equal(t, []string{"undo-two", "undo-one", "undo-one", "undo-one"}, b.out.made("undo"))
 	require.Len(t, exactly(b.out.calls, "one"), 1)
 }
@@ -158,21 +157,21 @@ func TestCancelOfACleanUpThatWouldStartAgain(t *testing.T) {
 func TestARefusedTwinIsRefusedToo(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.out.fail["wait"] = times(1, failure(lifecycle.FailMAASRejected))
+	b.out.fail["wait"] = times(1, stagetest.Failure(lifecycle.FailMAASRejected))
 	b.out.found["wait"] = "Broken"
 	anna := b.at(time.Hour, lifecycle.ActionAdopt, contract.ActionRequest{Actor: "anna"})
 	bert := b.at(time.Hour, lifecycle.ActionAdopt, contract.ActionRequest{Actor: "bert"})
 	b.at(2*time.Hour, lifecycle.ActionCancel, contract.ActionRequest{})
-	b.run(t)
-	require.ErrorContains(t, anna.err, "(wait, Broken) is not a pair that may be adopted; adoptable here: Deploying")
-	require.Equal(t, anna.err.Error(), bert.err.Error())
-	refused, ok := contract.RefusalOf(anna.err)
+	b.Run()
+	require.ErrorContains(t, anna.Err, "(wait, Broken) is not a pair that may be adopted; adoptable here: Deploying")
+	require.Equal(t, anna.Err.Error(), bert.Err.Error())
+	refused, ok := contract.RefusalOf(anna.Err)
 	require.True(t, ok)
 	require.Equal(t, []lifecycle.Action{"retry_stage", "resume", "rerun", "restart_clean", "cancel", "mark_manual_intervention_required"}, refused.Allowed,
 		"what was just refused is not offered")
 	require.Len(t, b.out.made("look"), 1)
 	for _, who := range []string{"anna", "bert"} {
-		entries, _ := b.store.auditedBy(who)
+		entries, _ := b.Store.AuditOf(who)
 		require.Len(t, entries, 1)
 		require.Equal(t, lifecycle.EffectRefuse, entries[0].Effect)
 	}
@@ -188,24 +187,24 @@ func TestAnActionThatTakesUpACleanUpSaysSo(t *testing.T) {
 			t.Run(string(begun+", "+a), func(t *testing.T) {
 				t.Parallel()
 				b := setup(t)
-				b.out.fail["last"] = times(1, failure(lifecycle.FailMAASRejected))
-				b.out.fail["undo-two"] = times(4, failure(lifecycle.FailMAASUnavailable))
+				b.out.fail["last"] = times(1, stagetest.Failure(lifecycle.FailMAASRejected))
+				b.out.fail["undo-two"] = times(4, stagetest.Failure(lifecycle.FailMAASUnavailable))
 				b.at(time.Hour, begun, contract.ActionRequest{})
 				var parked contract.Projection
-				b.env.RegisterDelayedCallback(func() { parked = b.store.last }, 2*time.Hour)
+				b.Env.RegisterDelayedCallback(func() { parked = b.Store.Last() }, 2*time.Hour)
 				adopt := b.at(2*time.Hour, lifecycle.ActionAdopt, contract.ActionRequest{Actor: "bert"})
 				got := b.at(3*time.Hour, a, contract.ActionRequest{Actor: "anna"})
-				res := b.run(t)
+				res := b.Run()
 				require.Equal(t, lifecycle.FailCompensation, parked.Failure.Class)
-				require.NoError(t, got.err)
-				require.Equal(t, want, got.result.Effect)
-				require.Equal(t, lifecycle.JobCompensating, got.result.Status)
-				entries, _ := b.store.auditedBy("anna")
+				require.NoError(t, got.Err)
+				require.Equal(t, want, got.Result.Effect)
+				require.Equal(t, lifecycle.JobCompensating, got.Result.Status)
+				entries, _ := b.Store.AuditOf("anna")
 				require.Len(t, entries, 1)
 				require.Equal(t, want, entries[0].Effect)
 				require.Equal(t, begun == lifecycle.ActionCancel, res.Status == lifecycle.JobCancelled)
-				refused, ok := contract.RefusalOf(adopt.err)
-				require.True(t, ok, "%v", adopt.err)
+				refused, ok := contract.RefusalOf(adopt.Err)
+				require.True(t, ok, "%v", adopt.Err)
 				require.Contains(t, refused.Reason, "clean-up has begun and must end first")
 				require.NotContains(t, refused.Allowed, lifecycle.ActionAdopt)
 				require.Equal(t, lifecycle.AllowedActions(parked.Status, lifecycle.JobFacts{CleanUp: true}), refused.Allowed)
@@ -218,12 +217,12 @@ func TestAnActionThatTakesUpACleanUpSaysSo(t *testing.T) {
 func TestAdoptWhereNothingIsObservedIsNotOfferedAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.out.fail["last"] = times(1, failure(lifecycle.FailMAASRejected))
+	b.out.fail["last"] = times(1, stagetest.Failure(lifecycle.FailMAASRejected))
 	adopt := b.at(time.Hour, lifecycle.ActionAdopt, contract.ActionRequest{})
 	b.at(2*time.Hour, lifecycle.ActionCancel, contract.ActionRequest{})
-	b.run(t)
-	refused, ok := contract.RefusalOf(adopt.err)
-	require.True(t, ok, "%v", adopt.err)
+	b.Run()
+	refused, ok := contract.RefusalOf(adopt.Err)
+	require.True(t, ok, "%v", adopt.Err)
 	require.Equal(t, "stage last has no outside state to observe", refused.Reason)
 	require.NotContains(t, refused.Allowed, lifecycle.ActionAdopt)
 }

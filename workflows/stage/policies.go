@@ -73,6 +73,16 @@ const deadlineKey ctxKey = "slipway-stage-deadline"
 // DeadlineAt is when the current stage's deadline ends.
 func DeadlineAt(ctx workflow.Context) time.Time { return workflow.Now(ctx).Add(timeLeft(ctx)) }
 
+// Within returns the moment that is d from now, or margin before the deadline of the current stage
+// where that is earlier.
+func Within(ctx workflow.Context, d, margin time.Duration) time.Time {
+	until := workflow.Now(ctx).Add(d)
+	if last := DeadlineAt(ctx).Add(-margin); until.After(last) {
+		return last
+	}
+	return until
+}
+
 // PastDeadline reports that the current stage's deadline has come: what was
 // awaited is being cancelled, and the stage may end in its own way.
 func PastDeadline(ctx workflow.Context) bool {

@@ -22,7 +22,7 @@ func (r *runner[S]) readSnapshot() (contract.Snapshot, error) {
 		var snap contract.Snapshot
 		ctx := quickDB(r.ctx, "load job")
 		err := workflow.ExecuteLocalActivity(ctx, projections.TakeJob, r.in).Get(ctx, &snap)
-		if err == nil || isFinal(err) || away == awayLimit {
+		if err == nil || isPermanent(err) || away == unavailableLimit {
 			return snap, err
 		}
 	}
@@ -35,17 +35,17 @@ func (r *runner[S]) project(c workflow.Context, move *contract.NodeMove) error {
 	if err := r.mu.Lock(c); err != nil {
 		return err
 	}
-	err := r.projectAlone(c, move)
+	err := r.projectLocked(c, move)
 	r.mu.Unlock()
 	return err
 }
 
-func (r *runner[S]) projectAlone(c workflow.Context, move *contract.NodeMove) error {
+func (r *runner[S]) projectLocked(c workflow.Context, move *contract.NodeMove) error {
 	entries, by := r.entries, r.by
 	r.entries, r.by = nil, ""
 	kept := checkpoint[S]{State: r.state, Purpose: r.purpose, Answers: r.answered}
-	if r.leaving {
-		kept.Left, kept.Deadline = r.left, r.deadline
+	if r.continuing {
+		kept.InterruptedStage, kept.Deadline = r.interruptedStage, r.deadline
 	}
 	cp, err := json.Marshal(kept)
 	if err != nil {
@@ -57,7 +57,7 @@ func (r *runner[S]) projectAlone(c workflow.Context, move *contract.NodeMove) er
 		r.entries = append(entries, r.entries...) // for the next projection
 		return err
 	}
-	r.show()
+	r.publish()
 	return nil
 }
 
@@ -71,7 +71,7 @@ func (r *runner[S]) write(c workflow.Context, p *contract.Projection) error {
 		var res contract.ProjectResult
 		ctx := quickDB(c, "project "+p.Stage)
 		if err := workflow.ExecuteLocalActivity(ctx, projections.ProjectJob, *p).Get(ctx, &res); err != nil {
-			if isFinal(err) || away == awayLimit {
+			if isPermanent(err) || away == unavailableLimit {
 				return err
 			}
 			away++ // the database is away for longer than one activity waits
@@ -91,11 +91,11 @@ func (r *runner[S]) write(c workflow.Context, p *contract.Projection) error {
 // before it.
 const maxCatchUps = 3
 
-// awayLimit bounds how many hours a job waits for its database: a week.
-const awayLimit = 7 * 24
+// unavailableLimit bounds how many hours a job waits for its database: a week.
+const unavailableLimit = 7 * 24
 
-// isFinal reports an answer of the database that no repetition changes.
-func isFinal(err error) bool {
+// isPermanent reports an answer of the database that no repetition changes.
+func isPermanent(err error) bool {
 	var app *temporal.ApplicationError
 	return errors.As(err, &app) && app.NonRetryable()
 }
@@ -105,7 +105,7 @@ func (r *runner[S]) projection() contract.Projection {
 	p := contract.Projection{
 		JobID: r.in.JobID, Kind: r.in.Kind, NodeID: r.in.NodeID, RunID: r.runID,
 		Status: r.status, Stage: r.stageName(), StageOrdinal: min(r.at, len(r.rows)-1) + 1,
-		Stages: append([]contract.StageRow(nil), r.rows...), Failure: r.failure,
+		Stages: append([]lifecycle.StageRow(nil), r.rows...), Failure: r.failure,
 		WaitingOut: r.waitingOutside(), Frozen: r.frozen, Adopted: r.adopted, StageDeadline: r.deadline,
 	}
 	p.Attempt = r.rows[p.StageOrdinal-1].Attempts
@@ -119,16 +119,12 @@ func (r *runner[S]) projection() contract.Projection {
 	finished := make([]bool, 0, len(r.rows))
 	for i, row := range r.rows {
 		weights = append(weights, r.def.Stages[i].Weight)
-		finished = append(finished, stageDone(row.State))
+		finished = append(finished, row.State.Finished())
 	}
 	done = lifecycle.Percent(weights, finished)
 	r.reached = max(r.reached, done)
 	p.Progress, p.Reached = lifecycle.ShownPercent(r.status, r.reached), r.reached
 	return p
-}
-
-func stageDone(s contract.StageState) bool {
-	return s == contract.StageSucceeded || s == contract.StageSkipped || s == contract.StageAdopted
 }
 
 // waitingOutside is the fact that allows adopt_observed_state while running.
@@ -141,8 +137,8 @@ type attributes struct {
 	human         bool
 }
 
-// show puts the state where the Temporal Web UI and CLI see it.
-func (r *runner[S]) show() {
+// publish puts the state where the Temporal Web UI and CLI see it.
+func (r *runner[S]) publish() {
 	workflow.SetCurrentDetails(r.ctx, r.details())
 	a := attributes{string(r.status), r.lastAttributes.stage, r.status.Parked()}
 	// Each upsert costs the server as much as half an activity. The details
@@ -166,9 +162,9 @@ func (r *runner[S]) show() {
 	}
 }
 
-var marks = map[contract.StageState]string{
-	contract.StagePending: "·", contract.StageRunning: "▶", contract.StageSucceeded: "✓", contract.StageFailed: "✗",
-	contract.StageSkipped: "–", contract.StageAdopted: "≈", contract.StageCompensated: "↩",
+var marks = map[lifecycle.StageState]string{
+	lifecycle.StagePending: "·", lifecycle.StageRunning: "▶", lifecycle.StageSucceeded: "✓", lifecycle.StageFailed: "✗",
+	lifecycle.StageSkipped: "–", lifecycle.StageAdopted: "≈", lifecycle.StageCompensated: "↩",
 }
 
 // details is the Markdown stage table of the Temporal Web UI.

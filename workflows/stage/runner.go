@@ -1,7 +1,6 @@
 package stage
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -28,7 +27,7 @@ type runner[S any] struct {
 	loaded   bool
 	seq      int64
 	status   lifecycle.JobStatus
-	rows     []contract.StageRow
+	rows     []lifecycle.StageRow
 	at       int
 	observe  bool // stages first observe and are skipped if already so
 	purpose  purpose
@@ -38,20 +37,20 @@ type runner[S any] struct {
 	reached  int
 	deadline *time.Time
 
-	inbox          []*request
-	current        *request            // the one that is being carried out
-	interrupt      workflow.CancelFunc // of the stage that waits outside
-	interrupted    bool
-	temporalCancel bool
-	answered       []answer // to actions with a key, oldest first
-	entries        []contract.ActionEntry
-	by             string
-	lastAttributes attributes
-	acting         int    // actions not answered yet
-	undecided      int    // those among them that wait for the state to be loaded
-	left           string // the stage that an action interrupted
-	leaving        bool   // this run is about to continue as new
-	signals        []workflow.ReceiveChannel
+	inbox            []*request
+	current          *request            // the one that is being carried out
+	interrupt        workflow.CancelFunc // of the stage that waits outside
+	interrupted      bool
+	temporalCancel   bool
+	answered         []answer // to actions with a key, oldest first
+	entries          []contract.ActionEntry
+	by               string
+	lastAttributes   attributes
+	acting           int    // actions not answered yet
+	undecided        int    // those among them that wait for the state to be loaded
+	interruptedStage string // the stage that an action interrupted
+	continuing       bool   // this run is about to continue as new
+	signals          []workflow.ReceiveChannel
 }
 
 // purpose is what compensation is done for.
@@ -68,9 +67,9 @@ type checkpoint[S any] struct {
 	State   *S       `json:"state"`
 	Purpose purpose  `json:"purpose,omitempty"`
 	Answers []answer `json:"answers,omitempty"`
-	// Left and Deadline are the stage that a continue-as-new left in the middle.
-	Left     string     `json:"left,omitempty"`
-	Deadline *time.Time `json:"deadline,omitempty"`
+	// InterruptedStage and Deadline are the stage that a continue-as-new left in the middle.
+	InterruptedStage string     `json:"interrupted_stage,omitempty"`
+	Deadline         *time.Time `json:"deadline,omitempty"`
 }
 
 // Run executes the job. It returns when the job has ended in completed,
@@ -81,7 +80,7 @@ func Run[S any](ctx workflow.Context, def Job[S], in contract.JobInput) (contrac
 	if err := r.load(); err != nil {
 		return contract.JobResult{}, err
 	}
-	// What came with the start is judged on the state as it was found.
+	// What came with the start is decided on the state as it was found.
 	if err := workflow.Await(r.ctx, func() bool { return r.undecided == 0 && !r.signalled() }); err != nil {
 		return contract.JobResult{}, err
 	}
@@ -92,7 +91,7 @@ func Run[S any](ctx workflow.Context, def Job[S], in contract.JobInput) (contrac
 	if err != nil {
 		return contract.JobResult{}, err
 	}
-	if werr := workflow.Await(r.ctx, r.quiet); werr != nil {
+	if werr := workflow.Await(r.ctx, r.allAnswered); werr != nil {
 		return contract.JobResult{}, werr
 	}
 	if r.temporalCancel && r.status == lifecycle.JobCancelled {
@@ -101,9 +100,9 @@ func Run[S any](ctx workflow.Context, def Job[S], in contract.JobInput) (contrac
 	return contract.JobResult{Status: r.status, Stage: r.stageName()}, nil
 }
 
-// quiet reports that nobody waits for an answer: no update, and no signal,
+// allAnswered reports that nobody waits for an answer: no update, and no signal,
 // which Temporal would drop without a word.
-func (r *runner[S]) quiet() bool {
+func (r *runner[S]) allAnswered() bool {
 	if r.acting > 0 || !workflow.AllHandlersFinished(r.ctx) {
 		return false
 	}
@@ -121,37 +120,16 @@ func newRunner[S any](ctx workflow.Context, def Job[S], in contract.JobInput) *r
 		def: def, in: in, ctx: dctx, state: new(S), mu: workflow.NewMutex(dctx),
 		runID: workflow.GetInfo(ctx).WorkflowExecution.RunID, status: lifecycle.JobPending,
 	}
-	r.plan()
+	r.resetRows()
 	return r
 }
 
-// plan makes a row for each stage.
-func (r *runner[S]) plan() {
+// resetRows makes a row for each stage.
+func (r *runner[S]) resetRows() {
 	r.rows = nil
 	for i, st := range r.def.Stages {
-		r.rows = append(r.rows, contract.StageRow{Ordinal: i + 1, Name: st.Name, State: contract.StagePending})
+		r.rows = append(r.rows, lifecycle.StageRow{Ordinal: i + 1, Name: st.Name, State: lifecycle.StagePending})
 	}
-}
-
-// choose keeps the stages of this request, in its order.
-func (r *runner[S]) choose() error {
-	if r.def.Choose == nil {
-		return nil
-	}
-	var chosen []Stage[S]
-	for _, name := range r.def.Choose(r.state) {
-		i := r.index(name)
-		if i < 0 {
-			return fmt.Errorf("job %s: there is no stage %s", r.in.JobID, name)
-		}
-		chosen = append(chosen, r.def.Stages[i])
-	}
-	if len(chosen) == 0 {
-		return fmt.Errorf("job %s has no stages", r.in.JobID)
-	}
-	r.def.Stages = chosen
-	r.plan()
-	return nil
 }
 
 // load takes up the projected state: nothing for a new job, the last step of a
@@ -163,12 +141,15 @@ func (r *runner[S]) load() error {
 	}
 	r.seq, r.status, r.failure = snap.Seq, snap.Status, snap.Failure
 	r.reached, r.frozen, r.adopted = snap.Reached, snap.Frozen, snap.Adopted
-	if err := r.restore(snap); err != nil {
-		return err
+	cp, err := r.def.restore(r.state, snap)
+	if err == nil {
+		r.def.Stages, err = r.def.Chosen(r.state)
 	}
-	if err := r.choose(); err != nil {
-		return err
+	if err != nil {
+		return fmt.Errorf("job %s: %w", r.in.JobID, err)
 	}
+	r.purpose, r.answered, r.interruptedStage, r.deadline = cp.Purpose, cp.Answers, cp.InterruptedStage, cp.Deadline
+	r.resetRows()
 	for _, row := range snap.Stages {
 		if i := r.index(row.Name); i >= 0 {
 			row.Ordinal = i + 1
@@ -180,25 +161,8 @@ func (r *runner[S]) load() error {
 	}
 	r.loaded = true
 	if snap.Stage != "" || snap.Status.Parked() {
-		r.show() // a run that takes over shows where it stands before it moves
+		r.publish() // a run that takes over shows where it stands before it moves
 	}
-	return nil
-}
-
-// restore reads the job's own state: from the checkpoint, or a new job's from
-// the request.
-func (r *runner[S]) restore(snap contract.Snapshot) error {
-	if len(snap.Checkpoint) == 0 {
-		if err := r.def.Init(r.state, snap.Input); err != nil {
-			return fmt.Errorf("read the request of %s: %w", r.in.JobID, err)
-		}
-		return nil
-	}
-	cp := checkpoint[S]{State: r.state}
-	if err := json.Unmarshal(snap.Checkpoint, &cp); err != nil {
-		return fmt.Errorf("read the checkpoint of %s: %w", r.in.JobID, err)
-	}
-	r.purpose, r.answered, r.left, r.deadline = cp.Purpose, cp.Answers, cp.Left, cp.Deadline
 	return nil
 }
 
@@ -218,15 +182,15 @@ func (r *runner[S]) run() error {
 			return err
 		}
 	}
-	return r.settle() // actions that came while the job was ending
+	return r.drainInbox() // actions that came while the job was ending
 }
 
 // step does the one next thing.
 func (r *runner[S]) step() error {
 	switch {
 	case len(r.inbox) > 0:
-		return r.obeyNext()
-	case r.full():
+		return r.handleNext()
+	case r.shouldContinueAsNew():
 		return r.continueAsNew()
 	case r.status.Parked():
 		return r.waitForAction()
@@ -255,7 +219,7 @@ func (r *runner[S]) step() error {
 // needing a person and nothing else moves it. Refused actions end no wait, but
 // they fill the history.
 func (r *runner[S]) waitForAction() error {
-	return workflow.Await(r.ctx, func() bool { return len(r.inbox) > 0 || r.full() })
+	return workflow.Await(r.ctx, func() bool { return len(r.inbox) > 0 || r.shouldContinueAsNew() })
 }
 
 var errContinueAsNew = errors.New("continue as new")
@@ -268,7 +232,7 @@ func (r *runner[S]) finish() error {
 	}
 	r.failure, r.deadline = nil, nil
 	err := r.project(r.ctx, r.nodeMove(r.def.Succeeded))
-	if err == nil || !isFinal(err) {
+	if err == nil || !isPermanent(err) {
 		return err
 	}
 	// The node may not go where the job would take it: a person's decision, and
@@ -283,7 +247,7 @@ func (r *runner[S]) finish() error {
 // workflow may be lost before its first step.
 func (r *runner[S]) startMove() *contract.NodeMove {
 	for _, row := range r.rows {
-		if row.Attempts > 0 || row.State == contract.StageAdopted {
+		if row.Attempts > 0 || row.State == lifecycle.StageAdopted {
 			return nil
 		}
 	}
@@ -311,15 +275,15 @@ func (r *runner[S]) goBack(to string) error {
 	if i < 0 || i > r.at {
 		return r.park(contract.Failure{Class: lifecycle.FailInternal, Stage: r.stageName(), Message: "no earlier stage " + to})
 	}
-	r.pendFrom(i)
+	r.resetFrom(i)
 	r.at, r.observe = i, false
 	return r.project(r.ctx, nil)
 }
 
-// pendFrom marks the stages from i on as still to do, attempts kept.
-func (r *runner[S]) pendFrom(i int) {
+// resetFrom marks the stages from i on as still to do, attempts kept.
+func (r *runner[S]) resetFrom(i int) {
 	for ; i < len(r.rows); i++ {
-		r.rows[i].State, r.rows[i].StartedAt, r.rows[i].FinishedAt = contract.StagePending, nil, nil
+		r.rows[i].State, r.rows[i].StartedAt, r.rows[i].FinishedAt = lifecycle.StagePending, nil, nil
 	}
 }
 

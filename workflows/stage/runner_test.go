@@ -9,19 +9,20 @@ import (
 
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 
 func TestAllStagesInOrder(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	res := b.run(t)
+	res := b.Run()
 	require.Equal(t, lifecycle.JobCompleted, res.Status)
 	require.Equal(t, []string{"one", "two", "wait", "last"}, b.out.calls)
-	require.Equal(t, 100, b.store.last.Progress)
-	require.Equal(t, contract.StageSkipped, b.store.last.Stages[3].State)
-	require.Equal(t, []lifecycle.JobStatus{lifecycle.JobRunning, lifecycle.JobCompleted}, b.store.states)
-	require.Equal(t, lifecycle.NodeEnrolling, b.store.moves[0].To)
-	require.Equal(t, lifecycle.NodeActive, b.store.moves[1].To)
+	require.Equal(t, 100, b.Store.Last().Progress)
+	require.Equal(t, lifecycle.StageSkipped, b.Store.Last().Stages[3].State)
+	require.Equal(t, []lifecycle.JobStatus{lifecycle.JobRunning, lifecycle.JobCompleted}, b.Store.Statuses())
+	require.Equal(t, lifecycle.NodeEnrolling, b.Store.Moves()[0].To)
+	require.Equal(t, lifecycle.NodeActive, b.Store.Moves()[1].To)
 }
 
 func TestAutomaticAttemptsAreBoundedByTheClass(t *testing.T) {
@@ -31,11 +32,11 @@ func TestAutomaticAttemptsAreBoundedByTheClass(t *testing.T) {
 			t.Parallel()
 			info := lifecycle.Failure(class)
 			b := setup(t)
-			b.out.fail["two"] = times(info.AutoAttempts, failure(class))
+			b.out.fail["two"] = times(info.AutoAttempts, stagetest.Failure(class))
 			parked := contract.Projection{}
-			b.env.RegisterDelayedCallback(func() { parked = b.store.last }, time.Hour)
+			b.Env.RegisterDelayedCallback(func() { parked = b.Store.Last() }, time.Hour)
 			ans := b.at(2*time.Hour, lifecycle.ActionRetryStage, contract.ActionRequest{})
-			res := b.run(t)
+			res := b.Run()
 			require.Equal(t, info.ParkStatus(), parked.Status)
 			require.Equal(t, class, parked.Failure.Class)
 			require.Equal(t, "two", parked.Failure.Stage)
@@ -43,8 +44,8 @@ func TestAutomaticAttemptsAreBoundedByTheClass(t *testing.T) {
 			require.Equal(t, 0, parked.Progress)
 			require.Equal(t, 10, parked.Reached)
 			require.Len(t, b.out.made("two"), info.AutoAttempts+1)
-			require.NoError(t, ans.rejected)
-			require.Equal(t, lifecycle.JobRunning, ans.result.Status)
+			require.NoError(t, ans.Rejected)
+			require.Equal(t, lifecycle.JobRunning, ans.Result.Status)
 			require.Equal(t, lifecycle.JobCompleted, res.Status)
 		})
 	}
@@ -54,10 +55,10 @@ func TestAutomaticAttemptsAreBoundedByTheClass(t *testing.T) {
 func TestEachFailureClassHasItsOwnTries(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	commissioning := failure(lifecycle.FailCommissioning)
-	b.out.fail["two"] = append(times(lifecycle.Failure(lifecycle.FailInternal).AutoAttempts-1, failure(lifecycle.FailInternal)),
-		append(times(lifecycle.Failure(lifecycle.FailCommissioning).AutoAttempts-1, commissioning), times(4, failure(lifecycle.FailMAASUnavailable))...)...)
-	res := b.run(t)
+	commissioning := stagetest.Failure(lifecycle.FailCommissioning)
+	b.out.fail["two"] = append(times(lifecycle.Failure(lifecycle.FailInternal).AutoAttempts-1, stagetest.Failure(lifecycle.FailInternal)),
+		append(times(lifecycle.Failure(lifecycle.FailCommissioning).AutoAttempts-1, commissioning), times(4, stagetest.Failure(lifecycle.FailMAASUnavailable))...)...)
+	res := b.Run()
 	require.Equal(t, lifecycle.JobCompleted, res.Status)
 	require.Len(t, b.out.made("two"), 2+1+4+1)
 }
@@ -68,9 +69,9 @@ func TestFailureAtEveryStageParksAndRetries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.out.fail[name] = times(1, failure(lifecycle.FailMAASRejected))
+			b.out.fail[name] = times(1, stagetest.Failure(lifecycle.FailMAASRejected))
 			b.at(time.Hour, lifecycle.ActionRetryStage, contract.ActionRequest{})
-			require.Equal(t, lifecycle.JobCompleted, b.run(t).Status)
+			require.Equal(t, lifecycle.JobCompleted, b.Run().Status)
 			require.Len(t, b.out.made(name), 2)
 		})
 	}
@@ -79,11 +80,11 @@ func TestFailureAtEveryStageParksAndRetries(t *testing.T) {
 func TestUnsafeFailureQuarantinesTheNode(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.out.fail["last"] = times(1, failure(lifecycle.FailNodeUnhealthy))
+	b.out.fail["last"] = times(1, stagetest.Failure(lifecycle.FailNodeUnhealthy))
 	b.at(time.Hour, lifecycle.ActionRetryStage, contract.ActionRequest{})
-	b.run(t)
+	b.Run()
 	var to []lifecycle.NodeStatus
-	for _, m := range b.store.moves {
+	for _, m := range b.Store.Moves() {
 		to = append(to, m.To)
 	}
 	require.Equal(t, []lifecycle.NodeStatus{lifecycle.NodeEnrolling, lifecycle.NodeQuarantined, lifecycle.NodeActive}, to)
@@ -101,14 +102,14 @@ func TestCancelAtEveryStageCompensatesNewestFirst(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.out.fail[name] = times(1, failure(lifecycle.FailMAASRejected))
+			b.out.fail[name] = times(1, stagetest.Failure(lifecycle.FailMAASRejected))
 			ans := b.at(time.Hour, lifecycle.ActionCancel, contract.ActionRequest{Reason: "not today"})
-			res := b.run(t)
+			res := b.Run()
 			require.Equal(t, lifecycle.JobCancelled, res.Status)
 			require.Equal(t, want, b.out.made("undo"))
-			require.Equal(t, lifecycle.EffectCancel, ans.result.Effect)
-			require.Equal(t, "not today", b.store.audit[0].Reason)
-			require.Equal(t, lifecycle.NodeQuarantined, b.store.moves[len(b.store.moves)-1].To)
+			require.Equal(t, lifecycle.EffectCancel, ans.Result.Effect)
+			require.Equal(t, "not today", b.Store.Audit()[0].Reason)
+			require.Equal(t, lifecycle.NodeQuarantined, b.Store.Moves()[len(b.Store.Moves())-1].To)
 		})
 	}
 }
@@ -116,46 +117,45 @@ func TestCancelAtEveryStageCompensatesNewestFirst(t *testing.T) {
 func TestTemporalCancelIsTheCancelAction(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.out.fail["wait"] = times(1, failure(lifecycle.FailMAASRejected))
-	b.env.RegisterDelayedCallback(b.env.CancelWorkflow, time.Hour)
-	b.env.ExecuteWorkflow(testJob, input)
-	require.True(t, b.env.IsWorkflowCompleted())
-	require.True(t, temporal.IsCanceledError(b.env.GetWorkflowError()), "%v", b.env.GetWorkflowError())
-	require.Equal(t, lifecycle.JobCancelled, b.store.last.Status)
+	b.out.fail["wait"] = times(1, stagetest.Failure(lifecycle.FailMAASRejected))
+	b.Env.RegisterDelayedCallback(b.Env.CancelWorkflow, time.Hour)
+	err := b.Execute()
+	require.True(t, temporal.IsCanceledError(err), "%v", err)
+	require.Equal(t, lifecycle.JobCancelled, b.Store.Last().Status)
 	require.Equal(t, []string{"undo-two", "undo-one"}, b.out.made("undo"))
-	require.Equal(t, "temporal_cancel", b.store.audit[0].Via)
+	require.Equal(t, "temporal_cancel", b.Store.Audit()[0].Via)
 }
 
 func TestRestartCleanCompensatesThenRunsFromTheTop(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.out.fail["last"] = times(1, failure(lifecycle.FailMAASRejected))
+	b.out.fail["last"] = times(1, stagetest.Failure(lifecycle.FailMAASRejected))
 	b.at(time.Hour, lifecycle.ActionRestartClean, contract.ActionRequest{})
-	require.Equal(t, lifecycle.JobCompleted, b.run(t).Status)
+	require.Equal(t, lifecycle.JobCompleted, b.Run().Status)
 	require.Equal(t, []string{"one", "two", "wait", "last", "undo-last", "undo-two", "undo-one", "one", "two", "wait", "last"}, b.out.calls)
-	require.JSONEq(t, `{"state":{"trail":["one","two","wait","last"],"resets":1}}`, string(b.store.last.Checkpoint))
+	require.JSONEq(t, `{"state":{"trail":["one","two","wait","last"],"resets":1}}`, string(b.Store.Last().Checkpoint))
 }
 
 func TestRerunObservesAndSkipsWhatIsSo(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.out.fail["wait"] = times(1, failure(lifecycle.FailMAASRejected))
+	b.out.fail["wait"] = times(1, stagetest.Failure(lifecycle.FailMAASRejected))
 	b.out.found["one"], b.out.found["two"] = "done", "not yet"
 	b.at(time.Hour, lifecycle.ActionRerun, contract.ActionRequest{})
-	require.Equal(t, lifecycle.JobCompleted, b.run(t).Status)
+	require.Equal(t, lifecycle.JobCompleted, b.Run().Status)
 	require.Equal(t, []string{"one", "two", "wait", "look:one", "look:two", "two", "look:wait", "wait", "last"}, b.out.calls)
 }
 
 func TestFailedCompensationParksAndIsTakenUpAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.out.fail["last"] = times(1, failure(lifecycle.FailMAASRejected))
-	b.out.fail["undo-two"] = times(4, failure(lifecycle.FailMAASUnavailable))
+	b.out.fail["last"] = times(1, stagetest.Failure(lifecycle.FailMAASRejected))
+	b.out.fail["undo-two"] = times(4, stagetest.Failure(lifecycle.FailMAASUnavailable))
 	b.at(time.Hour, lifecycle.ActionCancel, contract.ActionRequest{})
 	var parked contract.Projection
-	b.env.RegisterDelayedCallback(func() { parked = b.store.last }, 2*time.Hour)
+	b.Env.RegisterDelayedCallback(func() { parked = b.Store.Last() }, 2*time.Hour)
 	b.at(3*time.Hour, lifecycle.ActionResume, contract.ActionRequest{})
-	require.Equal(t, lifecycle.JobCancelled, b.run(t).Status)
+	require.Equal(t, lifecycle.JobCancelled, b.Run().Status)
 	require.Equal(t, lifecycle.FailCompensation, parked.Failure.Class)
 	require.Equal(t, lifecycle.JobFailedManual, parked.Status)
 	require.Len(t, b.out.made("undo-last"), 1, "what is undone is not undone again")
@@ -165,11 +165,11 @@ func TestFailedCompensationParksAndIsTakenUpAgain(t *testing.T) {
 func TestStageDeadline(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.out.fail["wait"] = times(50, failure(lifecycle.FailMAASUnavailable))
+	b.out.fail["wait"] = times(50, stagetest.Failure(lifecycle.FailMAASUnavailable))
 	var parked contract.Projection
-	b.env.RegisterDelayedCallback(func() { parked = b.store.last }, 3*time.Hour)
+	b.Env.RegisterDelayedCallback(func() { parked = b.Store.Last() }, 3*time.Hour)
 	b.at(4*time.Hour, lifecycle.ActionCancel, contract.ActionRequest{})
-	b.run(t)
+	b.Run()
 	require.True(t, parked.Status.Parked())
 	require.NotNil(t, parked.Failure)
 }
@@ -177,8 +177,8 @@ func TestStageDeadline(t *testing.T) {
 func TestDatabaseAwayIsWaitedOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.store.failing = 15
-	require.Equal(t, lifecycle.JobCompleted, b.run(t).Status)
+	b.Store.FailWrites = 15
+	require.Equal(t, lifecycle.JobCompleted, b.Run().Status)
 }
 
 // TestLostWorkflowContinues: a new run takes up the projected stage, observes
@@ -186,18 +186,19 @@ func TestDatabaseAwayIsWaitedOut(t *testing.T) {
 func TestLostWorkflowContinues(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.store.snap = contract.Snapshot{
+	lost := contract.Snapshot{
 		Seq: 41, Status: lifecycle.JobRunning, Stage: "two", Reached: 10, Input: []byte(`{}`),
-		Stages: []contract.StageRow{
-			{Ordinal: 1, Name: "one", State: contract.StageSucceeded, Attempts: 1},
-			{Ordinal: 2, Name: "two", State: contract.StageRunning, Attempts: 1},
+		Stages: []lifecycle.StageRow{
+			{Ordinal: 1, Name: "one", State: lifecycle.StageSucceeded, Attempts: 1},
+			{Ordinal: 2, Name: "two", State: lifecycle.StageRunning, Attempts: 1},
 		},
 		Checkpoint: []byte(`{"state":{"trail":["one"]}}`),
 	}
+	b.Store.Update(func(snap *contract.Snapshot) { *snap = lost })
 	b.out.found["two"] = "done"
-	require.Equal(t, lifecycle.JobCompleted, b.run(t).Status)
+	require.Equal(t, lifecycle.JobCompleted, b.Run().Status)
 	require.Equal(t, []string{"look:two", "look:wait", "wait", "last"}, b.out.calls)
-	require.Greater(t, b.store.last.Seq, int64(41))
+	require.Greater(t, b.Store.Last().Seq, int64(41))
 }
 
 // TestResetRunCatchesUp: a run that Temporal reset to an earlier point writes
@@ -205,16 +206,14 @@ func TestLostWorkflowContinues(t *testing.T) {
 func TestResetRunCatchesUp(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.env.RegisterDelayedCallback(func() {
-		b.store.mu.Lock()
-		b.store.snap.Seq += 100
-		b.store.mu.Unlock()
+	b.Env.RegisterDelayedCallback(func() {
+		b.Store.Update(func(snap *contract.Snapshot) { snap.Seq += 100 })
 	}, time.Minute)
-	b.out.fail["two"] = times(1, failure(lifecycle.FailMAASRejected))
+	b.out.fail["two"] = times(1, stagetest.Failure(lifecycle.FailMAASRejected))
 	b.at(time.Hour, lifecycle.ActionRetryStage, contract.ActionRequest{})
-	require.Equal(t, lifecycle.JobCompleted, b.run(t).Status)
-	require.Equal(t, lifecycle.JobCompleted, b.store.last.Status)
-	require.Greater(t, b.store.last.Seq, int64(100))
+	require.Equal(t, lifecycle.JobCompleted, b.Run().Status)
+	require.Equal(t, lifecycle.JobCompleted, b.Store.Last().Status)
+	require.Greater(t, b.Store.Last().Seq, int64(100))
 }
 
 // TestAStateThatIsNotStoredIsNoSuccess: a run that another one beats over and over
@@ -222,13 +221,11 @@ func TestResetRunCatchesUp(t *testing.T) {
 func TestAStateThatIsNotStoredIsNoSuccess(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.store.beaten = 3
-	require.Equal(t, lifecycle.JobCompleted, b.run(t).Status, "three times it catches up")
+	b.Store.LoseRaces = 3
+	require.Equal(t, lifecycle.JobCompleted, b.Run().Status, "three times it catches up")
 
 	b = setup(t)
-	b.store.beaten = 1000
-	b.env.ExecuteWorkflow(testJob, input)
-	require.True(t, b.env.IsWorkflowCompleted())
-	require.ErrorContains(t, b.env.GetWorkflowError(), "another run of its workflow writes at the same time")
+	b.Store.LoseRaces = 1000
+	require.ErrorContains(t, b.Execute(), "another run of its workflow writes at the same time")
 	require.Empty(t, b.out.calls, "nothing is done outside on a state that was not stored")
 }

@@ -1,11 +1,14 @@
 // Package stage runs staged jobs: one workflow that walks an ordered list of
 // stages for one resource. Every job in Slipway uses it, so that all have the
 // same states, operator actions, retries, parking, projection, compensation and
-// progress (04-jobs). A job package supplies a Job value and nothing else.
+// progress. A job package supplies a Job value and nothing else.
 package stage
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -28,7 +31,7 @@ type Job[S any] struct {
 	// Deadline is how long a stage may take, its default given.
 	Deadline func(s *S, stage string, dflt time.Duration) time.Duration
 	// Observed is the outside state as last seen.
-	Observed func(s *S) contract.Observed
+	Observed func(s *S) lifecycle.Observed
 	// Started, Succeeded, Blocked and Cancelled are what happens to the node's
 	// coarse state with the job's own; nil leaves it.
 	Started, Succeeded, Blocked, Cancelled func(s *S) *contract.NodeMove
@@ -38,6 +41,45 @@ type Job[S any] struct {
 	Resumed func(s *S) *contract.NodeMove
 	// Reset clears what compensation has undone, before starting from the top.
 	Reset func(s *S)
+}
+
+// Chosen returns the stages of a job in their order: those that Choose names, or all.
+func (j Job[S]) Chosen(s *S) ([]Stage[S], error) {
+	if j.Choose == nil {
+		return j.Stages, nil
+	}
+	var chosen []Stage[S]
+	for _, name := range j.Choose(s) {
+		i := slices.IndexFunc(j.Stages, func(st Stage[S]) bool { return st.Name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no stage %s", name)
+		}
+		chosen = append(chosen, j.Stages[i])
+	}
+	if len(chosen) == 0 {
+		return nil, errors.New("the job has no stages")
+	}
+	return chosen, nil
+}
+
+// Restore reads the state of a job from its checkpoint, or from the request of a job that has none.
+func (j Job[S]) Restore(s *S, snap contract.Snapshot) error {
+	_, err := j.restore(s, snap)
+	return err
+}
+
+func (j Job[S]) restore(s *S, snap contract.Snapshot) (checkpoint[S], error) {
+	cp := checkpoint[S]{State: s}
+	if len(snap.Checkpoint) == 0 {
+		if err := j.Init(s, snap.Input); err != nil {
+			return cp, fmt.Errorf("read the request: %w", err)
+		}
+		return cp, nil
+	}
+	if err := json.Unmarshal(snap.Checkpoint, &cp); err != nil {
+		return cp, fmt.Errorf("read the checkpoint: %w", err)
+	}
+	return cp, nil
 }
 
 // Stage is one step. Run must be repeatable: it re-reads before it changes
@@ -64,9 +106,9 @@ type Stage[S any] struct {
 	Adoptable []string
 	// Undo compensates; nil means there is nothing to undo.
 	Undo func(ctx workflow.Context, s *S) error
-	// Remains proves the Undo: it reads the outside again and names what of this
+	// VerifyUndo proves the Undo: it reads the outside again and names what of this
 	// stage's doing is still there; "" is clean. It changes nothing.
-	Remains func(ctx workflow.Context, s *S) (string, error)
+	VerifyUndo func(ctx workflow.Context, s *S) (string, error)
 }
 
 // Observation is what a stage found without changing anything.
@@ -76,24 +118,24 @@ type Observation struct {
 	Note  string
 }
 
-// Failed is a failure that a workflow itself decides, as an activity's typed
+// StageError is a failure that a workflow itself decides, as an activity's typed
 // error is one that the outside caused.
-type Failed struct {
+type StageError struct {
 	Class   lifecycle.FailureClass
 	Message string
 }
 
-func (f *Failed) Error() string { return fmt.Sprintf("%s: %s", f.Class, f.Message) }
+func (f *StageError) Error() string { return fmt.Sprintf("%s: %s", f.Class, f.Message) }
 
 // Fail makes a Failed.
 func Fail(c lifecycle.FailureClass, format string, args ...any) error {
-	return &Failed{Class: c, Message: fmt.Sprintf(format, args...)}
+	return &StageError{Class: c, Message: fmt.Sprintf(format, args...)}
 }
 
-type back struct{ stage string }
+type goToStage struct{ stage string }
 
-func (b *back) Error() string { return "go back to " + b.stage }
+func (b *goToStage) Error() string { return "go back to " + b.stage }
 
 // Back, returned by a stage's Run, continues at an earlier stage; the stages in
 // between run again.
-func Back(to string) error { return &back{to} }
+func GoTo(to string) error { return &goToStage{to} }

@@ -5,15 +5,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/temporal"
 
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 
 func unavailable() error {
-	return temporal.NewApplicationErrorWithOptions("MAAS is away", string(lifecycle.FailMAASUnavailable), temporal.ApplicationErrorOptions{NonRetryable: true})
+	return stagetest.FailureSaying(lifecycle.FailMAASUnavailable, "MAAS is away")
 }
 
 // TestEveryUndoHasItsProof, and nothing else has one.
@@ -21,7 +21,7 @@ func TestEveryUndoHasItsProof(t *testing.T) {
 	t.Parallel()
 	undone := 0
 	for _, st := range stages() {
-		require.Equal(t, st.Undo == nil, st.Remains == nil, st.Name)
+		require.Equal(t, st.Undo == nil, st.VerifyUndo == nil, st.Name)
 		if st.Undo != nil {
 			undone++
 		}
@@ -35,23 +35,23 @@ var cleanUp = [][2]string{
 	{"AbortCommissioning", "CheckNotCommissioning"}, {"RemoveCreatedMachine", "CheckRecordRemoved"},
 }
 
-func wholeJob(t *testing.T) *parked {
+func wholeJob(t *testing.T) *parkedJob {
 	t.Helper()
-	return parkedAt(t, contract.StageWaitAgent, State{Machine: contract.MachineFacts{SystemID: "abc", Created: true, Status: "Deployed"}})
+	return parkedAt(t, lifecycle.StageWaitAgent, State{Machine: contract.MachineFacts{SystemID: "abc", Created: true, Status: "Deployed"}})
 }
 
 // TestAnOnboardingIsUndoneNewestFirstAndProven.
 func TestAnOnboardingIsUndoneNewestFirstAndProven(t *testing.T) {
 	t.Parallel()
 	p := wholeJob(t)
-	_, err := p.asks(t, lifecycle.ActionCancel, contract.ActionRequest{Reason: "not today"})
+	_, err := p.act(t, lifecycle.ActionCancel, contract.ActionRequest{Reason: "not today"})
 	require.NoError(t, err)
 	var want, proofs []string
 	for _, c := range cleanUp {
 		want, proofs = append(want, c[0], c[1]), append(proofs, c[1])
 	}
-	require.Equal(t, append(want, proofs...), p.calls)
-	require.Equal(t, lifecycle.JobCancelled, p.steps[len(p.steps)-1].Status)
+	require.Equal(t, append(want, proofs...), p.Calls())
+	require.Equal(t, lifecycle.JobCancelled, p.Store.Last().Status)
 }
 
 // TestAnUndoThatLiesParksTheOnboarding, for each of its undos: what is left is
@@ -66,17 +66,17 @@ func TestAnUndoThatLiesParksTheOnboarding(t *testing.T) {
 			if i == 0 || i == 2 {
 				lies = nodeact.Left{Note: "machine abc is still there"}
 			}
-			p.answer[c[1]] = func() (any, error) { return lies, nil }
-			_, _ = p.asks(t, lifecycle.ActionRestartClean, contract.ActionRequest{})
-			at := slices.IndexFunc(p.steps, func(s contract.Projection) bool { return s.Status.Parked() })
+			p.Answer(c[1], func() (any, error) { return lies, nil })
+			_, _ = p.act(t, lifecycle.ActionRestartClean, contract.ActionRequest{})
+			at := slices.IndexFunc(p.Store.Steps(), func(s contract.Projection) bool { return s.Status.Parked() })
 			require.Positive(t, at)
-			s := p.steps[at]
+			s := p.Store.Steps()[at]
 			require.Equal(t, lifecycle.JobFailedManual, s.Status)
 			require.Equal(t, lifecycle.FailCompensation, s.Failure.Class)
 			require.Contains(t, s.Failure.Message, "it is not clean: machine abc is still there")
-			require.NotContains(t, p.calls, "LoadSiteConfig", "nothing started anew")
+			require.NotContains(t, p.Calls(), "LoadSiteConfig", "nothing started anew")
 			for _, older := range cleanUp[i+1:] {
-				require.NotContains(t, p.calls, older[0], "nothing older was undone over it")
+				require.NotContains(t, p.Calls(), older[0], "nothing older was undone over it")
 			}
 		})
 	}
@@ -88,16 +88,16 @@ func TestAnInterruptedRepairLeavesNoToken(t *testing.T) {
 	t.Parallel()
 	s := State{Machine: contract.MachineFacts{SystemID: "abc", Status: "Deployed"}}
 	s.Site.Profile.RequireHWSync, s.Site.Site.SSHKeyRef = true, "ber1/ssh"
-	p := parkedAt(t, contract.StageWaitHWSync, s)
-	p.answer["WaitForHardwareSync"] = func() (any, error) { return contract.MachineFacts{SystemID: "abc", Status: "Deployed"}, nil }
-	p.answer["RepairHardwareSync"] = func() (any, error) {
-		p.env.SignalWorkflow(string(lifecycle.ActionCancel), contract.ActionRequest{Actor: "ben", Reason: "not today"})
+	p := parkedAt(t, lifecycle.StageWaitHWSync, s)
+	p.Answer("WaitForHardwareSync", func() (any, error) { return contract.MachineFacts{SystemID: "abc", Status: "Deployed"}, nil })
+	p.Answer("RepairHardwareSync", func() (any, error) {
+		p.Env.SignalWorkflow(string(lifecycle.ActionCancel), contract.ActionRequest{Actor: "ben", Reason: "not today"})
 		return nil, nil
-	}
-	_, err := p.asks(t, lifecycle.ActionRetryStage, contract.ActionRequest{})
+	})
+	_, err := p.act(t, lifecycle.ActionRetryStage, contract.ActionRequest{})
 	require.NoError(t, err)
-	require.Equal(t, lifecycle.JobCancelled, p.steps[len(p.steps)-1].Status)
-	at := slices.Index(p.calls, "RepairHardwareSync")
+	require.Equal(t, lifecycle.JobCancelled, p.Store.Last().Status)
+	at := slices.Index(p.Calls(), "RepairHardwareSync")
 	require.Positive(t, at)
-	require.Equal(t, "ForgetMachineCredentials", p.calls[at+1])
+	require.Equal(t, "ForgetMachineCredentials", p.Calls()[at+1])
 }

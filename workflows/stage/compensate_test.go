@@ -8,6 +8,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 
 // TestCleanUpIsProvenNewestFirst: each undo is followed by its proof, and when
@@ -22,12 +23,12 @@ func TestCleanUpIsProvenNewestFirst(t *testing.T) {
 		t.Run(string(a), func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.out.fail["last"] = times(1, failure(lifecycle.FailMAASRejected))
+			b.out.fail["last"] = times(1, stagetest.Failure(lifecycle.FailMAASRejected))
 			b.at(time.Hour, a, contract.ActionRequest{})
-			b.run(t)
+			b.Run()
 			require.Equal(t, want, b.out.all)
 			cleaning := 0
-			for _, s := range b.store.steps {
+			for _, s := range b.Store.Steps() {
 				switch {
 				case s.Status == lifecycle.JobCompensating:
 					cleaning++
@@ -52,23 +53,23 @@ func TestAnUndoThatLiesIsCaught(t *testing.T) {
 		t.Run(string(a), func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.out.fail["last"] = times(1, failure(lifecycle.FailMAASRejected))
+			b.out.fail["last"] = times(1, stagetest.Failure(lifecycle.FailMAASRejected))
 			b.out.isLeft("two", "machine m4 is still Deployed")
 			b.at(time.Hour, a, contract.ActionRequest{})
 			var parked contract.Projection
 			var before []string
-			b.env.RegisterDelayedCallback(func() {
-				parked, before = b.store.last, b.out.made("")
+			b.Env.RegisterDelayedCallback(func() {
+				parked, before = b.Store.Last(), b.out.made("")
 				b.out.isLeft("two")
 			}, 2*time.Hour)
 			b.at(3*time.Hour, lifecycle.ActionResume, contract.ActionRequest{})
-			require.Equal(t, ends, b.run(t).Status)
+			require.Equal(t, ends, b.Run().Status)
 			require.Equal(t, []string{"one", "two", "wait", "last", "undo-last", "undo-two", "undo-two", "undo-two", "undo-two"}, before)
 			require.Equal(t, lifecycle.JobFailedManual, parked.Status)
 			require.Equal(t, lifecycle.FailCompensation, parked.Failure.Class)
 			require.Equal(t, "two", parked.Failure.Stage)
 			require.Contains(t, parked.Failure.Message, "machine m4 is still Deployed")
-			require.Equal(t, contract.StageFailed, parked.Stages[1].State)
+			require.Equal(t, lifecycle.StageFailed, parked.Stages[1].State)
 			require.Contains(t, parked.Stages[1].Message, "machine m4 is still Deployed")
 			require.Equal(t, []string{"undo-two", "undo-one"}, b.out.made("undo")[5:], "what is proven is not undone again")
 		})
@@ -80,13 +81,13 @@ func TestAnUndoThatLiesIsCaught(t *testing.T) {
 func TestWhatComesBackIsCaught(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.out.fail["last"] = times(1, failure(lifecycle.FailMAASRejected))
+	b.out.fail["last"] = times(1, stagetest.Failure(lifecycle.FailMAASRejected))
 	b.out.isLeft("last", "", "the agent enrolled again")
 	b.at(time.Hour, lifecycle.ActionRestartClean, contract.ActionRequest{})
 	var parked contract.Projection
-	b.env.RegisterDelayedCallback(func() { parked = b.store.last; b.out.isLeft("last") }, 2*time.Hour)
+	b.Env.RegisterDelayedCallback(func() { parked = b.Store.Last(); b.out.isLeft("last") }, 2*time.Hour)
 	b.at(3*time.Hour, lifecycle.ActionRestartClean, contract.ActionRequest{})
-	require.Equal(t, lifecycle.JobCompleted, b.run(t).Status)
+	require.Equal(t, lifecycle.JobCompleted, b.Run().Status)
 	require.Equal(t, lifecycle.FailCompensation, parked.Failure.Class)
 	require.Equal(t, "last was undone, but it is not clean: the agent enrolled again", parked.Failure.Message)
 	require.Equal(t, []string{"undo-last", "undo-two", "undo-one", "undo-last"}, b.out.made("undo"))
@@ -96,19 +97,19 @@ func TestWhatComesBackIsCaught(t *testing.T) {
 func TestAProofThatCannotBeReadIsNoProof(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.out.fail["wait"] = times(1, failure(lifecycle.FailMAASRejected))
+	b.out.fail["wait"] = times(1, stagetest.Failure(lifecycle.FailMAASRejected))
 	b.out.isLeft("one", "error", "error", "") // read at the third try
 	b.at(time.Hour, lifecycle.ActionCancel, contract.ActionRequest{})
-	require.Equal(t, lifecycle.JobCancelled, b.run(t).Status)
+	require.Equal(t, lifecycle.JobCancelled, b.Run().Status)
 	require.Len(t, b.out.made("undo-one"), 3)
 
 	b = setup(t)
-	b.out.fail["wait"] = times(1, failure(lifecycle.FailMAASRejected))
+	b.out.fail["wait"] = times(1, stagetest.Failure(lifecycle.FailMAASRejected))
 	b.out.isLeft("one", "error")
 	b.at(time.Hour, lifecycle.ActionCancel, contract.ActionRequest{})
 	var parked contract.Projection
-	b.env.RegisterDelayedCallback(func() { parked = b.store.last; b.out.isLeft("one") }, 2*time.Hour)
+	b.Env.RegisterDelayedCallback(func() { parked = b.Store.Last(); b.out.isLeft("one") }, 2*time.Hour)
 	b.at(3*time.Hour, lifecycle.ActionResume, contract.ActionRequest{})
-	require.Equal(t, lifecycle.JobCancelled, b.run(t).Status)
+	require.Equal(t, lifecycle.JobCancelled, b.Run().Status)
 	require.Equal(t, lifecycle.FailCompensation, parked.Failure.Class)
 }

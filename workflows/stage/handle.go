@@ -12,17 +12,18 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// obeyNext carries out the oldest request at a safe point. The state may have
-// moved since it came, so the matrix is asked now.
-func (r *runner[S]) obeyNext() error {
+// handleNext carries out the oldest request at a safe point. The action matrix is asked now, as the
+// state may have changed since the request came.
+func (r *runner[S]) handleNext() error {
 	req := r.inbox[0]
 	r.current, r.inbox = req, r.inbox[1:]
-	err := r.obey(req)
+	err := r.handle(req)
 	r.current = nil
 	return err
 }
 
-func (r *runner[S]) obey(req *request) error {
+// handle carries out one request.
+func (r *runner[S]) handle(req *request) error {
 	v := r.verdict(req.action)
 	if !v.Allowed {
 		return r.refuse(req, v.Reason)
@@ -40,19 +41,19 @@ func (r *runner[S]) obey(req *request) error {
 	case lifecycle.EffectRetryStage, lifecycle.EffectContinue, lifecycle.EffectFromTop:
 		return r.resume(req)
 	case lifecycle.EffectRefuse, lifecycle.EffectNoop:
-		r.noNewStart(req.action) // one that came before the clean-up had begun
+		r.cancelRestart(req.action) // one that came before the clean-up had begun
 	}
-	r.begun(req)
-	return r.conclude(req, r.project(r.ctx, nil))
+	r.recordAction(req)
+	return r.finishRequest(req, r.project(r.ctx, nil))
 }
 
-// begun notes an action with the state it leads to: the next projection stores
-// state, audit row and answer together.
-func (r *runner[S]) begun(req *request) {
+// recordAction records an action with the state it leads to: the next projection stores state, audit
+// row and answer together.
+func (r *runner[S]) recordAction(req *request) {
 	r.by = req.ask.Actor
 	r.audit(req.action, req.ask, req.via, req.effect, "")
 	req.result = contract.ActionResult{Action: req.action, Effect: req.effect, Status: r.status, Stage: r.stageName()}
-	r.remember(req.ask, answer{Result: req.result})
+	r.keepAnswer(req.ask, answer{Result: req.result})
 }
 
 // resume puts a parked job back to work. A compensation that had failed is
@@ -70,7 +71,7 @@ func (r *runner[S]) resume(req *request) error {
 	}
 	switch req.effect {
 	case lifecycle.EffectFromTop:
-		r.pendFrom(0)
+		r.resetFrom(0)
 		r.at, r.observe = 0, true
 	case lifecycle.EffectContinue:
 		r.observe = true
@@ -78,20 +79,20 @@ func (r *runner[S]) resume(req *request) error {
 		r.observe = false
 	}
 	r.failure, r.frozen, r.status = nil, false, lifecycle.JobRunning
-	r.begun(req)
+	r.recordAction(req)
 	move := r.startMove()
 	if move == nil {
 		move = r.nodeMove(r.def.Resumed)
 	}
-	return r.conclude(req, r.project(r.ctx, move))
+	return r.finishRequest(req, r.project(r.ctx, move))
 }
 
 // freeze parks the job until a person releases it.
 func (r *runner[S]) freeze(req *request) error {
 	f := contract.Failure{Class: lifecycle.FailFrozen, Stage: r.stageName(), Message: lifecycle.FrozenBy(req.ask.Actor, req.ask.Reason)}
 	r.frozen, r.status = true, lifecycle.Failure(f.Class).ParkStatus()
-	r.begun(req)
-	return r.conclude(req, r.park(f))
+	r.recordAction(req)
+	return r.finishRequest(req, r.park(f))
 }
 
 // adopt accepts an outside state that got ahead of the job: only for listed
@@ -103,13 +104,13 @@ func (r *runner[S]) adopt(req *request) error {
 			return r.refuse(req, why)
 		}
 		row := &r.rows[r.at]
-		row.State, row.FinishedAt, row.Message = contract.StageAdopted, r.now(), "adopted: "+o.State
+		row.State, row.FinishedAt, row.Message = lifecycle.StageAdopted, r.now(), "adopted: "+o.State
 		r.adopted, r.observe = true, true
 		r.at++
 	}
 	r.failure, r.frozen, r.status = nil, false, lifecycle.JobRunning
-	r.begun(req)
-	return r.conclude(req, r.project(r.ctx, r.nodeMove(r.def.Resumed)))
+	r.recordAction(req)
+	return r.finishRequest(req, r.project(r.ctx, r.nodeMove(r.def.Resumed)))
 }
 
 // adoptable observes the outside and says why what it shows is not adopted; ""
@@ -135,12 +136,12 @@ func (r *runner[S]) adoptable(st Stage[S], risk bool) (Observation, string) {
 
 // refuse answers a request that the state it found does not allow.
 func (r *runner[S]) refuse(req *request, reason string) error {
-	return r.conclude(req, r.refused(r.ctx, req.action, req.ask, req.via, r.refusal(req.action, reason)))
+	return r.finishRequest(req, r.recordRefusal(r.ctx, req.action, req.ask, req.via, r.refusal(req.action, reason)))
 }
 
-// conclude ends a request. A refusal goes to whoever asked; any other error is
+// finishRequest ends a request. A refusal goes to whoever asked; any other error is
 // the runner's own.
-func (r *runner[S]) conclude(req *request, err error) error {
+func (r *runner[S]) finishRequest(req *request, err error) error {
 	req.done, req.err = true, err
 	if isRefusal(err) {
 		return nil
@@ -148,11 +149,11 @@ func (r *runner[S]) conclude(req *request, err error) error {
 	return err
 }
 
-// settle answers those who waited for their turn and whom a clean-up that begins
-// now leaves nothing to do: it may take long, and none of them could stop it.
-func (r *runner[S]) settle() error {
+// drainInbox answers the requests that wait for their turn. A clean-up that begins now may take
+// long, and none of them could stop it.
+func (r *runner[S]) drainInbox() error {
 	for len(r.inbox) > 0 {
-		if err := r.obeyNext(); err != nil {
+		if err := r.handleNext(); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,55 @@
+package stage
+
+import (
+	"slices"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// answer is what an action with a key was told. The newest of them travel in
+// the checkpoint, so that a repetition is recognised by the run after a restart
+// or a continue-as-new too.
+type answer struct {
+	Key     string                        `json:"key"`
+	Result  contract.ActionResult         `json:"result"`
+	Refused *lifecycle.ActionRefusedError `json:"refused,omitempty"`
+}
+
+func (a answer) err() error {
+	if a.Refused == nil {
+		return nil
+	}
+	return contract.Refusal(*a.Refused)
+}
+
+// rememberedAnswers bounds them: about 20 kB of checkpoint at the most usual.
+const rememberedAnswers = 64
+
+func key(a lifecycle.Action, ask contract.ActionRequest) string {
+	return string(a) + "/" + ask.IdempotencyKey
+}
+
+// keepAnswer keeps an answer under the request's key, in place of the oldest. It
+// is called before the projection of what the action did, which stores both.
+func (r *runner[S]) keepAnswer(ask contract.ActionRequest, a answer) {
+	if ask.IdempotencyKey == "" {
+		return
+	}
+	a.Key = key(a.Result.Action, ask)
+	r.answered = append(r.answered, a)
+	if n := len(r.answered) - rememberedAnswers; n > 0 {
+		r.answered = slices.Delete(r.answered, 0, n)
+	}
+}
+
+func (r *runner[S]) findAnswer(a lifecycle.Action, ask contract.ActionRequest) (answer, bool) {
+	if ask.IdempotencyKey == "" {
+		return answer{}, false
+	}
+	i := slices.IndexFunc(r.answered, func(known answer) bool { return known.Key == key(a, ask) })
+	if i < 0 {
+		return answer{}, false
+	}
+	return r.answered[i], true
+}
