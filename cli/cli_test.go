@@ -17,10 +17,12 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/cli"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
@@ -48,15 +50,15 @@ func newWorld(t *testing.T) *world {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = sealed.Close() })
 	w.sealed = sealed
-	s, err := rest.New(rest.Config{
-		Store: w.store, Temporal: w, Secrets: sealed, AgentURL: "https://agents.example:7443", AgentCAPEM: "PEM",
+	s, err := httpapi.New(httpapi.Config{API: op.Config{Store: w.store}, REST: rest.Config{
+		Temporal: w, Secrets: sealed, AgentURL: "https://agents.example:7443", AgentCAPEM: "PEM",
 		MAASProbe: func(_ context.Context, s spec.SiteSpec) (any, error) {
 			if strings.Contains(s.MAASURL, "down") {
 				return nil, &providers.Error{Kind: providers.KindUnreachable, Op: "maas.version", Message: "no answer"}
 			}
 			return map[string]any{"version": "3.5"}, nil
 		},
-	})
+	}})
 	require.NoError(t, err)
 	srv := httptest.NewServer(s.Handler())
 	t.Cleanup(srv.Close)
@@ -132,7 +134,7 @@ func (w *world) runOn(terminal bool, in string, args ...string) said {
 
 func (w *world) token(role string) string {
 	w.t.Helper()
-	text, err := rest.CreateToken(w.t.Context(), w.store, "t-"+role, []string{role}, time.Hour)
+	text, err := op.CreateToken(w.t.Context(), w.store, "t-"+role, []string{role}, time.Hour)
 	require.NoError(w.t, err)
 	return text
 }

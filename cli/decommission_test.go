@@ -14,10 +14,12 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/cli"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -71,7 +73,7 @@ func (r leaverRun) Get(_ context.Context, into any) error {
 func leaving(t *testing.T) (*world, *leaver) {
 	t.Helper()
 	w, l := newWorld(t), &leaver{disks: "I"}
-	s, err := rest.New(rest.Config{Store: w.store, Temporal: w, Secrets: w.sealed, Plans: l})
+	s, err := httpapi.New(httpapi.Config{API: op.Config{Store: w.store}, REST: rest.Config{Temporal: w, Secrets: w.sealed, Plans: l}})
 	require.NoError(t, err)
 	srv := httptest.NewServer(s.Handler())
 	t.Cleanup(srv.Close)

@@ -14,8 +14,10 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/cli"
+	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers/secrets"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -68,7 +70,7 @@ func planning(t *testing.T) (*world, *planner) {
 	sealed, err := secrets.Open(t.Context(), w.store, secrets.Keeper{URL: "base64key://", KeyFile: filepath.Join(t.TempDir(), "key")}, secrets.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = sealed.Close() })
-	s, err := rest.New(rest.Config{Store: w.store, Temporal: w, Secrets: sealed, Plans: p})
+	s, err := httpapi.New(httpapi.Config{API: op.Config{Store: w.store}, REST: rest.Config{Temporal: w, Secrets: sealed, Plans: p}})
 	require.NoError(t, err)
 	srv := httptest.NewServer(s.Handler())
 	t.Cleanup(srv.Close)

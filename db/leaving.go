@@ -42,8 +42,8 @@ func SanitizeRequired(n Node) string {
 	if n.TenantLeftAt == nil || n.AllocationID != nil {
 		return ""
 	}
-	return fmt.Sprintf("a tenant left node %s at %s and no certificate since proves it clean; slipway node decommission %s --mode soft_reset does, and full_decommission where its agent cannot be asked",
-		n.Hostname, n.TenantLeftAt.UTC().Format(time.RFC3339), n.Hostname)
+	return fmt.Sprintf("a tenant left node %s at %s and no certificate since proves it clean; a decommission in mode soft_reset does, and full_decommission where its agent cannot be asked",
+		n.Hostname, n.TenantLeftAt.UTC().Format(time.RFC3339))
 }
 
 // requireSanitized refuses to move a MAAS node that must be sanitized to active. A PXE node becomes

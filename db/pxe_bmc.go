@@ -80,7 +80,7 @@ func (tx *Tx) correctBMC(ctx context.Context, nodeID string, old BMC, in BMCSpec
 	set := old.RotationState == lifecycle.RotationApplied || old.RotationState == lifecycle.RotationVerified
 	if set && want.CredentialRef != old.CredentialRef {
 		return old, &ConflictError{What: "rotation", Existing: old.ID, Message: fmt.Sprintf("a rotation has set a password of its own on the BMC at %s and is not ended; "+
-			"begin one anew (slipway bmc rotate %s), which settles what the BMC takes, and set the login afterwards", old.Address, old.ID)}
+			"begin another rotation, which settles what the BMC takes, and set the login afterwards", old.Address)}
 	}
 	b, err := tx.UpdateBMC(ctx, want)
 	if err != nil {

@@ -59,7 +59,7 @@ func TestNoNodeGoesBackDirty(t *testing.T) {
 		refused := func(why string) {
 			_, err := move(up)
 			require.ErrorIs(t, err, lifecycle.ErrIllegalTransition, why)
-			require.ErrorContains(t, err, "slipway node decommission "+n.Hostname+" --mode soft_reset")
+			require.ErrorContains(t, err, "a tenant left node "+n.Hostname)
 			require.NotContains(t, err.Error(), "allowed now: active")
 			back, err := s.NodesBack(t.Context(), cutoff, 10)
 			require.NoError(t, err)

@@ -162,7 +162,7 @@ func OwnsNodeState(jobKind string) bool {
 func DocumentNodeActions() string {
 	var b strings.Builder
 	b.WriteString("# Actions on a node\n\nGenerated from package lifecycle (seed 001 sections 3.3 and 8). Do not edit; `make generate` writes it.\n\n" +
-		"`slipway node ACTION NODE`, or `POST /api/v1/nodes/{id}/actions/{action}`. Repeating one that is done, or under way, succeeds and does nothing.\n\n" +
+		"Each is a call of the API and a command of the same name. Repeating one that is done, or under way, succeeds and does nothing.\n\n" +
 		"| action | asked for in | creates | while a job holds the node | meaning |\n|---|---|---|---|---|\n")
 	for _, a := range nodeActions {
 		creates, busy := "–", "refused"

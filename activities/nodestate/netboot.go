@@ -87,8 +87,7 @@ func installWorkflowFor(ctx context.Context, tx *db.Tx, n db.Node, purpose lifec
 	if purpose == lifecycle.NetbootErase {
 		w, err = tx.EraseWorkflowOf(ctx, n)
 		if errors.Is(err, db.ErrNotFound) {
-			return w, &missingWorkflow{"the node has no erase workflow: assign one to it (slipway node assign-workflow " + n.Hostname +
-				" WORKFLOW --erase), or to its device group (slipway device-group put GROUP --erase-workflow WORKFLOW)"}
+			return w, &missingWorkflow{"the node has no erase workflow: assign one to it or to its device group"}
 		}
 	} else {
 		p, perr := tx.PXENode(ctx, n.ID)
@@ -96,7 +95,7 @@ func installWorkflowFor(ctx context.Context, tx *db.Tx, n db.Node, purpose lifec
 			return w, perr
 		}
 		if p.InstallWorkflowID == nil {
-			return w, &missingWorkflow{"the node has no install workflow: assign one (slipway node assign-workflow " + n.Hostname + " WORKFLOW)"}
+			return w, &missingWorkflow{"the node has no install workflow: assign one"}
 		}
 		w, err = tx.InstallWorkflow(ctx, *p.InstallWorkflowID)
 	}

@@ -100,7 +100,7 @@ func TestArmNetboot_WorkflowMustInstallAgent(t *testing.T) {
 	assign(bare.ID)
 	require.Contains(t, acttest.Fails(w, lifecycle.FailConfiguration, w.acts.ArmNetboot, in), "brings no agent")
 	assign("")
-	require.Contains(t, acttest.Fails(w, lifecycle.FailConfiguration, w.acts.ArmNetboot, in), "--erase-workflow")
+	require.Contains(t, acttest.Fails(w, lifecycle.FailConfiguration, w.acts.ArmNetboot, in), "assign one to it or to its device group")
 	require.Equal(t, lifecycle.FailConfiguration, acttest.Must(w, w.acts.PlanNodeDecommission, nodestate.DecommissionPlanIn{In: w.Ref}).PXE.EraseFails.Class)
 	w.Tx(func(tx *db.Tx) error {
 		_, err := tx.TransitionNode(t.Context(), w.Ref.NodeID, lifecycle.PXERetire, nil, db.Actor{Owner: lifecycle.OwnerAdmin, ID: "alice"})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/intent/onboarding"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
@@ -85,7 +86,7 @@ func (s *database) Redeem(ctx context.Context, r Redemption) (Issued, error) {
 			return err
 		}
 		out = r.Certificate
-		if err := startManual(ctx, tx, tok.NodeID); err != nil {
+		if err := onboarding.StartEnrolled(ctx, tx, tok.NodeID); err != nil {
 			return err
 		}
 		return noteIdentity(ctx, tx, "agent_enrolled", tok.NodeID, r.Address, r.Certificate.Generation)

@@ -15,9 +15,6 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// agentPath is below the place of a token.
-const agentPath = "install-agent"
-
 // enrolmentLife is how long the token of an agent may be used. It begins with
 // the fetch, and the agent enrols as soon as it is installed.
 const enrolmentLife = time.Hour
@@ -55,7 +52,7 @@ func (s *Server) installAgent(w http.ResponseWriter, r *http.Request) {
 
 // agentScript makes the script and its token, or neither.
 func (s *Server) agentScript(r *http.Request) (script []byte, node string, err error) {
-	hash, ok := TokenHash(chi.URLParam(r, "token"))
+	hash, ok := tokenHash(chi.URLParam(r, "token"))
 	if !ok {
 		return nil, "", db.ErrNotFound
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/nodeca"
+	"github.com/slipway-cloud/slipway/internal/pxetemplate"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
@@ -68,7 +69,7 @@ func (s *site) redeem(hash []byte) db.TokenOutcome {
 
 func (s *site) report(mac, token string, status lifecycle.InstallStatus) {
 	s.Helper()
-	hash, ok := TokenHash(token)
+	hash, ok := tokenHash(token)
 	require.True(s, ok)
 	require.NoError(s, s.store.Tx(s.Context(), func(tx *db.Tx) error {
 		_, e, err := tx.ReportInstall(s.Context(), db.InstallReport{TokenHash: hash, MAC: mac, Status: status})
@@ -164,24 +165,6 @@ func TestAnAgentThatCannotBeHandedOut(t *testing.T) {
 	}
 }
 
-func TestInstallAgentNeedsAnAgentBlock(t *testing.T) {
-	t.Parallel()
-	for _, text := range []string{
-		"#cloud-config\nrun: [{{ install_agent }}]\n", "{{ if false }}{{ install_agent }}{{ end }}", "{{ with .Labels.x }}{{ else }}{{ install_agent }}{{ end }}",
-	} {
-		use := func(s *spec.InstallWorkflowSpec) { s.UserData = text }
-		require.ErrorContains(t, CheckWorkflow(newSpec(use)), "no agent block", text)
-		require.NoError(t, CheckWorkflow(newSpec(func(s *spec.InstallWorkflowSpec) { use(s); s.Agent = &spec.InstallAgent{} })), text)
-	}
-	require.ErrorContains(t, CheckWorkflow(newSpec(func(s *spec.InstallWorkflowSpec) {
-		s.CommandLine, s.Agent = "{{ install_agent }}", &spec.InstallAgent{}
-	})), "function")
-	require.ErrorContains(t, CheckWorkflow(newSpec(func(s *spec.InstallWorkflowSpec) {
-		s.UserData, s.Agent = "{{ install_agent 1 }}", &spec.InstallAgent{}
-	})), "arguments")
-	require.NoError(t, CheckWorkflow(newSpec(func(s *spec.InstallWorkflowSpec) { s.Agent = &spec.InstallAgent{} })), "an installer may fetch it by itself")
-}
-
 // The command as it stands in user-data: read as YAML and run by a shell, with
 // either tool, against a server that first does not answer as it should.
 func TestTheCommandThatInstallsTheAgent(t *testing.T) {
@@ -215,7 +198,7 @@ func TestTheCommandThatInstallsTheAgent(t *testing.T) {
 		}
 		require.NoError(t, os.WriteFile(filepath.Join(bin, "sleep"), []byte("#!/bin/sh\n"), 0o755))
 		run := func() error {
-			text, err := renderUserData("#cloud-config\nrun:\n  - {{ install_agent }}\n", userData{SeedURL: plain(srv.URL + "/boot/pxe_x/")}, false)
+			text, err := pxetemplate.UserData{SeedURL: pxetemplate.Plain(srv.URL + "/boot/pxe_x/")}.Render("#cloud-config\nrun:\n  - {{ install_agent }}\n")
 			require.NoError(t, err)
 			var doc struct{ Run []string }
 			require.NoError(t, yaml.Unmarshal([]byte(text), &doc), text)

@@ -1,6 +1,6 @@
 // Package boot answers firmware and installers: the iPXE script of a machine,
 // by its MAC address, and what its installer asks for, by the token that the
-// script handed out (seed 000). These are plain HTTP routes: firmware can do no
+// script handed out. These are plain HTTP routes: firmware can do no
 // more. Nothing here but a token proves who asks, so everything that comes in
 // is bounded, and the most that a stranger can cause is a row in `discovered`.
 package boot
@@ -21,8 +21,10 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/ratelimit"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/pxetemplate"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -68,20 +70,28 @@ func New(cfg Config) *Server {
 // Prefix is where the routes stand.
 const Prefix = "/boot"
 
-// Routes declares the routes.
-func (s *Server) Routes(r chi.Router) {
+// Register adds the routes of firmware and installers to the API, and the operation by which
+// machines report.
+func (s *Server) Register(a *op.API) {
+	a.RedactPath(loggedPath)
+	a.Unbounded(isTransfer)
+	s.routes(a.Router())
+	s.registerReport(a)
+}
+
+func (s *Server) routes(r chi.Router) {
 	r.Get(Prefix+"/start.ipxe", s.start)
 	r.Get(Prefix+"/{mac}.ipxe", s.script)
 	r.Get(Prefix+"/{token}/user-data", s.userData)
 	r.Get(Prefix+"/{token}/meta-data", s.metaData)
 	r.Get(Prefix+"/{token}/vendor-data", s.vendorData)
-	r.Get(Prefix+"/{token}/install-agent", s.installAgent)
+	r.Get(Prefix+"/{token}/"+pxetemplate.AgentPath, s.installAgent)
 	r.Get(Prefix+"/{token}/image/{number}", s.image)
 	r.Head(Prefix+"/{token}/image/{number}", s.image)
 }
 
-// TokenPrefix begins every boot token.
-const TokenPrefix = "pxe_"
+// tokenPrefix begins every boot token.
+const tokenPrefix = "pxe_"
 
 var tokenPattern = regexp.MustCompile(`^pxe_[A-Za-z0-9_-]{43}$`)
 
@@ -90,7 +100,7 @@ func newToken() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("make a boot token: %w", err)
 	}
-	return TokenPrefix + text, nil
+	return tokenPrefix + text, nil
 }
 
 // randomText is 256 random bits in URL-safe text.
@@ -100,20 +110,20 @@ func randomText() (string, error) {
 	return base64.RawURLEncoding.EncodeToString(b), err
 }
 
-// TokenHash is what is stored of a token; false for a text that is none.
-func TokenHash(token string) ([]byte, bool) {
+// tokenHash is what is stored of a token; false for a text that is none.
+func tokenHash(token string) ([]byte, bool) {
 	h := sha256.Sum256([]byte(token))
 	return h[:], tokenPattern.MatchString(token)
 }
 
-// ErrManaged: the address belongs to a node of another lifecycle.
-var ErrManaged = errors.New("the MAC address belongs to a node that is not installed over PXE by Slipway")
+// errManaged: the address belongs to a node of another lifecycle.
+var errManaged = errors.New("the MAC address belongs to a node that is not installed over PXE by Slipway")
 
-// Seen notes that a machine showed itself and returns its node, which is made,
+// seen notes that a machine showed itself and returns its node, which is made,
 // in `discovered`, when no node has the address. What a machine without a token
 // says of itself is kept while it awaits approval; afterwards nothing is written.
-// *Busy, ErrManaged and db.ErrDiscoveryFull say why nothing was made.
-func (s *Server) Seen(ctx context.Context, d db.Discovery) (db.Node, error) {
+// *busyError, errManaged and db.ErrDiscoveryFull say why nothing was made.
+func (s *Server) seen(ctx context.Context, d db.Discovery) (db.Node, error) {
 	n, err := s.cfg.Store.NodeOfMAC(ctx, d.MAC)
 	if err == nil && n.Status != lifecycle.NodeDiscovered {
 		return n, nil
@@ -129,7 +139,7 @@ func (s *Server) Seen(ctx context.Context, d db.Discovery) (db.Node, error) {
 	}
 	_, err = s.cfg.Store.OtherNodeOfMAC(ctx, d.MAC)
 	if err == nil {
-		return db.Node{}, ErrManaged
+		return db.Node{}, errManaged
 	}
 	if !errors.Is(err, db.ErrNotFound) {
 		return db.Node{}, err
@@ -145,11 +155,11 @@ func (s *Server) Seen(ctx context.Context, d db.Discovery) (db.Node, error) {
 	return n, err
 }
 
-// booted is Seen for a machine whose firmware asks for its script. Where its node
+// booted is seen for a machine whose firmware asks for its script. Where its node
 // is to boot from the network, that it did is noted; what it says of itself counts
 // while it migrates, as evidence of which machine stands there.
 func (s *Server) booted(ctx context.Context, d db.Discovery) (db.Node, error) {
-	n, err := s.Seen(ctx, d)
+	n, err := s.seen(ctx, d)
 	if err != nil {
 		return n, err
 	}
@@ -180,7 +190,7 @@ func (s *Server) base(r *http.Request) (string, bool) {
 
 // enter admits a request, or answers it.
 func (s *Server) enter(w http.ResponseWriter, r *http.Request) (leave func(), ok bool) {
-	leave, err := s.Enter(r.Context(), ratelimit.RemoteAddress(r))
+	leave, err := s.enterFrom(r.Context(), ratelimit.RemoteAddress(r))
 	if err != nil {
 		s.refuse(w, r, err)
 		return nil, false
@@ -190,11 +200,11 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request) (leave func(), ok
 
 // refuse answers a failure in plain text; firmware shows the status.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	var busy *Busy
+	var busy *busyError
 	var early *db.ConflictError
 	switch {
 	case errors.As(err, &busy):
-		w.Header().Set("Retry-After", strconv.Itoa(busy.Seconds()))
+		w.Header().Set("Retry-After", strconv.Itoa(busy.seconds()))
 		http.Error(w, busy.Error(), http.StatusTooManyRequests)
 	case errors.As(err, &early):
 		http.Error(w, early.Message, http.StatusConflict)
@@ -217,9 +227,9 @@ var (
 
 var tokenInPath = regexp.MustCompile(`^/boot/pxe_[^/]*`)
 
-// LoggedPath is a path without the token that it may hold.
-func LoggedPath(path string) string {
-	return tokenInPath.ReplaceAllLiteralString(path, Prefix+"/"+TokenPrefix+"...")
+// loggedPath is a path without the token that it may hold.
+func loggedPath(path string) string {
+	return tokenInPath.ReplaceAllLiteralString(path, Prefix+"/"+tokenPrefix+"...")
 }
 
 // route is the pattern of a request: the path itself may hold a token.

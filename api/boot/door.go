@@ -60,28 +60,28 @@ func newDoor(l Limits, now func() time.Time) *door {
 	}
 }
 
-// Busy: too much is asked for; Wait says when to come back.
-type Busy struct {
+// busyError: too much is asked for; Wait says when to come back.
+type busyError struct {
 	What string
 	Wait time.Duration
 }
 
-func (b *Busy) Error() string {
-	return fmt.Sprintf("%s; come back in %d seconds", b.What, b.Seconds())
+func (b *busyError) Error() string {
+	return fmt.Sprintf("%s; come back in %d seconds", b.What, b.seconds())
 }
 
-// Seconds is Wait in whole seconds, at least one.
-func (b *Busy) Seconds() int { return max(1, int(math.Ceil(b.Wait.Seconds()))) }
+// seconds is Wait in whole seconds, at least one.
+func (b *busyError) seconds() int { return max(1, int(math.Ceil(b.Wait.Seconds()))) }
 
 // placeWait is how long a request waits for a place.
 const placeWait = 5 * time.Second
 
-// Enter admits a request of a source, or returns *Busy. leave gives the place
+// enterFrom admits a request of a source, or returns *busyError. leave gives the place
 // back.
-func (s *Server) Enter(ctx context.Context, source string) (leave func(), err error) {
+func (s *Server) enterFrom(ctx context.Context, source string) (leave func(), err error) {
 	d := s.door
 	if ok, wait := d.requests.Allow(source); !ok {
-		return nil, &Busy{"too many requests from this address", wait}
+		return nil, &busyError{"too many requests from this address", wait}
 	}
 	full := time.NewTimer(placeWait)
 	defer full.Stop()
@@ -89,7 +89,7 @@ func (s *Server) Enter(ctx context.Context, source string) (leave func(), err er
 	case d.places <- struct{}{}:
 		return func() { <-d.places }, nil
 	case <-full.C:
-		return nil, &Busy{"too many machines report at once", placeWait}
+		return nil, &busyError{"too many machines report at once", placeWait}
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -98,10 +98,10 @@ func (s *Server) Enter(ctx context.Context, source string) (leave func(), err er
 // discover takes one new node of a source.
 func (d *door) discover(source string) error {
 	if ok, wait := d.discoveries.Allow(source); !ok {
-		return &Busy{"too many new machines from this address", wait}
+		return &busyError{"too many new machines from this address", wait}
 	}
 	if ok, wait := d.all.AllowAll(); !ok {
-		return &Busy{"too many new machines", wait}
+		return &busyError{"too many new machines", wait}
 	}
 	return nil
 }

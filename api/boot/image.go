@@ -58,7 +58,7 @@ func (s *Server) image(w http.ResponseWriter, r *http.Request) {
 	case s.images <- struct{}{}:
 		defer func() { <-s.images }()
 	default:
-		s.refuse(w, r, &Busy{"too many images are loaded at once", retryWaiting * time.Second})
+		s.refuse(w, r, &busyError{"too many images are loaded at once", retryWaiting * time.Second})
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), transferLimit)
@@ -69,10 +69,10 @@ func (s *Server) image(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// LongLived reports whether a path is that of a transfer, which may take longer
+// isTransfer reports whether a path is that of a transfer, which may take longer
 // than a server gives other requests.
-func LongLived(path string) bool {
-	return strings.HasPrefix(path, Prefix+"/"+TokenPrefix) && strings.Contains(path, "/image/")
+func isTransfer(path string) bool {
+	return strings.HasPrefix(path, Prefix+"/"+tokenPrefix) && strings.Contains(path, "/image/")
 }
 
 func imageOf(w spec.InstallWorkflowSpec, number string) (spec.BootImage, bool) {

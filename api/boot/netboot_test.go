@@ -17,6 +17,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/internal/pxetemplate"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
@@ -44,7 +45,7 @@ func newSite(t *testing.T, change func(*Config)) *site {
 		change(&cfg)
 	}
 	r := chi.NewRouter()
-	New(cfg).Routes(r)
+	New(cfg).routes(r)
 	srv := httptest.NewServer(r)
 	t.Cleanup(srv.Close)
 	s.url = srv.URL
@@ -89,7 +90,7 @@ func (s *site) write(workflow, name string) {
 	require.NoError(s, err)
 	w.Spec.UserData, w.Spec.CommandLine = "#cloud-config\nname: "+name+"\nrun: [{{ install_agent }}]\n", "for="+name+" s={{ .SeedURL }}"
 	w.Spec.Agent = &spec.InstallAgent{HeartbeatSeconds: 7, Simulated: true, PlatformUsers: []string{"ops"}, UpdateKey: testUpdateKey}
-	require.NoError(s, CheckWorkflow(w.Spec))
+	require.NoError(s, pxetemplate.Check(w.Spec))
 	_, err = s.store.UpdateInstallWorkflow(s.Context(), w.ID, w.Version, w.Name, w.Spec)
 	require.NoError(s, err)
 }

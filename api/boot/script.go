@@ -12,8 +12,10 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/ratelimit"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/pxetemplate"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
@@ -22,7 +24,6 @@ import (
 const (
 	retryWaiting = 30
 	retryFailed  = 60
-	maxFact      = 128 // characters of a field that firmware names
 )
 
 // facts makes iPXE tell what SMBIOS says of the machine.
@@ -68,9 +69,9 @@ func (s *Server) script(w http.ResponseWriter, r *http.Request) {
 func (s *Server) scriptOf(r *http.Request, base, mac string) (string, error) {
 	self := base + Prefix + "/" + strings.ReplaceAll(mac, ":", "-") + ".ipxe"
 	n, err := s.booted(r.Context(), db.Discovery{MAC: mac, Source: ratelimit.RemoteAddress(r), Facts: factsOf(r.URL.Query())})
-	var busy *Busy
+	var busy *busyError
 	switch {
-	case errors.Is(err, ErrManaged):
+	case errors.Is(err, errManaged):
 		return local("this machine is not installed over PXE by Slipway"), nil
 	case errors.As(err, &busy):
 		return wait("too many new machines; this one waits to be registered", self+facts, retryWaiting), nil
@@ -140,7 +141,7 @@ func (s *Server) netboot(r *http.Request, n db.Node, base, mac, self string) (st
 	if err != nil {
 		return "", err
 	}
-	hash, _ := TokenHash(token)
+	hash, _ := tokenHash(token)
 	var o order
 	err = s.cfg.Store.Tx(r.Context(), func(tx *db.Tx) error {
 		o, err = orderOf(r.Context(), tx, n.ID, hash)
@@ -152,10 +153,10 @@ func (s *Server) netboot(r *http.Request, n db.Node, base, mac, self string) (st
 	if o.spec == nil {
 		return wait(n.ID+" changed its state just now", self, retryWaiting), nil
 	}
-	line, err := renderCommandLine(o.spec.CommandLine, commandData{
-		NodeID: plain(n.ID), Hostname: plain(n.Hostname), MAC: plain(mac), Token: plain(token),
-		SeedURL: plain(base + Prefix + "/" + token + "/"), ReportURL: plain(base + reportPath),
-	})
+	line, err := pxetemplate.CommandData{
+		NodeID: pxetemplate.Plain(n.ID), Hostname: pxetemplate.Plain(n.Hostname), MAC: pxetemplate.Plain(mac), Token: pxetemplate.Plain(token),
+		SeedURL: pxetemplate.Plain(base + Prefix + "/" + token + "/"), ReportURL: pxetemplate.Plain(base + reportPath),
+	}.Render(o.spec.CommandLine)
 	if err != nil {
 		return "", fmt.Errorf("install workflow of node %s: %w", n.ID, err)
 	}
@@ -193,7 +194,7 @@ func orderOf(ctx context.Context, tx *db.Tx, id string, token []byte) (order, er
 	return o, err
 }
 
-const reportPath = "/api/v1/report"
+const reportPath = op.Prefix + "/report"
 
 func installScript(o order, line, own, reportURL, self string) string {
 	var b strings.Builder
@@ -244,8 +245,8 @@ func printable(text string) string {
 
 // factsOf reads what firmware says of the machine.
 func factsOf(q url.Values) db.PXEFacts {
-	text := func(name string) string { return Clean(q.Get(name), maxFact) }
-	return db.PXEFacts{Vendor: text("vendor"), Model: text("model"), SerialNumber: Serial(q.Get("serial")), SystemUUID: text("uuid"), IPAddress: CleanAddress(q.Get("ip"))}
+	text := func(name string) string { return spec.CleanText(q.Get(name), spec.MaxFact) }
+	return db.PXEFacts{Vendor: text("vendor"), Model: text("model"), SerialNumber: spec.NormalSerial(q.Get("serial")), SystemUUID: text("uuid"), IPAddress: spec.NormalIP(q.Get("ip"))}
 }
 
 func write(w http.ResponseWriter, text string) {

@@ -9,6 +9,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/pxetemplate"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
@@ -24,7 +25,7 @@ type attempt struct {
 // attemptOf reads what a token stands for, or db.ErrNotFound when it is
 // unknown, expired, or its attempt is over.
 func (s *Server) attemptOf(ctx context.Context, token string) (attempt, error) {
-	hash, ok := TokenHash(token)
+	hash, ok := tokenHash(token)
 	if !ok {
 		return attempt{}, db.ErrNotFound
 	}
@@ -73,7 +74,7 @@ func (s *Server) userData(w http.ResponseWriter, r *http.Request) {
 			s.refuse(w, r, errNoHost)
 			return
 		}
-		text, err := renderUserData(a.workflow.Spec.UserData, a.data(base), false)
+		text, err := a.data(base).Render(a.workflow.Spec.UserData)
 		if err == nil {
 			err = s.cfg.Store.UsePXEToken(r.Context(), a.ticket.TokenHash)
 		}
@@ -88,16 +89,16 @@ func (s *Server) userData(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-func (a attempt) data(base string) userData {
+func (a attempt) data(base string) pxetemplate.UserData {
 	f := a.pxe.Facts
-	labels := make(map[string]quoted, len(a.node.Labels))
+	labels := make(map[string]pxetemplate.Quoted, len(a.node.Labels))
 	for k, v := range a.node.Labels {
-		labels[k] = quoted(v)
+		labels[k] = pxetemplate.Quoted(v)
 	}
-	return userData{
-		NodeID: plain(a.node.ID), Hostname: plain(a.node.Hostname), MAC: plain(a.node.MACs[0]), Token: plain(a.token), SeedURL: plain(base + Prefix + "/" + a.token + "/"),
-		ReportURL: plain(base + reportPath), Attempt: a.ticket.Attempt, Vendor: quoted(f.Vendor), Model: quoted(f.Model), SerialNumber: quoted(f.SerialNumber),
-		SystemUUID: quoted(f.SystemUUID), IPAddress: plain(f.IPAddress), Labels: labels,
+	return pxetemplate.UserData{
+		NodeID: pxetemplate.Plain(a.node.ID), Hostname: pxetemplate.Plain(a.node.Hostname), MAC: pxetemplate.Plain(a.node.MACs[0]), Token: pxetemplate.Plain(a.token), SeedURL: pxetemplate.Plain(base + Prefix + "/" + a.token + "/"),
+		ReportURL: pxetemplate.Plain(base + reportPath), Attempt: a.ticket.Attempt, Vendor: pxetemplate.Quoted(f.Vendor), Model: pxetemplate.Quoted(f.Model), SerialNumber: pxetemplate.Quoted(f.SerialNumber),
+		SystemUUID: pxetemplate.Quoted(f.SystemUUID), IPAddress: pxetemplate.Plain(f.IPAddress), Labels: labels,
 	}
 }
 

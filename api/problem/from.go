@@ -11,6 +11,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/intent"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
@@ -48,6 +49,9 @@ func From(err error) *Problem {
 }
 
 func fromDomain(err error) *Problem {
+	if r := intent.AsRefusal(err); r != nil {
+		return fromRefusal(r)
+	}
 	var conflict *db.ConflictError
 	if errors.As(err, &conflict) {
 		k := Conflict

@@ -1,22 +1,12 @@
 package rest
 
-import (
-	"fmt"
-	"maps"
-	"reflect"
-	"regexp"
-	"slices"
-	"strings"
-)
+import "github.com/slipway-cloud/slipway/api/op"
 
-// accessTable is the one place that says who may call what: route to least
-// role. A route that is missing here, or one here that does not exist, keeps
-// the API from starting.
-func accessTable() map[string]Role {
-	table := map[string]Role{}
-	for role, routes := range map[Role][]string{
-		RoleNone: {"GET /version", "POST /report"},
-		RoleViewer: {
+// access says who may call what of this package.
+func access() op.Access {
+	return op.Access{
+		op.RoleNone: {"GET /version"},
+		op.RoleViewer: {
 			"GET /whoami", "GET /events",
 			"GET /nodes", "GET /nodes/{id}", "GET /nodes/{id}/history", "GET /nodes/{id}/timeline", "GET /nodes/{id}/certificates",
 			"GET /nodes/{id}/tasks", "GET /tasks/{id}",
@@ -32,7 +22,7 @@ func accessTable() map[string]Role {
 			"GET /admin/drift", "GET /admin/drift/{id}", "GET /admin/drift-passes",
 			"GET /admin/onboarding-batches", "GET /admin/onboarding-batches/{id}",
 		},
-		RoleOperator: {
+		op.RoleOperator: {
 			"PATCH /nodes/{id}",
 			"POST /admin/maas-sites/{id}/probe",
 			"PUT /admin/maas-sites/{id}/roce-assignments/{hostname}", "DELETE /admin/maas-sites/{id}/roce-assignments/{hostname}",
@@ -48,7 +38,7 @@ func accessTable() map[string]Role {
 			"GET /admin/secrets", "GET /admin/secret-names",
 			"GET /admin/install-workflows", "GET /admin/install-workflows/{id}", "GET /admin/device-groups",
 		},
-		RoleAdmin: {
+		op.RoleAdmin: {
 			"POST /admin/maas-sites", "PUT /admin/maas-sites/{id}", "DELETE /admin/maas-sites/{id}",
 			"POST /admin/maas-sites/{id}/profiles", "PUT /admin/maas-sites/{id}/profiles/{profile_id}",
 			"DELETE /admin/maas-sites/{id}/profiles/{profile_id}",
@@ -62,44 +52,5 @@ func accessTable() map[string]Role {
 			"POST /admin/bmcs/{id}/rotations", "PUT /admin/bmcs/{id}/credential",
 			"POST /nodes/{id}/actions/remove",
 		},
-	} {
-		for _, r := range routes {
-			method, path, _ := strings.Cut(r, " ")
-			table[method+" "+prefix+path] = role
-		}
 	}
-	return table
 }
-
-// checkAccess holds the table against the operations that are there.
-func (s *Server) checkAccess() error {
-	left := maps.Clone(s.access)
-	for path, item := range s.api.OpenAPI().Paths {
-		for method, there := range map[string]bool{
-			"GET": item.Get != nil, "POST": item.Post != nil, "PUT": item.Put != nil, "PATCH": item.Patch != nil, "DELETE": item.Delete != nil,
-		} {
-			if !there {
-				continue
-			}
-			if _, known := s.access[method+" "+path]; !known {
-				return fmt.Errorf("route %s %s has no role; add it to the access table", method, path)
-			}
-			delete(left, method+" "+path)
-		}
-	}
-	if len(left) > 0 {
-		return fmt.Errorf("the access table names routes that do not exist: %v", slices.Sorted(maps.Keys(left)))
-	}
-	return nil
-}
-
-// namePattern is what names of sites, profiles, SKUs and tokens look like. An id
-// never matches what idPattern refuses, so that a client may take either.
-var (
-	namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
-	idPattern   = regexp.MustCompile(`^[a-z]+_[0-9a-f]{8}-`)
-)
-
-const maxName = 100
-
-func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"gopkg.in/yaml.v3"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
-	"github.com/slipway-cloud/slipway/api/rest"
 )
 
 var placeholder = regexp.MustCompile(`\{[a-z_]+\}`)
@@ -70,13 +70,13 @@ func TestTokensEndAndAreStoredAsHashes(t *testing.T) {
 	w.do("DELETE", "/api/v1/admin/api-tokens/"+tok.ID, nil).want(http.StatusNoContent)
 	w.do("GET", "/api/v1/nodes", nil, as).refused(problem.Unauthenticated)
 
-	short, err := rest.CreateToken(t.Context(), w.store, "short", []string{"admin"}, time.Nanosecond)
+	short, err := op.CreateToken(t.Context(), w.store, "short", []string{"admin"}, time.Nanosecond)
 	require.NoError(t, err)
 	w.do("GET", "/api/v1/nodes", nil, header{"Authorization": "Bearer " + short}).refused(problem.Unauthenticated)
 	for _, roles := range [][]string{nil, {"root"}, {"none"}} {
-		_, err = rest.CreateToken(t.Context(), w.store, "bad", roles, 0)
+		_, err = op.CreateToken(t.Context(), w.store, "bad", roles, 0)
 		require.Error(t, err)
 	}
-	_, err = rest.CreateToken(t.Context(), w.store, "", []string{"admin"}, 0)
+	_, err = op.CreateToken(t.Context(), w.store, "", []string{"admin"}, 0)
 	require.ErrorContains(t, err, "name")
 }

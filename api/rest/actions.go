@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -36,7 +37,7 @@ type ActionAnswer struct {
 type actionInput struct {
 	JobPath
 	Action string `path:"action"`
-	Key
+	op.Key
 	Body *ActionRequest
 }
 
@@ -55,7 +56,7 @@ const (
 	restartPoll = 200 * time.Millisecond
 )
 
-func (s *Server) act(ctx context.Context, in *actionInput, kind contract.JobKind) (*actionOutput, error) {
+func (s *server) act(ctx context.Context, in *actionInput, kind contract.JobKind) (*actionOutput, error) {
 	action := lifecycle.Action(in.Action)
 	if !slices.Contains(lifecycle.Actions, action) {
 		return nil, problem.New(problem.NotFound, fmt.Sprintf("there is no action %q; take %s", in.Action, lifecycle.OneOf(lifecycle.Actions)))
@@ -67,11 +68,11 @@ func (s *Server) act(ctx context.Context, in *actionInput, kind contract.JobKind
 	if ask.AcceptRisk && (action != lifecycle.ActionAdopt || strings.TrimSpace(ask.Reason) == "") {
 		return nil, problem.NewInvalid(problem.Field{Location: "body.accept_risk", Message: "is for adopt_observed_state (slipway job adopt --accept-risk) only, and needs a reason"})
 	}
-	key, err := in.optional()
+	key, err := in.Optional()
 	if err != nil {
 		return nil, err
 	}
-	job, err := jobOf(ctx, s.cfg.Store, in.ID, kind)
+	job, err := jobOf(ctx, s.store, in.ID, kind)
 	if err != nil {
 		return nil, err
 	}

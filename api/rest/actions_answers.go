@@ -2,12 +2,11 @@ package rest
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -17,50 +16,23 @@ import (
 // workflow, which knows the key too as long as it lives, or the database when
 // there is no workflow. What is only a trouble on the way is not an answer.
 
-func (x *exchange) hash() ([]byte, error) {
-	body, err := json.Marshal(x.ask)
-	if err != nil {
-		return nil, fmt.Errorf("hash the request: %w", err)
-	}
-	sum := sha256.Sum256(body)
-	return sum[:], nil
-}
-
 // begin takes the key within tx; the first answer, if there was one, comes back.
 func (x *exchange) begin(ctx context.Context, tx *db.Tx) (*decided, error) {
-	if x.key == "" {
-		return nil, nil
-	}
-	hash, err := x.hash()
-	if err != nil {
-		return nil, err
-	}
-	state, rec, err := tx.BeginIdempotent(ctx, principal(ctx).ID, route(ctx), x.key, hash)
-	if err != nil {
-		return nil, err
-	}
-	if state == db.IdempotencyReplay {
-		return kept(rec)
-	}
-	return nil, keyRefused(state)
+	return kept(op.BeginKey(ctx, tx, x.key, x.ask))
 }
 
 func (x *exchange) finish(ctx context.Context, tx *db.Tx, d *decided) error {
-	if x.key == "" {
-		return nil
-	}
-	status, body := http.StatusOK, any(d.answer)
 	if d.refused != nil {
-		status, body = http.StatusConflict, d.refused
+		return op.FinishKey(ctx, tx, x.key, http.StatusConflict, nil, d.refused)
 	}
-	raw, err := json.Marshal(body)
-	if err != nil {
-		return fmt.Errorf("keep the answer: %w", err)
-	}
-	return tx.FinishIdempotent(ctx, principal(ctx).ID, route(ctx), x.key, status, nil, raw)
+	return op.FinishKey(ctx, tx, x.key, http.StatusOK, nil, d.answer)
 }
 
-func kept(rec db.IdempotencyRecord) (*decided, error) {
+// kept reads a stored answer; nil where there is none.
+func kept(rec *db.IdempotencyRecord, err error) (*decided, error) {
+	if rec == nil || err != nil {
+		return nil, err
+	}
 	d := &decided{}
 	into := any(&d.answer)
 	if rec.Status != http.StatusOK {
@@ -73,23 +45,11 @@ func kept(rec db.IdempotencyRecord) (*decided, error) {
 	return d, nil
 }
 
-var errOnlyLooked = errors.New("only looked")
-
 // recall is the answer to the first request with this key. It takes the key for
 // nobody: two that look at once both go on, and the workflow takes them for one.
 func (x *exchange) recall(ctx context.Context) (first *decided, err error) {
-	if x.key == "" {
-		return nil, nil
-	}
-	err = x.s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
-		d, err := x.begin(ctx, tx)
-		first = d
-		if err != nil {
-			return err
-		}
-		return errOnlyLooked
-	})
-	if p := problem.From(err); errors.Is(err, errOnlyLooked) || p.Of(problem.KeyInFlight) {
+	first, err = kept(x.s.api.Recorded(ctx, x.key, x.ask))
+	if problem.From(err).Of(problem.KeyInFlight) {
 		err = nil
 	}
 	return first, err
@@ -101,7 +61,7 @@ func (x *exchange) keep(ctx context.Context, d *decided) *decided {
 	if x.key == "" {
 		return d
 	}
-	err := x.s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+	err := x.s.store.Tx(ctx, func(tx *db.Tx) error {
 		if first, err := x.begin(ctx, tx); first != nil || err != nil {
 			return err
 		}
@@ -116,7 +76,7 @@ func (x *exchange) keep(ctx context.Context, d *decided) *decided {
 // here decides without a workflow: what do changes, the audit row and the kept
 // answer are one transaction.
 func (x *exchange) here(ctx context.Context, do func(*db.Tx) (*decided, error)) (d *decided, err error) {
-	err = x.s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+	err = x.s.store.Tx(ctx, func(tx *db.Tx) error {
 		first, err := x.begin(ctx, tx)
 		if first != nil || err != nil {
 			d = first
@@ -139,7 +99,7 @@ func (x *exchange) note(ctx context.Context, tx *db.Tx, d *decided) error {
 	if d.refused != nil {
 		meta["refused"] = d.refused.WithAllowed()
 	}
-	a := x.s.actor(ctx)
+	a := op.Actor(ctx)
 	a.Comment, a.Metadata, a.WorkflowID = x.ask.Reason, meta, x.job.WorkflowID
 	return tx.AppendAudit(ctx, db.Entry{
 		ResourceKind: "job", ResourceID: x.job.ID, NodeID: x.job.NodeID, Kind: db.EntryAction, Name: string(x.action), Actor: a,

@@ -10,15 +10,17 @@ import (
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/intent/decommission"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // exchange is one action on its way to the workflow and back.
 type exchange struct {
-	s      *Server
+	s      *server
 	job    db.Job
 	action lifecycle.Action
 	ask    ActionRequest
@@ -42,7 +44,7 @@ func (x *exchange) run(ctx context.Context) (*decided, error) {
 		if !errors.Is(err, errMoved) || look == maxLooks {
 			return d, err
 		}
-		if x.job, err = x.s.cfg.Store.Job(ctx, x.job.ID); err != nil {
+		if x.job, err = x.s.store.Job(ctx, x.job.ID); err != nil {
 			return nil, err
 		}
 	}
@@ -59,7 +61,7 @@ func (x *exchange) attempt(ctx context.Context) (*decided, error) {
 	if !gone(err) {
 		return d, err
 	}
-	if x.job, err = x.s.cfg.Store.Job(ctx, x.job.ID); err != nil {
+	if x.job, err = x.s.store.Job(ctx, x.job.ID); err != nil {
 		return nil, err
 	}
 	if lifecycle.Job.Terminal(x.job.Status) {
@@ -88,7 +90,7 @@ func gone(err error) bool {
 // update sends the action as an Update and waits for the answer, which is kept.
 // serviceerror.NotFound comes back as it is: no workflow runs.
 func (x *exchange) update(ctx context.Context) (*decided, error) {
-	who := principal(ctx).ID
+	who := op.PrincipalOf(ctx).ID
 	o := client.UpdateWorkflowOptions{
 		WorkflowID: x.job.WorkflowID, UpdateName: string(x.action), WaitForStage: client.WorkflowUpdateStageCompleted,
 	}
@@ -182,17 +184,17 @@ func (x *exchange) unstarted(ctx context.Context, tx *db.Tx) (*decided, error) {
 	}
 	switch x.action {
 	case lifecycle.ActionCancel:
-		a := x.s.actor(ctx)
+		a := op.Actor(ctx)
 		a.Owner, a.Comment = lifecycle.OwnerSystem, x.ask.Reason
 		if _, err := tx.TransitionJob(ctx, job.ID, lifecycle.JobCancel, nil, a); err != nil {
 			return nil, err
 		}
-		return x.answers(lifecycle.EffectCancel, lifecycle.JobCancelled, ""), x.s.leaveNode(ctx, tx, job, x.ask.Reason)
+		return x.answers(lifecycle.EffectCancel, lifecycle.JobCancelled, ""), decommission.CancelUnstarted(ctx, tx, job, x.ask.Reason, op.Actor(ctx))
 	case lifecycle.ActionMarkManual:
 		f := lifecycle.Failure(lifecycle.FailFrozen)
 		_, err := tx.ProjectJob(ctx, db.Projection{
-			JobID: job.ID, Seq: job.Seq + 1, Status: f.ParkStatus(), Frozen: true, FailureClass: f.Class, Message: lifecycle.FrozenBy(principal(ctx).ID, x.ask.Reason),
-			RecommendedAction: f.Recommended, NextStep: f.Next, Actor: db.Actor{Owner: lifecycle.OwnerJob, ID: principal(ctx).ID, Comment: x.ask.Reason},
+			JobID: job.ID, Seq: job.Seq + 1, Status: f.ParkStatus(), Frozen: true, FailureClass: f.Class, Message: lifecycle.FrozenBy(op.PrincipalOf(ctx).ID, x.ask.Reason),
+			RecommendedAction: f.Recommended, NextStep: f.Next, Actor: db.Actor{Owner: lifecycle.OwnerJob, ID: op.PrincipalOf(ctx).ID, Comment: x.ask.Reason},
 		})
 		return x.answers(lifecycle.EffectFreeze, f.ParkStatus(), ""), err
 	default: // resume
@@ -203,7 +205,7 @@ func (x *exchange) unstarted(ctx context.Context, tx *db.Tx) (*decided, error) {
 // deliver has a lost workflow started again and passes the action on when it
 // runs; the workflow decides and notes it. A parked job stays parked until then.
 func (x *exchange) deliver(ctx context.Context) (*decided, error) {
-	if err := x.s.cfg.Store.EnqueueStart(ctx, x.job.ID); err != nil {
+	if err := x.s.store.EnqueueStart(ctx, x.job.ID); err != nil {
 		return nil, err
 	}
 	x.started = true

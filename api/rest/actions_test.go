@@ -15,9 +15,9 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/slipway-cloud/slipway/api/problem"
-	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -162,7 +162,7 @@ func TestALostWorkflowIsStartedAgain(t *testing.T) {
 // TestAWorkflowThatDoesNotComeBack: the answer says that the action was not taken.
 func TestAWorkflowThatDoesNotComeBack(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(c *rest.Config) { c.ActionTimeout = runenv.Patience(time.Second) })
+	w := newWorld(t, func(c *httpapi.Config) { c.REST.ActionTimeout = runenv.Patience(time.Second) })
 	job := dbtest.Job(t, w.store, dbtest.JobStatus(lifecycle.JobFailedManual))
 	require.Contains(t, w.do("POST", act(w, job, "cancel"), nil).refused(problem.OutcomeUnknown).Detail, "not taken")
 	require.Empty(t, actionRows(t, w, job.ID))

@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"go.temporal.io/sdk/client"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -41,13 +42,13 @@ type Attention struct {
 
 // AttentionQuery narrows the list.
 type AttentionQuery struct {
-	Page
+	op.Page
 	Kind   string `query:"kind" enum:"parked_job,job_stuck,start_not_sent,orphan_workflow,node_stuck,node_quarantined,bmc_login_blocked,bmc_pin_pending,agent_locked,task_uncertain,sweeper,drift,reconcile,install_failed,discovery_full,hardware_wanted,agent_silent,tenant_left,event_not_sent"`
 	SiteID string `query:"site_id" doc:"Only of this site; what belongs to no site is left out"`
 }
 
-func (s *Server) registerAttention() {
-	add(s, huma.Operation{
+func (s *server) registerAttention() {
+	op.Add(s.api, huma.Operation{
 		OperationID: "list-attention", Method: http.MethodGet, Path: "/admin/attention", Tags: []string{"attention"},
 		Summary: "List everything that needs a person, oldest first",
 		Description: "Parked jobs, jobs that do not move, starts and events that were not sent, workflows without a job, nodes between two states or in quarantine, " +
@@ -56,17 +57,17 @@ func (s *Server) registerAttention() {
 	}, s.listAttention)
 }
 
-func (s *Server) listAttention(ctx context.Context, in *AttentionQuery) (*Listed[Attention], error) {
+func (s *server) listAttention(ctx context.Context, in *AttentionQuery) (*op.Listed[Attention], error) {
 	place, err := in.place()
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.cfg.Store.Attention(ctx, db.AttentionFilter{Kind: in.Kind, SiteID: in.SiteID}, place, in.Limit+1)
+	rows, err := s.store.Attention(ctx, db.AttentionFilter{Kind: in.Kind, SiteID: in.SiteID}, place, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
 	now := time.Now()
-	out := paged(rows, in.Limit, placeOf, func(r db.Attention) Attention { return attentionView(r, now) })
+	out := op.Paged(rows, in.Limit, placeOf, func(r db.Attention) Attention { return attentionView(r, now) })
 	for i := range out.Body.Data {
 		if out.Body.Data[i].Kind == db.AttentionSweeper {
 			s.explainSweeper(ctx, &out.Body.Data[i])
@@ -83,7 +84,7 @@ func placeOf(r db.Attention) string {
 
 // place reads the cursor: time and id of the last line of the page before.
 func (q AttentionQuery) place() (db.AttentionPlace, error) {
-	text, err := q.after()
+	text, err := q.After()
 	if err != nil || text == "" {
 		return db.AttentionPlace{}, err
 	}
@@ -98,7 +99,7 @@ func (q AttentionQuery) place() (db.AttentionPlace, error) {
 }
 
 // explainSweeper asks whether Temporal is away, since then nothing sweeps.
-func (s *Server) explainSweeper(ctx context.Context, a *Attention) {
+func (s *server) explainSweeper(ctx context.Context, a *Attention) {
 	ctx, cancel := context.WithTimeout(ctx, healthLimit)
 	defer cancel()
 	if _, err := s.cfg.Temporal.CheckHealth(ctx, &client.CheckHealthRequest{}); err != nil {
@@ -132,17 +133,17 @@ func linkOf(r db.Attention) string {
 	finding, ofDrift := strings.CutPrefix(r.ID, db.AttentionDrift+":")
 	switch {
 	case ofDrift:
-		return prefix + "/admin/drift/" + finding
+		return op.Prefix + "/admin/drift/" + finding
 	case r.Kind == db.AttentionReconcile:
-		return prefix + "/admin/drift-passes"
+		return op.Prefix + "/admin/drift-passes"
 	case ofTask:
-		return prefix + "/tasks/" + task
+		return op.Prefix + "/tasks/" + task
 	case r.BMCID != "":
-		return prefix + "/admin/bmcs/" + r.BMCID
+		return op.Prefix + "/admin/bmcs/" + r.BMCID
 	case r.JobID != "":
-		return prefix + "/admin/jobs/" + r.JobID
+		return op.Prefix + "/admin/jobs/" + r.JobID
 	case r.NodeID != "":
-		return prefix + "/nodes/" + r.NodeID
+		return op.Prefix + "/nodes/" + r.NodeID
 	}
-	return prefix + "/admin/attention?kind=" + r.Kind
+	return op.Prefix + "/admin/attention?kind=" + r.Kind
 }

@@ -14,11 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/serviceerror"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	driftdb "github.com/slipway-cloud/slipway/db/drift"
+	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -44,9 +46,9 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Database(t)
 	store := dbtest.Open(t, dsn)
-	w := newWorld(t, func(c *rest.Config) { c.Store = store })
+	w := newWorld(t, func(c *httpapi.Config) { c.API.Store = store })
 	for role := range w.tokens {
-		token, err := rest.CreateToken(t.Context(), store, "on-"+role, []string{role}, time.Hour)
+		token, err := op.CreateToken(t.Context(), store, "on-"+role, []string{role}, time.Hour)
 		require.NoError(t, err)
 		w.tokens[role] = token
 	}

@@ -2,16 +2,16 @@ package rest
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/intent/batch"
 )
 
 // BatchRequest onboards many servers of one site. Profile and SKU of the batch
@@ -59,126 +59,58 @@ type BatchItem struct {
 
 const maxBatchBody = 2 << 20
 
-func (s *Server) registerBatches() {
+func (s *server) registerBatches() {
 	const base = "/admin/onboarding-batches"
 	tags := []string{"onboardings"}
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "create-onboarding-batch", Method: http.MethodPost, Path: base, Tags: tags, Summary: "Onboard many servers",
 		Description:   "Each item is accepted or rejected by itself; none blocks another.",
 		DefaultStatus: http.StatusAccepted, MaxBodyBytes: maxBatchBody,
 	}, s.createBatch)
-	add(s, huma.Operation{OperationID: "list-onboarding-batches", Method: http.MethodGet, Path: base, Tags: tags, Summary: "List batches, newest first"}, s.listBatches)
-	add(s, huma.Operation{OperationID: "get-onboarding-batch", Method: http.MethodGet, Path: base + "/{id}", Tags: tags, Summary: "Read a batch with its items"}, s.getBatch)
+	op.Add(s.api, huma.Operation{OperationID: "list-onboarding-batches", Method: http.MethodGet, Path: base, Tags: tags, Summary: "List batches, newest first"}, s.listBatches)
+	op.Add(s.api, huma.Operation{OperationID: "get-onboarding-batch", Method: http.MethodGet, Path: base + "/{id}", Tags: tags, Summary: "Read a batch with its items"}, s.getBatch)
 }
 
-// candidate is an item after its references were read.
-type candidate struct {
-	acceptance
-	rejected string
-}
-
-func (s *Server) createBatch(ctx context.Context, in *struct {
-	Key
+func (s *server) createBatch(ctx context.Context, in *struct {
+	op.Key
 	Body BatchRequest
-}) (*Created[Batch], error) {
-	if _, err := in.required(); err != nil {
+}) (*op.Created[Batch], error) {
+	if _, err := in.Required(); err != nil {
 		return nil, err
 	}
-	profile, err := s.checkBatch(ctx, in.Body)
+	checked, err := batch.Check(ctx, s.store, in.Body.intent())
 	if err != nil {
 		return nil, err
 	}
-	items := make([]candidate, len(in.Body.Items))
-	for i, item := range in.Body.Items {
-		if items[i], err = s.candidate(ctx, in.Body, item); err != nil {
-			return nil, err
-		}
-	}
-	return idempotent(ctx, s, in.Key, in.Body, nil, func(tx *db.Tx) (*Created[Batch], error) {
-		b, err := tx.CreateBatch(ctx, db.NewBatch{
-			SiteID: in.Body.SiteID, Name: in.Body.Name, MaxParallel: profile.Spec.WithDefaults().BatchMaxParallel, CreatedBy: principal(ctx).ID,
-		})
+	return op.Create(ctx, s.api, in.Key, in.Body, nil, func(tx *db.Tx) (*op.Created[Batch], error) {
+		b, err := batch.Accept(ctx, tx, checked, whyRejected, op.Actor(ctx))
 		if err != nil {
 			return nil, err
 		}
-		for i, c := range items {
-			if err := s.acceptItem(ctx, tx, b.ID, i, c); err != nil {
-				return nil, err
-			}
-		}
 		view, err := batchView(ctx, tx, b, true)
-		return &Created[Batch]{Status: http.StatusAccepted, Location: prefix + "/admin/onboarding-batches/" + b.ID, Body: view}, err
+		return &op.Created[Batch]{Status: http.StatusAccepted, Location: op.Prefix + "/admin/onboarding-batches/" + b.ID, Body: view}, err
 	})
 }
 
-// checkBatch refuses what would be wrong for every item.
-func (s *Server) checkBatch(ctx context.Context, r BatchRequest) (db.Profile, error) {
-	var bad []problem.Field
-	if _, err := s.cfg.Store.Site(ctx, r.SiteID); errors.Is(err, db.ErrNotFound) {
-		bad = append(bad, problem.Field{Location: "body.site_id", Message: "there is no such site"})
-	} else if err != nil {
-		return db.Profile{}, err
+func (r BatchRequest) intent() batch.Request {
+	out := batch.Request{Name: r.Name, SiteID: r.SiteID, ProfileID: r.ProfileID, SKUID: r.SKUID}
+	for _, i := range r.Items {
+		out.Items = append(out.Items, batch.Item{Hostname: i.Hostname, ProfileID: i.ProfileID, SKUID: i.SKUID, BMC: i.BMC.bmc("")})
 	}
-	profile, err := profileOf(ctx, s.cfg.Store, r.SiteID, r.ProfileID)
-	if errors.Is(err, db.ErrNotFound) {
-		bad = append(bad, problem.Field{Location: "body.profile_id", Message: "there is no such profile at the site"})
-	} else if err != nil {
-		return db.Profile{}, err
-	}
-	if len(bad) > 0 {
-		return db.Profile{}, problem.NewInvalid(bad...)
-	}
-	return profile, nil
+	return out
 }
 
-func (s *Server) candidate(ctx context.Context, r BatchRequest, item BatchItemRequest) (candidate, error) {
-	one := OnboardingRequest{SiteID: r.SiteID, ProfileID: item.ProfileID, SKUID: item.SKUID, Hostname: item.Hostname, BMC: item.BMC}
-	if one.ProfileID == "" {
-		one.ProfileID = r.ProfileID
-	}
-	if one.SKUID == "" {
-		one.SKUID = r.SKUID
-	}
-	a, err := s.check(ctx, one, false, "")
-	var p *problem.Problem
-	if errors.As(err, &p) {
-		return candidate{acceptance: a, rejected: whyRejected(p)}, nil
-	}
-	return candidate{acceptance: a}, err
-}
-
-func whyRejected(p *problem.Problem) string {
+// whyRejected describes the refusal of one item.
+func whyRejected(err error) string {
+	p := problem.From(err)
 	if len(p.Errors) == 0 {
 		return p.Detail
 	}
 	parts := make([]string, 0, len(p.Errors))
 	for _, f := range p.Errors {
-		parts = append(parts, f.Location+": "+f.Message)
+		parts = append(parts, strings.TrimPrefix(f.Location, "body.")+": "+f.Message)
 	}
 	return strings.Join(parts, "; ")
-}
-
-// acceptItem writes one item: its job, or why there is none.
-func (s *Server) acceptItem(ctx context.Context, tx *db.Tx, batchID string, ordinal int, c candidate) error {
-	hostname := c.Hostname
-	if len(hostname) > 255 {
-		hostname = hostname[:255]
-	}
-	if c.rejected != "" {
-		return tx.AddBatchItem(ctx, batchID, ordinal, hostname, nil, &c.rejected)
-	}
-	c.batchID = &batchID
-	job, _, err := s.accept(ctx, tx, c.acceptance)
-	var conflict *db.ConflictError
-	var p *problem.Problem
-	if errors.As(err, &p) || errors.As(err, &conflict) {
-		why := problem.From(err).Detail
-		return tx.AddBatchItem(ctx, batchID, ordinal, hostname, nil, &why)
-	}
-	if err != nil {
-		return fmt.Errorf("item %d: %w", ordinal, err)
-	}
-	return tx.AddBatchItem(ctx, batchID, ordinal, hostname, &job.ID, nil)
 }
 
 type batchReader interface {
@@ -214,32 +146,32 @@ func batchView(ctx context.Context, read batchReader, b db.Batch, withItems bool
 	return out, err
 }
 
-func (s *Server) listBatches(ctx context.Context, in *struct {
-	Page
+func (s *server) listBatches(ctx context.Context, in *struct {
+	op.Page
 	SiteID string `query:"site_id"`
-}) (*Listed[Batch], error) {
-	after, err := in.after()
+}) (*op.Listed[Batch], error) {
+	after, err := in.After()
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.cfg.Store.ListBatches(ctx, in.SiteID, after, in.Limit+1)
+	rows, err := s.store.ListBatches(ctx, in.SiteID, after, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
-	out := paged(rows, in.Limit, func(b db.Batch) string { return b.ID }, func(b db.Batch) Batch { return Batch{ID: b.ID} })
+	out := op.Paged(rows, in.Limit, func(b db.Batch) string { return b.ID }, func(b db.Batch) Batch { return Batch{ID: b.ID} })
 	for i := range out.Body.Data {
-		if out.Body.Data[i], err = batchView(ctx, s.cfg.Store, rows[i], false); err != nil {
+		if out.Body.Data[i], err = batchView(ctx, s.store, rows[i], false); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
 }
 
-func (s *Server) getBatch(ctx context.Context, in *struct {
+func (s *server) getBatch(ctx context.Context, in *struct {
 	ID string `path:"id" doc:"batch_..."`
 }) (*struct{ Body Batch }, error) {
 	var view Batch
-	err := s.cfg.Store.ReadTx(ctx, func(tx *db.Tx) error {
+	err := s.store.ReadTx(ctx, func(tx *db.Tx) error {
 		b, err := tx.Batch(ctx, in.ID)
 		if err != nil {
 			return err

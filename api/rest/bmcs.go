@@ -7,8 +7,10 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/intent"
 )
 
 // BMC is the management controller of a node; its login is a reference.
@@ -36,7 +38,7 @@ type BMC struct {
 
 func bmcView(r db.BMC) BMC {
 	suite := 0
-	if r.Protocol == protocolIPMI {
+	if r.Protocol == intent.ProtocolIPMI {
 		suite = r.IPMICipherSuite
 	}
 	return BMC{
@@ -52,46 +54,46 @@ type BMCPath struct {
 	ID string `path:"id" doc:"bmc_..."`
 }
 
-func (s *Server) registerBMCs() {
+func (s *server) registerBMCs() {
 	tags := []string{"bmcs"}
-	add(s, huma.Operation{OperationID: "list-bmcs", Method: http.MethodGet, Path: "/admin/bmcs", Tags: tags, Summary: "List BMCs"}, s.listBMCs)
-	add(s, huma.Operation{OperationID: "get-bmc", Method: http.MethodGet, Path: "/admin/bmcs/{id}", Tags: tags, Summary: "Read a BMC"}, s.getBMC)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{OperationID: "list-bmcs", Method: http.MethodGet, Path: "/admin/bmcs", Tags: tags, Summary: "List BMCs"}, s.listBMCs)
+	op.Add(s.api, huma.Operation{OperationID: "get-bmc", Method: http.MethodGet, Path: "/admin/bmcs/{id}", Tags: tags, Summary: "Read a BMC"}, s.getBMC)
+	op.Add(s.api, huma.Operation{
 		OperationID: "approve-bmc-pin", Method: http.MethodPost, Path: "/admin/bmcs/{id}/actions/approve-pin", Tags: tags,
 		Summary: "Approve the certificate pin that waits", Description: "Compare the pin with what the BMC itself shows before you approve it.",
 	}, s.approvePin)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "clear-bmc-auth-block", Method: http.MethodPost, Path: "/admin/bmcs/{id}/actions/clear-auth-block", Tags: tags,
 		Summary: "Allow logins again after a rejected one",
 	}, s.clearAuthBlock)
 }
 
-func (s *Server) listBMCs(ctx context.Context, in *Page) (*Listed[BMC], error) {
-	after, err := in.after()
+func (s *server) listBMCs(ctx context.Context, in *op.Page) (*op.Listed[BMC], error) {
+	after, err := in.After()
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.cfg.Store.ListBMCs(ctx, after, in.Limit+1)
+	rows, err := s.store.ListBMCs(ctx, after, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
-	return paged(rows, in.Limit, func(r db.BMC) string { return r.ID }, bmcView), nil
+	return op.Paged(rows, in.Limit, func(r db.BMC) string { return r.ID }, bmcView), nil
 }
 
-func (s *Server) getBMC(ctx context.Context, in *BMCPath) (*Versioned[BMC], error) {
-	row, err := s.cfg.Store.BMC(ctx, in.ID)
+func (s *server) getBMC(ctx context.Context, in *BMCPath) (*op.Versioned[BMC], error) {
+	row, err := s.store.BMC(ctx, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	return versioned(row.Version, bmcView(row)), nil
+	return op.WithVersion(row.Version, bmcView(row)), nil
 }
 
-func (s *Server) approvePin(ctx context.Context, in *struct {
+func (s *server) approvePin(ctx context.Context, in *struct {
 	BMCPath
 	Body struct {
 		PinSHA256 string `json:"pin_sha256" required:"true" pattern:"^[0-9a-f]{64}$" doc:"The pin that you compared: that which waits"`
 	}
-}) (*Versioned[BMC], error) {
+}) (*op.Versioned[BMC], error) {
 	return s.changeBMC(ctx, in.ID, "approve_pin", map[string]any{"pin_sha256": in.Body.PinSHA256}, func(tx *db.Tx, b db.BMC) error {
 		if b.PinSHA256 == in.Body.PinSHA256 && b.PinPending == "" {
 			return nil
@@ -103,12 +105,12 @@ func (s *Server) approvePin(ctx context.Context, in *struct {
 	})
 }
 
-func (s *Server) clearAuthBlock(ctx context.Context, in *struct {
+func (s *server) clearAuthBlock(ctx context.Context, in *struct {
 	BMCPath
 	Body *struct {
 		Reason string `json:"reason,omitempty" maxLength:"2000"`
 	}
-}) (*Versioned[BMC], error) {
+}) (*op.Versioned[BMC], error) {
 	meta := map[string]any{}
 	if in.Body != nil && in.Body.Reason != "" {
 		meta["reason"] = in.Body.Reason
@@ -117,9 +119,9 @@ func (s *Server) clearAuthBlock(ctx context.Context, in *struct {
 }
 
 // changeBMC changes a BMC with its audit row in the timeline of its node.
-func (s *Server) changeBMC(ctx context.Context, id, name string, meta map[string]any, change func(*db.Tx, db.BMC) error) (*Versioned[BMC], error) {
+func (s *server) changeBMC(ctx context.Context, id, name string, meta map[string]any, change func(*db.Tx, db.BMC) error) (*op.Versioned[BMC], error) {
 	var row db.BMC
-	err := s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+	err := s.store.Tx(ctx, func(tx *db.Tx) error {
 		b, err := tx.BMC(ctx, id)
 		if err != nil {
 			return err
@@ -127,7 +129,7 @@ func (s *Server) changeBMC(ctx context.Context, id, name string, meta map[string
 		if err := change(tx, b); err != nil {
 			return err
 		}
-		if err := s.audit(ctx, tx, "bmc", id, b.NodeID, name, meta); err != nil {
+		if err := op.Audit(ctx, tx, "bmc", id, b.NodeID, name, meta); err != nil {
 			return err
 		}
 		row, err = tx.BMC(ctx, id)
@@ -136,5 +138,5 @@ func (s *Server) changeBMC(ctx context.Context, id, name string, meta map[string
 	if err != nil {
 		return nil, err
 	}
-	return versioned(row.Version, bmcView(row)), nil
+	return op.WithVersion(row.Version, bmcView(row)), nil
 }

@@ -8,8 +8,10 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/intent/onboarding"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/providers"
 )
@@ -40,14 +42,14 @@ type Bundle struct {
 const bundleNext = "Put token and configuration into files on the node that only root can read, and run deploy/agent/install.sh --binary slipway-agent --sha256 SUM --config CONFIG --token TOKEN; " +
 	"it installs both halves of the agent and starts them. The job ends when the agent has enrolled and its report meets the SKU."
 
-func (s *Server) registerBootstrap() {
+func (s *server) registerBootstrap() {
 	tags := []string{"nodes"}
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "create-node", Method: http.MethodPost, Path: "/admin/nodes", Tags: tags, Summary: "Bootstrap a node by hand",
 		Description:   "Creates the node, a one-time enrolment token and the job that waits for the agent, and answers with what goes onto the node.",
 		DefaultStatus: http.StatusCreated,
 	}, s.createNode)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "reissue-bootstrap", Method: http.MethodPost, Path: "/admin/nodes/{id}/bootstrap", Tags: tags,
 		Summary: "Issue a new bootstrap token", Description: "For a node bootstrapped by hand whose token was lost or has expired. Earlier tokens of the node end.",
 		DefaultStatus: http.StatusCreated,
@@ -60,32 +62,32 @@ func unseen(b Bundle) Bundle {
 	return b
 }
 
-func (s *Server) createNode(ctx context.Context, in *struct {
-	Key
+func (s *server) createNode(ctx context.Context, in *struct {
+	op.Key
 	Body NodeRequest
-}) (*Created[Bundle], error) {
-	if _, err := in.required(); err != nil {
+}) (*op.Created[Bundle], error) {
+	if _, err := in.Required(); err != nil {
 		return nil, err
 	}
-	r := OnboardingRequest{SiteID: in.Body.SiteID, ProfileID: in.Body.ProfileID, SKUID: in.Body.SKUID, Hostname: in.Body.Hostname}
-	a, err := s.check(ctx, r, true, "body.")
+	b := in.Body
+	checked, err := onboarding.Check(ctx, s.store, onboarding.Request{SiteID: b.SiteID, ProfileID: b.ProfileID, SKUID: b.SKUID, Hostname: b.Hostname, Manual: true})
 	if err != nil {
 		return nil, err
 	}
-	return idempotent(ctx, s, in.Key, in.Body, unseen, func(tx *db.Tx) (*Created[Bundle], error) {
-		job, node, err := s.accept(ctx, tx, a)
+	return op.Create(ctx, s.api, in.Key, in.Body, unseen, func(tx *db.Tx) (*op.Created[Bundle], error) {
+		job, node, err := onboarding.Accept(ctx, tx, checked, op.Actor(ctx))
 		if err != nil {
 			return nil, err
 		}
-		return s.bundle(ctx, tx, node, job.ID, a.profile)
+		return s.bundle(ctx, tx, node, job.ID, checked.Profile)
 	})
 }
 
-func (s *Server) reissueBootstrap(ctx context.Context, in *struct {
+func (s *server) reissueBootstrap(ctx context.Context, in *struct {
 	NodePath
-	Key
-}) (*Created[Bundle], error) {
-	return idempotent(ctx, s, in.Key, in.ID, unseen, func(tx *db.Tx) (*Created[Bundle], error) {
+	op.Key
+}) (*op.Created[Bundle], error) {
+	return op.Create(ctx, s.api, in.Key, in.ID, unseen, func(tx *db.Tx) (*op.Created[Bundle], error) {
 		node, err := tx.LockNode(ctx, in.ID)
 		if err != nil {
 			return nil, err
@@ -94,8 +96,8 @@ func (s *Server) reissueBootstrap(ctx context.Context, in *struct {
 		if err != nil && !errors.Is(err, db.ErrNotFound) {
 			return nil, err
 		}
-		if err != nil || !isManual(job) || node.ProfileID == nil {
-			return nil, problem.New(problem.Conflict, "a token is issued only while a job waits for a node that is bootstrapped by hand; create the node anew (slipway node bootstrap, or POST "+prefix+"/admin/nodes)").With(job.ID)
+		if err != nil || !onboarding.IsManual(job) || node.ProfileID == nil {
+			return nil, problem.New(problem.Conflict, "a token is issued only while a job waits for a node that is bootstrapped by hand; create the node anew (slipway node bootstrap, or POST "+op.Prefix+"/admin/nodes)").With(job.ID)
 		}
 		profile, err := tx.Profile(ctx, *node.ProfileID)
 		if err != nil {
@@ -106,8 +108,8 @@ func (s *Server) reissueBootstrap(ctx context.Context, in *struct {
 }
 
 // bundle issues the token and writes the agent's files.
-func (s *Server) bundle(ctx context.Context, tx *db.Tx, node db.Node, jobID string, profile db.Profile) (*Created[Bundle], error) {
-	token, err := newToken("")
+func (s *server) bundle(ctx context.Context, tx *db.Tx, node db.Node, jobID string, profile db.Profile) (*op.Created[Bundle], error) {
+	token, err := op.NewToken("")
 	if err != nil {
 		return nil, err
 	}
@@ -117,10 +119,10 @@ func (s *Server) bundle(ctx context.Context, tx *db.Tx, node db.Node, jobID stri
 	}
 	spec := profile.Spec.WithDefaults()
 	expires := time.Now().Add(time.Duration(spec.EnrollmentTokenTTLSeconds) * time.Second).UTC().Truncate(time.Second)
-	if err := tx.IssueEnrollmentToken(ctx, node.ID, jobID, tokenHash(token), expires); err != nil {
+	if err := tx.IssueEnrollmentToken(ctx, node.ID, jobID, op.TokenHash(token), expires); err != nil {
 		return nil, err
 	}
-	if err := s.audit(ctx, tx, "node", node.ID, &node.ID, "issue_bootstrap", map[string]any{"job_id": jobID, "expires_at": expires}); err != nil {
+	if err := op.Audit(ctx, tx, "node", node.ID, &node.ID, "issue_bootstrap", map[string]any{"job_id": jobID, "expires_at": expires}); err != nil {
 		return nil, err
 	}
 	a := cloudinit.Agent{
@@ -139,8 +141,8 @@ func (s *Server) bundle(ctx context.Context, tx *db.Tx, node db.Node, jobID stri
 	}
 	view := nodeView(node)
 	view.LiveJobID = jobID
-	return &Created[Bundle]{
-		Status: http.StatusCreated, Location: prefix + "/nodes/" + node.ID, ETag: etag(node.Version),
+	return &op.Created[Bundle]{
+		Status: http.StatusCreated, Location: op.Prefix + "/nodes/" + node.ID, ETag: op.ETag(node.Version),
 		Body: Bundle{
 			Node: view, JobID: jobID, ServerURL: a.ServerURL, CAPEM: a.CAPEM, Token: token, TokenExpiresAt: expires, TokenPath: cloudinit.TokenPath,
 			AgentConfig: string(config), ConfigPath: cloudinit.AgentConfigPath, Next: bundleNext,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
 )
@@ -19,8 +20,8 @@ type Certificates struct {
 	Data []evidence.Certificate `json:"data" nullable:"false" doc:"The certificates as they read, oldest first; what counts is the signed payload"`
 }
 
-func (s *Server) registerCertificates() {
-	add(s, huma.Operation{
+func (s *server) registerCertificates() {
+	op.Add(s.api, huma.Operation{
 		OperationID: "node-certificates", Method: http.MethodGet, Path: "/nodes/{id}/certificates", Tags: []string{"nodes"},
 		Summary: "The signed certificates of a node",
 		Description: "One for each time that the node was taken back: which device was erased how and what could not be verified. They are a chain with a signed end; " +
@@ -28,11 +29,11 @@ func (s *Server) registerCertificates() {
 	}, s.certificates)
 }
 
-func (s *Server) certificates(ctx context.Context, in *NodePath) (*struct{ Body Certificates }, error) {
-	if _, err := s.cfg.Store.Node(ctx, in.ID); err != nil {
+func (s *server) certificates(ctx context.Context, in *NodePath) (*struct{ Body Certificates }, error) {
+	if _, err := s.store.Node(ctx, in.ID); err != nil {
 		return nil, err
 	}
-	ring := &signing.Ring{Store: s.cfg.Store, Secrets: s.cfg.Secrets}
+	ring := &signing.Ring{Store: s.store, Secrets: s.cfg.Secrets}
 	b, err := ring.Bundle(ctx, in.ID)
 	if err != nil {
 		return nil, err

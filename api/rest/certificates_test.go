@@ -9,6 +9,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
@@ -18,7 +19,7 @@ import (
 func TestCertificatesOfANodeCanBeVerifiedAsTheyAreAnswered(t *testing.T) {
 	t.Parallel()
 	var sealed providers.Secrets
-	w := newWorld(t, func(c *rest.Config) { sealed = c.Secrets })
+	w := newWorld(t, func(c *httpapi.Config) { sealed = c.REST.Secrets })
 	node := dbtest.Node(t, w.store)
 	path := "/api/v1/nodes/" + node.ID + "/certificates"
 	w.do("GET", "/api/v1/nodes/node_none/certificates", nil).refused(problem.NotFound)

@@ -2,13 +2,14 @@ package rest
 
 import (
 	"context"
-	"errors"
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/intent/decommission"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -23,30 +24,30 @@ type DecommissionRequest struct {
 	GraceSeconds int                        `json:"grace_seconds,omitempty" minimum:"0" maximum:"86400" doc:"How long what runs on the node may take to end"`
 }
 
-func (s *Server) registerDecommissions() {
+func (s *server) registerDecommissions() {
 	tags := []string{"decommissions"}
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "create-decommission", Method: http.MethodPost, Path: "/admin/decommissions", Tags: tags, Summary: "Take a node out of service, or clean it",
 		Description: "Started with the hash of a plan. The plan is made again; when it says something else now, nothing is started and the answer is 412 with the new plan_hash and what changed. " +
 			"Otherwise the job is created and the node moved in one transaction. Without plan_hash the answer is 428. Mode full_decommission cannot be undone and needs role admin. " +
 			"docs/states/decommission.md says which mode does what.",
 		DefaultStatus: http.StatusAccepted,
 	}, s.createDecommission)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "plan-new-decommission", Method: http.MethodPost, Path: "/admin/decommissions/plan", Tags: tags, Summary: "Say what a decommission would do, without starting it",
 		Description:   "Refuses what create-decommission would refuse. It takes the node operations too, which need no hash: drain, retire and remove, started by the node's actions, and deprovision and migrate of PXE nodes, started by their state. " + planDoc,
 		DefaultStatus: http.StatusOK,
 	}, s.planNewDecommission)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "list-decommissions", Method: http.MethodGet, Path: "/admin/decommissions", Tags: tags, Summary: "List decommissions, newest first",
 		Description: "Node operations (drain, retire, remove) are jobs of kind node_operation: see list-jobs.",
 	}, s.listDecommissions)
-	add(s, huma.Operation{OperationID: "get-decommission", Method: http.MethodGet, Path: "/admin/decommissions/{id}", Tags: tags, Summary: "Read a decommission with its stages"}, s.getDecommission)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{OperationID: "get-decommission", Method: http.MethodGet, Path: "/admin/decommissions/{id}", Tags: tags, Summary: "Read a decommission with its stages"}, s.getDecommission)
+	op.Add(s.api, huma.Operation{
 		OperationID: "plan-decommission", Method: http.MethodGet, Path: "/admin/decommissions/{id}/plan", Tags: tags, Summary: "Say what a decommission would do now",
 		Description: "Stages that the job has behind it are shown as done. " + planDoc,
 	}, s.planDecommission)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "act-on-decommission", Method: http.MethodPost, Path: "/admin/decommissions/{id}/actions/{action}", Tags: tags, Summary: "Act on a decommission",
 		Description: actionsDoc,
 	}, s.actOnDecommission)
@@ -54,69 +55,55 @@ func (s *Server) registerDecommissions() {
 
 // mayDecommission keeps what cannot be undone to those who may.
 func mayDecommission(ctx context.Context, mode lifecycle.DecommissionMode) error {
-	if mode == lifecycle.ModeFull && !principal(ctx).may(RoleAdmin) {
+	if mode == lifecycle.ModeFull && !op.PrincipalOf(ctx).May(op.RoleAdmin) {
 		return problem.New(problem.Forbidden, "full_decommission cannot be undone and needs role admin; ask an admin, or choose another mode")
 	}
 	return nil
 }
 
-func (s *Server) createDecommission(ctx context.Context, in *struct {
-	Key
+func (s *server) createDecommission(ctx context.Context, in *struct {
+	op.Key
 	Body DecommissionRequest
-}) (*Created[Job], error) {
-	key, err := in.required()
+}) (*op.Created[Job], error) {
+	key, err := in.Required()
 	if err != nil {
 		return nil, err
 	}
 	if err := mayDecommission(ctx, in.Body.Mode); err != nil {
 		return nil, err
 	}
-	if first, err := recalled[Job](ctx, s, key, in.Body); first != nil || err != nil {
+	if first, err := op.ReplayIfRecorded[Job](ctx, s.api, key, in.Body); first != nil || err != nil {
 		return first, err
 	}
-	if in.Body.PlanHash == "" {
-		return nil, problem.New(problem.PlanMissing, "a decommission is started with the hash of a plan: slipway node decommission makes one, shows it and starts it; "+
-			"or POST "+prefix+"/admin/decommissions/plan with the same node and mode, read what it would do, and start with its plan_hash")
+	if err := decommission.RequirePlan(in.Body.PlanHash); err != nil {
+		return nil, err
 	}
-	v, err := s.foreseeNode(ctx, DecommissionPlanRequest{NodeID: in.Body.NodeID, Mode: in.Body.Mode, GraceSeconds: in.Body.GraceSeconds})
+	checked, plan, err := s.planOfRequest(ctx, DecommissionPlanRequest{NodeID: in.Body.NodeID, Mode: in.Body.Mode, GraceSeconds: in.Body.GraceSeconds})
 	if err != nil {
 		return nil, err
 	}
-	if v.plan.Hash != in.Body.PlanHash {
-		return nil, s.stalePlan(ctx, v, in.Body.PlanHash)
-	}
-	v.ask.PlanHash, v.ask.Reason = v.plan.Hash, in.Body.Reason
-	return idempotent(ctx, s, in.Key, in.Body, nil, func(tx *db.Tx) (*Created[Job], error) { return s.acceptDecommission(ctx, tx, v) })
-}
-
-// acceptDecommission writes the intent: job, audit row, outbox row and the
-// node's move. The node's state is judged again under its lock.
-func (s *Server) acceptDecommission(ctx context.Context, tx *db.Tx, v foreseen) (*Created[Job], error) {
-	job, node, err := s.startNodeJob(ctx, tx, v.node, v.ask)
-	if errors.Is(err, db.ErrStale) {
-		return nil, problem.New(problem.PlanStale, "the node was changed while its plan was made again; make the plan anew and read it")
-	}
-	if err != nil {
+	if err := decommission.CheckPlan(ctx, s.store, checked, plan, in.Body.PlanHash); err != nil {
 		return nil, err
 	}
-	if err := tx.UseNodePlan(ctx, node.ID, v.plan.Hash, job.ID); err != nil {
-		return nil, err
-	}
-	return &Created[Job]{
-		Status: http.StatusAccepted, Location: prefix + "/admin/decommissions/" + job.ID, ETag: etag(job.Version), Body: jobView(job, nil, node.Hostname),
-	}, nil
+	return op.Create(ctx, s.api, in.Key, in.Body, nil, func(tx *db.Tx) (*op.Created[Job], error) {
+		job, node, err := decommission.Accept(ctx, tx, checked, plan, in.Body.Reason, op.Actor(ctx))
+		if err != nil {
+			return nil, err
+		}
+		return acceptedJob("/admin/decommissions/", job, node.Hostname), nil
+	})
 }
 
-func (s *Server) listDecommissions(ctx context.Context, in *JobQuery) (*Listed[Job], error) {
+func (s *server) listDecommissions(ctx context.Context, in *JobQuery) (*op.Listed[Job], error) {
 	f := in.filter()
 	f.Kind = string(contract.KindDecommission)
 	return s.jobs(ctx, in.Page, f)
 }
 
-func (s *Server) getDecommission(ctx context.Context, in *JobPath) (*Versioned[Job], error) {
+func (s *server) getDecommission(ctx context.Context, in *JobPath) (*op.Versioned[Job], error) {
 	return s.job(ctx, in.ID, contract.KindDecommission)
 }
 
-func (s *Server) actOnDecommission(ctx context.Context, in *actionInput) (*actionOutput, error) {
+func (s *server) actOnDecommission(ctx context.Context, in *actionInput) (*actionOutput, error) {
 	return s.act(ctx, in, contract.KindDecommission)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 	driftdb "github.com/slipway-cloud/slipway/db/drift"
@@ -53,7 +54,7 @@ type DriftPath struct {
 
 // DriftQuery narrows the list.
 type DriftQuery struct {
-	Page
+	op.Page
 	Status   string                  `query:"status" enum:"open,ignored,closed" doc:"Left out: all"`
 	Detector string                  `query:"detector" maxLength:"100"`
 	Severity lifecycle.DriftSeverity `query:"severity" enum:"critical,warning,info"`
@@ -75,20 +76,20 @@ type DriftPass struct {
 	Report     json.RawMessage `json:"report" doc:"What the last pass did, counted"`
 }
 
-func (s *Server) registerDrift() {
+func (s *server) registerDrift() {
 	tags := []string{"drift"}
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "list-drift", Method: http.MethodGet, Path: "/admin/drift", Tags: tags, Summary: "List what is not as it stands here, newest first",
 		Description: "Every few minutes each site is compared with its region, BMCs and agents by named detectors. A finding is opened once, kept up to date while " +
 			"it lasts, and closed when its fault is gone.",
 	}, s.listDrift)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "get-drift", Method: http.MethodGet, Path: "/admin/drift/{id}", Tags: tags, Summary: "Read a finding with its evidence",
 	}, s.getDrift)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "list-drift-passes", Method: http.MethodGet, Path: "/admin/drift-passes", Tags: tags, Summary: "How the last pass over each site went",
 	}, s.listDriftPasses)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "act-on-drift", Method: http.MethodPost, Path: "/admin/drift/{id}/actions/{action}", Tags: tags, Summary: "Decide about a finding",
 		Description: "adopt records what was observed, where the detector says what that is, and closes the finding. quarantine takes the node out of scheduling; " +
 			"the finding stays until its fault is gone. ignore keeps it quiet until its evidence changes. A node that a live job owns is left alone (409). " +
@@ -96,8 +97,8 @@ func (s *Server) registerDrift() {
 	}, s.actOnDrift)
 }
 
-func (s *Server) listDrift(ctx context.Context, in *DriftQuery) (*Listed[Drift], error) {
-	before, err := in.after()
+func (s *server) listDrift(ctx context.Context, in *DriftQuery) (*op.Listed[Drift], error) {
+	before, err := in.After()
 	if err != nil {
 		return nil, err
 	}
@@ -105,39 +106,39 @@ func (s *Server) listDrift(ctx context.Context, in *DriftQuery) (*Listed[Drift],
 		return nil, problem.NewInvalid(problem.Field{Location: "query.detector", Message: "is no detector; docs/states/drift.md lists them"})
 	}
 	f := driftdb.Filter{Status: lifecycle.FindingStatus(in.Status), Detector: in.Detector, Severity: string(in.Severity), SiteID: in.SiteID, NodeID: in.NodeID}
-	rows, err := driftdb.ListFindings(ctx, s.cfg.Store, f, before, in.Limit+1)
+	rows, err := driftdb.ListFindings(ctx, s.store, f, before, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
-	return paged(rows, in.Limit, func(r driftdb.FindingLine) string { return r.Finding.ID }, driftView), nil
+	return op.Paged(rows, in.Limit, func(r driftdb.FindingLine) string { return r.Finding.ID }, driftView), nil
 }
 
-func (s *Server) getDrift(ctx context.Context, in *DriftPath) (*Versioned[Drift], error) {
-	row, err := driftdb.FindingByID(ctx, s.cfg.Store, in.ID)
+func (s *server) getDrift(ctx context.Context, in *DriftPath) (*op.Versioned[Drift], error) {
+	row, err := driftdb.FindingByID(ctx, s.store, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	return versioned(row.Finding.Version, driftView(row)), nil
+	return op.WithVersion(row.Finding.Version, driftView(row)), nil
 }
 
-func (s *Server) actOnDrift(ctx context.Context, in *struct {
+func (s *server) actOnDrift(ctx context.Context, in *struct {
 	DriftPath
 	Action  lifecycle.DriftAction `path:"action" enum:"adopt,quarantine,ignore"`
 	IfMatch string                `header:"If-Match" doc:"ETag of the version that you read; left out: whichever is there"`
 	Body    struct {
 		Reason string `json:"reason" required:"true" minLength:"1" maxLength:"2000" doc:"Why; it stands in the audit log"`
 	}
-}) (*Versioned[Drift], error) {
-	match := Match{IfMatch: in.IfMatch}
+}) (*op.Versioned[Drift], error) {
+	match := op.Match{IfMatch: in.IfMatch}
 	if match.IfMatch == "" {
 		match.IfMatch = "*"
 	}
-	version, err := match.version(func() (int64, error) { return 0, nil })
+	version, err := match.Version(op.AnyVersion)
 	if err != nil {
 		return nil, err
 	}
-	err = s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
-		a := s.actor(ctx)
+	err = s.store.Tx(ctx, func(tx *db.Tx) error {
+		a := op.Actor(ctx)
 		a.Comment = in.Body.Reason
 		_, err := driftdb.ActOnFinding(ctx, tx, in.ID, version, in.Action, a)
 		return err
@@ -148,20 +149,20 @@ func (s *Server) actOnDrift(ctx context.Context, in *struct {
 	return s.getDrift(ctx, &in.DriftPath)
 }
 
-func (s *Server) listDriftPasses(ctx context.Context, in *Page) (*Listed[DriftPass], error) {
-	after, err := in.after()
+func (s *server) listDriftPasses(ctx context.Context, in *op.Page) (*op.Listed[DriftPass], error) {
+	after, err := in.After()
 	if err != nil {
 		return nil, err
 	}
-	rows, err := driftdb.ListPasses(ctx, s.cfg.Store, after, in.Limit+1)
+	rows, err := driftdb.ListPasses(ctx, s.store, after, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
-	now, err := s.cfg.Store.Clock(ctx)
+	now, err := s.store.Clock(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return paged(rows, in.Limit, func(r driftdb.SitePass) string { return r.SiteID }, func(r driftdb.SitePass) DriftPass {
+	return op.Paged(rows, in.Limit, func(r driftdb.SitePass) string { return r.SiteID }, func(r driftdb.SitePass) DriftPass {
 		since := r.BegunAt
 		if r.FinishedAt != nil {
 			since = *r.FinishedAt

@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 )
@@ -36,19 +37,22 @@ const (
 	eventWrite     = 10 * time.Second
 )
 
-func (s *Server) registerEvents() {
-	add(s, huma.Operation{
-		OperationID: "follow-events", Method: http.MethodGet, Path: "/events", Tags: []string{"events"}, Summary: "Follow what happens (server-sent events)",
+const eventsPath = "/events"
+
+func (s *server) registerEvents() {
+	s.api.Unbounded(func(path string) bool { return path == op.Prefix+eventsPath })
+	op.Add(s.api, huma.Operation{
+		OperationID: "follow-events", Method: http.MethodGet, Path: eventsPath, Tags: []string{"events"}, Summary: "Follow what happens (server-sent events)",
 		Description: "Each event has a cursor as its id: a reader that has seen one has missed nothing before it. With Last-Event-ID the stream continues " +
 			"after that cursor, without one it begins with what comes next. Lines that begin with a colon are heartbeats.",
 		Responses: map[string]*huma.Response{"200": {
 			Description: "A stream whose data lines are events",
-			Content:     map[string]*huma.MediaType{"text/event-stream": {Schema: s.api.OpenAPI().Components.Schemas.Schema(typeOf[Event](), true, "Event")}},
+			Content:     map[string]*huma.MediaType{"text/event-stream": {Schema: op.Schema[Event](s.api, "Event")}},
 		}},
 	}, s.followEvents)
 }
 
-func (s *Server) followEvents(ctx context.Context, in *struct {
+func (s *server) followEvents(ctx context.Context, in *struct {
 	Resource    string `query:"resource" doc:"kind:id, such as job:job_... or node:node_...; a kind alone follows all of it"`
 	Node        string `query:"node" doc:"Everything about one node, its jobs included"`
 	LastEventID string `header:"Last-Event-ID"`
@@ -69,7 +73,7 @@ func (s *Server) followEvents(ctx context.Context, in *struct {
 		return nil, err
 	}
 	if !given {
-		if cursor, err = s.cfg.Store.LastCursor(ctx); err != nil {
+		if cursor, err = s.store.LastCursor(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -79,13 +83,13 @@ func (s *Server) followEvents(ctx context.Context, in *struct {
 		w.Header().Set("X-Accel-Buffering", "no")
 		st := stream{w: w, control: http.NewResponseController(w)}
 		if err := s.stream(c.Context(), st, f, cursor); err != nil && c.Context().Err() == nil {
-			s.log.WarnContext(c.Context(), "event stream ended", "error", err, "request_id", requestID(c.Context()))
+			s.log.WarnContext(c.Context(), "event stream ended", "error", err, "request_id", op.RequestID(c.Context()))
 		}
 	}}, nil
 }
 
 // stream writes events in order until the reader leaves.
-func (s *Server) stream(ctx context.Context, st stream, f db.EventFilter, cursor int64) error {
+func (s *server) stream(ctx context.Context, st stream, f db.EventFilter, cursor int64) error {
 	woken, leave := s.events.join()
 	defer leave()
 	beat, poll := time.NewTicker(eventHeartbeat), time.NewTicker(eventPoll)
@@ -95,7 +99,7 @@ func (s *Server) stream(ctx context.Context, st stream, f db.EventFilter, cursor
 		return err
 	}
 	for {
-		rows, err := s.cfg.Store.EventsAfter(ctx, cursor, f, eventBatch)
+		rows, err := s.store.EventsAfter(ctx, cursor, f, eventBatch)
 		if err != nil {
 			return err
 		}

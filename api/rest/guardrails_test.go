@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/intent/nodeaction"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -104,7 +105,7 @@ func notSelfSufficient(t *testing.T) {
 		require.Empty(t, w.attention("?kind=node_stuck").Data)
 		again := w.ask(n.ID, lifecycle.NodeActionResume).want(http.StatusOK).node()
 		require.Equal(t, got.JobID, again.JobID, "and no second one")
-		require.Equal(t, rest.NodeEffectNoop, again.Effect)
+		require.Equal(t, nodeaction.EffectNoop, again.Effect)
 	}
 }
 
@@ -203,7 +204,7 @@ func neverLeftByALease(t *testing.T) {
 				require.Len(t, open, 1, "%s of %s: one task that the agent can take or holds", c.name, kind)
 				if c.same {
 					require.Equal(t, task.ID, open[0].ID)
-					require.Equal(t, rest.NodeEffectNoop, got.Effect, c.name)
+					require.Equal(t, nodeaction.EffectNoop, got.Effect, c.name)
 				}
 			}
 			require.Equal(t, n, w.node(n.ID), c.name)

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/db"
 )
 
@@ -28,13 +28,13 @@ type History struct {
 	Total int64        `json:"total"`
 }
 
-func (s *Server) nodeHistory(ctx context.Context, in *struct {
+func (s *server) nodeHistory(ctx context.Context, in *struct {
 	NodePath
 	Limit  int `query:"limit" minimum:"1" maximum:"500" default:"50"`
 	Offset int `query:"offset" minimum:"0" maximum:"1000000" default:"0"`
 }) (*struct{ Body History }, error) {
 	out := &struct{ Body History }{History{Data: []Transition{}}}
-	err := s.cfg.Store.ReadTx(ctx, func(tx *db.Tx) error {
+	err := s.store.ReadTx(ctx, func(tx *db.Tx) error {
 		if _, err := tx.Node(ctx, in.ID); err != nil {
 			return err
 		}
@@ -78,33 +78,20 @@ func timelineView(r db.AuditRow) TimelineEntry {
 	}
 }
 
-func (s *Server) nodeTimeline(ctx context.Context, in *struct {
+func (s *server) nodeTimeline(ctx context.Context, in *struct {
 	NodePath
-	Page
-}) (*Listed[TimelineEntry], error) {
-	if _, err := s.cfg.Store.Node(ctx, in.ID); err != nil {
+	op.Page
+}) (*op.Listed[TimelineEntry], error) {
+	if _, err := s.store.Node(ctx, in.ID); err != nil {
 		return nil, err
 	}
-	before, err := in.number()
+	before, err := in.AfterNumber()
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.cfg.Store.NodeTimeline(ctx, in.ID, before, in.Limit+1)
+	rows, err := s.store.NodeTimeline(ctx, in.ID, before, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
-	return paged(rows, in.Limit, func(r db.AuditRow) string { return strconv.FormatInt(r.Pos, 10) }, timelineView), nil
-}
-
-// number is a cursor that counts; 0 without one.
-func (p Page) number() (int64, error) {
-	at, err := p.after()
-	if err != nil || at == "" {
-		return 0, err
-	}
-	n, err := strconv.ParseInt(at, 10, 64)
-	if err != nil || n < 0 {
-		return 0, problem.NewInvalid(problem.Field{Location: "query.cursor", Message: "is not a cursor of this list; leave it out to begin at the first page"})
-	}
-	return n, nil
+	return op.Paged(rows, in.Limit, func(r db.AuditRow) string { return strconv.FormatInt(r.Pos, 10) }, timelineView), nil
 }

@@ -7,12 +7,13 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/slipway-cloud/slipway/api/boot"
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/pxetemplate"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// InstallWorkflow is how PXE nodes are installed (seed 000).
+// InstallWorkflow is how PXE nodes are installed.
 type InstallWorkflow struct {
 	ID        string                   `json:"id"`
 	Name      string                   `json:"name"`
@@ -34,10 +35,10 @@ type InstallWorkflowRequest struct {
 
 // check validates the spec, with a dry render of its templates.
 func (r InstallWorkflowRequest) check() error {
-	if err := checkName(r.Name); err != nil {
+	if err := op.CheckName(r.Name); err != nil {
 		return err
 	}
-	return under("body.spec", boot.CheckWorkflow(r.Spec))
+	return op.PrefixFieldErrors("body.spec", pxetemplate.Check(r.Spec))
 }
 
 // InstallWorkflowPath is the path of one.
@@ -45,99 +46,99 @@ type InstallWorkflowPath struct {
 	ID string `path:"id" doc:"wf_..."`
 }
 
-func (s *Server) registerInstallWorkflows() {
+func (s *server) registerInstallWorkflows() {
 	tags := []string{"pxe"}
-	add(s, huma.Operation{OperationID: "list-install-workflows", Method: http.MethodGet, Path: "/admin/install-workflows", Tags: tags, Summary: "List install workflows"}, s.listInstallWorkflows)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{OperationID: "list-install-workflows", Method: http.MethodGet, Path: "/admin/install-workflows", Tags: tags, Summary: "List install workflows"}, s.listInstallWorkflows)
+	op.Add(s.api, huma.Operation{
 		OperationID: "create-install-workflow", Method: http.MethodPost, Path: "/admin/install-workflows", Tags: tags, Summary: "Create an install workflow", DefaultStatus: http.StatusCreated,
 	}, s.createInstallWorkflow)
-	add(s, huma.Operation{OperationID: "get-install-workflow", Method: http.MethodGet, Path: "/admin/install-workflows/{id}", Tags: tags, Summary: "Read an install workflow"}, s.getInstallWorkflow)
-	add(s, huma.Operation{OperationID: "update-install-workflow", Method: http.MethodPut, Path: "/admin/install-workflows/{id}", Tags: tags, Summary: "Replace an install workflow's name and spec"}, s.updateInstallWorkflow)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{OperationID: "get-install-workflow", Method: http.MethodGet, Path: "/admin/install-workflows/{id}", Tags: tags, Summary: "Read an install workflow"}, s.getInstallWorkflow)
+	op.Add(s.api, huma.Operation{OperationID: "update-install-workflow", Method: http.MethodPut, Path: "/admin/install-workflows/{id}", Tags: tags, Summary: "Replace an install workflow's name and spec"}, s.updateInstallWorkflow)
+	op.Add(s.api, huma.Operation{
 		OperationID: "delete-install-workflow", Method: http.MethodDelete, Path: "/admin/install-workflows/{id}", Tags: tags, Summary: "Delete an install workflow that no node is assigned to",
 		DefaultStatus: http.StatusNoContent,
 	}, s.deleteInstallWorkflow)
 }
 
-func (s *Server) listInstallWorkflows(ctx context.Context, in *struct {
-	Page
+func (s *server) listInstallWorkflows(ctx context.Context, in *struct {
+	op.Page
 	Name string `query:"name" doc:"Only the one of this name"`
-}) (*Listed[InstallWorkflow], error) {
+}) (*op.Listed[InstallWorkflow], error) {
 	if in.Name != "" {
-		return oneNamed(installWorkflowView)(s.cfg.Store.InstallWorkflowByName(ctx, in.Name))
+		return op.OneNamed(installWorkflowView)(s.store.InstallWorkflowByName(ctx, in.Name))
 	}
-	after, err := in.after()
+	after, err := in.After()
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.cfg.Store.ListInstallWorkflows(ctx, after, in.Limit+1)
+	rows, err := s.store.ListInstallWorkflows(ctx, after, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
-	return paged(rows, in.Limit, func(r db.InstallWorkflow) string { return r.ID }, installWorkflowView), nil
+	return op.Paged(rows, in.Limit, func(r db.InstallWorkflow) string { return r.ID }, installWorkflowView), nil
 }
 
-func (s *Server) createInstallWorkflow(ctx context.Context, in *struct {
-	Key
+func (s *server) createInstallWorkflow(ctx context.Context, in *struct {
+	op.Key
 	Body InstallWorkflowRequest
-}) (*Created[InstallWorkflow], error) {
+}) (*op.Created[InstallWorkflow], error) {
 	if err := in.Body.check(); err != nil {
 		return nil, err
 	}
-	return idempotent(ctx, s, in.Key, in.Body, nil, func(tx *db.Tx) (*Created[InstallWorkflow], error) {
+	return op.Create(ctx, s.api, in.Key, in.Body, nil, func(tx *db.Tx) (*op.Created[InstallWorkflow], error) {
 		row, err := tx.CreateInstallWorkflow(ctx, in.Body.Name, in.Body.Spec)
 		if err != nil {
 			return nil, err
 		}
-		return created(prefix+"/admin/install-workflows/"+row.ID, row.Version, installWorkflowView(row)), s.audit(ctx, tx, "install_workflow", row.ID, nil, "create", nil)
+		return op.NewCreated(op.Prefix+"/admin/install-workflows/"+row.ID, row.Version, installWorkflowView(row)), op.Audit(ctx, tx, "install_workflow", row.ID, nil, "create", nil)
 	})
 }
 
-func (s *Server) getInstallWorkflow(ctx context.Context, in *InstallWorkflowPath) (*Versioned[InstallWorkflow], error) {
-	row, err := s.cfg.Store.InstallWorkflow(ctx, in.ID)
+func (s *server) getInstallWorkflow(ctx context.Context, in *InstallWorkflowPath) (*op.Versioned[InstallWorkflow], error) {
+	row, err := s.store.InstallWorkflow(ctx, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	return versioned(row.Version, installWorkflowView(row)), nil
+	return op.WithVersion(row.Version, installWorkflowView(row)), nil
 }
 
-func (s *Server) updateInstallWorkflow(ctx context.Context, in *struct {
+func (s *server) updateInstallWorkflow(ctx context.Context, in *struct {
 	InstallWorkflowPath
-	Match
+	op.Match
 	Body InstallWorkflowRequest
-}) (*Versioned[InstallWorkflow], error) {
+}) (*op.Versioned[InstallWorkflow], error) {
 	if err := in.Body.check(); err != nil {
 		return nil, err
 	}
 	var row db.InstallWorkflow
-	err := s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
-		v, err := in.version(func() (int64, error) { r, err := tx.InstallWorkflow(ctx, in.ID); return r.Version, err })
+	err := s.store.Tx(ctx, func(tx *db.Tx) error {
+		v, err := in.Version(func() (int64, error) { r, err := tx.InstallWorkflow(ctx, in.ID); return r.Version, err })
 		if err != nil {
 			return err
 		}
 		if row, err = tx.UpdateInstallWorkflow(ctx, in.ID, v, in.Body.Name, in.Body.Spec); err != nil {
 			return err
 		}
-		return s.audit(ctx, tx, "install_workflow", in.ID, nil, "update", nil)
+		return op.Audit(ctx, tx, "install_workflow", in.ID, nil, "update", nil)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return versioned(row.Version, installWorkflowView(row)), nil
+	return op.WithVersion(row.Version, installWorkflowView(row)), nil
 }
 
-func (s *Server) deleteInstallWorkflow(ctx context.Context, in *struct {
+func (s *server) deleteInstallWorkflow(ctx context.Context, in *struct {
 	InstallWorkflowPath
-	Match
+	op.Match
 }) (*struct{}, error) {
-	return nil, s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
-		v, err := in.version(func() (int64, error) { r, err := tx.InstallWorkflow(ctx, in.ID); return r.Version, err })
+	return nil, s.store.Tx(ctx, func(tx *db.Tx) error {
+		v, err := in.Version(func() (int64, error) { r, err := tx.InstallWorkflow(ctx, in.ID); return r.Version, err })
 		if err != nil {
 			return err
 		}
 		if err := tx.DeleteInstallWorkflow(ctx, in.ID, v); err != nil {
 			return err
 		}
-		return s.audit(ctx, tx, "install_workflow", in.ID, nil, "delete", nil)
+		return op.Audit(ctx, tx, "install_workflow", in.ID, nil, "delete", nil)
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 )
@@ -147,8 +148,8 @@ func TestSecretsAreNeverAnswered(t *testing.T) {
 func TestProbe(t *testing.T) {
 	t.Parallel()
 	var fails error
-	w := newWorld(t, func(c *rest.Config) {
-		c.MAASProbe = func(_ context.Context, s spec.SiteSpec) (any, error) {
+	w := newWorld(t, func(c *httpapi.Config) {
+		c.REST.MAASProbe = func(_ context.Context, s spec.SiteSpec) (any, error) {
 			return map[string]string{"version": "3.5", "at": s.MAASURL}, fails
 		}
 	}).ready()

@@ -11,13 +11,14 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// Job is a staged job as an operator sees it (04-jobs). A list leaves out the
+// Job is a staged job as an operator sees it. A list leaves out the
 // stages.
 type Job struct {
 	ID                 string                 `json:"id"`
@@ -112,14 +113,6 @@ func inputOf(j db.Job) jobInput {
 	return in
 }
 
-// whatOf is what people call a job: its mode, where it has one.
-func whatOf(j db.Job) string {
-	if mode := inputOf(j).Mode; mode != "" {
-		return mode
-	}
-	return j.Kind
-}
-
 // stagesOf are the stages that a job will have.
 func stagesOf(j db.Job) []string {
 	if mode, ok := lifecycle.DecommissionModeOf(lifecycle.DecommissionMode(inputOf(j).Mode)); ok {
@@ -144,6 +137,11 @@ func stageList(j db.Job, rows []lifecycle.StageRow) []Stage {
 	return out
 }
 
+// acceptedJob answers 202 with a new job. at is where its kind is, below op.Prefix.
+func acceptedJob(at string, j db.Job, hostname string) *op.Created[Job] {
+	return &op.Created[Job]{Status: http.StatusAccepted, Location: op.Prefix + at + j.ID, ETag: op.ETag(j.Version), Body: jobView(j, nil, hostname)}
+}
+
 // JobPath is the path of one.
 type JobPath struct {
 	ID string `path:"id" doc:"job_..."`
@@ -151,7 +149,7 @@ type JobPath struct {
 
 // JobQuery narrows a list of jobs.
 type JobQuery struct {
-	Page
+	op.Page
 	Status  string `query:"status"`
 	NodeID  string `query:"node_id"`
 	SiteID  string `query:"site_id"`
@@ -169,20 +167,20 @@ func (q JobQuery) filter() db.JobFilter {
 	return f
 }
 
-func (s *Server) registerJobs() {
+func (s *server) registerJobs() {
 	tags := []string{"jobs"}
-	add(s, huma.Operation{OperationID: "list-jobs", Method: http.MethodGet, Path: "/admin/jobs", Tags: tags, Summary: "List jobs of every kind, newest first"}, s.listJobs)
-	add(s, huma.Operation{OperationID: "get-job", Method: http.MethodGet, Path: "/admin/jobs/{id}", Tags: tags, Summary: "Read a job of any kind with its stages"}, s.getJob)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{OperationID: "list-jobs", Method: http.MethodGet, Path: "/admin/jobs", Tags: tags, Summary: "List jobs of every kind, newest first"}, s.listJobs)
+	op.Add(s.api, huma.Operation{OperationID: "get-job", Method: http.MethodGet, Path: "/admin/jobs/{id}", Tags: tags, Summary: "Read a job of any kind with its stages"}, s.getJob)
+	op.Add(s.api, huma.Operation{
 		OperationID: "act-on-job", Method: http.MethodPost, Path: "/admin/jobs/{id}/actions/{action}", Tags: tags, Summary: "Act on a job of any kind",
 		Description: actionsDoc,
 	}, s.actOnJob)
 }
 
-func (s *Server) listJobs(ctx context.Context, in *struct {
+func (s *server) listJobs(ctx context.Context, in *struct {
 	JobQuery
 	Kind string `query:"kind"`
-}) (*Listed[Job], error) {
+}) (*op.Listed[Job], error) {
 	if in.Kind != "" && !slices.Contains(contract.JobKinds, contract.JobKind(in.Kind)) {
 		return nil, problem.NewInvalid(problem.Field{Location: "query.kind", Message: "is not a kind of job; there are " + kindsOfJob()})
 	}
@@ -200,30 +198,30 @@ func kindsOfJob() string {
 	return strings.Join(names, ", ")
 }
 
-func (s *Server) jobs(ctx context.Context, p Page, f db.JobFilter) (*Listed[Job], error) {
-	after, err := p.after()
+func (s *server) jobs(ctx context.Context, p op.Page, f db.JobFilter) (*op.Listed[Job], error) {
+	after, err := p.After()
 	if err != nil {
 		return nil, err
 	}
 	if f.Status != "" && !lifecycle.Job.Has(lifecycle.JobStatus(f.Status)) {
 		return nil, problem.NewInvalid(problem.Field{Location: "query.status", Message: "is not a state of a job; docs/states lists them"})
 	}
-	rows, err := s.cfg.Store.ListJobs(ctx, f, after, p.Limit+1)
+	rows, err := s.store.ListJobs(ctx, f, after, p.Limit+1)
 	if err != nil {
 		return nil, err
 	}
-	return paged(rows, p.Limit, func(j db.Job) string { return j.ID }, func(j db.Job) Job { return jobView(j, nil, "") }), nil
+	return op.Paged(rows, p.Limit, func(j db.Job) string { return j.ID }, func(j db.Job) Job { return jobView(j, nil, "") }), nil
 }
 
-func (s *Server) getJob(ctx context.Context, in *JobPath) (*Versioned[Job], error) {
+func (s *server) getJob(ctx context.Context, in *JobPath) (*op.Versioned[Job], error) {
 	return s.job(ctx, in.ID, "")
 }
 
 // job reads one job and its stages on one snapshot; a job of another kind is not
 // found. "" is any kind.
-func (s *Server) job(ctx context.Context, id string, kind contract.JobKind) (*Versioned[Job], error) {
+func (s *server) job(ctx context.Context, id string, kind contract.JobKind) (*op.Versioned[Job], error) {
 	var view Job
-	err := s.cfg.Store.ReadTx(ctx, func(tx *db.Tx) error {
+	err := s.store.ReadTx(ctx, func(tx *db.Tx) error {
 		j, err := jobOf(ctx, tx, id, kind)
 		if err != nil {
 			return err
@@ -238,7 +236,7 @@ func (s *Server) job(ctx context.Context, id string, kind contract.JobKind) (*Ve
 	if err != nil {
 		return nil, err
 	}
-	return versioned(view.Version, view), nil
+	return op.WithVersion(view.Version, view), nil
 }
 
 // addUndelivered says of a job at work that its task lies with an agent that is
@@ -270,12 +268,6 @@ func jobOf(ctx context.Context, read interface {
 	return j, err
 }
 
-func (s *Server) actOnJob(ctx context.Context, in *actionInput) (*actionOutput, error) {
+func (s *server) actOnJob(ctx context.Context, in *actionInput) (*actionOutput, error) {
 	return s.act(ctx, in, "")
-}
-
-// isManual reports whether the job onboards a node without MAAS.
-func isManual(j db.Job) bool {
-	var in contract.OnboardingInput
-	return j.Kind == string(contract.KindOnboarding) && json.Unmarshal(j.Input, &in) == nil && in.Manual
 }

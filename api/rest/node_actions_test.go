@@ -14,6 +14,8 @@ import (
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/intent/nodeaction"
+	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
@@ -29,7 +31,7 @@ func openWorld(t *testing.T) (w *world, dsn string) {
 func worldAt(t *testing.T, dsn string) (w *world) {
 	t.Helper()
 	store := dbtest.Open(t, dsn)
-	w = newWorld(t, func(c *rest.Config) { c.Store, c.Plans = store, &planEngine{} })
+	w = newWorld(t, func(c *httpapi.Config) { c.API.Store, c.REST.Plans = store, &planEngine{} })
 	w.sameStore(store)
 	w.site = dbtest.Site(t, store)
 	w.profile = dbtest.Profile(t, store, dbtest.At(w.site.ID))
@@ -89,7 +91,7 @@ func TestNodeActionsInEveryState(t *testing.T) {
 			switch {
 			case slices.Contains(info.Done, st.State):
 				got := a.want(http.StatusOK).node()
-				require.Equal(t, rest.NodeEffectNoop, got.Effect, where)
+				require.Equal(t, nodeaction.EffectNoop, got.Effect, where)
 				require.Equal(t, n, w.node(n.ID), where)
 			case !slices.Contains(info.From, st.State):
 				p := a.refused(problem.ActionRefused)
@@ -98,7 +100,7 @@ func TestNodeActionsInEveryState(t *testing.T) {
 				require.Equal(t, n, w.node(n.ID), where)
 			case info.Mode != "" || info.Move == nil:
 				got := a.want(http.StatusAccepted).node()
-				require.Equal(t, rest.NodeEffectStarted, got.Effect, where)
+				require.Equal(t, nodeaction.EffectStarted, got.Effect, where)
 				require.Equal(t, "/api/v1/admin/jobs/"+got.JobID, a.header.Get("Location"))
 				require.Equal(t, w.node(n.ID).Status, got.Status)
 				job, err := w.store.LiveJobOfNode(t.Context(), n.ID)
@@ -107,7 +109,7 @@ func TestNodeActionsInEveryState(t *testing.T) {
 				require.Equal(t, "node_operation", job.Kind)
 			default:
 				got := a.want(http.StatusOK).node()
-				require.Equal(t, rest.NodeEffectMoved, got.Effect, where)
+				require.Equal(t, nodeaction.EffectMoved, got.Effect, where)
 				require.Equal(t, info.Move.To, w.node(n.ID).Status, where)
 				require.Equal(t, info.Move.To, got.Status)
 			}
@@ -133,7 +135,7 @@ func TestNodeActionsAreIdempotent(t *testing.T) {
 	require.JSONEq(t, string(first.raw), string(replay.raw))
 	// Without a key, and with the version of before: it is so already.
 	again := w.ask(n.ID, lifecycle.NodeActionDrain, header{"If-Match": `"` + "1" + `"`}).want(http.StatusOK).node()
-	require.Equal(t, rest.NodeEffectNoop, again.Effect)
+	require.Equal(t, nodeaction.EffectNoop, again.Effect)
 	require.Equal(t, first.node().JobID, again.JobID)
 	jobs, err := w.store.ListJobs(t.Context(), db.JobFilter{NodeID: n.ID}, "", 10)
 	require.NoError(t, err)
@@ -376,7 +378,7 @@ func TestResumeGoesToTheJob(t *testing.T) {
 	w.engine.breaks(nil)
 	w.engine.answers(accepts(lifecycle.EffectContinue))
 	got := w.ask(n.ID, lifecycle.NodeActionResume, header{"Idempotency-Key": "k"}).want(http.StatusOK)
-	require.Equal(t, rest.NodeEffectResumed, got.node().Effect)
+	require.Equal(t, nodeaction.EffectResumed, got.node().Effect)
 	require.Equal(t, started.JobID, got.node().JobID)
 	asked := len(w.engine.updates())
 	require.Equal(t, "resume", w.engine.updates()[asked-1].UpdateName)

@@ -9,8 +9,11 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/intent/decommission"
+	"github.com/slipway-cloud/slipway/intent/nodeaction"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
@@ -99,33 +102,33 @@ type NodePath struct {
 	ID string `path:"id" doc:"node_..."`
 }
 
-func (s *Server) registerNodes() {
+func (s *server) registerNodes() {
 	tags := []string{"nodes"}
-	add(s, huma.Operation{OperationID: "list-nodes", Method: http.MethodGet, Path: "/nodes", Tags: tags, Summary: "List nodes"}, s.listNodes)
-	add(s, huma.Operation{OperationID: "get-node", Method: http.MethodGet, Path: "/nodes/{id}", Tags: tags, Summary: "Read a node with its agent, BMC and live job"}, s.getNode)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{OperationID: "list-nodes", Method: http.MethodGet, Path: "/nodes", Tags: tags, Summary: "List nodes"}, s.listNodes)
+	op.Add(s.api, huma.Operation{OperationID: "get-node", Method: http.MethodGet, Path: "/nodes/{id}", Tags: tags, Summary: "Read a node with its agent, BMC and live job"}, s.getNode)
+	op.Add(s.api, huma.Operation{
 		OperationID: "update-node", Method: http.MethodPatch, Path: "/nodes/{id}", Tags: tags, Summary: "Change a node's labels, its install workflow or its erase workflow",
 		Description: "Labels that are named are set, those with null are removed, the others stay; device-group of a PXE node is an admin's to change. Install and erase workflow are assigned to a PXE node by an admin, the first not while it installs.",
 	}, s.updateNode)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "node-history", Method: http.MethodGet, Path: "/nodes/{id}/history", Tags: tags, Summary: "A node's state transitions, newest first",
 	}, s.nodeHistory)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "node-timeline", Method: http.MethodGet, Path: "/nodes/{id}/timeline", Tags: tags,
 		Summary: "Everything that happened to a node and its jobs, newest first", Description: "Transitions, actions, calls that changed something outside, and observations.",
 	}, s.nodeTimeline)
 }
 
-func (s *Server) listNodes(ctx context.Context, in *struct {
-	Page
+func (s *server) listNodes(ctx context.Context, in *struct {
+	op.Page
 	Status    string `query:"status" doc:"One state"`
 	Except    string `query:"except_status" doc:"Every state but this one, such as deleted"`
 	Lifecycle string `query:"lifecycle" enum:"maas,pxe"`
 	SiteID    string `query:"site_id"`
 	Hostname  string `query:"hostname" doc:"The whole hostname"`
 	Q         string `query:"q" maxLength:"100" doc:"Part of a hostname or serial, or a whole id, MAAS system id or MAC"`
-}) (*Listed[Node], error) {
-	after, err := in.after()
+}) (*op.Listed[Node], error) {
+	after, err := in.After()
 	if err != nil {
 		return nil, err
 	}
@@ -135,24 +138,24 @@ func (s *Server) listNodes(ctx context.Context, in *struct {
 		}
 	}
 	f := db.NodeFilter{Status: in.Status, ExceptStatus: in.Except, Lifecycle: in.Lifecycle, SiteID: in.SiteID, Hostname: in.Hostname, Q: in.Q}
-	rows, err := s.cfg.Store.ListNodes(ctx, f, after, in.Limit+1)
+	rows, err := s.store.ListNodes(ctx, f, after, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
-	return paged(rows, in.Limit, func(n db.Node) string { return n.ID }, nodeView), nil
+	return op.Paged(rows, in.Limit, func(n db.Node) string { return n.ID }, nodeView), nil
 }
 
-func (s *Server) getNode(ctx context.Context, in *NodePath) (*Versioned[Node], error) {
-	row, err := s.cfg.Store.NodeOverview(ctx, in.ID)
+func (s *server) getNode(ctx context.Context, in *NodePath) (*op.Versioned[Node], error) {
+	row, err := s.store.NodeOverview(ctx, in.ID)
 	if err != nil {
 		return nil, err
 	}
 	view := overviewOf(row)
 	if row.Node.Lifecycle != lifecycle.NodePXE.Lifecycle {
-		return versioned(view.Version, view), nil
+		return op.WithVersion(view.Version, view), nil
 	}
 	// What a PXE node has besides is of the same moment.
-	err = s.cfg.Store.ReadTx(ctx, func(tx *db.Tx) error {
+	err = s.store.ReadTx(ctx, func(tx *db.Tx) error {
 		if row, err = tx.NodeOverview(ctx, in.ID); err != nil {
 			return err
 		}
@@ -162,7 +165,7 @@ func (s *Server) getNode(ctx context.Context, in *NodePath) (*Versioned[Node], e
 	if err != nil {
 		return nil, err
 	}
-	return versioned(view.Version, view), nil
+	return op.WithVersion(view.Version, view), nil
 }
 
 func overviewOf(row db.NodeOverview) Node {
@@ -173,7 +176,7 @@ func overviewOf(row db.NodeOverview) Node {
 	}
 	view.BMCID, view.LiveJobID = row.BMCID, row.LiveJobID
 	busy := view.LiveJobID != ""
-	view.AllowedActions, view.AllowedDecommissions = allowedActions(n, busy), allowedDecommissions(n, busy)
+	view.AllowedActions, view.AllowedDecommissions = nodeaction.Allowed(n, busy), decommission.AllowedModes(n, busy)
 	view.ActionNeeds = lifecycle.NodeActionNeeds(view.AllowedActions)
 	if row.Heard {
 		view.Agent = &NodeAgent{
@@ -233,7 +236,7 @@ func (p NodePatch) apply(to map[string]string) (db.Labels, error) {
 // device group of a PXE node says whether it goes into service by itself, and
 // from which live system it is erased.
 func mayRegroup(ctx context.Context, n db.Node, want db.Labels) error {
-	if n.Lifecycle != lifecycle.NodePXE.Lifecycle || principal(ctx).may(RoleAdmin) {
+	if n.Lifecycle != lifecycle.NodePXE.Lifecycle || op.PrincipalOf(ctx).May(op.RoleAdmin) {
 		return nil
 	}
 	was, had := n.Labels[lifecycle.LabelDeviceGroup]
@@ -244,18 +247,18 @@ func mayRegroup(ctx context.Context, n db.Node, want db.Labels) error {
 		"which is an admin's to say; ask one to change it, and change the other labels without it")
 }
 
-func (s *Server) updateNode(ctx context.Context, in *struct {
+func (s *server) updateNode(ctx context.Context, in *struct {
 	NodePath
-	Match
+	op.Match
 	Body NodePatch
-}) (*Versioned[Node], error) {
+}) (*op.Versioned[Node], error) {
 	var row db.Node
-	err := s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+	err := s.store.Tx(ctx, func(tx *db.Tx) error {
 		n, err := tx.LockNode(ctx, in.ID)
 		if err != nil {
 			return err
 		}
-		v, err := in.version(func() (int64, error) { return n.Version, nil })
+		v, err := in.Version(func() (int64, error) { return n.Version, nil })
 		if err != nil {
 			return err
 		}
@@ -265,11 +268,11 @@ func (s *Server) updateNode(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	return versioned(row.Version, nodeView(row)), nil
+	return op.WithVersion(row.Version, nodeView(row)), nil
 }
 
 // patchNode changes what the patch names, in one version after the other.
-func (s *Server) patchNode(ctx context.Context, tx *db.Tx, n db.Node, version int64, p NodePatch) (db.Node, error) {
+func (s *server) patchNode(ctx context.Context, tx *db.Tx, n db.Node, version int64, p NodePatch) (db.Node, error) {
 	if p.Labels == nil && p.InstallWorkflowID == "" && p.EraseWorkflowID == nil && p.SKUID == "" {
 		return n, problem.NewInvalid(problem.Field{Location: "body", Message: "must name labels, install_workflow_id, erase_workflow_id or sku_id"})
 	}
@@ -285,7 +288,7 @@ func (s *Server) patchNode(ctx context.Context, tx *db.Tx, n db.Node, version in
 			return n, err
 		}
 		version = n.Version
-		if err := s.audit(ctx, tx, "node", n.ID, &n.ID, "set_labels", map[string]any{"labels": p.Labels}); err != nil {
+		if err := op.Audit(ctx, tx, "node", n.ID, &n.ID, "set_labels", map[string]any{"labels": p.Labels}); err != nil {
 			return n, err
 		}
 	}

@@ -12,8 +12,9 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc/oidctest"
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
-	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 )
 
 func TestOIDCTokens(t *testing.T) {
@@ -26,8 +27,8 @@ func TestOIDCTokens(t *testing.T) {
 	srv := httptest.NewServer(issuer)
 	t.Cleanup(srv.Close)
 	issuer.SetIssuer(srv.URL)
-	w := newWorld(t, func(c *rest.Config) {
-		c.Auth = rest.AuthConfig{Issuer: srv.URL, Audience: "slipway", RolesClaim: "groups"}
+	w := newWorld(t, func(c *httpapi.Config) {
+		c.API.Auth = op.AuthConfig{Issuer: srv.URL, Audience: "slipway", RolesClaim: "groups"}
 	})
 	ask := func(k *rsa.PrivateKey, alg, claims string) answer {
 		return w.do("GET", "/api/v1/whoami", nil, header{"Authorization": "Bearer " + oidctest.SignIDToken(k, "k", alg, claims)})
@@ -45,7 +46,7 @@ func TestOIDCTokens(t *testing.T) {
 	ask(forged, "RS256", claims("slipway", soon, `["admin"]`)).refused(problem.Unauthenticated)
 	ask(key, "RS512", claims("slipway", soon, `["admin"]`)).refused(problem.Unauthenticated)
 
-	away := newWorld(t, func(c *rest.Config) { c.Auth = rest.AuthConfig{Issuer: "http://127.0.0.1:1", Audience: "slipway"} })
+	away := newWorld(t, func(c *httpapi.Config) { c.API.Auth = op.AuthConfig{Issuer: "http://127.0.0.1:1", Audience: "slipway"} })
 	away.do("GET", "/api/v1/whoami", nil, header{"Authorization": "Bearer a.b.c"}).refused(problem.Unavailable)
 	away.do("GET", "/api/v1/whoami", nil).want(http.StatusOK)
 }

@@ -10,8 +10,10 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/intent/onboarding"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -50,7 +52,7 @@ type PlanQuery struct {
 
 // may keeps those who may only read from touching a BMC.
 func (q PlanQuery) may(ctx context.Context) error {
-	if q.Login && !principal(ctx).may(RoleOperator) {
+	if q.Login && !op.PrincipalOf(ctx).May(op.RoleOperator) {
 		return problem.New(problem.Forbidden, "login=true logs in to the BMC and needs role operator; leave it out, or ask an operator")
 	}
 	return nil
@@ -59,44 +61,44 @@ func (q PlanQuery) may(ctx context.Context) error {
 const planDoc = "The stages look with the very code that a run uses and change nothing: no machine, no BMC, no record. " +
 	"It answers within twenty seconds; a region or BMC that does not answer shows in its row."
 
-func (s *Server) registerPlans() {
+func (s *server) registerPlans() {
 	tags := []string{"onboardings"}
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "plan-onboarding", Method: http.MethodGet, Path: "/admin/onboardings/{id}/plan", Tags: tags, Summary: "Say what an onboarding would do now",
 		Description: "Stages that the job has behind it are shown as done. " + planDoc,
 	}, s.planOnboarding)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "plan-new-onboarding", Method: http.MethodPost, Path: "/admin/onboardings/plan", Tags: tags, Summary: "Say what an onboarding would do, without starting it",
 		Description: "Takes the body of create-onboarding and refuses what that would refuse. " + planDoc, DefaultStatus: http.StatusOK,
 	}, s.planNewOnboarding)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "plan-job", Method: http.MethodGet, Path: "/admin/jobs/{id}/plan", Tags: []string{"jobs"}, Summary: "Say what a job would do now",
 		Description: "Of onboardings, decommissions and node operations. Stages that the job has behind it are shown as done. " + planDoc,
 	}, s.planJob)
 }
 
-func (s *Server) planOnboarding(ctx context.Context, in *struct {
+func (s *server) planOnboarding(ctx context.Context, in *struct {
 	JobPath
 	PlanQuery
 }) (*struct{ Body Plan }, error) {
 	if err := in.may(ctx); err != nil {
 		return nil, err
 	}
-	job, err := jobOf(ctx, s.cfg.Store, in.ID, contract.KindOnboarding)
+	job, err := jobOf(ctx, s.store, in.ID, contract.KindOnboarding)
 	if err != nil {
 		return nil, err
 	}
 	return s.planOf(ctx, job, in.Login)
 }
 
-func (s *Server) planJob(ctx context.Context, in *struct {
+func (s *server) planJob(ctx context.Context, in *struct {
 	JobPath
 	PlanQuery
 }) (*struct{ Body Plan }, error) {
 	if err := in.may(ctx); err != nil {
 		return nil, err
 	}
-	job, err := s.cfg.Store.Job(ctx, in.ID)
+	job, err := s.store.Job(ctx, in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +112,7 @@ func (s *Server) planJob(ctx context.Context, in *struct {
 	}
 }
 
-func (s *Server) planOf(ctx context.Context, job db.Job, login bool) (*struct{ Body Plan }, error) {
+func (s *server) planOf(ctx context.Context, job db.Job, login bool) (*struct{ Body Plan }, error) {
 	if lifecycle.Job.Terminal(job.Status) || job.Status == lifecycle.JobCompensating {
 		return s.endedPlan(ctx, job)
 	}
@@ -122,8 +124,8 @@ func (s *Server) planOf(ctx context.Context, job db.Job, login bool) (*struct{ B
 }
 
 // endedPlan needs no worker: there is nothing to observe.
-func (s *Server) endedPlan(ctx context.Context, job db.Job) (*struct{ Body Plan }, error) {
-	rows, err := s.cfg.Store.JobStages(ctx, job.ID)
+func (s *server) endedPlan(ctx context.Context, job db.Job) (*struct{ Body Plan }, error) {
+	rows, err := s.store.JobStages(ctx, job.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -136,15 +138,15 @@ func (s *Server) endedPlan(ctx context.Context, job db.Job) (*struct{ Body Plan 
 	return &struct{ Body Plan }{planView(p)}, nil
 }
 
-func (s *Server) planNewOnboarding(ctx context.Context, in *struct {
+func (s *server) planNewOnboarding(ctx context.Context, in *struct {
 	PlanQuery
 	Body OnboardingRequest
 }) (*struct{ Body Plan }, error) {
-	a, err := s.check(ctx, in.Body, false, "body.")
+	checked, err := onboarding.Check(ctx, s.store, in.Body.intent())
 	if err != nil {
 		return nil, err
 	}
-	ask, err := s.rehearse(ctx, a)
+	ask, err := s.rehearse(ctx, checked)
 	if err != nil {
 		return nil, err
 	}
@@ -158,9 +160,9 @@ var errUndo = errors.New("a rehearsal is undone")
 // rehearse accepts the request and undoes it in the same transaction: a dry run
 // is refused by what would refuse the real request, and leaves nothing behind.
 // Ids that only the undone transaction knew are left out.
-func (s *Server) rehearse(ctx context.Context, a acceptance) (contract.PlanInput, error) {
+func (s *server) rehearse(ctx context.Context, a onboarding.Checked) (contract.PlanInput, error) {
 	var out contract.PlanInput
-	err := s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+	err := s.store.Tx(ctx, func(tx *db.Tx) error {
 		var known db.BMC
 		node, err := tx.LiveNodeOfHost(ctx, a.SiteID, a.Hostname)
 		if err == nil {
@@ -169,7 +171,7 @@ func (s *Server) rehearse(ctx context.Context, a acceptance) (contract.PlanInput
 		if err != nil && !errors.Is(err, db.ErrNotFound) {
 			return err
 		}
-		job, _, err := s.accept(ctx, tx, a)
+		job, _, err := onboarding.Accept(ctx, tx, a, op.Actor(ctx))
 		if err != nil {
 			return err
 		}

@@ -33,7 +33,7 @@ const (
 )
 
 // plan has a worker make the plan of an onboarding.
-func (s *Server) plan(ctx context.Context, in contract.PlanInput) (*struct{ Body Plan }, error) {
+func (s *server) plan(ctx context.Context, in contract.PlanInput) (*struct{ Body Plan }, error) {
 	p, err := s.foresee(ctx, contract.PlanWorkflowID(in), contract.PlanWorkflow, in)
 	if err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func (s *Server) plan(ctx context.Context, in contract.PlanInput) (*struct{ Body
 
 // foresee has a worker run a workflow that makes a plan. Equal questions at once
 // are one workflow, by its id.
-func (s *Server) foresee(ctx context.Context, id, workflow string, in any) (contract.Plan, error) {
+func (s *server) foresee(ctx context.Context, id, workflow string, in any) (contract.Plan, error) {
 	var p contract.Plan
 	if s.cfg.Plans == nil {
 		return p, problem.New(problem.Unavailable, "this server makes no plans; start the job, or ask another server")
@@ -70,20 +70,20 @@ func (s *Server) foresee(ctx context.Context, id, workflow string, in any) (cont
 	return p, nil
 }
 
-func (s *Server) taskQueue() string {
+func (s *server) taskQueue() string {
 	if s.cfg.TaskQueue == "" {
 		return contract.TaskQueue
 	}
 	return s.cfg.TaskQueue
 }
 
-func (s *Server) noEngine(ctx context.Context, err error) error {
+func (s *server) noEngine(ctx context.Context, err error) error {
 	s.log.WarnContext(ctx, "temporal does not answer", "error", err)
 	return problem.New(problem.EngineUnavailable, "Temporal does not answer, so nothing could be looked at; ask again when Temporal is back")
 }
 
 // noPlan tells a worker that is missing from one that is slow.
-func (s *Server) noPlan(ctx, wctx context.Context, err error) error {
+func (s *server) noPlan(ctx, wctx context.Context, err error) error {
 	var away *serviceerror.Unavailable
 	var timeout *temporal.TimeoutError
 	switch {

@@ -22,6 +22,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -94,7 +95,7 @@ func (r planRun) Get(_ context.Context, into any) error {
 func planWorld(t *testing.T) (*world, *planEngine) {
 	t.Helper()
 	e := &planEngine{}
-	return newWorld(t, func(c *rest.Config) { c.Plans, c.TaskQueue = e, "queue-of-the-test" }).ready(), e
+	return newWorld(t, func(c *httpapi.Config) { c.REST.Plans, c.REST.TaskQueue = e, "queue-of-the-test" }).ready(), e
 }
 
 func (w *world) rowCounts() map[string]int {

@@ -2,7 +2,6 @@ package rest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
@@ -38,10 +38,10 @@ type ProfileRequest struct {
 }
 
 func (r ProfileRequest) validate() error {
-	if err := checkName(r.Name); err != nil {
+	if err := op.CheckName(r.Name); err != nil {
 		return err
 	}
-	return under("body.spec", r.Spec.WithDefaults().Validate(slices.Concat(lifecycle.OnboardingStages(), lifecycle.DecommissionStages())))
+	return op.PrefixFieldErrors("body.spec", r.Spec.WithDefaults().Validate(slices.Concat(lifecycle.OnboardingStages(), lifecycle.DecommissionStages())))
 }
 
 // ProfilePath is the path of one.
@@ -50,54 +50,52 @@ type ProfilePath struct {
 	ProfileID string `path:"profile_id" doc:"prof_..."`
 }
 
-func isNotFound(err error) bool { return errors.Is(err, db.ErrNotFound) }
-
-func (s *Server) registerProfiles() {
+func (s *server) registerProfiles() {
 	const base = "/admin/maas-sites/{id}/profiles"
 	tags := []string{"profiles"}
-	add(s, huma.Operation{OperationID: "list-profiles", Method: http.MethodGet, Path: base, Tags: tags, Summary: "List a site's profiles"}, s.listProfiles)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{OperationID: "list-profiles", Method: http.MethodGet, Path: base, Tags: tags, Summary: "List a site's profiles"}, s.listProfiles)
+	op.Add(s.api, huma.Operation{
 		OperationID: "create-profile", Method: http.MethodPost, Path: base, Tags: tags, Summary: "Create a profile", DefaultStatus: http.StatusCreated,
 	}, s.createProfile)
-	add(s, huma.Operation{OperationID: "get-profile", Method: http.MethodGet, Path: base + "/{profile_id}", Tags: tags, Summary: "Read a profile"}, s.getProfile)
-	add(s, huma.Operation{OperationID: "update-profile", Method: http.MethodPut, Path: base + "/{profile_id}", Tags: tags, Summary: "Replace a profile's name and spec"}, s.updateProfile)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{OperationID: "get-profile", Method: http.MethodGet, Path: base + "/{profile_id}", Tags: tags, Summary: "Read a profile"}, s.getProfile)
+	op.Add(s.api, huma.Operation{OperationID: "update-profile", Method: http.MethodPut, Path: base + "/{profile_id}", Tags: tags, Summary: "Replace a profile's name and spec"}, s.updateProfile)
+	op.Add(s.api, huma.Operation{
 		OperationID: "delete-profile", Method: http.MethodDelete, Path: base + "/{profile_id}", Tags: tags, Summary: "Delete a profile that nothing refers to",
 		DefaultStatus: http.StatusNoContent,
 	}, s.deleteProfile)
 }
 
-func (s *Server) listProfiles(ctx context.Context, in *struct {
+func (s *server) listProfiles(ctx context.Context, in *struct {
 	SitePath
-	Page
+	op.Page
 	Name string `query:"name" doc:"Only the profile of this name"`
-}) (*Listed[Profile], error) {
-	if _, err := s.cfg.Store.Site(ctx, in.ID); err != nil {
+}) (*op.Listed[Profile], error) {
+	if _, err := s.store.Site(ctx, in.ID); err != nil {
 		return nil, err
 	}
 	if in.Name != "" {
-		return oneNamed(profileView)(s.cfg.Store.ProfileByName(ctx, in.ID, in.Name))
+		return op.OneNamed(profileView)(s.store.ProfileByName(ctx, in.ID, in.Name))
 	}
-	after, err := in.after()
+	after, err := in.After()
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.cfg.Store.ListProfiles(ctx, in.ID, after, in.Limit+1)
+	rows, err := s.store.ListProfiles(ctx, in.ID, after, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
-	return paged(rows, in.Limit, func(r db.Profile) string { return r.ID }, profileView), nil
+	return op.Paged(rows, in.Limit, func(r db.Profile) string { return r.ID }, profileView), nil
 }
 
-func (s *Server) createProfile(ctx context.Context, in *struct {
+func (s *server) createProfile(ctx context.Context, in *struct {
 	SitePath
-	Key
+	op.Key
 	Body ProfileRequest
-}) (*Created[Profile], error) {
+}) (*op.Created[Profile], error) {
 	if err := in.Body.validate(); err != nil {
 		return nil, err
 	}
-	return idempotent(ctx, s, in.Key, in.Body, nil, func(tx *db.Tx) (*Created[Profile], error) {
+	return op.Create(ctx, s.api, in.Key, in.Body, nil, func(tx *db.Tx) (*op.Created[Profile], error) {
 		if _, err := tx.Site(ctx, in.ID); err != nil {
 			return nil, err
 		}
@@ -105,8 +103,8 @@ func (s *Server) createProfile(ctx context.Context, in *struct {
 		if err != nil {
 			return nil, err
 		}
-		at := prefix + "/admin/maas-sites/" + in.ID + "/profiles/" + row.ID
-		return created(at, row.Version, profileView(row)), s.audit(ctx, tx, "profile", row.ID, nil, "create", nil)
+		at := op.Prefix + "/admin/maas-sites/" + in.ID + "/profiles/" + row.ID
+		return op.NewCreated(at, row.Version, profileView(row)), op.Audit(ctx, tx, "profile", row.ID, nil, "create", nil)
 	})
 }
 
@@ -121,59 +119,59 @@ func profileOf(ctx context.Context, read interface {
 	return row, err
 }
 
-func (s *Server) getProfile(ctx context.Context, in *ProfilePath) (*Versioned[Profile], error) {
-	row, err := profileOf(ctx, s.cfg.Store, in.ID, in.ProfileID)
+func (s *server) getProfile(ctx context.Context, in *ProfilePath) (*op.Versioned[Profile], error) {
+	row, err := profileOf(ctx, s.store, in.ID, in.ProfileID)
 	if err != nil {
 		return nil, err
 	}
-	return versioned(row.Version, profileView(row)), nil
+	return op.WithVersion(row.Version, profileView(row)), nil
 }
 
-func (s *Server) updateProfile(ctx context.Context, in *struct {
+func (s *server) updateProfile(ctx context.Context, in *struct {
 	ProfilePath
-	Match
+	op.Match
 	Body ProfileRequest
-}) (*Versioned[Profile], error) {
+}) (*op.Versioned[Profile], error) {
 	if err := in.Body.validate(); err != nil {
 		return nil, err
 	}
 	var row db.Profile
-	err := s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+	err := s.store.Tx(ctx, func(tx *db.Tx) error {
 		now, err := profileOf(ctx, tx, in.ID, in.ProfileID)
 		if err != nil {
 			return err
 		}
-		v, err := in.version(func() (int64, error) { return now.Version, nil })
+		v, err := in.Version(func() (int64, error) { return now.Version, nil })
 		if err != nil {
 			return err
 		}
 		if row, err = tx.UpdateProfile(ctx, in.ProfileID, v, in.Body.Name, in.Body.Spec.WithDefaults()); err != nil {
 			return err
 		}
-		return s.audit(ctx, tx, "profile", in.ProfileID, nil, "update", nil)
+		return op.Audit(ctx, tx, "profile", in.ProfileID, nil, "update", nil)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return versioned(row.Version, profileView(row)), nil
+	return op.WithVersion(row.Version, profileView(row)), nil
 }
 
-func (s *Server) deleteProfile(ctx context.Context, in *struct {
+func (s *server) deleteProfile(ctx context.Context, in *struct {
 	ProfilePath
-	Match
+	op.Match
 }) (*struct{}, error) {
-	return nil, s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+	return nil, s.store.Tx(ctx, func(tx *db.Tx) error {
 		now, err := profileOf(ctx, tx, in.ID, in.ProfileID)
 		if err != nil {
 			return err
 		}
-		v, err := in.version(func() (int64, error) { return now.Version, nil })
+		v, err := in.Version(func() (int64, error) { return now.Version, nil })
 		if err != nil {
 			return err
 		}
 		if err := tx.DeleteProfile(ctx, in.ProfileID, v); err != nil {
 			return err
 		}
-		return s.audit(ctx, tx, "profile", in.ProfileID, nil, "delete", nil)
+		return op.Audit(ctx, tx, "profile", in.ProfileID, nil, "delete", nil)
 	})
 }

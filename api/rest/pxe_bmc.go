@@ -8,8 +8,10 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/intent"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -20,34 +22,31 @@ type NodeBMCRequest struct {
 	PinSHA256 string `json:"pin_sha256,omitempty" pattern:"^[0-9a-f]{64}$" doc:"The pin of its certificate's public key, if you have compared it: approved at once. Else the first job that logs in waits for approve-pin"`
 }
 
-func (s *Server) registerPXEBMC() {
-	add(s, huma.Operation{
+func (s *server) registerPXEBMC() {
+	op.Add(s.api, huma.Operation{
 		OperationID: "put-node-bmc", Method: http.MethodPut, Path: "/nodes/{id}/bmc", Tags: []string{"pxe"}, Summary: "Say which BMC a PXE node has",
 		Description: "By it the node's jobs switch the machine on and off. Repeatable; one that another node in service has is refused. Another address is another BMC, with a record of its own: the node lets go of the one that it has, whose record keeps its login. " +
 			"The BMC of a node of lifecycle maas comes with its onboarding; a migration brings that of the new hardware.",
 	}, s.putNodeBMC)
 }
 
-func (s *Server) putNodeBMC(ctx context.Context, in *struct {
+func (s *server) putNodeBMC(ctx context.Context, in *struct {
 	NodePath
 	Body NodeBMCRequest
-}) (*Versioned[BMC], error) {
-	protocol := bmcProtocol(in.Body.BMCRequest)
-	var bad []problem.Field
-	if in.Body.PinSHA256 != "" && protocol == protocolIPMI {
-		bad = append(bad, problem.Field{Location: "body.pin_sha256", Message: "is for redfish only; IPMI shows no certificate"})
-	}
-	err := s.checkBMC(ctx, in.Body.BMCRequest, protocol, func(field, message string) {
-		bad = append(bad, problem.Field{Location: "body" + field[len("bmc"):], Message: message})
-	})
+}) (*op.Versioned[BMC], error) {
+	bmc := in.Body.bmc(intent.ProtocolRedfish) // no profile names the protocol of a PXE node
+	bad, err := intent.CheckBMC(ctx, s.store, bmc)
 	if err != nil {
 		return nil, err
 	}
-	if len(bad) > 0 {
-		return nil, problem.NewInvalid(bad...)
+	if in.Body.PinSHA256 != "" && bmc.Protocol == intent.ProtocolIPMI {
+		bad = append(bad, intent.Field{Name: "pin_sha256", Message: "is for redfish only; IPMI shows no certificate"})
+	}
+	if err := intent.InvalidIf(bad); err != nil {
+		return nil, err
 	}
 	var row db.BMC
-	err = s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+	err = s.store.Tx(ctx, func(tx *db.Tx) error {
 		n, err := tx.LockNode(ctx, in.ID)
 		if err != nil {
 			return err
@@ -58,7 +57,7 @@ func (s *Server) putNodeBMC(ctx context.Context, in *struct {
 		if n.Status == lifecycle.NodeRetired {
 			return problem.New(problem.IllegalTransition, "the node is retired, and its machine is another node when it boots again")
 		}
-		id, err := s.takeNodeBMC(ctx, tx, n, in.Body.BMCRequest, protocol)
+		id, err := takeNodeBMC(ctx, tx, n, bmc)
 		if err != nil {
 			return err
 		}
@@ -68,11 +67,11 @@ func (s *Server) putNodeBMC(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	return versioned(row.Version, bmcView(row)), nil
+	return op.WithVersion(row.Version, bmcView(row)), nil
 }
 
 // pinBMC approves the pin that the request names, if it names one.
-func (s *Server) pinBMC(ctx context.Context, tx *db.Tx, n db.Node, id, pin string) (db.BMC, error) {
+func (s *server) pinBMC(ctx context.Context, tx *db.Tx, n db.Node, id, pin string) (db.BMC, error) {
 	b, err := tx.BMC(ctx, id)
 	if err != nil || pin == "" || b.PinSHA256 == pin {
 		return b, err
@@ -80,37 +79,29 @@ func (s *Server) pinBMC(ctx context.Context, tx *db.Tx, n db.Node, id, pin strin
 	if err := tx.SetBMCPin(ctx, id, pin); err != nil {
 		return b, err
 	}
-	if err := s.audit(ctx, tx, "bmc", id, &n.ID, "approve_pin", map[string]any{"pin_sha256": pin}); err != nil {
+	if err := op.Audit(ctx, tx, "bmc", id, &n.ID, "approve_pin", map[string]any{"pin_sha256": pin}); err != nil {
 		return b, err
 	}
 	return tx.BMC(ctx, id)
 }
 
-// bmcProtocol is how the BMC of a PXE node is spoken to: no profile says it.
-func bmcProtocol(r BMCRequest) string {
-	if r.Protocol == "" {
-		return "redfish"
-	}
-	return r.Protocol
-}
-
 // takeNodeBMC gives a PXE node its BMC; the same once more changes nothing. While
 // a rotation works on the one it has, only the same is accepted.
-func (s *Server) takeNodeBMC(ctx context.Context, tx *db.Tx, n db.Node, r BMCRequest, protocol string) (string, error) {
+func takeNodeBMC(ctx context.Context, tx *db.Tx, n db.Node, b intent.BMC) (string, error) {
 	had, err := tx.BMCOfNode(ctx, n.ID)
 	if err != nil && !errors.Is(err, db.ErrNotFound) {
 		return "", err
 	}
-	b, err := tx.GiveBMC(ctx, n.ID, db.BMCSpec{NewBMC: db.NewBMC{
-		Address: r.Address, Protocol: protocol, CredentialRef: r.CredentialRef, SystemID: r.SystemID, CipherSuite: r.IPMICipherSuite,
-	}}, s.actor(ctx))
-	if err != nil || b.ID == had.ID && b.Version == had.Version {
-		return b.ID, err
+	given, err := tx.GiveBMC(ctx, n.ID, db.BMCSpec{NewBMC: db.NewBMC{
+		Address: b.Address, Protocol: b.Protocol, CredentialRef: b.CredentialRef, SystemID: b.SystemID, CipherSuite: b.CipherSuite,
+	}}, op.Actor(ctx))
+	if err != nil || given.ID == had.ID && given.Version == had.Version {
+		return given.ID, err
 	}
 	if live, err := tx.LiveJobOfNode(ctx, n.ID); err == nil && live.Kind == string(contract.KindBMCRotation) {
 		return "", problem.New(problem.LiveJob, fmt.Sprintf("job %s changes the login of this BMC; wait for it to end, or cancel it (slipway job cancel %s)", live.ID, live.ID)).With(live.ID)
 	} else if err != nil && !errors.Is(err, db.ErrNotFound) {
 		return "", err
 	}
-	return b.ID, nil
+	return given.ID, nil
 }

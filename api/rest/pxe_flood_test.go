@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/api/boot"
-	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	pxesim "github.com/slipway-cloud/slipway/sim/pxe"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
@@ -173,7 +173,7 @@ func TestFlood_RowsMemoryAndOtherReads(t *testing.T) {
 func TestTheListOfDiscoveredNodesHasAnEnd(t *testing.T) {
 	t.Parallel()
 	open := boot.Limits{RequestRate: 1e6, RequestBurst: 1e6, DiscoveryRate: 1e6, DiscoveryBurst: 1e6, AllDiscoveryRate: 1e6, AllDiscoveryBurst: 1e6, AtOnce: 8}
-	w := newWorld(t, func(c *rest.Config) { c.BootLimits = open })
+	w := newWorld(t, func(c *httpapi.Config) { c.Boot.Limits = open })
 	answers := flood(t, w.url, 0, db.MaxDiscovered+200)
 	require.Equal(t, map[int]int{http.StatusOK: db.MaxDiscovered, http.StatusTooManyRequests: 200}, answers)
 	var first struct{ Data []struct{ MACs []string } }

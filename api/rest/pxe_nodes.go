@@ -9,6 +9,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -75,30 +76,30 @@ func addPXE(ctx context.Context, tx *db.Tx, view *Node) error {
 	return nil
 }
 
-func (s *Server) registerPXENodes() {
+func (s *server) registerPXENodes() {
 	s.registerPXEBMC()
 	tags := []string{"pxe"}
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "set-node-state", Method: http.MethodPost, Path: "/nodes/{id}/state", Tags: tags, Summary: "Set the state of a PXE node",
 		Description: "The states that may be set now stand in the node's pxe.admin_states. deprovisioning and migrating come with the job that does them: it is created in the same transaction " +
 			"and stands in pxe.job_id; asked for once more while it works, nothing happens, and after it was cancelled the next one is created. " +
 			"While it works, retired and active are refused without force. A node of lifecycle maas takes actions instead.",
 	}, s.setNodeState)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "plan-node-hardware", Method: http.MethodPut, Path: "/nodes/{id}/hardware", Tags: tags, Summary: "Plan the hardware of a migrating PXE node",
 		Description: "The job of the migration puts the node on it when the old hardware is out of the way; until then it may be said anew. Its id, history and labels stay. " +
 			"A machine that was discovered under one of the addresses meanwhile is that hardware: its node is purged then. 409 while no job migrates the node.",
 	}, s.planNodeHardware)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "purge-discovered-nodes", Method: http.MethodPost, Path: "/admin/discovered-nodes/purge", Tags: tags, Summary: "Delete nodes that were only ever discovered",
 		Description: "Such a node may be made by anybody on the boot network. A machine that is real is discovered again at its next boot. What stays is the audit.",
 	}, s.purgeDiscovered)
-	add(s, huma.Operation{OperationID: "list-device-groups", Method: http.MethodGet, Path: "/admin/device-groups", Tags: tags, Summary: "List device groups"}, s.listDeviceGroups)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{OperationID: "list-device-groups", Method: http.MethodGet, Path: "/admin/device-groups", Tags: tags, Summary: "List device groups"}, s.listDeviceGroups)
+	op.Add(s.api, huma.Operation{
 		OperationID: "put-device-group", Method: http.MethodPut, Path: "/admin/device-groups/{name}", Tags: tags, Summary: "Write the policy of a device group",
 		Description: "A node belongs to the group that its label device-group names. Creates the group when there is none.",
 	}, s.putDeviceGroup)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "delete-device-group", Method: http.MethodDelete, Path: "/admin/device-groups/{name}", Tags: tags, Summary: "Delete a device group",
 		DefaultStatus: http.StatusNoContent,
 	}, s.deleteDeviceGroup)
@@ -106,8 +107,8 @@ func (s *Server) registerPXENodes() {
 
 // assignEraser says from which live system a PXE node is erased; "" takes that
 // of its device group. What is armed already stays.
-func (s *Server) assignEraser(ctx context.Context, tx *db.Tx, n db.Node, version int64, id string) (db.Node, error) {
-	if !principal(ctx).may(RoleAdmin) {
+func (s *server) assignEraser(ctx context.Context, tx *db.Tx, n db.Node, version int64, id string) (db.Node, error) {
+	if !op.PrincipalOf(ctx).May(op.RoleAdmin) {
 		return n, problem.New(problem.Forbidden, "what a machine boots is an admin's to say; ask one to assign the erase workflow")
 	}
 	if n.Lifecycle != lifecycle.NodePXE.Lifecycle {
@@ -123,7 +124,7 @@ func (s *Server) assignEraser(ctx context.Context, tx *db.Tx, n db.Node, version
 	if err != nil {
 		return n, err
 	}
-	return n, s.audit(ctx, tx, "node", n.ID, &n.ID, "assign_erase_workflow", map[string]any{"erase_workflow_id": id})
+	return n, op.Audit(ctx, tx, "node", n.ID, &n.ID, "assign_erase_workflow", map[string]any{"erase_workflow_id": id})
 }
 
 // checkEraser refuses a workflow that could erase nothing; "" is none.
@@ -143,8 +144,8 @@ func checkEraser(ctx context.Context, tx *db.Tx, id string) error {
 }
 
 // assignWorkflow says how a PXE node is installed.
-func (s *Server) assignWorkflow(ctx context.Context, tx *db.Tx, n db.Node, version int64, id string) (db.Node, error) {
-	if !principal(ctx).may(RoleAdmin) {
+func (s *server) assignWorkflow(ctx context.Context, tx *db.Tx, n db.Node, version int64, id string) (db.Node, error) {
+	if !op.PrincipalOf(ctx).May(op.RoleAdmin) {
 		return n, problem.New(problem.Forbidden, "what a machine installs is an admin's to say; ask one to assign the install workflow")
 	}
 	if n.Lifecycle != lifecycle.NodePXE.Lifecycle {
@@ -163,13 +164,13 @@ func (s *Server) assignWorkflow(ctx context.Context, tx *db.Tx, n db.Node, versi
 	if err != nil {
 		return n, err
 	}
-	return n, s.audit(ctx, tx, "node", n.ID, &n.ID, "assign_install_workflow", map[string]any{"install_workflow_id": id})
+	return n, op.Audit(ctx, tx, "node", n.ID, &n.ID, "assign_install_workflow", map[string]any{"install_workflow_id": id})
 }
 
 // assignSKU says what a PXE node has to be like: its health, and the end of its
 // jobs, are judged by it.
-func (s *Server) assignSKU(ctx context.Context, tx *db.Tx, n db.Node, version int64, id string) (db.Node, error) {
-	if !principal(ctx).may(RoleAdmin) {
+func (s *server) assignSKU(ctx context.Context, tx *db.Tx, n db.Node, version int64, id string) (db.Node, error) {
+	if !op.PrincipalOf(ctx).May(op.RoleAdmin) {
 		return n, problem.New(problem.Forbidden, "what a node is sold as is an admin's to say; ask one to assign the SKU")
 	}
 	if n.Lifecycle != lifecycle.NodePXE.Lifecycle {
@@ -187,7 +188,7 @@ func (s *Server) assignSKU(ctx context.Context, tx *db.Tx, n db.Node, version in
 	if err != nil {
 		return n, err
 	}
-	return n, s.audit(ctx, tx, "node", n.ID, &n.ID, "assign_sku", map[string]any{"sku_id": id})
+	return n, op.Audit(ctx, tx, "node", n.ID, &n.ID, "assign_sku", map[string]any{"sku_id": id})
 }
 
 // PurgeRequest narrows what is purged.
@@ -213,12 +214,12 @@ type PurgeAnswer struct {
 	Purged int `json:"purged"`
 }
 
-func (s *Server) purgeDiscovered(ctx context.Context, in *struct{ Body PurgeRequest }) (*struct{ Body PurgeAnswer }, error) {
+func (s *server) purgeDiscovered(ctx context.Context, in *struct{ Body PurgeRequest }) (*struct{ Body PurgeAnswer }, error) {
 	source, err := in.Body.source()
 	if err != nil {
 		return nil, err
 	}
-	n, err := s.cfg.Store.Purge(ctx, source, time.Duration(in.Body.UnseenMinutes)*time.Minute, s.actor(ctx))
+	n, err := s.store.Purge(ctx, source, time.Duration(in.Body.UnseenMinutes)*time.Minute, op.Actor(ctx))
 	return &struct{ Body PurgeAnswer }{PurgeAnswer{n}}, err
 }
 
@@ -240,30 +241,30 @@ type GroupPath struct {
 	Name string `path:"name" maxLength:"100"`
 }
 
-func (s *Server) listDeviceGroups(ctx context.Context, in *Page) (*Listed[DeviceGroup], error) {
-	after, err := in.after()
+func (s *server) listDeviceGroups(ctx context.Context, in *op.Page) (*op.Listed[DeviceGroup], error) {
+	after, err := in.After()
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.cfg.Store.ListDeviceGroups(ctx, after, in.Limit+1)
+	rows, err := s.store.ListDeviceGroups(ctx, after, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
-	return paged(rows, in.Limit, func(g db.DeviceGroup) string { return g.Name }, groupView), nil
+	return op.Paged(rows, in.Limit, func(g db.DeviceGroup) string { return g.Name }, groupView), nil
 }
 
-func (s *Server) putDeviceGroup(ctx context.Context, in *struct {
+func (s *server) putDeviceGroup(ctx context.Context, in *struct {
 	GroupPath
 	Body struct {
 		AutoPromote     bool   `json:"auto_promote" required:"true"`
 		EraseWorkflowID string `json:"erase_workflow_id,omitempty" doc:"wf_...; absent: none"`
 	}
 }) (*struct{ Body DeviceGroup }, error) {
-	if err := checkName(in.Name); err != nil {
+	if err := op.CheckName(in.Name); err != nil {
 		return nil, err
 	}
 	out := &struct{ Body DeviceGroup }{}
-	return out, s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+	return out, s.store.Tx(ctx, func(tx *db.Tx) error {
 		if err := checkEraser(ctx, tx, in.Body.EraseWorkflowID); err != nil {
 			return err
 		}
@@ -272,15 +273,15 @@ func (s *Server) putDeviceGroup(ctx context.Context, in *struct {
 			return err
 		}
 		out.Body = groupView(g)
-		return s.audit(ctx, tx, "device_group", in.Name, nil, "put", map[string]any{"auto_promote": in.Body.AutoPromote, "erase_workflow_id": in.Body.EraseWorkflowID})
+		return op.Audit(ctx, tx, "device_group", in.Name, nil, "put", map[string]any{"auto_promote": in.Body.AutoPromote, "erase_workflow_id": in.Body.EraseWorkflowID})
 	})
 }
 
-func (s *Server) deleteDeviceGroup(ctx context.Context, in *GroupPath) (*struct{}, error) {
-	return nil, s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+func (s *server) deleteDeviceGroup(ctx context.Context, in *GroupPath) (*struct{}, error) {
+	return nil, s.store.Tx(ctx, func(tx *db.Tx) error {
 		if err := tx.DeleteDeviceGroup(ctx, in.Name); err != nil {
 			return err
 		}
-		return s.audit(ctx, tx, "device_group", in.Name, nil, "delete", nil)
+		return op.Audit(ctx, tx, "device_group", in.Name, nil, "delete", nil)
 	})
 }

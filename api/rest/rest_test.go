@@ -9,9 +9,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 )
 
 var update = flag.Bool("update", false, "write the generated documents")
@@ -23,7 +25,7 @@ const documentPath = "../../docs/api/openapi.yaml"
 func TestTheCommittedDocumentIsCurrent(t *testing.T) {
 	t.Parallel()
 	store := dbtest.Store(t)
-	s, err := rest.New(rest.Config{Store: store, Temporal: &engine{}, Secrets: sealed(t, store), Version: "v1"})
+	s, err := httpapi.New(httpapi.Config{API: op.Config{Store: store, Version: "v1"}, REST: rest.Config{Temporal: &engine{}, Secrets: sealed(t, store)}})
 	require.NoError(t, err)
 	got, err := s.OpenAPI()
 	require.NoError(t, err)

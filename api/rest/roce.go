@@ -10,6 +10,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
@@ -87,52 +88,52 @@ type RoCEPath struct {
 	Hostname string `path:"hostname"`
 }
 
-func (s *Server) registerRoCE() {
+func (s *server) registerRoCE() {
 	const base = "/admin/maas-sites/{id}/roce-assignments"
 	tags := []string{"roce"}
-	add(s, huma.Operation{OperationID: "list-roce", Method: http.MethodGet, Path: base, Tags: tags, Summary: "List a site's RoCE assignments"}, s.listRoCE)
-	add(s, huma.Operation{OperationID: "get-roce", Method: http.MethodGet, Path: base + "/{hostname}", Tags: tags, Summary: "Read a host's RoCE assignment"}, s.getRoCE)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{OperationID: "list-roce", Method: http.MethodGet, Path: base, Tags: tags, Summary: "List a site's RoCE assignments"}, s.listRoCE)
+	op.Add(s.api, huma.Operation{OperationID: "get-roce", Method: http.MethodGet, Path: base + "/{hostname}", Tags: tags, Summary: "Read a host's RoCE assignment"}, s.getRoCE)
+	op.Add(s.api, huma.Operation{
 		OperationID: "put-roce", Method: http.MethodPut, Path: base + "/{hostname}", Tags: tags, Summary: "Write a host's RoCE assignment",
 		Description: "Creates it when there is none. If-Match is heeded when sent.",
 	}, s.putRoCE)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "delete-roce", Method: http.MethodDelete, Path: base + "/{hostname}", Tags: tags, Summary: "Delete a host's RoCE assignment",
 		DefaultStatus: http.StatusNoContent,
 	}, s.deleteRoCE)
 }
 
-func (s *Server) listRoCE(ctx context.Context, in *struct {
+func (s *server) listRoCE(ctx context.Context, in *struct {
 	SitePath
-	Page
-}) (*Listed[RoCE], error) {
-	after, err := in.after()
+	op.Page
+}) (*op.Listed[RoCE], error) {
+	after, err := in.After()
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.cfg.Store.Site(ctx, in.ID); err != nil {
+	if _, err := s.store.Site(ctx, in.ID); err != nil {
 		return nil, err
 	}
-	rows, err := s.cfg.Store.ListRoCEAssignments(ctx, in.ID, after, in.Limit+1)
+	rows, err := s.store.ListRoCEAssignments(ctx, in.ID, after, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
-	return paged(rows, in.Limit, func(r db.RoCEAssignment) string { return r.ID }, roceView), nil
+	return op.Paged(rows, in.Limit, func(r db.RoCEAssignment) string { return r.ID }, roceView), nil
 }
 
-func (s *Server) getRoCE(ctx context.Context, in *RoCEPath) (*Versioned[RoCE], error) {
-	row, err := s.cfg.Store.RoCEAssignmentOfHost(ctx, in.ID, in.Hostname)
+func (s *server) getRoCE(ctx context.Context, in *RoCEPath) (*op.Versioned[RoCE], error) {
+	row, err := s.store.RoCEAssignmentOfHost(ctx, in.ID, in.Hostname)
 	if err != nil {
 		return nil, err
 	}
-	return versioned(row.Version, roceView(row)), nil
+	return op.WithVersion(row.Version, roceView(row)), nil
 }
 
-func (s *Server) putRoCE(ctx context.Context, in *struct {
+func (s *server) putRoCE(ctx context.Context, in *struct {
 	RoCEPath
-	Match
+	op.Match
 	Body RoCERequest
-}) (*Versioned[RoCE], error) {
+}) (*op.Versioned[RoCE], error) {
 	if !spec.ValidHostname(in.Hostname) {
 		return nil, problem.NewInvalid(problem.Field{Location: "path.hostname", Message: "must be one DNS label in lower case"})
 	}
@@ -140,7 +141,7 @@ func (s *Server) putRoCE(ctx context.Context, in *struct {
 		return nil, err
 	}
 	var row db.RoCEAssignment
-	err := s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+	err := s.store.Tx(ctx, func(tx *db.Tx) error {
 		if _, err := tx.Site(ctx, in.ID); err != nil {
 			return err
 		}
@@ -153,7 +154,7 @@ func (s *Server) putRoCE(ctx context.Context, in *struct {
 		case err == nil:
 			v := now.Version
 			if in.IfMatch != "" {
-				if v, err = in.version(func() (int64, error) { return now.Version, nil }); err != nil {
+				if v, err = in.Version(func() (int64, error) { return now.Version, nil }); err != nil {
 					return err
 				}
 			}
@@ -162,30 +163,30 @@ func (s *Server) putRoCE(ctx context.Context, in *struct {
 		if err != nil {
 			return err
 		}
-		return s.audit(ctx, tx, "roce_assignment", row.ID, nil, "put", map[string]any{"hostname": in.Hostname})
+		return op.Audit(ctx, tx, "roce_assignment", row.ID, nil, "put", map[string]any{"hostname": in.Hostname})
 	})
 	if err != nil {
 		return nil, err
 	}
-	return versioned(row.Version, roceView(row)), nil
+	return op.WithVersion(row.Version, roceView(row)), nil
 }
 
-func (s *Server) deleteRoCE(ctx context.Context, in *struct {
+func (s *server) deleteRoCE(ctx context.Context, in *struct {
 	RoCEPath
-	Match
+	op.Match
 }) (*struct{}, error) {
-	return nil, s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+	return nil, s.store.Tx(ctx, func(tx *db.Tx) error {
 		now, err := tx.RoCEAssignmentOfHost(ctx, in.ID, in.Hostname)
 		if err != nil {
 			return err
 		}
-		v, err := in.version(func() (int64, error) { return now.Version, nil })
+		v, err := in.Version(func() (int64, error) { return now.Version, nil })
 		if err != nil {
 			return err
 		}
 		if err := tx.DeleteRoCEAssignment(ctx, now.ID, v); err != nil {
 			return err
 		}
-		return s.audit(ctx, tx, "roce_assignment", now.ID, nil, "delete", map[string]any{"hostname": in.Hostname})
+		return op.Audit(ctx, tx, "roce_assignment", now.ID, nil, "delete", map[string]any{"hostname": in.Hostname})
 	})
 }

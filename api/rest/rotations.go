@@ -3,17 +3,16 @@ package rest
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/intent/rotation"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -38,103 +37,41 @@ type Rotation struct {
 	Message      string                 `json:"message,omitempty" doc:"Why it waits, or how it ended"`
 }
 
-func (s *Server) registerRotations() {
+func (s *server) registerRotations() {
 	tags := []string{"bmcs"}
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "rotate-bmc-credential", Method: http.MethodPost, Path: "/admin/bmcs/{id}/rotations", Tags: tags, Summary: "Replace a BMC's password",
 		Description: "Accepts the intent and answers at once; the job shows how far it is and takes the same actions as every job. The new password is made by Slipway, " +
 			"tried before it counts, told to MAAS where the node is a machine of MAAS, and known by reference only. A BMC or node that has a live job answers 409 with its id; " +
 			"so does a BMC to which logins are stopped.",
 		DefaultStatus: http.StatusAccepted,
 	}, s.createRotation)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "list-bmc-rotations", Method: http.MethodGet, Path: "/admin/bmcs/{id}/rotations", Tags: tags, Summary: "A BMC's rotations, newest first",
 	}, s.listRotations)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "set-bmc-credential", Method: http.MethodPut, Path: "/admin/bmcs/{id}/credential", Tags: tags, Summary: "Use another stored login",
 		Description: "For a password that was changed by hand. Nothing is tried and no login block is lifted: next_step says what to do then. " +
 			"While a job works with the BMC it answers 409; while the job is parked it is allowed.",
 	}, s.setCredential)
 }
 
-func (s *Server) createRotation(ctx context.Context, in *struct {
+func (s *server) createRotation(ctx context.Context, in *struct {
 	BMCPath
-	Key
+	op.Key
 	Body *RotationRequest
-}) (*Created[Job], error) {
+}) (*op.Created[Job], error) {
 	var ask RotationRequest
 	if in.Body != nil {
 		ask = *in.Body
 	}
-	return idempotent(ctx, s, in.Key, ask, nil, func(tx *db.Tx) (*Created[Job], error) {
-		job, hostname, err := s.acceptRotation(ctx, tx, in.ID, ask.Reason)
+	return op.Create(ctx, s.api, in.Key, ask, nil, func(tx *db.Tx) (*op.Created[Job], error) {
+		job, hostname, err := rotation.Accept(ctx, tx, in.ID, ask.Reason, op.Actor(ctx))
 		if err != nil {
 			return nil, err
 		}
-		return &Created[Job]{
-			Status: http.StatusAccepted, Location: prefix + "/admin/jobs/" + job.ID, ETag: etag(job.Version), Body: jobView(job, nil, hostname),
-		}, nil
+		return acceptedJob("/admin/jobs/", job, hostname), nil
 	})
-}
-
-// acceptRotation writes the intent: the job with its audit row, event and
-// outbox row.
-func (s *Server) acceptRotation(ctx context.Context, tx *db.Tx, bmcID, reason string) (db.Job, string, error) {
-	b, err := tx.BMC(ctx, bmcID)
-	if err != nil {
-		return db.Job{}, "", err
-	}
-	live, err := liveJobOf(ctx, tx, b)
-	if err != nil {
-		return db.Job{}, "", err
-	}
-	if live != nil {
-		return db.Job{}, "", problem.New(problem.LiveJob, fmt.Sprintf(
-			"job %s (%s) is at work on this BMC or its node; wait for it to end, or cancel it", live.ID, whatOf(*live))).With(live.ID)
-	}
-	if b.AuthBlockedAt != nil {
-		return db.Job{}, "", problem.New(problem.Conflict, fmt.Sprintf(
-			"logins to this BMC are stopped since %s: %s; store the right login (slipway secret put), name it to the BMC (slipway bmc set-credential %s SECRET, "+
-				"or PUT %s/admin/bmcs/%s/credential), lift the block (slipway bmc clear-block %s, or POST .../actions/clear-auth-block), then rotate",
-			b.AuthBlockedAt.UTC().Format(time.RFC3339), b.AuthBlockedReason, b.ID, prefix, b.ID, b.ID))
-	}
-	in := contract.BMCRotationInput{BMCID: b.ID, Reason: reason}
-	id := db.NewID("job")
-	row := db.NewJob{
-		ID: id, Kind: string(contract.KindBMCRotation), NodeID: b.NodeID, BMCID: &b.ID,
-		WorkflowID: contract.JobWorkflowID(contract.KindBMCRotation, id), Actor: s.actor(ctx),
-	}
-	row.Actor.Comment = reason
-	if b.NodeID != nil {
-		node, err := tx.Node(ctx, *b.NodeID)
-		if err != nil {
-			return db.Job{}, "", err
-		}
-		in.Hostname = node.Hostname
-		if node.SiteID != "" { // a PXE node belongs to none
-			row.SiteID = &node.SiteID
-		}
-	}
-	if row.Input, err = json.Marshal(in); err != nil {
-		return db.Job{}, "", fmt.Errorf("rotation input: %w", err)
-	}
-	job, err := tx.CreateJob(ctx, row)
-	return job, in.Hostname, err
-}
-
-// liveJobOf is the live job of the BMC's node, or else of the BMC; nil for none.
-func liveJobOf(ctx context.Context, tx *db.Tx, b db.BMC) (*db.Job, error) {
-	if b.NodeID != nil {
-		job, err := tx.LiveJobOfNode(ctx, *b.NodeID)
-		if !errors.Is(err, db.ErrNotFound) {
-			return &job, err
-		}
-	}
-	job, err := tx.LiveJobOfBMC(ctx, b.ID)
-	if errors.Is(err, db.ErrNotFound) {
-		return nil, nil
-	}
-	return &job, err
 }
 
 // CredentialAnswer is the BMC as it is now, and what to do next.
@@ -143,61 +80,33 @@ type CredentialAnswer struct {
 	NextStep string `json:"next_step" doc:"What to do next, in a sentence"`
 }
 
-func (s *Server) setCredential(ctx context.Context, in *struct {
+func (s *server) setCredential(ctx context.Context, in *struct {
 	BMCPath
-	Match
+	op.Match
 	Body struct {
 		CredentialRef string `json:"credential_ref" required:"true" doc:"A stored secret: name, or name@version"`
 		Reason        string `json:"reason,omitempty" maxLength:"2000"`
 	}
-}) (*Versioned[CredentialAnswer], error) {
+}) (*op.Versioned[CredentialAnswer], error) {
 	ref := in.Body.CredentialRef
-	if err := s.checkCredential(ctx, ref); err != nil {
+	if err := rotation.CheckCredential(ctx, s.store, ref); err != nil {
 		return nil, err
 	}
 	var live *db.Job
 	meta := map[string]any{"credential_ref": ref, "reason": in.Body.Reason}
 	out, err := s.changeBMC(ctx, in.ID, "set_credential", meta, func(tx *db.Tx, b db.BMC) (err error) {
-		version, err := in.version(func() (int64, error) { return b.Version, nil })
+		version, err := in.Version(func() (int64, error) { return b.Version, nil })
 		if err != nil {
 			return err
 		}
-		if live, err = liveJobOf(ctx, tx, b); err != nil {
-			return err
-		}
-		if b.RotationState == lifecycle.RotationApplied || b.RotationState == lifecycle.RotationVerified {
-			return problem.New(problem.Conflict, "a rotation has set a password of its own on this BMC and is not ended; "+
-				"finish or cancel its job, which settles what the BMC takes, and set the login afterwards").With(jobID(live))
-		}
-		if live != nil && !live.Status.Parked() {
-			return problem.New(problem.LiveJob, fmt.Sprintf(
-				"job %s (%s) is %s and may be using the login; wait until it ends or parks, or freeze it with mark_manual_intervention_required",
-				live.ID, whatOf(*live), live.Status)).With(live.ID)
-		}
 		meta["old_credential_ref"] = b.CredentialRef
-		b.Version, b.CredentialRef = version, ref
-		_, err = tx.UpdateBMC(ctx, b)
+		live, err = rotation.SetCredential(ctx, tx, b, version, ref)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return versioned(out.Body.Version, CredentialAnswer{BMC: out.Body, NextStep: afterCredential(out.Body, live)}), nil
-}
-
-// checkCredential refuses a reference to nothing.
-func (s *Server) checkCredential(ctx context.Context, ref string) error {
-	wrong := func(message string) error {
-		return problem.NewInvalid(problem.Field{Location: "body.credential_ref", Message: message})
-	}
-	if !spec.ValidRef(ref) {
-		return wrong("is not a secret reference (name or name@version); store the login first with `slipway secret put`")
-	}
-	there, err := s.secretExists(ctx, ref)
-	if err == nil && !there {
-		return wrong("there is no such secret; store the login first with `slipway secret put`")
-	}
-	return err
+	return op.WithVersion(out.Body.Version, CredentialAnswer{BMC: out.Body, NextStep: afterCredential(out.Body, live)}), nil
 }
 
 // afterCredential says what an operator does next: nothing was tried.
@@ -212,19 +121,19 @@ func afterCredential(b BMC, live *db.Job) string {
 	return next + " MAAS keeps its own copy of the login: a rotation tries this one, replaces it and tells MAAS."
 }
 
-func (s *Server) listRotations(ctx context.Context, in *struct {
+func (s *server) listRotations(ctx context.Context, in *struct {
 	BMCPath
-	Page
-}) (*Listed[Rotation], error) {
-	after, err := in.after()
+	op.Page
+}) (*op.Listed[Rotation], error) {
+	after, err := in.After()
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.cfg.Store.BMC(ctx, in.ID); err != nil {
+	if _, err := s.store.BMC(ctx, in.ID); err != nil {
 		return nil, err
 	}
 	f := db.JobFilter{Kind: string(contract.KindBMCRotation), BMCID: in.ID}
-	rows, err := s.cfg.Store.ListJobs(ctx, f, after, in.Limit+1)
+	rows, err := s.store.ListJobs(ctx, f, after, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
@@ -232,12 +141,12 @@ func (s *Server) listRotations(ctx context.Context, in *struct {
 	for _, j := range rows {
 		ids = append(ids, j.ID)
 	}
-	begun, err := s.cfg.Store.BMCRotationsOfJobs(ctx, in.ID, ids)
+	begun, err := s.store.BMCRotationsOfJobs(ctx, in.ID, ids)
 	if err != nil {
 		return nil, err
 	}
 	view := func(j db.Job) Rotation { return rotationView(j, begun[j.ID]) }
-	return paged(rows, in.Limit, func(j db.Job) string { return j.ID }, view), nil
+	return op.Paged(rows, in.Limit, func(j db.Job) string { return j.ID }, view), nil
 }
 
 // rotationView shows a job and what it did; of one that began nothing r is zero.
@@ -270,11 +179,4 @@ func rotationOutcome(s lifecycle.JobStatus, ended lifecycle.RotationState) strin
 		return "needs_human"
 	}
 	return "in_progress"
-}
-
-func jobID(j *db.Job) string {
-	if j == nil {
-		return ""
-	}
-	return j.ID
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
@@ -36,39 +37,39 @@ type SecretRequest struct {
 	Value string `json:"value" required:"true" minLength:"1" writeOnly:"true" doc:"At most 64 KiB; a login is {\"username\": ..., \"password\": ...} as text"`
 }
 
-func (s *Server) registerSecrets() {
+func (s *server) registerSecrets() {
 	tags := []string{"secrets"}
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "put-secret", Method: http.MethodPut, Path: "/admin/secrets", Tags: tags, Summary: "Store a new version of a secret",
 		Description: "Storing the value that is newest already gives its version again. The value is sealed and never answered.",
 	}, s.putSecret)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "get-secret", Method: http.MethodGet, Path: "/admin/secrets", Tags: tags, Summary: "Read what may be known of a secret: its newest version",
 	}, s.getSecret)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "list-secrets", Method: http.MethodGet, Path: "/admin/secret-names", Tags: tags, Summary: "List secrets by name, never their values",
 		Description: "Those that Slipway made itself, such as logins of rotated BMCs, are among them.",
 	}, s.listSecrets)
 }
 
-func (s *Server) listSecrets(ctx context.Context, in *struct {
-	Page
+func (s *server) listSecrets(ctx context.Context, in *struct {
+	op.Page
 	Prefix string `query:"prefix" maxLength:"200" doc:"Only names that begin with this"`
-}) (*Listed[StoredSecret], error) {
-	after, err := in.after()
+}) (*op.Listed[StoredSecret], error) {
+	after, err := in.After()
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.cfg.Store.ListSecrets(ctx, in.Prefix, after, in.Limit+1)
+	rows, err := s.store.ListSecrets(ctx, in.Prefix, after, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
-	return paged(rows, in.Limit, func(r db.StoredSecret) string { return r.Name }, func(r db.StoredSecret) StoredSecret {
+	return op.Paged(rows, in.Limit, func(r db.StoredSecret) string { return r.Name }, func(r db.StoredSecret) StoredSecret {
 		return StoredSecret{Secret{r.Name, r.Version, r.Name + "@" + strconv.Itoa(r.Version)}, r.Versions, r.FirstStoredAt.UTC(), r.StoredAt.UTC()}
 	}), nil
 }
 
-func (s *Server) putSecret(ctx context.Context, in *struct{ Body SecretRequest }) (*struct{ Body Secret }, error) {
+func (s *server) putSecret(ctx context.Context, in *struct{ Body SecretRequest }) (*struct{ Body Secret }, error) {
 	ref, err := s.cfg.Secrets.Put(ctx, in.Body.Name, providers.NewSecret(in.Body.Value))
 	if err != nil {
 		return nil, err
@@ -78,8 +79,8 @@ func (s *Server) putSecret(ctx context.Context, in *struct{ Body SecretRequest }
 	if err != nil {
 		return nil, err
 	}
-	err = s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
-		return s.audit(ctx, tx, "secret", name, nil, "put", map[string]any{"version": version})
+	err = s.store.Tx(ctx, func(tx *db.Tx) error {
+		return op.Audit(ctx, tx, "secret", name, nil, "put", map[string]any{"version": version})
 	})
 	if err != nil {
 		return nil, err
@@ -87,13 +88,13 @@ func (s *Server) putSecret(ctx context.Context, in *struct{ Body SecretRequest }
 	return &struct{ Body Secret }{Secret{name, version, string(ref)}}, nil
 }
 
-func (s *Server) getSecret(ctx context.Context, in *struct {
+func (s *server) getSecret(ctx context.Context, in *struct {
 	Name string `query:"name" required:"true"`
 }) (*struct{ Body Secret }, error) {
 	if !spec.ValidRef(in.Name) || strings.Contains(in.Name, "@") {
 		return nil, problem.NewInvalid(problem.Field{Location: "query.name", Message: "is not a secret's name"})
 	}
-	version, _, _, found, err := s.cfg.Store.SecretVersion(ctx, in.Name, 0)
+	version, _, _, found, err := s.store.SecretVersion(ctx, in.Name, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -101,18 +102,4 @@ func (s *Server) getSecret(ctx context.Context, in *struct {
 		return nil, problem.New(problem.NotFound, "there is no secret "+in.Name+"; put it first")
 	}
 	return &struct{ Body Secret }{Secret{in.Name, version, in.Name + "@" + strconv.Itoa(version)}}, nil
-}
-
-// secretExists says whether a reference names a stored version, without opening it.
-func (s *Server) secretExists(ctx context.Context, ref string) (bool, error) {
-	name, number, versioned := strings.Cut(ref, "@")
-	version := 0
-	if versioned {
-		var err error
-		if version, err = strconv.Atoi(number); err != nil || version < 1 {
-			return false, nil //nolint:nilerr // a version that is no number does not exist
-		}
-	}
-	_, _, _, found, err := s.cfg.Store.SecretVersion(ctx, name, version)
-	return found, err
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
@@ -33,18 +34,10 @@ type SiteRequest struct {
 }
 
 func (r SiteRequest) validate() error {
-	if err := checkName(r.Name); err != nil {
+	if err := op.CheckName(r.Name); err != nil {
 		return err
 	}
-	return under("body.spec", r.Spec.Validate())
-}
-
-// checkName accepts what can be told from an id.
-func checkName(name string) error {
-	if len(name) > maxName || !namePattern.MatchString(name) || idPattern.MatchString(name) {
-		return problem.NewInvalid(problem.Field{Location: "body.name", Message: "must be 1 to 100 letters, digits, dots, dashes or underscores, and not look like an id"})
-	}
-	return nil
+	return op.PrefixFieldErrors("body.spec", r.Spec.Validate())
 }
 
 // SitePath is the path of one.
@@ -52,108 +45,104 @@ type SitePath struct {
 	ID string `path:"id" doc:"site_..."`
 }
 
-func (s *Server) registerSites() {
+func (s *server) registerSites() {
 	tags := []string{"sites"}
-	add(s, huma.Operation{OperationID: "list-sites", Method: http.MethodGet, Path: "/admin/maas-sites", Tags: tags, Summary: "List sites"}, s.listSites)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{OperationID: "list-sites", Method: http.MethodGet, Path: "/admin/maas-sites", Tags: tags, Summary: "List sites"}, s.listSites)
+	op.Add(s.api, huma.Operation{
 		OperationID: "create-site", Method: http.MethodPost, Path: "/admin/maas-sites", Tags: tags, Summary: "Create a site", DefaultStatus: http.StatusCreated,
 	}, s.createSite)
-	add(s, huma.Operation{OperationID: "get-site", Method: http.MethodGet, Path: "/admin/maas-sites/{id}", Tags: tags, Summary: "Read a site"}, s.getSite)
-	add(s, huma.Operation{OperationID: "update-site", Method: http.MethodPut, Path: "/admin/maas-sites/{id}", Tags: tags, Summary: "Replace a site's name and spec"}, s.updateSite)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{OperationID: "get-site", Method: http.MethodGet, Path: "/admin/maas-sites/{id}", Tags: tags, Summary: "Read a site"}, s.getSite)
+	op.Add(s.api, huma.Operation{OperationID: "update-site", Method: http.MethodPut, Path: "/admin/maas-sites/{id}", Tags: tags, Summary: "Replace a site's name and spec"}, s.updateSite)
+	op.Add(s.api, huma.Operation{
 		OperationID: "delete-site", Method: http.MethodDelete, Path: "/admin/maas-sites/{id}", Tags: tags, Summary: "Delete a site that nothing refers to",
 		DefaultStatus: http.StatusNoContent,
 	}, s.deleteSite)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "probe-site", Method: http.MethodPost, Path: "/admin/maas-sites/{id}/probe", Tags: tags,
 		Summary: "Prove that the site's MAAS can be used", Description: "Asks MAAS for its version, the rights of the API key, SSH keys, settings and images. Changes nothing.",
 	}, s.probeSite)
 }
 
-func (s *Server) listSites(ctx context.Context, in *struct {
-	Page
+func (s *server) listSites(ctx context.Context, in *struct {
+	op.Page
 	Name string `query:"name" doc:"Only the site of this name"`
-}) (*Listed[Site], error) {
+}) (*op.Listed[Site], error) {
 	if in.Name != "" {
-		return oneNamed(siteView)(s.cfg.Store.SiteByName(ctx, in.Name))
+		return op.OneNamed(siteView)(s.store.SiteByName(ctx, in.Name))
 	}
-	after, err := in.after()
+	after, err := in.After()
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.cfg.Store.ListSites(ctx, after, in.Limit+1)
+	rows, err := s.store.ListSites(ctx, after, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
-	return paged(rows, in.Limit, func(r db.Site) string { return r.ID }, siteView), nil
+	return op.Paged(rows, in.Limit, func(r db.Site) string { return r.ID }, siteView), nil
 }
 
-func (s *Server) createSite(ctx context.Context, in *struct {
-	Key
+func (s *server) createSite(ctx context.Context, in *struct {
+	op.Key
 	Body SiteRequest
-}) (*Created[Site], error) {
+}) (*op.Created[Site], error) {
 	if err := in.Body.validate(); err != nil {
 		return nil, err
 	}
-	return idempotent(ctx, s, in.Key, in.Body, nil, func(tx *db.Tx) (*Created[Site], error) {
+	return op.Create(ctx, s.api, in.Key, in.Body, nil, func(tx *db.Tx) (*op.Created[Site], error) {
 		row, err := tx.CreateSite(ctx, in.Body.Name, in.Body.Spec)
 		if err != nil {
 			return nil, err
 		}
-		return created(prefix+"/admin/maas-sites/"+row.ID, row.Version, siteView(row)), s.audit(ctx, tx, "site", row.ID, nil, "create", nil)
+		return op.NewCreated(op.Prefix+"/admin/maas-sites/"+row.ID, row.Version, siteView(row)), op.Audit(ctx, tx, "site", row.ID, nil, "create", nil)
 	})
 }
 
-func created[T any](location string, version int64, body T) *Created[T] {
-	return &Created[T]{Status: http.StatusCreated, Location: location, ETag: etag(version), Body: body}
-}
-
-func (s *Server) getSite(ctx context.Context, in *SitePath) (*Versioned[Site], error) {
-	row, err := s.cfg.Store.Site(ctx, in.ID)
+func (s *server) getSite(ctx context.Context, in *SitePath) (*op.Versioned[Site], error) {
+	row, err := s.store.Site(ctx, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	return versioned(row.Version, siteView(row)), nil
+	return op.WithVersion(row.Version, siteView(row)), nil
 }
 
-func (s *Server) updateSite(ctx context.Context, in *struct {
+func (s *server) updateSite(ctx context.Context, in *struct {
 	SitePath
-	Match
+	op.Match
 	Body SiteRequest
-}) (*Versioned[Site], error) {
+}) (*op.Versioned[Site], error) {
 	if err := in.Body.validate(); err != nil {
 		return nil, err
 	}
 	var row db.Site
-	err := s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
-		v, err := in.version(func() (int64, error) { r, err := tx.Site(ctx, in.ID); return r.Version, err })
+	err := s.store.Tx(ctx, func(tx *db.Tx) error {
+		v, err := in.Version(func() (int64, error) { r, err := tx.Site(ctx, in.ID); return r.Version, err })
 		if err != nil {
 			return err
 		}
 		if row, err = tx.UpdateSite(ctx, in.ID, v, in.Body.Name, in.Body.Spec); err != nil {
 			return err
 		}
-		return s.audit(ctx, tx, "site", in.ID, nil, "update", nil)
+		return op.Audit(ctx, tx, "site", in.ID, nil, "update", nil)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return versioned(row.Version, siteView(row)), nil
+	return op.WithVersion(row.Version, siteView(row)), nil
 }
 
-func (s *Server) deleteSite(ctx context.Context, in *struct {
+func (s *server) deleteSite(ctx context.Context, in *struct {
 	SitePath
-	Match
+	op.Match
 }) (*struct{}, error) {
-	return nil, s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
-		v, err := in.version(func() (int64, error) { r, err := tx.Site(ctx, in.ID); return r.Version, err })
+	return nil, s.store.Tx(ctx, func(tx *db.Tx) error {
+		v, err := in.Version(func() (int64, error) { r, err := tx.Site(ctx, in.ID); return r.Version, err })
 		if err != nil {
 			return err
 		}
 		if err := tx.DeleteSite(ctx, in.ID, v); err != nil {
 			return err
 		}
-		return s.audit(ctx, tx, "site", in.ID, nil, "delete", nil)
+		return op.Audit(ctx, tx, "site", in.ID, nil, "delete", nil)
 	})
 }
 
@@ -163,8 +152,8 @@ type Probed struct {
 	Result any    `json:"result" doc:"Version, user, rights, SSH keys, settings and images of MAAS"`
 }
 
-func (s *Server) probeSite(ctx context.Context, in *SitePath) (*struct{ Body Probed }, error) {
-	row, err := s.cfg.Store.Site(ctx, in.ID)
+func (s *server) probeSite(ctx context.Context, in *SitePath) (*struct{ Body Probed }, error) {
+	row, err := s.store.Site(ctx, in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -176,16 +165,4 @@ func (s *Server) probeSite(ctx context.Context, in *SitePath) (*struct{ Body Pro
 		return nil, err
 	}
 	return &struct{ Body Probed }{Probed{in.ID, got}}, nil
-}
-
-// oneNamed answers a list by name: one row or none.
-func oneNamed[R, V any](view func(R) V) func(R, error) (*Listed[V], error) {
-	return func(row R, err error) (*Listed[V], error) {
-		out := &Listed[V]{Body: List[V]{Data: []V{}}}
-		if isNotFound(err) {
-			return out, nil
-		}
-		out.Body.Data = append(out.Body.Data, view(row))
-		return out, err
-	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
@@ -37,99 +38,99 @@ type SKUPath struct {
 	ID string `path:"id" doc:"sku_..."`
 }
 
-func (s *Server) registerSKUs() {
+func (s *server) registerSKUs() {
 	tags := []string{"skus"}
-	add(s, huma.Operation{OperationID: "list-skus", Method: http.MethodGet, Path: "/admin/skus", Tags: tags, Summary: "List SKUs"}, s.listSKUs)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{OperationID: "list-skus", Method: http.MethodGet, Path: "/admin/skus", Tags: tags, Summary: "List SKUs"}, s.listSKUs)
+	op.Add(s.api, huma.Operation{
 		OperationID: "create-sku", Method: http.MethodPost, Path: "/admin/skus", Tags: tags, Summary: "Create a SKU", DefaultStatus: http.StatusCreated,
 	}, s.createSKU)
-	add(s, huma.Operation{OperationID: "get-sku", Method: http.MethodGet, Path: "/admin/skus/{id}", Tags: tags, Summary: "Read a SKU"}, s.getSKU)
-	add(s, huma.Operation{OperationID: "update-sku", Method: http.MethodPut, Path: "/admin/skus/{id}", Tags: tags, Summary: "Replace a SKU's name and spec"}, s.updateSKU)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{OperationID: "get-sku", Method: http.MethodGet, Path: "/admin/skus/{id}", Tags: tags, Summary: "Read a SKU"}, s.getSKU)
+	op.Add(s.api, huma.Operation{OperationID: "update-sku", Method: http.MethodPut, Path: "/admin/skus/{id}", Tags: tags, Summary: "Replace a SKU's name and spec"}, s.updateSKU)
+	op.Add(s.api, huma.Operation{
 		OperationID: "delete-sku", Method: http.MethodDelete, Path: "/admin/skus/{id}", Tags: tags, Summary: "Delete a SKU that nothing refers to",
 		DefaultStatus: http.StatusNoContent,
 	}, s.deleteSKU)
 }
 
-func (s *Server) listSKUs(ctx context.Context, in *struct {
-	Page
+func (s *server) listSKUs(ctx context.Context, in *struct {
+	op.Page
 	Name string `query:"name" doc:"Only the SKU of this name"`
-}) (*Listed[SKU], error) {
+}) (*op.Listed[SKU], error) {
 	if in.Name != "" {
-		return oneNamed(skuView)(s.cfg.Store.SKUByName(ctx, in.Name))
+		return op.OneNamed(skuView)(s.store.SKUByName(ctx, in.Name))
 	}
-	after, err := in.after()
+	after, err := in.After()
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.cfg.Store.ListSKUs(ctx, after, in.Limit+1)
+	rows, err := s.store.ListSKUs(ctx, after, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
-	return paged(rows, in.Limit, func(r db.SKU) string { return r.ID }, skuView), nil
+	return op.Paged(rows, in.Limit, func(r db.SKU) string { return r.ID }, skuView), nil
 }
 
-func (s *Server) createSKU(ctx context.Context, in *struct {
-	Key
+func (s *server) createSKU(ctx context.Context, in *struct {
+	op.Key
 	Body SKURequest
-}) (*Created[SKU], error) {
-	if err := checkName(in.Body.Name); err != nil {
+}) (*op.Created[SKU], error) {
+	if err := op.CheckName(in.Body.Name); err != nil {
 		return nil, err
 	}
-	return idempotent(ctx, s, in.Key, in.Body, nil, func(tx *db.Tx) (*Created[SKU], error) {
+	return op.Create(ctx, s.api, in.Key, in.Body, nil, func(tx *db.Tx) (*op.Created[SKU], error) {
 		row, err := tx.CreateSKU(ctx, in.Body.Name, in.Body.Spec)
 		if err != nil {
 			return nil, err
 		}
-		return created(prefix+"/admin/skus/"+row.ID, row.Version, skuView(row)), s.audit(ctx, tx, "sku", row.ID, nil, "create", nil)
+		return op.NewCreated(op.Prefix+"/admin/skus/"+row.ID, row.Version, skuView(row)), op.Audit(ctx, tx, "sku", row.ID, nil, "create", nil)
 	})
 }
 
-func (s *Server) getSKU(ctx context.Context, in *SKUPath) (*Versioned[SKU], error) {
-	row, err := s.cfg.Store.SKU(ctx, in.ID)
+func (s *server) getSKU(ctx context.Context, in *SKUPath) (*op.Versioned[SKU], error) {
+	row, err := s.store.SKU(ctx, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	return versioned(row.Version, skuView(row)), nil
+	return op.WithVersion(row.Version, skuView(row)), nil
 }
 
-func (s *Server) updateSKU(ctx context.Context, in *struct {
+func (s *server) updateSKU(ctx context.Context, in *struct {
 	SKUPath
-	Match
+	op.Match
 	Body SKURequest
-}) (*Versioned[SKU], error) {
-	if err := checkName(in.Body.Name); err != nil {
+}) (*op.Versioned[SKU], error) {
+	if err := op.CheckName(in.Body.Name); err != nil {
 		return nil, err
 	}
 	var row db.SKU
-	err := s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
-		v, err := in.version(func() (int64, error) { r, err := tx.SKU(ctx, in.ID); return r.Version, err })
+	err := s.store.Tx(ctx, func(tx *db.Tx) error {
+		v, err := in.Version(func() (int64, error) { r, err := tx.SKU(ctx, in.ID); return r.Version, err })
 		if err != nil {
 			return err
 		}
 		if row, err = tx.UpdateSKU(ctx, in.ID, v, in.Body.Name, in.Body.Spec); err != nil {
 			return err
 		}
-		return s.audit(ctx, tx, "sku", in.ID, nil, "update", nil)
+		return op.Audit(ctx, tx, "sku", in.ID, nil, "update", nil)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return versioned(row.Version, skuView(row)), nil
+	return op.WithVersion(row.Version, skuView(row)), nil
 }
 
-func (s *Server) deleteSKU(ctx context.Context, in *struct {
+func (s *server) deleteSKU(ctx context.Context, in *struct {
 	SKUPath
-	Match
+	op.Match
 }) (*struct{}, error) {
-	return nil, s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
-		v, err := in.version(func() (int64, error) { r, err := tx.SKU(ctx, in.ID); return r.Version, err })
+	return nil, s.store.Tx(ctx, func(tx *db.Tx) error {
+		v, err := in.Version(func() (int64, error) { r, err := tx.SKU(ctx, in.ID); return r.Version, err })
 		if err != nil {
 			return err
 		}
 		if err := tx.DeleteSKU(ctx, in.ID, v); err != nil {
 			return err
 		}
-		return s.audit(ctx, tx, "sku", in.ID, nil, "delete", nil)
+		return op.Audit(ctx, tx, "sku", in.ID, nil, "delete", nil)
 	})
 }

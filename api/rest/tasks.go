@@ -8,6 +8,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
@@ -46,59 +47,59 @@ type TaskPath struct {
 // TaskQuery narrows the list.
 type TaskQuery struct {
 	NodePath
-	Page
+	op.Page
 	Kind   lifecycle.TaskKind   `query:"kind" doc:"Only of this kind, such as gpu.scrub"`
 	Status lifecycle.TaskStatus `query:"status" enum:"queued,dispatched,succeeded,failed,uncertain,expired"`
 }
 
-func (s *Server) registerTasks() {
+func (s *server) registerTasks() {
 	tags := []string{"tasks"}
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "list-node-tasks", Method: http.MethodGet, Path: "/nodes/{id}/tasks", Tags: tags, Summary: "What a node's agent was asked to do, newest first",
 		Description: "Without arguments and results; reading one task shows them.",
 	}, s.listTasks)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "get-task", Method: http.MethodGet, Path: "/tasks/{id}", Tags: tags, Summary: "Read a task with its arguments and its result",
 	}, s.getTask)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "requeue-task", Method: http.MethodPost, Path: "/admin/tasks/{id}/requeue", Tags: tags, Summary: "Have a task of unknown outcome done again",
 		Description: "Only for a task that is uncertain: the node began it and nobody knows whether it finished. Look at the node first. " +
 			"The agent is asked again and has the kind's whole time. Any other state answers 409.",
 	}, s.requeueTask)
 }
 
-func (s *Server) listTasks(ctx context.Context, in *TaskQuery) (*Listed[Task], error) {
-	if _, err := s.cfg.Store.Node(ctx, in.ID); err != nil {
+func (s *server) listTasks(ctx context.Context, in *TaskQuery) (*op.Listed[Task], error) {
+	if _, err := s.store.Node(ctx, in.ID); err != nil {
 		return nil, err
 	}
-	after, err := in.after()
+	after, err := in.After()
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.cfg.Store.ListTaskLines(ctx, db.TaskFilter{NodeID: in.ID, Kind: in.Kind, Status: in.Status}, after, in.Limit+1)
+	rows, err := s.store.ListTaskLines(ctx, db.TaskFilter{NodeID: in.ID, Kind: in.Kind, Status: in.Status}, after, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
-	return paged(rows, in.Limit, func(t db.NodeTask) string { return t.ID }, taskLine), nil
+	return op.Paged(rows, in.Limit, func(t db.NodeTask) string { return t.ID }, taskLine), nil
 }
 
-func (s *Server) getTask(ctx context.Context, in *TaskPath) (*Versioned[Task], error) {
-	row, err := s.cfg.Store.Task(ctx, in.ID)
+func (s *server) getTask(ctx context.Context, in *TaskPath) (*op.Versioned[Task], error) {
+	row, err := s.store.Task(ctx, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	return versioned(row.Version, taskView(row)), nil
+	return op.WithVersion(row.Version, taskView(row)), nil
 }
 
-func (s *Server) requeueTask(ctx context.Context, in *struct {
+func (s *server) requeueTask(ctx context.Context, in *struct {
 	TaskPath
 	Body struct {
 		Reason string `json:"reason" required:"true" minLength:"1" maxLength:"2000" doc:"What you found on the node; it stands in the audit log"`
 	}
-}) (*Versioned[Task], error) {
+}) (*op.Versioned[Task], error) {
 	var row db.NodeTask
-	err := s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
-		a := s.actor(ctx)
+	err := s.store.Tx(ctx, func(tx *db.Tx) error {
+		a := op.Actor(ctx)
 		a.Comment = in.Body.Reason
 		var err error
 		row, err = tx.RequeueTask(ctx, in.ID, a)
@@ -107,7 +108,7 @@ func (s *Server) requeueTask(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	return versioned(row.Version, taskView(row)), nil
+	return op.WithVersion(row.Version, taskView(row)), nil
 }
 
 func taskView(t db.NodeTask) Task {

@@ -9,10 +9,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -59,7 +61,7 @@ func TestTasksOfANode(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Database(t)
 	store := dbtest.Open(t, dsn)
-	w := newWorld(t, func(c *rest.Config) { c.Store = store })
+	w := newWorld(t, func(c *httpapi.Config) { c.API.Store = store })
 	w.sameStore(store)
 	node := dbtest.Node(t, store, dbtest.Active()).ID
 	path := "/api/v1/nodes/" + node + "/tasks"
@@ -110,7 +112,7 @@ func TestAnUncertainTaskIsRequeuedWithAReason(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Database(t)
 	store := dbtest.Open(t, dsn)
-	w := newWorld(t, func(c *rest.Config) { c.Store = store })
+	w := newWorld(t, func(c *httpapi.Config) { c.API.Store = store })
 	w.sameStore(store)
 	task := uncertainTask(t, store, dsn)
 	path := "/api/v1/admin/tasks/" + task.ID + "/requeue"
@@ -141,7 +143,7 @@ func (w *world) sameStore(s *db.Store) {
 	w.store = s
 	for _, role := range []string{"viewer", "operator", "admin"} {
 		var err error
-		w.tokens[role], err = rest.CreateToken(w.t.Context(), s, "own-"+role, []string{role}, time.Hour)
+		w.tokens[role], err = op.CreateToken(w.t.Context(), s, "own-"+role, []string{role}, time.Hour)
 		require.NoError(w.t, err)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/api/problem"
-	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -48,7 +48,7 @@ func TestANodeThatATenantLeftIsNotOnboardedAgain(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Database(t)
 	store := dbtest.Open(t, dsn)
-	w := newWorld(t, func(c *rest.Config) { c.Store, c.Secrets = store, sealed(t, store) })
+	w := newWorld(t, func(c *httpapi.Config) { c.API.Store, c.REST.Secrets = store, sealed(t, store) })
 	w.sameStore(store)
 	w.ready()
 	node := dbtest.Node(t, w.store, dbtest.At(w.site.ID), dbtest.Hostname("gpu-1"), dbtest.Status(lifecycle.NodeQuarantined))

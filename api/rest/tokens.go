@@ -7,6 +7,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
@@ -42,60 +43,60 @@ type TokenRequest struct {
 	TTL   spec.Duration `json:"ttl,omitempty" doc:"How long it is valid, such as 720h; left out, it does not expire"`
 }
 
-func (s *Server) registerTokens() {
+func (s *server) registerTokens() {
 	tags := []string{"api tokens"}
-	add(s, huma.Operation{OperationID: "list-api-tokens", Method: http.MethodGet, Path: "/admin/api-tokens", Tags: tags, Summary: "List API tokens"}, s.listTokens)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{OperationID: "list-api-tokens", Method: http.MethodGet, Path: "/admin/api-tokens", Tags: tags, Summary: "List API tokens"}, s.listTokens)
+	op.Add(s.api, huma.Operation{
 		OperationID: "create-api-token", Method: http.MethodPost, Path: "/admin/api-tokens", Tags: tags, Summary: "Create an API token; its text is shown once",
 		DefaultStatus: http.StatusCreated,
 	}, s.createAPIToken)
-	add(s, huma.Operation{
+	op.Add(s.api, huma.Operation{
 		OperationID: "revoke-api-token", Method: http.MethodDelete, Path: "/admin/api-tokens/{id}", Tags: tags, Summary: "Revoke an API token",
 		DefaultStatus: http.StatusNoContent,
 	}, s.revokeToken)
-	add(s, huma.Operation{OperationID: "whoami", Method: http.MethodGet, Path: "/whoami", Tags: tags, Summary: "Who the token is, and its roles"}, s.whoami)
+	op.Add(s.api, huma.Operation{OperationID: "whoami", Method: http.MethodGet, Path: "/whoami", Tags: tags, Summary: "Who the token is, and its roles"}, s.whoami)
 }
 
-func (s *Server) whoami(ctx context.Context, _ *struct{}) (*struct{ Body Principal }, error) {
-	return &struct{ Body Principal }{principal(ctx)}, nil
+func (s *server) whoami(ctx context.Context, _ *struct{}) (*struct{ Body op.Principal }, error) {
+	return &struct{ Body op.Principal }{op.PrincipalOf(ctx)}, nil
 }
 
-func (s *Server) listTokens(ctx context.Context, in *Page) (*Listed[APIToken], error) {
-	after, err := in.after()
+func (s *server) listTokens(ctx context.Context, in *op.Page) (*op.Listed[APIToken], error) {
+	after, err := in.After()
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.cfg.Store.ListAPITokens(ctx, after, in.Limit+1)
+	rows, err := s.store.ListAPITokens(ctx, after, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
-	return paged(rows, in.Limit, func(r db.APIToken) string { return r.ID }, tokenView), nil
+	return op.Paged(rows, in.Limit, func(r db.APIToken) string { return r.ID }, tokenView), nil
 }
 
-func (s *Server) createAPIToken(ctx context.Context, in *struct {
-	Key
+func (s *server) createAPIToken(ctx context.Context, in *struct {
+	op.Key
 	Body TokenRequest
-}) (*Created[APIToken], error) {
+}) (*op.Created[APIToken], error) {
 	unseen := func(t APIToken) APIToken { t.Token = ""; return t }
-	return idempotent(ctx, s, in.Key, in.Body, unseen, func(tx *db.Tx) (*Created[APIToken], error) {
-		text, row, err := createToken(ctx, tx, in.Body.Name, in.Body.Roles, in.Body.TTL.D())
+	return op.Create(ctx, s.api, in.Key, in.Body, unseen, func(tx *db.Tx) (*op.Created[APIToken], error) {
+		text, row, err := op.IssueToken(ctx, tx, in.Body.Name, in.Body.Roles, in.Body.TTL.D())
 		if err != nil {
 			return nil, err
 		}
 		view := tokenView(row)
 		view.Token = text
-		return &Created[APIToken]{Status: http.StatusCreated, Location: prefix + "/admin/api-tokens", Body: view},
-			s.audit(ctx, tx, "api_token", row.ID, nil, "create", map[string]any{"name": row.Name, "roles": row.Roles})
+		return &op.Created[APIToken]{Status: http.StatusCreated, Location: op.Prefix + "/admin/api-tokens", Body: view},
+			op.Audit(ctx, tx, "api_token", row.ID, nil, "create", map[string]any{"name": row.Name, "roles": row.Roles})
 	})
 }
 
-func (s *Server) revokeToken(ctx context.Context, in *struct {
+func (s *server) revokeToken(ctx context.Context, in *struct {
 	ID string `path:"id" doc:"tok_..."`
 }) (*struct{}, error) {
-	return nil, s.cfg.Store.Tx(ctx, func(tx *db.Tx) error {
+	return nil, s.store.Tx(ctx, func(tx *db.Tx) error {
 		if err := tx.RevokeAPIToken(ctx, in.ID); err != nil {
 			return err
 		}
-		return s.audit(ctx, tx, "api_token", in.ID, nil, "revoke", nil)
+		return op.Audit(ctx, tx, "api_token", in.ID, nil, "revoke", nil)
 	})
 }

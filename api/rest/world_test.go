@@ -16,10 +16,12 @@ import (
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	"github.com/slipway-cloud/slipway/internal/telemetry"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/secrets"
@@ -39,25 +41,26 @@ type world struct {
 
 const testCA = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 
-func newWorld(t *testing.T, tune ...func(*rest.Config)) *world {
+func newWorld(t *testing.T, tune ...func(*httpapi.Config)) *world {
 	t.Helper()
 	w := &world{t: t, store: dbtest.Store(t), engine: &engine{}, tokens: map[string]string{}}
 	metrics, err := telemetry.NewRegistry("test", "")
 	require.NoError(t, err)
-	cfg := rest.Config{
-		Store: w.store, Temporal: w.engine, Secrets: sealed(t, w.store), Health: telemetry.NewHealth(discard()), Metrics: metrics,
-		Version: "test", AgentURL: "https://agents.example:7443", AgentCAPEM: testCA,
+	cfg := httpapi.Config{
+		API:    op.Config{Store: w.store, Version: "test"},
+		REST:   rest.Config{Temporal: w.engine, Secrets: sealed(t, w.store), AgentURL: "https://agents.example:7443", AgentCAPEM: testCA},
+		Health: telemetry.NewHealth(discard()), Metrics: metrics,
 	}
 	for _, f := range tune {
 		f(&cfg)
 	}
-	s, err := rest.New(cfg)
+	s, err := httpapi.New(cfg)
 	require.NoError(t, err)
 	srv := httptest.NewServer(s.Handler())
 	t.Cleanup(srv.Close)
 	w.url = srv.URL
 	for _, role := range []string{"viewer", "operator", "admin"} {
-		w.tokens[role], err = rest.CreateToken(t.Context(), w.store, "the-"+role, []string{role}, time.Hour)
+		w.tokens[role], err = op.CreateToken(t.Context(), w.store, "the-"+role, []string{role}, time.Hour)
 		require.NoError(t, err)
 	}
 	return w

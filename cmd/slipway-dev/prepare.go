@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/test/stack"
 )
 
@@ -34,7 +34,7 @@ func prepare(ctx context.Context, s *stack.Stack) (*operator, error) {
 	if err := s.SeedSecrets(ctx); err != nil {
 		return nil, err
 	}
-	token, err := rest.CreateToken(ctx, s.App.Store, "slipway-dev", []string{"admin"}, tokenLife)
+	token, err := op.CreateToken(ctx, s.App.Store, "slipway-dev", []string{"admin"}, tokenLife)
 	if err != nil {
 		return nil, err
 	}

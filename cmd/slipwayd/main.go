@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/internal/server"
@@ -107,7 +107,7 @@ func token() *cobra.Command {
 			return err
 		}
 		defer store.Close()
-		tok, err := rest.CreateToken(cmd.Context(), store, args[0], strings.Split(*roles, ","), *ttl)
+		tok, err := op.CreateToken(cmd.Context(), store, args[0], strings.Split(*roles, ","), *ttl)
 		if err != nil {
 			return err
 		}

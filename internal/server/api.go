@@ -5,7 +5,9 @@ import (
 	"net/url"
 
 	"github.com/slipway-cloud/slipway/api/agentapi"
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/maas"
@@ -22,15 +24,19 @@ func agentHosts(publicURL string) []string {
 	return []string{u.Hostname()}
 }
 
-// restAPI assembles the HTTP API.
-func (a *App) restAPI() (*rest.Server, error) {
+// httpAPI assembles the listener of the HTTP API.
+func (a *App) httpAPI() (*op.API, error) {
 	c := a.Config
-	return rest.New(rest.Config{
-		Store: a.Store, Temporal: a.Temporal, Secrets: a.Secrets, Health: a.Health, Metrics: a.Metrics, Log: a.Log,
-		Auth:      rest.AuthConfig{Issuer: c.OIDC.Issuer, Audience: c.OIDC.Audience, RolesClaim: c.OIDC.RolesClaim},
-		PublicURL: c.API.PublicURL, Version: Version, MAASProbe: a.probeMAAS,
-		Plans: a.Temporal, TaskQueue: c.Temporal.TaskQueue,
-		AgentURL: c.Agent.PublicURL, AgentCAPEM: string(a.CA.CertPEM()),
+	return httpapi.New(httpapi.Config{
+		API: op.Config{
+			Store: a.Store, Log: a.Log, PublicURL: c.API.PublicURL, Version: Version,
+			Auth: op.AuthConfig{Issuer: c.OIDC.Issuer, Audience: c.OIDC.Audience, RolesClaim: c.OIDC.RolesClaim},
+		},
+		REST: rest.Config{
+			Temporal: a.Temporal, Secrets: a.Secrets, MAASProbe: a.probeMAAS, Plans: a.Temporal, TaskQueue: c.Temporal.TaskQueue,
+			AgentURL: c.Agent.PublicURL, AgentCAPEM: string(a.CA.CertPEM()),
+		},
+		Health: a.Health, Metrics: a.Metrics,
 	})
 }
 

@@ -10,7 +10,7 @@ import (
 	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/converter"
 
-	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/api/op"
 )
 
 // codecPath is where the codec server is: Temporal's tools are given the API's URL with it.
@@ -25,8 +25,8 @@ const (
 
 // withCodecServer serves Temporal's codec server protocol beside the API: the Web UI and the
 // command line decode payloads with it, and encode the input that an operator gives them.
-func (a *App) withCodecServer(api *rest.Server) http.Handler {
-	codec := codecServer(a.Payloads, a.Config.API.Origins(), func(h http.Handler) http.Handler { return api.Protect(rest.RoleOperator, h) })
+func (a *App) withCodecServer(api *op.API) http.Handler {
+	codec := codecServer(a.Payloads, a.Config.API.Origins(), func(h http.Handler) http.Handler { return api.RequireRole(op.RoleOperator, h) })
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, codecPath+"/") {
 			codec.ServeHTTP(w, r)

@@ -51,7 +51,7 @@ func (a *App) RunAll(ctx context.Context) error {
 // RunAPI serves the HTTP API and the agent API until ctx ends.
 func (a *App) RunAPI(ctx context.Context) error {
 	a.servesAPI.Store(true)
-	api, err := a.restAPI()
+	api, err := a.httpAPI()
 	if err != nil {
 		return err
 	}

@@ -89,7 +89,7 @@ func (s SiteSpec) Validate() error {
 		p.add("maas_url", "must not hold a user or password")
 	}
 	if s.MAASAPIKeyRef == "" {
-		p.add("maas_api_key_ref", "must name a stored secret; put one with `slipway secret put`")
+		p.add("maas_api_key_ref", "must name a stored secret; store it first")
 	} else if !ValidRef(s.MAASAPIKeyRef) {
 		p.add("maas_api_key_ref", "is not a secret reference (name or name@version)")
 	}

@@ -20,9 +20,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers/secrets"
 	"github.com/slipway-cloud/slipway/test/runenv"
@@ -59,13 +61,13 @@ func TestFirmwareInstallsItself(t *testing.T) {
 	sealed, err := secrets.Open(t.Context(), store, secrets.Keeper{URL: "base64key://", KeyFile: filepath.Join(t.TempDir(), "key")}, secrets.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = sealed.Close() })
-	api, err := rest.New(rest.Config{Store: store, Temporal: noEngine{}, Secrets: sealed})
+	api, err := httpapi.New(httpapi.Config{API: op.Config{Store: store}, REST: rest.Config{Temporal: noEngine{}, Secrets: sealed}})
 	require.NoError(t, err)
 	server := httptest.NewServer(api.Handler())
 	t.Cleanup(server.Close)
 	mirror := httptest.NewServer(http.FileServer(http.Dir(images)))
 	t.Cleanup(mirror.Close)
-	token, err := rest.CreateToken(t.Context(), store, "admin", []string{"admin"}, time.Hour)
+	token, err := op.CreateToken(t.Context(), store, "admin", []string{"admin"}, time.Hour)
 	require.NoError(t, err)
 
 	console := &console{}

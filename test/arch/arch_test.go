@@ -105,6 +105,15 @@ func TestTheTableRefuses(t *testing.T) {
 		"test support, itself":                 {"test/generated", "/test/runenv", false, false},
 		"a workflow, the harness of its tests": {"workflows/onboarding", "/workflows/stage/stagetest", false, true},
 		"the harness, the SDK's worker":        {"workflows/stage/stagetest", "go.temporal.io/sdk/worker", false, false},
+		"an intent, an API":                    {"intent/batch", "/api/problem", false, true},
+		"an intent, configuration":             {"intent/batch", "/internal/config", false, true},
+		"an intent, db":                        {"intent/batch", "/db", false, false},
+		"an intent, another intent":            {"intent/batch", "/intent/onboarding", false, false},
+		"rest, its peer boot":                  {"api/rest", "/api/boot", false, true},
+		"an area, its peer rest":               {"api/rest/tenancy", "/api/rest", false, true},
+		"an area, the kernel":                  {"api/rest/tenancy", "/api/op", false, false},
+		"boot, problem documents":              {"api/boot", "/api/problem", false, false},
+		"the kernel, an area":                  {"api/op", "/api/rest", false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

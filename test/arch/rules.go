@@ -69,6 +69,14 @@ func rules() []rule {
 			except: []string{"workflows/contract/...", "providers", "providers/secrets/...", "providers/stripe/..."},
 			why:    "api asks: it writes intent and calls nobody",
 		},
+		{
+			of: []string{"intent/..."}, never: []string{"..."}, except: []string{"intent/...", "db/...", "lifecycle/...", "workflows/contract/..."},
+			why: "an intent decides and writes; every API uses it, so it knows none",
+		},
+		{
+			of: []string{"api/..."}, not: []string{"api/*/*test"}, never: []string{"api/..."}, except: []string{"api/op", "api/problem", "api/ratelimit"},
+			why: "APIs are peers; internal/server mounts them all",
+		},
 		{of: []string{"cmd/slipway"}, deep: true, never: []string{"db/...", "workflows/...", "activities/...", "providers/..."}, why: "the CLI is a client of the HTTP API"},
 		{
 			of: []string{"..."}, deep: true, never: []string{"test/..."}, not: []string{"test/...", "db/dbtest/...", "cmd/slipway-dev"},

@@ -16,10 +16,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/db/gen"
+	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	"github.com/slipway-cloud/slipway/providers/secrets"
 	"github.com/slipway-cloud/slipway/test/bench/rig"
 	"github.com/slipway-cloud/slipway/test/runenv"
@@ -93,7 +95,7 @@ func slipwayAPI(b *testing.B, store *db.Store) http.Handler {
 	sealed, err := secrets.Open(b.Context(), store, secrets.Keeper{KeyFile: filepath.Join(b.TempDir(), "key")}, secrets.Options{})
 	require.NoError(b, err)
 	b.Cleanup(func() { _ = sealed.Close() })
-	api, err := rest.New(rest.Config{Store: store, Temporal: noWorkflows{}, Secrets: sealed})
+	api, err := httpapi.New(httpapi.Config{API: op.Config{Store: store}, REST: rest.Config{Temporal: noWorkflows{}, Secrets: sealed}})
 	require.NoError(b, err)
 	hash := sha256.Sum256([]byte(bearer))
 	_, err = store.CreateAPIToken(b.Context(), "bench", hash[:], []string{"viewer"}, nil)

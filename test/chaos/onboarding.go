@@ -2,9 +2,10 @@ package chaos
 
 import (
 	"context"
-	"encoding/json"
 
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/intent"
+	"github.com/slipway-cloud/slipway/intent/onboarding"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
 	"github.com/slipway-cloud/slipway/test/stack"
@@ -109,28 +110,13 @@ func maasFault(name string) func(context.Context, *Target) error {
 
 // startOnboarding accepts an onboarding as the API does.
 func startOnboarding(ctx context.Context, tx *db.Tx, t *Target) (db.Job, error) {
-	actor := db.Actor{Owner: lifecycle.OwnerAdmin, ID: "chaos"}
-	node, err := tx.CreateNode(ctx, db.NewNode{
-		Hostname: t.Host, SiteID: t.Site.ID, SKUID: &t.SKU.ID, ProfileID: &t.Profile.ID, Simulated: true, Actor: actor,
-	})
-	if err != nil {
-		return db.Job{}, err
-	}
 	spec := t.Machine.Spec()
-	bmc, err := tx.CreateBMC(ctx, db.NewBMC{
-		NodeID: &node.ID, Address: spec.BMCAddress, Protocol: "redfish", CredentialRef: stack.BMCSecret(spec.ID),
-	})
-	if err != nil {
-		return db.Job{}, err
-	}
-	input, err := json.Marshal(contract.OnboardingInput{
-		SiteID: t.Site.ID, ProfileID: t.Profile.ID, SKUID: t.SKU.ID, Hostname: t.Host, BMCID: bmc.ID,
-	})
-	if err != nil {
-		return db.Job{}, err
-	}
-	return tx.CreateJob(ctx, db.NewJob{
-		ID: t.Job.ID, Kind: string(contract.KindOnboarding), NodeID: &node.ID, SiteID: &t.Site.ID, ProfileID: &t.Profile.ID,
-		Input: input, Actor: actor,
-	})
+	job, _, err := onboarding.Accept(ctx, tx, onboarding.Checked{
+		Request: onboarding.Request{
+			SiteID: t.Site.ID, ProfileID: t.Profile.ID, SKUID: t.SKU.ID, Hostname: t.Host,
+			BMC: intent.BMC{Address: spec.BMCAddress, Protocol: intent.ProtocolRedfish, CredentialRef: stack.BMCSecret(spec.ID)},
+		},
+		Site: t.Site, Profile: t.Profile, JobID: t.Job.ID,
+	}, db.Actor{Owner: lifecycle.OwnerAdmin, ID: "chaos"})
+	return job, err
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
 
-	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
@@ -56,7 +56,7 @@ type told struct {
 // act sends an action as an operator of the test's own.
 func (w *world) act(t *testing.T, who, jobID string, a lifecycle.Action, key string) told {
 	t.Helper()
-	token, err := rest.CreateToken(t.Context(), w.App.Store, who, []string{"operator"}, time.Hour)
+	token, err := op.CreateToken(t.Context(), w.App.Store, who, []string{"operator"}, time.Hour)
 	require.NoError(t, err)
 	return w.actAs(t, token, jobID, a, key)
 }
@@ -122,7 +122,7 @@ func twoAtOnce(t *testing.T, w *world, m *simhw.Machine) {
 	require.True(t, w.ends(t, j.ID, time.Minute).Status.Parked())
 	tokens := map[string]string{}
 	for _, who := range []string{"anna", "bert"} {
-		token, err := rest.CreateToken(t.Context(), w.App.Store, who, []string{"operator"}, time.Hour)
+		token, err := op.CreateToken(t.Context(), w.App.Store, who, []string{"operator"}, time.Hour)
 		require.NoError(t, err)
 		tokens[who] = token
 	}
@@ -246,7 +246,7 @@ func withoutWorkflow(t *testing.T, w *world, m *simhw.Machine) {
 	require.True(t, w.ends(t, j.ID, time.Minute).Status.Parked())
 	id := w.systemID(t, m)
 	w.terminate(t, j.WorkflowID)
-	token, err := rest.CreateToken(t.Context(), w.App.Store, "dora", []string{"operator"}, time.Hour)
+	token, err := op.CreateToken(t.Context(), w.App.Store, "dora", []string{"operator"}, time.Hour)
 	require.NoError(t, err)
 	got := w.actAs(t, token, j.ID, lifecycle.ActionCancel, "k")
 	require.Equal(t, http.StatusOK, got.code, got.Detail)

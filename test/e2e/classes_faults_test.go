@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/agent/taskhandlers"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/intent/decommission"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
@@ -245,14 +245,10 @@ func (c *classCase) drainWithBlockedMarker() {
 	require.NoError(c.t, os.MkdirAll(filepath.Join(c.drainMarker(), "in-the-way"), 0o750))
 	node, err := c.App.Store.Node(c.t.Context(), *j.NodeID)
 	require.NoError(c.t, err)
-	raw, err := json.Marshal(contract.DecommissionInput{
-		Mode: lifecycle.ModeDrain, NodeID: node.ID, Hostname: node.Hostname, From: node.Status, Reason: "e2e", GraceSeconds: 1, SystemID: *node.MAASSystemID,
-	})
-	require.NoError(c.t, err)
-	require.NoError(c.t, c.App.Store.Tx(c.t.Context(), func(tx *db.Tx) error {
-		c.job, _, err = tx.StartNodeJob(c.t.Context(), db.NodeJob{Mode: lifecycle.ModeDrain, Node: node, Job: db.NewJob{
-			Kind: string(contract.DecommissionKind(lifecycle.ModeDrain)), Input: raw, Actor: admin,
-		}})
+	require.NoError(c.t, c.App.Store.Tx(c.t.Context(), func(tx *db.Tx) (err error) {
+		c.job, _, err = decommission.Start(c.t.Context(), tx, node, contract.DecommissionInput{
+			Mode: lifecycle.ModeDrain, NodeID: node.ID, Hostname: node.Hostname, From: node.Status, Reason: "e2e", GraceSeconds: 1, SystemID: *node.MAASSystemID,
+		}, admin)
 		return err
 	}))
 }

@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
+	"github.com/slipway-cloud/slipway/intent/onboarding"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
@@ -282,30 +282,19 @@ func (c *classCase) accept(row classRow) {
 		login += "-" + c.host
 	}
 	ctx := c.t.Context()
+	request := c.request(c.m, c.host)
+	request.BMC.CredentialRef = login
 	require.NoError(c.t, c.App.Store.Tx(ctx, func(tx *db.Tx) error {
-		node, err := tx.CreateNode(ctx, db.NewNode{
-			Hostname: c.host, SiteID: c.site.ID, SKUID: &c.sku.ID, ProfileID: &c.profile.ID, Simulated: true, Actor: admin,
-		})
+		job, node, err := onboarding.Accept(ctx, tx, request, admin)
 		if err != nil {
 			return err
 		}
-		bmc, err := tx.CreateBMC(ctx, db.NewBMC{
-			NodeID: &node.ID, Address: c.m.Spec().BMCAddress, Protocol: "redfish", CredentialRef: login, PinSHA256: row.pin,
-		})
-		if err != nil {
+		bmc, err := tx.BMCOfNode(ctx, node.ID)
+		c.job, c.bmcID = job, bmc.ID
+		if err != nil || row.pin == "" {
 			return err
 		}
-		c.bmcID = bmc.ID
-		input, err := json.Marshal(contract.OnboardingInput{
-			SiteID: c.site.ID, ProfileID: c.profile.ID, SKUID: c.sku.ID, Hostname: c.host, BMCID: bmc.ID,
-		})
-		if err != nil {
-			return err
-		}
-		c.job, err = tx.CreateJob(ctx, db.NewJob{
-			Kind: string(contract.KindOnboarding), NodeID: &node.ID, SiteID: &c.site.ID, ProfileID: &c.profile.ID, Input: input, Actor: admin,
-		})
-		return err
+		return tx.SetBMCPin(ctx, bmc.ID, row.pin)
 	}))
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
 	evidencedb "github.com/slipway-cloud/slipway/db/evidence"
+	"github.com/slipway-cloud/slipway/intent/decommission"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
@@ -29,13 +30,9 @@ func (w *world) leave(t *testing.T, nodeID string, mode lifecycle.DecommissionMo
 	if n.MAASSystemID != nil {
 		in.SystemID = *n.MAASSystemID
 	}
-	raw, err := json.Marshal(in)
-	require.NoError(t, err)
 	var job db.Job
-	require.NoError(t, w.App.Store.Tx(t.Context(), func(tx *db.Tx) error {
-		job, _, err = tx.StartNodeJob(t.Context(), db.NodeJob{
-			Mode: mode, Node: n, Job: db.NewJob{Kind: string(contract.DecommissionKind(mode)), Input: raw, Actor: admin},
-		})
+	require.NoError(t, w.App.Store.Tx(t.Context(), func(tx *db.Tx) (err error) {
+		job, _, err = decommission.Start(t.Context(), tx, n, in, admin)
 		return err
 	}))
 	return job

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/signing"
@@ -27,7 +28,7 @@ type requests struct {
 
 func (w *world) as(t *testing.T, role string) requests {
 	t.Helper()
-	token, err := rest.CreateToken(t.Context(), w.App.Store, "e2e-"+role, []string{role}, time.Hour)
+	token, err := op.CreateToken(t.Context(), w.App.Store, "e2e-"+role, []string{role}, time.Hour)
 	require.NoError(t, err)
 	return requests{w, token}
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/cli"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -44,7 +44,7 @@ func (c commandLine) is(t *testing.T, node string, want lifecycle.NodeStatus) {
 func TestCLI_NodeLifecycle(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, stack.Options{Count: 1})
-	token, err := rest.CreateToken(t.Context(), w.App.Store, "leaver", []string{"admin"}, time.Hour)
+	token, err := op.CreateToken(t.Context(), w.App.Store, "leaver", []string{"admin"}, time.Hour)
 	require.NoError(t, err)
 	c := commandLine{w, token}
 	m := w.Sims.Fleet.All()[0]

@@ -10,7 +10,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
 
-	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/test/stack"
 )
@@ -48,7 +48,7 @@ func TestCodecServer_DecodesForOperatorsOnly(t *testing.T) {
 		}).Decode(input)
 	}
 	for role, allowed := range map[string]bool{"admin": true, "operator": true, "viewer": false} {
-		token, err := rest.CreateToken(t.Context(), w.App.Store, "codec-"+role, []string{role}, time.Hour)
+		token, err := op.CreateToken(t.Context(), w.App.Store, "codec-"+role, []string{role}, time.Hour)
 		require.NoError(t, err)
 		got, err := decode(token)
 		if !allowed {

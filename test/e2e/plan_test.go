@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
 	driftdb "github.com/slipway-cloud/slipway/db/drift"
@@ -67,7 +68,7 @@ func newPlanner(t *testing.T) *planner {
 	m := w.Sims.Fleet.All()
 	p := &planner{world: w, fresh: m[0], enlisted: m[1], foreign: m[2], ready: m[3], twofold: m[4], diskless: m[5]}
 	var err error
-	p.token, err = rest.CreateToken(t.Context(), w.App.Store, "planner", []string{"operator"}, time.Hour)
+	p.token, err = op.CreateToken(t.Context(), w.App.Store, "planner", []string{"operator"}, time.Hour)
 	require.NoError(t, err)
 	_, err = w.Sims.MAAS.AddFault(maassim.Fault{Name: "no_boss_disk", Machine: p.diskless.Spec().NICs[0].MAC})
 	require.NoError(t, err)

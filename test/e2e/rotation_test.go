@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
@@ -35,7 +36,7 @@ func newRotator(t *testing.T, w *world) *rotator {
 	t.Helper()
 	r := &rotator{world: w}
 	var err error
-	r.token, err = rest.CreateToken(t.Context(), r.App.Store, "rotator", []string{"admin"}, time.Hour)
+	r.token, err = op.CreateToken(t.Context(), r.App.Store, "rotator", []string{"admin"}, time.Hour)
 	require.NoError(t, err)
 	return r
 }

@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
 
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/config"
@@ -43,7 +44,7 @@ func TestSweeper_FindsLostWorkflows(t *testing.T) {
 		},
 	})
 	t.Cleanup(func() { _ = w.App.Sweeps().Remove(context.WithoutCancel(t.Context())) })
-	token, err := rest.CreateToken(t.Context(), w.App.Store, "sweep", []string{"operator"}, time.Hour)
+	token, err := op.CreateToken(t.Context(), w.App.Store, "sweep", []string{"operator"}, time.Hour)
 	require.NoError(t, err)
 	m := w.Sims.Fleet.All()
 

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/enums/v1"
 
-	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
@@ -40,7 +40,7 @@ func TestTemporalCLI_FinishesEveryJob(t *testing.T) {
 		"refused and malformed updates say what to do instead": finishRefused,
 	}
 	w := newWorld(t, stack.Options{Count: len(cases), Speed: 200})
-	token, err := rest.CreateToken(t.Context(), w.App.Store, "temporal-cli", []string{"operator"}, time.Hour)
+	token, err := op.CreateToken(t.Context(), w.App.Store, "temporal-cli", []string{"operator"}, time.Hour)
 	require.NoError(t, err)
 	machines := w.Sims.Fleet.All()
 	i := 0

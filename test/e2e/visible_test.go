@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	sdkpb "go.temporal.io/api/sdk/v1"
 
-	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
@@ -22,7 +22,7 @@ import (
 // API's answer, the command line, and Temporal's current details.
 func (w *world) stagesVisible(t *testing.T, j db.Job) {
 	t.Helper()
-	token, err := rest.CreateToken(t.Context(), w.App.Store, "e2e", []string{"viewer"}, time.Hour)
+	token, err := op.CreateToken(t.Context(), w.App.Store, "e2e", []string{"viewer"}, time.Hour)
 	require.NoError(t, err)
 	seen := map[string]string{
 		"API":      w.apiAnswer(t, token, "/api/v1/admin/onboardings/"+j.ID),

@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -10,12 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/intent"
+	"github.com/slipway-cloud/slipway/intent/onboarding"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/test/stack"
-	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // world is a simulated site that knows how to onboard, and the stack that manages it.
@@ -105,33 +105,22 @@ func (w *world) seed(t *testing.T, site, sku string, tune []func(*spec.ProfileSp
 func (w *world) onboard(t *testing.T, m *simhw.Machine) db.Job {
 	t.Helper()
 	var job db.Job
-	err := w.App.Store.Tx(t.Context(), func(tx *db.Tx) error {
-		host := "gpu-" + m.Spec().ID
-		node, err := tx.CreateNode(t.Context(), db.NewNode{
-			Hostname: host, SiteID: w.site.ID, SKUID: &w.sku.ID, ProfileID: &w.profile.ID, Simulated: true, Actor: admin,
-		})
-		if err != nil {
-			return err
-		}
-		bmc, err := tx.CreateBMC(t.Context(), db.NewBMC{
-			NodeID: &node.ID, Address: m.Spec().BMCAddress, Protocol: "redfish", CredentialRef: stack.BMCSecret(m.Spec().ID),
-		})
-		if err != nil {
-			return err
-		}
-		input, err := json.Marshal(contract.OnboardingInput{
-			SiteID: w.site.ID, ProfileID: w.profile.ID, SKUID: w.sku.ID, Hostname: host, BMCID: bmc.ID,
-		})
-		if err != nil {
-			return err
-		}
-		job, err = tx.CreateJob(t.Context(), db.NewJob{
-			Kind: string(contract.KindOnboarding), NodeID: &node.ID, SiteID: &w.site.ID, ProfileID: &w.profile.ID, Input: input, Actor: admin,
-		})
+	require.NoError(t, w.App.Store.Tx(t.Context(), func(tx *db.Tx) (err error) {
+		job, _, err = onboarding.Accept(t.Context(), tx, w.request(m, "gpu-"+m.Spec().ID), admin)
 		return err
-	})
-	require.NoError(t, err)
+	}))
 	return job
+}
+
+// request is an onboarding of a machine at the world's site.
+func (w *world) request(m *simhw.Machine, host string) onboarding.Checked {
+	return onboarding.Checked{
+		Request: onboarding.Request{
+			SiteID: w.site.ID, ProfileID: w.profile.ID, SKUID: w.sku.ID, Hostname: host,
+			BMC: intent.BMC{Address: m.Spec().BMCAddress, Protocol: intent.ProtocolRedfish, CredentialRef: stack.BMCSecret(m.Spec().ID)},
+		},
+		Site: w.site, Profile: w.profile,
+	}
 }
 
 // job reads a job.

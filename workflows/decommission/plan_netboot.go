@@ -78,7 +78,7 @@ func (p *predictor) powerOff() contract.PlanRow {
 func (p *predictor) replaceHardware() contract.PlanRow {
 	h := p.netboot().Hardware
 	if len(h.MACs) == 0 {
-		return contract.PlanRow{Planned: contract.PlannedWait, NeedsHuman: true, Why: "no hardware is planned: the job waits until somebody names it (slipway node replace-hardware)"}
+		return contract.PlanRow{Planned: contract.PlannedWait, NeedsHuman: true, Why: "no hardware is planned: the job waits until an operator names it"}
 	}
 	row := plan.Runs("put the node on the hardware " + strings.Join(h.MACs, ", "))
 	if h.Serial != "" {

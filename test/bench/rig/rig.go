@@ -28,6 +28,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/projection"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/intent/onboarding"
 	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/internal/devserver/temporal"
 	"github.com/slipway-cloud/slipway/internal/server"
@@ -156,9 +157,7 @@ func (r *Rig) Run(ctx context.Context, n Node) (jobID string, run client.Workflo
 	r.runs.Store(jobID, ch)
 	defer r.runs.Delete(jobID)
 	err = r.Store.Tx(ctx, func(tx *db.Tx) error {
-		_, err := tx.CreateJob(ctx, db.NewJob{
-			ID: jobID, Kind: string(contract.KindOnboarding), NodeID: &n.ID, SiteID: &r.Site.ID, ProfileID: &r.Profile.ID, Input: n.Input, Actor: operator,
-		})
+		_, err := onboarding.Start(ctx, tx, db.NewJob{ID: jobID, NodeID: &n.ID, Actor: operator}, n.Input)
 		return err
 	})
 	if err != nil {

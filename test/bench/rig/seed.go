@@ -86,7 +86,7 @@ func sshKey(tb testing.TB) string {
 // Node is a node that can be onboarded, with the request for it.
 type Node struct {
 	ID, Hostname string
-	Input        json.RawMessage
+	Input        contract.OnboardingInput
 }
 
 // AddNode adds a node. One that is bootstrapped by hand has no BMC, and its
@@ -101,19 +101,18 @@ func (r *Rig) AddNode(ctx context.Context, host string, manual bool) (Node, erro
 			return err
 		}
 		n.ID = node.ID
-		in := contract.OnboardingInput{SiteID: r.Site.ID, ProfileID: r.Profile.ID, SKUID: r.SKU.ID, Hostname: host, Manual: manual}
+		n.Input = contract.OnboardingInput{SiteID: r.Site.ID, ProfileID: r.Profile.ID, SKUID: r.SKU.ID, Hostname: host, Manual: manual}
 		if !manual {
 			bmc, err := tx.CreateBMC(ctx, db.NewBMC{NodeID: &node.ID, Address: host + ".bmc.invalid", Protocol: "redfish", CredentialRef: secretBMC})
 			if err != nil {
 				return err
 			}
-			in.BMCID = bmc.ID
+			n.Input.BMCID = bmc.ID
 			if _, err := tx.CreateRoCEAssignment(ctx, r.Site.ID, host, fastPorts()); err != nil {
 				return err
 			}
 		}
-		n.Input, err = json.Marshal(in)
-		return err
+		return nil
 	})
 	if err != nil {
 		return n, fmt.Errorf("add node %s: %w", host, err)

@@ -1,4 +1,4 @@
-package rest
+package boot
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
 
-	"github.com/slipway-cloud/slipway/api/boot"
+	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/api/ratelimit"
 	"github.com/slipway-cloud/slipway/db"
@@ -17,12 +17,12 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-const (
-	maxReport = 16 << 10 // bytes
-	maxFact   = 128      // characters kept of a field
-)
+const maxReport = 16 << 10 // bytes
 
-// NodeReport is what a node says of itself, with the field names of seed 000.
+// sourceKey is the context key of the address that a report came from.
+type sourceKey struct{}
+
+// NodeReport is what a node says of itself.
 type NodeReport struct {
 	MACAddress   string  `json:"mac_address" required:"true" maxLength:"32" doc:"Ethernet address, with colons, dashes, dots or nothing between the digits"`
 	IPAddress    *string `json:"ip_address,omitempty" maxLength:"64"`
@@ -45,33 +45,35 @@ type ReportAnswer struct {
 	InstallAttempts int                    `json:"install_attempts"`
 }
 
-func (s *Server) registerReport() {
-	add(s, huma.Operation{
+func (s *Server) registerReport(a *op.API) {
+	a.Grant(op.Access{op.RoleNone: {"POST /report"}})
+	admitted := func(c huma.Context, next func(huma.Context)) { s.admitted(a, c, next) }
+	op.Add(a, huma.Operation{
 		OperationID: "report", Method: http.MethodPost, Path: "/report", Tags: []string{"pxe"}, Summary: "A node reports itself or its installation",
 		Description: "Without a token a report registers a machine that nobody knows, in state discovered, and no more. " +
 			"A report with installation_status carries the token that the node's boot script handed out, as Authorization: Bearer pxe_...; " +
 			"it counts for the attempt of that token only, so it may be repeated. While a job boots the node (deprovisioning, migrating) it moves no state: the job does.",
-		MaxBodyBytes: maxReport, Middlewares: huma.Middlewares{s.admitted},
+		MaxBodyBytes: maxReport, Middlewares: huma.Middlewares{admitted},
 	}, s.report)
 }
 
 // admitted lets a bounded number of reports through.
-func (s *Server) admitted(c huma.Context, next func(huma.Context)) {
+func (s *Server) admitted(a *op.API, c huma.Context, next func(huma.Context)) {
 	r, w := humachi.Unwrap(c)
 	source := ratelimit.RemoteAddress(r)
-	leave, err := s.boot.Enter(r.Context(), source)
+	leave, err := s.enterFrom(r.Context(), source)
 	if err != nil {
-		s.answer(w, r, busy(err))
+		a.WriteError(w, r, busy(err))
 		return
 	}
 	defer leave()
-	next(huma.WithValue(c, sourceKey, source))
+	next(huma.WithValue(c, sourceKey{}, source))
 }
 
 func busy(err error) error {
-	var b *boot.Busy
+	var b *busyError
 	if errors.As(err, &b) {
-		return problem.New(problem.TooManyRequests, b.Error()).After(b.Seconds())
+		return problem.New(problem.TooManyRequests, b.Error()).After(b.seconds())
 	}
 	return err
 }
@@ -84,19 +86,19 @@ func (s *Server) report(ctx context.Context, in *struct {
 	if !ok {
 		return nil, problem.NewInvalid(problem.Field{Location: "body.mac_address", Message: "must be the Ethernet address of a network card, such as 52:54:00:12:34:56"})
 	}
-	source, _ := ctx.Value(sourceKey).(string)
+	source, _ := ctx.Value(sourceKey{}).(string)
 	if in.Authorization == "" {
 		return s.discovered(ctx, in.Body, mac, source)
 	}
 	scheme, token, _ := strings.Cut(in.Authorization, " ")
-	hash, ok := boot.TokenHash(strings.TrimSpace(token))
+	hash, ok := tokenHash(strings.TrimSpace(token))
 	if !ok || !strings.EqualFold(scheme, "Bearer") {
 		return nil, noBootToken()
 	}
 	b := in.Body
 	r := db.InstallReport{
 		TokenHash: hash, MAC: mac, Source: source, Facts: b.facts(), Status: lifecycle.InstallStatus(text(b.InstallationStatus)),
-		Error: boot.Line(text(b.InstallationError)),
+		Error: spec.OneLine(text(b.InstallationError)),
 	}
 	if b.InstallationProgress != nil {
 		r.Progress = *b.InstallationProgress
@@ -113,6 +115,13 @@ func (s *Server) report(ctx context.Context, in *struct {
 	return &struct{ Body ReportAnswer }{out}, err
 }
 
+func text(p *string) string {
+	if p == nil {
+		return ""
+	}
+	return *p
+}
+
 func noBootToken() error {
 	return problem.New(problem.Unauthenticated, "the token is unknown, expired, of another machine or of an installation that is over; boot the machine again to get a new one")
 }
@@ -122,8 +131,8 @@ func (s *Server) discovered(ctx context.Context, b NodeReport, mac, source strin
 	if b.InstallationStatus != nil {
 		return nil, problem.New(problem.Unauthenticated, "a report of an installation needs the token that the boot script handed out, as Authorization: Bearer pxe_...")
 	}
-	n, err := s.boot.Seen(ctx, db.Discovery{MAC: mac, Source: source, Facts: b.facts()})
-	if errors.Is(err, boot.ErrManaged) {
+	n, err := s.seen(ctx, db.Discovery{MAC: mac, Source: source, Facts: b.facts()})
+	if errors.Is(err, errManaged) {
 		return nil, problem.New(problem.Conflict, err.Error()+"; let it boot its disk")
 	}
 	if err != nil {
@@ -138,9 +147,9 @@ func (s *Server) discovered(ctx context.Context, b NodeReport, mac, source strin
 
 // facts are cleaned: they are shown to people and stand in templates.
 func (b NodeReport) facts() db.PXEFacts {
-	clean := func(p *string) string { return boot.Clean(text(p), maxFact) }
+	clean := func(p *string) string { return spec.CleanText(text(p), spec.MaxFact) }
 	return db.PXEFacts{
-		IPAddress: boot.CleanAddress(text(b.IPAddress)), Hostname: clean(b.Hostname), Vendor: clean(b.Vendor), Model: clean(b.Model),
-		SerialNumber: boot.Serial(text(b.SerialNumber)), SystemUUID: clean(b.SystemUUID),
+		IPAddress: spec.NormalIP(text(b.IPAddress)), Hostname: clean(b.Hostname), Vendor: clean(b.Vendor), Model: clean(b.Model),
+		SerialNumber: spec.NormalSerial(text(b.SerialNumber)), SystemUUID: clean(b.SystemUUID),
 	}
 }

@@ -1,4 +1,4 @@
-package boot
+package pxetemplate
 
 import (
 	"testing"
@@ -23,15 +23,33 @@ func TestWhatIsWrongWithATemplateIsSaidInWords(t *testing.T) {
 		"a loop":                  {"a\n\n{{ range .Labels }}{{ end }}", "line 3 uses {{range .Labels}}"},
 		"a printf":                {"a\n{{ printf \"x\" }}", "line 2 uses printf"},
 	} {
-		err := CheckWorkflow(newSpec(func(s *spec.InstallWorkflowSpec) { s.UserData = c.text }))
+		err := Check(newSpec(func(s *spec.InstallWorkflowSpec) { s.UserData = c.text }))
 		require.ErrorContains(t, err, c.says, name)
-		require.NotContains(t, err.Error(), "boot.", name)
+		require.NotContains(t, err.Error(), "pxetemplate.", name)
 		require.NotContains(t, err.Error(), "executing", name)
 	}
 	named, err := parseClosed("{{ .Labels.rack }}", nil)
 	require.NoError(t, err)
-	_, err = execute(named, userData{Labels: map[string]quoted{}})
+	_, err = execute(named, UserData{Labels: map[string]Quoted{}})
 	require.ErrorContains(t, err, `line 1: the node has no label "rack"`)
-	err = CheckWorkflow(newSpec(func(s *spec.InstallWorkflowSpec) { s.CommandLine = "{{ .Vendor }}" }))
+	err = Check(newSpec(func(s *spec.InstallWorkflowSpec) { s.CommandLine = "{{ .Vendor }}" }))
 	require.ErrorContains(t, err, "line 1: there is no .Vendor; the values are .Hostname, .MAC, .NodeID, .ReportURL, .SeedURL, .Token")
+}
+
+func TestInstallAgentNeedsAnAgentBlock(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"#cloud-config\nrun: [{{ install_agent }}]\n", "{{ if false }}{{ install_agent }}{{ end }}", "{{ with .Labels.x }}{{ else }}{{ install_agent }}{{ end }}",
+	} {
+		use := func(s *spec.InstallWorkflowSpec) { s.UserData = text }
+		require.ErrorContains(t, Check(newSpec(use)), "no agent block", text)
+		require.NoError(t, Check(newSpec(func(s *spec.InstallWorkflowSpec) { use(s); s.Agent = &spec.InstallAgent{} })), text)
+	}
+	require.ErrorContains(t, Check(newSpec(func(s *spec.InstallWorkflowSpec) {
+		s.CommandLine, s.Agent = "{{ install_agent }}", &spec.InstallAgent{}
+	})), "function")
+	require.ErrorContains(t, Check(newSpec(func(s *spec.InstallWorkflowSpec) {
+		s.UserData, s.Agent = "{{ install_agent 1 }}", &spec.InstallAgent{}
+	})), "arguments")
+	require.NoError(t, Check(newSpec(func(s *spec.InstallWorkflowSpec) { s.Agent = &spec.InstallAgent{} })), "an installer may fetch it by itself")
 }

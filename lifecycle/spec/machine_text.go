@@ -1,4 +1,4 @@
-package boot
+package spec
 
 import (
 	"net/netip"
@@ -6,10 +6,13 @@ import (
 	"unicode"
 )
 
-// Clean makes a text that a machine says of itself harmless wherever it is
+// MaxFact is how many characters are kept of what a machine says of itself.
+const MaxFact = 128
+
+// CleanText makes a text that a machine says of itself harmless wherever it is
 // shown or written: letters, digits, blanks and ._:/+,()@=- stay, anything else
 // becomes a question mark; at most limit characters.
-func Clean(text string, limit int) string {
+func CleanText(text string, limit int) string {
 	out := make([]rune, 0, min(len(text), limit))
 	for _, r := range strings.TrimSpace(text) {
 		if len(out) == limit {
@@ -23,10 +26,10 @@ func Clean(text string, limit int) string {
 	return string(out)
 }
 
-// Serial is a serial number as it is kept and compared, whoever names it:
+// NormalSerial is a serial number as it is kept and compared, whoever names it:
 // cleaned, and "" for what firmware says of a machine that was given none.
-func Serial(text string) string {
-	s := Clean(text, maxFact)
+func NormalSerial(text string) string {
+	s := CleanText(text, MaxFact)
 	switch strings.ToLower(s) {
 	case "none", "n/a", "unknown", "not specified", "default string", "system serial number", "to be filled by o.e.m.", "0", "0123456789":
 		return ""
@@ -38,8 +41,8 @@ func harmless(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(" ._:/+,()@=-", r)
 }
 
-// CleanAddress is an IP address in its usual form, or "" for anything else.
-func CleanAddress(text string) string {
+// NormalIP is an IP address in its usual form, or "" for anything else.
+func NormalIP(text string) string {
 	ip, err := netip.ParseAddr(strings.TrimSpace(text))
 	if err != nil || ip.Zone() != "" || ip.IsUnspecified() || ip.IsMulticast() {
 		return ""
@@ -47,9 +50,9 @@ func CleanAddress(text string) string {
 	return ip.Unmap().String()
 }
 
-// Line is a text in one line, as a person reads it: what cannot be shown
+// OneLine is a text in one line, as a person reads it: what cannot be shown
 // becomes a blank. Its length is bounded elsewhere.
-func Line(text string) string {
+func OneLine(text string) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return ' '

@@ -1,4 +1,4 @@
-package rest
+package op
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 // Role is what a principal may do; a higher one includes the lower.
@@ -38,13 +39,27 @@ type Principal struct {
 	Roles []string `json:"roles" nullable:"false"`
 }
 
-func (p Principal) may(role Role) bool {
+// May reports whether one of the roles is role or higher.
+func (p Principal) May(role Role) bool {
 	return slices.ContainsFunc(p.Roles, func(r string) bool { return Role(r).rank() >= role.rank() })
 }
 
-func principal(ctx context.Context) Principal {
+// PrincipalOf returns who asks.
+func PrincipalOf(ctx context.Context) Principal {
 	p, _ := ctx.Value(principalKey).(Principal)
 	return p
+}
+
+// Actor is who asks, for an audit row.
+func Actor(ctx context.Context) db.Actor {
+	return db.Actor{Owner: lifecycle.OwnerAdmin, ID: PrincipalOf(ctx).ID}
+}
+
+// Audit writes an audit row in the transaction: what an operator did to a resource.
+func Audit(ctx context.Context, tx *db.Tx, kind, id string, nodeID *string, name string, meta map[string]any) error {
+	a := Actor(ctx)
+	a.Metadata = meta
+	return tx.AppendAudit(ctx, db.Entry{ResourceKind: kind, ResourceID: id, NodeID: nodeID, Kind: db.EntryAction, Name: name, Actor: a})
 }
 
 const (
@@ -55,12 +70,12 @@ const (
 )
 
 // authorize finds out who speaks and whether they may.
-func (s *Server) authorize(r *http.Request, role Role) (Principal, *problem.Problem) {
-	who, err := s.authenticate(r)
+func (a *API) authorize(r *http.Request, role Role) (Principal, *problem.Problem) {
+	who, err := a.authenticate(r)
 	if err != nil {
-		return Principal{}, s.problem(r.Context(), err)
+		return Principal{}, a.problem(r.Context(), err)
 	}
-	if !who.may(role) {
+	if !who.May(role) {
 		return Principal{}, problem.New(problem.Forbidden,
 			fmt.Sprintf("this call needs role %s and %s has %s; ask an admin for a token with that role", role, who.Name, orNone(who.Roles)))
 	}
@@ -74,19 +89,19 @@ func orNone(roles []string) string {
 	return strings.Join(roles, ", ")
 }
 
-func (s *Server) authenticate(r *http.Request) (Principal, error) {
+func (a *API) authenticate(r *http.Request) (Principal, error) {
 	scheme, text, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	text = strings.TrimSpace(text)
 	if !strings.EqualFold(scheme, "Bearer") || text == "" || len(text) > maxBearer {
 		return Principal{}, problem.New(problem.Unauthenticated, "send a token as Authorization: Bearer ...; `slipway login` keeps one, `slipwayd token create` makes the first")
 	}
 	if strings.HasPrefix(text, tokenPrefix) {
-		return s.byToken(r.Context(), text)
+		return a.byToken(r.Context(), text)
 	}
-	if s.oidc == nil {
+	if a.oidc == nil {
 		return Principal{}, rejected()
 	}
-	return s.oidc.verify(r.Context(), text)
+	return a.oidc.verify(r.Context(), text)
 }
 
 // rejected is one answer for every reason, so that nothing is learned from it.
@@ -94,8 +109,8 @@ func rejected() error {
 	return problem.New(problem.Unauthenticated, "the token is unknown, expired or revoked; sign in again or ask an admin for a new one")
 }
 
-func (s *Server) byToken(ctx context.Context, text string) (Principal, error) {
-	t, err := s.cfg.Store.APITokenByHash(ctx, tokenHash(text))
+func (a *API) byToken(ctx context.Context, text string) (Principal, error) {
+	t, err := a.store.APITokenByHash(ctx, TokenHash(text))
 	if errors.Is(err, db.ErrNotFound) {
 		return Principal{}, rejected()
 	}
@@ -108,12 +123,14 @@ func (s *Server) byToken(ctx context.Context, text string) (Principal, error) {
 	return Principal{ID: "token:" + t.Name + ":" + t.ID, Name: t.Name, Roles: t.Roles}, nil
 }
 
-func tokenHash(text string) []byte {
+// TokenHash is what is stored of a token.
+func TokenHash(text string) []byte {
 	h := sha256.Sum256([]byte(text))
 	return h[:]
 }
 
-func newToken(prefix string) (string, error) {
+// NewToken makes 256 random bits as text, after a prefix.
+func NewToken(prefix string) (string, error) {
 	b := make([]byte, tokenBytes)
 	if _, err := rand.Read(b); err != nil {
 		return "", fmt.Errorf("make a token: %w", err)
@@ -121,20 +138,20 @@ func newToken(prefix string) (string, error) {
 	return prefix + base64.RawURLEncoding.EncodeToString(b), nil
 }
 
-// tokenCreator is a store or a transaction.
-type tokenCreator interface {
+// TokenCreator is a store or a transaction.
+type TokenCreator interface {
 	CreateAPIToken(ctx context.Context, name string, hash []byte, roles []string, expires *time.Time) (db.APIToken, error)
 }
 
-// CreateToken makes an API token and returns its text, which is kept nowhere:
-// only its SHA-256 is stored. A ttl of 0 never expires. The first token is made
-// this way, without the API.
+// CreateToken makes an API token and returns its text, which is kept nowhere: only its SHA-256 is
+// stored. A ttl of 0 never expires. The first token is made this way, without the API.
 func CreateToken(ctx context.Context, store *db.Store, name string, roles []string, ttl time.Duration) (string, error) {
-	text, _, err := createToken(ctx, store, name, roles, ttl)
+	text, _, err := IssueToken(ctx, store, name, roles, ttl)
 	return text, err
 }
 
-func createToken(ctx context.Context, store tokenCreator, name string, roles []string, ttl time.Duration) (string, db.APIToken, error) {
+// IssueToken is CreateToken in a store or a transaction. It returns the token's row too.
+func IssueToken(ctx context.Context, store TokenCreator, name string, roles []string, ttl time.Duration) (string, db.APIToken, error) {
 	var bad []problem.Field
 	if !namePattern.MatchString(name) || len(name) > maxTokenName {
 		bad = append(bad, problem.Field{Location: "body.name", Message: "must be 1 to 100 letters, digits, dots, dashes or underscores"})
@@ -155,7 +172,7 @@ func createToken(ctx context.Context, store tokenCreator, name string, roles []s
 		p.Detail = "The token is not valid: " + bad[0].Location[len("body."):] + " " + bad[0].Message + "."
 		return "", db.APIToken{}, p
 	}
-	text, err := newToken(tokenPrefix)
+	text, err := NewToken(tokenPrefix)
 	if err != nil {
 		return "", db.APIToken{}, err
 	}
@@ -164,6 +181,6 @@ func createToken(ctx context.Context, store tokenCreator, name string, roles []s
 		t := time.Now().Add(ttl).UTC()
 		expires = &t
 	}
-	row, err := store.CreateAPIToken(ctx, name, tokenHash(text), roles, expires)
+	row, err := store.CreateAPIToken(ctx, name, TokenHash(text), roles, expires)
 	return text, row, err
 }

@@ -1,9 +1,7 @@
-package boot
+package pxetemplate
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"os"
 	"regexp"
@@ -64,13 +62,13 @@ func TestAWorkflowThatCouldDoHarmIsNotSaved(t *testing.T) {
 		"too many images":          {func(s *spec.InstallWorkflowSpec) { s.Initrds = make([]spec.BootImage, 5) }, "at most 4"},
 		"a deadline of a year":     {func(s *spec.InstallWorkflowSpec) { s.DeadlineMinutes = 600_000 }, "1 to 1440"},
 	} {
-		err := CheckWorkflow(newSpec(c.change))
+		err := Check(newSpec(c.change))
 		var invalid *spec.InvalidError
 		require.ErrorAs(t, err, &invalid, name)
 		require.ErrorContains(t, err, c.says, name)
 	}
-	require.NoError(t, CheckWorkflow(newSpec(user("#cloud-config\n{{ if eq .Vendor \"Dell\" }}a: 1{{ else }}b: {{ .Labels.rack }}{{ end }}\nc: {{ index .Labels \"row\" }}\nd: {{ report \"failed\" }}\n"))))
-	require.NoError(t, CheckWorkflow(newSpec(user("#!/bin/sh\necho {{ .MAC }}\n"))), "not every installer reads cloud-config")
+	require.NoError(t, Check(newSpec(user("#cloud-config\n{{ if eq .Vendor \"Dell\" }}a: 1{{ else }}b: {{ .Labels.rack }}{{ end }}\nc: {{ index .Labels \"row\" }}\nd: {{ report \"failed\" }}\n"))))
+	require.NoError(t, Check(newSpec(user("#!/bin/sh\necho {{ .MAC }}\n"))), "not every installer reads cloud-config")
 }
 
 // Whatever a machine says of itself stays one scalar of the document.
@@ -80,50 +78,16 @@ func TestNoValueLeavesItsPlace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		value := rapid.String().Draw(t, "value")
 		hostile := rapid.SampledFrom([]string{"", "\"\nrunc", "': {", "$(reboot)", "`x`", "${mac}", "\\\" || x", "{{ .Token }}", "\u2028", "!!python"}).Draw(t, "hostile")
-		v := quoted(value + hostile)
-		out, err := renderUserData(text, userData{MAC: "52:54:00:00:00:01", Token: "pxe_x", ReportURL: "http://s/api/v1/report", Vendor: v, Model: v, SerialNumber: v, Labels: map[string]quoted{"rack": v}}, false)
+		v := Quoted(value + hostile)
+		out, err := UserData{MAC: "52:54:00:00:00:01", Token: "pxe_x", ReportURL: "http://s/api/v1/report", Vendor: v, Model: v, SerialNumber: v, Labels: map[string]Quoted{"rack": v}}.Render(text)
 		require.NoError(t, err)
 		var doc map[string]any
 		require.NoError(t, yaml.Unmarshal([]byte(out), &doc), out)
 		require.Len(t, doc, 6)
-		clean := Clean(string(v), maxValue)
+		clean := spec.CleanText(string(v), maxValue)
 		require.Equal(t, []any{clean, clean, clean}, []any{doc["vendor"], doc["list"].([]any)[0], doc["label"]}) //nolint:forcetypeassert // else the test fails
 		require.NotContains(t, clean, "$")
-		require.NotContains(t, printable(string(v)), "$")
-		require.NotContains(t, printable(string(v)), "\n")
-		script := wait(string(v), "http://s/x", 5)
-		require.Equal(t, 7, strings.Count(script, "\n"), script)
 	})
-}
-
-func TestTheEndOfAnImageIsHeldBackUntilItsSumIsRight(t *testing.T) {
-	t.Parallel()
-	for _, size := range []int{0, 1, heldBack - 1, heldBack, heldBack + 1, 5*heldBack + 7} {
-		body := bytes.Repeat([]byte{7}, size)
-		right := sha256.Sum256(body)
-		var out bytes.Buffer
-		require.NoError(t, copyChecked(&out, bytes.NewReader(body), int64(size), hex.EncodeToString(right[:])))
-		require.Equal(t, size, out.Len())
-		if size == 0 {
-			continue
-		}
-		body[0]++
-		out.Reset()
-		require.ErrorContains(t, copyChecked(&out, bytes.NewReader(body), int64(size), hex.EncodeToString(right[:])), "sha256")
-		require.Less(t, out.Len(), size, "the machine sees a transfer that ended short")
-		require.Error(t, copyChecked(&out, bytes.NewReader(body[1:]), int64(size), hex.EncodeToString(right[:])))
-	}
-}
-
-func TestLoggedPathsHoldNoToken(t *testing.T) {
-	t.Parallel()
-	token := TokenPrefix + strings.Repeat("a", 43)
-	require.Equal(t, "/boot/pxe_.../user-data", LoggedPath("/boot/"+token+"/user-data"))
-	require.Equal(t, "/boot/52-54.ipxe", LoggedPath("/boot/52-54.ipxe"))
-	_, ok := TokenHash(token)
-	require.True(t, ok)
-	_, ok = TokenHash(token + "a")
-	require.False(t, ok)
 }
 
 func TestTheWorkflowOfTheManualIsValid(t *testing.T) {
@@ -143,5 +107,5 @@ func TestTheWorkflowOfTheManualIsValid(t *testing.T) {
 	d.DisallowUnknownFields()
 	require.NoError(t, d.Decode(&s))
 	require.NotEmpty(t, s.Initrds[0].SHA256)
-	require.NoError(t, CheckWorkflow(s))
+	require.NoError(t, Check(s))
 }

@@ -1,4 +1,7 @@
-package boot
+// Package pxetemplate checks and renders the templates of install workflows: the kernel's command
+// line and the installer's user-data. A template is a closed subset of text/template, so that it
+// runs once through its text and a value cannot change the document around it.
+package pxetemplate
 
 import (
 	"encoding/json"
@@ -19,17 +22,17 @@ import (
 // maxRendered is the most that a template may become, in bytes.
 const maxRendered = 64 << 10
 
-// plain is a value that Slipway made of letters, digits and ._:/-[]; it can
+// Plain is a value that Slipway made of letters, digits and ._:/-[]; it can
 // stand anywhere.
-type plain string
+type Plain string
 
-// quoted is a value that came from outside. It has been cleaned, and prints as
+// Quoted is a value that came from outside. It has been cleaned, and prints as
 // a double-quoted YAML scalar.
-type quoted string
+type Quoted string
 
 // String is how templates print it. JSON's strings are YAML's.
-func (q quoted) String() string {
-	b, err := json.Marshal(Clean(string(q), maxValue))
+func (q Quoted) String() string {
+	b, err := json.Marshal(spec.CleanText(string(q), maxValue))
 	if err != nil { // a string always has a JSON form
 		return `""`
 	}
@@ -38,23 +41,26 @@ func (q quoted) String() string {
 
 const maxValue = 256 // characters of a value
 
-// commandData is what a kernel command line may name.
-type commandData struct {
-	NodeID, Hostname, MAC, Token, SeedURL, ReportURL plain
+// AgentPath is the last part of the path of a machine's agent script, below its SeedURL.
+const AgentPath = "install-agent"
+
+// CommandData is what a kernel command line may name.
+type CommandData struct {
+	NodeID, Hostname, MAC, Token, SeedURL, ReportURL Plain
 }
 
-// userData is what a user-data template may name.
-type userData struct {
-	NodeID, Hostname, MAC, Token, SeedURL, ReportURL plain
+// UserData is what a user-data template may name.
+type UserData struct {
+	NodeID, Hostname, MAC, Token, SeedURL, ReportURL Plain
 	Attempt                                          int
-	Vendor, Model, SerialNumber, SystemUUID          quoted
-	IPAddress                                        plain
-	Labels                                           map[string]quoted
+	Vendor, Model, SerialNumber, SystemUUID          Quoted
+	IPAddress                                        Plain
+	Labels                                           map[string]Quoted
 }
 
-// CheckWorkflow validates a w, with a dry render of its templates. It
-// returns *spec.InvalidError that names all that is wrong.
-func CheckWorkflow(w spec.InstallWorkflowSpec) error {
+// Check validates an install workflow, with a trial rendering of its templates. It returns a
+// *spec.InvalidError that names all that is wrong.
+func Check(w spec.InstallWorkflowSpec) error {
 	var out spec.InvalidError
 	if err := w.Validate(); err != nil {
 		var invalid *spec.InvalidError
@@ -66,14 +72,14 @@ func CheckWorkflow(w spec.InstallWorkflowSpec) error {
 	if len(out.Fields) > 0 {
 		return &out // a template beyond its bound is not parsed
 	}
-	token := plain(TokenPrefix + strings.Repeat("x", 43))
-	c := commandData{"node_00000000-0000-7000-8000-000000000000", "pxe-525400123456", "52:54:00:12:34:56", token,
-		"http://[2001:db8:ffff:ffff:ffff:ffff:ffff:ffff]:65535/boot/" + token + "/", "http://[2001:db8:ffff:ffff:ffff:ffff:ffff:ffff]:65535/api/v1/report"}
-	if _, err := renderCommandLine(w.CommandLine, c); err != nil {
+	token := Plain("pxe_" + strings.Repeat("x", 43))
+	c := CommandData{"node_00000000-0000-7000-8000-000000000000", "pxe-525400123456", "52:54:00:12:34:56", token,
+		"http://[2001:db8:ffff:ffff:ffff:ffff:ffff:ffff]:65535/boot/" + token + "/", "http://[2001:db8:ffff:ffff:ffff:ffff:ffff:ffff]:65535/a/path/of/the/report"}
+	if _, err := c.Render(w.CommandLine); err != nil {
 		out.Fields = append(out.Fields, spec.Invalid{Field: "command_line", Problem: err.Error()})
 	}
-	u := userData{c.NodeID, c.Hostname, c.MAC, c.Token, c.SeedURL, c.ReportURL, 1, "Vendor", "Model", "S1", "U1", "192.0.2.1", nil}
-	if _, err := renderUserData(w.UserData, u, true); err != nil {
+	u := UserData{c.NodeID, c.Hostname, c.MAC, c.Token, c.SeedURL, c.ReportURL, 1, "Vendor", "Model", "S1", "U1", "192.0.2.1", nil}
+	if _, err := u.render(w.UserData, true); err != nil {
 		out.Fields = append(out.Fields, spec.Invalid{Field: "user_data", Problem: err.Error()})
 	} else if w.Agent == nil && u.installsAgent(w.UserData) {
 		out.Fields = append(out.Fields, spec.Invalid{Field: "user_data", Problem: "uses install_agent, and the workflow has no agent block that says which agent: add one, {} for the one that the image holds"})
@@ -84,9 +90,8 @@ func CheckWorkflow(w spec.InstallWorkflowSpec) error {
 	return nil
 }
 
-// renderCommandLine renders a kernel command line and refuses what iPXE would
-// take for something else than text.
-func renderCommandLine(text string, d commandData) (string, error) {
+// Render renders a kernel command line. It refuses what iPXE would not take as text.
+func (d CommandData) Render(text string) (string, error) {
 	t, err := parseClosed(text, template.FuncMap{})
 	if err != nil {
 		return "", err
@@ -110,15 +115,17 @@ func renderCommandLine(text string, d commandData) (string, error) {
 	return line, nil
 }
 
-// renderUserData renders the installer's answers. In a dry run the node has
-// every label that the template names.
-func renderUserData(text string, d userData, dry bool) (string, error) {
+// Render renders the installer's answers.
+func (d UserData) Render(text string) (string, error) { return d.render(text, false) }
+
+// render renders user-data. With anyLabel the node has every label that the template names.
+func (d UserData) render(text string, anyLabel bool) (string, error) {
 	t, err := parseClosed(text, d.functions())
 	if err != nil {
 		return "", err
 	}
-	if dry {
-		d.Labels = map[string]quoted{}
+	if anyLabel {
+		d.Labels = map[string]Quoted{}
 		for _, name := range labelsNamed(t.Root) {
 			d.Labels[name] = "label"
 		}
@@ -138,20 +145,20 @@ func renderUserData(text string, d userData, dry bool) (string, error) {
 }
 
 // functions are those that a user-data template has beside the language's own.
-func (d userData) functions() template.FuncMap {
-	return template.FuncMap{"quote": func(s string) quoted { return quoted(s) }, "report": d.report, "install_agent": d.installAgent}
+func (d UserData) functions() template.FuncMap {
+	return template.FuncMap{"quote": func(s string) Quoted { return Quoted(s) }, "report": d.report, "install_agent": d.installAgent}
 }
 
 // installsAgent says whether a template names install_agent anywhere, also where
 // it is not called for this node.
-func (d userData) installsAgent(text string) bool {
+func (d UserData) installsAgent(text string) bool {
 	t, err := parseClosed(text, d.functions())
 	return err == nil && t.Tree != nil && names(t.Root, "install_agent")
 }
 
 // report is the command that reports a status, as a double-quoted YAML scalar.
 // A failure names the error; progress takes its percent.
-func (d userData) report(status string, percent ...int) (quotedCommand, error) {
+func (d UserData) report(status string, percent ...int) (quotedCommand, error) {
 	body := map[string]any{"mac_address": string(d.MAC), "installation_status": status}
 	if !slices.Contains(lifecycle.InstallStatuses(), lifecycle.InstallStatus(status)) {
 		return "", fmt.Errorf("report %q: must be started, progress, complete or failed", status)
@@ -178,11 +185,11 @@ func (d userData) report(status string, percent ...int) (quotedCommand, error) {
 // in a file that root alone may read, until it has run. wget tries once, since
 // what it adds to half an answer is no script, and has its time from outside:
 // the busybox of Debian's installer breaks at -T.
-func (d userData) installAgent() quotedCommand {
+func (d UserData) installAgent() quotedCommand {
 	const script = `umask 077; f=$(mktemp) || exit 1; n=0; ` +
 		`until if command -v curl >/dev/null; then curl -fsS --max-time 30 -o "$f" "$1"; else timeout 60 wget -q -t 1 -O "$f" "$1"; fi; ` +
 		`do n=$((n+1)); [ $n -lt 40 ] || { rm -f "$f"; exit 1; }; sleep 5; done; sh "$f"; r=$?; rm -f "$f"; exit $r`
-	return quotedCommand(fmt.Sprintf("sh -c '%s' %s '%s%s'", script, agentPath, d.SeedURL, agentPath))
+	return quotedCommand(fmt.Sprintf("sh -c '%s' %s '%s%s'", script, AgentPath, d.SeedURL, AgentPath))
 }
 
 // quotedCommand prints as a double-quoted YAML scalar, as it is.

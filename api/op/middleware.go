@@ -1,4 +1,4 @@
-package rest
+package op
 
 import (
 	"context"
@@ -6,9 +6,9 @@ import (
 	"net/http"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"time"
 
-	"github.com/slipway-cloud/slipway/api/boot"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 )
@@ -19,19 +19,22 @@ const (
 	requestIDKey contextKey = iota
 	principalKey
 	pathKey
-	sourceKey
 )
 
-// requestLimit bounds every request but an event stream and the transfer of a
-// boot image; an action waits for its workflow within it.
+// requestLimit bounds every request that is not Unbounded; an action waits for its workflow within
+// it.
 const requestLimit = 30 * time.Second
 
-const eventsPath = "/api/v1/events"
+// Unbounded exempts the paths that match from the time limit of requests: streams and transfers.
+func (a *API) Unbounded(match func(path string) bool) { a.unbounded = append(a.unbounded, match) }
+
+// RedactPath registers a function that removes secrets from paths before they are logged.
+func (a *API) RedactPath(redact func(path string) string) { a.redacted = append(a.redacted, redact) }
 
 var requestIDPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
 // identify gives each request an id, the caller's own where it is harmless.
-func (s *Server) identify(next http.Handler) http.Handler {
+func (a *API) identify(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get("X-Request-Id")
 		if !requestIDPattern.MatchString(id) {
@@ -39,26 +42,30 @@ func (s *Server) identify(next http.Handler) http.Handler {
 		}
 		w.Header().Set("X-Request-Id", id)
 		ctx := context.WithValue(r.Context(), requestIDKey, id)
-		path := boot.LoggedPath(r.URL.Path)
+		path := r.URL.Path
+		for _, redact := range a.redacted {
+			path = redact(path)
+		}
 		ctx = context.WithValue(ctx, pathKey, r.Method+" "+path)
 		began := time.Now()
 		next.ServeHTTP(w, r.WithContext(ctx))
-		s.log.DebugContext(ctx, "request", "method", r.Method, "path", path, "request_id", id, "took", time.Since(began))
+		a.log.DebugContext(ctx, "request", "method", r.Method, "path", path, "request_id", id, "took", time.Since(began))
 	})
 }
 
-func requestID(ctx context.Context) string {
+// RequestID returns the id of the request, which names it in the log.
+func RequestID(ctx context.Context) string {
 	id, _ := ctx.Value(requestIDKey).(string)
 	return id
 }
 
-// route is method and path of the request, the scope of an idempotency key.
-func route(ctx context.Context) string {
+// Route returns method and path of the request, the scope of an idempotency key.
+func Route(ctx context.Context) string {
 	p, _ := ctx.Value(pathKey).(string)
 	return p
 }
 
-func (s *Server) recoverPanic(next http.Handler) http.Handler {
+func (a *API) recoverPanic(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			cause := recover()
@@ -68,13 +75,13 @@ func (s *Server) recoverPanic(next http.Handler) http.Handler {
 			if cause == http.ErrAbortHandler { //nolint:errorlint // a sentinel that is never wrapped
 				panic(cause)
 			}
-			s.answer(w, r, fmt.Errorf("panic: %v\n%s", cause, debug.Stack()))
+			a.WriteError(w, r, fmt.Errorf("panic: %v\n%s", cause, debug.Stack()))
 		}()
 		next.ServeHTTP(w, r)
 	})
 }
 
-func (s *Server) headers(next http.Handler) http.Handler {
+func (a *API) headers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("X-Content-Type-Options", "nosniff")
@@ -83,9 +90,9 @@ func (s *Server) headers(next http.Handler) http.Handler {
 	})
 }
 
-func (s *Server) deadline(next http.Handler) http.Handler {
+func (a *API) deadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == eventsPath || boot.LongLived(r.URL.Path) {
+		if slices.ContainsFunc(a.unbounded, func(match func(string) bool) bool { return match(r.URL.Path) }) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -95,18 +102,18 @@ func (s *Server) deadline(next http.Handler) http.Handler {
 	})
 }
 
-// answer writes an error outside huma.
-func (s *Server) answer(w http.ResponseWriter, r *http.Request, err error) {
-	s.problem(r.Context(), err).Write(w)
+// WriteError answers a request that is served outside of an operation.
+func (a *API) WriteError(w http.ResponseWriter, r *http.Request, err error) {
+	a.problem(r.Context(), err).Write(w)
 }
 
 // problem turns an error into a document; what is the server's own trouble goes
 // to the log whole.
-func (s *Server) problem(ctx context.Context, err error) *problem.Problem {
+func (a *API) problem(ctx context.Context, err error) *problem.Problem {
 	p := problem.From(err)
-	p.RequestID = requestID(ctx)
+	p.RequestID = RequestID(ctx)
 	if p.Status >= http.StatusInternalServerError && ctx.Err() == nil {
-		s.log.ErrorContext(ctx, "request failed", "request", route(ctx), "request_id", p.RequestID, "status", p.Status, "error", err)
+		a.log.ErrorContext(ctx, "request failed", "request", Route(ctx), "request_id", p.RequestID, "status", p.Status, "error", err)
 	}
 	return p
 }

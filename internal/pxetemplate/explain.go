@@ -1,4 +1,4 @@
-package boot
+package pxetemplate
 
 import (
 	"fmt"
@@ -19,7 +19,7 @@ var (
 	noFunction = regexp.MustCompile(`^function "(\w+)" not defined$`)
 	badCall    = regexp.MustCompile(`^error calling \w+: (?s:(.*))$`)
 	wrongCount = regexp.MustCompile(`^wrong number of args for (\w+)`)
-	ofPrograms = regexp.MustCompile(`\b(type|interface|reflect|untyped|non-function|boot\.\w+|template\.\w+|u?int\d*|map\[)`)
+	ofPrograms = regexp.MustCompile(`\b(type|interface|reflect|untyped|non-function|pxetemplate\.\w+|template\.\w+|u?int\d*|map\[)`)
 )
 
 // plainly says what is wrong with a template, given the data that it may name;
@@ -49,7 +49,7 @@ func wrongAt(expr, reason string, data any) string {
 		return fmt.Sprintf("there is no .%s; the values are %s", m[1], strings.Join(valuesOf(data), ", "))
 	}
 	if m := noKey.FindStringSubmatch(reason); m != nil {
-		return fmt.Sprintf("the node has no label %s; give it one (slipway node label), or ask with if index .Labels %s", m[1], m[1])
+		return fmt.Sprintf("the node has no label %s; give it one, or ask with if index .Labels %s", m[1], m[1])
 	}
 	if m := wrongCount.FindStringSubmatch(reason); m != nil {
 		return fmt.Sprintf("%s has too few arguments or too many", m[1])

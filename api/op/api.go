@@ -1,0 +1,119 @@
+// Package op is the kernel that every REST area shares: operations with their roles, problem
+// documents, idempotency keys, pages, versions, sign-in and the middleware of the listener. An area
+// is a package with a Register function that takes an API: it grants roles to its routes, declares
+// its operations with Add, and writes in transactions of the API's store.
+package op
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humachi"
+	"github.com/go-chi/chi/v5"
+
+	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/db"
+)
+
+// Config is what an API is made of. Only Store is required.
+type Config struct {
+	Store   *db.Store
+	Auth    AuthConfig
+	Log     *slog.Logger // nil drops
+	Version string       // "" is dev
+	// PublicURL is how people reach the API; it stands in the OpenAPI document.
+	PublicURL string
+}
+
+// API collects the operations of all areas and serves them on one router.
+type API struct {
+	store     *db.Store
+	log       *slog.Logger
+	version   string
+	router    chi.Router
+	huma      huma.API
+	access    map[string]Role
+	oidc      *oidcVerifier
+	unbounded []func(path string) bool
+	redacted  []func(path string) string
+	misuse    []error // mistakes in declarations, which Close reports
+}
+
+// New makes an API without operations. Areas register with it; Close ends that.
+func New(cfg Config) (*API, error) {
+	if cfg.Store == nil {
+		return nil, errors.New("the API needs a store")
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Version == "" {
+		cfg.Version = "dev"
+	}
+	a := &API{store: cfg.Store, log: cfg.Log, version: cfg.Version, router: chi.NewRouter(), access: map[string]Role{}}
+	if cfg.Auth.Issuer != "" {
+		a.oidc = newOIDCVerifier(cfg.Auth)
+	}
+	a.router.Use(a.identify, a.recoverPanic, a.headers, a.deadline)
+	a.router.NotFound(func(w http.ResponseWriter, r *http.Request) {
+		a.WriteError(w, r, problem.New(problem.NotFound, "there is no "+r.URL.Path+"; /openapi.json lists what there is"))
+	})
+	a.router.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
+		a.WriteError(w, r, problem.New(problem.MethodNotAllowed, r.Method+" is not possible here; the Allow header and /openapi.json say what is"))
+	})
+	a.huma = humachi.New(a.router, a.humaConfig(cfg))
+	a.router.Get("/docs", serveDocs)
+	a.router.Get("/", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/docs", http.StatusSeeOther) })
+	return a, nil
+}
+
+// Close ends the registration. It fails when a route has no role or a role no route.
+func (a *API) Close() error {
+	a.tidyDocument()
+	return errors.Join(append(a.misuse, a.checkAccess())...)
+}
+
+// Handler serves the API and the plain routes.
+func (a *API) Handler() http.Handler { return a.router }
+
+// Router takes plain routes, which are no operations: they have no role and are not in the
+// document. RequireRole gives one a role.
+func (a *API) Router() chi.Router { return a.router }
+
+// OpenAPI returns the API's document as YAML.
+func (a *API) OpenAPI() ([]byte, error) { return a.huma.OpenAPI().YAML() }
+
+// Schema returns the schema of T for a response that an operation describes by hand.
+func Schema[T any](a *API, name string) *huma.Schema {
+	return a.huma.OpenAPI().Components.Schemas.Schema(typeOf[T](), true, name)
+}
+
+// Store returns the store that operations read and write.
+func (a *API) Store() *db.Store { return a.store }
+
+// Log returns the API's logger.
+func (a *API) Log() *slog.Logger { return a.log }
+
+// Version returns the server's version.
+func (a *API) Version() string { return a.version }
+
+func (a *API) humaConfig(cfg Config) huma.Config {
+	c := huma.DefaultConfig("Slipway", cfg.Version)
+	c.CreateHooks = nil // no $schema in bodies
+	c.SchemasPath, c.DocsPath = "", ""
+	c.FieldsOptionalByDefault = true // what is left out gets its default; types mark what is required
+	c.RejectUnknownQueryParameters = true
+	c.Transformers = []huma.Transformer{a.transform}
+	c.Info.Description = "The control plane of a GPU cloud: bare servers become active GPU nodes.\n\n" +
+		"Every call but health, documentation and version needs a bearer token. POSTs that create need an Idempotency-Key. " +
+		"Writes carry the version of what they change in If-Match. Errors are problem documents (RFC 9457)."
+	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
+		"bearer": {Type: "http", Scheme: "bearer", Description: "An API token (slp_...) or an OIDC token"},
+	}
+	if cfg.PublicURL != "" {
+		c.Servers = []*huma.Server{{URL: cfg.PublicURL}}
+	}
+	return c
+}

@@ -1,0 +1,129 @@
+package op
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humachi"
+
+	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
+)
+
+// Prefix is where all operations are.
+const Prefix = "/api/v1"
+
+const maxBody = 1 << 20 // bytes
+
+// Add declares one operation under Prefix. Its role is in the access table. Every error that the
+// handler returns becomes a problem document here.
+func Add[I, O any](a *API, op huma.Operation, handler func(context.Context, *I) (*O, error)) {
+	op.Path = Prefix + op.Path
+	role, open := a.access[op.Method+" "+op.Path], false
+	if role == RoleNone {
+		open = true
+	}
+	if op.MaxBodyBytes == 0 {
+		op.MaxBodyBytes = maxBody
+	}
+	if !open {
+		op.Security = []map[string][]string{{"bearer": {}}}
+		op.Description = strings.TrimSpace(op.Description + "\n\nNeeds role " + string(role) + " or higher.")
+		op.Middlewares = append(op.Middlewares, a.requires(role))
+	}
+	if op.Responses == nil {
+		op.Responses = map[string]*huma.Response{}
+	}
+	op.Responses["default"] = &huma.Response{Description: "Problem document (RFC 9457)", Content: map[string]*huma.MediaType{
+		"application/problem+json": {Schema: &huma.Schema{Ref: "#/components/schemas/Problem"}},
+	}}
+	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
+		out, err := handler(ctx, in)
+		if err != nil {
+			return nil, a.problem(ctx, err)
+		}
+		return out, nil
+	})
+}
+
+// requires lets a request through whose principal has the role.
+func (a *API) requires(role Role) func(huma.Context, func(huma.Context)) {
+	return func(c huma.Context, next func(huma.Context)) {
+		r, w := humachi.Unwrap(c)
+		who, p := a.authorize(r, role)
+		if p != nil {
+			a.WriteError(w, r, p)
+			return
+		}
+		next(huma.WithValue(c, principalKey, who))
+	}
+}
+
+// transform turns huma's own errors (validation, unreadable bodies) into
+// problem documents. Values are never echoed: they may be secrets.
+func (a *API) transform(c huma.Context, _ string, v any) (any, error) {
+	e, ok := v.(*huma.ErrorModel)
+	if !ok {
+		return v, nil
+	}
+	p := problem.New(kindOfStatus(e.Status), e.Detail)
+	if p.Of(problem.Internal) {
+		a.log.ErrorContext(c.Context(), "request failed", "request", Route(c.Context()), "status", e.Status, "error", e.Detail)
+	}
+	for _, d := range e.Errors {
+		if d != nil {
+			p.Errors = append(p.Errors, problem.Field{Location: d.Location, Message: safeMessage(e.Status, d)})
+		}
+	}
+	if e.Status == http.StatusUnprocessableEntity {
+		p.Detail = problem.NewInvalid().Detail
+	}
+	p.Status, p.RequestID = e.Status, RequestID(c.Context())
+	return p, nil
+}
+
+// safeMessage keeps the text of an unreadable body out of the answer.
+func safeMessage(status int, d *huma.ErrorDetail) string {
+	if status == http.StatusBadRequest {
+		return "is not the JSON that this call takes"
+	}
+	return d.Message
+}
+
+func kindOfStatus(status int) problem.Kind {
+	for _, i := range []problem.Kind{
+		problem.Malformed, problem.Unauthenticated, problem.Forbidden, problem.NotFound, problem.MethodNotAllowed, problem.NotAcceptable,
+		problem.RequestTimeout, problem.TooLarge, problem.UnsupportedMedia, problem.Invalid,
+	} {
+		if problem.New(i, "").Status == status {
+			return i
+		}
+	}
+	return problem.Internal
+}
+
+// tidyDocument puts the real problem document into OpenAPI in place of huma's.
+func (a *API) tidyDocument() {
+	schemas := a.huma.OpenAPI().Components.Schemas
+	schemas.Schema(typeOf[problem.Problem](), true, "Problem")
+	for _, unused := range []string{"ErrorModel", "ErrorDetail"} {
+		delete(schemas.Map(), unused)
+	}
+}
+
+// PrefixFieldErrors turns a *spec.InvalidError into a problem that names each field by its place in
+// the request. It returns other errors as they are.
+func PrefixFieldErrors(location string, err error) error {
+	var invalid *spec.InvalidError
+	if !errors.As(err, &invalid) {
+		return err
+	}
+	p := problem.NewInvalid()
+	for _, f := range invalid.Fields {
+		p.Errors = append(p.Errors, problem.Field{Location: location + "." + f.Field, Message: f.Problem})
+	}
+	return p
+}

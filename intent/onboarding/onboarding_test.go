@@ -1,0 +1,97 @@
+package onboarding_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/intent"
+	"github.com/slipway-cloud/slipway/intent/onboarding"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+func newRequest(t *testing.T, store *db.Store) onboarding.Request {
+	t.Helper()
+	site := dbtest.Site(t, store)
+	return onboarding.Request{
+		SiteID: site.ID, ProfileID: dbtest.Profile(t, store, dbtest.At(site.ID)).ID, SKUID: dbtest.SKU(t, store).ID, Hostname: "gpu-1", Manual: true,
+	}
+}
+
+func accept(t *testing.T, store *db.Store, c onboarding.Checked) (job db.Job, node db.Node, err error) {
+	t.Helper()
+	err = store.Tx(t.Context(), func(tx *db.Tx) error {
+		job, node, err = onboarding.Accept(t.Context(), tx, c, db.Actor{Owner: lifecycle.OwnerAdmin, ID: "alice"})
+		return err
+	})
+	return job, node, err
+}
+
+func TestCheck_NamesEveryWrongField(t *testing.T) {
+	t.Parallel()
+	store := dbtest.Store(t)
+	_, err := onboarding.Check(t.Context(), store, onboarding.Request{
+		SiteID: "site_x", ProfileID: "prof_x", SKUID: "sku_x", Hostname: "No", BMC: intent.BMC{Address: "10.0.0.1/x", CredentialRef: "bmc/none", CipherSuite: 3},
+	})
+	refusal := intent.AsRefusal(err)
+	require.NotNil(t, refusal, err)
+	require.Equal(t, intent.Invalid, refusal.Kind)
+	var names []string
+	for _, f := range refusal.Fields {
+		names = append(names, f.Name)
+		if f.Name == "bmc.credential_ref" {
+			require.Equal(t, intent.ReasonSecretMissing, f.Reason)
+		}
+	}
+	require.Equal(t, []string{"site_id", "profile_id", "sku_id", "hostname", "bmc.address", "bmc.ipmi_cipher_suite", "bmc.credential_ref"}, names)
+}
+
+func TestAccept_TakesUpOnlyALeftNode(t *testing.T) {
+	t.Parallel()
+	store := dbtest.Store(t)
+	c, err := onboarding.Check(t.Context(), store, newRequest(t, store))
+	require.NoError(t, err)
+	job, node, err := accept(t, store, c)
+	require.NoError(t, err)
+	require.True(t, onboarding.IsManual(job))
+	require.Equal(t, contract.JobWorkflowID(contract.KindOnboarding, job.ID), job.WorkflowID)
+
+	_, _, err = accept(t, store, c)
+	require.Equal(t, intent.LiveJob, intent.AsRefusal(err).Kind)
+	require.Equal(t, job.ID, intent.AsRefusal(err).Existing)
+
+	c.Hostname = dbtest.Node(t, store, dbtest.At(c.SiteID), dbtest.Active()).Hostname
+	_, _, err = accept(t, store, c)
+	require.Equal(t, intent.Conflict, intent.AsRefusal(err).Kind)
+	require.NotEqual(t, node.ID, intent.AsRefusal(err).Existing)
+}
+
+// A node that was bootstrapped by hand has one job, however often its agent enrols.
+func TestStartEnrolled_StartsOneManualJob(t *testing.T) {
+	t.Parallel()
+	store := dbtest.Store(t)
+	r := newRequest(t, store)
+	var node db.Node
+	for range 2 {
+		require.NoError(t, store.Tx(t.Context(), func(tx *db.Tx) (err error) {
+			if node.ID == "" {
+				node, err = tx.CreateNode(t.Context(), db.NewNode{Hostname: r.Hostname, SiteID: r.SiteID, SKUID: &r.SKUID, ProfileID: &r.ProfileID})
+			}
+			if err != nil {
+				return err
+			}
+			return onboarding.StartEnrolled(t.Context(), tx, node.ID)
+		}))
+	}
+	jobs, err := store.ListJobs(t.Context(), db.JobFilter{NodeID: node.ID}, "", 10)
+	require.NoError(t, err)
+	require.Len(t, jobs, 1)
+	var in contract.OnboardingInput
+	require.NoError(t, json.Unmarshal(jobs[0].Input, &in))
+	require.True(t, in.Manual)
+	require.Equal(t, r.Hostname, in.Hostname)
+}

@@ -1,0 +1,102 @@
+// Package intent is what the intent packages share. An intent package holds one use case: it checks
+// a request, decides, and writes the rows (job, node move, audit, outbox) in the transaction that
+// it is given. Every API uses it, so it knows no HTTP, no path and no command line: a request that
+// cannot be accepted is a *Refusal, and the API that was asked renders it.
+package intent
+
+import "errors"
+
+// Kind is the kind of a refusal.
+type Kind string
+
+// The kinds.
+const (
+	Invalid           Kind = "invalid"            // the request itself is wrong; Fields say where
+	Conflict          Kind = "conflict"           // something is in the way
+	LiveJob           Kind = "live_job"           // a live job is in the way
+	ActionRefused     Kind = "action_refused"     // the node's state does not allow it
+	IllegalTransition Kind = "illegal_transition" // the state does not lead there
+	PlanMissing       Kind = "plan_missing"       // it is started with the hash of a plan
+	PlanStale         Kind = "plan_stale"         // the plan would do something else now
+)
+
+// Reason says exactly what is missing, where an API can name the call or command that helps.
+type Reason string
+
+// The reasons. Each names the subjects of the refusal that its hint needs.
+const (
+	ReasonSecretMissing     Reason = "secret_missing"
+	ReasonSanitize          Reason = "sanitize" // Hostname
+	ReasonPlanMissing       Reason = "plan_missing"
+	ReasonMAASNode          Reason = "maas_node" // Hostname
+	ReasonMAASNodeState     Reason = "maas_node_state"
+	ReasonPXENode           Reason = "pxe_node"            // NodeID, Hostname
+	ReasonJobHoldsNode      Reason = "job_holds_node"      // JobID
+	ReasonJobHoldsState     Reason = "job_holds_state"     // JobID
+	ReasonLoginsBlocked     Reason = "logins_blocked"      // BMCID
+	ReasonNoEraseWorkflow   Reason = "no_erase_workflow"   // Hostname, Group
+	ReasonNoInstallWorkflow Reason = "no_install_workflow" // Hostname
+	ReasonInstallUnassigned Reason = "install_unassigned"
+	ReasonInstallFailed     Reason = "install_failed"
+	ReasonNoMigration       Reason = "no_migration" // Hostname
+	ReasonBMCOfOldHardware  Reason = "bmc_of_old_hardware"
+)
+
+// Field is one field of a request that is wrong. Name is its path in the request, such as
+// bmc.address.
+type Field struct {
+	Name    string
+	Message string
+	Reason  Reason // "" where the message says all
+}
+
+// Advice is a reason with the subjects that its hint needs.
+type Advice struct {
+	Reason                                Reason // "" for none
+	NodeID, Hostname, JobID, BMCID, Group string
+}
+
+// Refusal is a request that is not accepted. Nothing has been written, so the transaction may go
+// on.
+type Refusal struct {
+	Kind   Kind
+	Detail string // what is wrong and what to do, as a sentence without its stop
+	Fields []Field
+
+	Existing string   // the id of what is in the way
+	Allowed  []string // the states, actions or modes that are allowed now
+	PlanHash string   // of the plan as it is now
+	Advice
+}
+
+func (r *Refusal) Error() string {
+	if r.Detail == "" && len(r.Fields) > 0 {
+		return r.Fields[0].Name + " " + r.Fields[0].Message
+	}
+	return r.Detail
+}
+
+// InvalidIf refuses a request with fields that are wrong; nil when there are none.
+func InvalidIf(fields []Field) error {
+	if len(fields) == 0 {
+		return nil
+	}
+	return &Refusal{Kind: Invalid, Fields: fields}
+}
+
+// Under moves fields to a part of the request.
+func Under(part string, fields []Field) []Field {
+	for i := range fields {
+		fields[i].Name = part + "." + fields[i].Name
+	}
+	return fields
+}
+
+// AsRefusal returns the refusal in an error, nil when it is another error.
+func AsRefusal(err error) *Refusal {
+	var r *Refusal
+	if errors.As(err, &r) {
+		return r
+	}
+	return nil
+}

@@ -1,0 +1,48 @@
+// Package httpapi assembles the listener for people, programs and machines that boot: the REST
+// areas and their peers on one op.API. A new area is registered here.
+package httpapi
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/slipway-cloud/slipway/api/boot"
+	"github.com/slipway-cloud/slipway/api/op"
+	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/internal/telemetry"
+)
+
+// Config is the configuration of each part. All parts share the store and the log of the API, and
+// tell agents the same server.
+type Config struct {
+	API     op.Config
+	REST    rest.Config
+	Boot    boot.Config
+	Health  *telemetry.Health    // nil: no /healthz, /readyz
+	Metrics *prometheus.Registry // nil: no /metrics
+}
+
+// New registers every area. It fails when a route has no role or a role no route.
+func New(cfg Config) (*op.API, error) {
+	api, err := op.New(cfg.API)
+	if err != nil {
+		return nil, err
+	}
+	if err := rest.Register(api, cfg.REST); err != nil {
+		return nil, err
+	}
+	cfg.Boot.Store, cfg.Boot.Log = api.Store(), api.Log()
+	cfg.Boot.AgentURL, cfg.Boot.AgentCAPEM = cfg.REST.AgentURL, cfg.REST.AgentCAPEM
+	boot.New(cfg.Boot).Register(api)
+	r := api.Router()
+	if cfg.Health != nil {
+		h := cfg.Health.Handler()
+		for _, path := range []string{"/healthz", "/readyz"} {
+			r.Get(path, h.ServeHTTP)
+			r.Head(path, h.ServeHTTP)
+		}
+	}
+	if cfg.Metrics != nil {
+		r.Get("/metrics", api.RequireRole(op.RoleViewer, telemetry.MetricsHandler(cfg.Metrics)))
+	}
+	return api, api.Close()
+}
