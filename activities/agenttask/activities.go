@@ -91,8 +91,8 @@ func actor(info activity.Info) db.Actor {
 // RevokeTasksIn is the input of RevokeTasks.
 type RevokeTasksIn struct{ contract.JobRef }
 
-// Left is a task that was not withdrawn.
-type Left struct {
+// OpenTask is a task that was not withdrawn.
+type OpenTask struct {
 	TaskID string               `json:"task_id"`
 	Kind   lifecycle.TaskKind   `json:"kind"`
 	Status lifecycle.TaskStatus `json:"status"`
@@ -100,8 +100,8 @@ type Left struct {
 
 // RevokeTasksOut says what became of a job's tasks.
 type RevokeTasksOut struct {
-	Withdrawn []string `json:"withdrawn,omitempty"` // no agent had taken them
-	Left      []Left   `json:"left,omitempty"`      // begun: what a node does is not called back
+	Withdrawn []string   `json:"withdrawn,omitempty"`  // no agent had taken them
+	StillOpen []OpenTask `json:"still_open,omitempty"` // an agent has begun them
 }
 
 // RevokeTasks withdraws the tasks of the job that no agent has taken, and names
@@ -118,7 +118,7 @@ func (a *Activities) RevokeTasks(ctx context.Context, in RevokeTasksIn) (RevokeT
 	}
 	out := RevokeTasksOut{Withdrawn: got.Withdrawn}
 	for _, t := range got.Left {
-		out.Left = append(out.Left, Left{t.ID, t.Kind, t.Status})
+		out.StillOpen = append(out.StillOpen, OpenTask{t.ID, t.Kind, t.Status})
 	}
 	return out, nil
 }

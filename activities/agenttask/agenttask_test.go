@@ -256,7 +256,7 @@ func TestObservingAsksNothingOfTheNode(t *testing.T) {
 	var out agenttask.RevokeTasksOut
 	require.NoError(t, v.Get(&out))
 	require.Len(t, out.Withdrawn, 1)
-	require.Empty(t, out.Left)
+	require.Empty(t, out.StillOpen)
 }
 
 func TestOutcomes(t *testing.T) {

@@ -23,7 +23,7 @@ type PageIn struct {
 // PageOut is what was found; After is where the next page begins, "" when there
 // is none.
 type PageOut struct {
-	Tally
+	PassCounts
 	After string `json:"after,omitempty"`
 }
 
@@ -61,7 +61,7 @@ func (a *Activities) ComparePage(ctx context.Context, in PageIn) (PageOut, error
 	if err != nil {
 		return out, fault.Internal(ctx, err)
 	}
-	if out.Tally, err = a.store(ctx, in.Pass, c); err != nil {
+	if out.PassCounts, err = a.store(ctx, in.Pass, c); err != nil {
 		return out, fault.Internal(ctx, err)
 	}
 	out.Nodes, out.Owned = len(all), c.owned
@@ -148,8 +148,8 @@ func (c *comparison) note(d lifecycle.DriftDetector, f Facts, see look, live map
 }
 
 // store writes what a comparison came to.
-func (a *Activities) store(ctx context.Context, p Pass, c comparison) (Tally, error) {
-	t := Tally{Seen: len(c.seen)}
+func (a *Activities) store(ctx context.Context, p Pass, c comparison) (PassCounts, error) {
+	t := PassCounts{Findings: len(c.seen)}
 	var err error
 	if t.Opened, err = driftdb.ObserveFindings(ctx, a.Store, p.SiteID, c.seen); err != nil {
 		return t, err

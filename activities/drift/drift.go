@@ -92,9 +92,9 @@ func (a *Activities) clock(ctx context.Context) (time.Time, error) {
 
 // Pass is one pass over a site, as its activities are told.
 type Pass struct {
-	SiteID string    `json:"site_id"`
-	Number int64     `json:"number"`
-	Begun  time.Time `json:"begun"`
+	SiteID    string    `json:"site_id"`
+	Number    int64     `json:"number"`
+	StartedAt time.Time `json:"started_at"`
 	// Gone says that there is no such site any more.
 	Gone bool `json:"gone,omitempty"`
 	// Listed says that the region's list of this pass was read whole. Without
@@ -118,7 +118,7 @@ func (a *Activities) BeginPass(ctx context.Context, in BeginIn) (Pass, error) {
 		}
 		return Pass{SiteID: in.SiteID, Gone: true}, fault.Internal(ctx, err)
 	}
-	return Pass{SiteID: in.SiteID, Number: row.Pass, Begun: row.BegunAt}, fault.Internal(ctx, err)
+	return Pass{SiteID: in.SiteID, Number: row.Pass, StartedAt: row.BegunAt}, fault.Internal(ctx, err)
 }
 
 // row reads the pass's row and refuses when another pass has begun since.
@@ -130,24 +130,24 @@ func (a *Activities) row(ctx context.Context, p Pass) (driftdb.Pass, error) {
 	return row, fault.Internal(ctx, err)
 }
 
-// Tally is what a part of a pass did.
-type Tally struct {
-	Nodes  int `json:"nodes,omitempty"`
-	Owned  int `json:"owned,omitempty"` // nodes that a live job owns: not looked at
-	Seen   int `json:"seen,omitempty"`  // findings, new or not
-	Opened int `json:"opened,omitempty"`
-	Closed int `json:"closed,omitempty"`
+// PassCounts counts what a part of a pass did.
+type PassCounts struct {
+	Nodes    int `json:"nodes,omitempty"`
+	Owned    int `json:"owned,omitempty"`    // nodes that a live job owns: not looked at
+	Findings int `json:"findings,omitempty"` // new or not
+	Opened   int `json:"opened,omitempty"`
+	Closed   int `json:"closed,omitempty"`
 }
 
 // Add adds another part.
-func (t *Tally) Add(o Tally) {
-	t.Nodes, t.Owned, t.Seen, t.Opened, t.Closed = t.Nodes+o.Nodes, t.Owned+o.Owned, t.Seen+o.Seen, t.Opened+o.Opened, t.Closed+o.Closed
+func (t *PassCounts) Add(o PassCounts) {
+	t.Nodes, t.Owned, t.Findings, t.Opened, t.Closed = t.Nodes+o.Nodes, t.Owned+o.Owned, t.Findings+o.Findings, t.Opened+o.Opened, t.Closed+o.Closed
 }
 
 // Report is what one pass did; it stands in the workflow's result and in the
 // pass's row.
 type Report struct {
-	Tally
+	PassCounts
 	List       ListReport       `json:"list"`
 	BMCs       BMCReport        `json:"bmcs"`
 	Quarantine QuarantineReport `json:"quarantine"`

@@ -82,12 +82,12 @@ func TestPass_LargeSite(t *testing.T) {
 		r := onePass(t, acts, site.ID, &last)
 		took := time.Since(began)
 		t.Logf("%s: %d nodes in %s (%d a second), %d requests of the region, %d BMCs asked, peak heap %d MiB over %d MiB at rest, %d findings",
-			what, r.Nodes, took.Round(time.Millisecond), int(float64(r.Nodes)/took.Seconds()), region.requests()-before, r.BMCs.Probes, heap()>>20, restHeap()>>20, r.Seen)
+			what, r.Nodes, took.Round(time.Millisecond), int(float64(r.Nodes)/took.Seconds()), region.requests()-before, r.BMCs.Probes, heap()>>20, restHeap()>>20, r.Findings)
 		require.Equal(t, nodes, r.Nodes)
 		require.Equal(t, 2+nodes/providers.MaxPowerAddresses, region.requests()-before, "one list, one name, one question for two hundred BMC addresses")
 		require.Less(t, heap()>>20, uint64(400), "memory is bounded by pages, not by the site")
 		if !faulty {
-			require.Zero(t, r.Seen, "%v", openOf(t, store, site.ID))
+			require.Zero(t, r.Findings, "%v", openOf(t, store, site.ID))
 			continue
 		}
 		require.Equal(t, 2*nodes/100, r.Opened)

@@ -33,7 +33,7 @@ func (a *Activities) QuarantineDrifted(ctx context.Context, p Pass) (QuarantineR
 			names = append(names, d.Name)
 		}
 	}
-	all, err := driftdb.FindingsToQuarantine(ctx, a.Store, p.SiteID, names, p.Begun, pageSize)
+	all, err := driftdb.FindingsToQuarantine(ctx, a.Store, p.SiteID, names, p.StartedAt, pageSize)
 	if err != nil {
 		return r, fault.Internal(ctx, err)
 	}

@@ -18,8 +18,8 @@ const maxDuplicates = 500
 // CompareSets looks for what stands in several records (MAC addresses, serials,
 // BMC addresses, boots) and for machines of the region that are no node's, and
 // closes what it does not see any more. It needs the region's list.
-func (a *Activities) CompareSets(ctx context.Context, p Pass) (Tally, error) {
-	var t Tally
+func (a *Activities) CompareSets(ctx context.Context, p Pass) (PassCounts, error) {
+	var t PassCounts
 	if _, err := a.row(ctx, p); err != nil || !p.Listed {
 		return t, err
 	}
@@ -39,16 +39,16 @@ func (a *Activities) CompareSets(ctx context.Context, p Pass) (Tally, error) {
 }
 
 // closeUnseen closes live findings of detectors that this pass has not seen.
-func (a *Activities) closeUnseen(ctx context.Context, p Pass, detectors []string, t *Tally) error {
+func (a *Activities) closeUnseen(ctx context.Context, p Pass, detectors []string, t *PassCounts) error {
 	return a.closeAll(ctx, p.SiteID, "the fault is gone", func() ([]driftdb.Ref, error) {
-		refs, err := driftdb.FindingsNotSeen(ctx, a.Store, p.SiteID, detectors, p.Begun, pageSize)
+		refs, err := driftdb.FindingsNotSeen(ctx, a.Store, p.SiteID, detectors, p.StartedAt, pageSize)
 		t.Closed += len(refs)
 		return refs, err
 	})
 }
 
 // duplicates returns the detectors that saw all there is.
-func (a *Activities) duplicates(ctx context.Context, p Pass, t *Tally) (whole []string, err error) {
+func (a *Activities) duplicates(ctx context.Context, p Pass, t *PassCounts) (whole []string, err error) {
 	macs, serials, bmcs, boots, err := driftdb.Duplicates(ctx, a.Store, p.SiteID, maxDuplicates)
 	if err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func (a *Activities) duplicates(ctx context.Context, p Pass, t *Tally) (whole []
 		if err != nil {
 			return nil, err
 		}
-		t.Add(Tally{Seen: len(seen), Opened: opened})
+		t.Add(PassCounts{Findings: len(seen), Opened: opened})
 		if len(s.found) < maxDuplicates {
 			whole = append(whole, s.detector)
 		}
@@ -85,7 +85,7 @@ func (a *Activities) duplicates(ctx context.Context, p Pass, t *Tally) (whole []
 
 // strangers notes machines that are no node's. One with the cards of a deleted
 // node under another id has enlisted anew; under the same id it was left there.
-func (a *Activities) strangers(ctx context.Context, p Pass, pool string, t *Tally) error {
+func (a *Activities) strangers(ctx context.Context, p Pass, pool string, t *PassCounts) error {
 	plain, _ := lifecycle.DriftDetectorOf(lifecycle.DriftUnknownMachine)
 	ghost, _ := lifecycle.DriftDetectorOf(lifecycle.DriftGhost)
 	for after := ""; ; {
@@ -116,6 +116,6 @@ func (a *Activities) strangers(ctx context.Context, p Pass, pool string, t *Tall
 		if err != nil {
 			return err
 		}
-		t.Add(Tally{Seen: len(seen), Opened: opened})
+		t.Add(PassCounts{Findings: len(seen), Opened: opened})
 	}
 }

@@ -274,7 +274,7 @@ func onePass(t *testing.T, acts *drift.Activities, siteID string, last *drift.Pa
 	for in := (drift.PageIn{Pass: p}); ; {
 		out, err := acts.ComparePage(ctx, in)
 		require.NoError(t, err)
-		r.Add(out.Tally)
+		r.Add(out.PassCounts)
 		if in.After = out.After; in.After == "" {
 			break
 		}

@@ -25,8 +25,8 @@ type DecommissionPlanIn struct {
 // that the stage would end with.
 type DecommissionPlan struct {
 	Config  contract.DecommissionConfig `json:"config"`
-	Machine contract.MachineFacts  `json:"machine"`
-	Disks   []string               `json:"disks,omitempty"` // physical, "name serial"
+	Machine contract.MachineFacts       `json:"machine"`
+	Disks   []string                    `json:"disks,omitempty"` // physical, "name serial"
 	// Records are the ids of all records of the machine, its own first.
 	Records        []string          `json:"records,omitempty"`
 	ConfigFailure  *contract.Failure `json:"config_failure,omitempty"`

@@ -20,13 +20,13 @@ const (
 // heartbeatActor is who the audit log names.
 var heartbeatActor = db.Actor{Owner: lifecycle.OwnerHeartbeat, ID: "sweeper"}
 
-// BeatsReport is what was done about nodes that fell silent or spoke again.
-type BeatsReport struct {
+// HeartbeatsReport is what was done about nodes that fell silent or spoke again.
+type HeartbeatsReport struct {
 	Offline int `json:"offline,omitempty"`
 	Back    int `json:"back,omitempty"`
-	// Deaf says why nobody was judged: no agent API has listened long enough.
-	Deaf bool `json:"deaf,omitempty"`
-	More bool `json:"more,omitempty"` // the next pass goes on
+	// AgentAPISilent says why nobody was judged: no agent API has listened long enough.
+	AgentAPISilent bool `json:"agent_api_silent,omitempty"`
+	More           bool `json:"more,omitempty"` // the next pass goes on
 }
 
 // SweepHeartbeats moves active nodes that have been silent for OfflineAfter to
@@ -34,10 +34,10 @@ type BeatsReport struct {
 // section 3.3, owner heartbeat). It judges only as far back as an agent API has
 // listened: after an outage of our own every node would seem silent. Each node
 // is read again under its lock. Repeatable.
-func (a *Activities) SweepHeartbeats(ctx context.Context) (BeatsReport, error) {
+func (a *Activities) SweepHeartbeats(ctx context.Context) (HeartbeatsReport, error) {
 	ctx, cancel := context.WithTimeout(ctx, beatPart)
 	defer cancel()
-	var r BeatsReport
+	var r HeartbeatsReport
 	now, err := a.clock(ctx)
 	if err != nil {
 		return r, err
@@ -47,7 +47,7 @@ func (a *Activities) SweepHeartbeats(ctx context.Context) (BeatsReport, error) {
 	if err != nil {
 		return r, fault.Internal(ctx, err)
 	}
-	if r.Deaf = since.IsZero() || since.After(cutoff); !r.Deaf {
+	if r.AgentAPISilent = since.IsZero() || since.After(cutoff); !r.AgentAPISilent {
 		if r.Offline, r.More, err = a.moveAll(ctx, cutoff, a.Store.NodesOverdue, a.Store.NodeSilent); err != nil {
 			return r, fault.Internal(ctx, err)
 		}

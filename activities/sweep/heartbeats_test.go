@@ -35,7 +35,7 @@ func (w *world) status(node string) lifecycle.NodeStatus {
 
 // judge runs a pass at some time after now; listened says since when an agent API
 // has listened by then.
-func (w *world) judge(ahead time.Duration) sweep.BeatsReport {
+func (w *world) judge(ahead time.Duration) sweep.HeartbeatsReport {
 	w.t.Helper()
 	w.ahead = ahead
 	r, err := w.SweepHeartbeats(w.t.Context())
@@ -57,16 +57,16 @@ func TestSilentNodesGoOfflineAndComeBackWhenTheyReportWell(t *testing.T) {
 	w.beats(drained.ID, 2*time.Minute)
 	// mute never beat since it became active.
 	r := w.judge(3 * time.Minute)
-	require.Equal(t, sweep.BeatsReport{Offline: 2}, r)
+	require.Equal(t, sweep.HeartbeatsReport{Offline: 2}, r)
 	require.Equal(t, lifecycle.NodeActive, w.status(beating.ID))
 	require.Equal(t, lifecycle.NodeOffline, w.status(silent.ID))
 	require.Equal(t, lifecycle.NodeOffline, w.status(mute.ID))
 	require.Equal(t, lifecycle.NodeQuarantined, w.status(drained.ID), "silence moves active nodes only")
-	require.Equal(t, sweep.BeatsReport{}, w.judge(3*time.Minute), "a second pass finds it done")
+	require.Equal(t, sweep.HeartbeatsReport{}, w.judge(3*time.Minute), "a second pass finds it done")
 
 	w.beats(silent.ID, time.Second, "GPU 3 is missing")
 	w.beats(mute.ID, time.Second)
-	require.Equal(t, sweep.BeatsReport{Back: 1}, w.judge(3*time.Minute))
+	require.Equal(t, sweep.HeartbeatsReport{Back: 1}, w.judge(3*time.Minute))
 	require.Equal(t, lifecycle.NodeOffline, w.status(silent.ID), "it beats, but does not meet its SKU")
 	require.Equal(t, lifecycle.NodeActive, w.status(mute.ID))
 	history, _, err := w.Store.NodeHistory(t.Context(), mute.ID, 1, 0)
@@ -82,7 +82,7 @@ func TestABeatWithoutAReportOfThisBootDoesNotBringANodeBack(t *testing.T) {
 	n := dbtest.Node(t, w.Store, dbtest.Status(lifecycle.NodeOffline))
 	w.beats(n.ID, time.Minute)
 	require.NoError(t, w.Store.RecordHeartbeats(t.Context(), []db.Heartbeat{{NodeID: n.ID, BootID: "another boot", AgentVersion: "1", Generation: 1, ReceivedAt: time.Now()}}))
-	require.Equal(t, sweep.BeatsReport{Deaf: true}, w.judge(0))
+	require.Equal(t, sweep.HeartbeatsReport{AgentAPISilent: true}, w.judge(0))
 	require.Equal(t, lifecycle.NodeOffline, w.status(n.ID))
 }
 
@@ -94,12 +94,12 @@ func TestAnOutageOfOurOwnTakesNoNodeOffline(t *testing.T) {
 	n := dbtest.Node(t, w.Store, dbtest.Active())
 	w.ahead = 10 * time.Minute
 	w.beats(n.ID, 9*time.Minute)
-	require.True(t, w.judge(10*time.Minute).Deaf, "nobody ever listened")
+	require.True(t, w.judge(10*time.Minute).AgentAPISilent, "nobody ever listened")
 	require.NoError(t, w.Store.Listening(t.Context(), "api-1"))
-	require.True(t, w.judge(silence/2).Deaf, "not long enough")
+	require.True(t, w.judge(silence/2).AgentAPISilent, "not long enough")
 	require.Equal(t, 1, w.judge(10*time.Minute).Offline)
 	require.NoError(t, w.Store.StopListening(t.Context(), "api-1"))
-	require.True(t, w.judge(10*time.Minute).Deaf)
+	require.True(t, w.judge(10*time.Minute).AgentAPISilent)
 }
 
 // A worker whose clock is ten minutes ahead of the database's takes no node
@@ -137,6 +137,6 @@ func TestAWorkersClockJudgesNobody(t *testing.T) {
 	w.Ahead = nil
 	r, err := w.SweepHeartbeats(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, sweep.BeatsReport{}, r)
+	require.Equal(t, sweep.HeartbeatsReport{}, r)
 	require.Equal(t, lifecycle.NodeActive, w.status(n.ID))
 }

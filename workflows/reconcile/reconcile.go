@@ -94,7 +94,7 @@ func (w *run) pages() (more bool, err error) {
 		if err := w.do("compares a page of nodes", pageLimit, acts.ComparePage, drift.PageIn{Pass: w.state.Pass, After: w.state.After}, &out); err != nil {
 			return false, err
 		}
-		w.state.Report.Add(out.Tally)
+		w.state.Report.Add(out.PassCounts)
 		if w.state.After = out.After; out.After == "" {
 			return false, nil
 		}
@@ -104,7 +104,7 @@ func (w *run) pages() (more bool, err error) {
 
 // rest is what needs all pages: sets, and quarantines.
 func (w *run) rest() error {
-	var sets drift.Tally
+	var sets drift.PassCounts
 	if err := w.do("looks for duplicates and strangers", pageLimit, acts.CompareSets, w.state.Pass, &sets); err != nil {
 		return err
 	}

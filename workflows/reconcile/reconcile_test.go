@@ -16,7 +16,7 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/reconcile"
 )
 
-var begun = drift.Pass{SiteID: "site_1", Number: 7, Begun: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)}
+var begun = drift.Pass{SiteID: "site_1", Number: 7, StartedAt: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)}
 
 func environment(t *testing.T) (*testsuite.TestWorkflowEnvironment, *drift.Activities) {
 	t.Helper()
@@ -66,10 +66,10 @@ func TestAPartThatFails(t *testing.T) {
 			with := begun
 			with.Listed = tc.listed
 			env.OnActivity(acts.VisitBMCs, mock.Anything, with).Return(drift.BMCReport{Probes: 2}, tc.visit).Once()
-			env.OnActivity(acts.ComparePage, mock.Anything, drift.PageIn{Pass: with}).Return(drift.PageOut{Tally: drift.Tally{Nodes: 500}, After: "node_9"}, nil).Once()
-			env.OnActivity(acts.ComparePage, mock.Anything, drift.PageIn{Pass: with, After: "node_9"}).Return(drift.PageOut{Tally: drift.Tally{Nodes: 20}}, tc.page).Once()
+			env.OnActivity(acts.ComparePage, mock.Anything, drift.PageIn{Pass: with}).Return(drift.PageOut{PassCounts: drift.PassCounts{Nodes: 500}, After: "node_9"}, nil).Once()
+			env.OnActivity(acts.ComparePage, mock.Anything, drift.PageIn{Pass: with, After: "node_9"}).Return(drift.PageOut{PassCounts: drift.PassCounts{Nodes: 20}}, tc.page).Once()
 			if tc.settled {
-				env.OnActivity(acts.CompareSets, mock.Anything, with).Return(drift.Tally{Seen: 3}, tc.sets).Once()
+				env.OnActivity(acts.CompareSets, mock.Anything, with).Return(drift.PassCounts{Findings: 3}, tc.sets).Once()
 			}
 			if tc.quarantine {
 				env.OnActivity(acts.QuarantineDrifted, mock.Anything, with).Return(drift.QuarantineReport{Limit: 1}, tc.moves).Once()
@@ -83,7 +83,7 @@ func TestAPartThatFails(t *testing.T) {
 			require.Equal(t, tc.told == "", noted.Problem == "")
 			if tc.told == "" {
 				require.Equal(t, 520, noted.Report.Nodes)
-				require.Equal(t, 3, noted.Report.Seen)
+				require.Equal(t, 3, noted.Report.Findings)
 			}
 			env.AssertExpectations(t)
 		})
@@ -108,7 +108,7 @@ func TestALargeSiteGoesOnInAnotherRun(t *testing.T) {
 	env.OnActivity(acts.BeginPass, mock.Anything, mock.Anything).Return(begun, nil).Once()
 	env.OnActivity(acts.ListMachines, mock.Anything, mock.Anything).Return(drift.ListReport{Machines: 60_000}, nil).Once()
 	env.OnActivity(acts.VisitBMCs, mock.Anything, mock.Anything).Return(drift.BMCReport{}, nil).Once()
-	env.OnActivity(acts.ComparePage, mock.Anything, mock.Anything).Return(drift.PageOut{Tally: drift.Tally{Nodes: 500}, After: "node_x"}, nil).Times(100)
+	env.OnActivity(acts.ComparePage, mock.Anything, mock.Anything).Return(drift.PageOut{PassCounts: drift.PassCounts{Nodes: 500}, After: "node_x"}, nil).Times(100)
 	env.ExecuteWorkflow(reconcile.Pass, reconcile.Input{ReconcileInput: contract.ReconcileInput{SiteID: "site_1"}})
 	var next *workflow.ContinueAsNewError
 	require.ErrorAs(t, env.GetWorkflowError(), &next)
@@ -118,8 +118,8 @@ func TestALargeSiteGoesOnInAnotherRun(t *testing.T) {
 	second, acts := environment(t)
 	require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(next.Input, &in))
 	second.OnActivity(acts.ComparePage, mock.Anything, mock.MatchedBy(func(p drift.PageIn) bool { return p.After == "node_x" && p.Pass.Listed })).
-		Return(drift.PageOut{Tally: drift.Tally{Nodes: 1}}, nil).Once()
-	second.OnActivity(acts.CompareSets, mock.Anything, mock.Anything).Return(drift.Tally{}, nil).Once()
+		Return(drift.PageOut{PassCounts: drift.PassCounts{Nodes: 1}}, nil).Once()
+	second.OnActivity(acts.CompareSets, mock.Anything, mock.Anything).Return(drift.PassCounts{}, nil).Once()
 	second.OnActivity(acts.QuarantineDrifted, mock.Anything, mock.Anything).Return(drift.QuarantineReport{}, nil).Once()
 	noted := finished(second, acts)
 	second.ExecuteWorkflow(reconcile.Pass, in)

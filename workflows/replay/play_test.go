@@ -67,13 +67,15 @@ func (p *play) until(t *testing.T, what string, is func(db.Job) bool) {
 	}, runenv.Patience(patience), 20*time.Millisecond, what)
 }
 
-// at waits until the job runs this stage and its activity has begun.
-func (p *play) at(t *testing.T, stage string) {
+// at waits until the job runs this stage and an activity of it has started: the named one, or any
+// for "".
+func (p *play) at(t *testing.T, stage, activity string) {
 	t.Helper()
 	p.until(t, "at "+stage, func(j db.Job) bool { return j.Status == lifecycle.JobRunning && j.Stage == stage })
 	require.Eventually(t, func() bool {
 		d, err := p.rig.Temporal.DescribeWorkflowExecution(t.Context(), p.run.GetID(), p.run.GetRunID())
-		return err == nil && len(d.PendingActivities) > 0 && d.PendingActivities[0].State == enumspb.PENDING_ACTIVITY_STATE_STARTED
+		return err == nil && len(d.PendingActivities) > 0 && d.PendingActivities[0].State == enumspb.PENDING_ACTIVITY_STATE_STARTED &&
+			(activity == "" || d.PendingActivities[0].ActivityType.Name == activity)
 	}, runenv.Patience(patience), 20*time.Millisecond, "the activity of "+stage)
 }
 

@@ -68,7 +68,7 @@ func scenarios() []scenario {
 		{
 			name: "failed_rerun", region: landing(noop.OpCommission, providers.MAASCommissioning, 1), ends: lifecycle.JobCompleted,
 			drive: func(t *testing.T, p *play) {
-				p.at(t, lifecycle.StageWaitReady)
+				p.at(t, lifecycle.StageWaitReady, "WaitForReady")
 				p.rig.Region.Lose(p.node.Hostname)
 				p.parks(t, lifecycle.FailMAASMachineDeleted)
 				p.update(t, lifecycle.ActionRerun)
@@ -80,21 +80,21 @@ func scenarios() []scenario {
 				p.parks(t, lifecycle.FailStateDisagreement)
 				require.NoError(t, p.rig.Region.Move(t.Context(), p.node.Hostname, providers.MAASDeploying))
 				p.update(t, lifecycle.ActionAdopt)
-				p.at(t, lifecycle.StageWaitDeployed)
+				p.at(t, lifecycle.StageWaitDeployed, "WaitForDeployed")
 				require.NoError(t, p.rig.Region.Move(t.Context(), p.node.Hostname, providers.MAASDeployed))
 			},
 		},
 		{
 			name: "cancelled", region: landing(noop.OpDeploy, providers.MAASDeploying, 1), ends: lifecycle.JobCancelled,
 			drive: func(t *testing.T, p *play) {
-				p.at(t, lifecycle.StageWaitDeployed)
+				p.at(t, lifecycle.StageWaitDeployed, "WaitForDeployed")
 				p.update(t, lifecycle.ActionCancel)
 			},
 		},
 		{
 			name: "cancelled_in_temporal", early: true, region: landing(noop.OpCommission, providers.MAASCommissioning, 1), ends: lifecycle.JobCancelled,
 			drive: func(t *testing.T, p *play) {
-				p.at(t, lifecycle.StageWaitReady)
+				p.at(t, lifecycle.StageWaitReady, "WaitForReady")
 				require.NoError(t, p.rig.Temporal.CancelWorkflow(t.Context(), p.run.GetID(), p.run.GetRunID()))
 			},
 		},
@@ -109,7 +109,7 @@ func scenarios() []scenario {
 		{
 			name: "frozen_resumed", region: landing(noop.OpCommission, providers.MAASCommissioning, 1), ends: lifecycle.JobCompleted,
 			drive: func(t *testing.T, p *play) {
-				p.at(t, lifecycle.StageWaitReady)
+				p.at(t, lifecycle.StageWaitReady, "WaitForReady")
 				p.update(t, lifecycle.ActionMarkManual)
 				p.parks(t, lifecycle.FailFrozen)
 				require.NoError(t, p.rig.Region.Move(t.Context(), p.node.Hostname, providers.MAASReady))

@@ -17,7 +17,7 @@ var looks *sweep.Activities
 // Report is what one pass found; it stands in the workflow's result.
 type Report struct {
 	Starts   sweep.StartsReport   `json:"starts"`
-	Beats    sweep.BeatsReport    `json:"heartbeats"`
+	Beats    sweep.HeartbeatsReport    `json:"heartbeats"`
 	Installs sweep.InstallsReport `json:"installs"`
 	Jobs     sweep.JobsReport     `json:"jobs"`
 	Problem  string               `json:"problem,omitempty"`

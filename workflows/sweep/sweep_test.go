@@ -36,7 +36,7 @@ func TestOnePartThatFailsKeepsNoOtherFromBeingDone(t *testing.T) {
 			acts := &sweepact.Activities{}
 			env.RegisterActivity(acts)
 			env.OnActivity(acts.SweepStarts, mock.Anything).Return(sweepact.StartsReport{}, tc.starts).Once()
-			env.OnActivity(acts.SweepHeartbeats, mock.Anything).Return(sweepact.BeatsReport{}, tc.beats).Once()
+			env.OnActivity(acts.SweepHeartbeats, mock.Anything).Return(sweepact.HeartbeatsReport{}, tc.beats).Once()
 			env.OnActivity(acts.SweepInstalls, mock.Anything).Return(sweepact.InstallsReport{}, tc.installs).Once()
 			env.OnActivity(acts.SweepJobs, mock.Anything).Return(tc.report, tc.jobs).Once()
 			var noted []sweepact.Outcome
