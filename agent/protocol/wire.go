@@ -3,8 +3,9 @@
 package protocol
 
 import (
-	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"time"
+
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // The paths of the agent API. Enroll is the only one that answers without a

@@ -1,8 +1,9 @@
 package decommission
 
 import (
-	evidenceact "github.com/slipway-cloud/slipway/activities/evidence"
 	"time"
+
+	evidenceact "github.com/slipway-cloud/slipway/activities/evidence"
 
 	"github.com/slipway-cloud/slipway/activities/agenttask"
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"

@@ -16,11 +16,11 @@ var looks *sweep.Activities
 
 // Report is what one pass found; it stands in the workflow's result.
 type Report struct {
-	Starts   sweep.StartsReport   `json:"starts"`
-	Beats    sweep.HeartbeatsReport    `json:"heartbeats"`
-	Installs sweep.InstallsReport `json:"installs"`
-	Jobs     sweep.JobsReport     `json:"jobs"`
-	Problem  string               `json:"problem,omitempty"`
+	Starts   sweep.StartsReport     `json:"starts"`
+	Beats    sweep.HeartbeatsReport `json:"heartbeats"`
+	Installs sweep.InstallsReport   `json:"installs"`
+	Jobs     sweep.JobsReport       `json:"jobs"`
+	Problem  string                 `json:"problem,omitempty"`
 }
 
 // The longest that each part may take; together they are less than the run may
