@@ -283,6 +283,9 @@ func (c *classCase) accept(row classRow) {
 	}
 	ctx := c.t.Context()
 	request := c.request(c.m, c.host)
+	request.SiteID, request.Site = c.site.ID, c.site
+	request.ProfileID, request.Profile = c.profile.ID, c.profile
+	request.SKUID = c.sku.ID
 	request.BMC.CredentialRef = login
 	require.NoError(c.t, c.App.Store.Tx(ctx, func(tx *db.Tx) error {
 		job, node, err := onboarding.Accept(ctx, tx, request, admin)
