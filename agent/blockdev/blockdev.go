@@ -39,6 +39,8 @@ type Device struct {
 	// Network reports whether the device is known to be reached over a network or a fabric. It is
 	// false for a foreign device of unknown kind.
 	Network bool
+	// Controllers are those of a local NVMe namespace.
+	Controllers []string
 	// Connection names the connection that has to end for the device to go away. It is zero when the
 	// scrub cannot end it.
 	Connection Connection

@@ -39,6 +39,7 @@ func (s Sys) classifyNVMe(d *Device) {
 		remote = append(remote, fmt.Sprintf("%s (transport %s)", c, transport))
 	}
 	if len(remote) == 0 {
+		d.Controllers = local
 		d.Class, d.Reason = Local, "an NVMe drive at the PCIe bus of this node ("+strings.Join(local, ", ")+")"
 		return
 	}

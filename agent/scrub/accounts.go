@@ -48,8 +48,13 @@ func (r *run) users(ctx context.Context) (string, error) {
 	var errs []error
 	var gone []string
 	for _, a := range foreign {
-		args := []string{"-f"} // also when logind still knows a session
+		args, permitted := []string{"-f"}, ctx // also when logind still knows a session
 		if homeOf(a) {
+			var err error
+			if permitted, err = r.permitStorage(ctx, a.Home, "/var/mail"); err != nil {
+				errs = append(errs, fmt.Errorf("account %s stays, since its home would go with it: %w", a.Name, err))
+				continue
+			}
 			args = append(args, "-r")
 		}
 		if hostscan.IsUserUID(a.UID) {
@@ -59,7 +64,7 @@ func (r *run) users(ctx context.Context) (string, error) {
 			}
 		}
 		// userdel fails for a missing mail spool too; what counts is what is there after.
-		_, runErr := r.run(ctx, 5*time.Minute, "userdel", append(args, "--", a.Name)...)
+		_, runErr := r.run(permitted, 5*time.Minute, "userdel", append(args, "--", a.Name)...)
 		if err := r.isGone(a); err != nil {
 			errs = append(errs, errors.Join(fmt.Errorf("account %s: %w", a.Name, err), runErr))
 			continue
@@ -111,6 +116,10 @@ func (r *run) keys(context.Context) (string, error) {
 	var errs []error
 	removed := 0
 	for path, lines := range found {
+		if err := r.storageGuard(path); err != nil {
+			errs = append(errs, err)
+			continue
+		}
 		if err := r.replace(path, []byte(strings.Join(lines.stay, ""))); err != nil {
 			errs = append(errs, err)
 			continue

@@ -94,50 +94,57 @@ func (r *run) identify(ctx context.Context, d drive) (ataSecurity, error) {
 	return s, err
 }
 
-// eraseATA erases by the drive's own command. Only the enhanced one purges; the
-// plain one is a clear and needs the task's leave.
-func (r *run) eraseATA(ctx context.Context, d drive, was note) (erasure, error) {
+// decideATA has the drive erase itself by its own command. Only the enhanced one
+// purges; the plain one is a clear and needs the task's leave.
+func (r *run) decideATA(ctx context.Context, d drive, was note) (method, error) {
 	s, err := r.identify(ctx, d)
 	if err != nil {
-		return erasure{}, err
+		return method{}, err
 	}
 	if err := s.ready(was.Begun); err != nil {
-		return erasure{}, fmt.Errorf("%s: %w", d.name, err)
+		return method{}, fmt.Errorf("%s: %w", d.name, err)
 	}
-	e, verb := erasure{lifecycle.SanitizePurge, "hdparm --security-erase-enhanced, "}, "--security-erase-enhanced"
+	m, verb := method{erasure: erasure{lifecycle.SanitizePurge, "hdparm --security-erase-enhanced, "}}, "--security-erase-enhanced"
 	if !s.enhanced {
 		if !r.overwrite {
-			return erasure{}, errNoPurge
+			return method{}, errNoPurge
 		}
-		e, verb = erasure{lifecycle.SanitizeClear, "hdparm --security-erase, "}, "--security-erase"
+		m, verb = method{erasure: erasure{lifecycle.SanitizeClear, "hdparm --security-erase, "}}, "--security-erase"
 	}
-	e.Tool += r.version(ctx, "hdparm", "-V")
-	if err := r.begin([]drive{d}); err != nil {
-		return erasure{}, err
+	m.Tool += r.version(ctx, "hdparm", "-V")
+	m.do = func(ctx context.Context) error { return r.eraseATA(ctx, d, s, verb) }
+	return m, nil
+}
+
+// eraseATA has the drive erase itself.
+func (r *run) eraseATA(ctx context.Context, d drive, s ataSecurity, verb string) error {
+	ctx, err := r.begin(ctx, []drive{d})
+	if err != nil {
+		return err
 	}
 	dev := "/dev/" + d.name
 	if *s.locked { // ours, from before a power cut
 		if _, err := r.run(ctx, time.Minute, "hdparm", "--user-master", "u", "--security-unlock", ataPassword, dev); err != nil {
-			return erasure{}, err
+			return err
 		}
 	}
 	if !*s.enabled {
 		if _, err := r.run(ctx, time.Minute, "hdparm", "--user-master", "u", "--security-set-pass", ataPassword, dev); err != nil {
-			return erasure{}, errors.Join(err, r.unlock(ctx, d))
+			return errors.Join(err, r.unlock(ctx, d))
 		}
 	}
 	if _, err := r.run(ctx, 24*time.Hour, "hdparm", "--user-master", "u", verb, ataPassword, dev); err != nil {
-		return erasure{}, errors.Join(err, r.unlock(ctx, d))
+		return errors.Join(err, r.unlock(ctx, d))
 	}
 	// A drive that has erased itself has no password any more.
 	after, err := r.identify(ctx, d)
 	if err != nil {
-		return erasure{}, err
+		return err
 	}
 	if after.enabled == nil || *after.enabled {
-		return erasure{}, errors.Join(fmt.Errorf("%s still has a password, so it did not finish erasing", d.name), r.unlock(ctx, d))
+		return errors.Join(fmt.Errorf("%s still has a password, so it did not finish erasing", d.name), r.unlock(ctx, d))
 	}
-	return e, nil
+	return nil
 }
 
 // unlock takes the password away, so that a drive that failed stays usable.

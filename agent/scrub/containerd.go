@@ -27,6 +27,16 @@ func containerds() []containerd {
 	}
 }
 
+// containerdDirs are where the containerd at a socket keeps what it holds.
+func containerdDirs(socket string) []string {
+	for _, c := range containerds() {
+		if c.socket == socket {
+			return c.dirs
+		}
+	}
+	return nil
+}
+
 // dockerSpace is the namespace of Docker, which removes by itself what is in it.
 const dockerSpace = "moby"
 

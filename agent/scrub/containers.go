@@ -14,15 +14,16 @@ import (
 // what remains of them (images, volumes) is removed.
 type engine struct {
 	name         string
+	store        []string // where it keeps what it holds
 	list, remove []string
 	prune        []string
 }
 
 func engines() []engine {
 	return []engine{
-		{"docker", []string{"ps", "-aq"}, []string{"rm", "-f", "-v"}, []string{"system", "prune", "-a", "-f", "--volumes"}},
-		{"podman", []string{"ps", "-aq"}, []string{"rm", "-f", "-v"}, []string{"system", "prune", "-a", "-f", "--volumes"}},
-		{"crictl", []string{"pods", "-q"}, []string{"rmp", "-f"}, []string{"rmi", "--prune"}},
+		{"docker", []string{"/var/lib/docker", "/var/lib/containerd"}, []string{"ps", "-aq"}, []string{"rm", "-f", "-v"}, []string{"system", "prune", "-a", "-f", "--volumes"}},
+		{"podman", []string{"/var/lib/containers"}, []string{"ps", "-aq"}, []string{"rm", "-f", "-v"}, []string{"system", "prune", "-a", "-f", "--volumes"}},
+		{"crictl", []string{"/var/lib/containerd", "/var/lib/containers", "/var/lib/rancher", "/var/snap/microk8s"}, []string{"pods", "-q"}, []string{"rmp", "-f"}, []string{"rmi", "--prune"}},
 	}
 }
 
@@ -63,7 +64,11 @@ func (r *run) containers(ctx context.Context) (string, error) {
 		said = append(said, fmt.Sprintf("%s: %d removed", e.name, removed))
 	}
 	found, err := r.eachContainerd(ctx, there["crictl"], func(socket string) error {
-		removed, err := r.emptyContainerd(ctx, socket, there["docker"])
+		permitted, err := r.permitStorage(ctx, containerdDirs(socket)...)
+		if err != nil {
+			return err
+		}
+		removed, err := r.emptyContainerd(permitted, socket, there["docker"])
 		if !errors.Is(err, toolrunner.ErrNotInstalled) {
 			said = append(said, fmt.Sprintf("containerd: %d removed", removed))
 		}
@@ -83,14 +88,18 @@ func (r *run) containers(ctx context.Context) (string, error) {
 // removeContainers removes an engine's containers and what remains of them, and
 // counts those that are gone.
 func (r *run) removeContainers(ctx context.Context, e engine, ids []string) (int, error) {
+	permitted, err := r.permitStorage(ctx, e.store...)
+	if err != nil {
+		return 0, fmt.Errorf("%s keeps its containers: %w", e.name, err)
+	}
 	var errs []error
 	if len(ids) > 0 {
-		if _, err := r.run(ctx, 5*time.Minute, e.name, append(e.remove, ids...)...); err != nil {
+		if _, err := r.run(permitted, 5*time.Minute, e.name, append(e.remove, ids...)...); err != nil {
 			errs = append(errs, err)
 		}
 	}
 	if r.only == nil {
-		if _, err := r.run(ctx, 10*time.Minute, e.name, e.prune...); err != nil {
+		if _, err := r.run(permitted, 10*time.Minute, e.name, e.prune...); err != nil {
 			errs = append(errs, err)
 		}
 	}

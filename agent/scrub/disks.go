@@ -1,6 +1,7 @@
 package scrub
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,12 +10,17 @@ import (
 	"sync"
 	"time"
 
+	"github.com/slipway-cloud/slipway/agent/blockdev"
 	"github.com/slipway-cloud/slipway/agent/task"
+	"github.com/slipway-cloud/slipway/agent/toolrunner"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // eraseDisks erases the disks, all at the same time: a drive takes minutes to
-// hours and needs nobody. Namespaces of one NVMe controller go together.
+// hours and needs nobody. Namespaces of one NVMe controller go together. Which
+// disks are erased, and each by which method, is decided before anything is
+// written to any of them.
 func (r *run) eraseDisks(ctx context.Context) (string, error) {
 	all, err := r.drives()
 	if err != nil {
@@ -25,15 +31,81 @@ func (r *run) eraseDisks(ctx context.Context) (string, error) {
 		return "", err
 	}
 	system, sysErr := r.systemDisks(mounts)
-	var work []drive
-	var errs []error
+	missing, err := r.refuseAll(all, system)
+	if err != nil {
+		return "", err
+	}
+	errs := r.missing(missing)
+	work, refused := r.choose(all, system, sysErr)
+	errs = append(errs, refused...)
+	plans := inParallel(groups(work), func(g []drive) (plan, error) { return r.plan(ctx, g, all) })
+	for _, p := range plans {
+		errs = append(errs, p.err)
+	}
+	plans = slices.DeleteFunc(plans, func(p outcome[plan]) bool { return p.err != nil || p.value.method.do == nil })
+	for _, e := range inParallel(plans, func(p outcome[plan]) (struct{}, error) { return struct{}{}, r.eraseGroup(ctx, p.value) }) {
+		errs = append(errs, e.err)
+	}
+	if len(all) == 0 && len(errs) == 0 {
+		return "", skipped("this machine has no disk")
+	}
+	return fmt.Sprintf("%d disks, %d to erase", len(all), len(work)), errors.Join(errs...)
+}
+
+// outcome is what one of several parallel calls returned.
+type outcome[T any] struct {
+	value T
+	err   error
+}
+
+// inParallel calls do for each of in at the same time, and returns what they return in the order of in.
+func inParallel[I, O any](in []I, do func(I) (O, error)) []outcome[O] {
+	out := make([]outcome[O], len(in))
+	var wg sync.WaitGroup
+	for i := range in {
+		wg.Go(func() { out[i].value, out[i].err = do(in[i]) })
+	}
+	wg.Wait()
+	return out
+}
+
+// refuseAll returns an error when no disk may be touched at all: storage of another machine is there,
+// or a drive that the task does not expect. Each disk is then reported as not erased. It also returns
+// the expected drives that are not there.
+func (r *run) refuseAll(all []drive, system map[string]bool) ([]spec.ExpectedDrive, error) {
+	missing, err := r.compare(all)
+	errs := []error{err}
+	left, err := r.connections()
+	if err == nil && len(left) > 0 {
+		err = fmt.Errorf("storage of other machines is still connected: %s", connectionNames(left))
+	}
+	errs = append(errs, err)
+	foreign := map[string]error{}
+	for _, d := range all {
+		if err := r.foreign(d, system); err != nil {
+			foreign[d.name] = err
+			errs = append(errs, err)
+		}
+	}
+	err = errors.Join(errs...)
+	if err == nil {
+		return missing, nil
+	}
+	for _, d := range all {
+		_ = r.untouched(d, cmp.Or(foreign[d.name], fmt.Errorf("nothing is erased: %w", err)))
+	}
+	return missing, errors.Join(append(r.missing(missing), err)...)
+}
+
+// choose returns the disks to erase, and why others that should be are not.
+func (r *run) choose(all []drive, system map[string]bool, sysErr error) (work []drive, errs []error) {
 	for _, d := range all {
 		switch {
 		case sysErr != nil:
 			errs = append(errs, r.untouched(d, sysErr))
 		case system[d.name]:
 			r.out.BootDisks = append(r.out.BootDisks, d.serial)
-			_ = r.untouched(d, errors.New("the agent runs from it, so it is not erased; only installing it anew replaces what is on it"))
+			_ = r.untouched(d, errors.New("the agent runs from it, so it is not erased; only installing it again replaces what is on it"))
 		case r.protected(d):
 			r.out.Protected = append(r.out.Protected, d.serial)
 			_ = r.untouched(d, errors.New("the task protects it, so it is not erased"))
@@ -51,21 +123,7 @@ func (r *run) eraseDisks(ctx context.Context) (string, error) {
 	for _, d := range twice {
 		errs = append(errs, r.untouched(d, fmt.Errorf("%s has the serial number %s of another disk", d.name, d.serial)))
 	}
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	for _, group := range groups(work) {
-		wg.Go(func() {
-			err := r.eraseGroup(ctx, group, all)
-			mu.Lock()
-			defer mu.Unlock()
-			errs = append(errs, err)
-		})
-	}
-	wg.Wait()
-	if len(all) == 0 {
-		return "", skipped("this machine has no disk")
-	}
-	return fmt.Sprintf("%d disks, %d to erase", len(all), len(work)), errors.Join(errs...)
+	return work, errs
 }
 
 // untouched reports a disk that was not erased and returns why.
@@ -107,34 +165,117 @@ func distinct(work []drive) (keep, twice []drive) {
 	return keep, twice
 }
 
-// eraseGroup erases what goes together and reports each disk. What the notes say
-// was done is looked at, and done again only when the disk does not bear it out:
-// a note is never believed over the disk.
-func (r *run) eraseGroup(ctx context.Context, g []drive, all []drive) error {
+// plan is what will be done to disks that go together. A plan without a method is done already.
+type plan struct {
+	group  []drive
+	method method
+}
+
+// method is how disks are erased. It is decided by reading only.
+type method struct {
+	erasure
+	// wait waits for an operation of someone else that the drive works on; nil when there is none.
+	wait func(context.Context) error
+	do   func(context.Context) error
+}
+
+// plan decides how disks that go together are erased. What the notes say was
+// done is looked at, and done again only when the disk does not bear it out: a
+// note is never believed over the disk.
+func (r *run) plan(ctx context.Context, g, all []drive) (plan, error) {
 	key := g[0].serial
-	e, err := erasure{}, r.free(g)
+	err := r.free(g)
 	if was := r.notes.get(key); err == nil && was.Done {
-		e = erasure{was.Method, was.Tool}
-		devs, bad := r.verifyGroup(ctx, g, e)
+		devs, bad := r.verifyGroup(ctx, g, erasure{was.Method, was.Tool})
 		if bad == nil || ctx.Err() != nil {
-			return r.devicesOf(devs, bad)
+			return plan{}, r.devicesOf(devs, bad)
 		}
 		err = r.notes.forget(key)
 	}
+	p := plan{group: g}
 	if err == nil {
-		e, err = r.erase(ctx, g, all)
+		p.method, err = r.decide(ctx, g, all)
 	}
-	if err != nil { // what was begun and not finished is no method
-		for _, d := range g {
-			_ = r.untouched(d, err)
-		}
-		return err
+	if err != nil {
+		return plan{}, r.noneErased(g, err)
 	}
-	devs, bad := r.verifyGroup(ctx, g, e)
+	return p, nil
+}
+
+// noneErased reports disks of which what was begun was not finished, which is no method.
+func (r *run) noneErased(g []drive, err error) error {
+	for _, d := range g {
+		_ = r.untouched(d, err)
+	}
+	return err
+}
+
+// decide chooses the method for disks that go together. It writes nothing.
+func (r *run) decide(ctx context.Context, g, all []drive) (method, error) {
+	var m method
+	var err error
+	switch was := r.notes.get(g[0].serial); {
+	case g[0].nvme():
+		m, err = r.decideNVMe(ctx, g, all, was)
+	case g[0].ata() && !r.scsi(g[0]):
+		m, err = r.decideATA(ctx, g[0], was)
+	default:
+		err = errNoPurge
+	}
+	if !errors.Is(err, errNoPurge) {
+		return m, err
+	}
+	if !r.overwrite {
+		return method{}, fmt.Errorf("%s: %w, and the task does not allow to overwrite it", g[0].name, err)
+	}
+	m = method{erasure: erasure{lifecycle.SanitizeClear, "blkdiscard --zeroout, " + r.version(ctx, "blkdiscard", "--version")}}
+	m.do = func(ctx context.Context) error { return r.zeroOut(ctx, g) }
+	return m, nil
+}
+
+// eraseGroup carries a plan out and reports each disk.
+func (r *run) eraseGroup(ctx context.Context, p plan) error {
+	key := p.group[0].serial
+	if err := r.erase(ctx, p); err != nil {
+		return r.noneErased(p.group, err)
+	}
+	devs, bad := r.verifyGroup(ctx, p.group, p.method.erasure)
 	if bad != nil && ctx.Err() == nil { // the drive's word was not true: who asks again has it erased again
 		bad = errors.Join(bad, r.notes.forget(key))
 	}
 	return r.devicesOf(devs, bad)
+}
+
+// erase plants the canaries and erases, or goes on with what the notes say was
+// begun.
+func (r *run) erase(ctx context.Context, p plan) error {
+	if p.method.wait != nil {
+		if err := p.method.wait(ctx); err != nil {
+			return err
+		}
+	}
+	if !r.notes.get(p.group[0].serial).Begun {
+		if err := r.plantAll(p.group); err != nil {
+			return err
+		}
+	}
+	if err := p.method.do(ctx); err != nil {
+		return err
+	}
+	return r.notes.put(p.group[0].serial, note{Begun: true, Done: true, Method: p.method.Method, Tool: p.method.Tool})
+}
+
+// plantAll writes the canaries to disks that are about to be erased.
+func (r *run) plantAll(g []drive) error {
+	for _, d := range g {
+		if err := r.guard(d); err != nil {
+			return err
+		}
+		if err := r.plant(d.name, r.runID, d.serial, d.bytes); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *run) devicesOf(devs []lifecycle.DeviceResult, err error) error {
@@ -171,10 +312,11 @@ func (r *run) verify(ctx context.Context, d drive, dev *lifecycle.DeviceResult) 
 		return seen, err
 	}
 	if seen.canaries == 0 && seen.full > 0 && dev.Method == lifecycle.SanitizePurge && strings.Contains(dev.Tool, "crypto") {
-		if err := r.guard(d); err != nil {
+		permitted, err := r.permit(ctx, []drive{d})
+		if err != nil {
 			return seen, err
 		}
-		if _, err := r.run(ctx, time.Hour, "blkdiscard", "-f", "/dev/"+d.name); err != nil {
+		if _, err := r.run(permitted, time.Hour, "blkdiscard", "-f", "/dev/"+d.name); err != nil {
 			return seen, fmt.Errorf("%s holds noise after the cryptographic erasure and cannot be deallocated: %w", d.name, err)
 		}
 		if seen, err = r.sample(d.name, r.runID, d.serial, d.bytes); err != nil {
@@ -188,6 +330,9 @@ func (r *run) verify(ctx context.Context, d drive, dev *lifecycle.DeviceResult) 
 func (r *run) guard(d drive) error {
 	if !r.AllowWipe {
 		return errors.New("the agent was not allowed to erase disks in this run")
+	}
+	if place := r.blocks().Classify(d.name); place.Class != blockdev.Local {
+		return fmt.Errorf("%s is not this node's: %s", d.name, place.Reason)
 	}
 	if now := r.diskSerial(d.name); now != d.serial {
 		return fmt.Errorf("%s was %s and is now %q", d.name, d.serial, now)
@@ -226,62 +371,43 @@ func (r *run) free(g []drive) error {
 	return nil
 }
 
-// erase plants the canaries and erases, or goes on with what the notes say was
-// begun.
-func (r *run) erase(ctx context.Context, g []drive, all []drive) (erasure, error) {
-	key := g[0].serial
-	was := r.notes.get(key)
-	if !was.Begun {
-		if err := r.replant(g); err != nil {
-			return erasure{}, err
-		}
-	}
-	var e erasure
-	var err error
-	switch {
-	case g[0].nvme():
-		e, err = r.eraseNVMe(ctx, g, all, was)
-	case g[0].ata() && !r.scsi(g[0]):
-		e, err = r.eraseATA(ctx, g[0], was)
-	default:
-		err = errNoPurge
-	}
-	if errors.Is(err, errNoPurge) {
-		e, err = r.clear(ctx, g, err)
-	}
+// begin notes that a drive is about to be told to erase, and looks a last time. Only with the context
+// that it returns do the commands run that erase the drive.
+func (r *run) begin(ctx context.Context, g []drive, targets ...string) (context.Context, error) {
+	ctx, err := r.permit(ctx, g, targets...)
 	if err != nil {
-		return erasure{}, err
+		return nil, err
 	}
-	return e, r.notes.put(key, note{Begun: true, Done: true, Method: e.Method, Tool: e.Tool})
+	return ctx, r.notes.put(g[0].serial, note{Begun: true})
 }
 
-// begin notes that a drive is about to be told to erase, and looks a last time.
-func (r *run) begin(g []drive) error {
+// permit returns a context with which commands that destroy data on these disks run, after a last look
+// at each of them. targets are further names of them.
+func (r *run) permit(ctx context.Context, g []drive, targets ...string) (context.Context, error) {
 	for _, d := range g {
 		if err := r.guard(d); err != nil {
-			return err
+			return nil, err
 		}
+		targets = append(targets, "/dev/"+d.name)
 	}
-	return r.notes.put(g[0].serial, note{Begun: true})
+	return toolrunner.Permit(ctx, toolrunner.GuardDrive, targets...), nil
 }
 
 // errNoPurge says that a disk has no command to purge it.
 var errNoPurge = errors.New("it has no command that purges it")
 
-// clear overwrites disks that cannot be purged, where the task allows it.
-func (r *run) clear(ctx context.Context, g []drive, why error) (erasure, error) {
-	if !r.overwrite {
-		return erasure{}, fmt.Errorf("%s: %w, and the task does not allow to overwrite it", g[0].name, why)
-	}
-	if err := r.begin(g); err != nil {
-		return erasure{}, err
+// zeroOut overwrites disks that cannot be purged.
+func (r *run) zeroOut(ctx context.Context, g []drive) error {
+	ctx, err := r.begin(ctx, g)
+	if err != nil {
+		return err
 	}
 	for _, d := range g {
 		if _, err := r.run(ctx, 48*time.Hour, "blkdiscard", "-f", "--zeroout", "/dev/"+d.name); err != nil {
-			return erasure{}, fmt.Errorf("%s cannot be overwritten: %w", d.name, err)
+			return fmt.Errorf("%s cannot be overwritten: %w", d.name, err)
 		}
 	}
-	return erasure{lifecycle.SanitizeClear, "blkdiscard --zeroout, " + r.version(ctx, "blkdiscard", "--version")}, nil
+	return nil
 }
 
 // version is the first line that a program says of itself.

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/slipway-cloud/slipway/agent/blockdev"
 	"github.com/slipway-cloud/slipway/agent/hostscan"
 	"github.com/slipway-cloud/slipway/agent/task"
 )
@@ -20,6 +21,7 @@ const blockClass = "/sys/block"
 type drive struct {
 	name, model, serial, wwn string
 	bytes                    int64
+	place                    blockdev.Device
 }
 
 func (d drive) nvme() bool { return strings.HasPrefix(d.name, "nvme") }
@@ -32,24 +34,24 @@ func (h Host) scsi(d drive) bool {
 	return vendor != "" && vendor != "ATA"
 }
 
-// drives lists the disks: block devices with a device behind them. Optical
-// drives, empty card readers and hidden paths of a multipath drive are none.
+// blocks is the node's sysfs.
+func (h Host) blocks() blockdev.Sys { return blockdev.Sys(h.Root) }
+
+// drives lists the drives of this node, and the devices that are not this node's. What has no medium
+// of its own is neither.
 func (r *run) drives() ([]drive, error) {
-	entries, err := os.ReadDir(r.path(blockClass))
+	devices, err := r.blocks().Devices()
 	if err != nil {
-		return nil, fmt.Errorf("list the disks: %w", err)
+		return nil, err
 	}
 	var out []drive
-	for _, e := range entries {
-		name := e.Name()
-		if !r.exists(blockClass, name, "device") || r.text(blockClass, name, "hidden") == "1" || strings.HasPrefix(name, "sr") || !r.concerns("disk", name) {
+	for _, place := range devices {
+		name := place.Name
+		if place.Class == blockdev.Layer || !r.concerns("disk", name) {
 			continue
 		}
 		sectors, err := strconv.ParseInt(r.text(blockClass, name, "size"), 10, 64)
-		if err == nil && sectors == 0 && r.text(blockClass, name, "removable") == "1" {
-			continue // no medium in it
-		}
-		d := drive{name: name, model: r.text(blockClass, name, "device/model"), serial: r.diskSerial(name), wwn: r.wwn(name)}
+		d := drive{name: name, model: r.text(blockClass, name, "device/model"), serial: r.diskSerial(name), wwn: r.wwn(name), place: place}
 		if err == nil && sectors > 0 && sectors < 1<<53 {
 			d.bytes = sectors * 512 // the kernel counts so, whatever the drive's own size
 		}
@@ -94,13 +96,16 @@ func (r *run) protected(d drive) bool {
 // ramRoots are kinds of root file systems that lie on no disk.
 var ramRoots = regexp.MustCompile(`^(tmpfs|ramfs|rootfs|overlay|squashfs|nfs4?)$`)
 
+// systemMounts are where the running system's own file systems are mounted.
+func systemMounts() []string { return []string{"/", "/boot", "/boot/efi", "/usr", "/var"} }
+
 // systemDisks are those that hold /, /boot and /boot/efi. It is an error when
 // they cannot be told: then none may be erased.
 func (h Host) systemDisks(mounts []hostscan.Mount) (map[string]bool, error) {
 	found := map[string]bool{}
 	known := false
 	for _, m := range mounts {
-		if !slices.Contains([]string{"/", "/boot", "/boot/efi", "/usr", "/var"}, m.Target) {
+		if !slices.Contains(systemMounts(), m.Target) {
 			continue
 		}
 		dev, isDev := strings.CutPrefix(m.Source, "/dev/")
@@ -137,27 +142,9 @@ func (h Host) drivesOf(dev string) []string {
 }
 
 func (h Host) addDrives(found map[string]bool, dev string, depth int) {
-	if depth == 0 {
+	dev = h.wholeDevice(dev)
+	if depth == 0 || dev == "" {
 		return
-	}
-	if strings.Contains(dev, "/") { // mapper/x, disk/by-uuid/x
-		target, err := filepath.EvalSymlinks(h.path("/dev", dev))
-		if err != nil {
-			return
-		}
-		dev = filepath.Base(target)
-	}
-	if !h.exists(blockClass, dev) {
-		parent := ""
-		for _, d := range h.names(blockClass) {
-			if h.exists(blockClass, d, dev) {
-				parent = d
-			}
-		}
-		if parent == "" {
-			return
-		}
-		dev = parent
 	}
 	below := h.names(blockClass, dev, "slaves")
 	for _, s := range below {
@@ -166,6 +153,22 @@ func (h Host) addDrives(found map[string]bool, dev string, depth int) {
 	if len(below) == 0 {
 		found[dev] = true
 	}
+}
+
+// wholeDevice returns the block device that a path below /dev is, or is a partition of. It returns ""
+// when there is none.
+func (h Host) wholeDevice(dev string) string {
+	if strings.Contains(dev, "/") { // mapper/x, disk/by-uuid/x
+		target, err := filepath.EvalSymlinks(h.path("/dev", dev))
+		if err != nil {
+			return ""
+		}
+		dev = filepath.Base(target)
+	}
+	if dev = h.blocks().Whole(dev); !h.exists(blockClass, dev) {
+		return ""
+	}
+	return dev
 }
 
 // parts are a disk and its partitions.

@@ -183,6 +183,9 @@ func (t *tree) empty(ctx context.Context, dir string) (int, error) {
 	if ok, err := t.directory(dir); !ok {
 		return 0, err
 	}
+	if err := t.storageGuard(dir); err != nil {
+		return 0, err
+	}
 	entries, err := fs.ReadDir(t.root.FS(), in(dir))
 	if err != nil {
 		return 0, fmt.Errorf("look into %s: %w", dir, err)
@@ -303,6 +306,9 @@ func (t *tree) ofRemoved(ctx context.Context) ([]string, error) {
 // and the platform's own files, go back to root.
 func (t *tree) take(ctx context.Context) (int, error) {
 	found, err := t.ofRemoved(ctx)
+	if err == nil && len(found) > 0 {
+		err = t.storageGuard(found...)
+	}
 	if err != nil {
 		return 0, err
 	}

@@ -110,7 +110,7 @@ func (r *run) gpuReset(ctx context.Context) (string, error) {
 			return "", fmt.Errorf("the compute mode cannot be set back: %w", err)
 		} // clocks cannot be locked on all models, and a reset frees them
 	}
-	if _, err := r.run(ctx, 5*time.Minute, "nvidia-smi", "--gpu-reset"); err != nil {
+	if _, err := r.run(toolrunner.Permit(ctx, toolrunner.GuardMachine), 5*time.Minute, "nvidia-smi", "--gpu-reset"); err != nil {
 		return "", err
 	}
 	after, _, err := r.readGPUs(ctx)
@@ -151,7 +151,7 @@ func (r *run) gpuMemory(ctx context.Context) (string, error) {
 		return "", err
 	}
 	tool := "nvidia-smi --gpu-reset, driver " + driver
-	out, err := r.run(ctx, 30*time.Minute, "slipway-gpu-pattern", "--json")
+	out, err := r.run(toolrunner.Permit(ctx, toolrunner.GuardMachine), 30*time.Minute, "slipway-gpu-pattern", "--json")
 	found := map[string]pattern{}
 	if err == nil {
 		var version string

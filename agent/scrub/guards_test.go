@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/agent/blockdev/sysfs"
 	"github.com/slipway-cloud/slipway/agent/toolrunner"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
@@ -40,11 +42,11 @@ func newBench(t *testing.T) *bench {
 	b.put(simulatedMark, "")
 	b.put(bootIDFile, "boot-1\n")
 	b.put("/proc/mounts", "/dev/sda1 / ext4 rw 0 0\n")
-	b.put("/sys/block/sda/sda1/partition", "1\n")
+	b.put("/sys/class/dmi/id/sys_vendor", "QEMU\n") // whose virtio disks are local
 	b.disk("sda", "BOOT")
+	b.put("/sys/block/sda/sda1/partition", "1\n")
 	b.disk("nvme0n1", "N0")
 	b.disk("sdb", "S1")
-	b.put("/sys/class/nvme/nvme0/serial", "N0\n")
 	b.answer["nvme"] = b.nvme
 	b.answer["blkdiscard"] = func(args []string) (string, error) {
 		if args[0] != "--version" {
@@ -66,6 +68,14 @@ func (b *bench) put(path, content string) {
 func (b *bench) disk(name, serial string) {
 	b.Helper()
 	dir := "/sys/block/" + name
+	switch tree := sysfs.New(b.T, b.host.Root); {
+	case strings.HasPrefix(name, "nvme"):
+		tree.NVMe(name, "nqn.local", "nvme0", "pcie")
+	case strings.HasPrefix(name, "vd"):
+		tree.Disk(name, "pci0000:00/0000:00:04.0/virtio"+strconv.Itoa(int(name[2])))
+	default:
+		tree.Disk(name, fmt.Sprintf("pci0000:00/0000:00:17.0/ata%d/host%[1]d/target%[1]d:0:0/%[1]d:0:0:0", name[2]))
+	}
 	b.put(dir+"/size", fmt.Sprintf("%d\n", diskBytes/512))
 	b.put(dir+"/removable", "0\n")
 	b.put(dir+"/ro", "0\n")

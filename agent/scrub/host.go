@@ -13,6 +13,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/agent/atomicfile"
 	"github.com/slipway-cloud/slipway/agent/task"
+	"github.com/slipway-cloud/slipway/agent/toolrunner"
 	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
@@ -130,8 +131,12 @@ func (h Host) replace(path string, content []byte) error {
 	return nil
 }
 
-// run runs a program that should answer within limit.
+// run runs a program that should answer within limit. A command that destroys data needs the permit of
+// its guard in ctx.
 func (h Host) run(ctx context.Context, limit time.Duration, name string, args ...string) ([]byte, error) {
+	if err := toolrunner.Check(ctx, name, args...); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return h.Run(ctx, name, args...)

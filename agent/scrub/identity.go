@@ -53,12 +53,16 @@ func (r *run) identity(context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return "boot " + boot + ", " + machine, nil
+	drives, err := r.sameDrives()
+	if err != nil {
+		return "", err
+	}
+	return "boot " + boot + ", " + machine + ", " + drives, nil
 }
 
 // sameMachine compares the serial number of the task with those of the machine,
-// and says what came of it. Only a file that cannot be read is unknown; firmware
-// that shows no serial number shows none.
+// and says what came of it. It refuses when the task names one and the firmware
+// shows none, since this may be any machine.
 func (r *run) sameMachine() (string, error) {
 	var shown []string
 	for _, file := range serialFiles() {
@@ -76,7 +80,7 @@ func (r *run) sameMachine() (string, error) {
 	case !distinctive(r.Serial):
 		return fmt.Sprintf("serial number %q, not compared: %q, which the task names, tells no machine from another", list(shown), r.Serial), nil
 	case len(shown) == 0:
-		return fmt.Sprintf("serial number not compared: the firmware shows none, and the task is for %s", r.Serial), nil
+		return "", fmt.Errorf("the firmware shows no serial number, and the task is for %s", r.Serial)
 	case !slices.ContainsFunc(shown, r.isSerial):
 		return "", fmt.Errorf("this machine has serial number %s and the task is for %s", list(shown), r.Serial)
 	}

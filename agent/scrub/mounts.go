@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-cloud/slipway/agent/blockdev"
 	"github.com/slipway-cloud/slipway/agent/hostscan"
 )
 
@@ -72,7 +73,9 @@ func (r *run) foreignMounts() ([]hostscan.Mount, error) {
 
 // unmount ends the tenants' mounts. One that is busy is reported with who holds
 // it. It is detached lazily only when nobody is left who holds it, and never
-// when it lies on a disk of this machine, which would then be erased in use.
+// when it lies on a block device, which would then be erased or disconnected in
+// use. A file system on a device that is not this node's stays mounted, unless the
+// next step disconnects that device: then unmounting is what leaves it whole.
 func (r *run) unmount(ctx context.Context) (string, error) {
 	found, err := r.foreignMounts()
 	if err != nil {
@@ -94,13 +97,17 @@ func (r *run) unmount(ctx context.Context) (string, error) {
 	if len(found) == 0 {
 		return "no mount of a tenant", errors.Join(errs...)
 	}
-	if err := r.forget(found); err != nil {
+	gone := slices.DeleteFunc(slices.Clone(found), func(m hostscan.Mount) bool { return slices.Contains(left, m) })
+	if err := r.forget(gone); err != nil {
 		errs = append(errs, err)
 	}
 	return fmt.Sprintf("%d unmounted", len(found)-len(left)), errors.Join(errs...)
 }
 
 func (r *run) unmountOne(ctx context.Context, m hostscan.Mount) error {
+	if place, onDevice := r.placeOf(m); onDevice && place.Class == blockdev.Foreign && place.Connection == (blockdev.Connection{}) {
+		return fmt.Errorf("%s stays mounted: %s is not this node's: %s", m.Target, m.Source, place.Reason)
+	}
 	_, err := r.run(ctx, time.Minute, "umount", "--", m.Target)
 	if err == nil {
 		return nil

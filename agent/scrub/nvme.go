@@ -89,57 +89,63 @@ func parseSanitizeLog(raw []byte) (status, progress int, err error) {
 	return n & 7, progress, nil
 }
 
-// controller finds the controller of a namespace by serial: with native
-// multipath the numbers in the two names differ.
-func (h Host) controller(serial string) (string, error) {
-	var found []string
-	for _, c := range h.names("/sys/class/nvme") {
-		if h.text("/sys/class/nvme", c, "serial") == serial {
-			found = append(found, c)
+// controller returns the controller of a namespace. It is one of the namespace's own, never another
+// with the same serial number, which a volume of another machine may show.
+func (h Host) controller(d drive) (string, error) {
+	for _, c := range d.place.Controllers { // several are ways to the same drive
+		if h.text("/sys/class/nvme", c, "serial") == d.serial {
+			return c, nil
 		}
 	}
-	if len(found) == 0 {
-		return "", fmt.Errorf("the controller of the NVMe drive %s cannot be found", serial)
-	}
-	slices.Sort(found)
-	return found[0], nil // several are ways to the same drive
+	return "", fmt.Errorf("the controller of the NVMe drive %s cannot be found", d.serial)
 }
 
-// eraseNVMe sanitizes the whole drive, else formats each namespace with
+// decideNVMe has the whole drive sanitized, else each namespace formatted with
 // erasure.
-func (r *run) eraseNVMe(ctx context.Context, g, all []drive, was note) (erasure, error) {
+func (r *run) decideNVMe(ctx context.Context, g, all []drive, was note) (method, error) {
 	serial := g[0].serial
-	ctrl, err := r.controller(serial)
+	ctrl, err := r.controller(g[0])
 	if err != nil {
-		return erasure{}, err
+		return method{}, err
 	}
 	raw, err := r.run(ctx, time.Minute, "nvme", "id-ctrl", "/dev/"+ctrl, "-o", "json")
 	if err != nil {
-		return erasure{}, err
+		return method{}, err
 	}
 	id, err := parseIdentity(raw)
 	if err != nil {
-		return erasure{}, err
+		return method{}, err
 	}
 	if id.Serial != serial {
-		return erasure{}, fmt.Errorf("%s is %q and not %s", ctrl, task.Clip(id.Serial, 40), serial)
+		return method{}, fmt.Errorf("%s is %q and not %s", ctrl, task.Clip(id.Serial, 40), serial)
 	}
 	// Both commands may take every namespace of the drive.
 	for _, d := range all {
-		if d.nvme() && d.serial == serial && !slices.Contains(g, d) {
-			return erasure{}, fmt.Errorf("%s shares its drive with %s, which must not be erased", g[0].name, d.name)
+		if d.nvme() && d.serial == serial && !slices.ContainsFunc(g, func(o drive) bool { return o.name == d.name }) {
+			return method{}, fmt.Errorf("%s shares its drive with %s, which must not be erased", g[0].name, d.name)
 		}
 	}
 	version := r.version(ctx, "nvme", "version")
+	m := method{erasure: erasure{Method: lifecycle.SanitizePurge}}
 	switch {
 	case *id.SaniCap&7 != 0:
-		how, err := r.sanitize(ctx, g, ctrl, *id.SaniCap, was)
-		return erasure{lifecycle.SanitizePurge, "nvme sanitize " + how + ", " + version}, err
+		args, how := sanitizeAction(*id.SaniCap)
+		m.Tool = "nvme sanitize " + how + ", " + version
+		if !was.Begun { // what runs was begun by someone else, perhaps of another kind: ours follows
+			m.wait = func(ctx context.Context) error {
+				_, err := r.awaitSanitize(ctx, ctrl)
+				return err
+			}
+		}
+		m.do = func(ctx context.Context) error { return r.sanitize(ctx, g, ctrl, args, was) }
 	case *id.OACS&2 != 0:
-		how, err := r.format(ctx, g, *id.FNA)
-		return erasure{lifecycle.SanitizePurge, "nvme format " + how + ", " + version}, err
+		ses, how := formatAction(*id.FNA)
+		m.Tool = "nvme format " + how + ", " + version
+		m.do = func(ctx context.Context) error { return r.format(ctx, g, ses) }
+	default:
+		return method{}, errNoPurge
 	}
-	return erasure{}, errNoPurge
+	return m, nil
 }
 
 // sanitizeAction is how to sanitize. Block erase comes first, since what it
@@ -154,50 +160,32 @@ func sanitizeAction(caps uint32) (args []string, how string) {
 	return []string{"--sanact=3", "--ovrpat=0", "--owpass=1"}, "(overwrite)"
 }
 
-// sanitize starts the operation, or finds it running, and waits for its end. It
+// sanitize starts the operation, or finds its own running, and waits for its end. It
 // goes on in the drive whatever becomes of the agent or of the power.
-func (r *run) sanitize(ctx context.Context, g []drive, ctrl string, caps uint32, was note) (string, error) {
-	args, how := sanitizeAction(caps)
+func (r *run) sanitize(ctx context.Context, g []drive, ctrl string, args []string, was note) error {
 	status, _, err := r.sanitizeLog(ctx, ctrl)
 	if err != nil {
-		return how, err
-	}
-	if status == sanitizeRunning && !was.Begun { // begun by someone else, perhaps of another kind: ours follows
-		if _, err := r.awaitSanitize(ctx, ctrl); err != nil {
-			return how, err
-		}
-		if err := r.replant(g); err != nil {
-			return how, err
-		}
+		return err
 	}
 	if status != sanitizeRunning || !was.Begun {
-		if err := r.begin(g); err != nil {
-			return how, err
+		permitted, err := r.begin(ctx, g, "/dev/"+ctrl)
+		if err != nil {
+			return err
 		}
-		if _, err := r.run(ctx, 2*time.Minute, "nvme", append([]string{"sanitize", "/dev/" + ctrl}, args...)...); err != nil {
-			return how, err
+		if _, err := r.run(permitted, 2*time.Minute, "nvme", append([]string{"sanitize", "/dev/" + ctrl}, args...)...); err != nil {
+			return err
 		}
 	}
 	status, err = r.awaitSanitize(ctx, ctrl)
 	switch {
 	case err != nil:
-		return how, err
+		return err
 	case status == sanitizeDone, status == sanitizeDoneFree:
-		return how, nil
+		return nil
 	case status == sanitizeFailed:
-		return how, fmt.Errorf("the drive %s says that the sanitize operation failed", g[0].serial)
+		return fmt.Errorf("the drive %s says that the sanitize operation failed", g[0].serial)
 	}
-	return how, fmt.Errorf("the drive %s knows nothing of the sanitize operation (status %d)", g[0].serial, status)
-}
-
-// replant writes the canaries, over what an erasure may have left of them.
-func (r *run) replant(g []drive) error {
-	for _, d := range g {
-		if err := r.plant(d.name, r.runID, d.serial, d.bytes); err != nil {
-			return err
-		}
-	}
-	return nil
+	return fmt.Errorf("the drive %s knows nothing of the sanitize operation (status %d)", g[0].serial, status)
 }
 
 func (r *run) sanitizeLog(ctx context.Context, ctrl string) (status, progress int, err error) {
@@ -221,20 +209,25 @@ func (r *run) awaitSanitize(ctx context.Context, ctrl string) (int, error) {
 	}
 }
 
-// format erases each namespace: cryptographically where the drive can, else by
+// formatAction is how to format: cryptographically where the drive can, else by
 // erasing user data.
-func (r *run) format(ctx context.Context, g []drive, fna uint32) (string, error) {
-	ses, how := "--ses=1", "(user data erase)"
+func formatAction(fna uint32) (ses, how string) {
 	if fna&4 != 0 {
-		ses, how = "--ses=2", "(crypto erase)"
+		return "--ses=2", "(crypto erase)"
 	}
-	if err := r.begin(g); err != nil {
-		return how, err
+	return "--ses=1", "(user data erase)"
+}
+
+// format erases each namespace.
+func (r *run) format(ctx context.Context, g []drive, ses string) error {
+	ctx, err := r.begin(ctx, g)
+	if err != nil {
+		return err
 	}
 	for _, d := range g {
 		if _, err := r.run(ctx, 12*time.Hour, "nvme", "format", "/dev/"+d.name, ses, "--force"); err != nil {
-			return how, err
+			return err
 		}
 	}
-	return how, nil
+	return nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/agent/blockdev/sysfs"
 	"github.com/slipway-cloud/slipway/agent/toolrunner"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
@@ -87,6 +88,7 @@ func newLoop(t *testing.T) *loop {
 		sh(t, "losetup", "-d", "/dev/"+l.name)
 	})
 	root := t.TempDir()
+	sysfs.New(t, root).Disk(l.name, "pci0000:00/0000:00:17.0/ata1/host0/target0:0:0/0:0:0:0") // a loop device of its own is no drive
 	for path, content := range map[string]string{simulatedMark: "", bootIDFile: "boot-1", "/sys/block/" + l.name + "/size": strconv.Itoa(32 << 11),
 		"/sys/block/" + l.name + "/ro": "0", "/sys/block/" + l.name + "/device/serial": "LOOP1", "/sys/block/" + l.name + "/device/model": "loop"} {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, path)), 0o755))

@@ -24,6 +24,7 @@ const (
 	StepKeys          = "keys"
 	StepAutostart     = "autostart"
 	StepMounts        = "mounts"
+	StepRemoteDevices = "remote_devices"
 	StepFiles         = "files"
 	StepGPUProcesses  = "gpu_processes"
 	StepGPUReset      = "gpu_reset"
@@ -32,9 +33,10 @@ const (
 	StepDisks         = "disks"
 )
 
-// Steps lists the steps of a scrub in their order.
+// Steps lists the steps of a scrub in their order. Storage of other machines is unmounted and
+// disconnected before the steps that remove files.
 func Steps() []string {
-	return []string{StepIdentity, StepContainers, StepProcesses, StepUsers, StepKeys, StepAutostart, StepMounts, StepFiles,
+	return []string{StepIdentity, StepContainers, StepProcesses, StepAutostart, StepMounts, StepRemoteDevices, StepUsers, StepKeys, StepFiles,
 		StepGPUProcesses, StepGPUReset, StepGPUMemory, StepMemoryRequest, StepDisks}
 }
 
@@ -66,6 +68,8 @@ type run struct {
 	keep    map[string]bool
 	keyring []string // the public keys that may stay
 	protect []string
+	// expected are the drives that the task names; nil is not compared.
+	expected []spec.ExpectedDrive
 	// overwrite allows a disk without a purge command to be cleared.
 	overwrite bool
 	record    func(lifecycle.StepResult)
@@ -95,7 +99,7 @@ func newRun(h Host, runID string, keep, keyring []string, record func(lifecycle.
 // when ctx ends; what the drives were told to do goes on in them.
 func Scrub(ctx context.Context, h Host, args spec.ScrubArgs, record func(lifecycle.StepResult)) lifecycle.TaskResult {
 	r := newRun(h, args.RunID, args.KeepUsers, args.KeepKeys, record)
-	r.protect, r.overwrite = args.ProtectSerials, args.AllowOverwrite
+	r.protect, r.overwrite, r.expected = args.ProtectSerials, args.AllowOverwrite, args.ExpectedDrives
 	for _, s := range args.Steps {
 		if !slices.Contains(Steps(), s) {
 			return r.refuse(fmt.Sprintf("there is no step %q", s))
@@ -108,10 +112,10 @@ func Scrub(ctx context.Context, h Host, args spec.ScrubArgs, record func(lifecyc
 	if r.notes, err = openNotes(r.Host, args.RunID); err != nil {
 		return r.refuse(err.Error())
 	}
-	do := []func(*run, context.Context) (string, error){(*run).identity, (*run).containers, (*run).processes, (*run).users, (*run).keys, (*run).autostart,
-		(*run).unmount, (*run).files, (*run).gpuProcesses, (*run).gpuReset, (*run).gpuMemory, (*run).requestOverwrite, (*run).eraseDisks}
+	do := []func(*run, context.Context) (string, error){(*run).identity, (*run).containers, (*run).processes, (*run).autostart,
+		(*run).unmount, (*run).disconnect, (*run).users, (*run).keys, (*run).files, (*run).gpuProcesses, (*run).gpuReset, (*run).gpuMemory, (*run).requestOverwrite, (*run).eraseDisks}
 	for i, name := range Steps() {
-		if len(args.Steps) > 0 && name != StepIdentity && !slices.Contains(args.Steps, name) {
+		if !asked(args.Steps, name) {
 			continue
 		}
 		ok, cont := r.step(ctx, step{name, do[i]})
@@ -125,6 +129,13 @@ func Scrub(ctx context.Context, h Host, args spec.ScrubArgs, record func(lifecyc
 		}
 	}
 	return r.end("")
+}
+
+// asked reports whether a scrub that is limited to some steps does this one. The identity is always
+// compared, and no disk is erased while storage of other machines may be connected.
+func asked(steps []string, name string) bool {
+	return len(steps) == 0 || name == StepIdentity || slices.Contains(steps, name) ||
+		name == StepRemoteDevices && slices.Contains(steps, StepDisks)
 }
 
 // step does one step; cont is false when it was not begun.

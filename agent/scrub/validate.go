@@ -46,7 +46,7 @@ func Validate(ctx context.Context, h Host, args spec.ValidateArgs, record func(l
 	if r.notes, err = readNotes(r.Host, args.RunID); err != nil {
 		return r.refuse(err.Error())
 	}
-	r.protect = args.ProtectSerials
+	r.protect, r.expected = args.ProtectSerials, args.ExpectedDrives
 	v := validation{run: r, args: args}
 	do := []func(context.Context) (string, error){v.freshBoot, v.noContainers, v.noProcesses, v.noUsers, v.noKeys, v.noAutostart, v.noMounts, v.noFiles, v.blankDisks,
 		v.hardware, v.gpuState, v.gpuFabric, v.gpuErrors}
@@ -156,9 +156,14 @@ func (v validation) blankDisks(context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var errs []error
+	missing, err := v.compare(all)
+	errs := append(v.missing(missing), err)
 	looked := 0
 	for _, d := range all {
+		if err := v.foreign(d, system); err != nil {
+			errs = append(errs, v.untouched(d, err))
+			continue
+		}
 		if system[d.name] {
 			continue
 		}

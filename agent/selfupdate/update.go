@@ -244,7 +244,8 @@ func (u *Updater) probe(ctx context.Context, to string, m Manifest) (string, err
 }
 
 func askVersion(ctx context.Context, program string) (string, error) {
-	r := toolrunner.Runner{Root: "/", Tools: filepath.Dir(program), Timeout: 15 * time.Second}
+	r := toolrunner.Runner{Root: "/", Tools: filepath.Dir(program), Timeout: 15 * time.Second,
+		Commands: []toolrunner.Command{{Program: filepath.Base(program), Words: []string{"version"}}}}
 	out, err := r.Run(ctx, filepath.Base(program), "version")
 	return strings.TrimSpace(string(out[:min(len(out), 256)])), err
 }

@@ -44,6 +44,8 @@ type Runner struct {
 	Tools string
 	// Path is the PATH of the programs; "" means Tools.
 	Path string
+	// Commands are those that it may run; nil means Commands().
+	Commands []Command
 	// Timeout ends each program; 0 means that only the caller's context ends it.
 	Timeout time.Duration
 }
@@ -70,12 +72,20 @@ func (r Runner) Has(name string) bool {
 	return err == nil
 }
 
-// Run runs a program to its end, with nothing on its standard input, and returns its output. The
+// Run runs a program to its end, with nothing on its standard input, and returns its output. It
+// refuses a command that is not listed, and one that destroys data without its guard's permit. The
 // output is returned also when the program fails or does not end in time, but not when it is too
 // long. The error holds the last line that the program wrote.
 func (r Runner) Run(ctx context.Context, name string, args ...string) ([]byte, error) {
 	program, err := r.find(name)
 	if err != nil {
+		return nil, err
+	}
+	all := r.Commands
+	if all == nil {
+		all = Commands()
+	}
+	if err := check(ctx, all, name, args); err != nil {
 		return nil, err
 	}
 	if r.Timeout > 0 {

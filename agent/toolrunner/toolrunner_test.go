@@ -23,7 +23,7 @@ const machinePath = "/usr/bin:/bin"
 // newRunner returns a Runner whose first directory holds one program, called tool.
 func newRunner(t *testing.T, script string) Runner {
 	t.Helper()
-	r := Runner{Root: t.TempDir(), Tools: t.TempDir()}
+	r := Runner{Root: t.TempDir(), Tools: t.TempDir(), Commands: []Command{{Program: "tool"}, {Program: "other"}}}
 	r.Path = r.Tools + ":" + machinePath
 	writeProgram(t, r.Tools, "tool", script)
 	return r

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 )
 
 // DecodeArgs decodes the arguments of a task kind strictly into one of the types below and checks
@@ -42,6 +43,14 @@ type RevokeUserArgs struct {
 	RemoveHome   bool   `json:"remove_home"`
 }
 
+// ExpectedDrive is a drive that the node had when the task was decided, from its inventory.
+type ExpectedDrive struct {
+	Serial string `json:"serial"`
+	// Model and Bytes are compared only when they are set.
+	Model string `json:"model,omitempty"`
+	Bytes int64  `json:"bytes,omitempty"`
+}
+
 // ScrubArgs are the arguments of gpu.scrub.
 type ScrubArgs struct {
 	RunID string `json:"run_id"` // names the run in the evidence
@@ -49,6 +58,10 @@ type ScrubArgs struct {
 	// node's record has it: a machine that shows another refuses. "", or what
 	// makers write where there is none, is not compared, and the result says so.
 	Serial string `json:"serial,omitempty"`
+	// ExpectedDrives are all drives of the node, the system's and the protected ones too. A local
+	// drive that is not among them refuses the scrub before anything is changed; one of them that
+	// is not there fails it. With none nothing is compared, and the result says so.
+	ExpectedDrives []ExpectedDrive `json:"expected_drives,omitempty"`
 	// Steps limits the scrub to these steps; empty means all.
 	Steps []string `json:"steps,omitempty"`
 	// ProtectSerials are disks that must not be wiped, by serial or WWN.
@@ -74,6 +87,8 @@ type ValidateArgs struct {
 	NotBootID string   `json:"not_boot_id,omitempty"`
 	KeepUsers []string `json:"keep_users,omitempty"`
 	KeepKeys  []string `json:"keep_keys,omitempty"` // as in ScrubArgs; any other is a stranger's
+	// ExpectedDrives are as in ScrubArgs; a difference fails the look at the disks.
+	ExpectedDrives []ExpectedDrive `json:"expected_drives,omitempty"`
 	// ProtectSerials are the disks that the scrub was not to wipe, so that they
 	// need not be blank.
 	ProtectSerials []string `json:"protect_serials,omitempty"`
@@ -108,19 +123,29 @@ func (a *ScrubArgs) check() error {
 	if a.RunID == "" {
 		return errors.New("run_id is missing")
 	}
-	return checkAccounts(a.KeepUsers)
+	return errors.Join(checkAccounts(a.KeepUsers), checkDrives(a.ExpectedDrives))
 }
 
 func (a *ValidateArgs) check() error {
 	if a.RunID == "" {
 		return errors.New("run_id is missing")
 	}
-	return checkAccounts(a.KeepUsers)
+	return errors.Join(checkAccounts(a.KeepUsers), checkDrives(a.ExpectedDrives))
 }
 
 func (a *UpdateArgs) check() error {
 	if len(a.Manifest) == 0 || len(a.ManifestSignature) == 0 || a.BinaryURL == "" {
 		return errors.New("manifest, manifest_signature and binary_url are needed")
+	}
+	return nil
+}
+
+// checkDrives refuses a drive that could not be told from another.
+func checkDrives(drives []ExpectedDrive) error {
+	for i, d := range drives {
+		if strings.TrimSpace(d.Serial) == "" || d.Bytes < 0 {
+			return fmt.Errorf("expected_drives[%d] has no serial number or a negative size", i)
+		}
 	}
 	return nil
 }

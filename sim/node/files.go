@@ -107,7 +107,10 @@ func (t *tree) system(s simhw.Spec, ev simhw.Event) error {
 		files[dir+"/mtu"] = "1500\n"
 		files[dir+"/device/vendor"] = "0x15b3\n"
 	}
-	for _, d := range s.Disks {
+	for i, d := range s.Disks {
+		if err := t.blockDevice(d, i); err != nil {
+			return err
+		}
 		dir := "/sys/block/" + d.Name
 		files[dir+"/size"] = fmt.Sprintf("%d\n", d.Bytes/512)
 		files[dir+"/removable"] = "0\n"
@@ -120,6 +123,43 @@ func (t *tree) system(s simhw.Spec, ev simhw.Event) error {
 		}
 	}
 	return errors.Join(t.dir("/tmp"), t.dir("/var/lib"), t.dir("/etc/systemd/system"), t.dir("/lib/systemd/system"))
+}
+
+// blockDevice lays out a drive as the kernel does: /sys/block/NAME is a link into the tree of devices,
+// whose path shows the bus.
+func (t *tree) blockDevice(d simhw.Disk, i int) error {
+	if !d.NVMe {
+		parent := fmt.Sprintf("/sys/devices/pci0000:00/0000:00:17.0/ata%d/host%[2]d/target%[2]d:0:0/%[2]d:0:0:0", i+1, i)
+		return errors.Join(t.link("/sys/block/"+d.Name, parent+"/block/"+d.Name), t.link("/sys/block/"+d.Name+"/device", parent))
+	}
+	ctrl := d.Name[:strings.LastIndexByte(d.Name, 'n')]
+	return t.controller(d.Name, fmt.Sprintf("/sys/devices/pci0000:00/0000:%02x:00.0/nvme/%s", i+1, ctrl), "pcie", "nqn.2014-08.org.nvmexpress:"+d.Serial)
+}
+
+// controller lays out an NVMe controller at a path of /sys/devices, with one namespace.
+func (t *tree) controller(namespace, dir, transport, nqn string) error {
+	return errors.Join(t.put(dir+"/transport", []byte(transport+"\n"), 0o644, false), t.put(dir+"/subsysnqn", []byte(nqn+"\n"), 0o644, false),
+		t.link("/sys/class/nvme/"+filepath.Base(dir), dir), t.link("/sys/block/"+namespace, dir+"/"+namespace), t.link("/sys/block/"+namespace+"/device", dir))
+}
+
+// link makes a relative link to a directory, which it makes too. One that is there already stays.
+func (t *tree) link(path, target string) error {
+	parent := filepath.Dir(path)
+	if err := errors.Join(t.dir(target), t.dir(parent)); err != nil {
+		return err
+	}
+	// Relative to where the parent really is, since it may be a link itself.
+	if real, err := t.root.Readlink(strings.TrimPrefix(parent, "/")); err == nil {
+		parent = filepath.Join(filepath.Dir(parent), real)
+	}
+	rel, err := filepath.Rel(parent, target)
+	if err != nil {
+		return fmt.Errorf("link %s on the node: %w", path, err)
+	}
+	if err := t.root.Symlink(rel, strings.TrimPrefix(path, "/")); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("link %s on the node: %w", path, err)
+	}
+	return nil
 }
 
 // holdAgent puts the agent where an image holds it: a few bytes that stand for
