@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/slipway-cloud/slipway/agent/agentconfig"
+	"github.com/slipway-cloud/slipway/agent/blockdev"
 	"github.com/slipway-cloud/slipway/agent/task"
 	"github.com/slipway-cloud/slipway/agent/toolrunner"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
@@ -148,13 +149,17 @@ func (n nodeReader) nics() []spec.NICReport {
 const block = "/sys/block"
 
 // disks lists the drives: block devices with a device behind them that are no
-// removable media and no hidden path of a multipath drive.
+// removable media, no hidden path of a multipath drive and no volume of another
+// machine.
 func (n nodeReader) disks(mounts []spec.MountReport) []spec.DiskReport {
 	boot := n.bootDisks(mounts)
 	var out []spec.DiskReport
 	for _, name := range n.names(block) {
 		if !n.exists(block, name, "device") || n.text(block, name, "removable") == "1" || n.text(block, name, "hidden") == "1" {
 			continue
+		}
+		if blockdev.Sys(n.root).Classify(name).Network {
+			continue // a volume of another machine
 		}
 		d := spec.DiskReport{Name: name, Model: n.text(block, name, "device/model"), Serial: n.serial(name), Boot: boot[name]}
 		if v := number(n.text(block, name, "size")); v != nil {

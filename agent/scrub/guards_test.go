@@ -38,7 +38,7 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{T: t, answer: map[string]func([]string) (string, error){}, sanitize: []string{"0"}}
-	b.host = Host{Root: t.TempDir(), Run: b.run, AllowWipe: true, Poll: time.Millisecond, StateDir: t.TempDir()}
+	b.host = Host{Root: t.TempDir(), Run: b.run, AllowWipe: true, Poll: time.Millisecond, Patience: 100 * time.Millisecond, StateDir: t.TempDir()}
 	b.put(simulatedMark, "")
 	b.put(bootIDFile, "boot-1\n")
 	b.put("/proc/mounts", "/dev/sda1 / ext4 rw 0 0\n")

@@ -193,6 +193,7 @@ func TestAPlantedFailureIsNamedByItsStep(t *testing.T) {
 		{"keys unreadable", simnode.ScrubFaults{KeysUnreadable: true}, []string{scrub.StepKeys}, "keys of root"},
 		{"packages unknown", simnode.ScrubFaults{PackagesUnknown: true}, []string{scrub.StepAutostart}, "cannot be told"},
 		{"mount busy", simnode.ScrubFaults{MountBusy: true}, []string{scrub.StepMounts}, "/mnt/tenants/a"},
+		{"a remote volume stays", simnode.ScrubFaults{RemoteStays: true}, []string{scrub.StepRemoteDevices, scrub.StepDisks}, "volume-7 stays connected"},
 		{"a temporary directory is a link", simnode.ScrubFaults{TemporaryIsLink: true}, []string{scrub.StepFiles}, "/var/tmp is no directory but a link"},
 		{"GPU in use", simnode.ScrubFaults{GPUProcess: true}, []string{scrub.StepGPUProcesses, scrub.StepGPUReset, scrub.StepGPUMemory}, "python3"},
 		{"MIG reads N/A", simnode.ScrubFaults{GPUMIGUnknown: true}, []string{scrub.StepGPUReset, scrub.StepGPUMemory}, `does not tell whether MIG is on ("N/A")`},
@@ -215,6 +216,10 @@ func TestAPlantedFailureIsNamedByItsStep(t *testing.T) {
 			require.Equal(t, lifecycle.TaskCodeRefused, res.Code)
 			require.Len(t, res.Steps, 1)
 			require.True(t, w.holds("nvme0n1", simnode.TenantMark), "nothing is touched on another machine")
+		case c.faults.RemoteStays:
+			require.True(t, w.holds(simnode.RemoteVolume, simnode.TenantMark))
+			require.False(t, device(res, simnode.RemoteVolume).Verified)
+			require.True(t, w.holds("nvme0n1", simnode.TenantMark), "nothing is erased while it is connected")
 		case c.faults.FrozenDrive:
 			require.False(t, device(res, "sdb").Verified)
 			require.True(t, device(res, "nvme0n1").Verified, "one drive does not stop the others")
@@ -287,6 +292,28 @@ func TestAScrubThatDiedGoesOnWhereTheDrivesAre(t *testing.T) {
 	require.True(t, res.OK, res.Message)
 	require.Equal(t, 4, started, "no drive was told twice")
 	require.False(t, w.holds("nvme0n1", simnode.TenantMark))
+}
+
+// A volume of another machine is unmounted and disconnected, and keeps what is on it.
+func TestRemoteVolume_KeepsItsData(t *testing.T) {
+	t.Parallel()
+	w := newNodeFixture(t)
+	require.NoError(t, w.node.AttachRemote())
+	require.NoError(t, w.node.Occupy())
+	var drives []spec.ExpectedDrive
+	for _, d := range w.host.Health(t.Context()).Disks {
+		drives = append(drives, spec.ExpectedDrive{Serial: d.Serial, Model: d.Model, Bytes: d.Bytes})
+	}
+	require.Len(t, drives, 6, "the node does not report the volume as its own")
+	res := w.scrub(spec.ScrubArgs{ExpectedDrives: drives, ProtectSerials: []string{"D000007"}})
+	require.True(t, res.OK, res.Message)
+	require.Contains(t, res.Steps[0].Detail, "6 of 6 drives as the task says")
+	require.True(t, w.holds(simnode.RemoteVolume, simnode.TenantMark))
+	require.True(t, w.holds("sdb", simnode.TenantMark), "it is protected")
+	require.Empty(t, device(res, simnode.RemoteVolume))
+	raw, err := os.ReadFile(filepath.Join(w.node.Root(), "proc/mounts"))
+	require.NoError(t, err)
+	require.NotContains(t, string(raw), "/mnt/volume")
 }
 
 // TestAValidationMayBeAskedForSomeSteps: a live system has no accounts of tenants

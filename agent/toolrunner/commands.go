@@ -84,7 +84,7 @@ func Commands() []Command {
 		harmless("ctr", "namespaces", "list"), harmless("ctr", "plugins", "list"), harmless("ctr", "tasks", "list"), harmless("ctr", "tasks", "kill"),
 		harmless("ctr", "containers", "list"), harmless("ctr", "images", "list"), harmless("ctr", "snapshots", "list"),
 		harmless("userdel"), harmless("usermod", "--lock"), harmless("loginctl"), harmless("kill"), harmless("umount"), harmless("dpkg-query", "-S"),
-		harmless("dmesg", "--raw"), harmless("nv-fabricmanager", "--version"),
+		harmless("dmesg"), harmless("nv-fabricmanager", "--version"),
 		harmless("systemctl", "is-active"), harmless("systemctl", "stop"), harmless("systemctl", "start"), harmless("systemctl", "disable"),
 		harmless("systemctl", "daemon-reload"),
 		harmless("nvidia-smi", "-q", "-x"), harmless("nvidia-smi", "mig", "-dci"), harmless("nvidia-smi", "mig", "-dgi"), harmless("nvidia-smi", "-mig", "0"),

@@ -24,6 +24,7 @@ type ScrubFaults struct {
 	KeysUnreadable       bool // root's authorized_keys is a directory
 	PackagesUnknown      bool // the package system does not answer
 	MountBusy            bool
+	RemoteStays          bool // a volume of another machine is connected and cannot be disconnected
 	TemporaryIsLink      bool // /var/tmp leads elsewhere
 	GPUProcess           bool // a process has a GPU open
 	GPUMIGUnknown        bool // MIG and row remaps read N/A
@@ -45,7 +46,7 @@ type ScrubFaults struct {
 func (f ScrubFaults) files() map[string]string {
 	out := map[string]string{}
 	for name, on := range map[string]bool{"container_stays": f.ContainerStays, "containerd_down": f.ContainerdDown, "process_stays": f.ProcessStays, "user_stays": f.UserStays,
-		"packages_unknown": f.PackagesUnknown, "mount_busy": f.MountBusy, "gpu_process": f.GPUProcess, "gpu_mig_unknown": f.GPUMIGUnknown,
+		"packages_unknown": f.PackagesUnknown, "mount_busy": f.MountBusy, "remote_stays": f.RemoteStays, "gpu_process": f.GPUProcess, "gpu_mig_unknown": f.GPUMIGUnknown,
 		"gpu_reset_fails": f.GPUResetFails, "gpu_memory_residue": f.GPUMemoryResidue, "sanitize_fails": f.SanitizeFails,
 		"sanitize_unsupported": f.SanitizeUnsupported, "frozen_drive": f.FrozenDrive, "erase_keeps_data": f.EraseKeepsData} {
 		if on {
@@ -96,6 +97,9 @@ func (n *Node) layDevices(s simhw.Spec) error {
 			return err
 		}
 	}
+	if err := t.detachRemote(); err != nil {
+		return err
+	}
 	controllers := 0
 	for _, d := range s.Disks {
 		if err := n.layDisk(t, d, &controllers); err != nil {
@@ -124,9 +128,8 @@ func (n *Node) layDisk(t *tree, d simhw.Disk, controllers *int) error {
 	if err := t.dir("/dev"); err != nil {
 		return err
 	}
-	link := filepath.Join(n.root, "dev", d.Name)
-	if err := os.Symlink(filepath.Join("..", "..", "disks", d.Name), link); err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("make /dev/%s on the node: %w", d.Name, err)
+	if err := n.linkDevice(d.Name); err != nil {
+		return err
 	}
 	if !d.NVMe {
 		n.note(filepath.Join("hdparm", d.Name+".serial"), d.Serial)
@@ -167,6 +170,11 @@ func (n *Node) writeScrub(s simhw.Spec) error {
 	}
 	if err := t.put("/sys/class/dmi/id/product_serial", []byte(serial+"\n"), 0o644, false); err != nil {
 		return err
+	}
+	if f.RemoteStays {
+		if err := n.AttachRemote(); err != nil {
+			return err
+		}
 	}
 	return errors.Join(n.keysFault(t, f.KeysUnreadable), n.temporaryFault(t, f.TemporaryIsLink), n.overwriteFault(t, f.MemoryRequestRefused))
 }
