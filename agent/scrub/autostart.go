@@ -48,6 +48,10 @@ func (r *run) autostart(ctx context.Context) (string, error) {
 	var errs []error
 	units := false
 	for _, path := range found {
+		if err := r.storageGuard(path); err != nil {
+			errs = append(errs, err)
+			continue
+		}
 		if filepath.Dir(path) == "/etc/systemd/system" && filepath.Ext(path) != "" {
 			units = true
 			// A unit that is not active answers with an error; what counts is that its file is gone.

@@ -204,6 +204,26 @@ func TestARealDiskIsErasedOnlyWhenItIsFree(t *testing.T) {
 	require.False(t, l.holds(canaryMark))
 }
 
+// The real disk stands for a LUN of another machine: its sysfs shows the bus.
+func TestRealForeignDisk_IsNotTouched(t *testing.T) {
+	t.Parallel()
+	l := newLoop(t)
+	l.use()()
+	require.NoError(t, os.Remove(filepath.Join(l.host.Root, "sys/block", l.name)))
+	for parent, reason := range map[string]string{fcLUN: "Fibre Channel", iscsiLUN: "iSCSI session 2"} {
+		sysfs.New(t, l.host.Root).Disk(l.name, parent)
+		before, err := os.ReadFile(l.file)
+		require.NoError(t, err)
+		res, dev := l.erase()
+		require.False(t, res.OK)
+		require.Contains(t, dev.Detail, reason)
+		after, err := os.ReadFile(l.file)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(before, after), "not a byte is written")
+		require.NoError(t, os.Remove(filepath.Join(l.host.Root, "sys/block", l.name)))
+	}
+}
+
 func TestARealDiskThatWasNotErasedIsFoundOut(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ body, says string }{

@@ -59,6 +59,8 @@ func Commands() []Command {
 		destroys(GuardDrive, "access to the drive, until its erasure ends", "hdparm", "--security-set-pass"),
 		destroys(GuardDrive, drive, "hdparm", "--security-erase"),
 		destroys(GuardDrive, drive, "hdparm", "--security-erase-enhanced"),
+		destroys(GuardDrive, "the password that keeps others from the drive", "hdparm", "--security-unlock"),
+		destroys(GuardDrive, "the password that keeps others from the drive", "hdparm", "--security-disable"),
 		destroys(GuardDrive, drive, "blkdiscard", "-f"),
 		destroys(GuardDrive, drive, "blkdiscard", "-f", "--zeroout"),
 		destroys(GuardIdle, "what was not yet written to a volume of another machine", "nvme", "disconnect", "-n"),
@@ -78,7 +80,7 @@ func Commands() []Command {
 		destroys(GuardMachine, gpuMemory, "slipway-gpu-pattern", "--json"),
 
 		harmless("nvme", "version"), harmless("nvme", "id-ctrl"), harmless("nvme", "sanitize-log"),
-		harmless("hdparm", "-V"), harmless("hdparm", "-I"), harmless("hdparm", "--security-unlock"), harmless("hdparm", "--security-disable"),
+		harmless("hdparm", "-V"), harmless("hdparm", "-I"),
 		harmless("blkdiscard", "--version"),
 		harmless("crictl", "pods"),
 		harmless("ctr", "namespaces", "list"), harmless("ctr", "plugins", "list"), harmless("ctr", "tasks", "list"), harmless("ctr", "tasks", "kill"),
