@@ -186,7 +186,7 @@ func (r *run) plan(ctx context.Context, g, all []drive) (plan, error) {
 	key := g[0].serial
 	err := r.free(g)
 	if was := r.notes.get(key); err == nil && was.Done {
-		devs, bad := r.verifyGroup(ctx, g, erasure{was.Method, was.Tool})
+		devs, bad := r.verifyGroup(ctx, g, erasure{was.Method, was.Tool}, false)
 		if bad == nil || ctx.Err() != nil {
 			return plan{}, r.devicesOf(devs, bad)
 		}
@@ -239,7 +239,7 @@ func (r *run) eraseGroup(ctx context.Context, p plan) error {
 	if err := r.erase(ctx, p); err != nil {
 		return r.noneErased(p.group, err)
 	}
-	devs, bad := r.verifyGroup(ctx, p.group, p.method.erasure)
+	devs, bad := r.verifyGroup(ctx, p.group, p.method.erasure, true)
 	if bad != nil && ctx.Err() == nil { // the drive's word was not true: who asks again has it erased again
 		bad = errors.Join(bad, r.notes.forget(key))
 	}
@@ -285,13 +285,14 @@ func (r *run) devicesOf(devs []lifecycle.DeviceResult, err error) error {
 	return err
 }
 
-// verifyGroup looks at erased disks and says of each whether it is blank.
-func (r *run) verifyGroup(ctx context.Context, g []drive, e erasure) ([]lifecycle.DeviceResult, error) {
+// verifyGroup looks at erased disks and says of each whether it is blank. Noise is deallocated only
+// when that is allowed.
+func (r *run) verifyGroup(ctx context.Context, g []drive, e erasure, deallocate bool) ([]lifecycle.DeviceResult, error) {
 	var errs []error
 	devs := make([]lifecycle.DeviceResult, 0, len(g))
 	for _, d := range g {
 		dev := lifecycle.DeviceResult{Kind: "disk", Name: d.name, Serial: d.serial, Model: d.model, Method: e.Method, Tool: e.Tool}
-		seen, err := r.verify(ctx, d, &dev)
+		seen, err := r.verify(ctx, d, &dev, deallocate)
 		if err != nil {
 			dev.Detail = err.Error()
 			errs = append(errs, err)
@@ -306,12 +307,12 @@ func (r *run) verifyGroup(ctx context.Context, g []drive, e erasure) ([]lifecycl
 
 // verify samples an erased disk. A cryptographic erasure leaves noise; the disk
 // is then deallocated so that it can be seen to be blank.
-func (r *run) verify(ctx context.Context, d drive, dev *lifecycle.DeviceResult) (look, error) {
+func (r *run) verify(ctx context.Context, d drive, dev *lifecycle.DeviceResult, deallocate bool) (look, error) {
 	seen, err := r.sample(d.name, r.runID, d.serial, d.bytes)
 	if err != nil {
 		return seen, err
 	}
-	if seen.canaries == 0 && seen.full > 0 && dev.Method == lifecycle.SanitizePurge && strings.Contains(dev.Tool, "crypto") {
+	if deallocate && seen.canaries == 0 && seen.full > 0 && dev.Method == lifecycle.SanitizePurge && strings.Contains(dev.Tool, "crypto") {
 		permitted, err := r.permit(ctx, []drive{d})
 		if err != nil {
 			return seen, err

@@ -346,6 +346,13 @@ func TestNoiseAfterACryptographicErasureIsDeallocated(t *testing.T) {
 	require.Equal(t, "nvme format (crypto erase), nvme version 2.8", dev["nvme0n1"].Tool)
 	require.True(t, b.ran("nvme format /dev/nvme0n1 --ses=2"))
 	require.True(t, b.ran("blkdiscard -f /dev/nvme0n1"))
+
+	// A scrub that is run again and finds noise decides again before it writes.
+	b.said = nil
+	b.put("/dev/nvme0n1", strings.Repeat("\x5a\xa5noise!", diskBytes/8))
+	res, _ = b.erase(protectS1)
+	require.True(t, res.OK, res.Message)
+	require.True(t, strings.HasPrefix(b.said[0], "nvme id-ctrl"), "%v", b.said)
 }
 
 func TestOverwritingIsAClearAndNeedsLeave(t *testing.T) {
