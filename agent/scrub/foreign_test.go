@@ -292,3 +292,36 @@ func TestDeviceThatBecomesForeign_IsNotWritten(t *testing.T) {
 	require.NotContains(t, b.image("nvme0n1"), canaryMark)
 	require.False(t, b.ran("nvme sanitize /dev"))
 }
+
+// What removed accounts left, and what starts by itself, may lie on a LUN of another machine.
+func TestForeignMount_OfOtherPlaces(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.foreign("sdc", func(t *sysfs.Tree) { t.Disk("sdc", fcLUN) })
+	b.put("/proc/mounts", "/dev/sda1 / ext4 rw 0 0\n/dev/sdc /srv ext4 rw 0 0\n/dev/sdc /var/spool/cron ext4 rw 0 0\n")
+	b.put("/etc/passwd", "root:x:0:0::/root:/bin/sh\n")
+	b.put("/srv/data", "remote")
+	b.put("/var/spool/cron/crontabs/t", "remote")
+	b.host.owner = func(path string) (int, bool) { return 1001, path == "/srv/data" }
+	notes, err := openNotes(b.host, "job_1")
+	require.NoError(t, err)
+	require.NoError(t, notes.removing(1001))
+	res := Scrub(t.Context(), b.host, spec.ScrubArgs{RunID: "job_1", Steps: []string{StepAutostart, StepFiles}}, nil)
+	for _, step := range []string{StepAutostart, StepFiles} {
+		require.False(t, stepOf(res, step).OK, step)
+		require.Contains(t, stepOf(res, step).Detail, "/dev/sdc, mounted at", step)
+	}
+	require.FileExists(t, filepath.Join(b.host.Root, "srv/data"))
+	require.FileExists(t, filepath.Join(b.host.Root, "var/spool/cron/crontabs/t"))
+}
+
+func TestHostRun_NeedsThePermitOfTheGuard(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for _, line := range []string{"blkdiscard -f --zeroout /dev/sdb", "nvme sanitize /dev/nvme0 --sanact=2", "wipefs -a /dev/sdb"} {
+		f := strings.Fields(line)
+		_, err := b.host.run(t.Context(), b.host.Poll, f[0], f[1:]...)
+		require.Error(t, err, line)
+	}
+	require.Empty(t, b.said)
+}
