@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/internal/server/httpapi"
+	"github.com/slipway-cloud/slipway/internal/temporalx/payloadcodec"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 )
@@ -98,6 +99,9 @@ func TestWrongInputIsNamedAllAtOnceAndNeverRepeated(t *testing.T) {
 	a = w.do("PUT", "/api/v1/admin/secrets", `{"name": "x", "value": "s3cr3t`)
 	a.refused(problem.Malformed)
 	require.NotContains(t, string(a.raw), "s3cr3t")
+	for _, own := range []string{payloadcodec.KeyName, "slipway/signing/tsk_1"} {
+		w.do("PUT", "/api/v1/admin/secrets", map[string]any{"name": own, "value": "v"}).refused(problem.Invalid)
+	}
 	w.do("PUT", "/api/v1/admin/secrets", map[string]any{"name": "NOT OK", "value": "v"}).refused(problem.Invalid)
 	w.do("PUT", "/api/v1/admin/secrets", map[string]any{"name": "big", "value": strings.Repeat("x", 65<<10)}).refused(problem.Invalid)
 	w.do("PUT", "/api/v1/admin/secrets", map[string]any{"name": "big", "value": strings.Repeat("x", 2<<20)}).refused(problem.TooLarge)

@@ -69,7 +69,16 @@ func (s *server) listSecrets(ctx context.Context, in *struct {
 	}), nil
 }
 
+// isOwnKey reports whether only slipwayd itself may store a secret of this name: a value of another
+// origin would stop its processes at their next start, or sign and encrypt for whoever knows it.
+func isOwnKey(name string) bool {
+	return name == "slipway/temporal-payload-key" || strings.HasPrefix(name, "slipway/signing/")
+}
+
 func (s *server) putSecret(ctx context.Context, in *struct{ Body SecretRequest }) (*struct{ Body Secret }, error) {
+	if isOwnKey(in.Body.Name) {
+		return nil, problem.NewInvalid(problem.Field{Location: "body.name", Message: "is a key that slipwayd makes and rotates itself; choose another name"})
+	}
 	ref, err := s.cfg.Secrets.Put(ctx, in.Body.Name, providers.NewSecret(in.Body.Value))
 	if err != nil {
 		return nil, err

@@ -215,3 +215,23 @@ func TestOpen_DecodeOnly(t *testing.T) {
 	require.NoError(t, err, "what was encrypted before, or by another process, stays readable")
 	require.False(t, c.Encrypts())
 }
+
+// A keeper of another installation must not seal the newest key: no process could start afterwards.
+func TestRotate_RefusesAnotherKeeper(t *testing.T) {
+	t.Parallel()
+	memory := &secrets.Memory{}
+	open := func(name string) *secrets.Secrets {
+		s, err := secrets.Open(t.Context(), memory, secrets.Keeper{KeyFile: filepath.Join(t.TempDir(), name)}, secrets.Options{})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, s.Close()) })
+		return s
+	}
+	running := open("running")
+	_, err := Open(t.Context(), running, slog.New(slog.DiscardHandler), false)
+	require.NoError(t, err)
+	_, err = Rotate(t.Context(), open("another"))
+	require.ErrorContains(t, err, "cannot be opened here")
+	newest, err := running.Newest(t.Context(), KeyName)
+	require.NoError(t, err)
+	require.Equal(t, 1, newest)
+}

@@ -81,8 +81,19 @@ func Open(ctx context.Context, store Store, log *slog.Logger, decodeOnly bool) (
 }
 
 // Rotate stores a new key and returns its id. Running processes encrypt with it within a minute,
-// and decrypt what others encrypted with it at once. Older keys stay.
+// and decrypt what others encrypted with it at once. Older keys stay. It refuses when the newest key
+// cannot be opened: this keeper is then not the one of the running processes, and none of them could
+// start again with a key that it seals.
 func Rotate(ctx context.Context, store Store) (id string, err error) {
+	newest, err := store.Newest(ctx, KeyName)
+	if err != nil {
+		return "", fmt.Errorf("payload key: %w", err)
+	}
+	if newest > 0 {
+		if _, err := store.Resolve(ctx, providers.SecretRef(keyID(newest))); err != nil {
+			return "", fmt.Errorf("payload key %s cannot be opened here, so no new one is made; run this with the secrets settings of the running processes: %w", keyID(newest), err)
+		}
+	}
 	ref, err := store.Put(ctx, KeyName, newKey())
 	return string(ref), err
 }
