@@ -129,7 +129,7 @@ func Input(ctx context.Context, read BMCReader, n db.Node, mode lifecycle.Decomm
 // lock.
 func Accept(ctx context.Context, tx *db.Tx, c Checked, plan contract.Plan, reason string, actor db.Actor) (db.Job, db.Node, error) {
 	c.Input.PlanHash, c.Input.Reason = plan.Hash, reason
-	job, n, err := Start(ctx, tx, c.Node, c.Input, actor)
+	job, n, err := Start(ctx, tx, "", c.Node, c.Input, actor)
 	if errors.Is(err, db.ErrStale) {
 		err = &intent.Refusal{Kind: intent.PlanStale, Detail: "the node was changed while its plan was made again; make the plan again and read it"}
 	}
@@ -139,12 +139,13 @@ func Accept(ctx context.Context, tx *db.Tx, c Checked, plan contract.Plan, reaso
 	return job, n, tx.UseNodePlan(ctx, n.ID, plan.Hash, job.ID)
 }
 
-// Start creates the job of a request and moves the node.
-func Start(ctx context.Context, tx *db.Tx, n db.Node, in contract.DecommissionInput, actor db.Actor) (db.Job, db.Node, error) {
+// Start creates the job of a request and moves the node. id is the job's; "" makes one.
+func Start(ctx context.Context, tx *db.Tx, id string, n db.Node, in contract.DecommissionInput, actor db.Actor) (db.Job, db.Node, error) {
 	row, err := newJob(in, actor)
 	if err != nil {
 		return db.Job{}, n, err
 	}
+	row.ID = id
 	return tx.StartNodeJob(ctx, db.NodeJob{Mode: in.Mode, Node: n, Job: row})
 }
 

@@ -231,7 +231,7 @@ func (d decision) start(ctx context.Context, tx *db.Tx, actor db.Actor) (Result,
 		return Result{}, err
 	}
 	in.Reason, in.GraceSeconds = d.Reason, d.GraceSeconds
-	job, n, err := decommission.Start(ctx, tx, d.node, in, actor)
+	job, n, err := decommission.Start(ctx, tx, "", d.node, in, actor)
 	if err != nil {
 		return Result{}, err
 	}

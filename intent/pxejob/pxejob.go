@@ -217,7 +217,7 @@ func (c Checked) start(ctx context.Context, tx *db.Tx, n db.Node, version int64,
 	if err := needs(ctx, tx, n, in); err != nil {
 		return n, err
 	}
-	if _, n, err = decommission.Start(ctx, tx, n, in, actor); err != nil {
+	if _, n, err = decommission.Start(ctx, tx, "", n, in, actor); err != nil {
 		return n, err
 	}
 	return c.hardware.plan(ctx, tx, n, n.Version, in.Disks, actor)

@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/slipway-cloud/slipway/db"
+	intentdecommission "github.com/slipway-cloud/slipway/intent/decommission"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -264,13 +264,7 @@ func startLeaving(m lifecycle.DecommissionMode) func(context.Context, *db.Tx, *T
 		if n.MAASSystemID != nil {
 			in.SystemID = *n.MAASSystemID
 		}
-		raw, err := json.Marshal(in)
-		if err != nil {
-			return db.Job{}, err
-		}
-		job, n, err := tx.StartNodeJob(ctx, db.NodeJob{Mode: use, Node: n, Job: db.NewJob{
-			ID: t.Job.ID, Kind: string(contract.DecommissionKind(use)), Input: raw, Actor: db.Actor{Owner: lifecycle.OwnerAdmin, ID: "chaos"},
-		}})
+		job, n, err := intentdecommission.Start(ctx, tx, t.Job.ID, n, in, db.Actor{Owner: lifecycle.OwnerAdmin, ID: "chaos"})
 		if err == nil && t.Fresh != nil {
 			err = t.plan(ctx, tx, n)
 		}

@@ -246,7 +246,7 @@ func (c *classCase) drainWithBlockedMarker() {
 	node, err := c.App.Store.Node(c.t.Context(), *j.NodeID)
 	require.NoError(c.t, err)
 	require.NoError(c.t, c.App.Store.Tx(c.t.Context(), func(tx *db.Tx) (err error) {
-		c.job, _, err = decommission.Start(c.t.Context(), tx, node, contract.DecommissionInput{
+		c.job, _, err = decommission.Start(c.t.Context(), tx, "", node, contract.DecommissionInput{
 			Mode: lifecycle.ModeDrain, NodeID: node.ID, Hostname: node.Hostname, From: node.Status, Reason: "e2e", GraceSeconds: 1, SystemID: *node.MAASSystemID,
 		}, admin)
 		return err

@@ -32,7 +32,7 @@ func (w *world) leave(t *testing.T, nodeID string, mode lifecycle.DecommissionMo
 	}
 	var job db.Job
 	require.NoError(t, w.App.Store.Tx(t.Context(), func(tx *db.Tx) (err error) {
-		job, _, err = decommission.Start(t.Context(), tx, n, in, admin)
+		job, _, err = decommission.Start(t.Context(), tx, "", n, in, admin)
 		return err
 	}))
 	return job

@@ -2,7 +2,6 @@ package replay_test
 
 import (
 	"context"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/intent/decommission"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/test/bench/rig"
 	"github.com/slipway-cloud/slipway/test/runenv"
@@ -91,11 +91,10 @@ func leave(t *testing.T, s leaving) *play {
 		defer close(ended)
 		p.agent.work(agent, s.refuse)
 	}()
-	input, err := json.Marshal(contract.DecommissionInput{Mode: s.mode, NodeID: n.ID, Hostname: n.Hostname, From: n.Status})
-	require.NoError(t, err)
 	kind := contract.DecommissionKind(s.mode)
 	require.NoError(t, p.rig.Store.Tx(t.Context(), func(tx *db.Tx) error {
-		j, _, err := tx.StartNodeJob(t.Context(), db.NodeJob{Mode: s.mode, Node: n, Job: db.NewJob{Kind: string(kind), Input: input, Actor: admin}})
+		in := contract.DecommissionInput{Mode: s.mode, NodeID: n.ID, Hostname: n.Hostname, From: n.Status}
+		j, _, err := decommission.Start(t.Context(), tx, "", n, in, admin)
 		p.job = j.ID
 		return err
 	}))
