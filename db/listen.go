@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/slipway-cloud/slipway/db/gen"
+	"github.com/slipway-cloud/slipway/internal/poll"
 )
 
 // The channels that inserts wake.
@@ -63,10 +64,8 @@ func (s *Store) ListenFor(ctx context.Context, channel string, fn func(payload s
 		if connected {
 			wait = listenBackoffMin
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(wait):
+		if err := poll.Sleep(ctx, wait); err != nil {
+			return err
 		}
 		wait = min(2*wait, listenBackoffMax)
 	}

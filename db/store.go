@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/slipway-cloud/slipway/db/gen"
+	"github.com/slipway-cloud/slipway/internal/poll"
 )
 
 // Store is the database. Its methods may be called from any goroutine.
@@ -150,10 +151,8 @@ func (s *Store) begin(ctx context.Context, opts pgx.TxOptions, fn func(*Tx) erro
 			return err
 		}
 		wait := time.Duration(1<<attempt) * time.Millisecond
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(wait + rand.N(wait)):
+		if err := poll.Sleep(ctx, wait+rand.N(wait)); err != nil {
+			return err
 		}
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/signing"
+	"github.com/slipway-cloud/slipway/internal/temporalx/payloadcodec"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 )
@@ -72,7 +74,7 @@ func (s *server) listSecrets(ctx context.Context, in *struct {
 // isOwnKey reports whether only slipwayd itself may store a secret of this name: a value of another
 // origin would stop its processes at their next start, or sign and encrypt for whoever knows it.
 func isOwnKey(name string) bool {
-	return name == "slipway/temporal-payload-key" || strings.HasPrefix(name, "slipway/signing/")
+	return name == payloadcodec.KeyName || strings.HasPrefix(name, signing.SecretPrefix)
 }
 
 func (s *server) putSecret(ctx context.Context, in *struct{ Body SecretRequest }) (*struct{ Body Secret }, error) {

@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-cloud/slipway/internal/config"
-	"github.com/slipway-cloud/slipway/internal/devserver/temporal"
+	"github.com/slipway-cloud/slipway/internal/devserver/toolcache"
 	"github.com/slipway-cloud/slipway/test/stack"
 )
 
@@ -81,7 +81,7 @@ func upCommand() *cobra.Command {
 }
 
 func stateDir() (string, error) {
-	root, err := temporal.Root()
+	root, err := toolcache.Root()
 	if err != nil {
 		return "", err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/internal/nodeca"
+	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/internal/telemetry"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
 	"github.com/slipway-cloud/slipway/internal/temporalx/payloadcodec"
@@ -130,10 +131,8 @@ func openStore(ctx context.Context, dsn string, log *slog.Logger) (*db.Store, er
 			return s, err
 		}
 		log.Warn("database not reachable yet; waiting", "error", err)
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(2 * time.Second):
+		if err := poll.Sleep(ctx, 2*time.Second); err != nil {
+			return nil, err
 		}
 	}
 }

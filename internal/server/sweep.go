@@ -5,6 +5,7 @@ import (
 	"time"
 
 	sweepact "github.com/slipway-cloud/slipway/activities/sweep"
+	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
 )
 
@@ -41,10 +42,8 @@ func (a *App) keepSchedule(ctx context.Context) {
 			a.Log.Warn("the sweeper is not scheduled yet; will try again", "in", scheduleRetry, "error", err)
 			wait = scheduleRetry
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Sleep(ctx, wait) != nil {
 			return
-		case <-time.After(wait):
 		}
 	}
 }

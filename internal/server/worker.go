@@ -21,6 +21,7 @@ import (
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
 	"github.com/slipway-cloud/slipway/activities/nodestate"
 	"github.com/slipway-cloud/slipway/activities/projection"
+	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/internal/server/relay"
 	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
@@ -175,10 +176,8 @@ func (a *App) startWorker(ctx context.Context, w worker.Worker) error {
 			return nil
 		}
 		a.Log.Warn("temporal not reachable yet; waiting", "address", a.Config.Temporal.Address, "error", err)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(2 * time.Second):
+		if err := poll.Sleep(ctx, 2*time.Second); err != nil {
+			return err
 		}
 	}
 }
@@ -202,10 +201,9 @@ func (a *App) promote(ctx context.Context) error {
 		if time.Now().After(until) {
 			return fmt.Errorf("make build %s of %s current: %w", t.BuildID, t.DeploymentName, err)
 		}
-		select { // the server learns of a version when its first poll arrives
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(200 * time.Millisecond):
+		// The server learns of a version when its first poll arrives.
+		if err := poll.Sleep(ctx, 200*time.Millisecond); err != nil {
+			return err
 		}
 	}
 }

@@ -20,6 +20,9 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
+// SecretPrefix begins the names of the secrets that hold signing keys.
+const SecretPrefix = "slipway/signing/"
+
 // Purpose is what a key signs; keys are never shared between purposes.
 type Purpose string
 
@@ -130,7 +133,7 @@ func (r *Ring) add(ctx context.Context, p Purpose, insert func(evidencedb.Signin
 		return evidencedb.SigningKey{}, fmt.Errorf("encode a signing key: %w", err)
 	}
 	id := db.NewID("key")
-	name := "slipway/signing/" + id
+	name := SecretPrefix + id
 	value := providers.NewSecret(string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})))
 	ref, err := r.Secrets.Put(ctx, name, value)
 	if err != nil {

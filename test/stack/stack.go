@@ -22,6 +22,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/internal/devserver/pg"
 	"github.com/slipway-cloud/slipway/internal/devserver/temporal"
+	"github.com/slipway-cloud/slipway/internal/devserver/toolcache"
 	"github.com/slipway-cloud/slipway/internal/server"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
@@ -200,7 +201,7 @@ func (s *Stack) build(ctx context.Context) error {
 	if s.Bin = programs.dir; s.Bin != "" {
 		return nil
 	}
-	root, err := temporal.Root()
+	root, err := toolcache.Root()
 	if err != nil {
 		return err
 	}

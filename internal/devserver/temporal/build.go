@@ -16,6 +16,3 @@ func EnsureBuilt(ctx context.Context, progress io.Writer) (string, error) {
 	}
 	return toolcache.Ensure(ctx, server, progress)
 }
-
-// Root returns the folder of the Slipway checkout that the current folder is in.
-func Root() (string, error) { return toolcache.Root() }

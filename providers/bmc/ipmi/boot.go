@@ -6,6 +6,7 @@ import (
 	"github.com/bougou/go-ipmi/pkg/command/chassis"
 	"github.com/bougou/go-ipmi/pkg/types"
 
+	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -86,7 +87,7 @@ func (b *BMC) verify(ctx context.Context, op string, device types.BootDeviceSele
 		case err != nil && !passes(err):
 			return providers.BootOverride{}, err
 		}
-		if werr := wait(limit, pause); werr == nil {
+		if werr := poll.Sleep(limit, pause); werr == nil {
 			continue
 		}
 		if err != nil || ctx.Err() != nil {

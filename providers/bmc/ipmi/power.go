@@ -7,6 +7,7 @@ import (
 
 	"github.com/bougou/go-ipmi/pkg/command/chassis"
 
+	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -110,7 +111,7 @@ func (b *BMC) control(ctx context.Context, op string, plan powerPlan) error {
 		if plan.goal != providers.PowerOn || !passing || try >= b.opts.ConflictRetries {
 			return err
 		}
-		if wait(ctx, b.opts.ConflictWait) != nil {
+		if poll.Sleep(ctx, b.opts.ConflictWait) != nil {
 			return err
 		}
 	}
@@ -131,7 +132,7 @@ func (b *BMC) confirm(ctx context.Context, op string, plan powerPlan, last provi
 		} else if !passes(err) {
 			return last, err
 		}
-		if werr := wait(ctx, pause); werr != nil {
+		if werr := poll.Sleep(ctx, pause); werr != nil {
 			return last, &providers.Error{Kind: providers.KindUncertain, Op: op, Err: werr,
 				Message: "the system did not reach the wanted power state in time; it last read " + string(last)}
 		}
@@ -149,17 +150,5 @@ func passes(err error) bool {
 		return true
 	default:
 		return false
-	}
-}
-
-// wait waits for d or the end of ctx.
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
