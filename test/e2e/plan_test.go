@@ -81,8 +81,8 @@ func newPlanner(t *testing.T) *planner {
 	require.NoError(t, w.Sims.MAAS.External("deploy", host(p.foreign)))
 	require.NoError(t, w.Sims.MAAS.External("enlist", p.twofold.Spec().ID))
 	_, err = p.region(t).CreateMachine(t.Context(), providers.MAASCreate{
-		Hostname: host(p.twofold), Architecture: "amd64/generic", MACs: []string{"52:54:00:00:0f:01"},
-		PowerType: "redfish", PowerAddress: "127.0.0.9", PowerUser: "u", PowerPassword: providers.NewSecret("p"),
+		Hostname: host(p.twofold), Architecture: "amd64/generic", MACs: []string{"52:54:ff:ff:0f:01"},
+		PowerType: "redfish", PowerAddress: "127.0.0.9", PowerUser: "u", PowerPassword: providers.NewSecret("power-login-p"),
 	})
 	require.True(t, err == nil || providers.IsKind(err, providers.KindUncertain), "%v", err) // MAAS keeps the record, though nobody reaches that BMC
 	picky := w.ProfileSpec()
