@@ -18,6 +18,7 @@ require (
 	github.com/spf13/pflag v1.0.10
 	github.com/stmcginnis/gofish v0.21.1
 	github.com/stretchr/testify v1.12.1
+	github.com/yuin/goldmark v1.7.13
 	go.temporal.io/api v1.64.1
 	go.temporal.io/sdk v1.50.0
 	gocloud.dev v0.47.0

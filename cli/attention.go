@@ -23,6 +23,7 @@ type attention struct {
 	FailureClass string `json:"failure_class"`
 	Message      string `json:"message"`
 	NextAction   string `json:"next_action"`
+	Runbook      string `json:"runbook"`
 	Recommended  string `json:"recommended_action"`
 }
 
@@ -72,10 +73,10 @@ func (a *app) attentionTable(raw []byte) error {
 		_, err := fmt.Fprintln(a.Out, "Nothing needs a person.")
 		return err
 	}
-	t := a.table("AGE", "KIND", "WHAT", "STAGE", "FAILURE", "RECOMMENDED", "MESSAGE", "NEXT")
+	t := a.table("AGE", "KIND", "WHAT", "STAGE", "FAILURE", "RECOMMENDED", "MESSAGE", "NEXT", "RUNBOOK")
 	for _, i := range got.Data {
 		age := (time.Duration(i.AgeSeconds) * time.Second).String()
-		t.row(age, i.Kind, orDash(i.what()), orDash(i.Stage), orDash(i.FailureClass), orDash(i.Recommended), i.Message, i.NextAction)
+		t.row(age, i.Kind, orDash(i.what()), orDash(i.Stage), orDash(i.FailureClass), orDash(i.Recommended), i.Message, i.NextAction, orDash(i.Runbook))
 	}
 	return t.flush()
 }

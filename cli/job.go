@@ -33,6 +33,7 @@ type job struct {
 	Message           string     `json:"message"`
 	RecommendedAction string     `json:"recommended_action"`
 	NextStep          string     `json:"next_step"`
+	Runbook           string     `json:"runbook"`
 	AllowedActions    []string   `json:"allowed_actions"`
 	Frozen            bool       `json:"frozen"`
 	StageDeadline     *time.Time `json:"stage_deadline"`
@@ -205,7 +206,7 @@ func (a *app) jobFields(j job) error {
 	}
 	return a.fields("job", j.ID, "kind", j.what(), "node", strings.TrimSpace(j.Hostname+" "+j.NodeID), "batch", j.BatchID, "status", j.Status, "stage", j.Stage,
 		"progress", fmt.Sprintf("%d%% (reached %d%%)", j.ProgressPercent, j.ReachedPercent), "to the end", eta, "stage ends by", when(j.StageDeadline),
-		"observed", observed, "failure", failure, "message", j.Message, "recommended", j.RecommendedAction, "next", j.NextStep,
+		"observed", observed, "failure", failure, "message", j.Message, "recommended", j.RecommendedAction, "next", j.NextStep, "runbook", j.Runbook,
 		"allowed now", strings.Join(j.AllowedActions, ", "), "by", j.CreatedBy, "accepted", when(j.CreatedAt), "started", when(j.StartedAt),
 		"finished", when(j.FinishedAt), "temporal", j.WorkflowID)
 }

@@ -7,6 +7,8 @@ import (
 	"context"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/docs"
+	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -23,7 +25,11 @@ type Store interface {
 }
 
 // Activities is what these activities need.
-type Activities struct{ Store Store }
+type Activities struct {
+	Store Store
+	// PublicURL is how people reach the API; runbooks are served below it.
+	PublicURL string
+}
 
 // LoadJob returns the last projected state of a job.
 func (a *Activities) LoadJob(ctx context.Context, in contract.JobInput) (contract.Snapshot, error) {
@@ -37,8 +43,12 @@ func (a *Activities) TakeJob(ctx context.Context, in contract.JobInput) (contrac
 	return snap, fault.Projection(ctx, err)
 }
 
-// ProjectJob writes one step of a job. A late or repeated step changes nothing.
+// ProjectJob writes one step of a job. A late or repeated step changes nothing. The result has the
+// URL of the runbook while the job has a failure.
 func (a *Activities) ProjectJob(ctx context.Context, p contract.Projection) (contract.ProjectResult, error) {
 	res, err := a.Store.ProjectJob(ctx, p)
+	if p.Failure != nil {
+		res.Runbook = docs.URL(a.PublicURL, lifecycle.Failure(p.Failure.Class).Runbook())
+	}
 	return res, fault.Projection(ctx, err)
 }

@@ -23,7 +23,8 @@ type Config struct {
 	Auth    AuthConfig
 	Log     *slog.Logger // nil drops
 	Version string       // "" is dev
-	// PublicURL is how people reach the API; it stands in the OpenAPI document.
+	// PublicURL is how people reach the API; it stands in the OpenAPI document and before links to
+	// pages of docs/.
 	PublicURL string
 }
 
@@ -32,6 +33,7 @@ type API struct {
 	store     *db.Store
 	log       *slog.Logger
 	version   string
+	publicURL string
 	router    chi.Router
 	huma      huma.API
 	access    map[string]Role
@@ -52,7 +54,7 @@ func New(cfg Config) (*API, error) {
 	if cfg.Version == "" {
 		cfg.Version = "dev"
 	}
-	a := &API{store: cfg.Store, log: cfg.Log, version: cfg.Version, router: chi.NewRouter(), access: map[string]Role{}}
+	a := &API{store: cfg.Store, log: cfg.Log, version: cfg.Version, publicURL: cfg.PublicURL, router: chi.NewRouter(), access: map[string]Role{}}
 	if cfg.Auth.Issuer != "" {
 		a.oidc = newOIDCVerifier(cfg.Auth)
 	}
@@ -65,6 +67,7 @@ func New(cfg Config) (*API, error) {
 	})
 	a.huma = humachi.New(a.router, a.humaConfig(cfg))
 	a.router.Get("/docs", serveDocs)
+	a.router.Get("/docs/*", a.servePage)
 	a.router.Get("/", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/docs", http.StatusSeeOther) })
 	return a, nil
 }

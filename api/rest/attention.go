@@ -36,7 +36,7 @@ type Attention struct {
 	NextAction     string    `json:"next_action" doc:"What to do, in a sentence"`
 	AllowedActions []string  `json:"allowed_actions" nullable:"false" doc:"Actions of the job, the node, the BMC or the task that are possible now"`
 	Recommended    string    `json:"recommended_action,omitempty"`
-	Runbook        string    `json:"runbook" doc:"The page that says more, in the repository"`
+	Runbook        string    `json:"runbook" doc:"The page that says more"`
 	Link           string    `json:"link" doc:"The resource, as a path of this API"`
 }
 
@@ -67,7 +67,7 @@ func (s *server) listAttention(ctx context.Context, in *AttentionQuery) (*op.Lis
 		return nil, err
 	}
 	now := time.Now()
-	out := op.Paged(rows, in.Limit, placeOf, func(r db.Attention) Attention { return attentionView(r, now) })
+	out := op.Paged(rows, in.Limit, placeOf, func(r db.Attention) Attention { return s.attentionView(r, now) })
 	for i := range out.Body.Data {
 		if out.Body.Data[i].Kind == db.AttentionSweeper {
 			s.explainSweeper(ctx, &out.Body.Data[i])
@@ -109,7 +109,7 @@ func (s *server) explainSweeper(ctx context.Context, a *Attention) {
 	}
 }
 
-func attentionView(r db.Attention, now time.Time) Attention {
+func (s *server) attentionView(r db.Attention, now time.Time) Attention {
 	a := Attention{
 		ID: r.ID, Kind: r.Kind, Since: r.Since.UTC(), AgeSeconds: max(int64(now.Sub(r.Since).Seconds()), 0), SiteID: r.SiteID, NodeID: r.NodeID,
 		Hostname: r.Hostname, BMCID: r.BMCID, JobID: r.JobID, JobKind: r.JobKind, WorkflowID: r.WorkflowID, WorkflowLost: r.WorkflowGone,
@@ -125,6 +125,7 @@ func attentionView(r db.Attention, now time.Time) Attention {
 	if explain := explanations()[r.Kind]; explain != nil {
 		explain(&a)
 	}
+	a.Runbook = s.api.DocURL(a.Runbook)
 	return a
 }
 

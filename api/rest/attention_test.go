@@ -108,8 +108,9 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 		require.NotEmpty(t, a.NextAction, a.Kind)
 		require.True(t, strings.HasSuffix(a.NextAction, "."), "a sentence: %s", a.NextAction)
 		require.NotNil(t, a.AllowedActions)
-		page, _, _ := strings.Cut(a.Runbook, "#")
-		require.FileExists(t, filepath.Join("..", "..", page), a.Kind)
+		page, anchor, _ := strings.Cut(a.Runbook, "#")
+		text := string(w.do("GET", page, nil, header{"Authorization": ""}).want(http.StatusOK).raw)
+		require.True(t, strings.Contains(text, `id="`+anchor), "%s leads to %s", a.Kind, a.Runbook)
 		require.Equal(t, time.UTC, a.Since.Location())
 		if a.Kind != db.AttentionOrphanWorkflow && a.Kind != db.AttentionSweeper {
 			w.do("GET", a.Link, nil).want(http.StatusOK)

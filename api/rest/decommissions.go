@@ -90,7 +90,7 @@ func (s *server) createDecommission(ctx context.Context, in *struct {
 		if err != nil {
 			return nil, err
 		}
-		return acceptedJob("/admin/decommissions/", job, node.Hostname), nil
+		return s.acceptedJob("/admin/decommissions/", job, node.Hostname), nil
 	})
 }
 

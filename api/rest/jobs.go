@@ -43,7 +43,7 @@ type Job struct {
 	Message            string                 `json:"message,omitempty"`
 	RecommendedAction  lifecycle.Action       `json:"recommended_action,omitempty"`
 	NextStep           string                 `json:"next_step,omitempty" doc:"What to do, in a sentence"`
-	Runbook            string                 `json:"runbook,omitempty"`
+	Runbook            string                 `json:"runbook,omitempty" doc:"The page of the failure class"`
 	AllowedActions     []lifecycle.Action     `json:"allowed_actions" nullable:"false" doc:"The actions that are allowed now"`
 	WaitingOutside     bool                   `json:"waiting_outside"`
 	Frozen             bool                   `json:"frozen"`
@@ -78,7 +78,7 @@ func shownFacts(j db.Job) lifecycle.JobFacts {
 }
 
 // jobView shows a job; stages is nil for a list.
-func jobView(j db.Job, stages []Stage, hostname string) Job {
+func (s *server) jobView(j db.Job, stages []Stage, hostname string) Job {
 	in := inputOf(j)
 	out := Job{
 		ID: j.ID, Kind: j.Kind, Mode: in.Mode, Status: j.Status, NeedsHuman: j.Status.Parked(), NodeID: text(j.NodeID), Hostname: hostname, SiteID: text(j.SiteID),
@@ -97,7 +97,7 @@ func jobView(j db.Job, stages []Stage, hostname string) Job {
 		out.ETA = &eta
 	}
 	if j.FailureClass != "" {
-		out.Runbook = lifecycle.Failure(j.FailureClass).Runbook()
+		out.Runbook = s.api.DocURL(lifecycle.Failure(j.FailureClass).Runbook())
 	}
 	return out
 }
@@ -138,8 +138,8 @@ func stageList(j db.Job, rows []lifecycle.StageRow) []Stage {
 }
 
 // acceptedJob answers 202 with a new job. at is where its kind is, below op.Prefix.
-func acceptedJob(at string, j db.Job, hostname string) *op.Created[Job] {
-	return &op.Created[Job]{Status: http.StatusAccepted, Location: op.Prefix + at + j.ID, ETag: op.ETag(j.Version), Body: jobView(j, nil, hostname)}
+func (s *server) acceptedJob(at string, j db.Job, hostname string) *op.Created[Job] {
+	return &op.Created[Job]{Status: http.StatusAccepted, Location: op.Prefix + at + j.ID, ETag: op.ETag(j.Version), Body: s.jobView(j, nil, hostname)}
 }
 
 // JobPath is the path of one.
@@ -210,7 +210,7 @@ func (s *server) jobs(ctx context.Context, p op.Page, f db.JobFilter) (*op.Liste
 	if err != nil {
 		return nil, err
 	}
-	return op.Paged(rows, p.Limit, func(j db.Job) string { return j.ID }, func(j db.Job) Job { return jobView(j, nil, "") }), nil
+	return op.Paged(rows, p.Limit, func(j db.Job) string { return j.ID }, func(j db.Job) Job { return s.jobView(j, nil, "") }), nil
 }
 
 func (s *server) getJob(ctx context.Context, in *JobPath) (*op.Versioned[Job], error) {
@@ -230,7 +230,7 @@ func (s *server) job(ctx context.Context, id string, kind contract.JobKind) (*op
 		if err != nil {
 			return err
 		}
-		view = jobView(j, stageList(j, rows), "")
+		view = s.jobView(j, stageList(j, rows), "")
 		return addUndelivered(ctx, tx, &view)
 	})
 	if err != nil {

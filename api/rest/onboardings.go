@@ -78,7 +78,7 @@ func (s *server) createOnboarding(ctx context.Context, in *struct {
 		if err != nil {
 			return nil, err
 		}
-		return acceptedJob("/admin/onboardings/", job, node.Hostname), nil
+		return s.acceptedJob("/admin/onboardings/", job, node.Hostname), nil
 	})
 }
 

@@ -52,6 +52,8 @@ func TestPlainRoutes(t *testing.T) {
 		require.NotEmpty(t, a.header.Get("X-Request-Id"))
 	}
 	require.NotContains(t, string(w.do("GET", "/docs", nil).raw), "https://", "the page must work offline")
+	w.do("GET", "/docs/runbooks/no_such_class", nil, anonymous).refused(problem.NotFound)
+	w.do("GET", "/docs/../go.mod", nil, anonymous).refused(problem.NotFound)
 	w.do("GET", "/metrics", nil, anonymous).refused(problem.Unauthenticated)
 	require.Contains(t, string(w.do("GET", "/metrics", nil).want(http.StatusOK).raw), "slipway_build_info")
 	w.do("GET", "/api/v1/nothing", nil).refused(problem.NotFound)

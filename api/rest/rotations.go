@@ -70,7 +70,7 @@ func (s *server) createRotation(ctx context.Context, in *struct {
 		if err != nil {
 			return nil, err
 		}
-		return acceptedJob("/admin/jobs/", job, hostname), nil
+		return s.acceptedJob("/admin/jobs/", job, hostname), nil
 	})
 }
 

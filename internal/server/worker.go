@@ -71,7 +71,7 @@ func RegisterWorkflows(r worker.WorkflowRegistry) {
 // RegisterActivities registers every activity over the app's own providers.
 func (a *App) RegisterActivities(r worker.ActivityRegistry) {
 	opts := activity.RegisterOptions{}
-	r.RegisterActivityWithOptions(&projection.Activities{Store: projection.NewDatabase(a.Store)}, opts)
+	r.RegisterActivityWithOptions(&projection.Activities{Store: projection.NewDatabase(a.Store), PublicURL: a.Config.API.PublicURL}, opts)
 	r.RegisterActivityWithOptions(&maasact.Activities{
 		Store: a.Store, Secrets: a.Secrets, Opener: maas.Opener{Options: maas.Options{Log: a.Log}},
 	}, opts)

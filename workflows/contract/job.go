@@ -199,4 +199,6 @@ type Snapshot struct {
 type ProjectResult struct {
 	Applied   bool  `json:"applied"`
 	StoredSeq int64 `json:"stored_seq"`
+	// Runbook is the URL of the page of the job's failure class, "" without a failure.
+	Runbook string `json:"runbook,omitempty"`
 }

@@ -78,6 +78,7 @@ func (r *runner[S]) write(c workflow.Context, p *contract.Projection) error {
 			continue
 		}
 		if res.Applied {
+			r.runbook = res.Runbook
 			return nil
 		}
 		if catchUp++; catchUp > maxCatchUps {
@@ -174,6 +175,9 @@ func (r *runner[S]) details() string {
 	if r.failure != nil {
 		info := lifecycle.Failure(r.failure.Class)
 		fmt.Fprintf(&b, "**%s** at `%s`: %s\n\nNext: `%s`. %s\n\n", r.failure.Class, r.failure.Stage, oneLine(r.failure.Message), info.Recommended, info.Next)
+		if r.runbook != "" {
+			fmt.Fprintf(&b, "Runbook: %s\n\n", r.runbook)
+		}
 	}
 	b.WriteString("| | stage | state | attempts | took | |\n|---|---|---|---|---|---|\n")
 	for _, row := range r.rows {

@@ -46,6 +46,7 @@ type runner[S any] struct {
 	entries          []contract.ActionEntry
 	by               string
 	lastAttributes   attributes
+	runbook          string // URL of the failure's page, as the last projection said
 	acting           int    // actions not answered yet
 	undecided        int    // those among them that wait for the state to be loaded
 	interruptedStage string // the stage that an action interrupted

@@ -56,7 +56,7 @@ func (h *Harness) NewRun(activities ...any) {
 	h.Env = suite.NewTestWorkflowEnvironment()
 	h.Env.SetTestTimeout(runLimit)
 	h.Env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: standstill})
-	h.Env.RegisterActivity(&projection.Activities{Store: h.Store})
+	h.Env.RegisterActivity(&projection.Activities{Store: h.Store, PublicURL: "https://slipway.example"})
 	for _, a := range activities {
 		h.Env.RegisterActivityWithOptions(a, activity.RegisterOptions{SkipInvalidStructFunctions: true})
 	}

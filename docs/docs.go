@@ -1,0 +1,88 @@
+// Package docs holds the pages of this folder, so that the API serves the ones of its own version.
+package docs
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"path"
+	"strings"
+	"unicode"
+
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/ast"
+	"github.com/yuin/goldmark/extension"
+	"github.com/yuin/goldmark/parser"
+)
+
+//go:embed *.md runbooks/*.md states/*.md adr/*.md
+var pages embed.FS
+
+// frame is the HTML around a page. It needs no script and nothing from outside.
+var frame = template.Must(template.New("page").Parse(`<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{{.Title}} - Slipway</title>
+<style>body { font: 16px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 0 auto; padding: 1.5rem; }
+code, pre { font: 14px/1.45 ui-monospace, monospace; } pre { overflow: auto; padding: .7rem; background: #8881; }
+table { border-collapse: collapse; display: block; overflow: auto; } td, th { border: 1px solid #8884; padding: .25rem .5rem; text-align: left; vertical-align: top; }</style>
+</head><body>{{.Body}}</body></html>
+`))
+
+// Page returns the page of a path such as "runbooks/bmc_unreachable" or "pxe", with or without
+// ".md", as HTML. It returns fs.ErrNotExist when there is none. Links between pages work as they
+// stand, below the path where the pages are served.
+func Page(name string) ([]byte, error) {
+	name = strings.TrimSuffix(name, ".md")
+	source, err := pages.ReadFile(path.Clean(name) + ".md")
+	if err != nil {
+		return nil, fs.ErrNotExist
+	}
+	markdown := goldmark.New(goldmark.WithExtensions(extension.Table), goldmark.WithParserOptions(parser.WithAutoHeadingID()))
+	var body, out bytes.Buffer
+	if err := markdown.Convert(source, &body, parser.WithContext(parser.NewContext(parser.WithIDs(anchors{})))); err != nil {
+		return nil, fmt.Errorf("render the page %s: %w", name, err)
+	}
+	title, _, _ := strings.Cut(strings.TrimPrefix(string(source), "# "), "\n")
+	//nolint:gosec // the page is part of this program
+	err = frame.Execute(&out, struct {
+		Title string
+		Body  template.HTML
+	}{title, template.HTML(body.String())})
+	if err != nil {
+		return nil, fmt.Errorf("render the page %s: %w", name, err)
+	}
+	return out.Bytes(), nil
+}
+
+// anchors names headings as the links between the pages do: "machine_absent" stays, "The agent"
+// becomes "the-agent". A page has no two headings of one name.
+type anchors struct{}
+
+// Generate implements parser.IDs.
+func (anchors) Generate(heading []byte, _ ast.NodeKind) []byte {
+	return bytes.Map(func(r rune) rune {
+		switch {
+		case r == ' ':
+			return '-'
+		case unicode.IsLetter(r), unicode.IsDigit(r), r == '-', r == '_':
+			return unicode.ToLower(r)
+		}
+		return -1
+	}, bytes.TrimSpace(heading))
+}
+
+// Put implements parser.IDs.
+func (anchors) Put([]byte) {}
+
+// URL returns where the page of a file in this folder is served: "docs/pxe.md#migrating" becomes
+// base + "/docs/pxe#migrating". base is the API's public URL; "" gives the path alone.
+func URL(base, file string) string {
+	file, anchor, found := strings.Cut(file, "#")
+	out := strings.TrimSuffix(base, "/") + "/" + strings.TrimSuffix(file, ".md")
+	if found {
+		out += "#" + anchor
+	}
+	return out
+}
