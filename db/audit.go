@@ -122,7 +122,7 @@ func (s statements) VerifyAudit(ctx context.Context, kind, id string) (firstBrok
 }
 
 // Chain names one hash chain.
-type Chain = gen.AuditChainsRow
+type Chain = gen.AuditChain
 
 // AuditChains lists every chain in order, from the one after the one given.
 func (s statements) AuditChains(ctx context.Context, after Chain, limit int) ([]Chain, error) {

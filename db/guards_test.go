@@ -102,7 +102,7 @@ func TestTheSchemaRefusesEveryStatusChangeThatIsNoEdge(t *testing.T) {
 func TestTheSchemaRefusesWhatGoesAroundTheCommitPoint(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.FreshDatabase(t)
-	s, conn := dbtest.Open(t, dsn), raw(t, dsn)
+	s, conn := dbtest.Open(t, dsn), dbtest.Owner(t, dsn)
 	n := dbtest.Node(t, s)
 	j := dbtest.Job(t, s, dbtest.On(n.ID), dbtest.JobStatus(lifecycle.JobRunning))
 	for name, c := range map[string]struct {
@@ -140,7 +140,7 @@ const auditInsert = `INSERT INTO audit_log (at, id, resource_kind, resource_id, 
 
 func TestNoPartitionOfTheAuditLogCanBeEmptied(t *testing.T) {
 	t.Parallel()
-	conn := raw(t, dbtest.FreshDatabase(t))
+	conn := dbtest.Owner(t, dbtest.FreshDatabase(t))
 	rows, err := conn.Query(t.Context(), "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'audit_log'::regclass")
 	require.NoError(t, err)
 	parts, err := pgx.CollectRows(rows, pgx.RowTo[string])
@@ -180,7 +180,7 @@ func TestATamperedChainIsFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dsn := dbtest.FreshDatabase(t)
-			s, conn := dbtest.Open(t, dsn), raw(t, dsn)
+			s, conn := dbtest.Open(t, dsn), dbtest.Owner(t, dsn)
 			n := dbtest.Node(t, s, dbtest.Status(lifecycle.NodeOffline)) // four rows
 			other := dbtest.Node(t, s, dbtest.Active())
 			requireWhole(t, s, "node", n.ID)
@@ -198,7 +198,7 @@ func TestATamperedChainIsFound(t *testing.T) {
 
 func TestMigrationsCanBeRepeatedAndUndone(t *testing.T) {
 	t.Parallel()
-	dsn := dbtest.FreshDatabase(t)
+	dsn := dbtest.OwnerDSN(t, dbtest.FreshDatabase(t))
 	require.NoError(t, db.Migrate(t.Context(), dsn), "nothing to do is success")
 	cfg, err := pgx.ParseConfig(dsn)
 	require.NoError(t, err)

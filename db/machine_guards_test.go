@@ -44,7 +44,7 @@ const insertFinding = `INSERT INTO drift_findings (id, site_id, detector, scope,
 func TestDriftFinding_EdgesBySQL(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.FreshDatabase(t)
-	site, conn, edges := dbtest.Site(t, dbtest.Open(t, dsn)), raw(t, dsn), lifecycle.DriftFinding.Edges()
+	site, conn, edges := dbtest.Site(t, dbtest.Open(t, dsn)), dbtest.Owner(t, dsn), lifecycle.DriftFinding.Edges()
 	const move = `UPDATE drift_findings SET status = $2, closed_at = CASE WHEN $2 = 'closed' THEN now() END, version = version + $3 WHERE id = 'drift_' || $1`
 	for _, from := range lifecycle.DriftFinding.States {
 		requireGuard(t, conn, edges, "", string(from.State), insertFinding, site.ID, from.State)
@@ -61,7 +61,7 @@ func TestDriftFinding_EdgesBySQL(t *testing.T) {
 func TestBMCRotation_EdgesBySQL(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.FreshDatabase(t)
-	s, conn, edges := dbtest.Open(t, dsn), raw(t, dsn), lifecycle.BMCRotation.Edges()
+	s, conn, edges := dbtest.Open(t, dsn), dbtest.Owner(t, dsn), lifecycle.BMCRotation.Edges()
 	for _, from := range rotationStates() {
 		b := rotatingBMC(t, s, conn, from)
 		for _, to := range lifecycle.BMCRotation.States {
@@ -119,7 +119,7 @@ func TestBMCRotation_RefusesIllegalMoves(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.FreshDatabase(t)
 	s := dbtest.Open(t, dsn)
-	b := rotatingBMC(t, s, raw(t, dsn), lifecycle.RotationApplying)
+	b := rotatingBMC(t, s, dbtest.Owner(t, dsn), lifecycle.RotationApplying)
 	move := func(from lifecycle.RotationState, m lifecycle.Transition[lifecycle.RotationState]) error {
 		return s.MoveBMCRotation(t.Context(), b.ID, "bmc/new", from, m)
 	}
@@ -137,8 +137,8 @@ func TestBMCRotation_RefusesIllegalMoves(t *testing.T) {
 func TestMigrations_GuardRowsOfBefore(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.FreshDatabase(t)
-	s, conn := dbtest.Open(t, dsn), raw(t, dsn)
-	cfg, err := pgx.ParseConfig(dsn)
+	s, conn := dbtest.Open(t, dsn), dbtest.Owner(t, dsn)
+	cfg, err := pgx.ParseConfig(dbtest.OwnerDSN(t, dsn))
 	require.NoError(t, err)
 	sqlDB := stdlib.OpenDB(*cfg)
 	t.Cleanup(func() { _ = sqlDB.Close() })
@@ -154,7 +154,7 @@ func TestMigrations_GuardRowsOfBefore(t *testing.T) {
 	for _, state := range rotationStates() {
 		bmcs[state] = rotatingBMC(t, s, conn, state)
 	}
-	require.NoError(t, db.Migrate(t.Context(), dsn))
+	require.NoError(t, db.Migrate(t.Context(), dbtest.OwnerDSN(t, dsn)))
 	require.NoError(t, s.DropBMCRotation(t.Context(), bmcs[lifecycle.RotationPrepared].ID, "bmc/new", "m"))
 	require.NoError(t, s.MoveBMCRotation(t.Context(), bmcs[lifecycle.RotationApplying].ID, "bmc/new", lifecycle.RotationApplying, lifecycle.RotationAccept))
 	require.NoError(t, s.MoveBMCRotation(t.Context(), bmcs[lifecycle.RotationApplied].ID, "bmc/new", lifecycle.RotationApplied, lifecycle.RotationRefuse))

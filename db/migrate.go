@@ -28,9 +28,10 @@ func Migrations() fs.FS {
 // auditMonthsAhead is how far ahead Migrate makes audit partitions.
 const auditMonthsAhead = 12
 
-// Migrate brings the database at dsn to this program's schema and makes the
-// coming months' audit partitions. Several processes may do it at once: one
-// works and the others wait for it. Repeatable.
+// Migrate brings the database at dsn to this program's schema, makes the coming months' audit
+// partitions, and gives each role its rights. Objects belong to RoleOwner afterwards. The user of dsn
+// is a member of RoleOwner or, the first time, a superuser, who creates the roles. Several processes
+// may do it at once: one works and the others wait for it. Repeatable.
 func Migrate(ctx context.Context, dsn string) error {
 	cfg, err := pgx.ParseConfig(dsn)
 	if err != nil {
@@ -39,7 +40,27 @@ func Migrate(ctx context.Context, dsn string) error {
 	if cfg.ConnectTimeout == 0 {
 		cfg.ConnectTimeout = connectTimeout
 	}
-	conn := stdlib.OpenDB(*cfg)
+	cfg.RuntimeParams["search_path"] = searchPath
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return fmt.Errorf("connect to the database to migrate it: %w", err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	if err := prepareOwner(ctx, conn); err != nil {
+		return err
+	}
+	if err := migrateUp(ctx, *cfg); err != nil {
+		return err
+	}
+	return applyGrants(ctx, conn)
+}
+
+// migrateUp runs the migrations as RoleOwner.
+func migrateUp(ctx context.Context, cfg pgx.ConnConfig) error {
+	conn := stdlib.OpenDB(cfg, stdlib.OptionAfterConnect(func(ctx context.Context, c *pgx.Conn) error {
+		_, err := c.Exec(ctx, "SET ROLE "+RoleOwner)
+		return err
+	}))
 	defer func() { _ = conn.Close() }()
 	locker, err := lock.NewPostgresSessionLocker()
 	if err != nil {
@@ -52,11 +73,8 @@ func Migrate(ctx context.Context, dsn string) error {
 	if _, err := p.Up(ctx); err != nil {
 		return fmt.Errorf("migrate the database: %w", err)
 	}
-	s, err := Open(ctx, dsn)
-	if err != nil {
-		return err
+	if _, err := conn.ExecContext(ctx, "SELECT audit_ensure_partitions($1)", auditMonthsAhead); err != nil {
+		return fmt.Errorf("make the audit partitions: %w", err)
 	}
-	defer s.Close()
-	_, err = s.EnsureAuditPartitions(ctx, auditMonthsAhead)
-	return err
+	return nil
 }

@@ -67,7 +67,13 @@ var sessionLimits = map[string]string{
 	"idle_in_transaction_session_timeout": "60s",
 	"application_name":                    "slipway",
 	"TimeZone":                            "UTC",
+	// A setting of the role or of the database must not decide which tables a name means.
+	"search_path":  searchPath,
+	"row_security": "on",
 }
+
+// searchPath puts temporary tables last, where they hide nothing.
+const searchPath = "public, pg_temp"
 
 const connectTimeout = 10 * time.Second
 

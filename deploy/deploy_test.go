@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"gopkg.in/yaml.v3"
 
+	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/deploy/agent"
 	"github.com/slipway-cloud/slipway/internal/devserver/pg"
 	"github.com/slipway-cloud/slipway/internal/devserver/temporal"
@@ -243,7 +244,8 @@ func TestShellScriptsParse(t *testing.T) {
 	}
 }
 
-// What init-secrets.sh makes, the roles script must accept on a real server, and the connection string must open Slipway's database and no more.
+// What init-secrets.sh makes, the roles script must accept on a real server, new or of an installation of before: the one connection string can migrate, the
+// other one serve.
 func TestSecretsAndRolesWorkOnARealServer(t *testing.T) {
 	t.Parallel()
 	psql, err := exec.LookPath("psql")
@@ -272,15 +274,35 @@ func TestSecretsAndRolesWorkOnARealServer(t *testing.T) {
 	here := strings.ReplaceAll(string(roles), "/run/secrets", filepath.Join(dir, "secrets"))
 	here = strings.ReplaceAll(here, "--dbname postgres", "--dbname \"$ADMIN\"")
 	here = strings.ReplaceAll(here, `--username "${POSTGRES_USER:-postgres}"`, "")
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", here)
-	cmd.Env = append(os.Environ(), "ADMIN="+srv.DSN("postgres"))
-	run(cmd)
-
-	url, err := os.ReadFile(filepath.Join(dir, "secrets", "database_url"))
-	require.NoError(t, err)
-	admin := srv.DSN("slipway")
-	address := admin[strings.Index(admin, "@")+1 : strings.LastIndex(admin, "/")]
-	dsn := strings.Replace(string(url), "postgres:5432", address, 1)
-	owner := run(exec.CommandContext(t.Context(), psql, dsn, "--no-psqlrc", "-Atc", "CREATE TABLE t (n int); SELECT current_user, usesuper FROM pg_user WHERE usename = current_user"))
-	require.Contains(t, owner, "slipway|f")
+	setUp := func() {
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", here)
+		cmd.Env = append(os.Environ(), "ADMIN="+srv.DSN("postgres"))
+		run(cmd)
+	}
+	asAdmin := func(sql string) {
+		run(exec.CommandContext(t.Context(), psql, srv.DSN("slipway"), "--no-psqlrc", "--set", "ON_ERROR_STOP=1", "-qc", sql))
+	}
+	login := func(secret string) string {
+		url, err := os.ReadFile(filepath.Join(dir, "secrets", secret))
+		require.NoError(t, err)
+		admin := srv.DSN("slipway")
+		return strings.Replace(string(url), "postgres:5432", admin[strings.Index(admin, "@")+1:strings.LastIndex(admin, "/")], 1)
+	}
+	check := func() {
+		require.NoError(t, db.Migrate(t.Context(), login("database_owner_url")))
+		store, err := db.Open(t.Context(), login("database_url"))
+		require.NoError(t, err)
+		defer store.Close()
+		require.NoError(t, store.CheckUser(t.Context()))
+	}
+	setUp()
+	check()
+	// An installation of before: its one login owns all, and there was no other.
+	asAdmin("ALTER DATABASE slipway OWNER TO slipway")
+	asAdmin("REASSIGN OWNED BY slipway_owner TO slipway")
+	asAdmin("REVOKE slipway_app FROM slipway")
+	asAdmin("REVOKE slipway FROM slipway_migrate")
+	asAdmin("DROP ROLE slipway_migrate")
+	setUp()
+	check()
 }

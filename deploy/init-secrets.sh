@@ -17,5 +17,7 @@ put() { # put NAME VALUE
 }
 put postgres_password "$(random)"
 put slipway_db_password "$(random)"
+put slipway_migrate_db_password "$(random)"
 put temporal_db_password "$(random)"
 put database_url "postgres://slipway:$(cat secrets/slipway_db_password)@postgres:5432/slipway?sslmode=disable"
+put database_owner_url "postgres://slipway_migrate:$(cat secrets/slipway_migrate_db_password)@postgres:5432/slipway?sslmode=disable"

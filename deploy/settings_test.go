@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,7 +21,7 @@ func parts() map[string][]config.Part {
 		"api":     {config.PartDatabase, config.PartTemporal, config.PartAPI, config.PartAgent, config.PartSecrets},
 		"worker":  {config.PartDatabase, config.PartTemporal, config.PartAgent, config.PartSecrets, config.PartWorker},
 		"all":     {config.PartDatabase, config.PartTemporal, config.PartAPI, config.PartAgent, config.PartSecrets, config.PartWorker},
-		"migrate": {config.PartDatabase},
+		"migrate": {config.PartDatabase, config.PartMigrations},
 	}
 }
 
@@ -74,6 +75,11 @@ func TestEveryServiceIsConfiguredByWhatComposePasses(t *testing.T) {
 		}
 		require.Equal(t, "/run/secrets/database_url", passed["SLIPWAY_DATABASE_URL_FILE"], name)
 		passed["SLIPWAY_DATABASE_URL_FILE"] = url
+		require.Equal(t, name == "migrate", passed["SLIPWAY_DATABASE_OWNER_URL_FILE"] != "", "%s: only the migration has the owner's password", name)
+		require.Equal(t, name == "migrate", slices.Contains(s.Secrets, "database_owner_url"), name)
+		if name == "migrate" {
+			passed["SLIPWAY_DATABASE_OWNER_URL_FILE"] = url
+		}
 
 		read := map[string]bool{}
 		flags := pflag.NewFlagSet(name, pflag.ContinueOnError)

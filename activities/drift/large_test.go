@@ -25,7 +25,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/activities/drift"
@@ -322,9 +321,7 @@ func populate(t *testing.T, dsn string, store *db.Store, site string, r *rack, n
 	sku := dbtest.SKU(t, store, func(p *dbtest.Params) { p.SKU = spec.SKUSpec{GPUs: 8} })
 	report, err := json.Marshal(spec.HealthReport{Simulated: true, GPUs: make([]spec.GPUReport, 8)})
 	require.NoError(t, err)
-	conn, err := pgx.Connect(t.Context(), dsn)
-	require.NoError(t, err)
-	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	conn := dbtest.Owner(t, dsn)
 	_, err = conn.Exec(t.Context(), "SET session_replication_role = replica")
 	require.NoError(t, err)
 	var ids, hosts, systems, serials, addresses []string

@@ -214,10 +214,10 @@ func (w *world) records() {
 	w.sql("INSERT INTO agent_identities (node_id, generation) VALUES ($1, 1)", w.node.ID)
 }
 
-// sql changes what has no operation of its own.
+// sql changes, as the owner of the database, what has no operation of its own.
 func (w *world) sql(statement string, args ...any) {
 	w.t.Helper()
-	conn, err := pgx.Connect(w.t.Context(), w.dsn)
+	conn, err := pgx.Connect(w.t.Context(), dbtest.OwnerDSN(w.t, w.dsn))
 	require.NoError(w.t, err)
 	defer func() { _ = conn.Close(w.t.Context()) }()
 	_, err = conn.Exec(w.t.Context(), statement, args...)

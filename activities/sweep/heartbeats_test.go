@@ -1,12 +1,10 @@
 package sweep_test
 
 import (
-	"context"
 	"net/url"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/activities/sweep"
@@ -108,12 +106,10 @@ func TestAWorkersClockJudgesNobody(t *testing.T) {
 	t.Parallel()
 	const skew = 10 * time.Minute
 	dsn := dbtest.FreshDatabase(t)
-	conn, err := pgx.Connect(t.Context(), dsn)
-	require.NoError(t, err)
-	_, err = conn.Exec(t.Context(), `CREATE SCHEMA behind; CREATE FUNCTION behind.now() RETURNS timestamptz LANGUAGE sql STABLE
+	conn := dbtest.Owner(t, dsn)
+	_, err := conn.Exec(t.Context(), `CREATE SCHEMA behind; GRANT USAGE ON SCHEMA behind TO PUBLIC; CREATE FUNCTION behind.now() RETURNS timestamptz LANGUAGE sql STABLE
 		AS $$ SELECT pg_catalog.now() - interval '10 minutes' $$`)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, conn.Close(context.Background())) })
 	at, err := url.Parse(dsn)
 	require.NoError(t, err)
 	q := at.Query()

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/serviceerror"
 
@@ -145,12 +144,10 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 	require.Len(t, w.attention("?site_id="+node.SiteID).Data, 3, "the node and its BMC, twice")
 }
 
-// alter runs SQL beside the store.
+// alter runs SQL beside the store, as the owner of the database.
 func alter(t *testing.T, dsn string, statements ...string) {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
-	require.NoError(t, err)
-	defer func() { _ = conn.Close(t.Context()) }()
+	conn := dbtest.Owner(t, dsn)
 	for _, s := range statements {
 		_, err := conn.Exec(t.Context(), s)
 		require.NoError(t, err, s)

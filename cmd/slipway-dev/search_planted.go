@@ -47,11 +47,11 @@ const keepCopies = `
 CREATE SCHEMA secret_search;
 CREATE TABLE secret_search.sealed (name text, version integer, keeper_url text, ciphertext bytea);
 CREATE TABLE secret_search.hashes (kind text, hash bytea);
-CREATE FUNCTION secret_search.keep_sealed() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+CREATE FUNCTION secret_search.keep_sealed() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
   INSERT INTO secret_search.sealed VALUES (NEW.name, NEW.version, NEW.keeper_url, NEW.ciphertext);
   RETURN NULL;
 END $$;
-CREATE FUNCTION secret_search.keep_hash() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+CREATE FUNCTION secret_search.keep_hash() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
   INSERT INTO secret_search.hashes VALUES (TG_ARGV[0], decode(substr(to_jsonb(NEW) ->> TG_ARGV[1], 3), 'hex'));
   RETURN NULL;
 END $$;

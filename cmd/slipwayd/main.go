@@ -75,11 +75,11 @@ func migrate() *cobra.Command {
 	cmd := &cobra.Command{Use: "migrate", Short: "Bring the database schema up to date", Args: cobra.NoArgs}
 	src := config.Flags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, err := src.Load(os.LookupEnv, config.PartDatabase)
+		cfg, err := src.Load(os.LookupEnv, config.PartMigrations)
 		if err != nil {
 			return err
 		}
-		if err := db.Migrate(cmd.Context(), cfg.Database.URL); err != nil {
+		if err := db.Migrate(cmd.Context(), cfg.Database.MigrationURL()); err != nil {
 			return err
 		}
 		fmt.Fprintln(cmd.OutOrStdout(), "the database schema is up to date")

@@ -8,6 +8,9 @@
 // process's own. The schema is migrated once into a template database, of which
 // each test gets a copy. It may be one that an ended test has used, and that was
 // emptied: making a copy costs the server several tenths of a second of CPU time.
+//
+// Tests connect as a user with the rights of a serving process. What that user may not do, a test
+// does on the connection of Owner.
 package dbtest
 
 import (
@@ -33,6 +36,9 @@ import (
 // serverEnv names a running server; its user must be allowed to create
 // databases.
 const serverEnv = "TEST_DATABASE_URL"
+
+// appLogin is the user that tests connect as.
+const appLogin = "slipway_test_app"
 
 const (
 	prepareLimit = 3 * time.Minute
@@ -74,6 +80,9 @@ func prepare() (source, error) {
 	if err := makeTemplate(ctx, server, name); err != nil {
 		return source{}, err
 	}
+	if err := server.EnsureLogin(ctx, appLogin, db.RoleApp); err != nil {
+		return source{}, err
+	}
 	src := source{server: server, template: name, locks: &locks{conn: conn, held: map[string]bool{}}}
 	const comment = "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = $1"
 	return src, conn.QueryRow(ctx, comment, name).Scan(&src.schema)
@@ -89,6 +98,7 @@ func inUse(template string) string { return template + " in use" }
 func templateName() (string, error) {
 	sum := sha256.New()
 	fmt.Fprint(sum, schemaSQL) // the template's comment is its result
+	fmt.Fprint(sum, db.RolesFingerprint())
 	files := db.Migrations()
 	names, err := fs.Glob(files, "*.sql")
 	if err != nil {
@@ -156,16 +166,45 @@ func rename(ctx context.Context, admin *pgx.Conn, from, to string) error {
 func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
 
 // Database returns the DSN of a migrated, empty database that only this test
-// uses. The test must not change its schema.
+// uses. The test must not change its schema. The user of the DSN has the rights
+// of a serving process.
 func Database(t testing.TB) string {
 	t.Helper()
 	src, err := ofProcess()
 	require.NoError(t, err, "a PostgreSQL for the tests")
-	return src.server.DSN(src.take(t))
+	return src.appDSN(t, src.take(t))
+}
+
+func (s source) appDSN(t testing.TB, name string) string {
+	t.Helper()
+	dsn, err := s.server.LoginDSN(name, appLogin)
+	require.NoError(t, err)
+	return dsn
+}
+
+// OwnerDSN returns the DSN of the database that dsn of Database or FreshDatabase names, for the
+// superuser of the server. It is for what a serving process must not do: to change the schema, to
+// disable triggers, to forge rows.
+func OwnerDSN(t testing.TB, dsn string) string {
+	t.Helper()
+	src, err := ofProcess()
+	require.NoError(t, err, "a PostgreSQL for the tests")
+	cfg, err := pgx.ParseConfig(dsn)
+	require.NoError(t, err)
+	return src.server.DSN(cfg.Database)
+}
+
+// Owner connects to OwnerDSN until the test ends.
+func Owner(t testing.TB, dsn string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), OwnerDSN(t, dsn))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	return conn
 }
 
 // FreshDatabase makes a migrated, empty database for this test, which may change
-// its schema, and returns its DSN.
+// its schema by Owner, and returns its DSN as Database does.
 func FreshDatabase(t testing.TB) string {
 	t.Helper()
 	src, err := ofProcess()
@@ -173,7 +212,7 @@ func FreshDatabase(t testing.TB) string {
 	name := fmt.Sprintf("slipway_test_%d_%s", os.Getpid(), strings.TrimPrefix(db.NewID("x"), "x_"))
 	src.create(t, name)
 	t.Cleanup(func() { admin(t, src, "DROP DATABASE IF EXISTS "+quote(name)+" WITH (FORCE)") })
-	return src.server.DSN(name)
+	return src.appDSN(t, name)
 }
 
 func (s source) create(t testing.TB, name string) {

@@ -16,10 +16,7 @@ import (
 // contents returns how many rows each table has and where each sequence stands.
 func contents(t *testing.T, dsn string) map[string]int64 {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
-	require.NoError(t, err)
-	defer func() { _ = conn.Close(t.Context()) }()
-	rows, err := conn.Query(t.Context(), `
+	rows, err := Owner(t, dsn).Query(t.Context(), `
 		SELECT relname::text, (xpath('/row/c/text()', query_to_xml('SELECT count(*) AS c FROM ' || oid::regclass, false, true, '')))[1]::text::bigint
 		FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')
 		UNION ALL SELECT sequencename::text, coalesce(last_value, 0) FROM pg_sequences WHERE schemaname = 'public'`)

@@ -85,7 +85,7 @@ func (q *Queries) AppendEvent(ctx context.Context, arg AppendEventParams) error 
 }
 
 const auditChains = `-- name: AuditChains :many
-SELECT resource_kind, resource_id FROM audit_heads
+SELECT resource_kind, resource_id FROM audit_chains
 WHERE (resource_kind, resource_id) > ($1::text, $2::text) ORDER BY resource_kind, resource_id LIMIT $3
 `
 
@@ -95,20 +95,15 @@ type AuditChainsParams struct {
 	MaxRows   int32
 }
 
-type AuditChainsRow struct {
-	ResourceKind string
-	ResourceID   string
-}
-
-func (q *Queries) AuditChains(ctx context.Context, arg AuditChainsParams) ([]AuditChainsRow, error) {
+func (q *Queries) AuditChains(ctx context.Context, arg AuditChainsParams) ([]AuditChain, error) {
 	rows, err := q.db.Query(ctx, auditChains, arg.AfterKind, arg.AfterID, arg.MaxRows)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []AuditChainsRow{}
+	items := []AuditChain{}
 	for rows.Next() {
-		var i AuditChainsRow
+		var i AuditChain
 		if err := rows.Scan(&i.ResourceKind, &i.ResourceID); err != nil {
 			return nil, err
 		}

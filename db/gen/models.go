@@ -55,6 +55,11 @@ type AttentionRaised struct {
 	WorkflowGone      bool
 }
 
+type AuditChain struct {
+	ResourceKind string
+	ResourceID   string
+}
+
 type AuditLog struct {
 	Pos          int64
 	ID           string

@@ -31,7 +31,7 @@ ORDER BY pos DESC LIMIT @max_rows;
 SELECT coalesce(audit_verify(@resource_kind::text, @resource_id::text), 0)::bigint;
 
 -- name: AuditChains :many
-SELECT resource_kind, resource_id FROM audit_heads
+SELECT resource_kind, resource_id FROM audit_chains
 WHERE (resource_kind, resource_id) > (@after_kind::text, @after_id::text) ORDER BY resource_kind, resource_id LIMIT @max_rows;
 
 -- name: EnsureAuditPartitions :one

@@ -1,13 +1,22 @@
 #!/bin/sh
-# Run once by the PostgreSQL image on an empty volume: one role and its databases for Slipway, one for Temporal. Neither is a superuser.
+# Run by the PostgreSQL image on an empty volume, and by you after an upgrade that says so: the roles and databases of Slipway and of Temporal. No login is a
+# superuser. Slipway serves as slipway, a member of slipway_app, and migrates as slipway_migrate, a member of slipway_owner. It may be repeated.
 set -eu
 slipway_password=$(cat /run/secrets/slipway_db_password)
+migrate_password=$(cat /run/secrets/slipway_migrate_db_password)
 temporal_password=$(cat /run/secrets/temporal_db_password)
 psql --quiet --no-psqlrc --set ON_ERROR_STOP=1 --username "${POSTGRES_USER:-postgres}" --dbname postgres \
-  --set slipway_password="$slipway_password" --set temporal_password="$temporal_password" <<'SQL'
-CREATE ROLE slipway LOGIN PASSWORD :'slipway_password';
-CREATE DATABASE slipway OWNER slipway;
-CREATE ROLE temporal LOGIN PASSWORD :'temporal_password';
-CREATE DATABASE temporal OWNER temporal;
-CREATE DATABASE temporal_visibility OWNER temporal;
+  --set slipway_password="$slipway_password" --set migrate_password="$migrate_password" --set temporal_password="$temporal_password" <<'SQL'
+SELECT format('CREATE ROLE %I', name) FROM (VALUES ('slipway_owner'), ('slipway_app'), ('slipway_customer'), ('slipway_read'),
+    ('slipway'), ('slipway_migrate'), ('temporal')) AS wanted (name) WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = name) \gexec
+ALTER ROLE slipway LOGIN PASSWORD :'slipway_password';
+ALTER ROLE slipway_migrate LOGIN PASSWORD :'migrate_password';
+ALTER ROLE temporal LOGIN PASSWORD :'temporal_password';
+GRANT slipway_app TO slipway;
+GRANT slipway_owner TO slipway_migrate;
+SELECT format('CREATE DATABASE %I OWNER %I', name, owner) FROM (VALUES ('slipway', 'slipway_owner'), ('temporal', 'temporal'), ('temporal_visibility', 'temporal'))
+    AS wanted (name, owner) WHERE NOT EXISTS (SELECT FROM pg_database WHERE datname = name) \gexec
+-- The migration gives to slipway_owner what a version before the roles made as slipway.
+ALTER DATABASE slipway OWNER TO slipway_owner;
+GRANT slipway TO slipway_migrate;
 SQL

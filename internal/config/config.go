@@ -34,12 +34,17 @@ type Config struct {
 	Retention Retention `yaml:"retention"`
 }
 
-// Database is where PostgreSQL is. URL and URLFile exclude each other; Load
-// reads the file, so that URL is what a program uses.
+// Database is where PostgreSQL is. A URL and its file exclude each other; Load
+// reads the file, so that the URL is what a program uses.
 type Database struct {
 	URL      string `yaml:"url"`
 	URLFile  string `yaml:"url_file"`
 	MaxConns int    `yaml:"max_conns"`
+	// OwnerURL is for migrations only, see MigrationURL.
+	OwnerURL     string `yaml:"owner_url"`
+	OwnerURLFile string `yaml:"owner_url_file"`
+	// AllowPrivilegedUser lets a process serve as a user that could rewrite the audit log.
+	AllowPrivilegedUser bool `yaml:"allow_privileged_user"`
 }
 
 // Temporal is where the engine is and which queue and build this process serves.

@@ -226,6 +226,7 @@ func TestPasswordsComeFromFilesOrTheEnvironment(t *testing.T) {
 		"in key=value form":       {file: "database: {url: 'host=h password=hunter2'}"},
 		"in an unreadable URL":    {file: "database: {url: 'postgres://slipway:hunter2%@h'}"},
 		"on the command line":     {args: []string{"--database-url", withPassword}},
+		"the owner's in a flag":   {args: []string{"--database-owner-url", withPassword}},
 		"in the file, overridden": {file: "database: {url: '" + withPassword + "'}", env: map[string]string{"SLIPWAY_DATABASE_URL": withPassword}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -233,7 +234,7 @@ func TestPasswordsComeFromFilesOrTheEnvironment(t *testing.T) {
 			_, err := g.load(t)
 			var invalid Invalid
 			require.ErrorAs(t, err, &invalid)
-			require.Equal(t, "database.url", invalid[0].Field)
+			require.Regexp(t, `^database\.(owner_)?url$`, invalid[0].Field)
 			require.ErrorContains(t, err, "url_file")
 			require.NotContains(t, err.Error(), "hunter2")
 		})
@@ -254,12 +255,25 @@ func TestPasswordsComeFromFilesOrTheEnvironment(t *testing.T) {
 	}
 	_, err := given{file: "database: {url: 'postgres://x', url_file: /x}"}.load(t)
 	require.ErrorContains(t, err, "keep one")
+	for name, env := range map[string]map[string]string{
+		"alone":                {"SLIPWAY_DATABASE_OWNER_URL": withPassword},
+		"beside another":       {"SLIPWAY_DATABASE_OWNER_URL": withPassword, "SLIPWAY_DATABASE_URL": "postgres://other"},
+		"not there":            {"SLIPWAY_DATABASE_URL": withPassword},
+		"in a file of its own": {"SLIPWAY_DATABASE_OWNER_URL_FILE": write(t, withPassword), "SLIPWAY_DATABASE_URL": "postgres://other"},
+	} {
+		c, err := given{env: env, parts: []Part{PartMigrations}}.load(t)
+		require.NoError(t, err, name)
+		require.Equal(t, withPassword, c.Database.MigrationURL(), name)
+	}
+	_, err = given{parts: []Part{PartMigrations}}.load(t)
+	require.ErrorContains(t, err, "SLIPWAY_DATABASE_OWNER_URL")
 }
 
 func TestPrintingShowsNoSecret(t *testing.T) {
 	t.Parallel()
 	c := Default()
 	c.Database.URL = withPassword + "?password=hunter2&sslmode=disable"
+	c.Database.OwnerURL = withPassword
 	c.Secrets.Keeper = "base64key://c2VjcmV0"
 	var log bytes.Buffer
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("config", "config", c)

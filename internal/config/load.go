@@ -51,8 +51,10 @@ func (s *Source) Load(lookupEnv func(string) (string, bool), parts ...Part) (Con
 		if err := readFile(path, &c); err != nil {
 			return Config{}, err
 		}
-		if hasPassword(c.Database.URL) {
-			return Config{}, Invalid{{"database.url", "holds a password, and configuration files get copied; " + passwordAdvice}}
+		for _, u := range c.databaseURLs() {
+			if hasPassword(*u.url) {
+				return Config{}, Invalid{{u.name, "holds a password, and configuration files get copied; " + u.passwordAdvice()}}
+			}
 		}
 	}
 	all := settings(&c)
@@ -62,16 +64,16 @@ func (s *Source) Load(lookupEnv func(string) (string, bool), parts ...Part) (Con
 	if err := applyFlags(all, s.flags, &c); err != nil {
 		return Config{}, err
 	}
-	if err := c.readDatabaseURL(); err != nil {
-		return Config{}, err
+	for _, u := range c.databaseURLs() {
+		if err := u.readFile(); err != nil {
+			return Config{}, err
+		}
 	}
 	if err := c.Validate(parts...); err != nil {
 		return Config{}, err
 	}
 	return c, nil
 }
-
-const passwordAdvice = "use database.url_file, or set it in SLIPWAY_DATABASE_URL"
 
 func readFile(path string, c *Config) error {
 	raw, err := readBounded(path)
@@ -109,7 +111,7 @@ func yamlProblem(err error) error {
 	return errors.New(strings.Join(lines, "; "))
 }
 
-// applyEnv sets what the environment names. The two spellings of the database
+// applyEnv sets what the environment names. The two spellings of a database
 // URL replace each other: the later source decides which one counts.
 func applyEnv(all *pflag.FlagSet, lookupEnv func(string) (string, bool), c *Config) error {
 	var errs []error
@@ -124,7 +126,9 @@ func applyEnv(all *pflag.FlagSet, lookupEnv func(string) (string, bool), c *Conf
 			errs = append(errs, fmt.Errorf("%s is not a valid %s; correct it or unset it", variable(f.Name), kindOf(f)))
 		}
 	})
-	c.settleDatabase(set)
+	for _, u := range c.databaseURLs() {
+		u.chooseSpelling(set)
+	}
 	return errors.Join(errs...)
 }
 
@@ -139,22 +143,13 @@ func applyFlags(all, given *pflag.FlagSet, c *Config) error {
 		set[f.Name] = true
 		errs = append(errs, own.Value.Set(f.Value.String()))
 	})
-	if set["database-url"] && hasPassword(c.Database.URL) {
-		return Invalid{{"database.url", "holds a password, and everybody on this machine can read command lines; " + passwordAdvice}}
+	for _, u := range c.databaseURLs() {
+		if set[u.flag()] && hasPassword(*u.url) {
+			return Invalid{{u.name, "holds a password, and everybody on this machine can read command lines; " + u.passwordAdvice()}}
+		}
+		u.chooseSpelling(set)
 	}
-	c.settleDatabase(set)
 	return errors.Join(errs...)
-}
-
-// settleDatabase lets one spelling of the database URL replace the other one
-// that an earlier source gave.
-func (c *Config) settleDatabase(set map[string]bool) {
-	switch {
-	case set["database-url"] && !set["database-url-file"]:
-		c.Database.URLFile = ""
-	case set["database-url-file"] && !set["database-url"]:
-		c.Database.URL = ""
-	}
 }
 
 func kindOf(f *pflag.Flag) string {
@@ -168,22 +163,6 @@ func kindOf(f *pflag.Flag) string {
 	default:
 		return f.Value.Type()
 	}
-}
-
-// readDatabaseURL replaces URLFile by what it holds.
-func (c *Config) readDatabaseURL() error {
-	if c.Database.URLFile == "" {
-		return nil
-	}
-	if c.Database.URL != "" {
-		return Invalid{{"database.url_file", "and database.url are both set; keep one"}}
-	}
-	raw, err := readBounded(c.Database.URLFile)
-	if err != nil {
-		return Invalid{{"database.url_file", "cannot be read: " + err.Error()}}
-	}
-	c.Database.URL = strings.TrimSpace(string(raw))
-	return nil
 }
 
 func readBounded(path string) ([]byte, error) {

@@ -12,7 +12,7 @@ import (
 // Redacted returns the settings with every secret replaced, for printing. Paths
 // of secret files stay.
 func (c Config) Redacted() Config {
-	c.Database.URL = redactURL(c.Database.URL)
+	c.Database.URL, c.Database.OwnerURL = redactURL(c.Database.URL), redactURL(c.Database.OwnerURL)
 	c.Secrets.Keeper = redactKeeper(c.Secrets.Keeper)
 	c.Secrets.PreviousKeeper = redactKeeper(c.Secrets.PreviousKeeper)
 	return c

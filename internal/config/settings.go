@@ -16,6 +16,10 @@ func settings(c *Config) *pflag.FlagSet {
 
 	str(&c.Database.URL, "database-url", "PostgreSQL URL; one with a password only from SLIPWAY_DATABASE_URL")
 	str(&c.Database.URLFile, "database-url-file", "file that holds the PostgreSQL URL")
+	str(&c.Database.OwnerURL, "database-owner-url", "PostgreSQL URL for migrations, of a member of slipway_owner; empty means database-url")
+	str(&c.Database.OwnerURLFile, "database-owner-url-file", "file that holds the PostgreSQL URL for migrations")
+	fs.BoolVar(&c.Database.AllowPrivilegedUser, "database-allow-privileged-user", c.Database.AllowPrivilegedUser,
+		"serve although the database user could rewrite the audit log, as a superuser or the owner of the tables can")
 	num(&c.Database.MaxConns, "database-max-conns", "connections of this process to PostgreSQL at most")
 
 	str(&c.Temporal.Address, "temporal-address", "host:port of Temporal's frontend")

@@ -21,6 +21,8 @@ const (
 	PartAgent    Part = "agent"
 	PartSecrets  Part = "secrets"
 	PartWorker   Part = "worker"
+	// PartMigrations is the database for the command that migrates it.
+	PartMigrations Part = "migrations"
 )
 
 // Problem is one setting that is wrong, by its name in the file, and what to do.
@@ -44,7 +46,7 @@ func (e Invalid) Error() string {
 func (c Config) Validate(parts ...Part) error {
 	var v validator
 	checks := map[Part]func(*validator){
-		PartDatabase: c.Database.validate,
+		PartDatabase: c.Database.validate, PartMigrations: c.Database.validateMigrations,
 		PartTemporal: c.Temporal.validate,
 		PartAPI:      func(v *validator) { c.API.validate(v); c.OIDC.validate(v) },
 		PartAgent:    c.Agent.validate,
@@ -57,7 +59,7 @@ func (c Config) Validate(parts ...Part) error {
 			c.Retention.validate(v)
 		},
 	}
-	for _, p := range []Part{PartDatabase, PartTemporal, PartAPI, PartAgent, PartSecrets, PartWorker} {
+	for _, p := range []Part{PartDatabase, PartMigrations, PartTemporal, PartAPI, PartAgent, PartSecrets, PartWorker} {
 		if slices.Contains(parts, p) {
 			checks[p](&v)
 		}
@@ -78,10 +80,7 @@ func (d Database) validate(v *validator) {
 		v.add("database.url", "is missing; set SLIPWAY_DATABASE_URL or database.url_file to a URL such as postgres://slipway@127.0.0.1:5432/slipway")
 		return
 	}
-	// The value may hold a password: it is never repeated.
-	if u, err := url.Parse(d.URL); err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
-		v.add("database.url", "must be a URL that begins with postgres://")
-	}
+	v.postgres("database.url", d.URL)
 	v.between("database.max_conns", d.MaxConns, 2, 1000)
 }
 

@@ -67,6 +67,10 @@ func Open(ctx context.Context, cfg config.Config, logTo io.Writer) (*App, error)
 	if a.Store, err = openStore(ctx, cfg.Database.URL, log); err != nil {
 		return nil, err
 	}
+	if err := checkDatabaseUser(ctx, a.Store, cfg.Database.AllowPrivilegedUser, log); err != nil {
+		a.Close()
+		return nil, err
+	}
 	if err := a.Health.AddReady("database", 3*time.Second, a.Store.Ping); err != nil {
 		a.Close()
 		return nil, err
@@ -135,6 +139,20 @@ func openStore(ctx context.Context, dsn string, log *slog.Logger) (*db.Store, er
 			return nil, err
 		}
 	}
+}
+
+// checkDatabaseUser refuses to serve as a database user that could rewrite the audit log, unless the
+// configuration allows it.
+func checkDatabaseUser(ctx context.Context, s *db.Store, allow bool, log *slog.Logger) error {
+	err := s.CheckUser(ctx)
+	if allow && errors.Is(err, db.ErrPrivilegedUser) {
+		log.Warn("serving with too many rights in the database, as database.allow_privileged_user says", "error", err)
+		return nil
+	}
+	if errors.Is(err, db.ErrPrivilegedUser) {
+		return fmt.Errorf("%w; keep this user for migrations, in database.owner_url", err)
+	}
+	return err
 }
 
 func openPayloadCodec(ctx context.Context, cfg config.Config, s *secrets.Secrets, log *slog.Logger) (*payloadcodec.Codec, error) {

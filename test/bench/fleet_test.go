@@ -84,9 +84,7 @@ func makeFleet(b *testing.B, dsn string, n int) []string {
 	b.Helper()
 	store := dbtest.Open(b, dsn)
 	first := dbtest.Node(b, store, dbtest.Active())
-	conn, err := pgx.Connect(b.Context(), dsn)
-	require.NoError(b, err)
-	defer func() { _ = conn.Close(context.Background()) }()
+	conn := dbtest.Owner(b, dsn)
 	run := func(sql string, args ...any) {
 		_, err := conn.Exec(b.Context(), sql, args...)
 		require.NoError(b, err)

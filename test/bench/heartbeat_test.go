@@ -26,7 +26,7 @@ const (
 func BenchmarkHeartbeats(b *testing.B) {
 	dsn := dbtest.FreshDatabase(b)
 	store := dbtest.Open(b, dsn)
-	pool, err := pgxpool.New(b.Context(), dsn)
+	pool, err := pgxpool.New(b.Context(), dbtest.OwnerDSN(b, dsn)) // it makes a table
 	require.NoError(b, err)
 	b.Cleanup(pool.Close)
 	_, err = pool.Exec(b.Context(), "CREATE TABLE bare_heartbeats (LIKE heartbeats INCLUDING ALL)")

@@ -189,7 +189,7 @@ func (p *planner) rows(t *testing.T) map[string]string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, p.Config.Database.URL)
+	conn, err := pgx.Connect(ctx, p.Postgres.DSN(p.Database))
 	require.NoError(t, err)
 	defer conn.Close(ctx) //nolint:errcheck // read only
 	names, err := conn.Query(ctx, `SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename NOT IN ('api_tokens', 'agent_listeners') AND tablename NOT LIKE 'sweep%'`)

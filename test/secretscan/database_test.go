@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/db/dbtest"
@@ -17,10 +16,8 @@ import (
 func TestDatabase_EveryKindOfColumn(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	conn, err := pgx.Connect(ctx, dbtest.FreshDatabase(t))
-	require.NoError(t, err)
-	defer conn.Close(ctx) //nolint:errcheck // the database is dropped
-	_, err = conn.Exec(ctx, `CREATE SCHEMA other;
+	conn := dbtest.Owner(t, dbtest.FreshDatabase(t))
+	_, err := conn.Exec(ctx, `CREATE SCHEMA other;
 		CREATE TABLE other."Kinds" (id int PRIMARY KEY, t text, v varchar(80), j json, b jsonb, a text[], y bytea);
 		CREATE TABLE other.keyless (t text);
 		INSERT INTO other."Kinds" (id, t) SELECT i, 'nothing' FROM generate_series(1, 450) i`)
@@ -56,11 +53,9 @@ func TestDatabase_EveryKindOfColumn(t *testing.T) {
 func TestDatabase_RowIDIsNoSecret(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	conn, err := pgx.Connect(ctx, dbtest.FreshDatabase(t))
-	require.NoError(t, err)
-	defer conn.Close(ctx) //nolint:errcheck // the database is dropped
+	conn := dbtest.Owner(t, dbtest.FreshDatabase(t))
 	const secret = "correct horse battery staple"
-	_, err = conn.Exec(ctx, `CREATE TABLE named (id text PRIMARY KEY); INSERT INTO named VALUES ('`+secret+`')`)
+	_, err := conn.Exec(ctx, `CREATE TABLE named (id text PRIMARY KEY); INSERT INTO named VALUES ('`+secret+`')`)
 	require.NoError(t, err)
 	s := secretscan.New([]secretscan.Secret{{Kind: "password", Value: secret}}, nil)
 	require.NoError(t, s.Database(ctx, conn))

@@ -266,8 +266,14 @@ func (s *Stack) temporal(ctx context.Context) error {
 	return nil
 }
 
+// appLogin is the user that Slipway connects as, with the rights of a serving process.
+const appLogin = "slipway_dev_app"
+
 func (s *Stack) migrate(ctx context.Context) error {
-	return db.Migrate(ctx, s.Postgres.DSN(s.Database))
+	if err := db.Migrate(ctx, s.Postgres.DSN(s.Database)); err != nil {
+		return err
+	}
+	return s.Postgres.EnsureLogin(ctx, appLogin, db.RoleApp)
 }
 
 func (s *Stack) sims(ctx context.Context) error {
@@ -327,7 +333,10 @@ func (s *Stack) configure(ctx context.Context) (config.Config, error) {
 			}
 		}
 	}
-	cfg.Database.URL = s.Postgres.DSN(s.Database)
+	var err error
+	if cfg.Database.URL, err = s.Postgres.LoginDSN(s.Database, appLogin); err != nil {
+		return cfg, err
+	}
 	cfg.Temporal.Address, cfg.Temporal.Namespace = s.Temporal.Address(), temporal.Namespace
 	if s.Options.Namespace != "" {
 		cfg.Temporal.Namespace = s.Options.Namespace

@@ -129,11 +129,7 @@ func (s *Server) Version() string { return s.binaries.Version }
 
 // CreateDatabase creates the database unless it is there. It is safe to call from several processes at once.
 func (s *Server) CreateDatabase(ctx context.Context, name string) error {
-	admin := s.external
-	if admin == "" {
-		admin = s.DSN("postgres")
-	}
-	conn, err := pgx.Connect(ctx, admin)
+	conn, err := pgx.Connect(ctx, s.adminDSN())
 	if err != nil {
 		return fmt.Errorf("create database %s: %w", name, err)
 	}

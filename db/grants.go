@@ -1,0 +1,155 @@
+package db
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Access is what RoleApp may do with a table or view. Nobody but RoleOwner may truncate or alter
+// one, and RoleRead reads what tableReads leaves it.
+type Access string
+
+// The kinds of access.
+const (
+	AccessNone   Access = ""                               // only functions of the owner touch it
+	AccessRead   Access = "SELECT"                         // made by migrations or by triggers
+	AccessAppend Access = "SELECT, INSERT"                 // rows that are never changed
+	AccessKeep   Access = "SELECT, INSERT, UPDATE"         // rows that are never deleted
+	AccessPrune  Access = "SELECT, INSERT, DELETE"         // rows that are never changed, and dropped when old
+	AccessFull   Access = "SELECT, INSERT, UPDATE, DELETE" // everything else
+)
+
+// auditColumns are those of audit_log that a writer sets. The trigger audit_log_chain sets the rest.
+const auditColumns = "id, resource_kind, resource_id, node_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata, " +
+	"workflow_id, version"
+
+// tableAccess names every table and view of the schema public. A migration that adds one adds it
+// here. Partitions are reached through their table and are not named.
+var tableAccess = map[string]Access{
+	"agent_certificates":  AccessAppend,
+	"agent_identities":    AccessKeep,
+	"agent_listeners":     AccessFull,
+	"api_tokens":          AccessKeep,
+	"attention":           AccessRead,
+	"attention_raised":    AccessRead,
+	"audit_chains":        AccessRead,
+	"audit_heads":         AccessNone,
+	"audit_log":           "SELECT, INSERT (" + auditColumns + ")",
+	"batch_items":         AccessKeep,
+	"batches":             AccessKeep,
+	"bmc_rotations":       AccessKeep,
+	"bmcs":                AccessFull,
+	"certificates":        AccessAppend,
+	"device_groups":       AccessFull,
+	"drift_attention":     AccessRead,
+	"drift_bmcs":          AccessKeep,
+	"drift_findings":      AccessFull,
+	"drift_machines":      AccessFull,
+	"drift_marks":         AccessKeep,
+	"drift_passes":        AccessKeep,
+	"enrollment_tokens":   AccessFull,
+	"event_attention":     AccessRead,
+	"event_cursor":        "SELECT, UPDATE",
+	"events":              AccessPrune,
+	"goose_db_version":    AccessNone,
+	"heartbeats":          AccessKeep,
+	"idempotency_records": AccessFull,
+	"install_workflows":   AccessFull,
+	"job_stages":          AccessKeep,
+	"jobs":                AccessKeep,
+	"lifecycle_edges":     AccessRead,
+	"node_decommissions":  AccessRead,
+	"node_onboardings":    AccessRead,
+	"node_plans":          AccessFull,
+	"node_tasks":          AccessFull,
+	"nodes":               AccessFull,
+	"outbox":              AccessFull,
+	"profiles":            AccessFull,
+	"pxe_attention":       AccessRead,
+	"pxe_macs":            AccessFull,
+	"pxe_nodes":           AccessKeep,
+	"pxe_tokens":          AccessFull,
+	"roce_assignments":    AccessFull,
+	"secret_versions":     AccessFull,
+	"signing_keys":        AccessKeep,
+	"sites":               AccessFull,
+	"skus":                AccessFull,
+	"state_transitions":   AccessRead,
+	"sweep_findings":      AccessFull,
+	"sweep_passes":        "SELECT, UPDATE",
+	"tenant_attention":    AccessRead,
+}
+
+// tableReads names the columns that RoleRead sees of a table that holds secrets, hashes of secrets or
+// whole answers. RoleRead sees every column of the other tables.
+var tableReads = map[string]string{
+	"api_tokens":          "id, name, roles, created_at, expires_at, revoked_at",
+	"enrollment_tokens":   "id, node_id, job_id, created_at, expires_at, used_generation, used_at, revoked_at",
+	"idempotency_records": "principal, route, key, state, status, created_at, expires_at",
+	"pxe_tokens":          "node_id, round, attempt, created_at, expires_at, used_at",
+	"secret_versions":     "name, version, keeper_url, created_at",
+}
+
+// sequenceAccess names the sequences that belong to no column.
+var sequenceAccess = map[string]string{"audit_pos": "USAGE"}
+
+// functionCallers names the functions that are no triggers, with the roles that may call each.
+var functionCallers = map[string][]string{
+	"audit_ensure_partitions": {RoleApp},
+	"audit_row_hash":          {},
+	"audit_verify":            {RoleApp, RoleRead},
+	"guard_edge":              {RoleApp},
+}
+
+// grantSQL are the statements that give every role its rights and take all others.
+func grantSQL() string {
+	others := strings.Join(append([]string{"PUBLIC"}, RoleApp, RoleCustomer, RoleRead), ", ")
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+";\n", args...) }
+	line("REVOKE ALL ON SCHEMA public FROM %s", others)
+	line("GRANT USAGE ON SCHEMA public TO %s, %s", RoleApp, RoleRead)
+	for _, kind := range []string{"TABLES", "SEQUENCES", "ROUTINES"} {
+		line("REVOKE ALL ON ALL %s IN SCHEMA public FROM %s", kind, others)
+	}
+	for _, table := range slices.Sorted(maps.Keys(tableAccess)) {
+		if access := tableAccess[table]; access != AccessNone {
+			line("GRANT %s ON public.%s TO %s", access, table, RoleApp)
+		}
+		if columns := tableReads[table]; columns != "" {
+			line("GRANT SELECT (%s) ON public.%s TO %s", columns, table, RoleRead)
+		} else {
+			line("GRANT SELECT ON public.%s TO %s", table, RoleRead)
+		}
+	}
+	for _, sequence := range slices.Sorted(maps.Keys(sequenceAccess)) {
+		line("GRANT %s ON SEQUENCE public.%s TO %s", sequenceAccess[sequence], sequence, RoleApp)
+	}
+	for _, function := range slices.Sorted(maps.Keys(functionCallers)) {
+		for _, role := range functionCallers[function] {
+			line("GRANT EXECUTE ON FUNCTION public.%s TO %s", function, role)
+		}
+	}
+	return b.String()
+}
+
+// applyGrants gives every role its rights, as RoleOwner and in one transaction, so that a process
+// that serves never lacks one.
+func applyGrants(ctx context.Context, conn *pgx.Conn) error {
+	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended('slipway:roles', 0)); SET LOCAL ROLE "+RoleOwner+";\n"+grantSQL())
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("grant the roles their rights: %w", err)
+	}
+	return nil
+}
+
+// RolesFingerprint changes with the roles and their rights. A template of a migrated database is
+// outdated when it changes.
+func RolesFingerprint() string { return grantSQL() + foreignSQL + publicTempSQL }

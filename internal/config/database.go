@@ -1,0 +1,76 @@
+package config
+
+import (
+	"net/url"
+	"strings"
+)
+
+// databaseURL is a URL that may hold a password, with its other spelling: a file that holds it.
+type databaseURL struct {
+	name      string
+	url, file *string
+}
+
+func (c *Config) databaseURLs() []databaseURL {
+	return []databaseURL{
+		{"database.url", &c.Database.URL, &c.Database.URLFile},
+		{"database.owner_url", &c.Database.OwnerURL, &c.Database.OwnerURLFile},
+	}
+}
+
+func (u databaseURL) flag() string { return strings.NewReplacer(".", "-", "_", "-").Replace(u.name) }
+
+func (u databaseURL) passwordAdvice() string {
+	return "use " + u.name + "_file, or set it in " + variable(u.flag())
+}
+
+// chooseSpelling lets one spelling replace the other one that an earlier source
+// gave.
+func (u databaseURL) chooseSpelling(set map[string]bool) {
+	url, file := set[u.flag()], set[u.flag()+"-file"]
+	switch {
+	case url && !file:
+		*u.file = ""
+	case file && !url:
+		*u.url = ""
+	}
+}
+
+// readFile replaces the file by what it holds.
+func (u databaseURL) readFile() error {
+	if *u.file == "" {
+		return nil
+	}
+	if *u.url != "" {
+		return Invalid{{u.name + "_file", "and " + u.name + " are both set; keep one"}}
+	}
+	raw, err := readBounded(*u.file)
+	if err != nil {
+		return Invalid{{u.name + "_file", "cannot be read: " + err.Error()}}
+	}
+	*u.url = strings.TrimSpace(string(raw))
+	return nil
+}
+
+// MigrationURL returns the URL that migrations use: OwnerURL or, without one, URL.
+func (d Database) MigrationURL() string {
+	if d.OwnerURL != "" {
+		return d.OwnerURL
+	}
+	return d.URL
+}
+
+func (d Database) validateMigrations(v *validator) {
+	if d.MigrationURL() == "" {
+		v.add("database.owner_url", "is missing; set SLIPWAY_DATABASE_OWNER_URL or database.owner_url_file to the URL of a member of slipway_owner")
+		return
+	}
+	v.postgres("database.owner_url", d.MigrationURL())
+}
+
+// postgres checks a URL that may hold a password, which is never repeated.
+func (v *validator) postgres(field, raw string) {
+	if u, err := url.Parse(raw); err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
+		v.add(field, "must be a URL that begins with postgres://")
+	}
+}
