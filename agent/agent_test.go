@@ -272,7 +272,7 @@ func TestATokenOfAnotherNodeIsNotTaken(t *testing.T) {
 	}
 }
 
-func TestATokenGoesToNoStranger(t *testing.T) {
+func TestToken_GoesToTheConfiguredServerOnly(t *testing.T) {
 	t.Parallel()
 	real, stranger := serve(t), serve(t)
 	n := real.node("n1")

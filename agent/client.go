@@ -34,6 +34,9 @@ func (r *refused) Error() string {
 	return fmt.Sprintf("the server refused (%d, %s): %s", r.problem.Status, r.problem.Type, r.problem.Detail)
 }
 
+// RetryAfter is how long the server asks to wait, 0 when it says nothing.
+func (r *refused) RetryAfter() time.Duration { return r.retryAfter }
+
 func isProblem(err error, types ...string) bool {
 	var r *refused
 	if !errors.As(err, &r) {

@@ -53,7 +53,8 @@ func (a *app) bmcCommand() *cobra.Command {
 // bmcOf finds a BMC by its id, or that of a node.
 func (a *app) bmcOf(ctx context.Context, name string) (string, error) {
 	if strings.HasPrefix(name, "bmc_") {
-		return name, nil
+		_, err := isID("bmc_", "BMC", name)
+		return name, err
 	}
 	id, err := a.nodeOf(ctx, name)
 	if err != nil {

@@ -128,7 +128,10 @@ func (a *app) root() *cobra.Command {
 	f.StringVarP(&a.output, "output", "o", "table", "table, json or yaml")
 	f.StringVar(&a.key, "idempotency-key", "", "key of this request; repeating it with the same key cannot do it twice (default: a new one)")
 	f.DurationVar(&a.timeout, "request-timeout", time.Minute, "how long one request may take")
-	root.PersistentPreRunE = func(*cobra.Command, []string) error {
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if err := checkFlags(cmd); err != nil {
+			return err
+		}
 		if a.output != "table" && a.output != "json" && a.output != "yaml" {
 			return fmt.Errorf("--output must be table, json or yaml, not %q", a.output)
 		}
@@ -139,6 +142,7 @@ func (a *app) root() *cobra.Command {
 		a.nodeCommand(), a.batchCommand(), a.jobCommand(), a.bmcCommand(), a.tokenCommand(), a.attentionCommand(), a.certificateCommand(), a.taskCommand(), a.driftCommand(),
 		a.decommissionCommand(), a.installWorkflowCommand(), a.deviceGroupCommand(),
 	)
+	refuseBlanks(root)
 	return root
 }
 

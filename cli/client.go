@@ -12,12 +12,19 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/slipway-cloud/slipway/internal/poll"
 )
 
-const maxAnswer = 32 << 20 // bytes
+const (
+	maxAnswer = 32 << 20 // bytes
+	maxLater  = 30       // seconds
+)
 
 // answer is what the API said.
 type answer struct {
@@ -102,21 +109,42 @@ func (a *app) ask(ctx context.Context, method, path string, body any, headers ma
 	return a.send(ctx, acc, method, path, body, headers)
 }
 
-// send sends one request. Each POST carries an idempotency key.
+// send sends a request. Each POST carries an idempotency key. A read is repeated while the server
+// asks to come back later and the time of the request is not over.
 func (a *app) send(ctx context.Context, acc account, method, path string, body any, headers map[string]string) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
+	key := ""
+	if method == http.MethodPost {
+		key = a.idempotencyKey()
+	}
+	for {
+		r, later, err := a.sendOnce(ctx, acc, method, path, key, body, headers)
+		if method == http.MethodGet && later > 0 && poll.Sleep(ctx, later) == nil {
+			continue
+		}
+		var f *failure
+		if key != "" && errors.As(err, &f) && f.code == ExitUnreachable {
+			err = fail(ExitUnreachable, "%w\n  if it is not known whether it was done, this does it at most once: repeat the command with --idempotency-key %s", f.err, key)
+		}
+		return r, err
+	}
+}
+
+// sendOnce sends one request. later is how long the server asks to wait before it is repeated, 0
+// where it does not.
+func (a *app) sendOnce(ctx context.Context, acc account, method, path, key string, body any, headers map[string]string) (r answer, later time.Duration, err error) {
 	var in io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)
 		if err != nil {
-			return answer{}, err
+			return answer{}, 0, err
 		}
 		in = bytes.NewReader(b)
 	}
 	req, err := http.NewRequestWithContext(ctx, method, acc.Server+"/api/v1"+path, in)
 	if err != nil {
-		return answer{}, err
+		return answer{}, 0, err
 	}
 	req.Header.Set("Authorization", "Bearer "+acc.Token)
 	req.Header.Set("Accept", "application/json")
@@ -124,26 +152,31 @@ func (a *app) send(ctx context.Context, acc account, method, path string, body a
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if method == http.MethodPost {
-		req.Header.Set("Idempotency-Key", a.idempotencyKey())
+	if key != "" {
+		req.Header.Set("Idempotency-Key", key)
 	}
 	for k, v := range headers {
 		req.Header.Set(k, v)
 	}
 	client, err := a.client(acc)
 	if err != nil {
-		return answer{}, err
+		return answer{}, 0, err
 	}
 	res, err := client.Do(req)
 	if err != nil {
-		return answer{}, fail(ExitUnreachable, "the server %s cannot be reached: %w", acc.Server, bare(err))
+		return answer{}, 0, fail(ExitUnreachable, "the server %s cannot be reached: %w", acc.Server, bare(err))
 	}
 	defer func() { _ = res.Body.Close() }()
 	raw, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	if err != nil {
-		return answer{}, fail(ExitUnreachable, "the answer of %s broke off: %w", acc.Server, bare(err))
+		return answer{}, 0, fail(ExitUnreachable, "the answer of %s broke off: %w", acc.Server, bare(err))
 	}
-	return judged(res, raw)
+	if res.StatusCode == http.StatusServiceUnavailable {
+		seconds, _ := strconv.Atoi(res.Header.Get("Retry-After")) // 0 where there is none
+		later = time.Duration(min(max(seconds, 0), maxLater)) * time.Second
+	}
+	r, err = judged(res, raw)
+	return r, later, err
 }
 
 func judged(res *http.Response, raw []byte) (answer, error) {

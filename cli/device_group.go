@@ -59,6 +59,7 @@ func (a *app) deviceGroupPut() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&promote, "auto-promote", false, "an installed node becomes active without a person")
 	cmd.Flags().StringVar(&eraser, "erase-workflow", "", `live system that its nodes are erased from, by name or id; "" for none`)
+	_ = cmd.Flags().SetAnnotation("erase-workflow", mayBeEmpty, []string{})
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		_, groups, err := a.deviceGroups(cmd.Context())
 		if err != nil {

@@ -96,26 +96,34 @@ func (a *app) discovered(ctx context.Context, name string) (id, etag string, err
 }
 
 func (a *app) nodeWorkflow() *cobra.Command {
-	var erase bool
+	var erase, inherit bool
 	cmd := &cobra.Command{
-		Use: "assign-workflow NODE WORKFLOW", Short: "Assign an install workflow to a PXE node", Args: cobra.ExactArgs(2),
-		Long: "With --erase it is the live system that the node is erased from, by slipway node deprovision; \"\" takes that of the node's device group.",
+		Use: "assign-workflow NODE (WORKFLOW | --erase --inherit)", Short: "Assign an install workflow to a PXE node", Args: cobra.RangeArgs(1, 2),
+		Long: "With --erase it is the live system that the node is erased from, by slipway node deprovision; --inherit takes that of the node's device group.",
 	}
+	cmd.Flags().BoolVar(&inherit, "inherit", false, "with --erase and without WORKFLOW: the erase workflow of the node's device group")
 	cmd.Flags().BoolVar(&erase, "erase", false, "the workflow that it is erased with, not the one that it is installed with")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		field := "install_workflow_id"
 		if erase {
 			field = "erase_workflow_id"
 		}
+		workflow := ""
+		switch {
+		case len(args) == 2 && !inherit:
+			workflow = args[1]
+		case len(args) == 2 || !inherit || !erase:
+			return fail(ExitUsage, "name an install workflow, or take that of the device group with --erase --inherit; slipway install-workflow list shows what there is")
+		}
 		id, err := a.nodeOf(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
-		r, err := a.assignTo(cmd.Context(), id, field, args[1], "*")
+		r, err := a.assignTo(cmd.Context(), id, field, workflow, "*")
 		if err != nil {
 			return err
 		}
-		return a.sayNode(r, func(n node) string { return assigned(n.Hostname, args[1], erase) })
+		return a.sayNode(r, func(n node) string { return assigned(n.Hostname, workflow, erase) })
 	})
 	return cmd
 }
@@ -160,8 +168,6 @@ func (a *app) assignTo(ctx context.Context, id, field, workflow, etag string) (r
 		if wf, err = a.installWorkflowOf(ctx, workflow); err != nil {
 			return r, err
 		}
-	} else if field == "install_workflow_id" {
-		return r, fail(ExitUsage, "name an install workflow; slipway install-workflow list shows what there is")
 	}
 	return a.patchNode(ctx, id, map[string]any{field: wf}, etag)
 }
@@ -210,6 +216,9 @@ func (a *app) nodePurge() *cobra.Command {
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
 		if _, err := netip.ParseAddr(source); source != "" && err != nil {
 			return fail(ExitUsage, "--source takes an IP address, as slipway node show names it after \"seen\", not %q", source)
+		}
+		if unseen != unseen.Truncate(time.Minute) {
+			return fail(ExitUsage, "--unseen takes whole minutes, such as 90m, not %s", unseen)
 		}
 		body := map[string]any{"source": source, "unseen_minutes": int(unseen.Minutes())}
 		r, err := a.ask(cmd.Context(), "POST", "/admin/discovered-nodes/purge", body, nil)

@@ -8,10 +8,10 @@ import (
 
 type named struct{ ID, Name string }
 
-// byName finds the id for a name; what has the prefix is an id already.
+// byName finds the id of the one resource with this name. What has the prefix is an id already.
 func (a *app) byName(ctx context.Context, prefix, kind, path, name string) (string, error) {
-	if strings.HasPrefix(name, prefix) {
-		return name, nil
+	if id, err := isID(prefix, kind, name); id || err != nil {
+		return name, err
 	}
 	var got struct{ Data []named }
 	if err := a.call(ctx, "GET", path+"?name="+url.QueryEscape(name), nil, &got); err != nil {
@@ -19,6 +19,9 @@ func (a *app) byName(ctx context.Context, prefix, kind, path, name string) (stri
 	}
 	if len(got.Data) == 0 {
 		return "", fail(ExitNotFound, "there is no %s %q; slipway %s list shows what there is", kind, name, strings.ToLower(kind))
+	}
+	if len(got.Data) > 1 || got.Data[0].Name != name {
+		return "", fail(ExitError, "the server's list of %ss by the name %q holds others; nothing was done", kind, name)
 	}
 	return got.Data[0].ID, nil
 }
@@ -38,8 +41,8 @@ func (a *app) skuOf(ctx context.Context, name string) (string, error) {
 // nodeOf finds a node by hostname. Deleted ones are passed over while another
 // has the name.
 func (a *app) nodeOf(ctx context.Context, name string) (string, error) {
-	if strings.HasPrefix(name, "node_") {
-		return name, nil
+	if id, err := isID("node_", "node", name); id || err != nil {
+		return name, err
 	}
 	var got struct{ Data []node }
 	if err := a.call(ctx, "GET", "/nodes?limit=200&hostname="+url.QueryEscape(name), nil, &got); err != nil {
@@ -47,6 +50,9 @@ func (a *app) nodeOf(ctx context.Context, name string) (string, error) {
 	}
 	var live []node
 	for _, n := range got.Data {
+		if n.Hostname != name {
+			return "", fail(ExitError, "the server's list of nodes by the hostname %q holds others; nothing was done", name)
+		}
 		if n.Status != "deleted" {
 			live = append(live, n)
 		}
@@ -70,7 +76,8 @@ func (a *app) jobOf(ctx context.Context, name string) (string, error) {
 // newestOf finds a job of a list by its id, or the newest one of a node.
 func (a *app) newestOf(ctx context.Context, name, list, what string) (string, error) {
 	if strings.HasPrefix(name, "job_") {
-		return name, nil
+		_, err := isID("job_", what, name)
+		return name, err
 	}
 	id, err := a.nodeOf(ctx, name)
 	if err != nil {

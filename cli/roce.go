@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -46,7 +47,7 @@ func (a *app) roce(cmd *cobra.Command, args []string, method string, body any) e
 	if err != nil {
 		return err
 	}
-	r, err := a.ask(cmd.Context(), method, "/admin/maas-sites/"+site+"/roce-assignments/"+args[1], body, nil)
+	r, err := a.ask(cmd.Context(), method, "/admin/maas-sites/"+site+"/roce-assignments/"+url.PathEscape(args[1]), body, nil)
 	if err != nil {
 		return err
 	}

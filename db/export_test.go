@@ -1,5 +1,11 @@
 package db
 
+import (
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
 // The lists of rights, for the test that compares them with the catalogue.
 var (
 	TableAccess     = tableAccess
@@ -7,3 +13,6 @@ var (
 	SequenceAccess  = sequenceAccess
 	FunctionCallers = functionCallers
 )
+
+// BoundedAcquire is what Open gives its pool, with another limit.
+func BoundedAcquire(limit time.Duration) pgx.QueryTracer { return boundedAcquire{limit} }

@@ -133,10 +133,10 @@ const (
 
 // StepResult is one step of a task as the agent did it.
 type StepResult struct {
-	Name      string    `json:"name"`
+	Name      string    `json:"name" maxLength:"200" text:"clean"`
 	OK        bool      `json:"ok"`
-	Skipped   string    `json:"skipped,omitempty"` // why it did not apply
-	Detail    string    `json:"detail,omitempty"`
+	Skipped   string    `json:"skipped,omitempty" maxLength:"4096" text:"clean"` // why it did not apply
+	Detail    string    `json:"detail,omitempty" maxLength:"4096" text:"clean"`
 	StartedAt time.Time `json:"started_at"`
 	EndedAt   time.Time `json:"ended_at"`
 }
@@ -154,27 +154,27 @@ const (
 // DeviceResult is what became of one device. Verified false keeps a node
 // quarantined, whatever else succeeded.
 type DeviceResult struct {
-	Kind     string         `json:"kind"` // disk, gpu, memory, tpm, nic
-	Name     string         `json:"name"`
-	Serial   string         `json:"serial,omitempty"`
-	Model    string         `json:"model,omitempty"`
-	Method   SanitizeMethod `json:"method"`
-	Tool     string         `json:"tool,omitempty"` // program and version
+	Kind     string         `json:"kind" maxLength:"50" text:"clean"` // disk, gpu, memory, tpm, nic
+	Name     string         `json:"name" maxLength:"200" text:"clean"`
+	Serial   string         `json:"serial,omitempty" maxLength:"200" text:"clean"`
+	Model    string         `json:"model,omitempty" maxLength:"200" text:"clean"`
+	Method   SanitizeMethod `json:"method" maxLength:"20"`
+	Tool     string         `json:"tool,omitempty" maxLength:"500" text:"clean"` // program and version
 	Verified bool           `json:"verified"`
-	Detail   string         `json:"detail,omitempty"`
+	Detail   string         `json:"detail,omitempty" maxLength:"4096" text:"clean"`
 }
 
 // TaskResult is what an agent reports when a task has ended.
 type TaskResult struct {
 	OK      bool           `json:"ok"`
-	Code    string         `json:"code,omitempty"` // stable reason of a failure: unsupported, refused, expired, step_failed, ...
-	Message string         `json:"message,omitempty"`
-	BootID  string         `json:"boot_id,omitempty"`
-	Steps   []StepResult   `json:"steps,omitempty"`
-	Devices []DeviceResult `json:"devices,omitempty"`
+	Code    string         `json:"code,omitempty" maxLength:"64"` // stable reason of a failure: unsupported, refused, expired, step_failed, ...
+	Message string         `json:"message,omitempty" maxLength:"4096" text:"clean"`
+	BootID  string         `json:"boot_id,omitempty" maxLength:"64"`
+	Steps   []StepResult   `json:"steps,omitempty" maxItems:"512"`
+	Devices []DeviceResult `json:"devices,omitempty" maxItems:"8192"`
 	// Simulated is true where recorded tools stood in for the real ones.
 	Simulated bool            `json:"simulated,omitempty"`
-	Output    json.RawMessage `json:"output,omitempty"` // the kind's own result
+	Output    json.RawMessage `json:"output,omitempty" maxLength:"262144"` // the kind's own result
 }
 
 // CheckArgs decodes a kind's arguments strictly and says what is wrong.

@@ -102,7 +102,7 @@ func TestAnOutageOfOurOwnTakesNoNodeOffline(t *testing.T) {
 
 // A worker whose clock is ten minutes ahead of the database's takes no node
 // offline: silence is measured by the clock that the rows are dated by.
-func TestAWorkersClockJudgesNobody(t *testing.T) {
+func TestSweep_UsesTheDatabasesClock(t *testing.T) {
 	t.Parallel()
 	const skew = 10 * time.Minute
 	dsn := dbtest.FreshDatabase(t)

@@ -17,16 +17,16 @@ const (
 // ClaimRequest asks for the next task and waits for one up to WaitSeconds (at
 // most 30). An agent asks for one task at a time.
 type ClaimRequest struct {
-	BootID      string  `json:"boot_id"`
-	WaitSeconds float64 `json:"wait_seconds"`
+	BootID      string  `json:"boot_id" maxLength:"64"`
+	WaitSeconds float64 `json:"wait_seconds" minimum:"0" maximum:"30"`
 	// ClaimID is a random name of this claim that the agent keeps until it has
 	// the answer: a delivery whose answer was lost is then given again, where it
 	// would otherwise wait for its lease to end.
-	ClaimID string `json:"claim_id,omitempty"`
+	ClaimID string `json:"claim_id,omitempty" maxLength:"64"`
 	// Unfinished are tasks that the agent's journal says were begun and not
 	// finished: the server gives the delivery that the node still holds again and
 	// renews its lease, waits for the results of others, or tells to drop them.
-	Unfinished []string `json:"unfinished,omitempty"`
+	Unfinished []string `json:"unfinished,omitempty" maxItems:"64" itemMaxLength:"100"`
 }
 
 // ClaimResponse holds at most one task.
@@ -68,10 +68,10 @@ type Task struct {
 
 // RenewTaskRequest keeps a lease; the agent sends it each quarter of the lease.
 type RenewTaskRequest struct {
-	TaskID   string `json:"task_id"`
-	LeaseID  string `json:"lease_id"`
-	Attempt  int    `json:"attempt"`
-	Progress string `json:"progress,omitempty"` // the step that runs, for people
+	TaskID   string `json:"task_id" maxLength:"100"`
+	LeaseID  string `json:"lease_id" maxLength:"100"`
+	Attempt  int    `json:"attempt" minimum:"0" maximum:"1073741824"`
+	Progress string `json:"progress,omitempty" maxLength:"200" text:"clean"` // the step that runs, for people
 }
 
 // RenewTaskResponse tells until when the lease holds.
@@ -81,9 +81,9 @@ type RenewTaskResponse struct {
 
 // ResultRequest ends a task. Sending it again is success.
 type ResultRequest struct {
-	TaskID  string               `json:"task_id"`
-	LeaseID string               `json:"lease_id"`
-	Attempt int                  `json:"attempt"`
+	TaskID  string               `json:"task_id" maxLength:"100"`
+	LeaseID string               `json:"lease_id" maxLength:"100"`
+	Attempt int                  `json:"attempt" minimum:"0" maximum:"1073741824"`
 	Result  lifecycle.TaskResult `json:"result"`
 }
 

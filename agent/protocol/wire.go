@@ -19,14 +19,14 @@ const (
 // EnrollRequest trades a one-time token for a first certificate. Sending it
 // again with the same key gives the same certificate.
 type EnrollRequest struct {
-	Token  string `json:"token"`
-	CSRPEM string `json:"csr_pem"`
+	Token  string `json:"token" maxLength:"200"`
+	CSRPEM string `json:"csr_pem" maxLength:"16384"`
 }
 
 // RenewRequest asks for the next generation under a new key. Sending it again
 // with the same new key gives the same certificate.
 type RenewRequest struct {
-	CSRPEM string `json:"csr_pem"`
+	CSRPEM string `json:"csr_pem" maxLength:"16384"`
 }
 
 // CertificateResponse answers both. An interval of 0 leaves the agent's own.
@@ -43,14 +43,14 @@ type CertificateResponse struct {
 // Heartbeat is the periodic report of an agent. Report is set when the agent has a
 // new one.
 type Heartbeat struct {
-	BootID       string             `json:"boot_id"`
-	AgentVersion string             `json:"agent_version"`
-	Generation   int64              `json:"generation"`
+	BootID       string             `json:"boot_id" maxLength:"64"`
+	AgentVersion string             `json:"agent_version" maxLength:"64"`
+	Generation   int64              `json:"generation" minimum:"0" maximum:"9007199254740991"`
 	SentAt       time.Time          `json:"sent_at"`
-	UptimeSecs   float64            `json:"uptime_seconds"` // of the agent
+	UptimeSecs   float64            `json:"uptime_seconds" minimum:"0" maximum:"1000000000"` // of the agent
 	Report       *spec.HealthReport `json:"report,omitempty"`
 	// TaskKeyIDs are the keys of tasks that the agent knows.
-	TaskKeyIDs []string `json:"task_key_ids,omitempty"`
+	TaskKeyIDs []string `json:"task_key_ids,omitempty" maxItems:"64" itemMaxLength:"128"`
 }
 
 // Action is something that the server wants of the agent.
@@ -95,6 +95,7 @@ const (
 	ProblemInvalid          = "urn:slipway:problem:invalid-request"
 	ProblemTooLarge         = "urn:slipway:problem:request-too-large"
 	ProblemTooMany          = "urn:slipway:problem:too-many-requests"
+	ProblemUnavailable      = "urn:slipway:problem:unavailable"
 	ProblemBusy             = "urn:slipway:problem:busy"
 	ProblemNotFound         = "urn:slipway:problem:not-found"
 	ProblemMethod           = "urn:slipway:problem:method-not-allowed"

@@ -94,7 +94,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			continue
 		}
 		l.failures++
-		wait := l.pause()
+		wait := l.pause(err)
 		if ctx.Err() == nil && (!errors.Is(err, ErrNotServed) || l.failures == 1) {
 			l.Log.Warn("no task could be taken", "error", err, "tries", l.failures, "next_in", wait.Round(time.Millisecond))
 		}
@@ -103,8 +103,13 @@ func (l *Loop) Run(ctx context.Context) error {
 	return nil
 }
 
-// pause grows from Backoff to MaxBackoff, with full jitter above a quarter.
-func (l *Loop) pause() time.Duration {
+// pause grows from Backoff to MaxBackoff, with full jitter above a quarter. What the server asks
+// for is kept.
+func (l *Loop) pause(err error) time.Duration {
+	var asked interface{ RetryAfter() time.Duration }
+	if errors.As(err, &asked) && asked.RetryAfter() > 0 {
+		return asked.RetryAfter() + rand.N(asked.RetryAfter()/4+1)
+	}
 	most := l.Backoff
 	for range min(l.failures-1, 16) {
 		if most *= 2; most >= l.MaxBackoff {

@@ -14,10 +14,10 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// TestAnAPIWhoseClockIsWrongDatesBeatsAsTheDatabaseDoes: a machine two minutes
+// TestHeartbeats_UseTheDatabasesClock: a machine two minutes
 // behind would otherwise make all its nodes look silent, and one that is ahead
 // would keep dead ones alive.
-func TestAnAPIWhoseClockIsWrongDatesBeatsAsTheDatabaseDoes(t *testing.T) {
+func TestHeartbeats_UseTheDatabasesClock(t *testing.T) {
 	t.Parallel()
 	for _, wrong := range []time.Duration{-2 * time.Minute, 2 * time.Minute} {
 		b := start(t, nil)

@@ -65,7 +65,6 @@ func TestHeartbeatsThatAreRefused(t *testing.T) {
 		"other generation": func(h *protocol.Heartbeat) { h.Generation = 2 },
 		"negative uptime":  func(h *protocol.Heartbeat) { h.UptimeSecs = -1 },
 		"nul":              func(h *protocol.Heartbeat) { h.BootID = "a\x00" },
-		"nul in report":    func(h *protocol.Heartbeat) { h.Report = &spec.HealthReport{Driver: "a\x00b"} },
 		"too many gpus": func(h *protocol.Heartbeat) {
 			h.Report = &spec.HealthReport{GPUs: make([]spec.GPUReport, 300)}
 		},

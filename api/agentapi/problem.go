@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/agent/protocol"
+	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/internal/bounds"
 )
 
 // refusal is an answer that is not success.
@@ -46,13 +48,26 @@ func (s *Server) serve(name string, e endpoint) http.HandlerFunc {
 		}
 		var ref *refusal
 		if !errors.As(err, &ref) {
-			s.cfg.Log.ErrorContext(r.Context(), "agent request failed", "endpoint", name, "error", err)
-			ref = refuse(http.StatusInternalServerError, protocol.ProblemInternal, "internal",
-				"The server could not do this now; try again later.").after(5 * time.Second)
+			ref = s.failed(r, name, err)
 		}
 		s.metrics.request(name, ref.outcome)
 		writeProblem(w, ref)
 	}
+}
+
+// failed turns an error that is no refusal into one. What does not answer now is 503, whatever the
+// agent asked for: each of its calls may be repeated.
+func (s *Server) failed(r *http.Request, name string, err error) *refusal {
+	if r.Context().Err() == nil {
+		s.cfg.Log.ErrorContext(r.Context(), "agent request failed", "endpoint", name, "error", err)
+	}
+	p := problem.From(err)
+	if p.Status == http.StatusServiceUnavailable || p.Status == http.StatusGatewayTimeout {
+		return refuse(http.StatusServiceUnavailable, protocol.ProblemUnavailable, "unavailable",
+			"The server cannot say now whether this was done; repeat it, which does nothing twice.").after(time.Duration(p.RetryAfter) * time.Second)
+	}
+	return refuse(http.StatusInternalServerError, protocol.ProblemInternal, "internal",
+		"The server could not do this now; try again later.").after(5 * time.Second)
 }
 
 func writeProblem(w http.ResponseWriter, ref *refusal) {
@@ -71,13 +86,17 @@ func writeJSON(w http.ResponseWriter, status int, kind string, body any) {
 	_ = json.NewEncoder(w).Encode(body) // the status is out; a broken connection is the client's to notice
 }
 
-// decode reads one JSON value and nothing after it.
+// decode reads one JSON value and nothing after it. What an agent reports is cleaned, and refused
+// where it is out of bounds.
 func decode(r *http.Request, into any) error {
 	d := json.NewDecoder(r.Body)
 	err := d.Decode(into)
 	if err == nil {
 		if d.More() {
 			return invalid("The body must hold one JSON value.")
+		}
+		if bad := bounds.Check(into); len(bad) > 0 {
+			return invalid("%s %s.", bad[0].Location, bad[0].Message)
 		}
 		return nil
 	}

@@ -254,6 +254,6 @@ func TestATaskThatCannotBeSignedIsPutBack(t *testing.T) {
 	}(f.tune)
 	f.restart()
 	made := f.enqueue(lifecycle.TaskKindScrub, "k")
-	f.agent.refused(500, protocol.ProblemInternal, protocol.PathTaskClaim, protocol.ClaimRequest{BootID: "b"})
+	f.agent.refused(503, protocol.ProblemUnavailable, protocol.PathTaskClaim, protocol.ClaimRequest{BootID: "b"})
 	require.Equal(t, lifecycle.TaskQueued, f.status(made.ID))
 }

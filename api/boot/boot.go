@@ -22,6 +22,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/slipway-cloud/slipway/api/op"
+	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/api/ratelimit"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/pxetemplate"
@@ -215,7 +216,14 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, errNoHost):
 		http.Error(w, "The Host header must be a host name or address with an optional port.", http.StatusBadRequest)
 	default:
-		s.cfg.Log.ErrorContext(r.Context(), "boot request failed", "route", route(r), "error", err)
+		if r.Context().Err() == nil {
+			s.cfg.Log.ErrorContext(r.Context(), "boot request failed", "route", route(r), "error", err)
+		}
+		if p := problem.From(err); p.RetryAfter > 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(p.RetryAfter))
+			http.Error(w, "Slipway cannot answer now; ask again.", http.StatusServiceUnavailable)
+			return
+		}
 		http.Error(w, "Something went wrong inside Slipway; the log of the server says what.", http.StatusInternalServerError)
 	}
 }

@@ -79,7 +79,7 @@ func busy(err error) error {
 }
 
 func (s *Server) report(ctx context.Context, in *struct {
-	Authorization string `header:"Authorization" doc:"Bearer and the token of the boot script; none for a machine that has none yet"`
+	Authorization string `header:"Authorization" maxLength:"200" doc:"Bearer and the token of the boot script; none for a machine that has none yet"`
 	Body          NodeReport
 }) (*struct{ Body ReportAnswer }, error) {
 	mac, ok := spec.NormalMAC(in.Body.MACAddress)

@@ -83,3 +83,7 @@ func CheckName(name string) error {
 }
 
 func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
+
+// Routes returns the least role of each operation by its method and path, such as
+// "GET /api/v1/nodes".
+func (a *API) Routes() map[string]Role { return maps.Clone(a.access) }

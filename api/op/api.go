@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"reflect"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
@@ -37,6 +38,7 @@ type API struct {
 	router    chi.Router
 	huma      huma.API
 	access    map[string]Role
+	inputs    []reflect.Type
 	oidc      *oidcVerifier
 	unbounded []func(path string) bool
 	redacted  []func(path string) string

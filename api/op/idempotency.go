@@ -15,8 +15,8 @@ import (
 // Key is the idempotency key of a POST that creates. X-Idempotency-Key is the
 // same under its older name.
 type Key struct {
-	IdempotencyKey  string `header:"Idempotency-Key" doc:"Names this request: repeating it with the same key gives the first answer again"`
-	XIdempotencyKey string `header:"X-Idempotency-Key" doc:"The same as Idempotency-Key"`
+	IdempotencyKey  string `header:"Idempotency-Key" maxLength:"200" doc:"Names this request: repeating it with the same key gives the first answer again"`
+	XIdempotencyKey string `header:"X-Idempotency-Key" maxLength:"200" doc:"The same as Idempotency-Key"`
 }
 
 var keyPattern = regexp.MustCompile(`^[\x21-\x7e]{1,200}$`)

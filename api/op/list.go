@@ -86,7 +86,7 @@ func ETag(version int64) string { return `"` + strconv.FormatInt(version, 10) + 
 
 // Match is the version that a write is meant for.
 type Match struct {
-	IfMatch string `header:"If-Match" doc:"ETag of the version that is changed, or * for whichever is there"`
+	IfMatch string `header:"If-Match" maxLength:"200" doc:"ETag of the version that is changed, or * for whichever is there"`
 }
 
 // AnyVersion is what * means to a caller that decides later: 0.

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"reflect"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
 
 	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/internal/bounds"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
@@ -34,13 +36,18 @@ func Add[I, O any](a *API, op huma.Operation, handler func(context.Context, *I) 
 		op.Description = strings.TrimSpace(op.Description + "\n\nNeeds role " + string(role) + " or higher.")
 		op.Middlewares = append(op.Middlewares, a.requires(role))
 	}
+	op.Middlewares = append(op.Middlewares, a.selectors)
 	if op.Responses == nil {
 		op.Responses = map[string]*huma.Response{}
 	}
 	op.Responses["default"] = &huma.Response{Description: "Problem document (RFC 9457)", Content: map[string]*huma.MediaType{
 		"application/problem+json": {Schema: &huma.Schema{Ref: "#/components/schemas/Problem"}},
 	}}
+	a.inputs = append(a.inputs, typeOf[I]())
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
+		if bad := bounds.Check(in); len(bad) > 0 {
+			return nil, a.problem(ctx, outOfBounds(bad))
+		}
 		out, err := handler(ctx, in)
 		if err != nil {
 			return nil, a.problem(ctx, err)
@@ -48,6 +55,18 @@ func Add[I, O any](a *API, op huma.Operation, handler func(context.Context, *I) 
 		return out, nil
 	})
 }
+
+// outOfBounds lists the bounds that huma does not check.
+func outOfBounds(bad []bounds.Violation) *problem.Problem {
+	fields := make([]problem.Field, 0, len(bad))
+	for _, b := range bad {
+		fields = append(fields, problem.Field{Location: b.Location, Message: b.Message})
+	}
+	return problem.NewInvalid(fields...)
+}
+
+// Inputs returns the types of what operations take: parameters and bodies.
+func (a *API) Inputs() []reflect.Type { return a.inputs }
 
 // requires lets a request through whose principal has the role.
 func (a *API) requires(role Role) func(huma.Context, func(huma.Context)) {

@@ -42,8 +42,9 @@ func From(err error) *Problem {
 		return New(Invalid, "the database refuses a value: a text is too long, empty, or holds a zero byte; correct it")
 	case errors.Is(err, db.ErrDiscoveryFull):
 		return New(TooManyRequests, "the list of discovered nodes is full; an admin has to approve or purge some").After(60)
-	case errors.Is(err, context.DeadlineExceeded):
-		return New(OutcomeUnknown, "the request took longer than it may; repeat it, with the same Idempotency-Key if it had one")
+	}
+	if p := fromOutage(err); p != nil {
+		return p
 	}
 	return New(Internal, internalDetail)
 }
@@ -115,7 +116,11 @@ func FromAction(err error) *Problem {
 		return New(OutcomeUnknown, "the workflow did not answer in time, so it is not known whether the action was taken; "+
 			"look at the job, and repeat the action, with the same Idempotency-Key if it had one")
 	}
-	return New(EngineUnavailable, "Temporal does not answer; the action was not taken; repeat it when Temporal is back")
+	if isTemporalAway(err) {
+		return New(EngineUnavailable, "Temporal does not answer, so it is not known whether the action was taken; "+
+			"repeat the action when Temporal is back, with the same Idempotency-Key if it had one")
+	}
+	return From(err)
 }
 
 // fromProvider answers for the secret store and for a probe of the outside. The

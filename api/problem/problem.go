@@ -120,14 +120,18 @@ type Problem struct {
 	Errors     []Field  `json:"errors,omitempty" doc:"Everything that is wrong with the request"`
 	Allowed    []string `json:"allowed,omitempty" doc:"The states or actions that are allowed now"`
 	Existing   string   `json:"existing,omitempty" doc:"The id of what is in the way, such as the live job"`
-	RetryAfter int      `json:"retry_after_seconds,omitempty" doc:"When to come back, where too much is asked for"`
+	RetryAfter int      `json:"retry_after_seconds,omitempty" doc:"When to come back, where too much is asked for or something does not answer"`
 	PlanHash   string   `json:"plan_hash,omitempty" doc:"The hash of the plan as it is now, where the one that was sent is missing or no longer true"`
 }
 
 // New makes a problem of a kind with its sentence.
 func New(k Kind, detail string) *Problem {
 	i := infoOf(k)
-	return &Problem{Type: i.Type(), Title: i.Title, Status: i.Status, Detail: sentence(detail)}
+	p := &Problem{Type: i.Type(), Title: i.Title, Status: i.Status, Detail: sentence(detail)}
+	if i.Status == http.StatusServiceUnavailable || i.Status == http.StatusGatewayTimeout {
+		p.RetryAfter = retryAfter()
+	}
+	return p
 }
 
 // NewInvalid makes an Invalid problem that lists what is wrong.
@@ -162,9 +166,6 @@ func (p *Problem) GetHeaders() http.Header {
 	h := http.Header{}
 	if p.Status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", `Bearer realm="slipway"`)
-	}
-	if p.Status == http.StatusServiceUnavailable {
-		h.Set("Retry-After", "2")
 	}
 	if p.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(p.RetryAfter))

@@ -16,17 +16,27 @@ import (
 
 var placeholder = regexp.MustCompile(`\{[a-z_]+\}`)
 
+// document is what tests read of the OpenAPI document.
+type document struct {
+	Paths map[string]map[string]struct {
+		Description string
+		Parameters  []struct{ Name, In string }
+	}
+}
+
+func (w *world) document() (doc document) {
+	w.t.Helper()
+	require.NoError(w.t, yaml.Unmarshal(w.do("GET", "/openapi.yaml", nil).raw, &doc))
+	return doc
+}
+
 // Every operation of the document is asked without a token, with a wrong one
 // and with a role that does not suffice.
 func TestEveryRouteNeedsItsRole(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	var doc struct {
-		Paths map[string]map[string]struct{ Description string }
-	}
-	require.NoError(t, yaml.Unmarshal(w.do("GET", "/openapi.yaml", nil).raw, &doc))
 	asked := 0
-	for path, item := range doc.Paths {
+	for path, item := range w.document().Paths {
 		for method, op := range item {
 			if path == "/api/v1/version" || path == "/api/v1/report" { // open: the second judges its body's own proof
 				continue

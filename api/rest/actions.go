@@ -36,7 +36,7 @@ type ActionAnswer struct {
 
 type actionInput struct {
 	JobPath
-	Action string `path:"action"`
+	Action string `path:"action" maxLength:"200"`
 	op.Key
 	Body *ActionRequest
 }

@@ -77,7 +77,7 @@ func (x *exchange) reachable(ctx context.Context) error {
 	defer cancel()
 	if _, err := x.s.cfg.Temporal.CheckHealth(ctx, &client.CheckHealthRequest{}); err != nil {
 		x.s.log.WarnContext(ctx, "temporal does not answer", "job", x.job.ID, "error", err)
-		return problem.FromAction(serviceerror.NewUnavailable("health check failed"))
+		return problem.New(problem.EngineUnavailable, "Temporal does not answer; the action was not taken; repeat it when Temporal is back")
 	}
 	return nil
 }

@@ -227,7 +227,7 @@ func TestTemporalAway(t *testing.T) {
 	job := dbtest.Job(t, w.store, dbtest.JobStatus(lifecycle.JobRunning))
 	fail := func(err error) { w.engine.answers(func(client.UpdateWorkflowOptions, any) error { return err }) }
 	fail(serviceerror.NewUnavailable("connection refused"))
-	require.Contains(t, w.do("POST", act(w, job, "cancel"), nil).refused(problem.EngineUnavailable).Detail, "not taken")
+	require.Contains(t, w.do("POST", act(w, job, "cancel"), nil).refused(problem.EngineUnavailable).Detail, "not known")
 	fail(client.NewWorkflowUpdateServiceTimeoutOrCanceledError(context.DeadlineExceeded))
 	require.Contains(t, w.do("POST", act(w, job, "cancel"), nil).refused(problem.OutcomeUnknown).Detail, "not known")
 	asked := len(w.engine.updates())

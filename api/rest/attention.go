@@ -44,7 +44,7 @@ type Attention struct {
 type AttentionQuery struct {
 	op.Page
 	Kind   string `query:"kind" enum:"parked_job,job_stuck,start_not_sent,orphan_workflow,node_stuck,node_quarantined,bmc_login_blocked,bmc_pin_pending,agent_locked,task_uncertain,sweeper,drift,reconcile,install_failed,discovery_full,hardware_wanted,agent_silent,tenant_left,event_not_sent"`
-	SiteID string `query:"site_id" doc:"Only of this site; what belongs to no site is left out"`
+	SiteID string `query:"site_id" maxLength:"200" doc:"Only of this site; what belongs to no site is left out"`
 }
 
 func (s *server) registerAttention() {

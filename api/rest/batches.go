@@ -18,24 +18,24 @@ import (
 // hold for the items that name none; its profile says how many run at a time.
 type BatchRequest struct {
 	Name      string             `json:"name,omitempty" maxLength:"100"`
-	SiteID    string             `json:"site_id" required:"true"`
-	ProfileID string             `json:"profile_id" required:"true"`
-	SKUID     string             `json:"sku_id,omitempty"`
+	SiteID    string             `json:"site_id" maxLength:"100" required:"true"`
+	ProfileID string             `json:"profile_id" maxLength:"100" required:"true"`
+	SKUID     string             `json:"sku_id,omitempty" maxLength:"100"`
 	Items     []BatchItemRequest `json:"items" required:"true" minItems:"1" maxItems:"500" nullable:"false"`
 }
 
 // BatchItemRequest is one server of a batch.
 type BatchItemRequest struct {
-	Hostname  string     `json:"hostname" required:"true"`
-	ProfileID string     `json:"profile_id,omitempty"`
-	SKUID     string     `json:"sku_id,omitempty"`
+	Hostname  string     `json:"hostname" required:"true" maxLength:"253"`
+	ProfileID string     `json:"profile_id,omitempty" maxLength:"100"`
+	SKUID     string     `json:"sku_id,omitempty" maxLength:"100"`
 	BMC       BMCRequest `json:"bmc" required:"true"`
 }
 
 // Batch is many onboardings with bounded parallelism.
 type Batch struct {
 	ID          string         `json:"id"`
-	SiteID      string         `json:"site_id"`
+	SiteID      string         `json:"site_id" maxLength:"100"`
 	Name        string         `json:"name,omitempty"`
 	MaxParallel int            `json:"max_parallel" doc:"Items that run at a time; those that wait for a person do not count"`
 	Counts      map[string]int `json:"counts" doc:"Items by the status of their job, and rejected"`
@@ -148,7 +148,7 @@ func batchView(ctx context.Context, read batchReader, b db.Batch, withItems bool
 
 func (s *server) listBatches(ctx context.Context, in *struct {
 	op.Page
-	SiteID string `query:"site_id"`
+	SiteID string `query:"site_id" maxLength:"200"`
 }) (*op.Listed[Batch], error) {
 	after, err := in.After()
 	if err != nil {
@@ -168,7 +168,7 @@ func (s *server) listBatches(ctx context.Context, in *struct {
 }
 
 func (s *server) getBatch(ctx context.Context, in *struct {
-	ID string `path:"id" doc:"batch_..."`
+	ID string `path:"id" maxLength:"200" doc:"batch_..."`
 }) (*struct{ Body Batch }, error) {
 	var view Batch
 	err := s.store.ReadTx(ctx, func(tx *db.Tx) error {

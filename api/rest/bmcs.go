@@ -51,7 +51,7 @@ func bmcView(r db.BMC) BMC {
 
 // BMCPath is the path of one.
 type BMCPath struct {
-	ID string `path:"id" doc:"bmc_..."`
+	ID string `path:"id" maxLength:"200" doc:"bmc_..."`
 }
 
 func (s *server) registerBMCs() {
@@ -91,7 +91,7 @@ func (s *server) getBMC(ctx context.Context, in *BMCPath) (*op.Versioned[BMC], e
 func (s *server) approvePin(ctx context.Context, in *struct {
 	BMCPath
 	Body struct {
-		PinSHA256 string `json:"pin_sha256" required:"true" pattern:"^[0-9a-f]{64}$" doc:"The pin that you compared: that which waits"`
+		PinSHA256 string `json:"pin_sha256" required:"true" maxLength:"64" pattern:"^[0-9a-f]{64}$" doc:"The pin that you compared: that which waits"`
 	}
 }) (*op.Versioned[BMC], error) {
 	return s.changeBMC(ctx, in.ID, "approve_pin", map[string]any{"pin_sha256": in.Body.PinSHA256}, func(tx *db.Tx, b db.BMC) error {

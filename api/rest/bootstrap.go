@@ -19,10 +19,10 @@ import (
 // NodeRequest makes a node that a person installs: without MAAS, with a
 // one-time token for its agent.
 type NodeRequest struct {
-	SiteID    string `json:"site_id" required:"true"`
-	ProfileID string `json:"profile_id" required:"true" doc:"Says how long the token lives and where the agent reports"`
-	SKUID     string `json:"sku_id" required:"true"`
-	Hostname  string `json:"hostname" required:"true"`
+	SiteID    string `json:"site_id" maxLength:"100" required:"true"`
+	ProfileID string `json:"profile_id" maxLength:"100" required:"true" doc:"Says how long the token lives and where the agent reports"`
+	SKUID     string `json:"sku_id" maxLength:"100" required:"true"`
+	Hostname  string `json:"hostname" required:"true" maxLength:"253"`
 }
 
 // Bundle is what a person puts on a node. Token and AgentConfig are shown once.

@@ -12,7 +12,7 @@ import (
 
 // DecommissionPlanRequest is a request that is only looked at.
 type DecommissionPlanRequest struct {
-	NodeID       string                     `json:"node_id" required:"true" doc:"node_..."`
+	NodeID       string                     `json:"node_id" maxLength:"100" required:"true" doc:"node_..."`
 	Mode         lifecycle.DecommissionMode `json:"mode" required:"true" enum:"soft_reset,reimage,full_decommission,storage_cleanup,drain,retire,remove,deprovision,migrate"`
 	GraceSeconds int                        `json:"grace_seconds,omitempty" minimum:"0" maximum:"86400"`
 	Disks        string                     `json:"disks,omitempty" enum:"new,moved" doc:"With migrate: whether the new hardware brings its own (as when absent)"`

@@ -17,7 +17,7 @@ import (
 // DecommissionRequest asks for a node to be cleaned, deployed anew or taken out
 // of service, as a plan said.
 type DecommissionRequest struct {
-	NodeID       string                     `json:"node_id" required:"true" doc:"node_..."`
+	NodeID       string                     `json:"node_id" maxLength:"100" required:"true" doc:"node_..."`
 	Mode         lifecycle.DecommissionMode `json:"mode" required:"true" enum:"soft_reset,reimage,full_decommission,storage_cleanup"`
 	PlanHash     string                     `json:"plan_hash,omitempty" maxLength:"64" doc:"plan_hash of POST /admin/decommissions/plan with the same node, mode and grace_seconds"`
 	Reason       string                     `json:"reason,omitempty" maxLength:"2000" doc:"Why; it stands in the history"`

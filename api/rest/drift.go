@@ -49,7 +49,7 @@ type Drift struct {
 
 // DriftPath names a finding.
 type DriftPath struct {
-	ID string `path:"id" doc:"drift_..."`
+	ID string `path:"id" maxLength:"200" doc:"drift_..."`
 }
 
 // DriftQuery narrows the list.
@@ -58,8 +58,8 @@ type DriftQuery struct {
 	Status   string                  `query:"status" enum:"open,ignored,closed" doc:"Left out: all"`
 	Detector string                  `query:"detector" maxLength:"100"`
 	Severity lifecycle.DriftSeverity `query:"severity" enum:"critical,warning,info"`
-	SiteID   string                  `query:"site_id"`
-	NodeID   string                  `query:"node_id"`
+	SiteID   string                  `query:"site_id" maxLength:"200"`
+	NodeID   string                  `query:"node_id" maxLength:"200"`
 }
 
 // DriftPass is how the last pass over a site went.
@@ -124,7 +124,7 @@ func (s *server) getDrift(ctx context.Context, in *DriftPath) (*op.Versioned[Dri
 func (s *server) actOnDrift(ctx context.Context, in *struct {
 	DriftPath
 	Action  lifecycle.DriftAction `path:"action" enum:"adopt,quarantine,ignore"`
-	IfMatch string                `header:"If-Match" doc:"ETag of the version that you read; left out: whichever is there"`
+	IfMatch string                `header:"If-Match" maxLength:"200" doc:"ETag of the version that you read; left out: whichever is there"`
 	Body    struct {
 		Reason string `json:"reason" required:"true" minLength:"1" maxLength:"2000" doc:"Why; it stands in the audit log"`
 	}

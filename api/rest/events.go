@@ -53,10 +53,10 @@ func (s *server) registerEvents() {
 }
 
 func (s *server) followEvents(ctx context.Context, in *struct {
-	Resource    string `query:"resource" doc:"kind:id, such as job:job_... or node:node_...; a kind alone follows all of it"`
-	Node        string `query:"node" doc:"Everything about one node, its jobs included"`
-	LastEventID string `header:"Last-Event-ID"`
-	After       string `query:"last_event_id" doc:"The same as Last-Event-ID"`
+	Resource    string `query:"resource" maxLength:"200" doc:"kind:id, such as job:job_... or node:node_...; a kind alone follows all of it"`
+	Node        string `query:"node" maxLength:"200" doc:"Everything about one node, its jobs included"`
+	LastEventID string `header:"Last-Event-ID" maxLength:"200"`
+	After       string `query:"last_event_id" maxLength:"200" doc:"The same as Last-Event-ID"`
 }) (*huma.StreamResponse, error) {
 	f := db.EventFilter{NodeID: in.Node}
 	if in.Resource != "" {

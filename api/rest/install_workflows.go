@@ -29,7 +29,7 @@ func installWorkflowView(r db.InstallWorkflow) InstallWorkflow {
 
 // InstallWorkflowRequest is an install workflow as a person writes it.
 type InstallWorkflowRequest struct {
-	Name string                   `json:"name" required:"true"`
+	Name string                   `json:"name" required:"true" maxLength:"100"`
 	Spec spec.InstallWorkflowSpec `json:"spec" required:"true"`
 }
 
@@ -43,7 +43,7 @@ func (r InstallWorkflowRequest) check() error {
 
 // InstallWorkflowPath is the path of one.
 type InstallWorkflowPath struct {
-	ID string `path:"id" doc:"wf_..."`
+	ID string `path:"id" maxLength:"200" doc:"wf_..."`
 }
 
 func (s *server) registerInstallWorkflows() {
@@ -62,7 +62,7 @@ func (s *server) registerInstallWorkflows() {
 
 func (s *server) listInstallWorkflows(ctx context.Context, in *struct {
 	op.Page
-	Name string `query:"name" doc:"Only the one of this name"`
+	Name string `query:"name" maxLength:"200" doc:"Only the one of this name"`
 }) (*op.Listed[InstallWorkflow], error) {
 	if in.Name != "" {
 		return op.OneNamed(installWorkflowView)(s.store.InstallWorkflowByName(ctx, in.Name))

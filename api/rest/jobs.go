@@ -144,17 +144,17 @@ func (s *server) acceptedJob(at string, j db.Job, hostname string) *op.Created[J
 
 // JobPath is the path of one.
 type JobPath struct {
-	ID string `path:"id" doc:"job_..."`
+	ID string `path:"id" maxLength:"200" doc:"job_..."`
 }
 
 // JobQuery narrows a list of jobs.
 type JobQuery struct {
 	op.Page
-	Status  string `query:"status"`
-	NodeID  string `query:"node_id"`
-	SiteID  string `query:"site_id"`
-	BatchID string `query:"batch_id"`
-	BMCID   string `query:"bmc_id"`
+	Status  string `query:"status" maxLength:"200"`
+	NodeID  string `query:"node_id" maxLength:"200"`
+	SiteID  string `query:"site_id" maxLength:"200"`
+	BatchID string `query:"batch_id" maxLength:"200"`
+	BMCID   string `query:"bmc_id" maxLength:"200"`
 	Needs   string `query:"needs_human" enum:"true,false" doc:"Only jobs that wait for a person, or only the others"`
 }
 
@@ -179,7 +179,7 @@ func (s *server) registerJobs() {
 
 func (s *server) listJobs(ctx context.Context, in *struct {
 	JobQuery
-	Kind string `query:"kind"`
+	Kind string `query:"kind" maxLength:"200"`
 }) (*op.Listed[Job], error) {
 	if in.Kind != "" && !slices.Contains(contract.JobKinds, contract.JobKind(in.Kind)) {
 		return nil, problem.NewInvalid(problem.Field{Location: "query.kind", Message: "is not a kind of job; there are " + kindsOfJob()})

@@ -27,7 +27,7 @@ type Node struct {
 	Hostname       string               `json:"hostname"`
 	SiteID         string               `json:"site_id"`
 	ProfileID      string               `json:"profile_id,omitempty"`
-	SKUID          string               `json:"sku_id,omitempty"`
+	SKUID          string               `json:"sku_id,omitempty" maxLength:"100"`
 	Serial         string               `json:"serial,omitempty"`
 	HardwareUUID   string               `json:"hardware_uuid,omitempty"`
 	MACs           []string             `json:"macs" nullable:"false"`
@@ -99,7 +99,7 @@ func labels(l db.Labels) map[string]string {
 
 // NodePath is the path of one.
 type NodePath struct {
-	ID string `path:"id" doc:"node_..."`
+	ID string `path:"id" maxLength:"200" doc:"node_..."`
 }
 
 func (s *server) registerNodes() {
@@ -121,11 +121,11 @@ func (s *server) registerNodes() {
 
 func (s *server) listNodes(ctx context.Context, in *struct {
 	op.Page
-	Status    string `query:"status" doc:"One state"`
-	Except    string `query:"except_status" doc:"Every state but this one, such as deleted"`
+	Status    string `query:"status" maxLength:"200" doc:"One state"`
+	Except    string `query:"except_status" maxLength:"200" doc:"Every state but this one, such as deleted"`
 	Lifecycle string `query:"lifecycle" enum:"maas,pxe"`
-	SiteID    string `query:"site_id"`
-	Hostname  string `query:"hostname" doc:"The whole hostname"`
+	SiteID    string `query:"site_id" maxLength:"200"`
+	Hostname  string `query:"hostname" maxLength:"253" doc:"The whole hostname"`
 	Q         string `query:"q" maxLength:"100" doc:"Part of a hostname or serial, or a whole id, MAAS system id or MAC"`
 }) (*op.Listed[Node], error) {
 	after, err := in.After()
@@ -189,13 +189,13 @@ func overviewOf(row db.NodeOverview) Node {
 
 // NodePatch is what a person may change of a node.
 type NodePatch struct {
-	Labels map[string]*string `json:"labels,omitempty" doc:"Keys of 1 to 63 and values of at most 256 characters; null removes"`
+	Labels map[string]*string `json:"labels,omitempty" maxProperties:"128" itemMaxLength:"256" doc:"Keys of 1 to 63 and values of at most 256 characters; null removes"`
 	// InstallWorkflowID is for admins.
-	InstallWorkflowID string `json:"install_workflow_id,omitempty" doc:"wf_...: how a PXE node is installed from now on; an admin assigns it"`
+	InstallWorkflowID string `json:"install_workflow_id,omitempty" maxLength:"100" doc:"wf_...: how a PXE node is installed from now on; an admin assigns it"`
 	// EraseWorkflowID is for admins; "" takes the device group's.
-	EraseWorkflowID *string `json:"erase_workflow_id,omitempty" doc:"wf_...: the live system that a PXE node is erased from; empty: that of its device group; an admin assigns it"`
+	EraseWorkflowID *string `json:"erase_workflow_id,omitempty" maxLength:"100" doc:"wf_...: the live system that a PXE node is erased from; empty: that of its device group; an admin assigns it"`
 	// SKUID is for admins.
-	SKUID string `json:"sku_id,omitempty" doc:"sku_...: what a PXE node's reports are held against from now on; an admin assigns it. A node that MAAS provisions has that of its onboarding"`
+	SKUID string `json:"sku_id,omitempty" maxLength:"100" doc:"sku_...: what a PXE node's reports are held against from now on; an admin assigns it. A node that MAAS provisions has that of its onboarding"`
 }
 
 const (

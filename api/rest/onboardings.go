@@ -17,17 +17,17 @@ import (
 // RoCE ports and retries are not in it: they are found, recorded and set by the
 // profile.
 type OnboardingRequest struct {
-	SiteID    string     `json:"site_id" required:"true"`
-	ProfileID string     `json:"profile_id" required:"true"`
-	SKUID     string     `json:"sku_id" required:"true"`
-	Hostname  string     `json:"hostname" required:"true" doc:"One DNS label in lower case"`
+	SiteID    string     `json:"site_id" maxLength:"100" required:"true"`
+	ProfileID string     `json:"profile_id" maxLength:"100" required:"true"`
+	SKUID     string     `json:"sku_id" maxLength:"100" required:"true"`
+	Hostname  string     `json:"hostname" required:"true" maxLength:"253" doc:"One DNS label in lower case"`
 	BMC       BMCRequest `json:"bmc" required:"true"`
 }
 
 // BMCRequest is where the server's BMC is and whose login to use.
 type BMCRequest struct {
-	Address       string `json:"address" required:"true" doc:"host, host:port or https://host:port (for IPMI without https://); no login, no path"`
-	CredentialRef string `json:"credential_ref" required:"true" doc:"A stored secret: name, or name@version"`
+	Address       string `json:"address" required:"true" maxLength:"300" doc:"host, host:port or https://host:port (for IPMI without https://); no login, no path"`
+	CredentialRef string `json:"credential_ref" required:"true" maxLength:"210" doc:"A stored secret: name, or name@version"`
 	SystemID      string `json:"system_id,omitempty" maxLength:"200" doc:"Which system, where the BMC has several"`
 	Protocol      string `json:"protocol,omitempty" enum:"redfish,ipmi" doc:"How Slipway speaks to this BMC; the profile's power_type when absent. IPMI is for machines without a working Redfish, and never a fallback"`
 	// IPMICipherSuite is the per-device exception; there is no automatic choice.

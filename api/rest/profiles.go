@@ -33,7 +33,7 @@ func profileView(r db.Profile) Profile {
 // ProfileRequest is a profile as a person writes it; what is left out gets its
 // default.
 type ProfileRequest struct {
-	Name string           `json:"name" required:"true" doc:"Unique at its site"`
+	Name string           `json:"name" required:"true" maxLength:"100" doc:"Unique at its site"`
 	Spec spec.ProfileSpec `json:"spec"`
 }
 
@@ -47,7 +47,7 @@ func (r ProfileRequest) validate() error {
 // ProfilePath is the path of one.
 type ProfilePath struct {
 	SitePath
-	ProfileID string `path:"profile_id" doc:"prof_..."`
+	ProfileID string `path:"profile_id" maxLength:"200" doc:"prof_..."`
 }
 
 func (s *server) registerProfiles() {
@@ -68,7 +68,7 @@ func (s *server) registerProfiles() {
 func (s *server) listProfiles(ctx context.Context, in *struct {
 	SitePath
 	op.Page
-	Name string `query:"name" doc:"Only the profile of this name"`
+	Name string `query:"name" maxLength:"200" doc:"Only the profile of this name"`
 }) (*op.Listed[Profile], error) {
 	if _, err := s.store.Site(ctx, in.ID); err != nil {
 		return nil, err

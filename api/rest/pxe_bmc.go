@@ -19,7 +19,7 @@ import (
 // NodeBMCRequest is the BMC of a PXE node.
 type NodeBMCRequest struct {
 	BMCRequest
-	PinSHA256 string `json:"pin_sha256,omitempty" pattern:"^[0-9a-f]{64}$" doc:"The pin of its certificate's public key, if you have compared it: approved at once. Else the first job that logs in waits for approve-pin"`
+	PinSHA256 string `json:"pin_sha256,omitempty" maxLength:"64" pattern:"^[0-9a-f]{64}$" doc:"The pin of its certificate's public key, if you have compared it: approved at once. Else the first job that logs in waits for approve-pin"`
 }
 
 func (s *server) registerPXEBMC() {

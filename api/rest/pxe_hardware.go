@@ -17,7 +17,7 @@ type HardwareRequest struct {
 
 // HardwareFacts tell the new hardware from another.
 type HardwareFacts struct {
-	MACAddresses []string `json:"mac_addresses" required:"true" minItems:"1" maxItems:"8" nullable:"false" doc:"The first is the one that it boots with"`
+	MACAddresses []string `json:"mac_addresses" required:"true" itemMaxLength:"32" minItems:"1" maxItems:"8" nullable:"false" doc:"The first is the one that it boots with"`
 	SerialNumber string   `json:"serial_number,omitempty" maxLength:"128" doc:"As its firmware says it; the job stops when the machine that boots says another"`
 	SystemUUID   string   `json:"system_uuid,omitempty" maxLength:"64"`
 	// BMC is that of the new hardware.

@@ -18,7 +18,7 @@ import (
 // NodePXE is what a PXE node has beside its record.
 type NodePXE struct {
 	InstallWorkflowID    string     `json:"install_workflow_id,omitempty"`
-	EraseWorkflowID      string     `json:"erase_workflow_id,omitempty" doc:"The live system that it is erased from; absent: that of its device group"`
+	EraseWorkflowID      string     `json:"erase_workflow_id,omitempty" maxLength:"100" doc:"The live system that it is erased from; absent: that of its device group"`
 	InstallationProgress int        `json:"installation_progress" doc:"Percent of the running attempt"`
 	DeadlineAt           *time.Time `json:"deadline_at,omitempty" doc:"While installing: silent beyond it, the attempt counts as failed"`
 	LastSeenAt           time.Time  `json:"last_seen_at"`
@@ -227,7 +227,7 @@ func (s *server) purgeDiscovered(ctx context.Context, in *struct{ Body PurgeRequ
 type DeviceGroup struct {
 	Name            string    `json:"name"`
 	AutoPromote     bool      `json:"auto_promote" doc:"An installed node becomes active without a person"`
-	EraseWorkflowID string    `json:"erase_workflow_id,omitempty" doc:"The live system that nodes without one of their own are erased from"`
+	EraseWorkflowID string    `json:"erase_workflow_id,omitempty" maxLength:"100" doc:"The live system that nodes without one of their own are erased from"`
 	CreatedAt       time.Time `json:"created_at"`
 	UpdatedAt       time.Time `json:"updated_at"`
 }
@@ -257,7 +257,7 @@ func (s *server) putDeviceGroup(ctx context.Context, in *struct {
 	GroupPath
 	Body struct {
 		AutoPromote     bool   `json:"auto_promote" required:"true"`
-		EraseWorkflowID string `json:"erase_workflow_id,omitempty" doc:"wf_...; absent: none"`
+		EraseWorkflowID string `json:"erase_workflow_id,omitempty" maxLength:"100" doc:"wf_...; absent: none"`
 	}
 }) (*struct{ Body DeviceGroup }, error) {
 	if err := op.CheckName(in.Name); err != nil {

@@ -16,6 +16,8 @@ import (
 	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 )
 
+//go:generate go test . -run ^TestTheCommittedDocumentIsCurrent$ -update
+
 var update = flag.Bool("update", false, "write the generated documents")
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }

@@ -85,7 +85,7 @@ func (r RoCERequest) validate() error {
 // RoCEPath is the path of one.
 type RoCEPath struct {
 	SitePath
-	Hostname string `path:"hostname"`
+	Hostname string `path:"hostname" maxLength:"253"`
 }
 
 func (s *server) registerRoCE() {

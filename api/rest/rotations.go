@@ -84,7 +84,7 @@ func (s *server) setCredential(ctx context.Context, in *struct {
 	BMCPath
 	op.Match
 	Body struct {
-		CredentialRef string `json:"credential_ref" required:"true" doc:"A stored secret: name, or name@version"`
+		CredentialRef string `json:"credential_ref" required:"true" maxLength:"210" doc:"A stored secret: name, or name@version"`
 		Reason        string `json:"reason,omitempty" maxLength:"2000"`
 	}
 }) (*op.Versioned[CredentialAnswer], error) {

@@ -35,8 +35,8 @@ type StoredSecret struct {
 
 // SecretRequest stores a value.
 type SecretRequest struct {
-	Name  string `json:"name" required:"true" doc:"1 to 200 of a-z 0-9 / _ . -"`
-	Value string `json:"value" required:"true" minLength:"1" writeOnly:"true" doc:"At most 64 KiB; a login is {\"username\": ..., \"password\": ...} as text"`
+	Name  string `json:"name" required:"true" maxLength:"200" pattern:"^[a-z0-9][a-z0-9_.-]*(/[a-z0-9][a-z0-9_.-]*)*$" doc:"1 to 200 of a-z 0-9 / _ . -"`
+	Value string `json:"value" required:"true" minLength:"1" maxLength:"65536" text:"any" writeOnly:"true" doc:"At most 64 KiB; a login is {\"username\": ..., \"password\": ...} as text"`
 }
 
 func (s *server) registerSecrets() {
@@ -100,7 +100,7 @@ func (s *server) putSecret(ctx context.Context, in *struct{ Body SecretRequest }
 }
 
 func (s *server) getSecret(ctx context.Context, in *struct {
-	Name string `query:"name" required:"true"`
+	Name string `query:"name" maxLength:"200" required:"true"`
 }) (*struct{ Body Secret }, error) {
 	if !spec.ValidRef(in.Name) || strings.Contains(in.Name, "@") {
 		return nil, problem.NewInvalid(problem.Field{Location: "query.name", Message: "is not a secret's name"})

@@ -29,7 +29,7 @@ func siteView(r db.Site) Site {
 
 // SiteRequest is a site as a person writes it.
 type SiteRequest struct {
-	Name string        `json:"name" required:"true" doc:"Unique; 1 to 100 letters, digits, dots, dashes or underscores"`
+	Name string        `json:"name" required:"true" maxLength:"100" doc:"Unique; 1 to 100 letters, digits, dots, dashes or underscores"`
 	Spec spec.SiteSpec `json:"spec" required:"true"`
 }
 
@@ -42,7 +42,7 @@ func (r SiteRequest) validate() error {
 
 // SitePath is the path of one.
 type SitePath struct {
-	ID string `path:"id" doc:"site_..."`
+	ID string `path:"id" maxLength:"200" doc:"site_..."`
 }
 
 func (s *server) registerSites() {
@@ -65,7 +65,7 @@ func (s *server) registerSites() {
 
 func (s *server) listSites(ctx context.Context, in *struct {
 	op.Page
-	Name string `query:"name" doc:"Only the site of this name"`
+	Name string `query:"name" maxLength:"200" doc:"Only the site of this name"`
 }) (*op.Listed[Site], error) {
 	if in.Name != "" {
 		return op.OneNamed(siteView)(s.store.SiteByName(ctx, in.Name))

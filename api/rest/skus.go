@@ -29,13 +29,13 @@ func skuView(r db.SKU) SKU {
 // SKURequest is a SKU as a person writes it; a field that is left out is not
 // checked on nodes.
 type SKURequest struct {
-	Name string       `json:"name" required:"true"`
+	Name string       `json:"name" required:"true" maxLength:"100"`
 	Spec spec.SKUSpec `json:"spec"`
 }
 
 // SKUPath is the path of one.
 type SKUPath struct {
-	ID string `path:"id" doc:"sku_..."`
+	ID string `path:"id" maxLength:"200" doc:"sku_..."`
 }
 
 func (s *server) registerSKUs() {
@@ -54,7 +54,7 @@ func (s *server) registerSKUs() {
 
 func (s *server) listSKUs(ctx context.Context, in *struct {
 	op.Page
-	Name string `query:"name" doc:"Only the SKU of this name"`
+	Name string `query:"name" maxLength:"200" doc:"Only the SKU of this name"`
 }) (*op.Listed[SKU], error) {
 	if in.Name != "" {
 		return op.OneNamed(skuView)(s.store.SKUByName(ctx, in.Name))

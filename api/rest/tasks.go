@@ -41,14 +41,14 @@ type Task struct {
 
 // TaskPath names a task.
 type TaskPath struct {
-	ID string `path:"id" doc:"task_..."`
+	ID string `path:"id" maxLength:"200" doc:"task_..."`
 }
 
 // TaskQuery narrows the list.
 type TaskQuery struct {
 	NodePath
 	op.Page
-	Kind   lifecycle.TaskKind   `query:"kind" doc:"Only of this kind, such as gpu.scrub"`
+	Kind   lifecycle.TaskKind   `query:"kind" maxLength:"200" doc:"Only of this kind, such as gpu.scrub"`
 	Status lifecycle.TaskStatus `query:"status" enum:"queued,dispatched,succeeded,failed,uncertain,expired"`
 }
 

@@ -38,9 +38,9 @@ func utc(t *time.Time) *time.Time {
 
 // TokenRequest asks for a token.
 type TokenRequest struct {
-	Name  string        `json:"name" required:"true"`
-	Roles []string      `json:"roles" required:"true" nullable:"false" doc:"admin, operator, viewer"`
-	TTL   spec.Duration `json:"ttl,omitempty" doc:"How long it is valid, such as 720h; left out, it does not expire"`
+	Name  string        `json:"name" required:"true" maxLength:"100"`
+	Roles []string      `json:"roles" required:"true" maxItems:"10" itemMaxLength:"20" nullable:"false" doc:"admin, operator, viewer"`
+	TTL   spec.Duration `json:"ttl,omitempty" maxLength:"32" doc:"How long it is valid, such as 720h; left out, it does not expire"`
 }
 
 func (s *server) registerTokens() {
@@ -91,7 +91,7 @@ func (s *server) createAPIToken(ctx context.Context, in *struct {
 }
 
 func (s *server) revokeToken(ctx context.Context, in *struct {
-	ID string `path:"id" doc:"tok_..."`
+	ID string `path:"id" maxLength:"200" doc:"tok_..."`
 }) (*struct{}, error) {
 	return nil, s.store.Tx(ctx, func(tx *db.Tx) error {
 		if err := tx.RevokeAPIToken(ctx, in.ID); err != nil {

@@ -35,12 +35,12 @@ type InstallAgent struct {
 	// BinaryURL is where it is fetched from; "" means that the image holds it at
 	// cloudinit.AgentPath.
 	BinaryURL    string `json:"binary_url,omitempty" maxLength:"1024" doc:"http or https; empty: the image already holds the agent"`
-	BinarySHA256 string `json:"binary_sha256,omitempty" doc:"64 lower-case hex digits; required with binary_url"`
+	BinarySHA256 string `json:"binary_sha256,omitempty" maxLength:"64" doc:"64 lower-case hex digits; required with binary_url"`
 	// HeartbeatSeconds is how often it reports; 0 is its default.
 	HeartbeatSeconds int `json:"heartbeat_seconds,omitempty" minimum:"0" maximum:"30"`
 	// PlatformUsers are accounts of the installed system that no task ends or
 	// removes, such as operators' logins.
-	PlatformUsers []string `json:"platform_users,omitempty" maxItems:"16" doc:"Accounts that a drain leaves alone"`
+	PlatformUsers []string `json:"platform_users,omitempty" itemMaxLength:"32" maxItems:"16" doc:"Accounts that a drain leaves alone"`
 	// UpdateKey is the public half of the offline key that signs new versions of
 	// the agent; without it the agent takes none.
 	UpdateKey string `json:"update_key,omitempty" maxLength:"64" doc:"Ed25519, base64"`
@@ -56,7 +56,7 @@ type BootImage struct {
 	URL string `json:"url" maxLength:"1024" doc:"http or https"`
 	// SHA256 makes the image go through Slipway, which ends the transfer short
 	// when the bytes are others. Without it the firmware loads from URL itself.
-	SHA256 string `json:"sha256,omitempty" doc:"64 lower-case hex digits"`
+	SHA256 string `json:"sha256,omitempty" maxLength:"64" doc:"64 lower-case hex digits"`
 }
 
 // The bounds of an install workflow.

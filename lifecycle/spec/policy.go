@@ -58,20 +58,20 @@ func (p problems) err() error {
 
 // SiteSpec is one MAAS region and the network around it (04-jobs).
 type SiteSpec struct {
-	MAASURL       string `json:"maas_url"`
-	MAASAPIKeyRef string `json:"maas_api_key_ref"`
-	MAASCAPEM     string `json:"maas_ca_pem,omitempty"`
-	Region        string `json:"region,omitempty"`
-	DefaultDomain string `json:"default_domain,omitempty"`
-	Pool          string `json:"pool,omitempty"`
-	Zone          string `json:"zone,omitempty"`
+	MAASURL       string `json:"maas_url" maxLength:"500"`
+	MAASAPIKeyRef string `json:"maas_api_key_ref" maxLength:"210"`
+	MAASCAPEM     string `json:"maas_ca_pem,omitempty" maxLength:"65536"`
+	Region        string `json:"region,omitempty" maxLength:"100"`
+	DefaultDomain string `json:"default_domain,omitempty" maxLength:"253"`
+	Pool          string `json:"pool,omitempty" maxLength:"100"`
+	Zone          string `json:"zone,omitempty" maxLength:"100"`
 	// SSHUser and SSHKeyRef are the login Slipway seeds on every node.
-	SSHUser   string `json:"ssh_user,omitempty"`
-	SSHKeyRef string `json:"ssh_key_ref,omitempty"`
+	SSHUser   string `json:"ssh_user,omitempty" maxLength:"32"`
+	SSHKeyRef string `json:"ssh_key_ref,omitempty" maxLength:"210"`
 	// SSHPort is the port of sshd on the nodes; 0 means 22.
-	SSHPort int `json:"ssh_port,omitempty"`
+	SSHPort int `json:"ssh_port,omitempty" minimum:"0" maximum:"65535"`
 	// BMCCAPEM is the second trust mode for BMCs: a CA bundle of the site.
-	BMCCAPEM string `json:"bmc_ca_pem,omitempty"`
+	BMCCAPEM string `json:"bmc_ca_pem,omitempty" maxLength:"65536"`
 	// TrustFirstBMCPin approves the certificate that a BMC shows first; without
 	// it an operator approves each pin.
 	TrustFirstBMCPin bool `json:"trust_first_bmc_pin,omitempty"`
@@ -112,49 +112,49 @@ func ValidHostname(s string) bool { return hostnamePattern.MatchString(s) }
 // BootDiskRule chooses the boot disk among the machine's physical disks. All
 // set fields must match; of several matches the smallest, then the lowest id.
 type BootDiskRule struct {
-	ModelContains string `json:"model_contains,omitempty"` // for example BOSS
-	MinBytes      int64  `json:"min_bytes,omitempty"`
-	MaxBytes      int64  `json:"max_bytes,omitempty"`
+	ModelContains string `json:"model_contains,omitempty" maxLength:"100"` // for example BOSS
+	MinBytes      int64  `json:"min_bytes,omitempty" minimum:"0" maximum:"1000000000000000"`
+	MaxBytes      int64  `json:"max_bytes,omitempty" minimum:"0" maximum:"1000000000000000"`
 }
 
 // ProfileSpec is the policy of a site for one kind of node (04-jobs).
 type ProfileSpec struct {
-	SiteBootstrapBundleRef string   `json:"site_bootstrap_bundle_ref,omitempty"`
+	SiteBootstrapBundleRef string   `json:"site_bootstrap_bundle_ref,omitempty" maxLength:"210"`
 	StrictPXEPreflight     bool     `json:"strict_pxe_preflight"`
 	EnablePhase2RoCE       bool     `json:"enable_phase2_roce"`
 	RequireHWSync          bool     `json:"require_hw_sync"`
-	HardwareSyncInterval   Duration `json:"hardware_sync_interval,omitempty"`
+	HardwareSyncInterval   Duration `json:"hardware_sync_interval,omitempty" maxLength:"32"`
 	ReleaseFallbackNoErase bool     `json:"release_fallback_no_erase"`
 	// ScrubAllowOverwrite lets a scrub overwrite a disk that has no purge command
 	// of its own; the certificate then says clear.
 	ScrubAllowOverwrite                 bool         `json:"scrub_allow_overwrite"`
 	EnableDeployRetryOnDatasourceFailed bool         `json:"enable_deploy_retry_on_datasource_failure"`
-	MaxDeployRetryAttempts              int          `json:"max_deploy_retry_attempts"`
+	MaxDeployRetryAttempts              int          `json:"max_deploy_retry_attempts" minimum:"0" maximum:"10"`
 	AutoClaimSingleNewMachine           bool         `json:"auto_claim_single_new_machine"`
-	BatchMaxParallel                    int          `json:"batch_max_parallel"`
-	EnrollmentTokenTTLSeconds           int          `json:"enrollment_token_ttl_seconds"`
-	Architecture                        string       `json:"architecture"`
-	DistroSeries                        string       `json:"distro_series"`
-	HWEKernel                           string       `json:"hwe_kernel,omitempty"`
+	BatchMaxParallel                    int          `json:"batch_max_parallel" minimum:"0" maximum:"500"`
+	EnrollmentTokenTTLSeconds           int          `json:"enrollment_token_ttl_seconds" minimum:"0" maximum:"86400"`
+	Architecture                        string       `json:"architecture" maxLength:"100"`
+	DistroSeries                        string       `json:"distro_series" maxLength:"100"`
+	HWEKernel                           string       `json:"hwe_kernel,omitempty" maxLength:"100"`
 	BootDisk                            BootDiskRule `json:"boot_disk"`
-	StorageLayout                       string       `json:"storage_layout"`
-	PowerType                           string       `json:"power_type"`
+	StorageLayout                       string       `json:"storage_layout" maxLength:"100"`
+	PowerType                           string       `json:"power_type" maxLength:"20"`
 	// StageDeadlines overrides the default deadline of a stage by its name.
-	StageDeadlines map[string]Duration `json:"stage_deadlines,omitempty"`
+	StageDeadlines map[string]Duration `json:"stage_deadlines,omitempty" maxProperties:"64" itemMaxLength:"32"`
 	// PollInterval is how often MAAS and the node are asked while waiting.
-	PollInterval Duration `json:"poll_interval,omitempty"`
+	PollInterval Duration `json:"poll_interval,omitempty" maxLength:"32"`
 	// AgentURL and AgentServerCAPEM are what a node's agent is told; empty
 	// takes the server's own.
-	AgentURL string `json:"agent_url,omitempty"`
+	AgentURL string `json:"agent_url,omitempty" maxLength:"500"`
 	// AgentHeartbeatInterval is how often the agent reports; 0 = its default.
-	AgentHeartbeatInterval Duration `json:"agent_heartbeat_interval,omitempty"`
+	AgentHeartbeatInterval Duration `json:"agent_heartbeat_interval,omitempty" maxLength:"32"`
 	// AgentBinaryURL is where cloud-init fetches the agent; empty means that
 	// the image already holds it.
-	AgentBinaryURL    string `json:"agent_binary_url,omitempty"`
-	AgentBinarySHA256 string `json:"agent_binary_sha256,omitempty"`
+	AgentBinaryURL    string `json:"agent_binary_url,omitempty" maxLength:"1024"`
+	AgentBinarySHA256 string `json:"agent_binary_sha256,omitempty" maxLength:"64"`
 	// AgentUpdateKey is the public half of the offline key that signs new
 	// versions of the agent, in base64; without it nodes take no updates.
-	AgentUpdateKey string `json:"agent_update_key,omitempty"`
+	AgentUpdateKey string `json:"agent_update_key,omitempty" maxLength:"64"`
 }
 
 // StageDeadline returns the deadline of a stage: the profile's own, or else the default.
@@ -243,76 +243,76 @@ func (p ProfileSpec) Validate(stages []string) error {
 // Zero fields are not checked; a set field that the node cannot report counts
 // as failed, since unknown is not healthy.
 type SKUSpec struct {
-	GPUs              int    `json:"gpus,omitempty"`
-	GPUModelContains  string `json:"gpu_model_contains,omitempty"`
-	GPUMemoryMiB      int64  `json:"gpu_memory_mib,omitempty"`
-	DriverMinVersion  string `json:"driver_min_version,omitempty"`
-	NICsUp            int    `json:"nics_up,omitempty"`
-	DataDisks         int    `json:"data_disks,omitempty"`
-	MinMemoryMiB      int64  `json:"min_memory_mib,omitempty"`
+	GPUs              int    `json:"gpus,omitempty" minimum:"0" maximum:"256"`
+	GPUModelContains  string `json:"gpu_model_contains,omitempty" maxLength:"100"`
+	GPUMemoryMiB      int64  `json:"gpu_memory_mib,omitempty" minimum:"0" maximum:"16777216"`
+	DriverMinVersion  string `json:"driver_min_version,omitempty" maxLength:"64"`
+	NICsUp            int    `json:"nics_up,omitempty" minimum:"0" maximum:"1024"`
+	DataDisks         int    `json:"data_disks,omitempty" minimum:"0" maximum:"1024"`
+	MinMemoryMiB      int64  `json:"min_memory_mib,omitempty" minimum:"0" maximum:"1073741824"`
 	RequireECC        bool   `json:"require_ecc,omitempty"`
-	MaxUncorrectedECC int    `json:"max_uncorrected_ecc,omitempty"`
+	MaxUncorrectedECC int    `json:"max_uncorrected_ecc,omitempty" minimum:"0" maximum:"1000000"`
 }
 
 // HealthReport is what the agent reports of its node; pointers are nil when
 // the fact could not be read.
 type HealthReport struct {
 	Simulated  bool          `json:"simulated"`
-	CPUs       int           `json:"cpus,omitempty"`
-	MemoryMiB  *int64        `json:"memory_mib,omitempty"`
-	Driver     string        `json:"driver,omitempty"`
-	GPUs       []GPUReport   `json:"gpus,omitempty"`
-	GPUError   string        `json:"gpu_error,omitempty"`
-	NICs       []NICReport   `json:"nics,omitempty"`
-	Disks      []DiskReport  `json:"disks,omitempty"`
-	Mounts     []MountReport `json:"mounts,omitempty"`
-	DiskFreeMB *int64        `json:"disk_free_mb,omitempty"`
+	CPUs       int           `json:"cpus,omitempty" minimum:"0" maximum:"1000000"`
+	MemoryMiB  *int64        `json:"memory_mib,omitempty" minimum:"0" maximum:"1000000000000"`
+	Driver     string        `json:"driver,omitempty" maxLength:"200" text:"clean"`
+	GPUs       []GPUReport   `json:"gpus,omitempty" maxItems:"256"`
+	GPUError   string        `json:"gpu_error,omitempty" maxLength:"2000" text:"clean"`
+	NICs       []NICReport   `json:"nics,omitempty" maxItems:"4096"`
+	Disks      []DiskReport  `json:"disks,omitempty" maxItems:"4096"`
+	Mounts     []MountReport `json:"mounts,omitempty" maxItems:"4096"`
+	DiskFreeMB *int64        `json:"disk_free_mb,omitempty" minimum:"0" maximum:"1000000000000"`
 }
 
 // GPUReport is one GPU; nil fields read N/A or could not be read.
 type GPUReport struct {
-	UUID           string `json:"uuid"`
-	Model          string `json:"model"`
-	Serial         string `json:"serial,omitempty"`
-	MemoryMiB      *int64 `json:"memory_mib,omitempty"`
+	UUID           string `json:"uuid" maxLength:"200" text:"clean"`
+	Model          string `json:"model" maxLength:"200" text:"clean"`
+	Serial         string `json:"serial,omitempty" maxLength:"200" text:"clean"`
+	MemoryMiB      *int64 `json:"memory_mib,omitempty" minimum:"0" maximum:"1000000000000"`
 	ECCEnabled     *bool  `json:"ecc_enabled,omitempty"`
-	UncorrectedECC *int   `json:"uncorrected_ecc,omitempty"`
+	UncorrectedECC *int   `json:"uncorrected_ecc,omitempty" minimum:"0" maximum:"2000000000"`
 	MIGEnabled     *bool  `json:"mig_enabled,omitempty"`
 	RemapPending   *bool  `json:"remap_pending,omitempty"`
 	RemapFailed    *bool  `json:"remap_failed,omitempty"`
-	Processes      int    `json:"processes"`
+	Processes      int    `json:"processes" minimum:"0" maximum:"4194304"`
 }
 
 // NICReport is one network interface; SpeedMbps 0 = unknown.
 type NICReport struct {
-	Name      string `json:"name"`
-	MAC       string `json:"mac"`
+	Name      string `json:"name" maxLength:"200" text:"clean"`
+	MAC       string `json:"mac" maxLength:"64" text:"clean"`
 	Up        bool   `json:"up"`
-	SpeedMbps int    `json:"speed_mbps,omitempty"`
-	MTU       int    `json:"mtu,omitempty"`
+	SpeedMbps int    `json:"speed_mbps,omitempty" minimum:"-1" maximum:"100000000"`
+	MTU       int    `json:"mtu,omitempty" minimum:"0" maximum:"1000000"`
 }
 
 // DiskReport is one block device, size in bytes.
 type DiskReport struct {
-	Name   string `json:"name"`
-	Model  string `json:"model,omitempty"`
-	Serial string `json:"serial,omitempty"`
-	Bytes  int64  `json:"bytes"`
+	Name   string `json:"name" maxLength:"200" text:"clean"`
+	Model  string `json:"model,omitempty" maxLength:"200" text:"clean"`
+	Serial string `json:"serial,omitempty" maxLength:"200" text:"clean"`
+	Bytes  int64  `json:"bytes" minimum:"0" maximum:"1000000000000000000"`
 	Boot   bool   `json:"boot,omitempty"`
 }
 
 // MountReport is one mounted file system.
 type MountReport struct {
-	Source string `json:"source"`
-	Target string `json:"target"`
-	FSType string `json:"fstype"`
+	Source string `json:"source" maxLength:"4096" text:"clean"`
+	Target string `json:"target" maxLength:"4096" text:"clean"`
+	FSType string `json:"fstype" maxLength:"200" text:"clean"`
 }
 
 // RoCEPort is the wanted state of one RoCE port, kept per site and hostname.
 type RoCEPort struct {
-	Interface  string   `json:"interface"` // name or MAC
-	MTU        int      `json:"mtu,omitempty"`
-	SubnetCIDR string   `json:"subnet_cidr,omitempty"`
-	IP         string   `json:"ip,omitempty"`
-	Tags       []string `json:"tags,omitempty"`
+	Interface  string   `json:"interface" maxLength:"64"` // name or MAC
+	MTU        int      `json:"mtu,omitempty" minimum:"0" maximum:"1000000"`
+	SubnetCIDR string   `json:"subnet_cidr,omitempty" maxLength:"64"`
+	IP         string   `json:"ip,omitempty" maxLength:"64"`
+	Tags       []string `json:"tags,omitempty" maxItems:"16" itemMaxLength:"64"`
 }

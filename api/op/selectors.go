@@ -1,0 +1,57 @@
+package op
+
+import (
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humachi"
+	"github.com/go-chi/chi/v5"
+
+	"github.com/slipway-cloud/slipway/api/problem"
+)
+
+// segmentPattern matches every id, hostname and name that stands in a path. Percent signs stand for
+// slashes and blanks that were encoded.
+var segmentPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$`)
+
+// selectors lets a request through whose path and query name what they select. An empty value
+// would otherwise mean the same as none, and a lookup by name would find whatever is first.
+func (a *API) selectors(c huma.Context, next func(huma.Context)) {
+	r, w := humachi.Unwrap(c)
+	var bad []problem.Field
+	if route := chi.RouteContext(r.Context()); route != nil {
+		for i, name := range route.URLParams.Keys {
+			if name != "*" && !segmentPattern.MatchString(route.URLParams.Values[i]) {
+				bad = append(bad, problem.Field{Location: "path." + name, Message: "must be an id or a name: letters, digits, dots, dashes and underscores, and not empty"})
+			}
+		}
+	}
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		bad = append(bad, problem.Field{Location: "query", Message: "cannot be read; encode each value"})
+	}
+	for name, values := range query {
+		switch {
+		case len(values) > 1:
+			bad = append(bad, problem.Field{Location: queryLocation(name), Message: fmt.Sprintf("is given %d times; give it once", len(values))})
+		case strings.TrimSpace(values[0]) == "" && name != "cursor": // the first page has an empty one
+			bad = append(bad, problem.Field{Location: queryLocation(name), Message: "is empty; give it a value or leave it out"})
+		}
+	}
+	if len(bad) > 0 {
+		a.WriteError(w, r, problem.NewInvalid(bad...))
+		return
+	}
+	next(c)
+}
+
+// queryLocation names a query parameter. It does not repeat a name that no operation has.
+func queryLocation(name string) string {
+	if len(name) > maxName || !namePattern.MatchString(name) {
+		return "query"
+	}
+	return "query." + name
+}

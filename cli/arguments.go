@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// mayBeEmpty marks a flag for which an empty value has a documented meaning.
+const mayBeEmpty = "slipway_may_be_empty"
+
+// refuseBlanks makes every command below root refuse blank arguments before it sends a request. A
+// script whose variable is not set must not act on whatever a list returns first.
+func refuseBlanks(root *cobra.Command) {
+	for _, cmd := range root.Commands() {
+		refuseBlanks(cmd)
+	}
+	check := root.Args
+	if check == nil {
+		check = cobra.ArbitraryArgs
+	}
+	root.Args = func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return err
+		}
+		for i, arg := range args {
+			if strings.TrimSpace(arg) == "" {
+				return fmt.Errorf("argument %d of %s is empty; usage: %s", i+1, cmd.CommandPath(), cmd.UseLine())
+			}
+		}
+		return nil
+	}
+}
+
+// checkFlags refuses flags that were given without a value, and durations that are negative.
+func checkFlags(cmd *cobra.Command) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		switch {
+		case f.Value.Type() == "string" && strings.TrimSpace(f.Value.String()) == "" && f.Annotations[mayBeEmpty] == nil:
+			err = fmt.Errorf("--%s is empty; give it a value or leave it out", f.Name)
+		case f.Value.Type() == "duration" && strings.HasPrefix(f.Value.String(), "-"):
+			err = fmt.Errorf("--%s must not be negative", f.Name)
+		case f.Name == "limit" && strings.HasPrefix(f.Value.String(), "-"):
+			err = fmt.Errorf("--limit must not be negative")
+		}
+	})
+	return err
+}
+
+// The shapes of names and ids. Both are safe as one segment of a path.
+var (
+	nameShape = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$`)
+	idShape   = regexp.MustCompile(`^[a-z]+_[A-Za-z0-9-]{1,64}$`)
+)
+
+// isID reports whether text is an id with this prefix. It fails for a text that is neither an id
+// nor a name, so that no such text selects a resource.
+func isID(prefix, kind, text string) (bool, error) {
+	if strings.HasPrefix(text, prefix) && idShape.MatchString(text) {
+		return true, nil
+	}
+	if strings.HasPrefix(text, prefix) || !nameShape.MatchString(text) {
+		return false, fail(ExitUsage, "%q is neither the id nor the name of a %s; a name has letters, digits, dots, dashes and underscores", text, kind)
+	}
+	return false, nil
+}

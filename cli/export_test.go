@@ -1,0 +1,9 @@
+package cli
+
+import "github.com/spf13/cobra"
+
+// Commands returns the tree of commands.
+func Commands() *cobra.Command { return (&app{}).root() }
+
+// MayBeEmpty marks flags for which an empty value has a meaning.
+const MayBeEmpty = mayBeEmpty
