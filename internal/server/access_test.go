@@ -37,7 +37,7 @@ func plainRoutes() map[string]string {
 	const token = "the boot token in the path"
 	return map[string]string{
 		"GET /":     everybody,
-		"GET /docs": everybody, "GET /openapi.json": everybody, "GET /openapi.yaml": everybody,
+		"GET /docs": everybody, "GET /docs/*": everybody, "GET /openapi.json": everybody, "GET /openapi.yaml": everybody,
 		"GET /openapi-3.0.json": everybody, "GET /openapi-3.0.yaml": everybody,
 		"GET /healthz": everybody, "HEAD /healthz": everybody, "GET /readyz": everybody, "HEAD /readyz": everybody,
 		"GET /metrics":                string(op.RoleViewer),
