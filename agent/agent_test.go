@@ -217,9 +217,9 @@ func TestHeartbeatsCarryBootAndReport(t *testing.T) {
 
 func TestRenewalWithALostAnswerGoesOn(t *testing.T) {
 	t.Parallel()
-	// Certificates are issued as if 17 hours ago, so that renewal is due at once.
+	// Certificates are issued as if four of their seven days ago, so that renewal is due at once.
 	var mu sync.Mutex
-	behind := 17 * time.Hour
+	behind := 4 * 24 * time.Hour
 	s := serve(t, nodeca.WithClock(func() time.Time { mu.Lock(); defer mu.Unlock(); return time.Now().Add(-behind) }))
 	n := s.node("n1")
 	require.NoError(t, n.agent().Enroll(t.Context()))

@@ -60,12 +60,12 @@ type client struct {
 // newClient trusts the CA of the configuration and no other, follows no
 // redirect and takes no proxy from the environment: a token must reach the
 // server it is meant for and nobody else.
-func newClient(c agentconfig.Config, id *identity) (*client, error) {
+func newClient(c agentconfig.Config, id *identity, now func() time.Time) (*client, error) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM([]byte(c.CAPEM)) {
 		return nil, errors.New("ca_pem holds no certificate")
 	}
-	tc := &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13}
+	tc := &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13, Time: now}
 	if id != nil {
 		tc.Certificates = []tls.Certificate{id.pair}
 	}

@@ -56,7 +56,7 @@ func (a *Agent) Enroll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	anonymous, err := newClient(a.cfg, nil)
+	anonymous, err := newClient(a.cfg, nil, a.now)
 	if err != nil {
 		return err
 	}
@@ -65,8 +65,12 @@ func (a *Agent) Enroll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	in := protocol.EnrollRequest{Token: token, CSRPEM: req}
+	if id != nil {
+		in.AfterGeneration = id.Generation
+	}
 	var out protocol.CertificateResponse
-	if err := anonymous.post(ctx, protocol.PathEnroll, protocol.EnrollRequest{Token: token, CSRPEM: req}, &out); err != nil {
+	if err := anonymous.post(ctx, protocol.PathEnroll, in, &out); err != nil {
 		if id != nil && isProblem(err, tokenProblems...) {
 			a.refusedToken = sum
 			a.log.Warn("the new enrolment token was refused; the node keeps its identity", "error", err)
@@ -81,8 +85,7 @@ func (a *Agent) Enroll(ctx context.Context) error {
 	return remove(tokenPath)
 }
 
-// renew asks for the next generation when two thirds of the present one are
-// over, or when an earlier renewal is in the journal.
+// renew asks for the next generation.
 func (a *Agent) renew(ctx context.Context) error {
 	key, p, err := a.state.pendingKey("")
 	if err != nil {
@@ -104,10 +107,21 @@ func (a *Agent) renew(ctx context.Context) error {
 	return nil
 }
 
+// renewalDue reports whether the certificate is to be renewed: at half of its life, once the server
+// says that it has expired, and while an earlier renewal is in the journal. A clock that is ahead
+// finds each new certificate old; so none is renewed before a quarter of its life by this process's
+// own measure.
 func (a *Agent) renewalDue() bool {
 	var p pending
 	found, err := a.state.load(pendingFile, &p)
-	return (err == nil && found && p.TokenSHA256 == "") || !a.now().Before(a.id.renewAt())
+	if a.ended || err == nil && found && p.TokenSHA256 == "" {
+		return true
+	}
+	at := a.id.renewAt()
+	if !a.adopted.IsZero() && a.now().Sub(a.adopted) < at.Sub(a.id.leaf.NotBefore)/2 {
+		return false
+	}
+	return !a.now().Before(at)
 }
 
 // adopt checks that the answer is for this node and this key, stores it and
@@ -128,6 +142,7 @@ func (a *Agent) adopt(out protocol.CertificateResponse, p pending) error {
 	if err := a.state.adopt(id); err != nil {
 		return err
 	}
+	a.adopted, a.ended = a.now(), false
 	a.setInterval(out.HeartbeatIntervalSeconds)
 	a.use(id)
 	return nil
@@ -137,7 +152,7 @@ func (a *Agent) use(id *identity) {
 	if a.id != nil && a.id.Certificate == id.Certificate {
 		return
 	}
-	c, err := newClient(a.cfg, id)
+	c, err := newClient(a.cfg, id, a.now)
 	if err != nil { // New has made one with the same CA, so it can be made
 		a.log.Error("the client could not be made", "error", err)
 		return
@@ -172,10 +187,6 @@ func keyIDs(keys []protocol.TaskKey) []string {
 	}
 	return out
 }
-
-// expired says that the certificate no longer opens the door: only a new token
-// helps.
-func (a *Agent) expired() bool { return a.now().After(a.id.leaf.NotAfter) }
 
 func request(key *ecdsa.PrivateKey) (string, error) {
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)

@@ -35,6 +35,8 @@ type Agent struct {
 	failures int
 	// refusedToken is the SHA-256 of a token that the server will not take.
 	refusedToken string
+	adopted      time.Time // when this process got its newest certificate; zero before
+	ended        bool      // the server says that the certificate has expired
 	unsent       *spec.HealthReport
 
 	reports chan spec.HealthReport // newest first, one at most
@@ -65,7 +67,7 @@ func New(c agentconfig.Config, version string, log *slog.Logger, handlers ...tas
 	if err != nil {
 		return nil, err
 	}
-	probe, err := newClient(c, nil)
+	probe, err := newClient(c, nil, time.Now)
 	if err != nil {
 		return nil, err
 	}
@@ -133,25 +135,29 @@ func waitFor(ctx context.Context, t *time.Timer) {
 	}
 }
 
+// identityProblems are final for a certificate: only a new token helps.
+var identityProblems = []string{protocol.ProblemLocked, protocol.ProblemNodeRemoved, protocol.ProblemSuperseded,
+	protocol.ProblemFormer, protocol.ProblemDenied, protocol.ProblemGraceOver}
+
 // step does what is due and says how long to wait.
 func (a *Agent) step(ctx context.Context) time.Duration {
 	err := a.Enroll(ctx)
-	if err != nil && a.id != nil && !a.expired() {
+	if err != nil && a.id != nil {
 		a.log.Warn("the new enrolment token could not be used yet", "error", err)
 		err = nil
 	}
-	if err == nil && a.expired() {
-		err = errors.New("the certificate has expired; write a new enrolment token to the token file")
-	}
+	// An expired certificate can be renewed for a while. Whether it has expired is the server's to say:
+	// this node's clock may be wrong.
 	if err == nil && a.renewalDue() {
-		if err = a.renew(ctx); err != nil && !isProblem(err, protocol.ProblemLocked, protocol.ProblemNodeRemoved, protocol.ProblemSuperseded) {
+		if err = a.renew(ctx); err != nil && !isProblem(err, identityProblems...) {
 			a.log.Warn("the certificate could not be renewed yet", "error", err)
-			err = nil // the present one still counts; a lost answer shows below
+			err = nil // the present one may still count; a lost answer shows below
 		}
 	}
 	if err == nil {
 		err = a.beat(ctx)
 	}
+	a.ended = a.ended || isProblem(err, protocol.ProblemCertificateEnded)
 	if err == nil {
 		a.failures = 0
 		return spread(a.interval)

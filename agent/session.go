@@ -137,6 +137,7 @@ func taskError(err error) error {
 	kind := map[string]error{
 		protocol.ProblemLeaseLost: task.ErrLeaseLost, protocol.ProblemTaskEnded: task.ErrTaskEnded,
 		protocol.ProblemLocked: task.ErrShutOut, protocol.ProblemNodeRemoved: task.ErrShutOut, protocol.ProblemCertificate: task.ErrShutOut,
+		protocol.ProblemFormer: task.ErrShutOut, protocol.ProblemDenied: task.ErrShutOut,
 		protocol.ProblemInvalid: task.ErrRejected, protocol.ProblemTooLarge: task.ErrRejected,
 	}[r.problem.Type]
 	if kind == nil && r.problem.Status == http.StatusNotFound {

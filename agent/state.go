@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/big"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,13 +23,16 @@ import (
 	"github.com/slipway-cloud/slipway/agent/protocol"
 )
 
-// The files of the state directory, all 0600. pending.json is the journal: a
-// key is written there before it is first shown to the server and stays until
+// The files of the state directory, all 0600. The pending files are the journal:
+// a key is written there before it is first shown to the server and stays until
 // its certificate is stored, so that a crash or a lost answer is made good by
-// asking again with the same key.
+// asking again with the same key. The keys of an enrolment and of a renewal have
+// a file each: a token that turns out to be useless must not cost the key of a
+// renewal whose answer was lost, since another key would look like a thief's.
 const (
-	identityFile = "identity.json"
-	pendingFile  = "pending.json"
+	identityFile  = "identity.json"
+	pendingFile   = "pending.json"
+	enrolmentFile = "pending-enrolment.json"
 )
 
 // identity is who this node is, in one file so that key and certificate cannot
@@ -46,10 +50,12 @@ type identity struct {
 	pair tls.Certificate
 }
 
-// renewAt is two thirds of the certificate's life.
+// renewAt is when half of the certificate's life is over, and up to a twentieth of it later by its
+// serial number, so that agents that enrolled together do not renew together.
 func (i *identity) renewAt() time.Time {
 	life := i.leaf.NotAfter.Sub(i.leaf.NotBefore)
-	return i.leaf.NotBefore.Add(life / 3 * 2)
+	late := new(big.Int).Mod(i.leaf.SerialNumber, big.NewInt(1000)).Int64()
+	return i.leaf.NotBefore.Add(life/2 + life/20_000*time.Duration(late))
 }
 
 // pending is a key whose certificate is not stored yet. TokenSHA256 is set for
@@ -91,7 +97,14 @@ func parseIdentity(id identity) (*identity, error) {
 // new one. A key that was meant for another token is not used again.
 func (s *state) pendingKey(tokenSHA256 string) (*ecdsa.PrivateKey, pending, error) {
 	var p pending
-	found, err := s.load(pendingFile, &p)
+	file := pendingFile
+	if tokenSHA256 != "" {
+		file = enrolmentFile
+	}
+	found, err := s.load(file, &p)
+	if err == nil && !found { // versions before kept both in one file
+		found, err = s.load(pendingFile, &p)
+	}
 	if err != nil {
 		return nil, p, err
 	}
@@ -109,7 +122,7 @@ func (s *state) pendingKey(tokenSHA256 string) (*ecdsa.PrivateKey, pending, erro
 		return nil, p, fmt.Errorf("encode a key: %w", err)
 	}
 	p = pending{Key: string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})), TokenSHA256: tokenSHA256}
-	return key, p, s.save(pendingFile, p)
+	return key, p, s.save(file, p)
 }
 
 func parseKey(text string) (*ecdsa.PrivateKey, error) {
@@ -128,12 +141,12 @@ func parseKey(text string) (*ecdsa.PrivateKey, error) {
 	return key, nil
 }
 
-// adopt stores an identity and then drops the journal.
+// adopt stores an identity and then drops the journal: what was asked for before counts no more.
 func (s *state) adopt(id *identity) error {
 	if err := s.save(identityFile, id); err != nil {
 		return err
 	}
-	return remove(filepath.Join(s.dir, pendingFile))
+	return errors.Join(remove(filepath.Join(s.dir, pendingFile)), remove(filepath.Join(s.dir, enrolmentFile)))
 }
 
 func (s *state) load(name string, into any) (bool, error) {

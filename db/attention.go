@@ -13,32 +13,35 @@ type Attention = gen.AttentionRaised
 
 // The kinds of attention, in the order of their views.
 const (
-	AttentionParkedJob       = "parked_job"        // a job failed and waits for an action
-	AttentionJobStuck        = "job_stuck"         // a job at work does not move
-	AttentionStartNotSent    = "start_not_sent"    // a workflow was not started for a minute
-	AttentionEventNotSent    = "event_not_sent"    // events were not relayed for a minute
-	AttentionOrphanWorkflow  = "orphan_workflow"   // a workflow runs for nobody
-	AttentionNodeStuck       = "node_stuck"        // a node stands between two states and no job moves it
-	AttentionNodeQuarantined = "node_quarantined"  // a node is kept from scheduling and no job works on it
-	AttentionBMCLoginBlocked = "bmc_login_blocked" // a BMC rejected its login
-	AttentionBMCPinPending   = "bmc_pin_pending"   // a BMC shows a certificate that nobody approved
-	AttentionAgentLocked     = "agent_locked"      // a node's agent showed a certificate of the past
-	AttentionTaskUncertain   = "task_uncertain"    // nobody knows whether a node finished a task
-	AttentionSweeper         = "sweeper"           // the sweeper itself has not looked for a minute
-	AttentionDrift           = "drift"             // a critical finding of the reconciler is open
-	AttentionReconcile       = "reconcile"         // a site was not looked at whole for some passes
-	AttentionHardwareWanted  = "hardware_wanted"   // a migration waits for its new hardware to be named
-	AttentionAgentSilent     = "agent_silent"      // an active PXE node's agent was not heard for ten minutes
-	AttentionInstallFailed   = "install_failed"    // a PXE node's installation failed three times, or what its job boots did
-	AttentionDiscoveryFull   = "discovery_full"    // soon no new PXE node can be registered
-	AttentionTenantLeft      = "tenant_left"       // a tenant left a node, and nothing proves it clean
+	AttentionParkedJob       = "parked_job"                // a job failed and waits for an action
+	AttentionJobStuck        = "job_stuck"                 // a job at work does not move
+	AttentionStartNotSent    = "start_not_sent"            // a workflow was not started for a minute
+	AttentionEventNotSent    = "event_not_sent"            // events were not relayed for a minute
+	AttentionOrphanWorkflow  = "orphan_workflow"           // a workflow runs for nobody
+	AttentionNodeStuck       = "node_stuck"                // a node stands between two states and no job moves it
+	AttentionNodeQuarantined = "node_quarantined"          // a node is kept from scheduling and no job works on it
+	AttentionBMCLoginBlocked = "bmc_login_blocked"         // a BMC rejected its login
+	AttentionBMCPinPending   = "bmc_pin_pending"           // a BMC shows a certificate that nobody approved
+	AttentionAgentLocked     = "agent_locked"              // a node's agent showed a certificate of the past
+	AttentionAgentEnds       = "agent_certificate_ends"    // a node's agent has not renewed its certificate, which ends soon or has ended
+	AttentionAgentAdopted    = "agent_certificate_adopted" // agents have certificates that the database did not know
+	AttentionAgentRefused    = "agent_certificate_refused" // somebody shows a certificate of a node that is refused
+	AttentionTaskUncertain   = "task_uncertain"            // nobody knows whether a node finished a task
+	AttentionSweeper         = "sweeper"                   // the sweeper itself has not looked for a minute
+	AttentionDrift           = "drift"                     // a critical finding of the reconciler is open
+	AttentionReconcile       = "reconcile"                 // a site was not looked at whole for some passes
+	AttentionHardwareWanted  = "hardware_wanted"           // a migration waits for its new hardware to be named
+	AttentionAgentSilent     = "agent_silent"              // an active PXE node's agent was not heard for ten minutes
+	AttentionInstallFailed   = "install_failed"            // a PXE node's installation failed three times, or what its job boots did
+	AttentionDiscoveryFull   = "discovery_full"            // soon no new PXE node can be registered
+	AttentionTenantLeft      = "tenant_left"               // a tenant left a node, and nothing proves it clean
 )
 
 // AttentionKinds lists every kind.
 func AttentionKinds() []string {
 	return []string{
 		AttentionParkedJob, AttentionJobStuck, AttentionStartNotSent, AttentionOrphanWorkflow, AttentionNodeStuck, AttentionNodeQuarantined,
-		AttentionBMCLoginBlocked, AttentionBMCPinPending, AttentionAgentLocked,
+		AttentionBMCLoginBlocked, AttentionBMCPinPending, AttentionAgentLocked, AttentionAgentEnds, AttentionAgentAdopted, AttentionAgentRefused,
 		AttentionTaskUncertain, AttentionSweeper, AttentionDrift, AttentionReconcile, AttentionInstallFailed,
 		AttentionDiscoveryFull, AttentionHardwareWanted, AttentionAgentSilent, AttentionTenantLeft, AttentionEventNotSent,
 	}
@@ -73,6 +76,8 @@ type Trouble struct {
 	Starts       Backlog          // workflows that are still to be started
 	Events       Backlog          // events without a cursor yet
 	Sweep        SweepPass
+	// CertificatesEnding and CertificatesEnded count agents that should be heard and have not renewed.
+	CertificatesEnding, CertificatesEnded int64
 }
 
 // Trouble counts, on one snapshot.
@@ -105,6 +110,11 @@ func (s *Store) Trouble(ctx context.Context) (Trouble, error) {
 		if t.Events, err = tx.OutboxBacklog(ctx, "event"); err != nil {
 			return err
 		}
+		certificates, err := tx.q.CountCertificates(ctx)
+		if err != nil {
+			return MapError("count certificates that end", err)
+		}
+		t.CertificatesEnding, t.CertificatesEnded = certificates.Ending, certificates.Ended
 		t.Sweep, err = tx.SweepPass(ctx)
 		return err
 	})

@@ -204,12 +204,56 @@ func TestEachKindComesAndGoes(t *testing.T) {
 			func(t *testing.T, s *db.Store, c *pgx.Conn) (string, string, string) {
 				n := dbtest.Node(t, s, dbtest.Active())
 				exec(t, c, "INSERT INTO agent_certificates (node_id, generation, serial, key_hash, cert_pem, not_before, not_after) "+
-					"VALUES ($1, 1, '1', sha256('k'), 'PEM', now(), now())", n.ID)
+					"VALUES ($1, 1, '1', sha256('k'), 'PEM', now(), now() + interval '1 hour')", n.ID)
 				exec(t, c, "INSERT INTO agent_identities (node_id, generation, locked_at, locked_reason) VALUES ($1, 1, now(), 'old')", n.ID)
 				return "", n.ID, ""
 			},
 			func(t *testing.T, s *db.Store, c *pgx.Conn) {
 				exec(t, c, "UPDATE agent_identities SET locked_at = NULL, locked_reason = ''")
+			},
+		},
+		db.AttentionAgentEnds: {
+			func(t *testing.T, s *db.Store, c *pgx.Conn) (string, string, string) {
+				id := identified(t, s).ID
+				require.Empty(t, kinds(t, s), "half of its life is left")
+				exec(t, c, "UPDATE agent_certificates SET not_before = now() - interval '85 hours', not_after = now() + interval '15 hours'")
+				return "", id, ""
+			},
+			func(t *testing.T, s *db.Store, _ *pgx.Conn) {
+				in(t, s, func(tx *db.Tx) error {
+					id := onlyNode(t, s).ID
+					return tx.AdvanceGeneration(t.Context(), id, 1, certificate(id, 2))
+				})
+			},
+		},
+		db.AttentionAgentAdopted: {
+			func(t *testing.T, s *db.Store, _ *pgx.Conn) (string, string, string) {
+				id := identified(t, s).ID
+				require.NoError(t, adopt(t, s, id, 5, 1, time.Minute))
+				return "", "", ""
+			},
+			func(t *testing.T, s *db.Store, _ *pgx.Conn) {
+				in(t, s, func(tx *db.Tx) error {
+					id := onlyNode(t, s).ID
+					return tx.AdvanceGeneration(t.Context(), id, 5, certificate(id, 6))
+				})
+			},
+		},
+		db.AttentionAgentRefused: {
+			func(t *testing.T, s *db.Store, c *pgx.Conn) (string, string, string) {
+				id := identified(t, s).ID
+				for _, tell := range []bool{true, false} {
+					in(t, s, func(tx *db.Tx) error {
+						told, err := tx.RecordAgentRefusal(t.Context(), db.AgentRefusal{NodeID: id, Kind: "former_enrolment", Detail: "old", Address: "192.0.2.1"})
+						require.Equal(t, tell, told, "the audit log names it once an hour")
+						return err
+					})
+				}
+				require.Contains(t, attention(t, s, db.AttentionFilter{Kind: db.AttentionAgentRefused})[0].Message, "old; refused 2 times, the last time from 192.0.2.1")
+				return "", id, ""
+			},
+			func(t *testing.T, s *db.Store, _ *pgx.Conn) {
+				in(t, s, func(tx *db.Tx) error { return tx.SaveAgentIdentity(t.Context(), certificate(onlyNode(t, s).ID, 2)) })
 			},
 		},
 	} {

@@ -31,9 +31,11 @@ const auditColumns = "id, resource_kind, resource_id, node_id, kind, name, from_
 // tableAccess names every table and view of the schema public. A migration that adds one adds it
 // here. Partitions are reached through their table and are not named.
 var tableAccess = map[string]Access{
-	"agent_certificates":  AccessAppend,
+	"agent_attention":     AccessRead,
+	"agent_certificates":  AccessPrune,
 	"agent_identities":    AccessKeep,
 	"agent_listeners":     AccessFull,
+	"agent_refusals":      AccessFull,
 	"api_tokens":          AccessKeep,
 	"attention":           AccessRead,
 	"attention_raised":    AccessRead,
@@ -45,6 +47,7 @@ var tableAccess = map[string]Access{
 	"bmc_rotations":       AccessKeep,
 	"bmcs":                AccessFull,
 	"certificates":        AccessAppend,
+	"denied_agent_keys":   AccessFull,
 	"device_groups":       AccessFull,
 	"drift_attention":     AccessRead,
 	"drift_bmcs":          AccessKeep,

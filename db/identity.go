@@ -18,6 +18,9 @@ type AgentIdentity struct {
 	AgentCertificate
 	LockedAt     *time.Time // set: shut out until a new token is redeemed
 	LockedReason string
+	// EnrolledFrom is when the first certificate of the present enrolment begins; what is older is a
+	// former system's.
+	EnrolledFrom time.Time
 }
 
 // AgentIdentity reads a node's identity, or ErrNotFound before it enrolled.
@@ -26,7 +29,7 @@ func (s statements) AgentIdentity(ctx context.Context, nodeID string) (AgentIden
 	if err != nil {
 		return AgentIdentity{}, MapError("agent identity of node "+nodeID, err)
 	}
-	return AgentIdentity{row.AgentCertificate, row.LockedAt, row.LockedReason}, nil
+	return AgentIdentity{row.AgentCertificate, row.LockedAt, row.LockedReason, row.EnrolledFrom}, nil
 }
 
 // AgentStanding is how a node and its agent stand: Generation is 0 before it
@@ -51,22 +54,32 @@ func (s statements) AgentCertificate(ctx context.Context, nodeID string, generat
 }
 
 // SaveAgentIdentity makes a certificate the node's identity after a token was
-// redeemed, and unlocks it. Its generation must be the next one (1 at first),
-// otherwise ErrStale.
+// redeemed, and unlocks it. Its generation must be later than the present one, by
+// MaxGenerationsAhead at most, and its enrolment the next one; a certificate that
+// names no enrolment is of the next one. Otherwise ErrStale.
 func (tx *Tx) SaveAgentIdentity(ctx context.Context, c AgentCertificate) error {
 	what := "agent identity of node " + c.NodeID
 	present, err := tx.AgentIdentity(ctx, c.NodeID)
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return err
 	}
-	if c.Generation != present.Generation+1 {
+	if c.Enrolment == 0 {
+		c.Enrolment = present.Enrolment + 1
+	}
+	ahead := c.Generation - present.Generation
+	if ahead < 1 || ahead > MaxGenerationsAhead || c.Enrolment != present.Enrolment+1 {
 		return fmt.Errorf("%s: %w", what, ErrStale)
 	}
 	if err := tx.addCertificate(ctx, c); err != nil {
 		return err
 	}
-	n, err := tx.q.EnrolIdentity(ctx, gen.EnrolIdentityParams{NodeID: c.NodeID, Generation: c.Generation})
-	return CheckRepeatable(what, n, err, func() error { return fmt.Errorf("%s: %w", what, ErrStale) })
+	n, err := tx.q.EnrolIdentity(ctx, gen.EnrolIdentityParams{
+		NodeID: c.NodeID, Generation: c.Generation, FromGeneration: present.Generation, EnrolledFrom: c.NotBefore.Truncate(time.Second),
+	})
+	if err := CheckRepeatable(what, n, err, func() error { return fmt.Errorf("%s: %w", what, ErrStale) }); err != nil {
+		return err
+	}
+	return MapError(what, tx.q.ForgetRefusals(ctx, c.NodeID))
 }
 
 // AdvanceGeneration makes a renewed certificate the node's identity.
@@ -76,6 +89,16 @@ func (tx *Tx) AdvanceGeneration(ctx context.Context, nodeID string, from int64, 
 	what := "agent identity of node " + nodeID
 	if c.NodeID != nodeID || c.Generation != from+1 {
 		return fmt.Errorf("%s: %w: generation %d does not follow %d", what, ErrInvalid, c.Generation, from)
+	}
+	present, err := tx.AgentIdentity(ctx, nodeID)
+	if err != nil {
+		return err
+	}
+	if c.Enrolment == 0 {
+		c.Enrolment = present.Enrolment
+	}
+	if c.Enrolment != present.Enrolment {
+		return fmt.Errorf("%s: %w", what, ErrStale)
 	}
 	if err := tx.addCertificate(ctx, c); err != nil {
 		return err
@@ -88,6 +111,7 @@ func (tx *Tx) addCertificate(ctx context.Context, c AgentCertificate) error {
 	what := "agent identity of node " + c.NodeID
 	n, err := tx.q.InsertAgentCertificate(ctx, gen.InsertAgentCertificateParams{
 		NodeID: c.NodeID, Generation: c.Generation, Serial: c.Serial, KeyHash: c.KeyHash, CertPEM: c.CertPEM, NotBefore: c.NotBefore, NotAfter: c.NotAfter,
+		Enrolment: c.Enrolment,
 	})
 	return CheckRepeatable(what, n, err, func() error { return fmt.Errorf("%s: %w", what, ErrStale) })
 }

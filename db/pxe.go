@@ -199,9 +199,7 @@ func (tx *Tx) AssignInstallWorkflow(ctx context.Context, id string, version int6
 	return n, MapError("assign an install workflow to node "+id, err)
 }
 
-// settlePXE follows a change of a PXE node's state, in its transaction. A node
-// that is to install leaves its old system behind: that one's identity, which a
-// tenant may have copied, is shut out, and so is every enrolment token.
+// settlePXE follows a change of a PXE node's state, in its transaction.
 func (tx *Tx) settlePXE(ctx context.Context, n Node) error {
 	deadline := spec.InstallWorkflowSpec{}.Deadline()
 	if n.Status == lifecycle.NodeInstalling {
@@ -211,13 +209,7 @@ func (tx *Tx) settlePXE(ctx context.Context, n Node) error {
 		}
 	}
 	err := tx.q.SettlePXENode(ctx, gen.SettlePXENodeParams{NodeID: n.ID, ToState: string(n.Status), DeadlineSeconds: deadline.Seconds()})
-	if err != nil || n.Status != lifecycle.NodePending {
-		return MapError("settle PXE node "+n.ID, err)
-	}
-	if err := tx.RevokeEnrollmentTokens(ctx, n.ID); err != nil {
-		return err
-	}
-	return MapError("agent identity of node "+n.ID, tx.q.ShutOutReplacedAgent(ctx, n.ID))
+	return MapError("settle PXE node "+n.ID, err)
 }
 
 // purgeBatch is how many nodes one transaction deletes.

@@ -168,12 +168,8 @@ func (tx *Tx) leaveHardware(ctx context.Context, nodeID, jobID string, disksStay
 	if err := tx.DeleteNodeAccess(ctx, nodeID); err != nil || !disksStay {
 		return err
 	}
-	if err := errors.Join(tx.RevokeEnrollmentTokens(ctx, nodeID), tx.clearTenantLeft(ctx, nodeID)); err != nil {
+	if err := tx.clearTenantLeft(ctx, nodeID); err != nil {
 		return err
 	}
-	err := tx.LockAgentIdentity(ctx, nodeID, "job "+jobID+" put the node on other hardware with other disks")
-	if errors.Is(err, ErrNotFound) {
-		return nil
-	}
-	return err
+	return tx.EndAgentIdentity(ctx, nodeID, "job "+jobID+" put the node on other hardware with other disks")
 }

@@ -65,6 +65,9 @@ func (tx *Tx) moveNode(ctx context.Context, n Node, t lifecycle.Transition[lifec
 		return Node{}, err
 	}
 	tx.moves = append(tx.moves, nodeMove{n, from, t.Name, a})
+	if err := tx.endIdentityOf(ctx, n); err != nil {
+		return Node{}, err
+	}
 	if n.Lifecycle == lifecycle.NodePXE.Lifecycle {
 		return n, tx.settlePXE(ctx, n)
 	}

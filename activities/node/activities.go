@@ -88,9 +88,17 @@ func (a *Activities) used(ctx context.Context, hash []byte) bool {
 	return err == nil && t.UsedAt != nil
 }
 
-// issue makes the token good and pins the host key; repeating it is harmless.
+// issue makes the token good and pins the host key; repeating it is harmless. A
+// new token is for a system that replaces the one before, whose identity ends.
 func (a *Activities) issue(ctx context.Context, in RenderIn, s cloudinit.Sealed) error {
 	return a.Store.Tx(ctx, func(tx *db.Tx) error {
+		_, err := tx.EnrollmentToken(ctx, s.TokenHash)
+		if errors.Is(err, db.ErrNotFound) {
+			err = tx.EndAgentIdentity(ctx, in.NodeID, "job "+in.JobID+" installs another system; its agent enrols again")
+		}
+		if err != nil {
+			return err
+		}
 		if err := tx.IssueEnrollmentToken(ctx, in.NodeID, in.JobID, s.TokenHash, s.ExpiresAt); err != nil {
 			return err
 		}
@@ -204,9 +212,8 @@ func (a *Activities) RevokeBootstrap(ctx context.Context, in contract.JobRef) (c
 // LockAgentIdentity is the compensation of wait_for_agent_enrollment: an agent
 // that enrolled is shut out. No identity is success.
 func (a *Activities) LockAgentIdentity(ctx context.Context, in contract.JobRef) (contract.AgentFacts, error) {
-	err := a.Store.LockAgentIdentity(ctx, in.NodeID, "onboarding "+in.JobID+" was undone")
-	if errors.Is(err, db.ErrNotFound) {
-		err = nil
-	}
+	err := a.Store.Tx(ctx, func(tx *db.Tx) error {
+		return tx.EndAgentIdentity(ctx, in.NodeID, "onboarding "+in.JobID+" was undone")
+	})
 	return contract.AgentFacts{}, fault.Internal(ctx, err)
 }

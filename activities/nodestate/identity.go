@@ -15,14 +15,7 @@ import (
 // is given none. Repeatable.
 func (a *Activities) RevokeIdentity(ctx context.Context, in contract.JobRef) (contract.DecommissionFacts, error) {
 	err := a.Store.Tx(ctx, func(tx *db.Tx) error {
-		if err := tx.RevokeEnrollmentTokens(ctx, in.NodeID); err != nil {
-			return err
-		}
-		err := tx.LockAgentIdentity(ctx, in.NodeID, "the node was removed by job "+in.JobID)
-		if errors.Is(err, db.ErrNotFound) {
-			return nil // it never enrolled
-		}
-		return err
+		return tx.EndAgentIdentity(ctx, in.NodeID, "the node was removed by job "+in.JobID)
 	})
 	if err != nil {
 		return contract.DecommissionFacts{}, fault.Internal(ctx, err)

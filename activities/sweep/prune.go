@@ -38,6 +38,9 @@ func (a *Activities) prune(ctx context.Context, now time.Time) error {
 			failed = append(failed, fmt.Errorf("%s were not pruned: %w", c.what, err))
 		}
 	}
+	if _, err := a.Store.PruneAgentIdentities(ctx); err != nil { // so does each of these
+		failed = append(failed, fmt.Errorf("denied keys of agents were not pruned: %w", err))
+	}
 	if _, err := a.Store.PruneIdempotency(ctx); err != nil { // each says itself when it ends
 		failed = append(failed, fmt.Errorf("idempotency records were not pruned: %w", err))
 	}

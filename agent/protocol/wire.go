@@ -21,6 +21,8 @@ const (
 type EnrollRequest struct {
 	Token  string `json:"token" maxLength:"200"`
 	CSRPEM string `json:"csr_pem" maxLength:"16384"`
+	// AfterGeneration is the generation that the node had before, 0 for none. The next one is later.
+	AfterGeneration int64 `json:"after_generation,omitempty" minimum:"0" maximum:"1000000000000"`
 }
 
 // RenewRequest asks for the next generation under a new key. Sending it again
@@ -88,10 +90,13 @@ const (
 	ProblemTokenRevoked     = "urn:slipway:problem:enrolment-token-revoked"
 	ProblemTokenUsed        = "urn:slipway:problem:enrolment-token-used-by-another-key"
 	ProblemCertificate      = "urn:slipway:problem:client-certificate-required"
-	ProblemCertificateEnded = "urn:slipway:problem:client-certificate-expired"
+	ProblemCertificateEnded = "urn:slipway:problem:client-certificate-expired" // renew it
 	ProblemNodeRemoved      = "urn:slipway:problem:node-removed"
 	ProblemLocked           = "urn:slipway:problem:identity-locked"
 	ProblemSuperseded       = "urn:slipway:problem:generation-superseded"
+	ProblemFormer           = "urn:slipway:problem:former-enrolment"   // the node enrolled again since
+	ProblemDenied           = "urn:slipway:problem:certificate-denied" // its identity ended, or was never given
+	ProblemGraceOver        = "urn:slipway:problem:renewal-grace-over" // it expired too long ago to be renewed
 	ProblemInvalid          = "urn:slipway:problem:invalid-request"
 	ProblemTooLarge         = "urn:slipway:problem:request-too-large"
 	ProblemTooMany          = "urn:slipway:problem:too-many-requests"

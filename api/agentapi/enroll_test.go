@@ -12,6 +12,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/api/agentapi"
+	"github.com/slipway-cloud/slipway/internal/nodeca"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -96,7 +97,7 @@ func TestANewTokenIsTheNextGenerationAndUnlocks(t *testing.T) {
 	require.EqualValues(t, 2, fresh.cert.Generation)
 	var hb protocol.HeartbeatResponse
 	fresh.ok(protocol.PathHeartbeat, fresh.beat(), &hb)
-	old.refused(403, protocol.ProblemSuperseded, protocol.PathHeartbeat, old.beat())
+	old.refused(403, protocol.ProblemFormer, protocol.PathHeartbeat, old.beat())
 }
 
 func TestEnrolmentsOfAnAddressAreLimited(t *testing.T) {
@@ -137,7 +138,7 @@ func TestACertificateEndsEvenOnAnOpenConnection(t *testing.T) {
 	a := b.enrolled("n1")
 	var hb protocol.HeartbeatResponse
 	a.ok(protocol.PathHeartbeat, a.beat(), &hb)
-	b.ahead.Store(int64(25 * time.Hour))
+	b.ahead.Store(int64(nodeca.NodeLife + time.Hour))
 	a.refused(401, protocol.ProblemCertificateEnded, protocol.PathHeartbeat, a.beat())
 }
 

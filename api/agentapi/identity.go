@@ -10,6 +10,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/api/ratelimit"
+	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/nodeca"
 )
 
@@ -33,6 +34,9 @@ func (s *Server) enroll(r *http.Request) (any, error) {
 	if in.Token == "" || len(in.Token) > 512 {
 		return nil, invalid("token must be the enrolment token that was issued for this node.")
 	}
+	if in.AfterGeneration < 0 || in.AfterGeneration > 1<<40 {
+		return nil, invalid("after_generation must be the generation of the node's last certificate.")
+	}
 	pub, spki, err := requestedKey(in.CSRPEM)
 	if err != nil {
 		return nil, err
@@ -41,7 +45,7 @@ func (s *Server) enroll(r *http.Request) (any, error) {
 	for range attempts {
 		var out Issued
 		var nodeID string
-		nodeID, out, err = s.redeem(r.Context(), hash, pub, spki, address)
+		nodeID, out, err = s.redeem(r.Context(), hash, pub, spki, in.AfterGeneration, address)
 		if err == nil {
 			s.cfg.Log.InfoContext(r.Context(), "node enrolled", "node", nodeID, "generation", out.Generation, "address", address)
 			return s.certificate(r.Context(), nodeID, out), nil
@@ -53,7 +57,9 @@ func (s *Server) enroll(r *http.Request) (any, error) {
 	return nil, err
 }
 
-func (s *Server) redeem(ctx context.Context, hash [32]byte, pub crypto.PublicKey, spki [32]byte, address string) (string, Issued, error) {
+// redeem gives the next enrolment. Its generation is later than what the node's system had last,
+// also where the database forgot that: the privileged half of the agent refuses tasks of an older one.
+func (s *Server) redeem(ctx context.Context, hash [32]byte, pub crypto.PublicKey, spki [32]byte, after int64, address string) (string, Issued, error) {
 	tok, err := s.cfg.Store.Token(ctx, hash)
 	if errors.Is(err, ErrNoToken) {
 		return "", Issued{}, refuse(http.StatusUnauthorized, protocol.ProblemTokenUnknown, "token_unknown",
@@ -80,7 +86,8 @@ func (s *Server) redeem(ctx context.Context, hash [32]byte, pub crypto.PublicKey
 	if !now.Before(tok.ExpiresAt) {
 		return "", Issued{}, tokenExpired()
 	}
-	fresh, err := s.issue(pub, nodeca.Identity{NodeID: tok.NodeID, Generation: node.Current.Generation + 1})
+	after = max(node.Current.Generation, min(after, node.Current.Generation+db.MaxGenerationsAhead-1))
+	fresh, err := s.issue(pub, nodeca.Identity{NodeID: tok.NodeID, Generation: after + 1, Enrolment: node.Current.Enrolment + 1})
 	if err != nil {
 		return "", Issued{}, err
 	}
@@ -110,10 +117,11 @@ func (s *Server) tokenReused(ctx context.Context, nodeID, address string) error 
 }
 
 // renew gives the next generation under a new key. An answer that was lost is
-// given again to the same new key; any other use of an older generation means
-// that the certificate was copied, and locks the identity.
+// given again to the same new key; any other use of an older generation of the
+// same enrolment means that the certificate was copied. It is the one call that
+// an expired certificate may make.
 func (s *Server) renew(r *http.Request) (any, error) {
-	c, err := s.caller(r)
+	c, err := s.renewer(r)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +141,7 @@ func (s *Server) renew(r *http.Request) (any, error) {
 		if !errors.Is(nerr, ErrGenerationMoved) {
 			return nil, nerr
 		}
-		if c, err = s.caller(r); err != nil {
+		if c, err = s.renewer(r); err != nil {
 			return nil, err
 		}
 	}
@@ -148,30 +156,39 @@ func (s *Server) nextGeneration(r *http.Request, c caller, pub crypto.PublicKey,
 	}
 	cur := id.Current
 	switch {
-	case spki == cur.SPKI && (c.Generation == cur.Generation || c.Generation == cur.Generation-1):
+	case cur.Generation != c.now.Generation || cur.Enrolment != c.now.Enrolment:
+		return Issued{}, ErrGenerationMoved
+	case spki == cur.SPKI && (c.rank == rankPresent || c.rank == rankOlder && c.Generation == cur.Generation-1):
 		return cur, nil
-	case c.Generation != cur.Generation:
-		return Issued{}, s.copied(r, c)
+	case c.rank != rankPresent:
+		return Issued{}, s.copied(ctx, c)
 	}
-	fresh, err := s.issue(pub, nodeca.Identity{NodeID: c.NodeID, Generation: cur.Generation + 1})
+	fresh, err := s.issue(pub, nodeca.Identity{NodeID: c.NodeID, Generation: cur.Generation + 1, Enrolment: cur.Enrolment})
 	if err != nil {
 		return Issued{}, err
 	}
-	return fresh, s.cfg.Store.Renew(ctx, Renewal{NodeID: c.NodeID, Certificate: fresh, Address: ratelimit.RemoteAddress(r), At: s.cfg.Now()})
+	return fresh, s.cfg.Store.Renew(ctx, Renewal{NodeID: c.NodeID, Certificate: fresh, Address: c.address, At: s.cfg.Now()})
 }
 
-// copied locks first and alarms second: a lock that is not yet written must
-// not let a second try through because the alarm could not be stored.
-func (s *Server) copied(r *http.Request, c caller) error {
+// copied answers a renewal with an older certificate of the present enrolment under another key. Who
+// of the two is the thief cannot be told, so both are shut out until the node enrols again. A
+// certificate that has expired is only reported: somebody who kept an old copy could otherwise shut
+// the node out at any time. It locks first and alarms second: a lock that is not yet written must not
+// let a second try through because the alarm could not be stored.
+func (s *Server) copied(ctx context.Context, c caller) error {
 	detail := fmt.Sprintf("a renewal came with generation %d while generation %d is the present one", c.Generation, c.now.Generation)
-	if err := s.cfg.Store.Lock(r.Context(), c.NodeID, detail, s.cfg.Now()); err != nil {
+	if c.expired {
+		s.report(ctx, c, RefusalExpiredCopy, detail+"; its certificate has expired")
+		return superseded()
+	}
+	if err := s.cfg.Store.Lock(ctx, c.NodeID, detail, s.cfg.Now()); err != nil {
 		return fmt.Errorf("lock the identity of node %s: %w", c.NodeID, err)
 	}
-	err := s.cfg.Store.Alarm(r.Context(), Alarm{Kind: AlarmGenerationReused, NodeID: c.NodeID, Address: ratelimit.RemoteAddress(r), Detail: detail, At: s.cfg.Now()})
+	err := s.cfg.Store.Alarm(ctx, Alarm{Kind: AlarmGenerationReused, NodeID: c.NodeID, Address: c.address, Detail: detail, At: s.cfg.Now()})
 	if err != nil {
-		s.cfg.Log.ErrorContext(r.Context(), "the alarm about a copied certificate could not be stored", "node", c.NodeID, "error", err)
+		s.cfg.Log.ErrorContext(ctx, "the alarm about a copied certificate could not be stored", "node", c.NodeID, "error", err)
 	}
-	s.cfg.Log.WarnContext(r.Context(), "node identity locked", "node", c.NodeID, "detail", detail)
+	s.cfg.Log.WarnContext(ctx, "node identity locked", "node", c.NodeID, "detail", detail)
 	return superseded()
 }
 
@@ -195,7 +212,7 @@ func (s *Server) issue(pub crypto.PublicKey, id nodeca.Identity) (Issued, error)
 	if err != nil {
 		return Issued{}, err
 	}
-	return Issued{Generation: id.Generation, SPKI: c.SPKI, Serial: c.Serial, PEM: string(c.PEM), NotBefore: c.NotBefore, NotAfter: c.NotAfter}, nil
+	return Issued{Generation: id.Generation, Enrolment: id.Enrolment, SPKI: c.SPKI, Serial: c.Serial, PEM: string(c.PEM), NotBefore: c.NotBefore, NotAfter: c.NotAfter}, nil
 }
 
 func (s *Server) certificate(ctx context.Context, nodeID string, c Issued) protocol.CertificateResponse {

@@ -45,6 +45,12 @@ type Store interface {
 	// more than the present one and the identity is not locked; otherwise
 	// ErrGenerationMoved.
 	Renew(ctx context.Context, r Renewal) error
+	// Adopt makes a certificate the node's newest generation that the database does
+	// not know though the node CA issued it. ErrGenerationMoved: it is not newer than
+	// the present one, or the identity is locked.
+	Adopt(ctx context.Context, a Adoption) error
+	// Report counts a certificate that was refused, for the list of what needs attention.
+	Report(ctx context.Context, r Refusal) error
 	// Lock shuts an identity out until a new token is redeemed. Locking twice is
 	// success.
 	Lock(ctx context.Context, nodeID, reason string, at time.Time) error
@@ -85,6 +91,7 @@ type Token struct {
 // Issued is a certificate as stored.
 type Issued struct {
 	Generation int64
+	Enrolment  int64
 	SPKI       [32]byte // SHA-256 of the public key
 	Serial     string
 	PEM        string
@@ -107,6 +114,32 @@ type Renewal struct {
 	Certificate Issued
 	Address     string
 	At          time.Time
+}
+
+// Adoption is a certificate that an agent showed and the database does not know.
+type Adoption struct {
+	NodeID      string
+	Certificate Issued
+	IssuedAt    time.Time
+	Address     string
+}
+
+// RefusalKind names why a certificate was refused without locking the identity.
+type RefusalKind string
+
+// The kinds of refusals.
+const (
+	RefusalFormer      RefusalKind = "former_enrolment"
+	RefusalDenied      RefusalKind = "denied"
+	RefusalAbsurd      RefusalKind = "too_far_ahead"
+	RefusalForked      RefusalKind = "forked"
+	RefusalExpiredCopy RefusalKind = "expired_copy"
+)
+
+// Refusal is one of these.
+type Refusal struct {
+	Kind                    RefusalKind
+	NodeID, Address, Detail string
 }
 
 // NodeIdentity is what a node may show.

@@ -78,7 +78,7 @@ func TestAPXENodeEnrolsBeatsAndClaims(t *testing.T) {
 	first := f.agent
 	f.agent = f.enrol(n.ID)
 	require.EqualValues(t, 2, f.agent.cert.Generation)
-	first.refused(http.StatusForbidden, protocol.ProblemSuperseded, protocol.PathHeartbeat, first.beat())
+	first.refused(http.StatusForbidden, protocol.ProblemFormer, protocol.PathHeartbeat, first.beat())
 	require.Eventually(t, func() bool {
 		require.Nil(t, f.claim(protocol.ClaimRequest{BootID: "boot-2"}).Task)
 		task, err := f.db.Task(t.Context(), scrub.ID)

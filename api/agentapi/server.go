@@ -42,7 +42,9 @@ type Config struct {
 	// second after 200. A rack of nodes may share one address.
 	EnrollRate  float64
 	EnrollBurst int
-	MaxBody     int64 // bytes; default 1 MiB
+	// RenewGrace is how long after its end a certificate can still be renewed; default 90 days.
+	RenewGrace time.Duration
+	MaxBody    int64 // bytes; default 1 MiB
 	// RequestTimeout bounds the reading of a request, and its answer; a claim may
 	// take as long after its wait. Default 30 s.
 	RequestTimeout time.Duration
@@ -66,6 +68,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.QueueSize, 20000)
 	setDefault(&c.EnrollRate, 20)
 	setDefault(&c.EnrollBurst, 200)
+	setDefault(&c.RenewGrace, 90*24*time.Hour)
 	setDefault(&c.MaxBody, 1<<20)
 	setDefault(&c.RequestTimeout, 30*time.Second)
 	setDefault(&c.TaskLease, time.Minute)
@@ -87,6 +90,12 @@ func setDefault[T comparable](v *T, d T) {
 	}
 }
 
+// What one address may have recorded of refused certificates: each a second after some at once.
+const (
+	reportRate  = 1
+	reportBurst = 20
+)
+
 // Server is the agent API. Make it with New.
 type Server struct {
 	cfg       Config
@@ -96,7 +105,8 @@ type Server struct {
 	clock     dbClock
 	standings standings
 	limit     *ratelimit.Limiter
-	tasks     *taskDesk // nil without tasks
+	reports   *ratelimit.Limiter // of refused certificates
+	tasks     *taskDesk          // nil without tasks
 	http      *http.Server
 
 	mu   sync.Mutex
@@ -124,12 +134,15 @@ func New(c Config) *Server {
 	}
 	s.beats = newBatcher(c, s.metrics)
 	s.limit = ratelimit.New(c.EnrollRate, c.EnrollBurst, c.Now)
+	s.reports = ratelimit.New(reportRate, reportBurst, c.Now)
 	return s
 }
 
 // Handler is the API without its TLS: the caller must set r.TLS as a TLS 1.3
-// server that verified client certificates against the node CA does.
-func (s *Server) Handler() http.Handler {
+// server does that asks for client certificates. It verifies them itself.
+func (s *Server) Handler() http.Handler { return s.verified(s.routes()) }
+
+func (s *Server) routes() http.Handler {
 	r := chi.NewRouter()
 	r.Post(protocol.PathEnroll, s.serve("enroll", s.enroll))
 	r.Post(protocol.PathRenew, s.serve("renew", s.renew))
@@ -155,8 +168,10 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	tc := &tls.Config{
 		MinVersion: tls.VersionTLS13,
-		// Enrolment comes without a certificate; every other call checks for one.
-		ClientAuth:             tls.VerifyClientCertIfGiven,
+		// Enrolment comes without a certificate; every other call checks for one. One that has expired
+		// must get as far as the renewal, so VerifyConnection verifies what crypto/tls would refuse.
+		ClientAuth:             tls.RequestClientCert,
+		VerifyConnection:       s.verifyConnection,
 		ClientCAs:              s.cfg.CA.Pool(),
 		GetCertificate:         s.cfg.CA.ServerCertificates(s.cfg.Hosts),
 		SessionTicketsDisabled: true,
@@ -175,7 +190,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.mu.Lock()
 	s.addr, s.stop = ln.Addr().String(), stop
 	s.http = &http.Server{
-		Handler: s.Handler(), TLSConfig: tc,
+		Handler: s.routes(), TLSConfig: tc,
 		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: s.cfg.RequestTimeout, WriteTimeout: s.cfg.RequestTimeout,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
 		ErrorLog: slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
@@ -191,6 +206,13 @@ func (s *Server) Start(ctx context.Context) error {
 		}
 	})
 	return nil
+}
+
+func (s *Server) verifyConnection(c tls.ConnectionState) error {
+	if len(c.PeerCertificates) == 0 {
+		return nil
+	}
+	return s.cfg.CA.VerifyNode(c.PeerCertificates[0], s.cfg.Now())
 }
 
 // Addr is host:port once started.

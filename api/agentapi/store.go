@@ -134,6 +134,40 @@ func (s *database) Renew(ctx context.Context, r Renewal) error {
 	}))
 }
 
+// Adopt implements Store.
+func (s *database) Adopt(ctx context.Context, a Adoption) error {
+	return moved(s.db.Tx(ctx, func(tx *db.Tx) error {
+		row := certificateRow(a.NodeID, a.Certificate)
+		row.IssuedAt = a.IssuedAt
+		before, err := tx.AdoptAgentCertificate(ctx, row)
+		if err != nil {
+			return err
+		}
+		if before.Enrolment < row.Enrolment { // the transaction that is lost did this as well
+			if err := onboarding.StartEnrolled(ctx, tx, a.NodeID); err != nil {
+				return err
+			}
+		}
+		return tx.AppendAudit(ctx, db.Entry{ResourceKind: "node", ResourceID: a.NodeID, NodeID: &a.NodeID, Kind: db.EntryObservation,
+			Name: "agent_certificate_adopted", Actor: db.Actor{Owner: lifecycle.OwnerSystem, Comment: "an agent showed a certificate that the database did not know",
+				Metadata: map[string]any{"address": a.Address, "serial": row.Serial, "generation": row.Generation, "known_generation": before.Generation,
+					"enrolment": row.Enrolment, "known_enrolment": before.Enrolment}}})
+	}))
+}
+
+// Report implements Store.
+func (s *database) Report(ctx context.Context, r Refusal) error {
+	return s.db.Tx(ctx, func(tx *db.Tx) error {
+		tell, err := tx.RecordAgentRefusal(ctx, db.AgentRefusal{NodeID: r.NodeID, Kind: string(r.Kind), Detail: r.Detail, Address: r.Address})
+		if err != nil || !tell {
+			return err
+		}
+		return tx.AppendAudit(ctx, db.Entry{ResourceKind: "node", ResourceID: r.NodeID, NodeID: &r.NodeID, Kind: db.EntryObservation,
+			Name: "agent_certificate_refused", Actor: db.Actor{Owner: lifecycle.OwnerSystem, Comment: r.Detail,
+				Metadata: map[string]any{"address": r.Address, "kind": string(r.Kind)}}})
+	})
+}
+
 // Lock implements Store.
 func (s *database) Lock(ctx context.Context, nodeID, reason string, _ time.Time) error {
 	err := s.db.LockAgentIdentity(ctx, nodeID, reason)
@@ -216,12 +250,12 @@ func noteIdentity(ctx context.Context, tx *db.Tx, name, nodeID, address string, 
 }
 
 func certificateRow(nodeID string, c Issued) db.AgentCertificate {
-	return db.AgentCertificate{NodeID: nodeID, Generation: c.Generation, Serial: c.Serial, KeyHash: c.SPKI[:],
+	return db.AgentCertificate{NodeID: nodeID, Generation: c.Generation, Enrolment: c.Enrolment, Serial: c.Serial, KeyHash: c.SPKI[:],
 		CertPEM: c.PEM, NotBefore: c.NotBefore, NotAfter: c.NotAfter}
 }
 
 func issued(c db.AgentCertificate) Issued {
-	out := Issued{Generation: c.Generation, Serial: c.Serial, PEM: c.CertPEM, NotBefore: c.NotBefore, NotAfter: c.NotAfter}
+	out := Issued{Generation: c.Generation, Enrolment: c.Enrolment, Serial: c.Serial, PEM: c.CertPEM, NotBefore: c.NotBefore, NotAfter: c.NotAfter}
 	copy(out.SPKI[:], c.KeyHash)
 	return out
 }

@@ -22,15 +22,6 @@ const (
 	handBackTime  = 5 * time.Second
 )
 
-// present is the caller, if its certificate is the node's newest.
-func (s *Server) present(r *http.Request) (caller, error) {
-	c, err := s.caller(r)
-	if err == nil && c.Generation != c.now.Generation {
-		err = superseded()
-	}
-	return c, err
-}
-
 // serveLong lets a claim outlive the server's usual deadlines of a request.
 func (s *Server) serveLong(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -46,7 +37,7 @@ func (s *Server) serveLong(next http.HandlerFunc) http.HandlerFunc {
 // claimTask gives the node its next task and waits for one. Nothing is asked of
 // the database while it waits: the desk wakes it.
 func (s *Server) claimTask(r *http.Request) (any, error) {
-	c, err := s.present(r)
+	c, err := s.caller(r)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +70,7 @@ func (s *Server) claimTask(r *http.Request) (any, error) {
 		case <-wake:
 		}
 		// What may speak is judged again: it may have waited for long.
-		if c, err = s.present(r); err != nil {
+		if c, err = s.caller(r); err != nil {
 			return nil, err
 		}
 	}
@@ -163,7 +154,7 @@ func (s *Server) signed(ctx context.Context, t db.NodeTask) (*protocol.SignedTas
 
 // renewTask keeps a lease.
 func (s *Server) renewTask(r *http.Request) (any, error) {
-	c, err := s.present(r)
+	c, err := s.caller(r)
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +174,7 @@ func (s *Server) renewTask(r *http.Request) (any, error) {
 
 // finishTask takes a result; the same again is success.
 func (s *Server) finishTask(r *http.Request) (any, error) {
-	c, err := s.present(r)
+	c, err := s.caller(r)
 	if err != nil {
 		return nil, err
 	}

@@ -21,6 +21,9 @@ func explanations() map[string]func(*Attention) {
 		db.AttentionBMCLoginBlocked: explainLoginBlock,
 		db.AttentionBMCPinPending:   explainPin,
 		db.AttentionAgentLocked:     explainLock,
+		db.AttentionAgentEnds:       explainAgentEnds,
+		db.AttentionAgentAdopted:    explainAgentAdopted,
+		db.AttentionAgentRefused:    explainAgentRefused,
 		db.AttentionTaskUncertain:   explainTask,
 		db.AttentionSweeper:         explainSilence,
 		db.AttentionDrift:           explainDrift,
@@ -154,7 +157,8 @@ func explainLock(a *Attention) {
 		a.NextAction = "Nothing, while the node is put on new hardware: the agent of the old one is shut out, and the new one's enrols anew. If the old machine is still in use, find out by whom."
 		return
 	}
-	a.NextAction = "Find out whether the node was cloned or restored from an image; then give it a new bootstrap bundle, or onboard it again."
+	a.NextAction = "Find out whether the node was cloned or restored from an image, or who has copied its certificate; then give its agent a new enrolment token, or onboard the node again."
+	a.Runbook = agentRunbook
 }
 
 func explainTask(a *Attention) {

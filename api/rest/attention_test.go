@@ -92,9 +92,10 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 		"UPDATE sites SET created_at = now() - interval '1 hour' WHERE id = '"+between.SiteID+"'",
 		"INSERT INTO agent_certificates (node_id, generation, serial, key_hash, cert_pem, not_before, not_after) "+
 			"VALUES ('"+locked.ID+"', 1, '1', sha256('k'), 'PEM', now(), now())",
-		"INSERT INTO agent_identities (node_id, generation, locked_at, locked_reason) VALUES ('"+locked.ID+"', 1, now(), 'a certificate of the past')",
+		"INSERT INTO agent_identities (node_id, generation, locked_at, locked_reason, adopted_at) VALUES ('"+locked.ID+"', 1, now(), 'a certificate of the past', now())",
+		"INSERT INTO agent_refusals (node_id, kind, detail, address) VALUES ('"+locked.ID+"', 'former_enrolment', 'an old one was shown', '192.0.2.1')",
 		"INSERT INTO agent_certificates (node_id, generation, serial, key_hash, cert_pem, not_before, not_after) "+
-			"VALUES ('"+mute.ID+"', 1, '2', sha256('l'), 'PEM', now(), now())",
+			"VALUES ('"+mute.ID+"', 1, '2', sha256('l'), 'PEM', now(), now() + interval '1 hour')",
 		"INSERT INTO agent_identities (node_id, generation) VALUES ('"+mute.ID+"', 1)",
 		"INSERT INTO heartbeats (node_id, boot_id, agent_version, generation, received_at) VALUES ('"+mute.ID+"', 'b', '1', 1, now() - interval '1 hour')",
 		"UPDATE jobs SET stage = 'replace_hardware' WHERE id = '"+moves.ID+"'",

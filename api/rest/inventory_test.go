@@ -99,8 +99,11 @@ func TestWrongInputIsNamedAllAtOnceAndNeverRepeated(t *testing.T) {
 	a = w.do("PUT", "/api/v1/admin/secrets", `{"name": "x", "value": "s3cr3t`)
 	a.refused(problem.Malformed)
 	require.NotContains(t, string(a.raw), "s3cr3t")
-	for _, own := range []string{payloadcodec.KeyName, "slipway/signing/tsk_1"} {
+	for _, own := range []string{payloadcodec.KeyName, "slipway/signing/tsk_1", "slipway/node-ca", "slipway/another"} {
 		w.do("PUT", "/api/v1/admin/secrets", map[string]any{"name": own, "value": "v"}).refused(problem.Invalid)
+		w.do("GET", "/api/v1/admin/secrets?name="+own, nil).refused(problem.Invalid)
+		a = w.post("/api/v1/admin/maas-sites", map[string]any{"name": "x", "spec": map[string]any{"maas_url": "https://maas.example/MAAS", "maas_api_key_ref": own}})
+		require.Equal(t, "body.spec.maas_api_key_ref", locations(a.refused(problem.Invalid)))
 	}
 	w.do("PUT", "/api/v1/admin/secrets", map[string]any{"name": "NOT OK", "value": "v"}).refused(problem.Invalid)
 	w.do("PUT", "/api/v1/admin/secrets", map[string]any{"name": "big", "value": strings.Repeat("x", 65<<10)}).refused(problem.Invalid)

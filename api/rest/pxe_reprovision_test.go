@@ -218,7 +218,7 @@ func TestAReprovisionedNodeShutsItsOldSystemOut(t *testing.T) {
 	third := boot()
 	fresh := w.installsAgent(door, third)
 	served(fresh)
-	refused(old, protocol.ProblemSuperseded)
+	refused(old, protocol.ProblemDenied)
 	say(third, "complete", "finishes")
 	state("active")
 	served(fresh)

@@ -12,8 +12,6 @@ import (
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
-	"github.com/slipway-cloud/slipway/internal/signing"
-	"github.com/slipway-cloud/slipway/internal/temporalx/payloadcodec"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 )
@@ -73,13 +71,11 @@ func (s *server) listSecrets(ctx context.Context, in *struct {
 
 // isOwnKey reports whether only slipwayd itself may store a secret of this name: a value of another
 // origin would stop its processes at their next start, or sign and encrypt for whoever knows it.
-func isOwnKey(name string) bool {
-	return name == payloadcodec.KeyName || strings.HasPrefix(name, signing.SecretPrefix)
-}
+func isOwnKey(name string) bool { return strings.HasPrefix(name, spec.ReservedSecrets) }
 
 func (s *server) putSecret(ctx context.Context, in *struct{ Body SecretRequest }) (*struct{ Body Secret }, error) {
-	if isOwnKey(in.Body.Name) {
-		return nil, problem.NewInvalid(problem.Field{Location: "body.name", Message: "is a key that slipwayd makes and rotates itself; choose another name"})
+	if isOwnKey(in.Body.Name) || in.Body.Name == s.cfg.NodeCARef {
+		return nil, problem.NewInvalid(problem.Field{Location: "body.name", Message: "is a key that slipwayd makes and rotates itself, as are all names that begin with " + spec.ReservedSecrets + "; choose another name"})
 	}
 	ref, err := s.cfg.Secrets.Put(ctx, in.Body.Name, providers.NewSecret(in.Body.Value))
 	if err != nil {
@@ -103,7 +99,7 @@ func (s *server) getSecret(ctx context.Context, in *struct {
 	Name string `query:"name" maxLength:"200" required:"true"`
 }) (*struct{ Body Secret }, error) {
 	if !spec.ValidRef(in.Name) || strings.Contains(in.Name, "@") {
-		return nil, problem.NewInvalid(problem.Field{Location: "query.name", Message: "is not a secret's name"})
+		return nil, problem.NewInvalid(problem.Field{Location: "query.name", Message: "is not a secret's name, or one that begins with " + spec.ReservedSecrets + ", which are slipwayd's own"})
 	}
 	version, _, _, found, err := s.store.SecretVersion(ctx, in.Name, 0)
 	if err != nil {

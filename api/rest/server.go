@@ -38,6 +38,8 @@ type Config struct {
 	// by hand is told, unless its profile says otherwise.
 	AgentURL   string
 	AgentCAPEM string
+	// NodeCARef names the secret that holds the node CA; "" where a folder does.
+	NodeCARef string
 	// ActionTimeout bounds the wait for a workflow's answer to an action; default
 	// 20 s.
 	ActionTimeout time.Duration

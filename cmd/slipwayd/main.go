@@ -72,17 +72,27 @@ func serve(use, short string, run func(*server.App, context.Context) error, part
 }
 
 func migrate() *cobra.Command {
-	cmd := &cobra.Command{Use: "migrate", Short: "Bring the database schema up to date", Args: cobra.NoArgs}
+	cmd := &cobra.Command{
+		Use: "migrate", Short: "Bring the database schema up to date and create the node CA", Args: cobra.NoArgs,
+		Long: "The node CA is created once, where agent.ca_dir or agent.ca_ref says, and only read by the other commands.",
+	}
 	src := config.Flags(cmd.Flags())
+	newCA := cmd.Flags().Bool("new-node-ca", false, "create a node CA although agents have enrolled under one that is missing: every node must enrol again")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := src.Load(os.LookupEnv, config.PartMigrations)
 		if err != nil {
 			return err
 		}
-		if err := db.Migrate(cmd.Context(), cfg.Database.MigrationURL()); err != nil {
+		ca, err := server.Migrate(cmd.Context(), cfg, *newCA)
+		if err != nil {
 			return err
 		}
 		fmt.Fprintln(cmd.OutOrStdout(), "the database schema is up to date")
+		if ca {
+			fmt.Fprintln(cmd.OutOrStdout(), "the node CA is there")
+		} else {
+			fmt.Fprintln(cmd.OutOrStdout(), "no node CA was looked for: neither agent.ca_dir nor agent.ca_ref is set")
+		}
 		return nil
 	}
 	return cmd

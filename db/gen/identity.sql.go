@@ -32,7 +32,7 @@ func (q *Queries) APITokenByHash(ctx context.Context, hash []byte) (APIToken, er
 }
 
 const advanceGeneration = `-- name: AdvanceGeneration :execrows
-UPDATE agent_identities SET generation = $1, updated_at = now()
+UPDATE agent_identities SET generation = $1, adopted_at = NULL, updated_at = now()
 WHERE node_id = $2 AND generation = $3 AND locked_at IS NULL
 `
 
@@ -51,7 +51,7 @@ func (q *Queries) AdvanceGeneration(ctx context.Context, arg AdvanceGenerationPa
 }
 
 const agentCertificate = `-- name: AgentCertificate :one
-SELECT node_id, generation, serial, key_hash, cert_pem, not_before, not_after, issued_at FROM agent_certificates WHERE node_id = $1 AND generation = $2
+SELECT node_id, generation, serial, key_hash, cert_pem, not_before, not_after, issued_at, enrolment FROM agent_certificates WHERE node_id = $1 AND generation = $2
 `
 
 type AgentCertificateParams struct {
@@ -71,12 +71,13 @@ func (q *Queries) AgentCertificate(ctx context.Context, arg AgentCertificatePara
 		&i.NotBefore,
 		&i.NotAfter,
 		&i.IssuedAt,
+		&i.Enrolment,
 	)
 	return i, err
 }
 
 const agentIdentity = `-- name: AgentIdentity :one
-SELECT c.node_id, c.generation, c.serial, c.key_hash, c.cert_pem, c.not_before, c.not_after, c.issued_at, i.locked_at, i.locked_reason FROM agent_identities i
+SELECT c.node_id, c.generation, c.serial, c.key_hash, c.cert_pem, c.not_before, c.not_after, c.issued_at, c.enrolment, i.locked_at, i.locked_reason, i.enrolled_from FROM agent_identities i
 JOIN agent_certificates c ON c.node_id = i.node_id AND c.generation = i.generation WHERE i.node_id = $1
 `
 
@@ -84,6 +85,7 @@ type AgentIdentityRow struct {
 	AgentCertificate AgentCertificate
 	LockedAt         *time.Time
 	LockedReason     string
+	EnrolledFrom     time.Time
 }
 
 func (q *Queries) AgentIdentity(ctx context.Context, nodeID string) (AgentIdentityRow, error) {
@@ -98,16 +100,21 @@ func (q *Queries) AgentIdentity(ctx context.Context, nodeID string) (AgentIdenti
 		&i.AgentCertificate.NotBefore,
 		&i.AgentCertificate.NotAfter,
 		&i.AgentCertificate.IssuedAt,
+		&i.AgentCertificate.Enrolment,
 		&i.LockedAt,
 		&i.LockedReason,
+		&i.EnrolledFrom,
 	)
 	return i, err
 }
 
 const agentStandings = `-- name: AgentStandings :many
 SELECT n.id AS node_id, n.lifecycle, n.status, coalesce(n.sku_id, '')::text AS sku_id, coalesce(i.generation, 0)::bigint AS generation,
-    (i.locked_at IS NOT NULL)::boolean AS locked, coalesce(h.report_boot_id, '')::text AS reported_boot
-FROM nodes n LEFT JOIN agent_identities i ON i.node_id = n.id LEFT JOIN heartbeats h ON h.node_id = n.id
+    i.locked_at, coalesce(h.report_boot_id, '')::text AS reported_boot, coalesce(c.enrolment, 0)::bigint AS enrolment,
+    coalesce(i.enrolled_from, 'epoch')::timestamptz AS enrolled_from, coalesce(c.key_hash, '')::bytea AS key_hash,
+    ARRAY(SELECT d.key_hash FROM denied_agent_keys d WHERE d.node_id = n.id)::bytea[] AS denied
+FROM nodes n LEFT JOIN agent_identities i ON i.node_id = n.id LEFT JOIN agent_certificates c ON c.node_id = i.node_id AND c.generation = i.generation
+LEFT JOIN heartbeats h ON h.node_id = n.id
 WHERE n.id = ANY ($1::text[])
 `
 
@@ -117,8 +124,12 @@ type AgentStandingsRow struct {
 	Status       lifecycle.NodeStatus
 	SKUID        string
 	Generation   int64
-	Locked       bool
+	LockedAt     *time.Time
 	ReportedBoot string
+	Enrolment    int64
+	EnrolledFrom time.Time
+	KeyHash      []byte
+	Denied       [][]byte
 }
 
 // What each request of an agent is judged by, for many nodes at once.
@@ -137,8 +148,12 @@ func (q *Queries) AgentStandings(ctx context.Context, nodeIds []string) ([]Agent
 			&i.Status,
 			&i.SKUID,
 			&i.Generation,
-			&i.Locked,
+			&i.LockedAt,
 			&i.ReportedBoot,
+			&i.Enrolment,
+			&i.EnrolledFrom,
+			&i.KeyHash,
+			&i.Denied,
 		); err != nil {
 			return nil, err
 		}
@@ -163,19 +178,27 @@ func (q *Queries) DeleteSecret(ctx context.Context, name string) (int64, error) 
 }
 
 const enrolIdentity = `-- name: EnrolIdentity :execrows
-INSERT INTO agent_identities (node_id, generation) VALUES ($1, $2)
-ON CONFLICT (node_id) DO UPDATE SET generation = excluded.generation, locked_at = NULL, locked_reason = '', replaced = false, updated_at = now()
-WHERE agent_identities.generation = excluded.generation - 1
+INSERT INTO agent_identities (node_id, generation, enrolled_from) VALUES ($1, $2, $3)
+ON CONFLICT (node_id) DO UPDATE SET generation = excluded.generation, enrolled_from = excluded.enrolled_from, locked_at = NULL, locked_reason = '',
+    replaced = false, adopted_at = NULL, updated_at = now()
+WHERE agent_identities.generation = $4
 `
 
 type EnrolIdentityParams struct {
-	NodeID     string
-	Generation int64
+	NodeID         string
+	Generation     int64
+	EnrolledFrom   time.Time
+	FromGeneration int64
 }
 
 // The first generation, or the next one after a new token; unlocks.
 func (q *Queries) EnrolIdentity(ctx context.Context, arg EnrolIdentityParams) (int64, error) {
-	result, err := q.db.Exec(ctx, enrolIdentity, arg.NodeID, arg.Generation)
+	result, err := q.db.Exec(ctx, enrolIdentity,
+		arg.NodeID,
+		arg.Generation,
+		arg.EnrolledFrom,
+		arg.FromGeneration,
+	)
 	if err != nil {
 		return 0, err
 	}
@@ -286,8 +309,8 @@ func (q *Queries) InsertAPIToken(ctx context.Context, arg InsertAPITokenParams) 
 }
 
 const insertAgentCertificate = `-- name: InsertAgentCertificate :execrows
-INSERT INTO agent_certificates (node_id, generation, serial, key_hash, cert_pem, not_before, not_after)
-VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (node_id, generation) DO NOTHING
+INSERT INTO agent_certificates (node_id, generation, serial, key_hash, cert_pem, not_before, not_after, enrolment)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (node_id, generation) DO NOTHING
 `
 
 type InsertAgentCertificateParams struct {
@@ -298,6 +321,7 @@ type InsertAgentCertificateParams struct {
 	CertPEM    string
 	NotBefore  time.Time
 	NotAfter   time.Time
+	Enrolment  int64
 }
 
 func (q *Queries) InsertAgentCertificate(ctx context.Context, arg InsertAgentCertificateParams) (int64, error) {
@@ -309,6 +333,7 @@ func (q *Queries) InsertAgentCertificate(ctx context.Context, arg InsertAgentCer
 		arg.CertPEM,
 		arg.NotBefore,
 		arg.NotAfter,
+		arg.Enrolment,
 	)
 	if err != nil {
 		return 0, err

@@ -32,6 +32,7 @@ type AgentCertificate struct {
 	NotBefore  time.Time
 	NotAfter   time.Time
 	IssuedAt   time.Time
+	Enrolment  int64
 }
 
 type AttentionRaised struct {

@@ -967,17 +967,6 @@ func (q *Queries) SettlePXENode(ctx context.Context, arg SettlePXENodeParams) er
 	return err
 }
 
-const shutOutReplacedAgent = `-- name: ShutOutReplacedAgent :exec
-UPDATE agent_identities SET locked_at = now(), locked_reason = 'the node installs another system; its agent enrols anew', replaced = true, updated_at = now()
-WHERE node_id = $1 AND locked_at IS NULL
-`
-
-// The agent of a system that is installed over; one that is locked out already keeps its reason.
-func (q *Queries) ShutOutReplacedAgent(ctx context.Context, nodeID string) error {
-	_, err := q.db.Exec(ctx, shutOutReplacedAgent, nodeID)
-	return err
-}
-
 const silentInstalls = `-- name: SilentInstalls :many
 SELECT node_id FROM pxe_nodes WHERE deadline_at < now() + make_interval(secs => $1::double precision) ORDER BY deadline_at LIMIT $2
 `

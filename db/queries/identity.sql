@@ -51,31 +51,35 @@ SELECT sqlc.embed(t), (t.expires_at <= now())::boolean AS expired FROM enrollmen
 UPDATE enrollment_tokens SET used_at = now(), used_key_hash = @used_key_hash, used_generation = @used_generation WHERE id = @id;
 
 -- name: InsertAgentCertificate :execrows
-INSERT INTO agent_certificates (node_id, generation, serial, key_hash, cert_pem, not_before, not_after)
-VALUES (@node_id, @generation, @serial, @key_hash, @cert_pem, @not_before, @not_after) ON CONFLICT (node_id, generation) DO NOTHING;
+INSERT INTO agent_certificates (node_id, generation, serial, key_hash, cert_pem, not_before, not_after, enrolment)
+VALUES (@node_id, @generation, @serial, @key_hash, @cert_pem, @not_before, @not_after, @enrolment) ON CONFLICT (node_id, generation) DO NOTHING;
 
 -- name: AgentCertificate :one
 SELECT * FROM agent_certificates WHERE node_id = @node_id AND generation = @generation;
 
 -- name: EnrolIdentity :execrows
 -- The first generation, or the next one after a new token; unlocks.
-INSERT INTO agent_identities (node_id, generation) VALUES (@node_id, @generation)
-ON CONFLICT (node_id) DO UPDATE SET generation = excluded.generation, locked_at = NULL, locked_reason = '', replaced = false, updated_at = now()
-WHERE agent_identities.generation = excluded.generation - 1;
+INSERT INTO agent_identities (node_id, generation, enrolled_from) VALUES (@node_id, @generation, @enrolled_from)
+ON CONFLICT (node_id) DO UPDATE SET generation = excluded.generation, enrolled_from = excluded.enrolled_from, locked_at = NULL, locked_reason = '',
+    replaced = false, adopted_at = NULL, updated_at = now()
+WHERE agent_identities.generation = @from_generation;
 
 -- name: AdvanceGeneration :execrows
-UPDATE agent_identities SET generation = @to_generation, updated_at = now()
+UPDATE agent_identities SET generation = @to_generation, adopted_at = NULL, updated_at = now()
 WHERE node_id = @node_id AND generation = @from_generation AND locked_at IS NULL;
 
 -- name: AgentIdentity :one
-SELECT sqlc.embed(c), i.locked_at, i.locked_reason FROM agent_identities i
+SELECT sqlc.embed(c), i.locked_at, i.locked_reason, i.enrolled_from FROM agent_identities i
 JOIN agent_certificates c ON c.node_id = i.node_id AND c.generation = i.generation WHERE i.node_id = @node_id;
 
 -- name: AgentStandings :many
 -- What each request of an agent is judged by, for many nodes at once.
 SELECT n.id AS node_id, n.lifecycle, n.status, coalesce(n.sku_id, '')::text AS sku_id, coalesce(i.generation, 0)::bigint AS generation,
-    (i.locked_at IS NOT NULL)::boolean AS locked, coalesce(h.report_boot_id, '')::text AS reported_boot
-FROM nodes n LEFT JOIN agent_identities i ON i.node_id = n.id LEFT JOIN heartbeats h ON h.node_id = n.id
+    i.locked_at, coalesce(h.report_boot_id, '')::text AS reported_boot, coalesce(c.enrolment, 0)::bigint AS enrolment,
+    coalesce(i.enrolled_from, 'epoch')::timestamptz AS enrolled_from, coalesce(c.key_hash, '')::bytea AS key_hash,
+    ARRAY(SELECT d.key_hash FROM denied_agent_keys d WHERE d.node_id = n.id)::bytea[] AS denied
+FROM nodes n LEFT JOIN agent_identities i ON i.node_id = n.id LEFT JOIN agent_certificates c ON c.node_id = i.node_id AND c.generation = i.generation
+LEFT JOIN heartbeats h ON h.node_id = n.id
 WHERE n.id = ANY (@node_ids::text[]);
 
 -- name: LockAgentIdentity :execrows

@@ -117,11 +117,6 @@ UPDATE pxe_nodes SET
     deadline_at = CASE WHEN @to_state::text = 'installing' THEN now() + make_interval(secs => @deadline_seconds::double precision) END
 WHERE pxe_nodes.node_id = @node_id;
 
--- name: ShutOutReplacedAgent :exec
--- The agent of a system that is installed over; one that is locked out already keeps its reason.
-UPDATE agent_identities SET locked_at = now(), locked_reason = 'the node installs another system; its agent enrols anew', replaced = true, updated_at = now()
-WHERE node_id = @node_id AND locked_at IS NULL;
-
 -- name: RunInstallAttempt :exec
 -- The next attempt of an installing node: reported as started, or still to come after a failure.
 UPDATE pxe_nodes SET started_at = CASE WHEN @started::boolean THEN now() END, progress = 0, grown_at = now(), stalled = false,

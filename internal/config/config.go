@@ -97,6 +97,8 @@ type Agent struct {
 	CADir     string        `yaml:"ca_dir"`
 	CARef     string        `yaml:"ca_ref"`
 	CertTTL   time.Duration `yaml:"cert_ttl"`
+	// RenewGrace is how long after its end a certificate can still be renewed.
+	RenewGrace time.Duration `yaml:"renew_grace"`
 	// OfflineAfter is how long an active node may be silent.
 	OfflineAfter time.Duration `yaml:"offline_after"`
 	// TaskWaiters is how many agents may wait for a task at once at one API
@@ -199,7 +201,7 @@ func Default() Config {
 			PayloadCodec: PayloadsEncrypted,
 		},
 		API:     API{Listen: "127.0.0.1:8080"},
-		Agent:   Agent{Listen: "127.0.0.1:8443", CertTTL: 24 * time.Hour, OfflineAfter: 90 * time.Second, TaskWaiters: 20000},
+		Agent:   Agent{Listen: "127.0.0.1:8443", CertTTL: 7 * 24 * time.Hour, RenewGrace: 90 * 24 * time.Hour, OfflineAfter: 90 * time.Second, TaskWaiters: 20000},
 		OIDC:    OIDC{RolesClaim: "roles"},
 		Secrets: Secrets{Keeper: "base64key://"},
 		Worker: Worker{

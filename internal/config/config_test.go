@@ -63,7 +63,8 @@ func TestDefaultsAndACompleteFileAreValid(t *testing.T) {
 	c, err = given{file: complete, parts: everyPart}.load(t)
 	require.NoError(t, err)
 	require.Equal(t, "/var/lib/slipway/ca", c.Agent.CADir)
-	require.Equal(t, 24*time.Hour, c.Agent.CertTTL)
+	require.Equal(t, 7*24*time.Hour, c.Agent.CertTTL)
+	require.Equal(t, 90*24*time.Hour, c.Agent.RenewGrace)
 
 	c, err = given{args: []string{"--temporal-payload-codec=none", "--api-codec-origins=http://a,https://b:8233"}, parts: []Part{PartTemporal}}.load(t)
 	require.NoError(t, err)
@@ -182,6 +183,7 @@ func TestProblemsNameTheSetting(t *testing.T) {
 		"agent plain URL":    {given{file: complete, args: []string{"--agent-public-url=http://a"}, parts: everyPart}, []string{"agent.public_url must be", "https://"}},
 		"two authorities":    {given{file: complete, args: []string{"--agent-ca-ref=ca"}, parts: everyPart}, []string{"agent.ca_dir or agent.ca_ref"}},
 		"certificate life":   {given{file: complete, args: []string{"--agent-cert-ttl=1m"}, parts: everyPart}, []string{"agent.cert_ttl must lie"}},
+		"renewal grace":      {given{file: complete, args: []string{"--agent-renew-grace=9000h"}, parts: everyPart}, []string{"agent.renew_grace must lie"}},
 		"key in URL":         {given{file: complete, args: []string{"--secrets-keeper=base64key://c2VjcmV0"}, parts: everyPart}, []string{"secrets.keeper must be just base64key://"}},
 		"no key file":        {given{parts: []Part{PartSecrets}}, []string{"secrets.key_file is missing"}},
 		"useless key file":   {given{file: complete, args: []string{"--secrets-keeper=hashivault://k"}, parts: everyPart}, []string{"secrets.key_file is set while"}},

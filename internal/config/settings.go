@@ -48,7 +48,8 @@ func settings(c *Config) *pflag.FlagSet {
 	str(&c.Agent.CARef, "agent-ca-ref", "secret that holds the node certificate authority, instead of a folder")
 	fs.DurationVar(&c.Agent.OfflineAfter, "agent-offline-after", c.Agent.OfflineAfter, "how long an active node may be silent before it goes offline")
 	fs.IntVar(&c.Agent.TaskWaiters, "agent-task-waiters", c.Agent.TaskWaiters, "how many agents may wait for a task at once at one API process; as many as it serves nodes")
-	fs.DurationVar(&c.Agent.CertTTL, "agent-cert-ttl", c.Agent.CertTTL, "life of a node's certificate")
+	fs.DurationVar(&c.Agent.CertTTL, "agent-cert-ttl", c.Agent.CertTTL, "life of a node's certificate, which its agent renews at half")
+	fs.DurationVar(&c.Agent.RenewGrace, "agent-renew-grace", c.Agent.RenewGrace, "how long after its end a node's certificate can still be renewed")
 
 	str(&c.OIDC.Issuer, "oidc-issuer", "URL of the OpenID Connect issuer; empty means API tokens only")
 	str(&c.OIDC.Audience, "oidc-audience", "audience that a token must name")

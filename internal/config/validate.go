@@ -151,6 +151,9 @@ func (a Agent) validate(v *validator) {
 	if a.CertTTL < 10*time.Minute || a.CertTTL > 90*24*time.Hour {
 		v.add("agent.cert_ttl", "must lie between 10m and 2160h; a stolen certificate is of use for that long")
 	}
+	if a.RenewGrace < time.Hour || a.RenewGrace > 365*24*time.Hour {
+		v.add("agent.renew_grace", "must lie between 1h and 8760h; a node that is off for longer needs a new enrolment token")
+	}
 }
 
 func (s Secrets) validate(v *validator) {

@@ -23,9 +23,9 @@ const FileName = "node-ca.pem"
 
 const caLife = 10 * 365 * 24 * time.Hour
 
-// skewAllowance is how far a certificate's start lies in the past, for nodes
+// SkewAllowance is how far a certificate's start lies in the past, for nodes
 // whose clock is behind.
-const skewAllowance = 5 * time.Minute
+const SkewAllowance = 5 * time.Minute
 
 // CA signs. It is safe for concurrent use.
 type CA struct {
@@ -34,6 +34,7 @@ type CA struct {
 	keyPEM  []byte
 	key     *ecdsa.PrivateKey
 	now     func() time.Time
+	life    time.Duration // of what it issues to nodes
 }
 
 // Option changes how a CA works.
@@ -41,6 +42,9 @@ type Option func(*CA)
 
 // WithClock replaces the clock, for tests of expiry.
 func WithClock(now func() time.Time) Option { return func(c *CA) { c.now = now } }
+
+// WithNodeLife sets the life of node certificates; the default is NodeLife.
+func WithNodeLife(d time.Duration) Option { return func(c *CA) { c.life = d } }
 
 // Create makes a new CA in memory, valid for ten years.
 func Create(opts ...Option) (*CA, error) {
@@ -57,7 +61,7 @@ func Create(opts ...Option) (*CA, error) {
 	tmpl := &x509.Certificate{
 		SerialNumber: serial,
 		Subject:      pkix.Name{CommonName: "Slipway node CA"},
-		NotBefore:    now.Add(-skewAllowance), NotAfter: now.Add(caLife),
+		NotBefore:    now.Add(-SkewAllowance), NotAfter: now.Add(caLife),
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
 		KeyUsage: x509.KeyUsageCertSign,
 	}
@@ -96,6 +100,11 @@ func Open(dir string, opts ...Option) (*CA, error) {
 	return load(path, opts)
 }
 
+// Load loads the CA of a directory. fs.ErrNotExist: there is none.
+func Load(dir string, opts ...Option) (*CA, error) {
+	return load(filepath.Join(dir, FileName), opts)
+}
+
 // FromPEM loads a CA from its certificate and key, for example out of the
 // secret store.
 func FromPEM(cert, key []byte, opts ...Option) (*CA, error) { return apply(opts).fill(cert, key) }
@@ -118,7 +127,7 @@ func (c *CA) Pool() *x509.CertPool {
 func (c *CA) NotAfter() time.Time { return c.cert.NotAfter }
 
 func apply(opts []Option) *CA {
-	c := &CA{now: time.Now}
+	c := &CA{now: time.Now, life: NodeLife}
 	for _, o := range opts {
 		o(c)
 	}

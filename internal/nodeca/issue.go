@@ -22,9 +22,9 @@ import (
 	"time"
 )
 
-// The lives of what is issued. A node renews at two thirds of NodeLife.
+// The lives of what is issued. NodeLife is the default; a node renews at half of it.
 const (
-	NodeLife   = 24 * time.Hour
+	NodeLife   = 7 * 24 * time.Hour
 	ServerLife = 30 * 24 * time.Hour
 )
 
@@ -32,15 +32,22 @@ const trustDomain = "slipway"
 
 // generationOID marks the extension that holds the generation, one INTEGER. It
 // lies below 2.25, where no registration is needed, at a number drawn once.
-var generationOID = asn1.ObjectIdentifier{2, 25, 1731482213, 1}
+// The enrolment has an extension beside it; certificates of before it was added have none.
+var (
+	generationOID = asn1.ObjectIdentifier{2, 25, 1731482213, 1}
+	enrolmentOID  = asn1.ObjectIdentifier{2, 25, 1731482213, 2}
+)
 
 var nodeIDPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
 
 // Identity is whom a node certificate names. Generation starts at 1 and rises
-// by one with each new key; an older one than the latest is a copy.
+// with each new key; an older one than the latest is a copy. Enrolment counts the
+// enrolments of the node, so that the certificates of one installed system are
+// told from those of the next. It is 0 in a certificate that does not say.
 type Identity struct {
 	NodeID     string
 	Generation int64
+	Enrolment  int64
 }
 
 // Certificate is an issued node certificate. SPKI is the SHA-256 of the public
@@ -95,9 +102,9 @@ func checkKey(pub crypto.PublicKey) error {
 	return errors.New("the key must be ECDSA P-256 or Ed25519")
 }
 
-// IssueNode signs a client certificate, valid for NodeLife, for a node.
+// IssueNode signs a client certificate for a node.
 func (c *CA) IssueNode(pub crypto.PublicKey, id Identity) (Certificate, error) {
-	if !nodeIDPattern.MatchString(id.NodeID) || id.Generation < 1 {
+	if !nodeIDPattern.MatchString(id.NodeID) || id.Generation < 1 || id.Enrolment < 0 {
 		return Certificate{}, fmt.Errorf("node id %q or generation %d cannot stand in a certificate", id.NodeID, id.Generation)
 	}
 	if err := checkKey(pub); err != nil {
@@ -107,17 +114,17 @@ func (c *CA) IssueNode(pub crypto.PublicKey, id Identity) (Certificate, error) {
 	if err != nil {
 		return Certificate{}, err
 	}
-	gen, err := asn1.Marshal(id.Generation)
+	counters, err := id.extensions()
 	if err != nil {
-		return Certificate{}, fmt.Errorf("encode the generation: %w", err)
+		return Certificate{}, err
 	}
 	tmpl := &x509.Certificate{
 		Subject:         pkix.Name{CommonName: id.NodeID},
 		URIs:            []*url.URL{{Scheme: "spiffe", Host: trustDomain, Path: "/node/" + id.NodeID}},
 		ExtKeyUsage:     []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-		ExtraExtensions: []pkix.Extension{{Id: generationOID, Value: gen}},
+		ExtraExtensions: counters,
 	}
-	der, err := c.sign(tmpl, pub, NodeLife)
+	der, err := c.sign(tmpl, pub, c.life)
 	if err != nil {
 		return Certificate{}, err
 	}
@@ -184,9 +191,9 @@ func (c *CA) sign(tmpl *x509.Certificate, pub crypto.PublicKey, life time.Durati
 	if err != nil {
 		return nil, err
 	}
-	now := c.now()
+	now := c.now().Truncate(time.Second) // a certificate holds no fractions, and its start is compared with that of others
 	tmpl.SerialNumber = serial
-	tmpl.NotBefore, tmpl.NotAfter = now.Add(-skewAllowance), now.Add(life)
+	tmpl.NotBefore, tmpl.NotAfter = now.Add(-SkewAllowance), now.Add(life)
 	tmpl.KeyUsage = x509.KeyUsageDigitalSignature
 	tmpl.BasicConstraintsValid = true
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, c.cert, pub, c.key)
@@ -208,15 +215,57 @@ func IdentityOf(cert *x509.Certificate) (Identity, error) {
 	if u.Scheme != "spiffe" || u.Host != trustDomain || !ok || !nodeIDPattern.MatchString(id) || u.RawQuery != "" || u.Fragment != "" {
 		return Identity{}, bad
 	}
+	out := Identity{NodeID: id}
 	for _, e := range cert.Extensions {
-		if !e.Id.Equal(generationOID) {
+		into := &out.Generation
+		if e.Id.Equal(enrolmentOID) {
+			into = &out.Enrolment
+		} else if !e.Id.Equal(generationOID) {
 			continue
 		}
-		var gen int64
-		if rest, err := asn1.Unmarshal(e.Value, &gen); err != nil || len(rest) != 0 || gen < 1 {
+		if rest, err := asn1.Unmarshal(e.Value, into); err != nil || len(rest) != 0 || *into < 1 {
 			return Identity{}, bad
 		}
-		return Identity{NodeID: id, Generation: gen}, nil
 	}
-	return Identity{}, bad
+	if out.Generation < 1 {
+		return Identity{}, bad
+	}
+	return out, nil
+}
+
+// extensions returns the certificate extensions that hold the counters.
+func (id Identity) extensions() ([]pkix.Extension, error) {
+	var out []pkix.Extension
+	for _, c := range []struct {
+		oid   asn1.ObjectIdentifier
+		value int64
+	}{{generationOID, id.Generation}, {enrolmentOID, id.Enrolment}} {
+		if c.value == 0 {
+			continue
+		}
+		raw, err := asn1.Marshal(c.value)
+		if err != nil {
+			return nil, fmt.Errorf("encode the generation: %w", err)
+		}
+		out = append(out, pkix.Extension{Id: c.oid, Value: raw})
+	}
+	return out, nil
+}
+
+// VerifyNode checks that the CA issued the certificate to a node, also where it
+// has expired since: the chain is verified at a time at which the certificate was
+// valid. It refuses one that is not valid yet, and every one once the CA itself
+// has expired. Whether an expired one still counts is the caller's to decide.
+func (c *CA) VerifyNode(cert *x509.Certificate, now time.Time) error {
+	if now.After(c.cert.NotAfter) {
+		return errors.New("the node CA has expired")
+	}
+	if now.After(cert.NotAfter) {
+		now = cert.NotAfter
+	}
+	_, err := cert.Verify(x509.VerifyOptions{Roots: c.Pool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	if err != nil {
+		return fmt.Errorf("the certificate is not one that the node CA issued to a node: %w", err)
+	}
+	return nil
 }

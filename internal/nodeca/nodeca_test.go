@@ -52,18 +52,18 @@ func TestNodeCertificateNamesOnlyWhatTheCallerSays(t *testing.T) {
 	key := newKey(t)
 	pub, err := nodeca.ParseRequest(request(t, key, "admin"))
 	require.NoError(t, err)
-	got, err := ca.IssueNode(pub, nodeca.Identity{NodeID: "node_0199", Generation: 7})
+	got, err := ca.IssueNode(pub, nodeca.Identity{NodeID: "node_0199", Generation: 7, Enrolment: 3})
 	require.NoError(t, err)
 
 	cert := parse(t, got.PEM)
 	id, err := nodeca.IdentityOf(cert)
 	require.NoError(t, err)
-	require.Equal(t, nodeca.Identity{NodeID: "node_0199", Generation: 7}, id)
+	require.Equal(t, nodeca.Identity{NodeID: "node_0199", Generation: 7, Enrolment: 3}, id)
 	require.Equal(t, "spiffe://slipway/node/node_0199", cert.URIs[0].String())
 	require.Empty(t, cert.DNSNames, "what the request asks for is dropped")
 	require.Equal(t, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, cert.ExtKeyUsage)
 	require.False(t, cert.IsCA)
-	require.WithinDuration(t, time.Now().Add(24*time.Hour), cert.NotAfter, time.Minute)
+	require.WithinDuration(t, time.Now().Add(7*24*time.Hour), cert.NotAfter, time.Minute)
 	require.Equal(t, cert.SerialNumber.Text(16), got.Serial)
 	spki, err := nodeca.SPKI(key.Public())
 	require.NoError(t, err)
@@ -130,7 +130,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 
 	ca, err := nodeca.Create()
 	require.NoError(t, err)
-	for _, id := range []nodeca.Identity{{"", 1}, {"a/b", 1}, {"../x", 1}, {"a?b", 1}, {"a b", 1}, {"ok", 0}} {
+	for _, id := range []nodeca.Identity{{"", 1, 0}, {"a/b", 1, 0}, {"../x", 1, 0}, {"a?b", 1, 0}, {"a b", 1, 0}, {"ok", 0, 0}, {"ok", 1, -1}} {
 		_, err := ca.IssueNode(newKey(t).Public(), id)
 		require.Error(t, err, id)
 	}
@@ -189,4 +189,32 @@ func TestFromPEMChecksThatKeyAndCertificateBelongTogether(t *testing.T) {
 	require.NoError(t, err)
 	_, err = nodeca.FromPEM(node.PEM, a.KeyPEM())
 	require.Error(t, err, "a node's certificate is no CA")
+}
+
+func TestVerifyNode(t *testing.T) {
+	t.Parallel()
+	ca, err := nodeca.Create(nodeca.WithNodeLife(time.Hour))
+	require.NoError(t, err)
+	other, err := nodeca.Create()
+	require.NoError(t, err)
+	id := nodeca.Identity{NodeID: "n", Generation: 1, Enrolment: 1}
+	own, err := ca.IssueNode(newKey(t).Public(), id)
+	require.NoError(t, err)
+	foreign, err := other.IssueNode(newKey(t).Public(), id)
+	require.NoError(t, err)
+	server, err := ca.IssueServer([]string{"x"})
+	require.NoError(t, err)
+	const year = 365 * 24 * time.Hour
+	for name, c := range map[string]struct {
+		cert  *x509.Certificate
+		after time.Duration
+		ok    bool
+	}{
+		"valid": {parse(t, own.PEM), 0, true}, "expired": {parse(t, own.PEM), year, true}, "not valid yet": {parse(t, own.PEM), -time.Hour, false},
+		"CA expired": {parse(t, own.PEM), 11 * year, false}, "another CA's": {parse(t, foreign.PEM), 0, false}, "a server's": {server.Leaf, 0, false},
+		"another CA's, expired": {parse(t, foreign.PEM), year, false}, "a server's, expired": {server.Leaf, year, false},
+	} {
+		err := ca.VerifyNode(c.cert, time.Now().Add(c.after))
+		require.Equal(t, c.ok, err == nil, "%s: %v", name, err)
+	}
 }

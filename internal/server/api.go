@@ -34,7 +34,7 @@ func (a *App) httpAPI() (*op.API, error) {
 		},
 		REST: rest.Config{
 			Temporal: a.Temporal, Secrets: a.Secrets, MAASProbe: a.probeMAAS, Plans: a.Temporal, TaskQueue: c.Temporal.TaskQueue,
-			AgentURL: c.Agent.PublicURL, AgentCAPEM: string(a.CA.CertPEM()),
+			AgentURL: c.Agent.PublicURL, AgentCAPEM: string(a.CA.CertPEM()), NodeCARef: c.Agent.CARef,
 		},
 		Health: a.Health, Metrics: a.Metrics,
 	})

@@ -28,7 +28,7 @@ type gauges struct {
 	last  db.Trouble
 	known bool
 
-	up, attention, parked, overdue, backlog, backlogAge, sweptAt, passes *prometheus.Desc
+	up, attention, parked, overdue, backlog, backlogAge, sweptAt, passes, certificates *prometheus.Desc
 }
 
 func newGauges(read func(context.Context) (db.Trouble, error), log *slog.Logger) *gauges {
@@ -37,20 +37,21 @@ func newGauges(read func(context.Context) (db.Trouble, error), log *slog.Logger)
 	}
 	return &gauges{
 		read: read, log: log,
-		up:         desc("slipway_gauges_up", "1 when the gauges about jobs could be read from the database, else 0 and they are missing."),
-		attention:  desc("slipway_attention_items", "What needs a person, by kind.", "kind"),
-		parked:     desc("slipway_jobs_parked", "Jobs that wait for a person, by failure class.", "failure_class"),
-		overdue:    desc("slipway_jobs_past_deadline", "Jobs at work past the deadline of their stage."),
-		backlog:    desc("slipway_outbox_backlog", "Rows of the outbox that are not done, by kind.", "kind"),
-		backlogAge: desc("slipway_outbox_oldest_seconds", "Age of the oldest row of the outbox that is not done, by kind.", "kind"),
-		sweptAt:    desc("slipway_sweeper_last_pass_timestamp_seconds", "When the sweeper last looked at everything, in Unix seconds."),
-		passes:     desc("slipway_sweeper_passes_total", "Passes of the sweeper, complete or not."),
+		up:           desc("slipway_gauges_up", "1 when the gauges about jobs could be read from the database, else 0 and they are missing."),
+		attention:    desc("slipway_attention_items", "What needs a person, by kind.", "kind"),
+		parked:       desc("slipway_jobs_parked", "Jobs that wait for a person, by failure class.", "failure_class"),
+		overdue:      desc("slipway_jobs_past_deadline", "Jobs at work past the deadline of their stage."),
+		backlog:      desc("slipway_outbox_backlog", "Rows of the outbox that are not done, by kind.", "kind"),
+		backlogAge:   desc("slipway_outbox_oldest_seconds", "Age of the oldest row of the outbox that is not done, by kind.", "kind"),
+		sweptAt:      desc("slipway_sweeper_last_pass_timestamp_seconds", "When the sweeper last looked at everything, in Unix seconds."),
+		certificates: desc("slipway_agent_certificates_not_renewed", "Certificates of agents that should have renewed, by state: ending, or ended.", "state"),
+		passes:       desc("slipway_sweeper_passes_total", "Passes of the sweeper, complete or not."),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{g.up, g.attention, g.parked, g.overdue, g.backlog, g.backlogAge, g.sweptAt, g.passes} {
+	for _, d := range []*prometheus.Desc{g.up, g.attention, g.parked, g.overdue, g.backlog, g.backlogAge, g.sweptAt, g.passes, g.certificates} {
 		ch <- d
 	}
 }
@@ -77,6 +78,8 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 		gauge(g.backlog, float64(b.Open), kind)
 		gauge(g.backlogAge, b.Oldest.Seconds(), kind)
 	}
+	gauge(g.certificates, float64(t.CertificatesEnding), "ending")
+	gauge(g.certificates, float64(t.CertificatesEnded), "ended")
 	gauge(g.sweptAt, float64(t.Sweep.FinishedAt.UnixMilli())/1000)
 	ch <- prometheus.MustNewConstMetric(g.passes, prometheus.CounterValue, float64(t.Sweep.Passes))
 }

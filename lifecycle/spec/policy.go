@@ -101,8 +101,12 @@ func (s SiteSpec) Validate() error {
 
 var refPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9/_.-]{0,199}(@[0-9]{1,9})?$`)
 
-// ValidRef reports whether s is a secret reference: name or name@version.
-func ValidRef(s string) bool { return refPattern.MatchString(s) }
+// ReservedSecrets begins the names of the secrets that slipwayd makes for itself, such as its keys and
+// the node CA: nobody stores one over the API, reads about one, or refers to one.
+const ReservedSecrets = "slipway/"
+
+// ValidRef reports whether s is a secret reference, name or name@version, that is not reserved.
+func ValidRef(s string) bool { return refPattern.MatchString(s) && !strings.HasPrefix(s, ReservedSecrets) }
 
 var hostnamePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 

@@ -4,9 +4,8 @@ import (
 	"bytes"
 	"context"
 	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -58,7 +57,7 @@ func beatAsCrew(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, err := agentKey(c.Key)
 	if err != nil {
 		return err
 	}
@@ -111,6 +110,17 @@ func beatAsCrew(in io.Reader, out io.Writer) error {
 	cancel()
 	all.Wait()
 	return nil
+}
+
+// agentKey is the key of all agents that are measured, which the database has to know: that of the CA, as it
+// is at hand in both processes.
+func agentKey(caKey []byte) (*ecdsa.PrivateKey, error) {
+	blk, _ := pem.Decode(caKey)
+	key, err := x509.ParsePKCS8PrivateKey(blk.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	return key.(*ecdsa.PrivateKey), nil
 }
 
 // crewMember is one agent with a connection of its own, as real ones have.

@@ -37,10 +37,14 @@ const (
 // what the API holds in memory for each node.
 func BenchmarkFleet(b *testing.B) {
 	dsn := dbtest.Database(b)
-	ids := makeFleet(b, dsn, fleet)
-	store := dbtest.Open(b, dsn)
 	ca, err := nodeca.Create()
 	require.NoError(b, err)
+	key, err := agentKey(ca.KeyPEM())
+	require.NoError(b, err)
+	spki, err := nodeca.SPKI(key.Public())
+	require.NoError(b, err)
+	ids := makeFleet(b, dsn, fleet, spki[:])
+	store := dbtest.Open(b, dsn)
 	before := resident(b)
 	metrics := prometheus.NewRegistry()
 	srv := agentapi.New(agentapi.Config{Store: agentapi.NewStore(store), CA: ca, HeartbeatInterval: fleetEvery, Metrics: metrics})
@@ -79,8 +83,8 @@ func BenchmarkFleet(b *testing.B) {
 }
 
 // makeFleet copies one enrolled, active node, past the triggers that would have
-// an audit row for each.
-func makeFleet(b *testing.B, dsn string, n int) []string {
+// an audit row for each. All have one key.
+func makeFleet(b *testing.B, dsn string, n int, keyHash []byte) []string {
 	b.Helper()
 	store := dbtest.Open(b, dsn)
 	first := dbtest.Node(b, store, dbtest.Active())
@@ -93,7 +97,7 @@ func makeFleet(b *testing.B, dsn string, n int) []string {
 	run(`INSERT INTO nodes (id, lifecycle, status, hostname, site_id)
 		SELECT 'node_fleet-' || lpad(i::text, 7, '0'), lifecycle, status, 'fleet-' || i, site_id FROM nodes, generate_series(1, $2::int) i WHERE id = $1`, first.ID, n)
 	run(`INSERT INTO agent_certificates (node_id, generation, serial, key_hash, cert_pem, not_before, not_after)
-		SELECT id, 1, id, sha256(id::bytea), 'PEM', now(), now() + interval '1 day' FROM nodes WHERE id LIKE 'node\_fleet-%'`)
+		SELECT id, 1, id, $1, 'PEM', now(), now() + interval '1 day' FROM nodes WHERE id LIKE 'node\_fleet-%'`, keyHash)
 	run("INSERT INTO agent_identities (node_id, generation) SELECT node_id, 1 FROM agent_certificates WHERE node_id LIKE 'node\\_fleet-%'")
 	run(`INSERT INTO heartbeats (node_id, boot_id, agent_version, generation, received_at, report, report_boot_id)
 		SELECT node_id, 'boot', '1.0.0', 1, now(), '{}', 'boot' FROM agent_identities WHERE node_id LIKE 'node\_fleet-%'`)

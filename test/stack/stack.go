@@ -114,7 +114,6 @@ func Start(ctx context.Context, o Options) (*Stack, error) {
 		{"building the programs (the first time some minutes)", s.build},
 		{"starting PostgreSQL", s.postgres},
 		{"starting Temporal", s.temporal},
-		{"bringing the schema up to date", s.migrate},
 		{"starting the simulated site (MAAS region, BMCs, machines)", s.sims},
 		{"starting Slipway", s.slipway},
 		{"starting the machines that boot from the network", s.machines},
@@ -269,13 +268,6 @@ func (s *Stack) temporal(ctx context.Context) error {
 // appLogin is the user that Slipway connects as, with the rights of a serving process.
 const appLogin = "slipway_dev_app"
 
-func (s *Stack) migrate(ctx context.Context) error {
-	if err := db.Migrate(ctx, s.Postgres.DSN(s.Database)); err != nil {
-		return err
-	}
-	return s.Postgres.EnsureLogin(ctx, appLogin, db.RoleApp)
-}
-
 func (s *Stack) sims(ctx context.Context) error {
 	var err error
 	s.Sims, err = StartSims(s.ctx, SimOptions{
@@ -304,6 +296,14 @@ func (s *Stack) slipway(ctx context.Context) error {
 		return err
 	}
 	s.Config = cfg
+	owner := cfg
+	owner.Database.OwnerURL = s.Postgres.DSN(s.Database)
+	if _, err := server.Migrate(ctx, owner, false); err != nil {
+		return err
+	}
+	if err := s.Postgres.EnsureLogin(ctx, appLogin, db.RoleApp); err != nil {
+		return err
+	}
 	if s.App, err = server.Open(ctx, cfg, orDiscard(s.Options.Log)); err != nil {
 		return err
 	}

@@ -24,7 +24,11 @@ type Memory struct {
 	beats  map[string]agentapi.Beat
 	counts map[string]int
 	alarms []agentapi.Alarm
-	writes []int // rows of each statement
+	// enrolledFrom is by node; refusals are by node and kind.
+	enrolledFrom map[string]time.Time
+	lockedAt     map[string]time.Time
+	refusals     map[agentapi.Refusal]int
+	writes       []int // rows of each statement
 
 	onWrite func([]agentapi.Beat) error
 	ahead   time.Duration
@@ -35,7 +39,8 @@ var _ agentapi.Store = (*Memory)(nil)
 // New makes an empty store.
 func New() *Memory {
 	return &Memory{tokens: map[[32]byte]*agentapi.Token{}, nodes: map[string]*agentapi.NodeIdentity{},
-		beats: map[string]agentapi.Beat{}, counts: map[string]int{}}
+		beats: map[string]agentapi.Beat{}, counts: map[string]int{},
+		enrolledFrom: map[string]time.Time{}, lockedAt: map[string]time.Time{}, refusals: map[agentapi.Refusal]int{}}
 }
 
 // MoveClock lets the database's clock, which tests start at their machine's, go
@@ -142,11 +147,14 @@ func (m *Memory) Redeem(_ context.Context, r agentapi.Redemption) (agentapi.Issu
 		return agentapi.Issued{}, agentapi.ErrTokenEnded
 	}
 	n := m.nodes[t.NodeID]
-	if n.Current.Generation != r.Certificate.Generation-1 {
+	c := r.Certificate
+	if c.Enrolment == 0 {
+		c.Enrolment = n.Current.Enrolment + 1
+	}
+	if n.Current.Generation >= c.Generation || c.Enrolment != n.Current.Enrolment+1 {
 		return agentapi.Issued{}, agentapi.ErrGenerationMoved
 	}
-	c := r.Certificate
-	t.Redeemed, n.Current, n.Locked = &c, c, false
+	t.Redeemed, n.Current, n.Locked, m.enrolledFrom[t.NodeID] = &c, c, false, c.NotBefore.Truncate(time.Second)
 	return c, nil
 }
 
@@ -171,7 +179,12 @@ func (m *Memory) Standings(_ context.Context, nodeIDs []string) (map[string]agen
 		if n == nil {
 			continue
 		}
-		s := agentapi.Standing{NodeID: id, Lifecycle: n.Lifecycle, Status: n.Status, SKUID: n.SKUID, Generation: n.Current.Generation, Locked: n.Locked}
+		s := agentapi.Standing{NodeID: id, Lifecycle: n.Lifecycle, Status: n.Status, SKUID: n.SKUID, Generation: n.Current.Generation,
+			Enrolment: n.Current.Enrolment, EnrolledFrom: m.enrolledFrom[id], KeyHash: n.Current.SPKI[:]}
+		if n.Locked {
+			at := m.lockedAt[id]
+			s.LockedAt = &at
+		}
 		if r := m.beats[id].Report; r != nil {
 			s.ReportedBoot = r.BootID
 		}
@@ -188,18 +201,62 @@ func (m *Memory) Renew(_ context.Context, r agentapi.Renewal) error {
 	if n == nil || n.Locked || n.Current.Generation != r.Certificate.Generation-1 {
 		return agentapi.ErrGenerationMoved
 	}
-	n.Current = r.Certificate
+	c := r.Certificate
+	if c.Enrolment == 0 {
+		c.Enrolment = n.Current.Enrolment
+	}
+	n.Current = c
 	return nil
 }
 
+// Adopt implements agentapi.Store.
+func (m *Memory) Adopt(_ context.Context, a agentapi.Adoption) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, c := m.nodes[a.NodeID], a.Certificate
+	later := n != nil && c.Enrolment > n.Current.Enrolment
+	switch {
+	case n == nil, c.Enrolment < n.Current.Enrolment, c.NotBefore.Before(m.enrolledFrom[a.NodeID]), !later && c.Generation <= n.Current.Generation,
+		n.Locked && (!later || !a.IssuedAt.After(m.lockedAt[a.NodeID])):
+		return agentapi.ErrGenerationMoved
+	}
+	n.Current = c
+	if later {
+		n.Locked, m.enrolledFrom[a.NodeID] = false, c.NotBefore
+	}
+	return nil
+}
+
+// Report implements agentapi.Store.
+func (m *Memory) Report(_ context.Context, r agentapi.Refusal) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.refusals[agentapi.Refusal{NodeID: r.NodeID, Kind: r.Kind}]++
+	return nil
+}
+
+// Refusals counts those of a node and kind.
+func (m *Memory) Refusals(nodeID string, k agentapi.RefusalKind) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.refusals[agentapi.Refusal{NodeID: nodeID, Kind: k}]
+}
+
+// Forget puts a node's identity back to an older certificate, as a restored database does.
+func (m *Memory) Forget(nodeID string, to agentapi.Issued) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.nodes[nodeID].Current, m.nodes[nodeID].Locked, m.enrolledFrom[nodeID] = to, false, to.NotBefore
+}
+
 // Lock implements agentapi.Store.
-func (m *Memory) Lock(_ context.Context, nodeID, _ string, _ time.Time) error {
+func (m *Memory) Lock(_ context.Context, nodeID, _ string, at time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.nodes[nodeID] == nil {
 		return agentapi.ErrNoNode
 	}
-	m.nodes[nodeID].Locked = true
+	m.nodes[nodeID].Locked, m.lockedAt[nodeID] = true, at
 	return nil
 }
 

@@ -1,0 +1,167 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/slipway-cloud/slipway/db/gen"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+const (
+	// MaxRenewGrace bounds the setting agent.renew_grace; keys are denied for that long after their
+	// certificate's end, whatever the setting is by then.
+	MaxRenewGrace = 365 * 24 * time.Hour
+	// MaxGenerationsAhead is how far a certificate may be ahead of the database, in generations: a
+	// month of renewals with the shortest certificates is a fifth of it.
+	MaxGenerationsAhead = 100_000
+)
+
+// EndAgentIdentity ends the identity of a node's agent, in the transaction that takes the node or
+// its system out of use: the identity is locked, every key that a certificate of it could still be
+// used with is denied, and the enrolment tokens are revoked. A later enrolment makes a new identity.
+// Repeatable, also for a node that never enrolled.
+func (tx *Tx) EndAgentIdentity(ctx context.Context, nodeID, reason string) error {
+	if err := tx.RevokeEnrollmentTokens(ctx, nodeID); err != nil {
+		return err
+	}
+	what := "agent identity of node " + nodeID
+	if err := tx.q.EndIdentity(ctx, gen.EndIdentityParams{NodeID: nodeID, Reason: ClipText(reason, MaxComment)}); err != nil {
+		return MapError(what, err)
+	}
+	return MapError(what, tx.q.DenyAgentKeys(ctx, gen.DenyAgentKeysParams{NodeID: nodeID, ButKey: []byte{}, GraceSeconds: MaxRenewGrace.Seconds()}))
+}
+
+// endIdentityOf ends the identity of a node that was moved to a state in which it has no agent.
+func (tx *Tx) endIdentityOf(ctx context.Context, n Node) error {
+	pxe := n.Lifecycle == lifecycle.NodePXE.Lifecycle
+	switch {
+	case n.Status == lifecycle.NodeDeleted, pxe && n.Status == lifecycle.NodeRetired:
+		return tx.EndAgentIdentity(ctx, n.ID, "the node is "+string(n.Status))
+	case pxe && n.Status == lifecycle.NodePending:
+		return tx.EndAgentIdentity(ctx, n.ID, "the node installs another system; its agent enrols again")
+	}
+	return nil
+}
+
+// AdoptAgentCertificate makes a certificate the identity of its node that the database does not
+// know, because the transaction that issued it was lost in a restore or a failover. c.Enrolment must
+// be known, and c.IssuedAt is when it was issued. A later enrolment replaces the present one: it
+// unlocks, denies the keys of the enrolment before and revokes the tokens of before it. ErrStale:
+// the identity is not older than c, or is locked. ErrInvalid: c is too far ahead.
+func (tx *Tx) AdoptAgentCertificate(ctx context.Context, c AgentCertificate) (before AgentIdentity, err error) {
+	what := "agent identity of node " + c.NodeID
+	if _, err := tx.LockNode(ctx, c.NodeID); err != nil {
+		return before, err
+	}
+	if before, err = tx.AgentIdentity(ctx, c.NodeID); err != nil && !errors.Is(err, ErrNotFound) {
+		return before, err
+	}
+	later := c.Enrolment > before.Enrolment
+	switch {
+	case c.Generation-before.Generation > MaxGenerationsAhead || c.Enrolment-before.Enrolment > MaxGenerationsAhead:
+		return before, fmt.Errorf("%s: %w: generation %d is too far ahead of %d", what, ErrInvalid, c.Generation, before.Generation)
+	case c.Enrolment < before.Enrolment, c.NotBefore.Before(before.EnrolledFrom), !later && c.Generation <= before.Generation,
+		before.LockedAt != nil && (!later || !c.IssuedAt.After(*before.LockedAt)):
+		return before, fmt.Errorf("%s: %w", what, ErrStale)
+	}
+	if later {
+		if err := tx.q.DenyAgentKeys(ctx, gen.DenyAgentKeysParams{NodeID: c.NodeID, ButKey: c.KeyHash, GraceSeconds: MaxRenewGrace.Seconds()}); err != nil {
+			return before, MapError(what, err)
+		}
+		if err := tx.q.RevokeTokensIssuedBefore(ctx, gen.RevokeTokensIssuedBeforeParams{NodeID: c.NodeID, Before: c.IssuedAt}); err != nil {
+			return before, MapError(what, err)
+		}
+	}
+	if err := tx.q.PutAgentCertificate(ctx, gen.PutAgentCertificateParams{NodeID: c.NodeID, Generation: c.Generation, Serial: c.Serial, KeyHash: c.KeyHash,
+		CertPEM: c.CertPEM, NotBefore: c.NotBefore, NotAfter: c.NotAfter, Enrolment: c.Enrolment}); err != nil {
+		return before, MapError(what, err)
+	}
+	n, err := tx.q.AdoptIdentity(ctx, gen.AdoptIdentityParams{NodeID: c.NodeID, Generation: c.Generation, EnrolledFrom: c.NotBefore, Reenrolled: later})
+	if err := CheckRepeatable(what, n, err, func() error { return fmt.Errorf("%s: %w", what, ErrStale) }); err != nil {
+		return before, err
+	}
+	return before, MapError(what, tx.q.DropLaterCertificates(ctx, gen.DropLaterCertificatesParams{NodeID: c.NodeID, Generation: c.Generation}))
+}
+
+// AgentRefusal is a certificate that was refused without locking its node's identity.
+type AgentRefusal struct{ NodeID, Kind, Detail, Address string }
+
+// RecordAgentRefusal counts a refusal. It returns true when the audit log has not named one of this
+// node and kind for an hour.
+func (tx *Tx) RecordAgentRefusal(ctx context.Context, r AgentRefusal) (bool, error) {
+	tell, err := tx.q.RecordRefusal(ctx, gen.RecordRefusalParams{NodeID: r.NodeID, Kind: r.Kind, Detail: ClipText(r.Detail, MaxMessage), Address: r.Address})
+	return tell, MapError("refusals of node "+r.NodeID, err)
+}
+
+// PruneAgentIdentities deletes a batch of denied keys whose certificates no longer count for
+// anything, and of refusals of long ago.
+func (s *Store) PruneAgentIdentities(ctx context.Context) (int64, error) {
+	keys, err := s.q.PruneDeniedKeys(ctx, PruneBatch)
+	if err != nil {
+		return 0, MapError("prune denied keys", err)
+	}
+	refusals, err := s.q.PruneRefusals(ctx, PruneBatch)
+	return keys + refusals, MapError("prune refusals", err)
+}
+
+// AnyAgentEnrolled reports whether an agent may still hold a certificate that can be renewed.
+func (s statements) AnyAgentEnrolled(ctx context.Context) (bool, error) {
+	any, err := s.q.AnyAgentEnrolled(ctx, MaxRenewGrace.Seconds())
+	return any, MapError("look for enrolled agents", err)
+}
+
+// IdentityWayOut is what an operator may do about an identity that does not work.
+type IdentityWayOut string
+
+// The ways out.
+const (
+	WayOutReissue    IdentityWayOut = "reissue_agent" // give the installed agent a new enrolment token
+	WayOutOnboard    IdentityWayOut = "onboard"       // install or onboard the node, whose agent then enrols
+	WayOutLongerTime IdentityWayOut = "renew_grace"   // lengthen agent.renew_grace, and the agent renews by itself
+)
+
+// IdentityStanding says whether a node's agent can work under the identity that it has.
+type IdentityStanding struct {
+	Works      bool
+	Why        string           // why it does not; "" where it works
+	WaysOut    []IdentityWayOut // best first; none where it works
+	Generation int64            // 0: no agent has enrolled
+	Enrolment  int64
+	NotAfter   time.Time // of the newest certificate
+	Expired    bool      // the certificate can be renewed and do nothing else
+}
+
+// AgentIdentityStanding reads whether the identity of a node's agent can still work, and if not, why,
+// and what can be done. grace is the setting agent.renew_grace. ErrNotFound: there is no such node.
+func (s statements) AgentIdentityStanding(ctx context.Context, nodeID string, grace time.Duration) (IdentityStanding, error) {
+	n, err := s.Node(ctx, nodeID)
+	if err != nil {
+		return IdentityStanding{}, err
+	}
+	id, err := s.AgentIdentity(ctx, nodeID)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return IdentityStanding{}, err
+	}
+	now, err := s.Clock(ctx)
+	if err != nil {
+		return IdentityStanding{}, err
+	}
+	out := IdentityStanding{Generation: id.Generation, Enrolment: id.Enrolment, NotAfter: id.NotAfter, Expired: now.After(id.NotAfter)}
+	switch {
+	case !lifecycle.AdmitsAgent(n.Lifecycle, n.Status):
+		out.Why, out.WaysOut = fmt.Sprintf("no agent of a node that is %s is served", n.Status), []IdentityWayOut{WayOutOnboard}
+	case id.Generation == 0:
+		out.Why, out.WaysOut = "no agent has enrolled for the node", []IdentityWayOut{WayOutReissue, WayOutOnboard}
+	case id.LockedAt != nil:
+		out.Why, out.WaysOut = "its agent is locked out: "+id.LockedReason, []IdentityWayOut{WayOutReissue, WayOutOnboard}
+	case now.After(id.NotAfter.Add(grace)):
+		out.Why = fmt.Sprintf("its agent's certificate ended at %s, more than %s ago", id.NotAfter.UTC().Format(time.RFC3339), grace)
+		out.WaysOut = []IdentityWayOut{WayOutReissue, WayOutLongerTime, WayOutOnboard}
+	default:
+		out.Works = true
+	}
+	return out, nil
+}
