@@ -54,6 +54,13 @@ func (s statements) AppendAudit(ctx context.Context, e Entry) error {
 	return MapError("audit of "+e.ResourceKind+" "+e.ResourceID, err)
 }
 
+// ActionNonceUsed reports whether an action of a job was audited with a nonce. Lock the job first:
+// then no other transaction can use the nonce before this one ends.
+func (s statements) ActionNonceUsed(ctx context.Context, jobID, nonce string) (bool, error) {
+	used, err := s.q.ActionNonceUsed(ctx, gen.ActionNonceUsedParams{JobID: jobID, Nonce: nonce})
+	return used, MapError("nonce of an action on job "+jobID, err)
+}
+
 // Transition is one state change in the shape of seed 000's node history;
 // owner and name are additions.
 type Transition struct {

@@ -44,7 +44,7 @@ func ownership() map[string][]lifecycle.Owner {
 func owners() []lifecycle.Owner {
 	return []lifecycle.Owner{
 		lifecycle.OwnerAdmin, lifecycle.OwnerOnboarding, lifecycle.OwnerDecommission, lifecycle.OwnerDrain, lifecycle.OwnerHeartbeat,
-		lifecycle.OwnerReconciler, lifecycle.OwnerNodeReport, lifecycle.OwnerCustomer, lifecycle.OwnerJob, lifecycle.OwnerSystem,
+		lifecycle.OwnerReconciler, lifecycle.OwnerNodeReport, lifecycle.OwnerCustomer, lifecycle.OwnerJob, lifecycle.OwnerEngine, lifecycle.OwnerSystem,
 	}
 }
 

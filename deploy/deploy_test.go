@@ -2,6 +2,8 @@
 package deploy
 
 import (
+	"crypto/x509"
+	"encoding/pem"
 	"maps"
 	"os"
 	"os/exec"
@@ -77,6 +79,7 @@ func TestComposeFitsTogether(t *testing.T) {
 			switch dep.Condition {
 			case "service_healthy":
 				require.NotEmpty(t, target.Healthcheck.Test, "%s waits for the health of %s, which tells none", name, on)
+			case "service_started":
 			case "service_completed_successfully":
 				require.NotEqual(t, "unless-stopped", target.Restart, "%s waits for the end of %s, which has none", name, on)
 			default:
@@ -95,6 +98,10 @@ func TestComposeFitsTogether(t *testing.T) {
 			}
 		}
 		for key, value := range s.Environment {
+			if mountsTLS(s, value) {
+				continue
+			}
+			require.NotContains(t, value, tlsDir, "%s: %s names a folder that is not mounted", name, key)
 			if strings.HasSuffix(key, "_FILE") && !strings.HasSuffix(key, "_KEY_FILE") {
 				secret, ok := strings.CutPrefix(value, "/run/secrets/")
 				require.True(t, ok, "%s: %s", name, key)
@@ -108,7 +115,96 @@ func TestComposeFitsTogether(t *testing.T) {
 		require.Equal(t, "unless-stopped", file.Services[long].Restart, long)
 	}
 	require.Empty(t, file.Services["postgres"].Ports, "the database is reached from inside only")
-	require.Empty(t, file.Services["temporal"].Ports, "Temporal has no authentication and is reached from inside only")
+	require.Empty(t, file.Services["temporal"].Ports, "Temporal is reached from inside only")
+}
+
+// tlsDir is where the volumes of certificates are mounted.
+const tlsDir = "/var/lib/slipway-tls"
+
+// mountsTLS reports whether value is a file of a volume of certificates that the service mounts.
+func mountsTLS(s service, value string) bool {
+	return slices.ContainsFunc(s.Volumes, func(volume string) bool {
+		parts := strings.Split(volume, ":")
+		return strings.HasPrefix(parts[1], tlsDir+"/") && strings.HasPrefix(value, parts[1]+"/")
+	})
+}
+
+// TestCompose_TemporalAsksForCertificates: without a client certificate nobody reaches a workflow, and
+// without a password nobody reaches the Web UI, which has one.
+func TestCompose_TemporalAsksForCertificates(t *testing.T) {
+	t.Parallel()
+	file := compose(t)
+	server := file.Services["temporal"].Environment
+	require.Equal(t, "true", server["TEMPORAL_TLS_REQUIRE_CLIENT_AUTH"])
+
+	// What the one-shot service makes is what the others name.
+	made := filepath.Join(t.TempDir(), "tls")
+	for _, folder := range []string{"ca", "server", "client"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(made, folder), 0o755))
+		require.Contains(t, containerfile(t), tlsDir+"/"+folder, "the image has the folder, so that the volume is the user's")
+	}
+	certs := file.Services["temporal-certs"]
+	require.Equal(t, []string{"temporal-certs"}, certs.Command)
+	out, err := exec.CommandContext(t.Context(), slipwayd(t), "temporal-certs", "--dir", made).CombinedOutput()
+	require.NoError(t, err, string(out))
+	clients := 0
+	for name, s := range file.Services {
+		for key, value := range s.Environment {
+			if path, ok := strings.CutPrefix(value, tlsDir); ok {
+				require.FileExists(t, filepath.Join(made, path), "%s: %s", name, key)
+			}
+		}
+		for _, volume := range s.Volumes {
+			require.False(t, strings.HasPrefix(volume, "temporal-ca:") && name != "temporal-certs", "%s mounts the authority", name)
+			require.False(t, strings.HasPrefix(volume, "temporal-server-tls:") && name != "temporal-certs" && name != "temporal", "%s mounts the server's key", name)
+		}
+		if address := s.Environment["TEMPORAL_ADDRESS"] + s.Environment["SLIPWAY_TEMPORAL_ADDRESS"]; address != "" {
+			clients++
+			require.Contains(t, strings.Join(s.Volumes, " "), "temporal-client-tls:"+tlsDir+"/client:ro", "%s reaches Temporal and has no certificate", name)
+		}
+	}
+	require.Equal(t, 7, clients)
+	leaf, err := os.ReadFile(filepath.Join(made, "server", "tls.crt"))
+	require.NoError(t, err)
+	block, _ := pem.Decode(leaf)
+	cert, err := x509.ParseCertificate(block.Bytes)
+	require.NoError(t, err)
+	for _, name := range []string{server["TEMPORAL_TLS_FRONTEND_SERVER_NAME"], server["TEMPORAL_TLS_INTERNODE_SERVER_NAME"], "temporal"} {
+		require.NoError(t, cert.VerifyHostname(name))
+	}
+
+	require.Empty(t, file.Services["temporal-ui"].Ports, "the Web UI has no login of its own")
+	login := file.Services["temporal-ui-login"]
+	require.Contains(t, login.Secrets, "temporal_ui_password")
+	caddy, err := os.ReadFile("temporal/Caddyfile")
+	require.NoError(t, err)
+	require.Regexp(t, `(?s)basic_auth \{\s+\{\$TEMPORAL_UI_USER\} \{\$TEMPORAL_UI_HASH\}\s+\}\s+reverse_proxy temporal-ui:8080`, string(caddy))
+	require.Contains(t, login.Environment, "TEMPORAL_UI_USER", "an empty user would be no login")
+}
+
+// TestCompose_TemporalReadsItsTLSSettings: a misspelt variable would leave TLS off without a word.
+func TestCompose_TemporalReadsItsTLSSettings(t *testing.T) {
+	t.Parallel()
+	file := compose(t)
+	for name, c := range map[string]struct{ module, template string }{
+		"temporal":    {"go.temporal.io/server", "common/config/config_template_embedded.yaml"},
+		"temporal-ui": {"github.com/temporalio/ui-server/v2", "config/docker.yaml"},
+	} {
+		find := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Version}} {{.Dir}}", c.module)
+		find.Dir, find.Env = filepath.Join(root, "dev"), append(os.Environ(), "GOWORK=off")
+		out, err := find.CombinedOutput()
+		require.NoError(t, err, string(out))
+		version, dir, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
+		require.NotEmpty(t, dir, "the dev module's dependencies are not downloaded: go -C dev mod download")
+		require.Contains(t, file.Services[name].Image, strings.TrimPrefix(version, "v"), "the template is that of the image's version")
+		template, err := os.ReadFile(filepath.Join(dir, c.template))
+		require.NoError(t, err)
+		for key := range file.Services[name].Environment {
+			if strings.HasPrefix(key, "TEMPORAL_TLS_") {
+				require.Contains(t, string(template), `env "`+key+`"`, name)
+			}
+		}
+	}
 }
 
 func TestComposeRunsSubcommandsThatExist(t *testing.T) {
@@ -117,6 +213,9 @@ func TestComposeRunsSubcommandsThatExist(t *testing.T) {
 	for name, s := range ours(compose(t)) {
 		require.Len(t, s.Command, 1, name)
 		require.True(t, s.ReadOnly, name)
+		if name == "temporal-certs" {
+			continue // it has no configuration; TestCompose_TemporalAsksForCertificates runs it
+		}
 		commands[name] = s.Command[0]
 		if s.Build != nil {
 			require.Equal(t, "deploy/Containerfile", s.Build.Dockerfile, name)

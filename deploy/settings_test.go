@@ -69,6 +69,9 @@ func TestEveryServiceIsConfiguredByWhatComposePasses(t *testing.T) {
 	require.NoError(t, os.WriteFile(url, []byte("postgres://slipway:secret@postgres:5432/slipway"), 0o600))
 	builds := map[string]string{}
 	for name, s := range ours(compose(t)) {
+		if name == "temporal-certs" {
+			continue
+		}
 		passed := map[string]string{}
 		for key, value := range s.Environment {
 			passed[key] = interpolate(t, value, dotenv)

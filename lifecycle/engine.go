@@ -25,6 +25,7 @@ const (
 	OwnerNodeReport   Owner = "node_report"  // a PXE node's own report
 	OwnerCustomer     Owner = "customer"     // a customer through the API
 	OwnerJob          Owner = "job"          // the staged-job runner, on its own job row
+	OwnerEngine       Owner = "engine"       // somebody with access to Temporal, by an action without a valid proof
 	OwnerSystem       Owner = "system"       // sweepers and migrations
 )
 
@@ -38,7 +39,7 @@ func (o Owner) TriggeredBy() string {
 		return "node_report"
 	case OwnerCustomer:
 		return "customer"
-	case OwnerOnboarding, OwnerDecommission, OwnerDrain, OwnerJob:
+	case OwnerOnboarding, OwnerDecommission, OwnerDrain, OwnerJob, OwnerEngine:
 		return "workflow"
 	case OwnerHeartbeat, OwnerReconciler, OwnerSystem:
 		return "system"

@@ -191,6 +191,9 @@ func FrozenBy(who, reason string) string {
 	return "frozen by " + who + ": " + reason
 }
 
+// Claimed is how the sender of an action is named whose name is not proven.
+func Claimed(name string) string { return string(OwnerEngine) + " (claimed: " + name + ")" }
+
 // Decide is the action matrix of 04-jobs: total over status and action.
 func Decide(a Action, s JobStatus, f JobFacts) Verdict {
 	no := func(format string, args ...any) Verdict {

@@ -51,7 +51,7 @@ func TestFullMatrix(t *testing.T) {
 	t.Parallel()
 	owners := []lifecycle.Owner{
 		lifecycle.OwnerAdmin, lifecycle.OwnerOnboarding, lifecycle.OwnerDecommission, lifecycle.OwnerDrain, lifecycle.OwnerHeartbeat,
-		lifecycle.OwnerReconciler, lifecycle.OwnerNodeReport, lifecycle.OwnerCustomer, lifecycle.OwnerJob, lifecycle.OwnerSystem,
+		lifecycle.OwnerReconciler, lifecycle.OwnerNodeReport, lifecycle.OwnerCustomer, lifecycle.OwnerJob, lifecycle.OwnerEngine, lifecycle.OwnerSystem,
 	}
 	for _, tr := range lifecycle.NodeMAAS.Transitions {
 		for _, s := range lifecycle.NodeMAAS.States {

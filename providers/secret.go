@@ -3,30 +3,46 @@ package providers
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"io"
 	"log/slog"
 )
 
-// Secret is a value that must not leave the process by accident: it prints,
-// logs and marshals as [secret]. Reveal is the one way out.
-type Secret struct{ value string }
+// Secret is a value that must not leave the process by accident: it prints, logs and marshals as
+// [secret]. Reveal is the one way out. The value is behind a pointer because package fmt calls no
+// method of what stands in an unexported field; there it prints an address.
+type Secret struct{ value *string }
 
 // NewSecret wraps a value.
-func NewSecret(v string) Secret { return Secret{v} }
+func NewSecret(v string) Secret { return Secret{&v} }
 
 // Reveal returns the value; call it only where it is sent.
-func (s Secret) Reveal() string { return s.value }
+func (s Secret) Reveal() string {
+	if s.value == nil {
+		return ""
+	}
+	return *s.value
+}
 
 // IsZero reports whether there is no value.
-func (s Secret) IsZero() bool { return s.value == "" }
+func (s Secret) IsZero() bool { return s.Reveal() == "" }
 
-func (Secret) String() string   { return "[secret]" }
-func (Secret) GoString() string { return "[secret]" }
+func (Secret) String() string { return Hidden }
+
+// Format keeps the value out of every verb of package fmt.
+func (Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, Hidden) }
 
 // LogValue keeps the value out of structured logs.
-func (Secret) LogValue() slog.Value { return slog.StringValue("[secret]") }
+func (Secret) LogValue() slog.Value { return slog.StringValue(Hidden) }
 
 // MarshalJSON keeps the value out of payloads and histories.
-func (Secret) MarshalJSON() ([]byte, error) { return json.Marshal("[secret]") }
+func (Secret) MarshalJSON() ([]byte, error) { return json.Marshal(Hidden) }
+
+// MarshalText keeps the value out of YAML, XML and keys of JSON objects.
+func (Secret) MarshalText() ([]byte, error) { return []byte(Hidden), nil }
+
+// GobEncode keeps the value out of gob streams.
+func (Secret) GobEncode() ([]byte, error) { return []byte(Hidden), nil }
 
 // SecretRef names a secret and optionally a version: "bmc/rack1-u3" or
 // "bmc/rack1-u3@2". Without a version the newest enabled one is meant.

@@ -22,8 +22,10 @@ type SSHTarget struct {
 // SSHCommand is one bounded remote command. Argv is a fixed template: it is
 // quoted word by word and never built from API input.
 type SSHCommand struct {
-	Argv      []string
-	Stdin     []byte
+	Argv  []string
+	Stdin []byte
+	// Secrets are the secret parts of Stdin: the result and errors repeat none of them.
+	Secrets   []Secret
 	Timeout   time.Duration // ends the remote processes too; 0 = 30 s
 	MaxOutput int           // bytes kept of stdout and of stderr each; 0 = 64 KiB
 	// OpID, when set, makes the command run at most once per node: a wrapper

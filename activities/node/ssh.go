@@ -178,7 +178,8 @@ func (a *Activities) RepairHardwareSync(ctx context.Context, in RepairSyncIn) (S
 // it has: exit status 0 says so.
 type change struct {
 	argv, seen []string
-	stdin      []byte // of both
+	stdin      []byte             // of both
+	secrets    []providers.Secret // in stdin
 }
 
 func syncSteps(in RepairSyncIn, token providers.Secret) []change {
@@ -187,8 +188,10 @@ func syncSteps(in RepairSyncIn, token providers.Secret) []change {
 	put := func(path, mode, body string) change {
 		return change{stdin: []byte(body), argv: []string{"install", "-D", "-m", mode, "/dev/stdin", path}, seen: []string{"cmp", "-s", "-", path}}
 	}
+	creds := put("/etc/maas/maas-machine-creds.yml", "0600", token.Reveal())
+	creds.secrets = []providers.Secret{token}
 	return []change{
-		put("/etc/maas/maas-machine-creds.yml", "0600", token.Reveal()),
+		creds,
 		put("/lib/systemd/system/maas_hardware_sync.service", "0644", syncService),
 		put("/lib/systemd/system/maas_hardware_sync.timer", "0644", timer),
 		{argv: []string{"systemctl", "daemon-reload"}},
@@ -207,7 +210,7 @@ const changeTries = 2
 // decision.
 func (a *Activities) change(ctx context.Context, in SSHIn, t providers.SSHTarget, c change) error {
 	for tried := 1; ; tried++ {
-		res, err := a.command(ctx, t, c.stdin, c.argv)
+		res, err := a.command(ctx, t, c, c.argv)
 		if !providers.IsKind(err, providers.KindUncertain) {
 			return c.judge(ctx, res, err)
 		}
@@ -237,7 +240,7 @@ func (a *Activities) done(ctx context.Context, in SSHIn, t providers.SSHTarget, 
 	var res providers.SSHResult
 	err := in.patiently(ctx, func() error {
 		var err error
-		res, err = a.command(ctx, t, c.stdin, c.seen)
+		res, err = a.command(ctx, t, c, c.seen)
 		return err
 	})
 	return err == nil && res.ExitCode == 0, err
@@ -256,9 +259,9 @@ func (c change) judge(ctx context.Context, res providers.SSHResult, err error) e
 	return nil
 }
 
-func (a *Activities) command(ctx context.Context, t providers.SSHTarget, stdin []byte, argv []string) (providers.SSHResult, error) {
+func (a *Activities) command(ctx context.Context, t providers.SSHTarget, c change, argv []string) (providers.SSHResult, error) {
 	if t.User != "root" {
 		argv = append([]string{"sudo", "-n"}, argv...)
 	}
-	return a.SSH.RunSSH(ctx, t, providers.SSHCommand{Argv: argv, Stdin: stdin, Timeout: time.Minute})
+	return a.SSH.RunSSH(ctx, t, providers.SSHCommand{Argv: argv, Stdin: c.stdin, Secrets: c.secrets, Timeout: time.Minute})
 }

@@ -60,7 +60,14 @@ func (d *Database) ProjectJob(ctx context.Context, p contract.Projection) (contr
 		if row.NodeMove, err = nodeMove(ctx, tx, p); err != nil {
 			return err
 		}
-		if res.Applied, err = tx.ProjectJob(ctx, row); err != nil {
+		unproven, err := verify(ctx, tx, p)
+		if err != nil {
+			return err
+		}
+		step := row // a transaction may run again
+		step.Entries = nil
+		res.Unproven = attribute(&step, p, unproven)
+		if res.Applied, err = tx.ProjectJob(ctx, step); err != nil {
 			return err
 		}
 		res.StoredSeq = p.Seq
@@ -122,21 +129,7 @@ func (d *Database) row(ctx context.Context, p contract.Projection) db.Projection
 		row.Actor.Comment = f.Message
 		row.Actor.Metadata = map[string]any{"failure_class": string(f.Class), "stage": f.Stage}
 	}
-	for _, a := range p.Actions {
-		row.Entries = append(row.Entries, actionEntry(a))
-	}
 	return row
-}
-
-func actionEntry(a contract.ActionEntry) db.Entry {
-	meta := map[string]any{"via": a.Via, "effect": string(a.Effect)}
-	if a.Refused != "" {
-		meta["refused"] = a.Refused
-	}
-	return db.Entry{
-		Kind: db.EntryAction, Name: string(a.Action),
-		Actor: db.Actor{Owner: lifecycle.OwnerAdmin, ID: a.Actor, Comment: a.Reason, Metadata: meta},
-	}
 }
 
 // estimate is the time that the stages still to do took in past jobs.

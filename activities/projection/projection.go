@@ -22,6 +22,8 @@ type Store interface {
 	// ProjectJob applies a projection in one transaction if its sequence
 	// number is higher than the stored one.
 	ProjectJob(ctx context.Context, p contract.Projection) (contract.ProjectResult, error)
+	// VerifyAction returns why an action is not proven, "" when it is.
+	VerifyAction(ctx context.Context, in contract.ActionCheck) (unproven string, err error)
 }
 
 // Activities is what these activities need.

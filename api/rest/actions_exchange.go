@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"time"
 
 	"go.temporal.io/api/serviceerror"
@@ -94,7 +95,10 @@ func (x *exchange) update(ctx context.Context) (*decided, error) {
 	o := client.UpdateWorkflowOptions{
 		WorkflowID: x.job.WorkflowID, UpdateName: string(x.action), WaitForStage: client.WorkflowUpdateStageCompleted,
 	}
-	ask := contract.ActionRequest{Actor: who, Reason: x.ask.Reason, AcceptRisk: x.ask.AcceptRisk}
+	ask, err := x.signed(ctx, contract.ActionRequest{Actor: who, Reason: x.ask.Reason, AcceptRisk: x.ask.AcceptRisk}.Fit())
+	if err != nil {
+		return nil, err
+	}
 	if x.key != "" {
 		// One person's key is not another's.
 		sum := sha256.Sum256([]byte(who + "\x1f" + string(x.action) + "\x1f" + x.key))
@@ -117,6 +121,21 @@ func (x *exchange) update(ctx context.Context) (*decided, error) {
 		return x.keep(ctx, x.refuses(refused)), nil
 	}
 	return nil, x.trouble(ctx, err)
+}
+
+// signed adds the proof of who asks. Without one the job takes the action all the same, for an actor
+// that is not proven, unless it accepts a risk: so a key that cannot be read keeps nobody from
+// cancelling a job.
+func (x *exchange) signed(ctx context.Context, ask contract.ActionRequest) (contract.ActionRequest, error) {
+	proof, err := x.s.signer.SignAction(ctx, x.job.ID, ask.Entry(x.action))
+	if err != nil && ask.AcceptRisk {
+		return ask, fmt.Errorf("sign the action: %w", err)
+	}
+	if err != nil {
+		x.s.log.WarnContext(ctx, "an action is not signed; its audit row will not prove who asked for it", "job", x.job.ID, "action", x.action, "error", err)
+	}
+	ask.Proof = proof
+	return ask, nil
 }
 
 // trouble turns Temporal's other errors into problems.

@@ -18,6 +18,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/internal/server/httpapi"
+	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -72,6 +73,11 @@ func TestEveryActionReachesTheWorkflow(t *testing.T) {
 		require.NotEmpty(t, ask.IdempotencyKey)
 		require.Equal(t, ask.IdempotencyKey, o.UpdateID)
 		require.NotContains(t, ask.IdempotencyKey, "k-")
+		require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
+			unproven, err := signing.VerifyAction(t.Context(), tx, job.ID, ask.Entry(a), false)
+			require.Empty(t, unproven)
+			return err
+		}))
 	}
 	w.do("POST", act(w, job, "resume"), nil).want(http.StatusOK)
 	last := w.engine.updates()[len(lifecycle.Actions)]

@@ -13,6 +13,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 )
@@ -52,6 +53,7 @@ type server struct {
 	store  *db.Store
 	log    *slog.Logger
 	events *hub
+	signer *signing.Ring
 }
 
 // Register declares the area's operations.
@@ -63,6 +65,7 @@ func Register(api *op.API, cfg Config) error {
 		cfg.ActionTimeout = actionLimit
 	}
 	s := &server{api: api, cfg: cfg, store: api.Store(), log: api.Log(), events: newHub(api.Store())}
+	s.signer = &signing.Ring{Store: s.store, Secrets: cfg.Secrets}
 	api.Grant(access())
 	s.register()
 	return nil

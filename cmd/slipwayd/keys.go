@@ -18,19 +18,20 @@ import (
 )
 
 func signingKey() *cobra.Command {
-	parent := &cobra.Command{Use: "signing-key", Short: "The keys that sign tasks and certificates"}
+	parent := &cobra.Command{Use: "signing-key", Short: "The keys that sign tasks, certificates and actions"}
 	cmd := &cobra.Command{
-		Use: "rotate task|certificate", Args: cobra.ExactArgs(1), Short: "Make a new signing key; the old one counts until the overlap is over",
+		Use: "rotate task|certificate|action", Args: cobra.ExactArgs(1), Short: "Make a new signing key; the old one counts until the overlap is over",
 		Long: "Nodes believe a new task key when the old one has signed it, and learn of it with their heartbeats. In the first half of\n" +
 			"the overlap the old key still signs, so a node that is away for longer than that refuses tasks until its next heartbeat.\n" +
+			"An action key signs what the API passes on to jobs; an action that waits in a job for longer than its key counts is not proven.\n" +
 			"With --overlap 0 the old key ends at once: for one that somebody else may have.",
 	}
 	src := config.Flags(cmd.Flags())
 	overlap := cmd.Flags().Duration("overlap", signing.DefaultOverlap, "how long the old key counts beside the new one")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		purpose := signing.Purpose(args[0])
-		if purpose != signing.Tasks && purpose != signing.Certificates {
-			return fmt.Errorf("there is no signing key for %q; name task or certificate", args[0])
+		if purpose != signing.Tasks && purpose != signing.Certificates && purpose != signing.Actions {
+			return fmt.Errorf("there is no signing key for %q; name task, certificate or action", args[0])
 		}
 		cfg, err := src.Load(os.LookupEnv, config.PartDatabase, config.PartSecrets)
 		if err != nil {

@@ -13,6 +13,24 @@ import (
 	"github.com/slipway-cloud/slipway/db/record"
 )
 
+const actionNonceUsed = `-- name: ActionNonceUsed :one
+SELECT EXISTS (
+    SELECT FROM audit_log WHERE resource_kind = 'job' AND resource_id = $1 AND kind = 'action' AND metadata ->> 'nonce' = $2::text
+)::boolean
+`
+
+type ActionNonceUsedParams struct {
+	JobID string
+	Nonce string
+}
+
+func (q *Queries) ActionNonceUsed(ctx context.Context, arg ActionNonceUsedParams) (bool, error) {
+	row := q.db.QueryRow(ctx, actionNonceUsed, arg.JobID, arg.Nonce)
+	var column_1 bool
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
 const appendAudit = `-- name: AppendAudit :one
 INSERT INTO audit_log (id, resource_kind, resource_id, node_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata,
     workflow_id)

@@ -5,6 +5,11 @@ VALUES (@id, @resource_kind, @resource_id, @node_id, @kind, @name, @from_state, 
     @workflow_id)
 RETURNING pos;
 
+-- name: ActionNonceUsed :one
+SELECT EXISTS (
+    SELECT FROM audit_log WHERE resource_kind = 'job' AND resource_id = @job_id AND kind = 'action' AND metadata ->> 'nonce' = @nonce::text
+)::boolean;
+
 -- name: AppendEvent :exec
 INSERT INTO outbox (kind, resource_kind, resource_id, node_id, type, payload)
 VALUES ('event', @resource_kind, @resource_id, @node_id, @type, @payload);

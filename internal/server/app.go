@@ -4,8 +4,6 @@ package server
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -23,6 +21,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/nodeca"
 	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/internal/telemetry"
+	"github.com/slipway-cloud/slipway/internal/temporaltls"
 	"github.com/slipway-cloud/slipway/internal/temporalx"
 	"github.com/slipway-cloud/slipway/internal/temporalx/payloadcodec"
 	"github.com/slipway-cloud/slipway/providers/secrets"
@@ -50,11 +49,14 @@ type App struct {
 // openTimeout bounds the wait for the database when a process starts.
 const openTimeout = 2 * time.Minute
 
+// redactionLinger is how long secrets stay known to the log redactor after the call that used them.
+const redactionLinger = 10 * time.Second
+
 // Open connects what the configuration names. It waits for the database for a
 // while, since after a power cut everything starts at once; Temporal is
 // connected when it is first needed.
 func Open(ctx context.Context, cfg config.Config, logTo io.Writer) (*App, error) {
-	red := &telemetry.Redactor{}
+	red := &telemetry.Redactor{Linger: redactionLinger}
 	log, err := telemetry.NewLogger(logTo, cfg.Log.Level, cfg.Log.Format, red)
 	if err != nil {
 		return nil, err
@@ -84,7 +86,7 @@ func Open(ctx context.Context, cfg config.Config, logTo io.Writer) (*App, error)
 		return nil, fmt.Errorf("register the gauges of drift: %w", err)
 	}
 	a.Secrets, err = secrets.Open(ctx, a.Store, secrets.Keeper{URL: cfg.Secrets.Keeper, KeyFile: cfg.Secrets.KeyFile},
-		secrets.Options{OnReveal: func(v string) { red.Register(v) }, Previous: PreviousKeeper(cfg)})
+		secrets.Options{OnReveal: red.Use, Previous: PreviousKeeper(cfg)})
 	if err != nil {
 		a.Close()
 		return nil, fmt.Errorf("secret keeper: %w", err)
@@ -168,7 +170,8 @@ func dialTemporal(cfg config.Config, log *slog.Logger, payloads *payloadcodec.Co
 		Address: cfg.Temporal.Address, Namespace: cfg.Temporal.Namespace, Log: telemetry.TemporalLogger(log), Payloads: payloads,
 	}
 	if cfg.Temporal.TLS.Enabled {
-		t, err := temporalTLS(cfg.Temporal.TLS)
+		c := cfg.Temporal.TLS
+		t, err := temporaltls.Client(temporaltls.ClientOptions{CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile, ServerName: c.ServerName})
 		if err != nil {
 			return nil, err
 		}
@@ -182,26 +185,4 @@ func dialTemporal(cfg config.Config, log *slog.Logger, payloads *payloadcodec.Co
 		o.APIKey = strings.TrimSpace(string(key))
 	}
 	return temporalx.Dial(o)
-}
-
-func temporalTLS(c config.TemporalTLS) (*tls.Config, error) {
-	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.ServerName}
-	if c.CAFile != "" {
-		pem, err := os.ReadFile(c.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("temporal.tls.ca_file: %w", err)
-		}
-		t.RootCAs = x509.NewCertPool()
-		if !t.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, errors.New("temporal.tls.ca_file holds no PEM certificate")
-		}
-	}
-	if c.CertFile != "" {
-		pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("temporal.tls.cert_file: %w", err)
-		}
-		t.Certificates = []tls.Certificate{pair}
-	}
-	return t, nil
 }

@@ -8,10 +8,12 @@ import (
 	"regexp"
 	"strings"
 	"unicode"
+
+	"github.com/slipway-cloud/slipway/providers"
 )
 
 // Hidden stands where a secret was.
-const Hidden = "[secret]"
+const Hidden = providers.Hidden
 
 // redactingHandler hides the values of attributes whose key says that they are
 // secret, at any depth, before the next handler formats them. Known secret

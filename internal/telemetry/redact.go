@@ -1,120 +1,128 @@
 package telemetry
 
 import (
-	"encoding/base64"
+	"context"
 	"encoding/json"
 	"io"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
+	"time"
+
+	"github.com/slipway-cloud/slipway/providers"
 )
 
 const (
 	// minSecret is the length below which a value is not searched for: replacing
 	// every "ok" would make logs useless and hide nothing.
 	minSecret = 4
-	// maxSecrets bounds what is remembered; the oldest value is forgotten first.
-	maxSecrets = 4096
+	// endless is how long a value stays known when its call has no end.
+	endless = 10 * time.Minute
 )
 
-// Redactor knows secret values and replaces them in text. It is safe for
-// concurrent use; the zero value knows none.
+// Redactor knows the secret values that are in use at present and replaces them in text. It is safe
+// for concurrent use; the zero value knows none.
 type Redactor struct {
-	mu       sync.Mutex
-	known    map[string]struct{}
-	order    []string // oldest first
-	replacer *strings.Replacer
+	// Linger is how long values stay known after the end of their call: what is logged about a call
+	// may be logged just after it.
+	Linger time.Duration
+
+	mu    sync.RWMutex
+	inUse map[string]*usedValue
 }
 
-// Register makes values known. A value that is a JSON object, as a BMC login is,
-// also makes known the values of its secret keys. Registering twice is harmless.
-func (r *Redactor) Register(values ...string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, v := range values {
-		r.add(v)
-		var object map[string]any
-		if json.Unmarshal([]byte(v), &object) != nil {
-			continue
+// usedValue is a value that calls in flight use.
+type usedValue struct {
+	forms []string
+	calls int
+}
+
+// Use makes a value known until ctx, the context of the call that uses it, has ended. Temporal ends
+// the context of an activity, and net/http that of a request, when its handler returns. A value that
+// is a JSON object, as a BMC login is, also makes known the values of its secret keys.
+func (r *Redactor) Use(ctx context.Context, value string) {
+	release := r.hold(value)
+	if ctx.Done() == nil {
+		time.AfterFunc(endless, release)
+		return
+	}
+	context.AfterFunc(ctx, func() {
+		if r.Linger > 0 {
+			time.AfterFunc(r.Linger, release)
+			return
 		}
+		release()
+	})
+}
+
+// hold makes a value known and returns what ends that.
+func (r *Redactor) hold(value string) (release func()) {
+	values := []string{value}
+	var object map[string]any
+	if json.Unmarshal([]byte(value), &object) == nil {
 		for key, inner := range object {
 			if text, ok := inner.(string); ok && secretKey(key) {
-				r.add(text)
+				values = append(values, text)
 			}
 		}
 	}
-}
-
-func (r *Redactor) add(v string) {
-	v = strings.TrimSpace(v)
-	if _, twice := r.known[v]; twice || len(v) < minSecret {
-		return
+	for i, v := range values {
+		values[i] = strings.TrimSpace(v)
 	}
-	if r.known == nil {
-		r.known = map[string]struct{}{}
-	}
-	if len(r.order) >= maxSecrets {
-		delete(r.known, r.order[0])
-		r.order = r.order[1:]
-	}
-	r.known[v] = struct{}{}
-	r.order = append(r.order, v)
-	r.replacer = nil // built again when next needed
-}
-
-// Redact returns text without known values, URL passwords and Authorization
-// credentials.
-func (r *Redactor) Redact(text string) string {
+	values = slices.DeleteFunc(values, func(v string) bool { return len(v) < minSecret })
 	r.mu.Lock()
-	if r.replacer == nil {
-		r.replacer = r.build()
+	defer r.mu.Unlock()
+	if r.inUse == nil {
+		r.inUse = map[string]*usedValue{}
 	}
-	replacer := r.replacer
-	r.mu.Unlock()
-	return cleanText(replacer.Replace(text))
+	for _, v := range values {
+		if r.inUse[v] == nil {
+			forms := slices.DeleteFunc(providers.SecretForms(v), func(form string) bool { return len(form) < minSecret })
+			r.inUse[v] = &usedValue{forms: forms}
+		}
+		r.inUse[v].calls++
+	}
+	return func() { r.release(values) }
 }
 
-// build makes the search for all known values in the forms that they take in
-// logs: as they are, escaped by JSON or Go, in a URL, in base64.
-// Where two match at one place the replacer takes the first pair, so longer
-// values come first: one must not be cut open by its own beginning.
-func (r *Redactor) build() *strings.Replacer {
-	values := slices.Clone(r.order)
-	slices.SortFunc(values, func(a, b string) int { return len(b) - len(a) })
-	pairs := make([]string, 0, 4*len(values))
+func (r *Redactor) release(values []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, v := range values {
-		for _, form := range forms(v) {
+		if r.inUse[v].calls--; r.inUse[v].calls == 0 {
+			delete(r.inUse, v)
+		}
+	}
+}
+
+// Redact returns text without the values in use, URL passwords and Authorization credentials.
+func (r *Redactor) Redact(text string) string {
+	if found := r.find(text); len(found) > 0 {
+		// Where two match at one place the replacer takes the first pair, so longer values come
+		// first: one must not be cut open by its own beginning.
+		slices.SortFunc(found, func(a, b string) int { return len(b) - len(a) })
+		pairs := make([]string, 0, 2*len(found))
+		for _, form := range found {
 			pairs = append(pairs, form, Hidden)
 		}
+		text = strings.NewReplacer(pairs...).Replace(text)
 	}
-	return strings.NewReplacer(pairs...)
+	return cleanText(text)
 }
 
-func forms(v string) []string {
-	out := []string{v}
-	more := []string{
-		inside(strconv.Quote(v)), url.QueryEscape(v), url.PathEscape(v), base64.StdEncoding.EncodeToString([]byte(v)),
-	}
-	for _, html := range []bool{true, false} {
-		var b strings.Builder
-		enc := json.NewEncoder(&b)
-		enc.SetEscapeHTML(html)
-		if enc.Encode(v) == nil {
-			more = append(more, inside(strings.TrimSuffix(b.String(), "\n")))
+// find lists the forms of values in use that text holds.
+func (r *Redactor) find(text string) (found []string) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, v := range r.inUse {
+		for _, form := range v.forms {
+			if strings.Contains(text, form) {
+				found = append(found, form)
+			}
 		}
 	}
-	for _, f := range more {
-		if f != v {
-			out = append(out, f)
-		}
-	}
-	return out
+	return found
 }
-
-// inside takes the quotes off.
-func inside(quoted string) string { return quoted[1 : len(quoted)-1] }
 
 // redactingWriter redacts each write. A slog handler writes one whole record at
 // a time, so a value is never split between two writes.

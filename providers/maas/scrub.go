@@ -1,10 +1,6 @@
 package maas
 
 import (
-	"encoding/json"
-	"fmt"
-	"html"
-	"net/url"
 	"sort"
 	"strings"
 	"unicode"
@@ -13,7 +9,7 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-const hidden = "[secret]"
+const hidden = providers.Hidden
 
 // scrubber removes the secrets of one call from what the other side said: MAAS
 // names the token it rejects and may repeat a parameter it could not use.
@@ -29,13 +25,7 @@ func newScrubber(key providers.Secret, more ...providers.Secret) scrubber {
 	seen := map[string]bool{"": true}
 	var out scrubber
 	for _, v := range values {
-		quoted, _ := json.Marshal(v)
-		python := strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(v)
-		goquoted := fmt.Sprintf("%q", v)
-		for _, form := range []string{
-			v, url.QueryEscape(v), url.PathEscape(v), html.EscapeString(v), strings.Trim(string(quoted), `"`),
-			python, goquoted[1 : len(goquoted)-1], plain(v),
-		} {
+		for _, form := range append(providers.SecretForms(v), plain(v)) {
 			if !seen[form] {
 				seen[form] = true
 				out.forms = append(out.forms, form)

@@ -24,7 +24,7 @@ type Secrets struct {
 	store    Store
 	current  *sealer
 	byURL    map[string]*sealer
-	onReveal func(value string)
+	onReveal func(ctx context.Context, value string)
 
 	mu     sync.Mutex
 	macKey []byte // read from the store at the first Put
@@ -38,8 +38,8 @@ type Options struct {
 	// them. Needed while versions from before a change of keeper are in use.
 	Previous []Keeper
 	// OnReveal is called with every value that Resolve returns and Put takes, so
-	// that a log redactor can learn it. It may be nil.
-	OnReveal func(value string)
+	// that a log redactor knows it while the call of ctx uses it. It may be nil.
+	OnReveal func(ctx context.Context, value string)
 }
 
 // Open opens the keepers. It makes the key file of a local keeper when that is
@@ -85,7 +85,7 @@ func (s *Secrets) Resolve(ctx context.Context, ref providers.SecretRef) (provide
 	if err != nil {
 		return providers.Secret{}, err
 	}
-	s.reveal(string(value))
+	s.reveal(ctx, string(value))
 	return providers.NewSecret(string(value)), nil
 }
 
@@ -99,7 +99,7 @@ func (s *Secrets) Put(ctx context.Context, name string, value providers.Secret) 
 	if value.IsZero() || len(value.Reveal()) > MaxValue {
 		return "", failure(providers.KindInvalid, opPut, nil, "the value of secret %s must have 1 to %d bytes", name, MaxValue)
 	}
-	s.reveal(value.Reveal())
+	s.reveal(ctx, value.Reveal())
 	for range putAttempts {
 		version, err := s.put(ctx, name, value.Reveal())
 		if err != nil {
@@ -231,7 +231,7 @@ func (s *Secrets) PutFirst(ctx context.Context, name string, value providers.Sec
 	if value.IsZero() || len(value.Reveal()) > MaxValue {
 		return failure(providers.KindInvalid, opPut, nil, "the value of secret %s must have 1 to %d bytes", name, MaxValue)
 	}
-	s.reveal(value.Reveal())
+	s.reveal(ctx, value.Reveal())
 	return s.putFirst(ctx, name, []byte(value.Reveal()))
 }
 
@@ -262,9 +262,9 @@ func (s *Secrets) Newest(ctx context.Context, name string) (int, error) {
 	return version, nil
 }
 
-func (s *Secrets) reveal(value string) {
+func (s *Secrets) reveal(ctx context.Context, value string) {
 	if s.onReveal != nil {
-		s.onReveal(value)
+		s.onReveal(ctx, value)
 	}
 }
 

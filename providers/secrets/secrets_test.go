@@ -353,7 +353,7 @@ func TestAStoreFailureIsUnavailableAndQuiet(t *testing.T) {
 func TestRevealedValuesAreToldToTheRedactor(t *testing.T) {
 	t.Parallel()
 	var told []string
-	s, err := Open(t.Context(), &Memory{}, keyFile(t), Options{OnReveal: func(v string) { told = append(told, v) }})
+	s, err := Open(t.Context(), &Memory{}, keyFile(t), Options{OnReveal: func(_ context.Context, v string) { told = append(told, v) }})
 	require.NoError(t, err)
 	resolve(t, s, put(t, s, "a", "value"))
 	require.Equal(t, []string{"value", "value"}, told)

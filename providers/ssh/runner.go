@@ -76,7 +76,20 @@ func New(opts ...Option) *Runner {
 // commands), KindUncertain (it was sent and its outcome is unknown), and with
 // an operation id KindBusy (an earlier run is still going: repeat with the same
 // id) and KindStateConflict (the node cannot keep operation results).
+//
+// A node may repeat what it was sent: the login key and c.Secrets are hidden in result and error.
 func (r *Runner) RunSSH(ctx context.Context, t providers.SSHTarget, c providers.SSHCommand) (providers.SSHResult, error) {
+	known := providers.NewRedaction(append([]providers.Secret{t.PrivateKeyPEM}, c.Secrets...)...)
+	res, err := r.run(ctx, t, c)
+	for _, stream := range []*[]byte{&res.Stdout, &res.Stderr} {
+		if text := string(*stream); known.Found(text) {
+			*stream = []byte(known.Clean(text))
+		}
+	}
+	return res, known.Error(err)
+}
+
+func (r *Runner) run(ctx context.Context, t providers.SSHTarget, c providers.SSHCommand) (providers.SSHResult, error) {
 	cmd, err := r.prepare(c)
 	if err != nil {
 		return providers.SSHResult{}, err

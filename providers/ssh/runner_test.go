@@ -294,3 +294,17 @@ func TestBadInputIsRefusedWithoutACall(t *testing.T) {
 		})
 	}
 }
+
+func TestRunSSH_HidesSecretsThatTheNodeRepeats(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	secret := providers.NewSecret("consumer_key: SxxVN2vSdJNyp5Kqyv\ntoken: yes\n")
+	for _, id := range []string{"", "op-that-repeats"} {
+		res, err := n.runner().RunSSH(t.Context(), n.SSHTarget, providers.SSHCommand{
+			Argv: []string{"sh", "-c", "tee /dev/stderr"}, Stdin: []byte("x " + secret.Reveal() + "y SxxVN2vSdJNyp5Kqyv"), Secrets: []providers.Secret{secret}, OpID: id,
+		})
+		require.NoError(t, err)
+		require.Equal(t, "x [secret]y [secret]", string(res.Stdout))
+		require.Equal(t, "x [secret]y [secret]", string(res.Stderr))
+	}
+}

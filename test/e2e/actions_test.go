@@ -179,7 +179,8 @@ func restartClean(t *testing.T, w *world, m *simhw.Machine) {
 	require.ErrorContains(t, h.Get(t.Context(), nil), "has no outside state to observe; allowed now: ")
 	rows := w.actionRows(t, j.ID)
 	require.Len(t, rows, 1)
-	require.Equal(t, "carla", *rows[0].ActorID)
+	require.Equal(t, []string{"engine", "engine"}, []string{rows[0].Owner, *rows[0].ActorID}, "nothing proves that it was carla")
+	require.Contains(t, string(rows[0].Metadata), `"claimed_actor": "carla"`)
 	require.Contains(t, string(rows[0].Metadata), "has no outside state to observe")
 
 	got := w.act(t, "anna", j.ID, lifecycle.ActionRestartClean, "")

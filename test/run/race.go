@@ -16,7 +16,7 @@ func raced() []string {
 		"agent/selfupdate", "agent/task", "internal/devserver/toolcache",
 		"test/chaos", "internal/nodeca", "sim/pxe", "internal/server/relay",
 		"internal/server", "internal/signing", "sim/node", "internal/telemetry",
-		"internal/temporalx", "internal/temporalx/payloadcodec",
+		"internal/temporaltls", "internal/temporalx", "internal/temporalx/payloadcodec",
 		"sim/redfish", "providers/bmc/ipmi", "providers/bmc/redfish", "providers/maas",
 		"sim/maas", "providers/secrets", "providers/ssh",
 		"test/run",

@@ -94,6 +94,8 @@ type ActionRequest struct {
 	// AcceptRisk lets adopt_observed_state accept what automation may not;
 	// it needs a reason.
 	AcceptRisk bool `json:"accept_risk,omitempty"`
+	// Proof shows that the API has accepted the action from the actor.
+	Proof *ActionProof `json:"proof,omitempty"`
 }
 
 // ActionResult is the answer to an accepted action.
@@ -127,6 +129,9 @@ type Failure struct {
 	Message string                 `json:"message"`
 }
 
+// ViaTemporalCancel is the way of an action that is a cancellation in Temporal. It names no actor.
+const ViaTemporalCancel = "temporal_cancel"
+
 // ActionEntry is one audit row about an action; a refused one says why.
 type ActionEntry struct {
 	Action  lifecycle.Action `json:"action"`
@@ -135,6 +140,9 @@ type ActionEntry struct {
 	Via     string           `json:"via"` // update, signal, temporal_cancel
 	Effect  lifecycle.Effect `json:"effect"`
 	Refused string           `json:"refused,omitempty"`
+	// AcceptRisk and Proof are those of the request.
+	AcceptRisk bool         `json:"accept_risk,omitempty"`
+	Proof      *ActionProof `json:"proof,omitempty"`
 }
 
 // NodeMove asks for a change of the node's coarse state with the projection.
@@ -201,4 +209,6 @@ type ProjectResult struct {
 	StoredSeq int64 `json:"stored_seq"`
 	// Runbook is the URL of the page of the job's failure class, "" without a failure.
 	Runbook string `json:"runbook,omitempty"`
+	// Unproven are the indices of the actions whose actor is not proven.
+	Unproven []int `json:"unproven,omitempty"`
 }

@@ -28,7 +28,7 @@ type request struct {
 const (
 	viaUpdate = "update"
 	viaSignal = "signal"
-	viaCancel = "temporal_cancel"
+	viaCancel = contract.ViaTemporalCancel
 )
 
 // listen registers every way in before the first blocking call.
@@ -85,36 +85,25 @@ func (r *runner[S]) listenSignal(a lifecycle.Action) {
 	})
 }
 
-const (
-	maxActor  = 200
-	maxReason = 2000
-	maxKey    = 200
-)
+const maxKey = 200
 
 // malformed refuses an ask that no state of a job would make good.
 func malformed(ask contract.ActionRequest) error {
 	switch {
 	case strings.TrimSpace(ask.Actor) == "":
 		return invalid(`actor is missing: pass {"actor": "your name", "reason": "why"}`)
-	case len(ask.Actor) > maxActor || len(ask.Reason) > maxReason || len(ask.IdempotencyKey) > maxKey:
+	case len(ask.Actor) > contract.MaxActor || len(ask.Reason) > contract.MaxReason || len(ask.IdempotencyKey) > maxKey:
 		return invalid("actor and idempotency_key take 200 bytes and reason 2000; shorten it")
 	case ask.AcceptRisk && strings.TrimSpace(ask.Reason) == "":
 		return invalid("accept_risk needs a reason")
+	case !ask.Proof.WellFormed():
+		return invalid("the proof is malformed; leave it out: only the Slipway API makes proofs")
 	}
 	return nil
 }
 
 func invalid(what string) error {
 	return temporal.NewNonRetryableApplicationError(what, contract.ErrTypeActionInvalid, nil)
-}
-
-// sanitizeText makes a text from outside fit for an audit row.
-func sanitizeText(s string, limit int) string {
-	s = strings.ReplaceAll(strings.ToValidUTF8(s, "?"), "\x00", "?")
-	if len(s) > limit {
-		s = strings.ToValidUTF8(s[:limit], "")
-	}
-	return s
 }
 
 func (r *runner[S]) verdict(a lifecycle.Action) lifecycle.Verdict {
@@ -161,11 +150,11 @@ func (r *runner[S]) decide(c workflow.Context, a lifecycle.Action, ask contract.
 		return first.result, cmp.Or(err, first.err)
 	}
 	bad := malformed(ask)
-	ask.Actor, ask.Reason = sanitizeText(ask.Actor, maxActor), sanitizeText(ask.Reason, maxReason)
-	if bad != nil {
+	if ask = ask.Fit(); bad != nil {
+		ask.Proof = nil
 		return contract.ActionResult{}, r.recordRefusal(c, a, ask, via, bad)
 	}
-	if same := r.findSameAction(a, ask.AcceptRisk); same != nil {
+	if same := r.findSameAction(a, ask); same != nil {
 		return r.join(c, a, ask, via, same)
 	}
 	v := r.verdict(a)
@@ -236,9 +225,9 @@ func (r *runner[S]) recordRefusal(c workflow.Context, a lifecycle.Action, ask co
 }
 
 func (r *runner[S]) audit(a lifecycle.Action, ask contract.ActionRequest, via string, e lifecycle.Effect, refused string) {
-	r.entries = append(r.entries, contract.ActionEntry{
-		Action: a, Actor: ask.Actor, Reason: ask.Reason, Via: via, Effect: e, Refused: refused,
-	})
+	entry := ask.Entry(a)
+	entry.Via, entry.Effect, entry.Refused = via, e, refused
+	r.entries = append(r.entries, entry)
 }
 
 // underway lists the requests that are not answered, oldest first.
@@ -249,9 +238,12 @@ func (r *runner[S]) underway() []*request {
 	return r.inbox
 }
 
-// findSameAction returns the same action on its way, whoever asked for it.
-func (r *runner[S]) findSameAction(a lifecycle.Action, risk bool) *request {
-	return findRequest(r.underway(), func(q *request) bool { return q.action == a && q.ask.AcceptRisk == risk })
+// findSameAction returns the same action on its way, whoever asked for it. One that is signed does not
+// share the fate of one that is not.
+func (r *runner[S]) findSameAction(a lifecycle.Action, ask contract.ActionRequest) *request {
+	return findRequest(r.underway(), func(q *request) bool {
+		return q.action == a && q.ask.AcceptRisk == ask.AcceptRisk && (q.ask.Proof == nil) == (ask.Proof == nil)
+	})
 }
 
 // findRepeated is the request that this one repeats by its key, on its way still.

@@ -98,6 +98,12 @@ func (r *runner[S]) freeze(req *request) error {
 // adopt accepts an outside state that got ahead of the job: only for listed
 // pairs of stage and observed state, or at a person's declared risk.
 func (r *runner[S]) adopt(req *request) error {
+	if why, err := r.riskRefusal(req); why != "" || err != nil {
+		if err != nil {
+			return r.finishRequest(req, err)
+		}
+		return r.refuse(req, why)
+	}
 	if r.at < len(r.def.Stages) {
 		o, why := r.adoptable(r.def.Stages[r.at], req.ask.AcceptRisk)
 		if why != "" {

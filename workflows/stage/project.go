@@ -53,17 +53,19 @@ func (r *runner[S]) projectLocked(c workflow.Context, move *contract.NodeMove) e
 	}
 	p := r.projection()
 	p.Checkpoint, p.Node, p.Actions, p.By = cp, move, entries, by
-	if err := r.write(c, &p); err != nil {
+	res, err := r.write(c, &p)
+	if err != nil {
 		r.entries = append(entries, r.entries...) // for the next projection
 		return err
 	}
+	r.renameFreezer(entries, res)
 	r.publish()
 	return nil
 }
 
 // write applies a projection. A run that a Temporal reset put behind the
 // stored state catches up with its sequence number and writes again.
-func (r *runner[S]) write(c workflow.Context, p *contract.Projection) error {
+func (r *runner[S]) write(c workflow.Context, p *contract.Projection) (contract.ProjectResult, error) {
 	away := 0
 	for catchUp := 0; ; {
 		r.seq++
@@ -72,17 +74,17 @@ func (r *runner[S]) write(c workflow.Context, p *contract.Projection) error {
 		ctx := quickDB(c, "project "+p.Stage)
 		if err := workflow.ExecuteLocalActivity(ctx, projections.ProjectJob, *p).Get(ctx, &res); err != nil {
 			if isPermanent(err) || away == unavailableLimit {
-				return err
+				return res, err
 			}
 			away++ // the database is away for longer than one activity waits
 			continue
 		}
 		if res.Applied {
 			r.runbook = res.Runbook
-			return nil
+			return res, nil
 		}
 		if catchUp++; catchUp > maxCatchUps {
-			return fmt.Errorf("the state of %s could not be stored: another run of its workflow writes at the same time; resume the job", p.JobID)
+			return res, fmt.Errorf("the state of %s could not be stored: another run of its workflow writes at the same time; resume the job", p.JobID)
 		}
 		r.seq = max(r.seq, res.StoredSeq)
 	}

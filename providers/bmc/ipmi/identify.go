@@ -100,16 +100,16 @@ func uuidOf(guid [16]byte) string {
 }
 
 // clean bounds a text of the BMC to printable ASCII and withholds one that
-// repeats the password.
+// repeats the password, also between characters that are not printable.
 func (b *BMC) clean(s string) string {
-	if p := b.target.Password.Reveal(); p != "" && strings.Contains(s, p) {
-		return "[withheld: it repeats a secret]"
-	}
-	s = strings.TrimSpace(strings.Map(func(c rune) rune {
+	printable := strings.TrimSpace(strings.Map(func(c rune) rune {
 		if c < ' ' || c > '~' {
 			return -1
 		}
 		return c
 	}, s))
-	return s[:min(len(s), 64)]
+	if known := providers.NewRedaction(b.target.Password); known.Found(s) || known.Found(printable) {
+		return "[withheld: it repeats a secret]"
+	}
+	return printable[:min(len(printable), 64)]
 }

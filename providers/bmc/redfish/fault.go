@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
@@ -21,15 +20,15 @@ import (
 // redactor knows what must never be repeated: a BMC may echo the request that
 // carried the password, or answer with its own token.
 type redactor struct {
-	mu    sync.Mutex
-	words []string
+	mu      sync.Mutex
+	secrets []providers.Secret
+	known   providers.Redaction
 }
 
 func newRedactor(user string, password providers.Secret) *redactor {
 	r := &redactor{}
-	p := password.Reveal()
-	r.add(p)
-	if p != "" {
+	if p := password.Reveal(); p != "" {
+		r.add(p)
 		r.add(base64.StdEncoding.EncodeToString([]byte(user + ":" + p)))
 	}
 	return r
@@ -37,26 +36,22 @@ func newRedactor(user string, password providers.Secret) *redactor {
 
 // add makes a value and its usual encodings secret.
 func (r *redactor) add(secret string) {
-	if secret == "" {
-		return
-	}
-	quoted, _ := json.Marshal(secret) // a string always marshals
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.words = append(r.words, secret, url.QueryEscape(secret), url.PathEscape(secret),
-		strings.Trim(string(quoted), `"`), base64.StdEncoding.EncodeToString([]byte(secret)))
+	r.secrets = append(r.secrets, providers.NewSecret(secret))
+	r.known = providers.NewRedaction(r.secrets...)
 }
 
-func (r *redactor) secretIn(s string) bool {
+func (r *redactor) redaction() providers.Redaction {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, w := range r.words {
-		if strings.Contains(s, w) {
-			return true
-		}
-	}
-	return false
+	return r.known
 }
+
+func (r *redactor) secretIn(s string) bool { return r.redaction().Found(s) }
+
+// scrub hides secrets in a result, which a pointer leads to.
+func (r *redactor) scrub(result any) { r.redaction().Scrub(result) }
 
 // text bounds s and withholds all of it when any part is a secret.
 func (r *redactor) text(s string) string {

@@ -295,3 +295,14 @@ func TestMalformedAnswerIsNotQuoted(t *testing.T) {
 	_, err := s.open().Power(t.Context())
 	requireKind(t, err, providers.KindUnreachable)
 }
+
+func TestIdentify_HidesSecretsThatTheBMCRepeats(t *testing.T) {
+	t.Parallel()
+	s := newStub(t)
+	s.res[sysURI]["SerialNumber"] = testPassword
+	s.res[sysURI]["Model"] = "made for " + testPassword
+	got, err := s.open().Identify(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, providers.Hidden, got.Serial)
+	require.Equal(t, "made for "+providers.Hidden, got.Model)
+}

@@ -48,6 +48,7 @@ func (b *BMC) Inventory(ctx context.Context) (providers.BMCInventory, error) {
 			return providers.BMCInventory{}, err
 		}
 	}
+	b.secrets.scrub(&l.out)
 	return l.out, nil
 }
 

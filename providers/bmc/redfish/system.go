@@ -166,6 +166,7 @@ func (b *BMC) Identify(ctx context.Context) (providers.BMCSystem, error) {
 	if err != nil {
 		return providers.BMCSystem{}, err
 	}
+	b.secrets.scrub(&out)
 	return out, nil
 }
 

@@ -167,7 +167,7 @@ func Healthy() *spec.HealthReport {
 	return r
 }
 
-func (r *Rig) reveal(value string) {
+func (r *Rig) reveal(_ context.Context, value string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.revealed = append(r.revealed, value)

@@ -1,6 +1,7 @@
 package stagetest
 
 import (
+	"crypto/ed25519"
 	"encoding/json"
 	"log/slog"
 	"testing"
@@ -132,10 +133,21 @@ func (h *Harness) Act(d time.Duration, a lifecycle.Action, req contract.ActionRe
 	return got
 }
 
-// Send sends an action now. The actor is "ops" where the request names none.
+// Sign returns a proof that the store takes for proven.
+func Sign() *contract.ActionProof {
+	return &contract.ActionProof{KeyID: TestKey, Nonce: "n", Signature: make([]byte, ed25519.SignatureSize)}
+}
+
+// Unsigned is the idempotency key of a request that Send leaves without a proof.
+const Unsigned = "unsigned"
+
+// Send sends an action now. The actor is "ops" where the request names none, and accept_risk is signed.
 func (h *Harness) Send(a lifecycle.Action, req contract.ActionRequest, got *Answer) {
 	if req.Actor == "" {
 		req.Actor = "ops"
+	}
+	if req.AcceptRisk && req.Proof == nil && req.IdempotencyKey != Unsigned {
+		req.Proof = Sign()
 	}
 	h.Env.UpdateWorkflow(string(a), "", &testsuite.TestUpdateCallback{
 		OnAccept: func() {},

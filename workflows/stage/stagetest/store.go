@@ -24,6 +24,8 @@ type Store struct {
 	Refuse func(contract.Projection) error
 	// OnProject is called after a projection was stored.
 	OnProject func(contract.Projection)
+	// NamesUnproven answers a projection with the indices of its actions that are not proven.
+	NamesUnproven bool
 	// FailReads and FailWrites are how many of the next calls find the database unavailable, and
 	// LoseRaces how many of the next projections find that another run has stored one before them.
 	FailReads, FailWrites, LoseRaces int
@@ -63,6 +65,19 @@ func (s *Store) TakeJob(ctx context.Context, in contract.JobInput) (contract.Sna
 	return s.LoadJob(ctx, in)
 }
 
+// TestKey is the key of the proofs that the store takes for proven.
+const TestKey = "stagetest"
+
+// VerifyAction implements projection.Store.
+func (s *Store) VerifyAction(_ context.Context, in contract.ActionCheck) (string, error) {
+	if !proven(in.Entry) {
+		return "it is not signed by the API", nil
+	}
+	return "", nil
+}
+
+func proven(e contract.ActionEntry) bool { return e.Proof != nil && e.Proof.KeyID == TestKey }
+
 // ProjectJob implements projection.Store.
 func (s *Store) ProjectJob(_ context.Context, p contract.Projection) (contract.ProjectResult, error) {
 	s.mu.Lock()
@@ -100,7 +115,13 @@ func (s *Store) ProjectJob(_ context.Context, p contract.Projection) (contract.P
 	if s.OnProject != nil {
 		s.OnProject(p)
 	}
-	return contract.ProjectResult{Applied: true, StoredSeq: p.Seq}, nil
+	res := contract.ProjectResult{Applied: true, StoredSeq: p.Seq}
+	for i, a := range p.Actions {
+		if s.NamesUnproven && !proven(a) {
+			res.Unproven = append(res.Unproven, i)
+		}
+	}
+	return res, nil
 }
 
 // check applies the guards of the job's status and of its node.

@@ -1,0 +1,95 @@
+package projection
+
+import (
+	"context"
+
+	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/internal/signing"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// Anybody with access to Temporal can send an action under any name. Who sent it counts as proven
+// when the API's signature says so; any other action is recorded as the engine's, with the name that
+// it claims.
+
+// VerifyAction says whether an action is proven, before it is carried out. It uses nothing up: the
+// projection that records the action does.
+func (a *Activities) VerifyAction(ctx context.Context, in contract.ActionCheck) (contract.ActionVerdict, error) {
+	why, err := a.Store.VerifyAction(ctx, in)
+	return contract.ActionVerdict{Unproven: why}, fault.Projection(ctx, err)
+}
+
+// VerifyAction implements Store.
+func (d *Database) VerifyAction(ctx context.Context, in contract.ActionCheck) (why string, err error) {
+	err = d.Store.Tx(ctx, func(tx *db.Tx) error {
+		why, err = signing.VerifyAction(ctx, tx, in.JobID, in.Entry, false)
+		return err
+	})
+	return why, final(err)
+}
+
+// verify returns why each action of a projection is not proven, "" where it is.
+func verify(ctx context.Context, tx *db.Tx, p contract.Projection) ([]string, error) {
+	if len(p.Actions) == 0 {
+		return nil, nil
+	}
+	job, err := tx.LockJob(ctx, p.JobID) // so that no other transaction uses the same nonce
+	if err != nil {
+		return nil, err
+	}
+	out, nonces := make([]string, len(p.Actions)), map[string]bool{}
+	for i, a := range p.Actions {
+		if out[i], err = signing.VerifyAction(ctx, tx, p.JobID, a, p.Seq <= job.Seq); err != nil {
+			return nil, err
+		}
+		if a.Proof != nil && out[i] == "" {
+			if nonces[a.Proof.Nonce] {
+				out[i] = "its signature is that of another action of the same step"
+			}
+			nonces[a.Proof.Nonce] = true
+		}
+	}
+	return out, nil
+}
+
+// attribute names the actors of a projection's actions as far as they are proven, and returns which
+// are not.
+func attribute(row *db.Projection, p contract.Projection, unproven []string) (indices []int) {
+	for i, a := range p.Actions {
+		row.Entries = append(row.Entries, actionEntry(a, unproven[i]))
+		if unproven[i] != "" {
+			indices = append(indices, i)
+		}
+		if a.Effect == lifecycle.EffectRefuse || a.Actor != p.By {
+			continue
+		}
+		row.Actor.ID = p.By // the last of them caused the step
+		if unproven[i] != "" {
+			row.Actor.ID = string(lifecycle.OwnerEngine)
+		}
+		if unproven[i] != "" && a.Effect == lifecycle.EffectFreeze {
+			row.Message = lifecycle.FrozenBy(lifecycle.Claimed(a.Actor), a.Reason)
+			row.Actor.Comment = row.Message
+		}
+	}
+	return indices
+}
+
+func actionEntry(a contract.ActionEntry, unproven string) db.Entry {
+	meta := map[string]any{"via": a.Via, "effect": string(a.Effect)}
+	if a.Refused != "" {
+		meta["refused"] = a.Refused
+	}
+	by := db.Actor{Owner: lifecycle.OwnerAdmin, ID: a.Actor, Comment: a.Reason, Metadata: meta}
+	if unproven == "" {
+		meta["nonce"] = a.Proof.Nonce
+	} else {
+		by.Owner, by.ID, meta["unproven"] = lifecycle.OwnerEngine, string(lifecycle.OwnerEngine), unproven
+	}
+	if unproven != "" && a.Via != contract.ViaTemporalCancel {
+		meta["claimed_actor"] = a.Actor
+	}
+	return db.Entry{Kind: db.EntryAction, Name: string(a.Action), Actor: by}
+}

@@ -1,0 +1,47 @@
+package stage
+
+import (
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// changeSignedRisk marks the runs that ask for a proof before they accept a risk.
+const changeSignedRisk = "accept-risk-is-signed"
+
+// riskRefusal returns why an action that overrides a safety check is refused, "" when it is proven or
+// overrides none. The only such action is adopt_observed_state with accept_risk: every other one does
+// what the job's own rules allow.
+func (r *runner[S]) riskRefusal(req *request) (string, error) {
+	if !req.ask.AcceptRisk || workflow.GetVersion(r.ctx, changeSignedRisk, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+		return "", nil
+	}
+	in := contract.ActionCheck{JobID: r.in.JobID, Entry: req.ask.Entry(req.action)}
+	for away := 0; ; away++ { // as long as a projection waits
+		var v contract.ActionVerdict
+		ctx := quickDB(r.ctx, "verify "+string(req.action))
+		err := workflow.ExecuteLocalActivity(ctx, projections.VerifyAction, in).Get(ctx, &v)
+		switch {
+		case err == nil && v.Unproven == "":
+			return "", nil
+		case err == nil:
+			return "accept_risk overrides a safety check, so it is taken only through Slipway's API, which proves who asks; of this action that is not proven: " + v.Unproven, nil
+		case isPermanent(err) || away == unavailableLimit:
+			return "", err
+		}
+	}
+}
+
+// renameFreezer corrects the message of a freeze whose actor turned out not to be proven when it was
+// recorded.
+func (r *runner[S]) renameFreezer(entries []contract.ActionEntry, res contract.ProjectResult) {
+	if r.failure == nil || r.failure.Class != lifecycle.FailFrozen {
+		return
+	}
+	for _, i := range res.Unproven {
+		if i < len(entries) && entries[i].Effect == lifecycle.EffectFreeze {
+			r.failure.Message = lifecycle.FrozenBy(lifecycle.Claimed(entries[i].Actor), entries[i].Reason)
+		}
+	}
+}
