@@ -22,6 +22,38 @@ type plan struct {
 	PlanHash   string     `json:"plan_hash"`
 	Rows       []planRow  `json:"rows"`
 	Observed   *struct{ MAAS, Power, Agent string }
+	Drives     []struct {
+		drive
+		Protected bool `json:"protected"`
+	} `json:"drives"`
+	DrivesFrom     string   `json:"drives_from"`
+	ProtectSerials []string `json:"protect_serials"`
+}
+
+// drive is a drive of a node.
+type drive struct {
+	Serial string `json:"serial"`
+	Model  string `json:"model"`
+	Bytes  int64  `json:"bytes"`
+}
+
+// showDrives shows the drives that a job expects, where it erases any.
+func (a *app) showDrives(p plan) error {
+	if len(p.Drives) == 0 {
+		return nil
+	}
+	if err := a.fields("drives from", p.DrivesFrom, "protected", strings.Join(p.ProtectSerials, ", ")); err != nil {
+		return err
+	}
+	t := a.table("DRIVE", "MODEL", "BYTES", "ERASED")
+	for _, d := range p.Drives {
+		erased := "yes, unless the system that runs is on it"
+		if d.Protected {
+			erased = "no, protected"
+		}
+		t.row(d.Serial, d.Model, d.Bytes, erased)
+	}
+	return t.flush()
 }
 
 type planRow struct {
@@ -76,6 +108,9 @@ func (a *app) showPlan(r answer) error {
 		err := a.fields("plan of", p.Kind, "job", job, "node", strings.TrimSpace(p.Hostname+" "+p.NodeID), "status", p.Status, "observed", observed,
 			"at", when(p.ObservedAt), "plan hash", p.PlanHash, "summary", p.Summary)
 		if err != nil {
+			return err
+		}
+		if err := a.showDrives(p); err != nil {
 			return err
 		}
 		t := a.table("#", "STAGE", "WOULD", "WHAT")

@@ -56,8 +56,8 @@ func (tx *Tx) StartNodeJob(ctx context.Context, in NodeJob) (Job, Node, error) {
 			return job, n, MapError("planned hardware of node "+n.ID, err)
 		}
 	}
-	if !moves {
-		return job, n, nil
+	if err := tx.FreezeDrives(ctx, n.ID); err != nil || !moves {
+		return job, n, err
 	}
 	a := in.Job.Actor
 	a.WorkflowID = job.WorkflowID

@@ -67,6 +67,7 @@ var tableAccess = map[string]Access{
 	"jobs":                AccessKeep,
 	"lifecycle_edges":     AccessRead,
 	"node_decommissions":  AccessRead,
+	"node_drives":         AccessFull,
 	"node_onboardings":    AccessRead,
 	"node_plans":          AccessFull,
 	"node_tasks":          AccessFull,

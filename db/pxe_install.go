@@ -92,6 +92,8 @@ type InstallReport struct {
 	Status    lifecycle.InstallStatus // "" says nothing of an installation
 	Progress  int                     // percent
 	Error     string                  // of a failed one
+	// Drives are those that an installer has found; none says nothing of them.
+	Drives []spec.ExpectedDrive
 }
 
 // ReportInstall applies a report by the table of seed 000. ErrNotFound: the
@@ -123,6 +125,11 @@ func (tx *Tx) ReportInstall(ctx context.Context, r InstallReport) (Node, lifecyc
 	}
 	if err := tx.noteReport(ctx, n, r); err != nil {
 		return Node{}, "", err
+	}
+	if !Armed(p) || p.NetbootPurpose != lifecycle.NetbootErase { // what erases a node does not say what it may erase
+		if err := tx.RecordDrives(ctx, n.ID, r.Drives, DrivesBooted, Actor{Owner: lifecycle.OwnerNodeReport}); err != nil {
+			return Node{}, "", err
+		}
 	}
 	n, err = tx.applyReport(ctx, n, p, token, r, effect)
 	return n, effect, err

@@ -168,7 +168,8 @@ func (tx *Tx) leaveHardware(ctx context.Context, nodeID, jobID string, disksStay
 	if err := tx.DeleteNodeAccess(ctx, nodeID); err != nil || !disksStay {
 		return err
 	}
-	if err := tx.clearTenantLeft(ctx, nodeID); err != nil {
+	forgotten := MapError("drives of node "+nodeID, tx.q.ForgetDrives(ctx, nodeID))
+	if err := errors.Join(forgotten, tx.clearTenantLeft(ctx, nodeID)); err != nil {
 		return err
 	}
 	return tx.EndAgentIdentity(ctx, nodeID, "job "+jobID+" put the node on other hardware with other disks")

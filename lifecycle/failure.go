@@ -33,6 +33,8 @@ const (
 	FailNodeTaskUncertain     FailureClass = "node_task_uncertain"
 	FailNodeTask              FailureClass = "node_task_failed"
 	FailScrubUnverified       FailureClass = "scrub_unverified"
+	FailDriveUnexpected       FailureClass = "drive_unexpected"
+	FailDriveMissing          FailureClass = "drive_missing"
 	FailCapacity              FailureClass = "capacity_unavailable"
 	FailStorageRejected       FailureClass = "storage_rejected"
 	FailPaymentMismatch       FailureClass = "payment_mismatch"
@@ -95,6 +97,8 @@ var failures = []FailureInfo{
 	{Class: FailNodeTaskUncertain, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "It is not known whether the node finished the task; look at the node, then retry the stage."},
 	{Class: FailNodeTask, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The node's agent could not do its task; mend what the message names, then retry the stage: the agent gets a new task."},
 	{Class: FailScrubUnverified, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "A device could not be verified clean; see the certificate, mend or replace the device, then retry the stage.", NodeUnsafe: true},
+	{Class: FailDriveUnexpected, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "A drive is in the node that its record does not name, and nothing was erased; pull or protect it, or accept the drives that the agent reports, then retry the stage.", NodeUnsafe: true},
+	{Class: FailDriveMissing, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "A drive of the node's record is not there; find it and put it back, or destroy it and accept the drives that the agent reports, then retry the stage.", NodeUnsafe: true},
 	{Class: FailCapacity, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "No node is free for this SKU; add capacity, then retry the stage."},
 	{Class: FailStorageRejected, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The storage back end refused; mend the cause it names, then retry the stage."},
 	{Class: FailPaymentMismatch, Manual: true, AutoAttempts: 1, Recommended: ActionMarkManual, Next: "The amounts differ; resolve the payment session by hand."},

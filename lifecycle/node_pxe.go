@@ -1,6 +1,9 @@
 package lifecycle
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // The states of a node that boots from the network and reports itself (seed
 // 000, "States"). NodeActive and NodeRetired are shared with lifecycle `maas`.
@@ -137,6 +140,17 @@ func IsNodeStatus(s string) bool {
 
 // LabelDeviceGroup is the label that puts a node into a device group.
 const LabelDeviceGroup = "device-group"
+
+// LabelProtectSerials is the label that lists drives of a node which no job erases, by serial number
+// or WWN, separated by commas.
+const LabelProtectSerials = "protect-serials"
+
+// ProtectedFromRelease says why MAAS must not release the machine of a node with protected drives.
+func ProtectedFromRelease(serials []string) string {
+	return "MAAS erases every disk of a machine that it releases, and drives of the node are protected (" + strings.Join(serials, ", ") +
+		"): use soft_reset or storage_cleanup, or pull the drives and take them out of the label " + LabelProtectSerials +
+		", the profile and the SKU"
+}
 
 // ReachableBy is Reachable for one owner: what may be set by it from here.
 func (m Machine[S]) ReachableBy(from S, owner Owner) []string {

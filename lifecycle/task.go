@@ -127,6 +127,11 @@ const (
 	TaskCodeExpired     = "expired"           // its deadline passed, before it was begun or while it ran
 	TaskCodeArguments   = "invalid_arguments" // the arguments do not fit the kind
 	TaskCodeStepFailed  = "step_failed"
+	// Drives differ from those that the task names: one is there besides, and nothing was erased, or
+	// one is not there, and the others were erased.
+	TaskCodeDriveUnexpected = "drive_unexpected"
+	TaskCodeDriveMissing    = "drive_missing"
+
 	TaskCodeUncertain   = "uncertain"  // it was begun by an agent that died, and a second look could not tell
 	TaskCodeLeaseLost   = "lease_lost" // given up half way since the lease was lost
 )

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -15,6 +16,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -53,6 +55,9 @@ func (a *Activities) RunTask(ctx context.Context, in RunTaskIn) (lifecycle.TaskR
 	if in.ObserveOnly {
 		return a.observe(ctx, in)
 	}
+	if err := requireDrives(in); err != nil {
+		return lifecycle.TaskResult{}, err
+	}
 	info := activity.GetInfo(ctx)
 	t, done, err := a.Store.AwaitTask(ctx, db.NewTask{
 		NodeID: in.NodeID, JobID: in.JobID, Kind: in.Kind, Args: in.Args, Key: in.key(), Deadline: in.Deadline, UncertainCount: in.UncertainCount,
@@ -69,6 +74,19 @@ func (a *Activities) RunTask(ctx context.Context, in RunTaskIn) (lifecycle.TaskR
 		return Outcome(t)
 	}
 	return lifecycle.TaskResult{}, activity.ErrResultPending
+}
+
+// requireDrives refuses a task that would erase drives without a list of those that the node has:
+// every drive of it would be one that nobody expects.
+func requireDrives(in RunTaskIn) error {
+	var args spec.ScrubArgs
+	if in.Kind != lifecycle.TaskKindScrub || json.Unmarshal(in.Args, &args) != nil { // which AwaitTask refuses
+		return nil
+	}
+	if len(args.ExpectedDrives) > 0 || len(args.Steps) > 0 && !slices.Contains(args.Steps, "disks") {
+		return nil
+	}
+	return fault.New(lifecycle.FailDriveUnexpected, "no record and no report names the drives of the node, so that none may be erased; accept the drives that its agent reports, then retry the stage")
 }
 
 func (a *Activities) observe(ctx context.Context, in RunTaskIn) (lifecycle.TaskResult, error) {

@@ -26,7 +26,7 @@ import (
 var acts *agenttask.Activities // names activities only
 
 const (
-	scrubArgs = `{"run_id": "r"}`
+	scrubArgs = `{"run_id": "r", "expected_drives": [{"serial": "S1"}]}`
 	drainArgs = `{"grace_seconds": 1}`
 )
 

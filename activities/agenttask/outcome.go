@@ -30,6 +30,10 @@ func Class(kind lifecycle.TaskKind, code string) lifecycle.FailureClass {
 	switch code {
 	case lifecycle.TaskCodeUnsupported, lifecycle.TaskCodeRefused, lifecycle.TaskCodeArguments:
 		return lifecycle.FailNodeTask // nothing was begun
+	case lifecycle.TaskCodeDriveUnexpected:
+		return lifecycle.FailDriveUnexpected
+	case lifecycle.TaskCodeDriveMissing:
+		return lifecycle.FailDriveMissing
 	}
 	switch kind {
 	case lifecycle.TaskKindScrub:

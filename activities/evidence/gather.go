@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"time"
 
@@ -248,6 +249,22 @@ func (g *gathered) addMissingDisks() {
 	add(g.in.InitialDisks, "not seen: the node's agent listed it when the job began, and it is not among what the scrub has reported")
 }
 
+// isProtected reports whether a disk was left because the task protects it. The agent's word alone
+// does not count: the task must name the serial number, or a WWN, which no result holds.
+func (g *gathered) isProtected(d lifecycle.DeviceResult) bool {
+	var args spec.ScrubArgs
+	if d.Kind != "disk" || d.Verified || !slices.Contains(g.protected, d.Serial) || g.scrub == nil || json.Unmarshal(g.scrub.Args, &args) != nil {
+		return false
+	}
+	return slices.ContainsFunc(args.ProtectSerials, func(p string) bool {
+		isWWN := !slices.ContainsFunc(args.ExpectedDrives, func(e spec.ExpectedDrive) bool { return spec.DriveKey(e.Serial) == spec.DriveKey(p) })
+		return spec.DriveKey(p) == spec.DriveKey(d.Serial) || isWWN && wwn.MatchString(p)
+	})
+}
+
+// wwn is what a WWN looks like, with and without the prefix of the kernel.
+var wwn = regexp.MustCompile(`(?i)^(eui\.|naa\.|nvme\.|t10\.|0x)|^[0-9a-f]{16}([0-9a-f]{16})?$`)
+
 // keepsSystem reports whether a mode keeps the installed system.
 func keepsSystem(m lifecycle.DecommissionMode) bool {
 	return m == lifecycle.ModeSoftReset || m == lifecycle.ModeStorageCleanup
@@ -256,6 +273,10 @@ func keepsSystem(m lifecycle.DecommissionMode) bool {
 // explainKeptDisks sets the detail of the disks that a mode keeps with the installed system.
 func (g *gathered) explainKeptDisks() {
 	for i, d := range g.devices {
+		if g.isProtected(d) {
+			g.devices[i].Detail = "protected, not erased: the node's label, its profile or its SKU protects this drive"
+			continue
+		}
 		if d.Kind != "disk" || d.Verified || !slices.Contains(g.bootDisks, d.Serial) {
 			continue
 		}
@@ -268,6 +289,7 @@ func (g *gathered) explainKeptDisks() {
 // unproven lists what the mode requires and nothing proves. These are not required:
 //
 //   - the system's disk, in a mode that keeps the system;
+//   - a disk that the task protects;
 //   - the system's disk and MAAS's erasure, in a full decommission whose profile allows a release
 //     without erasing;
 //   - anything but the disks, in a full decommission of a node whose agent is unreachable.
@@ -289,7 +311,7 @@ func (g *gathered) unproven() []string {
 			disks++
 		}
 		boot := slices.Contains(g.bootDisks, d.Serial)
-		if d.Verified || boot && (keepsSystem(g.in.Mode) || fallback) || disksOnly && d.Kind != "disk" {
+		if d.Verified || g.isProtected(d) || boot && (keepsSystem(g.in.Mode) || fallback) || disksOnly && d.Kind != "disk" {
 			continue
 		}
 		out = append(out, fmt.Sprintf("%s %s %s: %s", d.Kind, d.Name, d.Serial, d.Detail))

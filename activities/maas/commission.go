@@ -5,7 +5,9 @@ import (
 	"strings"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -102,7 +104,37 @@ func (a *Activities) WaitForReady(ctx context.Context, in MachineIn) (contract.M
 	}
 	out := facts(got)
 	out.Done = true
-	return out, nil
+	return out, a.recordDrives(ctx, m, in, got)
+}
+
+// recordDrives records the drives that MAAS found, while the machine is Ready: with hardware sync,
+// what runs on a deployed machine changes MAAS's list. A list in which a drive has no serial number is
+// no record.
+func (a *Activities) recordDrives(ctx context.Context, m providers.MAAS, in MachineIn, got providers.MAASMachine) error {
+	if _, dry := m.(*dryRunMAAS); dry || in.ObserveOnly || in.NodeID == "" || got.Status != providers.MAASReady {
+		return nil
+	}
+	disks, err := m.BlockDevices(ctx, in.SystemID)
+	if err != nil {
+		return fault.MAAS(ctx, err)
+	}
+	var found []spec.ExpectedDrive
+	for _, d := range disks {
+		if d.Type != "" && d.Type != "physical" {
+			continue
+		}
+		if d.Serial == "" {
+			return nil
+		}
+		found = append(found, spec.ExpectedDrive{Serial: d.Serial, Model: d.Model, Bytes: d.SizeBytes})
+	}
+	if found, err = spec.NormalDrives(found); err != nil {
+		return nil //nolint:nilerr // a list that is no node's; the first report of the agent is recorded
+	}
+	err = a.Store.Tx(ctx, func(tx *db.Tx) error {
+		return tx.RecordDrives(ctx, in.NodeID, found, db.DrivesCommissioned, db.Actor{Owner: lifecycle.OwnerJob, ID: in.JobID})
+	})
+	return fault.Internal(ctx, err)
 }
 
 // What MAAS calls the end of a script that did not do its work (ScriptStatus).

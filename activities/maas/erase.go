@@ -3,6 +3,7 @@ package maas
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -159,7 +161,27 @@ func (r *eraseAndRelease) step(ctx context.Context, got providers.MAASMachine) e
 	return r.send(ctx, &r.erase, true)
 }
 
+// checkProtected refuses to erase a machine of which drives are protected, since MAAS erases all.
+func (a *Activities) checkProtected(ctx context.Context, nodeID string) error {
+	protected, err := a.Store.ProtectedSerials(ctx, nodeID)
+	var invalid *spec.InvalidError
+	switch {
+	case errors.As(err, &invalid):
+		return fault.New(lifecycle.FailConfiguration, "what protects drives of the node cannot be read, so that MAAS is not asked to erase them: %s", invalid)
+	case err != nil:
+		return fault.Internal(ctx, err)
+	case len(protected) > 0:
+		return fault.New(lifecycle.FailConfiguration, "%s", lifecycle.ProtectedFromRelease(protected))
+	}
+	return nil
+}
+
 func (r *eraseAndRelease) send(ctx context.Context, o *once, erase bool) error {
+	if erase {
+		if err := r.a.checkProtected(ctx, r.in.NodeID); err != nil {
+			return err
+		}
+	}
 	err := o.send(ctx, func() error {
 		return r.m.Release(ctx, r.in.SystemID, providers.MAASRelease{Erase: erase, SecureErase: erase, Comment: "slipway " + r.in.JobID})
 	})

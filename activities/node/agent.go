@@ -56,7 +56,10 @@ func (a *Activities) WaitForAgent(ctx context.Context, in WaitAgentIn) (contract
 		if err != nil && (in.ObserveOnly || db.Permanent(err) || ctx.Err() != nil) {
 			return facts, fault.Internal(ctx, err)
 		} // a database that is away is borne: the stage's deadline bounds it
-		if facts.Healthy || in.ObserveOnly {
+		if facts.Healthy && !in.ObserveOnly {
+			return facts, fault.Internal(ctx, a.Store.Tx(ctx, func(tx *db.Tx) error { return tx.FreezeDrives(ctx, in.NodeID) }))
+		}
+		if in.ObserveOnly {
 			return facts, nil
 		}
 		activity.RecordHeartbeat(ctx, facts)

@@ -54,7 +54,25 @@ func (a *Activities) ReadNodeFacts(ctx context.Context, in contract.JobRef) (con
 	case !errors.Is(err, db.ErrNotFound):
 		return out, fault.Internal(ctx, err)
 	}
+	if err := a.readDrives(ctx, in.NodeID, &out); err != nil {
+		return out, err
+	}
 	return out, a.readAgent(ctx, in.NodeID, &out)
+}
+
+// readDrives adds the drives that the node is expected to have, and those that are protected.
+func (a *Activities) readDrives(ctx context.Context, nodeID string, out *contract.DecommissionFacts) error {
+	expected, err := a.Store.ExpectedDrives(ctx, nodeID)
+	if err != nil {
+		return fault.Internal(ctx, err)
+	}
+	out.Drives, out.DrivesFrom = expected.Drives, string(expected.Source)
+	out.ProtectSerials, err = a.Store.ProtectedSerials(ctx, nodeID)
+	var invalid *spec.InvalidError
+	if errors.As(err, &invalid) {
+		return fault.New(lifecycle.FailConfiguration, "what protects drives of the node cannot be read, so that none may be erased: %s", invalid)
+	}
+	return fault.Internal(ctx, err)
 }
 
 // readAgent adds whether the node has an agent, and whether its heartbeats arrive.

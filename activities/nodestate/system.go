@@ -107,7 +107,10 @@ func (a *Activities) readSystem(ctx context.Context, in SystemIn) (out contract.
 		return out, problems, nil
 	}
 	out.Done = true
-	return out, nil, nil
+	if in.ObserveOnly {
+		return out, nil, nil
+	}
+	return out, nil, a.Store.Tx(ctx, func(tx *db.Tx) error { return tx.FreezeDrives(ctx, in.NodeID) })
 }
 
 // heartbeatOf reads the newest heartbeat. It returns what is missing when the heartbeat is not one of

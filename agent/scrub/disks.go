@@ -46,6 +46,9 @@ func (r *run) eraseDisks(ctx context.Context) (string, error) {
 	for _, e := range inParallel(plans, func(p outcome[plan]) (struct{}, error) { return struct{}{}, r.eraseGroup(ctx, p.value) }) {
 		errs = append(errs, e.err)
 	}
+	if err := errors.Join(errs[len(missing):]...); err == nil && len(missing) > 0 {
+		r.code = lifecycle.TaskCodeDriveMissing
+	}
 	if len(all) == 0 && len(errs) == 0 {
 		return "", skipped("this machine has no disk")
 	}

@@ -86,11 +86,15 @@ func (h Host) wwn(name string) string {
 // protected compares serial and WWN, never the name: names move from boot to
 // boot.
 func (r *run) protected(d drive) bool {
-	return slices.ContainsFunc(r.protect, func(p string) bool {
-		p = strings.TrimSpace(p)
-		return p != "" && (strings.EqualFold(p, d.serial) || strings.EqualFold(p, d.wwn) || strings.EqualFold(p, strings.TrimPrefix(d.wwn, "eui.")) ||
-			strings.EqualFold(p, strings.TrimPrefix(d.wwn, "naa.")))
-	})
+	return slices.ContainsFunc(r.protect, d.is)
+}
+
+// is reports whether a text is the serial number or the WWN of the drive. MAAS has the WWN of a SAS
+// drive where its serial number should be.
+func (d drive) is(name string) bool {
+	name = strings.TrimSpace(name)
+	return name != "" && (strings.EqualFold(name, d.serial) || strings.EqualFold(name, d.wwn) || strings.EqualFold(name, strings.TrimPrefix(d.wwn, "eui.")) ||
+		strings.EqualFold(name, strings.TrimPrefix(d.wwn, "naa.")))
 }
 
 // ramRoots are kinds of root file systems that lie on no disk.

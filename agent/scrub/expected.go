@@ -39,7 +39,8 @@ func (r *run) sameDrives() (string, error) {
 }
 
 // compare returns the expected drives that are not there. The error names the local drives that the
-// task does not expect. It compares nothing when the task names no drives.
+// task does not expect; one that it protects is none of them, since it is never touched. It compares
+// nothing when the task names no drives.
 func (r *run) compare(all []drive) ([]spec.ExpectedDrive, error) {
 	if len(r.expected) == 0 {
 		return nil, nil
@@ -51,7 +52,8 @@ func (r *run) compare(all []drive) ([]spec.ExpectedDrive, error) {
 		switch {
 		case i >= 0:
 			missing = slices.Delete(missing, i, i+1)
-		case d.place.Class == blockdev.Local: // a foreign one is refused for what it is
+		case d.place.Class == blockdev.Local && !r.protected(d): // a foreign one is refused for what it is
+			r.code = lifecycle.TaskCodeDriveUnexpected
 			errs = append(errs, r.unexpected(d))
 		}
 	}
@@ -61,7 +63,7 @@ func (r *run) compare(all []drive) ([]spec.ExpectedDrive, error) {
 // unexpected says what makes a drive differ from those of the task.
 func (r *run) unexpected(d drive) error {
 	for _, e := range r.expected {
-		if strings.EqualFold(strings.TrimSpace(e.Serial), d.serial) {
+		if d.is(e.Serial) {
 			return fmt.Errorf("the drive %s (%s) is not as the task expects it: %s", d.name, d.serial, r.difference(e, d))
 		}
 	}
@@ -71,7 +73,7 @@ func (r *run) unexpected(d drive) error {
 // difference returns in what a drive differs from an expected one, "" for nothing.
 func (r *run) difference(e spec.ExpectedDrive, d drive) string {
 	switch {
-	case d.serial == "" || !strings.EqualFold(strings.TrimSpace(e.Serial), d.serial):
+	case d.serial == "" || !d.is(e.Serial):
 		return fmt.Sprintf("serial number %q and not %q", d.serial, e.Serial)
 	case !sameModel(e.Model, d.model):
 		return fmt.Sprintf("model %q and not %q", d.model, e.Model)

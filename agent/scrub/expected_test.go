@@ -36,7 +36,7 @@ func TestExpectedDrives_Unexpected(t *testing.T) {
 			b := newBench(t)
 			drives := c.change(b, expectedDrives())
 			res, _ := b.erase(func(a *spec.ScrubArgs) { a.ExpectedDrives = drives })
-			require.Equal(t, lifecycle.TaskCodeRefused, res.Code)
+			require.Equal(t, lifecycle.TaskCodeDriveUnexpected, res.Code)
 			require.Contains(t, res.Message, c.says)
 			require.Len(t, res.Steps, 1, "nothing is done")
 			require.Empty(t, b.said)
@@ -44,6 +44,7 @@ func TestExpectedDrives_Unexpected(t *testing.T) {
 			validated := Validate(t.Context(), b.host, spec.ValidateArgs{RunID: "job_1", ExpectedDrives: drives}, nil)
 			require.False(t, stepOf(validated, StepFreshBoot).OK)
 			require.Contains(t, stepOf(validated, StepDiskBlank).Detail, c.says)
+			require.Equal(t, lifecycle.TaskCodeDriveUnexpected, validated.Code)
 		})
 	}
 }
@@ -56,7 +57,7 @@ func TestExpectedDrives_Missing(t *testing.T) {
 		a.ExpectedDrives = append(expectedDrives(), spec.ExpectedDrive{Serial: "GONE", Model: "M"})
 	})
 	require.False(t, res.OK)
-	require.Equal(t, lifecycle.TaskCodeStepFailed, res.Code)
+	require.Equal(t, lifecycle.TaskCodeDriveMissing, res.Code)
 	require.Contains(t, res.Message, "expects a drive with serial number GONE, which is not there")
 	require.Contains(t, stepOf(res, StepIdentity).Detail, "3 of 4 drives as the task says")
 	require.Equal(t, "GONE", devices["missing"].Serial)
@@ -64,6 +65,24 @@ func TestExpectedDrives_Missing(t *testing.T) {
 	require.True(t, devices["nvme0n1"].Verified, "the drives that are there are erased")
 	validated := Validate(t.Context(), b.host, spec.ValidateArgs{RunID: "job_1", ExpectedDrives: append(expectedDrives(), spec.ExpectedDrive{Serial: "GONE"})}, nil)
 	require.Contains(t, stepOf(validated, StepDiskBlank).Detail, "GONE")
+}
+
+// A protected drive is never touched, so it need not be expected; and MAAS may name a drive by its WWN.
+func TestExpectedDrives_ProtectedOrByWWN(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.disk("sdc", "NEW")
+	b.put("/sys/block/nvme0n1/wwid", "eui.0025388b710116a1\n")
+	drives := expectedDrives()
+	drives[1].Serial = "0025388B710116A1"
+	res, devices := b.erase(func(a *spec.ScrubArgs) { a.ProtectSerials, a.ExpectedDrives = []string{"S1", "NEW"}, drives })
+	require.True(t, res.OK, res.Message)
+	require.Equal(t, lifecycle.SanitizeNone, devices["sdc"].Method)
+	require.NotContains(t, b.image("sdc"), canaryMark)
+
+	validated := Validate(t.Context(), b.host, spec.ValidateArgs{RunID: "job_1", ProtectSerials: []string{"S1", "NEW", "n0"},
+		ExpectedDrives: append(drives, spec.ExpectedDrive{Serial: "GONE"})}, nil)
+	require.False(t, stepOf(validated, StepDiskBlank).OK, "a look at no disk is not skipped where one is missing")
 }
 
 func TestExpectedDrives_Match(t *testing.T) {

@@ -30,7 +30,7 @@ func tenantRoots() []string {
 
 // network are file systems of other machines.
 func network(fsType string) bool {
-	return slices.Contains([]string{"nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "beegfs", "gpfs", "glusterfs", "9p", "wekafs", "davfs"}, fsType) ||
+	return slices.Contains([]string{"nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "beegfs", "gpfs", "glusterfs", "9p", "wekafs", "davfs", "afs", "smbfs", "orangefs", "virtiofs"}, fsType) ||
 		strings.HasPrefix(fsType, "fuse.") || fsType == "fuse"
 }
 

@@ -70,6 +70,8 @@ type run struct {
 	protect []string
 	// expected are the drives that the task names; nil is not compared.
 	expected []spec.ExpectedDrive
+	// code says how the drives differ from those of the task; "" for not at all.
+	code string
 	// overwrite allows a disk without a purge command to be cleared.
 	overwrite bool
 	record    func(lifecycle.StepResult)
@@ -124,7 +126,9 @@ func Scrub(ctx context.Context, h Host, args spec.ScrubArgs, record func(lifecyc
 		}
 		if !ok && name == StepIdentity { // this may be another machine: nothing is touched
 			res := r.end("")
-			res.Code = lifecycle.TaskCodeRefused
+			if r.code == "" {
+				res.Code = lifecycle.TaskCodeRefused
+			}
 			return res
 		}
 	}
@@ -193,6 +197,9 @@ func (r *run) end(stopped string) lifecycle.TaskResult {
 	}
 	if len(failed) > 0 {
 		res.OK, res.Code, res.Message = false, lifecycle.TaskCodeStepFailed, task.Clip(strings.Join(failed, "; "), maxSentence)
+		if r.code == lifecycle.TaskCodeDriveUnexpected || r.code != "" && len(failed) == 1 { // else more is wrong
+			res.Code = r.code
+		}
 	}
 	if raw, err := json.Marshal(r.out); err == nil && string(raw) != "{}" {
 		res.Output = raw

@@ -44,7 +44,7 @@ func (h Host) storageGuard(paths ...string) error {
 		return err
 	}
 	for _, p := range paths {
-		p = filepath.Clean(p)
+		p = h.withoutLinks(p)
 		under := hostscan.Mount{Target: "/"} // the mount that p lies in: the deepest, and of those the last
 		for _, m := range mounts {
 			above := m.Target == p || strings.HasPrefix(p, strings.TrimSuffix(m.Target, "/")+"/")
@@ -64,6 +64,28 @@ func (h Host) storageGuard(paths ...string) error {
 	return nil
 }
 
+// StorageGuard is storageGuard for the other tasks that remove files of a tenant.
+func (h Host) StorageGuard(paths ...string) error { return h.withDefaults().storageGuard(paths...) }
+
+// withoutLinks resolves the links in the directory of a path. The last element stays: a link is
+// removed as a link. A directory that is not there stays as it is.
+func (h Host) withoutLinks(p string) string {
+	p = filepath.Clean(p)
+	root, err := filepath.EvalSymlinks(h.Root)
+	if err != nil {
+		return p
+	}
+	dir, err := filepath.EvalSymlinks(h.path(filepath.Dir(p)))
+	if err != nil {
+		return p
+	}
+	inside, err := filepath.Rel(root, dir)
+	if err != nil || inside == ".." || strings.HasPrefix(inside, "../") {
+		return p
+	}
+	return filepath.Join("/", inside, filepath.Base(p))
+}
+
 // permitStorage returns a context with which commands run that remove what lies at these paths, after
 // storageGuard.
 func (h Host) permitStorage(ctx context.Context, paths ...string) (context.Context, error) {
@@ -78,7 +100,7 @@ func (h Host) otherStorage(m hostscan.Mount) error {
 	if slices.Contains(systemMounts(), m.Target) {
 		return nil
 	}
-	if network(m.FSType) {
+	if network(m.FSType) || m.FSType == "autofs" { // whose file systems are mounted when somebody looks
 		return fmt.Errorf("%s is mounted at %s, and what is there is not this node's", m.Source, m.Target)
 	}
 	if place, onDevice := h.placeOf(m); onDevice && place.Class == blockdev.Foreign {

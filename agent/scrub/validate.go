@@ -185,7 +185,7 @@ func (v validation) blankDisks(context.Context) (string, error) {
 		}
 		v.device(dev)
 	}
-	if looked == 0 {
+	if looked == 0 && errors.Join(errs...) == nil {
 		return "", skipped("there is no disk but the system's and protected ones")
 	}
 	return fmt.Sprintf("%d disks are blank where they were sampled", looked-len(errs)), errors.Join(errs...)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/agent/hostscan"
+	"github.com/slipway-cloud/slipway/agent/scrub"
 	"github.com/slipway-cloud/slipway/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
@@ -128,7 +129,8 @@ func (v victim) keys(context.Context) (string, error) {
 	paths := []string{"/etc/ssh/authorized_keys.d/" + v.Name, "/etc/ssh/authorized_keys/" + v.Name}
 	var err error
 	removed, err := v.remove(paths...)
-	if v.Home != "" && v.Home != "/" {
+	foreign := v.guard(filepath.Join(v.Home, ".ssh"))
+	if foreign == nil && v.Home != "" && v.Home != "/" {
 		ok, e := v.inHome(func(home *os.Root) error {
 			for _, name := range []string{".ssh/authorized_keys", ".ssh/authorized_keys2", ".ssh/rc"} {
 				switch e := home.Remove(name); {
@@ -144,11 +146,18 @@ func (v victim) keys(context.Context) (string, error) {
 			err = errors.Join(err, e)
 		}
 	}
-	if err == nil && len(removed) == 0 {
+	switch {
+	case err == nil && foreign != nil:
+		return "", task.Skip("the keys in the home stay, and open nothing once the account is gone: " + foreign.Error())
+	case err == nil && len(removed) == 0:
 		return "no key was there", nil
 	}
 	return "removed " + strings.Join(removed, ", "), err
 }
+
+// guard returns an error when a path lies on storage that is not this node's, or has such storage
+// mounted below it.
+func (v victim) guard(path string) error { return scrub.Host{Root: v.Root}.StorageGuard(path) }
 
 // inHome opens the account's home; os.Root follows no link of the tenant's out
 // of it. false means that there is none.
@@ -274,9 +283,8 @@ func (v victim) editAccounts() error {
 	return err
 }
 
-// removeHome removes what lies at the account's home below /home. It never
-// follows a link; a home that is a mount of its own is left to the storage's
-// task.
+// removeHome removes what lies at the account's home below /home. It never follows a link out of
+// the home. It leaves a home that is a mount of its own, and one on storage that is not this node's.
 func (v victim) removeHome(asked bool) (string, error) {
 	if !asked {
 		return "", task.Skip("the home is to stay")
@@ -292,17 +300,16 @@ func (v victim) removeHome(asked bool) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Process 1's, since a sandbox has mounts of its own.
-	mounts, err := v.read("/proc/1/mounts")
-	if err == nil && len(mounts) == 0 {
-		mounts, err = v.read("/proc/mounts")
+	if err := v.guard(home); err != nil {
+		return "", fmt.Errorf("the home %s is not removed: %w; unmount it, then ask again, or remove it where it is", home, err)
 	}
+	mounts, err := v.scan().Mounts()
 	if err != nil {
 		return "", err
 	}
-	for line := range strings.Lines(string(mounts)) {
-		if f := strings.Fields(line); len(f) > 1 && (f[1] == home || strings.HasPrefix(f[1], home+"/")) {
-			return "", fmt.Errorf("%s is mounted inside the home; unmount it first, so that nothing elsewhere is erased", f[1])
+	for _, m := range mounts {
+		if m.Target == home || strings.HasPrefix(m.Target, home+"/") {
+			return "", fmt.Errorf("%s is mounted inside the home; unmount it first, so that nothing elsewhere is erased", m.Target)
 		}
 	}
 	if !st.IsDir() { // a link is removed as a link

@@ -70,6 +70,7 @@ func newBench(t *testing.T) *bench {
 			return os.RemoveAll(b.path("/proc/" + strconv.Itoa(p.PID)))
 		}}
 	b.put("/etc/passwd", passwd)
+	b.put("/proc/1/mounts", rootMount)
 	b.put("/proc/1/status", "Name:\tinit\nState:\tS\nUid:\t0\t0\t0\t0\n")
 	return b
 }
@@ -296,9 +297,12 @@ func TestAHomeIsRemovedWithCare(t *testing.T) {
 	require.NoError(t, os.Remove(b.path("/home/tenant1/.ssh")))
 	res, steps = b.do(task.Func(b.RevokeUser), &spec.RevokeUserArgs{User: "tenant1", RemoveHome: true})
 	require.Equal(t, lifecycle.TaskCodeStepFailed, res.Code)
-	require.Contains(t, steps["home"].Detail, "is mounted inside the home")
+	require.Contains(t, steps["home"].Detail, "nas:/x is mounted at /home/tenant1/data")
 	require.DirExists(t, b.path("/home/tenant1"))
-	b.put("/proc/1/mounts", "")
+	b.put("/proc/1/mounts", rootMount+"tmpfs /home/tenant1/bound tmpfs rw 0 0\n")
+	_, steps = b.do(task.Func(b.RevokeUser), &spec.RevokeUserArgs{User: "tenant1", RemoveHome: true})
+	require.Contains(t, steps["home"].Detail, "is mounted inside the home")
+	b.put("/proc/1/mounts", rootMount)
 	res, _ = b.do(task.Func(b.RevokeUser), &spec.RevokeUserArgs{User: "tenant1", RemoveHome: true})
 	require.True(t, res.OK, res.Message)
 	require.NoDirExists(t, b.path("/home/tenant1"))
@@ -311,6 +315,48 @@ func TestAHomeIsRemovedWithCare(t *testing.T) {
 	res, steps = b.do(task.Func(b.RevokeUser), &spec.RevokeUserArgs{User: "elsewhere", RemoveHome: true})
 	require.False(t, res.OK)
 	require.Contains(t, steps["home"].Detail, "not below /home")
+}
+
+// rootMount is the system's own file system.
+const rootMount = "/dev/sda1 / ext4 rw 0 0\n"
+
+// A home that lies on storage of another machine is left, with its keys; the account goes all the same.
+func TestRevokeUser_ForeignHome(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		mounts string
+		change func(*bench)
+	}{
+		"NFS above":     {mounts: "nas:/home /home nfs4 rw 0 0\n"},
+		"automounter":   {mounts: "auto.home /home autofs rw 0 0\n"},
+		"foreign block": {mounts: "/dev/rbd0 /home ext4 rw 0 0\n"},
+		"through a link": {mounts: "nas:/x /mnt/nas nfs rw 0 0\n", change: func(b *bench) {
+			require.NoError(b.t, os.MkdirAll(b.path("/mnt/nas"), 0o750))
+			require.NoError(b.t, os.Rename(b.path("/home"), b.path("/mnt/nas/home")))
+			require.NoError(b.t, os.Symlink("mnt/nas/home", b.path("/home")))
+		}},
+		"unknown mounts": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			b.tenant()
+			if c.change != nil {
+				c.change(b)
+			}
+			b.put("/proc/1/mounts", "")
+			if c.mounts != "" {
+				b.put("/proc/1/mounts", rootMount+c.mounts)
+			}
+			res, steps := b.do(task.Func(b.RevokeUser), &spec.RevokeUserArgs{User: "tenant1", RemoveHome: true})
+			require.False(t, res.OK)
+			require.Contains(t, steps["home"].Detail, "the home /home/tenant1 is not removed")
+			require.NotEmpty(t, steps["keys"].Skipped)
+			require.FileExists(t, b.path("/home/tenant1/.bashrc"))
+			require.FileExists(t, b.path("/home/tenant1/.ssh/authorized_keys"))
+			require.NotContains(t, b.get("/etc/passwd"), "tenant1:")
+		})
+	}
 }
 
 func TestAnAccountThatUserdelLeavesIsAFailure(t *testing.T) {

@@ -35,6 +35,15 @@ type NodeReport struct {
 	InstallationStatus   *string `json:"installation_status,omitempty" enum:"started,progress,complete,failed"`
 	InstallationProgress *int    `json:"installation_progress,omitempty" minimum:"0" maximum:"100" doc:"Percent"`
 	InstallationError    *string `json:"installation_error,omitempty" maxLength:"4096"`
+
+	Drives []ReportedDrive `json:"drives,omitempty" maxItems:"64" doc:"With a token, of an installation: the drives of the machine. They become the record of those that the node is expected to have"`
+}
+
+// ReportedDrive is a drive that an installer has found.
+type ReportedDrive struct {
+	SerialNumber string `json:"serial_number" required:"true" minLength:"1" maxLength:"128"`
+	Model        string `json:"model,omitempty" maxLength:"128"`
+	Bytes        int64  `json:"bytes,omitempty" minimum:"0"`
 }
 
 // ReportAnswer says where the node stands after a report.
@@ -99,6 +108,9 @@ func (s *Server) report(ctx context.Context, in *struct {
 	r := db.InstallReport{
 		TokenHash: hash, MAC: mac, Source: source, Facts: b.facts(), Status: lifecycle.InstallStatus(text(b.InstallationStatus)),
 		Error: spec.OneLine(text(b.InstallationError)),
+	}
+	for _, d := range b.Drives {
+		r.Drives = append(r.Drives, spec.ExpectedDrive{Serial: spec.OneLine(d.SerialNumber), Model: spec.OneLine(d.Model), Bytes: d.Bytes})
 	}
 	if b.InstallationProgress != nil {
 		r.Progress = *b.InstallationProgress

@@ -8,7 +8,7 @@ func access() op.Access {
 		op.RoleNone: {"GET /version"},
 		op.RoleViewer: {
 			"GET /whoami", "GET /events",
-			"GET /nodes", "GET /nodes/{id}", "GET /nodes/{id}/history", "GET /nodes/{id}/timeline", "GET /nodes/{id}/certificates",
+			"GET /nodes", "GET /nodes/{id}", "GET /nodes/{id}/history", "GET /nodes/{id}/drives", "GET /nodes/{id}/timeline", "GET /nodes/{id}/certificates",
 			"GET /nodes/{id}/tasks", "GET /tasks/{id}",
 			"GET /admin/maas-sites", "GET /admin/maas-sites/{id}",
 			"GET /admin/maas-sites/{id}/profiles", "GET /admin/maas-sites/{id}/profiles/{profile_id}",
@@ -23,7 +23,7 @@ func access() op.Access {
 			"GET /admin/onboarding-batches", "GET /admin/onboarding-batches/{id}",
 		},
 		op.RoleOperator: {
-			"PATCH /nodes/{id}",
+			"PATCH /nodes/{id}", "POST /nodes/{id}/drives/accept",
 			"POST /admin/maas-sites/{id}/probe",
 			"PUT /admin/maas-sites/{id}/roce-assignments/{hostname}", "DELETE /admin/maas-sites/{id}/roce-assignments/{hostname}",
 			"POST /admin/nodes", "POST /admin/nodes/{id}/bootstrap",

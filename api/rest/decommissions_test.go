@@ -31,6 +31,7 @@ func (r nodePlanRun) Get(_ context.Context, into any) error {
 	}
 	p := contract.Plan{
 		Kind: r.ask.Job.Kind, ObservedAt: time.Now(), Subject: contract.PlanSubject{JobID: r.ask.Job.JobID, NodeID: r.ask.Job.NodeID, SiteID: r.ask.Job.SiteID},
+		Drives: r.e.drives,
 		Rows: []contract.PlanRow{
 			{Ordinal: 1, Stage: lifecycle.StageDisableNode, Planned: contract.PlannedRun, Steps: []string{"take the node from scheduling"}},
 			{Ordinal: 2, Stage: lifecycle.StageReleaseMAAS, Planned: contract.PlannedRun, Steps: []string{"release " + r.now}},

@@ -223,6 +223,11 @@ func (p NodePatch) apply(to map[string]string) (db.Labels, error) {
 		}
 		out[k] = *v
 	}
+	if value, ok := p.Labels[lifecycle.LabelProtectSerials]; ok && value != nil {
+		if _, err := spec.ParseProtectLabel(*value); err != nil {
+			bad = append(bad, problem.Field{Location: "body.labels." + lifecycle.LabelProtectSerials, Message: err.Error()})
+		}
+	}
 	if len(out) > maxLabels {
 		bad = append(bad, problem.Field{Location: "body.labels", Message: "a node has at most 64 labels"})
 	}

@@ -31,13 +31,18 @@ type Plan struct {
 	Rows       []contract.PlanRow  `json:"rows" nullable:"false" doc:"One a stage, in order; would is skip, already_done, run, wait, cannot or unknown"`
 	Observed   *lifecycle.Observed `json:"observed,omitempty"`
 	ObservedAt time.Time           `json:"observed_at"`
-	PlanHash   string              `json:"plan_hash" doc:"SHA-256 over what decides; two plans of one hash would do the same"`
+	// Drives are those that the job expects.
+	Drives         []contract.PlanDrive `json:"drives,omitempty" doc:"Of a job that erases drives: those that the node is expected to have. A drive besides parks the job, one that is not there fails it"`
+	DrivesFrom     string               `json:"drives_from,omitempty" doc:"Who named them: maas_commissioning, boot_report, agent_report or accepted"`
+	ProtectSerials []string             `json:"protect_serials,omitempty" doc:"Drives that are not erased, by serial number or WWN, from the node's label protect-serials, its profile and its SKU"`
+	PlanHash       string               `json:"plan_hash" doc:"SHA-256 over what decides; two plans of one hash would do the same"`
 }
 
 func planView(p contract.Plan) Plan {
 	out := Plan{
 		Kind: p.Kind, JobID: p.Subject.JobID, NodeID: p.Subject.NodeID, SiteID: p.Subject.SiteID, Hostname: p.Subject.Hostname, Status: p.Status,
 		Summary: p.Summary, NeedsHuman: p.NeedsHuman, Rows: p.Rows, Observed: p.Observed, ObservedAt: p.ObservedAt.UTC(), PlanHash: p.Hash,
+		Drives: p.Drives, DrivesFrom: p.DrivesFrom, ProtectSerials: p.ProtectSerials,
 	}
 	if out.Rows == nil {
 		out.Rows = []contract.PlanRow{}

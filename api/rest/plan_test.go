@@ -33,6 +33,7 @@ type planEngine struct {
 	asked   []contract.PlanInput
 	nodes   []contract.DecommissionPlanInput
 	now     string // what the outside shows of a node
+	drives  []contract.PlanDrive
 	started []client.StartWorkflowOptions
 	fail    error     // of the start
 	get     error     // of the result

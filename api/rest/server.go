@@ -95,5 +95,6 @@ func (s *server) register() {
 	s.registerPXENodes()
 	s.registerInstallWorkflows()
 	s.registerNodeActions()
+	s.registerNodeDrives()
 	s.registerDecommissions()
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/slipway-cloud/slipway/api/op"
+	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
@@ -31,6 +32,13 @@ func skuView(r db.SKU) SKU {
 type SKURequest struct {
 	Name string       `json:"name" required:"true" maxLength:"100"`
 	Spec spec.SKUSpec `json:"spec"`
+}
+
+func (r SKURequest) validate() error {
+	if why := spec.CheckProtectSerials(r.Spec.ProtectSerials); why != "" {
+		return problem.NewInvalid(problem.Field{Location: "body.spec.protect_serials", Message: why})
+	}
+	return op.CheckName(r.Name)
 }
 
 // SKUPath is the path of one.
@@ -74,7 +82,7 @@ func (s *server) createSKU(ctx context.Context, in *struct {
 	op.Key
 	Body SKURequest
 }) (*op.Created[SKU], error) {
-	if err := op.CheckName(in.Body.Name); err != nil {
+	if err := in.Body.validate(); err != nil {
 		return nil, err
 	}
 	return op.Create(ctx, s.api, in.Key, in.Body, nil, func(tx *db.Tx) (*op.Created[SKU], error) {
@@ -99,7 +107,7 @@ func (s *server) updateSKU(ctx context.Context, in *struct {
 	op.Match
 	Body SKURequest
 }) (*op.Versioned[SKU], error) {
-	if err := op.CheckName(in.Body.Name); err != nil {
+	if err := in.Body.validate(); err != nil {
 		return nil, err
 	}
 	var row db.SKU

@@ -280,6 +280,13 @@ type Node struct {
 	TenantLeftAt     *time.Time
 }
 
+type NodeDrife struct {
+	NodeID     string
+	Drives     json.RawMessage
+	Source     string
+	RecordedAt time.Time
+}
+
 type NodePlan struct {
 	NodeID string
 	Hash   string

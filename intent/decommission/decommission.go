@@ -133,6 +133,9 @@ func Accept(ctx context.Context, tx *db.Tx, c Checked, plan contract.Plan, reaso
 	if errors.Is(err, db.ErrStale) {
 		err = &intent.Refusal{Kind: intent.PlanStale, Detail: "the node was changed while its plan was made again; make the plan again and read it"}
 	}
+	if err == nil {
+		err = checkDrives(ctx, tx, n.ID, plan)
+	}
 	if err != nil {
 		return job, n, err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/slipway-cloud/slipway/db"
@@ -53,7 +54,30 @@ func CheckPlan(ctx context.Context, store *db.Store, c Checked, plan contract.Pl
 		return fmt.Errorf("read the kept plan: %w", err)
 	}
 	r.Fields = planChanges(before, plan)
+	if was, now := driveText(before), driveText(plan); was != now {
+		r.Fields = append(r.Fields, intent.Field{Name: "plan.drives", Message: fmt.Sprintf("was %s; now %s", was, now)})
+	}
 	return r
+}
+
+// checkDrives refuses a start when the drives of the node, or those that are protected, are not those
+// of the plan any more. Start has recorded them, so that they stay what they are from here on.
+func checkDrives(ctx context.Context, tx *db.Tx, nodeID string, plan contract.Plan) error {
+	if len(plan.Drives) == 0 && len(plan.ProtectSerials) == 0 { // nothing is erased, or the job parks before
+		return nil
+	}
+	expected, err := tx.ExpectedDrives(ctx, nodeID)
+	if err != nil {
+		return err
+	}
+	protected, err := tx.ProtectedSerials(ctx, nodeID)
+	if err != nil {
+		return err
+	}
+	if slices.Equal(contract.PlanDrives(expected.Drives, protected), plan.Drives) && slices.Equal(protected, plan.ProtectSerials) {
+		return nil
+	}
+	return &intent.Refusal{Kind: intent.PlanStale, Detail: "the drives of the node were changed while its plan was made again; make the plan again and read it"}
 }
 
 // planChanges lists the stages that would do something else.
@@ -88,6 +112,15 @@ func planChanges(before, now contract.Plan) []intent.Field {
 		}
 	}
 	return out
+}
+
+// driveText names the drives of a plan in one line.
+func driveText(p contract.Plan) string {
+	var out []string
+	for _, d := range p.Drives {
+		out = append(out, fmt.Sprintf("%s (%s, %d bytes)", d.Serial, d.Model, d.Bytes))
+	}
+	return orAbsent(strings.Join(out, "; ")) + ", protected: " + orAbsent(strings.Join(p.ProtectSerials, ", "))
 }
 
 func orAbsent(text string) string {

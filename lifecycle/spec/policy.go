@@ -106,7 +106,9 @@ var refPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9/_.-]{0,199}(@[0-9]{1,9})?$
 const ReservedSecrets = "slipway/"
 
 // ValidRef reports whether s is a secret reference, name or name@version, that is not reserved.
-func ValidRef(s string) bool { return refPattern.MatchString(s) && !strings.HasPrefix(s, ReservedSecrets) }
+func ValidRef(s string) bool {
+	return refPattern.MatchString(s) && !strings.HasPrefix(s, ReservedSecrets)
+}
 
 var hostnamePattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
@@ -131,7 +133,9 @@ type ProfileSpec struct {
 	ReleaseFallbackNoErase bool     `json:"release_fallback_no_erase"`
 	// ScrubAllowOverwrite lets a scrub overwrite a disk that has no purge command
 	// of its own; the certificate then says clear.
-	ScrubAllowOverwrite                 bool         `json:"scrub_allow_overwrite"`
+	ScrubAllowOverwrite bool `json:"scrub_allow_overwrite"`
+	// ProtectSerials are drives that no job erases, by serial number or WWN.
+	ProtectSerials                      []string     `json:"protect_serials,omitempty" maxItems:"64" itemMaxLength:"128"`
 	EnableDeployRetryOnDatasourceFailed bool         `json:"enable_deploy_retry_on_datasource_failure"`
 	MaxDeployRetryAttempts              int          `json:"max_deploy_retry_attempts" minimum:"0" maximum:"10"`
 	AutoClaimSingleNewMachine           bool         `json:"auto_claim_single_new_machine"`
@@ -233,6 +237,9 @@ func (p ProfileSpec) Validate(stages []string) error {
 	for _, s := range stages {
 		known[s] = true
 	}
+	if why := CheckProtectSerials(p.ProtectSerials); why != "" {
+		bad.add("protect_serials", "%s", why)
+	}
 	for name, d := range p.StageDeadlines {
 		if !known[name] {
 			bad.add("stage_deadlines."+name, "is not a stage; stages are %s", strings.Join(stages, ", "))
@@ -256,6 +263,8 @@ type SKUSpec struct {
 	MinMemoryMiB      int64  `json:"min_memory_mib,omitempty" minimum:"0" maximum:"1073741824"`
 	RequireECC        bool   `json:"require_ecc,omitempty"`
 	MaxUncorrectedECC int    `json:"max_uncorrected_ecc,omitempty" minimum:"0" maximum:"1000000"`
+	// ProtectSerials are drives that no job erases, by serial number or WWN.
+	ProtectSerials []string `json:"protect_serials,omitempty" maxItems:"64" itemMaxLength:"128"`
 }
 
 // HealthReport is what the agent reports of its node; pointers are nil when

@@ -123,14 +123,14 @@ func (a *ScrubArgs) check() error {
 	if a.RunID == "" {
 		return errors.New("run_id is missing")
 	}
-	return errors.Join(checkAccounts(a.KeepUsers), checkDrives(a.ExpectedDrives))
+	return errors.Join(checkAccounts(a.KeepUsers), checkDrives(a.ExpectedDrives), checkProtected(a.ProtectSerials))
 }
 
 func (a *ValidateArgs) check() error {
 	if a.RunID == "" {
 		return errors.New("run_id is missing")
 	}
-	return errors.Join(checkAccounts(a.KeepUsers), checkDrives(a.ExpectedDrives))
+	return errors.Join(checkAccounts(a.KeepUsers), checkDrives(a.ExpectedDrives), checkProtected(a.ProtectSerials))
 }
 
 func (a *UpdateArgs) check() error {
@@ -140,8 +140,28 @@ func (a *UpdateArgs) check() error {
 	return nil
 }
 
+// checkProtected refuses an entry that no drive could have, which would protect nothing.
+func checkProtected(serials []string) error {
+	if len(serials) > protectSources*maxProtectSerials {
+		return fmt.Errorf("protect_serials has more than %d entries", protectSources*maxProtectSerials)
+	}
+	for i, s := range serials {
+		if why := CheckProtectSerials([]string{s}); why != "" {
+			return fmt.Errorf("protect_serials[%d]: %s", i, why)
+		}
+	}
+	return nil
+}
+
+// protectSources is how many lists of protected serial numbers a node may have: those of its label,
+// its profile and its SKU.
+const protectSources = 3
+
 // checkDrives refuses a drive that could not be told from another.
 func checkDrives(drives []ExpectedDrive) error {
+	if len(drives) > MaxDrives {
+		return fmt.Errorf("expected_drives has more than %d entries", MaxDrives)
+	}
 	for i, d := range drives {
 		if strings.TrimSpace(d.Serial) == "" || d.Bytes < 0 {
 			return fmt.Errorf("expected_drives[%d] has no serial number or a negative size", i)

@@ -240,14 +240,50 @@ func (c *classCase) restartHardwareSync() {
 // something stands in the way of the mark that says that it takes no new work.
 func (c *classCase) drainWithBlockedMarker() {
 	c.t.Helper()
+	c.waitParked()
+	require.NoError(c.t, os.MkdirAll(filepath.Join(c.drainMarker(), "in-the-way"), 0o750))
+	c.startJob(lifecycle.ModeDrain, nil)
+}
+
+// cleanStorageWithRecord waits for the onboarding's end, changes the record of the node's drives, and
+// cleans its storage.
+func cleanStorageWithRecord(change func([]spec.ExpectedDrive) []spec.ExpectedDrive) func(*classCase) {
+	return func(c *classCase) { c.startJob(lifecycle.ModeStorageCleanup, change) }
+}
+
+// acceptDrives accepts the drives that the agent reports.
+func (c *classCase) acceptDrives() {
+	c.t.Helper()
+	require.NoError(c.t, c.App.Store.Tx(c.t.Context(), func(tx *db.Tx) error {
+		reported, err := tx.ReportedDrives(c.t.Context(), *c.job.NodeID)
+		if err != nil {
+			return err
+		}
+		return tx.RecordDrives(c.t.Context(), *c.job.NodeID, reported.Drives, db.DrivesAccepted, admin)
+	}))
+}
+
+// startJob waits for the onboarding's end and starts a job of the node, whose record of drives it
+// changes before.
+func (c *classCase) startJob(mode lifecycle.DecommissionMode, record func([]spec.ExpectedDrive) []spec.ExpectedDrive) {
+	c.t.Helper()
 	j := c.waitParked()
 	require.Equal(c.t, lifecycle.JobCompleted, j.Status, "%s: %s", j.FailedStage, j.Message)
-	require.NoError(c.t, os.MkdirAll(filepath.Join(c.drainMarker(), "in-the-way"), 0o750))
 	node, err := c.App.Store.Node(c.t.Context(), *j.NodeID)
 	require.NoError(c.t, err)
-	require.NoError(c.t, c.App.Store.Tx(c.t.Context(), func(tx *db.Tx) (err error) {
+	require.NoError(c.t, c.App.Store.Tx(c.t.Context(), func(tx *db.Tx) error {
+		expected, err := tx.ExpectedDrives(c.t.Context(), node.ID)
+		if err != nil {
+			return err
+		}
+		require.Equal(c.t, db.DrivesCommissioned, expected.Source)
+		if record != nil {
+			if err := tx.RecordDrives(c.t.Context(), node.ID, record(expected.Drives), db.DrivesCommissioned, admin); err != nil {
+				return err
+			}
+		}
 		c.job, _, err = decommission.Start(c.t.Context(), tx, "", node, contract.DecommissionInput{
-			Mode: lifecycle.ModeDrain, NodeID: node.ID, Hostname: node.Hostname, From: node.Status, Reason: "e2e", GraceSeconds: 1, SystemID: *node.MAASSystemID,
+			Mode: mode, BMCID: c.bmcID, NodeID: node.ID, Hostname: node.Hostname, From: node.Status, Reason: "e2e", GraceSeconds: 1, SystemID: *node.MAASSystemID,
 		}, admin)
 		return err
 	}))

@@ -253,9 +253,10 @@ func (c *classCase) waitEnd(want lifecycle.JobStatus, becomes lifecycle.NodeStat
 	_, err := c.App.Secrets.Resolve(c.t.Context(), providers.SecretRef(cloudinit.MachineTokenName(*j.NodeID)))
 	require.True(c.t, providers.IsKind(err, providers.KindNotFound), "the machine's MAAS token is still stored: %v", err)
 	if want == lifecycle.JobCompleted {
-		node, err := c.App.Store.Node(c.t.Context(), *j.NodeID)
-		require.NoError(c.t, err)
-		require.Equal(c.t, becomes, node.Status)
+		c.eventually("the node is "+string(becomes), func() bool { // by a heartbeat, after some jobs
+			node, err := c.App.Store.Node(c.t.Context(), *j.NodeID)
+			return err == nil && node.Status == becomes
+		})
 	}
 	require.NoError(c.t, c.Sims.Nodes[c.m.Spec().ID].SetFaults(simnode.Faults{AgentDown: true}))
 }

@@ -34,8 +34,13 @@ type DecommissionFacts struct {
 	BootID     string        `json:"boot_id,omitempty"`
 	// Disks are those that the agent last reported.
 	Disks []lifecycle.DeviceResult `json:"disks,omitempty"`
-	Done  bool                     `json:"done,omitempty"` // the outcome asked for is there
-	Note  string                   `json:"note,omitempty"`
+	// Drives are those that the node is expected to have, DrivesFrom says who named them, and
+	// ProtectSerials are those that are never erased, by serial number or WWN.
+	Drives         []spec.ExpectedDrive `json:"drives,omitempty"`
+	DrivesFrom     string               `json:"drives_from,omitempty"`
+	ProtectSerials []string             `json:"protect_serials,omitempty"`
+	Done           bool                 `json:"done,omitempty"` // the outcome asked for is there
+	Note           string               `json:"note,omitempty"`
 }
 
 // TimelineNote is what the node's timeline says of the facts.

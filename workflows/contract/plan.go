@@ -4,10 +4,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // PlannedAction is what a stage would do if the job came to it now.
@@ -37,7 +39,12 @@ type Plan struct {
 	Rows       []PlanRow           `json:"rows"`
 	Observed   *lifecycle.Observed `json:"observed,omitempty"`
 	ObservedAt time.Time           `json:"observed_at"`
-	// Hash covers what decides: subject, and of each row the stage, what it
+	// Drives are those that the node is expected to have, of a job that erases drives; DrivesFrom says
+	// who named them. ProtectSerials are never erased.
+	Drives         []PlanDrive `json:"drives,omitempty"`
+	DrivesFrom     string      `json:"drives_from,omitempty"`
+	ProtectSerials []string    `json:"protect_serials,omitempty"`
+	// Hash covers what decides: subject, drives, and of each row the stage, what it
 	// would do, its steps and the failure class. Two plans of one hash would do
 	// the same; times, power and the wording of what was seen are not in it.
 	Hash string `json:"plan_hash"`
@@ -49,6 +56,25 @@ type PlanSubject struct {
 	NodeID   string `json:"node_id,omitempty"`
 	SiteID   string `json:"site_id,omitempty"`
 	Hostname string `json:"hostname,omitempty"`
+}
+
+// PlanDrive is a drive that a node is expected to have.
+type PlanDrive struct {
+	Serial    string `json:"serial"`
+	Model     string `json:"model,omitempty"`
+	Bytes     int64  `json:"bytes,omitempty"`
+	Protected bool   `json:"protected,omitempty"` // it is not erased
+}
+
+// PlanDrives returns the drives of a node as a plan shows them.
+func PlanDrives(expected []spec.ExpectedDrive, protected []string) []PlanDrive {
+	var out []PlanDrive
+	for _, d := range expected {
+		out = append(out, PlanDrive{Serial: d.Serial, Model: d.Model, Bytes: d.Bytes, Protected: slices.ContainsFunc(protected, func(p string) bool {
+			return spec.DriveKey(p) == spec.DriveKey(d.Serial)
+		})})
+	}
+	return out
 }
 
 // PlanRow is one stage of a plan.
@@ -174,7 +200,9 @@ func (p Plan) Hashed() Plan {
 		Kind    JobKind     `json:"kind"`
 		Subject PlanSubject `json:"subject"`
 		Facts   []fact      `json:"facts"`
-	}{Kind: p.Kind, Subject: p.Subject}
+		Drives  []PlanDrive `json:"drives,omitempty"`
+		Protect []string    `json:"protect_serials,omitempty"`
+	}{Kind: p.Kind, Subject: p.Subject, Drives: p.Drives, Protect: p.ProtectSerials}
 	for _, r := range p.Rows {
 		f := fact{Stage: r.Stage, Planned: r.Planned, Steps: r.Steps}
 		if r.Failure != nil {

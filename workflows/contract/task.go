@@ -17,7 +17,8 @@ func (t *TaskTries) Failed(class lifecycle.FailureClass) {
 	if class == lifecycle.FailNodeTaskUncertain {
 		t.UncertainCount++
 	}
-	if class == lifecycle.FailNodeTask || class == lifecycle.FailScrubUnverified || class == lifecycle.FailNodeUnhealthy {
+	switch class { //nolint:exhaustive // the others are no word of an agent
+	case lifecycle.FailNodeTask, lifecycle.FailScrubUnverified, lifecycle.FailNodeUnhealthy, lifecycle.FailDriveUnexpected, lifecycle.FailDriveMissing:
 		t.Round++
 	}
 }

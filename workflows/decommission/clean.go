@@ -137,6 +137,9 @@ var health = []string{"fresh_boot", "hardware", "gpu_state", "gpu_fabric", "gpu_
 // classifyValidationFailure tells a node that is not clean from one that is not sound: the evidence
 // names the steps.
 func (s *State) classifyValidationFailure(ctx workflow.Context, err error) error {
+	if stage.ClassOf(err) == lifecycle.FailDriveUnexpected {
+		s.ScrubRequired = true // a drive that is accepted since has to be erased before it can be looked at
+	}
 	if stage.ClassOf(err) != lifecycle.FailNodeUnhealthy {
 		return err
 	}
@@ -234,7 +237,7 @@ func (s *State) evidence(ctx workflow.Context, at string) error {
 
 // certifyFailure signs what a failed task reported; the failure is the task's.
 func (s *State) certifyFailure(ctx workflow.Context, at string, err error) error {
-	if stage.ClassOf(err) != lifecycle.FailScrubUnverified {
+	if class := stage.ClassOf(err); class != lifecycle.FailScrubUnverified && class != lifecycle.FailDriveMissing {
 		return err
 	}
 	if cerr := s.evidence(ctx, at); cerr != nil {

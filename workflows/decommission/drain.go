@@ -1,6 +1,7 @@
 package decommission
 
 import (
+	"slices"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -60,10 +61,22 @@ func disable(ctx workflow.Context, s *State) error {
 	default:
 		return stage.Fail(lifecycle.FailStateDisagreement, "the node is %s and not draining: somebody took it out of this job's hands; cancel it, or resume it to go on", s.Node.Status)
 	}
+	if why := s.protectedFromRelease(); why != "" {
+		return stage.Fail(lifecycle.FailConfiguration, "%s", why)
+	}
 	if s.Request.Mode == lifecycle.ModeReimage && s.Node.SystemID == "" {
 		return stage.Fail(lifecycle.FailConfiguration, "reimage installs by MAAS, and MAAS does not manage this node; use soft_reset, or install it by hand after full_decommission")
 	}
 	return nil
+}
+
+// protectedFromRelease returns why MAAS must not release the machine: it erases every disk, also
+// those that are protected.
+func (s *State) protectedFromRelease() string {
+	if len(s.Node.ProtectSerials) == 0 || s.Node.SystemID == "" || !slices.Contains(s.mode().Stages, lifecycle.StageReleaseMAAS) {
+		return ""
+	}
+	return lifecycle.ProtectedFromRelease(s.Node.ProtectSerials)
 }
 
 // tenantMoves is why disks are not moved into other hardware.

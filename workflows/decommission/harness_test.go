@@ -2,6 +2,7 @@ package decommission_test
 
 import (
 	"context"
+	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -44,6 +45,10 @@ type site struct {
 	dark     string // as the last certificate was told
 	known    []lifecycle.DeviceResult
 	net      network
+	// scrubs are the arguments of the tasks of kind gpu.scrub; drives returns what an agent says of
+	// those that a task names.
+	scrubs []spec.ScrubArgs
+	drives func([]spec.ExpectedDrive) error
 }
 
 // moveNode moves the node as the database does.
@@ -92,6 +97,18 @@ func (w *site) RunTask(_ context.Context, in agenttask.RunTaskIn) (lifecycle.Tas
 	key := in.Stage + "/" + string(in.Kind)
 	if in.ObserveOnly {
 		return looks(w, func() lifecycle.TaskResult { return lifecycle.TaskResult{OK: w.done[key], BootID: "boot-1"} })
+	}
+	var args spec.ScrubArgs
+	if in.Kind == lifecycle.TaskKindScrub || in.Kind == lifecycle.TaskKindValidate {
+		_ = json.Unmarshal(in.Args, &args)
+	}
+	if in.Kind == lifecycle.TaskKindScrub {
+		w.scrubs = append(w.scrubs, args)
+	}
+	if w.drives != nil && (in.Kind == lifecycle.TaskKindScrub || in.Kind == lifecycle.TaskKindValidate) {
+		if err := w.drives(args.ExpectedDrives); err != nil {
+			return lifecycle.TaskResult{}, err
+		}
 	}
 	return does(w, string(in.Kind), func() lifecycle.TaskResult {
 		w.done[key] = true

@@ -23,7 +23,8 @@ func Plan(ctx workflow.Context, in contract.DecommissionPlanInput) (contract.Pla
 	with := plan.Predictions[State]{
 		Job: Job, Observe: p.observe, Hostname: func(s *State) string { return s.Node.Hostname }, Predict: p.predict,
 	}
-	return plan.Run(ctx, p.Planner, with, in.Job, in.Request)
+	out, err := plan.Run(ctx, p.Planner, with, in.Job, in.Request)
+	return p.addDrives(out), err
 }
 
 // predictor is what was observed for the predictions, besides the state.
@@ -100,6 +101,8 @@ func (p *predictor) disable() contract.PlanRow {
 		row = plan.Fails(contract.Failure{Class: lifecycle.FailConfiguration, Message: p.State.tenantMoves()})
 	case p.region.ConfigFailure != nil:
 		row = plan.Fails(*p.region.ConfigFailure)
+	case p.State.protectedFromRelease() != "":
+		row = plan.Fails(contract.Failure{Class: lifecycle.FailConfiguration, Message: p.State.protectedFromRelease()})
 	case p.regionUnread != "":
 		row = plan.Unknown(p.regionUnread)
 	case p.State.Request.Mode == lifecycle.ModeReimage && p.State.Node.SystemID == "":
@@ -181,18 +184,38 @@ func (p *predictor) cleanStorage() contract.PlanRow {
 	if p.State.Request.Mode != lifecycle.ModeStorageCleanup {
 		return p.byAgent("unmount what tenants mounted")
 	}
+	if row := p.failsWithoutDrives(); row != nil {
+		return *row
+	}
 	return p.byAgent(append([]string{"remove containers, processes, accounts, keys, mounts and temporary files of tenants"}, p.erasures()...)...)
 }
 
 func (p *predictor) erasures() []string {
 	var out []string
 	for _, d := range p.node.Disks {
-		out = append(out, "erase disk "+d)
+		do := "erase disk "
+		if name, serial, _ := strings.Cut(d, " "); name != "" && isProtected(serial, p.State.Node.ProtectSerials) {
+			do = "leave protected disk "
+		}
+		out = append(out, do+d)
 	}
 	return out
 }
 
+// failsWithoutDrives returns the row of a stage that erases drives of a node of which nothing names any, nil where
+// they are known.
+func (p *predictor) failsWithoutDrives() *contract.PlanRow {
+	if len(p.State.Node.Drives) > 0 || p.agentUnreachable && !p.State.pxe() {
+		return nil
+	}
+	row := plan.Fails(contract.Failure{Class: lifecycle.FailDriveUnexpected, Message: unknownDrives})
+	return &row
+}
+
 func (p *predictor) scrub() contract.PlanRow {
+	if row := p.failsWithoutDrives(); row != nil {
+		return *row
+	}
 	if p.State.pxe() {
 		return p.scrubLive()
 	}

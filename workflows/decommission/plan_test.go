@@ -12,6 +12,7 @@ import (
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/decommission"
 	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
@@ -51,6 +52,7 @@ func inService() *looker {
 		known: nodestateact.DecommissionPlan{
 			Facts: contract.DecommissionFacts{
 				Status: lifecycle.NodeActive, Hostname: "gpu-1", SystemID: "abc123", BMCID: "bmc_1", Agent: contract.AgentAlive, LastBeat: &at, BootID: "b",
+				Drives: []spec.ExpectedDrive{{Serial: "S0"}, {Serial: "S1", Bytes: 512}}, DrivesFrom: "maas_commissioning",
 			},
 			Disks: []string{"nvme0n1 S1"}, GPUs: 8, Deletes: []string{"bmc/login"},
 		},
@@ -106,12 +108,15 @@ func TestWhatChangesAPlan(t *testing.T) {
 	t.Parallel()
 	before := plan(t, inService(), lifecycle.ModeFull, nil).Hash
 	for name, change := range map[string]func(*looker){
-		"a tenant came":        func(l *looker) { l.known.Facts.AllocationID = "alloc_1" },
-		"another disk":         func(l *looker) { l.known.Disks = append(l.known.Disks, "nvme1n1 S2") },
-		"the agent fell still": func(l *looker) { l.known.Facts.Agent = contract.AgentSilent },
-		"released meanwhile":   func(l *looker) { l.region.Machine.Status = "Ready" },
-		"rescue mode":          func(l *looker) { l.region.Machine.Status = "Rescue mode" },
-		"a ghost enlisted":     func(l *looker) { l.region.Records = append(l.region.Records, "gh0st1") },
+		"a tenant came":          func(l *looker) { l.known.Facts.AllocationID = "alloc_1" },
+		"another disk":           func(l *looker) { l.known.Disks = append(l.known.Disks, "nvme1n1 S2") },
+		"another expected drive": func(l *looker) { l.known.Facts.Drives = l.known.Facts.Drives[:1] },
+		"another size":           func(l *looker) { l.known.Facts.Drives[1].Bytes++ },
+		"a protected drive":      func(l *looker) { l.known.Facts.ProtectSerials = []string{"S1"} },
+		"the agent fell still":   func(l *looker) { l.known.Facts.Agent = contract.AgentSilent },
+		"released meanwhile":     func(l *looker) { l.region.Machine.Status = "Ready" },
+		"rescue mode":            func(l *looker) { l.region.Machine.Status = "Rescue mode" },
+		"a ghost enlisted":       func(l *looker) { l.region.Records = append(l.region.Records, "gh0st1") },
 		"logins stopped": func(l *looker) {
 			l.bmc.Failure = &contract.Failure{Class: lifecycle.FailBMCAuthRejected, Message: "stopped"}
 		},

@@ -11,6 +11,7 @@ import (
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
 	nodestateact "github.com/slipway-cloud/slipway/activities/nodestate"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
@@ -91,5 +92,8 @@ func (s *State) recordNode(f contract.DecommissionFacts) {
 	if len(f.MACs) == 0 {
 		f.MACs = s.Node.MACs
 	}
+	// A drive that was protected when the job began stays so, whoever takes the protection away
+	// meanwhile: the plan said that it stays.
+	f.ProtectSerials = spec.JoinSerials(s.Node.ProtectSerials, f.ProtectSerials)
 	s.Node = f
 }

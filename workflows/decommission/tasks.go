@@ -9,6 +9,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/agenttask"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage"
 )
@@ -27,7 +28,7 @@ type agentTask struct {
 const taskMargin = 30 * time.Second
 
 func (s *State) taskIn(ctx workflow.Context, a agentTask) (agenttask.RunTaskIn, error) {
-	args, err := json.Marshal(a.args)
+	args, err := json.Marshal(s.withDrives(a.args))
 	if err != nil {
 		return agenttask.RunTaskIn{}, fmt.Errorf("arguments of %s: %w", a.kind, err)
 	}
@@ -38,6 +39,20 @@ func (s *State) taskIn(ctx workflow.Context, a agentTask) (agenttask.RunTaskIn, 
 	}
 	until := stage.Within(ctx, limit, taskMargin)
 	return agenttask.RunTaskIn{JobRef: s.Job.At(a.stage), Kind: a.kind, Args: args, Deadline: until, TaskTries: *a.tries}, nil
+}
+
+// withDrives adds to the arguments of a scrub or a validation the drives that the node was last read
+// to have, and those that are protected.
+func (s *State) withDrives(args any) any {
+	switch v := args.(type) {
+	case spec.ScrubArgs:
+		v.ExpectedDrives, v.ProtectSerials = s.Node.Drives, s.Node.ProtectSerials
+		return v
+	case spec.ValidateArgs:
+		v.ExpectedDrives, v.ProtectSerials = s.Node.Drives, s.Node.ProtectSerials
+		return v
+	}
+	return args
 }
 
 // runTask asks the agent and waits for the result. An agent that is silent is not

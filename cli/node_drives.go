@@ -1,0 +1,82 @@
+package cli
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// nodeDriveList are the drives of a node, as the tables show them.
+type nodeDriveList struct {
+	Expected       []drive    `json:"expected"`
+	Source         string     `json:"source"`
+	RecordedAt     *time.Time `json:"recorded_at"`
+	Reported       []drive    `json:"reported"`
+	ReportedAt     *time.Time `json:"reported_at"`
+	ReportedDigest string     `json:"reported_digest"`
+	ProtectSerials []string   `json:"protect_serials"`
+}
+
+func (a *app) nodeDrives() *cobra.Command {
+	var accept, reason string
+	cmd := &cobra.Command{
+		Use: "drives NODE", Short: "Show the drives that a node is expected to have and those that its agent reports, or accept the reported ones", Args: cobra.ExactArgs(1),
+		Long: "A job erases no drive that the node is not expected to have. Compare the reported drives with the machine, then accept them by their digest\n" +
+			"and retry the parked stage. A drive that must stay is protected by the label protect-serials, the profile or the SKU.",
+	}
+	cmd.Flags().StringVar(&accept, "accept", "", "the digest of the reported drives: expect these from now on")
+	cmd.Flags().StringVar(&reason, "reason", "", "with --accept: why the drives differ; it stands in the history")
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		if (accept == "") != (reason == "") {
+			return fail(ExitUsage, "--accept and --reason go together")
+		}
+		id, err := a.nodeOf(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		method, path, body := "GET", "/nodes/"+url.PathEscape(id)+"/drives", any(nil)
+		if accept != "" {
+			method, path, body = "POST", path+"/accept", map[string]any{"reported_digest": accept, "reason": reason}
+		}
+		r, err := a.ask(cmd.Context(), method, path, body, nil)
+		if err != nil {
+			return err
+		}
+		return a.showNodeDrives(r)
+	})
+	return cmd
+}
+
+func (a *app) showNodeDrives(r answer) error {
+	return a.show(r.raw, func() error {
+		var l nodeDriveList
+		if err := r.into(&l); err != nil {
+			return err
+		}
+		err := a.fields("expected from", l.Source, "recorded", when(l.RecordedAt), "reported", when(l.ReportedAt), "reported digest", l.ReportedDigest,
+			"protected", strings.Join(l.ProtectSerials, ", "))
+		if err != nil {
+			return err
+		}
+		t := a.table("DRIVE", "MODEL", "BYTES", "EXPECTED", "REPORTED")
+		for _, d := range l.Expected {
+			t.row(d.Serial, d.Model, d.Bytes, "yes", yesNo(slices.Contains(l.Reported, d)))
+		}
+		for _, d := range l.Reported {
+			if !slices.Contains(l.Expected, d) {
+				t.row(d.Serial, d.Model, d.Bytes, "no", "yes")
+			}
+		}
+		return t.flush()
+	})
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
