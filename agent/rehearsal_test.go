@@ -256,7 +256,7 @@ func TestRehearsal_WithoutTheControlPlane(t *testing.T) {
 			t.Logf("away for %s with certificates of %s: %d agents back in %s by %d requests", c.away, c.life, fleet, time.Since(began).Round(time.Millisecond), r.calls.Load())
 			require.Empty(t, r.attention())
 			for _, id := range r.nodes {
-				st, err := r.store.AgentIdentityStanding(t.Context(), id, 0)
+				st, err := r.store.AgentIdentityStanding(t.Context(), id)
 				require.NoError(t, err)
 				require.Equal(t, [3]any{true, int64(2), int64(1)}, [3]any{st.Works, st.Generation, st.Enrolment})
 			}

@@ -139,7 +139,7 @@ func (a *app) root() *cobra.Command {
 	}
 	root.AddCommand(
 		a.loginCommand(), a.contextCommand(), a.secretCommand(), a.siteCommand(), a.profileCommand(), a.skuCommand(), a.roceCommand(),
-		a.nodeCommand(), a.batchCommand(), a.jobCommand(), a.bmcCommand(), a.tokenCommand(), a.attentionCommand(), a.certificateCommand(), a.taskCommand(), a.driftCommand(),
+		a.nodeCommand(), a.batchCommand(), a.jobCommand(), a.bmcCommand(), a.tokenCommand(), a.attentionCommand(), a.certificateCommand(), a.taskCommand(), a.driftCommand(), a.agentReleaseCommand(),
 		a.decommissionCommand(), a.installWorkflowCommand(), a.deviceGroupCommand(),
 	)
 	refuseBlanks(root)

@@ -14,6 +14,8 @@ const (
 	// MaxRenewGrace bounds the setting agent.renew_grace; keys are denied for that long after their
 	// certificate's end, whatever the setting is by then.
 	MaxRenewGrace = 365 * 24 * time.Hour
+	// DefaultRenewGrace is that setting when nobody sets it.
+	DefaultRenewGrace = 90 * 24 * time.Hour
 	// MaxGenerationsAhead is how far a certificate may be ahead of the database, in generations: a
 	// month of renewals with the shortest certificates is a fifth of it.
 	MaxGenerationsAhead = 100_000
@@ -135,8 +137,8 @@ type IdentityStanding struct {
 }
 
 // AgentIdentityStanding reads whether the identity of a node's agent can still work, and if not, why,
-// and what can be done. grace is the setting agent.renew_grace. ErrNotFound: there is no such node.
-func (s statements) AgentIdentityStanding(ctx context.Context, nodeID string, grace time.Duration) (IdentityStanding, error) {
+// and what can be done. ErrNotFound: there is no such node.
+func (s statements) AgentIdentityStanding(ctx context.Context, nodeID string) (IdentityStanding, error) {
 	n, err := s.Node(ctx, nodeID)
 	if err != nil {
 		return IdentityStanding{}, err
@@ -157,8 +159,8 @@ func (s statements) AgentIdentityStanding(ctx context.Context, nodeID string, gr
 		out.Why, out.WaysOut = "no agent has enrolled for the node", []IdentityWayOut{WayOutReissue, WayOutOnboard}
 	case id.LockedAt != nil:
 		out.Why, out.WaysOut = "its agent is locked out: "+id.LockedReason, []IdentityWayOut{WayOutReissue, WayOutOnboard}
-	case now.After(id.NotAfter.Add(grace)):
-		out.Why = fmt.Sprintf("its agent's certificate ended at %s, more than %s ago", id.NotAfter.UTC().Format(time.RFC3339), grace)
+	case now.After(id.NotAfter.Add(s.renewGrace)):
+		out.Why = fmt.Sprintf("its agent's certificate ended at %s, more than %s ago", id.NotAfter.UTC().Format(time.RFC3339), s.renewGrace)
 		out.WaysOut = []IdentityWayOut{WayOutReissue, WayOutLongerTime, WayOutOnboard}
 	default:
 		out.Works = true

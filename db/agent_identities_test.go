@@ -122,7 +122,7 @@ func TestIdentityEnds_WithItsNode(t *testing.T) {
 			open, err := s.OpenEnrollmentTokens(t.Context(), n.ID)
 			require.NoError(t, err)
 			require.Zero(t, open)
-			st, err := s.AgentIdentityStanding(t.Context(), n.ID, time.Hour)
+			st, err := s.AgentIdentityStanding(t.Context(), n.ID)
 			require.NoError(t, err)
 			require.False(t, st.Works)
 			require.NotEmpty(t, st.Why)

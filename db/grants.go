@@ -35,6 +35,7 @@ var tableAccess = map[string]Access{
 	"agent_certificates":  AccessPrune,
 	"agent_identities":    AccessKeep,
 	"agent_listeners":     AccessFull,
+	"agent_releases":      AccessAppend,
 	"agent_refusals":      AccessFull,
 	"api_tokens":          AccessKeep,
 	"attention":           AccessRead,

@@ -39,16 +39,11 @@ func (tx *Tx) NodeHealth(ctx context.Context, n Node) ([]string, error) {
 }
 
 func (tx *Tx) identityTrouble(ctx context.Context, nodeID string) ([]string, error) {
-	id, err := tx.AgentIdentity(ctx, nodeID)
-	switch {
-	case errors.Is(err, ErrNotFound):
-		return []string{"no agent has enrolled for the node"}, nil
-	case err != nil:
+	unable, err := tx.AgentUnable(ctx, nodeID)
+	if err != nil || unable == "" {
 		return nil, err
-	case id.LockedAt != nil:
-		return []string{"its agent is locked out: " + id.LockedReason}, nil
 	}
-	return nil, nil
+	return []string{unable}, nil
 }
 
 func (tx *Tx) beatTrouble(ctx context.Context, n Node) ([]string, error) {

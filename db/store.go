@@ -35,6 +35,10 @@ type Option func(*Store)
 // it nothing is logged.
 func Log(log *slog.Logger) Option { return func(s *Store) { s.log = log } }
 
+// RenewGrace sets how long after its end an agent's certificate can still be renewed. The default is
+// DefaultRenewGrace.
+func RenewGrace(d time.Duration) Option { return func(s *Store) { s.renewGrace = d } }
+
 // DBTX runs SQL. The New function of every package that sqlc generates takes it.
 type DBTX = gen.DBTX
 
@@ -50,11 +54,14 @@ type Conn interface {
 // statements are the operations of one statement each: a Store commits them
 // one by one, a Tx together.
 type statements struct {
-	q    *gen.Queries
-	dbtx DBTX
+	q          *gen.Queries
+	dbtx       DBTX
+	renewGrace time.Duration
 }
 
-func statementsOn(dbtx DBTX) statements { return statements{gen.New(dbtx), dbtx} }
+func statementsOn(dbtx DBTX, renewGrace time.Duration) statements {
+	return statements{gen.New(dbtx), dbtx, renewGrace}
+}
 
 // DBTX returns what runs the queries of a package below db: the pool of a Store, the transaction
 // of a Tx.
@@ -98,7 +105,7 @@ func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	s := &Store{statementsOn(pool), pool, slog.New(slog.DiscardHandler)}
+	s := &Store{statementsOn(pool, DefaultRenewGrace), pool, slog.New(slog.DiscardHandler)}
 	for _, set := range opts {
 		set(s)
 	}
@@ -146,7 +153,7 @@ func (s *Store) begin(ctx context.Context, opts pgx.TxOptions, fn func(*Tx) erro
 	for attempt := 1; ; attempt++ {
 		var moves []nodeMove
 		err := pgx.BeginTxFunc(ctx, s.pool, opts, func(tx pgx.Tx) error {
-			t := &Tx{statements: statementsOn(tx)}
+			t := &Tx{statements: statementsOn(tx, s.renewGrace)}
 			err := fn(t)
 			moves = t.moves
 			return err

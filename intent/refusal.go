@@ -40,6 +40,10 @@ const (
 	ReasonInstallFailed     Reason = "install_failed"
 	ReasonNoMigration       Reason = "no_migration" // Hostname
 	ReasonBMCOfOldHardware  Reason = "bmc_of_old_hardware"
+	ReasonIdentityGone      Reason = "identity_gone"   // Hostname
+	ReasonReissuePXE        Reason = "reissue_pxe"     // Hostname
+	ReasonReissueByHand     Reason = "reissue_by_hand" // NodeID, Hostname
+	ReasonReleaseMissing    Reason = "release_missing"
 )
 
 // Field is one field of a request that is wrong. Name is its path in the request, such as

@@ -174,12 +174,12 @@ func driftOfAgents() []DriftDetector {
 		{
 			Name: DriftAgentCertificate, Scope: DriftOfNode, Severity: DriftWarning, Sources: of, Expects: serving(), Closes: untilGone,
 			Finds: "less than a fifth of the lifetime of the agent's certificate is left: it should have renewed it", Evidence: []string{"not_after", "generation"},
-			Next: "Look at the agent's log on the node. It renews by itself, also for a while after the end (agent.renew_grace); later it needs a new enrolment token.",
+			Next: "Look at the agent's log on the node. It renews by itself, also for a while after the end (agent.renew_grace); later give it a new identity (reissue-agent).",
 		},
 		{
 			Name: DriftAgentLocked, Scope: DriftOfNode, Severity: DriftWarning, Sources: of, Expects: kept(), Closes: untilGone,
 			Finds: "the agent's identity is locked, since somebody showed a certificate of the past", Evidence: []string{"since", "reason"},
-			Next: "Find out whether the node was cloned or restored from an image; then give its agent a new enrolment token.",
+			Next: "Find out whether the node was cloned or restored from an image; then give its agent a new identity (reissue-agent).",
 		},
 		{
 			Name: DriftAgentElsewhere, Scope: DriftOfNode, Severity: DriftCritical, Sources: of, Expects: serving(), Quarantines: true, Closes: untilGone,

@@ -82,3 +82,21 @@ const (
 func BMCRotationStages() []string {
 	return []string{StagePrepareCandidate, StageApplyToBMC, StageVerifyLogin, StageUpdateMAASPower, StageCommitCredential}
 }
+
+// The stages of the jobs of a node's agent.
+const (
+	StageIssueAgentToken   = "issue_agent_token"
+	StageDeliverAgentToken = "deliver_agent_token"
+	StageWaitNewIdentity   = "wait_for_new_identity"
+
+	StageUpdateAgent      = "update_agent"
+	StageWaitAgentVersion = "wait_for_agent_version"
+)
+
+// AgentReissueStages lists the stages by which an agent gets a new identity, in order.
+func AgentReissueStages() []string {
+	return []string{StageIssueAgentToken, StageDeliverAgentToken, StageWaitNewIdentity}
+}
+
+// AgentUpdateStages lists the stages by which an agent gets a new version, in order.
+func AgentUpdateStages() []string { return []string{StageUpdateAgent, StageWaitAgentVersion} }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -180,6 +181,9 @@ type change struct {
 	argv, seen []string
 	stdin      []byte             // of both
 	secrets    []providers.Secret // in stdin
+	// class is that of a command that ends with another status than 0; "" is
+	// hardware_sync_unhealthy.
+	class lifecycle.FailureClass
 }
 
 func syncSteps(in RepairSyncIn, token providers.Secret) []change {
@@ -253,7 +257,7 @@ func (c change) judge(ctx context.Context, res providers.SSHResult, err error) e
 		return fault.SSH(ctx, err)
 	}
 	if res.ExitCode != 0 {
-		return fault.New(lifecycle.FailHWSyncUnhealthy, "%s on the node ended with status %d: %s",
+		return fault.New(cmp.Or(c.class, lifecycle.FailHWSyncUnhealthy), "%s on the node ended with status %d: %s",
 			c, res.ExitCode, strings.TrimSpace(string(res.Stderr[:min(len(res.Stderr), 300)])))
 	}
 	return nil

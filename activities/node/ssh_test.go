@@ -66,8 +66,8 @@ func exits(code int, stdout string) providers.SSHResult {
 
 const token = "a-token-that-no-message-may-hold"
 
-// bedside is one node, and the activities with a shell that is scripted.
-type bedside struct {
+// nodeFixture is one node, and the activities with a shell that is scripted.
+type nodeFixture struct {
 	t     *testing.T
 	env   *testsuite.TestActivityEnvironment
 	acts  *nodeact.Activities
@@ -84,14 +84,14 @@ func stores(t *testing.T) (*db.Store, *secrets.Secrets) {
 	return store, sec
 }
 
-func newBedside(t *testing.T, store *db.Store, sec *secrets.Secrets, answers map[string][]any) *bedside {
+func newNodeFixture(t *testing.T, store *db.Store, sec *secrets.Secrets, answers map[string][]any) *nodeFixture {
 	t.Helper()
 	node := dbtest.Node(t, store)
 	for name, value := range map[string]string{"ssh/" + node.ID: "key", "token/" + node.ID: token} {
 		_, err := sec.Put(t.Context(), name, providers.NewSecret(value))
 		require.NoError(t, err)
 	}
-	b := &bedside{t: t, shell: &shell{answers: answers}}
+	b := &nodeFixture{t: t, shell: &shell{answers: answers}}
 	b.acts = &nodeact.Activities{Store: store, Secrets: sec, SSH: b.shell}
 	var suite testsuite.WorkflowTestSuite
 	b.env = suite.NewTestActivityEnvironment()
@@ -105,14 +105,14 @@ func newBedside(t *testing.T, store *db.Store, sec *secrets.Secrets, answers map
 
 // patient leaves what is to end well all the time it needs; only what never ends
 // well waits for its limit.
-func (b *bedside) patient(class lifecycle.FailureClass) {
+func (b *nodeFixture) patient(class lifecycle.FailureClass) {
 	if class == "" {
 		b.in.Until = time.Now().Add(time.Minute)
 	}
 }
 
 // ends checks the class and message of an activity's failure; "" is success.
-func (b *bedside) ends(err error, class lifecycle.FailureClass, says string) {
+func (b *nodeFixture) ends(err error, class lifecycle.FailureClass, says string) {
 	b.t.Helper()
 	if class == "" {
 		require.NoError(b.t, err)
@@ -149,7 +149,7 @@ func TestSSHSeedFailures(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBedside(t, store, sec, map[string][]any{"cloud-init": c.answers})
+			b := newNodeFixture(t, store, sec, map[string][]any{"cloud-init": c.answers})
 			b.patient(c.class)
 			_, err := b.env.ExecuteActivity(b.acts.CheckSSHSeed, b.in)
 			b.ends(err, c.class, c.says)
@@ -183,7 +183,7 @@ func TestRepairOfHardwareSync(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBedside(t, store, sec, c.answers)
+			b := newNodeFixture(t, store, sec, c.answers)
 			b.patient(c.class)
 			in := nodeact.RepairSyncIn{SSHIn: b.in, TokenRef: "token/" + b.in.NodeID, Interval: spec.Duration(time.Minute)}
 			_, err := b.env.ExecuteActivity(b.acts.RepairHardwareSync, in)

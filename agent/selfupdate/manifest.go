@@ -11,23 +11,14 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// Context goes before a manifest when it is signed, so that a signature for
-// something else is never one for a manifest.
-const Context = "slipway-agent-manifest-v1\n"
+// Context goes before a manifest when it is signed.
+const Context = spec.AgentManifestContext
 
 // MaxSize is the largest program that is taken, in bytes.
-const MaxSize = 256 << 20
+const MaxSize = spec.MaxAgentSize
 
 // Manifest says what an agent's program is.
-type Manifest struct {
-	Version string `json:"version"` // v1.2.3
-	SHA256  string `json:"sha256"`  // of the program, 64 hex digits
-	Size    int64  `json:"size"`    // bytes
-	OS      string `json:"os"`      // as GOOS
-	Arch    string `json:"arch"`    // as GOARCH
-	// MinVersion is the oldest version that may be replaced by this one; "" is any.
-	MinVersion string `json:"min_version,omitempty"`
-}
+type Manifest = spec.AgentManifest
 
 var hexSum = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
@@ -42,7 +33,7 @@ func (u *Updater) open(raw, signature []byte, highest version) (Manifest, error)
 	if len(u.Key) != ed25519.PublicKeySize {
 		return m, refused("this node's configuration has no update_key, so it takes no updates")
 	}
-	if !ed25519.Verify(u.Key, append([]byte(Context), raw...), signature) {
+	if spec.VerifyAgentManifest(u.Key, raw, signature) != nil {
 		return m, refused("the manifest is not signed with this node's update key")
 	}
 	if err := spec.DecodeStrict(raw, &m); err != nil {

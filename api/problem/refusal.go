@@ -63,7 +63,13 @@ func Hint(r intent.Advice) string {
 		return " (slipway node assign-workflow, or PATCH with install_workflow_id; --force, or force: true)"
 	case intent.ReasonNoMigration:
 		return fmt.Sprintf(": begin with slipway node migrate %s", r.Hostname)
-	case intent.ReasonSecretMissing, intent.ReasonBMCOfOldHardware: // of fields
+	case intent.ReasonIdentityGone:
+		return fmt.Sprintf(": slipway node reissue-agent %s --reason WHY gives it a new identity, or POST %s/nodes/{id}/actions/reissue-agent", r.Hostname, apiPath)
+	case intent.ReasonReissuePXE:
+		return fmt.Sprintf(": slipway node state %s pending --force, or POST %s/nodes/{id}/state", r.Hostname, apiPath)
+	case intent.ReasonReissueByHand:
+		return fmt.Sprintf(": slipway node bootstrap --reissue %s, or POST %s/admin/nodes/%s/bootstrap", r.Hostname, apiPath, r.NodeID)
+	case intent.ReasonSecretMissing, intent.ReasonBMCOfOldHardware, intent.ReasonReleaseMissing: // of fields
 	}
 	return ""
 }
@@ -78,6 +84,8 @@ func fieldHint(r intent.Reason) string {
 		return "; store the login first with `slipway secret put`"
 	case intent.ReasonBMCOfOldHardware:
 		return " (--bmc-address and --bmc-credential-ref, or --keep-bmc)"
+	case intent.ReasonReleaseMissing:
+		return " (slipway agent-release add)"
 	default:
 		return ""
 	}

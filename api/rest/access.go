@@ -21,6 +21,7 @@ func access() op.Access {
 			"GET /admin/attention",
 			"GET /admin/drift", "GET /admin/drift/{id}", "GET /admin/drift-passes",
 			"GET /admin/onboarding-batches", "GET /admin/onboarding-batches/{id}",
+			"GET /admin/agent-releases",
 		},
 		op.RoleOperator: {
 			"PATCH /nodes/{id}", "POST /nodes/{id}/drives/accept",
@@ -51,6 +52,8 @@ func access() op.Access {
 			"POST /admin/bmcs/{id}/actions/approve-pin", "POST /admin/bmcs/{id}/actions/clear-auth-block",
 			"POST /admin/bmcs/{id}/rotations", "PUT /admin/bmcs/{id}/credential",
 			"POST /nodes/{id}/actions/remove",
+			"POST /nodes/{id}/actions/reissue-agent", "POST /nodes/{id}/actions/update-agent", "POST /admin/agent-reissues",
+			"PUT /admin/agent-releases/{version}",
 		},
 	}
 }

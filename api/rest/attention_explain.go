@@ -157,9 +157,12 @@ func explainLock(a *Attention) {
 		a.NextAction = "Nothing, while the node is put on new hardware: the agent of the old one is shut out, and the new one's enrols anew. If the old machine is still in use, find out by whom."
 		return
 	}
-	a.NextAction = "Find out whether the node was cloned or restored from an image, or who has copied its certificate; then give its agent a new enrolment token, or onboard the node again."
-	a.Runbook = agentRunbook
+	a.AllowedActions, a.Recommended, a.Runbook = []string{reissueAction}, reissueAction, agentRunbook
+	a.NextAction = fmt.Sprintf("Find out whether the node was cloned or restored from an image, or who has copied its certificate; then give its agent a new identity with slipway node reissue-agent %s, or onboard the node again.", a.Hostname)
 }
+
+// reissueAction is the last part of the path of the operation reissue-agent.
+const reissueAction = "reissue-agent"
 
 func explainTask(a *Attention) {
 	a.Message = fmt.Sprintf("it is not known whether the node finished %s: %s", a.Stage, a.Message)

@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/intent/agentjob"
 	"github.com/slipway-cloud/slipway/intent/onboarding"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/providers"
@@ -51,7 +52,8 @@ func (s *server) registerBootstrap() {
 	}, s.createNode)
 	op.Add(s.api, huma.Operation{
 		OperationID: "reissue-bootstrap", Method: http.MethodPost, Path: "/admin/nodes/{id}/bootstrap", Tags: tags,
-		Summary: "Issue a new bootstrap token", Description: "For a node bootstrapped by hand whose token was lost or has expired. Earlier tokens of the node end.",
+		Summary: "Issue a new bootstrap token", Description: "For a node bootstrapped by hand whose token was lost or has expired, while its job waits; and, for administrators, for a node in service " +
+			"whose agent needs a new identity and that no SSH login reaches. Earlier tokens of the node end.",
 		DefaultStatus: http.StatusCreated,
 	}, s.reissueBootstrap)
 }
@@ -96,8 +98,16 @@ func (s *server) reissueBootstrap(ctx context.Context, in *struct {
 		if err != nil && !errors.Is(err, db.ErrNotFound) {
 			return nil, err
 		}
-		if err != nil || !onboarding.IsManual(job) || node.ProfileID == nil {
-			return nil, problem.New(problem.Conflict, "a token is issued only while a job waits for a node that is bootstrapped by hand; create the node anew (slipway node bootstrap, or POST "+op.Prefix+"/admin/nodes)").With(job.ID)
+		if err != nil {
+			err = bundleInService(ctx, tx, in.ID)
+		} else if !onboarding.IsManual(job) {
+			err = problem.New(problem.Conflict, "job "+job.ID+" holds the node and does not wait for a bundle; wait for it to end, or cancel it").With(job.ID)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if node.ProfileID == nil {
+			return nil, problem.New(problem.Conflict, "the node has no profile, which says where its agent reports; create the node again (slipway node bootstrap, or POST "+op.Prefix+"/admin/nodes)")
 		}
 		profile, err := tx.Profile(ctx, *node.ProfileID)
 		if err != nil {
@@ -105,6 +115,18 @@ func (s *server) reissueBootstrap(ctx context.Context, in *struct {
 		}
 		return s.bundle(ctx, tx, node, job.ID, profile)
 	})
+}
+
+// bundleInService refuses a bundle for a node that no job waits for, unless an administrator asks
+// and its agent can get a new identity in no other way.
+func bundleInService(ctx context.Context, tx *db.Tx, nodeID string) error {
+	if err := agentjob.ByHand(ctx, tx, nodeID); err != nil {
+		return err
+	}
+	if !op.PrincipalOf(ctx).May(op.RoleAdmin) {
+		return problem.New(problem.Forbidden, "a bundle for a node that is in service needs role admin")
+	}
+	return nil
 }
 
 // bundle issues the token and writes the agent's files.

@@ -97,4 +97,5 @@ func (s *server) register() {
 	s.registerNodeActions()
 	s.registerNodeDrives()
 	s.registerDecommissions()
+	s.registerAgentJobs()
 }

@@ -35,6 +35,15 @@ type AgentCertificate struct {
 	Enrolment  int64
 }
 
+type AgentRelease struct {
+	Version   string
+	Manifest  []byte
+	Signature []byte
+	BinaryURL string
+	CreatedBy string
+	CreatedAt time.Time
+}
+
 type AttentionRaised struct {
 	Kind              string
 	ID                string

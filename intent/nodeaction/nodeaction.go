@@ -185,6 +185,15 @@ func (d decision) identityKept(ctx context.Context, tx *db.Tx) error {
 	if err != nil || gone == "" {
 		return err
 	}
+	unable, err := tx.AgentUnable(ctx, d.node.ID)
+	if err != nil {
+		return err
+	}
+	if unable != "" {
+		return &intent.Refusal{Kind: intent.ActionRefused, Allowed: []string{string(lifecycle.NodeActionRemove)},
+			Advice: intent.Advice{Reason: intent.ReasonIdentityGone, Hostname: d.node.Hostname},
+			Detail: fmt.Sprintf("node %s cannot be used again under its identity: %s", d.node.Hostname, unable)}
+	}
 	return &intent.Refusal{Kind: intent.ActionRefused, Allowed: []string{string(lifecycle.NodeActionRemove)}, Detail: fmt.Sprintf(
 		"node %s cannot be used again under its identity: %s; remove it, or decommission it fully, then onboard the server again", d.node.Hostname, gone)}
 }

@@ -66,7 +66,7 @@ func Open(ctx context.Context, cfg config.Config, logTo io.Writer) (*App, error)
 		return nil, err
 	}
 	a := &App{Config: cfg, Log: log, Redactor: red, Metrics: metrics, Health: telemetry.NewHealth(log)}
-	if a.Store, err = openStore(ctx, cfg.Database.URL, log); err != nil {
+	if a.Store, err = openStore(ctx, cfg, log); err != nil {
 		return nil, err
 	}
 	if err := checkDatabaseUser(ctx, a.Store, cfg.Database.AllowPrivilegedUser, log); err != nil {
@@ -129,10 +129,10 @@ func PreviousKeeper(cfg config.Config) []secrets.Keeper {
 	return []secrets.Keeper{{URL: cfg.Secrets.PreviousKeeper, KeyFile: cfg.Secrets.PreviousKeyFile}}
 }
 
-func openStore(ctx context.Context, dsn string, log *slog.Logger) (*db.Store, error) {
+func openStore(ctx context.Context, cfg config.Config, log *slog.Logger) (*db.Store, error) {
 	until := time.Now().Add(openTimeout)
 	for {
-		s, err := db.Open(ctx, dsn, db.Log(log))
+		s, err := db.Open(ctx, cfg.Database.URL, db.Log(log), db.RenewGrace(cfg.Agent.RenewGrace))
 		if err == nil || time.Now().After(until) || ctx.Err() != nil {
 			return s, err
 		}

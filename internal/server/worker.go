@@ -30,6 +30,7 @@ import (
 	"github.com/slipway-cloud/slipway/providers/bmc/redfish"
 	"github.com/slipway-cloud/slipway/providers/maas"
 	"github.com/slipway-cloud/slipway/providers/ssh"
+	"github.com/slipway-cloud/slipway/workflows/agentjob"
 	"github.com/slipway-cloud/slipway/workflows/bmcrotation"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/decommission"
@@ -52,6 +53,12 @@ func RegisterWorkflows(r worker.WorkflowRegistry) {
 	})
 	r.RegisterWorkflowWithOptions(decommission.NodeOperation, workflow.RegisterOptions{
 		Name: contract.NodeOperationWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
+	})
+	r.RegisterWorkflowWithOptions(agentjob.Reissue, workflow.RegisterOptions{
+		Name: contract.AgentReissueWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
+	})
+	r.RegisterWorkflowWithOptions(agentjob.Update, workflow.RegisterOptions{
+		Name: contract.AgentUpdateWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
 	})
 	r.RegisterWorkflowWithOptions(decommission.Plan, workflow.RegisterOptions{
 		Name: contract.DecommissionPlanWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,

@@ -21,10 +21,13 @@ const (
 	// retire or remove. Both run the stages that their mode lists.
 	KindDecommission  JobKind = "decommission"
 	KindNodeOperation JobKind = "node_operation"
+	// KindAgentReissue gives a node's agent a new identity, KindAgentUpdate a new version.
+	KindAgentReissue JobKind = "agent_reissue"
+	KindAgentUpdate  JobKind = "agent_update"
 )
 
 // JobKinds lists every kind of job that a workflow runs.
-var JobKinds = []JobKind{KindOnboarding, KindBMCRotation, KindDecommission, KindNodeOperation}
+var JobKinds = []JobKind{KindOnboarding, KindBMCRotation, KindDecommission, KindNodeOperation, KindAgentReissue, KindAgentUpdate}
 
 // TaskQueue is the task queue of all job workflows and their activities.
 const TaskQueue = "slipway"
@@ -37,6 +40,8 @@ const (
 	// DecommissionWorkflow runs a mode, NodeOperationWorkflow an operation.
 	DecommissionWorkflow  = "Decommission"
 	NodeOperationWorkflow = "NodeOperation"
+	AgentReissueWorkflow  = "AgentReissue"
+	AgentUpdateWorkflow   = "AgentUpdate"
 	// PlanWorkflow observes what an onboarding would do; it changes nothing.
 	PlanWorkflow = "OnboardingPlan"
 	// SweepWorkflow looks for what is stuck; a Schedule starts it.
@@ -57,6 +62,10 @@ func WorkflowType(k JobKind) (string, bool) {
 		return DecommissionWorkflow, true
 	case KindNodeOperation:
 		return NodeOperationWorkflow, true
+	case KindAgentReissue:
+		return AgentReissueWorkflow, true
+	case KindAgentUpdate:
+		return AgentUpdateWorkflow, true
 	}
 	return "", false
 }

@@ -19,6 +19,10 @@ func Stages(k JobKind) []string {
 		return lifecycle.BMCRotationStages()
 	case KindDecommission, KindNodeOperation:
 		return lifecycle.DecommissionStages()
+	case KindAgentReissue:
+		return lifecycle.AgentReissueStages()
+	case KindAgentUpdate:
+		return lifecycle.AgentUpdateStages()
 	}
 	return nil
 }

@@ -1,0 +1,145 @@
+package cli
+
+import (
+	"encoding/json"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) nodeReissueAgent() *cobra.Command {
+	var reason, site string
+	var all bool
+	var parallel int
+	var w watchFlags
+	cmd := &cobra.Command{
+		Use: "reissue-agent [NODE]", Short: "Give a node's agent a new identity, when it is locked or its certificate ended", Args: cobra.MaximumNArgs(1),
+		Long: "A job writes a one-time enrolment token on the node over SSH, restarts the agent and waits for its first heartbeat under the new identity.\n\n" +
+			"With --site it does so for the nodes of a site whose agent is locked, silent or has a certificate that ended, or with --all for every one, in a batch.",
+		Example: "  slipway node reissue-agent gpu-1 --reason \"restored from an image\" --watch\n  slipway node reissue-agent --site fra1 --reason \"database restored\"",
+	}
+	f := cmd.Flags()
+	f.StringVar(&reason, "reason", "", "why; it stands in the history and in the audit log (required)")
+	f.StringVar(&site, "site", "", "the nodes of this site instead of one node")
+	f.BoolVar(&all, "all", false, "with --site: agents that work too")
+	f.IntVar(&parallel, "max-parallel", 10, "with --site: nodes at a time")
+	w.add(cmd)
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		if reason == "" || (len(args) == 1) == (site != "") {
+			return fail(ExitUsage, "name a node or --site, and say with --reason why")
+		}
+		if site == "" {
+			return a.startNodeJob(cmd, args[0], "reissue-agent", map[string]any{"reason": reason}, w)
+		}
+		id, err := a.siteOf(cmd.Context(), site)
+		if err != nil {
+			return err
+		}
+		body := map[string]any{"site_id": id, "reason": reason, "all": all, "max_parallel": parallel}
+		r, err := a.ask(cmd.Context(), "POST", "/admin/agent-reissues", body, nil)
+		if err != nil || !w.on {
+			return firstError(err, func() error { return a.showBatch(r) })
+		}
+		var got batch
+		if err := r.into(&got); err != nil {
+			return err
+		}
+		return a.watchBatch(cmd.Context(), got.ID, w)
+	})
+	return cmd
+}
+
+func firstError(err error, next func() error) error {
+	if err != nil {
+		return err
+	}
+	return next()
+}
+
+func (a *app) startNodeJob(cmd *cobra.Command, name, action string, body any, w watchFlags) error {
+	id, err := a.nodeOf(cmd.Context(), name)
+	if err != nil {
+		return err
+	}
+	return a.startJob(cmd.Context(), "/nodes/"+url.PathEscape(id)+"/actions/"+action, body, w)
+}
+
+func (a *app) nodeUpdateAgent() *cobra.Command {
+	var reason, version string
+	var w watchFlags
+	cmd := &cobra.Command{
+		Use: "update-agent NODE", Short: "Install a release of the agent on a node; it goes back by itself where the new version sends no heartbeat", Args: cobra.ExactArgs(1),
+		Example: "  slipway agent-release add manifest.json manifest.sig https://files.example/slipway-agent\n  slipway node update-agent gpu-1 --version v1.2.3 --reason \"fix of the drain\" --watch",
+	}
+	cmd.Flags().StringVar(&version, "version", "", "a release that was added, such as v1.2.3 (required)")
+	cmd.Flags().StringVar(&reason, "reason", "", "why; it stands in the history and in the audit log (required)")
+	w.add(cmd)
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		if version == "" || reason == "" {
+			return fail(ExitUsage, "say with --version what to install and with --reason why")
+		}
+		return a.startNodeJob(cmd, args[0], "update-agent", map[string]any{"version": version, "reason": reason}, w)
+	})
+	return cmd
+}
+
+// agentRelease is a release as the tables show it.
+type agentRelease struct {
+	Version   string     `json:"version"`
+	Manifest  []byte     `json:"manifest"`
+	BinaryURL string     `json:"binary_url"`
+	CreatedBy string     `json:"created_by"`
+	CreatedAt *time.Time `json:"created_at"`
+}
+
+func (a *app) agentReleaseCommand() *cobra.Command {
+	add := &cobra.Command{
+		Use: "add MANIFEST SIGNATURE URL", Short: "Add a release: the manifest and its signature as files, and where nodes fetch the program", Args: cobra.ExactArgs(3),
+		Long: "The manifest is signed with a key that is kept offline (docs/agent.md, Updates). The agents check the signature; nothing is fetched here.",
+		RunE: does(func(cmd *cobra.Command, args []string) error {
+			manifest, err := os.ReadFile(args[0])
+			if err != nil {
+				return err
+			}
+			signature, err := os.ReadFile(args[1])
+			if err != nil {
+				return err
+			}
+			var m struct{ Version string }
+			if json.Unmarshal(manifest, &m) != nil || m.Version == "" {
+				return fail(ExitUsage, "%s is not the manifest of a release", args[0])
+			}
+			body := map[string]any{"manifest": manifest, "signature": signature, "binary_url": args[2]}
+			r, err := a.ask(cmd.Context(), "PUT", "/admin/agent-releases/"+url.PathEscape(m.Version), body, nil)
+			if err != nil {
+				return err
+			}
+			return a.show(r.raw, func() error {
+				var got agentRelease
+				return firstError(r.into(&got), func() error {
+					return a.fields("release", got.Version, "program", got.BinaryURL, "added", when(got.CreatedAt))
+				})
+			})
+		}),
+	}
+	list := &cobra.Command{Use: "list", Short: "List the releases of the agent", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
+		raw, err := a.listAll(cmd.Context(), "/admin/agent-releases", url.Values{}, 0)
+		if err != nil {
+			return err
+		}
+		return a.show(raw, func() error {
+			var got struct{ Data []agentRelease }
+			if err := json.Unmarshal(raw, &got); err != nil {
+				return err
+			}
+			t := a.table("VERSION", "PROGRAM", "ADDED", "BY")
+			for _, r := range got.Data {
+				t.row(r.Version, r.BinaryURL, when(r.CreatedAt), orDash(r.CreatedBy))
+			}
+			return t.flush()
+		})
+	})}
+	return group("agent-release", "Signed releases of the node agent", add, list)
+}
