@@ -51,7 +51,7 @@ func TestARejectedLoginIsMendedFromTheCommandLine(t *testing.T) {
 	require.NoError(t, w.store.BlockBMCLogin(t.Context(), b.ID, "the BMC rejected the login"))
 	require.Contains(t, w.run("", "bmc", "list").exits(cli.ExitOK).out, "stopped")
 	require.Contains(t, w.run("", "bmc", "rotate", "gpu-1").exits(cli.ExitRefused).err, "clear-auth-block")
-	w.run(`{"username":"root","password":"right"}`, "secret", "put", "bmc/right", "--stdin").exits(cli.ExitOK)
+	w.run(`{"username":"root","password":"right"}`, "secret", "put", "bmc/right", "--kind", "bmc_login", "--network", "10.0.0.0/8,127.0.0.0/8", "--stdin").exits(cli.ExitOK)
 	w.run("", "bmc", "set-credential", "gpu-1", "bmc/none").exits(cli.ExitUsage)
 	set := w.run("", "bmc", "set-credential", "gpu-1", "bmc/right", "--reason", "changed by hand").exits(cli.ExitOK)
 	for _, want := range []string{"bmc/right", "logins stopped", "next"} {

@@ -52,7 +52,7 @@ func newWorld(t *testing.T) *world {
 	w.sealed = sealed
 	s, err := httpapi.New(httpapi.Config{API: op.Config{Store: w.store}, REST: rest.Config{
 		Temporal: w, Secrets: sealed, AgentURL: "https://agents.example:7443", AgentCAPEM: "PEM",
-		MAASProbe: func(_ context.Context, s spec.SiteSpec) (any, error) {
+		MAASProbe: func(_ context.Context, _ string, s spec.SiteSpec) (any, error) {
 			if strings.Contains(s.MAASURL, "down") {
 				return nil, &providers.Error{Kind: providers.KindUnreachable, Op: "maas.version", Message: "no answer"}
 			}
@@ -151,8 +151,9 @@ func signedIn(t *testing.T) *world {
 func ready(t *testing.T) *world {
 	t.Helper()
 	w := signedIn(t)
-	w.run(`{"username":"root","password":"calvin"}`, "secret", "put", "bmc/gpu-1", "--stdin").exits(0)
-	w.run("", "site", "create", "north", "--maas-url", "http://127.0.0.1:5240/MAAS", "--maas-api-key-ref", "maas/north", "--set", "ssh_user=ubuntu").exits(0)
+	w.run(`{"username":"root","password":"calvin"}`, "secret", "put", "bmc/gpu-1", "--kind", "bmc_login", "--network", "10.0.0.0/8,127.0.0.0/8", "--stdin").exits(0)
+	w.run("", "site", "create", "north", "--maas-url", "http://127.0.0.1:5240/MAAS", "--maas-api-key-ref", "maas/north", "--set", "ssh_user=ubuntu", "--set", "simulated=true",
+		"--set", "bmc_networks=[10.0.0.0/8]").exits(0)
 	w.run("", "profile", "create", "standard", "--site", "north", "--set", "stage_deadlines.deploy_via_maas=20m").exits(0)
 	w.run("gpus: 8\n", "sku", "create", "h100x8", "-f", "-").exits(0)
 	return w
@@ -223,7 +224,7 @@ func TestInventory(t *testing.T) {
 	bad := w.run("", "site", "create", "south", "--maas-url", "ftp://x").exits(cli.ExitUsage)
 	require.Contains(t, bad.err, "spec.maas_url: must be an http or https URL")
 	require.Contains(t, bad.err, "spec.maas_api_key_ref")
-	require.Contains(t, w.run("", "site", "create", "north", "--maas-url", "http://x", "--maas-api-key-ref", "a").exits(cli.ExitRefused).err, "taken")
+	require.Contains(t, w.run("", "site", "create", "north", "--maas-url", "https://x", "--maas-api-key-ref", "a").exits(cli.ExitRefused).err, "taken")
 
 	require.Contains(t, w.run("", "profile", "show", "standard", "--site", "north").exits(0).out, "deploy_via_maas: 20m0s")
 	require.Contains(t, w.run("", "profile", "update", "standard", "--site", "north", "--set", "batch_max_parallel=2").exits(0).out, "batch_max_parallel: 2")

@@ -297,14 +297,21 @@ func (a *app) secretCommand() *cobra.Command {
 	var file string
 	var stdin bool
 	put := &cobra.Command{
-		Use: "put NAME (--from-file FILE | --stdin)", Short: "Store a new version of a secret", Args: cobra.ExactArgs(1),
-		Long: "A BMC login is {\"username\": \"...\", \"password\": \"...\"}. One newline at the end is taken off. The value is never shown again.",
+		Use: "put NAME --kind KIND (--site SITE | --node NODE | --network CIDR | --installation) (--from-file FILE | --stdin)", Short: "Store a new version of a secret", Args: cobra.ExactArgs(1),
+		Long: "A BMC login is {\"username\": \"...\", \"password\": \"...\"}. One newline at the end is taken off. The value is never shown again.\n" +
+			secretUseHelp,
 	}
+	var use secretUse
+	use.flags(put.Flags())
 	put.Flags().StringVar(&file, "from-file", "", "file that holds the value")
 	put.Flags().BoolVar(&stdin, "stdin", false, "read the value from standard input")
 	put.MarkFlagsMutuallyExclusive("from-file", "stdin")
 	put.MarkFlagsOneRequired("from-file", "stdin")
 	put.RunE = does(func(cmd *cobra.Command, args []string) error {
+		body, err := use.body(cmd.Context(), a)
+		if err != nil {
+			return err
+		}
 		in := a.In
 		if file != "" {
 			f, err := os.Open(file)
@@ -322,7 +329,7 @@ func (a *app) secretCommand() *cobra.Command {
 		if value == "" || len(value) > maxSecret {
 			return fail(ExitUsage, "the value must have 1 to %d bytes", maxSecret)
 		}
-		r, err := a.ask(cmd.Context(), "PUT", "/admin/secrets", map[string]any{"name": args[0], "value": value}, nil)
+		r, err := a.ask(cmd.Context(), "PUT", "/admin/secrets", map[string]any{"name": args[0], "value": value, "use": body}, nil)
 		if err != nil {
 			return err
 		}
@@ -336,7 +343,7 @@ func (a *app) secretCommand() *cobra.Command {
 			}
 			return a.showSecret(r)
 		})}
-	return group("secret", "Secrets: stored sealed, referred to by name", put, show, a.secretList())
+	return group("secret", "Secrets: stored sealed, referred to by name", put, show, a.secretList(), a.secretSetUse())
 }
 
 func (a *app) secretList() *cobra.Command {

@@ -130,7 +130,7 @@ func TestANodeIsDeprovisionedByTheCommandLine(t *testing.T) {
 	require.Contains(t, do("drain", n.Hostname).exits(cli.ExitRefused).err, "slipway node state "+n.Hostname)
 
 	// Cancelled before it began, the node stays; the next one is watched to its end.
-	w.run(`{"username":"root","password":"calvin"}`, "secret", "put", "bmc/a", "--stdin").exits(0)
+	w.run(`{"username":"root","password":"calvin"}`, "secret", "put", "bmc/a", "--kind", "bmc_login", "--network", "10.0.0.0/8,127.0.0.0/8", "--stdin").exits(0)
 	do("set-bmc", n.Hostname, "--address", "10.0.0.9").exits(cli.ExitUsage)
 	do("set-bmc", n.Hostname, "--address", "10.0.0.9", "--credential-ref", "bmc/none").exits(cli.ExitUsage)
 	require.Contains(t, do("set-bmc", n.Hostname, "--address", "10.0.0.9", "--credential-ref", "bmc/a", "--pin", strings.Repeat("0f", 32)).exits(0).out, "at 10.0.0.9")
@@ -168,7 +168,7 @@ func TestANodeIsMigratedByTheCommandLine(t *testing.T) {
 	do("assign-workflow", n.Hostname, "eraser").exits(0)
 	require.Contains(t, do("migrate", n.Hostname, "--erase-old").exits(cli.ExitRefused).err, "has no erase workflow")
 	do("assign-workflow", n.Hostname, "eraser", "--erase").exits(0)
-	w.run(`{"username":"root","password":"calvin"}`, "secret", "put", "bmc/new", "--stdin").exits(0)
+	w.run(`{"username":"root","password":"calvin"}`, "secret", "put", "bmc/new", "--kind", "bmc_login", "--network", "10.0.0.0/8,127.0.0.0/8", "--stdin").exits(0)
 
 	require.Contains(t, do("migrate", n.Hostname, "--erase-old", "--plan").exits(0).out, "dry run")
 	require.Contains(t, do("migrate", n.Hostname, "--plan", "--mac", "no address").exits(cli.ExitUsage).err, "Ethernet address")

@@ -80,6 +80,7 @@ var tableAccess = map[string]Access{
 	"pxe_nodes":           AccessKeep,
 	"pxe_tokens":          AccessFull,
 	"roce_assignments":    AccessFull,
+	"secret_uses":         AccessFull,
 	"secret_versions":     AccessFull,
 	"signing_keys":        AccessKeep,
 	"sites":               AccessFull,

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/slipway-cloud/slipway/db/gen"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // PutSecretVersion stores a sealed value as the newest version of a name and
@@ -64,8 +65,33 @@ func (s *Store) ListSecrets(ctx context.Context, prefix, after string, limit int
 	return rows, MapError("list secrets", err)
 }
 
-// DeleteSecret deletes every version of a name; absent is success.
+// DeleteSecret deletes every version of a name, and its use; absent is success.
 func (s *Store) DeleteSecret(ctx context.Context, name string) error {
-	_, err := s.q.DeleteSecret(ctx, name)
-	return MapError("secret "+name, err)
+	return s.Tx(ctx, func(tx *Tx) error {
+		_, err := tx.q.DeleteSecret(ctx, name)
+		return MapError("secret "+name, errors.Join(err, tx.q.DeleteSecretUse(ctx, name)))
+	})
+}
+
+// SecretUse reads what a secret may be used for; found is false when nobody has stated it.
+func (s statements) SecretUse(ctx context.Context, name string) (use spec.SecretUse, found bool, err error) {
+	use, err = s.q.SecretUse(ctx, name)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return spec.SecretUse{}, false, nil
+	}
+	return use, err == nil, MapError("use of secret "+name, err)
+}
+
+// SetSecretUse states what a secret may be used for, before or after it is stored. It reports
+// whether that was a change.
+func (s statements) SetSecretUse(ctx context.Context, name string, use spec.SecretUse) (changed bool, err error) {
+	n, err := s.q.SetSecretUse(ctx, gen.SetSecretUseParams{Name: name, Use: use})
+	return n > 0, MapError("use of secret "+name, err)
+}
+
+// SiteForAddresses reads the name and the spec of a site, whose networks bound where its logins may
+// be sent.
+func (s statements) SiteForAddresses(ctx context.Context, id string) (name string, site spec.SiteSpec, err error) {
+	row, err := s.Site(ctx, id)
+	return row.Name, row.Spec, err
 }

@@ -2,7 +2,9 @@ package intent
 
 import (
 	"context"
+	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -23,6 +25,9 @@ type BMC struct {
 	SystemID      string
 	Protocol      string
 	CipherSuite   int // 0 takes the usual one
+	// Site is the site of the BMC's node; nil for a node without one. NodeID is "" for a new node.
+	Site   *db.Site
+	NodeID string
 }
 
 // CheckBMC returns the fields of a BMC that are wrong.
@@ -38,10 +43,38 @@ func CheckBMC(ctx context.Context, store *db.Store, b BMC) ([]Field, error) {
 		bad = append(bad, Field{Name: "ipmi_cipher_suite", Message: "is for the protocol ipmi only"})
 	}
 	ref, err := CheckCredential(ctx, store, b.CredentialRef)
-	return append(bad, ref...), err
+	if err != nil || len(bad)+len(ref) > 0 {
+		return append(bad, ref...), err
+	}
+	return checkTarget(ctx, store, b)
 }
 
-// CheckCredential returns a field when ref does not name a stored secret. It does not open the
+// checkTarget returns the fields that say why a BMC may not be at its address, or may not receive its
+// login. It asks no name server: a name is checked when the login is to be sent.
+func checkTarget(ctx context.Context, store *db.Store, b BMC) ([]Field, error) {
+	name, _, _ := strings.Cut(b.CredentialRef, "@")
+	use, _, err := store.SecretUse(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	siteID, networks := "", spec.ParseNetworks(use.Networks)
+	rule := spec.AddressRule{Anywhere: true, Loopback: slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Addr().IsLoopback() })}
+	if b.Site != nil {
+		siteID, rule = b.Site.ID, b.Site.Spec.AddressRule(spec.SecretBMCLogin, b.Site.Name)
+	}
+	if err := rule.CheckURL(b.Address); err != nil {
+		return []Field{{Name: "address", Message: err.Error()}}, nil
+	}
+	_, host, _ := spec.SplitAddress(b.Address)
+	ip, err := netip.ParseAddr(host)
+	inside := err != nil && len(networks) > 0 || slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(ip.Unmap()) })
+	if !inside && (b.Site == nil || !use.Allows(siteID, b.NodeID)) {
+		return []Field{{Name: "credential_ref", Message: "may not be used for this BMC: its use names other sites, nodes or networks", Reason: ReasonSecretUse}}, nil
+	}
+	return nil, nil
+}
+
+// CheckCredential returns a field when ref does not name a stored login of BMCs. It does not open the
 // secret.
 func CheckCredential(ctx context.Context, store *db.Store, ref string) ([]Field, error) {
 	wrong := func(message string) []Field {
@@ -59,10 +92,25 @@ func CheckCredential(ctx context.Context, store *db.Store, ref string) ([]Field,
 		}
 	}
 	_, _, _, found, err := store.SecretVersion(ctx, name, version)
-	if err != nil || found {
+	switch {
+	case err != nil:
 		return nil, err
+	case !found:
+		return wrong("there is no such secret"), nil
 	}
-	return wrong("there is no such secret"), nil
+	use, found, err := store.SecretUse(ctx, name)
+	refused := func(message string) []Field {
+		return []Field{{Name: "credential_ref", Message: message, Reason: ReasonSecretUse}}
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case !found:
+		return refused("nobody has stated what this secret may be used for"), nil
+	case use.Kind != spec.SecretBMCLogin:
+		return refused("is a " + string(use.Kind) + " and not a bmc_login"), nil
+	}
+	return nil, nil
 }
 
 func validBMCAddress(address string) bool {

@@ -26,6 +26,7 @@ type Reason string
 // The reasons. Each names the subjects of the refusal that its hint needs.
 const (
 	ReasonSecretMissing     Reason = "secret_missing"
+	ReasonSecretUse         Reason = "secret_use"
 	ReasonSanitize          Reason = "sanitize" // Hostname
 	ReasonPlanMissing       Reason = "plan_missing"
 	ReasonMAASNode          Reason = "maas_node" // Hostname

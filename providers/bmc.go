@@ -3,6 +3,8 @@ package providers
 import (
 	"context"
 	"time"
+
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // PowerState is the observed power state of a system. Only On and Off are
@@ -55,6 +57,8 @@ type BMCTarget struct {
 	// CipherSuite is for IPMI: 17, or 3 for a device that has nothing better;
 	// 0 is 17. Redfish ignores it.
 	CipherSuite int
+	// Rule bounds the addresses that may be connected to; the zero value refuses all.
+	Rule spec.AddressRule
 }
 
 // BMCOpener opens a BMC; it logs in on the first call that needs it. Close

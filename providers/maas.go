@@ -3,6 +3,8 @@ package providers
 import (
 	"context"
 	"time"
+
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // MAASStatus is MAAS's numeric node status. Switch on the number, never on the
@@ -59,6 +61,8 @@ type MAASSite struct {
 	URL    string // base, e.g. https://maas.example:5240/MAAS
 	APIKey Secret // consumer:token:secret
 	CAPEM  string // optional bundle for a private CA
+	// Rule bounds the addresses that may be connected to; the zero value refuses all.
+	Rule spec.AddressRule
 }
 
 // MAASOpener opens a client for a site; it costs nothing until the first call.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // Secret is a value that must not leave the process by accident: it prints, logs and marshals as
@@ -48,11 +50,29 @@ func (Secret) GobEncode() ([]byte, error) { return []byte(Hidden), nil }
 // "bmc/rack1-u3@2". Without a version the newest enabled one is meant.
 type SecretRef string
 
+// Use is the one thing that a secret is resolved for.
+type Use struct {
+	Kind spec.SecretKind
+	// Site and Node are ids, "" where the target belongs to none.
+	Site, Node string
+	// Address is where the value is sent: a URL, host or host:port; "" where it is sent nowhere.
+	Address string
+}
+
+// OwnUse returns the use of what Slipway stores for itself, such as its keys and sealed user-data.
+func OwnUse() Use { return Use{Kind: spec.SecretInternal} }
+
 // Secrets resolves references. The value of a BMC login is JSON:
 // {"username": "...", "password": "..."}.
 type Secrets interface {
-	// Resolve reads one secret; KindNotFound when there is none.
-	Resolve(ctx context.Context, ref SecretRef) (Secret, error)
+	// Resolve reads one secret for a use. It returns KindNotFound when there is no such secret, and
+	// KindInvalid, before it opens the value, when the secret was not stored for this use or the
+	// address is not one that the site allows.
+	Resolve(ctx context.Context, ref SecretRef, use Use) (Secret, error)
+	// AddressRule checks ref, use and address as Resolve does, and returns the rule that every
+	// connection for this use must keep, because a name may resolve to another address later. An
+	// empty ref checks the address alone: for a connection without a login.
+	AddressRule(ctx context.Context, ref SecretRef, use Use) (spec.AddressRule, error)
 	// Put stores a new version and returns a reference that names it.
 	// Putting the value that is already newest returns that version.
 	Put(ctx context.Context, name string, value Secret) (SecretRef, error)
@@ -67,9 +87,9 @@ type Login struct {
 	Password Secret
 }
 
-// ResolveLogin resolves a reference to a login.
-func ResolveLogin(ctx context.Context, s Secrets, ref SecretRef) (Login, error) {
-	raw, err := s.Resolve(ctx, ref)
+// ResolveLogin resolves a reference to a login for a use.
+func ResolveLogin(ctx context.Context, s Secrets, ref SecretRef, use Use) (Login, error) {
+	raw, err := s.Resolve(ctx, ref, use)
 	if err != nil {
 		return Login{}, err
 	}

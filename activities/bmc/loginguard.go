@@ -17,6 +17,7 @@ import (
 // loginRequest is who logs in to a BMC, and with which of its logins.
 type loginRequest struct {
 	job           contract.JobRef // zero for a read that does not share the lease of a job
+	actor         db.Actor        // who the audit log names; zero is the job
 	bmcID         string
 	caPEM         string
 	trustFirstPin bool
@@ -57,6 +58,7 @@ const (
 //
 //   - fails when logins are stopped,
 //   - takes the login from the slot that the BMC accepts,
+//   - checks that the login may be sent to the BMC's address, before it is opened,
 //   - checks the certificate, before any password is sent,
 //   - counts the attempt, before it is made,
 //   - logs in once, and records the outcome.
@@ -117,27 +119,35 @@ func (a *Activities) openSession(ctx context.Context, r loginRequest, by string,
 	if err != nil {
 		return err
 	}
-	if s.login, err = providers.ResolveLogin(ctx, a.Secrets, providers.SecretRef(ref)); err != nil {
-		return fault.Secret(ctx, err)
-	}
 	opener, err := a.opener(s.rec.Protocol)
 	if err != nil {
 		return err
 	}
-	target, err := a.trust(ctx, opener, r, s.rec)
+	use, err := a.loginUse(ctx, s.rec, r.job)
 	if err != nil {
 		return err
+	}
+	rule, err := a.addressRule(ctx, ref, use)
+	if err != nil {
+		return a.refusedLogin(ctx, r, s.rec, ref, err)
+	}
+	target, err := a.trust(ctx, opener, r, s.rec, rule)
+	if err != nil {
+		return err
+	}
+	if s.login, err = a.resolve(ctx, ref, use); err != nil {
+		return a.refusedLogin(ctx, r, s.rec, ref, err)
 	}
 	target.User, target.Password = s.login.Username, s.login.Password
 	if s.bmc, err = opener.OpenBMC(target); err != nil {
 		return fault.BMC(ctx, err)
 	}
-	if err := a.countAttempt(ctx, s.rec, by); err != nil {
+	if err := a.countAttempt(ctx, s.rec, by, a.loginEntry(r, s.rec, ref, loginStarted)); err != nil {
 		return err
 	}
 	lctx, cancel := context.WithTimeout(ctx, loginLimit)
 	defer cancel()
-	if err := a.recordOutcome(ctx, r, s, logIn(lctx, s.bmc)); err != nil {
+	if err := a.recordOutcome(ctx, r, s, ref, logIn(lctx, s.bmc)); err != nil {
 		return err
 	}
 	a.learnLockout(lctx, s)
@@ -218,15 +228,22 @@ func rejected(err error) bool {
 
 // recordOutcome records the outcome of an attempt, also when the job was cancelled since. An attempt
 // without an outcome stays counted as wrong.
-func (a *Activities) recordOutcome(ctx context.Context, r loginRequest, s *loginSession, err error) error {
+func (a *Activities) recordOutcome(ctx context.Context, r loginRequest, s *loginSession, ref string, err error) error {
 	id := s.rec.ID
+	audit := func(ctx context.Context, tx *db.Tx, outcome string) error {
+		return tx.AppendAudit(ctx, a.loginEntry(r, s.rec, ref, outcome))
+	}
 	switch {
 	case err == nil:
-		return a.mustNote(ctx, func(ctx context.Context) error { return a.Store.SettleBMCLogin(ctx, id, db.LoginAccepted) })
+		return a.mustNote(ctx, func(ctx context.Context) error {
+			return a.Store.Tx(ctx, func(tx *db.Tx) error {
+				return errors.Join(tx.SettleBMCLogin(ctx, id, db.LoginAccepted), audit(ctx, tx, loginAccepted))
+			})
+		})
 	case r.onRejected != nil && providers.IsKind(err, providers.KindUnauthorized):
 		if nerr := a.mustNote(ctx, func(ctx context.Context) error {
 			return a.Store.Tx(ctx, func(tx *db.Tx) error {
-				return errors.Join(tx.SettleBMCLogin(ctx, id, db.LoginRejected), r.onRejected(ctx, tx))
+				return errors.Join(tx.SettleBMCLogin(ctx, id, db.LoginRejected), r.onRejected(ctx, tx), audit(ctx, tx, loginRejected))
 			})
 		}); nerr != nil {
 			return nerr
@@ -235,7 +252,7 @@ func (a *Activities) recordOutcome(ctx context.Context, r loginRequest, s *login
 	case rejected(err):
 		write := func(ctx context.Context) error {
 			return a.Store.Tx(ctx, func(tx *db.Tx) error {
-				return errors.Join(tx.SettleBMCLogin(ctx, id, db.LoginRejected), tx.BlockBMCLogin(ctx, id, err.Error()))
+				return errors.Join(tx.SettleBMCLogin(ctx, id, db.LoginRejected), tx.BlockBMCLogin(ctx, id, err.Error()), audit(ctx, tx, loginRejected))
 			})
 		}
 		if a.mustNote(ctx, write) != nil {
@@ -243,9 +260,16 @@ func (a *Activities) recordOutcome(ctx context.Context, r loginRequest, s *login
 		}
 		return fault.BMC(ctx, err)
 	}
-	if l, ok := s.bmc.(providers.BMCLogin); ok && !l.LoginSent() {
-		a.note(ctx, func(ctx context.Context) error { return a.Store.SettleBMCLogin(ctx, id, db.LoginUnsent) })
-	}
+	l, ok := s.bmc.(providers.BMCLogin)
+	unsent := ok && !l.LoginSent()
+	a.note(ctx, func(ctx context.Context) error {
+		return a.Store.Tx(ctx, func(tx *db.Tx) error {
+			if !unsent {
+				return audit(ctx, tx, loginUnknown)
+			}
+			return errors.Join(tx.SettleBMCLogin(ctx, id, db.LoginUnsent), audit(ctx, tx, loginUnsent))
+		})
+	})
 	if providers.IsKind(err, providers.KindPinMismatch) {
 		a.keepSeenPin(ctx, s)
 	}
@@ -358,7 +382,7 @@ func lockout(known []db.BMC) (limit int, window time.Duration) {
 
 // countAttempt counts an attempt before it is made, so that a crash does not lose it. It fails when the
 // attempt could lock the account.
-func (a *Activities) countAttempt(ctx context.Context, rec db.BMC, by string) error {
+func (a *Activities) countAttempt(ctx context.Context, rec db.BMC, by string, entry db.Entry) error {
 	now, err := a.now(ctx)
 	if err != nil {
 		return err
@@ -372,7 +396,7 @@ func (a *Activities) countAttempt(ctx context.Context, rec db.BMC, by string) er
 			"%d logins to BMC %s were wrong or got no answer; the next one is allowed after %s, so that the account is not locked: retry the stage then",
 			t.used, rec.Address, t.freeAt.UTC().Format(time.RFC3339))
 	}
-	err = a.Store.CountBMCLogin(ctx, rec.ID, by, now, t.expired, t.seen)
+	err = a.Store.CountBMCLogin(ctx, rec.ID, by, now, t.expired, t.seen, entry)
 	if errors.Is(err, db.ErrLoginTaken) {
 		return fault.New(lifecycle.FailBMCUnreachable, "somebody else took over the login to BMC %s; retry the stage", rec.Address)
 	}

@@ -75,8 +75,9 @@ func TestTwoExecutionsOfOneJobCountOneTryEach(t *testing.T) {
 	require.NoError(t, err)
 	again, err := l.truth.TakeBMCLogin(t.Context(), l.bmcID, "a", time.Minute)
 	require.NoError(t, err)
-	require.NoError(t, l.truth.CountBMCLogin(t.Context(), l.bmcID, "a", time.Now(), false, rec.WrongLogins+rec.OpenLogins))
-	err = l.truth.CountBMCLogin(t.Context(), l.bmcID, "a", time.Now(), false, again.WrongLogins+again.OpenLogins)
+	entry := loginRow(l.bmcID)
+	require.NoError(t, l.truth.CountBMCLogin(t.Context(), l.bmcID, "a", time.Now(), false, rec.WrongLogins+rec.OpenLogins, entry))
+	err = l.truth.CountBMCLogin(t.Context(), l.bmcID, "a", time.Now(), false, again.WrongLogins+again.OpenLogins, entry)
 	require.ErrorIs(t, err, db.ErrLoginTaken, "it judged a count that is no longer so")
 	require.Equal(t, 1, l.record().OpenLogins)
 }
@@ -243,8 +244,8 @@ func TestOneLoginAtATimeHoweverManyRecordsABMCHas(t *testing.T) {
 	require.ErrorIs(t, err, db.ErrLoginTaken)
 	_, err = l.truth.TakeBMCLogin(t.Context(), second.ID, "a", time.Minute)
 	require.NoError(t, err, "its own turn")
-	require.NoError(t, l.truth.CountBMCLogin(t.Context(), first.ID, "a", time.Now(), false, 0))
-	require.ErrorIs(t, l.truth.CountBMCLogin(t.Context(), second.ID, "a", time.Now(), false, 0), db.ErrLoginTaken, "a try under the other record came between")
+	require.NoError(t, l.truth.CountBMCLogin(t.Context(), first.ID, "a", time.Now(), false, 0, loginRow(first.ID)))
+	require.ErrorIs(t, l.truth.CountBMCLogin(t.Context(), second.ID, "a", time.Now(), false, 0, loginRow(first.ID)), db.ErrLoginTaken, "a try under the other record came between")
 	require.NoError(t, l.truth.ReleaseBMCLogin(t.Context(), first.ID, "a"))
 	require.NoError(t, l.truth.ReleaseBMCLogin(t.Context(), second.ID, "a"))
 	_, err = l.truth.TakeBMCLogin(t.Context(), second.ID, "b", time.Minute)
@@ -350,4 +351,8 @@ func TestNobodyIsLetInOnARejectionThatIsNotWrittenDown(t *testing.T) {
 	_, err := l.acts.ResolvePowerCredentials(ctx, bmcact.ResolveIn{JobRef: contract.JobRef{JobID: "b"}, BMCID: l.bmcID})
 	require.Error(t, err)
 	require.Equal(t, 1, l.sim.Counters().FailedLogins, "nobody else tries the password")
+}
+
+func loginRow(bmcID string) db.Entry {
+	return db.Entry{ResourceKind: "bmc", ResourceID: bmcID, Kind: db.EntryCall, Name: "login", Actor: db.Actor{Owner: lifecycle.OwnerJob}}
 }

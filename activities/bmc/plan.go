@@ -25,6 +25,8 @@ type PlanIn struct {
 	// Login allows one login. Without it only the service root is read, which a
 	// BMC shows to everybody.
 	Login bool `json:"login,omitempty"`
+	// Actor is who asked for the plan, for the audit log.
+	Actor string `json:"actor,omitempty"`
 }
 
 // PowerPlan is what resolve_power_credentials would find. Facts beyond the
@@ -89,16 +91,28 @@ func (a *Activities) look(ctx context.Context, in PlanIn, rec db.BMC, out *Power
 	if err != nil {
 		return err
 	}
-	login, err := providers.ResolveLogin(ctx, a.Secrets, providers.SecretRef(ref))
-	if err != nil {
-		return fault.Secret(ctx, err)
-	}
 	opener, err := a.opener(rec.Protocol)
+	if err != nil {
+		return err
+	}
+	use, err := a.loginUse(ctx, rec, in.In.JobRef)
+	if err != nil {
+		return err
+	}
+	rule, err := a.addressRule(ctx, ref, use)
+	var login providers.Login
+	if err == nil {
+		login, err = a.resolve(ctx, ref, use)
+	}
+	if err != nil && in.Login {
+		return a.refusedLogin(ctx, planLogin(in), rec, ref, err)
+	}
 	if err != nil {
 		return err
 	}
 	target := providers.BMCTarget{
 		Address: rec.Address, SystemID: rec.SystemID, PinSHA256: rec.PinSHA256, CAPEM: in.In.CAPEM, CipherSuite: rec.IPMICipherSuite,
+		Rule: rule,
 	}
 	id, err := root(ctx, a, opener, target)
 	if err != nil {
@@ -133,7 +147,7 @@ func (a *Activities) tryLogin(ctx context.Context, in PlanIn, rec db.BMC, opener
 	case err != nil:
 		return err
 	case !there:
-		return a.loginUnkept(ctx, rec, opener, target, out)
+		return a.loginUnkept(ctx, planLogin(in), rec, opener, target, out)
 	case !settled:
 		out.Observed += "; no login was tried: the run approves the certificate first"
 		return nil
@@ -141,7 +155,9 @@ func (a *Activities) tryLogin(ctx context.Context, in PlanIn, rec db.BMC, opener
 		out.Observed += "; no login was tried: the BMC is stored with another login, protocol, system or certificate, which the run replaces first"
 		return nil
 	}
-	v, err := a.enter(ctx, loginRequest{bmcID: stored.ID, caPEM: in.In.CAPEM})
+	r := planLogin(in)
+	r.bmcID = stored.ID
+	v, err := a.enter(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -173,13 +189,24 @@ func (a *Activities) recordOf(ctx context.Context, rec db.BMC) (stored db.BMC, t
 // loginUnkept logs in to a BMC of which there is no record. Should it be
 // rejected, it gets one, without a node, to carry the flag that stops every
 // further login until an operator clears it: the one thing that a plan writes.
-func (a *Activities) loginUnkept(ctx context.Context, rec db.BMC, opener providers.BMCOpener, target providers.BMCTarget, out *PowerPlan) error {
+func (a *Activities) loginUnkept(ctx context.Context, r loginRequest, rec db.BMC, opener providers.BMCOpener, target providers.BMCTarget, out *PowerPlan) error {
 	b, err := opener.OpenBMC(target)
 	if err != nil {
 		return fault.BMC(ctx, err)
 	}
 	defer a.close(ctx, b)
+	if err := a.mustNote(ctx, a.auditing(r, rec, loginStarted)); err != nil {
+		return err
+	}
 	sys, err := b.Identify(ctx)
+	outcome := loginUnknown
+	switch {
+	case err == nil:
+		outcome = loginAccepted
+	case rejected(err):
+		outcome = loginRejected
+	}
+	a.note(ctx, a.auditing(r, rec, outcome))
 	if rejected(err) {
 		if kerr := a.keepRejected(ctx, rec, err); kerr != nil {
 			return fault.Internal(ctx, kerr)

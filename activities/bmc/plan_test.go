@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/bmc/redfish"
 	"github.com/slipway-cloud/slipway/providers/secrets"
@@ -23,12 +24,14 @@ import (
 
 // planRig is one BMC with its record, and a worker's activities.
 type planRig struct {
-	t     *testing.T
-	sim   *redfishsim.Server
-	hw    *simhw.Machine
-	store *db.Store
-	rec   db.BMC
-	run   func(bmcact.PlanIn) bmcact.PowerPlan
+	t      *testing.T
+	sim    *redfishsim.Server
+	hw     *simhw.Machine
+	store  *db.Store
+	rec    db.BMC
+	acts   *bmcact.Activities
+	keeper secrets.Keeper
+	run    func(bmcact.PlanIn) bmcact.PowerPlan
 }
 
 func newPlanRig(t *testing.T) *planRig {
@@ -41,12 +44,14 @@ func newPlanRig(t *testing.T) *planRig {
 	require.NoError(t, err)
 	t.Cleanup(stop)
 	r := &planRig{t: t, sim: sim, hw: hw, store: dbtest.Store(t)}
-	sec, err := secrets.Open(t.Context(), r.store, secrets.Keeper{KeyFile: filepath.Join(t.TempDir(), "key")}, secrets.Options{})
+	r.keeper = secrets.Keeper{KeyFile: filepath.Join(t.TempDir(), "key")}
+	sec, err := secrets.Open(t.Context(), r.store, r.keeper, secrets.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, sec.Close()) })
 	for name, password := range map[string]string{"bmc/login": hw.Spec().BMCPassword, "bmc/wrong": "no such password"} {
 		login, err := json.Marshal(map[string]string{"username": hw.Spec().BMCUser, "password": password})
 		require.NoError(t, err)
+		dbtest.StateUse(t, r.store, spec.SecretBMCLogin, name)
 		_, err = sec.Put(t.Context(), name, providers.NewSecret(string(login)))
 		require.NoError(t, err)
 	}
@@ -54,6 +59,7 @@ func newPlanRig(t *testing.T) *planRig {
 	r.rec, err = r.store.CreateBMC(t.Context(), db.NewBMC{NodeID: &node.ID, Address: url, Protocol: "redfish", CredentialRef: "bmc/login"})
 	require.NoError(t, err)
 	acts := &bmcact.Activities{Store: r.store, Secrets: sec, Opener: redfish.Opener{}}
+	r.acts = acts
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestActivityEnvironment()
 	env.RegisterActivity(acts)
@@ -90,7 +96,7 @@ func (r *planRig) logins() int {
 // pinned approves the certificate that the BMC shows.
 func (r *planRig) pinned() {
 	r.t.Helper()
-	b, err := redfish.Opener{}.OpenBMC(providers.BMCTarget{Address: r.rec.Address})
+	b, err := redfish.Opener{}.OpenBMC(providers.BMCTarget{Rule: providers.SimulatedAddresses(), Address: r.rec.Address})
 	require.NoError(r.t, err)
 	id, err := b.Probe(r.t.Context())
 	require.NoError(r.t, err)

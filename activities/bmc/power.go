@@ -91,7 +91,7 @@ type LookOut struct {
 // LookAtPower logs in once and reads the machine's power. It changes nothing on the BMC and approves
 // no certificate. A rejected login stops further ones. A repetition is one more login.
 func (a *Activities) LookAtPower(ctx context.Context, in LookIn) (LookOut, error) {
-	v, err := a.enter(ctx, loginRequest{bmcID: in.BMCID, caPEM: in.CAPEM})
+	v, err := a.enter(ctx, loginRequest{bmcID: in.BMCID, caPEM: in.CAPEM, actor: db.Actor{Owner: lifecycle.OwnerReconciler, ID: "reconciler"}})
 	if err != nil {
 		return LookOut{}, err
 	}
@@ -146,8 +146,12 @@ func (a *Activities) checkLoginStored(ctx context.Context, rec db.BMC) error {
 	if err != nil {
 		return err
 	}
-	if _, err := providers.ResolveLogin(ctx, a.Secrets, providers.SecretRef(ref)); err != nil {
-		return fault.Secret(ctx, err)
+	use, err := a.loginUse(ctx, rec, contract.JobRef{})
+	if err != nil {
+		return err
+	}
+	if _, err := a.resolve(ctx, ref, use); err != nil {
+		return err
 	}
 	if rec.PinPending != "" && rec.PinPending != rec.PinSHA256 {
 		return fault.New(lifecycle.FailBMCPinMismatch, "BMC %s shows certificate pin %s, which nobody has approved", rec.Address, rec.PinPending)

@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/bmc/redfish"
 	"github.com/slipway-cloud/slipway/providers/secrets"
@@ -70,11 +71,16 @@ func (f *flakySecrets) trip() error {
 	return nil
 }
 
-func (f *flakySecrets) Resolve(ctx context.Context, ref providers.SecretRef) (providers.Secret, error) {
+func (f *flakySecrets) Resolve(ctx context.Context, ref providers.SecretRef, use providers.Use) (providers.Secret, error) {
 	if err := f.trip(); err != nil {
 		return providers.Secret{}, err
 	}
-	return f.Secrets.Resolve(ctx, ref)
+	return f.Secrets.Resolve(ctx, ref, use)
+}
+
+// simulatedLogin is the use of the login of a simulated BMC without a node.
+func simulatedLogin() providers.Use {
+	return providers.Use{Kind: spec.SecretBMCLogin, Address: "https://127.0.0.1"}
 }
 
 func (f *flakySecrets) Put(ctx context.Context, name string, v providers.Secret) (providers.SecretRef, error) {
@@ -129,6 +135,7 @@ func newLab(t *testing.T, vendor string, seed uint64, adjust func(*redfishsim.Pe
 	spec := l.hw.Spec()
 	login, err := json.Marshal(map[string]string{"username": spec.BMCUser, "password": spec.BMCPassword})
 	require.NoError(t, err)
+	dbtest.StateUse(t, l.truth, "bmc_login", "bmc/rack", "bmc/by-hand")
 	_, err = l.vault.Put(t.Context(), "bmc/rack", providers.NewSecret(string(login)))
 	require.NoError(t, err)
 	rec, err := l.truth.CreateBMC(t.Context(), db.NewBMC{
@@ -136,7 +143,7 @@ func newLab(t *testing.T, vendor string, seed uint64, adjust func(*redfishsim.Pe
 	})
 	require.NoError(t, err)
 	l.bmcID = rec.ID
-	b, err := redfish.Opener{}.OpenBMC(providers.BMCTarget{Address: rec.Address})
+	b, err := redfish.Opener{}.OpenBMC(providers.BMCTarget{Rule: providers.SimulatedAddresses(), Address: rec.Address})
 	require.NoError(t, err)
 	id, err := b.Probe(t.Context())
 	require.NoError(t, err)
@@ -174,7 +181,7 @@ func (l *lab) password(ref string, fresh bool) string {
 	if p, ok := l.byRef[ref]; ok && !fresh {
 		return p
 	}
-	login, err := providers.ResolveLogin(l.t.Context(), l.vault, providers.SecretRef(ref))
+	login, err := providers.ResolveLogin(l.t.Context(), l.vault, providers.SecretRef(ref), simulatedLogin())
 	require.NoError(l.t, err, "the secret of %s is lost", ref)
 	p := login.Password.Reveal()
 	l.byRef[ref], l.known[p] = p, true

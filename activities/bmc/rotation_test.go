@@ -94,7 +94,7 @@ func TestALoginSetByHandMeanwhileIsTheOneThatIsRotated(t *testing.T) {
 	require.NotEqual(t, first, l.record().CandidateRef)
 	require.True(t, l.must(l.acts.VerifyRotation).Verified)
 	f := l.must(l.acts.CommitRotation)
-	login, err := providers.ResolveLogin(t.Context(), l.vault, providers.SecretRef(f.CurrentRef))
+	login, err := providers.ResolveLogin(t.Context(), l.vault, providers.SecretRef(f.CurrentRef), simulatedLogin())
 	require.NoError(t, err)
 	require.Equal(t, "operator", login.Username)
 	require.Zero(t, l.sim.Counters().FailedLogins)
@@ -206,7 +206,7 @@ func TestOldGenerationsAreDeletedAndSharedOnesNever(t *testing.T) {
 	}
 	l.password("bmc/rack", true) // other BMCs may have it
 	for i, ref := range refs {
-		_, err := l.vault.Resolve(t.Context(), providers.SecretRef(ref))
+		_, err := l.vault.Resolve(t.Context(), providers.SecretRef(ref), simulatedLogin())
 		if i < 2 {
 			require.True(t, providers.IsKind(err, providers.KindNotFound), ref)
 			continue

@@ -3,6 +3,7 @@ package bmc
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
@@ -79,9 +80,13 @@ func (r *rotation) outcome(ctx context.Context, err error) (contract.RotationFac
 // never sent, or that the BMC refused.
 func (r *rotation) newCandidate(ctx context.Context, insteadOf string, length int) error {
 	a, name := r.a, candidateName(r.in.BMCID, r.row.ID)
-	value, err := providers.Secret{}, error(nil)
+	use, err := r.inheritUse(ctx, name)
+	if err != nil {
+		return err
+	}
+	value := providers.Secret{}
 	if insteadOf == "" {
-		value, err = a.Secrets.Resolve(ctx, secretRef(name))
+		value, err = a.Secrets.Resolve(ctx, secretRef(name), use)
 	}
 	if insteadOf != "" || providers.IsKind(err, providers.KindNotFound) {
 		value, err = r.draw(ctx, length)
@@ -100,8 +105,35 @@ func (r *rotation) newCandidate(ctx context.Context, insteadOf string, length in
 	return r.load(ctx)
 }
 
+// inheritUse states for the candidate what the current login may be used for. It returns the use of
+// either for this BMC.
+func (r *rotation) inheritUse(ctx context.Context, candidate string) (providers.Use, error) {
+	use, err := r.a.loginUse(ctx, r.rec, r.in.JobRef)
+	if err != nil {
+		return use, err
+	}
+	if _, err := r.a.addressRule(ctx, r.rec.CredentialRef, use); err != nil {
+		return use, err
+	}
+	current, _, _ := strings.Cut(r.rec.CredentialRef, "@")
+	stated, _, err := r.a.Store.SecretUse(ctx, current)
+	if err == nil {
+		_, err = r.a.Store.SetSecretUse(ctx, candidate, stated)
+	}
+	return use, fault.Internal(ctx, err)
+}
+
+// login opens one of the rotation's logins.
+func (r *rotation) login(ctx context.Context, ref string) (providers.Login, error) {
+	use, err := r.a.loginUse(ctx, r.rec, r.in.JobRef)
+	if err != nil {
+		return providers.Login{}, err
+	}
+	return r.a.resolve(ctx, ref, use)
+}
+
 func (r *rotation) draw(ctx context.Context, length int) (providers.Secret, error) {
-	now, err := providers.ResolveLogin(ctx, r.a.Secrets, secretRef(r.rec.CredentialRef))
+	now, err := r.login(ctx, r.rec.CredentialRef)
 	if err != nil {
 		return providers.Secret{}, err
 	}
@@ -176,9 +208,9 @@ func (r *rotation) send(ctx context.Context) error {
 	if err := r.fit(ctx, v, accounts); err != nil {
 		return err
 	}
-	fresh, err := providers.ResolveLogin(ctx, r.a.Secrets, secretRef(r.rec.CandidateRef))
+	fresh, err := r.login(ctx, r.rec.CandidateRef)
 	if err != nil {
-		return fault.Secret(ctx, err)
+		return err
 	}
 	if err := r.move(ctx, lifecycle.RotationSend); err != nil {
 		return err
@@ -228,9 +260,9 @@ func (r *rotation) settle(ctx context.Context) {
 // because a person has set another login since. The password that is sent is the
 // one of whoever is logged in. A BMC that tells no policy is simply tried.
 func (r *rotation) fit(ctx context.Context, v *loginSession, accounts providers.BMCAccounts) error {
-	made, err := providers.ResolveLogin(ctx, r.a.Secrets, secretRef(r.rec.CandidateRef))
+	made, err := r.login(ctx, r.rec.CandidateRef)
 	if err != nil {
-		return fault.Secret(ctx, err)
+		return err
 	}
 	fits, length := made.Username == v.login.Username, passwordLength
 	policy, err := accounts.PasswordPolicy(ctx)

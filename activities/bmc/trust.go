@@ -6,14 +6,15 @@ import (
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
 // trust checks the certificate before any password is sent. When no pin is approved it approves the
 // first one, if the site allows that, or stores it for an operator.
-func (a *Activities) trust(ctx context.Context, opener providers.BMCOpener, r loginRequest, rec db.BMC) (providers.BMCTarget, error) {
+func (a *Activities) trust(ctx context.Context, opener providers.BMCOpener, r loginRequest, rec db.BMC, rule spec.AddressRule) (providers.BMCTarget, error) {
 	target := providers.BMCTarget{
-		Address: rec.Address, SystemID: rec.SystemID, PinSHA256: rec.PinSHA256, CAPEM: r.caPEM, CipherSuite: rec.IPMICipherSuite,
+		Address: rec.Address, SystemID: rec.SystemID, PinSHA256: rec.PinSHA256, CAPEM: r.caPEM, CipherSuite: rec.IPMICipherSuite, Rule: rule,
 	}
 	if rec.PinSHA256 != "" || r.caPEM != "" {
 		return target, nil

@@ -57,10 +57,11 @@ func TestPass_LargeSite(t *testing.T) {
 	vault, err := secrets.Open(t.Context(), store, secrets.Keeper{KeyFile: filepath.Join(t.TempDir(), "key")}, secrets.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, vault.Close()) })
+	dbtest.StateUse(t, store, spec.SecretMAASKey, "maas/key")
 	_, err = vault.Put(t.Context(), "maas/key", providers.NewSecret(apiKey))
 	require.NoError(t, err)
 	site := dbtest.Site(t, store, func(p *dbtest.Params) {
-		p.Site = spec.SiteSpec{MAASURL: region.url + "/MAAS", MAASAPIKeyRef: "maas/key", Simulated: true}
+		p.Site = spec.SiteSpec{MAASURL: region.url + "/MAAS", MAASAPIKeyRef: "maas/key", BMCNetworks: []string{"127.0.0.0/8"}, Simulated: true}
 	})
 	populate(t, dsn, store, site.ID, rack, nodes)
 	policy := drift.DefaultPolicy()

@@ -65,14 +65,21 @@ func (a *Activities) open(ctx context.Context, siteID string) (census providers.
 	if err != nil {
 		return nil, "", fault.Internal(ctx, err)
 	}
-	key, err := a.Secrets.Resolve(ctx, providers.SecretRef(site.Spec.MAASAPIKeyRef))
-	if providers.IsKind(err, providers.KindNotFound) {
-		return nil, "the site's API key " + site.Spec.MAASAPIKeyRef + " is not stored", nil
+	ref, use := providers.SecretRef(site.Spec.MAASAPIKeyRef), providers.Use{Kind: spec.SecretMAASKey, Site: siteID, Address: site.Spec.MAASURL}
+	rule, err := a.Secrets.AddressRule(ctx, ref, use)
+	var key providers.Secret
+	if err == nil {
+		key, err = a.Secrets.Resolve(ctx, ref, use)
 	}
-	if err != nil {
+	switch {
+	case providers.IsKind(err, providers.KindNotFound):
+		return nil, "the site's API key " + site.Spec.MAASAPIKeyRef + " is not stored", nil
+	case providers.IsKind(err, providers.KindInvalid), providers.IsKind(err, providers.KindUnreachable):
+		return nil, "the site's MAAS may not be asked: " + err.Error(), nil
+	case err != nil:
 		return nil, "", fault.Secret(ctx, err)
 	}
-	m, err := a.Opener.OpenMAAS(providers.MAASSite{URL: site.Spec.MAASURL, APIKey: key, CAPEM: site.Spec.MAASCAPEM})
+	m, err := a.Opener.OpenMAAS(providers.MAASSite{URL: site.Spec.MAASURL, APIKey: key, CAPEM: site.Spec.MAASCAPEM, Rule: rule})
 	if err != nil {
 		return nil, "the site's MAAS cannot be opened: " + err.Error(), nil
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
 	driftdb "github.com/slipway-cloud/slipway/db/drift"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -49,7 +50,7 @@ func (a *Activities) VisitBMCs(ctx context.Context, p Pass) (BMCReport, error) {
 	}
 	var mu sync.Mutex
 	err = a.eachBMC(ctx, due, func(ctx context.Context, rec db.BMC) error {
-		answered, err := a.probe(ctx, rec, now)
+		answered, err := a.probe(ctx, p.SiteID, rec, now)
 		mu.Lock()
 		defer mu.Unlock()
 		r.Probes++
@@ -93,14 +94,20 @@ func (a *Activities) eachBMC(ctx context.Context, all []db.BMC, do func(context.
 
 // probe reads what a BMC shows without a login. A certificate that is not the
 // approved one is kept for an operator, as a job would.
-func (a *Activities) probe(ctx context.Context, rec db.BMC, now time.Time) (bool, error) {
+func (a *Activities) probe(ctx context.Context, siteID string, rec db.BMC, now time.Time) (bool, error) {
 	seen := driftdb.Probe{BMCID: rec.ID, Address: rec.Address, At: now}
 	opener := a.Openers[rec.Protocol]
 	if opener == nil {
 		return false, nil
 	}
 	pctx, cancel := context.WithTimeout(ctx, probeLimit)
-	id, err := ask(pctx, opener, providers.BMCTarget{Address: rec.Address, SystemID: rec.SystemID, PinSHA256: rec.PinSHA256, CipherSuite: rec.IPMICipherSuite})
+	var id providers.BMCIdent
+	rule, err := a.Secrets.AddressRule(pctx, "", providers.Use{Kind: spec.SecretBMCLogin, Site: siteID, Address: rec.Address})
+	if err == nil {
+		id, err = ask(pctx, opener, providers.BMCTarget{
+			Address: rec.Address, SystemID: rec.SystemID, PinSHA256: rec.PinSHA256, CipherSuite: rec.IPMICipherSuite, Rule: rule,
+		})
+	}
 	cancel()
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)

@@ -88,13 +88,15 @@ func newWorld(t *testing.T) *world {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, vault.Close()) })
 	hardware := w.hw.Spec()
+	dbtest.StateUse(t, w.store, spec.SecretMAASKey, "maas/key")
+	dbtest.StateUse(t, w.store, spec.SecretBMCLogin, "bmc/login")
 	for name, value := range map[string]string{
 		"maas/key": apiKey, "bmc/login": fmt.Sprintf(`{"username": %q, "password": %q}`, hardware.BMCUser, hardware.BMCPassword),
 	} {
 		_, err = vault.Put(t.Context(), name, providers.NewSecret(value))
 		require.NoError(t, err)
 	}
-	w.maas, err = maas.Opener{}.OpenMAAS(providers.MAASSite{URL: addrs.URL(), APIKey: providers.NewSecret(apiKey)})
+	w.maas, err = maas.Opener{}.OpenMAAS(providers.MAASSite{Rule: providers.SimulatedAddresses(), URL: addrs.URL(), APIKey: providers.NewSecret(apiKey)})
 	require.NoError(t, err)
 	w.machine()
 	w.records()
@@ -189,7 +191,7 @@ func (w *world) release() {
 func (w *world) records() {
 	t, hardware := w.t, w.hw.Spec()
 	w.site = dbtest.Site(t, w.store, func(p *dbtest.Params) {
-		p.Site = spec.SiteSpec{MAASURL: w.front.url + "/MAAS", MAASAPIKeyRef: "maas/key", Simulated: true}
+		p.Site = spec.SiteSpec{MAASURL: w.front.url + "/MAAS", MAASAPIKeyRef: "maas/key", BMCNetworks: []string{"127.0.0.0/8"}, Simulated: true}
 	})
 	sku := dbtest.SKU(t, w.store, func(p *dbtest.Params) {
 		p.SKU = spec.SKUSpec{GPUs: 8, DriverMinVersion: "550.54", NICsUp: 4, DataDisks: 4, MinMemoryMiB: 1 << 20, RequireECC: true}
@@ -201,7 +203,7 @@ func (w *world) records() {
 		machine.MACs = append(machine.MACs, n.MAC)
 	}
 	require.NoError(t, w.store.SetNodeMachine(t.Context(), w.node.ID, machine))
-	b, err := redfish.Opener{}.OpenBMC(providers.BMCTarget{Address: hardware.BMCAddress})
+	b, err := redfish.Opener{}.OpenBMC(providers.BMCTarget{Rule: providers.SimulatedAddresses(), Address: hardware.BMCAddress})
 	require.NoError(t, err)
 	id, err := b.Probe(t.Context())
 	require.NoError(t, err)

@@ -33,15 +33,39 @@ func (a *Activities) region(ctx context.Context, siteID string) (providers.MAAS,
 	if err != nil {
 		return nil, spec.SiteSpec{}, deleted(ctx, err, "site", siteID)
 	}
-	key, err := a.Secrets.Resolve(ctx, providers.SecretRef(site.Spec.MAASAPIKeyRef))
+	ref, use := providers.SecretRef(site.Spec.MAASAPIKeyRef), providers.Use{Kind: spec.SecretMAASKey, Site: siteID, Address: site.Spec.MAASURL}
+	rule, err := a.Secrets.AddressRule(ctx, ref, use)
 	if err != nil {
-		return nil, site.Spec, fault.Secret(ctx, err)
+		return nil, site.Spec, regionFailure(ctx, err)
 	}
-	m, err := a.Opener.OpenMAAS(providers.MAASSite{URL: site.Spec.MAASURL, APIKey: key, CAPEM: site.Spec.MAASCAPEM})
+	key, err := a.Secrets.Resolve(ctx, ref, use)
+	if err != nil {
+		return nil, site.Spec, regionFailure(ctx, err)
+	}
+	m, err := a.Opener.OpenMAAS(providers.MAASSite{URL: site.Spec.MAASURL, APIKey: key, CAPEM: site.Spec.MAASCAPEM, Rule: rule})
 	if err != nil {
 		return nil, site.Spec, fault.New(lifecycle.FailConfiguration, "the site's MAAS cannot be opened: %v", err)
 	}
 	return m, site.Spec, nil
+}
+
+// regionFailure classifies an error of the secret store. A name that does not resolve is a region
+// that cannot be reached, and an address that is refused is one that was configured.
+func regionFailure(ctx context.Context, err error) error {
+	if providers.IsKind(err, providers.KindUnreachable) || providers.IsRefusedAddress(err) {
+		return fault.MAAS(ctx, err)
+	}
+	return fault.Secret(ctx, err)
+}
+
+// bmcLogin opens the login of the BMC of a job's node, to give it to MAAS.
+func (a *Activities) bmcLogin(ctx context.Context, job contract.JobRef, address, ref string) (providers.Login, error) {
+	use := providers.Use{Kind: spec.SecretBMCLogin, Site: job.SiteID, Node: job.NodeID, Address: address}
+	login, err := providers.ResolveLogin(ctx, a.Secrets, providers.SecretRef(ref), use)
+	if providers.IsKind(err, providers.KindUnreachable) || providers.IsRefusedAddress(err) {
+		return login, fault.BMC(ctx, err)
+	}
+	return login, fault.Secret(ctx, err)
 }
 
 // MachineIn names the machine of a job.

@@ -65,9 +65,9 @@ func (a *Activities) create(ctx context.Context, m providers.MAAS, site spec.Sit
 	if err != nil {
 		return providers.MAASMachine{}, deleted(ctx, err, "BMC", in.BMC.BMCID)
 	}
-	login, err := providers.ResolveLogin(ctx, a.Secrets, providers.SecretRef(bmc.CredentialRef))
+	login, err := a.bmcLogin(ctx, in.JobRef, bmc.Address, bmc.CredentialRef)
 	if err != nil {
-		return providers.MAASMachine{}, fault.Secret(ctx, err)
+		return providers.MAASMachine{}, err
 	}
 	// Written down first: what is found after a lost answer is this job's own.
 	if err := a.Store.SetMAASCreateIntent(ctx, in.NodeID, in.JobID); err != nil {

@@ -94,7 +94,7 @@ func (a *Activities) addPlatformKeys(ctx context.Context, node db.Node, out *con
 	}
 	out.KeepUsers = []string{user}
 	if ref := out.Site.SSHKeyRef; ref != "" {
-		key, err := a.Secrets.Resolve(ctx, providers.SecretRef(ref))
+		key, err := a.Secrets.Resolve(ctx, providers.SecretRef(ref), providers.Use{Kind: spec.SecretSSHKey, Site: node.SiteID, Node: node.ID})
 		if err != nil {
 			return fault.Secret(ctx, err)
 		}

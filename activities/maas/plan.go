@@ -90,11 +90,11 @@ type drySecrets struct{ providers.Secrets }
 // would have.
 const PlannedUserData = "plan/user-data"
 
-func (s drySecrets) Resolve(ctx context.Context, ref providers.SecretRef) (providers.Secret, error) {
+func (s drySecrets) Resolve(ctx context.Context, ref providers.SecretRef, use providers.Use) (providers.Secret, error) {
 	if ref == PlannedUserData {
 		return providers.NewSecret("{}"), nil
 	}
-	return s.Secrets.Resolve(ctx, ref)
+	return s.Secrets.Resolve(ctx, ref, use)
 }
 
 func (drySecrets) Put(context.Context, string, providers.Secret) (providers.SecretRef, error) {

@@ -38,9 +38,9 @@ func (a *Activities) UpdatePowerLogin(ctx context.Context, in PowerLoginIn) (con
 	if err != nil {
 		return contract.MachineFacts{}, fault.Internal(ctx, err)
 	}
-	login, err := providers.ResolveLogin(ctx, a.Secrets, providers.SecretRef(in.CredentialRef))
+	login, err := a.bmcLogin(ctx, in.JobRef, bmc.Address, in.CredentialRef)
 	if err != nil {
-		return contract.MachineFacts{}, fault.Secret(ctx, err)
+		return contract.MachineFacts{}, err
 	}
 	m, _, err := a.region(ctx, in.SiteID)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
+	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
@@ -17,6 +18,7 @@ func rotated(t *testing.T, faults ...maassim.Fault) (*world, maasact.PowerLoginI
 	w := newWorld(t).created()
 	spec := w.hw.Spec()
 	w.hw.SetBMC(spec.BMCAddress, spec.BMCUser, "a-fresh-password")
+	dbtest.StateUse(t, w.store, "bmc_login", "bmc/fresh")
 	w.secret("bmc/fresh", `{"username":"`+spec.BMCUser+`","password":"a-fresh-password"}`)
 	for _, f := range faults {
 		w.fault(f)
@@ -90,10 +92,10 @@ func TestMAASIsAtAnotherBMC(t *testing.T) {
 	w, in := rotated(t)
 	bmc, err := w.store.BMC(t.Context(), w.bmc.BMCID)
 	require.NoError(t, err)
-	bmc.Address = "https://192.0.2.99"
+	bmc.Address = "https://127.0.2.99"
 	_, err = w.store.UpdateBMC(t.Context(), bmc)
 	require.NoError(t, err)
-	require.Contains(t, fails(w, lifecycle.FailStateDisagreement, w.acts.UpdatePowerLogin, in), "192.0.2.99")
+	require.Contains(t, fails(w, lifecycle.FailStateDisagreement, w.acts.UpdatePowerLogin, in), "127.0.2.99")
 	in.Unproven = true
 	require.Contains(t, must(w, w.acts.UpdatePowerLogin, in).Note, "another BMC")
 	require.Zero(t, w.counts("power_settings"))

@@ -116,12 +116,12 @@ func TestTheMachineTokenIsForgotten(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).deploying()
 	ref := must(w, w.acts.MachineCredentials, w.machine())
-	_, err := w.secrets.Resolve(t.Context(), providers.SecretRef(ref))
+	_, err := w.secrets.Resolve(t.Context(), providers.SecretRef(ref), providers.OwnUse())
 	require.NoError(t, err)
 	for range 2 {
 		must(w, w.acts.ForgetMachineCredentials, w.ref)
 	}
-	_, err = w.secrets.Resolve(t.Context(), providers.SecretRef(cloudinit.MachineTokenName(w.ref.NodeID)))
+	_, err = w.secrets.Resolve(t.Context(), providers.SecretRef(cloudinit.MachineTokenName(w.ref.NodeID)), providers.OwnUse())
 	require.True(t, providers.IsKind(err, providers.KindNotFound), "%v", err)
 }
 

@@ -72,6 +72,8 @@ func newWorld(t *testing.T, faults ...maassim.Fault) *world {
 	w.secrets, err = secrets.Open(t.Context(), w.store, secrets.Keeper{KeyFile: filepath.Join(t.TempDir(), "key")}, secrets.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, w.secrets.Close()) })
+	dbtest.StateUse(t, w.store, spec.SecretMAASKey, "maas/key")
+	dbtest.StateUse(t, w.store, spec.SecretBMCLogin, "bmc/login")
 	w.secret("maas/key", apiKey)
 	login, err := json.Marshal(map[string]string{"username": machine.BMCUser, "password": machine.BMCPassword})
 	require.NoError(t, err)
@@ -88,7 +90,7 @@ func newWorld(t *testing.T, faults ...maassim.Fault) *world {
 // records makes site, profile, node, BMC and job, as an accepted request does.
 func (w *world) records(url string, machine simhw.Spec) {
 	site := dbtest.Site(w.t, w.store, func(p *dbtest.Params) {
-		p.Site = spec.SiteSpec{MAASURL: url, MAASAPIKeyRef: "maas/key", Simulated: true}
+		p.Site = spec.SiteSpec{MAASURL: url, MAASAPIKeyRef: "maas/key", BMCNetworks: []string{"127.0.0.0/8"}, Simulated: true}
 	})
 	w.profile = spec.ProfileSpec{
 		RequireHWSync: true, BootDisk: spec.BootDiskRule{ModelContains: "BOSS"}, PollInterval: every,
@@ -237,7 +239,7 @@ func (w *world) client() providers.MAAS {
 	w.t.Helper()
 	site, err := w.store.Site(w.t.Context(), w.ref.SiteID)
 	require.NoError(w.t, err)
-	m, err := maas.Opener{}.OpenMAAS(providers.MAASSite{URL: site.Spec.MAASURL, APIKey: providers.NewSecret(apiKey)})
+	m, err := maas.Opener{}.OpenMAAS(providers.MAASSite{Rule: providers.SimulatedAddresses(), URL: site.Spec.MAASURL, APIKey: providers.NewSecret(apiKey)})
 	require.NoError(w.t, err)
 	return m
 }

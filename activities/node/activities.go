@@ -126,11 +126,11 @@ func (a *Activities) render(ctx context.Context, in RenderIn) (cloudinit.Sealed,
 	if doc.Agent.ServerURL == "" {
 		doc.Agent.ServerURL = a.AgentURL
 	}
-	if doc.AuthorizedKeys, err = a.authorizedKeys(ctx, in.Site); err != nil {
+	if doc.AuthorizedKeys, err = a.authorizedKeys(ctx, in); err != nil {
 		return cloudinit.Sealed{}, err
 	}
 	if ref := in.Profile.SiteBootstrapBundleRef; ref != "" {
-		bundle, err := a.Secrets.Resolve(ctx, providers.SecretRef(ref))
+		bundle, err := a.Secrets.Resolve(ctx, providers.SecretRef(ref), providers.Use{Kind: spec.SecretBootstrap, Site: in.SiteID, Node: in.NodeID})
 		if err != nil {
 			return cloudinit.Sealed{}, fault.Secret(ctx, err)
 		}
@@ -153,11 +153,12 @@ func (a *Activities) render(ctx context.Context, in RenderIn) (cloudinit.Sealed,
 }
 
 // authorizedKeys is the public half of the site's SSH login, if it has one.
-func (a *Activities) authorizedKeys(ctx context.Context, site spec.SiteSpec) ([]string, error) {
+func (a *Activities) authorizedKeys(ctx context.Context, in RenderIn) ([]string, error) {
+	site := in.Site
 	if site.SSHKeyRef == "" {
 		return nil, nil
 	}
-	key, err := a.Secrets.Resolve(ctx, providers.SecretRef(site.SSHKeyRef))
+	key, err := a.Secrets.Resolve(ctx, providers.SecretRef(site.SSHKeyRef), sshUse(in.SiteID, in.NodeID))
 	if err != nil {
 		return nil, fault.Secret(ctx, err)
 	}
@@ -166,6 +167,11 @@ func (a *Activities) authorizedKeys(ctx context.Context, site spec.SiteSpec) ([]
 		return nil, fault.New(lifecycle.FailConfiguration, "secret %s: %v", site.SSHKeyRef, err)
 	}
 	return []string{public}, nil
+}
+
+// sshUse is what a site's SSH login is opened for. The private key is sent nowhere.
+func sshUse(siteID, nodeID string) providers.Use {
+	return providers.Use{Kind: spec.SecretSSHKey, Site: siteID, Node: nodeID}
 }
 
 const tokenBytes = 32

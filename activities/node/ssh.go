@@ -46,7 +46,7 @@ func (a *Activities) target(ctx context.Context, in SSHIn) (providers.SSHTarget,
 	if err != nil {
 		return providers.SSHTarget{}, fault.Internal(ctx, err)
 	}
-	key, err := a.Secrets.Resolve(ctx, providers.SecretRef(in.Site.SSHKeyRef))
+	key, err := a.Secrets.Resolve(ctx, providers.SecretRef(in.Site.SSHKeyRef), sshUse(node.SiteID, node.ID))
 	if err != nil {
 		return providers.SSHTarget{}, fault.Secret(ctx, err)
 	}
@@ -163,7 +163,7 @@ func (a *Activities) RepairHardwareSync(ctx context.Context, in RepairSyncIn) (S
 	if err != nil {
 		return SSHFacts{}, err
 	}
-	token, err := a.Secrets.Resolve(ctx, providers.SecretRef(in.TokenRef))
+	token, err := a.Secrets.Resolve(ctx, providers.SecretRef(in.TokenRef), providers.OwnUse())
 	if err != nil {
 		return SSHFacts{}, fault.Secret(ctx, err)
 	}

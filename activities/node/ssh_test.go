@@ -87,7 +87,8 @@ func stores(t *testing.T) (*db.Store, *secrets.Secrets) {
 func newNodeFixture(t *testing.T, store *db.Store, sec *secrets.Secrets, answers map[string][]any) *nodeFixture {
 	t.Helper()
 	node := dbtest.Node(t, store)
-	for name, value := range map[string]string{"ssh/" + node.ID: "key", "token/" + node.ID: token} {
+	dbtest.StateUse(t, store, spec.SecretSSHKey, "ssh/"+node.ID)
+	for name, value := range map[string]string{"ssh/" + node.ID: "key", "userdata/token/" + node.ID: token} {
 		_, err := sec.Put(t.Context(), name, providers.NewSecret(value))
 		require.NoError(t, err)
 	}
@@ -185,7 +186,7 @@ func TestRepairOfHardwareSync(t *testing.T) {
 			t.Parallel()
 			b := newNodeFixture(t, store, sec, c.answers)
 			b.patient(c.class)
-			in := nodeact.RepairSyncIn{SSHIn: b.in, TokenRef: "token/" + b.in.NodeID, Interval: spec.Duration(time.Minute)}
+			in := nodeact.RepairSyncIn{SSHIn: b.in, TokenRef: "userdata/token/" + b.in.NodeID, Interval: spec.Duration(time.Minute)}
 			_, err := b.env.ExecuteActivity(b.acts.RepairHardwareSync, in)
 			b.ends(err, c.class, c.says)
 			for part, n := range c.sent {

@@ -33,7 +33,7 @@ func (a *Activities) CheckBootstrapRevoked(ctx context.Context, in contract.JobR
 		names[name] = "the sealed user-data "
 	}
 	for name, what := range names {
-		_, err := a.Secrets.Resolve(ctx, providers.SecretRef(name))
+		_, err := a.Secrets.Resolve(ctx, providers.SecretRef(name), providers.OwnUse())
 		if err == nil {
 			return Left{Note: what + name + " is still stored"}, nil
 		}

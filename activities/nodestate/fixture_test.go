@@ -32,9 +32,7 @@ func (w *nodeFixture) putLogin(name string) {
 
 func (w *nodeFixture) isStored(name string) bool {
 	w.Helper()
-	_, err := w.Secrets.Resolve(w.Context(), providers.SecretRef(name))
-	if !providers.IsKind(err, providers.KindNotFound) {
-		require.NoError(w, err)
-	}
-	return err == nil
+	_, _, _, found, err := w.Store.SecretVersion(w.Context(), name, 0)
+	require.NoError(w, err)
+	return found
 }

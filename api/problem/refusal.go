@@ -69,7 +69,7 @@ func Hint(r intent.Advice) string {
 		return fmt.Sprintf(": slipway node state %s pending --force, or POST %s/nodes/{id}/state", r.Hostname, apiPath)
 	case intent.ReasonReissueByHand:
 		return fmt.Sprintf(": slipway node bootstrap --reissue %s, or POST %s/admin/nodes/%s/bootstrap", r.Hostname, apiPath, r.NodeID)
-	case intent.ReasonSecretMissing, intent.ReasonBMCOfOldHardware, intent.ReasonReleaseMissing: // of fields
+	case intent.ReasonSecretMissing, intent.ReasonSecretUse, intent.ReasonBMCOfOldHardware, intent.ReasonReleaseMissing: // of fields
 	}
 	return ""
 }
@@ -82,6 +82,8 @@ func fieldHint(r intent.Reason) string {
 	switch r { //nolint:exhaustive // the others are of whole refusals
 	case intent.ReasonSecretMissing:
 		return "; store the login first with `slipway secret put`"
+	case intent.ReasonSecretUse:
+		return "; an administrator states its use with `slipway secret set-use`"
 	case intent.ReasonBMCOfOldHardware:
 		return " (--bmc-address and --bmc-credential-ref, or --keep-bmc)"
 	case intent.ReasonReleaseMissing:

@@ -44,7 +44,7 @@ func access() op.Access {
 			"POST /admin/maas-sites/{id}/profiles", "PUT /admin/maas-sites/{id}/profiles/{profile_id}",
 			"DELETE /admin/maas-sites/{id}/profiles/{profile_id}",
 			"POST /admin/skus", "PUT /admin/skus/{id}", "DELETE /admin/skus/{id}",
-			"PUT /admin/secrets",
+			"PUT /admin/secrets", "PUT /admin/secret-uses",
 			"POST /nodes/{id}/state", "PUT /nodes/{id}/hardware", "PUT /nodes/{id}/bmc", "POST /admin/discovered-nodes/purge",
 			"POST /admin/install-workflows", "PUT /admin/install-workflows/{id}", "DELETE /admin/install-workflows/{id}",
 			"PUT /admin/device-groups/{name}", "DELETE /admin/device-groups/{name}",

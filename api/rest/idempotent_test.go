@@ -18,7 +18,7 @@ import (
 func TestIdempotencyMatrix(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).ready()
-	site := map[string]any{"maas_url": "http://127.0.0.1:5240/MAAS", "maas_api_key_ref": "maas/north"}
+	site := map[string]any{"maas_url": "https://maas.example:5240/MAAS", "maas_api_key_ref": "maas/north"}
 	item := func(host string) map[string]any {
 		return map[string]any{"hostname": host, "bmc": map[string]any{"address": "10.0.0.2", "credential_ref": "bmc/a"}}
 	}

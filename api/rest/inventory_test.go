@@ -23,7 +23,7 @@ import (
 func TestResourcesAreChangedByVersion(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).ready()
-	spec := map[string]any{"maas_url": "http://127.0.0.1:5240/MAAS", "maas_api_key_ref": "maas/north"}
+	spec := map[string]any{"maas_url": "https://maas.example:5240/MAAS", "maas_api_key_ref": "maas/north"}
 	free := dbtest.Site(t, w.store)
 	profile := dbtest.Profile(t, w.store, dbtest.At(w.site.ID))
 	sku := dbtest.SKU(t, w.store)
@@ -67,13 +67,6 @@ func TestResourcesAreChangedByVersion(t *testing.T) {
 func TestWrongInputIsNamedAllAtOnceAndNeverRepeated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).ready()
-	locations := func(p problem.Problem) string {
-		var all []string
-		for _, f := range p.Errors {
-			all = append(all, f.Location)
-		}
-		return strings.Join(all, " ")
-	}
 	bad := w.onboarding("Not_A_Host")
 	bad["site_id"], bad["profile_id"], bad["sku_id"] = "site_none", "prof_none", "node_x"
 	bad["bmc"] = map[string]any{"address": "root:hunter2@10.0.0.1", "credential_ref": "nowhere"}
@@ -100,14 +93,14 @@ func TestWrongInputIsNamedAllAtOnceAndNeverRepeated(t *testing.T) {
 	a.refused(problem.Malformed)
 	require.NotContains(t, string(a.raw), "s3cr3t")
 	for _, own := range []string{payloadcodec.KeyName, "slipway/signing/tsk_1", "slipway/node-ca", "slipway/another"} {
-		w.do("PUT", "/api/v1/admin/secrets", map[string]any{"name": own, "value": "v"}).refused(problem.Invalid)
+		w.do("PUT", "/api/v1/admin/secrets", map[string]any{"use": bmcUse, "name": own, "value": "v"}).refused(problem.Invalid)
 		w.do("GET", "/api/v1/admin/secrets?name="+own, nil).refused(problem.Invalid)
 		a = w.post("/api/v1/admin/maas-sites", map[string]any{"name": "x", "spec": map[string]any{"maas_url": "https://maas.example/MAAS", "maas_api_key_ref": own}})
 		require.Equal(t, "body.spec.maas_api_key_ref", locations(a.refused(problem.Invalid)))
 	}
-	w.do("PUT", "/api/v1/admin/secrets", map[string]any{"name": "NOT OK", "value": "v"}).refused(problem.Invalid)
-	w.do("PUT", "/api/v1/admin/secrets", map[string]any{"name": "big", "value": strings.Repeat("x", 65<<10)}).refused(problem.Invalid)
-	w.do("PUT", "/api/v1/admin/secrets", map[string]any{"name": "big", "value": strings.Repeat("x", 2<<20)}).refused(problem.TooLarge)
+	w.do("PUT", "/api/v1/admin/secrets", map[string]any{"use": bmcUse, "name": "NOT OK", "value": "v"}).refused(problem.Invalid)
+	w.do("PUT", "/api/v1/admin/secrets", map[string]any{"use": bmcUse, "name": "big", "value": strings.Repeat("x", 65<<10)}).refused(problem.Invalid)
+	w.do("PUT", "/api/v1/admin/secrets", map[string]any{"use": bmcUse, "name": "big", "value": strings.Repeat("x", 2<<20)}).refused(problem.TooLarge)
 	w.do("PUT", "/api/v1/admin/secrets", "<x/>", header{"Content-Type": "application/xml"}).refused(problem.UnsupportedMedia)
 	for _, q := range []string{"limit=0", "limit=201", "limit=x", "cursor=%21", "status=asleep", "except_status=asleep", "colour=red"} {
 		w.do("GET", "/api/v1/nodes?"+q, nil).refused(problem.Invalid)
@@ -125,16 +118,16 @@ func TestSecretsAreNeverAnswered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for _, want := range []string{"k@1", "k@1"} {
-		a := w.do("PUT", "/api/v1/admin/secrets", map[string]any{"name": "k", "value": "v4lue"}).want(http.StatusOK)
+		a := w.do("PUT", "/api/v1/admin/secrets", map[string]any{"use": bmcUse, "name": "k", "value": "v4lue"}).want(http.StatusOK)
 		require.Contains(t, string(a.raw), `"reference":"`+want+`"`)
 		require.NotContains(t, string(a.raw), "v4lue")
 	}
-	w.do("PUT", "/api/v1/admin/secrets", map[string]any{"name": "k", "value": "other"}).want(http.StatusOK)
+	w.do("PUT", "/api/v1/admin/secrets", map[string]any{"use": bmcUse, "name": "k", "value": "other"}).want(http.StatusOK)
 	a := w.do("GET", "/api/v1/admin/secrets?name=k", nil).want(http.StatusOK)
 	require.JSONEq(t, `{"name":"k","version":2,"reference":"k@2"}`, string(a.raw))
 	w.do("GET", "/api/v1/admin/secrets?name=none", nil).refused(problem.NotFound)
 	w.do("GET", "/api/v1/admin/secrets?name=_slipway/fingerprint-key", nil).refused(problem.Invalid)
-	w.do("PUT", "/api/v1/admin/secrets", map[string]any{"name": "bmc/a", "value": "v4lue"}).want(http.StatusOK)
+	w.do("PUT", "/api/v1/admin/secrets", map[string]any{"use": bmcUse, "name": "bmc/a", "value": "v4lue"}).want(http.StatusOK)
 	var list struct{ Data []rest.StoredSecret }
 	a = w.do("GET", "/api/v1/admin/secret-names", nil, header{"Authorization": "Bearer " + w.tokens["operator"]}).want(http.StatusOK)
 	require.NotContains(t, string(a.raw), "v4lue")
@@ -156,7 +149,7 @@ func TestProbe(t *testing.T) {
 	t.Parallel()
 	var fails error
 	w := newWorld(t, func(c *httpapi.Config) {
-		c.REST.MAASProbe = func(_ context.Context, s spec.SiteSpec) (any, error) {
+		c.REST.MAASProbe = func(_ context.Context, _ string, s spec.SiteSpec) (any, error) {
 			return map[string]string{"version": "3.5", "at": s.MAASURL}, fails
 		}
 	}).ready()

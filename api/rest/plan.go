@@ -122,10 +122,19 @@ func (s *server) planOf(ctx context.Context, job db.Job, login bool) (*struct{ B
 		return s.endedPlan(ctx, job)
 	}
 	ask := contract.PlanInput{
-		Kind: contract.KindOnboarding, Login: login,
+		Kind: contract.KindOnboarding, Login: login, Actor: planActor(ctx, login),
 		Job: contract.JobInput{JobID: job.ID, Kind: contract.KindOnboarding, NodeID: text(job.NodeID), SiteID: text(job.SiteID)},
 	}
 	return s.plan(ctx, ask)
+}
+
+// planActor returns who asks for a plan with a login, for the audit log. Plans without one are the
+// same for everybody.
+func planActor(ctx context.Context, login bool) string {
+	if !login {
+		return ""
+	}
+	return op.Actor(ctx).ID
 }
 
 // endedPlan needs no worker: there is nothing to observe.
@@ -155,7 +164,7 @@ func (s *server) planNewOnboarding(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	ask.Login = in.Login
+	ask.Login, ask.Actor = in.Login, planActor(ctx, in.Login)
 	return s.plan(ctx, ask)
 }
 

@@ -35,6 +35,7 @@ func (s *server) putNodeBMC(ctx context.Context, in *struct {
 	Body NodeBMCRequest
 }) (*op.Versioned[BMC], error) {
 	bmc := in.Body.bmc(intent.ProtocolRedfish) // no profile names the protocol of a PXE node
+	bmc.NodeID = in.ID
 	bad, err := intent.CheckBMC(ctx, s.store, bmc)
 	if err != nil {
 		return nil, err

@@ -372,7 +372,7 @@ func TestAPXENodeHasTheBMCThatAnAdminSays(t *testing.T) {
 	t.Parallel()
 	w := newPXEWorld(t)
 	n, path := w.ready(lifecycle.NodeActive)
-	w.do("PUT", "/api/v1/admin/secrets", map[string]any{"name": "bmc/b", "value": `{"username":"root","password":"calvin"}`}).want(http.StatusOK)
+	w.do("PUT", "/api/v1/admin/secrets", map[string]any{"name": "bmc/b", "value": `{"username":"root","password":"calvin"}`, "use": bmcUse}).want(http.StatusOK)
 	put := func(body map[string]any, headers ...header) answer { return w.do("PUT", path+"/bmc", body, headers...) }
 	ask := map[string]any{"address": "10.0.0.9", "credential_ref": "bmc/a"}
 	put(ask, w.as("operator")).refused(problem.Forbidden)

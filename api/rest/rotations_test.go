@@ -139,7 +139,7 @@ func TestAnotherLoginIsSetByVersionAndTriedByNobody(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).ready()
 	b, base := w.bmc(nil)
-	w.do("PUT", "/api/v1/admin/secrets", map[string]any{"name": "bmc/b", "value": `{"username":"root","password":"fresh"}`}).want(http.StatusOK)
+	w.do("PUT", "/api/v1/admin/secrets", map[string]any{"name": "bmc/b", "value": `{"username":"root","password":"fresh"}`, "use": bmcUse}).want(http.StatusOK)
 	body := map[string]any{"credential_ref": "bmc/b", "reason": "changed by hand"}
 	w.do("PUT", base+"/credential", body).refused(problem.VersionMissing)
 	w.do("PUT", base+"/credential", body, header{"If-Match": `"9"`}).refused(problem.Stale)

@@ -2,6 +2,9 @@ package rest
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -29,11 +32,19 @@ type StoredSecret struct {
 	Versions      int       `json:"versions" doc:"How many versions are kept"`
 	FirstStoredAt time.Time `json:"first_stored_at"`
 	StoredAt      time.Time `json:"stored_at" doc:"When the newest version was"`
+	// Use is nil where nobody has stated it.
+	Use *spec.SecretUse `json:"use,omitempty" doc:"What it may be used for; without it the secret cannot be used"`
+}
+
+// SecretUseRequest states what a secret may be used for.
+type SecretUseRequest struct {
+	Name string         `json:"name" required:"true" maxLength:"200" pattern:"^[a-z0-9][a-z0-9_.-]*(/[a-z0-9][a-z0-9_.-]*)*$" doc:"1 to 200 of a-z 0-9 / _ . -"`
+	Use  spec.SecretUse `json:"use" required:"true" doc:"What the secret may be used for: its kind, and the sites, nodes or networks that may receive it"`
 }
 
 // SecretRequest stores a value.
 type SecretRequest struct {
-	Name  string `json:"name" required:"true" maxLength:"200" pattern:"^[a-z0-9][a-z0-9_.-]*(/[a-z0-9][a-z0-9_.-]*)*$" doc:"1 to 200 of a-z 0-9 / _ . -"`
+	SecretUseRequest
 	Value string `json:"value" required:"true" minLength:"1" maxLength:"65536" text:"any" writeOnly:"true" doc:"At most 64 KiB; a login is {\"username\": ..., \"password\": ...} as text"`
 }
 
@@ -43,6 +54,10 @@ func (s *server) registerSecrets() {
 		OperationID: "put-secret", Method: http.MethodPut, Path: "/admin/secrets", Tags: tags, Summary: "Store a new version of a secret",
 		Description: "Storing the value that is newest already gives its version again. The value is sealed and never answered.",
 	}, s.putSecret)
+	op.Add(s.api, huma.Operation{
+		OperationID: "put-secret-use", Method: http.MethodPut, Path: "/admin/secret-uses", Tags: tags, Summary: "State what a stored secret may be used for",
+		Description: "Replaces the use that was stated before. The value stays as it is.",
+	}, s.putSecretUse)
 	op.Add(s.api, huma.Operation{
 		OperationID: "get-secret", Method: http.MethodGet, Path: "/admin/secrets", Tags: tags, Summary: "Read what may be known of a secret: its newest version",
 	}, s.getSecret)
@@ -65,17 +80,78 @@ func (s *server) listSecrets(ctx context.Context, in *struct {
 		return nil, err
 	}
 	return op.Paged(rows, in.Limit, func(r db.StoredSecret) string { return r.Name }, func(r db.StoredSecret) StoredSecret {
-		return StoredSecret{Secret{r.Name, r.Version, r.Name + "@" + strconv.Itoa(r.Version)}, r.Versions, r.FirstStoredAt.UTC(), r.StoredAt.UTC()}
+		return StoredSecret{
+			Secret{r.Name, r.Version, r.Name + "@" + strconv.Itoa(r.Version)}, r.Versions, r.FirstStoredAt.UTC(), r.StoredAt.UTC(), useView(r.Use),
+		}
 	}), nil
 }
 
-// isOwnKey reports whether only slipwayd itself may store a secret of this name: a value of another
-// origin would stop its processes at their next start, or sign and encrypt for whoever knows it.
-func isOwnKey(name string) bool { return strings.HasPrefix(name, spec.ReservedSecrets) }
+// useView returns a stored use, nil for none.
+func useView(raw json.RawMessage) *spec.SecretUse {
+	var use spec.SecretUse
+	if json.Unmarshal(raw, &use) != nil || use.Kind == "" {
+		return nil
+	}
+	return &use
+}
+
+// stateUse checks what a request says of a secret, and stores its use with the audit row. Only slipwayd
+// itself may store its own secrets: a value of another origin would stop its processes at their next
+// start, or sign and encrypt for whoever knows it.
+func (s *server) stateUse(ctx context.Context, in SecretUseRequest) error {
+	if spec.IsInternalSecret(in.Name) || in.Name == s.cfg.NodeCARef {
+		return problem.NewInvalid(problem.Field{Location: "body.name", Message: "is a key that slipwayd makes and rotates itself, as are all names that begin with " + spec.ReservedSecrets + "; choose another name"})
+	}
+	if !spec.ValidRef(in.Name) || strings.Contains(in.Name, "@") {
+		return problem.NewInvalid(problem.Field{Location: "body.name", Message: "must be 1 to 200 of a-z 0-9 / _ . -, beginning with a letter or digit"})
+	}
+	if err := op.PrefixFieldErrors("body.use", in.Use.Validate()); err != nil {
+		return err
+	}
+	return s.store.Tx(ctx, func(tx *db.Tx) error {
+		for i, id := range in.Use.Sites {
+			if _, err := tx.Site(ctx, id); err != nil {
+				return unknownTarget(err, fmt.Sprintf("body.use.sites[%d]", i), "site")
+			}
+		}
+		for i, id := range in.Use.Nodes {
+			if _, err := tx.Node(ctx, id); err != nil {
+				return unknownTarget(err, fmt.Sprintf("body.use.nodes[%d]", i), "node")
+			}
+		}
+		old, _, err := tx.SecretUse(ctx, in.Name)
+		if err != nil {
+			return err
+		}
+		changed, err := tx.SetSecretUse(ctx, in.Name, in.Use)
+		if err != nil || !changed {
+			return err
+		}
+		return op.Audit(ctx, tx, "secret", in.Name, nil, "state_use", map[string]any{"use": in.Use, "old_use": old})
+	})
+}
+
+func unknownTarget(err error, location, what string) error {
+	if errors.Is(err, db.ErrNotFound) {
+		return problem.NewInvalid(problem.Field{Location: location, Message: "there is no such " + what})
+	}
+	return err
+}
+
+func (s *server) putSecretUse(ctx context.Context, in *struct{ Body SecretUseRequest }) (*struct{ Body SecretUseRequest }, error) {
+	_, _, _, found, err := s.store.SecretVersion(ctx, in.Body.Name, 0)
+	if err == nil && !found {
+		err = problem.New(problem.NotFound, "there is no such secret; put it first")
+	}
+	if err == nil {
+		err = s.stateUse(ctx, in.Body)
+	}
+	return &struct{ Body SecretUseRequest }{in.Body}, err
+}
 
 func (s *server) putSecret(ctx context.Context, in *struct{ Body SecretRequest }) (*struct{ Body Secret }, error) {
-	if isOwnKey(in.Body.Name) || in.Body.Name == s.cfg.NodeCARef {
-		return nil, problem.NewInvalid(problem.Field{Location: "body.name", Message: "is a key that slipwayd makes and rotates itself, as are all names that begin with " + spec.ReservedSecrets + "; choose another name"})
+	if err := s.stateUse(ctx, in.Body.SecretUseRequest); err != nil {
+		return nil, err
 	}
 	ref, err := s.cfg.Secrets.Put(ctx, in.Body.Name, providers.NewSecret(in.Body.Value))
 	if err != nil {

@@ -34,7 +34,7 @@ type Config struct {
 	TaskQueue string
 	// MAASProbe proves that a site's region can be used; what it returns is
 	// answered as JSON and must hold no secret. nil: sites cannot be probed.
-	MAASProbe func(ctx context.Context, site spec.SiteSpec) (any, error)
+	MAASProbe func(ctx context.Context, siteID string, site spec.SiteSpec) (any, error)
 	// AgentURL and AgentCAPEM are what the agent of a node that is bootstrapped
 	// by hand is told, unless its profile says otherwise.
 	AgentURL   string

@@ -160,7 +160,7 @@ func (s *server) probeSite(ctx context.Context, in *SitePath) (*struct{ Body Pro
 	if s.cfg.MAASProbe == nil {
 		return nil, problem.New(problem.Unavailable, "this server was started without a way to reach MAAS; probe from one that has it")
 	}
-	got, err := s.cfg.MAASProbe(ctx, row.Spec)
+	got, err := s.cfg.MAASProbe(ctx, row.ID, row.Spec)
 	if err != nil {
 		return nil, err
 	}

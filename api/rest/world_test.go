@@ -74,13 +74,16 @@ func sealed(t *testing.T, store *db.Store) providers.Secrets {
 	return s
 }
 
+// bmcUse is the use of the logins of the tests' BMCs.
+var bmcUse = map[string]any{"kind": "bmc_login", "networks": []string{"10.0.0.0/8", "127.0.0.0/8"}} //nolint:gochecknoglobals // constant
+
 // ready adds a site, a profile, a SKU and a BMC login.
 func (w *world) ready() *world {
 	w.t.Helper()
 	w.site = dbtest.Site(w.t, w.store, dbtest.Named("north"))
 	w.profile = dbtest.Profile(w.t, w.store, dbtest.At(w.site.ID), dbtest.Named("standard"))
 	w.sku = dbtest.SKU(w.t, w.store, dbtest.Named("h100x8"))
-	w.do("PUT", "/api/v1/admin/secrets", map[string]any{"name": "bmc/a", "value": `{"username":"root","password":"calvin"}`}).want(http.StatusOK)
+	w.do("PUT", "/api/v1/admin/secrets", map[string]any{"name": "bmc/a", "value": `{"username":"root","password":"calvin"}`, "use": bmcUse}).want(http.StatusOK)
 	return w
 }
 

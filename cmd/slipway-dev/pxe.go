@@ -135,7 +135,7 @@ func (o *operator) heard(ctx context.Context, node string) bool {
 // as a person does who has compared it.
 func (o *operator) withBMC(ctx context.Context, out io.Writer, w *watched, s *stack.PXEServer) error {
 	spec := s.Hardware.Spec()
-	b, err := redfish.Opener{}.OpenBMC(providers.BMCTarget{Address: spec.BMCAddress})
+	b, err := redfish.Opener{}.OpenBMC(providers.BMCTarget{Rule: providers.SimulatedAddresses(), Address: spec.BMCAddress})
 	if err != nil {
 		return err
 	}

@@ -147,14 +147,18 @@ func (c *secretSearch) stored(ctx context.Context) ([]secretscan.Secret, error) 
 		return nil, err
 	}
 	store := &sealed{}
-	reader, err := secrets.Open(ctx, store, secrets.Keeper{URL: c.stack.Config.Secrets.Keeper, KeyFile: c.stack.Config.Secrets.KeyFile}, secrets.Options{})
+	o := secrets.Options{} // the search reads all, whatever it may be used for
+	for _, s := range all {
+		o.Own = append(o.Own, s.Name)
+	}
+	reader, err := secrets.Open(ctx, store, secrets.Keeper{URL: c.stack.Config.Secrets.Keeper, KeyFile: c.stack.Config.Secrets.KeyFile}, o)
 	if err != nil {
 		return nil, err
 	}
 	defer reader.Close() //nolint:errcheck // a local keeper has no connection
 	var out []secretscan.Secret
 	for _, *store = range all {
-		value, err := reader.Resolve(ctx, providers.SecretRef(store.Name))
+		value, err := reader.Resolve(ctx, providers.SecretRef(store.Name), providers.OwnUse())
 		if err != nil {
 			return nil, err
 		}

@@ -75,7 +75,7 @@ func params(opts []Option) Params {
 	p := Params{
 		Name: "test-" + unique, Hostname: "host-" + unique, Kind: "onboarding", NodeStatus: lifecycle.NodeMAAS.Initial[0],
 		JobStatus: lifecycle.Job.Initial[0], Profile: spec.ProfileSpec{}.WithDefaults(),
-		Site: spec.SiteSpec{MAASURL: "http://127.0.0.1:5240/MAAS", MAASAPIKeyRef: "maas/test"},
+		Site: spec.SiteSpec{MAASURL: "http://127.0.0.1:5240/MAAS", MAASAPIKeyRef: "maas/test", BMCNetworks: []string{"10.0.0.0/8", "127.0.0.0/8"}, Simulated: true},
 	}
 	for _, o := range opts {
 		o(&p)

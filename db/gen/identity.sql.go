@@ -7,9 +7,11 @@ package gen
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 const aPITokenByHash = `-- name: APITokenByHash :one
@@ -175,6 +177,15 @@ func (q *Queries) DeleteSecret(ctx context.Context, name string) (int64, error) 
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const deleteSecretUse = `-- name: DeleteSecretUse :exec
+DELETE FROM secret_uses WHERE name = $1
+`
+
+func (q *Queries) DeleteSecretUse(ctx context.Context, name string) error {
+	_, err := q.db.Exec(ctx, deleteSecretUse, name)
+	return err
 }
 
 const enrolIdentity = `-- name: EnrolIdentity :execrows
@@ -453,10 +464,10 @@ func (q *Queries) ListAPITokens(ctx context.Context, arg ListAPITokensParams) ([
 }
 
 const listSecrets = `-- name: ListSecrets :many
-SELECT name, max(version)::integer AS version, count(*)::integer AS versions, min(created_at)::timestamptz AS first_stored_at,
-    max(created_at)::timestamptz AS stored_at
-FROM secret_versions WHERE name > $1::text AND starts_with(name, $2::text) AND NOT starts_with(name, '_')
-GROUP BY name ORDER BY name LIMIT $3
+SELECT v.name, max(v.version)::integer AS version, count(*)::integer AS versions, min(v.created_at)::timestamptz AS first_stored_at,
+    max(v.created_at)::timestamptz AS stored_at, coalesce((SELECT u.use FROM secret_uses u WHERE u.name = v.name), '{}')::jsonb AS use
+FROM secret_versions v WHERE v.name > $1::text AND starts_with(v.name, $2::text) AND NOT starts_with(v.name, '_')
+GROUP BY v.name ORDER BY v.name LIMIT $3
 `
 
 type ListSecretsParams struct {
@@ -471,6 +482,7 @@ type ListSecretsRow struct {
 	Versions      int
 	FirstStoredAt time.Time
 	StoredAt      time.Time
+	Use           json.RawMessage
 }
 
 // What may be known of secrets. Names that begin with _ are the store's own.
@@ -489,6 +501,7 @@ func (q *Queries) ListSecrets(ctx context.Context, arg ListSecretsParams) ([]Lis
 			&i.Versions,
 			&i.FirstStoredAt,
 			&i.StoredAt,
+			&i.Use,
 		); err != nil {
 			return nil, err
 		}
@@ -669,6 +682,17 @@ func (q *Queries) RevokeUnusedEnrollmentTokens(ctx context.Context, nodeID strin
 	return err
 }
 
+const secretUse = `-- name: SecretUse :one
+SELECT use FROM secret_uses WHERE name = $1
+`
+
+func (q *Queries) SecretUse(ctx context.Context, name string) (spec.SecretUse, error) {
+	row := q.db.QueryRow(ctx, secretUse, name)
+	var use spec.SecretUse
+	err := row.Scan(&use)
+	return use, err
+}
+
 const secretVersion = `-- name: SecretVersion :one
 SELECT name, version, keeper_url, ciphertext, fingerprint, created_at FROM secret_versions WHERE name = $1 AND version = $2
 `
@@ -690,6 +714,25 @@ func (q *Queries) SecretVersion(ctx context.Context, arg SecretVersionParams) (S
 		&i.CreatedAt,
 	)
 	return i, err
+}
+
+const setSecretUse = `-- name: SetSecretUse :execrows
+INSERT INTO secret_uses (name, use) VALUES ($1, $2)
+ON CONFLICT (name) DO UPDATE SET use = excluded.use, updated_at = now() WHERE secret_uses.use <> excluded.use
+`
+
+type SetSecretUseParams struct {
+	Name string
+	Use  spec.SecretUse
+}
+
+// Reports 0 rows when the use is the stored one already.
+func (q *Queries) SetSecretUse(ctx context.Context, arg SetSecretUseParams) (int64, error) {
+	result, err := q.db.Exec(ctx, setSecretUse, arg.Name, arg.Use)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const trimEnrollmentTokens = `-- name: TrimEnrollmentTokens :exec

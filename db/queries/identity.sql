@@ -117,10 +117,10 @@ SELECT * FROM secret_versions WHERE name = @name ORDER BY version DESC LIMIT 1;
 
 -- name: ListSecrets :many
 -- What may be known of secrets. Names that begin with _ are the store's own.
-SELECT name, max(version)::integer AS version, count(*)::integer AS versions, min(created_at)::timestamptz AS first_stored_at,
-    max(created_at)::timestamptz AS stored_at
-FROM secret_versions WHERE name > @after::text AND starts_with(name, @prefix::text) AND NOT starts_with(name, '_')
-GROUP BY name ORDER BY name LIMIT @max_rows;
+SELECT v.name, max(v.version)::integer AS version, count(*)::integer AS versions, min(v.created_at)::timestamptz AS first_stored_at,
+    max(v.created_at)::timestamptz AS stored_at, coalesce((SELECT u.use FROM secret_uses u WHERE u.name = v.name), '{}')::jsonb AS use
+FROM secret_versions v WHERE v.name > @after::text AND starts_with(v.name, @prefix::text) AND NOT starts_with(v.name, '_')
+GROUP BY v.name ORDER BY v.name LIMIT @max_rows;
 
 -- name: SecretVersion :one
 SELECT * FROM secret_versions WHERE name = @name AND version = @version;
@@ -130,3 +130,14 @@ INSERT INTO secret_versions (name, version, keeper_url, ciphertext, fingerprint)
 
 -- name: DeleteSecret :execrows
 DELETE FROM secret_versions WHERE name = @name;
+
+-- name: SecretUse :one
+SELECT use FROM secret_uses WHERE name = @name;
+
+-- name: SetSecretUse :execrows
+-- Reports 0 rows when the use is the stored one already.
+INSERT INTO secret_uses (name, use) VALUES (@name, @use)
+ON CONFLICT (name) DO UPDATE SET use = excluded.use, updated_at = now() WHERE secret_uses.use <> excluded.use;
+
+-- name: DeleteSecretUse :exec
+DELETE FROM secret_uses WHERE name = @name;

@@ -67,6 +67,9 @@ func Check(ctx context.Context, store *db.Store, r Request) (Checked, error) {
 		if c.BMC.Protocol == "" {
 			c.BMC.Protocol = c.Profile.Spec.WithDefaults().PowerType
 		}
+		if siteFound {
+			c.BMC.Site = &c.Site
+		}
 		fields, err := intent.CheckBMC(ctx, store, c.BMC)
 		if err != nil {
 			return c, err

@@ -60,7 +60,7 @@ func Seal(ctx context.Context, s providers.Secrets, name string, e Sealed) (prov
 
 // OpenSealed reads stored user-data. It returns KindNotFound when there is none.
 func OpenSealed(ctx context.Context, s providers.Secrets, ref providers.SecretRef) (Sealed, error) {
-	raw, err := s.Resolve(ctx, ref)
+	raw, err := s.Resolve(ctx, ref, providers.OwnUse())
 	if err != nil {
 		return Sealed{}, err
 	}

@@ -41,12 +41,17 @@ func (a *App) httpAPI() (*op.API, error) {
 }
 
 // probeMAAS proves that a site's region answers and what its key may do.
-func (a *App) probeMAAS(ctx context.Context, site spec.SiteSpec) (any, error) {
-	key, err := a.Secrets.Resolve(ctx, providers.SecretRef(site.MAASAPIKeyRef))
+func (a *App) probeMAAS(ctx context.Context, siteID string, site spec.SiteSpec) (any, error) {
+	ref, use := providers.SecretRef(site.MAASAPIKeyRef), providers.Use{Kind: spec.SecretMAASKey, Site: siteID, Address: site.MAASURL}
+	rule, err := a.Secrets.AddressRule(ctx, ref, use)
 	if err != nil {
 		return nil, err
 	}
-	m, err := maas.Opener{Options: maas.Options{Log: a.Log}}.OpenMAAS(providers.MAASSite{URL: site.MAASURL, APIKey: key, CAPEM: site.MAASCAPEM})
+	key, err := a.Secrets.Resolve(ctx, ref, use)
+	if err != nil {
+		return nil, err
+	}
+	m, err := maas.Opener{Options: maas.Options{Log: a.Log}}.OpenMAAS(providers.MAASSite{URL: site.MAASURL, APIKey: key, CAPEM: site.MAASCAPEM, Rule: rule})
 	if err != nil {
 		return nil, err
 	}

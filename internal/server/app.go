@@ -86,7 +86,7 @@ func Open(ctx context.Context, cfg config.Config, logTo io.Writer) (*App, error)
 		return nil, fmt.Errorf("register the gauges of drift: %w", err)
 	}
 	a.Secrets, err = secrets.Open(ctx, a.Store, secrets.Keeper{URL: cfg.Secrets.Keeper, KeyFile: cfg.Secrets.KeyFile},
-		secrets.Options{OnReveal: red.Use, Previous: PreviousKeeper(cfg)})
+		secrets.Options{OnReveal: red.Use, Previous: PreviousKeeper(cfg), Own: ownSecrets(cfg), Protected: protectedServices(cfg)})
 	if err != nil {
 		a.Close()
 		return nil, fmt.Errorf("secret keeper: %w", err)

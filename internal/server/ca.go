@@ -34,7 +34,7 @@ func openCA(ctx context.Context, cfg config.Config, s *secrets.Secrets) (*nodeca
 		return ca, err
 	}
 	ref := providers.SecretRef(cfg.Agent.CARef)
-	got, err := s.Resolve(ctx, ref)
+	got, err := s.Resolve(ctx, ref, providers.OwnUse())
 	if providers.IsKind(err, providers.KindNotFound) {
 		return nil, fmt.Errorf("agent.ca_ref %s: %w", ref, errNoCA)
 	}
@@ -94,7 +94,7 @@ func Migrate(ctx context.Context, cfg config.Config, replaceCA bool) (ca bool, e
 	defer store.Close()
 	var sealed *secrets.Secrets
 	if cfg.Agent.CARef != "" {
-		if sealed, err = secrets.Open(ctx, store, secrets.Keeper{URL: cfg.Secrets.Keeper, KeyFile: cfg.Secrets.KeyFile}, secrets.Options{Previous: PreviousKeeper(cfg)}); err != nil {
+		if sealed, err = secrets.Open(ctx, store, secrets.Keeper{URL: cfg.Secrets.Keeper, KeyFile: cfg.Secrets.KeyFile}, secrets.Options{Previous: PreviousKeeper(cfg), Own: ownSecrets(cfg)}); err != nil {
 			return false, fmt.Errorf("secret keeper: %w", err)
 		}
 		defer func() { err = errors.Join(err, sealed.Close()) }()

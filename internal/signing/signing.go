@@ -153,7 +153,7 @@ func (r *Ring) private(ctx context.Context, row evidencedb.SigningKey) (ed25519.
 	if ok {
 		return key, nil
 	}
-	value, err := r.Secrets.Resolve(ctx, providers.SecretRef(row.SecretRef))
+	value, err := r.Secrets.Resolve(ctx, providers.SecretRef(row.SecretRef), providers.OwnUse())
 	if err != nil {
 		return nil, err
 	}

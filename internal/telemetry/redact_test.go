@@ -42,10 +42,10 @@ func TestRedactor_HoldsAFleet(t *testing.T) {
 
 	first := put(0)
 	long, endLong := context.WithCancel(t.Context())
-	_, err = store.Resolve(long, providers.SecretRef(first))
+	_, err = store.Resolve(long, providers.SecretRef(first), providers.OwnUse())
 	require.NoError(t, err)
 	again, endAgain := context.WithCancel(t.Context())
-	_, err = store.Resolve(again, providers.SecretRef(first))
+	_, err = store.Resolve(again, providers.SecretRef(first), providers.OwnUse())
 	require.NoError(t, err)
 	for i := 1; i < fleet; i++ {
 		put(i)

@@ -149,11 +149,16 @@ func checkURL(p *problems, field, text string) {
 		p.add(field, "must be an http or https URL")
 	case u.User != nil:
 		p.add(field, "must not hold a user or password")
+	case downloads().CheckURL(text) != nil:
+		p.add(field, "%v", downloads().CheckURL(text))
 	case u.Fragment != "" || len(text) > maxImageURL || !plainURL(text):
 		// iPXE expands ${...}, splits at spaces and reads ## as form data.
 		p.add(field, "must be visible ASCII without spaces, quotes, backslashes, $, { or #, at most %d characters", maxImageURL)
 	}
 }
+
+// downloads returns the rule of what machines load: from a simulator too, which is on loopback.
+func downloads() AddressRule { return AddressRule{Anywhere: true, Loopback: true, PlainHTTP: true} }
 
 func plainURL(s string) bool {
 	for _, r := range s {

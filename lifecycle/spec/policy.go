@@ -75,8 +75,27 @@ type SiteSpec struct {
 	// TrustFirstBMCPin approves the certificate that a BMC shows first; without
 	// it an operator approves each pin.
 	TrustFirstBMCPin bool `json:"trust_first_bmc_pin,omitempty"`
-	// Simulated marks a site of simulators; every result says so.
+	// BMCNetworks are the networks of the site's BMCs. No other address of a BMC is accepted, and no
+	// login is sent to one.
+	BMCNetworks []string `json:"bmc_networks,omitempty" maxItems:"100" itemMaxLength:"64"`
+	// MAASPlainHTTP accepts a region over http, which shows the API key to the network.
+	MAASPlainHTTP bool `json:"maas_plain_http,omitempty"`
+	// Simulated marks a site of simulators; every result says so. Its BMCs and its region may be on
+	// loopback addresses and speak plain HTTP.
 	Simulated bool `json:"simulated,omitempty"`
+}
+
+// AddressRule returns the rule of a kind of target of the site, whose name errors say.
+func (s SiteSpec) AddressRule(kind SecretKind, name string) AddressRule {
+	rule := AddressRule{Anywhere: true, Loopback: s.Simulated, PlainHTTP: s.Simulated}
+	switch kind {
+	case SecretMAASKey:
+		rule.PlainHTTP = s.Simulated || s.MAASPlainHTTP
+	case SecretBMCLogin:
+		rule.Anywhere, rule.Networks, rule.Where = false, ParseNetworks(s.BMCNetworks), "bmc_networks of site "+name
+	case SecretSSHKey, SecretBootstrap, SecretInternal:
+	}
+	return rule
 }
 
 // Validate checks the fields and names all that are wrong.
@@ -87,7 +106,10 @@ func (s SiteSpec) Validate() error {
 		p.add("maas_url", "must be an http or https URL such as https://maas.example:5240/MAAS")
 	} else if u.User != nil {
 		p.add("maas_url", "must not hold a user or password")
+	} else if err := s.AddressRule(SecretMAASKey, "").CheckURL(s.MAASURL); err != nil {
+		p.add("maas_url", "%v; maas_plain_http accepts a region over http", err)
 	}
+	checkNetworks(&p, "bmc_networks", s.BMCNetworks)
 	if s.MAASAPIKeyRef == "" {
 		p.add("maas_api_key_ref", "must name a stored secret; store it first")
 	} else if !ValidRef(s.MAASAPIKeyRef) {
@@ -226,6 +248,9 @@ func (p ProfileSpec) Validate(stages []string) error {
 	}
 	if p.SiteBootstrapBundleRef != "" && !ValidRef(p.SiteBootstrapBundleRef) {
 		bad.add("site_bootstrap_bundle_ref", "is not a secret reference (name or name@version)")
+	}
+	if err := downloads().CheckURL(p.AgentBinaryURL); p.AgentBinaryURL != "" && err != nil {
+		bad.add("agent_binary_url", "%v", err)
 	}
 	if p.AgentBinaryURL != "" && len(p.AgentBinarySHA256) != 64 {
 		bad.add("agent_binary_sha256", "is required with agent_binary_url: 64 hex digits")

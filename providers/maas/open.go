@@ -4,12 +4,12 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -47,11 +47,14 @@ func (o Opener) OpenMAAS(site providers.MAASSite) (providers.MAAS, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := site.Rule.CheckURL(base.String()); err != nil {
+		return nil, invalid("maas.open", err.Error())
+	}
 	key, err := parseKey(site.APIKey)
 	if err != nil {
 		return nil, err
 	}
-	transport, err := newTransport(site.CAPEM)
+	transport, err := newTransport(site.CAPEM, site.Rule)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +116,7 @@ func parseKey(key providers.Secret) (providers.Secret, error) {
 // newTransport speaks HTTP/1.1 on one connection a request (gomaasapi closes
 // each), straight to the host: a proxy from the environment would see the API
 // key, which OAuth PLAINTEXT sends as it is.
-func newTransport(caPEM string) (*http.Transport, error) {
+func newTransport(caPEM string, rule spec.AddressRule) (*http.Transport, error) {
 	conf := &tls.Config{MinVersion: tls.VersionTLS12}
 	if strings.TrimSpace(caPEM) != "" {
 		conf.RootCAs = x509.NewCertPool()
@@ -121,10 +124,9 @@ func newTransport(caPEM string) (*http.Transport, error) {
 			return nil, invalid("maas.open", "the CA bundle of the MAAS site holds no PEM certificate")
 		}
 	}
-	dialer := &net.Dialer{Timeout: 10 * time.Second}
 	return &http.Transport{
 		Proxy:                  nil,
-		DialContext:            dialer.DialContext,
+		DialContext:            providers.NewDialer(rule, 10*time.Second).DialContext,
 		TLSClientConfig:        conf,
 		TLSHandshakeTimeout:    10 * time.Second,
 		DisableKeepAlives:      true,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/maas"
 	"github.com/slipway-cloud/slipway/test/conformance"
@@ -44,7 +45,7 @@ func TestRegion(t *testing.T) {
 	conformance.ExerciseMAAS(t, func(t *testing.T) conformance.MAASFixture {
 		return conformance.MAASFixture{
 			Opener: maas.Opener{},
-			Site:   providers.MAASSite{URL: env("URL", ""), APIKey: providers.NewSecret(env("KEY", "")), CAPEM: ca},
+			Site:   providers.MAASSite{Rule: spec.AddressRule{Anywhere: true}, URL: env("URL", ""), APIKey: providers.NewSecret(env("KEY", "")), CAPEM: ca},
 			Series: env("SERIES", ""),
 			Machine: providers.MAASCreate{
 				Hostname: "slipway-conformance", Architecture: env("ARCH", "amd64/generic"), MACs: strings.Split(env("MACS", ""), ","),

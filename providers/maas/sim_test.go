@@ -46,7 +46,7 @@ func simRegion(t *testing.T, profile string) (*maassim.Server, conformance.MAASF
 	}
 	return srv, conformance.MAASFixture{
 		Opener: maas.Opener{},
-		Site:   providers.MAASSite{URL: "http://" + addrs.API + "/MAAS", APIKey: providers.NewSecret(apiKey)},
+		Site:   providers.MAASSite{Rule: providers.SimulatedAddresses(), URL: "http://" + addrs.API + "/MAAS", APIKey: providers.NewSecret(apiKey)},
 		Machine: providers.MAASCreate{
 			Hostname: "r01u01", Architecture: spec.Architecture, MACs: macs, PowerType: "redfish",
 			PowerAddress: bmc, PowerUser: spec.BMCUser, PowerPassword: providers.NewSecret(spec.BMCPassword),

@@ -59,7 +59,7 @@ func open(t *testing.T, base string, opts ...maas.Options) providers.MAAS {
 	if len(opts) > 0 {
 		o.Options = opts[0]
 	}
-	m, err := o.OpenMAAS(providers.MAASSite{URL: base + "/MAAS", APIKey: providers.NewSecret(apiKey)})
+	m, err := o.OpenMAAS(providers.MAASSite{Rule: providers.SimulatedAddresses(), URL: base + "/MAAS", APIKey: providers.NewSecret(apiKey)})
 	require.NoError(t, err)
 	return m
 }

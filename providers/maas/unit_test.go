@@ -6,12 +6,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/providers"
 )
 
 // TestTransportGoesStraight: a proxy of the environment would see the API key.
 func TestTransportGoesStraight(t *testing.T) {
 	t.Parallel()
-	tr, err := newTransport("")
+	tr, err := newTransport("", providers.SimulatedAddresses())
 	require.NoError(t, err)
 	require.Nil(t, tr.Proxy)
 	require.GreaterOrEqual(t, tr.TLSClientConfig.MinVersion, uint16(tls.VersionTLS12))

@@ -36,6 +36,15 @@ func (e *answerError) Error() string {
 	return fmt.Sprintf("%s %s: HTTP %d, MAAS-trace-id %q: %s", e.method, e.path, e.status, e.traceID, e.text)
 }
 
+// refusal is what the dialer said of an address that it refused.
+func refusal(err error) string {
+	var pe *providers.Error
+	if errors.As(err, &pe) {
+		return pe.Message
+	}
+	return "address is refused"
+}
+
 // wireError prints a failure of the connection without the call's secrets, and
 // still answers errors.Is for the context's errors.
 type wireError struct {
@@ -89,6 +98,8 @@ func (x *exchange) transportVerdict(e *providers.Error, mutates bool) {
 	var wrongHost x509.HostnameError
 	var notTLS tls.RecordHeaderError
 	switch {
+	case providers.IsRefusedAddress(x.err):
+		e.Kind, e.Message = providers.KindInvalid, "the region's "+refusal(x.err)
 	case errors.Is(x.err, errTooMany):
 		e.Kind, e.Message = providers.KindTooBig, "the call needs more requests than it may send; narrow it"
 	case errors.Is(x.err, errOutside):

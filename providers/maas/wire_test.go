@@ -259,7 +259,7 @@ func TestTLS(t *testing.T) {
 		return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
 	}
 	ask := func(base, ca string) error {
-		m, err := maas.Opener{}.OpenMAAS(providers.MAASSite{URL: base + "/MAAS", APIKey: providers.NewSecret(apiKey), CAPEM: ca})
+		m, err := maas.Opener{}.OpenMAAS(providers.MAASSite{Rule: providers.SimulatedAddresses(), URL: base + "/MAAS", APIKey: providers.NewSecret(apiKey), CAPEM: ca})
 		require.NoError(t, err)
 		return m.PowerOn(within(t), id)
 	}

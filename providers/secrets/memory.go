@@ -3,7 +3,10 @@ package secrets
 import (
 	"bytes"
 	"context"
+	"errors"
 	"sync"
+
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // Memory is a Store that forgets when the process ends: for tests and for the
@@ -56,4 +59,15 @@ func (m *Memory) DeleteSecret(_ context.Context, name string) error {
 	defer m.mu.Unlock()
 	delete(m.rows, name)
 	return nil
+}
+
+// SecretUse implements Store. A value that is kept for a process only may be used for nothing that
+// leaves it.
+func (m *Memory) SecretUse(context.Context, string) (spec.SecretUse, bool, error) {
+	return spec.SecretUse{}, false, nil
+}
+
+// SiteForAddresses implements Store. There are no sites.
+func (m *Memory) SiteForAddresses(context.Context, string) (string, spec.SiteSpec, error) {
+	return "", spec.SiteSpec{}, errors.New("there are no sites without a database")
 }

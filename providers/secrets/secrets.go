@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 
 	"github.com/slipway-cloud/slipway/providers"
@@ -21,10 +22,13 @@ const (
 // Secrets implements providers.Secrets over a Store. It is safe for concurrent
 // use, and any number of processes may share one Store.
 type Secrets struct {
-	store    Store
-	current  *sealer
-	byURL    map[string]*sealer
-	onReveal func(ctx context.Context, value string)
+	store     Store
+	current   *sealer
+	byURL     map[string]*sealer
+	onReveal  func(ctx context.Context, value string)
+	own       []string
+	protected []string
+	resolver  providers.Resolver
 
 	mu     sync.Mutex
 	macKey []byte // read from the store at the first Put
@@ -40,6 +44,13 @@ type Options struct {
 	// OnReveal is called with every value that Resolve returns and Put takes, so
 	// that a log redactor knows it while the call of ctx uses it. It may be nil.
 	OnReveal func(ctx context.Context, value string)
+	// Own are names beside the reserved ones that only Slipway itself reads.
+	Own []string
+	// Protected are the control plane's own services as host:port, to which nothing is ever sent. An
+	// empty host stands for every address of this machine.
+	Protected []string
+	// Resolver resolves the names in addresses; nil is the system's.
+	Resolver providers.Resolver
 }
 
 // Open opens the keepers. It makes the key file of a local keeper when that is
@@ -49,7 +60,11 @@ func Open(ctx context.Context, store Store, keeper Keeper, o Options) (*Secrets,
 	if err != nil {
 		return nil, err
 	}
-	s := &Secrets{store: store, current: current, byURL: map[string]*sealer{current.url: current}, onReveal: o.OnReveal}
+	s := &Secrets{store: store, current: current, byURL: map[string]*sealer{current.url: current}, onReveal: o.OnReveal,
+		own: o.Own, protected: o.Protected, resolver: o.Resolver}
+	if s.resolver == nil {
+		s.resolver = net.DefaultResolver
+	}
 	for _, k := range o.Previous {
 		previous, err := openPrevious(ctx, k)
 		if err != nil {
@@ -73,12 +88,16 @@ func (s *Secrets) Close() error {
 	return errors.Join(errs...)
 }
 
-// Resolve implements providers.Secrets. Errors beside KindNotFound: KindInvalid
-// (the reference, or a keeper that is not configured), KindUnavailable (store or
-// keeper), KindForbidden (keeper), KindProtocol (the stored row was altered).
-func (s *Secrets) Resolve(ctx context.Context, ref providers.SecretRef) (providers.Secret, error) {
+// Resolve implements providers.Secrets. It is the one place where a reference becomes a value. Errors
+// beside KindNotFound: KindInvalid (the reference, the use, the address, or a keeper that is not
+// configured), KindUnreachable (a name that does not resolve), KindUnavailable (store or keeper),
+// KindForbidden (keeper), KindProtocol (the stored row was altered).
+func (s *Secrets) Resolve(ctx context.Context, ref providers.SecretRef, use providers.Use) (providers.Secret, error) {
 	name, version, err := parseRef(opResolve, ref)
 	if err != nil {
+		return providers.Secret{}, err
+	}
+	if _, err := s.AddressRule(ctx, ref, use); err != nil {
 		return providers.Secret{}, err
 	}
 	value, _, err := s.read(ctx, opResolve, name, version)

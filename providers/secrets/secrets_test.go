@@ -24,7 +24,7 @@ func keyFile(t *testing.T) Keeper {
 
 func open(t *testing.T, store Store, k Keeper, previous ...Keeper) *Secrets {
 	t.Helper()
-	s, err := Open(t.Context(), store, k, Options{Previous: previous})
+	s, err := Open(t.Context(), store, k, Options{Previous: previous, Own: []string{"a", "b", "big", "shared", "bmc/rack1-u3", "site-1/maas.key_2", strings.Repeat("n", 200)}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
@@ -39,7 +39,7 @@ func put(t *testing.T, s *Secrets, name, value string) providers.SecretRef {
 
 func resolve(t *testing.T, s *Secrets, ref providers.SecretRef) string {
 	t.Helper()
-	v, err := s.Resolve(t.Context(), ref)
+	v, err := s.Resolve(t.Context(), ref, providers.OwnUse())
 	require.NoError(t, err)
 	return v.Reveal()
 }
@@ -59,11 +59,11 @@ func TestVersions(t *testing.T) {
 	require.Equal(t, "one", resolve(t, s, "bmc/rack1-u3"))
 	require.Equal(t, "two", resolve(t, s, "bmc/rack1-u3@2"))
 
-	_, err := s.Resolve(t.Context(), "bmc/rack1-u3@4")
+	_, err := s.Resolve(t.Context(), "bmc/rack1-u3@4", providers.OwnUse())
 	requireKind(t, providers.KindNotFound, err)
 	require.NoError(t, s.Delete(t.Context(), "bmc/rack1-u3"))
 	require.NoError(t, s.Delete(t.Context(), "bmc/rack1-u3"), "absent is success")
-	_, err = s.Resolve(t.Context(), "bmc/rack1-u3")
+	_, err = s.Resolve(t.Context(), "bmc/rack1-u3", providers.OwnUse())
 	requireKind(t, providers.KindNotFound, err)
 	require.Equal(t, providers.SecretRef("bmc/rack1-u3@1"), put(t, s, "bmc/rack1-u3", "after deletion"))
 	require.Equal(t, "after deletion", resolve(t, s, "bmc/rack1-u3"))
@@ -92,7 +92,7 @@ func TestReferences(t *testing.T) {
 		requireKind(t, providers.KindInvalid, s.Delete(t.Context(), name))
 	}
 	for _, ref := range []providers.SecretRef{"", "a@", "a@0", "a@-1", "a@+1", "a@01", "a@x", "a@1@2", "a@99999999999999999999", "_slipway/fingerprint-key"} {
-		_, err := s.Resolve(t.Context(), ref)
+		_, err := s.Resolve(t.Context(), ref, providers.OwnUse())
 		requireKind(t, providers.KindInvalid, err)
 	}
 }
@@ -143,7 +143,7 @@ func TestARowOpensOnlyInItsPlace(t *testing.T) {
 			put(t, s, "b", "value of b")
 			put(t, s, "b", "second of b")
 			tamper(store)
-			_, err := s.Resolve(t.Context(), "b@1")
+			_, err := s.Resolve(t.Context(), "b@1", providers.OwnUse())
 			requireKind(t, providers.KindProtocol, err)
 			require.NotContains(t, err.Error(), "value of")
 		})
@@ -220,7 +220,7 @@ func TestPutFirst_OneValueWins(t *testing.T) {
 		s := open(t, store, keeper)
 		all.Go(func() {
 			assert.NoError(t, s.PutFirst(t.Context(), "shared", providers.NewSecret(fmt.Sprint("value ", i))))
-			v, err := s.Resolve(t.Context(), "shared")
+			v, err := s.Resolve(t.Context(), "shared", providers.OwnUse())
 			assert.NoError(t, err)
 			values[i] = v.Reveal()
 		})
@@ -254,7 +254,7 @@ func TestConcurrentValuesAllOpen(t *testing.T) {
 			ref, err := s.Put(t.Context(), "a", providers.NewSecret(value))
 			if err == nil {
 				var got providers.Secret
-				if got, err = s.Resolve(t.Context(), ref); err == nil && got.Reveal() != value {
+				if got, err = s.Resolve(t.Context(), ref, providers.OwnUse()); err == nil && got.Reveal() != value {
 					err = errors.New("another value came back for " + string(ref))
 				}
 			}
@@ -270,7 +270,7 @@ func TestKeeperChange(t *testing.T) {
 	store, before, after := &Memory{}, keyFile(t), keyFile(t)
 	put(t, open(t, store, before), "a", "one")
 
-	_, err := open(t, store, after).Resolve(t.Context(), "a")
+	_, err := open(t, store, after).Resolve(t.Context(), "a", providers.OwnUse())
 	requireKind(t, providers.KindInvalid, err)
 	require.ErrorContains(t, err, "previous keepers")
 
@@ -289,7 +289,7 @@ func TestARowCannotChooseItsKeeper(t *testing.T) {
 	s := open(t, store, keyFile(t))
 	put(t, s, "a", "value")
 	store.rows["a"][0].keeperURL = "base64key://smGbjm71Nxd1Ig5FS0wj9SlbzAIrnolCz9bQQ6uAhl4="
-	_, err := s.Resolve(t.Context(), "a")
+	_, err := s.Resolve(t.Context(), "a", providers.OwnUse())
 	requireKind(t, providers.KindInvalid, err)
 }
 
@@ -343,7 +343,7 @@ func (brokenStore) SecretVersion(context.Context, string, int) (int, string, []b
 func TestAStoreFailureIsUnavailableAndQuiet(t *testing.T) {
 	t.Parallel()
 	s := open(t, brokenStore{&Memory{}}, keyFile(t))
-	_, err := s.Resolve(t.Context(), "a")
+	_, err := s.Resolve(t.Context(), "a", providers.OwnUse())
 	requireKind(t, providers.KindUnavailable, err)
 	require.NotContains(t, err.Error(), "hunter2")
 	_, err = s.Put(t.Context(), "a", providers.NewSecret("v"))
@@ -353,7 +353,7 @@ func TestAStoreFailureIsUnavailableAndQuiet(t *testing.T) {
 func TestRevealedValuesAreToldToTheRedactor(t *testing.T) {
 	t.Parallel()
 	var told []string
-	s, err := Open(t.Context(), &Memory{}, keyFile(t), Options{OnReveal: func(_ context.Context, v string) { told = append(told, v) }})
+	s, err := Open(t.Context(), &Memory{}, keyFile(t), Options{Own: []string{"a"}, OnReveal: func(_ context.Context, v string) { told = append(told, v) }})
 	require.NoError(t, err)
 	resolve(t, s, put(t, s, "a", "value"))
 	require.Equal(t, []string{"value", "value"}, told)

@@ -1,6 +1,10 @@
 package secrets
 
-import "context"
+import (
+	"context"
+
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
+)
 
 // Store holds sealed secrets. Package db implements it; the parameters are plain
 // so that db need not know this package.
@@ -14,7 +18,13 @@ type Store interface {
 	// false when there is none.
 	SecretVersion(ctx context.Context, name string, version int) (gotVersion int, keeperURL string, ciphertext []byte, found bool, err error)
 
-	// DeleteSecret removes every version of name; absent is success. Numbers may
-	// begin again at 1 afterwards.
+	// DeleteSecret removes every version of name, and its use; absent is success.
+	// Numbers may begin again at 1 afterwards.
 	DeleteSecret(ctx context.Context, name string) error
+
+	// SecretUse reads what name may be used for. found is false when nobody has stated it.
+	SecretUse(ctx context.Context, name string) (use spec.SecretUse, found bool, err error)
+
+	// SiteForAddresses reads the name and the spec of a site.
+	SiteForAddresses(ctx context.Context, id string) (name string, site spec.SiteSpec, err error)
 }

@@ -162,7 +162,7 @@ func (t *Target) withBMC(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	spec := t.Machine.Spec()
-	b, err := redfish.Opener{}.OpenBMC(providers.BMCTarget{Address: spec.BMCAddress})
+	b, err := redfish.Opener{}.OpenBMC(providers.BMCTarget{Rule: providers.SimulatedAddresses(), Address: spec.BMCAddress})
 	if err != nil {
 		return err
 	}

@@ -119,7 +119,7 @@ func (b *brokenActivity) ExecuteActivity(ctx context.Context, in *interceptor.Ex
 
 // createWithoutLooking creates first, and finds only what it has created.
 func (b *brokenActivity) createWithoutLooking(ctx context.Context, in *interceptor.ExecuteActivityInput, arg maasact.CreateIn) (any, error) {
-	m, err := maas.Opener{}.OpenMAAS(providers.MAASSite{URL: b.stack.Sims.URL, APIKey: providers.NewSecret(b.stack.Sims.APIKey)})
+	m, err := maas.Opener{}.OpenMAAS(providers.MAASSite{Rule: providers.SimulatedAddresses(), URL: b.stack.Sims.URL, APIKey: providers.NewSecret(b.stack.Sims.APIKey)})
 	if err != nil {
 		return nil, err
 	}

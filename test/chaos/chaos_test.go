@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/test/chaos"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
@@ -122,7 +123,8 @@ func countOrphanedLogin(ctx context.Context, target *chaos.Target) error {
 	if err != nil {
 		return err
 	}
-	if err := target.Store.CountBMCLogin(ctx, rec.ID, dead, now, true, attempts(rec)); err != nil {
+	login := db.Entry{ResourceKind: "bmc", ResourceID: rec.ID, Kind: db.EntryCall, Name: "login", Actor: db.Actor{Owner: lifecycle.OwnerJob}}
+	if err := target.Store.CountBMCLogin(ctx, rec.ID, dead, now, true, attempts(rec), login); err != nil {
 		return err
 	}
 	return target.Store.ReleaseBMCLogin(ctx, rec.ID, dead)

@@ -3,6 +3,7 @@ package conformance
 import (
 	"strconv"
 
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -48,7 +49,7 @@ func realBMC(getenv func(string) string, prefix string, opener providers.BMCOpen
 	}
 	return BMCFixture{
 		Opener: opener,
-		Target: providers.BMCTarget{
+		Target: providers.BMCTarget{Rule: spec.AddressRule{Anywhere: true},
 			Address: address, User: getenv(prefix + "USER"), Password: providers.NewSecret(getenv(prefix + "PASSWORD")),
 			PinSHA256: getenv(prefix + "PIN"), SystemID: getenv(prefix + "SYSTEM"),
 		},

@@ -83,7 +83,7 @@ func (c *classCase) status(want maassim.Status) {
 // region is MAAS as any other administrator uses it.
 func (c *classCase) region() providers.MAAS {
 	c.t.Helper()
-	m, err := maas.Opener{}.OpenMAAS(providers.MAASSite{URL: c.Sims.URL, APIKey: providers.NewSecret(c.Sims.APIKey)})
+	m, err := maas.Opener{}.OpenMAAS(providers.MAASSite{Rule: providers.SimulatedAddresses(), URL: c.Sims.URL, APIKey: providers.NewSecret(c.Sims.APIKey)})
 	require.NoError(c.t, err)
 	return m
 }

@@ -250,7 +250,7 @@ func (c *classCase) waitEnd(want lifecycle.JobStatus, becomes lifecycle.NodeStat
 	}
 	j := c.waitParked()
 	require.Equal(c.t, want, j.Status, "after %s: %s at %s: %s", c.job.RecommendedAction, j.FailureClass, j.FailedStage, j.Message)
-	_, err := c.App.Secrets.Resolve(c.t.Context(), providers.SecretRef(cloudinit.MachineTokenName(*j.NodeID)))
+	_, err := c.App.Secrets.Resolve(c.t.Context(), providers.SecretRef(cloudinit.MachineTokenName(*j.NodeID)), providers.OwnUse())
 	require.True(c.t, providers.IsKind(err, providers.KindNotFound), "the machine's MAAS token is still stored: %v", err)
 	if want == lifecycle.JobCompleted {
 		c.eventually("the node is "+string(becomes), func() bool { // by a heartbeat, after some jobs

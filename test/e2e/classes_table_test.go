@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
@@ -199,8 +200,10 @@ func nodeClassRows() []classRow {
 }
 
 func (c *classCase) storeLogin(name string) {
-	spec := c.m.Spec()
-	_, err := c.App.Secrets.Put(c.t.Context(), name, providers.NewSecret(`{"username": "`+spec.BMCUser+`", "password": "`+spec.BMCPassword+`"}`))
+	m := c.m.Spec()
+	_, err := c.App.Store.SetSecretUse(c.t.Context(), name, dbtest.SimulatedUse(spec.SecretBMCLogin))
+	require.NoError(c.t, err)
+	_, err = c.App.Secrets.Put(c.t.Context(), name, providers.NewSecret(`{"username": "`+m.BMCUser+`", "password": "`+m.BMCPassword+`"}`))
 	require.NoError(c.t, err)
 }
 

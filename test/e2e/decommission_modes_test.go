@@ -151,8 +151,9 @@ func (w *world) gone(t *testing.T, m *simhw.Machine, nodeID string) {
 	require.Empty(t, w.records(t, m), "still in MAAS")
 	_, err := w.App.Store.BMCOfNode(t.Context(), nodeID)
 	require.ErrorIs(t, err, db.ErrNotFound)
-	_, err = w.App.Secrets.Resolve(t.Context(), providers.SecretRef(stack.BMCSecret(m.Spec().ID)))
-	require.True(t, providers.IsKind(err, providers.KindNotFound), "%v", err)
+	_, _, _, stored, err := w.App.Store.SecretVersion(t.Context(), stack.BMCSecret(m.Spec().ID), 0)
+	require.NoError(t, err)
+	require.False(t, stored, "the login of the BMC")
 	open, err := w.App.Store.OpenEnrollmentTokens(t.Context(), nodeID)
 	require.NoError(t, err)
 	require.Zero(t, open)
@@ -162,7 +163,7 @@ func (w *world) gone(t *testing.T, m *simhw.Machine, nodeID string) {
 // records is what MAAS has of a machine, by its MACs.
 func (w *world) records(t *testing.T, m *simhw.Machine) []providers.MAASMachine {
 	t.Helper()
-	c, err := maas.Opener{}.OpenMAAS(providers.MAASSite{URL: w.Sims.URL, APIKey: providers.NewSecret(w.Sims.APIKey)})
+	c, err := maas.Opener{}.OpenMAAS(providers.MAASSite{Rule: providers.SimulatedAddresses(), URL: w.Sims.URL, APIKey: providers.NewSecret(w.Sims.APIKey)})
 	require.NoError(t, err)
 	found, err := c.FindMachines(t.Context(), providers.MAASQuery{MACs: []string{m.Spec().NICs[0].MAC}})
 	require.NoError(t, err)

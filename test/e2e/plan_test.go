@@ -106,7 +106,7 @@ func host(m *simhw.Machine) string { return "gpu-" + m.Spec().ID }
 
 func (p *planner) region(t *testing.T) providers.MAAS {
 	t.Helper()
-	c, err := maas.Opener{}.OpenMAAS(providers.MAASSite{URL: p.Sims.URL, APIKey: providers.NewSecret(p.Sims.APIKey)})
+	c, err := maas.Opener{}.OpenMAAS(providers.MAASSite{Rule: providers.SimulatedAddresses(), URL: p.Sims.URL, APIKey: providers.NewSecret(p.Sims.APIKey)})
 	require.NoError(t, err)
 	return c
 }

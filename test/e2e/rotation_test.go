@@ -18,6 +18,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/bmc/redfish"
 	"github.com/slipway-cloud/slipway/providers/maas"
@@ -82,7 +83,7 @@ func (r *rotator) act(t *testing.T, job string, a lifecycle.Action) {
 // region is a plain client of the simulated MAAS.
 func (r *rotator) region(t *testing.T) providers.MAAS {
 	t.Helper()
-	m, err := maas.Opener{}.OpenMAAS(providers.MAASSite{URL: r.Sims.URL, APIKey: providers.NewSecret(r.Sims.APIKey)})
+	m, err := maas.Opener{}.OpenMAAS(providers.MAASSite{Rule: providers.SimulatedAddresses(), URL: r.Sims.URL, APIKey: providers.NewSecret(r.Sims.APIKey)})
 	require.NoError(t, err)
 	return m
 }
@@ -104,7 +105,7 @@ func (r *rotator) active(t *testing.T, m *simhw.Machine) db.BMC {
 // bmc makes the record of a machine's BMC with its certificate approved.
 func (r *rotator) bmc(t *testing.T, m *simhw.Machine, nodeID *string) db.BMC {
 	t.Helper()
-	probe, err := redfish.Opener{}.OpenBMC(providers.BMCTarget{Address: m.Spec().BMCAddress})
+	probe, err := redfish.Opener{}.OpenBMC(providers.BMCTarget{Rule: providers.SimulatedAddresses(), Address: m.Spec().BMCAddress})
 	require.NoError(t, err)
 	id, err := probe.Probe(t.Context())
 	require.NoError(t, err)
@@ -125,7 +126,8 @@ func (r *rotator) rotated(t *testing.T, m *simhw.Machine, before db.BMC, oldRef,
 	require.NoError(t, err)
 	require.NotEqual(t, before.CredentialRef, now.CredentialRef)
 	require.Nil(t, now.AuthBlockedAt)
-	login, err := providers.ResolveLogin(t.Context(), r.App.Secrets, providers.SecretRef(now.CredentialRef))
+	login, err := providers.ResolveLogin(t.Context(), r.App.Secrets, providers.SecretRef(now.CredentialRef),
+		providers.Use{Kind: spec.SecretBMCLogin, Site: r.site.ID, Address: now.Address})
 	require.NoError(t, err)
 	require.NotEqual(t, oldPassword, login.Password.Reveal())
 	require.NoError(t, m.CheckBMC(login.Username, login.Password.Reveal()))
@@ -227,6 +229,7 @@ func TestBMCRotation_WrongPasswordParks(t *testing.T) {
 	wrong, err := json.Marshal(map[string]string{"username": m.Spec().BMCUser, "password": "not-this-one"})
 	require.NoError(t, err)
 	wrongRef := stack.BMCSecret(m.Spec().ID) + "-wrong"
+	dbtest.StateUse(t, r.App.Store, spec.SecretBMCLogin, wrongRef)
 	_, err = r.App.Secrets.Put(t.Context(), wrongRef, providers.NewSecret(string(wrong)))
 	require.NoError(t, err)
 	r.call(t, http.StatusOK, http.MethodPut, path+"/credential", map[string]string{"credential_ref": wrongRef}, nil)

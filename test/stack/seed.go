@@ -27,21 +27,24 @@ func BMCSecret(machine string) string { return "sim/bmc/" + machine }
 // SeedSecrets stores what a site refers to: the MAAS API key, the nodes' SSH
 // login and every BMC's login. It may be repeated.
 func (s *Stack) SeedSecrets(ctx context.Context) error {
-	put := func(name, value string) error {
+	put := func(kind spec.SecretKind, name, value string) error {
+		if _, err := s.App.Store.SetSecretUse(ctx, name, simulatedUse(kind)); err != nil {
+			return fmt.Errorf("state the use of secret %s: %w", name, err)
+		}
 		_, err := s.App.Secrets.Put(ctx, name, providers.NewSecret(value))
 		if err != nil {
 			return fmt.Errorf("store secret %s: %w", name, err)
 		}
 		return nil
 	}
-	if err := put(s.SiteSpec().MAASAPIKeyRef, s.Sims.APIKey); err != nil {
+	if err := put(spec.SecretMAASKey, s.SiteSpec().MAASAPIKeyRef, s.Sims.APIKey); err != nil {
 		return err
 	}
 	key, _, err := cloudinit.NewHostKey() // any ed25519 key in PEM form
 	if err != nil {
 		return err
 	}
-	if err := put(s.SiteSpec().SSHKeyRef, key.Reveal()); err != nil {
+	if err := put(spec.SecretSSHKey, s.SiteSpec().SSHKeyRef, key.Reveal()); err != nil {
 		return err
 	}
 	for _, m := range slices.Concat(s.Sims.Fleet.All(), s.pxe.All()) {
@@ -54,22 +57,33 @@ func (s *Stack) SeedSecrets(ctx context.Context) error {
 
 // SeedBMC stores the login of a machine's BMC. It may be repeated.
 func (s *Stack) SeedBMC(ctx context.Context, m *simhw.Machine) error {
-	spec := m.Spec()
-	login, err := json.Marshal(map[string]string{"username": spec.BMCUser, "password": spec.BMCPassword})
+	machine := m.Spec()
+	login, err := json.Marshal(map[string]string{"username": machine.BMCUser, "password": machine.BMCPassword})
 	if err != nil {
 		return err
 	}
-	if _, err := s.App.Secrets.Put(ctx, BMCSecret(spec.ID), providers.NewSecret(string(login))); err != nil {
-		return fmt.Errorf("store the login of the BMC of %s: %w", spec.ID, err)
+	if _, err := s.App.Store.SetSecretUse(ctx, BMCSecret(machine.ID), simulatedUse(spec.SecretBMCLogin)); err != nil {
+		return fmt.Errorf("state the use of the login of the BMC of %s: %w", machine.ID, err)
+	}
+	if _, err := s.App.Secrets.Put(ctx, BMCSecret(machine.ID), providers.NewSecret(string(login))); err != nil {
+		return fmt.Errorf("store the login of the BMC of %s: %w", machine.ID, err)
 	}
 	return nil
+}
+
+// simulatedUse is the use of the secrets of simulated equipment: loopback alone, for what is sent.
+func simulatedUse(kind spec.SecretKind) spec.SecretUse {
+	if kind == spec.SecretSSHKey {
+		return spec.SecretUse{Kind: kind, Installation: true}
+	}
+	return spec.SecretUse{Kind: kind, Networks: []string{"127.0.0.0/8"}}
 }
 
 // SiteSpec is the simulated site.
 func (s *Stack) SiteSpec() spec.SiteSpec {
 	return spec.SiteSpec{
 		MAASURL: s.Sims.URL, MAASAPIKeyRef: s.secret("maas-api-key"), Region: "sim", SSHUser: "ubuntu", SSHKeyRef: s.secret("node-ssh-key"),
-		SSHPort: NodeSSHPort, TrustFirstBMCPin: true, Simulated: true,
+		SSHPort: NodeSSHPort, TrustFirstBMCPin: true, BMCNetworks: []string{"127.0.0.0/8"}, Simulated: true,
 	}
 }
 

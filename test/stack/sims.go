@@ -218,7 +218,7 @@ const lookupTimeout = 30 * time.Second
 func (s *Sims) record(ctx context.Context, m *simhw.Machine) (providers.MAASMachine, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	c, err := maas.Opener{}.OpenMAAS(providers.MAASSite{URL: s.URL, APIKey: providers.NewSecret(s.APIKey)})
+	c, err := maas.Opener{}.OpenMAAS(providers.MAASSite{Rule: providers.SimulatedAddresses(), URL: s.URL, APIKey: providers.NewSecret(s.APIKey)})
 	if err != nil {
 		return providers.MAASMachine{}, err
 	}

@@ -238,6 +238,8 @@ type PlanInput struct {
 	// Login allows one login to the BMC; without it only what a BMC tells
 	// everybody is read.
 	Login bool `json:"login,omitempty"`
+	// Actor is who asked, where Login is set: the audit log names them.
+	Actor string `json:"actor,omitempty"`
 }
 
 // PlanWorkflowID is the workflow id of a plan: one for a job, one for equal dry

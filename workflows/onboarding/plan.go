@@ -22,7 +22,7 @@ import (
 // observed now. It runs the stages' own activities where none of them can change anything.
 func Plan(ctx workflow.Context, in contract.PlanInput) (contract.Plan, error) {
 	in.Job.Kind = in.Kind
-	p := &predictor{Planner: plan.New[State](ctx), bmcRecord: in.BMC, login: in.Login}
+	p := &predictor{Planner: plan.New[State](ctx), bmcRecord: in.BMC, login: in.Login, actor: in.Actor}
 	with := plan.Predictions[State]{
 		Job: Job, Hostname: func(s *State) string { return s.Request.Hostname }, Unknown: p.unconfigured, Predict: p.predict,
 	}
@@ -34,6 +34,7 @@ type predictor struct {
 	*plan.Planner[State]
 	bmcRecord json.RawMessage // of the request of a dry run
 	login     bool            // one login to the BMC is allowed
+	actor     string          // who asked
 
 	// unreadable says why MAAS cannot be asked about the machine any more: the region is
 	// unavailable, or it is not settled which machine it is.
@@ -157,7 +158,7 @@ func (p *predictor) resolvePower(ctx workflow.Context, st stage.Stage[State]) co
 		In: bmcact.ResolveIn{
 			JobRef: p.State.Job.At(st.Name), BMCID: p.State.Request.BMCID, CAPEM: p.State.Site.Site.BMCCAPEM, TrustFirstPin: p.State.Site.Site.TrustFirstBMCPin,
 		},
-		BMCRecord: p.bmcRecord, Login: p.login,
+		BMCRecord: p.bmcRecord, Login: p.login, Actor: p.actor,
 	}
 	f, err := plan.Read(ctx, p.Planner, "ask the BMC", bmc.PlanPower, in)
 	if err != nil {

@@ -25,14 +25,14 @@ type countedStore struct {
 	failure error
 }
 
-func (s *countedStore) Resolve(ctx context.Context, ref providers.SecretRef) (providers.Secret, error) {
+func (s *countedStore) Resolve(ctx context.Context, ref providers.SecretRef, use providers.Use) (providers.Secret, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.opened++
 	if s.failure != nil {
 		return providers.Secret{}, s.failure
 	}
-	return s.Secrets.Resolve(ctx, ref)
+	return s.Secrets.Resolve(ctx, ref, use)
 }
 
 // newInstallation returns what opens the secret store of one installation, once for each process.

@@ -35,7 +35,7 @@ type Store interface {
 	Newest(ctx context.Context, name string) (version int, err error)
 	PutFirst(ctx context.Context, name string, value providers.Secret) error
 	Put(ctx context.Context, name string, value providers.Secret) (providers.SecretRef, error)
-	Resolve(ctx context.Context, ref providers.SecretRef) (providers.Secret, error)
+	Resolve(ctx context.Context, ref providers.SecretRef, use providers.Use) (providers.Secret, error)
 }
 
 // Codec is the payload codec of one process. It keeps opened keys in memory, so that neither the
@@ -90,7 +90,7 @@ func Rotate(ctx context.Context, store Store) (id string, err error) {
 		return "", fmt.Errorf("payload key: %w", err)
 	}
 	if newest > 0 {
-		if _, err := store.Resolve(ctx, providers.SecretRef(keyID(newest))); err != nil {
+		if _, err := store.Resolve(ctx, providers.SecretRef(keyID(newest)), providers.OwnUse()); err != nil {
 			return "", fmt.Errorf("payload key %s cannot be opened here, so no new one is made; run this with the secrets settings of the running processes: %w", keyID(newest), err)
 		}
 	}
@@ -161,7 +161,7 @@ func (c *Codec) open(ctx context.Context, version int) (*key, error) {
 
 func (c *Codec) read(ctx context.Context, version int) (*key, error) {
 	id := keyID(version)
-	value, err := c.store.Resolve(ctx, providers.SecretRef(id))
+	value, err := c.store.Resolve(ctx, providers.SecretRef(id), providers.OwnUse())
 	switch {
 	case providers.IsKind(err, providers.KindNotFound):
 		return nil, fmt.Errorf("payload key %s is not in the secret store: restore the database that has it, and its keeper's key", id)

@@ -62,7 +62,10 @@ func refused(op string, code completion) *providers.Error {
 func lost(op string, err error, mutated bool) *providers.Error {
 	e := &providers.Error{Kind: providers.KindUnreachable, Op: op, Err: cause(err)}
 	var quiet silence
+	var refused *providers.Error
 	switch {
+	case providers.IsRefusedAddress(err) && errors.As(err, &refused):
+		return &providers.Error{Kind: refused.Kind, Op: op, Message: refused.Message, Err: refused}
 	case errors.As(err, &quiet) && quiet.spoiled > 0:
 		e.Kind, e.Message = providers.KindProtocol, fmt.Sprintf("%d answers came that fail the check of their session or form, and none that passes it", quiet.spoiled)
 	case errors.As(err, &quiet):

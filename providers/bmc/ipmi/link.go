@@ -6,6 +6,9 @@ import (
 	"net"
 	"os"
 	"time"
+
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
+	"github.com/slipway-cloud/slipway/providers"
 )
 
 // maxDatagram bounds one answer; IPMI messages are far smaller, and a longer
@@ -37,10 +40,10 @@ type silence struct{ spoiled int }
 
 func (silence) Error() string { return "no answer" }
 
-func dial(ctx context.Context, address string, timeout time.Duration) (*link, error) {
+func dial(ctx context.Context, address string, rule spec.AddressRule, timeout time.Duration) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", address)
+	conn, err := providers.NewDialer(rule, timeout).DialContext(ctx, "udp", address)
 	if err != nil {
 		return nil, err
 	}

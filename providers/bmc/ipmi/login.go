@@ -52,7 +52,7 @@ type handshake struct {
 // privilege level. The password is proven by the BMC first (RAKP 2), so a
 // wrong one is noticed here and never sent on as a failed login.
 func (b *BMC) login(ctx context.Context, op string, level types.PrivilegeLevel) (*session, error) {
-	l, err := dial(ctx, b.address, b.opts.Timeout)
+	l, err := dial(ctx, b.address, b.target.Rule, b.opts.Timeout)
 	if err != nil {
 		return nil, lost(op, err, false)
 	}

@@ -277,7 +277,7 @@ func TestGarbageEndsInAnErrorInTime(t *testing.T) {
 			t.Parallel()
 			o := fast()
 			o.Timeout, o.Retries = 50*time.Millisecond, 2
-			b := open(t, providers.BMCTarget{Address: garbageBMC(t, answer), User: simUser, Password: providers.NewSecret(simPassword)}, o)
+			b := open(t, providers.BMCTarget{Rule: providers.SimulatedAddresses(), Address: garbageBMC(t, answer), User: simUser, Password: providers.NewSecret(simPassword)}, o)
 			ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(20*time.Second))
 			defer cancel()
 			began := time.Now()
@@ -318,7 +318,7 @@ func TestNoErrorHoldsASecret(t *testing.T) {
 	t.Parallel()
 	const secret = "S3cret-in-the-open"
 	r := newReference(t)
-	silent := providers.BMCTarget{Address: "127.0.0.1:1", User: simUser, Password: providers.NewSecret(secret)}
+	silent := providers.BMCTarget{Rule: providers.SimulatedAddresses(), Address: "127.0.0.1:1", User: simUser, Password: providers.NewSecret(secret)}
 	rejecting := r.target
 	rejecting.Password = providers.NewSecret(secret)
 	long := r.target
@@ -345,7 +345,7 @@ func TestNoErrorHoldsASecret(t *testing.T) {
 
 func TestWhatCannotBeUsedIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	t.Parallel()
-	good := providers.BMCTarget{Address: "127.0.0.1", User: simUser, Password: providers.NewSecret(simPassword)}
+	good := providers.BMCTarget{Rule: providers.SimulatedAddresses(), Address: "127.0.0.1", User: simUser, Password: providers.NewSecret(simPassword)}
 	for name, change := range map[string]func(*providers.BMCTarget){
 		"no address":     func(b *providers.BMCTarget) { b.Address = " " },
 		"a URL":          func(b *providers.BMCTarget) { b.Address = "https://127.0.0.1" },

@@ -17,7 +17,7 @@ import (
 // (K_G) set.
 func (b *BMC) Probe(ctx context.Context) (providers.BMCIdent, error) {
 	const op = "ipmi.probe"
-	l, err := dial(ctx, b.address, b.opts.Timeout)
+	l, err := dial(ctx, b.address, b.target.Rule, b.opts.Timeout)
 	if err != nil {
 		return providers.BMCIdent{}, lost(op, err, false)
 	}

@@ -72,7 +72,7 @@ func newOpenIPMI(t *testing.T, commands ...string) *openIPMI {
 	require.NoError(t, err)
 	t.Cleanup(sim.Stop)
 	r := newRelay(t, sim.Address())
-	return &openIPMI{sim: sim, relay: r, target: providers.BMCTarget{
+	return &openIPMI{sim: sim, relay: r, target: providers.BMCTarget{Rule: providers.SimulatedAddresses(),
 		Address: r.Address(), User: simUser, Password: providers.NewSecret(simPassword), CipherSuite: ipmi.CipherSuite3,
 	}}
 }
@@ -123,7 +123,7 @@ func newReference(t *testing.T, suites ...int) *reference {
 	t.Cleanup(bmc.Close)
 	r := newRelay(t, bmc.Address())
 	spec := m.Spec()
-	return &reference{machine: m, bmc: bmc, relay: r, target: providers.BMCTarget{
+	return &reference{machine: m, bmc: bmc, relay: r, target: providers.BMCTarget{Rule: providers.SimulatedAddresses(),
 		Address: r.Address(), User: spec.BMCUser, Password: providers.NewSecret(spec.BMCPassword),
 	}}
 }

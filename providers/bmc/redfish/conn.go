@@ -36,7 +36,7 @@ type conn struct {
 func newConn(base origin, tr trust, t providers.BMCTarget, opts Options, secrets *redactor) *conn {
 	return &conn{
 		base: base, trust: tr, target: t, opts: opts, secrets: secrets,
-		guard: &guard{base: base, transport: newTransport(tr.config(), opts), opts: opts, secrets: secrets},
+		guard: &guard{base: base, transport: newTransport(tr.config(), t.Rule, opts), opts: opts, secrets: secrets},
 	}
 }
 

@@ -6,12 +6,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"sync"
 	"sync/atomic"
 
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -73,10 +73,10 @@ type guard struct {
 	stop error // set by the first rejection: nothing leaves any more
 }
 
-func newTransport(cfg *tls.Config, opts Options) *http.Transport {
+func newTransport(cfg *tls.Config, rule spec.AddressRule, opts Options) *http.Transport {
 	return &http.Transport{
 		Proxy:                  nil, // BMC networks are reached directly, never through the environment's proxy
-		DialContext:            (&net.Dialer{Timeout: opts.ConnectTimeout}).DialContext,
+		DialContext:            providers.NewDialer(rule, opts.ConnectTimeout).DialContext,
 		TLSClientConfig:        cfg,
 		TLSHandshakeTimeout:    opts.ConnectTimeout,
 		ResponseHeaderTimeout:  opts.RequestTimeout,

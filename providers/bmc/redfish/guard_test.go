@@ -31,7 +31,7 @@ func thief(t *testing.T) (string, func() int) {
 func TestAddressesThatCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	for _, a := range []string{"", "ftp://x", "https://u:" + testPassword + "@x", "https://x/redfish", "x:notaport", "https://", "https://x?y=1"} {
-		_, err := Opener{}.OpenBMC(providers.BMCTarget{Address: a})
+		_, err := Opener{}.OpenBMC(providers.BMCTarget{Rule: providers.SimulatedAddresses(), Address: a})
 		requireKind(t, err, providers.KindInvalid)
 	}
 	for in, want := range map[string]string{
@@ -42,9 +42,9 @@ func TestAddressesThatCannotBeUsed(t *testing.T) {
 		require.NoError(t, err, in)
 		require.Equal(t, want, o.String())
 	}
-	_, err := Opener{}.OpenBMC(providers.BMCTarget{Address: "x", PinSHA256: "abcd"})
+	_, err := Opener{}.OpenBMC(providers.BMCTarget{Rule: providers.SimulatedAddresses(), Address: "x", PinSHA256: "abcd"})
 	requireKind(t, err, providers.KindInvalid)
-	_, err = Opener{}.OpenBMC(providers.BMCTarget{Address: "x", CAPEM: "no certificate"})
+	_, err = Opener{}.OpenBMC(providers.BMCTarget{Rule: providers.SimulatedAddresses(), Address: "x", CAPEM: "no certificate"})
 	requireKind(t, err, providers.KindInvalid)
 }
 

@@ -75,7 +75,7 @@ var (
 )
 
 // OpenBMC checks the target and returns a BMC without sending anything. Plain
-// HTTP is used only for an address that says http://, which simulators do.
+// HTTP is used only for an address that says http://, where the rule allows it: for simulators.
 // With a pin the leaf's key decides; without one the CA bundle does; with
 // neither only Probe answers over https.
 //
@@ -84,6 +84,9 @@ func (o Opener) OpenBMC(t providers.BMCTarget) (providers.BMC, error) {
 	base, err := parseAddress(t.Address)
 	if err != nil {
 		return nil, err
+	}
+	if err := t.Rule.CheckURL(base.String()); err != nil {
+		return nil, &providers.Error{Kind: providers.KindInvalid, Op: "redfish.open", Message: err.Error()}
 	}
 	opts := o.Options.withDefaults()
 	secrets := newRedactor(t.User, t.Password)

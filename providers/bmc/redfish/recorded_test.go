@@ -94,7 +94,7 @@ func serveTree(t *testing.T, name string) *BMC {
 		}
 	}))
 	t.Cleanup(srv.Close)
-	return openTarget(t, providers.BMCTarget{Address: srv.URL, User: testUser, Password: providers.NewSecret(testPassword)},
+	return openTarget(t, providers.BMCTarget{Rule: providers.SimulatedAddresses(), Address: srv.URL, User: testUser, Password: providers.NewSecret(testPassword)},
 		Options{RequestTimeout: 20 * time.Second})
 }
 

@@ -48,7 +48,7 @@ func newSim(t *testing.T, vendor string, rules ...func(*redfishsim.Personality))
 	require.NoError(t, err)
 	t.Cleanup(stop)
 	spec := m.Spec()
-	return &sim{t: t, machine: m, server: server, target: providers.BMCTarget{
+	return &sim{t: t, machine: m, server: server, target: providers.BMCTarget{Rule: providers.SimulatedAddresses(),
 		Address: url, User: spec.BMCUser, Password: providers.NewSecret(spec.BMCPassword), PinSHA256: pinOf(t, server.CertificatePEM()),
 	}}
 }

@@ -217,7 +217,7 @@ func (s *stub) requests(route string) []seen {
 }
 
 func (s *stub) target() providers.BMCTarget {
-	return providers.BMCTarget{Address: s.srv.URL, User: testUser, Password: providers.NewSecret(testPassword)}
+	return providers.BMCTarget{Rule: providers.SimulatedAddresses(), Address: s.srv.URL, User: testUser, Password: providers.NewSecret(testPassword)}
 }
 
 func (s *stub) open() *BMC { return openTarget(s.t, s.target(), fast()) }

@@ -22,7 +22,7 @@ func (b *BMC) Probe(ctx context.Context) (providers.BMCIdent, error) {
 		pin string
 	)
 	g := &guard{base: b.base, opts: b.opts, secrets: b.secrets,
-		transport: newTransport(b.conn.trust.probeConfig(func(p string) { mu.Lock(); pin = p; mu.Unlock() }), b.opts)}
+		transport: newTransport(b.conn.trust.probeConfig(func(p string) { mu.Lock(); pin = p; mu.Unlock() }), b.target.Rule, b.opts)}
 	defer g.transport.CloseIdleConnections()
 	_, root, err := open(ctx, newOperation("probe", 2), g)
 	if err != nil {

@@ -60,17 +60,17 @@ func TestSealsWithVault(t *testing.T) {
 	t.Setenv("VAULT_SERVER_URL", server.URL)
 	t.Setenv("VAULT_SERVER_TOKEN", "test-token")
 
-	s, err := secrets.Open(t.Context(), &secrets.Memory{}, secrets.Keeper{URL: "hashivault://slipway"}, secrets.Options{})
+	s, err := secrets.Open(t.Context(), &secrets.Memory{}, secrets.Keeper{URL: "hashivault://slipway"}, secrets.Options{Own: []string{"a"}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	ref, err := s.Put(t.Context(), "a", providers.NewSecret("value"))
 	require.NoError(t, err)
-	got, err := s.Resolve(t.Context(), ref)
+	got, err := s.Resolve(t.Context(), ref, providers.OwnUse())
 	require.NoError(t, err)
 	require.Equal(t, "value", got.Reveal())
 
 	allowed = false
-	_, err = s.Resolve(t.Context(), ref)
+	_, err = s.Resolve(t.Context(), ref, providers.OwnUse())
 	require.Error(t, err)
 	// The Vault keeper gives every failure the same code, so a refusal looks like an outage.
 	require.Equal(t, providers.KindUnavailable, providers.KindOf(err), "%v", err)

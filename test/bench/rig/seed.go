@@ -4,9 +4,12 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"net/netip"
 	"slices"
 	"sync"
 	"testing"
@@ -50,12 +53,15 @@ func (r *Rig) seed(tb testing.TB, tune []func(*spec.ProfileSpec)) {
 	login, err := json.Marshal(map[string]string{"username": noop.BMCUser, "password": noop.BMCPassword})
 	require.NoError(tb, err)
 	for name, value := range map[string]string{secretMAAS: noop.APIKey, secretBMC: string(login), secretSSH: sshKey(tb)} {
-		_, err := r.secrets.Put(ctx, name, providers.NewSecret(value))
+		use := spec.SecretUse{Kind: map[string]spec.SecretKind{secretMAAS: spec.SecretMAASKey, secretBMC: spec.SecretBMCLogin, secretSSH: spec.SecretSSHKey}[name], Installation: true}
+		_, err := r.Store.SetSecretUse(ctx, name, use)
+		require.NoError(tb, err)
+		_, err = r.secrets.Put(ctx, name, providers.NewSecret(value))
 		require.NoError(tb, err)
 	}
 	r.Site, err = r.Store.CreateSite(ctx, "noop", spec.SiteSpec{
 		MAASURL: "http://127.0.0.1:5240/MAAS", MAASAPIKeyRef: secretMAAS, Region: "noop", SSHUser: "ubuntu", SSHKeyRef: secretSSH,
-		TrustFirstBMCPin: true, Simulated: true,
+		TrustFirstBMCPin: true, BMCNetworks: []string{"127.0.0.0/8"}, Simulated: true,
 	})
 	require.NoError(tb, err)
 	profile := spec.ProfileSpec{
@@ -103,7 +109,7 @@ func (r *Rig) AddNode(ctx context.Context, host string, manual bool) (Node, erro
 		n.ID = node.ID
 		n.Input = contract.OnboardingInput{SiteID: r.Site.ID, ProfileID: r.Profile.ID, SKUID: r.SKU.ID, Hostname: host, Manual: manual}
 		if !manual {
-			bmc, err := tx.CreateBMC(ctx, db.NewBMC{NodeID: &node.ID, Address: host + ".bmc.invalid", Protocol: "redfish", CredentialRef: secretBMC})
+			bmc, err := tx.CreateBMC(ctx, db.NewBMC{NodeID: &node.ID, Address: bmcAddress(host), Protocol: "redfish", CredentialRef: secretBMC})
 			if err != nil {
 				return err
 			}
@@ -122,6 +128,13 @@ func (r *Rig) AddNode(ctx context.Context, host string, manual bool) (Node, erro
 		return n, r.Beat(ctx, host)
 	}
 	return n, nil
+}
+
+// bmcAddress gives each host an address of its own, where nothing listens.
+func bmcAddress(host string) string {
+	sum := sha256.Sum256([]byte(host))
+	ip := netip.AddrFrom4([4]byte{127, sum[0], sum[1], sum[2]})
+	return netip.AddrPortFrom(ip, binary.BigEndian.Uint16(sum[3:])|1).String()
 }
 
 func fastPorts() []spec.RoCEPort {

@@ -1,0 +1,64 @@
+package bmc
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// The outcomes of a login in the audit log. A login has loginStarted, written before it is sent, and
+// then one of the others. One that was refused before it was sent has loginRefused alone.
+const (
+	loginStarted  = "started"
+	loginAccepted = "accepted"
+	loginRejected = "rejected"
+	loginUnsent   = "not_sent"
+	loginUnknown  = "unknown"
+	loginRefused  = "refused"
+)
+
+// loginEntry returns the audit row of a login: who logs in, with which stored login, and where.
+func (a *Activities) loginEntry(r loginRequest, rec db.BMC, ref, outcome string) db.Entry {
+	actor := r.actor
+	if actor.Owner == "" {
+		actor = db.Actor{Owner: lifecycle.OwnerJob, ID: cmp.Or(r.job.JobID, "plan")}
+	}
+	actor.Metadata = map[string]any{"credential_ref": ref, "address": rec.Address, "protocol": rec.Protocol}
+	if r.job.JobID != "" {
+		actor.Metadata["job_id"], actor.Metadata["stage"] = r.job.JobID, r.job.Stage
+	}
+	return db.Entry{
+		ResourceKind: "bmc", ResourceID: cmp.Or(rec.ID, rec.Address), NodeID: rec.NodeID, Kind: db.EntryCall, Name: "login", To: outcome, Actor: actor,
+	}
+}
+
+// refusedLogin audits a login that was refused before its value was opened, and returns the reason.
+func (a *Activities) refusedLogin(ctx context.Context, r loginRequest, rec db.BMC, ref string, reason error) error {
+	entry := a.loginEntry(r, rec, ref, loginRefused)
+	entry.Actor.Comment = db.ClipText(reason.Error(), db.MaxComment)
+	if err := a.mustNote(ctx, func(ctx context.Context) error { return a.Store.AppendAudit(ctx, entry) }); err != nil {
+		return err
+	}
+	return reason
+}
+
+// auditing returns a write of one audit row about the login that a record names.
+func (a *Activities) auditing(r loginRequest, rec db.BMC, outcome string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		return a.Store.AppendAudit(ctx, a.loginEntry(r, rec, rec.CredentialRef, outcome))
+	}
+}
+
+// planActor returns who asked for a plan.
+func planActor(in PlanIn) db.Actor {
+	return db.Actor{Owner: lifecycle.OwnerAdmin, ID: in.Actor, Comment: "a plan with login"}
+}
+
+// planLogin returns the request of a plan's login.
+func planLogin(in PlanIn) loginRequest {
+	job := contract.JobRef{SiteID: in.In.SiteID, NodeID: in.In.NodeID}
+	return loginRequest{job: job, actor: planActor(in), bmcID: in.In.BMCID, caPEM: in.In.CAPEM}
+}

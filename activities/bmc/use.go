@@ -1,0 +1,51 @@
+package bmc
+
+import (
+	"context"
+	"errors"
+
+	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// loginUse returns what a login of a BMC is resolved for. Site and node are those of the BMC's
+// record, or else those of the job.
+func (a *Activities) loginUse(ctx context.Context, rec db.BMC, job contract.JobRef) (providers.Use, error) {
+	use := providers.Use{Kind: spec.SecretBMCLogin, Site: job.SiteID, Node: job.NodeID, Address: rec.Address}
+	if rec.NodeID == nil {
+		return use, nil
+	}
+	node, err := a.Store.Node(ctx, *rec.NodeID)
+	if errors.Is(err, db.ErrNotFound) {
+		return use, nil // of a dry run
+	}
+	if err != nil {
+		return use, fault.Internal(ctx, err)
+	}
+	use.Site, use.Node = node.SiteID, node.ID
+	return use, nil
+}
+
+// addressRule returns the rule for connections to a BMC. It fails when the login may not be sent there.
+func (a *Activities) addressRule(ctx context.Context, ref string, use providers.Use) (spec.AddressRule, error) {
+	rule, err := a.Secrets.AddressRule(ctx, providers.SecretRef(ref), use)
+	return rule, useFailure(ctx, err)
+}
+
+// resolve opens a login for a BMC.
+func (a *Activities) resolve(ctx context.Context, ref string, use providers.Use) (providers.Login, error) {
+	login, err := providers.ResolveLogin(ctx, a.Secrets, providers.SecretRef(ref), use)
+	return login, useFailure(ctx, err)
+}
+
+// useFailure classifies an error of the secret store. A name that does not resolve is a BMC that
+// cannot be reached, and an address that is refused is one that was configured.
+func useFailure(ctx context.Context, err error) error {
+	if providers.IsKind(err, providers.KindUnreachable) || providers.IsRefusedAddress(err) {
+		return fault.BMC(ctx, err)
+	}
+	return fault.Secret(ctx, err)
+}

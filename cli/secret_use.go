@@ -1,0 +1,80 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// secretUse are the flags that say what a secret may be used for.
+type secretUse struct {
+	kind                   string
+	sites, nodes, networks []string
+	installation           bool
+}
+
+const secretUseHelp = "A secret is used for one kind of thing, and only by the sites, nodes or networks that are named."
+
+func (u *secretUse) flags(f *pflag.FlagSet) {
+	f.StringVar(&u.kind, "kind", "", "what it is: bmc_login, maas_key, ssh_key or bootstrap_bundle")
+	f.StringSliceVar(&u.sites, "site", nil, "sites whose targets may receive it, by name or id")
+	f.StringSliceVar(&u.nodes, "node", nil, "nodes that may receive it, by hostname or id")
+	f.StringSliceVar(&u.networks, "network", nil, "networks whose addresses may receive it, such as 10.4.0.0/16")
+	f.BoolVar(&u.installation, "installation", false, "everything may receive it")
+}
+
+// body returns the use as the API takes it.
+func (u *secretUse) body(ctx context.Context, a *app) (map[string]any, error) {
+	if u.kind == "" || len(u.sites)+len(u.nodes)+len(u.networks) == 0 && !u.installation {
+		return nil, fail(ExitUsage, "say what the secret may be used for: --kind, and --site, --node, --network or --installation")
+	}
+	use := map[string]any{"kind": u.kind}
+	for field, list := range map[string][]string{"sites": u.sites, "nodes": u.nodes} {
+		find := map[string]func(context.Context, string) (string, error){"sites": a.siteOf, "nodes": a.nodeOf}[field]
+		var ids []string
+		for _, name := range list {
+			id, err := find(ctx, name)
+			if err != nil {
+				return nil, err
+			}
+			ids = append(ids, id)
+		}
+		if len(ids) > 0 {
+			use[field] = ids
+		}
+	}
+	if len(u.networks) > 0 {
+		use["networks"] = u.networks
+	}
+	if u.installation {
+		use["installation"] = true
+	}
+	return use, nil
+}
+
+func (a *app) secretSetUse() *cobra.Command {
+	var use secretUse
+	cmd := &cobra.Command{
+		Use: "set-use NAME --kind KIND (--site SITE | --node NODE | --network CIDR | --installation)", Args: cobra.ExactArgs(1),
+		Short: "State what a stored secret may be used for", Long: secretUseHelp + " The value stays as it is.",
+	}
+	use.flags(cmd.Flags())
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		body, err := use.body(cmd.Context(), a)
+		if err != nil {
+			return err
+		}
+		r, err := a.ask(cmd.Context(), http.MethodPut, "/admin/secret-uses", map[string]any{"name": args[0], "use": body}, nil)
+		if err != nil {
+			return err
+		}
+		return a.show(r.raw, func() error {
+			_, err := fmt.Fprintln(a.Out, args[0]+" may be used as stated")
+			return err
+		})
+	})
+	return cmd
+}
