@@ -299,6 +299,9 @@ func (w *world) project(id string, seq int64, status lifecycle.JobStatus, done i
 			row.State, p.FailedStage, p.FailureClass, p.Message = "failed", name, lifecycle.FailBootDiskNotFound, "no disk is a BOSS"
 			p.NextStep = lifecycle.Failure(p.FailureClass).Next
 		}
+		if i == done && status == lifecycle.JobRunning {
+			row.State, row.Attempts, row.StartedAt, p.Stage, p.StageOrdinal = "running", 1, &now, name, i+1
+		}
 		p.Stages = append(p.Stages, row)
 	}
 	require.NoError(w.t, w.store.Tx(w.t.Context(), func(tx *db.Tx) error {
@@ -346,7 +349,11 @@ func TestWatchingEndsAtItsLimitAndShowsJSONOnce(t *testing.T) {
 	id := onboard(w, "-o", "json").exits(0).id()
 	require.Contains(t, w.run("", "job", "show", id, "-w", "--interval", "5ms", "--watch-timeout", "60ms").exits(cli.ExitError).err, "goes on without us")
 	w.project(id, 1, lifecycle.JobRunning, 1)
+	require.Contains(t, w.run("", "job", "show", id).exits(0).out, "unknown: 0 comparable past jobs")
 	w.project(id, 2, lifecycle.JobCompleted, 16)
+	for _, command := range [][]string{{"job", "actions", "gpu-1"}, {"node", "actions", "gpu-1", "--status", "success", "--type", lifecycle.StageResolvePower}} {
+		require.Regexp(t, lifecycle.StageResolvePower+` +1 +success`, w.run("", command...).exits(0).out)
+	}
 	require.Equal(t, id, w.run("", "-o", "json", "job", "show", "gpu-1", "-w").exits(0).id())
 }
 

@@ -16,38 +16,35 @@ import (
 
 // job is a job as the tables show it.
 type job struct {
-	ID                string     `json:"id"`
-	Kind              string     `json:"kind"`
-	Mode              string     `json:"mode"`
-	Status            string     `json:"status"`
-	NeedsHuman        bool       `json:"needs_human"`
-	NodeID            string     `json:"node_id"`
-	Hostname          string     `json:"hostname"`
-	BatchID           string     `json:"batch_id"`
-	Stage             string     `json:"stage"`
-	Attempt           int        `json:"attempt"`
-	ProgressPercent   int        `json:"progress_percent"`
-	ReachedPercent    int        `json:"reached_percent"`
-	FailureClass      string     `json:"failure_class"`
-	FailedStage       string     `json:"failed_stage"`
-	Message           string     `json:"message"`
-	RecommendedAction string     `json:"recommended_action"`
-	NextStep          string     `json:"next_step"`
-	Runbook           string     `json:"runbook"`
-	AllowedActions    []string   `json:"allowed_actions"`
-	Frozen            bool       `json:"frozen"`
-	StageDeadline     *time.Time `json:"stage_deadline"`
-	WorkflowID        string     `json:"temporal_workflow_id"`
-	CreatedBy         string     `json:"created_by"`
-	CreatedAt         *time.Time `json:"created_at"`
-	StartedAt         *time.Time `json:"started_at"`
-	FinishedAt        *time.Time `json:"finished_at"`
-	ETA               *struct {
-		P50 float64 `json:"p50_seconds"`
-		P90 float64 `json:"p90_seconds"`
-	} `json:"eta"`
-	Observed *struct{ MAAS, Power, Agent string } `json:"observed"`
-	Stages   []stage                              `json:"stages"`
+	ID                string                               `json:"id"`
+	Kind              string                               `json:"kind"`
+	Mode              string                               `json:"mode"`
+	Status            string                               `json:"status"`
+	NeedsHuman        bool                                 `json:"needs_human"`
+	NodeID            string                               `json:"node_id"`
+	Hostname          string                               `json:"hostname"`
+	BatchID           string                               `json:"batch_id"`
+	Stage             string                               `json:"stage"`
+	Attempt           int                                  `json:"attempt"`
+	ProgressPercent   int                                  `json:"progress_percent"`
+	ReachedPercent    int                                  `json:"reached_percent"`
+	FailureClass      string                               `json:"failure_class"`
+	FailedStage       string                               `json:"failed_stage"`
+	Message           string                               `json:"message"`
+	RecommendedAction string                               `json:"recommended_action"`
+	NextStep          string                               `json:"next_step"`
+	Runbook           string                               `json:"runbook"`
+	AllowedActions    []string                             `json:"allowed_actions"`
+	Frozen            bool                                 `json:"frozen"`
+	StageDeadline     *time.Time                           `json:"stage_deadline"`
+	WorkflowID        string                               `json:"temporal_workflow_id"`
+	CreatedBy         string                               `json:"created_by"`
+	CreatedAt         *time.Time                           `json:"created_at"`
+	StartedAt         *time.Time                           `json:"started_at"`
+	FinishedAt        *time.Time                           `json:"finished_at"`
+	ETA               *lifecycle.Estimate                  `json:"eta"`
+	Observed          *struct{ MAAS, Power, Agent string } `json:"observed"`
+	Stages            []stage                              `json:"stages"`
 }
 
 // what is the job's kind, with its mode where it has one.
@@ -75,7 +72,7 @@ func outcome(status string) (done, well bool) {
 }
 
 func (a *app) jobCommand() *cobra.Command {
-	cmd := group("job", "Jobs", a.jobList(), a.jobShow(), a.jobPlan())
+	cmd := group("job", "Jobs", a.jobList(), a.jobShow(), a.jobPlan(), a.jobActionLog())
 	for name, action := range map[string]lifecycle.Action{
 		"retry": lifecycle.ActionRetryStage, "resume": lifecycle.ActionResume, "rerun": lifecycle.ActionRerun, "restart-clean": lifecycle.ActionRestartClean,
 		"cancel": lifecycle.ActionCancel, "adopt": lifecycle.ActionAdopt, "mark-manual": lifecycle.ActionMarkManual,
@@ -197,8 +194,14 @@ func (a *app) jobFields(j job) error {
 	if j.Observed != nil {
 		observed = fmt.Sprintf("MAAS %s, power %s, agent %s", orDash(j.Observed.MAAS), orDash(j.Observed.Power), orDash(j.Observed.Agent))
 	}
-	if j.ETA != nil {
-		eta = fmt.Sprintf("%s, in nine of ten cases %s", seconds(j.ETA.P50), seconds(j.ETA.P90))
+	switch {
+	case j.ETA == nil:
+	case j.ETA.Overdue:
+		eta = "overdue: " + j.ETA.Reason
+	case j.ETA.P90 == 0:
+		eta = "unknown: " + j.ETA.Reason
+	default:
+		eta = fmt.Sprintf("%s, in nine of ten cases %s (from %d past jobs)", seconds(j.ETA.P50), seconds(j.ETA.P90), j.ETA.Samples)
 	}
 	failure := j.FailureClass
 	if j.FailedStage != "" {

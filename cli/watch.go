@@ -195,7 +195,11 @@ func bar(percent int) string {
 
 func jobPicture(j job) []string {
 	head := fmt.Sprintf("%s %s %3d%% %s", orDash(j.Hostname), bar(j.ReachedPercent), j.ReachedPercent, j.Status)
-	if j.ETA != nil && j.Status == "running" {
+	switch {
+	case j.ETA == nil:
+	case j.ETA.Overdue:
+		head += ", overdue"
+	case j.ETA.P50 > 0:
 		head += ", about " + seconds(j.ETA.P50) + " to go"
 	}
 	out := []string{clip(head)}

@@ -31,6 +31,7 @@ const auditColumns = "id, resource_kind, resource_id, node_id, kind, name, from_
 // tableAccess names every table and view of the schema public. A migration that adds one adds it
 // here. Partitions are reached through their table and are not named.
 var tableAccess = map[string]Access{
+	"action_logs":         AccessFull,
 	"agent_attention":     AccessRead,
 	"agent_certificates":  AccessPrune,
 	"agent_identities":    AccessKeep,

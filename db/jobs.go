@@ -167,17 +167,3 @@ func (s statements) JobsPastDeadline(ctx context.Context, now, cutoff time.Time,
 	rows, err := s.q.JobsPastDeadline(ctx, gen.JobsPastDeadlineParams{Now: now, Cutoff: cutoff, After: after, MaxRows: PageLimit(limit)})
 	return rows, MapError("list jobs past their deadline", err)
 }
-
-// StageDurations is how long each stage took in the last jobs of the kind that
-// succeeded, at most limit a stage: what an ETA is resampled from.
-func (s statements) StageDurations(ctx context.Context, kind string, limit int) (map[string][]time.Duration, error) {
-	rows, err := s.q.StageDurations(ctx, gen.StageDurationsParams{Kind: kind, MaxJobs: PageLimit(limit)})
-	if err != nil {
-		return nil, MapError("stage durations of "+kind, err)
-	}
-	out := map[string][]time.Duration{}
-	for _, r := range rows {
-		out[r.Name] = append(out[r.Name], time.Duration(r.Seconds*float64(time.Second)))
-	}
-	return out, nil
-}

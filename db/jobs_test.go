@@ -112,7 +112,7 @@ func projection(j db.Job, seq int64) db.Projection {
 	return db.Projection{
 		JobID: j.ID, Seq: seq, RunID: "run-1", Status: lifecycle.JobRunning, Stage: "commission_node", StageOrdinal: 2, Attempt: 1,
 		ProgressPercent: 20, ReachedPercent: 20, WaitingOutside: true, Observed: &lifecycle.Observed{MAAS: "Commissioning", Power: "on", At: &now},
-		ETA: json.RawMessage(`{"median_seconds": 60}`), StageDeadline: &now, Checkpoint: json.RawMessage(`{"n": 9007199254740993}`),
+		StageDeadline: &now, Checkpoint: json.RawMessage(`{"n": 9007199254740993}`),
 		Stages: []lifecycle.StageRow{
 			{Ordinal: 1, Name: "load_site_config", State: "succeeded", Attempts: 1, StartedAt: &now, FinishedAt: &now},
 			{Ordinal: 2, Name: "commission_node", State: "running", Attempts: 1, StartedAt: &now, Message: "waiting"},
@@ -298,37 +298,6 @@ func TestTextFromOutsideIsMadeStorable(t *testing.T) {
 	require.True(t, strings.HasPrefix(j.Message, "bad \ufffd byteé"))
 	require.Len(t, []rune(j.Message), 4001)
 	require.JSONEq(t, `{"out": "a\ufffdb", "literal": "\\u0000"}`, string(j.Checkpoint))
-}
-
-func TestStageDurationsComeFromJobsThatSucceeded(t *testing.T) {
-	t.Parallel()
-	s := dbtest.Store(t)
-	start := time.Now().UTC().Truncate(time.Second)
-	run := func(kind string, took time.Duration, end lifecycle.JobStatus) {
-		j := dbtest.Job(t, s, dbtest.Kind(kind))
-		finish := start.Add(took)
-		p := projection(j, 1)
-		p.Stages = []lifecycle.StageRow{
-			{Ordinal: 1, Name: "deploy_via_maas", State: "succeeded", StartedAt: &start, FinishedAt: &finish},
-			{Ordinal: 2, Name: "skipped", State: "skipped", StartedAt: &start, FinishedAt: &finish},
-		}
-		_, err := project(t, s, p)
-		require.NoError(t, err)
-		p.Seq, p.Status = 2, end
-		_, err = project(t, s, p)
-		require.NoError(t, err)
-	}
-	run("onboarding", time.Minute, lifecycle.JobCompleted)
-	run("onboarding", 2*time.Minute, lifecycle.JobReconciled)
-	run("onboarding", 3*time.Minute, lifecycle.JobFailedRetryable)
-	run("decommission", 4*time.Minute, lifecycle.JobCompleted)
-	got, err := s.StageDurations(t.Context(), "onboarding", 10)
-	require.NoError(t, err)
-	require.Len(t, got, 1)
-	require.ElementsMatch(t, []time.Duration{time.Minute, 2 * time.Minute}, got["deploy_via_maas"])
-	got, err = s.StageDurations(t.Context(), "onboarding", 1)
-	require.NoError(t, err)
-	require.Equal(t, []time.Duration{2 * time.Minute}, got["deploy_via_maas"], "the newest")
 }
 
 func TestJobsAreListedNewestFirstByPages(t *testing.T) {

@@ -31,7 +31,6 @@ type Projection struct {
 	Observed          *lifecycle.Observed
 	ProgressPercent   int
 	ReachedPercent    int
-	ETA               json.RawMessage
 	StageDeadline     *time.Time
 	// Checkpoint is the workflow's own state as JSON; empty keeps the last.
 	Checkpoint json.RawMessage
@@ -39,6 +38,11 @@ type Projection struct {
 	// Actor causes the change of status; its owner is job unless it is system.
 	Actor    Actor
 	NodeMove *NodeMove
+	// At is when the workflow took the step; nil is now. ActionType ("" is the
+	// stage's name) and Metadata are of the try that it begins.
+	At         *time.Time
+	ActionType string
+	Metadata   lifecycle.ActionMetadata
 	// Entries are further audit rows, such as actions. An empty resource is
 	// the job.
 	Entries []Entry
@@ -126,7 +130,7 @@ func (tx *Tx) projectColumns(ctx context.Context, p Projection) error {
 		ID: p.JobID, Seq: p.Seq, RunID: p.RunID, Stage: p.Stage, StageOrdinal: p.StageOrdinal, Attempt: p.Attempt, FailureClass: p.FailureClass,
 		FailedStage: p.FailedStage, Message: ClipText(p.Message, MaxMessage), RecommendedAction: p.RecommendedAction,
 		NextStep: ClipText(p.NextStep, MaxMessage), WaitingOutside: p.WaitingOutside, Frozen: p.Frozen, Adopted: p.Adopted, Observed: p.Observed,
-		ProgressPercent: p.ProgressPercent, ReachedPercent: p.ReachedPercent, ETA: orNull(p.ETA), StageDeadlineAt: p.StageDeadline,
+		ProgressPercent: p.ProgressPercent, ReachedPercent: p.ReachedPercent, StageDeadlineAt: p.StageDeadline,
 		Checkpoint: orNull(p.Checkpoint),
 	})
 	if err != nil {
@@ -139,11 +143,11 @@ func (tx *Tx) projectColumns(ctx context.Context, p Projection) error {
 	for i := range rows {
 		rows[i].Message = ClipText(rows[i].Message, MaxMessage)
 	}
-	stages, err := json.Marshal(rows)
+	params, err := stageParams(p, rows)
 	if err != nil {
 		return fmt.Errorf("stages of job %s: %w", p.JobID, err)
 	}
-	return MapError("project stages of job "+p.JobID, tx.q.ProjectStages(ctx, gen.ProjectStagesParams{JobID: p.JobID, Stages: stages}))
+	return MapError("project stages of job "+p.JobID, tx.q.ProjectStages(ctx, params))
 }
 
 func orNull(b json.RawMessage) json.RawMessage {

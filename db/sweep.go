@@ -65,7 +65,7 @@ func (tx *Tx) ParkLost(ctx context.Context, seen LiveJob, message string, a Acto
 	info := lifecycle.Failure(lifecycle.FailWorkflowLost)
 	t := lifecycle.JobPark
 	message = ClipText(message, MaxMessage)
-	if err := tx.q.LoseStage(ctx, gen.LoseStageParams{JobID: j.ID, Message: message}); err != nil {
+	if err := tx.q.LoseStage(ctx, gen.LoseStageParams{JobID: j.ID, Message: message, FailureClass: info.Class}); err != nil {
 		return false, MapError("close the stage of job "+j.ID, err)
 	}
 	// Before the transition, so that its event tells the class.

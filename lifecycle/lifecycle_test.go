@@ -181,30 +181,3 @@ func TestFailureClassesAreComplete(t *testing.T) {
 	}
 	require.Equal(t, lifecycle.FailInternal, lifecycle.Failure("no such class").Class)
 }
-
-func TestPercent(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		weights := rapid.SliceOfN(rapid.IntRange(-1, 50), 1, 20).Draw(t, "weights")
-		finished := make([]bool, len(weights))
-		last := 0
-		for i := range weights {
-			finished[i] = true
-			p := lifecycle.Percent(weights, finished)
-			require.GreaterOrEqual(t, p, last)
-			last = p
-		}
-		require.Equal(t, 100, last)
-	})
-}
-
-func TestEstimateRemaining(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, lifecycle.Estimate{}, lifecycle.EstimateRemaining(nil))
-	require.Zero(t, lifecycle.EstimateRemaining([][]float64{{1}, {}}).Samples)
-	e := lifecycle.EstimateRemaining([][]float64{{10, 20, 30}, {1, 1, 1}})
-	require.Equal(t, 3, e.Samples)
-	require.GreaterOrEqual(t, e.P90, e.P50)
-	require.GreaterOrEqual(t, e.P50, 11.0)
-	require.LessOrEqual(t, e.P90, 31.0)
-}

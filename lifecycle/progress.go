@@ -1,29 +1,43 @@
 package lifecycle
 
-import "slices"
-
-// Percent is the share of weight that is finished, 0 to 100. Both slices are
-// in stage order; a missing or negative weight counts as 1.
-func Percent(weights []int, finished []bool) int {
-	total, done := 0, 0
-	for i, w := range weights {
-		if w <= 0 {
-			w = 1
-		}
-		total += w
-		if i < len(finished) && finished[i] {
-			done += w
-		}
-	}
-	if total == 0 {
-		return 0
-	}
-	return done * 100 / total
+// StageShare is what a stage declares of its job's progress, with the state that it is in. A stage
+// declares either a weight or the percent that its job has reached when the stage is done.
+type StageShare struct {
+	State   StageState
+	Weight  int // beside the other stages; 0 or less counts as 1
+	Percent int // 1 to 100; 0 declares none
 }
 
-// ShownPercent is progress_percent as seed 003 shows it: 0 in failure and
-// terminal failure states, 100 in success, what was reached otherwise.
-// reached_percent keeps how far it got.
+// Progress returns progress_percent and reached_percent of a job of any kind. Stages between two
+// declared percents share what lies between them by weight. Skipped and adopted stages count as
+// done. before is what the same attempt had reached, which the result does not go below; a new
+// attempt, from the top, begins with 0.
+func Progress(s JobStatus, before int, stages []StageShare) (shown, reached int) {
+	from, weight, done := 0, 0, 0
+	for i, st := range stages {
+		w := max(st.Weight, 1)
+		weight += w
+		if st.State.Finished() {
+			done += w
+		}
+		to := min(max(st.Percent, from), 100)
+		if i == len(stages)-1 {
+			to = 100
+		} else if st.Percent <= 0 {
+			continue
+		}
+		reached += (to - from) * done / weight
+		from, weight, done = to, 0, 0
+	}
+	reached = max(reached, before)
+	if s == JobCompleted || s == JobReconciled {
+		reached = 100
+	}
+	return ShownPercent(s, reached), reached
+}
+
+// ShownPercent is progress_percent of a job that has reached a percent: 0 in failure and terminal
+// failure states, 100 in success, what was reached otherwise.
 func ShownPercent(s JobStatus, reached int) int {
 	switch s {
 	case JobCompleted, JobReconciled:
@@ -34,37 +48,4 @@ func ShownPercent(s JobStatus, reached int) int {
 		return reached
 	}
 	return reached
-}
-
-// Estimate is the time to the end in seconds, median and 90th percentile.
-type Estimate struct {
-	P50 float64 `json:"p50_seconds"`
-	P90 float64 `json:"p90_seconds"`
-	// Samples is how many past jobs stand behind it; 0 means unknown.
-	Samples int `json:"samples"`
-}
-
-// EstimateRemaining resamples past durations (seconds) of the stages still to
-// do: for each of n draws it adds one past duration of every stage. The draws
-// walk the samples in a fixed stride, so equal input gives an equal answer.
-// A stage without history contributes nothing and lowers Samples to 0.
-func EstimateRemaining(past [][]float64) Estimate {
-	const draws = 200
-	least := -1
-	for _, stage := range past {
-		if least < 0 || len(stage) < least {
-			least = len(stage)
-		}
-	}
-	if least <= 0 {
-		return Estimate{}
-	}
-	sums := make([]float64, draws)
-	for i := range sums {
-		for j, stage := range past {
-			sums[i] += stage[(i*(2*j+7)+j*13)%len(stage)]
-		}
-	}
-	slices.Sort(sums)
-	return Estimate{P50: sums[draws/2], P90: sums[draws*9/10], Samples: least}
 }

@@ -26,10 +26,12 @@ type StageRow struct {
 	Ordinal    int        `json:"ordinal"`
 	Name       string     `json:"name"`
 	State      StageState `json:"state"`
-	Attempts   int        `json:"attempts"`
+	Attempts   int        `json:"attempts"` // tries
 	StartedAt  *time.Time `json:"started_at,omitempty"`
 	FinishedAt *time.Time `json:"finished_at,omitempty"`
 	Message    string     `json:"message"`
+	// FailureClass is of the last try that failed, while its message stands.
+	FailureClass FailureClass `json:"failure_class,omitempty"`
 }
 
 // Observed is the outside state that a job last saw.

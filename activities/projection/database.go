@@ -2,10 +2,7 @@ package projection
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"sync"
-	"time"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
@@ -14,13 +11,10 @@ import (
 )
 
 // Database is the Store of production.
-type Database struct {
-	Store *db.Store
-	past  *pastDurations
-}
+type Database struct{ Store *db.Store }
 
 // NewDatabase makes a Database.
-func NewDatabase(s *db.Store) *Database { return &Database{Store: s, past: &pastDurations{}} }
+func NewDatabase(s *db.Store) *Database { return &Database{Store: s} }
 
 // LoadJob implements Store.
 func (d *Database) LoadJob(ctx context.Context, in contract.JobInput) (contract.Snapshot, error) {
@@ -53,7 +47,7 @@ func (d *Database) snapshot(ctx context.Context, in contract.JobInput, read func
 
 // ProjectJob implements Store.
 func (d *Database) ProjectJob(ctx context.Context, p contract.Projection) (contract.ProjectResult, error) {
-	row := d.row(ctx, p)
+	row := rowOf(p)
 	var res contract.ProjectResult
 	err := d.Store.Tx(ctx, func(tx *db.Tx) error {
 		var err error
@@ -115,12 +109,12 @@ func nodeMove(ctx context.Context, tx *db.Tx, p contract.Projection) (*db.NodeMo
 	return move, nil
 }
 
-func (d *Database) row(ctx context.Context, p contract.Projection) db.Projection {
+func rowOf(p contract.Projection) db.Projection {
 	row := db.Projection{
 		JobID: p.JobID, Seq: p.Seq, RunID: p.RunID, Status: p.Status, Stage: p.Stage, StageOrdinal: p.StageOrdinal, Attempt: p.Attempt,
 		WaitingOutside: p.WaitingOut, Frozen: p.Frozen, Adopted: p.Adopted, ProgressPercent: p.Progress, ReachedPercent: p.Reached,
 		StageDeadline: p.StageDeadline, Observed: p.Observed, Stages: p.Stages, Checkpoint: p.Checkpoint, Actor: db.Actor{Owner: lifecycle.OwnerJob, ID: p.By},
-		ETA: d.estimate(ctx, p),
+		At: p.At, ActionType: p.ActionType, Metadata: p.Metadata,
 	}
 	if f := p.Failure; f != nil {
 		info := lifecycle.Failure(f.Class)
@@ -130,69 +124,6 @@ func (d *Database) row(ctx context.Context, p contract.Projection) db.Projection
 		row.Actor.Metadata = map[string]any{"failure_class": string(f.Class), "stage": f.Stage}
 	}
 	return row
-}
-
-// estimate is the time that the stages still to do took in past jobs.
-func (d *Database) estimate(ctx context.Context, p contract.Projection) json.RawMessage {
-	if d.past == nil || p.Status != lifecycle.JobRunning {
-		return nil
-	}
-	past := d.past.of(ctx, d.Store, string(p.Kind))
-	var todo [][]float64
-	for _, s := range p.Stages {
-		if s.State == lifecycle.StagePending || s.State == lifecycle.StageRunning {
-			if took := past[s.Name]; len(took) > 0 { // a stage never run before, such as recovery, is not expected
-				todo = append(todo, took)
-			}
-		}
-	}
-	e := lifecycle.EstimateRemaining(todo)
-	if e.Samples == 0 {
-		return nil
-	}
-	raw, err := json.Marshal(e)
-	if err != nil {
-		return nil
-	}
-	return raw
-}
-
-// pastDurations caches how long stages took, a minute at a time.
-type pastDurations struct {
-	mu    sync.Mutex
-	kinds map[string]pastKind
-}
-
-type pastKind struct {
-	until  time.Time
-	stages map[string][]float64
-}
-
-const (
-	pastFor  = time.Minute
-	pastJobs = 100
-)
-
-func (c *pastDurations) of(ctx context.Context, s *db.Store, kind string) map[string][]float64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if k, ok := c.kinds[kind]; ok && time.Now().Before(k.until) {
-		return k.stages
-	}
-	if c.kinds == nil {
-		c.kinds = map[string]pastKind{}
-	}
-	k := pastKind{until: time.Now().Add(pastFor), stages: map[string][]float64{}}
-	durations, err := s.StageDurations(ctx, kind, pastJobs)
-	if err == nil {
-		for name, list := range durations {
-			for _, d := range list {
-				k.stages[name] = append(k.stages[name], d.Seconds())
-			}
-		}
-	}
-	c.kinds[kind] = k
-	return k.stages
 }
 
 // final marks what no repetition mends: a missing row, a refused value.

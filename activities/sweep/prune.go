@@ -14,6 +14,7 @@ type Keep struct {
 	Findings time.Duration // since they were closed
 	Outbox   time.Duration // since they were done
 	Events   time.Duration // since they happened
+	Actions  time.Duration // of the action log, since they ended
 }
 
 // prune deletes at most one small batch of each kind, by the database's clock:
@@ -30,6 +31,7 @@ func (a *Activities) prune(ctx context.Context, now time.Time) error {
 		{"findings", a.Keep.Findings, a.Store.PruneFindings},
 		{"outbox rows", a.Keep.Outbox, a.Store.PruneOutbox},
 		{"events", a.Keep.Events, a.Store.PruneEvents},
+		{"action log rows", a.Keep.Actions, a.Store.PruneActionLogs},
 	} {
 		if c.keep <= 0 {
 			continue

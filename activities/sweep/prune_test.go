@@ -30,6 +30,8 @@ func TestAPassPrunesASmallBatchOfWhatIsOlderThanItsRetention(t *testing.T) {
 		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM "+table).Scan(&n))
 		return n
 	}
+	job := dbtest.Job(t, store)
+	run("DELETE FROM outbox")
 	run(`INSERT INTO events (cursor, type, resource_kind, resource_id, payload, at)
 		SELECT i, 't', 'node', 'n', '{}', now() - CASE WHEN i < 2500 THEN interval '2 hours' ELSE interval '0' END FROM generate_series(1, 2600) i`)
 	run(`INSERT INTO outbox (kind, type, resource_kind, resource_id, done_at) VALUES ('event', 't', 'node', 'n', now() - interval '2 hours'),
@@ -42,14 +44,18 @@ func TestAPassPrunesASmallBatchOfWhatIsOlderThanItsRetention(t *testing.T) {
 	require.NoError(t, err)
 	run("UPDATE sweep_findings SET closed_at = now() - interval '2 hours'")
 
+	run(`INSERT INTO action_logs (id, job_id, seq, stage, attempt, action_type, component, status, started_at, finished_at, duration_ms)
+		SELECT 'act_' || i, '` + job.ID + `', i, 's', 1, 's', 'orchestrator', 'failed', at, at, 0
+		FROM generate_series(1, 2) i, LATERAL (SELECT now() - i * interval '40 minutes' AS at) t`)
+
 	a := &sweep.Activities{Store: store, Log: slog.New(slog.DiscardHandler)}
 	require.NoError(t, a.SweepDone(t.Context(), sweep.Outcome{}))
 	require.Equal(t, []int{2600, 3, 500, 1}, []int{count("events"), count("outbox"), count("idempotency_records"), count("sweep_findings")}, "nothing has a retention")
-	a.Keep = sweep.Keep{Tasks: time.Hour, Findings: time.Hour, Outbox: time.Hour, Events: time.Hour}
+	a.Keep = sweep.Keep{Tasks: time.Hour, Findings: time.Hour, Outbox: time.Hour, Events: time.Hour, Actions: time.Hour}
 	require.NoError(t, a.SweepDone(t.Context(), sweep.Outcome{}))
 	require.Equal(t, []int{1600, 2, 0, 0}, []int{count("events"), count("outbox"), count("idempotency_records"), count("sweep_findings")})
 	for range 2 {
 		require.NoError(t, a.SweepDone(t.Context(), sweep.Outcome{}))
 	}
-	require.Equal(t, 101, count("events"))
+	require.Equal(t, []int{101, 1}, []int{count("events"), count("action_logs")})
 }

@@ -16,7 +16,7 @@ func access() op.Access {
 			"GET /admin/skus", "GET /admin/skus/{id}",
 			"GET /admin/bmcs", "GET /admin/bmcs/{id}", "GET /admin/bmcs/{id}/rotations",
 			"GET /admin/onboardings", "GET /admin/onboardings/{id}", "GET /admin/onboardings/{id}/plan",
-			"GET /admin/jobs", "GET /admin/jobs/{id}", "GET /admin/jobs/{id}/plan",
+			"GET /admin/jobs", "GET /admin/jobs/{id}", "GET /admin/jobs/{id}/action-logs", "GET /nodes/{id}/action-logs", "GET /admin/jobs/{id}/plan",
 			"GET /admin/decommissions", "GET /admin/decommissions/{id}", "GET /admin/decommissions/{id}/plan",
 			"GET /admin/attention",
 			"GET /admin/drift", "GET /admin/drift/{id}", "GET /admin/drift-passes",

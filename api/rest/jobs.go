@@ -37,7 +37,7 @@ type Job struct {
 	Attempt            int                    `json:"attempt" doc:"Tries of the current stage"`
 	ProgressPercent    int                    `json:"progress_percent" doc:"0 in failure and terminal failure states"`
 	ReachedPercent     int                    `json:"reached_percent" doc:"How far it got"`
-	ETA                *lifecycle.Estimate    `json:"eta,omitempty" doc:"Time to the end, from past jobs; absent when unknown"`
+	ETA                *lifecycle.Estimate    `json:"eta,omitempty" doc:"Working time to the end, from past jobs; absent when the job has ended"`
 	FailureClass       lifecycle.FailureClass `json:"failure_class,omitempty"`
 	FailedStage        string                 `json:"failed_stage,omitempty"`
 	Message            string                 `json:"message,omitempty"`
@@ -68,6 +68,8 @@ type Stage struct {
 	StartedAt  *time.Time           `json:"started_at,omitempty"`
 	FinishedAt *time.Time           `json:"finished_at,omitempty"`
 	Message    string               `json:"message,omitempty"`
+
+	FailureClass lifecycle.FailureClass `json:"failure_class,omitempty" doc:"Of the last try, where it failed"`
 }
 
 // shownFacts are what a job's row says of it while its workflow runs.
@@ -92,14 +94,17 @@ func (s *server) jobView(j db.Job, stages []Stage, hostname string) Job {
 	if hostname == "" {
 		out.Hostname = in.Hostname
 	}
-	var eta lifecycle.Estimate
-	if len(j.ETA) > 0 && json.Unmarshal(j.ETA, &eta) == nil && eta.Samples > 0 {
-		out.ETA = &eta
-	}
 	if j.FailureClass != "" {
 		out.Runbook = s.api.DocURL(lifecycle.Failure(j.FailureClass).Runbook())
 	}
 	return out
+}
+
+func withETA(view Job, eta map[string]lifecycle.Estimate) Job {
+	if e, ok := eta[view.ID]; ok {
+		view.ETA = &e
+	}
+	return view
 }
 
 // jobInput is the part of a job's input that several kinds have.
@@ -175,6 +180,7 @@ func (s *server) registerJobs() {
 		OperationID: "act-on-job", Method: http.MethodPost, Path: "/admin/jobs/{id}/actions/{action}", Tags: tags, Summary: "Act on a job of any kind",
 		Description: actionsDoc,
 	}, s.actOnJob)
+	s.registerActionLogs(tags)
 }
 
 func (s *server) listJobs(ctx context.Context, in *struct {
@@ -210,7 +216,11 @@ func (s *server) jobs(ctx context.Context, p op.Page, f db.JobFilter) (*op.Liste
 	if err != nil {
 		return nil, err
 	}
-	return op.Paged(rows, p.Limit, func(j db.Job) string { return j.ID }, func(j db.Job) Job { return s.jobView(j, nil, "") }), nil
+	eta, err := s.eta.Estimates(ctx, s.store, rows)
+	if err != nil {
+		return nil, err
+	}
+	return op.Paged(rows, p.Limit, func(j db.Job) string { return j.ID }, func(j db.Job) Job { return withETA(s.jobView(j, nil, ""), eta) }), nil
 }
 
 func (s *server) getJob(ctx context.Context, in *JobPath) (*op.Versioned[Job], error) {
@@ -230,7 +240,11 @@ func (s *server) job(ctx context.Context, id string, kind contract.JobKind) (*op
 		if err != nil {
 			return err
 		}
-		view = s.jobView(j, stageList(j, rows), "")
+		eta, err := s.eta.Estimates(ctx, tx, []db.Job{j})
+		if err != nil {
+			return err
+		}
+		view = withETA(s.jobView(j, stageList(j, rows), ""), eta)
 		return addUndelivered(ctx, tx, &view)
 	})
 	if err != nil {

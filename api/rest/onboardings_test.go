@@ -98,14 +98,13 @@ func TestAParkedJobSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).ready()
 	job := dbtest.Job(t, w.store, dbtest.JobStatus(lifecycle.JobRunning))
-	eta, _ := json.Marshal(lifecycle.Estimate{P50: 60, P90: 90, Samples: 3})
 	now := time.Now().UTC()
 	info := lifecycle.Failure(lifecycle.FailBootDiskNotFound)
 	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
 		_, err := tx.ProjectJob(t.Context(), db.Projection{
 			JobID: job.ID, Seq: 1, RunID: "r", Status: lifecycle.JobFailedManual, Stage: lifecycle.StageConfigureStorage, StageOrdinal: 6, Attempt: 1,
 			FailureClass: info.Class, FailedStage: lifecycle.StageConfigureStorage, Message: "no BOSS disk", RecommendedAction: info.Recommended,
-			NextStep: info.Next, ReachedPercent: 30, ETA: eta, Observed: &lifecycle.Observed{MAAS: "Ready", Power: "off", Agent: "none"},
+			NextStep: info.Next, ReachedPercent: 30, Observed: &lifecycle.Observed{MAAS: "Ready", Power: "off", Agent: "none"},
 			Stages: []lifecycle.StageRow{{Ordinal: 1, Name: lifecycle.StageLoadSiteConfig, State: "succeeded", Attempts: 1, StartedAt: &now, FinishedAt: &now}},
 			Actor:  db.Actor{Owner: lifecycle.OwnerJob},
 		})
@@ -119,7 +118,7 @@ func TestAParkedJobSaysWhatToDo(t *testing.T) {
 	require.Equal(t, info.Next, got.NextStep)
 	require.Equal(t, string(info.Recommended), got.RecommendedAction)
 	require.Equal(t, 30, got.ReachedPercent)
-	require.Equal(t, 3, got.ETA.Samples)
+	require.Equal(t, "the job waits for an operator", got.ETA.Reason)
 	require.Equal(t, "Ready", got.Observed["maas"])
 	require.Contains(t, got.AllowedActions, "adopt_observed_state")
 

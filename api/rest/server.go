@@ -54,6 +54,7 @@ type server struct {
 	log    *slog.Logger
 	events *hub
 	signer *signing.Ring
+	eta    db.Estimator
 }
 
 // Register declares the area's operations.

@@ -290,17 +290,18 @@ func (q *Queries) Job(ctx context.Context, id string) (Job, error) {
 }
 
 const jobStages = `-- name: JobStages :many
-SELECT ordinal, name, state, attempts, started_at, finished_at, message FROM job_stages WHERE job_id = $1 ORDER BY ordinal
+SELECT ordinal, name, state, attempts, started_at, finished_at, message, failure_class FROM job_stages WHERE job_id = $1 ORDER BY ordinal
 `
 
 type JobStagesRow struct {
-	Ordinal    int
-	Name       string
-	State      lifecycle.StageState
-	Attempts   int
-	StartedAt  *time.Time
-	FinishedAt *time.Time
-	Message    string
+	Ordinal      int
+	Name         string
+	State        lifecycle.StageState
+	Attempts     int
+	StartedAt    *time.Time
+	FinishedAt   *time.Time
+	Message      string
+	FailureClass lifecycle.FailureClass
 }
 
 func (q *Queries) JobStages(ctx context.Context, jobID string) ([]JobStagesRow, error) {
@@ -320,6 +321,7 @@ func (q *Queries) JobStages(ctx context.Context, jobID string) ([]JobStagesRow, 
 			&i.StartedAt,
 			&i.FinishedAt,
 			&i.Message,
+			&i.FailureClass,
 		); err != nil {
 			return nil, err
 		}
@@ -758,11 +760,12 @@ func (q *Queries) MoveJob(ctx context.Context, arg MoveJobParams) (MoveJobRow, e
 
 const projectJob = `-- name: ProjectJob :exec
 UPDATE jobs SET seq = $1, run_id = $2, stage = $3, stage_ordinal = $4, attempt = $5, failure_class = $6,
-    failed_stage = $7, message = $8, recommended_action = $9, next_step = $10,
+    failed_stage = CASE WHEN $7::text = '' AND status IN ('compensating', 'cancelled') THEN failed_stage ELSE $7 END,
+    message = $8, recommended_action = $9, next_step = $10,
     waiting_outside = $11, frozen = $12, adopted = $13, observed = $14, progress_percent = $15,
-    reached_percent = $16, eta = $17, stage_deadline_at = $18,
-    checkpoint = coalesce($19::jsonb, checkpoint), version = version + 1, updated_at = now()
-WHERE id = $20
+    reached_percent = $16, stage_deadline_at = $17,
+    checkpoint = coalesce($18::jsonb, checkpoint), version = version + 1, updated_at = now()
+WHERE id = $19
 `
 
 type ProjectJobParams struct {
@@ -782,12 +785,12 @@ type ProjectJobParams struct {
 	Observed          *lifecycle.Observed
 	ProgressPercent   int
 	ReachedPercent    int
-	ETA               json.RawMessage
 	StageDeadlineAt   *time.Time
 	Checkpoint        json.RawMessage
 	ID                string
 }
 
+// A job that is cancelled keeps the stage that failed before.
 func (q *Queries) ProjectJob(ctx context.Context, arg ProjectJobParams) error {
 	_, err := q.db.Exec(ctx, projectJob,
 		arg.Seq,
@@ -806,7 +809,6 @@ func (q *Queries) ProjectJob(ctx context.Context, arg ProjectJobParams) error {
 		arg.Observed,
 		arg.ProgressPercent,
 		arg.ReachedPercent,
-		arg.ETA,
 		arg.StageDeadlineAt,
 		arg.Checkpoint,
 		arg.ID,
@@ -815,65 +817,82 @@ func (q *Queries) ProjectJob(ctx context.Context, arg ProjectJobParams) error {
 }
 
 const projectStages = `-- name: ProjectStages :exec
-INSERT INTO job_stages (job_id, ordinal, name, state, attempts, started_at, finished_at, message)
-SELECT $1::text, s.ordinal, s.name, s.state, s.attempts, s.started_at, s.finished_at, s.message
-FROM jsonb_to_recordset($2::jsonb) AS s (ordinal integer, name text, state text, attempts integer, started_at timestamptz,
-    finished_at timestamptz, message text)
-LEFT JOIN job_stages o ON o.job_id = $1::text AND o.ordinal = s.ordinal
-WHERE o.job_id IS NULL OR (o.name, o.state, o.attempts, o.started_at, o.finished_at, o.message)
-    IS DISTINCT FROM (s.name, s.state, s.attempts, s.started_at, s.finished_at, s.message)
+WITH given AS MATERIALIZED (
+    SELECT s.ordinal, s.name, s.state, s.attempts, s.started_at, s.finished_at, s.message, s.failure_class, o.started_at IS NOT DISTINCT FROM s.started_at AS same_start,
+        o.job_id IS NULL OR (o.name, o.state, o.attempts, o.started_at, o.finished_at, o.message, o.failure_class)
+            IS DISTINCT FROM (s.name, s.state, s.attempts, s.started_at, s.finished_at, s.message, s.failure_class) AS differs
+    FROM (SELECT (r ->> 'ordinal')::integer AS ordinal, r ->> 'name' AS name, r ->> 'state' AS state, (r ->> 'attempts')::integer AS attempts,
+            (r ->> 'started_at')::timestamptz AS started_at, (r ->> 'finished_at')::timestamptz AS finished_at, r ->> 'message' AS message,
+            coalesce(r ->> 'failure_class', '') AS failure_class
+        FROM jsonb_array_elements($2::jsonb) AS r) s
+    LEFT JOIN job_stages o ON o.job_id = $1::text AND o.ordinal = s.ordinal
+), open AS (
+    SELECT a.id, a.attempt, g.ordinal, g.name, g.state, g.attempts, g.started_at, g.finished_at, g.message, g.failure_class, g.same_start, g.differs, greatest(a.started_at, coalesce(g.finished_at, $3::timestamptz)) AS ended_at,
+        ($4::boolean AND g.same_start AND (g.state = 'running' AND g.attempts = a.attempt
+            OR g.state IN ('running', 'pending') AND g.started_at IS NOT NULL AND g.failure_class = '')) IS TRUE AS goes_on
+    FROM action_logs a LEFT JOIN given g ON g.name = a.stage
+    WHERE a.job_id = $1::text AND a.status = 'in_progress'
+), ended AS (
+    UPDATE action_logs a SET
+        attempt = CASE WHEN o.goes_on THEN o.attempts ELSE a.attempt END,
+        status = CASE WHEN o.goes_on THEN 'in_progress'
+            WHEN o.state IN ('succeeded', 'adopted') OR o.state = 'pending' AND o.started_at IS NULL THEN 'success' ELSE 'failed' END,
+        finished_at = CASE WHEN NOT o.goes_on THEN o.ended_at END,
+        duration_ms = CASE WHEN NOT o.goes_on THEN extract(epoch FROM o.ended_at - a.started_at)::numeric * 1000 END,
+        failure_class = CASE WHEN NOT o.goes_on AND o.state IN ('failed', 'running') THEN o.failure_class ELSE '' END,
+        error_message = CASE WHEN o.goes_on OR o.state IN ('succeeded', 'adopted') OR o.state = 'pending' AND o.started_at IS NULL THEN ''
+            WHEN o.state = 'pending' THEN 'an operator action interrupted it' ELSE coalesce(nullif(o.message, ''), 'it ended without a result') END
+    FROM open o
+    WHERE a.id = o.id AND (NOT o.goes_on OR o.attempts > o.attempt)
+    RETURNING a.stage, a.duration_ms
+), begun AS (
+    INSERT INTO action_logs (id, job_id, node_id, seq, stage, attempt, action_type, component, started_at, metadata)
+    SELECT $5, j.id, j.node_id, $6, g.name, g.attempts, $7, $8, $3::timestamptz,
+        CASE WHEN octet_length(($9::jsonb)::text) <= 16384 THEN $9::jsonb ELSE '{"truncated": true}' END
+    FROM given g JOIN jobs j ON j.id = $1::text
+    WHERE g.state = 'running' AND g.ordinal = $10::integer AND NOT EXISTS (SELECT 1 FROM open o WHERE o.name = g.name AND o.goes_on)
+        AND g.differs
+    ON CONFLICT ON CONSTRAINT action_logs_once DO NOTHING
+)
+INSERT INTO job_stages (job_id, ordinal, name, state, attempts, started_at, finished_at, message, failure_class, worked_ms)
+SELECT $1::text, g.ordinal, g.name, g.state, g.attempts, g.started_at, g.finished_at, g.message, g.failure_class, coalesce(e.duration_ms, 0)
+FROM given g LEFT JOIN ended e ON e.stage = g.name
+WHERE g.differs
 ON CONFLICT (job_id, ordinal) DO UPDATE SET name = excluded.name, state = excluded.state, attempts = excluded.attempts,
-    started_at = excluded.started_at, finished_at = excluded.finished_at, message = excluded.message
+    started_at = excluded.started_at, finished_at = excluded.finished_at, message = excluded.message, failure_class = excluded.failure_class,
+    worked_ms = job_stages.worked_ms + excluded.worked_ms
 `
 
 type ProjectStagesParams struct {
-	JobID  string
-	Stages json.RawMessage
+	JobID        string
+	Stages       json.RawMessage
+	At           time.Time
+	Running      bool
+	ActionID     string
+	Seq          int64
+	ActionType   string
+	Component    string
+	Metadata     json.RawMessage
+	StageOrdinal int
 }
 
-// Only the rows that differ are written: a conflict that changes nothing would still lock every row each time.
+// The stages, and the action log of their tries. A try goes on while its stage runs with the same number, or was interrupted in vain: then it
+// has the same start and no failure. Any other open row ends. Only the stages that differ are written: a conflict that changes nothing would
+// still lock every row each time.
 func (q *Queries) ProjectStages(ctx context.Context, arg ProjectStagesParams) error {
-	_, err := q.db.Exec(ctx, projectStages, arg.JobID, arg.Stages)
+	_, err := q.db.Exec(ctx, projectStages,
+		arg.JobID,
+		arg.Stages,
+		arg.At,
+		arg.Running,
+		arg.ActionID,
+		arg.Seq,
+		arg.ActionType,
+		arg.Component,
+		arg.Metadata,
+		arg.StageOrdinal,
+	)
 	return err
-}
-
-const stageDurations = `-- name: StageDurations :many
-SELECT s.name, extract(epoch FROM s.finished_at - s.started_at)::double precision AS seconds
-FROM (SELECT id FROM jobs j WHERE j.kind = $1 AND j.status IN ('completed', 'reconciled') ORDER BY j.finished_at DESC LIMIT $2) AS recent
-JOIN job_stages s ON s.job_id = recent.id
-WHERE s.state = 'succeeded' AND s.started_at IS NOT NULL AND s.finished_at IS NOT NULL AND s.finished_at >= s.started_at
-ORDER BY s.name
-`
-
-type StageDurationsParams struct {
-	Kind    string
-	MaxJobs int32
-}
-
-type StageDurationsRow struct {
-	Name    string
-	Seconds float64
-}
-
-// How long each stage took in the last jobs of this kind that succeeded.
-func (q *Queries) StageDurations(ctx context.Context, arg StageDurationsParams) ([]StageDurationsRow, error) {
-	rows, err := q.db.Query(ctx, stageDurations, arg.Kind, arg.MaxJobs)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []StageDurationsRow{}
-	for rows.Next() {
-		var i StageDurationsRow
-		if err := rows.Scan(&i.Name, &i.Seconds); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
 }
 
 const takeJob = `-- name: TakeJob :one

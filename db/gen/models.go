@@ -23,6 +23,24 @@ type APIToken struct {
 	RevokedAt *time.Time
 }
 
+type ActionLog struct {
+	ID           string
+	JobID        string
+	NodeID       *string
+	Seq          int64
+	Stage        string
+	Attempt      int
+	ActionType   string
+	Component    string
+	Status       lifecycle.ActionStatus
+	StartedAt    time.Time
+	FinishedAt   *time.Time
+	DurationMs   *int64
+	FailureClass lifecycle.FailureClass
+	ErrorMessage string
+	Metadata     json.RawMessage
+}
+
 type AgentCertificate struct {
 	NodeID     string
 	Generation int64

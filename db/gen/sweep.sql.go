@@ -214,16 +214,26 @@ func (q *Queries) LoseJob(ctx context.Context, arg LoseJobParams) error {
 }
 
 const loseStage = `-- name: LoseStage :exec
-UPDATE job_stages SET state = 'failed', finished_at = now(), message = $1 WHERE job_id = $2 AND state = 'running'
+WITH ended AS (
+    UPDATE action_logs a SET status = 'failed', finished_at = greatest(now(), a.started_at), failure_class = $2,
+        error_message = $1, duration_ms = extract(epoch FROM greatest(now(), a.started_at) - a.started_at)::numeric * 1000
+    WHERE a.job_id = $3 AND a.status = 'in_progress'
+    RETURNING a.stage, a.duration_ms
+)
+UPDATE job_stages s SET state = 'failed', finished_at = now(), message = $1, failure_class = $2,
+    worked_ms = s.worked_ms + coalesce((SELECT e.duration_ms FROM ended e WHERE e.stage = s.name), 0)
+WHERE s.job_id = $3 AND s.state = 'running'
 `
 
 type LoseStageParams struct {
-	Message string
-	JobID   string
+	Message      string
+	FailureClass lifecycle.FailureClass
+	JobID        string
 }
 
+// The stage that runs fails, and so does its try in the action log.
 func (q *Queries) LoseStage(ctx context.Context, arg LoseStageParams) error {
-	_, err := q.db.Exec(ctx, loseStage, arg.Message, arg.JobID)
+	_, err := q.db.Exec(ctx, loseStage, arg.Message, arg.FailureClass, arg.JobID)
 	return err
 }
 

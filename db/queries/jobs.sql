@@ -74,35 +74,66 @@ WITH moved AS (
 SELECT version, updated_at, started_at, finished_at FROM moved;
 
 -- name: ProjectJob :exec
+-- A job that is cancelled keeps the stage that failed before.
 UPDATE jobs SET seq = @seq, run_id = @run_id, stage = @stage, stage_ordinal = @stage_ordinal, attempt = @attempt, failure_class = @failure_class,
-    failed_stage = @failed_stage, message = @message, recommended_action = @recommended_action, next_step = @next_step,
+    failed_stage = CASE WHEN @failed_stage::text = '' AND status IN ('compensating', 'cancelled') THEN failed_stage ELSE @failed_stage END,
+    message = @message, recommended_action = @recommended_action, next_step = @next_step,
     waiting_outside = @waiting_outside, frozen = @frozen, adopted = @adopted, observed = @observed, progress_percent = @progress_percent,
-    reached_percent = @reached_percent, eta = @eta, stage_deadline_at = @stage_deadline_at,
+    reached_percent = @reached_percent, stage_deadline_at = @stage_deadline_at,
     checkpoint = coalesce(sqlc.narg('checkpoint')::jsonb, checkpoint), version = version + 1, updated_at = now()
 WHERE id = @id;
 
 -- name: ProjectStages :exec
--- Only the rows that differ are written: a conflict that changes nothing would still lock every row each time.
-INSERT INTO job_stages (job_id, ordinal, name, state, attempts, started_at, finished_at, message)
-SELECT @job_id::text, s.ordinal, s.name, s.state, s.attempts, s.started_at, s.finished_at, s.message
-FROM jsonb_to_recordset(@stages::jsonb) AS s (ordinal integer, name text, state text, attempts integer, started_at timestamptz,
-    finished_at timestamptz, message text)
-LEFT JOIN job_stages o ON o.job_id = @job_id::text AND o.ordinal = s.ordinal
-WHERE o.job_id IS NULL OR (o.name, o.state, o.attempts, o.started_at, o.finished_at, o.message)
-    IS DISTINCT FROM (s.name, s.state, s.attempts, s.started_at, s.finished_at, s.message)
+-- The stages, and the action log of their tries. A try goes on while its stage runs with the same number, or was interrupted in vain: then it
+-- has the same start and no failure. Any other open row ends. Only the stages that differ are written: a conflict that changes nothing would
+-- still lock every row each time.
+WITH given AS MATERIALIZED (
+    SELECT s.*, o.started_at IS NOT DISTINCT FROM s.started_at AS same_start,
+        o.job_id IS NULL OR (o.name, o.state, o.attempts, o.started_at, o.finished_at, o.message, o.failure_class)
+            IS DISTINCT FROM (s.name, s.state, s.attempts, s.started_at, s.finished_at, s.message, s.failure_class) AS differs
+    FROM (SELECT (r ->> 'ordinal')::integer AS ordinal, r ->> 'name' AS name, r ->> 'state' AS state, (r ->> 'attempts')::integer AS attempts,
+            (r ->> 'started_at')::timestamptz AS started_at, (r ->> 'finished_at')::timestamptz AS finished_at, r ->> 'message' AS message,
+            coalesce(r ->> 'failure_class', '') AS failure_class
+        FROM jsonb_array_elements(@stages::jsonb) AS r) s
+    LEFT JOIN job_stages o ON o.job_id = @job_id::text AND o.ordinal = s.ordinal
+), open AS (
+    SELECT a.id, a.attempt, g.*, greatest(a.started_at, coalesce(g.finished_at, @at::timestamptz)) AS ended_at,
+        (@running::boolean AND g.same_start AND (g.state = 'running' AND g.attempts = a.attempt
+            OR g.state IN ('running', 'pending') AND g.started_at IS NOT NULL AND g.failure_class = '')) IS TRUE AS goes_on
+    FROM action_logs a LEFT JOIN given g ON g.name = a.stage
+    WHERE a.job_id = @job_id::text AND a.status = 'in_progress'
+), ended AS (
+    UPDATE action_logs a SET
+        attempt = CASE WHEN o.goes_on THEN o.attempts ELSE a.attempt END,
+        status = CASE WHEN o.goes_on THEN 'in_progress'
+            WHEN o.state IN ('succeeded', 'adopted') OR o.state = 'pending' AND o.started_at IS NULL THEN 'success' ELSE 'failed' END,
+        finished_at = CASE WHEN NOT o.goes_on THEN o.ended_at END,
+        duration_ms = CASE WHEN NOT o.goes_on THEN extract(epoch FROM o.ended_at - a.started_at)::numeric * 1000 END,
+        failure_class = CASE WHEN NOT o.goes_on AND o.state IN ('failed', 'running') THEN o.failure_class ELSE '' END,
+        error_message = CASE WHEN o.goes_on OR o.state IN ('succeeded', 'adopted') OR o.state = 'pending' AND o.started_at IS NULL THEN ''
+            WHEN o.state = 'pending' THEN 'an operator action interrupted it' ELSE coalesce(nullif(o.message, ''), 'it ended without a result') END
+    FROM open o
+    WHERE a.id = o.id AND (NOT o.goes_on OR o.attempts > o.attempt)
+    RETURNING a.stage, a.duration_ms
+), begun AS (
+    INSERT INTO action_logs (id, job_id, node_id, seq, stage, attempt, action_type, component, started_at, metadata)
+    SELECT @action_id, j.id, j.node_id, @seq, g.name, g.attempts, @action_type, @component, @at::timestamptz,
+        CASE WHEN octet_length((@metadata::jsonb)::text) <= 16384 THEN @metadata::jsonb ELSE '{"truncated": true}' END
+    FROM given g JOIN jobs j ON j.id = @job_id::text
+    WHERE g.state = 'running' AND g.ordinal = @stage_ordinal::integer AND NOT EXISTS (SELECT 1 FROM open o WHERE o.name = g.name AND o.goes_on)
+        AND g.differs
+    ON CONFLICT ON CONSTRAINT action_logs_once DO NOTHING
+)
+INSERT INTO job_stages (job_id, ordinal, name, state, attempts, started_at, finished_at, message, failure_class, worked_ms)
+SELECT @job_id::text, g.ordinal, g.name, g.state, g.attempts, g.started_at, g.finished_at, g.message, g.failure_class, coalesce(e.duration_ms, 0)
+FROM given g LEFT JOIN ended e ON e.stage = g.name
+WHERE g.differs
 ON CONFLICT (job_id, ordinal) DO UPDATE SET name = excluded.name, state = excluded.state, attempts = excluded.attempts,
-    started_at = excluded.started_at, finished_at = excluded.finished_at, message = excluded.message;
+    started_at = excluded.started_at, finished_at = excluded.finished_at, message = excluded.message, failure_class = excluded.failure_class,
+    worked_ms = job_stages.worked_ms + excluded.worked_ms;
 
 -- name: JobStages :many
-SELECT ordinal, name, state, attempts, started_at, finished_at, message FROM job_stages WHERE job_id = @job_id ORDER BY ordinal;
-
--- name: StageDurations :many
--- How long each stage took in the last jobs of this kind that succeeded.
-SELECT s.name, extract(epoch FROM s.finished_at - s.started_at)::double precision AS seconds
-FROM (SELECT id FROM jobs j WHERE j.kind = @kind AND j.status IN ('completed', 'reconciled') ORDER BY j.finished_at DESC LIMIT @max_jobs) AS recent
-JOIN job_stages s ON s.job_id = recent.id
-WHERE s.state = 'succeeded' AND s.started_at IS NOT NULL AND s.finished_at IS NOT NULL AND s.finished_at >= s.started_at
-ORDER BY s.name;
+SELECT ordinal, name, state, attempts, started_at, finished_at, message, failure_class FROM job_stages WHERE job_id = @job_id ORDER BY ordinal;
 
 -- name: JobsPastDeadline :many
 -- Live jobs whose stage deadline passed, or that were accepted or moved before the cutoff, for the sweeper to look at.

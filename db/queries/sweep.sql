@@ -23,7 +23,16 @@ UPDATE jobs SET seq = seq + 1, failure_class = @failure_class, failed_stage = st
 WHERE id = @id;
 
 -- name: LoseStage :exec
-UPDATE job_stages SET state = 'failed', finished_at = now(), message = @message WHERE job_id = @job_id AND state = 'running';
+-- The stage that runs fails, and so does its try in the action log.
+WITH ended AS (
+    UPDATE action_logs a SET status = 'failed', finished_at = greatest(now(), a.started_at), failure_class = @failure_class,
+        error_message = @message, duration_ms = extract(epoch FROM greatest(now(), a.started_at) - a.started_at)::numeric * 1000
+    WHERE a.job_id = @job_id AND a.status = 'in_progress'
+    RETURNING a.stage, a.duration_ms
+)
+UPDATE job_stages s SET state = 'failed', finished_at = now(), message = @message, failure_class = @failure_class,
+    worked_ms = s.worked_ms + coalesce((SELECT e.duration_ms FROM ended e WHERE e.stage = s.name), 0)
+WHERE s.job_id = @job_id AND s.state = 'running';
 
 -- name: ReleaseClaims :execrows
 -- Claims that end later than any relay may claim for: whoever holds them is no relay that lives.

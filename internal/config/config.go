@@ -176,6 +176,7 @@ type Retention struct {
 	Findings time.Duration `yaml:"findings"`
 	Outbox   time.Duration `yaml:"outbox"`
 	Events   time.Duration `yaml:"events"`
+	Actions  time.Duration `yaml:"actions"`
 }
 
 // Log is how much is logged and in which form.
@@ -212,7 +213,7 @@ func Default() Config {
 		Log:     Log{Level: "info", Format: "json"},
 		Metrics: Metrics{Listen: "127.0.0.1:9090"},
 
-		Retention: Retention{Tasks: 90 * day, Findings: 30 * day, Outbox: 7 * day, Events: 30 * day},
+		Retention: Retention{Tasks: 90 * day, Findings: 30 * day, Outbox: 7 * day, Events: 30 * day, Actions: 90 * day},
 		Relay:     Relay{Lease: 30 * time.Second, Poll: 2 * time.Second},
 		Sweep:     Sweep{Every: 15 * time.Second, Settle: 15 * time.Second, Quiet: 30 * time.Second},
 		Reconcile: Reconcile{

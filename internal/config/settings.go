@@ -86,6 +86,7 @@ func settings(c *Config) *pflag.FlagSet {
 	fs.DurationVar(&c.Retention.Findings, "retention-findings", c.Retention.Findings, "how long the sweeper's findings stay after they were closed")
 	fs.DurationVar(&c.Retention.Outbox, "retention-outbox", c.Retention.Outbox, "how long rows of the outbox stay after they were carried out")
 	fs.DurationVar(&c.Retention.Events, "retention-events", c.Retention.Events, "how long events can be read; a reader that was away for longer has missed some")
+	fs.DurationVar(&c.Retention.Actions, "retention-actions", c.Retention.Actions, "how long the action log shows tries of stages after they ended")
 
 	str(&c.Log.Level, "log-level", "debug, info, warn or error")
 	str(&c.Log.Format, "log-format", "json or text")

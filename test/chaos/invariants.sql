@@ -98,6 +98,14 @@ WHERE j.status IN ('completed', 'reconciled', 'cancelled', 'failed_retryable', '
 -- name: at_most_one_stage_runs
 SELECT job_id, count(*) || ' stages run at a time' FROM job_stages WHERE state = 'running' GROUP BY job_id HAVING count(*) > 1;
 
+-- name: every_try_is_logged
+SELECT job_id, 'stage ' || name || ' was tried and the action log does not say so' FROM job_stages s
+WHERE attempts > 0 AND NOT EXISTS (SELECT FROM action_logs a WHERE a.job_id = s.job_id AND a.stage = s.name);
+
+-- name: no_try_of_a_resting_job_is_open
+SELECT j.id, 'the job is ' || j.status || ' and a try of ' || a.stage || ' is in progress' FROM jobs j JOIN action_logs a ON a.job_id = j.id
+WHERE j.status IN ('completed', 'reconciled', 'cancelled', 'failed_retryable', 'failed_manual_intervention') AND a.status = 'in_progress';
+
 -- name: finished_stages_have_times
 SELECT job_id, 'stage ' || name || ' is ' || state || ' without its times' FROM job_stages
 WHERE state IN ('succeeded', 'failed') AND (started_at IS NULL OR finished_at IS NULL OR finished_at < started_at);

@@ -43,11 +43,13 @@ func TestInvariantsSpeakUp(t *testing.T) {
 	plant(`INSERT INTO enrollment_tokens (id, node_id, token_hash, expires_at)
 		SELECT 'tok_' || n, $1, sha256(n::text::bytea), now() + interval '1 hour' FROM generate_series(1, 2) n`, node.ID)
 	plant(`INSERT INTO secret_versions (name, version, keeper_url, ciphertext, fingerprint) VALUES ('userdata/' || $1 || '/1', 1, 'x', 'x', 'x')`, job.ID)
+	plant(`UPDATE job_stages SET attempts = 1`)
+	plant(`INSERT INTO action_logs (id, job_id, seq, stage, attempt, action_type, component, started_at) VALUES ('act_1', $1, 1, 'a', 1, 'a', 'orchestrator', now())`, job.ID)
 	plant(`UPDATE event_cursor SET last = 5`)
 	got := found()
 	for name, whose := range map[string]string{
 		"stage_ordinals_are_complete": job.ID, "at_most_one_stage_runs": job.ID, "no_stage_of_an_ended_job_runs": job.ID,
-		"stages_of_completed_jobs_are_done": job.ID, "finished_stages_have_times": job.ID, "no_sealed_user_data_outlives_its_job": job.ID,
+		"stages_of_completed_jobs_are_done": job.ID, "finished_stages_have_times": job.ID, "every_try_is_logged": job.ID, "no_try_of_a_resting_job_is_open": job.ID, "no_sealed_user_data_outlives_its_job": job.ID,
 		"one_good_token_a_node": node.ID, "active_nodes_have_an_identity": node.ID, "events_have_their_order": "",
 	} {
 		require.Contains(t, got, name)

@@ -52,6 +52,7 @@ func Job(in contract.JobInput) stage.Job[State] {
 			}
 			return nil
 		},
+		Metadata: func(s *State) lifecycle.ActionMetadata { return s.Machine.ActionMetadata() },
 		Observed: func(s *State) lifecycle.Observed { return lifecycle.Observed{Power: s.Machine.Power} },
 		Reset:    func(s *State) { *s = State{Job: s.Job, Request: s.Request} },
 	}

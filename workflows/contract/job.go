@@ -193,6 +193,11 @@ type Projection struct {
 	Node          *NodeMove            `json:"node,omitempty"`
 	Actions       []ActionEntry        `json:"actions,omitempty"`
 	By            string               `json:"by,omitempty"` // the person whose action caused this step
+	// At is the workflow's time of this step; ActionType and Metadata go into the
+	// action log with the try that it begins.
+	At         *time.Time               `json:"at,omitempty"`
+	ActionType string                   `json:"action_type,omitempty"`
+	Metadata   lifecycle.ActionMetadata `json:"metadata,omitzero"`
 }
 
 // Snapshot is what a starting run loads: the last projected state.

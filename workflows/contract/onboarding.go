@@ -3,6 +3,7 @@ package contract
 import (
 	"time"
 
+	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
@@ -77,6 +78,15 @@ type MachineFacts struct {
 	Commissioning int `json:"commissioning,omitempty"`
 	// LastSync is the last hardware sync known at that moment.
 	LastSync *time.Time `json:"last_sync,omitempty"`
+}
+
+// ActionMetadata is what the action log says of the machine.
+func (f MachineFacts) ActionMetadata() lifecycle.ActionMetadata {
+	m := lifecycle.ActionMetadata{ServerID: f.SystemID}
+	if len(f.IPs) > 0 {
+		m.IPAddress = f.IPs[0]
+	}
+	return m
 }
 
 // DeployOutcome is how a deployment ended as far as MAAS tells.

@@ -109,6 +109,7 @@ func Job(in contract.JobInput) stage.Job[State] {
 		Choose:    func(s *State) []string { return s.mode().Stages },
 		Deadline:  deadline,
 		Observed:  observed,
+		Metadata:  func(s *State) lifecycle.ActionMetadata { return s.Machine.ActionMetadata() },
 		Succeeded: succeeded,
 		Parked:    parked,
 		Resumed:   resumed,

@@ -65,6 +65,7 @@ func Job(in contract.JobInput) stage.Job[State] {
 		},
 		Deadline:  deadline,
 		Observed:  observed,
+		Metadata:  metadata,
 		Started:   func(*State) *contract.NodeMove { return softMove(lifecycle.NodeEnrolling, "onboarding started") },
 		Succeeded: succeeded,
 		Blocked:   func(*State) *contract.NodeMove { return softMove(lifecycle.NodeQuarantined, "onboarding is blocked") },
@@ -75,6 +76,15 @@ func Job(in contract.JobInput) stage.Job[State] {
 			*s = State{Job: s.Job, Request: s.Request}
 		},
 	}
+}
+
+// metadata is what the action log says of a try.
+func metadata(s *State) lifecycle.ActionMetadata {
+	m := s.Machine.ActionMetadata()
+	if s.Agent.Version != "" {
+		m.AgentInfo = &lifecycle.AgentInfo{Version: s.Agent.Version}
+	}
+	return m
 }
 
 // softMove moves apply where the node's state has an edge for them: a quarantined

@@ -30,7 +30,7 @@ func (r *runner[S]) runStage(i int) outcome {
 	st, row := r.def.Stages[i], &r.rows[i]
 	if st.Skip != nil {
 		if why := st.Skip(r.state); why != "" {
-			row.State, row.Message = lifecycle.StageSkipped, why
+			row.State, row.Message, row.FailureClass = lifecycle.StageSkipped, why, ""
 			row.StartedAt, row.FinishedAt = r.now(), r.now()
 			return outcome{} // shown with the next stage's start
 		}
@@ -42,7 +42,7 @@ func (r *runner[S]) runStage(i int) outcome {
 	} else {
 		row.StartedAt = r.now()
 	}
-	row.State, row.FinishedAt, row.Message, r.interruptedStage = lifecycle.StageRunning, nil, "", ""
+	row.State, row.FinishedAt, row.Message, row.FailureClass, r.interruptedStage = lifecycle.StageRunning, nil, "", "", ""
 	r.deadline = &at
 	failed := map[lifecycle.FailureClass]int{} // one trouble must not use up the tries of another
 	for tried := 1; ; tried++ {
@@ -56,15 +56,15 @@ func (r *runner[S]) runStage(i int) outcome {
 		}
 		observed, err := r.attempt(st, at, tried)
 		if err == nil {
-			row.State, row.FinishedAt, row.Message = lifecycle.StageSucceeded, r.now(), observed
+			row.State, row.FinishedAt, row.Message, row.FailureClass = lifecycle.StageSucceeded, r.now(), observed, ""
 			return outcome{} // one projection ends this stage and starts the next
 		}
 		out := r.outcomeOf(st, err)
 		if out.failure == nil {
 			return r.leaveStage(row, out)
 		}
-		row.Message = out.failure.Message
 		class := out.failure.Class
+		row.Message, row.FailureClass = out.failure.Message, class
 		failed[class]++
 		backoff := min(firstBackoff<<min(failed[class]-1, 5), maxBackoff)
 		if failed[class] >= lifecycle.Failure(class).AutoAttempts || workflow.Now(r.ctx).Add(backoff).After(at) {
@@ -79,6 +79,7 @@ func (r *runner[S]) runStage(i int) outcome {
 
 // leaveStage closes the row of a stage that was left without failing.
 func (r *runner[S]) leaveStage(row *lifecycle.StageRow, out outcome) outcome {
+	row.FailureClass = ""
 	if out.backTo != "" {
 		row.State, row.FinishedAt = lifecycle.StageSucceeded, r.now()
 	} else {

@@ -45,7 +45,7 @@ func (r *runner[S]) compensateFor(p purpose, req *request) error {
 			return r.parkCompensation(i, *f)
 		}
 		row := &r.rows[i]
-		row.State, row.FinishedAt, row.Message = lifecycle.StageCompensated, r.now(), ""
+		row.State, row.FinishedAt, row.Message, row.FailureClass = lifecycle.StageCompensated, r.now(), "", ""
 		r.setUndoDeadline()
 		if err := r.project(r.ctx, nil); err != nil {
 			return err
@@ -73,7 +73,7 @@ func (r *runner[S]) setUndoDeadline() {
 // again when a person takes the clean-up up.
 func (r *runner[S]) parkCompensation(i int, f contract.Failure) error {
 	row := &r.rows[i]
-	row.State, row.FinishedAt, row.Message = lifecycle.StageFailed, r.now(), f.Message
+	row.State, row.FinishedAt, row.Message, row.FailureClass = lifecycle.StageFailed, r.now(), f.Message, f.Class
 	return r.park(f)
 }
 
@@ -141,6 +141,6 @@ func (r *runner[S]) startOver() error {
 		r.def.Reset(r.state)
 	}
 	r.resetFrom(0)
-	r.at, r.observe, r.adopted, r.status = 0, false, false, lifecycle.JobRunning
+	r.at, r.reached, r.observe, r.adopted, r.status = 0, 0, false, false, lifecycle.JobRunning
 	return r.project(r.ctx, r.nodeMove(r.def.Resumed))
 }

@@ -72,7 +72,7 @@ func (r *runner[S]) resume(req *request) error {
 	switch req.effect {
 	case lifecycle.EffectFromTop:
 		r.resetFrom(0)
-		r.at, r.observe = 0, true
+		r.at, r.reached, r.observe = 0, 0, true
 	case lifecycle.EffectContinue:
 		r.observe = true
 	default:
@@ -110,7 +110,7 @@ func (r *runner[S]) adopt(req *request) error {
 			return r.refuse(req, why)
 		}
 		row := &r.rows[r.at]
-		row.State, row.FinishedAt, row.Message = lifecycle.StageAdopted, r.now(), "adopted: "+o.State
+		row.State, row.FinishedAt, row.Message, row.FailureClass = lifecycle.StageAdopted, r.now(), "adopted: "+o.State, ""
 		r.adopted, r.observe = true, true
 		r.at++
 	}

@@ -209,10 +209,10 @@ func changedNothing(t *testing.T, b *fixture, col column, at, calls int) {
 		return
 	}
 	before := b.Store.Steps()[at-1]
-	before.Seq, before.Actions, before.Observed, before.Node, before.By = now.Seq, now.Actions, now.Observed, now.Node, now.By
+	before.Seq, before.Actions, before.Observed, before.Node, before.By, before.At = now.Seq, now.Actions, now.Observed, now.Node, now.By, now.At
 	before.Stages = slices.Clone(before.Stages)
 	for i := range before.Stages {
-		before.Stages[i].Message = now.Stages[i].Message // of an attempt that failed meanwhile
+		before.Stages[i].Message, before.Stages[i].FailureClass = now.Stages[i].Message, now.Stages[i].FailureClass // of an attempt that failed meanwhile
 	}
 	require.Equal(t, before, now)
 }

@@ -110,6 +110,7 @@ func (r *runner[S]) projection() contract.Projection {
 		Status: r.status, Stage: r.stageName(), StageOrdinal: min(r.at, len(r.rows)-1) + 1,
 		Stages: append([]lifecycle.StageRow(nil), r.rows...), Failure: r.failure,
 		WaitingOut: r.waitingOutside(), Frozen: r.frozen, Adopted: r.adopted, StageDeadline: r.deadline,
+		At: now, ActionType: r.def.Stages[min(r.at, len(r.rows)-1)].ActionType,
 	}
 	p.Attempt = r.rows[p.StageOrdinal-1].Attempts
 	if r.def.Observed != nil {
@@ -117,16 +118,17 @@ func (r *runner[S]) projection() contract.Projection {
 		o.At = now
 		p.Observed = &o
 	}
-	done := 0
-	weights := make([]int, 0, len(r.rows))
-	finished := make([]bool, 0, len(r.rows))
-	for i, row := range r.rows {
-		weights = append(weights, r.def.Stages[i].Weight)
-		finished = append(finished, row.State.Finished())
+	if r.def.Metadata != nil {
+		p.Metadata = r.def.Metadata(r.state)
 	}
-	done = lifecycle.Percent(weights, finished)
-	r.reached = max(r.reached, done)
-	p.Progress, p.Reached = lifecycle.ShownPercent(r.status, r.reached), r.reached
+	p.Metadata.CorrelationID = r.runID
+	shares := make([]lifecycle.StageShare, 0, len(r.rows))
+	for i, row := range r.rows {
+		st := r.def.Stages[i]
+		shares = append(shares, lifecycle.StageShare{State: row.State, Weight: st.Weight, Percent: st.Percent})
+	}
+	p.Progress, r.reached = lifecycle.Progress(r.status, r.reached, shares)
+	p.Reached = r.reached
 	return p
 }
 

@@ -284,7 +284,7 @@ func (r *runner[S]) goBack(to string) error {
 // resetFrom marks the stages from i on as still to do, attempts kept.
 func (r *runner[S]) resetFrom(i int) {
 	for ; i < len(r.rows); i++ {
-		r.rows[i].State, r.rows[i].StartedAt, r.rows[i].FinishedAt = lifecycle.StagePending, nil, nil
+		r.rows[i].State, r.rows[i].FailureClass, r.rows[i].StartedAt, r.rows[i].FinishedAt = lifecycle.StagePending, "", nil, nil
 	}
 }
 

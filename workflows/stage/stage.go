@@ -32,6 +32,8 @@ type Job[S any] struct {
 	Deadline func(s *S, stage string, dflt time.Duration) time.Duration
 	// Observed is the outside state as last seen.
 	Observed func(s *S) lifecycle.Observed
+	// Metadata is what the action log says of a try, without secrets; nil is nothing.
+	Metadata func(s *S) lifecycle.ActionMetadata
 	// Started, Succeeded, Blocked and Cancelled are what happens to the node's
 	// coarse state with the job's own; nil leaves it.
 	Started, Succeeded, Blocked, Cancelled func(s *S) *contract.NodeMove
@@ -87,8 +89,11 @@ func (j Job[S]) restore(s *S, snap contract.Snapshot) (checkpoint[S], error) {
 type Stage[S any] struct {
 	Name string // from the seed's list
 	Doc  string
-	// Weight is the stage's share of the progress.
-	Weight int
+	// Weight is the stage's share of the progress, unless Percent says what the
+	// job has reached when the stage is done.
+	Weight, Percent int
+	// ActionType names the stage in the action log; "" is its name.
+	ActionType string
 	// Deadline is the default; what happens then is DeadlineClass.
 	Deadline      time.Duration
 	DeadlineClass lifecycle.FailureClass

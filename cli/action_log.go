@@ -1,0 +1,74 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) jobActionLog() *cobra.Command {
+	return a.actionLog("actions JOB", "Every try of a job's stages, newest first", "/admin/jobs/", a.jobOf)
+}
+
+func (a *app) nodeActionLog() *cobra.Command {
+	return a.actionLog("actions NODE", "Every try of the stages of a node's jobs, newest first", "/nodes/", a.nodeOf)
+}
+
+// actionLog lists the action log of what find finds below path.
+func (a *app) actionLog(use, short, path string, find func(context.Context, string) (string, error)) *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1)}
+	f := cmd.Flags()
+	values := map[string]*string{
+		"status":      f.String("status", "", "only in this state: in_progress, success or failed"),
+		"action_type": f.String("type", "", "only of this type, such as deploy_via_maas"),
+		"component":   f.String("component", "", "only of this component: api or orchestrator"),
+	}
+	f.IntVar(&limit, "limit", 50, "at most so many; 0 is all")
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		id, err := find(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		q := url.Values{}
+		for k, v := range values {
+			if *v != "" {
+				q.Set(k, *v)
+			}
+		}
+		raw, err := a.listAll(cmd.Context(), path+url.PathEscape(id)+"/action-logs", q, limit)
+		if err != nil {
+			return err
+		}
+		return a.show(raw, func() error {
+			var got struct {
+				Data []struct {
+					JobID        string     `json:"job_id"`
+					Attempt      int        `json:"attempt"`
+					ActionType   string     `json:"action_type"`
+					Status       string     `json:"status"`
+					StartedAt    *time.Time `json:"started_at"`
+					DurationMS   *float64   `json:"duration_ms"`
+					FailureClass string     `json:"failure_class"`
+					ErrorMessage string     `json:"error_message"`
+				}
+			}
+			if err := json.Unmarshal(raw, &got); err != nil {
+				return err
+			}
+			t := a.table("SINCE", "JOB", "ACTION", "TRY", "STATUS", "TOOK", "FAILURE", "MESSAGE")
+			for _, i := range got.Data {
+				took := "-"
+				if i.DurationMS != nil {
+					took = time.Duration(*i.DurationMS * float64(time.Millisecond)).String()
+				}
+				t.row(when(i.StartedAt), i.JobID, i.ActionType, i.Attempt, i.Status, took, orDash(i.FailureClass), i.ErrorMessage)
+			}
+			return t.flush()
+		})
+	})
+	return cmd
+}

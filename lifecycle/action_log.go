@@ -1,0 +1,48 @@
+package lifecycle
+
+import "strings"
+
+// ActionStatus is the state of one row of the action log.
+type ActionStatus string
+
+// The states of a row of the action log.
+const (
+	ActionInProgress ActionStatus = "in_progress"
+	ActionSuccess    ActionStatus = "success"
+	ActionFailed     ActionStatus = "failed"
+)
+
+// The components that an action belongs to.
+const (
+	ComponentAPI          = "api"
+	ComponentOrchestrator = "orchestrator"
+)
+
+// ActionComponent returns the component that an action type belongs to: the API receives requests,
+// the orchestrator does the rest.
+func ActionComponent(actionType string) string {
+	if strings.HasPrefix(actionType, "REQUEST_") {
+		return ComponentAPI
+	}
+	return ComponentOrchestrator
+}
+
+// ActionMetadata is what an action was about, without secrets. Its JSON is at most 16 KiB.
+type ActionMetadata struct {
+	// CorrelationID is the run id of the workflow.
+	CorrelationID string     `json:"correlation_id,omitempty"`
+	IPAddress     string     `json:"ip_address,omitempty"`
+	ServerID      string     `json:"server_id,omitempty"` // at the provider, such as the MAAS system id
+	Zone          string     `json:"zone,omitempty"`
+	Phases        []string   `json:"phases,omitempty"`
+	LastPhase     string     `json:"last_phase,omitempty"`
+	SSHExitStatus string     `json:"ssh_exit_status,omitempty"`
+	AgentInfo     *AgentInfo `json:"agent_info,omitempty"`
+}
+
+// AgentInfo is what an agent says of its program.
+type AgentInfo struct {
+	Version   string `json:"version,omitempty"`
+	BuildDate string `json:"build_date,omitempty"`
+	Checksum  string `json:"checksum,omitempty"`
+}
