@@ -140,9 +140,10 @@ func New(c Config) *Server {
 
 // Handler is the API without its TLS: the caller must set r.TLS as a TLS 1.3
 // server does that asks for client certificates. It verifies them itself.
-func (s *Server) Handler() http.Handler { return s.verified(s.routes()) }
+func (s *Server) Handler() http.Handler { return s.verified(s.Routes()) }
 
-func (s *Server) routes() http.Handler {
+// Routes returns the routes without the check of the client certificate.
+func (s *Server) Routes() chi.Router {
 	r := chi.NewRouter()
 	r.Post(protocol.PathEnroll, s.serve("enroll", s.enroll))
 	r.Post(protocol.PathRenew, s.serve("renew", s.renew))
@@ -190,7 +191,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.mu.Lock()
 	s.addr, s.stop = ln.Addr().String(), stop
 	s.http = &http.Server{
-		Handler: s.routes(), TLSConfig: tc,
+		Handler: s.Routes(), TLSConfig: tc,
 		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: s.cfg.RequestTimeout, WriteTimeout: s.cfg.RequestTimeout,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
 		ErrorLog: slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),

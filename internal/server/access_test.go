@@ -69,9 +69,7 @@ func TestAccessPage_IsCurrent(t *testing.T) {
 		Health: telemetry.NewHealth(nil), Metrics: prometheus.NewRegistry(),
 	})
 	require.NoError(t, err)
-	agents, ok := agentapi.New(agentapi.Config{Tasks: noTasks{}, TaskKeys: noKeys{}}).Handler().(chi.Router)
-	require.True(t, ok)
-	page := accessPage(t, api, agents)
+	page := accessPage(t, api, agentapi.New(agentapi.Config{Tasks: noTasks{}, TaskKeys: noKeys{}}).Routes())
 	const path = "../../docs/api/access.md"
 	if *update {
 		require.NoError(t, os.WriteFile(path, []byte(page), 0o600))
