@@ -156,7 +156,9 @@ func (r *rehearsal) copyDatabase() string {
 	require.NoError(r, err)
 	live := strings.TrimPrefix(u.Path, "/")
 	backup := "backup_" + strings.ToLower(rand.Text())
-	admin := *u
+	owner, err := url.Parse(dbtest.OwnerDSN(r, r.dsn))
+	require.NoError(r, err)
+	admin := *owner
 	admin.Path = "/postgres"
 	do := func(ctx context.Context, sql string) {
 		conn, err := pgx.Connect(ctx, admin.String())

@@ -33,7 +33,7 @@ const auditColumns = "id, resource_kind, resource_id, node_id, kind, name, from_
 var tableAccess = map[string]Access{
 	"action_logs":         AccessFull,
 	"agent_attention":     AccessRead,
-	"agent_certificates":  AccessPrune,
+	"agent_certificates":  AccessFull,
 	"agent_identities":    AccessKeep,
 	"agent_listeners":     AccessFull,
 	"agent_releases":      AccessAppend,

@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/slipway-cloud/slipway/internal/poll"
 )
 
 // The roles of Slipway in a PostgreSQL cluster. None of them can log in: the users that log in are
@@ -23,6 +27,9 @@ func roles() []string { return []string{RoleOwner, RoleApp, RoleCustomer, RoleRe
 const (
 	statePermission = "42501"
 	stateDuplicate  = "42710"
+
+	// ownerPause is the least time between two tries to take the ownership of the tables.
+	ownerPause = 200 * time.Millisecond
 )
 
 // superuserAdvice says how to go on when the user of the migration lacks a right.
@@ -32,8 +39,21 @@ func superuserAdvice(statement string) string {
 
 // prepareOwner creates the roles that are missing, gives the objects of the schema public to
 // RoleOwner, and makes sure that the user of conn can act as RoleOwner. It changes nothing that is
-// right already, so that later it needs no right but the membership in RoleOwner.
+// right already, so that later it needs no right but the membership in RoleOwner. Processes of the
+// version before may hold tables in another order: a deadlock with them is tried again.
 func prepareOwner(ctx context.Context, conn *pgx.Conn) error {
+	for attempt := 1; ; attempt++ {
+		err := prepareOwnerOnce(ctx, conn)
+		if err == nil || !retryable(err) || attempt == txAttempts {
+			return err
+		}
+		if err := poll.Sleep(ctx, ownerPause+rand.N(ownerPause)); err != nil {
+			return err
+		}
+	}
+}
+
+func prepareOwnerOnce(ctx context.Context, conn *pgx.Conn) error {
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended('slipway:roles', 0))"); err != nil {
 			return fmt.Errorf("lock the roles: %w", err)

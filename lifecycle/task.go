@@ -132,8 +132,8 @@ const (
 	TaskCodeDriveUnexpected = "drive_unexpected"
 	TaskCodeDriveMissing    = "drive_missing"
 
-	TaskCodeUncertain   = "uncertain"  // it was begun by an agent that died, and a second look could not tell
-	TaskCodeLeaseLost   = "lease_lost" // given up half way since the lease was lost
+	TaskCodeUncertain = "uncertain"  // it was begun by an agent that died, and a second look could not tell
+	TaskCodeLeaseLost = "lease_lost" // given up half way since the lease was lost
 )
 
 // StepResult is one step of a task as the agent did it.

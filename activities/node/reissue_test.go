@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -41,6 +42,7 @@ func newReissuing(t *testing.T, answers map[string][]any) *reissuing {
 	b := newNodeFixture(t, store, sec, answers)
 	_, err := sec.Put(t.Context(), "ssh/key", providers.NewSecret("key"))
 	require.NoError(t, err)
+	dbtest.StateUse(t, store, spec.SecretSSHKey, "ssh/key")
 	site := dbtest.Site(t, store, func(p *dbtest.Params) { p.Site.SSHKeyRef = "ssh/key" })
 	job := dbtest.Job(t, store, dbtest.On(b.in.NodeID), dbtest.Kind("agent_reissue"))
 	r := &reissuing{nodeFixture: b, shell: &stdinShell{shell: b.shell}, job: contract.JobRef{JobID: job.ID, NodeID: b.in.NodeID, SiteID: site.ID}}

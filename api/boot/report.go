@@ -43,7 +43,7 @@ type NodeReport struct {
 type ReportedDrive struct {
 	SerialNumber string `json:"serial_number" required:"true" minLength:"1" maxLength:"128"`
 	Model        string `json:"model,omitempty" maxLength:"128"`
-	Bytes        int64  `json:"bytes,omitempty" minimum:"0"`
+	Bytes        int64  `json:"bytes,omitempty" minimum:"0" maximum:"1152921504606846976"`
 }
 
 // ReportAnswer says where the node stands after a report.

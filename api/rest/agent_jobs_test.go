@@ -129,7 +129,7 @@ func TestReactivate_RefusesAnEndedIdentity(t *testing.T) {
 	n := w.served(lifecycle.NodeRetired, hostKey)
 	alter(t, dsn, "UPDATE agent_certificates SET not_before = now() - interval '100 days', not_after = now() - interval '95 days'")
 	p := w.ask(n.ID, lifecycle.NodeActionReactivate).refused(problem.ActionRefused)
-	require.Contains(t, p.Detail, "too old to be renewed: slipway node reissue-agent "+n.Hostname)
+	require.Contains(t, p.Detail, " ago: slipway node reissue-agent "+n.Hostname)
 	alter(t, dsn, "UPDATE agent_certificates SET not_after = now() - interval '5 days'")
 	w.ask(n.ID, lifecycle.NodeActionReactivate).want(http.StatusOK)
 }

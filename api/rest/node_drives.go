@@ -27,7 +27,7 @@ type NodeDrives struct {
 
 // AcceptDrivesRequest accepts the drives that were read.
 type AcceptDrivesRequest struct {
-	ReportedDigest string `json:"reported_digest" required:"true" pattern:"^[0-9a-f]{64}$" doc:"Of the list that you have compared with the machine"`
+	ReportedDigest string `json:"reported_digest" required:"true" maxLength:"64" pattern:"^[0-9a-f]{64}$" doc:"Of the list that you have compared with the machine"`
 	Reason         string `json:"reason" required:"true" minLength:"1" maxLength:"2000" doc:"Why the drives differ; it stands in the history"`
 }
 

@@ -6,6 +6,7 @@ package evidence
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -66,7 +67,10 @@ func SucceedSigningKey(ctx context.Context, s *db.Store, oldID string, overlap t
 		if err := db.CheckGuarded(what, n, err); err != nil {
 			return err
 		}
-		out, err = AddSigningKey(ctx, tx, k)
+		if out, err = AddSigningKey(ctx, tx, k); err == nil && out.ID != k.ID {
+			// The rotation that this one waited for began later, so the guard above missed it.
+			return fmt.Errorf("%s: %w", what, db.ErrStale)
+		}
 		return err
 	})
 	return out, err

@@ -24,6 +24,7 @@ func TestNodeCA_CreatedOnceByMigrate(t *testing.T) {
 	} {
 		cfg := config.Default()
 		cfg.Database.URL, cfg.Secrets.KeyFile = dsn, filepath.Join(dir, "key")
+		cfg.Database.OwnerURL = dbtest.OwnerDSN(t, dsn)
 		cfg.Agent.CARef, cfg.Agent.CADir, cfg.Agent.CertTTL = where.CARef, where.CADir, time.Hour
 		open := func() (string, error) {
 			app, err := server.Open(t.Context(), cfg, testLog{t})
@@ -62,7 +63,8 @@ func TestNodeCA_NotReplacedUnderAgents(t *testing.T) {
 			NotBefore: time.Now(), NotAfter: time.Now().Add(time.Hour)})
 	}))
 	cfg := config.Default()
-	cfg.Database.URL, cfg.Agent.CADir = dsn, filepath.Join(t.TempDir(), "ca")
+	cfg.Database.URL, cfg.Database.OwnerURL = dsn, dbtest.OwnerDSN(t, dsn)
+	cfg.Agent.CADir = filepath.Join(t.TempDir(), "ca")
 	_, err := server.Migrate(t.Context(), cfg, false)
 	require.ErrorContains(t, err, "--new-node-ca")
 	_, err = server.Migrate(t.Context(), cfg, true)

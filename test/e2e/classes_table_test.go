@@ -185,7 +185,9 @@ func nodeClassRows() []classRow {
 		{class: lifecycle.FailDriveUnexpected, stage: lifecycle.StageCleanupStorage, says: `does not expect the drive nvme\dn1 \(serial number "S`,
 			later: cleanStorageWithRecord(func(d []spec.ExpectedDrive) []spec.ExpectedDrive { return d[:len(d)-1] }), repair: (*classCase).acceptDrives},
 		{class: lifecycle.FailDriveMissing, stage: lifecycle.StageCleanupStorage, says: `expects a drive with serial number GONE, which is not there`,
-			later:  cleanStorageWithRecord(func(d []spec.ExpectedDrive) []spec.ExpectedDrive { return append(d, spec.ExpectedDrive{Serial: "GONE"}) }),
+			later: cleanStorageWithRecord(func(d []spec.ExpectedDrive) []spec.ExpectedDrive {
+				return append(d, spec.ExpectedDrive{Serial: "GONE"})
+			}),
 			repair: (*classCase).acceptDrives},
 		{class: lifecycle.FailFrozen, stage: lifecycle.StageWaitAgent, says: `frozen by test`, fault: silent, later: func(c *classCase) {
 			c.reachesStage(lifecycle.StageWaitAgent)
