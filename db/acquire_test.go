@@ -17,7 +17,7 @@ func TestPool_AcquireIsBounded(t *testing.T) {
 	t.Parallel()
 	cfg, err := pgxpool.ParseConfig(dbtest.Database(t))
 	require.NoError(t, err)
-	cfg.MaxConns, cfg.ConnConfig.Tracer = 1, db.BoundedAcquire(50*time.Millisecond)
+	cfg.MaxConns, cfg.ConnConfig.Tracer = 1, db.BoundedAcquire(time.Second)
 	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
@@ -32,5 +32,5 @@ func TestPool_AcquireIsBounded(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	held.Release()
 	var slept string // the limit is of the acquisition, not of the query
-	require.NoError(t, pool.QueryRow(t.Context(), "SELECT pg_sleep(0.2)::text").Scan(&slept))
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT pg_sleep(1.2)::text").Scan(&slept))
 }

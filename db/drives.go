@@ -49,11 +49,21 @@ func (d NodeDrives) Digest() string {
 }
 
 // ExpectedDrives returns the drives that a node's record names. Without a record it returns those of
-// the last report of its agent.
+// the last report of its agent, which the start of a job makes the record. A job that has started
+// reads RecordedDrives: a report that came later proves nothing.
 func (s statements) ExpectedDrives(ctx context.Context, nodeID string) (NodeDrives, error) {
+	out, err := s.RecordedDrives(ctx, nodeID)
+	if err == nil && out.Source == "" {
+		return s.ReportedDrives(ctx, nodeID)
+	}
+	return out, err
+}
+
+// RecordedDrives returns the drives that a node's record names, none without a record.
+func (s statements) RecordedDrives(ctx context.Context, nodeID string) (NodeDrives, error) {
 	row, err := s.q.NodeDrives(ctx, nodeID)
 	if err = MapError("drives of node "+nodeID, err); errors.Is(err, ErrNotFound) {
-		return s.ReportedDrives(ctx, nodeID)
+		return NodeDrives{}, nil
 	}
 	if err != nil {
 		return NodeDrives{}, err

@@ -113,6 +113,20 @@ var functionCallers = map[string][]string{
 	"guard_edge":              {RoleApp},
 }
 
+// revokeSQL takes every right on the owner's objects. What an extension brought is another role's.
+const revokeSQL = `DO $$
+DECLARE statement text;
+BEGIN
+    FOR statement IN
+        SELECT format('REVOKE ALL ON %%s public.%%I FROM ', CASE relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, relname)
+        FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'S') AND relowner = '` + RoleOwner + `'::regrole
+        UNION ALL SELECT format('REVOKE ALL ON ROUTINE %%s FROM ', oid::regprocedure)
+        FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND proowner = '` + RoleOwner + `'::regrole
+    LOOP
+        EXECUTE statement || '%s';
+    END LOOP;
+END $$`
+
 // grantSQL are the statements that give every role its rights and take all others.
 func grantSQL() string {
 	others := strings.Join(append([]string{"PUBLIC"}, RoleApp, RoleCustomer, RoleRead), ", ")
@@ -120,9 +134,7 @@ func grantSQL() string {
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+";\n", args...) }
 	line("REVOKE ALL ON SCHEMA public FROM %s", others)
 	line("GRANT USAGE ON SCHEMA public TO %s, %s", RoleApp, RoleRead)
-	for _, kind := range []string{"TABLES", "SEQUENCES", "ROUTINES"} {
-		line("REVOKE ALL ON ALL %s IN SCHEMA public FROM %s", kind, others)
-	}
+	line(revokeSQL, others)
 	for _, table := range slices.Sorted(maps.Keys(tableAccess)) {
 		if access := tableAccess[table]; access != AccessNone {
 			line("GRANT %s ON public.%s TO %s", access, table, RoleApp)

@@ -27,6 +27,8 @@ func roles() []string { return []string{RoleOwner, RoleApp, RoleCustomer, RoleRe
 const (
 	statePermission = "42501"
 	stateDuplicate  = "42710"
+	// stateLockTimeout is that of a lock that another session holds for too long.
+	stateLockTimeout = "55P03"
 
 	// ownerPause is the least time between two tries to take the ownership of the tables.
 	ownerPause = 200 * time.Millisecond
@@ -40,11 +42,12 @@ func superuserAdvice(statement string) string {
 // prepareOwner creates the roles that are missing, gives the objects of the schema public to
 // RoleOwner, and makes sure that the user of conn can act as RoleOwner. It changes nothing that is
 // right already, so that later it needs no right but the membership in RoleOwner. Processes of the
-// version before may hold tables in another order: a deadlock with them is tried again.
+// version before may hold tables for long, or in another order: after five seconds, or a deadlock, it
+// lets go of what it holds and tries again.
 func prepareOwner(ctx context.Context, conn *pgx.Conn) error {
 	for attempt := 1; ; attempt++ {
 		err := prepareOwnerOnce(ctx, conn)
-		if err == nil || !retryable(err) || attempt == txAttempts {
+		if err == nil || !retryable(err) && sqlState(err) != stateLockTimeout || attempt == txAttempts {
 			return err
 		}
 		if err := poll.Sleep(ctx, ownerPause+rand.N(ownerPause)); err != nil {
@@ -55,7 +58,7 @@ func prepareOwner(ctx context.Context, conn *pgx.Conn) error {
 
 func prepareOwnerOnce(ctx context.Context, conn *pgx.Conn) error {
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended('slipway:roles', 0))"); err != nil {
+		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended('slipway:roles', 0)); SET LOCAL lock_timeout = '5s'"); err != nil {
 			return fmt.Errorf("lock the roles: %w", err)
 		}
 		if err := createRoles(ctx, tx); err != nil {
@@ -181,12 +184,26 @@ SELECT format('REVOKE TEMPORARY, CREATE ON DATABASE %I FROM PUBLIC', d.datname) 
         AND EXISTS (SELECT FROM aclexplode(coalesce(d.datacl, acldefault('d', d.datdba))) a WHERE a.grantee = 0 AND a.privilege_type IN ('TEMPORARY', 'CREATE'))`
 
 // interimSQL keeps the processes working that served as the owner, as members of RoleApp, until
-// applyGrants takes what is too much.
+// applyGrants takes what is too much. It does nothing where RoleApp has its rights already. Objects
+// of an extension are not the owner's, and are left alone.
 const interimSQL = `
-GRANT USAGE ON SCHEMA public TO ` + RoleApp + `;
-GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO ` + RoleApp + `;
-GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO ` + RoleApp + `;
-GRANT EXECUTE ON ALL ROUTINES IN SCHEMA public TO ` + RoleApp
+DO $$
+DECLARE statement text;
+BEGIN
+    IF coalesce(has_table_privilege('` + RoleApp + `', to_regclass('public.audit_log'), 'SELECT'), false) THEN
+        RETURN;
+    END IF;
+    GRANT USAGE ON SCHEMA public TO ` + RoleApp + `;
+    FOR statement IN
+        SELECT format('GRANT %s ON %s public.%I TO ` + RoleApp + `', CASE relkind WHEN 'S' THEN 'USAGE' ELSE 'SELECT, INSERT, UPDATE, DELETE' END,
+            CASE relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, relname)
+        FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'S') AND relowner = '` + RoleOwner + `'::regrole
+        UNION ALL SELECT format('GRANT EXECUTE ON ROUTINE %s TO ` + RoleApp + `', oid::regprocedure)
+        FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND proowner = '` + RoleOwner + `'::regrole
+    LOOP
+        EXECUTE statement;
+    END LOOP;
+END $$`
 
 // takeOwnership gives to RoleOwner what an earlier version made as another user.
 func takeOwnership(ctx context.Context, tx pgx.Tx) error {

@@ -235,6 +235,7 @@ func TestMigrate_OnAClusterOfItsOwn(t *testing.T) {
 	exec(t, admin, "REASSIGN OWNED BY slipway_owner TO before")
 	require.ErrorIs(t, dbtest.Open(t, dsn).CheckUser(ctx), db.ErrPrivilegedUser)
 	require.ErrorContains(t, db.Migrate(ctx, dsn), "GRANT slipway_owner TO before")
+	exec(t, admin, "CREATE EXTENSION pg_stat_statements SCHEMA public") // whose objects stay a superuser's
 	exec(t, admin, "CREATE ROLE migrate LOGIN IN ROLE slipway_owner, before PASSWORD 'x'")
 	exec(t, admin, "GRANT slipway_app TO before")
 	exec(t, admin, "ALTER DATABASE one OWNER TO slipway_owner")
@@ -251,6 +252,7 @@ func TestMigrate_OnAClusterOfItsOwn(t *testing.T) {
 		default:
 		}
 	}
+	exec(t, admin, "DROP EXTENSION pg_stat_statements")
 	owners := texts(t, admin, `SELECT DISTINCT relowner::regrole::text FROM pg_class WHERE relnamespace = 'public'::regnamespace
 		UNION SELECT proowner::regrole::text FROM pg_proc WHERE pronamespace = 'public'::regnamespace`)
 	require.Equal(t, []string{db.RoleOwner}, owners)

@@ -55,6 +55,9 @@ func (a *Activities) commission(ctx context.Context, in MachineIn, again bool) (
 	case s == providers.MAASNew, s == providers.MAASFailedCommissioning:
 		got, err = m.Commission(ctx, in.SystemID, providers.MAASCommission{})
 	case s == providers.MAASFailedDeployment && got.Annotations[annotationJob] == in.JobID:
+		if refused := a.checkRelease(ctx, m, in.NodeID); refused != nil {
+			return facts(got), refused
+		}
 		err = m.Release(ctx, in.SystemID, providers.MAASRelease{Comment: "slipway " + in.JobID + ": failed deployment"})
 	default:
 		return facts(got), fault.New(lifecycle.FailStateDisagreement,

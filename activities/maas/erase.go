@@ -176,11 +176,30 @@ func (a *Activities) checkProtected(ctx context.Context, nodeID string) error {
 	return nil
 }
 
+// checkRelease refuses to release a machine of which drives are protected where the region erases the
+// disks of every machine that it releases, or does not say whether it does.
+func (a *Activities) checkRelease(ctx context.Context, m providers.MAAS, nodeID string) error {
+	refused := a.checkProtected(ctx, nodeID)
+	if refused == nil {
+		return nil
+	}
+	info, err := m.Probe(ctx)
+	if err != nil {
+		return fault.MAAS(ctx, err)
+	}
+	if info.Config["enable_disk_erasing_on_release"] == "false" {
+		return nil
+	}
+	return refused
+}
+
 func (r *eraseAndRelease) send(ctx context.Context, o *once, erase bool) error {
-	if erase {
-		if err := r.a.checkProtected(ctx, r.in.NodeID); err != nil {
-			return err
-		}
+	check := r.a.checkProtected
+	if !erase {
+		check = func(ctx context.Context, nodeID string) error { return r.a.checkRelease(ctx, r.m, nodeID) }
+	}
+	if err := check(ctx, r.in.NodeID); err != nil {
+		return err
 	}
 	err := o.send(ctx, func() error {
 		return r.m.Release(ctx, r.in.SystemID, providers.MAASRelease{Erase: erase, SecureErase: erase, Comment: "slipway " + r.in.JobID})

@@ -69,7 +69,7 @@ func (a *Activities) ReturnToReady(ctx context.Context, in ReleaseIn) (contract.
 	}
 	var release once
 	got, err := pollMachine(ctx, m, in.SystemID, in.Poll.D(), func(got providers.MAASMachine) error {
-		return in.look(ctx, m, got, &release)
+		return in.look(ctx, a, m, got, &release)
 	})
 	out = facts(got)
 	out.Done = err == nil
@@ -77,7 +77,7 @@ func (a *Activities) ReturnToReady(ctx context.Context, in ReleaseIn) (contract.
 }
 
 // look releases what is still this job's and says when the machine is free.
-func (in ReleaseIn) look(ctx context.Context, m providers.MAAS, got providers.MAASMachine, release *once) error {
+func (in ReleaseIn) look(ctx context.Context, a *Activities, m providers.MAAS, got providers.MAASMachine, release *once) error {
 	switch {
 	case got.Status == providers.MAASReady, got.Status == providers.MAASNew:
 		return nil
@@ -92,6 +92,9 @@ func (in ReleaseIn) look(ctx context.Context, m providers.MAAS, got providers.MA
 		return err
 	} else if !ours {
 		return fault.New(lifecycle.FailStateDisagreement, "machine %s is %s by someone else now; it is left alone", in.SystemID, got.Status)
+	}
+	if err := a.checkRelease(ctx, m, in.NodeID); err != nil {
+		return err
 	}
 	err := release.send(ctx, func() error {
 		return m.Release(ctx, in.SystemID, providers.MAASRelease{Comment: "slipway " + in.JobID})

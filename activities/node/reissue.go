@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
@@ -103,7 +104,8 @@ func (a *Activities) DeliverAgentToken(ctx context.Context, in DeliverTokenIn) (
 		return SSHFacts{}, err
 	}
 	for _, step := range []change{
-		{argv: []string{"runuser", "-u", agentUser, "--", "sh", "-c", writeToken}, stdin: sealed.Document, class: lifecycle.FailNodeTask},
+		{argv: []string{"runuser", "-u", agentUser, "--", "sh", "-c", writeToken}, stdin: sealed.Document,
+			secrets: []providers.Secret{providers.NewSecret(strings.TrimSpace(string(sealed.Document)))}, class: lifecycle.FailNodeTask},
 		{argv: []string{"systemctl", "restart", agentUnit}, class: lifecycle.FailNodeTask},
 	} {
 		if err := a.change(ctx, to, t, step); err != nil {

@@ -54,20 +54,25 @@ func (a *Activities) ReadNodeFacts(ctx context.Context, in contract.JobRef) (con
 	case !errors.Is(err, db.ErrNotFound):
 		return out, fault.Internal(ctx, err)
 	}
-	if err := a.readDrives(ctx, in.NodeID, &out); err != nil {
+	if err := a.readDrives(ctx, in, &out); err != nil {
 		return out, err
 	}
 	return out, a.readAgent(ctx, in.NodeID, &out)
 }
 
-// readDrives adds the drives that the node is expected to have, and those that are protected.
-func (a *Activities) readDrives(ctx context.Context, nodeID string, out *contract.DecommissionFacts) error {
-	expected, err := a.Store.ExpectedDrives(ctx, nodeID)
+// readDrives adds the drives that the node is expected to have, and those that are protected. What a
+// job may erase was recorded when it started; before there is a job, the last report counts too.
+func (a *Activities) readDrives(ctx context.Context, in contract.JobRef, out *contract.DecommissionFacts) error {
+	read := a.Store.RecordedDrives
+	if in.JobID == "" {
+		read = a.Store.ExpectedDrives
+	}
+	expected, err := read(ctx, in.NodeID)
 	if err != nil {
 		return fault.Internal(ctx, err)
 	}
 	out.Drives, out.DrivesFrom = expected.Drives, string(expected.Source)
-	out.ProtectSerials, err = a.Store.ProtectedSerials(ctx, nodeID)
+	out.ProtectSerials, err = a.Store.ProtectedSerials(ctx, in.NodeID)
 	var invalid *spec.InvalidError
 	if errors.As(err, &invalid) {
 		return fault.New(lifecycle.FailConfiguration, "what protects drives of the node cannot be read, so that none may be erased: %s", invalid)

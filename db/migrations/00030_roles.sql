@@ -44,7 +44,9 @@ DO $$
 DECLARE
     f regprocedure;
 BEGIN
-    FOR f IN SELECT oid FROM pg_proc WHERE pronamespace = 'public'::regnamespace LOOP
+    -- What an extension brought belongs to somebody else.
+    FOR f IN SELECT oid FROM pg_proc p WHERE pronamespace = 'public'::regnamespace AND prokind <> 'a'
+        AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e') LOOP
         EXECUTE format('ALTER FUNCTION %s SET search_path = pg_catalog, public, pg_temp', f);
     END LOOP;
 END $$;

@@ -100,7 +100,8 @@ func unreachable(ctx context.Context, tx *db.Tx, n db.Node) (string, error) {
 }
 
 // ByHand refuses a bootstrap bundle for a node that is in service, unless no SSH login reaches the
-// node: a bundle is then the only way to a new identity.
+// node or its last reissue did not succeed, for example because the node shows another host key: a
+// bundle is then the only way to a new identity.
 func ByHand(ctx context.Context, tx *db.Tx, nodeID string) error {
 	n, err := free(ctx, tx, nodeID, reissue)
 	if err != nil {
@@ -110,8 +111,12 @@ func ByHand(ctx context.Context, tx *db.Tx, nodeID string) error {
 	if err != nil || missing != "" {
 		return err
 	}
+	last, err := tx.ListJobs(ctx, db.JobFilter{Kind: string(contract.KindAgentReissue), NodeID: n.ID}, "", 1)
+	if err != nil || len(last) > 0 && last[0].Status != lifecycle.JobCompleted {
+		return err
+	}
 	return &intent.Refusal{Kind: intent.Conflict, Advice: intent.Advice{Reason: intent.ReasonIdentityGone, Hostname: n.Hostname}, Detail: fmt.Sprintf(
-		"no job waits for a bundle on node %s, and its agent can be reached by SSH", n.Hostname)}
+		"no job waits for a bundle on node %s, and its agent can be reached by SSH; the bundle is for a node whose reissue did not succeed", n.Hostname)}
 }
 
 func create(ctx context.Context, tx *db.Tx, kind contract.JobKind, n db.Node, in any, reason string, batchID *string, actor db.Actor) (db.Job, error) {

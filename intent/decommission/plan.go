@@ -63,7 +63,7 @@ func CheckPlan(ctx context.Context, store *db.Store, c Checked, plan contract.Pl
 // checkDrives refuses a start when the drives of the node, or those that are protected, are not those
 // of the plan any more. Start has recorded them, so that they stay what they are from here on.
 func checkDrives(ctx context.Context, tx *db.Tx, nodeID string, plan contract.Plan) error {
-	if len(plan.Drives) == 0 && len(plan.ProtectSerials) == 0 { // nothing is erased, or the job parks before
+	if !plan.ReadsDrives() {
 		return nil
 	}
 	expected, err := tx.ExpectedDrives(ctx, nodeID)

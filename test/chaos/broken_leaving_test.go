@@ -42,7 +42,7 @@ func (c *brokenLeavingActivity) ExecuteActivity(ctx context.Context, in *interce
 		n, _ := c.asked.LoadOrStore(arg.JobID+arg.Stage, new(atomic.Int64))
 		arg.Key = strconv.FormatInt(n.(*atomic.Int64).Add(1), 10) // a key that is another each time it is asked
 		in.Args[0] = arg
-	case again && (name == "EndAllocation" || name == "RevokeIdentity" || name == "DeleteNodeSecrets"):
+	case again && (name == "EndAllocation" || name == "DeleteNodeSecrets"):
 		return contract.DecommissionFacts{Done: true, Agent: contract.AgentAlive}, nil
 	}
 	return c.Next.ExecuteActivity(ctx, in)

@@ -22,7 +22,7 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// TestRun_CatchesBrokenActivities runs a worker in which nine activities are wrong in the ways in
+// TestRun_CatchesBrokenActivities runs a worker in which eight activities are wrong in the ways in
 // which such code usually is. All goes well while nothing goes wrong. Each is caught by a fault in
 // its stage: the verdict is among its findings; "" is none.
 func TestRun_CatchesBrokenActivities(t *testing.T) {
@@ -44,7 +44,6 @@ func TestRun_CatchesBrokenActivities(t *testing.T) {
 		"decommission/soft_reset:validate_clean_node.CertifyNode=crash_after.silent":         chaos.Duplicate,
 		"decommission/storage_cleanup:cleanup_storage.RunTask=answer_twice.in_a_row":         chaos.Duplicate,
 		"node_operation/retire:force_release_allocations.EndAllocation=crash_before.silent":  chaos.WrongEnd,
-		"node_operation/remove:remove_gpuaas_node_record.RevokeIdentity=crash_before.silent": chaos.Invariant,
 		"decommission/full_of_retired:cleanup_secrets.DeleteNodeSecrets=crash_before.silent": chaos.Invariant,
 		"decommission/soft_reset:validate_clean_node.PowerCycleByBMC=crash_after.silent":     "", // nothing is broken there
 	}

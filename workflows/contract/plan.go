@@ -58,6 +58,17 @@ type PlanSubject struct {
 	Hostname string `json:"hostname,omitempty"`
 }
 
+// ReadsDrives reports whether the job would erase drives of the node or look at them.
+func (p Plan) ReadsDrives() bool {
+	return slices.ContainsFunc(p.Rows, func(r PlanRow) bool {
+		switch r.Stage {
+		case lifecycle.StageScrubGPU, lifecycle.StageCleanupStorage, lifecycle.StageValidateClean, lifecycle.StageReleaseMAAS:
+			return r.Planned != PlannedSkip && r.Planned != PlannedDone
+		}
+		return false
+	})
+}
+
 // PlanDrive is a drive that a node is expected to have.
 type PlanDrive struct {
 	Serial    string `json:"serial"`

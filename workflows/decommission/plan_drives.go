@@ -1,9 +1,6 @@
 package decommission
 
 import (
-	"slices"
-
-	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -14,11 +11,7 @@ const unknownDrives = "no record and no report names the drives of the node, so 
 // addDrives adds to a plan that would still erase or look at drives those that the node is expected
 // to have, and those that are protected.
 func (p *predictor) addDrives(out contract.Plan) contract.Plan {
-	erases := slices.ContainsFunc(out.Rows, func(r contract.PlanRow) bool {
-		stage := r.Stage == lifecycle.StageScrubGPU || r.Stage == lifecycle.StageCleanupStorage || r.Stage == lifecycle.StageValidateClean || r.Stage == lifecycle.StageReleaseMAAS
-		return stage && r.Planned != contract.PlannedSkip && r.Planned != contract.PlannedDone
-	})
-	if !erases {
+	if !out.ReadsDrives() {
 		return out
 	}
 	out.Drives, out.DrivesFrom, out.ProtectSerials = contract.PlanDrives(p.State.Node.Drives, p.State.Node.ProtectSerials), p.State.Node.DrivesFrom, p.State.Node.ProtectSerials

@@ -3,6 +3,7 @@
 package agentapitest
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -180,7 +181,7 @@ func (m *Memory) Standings(_ context.Context, nodeIDs []string) (map[string]agen
 			continue
 		}
 		s := agentapi.Standing{NodeID: id, Lifecycle: n.Lifecycle, Status: n.Status, SKUID: n.SKUID, Generation: n.Current.Generation,
-			Enrolment: n.Current.Enrolment, EnrolledFrom: m.enrolledFrom[id], KeyHash: n.Current.SPKI[:]}
+			Enrolment: n.Current.Enrolment, EnrolledFrom: m.enrolledFrom[id], KeyHash: bytes.Clone(n.Current.SPKI[:])}
 		if n.Locked {
 			at := m.lockedAt[id]
 			s.LockedAt = &at
