@@ -3,6 +3,7 @@ package bmc
 import (
 	"cmp"
 	"context"
+	"maps"
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -26,7 +27,9 @@ func (a *Activities) loginEntry(r loginRequest, rec db.BMC, ref, outcome string)
 	if actor.Owner == "" {
 		actor = db.Actor{Owner: lifecycle.OwnerJob, ID: cmp.Or(r.job.JobID, "plan")}
 	}
-	actor.Metadata = map[string]any{"credential_ref": ref, "address": rec.Address, "protocol": rec.Protocol}
+	meta := map[string]any{"credential_ref": ref, "address": rec.Address, "protocol": rec.Protocol}
+	maps.Copy(meta, actor.Metadata)
+	actor.Metadata = meta
 	if r.job.JobID != "" {
 		actor.Metadata["job_id"], actor.Metadata["stage"] = r.job.JobID, r.job.Stage
 	}
@@ -52,9 +55,13 @@ func (a *Activities) auditing(r loginRequest, rec db.BMC, outcome string) func(c
 	}
 }
 
-// planActor returns who asked for a plan.
+// planActor returns the engine. Nothing proves who asked for a plan, so that name is only a claim.
 func planActor(in PlanIn) db.Actor {
-	return db.Actor{Owner: lifecycle.OwnerAdmin, ID: in.Actor, Comment: "a plan with login"}
+	by := db.Actor{Owner: lifecycle.OwnerEngine, ID: string(lifecycle.OwnerEngine), Comment: "a plan with login"}
+	if in.Actor != "" {
+		by.Metadata = map[string]any{"claimed_actor": in.Actor}
+	}
+	return by
 }
 
 // planLogin returns the request of a plan's login.

@@ -25,7 +25,7 @@ type PlanIn struct {
 	// Login allows one login. Without it only the service root is read, which a
 	// BMC shows to everybody.
 	Login bool `json:"login,omitempty"`
-	// Actor is who asked for the plan, for the audit log.
+	// Actor is who is said to ask for the plan, for the audit log. Nothing proves it.
 	Actor string `json:"actor,omitempty"`
 }
 

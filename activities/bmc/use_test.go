@@ -33,11 +33,17 @@ func (r *planRig) audited(resource string) []string {
 		var meta struct {
 			CredentialRef string `json:"credential_ref"`
 			Address       string `json:"address"`
+			ClaimedActor  string `json:"claimed_actor"`
 		}
 		require.NoError(r.t, json.Unmarshal(row.Metadata, &meta))
 		require.Equal(r.t, r.rec.Address, meta.Address)
 		require.NotNil(r.t, row.ActorID)
-		out = append(out, *row.ActorID+" "+meta.CredentialRef+" "+row.ToState)
+		by := *row.ActorID
+		if meta.ClaimedActor != "" {
+			require.Equal(r.t, string(lifecycle.OwnerEngine), row.Owner)
+			by += " for " + meta.ClaimedActor
+		}
+		out = append(out, by+" "+meta.CredentialRef+" "+row.ToState)
 	}
 	return out
 }
@@ -122,8 +128,8 @@ func TestLogin_Audited(t *testing.T) {
 	plan := r.in(false)
 	plan.Login, plan.Actor = true, "ada"
 	require.Nil(t, r.run(plan).Failure)
-	started, accepted := "ada bmc/login started", "ada bmc/login accepted"
-	require.Equal(t, []string{started, accepted}, r.audited(r.rec.ID), "a plan's login names who asked")
+	started, accepted := "engine for ada bmc/login started", "engine for ada bmc/login accepted"
+	require.Equal(t, []string{started, accepted}, r.audited(r.rec.ID), "a plan's login only claims who asked")
 
 	_, err := r.acts.ResolvePowerCredentials(t.Context(), bmcact.ResolveIn{JobRef: contract.JobRef{JobID: "job_1"}, BMCID: r.rec.ID})
 	require.NoError(t, err)
@@ -137,7 +143,7 @@ func TestLogin_Audited(t *testing.T) {
 	wrong.In.BMCID, wrong.Login, wrong.Actor = "", true, "ada"
 	require.NoError(t, r.store.DeleteBMC(t.Context(), r.rec.ID, r.record().Version))
 	require.NotNil(t, r.run(wrong).Failure)
-	require.Equal(t, []string{"ada bmc/wrong started", "ada bmc/wrong rejected"}, r.audited(r.rec.Address), "a BMC without a record")
+	require.Equal(t, []string{"engine for ada bmc/wrong started", "engine for ada bmc/wrong rejected"}, r.audited(r.rec.Address), "a BMC without a record")
 }
 
 // state states the use of the BMC's login.
