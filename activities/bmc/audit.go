@@ -7,6 +7,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -38,8 +39,13 @@ func (a *Activities) loginEntry(r loginRequest, rec db.BMC, ref, outcome string)
 	}
 }
 
-// refusedLogin audits a login that was refused before its value was opened, and returns the reason.
-func (a *Activities) refusedLogin(ctx context.Context, r loginRequest, rec db.BMC, ref string, reason error) error {
+// refusedLogin classifies an error of the secret store, and audits it where the use or the address
+// forbids the login. An outage is no refusal.
+func (a *Activities) refusedLogin(ctx context.Context, r loginRequest, rec db.BMC, ref string, err error) error {
+	reason := useFailure(ctx, err)
+	if !providers.IsKind(err, providers.KindInvalid) {
+		return reason
+	}
 	entry := a.loginEntry(r, rec, ref, loginRefused)
 	entry.Actor.Comment = db.ClipText(reason.Error(), db.MaxComment)
 	if err := a.mustNote(ctx, func(ctx context.Context) error { return a.Store.AppendAudit(ctx, entry) }); err != nil {

@@ -127,7 +127,7 @@ func (a *Activities) openSession(ctx context.Context, r loginRequest, by string,
 	if err != nil {
 		return err
 	}
-	rule, err := a.addressRule(ctx, ref, use)
+	rule, err := a.Secrets.AddressRule(ctx, providers.SecretRef(ref), use)
 	if err != nil {
 		return a.refusedLogin(ctx, r, s.rec, ref, err)
 	}
@@ -135,7 +135,7 @@ func (a *Activities) openSession(ctx context.Context, r loginRequest, by string,
 	if err != nil {
 		return err
 	}
-	if s.login, err = a.resolve(ctx, ref, use); err != nil {
+	if s.login, err = providers.ResolveLogin(ctx, a.Secrets, providers.SecretRef(ref), use); err != nil {
 		return a.refusedLogin(ctx, r, s.rec, ref, err)
 	}
 	target.User, target.Password = s.login.Username, s.login.Password

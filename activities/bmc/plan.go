@@ -99,16 +99,16 @@ func (a *Activities) look(ctx context.Context, in PlanIn, rec db.BMC, out *Power
 	if err != nil {
 		return err
 	}
-	rule, err := a.addressRule(ctx, ref, use)
+	rule, err := a.Secrets.AddressRule(ctx, providers.SecretRef(ref), use)
 	var login providers.Login
 	if err == nil {
-		login, err = a.resolve(ctx, ref, use)
+		login, err = providers.ResolveLogin(ctx, a.Secrets, providers.SecretRef(ref), use)
 	}
 	if err != nil && in.Login {
 		return a.refusedLogin(ctx, planLogin(in), rec, ref, err)
 	}
 	if err != nil {
-		return err
+		return useFailure(ctx, err)
 	}
 	target := providers.BMCTarget{
 		Address: rec.Address, SystemID: rec.SystemID, PinSHA256: rec.PinSHA256, CAPEM: in.In.CAPEM, CipherSuite: rec.IPMICipherSuite,

@@ -112,8 +112,8 @@ func (r *rotation) inheritUse(ctx context.Context, candidate string) (providers.
 	if err != nil {
 		return use, err
 	}
-	if _, err := r.a.addressRule(ctx, r.rec.CredentialRef, use); err != nil {
-		return use, err
+	if _, err := r.a.Secrets.AddressRule(ctx, providers.SecretRef(r.rec.CredentialRef), use); err != nil {
+		return use, useFailure(ctx, err)
 	}
 	current, _, _ := strings.Cut(r.rec.CredentialRef, "@")
 	stated, _, err := r.a.Store.SecretUse(ctx, current)

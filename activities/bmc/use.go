@@ -29,12 +29,6 @@ func (a *Activities) loginUse(ctx context.Context, rec db.BMC, job contract.JobR
 	return use, nil
 }
 
-// addressRule returns the rule for connections to a BMC. It fails when the login may not be sent there.
-func (a *Activities) addressRule(ctx context.Context, ref string, use providers.Use) (spec.AddressRule, error) {
-	rule, err := a.Secrets.AddressRule(ctx, providers.SecretRef(ref), use)
-	return rule, useFailure(ctx, err)
-}
-
 // resolve opens a login for a BMC.
 func (a *Activities) resolve(ctx context.Context, ref string, use providers.Use) (providers.Login, error) {
 	login, err := providers.ResolveLogin(ctx, a.Secrets, providers.SecretRef(ref), use)

@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
+	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/secrets"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -90,6 +91,26 @@ func TestLogin_RefusedBeforeItIsSent(t *testing.T) {
 			require.Equal(t, []string{"job_1 bmc/login refused"}, r.audited(r.rec.ID))
 		})
 	}
+}
+
+// away is a secret store that gives rules and does not answer when a value is read.
+type away struct{ providers.Secrets }
+
+func (away) Resolve(context.Context, providers.SecretRef, providers.Use) (providers.Secret, error) {
+	return providers.Secret{}, &providers.Error{Kind: providers.KindUnavailable, Op: "secrets.resolve", Message: "the secret store did not answer"}
+}
+
+func TestLogin_OutageIsNoRefusal(t *testing.T) {
+	t.Parallel()
+	r := newPlanRig(t)
+	r.pinned()
+	r.acts.Secrets = away{r.acts.Secrets}
+	_, err := r.acts.ResolvePowerCredentials(t.Context(), bmcact.ResolveIn{JobRef: contract.JobRef{JobID: "job_1"}, BMCID: r.rec.ID})
+	requireClass(t, err, lifecycle.FailStoreUnavailable)
+	plan := r.in(false)
+	plan.Login = true
+	require.Equal(t, lifecycle.FailStoreUnavailable, r.run(plan).Failure.Class)
+	require.Empty(t, r.audited(r.rec.ID))
 }
 
 // answers is a name server that gives everything one address.
