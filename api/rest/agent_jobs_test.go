@@ -157,7 +157,8 @@ func TestAgentRelease_DoesNotChange(t *testing.T) {
 	}
 	for name, bad := range map[string]map[string]any{
 		"another version": release(t, key, "v1.2.4"), "no version": release(t, key, "newest"), "a short signature": with("signature", []byte("x")),
-		"a login": with("binary_url", "https://u:p@files.example/agent"), "a file": with("binary_url", "file:///etc/shadow"), "no manifest": with("manifest", []byte("{")),
+		"a login": with("binary_url", "https://u:p@files.example/agent"), "a file": with("binary_url", "file:///etc/shadow"),
+		"a metadata service": with("binary_url", "http://169.254.169.254/x"), "no manifest": with("manifest", []byte("{")),
 	} {
 		require.Equal(t, http.StatusUnprocessableEntity, w.do("PUT", path, bad).status, name)
 	}

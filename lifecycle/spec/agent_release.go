@@ -64,6 +64,8 @@ func CheckAgentRelease(manifest, signature []byte, binaryURL string) (AgentManif
 	if err != nil || len(binaryURL) > maxBinaryURL || u.Host == "" || u.User != nil || u.Fragment != "" ||
 		(u.Scheme != "https" && u.Scheme != "http") || strings.ContainsAny(binaryURL, " \t\r\n") {
 		bad.add("binary_url", "must be an http or https URL without a login, of at most %d bytes", maxBinaryURL)
+	} else if err := downloads().CheckURL(binaryURL); err != nil {
+		bad.add("binary_url", "%v", err)
 	}
 	return m, bad.err()
 }
