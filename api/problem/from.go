@@ -133,7 +133,7 @@ func fromProvider(e *providers.Error) *Problem {
 		return New(Invalid, text)
 	case e.Kind == providers.KindNotFound && inside:
 		return New(NotFound, text)
-	case inside:
+	case inside && e.Kind != providers.KindUnreachable: // which is a name that does not resolve
 		return New(Unavailable, text)
 	case e.Kind == providers.KindUnreachable, e.Kind == providers.KindUnavailable, e.Kind == providers.KindBusy:
 		return New(OutsideFailed, fmt.Sprintf("%s (%s); check that it is up and reachable from here, then repeat", text, e.Kind))

@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/providers"
 )
 
 // What does not answer is 503 with a time to come back, and says what is known of a change.
@@ -57,6 +58,10 @@ func TestFrom_OutageIs503(t *testing.T) {
 			require.Contains(t, p.Detail, "same Idempotency-Key", name)
 		}
 	}
+	unresolved := &providers.Error{Kind: providers.KindUnreachable, Op: "secrets.address", Message: "the name maas.example cannot be resolved"}
+	require.True(t, problem.From(unresolved).Of(problem.OutsideFailed), "Slipway itself is up")
+	silent := &providers.Error{Kind: providers.KindUnavailable, Op: "secrets.resolve", Message: "the secret store did not answer"}
+	require.True(t, problem.From(silent).Of(problem.Unavailable))
 	seen := map[int]bool{}
 	for range 100 {
 		seen[problem.From(refused).RetryAfter] = true
