@@ -29,6 +29,7 @@ type Secrets struct {
 	own       []string
 	protected []string
 	resolver  providers.Resolver
+	ownNames  lookups // of protected
 
 	mu     sync.Mutex
 	macKey []byte // read from the store at the first Put

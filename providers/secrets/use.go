@@ -139,7 +139,7 @@ func (s *Secrets) siteRule(ctx context.Context, use providers.Use) (spec.Address
 	return rule, nil
 }
 
-// ownAddresses resolves the control plane's own services. It leaves out what cannot be resolved.
+// ownAddresses resolves the control plane's own services. It leaves out what has never been resolved.
 func (s *Secrets) ownAddresses(ctx context.Context) []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, service := range s.protected {
@@ -163,8 +163,7 @@ func (s *Secrets) addressesOf(ctx context.Context, host string) []netip.Addr {
 	case err == nil:
 		return []netip.Addr{ip}
 	}
-	found, _ := s.resolver.LookupNetIP(ctx, "ip", host)
-	return found
+	return s.ownNames.lookup(ctx, s.resolver, host)
 }
 
 // localAddresses returns the addresses of this machine's interfaces.
