@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -85,6 +86,8 @@ func TestAQuarantinedNodeIsTakenUpAgain(t *testing.T) {
 	w := newWorld(t).ready()
 	node := dbtest.Node(t, w.store, dbtest.At(w.site.ID), dbtest.Hostname("gpu-1"), dbtest.Status(lifecycle.NodeQuarantined))
 	bmc, err := w.store.CreateBMC(t.Context(), db.NewBMC{NodeID: &node.ID, Address: "10.0.0.9", Protocol: "redfish", CredentialRef: "bmc/old", PinSHA256: "ab"})
+	require.NoError(t, err)
+	_, err = w.store.SetSecretUse(t.Context(), "bmc/a", spec.SecretUse{Kind: spec.SecretBMCLogin, Nodes: []string{node.ID}})
 	require.NoError(t, err)
 	var job jobAnswer
 	w.post("/api/v1/admin/onboardings", w.onboarding("gpu-1")).want(http.StatusAccepted).into(&job)

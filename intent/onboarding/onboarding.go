@@ -69,6 +69,9 @@ func Check(ctx context.Context, store *db.Store, r Request) (Checked, error) {
 		}
 		if siteFound {
 			c.BMC.Site = &c.Site
+			if c.BMC.NodeID, err = nodeOfHost(ctx, store, c); err != nil {
+				return c, err
+			}
 		}
 		fields, err := intent.CheckBMC(ctx, store, c.BMC)
 		if err != nil {
@@ -77,6 +80,18 @@ func Check(ctx context.Context, store *db.Store, r Request) (Checked, error) {
 		bad = append(bad, intent.Under("bmc", fields)...)
 	}
 	return c, intent.InvalidIf(bad)
+}
+
+// nodeOfHost returns the node that an onboarding takes up, "" where it makes a new one.
+func nodeOfHost(ctx context.Context, store *db.Store, c Checked) (string, error) {
+	if !spec.ValidHostname(c.Hostname) {
+		return "", nil
+	}
+	node, err := store.LiveNodeOfHost(ctx, c.Site.ID, c.Hostname)
+	if errors.Is(err, db.ErrNotFound) {
+		return "", nil
+	}
+	return node.ID, err
 }
 
 // Accept writes node, BMC, job and outbox row, with their audit rows. It takes up a node of this

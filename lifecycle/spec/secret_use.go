@@ -30,7 +30,7 @@ type SecretUse struct {
 	Kind     SecretKind `json:"kind" enum:"bmc_login,maas_key,ssh_key,bootstrap_bundle" doc:"What the value is"`
 	Sites    []string   `json:"sites,omitempty" maxItems:"100" itemMaxLength:"64" doc:"Sites whose targets may receive it, by id"`
 	Nodes    []string   `json:"nodes,omitempty" maxItems:"100" itemMaxLength:"64" doc:"Nodes that may receive it, by id"`
-	Networks []string   `json:"networks,omitempty" maxItems:"100" itemMaxLength:"64" doc:"Networks whose addresses may receive it, such as 10.4.0.0/16"`
+	Networks []string   `json:"networks,omitempty" maxItems:"100" itemMaxLength:"64" doc:"Networks whose addresses may receive it, such as 10.4.0.0/16; not for ssh_key and bootstrap_bundle"`
 	// Installation allows every target.
 	Installation bool `json:"installation,omitempty" doc:"Every target of the installation may receive it; excludes the lists"`
 }
@@ -55,6 +55,9 @@ func (u SecretUse) Validate() error {
 		p.add("sites", "name the sites, nodes or networks that may receive the secret, or set installation")
 	case u.Installation && targets > 0:
 		p.add("installation", "must not be set beside sites, nodes or networks")
+	}
+	if (u.Kind == SecretSSHKey || u.Kind == SecretBootstrap) && len(u.Networks) > 0 {
+		p.add("networks", "must be empty for %s: it is used for a node and not for an address; name the sites or nodes that may receive it", u.Kind)
 	}
 	for field, prefix := range map[string]string{"sites": "site_", "nodes": "node_"} {
 		list := map[string][]string{"sites": u.Sites, "nodes": u.Nodes}[field]
