@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"regexp"
 	"strconv"
 	"strings"
@@ -38,8 +39,8 @@ type Config struct {
 	BaseURL string
 	Limits  Limits           // zero fields have defaults
 	Now     func() time.Time // nil: the clock; for the limits
-	// Images fetches images that are checked; nil: a client with deadlines.
-	Images *http.Client
+	// Own returns the control plane's own services, from which no image is fetched; nil: none.
+	Own func(context.Context) []netip.AddrPort
 	// AgentURL and AgentCAPEM are what the agents of nodes are told; without a URL
 	// no agent is handed out.
 	AgentURL   string
@@ -61,8 +62,8 @@ func New(cfg Config) *Server {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Images == nil {
-		cfg.Images = imageClient()
+	if cfg.Own == nil {
+		cfg.Own = func(context.Context) []netip.AddrPort { return nil }
 	}
 	cfg.BaseURL = strings.TrimRight(cfg.BaseURL, "/")
 	return &Server{cfg: cfg, door: newDoor(cfg.Limits, cfg.Now), images: make(chan struct{}, maxTransfers)}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
+	"github.com/slipway-cloud/slipway/providers"
 )
 
 // What bounds the transfer of an image that is checked.
@@ -26,10 +28,22 @@ const (
 	maxRedirects  = 3
 )
 
-func imageClient() *http.Client {
+// imageRule returns to which addresses this server connects for an image. Loopback is one of them
+// only where the image's URL itself names a loopback address.
+func imageRule(address string, own []netip.AddrPort) spec.AddressRule {
+	_, host, _ := spec.SplitAddress(address)
+	ip, err := netip.ParseAddr(host)
+	return spec.AddressRule{Anywhere: true, PlainHTTP: true, Loopback: err == nil && ip.Unmap().IsLoopback(), Own: own}
+}
+
+// imageClient returns a client for one image. Its rule holds for each connection: those of redirects
+// and of names too. It uses no proxy, which would connect in its place.
+func imageClient(rule spec.AddressRule) *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck // it is one, by its documentation
+	t.Proxy = nil
+	t.DialContext = providers.NewDialer(rule, 10*time.Second).DialContext
 	t.ResponseHeaderTimeout = 20 * time.Second
-	t.MaxIdleConnsPerHost = 4
+	t.DisableKeepAlives = true
 	return &http.Client{Transport: t, CheckRedirect: func(_ *http.Request, via []*http.Request) error {
 		if len(via) > maxRedirects {
 			return errors.New("too many redirects")
@@ -94,7 +108,7 @@ func (s *Server) pass(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	if err != nil {
 		return err
 	}
-	res, err := s.cfg.Images.Do(req)
+	res, err := imageClient(imageRule(img.URL, s.cfg.Own(ctx))).Do(req)
 	if err != nil {
 		s.cfg.Log.ErrorContext(r.Context(), "a boot image cannot be fetched", "node", node, "image", img.URL, "error", err)
 		http.Error(w, "The image cannot be fetched; the log of the server says why.", http.StatusBadGateway)

@@ -2,13 +2,17 @@ package boot
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"regexp"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/go-chi/chi/v5"
@@ -210,18 +214,62 @@ func TestAnImageThatCannotBeFetchedIsLogged(t *testing.T) {
 	gone.Close()
 	for url, says := range map[string]string{broken.URL: "status=418", gone.URL: "refused"} {
 		s := newSite(t, nil)
-		id, mac := s.node(lifecycle.NodePending)
-		p, err := s.store.PXENode(t.Context(), id)
-		require.NoError(t, err)
-		w, err := s.store.InstallWorkflow(t.Context(), *p.InstallWorkflowID)
-		require.NoError(t, err)
-		w.Spec.Kernel = spec.BootImage{URL: url + "/vmlinuz", SHA256: strings.Repeat("0", 64)}
-		_, err = s.store.UpdateInstallWorkflow(t.Context(), w.ID, w.Version, w.Name, w.Spec)
-		require.NoError(t, err)
-		token := tokenInScript.FindString(s.script(mac))
-		status, _, body := s.get("/boot/" + token + "/image/0")
+		id, token, status, body := s.fetch(url + "/vmlinuz")
 		require.Equal(t, http.StatusBadGateway, status, body)
 		require.Regexp(t, `a boot image cannot be fetched" node=`+id+` .*`+says, s.log.String())
 		require.NotContains(t, s.log.String(), token)
 	}
+}
+
+// fetch asks for the kernel at url as a machine does whose install workflow names it.
+func (s *site) fetch(url string) (node, token string, status int, body string) {
+	s.Helper()
+	node, mac := s.node(lifecycle.NodePending)
+	p, err := s.store.PXENode(s.Context(), node)
+	require.NoError(s, err)
+	w, err := s.store.InstallWorkflow(s.Context(), *p.InstallWorkflowID)
+	require.NoError(s, err)
+	w.Spec.Kernel = spec.BootImage{URL: url, SHA256: strings.Repeat("0", 64)}
+	_, err = s.store.UpdateInstallWorkflow(s.Context(), w.ID, w.Version, w.Name, w.Spec)
+	require.NoError(s, err)
+	token = tokenInScript.FindString(s.script(mac))
+	status, _, body = s.get("/boot/" + token + "/image/0")
+	return node, token, status, body
+}
+
+// TestImage_AddressIsCheckedAtEachConnection: an image's server, or its name server, leads elsewhere.
+func TestImage_AddressIsCheckedAtEachConnection(t *testing.T) {
+	t.Parallel()
+	var reached atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
+	t.Cleanup(other.Close)
+	own, err := netip.ParseAddrPort(other.Listener.Addr().String())
+	require.NoError(t, err)
+	to := func(target string) string {
+		srv := httptest.NewServer(http.RedirectHandler(target, http.StatusFound))
+		t.Cleanup(srv.Close)
+		return srv.URL
+	}
+	for name, c := range map[string]struct{ url, says string }{
+		"to metadata":          {to("http://169.254.169.254/latest/meta-data"), "metadata or reserved"},
+		"to metadata, mapped":  {to("http://[::ffff:169.254.169.254]/latest"), "metadata or reserved"},
+		"to multicast":         {to("http://224.0.0.1/"), "multicast"},
+		"to own service":       {to(other.URL), "a service of the control plane itself"},
+		"own service":          {other.URL, "a service of the control plane itself"},
+		"a name with loopback": {"http://localhost:" + strconv.Itoa(int(own.Port())), "loopback"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, func(c *Config) { c.Own = func(context.Context) []netip.AddrPort { return []netip.AddrPort{own} } })
+			_, _, status, body := s.fetch(c.url)
+			require.Equal(t, http.StatusBadGateway, status, body)
+			require.Contains(t, s.log.String(), c.says)
+			require.Contains(t, s.log.String(), "a boot image cannot be fetched")
+			require.Zero(t, reached.Load(), "no connection was made")
+		})
+	}
+	client := imageClient(imageRule("http://203.0.113.9/vmlinuz", nil))
+	require.Nil(t, client.Transport.(*http.Transport).Proxy, "a proxy would connect instead")
+	_, err = client.Get(other.URL) //nolint:noctx // refused before it is sent
+	require.ErrorContains(t, err, "loopback", "a redirect from elsewhere")
 }

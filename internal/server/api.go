@@ -5,6 +5,7 @@ import (
 	"net/url"
 
 	"github.com/slipway-cloud/slipway/api/agentapi"
+	"github.com/slipway-cloud/slipway/api/boot"
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/internal/server/httpapi"
@@ -36,6 +37,7 @@ func (a *App) httpAPI() (*op.API, error) {
 			Temporal: a.Temporal, Secrets: a.Secrets, MAASProbe: a.probeMAAS, Plans: a.Temporal, TaskQueue: c.Temporal.TaskQueue,
 			AgentURL: c.Agent.PublicURL, AgentCAPEM: string(a.CA.CertPEM()), NodeCARef: c.Agent.CARef,
 		},
+		Boot:   boot.Config{Own: a.Secrets.OwnAddresses},
 		Health: a.Health, Metrics: a.Metrics,
 	})
 }

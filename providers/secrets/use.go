@@ -126,7 +126,7 @@ func overlap(a, b []netip.Prefix) []netip.Prefix {
 // siteRule returns the rule of a kind of target at a site. Without a site, the networks of the
 // login's use bound the address.
 func (s *Secrets) siteRule(ctx context.Context, use providers.Use) (spec.AddressRule, error) {
-	own := s.ownAddresses(ctx)
+	own := s.OwnAddresses(ctx)
 	if use.Site == "" {
 		return spec.AddressRule{Anywhere: true, Own: own}, nil
 	}
@@ -139,8 +139,8 @@ func (s *Secrets) siteRule(ctx context.Context, use providers.Use) (spec.Address
 	return rule, nil
 }
 
-// ownAddresses resolves the control plane's own services. It leaves out what has never been resolved.
-func (s *Secrets) ownAddresses(ctx context.Context) []netip.AddrPort {
+// OwnAddresses resolves the control plane's own services. It leaves out what has never been resolved.
+func (s *Secrets) OwnAddresses(ctx context.Context) []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, service := range s.protected {
 		host, number, err := net.SplitHostPort(service)
