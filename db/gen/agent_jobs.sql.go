@@ -37,7 +37,7 @@ LEFT JOIN heartbeats h ON h.node_id = n.id
 WHERE n.site_id = $2 AND n.lifecycle = 'maas' AND n.status = ANY ($3::text[])
   AND ($4::boolean OR i.locked_at IS NOT NULL OR c.not_after < now() OR coalesce(h.received_at < now() - make_interval(secs => $1::float8), true))
 ORDER BY EXISTS (SELECT 1 FROM jobs j WHERE j.node_id = n.id
-    AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating')), n.hostname, n.id
+    AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating')), c.issued_at, n.id
 LIMIT $5
 `
 
@@ -57,7 +57,8 @@ type AgentsOfSiteRow struct {
 	Silent   bool
 }
 
-// The nodes of a site whose agent enrolled once, those that no job holds first.
+// The nodes of a site whose agent enrolled once, those that no job holds first, the oldest certificate
+// before newer ones: when a request was cut by its limit, the next one goes on with the others.
 func (q *Queries) AgentsOfSite(ctx context.Context, arg AgentsOfSiteParams) ([]AgentsOfSiteRow, error) {
 	rows, err := q.db.Query(ctx, agentsOfSite,
 		arg.SilentSeconds,

@@ -102,7 +102,9 @@ func narrow(ref providers.SecretRef, stated spec.SecretUse, use providers.Use, r
 	rule.Where = "networks that secret " + string(ref) + " may be used in"
 	if use.Site == "" {
 		// No site says that it is simulated: an administrator has, who named loopback networks.
-		rule.Loopback = slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Addr().IsLoopback() })
+		loopback := func(n netip.Prefix) bool { return n.Addr().IsLoopback() }
+		rule.Loopback = slices.ContainsFunc(networks, loopback)
+		rule.PlainHTTP = !slices.ContainsFunc(networks, func(n netip.Prefix) bool { return !loopback(n) })
 	}
 	return rule, nil
 }
