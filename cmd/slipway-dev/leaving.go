@@ -28,6 +28,9 @@ var leaving = []struct {
 // says, and the one that boots from the network by its own job. The certificates
 // of two are verified offline.
 func (o *operator) leave(ctx context.Context, out io.Writer, nodes []*watched, pxe *watched) error {
+	if err := o.renewIdentity(ctx, out, nodes[len(nodes)-1]); err != nil {
+		return err
+	}
 	fmt.Fprintln(out, "\nLeaving service: a soft reset, a reimage and a full decommission, each started with the hash of its plan. "+
 		"The node that boots from the network is deprovisioned: it boots a live system, from which every disk is erased.")
 	if err := o.show(ctx, out, "node", "decommission", nodes[0].host, "--mode", string(lifecycle.ModeSoftReset), "--plan"); err != nil {
@@ -66,6 +69,18 @@ func (o *operator) leave(ctx context.Context, out io.Writer, nodes []*watched, p
 		return err
 	}
 	return o.proof(ctx, out, erased)
+}
+
+// renewIdentity gives the agent of a node in service a new identity, as after a lost one.
+func (o *operator) renewIdentity(ctx context.Context, out io.Writer, w *watched) error {
+	fmt.Fprintln(out, "\nAn agent that lost its identity gets a new one over the node's pinned SSH connection.")
+	if err := o.show(ctx, out, "node", "reissue-agent", w.host, "--reason", "the demo", "--watch"); err != nil {
+		return err
+	}
+	if err := o.show(ctx, out, "node", "actions", w.host, "--limit", "4"); err != nil {
+		return err
+	}
+	return o.show(ctx, out, "node", "drives", w.host)
 }
 
 func (o *operator) decommission(ctx context.Context, w *watched, mode lifecycle.DecommissionMode) (string, error) {
