@@ -63,10 +63,11 @@ func (t *environment) boot(ctx context.Context, c Case, path *Path) (*Target, er
 	}
 	if !target.becomes(ctx, lifecycle.NodeInstalled) || !eventually(ctx, preparation, func() bool {
 		last, err := t.store.LatestHeartbeat(ctx, n.ID)
+		drives, drivesErr := t.store.ReportedDrives(ctx, n.ID) // a job erases what was reported when it started
 		pause(ctx, lookEvery)
-		return err == nil && last.BootID == target.Machine.BootID()
+		return err == nil && last.BootID == target.Machine.BootID() && drivesErr == nil && drives.Source != ""
 	}) {
-		return nil, fmt.Errorf("node %s was not installed, or its agent is not heard", n.ID)
+		return nil, fmt.Errorf("node %s was not installed, or its agent has not reported its drives", n.ID)
 	}
 	if err := t.change(ctx, n.ID, setsState(ctx, lifecycle.NodeActive)); err != nil {
 		return nil, err

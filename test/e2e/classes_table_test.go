@@ -189,7 +189,7 @@ func nodeClassRows() []classRow {
 				return append(d, spec.ExpectedDrive{Serial: "GONE"})
 			}),
 			repair: (*classCase).acceptDrives},
-		{class: lifecycle.FailFrozen, stage: lifecycle.StageWaitAgent, says: `frozen by test`, fault: silent, later: func(c *classCase) {
+		{class: lifecycle.FailFrozen, stage: lifecycle.StageWaitAgent, says: `frozen by engine \(claimed: test\)`, fault: silent, later: func(c *classCase) {
 			c.reachesStage(lifecycle.StageWaitAgent)
 			c.act(lifecycle.ActionMarkManual)
 		}, repair: removeNodeFaults},
