@@ -120,7 +120,9 @@ func (t *environment) lostWorkflows(ctx context.Context, c *pgx.Conn) ([]violati
 	var out []violation
 	for _, j := range jobs {
 		ended, runs := lifecycle.Job.Terminal(lifecycle.JobStatus(j.Status)), false
-		eventually(ctx, 5*time.Second, func() bool { // the last projection comes before the workflow's own end
+		// The last projection comes before the workflow's own end. When its worker was killed between the
+		// two, the workflow task times out after ten seconds and goes to another worker.
+		eventually(ctx, 30*time.Second, func() bool {
 			runs, err = t.runs(ctx, j.WorkflowID)
 			return err == nil && runs != ended
 		})
