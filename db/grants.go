@@ -113,17 +113,12 @@ var functionCallers = map[string][]string{
 	"guard_edge":              {RoleApp},
 }
 
-// revokeSQL takes every right on the owner's objects. What an extension brought is another role's.
+// revokeSQL takes every right on the owner's objects.
 const revokeSQL = `DO $$
 DECLARE statement text;
 BEGIN
-    FOR statement IN
-        SELECT format('REVOKE ALL ON %%s public.%%I FROM ', CASE relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, relname)
-        FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'S') AND relowner = '` + RoleOwner + `'::regrole
-        UNION ALL SELECT format('REVOKE ALL ON ROUTINE %%s FROM ', oid::regprocedure)
-        FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND proowner = '` + RoleOwner + `'::regrole
-    LOOP
-        EXECUTE statement || '%s';
+    FOR statement IN SELECT 'REVOKE ALL ON ' || kind || ' ' || name FROM (` + ownedSQL + `) AS owned LOOP
+        EXECUTE statement || ' FROM %s';
     END LOOP;
 END $$`
 

@@ -184,8 +184,7 @@ SELECT format('REVOKE TEMPORARY, CREATE ON DATABASE %I FROM PUBLIC', d.datname) 
         AND EXISTS (SELECT FROM aclexplode(coalesce(d.datacl, acldefault('d', d.datdba))) a WHERE a.grantee = 0 AND a.privilege_type IN ('TEMPORARY', 'CREATE'))`
 
 // interimSQL keeps the processes working that served as the owner, as members of RoleApp, until
-// applyGrants takes what is too much. It does nothing where RoleApp has its rights already. Objects
-// of an extension are not the owner's, and are left alone.
+// applyGrants takes what is too much. It does nothing where RoleApp has its rights already.
 const interimSQL = `
 DO $$
 DECLARE statement text;
@@ -195,15 +194,21 @@ BEGIN
     END IF;
     GRANT USAGE ON SCHEMA public TO ` + RoleApp + `;
     FOR statement IN
-        SELECT format('GRANT %s ON %s public.%I TO ` + RoleApp + `', CASE relkind WHEN 'S' THEN 'USAGE' ELSE 'SELECT, INSERT, UPDATE, DELETE' END,
-            CASE relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, relname)
-        FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'S') AND relowner = '` + RoleOwner + `'::regrole
-        UNION ALL SELECT format('GRANT EXECUTE ON ROUTINE %s TO ` + RoleApp + `', oid::regprocedure)
-        FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND proowner = '` + RoleOwner + `'::regrole
+        SELECT format('GRANT %s ON %s TO ` + RoleApp + `',
+            CASE kind WHEN 'TABLE' THEN 'SELECT, INSERT, UPDATE, DELETE' WHEN 'SEQUENCE' THEN 'USAGE' ELSE 'EXECUTE' END, kind || ' ' || name)
+        FROM (` + ownedSQL + `) AS owned
     LOOP
         EXECUTE statement;
     END LOOP;
 END $$`
+
+// ownedSQL lists the objects of RoleOwner in the schema public, as GRANT and REVOKE name them. What an
+// extension brought is another role's.
+const ownedSQL = `
+SELECT CASE relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END AS kind, 'public.' || quote_ident(relname) AS name
+    FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'S') AND relowner = '` + RoleOwner + `'::regrole
+UNION ALL
+SELECT 'ROUTINE', oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND proowner = '` + RoleOwner + `'::regrole`
 
 // takeOwnership gives to RoleOwner what an earlier version made as another user.
 func takeOwnership(ctx context.Context, tx pgx.Tx) error {

@@ -17,8 +17,8 @@ type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
-// lookupLimit bounds one question to a name server.
-const lookupLimit = 5 * time.Second
+// LookupLimit bounds one question to a name server.
+const LookupLimit = 5 * time.Second
 
 // CheckAddress resolves a URL, host or host:port and checks every address that it resolves to.
 func CheckAddress(ctx context.Context, resolver Resolver, rule spec.AddressRule, address string) error {
@@ -30,7 +30,7 @@ func CheckAddress(ctx context.Context, resolver Resolver, rule spec.AddressRule,
 	if _, err := netip.ParseAddr(host); err == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookupLimit)
+	ctx, cancel := context.WithTimeout(ctx, LookupLimit)
 	defer cancel()
 	found, err := resolver.LookupNetIP(ctx, "ip", host)
 	if err != nil || len(found) == 0 {

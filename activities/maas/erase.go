@@ -194,14 +194,16 @@ func (a *Activities) checkRelease(ctx context.Context, m providers.MAAS, nodeID 
 }
 
 func (r *eraseAndRelease) send(ctx context.Context, o *once, erase bool) error {
-	check := r.a.checkProtected
-	if !erase {
-		check = func(ctx context.Context, nodeID string) error { return r.a.checkRelease(ctx, r.m, nodeID) }
+	var err error
+	if erase {
+		err = r.a.checkProtected(ctx, r.in.NodeID)
+	} else {
+		err = r.a.checkRelease(ctx, r.m, r.in.NodeID)
 	}
-	if err := check(ctx, r.in.NodeID); err != nil {
+	if err != nil {
 		return err
 	}
-	err := o.send(ctx, func() error {
+	err = o.send(ctx, func() error {
 		return r.m.Release(ctx, r.in.SystemID, providers.MAASRelease{Erase: erase, SecureErase: erase, Comment: "slipway " + r.in.JobID})
 	})
 	if err != nil {

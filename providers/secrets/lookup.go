@@ -9,10 +9,8 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-const (
-	lookupLimit = 5 * time.Second // of one question to a name server
-	lookupTTL   = time.Minute     // how long an answer counts
-)
+// lookupTTL is how long an answer counts.
+const lookupTTL = time.Minute
 
 // lookups remembers what names resolve to. Its zero value is ready. It is safe for concurrent use.
 type lookups struct {
@@ -39,7 +37,7 @@ func (l *lookups) lookup(ctx context.Context, resolver providers.Resolver, host 
 	if asked && now().Sub(known.asked) < lookupTTL {
 		return known.found
 	}
-	limited, cancel := context.WithTimeout(ctx, lookupLimit)
+	limited, cancel := context.WithTimeout(ctx, providers.LookupLimit)
 	defer cancel()
 	found, err := resolver.LookupNetIP(limited, "ip", host)
 	if err != nil || len(found) == 0 {
