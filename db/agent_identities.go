@@ -115,29 +115,18 @@ func (s statements) AnyAgentEnrolled(ctx context.Context) (bool, error) {
 	return any, MapError("look for enrolled agents", err)
 }
 
-// IdentityWayOut is what an operator may do about an identity that does not work.
-type IdentityWayOut string
-
-// The ways out.
-const (
-	WayOutReissue    IdentityWayOut = "reissue_agent" // give the installed agent a new enrolment token
-	WayOutOnboard    IdentityWayOut = "onboard"       // install or onboard the node, whose agent then enrols
-	WayOutLongerTime IdentityWayOut = "renew_grace"   // lengthen agent.renew_grace, and the agent renews by itself
-)
-
 // IdentityStanding says whether a node's agent can work under the identity that it has.
 type IdentityStanding struct {
 	Works      bool
-	Why        string           // why it does not; "" where it works
-	WaysOut    []IdentityWayOut // best first; none where it works
-	Generation int64            // 0: no agent has enrolled
+	Why        string // why it does not; "" where it works
+	Generation int64  // 0: no agent has enrolled
 	Enrolment  int64
 	NotAfter   time.Time // of the newest certificate
 	Expired    bool      // the certificate can be renewed and do nothing else
 }
 
-// AgentIdentityStanding reads whether the identity of a node's agent can still work, and if not, why,
-// and what can be done. ErrNotFound: there is no such node.
+// AgentIdentityStanding reads whether the identity of a node's agent can still work, and if not, why.
+// ErrNotFound: there is no such node.
 func (s statements) AgentIdentityStanding(ctx context.Context, nodeID string) (IdentityStanding, error) {
 	n, err := s.Node(ctx, nodeID)
 	if err != nil {
@@ -154,14 +143,13 @@ func (s statements) AgentIdentityStanding(ctx context.Context, nodeID string) (I
 	out := IdentityStanding{Generation: id.Generation, Enrolment: id.Enrolment, NotAfter: id.NotAfter, Expired: now.After(id.NotAfter)}
 	switch {
 	case !lifecycle.AdmitsAgent(n.Lifecycle, n.Status):
-		out.Why, out.WaysOut = fmt.Sprintf("no agent of a node that is %s is served", n.Status), []IdentityWayOut{WayOutOnboard}
+		out.Why = fmt.Sprintf("no agent of a node that is %s is served", n.Status)
 	case id.Generation == 0:
-		out.Why, out.WaysOut = "no agent has enrolled for the node", []IdentityWayOut{WayOutReissue, WayOutOnboard}
+		out.Why = "no agent has enrolled for the node"
 	case id.LockedAt != nil:
-		out.Why, out.WaysOut = "its agent is locked out: "+id.LockedReason, []IdentityWayOut{WayOutReissue, WayOutOnboard}
+		out.Why = "its agent is locked out: " + id.LockedReason
 	case now.After(id.NotAfter.Add(s.renewGrace)):
 		out.Why = fmt.Sprintf("its agent's certificate ended at %s, more than %s ago", id.NotAfter.UTC().Format(time.RFC3339), s.renewGrace)
-		out.WaysOut = []IdentityWayOut{WayOutReissue, WayOutLongerTime, WayOutOnboard}
 	default:
 		out.Works = true
 	}

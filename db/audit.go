@@ -54,6 +54,23 @@ func (s statements) AppendAudit(ctx context.Context, e Entry) error {
 	return MapError("audit of "+e.ResourceKind+" "+e.ResourceID, err)
 }
 
+// AppendAuditDaily is AppendAudit for what happens again and again: it writes nothing where an equal
+// row, whatever its comment, is less than a day old. Two callers at the same moment may both write.
+func (s statements) AppendAuditDaily(ctx context.Context, e Entry) error {
+	st, err := e.Actor.Stamp(nil)
+	if err != nil {
+		return err
+	}
+	written, err := s.q.AuditedWithinDay(ctx, gen.AuditedWithinDayParams{
+		ResourceKind: e.ResourceKind, ResourceID: e.ResourceID, Kind: e.Kind, Name: e.Name, ToState: e.To, Owner: st.Owner, ActorID: st.ActorID,
+		WorkflowID: st.WorkflowID, Metadata: st.Metadata,
+	})
+	if err != nil || written {
+		return MapError("audit of "+e.ResourceKind+" "+e.ResourceID, err)
+	}
+	return s.AppendAudit(ctx, e)
+}
+
 // ActionNonceUsed reports whether an action of a job was audited with a nonce. Lock the job first:
 // then no other transaction can use the nonce before this one ends.
 func (s statements) ActionNonceUsed(ctx context.Context, jobID, nonce string) (bool, error) {

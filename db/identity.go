@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"time"
@@ -33,16 +34,29 @@ func (s statements) AgentIdentity(ctx context.Context, nodeID string) (AgentIden
 }
 
 // AgentStanding is how a node and its agent stand: Generation is 0 before it
-// enrolled, ReportedBoot "" before its first health report.
+// enrolled, ReportedBoot "" before its first health report. Denied says that the
+// identity of the key that was shown has ended.
 type AgentStanding = gen.AgentStandingsRow
 
-// AgentStandings reads how nodes stand, by id; those that are not there are
-// missing.
-func (s statements) AgentStandings(ctx context.Context, nodeIDs []string) (map[string]AgentStanding, error) {
-	rows, err := s.q.AgentStandings(ctx, nodeIDs)
-	out := make(map[string]AgentStanding, len(rows))
+// AgentKey is the SHA-256 of the public key that a caller shows as a node's.
+type AgentKey struct {
+	NodeID string
+	Hash   [sha256.Size]byte
+}
+
+// AgentStandings reads how nodes stand, by node and key. Those that are not there
+// are missing.
+func (s statements) AgentStandings(ctx context.Context, shown []AgentKey) (map[AgentKey]AgentStanding, error) {
+	var p gen.AgentStandingsParams
+	for _, k := range shown {
+		p.NodeIds, p.ShownKeys = append(p.NodeIds, k.NodeID), append(p.ShownKeys, k.Hash[:])
+	}
+	rows, err := s.q.AgentStandings(ctx, p)
+	out := make(map[AgentKey]AgentStanding, len(rows))
 	for _, r := range rows {
-		out[r.NodeID] = r
+		if len(r.ShownKey) == sha256.Size {
+			out[AgentKey{r.NodeID, [sha256.Size]byte(r.ShownKey)}] = r
+		}
 	}
 	return out, MapError("how nodes stand", err)
 }

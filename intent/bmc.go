@@ -57,8 +57,9 @@ func checkTarget(ctx context.Context, store *db.Store, b BMC) ([]Field, error) {
 	if err != nil {
 		return nil, err
 	}
-	siteID, networks := "", spec.ParseNetworks(use.Networks)
-	rule := spec.AddressRule{Anywhere: true, Loopback: slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Addr().IsLoopback() })}
+	siteID, rule := "", use.RuleWithoutSite()
+	networks := rule.Networks
+	rule.Anywhere = true // the login is refused for an address outside the networks, below
 	if b.Site != nil {
 		siteID, rule = b.Site.ID, b.Site.Spec.AddressRule(spec.SecretBMCLogin, b.Site.Name)
 	}

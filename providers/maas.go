@@ -63,6 +63,8 @@ type MAASSite struct {
 	CAPEM  string // optional bundle for a private CA
 	// Rule bounds the addresses that may be connected to; the zero value refuses all.
 	Rule spec.AddressRule
+	// Answered, when set, is called with the error of each call, nil when it succeeded.
+	Answered func(context.Context, error)
 }
 
 // MAASOpener opens a client for a site; it costs nothing until the first call.

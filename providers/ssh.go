@@ -3,12 +3,16 @@ package providers
 import (
 	"context"
 	"time"
+
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // SSHTarget is one node and how to log in to it.
 type SSHTarget struct {
 	Address string // host:port
-	User    string
+	// Rule bounds the addresses that may be connected to; the zero value refuses all.
+	Rule spec.AddressRule
+	User string
 	// HostKey is the pinned public key in authorized_keys form, from the
 	// node record.
 	HostKey string

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/activities/login"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -142,7 +143,7 @@ func (a *Activities) openSession(ctx context.Context, r loginRequest, by string,
 	if s.bmc, err = opener.OpenBMC(target); err != nil {
 		return fault.BMC(ctx, err)
 	}
-	if err := a.countAttempt(ctx, s.rec, by, a.loginEntry(r, s.rec, ref, loginStarted)); err != nil {
+	if err := a.countAttempt(ctx, s.rec, by, a.loginEntry(r, s.rec, ref, login.Started)); err != nil {
 		return err
 	}
 	lctx, cancel := context.WithTimeout(ctx, loginLimit)
@@ -237,13 +238,13 @@ func (a *Activities) recordOutcome(ctx context.Context, r loginRequest, s *login
 	case err == nil:
 		return a.mustNote(ctx, func(ctx context.Context) error {
 			return a.Store.Tx(ctx, func(tx *db.Tx) error {
-				return errors.Join(tx.SettleBMCLogin(ctx, id, db.LoginAccepted), audit(ctx, tx, loginAccepted))
+				return errors.Join(tx.SettleBMCLogin(ctx, id, db.LoginAccepted), audit(ctx, tx, login.Accepted))
 			})
 		})
 	case r.onRejected != nil && providers.IsKind(err, providers.KindUnauthorized):
 		if nerr := a.mustNote(ctx, func(ctx context.Context) error {
 			return a.Store.Tx(ctx, func(tx *db.Tx) error {
-				return errors.Join(tx.SettleBMCLogin(ctx, id, db.LoginRejected), r.onRejected(ctx, tx), audit(ctx, tx, loginRejected))
+				return errors.Join(tx.SettleBMCLogin(ctx, id, db.LoginRejected), r.onRejected(ctx, tx), audit(ctx, tx, login.Rejected))
 			})
 		}); nerr != nil {
 			return nerr
@@ -252,7 +253,7 @@ func (a *Activities) recordOutcome(ctx context.Context, r loginRequest, s *login
 	case rejected(err):
 		write := func(ctx context.Context) error {
 			return a.Store.Tx(ctx, func(tx *db.Tx) error {
-				return errors.Join(tx.SettleBMCLogin(ctx, id, db.LoginRejected), tx.BlockBMCLogin(ctx, id, err.Error()), audit(ctx, tx, loginRejected))
+				return errors.Join(tx.SettleBMCLogin(ctx, id, db.LoginRejected), tx.BlockBMCLogin(ctx, id, err.Error()), audit(ctx, tx, login.Rejected))
 			})
 		}
 		if a.mustNote(ctx, write) != nil {
@@ -265,9 +266,9 @@ func (a *Activities) recordOutcome(ctx context.Context, r loginRequest, s *login
 	a.note(ctx, func(ctx context.Context) error {
 		return a.Store.Tx(ctx, func(tx *db.Tx) error {
 			if !unsent {
-				return audit(ctx, tx, loginUnknown)
+				return audit(ctx, tx, login.Unknown)
 			}
-			return errors.Join(tx.SettleBMCLogin(ctx, id, db.LoginUnsent), audit(ctx, tx, loginUnsent))
+			return errors.Join(tx.SettleBMCLogin(ctx, id, db.LoginUnsent), audit(ctx, tx, login.Unsent))
 		})
 	})
 	if providers.IsKind(err, providers.KindPinMismatch) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/activities/login"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/providers"
@@ -105,10 +106,10 @@ func (a *Activities) look(ctx context.Context, in PlanIn, rec db.BMC, out *Power
 		login, err = providers.ResolveLogin(ctx, a.Secrets, providers.SecretRef(ref), use)
 	}
 	if err != nil && in.Login {
-		return a.refusedLogin(ctx, planLogin(in), rec, ref, err)
+		return a.refusedLogin(ctx, planLogin(ctx, in), rec, ref, err)
 	}
 	if err != nil {
-		return useFailure(ctx, err)
+		return fault.Login(ctx, err, fault.BMC)
 	}
 	target := providers.BMCTarget{
 		Address: rec.Address, SystemID: rec.SystemID, PinSHA256: rec.PinSHA256, CAPEM: in.In.CAPEM, CipherSuite: rec.IPMICipherSuite,
@@ -147,7 +148,7 @@ func (a *Activities) tryLogin(ctx context.Context, in PlanIn, rec db.BMC, opener
 	case err != nil:
 		return err
 	case !there:
-		return a.loginUnkept(ctx, planLogin(in), rec, opener, target, out)
+		return a.loginUnkept(ctx, planLogin(ctx, in), rec, opener, target, out)
 	case !settled:
 		out.Observed += "; no login was tried: the run approves the certificate first"
 		return nil
@@ -155,7 +156,7 @@ func (a *Activities) tryLogin(ctx context.Context, in PlanIn, rec db.BMC, opener
 		out.Observed += "; no login was tried: the BMC is stored with another login, protocol, system or certificate, which the run replaces first"
 		return nil
 	}
-	r := planLogin(in)
+	r := planLogin(ctx, in)
 	r.bmcID = stored.ID
 	v, err := a.enter(ctx, r)
 	if err != nil {
@@ -195,16 +196,16 @@ func (a *Activities) loginUnkept(ctx context.Context, r loginRequest, rec db.BMC
 		return fault.BMC(ctx, err)
 	}
 	defer a.close(ctx, b)
-	if err := a.mustNote(ctx, a.auditing(r, rec, loginStarted)); err != nil {
+	if err := a.mustNote(ctx, a.auditing(r, rec, login.Started)); err != nil {
 		return err
 	}
 	sys, err := b.Identify(ctx)
-	outcome := loginUnknown
+	outcome := login.Unknown
 	switch {
 	case err == nil:
-		outcome = loginAccepted
+		outcome = login.Accepted
 	case rejected(err):
-		outcome = loginRejected
+		outcome = login.Rejected
 	}
 	a.note(ctx, a.auditing(r, rec, outcome))
 	if rejected(err) {

@@ -113,7 +113,7 @@ func (r *rotation) inheritUse(ctx context.Context, candidate string) (providers.
 		return use, err
 	}
 	if _, err := r.a.Secrets.AddressRule(ctx, providers.SecretRef(r.rec.CredentialRef), use); err != nil {
-		return use, useFailure(ctx, err)
+		return use, fault.Login(ctx, err, fault.BMC)
 	}
 	current, _, _ := strings.Cut(r.rec.CredentialRef, "@")
 	stated, _, err := r.a.Store.SecretUse(ctx, current)

@@ -32,14 +32,5 @@ func (a *Activities) loginUse(ctx context.Context, rec db.BMC, job contract.JobR
 // resolve opens a login for a BMC.
 func (a *Activities) resolve(ctx context.Context, ref string, use providers.Use) (providers.Login, error) {
 	login, err := providers.ResolveLogin(ctx, a.Secrets, providers.SecretRef(ref), use)
-	return login, useFailure(ctx, err)
-}
-
-// useFailure classifies an error of the secret store. A name that does not resolve is a BMC that
-// cannot be reached, and an address that is refused is one that was configured.
-func useFailure(ctx context.Context, err error) error {
-	if providers.IsKind(err, providers.KindUnreachable) || providers.IsRefusedAddress(err) {
-		return fault.BMC(ctx, err)
-	}
-	return fault.Secret(ctx, err)
+	return login, fault.Login(ctx, err, fault.BMC)
 }

@@ -5,9 +5,11 @@ import (
 	"time"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/activities/login"
 	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // deployMark is the workload annotation that names the job which deployed a
@@ -66,9 +68,17 @@ func (a *Activities) open(ctx context.Context, siteID string) (census providers.
 		return nil, "", fault.Internal(ctx, err)
 	}
 	ref, use := providers.SecretRef(site.Spec.MAASAPIKeyRef), providers.Use{Kind: spec.SecretMAASKey, Site: siteID, Address: site.Spec.MAASURL}
+	audit := login.Attempt{Job: contract.JobRef{SiteID: siteID}, Actor: login.EngineActor(ctx, "a pass over the site"),
+		Ref: string(ref), Address: use.Address, Protocol: "maas"}
 	rule, err := a.Secrets.AddressRule(ctx, ref, use)
+	if werr := audit.RecordRefusal(ctx, a.Store, err); werr != nil {
+		return nil, "", werr
+	}
 	var key providers.Secret
 	if err == nil {
+		if err := audit.Record(ctx, a.Store, login.Started); err != nil {
+			return nil, "", err
+		}
 		key, err = a.Secrets.Resolve(ctx, ref, use)
 	}
 	switch {
@@ -79,7 +89,7 @@ func (a *Activities) open(ctx context.Context, siteID string) (census providers.
 	case err != nil:
 		return nil, "", fault.Secret(ctx, err)
 	}
-	m, err := a.Opener.OpenMAAS(providers.MAASSite{URL: site.Spec.MAASURL, APIKey: key, CAPEM: site.Spec.MAASCAPEM, Rule: rule})
+	m, err := a.Opener.OpenMAAS(providers.MAASSite{URL: site.Spec.MAASURL, APIKey: key, CAPEM: site.Spec.MAASCAPEM, Rule: rule, Answered: audit.Recorder(a.Store)})
 	if err != nil {
 		return nil, "the site's MAAS cannot be opened: " + err.Error(), nil
 	}

@@ -133,6 +133,16 @@ func SSH(ctx context.Context, err error) error { return from(ctx, sshTable(), er
 // Secret turns an error of the secret store into a typed failure.
 func Secret(ctx context.Context, err error) error { return from(ctx, secretTable(), err) }
 
+// Login turns an error of the secret store about a login into a typed failure. A name that does not
+// resolve is a target that cannot be reached, and a refused address is one that was configured: of
+// names the table of that target, such as BMC.
+func Login(ctx context.Context, err error, of func(context.Context, error) error) error {
+	if providers.IsKind(err, providers.KindUnreachable) || providers.IsRefusedAddress(err) {
+		return of(ctx, err)
+	}
+	return Secret(ctx, err)
+}
+
 // Internal turns any other error, the database's among them, into a typed
 // failure.
 func Internal(ctx context.Context, err error) error {

@@ -3,9 +3,11 @@
 package maas
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/activities/login"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
@@ -18,6 +20,14 @@ type Activities struct {
 	Store   *db.Store
 	Secrets providers.Secrets
 	Opener  providers.MAASOpener
+	plan    bool // the audit log names a plan, and not the job that it is of
+}
+
+// forPlan returns the activities of a plan.
+func (a *Activities) forPlan() *Activities {
+	planned := *a
+	planned.plan = true
+	return &planned
 }
 
 // The workload annotations name the job and the attempt that deployed a machine. They make
@@ -27,45 +37,40 @@ const (
 	annotationAttempt = "slipway-attempt"
 )
 
-// region opens the MAAS of a site.
-func (a *Activities) region(ctx context.Context, siteID string) (providers.MAAS, spec.SiteSpec, error) {
-	site, err := a.Store.Site(ctx, siteID)
+// region opens the MAAS of a job's site. The audit log names the login before it is used.
+func (a *Activities) region(ctx context.Context, job contract.JobRef) (providers.MAAS, spec.SiteSpec, error) {
+	site, err := a.Store.Site(ctx, job.SiteID)
 	if err != nil {
-		return nil, spec.SiteSpec{}, deleted(ctx, err, "site", siteID)
+		return nil, spec.SiteSpec{}, deleted(ctx, err, "site", job.SiteID)
 	}
-	ref, use := providers.SecretRef(site.Spec.MAASAPIKeyRef), providers.Use{Kind: spec.SecretMAASKey, Site: siteID, Address: site.Spec.MAASURL}
+	ref, use := providers.SecretRef(site.Spec.MAASAPIKeyRef), providers.Use{Kind: spec.SecretMAASKey, Site: site.ID, Address: site.Spec.MAASURL}
+	audit := login.Attempt{Job: job, Ref: string(ref), Address: use.Address, Protocol: "maas"}
+	if a.plan {
+		audit.Job, audit.Actor = contract.JobRef{SiteID: site.ID}, login.EngineActor(ctx, "a plan")
+	}
 	rule, err := a.Secrets.AddressRule(ctx, ref, use)
 	if err != nil {
-		return nil, site.Spec, regionFailure(ctx, err)
+		return nil, site.Spec, cmp.Or(audit.RecordRefusal(ctx, a.Store, err), fault.Login(ctx, err, fault.MAAS))
+	}
+	if err := audit.Record(ctx, a.Store, login.Started); err != nil {
+		return nil, site.Spec, err
 	}
 	key, err := a.Secrets.Resolve(ctx, ref, use)
 	if err != nil {
-		return nil, site.Spec, regionFailure(ctx, err)
+		return nil, site.Spec, fault.Login(ctx, err, fault.MAAS)
 	}
-	m, err := a.Opener.OpenMAAS(providers.MAASSite{URL: site.Spec.MAASURL, APIKey: key, CAPEM: site.Spec.MAASCAPEM, Rule: rule})
+	m, err := a.Opener.OpenMAAS(providers.MAASSite{URL: site.Spec.MAASURL, APIKey: key, CAPEM: site.Spec.MAASCAPEM, Rule: rule, Answered: audit.Recorder(a.Store)})
 	if err != nil {
 		return nil, site.Spec, fault.New(lifecycle.FailConfiguration, "the site's MAAS cannot be opened: %v", err)
 	}
 	return m, site.Spec, nil
 }
 
-// regionFailure classifies an error of the secret store. A name that does not resolve is a region
-// that cannot be reached, and an address that is refused is one that was configured.
-func regionFailure(ctx context.Context, err error) error {
-	if providers.IsKind(err, providers.KindUnreachable) || providers.IsRefusedAddress(err) {
-		return fault.MAAS(ctx, err)
-	}
-	return fault.Secret(ctx, err)
-}
-
 // bmcLogin opens the login of the BMC of a job's node, to give it to MAAS.
 func (a *Activities) bmcLogin(ctx context.Context, job contract.JobRef, address, ref string) (providers.Login, error) {
 	use := providers.Use{Kind: spec.SecretBMCLogin, Site: job.SiteID, Node: job.NodeID, Address: address}
 	login, err := providers.ResolveLogin(ctx, a.Secrets, providers.SecretRef(ref), use)
-	if providers.IsKind(err, providers.KindUnreachable) || providers.IsRefusedAddress(err) {
-		return login, fault.BMC(ctx, err)
-	}
-	return login, fault.Secret(ctx, err)
+	return login, fault.Login(ctx, err, fault.BMC)
 }
 
 // MachineIn names the machine of a job.
@@ -79,7 +84,7 @@ type MachineIn struct {
 
 // ObserveMachine reads the machine and changes nothing.
 func (a *Activities) ObserveMachine(ctx context.Context, in MachineIn) (contract.MachineFacts, error) {
-	_, got, err := a.findMachine(ctx, in.SiteID, in.SystemID)
+	_, got, err := a.findMachine(ctx, in.JobRef, in.SystemID)
 	if err != nil {
 		return contract.MachineFacts{}, err
 	}

@@ -38,7 +38,7 @@ const (
 // a deployment that still runs after its deadline, because MAAS or the workers were unavailable then,
 // and changes nothing else.
 func (a *Activities) ClassifyDeployFailure(ctx context.Context, in ClassifyIn) (Classified, error) {
-	m, _, err := a.region(ctx, in.SiteID)
+	m, _, err := a.region(ctx, in.JobRef)
 	if err != nil {
 		return Classified{}, err
 	}

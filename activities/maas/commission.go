@@ -35,7 +35,7 @@ func (a *Activities) CommissionAgain(ctx context.Context, in MachineIn) (contrac
 }
 
 func (a *Activities) commission(ctx context.Context, in MachineIn, again bool) (contract.MachineFacts, error) {
-	m, got, err := a.openMachine(ctx, in.SiteID, in.SystemID)
+	m, got, err := a.openMachine(ctx, in.JobRef, in.SystemID)
 	if err != nil {
 		return contract.MachineFacts{}, err
 	}
@@ -85,7 +85,7 @@ func (a *Activities) reread(ctx context.Context, m providers.MAAS, systemID stri
 
 // WaitForReady polls until the machine is Ready (or beyond, for a resumed job).
 func (a *Activities) WaitForReady(ctx context.Context, in MachineIn) (contract.MachineFacts, error) {
-	m, _, err := a.region(ctx, in.SiteID)
+	m, _, err := a.region(ctx, in.JobRef)
 	if err != nil {
 		return contract.MachineFacts{}, err
 	}
@@ -174,7 +174,7 @@ func (a *Activities) failedScripts(ctx context.Context, m providers.MAAS, system
 // AbortCommissioning is the compensation of commission_node: a commissioning
 // that still runs is aborted, anything else is left.
 func (a *Activities) AbortCommissioning(ctx context.Context, in MachineIn) (contract.MachineFacts, error) {
-	m, found, err := a.findMachine(ctx, in.SiteID, in.SystemID)
+	m, found, err := a.findMachine(ctx, in.JobRef, in.SystemID)
 	if err != nil {
 		return contract.MachineFacts{}, err
 	}

@@ -29,7 +29,7 @@ type CreateIn struct {
 // action. A create whose answer was lost, or that lost a race with
 // enlistment, is resolved by finding again.
 func (a *Activities) CreateOrFindMachine(ctx context.Context, in CreateIn) (contract.MachineFacts, error) {
-	m, site, err := a.region(ctx, in.SiteID)
+	m, site, err := a.region(ctx, in.JobRef)
 	if err != nil {
 		return contract.MachineFacts{}, err
 	}

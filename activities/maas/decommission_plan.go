@@ -40,6 +40,7 @@ type DecommissionPlan struct {
 func (a *Activities) PlanMachineDecommission(ctx context.Context, l DecommissionPlanIn) (DecommissionPlan, error) {
 	ctx, cancel := context.WithTimeout(ctx, dryRunLimit)
 	defer cancel()
+	a = a.forPlan()
 	var out DecommissionPlan
 	var err error
 	out.Config, err = a.LoadNodeConfig(ctx, NodeConfigIn{JobRef: l.In, Keys: l.Keys})
@@ -85,7 +86,7 @@ func (a *Activities) checkSite(ctx context.Context, l DecommissionPlanIn, c cont
 // deletableRecords lists the records that a run would delete. It fails when somebody uses a record
 // other than the machine's own, which a run releases before.
 func (a *Activities) deletableRecords(ctx context.Context, in RemoveMachineIn) ([]string, error) {
-	m, _, err := a.region(ctx, in.SiteID)
+	m, _, err := a.region(ctx, in.JobRef)
 	if err != nil {
 		return nil, err
 	}

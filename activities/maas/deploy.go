@@ -30,7 +30,7 @@ type DeployIn struct {
 // deploys. The mark makes it idempotent: a machine that is Deploying or
 // Deployed under the mark is ours, and nothing is sent again.
 func (a *Activities) DeployMachine(ctx context.Context, in DeployIn) (contract.MachineFacts, error) {
-	m, got, err := a.openMachine(ctx, in.SiteID, in.SystemID)
+	m, got, err := a.openMachine(ctx, in.JobRef, in.SystemID)
 	if err != nil {
 		return contract.MachineFacts{}, err
 	}
@@ -150,7 +150,7 @@ type DeployedFacts struct {
 // machine stays Deploying for ever; where MAAS is away then, ClassifyDeployFailure
 // aborts it.
 func (a *Activities) WaitForDeployed(ctx context.Context, in WaitDeployedIn) (DeployedFacts, error) {
-	m, _, err := a.region(ctx, in.SiteID)
+	m, _, err := a.region(ctx, in.JobRef)
 	if err != nil {
 		return DeployedFacts{}, err
 	}

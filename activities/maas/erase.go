@@ -20,7 +20,7 @@ import (
 // tells the events of the release from older ones. It fails when the machine does not belong to the
 // node any more. An absent machine needs no release. Read-only.
 func (a *Activities) ReadMachineBeforeRelease(ctx context.Context, in MachineIn) (contract.ReleaseFacts, error) {
-	m, found, err := a.findMachine(ctx, in.SiteID, in.SystemID)
+	m, found, err := a.findMachine(ctx, in.JobRef, in.SystemID)
 	if err != nil {
 		return contract.ReleaseFacts{}, err
 	}
@@ -72,7 +72,7 @@ type EraseAndReleaseIn struct {
 // MAAS never commissioned it. It succeeds when the machine is absent or released already. Only Erased
 // says whether the disks were erased. A repetition continues a release that is under way.
 func (a *Activities) EraseAndRelease(ctx context.Context, in EraseAndReleaseIn) (contract.ReleaseFacts, error) {
-	m, found, err := a.findMachine(ctx, in.SiteID, in.SystemID)
+	m, found, err := a.findMachine(ctx, in.JobRef, in.SystemID)
 	if err != nil {
 		return contract.ReleaseFacts{}, err
 	}

@@ -14,7 +14,7 @@ import (
 // EnsureHardwareSync switches hardware sync on where the deployment left it
 // off. MAAS installs no agent this way; only a later sync proves that one runs.
 func (a *Activities) EnsureHardwareSync(ctx context.Context, in MachineIn) (contract.MachineFacts, error) {
-	m, got, err := a.openMachine(ctx, in.SiteID, in.SystemID)
+	m, got, err := a.openMachine(ctx, in.JobRef, in.SystemID)
 	if err != nil {
 		return contract.MachineFacts{}, err
 	}
@@ -52,7 +52,7 @@ type WaitSyncIn struct {
 // WaitForHardwareSync polls for a sync that is later than After. Done is false
 // when there was none by Until: the caller repairs or fails.
 func (a *Activities) WaitForHardwareSync(ctx context.Context, in WaitSyncIn) (contract.MachineFacts, error) {
-	m, _, err := a.region(ctx, in.SiteID)
+	m, _, err := a.region(ctx, in.JobRef)
 	if err != nil {
 		return contract.MachineFacts{}, err
 	}
@@ -78,7 +78,7 @@ func (a *Activities) WaitForHardwareSync(ctx context.Context, in WaitSyncIn) (co
 // returns its reference, for the repair of hardware sync over SSH. It is to be
 // forgotten once the repair is done.
 func (a *Activities) MachineCredentials(ctx context.Context, in MachineIn) (string, error) {
-	m, _, err := a.region(ctx, in.SiteID)
+	m, _, err := a.region(ctx, in.JobRef)
 	if err != nil {
 		return "", err
 	}

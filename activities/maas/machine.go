@@ -17,8 +17,8 @@ import (
 
 // openMachine opens a site's region and reads a machine. It fails with maas_machine_deleted when the
 // region has no such machine.
-func (a *Activities) openMachine(ctx context.Context, siteID, systemID string) (providers.MAAS, providers.MAASMachine, error) {
-	m, _, err := a.region(ctx, siteID)
+func (a *Activities) openMachine(ctx context.Context, job contract.JobRef, systemID string) (providers.MAAS, providers.MAASMachine, error) {
+	m, _, err := a.region(ctx, job)
 	if err != nil {
 		return nil, providers.MAASMachine{}, err
 	}
@@ -28,8 +28,8 @@ func (a *Activities) openMachine(ctx context.Context, siteID, systemID string) (
 
 // findMachine opens a site's region and reads a machine. It returns nil when the region has no such
 // machine.
-func (a *Activities) findMachine(ctx context.Context, siteID, systemID string) (providers.MAAS, *providers.MAASMachine, error) {
-	m, _, err := a.region(ctx, siteID)
+func (a *Activities) findMachine(ctx context.Context, job contract.JobRef, systemID string) (providers.MAAS, *providers.MAASMachine, error) {
+	m, _, err := a.region(ctx, job)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -28,7 +28,7 @@ type NetworkIn struct {
 // for this site and hostname. No record is a configuration error, since the
 // profile asks for RoCE. What is so already is left alone.
 func (a *Activities) ApplyRoCE(ctx context.Context, in NetworkIn) (contract.MachineFacts, error) {
-	m, _, err := a.region(ctx, in.SiteID)
+	m, _, err := a.region(ctx, in.JobRef)
 	if err != nil {
 		return contract.MachineFacts{}, err
 	}
@@ -117,7 +117,7 @@ func hasAddress(ctx context.Context, m providers.MAAS, systemID string, ifaceID 
 // MAAS's link_subnet always adds another, so the links are read first and
 // extras are removed.
 func (a *Activities) EnsurePXEInterfaceAuto(ctx context.Context, in NetworkIn) (contract.MachineFacts, error) {
-	m, _, err := a.region(ctx, in.SiteID)
+	m, _, err := a.region(ctx, in.JobRef)
 	if err != nil {
 		return contract.MachineFacts{}, err
 	}

@@ -82,12 +82,12 @@ func (a *Activities) LoadNodeConfig(ctx context.Context, in NodeConfigIn) (contr
 	if !in.Keys {
 		return out, nil
 	}
-	return out, a.addPlatformKeys(ctx, node, &out)
+	return out, a.addPlatformKeys(ctx, in.JobRef, node, &out)
 }
 
 // addPlatformKeys adds the accounts and keys of the platform: the site's login and, when MAAS deployed
 // the node, the keys that MAAS gives to every machine.
-func (a *Activities) addPlatformKeys(ctx context.Context, node db.Node, out *contract.DecommissionConfig) error {
+func (a *Activities) addPlatformKeys(ctx context.Context, job contract.JobRef, node db.Node, out *contract.DecommissionConfig) error {
 	user := out.Site.SSHUser
 	if user == "" {
 		user = cloudinit.DefaultUser
@@ -107,7 +107,8 @@ func (a *Activities) addPlatformKeys(ctx context.Context, node db.Node, out *con
 	if node.MAASSystemID == nil {
 		return nil
 	}
-	m, _, err := a.region(ctx, node.SiteID)
+	job.SiteID, job.NodeID = node.SiteID, node.ID
+	m, _, err := a.region(ctx, job)
 	if err != nil {
 		return err
 	}

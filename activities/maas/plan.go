@@ -47,11 +47,11 @@ type DryRunOut struct {
 // dryRun runs a stage's own activity on a dryRunMAAS, so that a plan and a run cannot differ.
 func dryRun[I any](ctx context.Context, a *Activities, l DryRunIn[I], reads int, act func(*Activities, context.Context, I) (contract.MachineFacts, error)) (DryRunOut, error) {
 	d := &dryRunMAAS{MAASOpener: a.Opener, absent: l.Absent, assumeReady: l.Ready, reads: reads}
-	dry := *a
+	dry := a.forPlan()
 	dry.Opener, dry.Secrets = d, drySecrets{a.Secrets}
 	ctx, cancel := context.WithTimeout(ctx, dryRunLimit)
 	defer cancel()
-	f, err := act(&dry, ctx, l.In)
+	f, err := act(dry, ctx, l.In)
 	out := DryRunOut{Machine: f, Steps: d.steps, Waits: d.waits, Unknown: d.unknown, Assumed: d.assumed, Observed: d.describe(f.Note)}
 	if d.seen != nil {
 		out.MachineKnown = true
@@ -114,7 +114,7 @@ type SitePlan struct {
 func (a *Activities) PlanSite(ctx context.Context, l DryRunIn[LoadSiteIn]) (SitePlan, error) {
 	tctx, cancel := context.WithTimeout(ctx, dryRunLimit)
 	defer cancel()
-	f, err := a.LoadSiteConfig(tctx, l.In)
+	f, err := a.forPlan().LoadSiteConfig(tctx, l.In)
 	out := SitePlan{Facts: f}
 	if err == nil {
 		return out, nil

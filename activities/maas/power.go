@@ -33,7 +33,7 @@ func (a *Activities) PowerOnByMAAS(ctx context.Context, in MachineIn) (contract.
 
 func (a *Activities) setPower(ctx context.Context, in MachineIn, want string) (contract.PowerFacts, error) {
 	out := contract.PowerFacts{ReportedBy: "MAAS", State: "unknown"}
-	m, got, err := a.findMachine(ctx, in.SiteID, in.SystemID)
+	m, got, err := a.findMachine(ctx, in.JobRef, in.SystemID)
 	if err != nil {
 		return out, err
 	}

@@ -42,7 +42,7 @@ func (a *Activities) UpdatePowerLogin(ctx context.Context, in PowerLoginIn) (con
 	if err != nil {
 		return contract.MachineFacts{}, err
 	}
-	m, _, err := a.region(ctx, in.SiteID)
+	m, _, err := a.region(ctx, in.JobRef)
 	if err != nil {
 		return contract.MachineFacts{}, err
 	}

@@ -53,7 +53,7 @@ func (in ReleaseIn) ours(ctx context.Context, m providers.MAAS, got providers.MA
 // was never commissioned). It serves recovery from a failed deployment and the
 // compensation of a deployment. Absent, Ready and New are success.
 func (a *Activities) ReturnToReady(ctx context.Context, in ReleaseIn) (contract.MachineFacts, error) {
-	m, found, err := a.findMachine(ctx, in.SiteID, in.SystemID)
+	m, found, err := a.findMachine(ctx, in.JobRef, in.SystemID)
 	if err != nil {
 		return contract.MachineFacts{}, err
 	}

@@ -28,7 +28,7 @@ const removeRounds = 4
 // under which it has enlisted itself since, found by MAC. It fails when somebody uses a record. An
 // absent machine is success.
 func (a *Activities) RemoveMachine(ctx context.Context, in RemoveMachineIn) (contract.MachineFacts, error) {
-	m, _, err := a.region(ctx, in.SiteID)
+	m, _, err := a.region(ctx, in.JobRef)
 	if err != nil {
 		return contract.MachineFacts{}, err
 	}
@@ -155,7 +155,7 @@ func (a *Activities) RemoveCreatedMachine(ctx context.Context, in RemoveIn) (con
 		out.Status, out.Note = "", "the machine was not created by this job"
 		return out, nil
 	}
-	m, _, err := a.region(ctx, in.SiteID)
+	m, _, err := a.region(ctx, in.JobRef)
 	if err != nil {
 		return out, err
 	}

@@ -40,7 +40,7 @@ func (a *Activities) LoadSiteConfig(ctx context.Context, in LoadSiteIn) (contrac
 		out.Site = site.Spec
 		return out, deleted(ctx, err, "site", in.SiteID)
 	}
-	m, site, err := a.region(ctx, in.SiteID)
+	m, site, err := a.region(ctx, in.JobRef)
 	if err != nil {
 		return out, err
 	}
@@ -69,7 +69,7 @@ func (a *Activities) LoadSiteConfig(ctx context.Context, in LoadSiteIn) (contrac
 
 // ProbeRegion proves that the region lets Slipway release and delete machines. Read-only.
 func (a *Activities) ProbeRegion(ctx context.Context, in contract.JobRef) (contract.MachineFacts, error) {
-	m, _, err := a.region(ctx, in.SiteID)
+	m, _, err := a.region(ctx, in)
 	if err != nil {
 		return contract.MachineFacts{}, err
 	}

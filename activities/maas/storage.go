@@ -28,7 +28,7 @@ type StorageIn struct {
 // sent only while MAAS does not show it: an execution that died between them has
 // made the first.
 func (a *Activities) ConfigureStorage(ctx context.Context, in StorageIn) (contract.MachineFacts, error) {
-	m, got, err := a.openMachine(ctx, in.SiteID, in.SystemID)
+	m, got, err := a.openMachine(ctx, in.JobRef, in.SystemID)
 	if err != nil {
 		return contract.MachineFacts{}, err
 	}

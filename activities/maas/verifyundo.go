@@ -19,7 +19,7 @@ func (a *Activities) CheckRecordRemoved(ctx context.Context, in RemoveIn) (contr
 		out.Status, out.Note = "", "the machine was not created by this job"
 		return out, nil
 	}
-	m, _, err := a.region(ctx, in.SiteID)
+	m, _, err := a.region(ctx, in.JobRef)
 	if err != nil {
 		return contract.MachineFacts{}, err
 	}
@@ -35,7 +35,7 @@ func (a *Activities) CheckRecordRemoved(ctx context.Context, in RemoveIn) (contr
 // CheckReleased proves ReturnToReady: the machine is not allocated, deploying,
 // deployed or on its way out by this job's doing.
 func (a *Activities) CheckReleased(ctx context.Context, in ReleaseIn) (contract.MachineFacts, error) {
-	m, got, err := a.findMachine(ctx, in.SiteID, in.SystemID)
+	m, got, err := a.findMachine(ctx, in.JobRef, in.SystemID)
 	if err != nil {
 		return contract.MachineFacts{}, err
 	}

@@ -158,7 +158,7 @@ func (a *Activities) authorizedKeys(ctx context.Context, in RenderIn) ([]string,
 	if site.SSHKeyRef == "" {
 		return nil, nil
 	}
-	key, err := a.Secrets.Resolve(ctx, providers.SecretRef(site.SSHKeyRef), sshUse(in.SiteID, in.NodeID))
+	key, err := a.Secrets.Resolve(ctx, providers.SecretRef(site.SSHKeyRef), sshUse(in.SiteID, in.NodeID, ""))
 	if err != nil {
 		return nil, fault.Secret(ctx, err)
 	}
@@ -169,9 +169,10 @@ func (a *Activities) authorizedKeys(ctx context.Context, in RenderIn) ([]string,
 	return []string{public}, nil
 }
 
-// sshUse is what a site's SSH login is opened for. The private key is sent nowhere.
-func sshUse(siteID, nodeID string) providers.Use {
-	return providers.Use{Kind: spec.SecretSSHKey, Site: siteID, Node: nodeID}
+// sshUse is what a site's SSH login is opened for: to log in at an address, or "" to derive its public
+// key. The private key is sent nowhere.
+func sshUse(siteID, nodeID, address string) providers.Use {
+	return providers.Use{Kind: spec.SecretSSHKey, Site: siteID, Node: nodeID, Address: address}
 }
 
 const tokenBytes = 32

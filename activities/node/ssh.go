@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/sdk/activity"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/activities/login"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -41,31 +42,49 @@ type SSHFacts struct {
 // TimelineNote is what the node's timeline says.
 func (f SSHFacts) TimelineNote() string { return f.Note }
 
-func (a *Activities) target(ctx context.Context, in SSHIn) (providers.SSHTarget, error) {
+// sshLogin is a node to log in to by SSH.
+type sshLogin struct {
+	providers.SSHTarget
+	record func(context.Context, error) // writes what came of the login into the audit log
+}
+
+// target opens the login of a node, after its address was checked. The audit log names the login
+// before it is used.
+func (a *Activities) target(ctx context.Context, in SSHIn) (sshLogin, error) {
 	node, err := a.Store.Node(ctx, in.NodeID)
 	if err != nil {
-		return providers.SSHTarget{}, fault.Internal(ctx, err)
-	}
-	key, err := a.Secrets.Resolve(ctx, providers.SecretRef(in.Site.SSHKeyRef), sshUse(node.SiteID, node.ID))
-	if err != nil {
-		return providers.SSHTarget{}, fault.Secret(ctx, err)
-	}
-	port := in.Site.SSHPort
-	if port == 0 {
-		port = 22
+		return sshLogin{}, fault.Internal(ctx, err)
 	}
 	address := node.SSHAddress
 	if address == "" && len(in.IPs) > 0 {
-		address = net.JoinHostPort(in.IPs[0], strconv.Itoa(port))
+		address = net.JoinHostPort(in.IPs[0], strconv.Itoa(cmp.Or(in.Site.SSHPort, 22)))
 	}
 	if address == "" {
-		return providers.SSHTarget{}, fault.New(lifecycle.FailSSHSeed, "MAAS shows no address for the node yet")
+		return sshLogin{}, fault.New(lifecycle.FailSSHSeed, "MAAS shows no address for the node yet")
 	}
-	user := in.Site.SSHUser
-	if user == "" {
-		user = cloudinit.DefaultUser
+	ref, use := providers.SecretRef(in.Site.SSHKeyRef), sshUse(node.SiteID, node.ID, address)
+	audit := login.Attempt{Job: in.JobRef, Ref: string(ref), Address: address, Protocol: "ssh"}
+	rule, err := a.Secrets.AddressRule(ctx, ref, use)
+	if err != nil {
+		return sshLogin{}, cmp.Or(audit.RecordRefusal(ctx, a.Store, err), fault.Login(ctx, err, fault.SSH))
 	}
-	return providers.SSHTarget{Address: address, User: user, HostKey: node.SSHHostKey, PrivateKeyPEM: key}, nil
+	if err := audit.Record(ctx, a.Store, login.Started); err != nil {
+		return sshLogin{}, err
+	}
+	key, err := a.Secrets.Resolve(ctx, ref, use)
+	if err != nil {
+		return sshLogin{}, fault.Login(ctx, err, fault.SSH)
+	}
+	return sshLogin{providers.SSHTarget{
+		Address: address, Rule: rule, User: cmp.Or(in.Site.SSHUser, cloudinit.DefaultUser), HostKey: node.SSHHostKey, PrivateKeyPEM: key,
+	}, audit.Recorder(a.Store)}, nil
+}
+
+// run runs a command on a node.
+func (a *Activities) run(ctx context.Context, t sshLogin, c providers.SSHCommand) (providers.SSHResult, error) {
+	res, err := a.SSH.RunSSH(ctx, t.SSHTarget, c)
+	t.record(ctx, err)
+	return res, err
 }
 
 // seedTimeout is how long cloud-init on the node is waited for in one login.
@@ -83,7 +102,7 @@ func (a *Activities) CheckSSHSeed(ctx context.Context, in SSHIn) (SSHFacts, erro
 	var res providers.SSHResult
 	err = in.patiently(ctx, func() error {
 		var err error
-		res, err = a.SSH.RunSSH(ctx, t, providers.SSHCommand{
+		res, err = a.run(ctx, t, providers.SSHCommand{
 			Argv: []string{"cloud-init", "status", "--wait", "--format", "json"}, Timeout: seedTimeout,
 		})
 		return err
@@ -212,7 +231,7 @@ const changeTries = 2
 // sent, the node is looked at: the change is there, or it is sent once more. A
 // node that cannot be looked at leaves the task uncertain, which is a person's
 // decision.
-func (a *Activities) change(ctx context.Context, in SSHIn, t providers.SSHTarget, c change) error {
+func (a *Activities) change(ctx context.Context, in SSHIn, t sshLogin, c change) error {
 	for tried := 1; ; tried++ {
 		res, err := a.command(ctx, t, c, c.argv)
 		if !providers.IsKind(err, providers.KindUncertain) {
@@ -237,7 +256,7 @@ func (a *Activities) change(ctx context.Context, in SSHIn, t providers.SSHTarget
 
 // done looks whether a change was made; one that nothing shows counts as not
 // made, so it must bear to be repeated.
-func (a *Activities) done(ctx context.Context, in SSHIn, t providers.SSHTarget, c change) (bool, error) {
+func (a *Activities) done(ctx context.Context, in SSHIn, t sshLogin, c change) (bool, error) {
 	if len(c.seen) == 0 {
 		return false, nil
 	}
@@ -263,9 +282,9 @@ func (c change) judge(ctx context.Context, res providers.SSHResult, err error) e
 	return nil
 }
 
-func (a *Activities) command(ctx context.Context, t providers.SSHTarget, c change, argv []string) (providers.SSHResult, error) {
+func (a *Activities) command(ctx context.Context, t sshLogin, c change, argv []string) (providers.SSHResult, error) {
 	if t.User != "root" {
 		argv = append([]string{"sudo", "-n"}, argv...)
 	}
-	return a.SSH.RunSSH(ctx, t, providers.SSHCommand{Argv: argv, Stdin: c.stdin, Secrets: c.secrets, Timeout: time.Minute})
+	return a.run(ctx, t, providers.SSHCommand{Argv: argv, Stdin: c.stdin, Secrets: c.secrets, Timeout: time.Minute})
 }

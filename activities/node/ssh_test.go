@@ -27,9 +27,11 @@ import (
 type shell struct {
 	answers map[string][]any // a providers.SSHResult or an error
 	ran     []string
+	to      providers.SSHTarget // of the last command
 }
 
-func (s *shell) RunSSH(_ context.Context, _ providers.SSHTarget, c providers.SSHCommand) (providers.SSHResult, error) {
+func (s *shell) RunSSH(_ context.Context, t providers.SSHTarget, c providers.SSHCommand) (providers.SSHResult, error) {
+	s.to = t
 	line := strings.Join(c.Argv, " ")
 	s.ran = append(s.ran, line)
 	for part, queue := range s.answers {

@@ -12,6 +12,6 @@ func (s *Server) Queue(b Beat) error { return s.beats.add(b) }
 func ClockOf(c Clock) func(context.Context) (time.Time, error) { return (&dbClock{source: c}).now }
 
 // StandingsOf is how the server asks a store how a node stands.
-func StandingsOf(s Store) func(context.Context, string) (Standing, error) {
+func StandingsOf(s Store) func(context.Context, ShownKey) (Standing, error) {
 	return (&standings{store: s}).of
 }

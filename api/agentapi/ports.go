@@ -38,9 +38,9 @@ type Store interface {
 	Redeem(ctx context.Context, r Redemption) (Issued, error)
 	// Identity is the present identity of a node, or ErrNoNode.
 	Identity(ctx context.Context, nodeID string) (NodeIdentity, error)
-	// Standings is what each request of these nodes is judged by, in one question;
-	// a node that is not there is missing.
-	Standings(ctx context.Context, nodeIDs []string) (map[string]Standing, error)
+	// Standings is what each request with one of these keys is judged by, in one
+	// question; a node that is not there is missing.
+	Standings(ctx context.Context, shown []ShownKey) (map[ShownKey]Standing, error)
 	// Renew makes the certificate the node's newest generation if that is one
 	// more than the present one and the identity is not locked; otherwise
 	// ErrGenerationMoved.
@@ -155,6 +155,9 @@ type NodeIdentity struct {
 // Standing is how a node stands: the little that each of its requests is judged
 // by.
 type Standing = db.AgentStanding
+
+// ShownKey names a node and the key that a request shows as its own.
+type ShownKey = db.AgentKey
 
 // AlarmKind names what a person should look at.
 type AlarmKind string

@@ -2,7 +2,6 @@ package agentapi
 
 import (
 	"bytes"
-	"slices"
 	"time"
 
 	"github.com/slipway-cloud/slipway/db"
@@ -33,7 +32,7 @@ func (c caller) compare() rank {
 	now := c.now
 	ahead := max(c.Generation-now.Generation, c.Enrolment-now.Enrolment)
 	switch {
-	case slices.ContainsFunc(now.Denied, func(k []byte) bool { return bytes.Equal(k, c.key[:]) }):
+	case now.Denied:
 		return rankDenied
 	case c.Generation == now.Generation && bytes.Equal(now.KeyHash, c.key[:]):
 		return rankPresent

@@ -30,15 +30,15 @@ type standings struct {
 }
 
 type question struct {
-	nodes []string
+	shown []ShownKey
 	done  chan struct{}
-	found map[string]Standing
+	found map[ShownKey]Standing
 	err   error
 }
 
-// of is how a node stands now.
-func (s *standings) of(ctx context.Context, node string) (Standing, error) {
-	q := s.join(node)
+// of is how a node and the key that a request shows stand now.
+func (s *standings) of(ctx context.Context, shown ShownKey) (Standing, error) {
+	q := s.join(shown)
 	select {
 	case <-q.done:
 	case <-ctx.Done():
@@ -47,25 +47,25 @@ func (s *standings) of(ctx context.Context, node string) (Standing, error) {
 	if q.err != nil {
 		return Standing{}, q.err
 	}
-	st, known := q.found[node]
+	st, known := q.found[shown]
 	if !known {
 		return Standing{}, removed()
 	}
 	return st, admit(st.Lifecycle, st.Status)
 }
 
-func (s *standings) join(node string) *question {
+func (s *standings) join(shown ShownKey) *question {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.next == nil {
 		s.next = &question{done: make(chan struct{})}
 	}
 	q := s.next
-	q.nodes = append(q.nodes, node)
+	q.shown = append(q.shown, shown)
 	if !s.working {
 		s.working = true
 		go s.work()
-	} else if len(q.nodes) >= standingBatch {
+	} else if len(q.shown) >= standingBatch {
 		s.next = nil
 		go s.ask(q)
 	}
@@ -90,7 +90,7 @@ func (s *standings) ask(q *question) {
 	ctx, cancel := context.WithTimeout(context.Background(), standingLimit)
 	defer cancel()
 	defer close(q.done)
-	q.found, q.err = s.store.Standings(ctx, q.nodes)
+	q.found, q.err = s.store.Standings(ctx, q.shown)
 }
 
 // node looks a node up and refuses one that is gone.

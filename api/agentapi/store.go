@@ -119,8 +119,8 @@ func (s *database) Identity(ctx context.Context, nodeID string) (NodeIdentity, e
 }
 
 // Standings implements Store.
-func (s *database) Standings(ctx context.Context, nodeIDs []string) (map[string]Standing, error) {
-	return s.db.AgentStandings(ctx, nodeIDs)
+func (s *database) Standings(ctx context.Context, shown []ShownKey) (map[ShownKey]Standing, error) {
+	return s.db.AgentStandings(ctx, shown)
 }
 
 // Renew implements Store.

@@ -195,13 +195,13 @@ func generations(t *testing.T, k kind) {
 func heartbeats(t *testing.T, k kind) {
 	ctx, node := t.Context(), k.node()
 	reported := func() string {
-		got, err := k.store.Standings(ctx, []string{node, "node_unknown", node})
+		got, err := k.store.Standings(ctx, []agentapi.ShownKey{{NodeID: node}, {NodeID: "node_unknown"}, {NodeID: node}})
 		require.NoError(t, err)
 		require.Len(t, got, 1, "a node that is not there is missing")
-		require.Equal(t, node, got[node].NodeID)
-		require.Nil(t, got[node].LockedAt)
-		require.Zero(t, got[node].Generation, "it never enrolled")
-		return got[node].ReportedBoot
+		require.Equal(t, node, got[agentapi.ShownKey{NodeID: node}].NodeID)
+		require.Nil(t, got[agentapi.ShownKey{NodeID: node}].LockedAt)
+		require.Zero(t, got[agentapi.ShownKey{NodeID: node}].Generation, "it never enrolled")
+		return got[agentapi.ShownKey{NodeID: node}].ReportedBoot
 	}
 	require.Empty(t, reported())
 	beat := agentapi.Beat{NodeID: node, BootID: "b1", AgentVersion: "v", Generation: 1, Address: "127.0.0.1", At: time.Now()}

@@ -150,6 +150,44 @@ func (q *Queries) AuditVerify(ctx context.Context, arg AuditVerifyParams) (int64
 	return column_1, err
 }
 
+const auditedWithinDay = `-- name: AuditedWithinDay :one
+SELECT EXISTS (
+    SELECT FROM audit_log WHERE resource_kind = $1 AND resource_id = $2 AND kind = $3 AND name = $4 AND to_state = $5
+    AND owner = $6 AND actor_id IS NOT DISTINCT FROM $7 AND workflow_id IS NOT DISTINCT FROM $8
+    AND metadata @> $9 AND at > now() - interval '1 day'
+)::boolean
+`
+
+type AuditedWithinDayParams struct {
+	ResourceKind string
+	ResourceID   string
+	Kind         record.EntryKind
+	Name         string
+	ToState      string
+	Owner        string
+	ActorID      *string
+	WorkflowID   *string
+	Metadata     json.RawMessage
+}
+
+// Whether the newest rows of a chain have an equal one. A chain has few rows of a day.
+func (q *Queries) AuditedWithinDay(ctx context.Context, arg AuditedWithinDayParams) (bool, error) {
+	row := q.db.QueryRow(ctx, auditedWithinDay,
+		arg.ResourceKind,
+		arg.ResourceID,
+		arg.Kind,
+		arg.Name,
+		arg.ToState,
+		arg.Owner,
+		arg.ActorID,
+		arg.WorkflowID,
+		arg.Metadata,
+	)
+	var column_1 bool
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
 const countNodeHistory = `-- name: CountNodeHistory :one
 SELECT count(*) FROM audit_log WHERE resource_kind = 'node' AND resource_id = $1 AND kind = 'transition'
 `

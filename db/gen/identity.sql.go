@@ -111,17 +111,23 @@ func (q *Queries) AgentIdentity(ctx context.Context, nodeID string) (AgentIdenti
 }
 
 const agentStandings = `-- name: AgentStandings :many
-SELECT n.id AS node_id, n.lifecycle, n.status, coalesce(n.sku_id, '')::text AS sku_id, coalesce(i.generation, 0)::bigint AS generation,
+SELECT n.id AS node_id, asked.shown_key::bytea AS shown_key, n.lifecycle, n.status, coalesce(n.sku_id, '')::text AS sku_id, coalesce(i.generation, 0)::bigint AS generation,
     i.locked_at, coalesce(h.report_boot_id, '')::text AS reported_boot, coalesce(c.enrolment, 0)::bigint AS enrolment,
     coalesce(i.enrolled_from, 'epoch')::timestamptz AS enrolled_from, coalesce(c.key_hash, '')::bytea AS key_hash,
-    ARRAY(SELECT d.key_hash FROM denied_agent_keys d WHERE d.node_id = n.id)::bytea[] AS denied
-FROM nodes n LEFT JOIN agent_identities i ON i.node_id = n.id LEFT JOIN agent_certificates c ON c.node_id = i.node_id AND c.generation = i.generation
+    EXISTS (SELECT FROM denied_agent_keys d WHERE d.node_id = n.id AND d.key_hash = asked.shown_key)::boolean AS denied
+FROM (SELECT DISTINCT unnest($1::text[]) AS node_id, unnest($2::bytea[]) AS shown_key) asked
+JOIN nodes n ON n.id = asked.node_id LEFT JOIN agent_identities i ON i.node_id = n.id LEFT JOIN agent_certificates c ON c.node_id = i.node_id AND c.generation = i.generation
 LEFT JOIN heartbeats h ON h.node_id = n.id
-WHERE n.id = ANY ($1::text[])
 `
+
+type AgentStandingsParams struct {
+	NodeIds   []string
+	ShownKeys [][]byte
+}
 
 type AgentStandingsRow struct {
 	NodeID       string
+	ShownKey     []byte
 	Lifecycle    string
 	Status       lifecycle.NodeStatus
 	SKUID        string
@@ -131,12 +137,12 @@ type AgentStandingsRow struct {
 	Enrolment    int64
 	EnrolledFrom time.Time
 	KeyHash      []byte
-	Denied       [][]byte
+	Denied       bool
 }
 
-// What each request of an agent is judged by, for many nodes at once.
-func (q *Queries) AgentStandings(ctx context.Context, nodeIds []string) ([]AgentStandingsRow, error) {
-	rows, err := q.db.Query(ctx, agentStandings, nodeIds)
+// What each request of an agent is judged by, for the nodes and keys of many at once.
+func (q *Queries) AgentStandings(ctx context.Context, arg AgentStandingsParams) ([]AgentStandingsRow, error) {
+	rows, err := q.db.Query(ctx, agentStandings, arg.NodeIds, arg.ShownKeys)
 	if err != nil {
 		return nil, err
 	}
@@ -146,6 +152,7 @@ func (q *Queries) AgentStandings(ctx context.Context, nodeIds []string) ([]Agent
 		var i AgentStandingsRow
 		if err := rows.Scan(
 			&i.NodeID,
+			&i.ShownKey,
 			&i.Lifecycle,
 			&i.Status,
 			&i.SKUID,

@@ -5,6 +5,14 @@ VALUES (@id, @resource_kind, @resource_id, @node_id, @kind, @name, @from_state, 
     @workflow_id)
 RETURNING pos;
 
+-- name: AuditedWithinDay :one
+-- Whether the newest rows of a chain have an equal one. A chain has few rows of a day.
+SELECT EXISTS (
+    SELECT FROM audit_log WHERE resource_kind = @resource_kind AND resource_id = @resource_id AND kind = @kind AND name = @name AND to_state = @to_state
+    AND owner = @owner AND actor_id IS NOT DISTINCT FROM @actor_id AND workflow_id IS NOT DISTINCT FROM @workflow_id
+    AND metadata @> @metadata AND at > now() - interval '1 day'
+)::boolean;
+
 -- name: ActionNonceUsed :one
 SELECT EXISTS (
     SELECT FROM audit_log WHERE resource_kind = 'job' AND resource_id = @job_id AND kind = 'action' AND metadata ->> 'nonce' = @nonce::text

@@ -18,7 +18,8 @@ type AddressRule struct {
 	Loopback bool
 	// PlainHTTP allows addresses that begin with http://.
 	PlainHTTP bool
-	// Own are the control plane's own listeners, its database and its Temporal server.
+	// Own are the control plane's own listeners, its database and its Temporal server. Port 0 stands for
+	// every port of the address.
 	Own []netip.AddrPort
 	// Where names the networks in errors, such as "bmc_networks of site ber1".
 	Where string
@@ -50,7 +51,7 @@ func (r AddressRule) Check(to netip.AddrPort) error {
 		return refused("is a link-local, multicast, metadata or reserved one, which no equipment of a site has")
 	}
 	if slices.ContainsFunc(r.Own, func(own netip.AddrPort) bool {
-		return own.Addr().Unmap() == ip && (own.Port() == to.Port() || to.Port() == 0)
+		return own.Addr().Unmap() == ip && (own.Port() == to.Port() || own.Port() == 0 || to.Port() == 0)
 	}) {
 		return refused("is a service of the control plane itself")
 	}

@@ -49,6 +49,19 @@ func (p *problems) add(field, format string, args ...any) {
 	*p = append(*p, Invalid{field, fmt.Sprintf(format, args...)})
 }
 
+// within adds a problem unless d lies between low and high, which the texts name.
+func (p *problems) within(field string, d Duration, low time.Duration, lowText string, high time.Duration, highText string) {
+	if d.D() < low || d.D() > high {
+		p.add(field, "must be %s to %s", lowText, highText)
+	}
+}
+
+// The longest that a profile may state.
+const (
+	maxSyncInterval  = 24 * time.Hour
+	maxStageDeadline = 30 * 24 * time.Hour
+)
+
 func (p problems) err() error {
 	if len(p) == 0 {
 		return nil
@@ -78,10 +91,13 @@ type SiteSpec struct {
 	// BMCNetworks are the networks of the site's BMCs. No other address of a BMC is accepted, and no
 	// login is sent to one.
 	BMCNetworks []string `json:"bmc_networks,omitempty" maxItems:"100" itemMaxLength:"64"`
+	// NodeNetworks are the networks of the site's nodes. Slipway logs in by SSH to no other address.
+	// None allows every address that is not refused anyway.
+	NodeNetworks []string `json:"node_networks,omitempty" maxItems:"100" itemMaxLength:"64"`
 	// MAASPlainHTTP accepts a region over http, which shows the API key to the network.
 	MAASPlainHTTP bool `json:"maas_plain_http,omitempty"`
-	// Simulated marks a site of simulators; every result says so. Its BMCs and its region may be on
-	// loopback addresses and speak plain HTTP.
+	// Simulated marks a site of simulators; every result says so. Its BMCs, its nodes and its
+	// region may be on loopback addresses and speak plain HTTP.
 	Simulated bool `json:"simulated,omitempty"`
 }
 
@@ -93,7 +109,9 @@ func (s SiteSpec) AddressRule(kind SecretKind, name string) AddressRule {
 		rule.PlainHTTP = s.Simulated || s.MAASPlainHTTP
 	case SecretBMCLogin:
 		rule.Anywhere, rule.Networks, rule.Where = false, ParseNetworks(s.BMCNetworks), "bmc_networks of site "+name
-	case SecretSSHKey, SecretBootstrap, SecretInternal:
+	case SecretSSHKey:
+		rule.Anywhere, rule.Networks, rule.Where = len(s.NodeNetworks) == 0, ParseNetworks(s.NodeNetworks), "node_networks of site "+name
+	case SecretBootstrap, SecretInternal:
 	}
 	return rule
 }
@@ -110,6 +128,7 @@ func (s SiteSpec) Validate() error {
 		p.add("maas_url", "%v; maas_plain_http accepts a region over http", err)
 	}
 	checkNetworks(&p, "bmc_networks", s.BMCNetworks)
+	checkNetworks(&p, "node_networks", s.NodeNetworks)
 	if s.MAASAPIKeyRef == "" {
 		p.add("maas_api_key_ref", "must name a stored secret; store it first")
 	} else if !ValidRef(s.MAASAPIKeyRef) {
@@ -237,11 +256,10 @@ func (p ProfileSpec) Validate(stages []string) error {
 	if p.EnrollmentTokenTTLSeconds < 60 || p.EnrollmentTokenTTLSeconds > 3600*24 {
 		bad.add("enrollment_token_ttl_seconds", "must be 60 to 86400")
 	}
-	if p.HardwareSyncInterval.D() < time.Second {
-		bad.add("hardware_sync_interval", "must be at least 1s")
-	}
-	if p.PollInterval.D() < 50*time.Millisecond || p.PollInterval.D() > 5*time.Minute {
-		bad.add("poll_interval", "must be 50ms to 5m")
+	bad.within("hardware_sync_interval", p.HardwareSyncInterval, time.Second, "1s", maxSyncInterval, "24h")
+	bad.within("poll_interval", p.PollInterval, 50*time.Millisecond, "50ms", 5*time.Minute, "5m")
+	if p.AgentHeartbeatInterval != 0 {
+		bad.within("agent_heartbeat_interval", p.AgentHeartbeatInterval, 50*time.Millisecond, "50ms", 5*time.Minute, "5m")
 	}
 	if p.PowerType != "redfish" && p.PowerType != "ipmi" {
 		bad.add("power_type", "must be redfish or ipmi")
@@ -268,8 +286,8 @@ func (p ProfileSpec) Validate(stages []string) error {
 	for name, d := range p.StageDeadlines {
 		if !known[name] {
 			bad.add("stage_deadlines."+name, "is not a stage; stages are %s", strings.Join(stages, ", "))
-		} else if d.D() < time.Second {
-			bad.add("stage_deadlines."+name, "must be at least 1s")
+		} else {
+			bad.within("stage_deadlines."+name, d, time.Second, "1s", maxStageDeadline, "720h")
 		}
 	}
 	return bad.err()

@@ -97,3 +97,41 @@ func TestUnknownIsNotHealthy(t *testing.T) {
 		require.Contains(t, problems[0], want)
 	}
 }
+
+func TestProfile_DurationsHaveBounds(t *testing.T) {
+	t.Parallel()
+	long, negative := spec.Duration(1000*time.Hour), spec.Duration(-time.Second)
+	for field, set := range map[string]func(*spec.ProfileSpec, spec.Duration){
+		"agent_heartbeat_interval": func(p *spec.ProfileSpec, d spec.Duration) { p.AgentHeartbeatInterval = d },
+		"hardware_sync_interval":   func(p *spec.ProfileSpec, d spec.Duration) { p.HardwareSyncInterval = d },
+		"poll_interval":            func(p *spec.ProfileSpec, d spec.Duration) { p.PollInterval = d },
+		"stage_deadlines.deploy":   func(p *spec.ProfileSpec, d spec.Duration) { p.StageDeadlines = map[string]spec.Duration{"deploy": d} },
+	} {
+		for _, d := range []spec.Duration{long, negative} {
+			p := spec.ProfileSpec{}.WithDefaults()
+			set(&p, d)
+			require.ErrorContains(t, p.Validate([]string{"deploy"}), field+": must be ", "%s", d.D())
+		}
+		p := spec.ProfileSpec{}.WithDefaults()
+		set(&p, spec.Duration(time.Minute))
+		require.NoError(t, p.Validate([]string{"deploy"}), field)
+	}
+}
+
+func TestSecretUse_RuleWithoutSite(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		networks       []string
+		http, loopback bool
+	}{
+		"none":                    {nil, false, false},
+		"real networks":           {[]string{"10.0.0.0/8"}, false, false},
+		"loopback and real":       {[]string{"127.0.0.0/8", "10.0.0.0/8"}, false, true},
+		"loopback networks alone": {[]string{"127.0.0.0/8", "::1/128"}, true, true},
+	} {
+		rule := spec.SecretUse{Networks: c.networks}.RuleWithoutSite()
+		require.Equal(t, c.http, rule.PlainHTTP, name)
+		require.Equal(t, c.loopback, rule.Loopback, name)
+		require.False(t, rule.Anywhere, name)
+	}
+}

@@ -40,6 +40,19 @@ func (u SecretUse) Allows(siteID, nodeID string) bool {
 	return u.Installation || siteID != "" && slices.Contains(u.Sites, siteID) || nodeID != "" && slices.Contains(u.Nodes, nodeID)
 }
 
+// RuleWithoutSite returns the rule for the address of a target that no site bounds: the networks of the
+// use do. Loopback networks allow loopback addresses, and loopback networks alone allow plain HTTP,
+// because no site says that the target is simulated.
+func (u SecretUse) RuleWithoutSite() AddressRule {
+	networks := ParseNetworks(u.Networks)
+	loopback := func(n netip.Prefix) bool { return n.Addr().IsLoopback() }
+	real := func(n netip.Prefix) bool { return !loopback(n) }
+	return AddressRule{
+		Networks: networks, Loopback: slices.ContainsFunc(networks, loopback),
+		PlainHTTP: len(networks) > 0 && !slices.ContainsFunc(networks, real), Where: "networks that the secret may be used in",
+	}
+}
+
 // maxUseTargets bounds each list of a use.
 const maxUseTargets = 100
 

@@ -19,6 +19,7 @@ type client struct {
 	key       providers.Secret
 	transport http.RoundTripper
 	opt       Options
+	answered  func(context.Context, error) // nil tells nobody
 }
 
 var _ providers.MAAS = (*client)(nil)
@@ -67,7 +68,11 @@ func (c *client) call(ctx context.Context, s shape, f func(*session) error) erro
 		return invalid(s.op, "this version of gomaasclient hides its request machinery")
 	}
 	err = f(&session{api: api, root: machines.APIClient, guard: g})
-	return verdict(s.op, &g.last, s.mutates, newScrubber(c.key, s.secrets...), err)
+	err = verdict(s.op, &g.last, s.mutates, newScrubber(c.key, s.secrets...), err)
+	if c.answered != nil {
+		c.answered(ctx, err)
+	}
+	return err
 }
 
 // raw is gomaasclient's own request machinery for what its methods lack: the

@@ -71,7 +71,7 @@ func (o Opener) OpenMAAS(site providers.MAASSite) (providers.MAAS, error) {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	return &client{base: base, key: key, transport: transport, opt: opt}, nil
+	return &client{base: base, key: key, transport: transport, opt: opt, answered: site.Answered}, nil
 }
 
 // parseBase accepts the base URL with or without a trailing slash or the

@@ -93,20 +93,15 @@ func narrow(ref providers.SecretRef, stated spec.SecretUse, use providers.Use, r
 			"secret %s may not be used for site %q, node %q, address %q; name another secret, or have an administrator change its use%s",
 			ref, use.Site, use.Node, use.Address, map[bool]string{true: " (the BMC of a node without a site needs its networks there)"}[isBMCWithoutSite(use)])
 	}
-	networks := spec.ParseNetworks(stated.Networks)
-	if rule.Anywhere {
-		rule.Networks, rule.Anywhere = networks, false
-	} else {
-		rule.Networks = overlap(rule.Networks, networks)
+	narrowed := stated.RuleWithoutSite()
+	if !rule.Anywhere {
+		narrowed.Networks = overlap(rule.Networks, narrowed.Networks)
 	}
-	rule.Where = "networks that secret " + string(ref) + " may be used in"
-	if use.Site == "" {
-		// No site says that it is simulated: an administrator has, who named loopback networks.
-		loopback := func(n netip.Prefix) bool { return n.Addr().IsLoopback() }
-		rule.Loopback = slices.ContainsFunc(networks, loopback)
-		rule.PlainHTTP = !slices.ContainsFunc(networks, func(n netip.Prefix) bool { return !loopback(n) })
+	if use.Site != "" {
+		narrowed.Loopback, narrowed.PlainHTTP = rule.Loopback, rule.PlainHTTP
 	}
-	return rule, nil
+	narrowed.Own, narrowed.Where = rule.Own, "networks that secret "+string(ref)+" may be used in"
+	return narrowed, nil
 }
 
 // overlap returns what is in a network of both lists.
@@ -138,6 +133,12 @@ func (s *Secrets) siteRule(ctx context.Context, use providers.Use) (spec.Address
 	}
 	rule := site.AddressRule(use.Kind, name)
 	rule.Own = own
+	if use.Kind == spec.SecretSSHKey && !rule.Loopback {
+		// A region may run beside the control plane. A node never does, so no port is a node's.
+		for i, to := range own {
+			rule.Own[i] = netip.AddrPortFrom(to.Addr(), 0)
+		}
+	}
 	return rule, nil
 }
 

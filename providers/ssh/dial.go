@@ -39,8 +39,10 @@ func dial(ctx context.Context, t providers.SSHTarget) (*ssh.Client, error) {
 	hctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 
-	var d net.Dialer
-	conn, err := d.DialContext(hctx, "tcp", t.Address)
+	conn, err := providers.NewDialer(t.Rule, timeout).DialContext(hctx, "tcp", t.Address)
+	if providers.IsRefusedAddress(err) {
+		return nil, failure(providers.KindInvalid, opDial, err, "%s may not be connected to: %v", t.Address, err)
+	}
 	if err != nil {
 		return nil, failure(providers.KindUnreachable, opDial, err, "cannot connect to %s", t.Address)
 	}

@@ -4,12 +4,14 @@ import (
 	"context"
 	"crypto/rand"
 	"net"
+	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/ssh"
 
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
@@ -125,7 +127,7 @@ func TestASilentServerCostsTheHandshakeTimeoutOnly(t *testing.T) {
 	t.Cleanup(func() { _ = ln.Close() })
 	pemBytes, key := newKey(t)
 	target := providers.SSHTarget{
-		Address: ln.Addr().String(), User: "root", HostKey: string(ssh.MarshalAuthorizedKey(key.PublicKey())),
+		Address: ln.Addr().String(), Rule: providers.SimulatedAddresses(), User: "root", HostKey: string(ssh.MarshalAuthorizedKey(key.PublicKey())),
 		PrivateKeyPEM: providers.NewSecret(string(pemBytes)), HandshakeTimeout: 200 * time.Millisecond,
 	}
 	began := time.Now()
@@ -249,10 +251,53 @@ func TestNoServerIsUnreachable(t *testing.T) {
 	t.Parallel()
 	pemBytes, key := newKey(t)
 	_, err := New().RunSSH(t.Context(), providers.SSHTarget{
-		Address: freeAddress(t), User: "root", HostKey: string(ssh.MarshalAuthorizedKey(key.PublicKey())),
+		Address: freeAddress(t), Rule: providers.SimulatedAddresses(), User: "root", HostKey: string(ssh.MarshalAuthorizedKey(key.PublicKey())),
 		PrivateKeyPEM: providers.NewSecret(string(pemBytes)),
 	}, providers.SSHCommand{Argv: []string{"true"}})
 	require.Equal(t, providers.KindUnreachable, providers.KindOf(err), "%v", err)
+}
+
+func TestRunSSH_ChecksTheAddressThatItConnectsTo(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = ln.Close() })
+	accepted := make(chan struct{})
+	go func() {
+		if c, err := ln.Accept(); err == nil {
+			_ = c.Close()
+			close(accepted)
+		}
+	}()
+	pemBytes, key := newKey(t)
+	_, port, err := net.SplitHostPort(ln.Addr().String())
+	require.NoError(t, err)
+	run := func(host string, rule spec.AddressRule) error {
+		_, err := New().RunSSH(t.Context(), providers.SSHTarget{
+			Address: net.JoinHostPort(host, port), Rule: rule, User: "root", HostKey: string(ssh.MarshalAuthorizedKey(key.PublicKey())),
+			PrivateKeyPEM: providers.NewSecret(string(pemBytes)),
+		}, providers.SSHCommand{Argv: []string{"true"}})
+		return err
+	}
+	own := providers.SimulatedAddresses()
+	own.Own = []netip.AddrPort{netip.MustParseAddrPort(ln.Addr().String())}
+	for name, err := range map[string]error{
+		"no rule":           run("127.0.0.1", spec.AddressRule{}),
+		"loopback":          run("127.0.0.1", spec.AddressRule{Anywhere: true}),
+		"a name of it":      run("localhost", spec.AddressRule{Anywhere: true}),
+		"the control plane": run("127.0.0.1", own),
+		"link-local":        run("169.254.169.254", spec.AddressRule{Anywhere: true}),
+	} {
+		require.True(t, providers.IsRefusedAddress(err), "%s: %v", name, err)
+		require.Equal(t, providers.KindInvalid, providers.KindOf(err), name)
+	}
+	select {
+	case <-accepted:
+		t.Fatal("a refused address was connected to")
+	default:
+	}
+	require.False(t, providers.IsRefusedAddress(run("127.0.0.1", providers.SimulatedAddresses())))
+	<-accepted // the test can fail: an allowed address is connected to
 }
 
 func TestBadInputIsRefusedWithoutACall(t *testing.T) {
@@ -262,7 +307,7 @@ func TestBadInputIsRefusedWithoutACall(t *testing.T) {
 	strangerCert := &ssh.Certificate{Key: stranger.PublicKey(), CertType: ssh.UserCert, ValidBefore: ssh.CertTimeInfinity}
 	require.NoError(t, strangerCert.SignCert(rand.Reader, key))
 	good := providers.SSHTarget{
-		Address: "127.0.0.1:1", User: "root", HostKey: string(ssh.MarshalAuthorizedKey(key.PublicKey())),
+		Address: "127.0.0.1:1", Rule: providers.SimulatedAddresses(), User: "root", HostKey: string(ssh.MarshalAuthorizedKey(key.PublicKey())),
 		PrivateKeyPEM: providers.NewSecret(string(pemBytes)),
 	}
 	run := providers.SSHCommand{Argv: []string{"true"}}

@@ -106,7 +106,7 @@ func startNode(t *testing.T) *node {
 
 	return &node{
 		SSHTarget: providers.SSHTarget{
-			Address: addr, User: me.Username,
+			Address: addr, Rule: providers.SimulatedAddresses(), User: me.Username,
 			HostKey:       string(ssh.MarshalAuthorizedKey(host.PublicKey())),
 			PrivateKeyPEM: providers.NewSecret(string(loginPEM)),
 		},

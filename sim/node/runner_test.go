@@ -26,7 +26,7 @@ func TestSlipwaysOwnSSHRunnerWorksOnANode(t *testing.T) {
 		if c.Timeout == 0 {
 			c.Timeout = 20 * time.Second
 		}
-		res, err := sshrunner.New().RunSSH(t.Context(), providers.SSHTarget{Address: s.node.SSHAddress(), User: "slipway",
+		res, err := sshrunner.New().RunSSH(t.Context(), providers.SSHTarget{Address: s.node.SSHAddress(), Rule: providers.SimulatedAddresses(), User: "slipway",
 			HostKey: s.hostKey, PrivateKeyPEM: s.loginPEM}, c)
 		require.NoError(t, err)
 		return res
@@ -53,7 +53,7 @@ func TestSlipwaysOwnSSHRunnerWorksOnANode(t *testing.T) {
 	require.Equal(t, 124, res.ExitCode)
 
 	require.NoError(t, s.node.SetFaults(simnode.Faults{SSHLosesAnswerTo: "maas"}))
-	_, err := sshrunner.New().RunSSH(t.Context(), providers.SSHTarget{Address: s.node.SSHAddress(), User: "slipway", HostKey: s.hostKey,
+	_, err := sshrunner.New().RunSSH(t.Context(), providers.SSHTarget{Address: s.node.SSHAddress(), Rule: providers.SimulatedAddresses(), User: "slipway", HostKey: s.hostKey,
 		PrivateKeyPEM: s.loginPEM}, providers.SSHCommand{Argv: []string{"rm", "/etc/maas/maas-machine-creds.yml"}})
 	require.True(t, providers.IsKind(err, providers.KindUncertain), "%v", err)
 	require.NoFileExists(t, filepath.Join(s.node.Root(), "/etc/maas/maas-machine-creds.yml"), "it ran all the same")

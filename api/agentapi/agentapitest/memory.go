@@ -171,11 +171,12 @@ func (m *Memory) Identity(_ context.Context, nodeID string) (agentapi.NodeIdenti
 }
 
 // Standings implements agentapi.Store.
-func (m *Memory) Standings(_ context.Context, nodeIDs []string) (map[string]agentapi.Standing, error) {
+func (m *Memory) Standings(_ context.Context, shown []agentapi.ShownKey) (map[agentapi.ShownKey]agentapi.Standing, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out := map[string]agentapi.Standing{}
-	for _, id := range nodeIDs {
+	out := map[agentapi.ShownKey]agentapi.Standing{}
+	for _, key := range shown {
+		id := key.NodeID
 		n := m.nodes[id]
 		if n == nil {
 			continue
@@ -189,7 +190,7 @@ func (m *Memory) Standings(_ context.Context, nodeIDs []string) (map[string]agen
 		if r := m.beats[id].Report; r != nil {
 			s.ReportedBoot = r.BootID
 		}
-		out[id] = s
+		out[key] = s
 	}
 	return out, nil
 }
