@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -51,7 +52,19 @@ func (a *Activities) IssueAgentToken(ctx context.Context, in contract.JobRef) (c
 	if _, err := cloudinit.Seal(ctx, a.Secrets, name, sealed); err != nil {
 		return contract.AgentTokenFacts{}, fault.Secret(ctx, err)
 	}
-	return contract.AgentTokenFacts{Ref: name, IssuedAt: sealed.IssuedAt}, fault.Internal(ctx, a.issueAgain(ctx, in, sealed))
+	if err := a.issueAgain(ctx, in, sealed); err != nil {
+		return contract.AgentTokenFacts{}, fault.Internal(ctx, err)
+	}
+	// Another execution of this activity may have sealed its own token in between: what is sealed and
+	// what is good would be two tokens.
+	stored, err := cloudinit.OpenSealed(ctx, a.Secrets, providers.SecretRef(name))
+	switch {
+	case err != nil:
+		return contract.AgentTokenFacts{}, fault.Secret(ctx, err)
+	case !bytes.Equal(stored.TokenHash, sealed.TokenHash):
+		return a.IssueAgentToken(ctx, in)
+	}
+	return contract.AgentTokenFacts{Ref: name, IssuedAt: sealed.IssuedAt}, nil
 }
 
 // issueAgain makes a token usable. It leaves the pinned host key as it is.

@@ -12,6 +12,7 @@ import (
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
@@ -162,4 +163,39 @@ func TestWriteToken_IsWholeAndPrivate(t *testing.T) {
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, entries, 1, "nothing else is left")
+}
+
+// overtaken has another execution seal and issue its token when the first token was sealed.
+type overtaken struct {
+	providers.Secrets
+	other func()
+}
+
+func (s *overtaken) Put(ctx context.Context, name string, value providers.Secret) (providers.SecretRef, error) {
+	ref, err := s.Secrets.Put(ctx, name, value)
+	if other := s.other; other != nil {
+		s.other = nil
+		other()
+	}
+	return ref, err
+}
+
+// TestIssueAgentToken_TwiceAtOnce: after two executions at a time the token that is sealed is the one
+// that is good.
+func TestIssueAgentToken_TwiceAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newReissuing(t, nil)
+	inner := r.acts.Secrets
+	r.acts.Secrets = &overtaken{Secrets: inner, other: func() {
+		now := time.Now().UTC()
+		hash := nodeact.HashToken("another")
+		_, err := cloudinit.Seal(t.Context(), inner, cloudinit.SecretName(r.job.JobID, 1),
+			cloudinit.Sealed{Document: []byte("another\n"), TokenHash: hash, IssuedAt: now, ExpiresAt: now.Add(time.Hour)})
+		require.NoError(t, err)
+		require.NoError(t, r.acts.Store.Tx(t.Context(), func(tx *db.Tx) error {
+			return tx.IssueEnrollmentToken(t.Context(), r.job.NodeID, r.job.JobID, hash, now.Add(time.Hour))
+		}))
+	}}
+	require.NoError(t, r.deliver(r.issue().Ref))
+	require.Equal(t, db.TokenFirst, r.redeem())
 }

@@ -168,8 +168,12 @@ func (n *Node) holdAgent(t *tree) error {
 	if _, err := os.Lstat(filepath.Join(n.root, cloudinitAgent)); err == nil {
 		return nil // the image's, or what an installation made of it
 	}
-	quoted := "'" + strings.ReplaceAll(n.opt.AgentBinary, "'", `'\''`) + "'"
-	return t.put(cloudinitAgent, []byte("#!/bin/sh\nexec "+quoted+" \"$@\"\n"), 0o755, false)
+	return t.put(cloudinitAgent, StandIn(n.opt.AgentBinary), 0o755, false)
+}
+
+// StandIn returns a few bytes that run a program of this machine, to be installed in its place.
+func StandIn(program string) []byte {
+	return []byte("#!/bin/sh\nexec '" + strings.ReplaceAll(program, "'", `'\''`) + "' \"$@\"\n")
 }
 
 func partition(disk string) string {

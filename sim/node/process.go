@@ -21,6 +21,34 @@ type agentProcess struct {
 	once sync.Once
 }
 
+const (
+	installedAgent = "opt/slipway-agent/current/slipway-agent"
+	agentGuard     = "opt/slipway-agent/guard"
+	agentTrial     = "opt/slipway-agent/trial"
+	guardLimit     = 10 * time.Second
+)
+
+// program returns what the agent's unit starts: the installed version, or the program of the
+// simulation where none is installed.
+func (n *Node) program() string {
+	if installed := filepath.Join(n.root, installedAgent); exists(installed) {
+		return installed
+	}
+	return n.opt.AgentBinary
+}
+
+// guard runs what the agent's unit runs before each start, where there was an update.
+func (n *Node) guard() {
+	if !exists(filepath.Join(n.root, agentTrial)) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(n.closed, guardLimit)
+	defer cancel()
+	if err := n.run(ctx, []string{"/bin/sh", filepath.Join(n.root, agentGuard)}, func(*exec.Cmd) {}); err != nil {
+		n.log.Error("the guard of a simulated node failed", "error", err)
+	}
+}
+
 // startAgent starts the program in a process group of its own.
 func (n *Node) startAgent() (*agentProcess, error) {
 	logPath := filepath.Join(n.dir, "agent.log")
@@ -33,7 +61,8 @@ func (n *Node) startAgent() (*agentProcess, error) {
 		return nil, fmt.Errorf("open the agent's log: %w", err)
 	}
 	defer func() { _ = out.Close() }()
-	cmd := exec.CommandContext(n.closed, n.opt.AgentBinary, "run",
+	n.guard()
+	cmd := exec.CommandContext(n.closed, n.program(), "run",
 		"--config", filepath.Join(n.root, "etc/slipway/agent.yaml"), "--root", n.root, "--tools-path", n.path())
 	cmd.Env = []string{"PATH=" + n.path(), "LC_ALL=C"}
 	cmd.Dir = n.root

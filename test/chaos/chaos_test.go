@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -35,7 +36,7 @@ func TestMain(m *testing.M) {
 // locks its account after three wrong logins, so that the job waits for an operator.
 const orphaned = "decommission/storage_cleanup:cleanup_storage.ReadNodeFacts=worker_killed.after"
 
-// TestRun_AllScenarioSets plays seven strata inside this process, where the race detector can watch
+// TestRun_AllScenarioSets plays nine strata inside this process, where the race detector can watch
 // the harness and the product. The long forms are areas of `make proof`; there this test also plays
 // the orphaned login with worker processes, which takes half a minute.
 func TestRun_AllScenarioSets(t *testing.T) {
@@ -69,7 +70,7 @@ func TestRun_AllScenarioSets(t *testing.T) {
 }
 
 // someOfEach takes two stratum cases of each scenario set that kill no worker process, and one of
-// booted nodes, which take longest. Which ones follows from the seed.
+// booted nodes, which take longest, and of each job of an agent. Which ones follows from the seed.
 func someOfEach(sets []*chaos.ScenarioSet, seed uint64) []chaos.Case {
 	cases := slices.DeleteFunc(chaos.StratumCases(sets, seed), func(c chaos.Case) bool {
 		return c.Has(chaos.WorkerKilled, chaos.PostgresKilled)
@@ -79,7 +80,7 @@ func someOfEach(sets []*chaos.ScenarioSet, seed uint64) []chaos.Case {
 		own := slices.DeleteFunc(slices.Clone(cases), func(c chaos.Case) bool { return !p.Plays(c) })
 		first := int(seed % uint64(len(own))) //nolint:gosec // a small number
 		out = append(out, own[first])
-		if p.Name != "booted" {
+		if p.Name != "booted" && !strings.HasPrefix(p.Name, "agent_") {
 			out = append(out, own[(first+len(own)/2)%len(own)])
 		}
 	}

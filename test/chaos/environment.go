@@ -32,7 +32,8 @@ type environment struct {
 	sku     db.SKU
 	targets sync.Map // job id to *Target
 
-	agents *wire // over which agents reach the control plane
+	agents   *wire // over which agents reach the control plane
+	releases *stack.ReleaseServer
 
 	// keeping are the nodes that are about to be kept; endKeeping ends the wait
 	// for them.
@@ -108,6 +109,10 @@ func (t *environment) furnish(ctx context.Context, o environmentOptions) error {
 	if err := t.wireAgents(ctx); err != nil {
 		return err
 	}
+	if t.releases, err = stack.NewReleaseServer(ctx); err != nil {
+		return err
+	}
+	t.closes = append(t.closes, t.releases.Close)
 	if err := t.stack.SeedSecrets(ctx); err != nil {
 		return err
 	}

@@ -12,12 +12,12 @@ import (
 func onboarding() []*chaos.ScenarioSet { return []*chaos.ScenarioSet{chaos.Onboarding()} }
 
 func allSets() []*chaos.ScenarioSet {
-	return slices.Concat(onboarding(), chaos.Leaving(), chaos.Booted())
+	return slices.Concat(onboarding(), chaos.Leaving(), chaos.Booted(), chaos.AgentJobs())
 }
 
 // sets are the sets that are played together.
 func sets() map[string][]*chaos.ScenarioSet {
-	return map[string][]*chaos.ScenarioSet{"onboarding": onboarding(), "leaving": chaos.Leaving(), "booted": chaos.Booted()}
+	return map[string][]*chaos.ScenarioSet{"onboarding": onboarding(), "leaving": chaos.Leaving(), "booted": chaos.Booted(), "agents": chaos.AgentJobs()}
 }
 
 // TestCasesOfASeed: the same seed gives the same cases, another seed others, and

@@ -183,6 +183,7 @@ func askedIn(stage string) lifecycle.TaskKind {
 		lifecycle.StageForceRelease: lifecycle.TaskKindRevokeUser, lifecycle.StageDrainNode: lifecycle.TaskKindDrain,
 		lifecycle.StageCleanupStorage: lifecycle.TaskKindScrub, lifecycle.StageScrubGPU: lifecycle.TaskKindScrub,
 		lifecycle.StageValidateClean: lifecycle.TaskKindValidate, lifecycle.StageRemoveNode: lifecycle.TaskKindUninstall,
+		lifecycle.StageUpdateAgent: lifecycle.TaskKindUpdate,
 	}[stage]
 }
 

@@ -26,14 +26,14 @@ var unlistedActivities = map[string]string{
 }
 
 // TestEveryActivityOfTheseJobsIsListed: what the workflows of onboarding,
-// decommission and node_operation call is a point of some scenario set, so that no activity
+// decommission, node_operation and of agents call is a point of some scenario set, so that no activity
 // is forgotten that a new stage brings; unlisted(), in a run, sees only what
 // happened to be met.
 func TestEveryActivityOfTheseJobsIsListed(t *testing.T) {
 	t.Parallel()
 	known := registered(t)
 	listed := map[string]bool{}
-	for _, p := range append(append(Leaving(), Booted()...), Onboarding()) {
+	for _, p := range allSets() {
 		for _, path := range append(p.Paths, Path{Points: p.Also}) {
 			for _, at := range path.Points {
 				require.Contains(t, known, at.Activity, "%s: no worker registers it", at)
@@ -42,7 +42,7 @@ func TestEveryActivityOfTheseJobsIsListed(t *testing.T) {
 		}
 	}
 	called := map[string]bool{}
-	for _, dir := range []string{"onboarding", "decommission"} {
+	for _, dir := range []string{"onboarding", "decommission", "agentjob"} {
 		for name := range calls(t, filepath.Join("..", "..", "workflows", dir), known) {
 			called[name] = true
 		}

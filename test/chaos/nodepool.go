@@ -94,6 +94,7 @@ func (t *Target) again(c Case) *Target {
 	return &Target{
 		Stack: t.Stack, Store: t.Store, Machine: t.Machine, Host: t.Host, Site: t.Site, Profile: t.Profile, SKU: t.SKU,
 		NodeID: t.NodeID, Case: c, DSN: t.DSN, plans: t.plans, maas: t.maas, bmc: t.bmc, retried: map[int64]bool{},
+		releases: t.releases, updates: t.updates,
 	}
 }
 

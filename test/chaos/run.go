@@ -286,6 +286,12 @@ func (r *run) runJob(ctx, playing context.Context, t *environment, res *Result) 
 	var job db.Job
 	err = t.store.Tx(playing, func(tx *db.Tx) (err error) {
 		job, err = set.Start(playing, tx, target)
+		if err == nil && job.ID != res.JobID { // the intent has named it; nobody sees it before the commit
+			res.JobID = job.ID
+			target.accept(job)
+			t.targets.Store(job.ID, target)
+			t.plans.Plan(job.ID, c.Faults)
+		}
 		return err
 	})
 	if err != nil {

@@ -20,7 +20,7 @@ type ScenarioSet struct {
 	Paths []Path
 	// Also are boundaries that jobs meet only after some faults.
 	Also []Point
-	// Start accepts a job for a target, under the id t.Job.ID, in one
+	// Start accepts a job for a target, under the id t.Job.ID or one of its own, in one
 	// transaction.
 	Start func(ctx context.Context, tx *db.Tx, t *Target) (db.Job, error)
 }

@@ -40,6 +40,8 @@ type Target struct {
 	// where the case migrates; nil in other cases.
 	Booted, Fresh *stack.PXEServer
 
+	releases  *stack.ReleaseServer // of the agent
+	updates   int                  // of the node's agent so far
 	plans     *FaultPlans
 	maas, bmc *wire
 	mode      lifecycle.DecommissionMode
@@ -81,6 +83,7 @@ func (t *environment) stage(ctx context.Context, c Case) (*Target, error) {
 	}
 	target := &Target{
 		Stack: t.stack, Store: t.store, Machine: m, Host: "gpu-" + m.Spec().ID, SKU: t.sku, Case: c, DSN: t.dsn, plans: t.plans, retried: map[int64]bool{},
+		releases: t.releases,
 	}
 	if err := target.lay(ctx); err != nil {
 		return nil, err
@@ -92,6 +95,7 @@ func (t *environment) stage(ctx context.Context, c Case) (*Target, error) {
 	}
 	profile := t.stack.ProfileSpec()
 	profile.PollInterval = spec.Duration(400 * time.Millisecond)
+	profile.AgentUpdateKey = t.releases.PublicKey()
 	profile.HardwareSyncInterval = spec.Duration(2 * 15 * time.Minute / speed) // patient on a busy machine
 	if target.Profile, err = t.store.CreateProfile(ctx, target.Site.ID, "standard", profile); err != nil {
 		return nil, err

@@ -190,7 +190,8 @@ func (s *Stack) folder(context.Context) error {
 // programs are built once by each process; all its stacks run the same.
 var programs struct {
 	sync.Mutex
-	dir string
+	dir    string
+	agents map[string]string // by version
 }
 
 // build compiles the programs that run as processes of their own.

@@ -21,6 +21,8 @@ import (
 type stand struct {
 	rig  *rig.Rig
 	node string
+	// lastScrub is the number of the scrub after which the node boots again.
+	lastScrub int
 
 	mu         sync.Mutex
 	boot       string
@@ -91,7 +93,7 @@ func (a *stand) work(ctx context.Context, refuse []lifecycle.TaskKind) {
 			result = lifecycle.TaskResult{Code: lifecycle.TaskCodeStepFailed, Message: "as the scenario says", BootID: boot}
 		}
 		if got.Task.Kind == lifecycle.TaskKindScrub && result.OK {
-			if scrubs++; scrubs == 2 { // storage, then all of it; the reboot is seen before the result, so that nobody cycles the power
+			if scrubs++; scrubs == a.lastScrub { // the reboot is seen before the result, so that nobody cycles the power
 				_ = a.beat(ctx, "boot-2")
 			}
 		}

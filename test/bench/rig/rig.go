@@ -21,11 +21,13 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/agenttask"
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
+	driftact "github.com/slipway-cloud/slipway/activities/drift"
 	evidenceact "github.com/slipway-cloud/slipway/activities/evidence"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
 	"github.com/slipway-cloud/slipway/activities/nodestate"
 	"github.com/slipway-cloud/slipway/activities/projection"
+	sweepact "github.com/slipway-cloud/slipway/activities/sweep"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/intent/onboarding"
@@ -54,6 +56,7 @@ type Rig struct {
 	Profile  db.Profile
 	SKU      db.SKU
 
+	script  Script // nil for none
 	secrets *secrets.Secrets
 	nodes   sync.Map // hostname to node id
 	runs    sync.Map // job id to chan string, the run id
@@ -65,7 +68,19 @@ type Rig struct {
 // New starts a rig that ends with tb. Hooks of region must be set before.
 func New(tb testing.TB, region *noop.Region, tune ...func(*spec.ProfileSpec)) *Rig {
 	tb.Helper()
-	r := &Rig{Store: dbtest.Store(tb), Queue: "rig-" + db.NewID("q"), Region: region}
+	return start(tb, region, nil, tune)
+}
+
+// NewScripted starts a rig whose activities answer by a script. Every activity of a worker can be
+// answered so, also those for which the rig has no providers.
+func NewScripted(tb testing.TB, script Script) *Rig {
+	tb.Helper()
+	return start(tb, &noop.Region{}, script, nil)
+}
+
+func start(tb testing.TB, region *noop.Region, script Script, tune []func(*spec.ProfileSpec)) *Rig {
+	tb.Helper()
+	r := &Rig{Store: dbtest.Store(tb), Queue: "rig-" + db.NewID("q"), Region: region, script: script}
 	if region.Boot == nil {
 		region.Boot = r.boot
 	}
@@ -99,9 +114,16 @@ func (r *Rig) worker() worker.Worker {
 	o := Defaults()
 	o.MaxHeartbeatThrottleInterval, o.DefaultHeartbeatThrottleInterval = time.Second, time.Second
 	o.Interceptors = []interceptor.WorkerInterceptor{&temporalx.Heartbeats{}, &temporalx.Timeline{Recorder: timeline{r.Store}, Log: log}}
+	if r.script != nil {
+		o.Interceptors = append(o.Interceptors, &scripted{script: r.script})
+	}
 	w := worker.New(r.Temporal, r.Queue, o)
 	server.RegisterWorkflows(w)
 	opts := activity.RegisterOptions{}
+	if r.script != nil {
+		w.RegisterActivityWithOptions(&driftact.Activities{}, opts)
+		w.RegisterActivityWithOptions(&sweepact.Activities{}, opts)
+	}
 	w.RegisterActivityWithOptions(&projection.Activities{Store: projection.NewDatabase(r.Store)}, opts)
 	w.RegisterActivityWithOptions(&maasact.Activities{Store: r.Store, Secrets: r.secrets, Opener: r.Region}, opts)
 	w.RegisterActivityWithOptions(&bmcact.Activities{Store: r.Store, Secrets: r.secrets, Opener: noop.BMCs{}}, opts)
