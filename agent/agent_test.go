@@ -153,9 +153,9 @@ func (n *node) start(a *agent.Agent) (stop func()) {
 	return stop
 }
 
-func (n *node) beats(want int) {
+func (n *node) waitForHeartbeats(want int) {
 	n.s.Helper()
-	require.Eventually(n.s, func() bool { _, got := n.s.store.Beat(n.cfg.NodeID); return got >= want }, runenv.Patience(10*time.Second), 5*time.Millisecond)
+	require.Eventually(n.s, func() bool { _, got := n.s.store.Heartbeat(n.cfg.NodeID); return got >= want }, runenv.Patience(10*time.Second), 5*time.Millisecond)
 }
 
 type testWriter struct{ t *testing.T }
@@ -196,8 +196,8 @@ func TestHeartbeatsCarryBootAndReport(t *testing.T) {
 	s := serve(t)
 	n := s.node("n1")
 	n.run()
-	require.Eventually(t, func() bool { b, _ := s.store.Beat("n1"); return b.Report != nil }, runenv.Patience(10*time.Second), 5*time.Millisecond)
-	b, _ := s.store.Beat("n1")
+	require.Eventually(t, func() bool { b, _ := s.store.Heartbeat("n1"); return b.Report != nil }, runenv.Patience(10*time.Second), 5*time.Millisecond)
+	b, _ := s.store.Heartbeat("n1")
 	require.Equal(t, "2f1b0c9e-0000-4000-8000-000000000001", b.BootID)
 	require.Equal(t, "test", b.AgentVersion)
 	require.EqualValues(t, 1, b.Generation)
@@ -210,7 +210,7 @@ func TestHeartbeatsCarryBootAndReport(t *testing.T) {
 	boot := filepath.Join(n.cfg.Root, "proc/sys/kernel/random/boot_id")
 	require.NoError(t, os.WriteFile(boot, []byte("another-boot\n"), 0o600))
 	require.Eventually(t, func() bool {
-		b, _ := s.store.Beat("n1")
+		b, _ := s.store.Heartbeat("n1")
 		return b.Report != nil && b.Report.BootID == "another-boot"
 	}, runenv.Patience(10*time.Second), 5*time.Millisecond)
 }
@@ -229,14 +229,14 @@ func TestRenewalWithALostAnswerGoesOn(t *testing.T) {
 	s.loseNext(protocol.PathRenew, 2)
 	n.run()
 	require.Eventually(t, func() bool {
-		b, _ := s.store.Beat("n1")
+		b, _ := s.store.Heartbeat("n1")
 		return b.Generation == 2
 	}, runenv.Patience(10*time.Second), 5*time.Millisecond)
 	require.Equal(t, 3, s.count(protocol.PathRenew))
 	require.Empty(t, s.store.Alarms(), "the same new key each time")
 }
 
-func TestANewTokenBeatsAnEndedIdentityAndABadOneDoesNotHurt(t *testing.T) {
+func TestToken_ReplacesLockedIdentity(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	n := s.node("n1")
@@ -244,18 +244,18 @@ func TestANewTokenBeatsAnEndedIdentityAndABadOneDoesNotHurt(t *testing.T) {
 	require.NoError(t, s.store.Lock(t.Context(), "n1", "test", time.Now()))
 	stop := n.run()
 	require.Eventually(t, func() bool { return s.count(protocol.PathHeartbeat) >= 2 }, runenv.Patience(10*time.Second), 5*time.Millisecond)
-	_, beats := s.store.Beat("n1")
-	require.Zero(t, beats, "a locked identity is shut out")
+	_, count := s.store.Heartbeat("n1")
+	require.Zero(t, count, "a locked identity is refused")
 	n.putToken(s.store.AddToken("n1", time.Now().Add(time.Hour)))
-	n.beats(1)
+	n.waitForHeartbeats(1)
 	require.False(t, n.tokenLeft())
 	stop()
 
 	n.putToken("not a token of this server")
-	_, before := s.store.Beat("n1")
+	_, before := s.store.Heartbeat("n1")
 	n.run()
-	n.beats(before + 2)
-	b, _ := s.store.Beat("n1")
+	n.waitForHeartbeats(before + 2)
+	b, _ := s.store.Heartbeat("n1")
 	require.EqualValues(t, 2, b.Generation)
 }
 
@@ -274,11 +274,11 @@ func TestATokenOfAnotherNodeIsNotTaken(t *testing.T) {
 
 func TestToken_GoesToTheConfiguredServerOnly(t *testing.T) {
 	t.Parallel()
-	real, stranger := serve(t), serve(t)
+	real, other := serve(t), serve(t)
 	n := real.node("n1")
-	n.cfg.ServerURL = stranger.http.URL
+	n.cfg.ServerURL = other.http.URL
 	require.Error(t, n.agent().Enroll(t.Context()))
-	require.Zero(t, stranger.count(protocol.PathEnroll), "the handshake ends before anything is sent")
+	require.Zero(t, other.count(protocol.PathEnroll), "the handshake ends before anything is sent")
 
 	// A redirect is not followed.
 	var reached bool
@@ -303,5 +303,5 @@ func TestWithoutTokenOrIdentityTheAgentSaysSo(t *testing.T) {
 	require.ErrorIs(t, n.agent().Enroll(t.Context()), agent.ErrNotEnrolled)
 	n.run()
 	n.putToken(s.store.AddToken("n1", time.Now().Add(time.Hour))) // it may come later
-	n.beats(1)
+	n.waitForHeartbeats(1)
 }

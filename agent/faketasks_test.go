@@ -82,13 +82,13 @@ func (d *fakeTasks) heartbeat(w http.ResponseWriter, r *http.Request, api http.H
 	if err != nil {
 		return
 	}
-	var beat protocol.Heartbeat
-	_ = json.Unmarshal(raw, &beat)
+	var in protocol.Heartbeat
+	_ = json.Unmarshal(raw, &in)
 	r.Body = io.NopCloser(bytes.NewReader(raw))
 	rec := httptest.NewRecorder()
 	api.ServeHTTP(rec, r)
 	body := rec.Body.Bytes()
-	if rec.Code == http.StatusOK && !slices.Equal(beat.TaskKeyIDs, []string{d.keyID}) {
+	if rec.Code == http.StatusOK && !slices.Equal(in.TaskKeyIDs, []string{d.keyID}) {
 		var out protocol.HeartbeatResponse
 		_ = json.Unmarshal(body, &out)
 		out.TaskKeys = keys
@@ -136,7 +136,7 @@ func (d *fakeTasks) put(node, id string, kind lifecycle.TaskKind, args string) {
 
 func (t *fakeTask) open() bool { return !lifecycle.NodeTask.Terminal(t.status) }
 
-// settle judges a delivery that is dead.
+// settle sets the status of a task whose delivery has ended.
 func (t *fakeTask) settle() {
 	info, _ := lifecycle.TaskKindOf(t.Kind)
 	t.status = lifecycle.TaskUncertain
@@ -282,7 +282,7 @@ func (d *fakeTasks) becomes(id string, want lifecycle.TaskStatus) {
 	require.Eventually(d.t, func() bool { return d.status(id) == want }, runenv.Patience(20*time.Second), 5*time.Millisecond, "task %s does not become %s", id, want)
 }
 
-// cut breaks the network or mends it.
+// cut disconnects the network or connects it again.
 func (d *fakeTasks) cut(down bool) {
 	d.mu.Lock()
 	d.down = down

@@ -165,7 +165,7 @@ func TestTheOlderOfTwoInstallationsIsShutOut(t *testing.T) {
 	p.node.with(held, lifecycle.TaskKindDrain)
 	id := p.put(lifecycle.TaskKindDrain, "k", argsOf(lifecycle.TaskKindDrain))
 	<-held.begun
-	// The node was installed anew, and the old disk still runs somewhere.
+	// The node was installed again, and its old disk still runs somewhere.
 	newer := p.machine(p.node.s)
 	next := newGate()
 	close(next.open)

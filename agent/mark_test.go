@@ -22,8 +22,8 @@ func TestTheMarkOfADrainEndsWithIt(t *testing.T) {
 	d.becomes("t1", lifecycle.TaskSucceeded)
 	for _, status := range []lifecycle.NodeStatus{lifecycle.NodeDraining, lifecycle.NodeRetired, lifecycle.NodeOffline} {
 		s.store.SetStatus("n1", status)
-		before := s.beats("n1")
-		require.Eventually(t, func() bool { return s.beats("n1").After(before.Add(100 * time.Millisecond)) }, runenv.Patience(10*time.Second), 5*time.Millisecond)
+		before := s.lastHeartbeatAt("n1")
+		require.Eventually(t, func() bool { return s.lastHeartbeatAt("n1").After(before.Add(100 * time.Millisecond)) }, runenv.Patience(10*time.Second), 5*time.Millisecond)
 		require.Contains(t, marker(), "t1", status)
 	}
 	s.store.SetStatus("n1", lifecycle.NodeActive)
@@ -31,11 +31,11 @@ func TestTheMarkOfADrainEndsWithIt(t *testing.T) {
 	s.store.SetStatus("n1", lifecycle.NodeDraining)
 	d.put("n1", "t2", lifecycle.TaskKindDrain, `{"grace_seconds":0}`)
 	d.becomes("t2", lifecycle.TaskSucceeded)
-	require.Contains(t, marker(), "t2", "another drain marks it anew")
+	require.Contains(t, marker(), "t2", "another drain writes the marker again")
 }
 
-// beats is when the node was heard last.
-func (s *server) beats(node string) time.Time {
-	b, _ := s.store.Beat(node)
+// lastHeartbeatAt returns the time of the node's last heartbeat.
+func (s *server) lastHeartbeatAt(node string) time.Time {
+	b, _ := s.store.Heartbeat(node)
 	return b.At
 }

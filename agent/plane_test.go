@@ -159,7 +159,7 @@ func TestTasksOfTheRealControlPlane(t *testing.T) {
 
 // Both ends of a rotation: the control plane changes its key, first with an
 // overlap and then at once, and the privileged half goes on doing its tasks,
-// also when it is started anew in between.
+// also when it is restarted in between.
 func TestARotatedKeyReachesThePrivilegedHalf(t *testing.T) {
 	t.Parallel()
 	p := newRealPlane(t, time.Minute)

@@ -155,7 +155,7 @@ func (a *Agent) step(ctx context.Context) time.Duration {
 		}
 	}
 	if err == nil {
-		err = a.beat(ctx)
+		err = a.sendHeartbeat(ctx)
 	}
 	a.ended = a.ended || isProblem(err, protocol.ProblemCertificateEnded)
 	if err == nil {
@@ -171,8 +171,8 @@ func (a *Agent) step(ctx context.Context) time.Duration {
 	return wait
 }
 
-// beat sends a heartbeat and does what the answer asks for.
-func (a *Agent) beat(ctx context.Context) error {
+// sendHeartbeat sends a heartbeat and does the actions that the answer requests.
+func (a *Agent) sendHeartbeat(ctx context.Context) error {
 	boot, err := a.node.bootID()
 	if err != nil {
 		return err
@@ -236,9 +236,9 @@ func (a *Agent) lookAround(ctx context.Context) {
 	}
 }
 
-// backoff grows from the heartbeat interval to a minute, with full jitter, so
-// that a thousand nodes do not come back in one moment. What only a person can
-// mend waits longest; what the server asks for is kept.
+// backoff returns the wait before the next try. It grows from the heartbeat interval to a minute,
+// with full jitter, so that a thousand nodes do not come back in one moment. It is longest for
+// errors that only an operator can fix. A wait that the server requests is kept.
 func (a *Agent) backoff(err error) time.Duration {
 	var r *refused
 	if errors.As(err, &r) && r.retryAfter > 0 {

@@ -28,7 +28,7 @@ import (
 // its certificate is stored, so that a crash or a lost answer is made good by
 // asking again with the same key. The keys of an enrolment and of a renewal have
 // a file each: a token that turns out to be useless must not cost the key of a
-// renewal whose answer was lost, since another key would look like a thief's.
+// renewal whose answer was lost, since another key would look like a stolen certificate.
 const (
 	identityFile  = "identity.json"
 	pendingFile   = "pending.json"

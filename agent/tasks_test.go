@@ -139,7 +139,7 @@ func TestATaskIsDoneOnceHoweverOftenTheAgentIsKilled(t *testing.T) {
 			id := fmt.Sprintf("task-%d", count)
 			require.NoError(t, os.WriteFile(filepath.Join(n.cfg.Root, "kill-at"), []byte(point), 0o600))
 			d.put("n1", id, kind, map[lifecycle.TaskKind]string{lifecycle.TaskKindDrain: `{"grace_seconds":0}`, lifecycle.TaskKindScrub: `{"run_id":"r"}`}[kind])
-			if kind == lifecycle.TaskKindScrub { // the server asks for it again only when a person says so
+			if kind == lifecycle.TaskKindScrub { // the server sends it again only when an operator decides so
 				require.Eventually(t, func() bool { return d.last(id).Code == lifecycle.TaskCodeUncertain }, runenv.Patience(20*time.Second), 5*time.Millisecond)
 				require.Equal(t, lifecycle.TaskUncertain, d.status(id))
 				d.with(id, func(t *fakeTask) { t.status = lifecycle.TaskQueued })
@@ -290,10 +290,10 @@ func TestTheOlderOfTwoAgentsWithOneIdentityIsShutOut(t *testing.T) {
 	older := s.node("n1").taskWait()
 	held := newGate()
 	older.with(held, lifecycle.TaskKindDrain)
-	older.beats(1)
+	older.waitForHeartbeats(1)
 	d.put("n1", "t1", lifecycle.TaskKindDrain, `{"grace_seconds":0}`)
 	<-held.begun
-	// The node was installed anew, and an old disk still runs somewhere.
+	// The node was installed again, and an old disk still runs somewhere.
 	newer := s.node("n1").taskWait()
 	next := newGate()
 	close(next.open)

@@ -336,7 +336,7 @@ func TestWatching(t *testing.T) {
 				require.Equal(t, terminal, strings.Contains(got.out, "\x1b["), "only a terminal is redrawn")
 				if c.code != 0 {
 					require.Contains(t, got.err, "no disk is a BOSS")
-					require.Contains(t, got.err, "mend the hardware or the rule")
+					require.Contains(t, got.err, "fix the hardware or the rule")
 				}
 			})
 		}

@@ -184,7 +184,7 @@ func TestHeartbeatsAreWrittenInBatches(t *testing.T) {
 	a, b := dbtest.Node(t, s, dbtest.At(site.ID), dbtest.Active()), dbtest.Node(t, s, dbtest.At(site.ID))
 	gone := dbtest.Node(t, s, dbtest.At(site.ID), dbtest.Status(lifecycle.NodeDeleted))
 	now := time.Now().UTC().Truncate(time.Millisecond)
-	beat := func(id string, at time.Time, report bool) db.Heartbeat {
+	heartbeat := func(id string, at time.Time, report bool) db.Heartbeat {
 		h := db.Heartbeat{NodeID: id, BootID: "boot " + at.Format(time.TimeOnly), AgentVersion: "1", Generation: 1, ReceivedAt: at,
 			ClockSkew: -1500 * time.Millisecond, Uptime: 90 * time.Second, Address: "127.0.0.1"}
 		if report {
@@ -194,7 +194,7 @@ func TestHeartbeatsAreWrittenInBatches(t *testing.T) {
 	}
 	require.NoError(t, s.RecordHeartbeats(t.Context(), nil))
 	require.NoError(t, s.RecordHeartbeats(t.Context(), []db.Heartbeat{
-		beat(b.ID, now, false), beat(a.ID, now.Add(-time.Second), false), beat(a.ID, now, true), beat(gone.ID, now, false), beat("node_none", now, false),
+		heartbeat(b.ID, now, false), heartbeat(a.ID, now.Add(-time.Second), false), heartbeat(a.ID, now, true), heartbeat(gone.ID, now, false), heartbeat("node_none", now, false),
 	}))
 	got, err := s.LatestHeartbeat(t.Context(), a.ID)
 	require.NoError(t, err)
@@ -212,20 +212,20 @@ func TestHeartbeatsAreWrittenInBatches(t *testing.T) {
 		require.ErrorIs(t, err, db.ErrNotFound)
 	}
 
-	require.NoError(t, s.RecordHeartbeats(t.Context(), []db.Heartbeat{beat(a.ID, now.Add(-time.Minute), true)}))
+	require.NoError(t, s.RecordHeartbeats(t.Context(), []db.Heartbeat{heartbeat(a.ID, now.Add(-time.Minute), true)}))
 	late, err := s.LatestHeartbeat(t.Context(), a.ID)
 	require.NoError(t, err)
-	require.Equal(t, got, late, "a late beat changes nothing")
-	require.NoError(t, s.RecordHeartbeats(t.Context(), []db.Heartbeat{beat(a.ID, now.Add(time.Minute), false)}))
+	require.Equal(t, got, late, "a late heartbeat changes nothing")
+	require.NoError(t, s.RecordHeartbeats(t.Context(), []db.Heartbeat{heartbeat(a.ID, now.Add(time.Minute), false)}))
 	next, err := s.LatestHeartbeat(t.Context(), a.ID)
 	require.NoError(t, err)
-	require.Equal(t, got.Report, next.Report, "a beat without a report keeps the last")
+	require.Equal(t, got.Report, next.Report, "a heartbeat without a report keeps the last")
 	require.Equal(t, got.BootID, next.ReportBootID)
 	require.NotEqual(t, got.BootID, next.BootID)
 
-	bad := beat(a.ID, now.Add(2*time.Minute), false)
+	bad := heartbeat(a.ID, now.Add(2*time.Minute), false)
 	bad.BootID = "zero \x00 byte"
-	require.ErrorIs(t, s.RecordHeartbeats(t.Context(), []db.Heartbeat{bad, beat(b.ID, now.Add(time.Hour), false)}), db.ErrInvalid)
+	require.ErrorIs(t, s.RecordHeartbeats(t.Context(), []db.Heartbeat{bad, heartbeat(b.ID, now.Add(time.Hour), false)}), db.ErrInvalid)
 	plain, err = s.LatestHeartbeat(t.Context(), b.ID)
 	require.NoError(t, err)
 	require.True(t, now.Equal(plain.ReceivedAt), "nothing of a refused batch is stored")
@@ -249,7 +249,7 @@ func TestTheHeartbeatSweepFindsWhoIsOverdueAndWhoIsBack(t *testing.T) {
 	require.Equal(t, []string{silent.ID}, ids)
 	ids, err = s.NodesOverdue(t.Context(), now.Add(-time.Minute), 0)
 	require.NoError(t, err)
-	require.Empty(t, ids, "a node that just became active has time for its first beat")
+	require.Empty(t, ids, "a node that just became active has time for its first heartbeat")
 	ids, err = s.NodesBack(t.Context(), now.Add(-time.Minute), 0)
 	require.NoError(t, err)
 	require.Equal(t, []string{back.ID}, ids)

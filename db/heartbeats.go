@@ -10,10 +10,10 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// LatestBeat is the last heartbeat of a node and its last report.
-type LatestBeat = gen.Heartbeat
+// LatestHeartbeatRow is the last heartbeat of a node with its last report.
+type LatestHeartbeatRow = gen.Heartbeat
 
-// Heartbeat is one sign of life of a node's agent.
+// Heartbeat is one heartbeat of a node's agent.
 type Heartbeat struct {
 	NodeID       string
 	BootID       string
@@ -22,23 +22,22 @@ type Heartbeat struct {
 	Address      string
 	ClockSkew    time.Duration // agent's clock minus the server's
 	Uptime       time.Duration
-	ReceivedAt   time.Time // by the database's clock, which silence is judged by
-	// Report is nil when there is nothing new; the last one then stays.
+	ReceivedAt   time.Time // by the database's clock
+	// Report is nil when there is no new report; the stored one then stays.
 	Report *spec.HealthReport
 	// Unhealthy lists what keeps the report from meeting the node's SKU.
 	Unhealthy []string
 }
 
-// RecordHeartbeats stores a batch in one statement. The newest beat of a node
-// wins, in the batch and against what is stored; nodes that are deleted or
-// unknown are passed over. ErrInvalid when a row holds what cannot be stored;
-// then none of the batch is. Repeatable.
-func (s statements) RecordHeartbeats(ctx context.Context, beats []Heartbeat) error {
-	if len(beats) == 0 {
+// RecordHeartbeats stores a batch in one statement. It keeps the newest heartbeat of a node, from
+// the batch or the database. It skips nodes that are deleted or unknown. It returns ErrInvalid and
+// stores nothing when a row cannot be stored. It may be repeated.
+func (s statements) RecordHeartbeats(ctx context.Context, heartbeats []Heartbeat) error {
+	if len(heartbeats) == 0 {
 		return nil
 	}
 	var p gen.RecordHeartbeatsParams
-	for _, b := range newest(beats) {
+	for _, b := range newest(heartbeats) {
 		report, unhealthy, err := reportText(b)
 		if err != nil {
 			return fmt.Errorf("heartbeats: %w: %w", ErrInvalid, err)
@@ -53,11 +52,11 @@ func (s statements) RecordHeartbeats(ctx context.Context, beats []Heartbeat) err
 	return MapError("heartbeats", err)
 }
 
-// newest keeps the newest beat of each node.
-func newest(beats []Heartbeat) []Heartbeat {
-	at := make(map[string]int, len(beats))
-	out := make([]Heartbeat, 0, len(beats))
-	for _, b := range beats {
+// newest returns the newest heartbeat of each node.
+func newest(heartbeats []Heartbeat) []Heartbeat {
+	at := make(map[string]int, len(heartbeats))
+	out := make([]Heartbeat, 0, len(heartbeats))
+	for _, b := range heartbeats {
 		i, have := at[b.NodeID]
 		switch {
 		case !have:
@@ -70,7 +69,7 @@ func newest(beats []Heartbeat) []Heartbeat {
 	return out
 }
 
-// reportText is a beat's report and what is wrong in it, as JSON; "" for none.
+// reportText returns a heartbeat's report and what is wrong in it as JSON, "" for none.
 func reportText(b Heartbeat) (report, unhealthy string, err error) {
 	if b.Report == nil {
 		return "", "", nil
@@ -83,9 +82,8 @@ func reportText(b Heartbeat) (report, unhealthy string, err error) {
 	return string(raw), string(wrong), err
 }
 
-// LatestHeartbeat reads a node's last heartbeat, or ErrNotFound before the
-// first.
-func (s statements) LatestHeartbeat(ctx context.Context, nodeID string) (LatestBeat, error) {
+// LatestHeartbeat returns a node's last heartbeat. It returns ErrNotFound when there is none.
+func (s statements) LatestHeartbeat(ctx context.Context, nodeID string) (LatestHeartbeatRow, error) {
 	row, err := s.q.LatestHeartbeat(ctx, nodeID)
 	return row, MapError("heartbeat of node "+nodeID, err)
 }

@@ -36,11 +36,11 @@ func (s statements) ListenedSince(ctx context.Context) (time.Time, error) {
 	return since, MapError("read the listeners", err)
 }
 
-// NodeSilent moves an active node to offline if it has still not been heard
-// since the cutoff, and says whether it did.
+// NodeSilent moves an active node to offline when it has sent no heartbeat since the cutoff. It
+// returns whether it moved the node.
 func (s *Store) NodeSilent(ctx context.Context, nodeID string, cutoff time.Time, a Actor) (bool, error) {
-	return s.moveByBeat(ctx, nodeID, lifecycle.NodeActive, lifecycle.NodeGoOffline, lifecycle.Proof{lifecycle.NeedStateDeadline}, a,
-		func(n Node, b *LatestBeat) bool {
+	return s.moveByHeartbeat(ctx, nodeID, lifecycle.NodeActive, lifecycle.NodeGoOffline, lifecycle.Proof{lifecycle.NeedStateDeadline}, a,
+		func(n Node, b *LatestHeartbeatRow) bool {
 			if b == nil {
 				return n.StateChangedAt.Before(cutoff)
 			}
@@ -48,20 +48,21 @@ func (s *Store) NodeSilent(ctx context.Context, nodeID string, cutoff time.Time,
 		})
 }
 
-// NodeHeardAgain moves an offline node to active if it has been heard since the
-// cutoff, its report of this boot has nothing unhealthy, and nothing of a tenant
-// may be left on it, and says whether it did.
+// NodeHeardAgain moves an offline node to active when it has sent a heartbeat since the cutoff, its
+// report of this boot is healthy, and no sanitization is required. It returns whether it moved the
+// node.
 func (s *Store) NodeHeardAgain(ctx context.Context, nodeID string, cutoff time.Time, a Actor) (bool, error) {
-	return s.moveByBeat(ctx, nodeID, lifecycle.NodeOffline, lifecycle.NodeComeBack, lifecycle.Proof{lifecycle.NeedHealthy}, a,
-		func(n Node, b *LatestBeat) bool {
+	return s.moveByHeartbeat(ctx, nodeID, lifecycle.NodeOffline, lifecycle.NodeComeBack, lifecycle.Proof{lifecycle.NeedHealthy}, a,
+		func(n Node, b *LatestHeartbeatRow) bool {
 			return SanitizeRequired(n) == "" && b != nil && !b.ReceivedAt.Before(cutoff) && b.Report != nil && b.ReportBootID == b.BootID && len(b.Unhealthy) == 0
 		})
 }
 
-// moveByBeat reads node and heartbeat again under the node's lock.
-func (s *Store) moveByBeat(
+// moveByHeartbeat reads node and heartbeat again under the node's lock. It moves the node when
+// stillApplies returns true.
+func (s *Store) moveByHeartbeat(
 	ctx context.Context, nodeID string, from lifecycle.NodeStatus, t lifecycle.Transition[lifecycle.NodeStatus], proof lifecycle.Proof, a Actor,
-	still func(Node, *LatestBeat) bool,
+	stillApplies func(Node, *LatestHeartbeatRow) bool,
 ) (moved bool, err error) {
 	err = s.Tx(ctx, func(tx *Tx) error {
 		moved = false
@@ -69,15 +70,15 @@ func (s *Store) moveByBeat(
 		if err != nil || n.Status != from {
 			return err
 		}
-		var beat *LatestBeat
+		var last *LatestHeartbeatRow
 		b, err := tx.LatestHeartbeat(ctx, nodeID)
 		switch {
 		case err == nil:
-			beat = &b
+			last = &b
 		case !errors.Is(err, ErrNotFound):
 			return err
 		}
-		if !still(n, beat) {
+		if !stillApplies(n, last) {
 			return nil
 		}
 		moved = true

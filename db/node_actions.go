@@ -12,26 +12,24 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// freshBeat is the age up to which a heartbeat proves a living node, where the
-// node's profile does not make its agent speak more rarely than every third of
-// it.
-const freshBeat = 2 * time.Minute
+// freshHeartbeat is the age up to which a heartbeat proves that the node runs. It is longer when
+// the heartbeat interval of the node's profile is more than a third of it.
+const freshHeartbeat = 2 * time.Minute
 
-// NodeHealth says what keeps a node from being proven healthy now; an empty list
-// is the proof behind lifecycle.NeedEnrolled and lifecycle.NeedHealthy. It is
-// the check of an onboarding, and one more: a node that a clean-up, or a tenant,
-// left unproven is not put to use again until a certificate says that it is clean.
+// NodeHealth returns what keeps a node from being proven healthy now. An empty list is the proof
+// for lifecycle.NeedEnrolled and lifecycle.NeedHealthy. Beside the checks of an onboarding it
+// requires a clean certificate after a clean-up or a tenant.
 func (tx *Tx) NodeHealth(ctx context.Context, n Node) ([]string, error) {
 	missing, err := tx.identityTrouble(ctx, n.ID)
 	if err != nil {
 		return nil, err
 	}
-	beat, err := tx.beatTrouble(ctx, n)
+	heartbeat, err := tx.heartbeatProblems(ctx, n)
 	if err != nil {
 		return nil, err
 	}
 	unclean, err := tx.unproven(ctx, n.ID)
-	missing = append(append(missing, beat...), unclean...)
+	missing = append(append(missing, heartbeat...), unclean...)
 	if dirty := SanitizeRequired(n); dirty != "" {
 		missing = append(missing, dirty)
 	}
@@ -46,8 +44,8 @@ func (tx *Tx) identityTrouble(ctx context.Context, nodeID string) ([]string, err
 	return []string{unable}, nil
 }
 
-func (tx *Tx) beatTrouble(ctx context.Context, n Node) ([]string, error) {
-	beat, err := tx.LatestHeartbeat(ctx, n.ID)
+func (tx *Tx) heartbeatProblems(ctx context.Context, n Node) ([]string, error) {
+	heartbeat, err := tx.LatestHeartbeat(ctx, n.ID)
 	if errors.Is(err, ErrNotFound) {
 		return []string{"its agent has never been heard"}, nil
 	}
@@ -58,15 +56,15 @@ func (tx *Tx) beatTrouble(ctx context.Context, n Node) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	patience, err := tx.beatPatience(ctx, n)
+	patience, err := tx.heartbeatPatience(ctx, n)
 	switch {
 	case err != nil:
 		return nil, err
-	case now.Sub(beat.ReceivedAt) > patience:
-		return []string{fmt.Sprintf("its agent was last heard %s ago", now.Sub(beat.ReceivedAt).Round(time.Second))}, nil
-	case beat.Report == nil:
+	case now.Sub(heartbeat.ReceivedAt) > patience:
+		return []string{fmt.Sprintf("its agent was last heard %s ago", now.Sub(heartbeat.ReceivedAt).Round(time.Second))}, nil
+	case heartbeat.Report == nil:
 		return []string{"its agent has not reported what the node has"}, nil
-	case beat.ReportBootID != beat.BootID:
+	case heartbeat.ReportBootID != heartbeat.BootID:
 		return []string{"the last report is from before the node was started again; wait for the next one"}, nil
 	case n.SKUID == nil:
 		return nil, nil
@@ -75,16 +73,16 @@ func (tx *Tx) beatTrouble(ctx context.Context, n Node) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return sku.Spec.CheckHealth(*beat.Report), nil
+	return sku.Spec.CheckHealth(*heartbeat.Report), nil
 }
 
-// beatPatience is three of the node's own heartbeats, and at least freshBeat.
-func (tx *Tx) beatPatience(ctx context.Context, n Node) (time.Duration, error) {
+// heartbeatPatience returns three heartbeat intervals of the node, and at least freshHeartbeat.
+func (tx *Tx) heartbeatPatience(ctx context.Context, n Node) (time.Duration, error) {
 	if n.ProfileID == nil {
-		return freshBeat, nil
+		return freshHeartbeat, nil
 	}
 	p, err := tx.Profile(ctx, *n.ProfileID)
-	return max(freshBeat, 3*p.Spec.AgentHeartbeatInterval.D()), err
+	return max(freshHeartbeat, 3*p.Spec.AgentHeartbeatInterval.D()), err
 }
 
 // unproven says what keeps a node from being taken for clean: the last job that

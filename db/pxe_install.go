@@ -119,7 +119,7 @@ func (tx *Tx) ReportInstall(ctx context.Context, r InstallReport) (Node, lifecyc
 	if err != nil {
 		return Node{}, "", err
 	}
-	effect := lifecycle.JudgeReport(installFacts(n, p), r.said(token, p))
+	effect := lifecycle.ClassifyReport(installFacts(n, p), r.said(token, p))
 	if effect == lifecycle.ReportIgnored {
 		return n, effect, nil
 	}

@@ -173,7 +173,7 @@ func (tx *Tx) settle(ctx context.Context, t NodeTask, overdue bool, why string) 
 	info, _ := lifecycle.TaskKindOf(t.Kind)
 	switch {
 	case !info.Redeliver:
-		return tx.moveTask(ctx, t, lifecycle.TaskDoubt, taskChange{message: why}, systemActor)
+		return tx.moveTask(ctx, t, lifecycle.TaskBecomeUncertain, taskChange{message: why}, systemActor)
 	case overdue:
 		return tx.moveTask(ctx, t, lifecycle.TaskExpire, taskChange{message: "it was not finished before its deadline; " + why}, systemActor)
 	}
@@ -272,7 +272,7 @@ func (tx *Tx) finish(ctx context.Context, t NodeTask, overdue bool, r lifecycle.
 	case r.Code != lifecycle.TaskCodeUncertain && r.Code != lifecycle.TaskCodeLeaseLost:
 		return tx.moveTask(ctx, t, lifecycle.TaskFail, c, who)
 	case held && r.Code == lifecycle.TaskCodeUncertain:
-		return tx.moveTask(ctx, t, lifecycle.TaskDoubt, c, who)
+		return tx.moveTask(ctx, t, lifecycle.TaskBecomeUncertain, c, who)
 	case held:
 		return tx.settle(ctx, t, overdue, "the agent gave it up half way: "+r.Message)
 	}

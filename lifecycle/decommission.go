@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// DecommissionMode is how far a node is taken out of service (seed 001 section
-// 5.2), or one of the node operations that use the same stages.
+// DecommissionMode names how far a node is taken out of service, or one of the node operations that
+// use the same stages.
 type DecommissionMode string
 
-// The four modes of seed 001 section 5.2, started with the hash of a plan.
+// The four modes. A start of one requires the hash of a plan.
 const (
 	ModeSoftReset      DecommissionMode = "soft_reset"
 	ModeReimage        DecommissionMode = "reimage"
@@ -25,15 +25,13 @@ const (
 	ModeRemove DecommissionMode = "remove"
 )
 
-// The operations of PXE nodes (seed 000), started by asking for the state that
-// they work in.
+// The operations of PXE nodes. A request for the state in which they work starts them.
 const (
 	ModeDeprovision DecommissionMode = "deprovision"
 	ModeMigrate     DecommissionMode = "migrate"
 )
 
-// The thirteen decommission stages of seed 001 section 5.2. load_site_config is
-// named as the onboarding's.
+// The thirteen decommission stages. load_site_config has the name of the onboarding stage.
 const (
 	StageDisableNode    = "disable_node"
 	StageForceRelease   = "force_release_allocations"
@@ -93,7 +91,7 @@ var decommissionModes = []DecommissionModeInfo{
 		Stages: []string{
 			StageDisableNode, StageForceRelease, StageDrainNode, StageCleanupStorage, StageScrubGPU, StageLoadSite, StageReleaseMAAS, StageValidateClean,
 		},
-		Doc: "clean the node, release it in MAAS with its disks erased, deploy it anew, and give it back to service once the new system proves clean",
+		Doc: "clean the node, release it in MAAS with its disks erased, deploy it again, and return it to service once the new system proves clean",
 	},
 	{
 		Mode: ModeFull, Lifecycle: NodeMAAS.Lifecycle, From: append(slices.Clone(inService), NodeRetired), Enters: NodeDraining, Ends: NodeDeleted, Owner: OwnerDecommission,
@@ -175,13 +173,13 @@ func DecommissionStages() []string {
 func DocumentDecommission() string {
 	var b strings.Builder
 	b.WriteString("# Decommission modes and node operations\n\n" +
-		"Generated from package lifecycle (seed 001 section 5.2). Do not edit; `make generate` writes it.\n\n" +
+		"Generated from package lifecycle. Do not edit; `make generate` writes it.\n\n" +
 		"| mode | started in | ends | meaning |\n|---|---|---|---|\n")
 	for _, m := range decommissionModes {
 		fmt.Fprintf(&b, "| `%s` | %s | `%s` | %s |\n", m.Mode, codes(m.From), m.Ends, m.Doc)
 	}
 	b.WriteString("\nThe number is the stage's place in the mode's order; `drain`, `retire` and `remove` are operations, started by the node action of that name; " +
-		"`deprovision` and `migrate` are those of PXE nodes (seed 000), started by asking for the state `deprovisioning` or `migrating`.\n\n| stage |")
+		"`deprovision` and `migrate` are those of PXE nodes, started by a request for the state `deprovisioning` or `migrating`.\n\n| stage |")
 	for _, m := range decommissionModes {
 		fmt.Fprintf(&b, " %s |", m.Mode)
 	}

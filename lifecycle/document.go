@@ -5,19 +5,15 @@ import (
 	"strings"
 )
 
-// Document renders a lifecycle as Markdown with a Mermaid diagram; docs/states
-// is made of these and a test fails when a page is stale.
+// Document renders a lifecycle as Markdown with a Mermaid diagram. The pages in docs/states are
+// made of it, and a test fails when one is stale.
 func (m Machine[S]) Document() string {
 	var b strings.Builder
 	title := m.Resource
 	if m.Lifecycle != "" {
 		title += ", lifecycle " + m.Lifecycle
 	}
-	source := "package lifecycle"
-	if m.Source != "" {
-		source += " (" + m.Source + ")"
-	}
-	fmt.Fprintf(&b, "# States: %s\n\nGenerated from %s. Do not edit; `make generate` writes it.\n\n", title, source)
+	fmt.Fprintf(&b, "# States: %s\n\nGenerated from package lifecycle. Do not edit; `make generate` writes it.\n\n", title)
 	b.WriteString("```mermaid\nstateDiagram-v2\n")
 	for _, s := range m.Initial {
 		fmt.Fprintf(&b, "    [*] --> %s\n", s)
@@ -54,7 +50,7 @@ func (m Machine[S]) Document() string {
 // DocumentActions renders the action matrix and the failure classes.
 func DocumentActions() string {
 	var b strings.Builder
-	b.WriteString("# Operator actions on a job\n\nGenerated from package lifecycle (seed 001 section 8). Do not edit; `make generate` writes it.\n\n| action |")
+	b.WriteString("# Operator actions on a job\n\nGenerated from package lifecycle. Do not edit; `make generate` writes it.\n\n| action |")
 	for _, s := range Job.States {
 		fmt.Fprintf(&b, " %s |", s.State)
 	}

@@ -9,7 +9,7 @@ import (
 // DriftSeverity says how much a finding matters.
 type DriftSeverity string
 
-// The severities. Critical findings that are open need a person.
+// The severities. An open critical finding requires operator action.
 const (
 	DriftCritical DriftSeverity = "critical"
 	DriftWarning  DriftSeverity = "warning"
@@ -29,12 +29,11 @@ const (
 	DriftOfSite     DriftScope = "site"
 )
 
-// DriftAction is what a person may do about a finding.
+// DriftAction is an operator's action on a finding.
 type DriftAction string
 
-// The actions (05-api). Adopt records what is observed, where a detector says
-// what that is; quarantine takes the node out of scheduling; ignore keeps the
-// finding quiet until its evidence changes.
+// The actions. Adopt records what is observed, for detectors that define it. Quarantine takes the
+// node out of scheduling. Ignore hides the finding until its evidence changes.
 const (
 	DriftAdopt      DriftAction = "adopt"
 	DriftQuarantine DriftAction = "quarantine"

@@ -91,7 +91,7 @@ func driftOfMachines() []DriftDetector {
 		{
 			Name: DriftFailedOrBroken, Scope: DriftOfNode, Severity: DriftCritical, Sources: of, Expects: serving(), Quarantines: true, Closes: untilGone,
 			Finds: "MAAS has the machine as failed, Broken, Missing or Retired", Evidence: []string{"maas_status", "maas_error"},
-			Next: "Mend what MAAS says of the machine, then onboard the host again.",
+			Next: "Fix what MAAS reports about the machine, then onboard the host again.",
 		},
 		{
 			Name: DriftMachineLocked, Scope: DriftOfNode, Severity: DriftWarning, Sources: of, Expects: kept(), Closes: untilGone,
@@ -121,7 +121,7 @@ func driftOfMachines() []DriftDetector {
 		{
 			Name: DriftHWSyncOff, Scope: DriftOfNode, Severity: DriftWarning, Sources: of, Expects: serving(), Closes: untilGone,
 			Finds: "the node's profile requires hardware sync and the machine has it switched off", Evidence: []string{"profile_requires"},
-			Next: "Switching it on in MAAS installs no agent on the node: deploy the node anew, or change the profile.",
+			Next: "Switching it on in MAAS installs no agent on the node: deploy the node again, or change the profile.",
 		},
 		{
 			Name: DriftHostnameChanged, Scope: DriftOfNode, Severity: DriftWarning, Sources: of, Expects: kept(), Closes: untilAdopt,
@@ -191,7 +191,7 @@ func driftOfAgents() []DriftDetector {
 			Finds: "the node's clock differs from the server's by more than 30 s", Evidence: []string{"skew"},
 			Next: "Look at time synchronisation on the node; beyond five minutes MAAS refuses its requests.",
 		},
-		report(DriftGPUCount, "the agent reports another number of GPUs than the SKU has", "Look at the node for what became of its GPUs (nvidia-smi, dmesg); mend it and unquarantine it.", true),
+		report(DriftGPUCount, "the agent reports another number of GPUs than the SKU has", "Check the GPUs on the node (nvidia-smi, dmesg); fix them and unquarantine the node.", true),
 		report(DriftGPUFault, "a GPU has a failed or pending row remap or more uncorrected errors than the SKU allows", "Reset or replace the GPU, then unquarantine the node.", true),
 		report(DriftMemory, "the agent reports less memory than the SKU has", "Look for a failed memory module in the BMC's event log.", false),
 		report(DriftDisks, "the agent reports fewer data disks than the SKU has", "Look for a failed drive in the BMC's inventory.", false),

@@ -30,7 +30,7 @@ func driftOfIdentity() []DriftDetector {
 		},
 		{
 			Name: DriftGhost, Scope: DriftOfMachine, Severity: DriftWarning, Sources: []string{sourcePostgres, sourceMAAS},
-			Closes: "the machine is gone or a node is that machine", Finds: "a machine came back to the region with the MAC addresses of a deleted node: it has enlisted anew",
+			Closes: "the machine is gone or a node is that machine", Finds: "a machine came back to the region with the MAC addresses of a deleted node: it has enlisted again",
 			Evidence: []string{"system_id", "hostname", "maas_status", "macs", "deleted_node"},
 			Next:     "The server was left powered on and netbooted. Power it off and delete the record in MAAS, or onboard it as a new node.",
 		},
@@ -75,7 +75,7 @@ func driftOfSites() []DriftDetector {
 		},
 		{
 			Name: DriftBreakerOpen, Scope: DriftOfSite, Severity: DriftCritical, Sources: []string{sourcePostgres}, Closes: "no finding waits for its quarantine any more",
-			Finds:    "more nodes would be quarantined than may be within an hour: the rest stay in service until a person decides",
+			Finds:    "more nodes would be quarantined than may be within an hour: the rest stay in service until an operator decides",
 			Evidence: []string{"limit", "quarantined", "waiting"},
 			Next:     "Many nodes at once are rarely many faults: look for the one cause first. Quarantine by hand what really is broken, ignore what is not.",
 		},

@@ -11,12 +11,12 @@ import (
 type State interface{ ~string }
 
 // Owner is a party that may cause a transition. It is written to the audit row
-// as the owner; triggered_by (seed 000) is derived from it by TriggeredBy.
+// as the owner; TriggeredBy derives triggered_by from it.
 type Owner string
 
-// The owners of seed 001 section 3.3 and 03-lifecycles.
+// The owners of transitions.
 const (
-	OwnerAdmin        Owner = "admin"        // a person through the API
+	OwnerAdmin        Owner = "admin"        // an administrator or operator through the API
 	OwnerOnboarding   Owner = "onboarding"   // the onboarding workflow
 	OwnerDecommission Owner = "decommission" // the decommission workflow
 	OwnerDrain        Owner = "drain"        // the drain lifecycle operation
@@ -29,8 +29,8 @@ const (
 	OwnerSystem       Owner = "system"       // sweepers and migrations
 )
 
-// TriggeredBy is the coarse actor that the audit log shows (seed 000 plus
-// 03-lifecycles): admin, system, node_report, workflow or customer.
+// TriggeredBy returns the coarse actor that the audit log shows: admin, system, node_report,
+// workflow or customer.
 func (o Owner) TriggeredBy() string {
 	switch o {
 	case OwnerAdmin:
@@ -51,7 +51,7 @@ func (o Owner) TriggeredBy() string {
 // passing it in Proof; the engine refuses the transition when one is missing.
 type Need string
 
-// The guards of seed 001 section 3.3.
+// The proofs that transitions require.
 const (
 	NeedEnrolled      Need = "agent_enrolled"     // a live agent identity exists
 	NeedHealthy       Need = "health_proven"      // a fresh report meets what the SKU expects
@@ -88,7 +88,6 @@ type StateInfo[S State] struct {
 type Machine[S State] struct {
 	Resource    string // "node", "job"
 	Lifecycle   string // "maas", "pxe", "" when the resource has only one
-	Source      string // what defines it besides this package, "" for nothing
 	Initial     []S
 	States      []StateInfo[S]
 	Transitions []Transition[S]

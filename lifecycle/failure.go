@@ -1,6 +1,6 @@
 package lifecycle
 
-// FailureClass names why a stage failed (04-jobs "Failure classes").
+// FailureClass names why a stage failed.
 type FailureClass string
 
 // The failure classes.
@@ -70,24 +70,24 @@ func (f FailureInfo) Runbook() string { return "docs/runbooks/" + string(f.Class
 
 var failures = []FailureInfo{
 	{Class: FailMAASUnavailable, AutoAttempts: 5, Recommended: ActionRetryStage, Next: "Check that the region controller answers, and its racks reach what the message names, then retry the stage."},
-	{Class: FailMAASRejected, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "MAAS refused the request; mend the cause it names, then retry the stage."},
+	{Class: FailMAASRejected, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "MAAS refused the request; fix the cause it names, then retry the stage."},
 	{Class: FailMAASMachineDeleted, Manual: true, AutoAttempts: 1, Recommended: ActionRerun, Next: "The machine is gone from MAAS; find out who deleted it, then rerun, or cancel."},
 	{Class: FailConflictingCandidates, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "More than one MAAS machine matches; delete or rename the wrong one in MAAS, then retry the stage."},
-	{Class: FailBootDiskNotFound, Manual: true, AutoAttempts: 1, Recommended: ActionRerun, Next: "No disk matches the profile's boot disk rule; mend the hardware or the rule, then rerun: the profile is read and the machine commissioned again."},
+	{Class: FailBootDiskNotFound, Manual: true, AutoAttempts: 1, Recommended: ActionRerun, Next: "No disk matches the profile's boot disk rule; fix the hardware or the rule, then rerun: the profile is read and the machine commissioned again."},
 	{Class: FailStorageLayoutRejected, Manual: true, AutoAttempts: 1, Recommended: ActionRerun, Next: "MAAS refused the storage layout; correct the profile, then rerun: the profile is read again and what is done is skipped."},
 	{Class: FailPXEUnfixable, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "Attach the boot interface to a VLAN with a subnet in MAAS, then retry the stage."},
-	{Class: FailCommissioning, AutoAttempts: 2, Recommended: ActionRetryStage, Next: "Read the failed commissioning scripts in the timeline, mend the hardware, then retry the stage."},
+	{Class: FailCommissioning, AutoAttempts: 2, Recommended: ActionRetryStage, Next: "Read the failed commissioning scripts in the timeline, fix the hardware, then retry the stage."},
 	{Class: FailDeploy, AutoAttempts: 1, Recommended: ActionRestartClean, Next: "The installer failed; read the installation log in the timeline, then restart clean."},
-	{Class: FailDeployPower, AutoAttempts: 1, Recommended: ActionRerun, Next: "MAAS could not power the machine for its deployment; mend its way to the BMC, then rerun: the machine is released and deployed again."},
+	{Class: FailDeployPower, AutoAttempts: 1, Recommended: ActionRerun, Next: "MAAS could not power the machine for its deployment; fix its connection to the BMC, then rerun: the machine is released and deployed again."},
 	{Class: FailDeployTimeout, AutoAttempts: 1, Recommended: ActionRestartClean, Next: "The deployment did not end in time and was aborted; look at the console, then restart clean."},
 	{Class: FailDatasource, AutoAttempts: 1, Recommended: ActionRestartClean, Next: "cloud-init found no datasource; check the node's network path to MAAS, then restart clean."},
 	{Class: FailDatasourceRepeated, Manual: true, AutoAttempts: 1, Recommended: ActionRestartClean, Next: "The datasource failed again after automatic retries; check cabling and VLAN, then restart clean.", NodeUnsafe: true},
-	{Class: FailHWSyncUnhealthy, AutoAttempts: 2, Recommended: ActionRetryStage, Next: "Hardware sync could not be switched on or repaired; mend what the message names, then retry the stage: the repair runs again."},
+	{Class: FailHWSyncUnhealthy, AutoAttempts: 2, Recommended: ActionRetryStage, Next: "Hardware sync could not be switched on or repaired; fix what the message names, then retry the stage: the repair runs again."},
 	{Class: FailHWSyncRepeated, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "Hardware sync stays silent after repair; log in to the node and check maas_hardware_sync.timer, then retry the stage."},
 	{Class: FailSSHSeed, AutoAttempts: 3, Recommended: ActionRetryStage, Next: "The node does not accept Slipway's SSH key; check that cloud-init ended, then retry the stage."},
 	{Class: FailSSHSeedRepeated, Manual: true, AutoAttempts: 1, Recommended: ActionRestartClean, Next: "SSH still fails after retries; check the site's keys and the user-data, then restart clean."},
 	{Class: FailAgentNotEnrolled, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The agent did not enrol in time; check that the node reaches the agent API, then retry the stage."},
-	{Class: FailNodeUnhealthy, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The node's report does not meet its SKU; mend the hardware named in the message, then retry the stage.", NodeUnsafe: true},
+	{Class: FailNodeUnhealthy, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The node's report does not meet its SKU; fix the hardware named in the message, then retry the stage.", NodeUnsafe: true},
 	{Class: FailStateDisagreement, Manual: true, AutoAttempts: 1, Recommended: ActionRerun, Next: "What is there is not what Slipway left: somebody else changed it. Undo what they did, then rerun (each stage first looks), adopt it where the stage allows that, or cancel the job."},
 	{Class: FailBMCUnreachable, AutoAttempts: 3, Recommended: ActionRetryStage, Next: "The BMC does not answer; check its address and cabling, then retry the stage."},
 	{Class: FailBMCAuthRejected, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The BMC rejected the login and no further login is tried; correct the credential, clear the flag, then retry the stage."},
@@ -95,24 +95,24 @@ var failures = []FailureInfo{
 	{Class: FailBMCPinMismatch, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The BMC shows another certificate than the approved one; approve the new pin if it is expected, then retry the stage.", NodeUnsafe: true},
 	{Class: FailPowerNotConfirmed, AutoAttempts: 2, Recommended: ActionRetryStage, Next: "The power state asked for was not seen; check the BMC, then retry the stage."},
 	{Class: FailNodeTaskUncertain, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "It is not known whether the node finished the task; look at the node, then retry the stage."},
-	{Class: FailNodeTask, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The node's agent could not do its task; mend what the message names, then retry the stage: the agent gets a new task."},
-	{Class: FailScrubUnverified, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "A device could not be verified clean; see the certificate, mend or replace the device, then retry the stage.", NodeUnsafe: true},
+	{Class: FailNodeTask, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The node's agent could not do its task; fix what the message names, then retry the stage: the agent gets a new task."},
+	{Class: FailScrubUnverified, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "A device could not be verified clean; see the certificate, fix or replace the device, then retry the stage.", NodeUnsafe: true},
 	{Class: FailDriveUnexpected, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "A drive is in the node that its record does not name, and nothing was erased; pull or protect it, or accept the drives that the agent reports, then retry the stage.", NodeUnsafe: true},
 	{Class: FailDriveMissing, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "A drive of the node's record is not there; find it and put it back, or destroy it and accept the drives that the agent reports, then retry the stage.", NodeUnsafe: true},
 	{Class: FailCapacity, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "No node is free for this SKU; add capacity, then retry the stage."},
-	{Class: FailStorageRejected, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The storage back end refused; mend the cause it names, then retry the stage."},
+	{Class: FailStorageRejected, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The storage back end refused; fix the cause it names, then retry the stage."},
 	{Class: FailPaymentMismatch, Manual: true, AutoAttempts: 1, Recommended: ActionMarkManual, Next: "The amounts differ; resolve the payment session by hand."},
 	{Class: FailSecretUnavailable, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "A secret that the site or profile refers to cannot be read; store it under that reference, then retry the stage."},
 	{Class: FailConfiguration, Manual: true, AutoAttempts: 1, Recommended: ActionRerun, Next: "The site, profile or SKU is not usable as it stands; correct what the message names, then rerun: they are read again."},
 	{Class: FailStageDeadline, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The stage did not end before its deadline; look at the last observed state, then retry the stage."},
 	{Class: FailFrozen, Manual: true, AutoAttempts: 1, Recommended: ActionResume, Next: "An operator froze the job; resume it when the reason is gone."},
 	{Class: FailWorkflowLost, AutoAttempts: 1, Recommended: ActionResume, Next: "The workflow was ended from outside; resume starts it again from the projected stage."},
-	{Class: FailCompensation, Manual: true, AutoAttempts: 1, Recommended: ActionCancel, Next: "Clean-up did not finish; mend what the message names, then cancel or restart clean again.", NodeUnsafe: true},
+	{Class: FailCompensation, Manual: true, AutoAttempts: 1, Recommended: ActionCancel, Next: "Clean-up did not finish; fix what the message names, then cancel or restart clean again.", NodeUnsafe: true},
 	{Class: FailStoreUnavailable, AutoAttempts: 20, Recommended: ActionRetryStage, Next: "Slipway's own database or secret store keeps going away; bring it back, then retry the stage."},
 	{Class: FailInternal, AutoAttempts: 3, Recommended: ActionRetryStage, Next: "An internal error; the log holds the detail. Retry the stage, and report it if it comes back."},
 }
 
-// Failures lists every class in the order of 04-jobs.
+// Failures returns every class in the order of the documentation.
 func Failures() []FailureInfo { return append([]FailureInfo(nil), failures...) }
 
 // Failure returns what is known about a class; an unknown class is internal.

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// JobStatus is the state of a staged job, seed 001 section 4.1.
+// JobStatus is the state of a staged job.
 type JobStatus string
 
 // The job states, shared by onboarding, decommission and every later job.
@@ -27,7 +27,7 @@ var liveJob = []JobStatus{JobPending, JobRunning, JobFailedRetryable, JobFailedM
 // predicate of the partial unique index "one live job per node".
 func (s JobStatus) Live() bool { return slices.Contains(liveJob, s) }
 
-// Parked reports whether the job waits for a person.
+// Parked returns whether the job waits for an operator.
 func (s JobStatus) Parked() bool { return s == JobFailedRetryable || s == JobFailedManual }
 
 // The transitions of a job. Only the staged-job runner (owner job) and the
@@ -49,8 +49,8 @@ func jobMove(name string, to JobStatus, from ...JobStatus) Transition[JobStatus]
 
 // Job is the lifecycle of every staged job.
 var Job = Machine[JobStatus]{
-	Resource: "job", Source: "seed 001 section 4.1",
-	Initial: []JobStatus{JobPending},
+	Resource: "job",
+	Initial:  []JobStatus{JobPending},
 	States: []StateInfo[JobStatus]{
 		{State: JobPending, Doc: "accepted but not started", Transitional: true},
 		{State: JobRunning, Doc: "workflow executing", Transitional: true},
@@ -80,7 +80,7 @@ func JobTransition(from, to JobStatus) (Transition[JobStatus], error) {
 	}
 }
 
-// Action is an operator action on a job, seed 001 section 8.
+// Action is an operator action on a job.
 type Action string
 
 // The seven actions. Each is an Update of this name on the workflow and a
@@ -95,7 +95,7 @@ const (
 	ActionMarkManual   Action = "mark_manual_intervention_required"
 )
 
-// Actions lists all seven in the order of seed 001.
+// Actions lists all seven, in the order of the documentation.
 var Actions = []Action{
 	ActionRetryStage, ActionResume, ActionRerun, ActionRestartClean,
 	ActionCancel, ActionAdopt, ActionMarkManual,
@@ -117,7 +117,7 @@ func (a Action) Doc() string {
 	case ActionAdopt:
 		return "Accept an externally advanced state and continue or finish."
 	case ActionMarkManual:
-		return "Freeze the job until a person releases it."
+		return "Freeze the job until an operator releases it."
 	}
 	return ""
 }
@@ -125,7 +125,7 @@ func (a Action) Doc() string {
 // Effect is what an allowed action does.
 type Effect string
 
-// The effects of the action matrix (04-jobs).
+// The effects in the action matrix.
 const (
 	EffectRefuse     Effect = "refuse"
 	EffectNoop       Effect = "noop" // success, nothing duplicated
@@ -183,7 +183,7 @@ func (e *ActionRefusedError) WithAllowed() string {
 	return e.Error() + "; allowed now: " + strings.Join(names, ", ")
 }
 
-// FrozenBy is the message of a job that a person froze.
+// FrozenBy returns the message of a job that an operator froze.
 func FrozenBy(who, reason string) string {
 	if reason == "" {
 		return "frozen by " + who
@@ -194,7 +194,7 @@ func FrozenBy(who, reason string) string {
 // Claimed is how the sender of an action is named whose name is not proven.
 func Claimed(name string) string { return string(OwnerEngine) + " (claimed: " + name + ")" }
 
-// Decide is the action matrix of 04-jobs: total over status and action.
+// Decide is the action matrix. It returns a verdict for every status and action.
 func Decide(a Action, s JobStatus, f JobFacts) Verdict {
 	no := func(format string, args ...any) Verdict {
 		return Verdict{Effect: EffectRefuse, Reason: fmt.Sprintf(format, args...)}

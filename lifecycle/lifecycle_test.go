@@ -10,9 +10,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// seedEdges is seed 001 section 3.2, written out by hand: the table that the
-// code must equal.
-var seedEdges = map[string][]string{
+// requiredEdges is the table of transitions that the code must equal, written by hand.
+var requiredEdges = map[string][]string{
 	"bootstrap_issued": {"enrolling"},
 	"enrolling":        {"active", "quarantined"},
 	"active":           {"offline", "quarantined", "draining"},
@@ -26,9 +25,9 @@ var seedEdges = map[string][]string{
 
 func TestNodeEdgesEqualTheSeed(t *testing.T) {
 	t.Parallel()
-	require.Len(t, lifecycle.NodeMAAS.States, len(seedEdges))
+	require.Len(t, lifecycle.NodeMAAS.States, len(requiredEdges))
 	for _, s := range lifecycle.NodeMAAS.States {
-		want, known := seedEdges[string(s.State)]
+		want, known := requiredEdges[string(s.State)]
 		require.True(t, known, s.State)
 		require.ElementsMatch(t, want, lifecycle.NodeMAAS.Reachable(s.State), "from %s", s.State)
 	}
@@ -101,7 +100,7 @@ func TestNothingActiveWithoutProof(t *testing.T) {
 	})
 }
 
-// matrix is 04-jobs' table, written out by hand; "." refuses.
+// matrix is the table of actions, written by hand; "." refuses.
 var matrix = map[lifecycle.Action][8]string{
 	//                                pending   running        completed retryable               manual                       cancelled compensating reconciled
 	lifecycle.ActionRetryStage:   {".", ".", ".", "retry_stage", "retry_stage", ".", ".", "."},

@@ -3,8 +3,7 @@ package lifecycle
 // NodeStatus is the coarse, operator-facing state of a node record.
 type NodeStatus string
 
-// The canonical coarse states of a node under lifecycle `maas`, seed 001
-// section 3.1.
+// The states of a node under lifecycle `maas`.
 const (
 	NodeBootstrapIssued NodeStatus = "bootstrap_issued"
 	NodeEnrolling       NodeStatus = "enrolling"
@@ -17,7 +16,7 @@ const (
 	NodeDeleted         NodeStatus = "deleted"
 )
 
-// The transitions of seed 001 section 3.2 with the owners of section 3.3.
+// The transitions with their owners.
 var (
 	NodeStartEnrolling = Transition[NodeStatus]{
 		Name: "start_enrolling", From: []NodeStatus{NodeBootstrapIssued}, To: NodeEnrolling,
@@ -91,9 +90,9 @@ var (
 	}
 )
 
-// NodeMAAS is the lifecycle of a node that MAAS, or a person, provisions.
+// NodeMAAS is the lifecycle of a node that MAAS or an operator provisions.
 var NodeMAAS = Machine[NodeStatus]{
-	Resource: "node", Lifecycle: "maas", Source: "seed 001 section 3",
+	Resource: "node", Lifecycle: "maas",
 	Initial: []NodeStatus{NodeBootstrapIssued},
 	States: []StateInfo[NodeStatus]{
 		{State: NodeBootstrapIssued, Doc: "bootstrap token issued; not yet enrolled"},

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// NodeAction is what a person asks of a node (seed 001 sections 3.3 and 8).
+// NodeAction is an operator's action on a node.
 type NodeAction string
 
 // The seven actions.
@@ -36,8 +36,8 @@ type NodeActionInfo struct {
 	BesideJob bool
 	// Reason: it must be said why.
 	Reason bool
-	// Needs is what it needs beyond the state, which is judged when it is asked
-	// for; "" for nothing.
+	// Needs is what the action needs beyond the state, checked when it is requested; "" for
+	// nothing.
 	Needs string
 	Doc   string
 }
@@ -87,9 +87,9 @@ func NodeActionOf(a NodeAction) (NodeActionInfo, bool) {
 	return nodeActions[i], true
 }
 
-// AllowedNodeActions lists the actions that a node's state allows now; busy
-// says that a live job holds the node. What an action needs beyond that, such
-// as proof of health, is judged when it is asked for (NodeActionNeeds).
+// AllowedNodeActions returns the actions that a node's state allows now. Set busy when a live job
+// holds the node. What an action needs beyond the state, such as proof of health, is checked when
+// the action is requested (NodeActionNeeds).
 func AllowedNodeActions(s NodeStatus, busy bool) []NodeAction {
 	out := []NodeAction{}
 	for _, a := range nodeActions {
@@ -153,15 +153,15 @@ func (m DecommissionModeInfo) Entry(from NodeStatus) (t Transition[NodeStatus], 
 }
 
 // OwnsNodeState reports whether a job of this kind may be the owner of a node
-// that is draining or being removed (seed 001 section 3.3).
+// that is draining or being removed.
 func OwnsNodeState(jobKind string) bool {
 	return jobKind == string(OwnerDecommission) || jobKind == "node_operation"
 }
 
-// DocumentNodeActions renders what a person may ask of a node, and when.
+// DocumentNodeActions renders the actions on a node and when they are allowed.
 func DocumentNodeActions() string {
 	var b strings.Builder
-	b.WriteString("# Actions on a node\n\nGenerated from package lifecycle (seed 001 sections 3.3 and 8). Do not edit; `make generate` writes it.\n\n" +
+	b.WriteString("# Actions on a node\n\nGenerated from package lifecycle. Do not edit; `make generate` writes it.\n\n" +
 		"Each is a call of the API and a command of the same name. Repeating one that is done, or under way, succeeds and does nothing.\n\n" +
 		"| action | asked for in | creates | while a job holds the node | meaning |\n|---|---|---|---|---|\n")
 	for _, a := range nodeActions {

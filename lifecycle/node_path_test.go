@@ -16,13 +16,13 @@ func TestNodePath(t *testing.T) {
 		owner    lifecycle.Owner
 		want     []lifecycle.NodeStatus
 	}{
-		"there already":      {lifecycle.NodeQuarantined, lifecycle.NodeQuarantined, lifecycle.OwnerDecommission, []lifecycle.NodeStatus{lifecycle.NodeQuarantined}},
-		"by way of offline":  {lifecycle.NodeDraining, lifecycle.NodeQuarantined, lifecycle.OwnerDecommission, []lifecycle.NodeStatus{lifecycle.NodeOffline, lifecycle.NodeQuarantined}},
-		"directly":           {lifecycle.NodeOffline, lifecycle.NodeQuarantined, lifecycle.OwnerDecommission, []lifecycle.NodeStatus{lifecycle.NodeQuarantined}},
-		"not this owner's":   {lifecycle.NodeDraining, lifecycle.NodeQuarantined, lifecycle.OwnerDrain, nil},
-		"no way at all":      {lifecycle.NodeRetired, lifecycle.NodeQuarantined, lifecycle.OwnerDecommission, nil},
-		"a person's way in":  {lifecycle.NodeQuarantined, lifecycle.NodeDraining, lifecycle.OwnerAdmin, []lifecycle.NodeStatus{lifecycle.NodeDraining}},
-		"not the workflow's": {lifecycle.NodeQuarantined, lifecycle.NodeDraining, lifecycle.OwnerDecommission, nil},
+		"there already":         {lifecycle.NodeQuarantined, lifecycle.NodeQuarantined, lifecycle.OwnerDecommission, []lifecycle.NodeStatus{lifecycle.NodeQuarantined}},
+		"by way of offline":     {lifecycle.NodeDraining, lifecycle.NodeQuarantined, lifecycle.OwnerDecommission, []lifecycle.NodeStatus{lifecycle.NodeOffline, lifecycle.NodeQuarantined}},
+		"directly":              {lifecycle.NodeOffline, lifecycle.NodeQuarantined, lifecycle.OwnerDecommission, []lifecycle.NodeStatus{lifecycle.NodeQuarantined}},
+		"not this owner's":      {lifecycle.NodeDraining, lifecycle.NodeQuarantined, lifecycle.OwnerDrain, nil},
+		"no way at all":         {lifecycle.NodeRetired, lifecycle.NodeQuarantined, lifecycle.OwnerDecommission, nil},
+		"an operator drains it": {lifecycle.NodeQuarantined, lifecycle.NodeDraining, lifecycle.OwnerAdmin, []lifecycle.NodeStatus{lifecycle.NodeDraining}},
+		"not the workflow's":    {lifecycle.NodeQuarantined, lifecycle.NodeDraining, lifecycle.OwnerDecommission, nil},
 	} {
 		require.Equal(t, c.want, lifecycle.NodePath(lifecycle.NodeMAAS.Lifecycle, c.from, c.to, via, c.owner), name)
 	}

@@ -18,21 +18,20 @@ const (
 	NodeMigrating      NodeStatus = "migrating"
 )
 
-// MaxInstallAttempts is how often an installation may fail before a person
-// must look (seed 000, "Failure Handling").
+// MaxInstallAttempts is how often an installation may fail before it requires operator action.
 const MaxInstallAttempts = 3
 
 // The guards of lifecycle `pxe`.
 const (
 	NeedWorkflow Need = "install_workflow" // an install workflow is assigned
-	NeedForced   Need = "forced"           // the admin asked for force: the retry limit is passed by and the counters begin anew
+	NeedForced   Need = "forced"           // the administrator forces it: the retry limit does not apply and the counters start again at zero
 )
 
 var notRetired = []NodeStatus{
 	NodeDiscovered, NodePending, NodeInstalling, NodeInstallFailed, NodeInstalled, NodeActive, NodeReprovision, NodeDeprovisioning, NodeMigrating,
 }
 
-// The transitions of seed 000.
+// The transitions of a PXE node.
 var (
 	PXEApprove = Transition[NodeStatus]{
 		Name: "approve", From: []NodeStatus{NodeDiscovered}, To: NodePending,
@@ -57,7 +56,7 @@ var (
 	PXEReset = Transition[NodeStatus]{
 		Name: "reset_install", From: []NodeStatus{NodeInstallFailed}, To: NodePending,
 		Owners: []Owner{OwnerAdmin}, Needs: []Need{NeedWorkflow, NeedForced},
-		Doc: "an admin has mended what failed (another workflow, or a new drive) and resets by force; the counters begin anew",
+		Doc: "an administrator has fixed the cause (another workflow, or a new drive) and resets by force; the counters start again at zero",
 	}
 	PXEVerify = Transition[NodeStatus]{
 		Name: "verify", From: []NodeStatus{NodeInstalled}, To: NodeActive,
@@ -72,7 +71,7 @@ var (
 	PXERequeue = Transition[NodeStatus]{
 		Name: "requeue", From: []NodeStatus{NodeReprovision}, To: NodePending,
 		Owners: []Owner{OwnerAdmin, OwnerSystem}, Needs: []Need{NeedWorkflow},
-		Doc: "the node may be erased: it installs anew at its next boot",
+		Doc: "the node may be erased: it installs again at its next boot",
 	}
 	PXEDeprovision = Transition[NodeStatus]{
 		Name: "deprovision", From: []NodeStatus{NodeActive}, To: NodeDeprovisioning,
@@ -101,15 +100,15 @@ var (
 	}
 )
 
-// NodePXE is the lifecycle of a node that no MAAS manages (seed 000).
+// NodePXE is the lifecycle of a node that no MAAS manages.
 var NodePXE = Machine[NodeStatus]{
-	Resource: "node", Lifecycle: "pxe", Source: "seed 000",
+	Resource: "node", Lifecycle: "pxe",
 	Initial: []NodeStatus{NodeDiscovered},
 	States: []StateInfo[NodeStatus]{
 		{State: NodeDiscovered, Doc: "booted from the network, MAC registered, awaits approval"},
 		{State: NodePending, Doc: "approved, workflow assigned, waits to install"},
 		{State: NodeInstalling, Doc: "installation in progress"},
-		{State: NodeInstallFailed, Doc: "three attempts failed; needs a person"},
+		{State: NodeInstallFailed, Doc: "three attempts failed; requires operator action"},
 		{State: NodeInstalled, Doc: "installed, awaits verification"},
 		{State: NodeActive, Doc: "in production use"},
 		{State: NodeReprovision, Doc: "marked for re-imaging"},

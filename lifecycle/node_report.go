@@ -1,10 +1,9 @@
 package lifecycle
 
-// InstallStatus is what a node says of its installation (seed 000,
-// `installation_status`); "" is a report that says nothing of one.
+// InstallStatus is the `installation_status` in a node's report; "" is a report without one.
 type InstallStatus string
 
-// The statuses of seed 000.
+// The statuses of an installation.
 const (
 	InstallStarted  InstallStatus = "started"
 	InstallProgress InstallStatus = "progress"
@@ -17,9 +16,9 @@ func InstallStatuses() []InstallStatus {
 	return []InstallStatus{InstallStarted, InstallProgress, InstallComplete, InstallFailure}
 }
 
-// InstallFacts is where an installation stands. Round counts how often the node
-// was queued, Attempts the failures within the round (seed 000
-// `install_attempts`); the attempt that runs is Attempts+1.
+// InstallFacts is the progress of an installation. Round counts how often the node was queued.
+// Attempts counts the failures within the round (`install_attempts` in the API), so that the
+// running attempt is Attempts+1.
 type InstallFacts struct {
 	Status   NodeStatus
 	Round    int64
@@ -102,17 +101,16 @@ const (
 	ReportLeaves ReportEffect = "leaves" // its installer is done: the disk boots next
 )
 
-// JudgeReport is the table of seed 000 ("Report Handling Logic") over
-// (installation_status, state), for a report that came with the token of an
-// attempt. A report of another attempt than the one that runs changes nothing,
-// which makes repeated, replayed and reordered reports harmless. What a job boots
-// moves no state: the job does.
-func JudgeReport(f InstallFacts, r Report) ReportEffect {
+// ClassifyReport returns the effect of a report on an installation, by its status and the node's
+// state. The report came with the token of an attempt. A report of another attempt than the running
+// one has no effect, so repeated, replayed and reordered reports are harmless. A report of a system
+// that a job boots moves no state, since the job does.
+func ClassifyReport(f InstallFacts, r Report) ReportEffect {
 	if r.InstallAttempt != f.InstallAttempt() || !f.Runs() {
 		return ReportIgnored
 	}
 	if f.Netboot != "" {
-		return f.judgeNetboot(r)
+		return f.classifyNetbootReport(r)
 	}
 	switch {
 	case r.Status == InstallStarted && f.Status == NodePending:
@@ -131,10 +129,10 @@ func JudgeReport(f InstallFacts, r Report) ReportEffect {
 	return ReportIgnored
 }
 
-// judgeNetboot is the same for what a job boots. All boots of a round are one
-// attempt, so that their order is told by their tokens: what a boot before the
-// last says is over, and after a failure only a later boot begins anew.
-func (f InstallFacts) judgeNetboot(r Report) ReportEffect {
+// classifyNetbootReport does the same for a system that a job boots. All boots of a round are one
+// attempt, and their tokens give their order. A report of an older boot has no effect. After a
+// failure only a later boot starts again.
+func (f InstallFacts) classifyNetbootReport(r Report) ReportEffect {
 	spent := f.Warnings >= MaxWarnings
 	runs := f.Started || f.Warnings == 0
 	switch {

@@ -10,9 +10,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// The table of seed 000, "Report Handling Logic": every status in every state,
-// with the token of the attempt that runs.
-func TestTheReportTable(t *testing.T) {
+// Every status in every state, with the token of the running attempt.
+func TestClassifyReport(t *testing.T) {
 	t.Parallel()
 	type cell struct {
 		status lifecycle.InstallStatus
@@ -41,22 +40,22 @@ func TestTheReportTable(t *testing.T) {
 				if effect == lifecycle.ReportFails && attempts == 2 {
 					effect = lifecycle.ReportExhausts
 				}
-				require.Equal(t, effect, judge(f, status, f.InstallAttempt(), 11), "%s in %s after %d", status, i.State, attempts)
+				require.Equal(t, effect, classify(f, status, f.InstallAttempt(), 11), "%s in %s after %d", status, i.State, attempts)
 				for _, other := range []lifecycle.InstallAttempt{{Round: 4, Attempt: attempts}, {Round: 4, Attempt: attempts + 2}, {Round: 3, Attempt: attempts + 1}, {Round: 5, Attempt: attempts + 1}, {}} {
-					require.Equal(t, lifecycle.ReportIgnored, judge(f, status, other, 11), "of another attempt")
+					require.Equal(t, lifecycle.ReportIgnored, classify(f, status, other, 11), "of another attempt")
 				}
 				f.Started, f.Progress = true, 11
 				if i.State == lifecycle.NodeInstalling && (status == "started" || status == "progress") {
-					require.Equal(t, lifecycle.ReportHeard, judge(f, status, f.InstallAttempt(), 11), "a sign of life")
+					require.Equal(t, lifecycle.ReportHeard, classify(f, status, f.InstallAttempt(), 11), "it only shows that the node is alive")
 				}
 			}
 		}
 	}
 }
 
-// judge is a report of the newest boot, said for the first time.
-func judge(f lifecycle.InstallFacts, status lifecycle.InstallStatus, t lifecycle.InstallAttempt, progress int) lifecycle.ReportEffect {
-	return lifecycle.JudgeReport(f, lifecycle.Report{Status: status, InstallAttempt: t, Progress: progress, Fresh: true})
+// classify returns the effect of the first report of the newest boot.
+func classify(f lifecycle.InstallFacts, status lifecycle.InstallStatus, t lifecycle.InstallAttempt, progress int) lifecycle.ReportEffect {
+	return lifecycle.ClassifyReport(f, lifecycle.Report{Status: status, InstallAttempt: t, Progress: progress, Fresh: true})
 }
 
 // While a job boots the node, a report moves no state, whatever the state is.
@@ -87,14 +86,14 @@ func TestTheReportTableWhileAJobBootsTheNode(t *testing.T) {
 						effect = lifecycle.ReportIgnored
 					}
 					require.Equal(t, lifecycle.InstallAttempt{Round: 4, Attempt: 1}, f.InstallAttempt(), "a job counts its own tries")
-					require.Equal(t, effect, judge(f, status, f.InstallAttempt(), 11), "%s in %s for %s", status, i.State, netboot)
+					require.Equal(t, effect, classify(f, status, f.InstallAttempt(), 11), "%s in %s for %s", status, i.State, netboot)
 					require.NotContains(t, []lifecycle.ReportEffect{lifecycle.ReportStarts, lifecycle.ReportRestarts, lifecycle.ReportFinishes, lifecycle.ReportFails, lifecycle.ReportExhausts}, effect)
 					for _, other := range []lifecycle.InstallAttempt{{Round: 4, Attempt: 2}, {Round: 3, Attempt: 1}, {Round: 5, Attempt: 1}, {}} {
-						require.Equal(t, lifecycle.ReportIgnored, judge(f, status, other, 11), "of another round")
+						require.Equal(t, lifecycle.ReportIgnored, classify(f, status, other, 11), "of another round")
 					}
 					f.Started, f.Progress = true, 11
 					if status == "started" || status == "progress" {
-						require.NotContains(t, []lifecycle.ReportEffect{lifecycle.ReportBegins, lifecycle.ReportAdvances}, judge(f, status, f.InstallAttempt(), 11), "said already")
+						require.NotContains(t, []lifecycle.ReportEffect{lifecycle.ReportBegins, lifecycle.ReportAdvances}, classify(f, status, f.InstallAttempt(), 11), "said already")
 					}
 				}
 			}
@@ -109,7 +108,7 @@ func TestReportsOfWhatAJobBootsCountOnce(t *testing.T) {
 	at := func(f lifecycle.InstallFacts, r lifecycle.Report) lifecycle.ReportEffect {
 		f.Status, f.Round, f.Netboot = lifecycle.NodeMigrating, 2, lifecycle.NetbootInstall
 		r.InstallAttempt = f.InstallAttempt()
-		return lifecycle.JudgeReport(f, r)
+		return lifecycle.ClassifyReport(f, r)
 	}
 	failed := lifecycle.InstallFacts{Warnings: 1}
 	for name, c := range map[string]struct {
@@ -133,8 +132,8 @@ func TestReportsOfWhatAJobBootsCountOnce(t *testing.T) {
 	}
 }
 
-// The transitions of seed 000, as it writes them.
-func TestThePXELifecycleIsTheSeeds(t *testing.T) {
+// The required transitions, written by hand.
+func TestNodePXE_Transitions(t *testing.T) {
 	t.Parallel()
 	seed := map[lifecycle.NodeStatus][]string{
 		"discovered": {"pending"}, "pending": {"installing"}, "installing": {"installed", "install_failed"}, "install_failed": {"pending"},

@@ -9,8 +9,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// TaskStatus is the state of a node task: one piece of work that the control
-// plane asks of a node's agent (03-lifecycles "node task", seed 001 section 8).
+// TaskStatus is the state of a node task: a unit of work that the control plane sends to a node's
+// agent.
 type TaskStatus string
 
 // The states of a node task.
@@ -24,16 +24,16 @@ const (
 )
 
 // The transitions of a node task. None of them moves the node: an expired lease
-// alone never changes a node's state (seed 001 section 3.3).
+// alone never changes a node's state.
 var (
 	TaskDispatch = taskMove("dispatch", TaskDispatched, "the agent took it under a lease", OwnerNodeReport, TaskQueued)
-	TaskRequeue  = taskMove("requeue", TaskQueued, "the lease went stale, or a person or job asks again", OwnerSystem, TaskDispatched, TaskUncertain)
+	TaskRequeue  = taskMove("requeue", TaskQueued, "the lease went stale, or an operator or job requests it again", OwnerSystem, TaskDispatched, TaskUncertain)
 	// A task that was queued again ends by the result that the agent's journal
 	// kept of the delivery before, as long as nobody else holds it.
-	TaskSucceed = taskMove("succeed", TaskSucceeded, "the agent reported success", OwnerNodeReport, TaskQueued, TaskDispatched, TaskUncertain)
-	TaskFail    = taskMove("fail", TaskFailed, "the agent reported failure, or cannot do it", OwnerNodeReport, TaskQueued, TaskDispatched, TaskUncertain)
-	TaskDoubt   = taskMove("doubt", TaskUncertain, "it was begun and nobody knows whether it was finished", OwnerSystem, TaskDispatched)
-	TaskExpire  = taskMove("expire", TaskExpired, "its deadline passed, or its job withdrew it", OwnerSystem, TaskQueued, TaskDispatched, TaskUncertain)
+	TaskSucceed         = taskMove("succeed", TaskSucceeded, "the agent reported success", OwnerNodeReport, TaskQueued, TaskDispatched, TaskUncertain)
+	TaskFail            = taskMove("fail", TaskFailed, "the agent reported failure, or cannot do it", OwnerNodeReport, TaskQueued, TaskDispatched, TaskUncertain)
+	TaskBecomeUncertain = taskMove("doubt", TaskUncertain, "it was begun and nobody knows whether it was finished", OwnerSystem, TaskDispatched)
+	TaskExpire          = taskMove("expire", TaskExpired, "its deadline passed, or its job withdrew it", OwnerSystem, TaskQueued, TaskDispatched, TaskUncertain)
 )
 
 func taskMove(name string, to TaskStatus, doc string, owner Owner, from ...TaskStatus) Transition[TaskStatus] {
@@ -44,17 +44,17 @@ func taskMove(name string, to TaskStatus, doc string, owner Owner, from ...TaskS
 
 // NodeTask is the lifecycle of a node task.
 var NodeTask = Machine[TaskStatus]{
-	Resource: "node_task", Source: "seed 001 section 8, 03-lifecycles",
-	Initial: []TaskStatus{TaskQueued},
+	Resource: "node_task",
+	Initial:  []TaskStatus{TaskQueued},
 	States: []StateInfo[TaskStatus]{
 		{State: TaskQueued, Doc: "waits for the agent to take it", Transitional: true},
 		{State: TaskDispatched, Doc: "the agent works on it under a lease", Transitional: true},
 		{State: TaskSucceeded, Doc: "done, result stored", Terminal: true},
 		{State: TaskFailed, Doc: "not done, the result says why", Terminal: true},
-		{State: TaskUncertain, Doc: "begun, outcome unknown; the agent's journal or a person decides"},
+		{State: TaskUncertain, Doc: "begun, outcome unknown; the agent's journal or an operator decides"},
 		{State: TaskExpired, Doc: "not taken or not finished in time", Terminal: true},
 	},
-	Transitions: []Transition[TaskStatus]{TaskDispatch, TaskRequeue, TaskSucceed, TaskFail, TaskDoubt, TaskExpire},
+	Transitions: []Transition[TaskStatus]{TaskDispatch, TaskRequeue, TaskSucceed, TaskFail, TaskBecomeUncertain, TaskExpire},
 }
 
 // TaskKind is what a task asks for. There is none that runs a command of the
@@ -76,9 +76,8 @@ type TaskKindInfo struct {
 	Kind TaskKind
 	// Version is the schema version of its arguments and result.
 	Version int
-	// Redeliver lets the server hand it out again by itself when a lease went
-	// stale. The others become uncertain and wait for the agent's journal, a
-	// job's decision or a person.
+	// Redeliver lets the server deliver the task again by itself when its lease went stale. Other
+	// tasks become uncertain and wait for the agent's journal, a job or an operator.
 	Redeliver bool
 	// Deadline is the default time from queued to a result.
 	Deadline time.Duration

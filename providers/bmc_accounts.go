@@ -10,8 +10,8 @@ import (
 type BMCLogin interface {
 	// Login logs in unless that is done, with one attempt at most, and reads
 	// nothing that a factory password is not good for. Errors: KindUnauthorized,
-	// KindLocked, KindForbidden, KindPasswordChangeRequired when the BMC judged
-	// the login; anything else when it did not.
+	// KindLocked, KindForbidden, KindPasswordChangeRequired when the BMC decided
+	// about the login; any other kind when it did not.
 	Login(ctx context.Context) error
 	// LoginSent reports whether the password may have reached the BMC. False
 	// after a failed Login means that the BMC cannot have counted it.
@@ -25,7 +25,7 @@ type BMCAccounts interface {
 	PasswordPolicy(ctx context.Context) (PasswordPolicy, error)
 	// ChangePassword gives the login's own account another password. nil means
 	// that the BMC took it. KindUncertain: it was sent and may be in force; log
-	// in anew to know. Every other error means that the old one still holds:
+	// in again to find out. Every other error means that the old one still holds:
 	// KindInvalid when the BMC refused the password as such. It is never
 	// repeated here.
 	ChangePassword(ctx context.Context, fresh Secret) error
@@ -37,7 +37,7 @@ type PasswordPolicy struct {
 	// LockoutThreshold is how many wrong passwords lock an account: nil when
 	// the BMC does not say, 0 for never.
 	LockoutThreshold *int
-	// LockoutWindow is after how long without a wrong password the BMC begins
-	// to count anew, and how long a lock lasts: the longer of the two.
+	// LockoutWindow is after how long without a wrong password the BMC starts
+	// counting again, and how long a lock lasts: the longer of the two.
 	LockoutWindow time.Duration
 }

@@ -35,7 +35,7 @@ func waits(ctx workflow.Context, in agenttask.RunTaskIn) (lifecycle.TaskResult, 
 	return stage.Do(ctx, stage.KindAgentTask, "wait for the agent", acts.RunTask, in)
 }
 
-// persists is a stage that a person has run again, by a signal, each time that it
+// persists is a stage that an operator retries, by a signal, each time that it
 // failed.
 func persists(ctx workflow.Context, in agenttask.RunTaskIn) (lifecycle.TaskResult, error) {
 	for {
@@ -84,7 +84,7 @@ func TestAResetFindsWhatWasDone(t *testing.T) {
 	for range 2 {
 		_, err := w.client.ResetWorkflowExecution(t.Context(), &workflowservice.ResetWorkflowExecutionRequest{
 			Namespace: devtemporal.Namespace, WorkflowExecution: &commonpb.WorkflowExecution{WorkflowId: run.GetID(), RunId: run.GetRunID()},
-			Reason: "a person", WorkflowTaskFinishEventId: 4, RequestId: db.NewID("r"),
+			Reason: "an operator", WorkflowTaskFinishEventId: 4, RequestId: db.NewID("r"),
 		})
 		require.NoError(t, err)
 		var got lifecycle.TaskResult
@@ -102,7 +102,7 @@ func TestAResetTakesOverTheWait(t *testing.T) {
 	task := w.claim()
 	reset, err := w.client.ResetWorkflowExecution(t.Context(), &workflowservice.ResetWorkflowExecutionRequest{
 		Namespace: devtemporal.Namespace, WorkflowExecution: &commonpb.WorkflowExecution{WorkflowId: run.GetID(), RunId: run.GetRunID()},
-		Reason: "a person", WorkflowTaskFinishEventId: 4, RequestId: db.NewID("r"),
+		Reason: "an operator", WorkflowTaskFinishEventId: 4, RequestId: db.NewID("r"),
 	})
 	require.NoError(t, err)
 	w.until("the new run waits", func() bool { return w.tasks()[0].WaiterRunID == reset.GetRunId() })
@@ -113,7 +113,7 @@ func TestAResetTakesOverTheWait(t *testing.T) {
 	require.Len(t, w.tasks(), 1)
 }
 
-func TestAFailedTaskIsATypedFailureAndARetryIsANewTask(t *testing.T) {
+func TestRunTask_RetryQueuesAnotherTask(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, time.Minute, persists)
 	run := w.start(w.in(lifecycle.TaskKindDrain, drainArgs))
@@ -132,7 +132,7 @@ func TestAnUncertainTaskIsDoneAgainWhenAPersonSaysSo(t *testing.T) {
 	w := newWorld(t, 200*time.Millisecond, persists)
 	run := w.start(w.in(lifecycle.TaskKindScrub, scrubArgs))
 	first := w.claim() // and dies
-	w.until("told of the doubt", func() bool { return w.tasks()[0].ToldAt != nil })
+	w.until("told that the task is uncertain", func() bool { return w.tasks()[0].ToldAt != nil })
 	require.Equal(t, lifecycle.TaskUncertain, w.tasks()[0].Status)
 	require.NoError(t, w.client.SignalWorkflow(t.Context(), run.GetID(), "", "again", "please"))
 	second := w.claim()
@@ -171,12 +171,12 @@ func TestATaskThatNobodyTakesInTime(t *testing.T) {
 
 // turnsAway leaves its wait when it is told to, and comes back to it later.
 func turnsAway(ctx workflow.Context, in agenttask.RunTaskIn) (lifecycle.TaskResult, error) {
-	leaving, leave := workflow.WithCancel(ctx)
+	cancellable, leave := workflow.WithCancel(ctx)
 	workflow.Go(ctx, func(c workflow.Context) {
 		workflow.GetSignalChannel(c, "leave").Receive(c, nil)
 		leave()
 	})
-	if _, err := waits(leaving, in); !temporal.IsCanceledError(err) {
+	if _, err := waits(cancellable, in); !temporal.IsCanceledError(err) {
 		return lifecycle.TaskResult{}, errors.New("the wait was not left")
 	}
 	workflow.GetSignalChannel(ctx, "return").Receive(ctx, nil)

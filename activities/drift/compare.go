@@ -84,10 +84,10 @@ func factsOf(n driftdb.NodeFacts, row driftdb.Pass, now time.Time, policy Policy
 
 // comparison is what a page came to.
 type comparison struct {
-	seen  []driftdb.Observation
-	gone  []driftdb.Ref
-	marks []driftdb.Mark
-	owned int
+	seen      []driftdb.Observation
+	gone      []driftdb.Ref
+	baselines []driftdb.Mark
+	owned     int
 }
 
 func (a *Activities) compare(ctx context.Context, p Pass, all []Facts) (comparison, error) {
@@ -107,26 +107,26 @@ func (a *Activities) compare(ctx context.Context, p Pass, all []Facts) (comparis
 	for _, r := range rows {
 		live[driftdb.Ref{Detector: r.Detector, Subject: r.Subject}] = true
 	}
-	see, catalogue := looks(), lifecycle.DriftDetectors()
+	byName, catalogue := detectors(), lifecycle.DriftDetectors()
 	for _, f := range all {
 		if f.LiveJob != "" {
 			c.owned++
 			continue
 		}
 		for _, d := range catalogue {
-			if l := see[d.Name]; l != nil {
-				c.note(d, f, l, live)
+			if detect := byName[d.Name]; detect != nil {
+				c.apply(d, f, detect, live)
 			}
 		}
-		if next, changed := f.nextMark(); changed {
-			c.marks = append(c.marks, driftdb.Mark{NodeID: f.Node.ID, Facts: encode(next)})
+		if next, changed := f.nextBaseline(); changed {
+			c.baselines = append(c.baselines, driftdb.Mark{NodeID: f.Node.ID, Facts: encode(next)})
 		}
 	}
 	return c, nil
 }
 
-// note asks one detector about one node.
-func (c *comparison) note(d lifecycle.DriftDetector, f Facts, see look, live map[driftdb.Ref]bool) {
+// apply runs one detector on one node and adds the finding that it opens or closes.
+func (c *comparison) apply(d lifecycle.DriftDetector, f Facts, detect nodeDetector, live map[driftdb.Ref]bool) {
 	subject, bmcID := f.Node.ID, ""
 	if d.Scope == lifecycle.DriftOfBMC {
 		if f.BMC == nil {
@@ -136,7 +136,7 @@ func (c *comparison) note(d lifecycle.DriftDetector, f Facts, see look, live map
 	}
 	ref := driftdb.Ref{Detector: d.Name, Subject: subject}
 	open := live[ref]
-	switch v := judge(d, see, f, open); {
+	switch v := evaluate(d, detect, f, open); {
 	case v.State == Found:
 		c.seen = append(c.seen, driftdb.Observation{
 			Detector: d, Subject: subject, NodeID: f.Node.ID, BMCID: bmcID, SystemID: f.Node.SystemID, Key: v.Key, Message: v.Message, Evidence: v.Evidence,
@@ -147,7 +147,7 @@ func (c *comparison) note(d lifecycle.DriftDetector, f Facts, see look, live map
 	}
 }
 
-// store writes what a comparison came to.
+// store writes the findings and baselines of a comparison.
 func (a *Activities) store(ctx context.Context, p Pass, c comparison) (PassCounts, error) {
 	t := PassCounts{Findings: len(c.seen)}
 	var err error
@@ -159,8 +159,8 @@ func (a *Activities) store(ctx context.Context, p Pass, c comparison) (PassCount
 			return t, err
 		}
 	}
-	if len(c.marks) > 0 {
-		err = driftdb.PutMarks(ctx, a.Store, c.marks)
+	if len(c.baselines) > 0 {
+		err = driftdb.PutMarks(ctx, a.Store, c.baselines)
 	}
 	return t, err
 }

@@ -11,25 +11,25 @@ import (
 
 func bootUnannounced(f Facts) Verdict {
 	switch {
-	case f.Beat == nil || !f.settled():
+	case f.Heartbeat == nil || !f.settled():
 		return unknown()
-	case f.Mark == nil || f.Mark.BootID == "" || f.Mark.BootID == f.Beat.BootID || f.announced():
+	case f.Mark == nil || f.Mark.BootID == "" || f.Mark.BootID == f.Heartbeat.BootID || f.announced():
 		return clean()
 	}
-	return found(f.Beat.BootID, "the node has booted and nobody asked for it", "boot_id", f.Beat.BootID, "known_boot_id", f.Mark.BootID)
+	return found(f.Heartbeat.BootID, "the node has booted and nobody asked for it", "boot_id", f.Heartbeat.BootID, "known_boot_id", f.Mark.BootID)
 }
 
 func agentOld(f Facts) Verdict {
 	switch {
 	case f.Policy.MinAgent == "":
 		return clean()
-	case f.Beat == nil:
+	case f.Heartbeat == nil:
 		return unknown()
-	case !spec.OlderVersion(f.Beat.AgentVersion, f.Policy.MinAgent):
+	case !spec.OlderVersion(f.Heartbeat.AgentVersion, f.Policy.MinAgent):
 		return clean()
 	}
-	return found(f.Beat.AgentVersion, fmt.Sprintf("the agent is %s, at least %s is wanted", f.Beat.AgentVersion, f.Policy.MinAgent),
-		"version", f.Beat.AgentVersion, "minimum", f.Policy.MinAgent)
+	return found(f.Heartbeat.AgentVersion, fmt.Sprintf("the agent is %s, at least %s is wanted", f.Heartbeat.AgentVersion, f.Policy.MinAgent),
+		"version", f.Heartbeat.AgentVersion, "minimum", f.Policy.MinAgent)
 }
 
 // certificateLeft is the part of its lifetime that a certificate should never
@@ -61,10 +61,10 @@ func agentLocked(f Facts) Verdict {
 }
 
 func clockSkew(f Facts) Verdict {
-	if !f.beats() {
+	if !f.agentAlive() {
 		return unknown()
 	}
-	skew := time.Duration(f.Beat.SkewMS) * time.Millisecond
+	skew := time.Duration(f.Heartbeat.SkewMS) * time.Millisecond
 	if skew.Abs() <= f.Policy.Skew {
 		return clean()
 	}
@@ -85,8 +85,8 @@ func ofReport(f Facts, see func(spec.HealthReport, spec.SKUSpec) Verdict) Verdic
 		return unknown()
 	}
 	v := see(*r, *f.SKU)
-	if v.State == Found && f.Beat.ReportedAt != nil {
-		v.Evidence["reported_at"] = f.Beat.ReportedAt.UTC().Format(time.RFC3339)
+	if v.State == Found && f.Heartbeat.ReportedAt != nil {
+		v.Evidence["reported_at"] = f.Heartbeat.ReportedAt.UTC().Format(time.RFC3339)
 	}
 	return v
 }

@@ -110,20 +110,20 @@ func bmcPower(f Facts) providers.PowerState {
 }
 
 // poweredOff believes the BMC before MAAS, which looks every few minutes only,
-// and an agent that is heard before both.
+// and an agent that is alive before both.
 func poweredOff(f Facts) Verdict {
 	return ofMachine(f, func(m Machine) Verdict {
 		power := bmcPower(f)
-		heard := f.Beat != nil && f.Listed.Sub(f.Beat.ReceivedAt) <= f.Policy.Fresh
+		alive := f.Heartbeat != nil && f.Listed.Sub(f.Heartbeat.ReceivedAt) <= f.Policy.Fresh
 		switch {
 		case m.Power != "off" || power == providers.PowerOn:
 			return clean()
-		case heard:
+		case alive:
 			return unknown()
 		}
 		last := "never"
-		if f.Beat != nil {
-			last = f.Beat.ReceivedAt.UTC().Format(time.RFC3339)
+		if f.Heartbeat != nil {
+			last = f.Heartbeat.ReceivedAt.UTC().Format(time.RFC3339)
 		}
 		return found("off", "the machine is powered off", "maas_power", m.Power, "bmc_power", string(power), "last_heartbeat", last)
 	})
@@ -244,9 +244,9 @@ func bmcPinChanged(f Facts) Verdict {
 		"pin_sha256", f.Look.PinSHA256, "approved", f.BMC.PinSHA256, "address", f.BMC.Address)
 }
 
-// silentLooks is how many looks in a row a BMC may leave unanswered: one that
+// silentProbes is how many probes in a row a BMC may leave unanswered: one that
 // restarts is away for some minutes.
-const silentLooks = 3
+const silentProbes = 3
 
 func bmcUnreachable(f Facts) Verdict {
 	switch l := f.Look; {
@@ -256,14 +256,14 @@ func bmcUnreachable(f Facts) Verdict {
 		return unknown()
 	case l.Failures == 0:
 		return clean()
-	case l.Failures < silentLooks:
+	case l.Failures < silentProbes:
 		return unknown()
 	}
 	last := "never"
 	if f.Look.AnsweredAt != nil {
 		last = f.Look.AnsweredAt.UTC().Format(time.RFC3339)
 	}
-	return found("unreachable", fmt.Sprintf("the BMC at %s has not answered %d looks in a row", f.BMC.Address, f.Look.Failures),
+	return found("unreachable", fmt.Sprintf("the BMC at %s has not answered %d probes in a row", f.BMC.Address, f.Look.Failures),
 		"address", f.BMC.Address, "problem", f.Look.Problem, "failures", f.Look.Failures, "last_answer", last)
 }
 

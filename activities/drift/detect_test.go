@@ -12,17 +12,17 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// TestTheCatalogueIsWhole: each detector of nodes and BMCs has its function, each
+// TestDetectors_MatchCatalogue: each detector of nodes and BMCs has its function, each
 // function its line, and what can be adopted is written down.
-func TestTheCatalogueIsWhole(t *testing.T) {
+func TestDetectors_MatchCatalogue(t *testing.T) {
 	t.Parallel()
-	see := looks()
+	byName := detectors()
 	names := map[string]bool{}
 	for _, d := range lifecycle.DriftDetectors() {
 		require.False(t, names[d.Name], "%s stands there twice", d.Name)
 		names[d.Name] = true
 		ofNode := d.Scope == lifecycle.DriftOfNode || d.Scope == lifecycle.DriftOfBMC
-		require.Equal(t, ofNode, see[d.Name] != nil, d.Name)
+		require.Equal(t, ofNode, byName[d.Name] != nil, d.Name)
 		require.Equal(t, ofNode, len(d.Expects) > 0, "%s says which nodes it looks at", d.Name)
 		require.NotEmpty(t, d.Finds+d.Next+d.Closes, d.Name)
 		require.NotEmpty(t, d.Evidence, d.Name)
@@ -33,15 +33,15 @@ func TestTheCatalogueIsWhole(t *testing.T) {
 		}
 	}
 	require.GreaterOrEqual(t, len(names), 20)
-	for name := range see {
+	for name := range byName {
 		require.True(t, names[name], "%s is not in the catalogue", name)
 	}
 }
 
 var at = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// well is an active node of which everything is known and as it should be.
-func well() Facts {
+// healthyFacts returns the facts of an active node without any fault.
+func healthyFacts() Facts {
 	hour, sync := at.Add(-time.Hour), at.Add(-time.Minute)
 	until := at.Add(20 * time.Hour)
 	mib := int64(1024)
@@ -52,30 +52,30 @@ func well() Facts {
 			SystemID: "abc123", Hostname: "gpu-1", Status: providers.MAASDeployed, Power: "on", Owner: "slipway", Serial: "S1", UUID: "U1", MACs: []string{"AA"},
 			Addresses: []string{"10.0.0.1"}, HWSync: true, SyncInterval: spec.Duration(15 * time.Minute), LastSync: &sync, DeployedBy: "job_1", PowerAddress: "https://10.1.1.1",
 		},
-		BMC:      &BMCFacts{ID: "bmc_1", Address: "10.1.1.1", Protocol: "redfish", PinSHA256: "p"},
-		Look:     &LookFacts{Address: "10.1.1.1", ProbedAt: at, AnsweredAt: &at, PinSHA256: "P"},
-		Beat:     &BeatFacts{BootID: "b1", AgentVersion: "1.0.0", ReceivedAt: at.Add(-10 * time.Second), ReportBootID: "b1", ReportedAt: &hour, Report: &spec.HealthReport{MemoryMiB: &mib, GPUs: make([]spec.GPUReport, 2), NICs: []spec.NICReport{{MAC: "aa", Up: true}}, Disks: []spec.DiskReport{{Name: "sda", Boot: true}, {Name: "sdb"}}, Driver: "550.1"}},
-		Identity: &IdentityFacts{Generation: 1, NotBefore: &hour, NotAfter: &until},
-		SKU:      &spec.SKUSpec{GPUs: 2, NICsUp: 1, DataDisks: 1, MinMemoryMiB: 1024, DriverMinVersion: "550"},
-		Profile:  &spec.ProfileSpec{RequireHWSync: true},
-		Mark:     &Mark{BootID: "b1", DeployedBy: "job_1", Hostname: "gpu-1", Serial: "s1", UUID: "u1", MACs: []string{"aa"}, Addresses: []string{"10.0.0.1"}, MarkedAt: hour},
+		BMC:       &BMCFacts{ID: "bmc_1", Address: "10.1.1.1", Protocol: "redfish", PinSHA256: "p"},
+		Look:      &LookFacts{Address: "10.1.1.1", ProbedAt: at, AnsweredAt: &at, PinSHA256: "P"},
+		Heartbeat: &HeartbeatFacts{BootID: "b1", AgentVersion: "1.0.0", ReceivedAt: at.Add(-10 * time.Second), ReportBootID: "b1", ReportedAt: &hour, Report: &spec.HealthReport{MemoryMiB: &mib, GPUs: make([]spec.GPUReport, 2), NICs: []spec.NICReport{{MAC: "aa", Up: true}}, Disks: []spec.DiskReport{{Name: "sda", Boot: true}, {Name: "sdb"}}, Driver: "550.1"}},
+		Identity:  &IdentityFacts{Generation: 1, NotBefore: &hour, NotAfter: &until},
+		SKU:       &spec.SKUSpec{GPUs: 2, NICsUp: 1, DataDisks: 1, MinMemoryMiB: 1024, DriverMinVersion: "550"},
+		Profile:   &spec.ProfileSpec{RequireHWSync: true},
+		Mark:      &Mark{BootID: "b1", DeployedBy: "job_1", Hostname: "gpu-1", Serial: "s1", UUID: "u1", MACs: []string{"aa"}, Addresses: []string{"10.0.0.1"}, MarkedAt: hour},
 	}
 }
 
-func TestWhatIsWellIsClear(t *testing.T) {
+func TestDetectors_ClearForHealthyNode(t *testing.T) {
 	t.Parallel()
-	for name, see := range looks() {
-		require.Equal(t, Clear, see(well()).State, "%s: %+v", name, see(well()))
+	for name, detect := range detectors() {
+		require.Equal(t, Clear, detect(healthyFacts()).State, "%s: %+v", name, detect(healthyFacts()))
 	}
 }
 
-// TestWhatIsNotKnownIsNoFinding: facts that are missing, a region that was not
+// TestDetectors_UnknownWithoutFacts: facts that are missing, a region that was not
 // read and a node that has just moved open nothing, and close nothing that they
 // cannot see.
-func TestWhatIsNotKnownIsNoFinding(t *testing.T) {
+func TestDetectors_UnknownWithoutFacts(t *testing.T) {
 	t.Parallel()
-	for name, see := range looks() {
-		require.NotEqual(t, Found, see(Facts{}).State, "%s of no facts", name)
+	for name, detect := range detectors() {
+		require.NotEqual(t, Found, detect(Facts{}).State, "%s of no facts", name)
 	}
 	ofMAAS := []string{
 		lifecycle.DriftMachineAbsent, lifecycle.DriftExternallyReleased, lifecycle.DriftExternallyDeployed, lifecycle.DriftBusyWithoutJob,
@@ -90,28 +90,28 @@ func TestWhatIsNotKnownIsNoFinding(t *testing.T) {
 		"a node whose job has just ended": func(f *Facts) { f.LastJobAt = &moved },
 	} {
 		for _, name := range ofMAAS {
-			f := well()
+			f := healthyFacts()
 			f.Machine = nil
 			change(&f)
-			require.Equal(t, Unknown, looks()[name](f).State, "%s of %s", name, what)
+			require.Equal(t, Unknown, detectors()[name](f).State, "%s of %s", name, what)
 		}
 	}
 	ofReports := []string{lifecycle.DriftGPUCount, lifecycle.DriftGPUFault, lifecycle.DriftMemory, lifecycle.DriftDisks, lifecycle.DriftNICs, lifecycle.DriftDriver, lifecycle.DriftAgentElsewhere}
 	for what, change := range map[string]func(*Facts){
-		"a silent agent":         func(f *Facts) { f.Beat.ReceivedAt = at.Add(-time.Hour) },
-		"a report of a boot ago": func(f *Facts) { f.Beat.ReportBootID = "b0" },
-		"no report":              func(f *Facts) { f.Beat.Report = nil },
+		"a silent agent":         func(f *Facts) { f.Heartbeat.ReceivedAt = at.Add(-time.Hour) },
+		"a report of a boot ago": func(f *Facts) { f.Heartbeat.ReportBootID = "b0" },
+		"no report":              func(f *Facts) { f.Heartbeat.Report = nil },
 	} {
 		for _, name := range ofReports {
-			f := well()
+			f := healthyFacts()
 			change(&f)
-			require.Equal(t, Unknown, looks()[name](f).State, "%s of %s", name, what)
+			require.Equal(t, Unknown, detectors()[name](f).State, "%s of %s", name, what)
 		}
 	}
 }
 
-// TestEdges of single detectors that no simulator comes to.
-func TestEdges(t *testing.T) {
+// TestDetectors_EdgeCases of single detectors that no simulator comes to.
+func TestDetectors_EdgeCases(t *testing.T) {
 	t.Parallel()
 	old, gone := at.Add(-23*time.Minute), at.Add(-time.Second)
 	for name, c := range map[string]struct {
@@ -124,92 +124,96 @@ func TestEdges(t *testing.T) {
 		"sync beyond it":                       {lifecycle.DriftHWSyncStale, func(f *Facts) { f.Machine.LastSync = &old }, Found, "2026-11-21T11:37:00Z"},
 		"a sync that never came":               {lifecycle.DriftHWSyncStale, func(f *Facts) { f.Machine.LastSync = nil }, Found, "never"},
 		"off, and the agent is heard":          {lifecycle.DriftPoweredOff, func(f *Facts) { f.Machine.Power = "off" }, Unknown, ""},
-		"off, and the agent is silent":         {lifecycle.DriftPoweredOff, func(f *Facts) { f.Machine.Power, f.Beat = "off", nil }, Found, "off"},
+		"off, and the agent is silent":         {lifecycle.DriftPoweredOff, func(f *Facts) { f.Machine.Power, f.Heartbeat = "off", nil }, Found, "off"},
 		"off, and the BMC says on": {lifecycle.DriftPoweredOff, func(f *Facts) {
-			f.Machine.Power, f.Beat, f.Look.Power, f.Look.PowerAt = "off", nil, "On", &at
+			f.Machine.Power, f.Heartbeat, f.Look.Power, f.Look.PowerAt = "off", nil, "On", &at
 		}, Clear, ""},
 		"off, and another BMC said on": {lifecycle.DriftPoweredOff, func(f *Facts) {
-			f.Machine.Power, f.Beat, f.Look.Power, f.Look.PowerAt, f.Look.Address = "off", nil, "On", &at, "10.9.9.9"
+			f.Machine.Power, f.Heartbeat, f.Look.Power, f.Look.PowerAt, f.Look.Address = "off", nil, "On", &at, "10.9.9.9"
 		}, Found, "off"},
 		"a deployment after a job":     {lifecycle.DriftExternallyDeployed, func(f *Facts) { f.Machine.DeployedBy = "job_2"; j := at.Add(-30 * time.Minute); f.LastJobAt = &j }, Clear, ""},
 		"a deployment without a mark":  {lifecycle.DriftExternallyDeployed, func(f *Facts) { f.Mark.DeployedBy = "" }, Clear, ""},
 		"a deployment of nobody's":     {lifecycle.DriftExternallyDeployed, func(f *Facts) { f.Machine.DeployedBy = "" }, Found, "none of Slipway's jobs"},
 		"a machine in rescue mode":     {lifecycle.DriftBusyWithoutJob, func(f *Facts) { f.Machine.Status = providers.MAASRescueMode }, Found, "Rescue mode"},
 		"a failed test":                {lifecycle.DriftFailedOrBroken, func(f *Facts) { f.Machine.Status = providers.MAASFailedTesting }, Found, "Failed testing"},
-		"two looks without an answer":  {lifecycle.DriftBMCUnreachable, func(f *Facts) { f.Look.Failures = 2 }, Unknown, ""},
+		"two probes without an answer": {lifecycle.DriftBMCUnreachable, func(f *Facts) { f.Look.Failures = 2 }, Unknown, ""},
 		"a BMC at another address":     {lifecycle.DriftBMCUnreachable, func(f *Facts) { f.Look.Failures, f.Look.Address = 9, "10.9.9.9" }, Unknown, ""},
 		"a certificate at a fifth":     {lifecycle.DriftAgentCertificate, func(f *Facts) { u := at.Add(15 * time.Minute); f.Identity.NotAfter = &u }, Clear, ""},
 		"a certificate that has ended": {lifecycle.DriftAgentCertificate, func(f *Facts) { f.Identity.NotAfter = &gone }, Found, "1"},
-		"an agent that is no release":  {lifecycle.DriftAgentOld, func(f *Facts) { f.Policy.MinAgent, f.Beat.AgentVersion = "2.0.0", "dev" }, Clear, ""},
-		"an agent of another scheme":   {lifecycle.DriftAgentOld, func(f *Facts) { f.Policy.MinAgent, f.Beat.AgentVersion = "2.0.0", "v1.9.9" }, Found, "v1.9.9"},
-		"more disks than the SKU has":  {lifecycle.DriftDisks, func(f *Facts) { f.Beat.Report.Disks = append(f.Beat.Report.Disks, spec.DiskReport{Name: "sdc"}) }, Clear, ""},
-		"more GPUs than the SKU has":   {lifecycle.DriftGPUCount, func(f *Facts) { f.Beat.Report.GPUs = make([]spec.GPUReport, 3) }, Found, "3 of 2"},
-		"memory that cannot be read":   {lifecycle.DriftMemory, func(f *Facts) { f.Beat.Report.MemoryMiB = nil }, Unknown, ""},
-		"GPUs that cannot be read":     {lifecycle.DriftGPUCount, func(f *Facts) { f.Beat.Report.GPUs, f.Beat.Report.GPUError = nil, "no driver" }, Found, "unreadable"},
-		"one card of many is its own":  {lifecycle.DriftAgentElsewhere, func(f *Facts) { f.Beat.Report.NICs = append(f.Beat.Report.NICs, spec.NICReport{MAC: "docker"}) }, Clear, ""},
-		"a clock that is behind":       {lifecycle.DriftClockSkew, func(f *Facts) { f.Beat.SkewMS = -31_000 }, Found, "behind"},
-		"a name in other letters":      {lifecycle.DriftHostnameChanged, func(f *Facts) { f.Machine.Hostname = "GPU-1" }, Clear, ""},
-		"a serial that is not known":   {lifecycle.DriftHardwareChanged, func(f *Facts) { f.Machine.Serial = "" }, Clear, ""},
-		"a machine without addresses":  {lifecycle.DriftAddressesChanged, func(f *Facts) { f.Machine.Addresses = nil }, Clear, ""},
-		"power that is an error":       {lifecycle.DriftPowerUnknown, func(f *Facts) { f.Machine.Power = "error" }, Found, "error"},
-		"a node without a machine":     {lifecycle.DriftMachineAbsent, func(f *Facts) { f.Node.SystemID, f.Machine = "", nil }, Clear, ""},
-		"nobody's machine":             {lifecycle.DriftOtherOwner, func(f *Facts) { f.Machine.Owner = "" }, Clear, ""},
+		"an agent that is no release":  {lifecycle.DriftAgentOld, func(f *Facts) { f.Policy.MinAgent, f.Heartbeat.AgentVersion = "2.0.0", "dev" }, Clear, ""},
+		"an agent of another scheme":   {lifecycle.DriftAgentOld, func(f *Facts) { f.Policy.MinAgent, f.Heartbeat.AgentVersion = "2.0.0", "v1.9.9" }, Found, "v1.9.9"},
+		"more disks than the SKU has": {lifecycle.DriftDisks, func(f *Facts) {
+			f.Heartbeat.Report.Disks = append(f.Heartbeat.Report.Disks, spec.DiskReport{Name: "sdc"})
+		}, Clear, ""},
+		"more GPUs than the SKU has": {lifecycle.DriftGPUCount, func(f *Facts) { f.Heartbeat.Report.GPUs = make([]spec.GPUReport, 3) }, Found, "3 of 2"},
+		"memory that cannot be read": {lifecycle.DriftMemory, func(f *Facts) { f.Heartbeat.Report.MemoryMiB = nil }, Unknown, ""},
+		"GPUs that cannot be read":   {lifecycle.DriftGPUCount, func(f *Facts) { f.Heartbeat.Report.GPUs, f.Heartbeat.Report.GPUError = nil, "no driver" }, Found, "unreadable"},
+		"one card of many is its own": {lifecycle.DriftAgentElsewhere, func(f *Facts) {
+			f.Heartbeat.Report.NICs = append(f.Heartbeat.Report.NICs, spec.NICReport{MAC: "docker"})
+		}, Clear, ""},
+		"a clock that is behind":      {lifecycle.DriftClockSkew, func(f *Facts) { f.Heartbeat.SkewMS = -31_000 }, Found, "behind"},
+		"a name in other letters":     {lifecycle.DriftHostnameChanged, func(f *Facts) { f.Machine.Hostname = "GPU-1" }, Clear, ""},
+		"a serial that is not known":  {lifecycle.DriftHardwareChanged, func(f *Facts) { f.Machine.Serial = "" }, Clear, ""},
+		"a machine without addresses": {lifecycle.DriftAddressesChanged, func(f *Facts) { f.Machine.Addresses = nil }, Clear, ""},
+		"power that is an error":      {lifecycle.DriftPowerUnknown, func(f *Facts) { f.Machine.Power = "error" }, Found, "error"},
+		"a node without a machine":    {lifecycle.DriftMachineAbsent, func(f *Facts) { f.Node.SystemID, f.Machine = "", nil }, Clear, ""},
+		"nobody's machine":            {lifecycle.DriftOtherOwner, func(f *Facts) { f.Machine.Owner = "" }, Clear, ""},
 	} {
-		f := well()
+		f := healthyFacts()
 		c.change(&f)
-		got := looks()[c.detector](f)
+		got := detectors()[c.detector](f)
 		require.Equal(t, c.want, got.State, "%s: %+v", name, got)
 		require.Equal(t, c.key, got.Key, name)
 	}
 }
 
-// TestAStateDecidesWhetherANodeIsLookedAt.
-func TestAStateDecidesWhetherANodeIsLookedAt(t *testing.T) {
+// TestEvaluate_ByNodeState.
+func TestEvaluate_ByNodeState(t *testing.T) {
 	t.Parallel()
 	released, _ := lifecycle.DriftDetectorOf(lifecycle.DriftExternallyReleased)
-	f := well()
+	f := healthyFacts()
 	f.Machine.Status = providers.MAASReady
 	for status, want := range map[lifecycle.NodeStatus]State{
 		lifecycle.NodeActive: Found, lifecycle.NodeOffline: Found, lifecycle.NodeQuarantined: Clear, lifecycle.NodeRetired: Clear,
 		lifecycle.NodeEnrolling: Unknown, lifecycle.NodeDraining: Unknown, lifecycle.NodeRemoving: Unknown, lifecycle.NodeBootstrapIssued: Clear,
 	} {
 		f.Node.Status = status
-		require.Equal(t, want, judge(released, externallyReleased, f, false).State, "%s", status)
+		require.Equal(t, want, evaluate(released, externallyReleased, f, false).State, "%s", status)
 	}
 	f.Node.Status = lifecycle.NodeQuarantined
-	require.Equal(t, Found, judge(released, externallyReleased, f, true).State, "what it was quarantined for is still looked for")
+	require.Equal(t, Found, evaluate(released, externallyReleased, f, true).State, "what it was quarantined for is still looked for")
 }
 
-// TestWhatIsAccountedFor is set once, filled up, and set anew after a job.
-func TestWhatIsAccountedFor(t *testing.T) {
+// The baseline is set once, completed by later passes, and replaced after a job.
+func TestBaseline_SetAndReplaced(t *testing.T) {
 	t.Parallel()
-	f := well()
-	_, changed := f.nextMark()
+	f := healthyFacts()
+	_, changed := f.nextBaseline()
 	require.False(t, changed, "nothing new")
 	f.Mark = nil
-	first, changed := f.nextMark()
+	first, changed := f.nextBaseline()
 	require.True(t, changed)
 	require.Equal(t, "b1", first.BootID)
 	require.Equal(t, "job_1", first.DeployedBy)
-	f = well()
-	f.Beat.BootID, f.Machine.Hostname = "b2", "other"
-	_, changed = f.nextMark()
+	f = healthyFacts()
+	f.Heartbeat.BootID, f.Machine.Hostname = "b2", "other"
+	_, changed = f.nextBaseline()
 	require.False(t, changed, "drift is not accounted for by itself")
 	half := at.Add(-30 * time.Minute)
 	f.LastJobAt = &half
-	next, changed := f.nextMark()
+	next, changed := f.nextBaseline()
 	require.True(t, changed)
 	require.Equal(t, "b2", next.BootID)
 	require.Equal(t, "other", next.Hostname)
 	f.LiveJob = "job_2"
-	_, changed = f.nextMark()
+	_, changed = f.nextBaseline()
 	require.False(t, changed, "not while a job is at work")
-	f = well()
+	f = healthyFacts()
 	f.Mark.Addresses = nil
-	next, changed = f.nextMark()
+	next, changed = f.nextBaseline()
 	require.True(t, changed)
 	require.Equal(t, []string{"10.0.0.1"}, next.Addresses)
 	f.Node.Status = lifecycle.NodeQuarantined
-	_, changed = f.nextMark()
+	_, changed = f.nextBaseline()
 	require.False(t, changed)
 }

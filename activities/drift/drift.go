@@ -1,9 +1,8 @@
-// Package drift holds the activities of the reconciler: they read what a site's
-// region, BMCs and agents say, compare it with what PostgreSQL holds by named
-// detectors (lifecycle.DriftDetectors), and open, update and close findings.
-// Every activity reads anew and may be repeated. Nothing outside is changed;
-// inside, only findings, what is accounted for, and nodes in service that are
-// quarantined within a breaker, never one that a live job owns.
+// Package drift holds the activities of the reconciler: they read what a site's region, BMCs and
+// agents say, compare it with what PostgreSQL holds by named detectors (lifecycle.DriftDetectors),
+// and open, update and close findings. Every activity reads the current state and may be repeated.
+// The activities change nothing outside. Inside they write findings and baselines, and they
+// quarantine nodes in service within a breaker, never a node that a live job owns.
 package drift
 
 import (
@@ -46,7 +45,7 @@ type Logins interface {
 
 // Policy is what an operator may set.
 type Policy struct {
-	// Due is how long a site may be without a whole pass until a person is told.
+	// Due is how long a site may be without a complete pass before it requires operator action.
 	Due time.Duration
 	// Share of a site's nodes in service that may be quarantined automatically
 	// within an hour (0.05 is 5 %), at least one; 0 quarantines none by itself.

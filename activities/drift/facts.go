@@ -11,21 +11,21 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// Facts is all that is known of one node when it is compared: a value, so that
-// every detector is a function of it and of nothing else. What is absent is nil.
+// Facts has all facts about one node that detectors use. A detector is a pure function of it. An
+// absent fact is nil.
 type Facts struct {
 	Now    time.Time `json:"-"`
 	Policy Policy    `json:"-"`
-	// Listed is when the region was asked for its list; zero when this pass has
-	// none, and then nothing is known of the machine.
+	// Listed is the time of the region's list. It is zero when this pass has no list, and then the
+	// facts of the machine are not valid.
 	Listed time.Time `json:"-"`
-	User   string    `json:"-"` // as whom Slipway speaks to the region
+	User   string    `json:"-"` // Slipway's user in the region
 
 	Node      NodeFacts         `json:"node"`
 	Machine   *Machine          `json:"machine"`
 	BMC       *BMCFacts         `json:"bmc"`
 	Look      *LookFacts        `json:"look"`
-	Beat      *BeatFacts        `json:"beat"`
+	Heartbeat *HeartbeatFacts   `json:"beat"`
 	Identity  *IdentityFacts    `json:"identity"`
 	SKU       *spec.SKUSpec     `json:"sku"`
 	Profile   *spec.ProfileSpec `json:"profile"`
@@ -44,7 +44,7 @@ type NodeFacts struct {
 	StateChangedAt time.Time            `json:"state_changed_at"`
 }
 
-// Machine is what the region's list says of a machine.
+// Machine is a machine in the region's list.
 type Machine struct {
 	SystemID     string               `json:"system_id"`
 	Hostname     string               `json:"hostname"`
@@ -75,7 +75,7 @@ type BMCFacts struct {
 	BlockedReason string     `json:"blocked_reason"`
 }
 
-// LookFacts is what the BMC itself showed last.
+// LookFacts is the result of the last probe of the BMC.
 type LookFacts struct {
 	Address    string     `json:"address"`
 	ProbedAt   time.Time  `json:"probed_at"`
@@ -87,8 +87,8 @@ type LookFacts struct {
 	PowerAt    *time.Time `json:"power_at"`
 }
 
-// BeatFacts is the agent's last heartbeat and report.
-type BeatFacts struct {
+// HeartbeatFacts is the agent's last heartbeat and report.
+type HeartbeatFacts struct {
 	BootID       string             `json:"boot_id"`
 	AgentVersion string             `json:"agent_version"`
 	SkewMS       int64              `json:"skew_ms"`
@@ -98,7 +98,7 @@ type BeatFacts struct {
 	ReportedAt   *time.Time         `json:"reported_at"`
 }
 
-// IdentityFacts is the agent's certificate that counts.
+// IdentityFacts is the agent's valid certificate.
 type IdentityFacts struct {
 	Generation   int64      `json:"generation"`
 	LockedAt     *time.Time `json:"locked_at"`
@@ -107,8 +107,8 @@ type IdentityFacts struct {
 	NotAfter     *time.Time `json:"not_after"`
 }
 
-// Mark is what is accounted for: how boot and machine were when they were first
-// seen after a job, or as somebody adopted them.
+// Mark is the baseline of a node: its boot and machine as first observed after a job, or as an
+// operator adopted them.
 type Mark struct {
 	BootID     string    `json:"boot_id,omitempty"`
 	DeployedBy string    `json:"deployed_by,omitempty"`
@@ -120,8 +120,8 @@ type Mark struct {
 	MarkedAt   time.Time `json:"marked_at,omitzero"`
 }
 
-// settled says that node and jobs have stood still since before the region was
-// asked: what was read there is of the node as it stands here.
+// settled returns whether neither the node's state nor its jobs have changed since before the
+// region was read, so that both sides describe the same time.
 func (f Facts) settled() bool {
 	since := f.Node.StateChangedAt
 	if f.LastJobAt != nil && f.LastJobAt.After(since) {
@@ -134,37 +134,37 @@ func (f Facts) settled() bool {
 	return !since.After(asked.Add(-f.Policy.Settle))
 }
 
-// beats says that the agent is heard now: its report is of the present.
-func (f Facts) beats() bool {
-	return f.Beat != nil && f.Now.Sub(f.Beat.ReceivedAt) <= f.Policy.Fresh
+// agentAlive returns whether the last heartbeat is fresh, so that its report is current.
+func (f Facts) agentAlive() bool {
+	return f.Heartbeat != nil && f.Now.Sub(f.Heartbeat.ReceivedAt) <= f.Policy.Fresh
 }
 
-// report is the agent's report of its present boot, nil for none.
+// report returns the agent's report of its present boot. It returns nil when there is none.
 func (f Facts) report() *spec.HealthReport {
-	if !f.beats() || f.Beat.Report == nil || f.Beat.ReportBootID != f.Beat.BootID {
+	if !f.agentAlive() || f.Heartbeat.Report == nil || f.Heartbeat.ReportBootID != f.Heartbeat.BootID {
 		return nil
 	}
-	return f.Beat.Report
+	return f.Heartbeat.Report
 }
 
-// announced says that a job has worked on the node since it was marked: what
-// is different now is its doing.
+// announced returns whether a job has ended on the node since the baseline was stored, so that the
+// job explains the differences.
 func (f Facts) announced() bool {
 	return f.Mark != nil && f.LastJobAt != nil && f.LastJobAt.After(f.Mark.MarkedAt)
 }
 
-// nextMark is what is to be accounted for from now on; changed is false when
-// that is what is stored. Only of a node in service that has settled.
-func (f Facts) nextMark() (next Mark, changed bool) {
-	serves := f.Node.Status == lifecycle.NodeActive || f.Node.Status == lifecycle.NodeOffline
-	if !serves || f.LiveJob != "" || !f.settled() {
+// nextBaseline returns the node's new baseline. It returns changed false when the stored one is
+// current, or the node is not in service or has not settled.
+func (f Facts) nextBaseline() (next Mark, changed bool) {
+	inService := f.Node.Status == lifecycle.NodeActive || f.Node.Status == lifecycle.NodeOffline
+	if !inService || f.LiveJob != "" || !f.settled() {
 		return Mark{}, false
 	}
 	if f.Mark != nil && !f.announced() {
 		next = *f.Mark
 	}
-	if next.BootID == "" && f.beats() {
-		next.BootID = f.Beat.BootID
+	if next.BootID == "" && f.agentAlive() {
+		next.BootID = f.Heartbeat.BootID
 	}
 	if m := f.Machine; m != nil && !f.Listed.IsZero() && m.Status == providers.MAASDeployed {
 		fill(&next.DeployedBy, m.DeployedBy)
@@ -192,7 +192,7 @@ func fill(into *string, from string) {
 	}
 }
 
-// sameSet compares two lists without order and case.
+// sameSet returns whether two lists have the same values, in any order and case.
 func sameSet(a, b []string) bool {
 	return slices.Equal(normal(a), normal(b))
 }

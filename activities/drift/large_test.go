@@ -156,7 +156,7 @@ func watchHeap() func() uint64 {
 // systemID is the id of machine i in the large region.
 func systemID(i int) string { return fmt.Sprintf("%06d", i) }
 
-// largeRegion serves the list of a region of many machines, as text made of one.
+// largeRegion serves the list of a region with many machines, made from the text of one.
 type largeRegion struct {
 	url string
 

@@ -61,7 +61,7 @@ func (a *Activities) ListMachines(ctx context.Context, p Pass) (ListReport, erro
 	return r, fault.Internal(ctx, err)
 }
 
-// open opens the region; problem says what a person has to mend first.
+// open opens the region. It returns a problem when an operator has to fix something first.
 func (a *Activities) open(ctx context.Context, siteID string) (census providers.MAASCensus, problem string, err error) {
 	site, err := a.Store.Site(ctx, siteID)
 	if err != nil {

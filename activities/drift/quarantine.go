@@ -73,7 +73,7 @@ func (a *Activities) tellBreaker(ctx context.Context, p Pass, r QuarantineReport
 	}
 	_, err := driftdb.ObserveFindings(ctx, a.Store, p.SiteID, []driftdb.Observation{{
 		Detector: d, Subject: p.SiteID, Key: "open",
-		Message:  fmt.Sprintf("%d nodes were quarantined within the hour, as many as may be; %d more stay in service until a person decides", b.Done, r.Waiting),
+		Message:  fmt.Sprintf("%d nodes were quarantined within the hour, as many as may be; %d more stay in service until an operator decides", b.Done, r.Waiting),
 		Evidence: map[string]any{"limit": b.Limit, "quarantined": b.Done, "waiting": r.Waiting},
 	}})
 	return err

@@ -17,16 +17,16 @@ import (
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
 )
 
-// TestARegionThatIsAwayClosesNothing: nor does it make machines absent.
-func TestARegionThatIsAwayClosesNothing(t *testing.T) {
+// TestPass_UnavailableRegionClosesNothing: nor does it make machines absent.
+func TestPass_UnavailableRegionClosesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	require.NoError(t, w.sim.External("lock", w.id))
-	w.beat(func(b *db.Heartbeat) { b.ClockSkew = time.Minute })
+	w.recordHeartbeat(func(b *db.Heartbeat) { b.ClockSkew = time.Minute })
 	w.pass()
 	require.ElementsMatch(t, []string{lifecycle.DriftMachineLocked, lifecycle.DriftClockSkew}, w.open())
 	require.NoError(t, w.sim.External("unlock", w.id))
-	w.beat(func(b *db.Heartbeat) { b.Report.GPUs = nil })
+	w.recordHeartbeat(func(b *db.Heartbeat) { b.Report.GPUs = nil })
 	w.front.goes(true)
 	r := w.pass()
 	require.Contains(t, r.List.Problem, "503")
@@ -37,13 +37,13 @@ func TestARegionThatIsAwayClosesNothing(t *testing.T) {
 	require.Contains(t, row.Problem, "503")
 	require.True(t, row.FinishedAt.Before(*row.TriedAt), "it is no whole pass")
 	w.front.goes(false)
-	w.beat(nil)
+	w.recordHeartbeat(nil)
 	w.pass()
 	require.Empty(t, w.open())
 }
 
-// TestAListThatIsCutShort is no list: what it does not name is not absent.
-func TestAListThatIsCutShort(t *testing.T) {
+// TestPass_TruncatedList is no list: what it does not name is not absent.
+func TestPass_TruncatedList(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	_, err := w.sim.AddFault(maassim.Fault{Name: "truncated_json", Op: "list"})
@@ -55,8 +55,8 @@ func TestAListThatIsCutShort(t *testing.T) {
 	require.Empty(t, w.open())
 }
 
-// TestANodeOfALiveJobIsLeftAlone: nothing about it opens, closes or moves.
-func TestANodeOfALiveJobIsLeftAlone(t *testing.T) {
+// TestPass_SkipsNodesWithLiveJob: nothing about it opens, closes or moves.
+func TestPass_SkipsNodesWithLiveJob(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.acts.Policy.Share = 1
@@ -97,29 +97,29 @@ func (w *world) end(j db.Job) {
 	}))
 }
 
-// TestWhatAJobDidIsNoDrift: a boot and a deployment that are new after a job are
+// TestPass_JobChangesAreNoDrift: a boot and a deployment that are new after a job are
 // accounted for; those after that are drift again.
-func TestWhatAJobDidIsNoDrift(t *testing.T) {
+func TestPass_JobChangesAreNoDrift(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	job := dbtest.Job(t, w.store, dbtest.On(w.node.ID), dbtest.JobStatus(lifecycle.JobFailedManual))
-	w.beatOf(w.node.ID, "boot-2", nil)
+	w.recordHeartbeatOf(w.node.ID, "boot-2", nil)
 	w.call("PUT", "machines/"+w.id+"/", map[string][]string{"hostname": {"happy-dog"}})
 	w.end(job)
 	w.pass()
 	require.Empty(t, w.open())
-	w.beatOf(w.node.ID, "boot-3", nil)
+	w.recordHeartbeatOf(w.node.ID, "boot-3", nil)
 	w.pass()
 	require.Equal(t, []string{lifecycle.DriftBootUnannounced}, w.open())
 }
 
-// TestAQuarantineByItself: after two passes that saw the same, once; a person
-// who lifts it is not overruled while the fault is the same.
-func TestAQuarantineByItself(t *testing.T) {
+// A node is quarantined once, after two passes with the same fault. When an operator lifts the
+// quarantine, the same fault does not quarantine the node again.
+func TestQuarantine_Automatic(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.acts.Policy.Share = 0.05
-	seven := func() { w.beat(func(b *db.Heartbeat) { b.Report.GPUs = b.Report.GPUs[:7] }) }
+	seven := func() { w.recordHeartbeat(func(b *db.Heartbeat) { b.Report.GPUs = b.Report.GPUs[:7] }) }
 	seven()
 	require.Empty(t, w.pass().Quarantine.Nodes)
 	require.Equal(t, lifecycle.NodeActive, w.status(), "once seen is not enough")
@@ -144,7 +144,7 @@ func TestAQuarantineByItself(t *testing.T) {
 		require.Empty(t, w.pass().Quarantine.Nodes)
 	}
 	require.Equal(t, lifecycle.NodeActive, w.status())
-	w.beat(nil)
+	w.recordHeartbeat(nil)
 	w.pass()
 	require.Empty(t, w.open())
 }
@@ -155,15 +155,15 @@ func (w *world) fleetOf(n int, gpus int) []db.Node {
 	var out []db.Node
 	for range n {
 		node := dbtest.Node(w.t, w.store, dbtest.Active(), dbtest.At(w.site.ID), dbtest.Of(*w.node.SKUID))
-		w.beatOf(node.ID, "boot-of-"+node.ID, func(b *db.Heartbeat) { b.Report.GPUs = b.Report.GPUs[:gpus] })
+		w.recordHeartbeatOf(node.ID, "boot-of-"+node.ID, func(b *db.Heartbeat) { b.Report.GPUs = b.Report.GPUs[:gpus] })
 		out = append(out, node)
 	}
 	return out
 }
 
-// TestTheBreaker: of thirty nodes that break at once one in twenty is quarantined
-// within the hour; the rest stay in service, and that needs a person.
-func TestTheBreaker(t *testing.T) {
+// Of thirty nodes that fail at once, one in twenty is quarantined within the hour. The others stay
+// in service, which requires operator action.
+func TestQuarantine_Breaker(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.acts.Policy.Share = 0.1
@@ -192,9 +192,9 @@ func TestTheBreaker(t *testing.T) {
 	require.Equal(t, lifecycle.FindingClosed, done.Finding.Status, "nothing waits any more")
 }
 
-// TestTheBMCSettlesWhetherAMachineIsOn: with one login within the budget, and
+// TestPower_BMCDecides: with one login within the budget, and
 // none where logins are stopped.
-func TestTheBMCSettlesWhetherAMachineIsOn(t *testing.T) {
+func TestPower_BMCDecides(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.front.says(each(func(m map[string]any) { m["power_state"] = "off" }))
@@ -215,9 +215,9 @@ func TestTheBMCSettlesWhetherAMachineIsOn(t *testing.T) {
 	require.Equal(t, 1, w.bmc.Counters().Logins)
 }
 
-// TestAPassAsksLittle: two requests of the region and one for the addresses of
+// TestPass_FewRequests: two requests of the region and one for the addresses of
 // BMCs, and of a BMC the service root alone, without a login.
-func TestAPassAsksLittle(t *testing.T) {
+func TestPass_FewRequests(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	before, asked := w.bmc.Counters(), w.front.requests()
@@ -236,8 +236,8 @@ func TestAPassAsksLittle(t *testing.T) {
 	require.Zero(t, w.pass().BMCs.Probes, "not again so soon")
 }
 
-// TestAnOvertakenPassChangesNothing.
-func TestAnOvertakenPassChangesNothing(t *testing.T) {
+// TestPass_OvertakenChangesNothing.
+func TestPass_OvertakenChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	old := w.last
@@ -252,8 +252,8 @@ func TestAnOvertakenPassChangesNothing(t *testing.T) {
 	require.ErrorContains(t, err, "overtaken")
 }
 
-// TestASiteThatIsGoneEndsItsPasses.
-func TestASiteThatIsGoneEndsItsPasses(t *testing.T) {
+// TestPass_EndsWithItsSite.
+func TestPass_EndsWithItsSite(t *testing.T) {
 	t.Parallel()
 	var ended []string
 	acts := &drift.Activities{Store: dbtest.Store(t), Unschedule: func(_ context.Context, site string) error {
@@ -266,8 +266,8 @@ func TestASiteThatIsGoneEndsItsPasses(t *testing.T) {
 	require.Equal(t, []string{"site_gone"}, ended)
 }
 
-// TestFindingsHoldNoSecret: nothing of a login or key stands in what is stored.
-func TestFindingsHoldNoSecret(t *testing.T) {
+// TestFindings_HoldNoSecret: nothing of a login or key stands in what is stored.
+func TestFindings_HoldNoSecret(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.sql("UPDATE bmcs SET address = 'https://127.0.0.77' WHERE id = $1", w.rec.ID)

@@ -11,13 +11,13 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// maxDuplicates is how many values of one kind are told of at a time; more than
-// that is one fault, and none of them closes meanwhile.
+// maxDuplicates is the highest number of duplicate values of one kind in a pass. With more, no
+// finding of the kind closes.
 const maxDuplicates = 500
 
-// CompareSets looks for what stands in several records (MAC addresses, serials,
-// BMC addresses, boots) and for machines of the region that are no node's, and
-// closes what it does not see any more. It needs the region's list.
+// CompareSets finds values that several records share (MAC addresses, serial numbers, BMC
+// addresses, boots) and machines of the region that have no node. It closes the findings that it
+// does not observe any more. It does nothing without the region's list.
 func (a *Activities) CompareSets(ctx context.Context, p Pass) (PassCounts, error) {
 	var t PassCounts
 	if _, err := a.row(ctx, p); err != nil || !p.Listed {
@@ -31,14 +31,14 @@ func (a *Activities) CompareSets(ctx context.Context, p Pass) (PassCounts, error
 	if err != nil {
 		return t, fault.Internal(ctx, err)
 	}
-	if err := a.strangers(ctx, p, site.Spec.Pool, &t); err != nil {
+	if err := a.observeUnknownMachines(ctx, p, site.Spec.Pool, &t); err != nil {
 		return t, fault.Internal(ctx, err)
 	}
 	whole = append(whole, lifecycle.DriftUnknownMachine, lifecycle.DriftGhost)
 	return t, fault.Internal(ctx, a.closeUnseen(ctx, p, whole, &t))
 }
 
-// closeUnseen closes live findings of detectors that this pass has not seen.
+// closeUnseen closes the live findings of detectors that this pass has not observed.
 func (a *Activities) closeUnseen(ctx context.Context, p Pass, detectors []string, t *PassCounts) error {
 	return a.closeAll(ctx, p.SiteID, "the fault is gone", func() ([]driftdb.Ref, error) {
 		refs, err := driftdb.FindingsNotSeen(ctx, a.Store, p.SiteID, detectors, p.StartedAt, pageSize)
@@ -47,7 +47,8 @@ func (a *Activities) closeUnseen(ctx context.Context, p Pass, detectors []string
 	})
 }
 
-// duplicates returns the detectors that saw all there is.
+// duplicates opens the findings of duplicate values. It returns the detectors that observed all
+// values, whose other findings may close.
 func (a *Activities) duplicates(ctx context.Context, p Pass, t *PassCounts) (whole []string, err error) {
 	macs, serials, bmcs, boots, err := driftdb.Duplicates(ctx, a.Store, p.SiteID, maxDuplicates)
 	if err != nil {
@@ -83,9 +84,10 @@ func (a *Activities) duplicates(ctx context.Context, p Pass, t *PassCounts) (who
 	return whole, nil
 }
 
-// strangers notes machines that are no node's. One with the cards of a deleted
-// node under another id has enlisted anew; under the same id it was left there.
-func (a *Activities) strangers(ctx context.Context, p Pass, pool string, t *PassCounts) error {
+// observeUnknownMachines opens a finding for each machine that has no node. A machine with the
+// network cards of a deleted node and another id has enlisted again. One with the same id stayed in
+// MAAS when its node was deleted.
+func (a *Activities) observeUnknownMachines(ctx context.Context, p Pass, pool string, t *PassCounts) error {
 	plain, _ := lifecycle.DriftDetectorOf(lifecycle.DriftUnknownMachine)
 	ghost, _ := lifecycle.DriftDetectorOf(lifecycle.DriftGhost)
 	for after := ""; ; {
@@ -107,7 +109,7 @@ func (a *Activities) strangers(ctx context.Context, p Pass, pool string, t *Pass
 			}
 			if r.DeletedNode != "" && r.DeletedSystemID != r.SystemID {
 				s.Detector = ghost
-				s.Message = fmt.Sprintf("machine %s (%s) has the network cards of the deleted node %s: it has enlisted anew", r.Hostname, r.SystemID, r.DeletedNode)
+				s.Message = fmt.Sprintf("machine %s (%s) has the network cards of the deleted node %s: it has enlisted again", r.Hostname, r.SystemID, r.DeletedNode)
 				s.Evidence["deleted_node"] = r.DeletedNode
 			}
 			seen = append(seen, s)

@@ -19,18 +19,18 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// situation is a fault in a simulator, in an agent's report or in a record, and
-// what becomes of its finding.
+// situation is a fault in a simulator, an agent's report or a record, with the findings that it
+// opens and the fix that closes them.
 type situation struct {
 	fault  func(w *world)
 	passes int      // until it is found; 0 is one
-	also   []string // what it is as well
-	mend   func(w *world)
+	also   []string // the other detectors that find it
+	fix    func(w *world)
 	adopt  bool // adopting closes it, and the next pass agrees
 }
 
-// stranger is another machine of the fleet, which the region does not know.
-func (w *world) stranger() *simhw.Machine {
+// unknownMachine adds another machine to the fleet, which the region does not know.
+func (w *world) unknownMachine() *simhw.Machine {
 	w.t.Helper()
 	hw, err := w.fleet.Add(simhw.GPUServer("HPE", 2))
 	require.NoError(w.t, err)
@@ -45,12 +45,12 @@ func (w *world) neighbour(status lifecycle.NodeStatus) db.Node {
 
 // reports makes the agent report something else.
 func reports(f func(*spec.HealthReport)) func(*world) {
-	return func(w *world) { w.beat(func(b *db.Heartbeat) { f(b.Report) }) }
+	return func(w *world) { w.recordHeartbeat(func(b *db.Heartbeat) { f(b.Report) }) }
 }
 
-func (w *world) well() { w.beat(nil) }
+func (w *world) fixReport() { w.recordHeartbeat(nil) }
 
-func (w *world) truth() { w.front.says(nil) }
+func (w *world) fixList() { w.front.says(nil) }
 
 func situations() map[string]situation {
 	all := machineSituations()
@@ -66,11 +66,11 @@ func machineSituations() map[string]situation {
 	return map[string]situation{
 		lifecycle.DriftMachineAbsent: {
 			fault: func(w *world) { require.NoError(w.t, w.sim.External("delete", w.id)) },
-			mend: func(w *world) {
+			fix: func(w *world) {
 				require.NoError(w.t, w.store.SetNodeMachine(w.t.Context(), w.node.ID, db.NodeMachine{}))
 			},
 		},
-		lifecycle.DriftExternallyReleased: {fault: (*world).release, mend: (*world).redeploy, also: []string{lifecycle.DriftHWSyncStale, lifecycle.DriftPoweredOff}},
+		lifecycle.DriftExternallyReleased: {fault: (*world).release, fix: (*world).redeploy, also: []string{lifecycle.DriftHWSyncStale, lifecycle.DriftPoweredOff}},
 		lifecycle.DriftExternallyDeployed: {
 			fault: func(w *world) {
 				w.release()
@@ -78,7 +78,7 @@ func machineSituations() map[string]situation {
 				w.step(providers.MAASDeployed)
 			},
 			also: []string{lifecycle.DriftOtherOwner, lifecycle.DriftHWSyncOff},
-			mend: func(w *world) { w.release(); w.deploy() },
+			fix:  func(w *world) { w.release(); w.deploy() },
 		},
 		lifecycle.DriftBusyWithoutJob: {
 			fault: func(w *world) {
@@ -87,12 +87,12 @@ func machineSituations() map[string]situation {
 				w.step(providers.MAASDeploying)
 			},
 			also: []string{lifecycle.DriftOtherOwner},
-			mend: func(w *world) { w.step(providers.MAASDeployed); w.release(); w.deploy() },
+			fix:  func(w *world) { w.step(providers.MAASDeployed); w.release(); w.deploy() },
 		},
 		lifecycle.DriftFailedOrBroken: {
 			fault: func(w *world) { w.call("POST", "machines/"+w.id+"/?op=mark_broken", url.Values{"comment": {"smells"}}) },
 			also:  []string{lifecycle.DriftPoweredOff},
-			mend: func(w *world) {
+			fix: func(w *world) {
 				w.call("POST", "machines/"+w.id+"/?op=mark_fixed", url.Values{})
 				m, err := w.maas.Machine(w.t.Context(), w.id)
 				require.NoError(w.t, err)
@@ -104,10 +104,10 @@ func machineSituations() map[string]situation {
 		},
 		lifecycle.DriftMachineLocked: {
 			fault: func(w *world) { require.NoError(w.t, w.sim.External("lock", w.id)) },
-			mend:  func(w *world) { require.NoError(w.t, w.sim.External("unlock", w.id)) },
+			fix:   func(w *world) { require.NoError(w.t, w.sim.External("unlock", w.id)) },
 		},
 		lifecycle.DriftOtherOwner: {
-			fault: func(w *world) { w.front.says(each(func(m map[string]any) { m["owner"] = "eve" })) }, mend: (*world).truth,
+			fault: func(w *world) { w.front.says(each(func(m map[string]any) { m["owner"] = "eve" })) }, fix: (*world).fixList,
 		},
 		lifecycle.DriftPoweredOff: {
 			fault: func(w *world) {
@@ -118,7 +118,7 @@ func machineSituations() map[string]situation {
 					return err == nil && m.PowerState == "off"
 				}, runenv.Patience(20*time.Second), 5*time.Millisecond)
 			},
-			mend: func(w *world) {
+			fix: func(w *world) {
 				w.hw.PowerOn("a hand")
 				require.Eventually(w.t, func() bool {
 					w.fleet.Clock().Step(time.Minute)
@@ -132,18 +132,18 @@ func machineSituations() map[string]situation {
 				w.acts.Policy.Logins = 0
 				w.front.says(each(func(m map[string]any) { m["power_state"] = "error" }))
 			},
-			mend: (*world).truth,
+			fix: (*world).fixList,
 		},
 		lifecycle.DriftHWSyncStale: {
 			fault: func(w *world) {
 				long := w.now().Add(-time.Hour).Format(time.RFC3339)
 				w.front.says(each(func(m map[string]any) { m["last_sync"] = long }))
 			},
-			mend: (*world).truth,
+			fix: (*world).fixList,
 		},
 		lifecycle.DriftHWSyncOff: {
 			fault: func(w *world) { require.NoError(w.t, w.maas.SetHardwareSync(w.t.Context(), w.id, false)) },
-			mend:  func(w *world) { require.NoError(w.t, w.maas.SetHardwareSync(w.t.Context(), w.id, true)) },
+			fix:   func(w *world) { require.NoError(w.t, w.maas.SetHardwareSync(w.t.Context(), w.id, true)) },
 		},
 		lifecycle.DriftHostnameChanged: {
 			fault: func(w *world) { w.call("PUT", "machines/"+w.id+"/", url.Values{"hostname": {"happy-dog"}}) }, adopt: true,
@@ -168,19 +168,19 @@ func machineSituations() map[string]situation {
 			fault: func(w *world) { w.front.says(each(func(m map[string]any) { m["ip_addresses"] = []any{"10.10.9.9"} })) }, adopt: true,
 		},
 		lifecycle.DriftSiteUnreachable: {
-			fault: func(w *world) { w.front.goes(true) }, mend: func(w *world) { w.front.goes(false) },
+			fault: func(w *world) { w.front.goes(true) }, fix: func(w *world) { w.front.goes(false) },
 		},
 	}
 }
 
-// twin adds a second record like the machine's own to the list.
-func twin(change func(m map[string]any)) func([]map[string]any) []map[string]any {
+// duplicate adds a second record to the list, a changed copy of the machine's own.
+func duplicate(change func(m map[string]any)) func([]map[string]any) []map[string]any {
 	return func(list []map[string]any) []map[string]any {
 		other := map[string]any{}
 		for k, v := range list[0] {
 			other[k] = v
 		}
-		other["system_id"], other["hostname"] = "yyyyyy", "twin"
+		other["system_id"], other["hostname"] = "yyyyyy", "duplicate"
 		change(other)
 		return append(list, other)
 	}
@@ -192,7 +192,7 @@ func otherCards(m map[string]any) {
 
 func identitySituations() map[string]situation {
 	ghost := func(w *world) *simhw.Machine {
-		hw := w.stranger()
+		hw := w.unknownMachine()
 		old := w.neighbour(lifecycle.NodeActive)
 		require.NoError(w.t, w.store.SetNodeMachine(w.t.Context(), old.ID, db.NodeMachine{SystemID: "abcabc", MACs: []string{hw.Spec().NICs[0].MAC}}))
 		retire(w, old.ID)
@@ -201,15 +201,15 @@ func identitySituations() map[string]situation {
 	return map[string]situation{
 		lifecycle.DriftDuplicateMAC: {
 			fault: func(w *world) {
-				w.front.says(twin(func(m map[string]any) {
+				w.front.says(duplicate(func(m map[string]any) {
 					m["hardware_info"] = map[string]any{"system_serial": "OTHER"}
 					m["interface_set"] = m["interface_set"].([]any)[:1] //nolint:forcetypeassert // the simulator's form
 				}))
 			},
-			also: []string{lifecycle.DriftUnknownMachine}, mend: (*world).truth,
+			also: []string{lifecycle.DriftUnknownMachine}, fix: (*world).fixList,
 		},
 		lifecycle.DriftDuplicateSerial: {
-			fault: func(w *world) { w.front.says(twin(otherCards)) }, also: []string{lifecycle.DriftUnknownMachine}, mend: (*world).truth,
+			fault: func(w *world) { w.front.says(duplicate(otherCards)) }, also: []string{lifecycle.DriftUnknownMachine}, fix: (*world).fixList,
 		},
 		lifecycle.DriftDuplicateBMC: {
 			fault: func(w *world) {
@@ -217,20 +217,20 @@ func identitySituations() map[string]situation {
 				_, err := w.store.CreateBMC(w.t.Context(), db.NewBMC{NodeID: &n.ID, Address: w.rec.Address + "/", Protocol: "redfish", CredentialRef: "bmc/login"})
 				require.NoError(w.t, err)
 			},
-			mend: func(w *world) { w.sql("UPDATE bmcs SET address = 'https://127.0.0.9' WHERE id <> $1", w.rec.ID) },
+			fix: func(w *world) { w.sql("UPDATE bmcs SET address = 'https://127.0.0.9' WHERE id <> $1", w.rec.ID) },
 		},
 		lifecycle.DriftDuplicateBoot: {
-			fault: func(w *world) { w.beatOf(w.neighbour(lifecycle.NodeActive).ID, "boot-1", nil) },
-			mend:  func(w *world) { w.sql("UPDATE heartbeats SET boot_id = 'other' WHERE node_id <> $1", w.node.ID) },
+			fault: func(w *world) { w.recordHeartbeatOf(w.neighbour(lifecycle.NodeActive).ID, "boot-1", nil) },
+			fix:   func(w *world) { w.sql("UPDATE heartbeats SET boot_id = 'other' WHERE node_id <> $1", w.node.ID) },
 			also:  []string{lifecycle.DriftBootUnannounced}, // of the neighbour, once it has another
 		},
 		lifecycle.DriftUnknownMachine: {
-			fault: func(w *world) { require.NoError(w.t, w.sim.External("enlist", w.stranger().Spec().ID)) },
-			mend:  func(w *world) { require.NoError(w.t, w.sim.External("delete", w.fleet.All()[1].Spec().NICs[0].MAC)) },
+			fault: func(w *world) { require.NoError(w.t, w.sim.External("enlist", w.unknownMachine().Spec().ID)) },
+			fix:   func(w *world) { require.NoError(w.t, w.sim.External("delete", w.fleet.All()[1].Spec().NICs[0].MAC)) },
 		},
 		lifecycle.DriftGhost: {
 			fault: func(w *world) { require.NoError(w.t, w.sim.External("enlist", ghost(w).Spec().ID)) },
-			mend:  func(w *world) { require.NoError(w.t, w.sim.External("delete", w.fleet.All()[1].Spec().NICs[0].MAC)) },
+			fix:   func(w *world) { require.NoError(w.t, w.sim.External("delete", w.fleet.All()[1].Spec().NICs[0].MAC)) },
 		},
 	}
 }
@@ -257,7 +257,7 @@ func bmcSituations() map[string]situation {
 			fault: func(w *world) {
 				require.NoError(w.t, w.bmc.AddFault(redfishsim.Fault{Name: redfishsim.FaultCertificateChange}))
 			},
-			mend: func(w *world) {
+			fix: func(w *world) {
 				rec, err := w.store.BMC(w.t.Context(), w.rec.ID)
 				require.NoError(w.t, err)
 				require.Len(w.t, rec.PinPending, 64, "it waits for approval")
@@ -265,11 +265,11 @@ func bmcSituations() map[string]situation {
 			},
 		},
 		lifecycle.DriftBMCUnreachable: {
-			fault: func(w *world) { w.hw.SetBMCDown(true) }, passes: 3, mend: func(w *world) { w.hw.SetBMCDown(false) },
+			fault: func(w *world) { w.hw.SetBMCDown(true) }, passes: 3, fix: func(w *world) { w.hw.SetBMCDown(false) },
 		},
 		lifecycle.DriftBMCLoginBlocked: {
 			fault: func(w *world) { require.NoError(w.t, w.store.BlockBMCLogin(w.t.Context(), w.rec.ID, "401")) },
-			mend:  func(w *world) { require.NoError(w.t, w.store.ClearBMCBlock(w.t.Context(), w.rec.ID)) },
+			fix:   func(w *world) { require.NoError(w.t, w.store.ClearBMCBlock(w.t.Context(), w.rec.ID)) },
 		},
 	}
 }
@@ -277,16 +277,16 @@ func bmcSituations() map[string]situation {
 func agentSituations() map[string]situation {
 	yes, many, little := true, 9, int64(1<<19)
 	return map[string]situation{
-		lifecycle.DriftBootUnannounced: {fault: func(w *world) { w.beatOf(w.node.ID, "boot-2", nil) }, adopt: true},
+		lifecycle.DriftBootUnannounced: {fault: func(w *world) { w.recordHeartbeatOf(w.node.ID, "boot-2", nil) }, adopt: true},
 		lifecycle.DriftAgentOld: {
 			fault: func(w *world) { w.acts.Policy.MinAgent = "1.10.0" },
-			mend:  func(w *world) { w.beat(func(b *db.Heartbeat) { b.AgentVersion = "v1.10.1" }) },
+			fix:   func(w *world) { w.recordHeartbeat(func(b *db.Heartbeat) { b.AgentVersion = "v1.10.1" }) },
 		},
 		lifecycle.DriftAgentCertificate: {
 			fault: func(w *world) {
 				w.sql("UPDATE agent_certificates SET not_before = $2, not_after = $3 WHERE node_id = $1", w.node.ID, w.now().Add(-22*time.Hour), w.now().Add(2*time.Hour))
 			},
-			mend: func(w *world) {
+			fix: func(w *world) {
 				w.sql("UPDATE agent_certificates SET not_after = $2 WHERE node_id = $1", w.node.ID, w.now().Add(20*time.Hour))
 			},
 		},
@@ -294,7 +294,7 @@ func agentSituations() map[string]situation {
 			fault: func(w *world) {
 				w.sql("UPDATE agent_identities SET locked_at = now(), locked_reason = 'a copy' WHERE node_id = $1", w.node.ID)
 			},
-			mend: func(w *world) {
+			fix: func(w *world) {
 				w.sql("UPDATE agent_identities SET locked_at = NULL, locked_reason = '' WHERE node_id = $1", w.node.ID)
 			},
 		},
@@ -304,31 +304,31 @@ func agentSituations() map[string]situation {
 					r.NICs[i].MAC = "52:54:00:ee:ee:0" + string(rune('1'+i))
 				}
 			}),
-			mend: (*world).well,
+			fix: (*world).fixReport,
 		},
 		lifecycle.DriftClockSkew: {
-			fault: func(w *world) { w.beat(func(b *db.Heartbeat) { b.ClockSkew = -45 * time.Second }) }, mend: (*world).well,
+			fault: func(w *world) { w.recordHeartbeat(func(b *db.Heartbeat) { b.ClockSkew = -45 * time.Second }) }, fix: (*world).fixReport,
 		},
-		lifecycle.DriftGPUCount: {fault: reports(func(r *spec.HealthReport) { r.GPUs = r.GPUs[:7] }), mend: (*world).well},
+		lifecycle.DriftGPUCount: {fault: reports(func(r *spec.HealthReport) { r.GPUs = r.GPUs[:7] }), fix: (*world).fixReport},
 		lifecycle.DriftGPUFault: {fault: reports(func(r *spec.HealthReport) {
 			r.GPUs[3].RemapFailed, r.GPUs[4].UncorrectedECC = &yes, &many
-		}), mend: (*world).well},
-		lifecycle.DriftMemory: {fault: reports(func(r *spec.HealthReport) { r.MemoryMiB = &little }), mend: (*world).well},
-		lifecycle.DriftDisks:  {fault: reports(func(r *spec.HealthReport) { r.Disks = r.Disks[1:] }), mend: (*world).well},
-		lifecycle.DriftNICs:   {fault: reports(func(r *spec.HealthReport) { r.NICs[2].Up = false }), mend: (*world).well},
-		lifecycle.DriftDriver: {fault: reports(func(r *spec.HealthReport) { r.Driver = "535.1" }), mend: (*world).well},
+		}), fix: (*world).fixReport},
+		lifecycle.DriftMemory: {fault: reports(func(r *spec.HealthReport) { r.MemoryMiB = &little }), fix: (*world).fixReport},
+		lifecycle.DriftDisks:  {fault: reports(func(r *spec.HealthReport) { r.Disks = r.Disks[1:] }), fix: (*world).fixReport},
+		lifecycle.DriftNICs:   {fault: reports(func(r *spec.HealthReport) { r.NICs[2].Up = false }), fix: (*world).fixReport},
+		lifecycle.DriftDriver: {fault: reports(func(r *spec.HealthReport) { r.Driver = "535.1" }), fix: (*world).fixReport},
 	}
 }
 
-// TestEachDetector: a fault shows within one pass (a BMC's silence within
+// TestDetectors_OpenAndClose: a fault shows within one pass (a BMC's silence within
 // three), as one finding however many passes see it; it is acted on; and it
 // closes by itself when the fault is gone.
-func TestEachDetector(t *testing.T) {
+func TestDetectors_OpenAndClose(t *testing.T) {
 	t.Parallel()
 	table := situations()
 	for _, d := range lifecycle.DriftDetectors() {
 		if d.Name == lifecycle.DriftBreakerOpen {
-			continue // TestTheBreaker
+			continue // TestQuarantine_Breaker
 		}
 		s, known := table[d.Name]
 		require.True(t, known, "no situation for detector %s", d.Name)
@@ -348,7 +348,7 @@ func TestEachDetector(t *testing.T) {
 				require.Contains(t, string(f.Evidence), `"`+field+`"`, "evidence")
 			}
 			for _, other := range w.open() {
-				require.True(t, other == d.Name || slices.Contains(s.also, other), "%s is found as well", other)
+				require.True(t, other == d.Name || slices.Contains(s.also, other), "%s is found as fixReport", other)
 			}
 			w.pass()
 			again := w.finding(d.Name)
@@ -356,7 +356,7 @@ func TestEachDetector(t *testing.T) {
 			require.Equal(t, f.SeenCount+1, again.SeenCount)
 			w.decide(d, f, s.adopt)
 			if !s.adopt {
-				s.mend(w)
+				s.fix(w)
 			}
 			w.pass()
 			require.NotContains(t, w.open(), d.Name, "the fault is gone")
@@ -395,7 +395,7 @@ func (w *world) decide(d lifecycle.DriftDetector, f driftdb.Finding, adopt bool)
 		require.NoError(t, err)
 		require.Equal(t, lifecycle.NodeQuarantined, n.Status)
 		w.pass()
-		require.NotEqual(t, lifecycle.FindingClosed, w.finding(d.Name).Status, "a quarantine mends nothing")
+		require.NotEqual(t, lifecycle.FindingClosed, w.finding(d.Name).Status, "a quarantine does not fix the fault")
 	}
 	if adopt {
 		done, err := w.act(f.ID, lifecycle.DriftAdopt)

@@ -6,19 +6,19 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// State is what a detector says of one node.
+// State is the result of a detector for one node.
 type State int
 
-// What a detector may say. Unknown neither opens nor closes a finding: what
-// cannot be seen has neither come nor gone.
+// The results of a detector. Unknown neither opens nor closes a finding, since the detector lacks a
+// fact.
 const (
 	Unknown State = iota
 	Clear
 	Found
 )
 
-// Verdict is a detector's answer. Key is what makes it the same fault, Message
-// is for operators; neither they nor the evidence hold secrets.
+// Verdict is the result of a detector with its reason. Key identifies the fault over passes.
+// Message is for operators. No field holds a secret.
 type Verdict struct {
 	State    State
 	Key      string
@@ -26,11 +26,11 @@ type Verdict struct {
 	Evidence map[string]any
 }
 
-// clear and unknown are the verdicts without a finding.
+// clean and unknown return the verdicts without a finding.
 func clean() Verdict   { return Verdict{State: Clear} }
 func unknown() Verdict { return Verdict{State: Unknown} }
 
-// found is a finding; evidence follows as name and value in turn.
+// found returns a verdict with a finding. The evidence alternates names and values.
 func found(key, message string, evidence ...any) Verdict {
 	v := Verdict{State: Found, Key: key, Message: message, Evidence: map[string]any{}}
 	for i := 0; i+1 < len(evidence); i += 2 {
@@ -39,12 +39,12 @@ func found(key, message string, evidence ...any) Verdict {
 	return v
 }
 
-// look is a detector of nodes or BMCs.
-type look func(Facts) Verdict
+// nodeDetector evaluates one rule on the facts of a node or its BMC.
+type nodeDetector func(Facts) Verdict
 
-// looks are the detectors by name; a test holds them against the catalogue.
-func looks() map[string]look {
-	return map[string]look{
+// detectors returns the detectors by name. A test compares them with the catalogue.
+func detectors() map[string]nodeDetector {
+	return map[string]nodeDetector{
 		lifecycle.DriftMachineAbsent:      machineAbsent,
 		lifecycle.DriftExternallyReleased: externallyReleased,
 		lifecycle.DriftExternallyDeployed: externallyDeployed,
@@ -79,20 +79,19 @@ func looks() map[string]look {
 	}
 }
 
-// judge asks one detector about a node. A node that is not in a state that the
-// detector looks at is clear, except one that was quarantined since the finding
-// opened (held): its fault is still looked for. Between two states nothing is
-// said.
-func judge(d lifecycle.DriftDetector, see look, f Facts, held bool) Verdict {
+// evaluate runs one detector on a node. It returns Clear for a node in a state that the detector
+// does not check, and Unknown for a node between two states. A node that was quarantined while its
+// finding is open (held) is evaluated as if it were active.
+func evaluate(d lifecycle.DriftDetector, detect nodeDetector, f Facts, held bool) Verdict {
 	for _, s := range d.Expects {
 		if s == f.Node.Status {
-			return see(f)
+			return detect(f)
 		}
 	}
 	switch {
 	case f.Node.Status == lifecycle.NodeQuarantined && held:
 		f.Node.Status = lifecycle.NodeActive
-		return see(f)
+		return detect(f)
 	case f.Node.Status == lifecycle.NodeEnrolling, f.Node.Status == lifecycle.NodeDraining, f.Node.Status == lifecycle.NodeRemoving:
 		return unknown()
 	}

@@ -14,27 +14,26 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// What bounds one look at a BMC.
+// The deadlines of one probe of a BMC.
 const (
 	probeLimit = 10 * time.Second
 	loginLimit = 45 * time.Second
 )
 
-// BMCReport is what was asked of BMCs. A probe is one connection and at most two
-// reads of the service root, without a login.
+// BMCReport counts the requests to BMCs. A probe is one connection and at most two reads of the
+// service root, without a login.
 type BMCReport struct {
 	Probes   int `json:"probes"`
 	Answered int `json:"answered"`
 	Logins   int `json:"logins"`
-	// Refused are logins that the gate or the BMC did not let in.
+	// Refused are logins that the login guard or the BMC refused.
 	Refused int `json:"refused,omitempty"`
 }
 
-// VisitBMCs asks BMCs of the site's nodes what they show to anyone, the longest
-// not asked first and within the pass's budget, and reads the power of machines
-// in service that MAAS has as off or cannot tell, with a login each, through
-// the gate of all logins and within a budget of its own. A BMC that does not
-// answer is a fact and no failure.
+// VisitBMCs probes the BMCs of the site's nodes without a login, within the pass's budget. The BMC
+// that was probed longest ago comes first. Then it reads the power of machines in service whose
+// power MAAS reports as off or unknown. Each reading takes one login through the login guard,
+// within a budget of its own. A BMC that does not answer is a fact and not a failure.
 func (a *Activities) VisitBMCs(ctx context.Context, p Pass) (BMCReport, error) {
 	var r BMCReport
 	if _, err := a.row(ctx, p); err != nil {
@@ -65,8 +64,7 @@ func (a *Activities) VisitBMCs(ctx context.Context, p Pass) (BMCReport, error) {
 	return r, a.readPowers(ctx, p, now, &r)
 }
 
-// eachBMC does one thing about many BMCs, a few at a time; the first failure of
-// our own ends it.
+// eachBMC calls do for each BMC, a few at a time. It stops after the first error and returns it.
 func (a *Activities) eachBMC(ctx context.Context, all []db.BMC, do func(context.Context, db.BMC) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -92,8 +90,8 @@ func (a *Activities) eachBMC(ctx context.Context, all []db.BMC, do func(context.
 	return context.Cause(ctx)
 }
 
-// probe reads what a BMC shows without a login. A certificate that is not the
-// approved one is kept for an operator, as a job would.
+// probe reads what a BMC shows without a login. It stores a certificate that is not the approved
+// one for an operator to decide, as a job does.
 func (a *Activities) probe(ctx context.Context, siteID string, rec db.BMC, now time.Time) (bool, error) {
 	seen := driftdb.Probe{BMCID: rec.ID, Address: rec.Address, At: now}
 	opener := a.Openers[rec.Protocol]
@@ -104,7 +102,7 @@ func (a *Activities) probe(ctx context.Context, siteID string, rec db.BMC, now t
 	var id providers.BMCIdent
 	rule, err := a.Secrets.AddressRule(pctx, "", providers.Use{Kind: spec.SecretBMCLogin, Site: siteID, Address: rec.Address})
 	if err == nil {
-		id, err = ask(pctx, opener, providers.BMCTarget{
+		id, err = probeOnce(pctx, opener, providers.BMCTarget{
 			Address: rec.Address, SystemID: rec.SystemID, PinSHA256: rec.PinSHA256, CipherSuite: rec.IPMICipherSuite, Rule: rule,
 		})
 	}
@@ -125,7 +123,8 @@ func (a *Activities) probe(ctx context.Context, siteID string, rec db.BMC, now t
 	return seen.Answered, nil
 }
 
-func ask(ctx context.Context, opener providers.BMCOpener, target providers.BMCTarget) (providers.BMCIdent, error) {
+// probeOnce opens a BMC without a login and probes it.
+func probeOnce(ctx context.Context, opener providers.BMCOpener, target providers.BMCTarget) (providers.BMCIdent, error) {
 	b, err := opener.OpenBMC(target)
 	if err != nil {
 		return providers.BMCIdent{}, err
@@ -135,7 +134,7 @@ func ask(ctx context.Context, opener providers.BMCOpener, target providers.BMCTa
 	return id, err
 }
 
-// readPowers asks a few BMCs, one after the other, whether their machine is on.
+// readPowers reads the power of a few machines from their BMCs, one after the other.
 func (a *Activities) readPowers(ctx context.Context, p Pass, now time.Time, r *BMCReport) error {
 	if a.Logins == nil || a.Policy.Logins <= 0 {
 		return nil
@@ -144,11 +143,11 @@ func (a *Activities) readPowers(ctx context.Context, p Pass, now time.Time, r *B
 	if err != nil {
 		return fault.Internal(ctx, err)
 	}
-	doubts, err := driftdb.BMCsOfUnknownPower(ctx, a.Store, p.SiteID, now.Add(-a.Policy.LoginEvery), a.Policy.Logins)
+	unknown, err := driftdb.BMCsOfUnknownPower(ctx, a.Store, p.SiteID, now.Add(-a.Policy.LoginEvery), a.Policy.Logins)
 	if err != nil {
 		return fault.Internal(ctx, err)
 	}
-	for _, id := range doubts {
+	for _, id := range unknown {
 		lctx, cancel := context.WithTimeout(ctx, loginLimit)
 		out, err := a.Logins.LookAtPower(lctx, bmc.LookIn{BMCID: id, CAPEM: site.Spec.BMCCAPEM})
 		cancel()

@@ -107,9 +107,9 @@ func newWorld(t *testing.T) *world {
 		Store: w.store, Secrets: vault, Opener: maas.Opener{}, Openers: openers, Policy: policy, Log: slog.New(slog.DiscardHandler),
 		Logins: &bmcact.Activities{Store: w.store, Secrets: vault, Openers: openers}, Ahead: w.ahead,
 	}
-	w.beat(nil)
+	w.recordHeartbeat(nil)
 	w.pass()
-	w.beat(nil)
+	w.recordHeartbeat(nil)
 	w.pass()
 	require.Empty(t, w.open(), "a machine that is as it should be")
 	return w
@@ -226,13 +226,13 @@ func (w *world) sql(statement string, args ...any) {
 	require.NoError(w.t, err, statement)
 }
 
-// beat is a heartbeat of the node with a report that meets its SKU, changed by f.
-func (w *world) beat(f func(*db.Heartbeat)) {
+// recordHeartbeat stores a heartbeat of the node with a report that meets its SKU, changed by f.
+func (w *world) recordHeartbeat(f func(*db.Heartbeat)) {
 	w.t.Helper()
-	w.beatOf(w.node.ID, "boot-1", f)
+	w.recordHeartbeatOf(w.node.ID, "boot-1", f)
 }
 
-func (w *world) beatOf(node, boot string, f func(*db.Heartbeat)) {
+func (w *world) recordHeartbeatOf(node, boot string, f func(*db.Heartbeat)) {
 	w.t.Helper()
 	hardware, no, none, mib := w.hw.Spec(), false, 0, int64(1<<20)
 	b := db.Heartbeat{NodeID: node, BootID: boot, AgentVersion: agent, Generation: 1, ReceivedAt: w.now(), Report: &spec.HealthReport{
@@ -382,7 +382,7 @@ func newFront(t *testing.T, api string) *front {
 	return f
 }
 
-// says changes the region's list from now on; nil tells the truth again.
+// says changes the region's list from now on; nil tells the fixList again.
 func (f *front) says(twist func([]map[string]any) []map[string]any) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -57,7 +57,7 @@ func (a *Activities) CertifyNode(ctx context.Context, in CertifyIn) (contract.Ce
 		return contract.CertificateFacts{}, err
 	}
 	c := g.certificate(n)
-	c.Judge()
+	c.SetVerdict()
 	out := contract.CertificateFacts{Verdict: string(c.Verdict), Unproven: g.unproven()}
 	existing, err := a.findSameCertificate(ctx, c)
 	if err != nil {

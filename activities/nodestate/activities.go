@@ -95,7 +95,7 @@ func (a *Activities) readAgent(ctx context.Context, nodeID string, out *contract
 	}
 	if err == nil {
 		at := heartbeat.ReceivedAt.UTC()
-		out.LastBeat, out.BootID, out.Disks = &at, heartbeat.BootID, disksOf(heartbeat.Report)
+		out.LastHeartbeat, out.BootID, out.Disks = &at, heartbeat.BootID, disksOf(heartbeat.Report)
 	}
 	now, err := a.Store.Clock(ctx) // the clock that dates heartbeats
 	if err != nil {
@@ -104,10 +104,10 @@ func (a *Activities) readAgent(ctx context.Context, nodeID string, out *contract
 	switch {
 	case id.LockedAt != nil:
 		out.Note = "the agent's identity is locked: " + id.LockedReason
-	case out.LastBeat == nil:
+	case out.LastHeartbeat == nil:
 		out.Agent, out.Note = contract.AgentSilent, "the agent has enrolled and never sent a heartbeat"
-	case now.Sub(*out.LastBeat) > a.silentAfter():
-		out.Agent, out.Note = contract.AgentSilent, "no heartbeat since "+out.LastBeat.Format(time.RFC3339)
+	case now.Sub(*out.LastHeartbeat) > a.silentAfter():
+		out.Agent, out.Note = contract.AgentSilent, "no heartbeat since "+out.LastHeartbeat.Format(time.RFC3339)
 	default:
 		out.Agent = contract.AgentAlive
 	}

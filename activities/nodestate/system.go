@@ -115,7 +115,7 @@ func (a *Activities) readSystem(ctx context.Context, in SystemIn) (out contract.
 
 // heartbeatOf reads the newest heartbeat. It returns what is missing when the heartbeat is not one of
 // the awaited system.
-func (a *Activities) heartbeatOf(ctx context.Context, in SystemIn, n db.Node, p db.PXENode) (heartbeat db.LatestBeat, missing string, err error) {
+func (a *Activities) heartbeatOf(ctx context.Context, in SystemIn, n db.Node, p db.PXENode) (heartbeat db.LatestHeartbeatRow, missing string, err error) {
 	heartbeat, err = a.Store.LatestHeartbeat(ctx, in.NodeID)
 	none := errors.Is(err, db.ErrNotFound)
 	if err != nil && !none {
@@ -151,7 +151,7 @@ func (a *Activities) heartbeatOf(ctx context.Context, in SystemIn, n db.Node, p 
 
 // notEnrolled describes how far the machine has come: what it boots, what it reported, and whether
 // the old system booted instead.
-func notEnrolled(in SystemIn, n db.Node, p db.PXENode, heartbeat db.LatestBeat) string {
+func notEnrolled(in SystemIn, n db.Node, p db.PXENode, heartbeat db.LatestHeartbeatRow) string {
 	out := fmt.Sprintf("no agent has enrolled from what the machine is to boot from the network (%s)", in.Purpose)
 	if heartbeat.BootID != "" && in.NotBootID != "" && heartbeat.BootID != in.NotBootID && p.StartedAt == nil {
 		out += "; its installed system was heard in a new boot instead, so the machine does not boot from the network first"

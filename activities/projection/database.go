@@ -126,7 +126,7 @@ func rowOf(p contract.Projection) db.Projection {
 	return row
 }
 
-// final marks what no repetition mends: a missing row, a refused value.
+// final marks an error that a retry cannot fix, such as a missing row or a refused value.
 func final(err error) error {
 	if err == nil {
 		return nil

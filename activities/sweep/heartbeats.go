@@ -13,29 +13,28 @@ import (
 const (
 	silentBatch  = 1000
 	silentMovers = 8
-	// beatPart leaves time to report before the workflow stops waiting.
-	beatPart = 12 * time.Second
+	// heartbeatsLimit is shorter than the workflow's timeout, so that the report still arrives.
+	heartbeatsLimit = 12 * time.Second
 )
 
-// heartbeatActor is who the audit log names.
+// heartbeatActor is the actor in the audit log.
 var heartbeatActor = db.Actor{Owner: lifecycle.OwnerHeartbeat, ID: "sweeper"}
 
-// HeartbeatsReport is what was done about nodes that fell silent or spoke again.
+// HeartbeatsReport counts the nodes that were moved because heartbeats stopped or came back.
 type HeartbeatsReport struct {
 	Offline int `json:"offline,omitempty"`
 	Back    int `json:"back,omitempty"`
-	// AgentAPISilent says why nobody was judged: no agent API has listened long enough.
+	// AgentAPISilent is set when no agent API has listened long enough to decide.
 	AgentAPISilent bool `json:"agent_api_silent,omitempty"`
-	More           bool `json:"more,omitempty"` // the next pass goes on
+	More           bool `json:"more,omitempty"` // the next pass continues
 }
 
-// SweepHeartbeats moves active nodes that have been silent for OfflineAfter to
-// offline, and offline ones that beat and report well back to active (seed 001
-// section 3.3, owner heartbeat). It judges only as far back as an agent API has
-// listened: after an outage of our own every node would seem silent. Each node
-// is read again under its lock. Repeatable.
+// SweepHeartbeats moves active nodes without a heartbeat for OfflineAfter to offline. It moves
+// offline nodes with heartbeats and a healthy report back to active. It moves no node offline when
+// no agent API has listened for OfflineAfter: after an outage of the control plane every node would
+// seem silent. Each node is read again under its lock. The activity may be repeated.
 func (a *Activities) SweepHeartbeats(ctx context.Context) (HeartbeatsReport, error) {
-	ctx, cancel := context.WithTimeout(ctx, beatPart)
+	ctx, cancel := context.WithTimeout(ctx, heartbeatsLimit)
 	defer cancel()
 	var r HeartbeatsReport
 	now, err := a.clock(ctx)
@@ -56,13 +55,13 @@ func (a *Activities) SweepHeartbeats(ctx context.Context) (HeartbeatsReport, err
 	r.Back, more, err = a.moveAll(ctx, cutoff, a.Store.NodesBack, a.Store.NodeHeardAgain)
 	r.More = r.More || more
 	if r.Offline > 0 || r.Back > 0 {
-		a.Log.InfoContext(ctx, "heartbeats judged", "offline", r.Offline, "back", r.Back)
+		a.Log.InfoContext(ctx, "nodes moved because of their heartbeats", "offline", r.Offline, "back", r.Back)
 	}
 	return r, fault.Internal(ctx, err)
 }
 
-// moveAll moves the nodes that find lists, some at once, until none is left or
-// the time is up; more says that some are left.
+// moveAll moves the nodes that find returns, a batch at a time. It returns more when ctx ended or a
+// batch moved nothing, so that nodes may be left.
 func (a *Activities) moveAll(
 	ctx context.Context, cutoff time.Time, find func(context.Context, time.Time, int) ([]string, error),
 	move func(context.Context, string, time.Time, db.Actor) (bool, error),

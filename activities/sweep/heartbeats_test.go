@@ -16,7 +16,7 @@ import (
 
 const silence = 90 * time.Second
 
-func (w *world) beats(node string, ago time.Duration, unhealthy ...string) {
+func (w *world) recordHeartbeat(node string, ago time.Duration, unhealthy ...string) {
 	w.t.Helper()
 	require.NoError(w.t, w.Store.RecordHeartbeats(w.t.Context(), []db.Heartbeat{{
 		NodeID: node, BootID: "boot", AgentVersion: "1", Generation: 1, ReceivedAt: time.Now().Add(w.ahead - ago),
@@ -31,9 +31,8 @@ func (w *world) status(node string) lifecycle.NodeStatus {
 	return n.Status
 }
 
-// judge runs a pass at some time after now; listened says since when an agent API
-// has listened by then.
-func (w *world) judge(ahead time.Duration) sweep.HeartbeatsReport {
+// sweepHeartbeats runs a pass with the clock set ahead.
+func (w *world) sweepHeartbeats(ahead time.Duration) sweep.HeartbeatsReport {
 	w.t.Helper()
 	w.ahead = ahead
 	r, err := w.SweepHeartbeats(w.t.Context())
@@ -41,33 +40,33 @@ func (w *world) judge(ahead time.Duration) sweep.HeartbeatsReport {
 	return r
 }
 
-// Seed 001 section 3.3: active -> offline and offline -> active belong to heartbeats.
-func TestSilentNodesGoOfflineAndComeBackWhenTheyReportWell(t *testing.T) {
+// Heartbeats own the transitions between active and offline.
+func TestHeartbeats_OfflineAndBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.OfflineAfter = silence
 	require.NoError(t, w.Store.Listening(t.Context(), "api-1"))
-	beating, silent, mute, drained := dbtest.Node(t, w.Store, dbtest.Active()), dbtest.Node(t, w.Store, dbtest.Active()),
+	healthy, silent, silentSinceActive, drained := dbtest.Node(t, w.Store, dbtest.Active()), dbtest.Node(t, w.Store, dbtest.Active()),
 		dbtest.Node(t, w.Store, dbtest.Active()), dbtest.Node(t, w.Store, dbtest.Status(lifecycle.NodeQuarantined))
 	w.ahead = 3 * time.Minute
-	w.beats(beating.ID, 10*time.Second)
-	w.beats(silent.ID, 2*time.Minute)
-	w.beats(drained.ID, 2*time.Minute)
-	// mute never beat since it became active.
-	r := w.judge(3 * time.Minute)
+	w.recordHeartbeat(healthy.ID, 10*time.Second)
+	w.recordHeartbeat(silent.ID, 2*time.Minute)
+	w.recordHeartbeat(drained.ID, 2*time.Minute)
+	// silentSinceActive sent no heartbeat since it became active.
+	r := w.sweepHeartbeats(3 * time.Minute)
 	require.Equal(t, sweep.HeartbeatsReport{Offline: 2}, r)
-	require.Equal(t, lifecycle.NodeActive, w.status(beating.ID))
+	require.Equal(t, lifecycle.NodeActive, w.status(healthy.ID))
 	require.Equal(t, lifecycle.NodeOffline, w.status(silent.ID))
-	require.Equal(t, lifecycle.NodeOffline, w.status(mute.ID))
+	require.Equal(t, lifecycle.NodeOffline, w.status(silentSinceActive.ID))
 	require.Equal(t, lifecycle.NodeQuarantined, w.status(drained.ID), "silence moves active nodes only")
-	require.Equal(t, sweep.HeartbeatsReport{}, w.judge(3*time.Minute), "a second pass finds it done")
+	require.Equal(t, sweep.HeartbeatsReport{}, w.sweepHeartbeats(3*time.Minute), "a second pass finds it done")
 
-	w.beats(silent.ID, time.Second, "GPU 3 is missing")
-	w.beats(mute.ID, time.Second)
-	require.Equal(t, sweep.HeartbeatsReport{Back: 1}, w.judge(3*time.Minute))
-	require.Equal(t, lifecycle.NodeOffline, w.status(silent.ID), "it beats, but does not meet its SKU")
-	require.Equal(t, lifecycle.NodeActive, w.status(mute.ID))
-	history, _, err := w.Store.NodeHistory(t.Context(), mute.ID, 1, 0)
+	w.recordHeartbeat(silent.ID, time.Second, "GPU 3 is missing")
+	w.recordHeartbeat(silentSinceActive.ID, time.Second)
+	require.Equal(t, sweep.HeartbeatsReport{Back: 1}, w.sweepHeartbeats(3*time.Minute))
+	require.Equal(t, lifecycle.NodeOffline, w.status(silent.ID), "its report does not meet its SKU")
+	require.Equal(t, lifecycle.NodeActive, w.status(silentSinceActive.ID))
+	history, _, err := w.Store.NodeHistory(t.Context(), silentSinceActive.ID, 1, 0)
 	require.NoError(t, err)
 	require.Equal(t, "heartbeat", history[0].Owner)
 	require.Equal(t, "system", history[0].TriggeredBy)
@@ -78,9 +77,9 @@ func TestABeatWithoutAReportOfThisBootDoesNotBringANodeBack(t *testing.T) {
 	w := newWorld(t)
 	w.OfflineAfter = silence
 	n := dbtest.Node(t, w.Store, dbtest.Status(lifecycle.NodeOffline))
-	w.beats(n.ID, time.Minute)
+	w.recordHeartbeat(n.ID, time.Minute)
 	require.NoError(t, w.Store.RecordHeartbeats(t.Context(), []db.Heartbeat{{NodeID: n.ID, BootID: "another boot", AgentVersion: "1", Generation: 1, ReceivedAt: time.Now()}}))
-	require.Equal(t, sweep.HeartbeatsReport{AgentAPISilent: true}, w.judge(0))
+	require.Equal(t, sweep.HeartbeatsReport{AgentAPISilent: true}, w.sweepHeartbeats(0))
 	require.Equal(t, lifecycle.NodeOffline, w.status(n.ID))
 }
 
@@ -91,13 +90,13 @@ func TestAnOutageOfOurOwnTakesNoNodeOffline(t *testing.T) {
 	w.OfflineAfter = silence
 	n := dbtest.Node(t, w.Store, dbtest.Active())
 	w.ahead = 10 * time.Minute
-	w.beats(n.ID, 9*time.Minute)
-	require.True(t, w.judge(10*time.Minute).AgentAPISilent, "nobody ever listened")
+	w.recordHeartbeat(n.ID, 9*time.Minute)
+	require.True(t, w.sweepHeartbeats(10*time.Minute).AgentAPISilent, "nobody ever listened")
 	require.NoError(t, w.Store.Listening(t.Context(), "api-1"))
-	require.True(t, w.judge(silence/2).AgentAPISilent, "not long enough")
-	require.Equal(t, 1, w.judge(10*time.Minute).Offline)
+	require.True(t, w.sweepHeartbeats(silence/2).AgentAPISilent, "not long enough")
+	require.Equal(t, 1, w.sweepHeartbeats(10*time.Minute).Offline)
 	require.NoError(t, w.Store.StopListening(t.Context(), "api-1"))
-	require.True(t, w.judge(10*time.Minute).AgentAPISilent)
+	require.True(t, w.sweepHeartbeats(10*time.Minute).AgentAPISilent)
 }
 
 // A worker whose clock is ten minutes ahead of the database's takes no node
@@ -128,8 +127,8 @@ func TestSweep_UsesTheDatabasesClock(t *testing.T) {
 		_, err = conn.Exec(t.Context(), long)
 		require.NoError(t, err)
 	}
-	w.ahead = -skew // the test's beats are dated by the database's clock too
-	w.beats(n.ID, time.Second)
+	w.ahead = -skew // the test's recordHeartbeat are dated by the database's clock too
+	w.recordHeartbeat(n.ID, time.Second)
 	w.Ahead = nil
 	r, err := w.SweepHeartbeats(t.Context())
 	require.NoError(t, err)

@@ -15,15 +15,15 @@ const (
 	installsPart  = 3 * time.Second
 )
 
-// InstallsReport is what was done about installations of PXE nodes.
+// InstallsReport counts the installations of PXE nodes that the pass ended.
 type InstallsReport struct {
 	Failed int  `json:"failed,omitempty"` // attempts that were silent past their deadline
 	More   bool `json:"more,omitempty"`
 }
 
-// SweepInstalls counts each attempt that was silent past its deadline as failed
-// (seed 000, "Failure Handling"). Each node is read again under its lock.
-// Repeatable: a failed attempt has a new deadline, or none.
+// SweepInstalls counts each installation attempt without a report past its deadline as failed. Each
+// node is read again under its lock. The activity may be repeated: a failed attempt has a new
+// deadline, or none.
 func (a *Activities) SweepInstalls(ctx context.Context) (InstallsReport, error) {
 	ctx, cancel := context.WithTimeout(ctx, installsPart)
 	defer cancel()

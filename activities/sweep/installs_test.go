@@ -39,9 +39,9 @@ func TestASilentInstallationFailsThreeTimes(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "system", rows[0].TriggeredBy)
 
-	// Heartbeats judge no PXE node: it has no agent that must speak.
+	// Heartbeats move no PXE node, since it need not have an agent.
 	require.NoError(t, w.Store.Listening(t.Context(), "api-1"))
 	w.OfflineAfter = silence
-	require.Zero(t, w.judge(3*time.Hour).Offline)
+	require.Zero(t, w.sweepHeartbeats(3*time.Hour).Offline)
 	require.Equal(t, lifecycle.NodeActive, w.status(active.ID))
 }

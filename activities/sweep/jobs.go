@@ -62,13 +62,14 @@ func (p *pass) overdue(j db.LiveJob) bool {
 	return j.StageDeadlineAt != nil && p.now.Sub(*j.StageDeadlineAt) > grace
 }
 
-// unbegun: its workflow was started and has not written its first step.
+// unbegun returns whether the job's workflow was started long ago and has not written its first
+// step.
 func (p *pass) unbegun(j db.LiveJob) bool {
 	return j.Status == lifecycle.JobPending && p.now.Sub(j.StartedOrCreated) > grace
 }
 
-// judge looks at one job's workflow and acts on what it sees.
-func (p *pass) judge(ctx context.Context, j db.LiveJob) error {
+// checkWorkflow compares one job with its workflow. It parks the job, or opens or closes a finding.
+func (p *pass) checkWorkflow(ctx context.Context, j db.LiveJob) error {
 	e, err := p.Engine.Look(ctx, j.WorkflowID)
 	if err != nil {
 		return err
@@ -101,10 +102,10 @@ func (p *pass) judge(ctx context.Context, j db.LiveJob) error {
 	return p.silent(ctx, j, e, words)
 }
 
-// lost parks a job that no workflow runs for.
+// lost parks a job without a running workflow.
 func (p *pass) lost(ctx context.Context, j db.LiveJob, e temporalx.Execution) error {
 	if e.Found && p.now.Sub(e.Closed) < p.pace().Settle {
-		return nil // what it wrote last may be on its way
+		return nil // its last projection may still be in flight
 	}
 	cause, err := p.ending(ctx, j, e)
 	if err != nil {
@@ -123,7 +124,7 @@ func (p *pass) lost(ctx context.Context, j db.LiveJob, e temporalx.Execution) er
 	return p.gone(ctx, j, e)
 }
 
-// gone notes that a parked job has no workflow that an action could go to.
+// gone opens a finding: a parked job has no workflow that could take an action.
 func (p *pass) gone(ctx context.Context, j db.LiveJob, e temporalx.Execution) error {
 	cause, err := p.ending(ctx, j, e)
 	if err != nil {
@@ -134,7 +135,7 @@ func (p *pass) gone(ctx context.Context, j db.LiveJob, e temporalx.Execution) er
 	return err
 }
 
-// ending says what became of a workflow.
+// ending returns how a workflow ended.
 func (p *pass) ending(ctx context.Context, j db.LiveJob, e temporalx.Execution) (string, error) {
 	if !e.Found {
 		return "the workflow is not there: Temporal has lost it, or never had it", nil
@@ -146,9 +147,8 @@ func (p *pass) ending(ctx context.Context, j db.LiveJob, e temporalx.Execution) 
 	return fmt.Sprintf("the workflow %s at %s", words, e.Closed.UTC().Format(timeFormat)), err
 }
 
-// silent notes a job whose workflow lives and does not go on. It is never
-// ended from here: what is wrong is mostly a worker or a build, and when that
-// is mended every such job goes on by itself.
+// silent opens a finding for a job whose workflow runs and does not continue. It never ends the
+// workflow: the cause is mostly a worker or a build, and when that is fixed such jobs continue.
 func (p *pass) silent(ctx context.Context, j db.LiveJob, e temporalx.Execution, words string) error {
 	_, opened, err := p.Store.SeeFinding(ctx, db.Finding{Kind: db.FindingSilent, Subject: j.ID, JobID: &j.ID, RunID: e.RunID, Message: words})
 	if err == nil && opened {

@@ -11,22 +11,21 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// maxEnded is how many workflows without a row may be ended: more at once mean
-// that the worker speaks with the wrong database, or that the database is an
-// old one, and then a person decides.
+// maxEnded is how many workflows without a row may be ended. With more at once, the worker probably
+// uses the wrong database or an old one, and an operator must decide.
 const (
 	maxEnded    = 10
 	cancelLimit = 2 * time.Minute
 )
 
-// orphan is a workflow that runs for no live job.
+// orphan is a running workflow without a live job.
 type orphan struct {
 	temporalx.Open
 	job *db.JobOfWorkflow // nil: there is no row
 }
 
-// orphans finds workflows without a live job, ends what may be ended, and
-// closes what was found before and has ended.
+// orphans opens a finding for each workflow without a live job, and ends those that it may end. It
+// closes the findings of workflows that have ended.
 func (p *pass) orphans(ctx context.Context) error {
 	found, err := p.suspects(ctx)
 	if err != nil {

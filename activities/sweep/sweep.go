@@ -1,8 +1,7 @@
-// Package sweep looks for what is stuck: jobs without a workflow, workflows
-// without a job, starts that were never sent, jobs that do not move. It parks
-// or repeats what it safely can and notes the rest for a person. Every pass
-// reads the truth anew and may be repeated; before a row is written it is read
-// again under its lock.
+// Package sweep finds what is stuck: jobs without a workflow, workflows without a job, starts that
+// were never sent, and jobs that do not move. It parks or repeats what it safely can, and reports
+// the rest to operators. Every pass reads the current state and may be repeated. Before it writes a
+// row it reads that row again under its lock.
 package sweep
 
 import (
@@ -19,7 +18,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// Engine is what is asked of Temporal; temporalx.Watch is one.
+// Engine is what the sweeper needs of Temporal; temporalx.Watch is one.
 type Engine interface {
 	OpenWorkflows(ctx context.Context, limit int) (open []temporalx.Open, all bool, err error)
 	Look(ctx context.Context, workflowID string) (temporalx.Execution, error)
@@ -34,26 +33,26 @@ type Activities struct {
 	Store  *db.Store
 	Engine Engine
 	Log    *slog.Logger
-	// Lease is the longest that a relay claims a start for.
+	// Lease is the longest time for which a relay claims a start.
 	Lease time.Duration
 	// OfflineAfter is how long an active node may be silent.
 	OfflineAfter time.Duration
 	Keep         Keep
-	// Pace is what is too young to be judged; zero is that of the default settings.
+	// Pace has the least ages of what the sweeper checks; zero is that of the default settings.
 	Pace Pace
 	// Ahead moves the clock, for tests; nil leaves it.
 	Ahead func() time.Duration
 }
 
-// Pace is how long something must have stood still before it is judged: a row may be about to move.
+// Pace has the least ages of what the sweeper checks, since a younger row may be about to change.
 type Pace struct {
-	Settle time.Duration // the least age of a row, a run or a start that is judged
-	Quiet  time.Duration // the least age of the last report of a job that looks well
-	Again  time.Duration // between two looks at a workflow without a job, which the second one ends
+	Settle time.Duration // the least age of a row, a run or a start
+	Quiet  time.Duration // the least age of the last projection of a job without trouble
+	Again  time.Duration // between two checks of a workflow without a job; the second one ends it
 }
 
-// NewPace returns the pace of a sweeper that looks once in every. Two thirds of that tell the next
-// look from the same one that is repeated.
+// NewPace returns the pace of a sweeper that runs a pass in each interval. Two thirds of the
+// interval distinguish the next pass from a repetition of the same one.
 func NewPace(every, settle, quiet time.Duration) Pace {
 	return Pace{Settle: settle, Quiet: quiet, Again: every * 2 / 3}
 }
@@ -65,8 +64,8 @@ func (a *Activities) pace() Pace {
 	return a.Pace
 }
 
-// clock is the database's time, which nearly all that is compared with it was
-// dated by: a worker's own clock that is ahead would find every node silent.
+// clock returns the database's time, by which nearly all rows are dated. With a worker's own clock
+// that is ahead every node would seem silent.
 func (a *Activities) clock(ctx context.Context) (time.Time, error) {
 	now, err := a.Store.Clock(ctx)
 	if a.Ahead != nil {
@@ -75,32 +74,32 @@ func (a *Activities) clock(ctx context.Context) (time.Time, error) {
 	return now, fault.Internal(ctx, err)
 }
 
-// What bounds a pass, and how late something must be before it is reported.
+// The limits of a pass, and how late something must be before it is reported.
 const (
 	grace       = time.Minute      // past a deadline, and of a first step
 	untaken     = 45 * time.Second // a task that no worker took
 	maxJobs     = 50_000
 	maxOpen     = 50_000
-	maxLooks    = 300 // questions about single workflows
-	maxRotation = 50  // of them about jobs that look well
+	maxLooks    = 300 // requests about single workflows
+	maxRotation = 50  // of them for jobs without trouble
 	maxOrphans  = 100
 	lookers     = 8
 	startsBatch = 100
 	maxProblems = 5
 )
 
-// actor is who the audit log names.
+// actor is the actor in the audit log.
 var actor = db.Actor{Owner: lifecycle.OwnerSystem, ID: "sweeper"}
 
-// StartsReport is what was done about starts.
+// StartsReport counts the starts that the pass repaired.
 type StartsReport struct {
 	Released int64    `json:"released,omitempty"` // claims of relays that are dead
-	Missing  []string `json:"missing,omitempty"`  // jobs whose start nobody had asked for
+	Missing  []string `json:"missing,omitempty"`  // jobs without a start in the outbox
 	Overdue  int64    `json:"overdue,omitempty"`
 }
 
-// SweepStarts gives back starts that a dead relay holds, asks for those that
-// nobody asked for, and wakes the relays when any start is overdue.
+// SweepStarts releases the starts that a dead relay has claimed, and adds the starts that are
+// missing in the outbox. It wakes the relays when a start is overdue.
 func (a *Activities) SweepStarts(ctx context.Context) (StartsReport, error) {
 	var r StartsReport
 	var err error
@@ -120,7 +119,7 @@ func (a *Activities) SweepStarts(ctx context.Context) (StartsReport, error) {
 	return r, fault.Internal(ctx, a.Store.WakeRelays(ctx))
 }
 
-// JobsReport is what was found about jobs and workflows.
+// JobsReport is the result of comparing jobs with workflows.
 type JobsReport struct {
 	Jobs      int      `json:"jobs"`
 	Workflows int      `json:"workflows"`
@@ -129,14 +128,14 @@ type JobsReport struct {
 	Silent    int      `json:"silent,omitempty"`
 	Gone      int      `json:"gone,omitempty"`
 	Orphans   int      `json:"orphans,omitempty"`
-	Ended     []string `json:"ended,omitempty"` // orphans that were asked or made to end
-	// Problems say what could not be looked at.
+	Ended     []string `json:"ended,omitempty"` // orphans that were cancelled or terminated
+	// Problems say what could not be checked.
 	Problems []string `json:"problems,omitempty"`
 }
 
-// SweepJobs compares every live job with the workflows that run, both ways.
-// Only lists that cannot be read fail it; what concerns one job is a problem
-// in the report, and the next pass looks again.
+// SweepJobs compares live jobs with running workflows, both ways. It returns an error only when a
+// list cannot be read. An error about one job is a problem in the report, and the next pass checks
+// the job again.
 func (a *Activities) SweepJobs(ctx context.Context) (JobsReport, error) {
 	now, err := a.clock(ctx)
 	if err != nil {
@@ -146,20 +145,20 @@ func (a *Activities) SweepJobs(ctx context.Context) (JobsReport, error) {
 	if err := p.read(ctx); err != nil {
 		return p.report, fault.Internal(ctx, err)
 	}
-	p.each(ctx, p.candidates(), p.judge)
+	p.each(ctx, p.candidates(), p.checkWorkflow)
 	if err := p.orphans(ctx); err != nil {
 		return p.report, fault.Internal(ctx, err)
 	}
 	return p.report, fault.Internal(ctx, a.Store.PlaceSweep(ctx, p.place))
 }
 
-// Outcome is what the last activity of a pass is told.
+// Outcome is the input of the last activity of a pass.
 type Outcome struct {
-	Problem string `json:"problem,omitempty"` // what kept the pass from looking at everything
+	Problem string `json:"problem,omitempty"` // why the pass could not check everything
 }
 
-// SweepDone closes findings that tell nothing any more, notes the pass, and
-// prunes a little.
+// SweepDone closes findings of jobs that have moved, records the pass, and prunes one batch of old
+// rows.
 func (a *Activities) SweepDone(ctx context.Context, in Outcome) error {
 	if _, err := a.Store.CloseFindingsOfMovedJobs(ctx); err != nil {
 		return fault.Internal(ctx, err)
@@ -174,23 +173,23 @@ func (a *Activities) SweepDone(ctx context.Context, in Outcome) error {
 	return fault.Internal(ctx, a.prune(ctx, now))
 }
 
-// pass is one comparison.
+// pass is the state of one comparison.
 type pass struct {
 	*Activities
 	now  time.Time
 	jobs []db.LiveJob
 	open map[string]temporalx.Open // by workflow id
-	// undelivered are the tasks that jobs wait for in vain, by job.
+	// undelivered has the undelivered tasks that jobs wait for, by job.
 	undelivered map[string]db.UndeliveredTask
-	// place is where the round through the jobs that look well goes on.
+	// place is where the next round through the jobs without trouble starts.
 	place string
 
 	mu     sync.Mutex // for the report
 	report JobsReport
 }
 
-// read takes in both sides. Workflows first: a job that is accepted meanwhile
-// has no workflow in the list and is too young to be judged.
+// read reads both sides. It reads workflows first: a job that is accepted meanwhile has no workflow
+// in the list, and is too young to be checked.
 func (p *pass) read(ctx context.Context) error {
 	open, all, err := p.Engine.OpenWorkflows(ctx, maxOpen)
 	if err != nil {
@@ -232,7 +231,7 @@ func (p *pass) read(ctx context.Context) error {
 	return err
 }
 
-// each does one thing about many jobs, a few at a time, until ctx ends.
+// each calls do for each job, a few at a time, until ctx ends.
 func (p *pass) each(ctx context.Context, jobs []db.LiveJob, do func(context.Context, db.LiveJob) error) {
 	var wg sync.WaitGroup
 	next := make(chan db.LiveJob)
@@ -257,7 +256,7 @@ func (p *pass) each(ctx context.Context, jobs []db.LiveJob, do func(context.Cont
 	p.report.Asked += len(jobs)
 }
 
-// problem notes what could not be looked at; the log has all of them.
+// problem logs an error and adds it to the report, which has the first few only.
 func (p *pass) problem(err error) {
 	p.Log.Warn("sweeper: not everything could be looked at", "error", err)
 	p.mu.Lock()
@@ -267,12 +266,12 @@ func (p *pass) problem(err error) {
 	}
 }
 
-// note changes the report.
+// note changes the report under its lock.
 func (p *pass) note(f func(*JobsReport)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f(&p.report)
 }
 
-// Problem is all problems in one line.
+// Problem returns all problems in one line.
 func (r JobsReport) Problem() string { return strings.Join(r.Problems, "; ") }

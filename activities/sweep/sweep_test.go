@@ -24,7 +24,7 @@ type engine struct {
 	flows   map[string]temporalx.Execution
 	hidden  map[string]bool // from the list, which is behind
 	down    error           // of the list
-	blind   error           // of a look
+	lookErr error           // of a look
 	failure string
 	asked   []string
 	did     []string
@@ -46,7 +46,7 @@ func (e *engine) Look(_ context.Context, id string) (temporalx.Execution, error)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.asked = append(e.asked, id)
-	return e.flows[id], e.blind
+	return e.flows[id], e.lookErr
 }
 
 func (e *engine) Ending(context.Context, string, string) (string, error) {
@@ -154,7 +154,7 @@ func TestJobsWithoutAWorkflow(t *testing.T) {
 		"ended just now":           {lifecycle.JobRunning, func(w *world, id string) { w.ended(id, 10*time.Second) }, 20 * time.Second, ""},
 		"the list is behind":       {lifecycle.JobRunning, func(w *world, id string) { w.runs(id, temporalx.Execution{}); w.engine.hidden[id] = true }, 20 * time.Second, ""},
 		"it runs":                  {lifecycle.JobRunning, func(w *world, id string) { w.runs(id, temporalx.Execution{}) }, 20 * time.Second, ""},
-		"no answer about this one": {lifecycle.JobRunning, func(w *world, _ string) { w.engine.blind = errors.New("no answer") }, 20 * time.Second, ""},
+		"no answer about this one": {lifecycle.JobRunning, func(w *world, _ string) { w.engine.lookErr = errors.New("no answer") }, 20 * time.Second, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -166,7 +166,7 @@ func TestJobsWithoutAWorkflow(t *testing.T) {
 			if tc.lost == "" {
 				require.Empty(t, r.Lost)
 				require.Equal(t, tc.status, got.Status)
-				require.Equal(t, w.engine.blind != nil, len(r.Problems) == 1, "what was not looked at is told")
+				require.Equal(t, w.engine.lookErr != nil, len(r.Problems) == 1, "an unchecked job is reported")
 				return
 			}
 			require.Equal(t, []string{j.ID}, r.Lost)
@@ -179,9 +179,9 @@ func TestJobsWithoutAWorkflow(t *testing.T) {
 	}
 }
 
-// TestPace_BoundsWhatIsJudged looks at a lost job and at a workflow without a job, twice each, with
-// a pace of its own.
-func TestPace_BoundsWhatIsJudged(t *testing.T) {
+// A lost job and a workflow without a job are checked twice each, with a pace other than the
+// default.
+func TestPace_SkipsTooYoung(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.Pace = sweep.NewPace(12*time.Minute, 4*time.Minute, 8*time.Minute)
@@ -197,7 +197,7 @@ func TestPace_BoundsWhatIsJudged(t *testing.T) {
 	require.Equal(t, []string{"onboarding/nobody"}, w.sweep(9*time.Minute).Ended)
 }
 
-func TestAJobWhoseStartIsOnItsWayIsNotLost(t *testing.T) {
+func TestJobs_PendingStartIsNotLost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	j := dbtest.Job(t, w.Store)
@@ -252,7 +252,7 @@ func TestWorkflowsWithoutAJobAreEndedAtTheSecondLook(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.runs("onboarding/job_none", temporalx.Execution{})
-	require.Zero(t, w.sweep(5*time.Second).Orphans, "too young to be judged")
+	require.Zero(t, w.sweep(5*time.Second).Orphans, "too young to be checked")
 	require.Equal(t, 1, w.sweep(20*time.Second).Orphans)
 	require.Equal(t, []string{db.AttentionOrphanWorkflow}, w.kinds())
 	require.Empty(t, w.engine.did)

@@ -15,8 +15,8 @@ const (
 	heartbeatLate = 30 * time.Second
 )
 
-// trouble says what keeps a workflow that lives from going on, "" when nothing
-// does. taskFails: its own code fails, and its history says why.
+// trouble returns what keeps a running workflow from continuing, or "" when nothing does. It
+// returns taskFails when the workflow's own code fails, so that its history has the reason.
 func (p *pass) trouble(j db.LiveJob, e temporalx.Execution) (words string, taskFails bool) {
 	if e.Paused {
 		return "the workflow is paused in Temporal; unpause it there", false
@@ -58,7 +58,7 @@ func (p *pass) activityTrouble(a temporalx.PendingActivity, e temporalx.Executio
 	return ""
 }
 
-// ofBuild names the build whose workers are needed.
+// ofBuild returns a note that names the build whose workers are needed.
 func ofBuild(e temporalx.Execution) string {
 	if e.Build == "" {
 		return ""
@@ -66,7 +66,7 @@ func ofBuild(e temporalx.Execution) string {
 	return " (it is pinned to build " + e.Build + ")"
 }
 
-// waitsFor tells what a workflow that runs is busy with.
+// waitsFor returns a note on the activities that a running workflow waits for.
 func waitsFor(e temporalx.Execution) string {
 	if len(e.Activities) == 0 {
 		return " and waits for nothing outside"
@@ -75,7 +75,7 @@ func waitsFor(e temporalx.Execution) string {
 	for _, a := range e.Activities {
 		words := fmt.Sprintf("%s (try %d", a.Name, a.Attempt)
 		if !a.Heartbeat.IsZero() {
-			words += ", last heard of at " + a.Heartbeat.UTC().Format(timeFormat)
+			words += ", last heartbeat at " + a.Heartbeat.UTC().Format(timeFormat)
 		}
 		names = append(names, words+")")
 	}

@@ -72,7 +72,7 @@ func TestTroubleInWords(t *testing.T) {
 			job: db.LiveJob{StageDeadlineAt: &past},
 			e:   temporalx.Execution{Activities: []temporalx.PendingActivity{{Name: "WaitReady", Attempt: 1, Taken: true, Heartbeat: ago(time.Minute)}}},
 			words: "wait_for_ready should have ended at 2026-03-04 11:58:00Z; its workflow runs and waits for WaitReady (try 1, " +
-				"last heard of at 2026-03-04 11:59:00Z)",
+				"last heartbeat at 2026-03-04 11:59:00Z)",
 		},
 		"in time":   {job: db.LiveJob{StageDeadlineAt: &soon}},
 		"not begun": {job: db.LiveJob{Status: lifecycle.JobPending}, words: "its workflow runs and has not written its first step"},

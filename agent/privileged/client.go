@@ -102,12 +102,12 @@ func (c *Client) ask(ctx context.Context, r request) (answer, error) {
 	if err != nil {
 		return answer{}, fmt.Errorf("the privileged process did not answer: %w", err)
 	}
-	return a, c.judge(a)
+	return a, c.checkAnswer(a)
 }
 
-// judge finds the error of an answer, and whether this process must be started
-// again to be of the version that answers.
-func (c *Client) judge(a answer) error {
+// checkAnswer returns the error in an answer. It returns an error as well when this process must be
+// restarted to have the version of the privileged process.
+func (c *Client) checkAnswer(a answer) error {
 	if err := a.err(); err != nil {
 		return err
 	}
@@ -154,9 +154,9 @@ func (c *Client) Execute(ctx context.Context, signed protocol.SignedTask, genera
 		}
 		switch {
 		case a.Final && a.Result != nil:
-			return *a.Result, c.judge(a)
+			return *a.Result, c.checkAnswer(a)
 		case a.Final:
-			if err := c.judge(a); err != nil {
+			if err := c.checkAnswer(a); err != nil {
 				return lifecycle.TaskResult{}, err
 			}
 			return lifecycle.TaskResult{}, errors.New("the privileged process gave no result")

@@ -18,8 +18,8 @@ import (
 )
 
 // KeyFile is the file with the keys that sign tasks, as the JSON of a list of
-// protocol.TaskKey. It must belong to whoever runs this process and be writable by
-// nobody else. A person who writes it need give key_id and public only.
+// protocol.TaskKey. It must belong to the user of this process and be writable by
+// nobody else. An operator who writes it needs key_id and public only.
 type KeyFile struct {
 	Path string
 	mu   sync.Mutex // of Adopt: the file never goes back
@@ -45,7 +45,7 @@ func (k *KeyFile) Load() ([]protocol.TaskKey, error) {
 	}
 	var keys []protocol.TaskKey
 	if err := json.NewDecoder(f).Decode(&keys); err != nil {
-		return nil, fmt.Errorf("%s is damaged; write it anew with the keys of the control plane", k.Path)
+		return nil, fmt.Errorf("%s is damaged; write it again with the keys of the control plane", k.Path)
 	}
 	return keys, nil
 }

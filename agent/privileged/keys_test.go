@@ -54,7 +54,7 @@ func keyFile(t *testing.T) *KeyFile {
 
 func believed(t *testing.T, k *KeyFile) []string {
 	t.Helper()
-	keys, err := (&KeyFile{Path: k.Path}).Load() // as a process that was started anew
+	keys, err := (&KeyFile{Path: k.Path}).Load() // as a restarted process
 	require.NoError(t, err)
 	var out []string
 	for _, one := range taskkeys.Valid(keys, time.Now()) {
@@ -86,7 +86,7 @@ func TestKeysAreBelievedFromRootOnly(t *testing.T) {
 	require.ErrorContains(t, err, "damaged")
 }
 
-func TestANewKeyIsBelievedWhenTheOneBeforeSignedIt(t *testing.T) {
+func TestKeys_NewKeySignedByOldIsAccepted(t *testing.T) {
 	t.Parallel()
 	k, p := keyFile(t), newPlane(t, 1)
 	require.NoError(t, k.Adopt(p.keys))
@@ -151,7 +151,7 @@ func TestWhatIsNotSignedByTheChainIsRefused(t *testing.T) {
 	}
 }
 
-func TestAPersonMayWriteTheKeysAnew(t *testing.T) {
+func TestKeys_OperatorMayReplaceFile(t *testing.T) {
 	t.Parallel()
 	k, p := keyFile(t), newPlane(t, 2)
 	require.NoError(t, k.Adopt(newPlane(t, 1).keys))

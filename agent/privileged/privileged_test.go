@@ -228,8 +228,8 @@ func TestNonsenseOnTheSocket(t *testing.T) {
 	require.ErrorContains(t, err, "listens on")
 }
 
-// Who may connect is judged by what the kernel says of the peer.
-func TestAStrangerIsNotAnswered(t *testing.T) {
+// The kernel's credentials of the peer decide who may connect.
+func TestPeer_OtherUserIsRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("this needs root: it connects as another user")
 	}

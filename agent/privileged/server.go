@@ -104,7 +104,7 @@ func (s *Server) serve(ctx context.Context, c net.Conn) error {
 	defer func() { _ = c.Close() }()
 	uid, err := peer(c)
 	if err != nil || (uid != 0 && !slices.Contains(s.AllowUIDs, uid)) {
-		s.Log.Error("a stranger connected to the privileged process", "uid", uid, "error", err)
+		s.Log.Error("a process of another user connected to the privileged process", "uid", uid, "error", err)
 		return nil
 	}
 	most := s.RequestTime

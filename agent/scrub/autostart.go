@@ -113,7 +113,7 @@ func (r *run) foreignFiles(ctx context.Context) ([]string, error) {
 
 // filesBelow lists the files in a directory and in those below it, or the file
 // itself. Links stay: in these directories they turn units on, and what they
-// lead to is judged where it lies.
+// point to is checked at its own path.
 func (r *run) filesBelow(path string) ([]string, error) {
 	var out []string
 	err := filepath.WalkDir(r.path(path), func(p string, e fs.DirEntry, err error) error {

@@ -24,8 +24,8 @@ const (
 	canaryMark = "SLIPWAY-SCRUB-CANARY-V1 "
 )
 
-// offsets are where a run samples a disk: spread over it, and not to be foreseen
-// by a tenant, since the run id is made after the tenant has left.
+// offsets returns where a run samples a disk. The offsets are spread over the disk, and a tenant
+// cannot predict them, since the run id is made after the tenant has left.
 func offsets(runID, serial string, size int64) []int64 {
 	blocks := size / blockSize
 	n := min(int64(samples), blocks)

@@ -7,7 +7,7 @@
 // then not OK.
 //
 // Nothing here proves that a hostile tenant left nothing on the disk that the
-// agent runs from; only installing that disk anew does. Disks are erased only
+// agent runs from; only installing that disk again does. Disks are erased only
 // when Host.AllowWipe is set, and never one that is mounted, in use, protected
 // or below the root.
 //

@@ -50,7 +50,7 @@ func (r *run) files(ctx context.Context) (string, error) {
 
 // noFiles finds what belongs to tenants in the temporary directories, and to the
 // accounts that the scrub of this run removed elsewhere. Files of the system's
-// own accounts, which every boot makes anew, are none.
+// own accounts, which every boot creates again, do not count.
 func (v validation) noFiles(ctx context.Context) (string, error) {
 	t, err := v.openTree()
 	if err != nil {

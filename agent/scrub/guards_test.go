@@ -199,7 +199,7 @@ func TestDisksThatMustNotBeErasedAreNot(t *testing.T) {
 		"virtual media":   {func(b *bench) { b.put("/sys/block/sdb/device/model", "Virtual HDisk\n") }, "virtual or removable"},
 		"removable":       {func(b *bench) { b.put("/sys/block/sdb/removable", "1\n") }, "virtual or removable"},
 		"nameless":        {func(b *bench) { b.put("/sys/block/sdb/device/serial", "\n") }, "no serial number"},
-		"twins":           {func(b *bench) { b.disk("sdc", "S1") }, "of another disk"},
+		"same serial":     {func(b *bench) { b.disk("sdc", "S1") }, "of another disk"},
 		"root is unknown": {func(b *bench) { b.put("/proc/mounts", "/dev/root / ext4 rw 0 0\n") }, "cannot be told"},
 		"no mounts":       {func(b *bench) { b.put("/proc/mounts", "") }, "list of mounts is empty"},
 		"unknown size":    {func(b *bench) { b.put("/sys/block/sdb/size", "\n") }, "size of sdb is unknown"},
@@ -292,7 +292,7 @@ func TestAScrubThatIsRunAgainGoesOn(t *testing.T) {
 			}
 			return b.nvme(args)
 		}
-		for range 2 { // each time anew
+		for range 2 { // each time again
 			b.said = nil
 			lied, dev := b.erase(protectS1)
 			require.False(t, lied.OK)
@@ -304,12 +304,12 @@ func TestAScrubThatIsRunAgainGoesOn(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, note{}, n.get("N0"), "what did not prove blank is not done")
 		b.answer["nvme"] = honest
-		mended, dev := b.erase(protectS1)
-		require.True(t, mended.OK, mended.Message)
+		repaired, dev := b.erase(protectS1)
+		require.True(t, repaired.OK, repaired.Message)
 		require.True(t, dev["nvme0n1"].Verified)
 		require.NotContains(t, b.image("nvme0n1"), "tenant's data")
 	})
-	t.Run("another run begins anew", func(t *testing.T) {
+	t.Run("another run starts from the beginning", func(t *testing.T) {
 		t.Parallel()
 		b := newBench(t)
 		first, _ := b.erase(protectS1)

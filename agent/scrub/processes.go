@@ -56,8 +56,8 @@ func (r *run) processes(ctx context.Context) (string, error) {
 		return "", err
 	}
 	for _, a := range foreign {
-		// Sessions and user managers end first, or they start things anew. Without
-		// logind there are none; whether it worked is seen below.
+		// Sessions and user managers end first, or they restart processes. Without logind
+		// there are none. The loop below checks the result.
 		_, _ = r.run(ctx, 20*time.Second, "loginctl", "terminate-user", a.Name)
 	}
 	deadline := time.Now().Add(r.Patience)

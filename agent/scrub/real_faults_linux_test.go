@@ -34,9 +34,9 @@ func tools(t *testing.T, alone bool, scripts map[string]string) func(context.Con
 	return toolrunner.ForTasks("/", dir+":/usr/sbin:/usr/bin:/sbin:/bin").Run
 }
 
-// respawn keeps a process of this person alive, however often it is ended, as a
+// respawn keeps a process of this account alive, however often it is ended, as a
 // unit with Restart=always does.
-func (p person) respawn(t *testing.T) {
+func (p testAccount) respawn(t *testing.T) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -69,17 +69,17 @@ func TestAPlantedFailureOnThisHostNamesItsStep(t *testing.T) {
 			return "c0ffee"
 		}, "c0ffee"},
 		"a process that comes back": {StepProcesses, func(t *testing.T, h *Host) string {
-			p := newPerson(t)
+			p := newTestAccount(t)
 			p.respawn(t)
 			h.Patience, h.Poll = time.Second, 200*time.Millisecond
 			return p.name
 		}, "(sleep)"},
 		"an account that stays": {StepUsers, func(t *testing.T, h *Host) string {
 			h.Run = tools(t, false, map[string]string{"userdel": "echo userdel: cannot lock /etc/passwd >&2; exit 1"})
-			return newPerson(t).name
+			return newTestAccount(t).name
 		}, "cannot lock /etc/passwd"},
 		"keys that cannot be read": {StepKeys, func(t *testing.T, _ *Host) string {
-			p := newPerson(t)
+			p := newTestAccount(t)
 			require.NoError(t, os.Mkdir("/home/"+p.name+"/.ssh/authorized_keys", 0o700))
 			return p.name
 		}, "read the keys of swt"},
@@ -149,9 +149,9 @@ func tenantMount(t *testing.T) string {
 	return dir
 }
 
-// loot leaves this person's files where everybody may write, one of root's too,
+// loot leaves this account's files where everybody may write, one of root's too,
 // and what else it has under /opt. Only these become the scrub's concern.
-func (p person) loot(t *testing.T, canary string, mine map[string]bool) (files []string) {
+func (p testAccount) loot(t *testing.T, canary string, mine map[string]bool) (files []string) {
 	t.Helper()
 	plant := func(dir string, uid int) string {
 		require.NoError(t, os.Mkdir(dir, 0o755))
@@ -179,7 +179,7 @@ func TestNothingOfATenantIsLeftOnThisHost(t *testing.T) {
 	t.Parallel()
 	realHost(t, "useradd", "userdel", "mount", "umount", "dpkg-query")
 	const canary = "TENANT-CANARY-4711"
-	tenant := newPerson(t)
+	tenant := newTestAccount(t)
 	home := "/home/" + tenant.name
 	tenant.keys(t, "ssh-ed25519 AAAA "+canary+"\n")
 	dir := tenantMount(t)

@@ -246,15 +246,15 @@ func TestARealDiskThatWasNotErasedIsFoundOut(t *testing.T) {
 	}
 }
 
-// person is an account of the test, with a number that nobody uses.
-type person struct {
+// testAccount is an account of the test, with a number that nobody uses.
+type testAccount struct {
 	name string
 	uid  int
 }
 
-func newPerson(t *testing.T) person {
+func newTestAccount(t *testing.T) testAccount {
 	t.Helper()
-	p := person{fmt.Sprintf("swt%06d", rand.IntN(1_000_000)), 1_500_000_000 + rand.IntN(100_000_000)}
+	p := testAccount{fmt.Sprintf("swt%06d", rand.IntN(1_000_000)), 1_500_000_000 + rand.IntN(100_000_000)}
 	all, err := (Host{Root: "/"}).scan().Processes()
 	require.NoError(t, err)
 	for _, other := range all {
@@ -275,15 +275,15 @@ func newPerson(t *testing.T) person {
 	return p
 }
 
-func (p person) keys(t *testing.T, lines string) string {
+func (p testAccount) keys(t *testing.T, lines string) string {
 	t.Helper()
 	path := "/home/" + p.name + "/.ssh/authorized_keys"
 	require.NoError(t, os.WriteFile(path, []byte(lines), 0o600))
 	return path
 }
 
-// start runs a program as this person.
-func (p person) start(t *testing.T, argv ...string) (pid int, ended <-chan struct{}) {
+// start runs a program as this account.
+func (p testAccount) start(t *testing.T, argv ...string) (pid int, ended <-chan struct{}) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
 	cmd.Dir = "/"
@@ -308,7 +308,7 @@ func confined(mine map[string]bool) Host {
 func TestRealAccountsKeysAndProcessesAreRemoved(t *testing.T) {
 	t.Parallel()
 	realHost(t, "useradd", "userdel")
-	tenant, platform := newPerson(t), newPerson(t)
+	tenant, platform := newTestAccount(t), newTestAccount(t)
 	tenant.keys(t, "ssh-ed25519 AAAA tenant\n")
 	kept := platform.keys(t, "ssh-ed25519 OURS ops\nssh-ed25519 THEIRS backdoor\n")
 	_, plain := tenant.start(t, "sleep", "300")

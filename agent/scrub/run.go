@@ -95,9 +95,9 @@ func newRun(h Host, runID string, keep, keyring []string, record func(lifecycle.
 }
 
 // Scrub does the steps in their order and reports each to record, which may be
-// nil, as it ends. It may be run again after a crash: everything is looked at
-// anew, an erasure that the drive still works on is waited for, and what the
-// notes of the same run id say was begun is finished. It stops between steps
+// nil, as it ends. It may be run again after a crash: it checks
+// everything again, waits for an erasure that the drive still works on, and finishes
+// what the notes of the same run id list as begun. It stops between steps
 // when ctx ends; what the drives were told to do goes on in them.
 func Scrub(ctx context.Context, h Host, args spec.ScrubArgs, record func(lifecycle.StepResult)) lifecycle.TaskResult {
 	r := newRun(h, args.RunID, args.KeepUsers, args.KeepKeys, record)

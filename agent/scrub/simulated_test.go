@@ -230,7 +230,7 @@ func TestAPlantedFailureIsNamedByItsStep(t *testing.T) {
 	}
 	require.NoError(t, w.node.SetFaults(simnode.Faults{}))
 	require.NoError(t, w.node.Occupy())
-	w.run = "job_mended"
+	w.run = "job_repaired"
 	res := w.scrub(spec.ScrubArgs{})
 	require.True(t, res.OK, "%s", res.Message)
 }

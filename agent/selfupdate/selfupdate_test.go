@@ -142,7 +142,7 @@ func TestAnUpdateThatWasInterrupted(t *testing.T) {
 	expired := req
 	expired.Expired = true
 	require.Equal(t, lifecycle.TaskCodeExpired, u.Resume(t.Context(), expired, recorder()).Code, "nothing was changed, and nothing will be")
-	require.Equal(t, task.Restart(), u.Resume(t.Context(), req, recorder()), "before the switch it begins anew")
+	require.Equal(t, task.Restart(), u.Resume(t.Context(), req, recorder()), "before the switch it starts from the beginning")
 	require.Equal(t, "b", b.link())
 	require.NoError(t, u.point("a")) // as if it had died between the trial and the link
 	require.Equal(t, task.Restart(), u.Resume(t.Context(), req, recorder()))

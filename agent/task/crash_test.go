@@ -26,15 +26,15 @@ type world struct {
 	rng    *rand.Rand
 	synced []byte // what of the journal is sure to be on disk
 
-	did     map[string]bool          // effects that are looked at first
-	blind   map[string]int           // effects of a kind that nobody may repeat, by task and attempt
-	heard   map[string]string        // result by task and attempt
-	ended   map[string]bool          // tasks whose result the server has
-	attempt map[string]int           // deliveries of each task
-	tasks   map[string]protocol.Task // by id
-	crashes map[string]int           // by point
-	left    int                      // crash points until the next crash; <0 is none
-	last    map[string]lifecycle.TaskResult
+	did          map[string]bool          // effects that are looked at first
+	unrepeatable map[string]int           // effects of a kind that nobody may repeat, by task and attempt
+	heard        map[string]string        // result by task and attempt
+	ended        map[string]bool          // tasks whose result the server has
+	attempt      map[string]int           // deliveries of each task
+	tasks        map[string]protocol.Task // by id
+	crashes      map[string]int           // by point
+	left         int                      // crash points until the next crash; <0 is none
+	last         map[string]lifecycle.TaskResult
 }
 
 // crash ends the process, which is a goroutine, when its time has come.
@@ -105,7 +105,7 @@ func (w *world) life(ids []string) {
 			continue
 		}
 		// A delivery that the agent never noted is given again under a new attempt;
-		// one that is uncertain a person asks for again.
+		// an operator requests an uncertain one again.
 		w.attempt[id]++
 		t := attempt(w.tasks[id], w.attempt[id])
 		res, err := local.Execute(context.Background(), w.plane.sign(t), 3, Control{})
@@ -129,7 +129,7 @@ func (w *world) careful(ctx context.Context, r Request, steps *Recorder) lifecyc
 func (w *world) reckless(ctx context.Context, r Request, steps *Recorder) lifecycle.TaskResult {
 	return steps.End(steps.Do(ctx, "erase", func(context.Context) (string, error) {
 		w.crash("before effect")
-		w.blind[fmt.Sprintf("%s/%d", r.Task.ID, r.Task.Attempt)]++
+		w.unrepeatable[fmt.Sprintf("%s/%d", r.Task.ID, r.Task.Attempt)]++
 		w.crash("after effect")
 		return "", nil
 	}))
@@ -142,7 +142,7 @@ func TestAgentsThatDieAnywhere(t *testing.T) {
 	crashes := map[string]int{}
 	for seed := range uint64(60) {
 		p := newPlane(t)
-		w := &world{t: t, plane: p, dir: t.TempDir(), rng: rand.New(rand.NewPCG(seed, 4)), did: map[string]bool{}, blind: map[string]int{}, heard: map[string]string{},
+		w := &world{t: t, plane: p, dir: t.TempDir(), rng: rand.New(rand.NewPCG(seed, 4)), did: map[string]bool{}, unrepeatable: map[string]int{}, heard: map[string]string{},
 			ended: map[string]bool{}, attempt: map[string]int{}, tasks: map[string]protocol.Task{}, crashes: crashes, last: map[string]lifecycle.TaskResult{}}
 		ids := []string{"drain", "scrub", "drain2"}
 		for _, id := range ids {
@@ -166,7 +166,7 @@ func TestAgentsThatDieAnywhere(t *testing.T) {
 			require.True(t, w.last[id].OK, "seed %d: %s ended as %+v", seed, id, w.last[id])
 		}
 		require.True(t, w.did["drain"] && w.did["drain2"])
-		for key, n := range w.blind {
+		for key, n := range w.unrepeatable {
 			require.Equal(t, 1, n, "seed %d: %s was erased more than once", seed, key)
 		}
 	}

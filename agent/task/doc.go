@@ -1,8 +1,7 @@
 // Package task is the node's side of tasks: it checks that a task was signed by
 // the control plane and is meant for this node in this boot, keeps a journal, so
 // that a restart knows what was begun from what is done, runs the handler of
-// the task's kind, and reports the result until it is acknowledged (seed 001
-// section 8).
+// the task's kind, and reports the result until it is acknowledged.
 //
 // There are two halves, which on a real node are two processes. Loop is the
 // half that faces the network: it claims, renews leases and reports, and has no

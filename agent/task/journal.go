@@ -45,8 +45,8 @@ type Journal struct {
 
 	mu   sync.Mutex
 	file *os.File
-	// doubt is set when a write failed: the file is read again before it is used.
-	doubt      bool
+	// mustReload is set when a write failed: the file is read again before its next use.
+	mustReload bool
 	size       int64
 	compactAt  int64 // size beyond which the file is written again
 	entries    map[string]Entry
@@ -87,8 +87,8 @@ func (j *Journal) Close() error {
 
 func (j *Journal) path() string { return filepath.Join(j.dir, journalFile) }
 
-// reopen reads the file and writes it anew, whole and synced: what a failed
-// fsync left in doubt is settled by that.
+// reopen reads the file, writes it again as a whole and syncs it. After a failed fsync this decides
+// what the file contains.
 func (j *Journal) reopen() error {
 	raw, err := os.ReadFile(j.path())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -102,7 +102,7 @@ func (j *Journal) reopen() error {
 			if len(rest) == 0 { // torn: it was never synced, so nothing was done on it
 				break
 			}
-			return fmt.Errorf("the journal %s is damaged in line %d: the node's tasks must be looked at by a person; move the file away to begin anew", j.path(), n)
+			return fmt.Errorf("the journal %s is damaged in line %d: an operator must check the node's tasks; move the file away to start an empty journal", j.path(), n)
 		}
 		j.generation = max(j.generation, r.Generation)
 		if r.Entry != nil {
@@ -144,7 +144,7 @@ func (j *Journal) Put(e Entry) error { return j.put(e, 0) }
 func (j *Journal) put(e Entry, generation int64) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if err := j.settle(); err != nil {
+	if err := j.reloadIfNeeded(); err != nil {
 		return err
 	}
 	if j.file == nil {
@@ -162,7 +162,7 @@ func (j *Journal) put(e Entry, generation int64) error {
 		return err
 	}
 	if err := j.append(line.Bytes()); err != nil {
-		j.doubt = true
+		j.mustReload = true
 		return fmt.Errorf("write the journal: %w", err)
 	}
 	j.entries[e.TaskID] = e
@@ -260,7 +260,7 @@ func (j *Journal) sorted() []Entry {
 func (j *Journal) Get(taskID string) (e Entry, known bool, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	err = j.settle()
+	err = j.reloadIfNeeded()
 	e, known = j.entries[taskID]
 	return e, known, err
 }
@@ -269,17 +269,17 @@ func (j *Journal) Get(taskID string) (e Entry, known bool, err error) {
 func (j *Journal) Open() ([]Entry, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	err := j.settle()
+	err := j.reloadIfNeeded()
 	return slices.DeleteFunc(j.sorted(), func(e Entry) bool { return e.Phase == Finished || e.Phase == Dropped }), err
 }
 
-// settle reads the file again after a write failed.
-func (j *Journal) settle() error {
-	if !j.doubt {
+// reloadIfNeeded reads the file again when a write has failed.
+func (j *Journal) reloadIfNeeded() error {
+	if !j.mustReload {
 		return nil
 	}
 	err := j.reopen()
-	j.doubt = err != nil
+	j.mustReload = err != nil
 	return err
 }
 

@@ -227,7 +227,7 @@ func (d delivery) again(ctx context.Context, e Entry) (lifecycle.TaskResult, err
 	req.Rebooted, req.Expired = e.BootID != d.boot, !d.l.now().Before(d.task.Deadline)
 	info, _ := lifecycle.TaskKindOf(d.task.Kind)
 	resumer, canResume := h.(Resumer)
-	if newer { // an order of its own, by the server or a person
+	if newer { // a separate request, by the server or an operator
 		fresh := d.entry(Begun)
 		fresh.Steps = e.Steps
 		if err := d.l.Journal.put(fresh, d.task.Generation); err != nil {

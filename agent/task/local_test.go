@@ -19,7 +19,7 @@ import (
 
 func TestWhatIsNotOursIsRefused(t *testing.T) {
 	t.Parallel()
-	p, stranger := newPlane(t), newPlane(t)
+	p, other := newPlane(t), newPlane(t)
 	h := &fixed{}
 	s := newSide(t, p, t.TempDir(), Registry{lifecycle.TaskKindDrain: h})
 	drain := func(change func(*protocol.Task)) protocol.SignedTask {
@@ -39,7 +39,7 @@ func TestWhatIsNotOursIsRefused(t *testing.T) {
 		code   string
 		says   string
 	}{
-		"another key":        {stranger.sign(someTask("t1", lifecycle.TaskKindDrain)), CodeRefused, "signature"},
+		"another key":        {other.sign(someTask("t1", lifecycle.TaskKindDrain)), CodeRefused, "signature"},
 		"an unknown key":     {unknown, CodeRefused, `key "k9", which does not count`},
 		"tampered":           {tampered, CodeRefused, "signature"},
 		"no task":            {bare, CodeRefused, "signature"},

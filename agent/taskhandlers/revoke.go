@@ -80,14 +80,14 @@ func (h Host) victim(name string) (victim, error) {
 	}
 	for _, other := range all {
 		if other.UID == v.UID && other.Name != name {
-			return v, refused("accounts %q and %q share uid %d; a person must part them first", name, other.Name, v.UID)
+			return v, refused("accounts %q and %q share uid %d; an operator must separate them first", name, other.Name, v.UID)
 		}
 	}
 	return v, nil
 }
 
-// revoke first shuts the doors, then ends what is inside, then removes the
-// account, so that nobody comes back in between.
+// revoke locks the account, ends its processes and sessions, and then removes it. In this order the
+// tenant cannot log in again in between.
 func (v victim) revoke(ctx context.Context, steps *task.Recorder, removeHome bool) error {
 	for _, s := range []struct {
 		name string

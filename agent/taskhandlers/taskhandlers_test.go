@@ -29,8 +29,8 @@ ubuntu:x:1000:1000::/home/ubuntu:/bin/bash
 slipway-agent:x:998:998::/nonexistent:/usr/sbin/nologin
 tenant1:x:2001:2001::/home/tenant1:/bin/bash
 tenant2:x:2002:2002::/home/tenant2:/bin/bash
-twin:x:2003:2003::/home/twin:/bin/bash
-twin2:x:2003:2003::/home/twin2:/bin/bash
+sameuid:x:2003:2003::/home/sameuid:/bin/bash
+sameuid2:x:2003:2003::/home/sameuid2:/bin/bash
 elsewhere:x:2004:2004::/srv/elsewhere:/bin/bash
 nobody:x:65534:65534::/nonexistent:/usr/sbin/nologin
 `
@@ -269,7 +269,7 @@ func TestRevokingIsForTenantsOnly(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	for user, says := range map[string]string{"daemon": "uid 1", "ubuntu": "platform", "slipway-agent": "platform", "nobody": "system",
-		"root": "system", "twin": "share uid 2003"} {
+		"root": "system", "sameuid": "share uid 2003"} {
 		b.calls, b.sigs = nil, nil
 		b.proc(200, 1)
 		res, _ := b.do(task.Func(b.RevokeUser), &spec.RevokeUserArgs{User: user, RemoveHome: true})

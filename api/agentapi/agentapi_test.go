@@ -148,6 +148,6 @@ func (b *bench) enrolled(node string) *agent {
 	return b.with(key, cert)
 }
 
-func (a *agent) beat() protocol.Heartbeat {
+func (a *agent) heartbeat() protocol.Heartbeat {
 	return protocol.Heartbeat{BootID: "boot-1", AgentVersion: "test", Generation: a.cert.Generation, SentAt: a.b.now()}
 }

@@ -14,39 +14,39 @@ const flushTimeout = 10 * time.Second
 
 var errQueueFull = errors.New("too many heartbeats wait to be written")
 
-// batcher keeps the newest beat of each node until the next write. Its memory
-// is bounded by the number of nodes it holds.
+// batcher keeps the newest heartbeat of each node until the next write. It holds a bounded number
+// of nodes.
 type batcher struct {
 	store   Store
 	log     *slog.Logger
 	metrics *metrics
 	every   time.Duration
-	size    int // beats a statement
-	bound   int // nodes that may wait
+	size    int // heartbeats in a statement
+	bound   int // nodes in the queue
 
 	mu      sync.Mutex
-	waiting map[string]Beat
+	waiting map[string]Heartbeat
 	kick    chan struct{}
 }
 
 func newBatcher(c Config, m *metrics) *batcher {
 	return &batcher{store: c.Store, log: c.Log, metrics: m, every: c.FlushInterval, size: c.FlushSize,
-		bound: c.QueueSize, waiting: map[string]Beat{}, kick: make(chan struct{}, 1)}
+		bound: c.QueueSize, waiting: map[string]Heartbeat{}, kick: make(chan struct{}, 1)}
 }
 
-// add queues a beat; errQueueFull when the node is not waiting already and
-// there is no room.
-func (b *batcher) add(beat Beat) error {
+// add queues a heartbeat. It returns errQueueFull when the queue is full and does not have the node
+// already.
+func (b *batcher) add(h Heartbeat) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	old, have := b.waiting[beat.NodeID]
+	old, have := b.waiting[h.NodeID]
 	if !have && len(b.waiting) >= b.bound {
 		return errQueueFull
 	}
 	if have {
-		beat = newer(old, beat)
+		h = newer(old, h)
 	}
-	b.waiting[beat.NodeID] = beat
+	b.waiting[h.NodeID] = h
 	b.metrics.waiting.Set(float64(len(b.waiting)))
 	if len(b.waiting) >= b.size {
 		select {
@@ -57,17 +57,17 @@ func (b *batcher) add(beat Beat) error {
 	return nil
 }
 
-// reports says whether a report of this boot waits to be written.
-func (b *batcher) reports(node, boot string) bool {
+// hasReport returns whether a report of this boot waits to be written.
+func (b *batcher) hasReport(node, boot string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r := b.waiting[node].Report
 	return r != nil && r.BootID == boot
 }
 
-// newer joins two beats of a node: the later one, with the report that the
-// other may carry. A report of an earlier boot is worth nothing any more.
-func newer(a, b Beat) Beat {
+// newer returns the later of two heartbeats of a node. It takes the report from the earlier one
+// when the later has none and both are of the same boot.
+func newer(a, b Heartbeat) Heartbeat {
 	if a.At.After(b.At) {
 		a, b = b, a
 	}
@@ -77,8 +77,8 @@ func newer(a, b Beat) Beat {
 	return b
 }
 
-// run writes until ctx ends. After a failed write it waits for its time rather
-// than for its size, or a full queue would hammer a database that is down.
+// run writes batches until ctx ends. After a failed write it waits for the next tick, also when the
+// queue is full, so that it does not overload a database that is down.
 func (b *batcher) run(ctx context.Context) {
 	tick := time.NewTicker(b.every)
 	defer tick.Stop()
@@ -100,22 +100,22 @@ func (b *batcher) run(ctx context.Context) {
 	}
 }
 
-// flush writes what waits now. What could not be written for a passing reason
-// waits again, unless a newer beat came meanwhile.
+// flush writes the queued heartbeats. It puts back those whose write failed and may be tried again,
+// unless a newer heartbeat of the node is queued.
 func (b *batcher) flush(ctx context.Context) error {
 	b.mu.Lock()
 	taken := b.waiting
-	b.waiting = map[string]Beat{}
+	b.waiting = map[string]Heartbeat{}
 	b.metrics.waiting.Set(0)
 	b.mu.Unlock()
-	beats := make([]Beat, 0, len(taken))
-	for _, beat := range taken {
-		beats = append(beats, beat)
+	heartbeats := make([]Heartbeat, 0, len(taken))
+	for _, h := range taken {
+		heartbeats = append(heartbeats, h)
 	}
 	// One order of rows in all processes, so that two writers cannot deadlock.
-	slices.SortFunc(beats, func(x, y Beat) int { return cmp.Compare(x.NodeID, y.NodeID) })
+	slices.SortFunc(heartbeats, func(x, y Heartbeat) int { return cmp.Compare(x.NodeID, y.NodeID) })
 	var first error
-	for chunk := range slices.Chunk(beats, b.size) {
+	for chunk := range slices.Chunk(heartbeats, b.size) {
 		if first == nil {
 			first = b.write(ctx, chunk)
 			if first == nil {
@@ -129,10 +129,9 @@ func (b *batcher) flush(ctx context.Context) error {
 	return first
 }
 
-// write stores a chunk. When the database refuses what a row holds, the chunk
-// is halved until that row is alone and given up, so that one bad row cannot
-// keep a thousand nodes silent.
-func (b *batcher) write(ctx context.Context, chunk []Beat) error {
+// write stores a chunk. When the database refuses a row, write halves the chunk until that row is
+// alone, and drops it. So one bad row does not lose the heartbeats of the other nodes.
+func (b *batcher) write(ctx context.Context, chunk []Heartbeat) error {
 	err := b.store.WriteHeartbeats(ctx, chunk)
 	switch {
 	case err == nil:
@@ -149,7 +148,7 @@ func (b *batcher) write(ctx context.Context, chunk []Beat) error {
 	return errors.Join(b.write(ctx, chunk[:half]), b.write(ctx, chunk[half:]))
 }
 
-func (b *batcher) putBack(chunk []Beat) {
+func (b *batcher) putBack(chunk []Heartbeat) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, old := range chunk {

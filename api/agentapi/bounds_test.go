@@ -34,7 +34,7 @@ func TestHeartbeat_ReportOutOfBounds(t *testing.T) {
 	b := start(t, nil)
 	a := b.enrolled("n1")
 	var hb protocol.HeartbeatResponse
-	with := func(h spec.HealthReport) protocol.Heartbeat { in := a.beat(); in.Report = &h; return in }
+	with := func(h spec.HealthReport) protocol.Heartbeat { in := a.heartbeat(); in.Report = &h; return in }
 	negative := int64(-8)
 	for _, lie := range []spec.HealthReport{
 		{CPUs: -1}, {MemoryMiB: &negative}, {GPUs: []spec.GPUReport{{Processes: -3}}}, {NICs: []spec.NICReport{{MTU: 1 << 40}}},
@@ -44,7 +44,7 @@ func TestHeartbeat_ReportOutOfBounds(t *testing.T) {
 	}
 	a.ok(protocol.PathHeartbeat, with(spec.HealthReport{Driver: "550\u202e\x1b[2J\x00", GPUError: strings.Repeat("x", 100_000)}), &hb)
 	require.Eventually(t, func() bool {
-		stored, _ := b.store.Beat("n1")
+		stored, _ := b.store.Heartbeat("n1")
 		return stored.Report != nil && stored.Report.Health.Driver == "550??[2J?" && len(stored.Report.Health.GPUError) == 2000
 	}, runenv.Patience(5*time.Second), 5*time.Millisecond)
 }

@@ -15,10 +15,11 @@ import (
 	"github.com/slipway-cloud/slipway/internal/nodeca"
 )
 
-// settleTime is how long after an enrolment a certificate of before it is no news.
+// settleTime is how long after an enrolment requests with the former certificate are expected, and
+// are not reported.
 const settleTime = 5 * time.Minute
 
-// caller is a node that showed a certificate and may still speak.
+// caller is a node that presented a valid certificate.
 type caller struct {
 	nodeca.Identity
 	leaf    *x509.Certificate
@@ -29,8 +30,8 @@ type caller struct {
 	now     Standing // what the database says
 }
 
-// caller returns who sends a request, if the certificate is the node's newest and has not expired.
-// The certificate's end is checked here, since a connection can outlive it.
+// caller returns the node that sent a request. It refuses a certificate that has expired or is not
+// the node's newest. The expiry is checked for each request, since a connection can outlive it.
 func (s *Server) caller(r *http.Request) (caller, error) {
 	c, err := s.shown(r)
 	if err != nil {
@@ -47,8 +48,8 @@ func (s *Server) caller(r *http.Request) (caller, error) {
 	return c, err
 }
 
-// renewer returns who asks for a renewal: the certificate may have expired, and an older one of the
-// same enrolment may be that of an agent that lost an answer.
+// renewer returns the node that requests a renewal. It accepts a certificate that has expired, and
+// an older one of the same enrolment: its agent may have lost the answer to a renewal.
 func (s *Server) renewer(r *http.Request) (caller, error) {
 	c, err := s.shown(r)
 	if err != nil {
@@ -61,7 +62,7 @@ func (s *Server) renewer(r *http.Request) (caller, error) {
 	return s.admitted(r.Context(), c)
 }
 
-// shown reads the certificate of a request. That the node CA issued it has been verified.
+// shown returns the identity in the certificate of a request. The certificate was verified before.
 func (s *Server) shown(r *http.Request) (caller, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return caller{}, refuse(http.StatusUnauthorized, protocol.ProblemCertificate, "no_certificate",
@@ -90,12 +91,13 @@ func (s *Server) verified(next http.Handler) http.Handler {
 	})
 }
 
-// admitted compares the certificate with what the database knows of the node. One that the database
-// forgot is adopted; what does not count is refused, and reported where nobody else would see it.
+// admitted compares the certificate with the node's row in the database. It adopts a newer
+// certificate that the database does not have. It refuses every other one that is not of the
+// present enrolment, and reports the refusal for operators.
 func (s *Server) admitted(ctx context.Context, c caller) (caller, error) {
 	var err error
 	for range attempts {
-		if c.now, err = s.standings.of(ctx, ShownKey{NodeID: c.NodeID, Hash: c.key}); err != nil {
+		if c.now, err = s.identities.standing(ctx, ShownKey{NodeID: c.NodeID, Hash: c.key}); err != nil {
 			return caller{}, err
 		}
 		c.rank = c.compare()
@@ -140,7 +142,7 @@ func (s *Server) refusedCertificate(ctx context.Context, c caller) error {
 		"The node has enrolled again since this certificate was issued. If that was not this system, the node needs a new enrolment token.")
 }
 
-// adopt makes the certificate the identity that the database has forgotten.
+// adopt stores a newer certificate that the database lost, as the node's identity.
 func (s *Server) adopt(ctx context.Context, c caller) error {
 	out := Issued{Generation: c.Generation, Enrolment: max(c.Enrolment, c.now.Enrolment), SPKI: c.key, Serial: c.leaf.SerialNumber.Text(16),
 		PEM:       string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.leaf.Raw})),
@@ -153,8 +155,8 @@ func (s *Server) adopt(ctx context.Context, c caller) error {
 	return nil
 }
 
-// report records a refusal that locks nobody out. Records are limited for each address, so that who
-// repeats a request does not fill the log; a failure to record changes nothing for the caller.
+// report records a refused certificate without locking the identity. Records are limited for each
+// address, so that repeated requests do not fill the log. It only logs a failed write.
 func (s *Server) report(ctx context.Context, c caller, kind RefusalKind, detail string) {
 	if ok, _ := s.reports.Allow(c.address); !ok {
 		return

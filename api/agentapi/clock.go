@@ -7,34 +7,34 @@ import (
 	"time"
 )
 
-// Clock is the time by which heartbeats are dated and judged; *db.Store is one.
+// Clock is the clock that dates heartbeats; *db.Store is one.
 type Clock interface {
-	// Clock reads it.
+	// Clock returns the time of the clock.
 	Clock(ctx context.Context) (time.Time, error)
 }
 
 const (
-	clockFresh = 10 * time.Second // a reading older than this is taken anew
+	clockFresh = 10 * time.Second // an older reading is replaced
 	clockLimit = 2 * time.Second  // how long one reading may take
-	clockSlack = time.Second      // a slower reading says too little of when it was true
+	clockSlack = time.Second      // a slower reading is too inexact
 )
 
-// dbClock tells the database's time without asking at each beat: what it last
-// said, plus what has passed since on this process's monotonic clock. So the
-// machine's own clock, which nobody compares with the sweeper's, dates nothing.
-// It never goes back: of two beats of a node the later one has the later time.
+// dbClock returns the database's time without a query for each heartbeat. It adds the time that has
+// passed on this process's monotonic clock to the last reading. The machine's own clock dates
+// nothing, since it may differ from the sweeper's. The time never goes back, so the later of two
+// heartbeats of a node has the later time.
 type dbClock struct {
 	source Clock
 
-	reading sync.Mutex // one reads at a time; the others go on with what is known
+	reading sync.Mutex // held during a query; other callers use the last reading
 	mu      sync.Mutex
-	said    time.Time // what the database said, no reading yet when zero
-	at      time.Time // when, with the monotonic clock
-	last    time.Time // what was last told
+	said    time.Time // the database's time; zero before the first reading
+	at      time.Time // when it was read, by the monotonic clock
+	last    time.Time // the last time that now returned
 }
 
-// now is the database's time. The first call asks the database and fails when
-// it does not answer; later ones go on with the last reading.
+// now returns the database's time. It returns an error when there is no reading yet and the
+// database does not answer.
 func (c *dbClock) now(ctx context.Context) (time.Time, error) {
 	said, at := c.known()
 	if said.IsZero() {
@@ -46,7 +46,7 @@ func (c *dbClock) now(ctx context.Context) (time.Time, error) {
 			}
 		}
 	} else if time.Since(at) > clockFresh && c.reading.TryLock() {
-		_ = c.read(ctx) // the old reading is still right but for a drift
+		_ = c.read(ctx) // on an error the old reading is still exact enough
 		c.reading.Unlock()
 	}
 	c.mu.Lock()

@@ -23,12 +23,12 @@ func TestHeartbeats_UseTheDatabasesClock(t *testing.T) {
 		b := start(t, nil)
 		b.ahead.Store(int64(wrong))
 		a := b.enrolled("n1")
-		in := a.beat()
+		in := a.heartbeat()
 		in.SentAt = time.Now()
 		var out protocol.HeartbeatResponse
 		a.ok(protocol.PathHeartbeat, in, &out)
-		require.Eventually(t, func() bool { _, n := b.store.Beat("n1"); return n > 0 }, runenv.Patience(5*time.Second), 5*time.Millisecond)
-		got, _ := b.store.Beat("n1")
+		require.Eventually(t, func() bool { _, n := b.store.Heartbeat("n1"); return n > 0 }, runenv.Patience(5*time.Second), 5*time.Millisecond)
+		got, _ := b.store.Heartbeat("n1")
 		require.WithinDuration(t, time.Now(), got.At, 30*time.Second)
 		require.Less(t, got.ClockSkew.Abs(), 30*time.Second, "of the agent, which is right")
 		require.WithinDuration(t, time.Now(), out.ServerTime, 30*time.Second)
@@ -50,7 +50,7 @@ func (s *source) Clock(context.Context) (time.Time, error) {
 	return now, s.err
 }
 
-func TestTheDatabasesClockIsToldWithoutAskingEachTime(t *testing.T) {
+func TestDBClock_ReadsRarely(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{err: errors.New("the database is away")}

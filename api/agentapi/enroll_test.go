@@ -16,7 +16,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-func TestEnrolmentReplayGivesTheSameCertificate(t *testing.T) {
+func TestEnrolment_RepeatReturnsSameCertificate(t *testing.T) {
 	t.Parallel()
 	b := start(t, nil)
 	tok, key := b.token("n1"), newKey(t)
@@ -31,7 +31,7 @@ func TestEnrolmentReplayGivesTheSameCertificate(t *testing.T) {
 	require.Empty(t, b.store.Alarms())
 }
 
-func TestEnrolmentRaceOfTwoKeysHasOneWinner(t *testing.T) {
+func TestEnrolment_OneOfTwoKeysWins(t *testing.T) {
 	t.Parallel()
 	b := start(t, nil)
 	tok := b.token("n1")
@@ -63,7 +63,7 @@ func TestEnrolmentRaceOfTwoKeysHasOneWinner(t *testing.T) {
 	require.Equal(t, "n1", b.store.Alarms()[0].NodeID)
 }
 
-func TestTokensThatAreRefused(t *testing.T) {
+func TestEnrolment_RefusesTokens(t *testing.T) {
 	t.Parallel()
 	b := start(t, nil)
 	c := b.client(nil)
@@ -87,20 +87,20 @@ func TestTokensThatAreRefused(t *testing.T) {
 	c.refused(404, protocol.ProblemNotFound, "/agent/v1/nothing", nil)
 }
 
-func TestANewTokenIsTheNextGenerationAndUnlocks(t *testing.T) {
+func TestEnrolment_NewTokenUnlocks(t *testing.T) {
 	t.Parallel()
 	b := start(t, nil)
 	old := b.enrolled("n1")
 	require.NoError(t, b.store.Lock(t.Context(), "n1", "test", b.now()))
-	old.refused(403, protocol.ProblemLocked, protocol.PathHeartbeat, old.beat())
+	old.refused(403, protocol.ProblemLocked, protocol.PathHeartbeat, old.heartbeat())
 	fresh := b.enrolled("n1")
 	require.EqualValues(t, 2, fresh.cert.Generation)
 	var hb protocol.HeartbeatResponse
-	fresh.ok(protocol.PathHeartbeat, fresh.beat(), &hb)
-	old.refused(403, protocol.ProblemFormer, protocol.PathHeartbeat, old.beat())
+	fresh.ok(protocol.PathHeartbeat, fresh.heartbeat(), &hb)
+	old.refused(403, protocol.ProblemFormer, protocol.PathHeartbeat, old.heartbeat())
 }
 
-func TestEnrolmentsOfAnAddressAreLimited(t *testing.T) {
+func TestEnrolment_LimitedPerAddress(t *testing.T) {
 	t.Parallel()
 	b := start(t, func(c *agentapi.Config) { c.EnrollRate, c.EnrollBurst = 0.01, 3 })
 	c := b.client(nil)
@@ -137,12 +137,12 @@ func TestACertificateEndsEvenOnAnOpenConnection(t *testing.T) {
 	b := start(t, nil)
 	a := b.enrolled("n1")
 	var hb protocol.HeartbeatResponse
-	a.ok(protocol.PathHeartbeat, a.beat(), &hb)
+	a.ok(protocol.PathHeartbeat, a.heartbeat(), &hb)
 	b.ahead.Store(int64(nodeca.NodeLife + time.Hour))
-	a.refused(401, protocol.ProblemCertificateEnded, protocol.PathHeartbeat, a.beat())
+	a.refused(401, protocol.ProblemCertificateEnded, protocol.PathHeartbeat, a.heartbeat())
 }
 
-func TestStartSaysWhatIsMissing(t *testing.T) {
+func TestServer_StartReportsMissingConfig(t *testing.T) {
 	t.Parallel()
 	require.ErrorContains(t, agentapi.New(agentapi.Config{}).Start(t.Context()), "needs a store")
 }

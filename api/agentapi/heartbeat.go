@@ -17,10 +17,9 @@ import (
 // busyWait is how long a node is asked to wait when the queue is full.
 const busyWait = 10 * time.Second
 
-// heartbeat takes a node's sign of life. It is answered when it is queued, not
-// when it is written: a process that dies loses at most one flush interval, and
-// the next beat makes up for it.
-func (s *Server) heartbeat(r *http.Request) (any, error) {
+// receiveHeartbeat queues a node's heartbeat and answers before it is written. A process that dies
+// loses the heartbeats of at most one flush interval, and the next heartbeats replace them.
+func (s *Server) receiveHeartbeat(r *http.Request) (any, error) {
 	c, err := s.caller(r)
 	if err != nil {
 		return nil, err
@@ -36,27 +35,27 @@ func (s *Server) heartbeat(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	beat := Beat{NodeID: c.NodeID, SKUID: c.now.SKUID, Generation: c.Generation, BootID: in.BootID, AgentVersion: in.AgentVersion,
+	row := Heartbeat{NodeID: c.NodeID, SKUID: c.now.SKUID, Generation: c.Generation, BootID: in.BootID, AgentVersion: in.AgentVersion,
 		Address: ratelimit.RemoteAddress(r), At: now, Uptime: time.Duration(in.UptimeSecs * float64(time.Second))}
 	if !in.SentAt.IsZero() {
-		beat.ClockSkew = in.SentAt.Sub(now)
+		row.ClockSkew = in.SentAt.Sub(now)
 	}
 	if in.Report != nil {
-		beat.Report = &Report{BootID: in.BootID, At: now, Health: *in.Report}
+		row.Report = &Report{BootID: in.BootID, At: now, Health: *in.Report}
 	}
-	if err := s.beats.add(beat); err != nil {
+	if err := s.heartbeats.add(row); err != nil {
 		return nil, refuse(http.StatusServiceUnavailable, protocol.ProblemBusy, "queue_full",
 			"Too many heartbeats wait to be written; send the next one later.").after(max(s.cfg.HeartbeatInterval, busyWait))
 	}
 	out := protocol.HeartbeatResponse{HeartbeatIntervalSeconds: s.cfg.HeartbeatInterval.Seconds(), ServerTime: now.UTC(), InService: c.now.Status == lifecycle.NodeActive}
 	out.TaskKeys = s.unknownKeys(r.Context(), in.TaskKeyIDs)
-	if beat.Report == nil && c.now.ReportedBoot != beat.BootID && !s.beats.reports(beat.NodeID, beat.BootID) {
+	if row.Report == nil && c.now.ReportedBoot != row.BootID && !s.heartbeats.hasReport(row.NodeID, row.BootID) {
 		out.Actions = append(out.Actions, protocol.SendReportNow)
 	}
 	return out, nil
 }
 
-// The most that a report may list; a machine has far less of each.
+// The highest numbers of devices in a report; a machine has far fewer of each.
 const (
 	maxGPUs   = 256
 	maxOthers = 4096
@@ -83,7 +82,7 @@ func checkHeartbeat(in protocol.Heartbeat, generation int64) error {
 	return checkReport(*in.Report)
 }
 
-// checkReport keeps what no database column can hold out of the batch.
+// checkReport refuses a report that no database column can store.
 func checkReport(h spec.HealthReport) error {
 	if len(h.GPUs) > maxGPUs || len(h.NICs) > maxOthers || len(h.Disks) > maxOthers || len(h.Mounts) > maxOthers {
 		return invalid("report lists more devices than a machine has.")

@@ -18,17 +18,17 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-func TestHeartbeatIsStoredAndAsksForAReport(t *testing.T) {
+func TestHeartbeat_StoredAndRequestsReport(t *testing.T) {
 	t.Parallel()
 	b := start(t, func(c *agentapi.Config) { c.HeartbeatInterval = 3 * time.Second })
 	a := b.enrolled("n1")
-	in := a.beat()
+	in := a.heartbeat()
 	in.SentAt = b.now().Add(90 * time.Second)
 	var out protocol.HeartbeatResponse
 	a.ok(protocol.PathHeartbeat, in, &out)
 	require.InDelta(t, 3, out.HeartbeatIntervalSeconds, 0)
 	require.Equal(t, []protocol.Action{protocol.SendReportNow}, out.Actions)
-	stored := func() agentapi.Beat { beat, _ := b.store.Beat("n1"); return beat }
+	stored := func() agentapi.Heartbeat { heartbeat, _ := b.store.Heartbeat("n1"); return heartbeat }
 	require.Eventually(t, func() bool { return stored().BootID == "boot-1" }, runenv.Patience(5*time.Second), 5*time.Millisecond)
 	require.InDelta(t, 90, stored().ClockSkew.Seconds(), 5)
 	require.Equal(t, "127.0.0.1", stored().Address)
@@ -56,7 +56,7 @@ func TestHeartbeatIsStoredAndAsksForAReport(t *testing.T) {
 	require.Equal(t, []protocol.Action{protocol.SendReportNow}, out.Actions)
 }
 
-func TestHeartbeatsThatAreRefused(t *testing.T) {
+func TestHeartbeat_Refused(t *testing.T) {
 	t.Parallel()
 	b := start(t, nil)
 	a := b.enrolled("n1")
@@ -69,28 +69,28 @@ func TestHeartbeatsThatAreRefused(t *testing.T) {
 			h.Report = &spec.HealthReport{GPUs: make([]spec.GPUReport, 300)}
 		},
 	} {
-		in := a.beat()
+		in := a.heartbeat()
 		change(&in)
 		t.Log(name)
 		a.refused(400, protocol.ProblemInvalid, protocol.PathHeartbeat, in)
 	}
-	in := a.beat()
+	in := a.heartbeat()
 	in.Report = &spec.HealthReport{Driver: `a backslash and \u0000 is only text`}
 	var out protocol.HeartbeatResponse
 	a.ok(protocol.PathHeartbeat, in, &out)
 }
 
-func TestAThousandHeartbeatsAreOneStatement(t *testing.T) {
+func TestHeartbeats_OneStatementPerBatch(t *testing.T) {
 	t.Parallel()
-	// No tick during the test: only the thousandth beat may start the write.
+	// No tick during the test: only the thousandth heartbeat may start the write.
 	b := start(t, func(c *agentapi.Config) { c.FlushInterval = time.Hour })
 	a := b.enrolled("n0000")
 	for i := range 1000 {
-		q := agentapi.Beat{NodeID: fmt.Sprintf("n%04d", i), BootID: "b", At: b.now()}
+		q := agentapi.Heartbeat{NodeID: fmt.Sprintf("n%04d", i), BootID: "b", At: b.now()}
 		require.NoError(t, b.srv.Queue(q))
-		if i == 0 { // a second beat of one node takes no second row
+		if i == 0 { // a second heartbeat of one node takes no second row
 			var out protocol.HeartbeatResponse
-			a.ok(protocol.PathHeartbeat, a.beat(), &out)
+			a.ok(protocol.PathHeartbeat, a.heartbeat(), &out)
 		}
 		if i < 999 {
 			require.Empty(t, b.store.Writes())
@@ -100,44 +100,44 @@ func TestAThousandHeartbeatsAreOneStatement(t *testing.T) {
 	require.Equal(t, []int{1000}, b.store.Writes())
 }
 
-func TestAFullQueueAnswersBusyAndShutdownWritesWhatWaits(t *testing.T) {
+func TestHeartbeats_FullQueueAndShutdown(t *testing.T) {
 	t.Parallel()
 	b := start(t, func(c *agentapi.Config) { c.FlushInterval, c.QueueSize = time.Hour, 2 })
 	n1, n2, n3 := b.enrolled("n1"), b.enrolled("n2"), b.enrolled("n3")
 	var out protocol.HeartbeatResponse
-	n1.ok(protocol.PathHeartbeat, n1.beat(), &out)
-	n2.ok(protocol.PathHeartbeat, n2.beat(), &out)
-	h := n3.refused(503, protocol.ProblemBusy, protocol.PathHeartbeat, n3.beat())
+	n1.ok(protocol.PathHeartbeat, n1.heartbeat(), &out)
+	n2.ok(protocol.PathHeartbeat, n2.heartbeat(), &out)
+	h := n3.refused(503, protocol.ProblemBusy, protocol.PathHeartbeat, n3.heartbeat())
 	require.Equal(t, "10", h.Get("Retry-After"))
-	n1.ok(protocol.PathHeartbeat, n1.beat(), &out) // it waits already, so it takes no room
+	n1.ok(protocol.PathHeartbeat, n1.heartbeat(), &out) // it waits already, so it takes no room
 	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(10*time.Second))
 	defer cancel()
 	require.NoError(t, b.srv.Shutdown(ctx))
 	require.Equal(t, []int{2}, b.store.Writes())
 }
 
-func TestAFailedWriteIsTriedAgainAndKeepsTheNewestBeat(t *testing.T) {
+func TestHeartbeats_FailedWriteKeepsNewest(t *testing.T) {
 	t.Parallel()
 	b := start(t, nil)
 	var tries atomic.Int64
-	b.store.FailWrites(func([]agentapi.Beat) error { tries.Add(1); return errors.New("connection refused") })
-	old := agentapi.Beat{NodeID: "n1", BootID: "boot", AgentVersion: "old", At: b.now(), Report: &agentapi.Report{BootID: "boot"}}
+	b.store.FailWrites(func([]agentapi.Heartbeat) error { tries.Add(1); return errors.New("connection refused") })
+	old := agentapi.Heartbeat{NodeID: "n1", BootID: "boot", AgentVersion: "old", At: b.now(), Report: &agentapi.Report{BootID: "boot"}}
 	require.NoError(t, b.srv.Queue(old))
 	require.Eventually(t, func() bool { return tries.Load() >= 2 }, runenv.Patience(5*time.Second), 5*time.Millisecond)
-	require.NoError(t, b.srv.Queue(agentapi.Beat{NodeID: "n1", BootID: "boot", AgentVersion: "new", At: b.now()}))
+	require.NoError(t, b.srv.Queue(agentapi.Heartbeat{NodeID: "n1", BootID: "boot", AgentVersion: "new", At: b.now()}))
 	b.store.FailWrites(nil)
-	require.Eventually(t, func() bool { _, n := b.store.Beat("n1"); return n > 0 }, runenv.Patience(5*time.Second), 5*time.Millisecond)
-	got, _ := b.store.Beat("n1")
+	require.Eventually(t, func() bool { _, n := b.store.Heartbeat("n1"); return n > 0 }, runenv.Patience(5*time.Second), 5*time.Millisecond)
+	got, _ := b.store.Heartbeat("n1")
 	require.Equal(t, "new", got.AgentVersion)
-	require.NotNil(t, got.Report, "the report of the older beat is not lost")
+	require.NotNil(t, got.Report, "the report of the older heartbeat is not lost")
 }
 
-func TestOneBadRowDoesNotSilenceTheOthers(t *testing.T) {
+func TestHeartbeats_BadRowIsDroppedAlone(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
 	b := start(t, func(c *agentapi.Config) { c.FlushInterval, c.Metrics = 50*time.Millisecond, reg })
-	b.store.FailWrites(func(beats []agentapi.Beat) error {
-		for _, x := range beats {
+	b.store.FailWrites(func(heartbeats []agentapi.Heartbeat) error {
+		for _, x := range heartbeats {
 			if x.BootID == "poison" {
 				return fmt.Errorf("%w: value out of range", agentapi.ErrRejected)
 			}
@@ -149,7 +149,7 @@ func TestOneBadRowDoesNotSilenceTheOthers(t *testing.T) {
 		if i == 13 {
 			boot = "poison"
 		}
-		require.NoError(t, b.srv.Queue(agentapi.Beat{NodeID: fmt.Sprintf("n%02d", i), BootID: boot, At: b.now()}))
+		require.NoError(t, b.srv.Queue(agentapi.Heartbeat{NodeID: fmt.Sprintf("n%02d", i), BootID: boot, At: b.now()}))
 	}
 	require.Eventually(t, func() bool {
 		total := 0
@@ -158,7 +158,7 @@ func TestOneBadRowDoesNotSilenceTheOthers(t *testing.T) {
 		}
 		return total == 19
 	}, runenv.Patience(5*time.Second), 5*time.Millisecond)
-	_, n := b.store.Beat("n13")
+	_, n := b.store.Heartbeat("n13")
 	require.Zero(t, n)
 	families, err := reg.Gather()
 	require.NoError(t, err)

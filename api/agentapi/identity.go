@@ -14,13 +14,13 @@ import (
 	"github.com/slipway-cloud/slipway/internal/nodeca"
 )
 
-// attempts bounds how often a call starts over because another one moved the
-// identity between its read and its write.
+// attempts bounds how often a call starts over because another call changed the identity between
+// its read and its write.
 const attempts = 3
 
-// enroll trades a one-time token for a certificate (research bmc_agent 6.2).
-// The token is single use a key: the same key gets the same certificate again,
-// so that a lost answer costs nothing; another key is refused and alarmed.
+// enroll exchanges a one-time token for a certificate. The same key gets the same certificate
+// again, so that an agent may repeat a request whose answer was lost. It refuses another key and
+// raises an alarm.
 func (s *Server) enroll(r *http.Request) (any, error) {
 	address := ratelimit.RemoteAddress(r)
 	if ok, wait := s.limit.Allow(address); !ok {
@@ -57,8 +57,9 @@ func (s *Server) enroll(r *http.Request) (any, error) {
 	return nil, err
 }
 
-// redeem gives the next enrolment. Its generation is later than what the node's system had last,
-// also where the database forgot that: the privileged half of the agent refuses tasks of an older one.
+// redeem issues the certificate of the node's next enrolment. Its generation is later than the last
+// one of the node's system, also when a restored database does not have that one: the privileged
+// half of the agent refuses tasks of an older generation.
 func (s *Server) redeem(ctx context.Context, hash [32]byte, pub crypto.PublicKey, spki [32]byte, after int64, address string) (string, Issued, error) {
 	tok, err := s.cfg.Store.Token(ctx, hash)
 	if errors.Is(err, ErrNoToken) {
@@ -116,10 +117,9 @@ func (s *Server) tokenReused(ctx context.Context, nodeID, address string) error 
 		"This enrolment token was used by another key. If that was not this node, its token was stolen; an operator has been alarmed.")
 }
 
-// renew gives the next generation under a new key. An answer that was lost is
-// given again to the same new key; any other use of an older generation of the
-// same enrolment means that the certificate was copied. It is the one call that
-// an expired certificate may make.
+// renew issues the next generation for a new key. It answers a repeated request with the same new
+// key alike. Any other use of an older generation of the same enrolment means that the certificate
+// was copied. An expired certificate is accepted for this call only.
 func (s *Server) renew(r *http.Request) (any, error) {
 	c, err := s.renewer(r)
 	if err != nil {
@@ -161,7 +161,7 @@ func (s *Server) nextGeneration(r *http.Request, c caller, pub crypto.PublicKey,
 	case spki == cur.SPKI && (c.rank == rankPresent || c.rank == rankOlder && c.Generation == cur.Generation-1):
 		return cur, nil
 	case c.rank != rankPresent:
-		return Issued{}, s.copied(ctx, c)
+		return Issued{}, s.refuseCopy(ctx, c)
 	}
 	fresh, err := s.issue(pub, nodeca.Identity{NodeID: c.NodeID, Generation: cur.Generation + 1, Enrolment: cur.Enrolment})
 	if err != nil {
@@ -170,12 +170,12 @@ func (s *Server) nextGeneration(r *http.Request, c caller, pub crypto.PublicKey,
 	return fresh, s.cfg.Store.Renew(ctx, Renewal{NodeID: c.NodeID, Certificate: fresh, Address: c.address, At: s.cfg.Now()})
 }
 
-// copied answers a renewal with an older certificate of the present enrolment under another key. Who
-// of the two is the thief cannot be told, so both are shut out until the node enrols again. A
-// certificate that has expired is only reported: somebody who kept an old copy could otherwise shut
-// the node out at any time. It locks first and alarms second: a lock that is not yet written must not
-// let a second try through because the alarm could not be stored.
-func (s *Server) copied(ctx context.Context, c caller) error {
+// refuseCopy refuses a renewal with an older certificate of the present enrolment and another key.
+// One of the two agents has a stolen certificate, and the server cannot know which. So it locks the
+// identity until the node enrols again. It only reports a certificate that has expired: otherwise
+// the owner of an old copy could lock the node at any time. It writes the lock before the alarm, so
+// that a failed alarm cannot let a second request through.
+func (s *Server) refuseCopy(ctx context.Context, c caller) error {
 	detail := fmt.Sprintf("a renewal came with generation %d while generation %d is the present one", c.Generation, c.now.Generation)
 	if c.expired {
 		s.report(ctx, c, RefusalExpiredCopy, detail+"; its certificate has expired")

@@ -12,9 +12,8 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// What a Store answers besides success. ErrRejected wraps the refusal of a
-// batch for what one of its rows holds; any other error of WriteHeartbeats is
-// taken as passing and the batch is tried again.
+// The errors of a Store. ErrRejected wraps the refusal of a batch because of one of its rows. After
+// any other error of WriteHeartbeats the batch is tried again.
 var (
 	ErrNoToken         = errors.New("no such enrolment token")
 	ErrNoNode          = errors.New("no such node")
@@ -27,42 +26,42 @@ var (
 // Store is what the agent API needs of the database.
 type Store interface {
 	Clock
-	// Token finds an enrolment token by the SHA-256 of its text, or ErrNoToken.
+	// Token returns an enrolment token by the SHA-256 of its text. It returns ErrNoToken when there
+	// is none.
 	Token(ctx context.Context, hash [32]byte) (Token, error)
-	// Redeem trades a token for an identity, in one transaction: the token is
-	// bound to the certificate's key, the certificate becomes the node's newest
-	// generation, a locked identity is unlocked, and the audit says so. A token
-	// that this key redeemed before gives what it was traded for then.
-	// ErrTokenUsed: by another key. ErrTokenEnded. ErrGenerationMoved: the
+	// Redeem exchanges a token for an identity, in one transaction. It binds the token to the
+	// certificate's key, stores the certificate as the node's newest generation, unlocks the
+	// identity and writes the audit row. It returns the stored certificate when the same key
+	// redeemed the token before. It returns ErrTokenUsed when another key used the token,
+	// ErrTokenEnded when the token was revoked or has expired, and ErrGenerationMoved when the
 	// certificate's generation is not the next one.
 	Redeem(ctx context.Context, r Redemption) (Issued, error)
-	// Identity is the present identity of a node, or ErrNoNode.
+	// Identity returns the present identity of a node. It returns ErrNoNode when there is none.
 	Identity(ctx context.Context, nodeID string) (NodeIdentity, error)
-	// Standings is what each request with one of these keys is judged by, in one
-	// question; a node that is not there is missing.
+	// Standings returns what decides whether requests with these keys are accepted, with one query. The map
+	// has no entry for a node that does not exist.
 	Standings(ctx context.Context, shown []ShownKey) (map[ShownKey]Standing, error)
-	// Renew makes the certificate the node's newest generation if that is one
-	// more than the present one and the identity is not locked; otherwise
-	// ErrGenerationMoved.
+	// Renew stores the certificate as the node's newest generation. It returns ErrGenerationMoved
+	// when that is not one more than the present generation, or the identity is locked.
 	Renew(ctx context.Context, r Renewal) error
-	// Adopt makes a certificate the node's newest generation that the database does
-	// not know though the node CA issued it. ErrGenerationMoved: it is not newer than
-	// the present one, or the identity is locked.
+	// Adopt stores a certificate as the node's newest generation that the node CA issued and the
+	// database does not have. It returns ErrGenerationMoved when it is not newer than the present
+	// one, or the identity is locked.
 	Adopt(ctx context.Context, a Adoption) error
-	// Report counts a certificate that was refused, for the list of what needs attention.
+	// Report counts a refused certificate for the attention list.
 	Report(ctx context.Context, r Refusal) error
-	// Lock shuts an identity out until a new token is redeemed. Locking twice is
-	// success.
+	// Lock locks an identity until a new token is redeemed. It returns nil when the identity is
+	// locked already.
 	Lock(ctx context.Context, nodeID, reason string, at time.Time) error
-	// Alarm writes an audit row that asks for a person's eye.
+	// Alarm writes an audit row that requires an operator's attention.
 	Alarm(ctx context.Context, a Alarm) error
-	// WriteHeartbeats stores the newest beat of each node in one statement; a
-	// node stands once in a batch. Nodes that are gone are passed over.
-	WriteHeartbeats(ctx context.Context, beats []Beat) error
+	// WriteHeartbeats stores the newest heartbeat of each node in one statement. A batch has at
+	// most one heartbeat of a node. Nodes that do not exist are skipped.
+	WriteHeartbeats(ctx context.Context, heartbeats []Heartbeat) error
 }
 
-// TaskStore is what the agent API needs of the database for tasks; *db.Store is
-// one, and says what each method does and refuses.
+// TaskStore is what the agent API needs of the database for tasks. *db.Store is one and documents
+// the methods.
 type TaskStore interface {
 	HasOpenTasks(ctx context.Context, nodeID string) (bool, error)
 	ClaimTask(ctx context.Context, c db.TaskClaim) (db.TaskClaimed, error)
@@ -79,16 +78,16 @@ type TaskSigner interface {
 	TaskKeys(ctx context.Context) ([]protocol.TaskKey, error)
 }
 
-// Token is an enrolment token as stored; the text itself is not.
+// Token is a stored enrolment token. The text of the token is not stored.
 type Token struct {
 	NodeID    string
 	ExpiresAt time.Time
 	Revoked   bool
-	// Redeemed is what it was traded for, nil while unused.
+	// Redeemed is the certificate that was issued for the token; nil while it is unused.
 	Redeemed *Issued
 }
 
-// Issued is a certificate as stored.
+// Issued is a stored certificate.
 type Issued struct {
 	Generation int64
 	Enrolment  int64
@@ -104,11 +103,11 @@ type Redemption struct {
 	TokenHash   [32]byte
 	NodeID      string
 	Certificate Issued
-	Address     string // who asked, without port
+	Address     string // of the agent, without the port
 	At          time.Time
 }
 
-// Renewal is one step of an identity.
+// Renewal is the change of an identity to its next generation.
 type Renewal struct {
 	NodeID      string
 	Certificate Issued
@@ -116,7 +115,7 @@ type Renewal struct {
 	At          time.Time
 }
 
-// Adoption is a certificate that an agent showed and the database does not know.
+// Adoption is a certificate that an agent presented and the database does not have.
 type Adoption struct {
 	NodeID      string
 	Certificate Issued
@@ -136,30 +135,29 @@ const (
 	RefusalExpiredCopy RefusalKind = "expired_copy"
 )
 
-// Refusal is one of these.
+// Refusal is one refused certificate.
 type Refusal struct {
 	Kind                    RefusalKind
 	NodeID, Address, Detail string
 }
 
-// NodeIdentity is what a node may show.
+// NodeIdentity is a node with its present certificate.
 type NodeIdentity struct {
 	NodeID    string
 	Lifecycle string // maas or pxe
 	Status    lifecycle.NodeStatus
 	Current   Issued // Generation 0: never enrolled
 	Locked    bool
-	SKUID     string // what its reports are judged by, "" for nothing
+	SKUID     string // its reports are checked against it; "" for no check
 }
 
-// Standing is how a node stands: the little that each of its requests is judged
-// by.
+// Standing is the part of a node's row that decides whether its requests are accepted.
 type Standing = db.AgentStanding
 
-// ShownKey names a node and the key that a request shows as its own.
+// ShownKey names a node and the key in the certificate of a request.
 type ShownKey = db.AgentKey
 
-// AlarmKind names what a person should look at.
+// AlarmKind names an event that requires operator action.
 type AlarmKind string
 
 // The alarms.
@@ -168,7 +166,7 @@ const (
 	AlarmGenerationReused AlarmKind = "certificate_generation_reused"
 )
 
-// Alarm is one event for the audit.
+// Alarm is such an event, for the audit log.
 type Alarm struct {
 	Kind    AlarmKind
 	NodeID  string
@@ -177,8 +175,8 @@ type Alarm struct {
 	At      time.Time
 }
 
-// Beat is one heartbeat as it is stored.
-type Beat struct {
+// Heartbeat is one stored heartbeat.
+type Heartbeat struct {
 	NodeID       string
 	SKUID        string
 	Generation   int64
@@ -187,11 +185,11 @@ type Beat struct {
 	Address      string
 	ClockSkew    time.Duration // agent's clock minus the server's
 	Uptime       time.Duration // of the agent
-	At           time.Time     // by the database's clock, as is the Report's
+	At           time.Time     // by the database's clock, as Report.At
 	Report       *Report       // nil: nothing new
 }
 
-// Report is a health report and the boot that it is of.
+// Report is a health report and its boot.
 type Report struct {
 	BootID string
 	At     time.Time

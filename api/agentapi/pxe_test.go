@@ -25,7 +25,7 @@ var admitted = map[lifecycle.NodeStatus]bool{
 }
 
 // Every state of a PXE node: who has no identity, and who has one.
-func TestInWhichStatesThePXEAgentIsServed(t *testing.T) {
+func TestPXEAgent_ServedStates(t *testing.T) {
 	t.Parallel()
 	for _, state := range lifecycle.NodePXE.States {
 		b := start(t, nil)
@@ -37,14 +37,14 @@ func TestInWhichStatesThePXEAgentIsServed(t *testing.T) {
 		b.store.SetLifecycle("n1", lifecycle.NodePXE.Lifecycle, state.State)
 		enrol := protocol.EnrollRequest{Token: b.token("n1"), CSRPEM: csr(t, newKey(t))}
 		if !admitted[state.State] {
-			for path, body := range map[string]any{protocol.PathEnroll: enrol, protocol.PathHeartbeat: a.beat(), protocol.PathRenew: protocol.RenewRequest{CSRPEM: csr(t, newKey(t))}} {
+			for path, body := range map[string]any{protocol.PathEnroll: enrol, protocol.PathHeartbeat: a.heartbeat(), protocol.PathRenew: protocol.RenewRequest{CSRPEM: csr(t, newKey(t))}} {
 				h := a.refused(status, typ, path, body)
 				require.Equal(t, state.Terminal, h.Get("Retry-After") == "", state.State)
 			}
 			continue
 		}
 		var hb protocol.HeartbeatResponse
-		a.ok(protocol.PathHeartbeat, a.beat(), &hb)
+		a.ok(protocol.PathHeartbeat, a.heartbeat(), &hb)
 		var cert protocol.CertificateResponse
 		a.ok(protocol.PathRenew, protocol.RenewRequest{CSRPEM: csr(t, newKey(t))}, &cert)
 		b.client(nil).ok(protocol.PathEnroll, enrol, &cert)
@@ -54,13 +54,13 @@ func TestInWhichStatesThePXEAgentIsServed(t *testing.T) {
 
 // A PXE node over the database: it has no site, and nothing of its agent moves
 // its state.
-func TestAPXENodeEnrolsBeatsAndClaims(t *testing.T) {
+func TestPXEAgent_EnrolsAndClaims(t *testing.T) {
 	t.Parallel()
 	f := newField(t, shortLease)
 	n := dbtest.PXENode(t, f.db, "52:54:00:00:00:01", lifecycle.NodeDeprovisioning)
 	require.Empty(t, n.SiteID)
 	f.node, f.agent = n.ID, f.enrol(n.ID)
-	in := f.agent.beat()
+	in := f.agent.heartbeat()
 	in.Report = &spec.HealthReport{CPUs: 12}
 	var out protocol.HeartbeatResponse
 	f.agent.ok(protocol.PathHeartbeat, in, &out)
@@ -74,11 +74,11 @@ func TestAPXENodeEnrolsBeatsAndClaims(t *testing.T) {
 	held, err := f.db.Task(t.Context(), scrub.ID)
 	require.NoError(t, err)
 
-	// The live system boots anew, and keeps nothing: it is another installation.
+	// The live system keeps nothing over a boot, so its next boot is another installation.
 	first := f.agent
 	f.agent = f.enrol(n.ID)
 	require.EqualValues(t, 2, f.agent.cert.Generation)
-	first.refused(http.StatusForbidden, protocol.ProblemFormer, protocol.PathHeartbeat, first.beat())
+	first.refused(http.StatusForbidden, protocol.ProblemFormer, protocol.PathHeartbeat, first.heartbeat())
 	require.Eventually(t, func() bool {
 		require.Nil(t, f.claim(protocol.ClaimRequest{BootID: "boot-2"}).Task)
 		task, err := f.db.Task(t.Context(), scrub.ID)
@@ -106,7 +106,7 @@ func TestAPXENodeEnrolsBeatsAndClaims(t *testing.T) {
 
 // Who revokes a node's tokens and who redeems one take the node and the token in
 // the same order.
-func TestATokenIsRedeemedWhileOthersAreIssued(t *testing.T) {
+func TestToken_RedeemedWhileOthersAreIssued(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Store(t)
 	k := kindOf(t, d, nil)

@@ -11,7 +11,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-func TestRenewalWithALostAnswer(t *testing.T) {
+func TestRenewal_RepeatAfterLostAnswer(t *testing.T) {
 	t.Parallel()
 	b := start(t, nil)
 	a := b.enrolled("n1")
@@ -20,17 +20,17 @@ func TestRenewalWithALostAnswer(t *testing.T) {
 	a.ok(protocol.PathRenew, protocol.RenewRequest{CSRPEM: csr(t, next)}, &first)
 	require.EqualValues(t, 2, first.Generation)
 	// The answer is lost: the agent still has generation 1 and the new key.
-	a.refused(403, protocol.ProblemSuperseded, protocol.PathHeartbeat, a.beat())
+	a.refused(403, protocol.ProblemSuperseded, protocol.PathHeartbeat, a.heartbeat())
 	a.ok(protocol.PathRenew, protocol.RenewRequest{CSRPEM: csr(t, next)}, &again)
 	require.Equal(t, first, again)
 
 	a2 := b.with(next, again)
 	var hb protocol.HeartbeatResponse
-	a2.ok(protocol.PathHeartbeat, a2.beat(), &hb)
+	a2.ok(protocol.PathHeartbeat, a2.heartbeat(), &hb)
 	require.Empty(t, b.store.Alarms(), "a lost answer is no theft")
 }
 
-func TestTheSameRenewalTwiceAtOnce(t *testing.T) {
+func TestRenewal_ConcurrentRepeat(t *testing.T) {
 	t.Parallel()
 	b := start(t, nil)
 	a := b.enrolled("n1")
@@ -60,34 +60,34 @@ func TestAStolenOlderGenerationIsShutOutAndLocksTheIdentity(t *testing.T) {
 	stolen.refused(403, protocol.ProblemSuperseded, protocol.PathRenew, protocol.RenewRequest{CSRPEM: csr(t, newKey(t))})
 	require.Len(t, b.store.Alarms(), 1)
 	require.Equal(t, agentapi.AlarmGenerationReused, b.store.Alarms()[0].Kind)
-	// Who of the two is the thief cannot be told, so both are out.
-	a.refused(403, protocol.ProblemLocked, protocol.PathHeartbeat, a.beat())
+	// The server cannot know which of the two is the node, so it refuses both.
+	a.refused(403, protocol.ProblemLocked, protocol.PathHeartbeat, a.heartbeat())
 	a.refused(403, protocol.ProblemLocked, protocol.PathRenew, protocol.RenewRequest{CSRPEM: csr(t, newKey(t))})
 	stolen.refused(403, protocol.ProblemLocked, protocol.PathRenew, protocol.RenewRequest{CSRPEM: csr(t, next)})
 }
 
-func TestAThiefWhoRenewsFirstIsFoundWhenTheNodeRenews(t *testing.T) {
+func TestRenewal_AfterStolenRenewalLocksIdentity(t *testing.T) {
 	t.Parallel()
 	b := start(t, nil)
 	node := b.enrolled("n1")
-	thiefKey := newKey(t)
+	copyKey := newKey(t)
 	var cert protocol.CertificateResponse
-	node.ok(protocol.PathRenew, protocol.RenewRequest{CSRPEM: csr(t, thiefKey)}, &cert)
-	thief := b.with(thiefKey, cert)
+	node.ok(protocol.PathRenew, protocol.RenewRequest{CSRPEM: csr(t, copyKey)}, &cert)
+	copied := b.with(copyKey, cert)
 	node.refused(403, protocol.ProblemSuperseded, protocol.PathRenew, protocol.RenewRequest{CSRPEM: csr(t, newKey(t))})
-	thief.refused(403, protocol.ProblemLocked, protocol.PathHeartbeat, thief.beat())
+	copied.refused(403, protocol.ProblemLocked, protocol.PathHeartbeat, copied.heartbeat())
 }
 
-func TestARemovedNodeIsRefusedAtOnce(t *testing.T) {
+func TestRemovedNode_Refused(t *testing.T) {
 	t.Parallel()
 	b := start(t, nil)
 	a := b.enrolled("n1")
 	var hb protocol.HeartbeatResponse
 	for _, s := range []lifecycle.NodeStatus{lifecycle.NodeRetired, lifecycle.NodeRemoving, lifecycle.NodeQuarantined} {
 		b.store.SetStatus("n1", s)
-		a.ok(protocol.PathHeartbeat, a.beat(), &hb)
+		a.ok(protocol.PathHeartbeat, a.heartbeat(), &hb)
 	}
 	b.store.SetStatus("n1", lifecycle.NodeDeleted)
-	a.refused(403, protocol.ProblemNodeRemoved, protocol.PathHeartbeat, a.beat())
+	a.refused(403, protocol.ProblemNodeRemoved, protocol.PathHeartbeat, a.heartbeat())
 	a.refused(403, protocol.ProblemNodeRemoved, protocol.PathRenew, protocol.RenewRequest{CSRPEM: csr(t, newKey(t))})
 }

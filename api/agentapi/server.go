@@ -30,8 +30,8 @@ type Config struct {
 	// Hosts are the names and addresses in the server's certificate; default
 	// the host of Addr.
 	Hosts []string
-	// HeartbeatInterval is told to agents; 0 leaves each at the interval of its
-	// own configuration.
+	// HeartbeatInterval is sent to agents. With 0 each agent keeps the interval of its own
+	// configuration.
 	HeartbeatInterval time.Duration
 	// FlushInterval and FlushSize say when heartbeats are written: default each
 	// second or at 1,000. QueueSize bounds the nodes that wait; default 20,000.
@@ -45,11 +45,11 @@ type Config struct {
 	// RenewGrace is how long after its end a certificate can still be renewed; default 90 days.
 	RenewGrace time.Duration
 	MaxBody    int64 // bytes; default 1 MiB
-	// RequestTimeout bounds the reading of a request, and its answer; a claim may
-	// take as long after its wait. Default 30 s.
+	// RequestTimeout bounds reading a request and writing its answer. For a claim it starts after
+	// the wait. Default 30 s.
 	RequestTimeout time.Duration
-	// Tasks and TaskKeys give agents work; both or neither. Without them there is
-	// none, and agents that ask are told so.
+	// Tasks and TaskKeys provide the tasks of agents and the keys that sign them. Set both or
+	// neither; without them the task routes answer 404.
 	Tasks    TaskStore
 	TaskKeys TaskSigner
 	// TaskLease is how long a delivery is held without a renewal; default 60 s.
@@ -90,7 +90,7 @@ func setDefault[T comparable](v *T, d T) {
 	}
 }
 
-// What one address may have recorded of refused certificates: each a second after some at once.
+// The limit of recorded refusals for each address: a rate for each second, and a burst.
 const (
 	reportRate  = 1
 	reportBurst = 20
@@ -98,16 +98,16 @@ const (
 
 // Server is the agent API. Make it with New.
 type Server struct {
-	cfg       Config
-	err       error // found wrong by New, told by Start
-	metrics   *metrics
-	beats     *batcher
-	clock     dbClock
-	standings standings
-	limit     *ratelimit.Limiter
-	reports   *ratelimit.Limiter // of refused certificates
-	tasks     *taskDesk          // nil without tasks
-	http      *http.Server
+	cfg        Config
+	err        error // New finds it and Start returns it
+	metrics    *metrics
+	heartbeats *batcher
+	clock      dbClock
+	identities identityBatcher
+	limit      *ratelimit.Limiter
+	reports    *ratelimit.Limiter // of refused certificates
+	tasks      *taskWaiters       // nil without tasks
+	http       *http.Server
 
 	mu   sync.Mutex
 	addr string
@@ -115,10 +115,10 @@ type Server struct {
 	done sync.WaitGroup
 }
 
-// New builds a server; Start tells what is wrong with its configuration.
+// New builds a server. Start returns the errors of its configuration.
 func New(c Config) *Server {
 	c = c.withDefaults()
-	s := &Server{cfg: c, clock: dbClock{source: c.Store}, standings: standings{store: c.Store}}
+	s := &Server{cfg: c, clock: dbClock{source: c.Store}, identities: identityBatcher{store: c.Store}}
 	if c.Store == nil || c.CA == nil {
 		s.err = errors.New("the agent API needs a store and the node CA")
 	}
@@ -130,16 +130,16 @@ func New(c Config) *Server {
 	if (c.Tasks == nil) != (c.TaskKeys == nil) {
 		s.err = errors.Join(s.err, errors.New("the agent API needs both a task store and the keys that sign tasks, or neither"))
 	} else if c.Tasks != nil {
-		s.tasks = newTaskDesk(c, s.metrics)
+		s.tasks = newTaskWaiters(c, s.metrics)
 	}
-	s.beats = newBatcher(c, s.metrics)
+	s.heartbeats = newBatcher(c, s.metrics)
 	s.limit = ratelimit.New(c.EnrollRate, c.EnrollBurst, c.Now)
 	s.reports = ratelimit.New(reportRate, reportBurst, c.Now)
 	return s
 }
 
-// Handler is the API without its TLS: the caller must set r.TLS as a TLS 1.3
-// server does that asks for client certificates. It verifies them itself.
+// Handler returns the API without its TLS listener. The caller must set r.TLS as a TLS 1.3 server
+// does that requests client certificates. The handler verifies them itself.
 func (s *Server) Handler() http.Handler { return s.verified(s.Routes()) }
 
 // Routes returns the routes without the check of the client certificate.
@@ -147,7 +147,7 @@ func (s *Server) Routes() chi.Router {
 	r := chi.NewRouter()
 	r.Post(protocol.PathEnroll, s.serve("enroll", s.enroll))
 	r.Post(protocol.PathRenew, s.serve("renew", s.renew))
-	r.Post(protocol.PathHeartbeat, s.serve("heartbeat", s.heartbeat))
+	r.Post(protocol.PathHeartbeat, s.serve("heartbeat", s.receiveHeartbeat))
 	if s.tasks != nil {
 		r.Post(protocol.PathTaskClaim, s.serveLong(s.serve("task_claim", s.claimTask)))
 		r.Post(protocol.PathTaskRenew, s.serve("task_renew", s.renewTask))
@@ -197,7 +197,7 @@ func (s *Server) Start(ctx context.Context) error {
 		ErrorLog: slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
 	}
 	s.mu.Unlock()
-	s.done.Go(func() { s.beats.run(run) })
+	s.done.Go(func() { s.heartbeats.run(run) })
 	if s.tasks != nil {
 		s.done.Go(func() { s.tasks.run(run) })
 	}
@@ -222,8 +222,8 @@ func (s *Server) Addr() string { s.mu.Lock(); defer s.mu.Unlock(); return s.addr
 // URL is where agents reach the server once started.
 func (s *Server) URL() string { return "https://" + s.Addr() }
 
-// Shutdown ends requests in flight and writes the heartbeats that wait, within
-// ctx. A server that never started is stopped already.
+// Shutdown waits for the requests in flight and writes the queued heartbeats, within ctx. It
+// returns nil when the server never started.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	srv, stop := s.http, s.stop
@@ -236,9 +236,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 	err := srv.Shutdown(ctx)
 	if err != nil {
-		_ = srv.Close() // ctx is over: what is still open is cut
+		_ = srv.Close() // ctx has ended: close the connections that are still open
 	}
 	stop()
 	s.done.Wait()
-	return errors.Join(err, s.beats.flush(ctx))
+	return errors.Join(err, s.heartbeats.flush(ctx))
 }

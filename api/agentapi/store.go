@@ -13,7 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// skuFresh is how long a SKU is judged by before it is read again.
+// skuFresh is how long a SKU is kept before it is read again.
 const skuFresh = 30 * time.Second
 
 // database is a Store over Postgres.
@@ -30,7 +30,7 @@ type sku struct {
 	read  time.Time
 }
 
-// NewStore is the agent API's view of the database.
+// NewStore returns the agent API's view of the database.
 func NewStore(d *db.Store) Store { return &database{db: d, skus: map[string]sku{}} }
 
 // Clock implements Store.
@@ -61,7 +61,7 @@ func (s *database) Token(ctx context.Context, hash [32]byte) (Token, error) {
 func (s *database) Redeem(ctx context.Context, r Redemption) (Issued, error) {
 	var out Issued
 	err := s.db.Tx(ctx, func(tx *db.Tx) error {
-		// Before the token, as those do who revoke it: neither waits for the other.
+		// Revoking locks the node before the token too, so the two cannot deadlock.
 		if _, err := tx.LockNode(ctx, r.NodeID); err != nil {
 			return err
 		}
@@ -89,9 +89,9 @@ func (s *database) Redeem(ctx context.Context, r Redemption) (Issued, error) {
 		if err := onboarding.StartEnrolled(ctx, tx, tok.NodeID); err != nil {
 			return err
 		}
-		return noteIdentity(ctx, tx, "agent_enrolled", tok.NodeID, r.Address, r.Certificate.Generation)
+		return auditIdentity(ctx, tx, "agent_enrolled", tok.NodeID, r.Address, r.Certificate.Generation)
 	})
-	return out, moved(err)
+	return out, generationMoved(err)
 }
 
 // Identity implements Store.
@@ -125,25 +125,25 @@ func (s *database) Standings(ctx context.Context, shown []ShownKey) (map[ShownKe
 
 // Renew implements Store.
 func (s *database) Renew(ctx context.Context, r Renewal) error {
-	return moved(s.db.Tx(ctx, func(tx *db.Tx) error {
+	return generationMoved(s.db.Tx(ctx, func(tx *db.Tx) error {
 		err := tx.AdvanceGeneration(ctx, r.NodeID, r.Certificate.Generation-1, certificateRow(r.NodeID, r.Certificate))
 		if err != nil {
 			return err
 		}
-		return noteIdentity(ctx, tx, "agent_certificate_renewed", r.NodeID, r.Address, r.Certificate.Generation)
+		return auditIdentity(ctx, tx, "agent_certificate_renewed", r.NodeID, r.Address, r.Certificate.Generation)
 	}))
 }
 
 // Adopt implements Store.
 func (s *database) Adopt(ctx context.Context, a Adoption) error {
-	return moved(s.db.Tx(ctx, func(tx *db.Tx) error {
+	return generationMoved(s.db.Tx(ctx, func(tx *db.Tx) error {
 		row := certificateRow(a.NodeID, a.Certificate)
 		row.IssuedAt = a.IssuedAt
 		before, err := tx.AdoptAgentCertificate(ctx, row)
 		if err != nil {
 			return err
 		}
-		if before.Enrolment < row.Enrolment { // the transaction that is lost did this as well
+		if before.Enrolment < row.Enrolment { // the transaction that was lost did the same
 			if err := onboarding.StartEnrolled(ctx, tx, a.NodeID); err != nil {
 				return err
 			}
@@ -177,7 +177,7 @@ func (s *database) Lock(ctx context.Context, nodeID, reason string, _ time.Time)
 	return err
 }
 
-// Alarm implements Store: an audit row and an event for those who follow.
+// Alarm implements Store. It writes an audit row and an event.
 func (s *database) Alarm(ctx context.Context, a Alarm) error {
 	return s.db.Tx(ctx, func(tx *db.Tx) error {
 		err := tx.AppendAudit(ctx, db.Entry{ResourceKind: "node", ResourceID: a.NodeID, NodeID: &a.NodeID, Kind: db.EntryObservation,
@@ -190,15 +190,15 @@ func (s *database) Alarm(ctx context.Context, a Alarm) error {
 	})
 }
 
-// WriteHeartbeats implements Store. Each report is judged by its node's SKU.
-func (s *database) WriteHeartbeats(ctx context.Context, beats []Beat) error {
-	rows := make([]db.Heartbeat, 0, len(beats))
-	for _, b := range beats {
+// WriteHeartbeats implements Store. It checks each report against the SKU of its node.
+func (s *database) WriteHeartbeats(ctx context.Context, heartbeats []Heartbeat) error {
+	rows := make([]db.Heartbeat, 0, len(heartbeats))
+	for _, b := range heartbeats {
 		row := db.Heartbeat{NodeID: b.NodeID, BootID: b.BootID, AgentVersion: b.AgentVersion, Generation: b.Generation,
 			Address: b.Address, ClockSkew: b.ClockSkew, Uptime: b.Uptime, ReceivedAt: b.At}
-		// The database takes a report to be of the beat's own boot.
+		// The database stores a report under the boot of its heartbeat.
 		if b.Report != nil && b.Report.BootID == b.BootID {
-			unhealthy, err := s.judge(ctx, b.SKUID, b.Report.Health)
+			unhealthy, err := s.checkReport(ctx, b.SKUID, b.Report.Health)
 			if err != nil {
 				return err
 			}
@@ -213,7 +213,9 @@ func (s *database) WriteHeartbeats(ctx context.Context, beats []Beat) error {
 	return err
 }
 
-func (s *database) judge(ctx context.Context, id string, h spec.HealthReport) ([]string, error) {
+// checkReport returns what is wrong with a report by the node's SKU. It returns nothing for a node
+// without a SKU.
+func (s *database) checkReport(ctx context.Context, id string, h spec.HealthReport) ([]string, error) {
 	if id == "" {
 		return nil, nil
 	}
@@ -231,20 +233,21 @@ func (s *database) judge(ctx context.Context, id string, h spec.HealthReport) ([
 		s.mu.Unlock()
 	}
 	if !k.found {
-		return []string{"the node's SKU " + id + " does not exist, so its report cannot be judged"}, nil
+		return []string{"the node's SKU " + id + " does not exist, so its report cannot be checked"}, nil
 	}
 	return k.spec.CheckHealth(h), nil
 }
 
-// moved tells a generation that was overtaken from other trouble.
-func moved(err error) error {
+// generationMoved returns ErrGenerationMoved for a row that changed meanwhile, and any other error
+// as it is.
+func generationMoved(err error) error {
 	if errors.Is(err, db.ErrStale) {
 		return ErrGenerationMoved
 	}
 	return err
 }
 
-func noteIdentity(ctx context.Context, tx *db.Tx, name, nodeID, address string, generation int64) error {
+func auditIdentity(ctx context.Context, tx *db.Tx, name, nodeID, address string, generation int64) error {
 	return tx.AppendAudit(ctx, db.Entry{ResourceKind: "node", ResourceID: nodeID, NodeID: &nodeID, Kind: db.EntryObservation, Name: name,
 		Actor: db.Actor{Owner: lifecycle.OwnerSystem, Metadata: map[string]any{"address": address, "generation": generation}}})
 }

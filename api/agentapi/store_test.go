@@ -82,9 +82,9 @@ func same(t *testing.T, want, got agentapi.Issued) {
 	require.Equal(t, want, got)
 }
 
-// TestStoresKeepTheirPromises runs one suite on the store in memory and on
+// TestStores_SameBehaviour runs one suite on the store in memory and on
 // Postgres, so that the tests over the first say something about the second.
-func TestStoresKeepTheirPromises(t *testing.T) {
+func TestStores_SameBehaviour(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(*testing.T) kind{"memory": memory, "postgres": onPostgres} {
 		t.Run(name, func(t *testing.T) {
@@ -127,11 +127,11 @@ func tokens(t *testing.T, k kind) {
 	tok, err = k.store.Token(ctx, hash)
 	require.NoError(t, err)
 	same(t, first, *tok.Redeemed)
-	again := certificate(2, "a"+node) // the same key, signed anew
+	again := certificate(2, "a"+node) // a new certificate for the same key
 	got, err = redeem(hash, again)
 	require.NoError(t, err)
 	same(t, first, got)
-	_, err = redeem(hash, certificate(2, "thief"))
+	_, err = redeem(hash, certificate(2, "copy"))
 	require.ErrorIs(t, err, agentapi.ErrTokenUsed)
 
 	// Of many keys at once one wins.
@@ -204,18 +204,18 @@ func heartbeats(t *testing.T, k kind) {
 		return got[agentapi.ShownKey{NodeID: node}].ReportedBoot
 	}
 	require.Empty(t, reported())
-	beat := agentapi.Beat{NodeID: node, BootID: "b1", AgentVersion: "v", Generation: 1, Address: "127.0.0.1", At: time.Now()}
-	require.NoError(t, k.store.WriteHeartbeats(ctx, []agentapi.Beat{beat}))
-	require.Empty(t, reported(), "a beat alone is no report")
-	beat.Report = &agentapi.Report{BootID: "b1", At: beat.At, Health: spec.HealthReport{CPUs: 4}}
-	require.NoError(t, k.store.WriteHeartbeats(ctx, []agentapi.Beat{beat}))
-	beat.Report, beat.At = nil, beat.At.Add(time.Second)
-	require.NoError(t, k.store.WriteHeartbeats(ctx, []agentapi.Beat{beat}))
-	require.Equal(t, "b1", reported(), "it stays when a beat brings none")
+	heartbeat := agentapi.Heartbeat{NodeID: node, BootID: "b1", AgentVersion: "v", Generation: 1, Address: "127.0.0.1", At: time.Now()}
+	require.NoError(t, k.store.WriteHeartbeats(ctx, []agentapi.Heartbeat{heartbeat}))
+	require.Empty(t, reported(), "a heartbeat alone is no report")
+	heartbeat.Report = &agentapi.Report{BootID: "b1", At: heartbeat.At, Health: spec.HealthReport{CPUs: 4}}
+	require.NoError(t, k.store.WriteHeartbeats(ctx, []agentapi.Heartbeat{heartbeat}))
+	heartbeat.Report, heartbeat.At = nil, heartbeat.At.Add(time.Second)
+	require.NoError(t, k.store.WriteHeartbeats(ctx, []agentapi.Heartbeat{heartbeat}))
+	require.Equal(t, "b1", reported(), "it stays when a heartbeat brings none")
 	require.NoError(t, k.store.WriteHeartbeats(ctx, nil))
 }
 
-func TestPostgresJudgesAThousandReportsInOneBatch(t *testing.T) {
+func TestWriteHeartbeats_ClassifiesReports(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Store(t)
 	sku, err := d.CreateSKU(t.Context(), "h100x8", spec.SKUSpec{GPUs: 8})
@@ -225,29 +225,29 @@ func TestPostgresJudgesAThousandReportsInOneBatch(t *testing.T) {
 	id, err := k.store.Identity(t.Context(), node)
 	require.NoError(t, err)
 	require.Equal(t, sku.ID, id.SKUID)
-	beats := []agentapi.Beat{{NodeID: node, SKUID: id.SKUID, BootID: "b", Generation: 1, At: time.Now(),
+	heartbeats := []agentapi.Heartbeat{{NodeID: node, SKUID: id.SKUID, BootID: "b", Generation: 1, At: time.Now(),
 		Report: &agentapi.Report{BootID: "b", Health: spec.HealthReport{GPUs: make([]spec.GPUReport, 7)}}}}
 	for i := range 999 { // nodes that are gone take nothing from the others
-		beats = append(beats, agentapi.Beat{NodeID: fmt.Sprintf("node_gone%d", i), BootID: "b", Generation: 1, At: time.Now()})
+		heartbeats = append(heartbeats, agentapi.Heartbeat{NodeID: fmt.Sprintf("node_gone%d", i), BootID: "b", Generation: 1, At: time.Now()})
 	}
-	require.NoError(t, k.store.WriteHeartbeats(t.Context(), beats))
+	require.NoError(t, k.store.WriteHeartbeats(t.Context(), heartbeats))
 	got, err := d.LatestHeartbeat(t.Context(), node)
 	require.NoError(t, err)
 	require.Equal(t, []string{"8 GPUs expected, 7 found"}, got.Unhealthy)
 
-	poison := beats[0]
+	poison := heartbeats[0]
 	poison.AgentVersion, poison.At = "\x00", time.Now()
-	require.ErrorIs(t, k.store.WriteHeartbeats(t.Context(), []agentapi.Beat{poison}), agentapi.ErrRejected)
-	stale := beats[0]
+	require.ErrorIs(t, k.store.WriteHeartbeats(t.Context(), []agentapi.Heartbeat{poison}), agentapi.ErrRejected)
+	stale := heartbeats[0]
 	stale.Report = &agentapi.Report{BootID: "an earlier boot", Health: spec.HealthReport{CPUs: 1}}
 	stale.At = time.Now()
-	require.NoError(t, k.store.WriteHeartbeats(t.Context(), []agentapi.Beat{stale}))
+	require.NoError(t, k.store.WriteHeartbeats(t.Context(), []agentapi.Heartbeat{stale}))
 	got, err = d.LatestHeartbeat(t.Context(), node)
 	require.NoError(t, err)
 	require.Len(t, got.Report.GPUs, 7, "a report of an earlier boot is not taken for this one's")
 }
 
-func TestTheWholeAPIOnPostgres(t *testing.T) {
+func TestServer_OnPostgres(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Store(t)
 	k := kindOf(t, d, nil)
@@ -265,7 +265,7 @@ func TestTheWholeAPIOnPostgres(t *testing.T) {
 	require.Equal(t, cert.CertificatePEM, again.CertificatePEM)
 	b.client(nil).refused(409, protocol.ProblemTokenUsed, protocol.PathEnroll, protocol.EnrollRequest{Token: text, CSRPEM: csr(t, newKey(t))})
 	a := b.with(key, cert)
-	in := a.beat()
+	in := a.heartbeat()
 	in.Report = &spec.HealthReport{CPUs: 12}
 	var out protocol.HeartbeatResponse
 	a.ok(protocol.PathHeartbeat, in, &out)
@@ -277,9 +277,9 @@ func TestTheWholeAPIOnPostgres(t *testing.T) {
 	next := newKey(t)
 	a.ok(protocol.PathRenew, protocol.RenewRequest{CSRPEM: csr(t, next)}, &cert)
 	a2 := b.with(next, cert)
-	a2.ok(protocol.PathHeartbeat, a2.beat(), &out)
+	a2.ok(protocol.PathHeartbeat, a2.heartbeat(), &out)
 	a.refused(403, protocol.ProblemSuperseded, protocol.PathRenew, protocol.RenewRequest{CSRPEM: csr(t, newKey(t))})
-	a2.refused(403, protocol.ProblemLocked, protocol.PathHeartbeat, a2.beat())
+	a2.refused(403, protocol.ProblemLocked, protocol.PathHeartbeat, a2.heartbeat())
 	events, err := d.RelayEvents(t.Context(), 100)
 	require.NoError(t, err)
 	require.Positive(t, events)

@@ -22,7 +22,7 @@ const (
 	handBackTime  = 5 * time.Second
 )
 
-// serveLong lets a claim outlive the server's usual deadlines of a request.
+// serveLong extends the deadlines of a request by the time that a claim may wait.
 func (s *Server) serveLong(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		until := time.Now().Add(mostWait + s.cfg.RequestTimeout)
@@ -34,8 +34,8 @@ func (s *Server) serveLong(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// claimTask gives the node its next task and waits for one. Nothing is asked of
-// the database while it waits: the desk wakes it.
+// claimTask returns the node's next task, and waits when there is none. It sends no query while it
+// waits: taskWaiters wakes it.
 func (s *Server) claimTask(r *http.Request) (any, error) {
 	c, err := s.caller(r)
 	if err != nil {
@@ -69,7 +69,7 @@ func (s *Server) claimTask(r *http.Request) (any, error) {
 			return protocol.ClaimResponse{}, nil
 		case <-wake:
 		}
-		// What may speak is judged again: it may have waited for long.
+		// The certificate may have been replaced or revoked during the wait.
 		if c, err = s.caller(r); err != nil {
 			return nil, err
 		}
@@ -97,7 +97,8 @@ func checkClaim(in protocol.ClaimRequest) error {
 	return nil
 }
 
-// nextTask is one look. The usual one, with nothing to do, is one cheap query.
+// nextTask claims the node's next task once. It returns an empty response when there is none, which
+// takes one cheap query.
 func (s *Server) nextTask(ctx context.Context, c caller, in protocol.ClaimRequest) (protocol.ClaimResponse, error) {
 	var out protocol.ClaimResponse
 	if len(in.Unfinished) == 0 {
@@ -106,7 +107,7 @@ func (s *Server) nextTask(ctx context.Context, c caller, in protocol.ClaimReques
 			return out, err
 		}
 	}
-	// A task is not handed out that could not be signed.
+	// Without keys the task could not be signed.
 	if _, err := s.tasks.publicKeys(ctx); err != nil {
 		return out, err
 	}
@@ -134,7 +135,7 @@ func (s *Server) nextTask(ctx context.Context, c caller, in protocol.ClaimReques
 	return protocol.ClaimResponse{}, errors.Join(err, s.cfg.Tasks.UnclaimTask(back, f))
 }
 
-// signed is one delivery as an agent takes it.
+// signed returns one delivery of a task, signed.
 func (s *Server) signed(ctx context.Context, t db.NodeTask) (*protocol.SignedTask, error) {
 	payload, err := json.Marshal(protocol.Task{
 		ID: t.ID, Kind: t.Kind, SchemaVersion: t.SchemaVersion, Args: t.Args, NodeID: t.NodeID, BootID: t.BootID, Generation: t.Generation,
@@ -152,7 +153,7 @@ func (s *Server) signed(ctx context.Context, t db.NodeTask) (*protocol.SignedTas
 	return &protocol.SignedTask{Payload: payload, KeyID: sig.KeyID, Signature: sig.Bytes}, nil
 }
 
-// renewTask keeps a lease.
+// renewTask extends a lease.
 func (s *Server) renewTask(r *http.Request) (any, error) {
 	c, err := s.caller(r)
 	if err != nil {
@@ -172,7 +173,7 @@ func (s *Server) renewTask(r *http.Request) (any, error) {
 	return protocol.RenewTaskResponse{LeaseSeconds: s.cfg.TaskLease.Seconds()}, nil
 }
 
-// finishTask takes a result; the same again is success.
+// finishTask stores the result of a task. Storing the same result again succeeds.
 func (s *Server) finishTask(r *http.Request) (any, error) {
 	c, err := s.caller(r)
 	if err != nil {
@@ -202,7 +203,7 @@ func fenceOf(node, task, lease string, attempt int) (db.TaskFence, error) {
 	return db.TaskFence{NodeID: node, TaskID: task, LeaseID: lease, Attempt: attempt}, nil
 }
 
-// taskRefusal says in the words of the agent API what db refused.
+// taskRefusal returns the agent API's refusal for an error of db, or the error itself.
 func taskRefusal(err error) error {
 	switch {
 	case errors.Is(err, db.ErrLeaseLost):

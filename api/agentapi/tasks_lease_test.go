@@ -73,9 +73,9 @@ func (f *field) settled(id string, want lifecycle.TaskStatus) {
 
 func shortLease(c *agentapi.Config) { c.TaskLease = 300 * time.Millisecond }
 
-// TestAnAgentThatDiesAtEachStep: the effect is made once, the task ends, and
+// TestTask_AgentDiesAtEachStep: the effect is made once, the task ends, and
 // the node's state is what it was.
-func TestAnAgentThatDiesAtEachStep(t *testing.T) {
+func TestTask_AgentDiesAtEachStep(t *testing.T) {
 	t.Parallel()
 	for name, dies := range map[string]func(*worker, *protocol.Task){
 		"before the claim is answered": func(*worker, *protocol.Task) {},
@@ -130,7 +130,7 @@ func (f *field) recover(w *worker, made db.NodeTask) {
 		require.Equal(f, lifecycle.TaskSucceeded, out.Status)
 		return
 	}
-	if !info.Redeliver { // a person looked: nothing was begun
+	if !info.Redeliver { // an operator found that nothing was started
 		require.NoError(f, f.db.Tx(f.Context(), func(tx *db.Tx) error {
 			_, err := tx.RequeueTask(f.Context(), made.ID, db.Actor{Owner: lifecycle.OwnerAdmin})
 			return err
@@ -143,7 +143,7 @@ func (f *field) recover(w *worker, made db.NodeTask) {
 	require.Equal(f, http.StatusOK, status)
 }
 
-func TestANetworkThatIsCutForLongerThanTheLease(t *testing.T) {
+func TestTask_NetworkCutBeyondLease(t *testing.T) {
 	t.Parallel()
 	f := newField(t, shortLease)
 	w := newWorker(f)
@@ -167,18 +167,18 @@ func TestANetworkThatIsCutForLongerThanTheLease(t *testing.T) {
 	require.Equal(t, lifecycle.TaskSucceeded, f.status(drain.ID))
 }
 
-// TestTwoAgentsWithOneIdentity: a copied certificate gets no second delivery
+// TestTask_TwoAgentsOneIdentity: a copied certificate gets no second delivery
 // while the first holds, and when the node renews, the copy is shut out.
-func TestTwoAgentsWithOneIdentity(t *testing.T) {
+func TestTask_TwoAgentsOneIdentity(t *testing.T) {
 	t.Parallel()
 	f := newField(t)
 	f.enqueue(lifecycle.TaskKindScrub, "a")
 	f.enqueue(lifecycle.TaskKindDrain, "b")
-	twin := f.with(f.agent.key, f.agent.cert)
+	duplicate := f.with(f.agent.key, f.agent.cert)
 	var mu sync.Mutex
 	given := map[string]int{}
 	var all sync.WaitGroup
-	for _, a := range []*agent{f.agent, twin} {
+	for _, a := range []*agent{f.agent, duplicate} {
 		all.Go(func() {
 			var out protocol.ClaimResponse
 			a.ok(protocol.PathTaskClaim, protocol.ClaimRequest{BootID: "boot-1", WaitSeconds: 0.3}, &out)
@@ -196,24 +196,24 @@ func TestTwoAgentsWithOneIdentity(t *testing.T) {
 	}
 	waits, asked := make(chan int, 1), f.asked.Load()
 	go func() {
-		status, _, _ := twin.post(protocol.PathTaskClaim, protocol.ClaimRequest{BootID: "boot-1", WaitSeconds: 30})
+		status, _, _ := duplicate.post(protocol.PathTaskClaim, protocol.ClaimRequest{BootID: "boot-1", WaitSeconds: 30})
 		waits <- status
 	}()
 	require.Eventually(t, func() bool { return f.asked.Load() > asked }, runenv.Patience(10*time.Second), 5*time.Millisecond)
 	key := newKey(t)
 	var cert protocol.CertificateResponse
 	f.agent.ok(protocol.PathRenew, protocol.RenewRequest{CSRPEM: csr(t, key)}, &cert)
-	f.enqueue(lifecycle.TaskKindDrain, "c") // wakes the copy, which is judged again
+	f.enqueue(lifecycle.TaskKindDrain, "c") // wakes the copy, whose certificate is checked again
 	require.Equal(t, http.StatusForbidden, <-waits)
 	f.agent.refused(403, protocol.ProblemSuperseded, protocol.PathTaskClaim, protocol.ClaimRequest{BootID: "boot-1"})
 	for _, path := range []string{protocol.PathTaskRenew, protocol.PathTaskResult} {
-		twin.refused(403, protocol.ProblemSuperseded, path, protocol.RenewTaskRequest{TaskID: "task_x", LeaseID: "l", Attempt: 1})
+		duplicate.refused(403, protocol.ProblemSuperseded, path, protocol.RenewTaskRequest{TaskID: "task_x", LeaseID: "l", Attempt: 1})
 	}
 	require.NoError(t, f.db.LockAgentIdentity(t.Context(), f.node, "copied"))
 	f.with(key, cert).refused(403, protocol.ProblemLocked, protocol.PathTaskClaim, protocol.ClaimRequest{BootID: "boot-1"})
 }
 
-func TestADeliveryOutlivesTheServerAndACertificate(t *testing.T) {
+func TestTask_DeliveryOutlivesServer(t *testing.T) {
 	t.Parallel()
 	f := newField(t)
 	made := f.enqueue(lifecycle.TaskKindScrub, "k")
@@ -246,7 +246,7 @@ func (dumb) Sign(context.Context, signing.Purpose, []byte) (signing.Signature, e
 	return signing.Signature{}, context.DeadlineExceeded
 }
 
-func TestATaskThatCannotBeSignedIsPutBack(t *testing.T) {
+func TestTask_UnsignedIsPutBack(t *testing.T) {
 	t.Parallel()
 	f := newField(t)
 	f.tune = func(tune func(*agentapi.Config)) func(*agentapi.Config) {

@@ -158,7 +158,7 @@ func result(t protocol.Task) protocol.ResultRequest {
 	return protocol.ResultRequest{TaskID: t.ID, LeaseID: t.LeaseID, Attempt: t.Attempt, Result: lifecycle.TaskResult{OK: true, Message: "done"}}
 }
 
-func TestATaskFromQueueToResult(t *testing.T) {
+func TestTask_FromQueueToResult(t *testing.T) {
 	t.Parallel()
 	f := newField(t)
 	require.Len(t, f.agent.cert.TaskKeys, 1)
@@ -186,7 +186,7 @@ func TestATaskFromQueueToResult(t *testing.T) {
 	require.Equal(t, []string{got.ID}, f.claim(protocol.ClaimRequest{Unfinished: []string{got.ID}, WaitSeconds: 20}).Dropped, "and it does not wait")
 }
 
-func TestAClaimThatMakesNoSense(t *testing.T) {
+func TestClaim_RefusesBadInput(t *testing.T) {
 	t.Parallel()
 	f := newField(t)
 	for _, in := range []protocol.ClaimRequest{
@@ -207,7 +207,7 @@ func TestAClaimThatMakesNoSense(t *testing.T) {
 	require.ErrorContains(t, agentapi.New(agentapi.Config{Store: without.store, CA: without.ca, Tasks: f.db}).Start(t.Context()), "or neither")
 }
 
-func TestAWaitingClaimIsWokenAndAsksNothingMeanwhile(t *testing.T) {
+func TestClaim_WokenWithoutPolling(t *testing.T) {
 	t.Parallel()
 	f := newField(t)
 	began := time.Now()
@@ -250,7 +250,7 @@ func TestClaim_OutlivesRequestTimeout(t *testing.T) {
 	}
 }
 
-func TestAStoppingServerAnswersClaimsAtOnce(t *testing.T) {
+func TestClaim_AnsweredAtShutdown(t *testing.T) {
 	t.Parallel()
 	f := newField(t)
 	answers := make(chan protocol.ClaimResponse, 1)
@@ -262,7 +262,7 @@ func TestAStoppingServerAnswersClaimsAtOnce(t *testing.T) {
 	require.Nil(t, (<-answers).Task)
 }
 
-func TestWaitingClaimsAreBounded(t *testing.T) {
+func TestClaim_WaitersAreBounded(t *testing.T) {
 	t.Parallel()
 	f := newField(t, func(c *agentapi.Config) { c.TaskWaiters = 3 })
 	other := f.enrol(kindOf(t, f.db, nil).node())
@@ -288,11 +288,11 @@ func TestWaitingClaimsAreBounded(t *testing.T) {
 	all.Wait()
 }
 
-func TestAnAgentLearnsOfNewKeys(t *testing.T) {
+func TestHeartbeat_SendsNewTaskKeys(t *testing.T) {
 	t.Parallel()
 	f := newField(t)
 	keys := f.agent.cert.TaskKeys
-	in := f.agent.beat()
+	in := f.agent.heartbeat()
 	in.TaskKeyIDs = []string{keys[0].KeyID}
 	var out protocol.HeartbeatResponse
 	f.agent.ok(protocol.PathHeartbeat, in, &out)

@@ -1,8 +1,8 @@
 // Package boot answers firmware and installers: the iPXE script of a machine,
 // by its MAC address, and what its installer asks for, by the token that the
 // script handed out. These are plain HTTP routes: firmware can do no
-// more. Nothing here but a token proves who asks, so everything that comes in
-// is bounded, and the most that a stranger can cause is a row in `discovered`.
+// more. Only a token proves the identity of a machine, so all input is bounded, and an
+// unknown machine causes at most a row in `discovered`.
 package boot
 
 import (
@@ -49,9 +49,9 @@ type Config struct {
 
 // Server serves /boot.
 type Server struct {
-	cfg    Config
-	door   *door
-	images chan struct{} // places for transfers
+	cfg       Config
+	admission *admissionControl
+	images    chan struct{} // places for transfers
 }
 
 // New makes a server.
@@ -66,7 +66,7 @@ func New(cfg Config) *Server {
 		cfg.Own = func(context.Context) []netip.AddrPort { return nil }
 	}
 	cfg.BaseURL = strings.TrimRight(cfg.BaseURL, "/")
-	return &Server{cfg: cfg, door: newDoor(cfg.Limits, cfg.Now), images: make(chan struct{}, maxTransfers)}
+	return &Server{cfg: cfg, admission: newAdmissionControl(cfg.Limits, cfg.Now), images: make(chan struct{}, maxTransfers)}
 }
 
 // Prefix is where the routes stand.
@@ -136,7 +136,7 @@ func (s *Server) seen(ctx context.Context, d db.Discovery) (db.Node, error) {
 	if !errors.Is(err, db.ErrNotFound) {
 		return db.Node{}, err
 	}
-	if err := s.door.discover(d.Source); err != nil {
+	if err := s.admission.discover(d.Source); err != nil {
 		return db.Node{}, err
 	}
 	_, err = s.cfg.Store.OtherNodeOfMAC(ctx, d.MAC)

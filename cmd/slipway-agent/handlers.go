@@ -57,9 +57,9 @@ func (s scrubber) Run(ctx context.Context, r task.Request, steps *task.Recorder)
 	return scrub.Scrub(ctx, host, args, steps.Note)
 }
 
-// Resume implements task.Resumer: in the same boot a scrub looks at everything
-// anew and goes on with what its notes say was begun. A reboot is what comes
-// after a scrub, so one in the middle of it leaves nothing to go on with.
+// Resume implements task.Resumer. In the same boot a scrub checks everything again and continues
+// what its notes list as begun. It returns an uncertain result after a reboot, which leaves nothing
+// to continue.
 func (s scrubber) Resume(ctx context.Context, r task.Request, steps *task.Recorder) lifecycle.TaskResult {
 	switch {
 	case r.Rebooted:

@@ -50,7 +50,7 @@ func TestAScrubIsFencedToItsBootAndGoesOnInItOnly(t *testing.T) {
 	require.False(t, res.OK, "without tools nothing is verified")
 	require.Equal(t, lifecycle.TaskCodeStepFailed, res.Code)
 	require.True(t, res.Simulated)
-	require.Greater(t, len(seen), 5, "it looked at everything anew")
+	require.Greater(t, len(seen), 5, "it checked everything again")
 
 	for _, change := range []func(*task.Request){func(r *task.Request) { r.Rebooted = true }, func(r *task.Request) { r.Expired = true }} {
 		other := req

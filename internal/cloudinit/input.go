@@ -141,8 +141,8 @@ func (a Agent) check() error {
 	return errors.Join(errs...)
 }
 
-// config is the agent's file, all fields written out so that it can be read by
-// a person on the node. A simulated node does its tasks in one process.
+// config returns the agent's file with all fields written out, so that an operator can read it on
+// the node. A simulated node does its tasks in one process.
 func (a Agent) config() agentconfig.Config {
 	c := agentconfig.Config{ServerURL: a.ServerURL, CAPEM: a.CAPEM, NodeID: a.NodeID, TokenFile: TokenPath, StateDir: StateDir,
 		Simulated: a.Simulated, Root: "/", HeartbeatInterval: a.HeartbeatInterval, ReportInterval: agentconfig.DefaultReportInterval, ToolTimeout: agentconfig.DefaultToolTimeout,

@@ -146,10 +146,10 @@ type Relay struct {
 	Poll time.Duration `yaml:"poll"`
 }
 
-// Sweep is how often the sweeper compares jobs with workflows, and what is too young to be judged.
+// Sweep is how often the sweeper compares jobs with workflows, and what is too young to be checked.
 type Sweep struct {
 	Every time.Duration `yaml:"every"`
-	// Settle is the least age of a job, a workflow or a start that is judged: a younger one may be
+	// Settle is the least age of a job, a workflow or a start that is checked: a younger one may be
 	// about to change.
 	Settle time.Duration `yaml:"settle"`
 	// Quiet is how long a running job must have reported nothing before Temporal is asked about it.

@@ -71,7 +71,7 @@ func settings(c *Config) *pflag.FlagSet {
 	fs.DurationVar(&c.Relay.Poll, "relay-poll", c.Relay.Poll, "how often a worker reads the outbox when no notification arrives")
 
 	fs.DurationVar(&c.Sweep.Every, "sweep-every", c.Sweep.Every, "how often the sweeper compares jobs with workflows")
-	fs.DurationVar(&c.Sweep.Settle, "sweep-settle", c.Sweep.Settle, "the least age of a job, a workflow or a start that the sweeper judges")
+	fs.DurationVar(&c.Sweep.Settle, "sweep-settle", c.Sweep.Settle, "the least age of a job, a workflow or a start that the sweeper checks")
 	fs.DurationVar(&c.Sweep.Quiet, "sweep-quiet", c.Sweep.Quiet, "how long a running job must have reported nothing before the sweeper asks Temporal about it")
 
 	fs.DurationVar(&c.Reconcile.Every, "reconcile-every", c.Reconcile.Every, "how often each site is compared with what is known of it")
@@ -80,7 +80,7 @@ func settings(c *Config) *pflag.FlagSet {
 		"percentage of a site's nodes in service that may be quarantined automatically within an hour, at least one node; 0 quarantines none")
 	str(&c.Reconcile.MinAgentVersion, "reconcile-min-agent-version", "oldest agent version that is no drift; empty means any")
 	num(&c.Reconcile.BMCProbes, "reconcile-bmc-probes", "BMCs that one pass over a site may ask without a login")
-	num(&c.Reconcile.BMCLogins, "reconcile-bmc-logins", "BMCs that one pass over a site may log in to, for power in doubt; 0 logs in to none")
+	num(&c.Reconcile.BMCLogins, "reconcile-bmc-logins", "BMCs that one pass over a site may log in to, for unknown power; 0 logs in to none")
 
 	fs.DurationVar(&c.Retention.Tasks, "retention-tasks", c.Retention.Tasks, "how long a node's tasks stay after they ended and their job has")
 	fs.DurationVar(&c.Retention.Findings, "retention-findings", c.Retention.Findings, "how long the sweeper's findings stay after they were closed")

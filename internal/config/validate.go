@@ -181,7 +181,7 @@ func (s Sweep) validate(v *validator) {
 	v.within("sweep.settle", s.Settle, time.Second, 10*time.Minute)
 	v.within("sweep.quiet", s.Quiet, time.Second, 10*time.Minute)
 	if s.Quiet < s.Settle {
-		v.add("sweep.quiet", "must not be less than sweep.settle: a younger job is not judged anyway")
+		v.add("sweep.quiet", "must not be less than sweep.settle: a younger job is not checked anyway")
 	}
 }
 

@@ -32,7 +32,7 @@ func newDriftGauges(store *db.Store, log *slog.Logger) *driftGauges {
 		store: store, log: log,
 		open: prometheus.NewDesc("slipway_drift_open", "Open findings of the passes over sites.", []string{"detector", "severity"}, nil),
 		pass: prometheus.NewDesc("slipway_drift_last_pass_timestamp_seconds", "When a site was last compared whole, in Unix seconds; 0 for never.", []string{"site"}, nil),
-		late: prometheus.NewDesc("slipway_drift_pass_due_seconds", "How long a site may be without a whole pass until a person is needed.", []string{"site"}, nil),
+		late: prometheus.NewDesc("slipway_drift_pass_due_seconds", "How long a site may be without a complete pass before it requires operator action.", []string{"site"}, nil),
 	}
 }
 

@@ -38,8 +38,8 @@ func newGauges(read func(context.Context) (db.Trouble, error), log *slog.Logger)
 	return &gauges{
 		read: read, log: log,
 		up:           desc("slipway_gauges_up", "1 when the gauges about jobs could be read from the database, else 0 and they are missing."),
-		attention:    desc("slipway_attention_items", "What needs a person, by kind.", "kind"),
-		parked:       desc("slipway_jobs_parked", "Jobs that wait for a person, by failure class.", "failure_class"),
+		attention:    desc("slipway_attention_items", "What requires operator action, by kind.", "kind"),
+		parked:       desc("slipway_jobs_parked", "Jobs that wait for an operator, by failure class.", "failure_class"),
 		overdue:      desc("slipway_jobs_past_deadline", "Jobs at work past the deadline of their stage."),
 		backlog:      desc("slipway_outbox_backlog", "Rows of the outbox that are not done, by kind.", "kind"),
 		backlogAge:   desc("slipway_outbox_oldest_seconds", "Age of the oldest row of the outbox that is not done, by kind.", "kind"),

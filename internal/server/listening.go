@@ -14,9 +14,8 @@ const (
 	listeningLimit = 3 * time.Second
 )
 
-// noteListening tells the sweeper that heartbeats are listened for, until ctx
-// ends. When it cannot, the sweeper judges no silence, which is right: the
-// beats cannot be stored either.
+// noteListening records until ctx ends that this process listens for heartbeats. When it cannot,
+// the sweeper moves no silent node, which is right: the heartbeats cannot be stored either.
 func (a *App) noteListening(ctx context.Context) {
 	host, _ := os.Hostname()
 	name := fmt.Sprintf("%s/%d/%s", host, os.Getpid(), db.NewID("run"))

@@ -69,7 +69,7 @@ func RegisterWorkflows(r worker.WorkflowRegistry) {
 	r.RegisterWorkflowWithOptions(reconcile.Pass, workflow.RegisterOptions{
 		Name: contract.ReconcileWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
 	})
-	// A pass is short and begins anew with each run: it may change its build.
+	// A pass is short and each run starts from the beginning, so that it may change its build.
 	r.RegisterWorkflowWithOptions(sweep.Sweep, workflow.RegisterOptions{
 		Name: contract.SweepWorkflow, VersioningBehavior: workflow.VersioningBehaviorAutoUpgrade,
 	})

@@ -11,13 +11,12 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
 )
 
-// Certify judges a certificate, gives it its place in its node's chain, signs
-// and stores it. Identity, sequence, previous hash, verdict and time are set
-// here. Repeating it for a run whose clean certificate stands last returns that
-// one. What follows from the certificate is done in the transaction that stores
-// it; it must not call the outside.
+// Certify completes a certificate, signs it and stores it as the last one of its node's chain. It
+// sets identity, sequence, previous hash, verdict and time. It returns the stored certificate when
+// the last one is a clean certificate of the same run. The functions in follows run in the
+// transaction that stores the certificate, and must not call the outside.
 func (r *Ring) Certify(ctx context.Context, c evidence.Certificate, follows ...func(*db.Tx) error) (evidencedb.Certificate, error) {
-	c.Judge()
+	c.SetVerdict()
 	// The key is fetched first: no transaction is open across a call.
 	key, err := r.signer(ctx, Certificates)
 	if err != nil {

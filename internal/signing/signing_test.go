@@ -105,7 +105,7 @@ func TestCertificatesOfANodeAreOneChain(t *testing.T) {
 	}
 	bad, err := r.Certify(t.Context(), certificate("job_z", false))
 	require.NoError(t, err)
-	require.Equal(t, "not_verified", bad.Verdict, "the verdict is judged, not believed")
+	require.Equal(t, "not_verified", bad.Verdict, "the verdict is computed, not copied")
 	good, err := r.Certify(t.Context(), certificate("job_z", true))
 	require.NoError(t, err)
 	require.Equal(t, bad.Sequence+1, good.Sequence, "a later proof of the same run is a new link")

@@ -19,25 +19,25 @@ type Heartbeats struct {
 
 // InterceptActivity implements interceptor.WorkerInterceptor.
 func (*Heartbeats) InterceptActivity(ctx context.Context, next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
-	return &beating{interceptor.ActivityInboundInterceptorBase{Next: next}}
+	return &heartbeatInterceptor{interceptor.ActivityInboundInterceptorBase{Next: next}}
 }
 
-type beating struct {
+type heartbeatInterceptor struct {
 	interceptor.ActivityInboundInterceptorBase
 }
 
-func (b *beating) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
+func (b *heartbeatInterceptor) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
 	info := activity.GetInfo(ctx)
 	if info.IsLocalActivity || info.HeartbeatTimeout <= 0 {
 		return b.Next.ExecuteActivity(ctx, in)
 	}
 	done := make(chan struct{})
 	defer close(done)
-	go beat(ctx, info.HeartbeatTimeout/3, done)
+	go sendHeartbeats(ctx, info.HeartbeatTimeout/3, done)
 	return b.Next.ExecuteActivity(ctx, in)
 }
 
-func beat(ctx context.Context, every time.Duration, done <-chan struct{}) {
+func sendHeartbeats(ctx context.Context, every time.Duration, done <-chan struct{}) {
 	t := time.NewTicker(every)
 	defer t.Stop()
 	for {

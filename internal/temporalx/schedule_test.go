@@ -40,7 +40,7 @@ func TestTheSweepIsScheduledOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, time.Second, d.Schedule.Spec.Intervals[0].Every, "the program's settings are taken")
 	require.Equal(t, enumspb.SCHEDULE_OVERLAP_POLICY_SKIP, d.Schedule.Policy.Overlap)
-	require.True(t, d.Schedule.State.Paused, "what a person paused stays paused")
+	require.True(t, d.Schedule.State.Paused, "a schedule that an operator paused stays paused")
 	require.NoError(t, h.Unpause(t.Context(), client.ScheduleUnpauseOptions{}))
 	require.Eventually(t, func() bool { return passes.Load() >= 3 }, runenv.Patience(30*time.Second), 50*time.Millisecond, "it goes on by itself")
 

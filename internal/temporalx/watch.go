@@ -45,7 +45,7 @@ type Open struct {
 type Execution struct {
 	Found   bool
 	Running bool
-	Paused  bool // by a person, in Temporal; it lives
+	Paused  bool // by an operator, in Temporal; the workflow still runs
 	RunID   string
 	Status  string // as Temporal names it: Running, Terminated, ...
 	Build   string // the build that it is pinned to, "" for none

@@ -208,7 +208,7 @@ func TestAnActivityThatWaitsWithoutAWorkerHasNotFailed(t *testing.T) {
 			return workflow.ExecuteActivity(ctx, "IsEndedFromOutside").Get(ctx, nil)
 		})
 		id, _ := w.start()
-		e := w.until(id, "it waits anew", func(e temporalx.Execution) bool { return len(e.Activities) == 1 && e.Activities[0].Attempt >= 2 })
+		e := w.until(id, "it waits again", func(e temporalx.Execution) bool { return len(e.Activities) == 1 && e.Activities[0].Attempt >= 2 })
 		require.Equal(t, failure, e.Activities[0].Failure)
 	}
 }

@@ -65,9 +65,9 @@ type Certificate struct {
 	PreviousHash string                   `json:"previous_hash"`
 }
 
-// Judge sets the verdict and the failures from steps and devices. No device at
-// all is no proof: then nothing was verified.
-func (c *Certificate) Judge() {
+// SetVerdict sets the verdict and the failures from steps and devices. Without any device nothing
+// was verified.
+func (c *Certificate) SetVerdict() {
 	c.Failures = nil
 	for _, s := range c.Steps {
 		if !s.OK && s.Skipped == "" {
@@ -212,7 +212,7 @@ func (v *verifier) link(at int64, nodeID, previous string, c Certificate) {
 		v.wrong(at, "it does not follow the one before it: one was removed or exchanged")
 	}
 	said := c.Verdict
-	c.Judge()
+	c.SetVerdict()
 	if said != c.Verdict {
 		v.wrong(at, "it says %s, but its own steps and devices say %s", said, c.Verdict)
 	}

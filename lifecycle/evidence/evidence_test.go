@@ -44,7 +44,7 @@ func certificate(seq int64, previous string) evidence.Certificate {
 		Devices:  []lifecycle.DeviceResult{{Kind: "disk", Name: "nvme0n1", Serial: "S1", Method: lifecycle.SanitizePurge, Verified: true}},
 		IssuedAt: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC), Sequence: seq, PreviousHash: previous,
 	}
-	c.Judge()
+	c.SetVerdict()
 	return c
 }
 
@@ -73,7 +73,7 @@ func TestAWholeChainIsVerified(t *testing.T) {
 
 func TestWhateverIsTouchedShows(t *testing.T) {
 	t.Parallel()
-	s, stranger := newSigner(t, "key_1"), newSigner(t, "key_1")
+	s, other := newSigner(t, "key_1"), newSigner(t, "key_1")
 	cases := map[string]struct {
 		touch func(*evidence.Bundle)
 		says  string
@@ -88,7 +88,7 @@ func TestWhateverIsTouchedShows(t *testing.T) {
 		"two exchanged":     {func(b *evidence.Bundle) { b.Certificates[0], b.Certificates[1] = b.Certificates[1], b.Certificates[0] }, "out of order"},
 		"one doubled":       {func(b *evidence.Bundle) { b.Certificates = append(b.Certificates, b.Certificates[2]) }, "doubled"},
 		"another's head": {func(b *evidence.Bundle) {
-			b.Head = stranger.sign(t, evidence.HeadContext, evidence.Head{NodeID: "node_1"})
+			b.Head = other.sign(t, evidence.HeadContext, evidence.Head{NodeID: "node_1"})
 		}, "does not fit"},
 		"a head as a link":   {func(b *evidence.Bundle) { b.Certificates[0] = b.Head }, "does not fit"},
 		"another node":       {func(b *evidence.Bundle) { b.NodeID = "node_2" }, "is about node node_1"},
@@ -128,13 +128,13 @@ func TestTheVerdictFailsClosed(t *testing.T) {
 			t.Parallel()
 			c := certificate(1, "")
 			touch(&c)
-			c.Judge()
+			c.SetVerdict()
 			require.Equal(t, evidence.VerdictNotVerified, c.Verdict)
 			require.NotEmpty(t, c.Failures)
 		})
 	}
 	c := certificate(1, "")
 	c.Steps = append(c.Steps, lifecycle.StepResult{Name: "gpus", Skipped: "the node has none"})
-	c.Judge()
+	c.SetVerdict()
 	require.Equal(t, evidence.VerdictClean, c.Verdict, "a step that does not apply is no failure")
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// InstallWorkflowSpec is how a PXE node is installed (seed 000, "workflow
-// assigned"): what its firmware loads and what its installer is told.
+// InstallWorkflowSpec is how a PXE node is installed: what its firmware loads, and the
+// configuration of its installer.
 type InstallWorkflowSpec struct {
 	Kernel  BootImage   `json:"kernel"`
 	Initrds []BootImage `json:"initrds" maxItems:"4" nullable:"false"`

@@ -50,8 +50,8 @@ func NormalIP(text string) string {
 	return ip.Unmap().String()
 }
 
-// OneLine is a text in one line, as a person reads it: what cannot be shown
-// becomes a blank. Its length is bounded elsewhere.
+// OneLine returns a text in one line for display. Characters that cannot be shown become blanks. It
+// does not bound the length.
 func OneLine(text string) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

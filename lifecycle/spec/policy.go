@@ -69,7 +69,7 @@ func (p problems) err() error {
 	return &InvalidError{p}
 }
 
-// SiteSpec is one MAAS region and the network around it (04-jobs).
+// SiteSpec is one MAAS region and the network around it.
 type SiteSpec struct {
 	MAASURL       string `json:"maas_url" maxLength:"500"`
 	MAASAPIKeyRef string `json:"maas_api_key_ref" maxLength:"210"`
@@ -164,7 +164,7 @@ type BootDiskRule struct {
 	MaxBytes      int64  `json:"max_bytes,omitempty" minimum:"0" maximum:"1000000000000000"`
 }
 
-// ProfileSpec is the policy of a site for one kind of node (04-jobs).
+// ProfileSpec is the policy of a site for one kind of node.
 type ProfileSpec struct {
 	SiteBootstrapBundleRef string   `json:"site_bootstrap_bundle_ref,omitempty" maxLength:"210"`
 	StrictPXEPreflight     bool     `json:"strict_pxe_preflight"`

@@ -86,14 +86,14 @@ type ValidateArgs struct {
 	// since. Empty asks for no fresh boot.
 	NotBootID string   `json:"not_boot_id,omitempty"`
 	KeepUsers []string `json:"keep_users,omitempty"`
-	KeepKeys  []string `json:"keep_keys,omitempty"` // as in ScrubArgs; any other is a stranger's
+	KeepKeys  []string `json:"keep_keys,omitempty"` // as in ScrubArgs; any other key is unknown
 	// ExpectedDrives are as in ScrubArgs; a difference fails the look at the disks.
 	ExpectedDrives []ExpectedDrive `json:"expected_drives,omitempty"`
 	// ProtectSerials are the disks that the scrub was not to wipe, so that they
 	// need not be blank.
 	ProtectSerials []string `json:"protect_serials,omitempty"`
-	// Steps are those to do, all when empty. A live system that boots from the
-	// network anew each time has no accounts or files of tenants to look for.
+	// Steps are the steps to do; empty means all. A live system has no accounts or files of
+	// tenants, since it boots from the network each time.
 	Steps []string `json:"steps,omitempty"`
 }
 

@@ -44,7 +44,7 @@ type session struct {
 	guard *guard
 }
 
-// call runs f over a fresh gomaasclient and judges how it ended.
+// call runs f over a fresh gomaasclient and classifies its result.
 func (c *client) call(ctx context.Context, s shape, f func(*session) error) error {
 	if _, has := ctx.Deadline(); !has {
 		var cancel context.CancelFunc

@@ -58,7 +58,7 @@ func (c *client) SetBootDisk(ctx context.Context, systemID string, deviceID int)
 	return c.call(ctx, write("set_boot_disk"), func(s *session) error { return s.api.BlockDevice.SetBootDisk(systemID, deviceID) })
 }
 
-// SetStorageLayout lays a machine's disks out anew; Ready only. rootDeviceID is
+// SetStorageLayout replaces the layout of a machine's disks, in status Ready only. rootDeviceID is
 // a block device id, not a path; 0 leaves the choice to MAAS, which takes the
 // boot disk.
 func (c *client) SetStorageLayout(ctx context.Context, systemID, layout string, rootDeviceID int) error {

@@ -24,7 +24,7 @@ var probedConfig = [...]string{
 	"default_distro_series",          // jammy, ...
 }
 
-// Probe reads what makes a site usable and judges nothing but the connection,
+// Probe reads what makes a site usable and checks nothing but the connection,
 // the API key and the version: whether the user is an administrator, has SSH
 // keys, and whether the wanted image is there is in the result. It sends at
 // most a dozen reads.

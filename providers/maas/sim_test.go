@@ -119,7 +119,7 @@ func TestSimulatedFaultsOfCreate(t *testing.T) {
 			found, err := m.FindMachines(within(t), providers.MAASQuery{MACs: f.Machine.MACs})
 			require.NoError(t, err)
 			// A client that sent the create again by itself would find one where
-			// none should be: each fault strikes once.
+			// none should be: each fault is applied once.
 			require.Len(t, found, c.records)
 		})
 	}

@@ -196,7 +196,7 @@ func isHTML(body []byte, contentType string) bool {
 	return strings.Contains(strings.ToLower(contentType), "html") || strings.HasPrefix(strings.TrimSpace(string(body)), "<")
 }
 
-// refusalText renders the body of a refusal for a person: the messages of a
+// refusalText renders the body of a refusal for operators: the messages of a
 // validation error by field, plain text as it is, nothing of a page.
 func refusalText(body []byte, contentType string) string {
 	text := strings.TrimSpace(string(body))

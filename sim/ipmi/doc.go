@@ -6,7 +6,7 @@
 //     the boot flags only the device.
 //   - Reference is the BMC of go-ipmi, in process, over a machine of
 //     sim/hw: suite 17 works and so do all the boot flags. It shares
-//     codecs with the client that it tests, so ipmitool is its judge.
+//     codecs with the client that it tests, so its tests use ipmitool.
 //   - Relay stands between a client and a BMC, counts the logins and makes the
 //     network lose, repeat and damage datagrams.
 package ipmisim

@@ -90,22 +90,22 @@ func (s *Server) serve(routes []route, w http.ResponseWriter, r *http.Request) *
 
 // perform runs one call with the faults around it.
 func (s *Server) perform(c *call) *reply {
-	var struck *Fault
+	var applied *Fault
 	out := s.commit(func(t *tx) *reply {
 		c.tx = t
 		s.counts.requests[c.op.name]++
 		s.others(t, c.op.name, Before, c.named, c.subject, c.selectors())
 		c.rec = s.machineByID(c.vars["id"])
-		if struck = s.takeAnswer(c); struck != nil && struck.Phase != After {
-			return s.faultAnswer(struck, c, nil)
+		if applied = s.takeAnswer(c); applied != nil && applied.Phase != After {
+			return s.faultAnswer(applied, c, nil)
 		}
 		r := s.guarded(c)
 		s.others(t, c.op.name, After, c.named, c.subject, c.selectors())
 		return r
 	})
-	if struck != nil && struck.Phase == After {
+	if applied != nil && applied.Phase == After {
 		s.mu.Lock()
-		out = s.faultAnswer(struck, c, out)
+		out = s.faultAnswer(applied, c, out)
 		s.mu.Unlock()
 	}
 	return out

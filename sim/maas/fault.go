@@ -24,18 +24,18 @@ type Fault struct {
 	// stage:first_boot, stage:releasing, stage:erasing. Empty takes the fault's
 	// own default.
 	Op string `json:"op,omitempty"`
-	// Count is how often it strikes; 0 means once, negative means always.
+	// Count is how often it is applied; 0 means once, negative means always.
 	Count int `json:"count,omitempty"`
 	// Phase is before_commit or after_commit; empty takes the fault's natural
 	// one: after_commit for BMC, lost-answer and IP faults, else before_commit.
 	Phase string `json:"phase,omitempty"`
 	// Params refine a fault: variant, value, delay (wall, e.g. "50ms"), after
 	// (number of hardware syncs before they stop).
-	Params map[string]string `json:"params,omitempty"`
-	Struck int               `json:"struck"` // how often it struck so far
+	Params  map[string]string `json:"params,omitempty"`
+	Applied int               `json:"struck"` // how often it was applied so far
 }
 
-// kindOfFault says where a fault strikes.
+// kindOfFault names where a fault is applied.
 type kindOfFault int
 
 const (
@@ -143,7 +143,7 @@ func (s *Server) AddFault(f Fault) (int, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f.ID, f.Struck = s.nextID("fault"), 0
+	f.ID, f.Applied = s.nextID("fault"), 0
 	s.faults = append(s.faults, &f)
 	return f.ID, nil
 }
@@ -167,9 +167,9 @@ func (s *Server) ClearFaults(id int) {
 	s.revoked = false
 }
 
-// strikes reports whether f is due for op on a machine that sel names.
-func (f *Fault) strikes(op string, mutating bool, hit func(string) bool) bool {
-	if f.Count >= 0 && f.Struck >= f.Count {
+// appliesTo returns whether f is due for op on a machine that hit accepts.
+func (f *Fault) appliesTo(op string, mutating bool, hit func(string) bool) bool {
+	if f.Count >= 0 && f.Applied >= f.Count {
 		return false
 	}
 	if f.Machine != "" && !hit(f.Machine) {
@@ -195,14 +195,14 @@ func (f *Fault) strikes(op string, mutating bool, hit func(string) bool) bool {
 func (s *Server) take(m *machine, name, op string) *Fault {
 	f := s.peek(m, name, op)
 	if f != nil {
-		f.Struck++
+		f.Applied++
 	}
 	return f
 }
 
 func (s *Server) peek(m *machine, name, op string) *Fault {
 	for _, f := range s.faults {
-		if f.Name == name && f.strikes(op, true, m.matches) {
+		if f.Name == name && f.appliesTo(op, true, m.matches) {
 			return f
 		}
 	}
@@ -210,23 +210,23 @@ func (s *Server) peek(m *machine, name, op string) *Fault {
 }
 
 // takeAnswer consumes the first line that replaces the answer of this call.
-// BMC and IP faults after the commit strike inside the flow instead.
+// BMC and IP faults after the commit are applied inside the flow instead.
 func (s *Server) takeAnswer(c *call) *Fault {
 	for _, f := range s.faults {
 		spec, _ := specOf(f.Name)
-		if spec.kind > onOp || !f.strikes(c.op.name, c.op.mutating, c.named) {
+		if spec.kind > onOp || !f.appliesTo(c.op.name, c.op.mutating, c.named) {
 			continue
 		}
-		if f.Phase == After && strikesInFlow(f.Name, c.op.name) {
+		if f.Phase == After && appliesInFlow(f.Name, c.op.name) {
 			continue
 		}
-		f.Struck++
+		f.Applied++
 		return f
 	}
 	return nil
 }
 
-func strikesInFlow(name, op string) bool {
+func appliesInFlow(name, op string) bool {
 	switch name {
 	case "bmc_unreachable", "bmc_auth":
 		return true
@@ -241,11 +241,11 @@ func strikesInFlow(name, op string) bool {
 func (s *Server) others(t *tx, op, phase string, hit func(string) bool, subject func() *machine, selectors []string) {
 	for _, f := range slices.Clone(s.faults) {
 		spec, _ := specOf(f.Name)
-		if spec.kind != byOthers || f.Phase != phase || !f.strikes(op, true, hit) {
+		if spec.kind != byOthers || f.Phase != phase || !f.appliesTo(op, true, hit) {
 			continue
 		}
 		if s.act(t, f, subject(), selectors) {
-			f.Struck++
+			f.Applied++
 		}
 	}
 }

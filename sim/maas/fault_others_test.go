@@ -166,7 +166,7 @@ func TestFaultScript(t *testing.T) {
 	require.Equal(t, []int{403, 403, 200}, []int{l.get("machines/"+id+"/", nil).code, l.get("machines/"+id+"/", nil).code, l.get("machines/"+id+"/", nil).code})
 	for _, f := range l.srv.Faults() {
 		if f.ID == twice {
-			require.Equal(t, 2, f.Struck)
+			require.Equal(t, 2, f.Applied)
 		}
 	}
 	l.srv.ClearFaults(twice)

@@ -86,7 +86,7 @@ func TestLostAndWrongAnswers(t *testing.T) {
 					require.Greater(t, len(a.body), 3)
 					require.NotEqual(t, byte('}'), a.body[len(a.body)-1])
 				}
-				require.Equal(t, 200, l.get(nic, nil).code, "the fault struck once")
+				require.Equal(t, 200, l.get(nic, nil).code, "the fault was applied once")
 			})
 		}
 	}

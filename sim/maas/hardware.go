@@ -89,7 +89,7 @@ func (s *Server) seePower(m *machine, state string) {
 }
 
 // onNetworkBoot answers a PXE request: an ephemeral environment when the status
-// asks for one, enlistment for a stranger, else "boot from disk".
+// asks for one, enlistment for an unknown machine, else "boot from disk".
 func (s *Server) onNetworkBoot(m *machine, hw *simhw.Machine, boot string) {
 	cable := slices.ContainsFunc(hw.Spec().NICs, func(n simhw.NIC) bool { return n.Boot && n.VLAN != 0 })
 	d := s.opt.Durations
@@ -177,8 +177,8 @@ func (s *Server) enlist(hw *simhw.Machine, boot string) {
 	})
 }
 
-// enlisted makes the New record of a stranger with the NICs given. Power is an
-// account that the enlistment environment made on the BMC in-band.
+// enlisted makes the New record of an unknown machine with the given NICs. Its power account is the
+// one that the enlistment environment made on the BMC in-band.
 func (s *Server) enlisted(hw *simhw.Machine, nics []simhw.NIC) *machine {
 	spec := hw.Spec()
 	m := s.newMachine("", spec.Architecture)
@@ -196,8 +196,8 @@ func (s *Server) enlisted(hw *simhw.Machine, nics []simhw.NIC) *machine {
 	return m
 }
 
-// heartbeat arms the status monitor anew: without a further one the machine
-// fails after NodeTimeout.
+// heartbeat restarts the status monitor. Without another heartbeat the machine fails after
+// NodeTimeout.
 func (s *Server) heartbeat(m *machine) {
 	d := s.opt.Durations.NodeTimeout
 	s.expire(m, d, "Node has not been heard from for the last "+minutes(d)+" minutes")

@@ -37,8 +37,8 @@ type lab struct {
 	http  *http.Client
 }
 
-// patient are durations under which no timer of MAAS itself ends a test's wait.
-func patient() maassim.Durations {
+// longDurations returns durations so long that no timer of MAAS ends during a test.
+func longDurations() maassim.Durations {
 	return maassim.Durations{NodeTimeout: 1000 * time.Hour, ReleaseExpiry: 1000 * time.Hour, RescueExpiry: 1000 * time.Hour}
 }
 
@@ -50,7 +50,7 @@ func newLab(t *testing.T, change ...func(*maassim.Options)) *lab {
 	hw, err := fleet.Add(spec)
 	require.NoError(t, err)
 	hw.SetBMC("https://192.0.2.10", bmcUser, bmcPass)
-	opt := maassim.Options{Fleet: fleet, APIKey: apiKey, Seed: 11, Durations: patient()}
+	opt := maassim.Options{Fleet: fleet, APIKey: apiKey, Seed: 11, Durations: longDurations()}
 	for _, f := range change {
 		f(&opt)
 	}

@@ -185,9 +185,9 @@ func TestBMCLoginIsTakenAway(t *testing.T) {
 	l.ok("machines/"+id+"/", "power_on", nil)
 }
 
-// TestStrangersEnlist: a machine that netboots unknown becomes New, and one with
-// a record and no MACs is merged by its BMC.
-func TestStrangersEnlist(t *testing.T) {
+// An unknown machine that boots from the network becomes New. A machine whose record has no MAC
+// addresses is merged by its BMC.
+func TestEnlist_UnknownMachines(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	l.hw.PowerOn("someone")

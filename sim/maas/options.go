@@ -68,7 +68,7 @@ type Durations struct {
 	NodeTimeout   time.Duration // no heartbeat, 30 min
 	DeployTimeout time.Duration // 60 min, 30 min in profile 3.5
 	ReleaseExpiry time.Duration // 5 min
-	RescueExpiry  time.Duration // leaving rescue mode, 5 min
+	RescueExpiry  time.Duration // for the exit from rescue mode, 5 min
 	Sweep         time.Duration // status monitor, 60 s
 	SyncInterval  time.Duration // hardware sync, 15 min
 }

@@ -1,6 +1,6 @@
 package maassim
 
-// rescueMode boots the rescue environment; leaving it returns to what was.
+// rescueMode boots the rescue environment. The exit restores the status before it.
 func (c *call) rescueMode() *reply {
 	m, s := c.rec, c.s
 	if !Allowed(m.status, EnteringRescueMode) {

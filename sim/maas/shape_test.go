@@ -164,7 +164,7 @@ func TestSite(t *testing.T) {
 	require.JSONEq(t, `{"added":0,"removed":1}`, l.ok("tags/spare/", "update_nodes", url.Values{"remove": {id}}).text())
 }
 
-// TestDiscoveries are strangers that run; vid is a number.
+// Discoveries are unknown machines that run. Their vid is a number.
 func TestDiscoveries(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -205,7 +205,7 @@ func (n *Node) settle() {
 		n.keepAgent()
 	}
 	n.setHWSync(exists(filepath.Join(units, syncUnit+".active")))
-	n.obeyPower()
+	n.applyPowerRequest()
 }
 
 // keepAgent starts the agent if it does not run and, as its unit says, starts
@@ -248,8 +248,8 @@ func (n *Node) keepAgent() {
 	}()
 }
 
-// obeyPower does what reboot or poweroff on the node asked for.
-func (n *Node) obeyPower() {
+// applyPowerRequest restarts the machine or switches it off after reboot or poweroff on the node.
+func (n *Node) applyPowerRequest() {
 	path := filepath.Join(n.state, powerState)
 	verb, err := os.ReadFile(path)
 	if err != nil || os.Remove(path) != nil {

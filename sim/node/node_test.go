@@ -164,10 +164,10 @@ func (s *site) eventually(what string, ok func() bool) {
 	require.Eventually(s, ok, runenv.Patience(20*time.Second), 10*time.Millisecond, what)
 }
 
-func (s *site) beat() agentapi.Beat { b, _ := s.store.Beat(nodeID); return b }
+func (s *site) lastHeartbeat() agentapi.Heartbeat { b, _ := s.store.Heartbeat(nodeID); return b }
 
 func (s *site) healthy() []string {
-	r := s.beat().Report
+	r := s.lastHeartbeat().Report
 	if r == nil || r.BootID != s.machine.BootID() {
 		return []string{"no report of this boot"}
 	}
@@ -209,7 +209,7 @@ func TestANodeBootsEnrolsReportsAndComesBack(t *testing.T) {
 	s.install(s.userData(), vendorData)
 	s.powerOn()
 	s.eventually("a healthy report", func() bool { return len(s.healthy()) == 0 })
-	b := s.beat()
+	b := s.lastHeartbeat()
 	require.Equal(t, s.machine.BootID(), b.BootID)
 	require.True(t, b.Report.Health.Simulated, "a simulated node says so")
 	require.NoFileExists(t, filepath.Join(s.node.Root(), cloudinit.TokenPath), "the token is used up")
@@ -231,7 +231,7 @@ func TestANodeBootsEnrolsReportsAndComesBack(t *testing.T) {
 	require.NotZero(t, pid)
 	s.machine.Reset("test")
 	s.eventually("a report of the new boot", func() bool { return s.machine.BootID() != first && len(s.healthy()) == 0 })
-	require.EqualValues(t, 1, s.beat().Generation, "it is still who it was")
+	require.EqualValues(t, 1, s.lastHeartbeat().Generation, "it is still who it was")
 	require.Empty(t, s.store.Alarms())
 
 	pid = s.node.AgentPID()
@@ -337,7 +337,7 @@ func TestFaults(t *testing.T) {
 	require.Zero(t, id.Current.Generation)
 
 	require.NoError(t, s.node.SetFaults(simnode.Faults{MissingGPUs: 1, ECCUnknown: true}))
-	s.eventually("a report", func() bool { return s.beat().Report != nil })
+	s.eventually("a report", func() bool { return s.lastHeartbeat().Report != nil })
 	bad := strings.Join(s.healthy(), "; ")
 	require.Contains(t, bad, "8 GPUs expected, 7 found")
 	require.Contains(t, bad, "uncorrected ECC errors are unknown")
@@ -358,14 +358,14 @@ func TestAnotherInstallationStartsFromNothing(t *testing.T) {
 	s := newSite(t)
 	s.install(s.userData(), "")
 	s.powerOn()
-	s.eventually("a beat", func() bool { return s.beat().Generation == 1 })
+	s.eventually("a heartbeat", func() bool { return s.lastHeartbeat().Generation == 1 })
 	marker := filepath.Join(s.node.Root(), "var/tenant-data")
 	require.NoError(t, os.WriteFile(marker, nil, 0o600))
 	s.machine.PowerOff("test", true)
 	s.eventually("off", func() bool { return s.machine.Power() == simhw.Off })
 	s.install(s.userData(), "")
 	s.machine.PowerOn("test")
-	s.eventually("it enrols as the next generation", func() bool { return s.beat().Generation == 2 })
+	s.eventually("it enrols as the next generation", func() bool { return s.lastHeartbeat().Generation == 2 })
 	require.NoFileExists(t, marker)
 }
 

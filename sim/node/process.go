@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// maxAgentLog is when the agent's log starts anew, bytes.
+// maxAgentLog is the size in bytes at which the agent's log is truncated.
 const maxAgentLog = 4 << 20
 
 // agentProcess is one run of the real slipway-agent program.

@@ -72,8 +72,8 @@ const (
 	overwriteVariable = "/sys/firmware/efi/efivars/MemoryOverwriteRequestControl-e20939be-32d4-41be-a150-897f85d49829"
 )
 
-// layDevices lays out what the scrub looks at, anew at each boot: no process
-// outlives one, and the firmware has forgotten what it was asked.
+// layDevices makes the files that the scrub reads, again at each boot. No process outlives a boot,
+// and the firmware forgets its requests.
 func (n *Node) layDevices(s simhw.Spec) error {
 	old, err := filepath.Glob(filepath.Join(n.root, "proc", "[0-9]*"))
 	if err != nil {

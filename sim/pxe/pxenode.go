@@ -1,7 +1,7 @@
 // Package pxesim is a SIMULATED machine that boots from the network: an HTTP
 // client that fetches and follows iPXE scripts as firmware would, loads what
-// they name, and then reports as an installer would (seed 000). It knows the
-// server by what it answers and nothing else.
+// they name, and then reports as an installer would. It knows the server by its
+// answers only.
 package pxesim
 
 import (
@@ -92,7 +92,7 @@ func (m *Machine) UserData(ctx context.Context, b Boot) (user, meta string, err 
 	return string(u), string(d), err
 }
 
-// Report is a NodeReport of seed 000 beside the MAC address.
+// Report is the report of an installer, with the MAC address.
 type Report struct {
 	MACAddress           string `json:"mac_address"`
 	IPAddress            string `json:"ip_address,omitempty"`

@@ -169,7 +169,7 @@ func TestAServerFollowsWhatItIsTold(t *testing.T) {
 		return other.Hardware.OSUp() && has(other.Disk, "sys/class/dmi/id/product_serial", other.Hardware.Spec().Serial)()
 	})
 	require.FileExists(t, filepath.Join(other.Disk.Root(), "etc/agent-was-installed"))
-	require.FileExists(t, filepath.Join(other.Disk.Root(), "home/tenant1/data"), "nothing was installed anew")
+	require.FileExists(t, filepath.Join(other.Disk.Root(), "home/tenant1/data"), "nothing was installed again")
 	require.Empty(t, hw.Spec().Disks)
 	require.Nil(t, hw.InstalledOS())
 }

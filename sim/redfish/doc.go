@@ -9,8 +9,8 @@
 // where real systems hurt. Durations are virtual, on the machine's clock.
 //
 // It imports the standard library and simhw only. It shares no code with any
-// client, so that a client's misreading of Redfish is not repeated here; two
-// independent clients, redfishtool and sushy, judge it in its tests.
+// client, so that a client's misreading of Redfish is not repeated here; its
+// tests use two independent clients, redfishtool and sushy.
 //
 // Tree serves a recorded mockup tree read-only instead.
 package redfishsim

@@ -31,14 +31,14 @@ func peerMissing(t *testing.T, why string) {
 func needRedfishtool(t *testing.T) {
 	t.Helper()
 	if _, err := os.Stat("/usr/bin/redfishtool"); err != nil {
-		peerMissing(t, "redfishtool is not installed (apt-get install redfishtool): no independent client judges the simulator")
+		peerMissing(t, "redfishtool is not installed (apt-get install redfishtool): no independent client tests the simulator")
 	}
 }
 
 func needSushy(t *testing.T) {
 	t.Helper()
 	if err := exec.Command(python, "-c", "import sushy").Run(); err != nil {
-		peerMissing(t, "sushy is not installed (apt-get install python3-sushy): no independent client judges the simulator")
+		peerMissing(t, "sushy is not installed (apt-get install python3-sushy): no independent client tests the simulator")
 	}
 }
 

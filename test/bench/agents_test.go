@@ -24,32 +24,33 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// crewEnv makes the test binary a crew of agents: what they cost must not be
-// counted as the API's.
-const crewEnv = "SLIPWAY_BENCH_CREW"
+// agentPoolEnv makes the test binary run a pool of agents in a process of its own, so that their
+// cost is not counted as the API's.
+const agentPoolEnv = "SLIPWAY_BENCH_AGENT_POOL"
 
-// crew is what it is told on its standard input.
-type crew struct {
+// agentPool is the configuration that the process reads from its standard input.
+type agentPool struct {
 	URL     string
-	CA, Key []byte // of the nodes' authority
+	CA, Key []byte // of the node CA
 	Nodes   []string
-	Every   time.Duration // between two beats of a node
+	Every   time.Duration // between two heartbeats of a node
 }
 
 func TestMain(m *testing.M) {
-	if os.Getenv(crewEnv) == "" {
+	if os.Getenv(agentPoolEnv) == "" {
 		os.Exit(m.Run())
 	}
-	if err := beatAsCrew(os.Stdin, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "crew:", err)
+	if err := runAgentPool(os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "agent pool:", err)
 		os.Exit(1)
 	}
 }
 
-// beatAsCrew connects all agents, says so in a line, and beats until its input ends.
-func beatAsCrew(in io.Reader, out io.Writer) error {
+// runAgentPool connects all agents, writes a line when they are connected, and sends heartbeats
+// until its input ends.
+func runAgentPool(in io.Reader, out io.Writer) error {
 	dec := json.NewDecoder(in)
-	var c crew
+	var c agentPool
 	if err := dec.Decode(&c); err != nil {
 		return err
 	}
@@ -68,11 +69,11 @@ func beatAsCrew(in io.Reader, out io.Writer) error {
 		sem <- struct{}{}
 		go func() {
 			defer func() { <-sem }()
-			beat, err := crewMember(c.URL, ca, key, node)
+			send, err := newPoolAgent(c.URL, ca, key, node)
 			if err == nil {
-				err = beat(context.Background())
+				err = send(context.Background())
 			}
-			agents[i] = beat
+			agents[i] = send
 			failed <- err
 		}()
 	}
@@ -85,7 +86,7 @@ func beatAsCrew(in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var all sync.WaitGroup
-	for i, beat := range agents {
+	for i, send := range agents {
 		all.Go(func() {
 			select {
 			case <-ctx.Done():
@@ -95,8 +96,8 @@ func beatAsCrew(in io.Reader, out io.Writer) error {
 			tick := time.NewTicker(c.Every)
 			defer tick.Stop()
 			for ctx.Err() == nil {
-				if err := beat(ctx); err != nil && ctx.Err() == nil {
-					fmt.Fprintln(os.Stderr, "crew:", err)
+				if err := send(ctx); err != nil && ctx.Err() == nil {
+					fmt.Fprintln(os.Stderr, "agent pool:", err)
 				}
 				select {
 				case <-ctx.Done():
@@ -112,8 +113,8 @@ func beatAsCrew(in io.Reader, out io.Writer) error {
 	return nil
 }
 
-// agentKey is the key of all agents that are measured, which the database has to know: that of the CA, as it
-// is at hand in both processes.
+// agentKey returns the key of all agents in the pool. It is the CA's key, which both processes
+// have.
 func agentKey(caKey []byte) (*ecdsa.PrivateKey, error) {
 	blk, _ := pem.Decode(caKey)
 	key, err := x509.ParsePKCS8PrivateKey(blk.Bytes)
@@ -123,8 +124,9 @@ func agentKey(caKey []byte) (*ecdsa.PrivateKey, error) {
 	return key.(*ecdsa.PrivateKey), nil
 }
 
-// crewMember is one agent with a connection of its own, as real ones have.
-func crewMember(url string, ca *nodeca.CA, key *ecdsa.PrivateKey, node string) (func(context.Context) error, error) {
+// newPoolAgent returns a function that sends a heartbeat of one agent, on a connection of its own
+// as a real agent has.
+func newPoolAgent(url string, ca *nodeca.CA, key *ecdsa.PrivateKey, node string) (func(context.Context) error, error) {
 	cert, err := ca.IssueNode(key.Public(), nodeca.Identity{NodeID: node, Generation: 1})
 	if err != nil {
 		return nil, err
@@ -155,11 +157,12 @@ func crewMember(url string, ca *nodeca.CA, key *ecdsa.PrivateKey, node string) (
 	}, nil
 }
 
-// hire starts a crew in a process of its own and waits until all are connected.
-func hire(b *testing.B, c crew) (leave func()) {
+// startAgentPool starts a pool in a process of its own and waits until all agents are connected. It
+// returns a function that ends the process.
+func startAgentPool(b *testing.B, c agentPool) (leave func()) {
 	b.Helper()
 	cmd := exec.CommandContext(b.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), crewEnv+"=1")
+	cmd.Env = append(os.Environ(), agentPoolEnv+"=1")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	require.NoError(b, err)
@@ -169,7 +172,7 @@ func hire(b *testing.B, c crew) (leave func()) {
 	require.NoError(b, json.NewEncoder(in).Encode(c))
 	said := make([]byte, 10)
 	_, err = io.ReadFull(out, said)
-	require.NoError(b, err, "the crew's connections")
+	require.NoError(b, err, "the connections of the agent pool")
 	return func() {
 		_ = in.Close()
 		_, _ = io.Copy(io.Discard, out)

@@ -24,15 +24,15 @@ import (
 const (
 	fleet        = 100_000
 	fleetEvery   = 30 * time.Second
-	crewSize     = 5000 // as many nodes as beat in one and a half seconds of the fleet
+	poolSize     = 5000 // the nodes whose heartbeats arrive in one and a half seconds of the fleet
 	fleetMeasure = 10 * time.Second
 	fleetWarm    = 3 * time.Second
 )
 
 // BenchmarkFleet measures the agent API with the heartbeats of a hundred
 // thousand nodes at one in thirty seconds, over TLS and on a database that has
-// that many nodes: 5,000 agents beat so often that the same number of different
-// nodes arrives each second. It counts processor time, which a busy machine
+// that many nodes: 5,000 agents send so often that as many heartbeats
+// arrive each second. It counts processor time, which a busy machine
 // distorts less than the clock, of the API and of PostgreSQL; and it measures
 // what the API holds in memory for each node.
 func BenchmarkFleet(b *testing.B) {
@@ -54,31 +54,31 @@ func BenchmarkFleet(b *testing.B) {
 		defer cancel()
 		_ = srv.Shutdown(ctx)
 	})
-	every := fleetEvery * crewSize / fleet
-	leave := hire(b, crew{URL: srv.URL(), CA: ca.CertPEM(), Key: ca.KeyPEM(), Nodes: ids[:crewSize], Every: every})
+	every := fleetEvery * poolSize / fleet
+	leave := startAgentPool(b, agentPool{URL: srv.URL(), CA: ca.CertPEM(), Key: ca.KeyPEM(), Nodes: ids[:poolSize], Every: every})
 	defer leave()
 	<-time.After(fleetWarm)
-	perNode := float64(resident(b)-before) / crewSize
+	perNode := float64(resident(b)-before) / poolSize
 
 	conn, err := pgx.Connect(b.Context(), dsn)
 	require.NoError(b, err)
 	defer func() { _ = conn.Close(context.Background()) }()
-	var api, pg, beats float64
+	var api, pg, heartbeats float64
 	for b.Loop() {
 		api0, pg0, n0, at := processorTime(b), postgresTime(b, conn), written(b, metrics), time.Now()
 		<-time.After(fleetMeasure)
 		took := time.Since(at).Seconds()
 		api, pg = (processorTime(b)-api0).Seconds()/took, (postgresTime(b, conn)-pg0).Seconds()/took
-		beats = (written(b, metrics) - n0) / took
+		heartbeats = (written(b, metrics) - n0) / took
 	}
 	want := float64(fleet) / fleetEvery.Seconds()
-	scale := want / beats // a machine that is too busy for all of them still tells what one costs
-	b.ReportMetric(beats, "beats/s")
+	scale := want / heartbeats // a machine that is too busy for all of them still tells what one costs
+	b.ReportMetric(heartbeats, "heartbeats/s")
 	b.ReportMetric(api*scale, "api-cores")
 	b.ReportMetric(pg*scale, "postgres-cores")
 	b.ReportMetric(perNode, "bytes/node")
-	say("%d nodes at one beat in %s are %.0f beats/s and take %.0f%% of one core in the API (TLS and all) and %.0f%% in PostgreSQL; measured at %.0f/s\n"+
-		"  the API holds %.1f KiB for each node that is connected: %.1f GiB for all of them", fleet, fleetEvery, want, 100*api*scale, 100*pg*scale, beats,
+	say("%d nodes at one heartbeat in %s are %.0f heartbeats/s and take %.0f%% of one core in the API (TLS and all) and %.0f%% in PostgreSQL; measured at %.0f/s\n"+
+		"  the API holds %.1f KiB for each node that is connected: %.1f GiB for all of them", fleet, fleetEvery, want, 100*api*scale, 100*pg*scale, heartbeats,
 		perNode/1024, perNode*fleet/(1<<30))
 }
 

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	beatsABatch    = 1000
-	batchesARound  = 30
-	heartbeatRound = 5
+	heartbeatsPerBatch = 1000
+	batchesPerRound    = 30
+	heartbeatRound     = 5
 )
 
 // BenchmarkHeartbeats measures db.RecordHeartbeats against the plainest upsert
 // of the same rows that PostgreSQL takes, arrays through unnest into a table of
-// the same shape. Most beats carry no report; the second pair all do.
+// the same shape. Most heartbeats carry no report; the second pair all do.
 func BenchmarkHeartbeats(b *testing.B) {
 	dsn := dbtest.FreshDatabase(b)
 	store := dbtest.Open(b, dsn)
@@ -32,9 +32,9 @@ func BenchmarkHeartbeats(b *testing.B) {
 	_, err = pool.Exec(b.Context(), "CREATE TABLE bare_heartbeats (LIKE heartbeats INCLUDING ALL)")
 	require.NoError(b, err)
 	site := dbtest.Site(b, store)
-	beats := make([]db.Heartbeat, beatsABatch)
-	for i := range beats {
-		beats[i] = db.Heartbeat{
+	heartbeats := make([]db.Heartbeat, heartbeatsPerBatch)
+	for i := range heartbeats {
+		heartbeats[i] = db.Heartbeat{
 			NodeID: dbtest.Node(b, store, dbtest.At(site.ID)).ID, BootID: "boot", AgentVersion: "1.0.0", Generation: 1, Address: "127.0.0.1",
 			Uptime: time.Hour,
 		}
@@ -44,7 +44,7 @@ func BenchmarkHeartbeats(b *testing.B) {
 	enter := func(suffix string, report bool) {
 		write := func(into func(context.Context, []db.Heartbeat) error) func() float64 {
 			return func() float64 {
-				return beatsABatch * rate(b, batchesARound, 1, func(ctx context.Context, _ int) error { return into(ctx, now(beats, report)) })
+				return heartbeatsPerBatch * rate(b, batchesPerRound, 1, func(ctx context.Context, _ int) error { return into(ctx, now(heartbeats, report)) })
 			}
 		}
 		c.enter("ours"+suffix, write(store.RecordHeartbeats))
@@ -66,9 +66,9 @@ func BenchmarkHeartbeats(b *testing.B) {
 		c.of("ours with report"), c.of("bare with report"), c.ratio("ours with report", "bare with report"))
 }
 
-// now makes the beats new ones.
-func now(beats []db.Heartbeat, report bool) []db.Heartbeat {
-	out := append([]db.Heartbeat(nil), beats...)
+// now returns the heartbeats dated now.
+func now(heartbeats []db.Heartbeat, report bool) []db.Heartbeat {
+	out := append([]db.Heartbeat(nil), heartbeats...)
 	r := rig.Healthy()
 	at := time.Now()
 	for i := range out {
@@ -86,11 +86,11 @@ ON CONFLICT (node_id) DO UPDATE SET boot_id = excluded.boot_id, agent_version = 
     address = excluded.address, uptime_s = excluded.uptime_s, received_at = excluded.received_at, report = excluded.report
 WHERE excluded.received_at >= bare_heartbeats.received_at`
 
-func bareUpsert(ctx context.Context, pool *pgxpool.Pool, beats []db.Heartbeat) error {
-	n := len(beats)
+func bareUpsert(ctx context.Context, pool *pgxpool.Pool, heartbeats []db.Heartbeat) error {
+	n := len(heartbeats)
 	ids, boots, versions, addresses := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
 	generations, uptimes, at, reports := make([]int64, n), make([]float64, n), make([]time.Time, n), make([]*string, n)
-	for i, h := range beats {
+	for i, h := range heartbeats {
 		ids[i], boots[i], versions[i], addresses[i] = h.NodeID, h.BootID, h.AgentVersion, h.Address
 		generations[i], uptimes[i], at[i] = h.Generation, h.Uptime.Seconds(), h.ReceivedAt
 		if h.Report != nil {

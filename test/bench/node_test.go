@@ -41,7 +41,7 @@ const (
 func BenchmarkGetNode(b *testing.B) {
 	dsn := dbtest.Database(b)
 	store := dbtest.Open(b, dsn)
-	ids := nodesWithBeats(b, store, nodesToRead)
+	ids := nodesWithHeartbeats(b, store, nodesToRead)
 	pool, err := pgxpool.New(b.Context(), dsn+"&pool_max_conns=12")
 	require.NoError(b, err)
 	b.Cleanup(pool.Close)
@@ -71,8 +71,8 @@ func BenchmarkGetNode(b *testing.B) {
 		c.of("api"), c.of("bare"), c.ratio("api", "bare"), c.of("bare, same queries"), c.ratio("api", "bare, same queries"))
 }
 
-// nodesWithBeats makes active nodes with a BMC and a full report.
-func nodesWithBeats(b *testing.B, store *db.Store, n int) []string {
+// nodesWithHeartbeats makes active nodes with a BMC and a full report.
+func nodesWithHeartbeats(b *testing.B, store *db.Store, n int) []string {
 	b.Helper()
 	site := dbtest.Site(b, store)
 	var ids []string

@@ -122,7 +122,7 @@ func ExerciseBMC(t *testing.T, newFixture func(t *testing.T) BMCFixture) {
 		{"pin mismatch", exercisePin},
 		{"wrong password is tried once", exerciseWrongPassword},
 		{"what it lacks it says", exerciseLacks},
-		{"health is not OK when a part is unread", exerciseBlind},
+		{"health is not OK when a part is unread", exerciseUnreadablePart},
 		{"nobody there", exerciseUnreachable},
 		{"a silent peer ends with the context", exerciseSilence},
 		{"concurrent use", exerciseConcurrent},

@@ -52,7 +52,7 @@ func exerciseLacks(t *testing.T, f BMCFixture) {
 	require.NoError(t, err)
 }
 
-func exerciseBlind(t *testing.T, f BMCFixture) {
+func exerciseUnreadablePart(t *testing.T, f BMCFixture) {
 	if f.Blind == nil {
 		t.Skip("no part of this machine can be made unreadable from outside")
 	}

@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// A test that missed a deadline and passes alone is a flake. Every sighting is kept in a committed
+// A test that missed a deadline and passes alone is a flake. Every flake is kept in a committed
 // file, so that a test that keeps missing deadlines fails the run in the end.
 const (
 	flakesFile = "test/run/flakes.json"
-	// maxSightings is how often one test may be seen, and maxFlakes how many tests of one run.
-	maxSightings, maxFlakes = 2, 3
+	// maxOccurrences is how often one test may be listed, and maxFlakes how many tests of one run.
+	maxOccurrences, maxFlakes = 2, 3
 )
 
-// sighting is one flake: a test that missed a deadline beside the others and passed alone.
-type sighting struct {
+// flake is a test that missed a deadline beside the others and passed alone.
+type flake struct {
 	Test string  `json:"test"` // "folder TestName"
 	Date string  `json:"date"` // YYYY-MM-DD, UTC
 	Seed uint64  `json:"seed"`
@@ -30,8 +30,8 @@ type sighting struct {
 // flakes is the committed list and what this run adds to it.
 type flakes struct {
 	path  string
-	known []sighting
-	fresh []sighting
+	known []flake
+	fresh []flake
 }
 
 func readFlakes(root string) (*flakes, error) {
@@ -50,12 +50,12 @@ func readFlakes(root string) (*flakes, error) {
 }
 
 func (f *flakes) add(test testKey, seed uint64, load float64) {
-	f.fresh = append(f.fresh, sighting{
+	f.fresh = append(f.fresh, flake{
 		Test: test.String(), Date: time.Now().UTC().Format(time.DateOnly), Seed: seed, Load: load,
 	})
 }
 
-// verdict returns an error when a test was seen once too often, or too many were seen in this run.
+// verdict returns an error when a test is listed too often, or this run has too many flakes.
 func (f *flakes) verdict() error {
 	var errs []error
 	if n := len(f.fresh); n > maxFlakes {
@@ -68,7 +68,7 @@ func (f *flakes) verdict() error {
 				seen++
 			}
 		}
-		if seen > maxSightings {
+		if seen > maxOccurrences {
 			errs = append(errs, fmt.Errorf("%s missed a deadline %d times: fix it, show it by 30 runs beside a CPU hog, "+
 				"and remove it from %s", one.Test, seen, flakesFile))
 		}
@@ -76,7 +76,7 @@ func (f *flakes) verdict() error {
 	return errors.Join(errs...)
 }
 
-// save appends the sightings of this run to the committed file. It does nothing without one.
+// save appends the flakes of this run to the committed file. It does nothing when there are none.
 func (f *flakes) save() error {
 	if len(f.fresh) == 0 {
 		return nil

@@ -118,16 +118,16 @@ func TestLate_PicksTestsThatOnlyWaited(t *testing.T) {
 func TestFlakes_Verdict(t *testing.T) {
 	t.Parallel()
 	one := testKey{module + "/p", "Slow"}
-	seen := func(n int) []sighting {
-		var all []sighting
+	seen := func(n int) []flake {
+		var all []flake
 		for range n {
-			all = append(all, sighting{Test: one.String()})
+			all = append(all, flake{Test: one.String()})
 		}
 		return all
 	}
 	f := &flakes{known: seen(1)}
 	f.add(one, 7, 1.5)
-	require.NoError(t, f.verdict(), "a second sighting is only named")
+	require.NoError(t, f.verdict(), "a second flake is only reported")
 	f = &flakes{known: seen(2)}
 	f.add(one, 7, 1.5)
 	require.ErrorContains(t, f.verdict(), "p Slow missed a deadline 3 times")
@@ -146,7 +146,7 @@ func TestFlakes_AreKeptInTheTree(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Join(root, "test", "run"), 0o755))
 	f, err := readFlakes(root)
 	require.NoError(t, err)
-	require.NoError(t, f.save(), "no sighting, no file")
+	require.NoError(t, f.save(), "no flake, no file")
 	require.NoFileExists(t, filepath.Join(root, flakesFile))
 	f.add(testKey{module + "/p", "Slow"}, 7, 1.5)
 	require.NoError(t, f.save())
@@ -205,7 +205,7 @@ func TestBoard_StepsAndTable(t *testing.T) {
 	require.True(t, ok)
 	require.False(t, b.step(t.Context(), "bad", func(context.Context) (cost, error) { return cost{}, errors.New("no disk") }))
 	require.False(t, b.step(t.Context(), "tests", func(context.Context) (cost, error) { return cost{}, errTestsFailed }))
-	require.Equal(t, []string{"bad"}, b.failed(), "failed tests are judged by their results")
+	require.Equal(t, []string{"bad"}, b.failed(), "failed tests are classified by their results")
 	require.Contains(t, out.String(), "== bad: FAILED after 0 s: no disk")
 	table := b.table(5 * time.Second)
 	require.Regexp(t, `(?m)^good +ok +3 +0 +2$`, table)

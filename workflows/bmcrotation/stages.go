@@ -31,7 +31,7 @@ func stages() []stage.Stage[State] {
 			Run: step(lifecycle.StageApplyToBMC, stage.KindBMCCall, "set the candidate on the BMC", bmc.ApplyRotation),
 			Doc: "log in with the old password and set the candidate, or find it set"},
 		{Name: lifecycle.StageVerifyLogin, Weight: 2, Deadline: 10 * time.Minute, Run: verify,
-			Doc: "log in anew with the candidate"},
+			Doc: "log in again with the candidate"},
 		{Name: lifecycle.StageUpdateMAASPower, Weight: 2, Deadline: 15 * time.Minute, DeadlineClass: lifecycle.FailMAASUnavailable,
 			Skip: withoutNode, Run: updateMAAS, Observe: observeMAAS, Adoptable: []string{},
 			Doc: "give MAAS the new login and see that it reads the power state with it"},

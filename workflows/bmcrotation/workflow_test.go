@@ -165,8 +165,8 @@ func TestCleanUpThatFailsIsTakenUpAgain(t *testing.T) {
 	b.requireSafe()
 }
 
-// TestAdoption: what MAAS holds may be left to a person's risk; whether the BMC
-// takes a password is nothing to look at.
+// An operator may accept the risk of what MAAS has. Whether the BMC accepts a password cannot be
+// observed.
 func TestAdoption(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -22,16 +22,16 @@ type DecommissionFacts struct {
 	Status       lifecycle.NodeStatus `json:"status"`
 	AllocationID string               `json:"allocation_id,omitempty"`
 	// TenantLeft is when a tenant left a node that nothing proves clean since.
-	TenantLeft *time.Time    `json:"tenant_left,omitempty"`
-	Hostname   string        `json:"hostname"`
-	Serial     string        `json:"serial,omitempty"`
-	SystemID   string        `json:"system_id,omitempty"` // "" for a node that MAAS does not manage
-	BMCID      string        `json:"bmc_id,omitempty"`
-	MACs       []string      `json:"macs,omitempty"`
-	Simulated  bool          `json:"simulated,omitempty"`
-	Agent      AgentLiveness `json:"agent"`
-	LastBeat   *time.Time    `json:"last_heartbeat,omitempty"`
-	BootID     string        `json:"boot_id,omitempty"`
+	TenantLeft    *time.Time    `json:"tenant_left,omitempty"`
+	Hostname      string        `json:"hostname"`
+	Serial        string        `json:"serial,omitempty"`
+	SystemID      string        `json:"system_id,omitempty"` // "" for a node that MAAS does not manage
+	BMCID         string        `json:"bmc_id,omitempty"`
+	MACs          []string      `json:"macs,omitempty"`
+	Simulated     bool          `json:"simulated,omitempty"`
+	Agent         AgentLiveness `json:"agent"`
+	LastHeartbeat *time.Time    `json:"last_heartbeat,omitempty"`
+	BootID        string        `json:"boot_id,omitempty"`
 	// Disks are those that the agent last reported.
 	Disks []lifecycle.DeviceResult `json:"disks,omitempty"`
 	// Drives are those that the node is expected to have, DrivesFrom says who named them, and

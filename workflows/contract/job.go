@@ -192,7 +192,7 @@ type Projection struct {
 	Checkpoint    []byte               `json:"checkpoint,omitempty"` // JSON of the job's own state
 	Node          *NodeMove            `json:"node,omitempty"`
 	Actions       []ActionEntry        `json:"actions,omitempty"`
-	By            string               `json:"by,omitempty"` // the person whose action caused this step
+	By            string               `json:"by,omitempty"` // the operator whose action caused this step
 	// At is the workflow's time of this step; ActionType and Metadata go into the
 	// action log with the try that it begins.
 	At         *time.Time               `json:"at,omitempty"`

@@ -22,8 +22,8 @@ func (f NetbootFacts) TimelineNote() string { return f.Note }
 
 // SystemFacts is what is known of the system that a job waits for on a node.
 type SystemFacts struct {
-	// Done: its agent has enrolled, or the moved one has booted anew, and what else
-	// was asked for holds.
+	// Done: its agent has enrolled, or the moved one has booted again, and the other
+	// conditions of the request hold.
 	Done   bool   `json:"done,omitempty"`
 	BootID string `json:"boot_id,omitempty"`
 	// Serial is that of the machine as it says; "" where it does not.

@@ -34,7 +34,7 @@ type Plan struct {
 	Status lifecycle.JobStatus `json:"status,omitempty"`
 	// Summary says in a sentence how far the job would get.
 	Summary string `json:"summary"`
-	// NeedsHuman is set when the job would park, or is parked, for a person.
+	// NeedsHuman is set when the job would park, or is parked, for an operator.
 	NeedsHuman bool                `json:"needs_human"`
 	Rows       []PlanRow           `json:"rows"`
 	Observed   *lifecycle.Observed `json:"observed,omitempty"`
@@ -98,7 +98,7 @@ type PlanRow struct {
 	// Observed is what was observed for this stage.
 	Observed string `json:"seen,omitempty"`
 	Why      string `json:"why,omitempty"`
-	// NeedsHuman: it would wait for what only a person does.
+	// NeedsHuman is set when the stage would wait for an operator.
 	NeedsHuman bool `json:"needs_human,omitempty"`
 	// Failure is why the job would park here.
 	Failure *PlanFailure `json:"failure,omitempty"`
@@ -175,7 +175,7 @@ func EndedPlan(kind JobKind, subject PlanSubject, status lifecycle.JobStatus, st
 }
 
 // Concluded writes the summary from the rows and computes the hash. What comes
-// first decides: a stage that would park, or one that waits for a person.
+// first decides: a stage that would park, or one that waits for an operator.
 func (p Plan) Concluded() Plan {
 	p.Summary, p.NeedsHuman = "The job would run to its end.", p.Status.Parked()
 	if p.Status.Parked() {

@@ -27,8 +27,8 @@ func occupied(t *testing.T, mode lifecycle.DecommissionMode) *fixture {
 	return b
 }
 
-// TestEachStageParksAndIsRetried, resumed and rerun.
-func TestEachStageParksAndIsRetried(t *testing.T) {
+// TestEachStage_ParksAndRetries, resumed and rerun.
+func TestEachStage_ParksAndRetries(t *testing.T) {
 	t.Parallel()
 	for name, call := range callOf {
 		for _, again := range []lifecycle.Action{lifecycle.ActionRetryStage, lifecycle.ActionResume, lifecycle.ActionRerun} {
@@ -49,10 +49,10 @@ func TestEachStageParksAndIsRetried(t *testing.T) {
 	}
 }
 
-// TestCancelAtEachStage: before the tenant is ended the node goes back to offline;
+// TestEachStage_Cancel: before the tenant is ended the node goes back to offline;
 // afterwards to quarantine, as it does once anything was erased; a retired one
 // stays retired.
-func TestCancelAtEachStage(t *testing.T) {
+func TestEachStage_Cancel(t *testing.T) {
 	t.Parallel()
 	want := map[string]lifecycle.NodeStatus{
 		lifecycle.StageDisableNode: lifecycle.NodeOffline, lifecycle.StageForceRelease: lifecycle.NodeOffline, lifecycle.StageDrainNode: lifecycle.NodeQuarantined,
@@ -78,10 +78,10 @@ func TestCancelAtEachStage(t *testing.T) {
 	}
 }
 
-// TestATenantThatWasEndedLeavesADirtyNode, also where the answer that said so was
+// TestCancel_AfterTenantEndedQuarantines, also where the answer that said so was
 // lost: cancelled, every mode and operation leaves the node quarantined. One that
 // nobody was on goes back to offline.
-func TestATenantThatWasEndedLeavesADirtyNode(t *testing.T) {
+func TestCancel_AfterTenantEndedQuarantines(t *testing.T) {
 	t.Parallel()
 	for mode, call := range map[lifecycle.DecommissionMode]string{
 		lifecycle.ModeSoftReset: "node.drain", lifecycle.ModeReimage: "free", lifecycle.ModeRetire: "free", lifecycle.ModeDrain: "node.drain",
@@ -108,20 +108,20 @@ func TestATenantThatWasEndedLeavesADirtyNode(t *testing.T) {
 	}
 }
 
-// TestANodeThatATenantLeftBefore the job began is no cleaner for a cancellation.
-func TestANodeThatATenantLeftBefore(t *testing.T) {
+// TestCancel_AfterEarlierTenant the job began is no cleaner for a cancellation.
+func TestCancel_AfterEarlierTenant(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeSoftReset)
-	b.site.vacate()
+	b.site.endAllocation()
 	b.site.fail["node.drain"] = []error{stagetest.Failure(lifecycle.FailNodeTask)}
 	b.at(time.Hour, lifecycle.ActionCancel)
 	require.Equal(t, lifecycle.JobCancelled, b.run())
 	require.Equal(t, lifecycle.NodeQuarantined, b.site.facts.Status)
 }
 
-// TestACancelledReimageTakesItsDeploymentBack and shuts out the agent that it
+// TestCancel_ReimageUndoesDeployment and shuts out the agent that it
 // was about to install; the node is quarantined, since its old system is gone.
-func TestACancelledReimageTakesItsDeploymentBack(t *testing.T) {
+func TestCancel_ReimageUndoesDeployment(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeReimage)
 	b.site.fail["agent"] = []error{stagetest.Failure(lifecycle.FailAgentNotEnrolled)}
@@ -144,10 +144,10 @@ func TestUserDataIsDiscardedBeforeAnythingCarriesTheJobsMark(t *testing.T) {
 	require.Equal(t, 1, b.count("bootstrap"))
 }
 
-// TestADeploymentThatFailed after the disks were erased is begun again by what
+// TestReimage_FailedDeployment after the disks were erased is begun again by what
 // the runbook offers, restart clean, and by a retry: there is no system any more
 // that could be drained or scrubbed.
-func TestADeploymentThatFailed(t *testing.T) {
+func TestReimage_FailedDeployment(t *testing.T) {
 	t.Parallel()
 	for _, again := range []lifecycle.Action{lifecycle.ActionRestartClean, lifecycle.ActionRetryStage, lifecycle.ActionRerun} {
 		t.Run(string(again), func(t *testing.T) {
@@ -168,9 +168,9 @@ func TestADeploymentThatFailed(t *testing.T) {
 	}
 }
 
-// TestNothingErasedIsNothingSpent: a scrub that no agent could be asked for has
+// TestCancel_BeforeErasure: a scrub that no agent could be asked for has
 // changed nothing.
-func TestNothingErasedIsNothingSpent(t *testing.T) {
+func TestCancel_BeforeErasure(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeSoftReset)
 	b.site.facts.Agent, b.site.power = contract.AgentSilent, "off"
@@ -179,8 +179,8 @@ func TestNothingErasedIsNothingSpent(t *testing.T) {
 	require.Equal(t, lifecycle.NodeOffline, b.site.facts.Status)
 }
 
-// TestANodeThatWasQuarantinedGoesBackThere when the job is cancelled.
-func TestANodeThatWasQuarantinedGoesBackThere(t *testing.T) {
+// TestCancel_RestoresQuarantine when the job is cancelled.
+func TestCancel_RestoresQuarantine(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeRetire)
 	b.SetRequest(contract.DecommissionInput{Mode: lifecycle.ModeRetire, From: lifecycle.NodeQuarantined, NodeID: "node_1"})
@@ -201,8 +201,8 @@ func TestRestartClean(t *testing.T) {
 	require.Equal(t, lifecycle.NodeOffline, b.site.facts.Status)
 }
 
-// TestALostWorkflowGoesOn from every stage.
-func TestALostWorkflowGoesOn(t *testing.T) {
+// TestLostWorkflow_Continues from every stage.
+func TestLostWorkflow_Continues(t *testing.T) {
 	t.Parallel()
 	for name, call := range callOf {
 		if name == lifecycle.StageDisableNode {
@@ -220,10 +220,9 @@ func TestALostWorkflowGoesOn(t *testing.T) {
 	}
 }
 
-// TestASilentAgent: a full decommission switches the node off and goes on, with
-// MAAS's erasure as the proof; any other waits for a person, who may switch it
-// off.
-func TestASilentAgent(t *testing.T) {
+// A full decommission of a node with a silent agent switches the node off and continues, with
+// MAAS's erasure as the proof. Any other mode waits for an operator to switch the node off.
+func TestSilentAgent(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeFull)
 	b.site.facts.Agent = contract.AgentSilent
@@ -244,11 +243,10 @@ func TestASilentAgent(t *testing.T) {
 	require.Equal(t, lifecycle.JobCompleted, b.run())
 	require.Equal(t, lifecycle.FailNodeTask, p.Failure.Class)
 	require.Contains(t, p.Failure.Message, "switch it off")
-	require.Equal(t, lifecycle.NodeDraining, p.node, "a drain that waits for a person keeps its node")
+	require.Equal(t, lifecycle.NodeDraining, p.node, "a drain that waits for an operator keeps its node")
 	require.Equal(t, lifecycle.NodeRetired, b.site.facts.Status)
 
-	// What a person switched off to drain it, and on again to have it scrubbed, is
-	// dark no more.
+	// After an operator has switched the node on again for the scrub, its agent is reachable.
 	b = setup(t, lifecycle.ModeSoftReset)
 	b.site.facts.Agent, b.site.power = contract.AgentSilent, "off"
 	p = b.parkedAt(time.Hour)
@@ -256,16 +254,16 @@ func TestASilentAgent(t *testing.T) {
 	b.at(2*time.Hour, lifecycle.ActionRetryStage)
 	require.Equal(t, lifecycle.JobCompleted, b.run())
 	require.Equal(t, lifecycle.StageCleanupStorage, p.Failure.Stage)
-	require.Empty(t, b.site.dark, "the certificate is about what the agent did")
+	require.Empty(t, b.site.unreachable, "the certificate is about what the agent did")
 
 	b = setup(t, lifecycle.ModeRemove)
 	b.site.facts.Agent = contract.AgentSilent
 	require.Equal(t, lifecycle.JobCompleted, b.run())
-	require.Zero(t, b.count("node.uninstall"), "silence and a revoked identity are as good")
+	require.Zero(t, b.count("node.uninstall"), "a silent agent with a revoked identity needs no uninstallation")
 }
 
-// TestAFullDecommissionOfARetiredNode skips what retiring it has done.
-func TestAFullDecommissionOfARetiredNode(t *testing.T) {
+// A full decommission skips the stages that retiring the node has completed.
+func TestFull_SkipsDrainOfRetiredNode(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeFull)
 	b.site.facts.Status = lifecycle.NodeRetired
@@ -274,8 +272,8 @@ func TestAFullDecommissionOfARetiredNode(t *testing.T) {
 	require.Equal(t, []lifecycle.NodeStatus{lifecycle.NodeRemoving, lifecycle.NodeDeleted}, b.site.states)
 }
 
-// TestSomebodyTookTheNodeBack: the job does not move it again by itself.
-func TestSomebodyTookTheNodeBack(t *testing.T) {
+// The job does not move the node again by itself.
+func TestNodeMovedByOperator_Parks(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeSoftReset)
 	b.site.facts.Status = lifecycle.NodeActive
@@ -284,5 +282,5 @@ func TestSomebodyTookTheNodeBack(t *testing.T) {
 	require.Equal(t, lifecycle.JobCompleted, b.run())
 	require.Equal(t, lifecycle.FailStateDisagreement, p.Failure.Class)
 	require.Equal(t, lifecycle.NodeActive, p.node)
-	require.Equal(t, lifecycle.NodeDraining, b.site.states[0], "the person who resumed it decided so")
+	require.Equal(t, lifecycle.NodeDraining, b.site.states[0], "the operator decided that by resuming the job")
 }

@@ -92,12 +92,11 @@ func (s *State) validateTask() agentTask {
 	return agentTask{stage: lifecycle.StageValidateClean, kind: lifecycle.TaskKindValidate, tries: &s.Tries.Validate, args: args}
 }
 
-// validate proves the node clean from a boot of its own. What a look has found
-// dirty is scrubbed again when a person has the stage run again: to look once
-// more would only find the same.
+// validate proves the node clean after another boot. When an operator retries the stage after a
+// failed validation, it scrubs the node again first, since validating alone would fail again.
 func validate(ctx workflow.Context, s *State) error {
 	if s.AgentUnreachable != "" && s.isUnmanaged() {
-		return s.certify(ctx, lifecycle.StageValidateClean) // as far as it can be: a person has to say what becomes of the disks
+		return s.certify(ctx, lifecycle.StageValidateClean) // certifies what is proven; an operator decides about the disks
 	}
 	if s.ScrubRequired && stage.Attempt(ctx) == 1 {
 		return s.scrubAgain()
@@ -198,12 +197,12 @@ func (s *State) powerCycle(ctx workflow.Context, at string) error {
 				return err
 			}
 			if s.Power = f; !f.Done {
-				return stage.Fail(lifecycle.FailPowerNotConfirmed, "the node must boot anew and MAAS cannot do it: %s; restart it by hand, then retry the stage", f.Note)
+				return stage.Fail(lifecycle.FailPowerNotConfirmed, "the node must restart and MAAS cannot restart it: %s; restart it by hand, then retry the stage", f.Note)
 			}
 		}
 		return nil
 	}
-	return stage.Fail(lifecycle.FailPowerNotConfirmed, "the node must boot anew, and Slipway knows neither a BMC nor a MAAS machine of it; restart it by hand, then retry the stage")
+	return stage.Fail(lifecycle.FailPowerNotConfirmed, "the node must restart, and Slipway knows neither a BMC nor a MAAS machine of it; restart it by hand, then retry the stage")
 }
 
 type powerAct = func(context.Context, maasact.MachineIn) (contract.PowerFacts, error)
@@ -246,7 +245,7 @@ func (s *State) certifyFailure(ctx workflow.Context, at string, err error) error
 	return err
 }
 
-// unprovenSummary is what is not proven, cut to what a person reads.
+// unprovenSummary returns the first few unproven items as text for operators.
 func (s *State) unprovenSummary() string {
 	const most = 5
 	list := s.Evidence.Unproven

@@ -114,7 +114,7 @@ func forceRelease(ctx workflow.Context, s *State) error {
 	return err
 }
 
-func observeVacant(ctx workflow.Context, s *State) (stage.Observation, error) {
+func observeAllocationEnded(ctx workflow.Context, s *State) (stage.Observation, error) {
 	if err := s.readNode(ctx, lifecycle.StageForceRelease); err != nil {
 		return stage.Observation{}, err
 	}
@@ -124,9 +124,9 @@ func observeVacant(ctx workflow.Context, s *State) (stage.Observation, error) {
 	return stage.Observation{State: "occupied"}, nil
 }
 
-// withoutAgent stands in for a drain where no agent can be asked. What is
-// switched off runs nothing; a node that leaves for good is switched off by the
-// job, any other only by a person, who may want to save what is on it.
+// withoutAgent replaces a drain when the agent cannot be reached: a machine that is off runs
+// nothing. The job switches the machine off in a full decommission only. In any other mode it waits
+// for an operator, who may want to save data first.
 func (s *State) withoutAgent(ctx workflow.Context, at string) error {
 	if s.pxe() {
 		return s.withoutAgentPXE(ctx, at)

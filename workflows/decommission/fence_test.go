@@ -15,7 +15,7 @@ import (
 
 // What erases, and what proves that it is erased, names the machine that it was
 // decided for.
-func TestWhatErasesIsForTheMachineOfTheRecord(t *testing.T) {
+func TestErase_OnlyTheRecordedMachine(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []lifecycle.DecommissionMode{lifecycle.ModeSoftReset, lifecycle.ModeReimage, lifecycle.ModeFull, lifecycle.ModeStorageCleanup, lifecycle.ModeDeprovision} {
 		t.Run(string(mode), func(t *testing.T) {

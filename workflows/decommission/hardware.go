@@ -15,8 +15,8 @@ func (s *State) hardwareIn(at string) nodestateact.HardwareIn {
 	return nodestateact.HardwareIn{JobRef: s.Job.At(at), Poll: s.Config.Profile.PollInterval}
 }
 
-// replaceHardware waits for a person to name the new hardware. Nothing leads
-// back from there: the old one may be erased, or gone.
+// replaceHardware waits for an operator to name the new hardware. It cannot be undone, since the
+// old hardware may be erased or gone.
 func replaceHardware(ctx workflow.Context, s *State) error {
 	const at = lifecycle.StageReplaceHardware
 	f, err := stage.Do(ctx, stage.KindPoll, "wait for the new hardware to be named", nodeActs.ReplaceHardware, s.hardwareIn(at))

@@ -19,8 +19,8 @@ func migration(t *testing.T, change func(*contract.DecommissionInput)) *fixture 
 	})
 }
 
-// TestAMigrationToNewDisks installs them; the old hardware is left as it is.
-func TestAMigrationToNewDisks(t *testing.T) {
+// TestMigration_NewDisks installs them; the old hardware is left as it is.
+func TestMigration_NewDisks(t *testing.T) {
 	t.Parallel()
 	b := migration(t, func(*contract.DecommissionInput) {})
 	require.Equal(t, lifecycle.JobCompleted, b.run())
@@ -29,9 +29,9 @@ func TestAMigrationToNewDisks(t *testing.T) {
 	require.Zero(t, b.site.certs)
 }
 
-// TestAMigrationWhoseDisksMove installs nothing: the same agent is heard from a
+// TestMigration_DisksMove installs nothing: the same agent is heard from a
 // boot of its own.
-func TestAMigrationWhoseDisksMove(t *testing.T) {
+func TestMigration_DisksMove(t *testing.T) {
 	t.Parallel()
 	b := migration(t, func(in *contract.DecommissionInput) { in.Disks = "moved" })
 	b.site.net.planned.Moved = true
@@ -40,9 +40,9 @@ func TestAMigrationWhoseDisksMove(t *testing.T) {
 	require.Equal(t, lifecycle.NodeActive, b.site.facts.Status)
 }
 
-// TestAMigrationWithoutABMC waits for whoever puts the machine in place to switch
+// TestMigration_WithoutBMC waits for whoever puts the machine in place to switch
 // it on.
-func TestAMigrationWithoutABMC(t *testing.T) {
+func TestMigration_WithoutBMC(t *testing.T) {
 	t.Parallel()
 	b := migration(t, func(*contract.DecommissionInput) {})
 	b.site.facts.BMCID = ""
@@ -55,9 +55,9 @@ func TestAMigrationWithoutABMC(t *testing.T) {
 	require.Equal(t, 1, b.count("hardware"))
 }
 
-// TestADeadMachineIsReplacedToo: no agent and no BMC are what many migrations
+// TestMigration_UnreachableMachine: no agent and no BMC are what many migrations
 // begin with.
-func TestADeadMachineIsReplacedToo(t *testing.T) {
+func TestMigration_UnreachableMachine(t *testing.T) {
 	t.Parallel()
 	b := migration(t, func(*contract.DecommissionInput) {})
 	b.site.facts.BMCID, b.site.facts.Agent, b.site.facts.BootID = "", contract.AgentNone, ""
@@ -68,8 +68,8 @@ func TestADeadMachineIsReplacedToo(t *testing.T) {
 	require.Equal(t, "config hardware arm:install system:install arm:install", b.calls())
 }
 
-// TestAnotherMachineThanPlanned is not taken for the node.
-func TestAnotherMachineThanPlanned(t *testing.T) {
+// TestMigration_UnplannedMachine is not taken for the node.
+func TestMigration_UnplannedMachine(t *testing.T) {
 	t.Parallel()
 	b := migration(t, func(*contract.DecommissionInput) {})
 	b.site.net.serial = "S9"
@@ -85,8 +85,8 @@ func TestAnotherMachineThanPlanned(t *testing.T) {
 	require.Equal(t, 1, b.count("bmc:off"), "a rerun does not switch the new machine off")
 }
 
-// TestANodeThatSomebodyMovedMeanwhile is out of the job's hands.
-func TestANodeThatSomebodyMovedMeanwhile(t *testing.T) {
+// TestMigration_NodeMovedMeanwhile is out of the job's hands.
+func TestMigration_NodeMovedMeanwhile(t *testing.T) {
 	t.Parallel()
 	for _, mode := range pxeModes() {
 		b := setup(t, mode)

@@ -25,7 +25,8 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 
-// site is everything outside: the node's record, its agent, MAAS, the BMC.
+// site simulates everything outside of the workflow: the node's record, its agent, MAAS and the
+// BMC.
 type site struct {
 	mu        sync.Mutex
 	lifecycle string
@@ -39,12 +40,12 @@ type site struct {
 	done      map[string]bool // tasks that succeeded
 	erased    bool
 	// unproven is what the next certificates say.
-	unproven []string
-	certs    int
-	outcome  contract.DeployOutcome
-	dark     string // as the last certificate was told
-	known    []lifecycle.DeviceResult
-	net      network
+	unproven    []string
+	certs       int
+	outcome     contract.DeployOutcome
+	unreachable string // of the last certificate
+	known       []lifecycle.DeviceResult
+	net         network
 	// scrubs are the arguments of the tasks of kind gpu.scrub; drives returns what an agent says of
 	// those that a task names.
 	scrubs []spec.ScrubArgs
@@ -63,7 +64,7 @@ func (w *site) moveNode(m contract.NodeMove) error {
 	return err
 }
 
-// does notes a call and answers with the next failure of that name, or does it.
+// does records a call. It returns the next injected failure of that name, or the result of effect.
 func does[O any](w *site, name string, effect func() O) (O, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -76,7 +77,7 @@ func does[O any](w *site, name string, effect func() O) (O, error) {
 	return effect(), nil
 }
 
-// looks are calls that change nothing and are not noted.
+// looks returns the result of effect without recording a call, for calls that change nothing.
 func looks[O any](w *site, effect func() O) (O, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -130,21 +131,21 @@ func (w *site) CheckNothingErased(context.Context, contract.JobRef) (contract.De
 	})
 }
 
-// vacate ends the allocation as the database does.
-func (w *site) vacate() {
+// endAllocation ends the allocation as the database does.
+func (w *site) endAllocation() {
 	left := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	w.facts.AllocationID, w.facts.TenantLeft = "", &left
 }
 
 func (w *site) EndAllocation(context.Context, nodestateact.AllocationIn) (contract.DecommissionFacts, error) {
-	if _, err := looks(w, func() int { w.vacate(); return 0 }); err != nil { // a failure of it is an answer that was lost
+	if _, err := looks(w, func() int { w.endAllocation(); return 0 }); err != nil { // a failure of it is an answer that was lost
 		return contract.DecommissionFacts{}, err
 	}
 	return does(w, "free", func() contract.DecommissionFacts { return w.facts })
 }
 
 func (w *site) WaitForAllocationEnd(context.Context, nodestateact.AllocationIn) (contract.DecommissionFacts, error) {
-	return does(w, "vacancy", func() contract.DecommissionFacts { w.vacate(); return w.facts })
+	return does(w, "allocation.wait", func() contract.DecommissionFacts { w.endAllocation(); return w.facts })
 }
 
 func (w *site) WaitForNewBoot(context.Context, nodestateact.NewBootIn) (contract.DecommissionFacts, error) {
@@ -162,7 +163,7 @@ func (w *site) MoveNode(_ context.Context, in nodestateact.MoveIn) (contract.Dec
 func (w *site) CertifyNode(_ context.Context, in evidenceact.CertifyIn) (contract.CertificateFacts, error) {
 	return does(w, "certify", func() contract.CertificateFacts {
 		w.certs++
-		w.dark, w.known = in.AgentUnreachable, in.InitialDisks
+		w.unreachable, w.known = in.AgentUnreachable, in.InitialDisks
 		if len(w.unproven) == 0 {
 			w.facts.TenantLeft = nil
 		}

@@ -27,7 +27,7 @@ func succeeded(s *State) *contract.NodeMove {
 	default:
 		note := "proved clean; a healthy heartbeat makes it active"
 		if len(s.Evidence.Unproven) > 0 {
-			note = "ended at a person's risk, and has not proved the node clean"
+			note = "ended at an operator's risk, and has not proved the node clean"
 		}
 		return &contract.NodeMove{To: lifecycle.NodeOffline, Owner: lifecycle.OwnerDecommission, Note: s.note(note)}
 	}
@@ -56,8 +56,8 @@ func quarantine(note string) *contract.NodeMove {
 	}
 }
 
-// resumed leads a node that was quarantined when the job parked back into
-// draining: a person's act, with the job that owns the state at hand.
+// resumed returns the move of a node back to draining that was quarantined when the job parked. An
+// operator has decided that by resuming the job. It returns nil when the job does not drain.
 func resumed(s *State) *contract.NodeMove {
 	if s.pxe() || s.Retired || s.Request.Mode == lifecycle.ModeRemove {
 		return nil

@@ -17,8 +17,8 @@ import (
 
 func (s *State) pxe() bool { return s.mode().Lifecycle == lifecycle.NodePXE.Lifecycle }
 
-// What is asked of the agent of a live system. Accounts, keys and files are
-// those of its image, made anew at each boot; a tenant's are on the disks.
+// The steps of scrub and validation in a live system. They leave out accounts, keys and files,
+// which come from the image at each boot; a tenant's are on the disks.
 var (
 	liveScrub    = []string{"mounts", "gpu_processes", "gpu_reset", "gpu_memory", "memory_overwrite_request", "disks"}
 	liveValidate = []string{"fresh_boot", "mounts", "disks_blank", "hardware", "gpu_state", "gpu_fabric", "gpu_errors"}
@@ -112,9 +112,8 @@ func (s *State) waitForSystem(ctx workflow.Context, in nodestateact.SystemIn) (c
 // livePatience is how long a live system may take to boot and enrol.
 const livePatience = time.Hour
 
-// ensureLiveSystem sees to it that the live system runs in another boot than the one named:
-// by a power cycle at the BMC, or by a person, who is asked once and then waited
-// for.
+// ensureLiveSystem ensures that the live system runs in another boot than notBoot. It restarts the
+// machine by a power cycle at the BMC, or asks an operator once and then waits.
 func (s *State) ensureLiveSystem(ctx workflow.Context, at, notBoot string) error {
 	if err := s.readNode(ctx, at); err != nil {
 		return err
@@ -155,12 +154,12 @@ func (s *State) restartMachine(ctx workflow.Context, at string) error {
 	return err
 }
 
-// handPatience is how long a restart by hand is waited for once somebody has
-// said that it is done.
+// handPatience is how long the job waits for the machine after an operator has reported that it was
+// restarted by hand.
 const handPatience = 20 * time.Minute
 
-// requestManualRestart parks the job so that a person restarts the machine; a retry waits for
-// the machine, as it takes a while to boot.
+// requestManualRestart parks the job so that an operator restarts the machine. A retry waits for
+// the machine, since booting takes a while.
 func (s *State) requestManualRestart(ctx workflow.Context, at string, in *nodestateact.SystemIn) error {
 	if !s.RestartRequested[at] || stage.Attempt(ctx) > 1 {
 		if s.RestartRequested == nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/stage/stagetest"
 )
 
-// TestEachStageOfAPXENodeParksAndIsRetried, resumed and rerun; a node is not
+// TestPXE_EachStageParksAndRetries, resumed and rerun; a node is not
 // moved by its failure.
-func TestEachStageOfAPXENodeParksAndIsRetried(t *testing.T) {
+func TestPXE_EachStageParksAndRetries(t *testing.T) {
 	t.Parallel()
 	eachNetStage(t, func(t *testing.T, mode lifecycle.DecommissionMode, stage, call string) {
 		for _, again := range []lifecycle.Action{lifecycle.ActionRetryStage, lifecycle.ActionResume, lifecycle.ActionRerun} {
@@ -40,9 +40,9 @@ func failures(call, name string) int {
 	return 0
 }
 
-// TestCancelAtEachStageOfAPXENode leaves the node in its state, as there is no
+// TestPXE_CancelAtEachStage leaves the node in its state, as there is no
 // way back, and disarms what was armed.
-func TestCancelAtEachStageOfAPXENode(t *testing.T) {
+func TestPXE_CancelAtEachStage(t *testing.T) {
 	t.Parallel()
 	eachNetStage(t, func(t *testing.T, mode lifecycle.DecommissionMode, stage, call string) {
 		b := occupied(t, mode)
@@ -59,8 +59,8 @@ func TestCancelAtEachStageOfAPXENode(t *testing.T) {
 	})
 }
 
-// TestALostWorkflowOfAPXENodeContinues from every stage.
-func TestALostWorkflowOfAPXENodeContinues(t *testing.T) {
+// TestPXE_LostWorkflowContinues from every stage.
+func TestPXE_LostWorkflowContinues(t *testing.T) {
 	t.Parallel()
 	eachNetStage(t, func(t *testing.T, mode lifecycle.DecommissionMode, stage, call string) {
 		b := occupied(t, mode)
@@ -74,9 +74,9 @@ func TestALostWorkflowOfAPXENodeContinues(t *testing.T) {
 	})
 }
 
-// TestANodeWithoutABMC parks twice for a restart by hand: into the live system,
+// TestPXE_NodeWithoutBMC parks twice for a restart by hand: into the live system,
 // and for the fresh boot that proves it clean. A retry waits for the machine.
-func TestANodeWithoutABMC(t *testing.T) {
+func TestPXE_NodeWithoutBMC(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeDeprovision)
 	b.site.facts.BMCID = ""
@@ -95,9 +95,8 @@ func TestANodeWithoutABMC(t *testing.T) {
 	require.Equal(t, "config node.drain arm:erase arm:erase arm:erase gpu.scrub node.validate certify identity move:retired secrets", b.calls())
 }
 
-// TestARetryBeforeTheMachineIsThereWaits: a person who retries at once after the
-// restart is not sent away.
-func TestARetryBeforeTheMachineIsThereWaits(t *testing.T) {
+// A retry right after the restart waits until the machine has booted.
+func TestRetry_WaitsForTheMachine(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeDeprovision)
 	b.site.facts.BMCID = ""
@@ -112,8 +111,8 @@ func TestARetryBeforeTheMachineIsThereWaits(t *testing.T) {
 	require.Equal(t, 1, b.count("system:erase"), "it was waited for once, in vain")
 }
 
-// TestFirmwareThatBootsItsDisk is told apart from a machine that is erased.
-func TestFirmwareThatBootsItsDisk(t *testing.T) {
+// TestPXE_FirmwareBootsDisk is told apart from a machine that is erased.
+func TestPXE_FirmwareBootsDisk(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeDeprovision)
 	b.site.net.diskOnly = true
@@ -126,20 +125,20 @@ func TestFirmwareThatBootsItsDisk(t *testing.T) {
 	require.Equal(t, 3, b.count("bmc:on"), "the retry power cycled it once more, and the validation once")
 }
 
-// TestABrokenSystemIsErasedToo: nothing of it is needed. With a BMC it is
+// TestPXE_BrokenSystemIsErased: nothing of it is needed. With a BMC it is
 // switched off first, since its agent cannot end what runs.
-func TestABrokenSystemIsErasedToo(t *testing.T) {
+func TestPXE_BrokenSystemIsErased(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeDeprovision)
 	b.site.facts.Agent, b.site.facts.BootID, b.site.facts.AllocationID = contract.AgentNone, "", "alloc_1"
 	require.Equal(t, lifecycle.JobCompleted, b.run())
 	require.Equal(t, "config bmc:off free bmc:off arm:erase bmc:on system:erase gpu.scrub bmc:on system:erase node.validate certify bmc:off identity move:retired secrets", b.calls())
-	require.Empty(t, b.site.dark, "the certificate is the live system's")
+	require.Empty(t, b.site.unreachable, "the certificate is the live system's")
 }
 
-// TestAScrubThatARebootTookAwayRunsAgain by itself: in a live system the journal
+// TestPXE_ScrubRunsAgainAfterReboot by itself: in a live system the journal
 // ends with the boot.
-func TestAScrubThatARebootTookAwayRunsAgain(t *testing.T) {
+func TestPXE_ScrubRunsAgainAfterReboot(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeDeprovision)
 	b.site.fail["gpu.scrub"] = []error{stagetest.Failure(lifecycle.FailNodeTaskUncertain), stagetest.Failure(lifecycle.FailNodeTaskUncertain)}
@@ -156,9 +155,8 @@ func TestAScrubThatARebootTookAwayRunsAgain(t *testing.T) {
 	require.Equal(t, lifecycle.FailNodeTaskUncertain, p.Failure.Class, "not for ever")
 }
 
-// TestADiskThatDoesNotProveClean keeps the node deprovisioning, and is scrubbed
-// again when a person retries.
-func TestADiskThatDoesNotProveClean(t *testing.T) {
+// The node stays deprovisioning, and a retry scrubs it again.
+func TestPXE_UnprovenDiskIsScrubbedAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeDeprovision)
 	b.site.fail["node.validate"] = []error{stagetest.Failure(lifecycle.FailNodeUnhealthy)}
@@ -173,8 +171,8 @@ func TestADiskThatDoesNotProveClean(t *testing.T) {
 	require.Equal(t, []lifecycle.NodeStatus{lifecycle.NodeRetired}, b.site.states)
 }
 
-// TestARestartCleanBeginsAnew: it disarms, and boots the live system once more.
-func TestARestartCleanBeginsAnew(t *testing.T) {
+// A clean restart disarms the network boot and boots the live system again.
+func TestRestartClean_BootsLiveSystemAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeDeprovision)
 	b.site.fail["gpu.scrub"] = []error{stagetest.Failure(lifecycle.FailScrubUnverified)}
@@ -184,10 +182,9 @@ func TestARestartCleanBeginsAnew(t *testing.T) {
 	require.Equal(t, 2, b.count("arm:erase"))
 }
 
-// TestAMachineThatWasTakenAwayIsLeftAlone: an admin retired the node by force
-// while the job stood; whatever a person asks of the job then, the machine is
-// neither switched off nor booted.
-func TestAMachineThatWasTakenAwayIsLeftAlone(t *testing.T) {
+// An administrator retired the node by force while the job was parked. After that, no action of the
+// job switches the machine off or boots it.
+func TestPXE_RetiredMachineIsNotTouched(t *testing.T) {
 	t.Parallel()
 	for _, again := range []lifecycle.Action{lifecycle.ActionRetryStage, lifecycle.ActionResume, lifecycle.ActionRerun} {
 		for _, call := range []string{"node.drain", "gpu.scrub", "node.validate"} {

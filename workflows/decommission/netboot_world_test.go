@@ -25,7 +25,7 @@ type network struct {
 	serial   string // as the machine says
 }
 
-// restart is what a power cycle comes to, or a person.
+// restart boots the machine again, as a power cycle does.
 func (w *site) restart() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,7 +89,7 @@ func (b *fixture) asked(change func(*contract.DecommissionInput)) *fixture {
 	return b
 }
 
-// byHand restarts the machine after d, as a person does.
+// byHand restarts the machine after d, as an operator does.
 func (b *fixture) byHand(d time.Duration) {
 	b.After(d, func() { b.site.restart() })
 }

@@ -240,7 +240,7 @@ func (p *predictor) validate() contract.PlanRow {
 	case p.State.Node.SystemID != "":
 		steps = append(steps, "power cycle the machine by MAAS")
 	case !p.agentUnreachable:
-		return plan.Fails(contract.Failure{Class: lifecycle.FailPowerNotConfirmed, Message: "the node must boot anew, and Slipway knows neither a BMC nor a MAAS machine of it"})
+		return plan.Fails(contract.Failure{Class: lifecycle.FailPowerNotConfirmed, Message: "the node must restart, and Slipway knows neither a BMC nor a MAAS machine of it"})
 	}
 	steps = append(steps, "have the agent prove the node clean and as its SKU says")
 	if p.State.isUnmanaged() {
@@ -313,7 +313,7 @@ func (p *predictor) releases() contract.PlanRow {
 	}
 	if p.State.Request.Mode == lifecycle.ModeReimage {
 		steps = append(steps, "issue a one-time enrolment token, make a host key, seal the user-data",
-			"deploy "+p.State.Config.Profile.DistroSeries+" anew and wait for the new agent")
+			"deploy "+p.State.Config.Profile.DistroSeries+" again and wait for the new agent")
 	} else {
 		steps = append(steps, "sign the certificate")
 	}

@@ -34,7 +34,7 @@ func (p *predictor) withoutAgentPXE(then ...string) contract.PlanRow {
 	return row
 }
 
-// restarts is the step that starts the machine anew; a person's where no BMC is
+// restarts adds the restart of the machine to a row. The row waits for an operator when no BMC is
 // known.
 func (p *predictor) restarts(row contract.PlanRow) contract.PlanRow {
 	switch {

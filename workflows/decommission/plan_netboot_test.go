@@ -20,9 +20,9 @@ func onTheNetwork(status lifecycle.NodeStatus) *looker {
 	return l
 }
 
-// TestThePlanOfAPXENode says what would be booted, who restarts the machine, and
+// TestPlan_PXENode says what would be booted, who restarts the machine, and
 // what is still missing.
-func TestThePlanOfAPXENode(t *testing.T) {
+func TestPlan_PXENode(t *testing.T) {
 	t.Parallel()
 	p := plan(t, onTheNetwork(lifecycle.NodeActive), lifecycle.ModeDeprovision, nil)
 	require.False(t, p.NeedsHuman)
@@ -53,9 +53,9 @@ func TestThePlanOfAPXENode(t *testing.T) {
 	require.Equal(t, []string{"switch the machine off and have it confirmed"}, stagetest.Row(t, p, lifecycle.StageDrainNode).Steps)
 }
 
-// TestThePlanOfAMigration shows the hardware that is planned, or that the job
+// TestPlan_Migration shows the hardware that is planned, or that the job
 // waits for it.
-func TestThePlanOfAMigration(t *testing.T) {
+func TestPlan_Migration(t *testing.T) {
 	t.Parallel()
 	p := plan(t, onTheNetwork(lifecycle.NodeActive), lifecycle.ModeMigrate, nil)
 	for _, stage := range []string{lifecycle.StageBootEraser, lifecycle.StageScrubGPU, lifecycle.StageValidateClean} {

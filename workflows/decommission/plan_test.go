@@ -51,7 +51,7 @@ func inService() *looker {
 	return &looker{
 		known: nodestateact.DecommissionPlan{
 			Facts: contract.DecommissionFacts{
-				Status: lifecycle.NodeActive, Hostname: "gpu-1", SystemID: "abc123", BMCID: "bmc_1", Agent: contract.AgentAlive, LastBeat: &at, BootID: "b",
+				Status: lifecycle.NodeActive, Hostname: "gpu-1", SystemID: "abc123", BMCID: "bmc_1", Agent: contract.AgentAlive, LastHeartbeat: &at, BootID: "b",
 				Drives: []spec.ExpectedDrive{{Serial: "S0"}, {Serial: "S1", Bytes: 512}}, DrivesFrom: "maas_commissioning",
 			},
 			Disks: []string{"nvme0n1 S1"}, GPUs: 8, Deletes: []string{"bmc/login"},
@@ -76,9 +76,9 @@ func plan(t *testing.T, l *looker, mode lifecycle.DecommissionMode, snap *contra
 	return h.Plan(decommission.Plan, in)
 }
 
-// TestAPlanHasARowForEachStageOfItsMode, in the mode's order, and equal facts
+// TestPlan_RowForEachStage, in the mode's order, and equal facts
 // give an equal hash, which no time is in.
-func TestAPlanHasARowForEachStageOfItsMode(t *testing.T) {
+func TestPlan_RowForEachStage(t *testing.T) {
 	t.Parallel()
 	hashes := map[string]bool{}
 	for _, info := range lifecycle.DecommissionModes() {
@@ -95,16 +95,16 @@ func TestAPlanHasARowForEachStageOfItsMode(t *testing.T) {
 		require.Equal(t, info.Stages, names)
 		require.Equal(t, info.Mode == lifecycle.ModeMigrate, p.NeedsHuman, "%s: only new hardware is a person's to name", info.Mode)
 		later := time.Now().Add(time.Minute)
-		l.known.Facts.LastBeat = &later
+		l.known.Facts.LastHeartbeat = &later
 		require.Equal(t, p.Hash, plan(t, l, info.Mode, nil).Hash, "%s: another heartbeat decides nothing", info.Mode)
 		hashes[p.Hash] = true
 	}
 	require.Len(t, hashes, len(lifecycle.DecommissionModes()), "each mode does something else")
 }
 
-// TestWhatChangesAPlan is what the hash that a decommission is started with must
+// TestPlan_HashInputs is what the hash that a decommission is started with must
 // notice.
-func TestWhatChangesAPlan(t *testing.T) {
+func TestPlan_HashInputs(t *testing.T) {
 	t.Parallel()
 	before := plan(t, inService(), lifecycle.ModeFull, nil).Hash
 	for name, change := range map[string]func(*looker){
@@ -133,7 +133,7 @@ func TestWhatChangesAPlan(t *testing.T) {
 	}
 }
 
-func TestAPlanSaysWhereTheJobWouldPark(t *testing.T) {
+func TestPlan_ShowsWhereTheJobParks(t *testing.T) {
 	t.Parallel()
 	l := inService()
 	l.known.Facts.Agent = contract.AgentSilent
@@ -155,8 +155,8 @@ func TestAPlanSaysWhereTheJobWouldPark(t *testing.T) {
 	require.Equal(t, contract.PlannedUnknown, stagetest.Row(t, p, lifecycle.StageReleaseMAAS).Planned)
 }
 
-// TestThePlanOfALiveJob shows what is behind it as done.
-func TestThePlanOfALiveJob(t *testing.T) {
+// TestPlan_OfLiveJob shows what is behind it as done.
+func TestPlan_OfLiveJob(t *testing.T) {
 	t.Parallel()
 	snap := contract.Snapshot{
 		Status: lifecycle.JobFailedManual, Stage: lifecycle.StageScrubGPU, Input: []byte(`{"mode": "soft_reset", "node_id": "node_1"}`),

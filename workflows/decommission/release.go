@@ -55,8 +55,8 @@ func (s *State) releaseIn(ctx workflow.Context) maasact.EraseAndReleaseIn {
 	}
 }
 
-// release has MAAS erase the disks and let go of the machine. A full
-// decommission signs its certificate then; a reimage installs the machine anew.
+// release makes MAAS erase the disks and release the machine. After that a full decommission signs
+// its certificate, and a reimage deploys the machine again.
 func release(ctx workflow.Context, s *State) error {
 	if !s.Release.Completed {
 		f, err := stage.Do(ctx, stage.KindPoll, "release with erase and wait", maas.EraseAndRelease, s.releaseIn(ctx))

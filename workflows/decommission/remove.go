@@ -37,8 +37,8 @@ func observeOff(at string) func(workflow.Context, *State) (stage.Observation, er
 	return func(ctx workflow.Context, s *State) (stage.Observation, error) {
 		off, err := s.ensurePoweredOff(ctx, at, true)
 		if err != nil && stage.ClassOf(err) != lifecycle.FailInternal {
-			// A BMC that is broken must not hold a server for ever: a person who has
-			// pulled its plug may accept the risk.
+			// A broken BMC must not keep a server in the job for ever: an operator who has
+			// unplugged the server may accept the risk.
 			return stage.Observation{State: "power not confirmed", Note: string(stage.ClassOf(err))}, nil
 		}
 		return stage.Observation{Done: off, State: "power " + s.Power.State, Note: s.Power.TimelineNote()}, err

@@ -19,10 +19,9 @@ func unmanaged(t *testing.T, agent contract.AgentLiveness) *fixture {
 	return b
 }
 
-// TestNoNodeIsDeletedWithoutEvidence: where no MAAS releases the machine the
-// certificate is signed in validate_clean_node, with an agent and without one.
-// Disks that it does not prove park the job, and a person accepts the risk.
-func TestNoNodeIsDeletedWithoutEvidence(t *testing.T) {
+// When no MAAS releases the machine, validate_clean_node signs the certificate, with an agent and
+// without one. Unproven disks park the job until an operator accepts the risk.
+func TestDelete_RequiresEvidence(t *testing.T) {
 	t.Parallel()
 	for _, agent := range []contract.AgentLiveness{contract.AgentAlive, contract.AgentSilent} {
 		t.Run(string(agent), func(t *testing.T) {
@@ -39,15 +38,15 @@ func TestNoNodeIsDeletedWithoutEvidence(t *testing.T) {
 			require.Equal(t, lifecycle.NodeQuarantined, p.node)
 			require.Error(t, refused.Err, "not without accepting the risk")
 			require.Equal(t, lifecycle.NodeDeleted, b.site.facts.Status)
-			require.Equal(t, agent == contract.AgentSilent, b.site.dark != "", "the certificate says why nobody looked")
+			require.Equal(t, agent == contract.AgentSilent, b.site.unreachable != "", "the certificate says why nobody looked")
 			require.NotContains(t, b.calls(), "release")
 			require.Positive(t, b.site.certs)
 		})
 	}
 }
 
-// TestWhatIsProvenWithoutMAAS needs nobody, as of a node that runs from no disk.
-func TestWhatIsProvenWithoutMAAS(t *testing.T) {
+// TestUnmanaged_WhatIsProven needs nobody, as of a node that runs from no disk.
+func TestUnmanaged_WhatIsProven(t *testing.T) {
 	t.Parallel()
 	b := unmanaged(t, contract.AgentAlive)
 	require.Equal(t, lifecycle.JobCompleted, b.run())
@@ -55,8 +54,8 @@ func TestWhatIsProvenWithoutMAAS(t *testing.T) {
 	require.Equal(t, lifecycle.NodeDeleted, b.site.facts.Status)
 }
 
-// TestAnUnprovenNodeIsLookedAtAgain by a retry.
-func TestAnUnprovenNodeIsLookedAtAgain(t *testing.T) {
+// TestUnprovenNode_IsValidatedAgain by a retry.
+func TestUnprovenNode_IsValidatedAgain(t *testing.T) {
 	t.Parallel()
 	b := unmanaged(t, contract.AgentSilent)
 	b.site.unproven = []string{"no disk of the machine is known to be erased"}
@@ -66,8 +65,8 @@ func TestAnUnprovenNodeIsLookedAtAgain(t *testing.T) {
 	require.Equal(t, 2, b.site.certs)
 }
 
-// TestTheCertificateIsToldWhatWasThere when the job began, not what is left.
-func TestTheCertificateIsToldWhatWasThere(t *testing.T) {
+// TestCertificate_ListsInitialDisks when the job began, not what is left.
+func TestCertificate_ListsInitialDisks(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeSoftReset)
 	b.site.facts.Disks = []lifecycle.DeviceResult{{Kind: "disk", Name: "sda", Serial: "S1"}, {Kind: "disk", Name: "sdb", Serial: "S2"}}
@@ -78,8 +77,8 @@ func TestTheCertificateIsToldWhatWasThere(t *testing.T) {
 	require.Len(t, b.site.known, 2)
 }
 
-// TestThePlanSaysWhatNothingWillProve of a node that MAAS does not manage.
-func TestThePlanSaysWhatNothingWillProve(t *testing.T) {
+// TestPlan_ShowsUnprovenDisks of a node that MAAS does not manage.
+func TestPlan_ShowsUnprovenDisks(t *testing.T) {
 	t.Parallel()
 	l := inService()
 	l.region.Machine, l.region.Disks, l.region.Records, l.known.Facts.SystemID = contract.MachineFacts{}, nil, nil, ""
@@ -102,8 +101,8 @@ func TestThePlanSaysWhatNothingWillProve(t *testing.T) {
 	require.Contains(t, stagetest.Row(t, p, lifecycle.StageValidateClean).Failure.Message, "any of its disks")
 }
 
-// TestATenantsDisksAreNotPlannedToMove, nor moved.
-func TestATenantsDisksAreNotPlannedToMove(t *testing.T) {
+// TestPlan_TenantDisksStay, nor moved.
+func TestPlan_TenantDisksStay(t *testing.T) {
 	t.Parallel()
 	left := time.Now()
 	for name, touch := range map[string]func(*contract.DecommissionFacts){

@@ -33,7 +33,7 @@ var stories = map[lifecycle.DecommissionMode]struct {
 	lifecycle.ModeRemove: {"config move:removing node.uninstall identity secrets", []lifecycle.NodeStatus{lifecycle.NodeDeleted}},
 }
 
-func TestEachModeRunsItsStagesAndEndsWhereItSays(t *testing.T) {
+func TestEachMode_StagesAndEndState(t *testing.T) {
 	t.Parallel()
 	for _, info := range lifecycle.DecommissionModes() {
 		t.Run(string(info.Mode), func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestEachModeRunsItsStagesAndEndsWhereItSays(t *testing.T) {
 	}
 }
 
-func TestTheStagesAreThoseOfTheSeed(t *testing.T) {
+func TestStages_MatchLifecycle(t *testing.T) {
 	t.Parallel()
 	var names []string
 	for _, st := range decommission.Job(contract.JobInput{}).Stages {
@@ -65,7 +65,7 @@ func TestTheStagesAreThoseOfTheSeed(t *testing.T) {
 	require.ElementsMatch(t, lifecycle.DecommissionStages(), names)
 }
 
-func TestARequestThatMakesNoSenseIsNotRun(t *testing.T) {
+func TestRequest_InvalidIsNotRun(t *testing.T) {
 	t.Parallel()
 	for says, input := range map[string]string{
 		"there is no mode": `{"mode": "burn"}`, "is not run as decommission": `{"mode": "drain"}`, "decommission request": `[]`,
@@ -76,13 +76,13 @@ func TestARequestThatMakesNoSenseIsNotRun(t *testing.T) {
 	}
 }
 
-// TestAnOccupiedNode: the tenant is ended by force, or waited for where the
+// TestOccupiedNode: the tenant is ended by force, or waited for where the
 // operation is drain.
-func TestAnOccupiedNode(t *testing.T) {
+func TestOccupiedNode(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[lifecycle.DecommissionMode]string{
 		lifecycle.ModeRetire: "config allocation.revoke_user free node.drain move:retired",
-		lifecycle.ModeDrain:  "config vacancy node.drain move:retired",
+		lifecycle.ModeDrain:  "config allocation.wait node.drain move:retired",
 	} {
 		b := setup(t, mode)
 		b.site.facts.AllocationID = "alloc_1"
@@ -91,9 +91,9 @@ func TestAnOccupiedNode(t *testing.T) {
 	}
 }
 
-// TestANodeThatIsNotVerifiedIsQuarantined at the step that found it, by way of
-// offline in one step, is certified so, and drains again when a person retries.
-func TestANodeThatIsNotVerifiedIsQuarantined(t *testing.T) {
+// An unverified node is quarantined by the stage that found it, by way of offline in one step. It
+// is certified as unverified, and drains again when an operator retries.
+func TestUnverifiedNode_IsQuarantined(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		call  string
@@ -121,8 +121,8 @@ func TestANodeThatIsNotVerifiedIsQuarantined(t *testing.T) {
 	}
 }
 
-// TestADirtyNodeIsScrubbedAgain: to look once more would find the same.
-func TestADirtyNodeIsScrubbedAgain(t *testing.T) {
+// TestUncleanNode_IsScrubbedAgain: to look once more would find the same.
+func TestUncleanNode_IsScrubbedAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeSoftReset)
 	b.site.fail["node.validate"] = []error{stagetest.Failure(lifecycle.FailNodeUnhealthy)}
@@ -145,8 +145,8 @@ func TestADirtyNodeIsScrubbedAgain(t *testing.T) {
 	require.Equal(t, 2, b.count("deploy"))
 }
 
-// TestEvidenceThatDoesNotProveTheNodeClean parks the job even where every task
-// succeeded; a person may accept it at their risk.
+// Evidence that does not prove the node clean parks the job although every task succeeded. An
+// operator may accept the risk.
 func TestEvidenceThatDoesNotProveTheNodeClean(t *testing.T) {
 	t.Parallel()
 	for mode, at := range map[lifecycle.DecommissionMode]string{
@@ -169,9 +169,9 @@ func TestEvidenceThatDoesNotProveTheNodeClean(t *testing.T) {
 	}
 }
 
-// TestARemovalThatFailsLeavesTheNodeRetired, retryable,
+// TestRemove_FailureLeavesNodeRetired, retryable,
 // and is taken up again from there.
-func TestARemovalThatFailsLeavesTheNodeRetired(t *testing.T) {
+func TestRemove_FailureLeavesNodeRetired(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeRemove)
 	b.site.fail["node.uninstall"] = []error{stagetest.Failure(lifecycle.FailNodeTask)}
@@ -183,9 +183,9 @@ func TestARemovalThatFailsLeavesTheNodeRetired(t *testing.T) {
 	require.Equal(t, []lifecycle.NodeStatus{lifecycle.NodeRetired, lifecycle.NodeRemoving, lifecycle.NodeDeleted}, b.site.states)
 }
 
-// TestNothingIsDeletedWhileAStageCanFail: the record in MAAS is the last stage,
+// TestDelete_IsTheLastStep: the record in MAAS is the last stage,
 // and the node is deleted with the job's completion.
-func TestNothingIsDeletedWhileAStageCanFail(t *testing.T) {
+func TestDelete_IsTheLastStep(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lifecycle.ModeFull)
 	b.site.fail["record"] = []error{stagetest.Failure(lifecycle.FailStateDisagreement)}

@@ -108,15 +108,15 @@ func observeMachine(done ...string) func(workflow.Context, *State) (stage.Observ
 		}
 		s.recordMachine(f)
 		o := stage.Observation{Done: slices.Contains(done, f.Status), State: f.Status, Note: f.Status}
-		if f.Status == "Deployed" { // also when a person is about to adopt what is not ours
+		if f.Status == "Deployed" { // also when an operator may adopt another deployment
 			s.Deploy.Outcome, s.Deploy.SyncBefore = contract.DeployOK, f.LastSync
 		}
 		return o, nil
 	}
 }
 
-// observeDeployed takes only this job's own deployment as the outcome; another
-// one is a person's to adopt.
+// observeDeployed accepts only this job's own deployment as the outcome. An operator may adopt
+// another one.
 func observeDeployed(ctx workflow.Context, s *State) (stage.Observation, error) {
 	o, err := observeMachine("Deployed")(ctx, s)
 	o.Done = o.Done && !s.Machine.Foreign

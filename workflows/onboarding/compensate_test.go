@@ -55,7 +55,7 @@ func TestAnOnboardingIsUndoneNewestFirstAndProven(t *testing.T) {
 }
 
 // TestAnUndoThatLiesParksTheOnboarding, for each of its undos: what is left is
-// named, what is older is not touched, and nothing starts anew.
+// named, what is older is not touched, and nothing starts again.
 func TestAnUndoThatLiesParksTheOnboarding(t *testing.T) {
 	t.Parallel()
 	for i, c := range cleanUp {
@@ -74,7 +74,7 @@ func TestAnUndoThatLiesParksTheOnboarding(t *testing.T) {
 			require.Equal(t, lifecycle.JobFailedManual, s.Status)
 			require.Equal(t, lifecycle.FailCompensation, s.Failure.Class)
 			require.Contains(t, s.Failure.Message, "it is not clean: machine abc is still there")
-			require.NotContains(t, p.Calls(), "LoadSiteConfig", "nothing started anew")
+			require.NotContains(t, p.Calls(), "LoadSiteConfig", "nothing started again")
 			for _, older := range cleanUp[i+1:] {
 				require.NotContains(t, p.Calls(), older[0], "nothing older was undone over it")
 			}
@@ -82,8 +82,7 @@ func TestAnUndoThatLiesParksTheOnboarding(t *testing.T) {
 	}
 }
 
-// TestAnInterruptedRepairLeavesNoToken: a person calls the job off while the
-// sync timer is mended with a copy of the machine's token.
+// An operator cancels the job while it repairs the sync timer with a copy of the machine's token.
 func TestAnInterruptedRepairLeavesNoToken(t *testing.T) {
 	t.Parallel()
 	s := State{Machine: contract.MachineFacts{SystemID: "abc", Status: "Deployed"}}

@@ -45,7 +45,7 @@ func TestADeadlineThatNobodyWasThereFor(t *testing.T) {
 					parkedAs = append(parkedAs, s.Failure.Class)
 				}
 			}
-			want := []lifecycle.FailureClass{lifecycle.FailDeployTimeout, lifecycle.FailDeployTimeout} // the person's retry asks once more
+			want := []lifecycle.FailureClass{lifecycle.FailDeployTimeout, lifecycle.FailDeployTimeout} // the operator's retry deploys once more
 			if away > 0 {
 				want[0] = lifecycle.FailMAASUnavailable
 			}

@@ -83,8 +83,8 @@ func (s *State) mayRetryDatasource() bool {
 
 // recoverDatasource releases the machine, waits until it is Ready and goes back
 // to configure_storage, so that storage and link are verified before the next
-// deployment. User-data is rendered anew: the token of the first may have been
-// used up.
+// deployment. User-data is rendered again, since the token of the first may have
+// been used.
 func recoverDatasource(ctx workflow.Context, s *State) error {
 	in := maasact.ReleaseIn{MachineIn: s.machineIn(lifecycle.StageRecoverDatasource), OnlyOurs: true, DeployStarted: true}
 	f, err := stage.Do(ctx, stage.KindPoll, "release and wait for Ready", maas.ReturnToReady, in)
@@ -114,9 +114,9 @@ func (s *State) sshIn(ctx workflow.Context, name string) nodeact.SSHIn {
 
 const maxSSHPatience = 8 * time.Minute
 
-// countSSHFailure keeps count of logins that failed in spite of all patience. Once the
-// automatic tries are spent and a person's retry has failed as well, waiting
-// does not help: the keys, the image or the user-data are wrong.
+// countSSHFailure counts logins that failed until their deadline. When the automatic tries and an
+// operator's retry have failed, waiting does not help: the keys, the image or the user-data are
+// wrong.
 func (s *State) countSSHFailure(err error) error {
 	if stage.ClassOf(err) != lifecycle.FailSSHSeed {
 		return err
@@ -165,7 +165,7 @@ func waitSync(ctx workflow.Context, s *State) error {
 			return nil
 		}
 		if s.SyncRepaired || s.Site.Site.SSHKeyRef == "" {
-			s.SyncRepaired = false // a person's retry repairs again
+			s.SyncRepaired = false // an operator's retry repairs again
 			return stage.Fail(lifecycle.FailHWSyncRepeated, "no hardware sync later than the deployment was seen on %s", s.Machine.SystemID)
 		}
 		if err := repairSync(ctx, s); err != nil {
@@ -184,7 +184,7 @@ func repairSync(ctx workflow.Context, s *State) error {
 	}
 	in := nodeact.RepairSyncIn{SSHIn: s.sshIn(ctx, lifecycle.StageWaitHWSync), TokenRef: ref, Interval: s.Site.Profile.HardwareSyncInterval}
 	_, err = stage.Do(ctx, stage.KindNodeTask, "install and start the sync timer", node.RepairHardwareSync, in)
-	forget, _ := workflow.NewDisconnectedContext(ctx) // also when a person or the deadline ends the repair
+	forget, _ := workflow.NewDisconnectedContext(ctx) // also when an operator or the deadline ends the repair
 	_, ferr := stage.Do(forget, stage.KindLocalWork, "forget the machine token", maas.ForgetMachineCredentials, s.Job.At(lifecycle.StageWaitHWSync))
 	if err != nil {
 		return s.countSSHFailure(err)

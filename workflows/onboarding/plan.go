@@ -104,7 +104,7 @@ func (p *predictor) machineRow(f maasact.DryRunOut) contract.PlanRow {
 		row.Planned, row.Why = contract.PlannedUnknown, "commissioning has to read the machine's hardware first"
 	case f.Failure != nil && f.Assumed && f.Failure.Class != lifecycle.FailMAASUnavailable:
 		row.Planned = contract.PlannedUnknown
-		row.Why = "commissioning reads the machine's hardware anew; as MAAS lists it now it would not do: " + f.Failure.Message
+		row.Why = "commissioning reads the machine's hardware again; as MAAS lists it now it would not do: " + f.Failure.Message
 	case f.Failure != nil:
 		return p.fails(row, *f.Failure)
 	case f.Waits:

@@ -124,9 +124,8 @@ func TestPlanOfADryRun(t *testing.T) {
 	require.Equal(t, p.Hash, again.Hash)
 }
 
-// TestPlanBlind: what cannot be looked at any more is unknown, and what does not
-// depend on it is still told.
-func TestPlanBlind(t *testing.T) {
+// What cannot be observed any more is unknown. The rest of the plan is still complete.
+func TestPlan_UnobservableIsUnknown(t *testing.T) {
 	t.Parallel()
 	failed := func(c lifecycle.FailureClass) *contract.Failure { return &contract.Failure{Class: c, Message: "why"} }
 	for name, c := range map[string]struct {
@@ -243,7 +242,7 @@ func TestPlanOfAParkedJob(t *testing.T) {
 }
 
 // TestPlanOfAFailedDeployment: the failure is classified as the run would, and
-// the profile's automatic recovery is foreseen.
+// the profile's automatic recovery is planned.
 func TestPlanOfAFailedDeployment(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -174,9 +174,8 @@ func observeCommissioned(ctx workflow.Context, s *State) (stage.Observation, err
 	return o, err
 }
 
-// waitReady commissions anew before it waits again after a failure: to wait
-// once more would only see the same one. A person's retry goes back to
-// commission_node for it.
+// waitReady commissions the machine again before it waits again after a failure, since waiting
+// alone would find the same failure. For that, an operator's retry goes back to commission_node.
 func waitReady(ctx workflow.Context, s *State) error {
 	switch {
 	case s.Recommission && stage.Attempt(ctx) == 1:

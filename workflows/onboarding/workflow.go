@@ -28,7 +28,7 @@ type State struct {
 	// that was asked for: to try again, it must be started again.
 	Recommission bool `json:"recommission,omitempty"`
 	// SSHFailures counts the tries at which this deployment refused Slipway's
-	// SSH login, those of persons included.
+	// SSH login, including operators' retries.
 	SSHFailures int `json:"ssh_failures,omitempty"`
 	// SyncRepaired is set once the hardware sync timer was repaired over SSH.
 	SyncRepaired bool                `json:"sync_repaired,omitempty"`

@@ -117,7 +117,7 @@ func (c pair) job(t *testing.T) *parkedJob {
 }
 
 // TestEveryPairOfStageAndObservedState: the listed are adopted, any other is
-// refused with the pair named, and a person may still accept it with a reason.
+// refused with the pair named, and an operator may still accept it with a reason.
 func TestEveryPairOfStageAndObservedState(t *testing.T) {
 	t.Parallel()
 	unlisted := map[string]bool{}

@@ -105,7 +105,7 @@ func (w *run) pages() (more bool, err error) {
 // rest is what needs all pages: sets, and quarantines.
 func (w *run) rest() error {
 	var sets drift.PassCounts
-	if err := w.do("looks for duplicates and strangers", pageLimit, acts.CompareSets, w.state.Pass, &sets); err != nil {
+	if err := w.do("looks for duplicates and unknown machines", pageLimit, acts.CompareSets, w.state.Pass, &sets); err != nil {
 		return err
 	}
 	w.state.Report.Add(sets)

@@ -117,7 +117,7 @@ func (r *runner[S]) attempt(st Stage[S], at time.Time, tried int) (string, error
 		// Whatever it ended with: a worker that dies on an activity that is being
 		// cancelled ends it with a timeout, since Temporal does not start it again,
 		// and what the stage waited for may fail at this very moment. The action
-		// decides; a stage that goes on after it finds out anew.
+		// decides; a stage that continues after it observes the state again.
 		return "", errInterrupted
 	case timedOut:
 		class := st.DeadlineClass

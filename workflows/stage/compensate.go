@@ -69,8 +69,8 @@ func (r *runner[S]) setUndoDeadline() {
 	r.deadline = &at
 }
 
-// parkCompensation parks a clean-up that a stage stands in the way of; it is undone
-// again when a person takes the clean-up up.
+// parkCompensation parks a clean-up because the undo of a stage failed. The undo is tried again
+// when an operator resumes the clean-up.
 func (r *runner[S]) parkCompensation(i int, f contract.Failure) error {
 	row := &r.rows[i]
 	row.State, row.FinishedAt, row.Message, row.FailureClass = lifecycle.StageFailed, r.now(), f.Message, f.Class

@@ -43,8 +43,8 @@ func TestCleanUpIsProvenNewestFirst(t *testing.T) {
 }
 
 // TestAnUndoThatLiesIsCaught: it says that it is done, and what it should have
-// removed is still there. Nothing older is undone over it, nothing starts anew,
-// and a person is told what is left.
+// removed is still there. Nothing older is undone over it, nothing starts again,
+// and the failure tells the operator what is left.
 func TestAnUndoThatLiesIsCaught(t *testing.T) {
 	t.Parallel()
 	for a, ends := range map[lifecycle.Action]lifecycle.JobStatus{

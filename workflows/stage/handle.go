@@ -87,7 +87,7 @@ func (r *runner[S]) resume(req *request) error {
 	return r.finishRequest(req, r.project(r.ctx, move))
 }
 
-// freeze parks the job until a person releases it.
+// freeze parks the job until an operator releases it.
 func (r *runner[S]) freeze(req *request) error {
 	f := contract.Failure{Class: lifecycle.FailFrozen, Stage: r.stageName(), Message: lifecycle.FrozenBy(req.ask.Actor, req.ask.Reason)}
 	r.frozen, r.status = true, lifecycle.Failure(f.Class).ParkStatus()
@@ -96,7 +96,7 @@ func (r *runner[S]) freeze(req *request) error {
 }
 
 // adopt accepts an outside state that got ahead of the job: only for listed
-// pairs of stage and observed state, or at a person's declared risk.
+// pairs of stage and observed state, or when an operator accepts the risk.
 func (r *runner[S]) adopt(req *request) error {
 	if why, err := r.riskRefusal(req); why != "" || err != nil {
 		if err != nil {

@@ -72,7 +72,7 @@ func exactly(calls []string, name string) (out []string) {
 
 // TestTheFirstOfTwoWinsAndTheSecondMeetsWhatItLeft: they want different things
 // at the same time. The outcome does not depend on who is faster to be carried
-// out: the second is judged on the state that the first leads to.
+// out: the second is checked against the state that the first leads to.
 func TestTheFirstOfTwoWinsAndTheSecondMeetsWhatItLeft(t *testing.T) {
 	t.Parallel()
 	const manual, retryable = "failed_manual_intervention", "failed_retryable"
@@ -153,8 +153,8 @@ func TestCancelOfACleanUpThatWouldStartAgain(t *testing.T) {
 	require.Len(t, exactly(b.out.calls, "one"), 1)
 }
 
-// TestARefusedTwinIsRefusedToo: who joins an adoption that is refused is told so.
-func TestARefusedTwinIsRefusedToo(t *testing.T) {
+// An action that joins a refused adoption is refused with it.
+func TestJoinedAction_IsRefusedToo(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.out.fail["wait"] = times(1, stagetest.Failure(lifecycle.FailMAASRejected))

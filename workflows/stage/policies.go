@@ -92,8 +92,8 @@ func PastDeadline(ctx workflow.Context) bool {
 
 const attemptKey ctxKey = "slipway-stage-attempt"
 
-// Attempt counts the automatic attempts of a stage from 1; it starts anew when
-// a person has the stage run again.
+// Attempt counts the automatic attempts of a stage from 1; it starts again at 1 when
+// an operator retries the stage.
 func Attempt(ctx workflow.Context) int {
 	n, _ := ctx.Value(attemptKey).(int)
 	return max(n, 1)

@@ -138,8 +138,8 @@ func (r *runner[S]) waitingOutside() bool {
 }
 
 type attributes struct {
-	status, stage string
-	human         bool
+	status, stage    string
+	requiresOperator bool
 }
 
 // publish puts the state where the Temporal Web UI and CLI see it.
@@ -157,7 +157,7 @@ func (r *runner[S]) publish() {
 	}
 	r.lastAttributes = a
 	set := []temporal.SearchAttributeUpdate{
-		contract.JobStatusAttribute.ValueSet(a.status), contract.NeedsHumanAttribute.ValueSet(a.human),
+		contract.JobStatusAttribute.ValueSet(a.status), contract.NeedsHumanAttribute.ValueSet(a.requiresOperator),
 	}
 	if a.stage != "" {
 		set = append(set, contract.StageAttribute.ValueSet(a.stage))

@@ -28,7 +28,7 @@ func TestLostBeforeItsFirstStep(t *testing.T) {
 }
 
 // TestNodeThatCannotFollowParksTheJob: the last move is refused for good; the
-// job waits for a person and its workflow lives on.
+// job waits for an operator and its workflow keeps running.
 func TestNodeThatCannotFollowParksTheJob(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -216,8 +216,8 @@ func (r *runner[S]) step() error {
 	return nil
 }
 
-// waitForAction waits, without limit by design: a parked job is listed as
-// needing a person and nothing else moves it. Refused actions end no wait, but
+// waitForAction waits, without limit by design: a parked job is on the
+// attention list, and only an operator moves it. Refused actions end no wait, but
 // they fill the history.
 func (r *runner[S]) waitForAction() error {
 	return workflow.Await(r.ctx, func() bool { return len(r.inbox) > 0 || r.shouldContinueAsNew() })
@@ -236,8 +236,8 @@ func (r *runner[S]) finish() error {
 	if err == nil || !isPermanent(err) {
 		return err
 	}
-	// The node may not go where the job would take it: a person's decision, and
-	// no reason to lose the workflow.
+	// The node may not move to the state that the job wants. An operator decides, and
+	// the workflow keeps running.
 	r.status = lifecycle.JobRunning
 	return r.park(contract.Failure{
 		Class: lifecycle.FailStateDisagreement, Stage: r.stageName(), Message: "every stage is done, but the node cannot follow: " + failureOf(err).Message,

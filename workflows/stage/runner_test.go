@@ -216,8 +216,8 @@ func TestResetRunCatchesUp(t *testing.T) {
 	require.Greater(t, b.Store.Last().Seq, int64(100))
 }
 
-// TestAStateThatIsNotStoredIsNoSuccess: a run that another one beats over and over
-// ends with an error and does not go on as if it had written.
+// A run whose writes another run overtakes again and again ends with an error. It does not continue
+// as if it had written.
 func TestAStateThatIsNotStoredIsNoSuccess(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

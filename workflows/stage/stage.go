@@ -38,7 +38,7 @@ type Job[S any] struct {
 	// coarse state with the job's own; nil leaves it.
 	Started, Succeeded, Blocked, Cancelled func(s *S) *contract.NodeMove
 	// Parked, where set, is asked instead of Blocked, for every class; Resumed is
-	// the move with which a person sends a parked job on.
+	// the move when an operator resumes a parked job.
 	Parked  func(s *S, f contract.Failure) *contract.NodeMove
 	Resumed func(s *S) *contract.NodeMove
 	// Reset clears what compensation has undone, before starting from the top.

@@ -16,11 +16,11 @@ var looks *sweep.Activities
 
 // Report is what one pass found; it stands in the workflow's result.
 type Report struct {
-	Starts   sweep.StartsReport     `json:"starts"`
-	Beats    sweep.HeartbeatsReport `json:"heartbeats"`
-	Installs sweep.InstallsReport   `json:"installs"`
-	Jobs     sweep.JobsReport       `json:"jobs"`
-	Problem  string                 `json:"problem,omitempty"`
+	Starts     sweep.StartsReport     `json:"starts"`
+	Heartbeats sweep.HeartbeatsReport `json:"heartbeats"`
+	Installs   sweep.InstallsReport   `json:"installs"`
+	Jobs       sweep.JobsReport       `json:"jobs"`
+	Problem    string                 `json:"problem,omitempty"`
 }
 
 // The longest that each part may take; together they are less than the run may
@@ -28,11 +28,11 @@ type Report struct {
 // place that a worker has for remote ones, and the sweeper must not wait
 // behind them.
 const (
-	startsLimit   = 8 * time.Second
-	beatsLimit    = 14 * time.Second
-	installsLimit = 4 * time.Second
-	jobsLimit     = 25 * time.Second
-	doneLimit     = 8 * time.Second
+	startsLimit     = 8 * time.Second
+	heartbeatsLimit = 14 * time.Second
+	installsLimit   = 4 * time.Second
+	jobsLimit       = 25 * time.Second
+	doneLimit       = 8 * time.Second
 )
 
 // Sweep is one pass. A part that fails keeps neither the others nor the note
@@ -42,7 +42,7 @@ func Sweep(ctx workflow.Context) (Report, error) {
 	if err := workflow.ExecuteLocalActivity(within(ctx, startsLimit), looks.SweepStarts).Get(ctx, &r.Starts); err != nil {
 		r.Problem = "starts were not looked at: " + err.Error()
 	}
-	if err := workflow.ExecuteLocalActivity(within(ctx, beatsLimit), looks.SweepHeartbeats).Get(ctx, &r.Beats); err != nil {
+	if err := workflow.ExecuteLocalActivity(within(ctx, heartbeatsLimit), looks.SweepHeartbeats).Get(ctx, &r.Heartbeats); err != nil {
 		r.Problem += " heartbeats were not looked at: " + err.Error()
 	}
 	if err := workflow.ExecuteLocalActivity(within(ctx, installsLimit), looks.SweepInstalls).Get(ctx, &r.Installs); err != nil {

@@ -17,15 +17,15 @@ import (
 func TestOnePartThatFailsKeepsNoOtherFromBeingDone(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		starts, beats, installs, jobs error
-		report                        sweepact.JobsReport
-		told                          []string // "" in the note when nothing
+		starts, heartbeats, installs, jobs error
+		report                             sweepact.JobsReport
+		told                               []string // "" in the note when nothing
 	}{
 		"all is well":            {},
 		"the database is away":   {starts: errors.New("no database"), jobs: errors.New("no database either"), told: []string{"starts were not", "jobs were not"}},
 		"Temporal's list fails":  {jobs: errors.New("no list"), told: []string{"no list"}},
 		"one job was not seen":   {report: sweepact.JobsReport{Problems: []string{"job_x: no answer"}}, told: []string{"job_x: no answer"}},
-		"heartbeats went wrong":  {beats: errors.New("no beats"), told: []string{"no beats"}},
+		"heartbeats went wrong":  {heartbeats: errors.New("no heartbeats"), told: []string{"no heartbeats"}},
 		"installs went wrong":    {installs: errors.New("no installs"), told: []string{"no installs"}},
 		"only starts went wrong": {starts: errors.New("locked"), told: []string{"locked"}},
 	} {
@@ -36,7 +36,7 @@ func TestOnePartThatFailsKeepsNoOtherFromBeingDone(t *testing.T) {
 			acts := &sweepact.Activities{}
 			env.RegisterActivity(acts)
 			env.OnActivity(acts.SweepStarts, mock.Anything).Return(sweepact.StartsReport{}, tc.starts).Once()
-			env.OnActivity(acts.SweepHeartbeats, mock.Anything).Return(sweepact.HeartbeatsReport{}, tc.beats).Once()
+			env.OnActivity(acts.SweepHeartbeats, mock.Anything).Return(sweepact.HeartbeatsReport{}, tc.heartbeats).Once()
 			env.OnActivity(acts.SweepInstalls, mock.Anything).Return(sweepact.InstallsReport{}, tc.installs).Once()
 			env.OnActivity(acts.SweepJobs, mock.Anything).Return(tc.report, tc.jobs).Once()
 			var noted []sweepact.Outcome

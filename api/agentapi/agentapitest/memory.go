@@ -1,5 +1,5 @@
-// Package agentapitest holds a Store in memory for tests of whoever talks to
-// the agent API: it keeps the same promises as the database, without one.
+// Package agentapitest has an agentapi.Store in memory, for tests of clients of the agent API. It
+// behaves as the database does.
 package agentapitest
 
 import (
@@ -19,19 +19,19 @@ import (
 
 // Memory is an agentapi.Store. All methods are safe for concurrent use.
 type Memory struct {
-	mu     sync.Mutex
-	tokens map[[32]byte]*agentapi.Token
-	nodes  map[string]*agentapi.NodeIdentity
-	beats  map[string]agentapi.Beat
-	counts map[string]int
-	alarms []agentapi.Alarm
+	mu         sync.Mutex
+	tokens     map[[32]byte]*agentapi.Token
+	nodes      map[string]*agentapi.NodeIdentity
+	heartbeats map[string]agentapi.Heartbeat
+	counts     map[string]int
+	alarms     []agentapi.Alarm
 	// enrolledFrom is by node; refusals are by node and kind.
 	enrolledFrom map[string]time.Time
 	lockedAt     map[string]time.Time
 	refusals     map[agentapi.Refusal]int
 	writes       []int // rows of each statement
 
-	onWrite func([]agentapi.Beat) error
+	onWrite func([]agentapi.Heartbeat) error
 	ahead   time.Duration
 }
 
@@ -40,12 +40,11 @@ var _ agentapi.Store = (*Memory)(nil)
 // New makes an empty store.
 func New() *Memory {
 	return &Memory{tokens: map[[32]byte]*agentapi.Token{}, nodes: map[string]*agentapi.NodeIdentity{},
-		beats: map[string]agentapi.Beat{}, counts: map[string]int{},
+		heartbeats: map[string]agentapi.Heartbeat{}, counts: map[string]int{},
 		enrolledFrom: map[string]time.Time{}, lockedAt: map[string]time.Time{}, refusals: map[agentapi.Refusal]int{}}
 }
 
-// MoveClock lets the database's clock, which tests start at their machine's, go
-// ahead by d.
+// MoveClock sets the store's clock ahead of the machine's by d.
 func (m *Memory) MoveClock(d time.Duration) { m.mu.Lock(); defer m.mu.Unlock(); m.ahead = d }
 
 // Clock implements agentapi.Store.
@@ -97,18 +96,18 @@ func (m *Memory) Revoke(token string) {
 	m.tokens[sha256.Sum256([]byte(token))].Revoked = true
 }
 
-// FailWrites makes WriteHeartbeats ask f first; nil ends that.
-func (m *Memory) FailWrites(f func([]agentapi.Beat) error) {
+// FailWrites makes WriteHeartbeats call f first and return its error. A nil f ends that.
+func (m *Memory) FailWrites(f func([]agentapi.Heartbeat) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.onWrite = f
 }
 
-// Beat is the last stored beat of a node and how many were stored.
-func (m *Memory) Beat(nodeID string) (agentapi.Beat, int) {
+// Heartbeat returns the last stored heartbeat of a node and how many were stored.
+func (m *Memory) Heartbeat(nodeID string) (agentapi.Heartbeat, int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.beats[nodeID], m.counts[nodeID]
+	return m.heartbeats[nodeID], m.counts[nodeID]
 }
 
 // Writes lists how many rows each statement held.
@@ -187,7 +186,7 @@ func (m *Memory) Standings(_ context.Context, shown []agentapi.ShownKey) (map[ag
 			at := m.lockedAt[id]
 			s.LockedAt = &at
 		}
-		if r := m.beats[id].Report; r != nil {
+		if r := m.heartbeats[id].Report; r != nil {
 			s.ReportedBoot = r.BootID
 		}
 		out[key] = s
@@ -271,25 +270,25 @@ func (m *Memory) Alarm(_ context.Context, a agentapi.Alarm) error {
 }
 
 // WriteHeartbeats implements agentapi.Store.
-func (m *Memory) WriteHeartbeats(_ context.Context, beats []agentapi.Beat) error {
+func (m *Memory) WriteHeartbeats(_ context.Context, heartbeats []agentapi.Heartbeat) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.onWrite != nil {
-		if err := m.onWrite(beats); err != nil {
+		if err := m.onWrite(heartbeats); err != nil {
 			return err
 		}
 	}
-	m.writes = append(m.writes, len(beats))
+	m.writes = append(m.writes, len(heartbeats))
 	seen := map[string]bool{}
-	for _, b := range beats {
+	for _, b := range heartbeats {
 		if seen[b.NodeID] {
 			return fmt.Errorf("node %s stands twice in one batch", b.NodeID)
 		}
 		seen[b.NodeID] = true
 		if b.Report == nil {
-			b.Report = m.beats[b.NodeID].Report
+			b.Report = m.heartbeats[b.NodeID].Report
 		}
-		m.beats[b.NodeID] = b
+		m.heartbeats[b.NodeID] = b
 		m.counts[b.NodeID]++
 	}
 	return nil

@@ -53,9 +53,9 @@ func TestAnotherUserMustBeAbleToWalkDown(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o700))
-	const stranger = 4242
-	require.ErrorContains(t, reachable(filepath.Join(dir, "not", "yet"), stranger), dir)
-	require.NoError(t, reachable(filepath.Join("/", "usr", "bin"), stranger))
+	const otherUID = 4242
+	require.ErrorContains(t, reachable(filepath.Join(dir, "not", "yet"), otherUID), dir)
+	require.NoError(t, reachable(filepath.Join("/", "usr", "bin"), otherUID))
 }
 
 // The whole package again as an ordinary user, when we are root and can become one.

@@ -15,12 +15,12 @@ type Completer interface {
 	CompleteActivity(ctx context.Context, workflowID, runID, activityID string, result any, failure error) (gone bool, err error)
 }
 
-// settleSize is how many overdue tasks one pass judges.
+// settleSize is how many overdue tasks one pass settles.
 const settleSize = 100
 
-// tasks judges tasks whose lease or deadline is over, and tells the workflows
-// that wait how their tasks ended. An end may be told twice and is never lost:
-// a relay that dies is followed by another when its claim is over.
+// tasks settles tasks whose lease or deadline has ended, and completes the activities that wait for
+// them. A completion may be sent twice and is never lost: when a relay dies, another one takes over
+// after the end of its claim.
 func (r *Relay) tasks(ctx context.Context) (int, error) {
 	settled, err := r.Store.SettleTasks(ctx, settleSize)
 	if n := settled.Uncertain + settled.Expired + settled.Requeued; n > 0 {

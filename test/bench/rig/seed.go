@@ -95,8 +95,8 @@ type Node struct {
 	Input        contract.OnboardingInput
 }
 
-// AddNode adds a node. One that is bootstrapped by hand has no BMC, and its
-// agent beats already.
+// AddNode adds a node. A node that is bootstrapped by hand has no BMC, and its agent has sent a
+// heartbeat.
 func (r *Rig) AddNode(ctx context.Context, host string, manual bool) (Node, error) {
 	n := Node{Hostname: host}
 	err := r.Store.Tx(ctx, func(tx *db.Tx) error {
@@ -125,7 +125,7 @@ func (r *Rig) AddNode(ctx context.Context, host string, manual bool) (Node, erro
 	}
 	r.nodes.Store(host, n.ID)
 	if manual {
-		return n, r.Beat(ctx, host)
+		return n, r.RecordHeartbeat(ctx, host)
 	}
 	return n, nil
 }
@@ -147,11 +147,13 @@ func fastPorts() []spec.RoCEPort {
 	return out
 }
 
-// boot is what happens on a machine that was deployed: its agent beats.
-func (r *Rig) boot(ctx context.Context, host string, _ []byte) error { return r.Beat(ctx, host) }
+// boot simulates the first boot of a deployed machine: its agent sends a heartbeat.
+func (r *Rig) boot(ctx context.Context, host string, _ []byte) error {
+	return r.RecordHeartbeat(ctx, host)
+}
 
-// Beat records a heartbeat with a report that meets the SKU.
-func (r *Rig) Beat(ctx context.Context, host string) error {
+// RecordHeartbeat records a heartbeat with a report that meets the SKU.
+func (r *Rig) RecordHeartbeat(ctx context.Context, host string) error {
 	id, ok := r.nodes.Load(host)
 	if !ok {
 		return fmt.Errorf("there is no node %s", host)

@@ -13,31 +13,31 @@ import (
 
 const (
 	standingLimit = 5 * time.Second
-	// standingBatch bounds one question; who comes later is in the next one.
+	// standingBatch bounds the nodes in one query.
 	standingBatch = 1000
 )
 
-// standings asks the database how nodes stand, one question at a time: who asks
-// meanwhile is in the next one. So nobody waits while there is little to do, a
-// hundred thousand nodes take a question each few milliseconds, and what is
-// answered was never read before it was asked.
-type standings struct {
+// identityBatcher reads the standing of nodes with one query at a time. Requests that arrive during
+// a query share the next one. So a single request does not wait, many nodes cost one query each few
+// milliseconds, and no answer is older than its request.
+type identityBatcher struct {
 	store Store
 
 	mu      sync.Mutex
-	next    *question // what is asked when the present one is answered
+	next    *identityQuery // sent when the running query has ended
 	working bool
 }
 
-type question struct {
+type identityQuery struct {
 	shown []ShownKey
 	done  chan struct{}
 	found map[ShownKey]Standing
 	err   error
 }
 
-// of is how a node and the key that a request shows stand now.
-func (s *standings) of(ctx context.Context, shown ShownKey) (Standing, error) {
+// standing returns the standing of a node and its key. It returns a refusal when the node is gone or is served
+// no agent.
+func (s *identityBatcher) standing(ctx context.Context, shown ShownKey) (Standing, error) {
 	q := s.join(shown)
 	select {
 	case <-q.done:
@@ -54,11 +54,11 @@ func (s *standings) of(ctx context.Context, shown ShownKey) (Standing, error) {
 	return st, admit(st.Lifecycle, st.Status)
 }
 
-func (s *standings) join(shown ShownKey) *question {
+func (s *identityBatcher) join(shown ShownKey) *identityQuery {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.next == nil {
-		s.next = &question{done: make(chan struct{})}
+		s.next = &identityQuery{done: make(chan struct{})}
 	}
 	q := s.next
 	q.shown = append(q.shown, shown)
@@ -67,13 +67,13 @@ func (s *standings) join(shown ShownKey) *question {
 		go s.work()
 	} else if len(q.shown) >= standingBatch {
 		s.next = nil
-		go s.ask(q)
+		go s.send(q)
 	}
 	return q
 }
 
-// work asks until nobody waits.
-func (s *standings) work() {
+// work sends queries until no request waits.
+func (s *identityBatcher) work() {
 	for {
 		s.mu.Lock()
 		q := s.next
@@ -82,18 +82,18 @@ func (s *standings) work() {
 		if q == nil {
 			return
 		}
-		s.ask(q)
+		s.send(q)
 	}
 }
 
-func (s *standings) ask(q *question) {
+func (s *identityBatcher) send(q *identityQuery) {
 	ctx, cancel := context.WithTimeout(context.Background(), standingLimit)
 	defer cancel()
 	defer close(q.done)
 	q.found, q.err = s.store.Standings(ctx, q.shown)
 }
 
-// node looks a node up and refuses one that is gone.
+// node returns a node's identity. It returns a refusal when the node is gone.
 func (s *Server) node(ctx context.Context, id string) (NodeIdentity, error) {
 	n, err := s.cfg.Store.Identity(ctx, id)
 	if errors.Is(err, ErrNoNode) {
@@ -105,11 +105,11 @@ func (s *Server) node(ctx context.Context, id string) (NodeIdentity, error) {
 	return n, admit(n.Lifecycle, n.Status)
 }
 
-// installWait is how long the agent of a node that waits to be installed is
-// asked to wait: its system is about to be replaced.
+// installWait is the time after which the agent of a node may try again while the node waits to be
+// installed.
 const installWait = 30 * time.Second
 
-// admit refuses the agent of a node that is gone or has no system that counts.
+// admit returns a refusal for the agent of a node that is gone or not installed yet.
 func admit(machine string, status lifecycle.NodeStatus) error {
 	switch {
 	case lifecycle.AdmitsAgent(machine, status):

@@ -13,7 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/agentapi/agentapitest"
 )
 
-// slowly is a store whose answers wait until they may go.
+// slowly is a store that answers a query when the test lets it.
 type slowly struct {
 	*agentapitest.Memory
 	mu    sync.Mutex
@@ -29,16 +29,15 @@ func (c *slowly) Standings(ctx context.Context, ids []agentapi.ShownKey) (map[ag
 	return c.Memory.Standings(ctx, ids)
 }
 
-// TestNodesThatAskMeanwhileShareTheNextQuestion: and nobody is answered from a
-// question that was asked before.
-func TestNodesThatAskMeanwhileShareTheNextQuestion(t *testing.T) {
+// Requests that arrive during a query share the next query, and none gets an older answer.
+func TestStandings_ShareOneQuery(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowly{Memory: agentapitest.New(), go1: make(chan struct{})}
 		for i := range 50 {
 			s.AddNode(fmt.Sprint("n", i))
 		}
-		of := agentapi.StandingsOf(s)
+		of := agentapi.NewStandingReader(s)
 		var all sync.WaitGroup
 		ask := func(id string) {
 			all.Go(func() {
@@ -61,7 +60,7 @@ func TestNodesThatAskMeanwhileShareTheNextQuestion(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		all.Go(func() {
 			_, err := of(ctx, agentapi.ShownKey{NodeID: "n8"})
-			require.ErrorIs(t, err, context.Canceled, "one that gives up holds up nobody")
+			require.ErrorIs(t, err, context.Canceled, "a cancelled request does not delay the others")
 		})
 		synctest.Wait()
 		cancel()
@@ -73,6 +72,6 @@ func TestNodesThatAskMeanwhileShareTheNextQuestion(t *testing.T) {
 		ask("n3")
 		s.go1 <- struct{}{}
 		all.Wait()
-		require.Equal(t, []int{1, 52, 1}, s.asked, "it is asked anew")
+		require.Equal(t, []int{1, 52, 1}, s.asked, "the answer is not cached")
 	})
 }

@@ -9,8 +9,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/ratelimit"
 )
 
-// Limits bound what those without a login may cause, for each process. A zero
-// field has its default.
+// Limits bound the requests that need no login, for each process. A zero field has its default.
 type Limits struct {
 	// Requests of one source: a second, and at once. A relay or a NAT in front of
 	// a rack is one source.
@@ -44,15 +43,15 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// door lets a bounded number of requests through.
-type door struct {
+// admissionControl limits the rates of requests and discoveries, and the requests at the database.
+type admissionControl struct {
 	requests, discoveries, all *ratelimit.Limiter
 	places                     chan struct{}
 }
 
-func newDoor(l Limits, now func() time.Time) *door {
+func newAdmissionControl(l Limits, now func() time.Time) *admissionControl {
 	l = l.withDefaults()
-	return &door{
+	return &admissionControl{
 		requests:    ratelimit.New(l.RequestRate, l.RequestBurst, now),
 		discoveries: ratelimit.New(l.DiscoveryRate, l.DiscoveryBurst, now),
 		all:         ratelimit.New(l.AllDiscoveryRate, l.AllDiscoveryBurst, now),
@@ -60,7 +59,7 @@ func newDoor(l Limits, now func() time.Time) *door {
 	}
 }
 
-// busyError: too much is asked for; Wait says when to come back.
+// busyError refuses a request because of a limit. Wait is the time until the next try.
 type busyError struct {
 	What string
 	Wait time.Duration
@@ -76,10 +75,10 @@ func (b *busyError) seconds() int { return max(1, int(math.Ceil(b.Wait.Seconds()
 // placeWait is how long a request waits for a place.
 const placeWait = 5 * time.Second
 
-// enterFrom admits a request of a source, or returns *busyError. leave gives the place
-// back.
+// enterFrom admits a request of a source. The caller must call leave at its end. It returns
+// *busyError when the source sends too many requests, or too many are at the database.
 func (s *Server) enterFrom(ctx context.Context, source string) (leave func(), err error) {
-	d := s.door
+	d := s.admission
 	if ok, wait := d.requests.Allow(source); !ok {
 		return nil, &busyError{"too many requests from this address", wait}
 	}
@@ -95,8 +94,8 @@ func (s *Server) enterFrom(ctx context.Context, source string) (leave func(), er
 	}
 }
 
-// discover takes one new node of a source.
-func (d *door) discover(source string) error {
+// discover admits one new node of a source. It returns *busyError when there are too many.
+func (d *admissionControl) discover(source string) error {
 	if ok, wait := d.discoveries.Allow(source); !ok {
 		return &busyError{"too many new machines from this address", wait}
 	}

@@ -21,13 +21,13 @@ func (a *agent) renewed() *agent {
 	return a.b.with(key, cert)
 }
 
-func (a *agent) heard() {
+func (a *agent) heartbeatAccepted() {
 	a.b.Helper()
 	var hb protocol.HeartbeatResponse
 	a.ok(protocol.PathHeartbeat, protocol.Heartbeat{BootID: "boot-1", Generation: a.cert.Generation}, &hb)
 }
 
-func (a *agent) unheard(status int, typ string) {
+func (a *agent) heartbeatRefused(status int, typ string) {
 	a.b.Helper()
 	a.refused(status, typ, protocol.PathHeartbeat, protocol.Heartbeat{BootID: "boot-1", Generation: a.cert.Generation})
 }
@@ -57,10 +57,10 @@ func TestRenewal_WithAnExpiredCertificate(t *testing.T) {
 	b := start(t, func(c *agentapi.Config) { c.RenewGrace = 30 * 24 * time.Hour })
 	a, other := b.enrolled("n1"), b.enrolled("n2")
 	b.moveTo(nodeca.NodeLife + 29*24*time.Hour)
-	a.unheard(401, protocol.ProblemCertificateEnded)
+	a.heartbeatRefused(401, protocol.ProblemCertificateEnded)
 	next := a.renewed()
 	require.EqualValues(t, 2, next.cert.Generation)
-	next.heard()
+	next.heartbeatAccepted()
 	b.moveTo(nodeca.NodeLife + 31*24*time.Hour)
 	other.refused(403, protocol.ProblemGraceOver, protocol.PathRenew, other.renewal())
 	require.False(t, b.locked())
@@ -74,13 +74,13 @@ func TestAdoption_OfAForgottenGeneration(t *testing.T) {
 	known := b.issued()
 	third := first.renewed().renewed()
 	b.store.Forget("n1", known)
-	third.heard()
+	third.heartbeatAccepted()
 	require.EqualValues(t, 3, b.issued().Generation)
 	require.EqualValues(t, 4, third.renewed().cert.Generation)
 
 	b.store.Forget("n1", known) // and the agent comes back when its certificate has expired
 	b.moveTo(nodeca.NodeLife + time.Hour)
-	third.renewed().heard()
+	third.renewed().heartbeatAccepted()
 	require.False(t, b.locked())
 	require.Empty(t, b.store.Alarms())
 }
@@ -95,10 +95,10 @@ func TestAdoption_OfAForgottenEnrolment(t *testing.T) {
 	present := b.enrolled("n1")
 	b.store.Forget("n1", known)
 	require.NoError(t, b.store.Lock(t.Context(), "n1", "copied", b.now().Add(-time.Minute)))
-	former.unheard(403, protocol.ProblemLocked)
-	present.heard()
+	former.heartbeatRefused(403, protocol.ProblemLocked)
+	present.heartbeatAccepted()
 	b.moveTo(2 * time.Hour)
-	former.unheard(403, protocol.ProblemFormer)
+	former.heartbeatRefused(403, protocol.ProblemFormer)
 	require.Equal(t, 1, b.store.Refusals("n1", agentapi.RefusalFormer))
 }
 
@@ -118,7 +118,7 @@ func TestFormerEnrolment_LocksNobody(t *testing.T) {
 	require.Less(t, b.store.Refusals("n1", agentapi.RefusalFormer), 30, "what one address repeats is recorded no more")
 	require.NotZero(t, b.store.Refusals("n1", agentapi.RefusalFormer))
 	require.False(t, b.locked())
-	present.heard()
+	present.heartbeatAccepted()
 	require.Empty(t, b.store.Alarms())
 }
 
@@ -133,7 +133,7 @@ func TestExpiredCopy_LocksNobody(t *testing.T) {
 	copied.refused(403, protocol.ProblemSuperseded, protocol.PathRenew, copied.renewal())
 	require.Equal(t, 1, b.store.Refusals("n1", agentapi.RefusalExpiredCopy))
 	require.False(t, b.locked())
-	present.heard()
+	present.heartbeatAccepted()
 }
 
 func TestCertificate_NeverRecorded(t *testing.T) {
@@ -154,7 +154,7 @@ func TestCertificate_NeverRecorded(t *testing.T) {
 		made, err := b.ca.IssueNode(key.Public(), c.id)
 		require.NoError(t, err)
 		a := b.with(key, protocol.CertificateResponse{CertificatePEM: string(made.PEM), Generation: c.id.Generation})
-		a.unheard(403, c.typ)
+		a.heartbeatRefused(403, c.typ)
 		seen[c.kind]++
 		require.Equal(t, seen[c.kind], b.store.Refusals("n1", c.kind), name)
 	}
@@ -179,7 +179,7 @@ func TestDenied_OnEveryRoute(t *testing.T) {
 	f.moveTo(nodeca.NodeLife + time.Hour)
 	former.refused(403, protocol.ProblemDenied, protocol.PathRenew, former.renewal())
 	f.moveTo(0)
-	f.agent.heard()
+	f.agent.heartbeatAccepted()
 }
 
 // The privileged half of an agent refuses tasks of a generation before the newest that it has seen.
