@@ -1,6 +1,9 @@
 package rest
 
-import "github.com/slipway-cloud/slipway/api/op"
+import (
+	"github.com/slipway-cloud/slipway/api/op"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
 
 // access says who may call what of this package.
 func access() op.Access {
@@ -8,7 +11,7 @@ func access() op.Access {
 		op.RoleNone: {"GET /version"},
 		op.RoleViewer: {
 			"GET /whoami", "GET /events",
-			"GET /nodes", "GET /nodes/{id}", "GET /nodes/{id}/history", "GET /nodes/{id}/drives", "GET /nodes/{id}/timeline", "GET /nodes/{id}/certificates",
+			"GET /nodes", "GET /nodes/counts", "GET /stats/fleet", "GET /stats/stages", "GET /nodes/{id}", "GET /nodes/{id}/history", "GET /nodes/{id}/drives", "GET /nodes/{id}/timeline", "GET /nodes/{id}/certificates",
 			"GET /nodes/{id}/tasks", "GET /tasks/{id}",
 			"GET /admin/maas-sites", "GET /admin/maas-sites/{id}",
 			"GET /admin/maas-sites/{id}/profiles", "GET /admin/maas-sites/{id}/profiles/{profile_id}",
@@ -36,6 +39,7 @@ func access() op.Access {
 			"POST /nodes/{id}/actions/drain", "POST /nodes/{id}/actions/retire", "POST /nodes/{id}/actions/reactivate", "POST /nodes/{id}/actions/quarantine",
 			"POST /nodes/{id}/actions/unquarantine", "POST /nodes/{id}/actions/resume",
 			"POST /admin/decommissions", "POST /admin/decommissions/plan", "POST /admin/decommissions/{id}/actions/{action}",
+			"GET /admin/audit",
 			"GET /admin/secrets", "GET /admin/secret-names",
 			"GET /admin/install-workflows", "GET /admin/install-workflows/{id}", "GET /admin/device-groups",
 		},
@@ -55,5 +59,34 @@ func access() op.Access {
 			"POST /nodes/{id}/actions/reissue-agent", "POST /nodes/{id}/actions/update-agent", "POST /admin/agent-reissues",
 			"PUT /admin/agent-releases/{version}",
 		},
+	}
+}
+
+// stepUps lists what a session of the portal may do only after a second sign-in: what destroys data or
+// access, or takes an outcome for proven.
+func stepUps() []op.StepUp {
+	adopt := []string{string(lifecycle.ActionAdopt)} // an outcome that nobody has proven
+	return []op.StepUp{
+		{Route: "POST /admin/decommissions"}, // each mode erases what the tenant left
+		{Route: "POST /nodes/{id}/actions/retire"},
+		{Route: "POST /nodes/{id}/actions/remove"},
+		{Route: "POST /nodes/{id}/state"},
+		{Route: "POST /admin/discovered-nodes/purge"},
+		{Route: "POST /admin/onboardings/{id}/actions/{action}", Param: "action", Values: adopt},
+		{Route: "POST /admin/jobs/{id}/actions/{action}", Param: "action", Values: adopt},
+		{Route: "POST /admin/decommissions/{id}/actions/{action}", Param: "action", Values: adopt},
+		{Route: "POST /admin/api-tokens"}, // or a session that was left open becomes one that never ends
+		{Route: "DELETE /admin/api-tokens/{id}"},
+		{Route: "DELETE /admin/maas-sites/{id}"},
+		{Route: "DELETE /admin/maas-sites/{id}/profiles/{profile_id}"},
+		{Route: "DELETE /admin/maas-sites/{id}/roce-assignments/{hostname}"},
+		{Route: "DELETE /admin/skus/{id}"},
+		{Route: "DELETE /admin/install-workflows/{id}"},
+		{Route: "DELETE /admin/device-groups/{name}"},
+		{Route: "PUT /admin/secrets"},
+		{Route: "PUT /admin/secret-uses"},
+		{Route: "PUT /admin/bmcs/{id}/credential"},
+		{Route: "POST /nodes/{id}/actions/reissue-agent"},
+		{Route: "POST /admin/agent-reissues"},
 	}
 }
