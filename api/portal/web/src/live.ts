@@ -49,6 +49,17 @@ function workerAddress(): unknown {
   return policies.createPolicy("slipway-worker", { createScriptURL: () => address }).createScriptURL(address);
 }
 
+/** everything as an id of useLive stands for each change of anything. */
+export const everything = "*";
+
+/** pauseAfter returns a read that is followed by a pause, so that a busy fleet costs one read in each. */
+export function pauseAfter(milliseconds: number, read: () => Promise<void>): () => Promise<void> {
+  return async () => {
+    await read();
+    await new Promise((resolve) => setTimeout(resolve, milliseconds));
+  };
+}
+
 /**
  * useLive calls read with the ids, of those given, that have changed; or with all of them when some
  * may have been missed. It calls it at most once at a time, and not while the tab is hidden. Kinds
@@ -80,6 +91,7 @@ export function useLive(ids: string[], read: (changed: string[]) => Promise<void
       if (batch.all) all = true;
       const known = new Set(latest.current.ids);
       let foreign = false;
+      if (known.has(everything)) changed.add(everything);
       for (const id of batch.ids) {
         if (known.has(id)) changed.add(id);
         else foreign = true;

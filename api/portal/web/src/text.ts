@@ -169,7 +169,7 @@ export const text = {
     bmcLink: "BMC record",
     gpus: "GPUs", driver: "Driver", memory: "Memory", cpus: "CPUs", bootId: "Boot id",
     graceLabel: "Seconds that what runs may take to end",
-    pxe: "PXE",
+    pxe: "PXE", verified: "verified", state: "State",
   },
 
   jobs: {

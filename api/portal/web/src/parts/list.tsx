@@ -3,13 +3,15 @@ import type { ComponentChildren } from "preact";
 import { asProblem } from "../api/problem";
 import type { Problem } from "../api/problem";
 import { serverNow } from "../clock";
-import { useLive } from "../live";
+import { everything, pauseAfter, useLive } from "../live";
 import { hrefOf, navigate, place } from "../router";
 import { text } from "../text";
 import { ProblemText } from "./ProblemText";
 import { Table } from "./Table";
 import type { Column } from "./Table";
 import { Time } from "./Time";
+
+const wholePageEvery = 5000; // milliseconds between two reads of a page that has no ids filter
 
 /** PageOf is one page of a list of the API. */
 export interface PageOf<R> {
@@ -27,6 +29,8 @@ interface Options<R> {
   kinds: string[];
   /** Ids in events that concern a row, besides its own. */
   watch?: (row: R) => (string | undefined)[];
+  /** Oldest first: new rows are added at the end, where they move nothing. */
+  oldestFirst?: boolean;
 }
 
 /** ListState is a page of a list as it stands on the screen. */
@@ -56,7 +60,7 @@ interface Shown<R> {
  * moves and never vanishes while it is on the screen: what left the list is marked, and what is new
  * shows after a reload.
  */
-export function useList<R>({ read, readIds, idOf, kinds, watch }: Options<R>): ListState<R> {
+export function useList<R>({ read, readIds, idOf, kinds, watch, oldestFirst }: Options<R>): ListState<R> {
   const key = place.value.path + "?" + place.value.query.toString();
   const cursor = place.value.query.get("cursor") ?? "";
   const [shown, setShown] = useState<Shown<R>>({ key: "", rows: [], gone: new Set() });
@@ -84,23 +88,31 @@ export function useList<R>({ read, readIds, idOf, kinds, watch }: Options<R>): L
     watched.set(idOf(row), idOf(row));
     for (const other of watch?.(row) ?? []) if (other) watched.set(other, idOf(row));
   }
-  useLive([...watched.keys()], async (ids) => {
-    const asked = current.current;
-    const wanted = [...new Set(ids.map((id) => watched.get(id) ?? id))];
-    const fresh = new Map((readIds ? await readIds(wanted) : (await read(cursor)).data ?? []).map((row) => [idOf(row), row]));
-    if (current.current !== asked) return;
+  if (oldestFirst) watched.set(everything, everything);
+
+  /** update reads rows again and puts them in the place of what is shown of them. */
+  async function update(wanted: string[]): Promise<void> {
+    const page = readIds ? { data: await readIds(wanted) } : await read(cursor);
+    const fresh = new Map((page.data ?? []).map((row) => [idOf(row), row]));
+    if (current.current !== key) return;
     setShown((s) => {
       const gone = new Set(s.gone);
       const rows = s.rows.map((row) => {
         const id = idOf(row);
         const found = fresh.get(id);
+        fresh.delete(id);
         if (found) gone.delete(id);
         else if (!readIds || wanted.includes(id)) gone.add(id);
         return found ?? row;
       });
-      return { ...s, rows, gone, at: new Date(serverNow()).toISOString() };
+      const added = oldestFirst ? [...fresh.values()] : [];
+      return { ...s, rows: [...rows, ...added], gone, next: readIds ? s.next : page.next_cursor || undefined, at: new Date(serverNow()).toISOString() };
     });
-  }, (changedKinds) => { if (changedKinds.some((k) => kinds.includes(k))) setChanged(true); });
+  }
+  useLive([...watched.keys()], async (ids) => {
+    if (readIds) await update([...new Set(ids.map((id) => watched.get(id) ?? id))]);
+    else await pauseAfter(wholePageEvery, () => update([]))();
+  }, (changedKinds) => { if (!oldestFirst && changedKinds.some((k) => kinds.includes(k))) setChanged(true); });
 
   const { rows, gone, next, problem, at } = shown;
   return { rows, gone, next, problem, at, loading, changed, reload: () => setTurn((t) => t + 1), idOf };

@@ -1,5 +1,5 @@
 import { signal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { call, client } from "../api/client";
 import { session } from "../session";
 
@@ -52,4 +52,17 @@ export function useSkus(): Named[] {
 /** nameOf returns the name of an id, or the id while the name is not known. */
 export function nameOf(all: Named[], id: string | undefined): string {
   return all.find((n) => n.id === id)?.name ?? id ?? "";
+}
+
+/** useProfiles returns the profiles of a site by name, once they are read. */
+export function useProfiles(site: string): Named[] {
+  const [all, setAll] = useState<{ site: string; profiles: Named[] }>();
+  useEffect(() => {
+    if (!site) return undefined;
+    let left = false;
+    readAll((cursor) => call(() => client.GET("/api/v1/admin/maas-sites/{id}/profiles", { params: { path: { id: site }, query: { limit: 200, cursor: cursor || undefined } } })))
+      .then((profiles) => { if (!left) setAll({ site, profiles }); }, () => undefined);
+    return () => { left = true; };
+  }, [site]);
+  return all?.site === site ? all.profiles : [];
 }
