@@ -1,4 +1,4 @@
-import { render } from "preact";
+import { options, render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { asProblem } from "./api/problem";
 import type { Problem } from "./api/problem";
@@ -12,6 +12,7 @@ import { ProblemText } from "./parts/ProblemText";
 import { SignInPage } from "./parts/SignInPage";
 import "./parts/StepUp";
 import { matchPath, navigate, hrefOf, place, watchPlace } from "./router";
+import { showHidden } from "./parts/hidden";
 import { hasRole, readSession, session } from "./session";
 import { text } from "./text";
 
@@ -45,6 +46,14 @@ function Current() {
   }
   return <Layout title={text.notFound.title}><Heading title={text.notFound.title} /><p>{text.notFound.detail}</p></Layout>;
 }
+
+// Every text of every page passes here, wherever it comes from.
+const before = options.vnode;
+options.vnode = (vnode) => {
+  const props = vnode.props as { children?: unknown };
+  if (props.children !== undefined) props.children = showHidden(props.children);
+  before?.(vnode);
+};
 
 const root = document.getElementById("app");
 if (root) {
