@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { asProblem } from "./api/problem";
 import type { Problem } from "./api/problem";
 import { startClock } from "./clock";
-import { startLive } from "./live";
+import { liveStatus, startLive } from "./live";
 import { pages } from "./pages";
 import { closeDialogs, DialogHost } from "./parts/Dialog";
 import { Heading } from "./parts/Facts";
@@ -27,6 +27,11 @@ function App() {
     else closeDialogs();
   }, [signedIn]);
   useEffect(closeDialogs, [place.value.path]);
+  const stream = liveStatus.value;
+  useEffect(() => {
+    // Another tab has signed in or out, or the session has ended: all tabs share it.
+    if ((stream === "signed-out" && session.value) || (stream === "open" && session.value === null)) readSession().catch(() => undefined);
+  }, [stream]);
   if (problem) return <main class="sign-in"><h1>{text.product}</h1><ProblemText problem={problem} again={begin} /></main>;
   if (who === undefined) return <main class="sign-in" aria-busy="true"><p role="status">{text.loading}</p></main>;
   if (who === null) return <SignInPage />;
