@@ -75,6 +75,9 @@ var tableAccess = map[string]Access{
 	"node_tasks":          AccessFull,
 	"nodes":               AccessFull,
 	"outbox":              AccessFull,
+	"portal_logouts":      AccessPrune,
+	"portal_sessions":     AccessFull,
+	"portal_sign_ins":     AccessPrune,
 	"profiles":            AccessFull,
 	"pxe_attention":       AccessRead,
 	"pxe_macs":            AccessFull,
@@ -98,8 +101,12 @@ var tableReads = map[string]string{
 	"api_tokens":          "id, name, roles, created_at, expires_at, revoked_at",
 	"enrollment_tokens":   "id, node_id, job_id, created_at, expires_at, used_generation, used_at, revoked_at",
 	"idempotency_records": "principal, route, key, state, status, created_at, expires_at",
-	"pxe_tokens":          "node_id, round, attempt, created_at, expires_at, used_at",
-	"secret_versions":     "name, version, keeper_url, created_at",
+	"portal_logouts":      "expires_at",
+	"portal_sessions": "id, method, principal, name, roles, token_id, issuer, subject, created_at, seen_at, idle_until, ends_at, auth_time, " +
+		"step_up_until",
+	"portal_sign_ins": "session_id, expires_at",
+	"pxe_tokens":      "node_id, round, attempt, created_at, expires_at, used_at",
+	"secret_versions": "name, version, keeper_url, created_at",
 }
 
 // sequenceAccess names the sequences that belong to no column.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	portaldb "github.com/slipway-cloud/slipway/db/portal"
 )
 
 // Keep says how long rows stay that nothing works on any more; zero keeps them
@@ -45,6 +47,9 @@ func (a *Activities) prune(ctx context.Context, now time.Time) error {
 	}
 	if _, err := a.Store.PruneIdempotency(ctx); err != nil { // each says itself when it ends
 		failed = append(failed, fmt.Errorf("idempotency records were not pruned: %w", err))
+	}
+	if _, err := portaldb.Prune(ctx, a.Store); err != nil {
+		failed = append(failed, fmt.Errorf("sessions of the portal were not pruned: %w", err))
 	}
 	return errors.Join(failed...)
 }

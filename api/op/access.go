@@ -57,7 +57,7 @@ func (a *API) checkAccess() error {
 // operations.
 func (a *API) RequireRole(role Role, h http.Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if _, p := a.authorize(r, role); p != nil {
+		if _, _, p := a.authorize(w, r, role); p != nil {
 			a.WriteError(w, r, p)
 			return
 		}

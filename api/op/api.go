@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"reflect"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
@@ -38,6 +39,8 @@ type API struct {
 	router    chi.Router
 	huma      huma.API
 	access    map[string]Role
+	stepUps   map[string]StepUp
+	sessions  Sessions // nil: bearer tokens only
 	inputs    []reflect.Type
 	oidc      *oidcVerifier
 	unbounded []func(path string) bool
@@ -56,7 +59,7 @@ func New(cfg Config) (*API, error) {
 	if cfg.Version == "" {
 		cfg.Version = "dev"
 	}
-	a := &API{store: cfg.Store, log: cfg.Log, version: cfg.Version, publicURL: cfg.PublicURL, router: chi.NewRouter(), access: map[string]Role{}}
+	a := &API{store: cfg.Store, log: cfg.Log, version: cfg.Version, publicURL: cfg.PublicURL, router: chi.NewRouter(), access: map[string]Role{}, stepUps: map[string]StepUp{}}
 	if cfg.Auth.Issuer != "" {
 		a.oidc = newOIDCVerifier(cfg.Auth)
 	}
@@ -70,14 +73,26 @@ func New(cfg Config) (*API, error) {
 	a.huma = humachi.New(a.router, a.humaConfig(cfg))
 	a.router.Get("/docs", serveDocs)
 	a.router.Get("/docs/*", a.servePage)
-	a.router.Get("/", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/docs", http.StatusSeeOther) })
+	a.router.Get("/", a.redirectHome)
 	return a, nil
 }
+
+// redirectHome sends a browser to the portal, and a program to the API reference.
+func (a *API) redirectHome(w http.ResponseWriter, r *http.Request) {
+	to := "/docs"
+	if a.sessions != nil && AcceptsHTML(r) {
+		to = "/portal/"
+	}
+	http.Redirect(w, r, to, http.StatusSeeOther)
+}
+
+// AcceptsHTML reports whether a request asks for a page, as browsers do.
+func AcceptsHTML(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }
 
 // Close ends the registration. It fails when a route has no role or a role no route.
 func (a *API) Close() error {
 	a.tidyDocument()
-	return errors.Join(append(a.misuse, a.checkAccess())...)
+	return errors.Join(append(a.misuse, a.checkAccess(), a.checkStepUps())...)
 }
 
 // Handler serves the API and the plain routes.
@@ -112,10 +127,11 @@ func (a *API) humaConfig(cfg Config) huma.Config {
 	c.RejectUnknownQueryParameters = true
 	c.Transformers = []huma.Transformer{a.transform}
 	c.Info.Description = "The control plane of a GPU cloud: bare servers become active GPU nodes.\n\n" +
-		"Every call but health, documentation and version needs a bearer token. POSTs that create need an Idempotency-Key. " +
+		"Every call but health, documentation and version needs a bearer token, or the session of a browser that is signed in at /portal/. POSTs that create need an Idempotency-Key. " +
 		"Writes carry the version of what they change in If-Match. Errors are problem documents (RFC 9457)."
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
-		"bearer": {Type: "http", Scheme: "bearer", Description: "An API token (slp_...) or an OIDC token"},
+		"bearer":  {Type: "http", Scheme: "bearer", Description: "An API token (slp_...) or an OIDC token"},
+		"session": {Type: "apiKey", In: "cookie", Name: "__Host-slipway_session", Description: "The session of the portal in a browser"},
 	}
 	if cfg.PublicURL != "" {
 		c.Servers = []*huma.Server{{URL: cfg.PublicURL}}

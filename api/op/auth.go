@@ -69,17 +69,27 @@ const (
 	maxBearer    = 16 << 10
 )
 
-// authorize finds out who speaks and whether they may.
-func (a *API) authorize(r *http.Request, role Role) (Principal, *problem.Problem) {
-	who, err := a.authenticate(r)
+// authorize finds out who speaks and whether they may. The session is nil for a bearer token.
+func (a *API) authorize(w http.ResponseWriter, r *http.Request, role Role) (Principal, *Session, *problem.Problem) {
+	session, err := a.bySession(w, r)
+	var who Principal
+	if session != nil {
+		who = session.Principal
+	} else if err == nil {
+		who, err = a.byBearer(r.Context(), r.Header.Get("Authorization"))
+	}
+	if err == nil && !who.May(role) {
+		err = lacksRole(who, role)
+	}
 	if err != nil {
-		return Principal{}, a.problem(r.Context(), err)
+		return Principal{}, nil, a.problem(r.Context(), err)
 	}
-	if !who.May(role) {
-		return Principal{}, problem.New(problem.Forbidden,
-			fmt.Sprintf("this call needs role %s and %s has %s; ask an admin for a token with that role", role, who.Name, orNone(who.Roles)))
-	}
-	return who, nil
+	return who, session, nil
+}
+
+func lacksRole(who Principal, role Role) *problem.Problem {
+	return problem.New(problem.Forbidden,
+		fmt.Sprintf("this call needs role %s and %s has %s; ask an admin for a token with that role", role, who.Name, orNone(who.Roles)))
 }
 
 func orNone(roles []string) string {
@@ -89,19 +99,21 @@ func orNone(roles []string) string {
 	return strings.Join(roles, ", ")
 }
 
-func (a *API) authenticate(r *http.Request) (Principal, error) {
-	scheme, text, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+// byBearer authenticates the text of an Authorization header.
+func (a *API) byBearer(ctx context.Context, header string) (Principal, error) {
+	scheme, text, _ := strings.Cut(header, " ")
 	text = strings.TrimSpace(text)
 	if !strings.EqualFold(scheme, "Bearer") || text == "" || len(text) > maxBearer {
-		return Principal{}, problem.New(problem.Unauthenticated, "send a token as Authorization: Bearer ...; `slipway login` keeps one, `slipwayd token create` makes the first")
+		return Principal{}, problem.New(problem.Unauthenticated, "send a token as Authorization: Bearer ..., or sign in at /portal/; `slipway login` keeps a token, `slipwayd token create` makes the first")
 	}
 	if strings.HasPrefix(text, tokenPrefix) {
-		return a.byToken(r.Context(), text)
+		who, _, err := TokenPrincipal(ctx, a.store, text)
+		return who, err
 	}
 	if a.oidc == nil {
 		return Principal{}, rejected()
 	}
-	return a.oidc.verify(r.Context(), text)
+	return a.oidc.verify(ctx, text)
 }
 
 // rejected is one answer for every reason, so that nothing is learned from it.
@@ -109,18 +121,22 @@ func rejected() error {
 	return problem.New(problem.Unauthenticated, "the token is unknown, expired or revoked; sign in again or ask an admin for a new one")
 }
 
-func (a *API) byToken(ctx context.Context, text string) (Principal, error) {
-	t, err := a.store.APITokenByHash(ctx, TokenHash(text))
+// TokenPrincipal returns who an API token speaks for, and the id of the token.
+func TokenPrincipal(ctx context.Context, store *db.Store, text string) (Principal, string, error) {
+	if !strings.HasPrefix(text, tokenPrefix) || len(text) > maxBearer {
+		return Principal{}, "", rejected()
+	}
+	t, err := store.APITokenByHash(ctx, TokenHash(text))
 	if errors.Is(err, db.ErrNotFound) {
-		return Principal{}, rejected()
+		return Principal{}, "", rejected()
 	}
 	if err != nil {
-		return Principal{}, err
+		return Principal{}, "", err
 	}
 	if t.RevokedAt != nil || t.ExpiresAt != nil && !time.Now().Before(*t.ExpiresAt) {
-		return Principal{}, rejected()
+		return Principal{}, "", rejected()
 	}
-	return Principal{ID: "token:" + t.Name + ":" + t.ID, Name: t.Name, Roles: t.Roles}, nil
+	return Principal{ID: "token:" + t.Name + ":" + t.ID, Name: t.Name, Roles: t.Roles}, t.ID, nil
 }
 
 // TokenHash is what is stored of a token.

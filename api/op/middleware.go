@@ -19,6 +19,7 @@ const (
 	requestIDKey contextKey = iota
 	principalKey
 	pathKey
+	recheckKey
 )
 
 // requestLimit bounds every request that is not Unbounded; an action waits for its workflow within

@@ -2,9 +2,8 @@ package op
 
 import (
 	"context"
+	"errors"
 	"net/http"
-	"sync"
-	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 
@@ -21,49 +20,47 @@ type AuthConfig struct {
 	Client     *http.Client
 }
 
-const (
-	oidcTimeout = 10 * time.Second
-	oidcRetry   = 5 * time.Second // between attempts to reach an issuer that is down
-)
-
-// oidcVerifier reads the issuer's keys when the first token comes, so that the
-// API starts while the issuer is away.
+// oidcVerifier checks the bearer tokens of an issuer.
 type oidcVerifier struct {
-	cfg AuthConfig
-
-	mu       sync.Mutex
-	verifier *oidc.IDTokenVerifier
-	failedAt time.Time
+	cfg    AuthConfig
+	issuer *Issuer
 }
 
 func newOIDCVerifier(cfg AuthConfig) *oidcVerifier {
-	if cfg.RolesClaim == "" {
-		cfg.RolesClaim = "roles"
-	}
-	if len(cfg.Algorithms) == 0 {
-		cfg.Algorithms = []string{oidc.RS256, oidc.PS256, oidc.ES256, oidc.EdDSA}
-	}
-	if cfg.Client == nil {
-		cfg.Client = &http.Client{Timeout: oidcTimeout}
-	}
-	return &oidcVerifier{cfg: cfg}
+	return &oidcVerifier{cfg: cfg, issuer: &Issuer{URL: cfg.Issuer, Client: cfg.Client}}
 }
 
 // verify checks signature, issuer, audience and times.
 func (v *oidcVerifier) verify(ctx context.Context, text string) (Principal, error) {
-	verifier, err := v.ready(ctx)
+	verifier, err := v.issuer.Verifier(ctx, v.cfg.Audience, v.cfg.Algorithms)
 	if err != nil {
 		return Principal{}, problem.New(problem.Unavailable, "the identity provider does not answer, so the token cannot be checked; repeat, or use an API token")
 	}
 	ctx, cancel := context.WithTimeout(ctx, oidcTimeout)
 	defer cancel()
 	token, err := verifier.Verify(ctx, text)
-	if err != nil || token.Subject == "" {
+	if err != nil {
 		return Principal{}, rejected()
+	}
+	who, err := PrincipalOfClaims(token, v.cfg.RolesClaim)
+	if err != nil {
+		return Principal{}, rejected()
+	}
+	return who, nil
+}
+
+// PrincipalOfClaims returns who a verified token of an identity provider names. rolesClaim is a list
+// of roles or one role; "" means roles. Roles that Slipway does not have are left out.
+func PrincipalOfClaims(token *oidc.IDToken, rolesClaim string) (Principal, error) {
+	if rolesClaim == "" {
+		rolesClaim = "roles"
 	}
 	var claims map[string]any
 	if err := token.Claims(&claims); err != nil {
-		return Principal{}, rejected()
+		return Principal{}, err
+	}
+	if token.Subject == "" {
+		return Principal{}, errors.New("the token names no subject")
 	}
 	who := Principal{ID: "oidc:" + token.Subject, Name: token.Subject, Roles: []string{}}
 	for _, c := range []string{"name", "preferred_username", "email"} {
@@ -71,33 +68,12 @@ func (v *oidcVerifier) verify(ctx context.Context, text string) (Principal, erro
 			who.Name = name
 		}
 	}
-	for _, r := range texts(claims[v.cfg.RolesClaim]) {
+	for _, r := range texts(claims[rolesClaim]) {
 		if Role(r).rank() > 0 {
 			who.Roles = append(who.Roles, r)
 		}
 	}
 	return who, nil
-}
-
-// ready asks the issuer for its keys' address, once.
-func (v *oidcVerifier) ready(ctx context.Context) (*oidc.IDTokenVerifier, error) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.verifier != nil {
-		return v.verifier, nil
-	}
-	if time.Since(v.failedAt) < oidcRetry {
-		return nil, context.DeadlineExceeded
-	}
-	// The key set keeps this context for its later reads: it must not end with the request.
-	provider, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), v.cfg.Client), v.cfg.Issuer)
-	if err != nil {
-		v.failedAt = time.Now()
-		return nil, err
-	}
-	v.verifier = provider.VerifierContext(oidc.ClientContext(context.WithoutCancel(ctx), v.cfg.Client),
-		&oidc.Config{ClientID: v.cfg.Audience, SupportedSigningAlgs: v.cfg.Algorithms})
-	return v.verifier, nil
 }
 
 func texts(claim any) []string {

@@ -32,9 +32,9 @@ func Add[I, O any](a *API, op huma.Operation, handler func(context.Context, *I) 
 		op.MaxBodyBytes = maxBody
 	}
 	if !open {
-		op.Security = []map[string][]string{{"bearer": {}}}
+		op.Security = []map[string][]string{{"bearer": {}}, {"session": {}}}
 		op.Description = strings.TrimSpace(op.Description + "\n\nNeeds role " + string(role) + " or higher.")
-		op.Middlewares = append(op.Middlewares, a.requires(role))
+		op.Middlewares = append(op.Middlewares, a.requires(role, op.Method+" "+op.Path))
 	}
 	op.Middlewares = append(op.Middlewares, a.selectors)
 	if op.Responses == nil {
@@ -68,15 +68,20 @@ func outOfBounds(bad []bounds.Violation) *problem.Problem {
 // Inputs returns the types of what operations take: parameters and bodies.
 func (a *API) Inputs() []reflect.Type { return a.inputs }
 
-// requires lets a request through whose principal has the role.
-func (a *API) requires(role Role) func(huma.Context, func(huma.Context)) {
+// requires lets a request through whose principal has the role. One of a session that destroys
+// something needs a second sign-in too.
+func (a *API) requires(role Role, route string) func(huma.Context, func(huma.Context)) {
 	return func(c huma.Context, next func(huma.Context)) {
 		r, w := humachi.Unwrap(c)
-		who, p := a.authorize(r, role)
+		who, session, p := a.authorize(w, r, role)
+		if p == nil {
+			p = a.checkStepUp(r, route, session)
+		}
 		if p != nil {
 			a.WriteError(w, r, p)
 			return
 		}
+		c = huma.WithValue(c, recheckKey, a.recheckOf(r, role, session))
 		next(huma.WithValue(c, principalKey, who))
 	}
 }

@@ -20,6 +20,7 @@ const (
 	KeyMissing           Kind = "idempotency-key-missing"
 	Unauthenticated      Kind = "unauthenticated"
 	Forbidden            Kind = "forbidden"
+	StepUpRequired       Kind = "step-up-required"
 	NotFound             Kind = "not-found"
 	MethodNotAllowed     Kind = "method-not-allowed"
 	NotAcceptable        Kind = "not-acceptable"
@@ -67,6 +68,7 @@ func Kinds() []Info {
 		{KeyMissing, http.StatusBadRequest, "The Idempotency-Key is missing"},
 		{Unauthenticated, http.StatusUnauthorized, "Not signed in"},
 		{Forbidden, http.StatusForbidden, "Not allowed"},
+		{StepUpRequired, http.StatusForbidden, "A second sign-in is needed"},
 		{NotFound, http.StatusNotFound, "Not found"},
 		{MethodNotAllowed, http.StatusMethodNotAllowed, "Method not allowed"},
 		{NotAcceptable, http.StatusNotAcceptable, "No such representation"},

@@ -1,6 +1,9 @@
 package rest
 
-import "github.com/slipway-cloud/slipway/api/op"
+import (
+	"github.com/slipway-cloud/slipway/api/op"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
 
 // access says who may call what of this package.
 func access() op.Access {
@@ -55,5 +58,34 @@ func access() op.Access {
 			"POST /nodes/{id}/actions/reissue-agent", "POST /nodes/{id}/actions/update-agent", "POST /admin/agent-reissues",
 			"PUT /admin/agent-releases/{version}",
 		},
+	}
+}
+
+// stepUps lists what a session of the portal may do only after a second sign-in: what destroys data or
+// access, or takes an outcome for proven.
+func stepUps() []op.StepUp {
+	adopt := []string{string(lifecycle.ActionAdopt)} // an outcome that nobody has proven
+	return []op.StepUp{
+		{Route: "POST /admin/decommissions"}, // each mode erases what the tenant left
+		{Route: "POST /nodes/{id}/actions/retire"},
+		{Route: "POST /nodes/{id}/actions/remove"},
+		{Route: "POST /nodes/{id}/state"},
+		{Route: "POST /admin/discovered-nodes/purge"},
+		{Route: "POST /admin/onboardings/{id}/actions/{action}", Param: "action", Values: adopt},
+		{Route: "POST /admin/jobs/{id}/actions/{action}", Param: "action", Values: adopt},
+		{Route: "POST /admin/decommissions/{id}/actions/{action}", Param: "action", Values: adopt},
+		{Route: "POST /admin/api-tokens"}, // or a session that was left open becomes one that never ends
+		{Route: "DELETE /admin/api-tokens/{id}"},
+		{Route: "DELETE /admin/maas-sites/{id}"},
+		{Route: "DELETE /admin/maas-sites/{id}/profiles/{profile_id}"},
+		{Route: "DELETE /admin/maas-sites/{id}/roce-assignments/{hostname}"},
+		{Route: "DELETE /admin/skus/{id}"},
+		{Route: "DELETE /admin/install-workflows/{id}"},
+		{Route: "DELETE /admin/device-groups/{name}"},
+		{Route: "PUT /admin/secrets"},
+		{Route: "PUT /admin/secret-uses"},
+		{Route: "PUT /admin/bmcs/{id}/credential"},
+		{Route: "POST /nodes/{id}/actions/reissue-agent"},
+		{Route: "POST /admin/agent-reissues"},
 	}
 }

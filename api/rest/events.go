@@ -35,6 +35,8 @@ const (
 	eventHeartbeat = 15 * time.Second // comment lines keep proxies from closing the stream
 	eventPoll      = 5 * time.Second  // behind LISTEN
 	eventWrite     = 10 * time.Second
+	eventRecheck   = 30 * time.Second // whether the reader may still read
+	recheckLimit   = 10 * time.Second
 )
 
 const eventsPath = "/events"
@@ -44,7 +46,8 @@ func (s *server) registerEvents() {
 	op.Add(s.api, huma.Operation{
 		OperationID: "follow-events", Method: http.MethodGet, Path: eventsPath, Tags: []string{"events"}, Summary: "Follow what happens (server-sent events)",
 		Description: "Each event has a cursor as its id: a reader that has seen one has missed nothing before it. With Last-Event-ID the stream continues " +
-			"after that cursor, without one it begins with what comes next. Lines that begin with a colon are heartbeats.",
+			"after that cursor, without one it begins with what comes next. Lines that begin with a colon are heartbeats. " +
+			"The stream ends within a minute when the token or session that began it has ended.",
 		Responses: map[string]*huma.Response{"200": {
 			Description: "A stream whose data lines are events",
 			Content:     map[string]*huma.MediaType{"text/event-stream": {Schema: op.Schema[Event](s.api, "Event")}},
@@ -93,8 +96,10 @@ func (s *server) stream(ctx context.Context, st stream, f db.EventFilter, cursor
 	woken, leave := s.events.join()
 	defer leave()
 	beat, poll := time.NewTicker(eventHeartbeat), time.NewTicker(eventPoll)
+	recheck := time.NewTicker(s.cfg.EventRecheck)
 	defer beat.Stop()
 	defer poll.Stop()
+	defer recheck.Stop()
 	if err := st.send(": following\n\n"); err != nil {
 		return err
 	}
@@ -110,6 +115,13 @@ func (s *server) stream(ctx context.Context, st stream, f db.EventFilter, cursor
 			cursor = e.Cursor
 		}
 		if len(rows) == eventBatch {
+			select {
+			case <-recheck.C:
+				if recheckReader(ctx) != nil {
+					return nil
+				}
+			default:
+			}
 			continue
 		}
 		select {
@@ -119,10 +131,21 @@ func (s *server) stream(ctx context.Context, st stream, f db.EventFilter, cursor
 			if err := st.send(": heartbeat\n\n"); err != nil {
 				return err
 			}
+		case <-recheck.C:
+			if err := recheckReader(ctx); err != nil {
+				return st.send(": ended: sign in again\n\n")
+			}
 		case <-woken:
 		case <-poll.C:
 		}
 	}
+}
+
+// recheckReader returns an error when the reader's token or session has ended.
+func recheckReader(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, recheckLimit)
+	defer cancel()
+	return op.Recheck(ctx)
 }
 
 type stream struct {

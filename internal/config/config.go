@@ -23,6 +23,7 @@ type Config struct {
 	API      API      `yaml:"api"`
 	Agent    Agent    `yaml:"agent"`
 	OIDC     OIDC     `yaml:"oidc"`
+	Portal   Portal   `yaml:"portal"`
 	Secrets  Secrets  `yaml:"secrets"`
 	Worker   Worker   `yaml:"worker"`
 	Log      Log      `yaml:"log"`
@@ -112,6 +113,18 @@ type OIDC struct {
 	Issuer     string `yaml:"issuer"`
 	Audience   string `yaml:"audience"`
 	RolesClaim string `yaml:"roles_claim"`
+	// ClientID and the secret in ClientSecretFile are the portal's as a client of the issuer. Without a
+	// ClientID browsers sign in with API tokens only.
+	ClientID         string `yaml:"client_id"`
+	ClientSecretFile string `yaml:"client_secret_file"`
+	RedirectURL      string `yaml:"redirect_url"`
+}
+
+// Portal is the operator portal and the sessions of its browsers.
+type Portal struct {
+	SessionIdle   time.Duration `yaml:"session_idle"`
+	SessionMax    time.Duration `yaml:"session_max"`
+	TemporalUIURL string        `yaml:"temporal_ui_url"`
 }
 
 // Secrets is what seals stored secrets. The previous keeper still opens what it
@@ -204,6 +217,7 @@ func Default() Config {
 		API:     API{Listen: "127.0.0.1:8080"},
 		Agent:   Agent{Listen: "127.0.0.1:8443", CertTTL: 7 * 24 * time.Hour, RenewGrace: 90 * 24 * time.Hour, OfflineAfter: 90 * time.Second, TaskWaiters: 20000},
 		OIDC:    OIDC{RolesClaim: "roles"},
+		Portal:  Portal{SessionIdle: 30 * time.Minute, SessionMax: 12 * time.Hour},
 		Secrets: Secrets{Keeper: "base64key://"},
 		Worker: Worker{
 			MaxConcurrentActivities: 200, MaxConcurrentLocalActivities: 200,

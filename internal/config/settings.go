@@ -54,6 +54,13 @@ func settings(c *Config) *pflag.FlagSet {
 	str(&c.OIDC.Issuer, "oidc-issuer", "URL of the OpenID Connect issuer; empty means API tokens only")
 	str(&c.OIDC.Audience, "oidc-audience", "audience that a token must name")
 	str(&c.OIDC.RolesClaim, "oidc-roles-claim", "claim that holds the roles")
+	str(&c.OIDC.ClientID, "oidc-client-id", "client that the portal is to the issuer; empty means that browsers sign in with API tokens only")
+	str(&c.OIDC.ClientSecretFile, "oidc-client-secret-file", "file that holds the secret of the client; empty for a public client")
+	str(&c.OIDC.RedirectURL, "oidc-redirect-url", "URL that the issuer sends browsers back to; empty means /portal/oidc/callback below api-public-url")
+
+	fs.DurationVar(&c.Portal.SessionIdle, "portal-session-idle", c.Portal.SessionIdle, "how long a session of the portal lasts that nobody uses")
+	fs.DurationVar(&c.Portal.SessionMax, "portal-session-max", c.Portal.SessionMax, "how long a session of the portal lasts at most")
+	str(&c.Portal.TemporalUIURL, "portal-temporal-ui-url", "URL of the Temporal Web UI, which the portal links to; empty shows no links")
 
 	str(&c.Secrets.Keeper, "secrets-keeper", "what seals secrets: base64key://, hashivault://KEY, awskms://KEY?region=R or gcpkms://...")
 	str(&c.Secrets.KeyFile, "secrets-key-file", "key file of the local keeper, made when missing")

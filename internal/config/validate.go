@@ -48,7 +48,7 @@ func (c Config) Validate(parts ...Part) error {
 	checks := map[Part]func(*validator){
 		PartDatabase: c.Database.validate, PartMigrations: c.Database.validateMigrations,
 		PartTemporal: c.Temporal.validate,
-		PartAPI:      func(v *validator) { c.API.validate(v); c.OIDC.validate(v) },
+		PartAPI:      func(v *validator) { c.API.validate(v); c.OIDC.validate(v); c.Portal.validate(v) },
 		PartAgent:    c.Agent.validate,
 		PartSecrets:  c.Secrets.validate,
 		PartWorker: func(v *validator) {
@@ -126,6 +126,9 @@ func (o OIDC) validate(v *validator) {
 		if o.Audience != "" {
 			v.add("oidc.issuer", "is missing while oidc.audience is set; set both or neither")
 		}
+		if o.ClientID != "" {
+			v.add("oidc.issuer", "is missing while oidc.client_id is set; set both or neither")
+		}
 		return
 	}
 	v.url("oidc.issuer", o.Issuer, "https", "http")
@@ -133,7 +136,21 @@ func (o OIDC) validate(v *validator) {
 		v.add("oidc.issuer", "must be an https URL: its keys decide who may sign in")
 	}
 	v.required("oidc.audience", o.Audience, "name the audience that tokens for this API carry, or tokens for other programs would be accepted")
+	if o.ClientID == "" && (o.ClientSecretFile != "" || o.RedirectURL != "") {
+		v.add("oidc.client_id", "is missing while oidc.client_secret_file or oidc.redirect_url is set; name the client that the portal is to the issuer")
+	}
+	if o.RedirectURL != "" {
+		v.url("oidc.redirect_url", o.RedirectURL, "http", "https")
+	}
 	v.required("oidc.roles_claim", o.RolesClaim, "name the claim that holds the roles")
+}
+
+func (p Portal) validate(v *validator) {
+	v.within("portal.session_idle", p.SessionIdle, 5*time.Minute, 24*time.Hour) // use is noted once a minute
+	v.within("portal.session_max", p.SessionMax, 5*time.Minute, 7*24*time.Hour)
+	if p.TemporalUIURL != "" {
+		v.url("portal.temporal_ui_url", p.TemporalUIURL, "http", "https")
+	}
 }
 
 func (a Agent) validate(v *validator) {

@@ -34,12 +34,18 @@ var update = flag.Bool("update", false, "write the generated page")
 // plainRoutes are the routes that are no operations of the document, with who may call them: a
 // role, or what a caller shows instead.
 func plainRoutes() map[string]string {
-	const token = "the boot token in the path"
+	const token, session = "the boot token in the path", "the session's cookie"
 	return map[string]string{
 		"GET /":     everybody,
 		"GET /docs": everybody, "GET /docs/*": everybody, "GET /openapi.json": everybody, "GET /openapi.yaml": everybody,
 		"GET /openapi-3.0.json": everybody, "GET /openapi-3.0.yaml": everybody,
 		"GET /healthz": everybody, "HEAD /healthz": everybody, "GET /readyz": everybody, "HEAD /readyz": everybody,
+		"GET /portal": everybody, "GET /portal/*": everybody, "HEAD /portal/*": everybody,
+		"GET /portal/sign-in": everybody, "GET /portal/session": session, "DELETE /portal/session": session,
+		"POST /portal/session": "an API token in the body", "POST /portal/step-up": session + " and its API token in the body",
+		"GET /portal/oidc/sign-in": "everybody, within a rate per address", "GET /portal/oidc/step-up": session,
+		"GET /portal/oidc/callback":   "the identity provider's code and the cookie of the sign-in",
+		"POST /portal/oidc/logout":    "a token that the identity provider has signed",
 		"GET /metrics":                string(op.RoleViewer),
 		"POST /codec/*":               string(op.RoleOperator),
 		"OPTIONS /codec/*":            "everybody, from an origin of api.codec_origins",
@@ -107,19 +113,33 @@ func accessPage(t *testing.T, api *op.API, agents chi.Router) string {
 	})
 	var b strings.Builder
 	b.WriteString("# Who may call what\n\nGenerated from the access tables and the routers. Do not edit; `make generate` writes it.\n\n" +
-		"A role includes the lower ones: admin, operator, viewer. No route asks for a second sign-in. Routes\n" +
-		"below /agent are on the agent API's own listener. `TestEveryRouteNeedsItsRole` calls each operation\n" +
-		"with each role.\n\n" +
-		"| method | path | viewer | operator | admin | without a role | also needed |\n|---|---|---|---|---|---|---|\n")
+		"A role includes the lower ones: admin, operator, viewer. Operations take a bearer\n" +
+		"token or the cookie of a session of the portal. A session needs a second sign-in within the last ten\n" +
+		"minutes where the table says so; a bearer token does not. Routes below /agent are on the agent API's\n" +
+		"own listener. `TestEveryRouteNeedsItsRole` calls each operation with each role.\n\n" +
+		"| method | path | viewer | operator | admin | without a role | also needed | second sign-in |\n|---|---|---|---|---|---|---|---|\n")
 	for _, route := range slices.SortedFunc(maps.Keys(rows), func(x, y string) int {
 		mx, px, _ := strings.Cut(x, " ")
 		my, py, _ := strings.Cut(y, " ")
 		return cmp.Or(strings.Compare(px, py), strings.Compare(mx, my))
 	}) {
 		method, path, _ := strings.Cut(route, " ")
-		fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", method, path, mayCall(rows[route]), doc.alsoNeeded(method, path))
+		fmt.Fprintf(&b, "| %s | `%s` | %s | %s | %s |\n", method, path, mayCall(rows[route]), doc.alsoNeeded(method, path), stepUpOf(api, route))
 	}
 	return b.String()
+}
+
+// stepUpOf says when a session needs a second sign-in for a call.
+func stepUpOf(api *op.API, route string) string {
+	u, needed := api.StepUps()[route]
+	switch {
+	case !needed:
+		return ""
+	case u.Param == "":
+		return "yes"
+	default:
+		return u.Param + " " + strings.Join(u.Values, ", ")
+	}
 }
 
 // mayCall writes the columns of the roles.

@@ -2,12 +2,18 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"net/url"
+	"os"
+	"strings"
 
 	"github.com/slipway-cloud/slipway/api/agentapi"
 	"github.com/slipway-cloud/slipway/api/boot"
 	"github.com/slipway-cloud/slipway/api/op"
+	"github.com/slipway-cloud/slipway/api/portal"
+	"github.com/slipway-cloud/slipway/api/portal/session"
 	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
@@ -28,6 +34,10 @@ func agentHosts(publicURL string) []string {
 // httpAPI assembles the listener of the HTTP API.
 func (a *App) httpAPI() (*op.API, error) {
 	c := a.Config
+	browsers, err := portalConfig(c)
+	if err != nil {
+		return nil, err
+	}
 	return httpapi.New(httpapi.Config{
 		API: op.Config{
 			Store: a.Store, Log: a.Log, PublicURL: c.API.PublicURL, Version: Version,
@@ -38,8 +48,27 @@ func (a *App) httpAPI() (*op.API, error) {
 			AgentURL: c.Agent.PublicURL, AgentCAPEM: string(a.CA.CertPEM()), NodeCARef: c.Agent.CARef,
 		},
 		Boot:   boot.Config{Own: a.Secrets.OwnAddresses},
+		Portal: browsers,
 		Health: a.Health, Metrics: a.Metrics,
 	})
+}
+
+// portalConfig returns how browsers sign in.
+func portalConfig(c config.Config) (portal.Config, error) {
+	secret := ""
+	if c.OIDC.ClientSecretFile != "" {
+		raw, err := os.ReadFile(c.OIDC.ClientSecretFile)
+		if err != nil {
+			return portal.Config{}, fmt.Errorf("read oidc.client_secret_file: %w", err)
+		}
+		secret = strings.TrimSpace(string(raw))
+	}
+	return portal.Config{
+		Idle: c.Portal.SessionIdle, Max: c.Portal.SessionMax, TemporalUI: c.Portal.TemporalUIURL,
+		OIDC: session.OIDC{
+			Issuer: c.OIDC.Issuer, ClientID: c.OIDC.ClientID, ClientSecret: secret, RedirectURL: c.OIDC.RedirectURL, RolesClaim: c.OIDC.RolesClaim,
+		},
+	}, nil
 }
 
 // probeMAAS proves that a site's region answers and what its key may do.

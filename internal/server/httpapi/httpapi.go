@@ -7,6 +7,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/boot"
 	"github.com/slipway-cloud/slipway/api/op"
+	"github.com/slipway-cloud/slipway/api/portal"
 	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/internal/telemetry"
 )
@@ -17,6 +18,7 @@ type Config struct {
 	API     op.Config
 	REST    rest.Config
 	Boot    boot.Config
+	Portal  portal.Config
 	Health  *telemetry.Health    // nil: no /healthz, /readyz
 	Metrics *prometheus.Registry // nil: no /metrics
 }
@@ -33,6 +35,10 @@ func New(cfg Config) (*op.API, error) {
 	cfg.Boot.Store, cfg.Boot.Log = api.Store(), api.Log()
 	cfg.Boot.AgentURL, cfg.Boot.AgentCAPEM = cfg.REST.AgentURL, cfg.REST.AgentCAPEM
 	boot.New(cfg.Boot).Register(api)
+	cfg.Portal.PublicURL = cfg.API.PublicURL
+	if err := portal.Register(api, cfg.Portal); err != nil {
+		return nil, err
+	}
 	r := api.Router()
 	if cfg.Health != nil {
 		h := cfg.Health.Handler()

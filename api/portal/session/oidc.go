@@ -1,0 +1,215 @@
+package session
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/oauth2"
+
+	"github.com/slipway-cloud/slipway/api/op"
+	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/api/ratelimit"
+	"github.com/slipway-cloud/slipway/db"
+	portaldb "github.com/slipway-cloud/slipway/db/portal"
+)
+
+// OIDC is the portal as a client of an OpenID Connect provider.
+type OIDC struct {
+	Issuer       string
+	ClientID     string
+	ClientSecret string // "" for a public client
+	RedirectURL  string // "" means CallbackPath below the public URL
+	RolesClaim   string
+	Scopes       []string // besides openid; nil means profile
+	Client       *http.Client
+}
+
+// CallbackPath is where the provider sends browsers back to.
+const CallbackPath = "/portal/oidc/callback"
+
+const (
+	signInLasts = 10 * time.Minute
+	exchange    = 15 * time.Second
+	// freshness is how old the second sign-in may be that the provider tells of: the user has just come
+	// back, and clocks differ.
+	freshness = time.Minute
+	maxReturn = 2000
+	home      = "/portal/"
+)
+
+// provider is the identity provider.
+type provider struct {
+	cfg    OIDC
+	issuer *op.Issuer
+}
+
+func newProvider(cfg OIDC, publicURL string) *provider {
+	if cfg.RedirectURL == "" {
+		cfg.RedirectURL = strings.TrimSuffix(publicURL, "/") + CallbackPath
+	}
+	if cfg.Scopes == nil {
+		cfg.Scopes = []string{"profile"}
+	}
+	return &provider{cfg: cfg, issuer: &op.Issuer{URL: cfg.Issuer, Client: cfg.Client}}
+}
+
+func (p *provider) oauth(ctx context.Context) (*oauth2.Config, error) {
+	found, err := p.issuer.Provider(ctx)
+	if err != nil {
+		return nil, problem.New(problem.Unavailable, "the identity provider does not answer; try again, or sign in with an API token")
+	}
+	return &oauth2.Config{
+		ClientID: p.cfg.ClientID, ClientSecret: p.cfg.ClientSecret, RedirectURL: p.cfg.RedirectURL, Endpoint: found.Endpoint(),
+		Scopes: append([]string{oidc.ScopeOpenID}, p.cfg.Scopes...),
+	}, nil
+}
+
+// derive makes one of the secrets of a sign-in from its cookie, so that none of them is stored.
+func derive(cookie, purpose string) string {
+	h := hmac.New(sha256.New, []byte(cookie))
+	h.Write([]byte(purpose))
+	return base64.RawURLEncoding.EncodeToString(h.Sum(nil))
+}
+
+func (m *Manager) beginOIDC(w http.ResponseWriter, r *http.Request) error {
+	return m.redirectToProvider(w, r, "")
+}
+
+// beginOIDCStepUp asks the provider to authenticate the user of the session again.
+func (m *Manager) beginOIDCStepUp(w http.ResponseWriter, r *http.Request) error {
+	live, err := m.find(w, r)
+	if err != nil {
+		return err
+	}
+	if live == nil || live.PortalSession.Method != portaldb.MethodOIDC {
+		return signedOut()
+	}
+	return m.redirectToProvider(w, r, live.PortalSession.ID)
+}
+
+func (m *Manager) redirectToProvider(w http.ResponseWriter, r *http.Request, sessionID string) error {
+	if m.provider == nil {
+		return problem.New(problem.NotFound, "no identity provider is configured; sign in with an API token")
+	}
+	if ok, wait := m.begun.Allow(ratelimit.RemoteAddress(r)); !ok {
+		return problem.New(problem.TooManyRequests, "too many sign-ins began from this address; wait, then try again").After(int(wait/time.Second) + 1)
+	}
+	config, err := m.provider.oauth(r.Context())
+	if err != nil {
+		return err
+	}
+	cookie, err := newCookieText()
+	if err != nil {
+		return err
+	}
+	if err := portaldb.BeginSignIn(r.Context(), m.store, hashOf(cookie), returnPath(r.URL.Query().Get("return")), sessionID); err != nil {
+		return err
+	}
+	opts := []oauth2.AuthCodeOption{oidc.Nonce(derive(cookie, "nonce")), oauth2.S256ChallengeOption(derive(cookie, "verifier"))}
+	if sessionID != "" {
+		opts = append(opts, oauth2.SetAuthURLParam("max_age", "0"), oauth2.SetAuthURLParam("prompt", "login"))
+	}
+	m.setSignIn(w, r, cookie, signInLasts)
+	http.Redirect(w, r, config.AuthCodeURL(derive(cookie, "state"), opts...), http.StatusSeeOther)
+	return nil
+}
+
+// returnPath accepts a path of the portal to come back to. Anything else becomes the first page.
+func returnPath(path string) string {
+	u, err := url.Parse(path)
+	if err != nil || len(path) > maxReturn || !strings.HasPrefix(path, home) || strings.HasPrefix(path, "//") || strings.ContainsAny(path, "\\\r\n\t") ||
+		u.IsAbs() || u.Host != "" || u.User != nil || strings.Contains(u.Path, "//") || strings.Contains(u.Path, "/../") || strings.HasPrefix(u.Path, home+"oidc/") {
+		return home
+	}
+	return path
+}
+
+// finishOIDC takes the provider's answer, once.
+func (m *Manager) finishOIDC(w http.ResponseWriter, r *http.Request) error {
+	if m.provider == nil {
+		return problem.New(problem.NotFound, "no identity provider is configured; sign in with an API token")
+	}
+	cookie := cookieText(r, m.signInName(r))
+	m.setSignIn(w, r, "", 0)
+	if cookie == "" || subtle.ConstantTimeCompare([]byte(r.URL.Query().Get("state")), []byte(derive(cookie, "state"))) != 1 {
+		return m.refuse(r, portaldb.MethodOIDC, "the answer belongs to no sign-in of this browser; begin again at /portal/")
+	}
+	back, sessionID, err := portaldb.TakeSignIn(r.Context(), m.store, hashOf(cookie))
+	if errors.Is(err, db.ErrNotFound) {
+		return m.refuse(r, portaldb.MethodOIDC, "the sign-in took too long or was finished already; begin again at /portal/")
+	}
+	if err != nil {
+		return err
+	}
+	if r.URL.Query().Get("error") != "" {
+		return m.refuse(r, portaldb.MethodOIDC, "the identity provider refused it; begin again at /portal/")
+	}
+	by, err := m.identify(r, cookie, sessionID != "")
+	if err != nil {
+		return err
+	}
+	if sessionID != "" {
+		_, err = m.stepUp(w, r, sessionID, by)
+	} else {
+		_, err = m.begin(w, r, by)
+	}
+	if err != nil {
+		return err
+	}
+	http.Redirect(w, r, back, http.StatusSeeOther)
+	return nil
+}
+
+// identify exchanges the code and returns who signed in. again demands that the user has just been
+// authenticated.
+func (m *Manager) identify(r *http.Request, cookie string, again bool) (portaldb.New, error) {
+	ctx, cancel := context.WithTimeout(oidc.ClientContext(r.Context(), m.provider.issuer.HTTP()), exchange)
+	defer cancel()
+	config, err := m.provider.oauth(ctx)
+	if err != nil {
+		return portaldb.New{}, err
+	}
+	token, err := config.Exchange(ctx, r.URL.Query().Get("code"), oauth2.VerifierOption(derive(cookie, "verifier")))
+	if err != nil {
+		return portaldb.New{}, m.refuse(r, portaldb.MethodOIDC, "the identity provider does not accept the code; begin again at /portal/")
+	}
+	raw, _ := token.Extra("id_token").(string)
+	verifier, err := m.provider.issuer.Verifier(ctx, m.provider.cfg.ClientID, nil)
+	if err != nil {
+		return portaldb.New{}, problem.New(problem.Unavailable, "the identity provider does not answer; try again")
+	}
+	id, err := verifier.Verify(ctx, raw)
+	if err != nil || subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(derive(cookie, "nonce"))) != 1 {
+		return portaldb.New{}, m.refuse(r, portaldb.MethodOIDC, "the identity provider's token is not valid; begin again at /portal/")
+	}
+	who, err := op.PrincipalOfClaims(id, m.provider.cfg.RolesClaim)
+	if err != nil {
+		return portaldb.New{}, m.refuse(r, portaldb.MethodOIDC, "the identity provider's token names nobody")
+	}
+	var claims struct {
+		AuthTime int64  `json:"auth_time"`
+		Sid      string `json:"sid"`
+	}
+	if err := id.Claims(&claims); err != nil {
+		return portaldb.New{}, m.refuse(r, portaldb.MethodOIDC, "the identity provider's token cannot be read")
+	}
+	at := time.Unix(claims.AuthTime, 0)
+	if again && (claims.AuthTime == 0 || time.Since(at) > freshness || time.Until(at) > freshness) {
+		return portaldb.New{}, m.refuse(r, portaldb.MethodOIDC, "the identity provider has not authenticated you again (auth_time); sign out there, then repeat")
+	}
+	if claims.AuthTime == 0 {
+		at = time.Time{}
+	}
+	return portaldb.New{
+		Method: portaldb.MethodOIDC, Principal: who.ID, Name: who.Name, Roles: who.Roles, Issuer: id.Issuer, Subject: id.Subject, Sid: claims.Sid, AuthTime: at,
+	}, nil
+}
