@@ -32,6 +32,11 @@ export function serverNow(): number {
   return Date.now() + offset;
 }
 
+/** roughly writes an age: to the minute below an hour, in two units above. */
+export function roughly(seconds: number): string {
+  return duration(seconds >= 60 && seconds < 3600 ? Math.floor(seconds / 60) * 60 : seconds);
+}
+
 const units: [string, number][] = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
 
 /** duration writes a length of time in its two largest units. */

@@ -86,7 +86,7 @@ export function runLive(): void {
     const response = await fetch("/api/v1/events" + query, {
       credentials: "same-origin", cache: "no-store", headers: { Accept: "text/event-stream" }, signal: abort.signal,
     });
-    if (response.status === 401 || response.status === 403) return false;
+    if (response.status === 401) return false;
     if (response.status === 422) lastId = ""; // the server does not know this id
     if (!response.ok || !response.body) throw new Error("no event stream");
     if (!resumed) {
@@ -135,7 +135,10 @@ export function runLive(): void {
   }
 
   channel.onmessage = (event: MessageEvent<LiveMessage>) => {
-    if (event.data.type === "status?") setStatus(status);
+    if (event.data.type === "status?") {
+      if (status === "signed-out") wake(); // a tab asks that is signed in
+      else setStatus(status);
+    }
     if (event.data.type === "restart") {
       lastId = "";
       abort.abort();

@@ -1,9 +1,9 @@
-import { render } from "preact";
+import { options, render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { asProblem } from "./api/problem";
 import type { Problem } from "./api/problem";
 import { startClock } from "./clock";
-import { startLive } from "./live";
+import { liveStatus, startLive } from "./live";
 import { pages } from "./pages";
 import { closeDialogs, DialogHost } from "./parts/Dialog";
 import { Heading } from "./parts/Facts";
@@ -12,6 +12,7 @@ import { ProblemText } from "./parts/ProblemText";
 import { SignInPage } from "./parts/SignInPage";
 import "./parts/StepUp";
 import { matchPath, navigate, hrefOf, place, watchPlace } from "./router";
+import { showHidden } from "./parts/hidden";
 import { hasRole, readSession, session } from "./session";
 import { text } from "./text";
 
@@ -26,6 +27,11 @@ function App() {
     else closeDialogs();
   }, [signedIn]);
   useEffect(closeDialogs, [place.value.path]);
+  const stream = liveStatus.value;
+  useEffect(() => {
+    // Another tab has signed in or out, or the session has ended: all tabs share it.
+    if ((stream === "signed-out" && session.value) || (stream === "open" && session.value === null)) readSession().catch(() => undefined);
+  }, [stream]);
   if (problem) return <main class="sign-in"><h1>{text.product}</h1><ProblemText problem={problem} again={begin} /></main>;
   if (who === undefined) return <main class="sign-in" aria-busy="true"><p role="status">{text.loading}</p></main>;
   if (who === null) return <SignInPage />;
@@ -45,6 +51,14 @@ function Current() {
   }
   return <Layout title={text.notFound.title}><Heading title={text.notFound.title} /><p>{text.notFound.detail}</p></Layout>;
 }
+
+// Every text of every page passes here, wherever it comes from.
+const before = options.vnode;
+options.vnode = (vnode) => {
+  const props = vnode.props as { children?: unknown };
+  if (props.children !== undefined) props.children = showHidden(props.children);
+  before?.(vnode);
+};
 
 const root = document.getElementById("app");
 if (root) {

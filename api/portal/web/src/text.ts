@@ -189,7 +189,7 @@ export const text = {
     failure: "Failure", failureClass: "Failure class", runbook: "Runbook", message: "Message",
     next: "Recommended next action", noNext: "No action is needed.",
     observed: "Last observed", maas: "MAAS", power: "Power", agent: "Agent", observedNone: "Nothing has been observed yet.",
-    stages: "Stages", attempts: "Tries", outcome: "Outcome", duration: "Duration", tries: "Every try, newest first",
+    stages: "Stages", attempts: "Tries", outcome: "Outcome", duration: "Duration", try: "Try", tries: "Every try, newest first",
     temporal: "Open in the Temporal Web UI", temporalNone: "Temporal workflow",
     acceptRisk: "I accept the risk: the observed state was compared with the machine",
     dryRun: "What the job would do now", dryRunGo: "Show", batch: "Batch",
@@ -200,7 +200,7 @@ export const text = {
 
   plan: {
     title: "Plan", hash: "Plan hash", summary: "Summary", stage: "Stage", would: "Would", why: "Why", steps: "Steps",
-    seen: "Seen", fails: "It would fail", drives: "Drives that would be erased", protectedDrives: "Protected drives",
+    seen: "Seen", fails: "It would fail", drives: "Drives that the job expects", protectedDrives: "Protected drives",
     make: "Make the plan", start: "Start", again: "Make the plan again",
     stale: "The plan is no longer true. Read the new plan, then confirm again.",
     needsHuman: "The job would park.", made: "Made",

@@ -46,7 +46,10 @@ function Next({ entry, reload }: { entry: Entry; reload: () => void }) {
   return (
     <>
       {entry.next_action} {entry.runbook && <Outside href={entry.runbook}>{text.attention.runbook}</Outside>}
-      {offered && <div><button type="button" data-action={action} onClick={() => askJobAction({ id: entry.job_id, hostname: entry.hostname, message: entry.message }, action, reload)}>{words(action)}</button></div>}
+      {offered && (
+        <button type="button" data-action={action} aria-label={`${words(action)}: ${entry.hostname ?? ""}`}
+          onClick={() => askJobAction({ id: entry.job_id, hostname: entry.hostname, message: entry.message }, action, reload)}>{words(action)}</button>
+      )}
     </>
   );
 }

@@ -152,7 +152,7 @@ function JobFacts({ job }: { job: Job }) {
 function Stages({ job }: { job: Job }) {
   return (
     <Table caption={text.job.stages} rows={job.stages ?? []} keyOf={(s) => s.name ?? ""} columns={[
-      { label: text.job.stage, header: true, cell: (s) => <>{words(s.name)}{s.name === job.stage && job.finished_at === undefined && <span class="quiet"> ◀</span>}</> },
+      { label: text.plan.stage, header: true, cell: (s) => <>{words(s.name)}{s.name === job.stage && job.finished_at === undefined && <span class="quiet"> ◀</span>}</> },
       { label: text.job.outcome, cell: (s) => <Badge status={s.state} /> },
       { label: text.job.attempts, number: true, cell: (s) => s.attempts },
       { label: text.job.failureClass, cell: (s) => s.failure_class && <Badge status={s.failure_class} tone="bad" /> },
@@ -173,8 +173,8 @@ function Tries({ id }: { id: string }) {
 
 /** tryColumns are those of the action log of a job or a node. */
 const tryColumns: Column<Schemas["ActionLog"]>[] = [
-  { label: text.job.stage, header: true, cell: (l) => words(l.stage || l.action_type) },
-  { label: text.job.attempt, number: true, cell: (l) => l.attempt },
+  { label: text.plan.stage, header: true, cell: (l) => words(l.stage || l.action_type) },
+  { label: text.job.try, number: true, cell: (l) => l.attempt },
   { label: text.job.outcome, cell: (l) => <Badge status={l.status} /> },
   { label: text.job.failureClass, cell: (l) => l.failure_class && <Badge status={l.failure_class} tone="bad" /> },
   { label: text.job.started, cell: (l) => <Time at={l.started_at} /> },

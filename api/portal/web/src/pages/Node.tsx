@@ -49,8 +49,8 @@ export function NodePage({ params }: PageProps) {
         <Section title={text.node.facts}><NodeFacts node={node} /></Section>
         <Section title={text.node.observed}><ObservedFacts observed={observed} agentSeen={node.agent?.last_heartbeat_at} none={text.node.noJobObserved} /></Section>
         <Section title={text.node.agent}><Agent agent={node.agent} /></Section>
-        <Section title={text.node.jobs} side={<To path="/jobs" query={{ node_id: id }}>{text.jobs.title}</To>}><NodeJobs jobs={jobs} /></Section>
       </div>
+      <Section title={text.node.jobs} side={<To path="/jobs" query={{ node_id: id }}>{text.jobs.title}</To>}><NodeJobs jobs={jobs} /></Section>
       <Section title={text.node.drives}><Drives id={id} drives={drives} /></Section>
       <Section title={text.node.certificates}><Certificates read={certificates} /></Section>
       <Section title={text.node.timeline}><Timeline id={id} /></Section>

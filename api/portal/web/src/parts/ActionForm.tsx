@@ -87,7 +87,7 @@ function ActionForm({ options, close }: { options: ActionOptions; close: () => v
           : <TextField key={f.name} name={f.name} label={f.label} help={f.help} required={f.required} maxLength={f.kind === "text" ? f.max ?? 200 : undefined}
               type={f.kind} min={0} max={f.max} />)}
         {options.reason !== "none" && (
-          <AreaField name="reason" rows={3} maxLength={2000} required={options.reason === "required"} autoFocus
+          <AreaField name="reason" rows={3} maxLength={2000} required={options.reason === "required"}
             label={options.reason === "required" ? text.action.reasonRequired : text.action.reason} help={text.action.reasonHelp} />
         )}
         {options.confirmName && (

@@ -53,6 +53,7 @@ export function Dialog({ title, close, children }: { title: string; close: () =>
     const before = document.activeElement;
     const dialog = ref.current;
     dialog?.showModal();
+    dialog?.querySelector<HTMLElement>("textarea, select, input, form button, .buttons a")?.focus();
     return () => {
       dialog?.close();
       if (before instanceof HTMLElement && before.isConnected) before.focus();

@@ -17,8 +17,11 @@ export function Layout({ title, children }: { title: string; children: Component
   useEffect(() => { document.title = `${title} · ${text.product}`; }, [title]);
   useEffect(() => {
     setMenu(false);
-    // A new page begins at its title; a change of filters leaves the focus where it is.
-    if (document.activeElement === document.body || document.activeElement?.closest("nav, a")) document.getElementById("page-title")?.focus();
+    // A new page begins at its title, once the dialogs of the page before are closed.
+    const focus = setTimeout(() => {
+      if (document.activeElement === document.body || document.activeElement?.closest("nav, a")) document.getElementById("page-title")?.focus();
+    });
+    return () => clearTimeout(focus);
   }, [path]);
   useEffect(() => {
     const press = (event: KeyboardEvent) => {

@@ -53,7 +53,7 @@ function StepUpForm({ close, proven }: { close: () => void; proven: () => void }
     <Dialog title={text.session.stepUpTitle} close={close}>
       <form class="stack" onSubmit={(e) => void submit(e)}>
         <p>{text.session.stepUpToken}</p>
-        <TextField name="token" type="password" label={text.session.token} autoComplete="off" required maxLength={4096} spellcheck={false} autoFocus />
+        <TextField name="token" type="password" label={text.session.token} autoComplete="off" required maxLength={4096} spellcheck={false} />
         <ProblemText problem={problem} />
         <div class="buttons">
           <button type="submit" class="primary" aria-disabled={busy}>{text.session.stepUp}</button>

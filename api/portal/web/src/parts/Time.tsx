@@ -1,4 +1,4 @@
-import { duration, now, serverNow, staleAfter } from "../clock";
+import { now, roughly, serverNow, staleAfter } from "../clock";
 import { text } from "../text";
 
 interface Props {
@@ -23,5 +23,5 @@ export function Time({ at, stale }: Props) {
 
 function ageText(age: number): string {
   if (Math.abs(age) < 2000) return text.time.now;
-  return age > 0 ? text.time.ago(duration(age / 1000)) : text.time.ahead(duration(-age / 1000));
+  return age > 0 ? text.time.ago(roughly(age / 1000)) : text.time.ahead(roughly(-age / 1000));
 }
