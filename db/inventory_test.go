@@ -107,18 +107,26 @@ func TestNodesAreFoundByWhatIsKnownOfThem(t *testing.T) {
 	b := dbtest.Node(t, s, dbtest.At(site.ID), dbtest.Hostname("gpu-002"))
 	dbtest.Node(t, s, dbtest.Hostname("gpu-001"))
 	require.NoError(t, s.SetNodeMachine(ctx, a.ID, db.NodeMachine{SystemID: "abc123", Serial: "SN-77", HardwareUUID: "u", MACs: []string{"52:54:00:aa:bb:cc"}}))
-	for q, want := range map[db.NodeFilter][]string{
-		{SiteID: site.ID}:                         {a.ID, b.ID},
-		{SiteID: site.ID, Q: "GPU-00"}:            {a.ID, b.ID},
-		{SiteID: site.ID, Hostname: "gpu-002"}:    {b.ID},
-		{SiteID: site.ID, Status: "active"}:       {a.ID},
-		{SiteID: site.ID, ExceptStatus: "active"}: {b.ID},
-		{SiteID: site.ID, Q: "sn-7"}:              {a.ID},
-		{SiteID: site.ID, Q: "abc123"}:            {a.ID},
-		{SiteID: site.ID, Q: "52:54:00:AA:BB:CC"}: {a.ID},
-		{SiteID: site.ID, Q: b.ID}:                {b.ID},
-		{SiteID: site.ID, Q: "gpu_0%"}:            {},
+	for _, tc := range []struct {
+		q    db.NodeFilter
+		want []string
+	}{
+		{db.NodeFilter{SiteID: site.ID}, []string{a.ID, b.ID}},
+		{db.NodeFilter{SiteID: site.ID, Q: "GPU-00"}, []string{a.ID, b.ID}},
+		{db.NodeFilter{SiteID: site.ID, Hostname: "gpu-002"}, []string{b.ID}},
+		{db.NodeFilter{SiteID: site.ID, Status: "active"}, []string{a.ID}},
+		{db.NodeFilter{SiteID: site.ID, ExceptStatus: "active"}, []string{b.ID}},
+		{db.NodeFilter{SiteID: site.ID, Statuses: []string{"active", "offline"}}, []string{a.ID}},
+		{db.NodeFilter{IDs: []string{b.ID, a.ID, "node_none"}}, []string{a.ID, b.ID}},
+		{db.NodeFilter{IDs: []string{b.ID, a.ID}, Status: "active"}, []string{a.ID}},
+		{db.NodeFilter{SiteID: site.ID, SKUID: "sku_none"}, []string{}},
+		{db.NodeFilter{SiteID: site.ID, Q: "sn-7"}, []string{a.ID}},
+		{db.NodeFilter{SiteID: site.ID, Q: "abc123"}, []string{a.ID}},
+		{db.NodeFilter{SiteID: site.ID, Q: "52:54:00:AA:BB:CC"}, []string{a.ID}},
+		{db.NodeFilter{SiteID: site.ID, Q: b.ID}, []string{b.ID}},
+		{db.NodeFilter{SiteID: site.ID, Q: "gpu_0%"}, []string{}},
 	} {
+		q, want := tc.q, tc.want
 		rows, err := s.ListNodes(ctx, q, "", 0)
 		require.NoError(t, err)
 		ids := []string{}

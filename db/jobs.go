@@ -149,13 +149,14 @@ func (s statements) JobStages(ctx context.Context, jobID string) ([]lifecycle.St
 type JobFilter struct {
 	Kind, Status, NodeID, SiteID, BatchID, BMCID string
 	NeedsHuman                                   *bool // parked, or not
+	IDs                                          []string
 }
 
 // ListJobs lists jobs, newest first, from the one after the id given.
 func (s statements) ListJobs(ctx context.Context, f JobFilter, after string, limit int) ([]Job, error) {
 	rows, err := s.q.ListJobs(ctx, gen.ListJobsParams{
 		After: after, Kind: f.Kind, Status: f.Status, NodeID: f.NodeID, SiteID: f.SiteID, BatchID: f.BatchID, BMCID: f.BMCID, NeedsHuman: f.NeedsHuman,
-		MaxRows: PageLimit(limit),
+		Ids: EmptyIfNil(f.IDs), MaxRows: PageLimit(limit),
 	})
 	return rows, MapError("list jobs", err)
 }

@@ -113,14 +113,16 @@ func (s statements) LiveNodeOfMachine(ctx context.Context, siteID, systemID stri
 // NodeFilter narrows a list; empty fields match all. Q is found in hostname
 // or serial, or is the whole id, MAAS system id or MAC.
 type NodeFilter struct {
-	Status, ExceptStatus, Lifecycle, SiteID, Hostname, Q string
+	Status, ExceptStatus, Lifecycle, SiteID, SKUID, Hostname, Q string
+	Statuses, IDs                                               []string // any of them; none means all
 }
 
 // ListNodes lists nodes by id, from the one after the id given ("" from the
 // first). limit 0 means 50; at most 1000.
 func (s statements) ListNodes(ctx context.Context, f NodeFilter, after string, limit int) ([]Node, error) {
 	rows, err := s.q.ListNodes(ctx, gen.ListNodesParams{
-		After: after, Status: f.Status, ExceptStatus: f.ExceptStatus, Lifecycle: f.Lifecycle, SiteID: f.SiteID, Hostname: f.Hostname, Q: f.Q, MaxRows: PageLimit(limit),
+		After: after, Status: f.Status, ExceptStatus: f.ExceptStatus, Lifecycle: f.Lifecycle, SiteID: f.SiteID, SKUID: f.SKUID, Hostname: f.Hostname, Q: f.Q,
+		Statuses: EmptyIfNil(f.Statuses), Ids: EmptyIfNil(f.IDs), MaxRows: PageLimit(limit),
 	})
 	return rows, MapError("list nodes", err)
 }
@@ -128,7 +130,8 @@ func (s statements) ListNodes(ctx context.Context, f NodeFilter, after string, l
 // CountNodes counts what ListNodes would list in all.
 func (s statements) CountNodes(ctx context.Context, f NodeFilter) (int64, error) {
 	n, err := s.q.CountNodes(ctx, gen.CountNodesParams{
-		Status: f.Status, ExceptStatus: f.ExceptStatus, Lifecycle: f.Lifecycle, SiteID: f.SiteID, Hostname: f.Hostname, Q: f.Q,
+		Status: f.Status, ExceptStatus: f.ExceptStatus, Lifecycle: f.Lifecycle, SiteID: f.SiteID, SKUID: f.SKUID, Hostname: f.Hostname, Q: f.Q,
+		Statuses: EmptyIfNil(f.Statuses), Ids: EmptyIfNil(f.IDs),
 	})
 	return n, MapError("count nodes", err)
 }

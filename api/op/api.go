@@ -72,6 +72,7 @@ func New(cfg Config) (*API, error) {
 	})
 	a.huma = humachi.New(a.router, a.humaConfig(cfg))
 	a.router.Get("/docs", serveDocs)
+	a.router.Get("/docs/ui/{file}", a.serveViewer)
 	a.router.Get("/docs/*", a.servePage)
 	a.router.Get("/", a.redirectHome)
 	return a, nil

@@ -1,8 +1,9 @@
 package op
 
 import (
-	_ "embed"
+	"embed"
 	"net/http"
+	"path"
 
 	"github.com/go-chi/chi/v5"
 
@@ -15,10 +16,35 @@ import (
 //go:embed docs.html
 var docsPage []byte
 
+// viewer is Swagger UI as its package has it, and the script that starts it. VERSION holds the version
+// and the hashes.
+//
+//go:embed swagger
+var viewer embed.FS
+
+// docsPolicy lets the viewer load this server's files and its own pictures, which are data URLs. A
+// call that is tried out goes to this server with the session of the portal.
+const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
 func serveDocs(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Content-Security-Policy", "default-src 'none'; connect-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'")
+	w.Header().Set("Content-Security-Policy", docsPolicy)
 	_, _ = w.Write(docsPage) // a broken connection is the reader's to notice
+}
+
+// serveViewer answers with a file of the viewer.
+func (a *API) serveViewer(w http.ResponseWriter, r *http.Request) {
+	name := chi.URLParam(r, "file")
+	kind := map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}[path.Ext(name)]
+	data, err := viewer.ReadFile("swagger/" + name)
+	if err != nil || kind == "" {
+		a.WriteError(w, r, problem.New(problem.NotFound, "there is no such file; /docs is the API reference"))
+		return
+	}
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Cache-Control", "max-age=3600")
+	_, _ = w.Write(data) // a broken connection is the reader's to notice
 }
 
 // servePage answers with a page of docs/, a runbook for example.

@@ -11,7 +11,7 @@ func access() op.Access {
 		op.RoleNone: {"GET /version"},
 		op.RoleViewer: {
 			"GET /whoami", "GET /events",
-			"GET /nodes", "GET /nodes/{id}", "GET /nodes/{id}/history", "GET /nodes/{id}/drives", "GET /nodes/{id}/timeline", "GET /nodes/{id}/certificates",
+			"GET /nodes", "GET /nodes/counts", "GET /stats/fleet", "GET /stats/stages", "GET /nodes/{id}", "GET /nodes/{id}/history", "GET /nodes/{id}/drives", "GET /nodes/{id}/timeline", "GET /nodes/{id}/certificates",
 			"GET /nodes/{id}/tasks", "GET /tasks/{id}",
 			"GET /admin/maas-sites", "GET /admin/maas-sites/{id}",
 			"GET /admin/maas-sites/{id}/profiles", "GET /admin/maas-sites/{id}/profiles/{profile_id}",
@@ -39,6 +39,7 @@ func access() op.Access {
 			"POST /nodes/{id}/actions/drain", "POST /nodes/{id}/actions/retire", "POST /nodes/{id}/actions/reactivate", "POST /nodes/{id}/actions/quarantine",
 			"POST /nodes/{id}/actions/unquarantine", "POST /nodes/{id}/actions/resume",
 			"POST /admin/decommissions", "POST /admin/decommissions/plan", "POST /admin/decommissions/{id}/actions/{action}",
+			"GET /admin/audit",
 			"GET /admin/secrets", "GET /admin/secret-names",
 			"GET /admin/install-workflows", "GET /admin/install-workflows/{id}", "GET /admin/device-groups",
 		},

@@ -185,13 +185,14 @@ func (s *server) registerJobs() {
 
 func (s *server) listJobs(ctx context.Context, in *struct {
 	JobQuery
-	Kind string `query:"kind" maxLength:"200"`
+	IDs  []string `query:"ids,explode" maxItems:"200" itemMaxLength:"200" nullable:"false" doc:"Only these jobs; may be repeated"`
+	Kind string   `query:"kind" maxLength:"200"`
 }) (*op.Listed[Job], error) {
 	if in.Kind != "" && !slices.Contains(contract.JobKinds, contract.JobKind(in.Kind)) {
 		return nil, problem.NewInvalid(problem.Field{Location: "query.kind", Message: "is not a kind of job; there are " + kindsOfJob()})
 	}
 	f := in.filter()
-	f.Kind = in.Kind
+	f.Kind, f.IDs = in.Kind, in.IDs
 	return s.jobs(ctx, in.Page, f)
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -121,28 +122,35 @@ func (s *server) registerNodes() {
 
 func (s *server) listNodes(ctx context.Context, in *struct {
 	op.Page
-	Status    string `query:"status" maxLength:"200" doc:"One state"`
-	Except    string `query:"except_status" maxLength:"200" doc:"Every state but this one, such as deleted"`
-	Lifecycle string `query:"lifecycle" enum:"maas,pxe"`
-	SiteID    string `query:"site_id" maxLength:"200"`
-	Hostname  string `query:"hostname" maxLength:"253" doc:"The whole hostname"`
-	Q         string `query:"q" maxLength:"100" doc:"Part of a hostname or serial, or a whole id, MAAS system id or MAC"`
+	IDs       []string `query:"ids,explode" maxItems:"200" itemMaxLength:"200" nullable:"false" doc:"Only these nodes; may be repeated"`
+	Status    []string `query:"status,explode" maxItems:"50" itemMaxLength:"200" nullable:"false" doc:"A state; may be repeated for any of several"`
+	Except    string   `query:"except_status" maxLength:"200" doc:"Every state but this one, such as deleted"`
+	Lifecycle string   `query:"lifecycle" enum:"maas,pxe"`
+	SiteID    string   `query:"site_id" maxLength:"200"`
+	SKUID     string   `query:"sku_id" maxLength:"200"`
+	Hostname  string   `query:"hostname" maxLength:"253" doc:"The whole hostname"`
+	Q         string   `query:"q" maxLength:"100" doc:"Part of a hostname or serial, or a whole id, MAAS system id or MAC"`
 }) (*op.Listed[Node], error) {
 	after, err := in.After()
 	if err != nil {
 		return nil, err
 	}
-	for name, status := range map[string]string{"status": in.Status, "except_status": in.Except} {
+	for _, status := range append([]string{in.Except}, in.Status...) {
 		if status != "" && !lifecycle.IsNodeStatus(status) {
-			return nil, problem.NewInvalid(problem.Field{Location: "query." + name, Message: "is not a state of a node; docs/states lists them"})
+			return nil, problem.NewInvalid(problem.Field{Location: "query.status", Message: "or except_status is not a state of a node; docs/states lists them"})
 		}
 	}
-	f := db.NodeFilter{Status: in.Status, ExceptStatus: in.Except, Lifecycle: in.Lifecycle, SiteID: in.SiteID, Hostname: in.Hostname, Q: in.Q}
+	f := db.NodeFilter{IDs: in.IDs, Statuses: nonEmpty(in.Status), SKUID: in.SKUID, ExceptStatus: in.Except, Lifecycle: in.Lifecycle, SiteID: in.SiteID, Hostname: in.Hostname, Q: in.Q}
 	rows, err := s.store.ListNodes(ctx, f, after, in.Limit+1)
 	if err != nil {
 		return nil, err
 	}
 	return op.Paged(rows, in.Limit, func(n db.Node) string { return n.ID }, nodeView), nil
+}
+
+// nonEmpty leaves out empty texts: status= asks for every state.
+func nonEmpty(list []string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return s == "" })
 }
 
 func (s *server) getNode(ctx context.Context, in *NodePath) (*op.Versioned[Node], error) {

@@ -105,4 +105,6 @@ func (s *server) register() {
 	s.registerNodeDrives()
 	s.registerDecommissions()
 	s.registerAgentJobs()
+	s.registerStats()
+	s.registerAudit()
 }

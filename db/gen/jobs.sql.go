@@ -451,19 +451,21 @@ func (q *Queries) ListBatches(ctx context.Context, arg ListBatchesParams) ([]Bat
 const listJobs = `-- name: ListJobs :many
 SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id FROM jobs
 WHERE ($1::text = '' OR id < $1::text)
-  AND ($2::text = '' OR kind = $2::text)
-  AND ($3::text = '' OR status = $3::text)
-  AND ($4::text = '' OR node_id = $4::text)
-  AND ($5::text = '' OR site_id = $5::text)
-  AND ($6::text = '' OR batch_id = $6::text)
-  AND ($7::text = '' OR bmc_id = $7::text)
-  AND ($8::boolean IS NULL
-       OR (status IN ('failed_retryable', 'failed_manual_intervention')) = $8::boolean)
-ORDER BY id DESC LIMIT $9
+  AND (cardinality($2::text[]) = 0 OR id = ANY ($2::text[]))
+  AND ($3::text = '' OR kind = $3::text)
+  AND ($4::text = '' OR status = $4::text)
+  AND ($5::text = '' OR node_id = $5::text)
+  AND ($6::text = '' OR site_id = $6::text)
+  AND ($7::text = '' OR batch_id = $7::text)
+  AND ($8::text = '' OR bmc_id = $8::text)
+  AND ($9::boolean IS NULL
+       OR (status IN ('failed_retryable', 'failed_manual_intervention')) = $9::boolean)
+ORDER BY id DESC LIMIT $10
 `
 
 type ListJobsParams struct {
 	After      string
+	Ids        []string
 	Kind       string
 	Status     string
 	NodeID     string
@@ -477,6 +479,7 @@ type ListJobsParams struct {
 func (q *Queries) ListJobs(ctx context.Context, arg ListJobsParams) ([]Job, error) {
 	rows, err := q.db.Query(ctx, listJobs,
 		arg.After,
+		arg.Ids,
 		arg.Kind,
 		arg.Status,
 		arg.NodeID,

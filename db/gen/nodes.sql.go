@@ -17,16 +17,21 @@ import (
 const countNodes = `-- name: CountNodes :one
 SELECT count(*) FROM nodes
 WHERE ($1::text = '' OR status = $1::text) AND ($2::text = '' OR status <> $2::text)
-  AND ($3::text = '' OR lifecycle = $3::text)
-  AND ($4::text = '' OR site_id = $4::text)
-  AND ($5::text = '' OR hostname = $5::text)
-  AND ($6::text = '' OR strpos(hostname, lower($6::text)) > 0 OR strpos(lower(serial), lower($6::text)) > 0 OR maas_system_id = $6::text OR id = $6::text
-       OR lower($6::text) = ANY (macs))
+  AND (cardinality($3::text[]) = 0 OR status = ANY ($3::text[])) AND (cardinality($4::text[]) = 0 OR id = ANY ($4::text[]))
+  AND ($5::text = '' OR sku_id = $5::text)
+  AND ($6::text = '' OR lifecycle = $6::text)
+  AND ($7::text = '' OR site_id = $7::text)
+  AND ($8::text = '' OR hostname = $8::text)
+  AND ($9::text = '' OR strpos(hostname, lower($9::text)) > 0 OR strpos(lower(serial), lower($9::text)) > 0 OR maas_system_id = $9::text OR id = $9::text
+       OR lower($9::text) = ANY (macs))
 `
 
 type CountNodesParams struct {
 	Status       string
 	ExceptStatus string
+	Statuses     []string
+	Ids          []string
+	SKUID        string
 	Lifecycle    string
 	SiteID       string
 	Hostname     string
@@ -37,6 +42,9 @@ func (q *Queries) CountNodes(ctx context.Context, arg CountNodesParams) (int64, 
 	row := q.db.QueryRow(ctx, countNodes,
 		arg.Status,
 		arg.ExceptStatus,
+		arg.Statuses,
+		arg.Ids,
+		arg.SKUID,
 		arg.Lifecycle,
 		arg.SiteID,
 		arg.Hostname,
@@ -116,18 +124,23 @@ const listNodes = `-- name: ListNodes :many
 SELECT id, lifecycle, status, hostname, site_id, sku_id, profile_id, serial, hardware_uuid, macs, maas_system_id, maas_create_intent, ssh_host_key, ssh_address, ip_addresses, simulated, labels, allocation_id, install_attempts, last_install_error, state_changed_at, version, created_at, updated_at, site_ref, tenant_left_at FROM nodes
 WHERE id > $1::text
   AND ($2::text = '' OR status = $2::text) AND ($3::text = '' OR status <> $3::text)
-  AND ($4::text = '' OR lifecycle = $4::text)
-  AND ($5::text = '' OR site_id = $5::text)
-  AND ($6::text = '' OR hostname = $6::text)
-  AND ($7::text = '' OR strpos(hostname, lower($7::text)) > 0 OR strpos(lower(serial), lower($7::text)) > 0 OR maas_system_id = $7::text OR id = $7::text
-       OR lower($7::text) = ANY (macs))
-ORDER BY id LIMIT $8
+  AND (cardinality($4::text[]) = 0 OR status = ANY ($4::text[])) AND (cardinality($5::text[]) = 0 OR id = ANY ($5::text[]))
+  AND ($6::text = '' OR sku_id = $6::text)
+  AND ($7::text = '' OR lifecycle = $7::text)
+  AND ($8::text = '' OR site_id = $8::text)
+  AND ($9::text = '' OR hostname = $9::text)
+  AND ($10::text = '' OR strpos(hostname, lower($10::text)) > 0 OR strpos(lower(serial), lower($10::text)) > 0 OR maas_system_id = $10::text OR id = $10::text
+       OR lower($10::text) = ANY (macs))
+ORDER BY id LIMIT $11
 `
 
 type ListNodesParams struct {
 	After        string
 	Status       string
 	ExceptStatus string
+	Statuses     []string
+	Ids          []string
+	SKUID        string
 	Lifecycle    string
 	SiteID       string
 	Hostname     string
@@ -140,6 +153,9 @@ func (q *Queries) ListNodes(ctx context.Context, arg ListNodesParams) ([]Node, e
 		arg.After,
 		arg.Status,
 		arg.ExceptStatus,
+		arg.Statuses,
+		arg.Ids,
+		arg.SKUID,
 		arg.Lifecycle,
 		arg.SiteID,
 		arg.Hostname,

@@ -51,10 +51,8 @@ CREATE INDEX portal_logouts_expires ON portal_logouts (expires_at);
 CREATE INDEX audit_log_actor ON audit_log (actor_id, at, pos) WHERE actor_id IS NOT NULL;
 CREATE INDEX audit_log_name ON audit_log (name, at, pos) WHERE kind = 'action';
 CREATE INDEX audit_log_node_moves ON audit_log (at) INCLUDE (from_state, to_state) WHERE resource_kind = 'node' AND kind = 'transition';
-CREATE INDEX jobs_succeeded_newest ON jobs (kind, finished_at DESC) WHERE status IN ('completed', 'reconciled');
 
 -- +goose Down
-DROP INDEX jobs_succeeded_newest;
 DROP INDEX audit_log_node_moves;
 DROP INDEX audit_log_name;
 DROP INDEX audit_log_actor;

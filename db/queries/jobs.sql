@@ -40,6 +40,7 @@ WHERE bmc_id = @bmc_id::text AND status IN ('pending', 'running', 'failed_retrya
 -- name: ListJobs :many
 SELECT * FROM jobs
 WHERE (@after::text = '' OR id < @after::text)
+  AND (cardinality(@ids::text[]) = 0 OR id = ANY (@ids::text[]))
   AND (@kind::text = '' OR kind = @kind::text)
   AND (@status::text = '' OR status = @status::text)
   AND (@node_id::text = '' OR node_id = @node_id::text)

@@ -31,6 +31,8 @@ SELECT * FROM nodes WHERE site_id = @site_id AND maas_system_id = @maas_system_i
 SELECT * FROM nodes
 WHERE id > @after::text
   AND (@status::text = '' OR status = @status::text) AND (@except_status::text = '' OR status <> @except_status::text)
+  AND (cardinality(@statuses::text[]) = 0 OR status = ANY (@statuses::text[])) AND (cardinality(@ids::text[]) = 0 OR id = ANY (@ids::text[]))
+  AND (@sku_id::text = '' OR sku_id = @sku_id::text)
   AND (@lifecycle::text = '' OR lifecycle = @lifecycle::text)
   AND (@site_id::text = '' OR site_id = @site_id::text)
   AND (@hostname::text = '' OR hostname = @hostname::text)
@@ -41,6 +43,8 @@ ORDER BY id LIMIT @max_rows;
 -- name: CountNodes :one
 SELECT count(*) FROM nodes
 WHERE (@status::text = '' OR status = @status::text) AND (@except_status::text = '' OR status <> @except_status::text)
+  AND (cardinality(@statuses::text[]) = 0 OR status = ANY (@statuses::text[])) AND (cardinality(@ids::text[]) = 0 OR id = ANY (@ids::text[]))
+  AND (@sku_id::text = '' OR sku_id = @sku_id::text)
   AND (@lifecycle::text = '' OR lifecycle = @lifecycle::text)
   AND (@site_id::text = '' OR site_id = @site_id::text)
   AND (@hostname::text = '' OR hostname = @hostname::text)

@@ -37,7 +37,7 @@ func plainRoutes() map[string]string {
 	const token, session = "the boot token in the path", "the session's cookie"
 	return map[string]string{
 		"GET /":     everybody,
-		"GET /docs": everybody, "GET /docs/*": everybody, "GET /openapi.json": everybody, "GET /openapi.yaml": everybody,
+		"GET /docs": everybody, "GET /docs/*": everybody, "GET /docs/ui/{file}": everybody, "GET /openapi.json": everybody, "GET /openapi.yaml": everybody,
 		"GET /openapi-3.0.json": everybody, "GET /openapi-3.0.yaml": everybody,
 		"GET /healthz": everybody, "HEAD /healthz": everybody, "GET /readyz": everybody, "HEAD /readyz": everybody,
 		"GET /portal": everybody, "GET /portal/*": everybody, "HEAD /portal/*": everybody,

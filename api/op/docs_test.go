@@ -1,0 +1,45 @@
+package op_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/api/op"
+	"github.com/slipway-cloud/slipway/db"
+)
+
+func TestDocs_LoadTheirOwnFilesOnly(t *testing.T) {
+	t.Parallel()
+	api, err := op.New(op.Config{Store: &db.Store{}})
+	require.NoError(t, err)
+	get := func(path string) *httptest.ResponseRecorder {
+		rec := httptest.NewRecorder()
+		api.Handler().ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+		return rec
+	}
+	page := get("/docs")
+	require.NotContains(t, page.Header().Get("Content-Security-Policy"), "unsafe")
+	for _, path := range []string{"/docs/ui/swagger-ui-bundle.js", "/docs/ui/swagger-ui.css", "/docs/ui/start.js"} {
+		require.Contains(t, page.Body.String(), path)
+		file := get(path)
+		require.Equal(t, http.StatusOK, file.Code, path)
+		require.Contains(t, file.Header().Get("Content-Type"), "charset=utf-8")
+	}
+	require.Equal(t, http.StatusNotFound, get("/docs/ui/VERSION").Code)
+	version, err := os.ReadFile("swagger/VERSION")
+	require.NoError(t, err)
+	for line := range strings.Lines(strings.SplitN(string(version), "\n", 2)[1]) {
+		sum, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
+		data, err := os.ReadFile("swagger/" + name)
+		require.NoError(t, err)
+		got := sha256.Sum256(data)
+		require.Equal(t, sum, hex.EncodeToString(got[:]), name)
+	}
+}
