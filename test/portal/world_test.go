@@ -83,7 +83,7 @@ func recommended(p *browser.Page) string {
 // activeRows returns how many rows of the page say that their node is active.
 func activeRows(p *browser.Page) int {
 	var n int
-	p.Evaluate(`[...document.querySelectorAll("tbody tr")].filter((r) => /(^|\W)active(\W|$)/.test(r.textContent)).length`, &n)
+	p.Evaluate(`document.querySelectorAll("tbody [data-status=active]").length`, &n)
 	return n
 }
 

@@ -73,6 +73,12 @@ func (p *Page) Go(path string) {
 	require.NoError(p.t, p.run(chromedp.Navigate(p.watch.origins[0]+path)), "open %s", path)
 }
 
+// Visit opens a page of any origin.
+func (p *Page) Visit(url string) {
+	p.t.Helper()
+	require.NoError(p.t, p.run(chromedp.Navigate(url)), "open %s", url)
+}
+
 // Reload loads the page again.
 func (p *Page) Reload() {
 	p.t.Helper()
