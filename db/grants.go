@@ -102,7 +102,7 @@ var tableReads = map[string]string{
 	"enrollment_tokens":   "id, node_id, job_id, created_at, expires_at, used_generation, used_at, revoked_at",
 	"idempotency_records": "principal, route, key, state, status, created_at, expires_at",
 	"portal_logouts":      "expires_at",
-	"portal_sessions": "id, method, principal, name, roles, token_id, issuer, subject, created_at, seen_at, idle_until, ends_at, auth_time, " +
+	"portal_sessions": "id, method, principal, name, roles, issuer, subject, created_at, seen_at, idle_until, ends_at, auth_time, " +
 		"step_up_until",
 	"portal_sign_ins": "session_id, expires_at",
 	"pxe_tokens":      "node_id, round, attempt, created_at, expires_at, used_at",

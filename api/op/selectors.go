@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -35,9 +36,9 @@ func (a *API) selectors(c huma.Context, next func(huma.Context)) {
 	}
 	for name, values := range query {
 		switch {
-		case len(values) > 1:
+		case len(values) > 1 && !mayRepeat(c.Operation(), name):
 			bad = append(bad, problem.Field{Location: queryLocation(name), Message: fmt.Sprintf("is given %d times; give it once", len(values))})
-		case strings.TrimSpace(values[0]) == "" && name != "cursor": // the first page has an empty one
+		case slices.ContainsFunc(values, isBlank) && name != "cursor": // the first page has an empty one
 			bad = append(bad, problem.Field{Location: queryLocation(name), Message: "is empty; give it a value or leave it out"})
 		}
 	}
@@ -47,6 +48,15 @@ func (a *API) selectors(c huma.Context, next func(huma.Context)) {
 	}
 	next(c)
 }
+
+// mayRepeat reports whether the operation takes a list by repeating the parameter.
+func mayRepeat(o *huma.Operation, name string) bool {
+	return o != nil && slices.ContainsFunc(o.Parameters, func(p *huma.Param) bool {
+		return p.Name == name && p.In == "query" && p.Explode != nil && *p.Explode && p.Schema != nil && p.Schema.Type == huma.TypeArray
+	})
+}
+
+func isBlank(value string) bool { return strings.TrimSpace(value) == "" }
 
 // queryLocation names a query parameter. It does not repeat a name that no operation has.
 func queryLocation(name string) string {

@@ -1,6 +1,6 @@
 // Package portal stores the sessions of the operator portal and the sign-ins at an identity provider
-// that have begun. It holds hashes of cookies and tokens, never their text. All times are judged by
-// the database's clock. It is a package below db, so the first argument after the context says how a
+// that have begun. It holds hashes of cookies and tokens, never their text. All times are compared with
+// the clock of the database. It is a package below db, so the first argument after the context says how a
 // function commits.
 package portal
 
