@@ -138,7 +138,7 @@ export const text = {
     every: "Every state",
     onboard: "Onboard a node",
     serial: "Serial",
-    counts: "Nodes by status",
+    counts: "Nodes by status", total: (all: number, silent: number) => `${all} nodes in all; ${silent} without a heartbeat in the last 5 minutes`,
   },
 
   node: {
