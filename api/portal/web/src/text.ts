@@ -13,8 +13,6 @@ export const text = {
   openMenu: "Menu",
   navigation: "Main",
   dismiss: "Dismiss",
-  copy: "Copy",
-  copied: "Copied",
   newTab: "opens in a new tab",
   badLink: "this address is not a link that the portal opens",
   notFound: { title: "Page not found", detail: "The portal has no page at this address. Choose one in the menu." },
@@ -76,7 +74,6 @@ export const text = {
     signOut: "Sign out",
     signedInAs: "Signed in as",
     roles: "Roles",
-    ended: "You are not signed in, or the session has ended.",
     noWay: "This server offers no way to sign in to the portal. Configure OIDC or API tokens.",
     stepUpTitle: "Confirm that it is you",
     stepUpToken: "This cannot be undone. Enter your API token again; it then counts for ten minutes.",
@@ -95,7 +92,6 @@ export const text = {
     sent: "Done.",
     started: "Started job",
     sending: "Sending",
-    recommended: "recommended",
     none: "No action is allowed now.",
     title: "Actions",
   },
@@ -138,7 +134,7 @@ export const text = {
     every: "Every state",
     onboard: "Onboard a node",
     serial: "Serial",
-    counts: "Nodes by status",
+    counts: "Nodes by status", total: (all: number, silent: number) => `${all} nodes in all; ${silent} without a heartbeat in the last 5 minutes`,
   },
 
   node: {
@@ -150,7 +146,7 @@ export const text = {
     observed: "Last observed",
     agent: "Agent", agentVersion: "Agent version", heartbeat: "Last heartbeat", reported: "Health report",
     unhealthy: "The report does not meet the SKU", healthy: "The report meets the SKU",
-    power: "Power", maasState: "MAAS", noJobObserved: "No job has observed MAAS or the power state of this node.",
+    noJobObserved: "No job has observed MAAS or the power state of this node.",
     noAgent: "No agent has enrolled.",
     drives: "Drives", drivesExpected: "Expected drives", drivesReported: "Reported drives", drivesSource: "Named by",
     drivesDiffer: "The reported drives differ from the expected ones.",
@@ -161,15 +157,14 @@ export const text = {
     certificates: "Certificates", certificatesNone: "The node has no certificate.",
     verdict: "Verdict", issued: "Issued", mode: "Mode", devices: "Devices", failures: "Not verified", sequence: "Number",
     chain: "The list is what the server holds. slipway certificate verify checks signatures and the chain offline.",
-    timeline: "Timeline", older: "Older entries", newest: "Newest entries", timelineNone: "Nothing has happened yet.",
+    timeline: "Timeline", timelineNone: "Nothing has happened yet.",
     what: "What", who: "By", when: "When", detail: "Detail",
     jobs: "Jobs of this node",
     decommission: "Decommission",
     needs: "It needs",
-    bmcLink: "BMC record",
     gpus: "GPUs", driver: "Driver", memory: "Memory", cpus: "CPUs", bootId: "Boot id",
     graceLabel: "Seconds that what runs may take to end",
-    pxe: "PXE", verified: "verified", state: "State",
+    verified: "verified", state: "State",
   },
 
   jobs: {
@@ -180,7 +175,7 @@ export const text = {
 
   job: {
     title: (kind: string) => `Job: ${kind}`,
-    state: "Job state", stage: "Current stage", attempt: "Tries of this stage", kind: "Kind", mode: "Mode", node: "Node",
+    stage: "Current stage", attempt: "Tries of this stage", mode: "Mode", node: "Node",
     createdBy: "Created by", deadline: "Stage deadline", started: "Started", finished: "Finished",
     progress: "Progress", reached: "Reached", failedStage: "Failed stage",
     eta: "Estimate", etaP50: "Half of such jobs end within", etaP90: "Nine of ten end within",
@@ -195,14 +190,13 @@ export const text = {
     dryRun: "What the job would do now", dryRunGo: "Show", batch: "Batch",
     frozen: "An operator has stopped the job.", waiting: "The stage waits on something outside Slipway.",
     lost: "No workflow runs for the job; an action starts one.",
-    correlation: "Correlation id", detail: "Detail",
+    detail: "Detail",
   },
 
   plan: {
     title: "Plan", hash: "Plan hash", summary: "Summary", stage: "Stage", would: "Would", why: "Why", steps: "Steps",
     seen: "Seen", fails: "It would fail", drives: "Drives that the job expects", protectedDrives: "Protected drives",
-    make: "Make the plan", start: "Start", again: "Make the plan again",
-    stale: "The plan is no longer true. Read the new plan, then confirm again.",
+    make: "Make the plan", again: "Make the plan again",
     needsHuman: "The job would park.", made: "Made",
   },
 
@@ -220,11 +214,10 @@ export const text = {
     protocol: "Protocol", protocolDefault: "as the profile says", systemId: "System", systemIdHelp: "Only where the BMC has several systems",
     intro: "Make the plan first. Nothing is changed until you start the job.",
     start: "Start the onboarding", choose: "choose",
-    changed: "The form has changed since the plan. Make the plan again.",
   },
 
   decommission: {
-    title: "Decommission", mode: "Mode", reason: "Reason", grace: "Seconds that what runs may take to end",
+    title: "Decommission", mode: "Mode", grace: "Seconds that what runs may take to end",
     intro: "Make the plan first. Nothing is changed until you confirm the plan.",
     start: "Start the decommission", notAllowed: "No decommission may be started now.",
     confirm: (mode: string) => `Start ${mode}`,
@@ -246,7 +239,7 @@ export const text = {
 
   batches: {
     title: "Batches", caption: "Onboarding batches, newest first", name: "Name", site: "Site", total: "Servers", counts: "By status",
-    created: "Created", by: "Created by", items: "Servers of the batch", ordinal: "Place", parallel: "At a time", error: "Rejected because",
+    created: "Created", by: "Created by", items: "Servers of the batch", parallel: "At a time", error: "Rejected because",
     itemsNone: "The batch has no servers.",
   },
 

@@ -134,6 +134,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/admin/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Search the audit log, newest first
+         * @description What operators, jobs, agents and the system did. The filters are combined.
+         *
+         *     Needs role operator or higher.
+         */
+        get: operations["search-audit"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/admin/bmcs": {
         parameters: {
             query?: never;
@@ -1219,7 +1241,7 @@ export interface paths {
         };
         /**
          * Follow what happens (server-sent events)
-         * @description Each event has a cursor as its id: a reader that has seen one has missed nothing before it. With Last-Event-ID the stream continues after that cursor, without one it begins with what comes next. Lines that begin with a colon are heartbeats.
+         * @description Each event has a cursor as its id: a reader that has seen one has missed nothing before it. With Last-Event-ID the stream continues after that cursor, without one it begins with what comes next. Lines that begin with a colon are heartbeats. The stream ends within a minute when the token or session that began it has ended.
          *
          *     Needs role viewer or higher.
          */
@@ -1244,6 +1266,26 @@ export interface paths {
          * @description Needs role viewer or higher.
          */
         get: operations["list-nodes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/nodes/counts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Count nodes by site, lifecycle and state
+         * @description Needs role viewer or higher.
+         */
+        get: operations["count-nodes"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1706,6 +1748,50 @@ export interface paths {
          * @description Without a token a report registers a machine that nobody knows, in state discovered, and no more. A report with installation_status carries the token that the node's boot script handed out, as Authorization: Bearer pxe_...; it counts for the attempt of that token only, so it may be repeated. While a job boots the node (deprovisioning, migrating) it moves no state: the job does.
          */
         post: operations["report"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/stats/fleet": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * How many nodes were in each state over time
+         * @description Computed from the transitions in the audit log, back from the nodes as they are now. Machines that were purged before they were ever accepted leave no transition; before their end they are not counted.
+         *
+         *     Needs role viewer or higher.
+         */
+        get: operations["fleet-history"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/stats/stages": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * How long the stages of each kind of job take
+         * @description The median and the 90th percentile over the newest 500 jobs of each kind that succeeded in the window.
+         *
+         *     Needs role viewer or higher.
+         */
+        get: operations["stage-durations"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -2307,6 +2393,25 @@ export interface components {
             location?: string;
             message?: string;
         };
+        Fleet: {
+            /**
+             * Format: int64
+             * @description Time between two points
+             */
+            bucket_seconds?: number;
+            /** @description Oldest first; the last point is now */
+            data?: components["schemas"]["FleetPoint"][];
+            /** Format: date-time */
+            since?: string;
+        };
+        FleetPoint: {
+            /** Format: date-time */
+            at?: string;
+            /** @description Nodes by state; a state without nodes is left out */
+            states?: {
+                [key: string]: number;
+            };
+        };
         GPUReport: {
             ecc_enabled?: boolean;
             /** Format: int64 */
@@ -2703,6 +2808,28 @@ export interface components {
             protocol?: "redfish" | "ipmi";
             /** @description Which system, where the BMC has several */
             system_id?: string;
+        };
+        NodeCount: {
+            /**
+             * Format: int64
+             * @description Nodes whose agent was heard within five minutes
+             */
+            fresh?: number;
+            lifecycle?: string;
+            /** Format: int64 */
+            nodes?: number;
+            site_id?: string;
+            /**
+             * Format: int64
+             * @description The other nodes
+             */
+            stale?: number;
+            status?: string;
+        };
+        NodeCounts: {
+            data?: components["schemas"]["NodeCount"][];
+            /** Format: int64 */
+            total?: number;
         };
         NodeDrives: {
             /** @description Those that a job erases, but for protected ones; a drive besides parks the job */
@@ -3211,6 +3338,25 @@ export interface components {
             /** @description pending, running, succeeded, failed, skipped, adopted or compensated */
             state?: string;
         };
+        "Stage-durationsResponse": {
+            data?: components["schemas"]["StageStats"][];
+            /** Format: date-time */
+            since?: string;
+        };
+        StageStats: {
+            /**
+             * Format: int64
+             * @description How many jobs were measured
+             */
+            jobs?: number;
+            /** @description Of job */
+            kind?: string;
+            /** Format: double */
+            p50_seconds?: number;
+            /** Format: double */
+            p90_seconds?: number;
+            stage?: string;
+        };
         StateTransition: {
             comment?: string;
             /**
@@ -3625,6 +3771,54 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ListAttention"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "search-audit": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+                /** @description Such as node, job, api_token or portal_session */
+                resource_kind?: string;
+                resource_id?: string;
+                /** @description A node and its jobs */
+                node_id?: string;
+                /** @description Who did it, such as token:NAME:tok_... or oidc:SUBJECT */
+                actor?: string;
+                kind?: "transition" | "action" | "call" | "observation";
+                /** @description Such as retire, revoke or sign_in; with kind=action it is found quickly */
+                name?: string;
+                /** @description RFC 3339; the default is 31 days before until */
+                since?: string;
+                /** @description RFC 3339; the default is now */
+                until?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListTimelineEntry"];
                 };
             };
             /** @description Problem document (RFC 9457) */
@@ -4599,6 +4793,8 @@ export interface operations {
                 bmc_id?: string;
                 /** @description Only jobs that wait for a person, or only the others */
                 needs_human?: "true" | "false";
+                /** @description Only these jobs; may be repeated */
+                ids?: string[];
                 kind?: string;
             };
             header?: never;
@@ -6151,12 +6347,15 @@ export interface operations {
                 limit?: number;
                 /** @description next_cursor of the page before */
                 cursor?: string;
-                /** @description One state */
-                status?: string;
+                /** @description Only these nodes; may be repeated */
+                ids?: string[];
+                /** @description A state; may be repeated for any of several */
+                status?: string[];
                 /** @description Every state but this one, such as deleted */
                 except_status?: string;
                 lifecycle?: "maas" | "pxe";
                 site_id?: string;
+                sku_id?: string;
                 /** @description The whole hostname */
                 hostname?: string;
                 /** @description Part of a hostname or serial, or a whole id, MAAS system id or MAC */
@@ -6175,6 +6374,35 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ListNode"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "count-nodes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NodeCounts"];
                 };
             };
             /** @description Problem document (RFC 9457) */
@@ -7064,6 +7292,72 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ReportAnswer"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "fleet-history": {
+        parameters: {
+            query?: {
+                /** @description RFC 3339; the default is 7 days ago, at most 31 days ago */
+                since?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Fleet"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "stage-durations": {
+        parameters: {
+            query?: {
+                /** @description RFC 3339; the default is 7 days ago, at most 31 days ago */
+                since?: string;
+                /** @description Only this kind of job */
+                kind?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Stage-durationsResponse"];
                 };
             };
             /** @description Problem document (RFC 9457) */

@@ -1,14 +1,17 @@
 import { call, client } from "../api/client";
 import type { Schemas } from "../api/client";
+import { everything, pauseAfter, useLive } from "../live";
 import { Badge } from "../parts/Badge";
 import { Heading } from "../parts/Facts";
 import { NodeLink, To } from "../parts/Link";
 import { FilterForm, ListTable, useList } from "../parts/list";
 import { nameOf, useSites, useSkus } from "../parts/named";
 import type { Named } from "../parts/named";
+import { ProblemText } from "../parts/ProblemText";
+import { useRead } from "../parts/read";
 import type { Column } from "../parts/Table";
 import { Time } from "../parts/Time";
-import { place } from "../router";
+import { hrefOf, place } from "../router";
 import { hasRole } from "../session";
 import { text, words } from "../text";
 
@@ -29,9 +32,9 @@ function readNodes(filter: URLSearchParams, more: { cursor?: string; ids?: strin
   const query = {
     limit: more.ids ? more.ids.length : 50, cursor: more.cursor || undefined, ids: more.ids,
     status: more.ids ? undefined : status, q: filter.get("q") ?? undefined,
-    site_id: filter.get("site_id") ?? undefined, sku_id: filter.get("sku_id") ?? undefined, lifecycle: filter.get("lifecycle") ?? undefined,
+    site_id: filter.get("site_id") ?? undefined, sku_id: filter.get("sku_id") ?? undefined, lifecycle: (["maas", "pxe"] as const).find((l) => l === filter.get("lifecycle")),
   };
-  return call(() => client.GET("/api/v1/nodes", { params: { query: query as object } }));
+  return call(() => client.GET("/api/v1/nodes", { params: { query } }));
 }
 
 function columns(sites: Named[], skus: Named[]): Column<Node>[] {
@@ -44,6 +47,21 @@ function columns(sites: Named[], skus: Named[]): Column<Node>[] {
     { label: text.nodes.serial, cell: (n) => n.serial ?? "" },
     { label: text.nodes.lifecycle, cell: (n) => n.lifecycle ?? "" },
   ];
+}
+
+/** Counts shows how many nodes are in each coarse state, and how many agents are silent. */
+function Counts() {
+  const read = useRead("counts", () => call(() => client.GET("/api/v1/nodes/counts")));
+  useLive([everything], pauseAfter(10_000, read.again));
+  const rows = read.data?.data ?? [];
+  const sum = (of: typeof rows, by: "nodes" | "stale") => of.reduce((n, row) => n + (row[by] ?? 0), 0);
+  if (!read.data) return <ProblemText problem={read.problem} again={() => void read.again()} />;
+  return (
+    <ul class="counts" aria-label={text.nodes.counts}>
+      {coarse.map((status) => <li key={status}><a href={hrefOf("/nodes", { status })}><Badge status={status} /> {sum(rows.filter((r) => r.status === status), "nodes")}</a></li>)}
+      <li class="quiet">{text.nodes.total(read.data.total ?? 0, sum(rows, "stale"))}</li>
+    </ul>
+  );
 }
 
 /** Inventory lists nodes by their coarse state. Stages and job states are on the pages of the jobs. */
@@ -62,6 +80,7 @@ export function Inventory() {
       <Heading title={text.nodes.title}>
         {hasRole("operator") && <div class="buttons"><To path="/onboard" class="button primary">{text.nodes.onboard}</To></div>}
       </Heading>
+      <Counts />
       <FilterForm fields={[
         { name: "q", label: text.nodes.search, help: text.nodes.searchHelp },
         {

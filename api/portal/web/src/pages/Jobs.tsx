@@ -22,9 +22,9 @@ export function readJobs(filter: URLSearchParams, more: { cursor?: string; ids?:
   const query = {
     limit: more.ids ? more.ids.length : 50, cursor: more.cursor || undefined, ids: more.ids,
     kind: of("kind"), status: of("status"), node_id: of("node_id"), site_id: of("site_id"), batch_id: of("batch_id"), bmc_id: of("bmc_id"),
-    needs_human: needs === "true" || needs === "false" ? needs : undefined,
+    needs_human: (["true", "false"] as const).find((n) => n === needs),
   };
-  return call(() => client.GET("/api/v1/admin/jobs", { params: { query: query as object } }));
+  return call(() => client.GET("/api/v1/admin/jobs", { params: { query } }));
 }
 
 /** jobColumns are those of each list of jobs. */

@@ -1,7 +1,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { asProblem } from "../api/problem";
 import type { Problem } from "../api/problem";
-import { useLive } from "../live";
+import { pauseAfter, useLive } from "../live";
 import { text } from "../text";
 import type { PageOf } from "./list";
 import { ProblemText } from "./ProblemText";
@@ -21,8 +21,8 @@ interface Props<R> {
 }
 
 /**
- * PagedTable is a list inside a page, such as a timeline: newest first, older rows by pages. New rows
- * show after a reload, so that nothing moves while it is read.
+ * PagedTable is a list inside a page, such as a timeline: newest first, older rows by pages. The rows
+ * on the screen stay current; new ones show after a reload, so that nothing moves while it is read.
  */
 export function PagedTable<R>({ name, caption, read, columns, keyOf, watch, empty }: Props<R>) {
   const [cursors, setCursors] = useState<string[]>([]);
@@ -50,10 +50,20 @@ export function PagedTable<R>({ name, caption, read, columns, keyOf, watch, empt
     }, (error: unknown) => { if (!left) setProblem(asProblem(error)); }).finally(() => { if (!left) setLoading(false); });
     return () => { left = true; };
   }, [name, cursor, turn]);
-  useLive(watch, () => {
-    setChanged(true);
-    return Promise.resolve();
-  });
+  const shown = useRef({ rows, cursor });
+  shown.current = { rows, cursor };
+  useLive(watch, pauseAfter(2000, async () => {
+    const { cursor: asked } = shown.current;
+    const page = await read(asked);
+    const fresh = new Map((page.data ?? []).map((row, i) => [keyOf(row, i), row]));
+    const { rows: held, cursor: now } = shown.current;
+    if (now !== asked) return;
+    const known = held.map((row, i) => fresh.get(keyOf(row, i)) ?? row);
+    const added = fresh.size > known.filter((row, i) => fresh.has(keyOf(row, i))).length;
+    if (held.length === 0) setNext(page.next_cursor || undefined);
+    setRows(held.length === 0 ? page.data ?? [] : known);
+    setChanged(held.length > 0 && added);
+  }));
   const reload = () => setTurn((t) => t + 1);
   const newest = () => { setCursors([]); reload(); };
   return (
