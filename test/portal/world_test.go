@@ -117,5 +117,5 @@ func (w *world) decommissionInForm(t *testing.T, p *browser.Page, host string) {
 	p.Fill("API token", w.token) // of the dialog that asks for a second sign-in
 	p.Picture("step-up")
 	p.Click("button", "Confirm")
-	p.Find("heading", "Job: full decommission...")
+	p.Find("heading", "Job: decommission · "+host)
 }
