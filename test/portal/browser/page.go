@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/cdp"
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
@@ -160,14 +159,6 @@ func (p *Page) AwaitTextWithin(want string, within time.Duration) {
 func (p *Page) Resize(width, height int64) {
 	p.t.Helper()
 	require.NoError(p.t, p.run(chromedp.EmulateViewport(width, height)))
-}
-
-// SetTheme sets what the system prefers: "light" or "dark".
-func (p *Page) SetTheme(theme string) {
-	p.t.Helper()
-	require.NoError(p.t, p.run(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{
-		{Name: "prefers-color-scheme", Value: theme}, {Name: "prefers-reduced-motion", Value: "reduce"},
-	})))
 }
 
 // Pictures is where the pictures go, below the root of the checkout.

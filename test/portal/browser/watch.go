@@ -92,7 +92,7 @@ func (w *watch) handle(event any) {
 			w.fault("console error: %s", arguments(e.Args))
 		}
 	case *log.EventEntryAdded:
-		// An answer that is no success stands here too; it is judged by its status below.
+		// An answer that is no success stands here too; its status is checked below.
 		if e.Entry.Level == log.LevelError && e.Entry.Source != log.SourceNetwork {
 			w.fault("console error: %s %s", e.Entry.Text, e.Entry.URL)
 		}
