@@ -62,7 +62,7 @@ func (w *world) onboardInForm(t *testing.T, p *browser.Page, m *simhw.Machine) {
 	p.Click("link", "Onboard a node")
 	p.Choose("Site", siteName)
 	p.Choose("Profile", profileName)
-	p.Choose("SKU", skuName)
+	p.Choose("SKU", w.SKU.Name)
 	p.Fill("Hostname", hostOf(m))
 	p.Fill("Address", m.Spec().BMCAddress)
 	p.Fill("Login", stack.BMCSecret(m.Spec().ID))
