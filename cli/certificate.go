@@ -51,7 +51,7 @@ func (a *app) certificateList() *cobra.Command {
 				}
 				t.row(c.Sequence, c.Verdict, when(&issued), orDash(c.Run.Mode), len(c.Devices), c.Run.ID, note)
 				for _, f := range c.Failures {
-					t.row("", "", "", "", "", "", printable(f))
+					t.row("", "", "", "", "", "", oneLine(f))
 				}
 			}
 			return t.flush()
@@ -72,9 +72,12 @@ func (a *app) certificateExport() *cobra.Command {
 			if err := json.Unmarshal(raw, &b); err != nil {
 				return err
 			}
-			enc := json.NewEncoder(a.Out)
-			enc.SetIndent("", "  ")
-			return enc.Encode(b)
+			text, err := json.MarshalIndent(b, "", "  ")
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(a.Out, escapeJSON(string(text)))
+			return err
 		}),
 	}
 }
@@ -161,13 +164,13 @@ func (a *app) verdict(b evidence.Bundle, trusted []evidence.Key) error {
 		if c.Simulated {
 			note = " (simulated: it proves nothing about hardware)"
 		}
-		_, _ = fmt.Fprintf(a.Out, "%d  %s  %s  %s, %d devices%s\n", c.Sequence, c.IssuedAt.Format("2006-01-02 15:04:05Z"), c.Verdict, printable(c.Run.ID), len(c.Devices), note)
+		_, _ = fmt.Fprintf(a.Out, "%d  %s  %s  %s, %d devices%s\n", c.Sequence, c.IssuedAt.Format("2006-01-02 15:04:05Z"), c.Verdict, oneLine(c.Run.ID), len(c.Devices), note)
 		for _, f := range c.Failures {
-			_, _ = fmt.Fprintf(a.Out, "     %s\n", printable(f))
+			_, _ = fmt.Fprintf(a.Out, "     %s\n", oneLine(f))
 		}
 	}
 	for _, k := range trusted {
-		_, _ = fmt.Fprintf(a.Out, "trusted key %s  %s\n", printable(k.ID), fingerprint(k))
+		_, _ = fmt.Fprintf(a.Out, "trusted key %s  %s\n", oneLine(k.ID), fingerprint(k))
 	}
 	if len(problems) > 0 {
 		var says []string
@@ -176,10 +179,10 @@ func (a *app) verdict(b evidence.Bundle, trusted []evidence.Key) error {
 			if p.Sequence > 0 {
 				where = fmt.Sprintf("certificate %d", p.Sequence)
 			}
-			says = append(says, where+": "+printable(p.Message))
+			says = append(says, where+": "+oneLine(p.Message))
 		}
 		return fail(ExitError, "NOT genuine or not whole:\n  %s", strings.Join(says, "\n  "))
 	}
-	_, _ = fmt.Fprintf(a.Out, "genuine and whole: %d certificates of node %s\n", len(certs), printable(b.NodeID))
+	_, _ = fmt.Fprintf(a.Out, "genuine and whole: %d certificates of node %s\n", len(certs), oneLine(b.NodeID))
 	return nil
 }

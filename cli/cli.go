@@ -60,6 +60,8 @@ type app struct {
 	output  string
 	key     string
 	timeout time.Duration
+	raw     bool      // print texts unchanged
+	screen  io.Writer // Out without textWriter, for control sequences of our own
 }
 
 // failure is an error with the exit code it ends in.
@@ -83,23 +85,24 @@ func Run(ctx context.Context, e Env, args []string) int {
 	if e.ConfigPath == "" {
 		e.ConfigPath = configPath(e.Getenv)
 	}
-	a := &app{Env: e}
+	a := &app{Env: e, screen: e.Out}
+	a.Out, a.Err = &textWriter{w: e.Out, raw: &a.raw}, &textWriter{w: e.Err, raw: &a.raw}
 	root := a.root()
 	root.SetArgs(args)
-	root.SetIn(e.In)
-	root.SetOut(e.Out)
-	root.SetErr(e.Err)
+	root.SetIn(a.In)
+	root.SetOut(a.Out)
+	root.SetErr(a.Err)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return ExitOK
 	}
 	var f *failure
 	if !errors.As(err, &f) { // cobra's own: arguments and flags
-		fmt.Fprintf(e.Err, "slipway: %v\nSee slipway --help.\n", err)
+		fmt.Fprintf(a.Err, "slipway: %v\nSee slipway --help.\n", err)
 		return ExitUsage
 	}
 	if f.err.Error() != "" {
-		fmt.Fprintf(e.Err, "slipway: %v\n", f.err)
+		fmt.Fprintf(a.Err, "slipway: %v\n", f.err)
 	}
 	return f.code
 }
@@ -127,6 +130,7 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&a.context, "context", "", "context to use instead of the current one")
 	f.StringVarP(&a.output, "output", "o", "table", "table, json or yaml")
 	f.StringVar(&a.key, "idempotency-key", "", "key of this request; repeating it with the same key cannot do it twice (default: a new one)")
+	f.BoolVar(&a.raw, "raw", false, "print texts as they are stored; without it control and invisible characters are replaced, as they can change what a terminal shows")
 	f.DurationVar(&a.timeout, "request-timeout", time.Minute, "how long one request may take")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if err := checkFlags(cmd); err != nil {

@@ -51,18 +51,18 @@ type problemDoc struct {
 
 func (p problemDoc) text() string {
 	var b strings.Builder
-	b.WriteString(p.Detail)
+	b.WriteString(oneLine(p.Detail))
 	for _, e := range p.Errors {
-		fmt.Fprintf(&b, "\n  %s: %s", strings.TrimPrefix(e.Location, "body."), e.Message)
+		fmt.Fprintf(&b, "\n  %s: %s", oneLine(strings.TrimPrefix(e.Location, "body.")), oneLine(e.Message))
 	}
 	if len(p.Allowed) > 0 {
-		fmt.Fprintf(&b, "\n  allowed now: %s", strings.Join(p.Allowed, ", "))
+		fmt.Fprintf(&b, "\n  allowed now: %s", oneLine(strings.Join(p.Allowed, ", ")))
 	}
 	if p.Existing != "" && !strings.Contains(p.Detail, p.Existing) {
-		fmt.Fprintf(&b, "\n  in the way: %s", p.Existing)
+		fmt.Fprintf(&b, "\n  in the way: %s", oneLine(p.Existing))
 	}
 	if p.Status >= http.StatusInternalServerError && p.RequestID != "" {
-		fmt.Fprintf(&b, "\n  request id: %s", p.RequestID)
+		fmt.Fprintf(&b, "\n  request id: %s", oneLine(p.RequestID))
 	}
 	return b.String()
 }

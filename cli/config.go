@@ -147,7 +147,7 @@ func (a *app) loginCommand() *cobra.Command {
 		if err := a.writeContexts(c); err != nil {
 			return err
 		}
-		fmt.Fprintf(a.Out, "signed in to %s as %s (%s); context %s\n", acc.Server, who.Name, strings.Join(who.Roles, ", "), name)
+		fmt.Fprintf(a.Out, "signed in to %s as %s (%s); context %s\n", acc.Server, oneLine(who.Name), oneLine(strings.Join(who.Roles, ", ")), name)
 		return nil
 	})
 	return cmd

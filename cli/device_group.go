@@ -96,7 +96,7 @@ func (a *app) deviceGroupPut() *cobra.Command {
 				promoted = "by themselves"
 			}
 			_, err := fmt.Fprintf(a.Out, "installed nodes of %s become active %s; they are erased with %s\n",
-				g.Name, promoted, cmp.Or(a.workflowNames(cmd.Context())(g.EraseWorkflowID), "their own erase workflow alone"))
+				oneLine(g.Name), promoted, oneLine(cmp.Or(a.workflowNames(cmd.Context())(g.EraseWorkflowID), "their own erase workflow alone")))
 			return err
 		})
 	})

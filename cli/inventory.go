@@ -391,7 +391,7 @@ func (a *app) showSecret(r answer) error {
 		if err := r.into(&got); err != nil {
 			return err
 		}
-		_, err := fmt.Fprintln(a.Out, got.Reference)
+		_, err := fmt.Fprintln(a.Out, oneLine(got.Reference))
 		return err
 	})
 }

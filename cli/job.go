@@ -252,7 +252,7 @@ func (a *app) jobAction(name string, action lifecycle.Action) *cobra.Command {
 			if got.Stage != "" && !lifecycle.Job.Terminal(lifecycle.JobStatus(got.Status)) {
 				at += " at " + got.Stage
 			}
-			_, err := fmt.Fprintf(a.Out, "%s; %s is %s\n", did(lifecycle.Effect(got.Effect)), id, at)
+			_, err := fmt.Fprintf(a.Out, "%s; %s is %s\n", did(lifecycle.Effect(got.Effect)), oneLine(id), oneLine(at))
 			return err
 		})
 	})

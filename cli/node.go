@@ -289,7 +289,7 @@ func (a *app) sayNode(r answer, say func(node) string) error {
 		if err := r.into(&n); err != nil {
 			return err
 		}
-		_, err := fmt.Fprintln(a.Out, say(n))
+		_, err := fmt.Fprintln(a.Out, oneLine(say(n)))
 		return err
 	})
 }

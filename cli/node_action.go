@@ -76,11 +76,11 @@ func (a *app) nodeAction(info lifecycle.NodeActionInfo) *cobra.Command {
 			if got.Effect == "noop" {
 				did = "nothing to do"
 			}
-			said := printable(got.Message)
+			said := got.Message
 			if now := "the node is " + got.Status; !strings.HasSuffix(said, now) && !strings.HasSuffix(said, now+" already") {
 				said += "; " + now
 			}
-			_, err := fmt.Fprintf(a.Out, "%s: %s\n", did, said)
+			_, err := fmt.Fprintf(a.Out, "%s: %s\n", did, oneLine(said))
 			return err
 		})
 	})

@@ -295,5 +295,5 @@ func (b batch) failed() string {
 			bad = append(bad, i.Hostname+" ("+i.Status+")")
 		}
 	}
-	return strings.Join(bad, ", ")
+	return oneLine(strings.Join(bad, ", "))
 }

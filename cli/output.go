@@ -21,7 +21,7 @@ func (a *app) show(raw []byte, human func() error) error {
 			return err
 		}
 		b.WriteByte('\n')
-		_, err := b.WriteTo(a.Out)
+		_, err := io.WriteString(a.Out, escapeJSON(b.String()))
 		return err
 	case "yaml":
 		return writeYAML(a.Out, raw)
@@ -32,22 +32,33 @@ func (a *app) show(raw []byte, human func() error) error {
 // writeYAML keeps the order of the JSON's keys.
 func writeYAML(w io.Writer, raw []byte) error {
 	var doc yaml.Node
-	if err := yaml.Unmarshal(raw, &doc); err != nil { // JSON is YAML
+	// JSON is YAML, where control characters are escaped.
+	if err := yaml.Unmarshal([]byte(escapeYAML(string(raw))), &doc); err != nil {
 		return err
 	}
 	plain(&doc)
-	e := yaml.NewEncoder(w)
+	var b strings.Builder
+	e := yaml.NewEncoder(&b)
 	e.SetIndent(2)
 	if err := e.Encode(&doc); err != nil {
 		return err
 	}
-	return e.Close()
+	if err := e.Close(); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, escapeYAML(b.String()))
+	return err
 }
 
 func plain(n *yaml.Node) {
 	n.Style = 0
-	if n.Kind == yaml.ScalarNode && n.Tag == "!!str" && strings.Contains(n.Value, "\n") {
-		n.Style = yaml.LiteralStyle
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!str" {
+		switch {
+		case strings.ContainsFunc(n.Value, isUnsafe):
+			n.Style = yaml.DoubleQuotedStyle // escapeYAML relies on it
+		case strings.Contains(n.Value, "\n"):
+			n.Style = yaml.LiteralStyle
+		}
 	}
 	for _, c := range n.Content {
 		plain(c)
@@ -74,7 +85,7 @@ func toAny(l []string) []any {
 func (t table) row(cells ...any) {
 	parts := make([]string, len(cells))
 	for i, c := range cells {
-		parts[i] = printable(fmt.Sprint(c))
+		parts[i] = oneLine(fmt.Sprint(c))
 	}
 	fmt.Fprintln(t.w, strings.TrimRight(strings.Join(parts, "\t"), "\t"))
 }
@@ -85,21 +96,11 @@ func (t table) flush() error { return t.w.Flush() }
 func (a *app) fields(pairs ...any) error {
 	w := tabwriter.NewWriter(a.Out, 0, 4, 2, ' ', 0)
 	for i := 0; i+1 < len(pairs); i += 2 {
-		if v := printable(fmt.Sprint(pairs[i+1])); v != "" {
+		if v := oneLine(fmt.Sprint(pairs[i+1])); v != "" {
 			fmt.Fprintf(w, "%s\t%s\n", pairs[i], v)
 		}
 	}
 	return w.Flush()
-}
-
-// printable keeps control characters, which may come from a node, off the terminal.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			return ' '
-		}
-		return r
-	}, s)
 }
 
 func when(t *time.Time) string {

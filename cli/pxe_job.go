@@ -197,7 +197,7 @@ func (a *app) nodeSetBMC() *cobra.Command {
 			if err := r.into(&got); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(a.Out, "%s at %s\n", got.ID, got.Address)
+			_, err := fmt.Fprintf(a.Out, "%s at %s\n", oneLine(got.ID), oneLine(got.Address))
 			return err
 		})
 	})

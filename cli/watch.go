@@ -95,15 +95,15 @@ func verdict(j job, well bool) error {
 	if well {
 		return nil
 	}
-	text := fmt.Sprintf("job %s is %s", j.ID, j.Status)
+	text := oneLine(fmt.Sprintf("job %s is %s", j.ID, j.Status))
 	if j.Message != "" {
-		text += ": " + printable(j.Message)
+		text += ": " + oneLine(j.Message)
 	}
 	if j.NextStep != "" {
-		text += "\n  " + printable(j.NextStep)
+		text += "\n  " + oneLine(j.NextStep)
 	}
 	if len(j.AllowedActions) > 0 && j.NeedsHuman {
-		text += "\n  allowed now: " + strings.Join(j.AllowedActions, ", ")
+		text += "\n  allowed now: " + oneLine(strings.Join(j.AllowedActions, ", "))
 	}
 	return fail(ExitJobFailed, "%s", text)
 }
@@ -145,18 +145,20 @@ type screen struct {
 // draw replaces the picture drawn before.
 func (s *screen) draw(picture []string) {
 	if s.height > 0 {
-		fmt.Fprintf(s.a.Out, "\x1b[%dA", s.height)
+		fmt.Fprintf(s.a.screen, "\x1b[%dA", s.height)
 	}
 	for _, l := range picture {
-		fmt.Fprintf(s.a.Out, "\r%s\x1b[K\n", l)
+		fmt.Fprint(s.a.screen, "\r")
+		fmt.Fprint(s.a.Out, l)
+		fmt.Fprint(s.a.screen, "\x1b[K\n")
 	}
-	fmt.Fprint(s.a.Out, "\x1b[J")
+	fmt.Fprint(s.a.screen, "\x1b[J")
 	s.height = len(picture)
 }
 
 // line prints a line that differs from the last one.
 func (s *screen) line(text string) {
-	if text != s.last {
+	if text = oneLine(text); text != s.last {
 		fmt.Fprintln(s.a.Out, text)
 		s.last = text
 	}
@@ -179,9 +181,9 @@ func (s *screen) lines(j job) {
 			text += fmt.Sprintf(" (try %d)", st.Attempts)
 		}
 		if st.Message != "" {
-			text += ": " + printable(st.Message)
+			text += ": " + st.Message
 		}
-		fmt.Fprintln(s.a.Out, text)
+		fmt.Fprintln(s.a.Out, oneLine(text))
 	}
 	s.line(fmt.Sprintf("%s %s: %s, reached %d%%", j.what(), orDash(j.Hostname), j.Status, j.ReachedPercent))
 }
@@ -251,7 +253,7 @@ func batchPicture(b batch, head string) []string {
 const lineWidth = 100
 
 func clip(s string) string {
-	s = printable(s)
+	s = oneLine(s)
 	if r := []rune(s); len(r) > lineWidth {
 		return string(r[:lineWidth-1]) + "…"
 	}

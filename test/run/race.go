@@ -34,6 +34,7 @@ func notRaced() map[string]string {
 		"db/dbtest":                   "the raced packages use it",
 		"test/bench/noop":             "benchmarks",
 		"test/bench/rig":              "benchmarks",
+		"test/portal/browser":         "drives a process; it runs in the tests of the portal",
 		"test/stack":                  "starts processes; it runs in the end-to-end tests, which proof races",
 		"internal/devserver/pg":       "starts a process",
 		"internal/devserver/temporal": "starts a process",

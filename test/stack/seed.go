@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
@@ -53,6 +54,37 @@ func (s *Stack) SeedSecrets(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// Seeded is what Seed has stored.
+type Seeded struct {
+	Site    db.Site
+	Profile db.Profile
+	SKU     db.SKU
+}
+
+// Seed stores what an onboarding at the simulated site needs: secrets, the site with a profile, a
+// SKU, and the RoCE records of every machine.
+func (s *Stack) Seed(ctx context.Context, site, sku string, profile spec.ProfileSpec) (out Seeded, err error) {
+	store := s.App.Store
+	if err = s.SeedSecrets(ctx); err != nil {
+		return out, err
+	}
+	if out.Site, err = store.CreateSite(ctx, site, s.SiteSpec()); err != nil {
+		return out, err
+	}
+	if out.Profile, err = store.CreateProfile(ctx, out.Site.ID, "standard", profile); err != nil {
+		return out, err
+	}
+	if out.SKU, err = store.CreateSKU(ctx, sku, s.SKUSpec()); err != nil {
+		return out, err
+	}
+	for i, m := range s.Sims.Fleet.All() {
+		if _, err = store.CreateRoCEAssignment(ctx, out.Site.ID, "gpu-"+m.Spec().ID, RoCEPorts(m, i)); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
 }
 
 // SeedBMC stores the login of a machine's BMC. It may be repeated.

@@ -1,0 +1,89 @@
+// Builds the portal into ../dist: file names carry the hash of their content, and two builds of the
+// same source give the same bytes. dist/SOURCE names the source that dist was built from; a Go test
+// computes it again.
+import { build } from "esbuild";
+import { createHash } from "node:crypto";
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const web = dirname(fileURLToPath(import.meta.url));
+const dist = join(web, "..", "dist");
+process.chdir(web);
+
+const digest = (data) => createHash("sha256").update(data).digest("hex");
+
+/** emit writes one asset under a name that carries its hash, and returns that name. */
+function emit(name, ending, data) {
+  const file = `${name}-${digest(data).slice(0, 16)}.${ending}`;
+  writeFileSync(join(dist, file), data);
+  return file;
+}
+
+/** bundle returns the only output of one entry point, and the inputs that it was made of. */
+async function bundle(entry, options) {
+  const result = await build({
+    entryPoints: [entry], bundle: true, minify: true, write: false, metafile: true, target: "es2022",
+    charset: "utf8", legalComments: "none", logLevel: "warning", jsx: "automatic", jsxImportSource: "preact",
+    outdir: dist, ...options,
+  });
+  return { data: result.outputFiles[0].contents, inputs: Object.keys(result.metafile.inputs) };
+}
+
+/** licenses returns the licence texts of the packages whose code is in the bundle. */
+function licenses(inputs) {
+  const names = new Set();
+  for (const path of inputs) {
+    const match = /^node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(path);
+    if (match) names.add(match[1]);
+  }
+  return [...names].sort().map((name) => {
+    const folder = join("node_modules", name);
+    const meta = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
+    const file = readdirSync(folder).find((f) => /^licen[cs]e/i.test(f));
+    if (!file) throw new Error(`${name} has no licence file; ship another package`);
+    return `${name} ${meta.version} (${meta.license})\n\n${readFileSync(join(folder, file), "utf8").trim()}\n`;
+  }).join("\n----\n\n");
+}
+
+/** sourceDigest covers each source file's path, length and content, in the byte order of the paths. */
+function sourceDigest() {
+  const files = ["package-lock.json", "tsconfig.json", "build.mjs"];
+  for (const e of readdirSync("src", { recursive: true, withFileTypes: true })) {
+    if (e.isFile()) files.push(join(e.parentPath ?? e.path, e.name));
+  }
+  const hash = createHash("sha256");
+  for (const file of files.sort((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b)))) {
+    const data = readFileSync(file);
+    hash.update(`${file}\0${data.length}\0`).update(data);
+  }
+  return hash.digest("hex");
+}
+
+rmSync(dist, { recursive: true, force: true });
+mkdirSync(dist, { recursive: true });
+const worker = await bundle("src/live.worker.ts", { format: "iife" });
+const workerName = emit("live", "js", worker.data);
+const script = await bundle("src/main.tsx", { format: "esm", define: { WORKER_FILE: JSON.stringify(workerName) } });
+const style = await bundle("src/style.css", {});
+const scriptName = emit("app", "js", script.data);
+const styleName = emit("app", "css", style.data);
+const iconName = emit("icon", "svg", readFileSync("src/icon.svg"));
+writeFileSync(join(dist, "index.html"), `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>Slipway</title>
+<link rel="icon" href="/portal/${iconName}" type="image/svg+xml">
+<link rel="stylesheet" href="/portal/${styleName}">
+<script type="module" src="/portal/${scriptName}"></script>
+</head>
+<body>
+<div id="app"><noscript>The portal requires JavaScript. The command slipway does the same without it.</noscript></div>
+</body>
+</html>
+`);
+writeFileSync(join(dist, "LICENSES"), licenses([...script.inputs, ...worker.inputs]));
+writeFileSync(join(dist, "SOURCE"), sourceDigest() + "\n");

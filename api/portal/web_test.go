@@ -1,0 +1,127 @@
+package portal_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sort"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// sourceFiles reads the source of the portal by its path below web.
+func sourceFiles(t *testing.T) map[string][]byte {
+	t.Helper()
+	files := map[string][]byte{}
+	add := func(path string) error {
+		data, err := os.ReadFile(filepath.Join("web", filepath.FromSlash(path)))
+		files[path] = data
+		return err
+	}
+	for _, path := range []string{"package-lock.json", "tsconfig.json", "build.mjs"} {
+		require.NoError(t, add(path))
+	}
+	require.NoError(t, filepath.WalkDir("web/src", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		return add(strings.TrimPrefix(filepath.ToSlash(path), "web/"))
+	}))
+	return files
+}
+
+// sourceDigest is that of build.mjs: path, length and content of each file, in the order of the paths.
+func sourceDigest(files map[string][]byte) string {
+	paths := make([]string, 0, len(files))
+	for path := range files {
+		paths = append(paths, path)
+	}
+	sort.Strings(paths)
+	hash := sha256.New()
+	for _, path := range paths {
+		_, _ = fmt.Fprintf(hash, "%s\x00%d\x00", path, len(files[path])) // a hash never fails
+		_, _ = hash.Write(files[path])
+	}
+	return hex.EncodeToString(hash.Sum(nil))
+}
+
+func TestDist_IsBuiltFromTheSource(t *testing.T) {
+	t.Parallel()
+	recorded, err := os.ReadFile("dist/SOURCE")
+	require.NoError(t, err)
+	require.Equal(t, sourceDigest(sourceFiles(t)), strings.TrimSpace(string(recorded)),
+		"api/portal/web has changed since api/portal/dist was built: run make portal and commit both")
+}
+
+func TestDist_NamesCarryTheirHash(t *testing.T) {
+	t.Parallel()
+	index, err := os.ReadFile("dist/index.html")
+	require.NoError(t, err)
+	names := regexp.MustCompile(`/portal/([a-z]+-([0-9a-f]{16})\.[a-z]+)`).FindAllSubmatch(index, -1)
+	require.Len(t, names, 3, "index.html names the script, the styles and the icon")
+	for _, name := range names {
+		data, err := os.ReadFile(filepath.Join("dist", string(name[1])))
+		require.NoError(t, err)
+		sum := sha256.Sum256(data)
+		require.Equal(t, hex.EncodeToString(sum[:8]), string(name[2]), "%s was changed after it was built: run make portal", name[1])
+	}
+	require.False(t, bytes.Contains(index, []byte("<style")) || regexp.MustCompile(`<script[^>]*>[^<]`).Match(index), "the policy forbids inline scripts and styles")
+}
+
+// TestSource_MakesNoMarkup holds the two rules by which a text from a BMC or a node cannot become
+// markup or a script in an operator's browser.
+func TestSource_MakesNoMarkup(t *testing.T) {
+	t.Parallel()
+	forbidden := map[string]*regexp.Regexp{
+		"write texts as children of an element":           regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|createContextualFragment|srcdoc|DOMParser`),
+		"evaluate nothing":                                regexp.MustCompile(`\beval\(|new Function\(|javascript:`),
+		"give style an object":                            regexp.MustCompile(`style="|style=\{["'` + "`" + `]|setAttribute\(["']style`),
+		"pass an href through safeHref, hrefOf, oidcHref": regexp.MustCompile(`href=\{|\.href = |window\.open|location\.(?:assign|replace)\(|location = `),
+	}
+	allowed := regexp.MustCompile(`<Outside href=\{|href=\{(?:hrefOf\(|safeHref\(|oidcHref\(|safe\})`) // Outside calls safeHref
+	for path, data := range sourceFiles(t) {
+		if !strings.HasPrefix(path, "src/") || strings.HasSuffix(path, ".d.ts") || strings.HasSuffix(path, ".css") {
+			continue
+		}
+		for i, line := range strings.Split(string(data), "\n") {
+			for rule, pattern := range forbidden {
+				if pattern.MatchString(allowed.ReplaceAllString(line, "")) {
+					t.Errorf("%s:%d: %s: %s", path, i+1, rule, strings.TrimSpace(line))
+				}
+			}
+		}
+	}
+}
+
+// TestSource_CallsOperationsOfTheAPI fails when an operation that the portal calls was removed or
+// renamed; the types alone would say so only where Node is installed.
+func TestSource_CallsOperationsOfTheAPI(t *testing.T) {
+	t.Parallel()
+	document, err := os.ReadFile("../../docs/api/openapi.yaml")
+	require.NoError(t, err)
+	methods := map[string]map[string]bool{}
+	var path string
+	for _, line := range strings.Split(string(document), "\n") {
+		if strings.HasPrefix(line, "  /") {
+			path = strings.TrimSuffix(strings.TrimSpace(line), ":")
+			methods[path] = map[string]bool{}
+		} else if m := regexp.MustCompile(`^    (get|put|post|patch|delete):$`).FindStringSubmatch(line); m != nil && path != "" {
+			methods[path][strings.ToUpper(m[1])] = true
+		}
+	}
+	calls := 0
+	for file, data := range sourceFiles(t) {
+		for _, m := range regexp.MustCompile(`client\.(GET|PUT|POST|PATCH|DELETE)\(\s*"([^"]+)"`).FindAllSubmatch(data, -1) {
+			calls++
+			require.True(t, methods[string(m[2])][string(m[1])], "%s calls %s %s, which the API does not have", file, m[1], m[2])
+		}
+	}
+	require.NotZero(t, calls)
+}

@@ -1,0 +1,99 @@
+package browser_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/test/portal/browser"
+)
+
+const policy = "default-src 'none'; script-src 'self' 'unsafe-inline'; connect-src *; img-src 'self'"
+
+func serve(t *testing.T, pages map[string]string) string {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, ok := pages[r.URL.Path]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Security-Policy", policy)
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		fmt.Fprintf(w, `<!doctype html><html lang="en"><title>t</title><link rel="icon" href="/icon">%s</html>`, body)
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+// Each fault that the tests of the portal rely on is made once and must be seen.
+func TestPage_NotesFaults(t *testing.T) {
+	t.Parallel()
+	b := browser.Start(t)
+	other := serve(t, map[string]string{"/x": ""})
+	pages := map[string]struct{ body, fault string }{
+		"/console":   {`<script>console.error("went wrong")</script>`, "console error: went wrong"},
+		"/exception": {`<script>throw new Error("thrown")</script>`, "thrown"},
+		"/rejection": {`<script>Promise.reject(new Error("refused"))</script>`, "refused"},
+		"/missing":   {`<script src="/none.js"></script>`, "answer 404"},
+		"/failed":    {`<script>fetch("http://127.0.0.1:1/").catch(() => 0)</script>`, "request failed"},
+		"/origin":    {`<script>fetch("` + other + `/x", {mode: "no-cors"})</script>`, "request to another origin: " + other},
+		"/policy":    {`<p style="color: red">x</p>`, "content security policy: style-src-attr"},
+		"/hostile":   {`<img src="data:x" onerror="window.hostileRan=1">`, "a hostile text ran as a script: 1"},
+		"/dialog":    {`<script>alert("hello")</script>`, "dialog of the browser: hello"},
+	}
+	all := map[string]string{"/icon": "", "/clean": `<p>clean</p>`}
+	for path, p := range pages {
+		all[path] = p.body
+	}
+	origin := serve(t, all)
+	page := b.Open(t, origin)
+	for path, want := range pages {
+		page.Go(path)
+		var faults string
+		page.Await("a fault of "+path, 10*time.Second, func() bool {
+			faults += strings.Join(page.Faults(), "\n") + "\n"
+			return strings.Contains(faults, want.fault)
+		})
+		page.Go("/clean")
+		page.AwaitText("clean")
+		page.Faults() // the rest of the same fault
+	}
+	page.RequireNoFaults()
+	page.Allow(404, "/none")
+	page.Evaluate(`fetch("/none").then((r) => r.status)`, new(int))
+	page.RequireNoFaults()
+}
+
+func TestPage_ActsByRoleAndName(t *testing.T) {
+	t.Parallel()
+	origin := serve(t, map[string]string{"/icon": "", "/": `
+		<form onsubmit="event.preventDefault(); document.querySelector('output').textContent = new URLSearchParams(new FormData(this)).toString()">
+		<label>Name <input name="name" value="before"></label>
+		<label>Site <select name="site"><option value="">any</option><option value="a">alpha</option><option value="b">beta</option></select></label>
+		<button>Send</button> <button disabled>Never</button></form><output></output>`})
+	page := browser.Start(t).Open(t, origin)
+	page.Go("/")
+	page.Fill("Name", "café")
+	page.Choose("Site", "beta")
+	page.Click("button", "Send")
+	page.AwaitText("name=caf%C3%A9&site=b")
+	require.True(t, page.Find("button", "Never").Disabled)
+	require.False(t, page.Has("button", "Absent"))
+
+	page.Reload()
+	page.Type("Name", "typed")
+	page.Pick("Site", "alpha")
+	page.PressOn("button", "Send")
+	page.AwaitText("name=typed&site=a")
+	page.Press(kb.Tab)
+	tab := page.OpenTab(t)
+	tab.Go("/")
+	require.Equal(t, "button", tab.Find("button", "Send").Role)
+}

@@ -1,0 +1,74 @@
+package portal_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/evidence"
+	maassim "github.com/slipway-cloud/slipway/sim/maas"
+	"github.com/slipway-cloud/slipway/test/portal/browser"
+	"github.com/slipway-cloud/slipway/test/stack"
+)
+
+// An operator's day: two machines come, one of them with a fault, and one goes.
+func TestPortal_Journey(t *testing.T) {
+	t.Parallel()
+	chromium := browser.Start(t)
+	w := newWorld(t, stack.Options{Count: 2})
+	machines := w.Sims.Fleet.All()
+	well, broken := machines[0], machines[1]
+	fault, err := w.Sims.MAAS.AddFault(maassim.Fault{Name: "http_403", Op: "set_boot_disk", Count: -1, Machine: broken.Spec().NICs[0].MAC})
+	require.NoError(t, err)
+	p := chromium.Open(t, w.url)
+	p.Resize(1280, 900)
+
+	p.Allow(401, "/portal/session")
+	p.Go("/portal/nodes?status=active")
+	p.Find("heading", "Sign in to Slipway")
+	p.Fill("API token", "slp_wrong")
+	p.Click("button", "Sign in")
+	p.Find("alert", "...")
+	require.True(t, p.Has("heading", "Sign in to Slipway"))
+	p.Picture("sign-in")
+	w.signIn(p, "/portal/nodes?status=active", "Inventory")
+	require.Equal(t, "/portal/nodes?status=active", p.Path(), "the sign-in forgets where the operator wanted to go")
+	require.Empty(t, p.String(`document.cookie`), "a script can read the session's cookie")
+
+	w.onboardInForm(t, p, broken)
+	p.AwaitTextWithin("maas rejected", jobEnd)
+	p.Picture("failed-job")
+	action := recommended(p)
+	require.NotEmpty(t, action, "no button is marked as the recommended action")
+	w.Sims.MAAS.ClearFaults(fault)
+	p.Click("button", action)
+	p.Fill("Reason", "the fault at MAAS is fixed")
+	p.Click("button", action)
+	w.onboardInForm(t, p, well)
+	p.Picture("running-job")
+	p.AwaitTextWithin("completed", jobEnd) // without a reload: the page reads again as events come
+	p.Picture("job-completed")
+
+	p.Click("link", "Inventory")
+	for _, m := range machines {
+		p.AwaitTextWithin(hostOf(m), jobEnd)
+	}
+	p.Await("both nodes active", jobEnd, func() bool { return activeRows(p) == 2 })
+	p.Picture("inventory")
+
+	p.Click("link", hostOf(well))
+	p.Find("heading", hostOf(well))
+	p.AwaitText("8 × ")
+	p.Picture("node")
+	w.decommissionInForm(t, p, hostOf(well))
+	p.AwaitTextWithin("completed", jobEnd)
+	node := w.nodeID(t, hostOf(well))
+	p.Go("/portal/nodes/" + node)
+	p.Await("a certificate", jobEnd, func() bool { return certificateVerdict(p) != "" })
+	require.Equal(t, string(evidence.VerdictClean), certificateVerdict(p))
+	p.Picture("certificate")
+	n, err := w.App.Store.Node(t.Context(), node)
+	require.NoError(t, err)
+	require.Equal(t, lifecycle.NodeDeleted, n.Status)
+}
