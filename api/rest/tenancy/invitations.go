@@ -101,7 +101,7 @@ func (s *server) createInvitation(ctx context.Context, in *struct {
 	op.Key
 	Body InvitationRequest
 }) (*op.Created[Invitation], error) {
-	if err := requirePerson(ctx); err != nil {
+	if err := refuseProjectToken(ctx); err != nil {
 		return nil, err
 	}
 	row, err := in.Body.row(in.ID, op.PrincipalOf(ctx).ID)
@@ -139,7 +139,7 @@ func (s *server) getInvitation(ctx context.Context, in *InvitationPath) (*op.Ver
 }
 
 func (s *server) revokeInvitation(ctx context.Context, in *InvitationPath) (*struct{}, error) {
-	if err := requirePerson(ctx); err != nil {
+	if err := refuseProjectToken(ctx); err != nil {
 		return nil, err
 	}
 	return nil, op.InProject(ctx, s.api, func(tx *db.ProjectTx) error {

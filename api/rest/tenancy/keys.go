@@ -20,7 +20,7 @@ type SSHKey struct {
 	MemberID    string    `json:"member_id"`
 	Name        string    `json:"name"`
 	Type        string    `json:"type"`
-	PublicKey   string    `json:"public_key" doc:"Written anew, without options and comment"`
+	PublicKey   string    `json:"public_key" doc:"Rewritten without options and comment"`
 	Fingerprint string    `json:"fingerprint"`
 	CreatedAt   time.Time `json:"created_at"`
 }
@@ -170,7 +170,7 @@ func (s *server) createToken(ctx context.Context, in *struct {
 	op.Key
 	Body ProjectTokenRequest
 }) (*op.Created[ProjectToken], error) {
-	if err := requirePerson(ctx); err != nil {
+	if err := refuseProjectToken(ctx); err != nil {
 		return nil, err
 	}
 	if err := op.CheckName(in.Body.Name); err != nil {

@@ -84,7 +84,7 @@ func (s *server) updateMember(ctx context.Context, in *struct {
 	op.Match
 	Body RoleRequest
 }) (*op.Versioned[Member], error) {
-	if err := requirePerson(ctx); err != nil {
+	if err := refuseProjectToken(ctx); err != nil {
 		return nil, err
 	}
 	if err := checkRole(in.Body.Role); err != nil {
@@ -115,7 +115,7 @@ func (s *server) removeMember(ctx context.Context, in *struct {
 	MemberPath
 	op.Match
 }) (*struct{}, error) {
-	if err := requirePerson(ctx); err != nil {
+	if err := refuseProjectToken(ctx); err != nil {
 		return nil, err
 	}
 	return nil, op.InProject(ctx, s.api, func(tx *db.ProjectTx) error {
@@ -149,7 +149,7 @@ func (s *server) putGroupRole(ctx context.Context, in *struct {
 	GroupPath
 	Body RoleRequest
 }) (*struct{ Body GroupRole }, error) {
-	if err := requirePerson(ctx); err != nil {
+	if err := refuseProjectToken(ctx); err != nil {
 		return nil, err
 	}
 	if err := checkRole(in.Body.Role); err != nil || in.Body.Role == lifecycle.RoleProjectOwner {
@@ -178,7 +178,7 @@ func (s *server) putGroupRole(ctx context.Context, in *struct {
 }
 
 func (s *server) deleteGroupRole(ctx context.Context, in *GroupPath) (*struct{}, error) {
-	if err := requirePerson(ctx); err != nil {
+	if err := refuseProjectToken(ctx); err != nil {
 		return nil, err
 	}
 	return nil, op.InProject(ctx, s.api, func(tx *db.ProjectTx) error {

@@ -173,7 +173,7 @@ func (s *server) closeProject(ctx context.Context, in *struct {
 
 // endVersion reads the version that a project's end is meant for, 0 for whichever is there.
 func (s *server) endVersion(ctx context.Context, m op.Match) (int64, error) {
-	if err := requirePerson(ctx); err != nil {
+	if err := refuseProjectToken(ctx); err != nil {
 		return 0, err
 	}
 	return m.Version(op.AnyVersion)

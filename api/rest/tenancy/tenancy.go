@@ -128,8 +128,8 @@ func lockActive(ctx context.Context, tx *db.ProjectTx) error {
 	return tenancy.RequireActive(p)
 }
 
-// requirePerson refuses tokens of projects: one that has leaked could make itself more access.
-func requirePerson(ctx context.Context) error {
+// refuseProjectToken refuses tokens of projects: one that has leaked could make itself more access.
+func refuseProjectToken(ctx context.Context) error {
 	if op.PrincipalOf(ctx).Project == "" {
 		return nil
 	}
@@ -161,7 +161,7 @@ func identity(p op.Principal) tenancy.Identity {
 func requireIdentity(ctx context.Context) (tenancy.Identity, error) {
 	who := identity(op.PrincipalOf(ctx))
 	if who.Subject == "" {
-		return who, problem.New(problem.Forbidden, "this call is for people who sign in with the identity provider; a token has no identity")
+		return who, problem.New(problem.Forbidden, "this call is for users who sign in with the identity provider; a token has no identity")
 	}
 	return who, nil
 }

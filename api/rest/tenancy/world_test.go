@@ -70,7 +70,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// signIn returns the bearer token of a person with a verified address NAME@example.com.
+// signIn returns the bearer token of a user with a verified address NAME@example.com.
 func (w *world) signIn(name string, more ...map[string]any) string {
 	w.t.Helper()
 	claims := map[string]any{
@@ -175,7 +175,7 @@ func (w *world) newTenant(name string) tenant {
 	return v
 }
 
-// accept accepts the one invitation that a person has, and returns the member.
+// accept accepts the one invitation that a user has, and returns the member.
 func (w *world) accept(bearer string) string {
 	w.t.Helper()
 	var list struct{ Data []struct{ ID string } }
@@ -184,7 +184,7 @@ func (w *world) accept(bearer string) string {
 	return w.do(bearer, "POST", "/invitations/"+list.Data[0].ID+"/accept", nil).want(http.StatusOK).field("id")
 }
 
-// addMember invites a person and has him accept.
+// addMember invites a user and has him accept.
 func (w *world) addMember(v tenant, name, role string) (bearer, id string) {
 	w.t.Helper()
 	w.do(v.owner, "POST", "/projects/"+v.project+"/invitations", map[string]any{"subject": "oidc:" + name, "role": role}).want(http.StatusCreated)
