@@ -304,6 +304,10 @@ func WhileAllowed(ctx context.Context) (context.Context, context.CancelFunc) {
 func whileAllowed(ctx context.Context, every, limit time.Duration) (context.Context, context.CancelFunc) {
 	recheck, _ := ctx.Value(recheckKey).(func(context.Context) error)
 	out, cancel := context.WithCancelCause(ctx)
+	if recheck == nil { // the route names no project, so nothing allows the stream
+		cancel(errAccessEnded)
+		return out, func() {}
+	}
 	go func() {
 		sure := time.Now()
 		tick := time.NewTicker(every)
@@ -314,12 +318,9 @@ func whileAllowed(ctx context.Context, every, limit time.Duration) (context.Cont
 				return
 			case <-tick.C:
 			}
-			err := errAccessEnded
-			if recheck != nil {
-				bounded, stop := context.WithTimeout(out, every/4)
-				err = recheck(bounded)
-				stop()
-			}
+			bounded, stop := context.WithTimeout(out, every/4)
+			err := recheck(bounded)
+			stop()
 			if err == nil {
 				sure = time.Now()
 			} else if problem.From(err).Status < http.StatusInternalServerError || time.Since(sure) >= limit {

@@ -3,6 +3,7 @@ package op
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -43,4 +44,19 @@ func TestWhileAllowed_EndsWithTheAccess(t *testing.T) {
 	defer cancel()
 	<-ctx.Done() // a route that checks nothing has no stream
 	require.LessOrEqual(t, recheckLimit+recheckEvery/4, time.Minute)
+}
+
+// FuzzCheckName requires that an accepted name needs no quoting anywhere and is not taken for an id.
+func FuzzCheckName(f *testing.F) {
+	for _, seed := range []string{"a", "a-b.c_d", "", "-a", "a b", "a\n", "prj_01234567-0000", "é", "$(id)"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		if CheckName(name) != nil {
+			return
+		}
+		require.Empty(t, strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"))
+		require.False(t, strings.HasPrefix(name, "-") || len(name) == 0 || len(name) > 100)
+		require.NotRegexp(t, `^[a-z]+_[0-9a-f]{8}-`, name)
+	})
 }
