@@ -389,10 +389,11 @@ func TestSecretsAndRolesWorkOnARealServer(t *testing.T) {
 	}
 	check := func() {
 		require.NoError(t, db.Migrate(t.Context(), login("database_owner_url")))
-		store, err := db.Open(t.Context(), login("database_url"))
+		store, err := db.Open(t.Context(), login("database_url"), db.CustomerLogin(login("database_customer_url")))
 		require.NoError(t, err)
 		defer store.Close()
 		require.NoError(t, store.CheckUser(t.Context()))
+		require.NoError(t, store.CheckCustomerUser(t.Context()))
 	}
 	setUp()
 	check()

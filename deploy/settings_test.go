@@ -78,6 +78,9 @@ func TestEveryServiceIsConfiguredByWhatComposePasses(t *testing.T) {
 		}
 		require.Equal(t, "/run/secrets/database_url", passed["SLIPWAY_DATABASE_URL_FILE"], name)
 		passed["SLIPWAY_DATABASE_URL_FILE"] = url
+		require.Equal(t, "/run/secrets/database_customer_url", passed["SLIPWAY_DATABASE_CUSTOMER_URL_FILE"], name)
+		require.Contains(t, s.Secrets, "database_customer_url", name)
+		passed["SLIPWAY_DATABASE_CUSTOMER_URL_FILE"] = url
 		require.Equal(t, name == "migrate", passed["SLIPWAY_DATABASE_OWNER_URL_FILE"] != "", "%s: only the migration has the owner's password", name)
 		require.Equal(t, name == "migrate", slices.Contains(s.Secrets, "database_owner_url"), name)
 		if name == "migrate" {

@@ -21,6 +21,8 @@ func TestGeneratedPagesAreCurrent(t *testing.T) {
 		"node_task.md":     lifecycle.NodeTask.Document(),
 		"bmc_rotation.md":  lifecycle.BMCRotation.Document(),
 		"drift_finding.md": lifecycle.DriftFinding.Document(),
+		"project.md":       lifecycle.Project.Document(),
+		"invitation.md":    lifecycle.Invitation.Document(),
 		"actions.md":       lifecycle.DocumentActions(),
 
 		"decommission.md": lifecycle.DocumentDecommission(),

@@ -37,6 +37,11 @@ type Principal struct {
 	ID    string   `json:"id"`
 	Name  string   `json:"name"`
 	Roles []string `json:"roles" nullable:"false"`
+	// Identity is who signed in with OIDC; empty for tokens.
+	Identity Identity `json:"-"`
+	// Project is the project that a project's token is bound to; "" for all others.
+	Project string        `json:"project,omitempty"`
+	token   *projectToken // of Project
 }
 
 // May reports whether one of the roles is role or higher.
@@ -71,13 +76,7 @@ const (
 
 // authorize finds out who speaks and whether they may. The session is nil for a bearer token.
 func (a *API) authorize(w http.ResponseWriter, r *http.Request, role Role) (Principal, *Session, *problem.Problem) {
-	session, err := a.bySession(w, r)
-	var who Principal
-	if session != nil {
-		who = session.Principal
-	} else if err == nil {
-		who, err = a.byBearer(r.Context(), r.Header.Get("Authorization"))
-	}
+	who, session, err := a.authenticate(w, r)
 	if err == nil && !who.May(role) {
 		err = lacksRole(who, role)
 	}
@@ -85,6 +84,19 @@ func (a *API) authorize(w http.ResponseWriter, r *http.Request, role Role) (Prin
 		return Principal{}, nil, a.problem(r.Context(), err)
 	}
 	return who, session, nil
+}
+
+// authenticate finds out who speaks. The session is nil for a bearer token.
+func (a *API) authenticate(w http.ResponseWriter, r *http.Request) (Principal, *Session, error) {
+	session, err := a.bySession(w, r)
+	if err != nil {
+		return Principal{}, nil, err
+	}
+	if session != nil {
+		return session.Principal, session, nil
+	}
+	who, err := a.byBearer(r.Context(), r.Header.Get("Authorization"))
+	return who, nil, err
 }
 
 func lacksRole(who Principal, role Role) *problem.Problem {
@@ -109,6 +121,9 @@ func (a *API) byBearer(ctx context.Context, header string) (Principal, error) {
 	if strings.HasPrefix(text, tokenPrefix) {
 		who, _, err := TokenPrincipal(ctx, a.store, text)
 		return who, err
+	}
+	if strings.HasPrefix(text, ProjectTokenPrefix) {
+		return a.byProjectToken(ctx, text)
 	}
 	if a.oidc == nil {
 		return Principal{}, rejected()

@@ -19,6 +19,7 @@ const (
 	requestIDKey contextKey = iota
 	principalKey
 	pathKey
+	projectKey
 	recheckKey
 )
 

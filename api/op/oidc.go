@@ -1,6 +1,7 @@
 package op
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -15,9 +16,11 @@ import (
 type AuthConfig struct {
 	Issuer     string
 	Audience   string
-	RolesClaim string   // a list of roles or one role; "" means roles
-	Algorithms []string // accepted signatures; nil means RS256, PS256, ES256 and EdDSA
-	Client     *http.Client
+	RolesClaim string // a list of roles or one role; "" means roles
+	// GroupsClaim is a list of groups, which may have roles in projects; "" means groups.
+	GroupsClaim string
+	Algorithms  []string // accepted signatures; nil means RS256, PS256, ES256 and EdDSA
+	Client      *http.Client
 }
 
 // oidcVerifier checks the bearer tokens of an issuer.
@@ -42,7 +45,7 @@ func (v *oidcVerifier) verify(ctx context.Context, text string) (Principal, erro
 	if err != nil {
 		return Principal{}, rejected()
 	}
-	who, err := PrincipalOfClaims(token, v.cfg.RolesClaim)
+	who, err := PrincipalOfClaims(token, v.cfg.RolesClaim, v.cfg.GroupsClaim)
 	if err != nil {
 		return Principal{}, rejected()
 	}
@@ -50,11 +53,10 @@ func (v *oidcVerifier) verify(ctx context.Context, text string) (Principal, erro
 }
 
 // PrincipalOfClaims returns who a verified token of an identity provider names. rolesClaim is a list
-// of roles or one role; "" means roles. Roles that Slipway does not have are left out.
-func PrincipalOfClaims(token *oidc.IDToken, rolesClaim string) (Principal, error) {
-	if rolesClaim == "" {
-		rolesClaim = "roles"
-	}
+// of roles or one role; "" means roles. groupsClaim is a list of groups; "" means groups. Roles that
+// Slipway does not have are left out.
+func PrincipalOfClaims(token *oidc.IDToken, rolesClaim, groupsClaim string) (Principal, error) {
+	rolesClaim, groupsClaim = cmp.Or(rolesClaim, "roles"), cmp.Or(groupsClaim, "groups")
 	var claims map[string]any
 	if err := token.Claims(&claims); err != nil {
 		return Principal{}, err
@@ -68,6 +70,7 @@ func PrincipalOfClaims(token *oidc.IDToken, rolesClaim string) (Principal, error
 			who.Name = name
 		}
 	}
+	who.Identity = identityOf(who, claims, groupsClaim)
 	for _, r := range texts(claims[rolesClaim]) {
 		if Role(r).rank() > 0 {
 			who.Roles = append(who.Roles, r)

@@ -135,16 +135,25 @@ func Recheck(ctx context.Context) error {
 
 // recheckOf returns what Recheck does for a request.
 func (a *API) recheckOf(r *http.Request, role Role, s *Session) func(context.Context) error {
-	if s == nil {
-		header := r.Header.Clone()
-		return func(ctx context.Context) error {
-			who, err := a.byBearer(ctx, header.Get("Authorization"))
-			return stillMay(who, role, err)
-		}
-	}
+	identify := a.identifyAgain(r, s)
 	return func(ctx context.Context) error {
-		roles, err := a.sessions.Roles(ctx, s.ID)
-		return stillMay(Principal{Name: s.Principal.Name, Roles: roles}, role, err)
+		who, err := identify(ctx)
+		return stillMay(who, role, err)
+	}
+}
+
+// identifyAgain returns a function that finds out who made a request, with the roles of now. The
+// session is nil for a bearer token.
+func (a *API) identifyAgain(r *http.Request, s *Session) func(context.Context) (Principal, error) {
+	if s == nil {
+		header := r.Header.Get("Authorization")
+		return func(ctx context.Context) (Principal, error) { return a.byBearer(ctx, header) }
+	}
+	return func(ctx context.Context) (Principal, error) {
+		who := s.Principal
+		var err error
+		who.Roles, err = a.sessions.Roles(ctx, s.ID)
+		return who, err
 	}
 }
 

@@ -116,7 +116,9 @@ func accessPage(t *testing.T, api *op.API, agents chi.Router) string {
 		"A role includes the lower ones: admin, operator, viewer. Operations take a bearer\n" +
 		"token or the cookie of a session of the portal. A session needs a second sign-in within the last ten\n" +
 		"minutes where the table says so; a bearer token does not. Routes below /agent are on the agent API's\n" +
-		"own listener. `TestEveryRouteNeedsItsRole` calls each operation with each role.\n\n" +
+		"own listener. `TestEveryRouteNeedsItsRole` calls each operation with each role. A route of a project\n" +
+		"is for its members: owner includes all, member and billing include viewer. An operator needs the\n" +
+		"header Slipway-Reason there. `TestTwoTenants` calls each of them as another tenant.\n\n" +
 		"| method | path | viewer | operator | admin | without a role | also needed | second sign-in |\n|---|---|---|---|---|---|---|---|\n")
 	for _, route := range slices.SortedFunc(maps.Keys(rows), func(x, y string) int {
 		mx, px, _ := strings.Cut(x, " ")
@@ -124,7 +126,7 @@ func accessPage(t *testing.T, api *op.API, agents chi.Router) string {
 		return cmp.Or(strings.Compare(px, py), strings.Compare(mx, my))
 	}) {
 		method, path, _ := strings.Cut(route, " ")
-		fmt.Fprintf(&b, "| %s | `%s` | %s | %s | %s |\n", method, path, mayCall(rows[route]), doc.alsoNeeded(method, path), stepUpOf(api, route))
+		fmt.Fprintf(&b, "| %s | `%s` | %s | %s | %s |\n", method, path, mayCall(method, rows[route]), doc.alsoNeeded(method, path), stepUpOf(api, route))
 	}
 	return b.String()
 }
@@ -143,7 +145,10 @@ func stepUpOf(api *op.API, route string) string {
 }
 
 // mayCall writes the columns of the roles.
-func mayCall(who string) string {
+func mayCall(method, who string) string {
+	if cells := tenantMayCall(method, who); cells != "" {
+		return cells
+	}
 	all := []string{string(op.RoleViewer), string(op.RoleOperator), string(op.RoleAdmin)}
 	least := slices.Index(all, who)
 	switch {
@@ -159,6 +164,22 @@ func mayCall(who string) string {
 		fmt.Fprintf(&b, "%s | ", map[bool]string{true: "yes", false: "no"}[i >= least])
 	}
 	return b.String() + who
+}
+
+// tenantMayCall writes the columns of a customer's route, "" for other routes.
+func tenantMayCall(method, who string) string {
+	if who == string(op.RoleSignedIn) {
+		return "yes | yes | yes | everybody who is signed in"
+	}
+	role, ok := strings.CutPrefix(who, "project_")
+	if !ok {
+		return ""
+	}
+	viewer := "no"
+	if method == http.MethodGet {
+		viewer = "with a reason"
+	}
+	return viewer + " | with a reason | with a reason | role " + role + " in the project"
 }
 
 // accessDocument is what the page takes from the OpenAPI document.

@@ -191,7 +191,7 @@ func (m *Manager) identify(r *http.Request, cookie string, again bool) (portaldb
 	if err != nil || subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(derive(cookie, "nonce"))) != 1 {
 		return portaldb.New{}, m.refuse(r, portaldb.MethodOIDC, "the identity provider's token is not valid; begin again at /portal/")
 	}
-	who, err := op.PrincipalOfClaims(id, m.provider.cfg.RolesClaim)
+	who, err := op.PrincipalOfClaims(id, m.provider.cfg.RolesClaim, "")
 	if err != nil {
 		return portaldb.New{}, m.refuse(r, portaldb.MethodOIDC, "the identity provider's token names nobody")
 	}

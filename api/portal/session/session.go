@@ -87,8 +87,12 @@ func (m *Manager) Session(w http.ResponseWriter, r *http.Request) (*op.Session, 
 		return nil, err
 	}
 	s := live.PortalSession
+	who := op.Principal{ID: s.Principal, Name: s.Name, Roles: live.RolesNow}
+	if s.Method == portaldb.MethodOIDC {
+		who.Identity.Subject = s.Principal // a session keeps no groups: they give no role in a project
+	}
 	return &op.Session{
-		ID: s.ID, SteppedUp: live.SteppedUp, Principal: op.Principal{ID: s.Principal, Name: s.Name, Roles: live.RolesNow},
+		ID: s.ID, SteppedUp: live.SteppedUp, Principal: who,
 	}, nil
 }
 

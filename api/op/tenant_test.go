@@ -1,0 +1,62 @@
+package op
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/db"
+)
+
+// TestWhileAllowed_EndsWithTheAccess checks a stream's access often, so that the test is short.
+func TestWhileAllowed_EndsWithTheAccess(t *testing.T) {
+	t.Parallel()
+	const often = 2 * time.Millisecond
+	for name, c := range map[string]struct {
+		then  error
+		limit time.Duration
+	}{
+		"refused":             {db.NotFound("project"), time.Hour},
+		"cannot be found out": {errors.New("the database is away"), often},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var checks atomic.Int32
+			check := func(context.Context) error {
+				if checks.Add(1) <= 3 {
+					return nil
+				}
+				return c.then
+			}
+			ctx, cancel := whileAllowed(context.WithValue(t.Context(), recheckKey, check), often, c.limit)
+			defer cancel()
+			<-ctx.Done()
+			require.ErrorIs(t, context.Cause(ctx), errAccessEnded)
+			require.Greater(t, checks.Load(), int32(3), "it went on while the access was there")
+		})
+	}
+	ctx, cancel := whileAllowed(t.Context(), often, time.Hour)
+	defer cancel()
+	<-ctx.Done() // a route that checks nothing has no stream
+	require.LessOrEqual(t, recheckLimit+recheckEvery/4, time.Minute)
+}
+
+// FuzzCheckName requires that an accepted name needs no quoting anywhere and is not taken for an id.
+func FuzzCheckName(f *testing.F) {
+	for _, seed := range []string{"a", "a-b.c_d", "", "-a", "a b", "a\n", "prj_01234567-0000", "é", "$(id)"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		if CheckName(name) != nil {
+			return
+		}
+		require.Empty(t, strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"))
+		require.False(t, strings.HasPrefix(name, "-") || len(name) == 0 || len(name) > 100)
+		require.NotRegexp(t, `^[a-z]+_[0-9a-f]{8}-`, name)
+	})
+}

@@ -1,0 +1,209 @@
+package db_test
+
+import (
+	"errors"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/dbtest"
+)
+
+// newTwoTenants fills every table that has a project with rows of two projects.
+func newTwoTenants(t testing.TB, dsn string) {
+	t.Helper()
+	exec(t, dbtest.Owner(t, dsn), `
+BEGIN;
+SET LOCAL session_replication_role = replica;
+INSERT INTO billing_accounts (id, name) VALUES ('acc_a', 'a'), ('acc_b', 'b');
+INSERT INTO projects (id, billing_account_id, name) SELECT 'prj_' || p, 'acc_' || p, p FROM unnest(ARRAY['a', 'b']) p;
+INSERT INTO project_members (project_id, id, subject, role) SELECT 'prj_' || p, 'mem_' || p, 'oidc:' || p, 'owner' FROM unnest(ARRAY['a', 'b']) p;
+INSERT INTO project_group_roles (project_id, group_name, role) SELECT 'prj_' || p, 'staff', 'viewer' FROM unnest(ARRAY['a', 'b']) p;
+INSERT INTO project_invitations (project_id, id, email, role, invited_by, expires_at)
+    SELECT 'prj_' || p, 'inv_' || p, 'x@example.com', 'viewer', 'oidc:' || p, now() + interval '1 day' FROM unnest(ARRAY['a', 'b']) p;
+INSERT INTO project_ssh_keys (project_id, id, member_id, name, type, public_key, fingerprint)
+    SELECT 'prj_' || p, 'key_' || p, 'mem_' || p, 'laptop', 'ssh-ed25519', 'ssh-ed25519 A', 'SHA256:x' FROM unnest(ARRAY['a', 'b']) p;
+INSERT INTO project_tokens (project_id, id, member_id, name, hash, role, expires_at)
+    SELECT 'prj_' || p, 'tok_' || p, 'mem_' || p, 'ci', sha256(p::bytea), 'member', now() + interval '1 day' FROM unnest(ARRAY['a', 'b']) p;
+INSERT INTO project_quotas (project_id, max_nodes) SELECT 'prj_' || p, 8 FROM unnest(ARRAY['a', 'b']) p;
+INSERT INTO project_idempotency_records (project_id, principal, route, key, request_hash, state, expires_at)
+    SELECT 'prj_' || p, 'oidc:x', 'POST /x', 'k', 'h', 'done', now() + interval '1 day' FROM unnest(ARRAY['a', 'b']) p;
+COMMIT`)
+}
+
+// projectTables lists the tables that have a project, with the column that names it.
+func projectTables(t testing.TB, conn *pgx.Conn) map[string]string {
+	t.Helper()
+	out := map[string]string{"projects": "id"}
+	for _, name := range texts(t, conn, `SELECT c.relname::text FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+		WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p') AND a.attname = 'project_id' AND NOT a.attisdropped`) {
+		out[name] = "project_id"
+	}
+	return out
+}
+
+// TestForProject_ShowsOneProject counts without a WHERE in every table that has a project.
+func TestForProject_ShowsOneProject(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Database(t)
+	s, owner := dbtest.Open(t, dsn), dbtest.Owner(t, dsn)
+	newTwoTenants(t, dsn)
+	for table, key := range projectTables(t, owner) {
+		require.Equal(t, []string{"2"}, texts(t, owner, "SELECT count(*)::text FROM "+table), "newTwoTenants must fill %s", table)
+		require.NoError(t, s.ForProject(t.Context(), "prj_a", func(tx *db.ProjectTx) error {
+			rows, err := tx.DBTX().Query(t.Context(), "SELECT "+key+" FROM "+table)
+			require.NoError(t, err)
+			ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			require.NoError(t, err)
+			require.Equal(t, []string{"prj_a"}, ids, table)
+			return nil
+		}))
+		var all int
+		require.NoError(t, s.DBTX().QueryRow(t.Context(), "SELECT count(*) FROM "+table).Scan(&all))
+		require.Equal(t, 2, all, "the platform sees all of %s", table)
+		exec(t, owner, "SET ROLE "+db.RoleOwner)
+		require.Equal(t, []string{"0"}, texts(t, owner, "SELECT count(*)::text FROM "+table), "the owner of %s has no policy", table)
+		exec(t, owner, "RESET ROLE")
+	}
+}
+
+// TestForProject_WithoutAProjectFails queries as the login of customers, on connections that never
+// had a project and on one that had.
+func TestForProject_WithoutAProjectFails(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Database(t)
+	s, owner := dbtest.Open(t, dsn), dbtest.Owner(t, dsn)
+	newTwoTenants(t, dsn)
+	login := raw(t, dbtest.CustomerDSN(t, dsn))
+	for table, key := range projectTables(t, owner) {
+		_, err := login.Exec(t.Context(), "SELECT "+key+" FROM "+table)
+		requireState(t, err, "42501")
+	}
+	exec(t, login, "BEGIN; SELECT set_config('app.project', 'prj_a', true); COMMIT")
+	_, err := login.Exec(t.Context(), "SELECT id FROM project_members")
+	requireState(t, err, "42501")
+	for _, id := range []string{"", "prj_", "node_a", "prj_\x00", "prj_\xff"} {
+		require.ErrorIs(t, s.ForProject(t.Context(), id, func(*db.ProjectTx) error { return errors.New("ran") }), db.ErrNotFound, "%q", id)
+	}
+	plain, err := db.Open(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(plain.Close)
+	require.ErrorIs(t, plain.ForProject(t.Context(), "prj_a", nil), db.ErrNoCustomerLogin)
+}
+
+// TestTenantTables_AreIsolated walks the catalogue: a table that has a project is bound to it by
+// row-level security, and nothing that the role of customers may use walks around that.
+func TestTenantTables_AreIsolated(t *testing.T) {
+	t.Parallel()
+	conn := dbtest.Owner(t, dbtest.Database(t))
+	for table, key := range projectTables(t, conn) {
+		const flags = "SELECT (relrowsecurity AND relforcerowsecurity)::text FROM pg_class WHERE oid = $1::text::regclass"
+		require.Equal(t, []string{"true"}, texts(t, conn, flags, table), "%s: call isolate_by_project in its migration", table)
+		for _, command := range []string{"SELECT", "INSERT", "UPDATE", "DELETE"} {
+			const granted = `SELECT (has_table_privilege($1, $2, $3) OR $3 <> 'DELETE' AND has_any_column_privilege($1, $2, $3))::text`
+			for role, policy := range map[string]string{db.RoleCustomer: key + " = ( SELECT app_project() AS app_project)", db.RoleApp: "true"} {
+				if texts(t, conn, granted, role, table, command)[0] != "true" {
+					continue
+				}
+				const find = `SELECT coalesce(qual, '') || '|' || coalesce(with_check, '') FROM pg_policies
+					WHERE tablename = $1 AND roles = ARRAY[$2::name] AND cmd IN ('ALL', $3) AND permissive = 'PERMISSIVE'`
+				got := texts(t, conn, find, table, role, command)
+				require.Len(t, got, 1, "%s: one policy for %s by %s", table, command, role)
+				for _, part := range strings.Split(got[0], "|") {
+					require.Equal(t, policy, strings.Trim(part, "()")+strings.Repeat(")", strings.Count(policy, ")")-strings.Count(strings.Trim(part, "()"), ")")))
+				}
+			}
+		}
+		const leads = `SELECT indexrelid::regclass::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+			WHERE i.indrelid = $1::text::regclass AND a.attname = $2 AND i.indpred IS NULL`
+		require.NotEmpty(t, texts(t, conn, leads, table, key), "%s: an index that begins with %s", table, key)
+		const reaching = `SELECT indexrelid::regclass::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+			WHERE i.indrelid = $1::text::regclass AND i.indisunique AND a.attname <> $2 AND indexrelid::regclass::text <> ALL ($3)`
+		// What nobody chooses: hashes of random bits, and ids.
+		require.Empty(t, texts(t, conn, reaching, table, key, []string{"project_tokens_hash_unique", "project_invitations_id_unique"}),
+			"%s: a unique index over projects tells one tenant what another has", table)
+	}
+	require.Empty(t, texts(t, conn, `SELECT c.relname || '.' || f.relname FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid JOIN pg_class f ON f.oid = k.confrelid
+		WHERE k.contype = 'f' AND f.relname LIKE 'project\_%' AND NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = k.conrelid AND a.attnum = ANY (k.conkey) AND a.attname = 'project_id')`),
+		"a foreign key to a row of a project holds the project too, or it accepts another project's row")
+	require.Empty(t, texts(t, conn, `SELECT relname::text FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('v', 'm')
+		AND has_any_column_privilege($1, c.oid, 'SELECT') AND NOT coalesce(c.reloptions @> ARRAY['security_invoker=true'], false)`, db.RoleCustomer), "views")
+	require.ElementsMatch(t, []string{"project_audit", "project_audit_append"}, texts(t, conn, `SELECT proname::text FROM pg_proc
+		WHERE pronamespace = 'public'::regnamespace AND prosecdef AND prorettype <> 'trigger'::regtype AND has_function_privilege($1, oid, 'EXECUTE')`, db.RoleCustomer),
+		"functions that run as their owner: each must be bound by app_project, and is listed here once that was reviewed")
+	require.Empty(t, texts(t, conn, `SELECT proname::text FROM pg_proc p JOIN pg_roles r ON r.oid = p.proowner
+		WHERE pronamespace = 'public'::regnamespace AND prosecdef AND (r.rolsuper OR r.rolbypassrls)`), "functions that would run as a superuser")
+	free := []string{"lifecycle_edges", "skus"} // tables without a project, of which the role reads what is no secret
+	require.ElementsMatch(t, free, texts(t, conn, `SELECT relname::text FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p')
+		AND (has_any_column_privilege($1, c.oid, 'SELECT, INSERT, UPDATE') OR has_table_privilege($1, c.oid, 'DELETE')) AND NOT c.relrowsecurity`, db.RoleCustomer))
+}
+
+// TestForProject_LeavesNothingOnTheConnection panics and fails inside transactions of the only
+// connection of a pool.
+func TestForProject_LeavesNothingOnTheConnection(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Database(t)
+	newTwoTenants(t, dsn)
+	one := dbtest.CustomerDSN(t, dsn)
+	u, err := url.Parse(one)
+	require.NoError(t, err)
+	q := u.Query()
+	q.Set("pool_max_conns", "1")
+	u.RawQuery = q.Encode()
+	s, err := db.Open(t.Context(), dsn, db.CustomerLogin(u.String()))
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	require.NoError(t, s.CheckCustomerUser(t.Context()))
+	count := func(project string) (n int) {
+		require.NoError(t, s.ForProject(t.Context(), project, func(tx *db.ProjectTx) error {
+			return tx.DBTX().QueryRow(t.Context(), "SELECT count(*) FROM project_members").Scan(&n)
+		}))
+		return n
+	}
+	require.Panics(t, func() {
+		_ = s.ForProject(t.Context(), "prj_a", func(tx *db.ProjectTx) error {
+			_, err := tx.DBTX().Exec(t.Context(), "UPDATE projects SET name = 'changed'")
+			require.NoError(t, err)
+			panic("a bug")
+		})
+	})
+	require.Equal(t, 1, count("prj_b"))
+	require.Zero(t, count("prj_none"))
+	require.Error(t, s.ForProject(t.Context(), "prj_a", func(*db.ProjectTx) error { return errors.New("failed") }))
+	const others = "UPDATE project_members SET role = 'viewer' WHERE project_id = 'prj_a'"
+	require.NoError(t, s.ForProject(t.Context(), "prj_b", func(tx *db.ProjectTx) error {
+		for _, sql := range []string{
+			"INSERT INTO project_ssh_keys (project_id, id, member_id, name, type, public_key, fingerprint) VALUES ('prj_a', 'key_x', 'mem_a', 'n', 't', 'k', 'SHA256:y')",
+			"INSERT INTO project_ssh_keys (project_id, id, member_id, name, type, public_key, fingerprint) VALUES ('prj_b', 'key_x', 'mem_a', 'n', 't', 'k', 'SHA256:y')",
+			others,
+			"SELECT hash FROM project_tokens", "SELECT * FROM audit_log", "SELECT * FROM nodes", "SELECT * FROM billing_accounts", "TRUNCATE project_members",
+			"UPDATE projects SET status = 'closed'", "SET ROLE " + db.RoleApp, "UPDATE project_members SET project_id = 'prj_a'",
+		} {
+			_, err := tx.DBTX().Exec(t.Context(), "SAVEPOINT s")
+			require.NoError(t, err)
+			tag, err := tx.DBTX().Exec(t.Context(), sql)
+			if sql == others {
+				require.NoError(t, err, "no row of another project is touched")
+				require.Zero(t, tag.RowsAffected())
+			} else {
+				require.Error(t, err, sql)
+			}
+			_, err = tx.DBTX().Exec(t.Context(), "ROLLBACK TO s")
+			require.NoError(t, err)
+		}
+		return nil
+	}))
+	require.Equal(t, []string{"a"}, texts(t, dbtest.Owner(t, dsn), "SELECT name FROM projects WHERE id = 'prj_a'"), "what panicked was rolled back")
+	wrong, err := db.Open(t.Context(), dsn, db.CustomerLogin(dsn))
+	require.NoError(t, err)
+	t.Cleanup(wrong.Close)
+	require.ErrorIs(t, wrong.CheckCustomerUser(t.Context()), db.ErrPrivilegedUser, "the platform's login does not serve customers")
+	admin, err := db.Open(t.Context(), dsn, db.CustomerLogin(dbtest.OwnerDSN(t, dsn)))
+	require.NoError(t, err)
+	t.Cleanup(admin.Close)
+	require.ErrorIs(t, admin.CheckCustomerUser(t.Context()), db.ErrPrivilegedUser)
+}
