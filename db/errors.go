@@ -112,17 +112,23 @@ var nameTaken = ConflictError{What: "name", Message: "the name is taken; choose 
 // conflicts says for each unique constraint of the schema what is in the way. A constraint of a
 // package below db belongs here too: its migration is in db/migrations.
 var conflicts = map[string]ConflictError{
-	"jobs_one_live_per_node":        {What: "live_job", Message: "the node already has a live job; wait for it to end, or cancel it"},
-	"jobs_one_live_per_bmc":         {What: "live_job", Message: "the BMC already has a live job; wait for it to end, or cancel it"},
-	"nodes_live_hostname_unique":    {What: "hostname", Message: "a live node of this site already has this hostname; choose another, or remove that node first"},
-	"nodes_live_maas_unique":        {What: "maas_machine", Message: "another live node of this site already is this MAAS machine"},
-	"bmcs_node_unique":              {What: "bmc", Message: "the node already has a BMC; change that one"},
-	"sites_name_unique":             nameTaken,
-	"profiles_name_unique":          nameTaken,
-	"skus_name_unique":              nameTaken,
-	"install_workflows_name_unique": nameTaken,
-	"roce_assignments_host_unique":  {What: "hostname", Message: "this hostname already has a RoCE assignment at the site; change that one"},
-	"jobs_workflow_unique":          {What: "workflow", Message: "another job already has this workflow id"},
+	"jobs_one_live_per_node":              {What: "live_job", Message: "the node already has a live job; wait for it to end, or cancel it"},
+	"jobs_one_live_per_bmc":               {What: "live_job", Message: "the BMC already has a live job; wait for it to end, or cancel it"},
+	"nodes_live_hostname_unique":          {What: "hostname", Message: "a live node of this site already has this hostname; choose another, or remove that node first"},
+	"nodes_live_maas_unique":              {What: "maas_machine", Message: "another live node of this site already is this MAAS machine"},
+	"bmcs_node_unique":                    {What: "bmc", Message: "the node already has a BMC; change that one"},
+	"sites_name_unique":                   nameTaken,
+	"profiles_name_unique":                nameTaken,
+	"skus_name_unique":                    nameTaken,
+	"install_workflows_name_unique":       nameTaken,
+	"roce_assignments_host_unique":        {What: "hostname", Message: "this hostname already has a RoCE assignment at the site; change that one"},
+	"billing_accounts_name_unique":        nameTaken,
+	"project_members_subject_unique":      {What: "member", Message: "this identity is a member of the project already; change its role"},
+	"project_invitations_one_pending":     {What: "invitation", Message: "this identity has a pending invitation already; revoke that one first"},
+	"project_ssh_keys_name_unique":        nameTaken,
+	"project_ssh_keys_fingerprint_unique": {What: "ssh_key", Message: "the project has this key already"},
+	"project_tokens_name_unique":          nameTaken,
+	"jobs_workflow_unique":                {What: "workflow", Message: "another job already has this workflow id"},
 }
 
 // conflictWith names the row in the way.

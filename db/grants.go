@@ -31,86 +31,119 @@ const auditColumns = "id, resource_kind, resource_id, node_id, kind, name, from_
 // tableAccess names every table and view of the schema public. A migration that adds one adds it
 // here. Partitions are reached through their table and are not named.
 var tableAccess = map[string]Access{
-	"action_logs":         AccessFull,
-	"agent_attention":     AccessRead,
-	"agent_certificates":  AccessFull,
-	"agent_identities":    AccessKeep,
-	"agent_listeners":     AccessFull,
-	"agent_releases":      AccessAppend,
-	"agent_refusals":      AccessFull,
-	"api_tokens":          AccessKeep,
-	"attention":           AccessRead,
-	"attention_raised":    AccessRead,
-	"audit_chains":        AccessRead,
-	"audit_heads":         AccessNone,
-	"audit_log":           "SELECT, INSERT (" + auditColumns + ")",
-	"batch_items":         AccessKeep,
-	"batches":             AccessKeep,
-	"bmc_rotations":       AccessKeep,
-	"bmcs":                AccessFull,
-	"certificates":        AccessAppend,
-	"denied_agent_keys":   AccessFull,
-	"device_groups":       AccessFull,
-	"drift_attention":     AccessRead,
-	"drift_bmcs":          AccessKeep,
-	"drift_findings":      AccessFull,
-	"drift_machines":      AccessFull,
-	"drift_marks":         AccessKeep,
-	"drift_passes":        AccessKeep,
-	"enrollment_tokens":   AccessFull,
-	"event_attention":     AccessRead,
-	"event_cursor":        "SELECT, UPDATE",
-	"events":              AccessPrune,
-	"goose_db_version":    AccessNone,
-	"heartbeats":          AccessKeep,
-	"idempotency_records": AccessFull,
-	"install_workflows":   AccessFull,
-	"job_stages":          AccessKeep,
-	"jobs":                AccessKeep,
-	"lifecycle_edges":     AccessRead,
-	"node_decommissions":  AccessRead,
-	"node_drives":         AccessFull,
-	"node_onboardings":    AccessRead,
-	"node_plans":          AccessFull,
-	"node_tasks":          AccessFull,
-	"nodes":               AccessFull,
-	"outbox":              AccessFull,
-	"profiles":            AccessFull,
-	"pxe_attention":       AccessRead,
-	"pxe_macs":            AccessFull,
-	"pxe_nodes":           AccessKeep,
-	"pxe_tokens":          AccessFull,
-	"roce_assignments":    AccessFull,
-	"secret_uses":         AccessFull,
-	"secret_versions":     AccessFull,
-	"signing_keys":        AccessKeep,
-	"sites":               AccessFull,
-	"skus":                AccessFull,
-	"state_transitions":   AccessRead,
-	"sweep_findings":      AccessFull,
-	"sweep_passes":        "SELECT, UPDATE",
-	"tenant_attention":    AccessRead,
+	"action_logs":                 AccessFull,
+	"agent_attention":             AccessRead,
+	"agent_certificates":          AccessFull,
+	"agent_identities":            AccessKeep,
+	"agent_listeners":             AccessFull,
+	"agent_releases":              AccessAppend,
+	"agent_refusals":              AccessFull,
+	"api_tokens":                  AccessKeep,
+	"attention":                   AccessRead,
+	"attention_raised":            AccessRead,
+	"audit_chains":                AccessRead,
+	"audit_heads":                 AccessNone,
+	"audit_log":                   "SELECT, INSERT (" + auditColumns + ")",
+	"batch_items":                 AccessKeep,
+	"batches":                     AccessKeep,
+	"bmc_rotations":               AccessKeep,
+	"billing_accounts":            AccessFull,
+	"bmcs":                        AccessFull,
+	"catalogue_items":             AccessFull,
+	"certificates":                AccessAppend,
+	"denied_agent_keys":           AccessFull,
+	"device_groups":               AccessFull,
+	"drift_attention":             AccessRead,
+	"drift_bmcs":                  AccessKeep,
+	"drift_findings":              AccessFull,
+	"drift_machines":              AccessFull,
+	"drift_marks":                 AccessKeep,
+	"drift_passes":                AccessKeep,
+	"enrollment_tokens":           AccessFull,
+	"event_attention":             AccessRead,
+	"event_cursor":                "SELECT, UPDATE",
+	"events":                      AccessPrune,
+	"goose_db_version":            AccessNone,
+	"heartbeats":                  AccessKeep,
+	"idempotency_records":         AccessFull,
+	"install_workflows":           AccessFull,
+	"job_stages":                  AccessKeep,
+	"jobs":                        AccessKeep,
+	"lifecycle_edges":             AccessRead,
+	"node_decommissions":          AccessRead,
+	"node_drives":                 AccessFull,
+	"node_onboardings":            AccessRead,
+	"node_plans":                  AccessFull,
+	"node_tasks":                  AccessFull,
+	"nodes":                       AccessFull,
+	"outbox":                      AccessFull,
+	"profiles":                    AccessFull,
+	"project_group_roles":         AccessFull,
+	"project_idempotency_records": AccessPrune,
+	"project_invitations":         AccessKeep,
+	"project_members":             AccessFull,
+	"project_quotas":              AccessFull,
+	"project_ssh_keys":            AccessFull,
+	"project_tokens":              AccessFull,
+	"projects":                    AccessFull,
+	"pxe_attention":               AccessRead,
+	"pxe_macs":                    AccessFull,
+	"pxe_nodes":                   AccessKeep,
+	"pxe_tokens":                  AccessFull,
+	"roce_assignments":            AccessFull,
+	"secret_uses":                 AccessFull,
+	"secret_versions":             AccessFull,
+	"signing_keys":                AccessKeep,
+	"sites":                       AccessFull,
+	"skus":                        AccessFull,
+	"state_transitions":           AccessRead,
+	"sweep_findings":              AccessFull,
+	"sweep_passes":                "SELECT, UPDATE",
+	"tenant_attention":            AccessRead,
 }
 
 // tableReads names the columns that RoleRead sees of a table that holds secrets, hashes of secrets or
 // whole answers. RoleRead sees every column of the other tables.
 var tableReads = map[string]string{
-	"api_tokens":          "id, name, roles, created_at, expires_at, revoked_at",
-	"enrollment_tokens":   "id, node_id, job_id, created_at, expires_at, used_generation, used_at, revoked_at",
-	"idempotency_records": "principal, route, key, state, status, created_at, expires_at",
-	"pxe_tokens":          "node_id, round, attempt, created_at, expires_at, used_at",
-	"secret_versions":     "name, version, keeper_url, created_at",
+	"api_tokens":                  "id, name, roles, created_at, expires_at, revoked_at",
+	"enrollment_tokens":           "id, node_id, job_id, created_at, expires_at, used_generation, used_at, revoked_at",
+	"idempotency_records":         "principal, route, key, state, status, created_at, expires_at",
+	"project_idempotency_records": "project_id, principal, route, key, state, status, created_at, expires_at",
+	"project_tokens":              tokenColumns,
+	"pxe_tokens":                  "node_id, round, attempt, created_at, expires_at, used_at",
+	"secret_versions":             "name, version, keeper_url, created_at",
 }
+
+// customerAccess names the tables that RoleCustomer may use, with its rights. Row-level security
+// binds each of them that has a project to the project of the transaction.
+var customerAccess = map[string]Access{
+	"lifecycle_edges":             AccessRead, // the guard of an invitation's status reads it
+	"project_group_roles":         AccessFull,
+	"project_idempotency_records": AccessKeep,
+	"project_invitations":         "SELECT, INSERT, UPDATE (status, version, ended_at)",
+	"project_members":             "SELECT, UPDATE (role, version, updated_at), DELETE",
+	"project_quotas":              AccessRead,
+	"project_ssh_keys":            AccessPrune,
+	"project_tokens":              "SELECT (" + tokenColumns + "), INSERT, DELETE",
+	"projects":                    "SELECT, UPDATE (name, tags, version, updated_at)",
+}
+
+// tokenColumns are those of project_tokens but the hash.
+const tokenColumns = "project_id, id, member_id, name, role, created_at, expires_at"
 
 // sequenceAccess names the sequences that belong to no column.
 var sequenceAccess = map[string]string{"audit_pos": "USAGE"}
 
 // functionCallers names the functions that are no triggers, with the roles that may call each.
 var functionCallers = map[string][]string{
+	"app_project":             {RoleCustomer},
 	"audit_ensure_partitions": {RoleApp},
 	"audit_row_hash":          {},
 	"audit_verify":            {RoleApp, RoleRead},
-	"guard_edge":              {RoleApp},
+	"guard_edge":              {RoleApp, RoleCustomer},
+	"isolate_by_project":      {},
+	"project_audit":           {RoleCustomer},
+	"project_audit_append":    {RoleCustomer},
 }
 
 // revokeSQL takes every right on the owner's objects.
@@ -128,7 +161,7 @@ func grantSQL() string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+";\n", args...) }
 	line("REVOKE ALL ON SCHEMA public FROM %s", others)
-	line("GRANT USAGE ON SCHEMA public TO %s, %s", RoleApp, RoleRead)
+	line("GRANT USAGE ON SCHEMA public TO %s, %s, %s", RoleApp, RoleCustomer, RoleRead)
 	line(revokeSQL, others)
 	for _, table := range slices.Sorted(maps.Keys(tableAccess)) {
 		if access := tableAccess[table]; access != AccessNone {
@@ -139,6 +172,9 @@ func grantSQL() string {
 		} else {
 			line("GRANT SELECT ON public.%s TO %s", table, RoleRead)
 		}
+	}
+	for _, table := range slices.Sorted(maps.Keys(customerAccess)) {
+		line("GRANT %s ON public.%s TO %s", customerAccess[table], table, RoleCustomer)
 	}
 	for _, sequence := range slices.Sorted(maps.Keys(sequenceAccess)) {
 		line("GRANT %s ON SEQUENCE public.%s TO %s", sequenceAccess[sequence], sequence, RoleApp)

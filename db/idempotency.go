@@ -28,29 +28,56 @@ type IdempotencyRecord = gen.IdempotencyRecord
 // IdempotencyTTL is how long an answer is given again.
 const IdempotencyTTL = 24 * time.Hour
 
+// idempotencyKeys are the idempotency records of operators, or those of one project.
+type idempotencyKeys interface {
+	find(ctx context.Context, principal, route, key string) (IdempotencyRecord, error)
+	insert(ctx context.Context, principal, route, key string, requestHash []byte, ttl time.Duration) (IdempotencyRecord, error)
+}
+
+// platformKeys are the idempotency records of requests that belong to no project.
+type platformKeys struct{ q *gen.Queries }
+
+func (k platformKeys) find(ctx context.Context, principal, route, key string) (IdempotencyRecord, error) {
+	return k.q.IdempotencyRecord(ctx, gen.IdempotencyRecordParams{Principal: principal, Route: route, Key: key})
+}
+
+func (k platformKeys) insert(ctx context.Context, principal, route, key string, requestHash []byte, ttl time.Duration) (IdempotencyRecord, error) {
+	return k.q.InsertIdempotencyRecord(ctx, gen.InsertIdempotencyRecordParams{
+		Principal: principal, Route: route, Key: key, RequestHash: requestHash, TtlSeconds: ttl.Seconds(),
+	})
+}
+
 // BeginIdempotent takes a key for one request. Begin, the work and
 // FinishIdempotent belong in one transaction: then record and intent commit
 // together, a request that fails leaves nothing, and a second one with the
 // same key meets in_flight until the first commits. It never waits.
 func (tx *Tx) BeginIdempotent(ctx context.Context, principal, route, key string, requestHash []byte) (IdempotencyState, IdempotencyRecord, error) {
+	return beginIdempotent(ctx, tx.q, platformKeys{tx.q}, "", principal, route, key, requestHash)
+}
+
+func beginIdempotent(
+	ctx context.Context, q *gen.Queries, keys idempotencyKeys, project, principal, route, key string, requestHash []byte,
+) (IdempotencyState, IdempotencyRecord, error) {
 	const what = "idempotency record"
-	locked, err := tx.q.TryLock(ctx, "slipway:idempotency:"+principal+"\x1f"+route+"\x1f"+key)
+	lock := "slipway:idempotency:" + principal + "\x1f" + route + "\x1f" + key
+	if project != "" {
+		lock += "\x1f" + project
+	}
+	locked, err := q.TryLock(ctx, lock)
 	if err != nil {
 		return "", IdempotencyRecord{}, MapError(what, err)
 	}
 	if !locked {
 		return IdempotencyInFlight, IdempotencyRecord{}, nil
 	}
-	rec, err := tx.q.IdempotencyRecord(ctx, gen.IdempotencyRecordParams{Principal: principal, Route: route, Key: key})
+	rec, err := keys.find(ctx, principal, route, key)
 	if err == nil {
 		return judge(rec, requestHash), rec, nil
 	}
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return "", IdempotencyRecord{}, MapError(what, err)
 	}
-	rec, err = tx.q.InsertIdempotencyRecord(ctx, gen.InsertIdempotencyRecordParams{
-		Principal: principal, Route: route, Key: key, RequestHash: requestHash, TtlSeconds: IdempotencyTTL.Seconds(),
-	})
+	rec, err = keys.insert(ctx, principal, route, key, requestHash, IdempotencyTTL)
 	return IdempotencyNew, rec, MapError(what, err)
 }
 
@@ -86,5 +113,9 @@ func (s statements) AbandonIdempotent(ctx context.Context, principal, route, key
 // many.
 func (s statements) PruneIdempotency(ctx context.Context) (int64, error) {
 	n, err := s.q.PruneIdempotencyRecords(ctx, PruneBatch)
-	return n, MapError("prune idempotency records", err)
+	if err != nil {
+		return n, MapError("prune idempotency records", err)
+	}
+	projects, err := s.q.PruneProjectIdempotency(ctx, PruneBatch)
+	return n + projects, MapError("prune idempotency records of projects", err)
 }

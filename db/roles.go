@@ -18,7 +18,7 @@ import (
 const (
 	RoleOwner    = "slipway_owner"    // owns every object; migrations run as it
 	RoleApp      = "slipway_app"      // what a serving process may do
-	RoleCustomer = "slipway_customer" // what a request of a customer may do; nothing yet
+	RoleCustomer = "slipway_customer" // what a request of a customer may do in one project
 	RoleRead     = "slipway_read"     // what people and dashboards may read: no secrets, no hashes
 )
 

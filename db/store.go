@@ -18,8 +18,10 @@ import (
 // Store is the database. Its methods may be called from any goroutine.
 type Store struct {
 	statements
-	pool *pgxpool.Pool
-	log  *slog.Logger
+	pool        *pgxpool.Pool
+	customers   *pgxpool.Pool // of ForProject; nil without a login for customers
+	customerDSN string
+	log         *slog.Logger
 }
 
 // Tx is one transaction. It belongs to one goroutine.
@@ -88,6 +90,26 @@ const connectTimeout = 10 * time.Second
 // the pool options of pgxpool (pool_max_conns=20). It fails when the database
 // does not answer.
 func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
+	pool, err := openPool(ctx, dsn)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{statements: statementsOn(pool, DefaultRenewGrace), pool: pool, log: slog.New(slog.DiscardHandler)}
+	for _, set := range opts {
+		set(s)
+	}
+	err = s.Ping(ctx)
+	if err == nil {
+		err = s.openCustomers(ctx)
+	}
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func openPool(ctx context.Context, dsn string) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, errors.New("the database DSN cannot be read: write a URL such as postgres://user@host:5432/slipway (the text is not shown, it may hold a password)")
@@ -105,19 +127,16 @@ func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	s := &Store{statementsOn(pool, DefaultRenewGrace), pool, slog.New(slog.DiscardHandler)}
-	for _, set := range opts {
-		set(s)
-	}
-	if err := s.Ping(ctx); err != nil {
-		pool.Close()
-		return nil, err
-	}
-	return s, nil
+	return pool, nil
 }
 
 // Close waits for what is running and closes every connection.
-func (s *Store) Close() { s.pool.Close() }
+func (s *Store) Close() {
+	if s.customers != nil {
+		s.customers.Close()
+	}
+	s.pool.Close()
+}
 
 // Ping asks whether the database answers, for at most ten seconds.
 func (s *Store) Ping(ctx context.Context) error {
@@ -150,7 +169,7 @@ func (s *Store) ReadTx(ctx context.Context, fn func(*Tx) error) error {
 }
 
 func (s *Store) begin(ctx context.Context, opts pgx.TxOptions, fn func(*Tx) error) error {
-	for attempt := 1; ; attempt++ {
+	return repeat(ctx, func() error {
 		var moves []nodeMove
 		err := pgx.BeginTxFunc(ctx, s.pool, opts, func(tx pgx.Tx) error {
 			t := &Tx{statements: statementsOn(tx, s.renewGrace)}
@@ -161,6 +180,14 @@ func (s *Store) begin(ctx context.Context, opts pgx.TxOptions, fn func(*Tx) erro
 		if err == nil {
 			s.logMoves(ctx, moves)
 		}
+		return err
+	})
+}
+
+// repeat runs a transaction again while it fails by a deadlock or a serialization conflict.
+func repeat(ctx context.Context, run func() error) error {
+	for attempt := 1; ; attempt++ {
+		err := run()
 		if err == nil || !retryable(err) || attempt == txAttempts {
 			return err
 		}

@@ -37,8 +37,12 @@ import (
 // databases.
 const serverEnv = "TEST_DATABASE_URL"
 
-// appLogin is the user that tests connect as.
-const appLogin = "slipway_test_app"
+// The users that tests connect as: appLogin has the rights of a serving process, customerLogin those
+// of a customer's request.
+const (
+	appLogin      = "slipway_test_app"
+	customerLogin = "slipway_test_customer"
+)
 
 const (
 	prepareLimit = 3 * time.Minute
@@ -80,8 +84,10 @@ func prepare() (source, error) {
 	if err := makeTemplate(ctx, server, name); err != nil {
 		return source{}, err
 	}
-	if err := server.EnsureLogin(ctx, appLogin, db.RoleApp); err != nil {
-		return source{}, err
+	for login, role := range map[string]string{appLogin: db.RoleApp, customerLogin: db.RoleCustomer} {
+		if err := server.EnsureLogin(ctx, login, role); err != nil {
+			return source{}, err
+		}
 	}
 	src := source{server: server, template: name, locks: &locks{conn: conn, held: map[string]bool{}}}
 	const comment = "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = $1"
@@ -194,6 +200,18 @@ func OwnerDSN(t testing.TB, dsn string) string {
 	return src.server.DSN(cfg.Database)
 }
 
+// CustomerDSN is OwnerDSN for a login that can only act as db.RoleCustomer.
+func CustomerDSN(t testing.TB, dsn string) string {
+	t.Helper()
+	src, err := ofProcess()
+	require.NoError(t, err, "a PostgreSQL for the tests")
+	cfg, err := pgx.ParseConfig(dsn)
+	require.NoError(t, err)
+	customer, err := src.server.LoginDSN(cfg.Database, customerLogin)
+	require.NoError(t, err)
+	return customer
+}
+
 // Owner connects to OwnerDSN until the test ends.
 func Owner(t testing.TB, dsn string) *pgx.Conn {
 	t.Helper()
@@ -237,19 +255,27 @@ func Store(t testing.TB) *db.Store {
 	return Open(t, Database(t))
 }
 
-const poolSize = "12"
+const (
+	poolSize         = "12"
+	customerPoolSize = "6"
+)
 
 // Open opens the database at dsn until the test ends.
 func Open(t testing.TB, dsn string) *db.Store {
 	t.Helper()
-	if u, err := url.Parse(dsn); err == nil && u.Scheme != "" {
-		q := u.Query()
-		q.Set("pool_max_conns", poolSize)
-		u.RawQuery = q.Encode()
-		dsn = u.String()
-	}
-	store, err := db.Open(t.Context(), dsn)
+	customers := withPoolSize(CustomerDSN(t, dsn), customerPoolSize)
+	store, err := db.Open(t.Context(), withPoolSize(dsn, poolSize), db.CustomerLogin(customers))
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	return store
+}
+
+func withPoolSize(dsn, size string) string {
+	if u, err := url.Parse(dsn); err == nil && u.Scheme != "" {
+		q := u.Query()
+		q.Set("pool_max_conns", size)
+		u.RawQuery = q.Encode()
+		return u.String()
+	}
+	return dsn
 }

@@ -7,6 +7,7 @@ package gen
 
 import (
 	"context"
+	"time"
 
 	"github.com/slipway-cloud/slipway/db/record"
 )
@@ -48,6 +49,37 @@ func (q *Queries) FinishIdempotencyRecord(ctx context.Context, arg FinishIdempot
 		arg.Status,
 		arg.Headers,
 		arg.Body,
+		arg.Principal,
+		arg.Route,
+		arg.Key,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const finishProjectIdempotency = `-- name: FinishProjectIdempotency :execrows
+UPDATE project_idempotency_records SET state = 'done', status = $1, headers = $2, body = $3
+WHERE project_id = $4 AND principal = $5 AND route = $6 AND key = $7 AND state = 'in_flight'
+`
+
+type FinishProjectIdempotencyParams struct {
+	Status    int
+	Headers   record.Headers
+	Body      []byte
+	ProjectID string
+	Principal string
+	Route     string
+	Key       string
+}
+
+func (q *Queries) FinishProjectIdempotency(ctx context.Context, arg FinishProjectIdempotencyParams) (int64, error) {
+	result, err := q.db.Exec(ctx, finishProjectIdempotency,
+		arg.Status,
+		arg.Headers,
+		arg.Body,
+		arg.ProjectID,
 		arg.Principal,
 		arg.Route,
 		arg.Key,
@@ -128,12 +160,129 @@ func (q *Queries) InsertIdempotencyRecord(ctx context.Context, arg InsertIdempot
 	return i, err
 }
 
+const insertProjectIdempotency = `-- name: InsertProjectIdempotency :one
+INSERT INTO project_idempotency_records (project_id, principal, route, key, request_hash, state, expires_at)
+VALUES ($1, $2, $3, $4, $5, 'in_flight', now() + make_interval(secs => $6::double precision))
+ON CONFLICT (project_id, principal, route, key) DO UPDATE SET request_hash = excluded.request_hash, state = 'in_flight', status = 0, headers = '{}',
+    body = NULL, created_at = now(), expires_at = excluded.expires_at
+WHERE project_idempotency_records.expires_at <= now()
+RETURNING principal, route, key, request_hash, state, status, headers, body, created_at, expires_at
+`
+
+type InsertProjectIdempotencyParams struct {
+	ProjectID   string
+	Principal   string
+	Route       string
+	Key         string
+	RequestHash []byte
+	TtlSeconds  float64
+}
+
+type InsertProjectIdempotencyRow struct {
+	Principal   string
+	Route       string
+	Key         string
+	RequestHash []byte
+	State       string
+	Status      int
+	Headers     record.Headers
+	Body        []byte
+	CreatedAt   time.Time
+	ExpiresAt   time.Time
+}
+
+func (q *Queries) InsertProjectIdempotency(ctx context.Context, arg InsertProjectIdempotencyParams) (InsertProjectIdempotencyRow, error) {
+	row := q.db.QueryRow(ctx, insertProjectIdempotency,
+		arg.ProjectID,
+		arg.Principal,
+		arg.Route,
+		arg.Key,
+		arg.RequestHash,
+		arg.TtlSeconds,
+	)
+	var i InsertProjectIdempotencyRow
+	err := row.Scan(
+		&i.Principal,
+		&i.Route,
+		&i.Key,
+		&i.RequestHash,
+		&i.State,
+		&i.Status,
+		&i.Headers,
+		&i.Body,
+		&i.CreatedAt,
+		&i.ExpiresAt,
+	)
+	return i, err
+}
+
+const projectIdempotency = `-- name: ProjectIdempotency :one
+SELECT principal, route, key, request_hash, state, status, headers, body, created_at, expires_at FROM project_idempotency_records
+WHERE project_id = $1 AND principal = $2 AND route = $3 AND key = $4 AND expires_at > now()
+`
+
+type ProjectIdempotencyParams struct {
+	ProjectID string
+	Principal string
+	Route     string
+	Key       string
+}
+
+type ProjectIdempotencyRow struct {
+	Principal   string
+	Route       string
+	Key         string
+	RequestHash []byte
+	State       string
+	Status      int
+	Headers     record.Headers
+	Body        []byte
+	CreatedAt   time.Time
+	ExpiresAt   time.Time
+}
+
+func (q *Queries) ProjectIdempotency(ctx context.Context, arg ProjectIdempotencyParams) (ProjectIdempotencyRow, error) {
+	row := q.db.QueryRow(ctx, projectIdempotency,
+		arg.ProjectID,
+		arg.Principal,
+		arg.Route,
+		arg.Key,
+	)
+	var i ProjectIdempotencyRow
+	err := row.Scan(
+		&i.Principal,
+		&i.Route,
+		&i.Key,
+		&i.RequestHash,
+		&i.State,
+		&i.Status,
+		&i.Headers,
+		&i.Body,
+		&i.CreatedAt,
+		&i.ExpiresAt,
+	)
+	return i, err
+}
+
 const pruneIdempotencyRecords = `-- name: PruneIdempotencyRecords :execrows
 DELETE FROM idempotency_records WHERE ctid IN (SELECT r.ctid FROM idempotency_records r WHERE r.expires_at <= now() LIMIT $1 FOR UPDATE SKIP LOCKED)
 `
 
 func (q *Queries) PruneIdempotencyRecords(ctx context.Context, maxRows int32) (int64, error) {
 	result, err := q.db.Exec(ctx, pruneIdempotencyRecords, maxRows)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const pruneProjectIdempotency = `-- name: PruneProjectIdempotency :execrows
+DELETE FROM project_idempotency_records
+WHERE ctid IN (SELECT r.ctid FROM project_idempotency_records r WHERE r.expires_at <= now() LIMIT $1 FOR UPDATE SKIP LOCKED)
+`
+
+func (q *Queries) PruneProjectIdempotency(ctx context.Context, maxRows int32) (int64, error) {
+	result, err := q.db.Exec(ctx, pruneProjectIdempotency, maxRows)
 	if err != nil {
 		return 0, err
 	}
