@@ -30,6 +30,14 @@ INSERT INTO project_tokens (project_id, id, member_id, name, hash, role, expires
 INSERT INTO project_quotas (project_id, max_nodes) SELECT 'prj_' || p, 8 FROM unnest(ARRAY['a', 'b']) p;
 INSERT INTO project_idempotency_records (project_id, principal, route, key, request_hash, state, expires_at)
     SELECT 'prj_' || p, 'oidc:x', 'POST /x', 'k', 'h', 'done', now() + interval '1 day' FROM unnest(ARRAY['a', 'b']) p;
+INSERT INTO events (cursor, resource_kind, resource_id, type, payload, at, project_id, project_cursor, event_id)
+    SELECT ascii(p), 'project', 'prj_' || p, 'project.created', '{}', now(), 'prj_' || p, 1, 'evt_' || p FROM unnest(ARRAY['a', 'b']) p;
+INSERT INTO project_event_cursors (project_id, last) SELECT 'prj_' || p, 1 FROM unnest(ARRAY['a', 'b']) p;
+INSERT INTO webhooks (project_id, id, name, url, secret_ref) SELECT 'prj_' || p, 'whk_' || p, 'hook', 'https://example.com', 's' FROM unnest(ARRAY['a', 'b']) p;
+INSERT INTO webhook_deliveries (project_id, webhook_id, event_id, event_cursor, type, subject, data, occurred_at)
+    SELECT 'prj_' || p, 'whk_' || p, 'evt_' || p, 1, 'project.created', 'x', '{}', now() FROM unnest(ARRAY['a', 'b']) p;
+INSERT INTO notices (project_id, id, kind, episode, message) SELECT 'prj_' || p, 'ntc_' || p, 'x', '1', 'm' FROM unnest(ARRAY['a', 'b']) p;
+INSERT INTO notice_emails (project_id, notice_id, recipient, message_id) SELECT 'prj_' || p, 'ntc_' || p, 'a@example.com', 'm' FROM unnest(ARRAY['a', 'b']) p;
 COMMIT`)
 }
 

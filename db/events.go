@@ -12,13 +12,28 @@ import (
 type Event = gen.Event
 
 // AppendEvent puts an event into the outbox; Cursor and At are given later.
-// Transitions and projections write their own.
+// Transitions and projections write their own. An event with a ProjectID is shown to the members of
+// the project, so its payload holds nothing else.
 func (s statements) AppendEvent(ctx context.Context, e Event) error {
 	if len(e.Payload) == 0 {
 		e.Payload = []byte("{}")
 	}
-	return MapError("event "+e.Type, s.q.AppendEvent(ctx, gen.AppendEventParams{
+	params := gen.AppendEventParams{
 		ResourceKind: e.ResourceKind, ResourceID: e.ResourceID, NodeID: e.NodeID, Type: e.Type, Payload: e.Payload,
+	}
+	if e.ProjectID != nil {
+		params.ProjectID, params.EventID = *e.ProjectID, NewID("evt")
+	}
+	return MapError("event "+e.Type, s.q.AppendEvent(ctx, params))
+}
+
+// AppendEvent puts an event of the project into the outbox. Its payload is what customers may read.
+func (tx *ProjectTx) AppendEvent(ctx context.Context, resourceKind, resourceID, kind string, payload []byte) error {
+	if len(payload) == 0 {
+		payload = []byte("{}")
+	}
+	return MapError("event "+kind, tx.q.AppendProjectEvent(ctx, gen.AppendProjectEventParams{
+		ID: NewID("evt"), ResourceKind: resourceKind, ResourceID: resourceID, Type: kind, Payload: payload,
 	}))
 }
 

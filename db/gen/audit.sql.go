@@ -79,11 +79,13 @@ func (q *Queries) AppendAudit(ctx context.Context, arg AppendAuditParams) (int64
 }
 
 const appendEvent = `-- name: AppendEvent :exec
-INSERT INTO outbox (kind, resource_kind, resource_id, node_id, type, payload)
-VALUES ('event', $1, $2, $3, $4, $5)
+INSERT INTO outbox (kind, event_project, event_id, resource_kind, resource_id, node_id, type, payload)
+VALUES ('event', $1, $2, $3, $4, $5, $6, $7)
 `
 
 type AppendEventParams struct {
+	ProjectID    string
+	EventID      string
 	ResourceKind string
 	ResourceID   string
 	NodeID       *string
@@ -93,9 +95,34 @@ type AppendEventParams struct {
 
 func (q *Queries) AppendEvent(ctx context.Context, arg AppendEventParams) error {
 	_, err := q.db.Exec(ctx, appendEvent,
+		arg.ProjectID,
+		arg.EventID,
 		arg.ResourceKind,
 		arg.ResourceID,
 		arg.NodeID,
+		arg.Type,
+		arg.Payload,
+	)
+	return err
+}
+
+const appendProjectEvent = `-- name: AppendProjectEvent :exec
+SELECT project_event_append($1::text, $2::text, $3::text, $4::text, $5::jsonb)
+`
+
+type AppendProjectEventParams struct {
+	ID           string
+	ResourceKind string
+	ResourceID   string
+	Type         string
+	Payload      json.RawMessage
+}
+
+func (q *Queries) AppendProjectEvent(ctx context.Context, arg AppendProjectEventParams) error {
+	_, err := q.db.Exec(ctx, appendProjectEvent,
+		arg.ID,
+		arg.ResourceKind,
+		arg.ResourceID,
 		arg.Type,
 		arg.Payload,
 	)

@@ -11,8 +11,8 @@ SELECT EXISTS (
 )::boolean;
 
 -- name: AppendEvent :exec
-INSERT INTO outbox (kind, resource_kind, resource_id, node_id, type, payload)
-VALUES ('event', @resource_kind, @resource_id, @node_id, @type, @payload);
+INSERT INTO outbox (kind, event_project, event_id, resource_kind, resource_id, node_id, type, payload)
+VALUES ('event', @project_id, @event_id, @resource_kind, @resource_id, @node_id, @type, @payload);
 
 -- name: NodeHistory :many
 -- Seed 000's node history, newest first.
@@ -44,3 +44,6 @@ SELECT audit_ensure_partitions(@months::integer)::integer;
 
 -- name: LifecycleEdges :many
 SELECT resource, lifecycle, name, from_state, to_state FROM lifecycle_edges ORDER BY resource, lifecycle, from_state, to_state;
+
+-- name: AppendProjectEvent :exec
+SELECT project_event_append(@id::text, @resource_kind::text, @resource_id::text, @type::text, @payload::jsonb);
