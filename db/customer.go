@@ -36,7 +36,8 @@ const projectPrefix = "prj_"
 
 // ForProject runs fn in a transaction that sees the rows of one project and commits it when fn
 // returns nil. All queries of customers run in it. Conflicts are repeated as by Tx. A project that
-// does not exist has no rows. ForProject returns ErrNotFound for a text that is no project's id.
+// does not exist has no rows. ForProject returns ErrNotFound for a text that is no project's id, and
+// ErrLastOwner when the project would have no owner.
 func (s *Store) ForProject(ctx context.Context, project string, fn func(*ProjectTx) error) error {
 	if s.customers == nil {
 		return ErrNoCustomerLogin
@@ -44,7 +45,7 @@ func (s *Store) ForProject(ctx context.Context, project string, fn func(*Project
 	if len(project) <= len(projectPrefix) || !strings.HasPrefix(project, projectPrefix) || ClipText(project, maxProjectID) != project {
 		return fmt.Errorf("project: %w", ErrNotFound)
 	}
-	return repeat(ctx, func() error {
+	err := repeat(ctx, func() error {
 		return pgx.BeginTxFunc(ctx, s.customers, pgx.TxOptions{}, func(tx pgx.Tx) error {
 			const bind = "SELECT set_config('role', '" + RoleCustomer + "', true), set_config('app.project', $1, true)"
 			if _, err := tx.Exec(ctx, bind, project); err != nil {
@@ -53,6 +54,10 @@ func (s *Store) ForProject(ctx context.Context, project string, fn func(*Project
 			return fn(&ProjectTx{project, gen.New(tx), tx})
 		})
 	})
+	if sqlState(err) == stateLastOwner { // raised by the commit
+		return ErrLastOwner
+	}
+	return err
 }
 
 const maxProjectID = 100
@@ -137,4 +142,3 @@ func (k projectKeys) insert(ctx context.Context, principal, route, key string, r
 	})
 	return IdempotencyRecord(row), err
 }
-

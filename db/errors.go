@@ -22,6 +22,12 @@ var (
 	ErrInvalid = errors.New("the database refuses a value")
 )
 
+// ErrLastOwner: the change would leave a project without an owner.
+var ErrLastOwner = errors.New("a project keeps at least one owner; make another member an owner first")
+
+// NotFound returns an ErrNotFound about what.
+func NotFound(what string) error { return fmt.Errorf("%s: %w", what, ErrNotFound) }
+
 // ConflictError says what is in the way and, where known, the id of it.
 type ConflictError struct {
 	What     string // "hostname", "live_job", "name", "maas_machine", "bmc", "reference", "workflow"
@@ -40,6 +46,7 @@ const (
 	stateSerialization = "40001"
 	stateDeadlock      = "40P01"
 	stateAppendOnly    = "SW003"
+	stateLastOwner     = "SW004"
 )
 
 func sqlState(err error) string {

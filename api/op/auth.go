@@ -37,6 +37,11 @@ type Principal struct {
 	ID    string   `json:"id"`
 	Name  string   `json:"name"`
 	Roles []string `json:"roles" nullable:"false"`
+	// Identity is who signed in with OIDC; empty for tokens.
+	Identity Identity `json:"identity"`
+	// Project is the project that a project's token is bound to; "" for all others.
+	Project string        `json:"project,omitempty"`
+	token   *projectToken // of Project
 }
 
 // May reports whether one of the roles is role or higher.
@@ -97,6 +102,9 @@ func (a *API) authenticate(r *http.Request) (Principal, error) {
 	}
 	if strings.HasPrefix(text, tokenPrefix) {
 		return a.byToken(r.Context(), text)
+	}
+	if strings.HasPrefix(text, ProjectTokenPrefix) {
+		return a.byProjectToken(r.Context(), text)
 	}
 	if a.oidc == nil {
 		return Principal{}, rejected()

@@ -66,27 +66,33 @@ func Create[T any](ctx context.Context, a *API, k Key, body any, stored func(T) 
 // again. With the key "" nothing is kept.
 func WithIdempotency[T any](ctx context.Context, a *API, key string, body any, stored func(T) T, do func(*db.Tx) (*Created[T], error)) (out *Created[T], err error) {
 	err = a.store.Tx(ctx, func(tx *db.Tx) error {
-		rec, err := BeginKey(ctx, tx, key, body)
-		if err != nil {
-			return err
-		}
-		if rec != nil {
-			out, err = replay[T](*rec)
-			return err
-		}
-		if out, err = do(tx); err != nil {
-			return err
-		}
-		keep := out.Body
-		if stored != nil {
-			keep = stored(keep)
-		}
-		return FinishKey(ctx, tx, key, out.Status, map[string]string{"Location": out.Location, "ETag": out.ETag}, keep)
+		out, err = answerOnce(ctx, tx, key, body, stored, func() (*Created[T], error) { return do(tx) })
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
+}
+
+// answerOnce runs do, the record of the key and the answer in the transaction.
+func answerOnce[T any](ctx context.Context, tx keyTx, key string, body any, stored func(T) T, do func() (*Created[T], error)) (*Created[T], error) {
+	rec, err := BeginKey(ctx, tx, key, body)
+	if err != nil {
+		return nil, err
+	}
+	if rec != nil {
+		return replay[T](*rec)
+	}
+	out, err := do()
+	if err != nil {
+		return nil, err
+	}
+	keep := out.Body
+	if stored != nil {
+		keep = stored(keep)
+	}
+	return out, FinishKey(ctx, tx, key, out.Status, map[string]string{"Location": out.Location, "ETag": out.ETag}, keep)
 }
 
 // ReplayIfRecorded returns the answer to the first request with this key, nil when there was none.
@@ -120,10 +126,16 @@ func (a *API) Recorded(ctx context.Context, key string, body any) (rec *db.Idemp
 	return rec, err
 }
 
+// keyTx is a transaction that keeps idempotency keys: a *db.Tx or a *db.ProjectTx.
+type keyTx interface {
+	BeginIdempotent(ctx context.Context, principal, route, key string, requestHash []byte) (db.IdempotencyState, db.IdempotencyRecord, error)
+	FinishIdempotent(ctx context.Context, principal, route, key string, status int, headers map[string]string, body []byte) error
+}
+
 // BeginKey takes the key of the request within tx. It returns the record of the first request with
 // it, nil when this is the first, and a problem when the key is in use or was used for another
 // request. A key of "" is nobody's.
-func BeginKey(ctx context.Context, tx *db.Tx, key string, body any) (*db.IdempotencyRecord, error) {
+func BeginKey(ctx context.Context, tx keyTx, key string, body any) (*db.IdempotencyRecord, error) {
 	if key == "" {
 		return nil, nil
 	}
@@ -149,7 +161,7 @@ func BeginKey(ctx context.Context, tx *db.Tx, key string, body any) (*db.Idempot
 }
 
 // FinishKey stores the answer of the request that has begun with the key.
-func FinishKey(ctx context.Context, tx *db.Tx, key string, status int, headers map[string]string, body any) error {
+func FinishKey(ctx context.Context, tx keyTx, key string, status int, headers map[string]string, body any) error {
 	if key == "" {
 		return nil
 	}

@@ -19,6 +19,8 @@ const (
 	requestIDKey contextKey = iota
 	principalKey
 	pathKey
+	projectKey
+	recheckKey
 )
 
 // requestLimit bounds every request that is not Unbounded; an action waits for its workflow within

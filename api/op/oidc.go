@@ -16,9 +16,11 @@ import (
 type AuthConfig struct {
 	Issuer     string
 	Audience   string
-	RolesClaim string   // a list of roles or one role; "" means roles
-	Algorithms []string // accepted signatures; nil means RS256, PS256, ES256 and EdDSA
-	Client     *http.Client
+	RolesClaim string // a list of roles or one role; "" means roles
+	// GroupsClaim is a list of groups, which may have roles in projects; "" means groups.
+	GroupsClaim string
+	Algorithms  []string // accepted signatures; nil means RS256, PS256, ES256 and EdDSA
+	Client      *http.Client
 }
 
 const (
@@ -39,6 +41,9 @@ type oidcVerifier struct {
 func newOIDCVerifier(cfg AuthConfig) *oidcVerifier {
 	if cfg.RolesClaim == "" {
 		cfg.RolesClaim = "roles"
+	}
+	if cfg.GroupsClaim == "" {
+		cfg.GroupsClaim = "groups"
 	}
 	if len(cfg.Algorithms) == 0 {
 		cfg.Algorithms = []string{oidc.RS256, oidc.PS256, oidc.ES256, oidc.EdDSA}
@@ -71,6 +76,7 @@ func (v *oidcVerifier) verify(ctx context.Context, text string) (Principal, erro
 			who.Name = name
 		}
 	}
+	who.Identity = identityOf(who, claims, v.cfg.GroupsClaim)
 	for _, r := range texts(claims[v.cfg.RolesClaim]) {
 		if Role(r).rank() > 0 {
 			who.Roles = append(who.Roles, r)

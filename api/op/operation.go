@@ -31,7 +31,11 @@ func Add[I, O any](a *API, op huma.Operation, handler func(context.Context, *I) 
 	if op.MaxBodyBytes == 0 {
 		op.MaxBodyBytes = maxBody
 	}
-	if !open {
+	switch {
+	case open:
+	case role.isOfTenant():
+		a.requireTenant(&op, role)
+	default:
 		op.Security = []map[string][]string{{"bearer": {}}}
 		op.Description = strings.TrimSpace(op.Description + "\n\nNeeds role " + string(role) + " or higher.")
 		op.Middlewares = append(op.Middlewares, a.requires(role))

@@ -40,6 +40,10 @@ func From(err error) *Problem {
 		return New(Stale, "the resource was changed meanwhile; read it again and repeat the change with its new ETag")
 	case errors.Is(err, db.ErrInvalid):
 		return New(Invalid, "the database refuses a value: a text is too long, empty, or holds a zero byte; correct it")
+	case errors.Is(err, db.ErrLastOwner):
+		return New(Conflict, db.ErrLastOwner.Error())
+	case errors.Is(err, db.ErrNoCustomerLogin):
+		return New(Unavailable, "this server has no database login for customers, so that it serves no projects; whoever runs it sets database.customer_url")
 	case errors.Is(err, db.ErrDiscoveryFull):
 		return New(TooManyRequests, "the list of discovered nodes is full; an admin has to approve or purge some").After(60)
 	}

@@ -5,9 +5,10 @@ import "github.com/slipway-cloud/slipway/api/op"
 // access says who may call what of this package.
 func access() op.Access {
 	return op.Access{
-		op.RoleNone: {"GET /version"},
+		op.RoleNone:     {"GET /version"},
+		op.RoleSignedIn: {"GET /whoami"},
 		op.RoleViewer: {
-			"GET /whoami", "GET /events",
+			"GET /events",
 			"GET /nodes", "GET /nodes/{id}", "GET /nodes/{id}/history", "GET /nodes/{id}/drives", "GET /nodes/{id}/timeline", "GET /nodes/{id}/certificates",
 			"GET /nodes/{id}/tasks", "GET /tasks/{id}",
 			"GET /admin/maas-sites", "GET /admin/maas-sites/{id}",

@@ -259,10 +259,10 @@ RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, public,
 $$;
 -- +goose StatementEnd
 -- +goose StatementBegin
-CREATE FUNCTION project_audit(p_before bigint, p_rows integer)
-RETURNS TABLE (pos bigint, id text, kind text, name text, from_state text, to_state text, triggered_by text, actor_id text, comment text, metadata jsonb, at timestamptz)
+CREATE FUNCTION project_audit(p_before bigint, p_rows integer) RETURNS SETOF jsonb
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
-    SELECT l.pos, l.id, l.kind, l.name, l.from_state, l.to_state, l.triggered_by, l.actor_id, l.comment, l.metadata, l.at
+    SELECT jsonb_build_object('pos', l.pos, 'id', l.id, 'kind', l.kind, 'name', l.name, 'from_state', l.from_state, 'to_state', l.to_state,
+        'triggered_by', l.triggered_by, 'actor_id', l.actor_id, 'comment', l.comment, 'metadata', l.metadata, 'at', l.at)
     FROM audit_log l
     WHERE l.resource_kind = 'project' AND l.resource_id = (SELECT app_project()) AND (p_before = 0 OR l.pos < p_before)
     ORDER BY l.pos DESC LIMIT p_rows

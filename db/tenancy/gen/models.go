@@ -3,3 +3,86 @@
 //   sqlc v1.31.1
 
 package gen
+
+import (
+	"time"
+
+	"github.com/slipway-cloud/slipway/db/record"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+type BillingAccount struct {
+	ID          string
+	Name        string
+	MaxProjects int
+	Version     int64
+	CreatedAt   time.Time
+	UpdatedAt   time.Time
+}
+
+type CatalogueItem struct {
+	SKUID       string
+	ProfileID   string
+	Title       string
+	Description string
+	Isolation   string
+	Version     int64
+	CreatedAt   time.Time
+	UpdatedAt   time.Time
+}
+
+type Project struct {
+	ID               string
+	BillingAccountID string
+	Name             string
+	Tags             record.Labels
+	Status           lifecycle.ProjectStatus
+	Version          int64
+	CreatedAt        time.Time
+	UpdatedAt        time.Time
+	ClosedAt         *time.Time
+}
+
+type ProjectGroupRole struct {
+	ProjectID string
+	GroupName string
+	Role      lifecycle.ProjectRole
+	CreatedAt time.Time
+}
+
+type ProjectInvitation struct {
+	ProjectID  string
+	ID         string
+	Email      string
+	Subject    string
+	Role       lifecycle.ProjectRole
+	Status     lifecycle.InvitationStatus
+	InvitedBy  string
+	AcceptedBy string
+	Version    int64
+	CreatedAt  time.Time
+	ExpiresAt  time.Time
+	EndedAt    *time.Time
+}
+
+type ProjectMember struct {
+	ProjectID string
+	ID        string
+	Subject   string
+	Name      string
+	Role      lifecycle.ProjectRole
+	Version   int64
+	CreatedAt time.Time
+	UpdatedAt time.Time
+}
+
+type ProjectSSHKey struct {
+	ProjectID   string
+	ID          string
+	MemberID    string
+	Name        string
+	Type        string
+	PublicKey   string
+	Fingerprint string
+	CreatedAt   time.Time
+}

@@ -8,20 +8,103 @@ package gen
 import (
 	"context"
 	"encoding/json"
-	"time"
 
 	"github.com/slipway-cloud/slipway/db/record"
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
+const appendProjectAudit = `-- name: AppendProjectAudit :exec
+SELECT project_audit_append($1, $2, $3, $4, $5, $6, $7::jsonb)
+`
+
+type AppendProjectAuditParams struct {
+	ID          string
+	Name        string
+	TriggeredBy string
+	Owner       string
+	ActorID     *string
+	Comment     *string
+	Metadata    json.RawMessage
+}
+
+func (q *Queries) AppendProjectAudit(ctx context.Context, arg AppendProjectAuditParams) error {
+	_, err := q.db.Exec(ctx, appendProjectAudit,
+		arg.ID,
+		arg.Name,
+		arg.TriggeredBy,
+		arg.Owner,
+		arg.ActorID,
+		arg.Comment,
+		arg.Metadata,
+	)
+	return err
+}
+
+const countProjectsOf = `-- name: CountProjectsOf :one
+SELECT count(*) FROM projects WHERE billing_account_id = $1 AND status <> 'closed'
+`
+
+func (q *Queries) CountProjectsOf(ctx context.Context, billingAccountID string) (int64, error) {
+	row := q.db.QueryRow(ctx, countProjectsOf, billingAccountID)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
+const deleteProject = `-- name: DeleteProject :execrows
+DELETE FROM projects WHERE id = $1 AND version = $2
+`
+
+type DeleteProjectParams struct {
+	ID      string
+	Version int64
+}
+
+func (q *Queries) DeleteProject(ctx context.Context, arg DeleteProjectParams) (int64, error) {
+	result, err := q.db.Exec(ctx, deleteProject, arg.ID, arg.Version)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const endInvitations = `-- name: EndInvitations :exec
+UPDATE project_invitations SET status = 'revoked', version = version + 1, ended_at = now() WHERE project_id = $1 AND status = 'pending'
+`
+
+func (q *Queries) EndInvitations(ctx context.Context, projectID string) error {
+	_, err := q.db.Exec(ctx, endInvitations, projectID)
+	return err
+}
+
+const endKeys = `-- name: EndKeys :exec
+DELETE FROM project_ssh_keys WHERE project_id = $1
+`
+
+func (q *Queries) EndKeys(ctx context.Context, projectID string) error {
+	_, err := q.db.Exec(ctx, endKeys, projectID)
+	return err
+}
+
+const endTokens = `-- name: EndTokens :exec
+DELETE FROM project_tokens WHERE project_id = $1
+`
+
+func (q *Queries) EndTokens(ctx context.Context, projectID string) error {
+	_, err := q.db.Exec(ctx, endTokens, projectID)
+	return err
+}
+
 const insertProject = `-- name: InsertProject :one
-WITH inserted AS (
+WITH made AS (
     INSERT INTO projects (id, billing_account_id, name, tags) VALUES ($1, $2, $3, $4) RETURNING id, billing_account_id, name, tags, status, version, created_at, updated_at, closed_at
-), audit AS (
+), logged AS (
     INSERT INTO audit_log (id, resource_kind, resource_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata, version)
-    SELECT $5, 'project', p.id, 'transition', 'create', '', p.status, $6, $7, $8, $9, $10, p.version
-    FROM inserted p
+    SELECT $5, 'project', p.id, 'transition', 'create', '', p.status, $6, $7, $8, $9, $10, p.version FROM made p
+), told AS (
+    INSERT INTO outbox (kind, resource_kind, resource_id, type, payload) SELECT 'event', 'project', p.id, 'project.' || p.status, $11 FROM made p
 )
-SELECT id, billing_account_id, name, tags, status, version, created_at, updated_at, closed_at FROM inserted
+SELECT version FROM made
 `
 
 type InsertProjectParams struct {
@@ -35,21 +118,11 @@ type InsertProjectParams struct {
 	ActorID          *string
 	Comment          *string
 	Metadata         json.RawMessage
+	Payload          json.RawMessage
 }
 
-type InsertProjectRow struct {
-	ID               string
-	BillingAccountID string
-	Name             string
-	Tags             json.RawMessage
-	Status           string
-	Version          int64
-	CreatedAt        time.Time
-	UpdatedAt        time.Time
-	ClosedAt         *time.Time
-}
-
-func (q *Queries) InsertProject(ctx context.Context, arg InsertProjectParams) (InsertProjectRow, error) {
+// The project, its creation audit row and its event in one statement.
+func (q *Queries) InsertProject(ctx context.Context, arg InsertProjectParams) (int64, error) {
 	row := q.db.QueryRow(ctx, insertProject,
 		arg.ID,
 		arg.BillingAccountID,
@@ -61,8 +134,299 @@ func (q *Queries) InsertProject(ctx context.Context, arg InsertProjectParams) (I
 		arg.ActorID,
 		arg.Comment,
 		arg.Metadata,
+		arg.Payload,
 	)
-	var i InsertProjectRow
+	var version int64
+	err := row.Scan(&version)
+	return version, err
+}
+
+const listProjects = `-- name: ListProjects :many
+SELECT id, billing_account_id, name, tags, status, version, created_at, updated_at, closed_at FROM projects WHERE id > $1::text AND ($2::text = '' OR billing_account_id = $2::text)
+ORDER BY id LIMIT $3
+`
+
+type ListProjectsParams struct {
+	After            string
+	BillingAccountID string
+	MaxRows          int32
+}
+
+func (q *Queries) ListProjects(ctx context.Context, arg ListProjectsParams) ([]Project, error) {
+	rows, err := q.db.Query(ctx, listProjects, arg.After, arg.BillingAccountID, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []Project{}
+	for rows.Next() {
+		var i Project
+		if err := rows.Scan(
+			&i.ID,
+			&i.BillingAccountID,
+			&i.Name,
+			&i.Tags,
+			&i.Status,
+			&i.Version,
+			&i.CreatedAt,
+			&i.UpdatedAt,
+			&i.ClosedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listProjectsOf = `-- name: ListProjectsOf :many
+SELECT p.id, p.billing_account_id, p.name, p.tags, p.status, p.version, p.created_at, p.updated_at, p.closed_at FROM projects p WHERE p.id > $1::text AND p.id IN (
+    SELECT m.project_id FROM project_members m WHERE m.subject = $2
+    UNION ALL SELECT g.project_id FROM project_group_roles g WHERE g.group_name = ANY ($3::text[]))
+ORDER BY p.id LIMIT $4
+`
+
+type ListProjectsOfParams struct {
+	After   string
+	Subject string
+	Groups  []string
+	MaxRows int32
+}
+
+// The projects in which an identity has a role.
+func (q *Queries) ListProjectsOf(ctx context.Context, arg ListProjectsOfParams) ([]Project, error) {
+	rows, err := q.db.Query(ctx, listProjectsOf,
+		arg.After,
+		arg.Subject,
+		arg.Groups,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []Project{}
+	for rows.Next() {
+		var i Project
+		if err := rows.Scan(
+			&i.ID,
+			&i.BillingAccountID,
+			&i.Name,
+			&i.Tags,
+			&i.Status,
+			&i.Version,
+			&i.CreatedAt,
+			&i.UpdatedAt,
+			&i.ClosedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const lockProject = `-- name: LockProject :one
+SELECT id, billing_account_id, name, tags, status, version, created_at, updated_at, closed_at FROM projects WHERE id = $1 FOR NO KEY UPDATE
+`
+
+func (q *Queries) LockProject(ctx context.Context, id string) (Project, error) {
+	row := q.db.QueryRow(ctx, lockProject, id)
+	var i Project
+	err := row.Scan(
+		&i.ID,
+		&i.BillingAccountID,
+		&i.Name,
+		&i.Tags,
+		&i.Status,
+		&i.Version,
+		&i.CreatedAt,
+		&i.UpdatedAt,
+		&i.ClosedAt,
+	)
+	return i, err
+}
+
+const moveProject = `-- name: MoveProject :one
+WITH moved AS (
+    UPDATE projects SET status = $1, updated_at = now(), version = version + 1,
+        closed_at = CASE WHEN $1::text = 'closed' THEN now() END
+    WHERE projects.id = $2 AND projects.status = $3::text AND projects.version = $4
+    RETURNING id, billing_account_id, name, tags, status, version, created_at, updated_at, closed_at
+), logged AS (
+    INSERT INTO audit_log (id, resource_kind, resource_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata, version)
+    SELECT $5, 'project', p.id, 'transition', $6, $3::text, p.status, $7, $8, $9, $10, $11, p.version
+    FROM moved p
+), told AS (
+    INSERT INTO outbox (kind, resource_kind, resource_id, type, payload) SELECT 'event', 'project', p.id, 'project.' || p.status, $12 FROM moved p
+)
+SELECT version FROM moved
+`
+
+type MoveProjectParams struct {
+	ToState     lifecycle.ProjectStatus
+	ID          string
+	FromState   string
+	Version     int64
+	AuditID     string
+	Name        string
+	TriggeredBy string
+	Owner       string
+	ActorID     *string
+	Comment     *string
+	Metadata    json.RawMessage
+	Payload     json.RawMessage
+}
+
+// The commit point of a project: guarded update, audit row and event in one statement.
+func (q *Queries) MoveProject(ctx context.Context, arg MoveProjectParams) (int64, error) {
+	row := q.db.QueryRow(ctx, moveProject,
+		arg.ToState,
+		arg.ID,
+		arg.FromState,
+		arg.Version,
+		arg.AuditID,
+		arg.Name,
+		arg.TriggeredBy,
+		arg.Owner,
+		arg.ActorID,
+		arg.Comment,
+		arg.Metadata,
+		arg.Payload,
+	)
+	var version int64
+	err := row.Scan(&version)
+	return version, err
+}
+
+const ownsProjectIn = `-- name: OwnsProjectIn :one
+SELECT EXISTS (SELECT FROM projects p JOIN project_members m ON m.project_id = p.id
+    WHERE p.billing_account_id = $1 AND m.subject = $2 AND m.role = 'owner' AND p.status = 'active')
+`
+
+type OwnsProjectInParams struct {
+	BillingAccountID string
+	Subject          string
+}
+
+func (q *Queries) OwnsProjectIn(ctx context.Context, arg OwnsProjectInParams) (bool, error) {
+	row := q.db.QueryRow(ctx, ownsProjectIn, arg.BillingAccountID, arg.Subject)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
+}
+
+const project = `-- name: Project :one
+SELECT id, billing_account_id, name, tags, status, version, created_at, updated_at, closed_at FROM projects WHERE id = $1
+`
+
+func (q *Queries) Project(ctx context.Context, id string) (Project, error) {
+	row := q.db.QueryRow(ctx, project, id)
+	var i Project
+	err := row.Scan(
+		&i.ID,
+		&i.BillingAccountID,
+		&i.Name,
+		&i.Tags,
+		&i.Status,
+		&i.Version,
+		&i.CreatedAt,
+		&i.UpdatedAt,
+		&i.ClosedAt,
+	)
+	return i, err
+}
+
+const projectAudit = `-- name: ProjectAudit :many
+SELECT project_audit($1::bigint, $2::integer)::jsonb AS entry
+`
+
+type ProjectAuditParams struct {
+	Before  int64
+	MaxRows int
+}
+
+func (q *Queries) ProjectAudit(ctx context.Context, arg ProjectAuditParams) ([]json.RawMessage, error) {
+	rows, err := q.db.Query(ctx, projectAudit, arg.Before, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []json.RawMessage{}
+	for rows.Next() {
+		var entry json.RawMessage
+		if err := rows.Scan(&entry); err != nil {
+			return nil, err
+		}
+		items = append(items, entry)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const projectContents = `-- name: ProjectContents :many
+SELECT kind::text AS kind, name::text AS name FROM (
+    SELECT 'ssh_key' AS kind, k.name FROM project_ssh_keys k WHERE k.project_id = $1
+    UNION ALL SELECT 'token', t.name FROM project_tokens t WHERE t.project_id = $1
+    UNION ALL SELECT 'invitation', i.email || i.subject FROM project_invitations i
+        WHERE i.project_id = $1 AND i.status = 'pending' AND i.expires_at > now()
+    UNION ALL SELECT 'member', m.name FROM project_members m WHERE m.project_id = $1 AND m.role <> 'owner') AS contents (kind, name)
+ORDER BY kind, name LIMIT 100
+`
+
+type ProjectContentsRow struct {
+	Kind string
+	Name string
+}
+
+// What is in a project besides what goes with it, as kind and name.
+func (q *Queries) ProjectContents(ctx context.Context, projectID string) ([]ProjectContentsRow, error) {
+	rows, err := q.db.Query(ctx, projectContents, projectID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ProjectContentsRow{}
+	for rows.Next() {
+		var i ProjectContentsRow
+		if err := rows.Scan(&i.Kind, &i.Name); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const updateProject = `-- name: UpdateProject :one
+UPDATE projects SET name = $1, tags = $2, version = version + 1, updated_at = now() WHERE id = $3 AND version = $4 RETURNING id, billing_account_id, name, tags, status, version, created_at, updated_at, closed_at
+`
+
+type UpdateProjectParams struct {
+	Name    string
+	Tags    record.Labels
+	ID      string
+	Version int64
+}
+
+func (q *Queries) UpdateProject(ctx context.Context, arg UpdateProjectParams) (Project, error) {
+	row := q.db.QueryRow(ctx, updateProject,
+		arg.Name,
+		arg.Tags,
+		arg.ID,
+		arg.Version,
+	)
+	var i Project
 	err := row.Scan(
 		&i.ID,
 		&i.BillingAccountID,

@@ -8,6 +8,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/boot"
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/api/rest/tenancy"
 	"github.com/slipway-cloud/slipway/internal/telemetry"
 )
 
@@ -30,6 +31,7 @@ func New(cfg Config) (*op.API, error) {
 	if err := rest.Register(api, cfg.REST); err != nil {
 		return nil, err
 	}
+	tenancy.Register(api)
 	cfg.Boot.Store, cfg.Boot.Log = api.Store(), api.Log()
 	cfg.Boot.AgentURL, cfg.Boot.AgentCAPEM = cfg.REST.AgentURL, cfg.REST.AgentCAPEM
 	boot.New(cfg.Boot).Register(api)

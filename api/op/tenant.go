@@ -1,0 +1,332 @@
+package op
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humachi"
+
+	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/db"
+	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// The roles of customers' routes. RoleSignedIn is everybody who has proven who he is. The others are
+// roles in the project that the path names as {id}.
+const (
+	RoleSignedIn       Role = "signed_in"
+	RoleProjectViewer  Role = "project_viewer"
+	RoleProjectMember  Role = "project_member"
+	RoleProjectBilling Role = "project_billing"
+	RoleProjectOwner   Role = "project_owner"
+)
+
+const (
+	projectRolePrefix = "project_"
+	// ProjectTokenPrefix begins the tokens of projects.
+	ProjectTokenPrefix = "slpp_"
+	reasonHeader       = "Slipway-Reason"
+)
+
+// isOfTenant reports whether the role is one of a customer's route.
+func (r Role) isOfTenant() bool { return r == RoleSignedIn || r.inProject() != "" }
+
+// inProject returns the role in a project, "" for other roles.
+func (r Role) inProject() lifecycle.ProjectRole {
+	name, _ := strings.CutPrefix(string(r), projectRolePrefix)
+	if role := lifecycle.ProjectRole(name); role.IsKnown() && name != string(r) {
+		return role
+	}
+	return ""
+}
+
+// Identity is who signed in with OIDC.
+type Identity struct {
+	Subject string   `json:"subject,omitempty" doc:"oidc: and the subject of the sign-in"`
+	Email   string   `json:"email,omitempty" doc:"Only when the identity provider has verified it"`
+	Groups  []string `json:"groups,omitempty"`
+}
+
+const maxGroups = 200
+
+func identityOf(who Principal, claims map[string]any, groupsClaim string) Identity {
+	i := Identity{Subject: who.ID}
+	if verified, _ := claims["email_verified"].(bool); verified {
+		email, _ := claims["email"].(string)
+		i.Email = strings.ToLower(email)
+	}
+	i.Groups = texts(claims[groupsClaim])
+	if len(i.Groups) > maxGroups {
+		i.Groups = i.Groups[:maxGroups]
+	}
+	return i
+}
+
+// projectToken is the token that a principal has shown.
+type projectToken struct {
+	memberID, subject string
+	role, memberRole  lifecycle.ProjectRole
+}
+
+func (a *API) byProjectToken(ctx context.Context, text string) (Principal, error) {
+	t, err := tenancydb.TokenByHash(ctx, a.store, TokenHash(text))
+	if errors.Is(err, db.ErrNotFound) {
+		return Principal{}, rejected()
+	}
+	if err != nil {
+		return Principal{}, err
+	}
+	return Principal{
+		ID: "project_token:" + t.Name + ":" + t.ID, Name: t.Name, Roles: []string{}, Project: t.ProjectID,
+		token: &projectToken{t.MemberID, t.Subject, t.Role, t.MemberRole},
+	}, nil
+}
+
+// ProjectAccess is how a request may use a project.
+type ProjectAccess struct {
+	Project  string
+	MemberID string // "" for operators and for roles of groups
+	Operator bool
+	Reason   string // of an operator
+	grants   []lifecycle.ProjectRole
+}
+
+// Allows reports whether the access includes a role.
+func (p ProjectAccess) Allows(role lifecycle.ProjectRole) bool {
+	return p.Operator || slices.ContainsFunc(p.grants, func(r lifecycle.ProjectRole) bool { return r.Includes(role) })
+}
+
+// ProjectAccessOf returns how the request may use the project that its path names.
+func ProjectAccessOf(ctx context.Context) ProjectAccess {
+	p, _ := ctx.Value(projectKey).(ProjectAccess)
+	return p
+}
+
+// requireTenant declares and enforces the role of a customer's route.
+func (a *API) requireTenant(op *huma.Operation, role Role) {
+	op.Security = []map[string][]string{{"bearer": {}}}
+	if role == RoleSignedIn {
+		op.Description = strings.TrimSpace(op.Description + "\n\nNeeds a sign-in and no role.")
+		op.Middlewares = append(op.Middlewares, a.requiresSignIn)
+		return
+	}
+	op.Description = strings.TrimSpace(op.Description + "\n\nNeeds role " + string(role.inProject()) +
+		" in the project. An operator needs " + reasonHeader + ", which is audited.")
+	length := 500
+	op.Parameters = append(op.Parameters, &huma.Param{
+		Name: reasonHeader, In: "header", Description: "Why an operator acts on a customer's project; members leave it out",
+		Schema: &huma.Schema{Type: huma.TypeString, MaxLength: &length},
+	})
+	write := op.Method != http.MethodGet
+	op.Middlewares = append(op.Middlewares, func(c huma.Context, next func(huma.Context)) {
+		r, w := humachi.Unwrap(c)
+		id := c.Param("id")
+		check := func(ctx context.Context) (Principal, ProjectAccess, error) {
+			return a.projectAccess(r.WithContext(ctx), id, role.inProject(), write)
+		}
+		who, access, err := check(r.Context())
+		if err != nil {
+			a.WriteError(w, r, err)
+			return
+		}
+		c = huma.WithValue(huma.WithValue(c, principalKey, who), projectKey, access)
+		recheck := func(ctx context.Context) error { _, _, err := check(ctx); return err }
+		next(huma.WithValue(c, recheckKey, recheck))
+	})
+}
+
+func (a *API) requiresSignIn(c huma.Context, next func(huma.Context)) {
+	r, w := humachi.Unwrap(c)
+	who, err := a.authenticate(r)
+	if err != nil {
+		a.WriteError(w, r, err)
+		return
+	}
+	next(huma.WithValue(c, principalKey, who))
+}
+
+var reasonPattern = regexp.MustCompile(`^[^\p{C}]{3,500}$`)
+
+// projectAccess finds out how a request may use a project. To those who have no role in it the
+// project does not exist.
+func (a *API) projectAccess(r *http.Request, id string, need lifecycle.ProjectRole, write bool) (Principal, ProjectAccess, error) {
+	who, err := a.authenticate(r)
+	if err != nil {
+		return Principal{}, ProjectAccess{}, err
+	}
+	access, err := a.grantsOf(r.Context(), who, id)
+	if err != nil {
+		return Principal{}, ProjectAccess{}, err
+	}
+	if len(access.grants) > 0 {
+		if !access.Allows(need) {
+			return Principal{}, ProjectAccess{}, problem.New(problem.Forbidden,
+				fmt.Sprintf("this call needs role %s in the project and %s has %s; ask an owner of the project", need, who.Name, joinRoles(access.grants)))
+		}
+		return who, access, nil
+	}
+	least := RoleViewer
+	if write {
+		least = RoleOperator
+	}
+	if !who.May(RoleViewer) {
+		return Principal{}, ProjectAccess{}, db.NotFound("project")
+	}
+	if !who.May(least) {
+		return Principal{}, ProjectAccess{}, problem.New(problem.Forbidden,
+			fmt.Sprintf("this call needs role %s and %s has %s; ask an admin for a token with that role", least, who.Name, orNone(who.Roles)))
+	}
+	reason := strings.TrimSpace(r.Header.Get(reasonHeader))
+	if !reasonPattern.MatchString(reason) {
+		return Principal{}, ProjectAccess{}, problem.NewInvalid(problem.Field{Location: "header." + reasonHeader,
+			Message: "must say in 3 to 500 characters why an operator acts on a customer's project; its owners see it"})
+	}
+	return who, ProjectAccess{Project: id, Operator: true, Reason: reason}, nil
+}
+
+func joinRoles(roles []lifecycle.ProjectRole) string {
+	names := make([]string, 0, len(roles))
+	for _, r := range roles {
+		names = append(names, string(r))
+	}
+	return strings.Join(names, ", ")
+}
+
+// grantsOf returns the roles of a principal in a project. A token has no role that its member has
+// not.
+func (a *API) grantsOf(ctx context.Context, who Principal, id string) (ProjectAccess, error) {
+	access := ProjectAccess{Project: id}
+	if t := who.token; t != nil {
+		if who.Project != id {
+			return ProjectAccess{}, db.NotFound("project")
+		}
+		access.MemberID = t.memberID
+		switch {
+		case t.memberRole.Includes(t.role):
+			access.grants = append(access.grants, t.role)
+		case t.role.Includes(t.memberRole):
+			access.grants = append(access.grants, t.memberRole)
+		default:
+			access.grants = append(access.grants, lifecycle.RoleProjectViewer)
+		}
+		return access, nil
+	}
+	if who.Identity.Subject == "" {
+		return access, nil
+	}
+	grants, err := tenancydb.RolesIn(ctx, a.store, id, who.Identity.Subject, who.Identity.Groups)
+	if err != nil {
+		return ProjectAccess{}, err
+	}
+	for _, g := range grants {
+		if g.MemberID != "" {
+			access.MemberID = g.MemberID
+		}
+		access.grants = append(access.grants, g.Role)
+	}
+	return access, nil
+}
+
+// InProject runs fn in a transaction that sees only the project of the request. What an operator
+// does there is audited with his reason.
+func InProject(ctx context.Context, a *API, fn func(*db.ProjectTx) error) error {
+	access := ProjectAccessOf(ctx)
+	return a.store.ForProject(ctx, access.Project, func(tx *db.ProjectTx) error {
+		if access.Operator {
+			if _, err := tenancydb.ReadProject(ctx, tx, access.Project); err != nil {
+				return err
+			}
+			if err := AuditProject(ctx, tx, "operator_access", map[string]any{"call": Route(ctx)}); err != nil {
+				return err
+			}
+		}
+		return fn(tx)
+	})
+}
+
+// CreateInProject is Create in a transaction that sees only the project of the request.
+func CreateInProject[T any](
+	ctx context.Context, a *API, k Key, body any, stored func(T) T, do func(*db.ProjectTx) (*Created[T], error),
+) (out *Created[T], err error) {
+	key, err := k.Required()
+	if err != nil {
+		return nil, err
+	}
+	err = InProject(ctx, a, func(tx *db.ProjectTx) error {
+		out, err = answerOnce(ctx, tx, key, body, stored, func() (*Created[T], error) { return do(tx) })
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// ProjectActor is who acts on the project of the request, for an audit row.
+func ProjectActor(ctx context.Context) db.Actor {
+	if access := ProjectAccessOf(ctx); access.Operator {
+		return db.Actor{Owner: lifecycle.OwnerAdmin, ID: PrincipalOf(ctx).ID, Comment: access.Reason}
+	}
+	return db.Actor{Owner: lifecycle.OwnerCustomer, ID: PrincipalOf(ctx).ID}
+}
+
+// AuditProject writes an audit row into the chain of the project of the transaction.
+func AuditProject(ctx context.Context, tx *db.ProjectTx, name string, meta map[string]any) error {
+	actor := ProjectActor(ctx)
+	actor.Metadata = meta
+	return tenancydb.AppendAudit(ctx, tx, name, actor)
+}
+
+// How often a stream asks whether its reader still has access, and for how long it goes on while
+// that cannot be found out.
+const (
+	recheckEvery = 20 * time.Second
+	recheckLimit = 50 * time.Second
+)
+
+// errAccessEnded is the cause of a stream's end.
+var errAccessEnded = errors.New("the access to the project has ended")
+
+// WhileAllowed returns a context for a stream of the project of the request. It ends within a minute
+// of the end of the access: a removed member, a deleted or expired token, a changed role.
+func WhileAllowed(ctx context.Context) (context.Context, context.CancelFunc) {
+	return whileAllowed(ctx, recheckEvery, recheckLimit)
+}
+
+func whileAllowed(ctx context.Context, every, limit time.Duration) (context.Context, context.CancelFunc) {
+	recheck, _ := ctx.Value(recheckKey).(func(context.Context) error)
+	out, cancel := context.WithCancelCause(ctx)
+	go func() {
+		sure := time.Now()
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-out.Done():
+				return
+			case <-tick.C:
+			}
+			err := errAccessEnded
+			if recheck != nil {
+				bounded, stop := context.WithTimeout(out, every/4)
+				err = recheck(bounded)
+				stop()
+			}
+			if err == nil {
+				sure = time.Now()
+			} else if problem.From(err).Status < http.StatusInternalServerError || time.Since(sure) >= limit {
+				cancel(errAccessEnded)
+				return
+			}
+		}
+	}()
+	return out, func() { cancel(context.Canceled) }
+}

@@ -1,0 +1,183 @@
+// Package tenancy is the area of billing accounts, projects and what their members make. Customers'
+// routes are bound to the project in their path by row-level security; operators' routes are below
+// /admin.
+package tenancy
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/slipway-cloud/slipway/api/op"
+	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/db"
+	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
+	"github.com/slipway-cloud/slipway/intent/tenancy"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+func access() op.Access {
+	return op.Access{
+		op.RoleSignedIn: {"GET /projects", "POST /projects", "GET /invitations", "POST /invitations/{id}/accept", "GET /catalogue"},
+		op.RoleProjectViewer: {
+			"GET /projects/{id}", "GET /projects/{id}/members", "GET /projects/{id}/members/{member_id}", "DELETE /projects/{id}/members/{member_id}",
+			"GET /projects/{id}/group-roles", "GET /projects/{id}/quotas",
+			"GET /projects/{id}/ssh-keys", "GET /projects/{id}/ssh-keys/{key_id}", "GET /projects/{id}/tokens", "GET /projects/{id}/tokens/{token_id}",
+			// Every role may have tokens; none of them allows more than its member.
+			"POST /projects/{id}/tokens", "DELETE /projects/{id}/tokens/{token_id}",
+		},
+		op.RoleProjectMember: {
+			"POST /projects/{id}/ssh-keys", "DELETE /projects/{id}/ssh-keys/{key_id}",
+		},
+		op.RoleProjectOwner: {
+			"PATCH /projects/{id}", "DELETE /projects/{id}", "POST /projects/{id}/close", "GET /projects/{id}/export", "GET /projects/{id}/audit-log",
+			"PATCH /projects/{id}/members/{member_id}", "PUT /projects/{id}/group-roles/{group}", "DELETE /projects/{id}/group-roles/{group}",
+			"GET /projects/{id}/invitations", "POST /projects/{id}/invitations",
+			"GET /projects/{id}/invitations/{invitation_id}", "DELETE /projects/{id}/invitations/{invitation_id}",
+		},
+		op.RoleViewer: {"GET /admin/billing-accounts", "GET /admin/billing-accounts/{id}", "GET /admin/projects"},
+		op.RoleOperator: {
+			"POST /admin/billing-accounts", "PUT /admin/billing-accounts/{id}", "POST /admin/projects", "POST /admin/projects/{id}/close",
+			"PUT /admin/projects/{id}/quotas/{sku}", "DELETE /admin/projects/{id}/quotas/{sku}",
+		},
+		op.RoleAdmin: {"DELETE /admin/billing-accounts/{id}", "PUT /admin/catalogue/{sku}", "DELETE /admin/catalogue/{sku}"},
+	}
+}
+
+type server struct{ api *op.API }
+
+// Register declares the area's operations.
+func Register(api *op.API) {
+	api.Grant(access())
+	s := &server{api}
+	s.registerAccounts()
+	s.registerProjects()
+	s.registerAdminProjects()
+	s.registerMembers()
+	s.registerInvitations()
+	s.registerKeys()
+	s.registerTokens()
+	s.registerCatalogue()
+}
+
+// route declares one operation of the area.
+func route[I, O any](s *server, id, method, path, summary string, handler func(context.Context, *I) (*O, error)) {
+	status := 0
+	if method == http.MethodDelete {
+		status = http.StatusNoContent
+	}
+	op.Add(s.api, huma.Operation{OperationID: id, Method: method, Path: path, Tags: []string{"projects"}, Summary: summary, DefaultStatus: status}, handler)
+}
+
+// ProjectPath is the path of a project.
+type ProjectPath struct {
+	ID string `path:"id" maxLength:"200" doc:"prj_..."`
+}
+
+// listIn answers a page of what belongs to the project of the request.
+func listIn[R, V any](
+	ctx context.Context, s *server, page op.Page, list func(context.Context, *db.ProjectTx, string, int) ([]R, error), id func(R) string, view func(R) V,
+) (out *op.Listed[V], err error) {
+	after, err := page.After()
+	if err != nil {
+		return nil, err
+	}
+	err = op.InProject(ctx, s.api, func(tx *db.ProjectTx) error {
+		if _, err := tenancydb.ReadProject(ctx, tx, tx.Project()); err != nil {
+			return err
+		}
+		rows, err := list(ctx, tx, after, page.Limit+1)
+		if err != nil {
+			return err
+		}
+		out = op.Paged(rows, page.Limit, id, view)
+		return nil
+	})
+	return out, err
+}
+
+// readIn answers with one thing of the project of the request.
+func readIn[R, V any](ctx context.Context, s *server, read func(*db.ProjectTx) (R, error), view func(R) V) (out V, err error) {
+	err = op.InProject(ctx, s.api, func(tx *db.ProjectTx) error {
+		row, err := read(tx)
+		if err == nil {
+			out = view(row)
+		}
+		return err
+	})
+	return out, err
+}
+
+// changeIn runs a change in the project of the request, which must be active. It holds the lock of
+// the project, so that what it counts cannot change.
+func (s *server) changeIn(ctx context.Context, do func(*db.ProjectTx) error) error {
+	return op.InProject(ctx, s.api, func(tx *db.ProjectTx) error {
+		if err := lockActive(ctx, tx); err != nil {
+			return err
+		}
+		return do(tx)
+	})
+}
+
+func lockActive(ctx context.Context, tx *db.ProjectTx) error {
+	p, err := tenancydb.LockProject(ctx, tx, tx.Project())
+	if err != nil {
+		return err
+	}
+	return tenancy.RequireActive(p)
+}
+
+// requirePerson refuses tokens of projects: one that has leaked could make itself more access.
+func requirePerson(ctx context.Context) error {
+	if op.PrincipalOf(ctx).Project == "" {
+		return nil
+	}
+	return problem.New(problem.Forbidden, "a project token cannot change who has access; sign in for this call")
+}
+
+// requireMember returns the membership that a key or token will belong to.
+func requireMember(ctx context.Context) (string, error) {
+	if id := op.ProjectAccessOf(ctx).MemberID; id != "" {
+		return id, nil
+	}
+	return "", problem.New(problem.Forbidden, "keys and tokens belong to a member, and you act by a group or as an operator; accept an invitation of your own first")
+}
+
+// requireOwn refuses a change of what belongs to another member, unless by an owner.
+func requireOwn(ctx context.Context, memberID string) error {
+	access := op.ProjectAccessOf(ctx)
+	if access.Allows(lifecycle.RoleProjectOwner) || memberID == access.MemberID {
+		return nil
+	}
+	return problem.New(problem.Forbidden, "this belongs to another member; ask that member, or an owner of the project")
+}
+
+func identity(p op.Principal) tenancy.Identity {
+	return tenancy.Identity{Subject: p.Identity.Subject, Name: p.Name, Email: p.Identity.Email, Groups: p.Identity.Groups}
+}
+
+// requireIdentity refuses tokens on routes that are for those who sign in.
+func requireIdentity(ctx context.Context) (tenancy.Identity, error) {
+	who := identity(op.PrincipalOf(ctx))
+	if who.Subject == "" {
+		return who, problem.New(problem.Forbidden, "this call is for people who sign in with the identity provider; a token has no identity")
+	}
+	return who, nil
+}
+
+// customer is the actor of a change that no project has authorized.
+func customer(ctx context.Context) db.Actor {
+	return db.Actor{Owner: lifecycle.OwnerCustomer, ID: op.PrincipalOf(ctx).ID}
+}
+
+func invalid(field, message string) error {
+	return problem.NewInvalid(problem.Field{Location: "body." + field, Message: message})
+}
+
+func checkRole(role lifecycle.ProjectRole) error {
+	if role.IsKnown() {
+		return nil
+	}
+	return invalid("role", "must be owner, member, billing or viewer")
+}

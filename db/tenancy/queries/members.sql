@@ -1,0 +1,69 @@
+-- name: InsertMember :one
+INSERT INTO project_members (project_id, id, subject, name, role) VALUES (@project_id, @id, @subject, @name, @role) RETURNING *;
+
+-- name: Member :one
+SELECT * FROM project_members WHERE project_id = @project_id AND id = @id;
+
+-- name: MemberBySubject :one
+SELECT * FROM project_members WHERE project_id = @project_id AND subject = @subject;
+
+-- name: ListMembers :many
+SELECT * FROM project_members WHERE project_id = @project_id AND id > @after::text ORDER BY id LIMIT @max_rows;
+
+-- name: UpdateMember :one
+UPDATE project_members SET role = @role, version = version + 1, updated_at = now()
+WHERE project_id = @project_id AND id = @id AND version = @version RETURNING *;
+
+-- name: DeleteMember :execrows
+DELETE FROM project_members WHERE project_id = @project_id AND id = @id AND version = @version;
+
+-- name: RolesIn :many
+-- The roles of an identity in a project, its own first.
+SELECT m.id AS member_id, m.role FROM project_members m WHERE m.project_id = @project_id AND m.subject = @subject
+UNION ALL
+SELECT '', g.role FROM project_group_roles g WHERE g.project_id = @project_id AND g.group_name = ANY (@groups::text[]);
+
+-- name: ListGroupRoles :many
+SELECT * FROM project_group_roles WHERE project_id = @project_id ORDER BY group_name;
+
+-- name: PutGroupRole :one
+INSERT INTO project_group_roles (project_id, group_name, role) VALUES (@project_id, @group_name, @role)
+ON CONFLICT (project_id, group_name) DO UPDATE SET role = excluded.role RETURNING *;
+
+-- name: DeleteGroupRole :execrows
+DELETE FROM project_group_roles WHERE project_id = @project_id AND group_name = @group_name;
+
+-- name: InsertInvitation :one
+INSERT INTO project_invitations (project_id, id, email, subject, role, invited_by, expires_at)
+VALUES (@project_id, @id, @email, @subject, @role, @invited_by, @expires_at) RETURNING *;
+
+-- name: Invitation :one
+SELECT * FROM project_invitations WHERE project_id = @project_id AND id = @id;
+
+-- name: LockInvitation :one
+SELECT * FROM project_invitations WHERE id = @id FOR NO KEY UPDATE;
+
+-- name: ListInvitations :many
+SELECT * FROM project_invitations WHERE project_id = @project_id AND id > @after::text ORDER BY id LIMIT @max_rows;
+
+-- name: InvitationsFor :many
+-- What an identity can accept, with the name of each project.
+SELECT sqlc.embed(i), p.name AS project_name FROM project_invitations i JOIN projects p ON p.id = i.project_id
+WHERE i.status = 'pending' AND i.expires_at > now() AND p.status = 'active'
+    AND (i.subject = @subject OR (@email::text <> '' AND i.email = @email::text))
+ORDER BY i.id LIMIT @max_rows;
+
+-- name: CountPending :one
+SELECT count(*) FROM project_invitations WHERE project_id = @project_id AND status = 'pending';
+
+-- name: ExpireInvitations :execrows
+UPDATE project_invitations SET status = 'expired', version = version + 1, ended_at = now()
+WHERE project_id = @project_id AND status = 'pending' AND expires_at <= now();
+
+-- name: RevokeInvitation :execrows
+UPDATE project_invitations SET status = 'revoked', version = version + 1, ended_at = now()
+WHERE project_id = @project_id AND id = @id AND status = 'pending';
+
+-- name: AcceptInvitation :execrows
+UPDATE project_invitations SET status = 'accepted', accepted_by = @accepted_by, version = version + 1, ended_at = now()
+WHERE id = @id AND status = 'pending' AND expires_at > now();
