@@ -27,16 +27,6 @@ func (s statements) AppendEvent(ctx context.Context, e Event) error {
 	return MapError("event "+e.Type, s.q.AppendEvent(ctx, params))
 }
 
-// AppendEvent puts an event of the project into the outbox. Its payload is what customers may read.
-func (tx *ProjectTx) AppendEvent(ctx context.Context, resourceKind, resourceID, kind string, payload []byte) error {
-	if len(payload) == 0 {
-		payload = []byte("{}")
-	}
-	return MapError("event "+kind, tx.q.AppendProjectEvent(ctx, gen.AppendProjectEventParams{
-		ID: NewID("evt"), ResourceKind: resourceKind, ResourceID: resourceID, Type: kind, Payload: payload,
-	}))
-}
-
 // RelayEvents gives cursors to the oldest committed events of the outbox, in
 // one transaction under one lock, and returns how many. When another relay is
 // at work it returns 0 at once. Call it again while it returns limit.

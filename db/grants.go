@@ -157,7 +157,6 @@ var functionCallers = map[string][]string{
 	"isolate_by_project":      {},
 	"project_audit":           {RoleCustomer},
 	"project_audit_append":    {RoleCustomer},
-	"project_event_append":    {RoleCustomer},
 }
 
 // revokeSQL takes every right on the owner's objects.

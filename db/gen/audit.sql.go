@@ -106,29 +106,6 @@ func (q *Queries) AppendEvent(ctx context.Context, arg AppendEventParams) error 
 	return err
 }
 
-const appendProjectEvent = `-- name: AppendProjectEvent :exec
-SELECT project_event_append($1::text, $2::text, $3::text, $4::text, $5::jsonb)
-`
-
-type AppendProjectEventParams struct {
-	ID           string
-	ResourceKind string
-	ResourceID   string
-	Type         string
-	Payload      json.RawMessage
-}
-
-func (q *Queries) AppendProjectEvent(ctx context.Context, arg AppendProjectEventParams) error {
-	_, err := q.db.Exec(ctx, appendProjectEvent,
-		arg.ID,
-		arg.ResourceKind,
-		arg.ResourceID,
-		arg.Type,
-		arg.Payload,
-	)
-	return err
-}
-
 const auditChains = `-- name: AuditChains :many
 SELECT resource_kind, resource_id FROM audit_chains
 WHERE (resource_kind, resource_id) > ($1::text, $2::text) ORDER BY resource_kind, resource_id LIMIT $3

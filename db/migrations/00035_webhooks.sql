@@ -1,7 +1,7 @@
 -- Events of projects, their delivery to webhooks, and notices.
 
 -- +goose Up
--- The outbox is the platform's: customers write to it only by project_event_append, so that it needs no policy.
+-- The outbox is the platform's: customers have no right to it, so that it needs no policy.
 ALTER TABLE outbox ADD COLUMN event_project text NOT NULL DEFAULT '', ADD COLUMN event_id text NOT NULL DEFAULT '';
 
 -- An event of a project has the project's own cursor, from which no customer learns how much others do, and an id that stays when a backup is restored.
@@ -117,16 +117,36 @@ CREATE TABLE notice_emails (
 CREATE INDEX notice_emails_due ON notice_emails (next_at) WHERE status = 'pending';
 SELECT isolate_by_project('notice_emails');
 
+-- Every audit row of a project that its members may know of is an event too: no path that changes a project can forget it. The event has the id of the
+-- row, and of its metadata only what every member may read.
 -- +goose StatementBegin
-CREATE FUNCTION project_event_append(p_id text, p_resource_kind text, p_resource_id text, p_type text, p_payload jsonb) RETURNS void LANGUAGE sql
-SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
-    INSERT INTO outbox (kind, event_project, event_id, resource_kind, resource_id, type, payload)
-    VALUES ('event', app_project(), p_id, p_resource_kind, p_resource_id, p_type, p_payload)
-$$;
+CREATE FUNCTION audit_project_event() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
+DECLARE
+    event_type text := CASE NEW.name
+        WHEN 'create' THEN 'project.created' WHEN 'update' THEN 'project.updated' WHEN 'close' THEN 'project.closing' WHEN 'finish' THEN 'project.closed'
+        WHEN 'delete' THEN 'project.deleted' WHEN 'invite' THEN 'invitation.created' WHEN 'revoke_invitation' THEN 'invitation.revoked'
+        WHEN 'accept_invitation' THEN 'member.added' WHEN 'change_role' THEN 'member.role_changed' WHEN 'remove_member' THEN 'member.removed'
+        WHEN 'put_group_role' THEN 'member.group_role_set' WHEN 'delete_group_role' THEN 'member.group_role_deleted'
+        WHEN 'add_ssh_key' THEN 'key.added' WHEN 'delete_ssh_key' THEN 'key.deleted' WHEN 'create_token' THEN 'token.created'
+        WHEN 'delete_token' THEN 'token.deleted' WHEN 'set_quota' THEN 'quota.set' WHEN 'delete_quota' THEN 'quota.deleted'
+        WHEN 'create_webhook' THEN 'webhook.created' WHEN 'update_webhook' THEN 'webhook.updated' WHEN 'delete_webhook' THEN 'webhook.deleted'
+        WHEN 'rotate_webhook_secret' THEN 'webhook.secret_rotated' END;
+    shown jsonb;
+BEGIN
+    IF event_type IS NOT NULL THEN
+        SELECT coalesce(jsonb_object_agg(m.key, m.value), '{}') INTO shown FROM jsonb_each(coalesce(NEW.metadata, '{}')) m
+        WHERE m.key IN ('member', 'invitation', 'ssh_key', 'token', 'webhook', 'name', 'role', 'from', 'to', 'sku', 'max_nodes', 'fingerprint');
+        INSERT INTO outbox (kind, event_project, event_id, resource_kind, resource_id, type, payload)
+        VALUES ('event', NEW.resource_id, 'evt_' || split_part(NEW.id, '_', 2), 'project', NEW.resource_id, event_type, shown);
+    END IF;
+    RETURN NULL;
+END $$;
 -- +goose StatementEnd
+CREATE TRIGGER audit_project_event AFTER INSERT ON audit_log FOR EACH ROW WHEN (NEW.resource_kind = 'project') EXECUTE FUNCTION audit_project_event();
 
 -- +goose Down
-DROP FUNCTION project_event_append;
+DROP TRIGGER audit_project_event ON audit_log;
+DROP FUNCTION audit_project_event;
 DROP TABLE notice_emails, notices, webhook_deliveries, webhooks, webhook_cursor, project_event_cursors;
 DROP POLICY customer ON events;
 DROP POLICY platform ON events;

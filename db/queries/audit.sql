@@ -44,6 +44,3 @@ SELECT audit_ensure_partitions(@months::integer)::integer;
 
 -- name: LifecycleEdges :many
 SELECT resource, lifecycle, name, from_state, to_state FROM lifecycle_edges ORDER BY resource, lifecycle, from_state, to_state;
-
--- name: AppendProjectEvent :exec
-SELECT project_event_append(@id::text, @resource_kind::text, @resource_id::text, @type::text, @payload::jsonb);
