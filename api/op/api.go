@@ -42,6 +42,7 @@ type API struct {
 	oidc      *oidcVerifier
 	unbounded []func(path string) bool
 	redacted  []func(path string) string
+	events    *hub
 	misuse    []error // mistakes in declarations, which Close reports
 }
 
@@ -56,7 +57,7 @@ func New(cfg Config) (*API, error) {
 	if cfg.Version == "" {
 		cfg.Version = "dev"
 	}
-	a := &API{store: cfg.Store, log: cfg.Log, version: cfg.Version, publicURL: cfg.PublicURL, router: chi.NewRouter(), access: map[string]Role{}}
+	a := &API{store: cfg.Store, log: cfg.Log, version: cfg.Version, publicURL: cfg.PublicURL, events: newHub(cfg.Store), router: chi.NewRouter(), access: map[string]Role{}}
 	if cfg.Auth.Issuer != "" {
 		a.oidc = newOIDCVerifier(cfg.Auth)
 	}

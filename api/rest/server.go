@@ -52,7 +52,6 @@ type server struct {
 	cfg    Config
 	store  *db.Store
 	log    *slog.Logger
-	events *hub
 	signer *signing.Ring
 	eta    db.Estimator
 }
@@ -65,7 +64,7 @@ func Register(api *op.API, cfg Config) error {
 	if cfg.ActionTimeout == 0 {
 		cfg.ActionTimeout = actionLimit
 	}
-	s := &server{api: api, cfg: cfg, store: api.Store(), log: api.Log(), events: newHub(api.Store())}
+	s := &server{api: api, cfg: cfg, store: api.Store(), log: api.Log()}
 	s.signer = &signing.Ring{Store: s.store, Secrets: cfg.Secrets}
 	api.Grant(access())
 	s.register()
