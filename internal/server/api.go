@@ -8,6 +8,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/boot"
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/api/rest/tenancy"
 	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
@@ -38,6 +39,7 @@ func (a *App) httpAPI() (*op.API, error) {
 			AgentURL: c.Agent.PublicURL, AgentCAPEM: string(a.CA.CertPEM()), NodeCARef: c.Agent.CARef,
 		},
 		Boot:   boot.Config{Own: a.Secrets.OwnAddresses},
+		Events: tenancy.EventsConfig{Secrets: a.Secrets, Rule: a.webhookRule},
 		Health: a.Health, Metrics: a.Metrics,
 	})
 }

@@ -93,7 +93,7 @@ func (s SiteSpec) AddressRule(kind SecretKind, name string) AddressRule {
 		rule.PlainHTTP = s.Simulated || s.MAASPlainHTTP
 	case SecretBMCLogin:
 		rule.Anywhere, rule.Networks, rule.Where = false, ParseNetworks(s.BMCNetworks), "bmc_networks of site "+name
-	case SecretSSHKey, SecretBootstrap, SecretInternal:
+	case SecretSSHKey, SecretBootstrap, SecretInternal, SecretSMTPPassword:
 	}
 	return rule
 }

@@ -1,4 +1,4 @@
-// Package deliver sends the events of projects to their webhooks. Any number of deliverers may run;
+// Package deliver sends the events of projects to their webhooks and their notices by e-mail. Any number of deliverers may run;
 // a webhook's queue belongs to one of them at a time, and what a crash leaves is sent again with the
 // same id. Webhooks that have not answered quickly yet have workers of their own, so that they delay
 // no other.
@@ -28,6 +28,8 @@ type Deliverer struct {
 	RetryFor time.Duration
 	// Keep and KeepNotices are how long ended deliveries and notices stay.
 	Keep, KeepNotices time.Duration
+	// Mail sends notices by e-mail; nil sends none.
+	Mail Mailer
 	// Domain ends the Message-ID of notices.
 	Domain string
 	// Poll is how long a deliverer sleeps when nobody wakes it; 0 is 2 s.
@@ -67,6 +69,9 @@ func (d *Deliverer) Run(ctx context.Context) {
 	})
 	all.Go(func() { d.pool(ctx, false, size(d.Fast, 24), fast) })
 	all.Go(func() { d.pool(ctx, true, size(d.Slow, 8), slow) })
+	if d.Mail != nil {
+		all.Go(func() { d.loop(ctx, nil, d.poll(), func() { d.sendMails(ctx) }) })
+	}
 	all.Go(func() { d.loop(ctx, nil, pruneEvery, func() { d.prune(ctx) }) })
 	all.Wait()
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/server/deliver"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/providers/mail"
 	"github.com/slipway-cloud/slipway/providers/webhook"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
@@ -282,4 +283,50 @@ func TestFanOut_ChoosesProjectAndTypes(t *testing.T) {
 	n, err = webhookdb.FanOut(t.Context(), f.store, 100)
 	require.NoError(t, err)
 	require.Zero(t, n)
+}
+
+// mailer fails its first message and keeps the others.
+type mailer struct {
+	mu   sync.Mutex
+	sent []mail.Message
+}
+
+func (m *mailer) Send(_ context.Context, msg mail.Message) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sent = append(m.sent, msg)
+	if len(m.sent) == 1 {
+		return &providers.Error{Kind: providers.KindUnavailable, Op: "mail.send", Message: "later"}
+	}
+	return nil
+}
+
+// A notice is one row an episode and one e-mail for each owner who was invited by an address. Every
+// attempt has the same Message-ID.
+func TestDeliver_NoticesByEmail(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(http.ResponseWriter, *http.Request) {})
+	f.addWebhooks(1)
+	f.exec("SET session_replication_role = replica")
+	f.exec(`INSERT INTO project_members (project_id, id, subject, role) VALUES ('prj_1', 'mem_1', 'oidc:1', 'owner'), ('prj_1', 'mem_2', 'oidc:2', 'viewer')`)
+	f.exec(`INSERT INTO project_invitations (project_id, id, email, role, status, invited_by, accepted_by, expires_at, ended_at)
+		SELECT 'prj_1', 'inv_' || i, i || '@example.com', 'viewer', 'accepted', 'x', 'oidc:' || i, now(), now() FROM generate_series(1, 2) i`)
+	f.exec("RESET session_replication_role")
+	for _, want := range []bool{true, false} {
+		require.NoError(t, f.store.Tx(t.Context(), func(tx *db.Tx) error {
+			added, err := webhookdb.AddNotice(t.Context(), tx, webhookdb.Notice{ProjectID: "prj_1", Kind: "low_balance", Episode: "1", Message: "m"}, "slipway.example")
+			require.Equal(t, want, added, "one notice an episode")
+			return err
+		}))
+	}
+	d, m := f.deliverer("one"), &mailer{}
+	d.Mail = m
+	f.run(d)
+	f.wait("SELECT count(*) FROM notice_emails WHERE status = 'delivered' AND recipient = '1@example.com'", 1, 30*time.Second)
+	require.Equal(t, 1, f.count("SELECT count(*) FROM notice_emails"), "not the viewer")
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	require.Len(t, m.sent, 2)
+	require.Equal(t, m.sent[0].ID, m.sent[1].ID)
+	require.Contains(t, m.sent[0].ID, "@slipway.example")
 }

@@ -18,6 +18,7 @@ type Config struct {
 	API     op.Config
 	REST    rest.Config
 	Boot    boot.Config
+	Events  tenancy.EventsConfig
 	Health  *telemetry.Health    // nil: no /healthz, /readyz
 	Metrics *prometheus.Registry // nil: no /metrics
 }
@@ -32,6 +33,7 @@ func New(cfg Config) (*op.API, error) {
 		return nil, err
 	}
 	tenancy.Register(api)
+	tenancy.RegisterEvents(api, cfg.Events)
 	cfg.Boot.Store, cfg.Boot.Log = api.Store(), api.Log()
 	cfg.Boot.AgentURL, cfg.Boot.AgentCAPEM = cfg.REST.AgentURL, cfg.REST.AgentCAPEM
 	boot.New(cfg.Boot).Register(api)
