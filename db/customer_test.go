@@ -2,6 +2,8 @@ package db_test
 
 import (
 	"errors"
+	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -99,4 +101,117 @@ func TestForProject_WithoutAProjectFails(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(plain.Close)
 	require.ErrorIs(t, plain.ForProject(t.Context(), "prj_a", nil), db.ErrNoCustomerLogin)
+}
+
+// TestTenantTables_AreIsolated walks the catalogue: a table that has a project is bound to it by
+// row-level security, and nothing that the role of customers may use walks around that.
+func TestTenantTables_AreIsolated(t *testing.T) {
+	t.Parallel()
+	conn := dbtest.Owner(t, dbtest.Database(t))
+	for table, key := range projectTables(t, conn) {
+		const flags = "SELECT (relrowsecurity AND relforcerowsecurity)::text FROM pg_class WHERE oid = $1::text::regclass"
+		require.Equal(t, []string{"true"}, texts(t, conn, flags, table), "%s: call isolate_by_project in its migration", table)
+		for _, command := range []string{"SELECT", "INSERT", "UPDATE", "DELETE"} {
+			const granted = `SELECT (has_table_privilege($1, $2, $3) OR $3 <> 'DELETE' AND has_any_column_privilege($1, $2, $3))::text`
+			for role, policy := range map[string]string{db.RoleCustomer: key + " = ( SELECT app_project() AS app_project)", db.RoleApp: "true"} {
+				if texts(t, conn, granted, role, table, command)[0] != "true" {
+					continue
+				}
+				const find = `SELECT coalesce(qual, '') || '|' || coalesce(with_check, '') FROM pg_policies
+					WHERE tablename = $1 AND roles = ARRAY[$2::name] AND cmd IN ('ALL', $3) AND permissive = 'PERMISSIVE'`
+				got := texts(t, conn, find, table, role, command)
+				require.Len(t, got, 1, "%s: one policy for %s by %s", table, command, role)
+				for _, part := range strings.Split(got[0], "|") {
+					require.Equal(t, policy, strings.Trim(part, "()")+strings.Repeat(")", strings.Count(policy, ")")-strings.Count(strings.Trim(part, "()"), ")")))
+				}
+			}
+		}
+		const leads = `SELECT indexrelid::regclass::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+			WHERE i.indrelid = $1::text::regclass AND a.attname = $2 AND i.indpred IS NULL`
+		require.NotEmpty(t, texts(t, conn, leads, table, key), "%s: an index that begins with %s", table, key)
+		const reaching = `SELECT indexrelid::regclass::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+			WHERE i.indrelid = $1::text::regclass AND i.indisunique AND a.attname <> $2 AND indexrelid::regclass::text <> ALL ($3)`
+		// What nobody chooses: hashes of random bits, and ids.
+		require.Empty(t, texts(t, conn, reaching, table, key, []string{"project_tokens_hash_unique", "project_invitations_id_unique"}),
+			"%s: a unique index over projects tells one tenant what another has", table)
+	}
+	require.Empty(t, texts(t, conn, `SELECT c.relname || '.' || f.relname FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid JOIN pg_class f ON f.oid = k.confrelid
+		WHERE k.contype = 'f' AND f.relname LIKE 'project\_%' AND NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = k.conrelid AND a.attnum = ANY (k.conkey) AND a.attname = 'project_id')`),
+		"a foreign key to a row of a project holds the project too, or it accepts another project's row")
+	require.Empty(t, texts(t, conn, `SELECT relname::text FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('v', 'm')
+		AND has_any_column_privilege($1, c.oid, 'SELECT') AND NOT coalesce(c.reloptions @> ARRAY['security_invoker=true'], false)`, db.RoleCustomer), "views")
+	require.ElementsMatch(t, []string{"project_audit", "project_audit_append"}, texts(t, conn, `SELECT proname::text FROM pg_proc
+		WHERE pronamespace = 'public'::regnamespace AND prosecdef AND prorettype <> 'trigger'::regtype AND has_function_privilege($1, oid, 'EXECUTE')`, db.RoleCustomer),
+		"functions that run as their owner: each must be bound by app_project, and is listed here once that was reviewed")
+	require.Empty(t, texts(t, conn, `SELECT proname::text FROM pg_proc p JOIN pg_roles r ON r.oid = p.proowner
+		WHERE pronamespace = 'public'::regnamespace AND prosecdef AND (r.rolsuper OR r.rolbypassrls)`), "functions that would run as a superuser")
+	free := []string{"lifecycle_edges", "skus"} // tables without a project, of which the role reads what is no secret
+	require.ElementsMatch(t, free, texts(t, conn, `SELECT relname::text FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p')
+		AND (has_any_column_privilege($1, c.oid, 'SELECT, INSERT, UPDATE') OR has_table_privilege($1, c.oid, 'DELETE')) AND NOT c.relrowsecurity`, db.RoleCustomer))
+}
+
+// TestForProject_LeavesNothingOnTheConnection panics and fails inside transactions of the only
+// connection of a pool.
+func TestForProject_LeavesNothingOnTheConnection(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Database(t)
+	newTwoTenants(t, dsn)
+	one := dbtest.CustomerDSN(t, dsn)
+	u, err := url.Parse(one)
+	require.NoError(t, err)
+	q := u.Query()
+	q.Set("pool_max_conns", "1")
+	u.RawQuery = q.Encode()
+	s, err := db.Open(t.Context(), dsn, db.CustomerLogin(u.String()))
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	require.NoError(t, s.CheckCustomerUser(t.Context()))
+	count := func(project string) (n int) {
+		require.NoError(t, s.ForProject(t.Context(), project, func(tx *db.ProjectTx) error {
+			return tx.DBTX().QueryRow(t.Context(), "SELECT count(*) FROM project_members").Scan(&n)
+		}))
+		return n
+	}
+	require.Panics(t, func() {
+		_ = s.ForProject(t.Context(), "prj_a", func(tx *db.ProjectTx) error {
+			_, err := tx.DBTX().Exec(t.Context(), "UPDATE projects SET name = 'changed'")
+			require.NoError(t, err)
+			panic("a bug")
+		})
+	})
+	require.Equal(t, 1, count("prj_b"))
+	require.Zero(t, count("prj_none"))
+	require.Error(t, s.ForProject(t.Context(), "prj_a", func(*db.ProjectTx) error { return errors.New("failed") }))
+	const others = "UPDATE project_members SET role = 'viewer' WHERE project_id = 'prj_a'"
+	require.NoError(t, s.ForProject(t.Context(), "prj_b", func(tx *db.ProjectTx) error {
+		for _, sql := range []string{
+			"INSERT INTO project_ssh_keys (project_id, id, member_id, name, type, public_key, fingerprint) VALUES ('prj_a', 'key_x', 'mem_a', 'n', 't', 'k', 'SHA256:y')",
+			"INSERT INTO project_ssh_keys (project_id, id, member_id, name, type, public_key, fingerprint) VALUES ('prj_b', 'key_x', 'mem_a', 'n', 't', 'k', 'SHA256:y')",
+			others,
+			"SELECT hash FROM project_tokens", "SELECT * FROM audit_log", "SELECT * FROM nodes", "SELECT * FROM billing_accounts", "TRUNCATE project_members",
+			"UPDATE projects SET status = 'closed'", "SET ROLE " + db.RoleApp, "UPDATE project_members SET project_id = 'prj_a'",
+		} {
+			_, err := tx.DBTX().Exec(t.Context(), "SAVEPOINT s")
+			require.NoError(t, err)
+			tag, err := tx.DBTX().Exec(t.Context(), sql)
+			if sql == others {
+				require.NoError(t, err, "no row of another project is touched")
+				require.Zero(t, tag.RowsAffected())
+			} else {
+				require.Error(t, err, sql)
+			}
+			_, err = tx.DBTX().Exec(t.Context(), "ROLLBACK TO s")
+			require.NoError(t, err)
+		}
+		return nil
+	}))
+	require.Equal(t, []string{"a"}, texts(t, dbtest.Owner(t, dsn), "SELECT name FROM projects WHERE id = 'prj_a'"), "what panicked was rolled back")
+	wrong, err := db.Open(t.Context(), dsn, db.CustomerLogin(dsn))
+	require.NoError(t, err)
+	t.Cleanup(wrong.Close)
+	require.ErrorIs(t, wrong.CheckCustomerUser(t.Context()), db.ErrPrivilegedUser, "the platform's login does not serve customers")
+	admin, err := db.Open(t.Context(), dsn, db.CustomerLogin(dbtest.OwnerDSN(t, dsn)))
+	require.NoError(t, err)
+	t.Cleanup(admin.Close)
+	require.ErrorIs(t, admin.CheckCustomerUser(t.Context()), db.ErrPrivilegedUser)
 }

@@ -85,7 +85,7 @@ var tableAccess = map[string]Access{
 	"outbox":                      AccessFull,
 	"profiles":                    AccessFull,
 	"project_group_roles":         AccessFull,
-	"project_idempotency_records": AccessPrune,
+	"project_idempotency_records": AccessFull,
 	"project_invitations":         AccessKeep,
 	"project_members":             AccessFull,
 	"project_quotas":              AccessFull,
@@ -139,6 +139,7 @@ var customerAccess = map[string]Access{
 	"project_ssh_keys":            AccessPrune,
 	"project_tokens":              "SELECT (" + tokenColumns + "), INSERT, DELETE",
 	"projects":                    "SELECT, UPDATE (name, tags, version, updated_at)",
+	"skus":                        "SELECT (id, name)", // of quotas
 }
 
 // tokenColumns are those of project_tokens but the hash.

@@ -38,7 +38,7 @@ type Principal struct {
 	Name  string   `json:"name"`
 	Roles []string `json:"roles" nullable:"false"`
 	// Identity is who signed in with OIDC; empty for tokens.
-	Identity Identity `json:"identity"`
+	Identity Identity `json:"-"`
 	// Project is the project that a project's token is bound to; "" for all others.
 	Project string        `json:"project,omitempty"`
 	token   *projectToken // of Project

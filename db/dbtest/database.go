@@ -260,14 +260,27 @@ const (
 	customerPoolSize = "6"
 )
 
-// Open opens the database at dsn until the test ends.
+// Open opens the database at dsn until the test ends. On the server of the tests it has a login for
+// customers.
 func Open(t testing.TB, dsn string) *db.Store {
 	t.Helper()
-	customers := withPoolSize(CustomerDSN(t, dsn), customerPoolSize)
-	store, err := db.Open(t.Context(), withPoolSize(dsn, poolSize), db.CustomerLogin(customers))
+	var opts []db.Option
+	if sameServer(t, dsn, OwnerDSN(t, dsn)) {
+		opts = append(opts, db.CustomerLogin(withPoolSize(CustomerDSN(t, dsn), customerPoolSize)))
+	}
+	store, err := db.Open(t.Context(), withPoolSize(dsn, poolSize), opts...)
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	return store
+}
+
+func sameServer(t testing.TB, dsn, other string) bool {
+	t.Helper()
+	one, err := pgx.ParseConfig(dsn)
+	require.NoError(t, err)
+	two, err := pgx.ParseConfig(other)
+	require.NoError(t, err)
+	return one.Host == two.Host && one.Port == two.Port
 }
 
 func withPoolSize(dsn, size string) string {

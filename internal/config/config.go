@@ -84,6 +84,10 @@ type Database struct {
 	// OwnerURL is for migrations only, see MigrationURL.
 	OwnerURL     string `yaml:"owner_url"`
 	OwnerURLFile string `yaml:"owner_url_file"`
+	// CustomerURL is what requests of customers connect as: a member of slipway_customer and of
+	// nothing else. Without it projects are not served.
+	CustomerURL     string `yaml:"customer_url"`
+	CustomerURLFile string `yaml:"customer_url_file"`
 	// AllowPrivilegedUser lets a process serve as a user that could rewrite the audit log.
 	AllowPrivilegedUser bool `yaml:"allow_privileged_user"`
 }
@@ -153,6 +157,8 @@ type OIDC struct {
 	Issuer     string `yaml:"issuer"`
 	Audience   string `yaml:"audience"`
 	RolesClaim string `yaml:"roles_claim"`
+	// GroupsClaim holds the groups that projects may give roles to.
+	GroupsClaim string `yaml:"groups_claim"`
 }
 
 // Secrets is what seals stored secrets. The previous keeper still opens what it
@@ -246,7 +252,7 @@ func Default() Config {
 		},
 		API:     API{Listen: "127.0.0.1:8080"},
 		Agent:   Agent{Listen: "127.0.0.1:8443", CertTTL: 7 * 24 * time.Hour, RenewGrace: 90 * 24 * time.Hour, OfflineAfter: 90 * time.Second, TaskWaiters: 20000},
-		OIDC:    OIDC{RolesClaim: "roles"},
+		OIDC:    OIDC{RolesClaim: "roles", GroupsClaim: "groups"},
 		Secrets: Secrets{Keeper: "base64key://"},
 		Worker: Worker{
 			MaxConcurrentActivities: 200, MaxConcurrentLocalActivities: 200,

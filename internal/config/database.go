@@ -15,6 +15,7 @@ func (c *Config) databaseURLs() []databaseURL {
 	return []databaseURL{
 		{"database.url", &c.Database.URL, &c.Database.URLFile},
 		{"database.owner_url", &c.Database.OwnerURL, &c.Database.OwnerURLFile},
+		{"database.customer_url", &c.Database.CustomerURL, &c.Database.CustomerURLFile},
 	}
 }
 

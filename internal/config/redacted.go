@@ -13,6 +13,7 @@ import (
 // of secret files stay.
 func (c Config) Redacted() Config {
 	c.Database.URL, c.Database.OwnerURL = redactURL(c.Database.URL), redactURL(c.Database.OwnerURL)
+	c.Database.CustomerURL = redactURL(c.Database.CustomerURL)
 	c.Secrets.Keeper = redactKeeper(c.Secrets.Keeper)
 	c.Secrets.PreviousKeeper = redactKeeper(c.Secrets.PreviousKeeper)
 	return c

@@ -18,6 +18,8 @@ func settings(c *Config) *pflag.FlagSet {
 	str(&c.Database.URLFile, "database-url-file", "file that holds the PostgreSQL URL")
 	str(&c.Database.OwnerURL, "database-owner-url", "PostgreSQL URL for migrations, of a member of slipway_owner; empty means database-url")
 	str(&c.Database.OwnerURLFile, "database-owner-url-file", "file that holds the PostgreSQL URL for migrations")
+	str(&c.Database.CustomerURL, "database-customer-url", "PostgreSQL URL for requests of customers, of a member of slipway_customer only; empty serves no projects")
+	str(&c.Database.CustomerURLFile, "database-customer-url-file", "file that holds the PostgreSQL URL for requests of customers")
 	fs.BoolVar(&c.Database.AllowPrivilegedUser, "database-allow-privileged-user", c.Database.AllowPrivilegedUser,
 		"serve although the database user could rewrite the audit log, as a superuser or the owner of the tables can")
 	num(&c.Database.MaxConns, "database-max-conns", "connections of this process to PostgreSQL at most")
@@ -54,6 +56,7 @@ func settings(c *Config) *pflag.FlagSet {
 	str(&c.OIDC.Issuer, "oidc-issuer", "URL of the OpenID Connect issuer; empty means API tokens only")
 	str(&c.OIDC.Audience, "oidc-audience", "audience that a token must name")
 	str(&c.OIDC.RolesClaim, "oidc-roles-claim", "claim that holds the roles")
+	str(&c.OIDC.GroupsClaim, "oidc-groups-claim", "claim that holds the groups, which projects may give roles to")
 
 	str(&c.Secrets.Keeper, "secrets-keeper", "what seals secrets: base64key://, hashivault://KEY, awskms://KEY?region=R or gcpkms://...")
 	str(&c.Secrets.KeyFile, "secrets-key-file", "key file of the local keeper, made when missing")

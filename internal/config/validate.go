@@ -86,6 +86,9 @@ func (d Database) validate(v *validator) {
 		return
 	}
 	v.postgres("database.url", d.URL)
+	if d.CustomerURL != "" {
+		v.postgres("database.customer_url", d.CustomerURL)
+	}
 	v.between("database.max_conns", d.MaxConns, 2, 1000)
 }
 

@@ -109,7 +109,9 @@ func accessPage(t *testing.T, api *op.API, agents chi.Router) string {
 	b.WriteString("# Who may call what\n\nGenerated from the access tables and the routers. Do not edit; `make generate` writes it.\n\n" +
 		"A role includes the lower ones: admin, operator, viewer. No route asks for a second sign-in. Routes\n" +
 		"below /agent are on the agent API's own listener. `TestEveryRouteNeedsItsRole` calls each operation\n" +
-		"with each role.\n\n" +
+		"with each role. A route of a project is for its members: owner includes all, member and billing\n" +
+		"include viewer. An operator needs the header Slipway-Reason there. `TestTwoTenants` calls each of\n" +
+		"them as another tenant.\n\n" +
 		"| method | path | viewer | operator | admin | without a role | also needed |\n|---|---|---|---|---|---|---|\n")
 	for _, route := range slices.SortedFunc(maps.Keys(rows), func(x, y string) int {
 		mx, px, _ := strings.Cut(x, " ")
@@ -117,13 +119,16 @@ func accessPage(t *testing.T, api *op.API, agents chi.Router) string {
 		return cmp.Or(strings.Compare(px, py), strings.Compare(mx, my))
 	}) {
 		method, path, _ := strings.Cut(route, " ")
-		fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", method, path, mayCall(rows[route]), doc.alsoNeeded(method, path))
+		fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", method, path, mayCall(method, rows[route]), doc.alsoNeeded(method, path))
 	}
 	return b.String()
 }
 
 // mayCall writes the columns of the roles.
-func mayCall(who string) string {
+func mayCall(method, who string) string {
+	if cells := tenantMayCall(method, who); cells != "" {
+		return cells
+	}
 	all := []string{string(op.RoleViewer), string(op.RoleOperator), string(op.RoleAdmin)}
 	least := slices.Index(all, who)
 	switch {
@@ -139,6 +144,22 @@ func mayCall(who string) string {
 		fmt.Fprintf(&b, "%s | ", map[bool]string{true: "yes", false: "no"}[i >= least])
 	}
 	return b.String() + who
+}
+
+// tenantMayCall writes the columns of a customer's route, "" for other routes.
+func tenantMayCall(method, who string) string {
+	if who == string(op.RoleSignedIn) {
+		return "yes | yes | yes | everybody who is signed in"
+	}
+	role, ok := strings.CutPrefix(who, "project_")
+	if !ok {
+		return ""
+	}
+	viewer := "no"
+	if method == http.MethodGet {
+		viewer = "with a reason"
+	}
+	return viewer + " | with a reason | with a reason | role " + role + " in the project"
 }
 
 // accessDocument is what the page takes from the OpenAPI document.

@@ -32,7 +32,7 @@ func (a *App) httpAPI() (*op.API, error) {
 	return httpapi.New(httpapi.Config{
 		API: op.Config{
 			Store: a.Store, Log: a.Log, PublicURL: c.API.PublicURL, Version: Version,
-			Auth: op.AuthConfig{Issuer: c.OIDC.Issuer, Audience: c.OIDC.Audience, RolesClaim: c.OIDC.RolesClaim},
+			Auth: op.AuthConfig{Issuer: c.OIDC.Issuer, Audience: c.OIDC.Audience, RolesClaim: c.OIDC.RolesClaim, GroupsClaim: c.OIDC.GroupsClaim},
 		},
 		REST: rest.Config{
 			Temporal: a.Temporal, Secrets: a.Secrets, MAASProbe: a.probeMAAS, Plans: a.Temporal, TaskQueue: c.Temporal.TaskQueue,

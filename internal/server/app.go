@@ -132,7 +132,7 @@ func PreviousKeeper(cfg config.Config) []secrets.Keeper {
 func openStore(ctx context.Context, cfg config.Config, log *slog.Logger) (*db.Store, error) {
 	until := time.Now().Add(openTimeout)
 	for {
-		s, err := db.Open(ctx, cfg.Database.URL, db.Log(log), db.RenewGrace(cfg.Agent.RenewGrace))
+		s, err := db.Open(ctx, cfg.Database.URL, db.Log(log), db.RenewGrace(cfg.Agent.RenewGrace), db.CustomerLogin(cfg.Database.CustomerURL))
 		if err == nil || time.Now().After(until) || ctx.Err() != nil {
 			return s, err
 		}
@@ -146,6 +146,9 @@ func openStore(ctx context.Context, cfg config.Config, log *slog.Logger) (*db.St
 // checkDatabaseUser refuses to serve as a database user that could rewrite the audit log, unless the
 // configuration allows it.
 func checkDatabaseUser(ctx context.Context, s *db.Store, allow bool, log *slog.Logger) error {
+	if err := s.CheckCustomerUser(ctx); err != nil { // never allowed: one customer could reach another
+		return err
+	}
 	err := s.CheckUser(ctx)
 	if allow && errors.Is(err, db.ErrPrivilegedUser) {
 		log.Warn("serving with too many rights in the database, as database.allow_privileged_user says", "error", err)

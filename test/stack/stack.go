@@ -268,6 +268,9 @@ func (s *Stack) temporal(ctx context.Context) error {
 // appLogin is the user that Slipway connects as, with the rights of a serving process.
 const appLogin = "slipway_dev_app"
 
+// customerLogin is the user for requests of customers.
+const customerLogin = "slipway_dev_customer"
+
 func (s *Stack) sims(ctx context.Context) error {
 	var err error
 	s.Sims, err = StartSims(s.ctx, SimOptions{
@@ -304,6 +307,9 @@ func (s *Stack) slipway(ctx context.Context) error {
 	if err := s.Postgres.EnsureLogin(ctx, appLogin, db.RoleApp); err != nil {
 		return err
 	}
+	if err := s.Postgres.EnsureLogin(ctx, customerLogin, db.RoleCustomer); err != nil {
+		return err
+	}
 	if s.App, err = server.Open(ctx, cfg, orDiscard(s.Options.Log)); err != nil {
 		return err
 	}
@@ -335,6 +341,9 @@ func (s *Stack) configure(ctx context.Context) (config.Config, error) {
 	}
 	var err error
 	if cfg.Database.URL, err = s.Postgres.LoginDSN(s.Database, appLogin); err != nil {
+		return cfg, err
+	}
+	if cfg.Database.CustomerURL, err = s.Postgres.LoginDSN(s.Database, customerLogin); err != nil {
 		return cfg, err
 	}
 	cfg.Temporal.Address, cfg.Temporal.Namespace = s.Temporal.Address(), temporal.Namespace

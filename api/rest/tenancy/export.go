@@ -12,16 +12,16 @@ import (
 // ProjectExport is everything that is stored of a project. Tokens are without their text, which is
 // not stored.
 type ProjectExport struct {
-	ExportedAt    time.Time    `json:"exported_at"`
-	Project       Project      `json:"project"`
-	Members       []Member     `json:"members" nullable:"false"`
-	GroupRoles    []GroupRole  `json:"group_roles" nullable:"false"`
-	Invitations   []Invitation `json:"invitations" nullable:"false"`
-	SSHKeys       []SSHKey     `json:"ssh_keys" nullable:"false"`
-	Tokens        []Token      `json:"tokens" nullable:"false"`
-	Quotas        []Quota      `json:"quotas" nullable:"false"`
-	Audit         []AuditEntry `json:"audit" nullable:"false"`
-	AuditComplete bool         `json:"audit_complete" doc:"false when only the newest rows are here; the audit log has all"`
+	ExportedAt    time.Time      `json:"exported_at"`
+	Project       Project        `json:"project"`
+	Members       []Member       `json:"members" nullable:"false"`
+	GroupRoles    []GroupRole    `json:"group_roles" nullable:"false"`
+	Invitations   []Invitation   `json:"invitations" nullable:"false"`
+	SSHKeys       []SSHKey       `json:"ssh_keys" nullable:"false"`
+	Tokens        []ProjectToken `json:"tokens" nullable:"false"`
+	Quotas        []Quota        `json:"quotas" nullable:"false"`
+	Audit         []AuditEntry   `json:"audit" nullable:"false"`
+	AuditComplete bool           `json:"audit_complete" doc:"false when only the newest rows are here; the audit log has all"`
 }
 
 // The largest export: rows of each list, and audit rows.

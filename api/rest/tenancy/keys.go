@@ -120,8 +120,8 @@ func (s *server) deleteKey(ctx context.Context, in *SSHKeyPath) (*struct{}, erro
 	})
 }
 
-// Token is a token of a project. Its text is in the answer that creates it, once.
-type Token struct {
+// ProjectToken is a token of a project. Its text is in the answer that creates it, once.
+type ProjectToken struct {
 	ID        string                `json:"id"`
 	MemberID  string                `json:"member_id"`
 	Name      string                `json:"name"`
@@ -133,12 +133,12 @@ type Token struct {
 
 func tokenID(r tenancydb.Token) string { return r.ID }
 
-func tokenView(r tenancydb.Token) Token {
-	return Token{ID: r.ID, MemberID: r.MemberID, Name: r.Name, Role: r.Role, CreatedAt: r.CreatedAt.UTC(), ExpiresAt: r.ExpiresAt.UTC()}
+func tokenView(r tenancydb.Token) ProjectToken {
+	return ProjectToken{ID: r.ID, MemberID: r.MemberID, Name: r.Name, Role: r.Role, CreatedAt: r.CreatedAt.UTC(), ExpiresAt: r.ExpiresAt.UTC()}
 }
 
-// TokenRequest asks for a token.
-type TokenRequest struct {
+// ProjectTokenRequest asks for a token.
+type ProjectTokenRequest struct {
 	Name string                `json:"name" required:"true" maxLength:"100"`
 	Role lifecycle.ProjectRole `json:"role" required:"true" maxLength:"20" doc:"owner, member, billing or viewer, at most your own"`
 	Days int                   `json:"days,omitempty" minimum:"1" maximum:"365" default:"90" doc:"For how many days it is valid"`
@@ -161,15 +161,15 @@ func (s *server) registerTokens() {
 func (s *server) listTokens(ctx context.Context, in *struct {
 	ProjectPath
 	op.Page
-}) (*op.Listed[Token], error) {
+}) (*op.Listed[ProjectToken], error) {
 	return listIn(ctx, s, in.Page, tenancydb.ListTokens, tokenID, tokenView)
 }
 
 func (s *server) createToken(ctx context.Context, in *struct {
 	ProjectPath
 	op.Key
-	Body TokenRequest
-}) (*op.Created[Token], error) {
+	Body ProjectTokenRequest
+}) (*op.Created[ProjectToken], error) {
 	if err := requirePerson(ctx); err != nil {
 		return nil, err
 	}
@@ -186,8 +186,8 @@ func (s *server) createToken(ctx context.Context, in *struct {
 	if !op.ProjectAccessOf(ctx).Allows(in.Body.Role) {
 		return nil, problem.New(problem.Forbidden, "a token cannot have role "+string(in.Body.Role)+", which you do not have")
 	}
-	unseen := func(t Token) Token { t.Token = ""; return t }
-	return op.CreateInProject(ctx, s.api, in.Key, in.Body, unseen, func(tx *db.ProjectTx) (*op.Created[Token], error) {
+	unseen := func(t ProjectToken) ProjectToken { t.Token = ""; return t }
+	return op.CreateInProject(ctx, s.api, in.Key, in.Body, unseen, func(tx *db.ProjectTx) (*op.Created[ProjectToken], error) {
 		if err := lockActive(ctx, tx); err != nil {
 			return nil, err
 		}
@@ -208,17 +208,17 @@ func (s *server) createToken(ctx context.Context, in *struct {
 		}
 		view := tokenView(row)
 		view.Token = text
-		return &op.Created[Token]{Status: http.StatusCreated, Location: op.Prefix + "/projects/" + in.ID + "/tokens/" + row.ID, Body: view},
+		return &op.Created[ProjectToken]{Status: http.StatusCreated, Location: op.Prefix + "/projects/" + in.ID + "/tokens/" + row.ID, Body: view},
 			op.AuditProject(ctx, tx, "create_token", map[string]any{"token": row.ID, "name": row.Name, "role": row.Role})
 	})
 }
 
-func (s *server) getToken(ctx context.Context, in *TokenPath) (*struct{ Body Token }, error) {
+func (s *server) getToken(ctx context.Context, in *TokenPath) (*struct{ Body ProjectToken }, error) {
 	t, err := readIn(ctx, s, func(tx *db.ProjectTx) (tenancydb.Token, error) { return tenancydb.ReadToken(ctx, tx, in.TokenID) }, tokenView)
 	if err != nil {
 		return nil, err
 	}
-	return &struct{ Body Token }{t}, nil
+	return &struct{ Body ProjectToken }{t}, nil
 }
 
 func (s *server) deleteToken(ctx context.Context, in *TokenPath) (*struct{}, error) {

@@ -1,0 +1,213 @@
+package tenancy_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestRoles_AllowWhatTheAccessTableSays calls each route with each role. What fails for another
+// reason than the role is counted as allowed.
+func TestRoles_AllowWhatTheAccessTableSays(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.newTenant("alpha")
+	callers := map[string]string{"owner": v.owner}
+	for _, role := range []string{"member", "billing", "viewer"} {
+		callers[role], _ = w.addMember(v, role, role)
+	}
+	callers["viewer by a group"] = w.signIn("grouped", map[string]any{"groups": []string{"alpha-group"}})
+	least := map[string]string{}
+	for route, role := range w.api.Routes() {
+		least[route] = string(role)
+	}
+	for who, bearer := range callers {
+		for _, r := range w.projectRoutes() {
+			ids := missing() // so that nothing is changed
+			ids["id"] = v.project
+			if strings.HasSuffix(r[1], "{id}") && r[0] == http.MethodDelete || strings.HasSuffix(r[1], "/close") || r[0] == http.MethodPut {
+				continue
+			}
+			got := w.do(bearer, r[0], fill(t, r[1], ids), map[string]any{})
+			need := strings.TrimPrefix(least[r[0]+" /api/v1"+r[1]], "project_")
+			allowed := who == "owner" || need == "viewer" || need == who
+			require.Equal(t, allowed, got.status != http.StatusForbidden, "%s %s as %s: %d %s", r[0], r[1], who, got.status, got.raw)
+		}
+	}
+}
+
+// TestOperators_NeedAReason acts on a project with tokens of operators.
+func TestOperators_NeedAReason(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.newTenant("alpha")
+	at := "/projects/" + v.project
+	require.Contains(t, string(w.do(w.admin, "GET", at, nil).want(http.StatusUnprocessableEntity).raw), "Slipway-Reason")
+	reason := header{"Slipway-Reason": "ticket 4711"}
+	w.do(w.admin, "GET", at, nil, reason).want(http.StatusOK)
+	w.do(w.admin, "GET", "/projects/"+missing()["id"], nil, reason).want(http.StatusNotFound)
+	w.do(w.admin, "PATCH", at, map[string]any{"name": "renamed"}, reason).want(http.StatusOK)
+	w.do(w.admin, "POST", at+"/tokens", map[string]any{"name": "x", "role": "owner"}, reason).want(http.StatusForbidden)
+	log := string(w.do(v.owner, "GET", at+"/audit-log", nil).want(http.StatusOK).raw)
+	require.Equal(t, 2, strings.Count(log, "operator_access"))
+	require.Contains(t, log, "ticket 4711")
+	require.NotContains(t, log, "the-admin", "owners learn that it was an operator, not which")
+	broken, err := w.store.VerifyAudit(t.Context(), "project", v.project)
+	require.NoError(t, err)
+	require.Zero(t, broken)
+}
+
+func TestInvitation_OnlyTheInvitedAccepts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.newTenant("alpha")
+	id := v.ids["invitation_id"] // for alpha-guest@example.com
+	for who, bearer := range map[string]string{
+		"another": w.signIn("eve"), "an unverified address": w.signIn("eve", map[string]any{"email": "alpha-guest@example.com", "email_verified": false}),
+	} {
+		got := w.do(bearer, "POST", "/invitations/"+id+"/accept", nil).want(http.StatusNotFound)
+		require.Equal(t, string(w.do(bearer, "POST", "/invitations/"+missing()["invitation_id"]+"/accept", nil).raw), string(got.raw), who)
+		require.NotContains(t, string(w.do(bearer, "GET", "/invitations", nil).raw), id)
+	}
+	w.do(v.token, "POST", "/invitations/"+id+"/accept", nil).want(http.StatusForbidden)
+	guest := w.signIn("alpha-guest")
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	results := map[int]int{}
+	for range 4 {
+		wg.Go(func() {
+			got := w.do(guest, "POST", "/invitations/"+id+"/accept", nil)
+			mu.Lock()
+			defer mu.Unlock()
+			results[got.status]++
+		})
+	}
+	wg.Wait()
+	require.Equal(t, map[int]int{http.StatusOK: 1, http.StatusConflict: 3}, results)
+	w.do(guest, "GET", "/projects/"+v.project, nil).want(http.StatusOK)
+	revoked := w.do(v.owner, "POST", "/projects/"+v.project+"/invitations", map[string]any{"subject": "oidc:late", "role": "owner"}).want(http.StatusCreated).field("id")
+	w.do(v.owner, "DELETE", "/projects/"+v.project+"/invitations/"+revoked, nil).want(http.StatusNoContent)
+	w.do(w.signIn("late"), "POST", "/invitations/"+revoked+"/accept", nil).want(http.StatusConflict)
+}
+
+// TestMembers_RemovalEndsAccess removes a member and changes roles.
+func TestMembers_RemovalEndsAccess(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.newTenant("alpha")
+	at := "/projects/" + v.project
+	bearer, id := w.addMember(v, "bob", "member")
+	key := w.do(bearer, "POST", at+"/ssh-keys", map[string]any{"name": "bobs", "public_key": publicKey(t) + " bob@laptop"}).want(http.StatusCreated)
+	require.NotContains(t, string(key.raw), "bob@laptop")
+	token := w.do(bearer, "POST", at+"/tokens", map[string]any{"name": "bobs", "role": "member"}).want(http.StatusCreated).field("token")
+	w.do(bearer, "POST", at+"/tokens", map[string]any{"name": "more", "role": "owner"}).want(http.StatusForbidden)
+	w.do(token, "POST", at+"/tokens", map[string]any{"name": "more", "role": "viewer"}).want(http.StatusForbidden)
+	w.do(bearer, "DELETE", at+"/ssh-keys/"+v.ids["key_id"], nil).want(http.StatusForbidden)
+	w.do(bearer, "DELETE", at+"/members/"+v.ids["member_id"], nil).want(http.StatusForbidden)
+
+	w.do(v.owner, "PATCH", at+"/members/"+id, map[string]any{"role": "billing"}).want(http.StatusOK)
+	w.do(token, "GET", at, nil).want(http.StatusOK)
+	w.do(token, "POST", at+"/ssh-keys", map[string]any{"name": "x", "public_key": publicKey(t)}).want(http.StatusForbidden)
+
+	w.do(v.owner, "DELETE", at+"/members/"+id, nil).want(http.StatusNoContent)
+	w.do(token, "GET", at, nil).want(http.StatusUnauthorized)
+	w.do(bearer, "GET", at, nil).want(http.StatusNotFound)
+	w.do(v.owner, "GET", at+"/ssh-keys/"+key.field("id"), nil).want(http.StatusNotFound)
+
+	last := v.ids["member_id"]
+	require.Contains(t, string(w.do(v.owner, "DELETE", at+"/members/"+last, nil).want(http.StatusConflict).raw), "at least one owner")
+	w.do(v.owner, "PATCH", at+"/members/"+last, map[string]any{"role": "viewer"}).want(http.StatusConflict)
+	second, secondID := w.addMember(v, "carol", "owner")
+	results := make(chan int, 2)
+	go func() { results <- w.do(v.owner, "DELETE", at+"/members/"+last, nil).status }()
+	go func() { results <- w.do(second, "DELETE", at+"/members/"+secondID, nil).status }()
+	require.ElementsMatch(t, []int{http.StatusNoContent, http.StatusConflict}, []int{<-results, <-results}, "of two owners who leave at once one stays")
+}
+
+// TestProject_DeleteAndClose deletes an empty project and closes one that is not.
+func TestProject_DeleteAndClose(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.newTenant("alpha")
+	at := "/projects/" + v.project
+	refused := string(w.do(v.owner, "DELETE", at, nil).want(http.StatusConflict).raw)
+	for _, part := range []string{"ssh key alpha-key", "token alpha-token", "invitation alpha-guest@example.com"} {
+		require.Contains(t, refused, part)
+	}
+	w.do(v.token, "POST", at+"/close", nil).want(http.StatusForbidden)
+	w.do(v.owner, "POST", at+"/close", nil, header{"If-Match": `"99"`}).want(http.StatusPreconditionFailed)
+	require.Equal(t, "closed", w.do(v.owner, "POST", at+"/close", nil).want(http.StatusOK).field("status"))
+	require.Equal(t, "closed", w.do(v.owner, "POST", at+"/close", nil).want(http.StatusOK).field("status"))
+	w.do(v.token, "GET", at, nil).want(http.StatusUnauthorized)
+	w.do(v.owner, "GET", at+"/export", nil).want(http.StatusOK)
+	w.do(v.owner, "POST", at+"/ssh-keys", map[string]any{"name": "x", "public_key": publicKey(t)}).want(http.StatusConflict)
+	w.do(v.owner, "PATCH", at, map[string]any{"name": "x"}).want(http.StatusConflict)
+
+	w.do(v.owner, "POST", "/projects", map[string]any{"billing_account_id": v.account, "name": "next"}).want(http.StatusNotFound) // no active project of his
+	beta := w.newTenant("beta")
+	w.do(beta.owner, "POST", "/projects", map[string]any{"billing_account_id": v.account, "name": "next"}).want(http.StatusNotFound)
+	next := w.do(beta.owner, "POST", "/projects", map[string]any{"billing_account_id": beta.account, "name": "next"}).want(http.StatusCreated).field("id")
+	w.do(beta.owner, "DELETE", "/projects/"+next, nil).want(http.StatusNoContent)
+	w.do(beta.owner, "GET", "/projects/"+next, nil).want(http.StatusNotFound)
+	w.do(w.admin, "PUT", "/admin/billing-accounts/"+beta.account, map[string]any{"name": "beta-account", "max_projects": 1}).want(http.StatusOK)
+	require.Contains(t, string(w.do(beta.owner, "POST", "/projects", map[string]any{"billing_account_id": beta.account, "name": "more"}).want(http.StatusConflict).raw), "1 of 1")
+}
+
+// TestSSHKeys_AtMostTwenty adds keys at the same time.
+func TestSSHKeys_AtMostTwenty(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.newTenant("alpha") // has one
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	results := map[int]int{}
+	for i := range 24 {
+		key := publicKey(t)
+		wg.Go(func() {
+			got := w.do(v.owner, "POST", "/projects/"+v.project+"/ssh-keys", map[string]any{"name": fmt.Sprintf("k%d", i), "public_key": key})
+			mu.Lock()
+			defer mu.Unlock()
+			results[got.status]++
+		})
+	}
+	wg.Wait()
+	require.Equal(t, map[int]int{http.StatusCreated: 19, http.StatusConflict: 5}, results)
+}
+
+// TestCatalogue_ShowsCoarseSteps offers a SKU and reads it as a customer.
+func TestCatalogue_ShowsCoarseSteps(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	sku, profile := w.offer("h100x8")
+	require.NotContains(t, string(w.do(w.signIn("somebody"), "GET", "/catalogue", nil).want(http.StatusOK).raw), sku)
+	w.do(w.admin, "PUT", "/admin/catalogue/"+sku, map[string]any{
+		"profile_id": profile, "title": "8 x H100", "isolation": "dedicated_network", "description": "a node",
+	}).want(http.StatusOK)
+	w.do(w.admin, "PUT", "/admin/catalogue/sku_x", map[string]any{"profile_id": profile, "title": "t", "isolation": "shared_network"}).want(http.StatusNotFound)
+	var list struct {
+		Data []struct {
+			SKU, Availability, Isolation string
+			Image                        struct{ OS string }
+		}
+	}
+	require.NoError(t, json.Unmarshal(w.do(w.signIn("somebody"), "GET", "/catalogue", nil).want(http.StatusOK).raw, &list))
+	require.Len(t, list.Data, 1)
+	require.Equal(t, "none", list.Data[0].Availability)
+	require.Equal(t, "dedicated_network", list.Data[0].Isolation)
+	require.NotEmpty(t, list.Data[0].Image.OS)
+}
+
+func TestTokens_Expire(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.newTenant("alpha")
+	w.do(v.token, "GET", "/projects/"+v.project, nil).want(http.StatusOK)
+	w.exec("UPDATE project_tokens SET expires_at = $1", time.Now().Add(-time.Second))
+	w.do(v.token, "GET", "/projects/"+v.project, nil).want(http.StatusUnauthorized)
+}
