@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 	webhookdb "github.com/slipway-cloud/slipway/db/webhook"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/webhook"
 )
@@ -114,7 +115,7 @@ func (s *eventServer) checkWebhook(ctx context.Context, w webhookdb.Webhook) err
 	return nil
 }
 
-func secretName(webhookID string) string { return "_slipway/webhooks/" + webhookID }
+func secretName(webhookID string) string { return spec.ReservedSecrets + "webhooks/" + webhookID }
 
 func (s *eventServer) createWebhook(ctx context.Context, in *struct {
 	ProjectPath
