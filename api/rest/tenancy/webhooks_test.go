@@ -2,6 +2,7 @@ package tenancy_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -104,31 +105,32 @@ func TestProjectEvents_ResumeAndRestore(t *testing.T) {
 	path := "/projects/" + a.project + "/events"
 	ahead := w.do(a.owner, "GET", path, nil, header{"Last-Event-ID": "999999"}).want(http.StatusUnprocessableEntity)
 	require.Contains(t, string(ahead.raw), "restored")
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url+op.Prefix+path, nil)
-	require.NoError(t, err)
-	req.Header.Set("Authorization", "Bearer "+a.owner)
-	req.Header.Set("Last-Event-ID", "1")
-	res, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	defer res.Body.Close()
-	require.Equal(t, http.StatusOK, res.StatusCode)
-	lines := make(chan string, 100)
-	go func() {
-		for scan := bufio.NewScanner(res.Body); scan.Scan(); {
-			lines <- scan.Text()
-		}
-		close(lines)
-	}()
-	deadline := time.After(runenv.Patience(20 * time.Second))
-	for {
-		select {
-		case line := <-lines:
-			require.NotEqual(t, "id: 1", line, "the stream continues after the id")
-			if line == "id: 2" {
-				return
-			}
-		case <-deadline:
-			t.Fatal(runenv.Deadline + ": no event came")
+	text := w.followUntil(a.owner, path, "id: 2\n", header{"Last-Event-ID": "1"})
+	require.NotContains(t, text, "id: 1\n", "the stream continues after the id")
+}
+
+// followUntil reads a stream from its first event until it holds a text.
+func (w *world) followUntil(bearer, path, text string, headers ...header) string {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), runenv.Patience(20*time.Second))
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+op.Prefix+path, nil)
+	require.NoError(w.t, err)
+	req.Header.Set("Authorization", "Bearer "+bearer)
+	req.Header.Set("Last-Event-ID", "0")
+	for _, h := range headers {
+		for k, v := range h {
+			req.Header.Set(k, v)
 		}
 	}
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(w.t, err)
+	defer res.Body.Close()
+	require.Equal(w.t, http.StatusOK, res.StatusCode)
+	var seen strings.Builder
+	for scan := bufio.NewScanner(res.Body); !strings.Contains(seen.String(), text); {
+		require.True(w.t, scan.Scan(), runenv.Deadline+": the stream has no "+text)
+		seen.WriteString(scan.Text() + "\n")
+	}
+	return seen.String()
 }
