@@ -118,6 +118,7 @@ func (w *world) do(bearer, method, path string, body any, headers ...header) ans
 	req.Header.Set("If-Match", "*")
 	req.Header.Set("Idempotency-Key", db.NewID("k"))
 	req.Header.Set("X-Request-Id", "same")
+	req.Header.Set("Last-Event-ID", "999999") // a stream refuses it, and would not end otherwise
 	for _, h := range headers {
 		for k, v := range h {
 			req.Header.Set(k, v)
