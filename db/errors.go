@@ -135,6 +135,7 @@ var conflicts = map[string]ConflictError{
 	"project_ssh_keys_name_unique":        nameTaken,
 	"project_ssh_keys_fingerprint_unique": {What: "ssh_key", Message: "the project has this key already"},
 	"project_tokens_name_unique":          nameTaken,
+	"webhooks_name_unique":                nameTaken,
 	"jobs_workflow_unique":                {What: "workflow", Message: "another job already has this workflow id"},
 }
 

@@ -12,14 +12,19 @@ import (
 type Event = gen.Event
 
 // AppendEvent puts an event into the outbox; Cursor and At are given later.
-// Transitions and projections write their own.
+// Transitions and projections write their own. An event with a ProjectID is shown to the members of
+// the project, so its payload holds nothing else.
 func (s statements) AppendEvent(ctx context.Context, e Event) error {
 	if len(e.Payload) == 0 {
 		e.Payload = []byte("{}")
 	}
-	return MapError("event "+e.Type, s.q.AppendEvent(ctx, gen.AppendEventParams{
+	params := gen.AppendEventParams{
 		ResourceKind: e.ResourceKind, ResourceID: e.ResourceID, NodeID: e.NodeID, Type: e.Type, Payload: e.Payload,
-	}))
+	}
+	if e.ProjectID != nil {
+		params.ProjectID, params.EventID = *e.ProjectID, NewID("evt")
+	}
+	return MapError("event "+e.Type, s.q.AppendEvent(ctx, params))
 }
 
 // RelayEvents gives cursors to the oldest committed events of the outbox, in

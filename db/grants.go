@@ -63,6 +63,12 @@ var tableAccess = map[string]Access{
 	"event_attention":             AccessRead,
 	"event_cursor":                "SELECT, UPDATE",
 	"events":                      AccessPrune,
+	"notice_emails":               AccessFull,
+	"notices":                     AccessFull,
+	"project_event_cursors":       AccessKeep,
+	"webhook_cursor":              "SELECT, UPDATE",
+	"webhook_deliveries":          AccessFull,
+	"webhooks":                    AccessFull,
 	"goose_db_version":            AccessNone,
 	"heartbeats":                  AccessKeep,
 	"idempotency_records":         AccessFull,
@@ -119,11 +125,18 @@ var tableReads = map[string]string{
 	"project_tokens":              tokenColumns,
 	"pxe_tokens":                  "node_id, round, attempt, created_at, expires_at, used_at",
 	"secret_versions":             "name, version, keeper_url, created_at",
+	"webhooks":                    "project_id, id, name, event_types, status, disabled_reason, failures, last_reason, last_success_at, last_failure_at, slow, due_at, version, created_at, updated_at",
 }
 
 // customerAccess names the tables that RoleCustomer may use, with its rights. Row-level security
 // binds each of them that has a project to the project of the transaction.
 var customerAccess = map[string]Access{
+	"events":                      AccessRead,
+	"notice_emails":               AccessRead,
+	"notices":                     AccessRead,
+	"project_event_cursors":       AccessRead,
+	"webhook_deliveries":          AccessKeep,
+	"webhooks":                    AccessFull,
 	"lifecycle_edges":             AccessRead, // the guard of an invitation's status reads it
 	"project_group_roles":         AccessFull,
 	"project_idempotency_records": AccessKeep,

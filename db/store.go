@@ -153,6 +153,13 @@ func (tx *Tx) Lock(ctx context.Context, name string) error {
 	return MapError("lock "+name, tx.q.Lock(ctx, name))
 }
 
+// TryLock takes the advisory lock of a name until the transaction ends. It returns false when
+// another transaction has it.
+func (tx *Tx) TryLock(ctx context.Context, name string) (bool, error) {
+	locked, err := tx.q.TryLock(ctx, name)
+	return locked, MapError("lock "+name, err)
+}
+
 const txAttempts = 6
 
 // Tx runs fn in a transaction and commits it when fn returns nil. When the

@@ -5,11 +5,13 @@
 package op
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"net/http"
 	"reflect"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
@@ -28,6 +30,8 @@ type Config struct {
 	// PublicURL is how people reach the API; it stands in the OpenAPI document and before links to
 	// pages of docs/.
 	PublicURL string
+	// StreamRecheck is how often a stream asks whether its reader still has access; 0 means 20 s.
+	StreamRecheck time.Duration
 }
 
 // API collects the operations of all areas and serves them on one router.
@@ -45,7 +49,10 @@ type API struct {
 	oidc      *oidcVerifier
 	unbounded []func(path string) bool
 	redacted  []func(path string) string
-	misuse    []error // mistakes in declarations, which Close reports
+	events    *hub
+	// recheckEvery is how often a stream asks whether its reader still has access.
+	recheckEvery time.Duration
+	misuse       []error // mistakes in declarations, which Close reports
 }
 
 // New makes an API without operations. Areas register with it; Close ends that.
@@ -59,7 +66,8 @@ func New(cfg Config) (*API, error) {
 	if cfg.Version == "" {
 		cfg.Version = "dev"
 	}
-	a := &API{store: cfg.Store, log: cfg.Log, version: cfg.Version, publicURL: cfg.PublicURL, router: chi.NewRouter(), access: map[string]Role{}, stepUps: map[string]StepUp{}}
+	a := &API{store: cfg.Store, log: cfg.Log, version: cfg.Version, publicURL: cfg.PublicURL, router: chi.NewRouter(), access: map[string]Role{}, stepUps: map[string]StepUp{},
+		events: newHub(cfg.Store), recheckEvery: cmp.Or(cfg.StreamRecheck, recheckEvery)}
 	if cfg.Auth.Issuer != "" {
 		a.oidc = newOIDCVerifier(cfg.Auth)
 	}

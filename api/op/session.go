@@ -124,15 +124,6 @@ func (a *API) checkStepUp(r *http.Request, route string, s *Session) *problem.Pr
 	return a.problem(r.Context(), problem.New(problem.StepUpRequired, "this call destroys something that cannot be restored; sign in a second time, then repeat it within ten minutes"))
 }
 
-// Recheck returns an error when the principal of a request that began with ctx may no longer make it:
-// its token or session has ended, or has lost the role. Streams ask from time to time.
-func Recheck(ctx context.Context) error {
-	if again, ok := ctx.Value(recheckKey).(func(context.Context) error); ok {
-		return again(ctx)
-	}
-	return nil
-}
-
 // recheckOf returns what Recheck does for a request.
 func (a *API) recheckOf(r *http.Request, role Role, s *Session) func(context.Context) error {
 	identify := a.identifyAgain(r, s)

@@ -301,18 +301,14 @@ const (
 )
 
 // errAccessEnded is the cause of a stream's end.
-var errAccessEnded = errors.New("the access to the project has ended")
+var errAccessEnded = errors.New("the access of the reader has ended")
 
-// WhileAllowed returns a context for a stream of the project of the request. It ends within a minute
-// of the end of the access: a removed member, a deleted or expired token, a changed role.
-func WhileAllowed(ctx context.Context) (context.Context, context.CancelFunc) {
-	return whileAllowed(ctx, recheckEvery, recheckLimit)
-}
-
+// whileAllowed returns a context for a stream. It ends within a minute of the end of the reader's
+// access: a removed member, a deleted or expired token, an ended session, a changed role.
 func whileAllowed(ctx context.Context, every, limit time.Duration) (context.Context, context.CancelFunc) {
 	recheck, _ := ctx.Value(recheckKey).(func(context.Context) error)
 	out, cancel := context.WithCancelCause(ctx)
-	if recheck == nil { // the route names no project, so nothing allows the stream
+	if recheck == nil { // the route has no check, so nothing allows the stream
 		cancel(errAccessEnded)
 		return out, func() {}
 	}

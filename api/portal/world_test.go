@@ -46,8 +46,8 @@ func newWorld(t *testing.T, tune ...func(*portal.Config)) *world {
 	srv := httptest.NewUnstartedServer(nil)
 	w.url = "http://" + srv.Listener.Addr().String()
 	cfg := httpapi.Config{
-		API:  op.Config{Store: w.store, Version: "test", PublicURL: w.url},
-		REST: rest.Config{Temporal: temporal, Secrets: sealed, EventRecheck: 20 * time.Millisecond},
+		API:  op.Config{Store: w.store, Version: "test", PublicURL: w.url, StreamRecheck: 20 * time.Millisecond},
+		REST: rest.Config{Temporal: temporal, Secrets: sealed},
 	}
 	cfg.Portal.TemporalUI = "https://temporal.example"
 	for _, f := range tune {

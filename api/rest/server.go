@@ -44,8 +44,6 @@ type Config struct {
 	// ActionTimeout bounds the wait for a workflow's answer to an action; default
 	// 20 s.
 	ActionTimeout time.Duration
-	// EventRecheck is how often an event stream looks whether its reader may still read; default 30 s.
-	EventRecheck time.Duration
 }
 
 // server holds what the handlers share.
@@ -54,7 +52,6 @@ type server struct {
 	cfg    Config
 	store  *db.Store
 	log    *slog.Logger
-	events *hub
 	signer *signing.Ring
 	eta    db.Estimator
 }
@@ -67,10 +64,7 @@ func Register(api *op.API, cfg Config) error {
 	if cfg.ActionTimeout == 0 {
 		cfg.ActionTimeout = actionLimit
 	}
-	if cfg.EventRecheck == 0 {
-		cfg.EventRecheck = eventRecheck
-	}
-	s := &server{api: api, cfg: cfg, store: api.Store(), log: api.Log(), events: newHub(api.Store())}
+	s := &server{api: api, cfg: cfg, store: api.Store(), log: api.Log()}
 	s.signer = &signing.Ring{Store: s.store, Secrets: cfg.Secrets}
 	api.Grant(access())
 	api.RequireStepUp(stepUps()...)

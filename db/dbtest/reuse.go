@@ -114,6 +114,7 @@ BEGIN
         EXECUTE 'ALTER SEQUENCE ' || counter || ' RESTART';
     END LOOP;
     INSERT INTO event_cursor (last) VALUES (0);
+    INSERT INTO webhook_cursor (last) VALUES (0);
     INSERT INTO sweep_passes DEFAULT VALUES;
 END $$`
 

@@ -79,11 +79,13 @@ func (q *Queries) AppendAudit(ctx context.Context, arg AppendAuditParams) (int64
 }
 
 const appendEvent = `-- name: AppendEvent :exec
-INSERT INTO outbox (kind, resource_kind, resource_id, node_id, type, payload)
-VALUES ('event', $1, $2, $3, $4, $5)
+INSERT INTO outbox (kind, event_project, event_id, resource_kind, resource_id, node_id, type, payload)
+VALUES ('event', $1, $2, $3, $4, $5, $6, $7)
 `
 
 type AppendEventParams struct {
+	ProjectID    string
+	EventID      string
 	ResourceKind string
 	ResourceID   string
 	NodeID       *string
@@ -93,6 +95,8 @@ type AppendEventParams struct {
 
 func (q *Queries) AppendEvent(ctx context.Context, arg AppendEventParams) error {
 	_, err := q.db.Exec(ctx, appendEvent,
+		arg.ProjectID,
+		arg.EventID,
 		arg.ResourceKind,
 		arg.ResourceID,
 		arg.NodeID,

@@ -186,13 +186,16 @@ type EnrollmentToken struct {
 }
 
 type Event struct {
-	Cursor       int64
-	ResourceKind string
-	ResourceID   string
-	NodeID       *string
-	Type         string
-	Payload      json.RawMessage
-	At           time.Time
+	Cursor        int64
+	ResourceKind  string
+	ResourceID    string
+	NodeID        *string
+	Type          string
+	Payload       json.RawMessage
+	At            time.Time
+	ProjectID     *string
+	ProjectCursor *int64
+	EventID       *string
 }
 
 type Heartbeat struct {

@@ -19,8 +19,8 @@ SELECT EXISTS (
 )::boolean;
 
 -- name: AppendEvent :exec
-INSERT INTO outbox (kind, resource_kind, resource_id, node_id, type, payload)
-VALUES ('event', @resource_kind, @resource_id, @node_id, @type, @payload);
+INSERT INTO outbox (kind, event_project, event_id, resource_kind, resource_id, node_id, type, payload)
+VALUES ('event', @project_id, @event_id, @resource_kind, @resource_id, @node_id, @type, @payload);
 
 -- name: NodeHistory :many
 -- Seed 000's node history, newest first.

@@ -42,18 +42,25 @@ UPDATE outbox SET done_at = now(), claimed_until = NULL, last_error = '' WHERE i
 UPDATE outbox SET claimed_until = NULL, next_at = now() + make_interval(secs => @wait_seconds::double precision), last_error = @last_error WHERE id = @id AND done_at IS NULL;
 
 -- name: RelayEvents :one
--- Called under the relay's lock: the next cursors go to the oldest events that are committed.
+-- Called under the relay's lock: the next cursors go to the oldest events that are committed. An event of a project gets one of the project too.
 WITH due AS (
-    SELECT id, row_number() OVER (ORDER BY id) AS place FROM (
-        SELECT o.id FROM outbox o WHERE o.kind = 'event' AND o.done_at IS NULL ORDER BY o.id LIMIT @max_rows) AS oldest
+    SELECT id, event_project, row_number() OVER (ORDER BY id) AS place, row_number() OVER (PARTITION BY event_project ORDER BY id) AS project_place FROM (
+        SELECT o.id, o.event_project FROM outbox o WHERE o.kind = 'event' AND o.done_at IS NULL ORDER BY o.id LIMIT @max_rows) AS oldest
 ), head AS (
     UPDATE event_cursor SET last = last + (SELECT count(*) FROM due) WHERE one RETURNING last - (SELECT count(*) FROM due) AS base
+), counted AS (
+    SELECT event_project, count(*) AS events FROM due WHERE event_project <> '' GROUP BY event_project
+), project_heads AS (
+    INSERT INTO project_event_cursors AS c (project_id, last) SELECT event_project, events FROM counted ORDER BY event_project
+    ON CONFLICT (project_id) DO UPDATE SET last = c.last + excluded.last RETURNING c.project_id, c.last
 ), done AS (
     UPDATE outbox d SET done_at = now() FROM due WHERE d.id = due.id
-    RETURNING due.place, d.resource_kind, d.resource_id, d.node_id, d.type, d.payload, d.created_at
+    RETURNING due.place, due.project_place, d.event_project, d.event_id, d.resource_kind, d.resource_id, d.node_id, d.type, d.payload, d.created_at
 ), relayed AS (
-    INSERT INTO events (cursor, resource_kind, resource_id, node_id, type, payload, at)
-    SELECT head.base + done.place, done.resource_kind, done.resource_id, done.node_id, done.type, done.payload, done.created_at FROM done, head
+    INSERT INTO events (cursor, resource_kind, resource_id, node_id, type, payload, at, project_id, project_cursor, event_id)
+    SELECT head.base + done.place, done.resource_kind, done.resource_id, done.node_id, done.type, done.payload, done.created_at,
+        h.project_id, h.last - c.events + done.project_place, CASE WHEN h.project_id IS NOT NULL THEN done.event_id END
+    FROM done CROSS JOIN head LEFT JOIN project_heads h ON h.project_id = done.event_project LEFT JOIN counted c ON c.event_project = h.project_id
     RETURNING 1
 )
 SELECT count(*) FROM relayed;

@@ -11,6 +11,7 @@
 package config
 
 import (
+	"strconv"
 	"strings"
 	"time"
 )
@@ -33,6 +34,46 @@ type Config struct {
 	Sweep     Sweep     `yaml:"sweep"`
 	Reconcile Reconcile `yaml:"reconcile"`
 	Retention Retention `yaml:"retention"`
+
+	Webhooks Webhooks `yaml:"webhooks"`
+	Mail     Mail     `yaml:"mail"`
+}
+
+// Webhooks is how events of projects are sent to the addresses that tenants name.
+type Webhooks struct {
+	// Ports are the ports that may be used, RefusedNetworks public networks that may not, both
+	// separated by commas.
+	Ports           string        `yaml:"ports"`
+	RefusedNetworks string        `yaml:"refused_networks"`
+	RetryFor        time.Duration `yaml:"retry_for"`
+}
+
+// AllowedPorts returns the members of Ports that are ports.
+func (w Webhooks) AllowedPorts() []uint16 {
+	var out []uint16
+	for _, text := range splitList(w.Ports) {
+		if n, err := strconv.ParseUint(text, 10, 16); err == nil && n > 0 {
+			out = append(out, uint16(n))
+		}
+	}
+	return out
+}
+
+// Networks returns the members of RefusedNetworks.
+func (w Webhooks) Networks() []string { return splitList(w.RefusedNetworks) }
+
+// Mail is the SMTP server that notices are sent by; without a host none are sent by e-mail.
+type Mail struct {
+	Host        string `yaml:"host"`
+	Port        int    `yaml:"port"`
+	TLS         string `yaml:"tls"`
+	User        string `yaml:"user"`
+	PasswordRef string `yaml:"password_ref"`
+	From        string `yaml:"from"`
+}
+
+func splitList(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
 // Database is where PostgreSQL is. A URL and its file exclude each other; Load
@@ -91,7 +132,7 @@ type API struct {
 
 // Origins returns the members of CodecOrigins.
 func (a API) Origins() []string {
-	return strings.FieldsFunc(a.CodecOrigins, func(r rune) bool { return r == ',' || r == ' ' })
+	return splitList(a.CodecOrigins)
 }
 
 // Agent is the API for node agents, which always speaks TLS. Its certificate
@@ -196,6 +237,8 @@ type Retention struct {
 	Outbox   time.Duration `yaml:"outbox"`
 	Events   time.Duration `yaml:"events"`
 	Actions  time.Duration `yaml:"actions"`
+	Webhooks time.Duration `yaml:"webhooks"`
+	Notices  time.Duration `yaml:"notices"`
 }
 
 // Log is how much is logged and in which form.
@@ -233,7 +276,9 @@ func Default() Config {
 		Log:     Log{Level: "info", Format: "json"},
 		Metrics: Metrics{Listen: "127.0.0.1:9090"},
 
-		Retention: Retention{Tasks: 90 * day, Findings: 30 * day, Outbox: 7 * day, Events: 30 * day, Actions: 90 * day},
+		Retention: Retention{Tasks: 90 * day, Findings: 30 * day, Outbox: 7 * day, Events: 30 * day, Actions: 90 * day, Webhooks: 30 * day, Notices: 90 * day},
+		Webhooks:  Webhooks{Ports: "443", RetryFor: 3 * day},
+		Mail:      Mail{Port: 587, TLS: "starttls"},
 		Relay:     Relay{Lease: 30 * time.Second, Poll: 2 * time.Second},
 		Sweep:     Sweep{Every: 15 * time.Second, Settle: 15 * time.Second, Quiet: 30 * time.Second},
 		Reconcile: Reconcile{

@@ -98,6 +98,20 @@ func settings(c *Config) *pflag.FlagSet {
 	fs.DurationVar(&c.Retention.Events, "retention-events", c.Retention.Events, "how long events can be read; a reader that was away for longer has missed some")
 	fs.DurationVar(&c.Retention.Actions, "retention-actions", c.Retention.Actions, "how long the action log shows tries of stages after they ended")
 
+	fs.DurationVar(&c.Retention.Webhooks, "retention-webhooks", c.Retention.Webhooks, "how long deliveries to webhooks are listed after they ended")
+	fs.DurationVar(&c.Retention.Notices, "retention-notices", c.Retention.Notices, "how long the notices of a project are kept")
+
+	str(&c.Webhooks.Ports, "webhooks-ports", "ports that webhooks of tenants may use, separated by commas")
+	str(&c.Webhooks.RefusedNetworks, "webhooks-refused-networks", "public networks that webhooks of tenants may not use, separated by commas: your own")
+	fs.DurationVar(&c.Webhooks.RetryFor, "webhooks-retry-for", c.Webhooks.RetryFor, "how long the delivery of an event is tried again")
+
+	str(&c.Mail.Host, "mail-host", "SMTP server that notices are sent by; empty sends none by e-mail")
+	num(&c.Mail.Port, "mail-port", "port of the SMTP server")
+	str(&c.Mail.TLS, "mail-tls", "starttls, tls or none; none only for a server on this machine")
+	str(&c.Mail.User, "mail-user", "user at the SMTP server; empty signs in as nobody")
+	str(&c.Mail.PasswordRef, "mail-password-ref", "secret that holds the password of the SMTP user")
+	str(&c.Mail.From, "mail-from", "address that notices are sent from")
+
 	str(&c.Log.Level, "log-level", "debug, info, warn or error")
 	str(&c.Log.Format, "log-format", "json or text")
 	str(&c.Metrics.Listen, "metrics-listen", "address of /metrics, /healthz and /readyz; empty turns it off")

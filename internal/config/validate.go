@@ -3,11 +3,14 @@ package config
 import (
 	"fmt"
 	"net"
+	"net/mail"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
 // Part is what a command uses of the configuration; only that is required.
@@ -48,15 +51,22 @@ func (c Config) Validate(parts ...Part) error {
 	checks := map[Part]func(*validator){
 		PartDatabase: c.Database.validate, PartMigrations: c.Database.validateMigrations,
 		PartTemporal: c.Temporal.validate,
-		PartAPI:      func(v *validator) { c.API.validate(v); c.OIDC.validate(v); c.Portal.validate(v) },
-		PartAgent:    c.Agent.validate,
-		PartSecrets:  c.Secrets.validate,
+		PartAPI: func(v *validator) {
+			c.API.validate(v)
+			c.OIDC.validate(v)
+			c.Portal.validate(v)
+			c.Webhooks.validate(v)
+		},
+		PartAgent:   c.Agent.validate,
+		PartSecrets: c.Secrets.validate,
 		PartWorker: func(v *validator) {
 			c.Worker.validate(v)
 			c.Relay.validate(v)
 			c.Sweep.validate(v)
 			c.Reconcile.validate(v)
 			c.Retention.validate(v)
+			c.Webhooks.validate(v)
+			c.Mail.validate(v)
 		},
 	}
 	for _, p := range []Part{PartDatabase, PartMigrations, PartTemporal, PartAPI, PartAgent, PartSecrets, PartWorker} {
@@ -148,6 +158,35 @@ func (o OIDC) validate(v *validator) {
 	v.required("oidc.roles_claim", o.RolesClaim, "name the claim that holds the roles")
 }
 
+func (w Webhooks) validate(v *validator) {
+	if len(w.AllowedPorts()) == 0 || len(w.AllowedPorts()) != len(splitList(w.Ports)) {
+		v.add("webhooks.ports", "must be ports separated by commas, such as 443")
+	}
+	if len(spec.ParseNetworks(w.Networks())) != len(w.Networks()) {
+		v.add("webhooks.refused_networks", "must be networks separated by commas, such as 203.0.114.0/24")
+	}
+	if w.RetryFor < time.Minute || w.RetryFor > 14*day {
+		v.add("webhooks.retry_for", "must lie between 1m and 336h")
+	}
+}
+
+func (m Mail) validate(v *validator) {
+	if m.Host == "" {
+		return
+	}
+	v.between("mail.port", m.Port, 1, 65535)
+	v.oneOf("mail.tls", m.TLS, "starttls", "tls", "none")
+	if m.TLS == "none" && !isLoopback(m.Host) {
+		v.add("mail.tls", "must be starttls or tls: notices and the password would cross the network readable")
+	}
+	if (m.User == "") != (m.PasswordRef == "") {
+		v.add("mail.user", "and mail.password_ref must both be set, or neither")
+	}
+	if _, err := mail.ParseAddress(m.From); err != nil {
+		v.add("mail.from", "must be an address such as slipway@example.com")
+	}
+}
+
 func (p Portal) validate(v *validator) {
 	v.within("portal.session_idle", p.SessionIdle, 5*time.Minute, 24*time.Hour) // use is noted once a minute
 	v.within("portal.session_max", p.SessionMax, 5*time.Minute, 7*24*time.Hour)
@@ -184,7 +223,8 @@ func (s Secrets) validate(v *validator) {
 }
 
 func (r Retention) validate(v *validator) {
-	for name, d := range map[string]time.Duration{"tasks": r.Tasks, "findings": r.Findings, "outbox": r.Outbox, "events": r.Events, "actions": r.Actions} {
+	for name, d := range map[string]time.Duration{"tasks": r.Tasks, "findings": r.Findings, "outbox": r.Outbox, "events": r.Events, "actions": r.Actions,
+		"webhooks": r.Webhooks, "notices": r.Notices} {
 		if d < time.Hour || d > 100*365*day {
 			v.add("retention."+name, "must lie between 1h and 876000h")
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/portal"
 	"github.com/slipway-cloud/slipway/api/portal/session"
 	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/api/rest/tenancy"
 	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
@@ -49,6 +50,7 @@ func (a *App) httpAPI() (*op.API, error) {
 		},
 		Boot:   boot.Config{Own: a.Secrets.OwnAddresses},
 		Portal: browsers,
+		Events: tenancy.EventsConfig{Secrets: a.Secrets, Rule: a.webhookRule},
 		Health: a.Health, Metrics: a.Metrics,
 	})
 }

@@ -22,10 +22,10 @@ func (a *App) Sweeps() temporalx.Sweeps {
 
 // sweepActivities are the sweeper's hands: it sees only this task queue.
 func (a *App) sweepActivities() *sweepact.Activities {
-	t, s := a.Config.Temporal, a.Config.Sweep
+	t, s, r := a.Config.Temporal, a.Config.Sweep, a.Config.Retention
 	return &sweepact.Activities{
 		Store: a.Store, Log: a.Log, Lease: a.Config.Relay.Lease, OfflineAfter: a.Config.Agent.OfflineAfter,
-		Keep: sweepact.Keep(a.Config.Retention), Pace: sweepact.NewPace(s.Every, s.Settle, s.Quiet),
+		Keep: sweepact.Keep{Tasks: r.Tasks, Findings: r.Findings, Outbox: r.Outbox, Events: r.Events, Actions: r.Actions}, Pace: sweepact.NewPace(s.Every, s.Settle, s.Quiet),
 		Engine: temporalx.Watch{Client: a.Temporal, Namespace: t.Namespace, TaskQueue: t.TaskQueue, Payloads: a.Payloads},
 	}
 }

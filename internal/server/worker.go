@@ -157,6 +157,8 @@ func (a *App) RunWorker(ctx context.Context, extra ...interceptor.WorkerIntercep
 	go a.Payloads.RefreshKeys(ctx)
 	go a.keepSchedule(ctx)
 	go a.keepReconciles(ctx)
+	deliverer := a.deliverer(r.Name)
+	go deliverer.Run(ctx)
 	r.Run(ctx)
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		return cause

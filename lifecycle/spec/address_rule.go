@@ -21,6 +21,13 @@ type AddressRule struct {
 	// Own are the control plane's own listeners, its database and its Temporal server. Port 0 stands for
 	// every port of the address.
 	Own []netip.AddrPort
+	// Public allows only addresses that anybody on the Internet may use, with Anywhere, and refuses
+	// those of Own on every port: for addresses that a tenant names.
+	Public bool
+	// Refused are networks that are refused although another field allows them.
+	Refused []netip.Prefix
+	// Ports are the ports that are allowed; none allows every port.
+	Ports []uint16
 	// Where names the networks in errors, such as "bmc_networks of site ber1".
 	Where string
 }
@@ -32,6 +39,30 @@ func specialNetworks() []netip.Prefix {
 		"0.0.0.0/8", "240.0.0.0/4", "169.254.0.0/16", "100.100.100.200/32", "192.0.0.192/32", "168.63.129.16/32",
 		"fd00:ec2::254/128", "fd20:ce::254/128", "::/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32", "fec0::/10",
 	})
+}
+
+// publicIPv6 is the part of IPv6 that is assigned to networks of the Internet.
+var publicIPv6 = netip.MustParsePrefix("2000::/3")
+
+// privateNetworks returns the networks that are not on the Internet, by IANA's registries of
+// special-purpose addresses, beside those that package netip names itself.
+func privateNetworks() []netip.Prefix {
+	return ParseNetworks([]string{
+		"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24",
+		"192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4",
+		"2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20",
+	})
+}
+
+// isPublic reports whether anybody on the Internet may have the address.
+func isPublic(ip netip.Addr) bool {
+	return ip.IsGlobalUnicast() && !ip.IsPrivate() && !inNetworks(privateNetworks(), ip) && (ip.Is4() || publicIPv6.Contains(ip))
+}
+
+// PublicAddresses returns the rule for addresses that a tenant names: public ones outside of the
+// refused networks, on the given ports.
+func PublicAddresses(refused []netip.Prefix, own []netip.AddrPort, ports []uint16) AddressRule {
+	return AddressRule{Anywhere: true, Public: true, Refused: refused, Own: own, Ports: ports}
 }
 
 // Check returns an error that says why the address is refused, nil when it is allowed. Port 0
@@ -51,11 +82,17 @@ func (r AddressRule) Check(to netip.AddrPort) error {
 		return refused("is a link-local, multicast, metadata or reserved one, which no equipment of a site has")
 	}
 	if slices.ContainsFunc(r.Own, func(own netip.AddrPort) bool {
-		return own.Addr().Unmap() == ip && (own.Port() == to.Port() || own.Port() == 0 || to.Port() == 0)
+		return own.Addr().Unmap() == ip && (own.Port() == to.Port() || own.Port() == 0 || to.Port() == 0 || r.Public)
 	}) {
 		return refused("is a service of the control plane itself")
 	}
 	switch {
+	case inNetworks(r.Refused, ip):
+		return refused("is in a network that is refused")
+	case r.Public && !ip.IsLoopback() && !isPublic(ip):
+		return refused("is not a public address of the Internet")
+	case len(r.Ports) > 0 && to.Port() != 0 && !slices.Contains(r.Ports, to.Port()):
+		return refused("is allowed, but not its port %d", to.Port())
 	case r.Anywhere || inNetworks(r.Networks, ip):
 		return nil
 	case r.Where == "":

@@ -17,17 +17,19 @@ const (
 	SecretSSHKey    SecretKind = "ssh_key"
 	SecretBootstrap SecretKind = "bootstrap_bundle"
 	SecretInternal  SecretKind = "internal"
+
+	SecretSMTPPassword SecretKind = "smtp_password"
 )
 
 // SecretKinds returns the kinds that an administrator may state.
 func SecretKinds() []SecretKind {
-	return []SecretKind{SecretBMCLogin, SecretMAASKey, SecretSSHKey, SecretBootstrap}
+	return []SecretKind{SecretBMCLogin, SecretMAASKey, SecretSSHKey, SecretBootstrap, SecretSMTPPassword}
 }
 
 // SecretUse is what a stored secret may be used for: its kind, and the targets that may receive it. A
 // target is allowed when one of the lists has it. Sites and nodes are named by their ids.
 type SecretUse struct {
-	Kind     SecretKind `json:"kind" enum:"bmc_login,maas_key,ssh_key,bootstrap_bundle" doc:"What the value is"`
+	Kind     SecretKind `json:"kind" enum:"bmc_login,maas_key,ssh_key,bootstrap_bundle,smtp_password" doc:"What the value is"`
 	Sites    []string   `json:"sites,omitempty" maxItems:"100" itemMaxLength:"64" doc:"Sites whose targets may receive it, by id"`
 	Nodes    []string   `json:"nodes,omitempty" maxItems:"100" itemMaxLength:"64" doc:"Nodes that may receive it, by id"`
 	Networks []string   `json:"networks,omitempty" maxItems:"100" itemMaxLength:"64" doc:"Networks whose addresses may receive it, such as 10.4.0.0/16; not for ssh_key and bootstrap_bundle"`

@@ -15,7 +15,7 @@ func raced() []string {
 		"agent/taskhandlers", "agent/privileged", "agent/scrub",
 		"agent/selfupdate", "agent/task", "internal/devserver/toolcache",
 		"test/chaos", "internal/nodeca", "sim/pxe", "internal/server/relay",
-		"internal/server", "internal/signing", "sim/node", "internal/telemetry",
+		"internal/server", "internal/server/deliver", "providers/webhook", "providers/mail", "internal/signing", "sim/node", "internal/telemetry",
 		"internal/temporaltls", "internal/temporalx", "internal/temporalx/payloadcodec",
 		"sim/redfish", "providers/bmc/ipmi", "providers/bmc/redfish", "providers/maas",
 		"sim/maas", "providers/secrets", "providers/ssh",

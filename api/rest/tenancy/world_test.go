@@ -2,6 +2,7 @@ package tenancy_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/rsa"
@@ -21,9 +22,11 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/api/rest/tenancy"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/internal/server/httpapi"
+	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers/secrets"
 )
 
@@ -60,6 +63,9 @@ func newWorld(t *testing.T) *world {
 	w.api, err = httpapi.New(httpapi.Config{
 		API:  op.Config{Store: w.store, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Auth: op.AuthConfig{Issuer: provider.URL, Audience: "slipway"}},
 		REST: rest.Config{Temporal: temporal, Secrets: sealed},
+		Events: tenancy.EventsConfig{Secrets: sealed, Rule: func(context.Context) (spec.AddressRule, error) {
+			return spec.PublicAddresses(nil, nil, []uint16{443}), nil
+		}},
 	})
 	require.NoError(t, err)
 	srv := httptest.NewServer(w.api.Handler())
@@ -112,6 +118,7 @@ func (w *world) do(bearer, method, path string, body any, headers ...header) ans
 	req.Header.Set("If-Match", "*")
 	req.Header.Set("Idempotency-Key", db.NewID("k"))
 	req.Header.Set("X-Request-Id", "same")
+	req.Header.Set("Last-Event-ID", "999999") // a stream refuses it, and would not end otherwise
 	for _, h := range headers {
 		for k, v := range h {
 			req.Header.Set(k, v)
@@ -172,6 +179,8 @@ func (w *world) newTenant(name string) tenant {
 	v.ids["group"] = name + "-group"
 	w.do(v.owner, "PUT", base+"/group-roles/"+v.ids["group"], map[string]any{"role": "viewer"}).want(http.StatusOK)
 	w.do(w.admin, "PUT", "/admin/projects/"+v.project+"/quotas/total", map[string]any{"max_nodes": 8, "reason": name + " asked"}).want(http.StatusOK)
+	v.ids["webhook_id"] = w.do(v.owner, "POST", base+"/webhooks", map[string]any{"name": name + "-hook", "url": "https://" + name + ".example.com/"}).want(http.StatusCreated).field("id")
+	v.ids["event_id"] = w.do(v.owner, "POST", base+"/webhooks/"+v.ids["webhook_id"]+"/test", nil).want(http.StatusOK).field("event_id")
 	return v
 }
 

@@ -20,6 +20,7 @@ type Config struct {
 	REST    rest.Config
 	Boot    boot.Config
 	Portal  portal.Config
+	Events  tenancy.EventsConfig
 	Health  *telemetry.Health    // nil: no /healthz, /readyz
 	Metrics *prometheus.Registry // nil: no /metrics
 }
@@ -34,6 +35,7 @@ func New(cfg Config) (*op.API, error) {
 		return nil, err
 	}
 	tenancy.Register(api)
+	tenancy.RegisterEvents(api, cfg.Events)
 	cfg.Boot.Store, cfg.Boot.Log = api.Store(), api.Log()
 	cfg.Boot.AgentURL, cfg.Boot.AgentCAPEM = cfg.REST.AgentURL, cfg.REST.AgentCAPEM
 	boot.New(cfg.Boot).Register(api)

@@ -1,0 +1,79 @@
+package tenancy
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/slipway-cloud/slipway/api/op"
+	"github.com/slipway-cloud/slipway/db"
+	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
+	webhookdb "github.com/slipway-cloud/slipway/db/webhook"
+)
+
+// Notice tells the owners of a project what they have to know.
+type Notice struct {
+	ID         string           `json:"id"`
+	Kind       string           `json:"kind" example:"webhook_failing"`
+	Node       string           `json:"node,omitempty"`
+	Message    string           `json:"message"`
+	CreatedAt  time.Time        `json:"created_at"`
+	Deliveries []NoticeDelivery `json:"deliveries" nullable:"false"`
+}
+
+// NoticeDelivery is a notice on one channel.
+type NoticeDelivery struct {
+	Channel     string     `json:"channel" enum:"email,webhook"`
+	To          string     `json:"to" doc:"The address, or the name of the webhook"`
+	Status      string     `json:"status" enum:"pending,delivered,dead"`
+	DeliveredAt *time.Time `json:"delivered_at,omitempty"`
+	Error       string     `json:"error,omitempty" doc:"Why the last attempt failed"`
+}
+
+func (s *eventServer) registerNotices() {
+	route(s.server, "list-notices", http.MethodGet, "/projects/{id}/notices", "List the notices of a project, newest first; they are kept for 90 days", s.listNotices)
+}
+
+func (s *eventServer) listNotices(ctx context.Context, in *struct {
+	ProjectPath
+	op.Page
+}) (out *op.Listed[Notice], err error) {
+	before, err := in.After()
+	if err != nil {
+		return nil, err
+	}
+	err = op.InProject(ctx, s.api, func(tx *db.ProjectTx) error {
+		if _, err := tenancydb.ReadProject(ctx, tx, tx.Project()); err != nil {
+			return err
+		}
+		rows, err := webhookdb.ListNotices(ctx, tx, before, in.Limit+1)
+		if err != nil {
+			return err
+		}
+		ids := make([]string, 0, len(rows))
+		for _, r := range rows {
+			ids = append(ids, r.ID)
+		}
+		deliveries, err := webhookdb.ListNoticeDeliveries(ctx, tx, ids)
+		if err != nil {
+			return err
+		}
+		byNotice := map[string][]NoticeDelivery{}
+		for _, d := range deliveries {
+			byNotice[d.NoticeID] = append(byNotice[d.NoticeID], NoticeDelivery{d.Channel, d.To, d.Status, utc(d.DeliveredAt), d.Reason})
+		}
+		out = op.Paged(rows, in.Limit, func(r webhookdb.Notice) string { return r.ID }, func(r webhookdb.Notice) Notice {
+			return Notice{r.ID, r.Kind, r.Node, r.Message, r.CreatedAt.UTC(), db.EmptyIfNil(byNotice[r.ID])}
+		})
+		return nil
+	})
+	return out, err
+}
+
+func utc(t *time.Time) *time.Time {
+	if t == nil {
+		return nil
+	}
+	u := t.UTC()
+	return &u
+}

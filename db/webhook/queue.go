@@ -1,0 +1,141 @@
+// Package webhook stores the webhooks of projects, the queue of what they receive, and notices. It is
+// a package below db. What a customer asks for runs in a db.ProjectTx; the queue is the platform's.
+package webhook
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/webhook/gen"
+)
+
+func queries(c interface{ DBTX() db.DBTX }) *gen.Queries { return gen.New(c.DBTX()) }
+
+// Breaker is how many attempts in a row may fail before a webhook gets one attempt at a time only,
+// after a pause.
+const Breaker = 5
+
+// Claimed is a webhook whose queue one process has for the lease.
+type Claimed = gen.ClaimWebhooksRow
+
+// Due is a delivery of a claimed webhook.
+type Due = gen.DueDeliveriesRow
+
+// FanOut queues the next events for every webhook that wants them, and returns how many events it
+// has seen. Call it again while it returns limit. When another process is at work it returns 0.
+func FanOut(ctx context.Context, s *db.Store, limit int) (int, error) {
+	seen := 0
+	err := s.Tx(ctx, func(tx *db.Tx) error {
+		locked, err := tx.TryLock(ctx, "slipway:webhooks")
+		if err != nil || !locked {
+			return err
+		}
+		n, err := queries(tx).FanOut(ctx, gen.FanOutParams{MaxRows: db.PageLimit(limit), Breaker: Breaker})
+		seen = int(n)
+		return db.MapError("queue events for webhooks", err)
+	})
+	return seen, err
+}
+
+// Claim gives webhooks that are due to one claimer until the lease ends. slow chooses those that
+// have not answered quickly yet.
+func Claim(ctx context.Context, c db.Conn, claimer string, slow bool, limit int, lease time.Duration) ([]Claimed, error) {
+	if limit <= 0 {
+		return nil, nil
+	}
+	rows, err := queries(c).ClaimWebhooks(ctx, gen.ClaimWebhooksParams{ClaimedBy: claimer, LeaseSeconds: lease.Seconds(), Slow: slow, MaxRows: db.PageLimit(limit)})
+	return rows, db.MapError("claim webhooks", err)
+}
+
+// ListDue lists the deliveries of a claimed webhook that are due, oldest first.
+func ListDue(ctx context.Context, c db.Conn, w Claimed, limit int) ([]Due, error) {
+	rows, err := queries(c).DueDeliveries(ctx, gen.DueDeliveriesParams{ProjectID: w.ProjectID, WebhookID: w.ID, MaxRows: db.PageLimit(limit)})
+	return rows, db.MapError("list deliveries", err)
+}
+
+// The states of a delivery.
+const (
+	Pending   = "pending"
+	Delivered = "delivered"
+	Dead      = "dead"
+)
+
+// Outcome is what came of one attempt.
+type Outcome struct {
+	EventID string
+	Status  string // Pending: it is tried again after Wait
+	Answer  int    // status of the answer, 0 without one
+	Reason  string // why it failed; "" for a success
+	Wait    time.Duration
+}
+
+// Finished is what came of a claim.
+type Finished struct {
+	Outcomes   []Outcome
+	Failures   int // in a row, until now
+	Slow       bool
+	LastReason string
+	Succeeded  bool // at least one delivery
+	Gone       bool // the endpoint wants no more: the webhook is disabled
+	Pause      time.Duration
+}
+
+// Finish stores the outcomes and gives the webhook back. Where the lease has ended and another
+// claimer has it, only outcomes are stored. A webhook that is deleted is no error.
+func Finish(ctx context.Context, tx *db.Tx, w Claimed, claimer string, f Finished) error {
+	q := queries(tx)
+	held, err := q.LockClaim(ctx, gen.LockClaimParams{ClaimedBy: claimer, ProjectID: w.ProjectID, ID: w.ID})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return db.MapError("lock webhook "+w.ID, err)
+	}
+	p := gen.FinishDeliveriesParams{ProjectID: w.ProjectID, WebhookID: w.ID}
+	for _, o := range f.Outcomes {
+		p.EventIds, p.Statuses = append(p.EventIds, o.EventID), append(p.Statuses, o.Status)
+		p.Waits, p.Answers = append(p.Waits, o.Wait.Seconds()), append(p.Answers, o.Answer)
+		p.Reasons = append(p.Reasons, o.Reason)
+	}
+	if len(f.Outcomes) > 0 {
+		if err := q.FinishDeliveries(ctx, p); err != nil {
+			return db.MapError("store deliveries", err)
+		}
+	}
+	if !held {
+		return nil
+	}
+	return db.MapError("release webhook "+w.ID, q.ReleaseWebhook(ctx, gen.ReleaseWebhookParams{
+		ProjectID: w.ProjectID, ID: w.ID, Failures: f.Failures, Slow: f.Slow, Failed: f.LastReason != "", LastReason: f.LastReason, Succeeded: f.Succeeded,
+		Gone: f.Gone, PauseSeconds: f.Pause.Seconds(),
+	}))
+}
+
+// Expire gives up deliveries that are older than retry, a batch at a time, and returns how many.
+func Expire(ctx context.Context, c db.Conn, retry time.Duration) (int64, error) {
+	n, err := queries(c).ExpireDeliveries(ctx, gen.ExpireDeliveriesParams{RetrySeconds: retry.Seconds(), MaxRows: db.PruneBatch})
+	return n, db.MapError("expire deliveries", err)
+}
+
+// PruneDeliveries deletes deliveries that ended before a time, a batch at a time. Those of notices
+// are deleted with them.
+func PruneDeliveries(ctx context.Context, c db.Conn, before time.Time) (int64, error) {
+	n, err := queries(c).PruneDeliveries(ctx, gen.PruneDeliveriesParams{Before: before, MaxRows: db.PruneBatch})
+	return n, db.MapError("prune deliveries", err)
+}
+
+// Backlog is what waits in the queue.
+type Backlog struct {
+	Pending int64
+	Oldest  time.Duration
+}
+
+// MeasureBacklog counts what waits in the queue.
+func MeasureBacklog(ctx context.Context, c db.Conn) (Backlog, error) {
+	r, err := queries(c).QueueBacklog(ctx)
+	return Backlog{r.Pending, time.Duration(r.OldestSeconds * float64(time.Second))}, db.MapError("measure the queue of webhooks", err)
+}
