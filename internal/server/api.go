@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/maas"
+	"github.com/slipway-cloud/slipway/providers/webhook"
 )
 
 func (a *App) agentStore() agentapi.Store { return agentapi.NewStore(a.Store) }
@@ -50,7 +51,7 @@ func (a *App) httpAPI() (*op.API, error) {
 		},
 		Boot:   boot.Config{Own: a.Secrets.OwnAddresses},
 		Portal: browsers,
-		Events: tenancy.EventsConfig{Secrets: a.Secrets, Rule: a.webhookRule},
+		Events: tenancy.EventsConfig{Secrets: a.Secrets, Rule: a.webhookRule, NewSecret: webhook.NewSecret},
 		Health: a.Health, Metrics: a.Metrics,
 	})
 }

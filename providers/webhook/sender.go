@@ -128,7 +128,7 @@ func (s *Session) Send(ctx context.Context, m Message) (Result, error) {
 		return Result{Reason: s.failureReason(err)}, nil
 	}
 	drain(resp, cancel)
-	return judge(resp), nil
+	return checkAnswer(resp), nil
 }
 
 // drain reads a small answer, so that its connection can be used again, and cuts any other.
@@ -139,7 +139,7 @@ func drain(resp *http.Response, cut context.CancelFunc) {
 	_ = resp.Body.Close()
 }
 
-func judge(resp *http.Response) Result {
+func checkAnswer(resp *http.Response) Result {
 	r := Result{Status: resp.StatusCode}
 	switch {
 	case r.Status >= 200 && r.Status < 300:

@@ -24,6 +24,8 @@ type EventsConfig struct {
 	Secrets providers.Secrets
 	// Rule returns the rule for the addresses of webhooks.
 	Rule func(context.Context) (spec.AddressRule, error)
+	// NewSecret makes the signing secret of a webhook.
+	NewSecret func() providers.Secret
 }
 
 // ProjectEvent is one thing that happened in a project.

@@ -13,7 +13,6 @@ import (
 	webhookdb "github.com/slipway-cloud/slipway/db/webhook"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
-	"github.com/slipway-cloud/slipway/providers/webhook"
 )
 
 // Webhook is an address that receives the events of a project.
@@ -130,7 +129,7 @@ func (s *eventServer) createWebhook(ctx context.Context, in *struct {
 		return nil, err
 	}
 	// The secret is stored before the transaction, which must not wait for what seals it.
-	secret := webhook.NewSecret()
+	secret := s.cfg.NewSecret()
 	ref, err := s.cfg.Secrets.Put(ctx, secretName(w.ID), secret)
 	if err != nil {
 		return nil, err
@@ -263,7 +262,7 @@ func (s *eventServer) rotateSecret(ctx context.Context, in *struct {
 	if _, err := readIn(ctx, s.server, func(tx *db.ProjectTx) (webhookdb.Webhook, error) { return webhookdb.Find(ctx, tx, in.WebhookID) }, webhookView); err != nil {
 		return nil, err
 	}
-	secret := webhook.NewSecret()
+	secret := s.cfg.NewSecret()
 	var ref providers.SecretRef
 	if ref, err = s.cfg.Secrets.Put(ctx, secretName(in.WebhookID), secret); err != nil {
 		return nil, err

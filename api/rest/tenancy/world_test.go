@@ -28,6 +28,7 @@ import (
 	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers/secrets"
+	"github.com/slipway-cloud/slipway/providers/webhook"
 )
 
 // world is the whole API with an identity provider, on a database of its own.
@@ -63,7 +64,7 @@ func newWorld(t *testing.T) *world {
 	w.api, err = httpapi.New(httpapi.Config{
 		API:  op.Config{Store: w.store, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Auth: op.AuthConfig{Issuer: provider.URL, Audience: "slipway"}},
 		REST: rest.Config{Temporal: temporal, Secrets: sealed},
-		Events: tenancy.EventsConfig{Secrets: sealed, Rule: func(context.Context) (spec.AddressRule, error) {
+		Events: tenancy.EventsConfig{Secrets: sealed, NewSecret: webhook.NewSecret, Rule: func(context.Context) (spec.AddressRule, error) {
 			return spec.PublicAddresses(nil, nil, []uint16{443}), nil
 		}},
 	})

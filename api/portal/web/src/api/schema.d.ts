@@ -156,6 +156,58 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/admin/billing-accounts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List billing accounts
+         * @description Needs role viewer or higher.
+         */
+        get: operations["list-billing-accounts"];
+        put?: never;
+        /**
+         * Create a billing account
+         * @description Needs role operator or higher.
+         */
+        post: operations["create-billing-account"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin/billing-accounts/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a billing account
+         * @description Needs role viewer or higher.
+         */
+        get: operations["get-billing-account"];
+        /**
+         * Replace a billing account's name and limit
+         * @description Needs role operator or higher.
+         */
+        put: operations["update-billing-account"];
+        post?: never;
+        /**
+         * Delete a billing account without projects
+         * @description Needs role admin or higher.
+         */
+        delete: operations["delete-billing-account"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/admin/bmcs": {
         parameters: {
             query?: never;
@@ -281,6 +333,30 @@ export interface paths {
          */
         post: operations["rotate-bmc-credential"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin/catalogue/{sku}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Offer a SKU to customers, or change the offer
+         * @description Needs role admin or higher.
+         */
+        put: operations["put-catalogue-item"];
+        post?: never;
+        /**
+         * Take a SKU out of the catalogue
+         * @description Needs role admin or higher.
+         */
+        delete: operations["delete-catalogue-item"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1088,6 +1164,74 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/admin/projects": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the projects of all customers
+         * @description Needs role viewer or higher.
+         */
+        get: operations["list-all-projects"];
+        put?: never;
+        /**
+         * Create a project and invite its first owner
+         * @description Needs role operator or higher.
+         */
+        post: operations["create-project-for"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin/projects/{id}/close": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * End everything of a customer's project and keep its data
+         * @description Needs role operator or higher.
+         */
+        post: operations["close-project-of"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin/projects/{id}/quotas/{sku}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Set how many nodes a project may have
+         * @description Needs role operator or higher.
+         */
+        put: operations["set-quota"];
+        post?: never;
+        /**
+         * Remove a quota; without one for all SKUs a project may have no nodes
+         * @description Needs role operator or higher.
+         */
+        delete: operations["delete-quota"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/admin/secret-names": {
         parameters: {
             query?: never;
@@ -1232,6 +1376,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/catalogue": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List what customers can ask for
+         * @description Needs a sign-in and no role.
+         */
+        get: operations["list-catalogue"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/events": {
         parameters: {
             query?: never;
@@ -1248,6 +1412,46 @@ export interface paths {
         get: operations["follow-events"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/invitations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the invitations that you can accept
+         * @description Needs a sign-in and no role.
+         */
+        get: operations["list-own-invitations"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/invitations/{id}/accept": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Accept an invitation
+         * @description Needs a sign-in and no role.
+         */
+        post: operations["accept-invitation"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1734,6 +1938,568 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/projects": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the projects that you have a role in
+         * @description Needs a sign-in and no role.
+         */
+        get: operations["list-projects"];
+        put?: never;
+        /**
+         * Create a project in a billing account of which you own a project
+         * @description Needs a sign-in and no role.
+         */
+        post: operations["create-project"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a project
+         * @description Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["get-project"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete a project that is empty
+         * @description Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        delete: operations["delete-project"];
+        options?: never;
+        head?: never;
+        /**
+         * Change a project's name and tags
+         * @description Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        patch: operations["update-project"];
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/audit-log": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Who did what in a project, newest first
+         * @description Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["list-project-audit"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/close": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * End everything of a project and keep its data
+         * @description Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        post: operations["close-project"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Follow what happens in a project (server-sent events)
+         * @description Each event has a cursor as its id, which counts the events of the project. With Last-Event-ID the stream continues after that cursor, without one it begins with what comes next. It ends within a minute when the reader loses access.
+         *
+         *     Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["follow-project-events"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Everything that is stored of a project
+         * @description Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["export-project"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/group-roles": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the roles of groups of the identity provider
+         * @description Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["list-group-roles"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/group-roles/{group}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Give a group of the identity provider a role
+         * @description Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        put: operations["put-group-role"];
+        post?: never;
+        /**
+         * Take the role of a group
+         * @description Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        delete: operations["delete-group-role"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/invitations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the invitations to a project
+         * @description Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["list-invitations"];
+        put?: never;
+        /**
+         * Invite an identity to a project
+         * @description Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        post: operations["create-invitation"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/invitations/{invitation_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read an invitation
+         * @description Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["get-invitation"];
+        put?: never;
+        post?: never;
+        /**
+         * Take an invitation back
+         * @description Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        delete: operations["revoke-invitation"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/members": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the members of a project
+         * @description Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["list-members"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/members/{member_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a member
+         * @description Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["get-member"];
+        put?: never;
+        post?: never;
+        /**
+         * Remove a member with its keys and tokens; everybody may remove himself
+         * @description Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        delete: operations["remove-member"];
+        options?: never;
+        head?: never;
+        /**
+         * Change the role of a member
+         * @description Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        patch: operations["update-member"];
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/notices": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the notices of a project, newest first; they are kept for 90 days
+         * @description Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["list-notices"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/quotas": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * How many nodes a project may have
+         * @description Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["list-project-quotas"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/ssh-keys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the SSH keys of a project
+         * @description Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["list-ssh-keys"];
+        put?: never;
+        /**
+         * Add an SSH key of yours to a project
+         * @description Needs role member in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        post: operations["create-ssh-key"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/ssh-keys/{key_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read an SSH key
+         * @description Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["get-ssh-key"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete an SSH key of yours; owners may delete any
+         * @description Needs role member in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        delete: operations["delete-ssh-key"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/tokens": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the tokens of a project
+         * @description Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["list-project-tokens"];
+        put?: never;
+        /**
+         * Create a token of yours for a project; its text is shown once
+         * @description Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        post: operations["create-project-token"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/tokens/{token_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a token
+         * @description Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["get-project-token"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete a token of yours; owners may delete any
+         * @description Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        delete: operations["delete-project-token"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/webhooks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the webhooks of a project
+         * @description Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["list-webhooks"];
+        put?: never;
+        /**
+         * Add a webhook; the answer shows its secret once
+         * @description Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        post: operations["create-webhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/webhooks/{webhook_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a webhook
+         * @description Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["get-webhook"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete a webhook with its deliveries
+         * @description Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        delete: operations["delete-webhook"];
+        options?: never;
+        head?: never;
+        /**
+         * Change, disable or enable a webhook
+         * @description Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        patch: operations["update-webhook"];
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/webhooks/{webhook_id}/deliveries": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List deliveries, newest first; status=dead lists those that were given up
+         * @description Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["list-webhook-deliveries"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/webhooks/{webhook_id}/deliveries/{event_id}/redeliver": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send one event again
+         * @description Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        post: operations["redeliver-webhook-event"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/webhooks/{webhook_id}/replay": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send the events after a cursor again, 1000 at most
+         * @description Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        post: operations["replay-webhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/webhooks/{webhook_id}/rotate-secret": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Make a new secret; events are signed with both until the overlap is over
+         * @description Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        post: operations["rotate-webhook-secret"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/webhooks/{webhook_id}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send a test event
+         * @description Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        post: operations["test-webhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/report": {
         parameters: {
             query?: never;
@@ -1844,7 +2610,7 @@ export interface paths {
         };
         /**
          * Who the token is, and its roles
-         * @description Needs role viewer or higher.
+         * @description Needs a sign-in and no role.
          */
         get: operations["whoami"];
         put?: never;
@@ -1925,6 +2691,17 @@ export interface components {
             accept_risk?: boolean;
             reason?: string;
         };
+        AdminProjectRequest: {
+            billing_account_id: string;
+            name: string;
+            /** @description Who is invited as owner: a verified e-mail address, or owner_subject */
+            owner_email?: string;
+            /** @description oidc: and the subject of the sign-in */
+            owner_subject?: string;
+            tags?: {
+                [key: string]: string;
+            };
+        };
         AgentRelease: {
             binary_url?: string;
             /** Format: date-time */
@@ -1979,6 +2756,22 @@ export interface components {
             temporal_workflow_id?: string;
             /** @description No workflow runs for the job; an action starts one */
             workflow_lost?: boolean;
+        };
+        AuditEntry: {
+            /** @description Of an operator it is operator */
+            actor_id?: string;
+            /** Format: date-time */
+            at?: string;
+            /** @description The reason of an operator */
+            comment?: string;
+            from_state?: string;
+            id?: string;
+            kind?: string;
+            metadata?: unknown;
+            name?: string;
+            to_state?: string;
+            /** @description customer, or admin for an operator */
+            triggered_by?: string;
         };
         BMC: {
             address?: string;
@@ -2090,6 +2883,27 @@ export interface components {
             site_id: string;
             sku_id?: string;
         };
+        BillingAccount: {
+            /** Format: date-time */
+            created_at?: string;
+            id?: string;
+            /** Format: int64 */
+            max_projects?: number;
+            name?: string;
+            /** Format: date-time */
+            updated_at?: string;
+            /** Format: int64 */
+            version?: number;
+        };
+        BillingAccountRequest: {
+            /**
+             * Format: int64
+             * @description Projects that are not closed, at most
+             * @default 20
+             */
+            max_projects: number;
+            name: string;
+        };
         BootDiskRule: {
             /** Format: int64 */
             max_bytes?: number;
@@ -2123,6 +2937,21 @@ export interface components {
             token_expires_at?: string;
             /** @description Where the token goes on the node */
             token_path?: string;
+        };
+        CatalogueItem: {
+            /** @description none, few (1 to 3 nodes), some (4 to 15) or many */
+            availability?: string;
+            description?: string;
+            gpu_model?: string;
+            /** Format: int64 */
+            gpus?: number;
+            image?: components["schemas"]["Image"];
+            /** @description dedicated_network or shared_network: whether other customers' nodes are on the same network */
+            isolation?: string;
+            /** @description The SKU's name */
+            sku?: string;
+            sku_id?: string;
+            title?: string;
         };
         Certificate: {
             devices?: components["schemas"]["DeviceResult"][] | null;
@@ -2226,6 +3055,36 @@ export interface components {
             plan_hash?: string;
             /** @description Why; it stands in the history */
             reason?: string;
+        };
+        Delivery: {
+            /**
+             * Format: int64
+             * @description The status that the endpoint answered last
+             */
+            answer?: number;
+            /** Format: int64 */
+            attempts?: number;
+            /**
+             * Format: int64
+             * @description Of the event; absent for a test
+             */
+            cursor?: number;
+            /** Format: date-time */
+            ended_at?: string;
+            error?: string;
+            /** @description The webhook-id of every attempt */
+            event_id?: string;
+            /**
+             * Format: date-time
+             * @description When it is tried again at the earliest
+             */
+            next_at?: string;
+            /** Format: date-time */
+            occurred_at?: string;
+            /** @enum {string} */
+            status?: "pending" | "delivered" | "dead";
+            subject?: string;
+            type?: string;
         };
         DeviceGroup: {
             /** @description An installed node becomes active without a person */
@@ -2427,6 +3286,10 @@ export interface components {
             uncorrected_ecc?: number;
             uuid?: string;
         };
+        GroupRole: {
+            group?: string;
+            role?: string;
+        };
         HardwareRequest: {
             /** @description Without it a node that has a BMC keeps it, which keep_bmc must say */
             bmc?: components["schemas"]["BMCRequest"];
@@ -2457,6 +3320,12 @@ export interface components {
             data?: components["schemas"]["Transition"][];
             /** Format: int64 */
             total?: number;
+        };
+        Image: {
+            architecture?: string;
+            /** @description Left out for the kernel of the OS release */
+            kernel?: string;
+            os?: string;
         };
         InstallAgent: {
             /** @description Of an erase workflow: overwrite disks that cannot purge themselves */
@@ -2496,6 +3365,36 @@ export interface components {
             initrds?: components["schemas"]["BootImage"][];
             kernel?: components["schemas"]["BootImage"];
             user_data?: string;
+        };
+        Invitation: {
+            /** Format: date-time */
+            created_at?: string;
+            email?: string;
+            /** Format: date-time */
+            expires_at?: string;
+            id?: string;
+            project_id?: string;
+            /** @description In the list of your own invitations */
+            project_name?: string;
+            role?: string;
+            status?: string;
+            subject?: string;
+            /** Format: int64 */
+            version?: number;
+        };
+        InvitationRequest: {
+            /**
+             * Format: int64
+             * @description For how many days it can be accepted
+             * @default 7
+             */
+            days: number;
+            /** @description The identity provider must have verified it */
+            email?: string;
+            /** @description owner, member, billing or viewer */
+            role: string;
+            /** @description oidc: and the subject of the sign-in */
+            subject?: string;
         };
         Job: {
             /** @description The actions that are allowed now */
@@ -2586,6 +3485,11 @@ export interface components {
             /** @description Pass it as cursor to get the next page; absent on the last */
             next_cursor?: string;
         };
+        ListAuditEntry: {
+            data?: components["schemas"]["AuditEntry"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
         ListBMC: {
             data?: components["schemas"]["BMC"][];
             /** @description Pass it as cursor to get the next page; absent on the last */
@@ -2593,6 +3497,21 @@ export interface components {
         };
         ListBatch: {
             data?: components["schemas"]["Batch"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
+        ListBillingAccount: {
+            data?: components["schemas"]["BillingAccount"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
+        ListCatalogueItem: {
+            data?: components["schemas"]["CatalogueItem"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
+        ListDelivery: {
+            data?: components["schemas"]["Delivery"][];
             /** @description Pass it as cursor to get the next page; absent on the last */
             next_cursor?: string;
         };
@@ -2611,8 +3530,18 @@ export interface components {
             /** @description Pass it as cursor to get the next page; absent on the last */
             next_cursor?: string;
         };
+        ListGroupRole: {
+            data?: components["schemas"]["GroupRole"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
         ListInstallWorkflow: {
             data?: components["schemas"]["InstallWorkflow"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
+        ListInvitation: {
+            data?: components["schemas"]["Invitation"][];
             /** @description Pass it as cursor to get the next page; absent on the last */
             next_cursor?: string;
         };
@@ -2621,13 +3550,38 @@ export interface components {
             /** @description Pass it as cursor to get the next page; absent on the last */
             next_cursor?: string;
         };
+        ListMember: {
+            data?: components["schemas"]["Member"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
         ListNode: {
             data?: components["schemas"]["Node"][];
             /** @description Pass it as cursor to get the next page; absent on the last */
             next_cursor?: string;
         };
+        ListNotice: {
+            data?: components["schemas"]["Notice"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
         ListProfile: {
             data?: components["schemas"]["Profile"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
+        ListProject: {
+            data?: components["schemas"]["Project"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
+        ListProjectToken: {
+            data?: components["schemas"]["ProjectToken"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
+        ListQuota: {
+            data?: components["schemas"]["Quota"][];
             /** @description Pass it as cursor to get the next page; absent on the last */
             next_cursor?: string;
         };
@@ -2643,6 +3597,11 @@ export interface components {
         };
         ListSKU: {
             data?: components["schemas"]["SKU"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
+        ListSSHKey: {
+            data?: components["schemas"]["SSHKey"][];
             /** @description Pass it as cursor to get the next page; absent on the last */
             next_cursor?: string;
         };
@@ -2665,6 +3624,24 @@ export interface components {
             data?: components["schemas"]["TimelineEntry"][];
             /** @description Pass it as cursor to get the next page; absent on the last */
             next_cursor?: string;
+        };
+        ListWebhook: {
+            data?: components["schemas"]["Webhook"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
+        Member: {
+            /** Format: date-time */
+            created_at?: string;
+            id?: string;
+            name?: string;
+            role?: string;
+            /** @description oidc: and the subject of the sign-in */
+            subject?: string;
+            /** Format: date-time */
+            updated_at?: string;
+            /** Format: int64 */
+            version?: number;
         };
         MountReport: {
             fstype?: string;
@@ -2914,12 +3891,51 @@ export interface components {
             site_id: string;
             sku_id: string;
         };
+        Notice: {
+            /** Format: date-time */
+            created_at?: string;
+            deliveries?: components["schemas"]["NoticeDelivery"][];
+            id?: string;
+            /** @example webhook_failing */
+            kind?: string;
+            message?: string;
+            node?: string;
+        };
+        NoticeDelivery: {
+            /** @enum {string} */
+            channel?: "email" | "webhook";
+            /** Format: date-time */
+            delivered_at?: string;
+            /** @description Why the last attempt failed */
+            error?: string;
+            /** @enum {string} */
+            status?: "pending" | "delivered" | "dead";
+            /** @description The address, or the name of the webhook */
+            to?: string;
+        };
         Observed: {
             agent?: string;
             /** Format: date-time */
             at?: string;
             maas?: string;
             power?: string;
+        };
+        Offer: {
+            description?: string;
+            isolation?: string;
+            profile_id?: string;
+            sku_id?: string;
+            title?: string;
+            /** Format: int64 */
+            version?: number;
+        };
+        OfferRequest: {
+            description?: string;
+            /** @enum {string} */
+            isolation: "dedicated_network" | "shared_network";
+            /** @description prof_...: what is deployed */
+            profile_id: string;
+            title: string;
         };
         OnboardingRequest: {
             bmc: components["schemas"]["BMCRequest"];
@@ -3009,6 +4025,7 @@ export interface components {
         Principal: {
             id?: string;
             name?: string;
+            project?: string;
             roles?: string[];
         };
         Probed: {
@@ -3097,6 +4114,91 @@ export interface components {
             storage_layout?: string;
             strict_pxe_preflight?: boolean;
         };
+        Project: {
+            billing_account_id?: string;
+            /** Format: date-time */
+            closed_at?: string;
+            /** Format: date-time */
+            created_at?: string;
+            id?: string;
+            name?: string;
+            status?: string;
+            tags?: {
+                [key: string]: string;
+            };
+            /** Format: date-time */
+            updated_at?: string;
+            /** Format: int64 */
+            version?: number;
+        };
+        ProjectEvent: {
+            /** Format: date-time */
+            at?: string;
+            /**
+             * Format: int64
+             * @description Also the id of the event in the stream; it counts the events of this project
+             */
+            cursor?: number;
+            /** @description The id that webhooks receive too */
+            id?: string;
+            payload?: unknown;
+            resource_id?: string;
+            resource_kind?: string;
+            /** @example member.added */
+            type?: string;
+        };
+        ProjectExport: {
+            audit?: components["schemas"]["AuditEntry"][];
+            /** @description false when only the newest rows are here; the audit log has all */
+            audit_complete?: boolean;
+            /** Format: date-time */
+            exported_at?: string;
+            group_roles?: components["schemas"]["GroupRole"][];
+            invitations?: components["schemas"]["Invitation"][];
+            members?: components["schemas"]["Member"][];
+            project?: components["schemas"]["Project"];
+            quotas?: components["schemas"]["Quota"][];
+            ssh_keys?: components["schemas"]["SSHKey"][];
+            tokens?: components["schemas"]["ProjectToken"][];
+        };
+        ProjectPatch: {
+            name?: string;
+            /** @description Replaces all tags */
+            tags?: {
+                [key: string]: string;
+            };
+        };
+        ProjectRequest: {
+            billing_account_id: string;
+            name: string;
+            tags?: {
+                [key: string]: string;
+            };
+        };
+        ProjectToken: {
+            /** Format: date-time */
+            created_at?: string;
+            /** Format: date-time */
+            expires_at?: string;
+            id?: string;
+            member_id?: string;
+            name?: string;
+            /** @description It never allows more than the present role of its member */
+            role?: string;
+            /** @description Shown once, when it is created; not in a replayed answer */
+            token?: string;
+        };
+        ProjectTokenRequest: {
+            /**
+             * Format: int64
+             * @description For how many days it is valid
+             * @default 90
+             */
+            days: number;
+            name: string;
+            /** @description owner, member, billing or viewer, at most your own */
+            role: string;
+        };
         PurgeAnswer: {
             /** Format: int64 */
             purged?: number;
@@ -3115,9 +4217,49 @@ export interface components {
             /** @description wf_...; absent: none */
             erase_workflow_id?: string;
         };
+        Queued: {
+            /** @description Its delivery is in the list of deliveries */
+            event_id?: string;
+        };
+        Quota: {
+            /** Format: int64 */
+            max_nodes?: number;
+            /** @description The SKU's name */
+            sku?: string;
+            /** @description Left out for all SKUs together */
+            sku_id?: string;
+            /** Format: date-time */
+            updated_at?: string;
+        };
+        QuotaRequest: {
+            /** Format: int64 */
+            max_nodes: number;
+            /** @description The owners of the project see it */
+            reason: string;
+        };
+        ReasonRequest: {
+            /** @description The owners of the project see it */
+            reason: string;
+        };
         ReissueAgentRequest: {
             /** @description Why; it stands in the history and in the audit log */
             reason: string;
+        };
+        Replay: {
+            /**
+             * Format: int64
+             * @description Where to go on; absent when no event is left
+             */
+            next_cursor?: number;
+            /** Format: int64 */
+            queued?: number;
+        };
+        ReplayRequest: {
+            /**
+             * Format: int64
+             * @description Events after this cursor are sent again; 0 begins with the oldest that is kept
+             */
+            after_cursor?: number;
         };
         ReportAnswer: {
             /** @description What the report did; ignored when it came late, was said already, or does not fit the state. heard: a sign of life of the attempt that runs, whose deadline moves. begins, advances, warns and leaves: noted for the job that boots the node; no state changes */
@@ -3159,6 +4301,18 @@ export interface components {
         };
         RoCERequest: {
             ports: components["schemas"]["RoCEPort"][];
+        };
+        RoleRequest: {
+            /** @description owner, member, billing or viewer */
+            role: string;
+        };
+        RotateRequest: {
+            /**
+             * Format: int64
+             * @description How long events are signed with the secret before too; 0 ends it at once, after a leak
+             * @default 86400
+             */
+            overlap_seconds: number;
         };
         Rotation: {
             failure_class?: string;
@@ -3231,6 +4385,22 @@ export interface components {
             protect_serials?: string[] | null;
             require_ecc?: boolean;
         };
+        SSHKey: {
+            /** Format: date-time */
+            created_at?: string;
+            fingerprint?: string;
+            id?: string;
+            member_id?: string;
+            name?: string;
+            /** @description Rewritten without options and comment */
+            public_key?: string;
+            type?: string;
+        };
+        SSHKeyRequest: {
+            name: string;
+            /** @description The line of a .pub file: ed25519, ecdsa, a security key, or RSA of at least 3072 bits */
+            public_key: string;
+        };
         Secret: {
             name?: string;
             /** @description name@version: what other resources refer to; the name alone means the newest */
@@ -3256,7 +4426,7 @@ export interface components {
              * @description What the value is
              * @enum {string}
              */
-            kind?: "bmc_login" | "maas_key" | "ssh_key" | "bootstrap_bundle";
+            kind?: "bmc_login" | "maas_key" | "ssh_key" | "bootstrap_bundle" | "smtp_password";
             /** @description Networks whose addresses may receive it, such as 10.4.0.0/16; not for ssh_key and bootstrap_bundle */
             networks?: string[] | null;
             /** @description Nodes that may receive it, by id */
@@ -3312,6 +4482,7 @@ export interface components {
             maas_ca_pem?: string;
             maas_plain_http?: boolean;
             maas_url?: string;
+            node_networks?: string[] | null;
             pool?: string;
             region?: string;
             simulated?: boolean;
@@ -3521,6 +4692,53 @@ export interface components {
         Version: {
             api?: string;
             version?: string;
+        };
+        Webhook: {
+            /** Format: date-time */
+            created_at?: string;
+            /**
+             * @description gone: the endpoint answered 410
+             * @enum {string}
+             */
+            disabled_reason?: "by_request" | "gone";
+            /** @description Types such as member.added, or member.* for all of a kind; none means every event */
+            event_types?: string[];
+            /**
+             * Format: int64
+             * @description Failed attempts since the last success; from 5 on there is one attempt at a time, after a pause
+             */
+            failures?: number;
+            id?: string;
+            last_error?: string;
+            /** Format: date-time */
+            last_failure_at?: string;
+            /** Format: date-time */
+            last_success_at?: string;
+            name?: string;
+            /**
+             * Format: date-time
+             * @description Until then events are signed with the secret before too
+             */
+            previous_secret_until?: string;
+            /** @description Shown once, when it is made; not in a replayed answer */
+            secret?: string;
+            /** @enum {string} */
+            status?: "enabled" | "disabled";
+            url?: string;
+            /** Format: int64 */
+            version?: number;
+        };
+        WebhookChange: {
+            enabled?: boolean;
+            event_types?: string[];
+            name?: string;
+            url?: string;
+        };
+        WebhookRequest: {
+            event_types?: string[] | null;
+            name: string;
+            /** @description https, with a public host */
+            url: string;
         };
     };
     responses: never;
@@ -3832,6 +5050,189 @@ export interface operations {
             };
         };
     };
+    "list-billing-accounts": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+                /** @description Only the account of this name */
+                name?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListBillingAccount"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "create-billing-account": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this request: repeating it with the same key gives the first answer again */
+                "Idempotency-Key"?: string;
+                /** @description The same as Idempotency-Key */
+                "X-Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BillingAccountRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BillingAccount"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-billing-account": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description acc_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BillingAccount"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "update-billing-account": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description ETag of the version that is changed, or * for whichever is there */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description acc_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BillingAccountRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BillingAccount"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "delete-billing-account": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description ETag of the version that is changed, or * for whichever is there */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description acc_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "list-bmcs": {
         parameters: {
             query?: {
@@ -4082,6 +5483,72 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Job"];
                 };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "put-catalogue-item": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description sku_... */
+                sku: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["OfferRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Offer"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "delete-catalogue-item": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description sku_... */
+                sku: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Problem document (RFC 9457) */
             default: {
@@ -5949,6 +7416,193 @@ export interface operations {
             };
         };
     };
+    "list-all-projects": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+                /** @description Only those of this account */
+                billing_account_id?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListProject"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "create-project-for": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this request: repeating it with the same key gives the first answer again */
+                "Idempotency-Key"?: string;
+                /** @description The same as Idempotency-Key */
+                "X-Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AdminProjectRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Project"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "close-project-of": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description ETag of the version that is changed, or * for whichever is there */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ReasonRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Project"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "set-quota": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description prj_... */
+                id: string;
+                /** @description sku_..., or total for all SKUs together */
+                sku: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["QuotaRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Quota"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "delete-quota": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description prj_... */
+                id: string;
+                /** @description sku_..., or total for all SKUs together */
+                sku: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "list-secrets": {
         parameters: {
             query?: {
@@ -6302,6 +7956,40 @@ export interface operations {
             };
         };
     };
+    "list-catalogue": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListCatalogueItem"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "follow-events": {
         parameters: {
             query?: {
@@ -6327,6 +8015,67 @@ export interface operations {
                 };
                 content: {
                     "text/event-stream": components["schemas"]["Event"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-own-invitations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListInvitation"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "accept-invitation": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description inv_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Member"];
                 };
             };
             /** @description Problem document (RFC 9457) */
@@ -7256,6 +9005,1575 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ListTimelineEntry"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-projects": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListProject"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "create-project": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Names this request: repeating it with the same key gives the first answer again */
+                "Idempotency-Key"?: string;
+                /** @description The same as Idempotency-Key */
+                "X-Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ProjectRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Project"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-project": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Project"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "delete-project": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+                /** @description ETag of the version that is changed, or * for whichever is there */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "update-project": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+                /** @description ETag of the version that is changed, or * for whichever is there */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ProjectPatch"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Project"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-project-audit": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+            };
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListAuditEntry"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "close-project": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+                /** @description ETag of the version that is changed, or * for whichever is there */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Project"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "follow-project-events": {
+        parameters: {
+            query?: {
+                /** @description The same as Last-Event-ID */
+                last_event_id?: string;
+            };
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+                "Last-Event-ID"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A stream whose data lines are events */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": components["schemas"]["ProjectEvent"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "export-project": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProjectExport"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-group-roles": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListGroupRole"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "put-group-role": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+                /** @description A group of the identity provider */
+                group: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RoleRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GroupRole"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "delete-group-role": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+                /** @description A group of the identity provider */
+                group: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-invitations": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+            };
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListInvitation"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "create-invitation": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+                /** @description Names this request: repeating it with the same key gives the first answer again */
+                "Idempotency-Key"?: string;
+                /** @description The same as Idempotency-Key */
+                "X-Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["InvitationRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Invitation"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-invitation": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+                /** @description inv_... */
+                invitation_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Invitation"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "revoke-invitation": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+                /** @description inv_... */
+                invitation_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-members": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+            };
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListMember"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-member": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+                /** @description mem_... */
+                member_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Member"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "remove-member": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+                /** @description ETag of the version that is changed, or * for whichever is there */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+                /** @description mem_... */
+                member_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "update-member": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+                /** @description ETag of the version that is changed, or * for whichever is there */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+                /** @description mem_... */
+                member_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RoleRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Member"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-notices": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+            };
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListNotice"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-project-quotas": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListQuota"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-ssh-keys": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+            };
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListSSHKey"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "create-ssh-key": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+                /** @description Names this request: repeating it with the same key gives the first answer again */
+                "Idempotency-Key"?: string;
+                /** @description The same as Idempotency-Key */
+                "X-Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SSHKeyRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SSHKey"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-ssh-key": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+                /** @description key_... */
+                key_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SSHKey"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "delete-ssh-key": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+                /** @description key_... */
+                key_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-project-tokens": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+            };
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListProjectToken"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "create-project-token": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+                /** @description Names this request: repeating it with the same key gives the first answer again */
+                "Idempotency-Key"?: string;
+                /** @description The same as Idempotency-Key */
+                "X-Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ProjectTokenRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProjectToken"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-project-token": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+                /** @description tok_... */
+                token_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProjectToken"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "delete-project-token": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+                /** @description tok_... */
+                token_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-webhooks": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+            };
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListWebhook"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "create-webhook": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+                /** @description Names this request: repeating it with the same key gives the first answer again */
+                "Idempotency-Key"?: string;
+                /** @description The same as Idempotency-Key */
+                "X-Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WebhookRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Webhook"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-webhook": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+                /** @description whk_... */
+                webhook_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Webhook"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "delete-webhook": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+                /** @description ETag of the version that is changed, or * for whichever is there */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+                /** @description whk_... */
+                webhook_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "update-webhook": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+                /** @description ETag of the version that is changed, or * for whichever is there */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+                /** @description whk_... */
+                webhook_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WebhookChange"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Webhook"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-webhook-deliveries": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+                status?: "pending" | "delivered" | "dead";
+            };
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+                /** @description whk_... */
+                webhook_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListDelivery"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "redeliver-webhook-event": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+                /** @description whk_... */
+                webhook_id: string;
+                /** @description evt_... */
+                event_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Queued"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "replay-webhook": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+                /** @description whk_... */
+                webhook_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ReplayRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Replay"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "rotate-webhook-secret": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+                /** @description ETag of the version that is changed, or * for whichever is there */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+                /** @description whk_... */
+                webhook_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RotateRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Webhook"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "test-webhook": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+                /** @description whk_... */
+                webhook_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Queued"];
                 };
             };
             /** @description Problem document (RFC 9457) */
