@@ -184,7 +184,8 @@ func harmless() []string {
 	}
 }
 
-// rows fingerprints every table.
+// rows fingerprints every table. Only the audited logins to the region, which every plan makes, are
+// left out.
 func (p *planner) rows(t *testing.T) map[string]string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -201,6 +202,12 @@ func (p *planner) rows(t *testing.T) map[string]string {
 	for _, table := range tables {
 		var sum string
 		q := `SELECT count(*) || ' ' || coalesce(md5(string_agg(r::text, '|' ORDER BY r::text)), '') FROM ` + pgx.Identifier{table}.Sanitize() + ` AS r`
+		switch {
+		case table == "audit_heads":
+			q += ` WHERE resource_kind <> 'site'`
+		case strings.HasPrefix(table, "audit_log"):
+			q += ` WHERE NOT (resource_kind = 'site' AND kind = 'call' AND name = 'login')`
+		}
 		require.NoError(t, conn.QueryRow(ctx, q).Scan(&sum))
 		out["table "+table] = sum
 	}
