@@ -28,6 +28,7 @@ func raced() []string {
 // with the reason.
 func notRaced() map[string]string {
 	return map[string]string{
+		"activities/login":            "without tests; the raced activities/bmc uses it",
 		"api/agentapi/agentapitest":   "without tests; the raced agent packages use it",
 		"cmd/slipway-agent":           "main package; agent is raced",
 		"cmd/slipway-dev":             "main package of the demo",
