@@ -52,6 +52,11 @@ func Add[I, O any](a *API, op huma.Operation, handler func(context.Context, *I) 
 		if bad := bounds.Check(in); len(bad) > 0 {
 			return nil, a.problem(ctx, outOfBounds(bad))
 		}
+		if role.isOfTenant() && op.Method != http.MethodGet {
+			if err := a.checkAgain(ctx); err != nil {
+				return nil, a.problem(ctx, err)
+			}
+		}
 		out, err := handler(ctx, in)
 		if err != nil {
 			return nil, a.problem(ctx, err)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
@@ -60,8 +61,10 @@ const maxGroups = 200
 func identityOf(who Principal, claims map[string]any, groupsClaim string) Identity {
 	i := Identity{Subject: who.ID}
 	if verified, _ := claims["email_verified"].(bool); verified {
-		email, _ := claims["email"].(string)
-		i.Email = strings.ToLower(email)
+		// Lower case maps some other letters to ASCII ones: the address of one would be that of another.
+		if email, _ := claims["email"].(string); !strings.ContainsFunc(email, func(r rune) bool { return r > unicode.MaxASCII }) {
+			i.Email = strings.ToLower(email)
+		}
 	}
 	i.Groups = texts(claims[groupsClaim])
 	if len(i.Groups) > maxGroups {
@@ -155,6 +158,15 @@ func (a *API) requireTenant(op *huma.Operation, role Role) {
 	})
 }
 
+// checkAgain finds out whether the access that began a request is still there. A client may send a
+// body slowly, so that it would change something after its access has ended.
+func (a *API) checkAgain(ctx context.Context) error {
+	if recheck, ok := ctx.Value(recheckKey).(func(context.Context) error); ok {
+		return recheck(ctx)
+	}
+	return nil
+}
+
 func (a *API) requiresSignIn(c huma.Context, next func(huma.Context)) {
 	r, w := humachi.Unwrap(c)
 	who, _, err := a.authenticate(w, r)
@@ -167,6 +179,17 @@ func (a *API) requiresSignIn(c huma.Context, next func(huma.Context)) {
 
 var reasonPattern = regexp.MustCompile(`^[^\p{C}]{3,500}$`)
 
+// CheckReason returns the reason of an operator without blanks around it, or a problem at the location
+// that it was given in.
+func CheckReason(location, reason string) (string, error) {
+	reason = strings.TrimSpace(reason)
+	if !reasonPattern.MatchString(reason) {
+		return "", problem.NewInvalid(problem.Field{Location: location,
+			Message: "must say in 3 to 500 characters why an operator acts on a customer's project; its owners see it"})
+	}
+	return reason, nil
+}
+
 // projectAccess finds out how a principal may use a project. reason is the operator's. To those who
 // have no role in it the project does not exist.
 func (a *API) projectAccess(ctx context.Context, who Principal, id string, need lifecycle.ProjectRole, write bool, reason string) (ProjectAccess, error) {
@@ -174,16 +197,19 @@ func (a *API) projectAccess(ctx context.Context, who Principal, id string, need 
 	if err != nil {
 		return ProjectAccess{}, err
 	}
-	if len(access.grants) > 0 {
-		if !access.Allows(need) {
-			return ProjectAccess{}, problem.New(problem.Forbidden,
-				fmt.Sprintf("this call needs role %s in the project and %s has %s; ask an owner of the project", need, who.Name, joinRoles(access.grants)))
-		}
-		return access, nil
-	}
 	least := RoleViewer
 	if write {
 		least = RoleOperator
+	}
+	// An owner may give a role to a group that operators are in. It must not take from them what they may.
+	if len(access.grants) > 0 && (reason == "" || !who.May(least)) {
+		if access.Allows(need) {
+			return access, nil
+		}
+		if !who.May(least) {
+			return ProjectAccess{}, problem.New(problem.Forbidden,
+				fmt.Sprintf("this call needs role %s in the project and %s has %s; ask an owner of the project", need, who.Name, joinRoles(access.grants)))
+		}
 	}
 	if !who.May(RoleViewer) {
 		return ProjectAccess{}, db.NotFound("project")
@@ -192,10 +218,8 @@ func (a *API) projectAccess(ctx context.Context, who Principal, id string, need 
 		return ProjectAccess{}, problem.New(problem.Forbidden,
 			fmt.Sprintf("this call needs role %s and %s has %s; ask an admin for a token with that role", least, who.Name, orNone(who.Roles)))
 	}
-	reason = strings.TrimSpace(reason)
-	if !reasonPattern.MatchString(reason) {
-		return ProjectAccess{}, problem.NewInvalid(problem.Field{Location: "header." + reasonHeader,
-			Message: "must say in 3 to 500 characters why an operator acts on a customer's project; its owners see it"})
+	if reason, err = CheckReason("header."+reasonHeader, reason); err != nil {
+		return ProjectAccess{}, err
 	}
 	return ProjectAccess{Project: id, Operator: true, Reason: reason}, nil
 }

@@ -60,3 +60,12 @@ func FuzzCheckName(f *testing.F) {
 		require.NotRegexp(t, `^[a-z]+_[0-9a-f]{8}-`, name)
 	})
 }
+
+// TestIdentityOf_AddressOfOtherLettersIsNone uses letters whose lower case is ASCII.
+func TestIdentityOf_AddressOfOtherLettersIsNone(t *testing.T) {
+	t.Parallel()
+	for claim, want := range map[string]string{"Kim@Example.com": "kim@example.com", "\u212aim@example.com": "", "k\u0130m@example.com": "", "kim@ex\u00e4mple.com": ""} {
+		got := identityOf(Principal{ID: "oidc:x"}, map[string]any{"email": claim, "email_verified": true}, "groups")
+		require.Equal(t, want, got.Email, "%q", claim)
+	}
+}

@@ -114,6 +114,12 @@ func RevokeInvitation(ctx context.Context, tx *db.ProjectTx, id string) error {
 	return db.CheckGuarded("invitation "+id, n, err)
 }
 
+// RevokeInvitationsOf ends the pending invitations that an identity has made or could accept, so that
+// one who is removed does not come back by them.
+func RevokeInvitationsOf(ctx context.Context, tx *db.ProjectTx, subject string) error {
+	return db.MapError("revoke invitations", queries(tx).RevokeInvitationsOf(ctx, gen.RevokeInvitationsOfParams{ProjectID: tx.Project(), Subject: subject}))
+}
+
 // InvitationFor is an invitation with the name of its project.
 type InvitationFor = gen.InvitationsForRow
 

@@ -85,15 +85,16 @@ type Finished struct {
 }
 
 // Finish stores the outcomes and gives the webhook back. Where the lease has ended and another
-// claimer has it, only outcomes are stored. A webhook that is deleted is no error.
-func Finish(ctx context.Context, tx *db.Tx, w Claimed, claimer string, f Finished) error {
+// claimer has it, or the webhook was changed, only outcomes are stored and held is false. A webhook
+// that is deleted is no error.
+func Finish(ctx context.Context, tx *db.Tx, w Claimed, claimer string, f Finished) (held bool, err error) {
 	q := queries(tx)
-	held, err := q.LockClaim(ctx, gen.LockClaimParams{ClaimedBy: claimer, ProjectID: w.ProjectID, ID: w.ID})
+	held, err = q.LockClaim(ctx, gen.LockClaimParams{ClaimedBy: claimer, ProjectID: w.ProjectID, ID: w.ID})
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return db.MapError("lock webhook "+w.ID, err)
+		return false, db.MapError("lock webhook "+w.ID, err)
 	}
 	p := gen.FinishDeliveriesParams{ProjectID: w.ProjectID, WebhookID: w.ID}
 	for _, o := range f.Outcomes {
@@ -103,13 +104,13 @@ func Finish(ctx context.Context, tx *db.Tx, w Claimed, claimer string, f Finishe
 	}
 	if len(f.Outcomes) > 0 {
 		if err := q.FinishDeliveries(ctx, p); err != nil {
-			return db.MapError("store deliveries", err)
+			return false, db.MapError("store deliveries", err)
 		}
 	}
 	if !held {
-		return nil
+		return false, nil
 	}
-	return db.MapError("release webhook "+w.ID, q.ReleaseWebhook(ctx, gen.ReleaseWebhookParams{
+	return true, db.MapError("release webhook "+w.ID, q.ReleaseWebhook(ctx, gen.ReleaseWebhookParams{
 		ProjectID: w.ProjectID, ID: w.ID, Failures: f.Failures, Slow: f.Slow, Failed: f.LastReason != "", LastReason: f.LastReason, Succeeded: f.Succeeded,
 		Gone: f.Gone, PauseSeconds: f.Pause.Seconds(),
 	}))

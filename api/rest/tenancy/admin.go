@@ -99,11 +99,12 @@ func (s *server) createProjectFor(ctx context.Context, in *struct {
 	})
 }
 
-// operator is the actor of an operator's change, with its reason.
-func operator(ctx context.Context, reason string) db.Actor {
+// operator is the actor of an operator's change, with the reason that the body gives.
+func operator(ctx context.Context, reason string) (db.Actor, error) {
 	a := op.Actor(ctx)
-	a.Comment = reason
-	return a
+	var err error
+	a.Comment, err = op.CheckReason("body.reason", reason)
+	return a, err
 }
 
 func (s *server) closeProjectOf(ctx context.Context, in *struct {
@@ -115,7 +116,11 @@ func (s *server) closeProjectOf(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	return s.close(ctx, in.ID, v, operator(ctx, in.Body.Reason))
+	a, err := operator(ctx, in.Body.Reason)
+	if err != nil {
+		return nil, err
+	}
+	return s.close(ctx, in.ID, v, a)
 }
 
 // changeQuota runs a change of a quota under the lock of the project, with its audit row.
@@ -135,10 +140,13 @@ func (s *server) setQuota(ctx context.Context, in *struct {
 	QuotaPath
 	Body QuotaRequest
 }) (*struct{ Body Quota }, error) {
-	a := operator(ctx, in.Body.Reason)
+	a, err := operator(ctx, in.Body.Reason)
+	if err != nil {
+		return nil, err
+	}
 	a.Metadata = map[string]any{"sku": in.SKU, "max_nodes": in.Body.MaxNodes}
 	out := &struct{ Body Quota }{}
-	err := s.changeQuota(ctx, in.QuotaPath, "set_quota", a, func(tx *db.Tx) error {
+	err = s.changeQuota(ctx, in.QuotaPath, "set_quota", a, func(tx *db.Tx) error {
 		if err := tenancydb.PutQuota(ctx, tx, in.ID, in.skuID(), in.Body.MaxNodes); err != nil {
 			return err
 		}

@@ -103,6 +103,11 @@ func (s *server) updateMember(ctx context.Context, in *struct {
 		if row, err = tenancydb.ChangeRole(ctx, tx, in.MemberID, v, in.Body.Role); err != nil {
 			return err
 		}
+		if before.Role == lifecycle.RoleProjectOwner && row.Role != lifecycle.RoleProjectOwner {
+			if err := tenancydb.RevokeInvitationsOf(ctx, tx, row.Subject); err != nil {
+				return err
+			}
+		}
 		return op.AuditProject(ctx, tx, "change_role", map[string]any{"member": row.ID, "subject": row.Subject, "from": before.Role, "to": row.Role})
 	})
 	if err != nil {
@@ -131,6 +136,9 @@ func (s *server) removeMember(ctx context.Context, in *struct {
 			return err
 		}
 		if err := tenancydb.RemoveMember(ctx, tx, m.ID, v); err != nil {
+			return err
+		}
+		if err := tenancydb.RevokeInvitationsOf(ctx, tx, m.Subject); err != nil {
 			return err
 		}
 		return op.AuditProject(ctx, tx, "remove_member", map[string]any{"member": m.ID, "subject": m.Subject, "role": m.Role})

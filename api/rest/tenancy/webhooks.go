@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
+	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
 	webhookdb "github.com/slipway-cloud/slipway/db/webhook"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
@@ -178,12 +179,30 @@ func (s *eventServer) getWebhook(ctx context.Context, in *WebhookPath) (*op.Vers
 	return op.WithVersion(w.Version, w), nil
 }
 
-// changeWebhook runs a change of the version that the request names.
+// changeWebhook runs a change of the version that the request names, in an active project.
 func (s *eventServer) changeWebhook(ctx context.Context, in WebhookPath, match op.Match, do func(*db.ProjectTx, webhookdb.Webhook) error) error {
+	return s.withWebhook(ctx, in, match, lockActive, do)
+}
+
+// endWebhook is changeWebhook in a project of any status: what is left of a closed one can be deleted.
+func (s *eventServer) endWebhook(ctx context.Context, in WebhookPath, match op.Match, do func(*db.ProjectTx, webhookdb.Webhook) error) error {
+	lock := func(ctx context.Context, tx *db.ProjectTx) error {
+		_, err := tenancydb.LockProject(ctx, tx, tx.Project())
+		return err
+	}
+	return s.withWebhook(ctx, in, match, lock, do)
+}
+
+func (s *eventServer) withWebhook(
+	ctx context.Context, in WebhookPath, match op.Match, lock func(context.Context, *db.ProjectTx) error, do func(*db.ProjectTx, webhookdb.Webhook) error,
+) error {
 	if err := refuseProjectToken(ctx); err != nil {
 		return err
 	}
-	return s.changeIn(ctx, func(tx *db.ProjectTx) error {
+	return op.InProject(ctx, s.api, func(tx *db.ProjectTx) error {
+		if err := lock(ctx, tx); err != nil {
+			return err
+		}
 		w, err := webhookdb.Find(ctx, tx, in.WebhookID)
 		if err != nil {
 			return err
@@ -233,7 +252,7 @@ func (s *eventServer) deleteWebhook(ctx context.Context, in *struct {
 	WebhookPath
 	op.Match
 }) (*struct{}, error) {
-	err := s.changeWebhook(ctx, in.WebhookPath, in.Match, func(tx *db.ProjectTx, w webhookdb.Webhook) error {
+	err := s.endWebhook(ctx, in.WebhookPath, in.Match, func(tx *db.ProjectTx, w webhookdb.Webhook) error {
 		if err := webhookdb.Delete(ctx, tx, w.ID, w.Version); err != nil {
 			return err
 		}

@@ -474,6 +474,23 @@ func (q *Queries) RevokeInvitation(ctx context.Context, arg RevokeInvitationPara
 	return result.RowsAffected(), nil
 }
 
+const revokeInvitationsOf = `-- name: RevokeInvitationsOf :exec
+UPDATE project_invitations i SET status = 'revoked', version = i.version + 1, ended_at = now()
+WHERE i.project_id = $1 AND i.status = 'pending' AND (i.subject = $2::text OR i.invited_by = $2::text OR i.email <> '' AND i.email IN (
+    SELECT a.email FROM project_invitations a WHERE a.project_id = $1 AND a.status = 'accepted' AND a.accepted_by = $2::text))
+`
+
+type RevokeInvitationsOfParams struct {
+	ProjectID string
+	Subject   string
+}
+
+// Those that an identity made, and those that it could accept: by its subject, or by an address at which it accepted one before.
+func (q *Queries) RevokeInvitationsOf(ctx context.Context, arg RevokeInvitationsOfParams) error {
+	_, err := q.db.Exec(ctx, revokeInvitationsOf, arg.ProjectID, arg.Subject)
+	return err
+}
+
 const rolesIn = `-- name: RolesIn :many
 SELECT m.id AS member_id, m.role FROM project_members m WHERE m.project_id = $1 AND m.subject = $2
 UNION ALL

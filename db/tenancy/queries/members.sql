@@ -64,6 +64,12 @@ WHERE project_id = @project_id AND status = 'pending' AND expires_at <= now();
 UPDATE project_invitations SET status = 'revoked', version = version + 1, ended_at = now()
 WHERE project_id = @project_id AND id = @id AND status = 'pending';
 
+-- name: RevokeInvitationsOf :exec
+-- Those that an identity made, and those that it could accept: by its subject, or by an address at which it accepted one before.
+UPDATE project_invitations i SET status = 'revoked', version = i.version + 1, ended_at = now()
+WHERE i.project_id = @project_id AND i.status = 'pending' AND (i.subject = @subject::text OR i.invited_by = @subject::text OR i.email <> '' AND i.email IN (
+    SELECT a.email FROM project_invitations a WHERE a.project_id = @project_id AND a.status = 'accepted' AND a.accepted_by = @subject::text));
+
 -- name: AcceptInvitation :execrows
 UPDATE project_invitations SET status = 'accepted', accepted_by = @accepted_by, version = version + 1, ended_at = now()
 WHERE id = @id AND status = 'pending' AND expires_at > now();

@@ -571,8 +571,8 @@ UPDATE webhooks w SET claimed_by = '', claimed_until = NULL, failures = $1, slow
     status = CASE WHEN $6::boolean THEN 'disabled' ELSE w.status END,
     disabled_reason = CASE WHEN $6::boolean AND w.status = 'enabled' THEN 'gone' ELSE w.disabled_reason END,
     version = w.version + CASE WHEN $6::boolean AND w.status = 'enabled' THEN 1 ELSE 0 END,
-    due_at = (SELECT greatest(min(d.next_at), now() + make_interval(secs => $7::double precision)) FROM webhook_deliveries d
-        WHERE d.project_id = w.project_id AND d.webhook_id = w.id AND d.status = 'pending' HAVING count(*) > 0)
+    due_at = (SELECT greatest(d.next_at, now() + make_interval(secs => $7::double precision)) FROM webhook_deliveries d
+        WHERE d.project_id = w.project_id AND d.webhook_id = w.id AND d.status = 'pending' ORDER BY d.next_at LIMIT 1)
 WHERE w.project_id = $8 AND w.id = $9
 `
 
@@ -694,7 +694,7 @@ func (q *Queries) RotateSecret(ctx context.Context, arg RotateSecretParams) (Web
 
 const updateWebhook = `-- name: UpdateWebhook :one
 UPDATE webhooks SET name = $1, url = $2, event_types = $3, status = $4, disabled_reason = $5,
-    failures = 0, slow = true, due_at = now(), version = version + 1, updated_at = now()
+    failures = 0, slow = true, due_at = now(), claimed_by = '', claimed_until = NULL, version = version + 1, updated_at = now()
 WHERE project_id = $6 AND id = $7 AND version = $8 RETURNING project_id, id, name, url, event_types, status, disabled_reason, secret_ref, previous_secret_ref, previous_until, failures, last_reason, last_success_at, last_failure_at, slow, due_at, claimed_by, claimed_until, version, created_at, updated_at
 `
 
@@ -709,7 +709,7 @@ type UpdateWebhookParams struct {
 	Version        int64
 }
 
-// A changed webhook is tried at once and as one that is not known.
+// A changed webhook is tried at once and as one that is not known. What a claim under way finds out is about the webhook before.
 func (q *Queries) UpdateWebhook(ctx context.Context, arg UpdateWebhookParams) (Webhook, error) {
 	row := q.db.QueryRow(ctx, updateWebhook,
 		arg.Name,

@@ -53,8 +53,8 @@ UPDATE webhooks w SET claimed_by = '', claimed_until = NULL, failures = @failure
     status = CASE WHEN @gone::boolean THEN 'disabled' ELSE w.status END,
     disabled_reason = CASE WHEN @gone::boolean AND w.status = 'enabled' THEN 'gone' ELSE w.disabled_reason END,
     version = w.version + CASE WHEN @gone::boolean AND w.status = 'enabled' THEN 1 ELSE 0 END,
-    due_at = (SELECT greatest(min(d.next_at), now() + make_interval(secs => @pause_seconds::double precision)) FROM webhook_deliveries d
-        WHERE d.project_id = w.project_id AND d.webhook_id = w.id AND d.status = 'pending' HAVING count(*) > 0)
+    due_at = (SELECT greatest(d.next_at, now() + make_interval(secs => @pause_seconds::double precision)) FROM webhook_deliveries d
+        WHERE d.project_id = w.project_id AND d.webhook_id = w.id AND d.status = 'pending' ORDER BY d.next_at LIMIT 1)
 WHERE w.project_id = @project_id AND w.id = @id;
 
 -- name: ExpireDeliveries :execrows
@@ -90,9 +90,9 @@ SELECT * FROM webhooks WHERE project_id = @project_id AND id = @id;
 SELECT * FROM webhooks WHERE project_id = @project_id AND id > @after ORDER BY id LIMIT @max_rows;
 
 -- name: UpdateWebhook :one
--- A changed webhook is tried at once and as one that is not known.
+-- A changed webhook is tried at once and as one that is not known. What a claim under way finds out is about the webhook before.
 UPDATE webhooks SET name = @name, url = @url, event_types = @event_types, status = @status, disabled_reason = @disabled_reason,
-    failures = 0, slow = true, due_at = now(), version = version + 1, updated_at = now()
+    failures = 0, slow = true, due_at = now(), claimed_by = '', claimed_until = NULL, version = version + 1, updated_at = now()
 WHERE project_id = @project_id AND id = @id AND version = @version RETURNING *;
 
 -- name: RotateSecret :one

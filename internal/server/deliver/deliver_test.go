@@ -242,6 +242,34 @@ func TestDeliver_GoneDisables(t *testing.T) {
 	f.wait("SELECT count(*) FROM notices WHERE kind = 'webhook_disabled'", 1, 10*time.Second)
 }
 
+// A webhook that gets another URL while the one before answers 410 is not disabled by that answer.
+func TestDeliver_GoneIsOfTheURLThatAnswered(t *testing.T) {
+	t.Parallel()
+	asked, changed := make(chan struct{}, 8), make(chan struct{})
+	f := newFixture(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if r.URL.Path == "/1" {
+			asked <- struct{}{}
+			<-changed
+			w.WriteHeader(http.StatusGone)
+		}
+	})
+	f.addWebhooks(1)
+	f.addEvents(1, 1)
+	f.run(f.deliverer("one"))
+	<-asked
+	err := f.store.ForProject(t.Context(), "prj_1", func(tx *db.ProjectTx) error {
+		_, err := webhookdb.Update(t.Context(), tx, webhookdb.Webhook{ID: "whk_1", Name: "hook", URL: f.server.URL + "/new", Status: webhookdb.Enabled, Version: 1})
+		return err
+	})
+	close(changed)
+	require.NoError(t, err)
+	f.wait("SELECT count(*) FROM webhook_deliveries WHERE status = 'delivered'", 1, 30*time.Second)
+	f.wait("SELECT count(*) FROM webhooks WHERE claimed_by = '' AND last_success_at IS NOT NULL", 1, 10*time.Second)
+	require.Equal(t, 1, f.count("SELECT count(*) FROM webhooks WHERE status = 'enabled'"))
+	require.Zero(t, f.count("SELECT count(*) FROM notices"))
+}
+
 // A process that dies with a claim delays its deliveries, and loses none.
 func TestDeliver_LeaseEnds(t *testing.T) {
 	t.Parallel()
@@ -261,9 +289,10 @@ func TestDeliver_LeaseEnds(t *testing.T) {
 	f.wait("SELECT count(*) FROM webhook_deliveries WHERE status = 'delivered'", 1, 30*time.Second)
 	// What the late process stores changes nothing that is done.
 	require.NoError(t, f.store.Tx(t.Context(), func(tx *db.Tx) error {
-		return webhookdb.Finish(t.Context(), tx, dead[0], "dead", webhookdb.Finished{
+		_, err := webhookdb.Finish(t.Context(), tx, dead[0], "dead", webhookdb.Finished{
 			Outcomes: []webhookdb.Outcome{{EventID: "evt_1_1", Status: webhookdb.Pending, Reason: "late"}}, Failures: 9, LastReason: "late",
 		})
+		return err
 	}))
 	require.Equal(t, 1, f.count("SELECT count(*) FROM webhook_deliveries WHERE status = 'delivered' AND reason = ''"))
 	require.Zero(t, f.count("SELECT failures FROM webhooks"))
