@@ -190,7 +190,7 @@ func TestWebhook_QueueIsIdempotentAndAudited(t *testing.T) {
 		audited := func() int {
 			return strings.Count(string(w.do(a.owner, "GET", "/projects/"+a.project+"/audit-log?limit=200", nil).want(http.StatusOK).raw), `"`+audit+`"`)
 		}
-		w.do(a.owner, "POST", one+path, map[string]any{"after_cursor": 0}, header{"Idempotency-Key": ""}).want(http.StatusUnprocessableEntity)
+		w.do(a.owner, "POST", one+path, map[string]any{"after_cursor": 0}, header{"Idempotency-Key": ""}).want(http.StatusBadRequest)
 		before, key := audited(), header{"Idempotency-Key": "the-key"}
 		first := w.do(a.owner, "POST", one+path, map[string]any{"after_cursor": 0}, key).want(http.StatusOK)
 		again := w.do(a.owner, "POST", one+path, map[string]any{"after_cursor": 0}, key).want(http.StatusOK)
