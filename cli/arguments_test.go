@@ -94,7 +94,14 @@ func TestCommands_RefuseBlankArguments(t *testing.T) {
 func required(c *cobra.Command) (out []string) {
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		if f.Annotations[cobra.BashCompOneRequiredFlag] != nil {
-			out = append(out, "--"+f.Name+"="+map[bool]string{true: "site_1", false: "x"}[f.Name == "site"])
+			value := "x"
+			switch {
+			case f.Name == "site":
+				value = "site_1"
+			case f.Value.Type() == "int64":
+				value = "1"
+			}
+			out = append(out, "--"+f.Name+"="+value)
 		}
 	})
 	return out

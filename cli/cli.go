@@ -146,6 +146,7 @@ func (a *app) root() *cobra.Command {
 		a.nodeCommand(), a.batchCommand(), a.jobCommand(), a.bmcCommand(), a.tokenCommand(), a.attentionCommand(), a.certificateCommand(), a.taskCommand(), a.driftCommand(), a.agentReleaseCommand(),
 		a.decommissionCommand(), a.installWorkflowCommand(), a.deviceGroupCommand(),
 		a.billingAccountCommand(), a.projectCommand(), a.memberCommand(), a.invitationCommand(), a.keyCommand(), a.projectTokenCommand(), a.quotaCommand(), a.catalogueCommand(),
+		a.webhookCommand(), a.noticeCommand(),
 	)
 	refuseBlanks(root)
 	return root

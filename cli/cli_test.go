@@ -19,6 +19,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/rest"
+	"github.com/slipway-cloud/slipway/api/rest/tenancy"
 	"github.com/slipway-cloud/slipway/cli"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
@@ -27,6 +28,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 	"github.com/slipway-cloud/slipway/providers/secrets"
+	"github.com/slipway-cloud/slipway/providers/webhook"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
@@ -58,7 +60,9 @@ func newWorld(t *testing.T) *world {
 			}
 			return map[string]any{"version": "3.5"}, nil
 		},
-	}})
+	}, Events: tenancy.EventsConfig{Secrets: sealed, NewSecret: webhook.NewSecret, Rule: func(context.Context) (spec.AddressRule, error) {
+		return spec.PublicAddresses(nil, nil, []uint16{443}), nil
+	}}})
 	require.NoError(t, err)
 	srv := httptest.NewServer(s.Handler())
 	t.Cleanup(srv.Close)

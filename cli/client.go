@@ -134,17 +134,36 @@ func (a *app) send(ctx context.Context, acc account, method, path string, body a
 // sendOnce sends one request. later is how long the server asks to wait before it is repeated, 0
 // where it does not.
 func (a *app) sendOnce(ctx context.Context, acc account, method, path, key string, body any, headers map[string]string) (r answer, later time.Duration, err error) {
+	res, err := a.open(ctx, acc, method, path, key, body, headers)
+	if err != nil {
+		return answer{}, 0, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	raw, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if err != nil {
+		return answer{}, 0, fail(ExitUnreachable, "the answer of %s broke off: %w", acc.Server, bare(err))
+	}
+	if res.StatusCode == http.StatusServiceUnavailable {
+		seconds, _ := strconv.Atoi(res.Header.Get("Retry-After")) // 0 where there is none
+		later = time.Duration(min(max(seconds, 0), maxLater)) * time.Second
+	}
+	r, err = judged(res, raw)
+	return r, later, err
+}
+
+// open sends one request and returns the answer with its body, which the caller closes.
+func (a *app) open(ctx context.Context, acc account, method, path, key string, body any, headers map[string]string) (*http.Response, error) {
 	var in io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)
 		if err != nil {
-			return answer{}, 0, err
+			return nil, err
 		}
 		in = bytes.NewReader(b)
 	}
 	req, err := http.NewRequestWithContext(ctx, method, acc.Server+"/api/v1"+path, in)
 	if err != nil {
-		return answer{}, 0, err
+		return nil, err
 	}
 	req.Header.Set("Authorization", "Bearer "+acc.Token)
 	req.Header.Set("Accept", "application/json")
@@ -160,23 +179,13 @@ func (a *app) sendOnce(ctx context.Context, acc account, method, path, key strin
 	}
 	client, err := a.client(acc)
 	if err != nil {
-		return answer{}, 0, err
+		return nil, err
 	}
 	res, err := client.Do(req)
 	if err != nil {
-		return answer{}, 0, fail(ExitUnreachable, "the server %s cannot be reached: %w", acc.Server, bare(err))
+		return nil, fail(ExitUnreachable, "the server %s cannot be reached: %w", acc.Server, bare(err))
 	}
-	defer func() { _ = res.Body.Close() }()
-	raw, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
-	if err != nil {
-		return answer{}, 0, fail(ExitUnreachable, "the answer of %s broke off: %w", acc.Server, bare(err))
-	}
-	if res.StatusCode == http.StatusServiceUnavailable {
-		seconds, _ := strconv.Atoi(res.Header.Get("Retry-After")) // 0 where there is none
-		later = time.Duration(min(max(seconds, 0), maxLater)) * time.Second
-	}
-	r, err = judged(res, raw)
-	return r, later, err
+	return res, nil
 }
 
 func judged(res *http.Response, raw []byte) (answer, error) {

@@ -185,7 +185,7 @@ func readers() [][]string {
 
 var shows = map[string]bool{
 	"list": true, "show": true, "history": true, "timeline": true, "tasks": true, "actions": true, "drives": true, "plan": true, "attention": true,
-	"passes": true, "rotations": true, "probe": true, "export": true,
+	"passes": true, "rotations": true, "probe": true, "export": true, "audit-log": true, "deliveries": true,
 }
 
 var ids = map[string]string{

@@ -21,6 +21,7 @@ type projectAction struct {
 	body               func(args []string) (map[string]any, error)
 	columns            []string // of a list, or of what is shown
 	flags              func(*cobra.Command)
+	ifMatch            bool // of a POST that changes a version
 }
 
 // projectCommandOf makes the command of an action. Its first argument is the project's id.
@@ -36,7 +37,7 @@ func (a *app) projectCommandOf(p projectAction) *cobra.Command {
 		if reason != "" {
 			headers[reasonHeader] = reason
 		}
-		if p.method == "PATCH" || p.method == "DELETE" || strings.HasSuffix(p.path(args[1:]), "/close") {
+		if p.method == "PATCH" || p.method == "DELETE" || p.ifMatch {
 			headers["If-Match"] = "*"
 		}
 		var body any
@@ -152,10 +153,11 @@ func (a *app) projectCommand() *cobra.Command {
 		a.listOf("list-all", "List the projects of all customers, for operators", "/admin/projects", projectColumns()...),
 		create, a.projectCommandOf(rename),
 		a.projectCommandOf(projectAction{use: "show PROJECT", short: "Show a project", method: "GET", path: at(""), columns: projectColumns()}),
-		a.projectCommandOf(projectAction{use: "close PROJECT", short: "End everything of a project and keep its data", method: "POST", path: at("/close"), columns: projectColumns()}),
+		a.projectCommandOf(projectAction{use: "close PROJECT", short: "End everything of a project and keep its data", method: "POST", path: at("/close"), ifMatch: true, columns: projectColumns()}),
 		a.projectCommandOf(projectAction{use: "delete PROJECT", short: "Delete a project that is empty", method: "DELETE", path: at("")}),
 		a.projectCommandOf(projectAction{use: "export PROJECT", short: "Everything that is stored of a project; with -o json it is complete", method: "GET", path: at("/export"), columns: []string{"exported_at", "audit_complete"}}),
 		a.projectCommandOf(projectAction{use: "audit-log PROJECT", short: "Who did what in a project, newest first", method: "GET", path: at("/audit-log"), columns: []string{"at", "name", "triggered_by", "actor_id", "comment"}}),
+		a.projectEventsCommand(),
 	)
 }
 

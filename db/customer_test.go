@@ -215,3 +215,22 @@ func TestForProject_LeavesNothingOnTheConnection(t *testing.T) {
 	t.Cleanup(admin.Close)
 	require.ErrorIs(t, admin.CheckCustomerUser(t.Context()), db.ErrPrivilegedUser)
 }
+
+// TestEvents_CustomerSeesNoGlobalCursor reads the columns of events that count what all customers do.
+func TestEvents_CustomerSeesNoGlobalCursor(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Database(t)
+	s := dbtest.Open(t, dsn)
+	newTwoTenants(t, dsn)
+	for column, readable := range map[string]bool{"cursor": false, "node_id": false, "*": false, "project_cursor": true} {
+		err := s.ForProject(t.Context(), "prj_a", func(tx *db.ProjectTx) error {
+			_, err := tx.DBTX().Exec(t.Context(), "SELECT "+column+" FROM events")
+			return err
+		})
+		if readable {
+			require.NoError(t, err, column)
+			continue
+		}
+		requireState(t, err, "42501")
+	}
+}

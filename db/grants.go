@@ -131,7 +131,8 @@ var tableReads = map[string]string{
 // customerAccess names the tables that RoleCustomer may use, with its rights. Row-level security
 // binds each of them that has a project to the project of the transaction.
 var customerAccess = map[string]Access{
-	"events":                      AccessRead,
+	// Not the cursor of all events, from which a customer would learn how much others do.
+	"events":                      "SELECT (project_id, project_cursor, event_id, resource_kind, resource_id, type, payload, at)",
 	"notice_emails":               AccessRead,
 	"notices":                     AccessRead,
 	"project_event_cursors":       AccessRead,

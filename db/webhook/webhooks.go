@@ -20,7 +20,7 @@ type Webhook = gen.Webhook
 type Delivery = gen.WebhookDelivery
 
 // Event is an event of a project.
-type Event = gen.Event
+type Event = gen.ProjectEventsAfterRow
 
 // The values of a webhook's status and of the reason for which it is disabled.
 const (

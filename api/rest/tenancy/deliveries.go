@@ -2,6 +2,7 @@ package tenancy
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	"github.com/slipway-cloud/slipway/api/op"
@@ -51,31 +52,45 @@ type Queued struct {
 	EventID string `json:"event_id" doc:"Its delivery is in the list of deliveries"`
 }
 
-// inWebhook runs a change of the queue of a webhook that is there.
-func (s *eventServer) inWebhook(ctx context.Context, in WebhookPath, do func(*db.ProjectTx) error) error {
-	return s.changeIn(ctx, func(tx *db.ProjectTx) error {
-		if _, err := webhookdb.Find(ctx, tx, in.WebhookID); err != nil {
-			return err
+// queueOnce runs a change of the queue of a webhook that is there, once for each idempotency key. do
+// returns the answer, and what the audit row holds beside the webhook.
+func queueOnce[T any](
+	ctx context.Context, s *eventServer, in WebhookPath, key op.Key, body any, audit string, do func(*db.ProjectTx) (T, map[string]any, error),
+) (*op.Created[T], error) {
+	return op.CreateInProject(ctx, s.api, key, body, nil, func(tx *db.ProjectTx) (*op.Created[T], error) {
+		if err := lockActive(ctx, tx); err != nil {
+			return nil, err
 		}
-		return do(tx)
+		w, err := webhookdb.Find(ctx, tx, in.WebhookID)
+		if err != nil {
+			return nil, err
+		}
+		out, meta, err := do(tx)
+		if err != nil {
+			return nil, err
+		}
+		meta["webhook"], meta["name"] = w.ID, w.Name
+		return &op.Created[T]{Status: http.StatusOK, Body: out}, op.AuditProject(ctx, tx, audit, meta)
 	})
 }
 
-func (s *eventServer) testWebhook(ctx context.Context, in *WebhookPath) (*struct{ Body Queued }, error) {
-	out := &struct{ Body Queued }{}
-	return out, s.inWebhook(ctx, *in, func(tx *db.ProjectTx) (err error) {
-		out.Body.EventID, err = webhookdb.QueueTest(ctx, tx, in.WebhookID)
-		return err
+func (s *eventServer) testWebhook(ctx context.Context, in *struct {
+	WebhookPath
+	op.Key
+}) (*op.Created[Queued], error) {
+	return queueOnce(ctx, s, in.WebhookPath, in.Key, nil, "test_webhook", func(tx *db.ProjectTx) (Queued, map[string]any, error) {
+		id, err := webhookdb.QueueTest(ctx, tx, in.WebhookID)
+		return Queued{id}, map[string]any{"event": id}, err
 	})
 }
 
 func (s *eventServer) redeliver(ctx context.Context, in *struct {
 	WebhookPath
+	op.Key
 	EventID string `path:"event_id" maxLength:"200" doc:"evt_..."`
-}) (*struct{ Body Queued }, error) {
-	out := &struct{ Body Queued }{Queued{in.EventID}}
-	return out, s.inWebhook(ctx, in.WebhookPath, func(tx *db.ProjectTx) error {
-		return webhookdb.Redeliver(ctx, tx, in.WebhookID, in.EventID)
+}) (*op.Created[Queued], error) {
+	return queueOnce(ctx, s, in.WebhookPath, in.Key, nil, "redeliver_webhook_event", func(tx *db.ProjectTx) (Queued, map[string]any, error) {
+		return Queued{in.EventID}, map[string]any{"event": in.EventID}, webhookdb.Redeliver(ctx, tx, in.WebhookID, in.EventID)
 	})
 }
 
@@ -95,15 +110,15 @@ const maxReplay = 1000
 
 func (s *eventServer) replayWebhook(ctx context.Context, in *struct {
 	WebhookPath
+	op.Key
 	Body ReplayRequest
-}) (*struct{ Body Replay }, error) {
-	out := &struct{ Body Replay }{}
-	return out, s.inWebhook(ctx, in.WebhookPath, func(tx *db.ProjectTx) error {
+}) (*op.Created[Replay], error) {
+	return queueOnce(ctx, s, in.WebhookPath, in.Key, in.Body, "replay_webhook", func(tx *db.ProjectTx) (Replay, map[string]any, error) {
 		r, err := webhookdb.Replay(ctx, tx, in.WebhookID, in.Body.AfterCursor, maxReplay)
-		out.Body = Replay{Queued: r.Queued}
+		out := Replay{Queued: r.Queued}
 		if r.Seen == maxReplay {
-			out.Body.NextCursor = r.Last
+			out.NextCursor = r.Last
 		}
-		return err
+		return out, map[string]any{"after_cursor": in.Body.AfterCursor, "queued": r.Queued}, err
 	})
 }

@@ -2,9 +2,11 @@ package tenancy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/slipway-cloud/slipway/api/op"
@@ -115,7 +117,46 @@ func (s *eventServer) checkWebhook(ctx context.Context, w webhookdb.Webhook) err
 	return nil
 }
 
-func secretName(webhookID string) string { return spec.ReservedSecrets + "webhooks/" + webhookID }
+// putSecret stores a new signing secret of a webhook under a name of its own.
+func (s *eventServer) putSecret(ctx context.Context, webhookID string) (providers.Secret, string, error) {
+	secret := s.cfg.NewSecret()
+	ref, err := s.cfg.Secrets.Put(ctx, spec.ReservedSecrets+"webhooks/"+webhookID+"/"+db.NewID("sec"), secret)
+	return secret, string(ref), err
+}
+
+func secretName(ref string) string {
+	name, _, _ := strings.Cut(ref, "@")
+	return name
+}
+
+// dropLimit bounds the deletion of secrets after a request.
+const dropLimit = 10 * time.Second
+
+// dropUnused deletes those of the secrets that the webhook does not use. It is called after a change,
+// however that ended: an error does not tell that nothing was committed, so the row is read again
+// under the lock of its project, which a commit under way holds. What stays after a crash opens nothing.
+func (s *eventServer) dropUnused(ctx context.Context, webhookID string, refs ...string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropLimit)
+	defer cancel()
+	var used webhookdb.Webhook
+	err := s.api.Store().ForProject(ctx, op.ProjectAccessOf(ctx).Project, func(tx *db.ProjectTx) (err error) {
+		if _, err = webhookdb.LockProject(ctx, tx); err == nil {
+			used, err = webhookdb.Find(ctx, tx, webhookID)
+		}
+		return err
+	})
+	if errors.Is(err, db.ErrNotFound) {
+		err = nil
+	}
+	for _, ref := range refs {
+		if name := secretName(ref); err == nil && name != "" && name != secretName(used.SecretRef) && name != secretName(used.PreviousSecretRef) {
+			err = s.cfg.Secrets.Delete(ctx, name)
+		}
+	}
+	if err != nil {
+		s.api.Log().WarnContext(ctx, "secrets that a webhook does not use were not deleted", "webhook", webhookID, "error", err)
+	}
+}
 
 func (s *eventServer) createWebhook(ctx context.Context, in *struct {
 	ProjectPath
@@ -130,15 +171,13 @@ func (s *eventServer) createWebhook(ctx context.Context, in *struct {
 		return nil, err
 	}
 	// The secret is stored before the transaction, which must not wait for what seals it.
-	secret := s.cfg.NewSecret()
-	ref, err := s.cfg.Secrets.Put(ctx, secretName(w.ID), secret)
+	secret, ref, err := s.putSecret(ctx, w.ID)
 	if err != nil {
 		return nil, err
 	}
-	w.SecretRef = string(ref)
-	used := false
-	out, err := op.CreateInProject(ctx, s.api, in.Key, in.Body, withoutSecret, func(tx *db.ProjectTx) (*op.Created[Webhook], error) {
-		used = true
+	defer s.dropUnused(ctx, w.ID, ref) // a replay, or nothing was made
+	w.SecretRef = ref
+	return op.CreateInProject(ctx, s.api, in.Key, in.Body, withoutSecret, func(tx *db.ProjectTx) (*op.Created[Webhook], error) {
 		if err := lockActive(ctx, tx); err != nil {
 			return nil, err
 		}
@@ -158,17 +197,6 @@ func (s *eventServer) createWebhook(ctx context.Context, in *struct {
 		return op.NewCreated(op.Prefix+"/projects/"+in.ID+"/webhooks/"+row.ID, row.Version, view),
 			op.AuditProject(ctx, tx, "create_webhook", map[string]any{"webhook": row.ID, "name": row.Name})
 	})
-	if err != nil || !used { // a replay, or nothing was made
-		s.forgetSecret(ctx, w.ID)
-	}
-	return out, err
-}
-
-// forgetSecret deletes the secret of a webhook that is not there. What stays after a crash opens nothing.
-func (s *eventServer) forgetSecret(ctx context.Context, webhookID string) {
-	if err := s.cfg.Secrets.Delete(ctx, secretName(webhookID)); err != nil {
-		s.api.Log().WarnContext(ctx, "the secret of a deleted webhook was not deleted", "webhook", webhookID, "error", err)
-	}
 }
 
 func (s *eventServer) getWebhook(ctx context.Context, in *WebhookPath) (*op.Versioned[Webhook], error) {
@@ -252,14 +280,16 @@ func (s *eventServer) deleteWebhook(ctx context.Context, in *struct {
 	WebhookPath
 	op.Match
 }) (*struct{}, error) {
+	var refs []string
 	err := s.endWebhook(ctx, in.WebhookPath, in.Match, func(tx *db.ProjectTx, w webhookdb.Webhook) error {
+		refs = []string{w.SecretRef, w.PreviousSecretRef}
 		if err := webhookdb.Delete(ctx, tx, w.ID, w.Version); err != nil {
 			return err
 		}
 		return op.AuditProject(ctx, tx, "delete_webhook", map[string]any{"webhook": w.ID, "name": w.Name})
 	})
-	if err == nil {
-		s.forgetSecret(ctx, in.WebhookID)
+	if len(refs) > 0 {
+		s.dropUnused(ctx, in.WebhookID, refs...)
 	}
 	return nil, err
 }
@@ -281,13 +311,14 @@ func (s *eventServer) rotateSecret(ctx context.Context, in *struct {
 	if _, err := readIn(ctx, s.server, func(tx *db.ProjectTx) (webhookdb.Webhook, error) { return webhookdb.Find(ctx, tx, in.WebhookID) }, webhookView); err != nil {
 		return nil, err
 	}
-	secret := s.cfg.NewSecret()
-	var ref providers.SecretRef
-	if ref, err = s.cfg.Secrets.Put(ctx, secretName(in.WebhookID), secret); err != nil {
+	secret, ref, err := s.putSecret(ctx, in.WebhookID)
+	if err != nil {
 		return nil, err
 	}
+	replaced := ""
 	err = s.changeWebhook(ctx, in.WebhookPath, in.Match, func(tx *db.ProjectTx, w webhookdb.Webhook) error {
-		row, err := webhookdb.RotateSecret(ctx, tx, w.ID, w.Version, string(ref), time.Duration(in.Body.OverlapSeconds)*time.Second)
+		replaced = w.PreviousSecretRef
+		row, err := webhookdb.RotateSecret(ctx, tx, w.ID, w.Version, ref, time.Duration(in.Body.OverlapSeconds)*time.Second)
 		if err != nil {
 			return err
 		}
@@ -296,5 +327,6 @@ func (s *eventServer) rotateSecret(ctx context.Context, in *struct {
 		out = op.WithVersion(row.Version, view)
 		return op.AuditProject(ctx, tx, "rotate_webhook_secret", map[string]any{"webhook": row.ID, "name": row.Name})
 	})
+	s.dropUnused(ctx, in.WebhookID, ref, replaced)
 	return out, err
 }

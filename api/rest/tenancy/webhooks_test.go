@@ -112,12 +112,23 @@ func TestProjectEvents_ResumeAndRestore(t *testing.T) {
 // followUntil reads a stream from its first event until it holds a text.
 func (w *world) followUntil(bearer, path, text string, headers ...header) string {
 	w.t.Helper()
+	stream := w.openStream(bearer, path, append([]header{{"Last-Event-ID": "0"}}, headers...)...)
+	var seen strings.Builder
+	for !strings.Contains(seen.String(), text) {
+		require.True(w.t, stream.Scan(), runenv.Deadline+": the stream has no "+text)
+		seen.WriteString(stream.Text() + "\n")
+	}
+	return seen.String()
+}
+
+// openStream opens a stream, which is cut when the time for it is over.
+func (w *world) openStream(bearer, path string, headers ...header) *bufio.Scanner {
+	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), runenv.Patience(20*time.Second))
-	defer cancel()
+	w.t.Cleanup(cancel)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+op.Prefix+path, nil)
 	require.NoError(w.t, err)
 	req.Header.Set("Authorization", "Bearer "+bearer)
-	req.Header.Set("Last-Event-ID", "0")
 	for _, h := range headers {
 		for k, v := range h {
 			req.Header.Set(k, v)
@@ -125,12 +136,95 @@ func (w *world) followUntil(bearer, path, text string, headers ...header) string
 	}
 	res, err := http.DefaultClient.Do(req)
 	require.NoError(w.t, err)
-	defer res.Body.Close()
+	w.t.Cleanup(func() { _ = res.Body.Close() })
 	require.Equal(w.t, http.StatusOK, res.StatusCode)
-	var seen strings.Builder
-	for scan := bufio.NewScanner(res.Body); !strings.Contains(seen.String(), text); {
-		require.True(w.t, scan.Scan(), runenv.Deadline+": the stream has no "+text)
-		seen.WriteString(scan.Text() + "\n")
+	return bufio.NewScanner(res.Body)
+}
+
+// secretCount returns how many versions of signing secrets are stored.
+func (w *world) secretCount() (n int) {
+	w.t.Helper()
+	rows, err := w.store.ListSecrets(w.t.Context(), "slipway/webhooks/", "", 0)
+	require.NoError(w.t, err)
+	for _, r := range rows {
+		n += int(r.Versions)
 	}
-	return seen.String()
+	return n
+}
+
+// A change of a webhook that fails after its secret was stored leaves no secret, and one that works
+// leaves those that sign.
+func TestWebhook_KeepsNoUnusedSecret(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.newTenant("alpha")
+	one := "/projects/" + a.project + "/webhooks/" + a.ids["webhook_id"]
+	require.Equal(t, 1, w.secretCount())
+	rotate := map[string]any{"overlap_seconds": 60}
+	w.do(a.owner, "POST", one+"/rotate-secret", rotate, header{"If-Match": `"7"`}).want(http.StatusPreconditionFailed)
+	require.Equal(t, 1, w.secretCount(), "another version")
+	w.exec(`CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''at the commit''; END'`)
+	w.exec("CREATE CONSTRAINT TRIGGER fail AFTER INSERT OR UPDATE ON webhooks DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION fail()")
+	w.do(a.owner, "POST", one+"/rotate-secret", rotate).want(http.StatusInternalServerError)
+	w.do(a.owner, "POST", "/projects/"+a.project+"/webhooks", map[string]any{"name": "more", "url": "https://a.example.com"}).want(http.StatusInternalServerError)
+	require.Equal(t, 1, w.secretCount(), "nothing was committed")
+	w.exec("DROP TRIGGER fail ON webhooks")
+	for range 3 {
+		w.do(a.owner, "POST", one+"/rotate-secret", rotate).want(http.StatusOK)
+		require.Equal(t, 2, w.secretCount(), "the new one and the one before")
+	}
+	w.do(a.owner, "DELETE", one, nil).want(http.StatusNoContent)
+	require.Zero(t, w.secretCount())
+}
+
+// A repeated request for a test, a redelivery or a replay queues nothing more, and each is audited once.
+func TestWebhook_QueueIsIdempotentAndAudited(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.newTenant("alpha")
+	w.relay()
+	one := "/projects/" + a.project + "/webhooks/" + a.ids["webhook_id"]
+	for path, audit := range map[string]string{
+		"/test": "test_webhook", "/deliveries/" + a.ids["event_id"] + "/redeliver": "redeliver_webhook_event", "/replay": "replay_webhook",
+	} {
+		audited := func() int {
+			return strings.Count(string(w.do(a.owner, "GET", "/projects/"+a.project+"/audit-log?limit=200", nil).want(http.StatusOK).raw), `"`+audit+`"`)
+		}
+		w.do(a.owner, "POST", one+path, map[string]any{"after_cursor": 0}, header{"Idempotency-Key": ""}).want(http.StatusBadRequest)
+		before, key := audited(), header{"Idempotency-Key": "the-key"}
+		first := w.do(a.owner, "POST", one+path, map[string]any{"after_cursor": 0}, key).want(http.StatusOK)
+		again := w.do(a.owner, "POST", one+path, map[string]any{"after_cursor": 0}, key).want(http.StatusOK)
+		require.Equal(t, string(first.raw), string(again.raw), path)
+		require.Equal(t, "true", again.header.Get("Idempotency-Replayed"), path)
+		require.Equal(t, before+1, audited(), audit)
+	}
+	w.do(a.owner, "POST", one+"/replay", map[string]any{"after_cursor": 5}, header{"Idempotency-Key": "the-key"}).want(http.StatusUnprocessableEntity)
+}
+
+// TestProjectEvents_EndWithTheAccess removes a member and deletes a token while each reads a stream.
+func TestProjectEvents_EndWithTheAccess(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.newTenant("alpha")
+	at := "/projects/" + a.project
+	bob, id := w.addMember(a, "bob", "viewer")
+	made := w.do(a.owner, "POST", at+"/tokens", map[string]any{"name": "reader", "role": "viewer"}).want(http.StatusCreated)
+	for bearer, ended := range map[string]string{bob: "/members/" + id, made.field("token"): "/tokens/" + made.field("id")} {
+		stream, kept := w.openStream(bearer, at+"/events"), w.openStream(a.owner, at+"/events")
+		require.True(t, stream.Scan())
+		require.Equal(t, ": following", stream.Text())
+		w.do(a.owner, "DELETE", at+ended, nil).want(http.StatusNoContent)
+		last := ""
+		for stream.Scan() {
+			if stream.Text() != "" {
+				last = stream.Text()
+			}
+		}
+		require.NoError(t, stream.Err(), runenv.Deadline+": the stream of what has no access any more goes on")
+		require.Equal(t, ": ended: sign in again", last, ended)
+		w.relay()
+		for seen := ""; !strings.Contains(seen, "deleted") && !strings.Contains(seen, "removed"); seen = kept.Text() {
+			require.True(t, kept.Scan(), "the stream of another goes on")
+		}
+	}
 }

@@ -62,7 +62,7 @@ func newWorld(t *testing.T) *world {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = sealed.Close() })
 	w.api, err = httpapi.New(httpapi.Config{
-		API:  op.Config{Store: w.store, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Auth: op.AuthConfig{Issuer: provider.URL, Audience: "slipway"}},
+		API:  op.Config{Store: w.store, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Auth: op.AuthConfig{Issuer: provider.URL, Audience: "slipway"}, StreamRecheck: 200 * time.Millisecond},
 		REST: rest.Config{Temporal: temporal, Secrets: sealed},
 		Events: tenancy.EventsConfig{Secrets: sealed, NewSecret: webhook.NewSecret, Rule: func(context.Context) (spec.AddressRule, error) {
 			return spec.PublicAddresses(nil, nil, []uint16{443}), nil

@@ -9,19 +9,6 @@ import (
 	"time"
 )
 
-type Event struct {
-	Cursor        int64
-	ResourceKind  string
-	ResourceID    string
-	NodeID        *string
-	Type          string
-	Payload       json.RawMessage
-	At            time.Time
-	ProjectID     *string
-	ProjectCursor *int64
-	EventID       *string
-}
-
 type Notice struct {
 	ProjectID string
 	ID        string

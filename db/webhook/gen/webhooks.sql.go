@@ -441,7 +441,7 @@ func (q *Queries) ProjectCursor(ctx context.Context, projectID string) (int64, e
 }
 
 const projectEventsAfter = `-- name: ProjectEventsAfter :many
-SELECT cursor, resource_kind, resource_id, node_id, type, payload, at, project_id, project_cursor, event_id FROM events
+SELECT resource_kind, resource_id, type, payload, at, project_cursor, event_id FROM events
 WHERE project_id = $1 AND project_cursor > $2::bigint ORDER BY project_cursor LIMIT $3
 `
 
@@ -451,24 +451,31 @@ type ProjectEventsAfterParams struct {
 	MaxRows   int32
 }
 
-func (q *Queries) ProjectEventsAfter(ctx context.Context, arg ProjectEventsAfterParams) ([]Event, error) {
+type ProjectEventsAfterRow struct {
+	ResourceKind  string
+	ResourceID    string
+	Type          string
+	Payload       json.RawMessage
+	At            time.Time
+	ProjectCursor *int64
+	EventID       *string
+}
+
+func (q *Queries) ProjectEventsAfter(ctx context.Context, arg ProjectEventsAfterParams) ([]ProjectEventsAfterRow, error) {
 	rows, err := q.db.Query(ctx, projectEventsAfter, arg.ProjectID, arg.After, arg.MaxRows)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []Event{}
+	items := []ProjectEventsAfterRow{}
 	for rows.Next() {
-		var i Event
+		var i ProjectEventsAfterRow
 		if err := rows.Scan(
-			&i.Cursor,
 			&i.ResourceKind,
 			&i.ResourceID,
-			&i.NodeID,
 			&i.Type,
 			&i.Payload,
 			&i.At,
-			&i.ProjectID,
 			&i.ProjectCursor,
 			&i.EventID,
 		); err != nil {
@@ -605,11 +612,12 @@ func (q *Queries) ReleaseWebhook(ctx context.Context, arg ReleaseWebhookParams) 
 
 const replay = `-- name: Replay :one
 WITH batch AS (
-    SELECT e.cursor, e.resource_kind, e.resource_id, e.node_id, e.type, e.payload, e.at, e.project_id, e.project_cursor, e.event_id FROM events e WHERE e.project_id = $1 AND e.project_cursor > $2::bigint ORDER BY e.project_cursor LIMIT $3
+    SELECT e.event_id, e.project_cursor, e.type, e.resource_kind, e.resource_id, e.payload, e.at FROM events e
+    WHERE e.project_id = $1 AND e.project_cursor > $2::bigint ORDER BY e.project_cursor LIMIT $3
 ), queued AS (
     INSERT INTO webhook_deliveries (project_id, webhook_id, event_id, event_cursor, type, subject, data, occurred_at)
     SELECT w.project_id, w.id, b.event_id, b.project_cursor, b.type, b.resource_kind || 's/' || b.resource_id, b.payload, b.at
-    FROM batch b JOIN webhooks w ON w.project_id = b.project_id AND w.id = $4
+    FROM batch b JOIN webhooks w ON w.project_id = $1 AND w.id = $4
         AND (w.event_types = '{}' OR b.type = ANY (w.event_types) OR split_part(b.type, '.', 1) || '.*' = ANY (w.event_types))
     ON CONFLICT (project_id, webhook_id, event_id) DO UPDATE SET status = 'pending', ended_at = NULL, next_at = now(), queued_at = now(), attempts = 0
     RETURNING 1

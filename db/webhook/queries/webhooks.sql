@@ -123,11 +123,12 @@ WHERE project_id = @project_id AND webhook_id = @webhook_id AND event_id = @even
 -- name: Replay :one
 -- Queues the next events after a cursor again, and returns the last cursor of them.
 WITH batch AS (
-    SELECT e.* FROM events e WHERE e.project_id = @project_id AND e.project_cursor > @after::bigint ORDER BY e.project_cursor LIMIT @max_rows
+    SELECT e.event_id, e.project_cursor, e.type, e.resource_kind, e.resource_id, e.payload, e.at FROM events e
+    WHERE e.project_id = @project_id AND e.project_cursor > @after::bigint ORDER BY e.project_cursor LIMIT @max_rows
 ), queued AS (
     INSERT INTO webhook_deliveries (project_id, webhook_id, event_id, event_cursor, type, subject, data, occurred_at)
     SELECT w.project_id, w.id, b.event_id, b.project_cursor, b.type, b.resource_kind || 's/' || b.resource_id, b.payload, b.at
-    FROM batch b JOIN webhooks w ON w.project_id = b.project_id AND w.id = @webhook_id
+    FROM batch b JOIN webhooks w ON w.project_id = @project_id AND w.id = @webhook_id
         AND (w.event_types = '{}' OR b.type = ANY (w.event_types) OR split_part(b.type, '.', 1) || '.*' = ANY (w.event_types))
     ON CONFLICT (project_id, webhook_id, event_id) DO UPDATE SET status = 'pending', ended_at = NULL, next_at = now(), queued_at = now(), attempts = 0
     RETURNING 1
@@ -135,7 +136,7 @@ WITH batch AS (
 SELECT (SELECT count(*) FROM queued) AS queued, coalesce(max(b.project_cursor), 0)::bigint AS last, count(*) AS seen FROM batch b;
 
 -- name: ProjectEventsAfter :many
-SELECT cursor, resource_kind, resource_id, node_id, type, payload, at, project_id, project_cursor, event_id FROM events
+SELECT resource_kind, resource_id, type, payload, at, project_cursor, event_id FROM events
 WHERE project_id = @project_id AND project_cursor > @after::bigint ORDER BY project_cursor LIMIT @max_rows;
 
 -- name: ProjectCursor :one
