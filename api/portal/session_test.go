@@ -166,6 +166,7 @@ func TestStepUp_Table(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	b := w.signedIn()
+	b.headers["Slipway-Reason"] = "a test"
 	routes := w.api.StepUps()
 	require.Greater(t, len(routes), 15)
 	path := func(u op.StepUp) (string, string) {
@@ -183,6 +184,9 @@ func TestStepUp_Table(t *testing.T) {
 	}
 	for _, same := range []string{"POST /api/v1/nodes/{id}/actions/reissue-agent", "POST /api/v1/admin/nodes/{id}/bootstrap"} {
 		require.Contains(t, routes, same, "each issues a token that takes a node's identity over")
+	}
+	for _, same := range []string{"POST /api/v1/admin/projects/{id}/close", "POST /api/v1/projects/{id}/close"} {
+		require.Contains(t, routes, same, "a project does not open again")
 	}
 	other, _, err := op.IssueToken(t.Context(), w.store, "another", []string{"admin"}, 0)
 	require.NoError(t, err)
