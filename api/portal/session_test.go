@@ -125,6 +125,18 @@ func TestSession_CookieChanges(t *testing.T) {
 	require.Equal(t, 1, w.count("SELECT count(*) FROM portal_sessions"), "a sign-in ends the session before")
 }
 
+// A second sign-in counts for the new cookie alone: a copy of the old one gets nothing from it.
+func TestStepUp_IsNotOfTheCookieBefore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b, copied := w.signedIn(), w.browser()
+	copied.cookies[cookie] = b.cookies[cookie]
+	require.Equal(t, http.StatusOK, b.do("POST", "/portal/step-up", map[string]string{"token": w.token}).StatusCode)
+	require.Equal(t, http.StatusOK, copied.status(), "a request that was under way")
+	require.Equal(t, "urn:slipway:problem:step-up-required", copied.kind(copied.do("DELETE", "/api/v1/admin/skus/x", nil)))
+	require.NotEqual(t, "urn:slipway:problem:step-up-required", b.kind(b.do("DELETE", "/api/v1/admin/skus/x", nil)))
+}
+
 func TestSession_BoundsForEachPrincipal(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -154,6 +166,7 @@ func TestStepUp_Table(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	b := w.signedIn()
+	b.headers["Slipway-Reason"] = "a test"
 	routes := w.api.StepUps()
 	require.Greater(t, len(routes), 15)
 	path := func(u op.StepUp) (string, string) {
@@ -168,6 +181,12 @@ func TestStepUp_Table(t *testing.T) {
 		a := b.do(method, path, map[string]any{})
 		require.Equal(t, http.StatusForbidden, a.StatusCode, u.Route)
 		require.Equal(t, "urn:slipway:problem:step-up-required", b.kind(a), u.Route)
+	}
+	for _, same := range []string{"POST /api/v1/nodes/{id}/actions/reissue-agent", "POST /api/v1/admin/nodes/{id}/bootstrap"} {
+		require.Contains(t, routes, same, "each issues a token that takes a node's identity over")
+	}
+	for _, same := range []string{"POST /api/v1/admin/projects/{id}/close", "POST /api/v1/projects/{id}/close"} {
+		require.Contains(t, routes, same, "a project does not open again")
 	}
 	other, _, err := op.IssueToken(t.Context(), w.store, "another", []string{"admin"}, 0)
 	require.NoError(t, err)

@@ -89,5 +89,6 @@ func stepUps() []op.StepUp {
 		{Route: "PUT /admin/bmcs/{id}/credential"},
 		{Route: "POST /nodes/{id}/actions/reissue-agent"},
 		{Route: "POST /admin/agent-reissues"},
+		{Route: "POST /admin/nodes/{id}/bootstrap"}, // of a node in service it is a reissue, whose token the caller gets
 	}
 }

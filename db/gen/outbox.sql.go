@@ -126,7 +126,7 @@ func (q *Queries) EnqueueStart(ctx context.Context, jobID string) (int64, error)
 
 const eventsAfter = `-- name: EventsAfter :many
 SELECT cursor, resource_kind, resource_id, node_id, type, payload, at, project_id, project_cursor, event_id FROM events
-WHERE cursor > $1::bigint
+WHERE cursor > $1::bigint AND project_id IS NULL
   AND ($2::text = '' OR resource_kind = $2::text)
   AND ($3::text = '' OR resource_id = $3::text)
   AND ($4::text = '' OR node_id = $4::text)
@@ -141,6 +141,7 @@ type EventsAfterParams struct {
 	MaxRows      int32
 }
 
+// Events of projects are their members': an operator reads them in the project, with a reason.
 func (q *Queries) EventsAfter(ctx context.Context, arg EventsAfterParams) ([]Event, error) {
 	rows, err := q.db.Query(ctx, eventsAfter,
 		arg.After,

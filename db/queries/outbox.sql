@@ -69,8 +69,9 @@ SELECT count(*) FROM relayed;
 SELECT EXISTS (SELECT 1 FROM outbox o WHERE o.kind = 'event' AND o.done_at IS NULL);
 
 -- name: EventsAfter :many
+-- Events of projects are their members': an operator reads them in the project, with a reason.
 SELECT * FROM events
-WHERE cursor > @after::bigint
+WHERE cursor > @after::bigint AND project_id IS NULL
   AND (@resource_kind::text = '' OR resource_kind = @resource_kind::text)
   AND (@resource_id::text = '' OR resource_id = @resource_id::text)
   AND (@node_id::text = '' OR node_id = @node_id::text)

@@ -35,9 +35,10 @@ JOIN job_stages s ON s.job_id = recent.id AND s.state = 'succeeded'
 GROUP BY k.kind, s.name ORDER BY k.kind, ordinal, s.name;
 
 -- name: SearchAudit :many
--- Newest first. The caller sets plan_cache_mode, so that each search is planned for the filters that it has.
+-- Newest first. The caller sets plan_cache_mode, so that each search is planned for the filters that it has. What customers do
+-- in their projects is not among it: an operator reads that in the project, with a reason.
 SELECT * FROM audit_log
-WHERE at >= @since AND at < @until AND (at, pos) < (@before_at::timestamptz, @before_pos::bigint)
+WHERE triggered_by <> 'customer' AND at >= @since AND at < @until AND (at, pos) < (@before_at::timestamptz, @before_pos::bigint)
   AND (@resource_kind::text = '' OR resource_kind = @resource_kind::text)
   AND (@resource_id::text = '' OR resource_id = @resource_id::text)
   AND (@node_id::text = '' OR node_id = @node_id::text)

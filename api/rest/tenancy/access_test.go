@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/db/dbtest"
 )
 
 // TestRoles_AllowWhatTheAccessTableSays calls each route with each role. What fails for another
@@ -61,6 +63,23 @@ func TestOperators_NeedAReason(t *testing.T) {
 	broken, err := w.store.VerifyAudit(t.Context(), "project", v.project)
 	require.NoError(t, err)
 	require.Zero(t, broken)
+}
+
+// The searches and streams of operators are no way around the reason.
+func TestOperators_SeeNothingOfCustomersWithoutAReason(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.newTenant("alpha")
+	dbtest.Node(t, w.store, dbtest.Active()) // an event that is no project's
+	w.relay()
+	events := w.followUntil(w.admin, "/events", "node.active")
+	require.Contains(t, events, "project.active", "which GET /admin/projects shows too")
+	log := string(w.do(w.admin, "GET", "/admin/audit?resource_kind=project&resource_id="+v.project, nil).want(http.StatusOK).raw)
+	require.Contains(t, log, "set_quota", "what an operator did")
+	for _, theirs := range []string{"alpha-guest", "alpha-key", "alpha-token", "add_ssh_key", "key.added", "member.added"} {
+		require.NotContains(t, log, theirs)
+		require.NotContains(t, events, theirs)
+	}
 }
 
 func TestInvitation_OnlyTheInvitedAccepts(t *testing.T) {

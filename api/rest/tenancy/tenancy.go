@@ -50,6 +50,7 @@ type server struct{ api *op.API }
 // Register declares the area's operations.
 func Register(api *op.API) {
 	api.Grant(access())
+	api.RequireStepUp(stepUps()...)
 	s := &server{api}
 	s.registerAccounts()
 	s.registerProjects()
@@ -59,6 +60,15 @@ func Register(api *op.API) {
 	s.registerKeys()
 	s.registerTokens()
 	s.registerCatalogue()
+}
+
+// stepUps lists what a session may do only after a second sign-in: the end of a project, with its keys
+// and tokens, cannot be undone, and a token outlives the session that made it.
+func stepUps() []op.StepUp {
+	return []op.StepUp{
+		{Route: "POST /admin/projects/{id}/close"}, {Route: "POST /projects/{id}/close"}, {Route: "DELETE /projects/{id}"},
+		{Route: "POST /projects/{id}/tokens"},
+	}
 }
 
 // route declares one operation of the area.

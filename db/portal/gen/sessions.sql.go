@@ -24,7 +24,7 @@ func (q *Queries) EndSession(ctx context.Context, id string) (int64, error) {
 
 const endSessionsOfProvider = `-- name: EndSessionsOfProvider :many
 DELETE FROM portal_sessions WHERE issuer = $1 AND issuer <> ''
-  AND CASE WHEN $2::text <> '' THEN sid = $2::text AND ($3::text = '' OR subject = $3::text) ELSE subject = $3::text END
+  AND CASE WHEN $2::text <> '' AND sid <> '' THEN sid = $2::text AND ($3::text = '' OR subject = $3::text) ELSE subject = $3::text END
 RETURNING id, principal
 `
 
@@ -39,7 +39,8 @@ type EndSessionsOfProviderRow struct {
 	Principal string
 }
 
-// The sessions of one session at the provider, or without a sid all of the subject.
+// The sessions of one session at the provider, or without a sid all of the subject. A session whose sid the provider did not name may be any
+// of the subject's.
 func (q *Queries) EndSessionsOfProvider(ctx context.Context, arg EndSessionsOfProviderParams) ([]EndSessionsOfProviderRow, error) {
 	rows, err := q.db.Query(ctx, endSessionsOfProvider, arg.Issuer, arg.Sid, arg.Subject)
 	if err != nil {
@@ -204,7 +205,7 @@ func (q *Queries) RotateSession(ctx context.Context, arg RotateSessionParams) (i
 const sessionByHash = `-- name: SessionByHash :one
 SELECT s.id, s.hash, s.previous_hash, s.previous_until, s.method, s.principal, s.name, s.roles, s.token_id, s.issuer, s.subject, s.sid, s.created_at, s.seen_at, s.idle_until, s.ends_at, s.auth_time, s.step_up_until, s.user_agent, coalesce(t.roles, s.roles)::text[] AS roles_now, (s.hash <> $1::bytea)::boolean AS is_previous,
     (s.seen_at < now() - interval '1 minute')::boolean AS is_stale,
-    (s.step_up_until IS NOT NULL AND s.step_up_until > now() AND s.step_up_until <= now() + make_interval(secs => $2))::boolean AS stepped_up
+    (s.hash = $1::bytea AND s.step_up_until IS NOT NULL AND s.step_up_until > now() AND s.step_up_until <= now() + make_interval(secs => $2))::boolean AS stepped_up
 FROM portal_sessions s LEFT JOIN api_tokens t ON t.id = s.token_id
 WHERE (s.hash = $1::bytea OR s.previous_hash = $1::bytea AND s.previous_until > now() AND s.previous_until <= now() + interval '1 minute')
   AND s.idle_until > now() AND s.ends_at > now() AND s.seen_at <= now() + interval '1 minute'
@@ -225,7 +226,7 @@ type SessionByHashRow struct {
 }
 
 // The live session of a cookie. A session whose token is revoked, expired or gone is none. One that was seen in the future is none: the clock
-// was set back, and nobody knows how long it has lasted.
+// was set back, and nobody knows how long it has lasted. A second sign-in does not count for the cookie from before it, which may have been copied.
 func (q *Queries) SessionByHash(ctx context.Context, arg SessionByHashParams) (SessionByHashRow, error) {
 	row := q.db.QueryRow(ctx, sessionByHash, arg.Hash, arg.StepUpSeconds)
 	var i SessionByHashRow

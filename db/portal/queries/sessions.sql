@@ -12,10 +12,10 @@ RETURNING id;
 
 -- name: SessionByHash :one
 -- The live session of a cookie. A session whose token is revoked, expired or gone is none. One that was seen in the future is none: the clock
--- was set back, and nobody knows how long it has lasted.
+-- was set back, and nobody knows how long it has lasted. A second sign-in does not count for the cookie from before it, which may have been copied.
 SELECT sqlc.embed(s), coalesce(t.roles, s.roles)::text[] AS roles_now, (s.hash <> @hash::bytea)::boolean AS is_previous,
     (s.seen_at < now() - interval '1 minute')::boolean AS is_stale,
-    (s.step_up_until IS NOT NULL AND s.step_up_until > now() AND s.step_up_until <= now() + make_interval(secs => @step_up_seconds))::boolean AS stepped_up
+    (s.hash = @hash::bytea AND s.step_up_until IS NOT NULL AND s.step_up_until > now() AND s.step_up_until <= now() + make_interval(secs => @step_up_seconds))::boolean AS stepped_up
 FROM portal_sessions s LEFT JOIN api_tokens t ON t.id = s.token_id
 WHERE (s.hash = @hash::bytea OR s.previous_hash = @hash::bytea AND s.previous_until > now() AND s.previous_until <= now() + interval '1 minute')
   AND s.idle_until > now() AND s.ends_at > now() AND s.seen_at <= now() + interval '1 minute'
@@ -47,9 +47,10 @@ WHERE id = @id AND principal = @principal AND idle_until > now() AND ends_at > n
 DELETE FROM portal_sessions WHERE id = @id;
 
 -- name: EndSessionsOfProvider :many
--- The sessions of one session at the provider, or without a sid all of the subject.
+-- The sessions of one session at the provider, or without a sid all of the subject. A session whose sid the provider did not name may be any
+-- of the subject's.
 DELETE FROM portal_sessions WHERE issuer = @issuer AND issuer <> ''
-  AND CASE WHEN @sid::text <> '' THEN sid = @sid::text AND (@subject::text = '' OR subject = @subject::text) ELSE subject = @subject::text END
+  AND CASE WHEN @sid::text <> '' AND sid <> '' THEN sid = @sid::text AND (@subject::text = '' OR subject = @subject::text) ELSE subject = @subject::text END
 RETURNING id, principal;
 
 -- name: InsertSignIn :exec
