@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/internal/config"
 	"github.com/slipway-cloud/slipway/internal/server"
+	"github.com/slipway-cloud/slipway/internal/signing"
 	"github.com/slipway-cloud/slipway/providers"
 )
 
@@ -89,13 +90,20 @@ func TestNodeCA_KeeperKeyLost(t *testing.T) {
 			return "", err
 		}
 		defer app.Close()
-		_, err = app.Secrets.Put(t.Context(), "bmc/login", providers.NewSecret(rand.Text()))
-		return string(app.CA.CertPEM()), err
+		if _, err = app.Secrets.Put(t.Context(), "bmc/login", providers.NewSecret(rand.Text())); err != nil {
+			return "", err
+		}
+		return string(app.CA.CertPEM()), nil
 	}
 	_, err := server.Migrate(t.Context(), cfg, server.NewCA{})
 	require.NoError(t, err)
 	before, err := open()
 	require.NoError(t, err)
+	first, err := server.Open(t.Context(), cfg, testLog{t})
+	require.NoError(t, err)
+	_, err = (&signing.Ring{Store: first.Store, Secrets: first.Secrets}).Sign(t.Context(), signing.Tasks, []byte("task"))
+	require.NoError(t, err)
+	first.Close()
 	require.NoError(t, store.Tx(t.Context(), func(tx *db.Tx) error {
 		return tx.SaveAgentIdentity(t.Context(), db.AgentCertificate{NodeID: n.ID, Generation: 1, Serial: "1", KeyHash: make([]byte, 32), CertPEM: "PEM",
 			NotBefore: time.Now(), NotAfter: time.Now().Add(time.Hour)})
@@ -133,6 +141,16 @@ func TestNodeCA_KeeperKeyLost(t *testing.T) {
 	after, err := open()
 	require.NoError(t, err, "the control plane starts, and secrets can be put again")
 	require.NotEqual(t, before, after)
+	app, err := server.Open(t.Context(), cfg, testLog{t})
+	require.NoError(t, err)
+	t.Cleanup(app.Close)
+	ring := &signing.Ring{Store: app.Store, Secrets: app.Secrets}
+	_, err = ring.Sign(t.Context(), signing.Tasks, []byte("task"))
+	require.Error(t, err, "the old signing key is lost too")
+	_, err = ring.Rotate(t.Context(), signing.Tasks, 0)
+	require.NoError(t, err)
+	_, err = ring.Sign(t.Context(), signing.Tasks, []byte("task"))
+	require.NoError(t, err)
 
 	// The old key came to light after all: what it sealed opens again, and the new CA stays.
 	cfg.Secrets.PreviousKeyFile = old
