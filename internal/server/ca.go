@@ -111,7 +111,7 @@ func checkLostCA(ctx context.Context, cfg config.Config, s *secrets.Secrets, o N
 // endCertificates locks the agents out that a CA of before let in, also at a process that has not
 // been started again and still knows that CA. The audit log has it.
 func endCertificates(ctx context.Context, tx *db.Tx) error {
-	const reason = "the node CA was replaced; the agent needs a new token (slipway node reissue-agent)"
+	const reason = "the node CA was replaced; the agent needs a new token"
 	n, err := tx.LockAllAgentIdentities(ctx, reason)
 	if err != nil {
 		return err

@@ -134,7 +134,7 @@ func TestNodeCA_KeeperKeyLost(t *testing.T) {
 
 	_, err = server.Migrate(t.Context(), cfg, server.NewCA{Replace: true, KeeperKeyLost: true})
 	require.NoError(t, err)
-	require.Contains(t, locked(), "reissue-agent")
+	require.Contains(t, locked(), "needs a new token")
 	rows, err := store.ResourceTimeline(t.Context(), "node_ca", "node_ca", 0, 10)
 	require.NoError(t, err)
 	require.Len(t, rows, 1)
