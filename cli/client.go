@@ -44,6 +44,8 @@ type problemDoc struct {
 	Type, Title, Detail string
 	Status              int
 	RequestID           string `json:"request_id"`
+	FailureClass        string `json:"failure_class"`
+	Runbook             string
 	Existing            string
 	Allowed             []string
 	Errors              []struct{ Location, Message string }
@@ -60,6 +62,9 @@ func (p problemDoc) text() string {
 	}
 	if p.Existing != "" && !strings.Contains(p.Detail, p.Existing) {
 		fmt.Fprintf(&b, "\n  in the way: %s", oneLine(p.Existing))
+	}
+	if p.Runbook != "" {
+		fmt.Fprintf(&b, "\n  %s: %s", oneLine(p.FailureClass), oneLine(p.Runbook))
 	}
 	if p.Status >= http.StatusInternalServerError && p.RequestID != "" {
 		fmt.Fprintf(&b, "\n  request id: %s", oneLine(p.RequestID))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 type contextKey int
@@ -114,6 +115,9 @@ func (a *API) WriteError(w http.ResponseWriter, r *http.Request, err error) {
 func (a *API) problem(ctx context.Context, err error) *problem.Problem {
 	p := problem.From(err)
 	p.RequestID = RequestID(ctx)
+	if p.FailureClass != "" {
+		p.Runbook = a.DocURL(lifecycle.Failure(p.FailureClass).Runbook())
+	}
 	if p.Status >= http.StatusInternalServerError && ctx.Err() == nil {
 		a.log.ErrorContext(ctx, "request failed", "request", Route(ctx), "request_id", p.RequestID, "status", p.Status, "error", err)
 	}

@@ -130,7 +130,7 @@ func (f assets) serve(api *op.API, w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, "/portal/")
 	a, found := f[name]
 	if !found && (name == "" || op.AcceptsHTML(r)) {
-		a, found, name = f[index], true, index
+		a, found = f[index], true
 	}
 	if !found {
 		api.WriteError(w, r, problem.New(problem.NotFound, "the portal has no such file; load the page again"))

@@ -302,7 +302,7 @@ func (s *Stack) slipway(ctx context.Context) error {
 	s.Config = cfg
 	owner := cfg
 	owner.Database.OwnerURL = s.Postgres.DSN(s.Database)
-	if _, err := server.Migrate(ctx, owner, false); err != nil {
+	if _, err := server.Migrate(ctx, owner, server.NewCA{}); err != nil {
 		return err
 	}
 	if err := s.Postgres.EnsureLogin(ctx, appLogin, db.RoleApp); err != nil {
