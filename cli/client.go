@@ -152,7 +152,7 @@ func (a *app) sendOnce(ctx context.Context, acc account, method, path, key strin
 		seconds, _ := strconv.Atoi(res.Header.Get("Retry-After")) // 0 where there is none
 		later = time.Duration(min(max(seconds, 0), maxLater)) * time.Second
 	}
-	r, err = judged(res, raw)
+	r, err = checkAnswer(res, raw)
 	return r, later, err
 }
 
@@ -193,7 +193,7 @@ func (a *app) open(ctx context.Context, acc account, method, path, key string, b
 	return res, nil
 }
 
-func judged(res *http.Response, raw []byte) (answer, error) {
+func checkAnswer(res *http.Response, raw []byte) (answer, error) {
 	if res.StatusCode < http.StatusMultipleChoices {
 		return answer{raw, res.Header.Get("ETag")}, nil
 	}
