@@ -31,6 +31,8 @@ type Config struct {
 	OIDC OIDC
 	// TemporalUI is the address of the Temporal Web UI, for links.
 	TemporalUI string
+	// Stylesheet is the path of the portal's styles, for the page of a refused sign-in.
+	Stylesheet string
 }
 
 const (

@@ -182,3 +182,13 @@ func (p *Provider) tellPortal(ctx context.Context, l login) error {
 	}
 	return nil
 }
+
+// AgeLogins makes all logins older, as time does. It is for tests.
+func (p *Provider) AgeLogins(by time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for cookie, l := range p.logins {
+		l.at = l.at.Add(-by)
+		p.logins[cookie] = l
+	}
+}
