@@ -94,16 +94,16 @@ func TestIdentity_RefusesReplays(t *testing.T) {
 			return u.do("GET", callback(first.Query().Get("code"), second.Query().Get("state")), nil)
 		},
 		"code of another's sign-in": func() answer { // its verifier is in the other's browser
-			victim, thief := w.user(p, identity.Admin), w.user(p, identity.Carol)
+			victim, carol := w.user(p, identity.Admin), w.user(p, identity.Carol)
 			stolen := victim.authorize("/portal/oidc/sign-in").Query().Get("code")
-			a := thief.do("GET", callback(stolen, thief.authorize("/portal/oidc/sign-in").Query().Get("state")), nil)
-			thief.cookies = map[string]string{}
+			a := carol.do("GET", callback(stolen, carol.authorize("/portal/oidc/sign-in").Query().Get("state")), nil)
+			carol.cookies = map[string]string{}
 			return a
 		},
-		"another's callback": func() answer { // the victim would be signed in as the thief
-			victim, thief := w.user(p, identity.Admin), w.user(p, identity.Carol)
+		"another's callback": func() answer { // the victim would be signed in as Carol
+			victim, carol := w.user(p, identity.Admin), w.user(p, identity.Carol)
 			victim.authorize("/portal/oidc/sign-in")
-			return victim.do("GET", thief.authorize("/portal/oidc/sign-in").RequestURI(), nil)
+			return victim.do("GET", carol.authorize("/portal/oidc/sign-in").RequestURI(), nil)
 		},
 		"token of another sign-in": func() answer { // the nonce in the address is not that of the cookie
 			u := w.user(p, identity.Admin)
@@ -190,7 +190,7 @@ func TestIdentity_RefusesLogoutTokens(t *testing.T) {
 	w, p := newIdentityWorld(t)
 	u := w.user(p, identity.Admin)
 	u.signIn()
-	_, stranger := newIdentityWorld(t)
+	_, another := newIdentityWorld(t)
 	send := func(by *identity.Provider, change func(*zitadel.LogoutTokenClaims)) int {
 		claims := zitadel.NewLogoutTokenClaims(p.Issuer, u.self.Subject(), zitadel.Audience{identity.PortalClient}, time.Now().Add(time.Minute), rand.Text(), "", 0)
 		change(claims)
@@ -203,7 +203,7 @@ func TestIdentity_RefusesLogoutTokens(t *testing.T) {
 	}
 	for name, change := range map[string]func(*zitadel.LogoutTokenClaims){
 		"another client":  func(c *zitadel.LogoutTokenClaims) { c.Audience = zitadel.Audience{identity.ProgramClient} },
-		"another issuer":  func(c *zitadel.LogoutTokenClaims) { c.Issuer = stranger.Issuer },
+		"another issuer":  func(c *zitadel.LogoutTokenClaims) { c.Issuer = another.Issuer },
 		"expired":         func(c *zitadel.LogoutTokenClaims) { c.Expiration = zitadel.FromTime(time.Now().Add(-time.Minute)) },
 		"no logout event": func(c *zitadel.LogoutTokenClaims) { c.Events = nil },
 		"a nonce":         func(c *zitadel.LogoutTokenClaims) { c.Claims = map[string]any{"nonce": "n"} },
@@ -214,7 +214,7 @@ func TestIdentity_RefusesLogoutTokens(t *testing.T) {
 		require.Equal(t, http.StatusOK, u.status(), name)
 	}
 	same := func(*zitadel.LogoutTokenClaims) {}
-	require.Equal(t, http.StatusBadRequest, send(stranger, same), "another key")
+	require.Equal(t, http.StatusBadRequest, send(another, same), "another key")
 	require.Equal(t, http.StatusOK, u.status())
 	once := func(c *zitadel.LogoutTokenClaims) { c.JWTID = "once" }
 	require.Equal(t, http.StatusOK, send(p, once))

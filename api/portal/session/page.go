@@ -15,7 +15,6 @@ var refusal = template.Must(template.New("refusal").Parse(`<!doctype html>
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
 <title>Sign-in refused - Slipway</title>
 <link rel="icon" href="data:,">
 {{with .Stylesheet}}<link rel="stylesheet" href="{{.}}">{{end}}
