@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -71,6 +72,10 @@ func (c *customer) show(ctx context.Context, out io.Writer, args ...string) erro
 func read(ctx context.Context, o *operator, home string, into any, args ...string) error {
 	raw, err := o.commandOf(ctx, home, append(args, "-o", "json")...).Output()
 	if err != nil {
+		var said *exec.ExitError
+		if errors.As(err, &said) {
+			err = fmt.Errorf("%w: %s", err, said.Stderr)
+		}
 		return fmt.Errorf("slipway %s: %w", strings.Join(args, " "), err)
 	}
 	return json.Unmarshal(raw, into)
