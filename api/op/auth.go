@@ -81,7 +81,7 @@ func (a *API) authorize(w http.ResponseWriter, r *http.Request, role Role) (Prin
 		err = lacksRole(who, role)
 	}
 	if err != nil {
-		return Principal{}, nil, a.problem(r.Context(), err)
+		return Principal{}, nil, a.Problem(r.Context(), err)
 	}
 	return who, session, nil
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/config"
+	"github.com/slipway-cloud/slipway/internal/devserver/identity"
 	"github.com/slipway-cloud/slipway/internal/devserver/pg"
 	"github.com/slipway-cloud/slipway/internal/devserver/temporal"
 	"github.com/slipway-cloud/slipway/internal/devserver/toolcache"
@@ -48,6 +49,9 @@ type Options struct {
 	Durations maassim.Durations
 	// Ports on 127.0.0.1; 0 picks free ones. TemporalUI below 0 is without UI.
 	APIPort, AgentPort, TemporalPort, TemporalUI int
+	// WithIdentity starts an identity provider, which users sign in at, on IdentityPort of 127.0.0.1.
+	WithIdentity bool
+	IdentityPort int
 	// TemporalEnv and DatabaseEnv name variables with servers to share, as the
 	// tests do; empty starts private ones.
 	TemporalEnv, DatabaseEnv string
@@ -78,6 +82,7 @@ type Stack struct {
 	Dir      string
 	Postgres *pg.Server
 	Temporal *temporal.Server
+	Identity *identity.Provider // nil without Options.WithIdentity
 	Sims     *Sims
 	PXE      []*PXEServer
 	App      *server.App
@@ -368,6 +373,14 @@ func (s *Stack) configure(ctx context.Context) (config.Config, error) {
 	}
 	if cfg.Reconcile.Every = s.Options.Reconcile; cfg.Reconcile.Every == 0 {
 		cfg.Reconcile.Every = 24 * time.Hour
+	}
+	if s.Options.TemporalUI >= 0 {
+		cfg.Portal.TemporalUIURL = s.Temporal.UI()
+	}
+	if s.Options.WithIdentity {
+		if err := s.startIdentity(ctx, &cfg); err != nil {
+			return cfg, err
+		}
 	}
 	if s.Options.Configure != nil {
 		s.Options.Configure(&cfg)
