@@ -42,7 +42,9 @@ export function ReasonGate({ project, children }: { project: string; children: C
     event.preventDefault();
     if (!(event.currentTarget instanceof HTMLFormElement)) return;
     const given = new FormData(event.currentTarget).get("reason");
-    if (typeof given === "string" && given.trim().length >= 3) setReason(project, given.trim());
+    if (typeof given !== "string" || given.trim().length < 3) return;
+    setReason(project, given.trim());
+    document.getElementById("content")?.focus(); // the form that had the focus goes
   };
   return (
     <>
