@@ -54,7 +54,7 @@ func Add[I, O any](a *API, op huma.Operation, handler func(context.Context, *I) 
 		}
 		if role.isOfTenant() && op.Method != http.MethodGet {
 			if err := a.checkAgain(ctx); err != nil {
-				return nil, a.problem(ctx, err)
+				return nil, a.Problem(ctx, err)
 			}
 		}
 		out, err := handler(ctx, in)
