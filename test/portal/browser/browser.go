@@ -76,7 +76,9 @@ func (b *Browser) Open(t *testing.T, origin string, others ...string) *Page {
 		profile, err = target.CreateBrowserContext().Do(browserExecutor(ctx))
 		return err
 	})))
-	return b.open(t, profile, append([]string{origin}, others...))
+	p := b.open(t, profile, append([]string{origin}, others...))
+	b.watchWorkers(profile, p.watch)
+	return p
 }
 
 // OpenTab opens another page beside p, with the same cookies.
