@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/heapprofiler"
+	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
@@ -182,4 +184,16 @@ func (p *Page) Picture(name string) string {
 		return err.Error()
 	}
 	return file
+}
+
+// HeapBytes returns how much memory the scripts of the page hold, after what they no longer need is
+// gone.
+func (p *Page) HeapBytes() float64 {
+	p.t.Helper()
+	var used float64
+	require.NoError(p.t, p.run(heapprofiler.CollectGarbage(), chromedp.ActionFunc(func(ctx context.Context) (err error) {
+		used, _, _, _, err = runtime.GetHeapUsage().Do(ctx)
+		return err
+	})))
+	return used
 }
