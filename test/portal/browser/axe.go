@@ -13,6 +13,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,8 +95,20 @@ func openAxe(file string) (string, error) {
 	}
 }
 
-// Themes are the colour schemes that a page can be asked for.
-func Themes() []string { return []string{"light", "dark"} }
+// theme is where a style sheet says what is different in a colour scheme.
+var theme = regexp.MustCompile(`prefers-color-scheme: *([a-z]+)`)
+
+// Themes returns the colour schemes that a style sheet knows; one without any rule of its own is
+// light.
+func Themes(style string) []string {
+	out := []string{"light"}
+	for _, found := range theme.FindAllStringSubmatch(style, -1) {
+		if !slices.Contains(out, found[1]) {
+			out = append(out, found[1])
+		}
+	}
+	return out
+}
 
 // UseTheme makes the page believe that the operator prefers a colour scheme, and no motion.
 func (p *Page) UseTheme(theme string) {
