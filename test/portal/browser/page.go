@@ -130,6 +130,7 @@ func (p *Page) Await(what string, within time.Duration, ok func() bool) {
 		if ok() {
 			return
 		}
+		require.NoError(p.t, p.ctx.Err(), "the browser has ended while the page was to show %s", what)
 		if time.Now().After(deadline) {
 			require.FailNow(p.t, fmt.Sprintf(runenv.Deadline+"the page at %s does not show %s; it shows:\n%.2000s", p.Path(), what, p.text()))
 		}
