@@ -102,7 +102,6 @@ func (w *world) fillProject(t *testing.T) string {
 	require.True(t, ok)
 	path := "/api/v1/projects/" + id
 	w.mustCall(t, http.MethodPost, path+"/invitations", object{"email": "member@example.com", "role": "viewer"})
-	w.mustCall(t, http.MethodPost, path+"/tokens", object{"name": "ci", "role": "viewer"})
 	w.mustCall(t, http.MethodPost, path+"/webhooks", object{"name": "hook", "url": "https://hooks.example.com/slipway"})
 	w.mustCall(t, http.MethodPut, "/api/v1/admin/projects/"+id+"/quotas/"+w.SKU.ID, object{"max_nodes": 4, "reason": "as agreed"})
 	return id

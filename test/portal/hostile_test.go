@@ -82,7 +82,6 @@ func (w *world) sendHostileTexts(t *testing.T, texts []hostile.Text) {
 		}},
 		{http.MethodPatch, "/api/v1/projects/" + project, func(s string) object { return object{"tags": object{"tag": s}} }},
 		{http.MethodPost, "/api/v1/projects/" + project + "/invitations", func(s string) object { return object{"subject": s, "role": "viewer"} }},
-		{http.MethodPost, "/api/v1/projects/" + project + "/tokens", func(s string) object { return object{"name": s, "role": "viewer"} }},
 		{http.MethodPost, "/api/v1/projects/" + project + "/webhooks", func(s string) object { return object{"name": s, "url": "https://hooks.example.com/x"} }},
 		{http.MethodPost, "/api/v1/admin/api-tokens", func(s string) object { return object{"name": s, "roles": []string{"viewer"}} }},
 		{http.MethodPost, node + "/actions/quarantine", func(s string) object { return object{"reason": s} }},

@@ -156,9 +156,9 @@ func (w *world) keepBusy(t *testing.T, meanwhile func()) (told int, took time.Du
 
 // changeNodes changes the planted nodes and tells of it, eventsSecond times a second, until ctx ends.
 func changeNodes(ctx context.Context, conn *pgx.Conn) error {
-	const each = 100 * time.Millisecond
-	tick := time.NewTicker(each)
+	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
+	began, told := time.Now(), 0
 	for n := 1; ; n++ {
 		select {
 		case <-ctx.Done():
@@ -171,8 +171,11 @@ func changeNodes(ctx context.Context, conn *pgx.Conn) error {
 		if err != nil {
 			return err
 		}
+		due := int(time.Since(began).Seconds()*eventsSecond) - told // a slow write delays no event for good
+		told += due
 		if _, err = conn.Exec(write, `INSERT INTO outbox (kind, resource_kind, resource_id, node_id, type)
-			SELECT 'event', 'node', id, id, 'node.changed' FROM nodes WHERE id LIKE 'node\_fleet-%' LIMIT $1`, int(eventsSecond*each/time.Second)); err != nil {
+			SELECT 'event', 'node', id, id, 'node.changed' FROM generate_series(1, $1::int) i
+			CROSS JOIN LATERAL (SELECT 'node_fleet-' || lpad((1 + i % $2)::text, 7, '0') AS id) n`, due, changedNodes); err != nil {
 			return err
 		}
 	}

@@ -66,6 +66,8 @@ func (w *world) signIn(p *browser.Page, path, heading string) {
 	p.Fill("API token", w.token)
 	p.Click("button", "Sign in")
 	p.Find("heading", heading)
+	p.AwaitText("Live")
+	p.WatchWorkers()
 }
 
 // onboardInForm fills in the form for a machine, makes the plan and starts the job.

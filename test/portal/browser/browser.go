@@ -76,9 +76,7 @@ func (b *Browser) Open(t *testing.T, origin string, others ...string) *Page {
 		profile, err = target.CreateBrowserContext().Do(browserExecutor(ctx))
 		return err
 	})))
-	p := b.open(t, profile, append([]string{origin}, others...))
-	b.watchWorkers(profile, p.watch)
-	return p
+	return b.open(t, profile, append([]string{origin}, others...))
 }
 
 // OpenTab opens another page beside p, with the same cookies.

@@ -15,7 +15,7 @@ import (
 )
 
 // worker starts a shared worker of the page's own; each page that has it starts another one.
-const worker = `<script>new SharedWorker("/worker.js", { name: location.pathname })</script>`
+const worker = `<script>new SharedWorker("/worker.js", { name: location.pathname }).port.onmessage = () => document.body.append("worker runs")</script>`
 
 const policy = "default-src 'none'; script-src 'self' 'unsafe-inline'; connect-src *; img-src 'self'"
 
@@ -61,7 +61,7 @@ func TestPage_NotesFaults(t *testing.T) {
 	}
 	all := map[string]string{
 		"/icon": "", "/clean": `<p>clean</p>`,
-		"/worker.js": `setInterval(() => { fetch("` + other + `/worker", {mode: "no-cors"}); fetch("/worker-missing"); console.error("worker went wrong"); }, 500)`,
+		"/worker.js": `onconnect = (e) => e.ports[0].postMessage("runs"); setInterval(() => { fetch("` + other + `/worker", {mode: "no-cors"}); fetch("/worker-missing"); console.error("worker went wrong"); }, 500)`,
 	}
 	for path, p := range pages {
 		all[path] = p.body
@@ -70,6 +70,10 @@ func TestPage_NotesFaults(t *testing.T) {
 	page := b.Open(t, origin)
 	for path, want := range pages {
 		page.Go(path)
+		if want.body == worker {
+			page.AwaitText("worker runs")
+			page.WatchWorkers()
+		}
 		var faults string
 		page.Await("a fault of "+path, 10*time.Second, func() bool {
 			faults += strings.Join(page.Faults(), "\n") + "\n"

@@ -4,41 +4,42 @@ import (
 	"context"
 	"time"
 
-	"github.com/chromedp/cdproto/cdp"
-	"github.com/chromedp/cdproto/network"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// attachLimit is how long the browser may take to let the watch see a new worker.
+// attachLimit is how long the browser may take to let the watch see a worker.
 const attachLimit = 30 * time.Second
 
-// watchWorkers makes w note what the shared workers of a profile do, whose requests no page sees. A
-// worker that cannot be watched is a fault. What a worker does in its first moments, before the
-// browser lets the watch attach, is not noted: to hold a worker until then ends Chromium 156 when the
-// worker is left.
-func (b *Browser) watchWorkers(profile cdp.BrowserContextID, w *watch) {
-	chromedp.ListenBrowser(b.ctx, func(event any) {
-		e, ok := event.(*target.EventTargetCreated)
-		if !ok || e.TargetInfo.Type != "shared_worker" || e.TargetInfo.BrowserContextID != profile {
-			return
+// WatchWorkers makes the watch of p note what the shared workers of its profile do from now on, whose
+// requests no page sees. Call it when they run: Chromium 156 does not start a worker that is watched
+// too early. A page that is left ends its worker, so call it again for another one.
+func (p *Page) WatchWorkers() {
+	p.t.Helper()
+	var infos []*target.Info
+	require.NoError(p.t, p.run(chromedp.ActionFunc(func(ctx context.Context) (err error) {
+		infos, err = target.GetTargets().Do(browserExecutor(ctx))
+		return err
+	})))
+	watched := 0
+	for _, info := range infos {
+		if info.Type == "shared_worker" && info.BrowserContextID == p.profile {
+			require.NoError(p.t, p.watchWorker(info.TargetID), "watch %s", info.URL)
+			watched++
 		}
-		go func() {
-			if err := b.watchWorker(e.TargetInfo.TargetID, w); err != nil && b.ctx.Err() == nil {
-				w.fault("the worker %s is not watched: %s", e.TargetInfo.URL, err)
-			}
-		}()
-	})
+	}
+	require.Positive(p.t, watched, "no shared worker runs")
 }
 
-func (b *Browser) watchWorker(id target.ID, w *watch) error {
-	ctx, _ := chromedp.NewContext(b.ctx, chromedp.WithTargetID(id)) // ends with the browser
-	chromedp.ListenTarget(ctx, w.handle)
+func (p *Page) watchWorker(id target.ID) error {
+	ctx, cancel := chromedp.NewContext(p.browser.ctx, chromedp.WithTargetID(id))
+	p.t.Cleanup(cancel)
+	chromedp.ListenTarget(ctx, p.watch.handle)
 	done := make(chan error, 1)
-	go func() { done <- chromedp.Run(ctx, network.Enable(), runtime.Enable()) }()
+	go func() { done <- chromedp.Run(ctx) }() // it attaches, and enables what the watch listens to
 	select {
 	case err := <-done:
 		return err
