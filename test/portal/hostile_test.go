@@ -81,7 +81,7 @@ func (w *world) sendHostileTexts(t *testing.T, texts []hostile.Text) {
 			return object{"name": s, "billing_account_id": account, "owner_subject": "oidc:o"}
 		}},
 		{http.MethodPatch, "/api/v1/projects/" + project, func(s string) object { return object{"tags": object{"tag": s}} }},
-		{http.MethodPost, "/api/v1/projects/" + project + "/invitations", func(s string) object { return object{"subject": s, "role": "viewer"} }},
+		{http.MethodPost, "/api/v1/projects/" + project + "/invitations", func(s string) object { return object{"subject": "oidc:" + s, "role": "viewer"} }},
 		{http.MethodPost, "/api/v1/projects/" + project + "/webhooks", func(s string) object { return object{"name": s, "url": "https://hooks.example.com/x"} }},
 		{http.MethodPost, "/api/v1/admin/api-tokens", func(s string) object { return object{"name": s, "roles": []string{"viewer"}} }},
 		{http.MethodPost, node + "/actions/quarantine", func(s string) object { return object{"reason": s} }},
@@ -134,7 +134,7 @@ func (w *world) plantHostileTexts(t *testing.T, texts []hostile.Text) {
 		{"action_logs", "error_message", short}, {"action_logs", "metadata", string(facts)}, {"batches", "name", short}, {"batches", "created_by", image},
 		{"drift_findings", "message", whole}, {"drift_findings", "acted_by", image}, {"drift_findings", "acted_reason", whole}, {"drift_findings", "evidence", string(facts)},
 		{"nodes", "serial", image}, {"nodes", "hardware_uuid", image}, {"nodes", "last_install_error", whole}, {"bmcs", "vendor", short},
-		{"bmcs", "system_id", image}, {"bmcs", "auth_blocked_reason", whole}, {"events", "payload", string(facts)},
+		{"bmcs", "system_id", image}, {"bmcs", "auth_blocked_at = now(), auth_blocked_reason", whole}, {"events", "payload", string(facts)},
 	} {
 		done, err := conn.Exec(t.Context(), "UPDATE "+column.table+" SET "+column.name+" = $1", column.value)
 		require.NoError(t, err, "%s.%s", column.table, column.name)
