@@ -31,6 +31,7 @@ func (w *world) call(t *testing.T, method, path string, body object) (int, objec
 	req.Header.Set("Authorization", "Bearer "+w.token)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Idempotency-Key", db.NewID("key"))
+	req.Header.Set("If-Match", "*")
 	req.Header.Set("Slipway-Reason", "a test fills the portal")
 	client := http.Client{Timeout: runenv.Patience(time.Minute)}
 	res, err := client.Do(req)

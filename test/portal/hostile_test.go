@@ -3,7 +3,6 @@ package portal_test
 import (
 	"encoding/json"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 
@@ -61,8 +60,8 @@ func TestPortal_ShowsHostileTexts(t *testing.T) {
 	}
 }
 
-// sendHostileTexts sends each text in each field that takes free text. Some are refused; of each
-// field some must be taken.
+// sendHostileTexts sends each text in each field that takes text. Names refuse markup; reasons and
+// labels take it.
 func (w *world) sendHostileTexts(t *testing.T, texts []hostile.Text) {
 	t.Helper()
 	account := w.mustCall(t, http.MethodPost, "/api/v1/admin/billing-accounts", object{"name": "hostile", "max_projects": 100})["id"]
@@ -89,23 +88,24 @@ func (w *world) sendHostileTexts(t *testing.T, texts []hostile.Text) {
 		{http.MethodPatch, node, func(s string) object { return object{"labels": object{"label": s}} }},
 	}
 	for _, f := range fields {
+		free := strings.HasPrefix(f.path, node)
 		var taken []string
-		var refusal object
-		list := texts
-		if strings.Contains(f.path, "/actions/") {
-			list = slices.DeleteFunc(slices.Clone(texts), func(x hostile.Text) bool { return x.Text != image })
-		}
-		for _, text := range list {
+		for _, text := range texts {
+			if strings.Contains(f.path, "/actions/") && text.Text != image {
+				continue // each action begins a change of the node
+			}
 			status, answer := w.call(t, f.method, f.path, f.body(text.Text))
 			require.Less(t, status, 500, "%s %s with %s: %v", f.method, f.path, text.Name, answer)
 			if status < 300 {
 				taken = append(taken, text.Name)
-			} else {
-				refusal = answer
 			}
 		}
-		t.Logf("%s %s takes %d of %d", f.method, f.path, len(taken), len(list))
-		assert.NotEmpty(t, taken, "%s %s takes no text: %v", f.method, f.path, refusal)
+		t.Logf("%s %s takes %v", f.method, f.path, taken)
+		if free {
+			assert.Contains(t, taken, "html_image", "%s %s takes no free text", f.method, f.path)
+		} else {
+			assert.NotContains(t, taken, "html_image", "%s %s takes markup for a name", f.method, f.path)
+		}
 	}
 	w.mustCall(t, http.MethodPatch, node, object{"labels": object{"label": image}})
 }
@@ -126,6 +126,10 @@ func (w *world) plantHostileTexts(t *testing.T, texts []hostile.Text) {
 	conn := w.owner(t)
 	_, err = conn.Exec(t.Context(), "SET session_replication_role = replica")
 	require.NoError(t, err)
+	for _, text := range texts {
+		// Releases before this one took names that the API refuses now.
+		_, _ = w.App.Store.CreateSKU(t.Context(), text.Text, w.SKUSpec())
+	}
 	for _, column := range []struct {
 		table, name string
 		value       any
