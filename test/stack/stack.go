@@ -362,6 +362,7 @@ func (s *Stack) configure(ctx context.Context) (config.Config, error) {
 	if s.Options.BuildID != "" {
 		cfg.Temporal.BuildID, cfg.Temporal.DeploymentName = s.Options.BuildID, cfg.Temporal.TaskQueue
 	}
+	cfg.Portal.TemporalUIURL = s.Temporal.UI()
 	cfg.API.Listen, cfg.API.PublicURL = loopback(s.Options.APIPort), "http://"+loopback(s.Options.APIPort)
 	cfg.Agent.Listen, cfg.Agent.PublicURL = loopback(s.Options.AgentPort), "https://"+loopback(s.Options.AgentPort)
 	cfg.Agent.CADir = filepath.Join(s.Dir, "ca")
