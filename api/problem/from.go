@@ -146,7 +146,7 @@ func fromProvider(e *providers.Error) *Problem {
 	}
 	p := New(OutsideFailed, text)
 	if e.Side() != "" && !unresolved {
-		p.Class(e.Side().FailureClass(e.Kind))
+		return p.Class(e.Side().FailureClass(e.Kind))
 	}
 	return p
 }

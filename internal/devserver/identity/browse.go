@@ -46,12 +46,12 @@ func (b *Browser) Authorize(ctx context.Context, address string, as User) (*url.
 	}
 	var form url.Values
 	for range maxSteps {
-		res, body, err := b.open(ctx, at, form)
+		status, location, body, err := b.open(ctx, at, form)
 		if err != nil {
 			return nil, err
 		}
 		form = nil
-		if location := res.Header.Get("Location"); location != "" {
+		if location != "" {
 			if at, err = at.Parse(location); err != nil {
 				return nil, err
 			}
@@ -61,8 +61,8 @@ func (b *Browser) Authorize(ctx context.Context, address string, as User) (*url.
 			continue
 		}
 		id := hiddenID.FindStringSubmatch(body)
-		if id == nil || res.StatusCode != http.StatusOK {
-			return nil, fmt.Errorf("the provider refuses the sign-in with status %d: %s", res.StatusCode, body)
+		if id == nil || status != http.StatusOK {
+			return nil, fmt.Errorf("the provider refuses the sign-in with status %d: %s", status, body)
 		}
 		b.Forms++
 		form = url.Values{"id": {id[1]}, "user": {as.Name}, "password": {as.Password}}
@@ -77,35 +77,35 @@ func (b *Browser) SignOut(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	res, body, err := b.open(ctx, at, nil)
-	if err == nil && res.StatusCode != http.StatusFound {
-		err = fmt.Errorf("the provider refuses the sign-out with status %d: %s", res.StatusCode, body)
+	status, _, body, err := b.open(ctx, at, nil)
+	if err == nil && status != http.StatusFound {
+		err = fmt.Errorf("the provider refuses the sign-out with status %d: %s", status, body)
 	}
 	return err
 }
 
 const maxPage = 64 << 10
 
-// open reads a page, or posts a form.
-func (b *Browser) open(ctx context.Context, at *url.URL, form url.Values) (*http.Response, string, error) {
+// open reads a page, or posts a form. It returns the status, the address of a redirect, and the page.
+func (b *Browser) open(ctx context.Context, at *url.URL, form url.Values) (status int, location, body string, err error) {
 	method := http.MethodGet
 	if form != nil {
 		method = http.MethodPost
 	}
 	req, err := http.NewRequestWithContext(ctx, method, at.String(), strings.NewReader(form.Encode()))
 	if err != nil {
-		return nil, "", err
+		return 0, "", "", err
 	}
 	if form != nil {
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
 	res, err := b.http.Do(req)
 	if err != nil {
-		return nil, "", err
+		return 0, "", "", err
 	}
 	defer res.Body.Close() //nolint:errcheck // read to the end below
 	raw, err := io.ReadAll(io.LimitReader(res.Body, maxPage))
-	return res, string(raw), err
+	return res.StatusCode, res.Header.Get("Location"), string(raw), err
 }
 
 // BearerToken signs a user in as the command line would, and returns the token for the API.

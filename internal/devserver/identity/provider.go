@@ -122,7 +122,7 @@ func (p *Provider) handler() (http.Handler, error) {
 	if _, err := rand.Read(cfg.CryptoKey[:]); err != nil {
 		return nil, err
 	}
-	if p.engine, err = op.NewOpenIDProvider(p.Issuer, cfg, storage{p}, op.WithAllowInsecure()); err != nil {
+	if p.engine, err = op.NewProvider(cfg, storage{p}, op.StaticIssuer(p.Issuer), op.WithAllowInsecure()); err != nil {
 		return nil, err
 	}
 	mux := http.NewServeMux()
