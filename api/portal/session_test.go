@@ -162,6 +162,27 @@ func TestSession_RefusalsAreLimited(t *testing.T) {
 	w.signedIn()
 }
 
+// The audit log is never pruned, so good sign-ins are limited too, for each principal.
+func TestSession_SignInsAreLimited(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.signedIn()
+	try := func(path, token string) answer { return b.do("POST", path, map[string]string{"token": token}) }
+	for _, path := range []string{"/portal/session", "/portal/step-up"} {
+		a := try(path, w.token)
+		for range 30 {
+			a = try(path, w.token)
+		}
+		require.Equal(t, http.StatusTooManyRequests, a.StatusCode, path)
+		require.NotEmpty(t, a.Header.Get("Retry-After"), path)
+	}
+	require.Less(t, w.count("SELECT count(*) FROM audit_log WHERE resource_kind = 'portal_session'"), 60)
+	require.Equal(t, http.StatusNoContent, b.do("DELETE", "/portal/session", nil).StatusCode, "a sign-out is never refused")
+	other, _, err := op.IssueToken(t.Context(), w.store, "another", []string{"admin"}, 0)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusCreated, try("/portal/session", other).StatusCode, "another principal")
+}
+
 func TestStepUp_Table(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -44,6 +44,9 @@ const (
 	refusedRate, refusedBurst = 0.5, 10
 	auditRate, auditBurst     = 1.0 / 60, 30
 	beginRate, beginBurst     = 1, 30
+	// A good sign-in or second sign-in writes to the audit log too. A sign-out is never refused: there
+	// are no more of them than sign-ins.
+	signInRate, signInBurst = 1.0 / 10, 20
 )
 
 // Manager begins, finds and ends sessions.
@@ -55,6 +58,7 @@ type Manager struct {
 	refused  *ratelimit.Limiter
 	audited  *ratelimit.Limiter
 	begun    *ratelimit.Limiter
+	signedIn *ratelimit.Limiter
 }
 
 var _ op.Sessions = (*Manager)(nil)
@@ -72,6 +76,8 @@ func New(api *op.API, cfg Config) *Manager {
 		refused: ratelimit.New(refusedRate, refusedBurst, time.Now),
 		audited: ratelimit.New(auditRate, auditBurst, time.Now),
 		begun:   ratelimit.New(beginRate, beginBurst, time.Now),
+
+		signedIn: ratelimit.New(signInRate, signInBurst, time.Now),
 	}
 	if cfg.OIDC.ClientID != "" {
 		m.provider = newProvider(cfg.OIDC, cfg.PublicURL)
@@ -152,6 +158,9 @@ func (m *Manager) rotate(w http.ResponseWriter, r *http.Request, live portaldb.L
 // begin starts a session in place of the one that the browser had, so that nobody can plant a cookie
 // that is signed in later. It sets the cookie.
 func (m *Manager) begin(w http.ResponseWriter, r *http.Request, n portaldb.New) (*portaldb.Live, error) {
+	if err := m.limitSignIns(n.Principal); err != nil {
+		return nil, err
+	}
 	text, err := newCookieText()
 	if err != nil {
 		return nil, err
@@ -178,6 +187,14 @@ func (m *Manager) begin(w http.ResponseWriter, r *http.Request, n portaldb.New) 
 	return m.give(w, r, text)
 }
 
+// limitSignIns refuses a principal that signs in too often: the audit log is never pruned.
+func (m *Manager) limitSignIns(principal string) error {
+	if ok, wait := m.signedIn.AllowName(principal); !ok {
+		return problem.New(problem.TooManyRequests, "you have signed in too often; wait, then try again").After(int(wait/time.Second) + 1)
+	}
+	return nil
+}
+
 // give sets the cookie of a session that was just written, and returns the session.
 func (m *Manager) give(w http.ResponseWriter, r *http.Request, text string) (*portaldb.Live, error) {
 	m.setSession(w, r, text)
@@ -187,6 +204,9 @@ func (m *Manager) give(w http.ResponseWriter, r *http.Request, text string) (*po
 
 // stepUp records a second sign-in of a session, and sets its new cookie.
 func (m *Manager) stepUp(w http.ResponseWriter, r *http.Request, id string, by portaldb.New) (*portaldb.Live, error) {
+	if err := m.limitSignIns(by.Principal); err != nil {
+		return nil, err
+	}
 	text, err := newCookieText()
 	if err != nil {
 		return nil, err
