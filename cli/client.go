@@ -44,6 +44,8 @@ type problemDoc struct {
 	Type, Title, Detail string
 	Status              int
 	RequestID           string `json:"request_id"`
+	FailureClass        string `json:"failure_class"`
+	Runbook             string
 	Existing            string
 	Allowed             []string
 	Errors              []struct{ Location, Message string }
@@ -60,6 +62,9 @@ func (p problemDoc) text() string {
 	}
 	if p.Existing != "" && !strings.Contains(p.Detail, p.Existing) {
 		fmt.Fprintf(&b, "\n  in the way: %s", oneLine(p.Existing))
+	}
+	if p.Runbook != "" {
+		fmt.Fprintf(&b, "\n  %s: %s", oneLine(p.FailureClass), oneLine(p.Runbook))
 	}
 	if p.Status >= http.StatusInternalServerError && p.RequestID != "" {
 		fmt.Fprintf(&b, "\n  request id: %s", oneLine(p.RequestID))
@@ -147,7 +152,7 @@ func (a *app) sendOnce(ctx context.Context, acc account, method, path, key strin
 		seconds, _ := strconv.Atoi(res.Header.Get("Retry-After")) // 0 where there is none
 		later = time.Duration(min(max(seconds, 0), maxLater)) * time.Second
 	}
-	r, err = judged(res, raw)
+	r, err = checkAnswer(res, raw)
 	return r, later, err
 }
 
@@ -188,7 +193,7 @@ func (a *app) open(ctx context.Context, acc account, method, path, key string, b
 	return res, nil
 }
 
-func judged(res *http.Response, raw []byte) (answer, error) {
+func checkAnswer(res *http.Response, raw []byte) (answer, error) {
 	if res.StatusCode < http.StatusMultipleChoices {
 		return answer{raw, res.Header.Get("ETag")}, nil
 	}

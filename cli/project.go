@@ -190,8 +190,15 @@ func (a *app) invitationCommand() *cobra.Command {
 		}
 		return a.show(r.raw, func() error { return a.printRows(r.raw, []string{"id", "subject", "role"}) })
 	})}
+	mine := &cobra.Command{Use: "mine", Short: "List the invitations that you can accept", Args: cobra.NoArgs, RunE: does(func(cmd *cobra.Command, _ []string) error {
+		r, err := a.ask(cmd.Context(), "GET", "/invitations", nil, nil) // the route has no pages
+		if err != nil {
+			return err
+		}
+		return a.show(r.raw, func() error { return a.printRows(r.raw, columns) })
+	})}
 	return group("invitation", "Invitations to projects",
-		a.listOf("mine", "List the invitations that you can accept", "/invitations", columns...), accept,
+		mine, accept,
 		a.projectCommandOf(projectAction{use: "list PROJECT", short: "List the invitations to a project", method: "GET", path: at("/invitations?limit=200"), columns: columns}),
 		a.projectCommandOf(projectAction{
 			use: "create PROJECT", short: "Invite an identity to a project", method: "POST", path: at("/invitations"), columns: columns,

@@ -107,7 +107,7 @@ func (a *app) readEvents(ctx context.Context, path, reason string, last *string,
 	if res.StatusCode != http.StatusOK {
 		raw, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 		if err == nil {
-			_, err = judged(res, raw)
+			_, err = checkAnswer(res, raw)
 		}
 		return err
 	}

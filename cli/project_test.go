@@ -33,6 +33,8 @@ func TestProjects(t *testing.T) {
 	require.Contains(t, run("quota", "set", project, "total", "16"), "16")
 	require.Contains(t, run("quota", "list", project), "16")
 	require.Contains(t, run("invitation", "list", project), "ada@example.com")
+	require.Contains(t, w.run("", "invitation", "mine").exits(0).out, "EXPIRES AT")
+	w.run("", "project", "list").exits(0)
 	require.Contains(t, run("project", "audit-log", project), "ticket 4711")
 	require.NotContains(t, run("member", "list", project), "oidc:")
 	require.Contains(t, run("project", "rename", project, "--name", "next"), "next")

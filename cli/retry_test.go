@@ -38,3 +38,17 @@ func TestClient_RespectsRetryAfter(t *testing.T) {
 	require.EqualValues(t, 1, writes.Load())
 	require.Contains(t, refused, "--idempotency-key "+key.Load().(string))
 }
+
+// The failure of an outside system names its page, without control characters of the other side.
+func TestClient_PrintsRunbookOfProblem(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadGateway)
+		_, _ = w.Write([]byte(`{"detail":"No answer.","status":502,"failure_class":"maas_unavailable","runbook":"https://s/docs/runbooks/maas_unavailable\u001b[2J"}`))
+	}))
+	t.Cleanup(srv.Close)
+	w := &world{t: t, home: t.TempDir(), env: map[string]string{"SLIPWAY_SERVER": srv.URL, "SLIPWAY_TOKEN": "slp_x"}}
+	said := w.run("", "sku", "create", "x").err
+	require.Contains(t, said, "maas_unavailable: https://s/docs/runbooks/maas_unavailable")
+	require.NotContains(t, said, "\x1b")
+}

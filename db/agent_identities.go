@@ -36,6 +36,14 @@ func (tx *Tx) EndAgentIdentity(ctx context.Context, nodeID, reason string) error
 	return MapError(what, tx.q.DenyAgentKeys(ctx, gen.DenyAgentKeysParams{NodeID: nodeID, ButKey: []byte{}, GraceSeconds: MaxRenewGrace.Seconds()}))
 }
 
+// LockAllAgentIdentities locks every identity that is not locked, because no certificate of before
+// counts any more. Each agent comes back with a new token, which unlocks it. It returns how many it
+// locked. Repeatable.
+func (tx *Tx) LockAllAgentIdentities(ctx context.Context, reason string) (int64, error) {
+	n, err := tx.q.LockAllIdentities(ctx, ClipText(reason, MaxComment))
+	return n, MapError("agent identities", err)
+}
+
 // endIdentityOf ends the identity of a node that was moved to a state in which it has no agent.
 func (tx *Tx) endIdentityOf(ctx context.Context, n Node) error {
 	pxe := n.Lifecycle == lifecycle.NodePXE.Lifecycle

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Kind says what sort of failure an outside call ended in. activities/fault
-// maps each Kind to a failure class and its retryability; nothing else does.
+// Kind says what sort of failure an outside call ended in. Side.FailureClass maps each Kind to a
+// failure class; nothing else does.
 type Kind string
 
 // The kinds of failure.

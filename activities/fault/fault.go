@@ -65,73 +65,17 @@ func redacted(err error) error {
 	return nil
 }
 
-// table maps a provider error's kind to a failure class, by the side that
-// answered. A kind that is not listed takes the side's fallback.
-type table struct {
-	fallback lifecycle.FailureClass
-	kinds    map[providers.Kind]lifecycle.FailureClass
-}
-
-func maasTable() table {
-	return table{lifecycle.FailMAASRejected, map[providers.Kind]lifecycle.FailureClass{
-		providers.KindUnreachable: lifecycle.FailMAASUnavailable,
-		providers.KindUnavailable: lifecycle.FailMAASUnavailable,
-		providers.KindBusy:        lifecycle.FailMAASUnavailable,
-		// An uncertain mutation is tried again: each activity re-reads first.
-		providers.KindUncertain:     lifecycle.FailMAASUnavailable,
-		providers.KindProtocol:      lifecycle.FailMAASUnavailable,
-		providers.KindTooBig:        lifecycle.FailMAASUnavailable,
-		providers.KindUnauthorized:  lifecycle.FailConfiguration,
-		providers.KindForeign:       lifecycle.FailConfiguration,
-		providers.KindNotFound:      lifecycle.FailMAASMachineDeleted,
-		providers.KindStateConflict: lifecycle.FailStateDisagreement,
-	}}
-}
-
-func bmcTable() table {
-	return table{lifecycle.FailBMCUnreachable, map[providers.Kind]lifecycle.FailureClass{
-		providers.KindUnauthorized:           lifecycle.FailBMCAuthRejected,
-		providers.KindForbidden:              lifecycle.FailBMCAuthRejected,
-		providers.KindPasswordChangeRequired: lifecycle.FailBMCAuthRejected,
-		providers.KindLocked:                 lifecycle.FailBMCLocked,
-		providers.KindPinMismatch:            lifecycle.FailBMCPinMismatch,
-		providers.KindForeign:                lifecycle.FailBMCPinMismatch,
-		providers.KindInvalid:                lifecycle.FailConfiguration,
-		providers.KindUnsupported:            lifecycle.FailConfiguration,
-		providers.KindUncertain:              lifecycle.FailPowerNotConfirmed,
-	}}
-}
-
-func sshTable() table {
-	return table{lifecycle.FailSSHSeed, map[providers.Kind]lifecycle.FailureClass{
-		providers.KindPinMismatch: lifecycle.FailStateDisagreement,
-		providers.KindInvalid:     lifecycle.FailConfiguration,
-		// Sent, and nobody knows what became of it. An activity whose command
-		// shows its effect looks first.
-		providers.KindUncertain: lifecycle.FailNodeTaskUncertain,
-	}}
-}
-
-// secretTable: a store or keeper that is away comes back by itself, other than
-// a secret that is missing.
-func secretTable() table {
-	return table{lifecycle.FailSecretUnavailable, map[providers.Kind]lifecycle.FailureClass{
-		providers.KindUnavailable: lifecycle.FailStoreUnavailable,
-		providers.KindUnreachable: lifecycle.FailStoreUnavailable,
-	}}
-}
-
 // MAAS turns an error of a MAAS call into a typed failure.
-func MAAS(ctx context.Context, err error) error { return from(ctx, maasTable(), err) }
+func MAAS(ctx context.Context, err error) error { return from(ctx, providers.SideMAAS, err) }
 
 // BMC turns an error of a BMC call into a typed failure.
-func BMC(ctx context.Context, err error) error { return from(ctx, bmcTable(), err) }
+func BMC(ctx context.Context, err error) error { return from(ctx, providers.SideBMC, err) }
 
 // SSH turns an error of a command on a node into a typed failure.
-func SSH(ctx context.Context, err error) error { return from(ctx, sshTable(), err) }
+func SSH(ctx context.Context, err error) error { return from(ctx, providers.SideSSH, err) }
 
 // Secret turns an error of the secret store into a typed failure.
-func Secret(ctx context.Context, err error) error { return from(ctx, secretTable(), err) }
+func Secret(ctx context.Context, err error) error { return from(ctx, providers.SideSecrets, err) }
 
 // Login turns an error of the secret store about a login into a typed failure. A name that does not
 // resolve is a target that cannot be reached, and a refused address is one that was configured: of
@@ -146,10 +90,11 @@ func Login(ctx context.Context, err error, of func(context.Context, error) error
 // Internal turns any other error, the database's among them, into a typed
 // failure.
 func Internal(ctx context.Context, err error) error {
-	return from(ctx, table{fallback: lifecycle.FailInternal}, err)
+	return from(ctx, "", err)
 }
 
-func from(ctx context.Context, t table, err error) error {
+// from is the way of all of them. An error of no side that answers is internal.
+func from(ctx context.Context, side providers.Side, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -167,11 +112,7 @@ func from(ctx context.Context, t table, err error) error {
 	case errors.As(err, &invalid):
 		return wrap(lifecycle.FailConfiguration, invalid.Error(), nil)
 	case errors.As(err, &pe):
-		class, ok := t.kinds[pe.Kind]
-		if !ok {
-			class = t.fallback
-		}
-		return wrap(class, pe.Error(), pe)
+		return wrap(side.FailureClass(pe.Kind), pe.Error(), pe)
 	case db.IsUnavailable(err):
 		if activity.IsActivity(ctx) {
 			activity.GetLogger(ctx).Warn("the database is away", "error", err)
@@ -192,7 +133,7 @@ func Projection(ctx context.Context, err error) error {
 		return err
 	}
 	if errors.As(err, &illegal) || errors.Is(err, ErrFinal) {
-		return from(ctx, table{fallback: lifecycle.FailInternal}, err)
+		return from(ctx, "", err)
 	}
 	return temporal.NewApplicationErrorWithOptions("the projection was not written", "projection", temporal.ApplicationErrorOptions{Cause: err})
 }

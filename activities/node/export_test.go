@@ -23,3 +23,11 @@ func RunWriteToken(t *testing.T, dir, token string) string {
 	require.NoError(t, err, string(out))
 	return filepath.Join(dir, filepath.Base(cloudinit.TokenPath))
 }
+
+// RunWriteCA runs writeCA on the configuration at path.
+func RunWriteCA(t *testing.T, path, ca string) error {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), "sh", "-c", strings.ReplaceAll(writeCA, cloudinit.AgentConfigPath, path))
+	c.Stdin = strings.NewReader(ca)
+	return c.Run()
+}

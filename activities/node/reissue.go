@@ -86,9 +86,22 @@ type DeliverTokenIn struct {
 // no file of another user. The token comes by stdin and is never in an argument.
 const writeToken = "umask 077 && cat > " + cloudinit.TokenPath + ".new && mv -f " + cloudinit.TokenPath + ".new " + cloudinit.TokenPath
 
+// writeCA replaces the value of ca_pem in the agent's configuration by the certificate on stdin, so
+// that the agent trusts a server whose CA was replaced. It changes nothing where the configuration
+// names that CA, and fails where it names none.
+const writeCA = `set -e; f=` + cloudinit.AgentConfigPath + `; umask 077
+awk 'NR == FNR { ca = ca "    " $0 "\n"; next }
+/^[^ #]/ { skip = 0 }
+/^ca_pem:/ { printf "ca_pem: |\n%s", ca; skip = 1; found = 1 }
+!skip
+END { exit !found }' - "$f" >"$f.new" || { rm -f "$f.new"; exit 1; }
+chown --reference="$f" "$f.new"; chmod --reference="$f" "$f.new"
+mv -f "$f.new" "$f"`
+
 const agentUser, agentUnit = "slipway-agent", "slipway-agent.service"
 
-// DeliverAgentToken writes the token on the node by SSH and restarts the agent, which enrols with it.
+// DeliverAgentToken writes the token and the present node CA on the node by SSH and restarts the
+// agent, which enrols with it.
 // The connection ends before a credential or the token is sent where the node does not show the host
 // key that is pinned. Repeatable: a token that the agent has used is not written again.
 func (a *Activities) DeliverAgentToken(ctx context.Context, in DeliverTokenIn) (SSHFacts, error) {
@@ -119,6 +132,7 @@ func (a *Activities) DeliverAgentToken(ctx context.Context, in DeliverTokenIn) (
 	for _, step := range []change{
 		{argv: []string{"runuser", "-u", agentUser, "--", "sh", "-c", writeToken}, stdin: sealed.Document,
 			secrets: []providers.Secret{providers.NewSecret(strings.TrimSpace(string(sealed.Document)))}, class: lifecycle.FailNodeTask},
+		{argv: []string{"sh", "-c", writeCA}, stdin: []byte(a.AgentCAPEM), class: lifecycle.FailNodeTask},
 		{argv: []string{"systemctl", "restart", agentUnit}, class: lifecycle.FailNodeTask},
 	} {
 		if err := a.change(ctx, to, t, step); err != nil {

@@ -3,11 +3,13 @@ package node_test
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"gopkg.in/yaml.v3"
 
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
 	"github.com/slipway-cloud/slipway/db"
@@ -47,7 +49,7 @@ func newReissuing(t *testing.T, answers map[string][]any) *reissuing {
 	site := dbtest.Site(t, store, func(p *dbtest.Params) { p.Site.SSHKeyRef = "ssh/key" })
 	job := dbtest.Job(t, store, dbtest.On(b.in.NodeID), dbtest.Kind("agent_reissue"))
 	r := &reissuing{nodeFixture: b, shell: &stdinShell{shell: b.shell}, job: contract.JobRef{JobID: job.ID, NodeID: b.in.NodeID, SiteID: site.ID}}
-	b.acts.SSH = r.shell
+	b.acts.SSH, b.acts.AgentCAPEM = r.shell, "the CA"
 	require.NoError(t, store.SetNodeAddresses(t.Context(), r.job.NodeID, nil, "127.0.0.1:22"))
 	return r
 }
@@ -85,6 +87,7 @@ func TestDeliverAgentToken(t *testing.T) {
 	require.NoError(t, r.deliver(ref))
 	require.Len(t, strings.TrimSpace(r.shell.stdin[0]), 43)
 	require.NotContains(t, strings.Join(r.shell.ran, "\n"), strings.TrimSpace(r.shell.stdin[0]), "the token is in no argument")
+	require.Equal(t, "the CA", r.shell.stdin[1])
 	require.Equal(t, 2, r.shell.times("systemctl restart"), "a restart whose answer was lost is sent again")
 	seen := func() (out contract.AgentSeen) {
 		v, err := r.env.ExecuteActivity(r.acts.WaitForNewIdentity, nodeact.WaitIdentityIn{JobRef: contract.JobRef{NodeID: r.job.NodeID, ObserveOnly: true}, TokenRef: ref})
@@ -163,6 +166,39 @@ func TestWriteToken_IsWholeAndPrivate(t *testing.T) {
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, entries, 1, "nothing else is left")
+}
+
+// TestWriteCA_ChangesNothingElse runs the command that is sent on configurations of both writers: that
+// of the control plane, and an operator's.
+func TestWriteCA_ChangesNothingElse(t *testing.T) {
+	t.Parallel()
+	const before, after = "-----BEGIN CERTIFICATE-----\nb2xk\n-----END CERTIFICATE-----\n", "-----BEGIN CERTIFICATE-----\nbmV3\n-----END CERTIFICATE-----\n"
+	marshalled, err := yaml.Marshal(map[string]any{"ca_pem": before, "node_id": "node_1", "server_url": "https://127.0.0.1:1", "platform_users": []string{"ubuntu"}})
+	require.NoError(t, err)
+	for name, text := range map[string]string{
+		"written by Slipway": string(marshalled),
+		"quoted, and last":   "# ours\nnode_id: node_1\nserver_url: https://127.0.0.1:1\nplatform_users:\n- ubuntu\nca_pem: \"-----BEGIN CERTIFICATE-----\\nb2xk\\n-----END CERTIFICATE-----\\n\"\n",
+	} {
+		path := filepath.Join(t.TempDir(), "agent.yaml")
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o640))
+		for range 2 {
+			require.NoError(t, nodeact.RunWriteCA(t, path, after), name)
+		}
+		raw, err := os.ReadFile(path)
+		require.NoError(t, err)
+		var got map[string]any
+		require.NoError(t, yaml.Unmarshal(raw, &got), string(raw))
+		require.Equal(t, map[string]any{"ca_pem": after, "node_id": "node_1", "server_url": "https://127.0.0.1:1", "platform_users": []any{"ubuntu"}}, got, name)
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o640), info.Mode())
+	}
+	path := filepath.Join(t.TempDir(), "agent.yaml")
+	require.NoError(t, os.WriteFile(path, []byte("node_id: node_1\n"), 0o600))
+	require.Error(t, nodeact.RunWriteCA(t, path, after), "no agent's configuration")
+	raw, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, "node_id: node_1\n", string(raw))
 }
 
 // overtaken has another execution seal and issue its token when the first token was sealed.

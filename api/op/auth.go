@@ -81,7 +81,7 @@ func (a *API) authorize(w http.ResponseWriter, r *http.Request, role Role) (Prin
 		err = lacksRole(who, role)
 	}
 	if err != nil {
-		return Principal{}, nil, a.problem(r.Context(), err)
+		return Principal{}, nil, a.Problem(r.Context(), err)
 	}
 	return who, session, nil
 }
@@ -169,6 +169,9 @@ func NewToken(prefix string) (string, error) {
 	return prefix + base64.RawURLEncoding.EncodeToString(b), nil
 }
 
+// maxTokenTTL bounds how long a token with an end is valid.
+const maxTokenTTL = 87600 * time.Hour
+
 // TokenCreator is a store or a transaction.
 type TokenCreator interface {
 	CreateAPIToken(ctx context.Context, name string, hash []byte, roles []string, expires *time.Time) (db.APIToken, error)
@@ -195,8 +198,8 @@ func IssueToken(ctx context.Context, store TokenCreator, name string, roles []st
 			bad = append(bad, problem.Field{Location: fmt.Sprintf("body.roles[%d]", i), Message: fmt.Sprintf("%q is no role; use admin, operator or viewer", r)})
 		}
 	}
-	if ttl < 0 {
-		bad = append(bad, problem.Field{Location: "body.ttl", Message: "must not be negative"})
+	if ttl < 0 || ttl > maxTokenTTL {
+		bad = append(bad, problem.Field{Location: "body.ttl", Message: "must be at most 87600h, which is ten years; 0 never ends"})
 	}
 	if len(bad) > 0 {
 		p := problem.NewInvalid(bad...)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 type contextKey int
@@ -106,14 +107,17 @@ func (a *API) deadline(next http.Handler) http.Handler {
 
 // WriteError answers a request that is served outside of an operation.
 func (a *API) WriteError(w http.ResponseWriter, r *http.Request, err error) {
-	a.problem(r.Context(), err).Write(w)
+	a.Problem(r.Context(), err).Write(w)
 }
 
-// problem turns an error into a document; what is the server's own trouble goes
+// Problem turns an error into a document; what is the server's own trouble goes
 // to the log whole.
-func (a *API) problem(ctx context.Context, err error) *problem.Problem {
+func (a *API) Problem(ctx context.Context, err error) *problem.Problem {
 	p := problem.From(err)
 	p.RequestID = RequestID(ctx)
+	if p.FailureClass != "" {
+		p.Runbook = a.DocURL(lifecycle.Failure(p.FailureClass).Runbook())
+	}
 	if p.Status >= http.StatusInternalServerError && ctx.Err() == nil {
 		a.log.ErrorContext(ctx, "request failed", "request", Route(ctx), "request_id", p.RequestID, "status", p.Status, "error", err)
 	}

@@ -50,16 +50,16 @@ func Add[I, O any](a *API, op huma.Operation, handler func(context.Context, *I) 
 	a.inputs = append(a.inputs, typeOf[I]())
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
 		if bad := bounds.Check(in); len(bad) > 0 {
-			return nil, a.problem(ctx, outOfBounds(bad))
+			return nil, a.Problem(ctx, outOfBounds(bad))
 		}
 		if role.isOfTenant() && op.Method != http.MethodGet {
 			if err := a.checkAgain(ctx); err != nil {
-				return nil, a.problem(ctx, err)
+				return nil, a.Problem(ctx, err)
 			}
 		}
 		out, err := handler(ctx, in)
 		if err != nil {
-			return nil, a.problem(ctx, err)
+			return nil, a.Problem(ctx, err)
 		}
 		return out, nil
 	})

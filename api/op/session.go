@@ -124,7 +124,7 @@ func (a *API) checkStepUp(r *http.Request, route string, s *Session) *problem.Pr
 	if !listed || s == nil || s.SteppedUp || !u.needs(r) {
 		return nil
 	}
-	return a.problem(r.Context(), problem.New(problem.StepUpRequired, "this call destroys something that cannot be restored; sign in a second time, then repeat it within ten minutes"))
+	return a.Problem(r.Context(), problem.New(problem.StepUpRequired, "this call destroys something that cannot be restored; sign in a second time, then repeat it within ten minutes"))
 }
 
 // recheckOf returns what Recheck does for a request.

@@ -3,6 +3,7 @@ package op
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -66,7 +67,7 @@ func (a *API) StreamEvents(ctx context.Context, c huma.Context, cursor int64, li
 		}
 		select {
 		case <-ctx.Done():
-			if context.Cause(ctx) == errAccessEnded {
+			if errors.Is(context.Cause(ctx), errAccessEnded) {
 				return st.send(": ended: sign in again\n\n")
 			}
 			return nil

@@ -42,6 +42,9 @@ func Register(api *op.API, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	if styles := stylesheet.FindSubmatch(files[index].plain); styles != nil {
+		cfg.Stylesheet = string(styles[1])
+	}
 	sessions := session.New(api, cfg)
 	api.UseSessions(sessions)
 	sessions.Register(api)
@@ -65,6 +68,9 @@ type asset struct {
 type assets map[string]asset
 
 const index = "index.html"
+
+// stylesheet finds the path of the styles in the first page.
+var stylesheet = regexp.MustCompile(`<link rel="stylesheet" href="([^"]+)">`)
 
 // hashed matches names that hold a hash of the content: what has such a name never changes.
 var hashed = regexp.MustCompile(`-[0-9A-Za-z]{8,}\.[a-z0-9.]+$`)
@@ -130,7 +136,7 @@ func (f assets) serve(api *op.API, w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, "/portal/")
 	a, found := f[name]
 	if !found && (name == "" || op.AcceptsHTML(r)) {
-		a, found, name = f[index], true, index
+		a, found = f[index], true
 	}
 	if !found {
 		api.WriteError(w, r, problem.New(problem.NotFound, "the portal has no such file; load the page again"))

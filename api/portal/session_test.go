@@ -11,7 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/api/op"
+	"github.com/slipway-cloud/slipway/api/portal/session"
 	portaldb "github.com/slipway-cloud/slipway/db/portal"
+	"github.com/slipway-cloud/slipway/internal/devserver/identity"
 )
 
 func TestSession_BeginsAndEnds(t *testing.T) {
@@ -318,4 +320,32 @@ func TestSession_PruneDeletesWhatEnded(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 2, n)
 	require.Equal(t, http.StatusOK, live.status())
+}
+
+// A restored backup has sessions that were ended after it was made, and sign-ins under way.
+func TestEndAll_EndsWhatARestoreBroughtBack(t *testing.T) {
+	t.Parallel()
+	w, p := newIdentityWorld(t)
+	byToken, byProvider, stepping := w.signedIn(), w.user(p, identity.Admin), w.user(p, identity.Viewer)
+	byProvider.signIn()
+	stepping.signIn()
+	w.user(p, identity.Ada).authorize("/portal/oidc/sign-in")
+	back := stepping.authorize("/portal/oidc/step-up")
+	w.exec("CREATE TABLE kept AS SELECT * FROM portal_sessions") // the backup
+	n, err := session.EndAll(t.Context(), w.store)
+	require.NoError(t, err)
+	require.Equal(t, 3, n)
+	require.Equal(t, 3, w.count(`SELECT count(*) FROM audit_log WHERE name = 'sign_out'`))
+	w.exec("INSERT INTO portal_sessions SELECT * FROM kept") // the restore
+	require.Equal(t, http.StatusOK, byToken.status(), "the restore brings no session back, so the test shows nothing")
+	_, err = session.EndAll(t.Context(), w.store)
+	require.NoError(t, err)
+	for _, b := range []*browser{byToken, byProvider.browser, stepping.browser} {
+		require.Equal(t, http.StatusUnauthorized, b.status())
+	}
+	require.Equal(t, http.StatusUnauthorized, stepping.do("GET", back.RequestURI(), nil).StatusCode)
+	require.Zero(t, w.count("SELECT count(*) FROM portal_sign_ins"))
+	n, err = session.EndAll(t.Context(), w.store)
+	require.NoError(t, err)
+	require.Zero(t, n)
 }

@@ -2,6 +2,7 @@ package portal_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -14,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/docs"
 )
 
 // sourceFiles reads the source of the portal by its path below web.
@@ -64,15 +67,99 @@ func TestDist_NamesCarryTheirHash(t *testing.T) {
 	t.Parallel()
 	index, err := os.ReadFile("dist/index.html")
 	require.NoError(t, err)
-	names := regexp.MustCompile(`/portal/([a-z]+-([0-9a-f]{16})\.[a-z]+)`).FindAllSubmatch(index, -1)
-	require.Len(t, names, 3, "index.html names the script, the styles and the icon")
-	for _, name := range names {
-		data, err := os.ReadFile(filepath.Join("dist", string(name[1])))
-		require.NoError(t, err)
-		sum := sha256.Sum256(data)
-		require.Equal(t, hex.EncodeToString(sum[:8]), string(name[2]), "%s was changed after it was built: run make portal", name[1])
-	}
+	require.GreaterOrEqual(t, len(hashedName.FindAll(index, -1)), 3, "index.html names the script, the styles and the icon")
 	require.False(t, bytes.Contains(index, []byte("<style")) || regexp.MustCompile(`<script[^>]*>[^<]`).Match(index), "the policy forbids inline scripts and styles")
+	files, err := os.ReadDir("dist")
+	require.NoError(t, err)
+	for _, file := range files {
+		data, err := os.ReadFile(filepath.Join("dist", file.Name()))
+		require.NoError(t, err)
+		for _, used := range hashedName.FindAll(data, -1) {
+			require.FileExists(t, filepath.Join("dist", string(used)), "%s loads it", file.Name())
+		}
+		name := hashedName.FindStringSubmatch(file.Name())
+		if name == nil {
+			require.Contains(t, []string{"index.html", "LICENSES", "SOURCE"}, file.Name())
+			continue
+		}
+		sum := sha256.Sum256(data)
+		require.Equal(t, hex.EncodeToString(sum[:8]), name[1], "%s was changed after it was built: run make portal", file.Name())
+	}
+}
+
+// hashedName matches the name of a file whose content never changes.
+var hashedName = regexp.MustCompile(`[a-z]+-([0-9a-f]{16})\.[a-z]+`)
+
+// TestDist_FirstViewIsSmall counts what a browser loads before it shows the first page, as it is sent.
+func TestDist_FirstViewIsSmall(t *testing.T) {
+	t.Parallel()
+	index, err := os.ReadFile("dist/index.html")
+	require.NoError(t, err)
+	loaded := map[string]bool{}
+	total := 0
+	add := func(name string) []byte {
+		loaded[name] = true
+		data, err := os.ReadFile(filepath.Join("dist", name))
+		require.NoError(t, err)
+		var zipped bytes.Buffer
+		w, err := gzip.NewWriterLevel(&zipped, gzip.BestCompression)
+		require.NoError(t, err)
+		_, err = w.Write(data)
+		require.NoError(t, err)
+		require.NoError(t, w.Close())
+		total += zipped.Len()
+		return data
+	}
+	for _, name := range hashedName.FindAll(index, -1) {
+		data := add(string(name))
+		for _, worker := range regexp.MustCompile(`live-[0-9a-f]{16}\.js`).FindAll(data, -1) {
+			add(string(worker))
+		}
+		for _, part := range regexp.MustCompile(`(?:from|import)\s*"\./([^"]+)"`).FindAllSubmatch(data, -1) {
+			require.Contains(t, string(index), string(part[1]), "the page preloads what the script imports at once")
+		}
+	}
+	require.Less(t, total, 60_000, "load pages that are rarely used later: list them in pages/more.ts")
+	later := 0
+	files, err := os.ReadDir("dist")
+	require.NoError(t, err)
+	for _, file := range files {
+		if strings.HasPrefix(file.Name(), "part-") && !loaded[file.Name()] {
+			later++
+		}
+	}
+	require.NotZero(t, later, "the pages of pages/more.ts are a part of their own")
+}
+
+// TestSource_LinksToPagesOfDocs fails when a page or a runbook was added or removed and the portal's
+// documentation page does not say so.
+func TestSource_LinksToPagesOfDocs(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile("web/src/text.ts")
+	require.NoError(t, err)
+	_, all, found := strings.Cut(string(source), "\n  docs: {")
+	require.True(t, found)
+	guides, runbooks, found := strings.Cut(all, "runbookPages: [")
+	require.True(t, found)
+	runbooks, _, _ = strings.Cut(runbooks, "]")
+	_, guides, found = strings.Cut(guides, "pages: {")
+	require.True(t, found)
+	named := regexp.MustCompile(`(\w+): "`).FindAllStringSubmatch(guides, -1)
+	require.NotEmpty(t, named)
+	for _, guide := range named {
+		_, err := docs.Page(guide[1])
+		require.NoError(t, err, "text.ts names the page %s, which docs does not have", guide[1])
+	}
+	var linked, there []string
+	for _, name := range regexp.MustCompile(`"(\w+)"`).FindAllStringSubmatch(runbooks, -1) {
+		linked = append(linked, name[1])
+	}
+	files, err := filepath.Glob("../../docs/runbooks/*.md")
+	require.NoError(t, err)
+	for _, file := range files {
+		there = append(there, strings.TrimSuffix(filepath.Base(file), ".md"))
+	}
+	require.ElementsMatch(t, there, linked, "list each runbook in runbookPages of web/src/text.ts")
 }
 
 // TestSource_MakesNoMarkup holds the two rules by which a text from a BMC or a node cannot become

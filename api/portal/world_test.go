@@ -49,7 +49,7 @@ func newWorld(t *testing.T, tune ...func(*portal.Config)) *world {
 		API:  op.Config{Store: w.store, Version: "test", PublicURL: w.url, StreamRecheck: 20 * time.Millisecond},
 		REST: rest.Config{Temporal: temporal, Secrets: sealed},
 	}
-	cfg.Portal.TemporalUI = "https://temporal.example"
+	cfg.Portal.TemporalUI, cfg.Portal.PublicURL = "https://temporal.example", w.url
 	for _, f := range tune {
 		f(&cfg.Portal)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
@@ -131,16 +130,23 @@ func FromAction(err error) *Problem {
 // message of a provider is bounded and free of secrets.
 func fromProvider(e *providers.Error) *Problem {
 	text := e.Message
-	inside := strings.HasPrefix(e.Op, "secrets.")
+	inside := e.Side() == providers.SideSecrets
+	unresolved := inside && e.Kind == providers.KindUnreachable // a name, of no side that is known here
 	switch {
 	case e.Kind == providers.KindInvalid && inside:
 		return New(Invalid, text)
 	case e.Kind == providers.KindNotFound && inside:
 		return New(NotFound, text)
-	case inside && e.Kind != providers.KindUnreachable: // which is a name that does not resolve
-		return New(Unavailable, text)
+	case inside && !unresolved:
+		return New(Unavailable, text).Class(e.Side().FailureClass(e.Kind))
 	case e.Kind == providers.KindUnreachable, e.Kind == providers.KindUnavailable, e.Kind == providers.KindBusy:
-		return New(OutsideFailed, fmt.Sprintf("%s (%s); check that it is up and reachable from here, then repeat", text, e.Kind))
+		text = fmt.Sprintf("%s (%s); check that it is up and reachable from here, then repeat", text, e.Kind)
+	default:
+		text = fmt.Sprintf("%s (%s)", text, e.Kind)
 	}
-	return New(OutsideFailed, fmt.Sprintf("%s (%s)", text, e.Kind))
+	p := New(OutsideFailed, text)
+	if e.Side() != "" && !unresolved {
+		p.Class(e.Side().FailureClass(e.Kind))
+	}
+	return p
 }

@@ -8,6 +8,7 @@ import (
 	"go.temporal.io/api/serviceerror"
 
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 // The bounds of Retry-After where something does not answer, in seconds. It is random between them,
@@ -28,7 +29,7 @@ const repeatDetail = "repeat the request. Whether a change was made is not known
 func fromOutage(err error) *Problem {
 	switch {
 	case db.IsNotConnected(err):
-		return New(Unavailable, "the database does not answer; "+repeatDetail)
+		return New(Unavailable, "the database does not answer; "+repeatDetail).Class(lifecycle.FailStoreUnavailable)
 	case errors.Is(err, context.Canceled):
 		return New(Unavailable, "the request was given up before it was answered; "+repeatDetail)
 	case errors.Is(err, context.DeadlineExceeded):
@@ -36,7 +37,7 @@ func fromOutage(err error) *Problem {
 	case isTemporalAway(err):
 		return New(EngineUnavailable, "Temporal does not answer; "+repeatDetail)
 	case db.IsUnavailable(err):
-		return New(Unavailable, "the database does not answer; "+repeatDetail)
+		return New(Unavailable, "the database does not answer; "+repeatDetail).Class(lifecycle.FailStoreUnavailable)
 	}
 	return nil
 }

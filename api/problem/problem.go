@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 // Kind is the last part of a problem's type; it never changes its meaning.
@@ -123,7 +125,10 @@ type Problem struct {
 	Allowed    []string `json:"allowed,omitempty" doc:"The states or actions that are allowed now"`
 	Existing   string   `json:"existing,omitempty" doc:"The id of what is in the way, such as the live job"`
 	RetryAfter int      `json:"retry_after_seconds,omitempty" doc:"When to come back, where too much is asked for or something does not answer"`
-	PlanHash   string   `json:"plan_hash,omitempty" doc:"The hash of the plan as it is now, where the one that was sent is missing or no longer true"`
+	// FailureClass and Runbook stand in a document of an outside system's failure.
+	FailureClass lifecycle.FailureClass `json:"failure_class,omitempty" doc:"Why an outside system failed: the class with which a job parks for the same reason"`
+	Runbook      string                 `json:"runbook,omitempty" doc:"URL of the page that says what to do"`
+	PlanHash     string                 `json:"plan_hash,omitempty" doc:"The hash of the plan as it is now, where the one that was sent is missing or no longer true"`
 }
 
 // New makes a problem of a kind with its sentence.
@@ -151,6 +156,12 @@ func (p *Problem) Allow(allowed []string) *Problem { p.Allowed = allowed; return
 
 // After says when to come back, in seconds.
 func (p *Problem) After(seconds int) *Problem { p.RetryAfter = seconds; return p }
+
+// Class says why an outside system failed, and names the page about it as a file of the repository.
+func (p *Problem) Class(c lifecycle.FailureClass) *Problem {
+	p.FailureClass, p.Runbook = c, lifecycle.Failure(c).Runbook()
+	return p
+}
 
 // Of reports whether p is of kind k.
 func (p *Problem) Of(k Kind) bool { return p.Type == typePrefix+string(k) }

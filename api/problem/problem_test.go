@@ -54,6 +54,30 @@ func TestEveryErrorHasItsProblem(t *testing.T) {
 	}
 }
 
+// A document of an outside system's failure has the class with which a job parks for the same reason.
+func TestFrom_ClassOfOutsideFailure(t *testing.T) {
+	t.Parallel()
+	for op, want := range map[string]map[providers.Kind]lifecycle.FailureClass{
+		"maas.version":    {providers.KindUnreachable: lifecycle.FailMAASUnavailable, providers.KindUnauthorized: lifecycle.FailConfiguration},
+		"redfish.probe":   {providers.KindUnreachable: lifecycle.FailBMCUnreachable, providers.KindPinMismatch: lifecycle.FailBMCPinMismatch},
+		"ipmi.probe":      {providers.KindUnauthorized: lifecycle.FailBMCAuthRejected},
+		"secrets.put":     {providers.KindUnavailable: lifecycle.FailStoreUnavailable, providers.KindForbidden: lifecycle.FailSecretUnavailable},
+		"secrets.resolve": {providers.KindUnreachable: "", providers.KindInvalid: "", providers.KindNotFound: ""},
+		"else":            {providers.KindUnreachable: ""},
+	} {
+		for kind, class := range want {
+			p := problem.From(&providers.Error{Kind: kind, Op: op, Message: "x"})
+			require.Equal(t, class, p.FailureClass, "%s %s", op, kind)
+			if class != "" {
+				require.Equal(t, "docs/runbooks/"+string(class)+".md", p.Runbook)
+			} else {
+				require.Empty(t, p.Runbook)
+			}
+		}
+	}
+	require.Empty(t, problem.From(errors.New("x")).FailureClass)
+}
+
 func TestActionErrors(t *testing.T) {
 	t.Parallel()
 	app := func(typ string) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/internal/server/httpapi"
 	"github.com/slipway-cloud/slipway/internal/temporalx/payloadcodec"
+	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
 )
@@ -157,7 +158,10 @@ func TestProbe(t *testing.T) {
 	require.Contains(t, string(w.do("POST", path, nil).want(http.StatusOK).raw), `"version":"3.5"`)
 	fails = &providers.Error{Kind: providers.KindUnreachable, Op: "maas.version", Message: "no answer from maas.example", Err: errors.New("secret detail")}
 	a := w.do("POST", path, nil)
-	require.Contains(t, a.refused(problem.OutsideFailed).Detail, "No answer from maas.example")
+	failed := a.refused(problem.OutsideFailed)
+	require.Contains(t, failed.Detail, "No answer from maas.example")
+	require.Equal(t, lifecycle.FailMAASUnavailable, failed.FailureClass)
+	require.Equal(t, "/docs/runbooks/maas_unavailable", failed.Runbook, "where the page is served, below the public URL if one is set")
 	require.NotContains(t, string(a.raw), "secret detail")
 	fails = errors.New("secret detail")
 	a = w.do("POST", path, nil)

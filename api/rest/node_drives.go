@@ -46,23 +46,23 @@ func (s *server) registerNodeDrives() {
 
 func (s *server) getNodeDrives(ctx context.Context, in *NodePath) (*struct{ Body NodeDrives }, error) {
 	var out NodeDrives
-	err := s.store.ReadTx(ctx, func(tx *db.Tx) (err error) {
-		out, err = nodeDrives(ctx, tx, in.ID)
+	err := s.store.ReadTx(ctx, func(tx *db.Tx) error {
+		reported, err := tx.ReportedDrives(ctx, in.ID)
+		if err == nil {
+			out, err = nodeDrives(ctx, tx, in.ID, reported)
+		}
 		return err
 	})
 	return &struct{ Body NodeDrives }{out}, err
 }
 
-func nodeDrives(ctx context.Context, tx *db.Tx, nodeID string) (NodeDrives, error) {
+// nodeDrives returns what is expected of a node beside what its agent reports, which is read once.
+func nodeDrives(ctx context.Context, tx *db.Tx, nodeID string, reported db.NodeDrives) (NodeDrives, error) {
 	protected, err := tx.ProtectedSerials(ctx, nodeID)
 	if err != nil {
 		return NodeDrives{}, err
 	}
 	expected, err := tx.ExpectedDrives(ctx, nodeID)
-	if err != nil {
-		return NodeDrives{}, err
-	}
-	reported, err := tx.ReportedDrives(ctx, nodeID)
 	if err != nil {
 		return NodeDrives{}, err
 	}
@@ -103,7 +103,7 @@ func (s *server) acceptNodeDrives(ctx context.Context, in *struct {
 		if err := tx.RecordDrives(ctx, in.ID, reported.Drives, db.DrivesAccepted, actor); err != nil {
 			return err
 		}
-		out, err = nodeDrives(ctx, tx, in.ID)
+		out, err = nodeDrives(ctx, tx, in.ID, reported)
 		return err
 	})
 	return &struct{ Body NodeDrives }{out}, err

@@ -40,7 +40,7 @@ func utc(t *time.Time) *time.Time {
 type TokenRequest struct {
 	Name  string        `json:"name" required:"true" maxLength:"100"`
 	Roles []string      `json:"roles" required:"true" maxItems:"10" itemMaxLength:"20" nullable:"false" doc:"admin, operator, viewer"`
-	TTL   spec.Duration `json:"ttl,omitempty" maxLength:"32" doc:"How long it is valid, such as 720h; left out, it does not expire"`
+	TTL   spec.Duration `json:"ttl,omitempty" maxLength:"32" doc:"How long it is valid, such as 720h, at most 87600h; left out, it does not expire"`
 }
 
 func (s *server) registerTokens() {

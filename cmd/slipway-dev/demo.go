@@ -58,7 +58,7 @@ func demoCommand() *cobra.Command {
 			defer search.close()
 			logs, out = append(logs, search.log), io.MultiWriter(out, search.printed)
 		}
-		o := stack.Options{Specs: demoSpecs(), PXE: stack.PXEMachines(1), Speed: demoSpeed, Progress: out}
+		o := stack.Options{Specs: demoSpecs(), PXE: stack.PXEMachines(1), Speed: demoSpeed, WithIdentity: true, Progress: out}
 		if len(logs) > 0 {
 			o.Log = io.MultiWriter(logs...)
 		}
@@ -95,8 +95,12 @@ func demo(ctx context.Context, o stack.Options, out io.Writer, search *secretSea
 		return err
 	}
 	op.addresses(out)
+	op.signIns(out)
 	pxe, err := op.bootFromNetwork(ctx, out)
 	if err != nil {
+		return err
+	}
+	if err := op.takeOnCustomers(ctx, out); err != nil {
 		return err
 	}
 	began := time.Now()

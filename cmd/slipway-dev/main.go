@@ -51,6 +51,7 @@ func upCommand() *cobra.Command {
 	f.Float64Var(&o.Speed, "speed", 60, "virtual seconds a second outside Slipway")
 	f.IntVar(&o.APIPort, "api-port", 8080, "port of the HTTP API")
 	f.IntVar(&o.AgentPort, "agent-port", 8443, "port of the agent API")
+	f.IntVar(&o.IdentityPort, "identity-port", 8081, "port of the identity provider that the portal's users sign in at")
 	f.IntVar(&o.TemporalPort, "temporal-port", 7233, "port of Temporal")
 	f.IntVar(&o.TemporalUI, "temporal-ui-port", 8233, "port of the Temporal Web UI")
 	f.BoolVar(&reset, "reset", false, "forget the state of earlier runs first")
@@ -72,7 +73,7 @@ func upCommand() *cobra.Command {
 			return err
 		}
 		defer log.Close() //nolint:errcheck // written line by line
-		o.Dir, o.Log, o.Progress, o.DatabaseEnv = dir, log, cmd.OutOrStdout(), "DATABASE_URL"
+		o.Dir, o.Log, o.Progress, o.DatabaseEnv, o.WithIdentity = dir, log, cmd.OutOrStdout(), "DATABASE_URL", true
 		// The Web UI has no login here, so the codec server would refuse it.
 		o.Configure = func(c *config.Config) { c.Temporal.PayloadCodec = config.PayloadsPlain }
 		return up(cmd.Context(), o, cmd.OutOrStdout())
@@ -100,6 +101,7 @@ func up(ctx context.Context, o stack.Options, out io.Writer) error {
 		return err
 	}
 	op.addresses(out)
+	op.signIns(out)
 	first := s.Sims.Fleet.All()[0]
 	fmt.Fprintf(out, "\nIt runs until Ctrl-C. In another terminal:\n"+
 		"  export XDG_CONFIG_HOME=%s PATH=%s:$PATH\n  slipway node list\n"+

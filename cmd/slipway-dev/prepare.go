@@ -24,6 +24,8 @@ type operator struct {
 	site  string // ids of what was registered
 	prof  string
 	sku   string
+
+	customerTokens []string
 }
 
 const tokenLife = 30 * 24 * time.Hour
@@ -45,15 +47,15 @@ func prepare(ctx context.Context, s *stack.Stack) (*operator, error) {
 	if err := o.register(ctx); err != nil {
 		return nil, err
 	}
-	return o, o.login(ctx, token)
+	return o, o.login(ctx, o.home, token)
 }
 
-// login points the slipway program at this stack, in a folder of its own.
-func (o *operator) login(ctx context.Context, token string) error {
-	if err := os.MkdirAll(o.home, 0o700); err != nil {
+// login points the slipway program at this stack, in a folder for the owner of the token.
+func (o *operator) login(ctx context.Context, home, token string) error {
+	if err := os.MkdirAll(home, 0o700); err != nil {
 		return err
 	}
-	cmd := o.command(ctx, "login", "--server", o.stack.Config.API.PublicURL, "--token-stdin")
+	cmd := o.commandOf(ctx, home, "login", "--server", o.stack.Config.API.PublicURL, "--token-stdin")
 	cmd.Stdin = strings.NewReader(token + "\n")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("slipway login: %w: %s", err, strings.TrimSpace(string(out)))
@@ -62,8 +64,12 @@ func (o *operator) login(ctx context.Context, token string) error {
 }
 
 func (o *operator) command(ctx context.Context, args ...string) *exec.Cmd {
+	return o.commandOf(ctx, o.home, args...)
+}
+
+func (o *operator) commandOf(ctx context.Context, home string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, o.cli, args...)
-	cmd.Env = append(os.Environ(), "XDG_CONFIG_HOME="+o.home)
+	cmd.Env = append(os.Environ(), "XDG_CONFIG_HOME="+home)
 	return cmd
 }
 
@@ -124,7 +130,8 @@ func (o *operator) ensure(ctx context.Context, path, name string, spec any) (str
 // addresses prints where everything is.
 func (o *operator) addresses(out io.Writer) {
 	s := o.stack
-	fmt.Fprintf(out, "\n  API and its documentation   %s/docs\n", s.Config.API.PublicURL)
+	fmt.Fprintf(out, "\n  Portal                      %s/portal/\n", s.Config.API.PublicURL)
+	fmt.Fprintf(out, "  API and its documentation   %s/docs\n", s.Config.API.PublicURL)
 	fmt.Fprintf(out, "  Temporal Web UI             %s\n", s.Temporal.UI())
 	fmt.Fprintf(out, "  Temporal                    %s (namespace %s)\n", s.Temporal.Address(), s.Config.Temporal.Namespace)
 	fmt.Fprintf(out, "  MAAS region (simulated)     %s\n", s.Sims.URL)

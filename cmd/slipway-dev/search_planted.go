@@ -33,12 +33,15 @@ const (
 	kindKeyFile   = "key that seals the secrets"
 	kindPayload   = "key that encrypts payloads"
 	kindDatabase  = "password of the database"
+	kindCustomer  = "token of a customer"
+	kindClient    = "secret of the portal at the identity provider"
 )
 
 func requiredKinds() []string {
 	return []string{
 		kindBMC, kindRotated, kindMAAS, kindSSH, kindUserData, "token in " + kindUserData, kindNodeKey, "private key in " + kindNodeKey,
 		kindAPIToken, kindEnrolment, kindBoot, kindKeyFile, kindPayload, kindDatabase,
+		kindCustomer, kindClient,
 	}
 }
 
@@ -91,6 +94,10 @@ func (c *secretSearch) planted(ctx context.Context, o *operator) ([]secretscan.S
 	}
 	password, _ := address.User.Password()
 	whole = append(whole, secretscan.Secret{Kind: kindDatabase, Value: password})
+	whole = append(whole, secretscan.Secret{Kind: kindClient, Value: c.stack.Identity.Secret})
+	for _, token := range o.customerTokens {
+		whole = append(whole, secretscan.Secret{Kind: kindCustomer, Value: token})
+	}
 	out := []secretscan.Secret{{Kind: "private key", Value: secretscan.PrivateKeyMark}}
 	for _, s := range slices.Concat(whole, c.keys) {
 		out = append(out, secretscan.Expand(s)...)

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -48,7 +49,7 @@ func root() *cobra.Command {
 			config.PartDatabase, config.PartTemporal, config.PartAgent, config.PartSecrets, config.PartWorker),
 		serve("all", "Serve the APIs and run the worker in one process", (*server.App).RunAll,
 			config.PartDatabase, config.PartTemporal, config.PartAPI, config.PartAgent, config.PartSecrets, config.PartWorker),
-		migrate(), token(), signingKey(), payloadKey(), temporalCerts(),
+		migrate(), token(), sessions(), signingKey(), payloadKey(), temporalCerts(),
 	)
 	return cmd
 }
@@ -77,13 +78,19 @@ func migrate() *cobra.Command {
 		Long: "The node CA is created once, where agent.ca_dir or agent.ca_ref says, and only read by the other commands.",
 	}
 	src := config.Flags(cmd.Flags())
-	newCA := cmd.Flags().Bool("new-node-ca", false, "create a node CA although agents have enrolled under one that is missing: every node must enrol again")
+	var newCA server.NewCA
+	cmd.Flags().BoolVar(&newCA.Replace, "new-node-ca", false, "create a node CA although agents have enrolled under one that is missing: every agent needs a new token")
+	cmd.Flags().BoolVar(&newCA.KeeperKeyLost, "keeper-key-lost", false,
+		"with --new-node-ca: nobody has the key any more that sealed the secrets, so replace a node CA and a payload key that cannot be opened")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if newCA.KeeperKeyLost && !newCA.Replace {
+			return errors.New("--keeper-key-lost needs --new-node-ca: every agent then needs a new token")
+		}
 		cfg, err := src.Load(os.LookupEnv, config.PartMigrations)
 		if err != nil {
 			return err
 		}
-		ca, err := server.Migrate(cmd.Context(), cfg, *newCA)
+		ca, err := server.Migrate(cmd.Context(), cfg, newCA)
 		if err != nil {
 			return err
 		}

@@ -130,6 +130,19 @@ func (q *Queries) ForgetRefusals(ctx context.Context, nodeID string) error {
 	return err
 }
 
+const lockAllIdentities = `-- name: LockAllIdentities :execrows
+UPDATE agent_identities SET locked_at = now(), locked_reason = $1, updated_at = now() WHERE locked_at IS NULL
+`
+
+// One that is locked already keeps its reason.
+func (q *Queries) LockAllIdentities(ctx context.Context, reason string) (int64, error) {
+	result, err := q.db.Exec(ctx, lockAllIdentities, reason)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const pruneDeniedKeys = `-- name: PruneDeniedKeys :execrows
 DELETE FROM denied_agent_keys WHERE (node_id, key_hash) IN (SELECT d.node_id, d.key_hash FROM denied_agent_keys d WHERE d.denied_until < now() LIMIT $1)
 `

@@ -149,6 +149,12 @@ func EndByProvider(ctx context.Context, tx *db.Tx, issuer, subject, sid string, 
 	return rows, true, db.MapError("logout of "+issuer, err)
 }
 
+// EndAll ends all sessions, and all sign-ins that have begun.
+func EndAll(ctx context.Context, tx *db.Tx) ([]gen.EndAllSessionsRow, error) {
+	rows, err := queries(tx).EndAllSessions(ctx)
+	return rows, db.MapError("end all sessions", err)
+}
+
 // BeginSignIn stores that a sign-in at the provider has begun. sessionID is of the session that steps
 // up, "" for a first sign-in.
 func BeginSignIn(ctx context.Context, c db.Conn, hash []byte, returnTo, sessionID string) error {

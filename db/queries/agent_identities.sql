@@ -27,6 +27,10 @@ UPDATE enrollment_tokens SET revoked_at = now() WHERE node_id = @node_id AND rev
 -- One that is locked already keeps its reason.
 UPDATE agent_identities SET locked_at = now(), locked_reason = @reason, replaced = true, updated_at = now() WHERE node_id = @node_id AND locked_at IS NULL;
 
+-- name: LockAllIdentities :execrows
+-- One that is locked already keeps its reason.
+UPDATE agent_identities SET locked_at = now(), locked_reason = @reason, updated_at = now() WHERE locked_at IS NULL;
+
 -- name: DenyAgentKeys :exec
 -- Every key of the node that a certificate of could still be used or renewed with, but one.
 INSERT INTO denied_agent_keys (node_id, key_hash, denied_until)

@@ -224,14 +224,14 @@ func (s *Secrets) fingerprintKey(ctx context.Context) ([]byte, error) {
 	if s.macKey != nil {
 		return s.macKey, nil
 	}
-	key, _, err := s.read(ctx, opPut, fingerprintKeyName, 1)
+	key, _, err := s.read(ctx, opPut, fingerprintKeyName, 0)
 	if providers.IsKind(err, providers.KindNotFound) {
 		made := make([]byte, 32)
 		_, _ = rand.Read(made) // it never fails
 		if err := s.putFirst(ctx, fingerprintKeyName, made); err != nil {
 			return nil, err
 		}
-		key, _, err = s.read(ctx, opPut, fingerprintKeyName, 1)
+		key, _, err = s.read(ctx, opPut, fingerprintKeyName, 0)
 	}
 	if err != nil {
 		return nil, err

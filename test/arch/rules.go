@@ -101,6 +101,10 @@ func rules() []rule {
 			why: "the control plane links it, so it imports only lifecycle and the packages of its kind",
 		},
 		{
+			of: []string{"..."}, deep: true, never: []string{"internal/devserver/identity", "github.com/zitadel/..."},
+			not: []string{"internal/devserver/identity", "test/...", "cmd/slipway-dev"}, why: "the dev stack's identity provider has users with printed passwords",
+		},
+		{
 			of: []string{"agent/...", "cmd/slipway-agent"}, not: []string{"agent/toolrunner"}, never: []string{"os/exec"},
 			why: "agent/toolrunner starts programs: with a deadline, bounded output and a small environment",
 		},

@@ -1,11 +1,12 @@
 package portal_test
 
 import (
-	"slices"
+	"encoding/json"
+	"net/http"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/test/hostile"
@@ -14,44 +15,136 @@ import (
 	"github.com/slipway-cloud/slipway/test/stack"
 )
 
-// Names that the database takes are shown as they are, and none is run or taken for markup: the page
-// reports a script that runs, a request elsewhere and a violated policy.
-func TestPortal_ShowsHostileNames(t *testing.T) {
+// image is the hostile text that pages are searched for.
+const image = `<img src=x onerror="window.hostileRan=1">`
+
+// Texts that the API and the database take are shown as they are on every page, and none is run or
+// taken for markup: the page reports a script that runs, a dialog, a request elsewhere and a violated
+// policy.
+func TestPortal_ShowsHostileTexts(t *testing.T) {
 	runenv.ProofOnly(t, "portal")
 	t.Parallel()
 	chromium := browser.Start(t)
-	w := newWorld(t, stack.Options{Count: 1})
+	w := newWorld(t, stack.Options{Count: 2})
+	w.fill(t)
 	texts, err := hostile.Texts()
 	require.NoError(t, err)
-	var stored []string
-	for _, text := range texts {
-		if _, err := w.App.Store.CreateSKU(t.Context(), text.Text, w.SKUSpec()); err == nil {
-			stored = append(stored, text.Text)
-		}
-	}
-	require.Greater(t, len(stored), 5, "the database takes none of the names")
-	image := `<img src=x onerror="window.hostileRan=1">`
-	require.Contains(t, stored, image)
-	w.SKU.Name = image
+	w.sendHostileTexts(t, texts)
+	w.plantHostileTexts(t, texts)
 	p := chromium.Open(t, w.url)
 	p.Resize(1280, 900)
-	w.signIn(p, "/portal/onboard", "Onboard a node")
-	w.onboardInForm(t, p, w.Sims.Fleet.All()[0])
-	p.AwaitTextWithin("completed", jobEnd)
-	p.Go("/portal/nodes/" + w.nodeID(t, hostOf(w.Sims.Fleet.All()[0])))
-	p.AwaitText(image)
-	p.Go("/portal/nodes")
-	var options []string
-	p.Await("the names of the SKUs", time.Minute, func() bool {
-		p.Evaluate(`[...(document.querySelector("select[name=sku_id]")?.options ?? [])].map((o) => o.textContent)`, &options)
-		return slices.Contains(options, image)
+	w.signIn(p, "/portal/nodes", "Inventory")
+	shown := map[string]bool{}
+	visitPages(t, p, func(pattern string) {
+		for _, width := range []int64{1280, 320} {
+			p.Resize(width, 900)
+			var page struct {
+				Width, Markup int
+				Text          string
+			}
+			p.Evaluate(`({
+				Width: document.documentElement.scrollWidth,
+				Markup: document.querySelectorAll("main :is(img, iframe, script, style, object, [onload], [onerror], [srcdoc], a[href^='javascript:' i])").length,
+				Text: document.body.textContent,
+			})`, &page)
+			assert.LessOrEqual(t, page.Width, int(width), "a text makes %s wider than the window", pattern)
+			assert.Zero(t, page.Markup, "%s takes a text for markup", pattern)
+			shown[pattern] = shown[pattern] || strings.Contains(page.Text, image)
+		}
+		if faults := p.Faults(); len(faults) > 0 {
+			assert.Fail(t, pattern+": "+strings.Join(faults, "\n"))
+		}
 	})
-	// The portal writes control characters as their names, so those texts differ.
-	require.Len(t, options, len(stored)+2)
-	for _, text := range texts {
-		if strings.Contains(text.Text, "hostileRan") && slices.Contains(stored, text.Text) {
-			require.Contains(t, options, text.Text)
+	for _, pattern := range []string{"/nodes", "/nodes/:id", "/jobs/:id", "/attention", "/batches", "/batches/:id", "/drift", "/drift/:id", "/onboard"} {
+		assert.True(t, shown[pattern], "%s does not show the hostile text, so that it proves nothing", pattern)
+	}
+}
+
+// sendHostileTexts sends each text in each field that takes text. Names refuse markup; reasons and
+// labels take it.
+func (w *world) sendHostileTexts(t *testing.T, texts []hostile.Text) {
+	t.Helper()
+	account := w.mustCall(t, http.MethodPost, "/api/v1/admin/billing-accounts", object{"name": "hostile", "max_projects": 100})["id"]
+	project, ok := w.mustCall(t, http.MethodPost, "/api/v1/admin/projects", object{"name": "hostile", "billing_account_id": account, "owner_subject": "oidc:o"})["id"].(string)
+	require.True(t, ok)
+	node := "/api/v1/nodes/" + w.nodeID(t, hostOf(w.Sims.Fleet.All()[0]))
+	fields := []struct {
+		method, path string
+		body         func(text string) object
+	}{
+		{http.MethodPost, "/api/v1/admin/skus", func(s string) object { return object{"name": s, "spec": w.SKUSpec()} }},
+		{http.MethodPost, "/api/v1/admin/maas-sites", func(s string) object { return object{"name": s, "spec": w.SiteSpec()} }},
+		{http.MethodPost, "/api/v1/admin/maas-sites/" + w.Site.ID + "/profiles", func(s string) object { return object{"name": s, "spec": w.ProfileSpec()} }},
+		{http.MethodPost, "/api/v1/admin/billing-accounts", func(s string) object { return object{"name": s} }},
+		{http.MethodPost, "/api/v1/admin/projects", func(s string) object {
+			return object{"name": s, "billing_account_id": account, "owner_subject": "oidc:o"}
+		}},
+		{http.MethodPatch, "/api/v1/projects/" + project, func(s string) object { return object{"tags": object{"tag": s}} }},
+		{http.MethodPost, "/api/v1/projects/" + project + "/invitations", func(s string) object { return object{"subject": "oidc:" + s, "role": "viewer"} }},
+		{http.MethodPost, "/api/v1/projects/" + project + "/webhooks", func(s string) object { return object{"name": s, "url": "https://hooks.example.com/x"} }},
+		{http.MethodPost, "/api/v1/admin/api-tokens", func(s string) object { return object{"name": s, "roles": []string{"viewer"}} }},
+		{http.MethodPost, node + "/actions/quarantine", func(s string) object { return object{"reason": s} }},
+		{http.MethodPost, node + "/actions/unquarantine", func(s string) object { return object{"reason": s} }},
+		{http.MethodPatch, node, func(s string) object { return object{"labels": object{"label": s}} }},
+	}
+	for _, f := range fields {
+		free := strings.HasPrefix(f.path, node) || strings.HasSuffix(f.path, "/invitations")
+		var taken []string
+		for _, text := range texts {
+			if strings.Contains(f.path, "/actions/") && text.Text != image {
+				continue // each action begins a change of the node
+			}
+			status, answer := w.call(t, f.method, f.path, f.body(text.Text))
+			require.Less(t, status, 500, "%s %s with %s: %v", f.method, f.path, text.Name, answer)
+			if status < 300 {
+				taken = append(taken, text.Name)
+			}
+		}
+		t.Logf("%s %s takes %v", f.method, f.path, taken)
+		if free {
+			assert.Contains(t, taken, "html_image", "%s %s takes no free text", f.method, f.path)
+		} else {
+			assert.NotContains(t, taken, "html_image", "%s %s takes markup for a name", f.method, f.path)
 		}
 	}
-	p.RequireNoFaults()
+	w.mustCall(t, http.MethodPatch, node, object{"labels": object{"label": image}})
+}
+
+// plantHostileTexts writes the texts where MAAS, a BMC, an agent or an older release could have
+// brought them.
+func (w *world) plantHostileTexts(t *testing.T, texts []hostile.Text) {
+	t.Helper()
+	var all []string
+	for _, text := range texts {
+		all = append(all, printable(text.Text))
+	}
+	whole := strings.Join(all, "\n")
+	short := string([]rune(whole)[:3500])
+	require.Contains(t, short, image)
+	facts, err := json.Marshal(object{image: all})
+	require.NoError(t, err)
+	conn := w.owner(t)
+	_, err = conn.Exec(t.Context(), "SET session_replication_role = replica")
+	require.NoError(t, err)
+	for _, text := range texts {
+		// Releases before this one took names that the API refuses now, though none so long.
+		if len(text.Text) > 100 {
+			continue
+		}
+		_, _ = w.App.Store.CreateSKU(t.Context(), text.Text, w.SKUSpec())
+	}
+	for _, column := range []struct {
+		table, name string
+		value       any
+	}{
+		{"jobs", "message", whole}, {"jobs", "next_step", whole}, {"jobs", "created_by", short}, {"job_stages", "message", whole},
+		{"action_logs", "error_message", short}, {"action_logs", "metadata", string(facts)}, {"batches", "name", short}, {"batches", "created_by", image},
+		{"drift_findings", "message", whole}, {"drift_findings", "acted_by", image}, {"drift_findings", "acted_reason", whole}, {"drift_findings", "evidence", string(facts)},
+		{"nodes", "serial", image}, {"nodes", "hardware_uuid", image}, {"nodes", "last_install_error", whole}, {"bmcs", "vendor", short},
+		{"bmcs", "system_id", image}, {"bmcs", "auth_blocked_at = now(), auth_blocked_reason", whole}, {"events", "payload", string(facts)},
+	} {
+		done, err := conn.Exec(t.Context(), "UPDATE "+column.table+" SET "+column.name+" = $1", column.value)
+		require.NoError(t, err, "%s.%s", column.table, column.name)
+		require.Positive(t, done.RowsAffected(), "%s has no row", column.table)
+	}
 }

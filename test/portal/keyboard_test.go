@@ -2,7 +2,9 @@ package portal_test
 
 import (
 	"testing"
+	"time"
 
+	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/test/portal/browser"
@@ -10,7 +12,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/stack"
 )
 
-// An operator without a mouse onboards a node, on a page that is as narrow as a telephone.
+// An operator without a mouse signs in, onboards a node and decommissions it, on a page that is as
+// narrow as a telephone.
 func TestPortal_ByKeyboard(t *testing.T) {
 	runenv.ProofOnly(t, "portal")
 	t.Parallel()
@@ -19,7 +22,12 @@ func TestPortal_ByKeyboard(t *testing.T) {
 	m := w.Sims.Fleet.All()[0]
 	p := chromium.Open(t, w.url)
 	p.Resize(320, 640)
-	w.signIn(p, "/portal/onboard", "Onboard a node")
+	p.Allow(401, "/portal/session")
+	p.Go("/portal/onboard")
+	p.Type("API token", w.token)
+	requireNarrow(t, p)
+	p.PressOn("button", "Sign in")
+	p.Find("heading", "Onboard a node")
 	p.Find("combobox", "Site")
 	p.Pick("Site", siteName)
 	p.Pick("Profile", profileName)
@@ -39,6 +47,40 @@ func TestPortal_ByKeyboard(t *testing.T) {
 		requireNarrow(t, p)
 	}
 	p.Picture("narrow")
+	w.decommissionByKeyboard(t, p, hostOf(m))
+}
+
+// decommissionByKeyboard goes from the page of a node to the end of its decommission. It leaves the
+// question before the job once: the focus has to be where it was.
+func (w *world) decommissionByKeyboard(t *testing.T, p *browser.Page, host string) {
+	t.Helper()
+	const start = "Start the decommission"
+	p.Allow(403, "/api/v1/admin/decommissions")
+	p.PressOn("link", "Decommission")
+	p.Find("heading", "Decommission · "+host)
+	p.Pick("Mode", "full")
+	p.PressOn("button", "Make the plan")
+	p.AwaitText("Plan hash")
+	requireNarrow(t, p)
+	p.PressOn("button", start)
+	p.Find("dialog", "...")
+	require.Equal(t, "Reason (required)", p.Focused().Name, "a dialog begins at its first field")
+	requireNarrow(t, p)
+	p.Press(kb.Escape)
+	p.Await("no dialog", time.Minute, func() bool { return !p.Has("dialog", "...") })
+	require.Equal(t, start, p.Focused().Name, "the focus is not where it was before the dialog")
+	p.Press(kb.Enter)
+	p.Find("dialog", "...")
+	p.Press("end of life")
+	p.Type("Type "+host+" to confirm", host)
+	p.PressOn("button", start)
+	p.Find("textbox", "API token")
+	require.Equal(t, "API token", p.Focused().Name, "the second sign-in begins at its field")
+	p.Press(w.token)
+	requireNarrow(t, p)
+	p.PressOn("button", "Confirm")
+	p.Find("heading", "Job: decommission · "+host)
+	p.AwaitTextWithin("completed", jobEnd)
 }
 
 // requireNarrow fails where the page must be moved sideways to be read. Tables may move in their own

@@ -31,8 +31,20 @@ type world struct {
 
 func newWorld(t *testing.T, o stack.Options) *world {
 	t.Helper()
+	o.TemporalEnv, o.TemporalUI = "SLIPWAY_TEMPORAL_ADDRESS", -1
+	return startWorld(t, o)
+}
+
+// newWorldWithTemporalUI is newWorld with a Temporal server of its own, which has a Web UI.
+func newWorldWithTemporalUI(t *testing.T, o stack.Options) *world {
+	t.Helper()
+	return startWorld(t, o)
+}
+
+func startWorld(t *testing.T, o stack.Options) *world {
+	t.Helper()
 	o.Site, o.Speed, o.TaskQueue = siteName, 300, db.NewID("portal")
-	o.TemporalEnv, o.DatabaseEnv, o.TemporalUI = "SLIPWAY_TEMPORAL_ADDRESS", "TEST_DATABASE_URL", -1
+	o.DatabaseEnv = "TEST_DATABASE_URL"
 	o.OfflineAfter = time.Hour // a simulated agent is slow on a busy machine
 	s, err := stack.Start(t.Context(), o)
 	require.NoError(t, err)
@@ -54,6 +66,8 @@ func (w *world) signIn(p *browser.Page, path, heading string) {
 	p.Fill("API token", w.token)
 	p.Click("button", "Sign in")
 	p.Find("heading", heading)
+	p.AwaitText("Live")
+	p.WatchWorkers()
 }
 
 // onboardInForm fills in the form for a machine, makes the plan and starts the job.

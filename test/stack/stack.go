@@ -20,6 +20,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/config"
+	"github.com/slipway-cloud/slipway/internal/devserver/identity"
 	"github.com/slipway-cloud/slipway/internal/devserver/pg"
 	"github.com/slipway-cloud/slipway/internal/devserver/temporal"
 	"github.com/slipway-cloud/slipway/internal/devserver/toolcache"
@@ -48,6 +49,9 @@ type Options struct {
 	Durations maassim.Durations
 	// Ports on 127.0.0.1; 0 picks free ones. TemporalUI below 0 is without UI.
 	APIPort, AgentPort, TemporalPort, TemporalUI int
+	// WithIdentity starts an identity provider, which users sign in at, on IdentityPort of 127.0.0.1.
+	WithIdentity bool
+	IdentityPort int
 	// TemporalEnv and DatabaseEnv name variables with servers to share, as the
 	// tests do; empty starts private ones.
 	TemporalEnv, DatabaseEnv string
@@ -78,6 +82,7 @@ type Stack struct {
 	Dir      string
 	Postgres *pg.Server
 	Temporal *temporal.Server
+	Identity *identity.Provider // nil without Options.WithIdentity
 	Sims     *Sims
 	PXE      []*PXEServer
 	App      *server.App
@@ -302,7 +307,7 @@ func (s *Stack) slipway(ctx context.Context) error {
 	s.Config = cfg
 	owner := cfg
 	owner.Database.OwnerURL = s.Postgres.DSN(s.Database)
-	if _, err := server.Migrate(ctx, owner, false); err != nil {
+	if _, err := server.Migrate(ctx, owner, server.NewCA{}); err != nil {
 		return err
 	}
 	if err := s.Postgres.EnsureLogin(ctx, appLogin, db.RoleApp); err != nil {
@@ -357,6 +362,7 @@ func (s *Stack) configure(ctx context.Context) (config.Config, error) {
 	if s.Options.BuildID != "" {
 		cfg.Temporal.BuildID, cfg.Temporal.DeploymentName = s.Options.BuildID, cfg.Temporal.TaskQueue
 	}
+	cfg.Portal.TemporalUIURL = s.Temporal.UI()
 	cfg.API.Listen, cfg.API.PublicURL = loopback(s.Options.APIPort), "http://"+loopback(s.Options.APIPort)
 	cfg.Agent.Listen, cfg.Agent.PublicURL = loopback(s.Options.AgentPort), "https://"+loopback(s.Options.AgentPort)
 	cfg.Agent.CADir = filepath.Join(s.Dir, "ca")
@@ -368,6 +374,14 @@ func (s *Stack) configure(ctx context.Context) (config.Config, error) {
 	}
 	if cfg.Reconcile.Every = s.Options.Reconcile; cfg.Reconcile.Every == 0 {
 		cfg.Reconcile.Every = 24 * time.Hour
+	}
+	if s.Options.TemporalUI >= 0 {
+		cfg.Portal.TemporalUIURL = s.Temporal.UI()
+	}
+	if s.Options.WithIdentity {
+		if err := s.startIdentity(ctx, &cfg); err != nil {
+			return cfg, err
+		}
 	}
 	if s.Options.Configure != nil {
 		s.Options.Configure(&cfg)

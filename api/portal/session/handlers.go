@@ -42,14 +42,23 @@ func (m *Manager) Register(api *op.API) {
 			}
 		})
 	}
+	visit := func(path string, h func(http.ResponseWriter, *http.Request) error) {
+		r.Get(path, func(w http.ResponseWriter, r *http.Request) {
+			if err := h(w, r); err != nil {
+				if p := api.Problem(r.Context(), err); !m.writePage(w, r, p) {
+					p.Write(w)
+				}
+			}
+		})
+	}
 	handle(http.MethodGet, "/portal/sign-in", m.getSignIn)
 	handle(http.MethodGet, "/portal/session", m.getSession)
 	handle(http.MethodPost, "/portal/session", m.signInByToken)
 	handle(http.MethodDelete, "/portal/session", m.signOut)
 	handle(http.MethodPost, "/portal/step-up", m.stepUpByToken)
-	handle(http.MethodGet, "/portal/oidc/sign-in", m.beginOIDC)
-	handle(http.MethodGet, "/portal/oidc/step-up", m.beginOIDCStepUp)
-	handle(http.MethodGet, "/portal/oidc/callback", m.finishOIDC)
+	visit("/portal/oidc/sign-in", m.beginOIDC)
+	visit("/portal/oidc/step-up", m.beginOIDCStepUp)
+	visit("/portal/oidc/callback", m.finishOIDC)
 	handle(http.MethodPost, "/portal/oidc/logout", m.providerLogout)
 }
 

@@ -31,6 +31,8 @@ type Config struct {
 	OIDC OIDC
 	// TemporalUI is the address of the Temporal Web UI, for links.
 	TemporalUI string
+	// Stylesheet is the path of the portal's styles, for the page of a refused sign-in.
+	Stylesheet string
 }
 
 const (
@@ -236,6 +238,26 @@ func (m *Manager) end(r *http.Request, s portaldb.Session) error {
 		}
 		return audit(r.Context(), tx, s.Principal, s.ID, "sign_out", nil)
 	})
+}
+
+// EndAll ends the sessions of all browsers and returns how many. A restored backup has sessions that
+// were ended after it was made.
+func EndAll(ctx context.Context, store *db.Store) (int, error) {
+	ended := 0
+	err := store.Tx(ctx, func(tx *db.Tx) error {
+		rows, err := portaldb.EndAll(ctx, tx)
+		if err != nil {
+			return err
+		}
+		for _, s := range rows {
+			if err := audit(ctx, tx, s.Principal, s.ID, "sign_out", map[string]any{"by": "end-all"}); err != nil {
+				return err
+			}
+		}
+		ended = len(rows)
+		return nil
+	})
+	return ended, err
 }
 
 // The kind of what the audit rows of sessions are about, and the id of sign-ins that were refused.

@@ -4,7 +4,7 @@
 import { build } from "esbuild";
 import { createHash } from "node:crypto";
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const web = dirname(fileURLToPath(import.meta.url));
@@ -28,6 +28,42 @@ async function bundle(entry, options) {
     outdir: dist, ...options,
   });
   return { data: result.outputFiles[0].contents, inputs: Object.keys(result.metafile.inputs) };
+}
+
+/**
+ * bundleParts bundles one entry point with the parts that it loads later, and writes them. The name of
+ * each part holds its hash, so a part is written once all that it imports has its name. It returns the
+ * name of the entry, the parts that the entry needs at once, and the inputs.
+ */
+async function bundleParts(entry, options) {
+  const result = await build({
+    entryPoints: [entry], bundle: true, splitting: true, format: "esm", minify: true, write: false, metafile: true, target: "es2022",
+    charset: "utf8", legalComments: "none", logLevel: "warning", jsx: "automatic", jsxImportSource: "preact",
+    outdir: dist, chunkNames: "part-[hash]", ...options,
+  });
+  const outputs = Object.entries(result.metafile.outputs).map(([path, about]) => ({ path, about, code: result.outputFiles.find((f) => f.path === join(web, path)).text }));
+  outputs.sort((a, b) => (a.path < b.path ? -1 : 1));
+  const names = new Map();
+  while (names.size < outputs.length) {
+    const ready = outputs.filter((o) => !names.has(o.path) && o.about.imports.every((i) => names.has(i.path)));
+    if (ready.length === 0) throw new Error("parts import each other in a circle; move what they share into a module of its own");
+    for (const { path, about, code } of ready) {
+      let renamed = code;
+      for (const i of about.imports) renamed = renamed.replaceAll(`./${basename(i.path)}`, `./${names.get(i.path)}`);
+      names.set(path, emit(about.entryPoint === entry ? "app" : "part", "js", renamed));
+    }
+  }
+  const main = outputs.find((o) => o.about.entryPoint === entry);
+  const atOnce = new Set();
+  const follow = (of) => {
+    for (const i of of.about.imports) {
+      if (i.kind !== "import-statement" || atOnce.has(names.get(i.path))) continue;
+      atOnce.add(names.get(i.path));
+      follow(outputs.find((o) => o.path === i.path));
+    }
+  };
+  follow(main);
+  return { name: names.get(main.path), atOnce: [...atOnce].sort(), inputs: Object.keys(result.metafile.inputs) };
 }
 
 /** licenses returns the licence texts of the packages whose code is in the bundle. */
@@ -64,9 +100,8 @@ rmSync(dist, { recursive: true, force: true });
 mkdirSync(dist, { recursive: true });
 const worker = await bundle("src/live.worker.ts", { format: "iife" });
 const workerName = emit("live", "js", worker.data);
-const script = await bundle("src/main.tsx", { format: "esm", define: { WORKER_FILE: JSON.stringify(workerName) } });
+const script = await bundleParts("src/main.tsx", { define: { WORKER_FILE: JSON.stringify(workerName) } });
 const style = await bundle("src/style.css", {});
-const scriptName = emit("app", "js", script.data);
 const styleName = emit("app", "css", style.data);
 const iconName = emit("icon", "svg", readFileSync("src/icon.svg"));
 writeFileSync(join(dist, "index.html"), `<!doctype html>
@@ -78,8 +113,8 @@ writeFileSync(join(dist, "index.html"), `<!doctype html>
 <title>Slipway</title>
 <link rel="icon" href="/portal/${iconName}" type="image/svg+xml">
 <link rel="stylesheet" href="/portal/${styleName}">
-<script type="module" src="/portal/${scriptName}"></script>
-</head>
+<script type="module" src="/portal/${script.name}"></script>
+${script.atOnce.map((name) => `<link rel="modulepreload" href="/portal/${name}">\n`).join("")}</head>
 <body>
 <div id="app"><noscript>The portal requires JavaScript. The command slipway does the same without it.</noscript></div>
 </body>

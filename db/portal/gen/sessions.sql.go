@@ -10,6 +10,37 @@ import (
 	"time"
 )
 
+const endAllSessions = `-- name: EndAllSessions :many
+WITH begun AS (DELETE FROM portal_sign_ins)
+DELETE FROM portal_sessions RETURNING id, principal
+`
+
+type EndAllSessionsRow struct {
+	ID        string
+	Principal string
+}
+
+// Sign-ins that have begun go too: those for a second sign-in with their session.
+func (q *Queries) EndAllSessions(ctx context.Context) ([]EndAllSessionsRow, error) {
+	rows, err := q.db.Query(ctx, endAllSessions)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []EndAllSessionsRow{}
+	for rows.Next() {
+		var i EndAllSessionsRow
+		if err := rows.Scan(&i.ID, &i.Principal); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const endSession = `-- name: EndSession :execrows
 DELETE FROM portal_sessions WHERE id = $1
 `

@@ -75,3 +75,8 @@ DELETE FROM portal_sign_ins WHERE hash IN (
 -- name: PruneLogouts :execrows
 DELETE FROM portal_logouts WHERE hash IN (
     SELECT l.hash FROM portal_logouts l WHERE l.expires_at < now() ORDER BY l.expires_at LIMIT @max_rows);
+
+-- name: EndAllSessions :many
+-- Sign-ins that have begun go too: those for a second sign-in with their session.
+WITH begun AS (DELETE FROM portal_sign_ins)
+DELETE FROM portal_sessions RETURNING id, principal;

@@ -177,3 +177,17 @@ func removeOld(dir string, keep int, match func(name string) bool) error {
 	}
 	return errors.Join(errs...)
 }
+
+// Folder returns the folder of the cache for files of one kind, such as a package that a test
+// fetches. It makes the folder when it is missing.
+func Folder(kind string) (string, error) {
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	found, err := findFolders(root, kind)
+	if err != nil {
+		return "", err
+	}
+	return found.write, found.makeWritable()
+}

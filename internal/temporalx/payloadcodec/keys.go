@@ -98,6 +98,18 @@ func Rotate(ctx context.Context, store Store) (id string, err error) {
 	return string(ref), err
 }
 
+// ReplaceLost stores a new key where the newest one cannot be opened, because the key that sealed it is
+// lost. What was encrypted with a lost key stays unreadable. It reports whether it did.
+func ReplaceLost(ctx context.Context, store interface {
+	ReplaceLost(ctx context.Context, name string, value providers.Secret) (bool, error)
+}) (bool, error) {
+	replaced, err := store.ReplaceLost(ctx, KeyName, newKey())
+	if err != nil {
+		return false, fmt.Errorf("payload key: %w", err)
+	}
+	return replaced, nil
+}
+
 // RefreshKeys looks for a newer key every minute until ctx ends.
 func (c *Codec) RefreshKeys(ctx context.Context) {
 	tick := time.NewTicker(refreshEvery)

@@ -14,6 +14,9 @@ import (
 	"github.com/slipway-cloud/slipway/test/portal/browser"
 )
 
+// worker starts a shared worker of the page's own; each page that has it starts another one.
+const worker = `<script>new SharedWorker("/worker.js", { name: location.pathname }).port.onmessage = () => document.body.append("worker runs")</script>`
+
 const policy = "default-src 'none'; script-src 'self' 'unsafe-inline'; connect-src *; img-src 'self'"
 
 func serve(t *testing.T, pages map[string]string) string {
@@ -25,6 +28,11 @@ func serve(t *testing.T, pages map[string]string) string {
 			return
 		}
 		w.Header().Set("Content-Security-Policy", policy)
+		if strings.HasSuffix(r.URL.Path, ".js") {
+			w.Header().Set("Content-Type", "text/javascript; charset=utf-8")
+			fmt.Fprint(w, body)
+			return
+		}
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		fmt.Fprintf(w, `<!doctype html><html lang="en"><title>t</title><link rel="icon" href="/icon">%s</html>`, body)
 	}))
@@ -46,9 +54,15 @@ func TestPage_NotesFaults(t *testing.T) {
 		"/origin":    {`<script>fetch("` + other + `/x", {mode: "no-cors"})</script>`, "request to another origin: " + other},
 		"/policy":    {`<p style="color: red">x</p>`, "content security policy: style-src-attr"},
 		"/hostile":   {`<img src="data:x" onerror="window.hostileRan=1">`, "a hostile text ran as a script: 1"},
+		"/shared":    {worker, "request to another origin: " + other + "/worker"},
+		"/missed":    {worker, "answer 404 to"},
+		"/logged":    {worker, "console error: worker went wrong"},
 		"/dialog":    {`<script>alert("hello")</script>`, "dialog of the browser: hello"},
 	}
-	all := map[string]string{"/icon": "", "/clean": `<p>clean</p>`}
+	all := map[string]string{
+		"/icon": "", "/clean": `<p>clean</p>`,
+		"/worker.js": `onconnect = (e) => e.ports[0].postMessage("runs"); setInterval(() => { fetch("` + other + `/worker", {mode: "no-cors"}); fetch("/worker-missing"); console.error("worker went wrong"); }, 500)`,
+	}
 	for path, p := range pages {
 		all[path] = p.body
 	}
@@ -56,6 +70,10 @@ func TestPage_NotesFaults(t *testing.T) {
 	page := b.Open(t, origin)
 	for path, want := range pages {
 		page.Go(path)
+		if want.body == worker {
+			page.AwaitText("worker runs")
+			page.WatchWorkers()
+		}
 		var faults string
 		page.Await("a fault of "+path, 10*time.Second, func() bool {
 			faults += strings.Join(page.Faults(), "\n") + "\n"

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/heapprofiler"
+	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
@@ -128,6 +130,7 @@ func (p *Page) Await(what string, within time.Duration, ok func() bool) {
 		if ok() {
 			return
 		}
+		require.NoError(p.t, p.ctx.Err(), "the browser has ended while the page was to show %s", what)
 		if time.Now().After(deadline) {
 			require.FailNow(p.t, fmt.Sprintf(runenv.Deadline+"the page at %s does not show %s; it shows:\n%.2000s", p.Path(), what, p.text()))
 		}
@@ -182,4 +185,16 @@ func (p *Page) Picture(name string) string {
 		return err.Error()
 	}
 	return file
+}
+
+// HeapBytes returns how much memory the scripts of the page hold, after what they no longer need is
+// gone.
+func (p *Page) HeapBytes() float64 {
+	p.t.Helper()
+	var used float64
+	require.NoError(p.t, p.run(heapprofiler.CollectGarbage(), chromedp.ActionFunc(func(ctx context.Context) (err error) {
+		used, _, _, _, err = runtime.GetHeapUsage().Do(ctx)
+		return err
+	})))
+	return used
 }

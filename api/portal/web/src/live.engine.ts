@@ -83,9 +83,10 @@ export function runLive(): void {
     abort = new AbortController();
     const resumed = lastId !== "";
     const query = resumed ? "?last_event_id=" + encodeURIComponent(lastId) : "";
+    const unanswered = setTimeout(() => abort.abort(), silentAfter); // a proxy may take the connection and never answer
     const response = await fetch("/api/v1/events" + query, {
       credentials: "same-origin", cache: "no-store", headers: { Accept: "text/event-stream" }, signal: abort.signal,
-    });
+    }).finally(() => clearTimeout(unanswered));
     if (response.status === 401) return false;
     if (response.status === 422) lastId = ""; // the server does not know this id
     if (!response.ok || !response.body) throw new Error("no event stream");

@@ -11,24 +11,37 @@ type Listener = (batch: LiveBatch) => void;
 const listeners = new Set<Listener>();
 let channel: BroadcastChannel | undefined;
 
+const unheardAfter = 10_000; // milliseconds until a tab says that nothing follows the stream
+
+/** followHere follows the stream without a worker: one tab at a time holds the lock, the others listen. */
+function followHere(): void {
+  if (!("locks" in navigator)) {
+    runLive();
+    return;
+  }
+  void navigator.locks.request(channelName, () => {
+    runLive();
+    return new Promise(() => undefined);
+  });
+}
+
 /** startLive joins the event stream that all tabs share. */
 export function startLive(): void {
   if (channel) return;
   channel = new BroadcastChannel(channelName);
+  const unheard = setTimeout(() => { liveStatus.value = "closed"; }, unheardAfter);
   channel.onmessage = (event: MessageEvent<LiveMessage>) => {
     const message = event.data;
-    if (message.type === "status") liveStatus.value = message.status;
+    if (message.type === "status") {
+      clearTimeout(unheard);
+      liveStatus.value = message.status;
+    }
     if (message.type === "batch") for (const listener of listeners) listener(message);
   };
   if ("SharedWorker" in window) {
-    new SharedWorker(workerAddress() as string, { name: "slipway-live" });
-  } else if ("locks" in navigator) {
-    // One tab at a time holds the lock and follows the stream; the others listen to it.
-    void navigator.locks.request(channelName, () => {
-      runLive();
-      return new Promise(() => undefined);
-    });
-  } else runLive();
+    const worker = new SharedWorker(workerAddress() as string, { name: "slipway-live" });
+    worker.onerror = () => followHere(); // its script is not there, such as after an update
+  } else followHere();
   channel.postMessage({ type: "status?" } satisfies LiveMessage);
 }
 

@@ -24,6 +24,8 @@ export const text = {
     noAnswer: "The server does not answer",
     noAnswerDetail: "Check the network between this browser and Slipway, then try again.",
     inPortal: "The portal has a fault",
+    notLoaded: "This page of the portal did not load",
+    notLoadedDetail: "The server may have been updated since this tab was opened, or it does not answer. Load the page again.",
     requestId: "Request id",
     allowed: "Allowed now",
     retryAfter: (seconds: number) => `Try again in ${seconds} s.`,
@@ -243,7 +245,133 @@ export const text = {
     itemsNone: "The batch has no servers.",
   },
 
-  groups: { operate: "Operate", fleet: "Fleet", configure: "Configure", access: "Access" },
+  spec: {
+    title: "Settings", edit: "Edit", save: "Save", saved: "Saved.", json: "Name and settings as JSON",
+    help: "The API reference names all settings. The server checks them before anything is stored.", notJson: "This is not JSON",
+  },
+
+  secret: {
+    label: "Value", help: "It is shown this once. Copy it now.", done: "I have copied it",
+    replayed: "The server has answered this request before and gives the value out once. Revoke what was made, and make it again.",
+  },
+
+  sites: {
+    title: "Sites", name: "Name", region: "Region", zone: "Zone", maas: "MAAS", changed: "Last change", probe: "Probe MAAS",
+    probeHelp: "Ask MAAS for its version, the user's rights, SSH keys, settings and images. It changes nothing.", probed: "MAAS answered.",
+    profiles: "Profiles", profile: "Profile", roce: "RoCE assignments", ports: "Ports", series: "Release", architecture: "Architecture", layout: "Storage layout",
+    nodes: "Nodes of this site",
+  },
+
+  skus: { title: "SKUs", dataDisks: "Data disks", nodes: "Nodes of this SKU", requires: "A node must have" },
+
+  installs: { title: "Install workflows", one: "Install workflow", kernel: "Kernel", deadline: "Minutes it may take", nodes: "PXE nodes" },
+
+  pxe: {
+    title: "Network installation", progress: "Installed", failedAttempts: "Failed attempts", lastError: "Last error", deadline: "Fails when silent until",
+    workflow: "Install workflow", erase: "Erased from", seen: "Last seen", reported: "What the machine says of itself (not proven)",
+    netboot: "A job has it boot", planned: "Planned hardware",
+  },
+
+  bmcs: {
+    title: "BMCs", address: "Address", protocol: "Protocol", vendor: "Vendor", trouble: "State", blocked: "login blocked", blockedSince: "No login is tried since",
+    pinWaits: "Pin that waits for approval", rotation: "rotation", rotated: "Login rotated", cipher: "IPMI cipher suite", credential: "Login", candidate: "Login it is rotated to",
+    previous: "Login before", pin: "Approved pin (SHA-256)", rotations: "Rotations of the login", rotationsNone: "The login was never rotated.",
+    approve: "Approve the pin", approveHelp: "From then on Slipway trusts this certificate and sends it the login. Compare the pin with what the BMC itself shows.",
+    clear: "Allow logins again", clearHelp: "Correct the login first: the BMC may lock the account after a few wrong ones.",
+    set: "Use another login", setHelp: "For a password that was changed by hand. Nothing is tried.",
+    rotate: "Rotate the login", rotateHelp: "A job makes a new password, sets it in the BMC, proves it, and keeps the one before until then.",
+  },
+
+  audit: {
+    title: "Audit log", caption: "What operators, jobs, agents and the system did, newest first", kind: "Kind", actor: "Who", actorHelp: "Such as token:NAME:tok_...",
+    nameHelp: "Such as retire, revoke or sign_in", nodeHelp: "A node's id: the node and its jobs", resource: "Resource", resourceHelp: "Such as node, job or api_token",
+    resourceId: "Resource id", since: "Since", until: "Until", sinceHelp: "Such as 2026-01-31T08:00Z; 31 days before until", untilHelp: "Such as 2026-01-31T09:00Z; now",
+  },
+
+  tokens: {
+    title: "API tokens", create: "Create a token", name: "Name", nameHelp: "Who or what uses it", role: "Role", expires: "Expires", ttl: "Valid for",
+    ttlHelp: "Such as 720h. Left empty, it does not expire.", revoke: "Revoke", revokeHelp: "Whoever uses it is refused from then on, and its portal sessions end.",
+    createHelp: "The token is shown once, after it is made.", made: (name: string) => `Token ${name} was made`, revoked: (name: string) => `Token ${name} is revoked.`,
+    intro: "Tokens are for programs and for the first sign-in. Operators sign in with the identity provider where there is one.",
+  },
+
+  stats: {
+    title: "Statistics", fleet: "Fleet by state", stages: "How long stages take", span: "Window", days: (n: string) => (n === "1" ? "1 day" : `${n} days`),
+    fleetCaption: (from: string, to: string) => `Nodes by state from ${from} to ${to}`, noNodes: "The fleet had no nodes in this window.",
+    notDrawn: (states: string) => `In the table alone: ${states}`, figures: "The same figures as a table", at: "At",
+    stagesCaption: (kind: string, jobs: number) => `Stages of ${kind}, from ${jobs === 1 ? "1 job" : `${jobs} jobs`} that succeeded`,
+    noJobs: "No job succeeded in this window.", bars: "Filled bar: half of the jobs took at most this long. Outline, with its figure: nine of ten did.",
+    p50: "Half end within", p90: "Nine of ten end within", jobs: "Jobs",
+  },
+
+  reason: {
+    title: "Why do you open this project?",
+    intro: "The project is a customer's. Its owners see each of your calls in their audit log, with your name and this reason.",
+    help: "At least three characters, such as a ticket. It counts for this project until you close the tab.",
+    go: "Open the project", shown: "You are in a customer's project. Its owners see each call, with the reason", change: "Change the reason",
+    used: "The owners of the project see this, with the reason that you gave when you opened it.",
+  },
+
+  accounts: {
+    title: "Billing accounts", one: "Billing account", projects: "Projects", most: "Projects at most", create: "Create a billing account",
+    deleteHelp: "Only an account without projects can be deleted.", idHelp: "acc_...",
+  },
+
+  projects: {
+    title: "Projects", one: "Project", parts: "Lists of the project", overview: "Overview", create: "Create a project", tags: "Tags", closed: "Closed",
+    part: { members: "Members", invitations: "Invitations", keys: "SSH keys", tokens: "Tokens", webhooks: "Webhooks", notices: "Notices", audit: "Audit log" } as Record<string, string>,
+    intro: "What is in a project is its members' own. You are asked for a reason before you see it.",
+    createHelp: "The first owner is invited by a verified e-mail address, or by the subject of the sign-in.",
+    ownerEmail: "E-mail address", ownerEmailHelp: "The identity provider must have verified it. Leave it empty if you give a subject.",
+    ownerSubject: "Subject", ownerSubjectHelp: "oidc: and the subject of the sign-in. Leave it empty if you give an address.",
+    close: "Close the project", closeHelp: "This is not undone: keys and tokens are deleted and invitations are revoked.",
+    quotas: "Quotas", noQuota: "The project has no quota: it may have no nodes.", mostNodes: "Nodes at most", setQuota: "Set the quota", addQuota: "Set another quota",
+    quotaHelp: "The owners of the project see the reason.", quotaSku: "total, or the name of a SKU", deleteQuota: "Delete the quota",
+    deleteQuotaHelp: "Without a quota for a SKU the total counts alone. Without a total the project may have no nodes.",
+    subject: "Subject", removeMember: "Remove", removeMemberHelp: "The member's keys and tokens end at once. The owners of the project see it, with your reason.",
+    invite: "Invite a member", inviteDays: "Days it can be accepted", who: "Invited", revokeHelp: "It can no longer be accepted. The owners of the project see it, with your reason.",
+    fingerprint: "Fingerprint", member: "Member", delete: "Delete", deleted: (name: string) => `${name} is deleted.`,
+    deleteKeyHelp: "The key is used for no further node. The owners of the project see it, with your reason.", deliveries: "Deliveries",
+  },
+
+  webhooks: {
+    one: "Webhook", url: "Address", types: "Events", everyType: "every event", disabled: "Disabled", failures: "Failures since the last success",
+    success: "Last success", failure: "Last failure", error: "Last error", oldSecret: "Signed with the old secret too until",
+    test: "Send a test", testHelp: "A test event is queued for the endpoint.", replay: "Send events again", after: "After cursor",
+    replayHelp: "Events after a cursor are queued again, oldest first. 0 begins with the oldest that is kept.",
+    replayed: (n: number, next: number | undefined) => `${n} events are queued again.${next ? ` Go on after cursor ${next}.` : ""}`,
+    enable: "Enable", disable: "Disable", enableHelp: "Events are sent again from now on.", disableHelp: "No event is sent until it is enabled.",
+    redeliver: "Send again", redeliverHelp: "The event is queued again for the endpoint, with the same id.", type: "Event", subject: "About",
+    answer: "Answer", nextTry: "Next try", cursor: "Cursor", dead: "dead letters",
+  },
+
+  catalogue: {
+    title: "Catalogue", item: "Title", availability: "Available", image: "Image", isolation: "Isolation", description: "Description",
+    offer: "Offer a SKU", offerHelp: "It replaces the offer of the same SKU.", skuHelp: "Its name or id", profileHelp: "The id of the profile that is deployed",
+    withdraw: "Withdraw", withdrawHelp: "Customers are offered it no more. What they have stays.",
+  },
+
+  docs: {
+    title: "Documentation", reference: "API reference", guides: "Guides", runbooks: "Runbooks",
+    runbooksHelp: "One for each failure class: what it means, what to look at, and what to do.",
+    pages: {
+      operations: "Operations", architecture: "Architecture", portal: "This portal", decommission: "Decommission", drift: "Drift", scrub: "Erasure and certificates",
+      pxe: "Network installation", ipmi: "IPMI", agent: "The agent", tenancy: "Projects and members", webhooks: "Webhooks", settings: "Settings", security: "Security", glossary: "Glossary",
+    } as Record<string, string>,
+    runbookPages: [
+      "agent_not_enrolled", "bmc_auth_rejected", "bmc_locked", "bmc_pin_mismatch", "bmc_unreachable", "boot_disk_not_found",
+      "capacity_unavailable", "commissioning_failed", "compensation_failed", "configuration_invalid",
+      "conflicting_discovery_candidates", "datasource_failure", "datasource_failure_repeated", "deploy_failed",
+      "deploy_power_failed", "deploy_timeout", "drive_missing", "drive_unexpected", "frozen_by_operator",
+      "hardware_sync_failure_repeated", "hardware_sync_unhealthy", "internal", "maas_machine_deleted", "maas_rejected",
+      "maas_unavailable", "node_task_failed", "node_task_uncertain", "node_unhealthy", "payment_mismatch", "power_not_confirmed",
+      "pxe_interface_unfixable", "scrub_unverified", "secret_unavailable", "ssh_seed_failure", "ssh_seed_failure_repeated",
+      "stage_deadline_exceeded", "state_disagreement", "storage_layout_rejected", "storage_rejected", "store_unavailable",
+      "workflow_lost",
+    ],
+  },
+
+  groups: { operate: "Operate", fleet: "Fleet", configure: "Configure", customers: "Customers", access: "Access", help: "Help" },
 };
 
 /** words writes a name of the API, such as failed_retryable, in words. */

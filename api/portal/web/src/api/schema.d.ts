@@ -4042,6 +4042,8 @@ export interface components {
             errors?: components["schemas"]["Field"][] | null;
             /** @description The id of what is in the way, such as the live job */
             existing?: string;
+            /** @description Why an outside system failed: the class with which a job parks for the same reason */
+            failure_class?: string;
             /** @description The hash of the plan as it is now, where the one that was sent is missing or no longer true */
             plan_hash?: string;
             /** @description Names this request in the server's log */
@@ -4051,6 +4053,8 @@ export interface components {
              * @description When to come back, where too much is asked for or something does not answer
              */
             retry_after_seconds?: number;
+            /** @description URL of the page that says what to do */
+            runbook?: string;
             /**
              * Format: int64
              * @description HTTP status
@@ -4666,7 +4670,7 @@ export interface components {
             name: string;
             /** @description admin, operator, viewer */
             roles: string[];
-            /** @description How long it is valid, such as 720h; left out, it does not expire */
+            /** @description How long it is valid, such as 720h, at most 87600h; left out, it does not expire */
             ttl?: string;
         };
         Transition: {
@@ -10432,6 +10436,10 @@ export interface operations {
             header?: {
                 /** @description Why an operator acts on a customer's project; members leave it out */
                 "Slipway-Reason"?: string;
+                /** @description Names this request: repeating it with the same key gives the first answer again */
+                "Idempotency-Key"?: string;
+                /** @description The same as Idempotency-Key */
+                "X-Idempotency-Key"?: string;
             };
             path: {
                 /** @description prj_... */
@@ -10448,6 +10456,9 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    ETag?: string;
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -10471,6 +10482,10 @@ export interface operations {
             header?: {
                 /** @description Why an operator acts on a customer's project; members leave it out */
                 "Slipway-Reason"?: string;
+                /** @description Names this request: repeating it with the same key gives the first answer again */
+                "Idempotency-Key"?: string;
+                /** @description The same as Idempotency-Key */
+                "X-Idempotency-Key"?: string;
             };
             path: {
                 /** @description prj_... */
@@ -10489,6 +10504,9 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    ETag?: string;
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -10556,6 +10574,10 @@ export interface operations {
             header?: {
                 /** @description Why an operator acts on a customer's project; members leave it out */
                 "Slipway-Reason"?: string;
+                /** @description Names this request: repeating it with the same key gives the first answer again */
+                "Idempotency-Key"?: string;
+                /** @description The same as Idempotency-Key */
+                "X-Idempotency-Key"?: string;
             };
             path: {
                 /** @description prj_... */
@@ -10570,6 +10592,9 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    ETag?: string;
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {

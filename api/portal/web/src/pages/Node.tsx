@@ -4,7 +4,6 @@ import { useLive } from "../live";
 import { askAction } from "../parts/ActionForm";
 import { Badge } from "../parts/Badge";
 import { bytes, Facts, Heading, Section } from "../parts/Facts";
-import { Json } from "../parts/Json";
 import { JobLink, To } from "../parts/Link";
 import { nameOf, useSites, useSkus } from "../parts/named";
 import { ObservedFacts } from "../parts/ObservedFacts";
@@ -13,8 +12,10 @@ import { DriveTable } from "../parts/PlanView";
 import { ProblemText } from "../parts/ProblemText";
 import { useRead } from "../parts/read";
 import type { Read } from "../parts/read";
+import { Spec } from "../parts/Spec";
 import { Table } from "../parts/Table";
 import { Time } from "../parts/Time";
+import { timelineColumns } from "../parts/timeline";
 import { hasRole } from "../session";
 import { text, words } from "../text";
 import { askNodeAction, nodeActions } from "./nodeActions";
@@ -52,6 +53,7 @@ export function NodePage({ params }: PageProps) {
       </div>
       <Section title={text.node.jobs} side={<To path="/jobs" query={{ node_id: id }}>{text.jobs.title}</To>}><NodeJobs jobs={jobs} /></Section>
       <Section title={text.node.drives}><Drives id={id} drives={drives} /></Section>
+      {node.pxe && <Section title={text.pxe.title}><Pxe node={node} pxe={node.pxe} /></Section>}
       <Section title={text.node.certificates}><Certificates read={certificates} /></Section>
       <Section title={text.node.timeline}><Timeline id={id} /></Section>
     </>
@@ -93,6 +95,27 @@ function NodeFacts({ node }: { node: Node }) {
       [text.node.labels, labels.length > 0 && labels.map(([k, v]) => `${k}=${v}`).join(", ")],
       [text.node.updated, <Time at={node.updated_at} />],
     ]} />
+  );
+}
+
+/** Pxe shows how a node that is installed over the network stands, and what it says of itself. */
+function Pxe({ node, pxe }: { node: Node; pxe: Schemas["NodePXE"] }) {
+  const workflow = (id: string | undefined) => id && <To path={`/install-workflows/${encodeURIComponent(id)}`}>{id}</To>;
+  return (
+    <div class="columns">
+      <Facts facts={[
+        [text.pxe.progress, pxe.installation_progress !== undefined && `${pxe.installation_progress} %`],
+        [text.pxe.failedAttempts, node.install_attempts], [text.pxe.lastError, node.last_install_error],
+        [text.pxe.deadline, pxe.deadline_at && <Time at={pxe.deadline_at} />],
+        [text.pxe.workflow, workflow(pxe.install_workflow_id)], [text.pxe.erase, workflow(pxe.erase_workflow_id)],
+        [text.jobs.job, pxe.job_id && <JobLink id={pxe.job_id} />], [text.pxe.seen, pxe.last_seen_at && <><Time at={pxe.last_seen_at} stale /> {pxe.last_seen_from}</>],
+      ]} />
+      <div>
+        {pxe.reported && <><h3>{text.pxe.reported}</h3><Spec spec={pxe.reported} /></>}
+        {pxe.netboot && <><h3>{text.pxe.netboot}</h3><Spec spec={pxe.netboot} /></>}
+        {pxe.planned_hardware && <><h3>{text.pxe.planned}</h3><Spec spec={pxe.planned_hardware} /></>}
+      </div>
+    </div>
   );
 }
 
@@ -200,12 +223,6 @@ function Timeline({ id }: { id: string }) {
   return (
     <PagedTable<Schemas["TimelineEntry"]> name={id} caption={text.node.timeline} watch={[id]} empty={text.node.timelineNone} keyOf={(e) => e.id ?? ""}
       read={(cursor) => call(() => client.GET("/api/v1/nodes/{id}/timeline", { params: { path: { id }, query: { limit: 50, cursor: cursor || undefined } } }))}
-      columns={[
-        { label: text.node.when, cell: (e) => <Time at={e.at} /> },
-        { label: text.node.what, header: true, cell: (e) => <>{words(e.name)} <span class="quiet">{e.kind}</span></> },
-        { label: text.node.state, cell: (e) => (e.to_state && e.from_state !== e.to_state ? <>{words(e.from_state) || "–"} → <Badge status={e.to_state} /></> : e.resource_kind === "job" ? <JobLink id={e.resource_id} name={text.jobs.job} /> : "") },
-        { label: text.node.who, cell: (e) => e.actor || e.triggered_by || "" },
-        { label: text.node.detail, cell: (e) => <>{e.comment}<Json value={e.metadata} label={text.node.detail} /></> },
-      ]} />
+      columns={timelineColumns} />
   );
 }

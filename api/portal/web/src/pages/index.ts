@@ -9,6 +9,12 @@ import { JobPage } from "./Job";
 import { Jobs } from "./Jobs";
 import { NodePage } from "./Node";
 import { Onboard } from "./Onboard";
+import { lazy } from "../parts/lazy";
+
+/** rare returns a page that is loaded with the others of more.ts when one of them is first shown. */
+function rare(title: string, name: keyof typeof import("./more")): ComponentType<PageProps> {
+  return lazy(title, async () => (await import("./more"))[name]);
+}
 
 /** PageProps are given to each page: the parameters of its path. */
 export interface PageProps {
@@ -39,4 +45,24 @@ export const pages: Page[] = [
   { path: "/nodes/:id", title: text.jobs.node, view: NodePage },
   { path: "/nodes/:id/decommission", title: text.decommission.title, view: DecommissionPage, role: "operator" },
   { path: "/onboard", title: text.onboard.title, view: Onboard, nav: { group: text.groups.fleet }, role: "operator" },
+  { path: "/statistics", title: text.stats.title, view: rare(text.stats.title, "Statistics"), nav: { group: text.groups.fleet } },
+  { path: "/bmcs", title: text.bmcs.title, view: rare(text.bmcs.title, "Bmcs"), nav: { group: text.groups.fleet } },
+  { path: "/bmcs/:id", title: text.node.bmc, view: rare(text.node.bmc, "BmcPage") },
+  { path: "/sites", title: text.sites.title, view: rare(text.sites.title, "Sites"), nav: { group: text.groups.configure } },
+  { path: "/sites/:id", title: text.nodes.site, view: rare(text.nodes.site, "SitePage") },
+  { path: "/sites/:id/profiles/:profile", title: text.sites.profile, view: rare(text.sites.profile, "ProfilePage") },
+  { path: "/skus", title: text.skus.title, view: rare(text.skus.title, "Skus"), nav: { group: text.groups.configure } },
+  { path: "/skus/:id", title: text.nodes.sku, view: rare(text.nodes.sku, "SkuPage") },
+  { path: "/install-workflows", title: text.installs.title, view: rare(text.installs.title, "InstallWorkflows"), nav: { group: text.groups.configure }, role: "operator" },
+  { path: "/install-workflows/:id", title: text.installs.one, view: rare(text.installs.one, "InstallWorkflowPage"), role: "operator" },
+  { path: "/billing-accounts", title: text.accounts.title, view: rare(text.accounts.title, "Accounts"), nav: { group: text.groups.customers } },
+  { path: "/billing-accounts/:id", title: text.accounts.one, view: rare(text.accounts.one, "AccountPage") },
+  { path: "/projects", title: text.projects.title, view: rare(text.projects.title, "Projects"), nav: { group: text.groups.customers } },
+  { path: "/projects/:id", title: text.projects.one, view: rare(text.projects.one, "ProjectPage") },
+  { path: "/projects/:id/:part", title: text.projects.one, view: rare(text.projects.one, "ProjectPartPage") },
+  { path: "/projects/:id/webhooks/:hook", title: text.webhooks.one, view: rare(text.webhooks.one, "WebhookPage") },
+  { path: "/catalogue", title: text.catalogue.title, view: rare(text.catalogue.title, "Catalogue"), nav: { group: text.groups.customers } },
+  { path: "/audit", title: text.audit.title, view: rare(text.audit.title, "Audit"), nav: { group: text.groups.access }, role: "operator" },
+  { path: "/api-tokens", title: text.tokens.title, view: rare(text.tokens.title, "Tokens"), nav: { group: text.groups.access }, role: "admin" },
+  { path: "/documentation", title: text.docs.title, view: rare(text.docs.title, "Documentation"), nav: { group: text.groups.help } },
 ];

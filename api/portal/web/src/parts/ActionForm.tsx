@@ -5,7 +5,7 @@ import { asProblem, isFinal } from "../api/problem";
 import type { Problem } from "../api/problem";
 import { text } from "../text";
 import { Dialog, showDialog } from "./Dialog";
-import { AreaField, CheckField, TextField } from "./Field";
+import { AreaField, CheckField, SelectField, TextField } from "./Field";
 import { tell } from "./notice";
 import { ProblemText } from "./ProblemText";
 
@@ -18,6 +18,21 @@ export interface Given {
   key: string;
 }
 
+/** ActionField is one more thing that the form asks for. */
+export interface ActionField {
+  name: string;
+  label: string;
+  kind: "text" | "number" | "check" | "area" | "select";
+  help?: string;
+  required?: boolean;
+  /** The most characters of a text, or the largest number. */
+  max?: number;
+  /** What it holds at first. */
+  value?: string;
+  /** The choices of a select. */
+  options?: { value: string; label: string }[];
+}
+
 /** ActionOptions describe the question before an action. */
 export interface ActionOptions {
   title: string;
@@ -28,10 +43,12 @@ export interface ActionOptions {
   warnings?: string[];
   /** Whether the form asks for a reason. */
   reason: "required" | "optional" | "none";
+  /** The most characters of the reason; 2000 when absent. */
+  reasonMax?: number;
   /** A name that must be typed, for what cannot be undone. */
   confirmName?: string;
   danger?: boolean;
-  fields?: { name: string; label: string; kind: "text" | "number" | "check"; help?: string; required?: boolean; max?: number }[];
+  fields?: ActionField[];
   /** Sends it and returns what to tell. */
   send: (given: Given) => Promise<ComponentChildren>;
   /** Runs after the action: reads the page again. */
@@ -82,12 +99,9 @@ function ActionForm({ options, close }: { options: ActionOptions; close: () => v
       <form onSubmit={(e) => void submit(e)} class="stack">
         {options.body && <div>{options.body}</div>}
         <Warnings warnings={options.warnings} />
-        {options.fields?.map((f) => f.kind === "check"
-          ? <CheckField key={f.name} name={f.name} label={f.label} required={f.required} />
-          : <TextField key={f.name} name={f.name} label={f.label} help={f.help} required={f.required} maxLength={f.kind === "text" ? f.max ?? 200 : undefined}
-              type={f.kind} min={0} max={f.max} />)}
+        {options.fields?.map((f) => <FieldOf key={f.name} field={f} />)}
         {options.reason !== "none" && (
-          <AreaField name="reason" rows={3} maxLength={2000} required={options.reason === "required"}
+          <AreaField name="reason" rows={3} maxLength={options.reasonMax ?? 2000} required={options.reason === "required"}
             label={options.reason === "required" ? text.action.reasonRequired : text.action.reason} help={text.action.reasonHelp} />
         )}
         {options.confirmName && (
@@ -102,6 +116,14 @@ function ActionForm({ options, close }: { options: ActionOptions; close: () => v
       </form>
     </Dialog>
   );
+}
+
+function FieldOf({ field: f }: { field: ActionField }) {
+  const common = { name: f.name, label: f.label, required: f.required };
+  if (f.kind === "check") return <CheckField {...common} />;
+  if (f.kind === "area") return <AreaField {...common} help={f.help} rows={16} maxLength={f.max} defaultValue={f.value} spellcheck={false} class="code" />;
+  if (f.kind === "select") return <SelectField {...common} help={f.help}>{f.options?.map((o) => <option key={o.value} value={o.value}>{o.label}</option>)}</SelectField>;
+  return <TextField {...common} help={f.help} defaultValue={f.value} type={f.kind} min={0} max={f.max} maxLength={f.kind === "text" ? f.max ?? 200 : undefined} />;
 }
 
 /** Warnings lists what the API warns of. */

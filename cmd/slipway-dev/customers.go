@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/slipway-cloud/slipway/internal/devserver/identity"
+)
+
+// signIns prints who can sign in to the portal, and how.
+func (o *operator) signIns(out io.Writer) {
+	fmt.Fprintf(out, "\nSign in to the portal at %s/portal/ with the identity provider of this stack (%s):\n", o.stack.Config.API.PublicURL, o.stack.Identity.Issuer)
+	for _, u := range o.stack.Identity.Users {
+		fmt.Fprintf(out, "  %-9s %s  %s\n", u.Name, u.Password, describe(u))
+	}
+	fmt.Fprintln(out, "or with an API token, which `slipway token create NAME` prints.")
+}
+
+func describe(u identity.User) string {
+	if len(u.Roles) > 0 {
+		return "role " + strings.Join(u.Roles, ", ")
+	}
+	return "a customer without a role: the portal shows nothing, the API the projects of " + u.Email
+}
+
+// customer is somebody of another company with the slipway program.
+type customer struct {
+	*operator
+	identity.User
+	home, token string
+}
+
+// signInCustomer signs a customer in at the identity provider and gives the token to the program.
+func (o *operator) signInCustomer(ctx context.Context, name string) (*customer, error) {
+	self, err := o.stack.Identity.User(name)
+	if err != nil {
+		return nil, err
+	}
+	token, err := o.stack.Identity.BearerToken(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	o.customerTokens = append(o.customerTokens, token)
+	c := &customer{operator: o, User: self, home: filepath.Join(o.stack.Dir, "cli-"+name), token: token}
+	return c, o.login(ctx, c.home, token)
+}
+
+// show prints a command and runs it as the customer.
+func (c *customer) show(ctx context.Context, out io.Writer, args ...string) error {
+	fmt.Fprintf(out, "\n%s$ slipway %s\n", c.Name, strings.Join(args, " "))
+	cmd := c.commandOf(ctx, c.home, args...)
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s: slipway %s: %w", c.Name, strings.Join(args, " "), err)
+	}
+	return nil
+}
+
+// read runs a command and decodes what it prints as JSON.
+func read(ctx context.Context, o *operator, home string, into any, args ...string) error {
+	raw, err := o.commandOf(ctx, home, append(args, "-o", "json")...).Output()
+	if err != nil {
+		var said *exec.ExitError
+		if errors.As(err, &said) {
+			err = fmt.Errorf("%w: %s", err, said.Stderr)
+		}
+		return fmt.Errorf("slipway %s: %w", strings.Join(args, " "), err)
+	}
+	return json.Unmarshal(raw, into)
+}
+
+// acceptInvitation accepts the invitation that waits for the customer.
+func (c *customer) acceptInvitation(ctx context.Context, out io.Writer) error {
+	var mine struct{ Data []struct{ ID string } }
+	if err := read(ctx, c.operator, c.home, &mine, "invitation", "mine"); err != nil {
+		return err
+	}
+	if len(mine.Data) != 1 {
+		return fmt.Errorf("%s has %d invitations, and should have one", c.Name, len(mine.Data))
+	}
+	return c.show(ctx, out, "invitation", "accept", mine.Data[0].ID)
+}
+
+// takeOnCustomers makes a project with two members and an SSH key, and shows that another customer
+// sees nothing of it.
+func (o *operator) takeOnCustomers(ctx context.Context, out io.Writer) error {
+	fmt.Fprintln(out, "\nA customer is taken on. Ada and Bob of acme and Carol of globex have signed in with the identity provider.")
+	var people []*customer
+	for _, name := range []string{identity.Ada, identity.Bob, identity.Carol} {
+		c, err := o.signInCustomer(ctx, name)
+		if err != nil {
+			return err
+		}
+		people = append(people, c)
+	}
+	ada, bob, carol := people[0], people[1], people[2]
+	var account, project struct{ ID string }
+	if err := read(ctx, o, o.home, &account, "billing-account", "create", "acme"); err != nil {
+		return err
+	}
+	args := []string{"project", "create", "training", "--billing-account", account.ID, "--owner-email", ada.Email}
+	fmt.Fprintf(out, "\n$ slipway billing-account create acme\n$ slipway %s\n", strings.Join(args, " "))
+	if err := read(ctx, o, o.home, &project, args...); err != nil {
+		return err
+	}
+	if err := ada.acceptInvitation(ctx, out); err != nil {
+		return err
+	}
+	if err := ada.show(ctx, out, "invitation", "create", project.ID, "--email", bob.Email, "--role", "member"); err != nil {
+		return err
+	}
+	if err := bob.acceptInvitation(ctx, out); err != nil {
+		return err
+	}
+	key, err := bob.writeKey()
+	if err != nil {
+		return err
+	}
+	for _, args := range [][]string{
+		{"key", "create", project.ID, "laptop", key}, {"member", "list", project.ID},
+	} {
+		if err := bob.show(ctx, out, args...); err != nil {
+			return err
+		}
+	}
+	return carol.seesNothing(ctx, out, project.ID)
+}
+
+// writeKey makes an SSH key and returns the file of its public half.
+func (c *customer) writeKey() (string, error) {
+	public, _, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return "", err
+	}
+	key, err := ssh.NewPublicKey(public)
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(c.home, "id_ed25519.pub")
+	return file, os.WriteFile(file, ssh.MarshalAuthorizedKey(key), 0o600)
+}
+
+// seesNothing fails unless the project does not exist for the customer.
+func (c *customer) seesNothing(ctx context.Context, out io.Writer, project string) error {
+	fmt.Fprintln(out, "\nFor Carol the project does not exist:")
+	if err := c.show(ctx, out, "project", "list"); err != nil {
+		return err
+	}
+	api := &client{base: c.api.base, token: c.token}
+	for _, path := range []string{"", "/members", "/ssh-keys"} {
+		err := api.call(ctx, http.MethodGet, "/projects/"+project+path, nil, nil)
+		var r *refusal
+		if !errors.As(err, &r) || r.status != http.StatusNotFound {
+			return fmt.Errorf("%s asks for a project of others and gets %w, where 404 is right", c.Name, err)
+		}
+		fmt.Fprintf(out, "%s: GET /api/v1/projects/%s%s  ->  404\n", c.Name, project, path)
+	}
+	return nil
+}
