@@ -157,8 +157,10 @@ func (m *Manager) rotate(w http.ResponseWriter, r *http.Request, live portaldb.L
 	return err
 }
 
-// begin starts a session in place of the one that the browser had, so that nobody can plant a cookie
-// that is signed in later. It sets the cookie.
+// begin starts a session with a cookie of its own, so that nobody can plant one that is signed in
+// later, and sets it. It ends the session that the browser had when the request shows that cookie. The
+// provider's answer comes from another site, without the strict cookie: the session before then lasts
+// until its idle end, and nobody has its cookie.
 func (m *Manager) begin(w http.ResponseWriter, r *http.Request, n portaldb.New) (*portaldb.Live, error) {
 	if err := m.limitSignIns(n.Principal); err != nil {
 		return nil, err
