@@ -217,7 +217,7 @@ func TestOIDC_StepUp(t *testing.T) {
 	require.NotContains(t, string(b.do("GET", "/portal/session", nil).raw), `"step_up_until":null`)
 }
 
-// Behind a proxy all browsers share one address: strangers who begin sign-ins keep no user from the
+// Behind a proxy all browsers share one address: sign-ins that others begin keep no user from the
 // second sign-in.
 func TestOIDC_BeginsAreLimited(t *testing.T) {
 	t.Parallel()

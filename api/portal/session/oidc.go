@@ -96,7 +96,7 @@ func (m *Manager) limitBegun(ok bool, wait time.Duration) error {
 }
 
 // beginOIDCStepUp asks the provider to authenticate the user of the session again. It counts by
-// principal: behind a proxy all browsers share an address, and strangers would keep users out.
+// principal: behind a proxy all browsers share an address, and anybody could keep users out.
 func (m *Manager) beginOIDCStepUp(w http.ResponseWriter, r *http.Request) error {
 	live, err := m.find(w, r)
 	if err != nil {
