@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/go-chi/chi/v5"
@@ -107,12 +109,13 @@ func (u StepUp) needs(r *http.Request) bool {
 	if u.Param == "" {
 		return true
 	}
-	for _, v := range u.Values {
-		if chi.URLParam(r, u.Param) == v {
-			return true
+	got := chi.URLParam(r, u.Param)
+	if r.URL.RawPath != "" { // the parameter is still escaped; the operation gets it unescaped
+		if plain, err := url.PathUnescape(got); err == nil {
+			got = plain
 		}
 	}
-	return false
+	return slices.Contains(u.Values, got)
 }
 
 // checkStepUp refuses a destructive call of a session without a second sign-in.

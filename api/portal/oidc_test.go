@@ -217,6 +217,27 @@ func TestOIDC_StepUp(t *testing.T) {
 	require.NotContains(t, string(b.do("GET", "/portal/session", nil).raw), `"step_up_until":null`)
 }
 
+// Behind a proxy all browsers share one address: sign-ins that others begin keep no user from the
+// second sign-in.
+func TestOIDC_BeginsAreLimited(t *testing.T) {
+	t.Parallel()
+	w, p := newOIDCWorld(t)
+	b := w.browser()
+	p.signIn(b, "/portal/oidc/sign-in")
+	begin := func(b *browser, path string) answer {
+		a := b.do("GET", path, nil)
+		for range 60 {
+			a = b.do("GET", path, nil)
+		}
+		return a
+	}
+	require.Equal(t, http.StatusTooManyRequests, begin(w.browser(), "/portal/oidc/sign-in").StatusCode)
+	require.Equal(t, http.StatusSeeOther, b.do("GET", "/portal/oidc/step-up", nil).StatusCode)
+	a := begin(b, "/portal/oidc/step-up")
+	require.Equal(t, http.StatusTooManyRequests, a.StatusCode, "each one that begins writes a row")
+	require.NotEmpty(t, a.Header.Get("Retry-After"))
+}
+
 func TestOIDC_ProviderEndsSessions(t *testing.T) {
 	t.Parallel()
 	w, p := newOIDCWorld(t)

@@ -164,6 +164,27 @@ func TestSession_RefusalsAreLimited(t *testing.T) {
 	w.signedIn()
 }
 
+// The audit log is never pruned, so good sign-ins are limited too, for each principal.
+func TestSession_SignInsAreLimited(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.signedIn()
+	try := func(path, token string) answer { return b.do("POST", path, map[string]string{"token": token}) }
+	for _, path := range []string{"/portal/session", "/portal/step-up"} {
+		a := try(path, w.token)
+		for range 30 {
+			a = try(path, w.token)
+		}
+		require.Equal(t, http.StatusTooManyRequests, a.StatusCode, path)
+		require.NotEmpty(t, a.Header.Get("Retry-After"), path)
+	}
+	require.Less(t, w.count("SELECT count(*) FROM audit_log WHERE resource_kind = 'portal_session'"), 60)
+	require.Equal(t, http.StatusNoContent, b.do("DELETE", "/portal/session", nil).StatusCode, "a sign-out is never refused")
+	other, _, err := op.IssueToken(t.Context(), w.store, "another", []string{"admin"}, 0)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusCreated, try("/portal/session", other).StatusCode, "another principal")
+}
+
 func TestStepUp_Table(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -176,7 +197,7 @@ func TestStepUp_Table(t *testing.T) {
 		if u.Param != "" {
 			path = strings.ReplaceAll(path, "{"+u.Param+"}", u.Values[0])
 		}
-		return method, strings.NewReplacer("{id}", "x", "{profile_id}", "x", "{hostname}", "x", "{name}", "x").Replace(path)
+		return method, strings.NewReplacer("{id}", "x", "{profile_id}", "x", "{hostname}", "x", "{name}", "x", "{sku}", "x").Replace(path)
 	}
 	for _, u := range routes {
 		method, path := path(u)
@@ -187,6 +208,15 @@ func TestStepUp_Table(t *testing.T) {
 	for _, same := range []string{"POST /api/v1/nodes/{id}/actions/reissue-agent", "POST /api/v1/admin/nodes/{id}/bootstrap"} {
 		require.Contains(t, routes, same, "each issues a token that takes a node's identity over")
 	}
+	for _, same := range []string{
+		"POST /api/v1/admin/bmcs/{id}/actions/approve-pin", "PUT /api/v1/nodes/{id}/bmc", "PUT /api/v1/admin/maas-sites/{id}",
+		"POST /api/v1/nodes/{id}/drives/accept", "DELETE /api/v1/admin/billing-accounts/{id}", "DELETE /api/v1/admin/catalogue/{sku}",
+		"DELETE /api/v1/admin/projects/{id}/quotas/{sku}",
+	} {
+		require.Contains(t, routes, same, "each sends a secret elsewhere or ends a limit")
+	}
+	escaped := b.do("POST", "/api/v1/admin/jobs/x/actions/%61dopt_observed_state", map[string]any{})
+	require.Equal(t, "urn:slipway:problem:step-up-required", b.kind(escaped), "the same call, escaped")
 	for _, same := range []string{"POST /api/v1/admin/projects/{id}/close", "POST /api/v1/projects/{id}/close"} {
 		require.Contains(t, routes, same, "a project does not open again")
 	}

@@ -1,5 +1,5 @@
-// Package ratelimit bounds what one address may ask of an API that asks no
-// login: a token bucket an address, in bounded memory.
+// Package ratelimit bounds what one address or one principal may ask of an API: a token bucket for
+// each, in bounded memory.
 package ratelimit
 
 import (
@@ -14,17 +14,23 @@ import (
 // dropped, and if none is full the newcomer waits.
 const maxBuckets = 16384
 
-// Limiter is a token bucket an address; an IPv6 address counts as its /64. Its
+// Limiter is a token bucket for each address and each name; an IPv6 address counts as its /64. Its
 // methods may be called from any goroutine.
 type Limiter struct {
 	rate  float64 // tokens a second
 	burst float64
 	now   func() time.Time
 	mu    sync.Mutex
-	at    map[netip.Addr]bucket
+	at    map[key]bucket
 	// noneFullBefore is when the first of the buckets may be full, if dropFull found
 	// none. Until then it need not look again: a request only delays it.
 	noneFullBefore time.Time
+}
+
+// key is whose a bucket is. The zero key is the bucket that everybody shares.
+type key struct {
+	addr netip.Addr
+	name string
 }
 
 type bucket struct {
@@ -35,7 +41,7 @@ type bucket struct {
 // New makes a limiter of rate requests a second, burst at once, by the clock
 // given.
 func New(rate float64, burst int, now func() time.Time) *Limiter {
-	return &Limiter{rate: rate, burst: float64(burst), now: now, at: map[netip.Addr]bucket{}}
+	return &Limiter{rate: rate, burst: float64(burst), now: now, at: map[key]bucket{}}
 }
 
 // Allow takes one token of an address, or says how long to wait for the next.
@@ -50,17 +56,20 @@ func (l *Limiter) Allow(addr string) (bool, time.Duration) {
 			ip = p.Addr()
 		}
 	}
-	return l.take(ip)
+	return l.take(key{addr: ip})
 }
 
-// AllowAll takes one token of the bucket that everybody shares.
-func (l *Limiter) AllowAll() (bool, time.Duration) { return l.take(netip.Addr{}) }
+// AllowName takes one token of a name such as a principal's id, or says how long to wait for the next.
+func (l *Limiter) AllowName(name string) (bool, time.Duration) { return l.take(key{name: name}) }
 
-func (l *Limiter) take(ip netip.Addr) (bool, time.Duration) {
+// AllowAll takes one token of the bucket that everybody shares.
+func (l *Limiter) AllowAll() (bool, time.Duration) { return l.take(key{}) }
+
+func (l *Limiter) take(k key) (bool, time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
-	b, known := l.at[ip]
+	b, known := l.at[k]
 	if !known {
 		if len(l.at) >= maxBuckets && !l.dropFull(now) {
 			return false, time.Second
@@ -73,7 +82,7 @@ func (l *Limiter) take(ip netip.Addr) (bool, time.Duration) {
 	if ok {
 		b.tokens--
 	}
-	l.at[ip] = b
+	l.at[k] = b
 	return ok, time.Duration((1 - b.tokens) / l.rate * float64(time.Second))
 }
 
@@ -88,10 +97,10 @@ func (l *Limiter) dropFull(now time.Time) bool {
 		return false
 	}
 	most := 0.0
-	for ip, b := range l.at {
+	for k, b := range l.at {
 		tokens := l.filled(b, now)
 		if tokens >= l.burst {
-			delete(l.at, ip)
+			delete(l.at, k)
 		}
 		most = max(most, tokens)
 	}

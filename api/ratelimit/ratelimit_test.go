@@ -32,6 +32,14 @@ func TestEachAddressHasItsBurstAndItsRate(t *testing.T) {
 	require.True(t, allowed("10.0.0.1"))
 	require.False(t, allowed("10.0.0.1"))
 	for range 2 {
+		ok, _ := l.AllowName("alice")
+		require.True(t, ok)
+	}
+	ok, _ = l.AllowName("alice")
+	require.False(t, ok)
+	ok, _ = l.AllowName("bob")
+	require.True(t, ok, "another name")
+	for range 2 {
 		ok, _ := l.AllowAll()
 		require.True(t, ok)
 	}

@@ -9,9 +9,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 func TestStats_CountNodesAndTheirHistory(t *testing.T) {
@@ -52,7 +54,48 @@ func TestStats_CountNodesAndTheirHistory(t *testing.T) {
 	for _, bad := range []string{time.Now().Add(time.Hour).UTC().Format(time.RFC3339), time.Now().Add(-40 * 24 * time.Hour).UTC().Format(time.RFC3339)} {
 		w.do("GET", "/api/v1/stats/fleet?since="+url.QueryEscape(bad), nil).want(http.StatusUnprocessableEntity)
 	}
-	w.do("GET", "/api/v1/stats/stages", nil).want(http.StatusOK)
+}
+
+// The newest 500 jobs that succeeded count: their stage took 1 to 500 s, that of each older one 10000 s.
+func TestStats_StageDurations(t *testing.T) {
+	t.Parallel()
+	w, dsn := openWorld(t)
+	owner := dbtest.Owner(t, dsn)
+	_, err := owner.Exec(t.Context(), "SET session_replication_role = replica") // rows without their way there
+	require.NoError(t, err)
+	const plant = `WITH planted AS (
+		INSERT INTO jobs (id, kind, status, workflow_id, finished_at)
+		SELECT 'job_' || $1 || i, $1, $2, 'w/' || $1 || $2 || i, now() - $3 * interval '1 day' - i * interval '1 second' FROM generate_series(1, $4::int) i
+		RETURNING id)
+		INSERT INTO job_stages (job_id, ordinal, name, state, worked_ms, started_at, finished_at)
+		SELECT id, s.ordinal, s.name, s.state, s.worked, now() - interval '7 seconds', now()
+		FROM planted, LATERAL (SELECT substr(id, 5 + length($1))::int AS i) n,
+			LATERAL (VALUES (1, 'worked', 'succeeded', CASE WHEN i > 500 THEN 10000 ELSE i END * 1000), (2, 'skipped', 'skipped', 1000), (3, 'unmeasured', 'succeeded', 0)) s (ordinal, name, state, worked)`
+	for _, p := range []struct {
+		kind   contract.JobKind
+		status string
+		days   float64
+		jobs   int
+	}{{contract.KindOnboarding, "completed", 1, 520}, {contract.KindDecommission, "failed", 1, 3}, {contract.KindBMCRotation, "completed", 8, 3}} {
+		_, err := owner.Exec(t.Context(), plant, string(p.kind), p.status, p.days, p.jobs)
+		require.NoError(t, err)
+	}
+	stages := func(query string) []rest.StageStats {
+		var out struct{ Data []rest.StageStats }
+		w.do("GET", "/api/v1/stats/stages"+query, nil).want(http.StatusOK).into(&out)
+		return out.Data
+	}
+	kind := string(contract.KindOnboarding)
+	want := []rest.StageStats{{Kind: kind, Stage: "worked", Jobs: 500, P50: 250.5, P90: 450.1}, {Kind: kind, Stage: "unmeasured", Jobs: 500, P50: 7, P90: 7}}
+	got := stages("")
+	require.Len(t, got, len(want), "no job that failed, none before the window, no stage that was skipped")
+	for i := range want {
+		require.InDeltaSlice(t, []float64{want[i].P50, want[i].P90}, []float64{got[i].P50, got[i].P90}, 1e-6)
+		got[i].P50, got[i].P90 = want[i].P50, want[i].P90
+	}
+	require.Equal(t, want, got)
+	require.Len(t, stages("?kind="+kind), 2)
+	require.Empty(t, stages("?kind="+string(contract.KindDecommission)))
 	w.do("GET", "/api/v1/stats/stages?kind=none", nil).want(http.StatusUnprocessableEntity)
 }
 
@@ -105,6 +148,11 @@ func TestAudit_IsSearched(t *testing.T) {
 	require.Len(t, rest.Data, 1)
 	require.NotContains(t, []string{first.Data[0].ID, first.Data[1].ID}, rest.Data[0].ID)
 	require.Empty(t, search("actor=oidc:alice&until="+url.QueryEscape(time.Now().Add(-time.Hour).UTC().Format(time.RFC3339))).Data)
+	day := func(n int) string { return time.Date(2024, 1, n, 0, 0, 0, 0, time.UTC).Format(time.RFC3339) }
+	require.Empty(t, search("since="+day(1)+"&until="+day(401)).Data)
+	refused := w.do("GET", "/api/v1/admin/audit?since="+day(1)+"&until="+day(402), nil).want(http.StatusUnprocessableEntity)
+	require.Contains(t, string(refused.raw), "in several steps")
+	w.do("GET", "/api/v1/admin/audit?since="+day(1), nil).want(http.StatusUnprocessableEntity)
 	w.do("GET", "/api/v1/admin/audit?cursor=x", nil).want(http.StatusUnprocessableEntity)
 	w.do("GET", "/api/v1/admin/audit", nil, header{"Authorization": "Bearer " + w.tokens["viewer"]}).want(http.StatusForbidden)
 }

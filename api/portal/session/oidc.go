@@ -81,10 +81,22 @@ func derive(cookie, purpose string) string {
 }
 
 func (m *Manager) beginOIDC(w http.ResponseWriter, r *http.Request) error {
+	if err := m.limitBegun(m.begun.Allow(ratelimit.RemoteAddress(r))); err != nil {
+		return err
+	}
 	return m.redirectToProvider(w, r, "")
 }
 
-// beginOIDCStepUp asks the provider to authenticate the user of the session again.
+// limitBegun refuses a sign-in that the limiter does not allow: each one that begins writes a row.
+func (m *Manager) limitBegun(ok bool, wait time.Duration) error {
+	if ok {
+		return nil
+	}
+	return problem.New(problem.TooManyRequests, "too many sign-ins began from this address or of this session; wait, then try again").After(int(wait/time.Second) + 1)
+}
+
+// beginOIDCStepUp asks the provider to authenticate the user of the session again. It counts by
+// principal: behind a proxy all browsers share an address, and anybody could keep users out.
 func (m *Manager) beginOIDCStepUp(w http.ResponseWriter, r *http.Request) error {
 	live, err := m.find(w, r)
 	if err != nil {
@@ -93,15 +105,15 @@ func (m *Manager) beginOIDCStepUp(w http.ResponseWriter, r *http.Request) error 
 	if live == nil || live.PortalSession.Method != portaldb.MethodOIDC {
 		return signedOut()
 	}
+	if err := m.limitBegun(m.begun.AllowName(live.PortalSession.Principal)); err != nil {
+		return err
+	}
 	return m.redirectToProvider(w, r, live.PortalSession.ID)
 }
 
 func (m *Manager) redirectToProvider(w http.ResponseWriter, r *http.Request, sessionID string) error {
 	if m.provider == nil {
 		return problem.New(problem.NotFound, "no identity provider is configured; sign in with an API token")
-	}
-	if ok, wait := m.begun.Allow(ratelimit.RemoteAddress(r)); !ok {
-		return problem.New(problem.TooManyRequests, "too many sign-ins began from this address; wait, then try again").After(int(wait/time.Second) + 1)
 	}
 	config, err := m.provider.oauth(r.Context())
 	if err != nil {

@@ -46,6 +46,9 @@ const (
 	refusedRate, refusedBurst = 0.5, 10
 	auditRate, auditBurst     = 1.0 / 60, 30
 	beginRate, beginBurst     = 1, 30
+	// A good sign-in or second sign-in writes to the audit log too. A sign-out is never refused: there
+	// are no more of them than sign-ins.
+	signInRate, signInBurst = 1.0 / 10, 20
 )
 
 // Manager begins, finds and ends sessions.
@@ -57,6 +60,7 @@ type Manager struct {
 	refused  *ratelimit.Limiter
 	audited  *ratelimit.Limiter
 	begun    *ratelimit.Limiter
+	signedIn *ratelimit.Limiter
 }
 
 var _ op.Sessions = (*Manager)(nil)
@@ -74,6 +78,8 @@ func New(api *op.API, cfg Config) *Manager {
 		refused: ratelimit.New(refusedRate, refusedBurst, time.Now),
 		audited: ratelimit.New(auditRate, auditBurst, time.Now),
 		begun:   ratelimit.New(beginRate, beginBurst, time.Now),
+
+		signedIn: ratelimit.New(signInRate, signInBurst, time.Now),
 	}
 	if cfg.OIDC.ClientID != "" {
 		m.provider = newProvider(cfg.OIDC, cfg.PublicURL)
@@ -151,9 +157,14 @@ func (m *Manager) rotate(w http.ResponseWriter, r *http.Request, live portaldb.L
 	return err
 }
 
-// begin starts a session in place of the one that the browser had, so that nobody can plant a cookie
-// that is signed in later. It sets the cookie.
+// begin starts a session with a cookie of its own, so that nobody can plant one that is signed in
+// later, and sets it. It ends the session that the browser had when the request shows that cookie. The
+// provider's answer comes from another site, without the strict cookie: the session before then lasts
+// until its idle end, and nobody has its cookie.
 func (m *Manager) begin(w http.ResponseWriter, r *http.Request, n portaldb.New) (*portaldb.Live, error) {
+	if err := m.limitSignIns(n.Principal); err != nil {
+		return nil, err
+	}
 	text, err := newCookieText()
 	if err != nil {
 		return nil, err
@@ -180,6 +191,14 @@ func (m *Manager) begin(w http.ResponseWriter, r *http.Request, n portaldb.New) 
 	return m.give(w, r, text)
 }
 
+// limitSignIns refuses a principal that signs in too often: the audit log is never pruned.
+func (m *Manager) limitSignIns(principal string) error {
+	if ok, wait := m.signedIn.AllowName(principal); !ok {
+		return problem.New(problem.TooManyRequests, "you have signed in too often; wait, then try again").After(int(wait/time.Second) + 1)
+	}
+	return nil
+}
+
 // give sets the cookie of a session that was just written, and returns the session.
 func (m *Manager) give(w http.ResponseWriter, r *http.Request, text string) (*portaldb.Live, error) {
 	m.setSession(w, r, text)
@@ -189,6 +208,9 @@ func (m *Manager) give(w http.ResponseWriter, r *http.Request, text string) (*po
 
 // stepUp records a second sign-in of a session, and sets its new cookie.
 func (m *Manager) stepUp(w http.ResponseWriter, r *http.Request, id string, by portaldb.New) (*portaldb.Live, error) {
+	if err := m.limitSignIns(by.Principal); err != nil {
+		return nil, err
+	}
 	text, err := newCookieText()
 	if err != nil {
 		return nil, err

@@ -22,7 +22,13 @@ export interface LiveRequest {
   type: "restart" | "status?";
 }
 
-export type LiveMessage = LiveBatch | LiveStatus | LiveRequest;
+/** LivePrincipal says who is signed in, as a tab has just read. */
+export interface LivePrincipal {
+  type: "principal";
+  id: string;
+}
+
+export type LiveMessage = LiveBatch | LiveStatus | LiveRequest | LivePrincipal;
 
 /** channelName is the BroadcastChannel that the engine and all tabs share. */
 export const channelName = "slipway-live";
@@ -49,6 +55,8 @@ export function runLive(): void {
   let status: LiveStatus["status"] = "connecting";
   let abort = new AbortController();
   let wake: () => void = () => undefined;
+  let restarted = false; // follow again at once, from the beginning
+  let principal = "";
 
   function setStatus(next: LiveStatus["status"]): void {
     status = next;
@@ -119,10 +127,17 @@ export function runLive(): void {
     for (;;) {
       const began = Date.now();
       let signedIn = true;
+      restarted = false;
       try {
         signedIn = await follow();
       } catch {
         // The stream broke; it is followed again below.
+      }
+      if (restarted) {
+        lastId = "";
+        wait = firstWait;
+        setStatus("connecting");
+        continue;
       }
       setStatus(signedIn ? "closed" : "signed-out");
       wait = Date.now() - began > longestWait ? firstWait : Math.min(wait * 2, longestWait);
@@ -135,15 +150,22 @@ export function runLive(): void {
     }
   }
 
+  function restart(): void {
+    restarted = true;
+    lastId = "";
+    abort.abort();
+    wake();
+  }
+
   channel.onmessage = (event: MessageEvent<LiveMessage>) => {
     if (event.data.type === "status?") {
       if (status === "signed-out") wake(); // a tab asks that is signed in
       else setStatus(status);
     }
-    if (event.data.type === "restart") {
-      lastId = "";
-      abort.abort();
-      wake();
+    if (event.data.type === "restart") restart();
+    if (event.data.type === "principal") {
+      if (principal !== "" && principal !== event.data.id) restart();
+      principal = event.data.id;
     }
   };
   void run();

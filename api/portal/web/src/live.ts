@@ -7,6 +7,9 @@ import { base } from "./router";
 /** liveStatus says whether changes arrive. */
 export const liveStatus = signal<LiveStatus["status"]>("connecting");
 
+/** announced is the id of the principal that another tab has read as signed in. */
+export const announced = signal("");
+
 type Listener = (batch: LiveBatch) => void;
 const listeners = new Set<Listener>();
 let channel: BroadcastChannel | undefined;
@@ -36,6 +39,7 @@ export function startLive(): void {
       clearTimeout(unheard);
       liveStatus.value = message.status;
     }
+    if (message.type === "principal") announced.value = message.id;
     if (message.type === "batch") for (const listener of listeners) listener(message);
   };
   if ("SharedWorker" in window) {
@@ -48,6 +52,11 @@ export function startLive(): void {
 /** restartLive follows the stream again as whoever is signed in now. */
 export function restartLive(): void {
   channel?.postMessage({ type: "restart" } satisfies LiveMessage);
+}
+
+/** announce tells the other tabs and the stream who is signed in. */
+export function announce(id: string): void {
+  channel?.postMessage({ type: "principal", id } satisfies LiveMessage);
 }
 
 interface ScriptPolicies {

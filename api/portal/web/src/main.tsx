@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { asProblem } from "./api/problem";
 import type { Problem } from "./api/problem";
 import { startClock } from "./clock";
-import { liveStatus, startLive } from "./live";
+import { announce, announced, liveStatus, startLive } from "./live";
 import { pages } from "./pages";
 import { closeDialogs, DialogHost } from "./parts/Dialog";
 import { Heading } from "./parts/Facts";
@@ -21,11 +21,18 @@ function App() {
   const begin = () => { readSession().then(() => setProblem(undefined), (error: unknown) => setProblem(asProblem(error))); };
   useEffect(begin, []);
   const who = session.value;
-  const signedIn = Boolean(who);
+  const principal = who?.principal.id;
   useEffect(() => {
-    if (signedIn) startLive();
-    else closeDialogs();
-  }, [signedIn]);
+    closeDialogs();
+    if (principal === undefined) return;
+    startLive();
+    announce(principal);
+  }, [principal]);
+  const other = announced.value;
+  useEffect(() => {
+    // Another user has signed in in another tab: this tab has the same cookie.
+    if (other !== "" && session.value && other !== session.value.principal.id) readSession().catch(() => undefined);
+  }, [other]);
   useEffect(closeDialogs, [place.value.path]);
   const stream = liveStatus.value;
   useEffect(() => {
@@ -35,7 +42,7 @@ function App() {
   if (problem) return <main class="sign-in"><h1>{text.product}</h1><ProblemText problem={problem} again={begin} /></main>;
   if (who === undefined) return <main class="sign-in" aria-busy="true"><p role="status">{text.loading}</p></main>;
   if (who === null) return <SignInPage />;
-  return <><Current /><DialogHost /></>;
+  return <><Current key={who.principal.id} /><DialogHost /></>;
 }
 
 function Current() {

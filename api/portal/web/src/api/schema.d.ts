@@ -143,7 +143,7 @@ export interface paths {
         };
         /**
          * Search the audit log, newest first
-         * @description What operators, jobs, agents and the system did. The filters are combined.
+         * @description What operators, jobs, agents and the system did. The filters are combined. Without since and until it searches the last 31 days; one search covers at most 400 days.
          *
          *     Needs role operator or higher.
          */
@@ -5023,7 +5023,7 @@ export interface operations {
                 kind?: "transition" | "action" | "call" | "observation";
                 /** @description Such as retire, revoke or sign_in; with kind=action it is found quickly */
                 name?: string;
-                /** @description RFC 3339; the default is 31 days before until */
+                /** @description RFC 3339; the default is 31 days before until, and the most 400 days before it */
                 since?: string;
                 /** @description RFC 3339; the default is now */
                 until?: string;
