@@ -76,15 +76,23 @@ func (a *app) quotaCommand() *cobra.Command {
 			path, err := a.quotaPath(ctx, args[0], args[1])
 			return "PUT", path, map[string]any{"max_nodes": n, "reason": reason}, err
 		})
-	put.Flags().StringVar(&reason, "reason", "", "why; the owners of the project see it")
-	_ = put.MarkFlagRequired("reason")
+	remove := &cobra.Command{
+		Use: "delete PROJECT SKU", Short: "Remove a quota; without the total a project may have no nodes", Args: cobra.ExactArgs(2),
+		RunE: does(func(cmd *cobra.Command, args []string) error {
+			path, err := a.quotaPath(cmd.Context(), args[0], args[1])
+			if err == nil {
+				_, err = a.ask(cmd.Context(), "DELETE", path, nil, map[string]string{reasonHeader: reason})
+			}
+			return err
+		}),
+	}
+	for _, c := range []*cobra.Command{put, remove} {
+		c.Flags().StringVar(&reason, "reason", "", "why; the owners of the project see it")
+		_ = c.MarkFlagRequired("reason")
+	}
 	return group("quota", "Quotas: how many nodes a project may have",
 		a.projectCommandOf(projectAction{use: "list PROJECT", short: "List the quotas of a project", method: "GET", path: at("/quotas"), columns: columns}), put,
-		a.sendOne("delete PROJECT SKU", "Remove a quota; without the total a project may have no nodes", 2, columns,
-			func(ctx context.Context, args []string) (string, string, any, error) {
-				path, err := a.quotaPath(ctx, args[0], args[1])
-				return "DELETE", path, nil, err
-			}),
+		remove,
 	)
 }
 

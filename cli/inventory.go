@@ -191,6 +191,11 @@ func (a *app) listKind(k kind) *cobra.Command {
 
 // listAll follows the pages of a list, to limit rows; 0 is all.
 func (a *app) listAll(ctx context.Context, path string, q url.Values, limit int) ([]byte, error) {
+	return a.listAllWith(ctx, path, q, limit, nil)
+}
+
+// listAllWith is listAll with headers.
+func (a *app) listAllWith(ctx context.Context, path string, q url.Values, limit int, headers map[string]string) ([]byte, error) {
 	all := []json.RawMessage{}
 	for {
 		page := 200
@@ -202,7 +207,11 @@ func (a *app) listAll(ctx context.Context, path string, q url.Values, limit int)
 			Data       []json.RawMessage
 			NextCursor string `json:"next_cursor"`
 		}
-		if err := a.call(ctx, "GET", path+"?"+q.Encode(), nil, &got); err != nil {
+		r, err := a.ask(ctx, "GET", path+"?"+q.Encode(), nil, headers)
+		if err == nil {
+			err = r.into(&got)
+		}
+		if err != nil {
 			return nil, err
 		}
 		all = append(all, got.Data...)

@@ -22,6 +22,7 @@ type projectAction struct {
 	columns            []string // of a list, or of what is shown
 	flags              func(*cobra.Command)
 	ifMatch            bool // of a POST that changes a version
+	list               bool // follows all pages
 }
 
 // projectCommandOf makes the command of an action. Its first argument is the project's id.
@@ -48,7 +49,15 @@ func (a *app) projectCommandOf(p projectAction) *cobra.Command {
 			}
 			body = b
 		}
-		r, err := a.ask(cmd.Context(), p.method, "/projects/"+url.PathEscape(args[0])+p.path(args[1:]), body, headers)
+		path := "/projects/" + url.PathEscape(args[0]) + p.path(args[1:])
+		if p.list {
+			raw, err := a.listAllWith(cmd.Context(), path, url.Values{}, 0, headers)
+			if err != nil {
+				return err
+			}
+			return a.show(raw, func() error { return a.printRows(raw, p.columns) })
+		}
+		r, err := a.ask(cmd.Context(), p.method, path, body, headers)
 		if err != nil || p.method == "DELETE" {
 			return err
 		}
@@ -156,7 +165,7 @@ func (a *app) projectCommand() *cobra.Command {
 		a.projectCommandOf(projectAction{use: "close PROJECT", short: "End everything of a project and keep its data", method: "POST", path: at("/close"), ifMatch: true, columns: projectColumns()}),
 		a.projectCommandOf(projectAction{use: "delete PROJECT", short: "Delete a project that is empty", method: "DELETE", path: at("")}),
 		a.projectCommandOf(projectAction{use: "export PROJECT", short: "Everything that is stored of a project; with -o json it is complete", method: "GET", path: at("/export"), columns: []string{"exported_at", "audit_complete"}}),
-		a.projectCommandOf(projectAction{use: "audit-log PROJECT", short: "Who did what in a project, newest first", method: "GET", path: at("/audit-log"), columns: []string{"at", "name", "triggered_by", "actor_id", "comment"}}),
+		a.projectCommandOf(projectAction{use: "audit-log PROJECT", short: "Who did what in a project, newest first", method: "GET", path: at("/audit-log"), list: true, columns: []string{"at", "name", "triggered_by", "actor_id", "comment"}}),
 		a.projectEventsCommand(),
 	)
 }
@@ -170,7 +179,7 @@ func set(body map[string]any, field, value string) {
 func (a *app) memberCommand() *cobra.Command {
 	columns := []string{"id", "subject", "name", "role"}
 	return group("member", "Members of a project",
-		a.projectCommandOf(projectAction{use: "list PROJECT", short: "List members", method: "GET", path: at("/members?limit=200"), columns: columns}),
+		a.projectCommandOf(projectAction{use: "list PROJECT", short: "List members", method: "GET", path: at("/members"), list: true, columns: columns}),
 		a.projectCommandOf(projectAction{use: "show PROJECT MEMBER", short: "Show a member", method: "GET", args: 1, path: below("/members"), columns: columns}),
 		a.projectCommandOf(projectAction{
 			use: "set-role PROJECT MEMBER ROLE", short: "Change the role of a member", method: "PATCH", args: 2, path: below("/members"), columns: columns,
@@ -199,7 +208,7 @@ func (a *app) invitationCommand() *cobra.Command {
 	})}
 	return group("invitation", "Invitations to projects",
 		mine, accept,
-		a.projectCommandOf(projectAction{use: "list PROJECT", short: "List the invitations to a project", method: "GET", path: at("/invitations?limit=200"), columns: columns}),
+		a.projectCommandOf(projectAction{use: "list PROJECT", short: "List the invitations to a project", method: "GET", path: at("/invitations"), list: true, columns: columns}),
 		a.projectCommandOf(projectAction{
 			use: "create PROJECT", short: "Invite an identity to a project", method: "POST", path: at("/invitations"), columns: columns,
 			flags: func(c *cobra.Command) {
@@ -221,7 +230,7 @@ func (a *app) invitationCommand() *cobra.Command {
 func (a *app) keyCommand() *cobra.Command {
 	columns := []string{"id", "name", "type", "fingerprint", "member_id"}
 	return group("key", "SSH keys of a project",
-		a.projectCommandOf(projectAction{use: "list PROJECT", short: "List SSH keys", method: "GET", path: at("/ssh-keys?limit=200"), columns: columns}),
+		a.projectCommandOf(projectAction{use: "list PROJECT", short: "List SSH keys", method: "GET", path: at("/ssh-keys"), list: true, columns: columns}),
 		a.projectCommandOf(projectAction{use: "show PROJECT KEY", short: "Show an SSH key", method: "GET", args: 1, path: below("/ssh-keys"), columns: append(columns, "public_key")}),
 		a.projectCommandOf(projectAction{
 			use: "create PROJECT NAME FILE", short: "Add an SSH public key from a .pub file", method: "POST", args: 2, path: at("/ssh-keys"), columns: columns,
@@ -242,7 +251,7 @@ func (a *app) projectTokenCommand() *cobra.Command {
 	var role string
 	var days int
 	return group("project-token", "Tokens of a project, for programs",
-		a.projectCommandOf(projectAction{use: "list PROJECT", short: "List tokens", method: "GET", path: at("/tokens?limit=200"), columns: columns}),
+		a.projectCommandOf(projectAction{use: "list PROJECT", short: "List tokens", method: "GET", path: at("/tokens"), list: true, columns: columns}),
 		a.projectCommandOf(projectAction{
 			use: "create PROJECT NAME", short: "Create a token; it is shown once", method: "POST", args: 1, path: at("/tokens"), columns: append(columns, "token"),
 			flags: func(c *cobra.Command) {

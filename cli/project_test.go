@@ -32,9 +32,16 @@ func TestProjects(t *testing.T) {
 	require.Contains(t, run("project", "show", project), "training")
 	require.Contains(t, run("quota", "set", project, "total", "16"), "16")
 	require.Contains(t, run("quota", "list", project), "16")
+	w.run("", "quota", "delete", project, "total").exits(cli.ExitUsage)
+	run("quota", "delete", project, "total")
+	require.NotContains(t, run("quota", "list", project), "16")
 	require.Contains(t, run("invitation", "list", project), "ada@example.com")
 	require.Contains(t, w.run("", "invitation", "mine").exits(0).out, "EXPIRES AT")
 	w.run("", "project", "list").exits(0)
+	for range 51 { // one page holds 50 rows where no limit is given
+		run("project", "rename", project, "--name", "training")
+	}
+	require.Contains(t, run("project", "audit-log", project), "create", "the first row is on a later page")
 	require.Contains(t, run("project", "audit-log", project), "ticket 4711")
 	require.NotContains(t, run("member", "list", project), "oidc:")
 	require.Contains(t, run("project", "rename", project, "--name", "next"), "next")

@@ -15,7 +15,7 @@ func (a *app) webhookCommand() *cobra.Command {
 	columns := []string{"id", "name", "url", "status", "disabled_reason", "failures", "last_error"}
 	shown := append([]string{"event_types", "secret", "previous_secret_until", "last_success_at", "last_failure_at", "version"}, columns...)
 	return group("webhook", "Webhooks of a project: addresses that receive its events",
-		a.projectCommandOf(projectAction{use: "list PROJECT", short: "List webhooks", method: "GET", path: at("/webhooks?limit=200"), columns: columns}),
+		a.projectCommandOf(projectAction{use: "list PROJECT", short: "List webhooks", method: "GET", path: at("/webhooks"), list: true, columns: columns}),
 		a.projectCommandOf(projectAction{use: "show PROJECT WEBHOOK", short: "Show a webhook", method: "GET", args: 1, path: below("/webhooks"), columns: shown}),
 		a.createWebhookCommand(shown), a.updateWebhookCommand(shown),
 		a.projectCommandOf(projectAction{use: "delete PROJECT WEBHOOK", short: "Delete a webhook with its deliveries", method: "DELETE", args: 1, path: below("/webhooks")}),
@@ -132,7 +132,7 @@ func (a *app) replayWebhookCommand() *cobra.Command {
 func (a *app) noticeCommand() *cobra.Command {
 	return group("notice", "Notices of a project: what its owners have to know",
 		a.projectCommandOf(projectAction{
-			use: "list PROJECT", short: "List the latest 200 notices, newest first; -o json shows how each was delivered", method: "GET", path: at("/notices?limit=200"),
+			use: "list PROJECT", short: "List notices, newest first; -o json shows how each was delivered", method: "GET", path: at("/notices"), list: true,
 			columns: []string{"created_at", "kind", "node", "message"},
 		}),
 	)

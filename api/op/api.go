@@ -50,6 +50,7 @@ type API struct {
 	unbounded []func(path string) bool
 	redacted  []func(path string) string
 	events    *hub
+	streams   *streamCounter
 	// recheckEvery is how often a stream asks whether its reader still has access.
 	recheckEvery time.Duration
 	misuse       []error // mistakes in declarations, which Close reports
@@ -67,7 +68,7 @@ func New(cfg Config) (*API, error) {
 		cfg.Version = "dev"
 	}
 	a := &API{store: cfg.Store, log: cfg.Log, version: cfg.Version, publicURL: cfg.PublicURL, router: chi.NewRouter(), access: map[string]Role{}, stepUps: map[string]StepUp{},
-		events: newHub(cfg.Store), recheckEvery: cmp.Or(cfg.StreamRecheck, recheckEvery)}
+		events: newHub(cfg.Store), streams: newStreamCounter(), recheckEvery: cmp.Or(cfg.StreamRecheck, recheckEvery)}
 	if cfg.Auth.Issuer != "" {
 		a.oidc = newOIDCVerifier(cfg.Auth)
 	}

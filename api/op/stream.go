@@ -35,9 +35,21 @@ type StreamEvent struct {
 }
 
 // StreamEvents writes server-sent events in order, from the one after the cursor, until the reader
-// leaves, ctx ends, or the reader has no access any more, which it finds out within a minute. list returns at most StreamBatch events after a cursor.
+// leaves, ctx ends, or the reader has no access any more, which it finds out within a minute. list
+// returns at most StreamBatch events after a cursor. A reader or a project with too many streams is
+// answered 429.
 func (a *API) StreamEvents(ctx context.Context, c huma.Context, cursor int64, list func(context.Context, int64) ([]StreamEvent, error)) error {
-	_, w := humachi.Unwrap(c)
+	r, w := humachi.Unwrap(c)
+	project := ""
+	if access := ProjectAccessOf(ctx); !access.Operator {
+		project = access.Project
+	}
+	closed, err := a.streams.open(PrincipalOf(ctx).ID, project)
+	if err != nil {
+		a.WriteError(w, r, err)
+		return nil
+	}
+	defer closed()
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no")
 	st := stream{w: w, control: http.NewResponseController(w)}

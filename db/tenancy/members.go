@@ -173,6 +173,19 @@ func DeleteSSHKey(ctx context.Context, tx *db.ProjectTx, id string) error {
 	return deleted("SSH key "+id, n, err)
 }
 
+// DeleteKeysAbove deletes the SSH keys of a member, and its tokens of roles that its role does not
+// include.
+func DeleteKeysAbove(ctx context.Context, tx *db.ProjectTx, memberID string, role lifecycle.ProjectRole) error {
+	q := queries(tx)
+	if err := q.DeleteMemberKeys(ctx, gen.DeleteMemberKeysParams{ProjectID: tx.Project(), MemberID: memberID}); err != nil {
+		return db.MapError("delete SSH keys of member "+memberID, err)
+	}
+	err := q.DeleteMemberTokens(ctx, gen.DeleteMemberTokensParams{
+		ProjectID: tx.Project(), MemberID: memberID, Kept: []string{string(role), string(lifecycle.RoleProjectViewer)},
+	})
+	return db.MapError("delete tokens of member "+memberID, err)
+}
+
 // AddToken stores the hash of a token of a member.
 func AddToken(ctx context.Context, tx *db.ProjectTx, memberID, name string, hash []byte, role lifecycle.ProjectRole, expires time.Time) (Token, error) {
 	row, err := queries(tx).InsertToken(ctx, gen.InsertTokenParams{

@@ -100,8 +100,9 @@ func ListNoticeDeliveries(ctx context.Context, tx *db.ProjectTx, ids []string) (
 	return out, db.MapError("list webhooks of notices", err)
 }
 
-// PruneNotices deletes notices older than before with their deliveries, a batch at a time.
-func PruneNotices(ctx context.Context, c db.Conn, before time.Time) (int64, error) {
-	n, err := queries(c).PruneNotices(ctx, gen.PruneNoticesParams{Before: before, MaxRows: db.PruneBatch})
+// PruneNotices deletes notices older than keep by the clock of the database with their deliveries, a
+// batch at a time.
+func PruneNotices(ctx context.Context, c db.Conn, keep time.Duration) (int64, error) {
+	n, err := queries(c).PruneNotices(ctx, gen.PruneNoticesParams{KeepSeconds: keep.Seconds(), MaxRows: db.PruneBatch})
 	return n, db.MapError("prune notices", err)
 }

@@ -122,11 +122,17 @@ func Expire(ctx context.Context, c db.Conn, retry time.Duration) (int64, error) 
 	return n, db.MapError("expire deliveries", err)
 }
 
-// PruneDeliveries deletes deliveries that ended before a time, a batch at a time. Those of notices
-// are deleted with them.
-func PruneDeliveries(ctx context.Context, c db.Conn, before time.Time) (int64, error) {
-	n, err := queries(c).PruneDeliveries(ctx, gen.PruneDeliveriesParams{Before: before, MaxRows: db.PruneBatch})
+// PruneDeliveries deletes deliveries that ended longer than keep ago by the clock of the database, a
+// batch at a time. Those of notices are deleted with them.
+func PruneDeliveries(ctx context.Context, c db.Conn, keep time.Duration) (int64, error) {
+	n, err := queries(c).PruneDeliveries(ctx, gen.PruneDeliveriesParams{KeepSeconds: keep.Seconds(), MaxRows: db.PruneBatch})
 	return n, db.MapError("prune deliveries", err)
+}
+
+// CountPending counts the deliveries of a webhook that wait, to limit at most.
+func CountPending(ctx context.Context, tx *db.ProjectTx, webhookID string, limit int32) (int64, error) {
+	n, err := queries(tx).CountPending(ctx, gen.CountPendingParams{ProjectID: tx.Project(), WebhookID: webhookID, MaxRows: limit})
+	return n, db.MapError("count deliveries", err)
 }
 
 // Backlog is what waits in the queue.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -158,8 +159,12 @@ func (a *App) RunWorker(ctx context.Context, extra ...interceptor.WorkerIntercep
 	go a.keepSchedule(ctx)
 	go a.keepReconciles(ctx)
 	deliverer := a.deliverer(r.Name)
-	go deliverer.Run(ctx)
+	var delivering sync.WaitGroup
+	delivering.Go(func() { deliverer.Run(ctx) })
 	r.Run(ctx)
+	// What the deliverer has sent is stored before the process ends, or it would be sent again. Each of
+	// its steps has a deadline.
+	delivering.Wait()
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		return cause
 	}

@@ -130,12 +130,19 @@ func TestMembers_RemovalEndsAccess(t *testing.T) {
 	w.do(bearer, "DELETE", at+"/ssh-keys/"+v.ids["key_id"], nil).want(http.StatusForbidden)
 	w.do(bearer, "DELETE", at+"/members/"+v.ids["member_id"], nil).want(http.StatusForbidden)
 
-	w.do(v.owner, "PATCH", at+"/members/"+id, map[string]any{"role": "billing"}).want(http.StatusOK)
-	w.do(token, "GET", at, nil).want(http.StatusOK)
-	w.do(token, "POST", at+"/ssh-keys", map[string]any{"name": "x", "public_key": publicKey(t)}).want(http.StatusForbidden)
+	viewer := w.do(bearer, "POST", at+"/tokens", map[string]any{"name": "reads", "role": "viewer"}).want(http.StatusCreated).field("token")
 
-	w.do(v.owner, "DELETE", at+"/members/"+id, nil).want(http.StatusNoContent)
+	w.do(v.owner, "PATCH", at+"/members/"+id, map[string]any{"role": "billing"}).want(http.StatusOK)
+	w.do(v.owner, "GET", at+"/ssh-keys/"+key.field("id"), nil).want(http.StatusNotFound)
+	w.do(v.owner, "GET", at+"/ssh-keys/"+v.ids["key_id"], nil).want(http.StatusOK)
 	w.do(token, "GET", at, nil).want(http.StatusUnauthorized)
+	w.do(viewer, "GET", at, nil).want(http.StatusOK)
+	w.do(bearer, "POST", at+"/ssh-keys", map[string]any{"name": "x", "public_key": publicKey(t)}).want(http.StatusForbidden)
+
+	w.do(v.owner, "PATCH", at+"/members/"+id, map[string]any{"role": "member"}).want(http.StatusOK)
+	key = w.do(bearer, "POST", at+"/ssh-keys", map[string]any{"name": "bobs", "public_key": publicKey(t)}).want(http.StatusCreated)
+	w.do(v.owner, "DELETE", at+"/members/"+id, nil).want(http.StatusNoContent)
+	w.do(viewer, "GET", at, nil).want(http.StatusUnauthorized)
 	w.do(bearer, "GET", at, nil).want(http.StatusNotFound)
 	w.do(v.owner, "GET", at+"/ssh-keys/"+key.field("id"), nil).want(http.StatusNotFound)
 
@@ -147,6 +154,37 @@ func TestMembers_RemovalEndsAccess(t *testing.T) {
 	go func() { results <- w.do(v.owner, "DELETE", at+"/members/"+last, nil).status }()
 	go func() { results <- w.do(second, "DELETE", at+"/members/"+secondID, nil).status }()
 	require.ElementsMatch(t, []int{http.StatusNoContent, http.StatusConflict}, []int{<-results, <-results}, "of two owners who leave at once one stays")
+}
+
+// A token of an owner that has leaked leaves no access behind, and takes none from other members.
+func TestProjectToken_ChangesOnlyItsMembersOwn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.newTenant("alpha")
+	at := "/projects/" + v.project
+	bob, _ := w.addMember(v, "bob", "member")
+	key := w.do(bob, "POST", at+"/ssh-keys", map[string]any{"name": "bobs", "public_key": publicKey(t)}).want(http.StatusCreated).field("id")
+	token := w.do(bob, "POST", at+"/tokens", map[string]any{"name": "bobs", "role": "member"}).want(http.StatusCreated).field("id")
+	w.do(v.token, "POST", at+"/ssh-keys", map[string]any{"name": "x", "public_key": publicKey(t)}).want(http.StatusForbidden)
+	w.do(v.token, "POST", at+"/tokens", map[string]any{"name": "x", "role": "viewer"}).want(http.StatusForbidden)
+	w.do(v.token, "DELETE", at+"/ssh-keys/"+key, nil).want(http.StatusForbidden)
+	w.do(v.token, "DELETE", at+"/tokens/"+token, nil).want(http.StatusForbidden)
+	w.do(v.token, "DELETE", at+"/ssh-keys/"+v.ids["key_id"], nil).want(http.StatusNoContent)
+	w.do(v.owner, "DELETE", at+"/tokens/"+token, nil).want(http.StatusNoContent)
+	w.do(v.token, "DELETE", at+"/tokens/"+v.ids["token_id"], nil).want(http.StatusNoContent)
+}
+
+// A role of a group allows no keys to a member whose own role does not: nothing would end them.
+func TestSSHKeys_NeedTheMembersOwnRole(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.newTenant("alpha")
+	at := "/projects/" + v.project
+	w.do(v.owner, "PUT", at+"/group-roles/staff", map[string]any{"role": "member"}).want(http.StatusOK)
+	w.addMember(v, "bob", "viewer")
+	grouped := w.signIn("bob", map[string]any{"groups": []string{"staff"}})
+	got := w.do(grouped, "POST", at+"/ssh-keys", map[string]any{"name": "x", "public_key": publicKey(t)}).want(http.StatusForbidden)
+	require.Contains(t, string(got.raw), "of your own")
 }
 
 // TestProject_DeleteAndClose deletes an empty project and closes one that is not.

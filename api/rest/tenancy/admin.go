@@ -100,10 +100,10 @@ func (s *server) createProjectFor(ctx context.Context, in *struct {
 }
 
 // operator is the actor of an operator's change, with the reason that the body gives.
-func operator(ctx context.Context, reason string) (db.Actor, error) {
+func operator(ctx context.Context, location, reason string) (db.Actor, error) {
 	a := op.Actor(ctx)
 	var err error
-	a.Comment, err = op.CheckReason("body.reason", reason)
+	a.Comment, err = op.CheckReason(location, reason)
 	return a, err
 }
 
@@ -116,7 +116,7 @@ func (s *server) closeProjectOf(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	a, err := operator(ctx, in.Body.Reason)
+	a, err := operator(ctx, "body.reason", in.Body.Reason)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func (s *server) setQuota(ctx context.Context, in *struct {
 	QuotaPath
 	Body QuotaRequest
 }) (*struct{ Body Quota }, error) {
-	a, err := operator(ctx, in.Body.Reason)
+	a, err := operator(ctx, "body.reason", in.Body.Reason)
 	if err != nil {
 		return nil, err
 	}
@@ -164,8 +164,14 @@ func (s *server) setQuota(ctx context.Context, in *struct {
 	return out, nil
 }
 
-func (s *server) deleteQuota(ctx context.Context, in *QuotaPath) (*struct{}, error) {
-	a := op.Actor(ctx)
+func (s *server) deleteQuota(ctx context.Context, in *struct {
+	QuotaPath
+	Reason string `header:"Slipway-Reason" maxLength:"500" doc:"Why, for the owners of the project; required"`
+}) (*struct{}, error) {
+	a, err := operator(ctx, "header.Slipway-Reason", in.Reason)
+	if err != nil {
+		return nil, err
+	}
 	a.Metadata = map[string]any{"sku": in.SKU}
-	return nil, s.changeQuota(ctx, *in, "delete_quota", a, func(tx *db.Tx) error { return tenancydb.DeleteQuota(ctx, tx, in.ID, in.skuID()) })
+	return nil, s.changeQuota(ctx, in.QuotaPath, "delete_quota", a, func(tx *db.Tx) error { return tenancydb.DeleteQuota(ctx, tx, in.ID, in.skuID()) })
 }

@@ -2,10 +2,12 @@ package tenancy
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/slipway-cloud/slipway/api/op"
+	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 	webhookdb "github.com/slipway-cloud/slipway/db/webhook"
 )
@@ -52,6 +54,9 @@ type Queued struct {
 	EventID string `json:"event_id" doc:"Its delivery is in the list of deliveries"`
 }
 
+// maxPending is how many deliveries of a webhook may wait before no more can be asked for.
+const maxPending = 100_000
+
 // queueOnce runs a change of the queue of a webhook that is there, once for each idempotency key. do
 // returns the answer, and what the audit row holds beside the webhook.
 func queueOnce[T any](
@@ -64,6 +69,13 @@ func queueOnce[T any](
 		w, err := webhookdb.Find(ctx, tx, in.WebhookID)
 		if err != nil {
 			return nil, err
+		}
+		n, err := webhookdb.CountPending(ctx, tx, w.ID, maxPending)
+		if err != nil {
+			return nil, err
+		}
+		if n >= maxPending {
+			return nil, problem.New(problem.Conflict, fmt.Sprintf("%d deliveries of the webhook wait, as many as can be asked for; wait until its endpoint has received them", n))
 		}
 		out, meta, err := do(tx)
 		if err != nil {

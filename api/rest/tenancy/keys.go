@@ -48,7 +48,7 @@ func (s *server) registerKeys() {
 	route(s, "list-ssh-keys", http.MethodGet, base, "List the SSH keys of a project", s.listKeys)
 	route(s, "create-ssh-key", http.MethodPost, base, "Add an SSH key of yours to a project", s.createKey)
 	route(s, "get-ssh-key", http.MethodGet, one, "Read an SSH key", s.getKey)
-	route(s, "delete-ssh-key", http.MethodDelete, one, "Delete an SSH key of yours; owners may delete any", s.deleteKey)
+	route(s, "delete-ssh-key", http.MethodDelete, one, "Delete an SSH key of yours; owners who sign in may delete any", s.deleteKey)
 }
 
 func (s *server) listKeys(ctx context.Context, in *struct {
@@ -63,6 +63,9 @@ func (s *server) createKey(ctx context.Context, in *struct {
 	op.Key
 	Body SSHKeyRequest
 }) (*op.Created[SSHKey], error) {
+	if err := refuseProjectToken(ctx); err != nil {
+		return nil, err
+	}
 	if err := op.CheckName(in.Body.Name); err != nil {
 		return nil, err
 	}
@@ -76,6 +79,9 @@ func (s *server) createKey(ctx context.Context, in *struct {
 	}
 	return op.CreateInProject(ctx, s.api, in.Key, in.Body, nil, func(tx *db.ProjectTx) (*op.Created[SSHKey], error) {
 		if err := lockActive(ctx, tx); err != nil {
+			return nil, err
+		}
+		if err := requireMemberRole(ctx, tx, member); err != nil {
 			return nil, err
 		}
 		n, err := tenancydb.CountSSHKeys(ctx, tx)
@@ -155,7 +161,7 @@ func (s *server) registerTokens() {
 	route(s, "list-project-tokens", http.MethodGet, base, "List the tokens of a project", s.listTokens)
 	route(s, "create-project-token", http.MethodPost, base, "Create a token of yours for a project; its text is shown once", s.createToken)
 	route(s, "get-project-token", http.MethodGet, one, "Read a token", s.getToken)
-	route(s, "delete-project-token", http.MethodDelete, one, "Delete a token of yours; owners may delete any", s.deleteToken)
+	route(s, "delete-project-token", http.MethodDelete, one, "Delete a token of yours; owners who sign in may delete any", s.deleteToken)
 }
 
 func (s *server) listTokens(ctx context.Context, in *struct {

@@ -57,7 +57,7 @@ func (s *server) registerMembers() {
 	const base, one, group = "/projects/{id}/members", "/projects/{id}/members/{member_id}", "/projects/{id}/group-roles/{group}"
 	route(s, "list-members", http.MethodGet, base, "List the members of a project", s.listMembers)
 	route(s, "get-member", http.MethodGet, one, "Read a member", s.getMember)
-	route(s, "update-member", http.MethodPatch, one, "Change the role of a member", s.updateMember)
+	route(s, "update-member", http.MethodPatch, one, "Change the role of a member; one who becomes viewer or billing loses its keys and the tokens of other roles", s.updateMember)
 	route(s, "remove-member", http.MethodDelete, one, "Remove a member with its keys and tokens; everybody may remove himself", s.removeMember)
 	route(s, "list-group-roles", http.MethodGet, "/projects/{id}/group-roles", "List the roles of groups of the identity provider", s.listGroupRoles)
 	route(s, "put-group-role", http.MethodPut, group, "Give a group of the identity provider a role", s.putGroupRole)
@@ -105,6 +105,11 @@ func (s *server) updateMember(ctx context.Context, in *struct {
 		}
 		if before.Role == lifecycle.RoleProjectOwner && row.Role != lifecycle.RoleProjectOwner {
 			if err := tenancydb.RevokeInvitationsOf(ctx, tx, row.Subject); err != nil {
+				return err
+			}
+		}
+		if !row.Role.Includes(lifecycle.RoleProjectMember) {
+			if err := tenancydb.DeleteKeysAbove(ctx, tx, row.ID, row.Role); err != nil {
 				return err
 			}
 		}

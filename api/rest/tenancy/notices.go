@@ -9,6 +9,7 @@ import (
 	"github.com/slipway-cloud/slipway/db"
 	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
 	webhookdb "github.com/slipway-cloud/slipway/db/webhook"
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 // Notice tells the owners of a project what they have to know.
@@ -24,10 +25,10 @@ type Notice struct {
 // NoticeDelivery is a notice on one channel.
 type NoticeDelivery struct {
 	Channel     string     `json:"channel" enum:"email,webhook"`
-	To          string     `json:"to" doc:"The address, or the name of the webhook"`
+	To          string     `json:"to,omitempty" doc:"The address, or the name of the webhook; shown to owners"`
 	Status      string     `json:"status" enum:"pending,delivered,dead"`
 	DeliveredAt *time.Time `json:"delivered_at,omitempty"`
-	Error       string     `json:"error,omitempty" doc:"Why the last attempt failed"`
+	Error       string     `json:"error,omitempty" doc:"Why the last attempt failed; shown to owners"`
 }
 
 func (s *eventServer) registerNotices() {
@@ -59,7 +60,11 @@ func (s *eventServer) listNotices(ctx context.Context, in *struct {
 			return err
 		}
 		byNotice := map[string][]NoticeDelivery{}
+		owner := op.ProjectAccessOf(ctx).Allows(lifecycle.RoleProjectOwner)
 		for _, d := range deliveries {
+			if !owner { // whom an owner lets read the project must not learn the addresses of others
+				d.To, d.Reason = "", ""
+			}
 			byNotice[d.NoticeID] = append(byNotice[d.NoticeID], NoticeDelivery{d.Channel, d.To, d.Status, utc(d.DeliveredAt), d.Reason})
 		}
 		out = op.Paged(rows, in.Limit, func(r webhookdb.Notice) string { return r.ID }, func(r webhookdb.Notice) Notice {

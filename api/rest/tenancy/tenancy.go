@@ -140,7 +140,8 @@ func lockActive(ctx context.Context, tx *db.ProjectTx) error {
 	return tenancy.RequireActive(p)
 }
 
-// refuseProjectToken refuses tokens of projects: one that has leaked could make itself more access.
+// refuseProjectToken refuses tokens of projects: one that has leaked could make itself more access,
+// or access that outlives it.
 func refuseProjectToken(ctx context.Context) error {
 	if op.PrincipalOf(ctx).Project == "" {
 		return nil
@@ -156,10 +157,22 @@ func requireMember(ctx context.Context) (string, error) {
 	return "", problem.New(problem.Forbidden, "keys and tokens belong to a member, and you act by a group or as an operator; accept an invitation of your own first")
 }
 
-// requireOwn refuses a change of what belongs to another member, unless by an owner.
+// requireMemberRole refuses a key for a member whose own role does not allow keys. It is called under
+// the lock of the project, so that no key is added after the member has lost the role.
+func requireMemberRole(ctx context.Context, tx *db.ProjectTx, memberID string) error {
+	m, err := tenancydb.ReadMember(ctx, tx, memberID)
+	if err != nil || m.Role.Includes(lifecycle.RoleProjectMember) {
+		return err
+	}
+	return problem.New(problem.Forbidden, "SSH keys need role member of your own, and you have "+string(m.Role)+"; ask an owner of the project for that role")
+}
+
+// requireOwn refuses a change of what belongs to another member, unless by an owner who signed in. A
+// token changes only what belongs to its member.
 func requireOwn(ctx context.Context, memberID string) error {
 	access := op.ProjectAccessOf(ctx)
-	if access.Allows(lifecycle.RoleProjectOwner) || memberID == access.MemberID {
+	byToken := op.PrincipalOf(ctx).Project != ""
+	if memberID == access.MemberID || !byToken && access.Allows(lifecycle.RoleProjectOwner) {
 		return nil
 	}
 	return problem.New(problem.Forbidden, "this belongs to another member; ask that member, or an owner of the project")

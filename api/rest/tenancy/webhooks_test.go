@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/api/op"
+	"github.com/slipway-cloud/slipway/db"
 	webhookdb "github.com/slipway-cloud/slipway/db/webhook"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
@@ -226,5 +227,25 @@ func TestProjectEvents_EndWithTheAccess(t *testing.T) {
 		for seen := ""; !strings.Contains(seen, "deleted") && !strings.Contains(seen, "removed"); seen = kept.Text() {
 			require.True(t, kept.Scan(), "the stream of another goes on")
 		}
+	}
+}
+
+// Who may only read a project learns of its notices, and not to whom they went.
+func TestNotices_ShowRecipientsToOwners(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.newTenant("alpha")
+	viewer, _ := w.addMember(a, "bob", "viewer")
+	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
+		_, err := webhookdb.AddNotice(t.Context(), tx, webhookdb.Notice{ProjectID: a.project, Kind: "webhook_failing", Episode: "1", Message: "it fails"}, "slipway.example")
+		return err
+	}))
+	w.relay()
+	w.exec("UPDATE webhook_deliveries SET reason = 'refused by the endpoint'")
+	for bearer, shown := range map[string]bool{a.owner: true, viewer: false} {
+		list := string(w.do(bearer, "GET", "/projects/"+a.project+"/notices", nil).want(http.StatusOK).raw)
+		require.Contains(t, list, `"pending"`)
+		require.Equal(t, shown, strings.Contains(list, "alpha-hook"), list)
+		require.Equal(t, shown, strings.Contains(list, "refused by the endpoint"), list)
 	}
 }

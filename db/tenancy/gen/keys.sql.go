@@ -34,6 +34,35 @@ func (q *Queries) CountTokens(ctx context.Context, projectID string) (int64, err
 	return count, err
 }
 
+const deleteMemberKeys = `-- name: DeleteMemberKeys :exec
+DELETE FROM project_ssh_keys WHERE project_id = $1 AND member_id = $2
+`
+
+type DeleteMemberKeysParams struct {
+	ProjectID string
+	MemberID  string
+}
+
+func (q *Queries) DeleteMemberKeys(ctx context.Context, arg DeleteMemberKeysParams) error {
+	_, err := q.db.Exec(ctx, deleteMemberKeys, arg.ProjectID, arg.MemberID)
+	return err
+}
+
+const deleteMemberTokens = `-- name: DeleteMemberTokens :exec
+DELETE FROM project_tokens WHERE project_id = $1 AND member_id = $2 AND role <> ALL ($3::text[])
+`
+
+type DeleteMemberTokensParams struct {
+	ProjectID string
+	MemberID  string
+	Kept      []string
+}
+
+func (q *Queries) DeleteMemberTokens(ctx context.Context, arg DeleteMemberTokensParams) error {
+	_, err := q.db.Exec(ctx, deleteMemberTokens, arg.ProjectID, arg.MemberID, arg.Kept)
+	return err
+}
+
 const deleteSSHKey = `-- name: DeleteSSHKey :execrows
 DELETE FROM project_ssh_keys WHERE project_id = $1 AND id = $2
 `

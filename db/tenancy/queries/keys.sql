@@ -14,6 +14,12 @@ SELECT count(*) FROM project_ssh_keys WHERE project_id = @project_id;
 -- name: DeleteSSHKey :execrows
 DELETE FROM project_ssh_keys WHERE project_id = @project_id AND id = @id;
 
+-- name: DeleteMemberKeys :exec
+DELETE FROM project_ssh_keys WHERE project_id = @project_id AND member_id = @member_id;
+
+-- name: DeleteMemberTokens :exec
+DELETE FROM project_tokens WHERE project_id = @project_id AND member_id = @member_id AND role <> ALL (@kept::text[]);
+
 -- name: InsertToken :one
 INSERT INTO project_tokens (project_id, id, member_id, name, hash, role, expires_at)
 VALUES (@project_id, @id, @member_id, @name, @hash, @role, @expires_at)

@@ -292,7 +292,7 @@ func (q *Queries) NoticeWebhooks(ctx context.Context, arg NoticeWebhooksParams) 
 
 const pruneNotices = `-- name: PruneNotices :execrows
 WITH old AS (
-    SELECT n.project_id, n.id FROM notices n WHERE n.created_at < $1::timestamptz LIMIT $2
+    SELECT n.project_id, n.id FROM notices n WHERE n.created_at < now() - make_interval(secs => $1::double precision) LIMIT $2
 ), deliveries AS (
     DELETE FROM webhook_deliveries d USING old WHERE d.project_id = old.project_id AND d.subject = 'notices/' || old.id AND d.type LIKE 'notice.%'
 )
@@ -300,13 +300,13 @@ DELETE FROM notices n USING old WHERE n.project_id = old.project_id AND n.id = o
 `
 
 type PruneNoticesParams struct {
-	Before  time.Time
-	MaxRows int32
+	KeepSeconds float64
+	MaxRows     int32
 }
 
 // Goes with the deliveries of the notices.
 func (q *Queries) PruneNotices(ctx context.Context, arg PruneNoticesParams) (int64, error) {
-	result, err := q.db.Exec(ctx, pruneNotices, arg.Before, arg.MaxRows)
+	result, err := q.db.Exec(ctx, pruneNotices, arg.KeepSeconds, arg.MaxRows)
 	if err != nil {
 		return 0, err
 	}

@@ -17,7 +17,7 @@ const claimWebhooks = `-- name: ClaimWebhooks :many
 WITH due AS (
     SELECT d.project_id, d.id FROM webhooks d
     WHERE d.status = 'enabled' AND d.due_at <= now() AND d.slow = $3 AND (d.claimed_until IS NULL OR d.claimed_until < now())
-    ORDER BY d.due_at LIMIT $4 FOR UPDATE SKIP LOCKED
+    ORDER BY (SELECT count(*) FROM webhooks u WHERE u.project_id = d.project_id AND u.claimed_until > now()), d.due_at LIMIT $4 FOR UPDATE SKIP LOCKED
 )
 UPDATE webhooks w SET claimed_by = $1, claimed_until = now() + make_interval(secs => $2::double precision)
 FROM due WHERE w.project_id = due.project_id AND w.id = due.id
@@ -42,6 +42,7 @@ type ClaimWebhooksRow struct {
 	Failures          int
 }
 
+// A project with fewer claims under way comes first, so that one with many webhooks delays no other.
 func (q *Queries) ClaimWebhooks(ctx context.Context, arg ClaimWebhooksParams) ([]ClaimWebhooksRow, error) {
 	rows, err := q.db.Query(ctx, claimWebhooks,
 		arg.ClaimedBy,
@@ -73,6 +74,25 @@ func (q *Queries) ClaimWebhooks(ctx context.Context, arg ClaimWebhooksParams) ([
 		return nil, err
 	}
 	return items, nil
+}
+
+const countPending = `-- name: CountPending :one
+SELECT count(*) FROM (SELECT FROM webhook_deliveries
+    WHERE project_id = $1 AND webhook_id = $2 AND status = 'pending' LIMIT $3) p
+`
+
+type CountPendingParams struct {
+	ProjectID string
+	WebhookID string
+	MaxRows   int32
+}
+
+// Counts no further than asked.
+func (q *Queries) CountPending(ctx context.Context, arg CountPendingParams) (int64, error) {
+	row := q.db.QueryRow(ctx, countPending, arg.ProjectID, arg.WebhookID, arg.MaxRows)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
 }
 
 const countWebhooks = `-- name: CountWebhooks :one
@@ -491,17 +511,17 @@ func (q *Queries) ProjectEventsAfter(ctx context.Context, arg ProjectEventsAfter
 
 const pruneDeliveries = `-- name: PruneDeliveries :execrows
 DELETE FROM webhook_deliveries d USING (SELECT x.project_id, x.webhook_id, x.event_id FROM webhook_deliveries x
-    WHERE x.ended_at < $1::timestamptz AND x.type NOT LIKE 'notice.%' LIMIT $2) o
+    WHERE x.ended_at < now() - make_interval(secs => $1::double precision) AND x.type NOT LIKE 'notice.%' LIMIT $2) o
 WHERE d.project_id = o.project_id AND d.webhook_id = o.webhook_id AND d.event_id = o.event_id
 `
 
 type PruneDeliveriesParams struct {
-	Before  time.Time
-	MaxRows int32
+	KeepSeconds float64
+	MaxRows     int32
 }
 
 func (q *Queries) PruneDeliveries(ctx context.Context, arg PruneDeliveriesParams) (int64, error) {
-	result, err := q.db.Exec(ctx, pruneDeliveries, arg.Before, arg.MaxRows)
+	result, err := q.db.Exec(ctx, pruneDeliveries, arg.KeepSeconds, arg.MaxRows)
 	if err != nil {
 		return 0, err
 	}
@@ -702,7 +722,7 @@ func (q *Queries) RotateSecret(ctx context.Context, arg RotateSecretParams) (Web
 
 const updateWebhook = `-- name: UpdateWebhook :one
 UPDATE webhooks SET name = $1, url = $2, event_types = $3, status = $4, disabled_reason = $5,
-    failures = 0, slow = true, due_at = now(), claimed_by = '', claimed_until = NULL, version = version + 1, updated_at = now()
+    failures = CASE WHEN url = $2 THEN failures ELSE 0 END, slow = true, due_at = now(), claimed_by = '', claimed_until = NULL, version = version + 1, updated_at = now()
 WHERE project_id = $6 AND id = $7 AND version = $8 RETURNING project_id, id, name, url, event_types, status, disabled_reason, secret_ref, previous_secret_ref, previous_until, failures, last_reason, last_success_at, last_failure_at, slow, due_at, claimed_by, claimed_until, version, created_at, updated_at
 `
 
@@ -717,7 +737,7 @@ type UpdateWebhookParams struct {
 	Version        int64
 }
 
-// A changed webhook is tried at once and as one that is not known. What a claim under way finds out is about the webhook before.
+// A changed webhook is tried at once and as one that is not known; only a new URL ends its failures. What a claim under way finds out is about the webhook before.
 func (q *Queries) UpdateWebhook(ctx context.Context, arg UpdateWebhookParams) (Webhook, error) {
 	row := q.db.QueryRow(ctx, updateWebhook,
 		arg.Name,

@@ -42,7 +42,7 @@ WHERE d.project_id = @project_id AND d.type LIKE 'notice.%' AND d.subject = ANY 
 -- name: PruneNotices :execrows
 -- Goes with the deliveries of the notices.
 WITH old AS (
-    SELECT n.project_id, n.id FROM notices n WHERE n.created_at < @before::timestamptz LIMIT @max_rows
+    SELECT n.project_id, n.id FROM notices n WHERE n.created_at < now() - make_interval(secs => @keep_seconds::double precision) LIMIT @max_rows
 ), deliveries AS (
     DELETE FROM webhook_deliveries d USING old WHERE d.project_id = old.project_id AND d.subject = 'notices/' || old.id AND d.type LIKE 'notice.%'
 )

@@ -18,10 +18,11 @@ WITH batch AS (
 SELECT count(*) FROM batch;
 
 -- name: ClaimWebhooks :many
+-- A project with fewer claims under way comes first, so that one with many webhooks delays no other.
 WITH due AS (
     SELECT d.project_id, d.id FROM webhooks d
     WHERE d.status = 'enabled' AND d.due_at <= now() AND d.slow = @slow AND (d.claimed_until IS NULL OR d.claimed_until < now())
-    ORDER BY d.due_at LIMIT @max_rows FOR UPDATE SKIP LOCKED
+    ORDER BY (SELECT count(*) FROM webhooks u WHERE u.project_id = d.project_id AND u.claimed_until > now()), d.due_at LIMIT @max_rows FOR UPDATE SKIP LOCKED
 )
 UPDATE webhooks w SET claimed_by = @claimed_by, claimed_until = now() + make_interval(secs => @lease_seconds::double precision)
 FROM due WHERE w.project_id = due.project_id AND w.id = due.id
@@ -67,8 +68,13 @@ WHERE d.project_id = o.project_id AND d.webhook_id = o.webhook_id AND d.event_id
 
 -- name: PruneDeliveries :execrows
 DELETE FROM webhook_deliveries d USING (SELECT x.project_id, x.webhook_id, x.event_id FROM webhook_deliveries x
-    WHERE x.ended_at < @before::timestamptz AND x.type NOT LIKE 'notice.%' LIMIT @max_rows) o
+    WHERE x.ended_at < now() - make_interval(secs => @keep_seconds::double precision) AND x.type NOT LIKE 'notice.%' LIMIT @max_rows) o
 WHERE d.project_id = o.project_id AND d.webhook_id = o.webhook_id AND d.event_id = o.event_id;
+
+-- name: CountPending :one
+-- Counts no further than asked.
+SELECT count(*) FROM (SELECT FROM webhook_deliveries
+    WHERE project_id = @project_id AND webhook_id = @webhook_id AND status = 'pending' LIMIT @max_rows) p;
 
 -- name: QueueBacklog :one
 SELECT count(*) AS pending, coalesce(extract(epoch FROM now() - min(queued_at)), 0)::double precision AS oldest_seconds
@@ -90,9 +96,9 @@ SELECT * FROM webhooks WHERE project_id = @project_id AND id = @id;
 SELECT * FROM webhooks WHERE project_id = @project_id AND id > @after ORDER BY id LIMIT @max_rows;
 
 -- name: UpdateWebhook :one
--- A changed webhook is tried at once and as one that is not known. What a claim under way finds out is about the webhook before.
+-- A changed webhook is tried at once and as one that is not known; only a new URL ends its failures. What a claim under way finds out is about the webhook before.
 UPDATE webhooks SET name = @name, url = @url, event_types = @event_types, status = @status, disabled_reason = @disabled_reason,
-    failures = 0, slow = true, due_at = now(), claimed_by = '', claimed_until = NULL, version = version + 1, updated_at = now()
+    failures = CASE WHEN url = @url THEN failures ELSE 0 END, slow = true, due_at = now(), claimed_by = '', claimed_until = NULL, version = version + 1, updated_at = now()
 WHERE project_id = @project_id AND id = @id AND version = @version RETURNING *;
 
 -- name: RotateSecret :one

@@ -295,8 +295,8 @@ func (d *Deliverer) secrets(ctx context.Context, w webhookdb.Claimed) ([]provide
 func (d *Deliverer) prune(ctx context.Context) {
 	for _, work := range []func() (int64, error){
 		func() (int64, error) { return webhookdb.Expire(ctx, d.Store, d.RetryFor) },
-		func() (int64, error) { return webhookdb.PruneDeliveries(ctx, d.Store, time.Now().Add(-d.Keep)) },
-		func() (int64, error) { return webhookdb.PruneNotices(ctx, d.Store, time.Now().Add(-d.KeepNotices)) },
+		func() (int64, error) { return webhookdb.PruneDeliveries(ctx, d.Store, d.Keep) },
+		func() (int64, error) { return webhookdb.PruneNotices(ctx, d.Store, d.KeepNotices) },
 	} {
 		for n, err := int64(1), error(nil); n > 0 && ctx.Err() == nil; {
 			if n, err = work(); err != nil {

@@ -328,6 +328,38 @@ func TestDeliver_LeaseEnds(t *testing.T) {
 	require.Zero(t, f.count("SELECT failures FROM webhooks"))
 }
 
+// A project with a claim under way comes after one without, though its webhook has waited longer.
+func TestClaim_IsFairBetweenProjects(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.addWebhooks(3)
+	f.exec("SET session_replication_role = replica")
+	f.exec("UPDATE webhooks SET project_id = 'prj_1', name = 'second' WHERE id = 'whk_2'")
+	f.exec("RESET session_replication_role")
+	f.exec("UPDATE webhooks SET due_at = now() - make_interval(hours => 4 - right(id, 1)::int)")
+	for _, want := range []string{"whk_1", "whk_3", "whk_2"} {
+		got, err := webhookdb.Claim(t.Context(), f.store, "one", true, 1, time.Hour)
+		require.NoError(t, err)
+		require.Len(t, got, 1)
+		require.Equal(t, want, got[0].ID)
+	}
+}
+
+// Deliveries and notices are kept by the clock of the database.
+func TestPrune_KeepsByTheDatabasesClock(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.addWebhooks(1)
+	f.addEvents(1, 2)
+	_, err := webhookdb.FanOut(t.Context(), f.store, 10)
+	require.NoError(t, err)
+	f.exec("UPDATE webhook_deliveries SET status = 'delivered', ended_at = now() - CASE event_id WHEN 'evt_1_1' THEN interval '61 minutes' ELSE interval '30 minutes' END")
+	n, err := webhookdb.PruneDeliveries(t.Context(), f.store, time.Hour)
+	require.NoError(t, err)
+	require.Equal(t, int64(1), n)
+	require.Equal(t, 1, f.count("SELECT count(*) FROM webhook_deliveries WHERE event_id = 'evt_1_2'"))
+}
+
 // Only types that a webhook wants are queued, and only events of its own project.
 func TestFanOut_ChoosesProjectAndTypes(t *testing.T) {
 	t.Parallel()

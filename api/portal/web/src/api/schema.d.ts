@@ -2206,7 +2206,7 @@ export interface paths {
         options?: never;
         head?: never;
         /**
-         * Change the role of a member
+         * Change the role of a member; one who becomes viewer or billing loses its keys and the tokens of other roles
          * @description Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
          */
         patch: operations["update-member"];
@@ -2291,7 +2291,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Delete an SSH key of yours; owners may delete any
+         * Delete an SSH key of yours; owners who sign in may delete any
          * @description Needs role member in the project. An operator needs Slipway-Reason, which is audited.
          */
         delete: operations["delete-ssh-key"];
@@ -2339,7 +2339,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Delete a token of yours; owners may delete any
+         * Delete a token of yours; owners who sign in may delete any
          * @description Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
          */
         delete: operations["delete-project-token"];
@@ -3906,11 +3906,11 @@ export interface components {
             channel?: "email" | "webhook";
             /** Format: date-time */
             delivered_at?: string;
-            /** @description Why the last attempt failed */
+            /** @description Why the last attempt failed; shown to owners */
             error?: string;
             /** @enum {string} */
             status?: "pending" | "delivered" | "dead";
-            /** @description The address, or the name of the webhook */
+            /** @description The address, or the name of the webhook; shown to owners */
             to?: string;
         };
         Observed: {
@@ -7578,7 +7578,10 @@ export interface operations {
     "delete-quota": {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description Why, for the owners of the project; required */
+                "Slipway-Reason"?: string;
+            };
             path: {
                 /** @description prj_... */
                 id: string;

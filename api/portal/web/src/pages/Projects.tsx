@@ -8,7 +8,7 @@ import { To } from "../parts/Link";
 import { FilterForm, ListTable, useList } from "../parts/list";
 import { ProblemText } from "../parts/ProblemText";
 import { useRead } from "../parts/read";
-import { ReasonGate, reasonHeader } from "../parts/reason";
+import { headerOf, ReasonGate, reasonHeader } from "../parts/reason";
 import { Table } from "../parts/Table";
 import type { Column } from "../parts/Table";
 import { Time } from "../parts/Time";
@@ -129,9 +129,9 @@ function Quotas({ id }: { id: string }) {
     done: again,
   });
   const remove = (sku: string) => askAction({
-    title: `${text.projects.deleteQuota}: ${sku}`, button: text.projects.deleteQuota, reason: "none", danger: true, body: text.projects.deleteQuotaHelp,
-    send: async () => {
-      await call(() => client.DELETE("/api/v1/admin/projects/{id}/quotas/{sku}", { params: { path: { id, sku } } }));
+    title: `${text.projects.deleteQuota}: ${sku}`, button: text.projects.deleteQuota, reason: "required", reasonMax: 500, danger: true, body: text.projects.deleteQuotaHelp,
+    send: async ({ reason }) => {
+      await call(() => client.DELETE("/api/v1/admin/projects/{id}/quotas/{sku}", { params: { path: { id, sku }, header: headerOf(reason) } }));
       return text.action.sent;
     },
     done: again,

@@ -12,8 +12,12 @@ const keyOf = (project: string) => `${session.value?.principal.id ?? ""} ${proje
 
 /** reasonHeader is what goes with each call on a project of a customer: the reason in UTF-8. */
 export function reasonHeader(project: string): { "Slipway-Reason": string } {
-  const bytes = new TextEncoder().encode(reasons.value.get(keyOf(project)) ?? "");
-  return { "Slipway-Reason": Array.from(bytes, (b) => String.fromCharCode(b)).join("") }; // a header takes bytes, not characters
+  return headerOf(reasons.value.get(keyOf(project)) ?? "");
+}
+
+/** headerOf makes the header of a reason: a header takes bytes, not characters. */
+export function headerOf(reason: string): { "Slipway-Reason": string } {
+  return { "Slipway-Reason": Array.from(new TextEncoder().encode(reason), (b) => String.fromCharCode(b)).join("") };
 }
 
 function setReason(project: string, reason: string | undefined): void {
