@@ -74,10 +74,11 @@ func TestAnOrdinaryUserNeedsNothing(t *testing.T) {
 		return // PostgreSQL lies in a folder of root's: nobody could not run it by hand either
 	}
 	require.NoError(t, os.Chown(dir, nobody, nobody))
-	self, err := os.ReadFile(os.Args[0])
-	require.NoError(t, err)
+	// A child process writes the copy. Were it open for writing here, a process that another test
+	// forks meanwhile would hold it open, and it could not be run: "text file busy".
 	binary := filepath.Join(dir, "pg.test")
-	require.NoError(t, os.WriteFile(binary, self, 0o755))
+	copied, err := exec.CommandContext(t.Context(), "install", "-m", "755", os.Args[0], binary).CombinedOutput()
+	require.NoError(t, err, string(copied))
 
 	cmd := exec.CommandContext(t.Context(), binary, "-test.run=^TestATemporaryServerKeepsCommits", "-test.v")
 	cmd.Dir = dir
