@@ -21,11 +21,17 @@ const mostAgain = 1000
 // outcome is unknown and a person sent it on: an uncertain task is then queued
 // again, and one that expired is made anew. A task that was made in the place of
 // another (by ResumeTask too) is the one that is waited for.
+//
+// It returns a ConflictError for a job that is not running: an execution that comes late, when its
+// job is being undone or has ended, must not give the node a task that nobody withdraws any more.
 func (s *Store) AwaitTask(ctx context.Context, in NewTask) (t NodeTask, done bool, err error) {
 	if in.Waiter == (TaskWaiter{}) {
 		return NodeTask{}, false, errors.New("a wait for a task needs a waiter")
 	}
 	err = s.Tx(ctx, func(tx *Tx) error {
+		if err := tx.requireRunning(ctx, in.JobID); err != nil {
+			return err
+		}
 		ask := in
 		for range mostAgain {
 			var next string
@@ -41,6 +47,21 @@ func (s *Store) AwaitTask(ctx context.Context, in NewTask) (t NodeTask, done boo
 		return fmt.Errorf("task %s of node %s was made anew more than %d times", in.Key, in.NodeID, mostAgain)
 	})
 	return t, done, err
+}
+
+// requireRunning holds the status of a job until the transaction ends.
+func (tx *Tx) requireRunning(ctx context.Context, jobID string) error {
+	if jobID == "" {
+		return nil
+	}
+	status, err := tx.q.HoldJobStatus(ctx, jobID)
+	if err != nil {
+		return MapError("job "+jobID, err)
+	}
+	if status != lifecycle.JobRunning {
+		return &ConflictError{Message: fmt.Sprintf("job %s is %s and starts no task", jobID, status)}
+	}
+	return nil
 }
 
 // await is AwaitTask for one key; next is the key of the task that took, or

@@ -143,6 +143,31 @@ func TestAJobWithdrawsWhatNobodyTook(t *testing.T) {
 	w.is(ids[1], lifecycle.TaskExpired)
 }
 
+// An execution of a cancelled job that comes late must not give the node a task.
+func TestAwaitTask_RefusesAJobThatDoesNotRun(t *testing.T) {
+	t.Parallel()
+	for _, status := range []lifecycle.JobStatus{lifecycle.JobPending, lifecycle.JobRunning, lifecycle.JobCompensating, lifecycle.JobCancelled, lifecycle.JobFailedRetryable} {
+		t.Run(string(status), func(t *testing.T) {
+			t.Parallel()
+			w := newTasks(t)
+			job := dbtest.Job(t, w.Store, dbtest.On(w.node.ID), dbtest.JobStatus(status))
+			_, _, err := w.AwaitTask(t.Context(), db.NewTask{NodeID: w.node.ID, JobID: job.ID, Kind: lifecycle.TaskKindUninstall, Key: "late",
+				Waiter: db.TaskWaiter{WorkflowID: "w", RunID: "r", ActivityID: "1"}, Actor: admin})
+			tasks, lookErr := w.ListTasks(t.Context(), db.TaskFilter{JobID: job.ID}, "", 10)
+			require.NoError(t, lookErr)
+			if status == lifecycle.JobRunning {
+				require.NoError(t, err)
+				require.Len(t, tasks, 1)
+				return
+			}
+			var conflict *db.ConflictError
+			require.ErrorAs(t, err, &conflict)
+			require.Contains(t, err.Error(), string(status))
+			require.Empty(t, tasks)
+		})
+	}
+}
+
 func (w *tasks) await(key string, waiter db.TaskWaiter, doubts ...int) (db.NodeTask, bool) {
 	w.Helper()
 	n := 0

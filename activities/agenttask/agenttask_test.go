@@ -231,7 +231,7 @@ func TestAWaitThatWasLostIsTakenUpAgain(t *testing.T) {
 func TestObservingAsksNothingOfTheNode(t *testing.T) {
 	t.Parallel()
 	store := dbtest.Store(t)
-	job := dbtest.Job(t, store)
+	job := dbtest.Job(t, store, dbtest.JobStatus(lifecycle.JobRunning))
 	var suite testsuite.WorkflowTestSuite
 	env := suite.NewTestActivityEnvironment()
 	a := &agenttask.Activities{Store: store}

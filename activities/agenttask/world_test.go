@@ -93,7 +93,7 @@ func newWorld(t *testing.T, lease time.Duration, wf any) *world {
 	t.Helper()
 	w := &world{T: t, store: dbtest.Store(t), queue: "tasks of " + db.NewID("q"), wf: wf}
 	w.node = dbtest.Node(t, w.store, dbtest.Active())
-	w.job = dbtest.Job(t, w.store, dbtest.On(w.node.ID))
+	w.job = dbtest.Job(t, w.store, dbtest.On(w.node.ID), dbtest.JobStatus(lifecycle.JobRunning))
 	srv, err := engine()
 	require.NoError(t, err, "a Temporal server for the tests")
 	w.client, err = client.DialContext(t.Context(), client.Options{

@@ -118,6 +118,18 @@ func (q *Queries) BatchItems(ctx context.Context, arg BatchItemsParams) ([]Batch
 	return items, nil
 }
 
+const holdJobStatus = `-- name: HoldJobStatus :one
+SELECT status FROM jobs WHERE id = $1 FOR SHARE
+`
+
+// Nobody changes the status until the transaction ends.
+func (q *Queries) HoldJobStatus(ctx context.Context, id string) (lifecycle.JobStatus, error) {
+	row := q.db.QueryRow(ctx, holdJobStatus, id)
+	var status lifecycle.JobStatus
+	err := row.Scan(&status)
+	return status, err
+}
+
 const insertBatch = `-- name: InsertBatch :one
 INSERT INTO batches (id, site_id, name, max_parallel, created_by) VALUES ($1, $2, $3, $4, $5) RETURNING id, site_id, name, max_parallel, created_by, created_at
 `
