@@ -41,7 +41,10 @@ type NewTask struct {
 	// UncertainCount is how often the job that waits was told that nobody knows how this
 	// task ended, and was sent on.
 	UncertainCount int
-	Actor          Actor
+	// Undo says that the job asks for the task to undo what it did: AwaitTask then accepts a job that
+	// is compensating, and no other.
+	Undo  bool
+	Actor Actor
 }
 
 const maxTaskKey = 400

@@ -22,14 +22,15 @@ const mostAgain = 1000
 // again, and one that expired is made anew. A task that was made in the place of
 // another (by ResumeTask too) is the one that is waited for.
 //
-// It returns a ConflictError for a job that is not running: an execution that comes late, when its
-// job is being undone or has ended, must not give the node a task that nobody withdraws any more.
+// It returns a ConflictError for a job that is not running (compensating, where in.Undo is set): an
+// execution that comes late, when its job is being undone or has ended, must not give the node a
+// task that nobody withdraws any more.
 func (s *Store) AwaitTask(ctx context.Context, in NewTask) (t NodeTask, done bool, err error) {
 	if in.Waiter == (TaskWaiter{}) {
 		return NodeTask{}, false, errors.New("a wait for a task needs a waiter")
 	}
 	err = s.Tx(ctx, func(tx *Tx) error {
-		if err := tx.requireRunning(ctx, in.JobID); err != nil {
+		if err := tx.requireAtWork(ctx, in.JobID, in.Undo); err != nil {
 			return err
 		}
 		ask := in
@@ -49,17 +50,21 @@ func (s *Store) AwaitTask(ctx context.Context, in NewTask) (t NodeTask, done boo
 	return t, done, err
 }
 
-// requireRunning holds the status of a job until the transaction ends.
-func (tx *Tx) requireRunning(ctx context.Context, jobID string) error {
+// requireAtWork holds the status of a job until the transaction ends.
+func (tx *Tx) requireAtWork(ctx context.Context, jobID string, undo bool) error {
 	if jobID == "" {
 		return nil
+	}
+	want := lifecycle.JobRunning
+	if undo {
+		want = lifecycle.JobCompensating
 	}
 	status, err := tx.q.HoldJobStatus(ctx, jobID)
 	if err != nil {
 		return MapError("job "+jobID, err)
 	}
-	if status != lifecycle.JobRunning {
-		return &ConflictError{Message: fmt.Sprintf("job %s is %s and starts no task", jobID, status)}
+	if status != want {
+		return &ConflictError{Message: fmt.Sprintf("job %s is %s, and asks for this task only while it is %s", jobID, status, want)}
 	}
 	return nil
 }

@@ -151,8 +151,9 @@ func TestAwaitTask_RefusesAJobThatDoesNotRun(t *testing.T) {
 			t.Parallel()
 			w := newTasks(t)
 			job := dbtest.Job(t, w.Store, dbtest.On(w.node.ID), dbtest.JobStatus(status))
-			_, _, err := w.AwaitTask(t.Context(), db.NewTask{NodeID: w.node.ID, JobID: job.ID, Kind: lifecycle.TaskKindUninstall, Key: "late",
-				Waiter: db.TaskWaiter{WorkflowID: "w", RunID: "r", ActivityID: "1"}, Actor: admin})
+			ask := db.NewTask{NodeID: w.node.ID, JobID: job.ID, Kind: lifecycle.TaskKindUninstall, Key: "late",
+				Waiter: db.TaskWaiter{WorkflowID: "w", RunID: "r", ActivityID: "1"}, Actor: admin}
+			_, _, err := w.AwaitTask(t.Context(), ask)
 			tasks, lookErr := w.ListTasks(t.Context(), db.TaskFilter{JobID: job.ID}, "", 10)
 			require.NoError(t, lookErr)
 			if status == lifecycle.JobRunning {
@@ -164,6 +165,10 @@ func TestAwaitTask_RefusesAJobThatDoesNotRun(t *testing.T) {
 			require.ErrorAs(t, err, &conflict)
 			require.Contains(t, err.Error(), string(status))
 			require.Empty(t, tasks)
+
+			ask.Undo = true
+			_, _, err = w.AwaitTask(t.Context(), ask)
+			require.Equal(t, status == lifecycle.JobCompensating, err == nil, "%v", err)
 		})
 	}
 }

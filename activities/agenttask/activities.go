@@ -32,6 +32,8 @@ type RunTaskIn struct {
 	Deadline time.Time `json:"deadline,omitzero"`
 	// Key distinguishes tasks of one kind in one stage. It is "" when there is one task.
 	Key string `json:"key,omitempty"`
+	// Undo is for a task that undoes what the job did; see db.NewTask.
+	Undo bool `json:"undo,omitempty"`
 	contract.TaskTries
 }
 
@@ -60,7 +62,7 @@ func (a *Activities) RunTask(ctx context.Context, in RunTaskIn) (lifecycle.TaskR
 	}
 	info := activity.GetInfo(ctx)
 	t, done, err := a.Store.AwaitTask(ctx, db.NewTask{
-		NodeID: in.NodeID, JobID: in.JobID, Kind: in.Kind, Args: in.Args, Key: in.key(), Deadline: in.Deadline, UncertainCount: in.UncertainCount,
+		NodeID: in.NodeID, JobID: in.JobID, Kind: in.Kind, Args: in.Args, Key: in.key(), Deadline: in.Deadline, UncertainCount: in.UncertainCount, Undo: in.Undo,
 		Waiter: db.TaskWaiter{WorkflowID: info.WorkflowExecution.ID, RunID: info.WorkflowExecution.RunID, ActivityID: info.ActivityID},
 		Actor:  actor(info),
 	})
