@@ -31,7 +31,7 @@ func reissueStages() []stage.Stage[ReissueState] {
 			Undo: revokeToken(lifecycle.StageDeliverAgentToken), VerifyUndo: verifyTokenRevoked,
 			Doc: "write the token on the node over SSH, to the pinned host key alone, and restart the agent"},
 		{Name: lifecycle.StageWaitNewIdentity, Weight: 3, Deadline: 15 * time.Minute, DeadlineClass: lifecycle.FailAgentNotEnrolled,
-			Waits: true, Run: waitIdentity, Observe: observeIdentity,
+			Waits: true, Run: waitIdentity,
 			Doc: "wait for the first heartbeat under the new identity, then delete the token"},
 	}
 }
@@ -62,21 +62,19 @@ func (s *ReissueState) waitIn() nodeact.WaitIdentityIn {
 	return nodeact.WaitIdentityIn{JobRef: s.Job.At(lifecycle.StageWaitNewIdentity), TokenRef: s.Token.Ref}
 }
 
+// waitIdentity has no look beforehand: a stage that is found done is not run, and the token would
+// stay. A second try deletes it without waiting, since nothing can be read of a deleted token.
 func waitIdentity(ctx workflow.Context, s *ReissueState) error {
-	f, err := stage.Do(ctx, stage.KindPoll, "wait for a heartbeat under the new identity", node.WaitForNewIdentity, s.waitIn())
-	if err != nil {
-		return err
+	if !s.Agent.Done {
+		in := nodeact.WaitIdentityIn{JobRef: s.Job.At(lifecycle.StageWaitNewIdentity), TokenRef: s.Token.Ref}
+		f, err := stage.Do(ctx, stage.KindPoll, "wait for a heartbeat under the new identity", node.WaitForNewIdentity, in)
+		if err != nil {
+			return err
+		}
+		s.Agent = f
 	}
-	s.Agent = f
-	_, err = stage.Do(ctx, stage.KindLocalWork, "delete the used token", node.DiscardUserData, s.Job.At(lifecycle.StageWaitNewIdentity))
+	_, err := stage.Do(ctx, stage.KindLocalWork, "delete the used token", node.DiscardUserData, s.Job.At(lifecycle.StageWaitNewIdentity))
 	return err
-}
-
-func observeIdentity(ctx workflow.Context, s *ReissueState) (stage.Observation, error) {
-	in := s.waitIn()
-	in.ObserveOnly = true
-	f, err := stage.Do(ctx, stage.KindLocalWork, "look at the agent's identity", node.WaitForNewIdentity, in)
-	return stage.Observation{Done: f.Done, Note: f.Note}, err
 }
 
 func updateStages() []stage.Stage[UpdateState] {

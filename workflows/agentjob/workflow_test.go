@@ -101,6 +101,24 @@ func TestAgentJobs_ParkAndGoOn(t *testing.T) {
 	}
 }
 
+// TestReissue_DeletesItsTokenOnASecondTry: a token that could not be deleted is deleted by the retry,
+// also where the identity was seen before.
+func TestReissue_DeletesItsTokenOnASecondTry(t *testing.T) {
+	t.Parallel()
+	f := agentCases()[0].fixture(t)
+	f.Answer("WaitForNewIdentity", func() (any, error) { return contract.AgentSeen{Done: true}, nil })
+	tries := 0
+	f.Answer("DiscardUserData", func() (any, error) {
+		if tries++; tries == 1 {
+			return nil, stagetest.Failure(lifecycle.FailStateDisagreement)
+		}
+		return nil, nil
+	})
+	f.Act(time.Hour, lifecycle.ActionRetryStage, contract.ActionRequest{Actor: "anna", Reason: "test"})
+	require.Equal(t, lifecycle.JobCompleted, f.Run().Status)
+	require.Equal(t, []string{"IssueAgentToken", "ObserveMachine", "DeliverAgentToken", "WaitForNewIdentity", "DiscardUserData", "DiscardUserData"}, f.Calls())
+}
+
 func TestAgentJobs_CancelCleansUp(t *testing.T) {
 	t.Parallel()
 	for _, c := range agentCases() {
