@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -183,6 +184,9 @@ func tryInstall(t *testing.T, p readPart, env []string) (root, calls string, err
 	dir := t.TempDir()
 	root = filepath.Join(dir, "root")
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "bin"), 0o755))
+	// No process is forked while a program is open for writing: one that holds it open would keep it
+	// from being run ("text file busy").
+	syscall.ForkLock.RLock()
 	note := "#!/bin/sh\necho \"${0##*/} $*\" >>'" + dir + "/calls'\n"
 	for name, then := range map[string]string{"systemctl": "", "useradd": "touch '" + dir + "/account'\n", "getent": "test -e '" + dir + "/account'\n"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "bin", name), []byte(note+then), 0o755))
@@ -193,6 +197,7 @@ func tryInstall(t *testing.T, p readPart, env []string) (root, calls string, err
 	}
 	script := filepath.Join(dir, "part-001")
 	require.NoError(t, os.WriteFile(script, p.body, 0o700))
+	syscall.ForkLock.RUnlock()
 	var out []byte
 	for range 2 { // the second time as after a boot that was cut short
 		_ = os.Remove(filepath.Join(dir, "calls"))
