@@ -2,9 +2,9 @@ import type { ComponentType } from "preact";
 import { call, client } from "../api/client";
 import type { Schemas } from "../api/client";
 import { askAction } from "../parts/ActionForm";
-import type { ActionField } from "../parts/ActionForm";
 import { Badge } from "../parts/Badge";
 import { Heading } from "../parts/Facts";
+import type { FormField } from "../parts/FormField";
 import { To } from "../parts/Link";
 import { PagedTable } from "../parts/paged";
 import { ReasonGate, reasonHeader } from "../parts/reason";
@@ -72,7 +72,7 @@ function Members({ id, turn, again }: PartProps) {
   );
 }
 
-const inviteFields: ActionField[] = [
+const inviteFields: FormField[] = [
   { name: "email", label: text.projects.ownerEmail, kind: "text", help: text.projects.ownerEmailHelp, max: 254 },
   { name: "subject", label: text.projects.ownerSubject, kind: "text", help: text.projects.ownerSubjectHelp, max: 300 },
   { name: "role", label: text.tokens.role, kind: "select", options: ["owner", "member", "billing", "viewer"].map((r) => ({ value: r, label: r })) },
