@@ -55,7 +55,9 @@ export const text = {
     next: "Next page",
     page: (n: number) => `Page ${n}`,
     rows: (n: number) => (n === 1 ? "1 row" : `${n} rows`),
-    empty: "Nothing matches.",
+    empty: "Nothing matches the filters.",
+    none: "There is nothing here yet.",
+    end: "There are no more rows.",
     gone: "no longer in this list",
     changed: "The list may have changed.",
     reload: "Reload",
@@ -125,6 +127,7 @@ export const text = {
     caption: "Nodes",
     search: "Search",
     searchHelp: "Part of a hostname or serial, or a whole id, MAAS system id or MAC",
+    none: "No node is in one of these states. The filter shows every other state.",
     site: "Site",
     sku: "SKU",
     status: "Status",
@@ -209,7 +212,7 @@ export const text = {
   },
 
   onboard: {
-    title: "Onboard a node", site: "Site", profile: "Profile", sku: "SKU", hostname: "Hostname",
+    title: "Onboard a node", site: "Site", siteHelp: "Sites, profiles and SKUs are created on the pages Sites and SKUs.", profile: "Profile", sku: "SKU", hostname: "Hostname",
     hostnameHelp: "One DNS label in lower case",
     bmc: "BMC", address: "Address", addressHelp: "host, host:port or https://host:port; no login, no path",
     credential: "Login", credentialHelp: "The name of a stored secret, such as bmc/rack-1, or name@version",
@@ -230,7 +233,7 @@ export const text = {
     title: "Drift", caption: "Findings, newest first", detector: "Detector", severity: "Severity", status: "Status",
     message: "Finding", seen: "Last seen", first: "First seen", where: "Where", evidence: "Evidence", next: "What to do",
     count: "Passes that saw it", outcome: "Outcome", acted: "Last action", adopts: "Adopt does",
-    passes: "Last pass over each site", passSite: "Site", passFinished: "Finished", passProblem: "Problem", late: "late",
+    passes: "Last pass over each site", passSite: "Site", passFinished: "Finished", passProblem: "Problem", late: "late", none: "No finding is open.",
     all: "every status",
     meaning: {
       adopt: "Record what was observed, and close the finding.",
@@ -248,7 +251,7 @@ export const text = {
   spec: {
     title: "Settings", edit: "Edit", save: "Save", saved: "Saved.", create: "Create", json: "All other settings as JSON",
     more: "More settings", moreHelp: "Settings without a field of their own. All are named in the", notJson: "This is not JSON",
-    notObject: "Write one object, such as {}.", correct: "Correct the form", twice: (field: string) => `${field} has a field of its own above: set it there, and not here.`,
+    atFields: "Each field says what is wrong with it.", notObject: "Write one object, such as {}.", correct: "Correct the form", twice: (field: string) => `${field} has a field of its own above: set it there, and not here.`,
     byDefault: "by default",
   },
 
@@ -376,14 +379,14 @@ export const text = {
 
   accounts: {
     title: "Billing accounts", one: "Billing account", projects: "Projects", most: "Projects at most", create: "Create a billing account",
-    deleteHelp: "Only an account without projects can be deleted.", idHelp: "acc_...",
+    deleteHelp: "Only an account without projects can be deleted.",
   },
 
   projects: {
     title: "Projects", one: "Project", parts: "Lists of the project", overview: "Overview", create: "Create a project", tags: "Tags", closed: "Closed",
     part: { members: "Members", invitations: "Invitations", keys: "SSH keys", tokens: "Tokens", webhooks: "Webhooks", notices: "Notices", audit: "Audit log" } as Record<string, string>,
     intro: "What is in a project is its members' own. You are asked for a reason before you see it.",
-    createHelp: "The first owner is invited by a verified e-mail address, or by the subject of the sign-in.",
+    accountHelp: "It pays for the project. Create one on the page Billing accounts.", createHelp: "The first owner is invited by a verified e-mail address, or by the subject of the sign-in.",
     ownerEmail: "E-mail address", ownerEmailHelp: "The identity provider must have verified it. Leave it empty if you give a subject.",
     ownerSubject: "Subject", ownerSubjectHelp: "oidc: and the subject of the sign-in. Leave it empty if you give an address.",
     close: "Close the project", closeHelp: "This is not undone: keys and tokens are deleted and invitations are revoked.",
@@ -409,7 +412,7 @@ export const text = {
 
   catalogue: {
     title: "Catalogue", item: "Title", availability: "Available", image: "Image", isolation: "Isolation", description: "Description",
-    offer: "Offer a SKU", offerHelp: "It replaces the offer of the same SKU.", skuHelp: "Its name or id", profileHelp: "The id of the profile that is deployed",
+    offer: "Offer a SKU", offerHelp: "It replaces the offer of the same SKU.", profileHelp: "The id of the profile that is deployed",
     withdraw: "Withdraw", withdrawHelp: "Customers are offered it no more. What they have stays.",
   },
 

@@ -37,7 +37,7 @@ export function InstallWorkflows() {
         {hasRole("admin") && <div class="buttons"><To path="/install-workflows/new" class="button primary">{text.installs.create}</To></div>}
       </Heading>
       <FilterForm fields={[{ name: "name", label: text.sites.name }]} />
-      <ListTable list={list} caption={text.installs.title} columns={columns} empty={name ? undefined : text.installs.none} />
+      <ListTable list={list} caption={text.installs.title} columns={columns} empty={text.installs.none} />
     </>
   );
 }

@@ -39,7 +39,7 @@ export function Sites() {
     <>
       <Heading title={text.sites.title}>{hasRole("admin") && <div class="buttons"><To path="/sites/new" class="button primary">{text.sites.create}</To></div>}</Heading>
       <FilterForm fields={[{ name: "name", label: text.sites.name }]} />
-      <ListTable list={list} caption={text.sites.title} columns={columns} empty={name ? undefined : text.sites.none} />
+      <ListTable list={list} caption={text.sites.title} columns={columns} empty={text.sites.none} />
     </>
   );
 }

@@ -34,7 +34,7 @@ export function Skus() {
     <>
       <Heading title={text.skus.title}>{hasRole("admin") && <div class="buttons"><To path="/skus/new" class="button primary">{text.skus.create}</To></div>}</Heading>
       <FilterForm fields={[{ name: "name", label: text.sites.name }]} />
-      <ListTable list={list} caption={text.skus.title} columns={columns} empty={name ? undefined : text.skus.none} />
+      <ListTable list={list} caption={text.skus.title} columns={columns} empty={text.skus.none} />
     </>
   );
 }

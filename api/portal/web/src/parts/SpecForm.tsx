@@ -151,5 +151,5 @@ function sortErrors(problem: Problem | undefined, fields: readonly SpecField[]):
     const message = field === restName && path !== restName ? `${path}: ${error.message ?? ""}` : error.message ?? "";
     wrong[field] = wrong[field] ? `${wrong[field]}; ${message}` : message;
   }
-  return { wrong, left: { ...problem, errors: others } };
+  return { wrong, left: { ...problem, errors: others, detail: others.length > 0 ? problem.detail : text.spec.atFields } };
 }
