@@ -78,6 +78,7 @@ func (w *world) createSite(t *testing.T, p *browser.Page) {
 	p.Type("Networks of the BMCs", "10.0.0.0/33\n10.1.0.0/16")
 	p.PressOn("button", "Create")
 	requireRefusal(t, p, "Networks of the BMCs", "must be networks")
+	p.Picture("site-form")
 	p.Type("Networks of the BMCs", "10.0.0.0/16\n10.1.0.0/16")
 	p.PressOn("DisclosureTriangle", moreSettings)
 	p.Type(otherJSON, `{"simulated": true,`)

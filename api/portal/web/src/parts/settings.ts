@@ -41,7 +41,7 @@ export function without(of: unknown, path: string): unknown {
   return Object.keys(copy).length === 0 ? undefined : copy;
 }
 
-/** pathOf returns the path that a place in a problem document names: body.spec.initrds[0].url. */
-export function pathOf(location: string): string {
-  return location.replace(/^body\./, "").replace(/\[(\d+)\]/g, ".$1");
+/** pathOf returns the path that a place in a problem document names, such as body.spec.initrds[0].url. */
+export function pathOf(named: string): string {
+  return named.replace(/^body\./, "").replace(/\[(\d+)\]/g, ".$1");
 }
