@@ -1,10 +1,12 @@
 import { call, client } from "../api/client";
 import type { Schemas } from "../api/client";
+import { serverNow } from "../clock";
 import { Loaded } from "../parts/Detail";
 import { Heading } from "../parts/Facts";
 import { useRead } from "../parts/read";
 import { SpecForm } from "../parts/SpecForm";
 import type { SpecField } from "../parts/SpecForm";
+import { mustLeaveToStepUp, oidcHref } from "../session";
 import { text } from "../text";
 import type { PageProps } from ".";
 
@@ -57,6 +59,7 @@ export function EditSite({ params }: PageProps) {
       {(site) => (
         <>
           <Heading title={`${text.spec.edit}: ${site.name ?? id}`} />
+          {mustLeaveToStepUp(serverNow()) && <div class="warnings form"><p>{text.spec.stepUpFirst}</p><p><a class="button" href={oidcHref("step-up")}>{text.session.stepUpGo}</a></p></div>}
           <SpecForm request="SiteRequest" fields={siteFields} of={site} button={text.spec.save} back={back} send={async (body) => {
             await call(() => client.PUT("/api/v1/admin/maas-sites/{id}", { params: { path: { id }, header: { "If-Match": ifMatch(site) } }, body: body as Schemas["SiteRequest"] }));
             return back;
