@@ -16,6 +16,10 @@ export const text = {
   newTab: "opens in a new tab",
   badLink: "this address is not a link that the portal opens",
   notFound: { title: "Page not found", detail: "The portal has no page at this address. Choose one in the menu." },
+  noRole: {
+    title: "No role in the portal",
+    detail: "You are signed in, but you have no role of the platform, so the portal shows you nothing. Operators get their role at the identity provider: ask an administrator, then sign in again. Members of projects use the command slipway.",
+  },
   keys: "Keys: j and k move between the rows of a table.",
 
   problem: {
