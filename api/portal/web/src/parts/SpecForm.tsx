@@ -8,7 +8,7 @@ import { text, words } from "../text";
 import { AreaField } from "./Field";
 import { InputOf } from "./FormField";
 import type { FormField } from "./FormField";
-import { Outside, To } from "./Link";
+import { To } from "./Link";
 import { tell } from "./notice";
 import { ProblemText } from "./ProblemText";
 import { useSending } from "./sending";
@@ -72,7 +72,7 @@ export function SpecForm({ request, fields, of, button, send, back }: Props) {
       {fields.map((f) => <InputOf key={f.path} field={inputOf(f, known[f.path], valueAt(of, f.path), wrong[f.path])} />)}
       <details>
         <summary>{text.spec.more}</summary>
-        <p class="help">{text.spec.moreHelp} <Outside href="/docs">{text.docs.reference}</Outside></p>
+        <p class="help">{text.spec.moreHelp}</p>
         <AreaField name={restName} label={text.spec.json} rows={12} maxLength={200_000} class="code" spellcheck={false} defaultValue={other} wrong={wrong[restName]} />
       </details>
       <ProblemText problem={left} />
