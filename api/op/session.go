@@ -24,8 +24,8 @@ type Session struct {
 type Sessions interface {
 	// Session returns the live session of the request's cookie, or nil. It may set a new cookie.
 	Session(w http.ResponseWriter, r *http.Request) (*Session, error)
-	// Roles returns the roles that a live session has now. It fails when the session has ended.
-	Roles(ctx context.Context, id string) ([]string, error)
+	// Principal returns who a live session speaks for now. It fails when the session has ended.
+	Principal(ctx context.Context, id string) (Principal, error)
 }
 
 // UseSessions lets requests with the cookie of a session through, besides those with a bearer token.
@@ -143,12 +143,7 @@ func (a *API) identifyAgain(r *http.Request, s *Session) func(context.Context) (
 		header := r.Header.Get("Authorization")
 		return func(ctx context.Context) (Principal, error) { return a.byBearer(ctx, header) }
 	}
-	return func(ctx context.Context) (Principal, error) {
-		who := s.Principal
-		var err error
-		who.Roles, err = a.sessions.Roles(ctx, s.ID)
-		return who, err
-	}
+	return func(ctx context.Context) (Principal, error) { return a.sessions.Principal(ctx, s.ID) }
 }
 
 func stillMay(who Principal, role Role, err error) error {

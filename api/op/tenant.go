@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
@@ -56,7 +57,11 @@ type Identity struct {
 	Groups  []string `json:"groups,omitempty"`
 }
 
-const maxGroups = 200
+// Bounds of the groups of one sign-in, and of a group's name in characters.
+const (
+	maxGroups    = 200
+	maxGroupName = 200
+)
 
 func identityOf(who Principal, claims map[string]any, groupsClaim string) Identity {
 	i := Identity{Subject: who.ID}
@@ -66,11 +71,23 @@ func identityOf(who Principal, claims map[string]any, groupsClaim string) Identi
 			i.Email = strings.ToLower(email)
 		}
 	}
-	i.Groups = texts(claims[groupsClaim])
-	if len(i.Groups) > maxGroups {
-		i.Groups = i.Groups[:maxGroups]
-	}
+	i.Groups = groupsOf(claims[groupsClaim])
 	return i
+}
+
+// groupsOf returns the groups of a claim, at most maxGroups. It leaves out names that no project can
+// give a role to.
+func groupsOf(claim any) []string {
+	var groups []string
+	for _, g := range texts(claim) {
+		if g == "" || utf8.RuneCountInString(g) > maxGroupName || strings.ContainsRune(g, 0) || slices.Contains(groups, g) {
+			continue
+		}
+		if groups = append(groups, g); len(groups) == maxGroups {
+			break
+		}
+	}
+	return groups
 }
 
 // projectToken is the token that a principal has shown.

@@ -3,6 +3,7 @@ package op
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -68,4 +69,18 @@ func TestIdentityOf_AddressOfOtherLettersIsNone(t *testing.T) {
 		got := identityOf(Principal{ID: "oidc:x"}, map[string]any{"email": claim, "email_verified": true}, "groups")
 		require.Equal(t, want, got.Email, "%q", claim)
 	}
+}
+
+// TestIdentityOf_GroupsAreBounded gives groups that no project can name, and too many of them.
+func TestIdentityOf_GroupsAreBounded(t *testing.T) {
+	t.Parallel()
+	claim := []any{"", "nul\x00", strings.Repeat("\u00e9", maxGroupName+1), "a", "a", 7}
+	for i := range 2 * maxGroups {
+		claim = append(claim, fmt.Sprint("g", i))
+	}
+	got := identityOf(Principal{ID: "oidc:x"}, map[string]any{"groups": claim}, "groups").Groups
+	require.Len(t, got, maxGroups)
+	require.Equal(t, []string{"a", "g0"}, got[:2])
+	whole := strings.Repeat("\u00e9", maxGroupName)
+	require.Equal(t, []string{whole}, identityOf(Principal{}, map[string]any{"groups": whole}, "groups").Groups)
 }

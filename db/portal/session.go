@@ -38,14 +38,18 @@ type Session = gen.PortalSession
 // minute.
 type Live = gen.SessionByHashRow
 
-// New is a session that begins. TokenID is of a session that an API token began; Issuer, Subject and
-// Sid are of one that an identity provider began.
+// Now is who a live session speaks for.
+type Now = gen.SessionByIDRow
+
+// New is a session that begins. TokenID is of a session that an API token began; Groups, Issuer, Subject
+// and Sid are of one that an identity provider began.
 type New struct {
 	Hash      []byte
 	Method    string
 	Principal string
 	Name      string
 	Roles     []string
+	Groups    []string
 	TokenID   string
 	Issuer    string
 	Subject   string
@@ -65,8 +69,8 @@ func Begin(ctx context.Context, tx *db.Tx, n New) (string, error) {
 		return "", err
 	}
 	p := gen.InsertSessionParams{
-		ID: id, Hash: n.Hash, Method: n.Method, Principal: n.Principal, Name: n.Name, Roles: db.EmptyIfNil(n.Roles), Issuer: n.Issuer,
-		Subject: n.Subject, Sid: n.Sid, IdleSeconds: min(n.Idle, n.Max).Seconds(), MaxSeconds: n.Max.Seconds(),
+		ID: id, Hash: n.Hash, Method: n.Method, Principal: n.Principal, Name: n.Name, Roles: db.EmptyIfNil(n.Roles), Groups: db.EmptyIfNil(n.Groups),
+		Issuer: n.Issuer, Subject: n.Subject, Sid: n.Sid, IdleSeconds: min(n.Idle, n.Max).Seconds(), MaxSeconds: n.Max.Seconds(),
 		AuthTime: earlier(n.AuthTime, now), UserAgent: db.ClipText(n.UserAgent, maxAgent-1),
 	}
 	if n.TokenID != "" {
@@ -92,10 +96,10 @@ func Find(ctx context.Context, c db.Conn, hash []byte) (Live, error) {
 	return row, db.MapError("session", err)
 }
 
-// Roles returns the roles that a live session has now, or db.ErrNotFound.
-func Roles(ctx context.Context, c db.Conn, id string) ([]string, error) {
+// FindByID returns who a live session speaks for now, or db.ErrNotFound.
+func FindByID(ctx context.Context, c db.Conn, id string) (Now, error) {
 	row, err := queries(c).SessionByID(ctx, id)
-	return row.RolesNow, db.MapError("session "+id, err)
+	return row, db.MapError("session "+id, err)
 }
 
 // Touch moves the idle end of a session. It writes at most once a minute.
@@ -120,8 +124,8 @@ func StepUp(ctx context.Context, tx *db.Tx, id string, by New) error {
 		return err
 	}
 	n, err := queries(tx).StepUpSession(ctx, gen.StepUpSessionParams{
-		ID: id, Principal: by.Principal, NewHash: by.Hash, Roles: db.EmptyIfNil(by.Roles), AuthTime: earlier(by.AuthTime, now),
-		StepUpSeconds: StepUpFor.Seconds(), Sid: by.Sid,
+		ID: id, Principal: by.Principal, NewHash: by.Hash, Roles: db.EmptyIfNil(by.Roles), Groups: db.EmptyIfNil(by.Groups),
+		AuthTime: earlier(by.AuthTime, now), StepUpSeconds: StepUpFor.Seconds(), Sid: by.Sid,
 	})
 	if err == nil && n == 0 {
 		err = db.ErrNotFound
@@ -155,30 +159,36 @@ func EndAll(ctx context.Context, tx *db.Tx) ([]gen.EndAllSessionsRow, error) {
 	return rows, db.MapError("end all sessions", err)
 }
 
-// BeginSignIn stores that a sign-in at the provider has begun. sessionID is of the session that steps
-// up, "" for a first sign-in.
-func BeginSignIn(ctx context.Context, c db.Conn, hash []byte, returnTo, sessionID string) error {
-	p := gen.InsertSignInParams{Hash: hash, ReturnTo: returnTo}
-	if sessionID != "" {
-		p.SessionID = &sessionID
+// SignIn is a sign-in at the provider that has begun. StepUp is the session that it is a second sign-in
+// of, Replaces the session that the browser had when it began; each is "" when there is none.
+type SignIn struct {
+	ReturnTo, StepUp, Replaces string
+}
+
+// BeginSignIn stores that a sign-in at the provider has begun.
+func BeginSignIn(ctx context.Context, c db.Conn, hash []byte, s SignIn) error {
+	p := gen.InsertSignInParams{Hash: hash, ReturnTo: s.ReturnTo, Replaces: s.Replaces}
+	if s.StepUp != "" {
+		p.SessionID = &s.StepUp
 	}
 	return db.MapError("sign-in", queries(c).InsertSignIn(ctx, p))
 }
 
 // TakeSignIn returns a sign-in that has begun and forgets it, so that it counts once. It returns
 // db.ErrNotFound when there is none, or it is more than ten minutes old.
-func TakeSignIn(ctx context.Context, c db.Conn, hash []byte) (returnTo, sessionID string, err error) {
+func TakeSignIn(ctx context.Context, c db.Conn, hash []byte) (SignIn, error) {
 	row, err := queries(c).TakeSignIn(ctx, hash)
 	if err != nil {
-		return "", "", db.MapError("sign-in", err)
+		return SignIn{}, db.MapError("sign-in", err)
 	}
 	if !row.IsLive {
-		return "", "", db.MapError("sign-in", db.ErrNotFound)
+		return SignIn{}, db.MapError("sign-in", db.ErrNotFound)
 	}
+	s := SignIn{ReturnTo: row.ReturnTo, Replaces: row.Replaces}
 	if row.SessionID != nil {
-		sessionID = *row.SessionID
+		s.StepUp = *row.SessionID
 	}
-	return row.ReturnTo, sessionID, nil
+	return s, nil
 }
 
 // Prune deletes a batch of what has ended, and returns how many rows.

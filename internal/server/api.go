@@ -73,7 +73,8 @@ func portalConfig(c config.Config) (portal.Config, error) {
 	return portal.Config{
 		Idle: c.Portal.SessionIdle, Max: c.Portal.SessionMax, TemporalUI: temporal,
 		OIDC: session.OIDC{
-			Issuer: c.OIDC.Issuer, ClientID: c.OIDC.ClientID, ClientSecret: secret, RedirectURL: c.OIDC.RedirectURL, RolesClaim: c.OIDC.RolesClaim,
+			Issuer: c.OIDC.Issuer, ClientID: c.OIDC.ClientID, ClientSecret: secret, RedirectURL: c.OIDC.RedirectURL,
+			RolesClaim: c.OIDC.RolesClaim, GroupsClaim: c.OIDC.GroupsClaim,
 		},
 	}, nil
 }

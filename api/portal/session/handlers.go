@@ -101,7 +101,7 @@ func (m *Manager) signInByToken(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	live, err := m.begin(w, r, by)
+	live, err := m.begin(w, r, by, "")
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,7 @@ type OIDC struct {
 	ClientSecret string // "" for a public client
 	RedirectURL  string // "" means CallbackPath below the public URL
 	RolesClaim   string
+	GroupsClaim  string
 	Scopes       []string // besides openid; nil means profile
 	Client       *http.Client
 }
@@ -80,19 +81,23 @@ func derive(cookie, purpose string) string {
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil))
 }
 
+// beginOIDC begins a sign-in, and notes the session that the browser has: the provider's answer will
+// come without its cookie. Each sign-in that begins writes a row, so they are limited.
 func (m *Manager) beginOIDC(w http.ResponseWriter, r *http.Request) error {
-	if err := m.limitBegun(m.begun.Allow(ratelimit.RemoteAddress(r))); err != nil {
+	addr := ratelimit.RemoteAddress(r)
+	if ok, wait := m.begun.Allow(addr); !ok {
+		return tooMany(wait, "too many sign-ins began from your address "+addr+
+			": 30 at once, and then one a second, are allowed to each address, and behind a proxy all browsers share one")
+	}
+	live, err := m.find(w, r)
+	if err != nil {
 		return err
 	}
-	return m.redirectToProvider(w, r, "")
-}
-
-// limitBegun refuses a sign-in that the limiter does not allow: each one that begins writes a row.
-func (m *Manager) limitBegun(ok bool, wait time.Duration) error {
-	if ok {
-		return nil
+	s := portaldb.SignIn{}
+	if live != nil {
+		s.Replaces = live.PortalSession.ID
 	}
-	return problem.New(problem.TooManyRequests, "too many sign-ins began from this address or of this session; wait, then try again").After(int(wait/time.Second) + 1)
+	return m.redirectToProvider(w, r, s)
 }
 
 // beginOIDCStepUp asks the provider to authenticate the user of the session again. It counts by
@@ -105,13 +110,13 @@ func (m *Manager) beginOIDCStepUp(w http.ResponseWriter, r *http.Request) error 
 	if live == nil || live.PortalSession.Method != portaldb.MethodOIDC {
 		return signedOut()
 	}
-	if err := m.limitBegun(m.begun.AllowName(live.PortalSession.Principal)); err != nil {
-		return err
+	if ok, wait := m.begun.AllowName(live.PortalSession.Principal); !ok {
+		return tooMany(wait, "you have begun too many second sign-ins: 30 at once, and then one a second, are allowed to each user")
 	}
-	return m.redirectToProvider(w, r, live.PortalSession.ID)
+	return m.redirectToProvider(w, r, portaldb.SignIn{StepUp: live.PortalSession.ID})
 }
 
-func (m *Manager) redirectToProvider(w http.ResponseWriter, r *http.Request, sessionID string) error {
+func (m *Manager) redirectToProvider(w http.ResponseWriter, r *http.Request, s portaldb.SignIn) error {
 	if m.provider == nil {
 		return problem.New(problem.NotFound, "no identity provider is configured; sign in with an API token")
 	}
@@ -123,11 +128,12 @@ func (m *Manager) redirectToProvider(w http.ResponseWriter, r *http.Request, ses
 	if err != nil {
 		return err
 	}
-	if err := portaldb.BeginSignIn(r.Context(), m.store, hashOf(cookie), returnPath(r.URL.Query().Get("return")), sessionID); err != nil {
+	s.ReturnTo = returnPath(r.URL.Query().Get("return"))
+	if err := portaldb.BeginSignIn(r.Context(), m.store, hashOf(cookie), s); err != nil {
 		return err
 	}
 	opts := []oauth2.AuthCodeOption{oidc.Nonce(derive(cookie, "nonce")), oauth2.S256ChallengeOption(derive(cookie, "verifier"))}
-	if sessionID != "" {
+	if s.StepUp != "" {
 		opts = append(opts, oauth2.SetAuthURLParam("max_age", "0"), oauth2.SetAuthURLParam("prompt", "login"))
 	}
 	m.setSignIn(w, r, cookie, signInLasts)
@@ -155,7 +161,7 @@ func (m *Manager) finishOIDC(w http.ResponseWriter, r *http.Request) error {
 	if cookie == "" || subtle.ConstantTimeCompare([]byte(r.URL.Query().Get("state")), []byte(derive(cookie, "state"))) != 1 {
 		return m.refuse(r, portaldb.MethodOIDC, "the answer belongs to no sign-in of this browser; begin again at /portal/")
 	}
-	back, sessionID, err := portaldb.TakeSignIn(r.Context(), m.store, hashOf(cookie))
+	begun, err := portaldb.TakeSignIn(r.Context(), m.store, hashOf(cookie))
 	if errors.Is(err, db.ErrNotFound) {
 		return m.refuse(r, portaldb.MethodOIDC, "the sign-in took too long or was finished already; begin again at /portal/")
 	}
@@ -165,19 +171,19 @@ func (m *Manager) finishOIDC(w http.ResponseWriter, r *http.Request) error {
 	if r.URL.Query().Get("error") != "" {
 		return m.refuse(r, portaldb.MethodOIDC, "the identity provider refused it; begin again at /portal/")
 	}
-	by, err := m.identify(r, cookie, sessionID != "")
+	by, err := m.identify(r, cookie, begun.StepUp != "")
 	if err != nil {
 		return err
 	}
-	if sessionID != "" {
-		_, err = m.stepUp(w, r, sessionID, by)
+	if begun.StepUp != "" {
+		_, err = m.stepUp(w, r, begun.StepUp, by)
 	} else {
-		_, err = m.begin(w, r, by)
+		_, err = m.begin(w, r, by, begun.Replaces)
 	}
 	if err != nil {
 		return err
 	}
-	http.Redirect(w, r, back, http.StatusSeeOther)
+	http.Redirect(w, r, begun.ReturnTo, http.StatusSeeOther)
 	return nil
 }
 
@@ -203,7 +209,7 @@ func (m *Manager) identify(r *http.Request, cookie string, again bool) (portaldb
 	if err != nil || subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(derive(cookie, "nonce"))) != 1 {
 		return portaldb.New{}, m.refuse(r, portaldb.MethodOIDC, "the identity provider's token is not valid; begin again at /portal/")
 	}
-	who, err := op.PrincipalOfClaims(id, m.provider.cfg.RolesClaim, "")
+	who, err := op.PrincipalOfClaims(id, m.provider.cfg.RolesClaim, m.provider.cfg.GroupsClaim)
 	if err != nil {
 		return portaldb.New{}, m.refuse(r, portaldb.MethodOIDC, "the identity provider's token names nobody")
 	}
@@ -222,6 +228,7 @@ func (m *Manager) identify(r *http.Request, cookie string, again bool) (portaldb
 		at = time.Time{}
 	}
 	return portaldb.New{
-		Method: portaldb.MethodOIDC, Principal: who.ID, Name: who.Name, Roles: who.Roles, Issuer: id.Issuer, Subject: id.Subject, Sid: claims.Sid, AuthTime: at,
+		Method: portaldb.MethodOIDC, Principal: who.ID, Name: who.Name, Roles: who.Roles, Groups: who.Identity.Groups,
+		Issuer: id.Issuer, Subject: id.Subject, Sid: claims.Sid, AuthTime: at,
 	}, nil
 }

@@ -22,7 +22,7 @@ var refusal = template.Must(template.New("refusal").Parse(`<!doctype html>
 <body>
 <main class="sign-in">
 <h1>{{.Problem.Title}}</h1>
-<div class="problem" role="alert"><p>{{.Problem.Detail}}</p></div>
+<div class="problem" role="alert"><p>{{.Problem.Detail}}</p>{{with .Problem.RetryAfter}}<p>Try again in {{.}} s.</p>{{end}}</div>
 <p><a class="button primary" href="/portal/">Back to the portal</a></p>
 <p class="quiet">Request {{.Problem.RequestID}}</p>
 </main>

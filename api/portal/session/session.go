@@ -95,22 +95,25 @@ func (m *Manager) Session(w http.ResponseWriter, r *http.Request) (*op.Session, 
 		return nil, err
 	}
 	s := live.PortalSession
-	who := op.Principal{ID: s.Principal, Name: s.Name, Roles: live.RolesNow}
-	if s.Method == portaldb.MethodOIDC {
-		who.Identity.Subject = s.Principal // a session keeps no groups: they give no role in a project
-	}
-	return &op.Session{
-		ID: s.ID, SteppedUp: live.SteppedUp, Principal: who,
-	}, nil
+	return &op.Session{ID: s.ID, SteppedUp: live.SteppedUp, Principal: principal(s.Method, s.Principal, s.Name, live.RolesNow, s.Groups)}, nil
 }
 
-// Roles returns the roles of a live session.
-func (m *Manager) Roles(ctx context.Context, id string) ([]string, error) {
-	roles, err := portaldb.Roles(ctx, m.store, id)
-	if errors.Is(err, db.ErrNotFound) {
-		return nil, signedOut()
+// principal is who a session speaks for. Groups are those of the last sign-in at the provider.
+func principal(method, id, name string, roles, groups []string) op.Principal {
+	who := op.Principal{ID: id, Name: name, Roles: roles}
+	if method == portaldb.MethodOIDC {
+		who.Identity = op.Identity{Subject: id, Groups: groups}
 	}
-	return roles, err
+	return who
+}
+
+// Principal returns who a live session speaks for now.
+func (m *Manager) Principal(ctx context.Context, id string) (op.Principal, error) {
+	s, err := portaldb.FindByID(ctx, m.store, id)
+	if errors.Is(err, db.ErrNotFound) {
+		return op.Principal{}, signedOut()
+	}
+	return principal(s.Method, s.Principal, s.Name, s.RolesNow, s.Groups), err
 }
 
 func signedOut() *problem.Problem {
@@ -158,10 +161,9 @@ func (m *Manager) rotate(w http.ResponseWriter, r *http.Request, live portaldb.L
 }
 
 // begin starts a session with a cookie of its own, so that nobody can plant one that is signed in
-// later, and sets it. It ends the session that the browser had when the request shows that cookie. The
-// provider's answer comes from another site, without the strict cookie: the session before then lasts
-// until its idle end, and nobody has its cookie.
-func (m *Manager) begin(w http.ResponseWriter, r *http.Request, n portaldb.New) (*portaldb.Live, error) {
+// later, and sets it. It ends the session that the request's cookie names, and the one that the sign-in
+// replaces: the provider's answer comes from another site, without the strict cookie.
+func (m *Manager) begin(w http.ResponseWriter, r *http.Request, n portaldb.New, replaces string) (*portaldb.Live, error) {
 	if err := m.limitSignIns(n.Principal); err != nil {
 		return nil, err
 	}
@@ -179,6 +181,11 @@ func (m *Manager) begin(w http.ResponseWriter, r *http.Request, n portaldb.New) 
 				}
 			}
 		}
+		if replaces != "" {
+			if _, err := portaldb.End(r.Context(), tx, replaces); err != nil {
+				return err
+			}
+		}
 		id, err := portaldb.Begin(r.Context(), tx, n)
 		if err != nil {
 			return err
@@ -194,9 +201,14 @@ func (m *Manager) begin(w http.ResponseWriter, r *http.Request, n portaldb.New) 
 // limitSignIns refuses a principal that signs in too often: the audit log is never pruned.
 func (m *Manager) limitSignIns(principal string) error {
 	if ok, wait := m.signedIn.AllowName(principal); !ok {
-		return problem.New(problem.TooManyRequests, "you have signed in too often; wait, then try again").After(int(wait/time.Second) + 1)
+		return tooMany(wait, "you have signed in or confirmed it too often: 20 times at once, and then once in 10 seconds, are allowed to each user and each token")
 	}
 	return nil
+}
+
+// tooMany refuses what a limiter does not allow, and says when to try again.
+func tooMany(wait time.Duration, limit string) *problem.Problem {
+	return problem.New(problem.TooManyRequests, limit+"; wait, then try again").After(int(wait/time.Second) + 1)
 }
 
 // give sets the cookie of a session that was just written, and returns the session.
@@ -288,7 +300,7 @@ func (m *Manager) refuse(r *http.Request, method, why string) error {
 	}
 	m.log.WarnContext(r.Context(), "sign-in refused", "method", method, "reason", why, "address", addr, "request_id", op.RequestID(r.Context()))
 	if !allowed {
-		return problem.New(problem.TooManyRequests, "too many sign-ins from this address were refused; wait, then try again").After(int(wait/time.Second) + 1)
+		return tooMany(wait, "too many sign-ins from your address "+addr+" were refused; behind a proxy all browsers share one address")
 	}
 	return problem.New(problem.Unauthenticated, "the sign-in is refused: "+why)
 }

@@ -28,4 +28,5 @@ type PortalSession struct {
 	AuthTime      time.Time
 	StepUpUntil   *time.Time
 	UserAgent     string
+	Groups        []string
 }

@@ -110,10 +110,10 @@ func (q *Queries) InsertLogout(ctx context.Context, arg InsertLogoutParams) (int
 }
 
 const insertSession = `-- name: InsertSession :exec
-INSERT INTO portal_sessions (id, hash, method, principal, name, roles, token_id, issuer, subject, sid, idle_until, ends_at, auth_time, user_agent)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
-    now() + make_interval(secs => $11),
-    now() + make_interval(secs => $12), $13, $14)
+INSERT INTO portal_sessions (id, hash, method, principal, name, roles, groups, token_id, issuer, subject, sid, idle_until, ends_at, auth_time, user_agent)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
+    now() + make_interval(secs => $12),
+    now() + make_interval(secs => $13), $14, $15)
 `
 
 type InsertSessionParams struct {
@@ -123,6 +123,7 @@ type InsertSessionParams struct {
 	Principal   string
 	Name        string
 	Roles       []string
+	Groups      []string
 	TokenID     *string
 	Issuer      string
 	Subject     string
@@ -141,6 +142,7 @@ func (q *Queries) InsertSession(ctx context.Context, arg InsertSessionParams) er
 		arg.Principal,
 		arg.Name,
 		arg.Roles,
+		arg.Groups,
 		arg.TokenID,
 		arg.Issuer,
 		arg.Subject,
@@ -154,17 +156,23 @@ func (q *Queries) InsertSession(ctx context.Context, arg InsertSessionParams) er
 }
 
 const insertSignIn = `-- name: InsertSignIn :exec
-INSERT INTO portal_sign_ins (hash, return_to, session_id, expires_at) VALUES ($1, $2, $3, now() + interval '10 minutes')
+INSERT INTO portal_sign_ins (hash, return_to, session_id, replaces, expires_at) VALUES ($1, $2, $3, $4, now() + interval '10 minutes')
 `
 
 type InsertSignInParams struct {
 	Hash      []byte
 	ReturnTo  string
 	SessionID *string
+	Replaces  string
 }
 
 func (q *Queries) InsertSignIn(ctx context.Context, arg InsertSignInParams) error {
-	_, err := q.db.Exec(ctx, insertSignIn, arg.Hash, arg.ReturnTo, arg.SessionID)
+	_, err := q.db.Exec(ctx, insertSignIn,
+		arg.Hash,
+		arg.ReturnTo,
+		arg.SessionID,
+		arg.Replaces,
+	)
 	return err
 }
 
@@ -234,7 +242,7 @@ func (q *Queries) RotateSession(ctx context.Context, arg RotateSessionParams) (i
 }
 
 const sessionByHash = `-- name: SessionByHash :one
-SELECT s.id, s.hash, s.previous_hash, s.previous_until, s.method, s.principal, s.name, s.roles, s.token_id, s.issuer, s.subject, s.sid, s.created_at, s.seen_at, s.idle_until, s.ends_at, s.auth_time, s.step_up_until, s.user_agent, coalesce(t.roles, s.roles)::text[] AS roles_now, (s.hash <> $1::bytea)::boolean AS is_previous,
+SELECT s.id, s.hash, s.previous_hash, s.previous_until, s.method, s.principal, s.name, s.roles, s.token_id, s.issuer, s.subject, s.sid, s.created_at, s.seen_at, s.idle_until, s.ends_at, s.auth_time, s.step_up_until, s.user_agent, s.groups, coalesce(t.roles, s.roles)::text[] AS roles_now, (s.hash <> $1::bytea)::boolean AS is_previous,
     (s.seen_at < now() - interval '1 minute')::boolean AS is_stale,
     (s.hash = $1::bytea AND s.step_up_until IS NOT NULL AND s.step_up_until > now() AND s.step_up_until <= now() + make_interval(secs => $2))::boolean AS stepped_up
 FROM portal_sessions s LEFT JOIN api_tokens t ON t.id = s.token_id
@@ -281,6 +289,7 @@ func (q *Queries) SessionByHash(ctx context.Context, arg SessionByHashParams) (S
 		&i.PortalSession.AuthTime,
 		&i.PortalSession.StepUpUntil,
 		&i.PortalSession.UserAgent,
+		&i.PortalSession.Groups,
 		&i.RolesNow,
 		&i.IsPrevious,
 		&i.IsStale,
@@ -290,7 +299,7 @@ func (q *Queries) SessionByHash(ctx context.Context, arg SessionByHashParams) (S
 }
 
 const sessionByID = `-- name: SessionByID :one
-SELECT s.principal, s.name, coalesce(t.roles, s.roles)::text[] AS roles_now
+SELECT s.principal, s.name, s.method, s.groups, coalesce(t.roles, s.roles)::text[] AS roles_now
 FROM portal_sessions s LEFT JOIN api_tokens t ON t.id = s.token_id
 WHERE s.id = $1 AND s.idle_until > now() AND s.ends_at > now() AND s.seen_at <= now() + interval '1 minute'
   AND (t.id IS NULL OR t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > now()))
@@ -299,6 +308,8 @@ WHERE s.id = $1 AND s.idle_until > now() AND s.ends_at > now() AND s.seen_at <= 
 type SessionByIDRow struct {
 	Principal string
 	Name      string
+	Method    string
+	Groups    []string
 	RolesNow  []string
 }
 
@@ -306,20 +317,27 @@ type SessionByIDRow struct {
 func (q *Queries) SessionByID(ctx context.Context, id string) (SessionByIDRow, error) {
 	row := q.db.QueryRow(ctx, sessionByID, id)
 	var i SessionByIDRow
-	err := row.Scan(&i.Principal, &i.Name, &i.RolesNow)
+	err := row.Scan(
+		&i.Principal,
+		&i.Name,
+		&i.Method,
+		&i.Groups,
+		&i.RolesNow,
+	)
 	return i, err
 }
 
 const stepUpSession = `-- name: StepUpSession :execrows
-UPDATE portal_sessions SET previous_hash = hash, previous_until = now() + interval '30 seconds', hash = $1, roles = $2,
-    auth_time = $3, step_up_until = now() + make_interval(secs => $4),
-    sid = CASE WHEN $5::text = '' THEN sid ELSE $5::text END
-WHERE id = $6 AND principal = $7 AND idle_until > now() AND ends_at > now()
+UPDATE portal_sessions SET previous_hash = hash, previous_until = now() + interval '30 seconds', hash = $1, roles = $2, groups = $3,
+    auth_time = $4, step_up_until = now() + make_interval(secs => $5),
+    sid = CASE WHEN $6::text = '' THEN sid ELSE $6::text END
+WHERE id = $7 AND principal = $8 AND idle_until > now() AND ends_at > now()
 `
 
 type StepUpSessionParams struct {
 	NewHash       []byte
 	Roles         []string
+	Groups        []string
 	AuthTime      time.Time
 	StepUpSeconds float64
 	Sid           string
@@ -331,6 +349,7 @@ func (q *Queries) StepUpSession(ctx context.Context, arg StepUpSessionParams) (i
 	result, err := q.db.Exec(ctx, stepUpSession,
 		arg.NewHash,
 		arg.Roles,
+		arg.Groups,
 		arg.AuthTime,
 		arg.StepUpSeconds,
 		arg.Sid,
@@ -345,12 +364,13 @@ func (q *Queries) StepUpSession(ctx context.Context, arg StepUpSessionParams) (i
 
 const takeSignIn = `-- name: TakeSignIn :one
 DELETE FROM portal_sign_ins WHERE hash = $1
-RETURNING return_to, session_id, (expires_at > now() AND expires_at <= now() + interval '11 minutes')::boolean AS is_live
+RETURNING return_to, session_id, replaces, (expires_at > now() AND expires_at <= now() + interval '11 minutes')::boolean AS is_live
 `
 
 type TakeSignInRow struct {
 	ReturnTo  string
 	SessionID *string
+	Replaces  string
 	IsLive    bool
 }
 
@@ -358,7 +378,12 @@ type TakeSignInRow struct {
 func (q *Queries) TakeSignIn(ctx context.Context, hash []byte) (TakeSignInRow, error) {
 	row := q.db.QueryRow(ctx, takeSignIn, hash)
 	var i TakeSignInRow
-	err := row.Scan(&i.ReturnTo, &i.SessionID, &i.IsLive)
+	err := row.Scan(
+		&i.ReturnTo,
+		&i.SessionID,
+		&i.Replaces,
+		&i.IsLive,
+	)
 	return i, err
 }
 

@@ -142,7 +142,20 @@ func (p *Provider) bySubject(subject string) (User, error) {
 	return p.userWhere(subject, User.Subject)
 }
 
+// SetGroups changes the groups of a user, from its next token on.
+func (p *Provider) SetGroups(name string, groups ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.Users {
+		if p.Users[i].Name == name {
+			p.Users[i].Groups = groups
+		}
+	}
+}
+
 func (p *Provider) userWhere(want string, of func(User) string) (User, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, u := range p.Users {
 		if of(u) == want {
 			return u, nil

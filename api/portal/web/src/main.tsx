@@ -48,6 +48,7 @@ function App() {
 function Current() {
   const path = place.value.path;
   useEffect(() => { if (path === "/") navigate(hrefOf("/nodes"), { replace: true }); }, [path]);
+  if (!hasRole("viewer")) return <Layout title={text.noRole.title}><Heading title={text.noRole.title} /><p>{text.noRole.detail}</p></Layout>;
   if (path === "/") return null;
   for (const page of pages) {
     const params = matchPath(page.path, path);

@@ -81,6 +81,15 @@ export function oidcHref(way: "sign-in" | "step-up"): string {
   return `${base}/oidc/${way}?return=${encodeURIComponent(here)}`;
 }
 
+/**
+ * mustLeaveToStepUp says whether a call that destroys something would leave the page for the provider:
+ * what was filled in would be lost.
+ */
+export function mustLeaveToStepUp(now: number): boolean {
+  const who = session.value;
+  return who?.method === "oidc" && !(Date.parse(who.step_up_until ?? "") > now + 60_000);
+}
+
 /** hasRole says whether the session has this role or a higher one. */
 export function hasRole(role: "viewer" | "operator" | "admin"): boolean {
   const order = ["viewer", "operator", "admin"];

@@ -16,6 +16,10 @@ export const text = {
   newTab: "opens in a new tab",
   badLink: "this address is not a link that the portal opens",
   notFound: { title: "Page not found", detail: "The portal has no page at this address. Choose one in the menu." },
+  noRole: {
+    title: "No role in the portal",
+    detail: "You are signed in, but you have no role of the platform, so the portal shows you nothing. Operators get their role at the identity provider: ask an administrator, then sign in again. Members of projects use the command slipway.",
+  },
   keys: "Keys: j and k move between the rows of a table.",
 
   problem: {
@@ -55,7 +59,9 @@ export const text = {
     next: "Next page",
     page: (n: number) => `Page ${n}`,
     rows: (n: number) => (n === 1 ? "1 row" : `${n} rows`),
-    empty: "Nothing matches.",
+    empty: "Nothing matches the filters.",
+    none: "There is nothing here yet.",
+    end: "There are no more rows.",
     gone: "no longer in this list",
     changed: "The list may have changed.",
     reload: "Reload",
@@ -125,6 +131,7 @@ export const text = {
     caption: "Nodes",
     search: "Search",
     searchHelp: "Part of a hostname or serial, or a whole id, MAAS system id or MAC",
+    none: "No node is in one of these states. The filter shows every other state.",
     site: "Site",
     sku: "SKU",
     status: "Status",
@@ -209,7 +216,7 @@ export const text = {
   },
 
   onboard: {
-    title: "Onboard a node", site: "Site", profile: "Profile", sku: "SKU", hostname: "Hostname",
+    title: "Onboard a node", site: "Site", siteHelp: "Sites, profiles and SKUs are created on the pages Sites and SKUs.", profile: "Profile", sku: "SKU", hostname: "Hostname",
     hostnameHelp: "One DNS label in lower case",
     bmc: "BMC", address: "Address", addressHelp: "host, host:port or https://host:port; no login, no path",
     credential: "Login", credentialHelp: "The name of a stored secret, such as bmc/rack-1, or name@version",
@@ -230,7 +237,7 @@ export const text = {
     title: "Drift", caption: "Findings, newest first", detector: "Detector", severity: "Severity", status: "Status",
     message: "Finding", seen: "Last seen", first: "First seen", where: "Where", evidence: "Evidence", next: "What to do",
     count: "Passes that saw it", outcome: "Outcome", acted: "Last action", adopts: "Adopt does",
-    passes: "Last pass over each site", passSite: "Site", passFinished: "Finished", passProblem: "Problem", late: "late",
+    passes: "Last pass over each site", passSite: "Site", passFinished: "Finished", passProblem: "Problem", late: "late", none: "No finding is open.",
     all: "every status",
     meaning: {
       adopt: "Record what was observed, and close the finding.",
@@ -246,9 +253,64 @@ export const text = {
   },
 
   spec: {
-    title: "Settings", edit: "Edit", save: "Save", saved: "Saved.", json: "Name and settings as JSON",
-    help: "The API reference names all settings. The server checks them before anything is stored.", notJson: "This is not JSON",
+    title: "Settings", edit: "Edit", save: "Save", saved: "Saved.", create: "Create", json: "All other settings as JSON",
+    more: "More settings", moreHelp: "Settings without a field of their own. The API reference names all of them: see Documentation in the menu.", notJson: "This is not JSON",
+    atFields: "Each field says what is wrong with it.", notObject: "Write one object, such as {}.", correct: "Correct the form", twice: (field: string) => `${field} has a field of its own above: set it there, and not here.`,
+    byDefault: "by default",
+    stepUpFirst: "To save this you sign in a second time, which leaves the page. Do it before you fill in the form; it then counts for ten minutes.",
   },
+
+  /** The fields of forms by their path in the request. */
+  specFields: {
+    "name": { label: "Name", help: "Letters, digits, dots, dashes and underscores" },
+    "spec.maas_url": { label: "URL of MAAS", help: "Such as https://maas.example:5240/MAAS" },
+    "spec.maas_api_key_ref": { label: "API key of MAAS", help: "The name of a stored secret: slipway secret put stores one" },
+    "spec.maas_ca_pem": { label: "CA certificates of MAAS", help: "PEM; left empty, the system's" },
+    "spec.region": { label: "Region" },
+    "spec.zone": { label: "Zone of MAAS" },
+    "spec.pool": { label: "Resource pool of MAAS" },
+    "spec.default_domain": { label: "DNS domain" },
+    "spec.ssh_user": { label: "SSH user" },
+    "spec.ssh_key_ref": { label: "SSH key", help: "The name of a stored secret" },
+    "spec.bmc_networks": { label: "Networks of the BMCs", help: "One on each line, such as 10.0.0.0/16. No login is sent to a BMC elsewhere." },
+    "spec.node_networks": { label: "Networks of the nodes", help: "One on each line; none allows every address. No login by SSH goes elsewhere." },
+    "spec.bmc_ca_pem": { label: "CA certificates of the BMCs", help: "PEM; left empty, each BMC's certificate is pinned" },
+    "spec.trust_first_bmc_pin": { label: "Trust the certificate that a BMC shows first", help: "Otherwise an operator approves each." },
+    "spec.architecture": { label: "Architecture", help: "Left empty: amd64/generic" },
+    "spec.distro_series": { label: "Release", help: "Left empty: jammy" },
+    "spec.hwe_kernel": { label: "Kernel", help: "Left empty: the release's own" },
+    "spec.storage_layout": { label: "Storage layout", help: "Left empty: flat" },
+    "spec.power_type": { label: "Power control" },
+    "spec.boot_disk.model_contains": { label: "Boot disk", help: "Part of the model's name, such as BOSS. Of several the smallest is taken." },
+    "spec.site_bootstrap_bundle_ref": { label: "Bootstrap bundle", help: "The name of a stored secret" },
+    "spec.agent_binary_url": { label: "Address of the agent", help: "Left empty, the image holds it" },
+    "spec.agent_binary_sha256": { label: "SHA-256 of the agent", help: "64 hex digits; required with the address" },
+    "spec.protect_serials": { label: "Protected drives", help: "Serial numbers or WWNs, one on each line. No job erases these drives." },
+    "spec.batch_max_parallel": { label: "Onboardings of a batch at a time", help: "Left empty: 4" },
+    "spec.max_deploy_retry_attempts": { label: "Deployments that are tried again" },
+    "spec.auto_claim_single_new_machine": { label: "Take the one new machine that MAAS finds" },
+    "spec.require_hw_sync": { label: "Require hardware sync" },
+    "spec.enable_phase2_roce": { label: "Set up RoCE" },
+    "spec.scrub_allow_overwrite": { label: "Overwrite disks that cannot purge themselves", help: "The certificate then says clear." },
+    "spec.gpus": { label: "GPUs", help: "What is left empty is not checked." },
+    "spec.gpu_model_contains": { label: "GPU model", help: "Part of its name, such as H100" },
+    "spec.gpu_memory_mib": { label: "Memory of each GPU in MiB" },
+    "spec.driver_min_version": { label: "Oldest driver" },
+    "spec.nics_up": { label: "Network interfaces that are up" },
+    "spec.data_disks": { label: "Data disks" },
+    "spec.min_memory_mib": { label: "Memory in MiB, at least" },
+    "spec.require_ecc": { label: "Require ECC" },
+    "spec.max_uncorrected_ecc": { label: "Uncorrected ECC errors, at most" },
+    "spec.kernel.url": { label: "Kernel", help: "An http or https URL" },
+    "spec.kernel.sha256": { label: "SHA-256 of the kernel", help: "64 hex digits. With it the kernel is loaded through Slipway and checked." },
+    "spec.initrds.0.url": { label: "Initial RAM disk", help: "An http or https URL; more of them stand below More settings" },
+    "spec.initrds.0.sha256": { label: "SHA-256 of the initial RAM disk", help: "64 hex digits" },
+    "spec.command_line": { label: "Command line of the kernel", help: "It may name {{ .SeedURL }}, {{ .MAC }}, {{ .Hostname }} and {{ .NodeID }}." },
+    "spec.user_data": { label: "User data", help: "The answers of the installer, such as an autoinstall document. Network installation in the documentation lists what it may use." },
+    "spec.deadline_minutes": { label: "Minutes that an attempt may be silent", help: "Left empty: 60" },
+    "spec.agent.binary_url": { label: "Address of the agent", help: "Left empty, no agent is fetched" },
+    "spec.agent.binary_sha256": { label: "SHA-256 of the agent", help: "64 hex digits; required with the address" },
+  } as Record<string, { label: string; help?: string }>,
 
   secret: {
     label: "Value", help: "It is shown this once. Copy it now.", done: "I have copied it",
@@ -256,15 +318,23 @@ export const text = {
   },
 
   sites: {
-    title: "Sites", name: "Name", region: "Region", zone: "Zone", maas: "MAAS", changed: "Last change", probe: "Probe MAAS",
+    title: "Sites", create: "Create a site", none: "There is no site yet. An administrator creates the first one: a MAAS region and the network around it.",
+    createProfile: "Create a profile", noProfile: "The site has no profile. One says how machines are installed; an onboarding needs one.", noRoce: "No RoCE assignment is recorded.",
+    name: "Name", region: "Region", zone: "Zone", maas: "MAAS", changed: "Last change", probe: "Probe MAAS",
     probeHelp: "Ask MAAS for its version, the user's rights, SSH keys, settings and images. It changes nothing.", probed: "MAAS answered.",
     profiles: "Profiles", profile: "Profile", roce: "RoCE assignments", ports: "Ports", series: "Release", architecture: "Architecture", layout: "Storage layout",
     nodes: "Nodes of this site",
   },
 
-  skus: { title: "SKUs", dataDisks: "Data disks", nodes: "Nodes of this SKU", requires: "A node must have" },
+  skus: {
+    create: "Create a SKU", none: "There is no SKU yet. One says what a node must have to be healthy; an onboarding needs one.",
+    title: "SKUs", dataDisks: "Data disks", nodes: "Nodes of this SKU", requires: "A node must have",
+  },
 
-  installs: { title: "Install workflows", one: "Install workflow", kernel: "Kernel", deadline: "Minutes it may take", nodes: "PXE nodes" },
+  installs: {
+    create: "Create an install workflow", none: "There is no install workflow yet. One says how nodes without MAAS are installed over the network.",
+    title: "Install workflows", one: "Install workflow", kernel: "Kernel", deadline: "Minutes it may take", nodes: "PXE nodes",
+  },
 
   pxe: {
     title: "Network installation", progress: "Installed", failedAttempts: "Failed attempts", lastError: "Last error", deadline: "Fails when silent until",
@@ -314,14 +384,14 @@ export const text = {
 
   accounts: {
     title: "Billing accounts", one: "Billing account", projects: "Projects", most: "Projects at most", create: "Create a billing account",
-    deleteHelp: "Only an account without projects can be deleted.", idHelp: "acc_...",
+    deleteHelp: "Only an account without projects can be deleted.",
   },
 
   projects: {
     title: "Projects", one: "Project", parts: "Lists of the project", overview: "Overview", create: "Create a project", tags: "Tags", closed: "Closed",
     part: { members: "Members", invitations: "Invitations", keys: "SSH keys", tokens: "Tokens", webhooks: "Webhooks", notices: "Notices", audit: "Audit log" } as Record<string, string>,
     intro: "What is in a project is its members' own. You are asked for a reason before you see it.",
-    createHelp: "The first owner is invited by a verified e-mail address, or by the subject of the sign-in.",
+    accountHelp: "It pays for the project. Create one on the page Billing accounts.", createHelp: "The first owner is invited by a verified e-mail address, or by the subject of the sign-in.",
     ownerEmail: "E-mail address", ownerEmailHelp: "The identity provider must have verified it. Leave it empty if you give a subject.",
     ownerSubject: "Subject", ownerSubjectHelp: "oidc: and the subject of the sign-in. Leave it empty if you give an address.",
     close: "Close the project", closeHelp: "This is not undone: keys and tokens are deleted and invitations are revoked.",
@@ -347,7 +417,7 @@ export const text = {
 
   catalogue: {
     title: "Catalogue", item: "Title", availability: "Available", image: "Image", isolation: "Isolation", description: "Description",
-    offer: "Offer a SKU", offerHelp: "It replaces the offer of the same SKU.", skuHelp: "Its name or id", profileHelp: "The id of the profile that is deployed",
+    offer: "Offer a SKU", offerHelp: "It replaces the offer of the same SKU.", profileHelp: "The id of the profile that is deployed",
     withdraw: "Withdraw", withdrawHelp: "Customers are offered it no more. What they have stays.",
   },
 

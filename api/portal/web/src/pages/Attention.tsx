@@ -4,7 +4,7 @@ import { Heading } from "../parts/Facts";
 import { Badge } from "../parts/Badge";
 import { JobLink, NodeLink, Outside, To } from "../parts/Link";
 import { FilterForm, ListTable, useList } from "../parts/list";
-import { useSites } from "../parts/named";
+import { choicesOf, useSites } from "../parts/named";
 import type { Column } from "../parts/Table";
 import { Time } from "../parts/Time";
 import { place } from "../router";
@@ -68,7 +68,7 @@ export function AttentionPage() {
       <Heading title={text.attention.title} />
       <FilterForm fields={[
         { name: "kind", label: text.attention.kind, any: text.attention.all, options: kinds.map((k) => ({ value: k, label: words(k) })) },
-        { name: "site_id", label: text.nodes.site, options: sites.map((s) => ({ value: s.id, label: s.name })) },
+        { name: "site_id", label: text.nodes.site, options: choicesOf(sites) },
       ]} />
       <ListTable list={list} caption={text.attention.caption} columns={columns(list.reload)} empty={text.attention.none} />
     </>

@@ -5,7 +5,7 @@ import { Badge } from "../parts/Badge";
 import { Facts, Heading, Section } from "../parts/Facts";
 import { JobLink, NodeLink, To } from "../parts/Link";
 import { FilterForm, ListTable, useList } from "../parts/list";
-import { nameOf, useSites } from "../parts/named";
+import { choicesOf, nameOf, useSites } from "../parts/named";
 import type { Named } from "../parts/named";
 import { ProblemText } from "../parts/ProblemText";
 import { useRead } from "../parts/read";
@@ -46,7 +46,7 @@ export function Batches() {
   return (
     <>
       <Heading title={text.batches.title} />
-      <FilterForm fields={[{ name: "site_id", label: text.nodes.site, options: sites.map((s) => ({ value: s.id, label: s.name })) }]} />
+      <FilterForm fields={[{ name: "site_id", label: text.nodes.site, options: choicesOf(sites) }]} />
       <ListTable list={list} caption={text.batches.caption} columns={columns(sites)} />
     </>
   );

@@ -5,6 +5,8 @@ import { Badge } from "../parts/Badge";
 import { Heading } from "../parts/Facts";
 import { To } from "../parts/Link";
 import { ListTable, useList } from "../parts/list";
+import { choicesOf, useSkus } from "../parts/named";
+import type { Named } from "../parts/named";
 import type { Column } from "../parts/Table";
 import { hasRole } from "../session";
 import { text, words } from "../text";
@@ -13,6 +15,7 @@ type Item = Schemas["CatalogueItem"];
 
 /** Catalogue lists the SKUs that customers are offered. */
 export function Catalogue() {
+  const skus = useSkus();
   const list = useList<Item>({
     read: (cursor) => call(() => client.GET("/api/v1/catalogue", { params: { query: { limit: 50, cursor: cursor || undefined } } })),
     idOf: (i) => i.sku_id ?? "", kinds: ["catalogue_item", "sku"],
@@ -29,17 +32,17 @@ export function Catalogue() {
   ];
   return (
     <>
-      <Heading title={text.catalogue.title}>{hasRole("admin") && <div class="buttons"><button type="button" class="primary" onClick={() => askOffer(list.reload)}>{text.catalogue.offer}</button></div>}</Heading>
+      <Heading title={text.catalogue.title}>{hasRole("admin") && <div class="buttons"><button type="button" class="primary" onClick={() => askOffer(skus, list.reload)}>{text.catalogue.offer}</button></div>}</Heading>
       <ListTable list={list} caption={text.catalogue.title} columns={columns} />
     </>
   );
 }
 
-function askOffer(again: () => void): void {
+function askOffer(skus: Named[], again: () => void): void {
   askAction({
     title: text.catalogue.offer, button: text.catalogue.offer, body: text.catalogue.offerHelp, reason: "none", done: again,
     fields: [
-      { name: "sku", label: text.nodes.sku, kind: "text", required: true, help: text.catalogue.skuHelp },
+      { name: "sku", label: text.nodes.sku, kind: "select", required: true, options: [{ value: "", label: text.onboard.choose }, ...choicesOf(skus)] },
       { name: "profile", label: text.node.profile, kind: "text", required: true, help: text.catalogue.profileHelp },
       { name: "title", label: text.catalogue.item, kind: "text", required: true },
       { name: "description", label: text.catalogue.description, kind: "text", max: 2000 },

@@ -6,10 +6,10 @@ import { Badge } from "../parts/Badge";
 import { Facts, Heading, Section } from "../parts/Facts";
 import { NodeLink, To } from "../parts/Link";
 import { FilterForm, ListTable, useList } from "../parts/list";
-import { useSites } from "../parts/named";
+import { choicesOf, useSites } from "../parts/named";
+import { PagedTable } from "../parts/paged";
 import { ProblemText } from "../parts/ProblemText";
 import { useRead } from "../parts/read";
-import { Table } from "../parts/Table";
 import type { Column } from "../parts/Table";
 import { Time } from "../parts/Time";
 import { place } from "../router";
@@ -53,27 +53,25 @@ export function DriftPage() {
       <FilterForm fields={[
         { name: "status", label: text.drift.status, any: statuses[0], options: [...statuses.slice(1), everyStatus].map((s) => ({ value: s, label: s === everyStatus ? text.drift.all : s })) },
         { name: "severity", label: text.drift.severity, options: severities.map((s) => ({ value: s, label: s })) },
-        { name: "site_id", label: text.nodes.site, options: sites.map((s) => ({ value: s.id, label: s.name })) },
+        { name: "site_id", label: text.nodes.site, options: choicesOf(sites) },
         { name: "detector", label: text.drift.detector },
         { name: "node_id", label: text.jobs.node },
       ]} />
-      <ListTable list={list} caption={text.drift.caption} columns={columns} />
+      <ListTable list={list} caption={text.drift.caption} columns={columns} empty={text.drift.none} />
       <Section title={text.drift.passes}><Passes /></Section>
     </>
   );
 }
 
 function Passes() {
-  const read = useRead("passes", () => call(() => client.GET("/api/v1/admin/drift-passes", { params: { query: { limit: 200 } } })));
   return (
-    <>
-      <ProblemText problem={read.problem} />
-      <Table caption={text.drift.passes} rows={read.data?.data ?? []} keyOf={(p) => p.site_id ?? ""} busy={!read.data} empty={text.list.empty} columns={[
+    <PagedTable<Schemas["DriftPass"]> name="passes" caption={text.drift.passes} watch={[]} empty={text.list.none} keyOf={(p) => p.site_id ?? ""}
+      read={(cursor) => call(() => client.GET("/api/v1/admin/drift-passes", { params: { query: { limit: 50, cursor: cursor || undefined } } }))}
+      columns={[
         { label: text.drift.passSite, header: true, cell: (p) => <>{p.site || p.site_id} {p.late && <Badge status={text.drift.late} tone="bad" />}</> },
         { label: text.drift.passFinished, cell: (p) => <Time at={p.finished_at} /> },
         { label: text.drift.passProblem, cell: (p) => p.problem ?? "" },
       ]} />
-    </>
   );
 }
 

@@ -2,7 +2,6 @@ import { call, client } from "../api/client";
 import type { Schemas } from "../api/client";
 import { useLive } from "../live";
 import { Loaded } from "../parts/Detail";
-import { askInstallWorkflow } from "../parts/editSpec";
 import { Facts, Heading, Section } from "../parts/Facts";
 import { To } from "../parts/Link";
 import { FilterForm, ListTable, useList } from "../parts/list";
@@ -33,9 +32,12 @@ export function InstallWorkflows() {
   });
   return (
     <>
-      <Heading title={text.installs.title}><To path="/nodes" query={{ lifecycle: "pxe", status: "every" }}>{text.installs.nodes}</To></Heading>
+      <Heading title={text.installs.title}>
+        <To path="/nodes" query={{ lifecycle: "pxe", status: "every" }}>{text.installs.nodes}</To>
+        {hasRole("admin") && <div class="buttons"><To path="/install-workflows/new" class="button primary">{text.installs.create}</To></div>}
+      </Heading>
       <FilterForm fields={[{ name: "name", label: text.sites.name }]} />
-      <ListTable list={list} caption={text.installs.title} columns={columns} />
+      <ListTable list={list} caption={text.installs.title} columns={columns} empty={text.installs.none} />
     </>
   );
 }
@@ -50,7 +52,7 @@ export function InstallWorkflowPage({ params }: PageProps) {
       {(workflow) => (
         <>
           <Heading title={`${text.installs.one}: ${workflow.name ?? id}`}>
-            {hasRole("admin") && <div class="buttons"><button type="button" onClick={() => askInstallWorkflow(workflow, () => void read.again())}>{text.spec.edit}</button></div>}
+            {hasRole("admin") && <div class="buttons"><To path={`/install-workflows/${encodeURIComponent(id)}/edit`} class="button">{text.spec.edit}</To></div>}
           </Heading>
           <Facts facts={[[text.node.id, <code>{workflow.id}</code>], [text.sites.changed, <Time at={workflow.updated_at} />]]} />
           <Section title={text.spec.title}><Spec spec={workflow.spec} /></Section>

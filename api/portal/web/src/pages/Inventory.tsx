@@ -5,7 +5,7 @@ import { Badge } from "../parts/Badge";
 import { Heading } from "../parts/Facts";
 import { NodeLink, To } from "../parts/Link";
 import { FilterForm, ListTable, useList } from "../parts/list";
-import { nameOf, useSites, useSkus } from "../parts/named";
+import { choicesOf, nameOf, useSites, useSkus } from "../parts/named";
 import type { Named } from "../parts/named";
 import { ProblemText } from "../parts/ProblemText";
 import { useRead } from "../parts/read";
@@ -74,7 +74,6 @@ export function Inventory() {
     readIds: async (ids) => (await readNodes(filter, { ids })).data ?? [],
     idOf: (n) => n.id ?? "", kinds: ["node"],
   });
-  const choices = (all: Named[]) => all.map((n) => ({ value: n.id, label: n.name }));
   return (
     <>
       <Heading title={text.nodes.title}>
@@ -87,11 +86,11 @@ export function Inventory() {
           name: "status", label: text.nodes.status, any: text.nodes.coarse,
           options: [{ value: everyState, label: text.nodes.every }, ...[...coarse, ...others].map((s) => ({ value: s, label: words(s) }))],
         },
-        { name: "site_id", label: text.nodes.site, options: choices(sites) },
-        { name: "sku_id", label: text.nodes.sku, options: choices(skus) },
+        { name: "site_id", label: text.nodes.site, options: choicesOf(sites) },
+        { name: "sku_id", label: text.nodes.sku, options: choicesOf(skus) },
         { name: "lifecycle", label: text.nodes.lifecycle, options: ["maas", "pxe"].map((l) => ({ value: l, label: l })) },
       ]} />
-      <ListTable list={list} caption={text.nodes.caption} columns={columns(sites, skus)} />
+      <ListTable list={list} caption={text.nodes.caption} columns={columns(sites, skus)} empty={text.nodes.none} />
     </>
   );
 }

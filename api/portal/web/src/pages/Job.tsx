@@ -165,7 +165,7 @@ function Stages({ job }: { job: Job }) {
 
 function Tries({ id }: { id: string }) {
   return (
-    <PagedTable name={id} caption={text.job.tries} watch={[id]} empty={text.list.empty} keyOf={(l) => l.id ?? ""}
+    <PagedTable name={id} caption={text.job.tries} watch={[id]} empty={text.list.none} keyOf={(l) => l.id ?? ""}
       read={(cursor) => call(() => client.GET("/api/v1/admin/jobs/{id}/action-logs", { params: { path: { id }, query: { limit: 50, cursor: cursor || undefined } } }))}
       columns={tryColumns} />
   );

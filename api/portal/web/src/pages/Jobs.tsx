@@ -4,7 +4,7 @@ import { Badge } from "../parts/Badge";
 import { Heading } from "../parts/Facts";
 import { JobLink, NodeLink } from "../parts/Link";
 import { FilterForm, ListTable, useList } from "../parts/list";
-import { useSites } from "../parts/named";
+import { choicesOf, useSites } from "../parts/named";
 import type { Column } from "../parts/Table";
 import { Time } from "../parts/Time";
 import { place } from "../router";
@@ -56,7 +56,7 @@ export function Jobs() {
         { name: "kind", label: text.jobs.kind, options: choices(kinds) },
         { name: "status", label: text.jobs.status, options: choices(states) },
         { name: "needs_human", label: text.jobs.needsHuman, options: [{ value: "true", label: text.yes }, { value: "false", label: text.no }] },
-        { name: "site_id", label: text.nodes.site, options: sites.map((s) => ({ value: s.id, label: s.name })) },
+        { name: "site_id", label: text.nodes.site, options: choicesOf(sites) },
         { name: "node_id", label: text.jobs.node },
       ]} />
       <ListTable list={list} caption={text.jobs.caption} columns={jobColumns} />

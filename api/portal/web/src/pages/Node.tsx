@@ -81,9 +81,9 @@ function NodeFacts({ node }: { node: Node }) {
       [text.node.id, <code>{node.id}</code>],
       [text.node.job, node.live_job_id && <JobLink id={node.live_job_id} />],
       [text.node.changed, <Time at={node.state_changed_at} />],
-      [text.node.site, nameOf(sites, node.site_id)],
-      [text.node.sku, nameOf(skus, node.sku_id)],
-      [text.node.profile, node.profile_id],
+      [text.node.site, node.site_id && <To path={`/sites/${encodeURIComponent(node.site_id)}`}>{nameOf(sites, node.site_id)}</To>],
+      [text.node.sku, node.sku_id && <To path={`/skus/${encodeURIComponent(node.sku_id)}`}>{nameOf(skus, node.sku_id)}</To>],
+      [text.node.profile, node.site_id && node.profile_id && <To path={`/sites/${encodeURIComponent(node.site_id)}/profiles/${encodeURIComponent(node.profile_id)}`}>{node.profile_id}</To>],
       [text.node.lifecycle, node.lifecycle],
       [text.node.serial, node.serial],
       [text.node.uuid, node.hardware_uuid],
@@ -146,7 +146,7 @@ function NodeJobs({ jobs }: { jobs: Read<Schemas["ListJob"]> }) {
   return (
     <>
       <ProblemText problem={jobs.problem} />
-      <Table caption={text.node.jobs} rows={jobs.data?.data ?? []} keyOf={(j) => j.id ?? ""} empty={text.list.empty} busy={jobs.loading && !jobs.data} columns={[
+      <Table caption={text.node.jobs} rows={jobs.data?.data ?? []} keyOf={(j) => j.id ?? ""} empty={text.list.none} busy={jobs.loading && !jobs.data} columns={[
         { label: text.jobs.job, header: true, cell: (j) => <JobLink id={j.id} name={words(j.kind) + (j.mode ? `: ${words(j.mode)}` : "")} row /> },
         { label: text.jobs.status, cell: (j) => <Badge status={j.status} /> },
         { label: text.jobs.created, cell: (j) => <Time at={j.created_at} /> },

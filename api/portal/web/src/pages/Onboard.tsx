@@ -93,8 +93,8 @@ function Fields({ filled, set }: { filled: Filled; set: (name: keyof Filled) => 
   const sites = useSites();
   const skus = useSkus();
   const profiles = useProfiles(filled.site_id);
-  const choose = (name: keyof Filled, label: string, all: Named[]) => (
-    <SelectField label={label} name={name} required value={filled[name]} onChange={set(name)}>
+  const choose = (name: keyof Filled, label: string, all: Named[], help?: string) => (
+    <SelectField label={label} help={help} name={name} required value={filled[name]} onChange={set(name)}>
       <option value="">{text.onboard.choose}</option>
       {all.map((n) => <option key={n.id} value={n.id}>{n.name}</option>)}
     </SelectField>
@@ -102,7 +102,7 @@ function Fields({ filled, set }: { filled: Filled; set: (name: keyof Filled) => 
   return (
     <>
       <div class="stack">
-        {choose("site_id", text.onboard.site, sites)}
+        {choose("site_id", text.onboard.site, sites, text.onboard.siteHelp)}
         {choose("profile_id", text.onboard.profile, profiles)}
         {choose("sku_id", text.onboard.sku, skus)}
         <TextField label={text.onboard.hostname} name="hostname" help={text.onboard.hostnameHelp} required maxLength={253} value={filled.hostname} onInput={set("hostname")} autoComplete="off" />

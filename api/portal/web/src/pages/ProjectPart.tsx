@@ -2,9 +2,9 @@ import type { ComponentType } from "preact";
 import { call, client } from "../api/client";
 import type { Schemas } from "../api/client";
 import { askAction } from "../parts/ActionForm";
-import type { ActionField } from "../parts/ActionForm";
 import { Badge } from "../parts/Badge";
 import { Heading } from "../parts/Facts";
+import type { FormField } from "../parts/FormField";
 import { To } from "../parts/Link";
 import { PagedTable } from "../parts/paged";
 import { ReasonGate, reasonHeader } from "../parts/reason";
@@ -58,7 +58,7 @@ function ends<R>(label: string, nameOf: (row: R) => string, help: string, send: 
 function Members({ id, turn, again }: PartProps) {
   const header = reasonHeader(id);
   return (
-    <PagedTable<Schemas["Member"]> name={`${id} ${turn}`} caption={text.projects.part["members"] ?? ""} watch={[]} empty={text.list.empty} keyOf={(m) => m.id ?? ""}
+    <PagedTable<Schemas["Member"]> name={`${id} ${turn}`} caption={text.projects.part["members"] ?? ""} watch={[]} empty={text.list.none} keyOf={(m) => m.id ?? ""}
       read={(cursor) => call(() => client.GET("/api/v1/projects/{id}/members", { params: { path: { id }, header, query: query(cursor) } }))}
       columns={[
         { label: text.sites.name, header: true, cell: (m) => m.name || m.subject || m.id },
@@ -72,7 +72,7 @@ function Members({ id, turn, again }: PartProps) {
   );
 }
 
-const inviteFields: ActionField[] = [
+const inviteFields: FormField[] = [
   { name: "email", label: text.projects.ownerEmail, kind: "text", help: text.projects.ownerEmailHelp, max: 254 },
   { name: "subject", label: text.projects.ownerSubject, kind: "text", help: text.projects.ownerSubjectHelp, max: 300 },
   { name: "role", label: text.tokens.role, kind: "select", options: ["owner", "member", "billing", "viewer"].map((r) => ({ value: r, label: r })) },
@@ -92,7 +92,7 @@ function Invitations({ id, turn, again }: PartProps) {
   return (
     <>
       {hasRole("operator") && <div class="buttons"><button type="button" onClick={invite}>{text.projects.invite}</button></div>}
-      <PagedTable<Schemas["Invitation"]> name={`${id} ${turn}`} caption={text.projects.part["invitations"] ?? ""} watch={[]} empty={text.list.empty} keyOf={(i) => i.id ?? ""}
+      <PagedTable<Schemas["Invitation"]> name={`${id} ${turn}`} caption={text.projects.part["invitations"] ?? ""} watch={[]} empty={text.list.none} keyOf={(i) => i.id ?? ""}
         read={(cursor) => call(() => client.GET("/api/v1/projects/{id}/invitations", { params: { path: { id }, header, query: query(cursor) } }))}
         columns={[
           { label: text.projects.who, header: true, cell: (i) => i.email || i.subject },
@@ -111,7 +111,7 @@ function Invitations({ id, turn, again }: PartProps) {
 function Keys({ id, turn, again }: PartProps) {
   const header = reasonHeader(id);
   return (
-    <PagedTable<Schemas["SSHKey"]> name={`${id} ${turn}`} caption={text.projects.part["keys"] ?? ""} watch={[]} empty={text.list.empty} keyOf={(k) => k.id ?? ""}
+    <PagedTable<Schemas["SSHKey"]> name={`${id} ${turn}`} caption={text.projects.part["keys"] ?? ""} watch={[]} empty={text.list.none} keyOf={(k) => k.id ?? ""}
       read={(cursor) => call(() => client.GET("/api/v1/projects/{id}/ssh-keys", { params: { path: { id }, header, query: query(cursor) } }))}
       columns={[
         { label: text.sites.name, header: true, cell: (k) => k.name },
@@ -129,7 +129,7 @@ function Keys({ id, turn, again }: PartProps) {
 function ProjectTokens({ id, turn, again }: PartProps) {
   const header = reasonHeader(id);
   return (
-    <PagedTable<Schemas["ProjectToken"]> name={`${id} ${turn}`} caption={text.projects.part["tokens"] ?? ""} watch={[]} empty={text.list.empty} keyOf={(t) => t.id ?? ""}
+    <PagedTable<Schemas["ProjectToken"]> name={`${id} ${turn}`} caption={text.projects.part["tokens"] ?? ""} watch={[]} empty={text.list.none} keyOf={(t) => t.id ?? ""}
       read={(cursor) => call(() => client.GET("/api/v1/projects/{id}/tokens", { params: { path: { id }, header, query: query(cursor) } }))}
       columns={[
         { label: text.sites.name, header: true, cell: (t) => t.name },
@@ -147,7 +147,7 @@ function ProjectTokens({ id, turn, again }: PartProps) {
 function Webhooks({ id, turn }: PartProps) {
   const header = reasonHeader(id);
   return (
-    <PagedTable<Schemas["Webhook"]> name={`${id} ${turn}`} caption={text.projects.part["webhooks"] ?? ""} watch={[]} empty={text.list.empty} keyOf={(w) => w.id ?? ""}
+    <PagedTable<Schemas["Webhook"]> name={`${id} ${turn}`} caption={text.projects.part["webhooks"] ?? ""} watch={[]} empty={text.list.none} keyOf={(w) => w.id ?? ""}
       read={(cursor) => call(() => client.GET("/api/v1/projects/{id}/webhooks", { params: { path: { id }, header, query: query(cursor) } }))}
       columns={[
         { label: text.sites.name, header: true, cell: (w) => <To path={`/projects/${encodeURIComponent(id)}/webhooks/${encodeURIComponent(w.id ?? "")}`} row>{w.name || w.id}</To> },
@@ -163,7 +163,7 @@ function Webhooks({ id, turn }: PartProps) {
 function Notices({ id, turn }: PartProps) {
   const header = reasonHeader(id);
   return (
-    <PagedTable<Schemas["Notice"]> name={`${id} ${turn}`} caption={text.projects.part["notices"] ?? ""} watch={[]} empty={text.list.empty} keyOf={(n) => n.id ?? ""}
+    <PagedTable<Schemas["Notice"]> name={`${id} ${turn}`} caption={text.projects.part["notices"] ?? ""} watch={[]} empty={text.list.none} keyOf={(n) => n.id ?? ""}
       read={(cursor) => call(() => client.GET("/api/v1/projects/{id}/notices", { params: { path: { id }, header, query: query(cursor) } }))}
       columns={[
         { label: text.audit.kind, header: true, cell: (n) => words(n.kind) },
@@ -178,7 +178,7 @@ function Notices({ id, turn }: PartProps) {
 function ProjectAudit({ id, turn }: PartProps) {
   const header = reasonHeader(id);
   return (
-    <PagedTable<Schemas["TimelineEntry"]> name={`${id} ${turn}`} caption={text.projects.part["audit"] ?? ""} watch={[]} empty={text.list.empty} keyOf={(e) => e.id ?? ""} columns={timelineColumns}
+    <PagedTable<Schemas["TimelineEntry"]> name={`${id} ${turn}`} caption={text.projects.part["audit"] ?? ""} watch={[]} empty={text.list.none} keyOf={(e) => e.id ?? ""} columns={timelineColumns}
       read={async (cursor) => {
         const page = await call(() => client.GET("/api/v1/projects/{id}/audit-log", { params: { path: { id }, header, query: query(cursor) } }));
         return { next_cursor: page.next_cursor, data: (page.data ?? []).map(({ actor_id, ...entry }) => ({ ...entry, actor: actor_id })) };

@@ -7,6 +7,8 @@ import { Facts, Heading, Section } from "../parts/Facts";
 import { To } from "../parts/Link";
 import { FilterForm, ListTable, useList } from "../parts/list";
 import { ProblemText } from "../parts/ProblemText";
+import { choicesOf, nameOf, useAccounts } from "../parts/named";
+import type { Named } from "../parts/named";
 import { useRead } from "../parts/read";
 import { headerOf, ReasonGate, reasonHeader } from "../parts/reason";
 import { Table } from "../parts/Table";
@@ -20,36 +22,37 @@ import type { PageProps } from ".";
 
 type Project = Schemas["Project"];
 
-const columns: Column<Project>[] = [
+const columns = (accounts: Named[]): Column<Project>[] => [
   { label: text.sites.name, header: true, cell: (p) => <To path={`/projects/${encodeURIComponent(p.id ?? "")}`} row>{p.name || p.id}</To> },
   { label: text.node.state, cell: (p) => <Badge status={p.status} /> },
-  { label: text.accounts.one, cell: (p) => <To path={`/billing-accounts/${encodeURIComponent(p.billing_account_id ?? "")}`}>{p.billing_account_id}</To> },
+  { label: text.accounts.one, cell: (p) => <To path={`/billing-accounts/${encodeURIComponent(p.billing_account_id ?? "")}`}>{nameOf(accounts, p.billing_account_id)}</To> },
   { label: text.jobs.created, cell: (p) => <Time at={p.created_at} /> },
 ];
 
 /** Projects lists the projects of all customers. What is in one is shown with a reason alone. */
 export function Projects() {
   const account = place.value.query.get("billing_account_id") ?? undefined;
+  const accounts = useAccounts();
   const list = useList<Project>({
     read: (cursor) => call(() => client.GET("/api/v1/admin/projects", { params: { query: { limit: 50, cursor: cursor || undefined, billing_account_id: account } } })),
     idOf: (p) => p.id ?? "", kinds: ["project"],
   });
   return (
     <>
-      <Heading title={text.projects.title}>{hasRole("operator") && <div class="buttons"><button type="button" class="primary" onClick={() => askCreate(account, list.reload)}>{text.projects.create}</button></div>}</Heading>
+      <Heading title={text.projects.title}>{hasRole("operator") && <div class="buttons"><button type="button" class="primary" onClick={() => askCreate(accounts, account, list.reload)}>{text.projects.create}</button></div>}</Heading>
       <p class="quiet">{text.projects.intro}</p>
-      <FilterForm fields={[{ name: "billing_account_id", label: text.accounts.one, help: text.accounts.idHelp }]} />
-      <ListTable list={list} caption={text.projects.title} columns={columns} />
+      <FilterForm fields={[{ name: "billing_account_id", label: text.accounts.one, options: choicesOf(accounts) }]} />
+      <ListTable list={list} caption={text.projects.title} columns={columns(accounts)} />
     </>
   );
 }
 
-function askCreate(account: string | undefined, again: () => void): void {
+function askCreate(accounts: Named[], account: string | undefined, again: () => void): void {
   askAction({
     title: text.projects.create, button: text.projects.create, body: text.projects.createHelp, reason: "none",
     fields: [
       { name: "name", label: text.sites.name, kind: "text", required: true, max: 100 },
-      { name: "account", label: text.accounts.one, kind: "text", help: text.accounts.idHelp, required: true, value: account },
+      { name: "account", label: text.accounts.one, kind: "select", help: text.projects.accountHelp, required: true, value: account, options: [{ value: "", label: text.onboard.choose }, ...choicesOf(accounts)] },
       { name: "email", label: text.projects.ownerEmail, kind: "text", help: text.projects.ownerEmailHelp, max: 254 },
       { name: "subject", label: text.projects.ownerSubject, kind: "text", help: text.projects.ownerSubjectHelp, max: 300 },
     ],

@@ -3,7 +3,6 @@ import type { Schemas } from "../api/client";
 import { useLive } from "../live";
 import { askAction } from "../parts/ActionForm";
 import { Loaded } from "../parts/Detail";
-import { askProfile, askSite } from "../parts/editSpec";
 import { Facts, Heading, Section } from "../parts/Facts";
 import { To } from "../parts/Link";
 import { FilterForm, ListTable, useList } from "../parts/list";
@@ -38,9 +37,9 @@ export function Sites() {
   });
   return (
     <>
-      <Heading title={text.sites.title} />
+      <Heading title={text.sites.title}>{hasRole("admin") && <div class="buttons"><To path="/sites/new" class="button primary">{text.sites.create}</To></div>}</Heading>
       <FilterForm fields={[{ name: "name", label: text.sites.name }]} />
-      <ListTable list={list} caption={text.sites.title} columns={columns} />
+      <ListTable list={list} caption={text.sites.title} columns={columns} empty={text.sites.none} />
     </>
   );
 }
@@ -58,12 +57,12 @@ export function SitePage({ params }: PageProps) {
             <span class="quiet">{text.time.readAt} <Time at={read.at} stale /></span>
             <div class="buttons">
               {hasRole("operator") && <button type="button" onClick={() => askProbe(site)}>{text.sites.probe}</button>}
-              {hasRole("admin") && <button type="button" onClick={() => askSite(site, () => void read.again())}>{text.spec.edit}</button>}
+              {hasRole("admin") && <To path={`${sitePath(id)}/edit`} class="button">{text.spec.edit}</To>}
             </div>
           </Heading>
           <Facts facts={[[text.node.id, <code>{site.id}</code>], [text.sites.changed, <Time at={site.updated_at} />], [text.nodes.title, <To path="/nodes" query={{ site_id: id }}>{text.sites.nodes}</To>]]} />
           <Section title={text.spec.title}><Spec spec={site.spec} /></Section>
-          <Section title={text.sites.profiles}><Profiles id={id} /></Section>
+          <Section title={text.sites.profiles} side={hasRole("admin") && <To path={`${sitePath(id)}/profiles/new`}>{text.sites.createProfile}</To>}><Profiles id={id} /></Section>
           <Section title={text.sites.roce}><Assignments id={id} /></Section>
         </>
       )}
@@ -84,7 +83,7 @@ function askProbe(site: Site): void {
 
 function Profiles({ id }: { id: string }) {
   return (
-    <PagedTable<Schemas["Profile"]> name={id} caption={text.sites.profiles} watch={[id]} empty={text.list.empty} keyOf={(p) => p.id ?? ""}
+    <PagedTable<Schemas["Profile"]> name={id} caption={text.sites.profiles} watch={[id]} empty={text.sites.noProfile} keyOf={(p) => p.id ?? ""}
       read={(cursor) => call(() => client.GET("/api/v1/admin/maas-sites/{id}/profiles", { params: { path: { id }, query: { limit: 50, cursor: cursor || undefined } } }))}
       columns={[
         { label: text.sites.name, header: true, cell: (p) => <To path={`${sitePath(id)}/profiles/${encodeURIComponent(p.id ?? "")}`} row>{p.name}</To> },
@@ -98,7 +97,7 @@ function Profiles({ id }: { id: string }) {
 
 function Assignments({ id }: { id: string }) {
   return (
-    <PagedTable<Schemas["RoCE"]> name={id} caption={text.sites.roce} watch={[id]} empty={text.list.empty} keyOf={(r) => r.hostname ?? ""}
+    <PagedTable<Schemas["RoCE"]> name={id} caption={text.sites.roce} watch={[id]} empty={text.sites.noRoce} keyOf={(r) => r.hostname ?? ""}
       read={(cursor) => call(() => client.GET("/api/v1/admin/maas-sites/{id}/roce-assignments", { params: { path: { id }, query: { limit: 50, cursor: cursor || undefined } } }))}
       columns={[
         { label: text.nodes.hostname, header: true, cell: (r) => r.hostname ?? "" },
@@ -118,7 +117,7 @@ export function ProfilePage({ params }: PageProps) {
       {(profile) => (
         <>
           <Heading title={`${text.sites.profile}: ${profile.name ?? profile_id}`}>
-            {hasRole("admin") && <div class="buttons"><button type="button" onClick={() => askProfile(profile, () => void read.again())}>{text.spec.edit}</button></div>}
+            {hasRole("admin") && <div class="buttons"><To path={`${sitePath(id)}/profiles/${encodeURIComponent(profile_id)}/edit`} class="button">{text.spec.edit}</To></div>}
           </Heading>
           <Facts facts={[[text.node.id, <code>{profile.id}</code>], [text.nodes.site, <To path={sitePath(id)}>{id}</To>], [text.sites.changed, <Time at={profile.updated_at} />]]} />
           <Section title={text.spec.title}><Spec spec={profile.spec} /></Section>

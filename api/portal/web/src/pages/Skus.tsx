@@ -2,7 +2,6 @@ import { call, client } from "../api/client";
 import type { Schemas } from "../api/client";
 import { useLive } from "../live";
 import { Loaded } from "../parts/Detail";
-import { askSku } from "../parts/editSpec";
 import { Facts, Heading, Section } from "../parts/Facts";
 import { To } from "../parts/Link";
 import { FilterForm, ListTable, useList } from "../parts/list";
@@ -33,9 +32,9 @@ export function Skus() {
   });
   return (
     <>
-      <Heading title={text.skus.title} />
+      <Heading title={text.skus.title}>{hasRole("admin") && <div class="buttons"><To path="/skus/new" class="button primary">{text.skus.create}</To></div>}</Heading>
       <FilterForm fields={[{ name: "name", label: text.sites.name }]} />
-      <ListTable list={list} caption={text.skus.title} columns={columns} />
+      <ListTable list={list} caption={text.skus.title} columns={columns} empty={text.skus.none} />
     </>
   );
 }
@@ -50,7 +49,7 @@ export function SkuPage({ params }: PageProps) {
       {(sku) => (
         <>
           <Heading title={`${text.nodes.sku}: ${sku.name ?? id}`}>
-            {hasRole("admin") && <div class="buttons"><button type="button" onClick={() => askSku(sku, () => void read.again())}>{text.spec.edit}</button></div>}
+            {hasRole("admin") && <div class="buttons"><To path={`/skus/${encodeURIComponent(id)}/edit`} class="button">{text.spec.edit}</To></div>}
           </Heading>
           <Facts facts={[[text.node.id, <code>{sku.id}</code>], [text.sites.changed, <Time at={sku.updated_at} />], [text.nodes.title, <To path="/nodes" query={{ sku_id: id }}>{text.skus.nodes}</To>]]} />
           <Section title={text.skus.requires}><Spec spec={sku.spec} /></Section>

@@ -126,7 +126,7 @@ function Deliveries({ id, hook, turn, again }: { id: string; hook: string; turn:
   return (
     <>
       <FilterForm fields={[{ name: "status", label: text.node.state, options: statuses.map((s) => ({ value: s, label: s === "dead" ? text.webhooks.dead : s })) }]} />
-      <PagedTable<Delivery> name={`${hook} ${status ?? ""} ${turn}`} caption={text.projects.deliveries} watch={[]} empty={text.list.empty} keyOf={(d) => d.event_id ?? ""} columns={columns}
+      <PagedTable<Delivery> name={`${hook} ${status ?? ""} ${turn}`} caption={text.projects.deliveries} watch={[]} empty={status ? text.list.empty : text.list.none} keyOf={(d) => d.event_id ?? ""} columns={columns}
         read={(cursor) => call(() => client.GET("/api/v1/projects/{id}/webhooks/{webhook_id}/deliveries", { params: { path: { id, webhook_id: hook }, header, query: { limit: 50, cursor: cursor || undefined, status } } }))} />
     </>
   );

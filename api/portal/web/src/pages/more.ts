@@ -9,6 +9,7 @@ export { ProjectPartPage } from "./ProjectPart";
 export { ProjectPage, Projects } from "./Projects";
 export { ProfilePage, SitePage, Sites } from "./Sites";
 export { SkuPage, Skus } from "./Skus";
+export { EditInstallWorkflow, EditProfile, EditSite, EditSku, NewInstallWorkflow, NewProfile, NewSite, NewSku } from "./SpecForms";
 export { Statistics } from "./Statistics";
 export { Tokens } from "./Tokens";
 export { WebhookPage } from "./Webhook";

@@ -1,13 +1,13 @@
 import type { ComponentChildren } from "preact";
-import { useRef, useState } from "preact/hooks";
-import { newKey } from "../api/client";
-import { asProblem, isFinal } from "../api/problem";
-import type { Problem } from "../api/problem";
+import { useState } from "preact/hooks";
 import { text } from "../text";
 import { Dialog, showDialog } from "./Dialog";
-import { AreaField, CheckField, SelectField, TextField } from "./Field";
+import { AreaField, TextField } from "./Field";
+import { InputOf } from "./FormField";
+import type { FormField } from "./FormField";
 import { tell } from "./notice";
 import { ProblemText } from "./ProblemText";
+import { useSending } from "./sending";
 
 /** Given is what the operator has filled in. */
 export interface Given {
@@ -16,21 +16,6 @@ export interface Given {
   values: Record<string, string>;
   /** The Idempotency-Key: the same while it is not known whether the server has acted. */
   key: string;
-}
-
-/** ActionField is one more thing that the form asks for. */
-export interface ActionField {
-  name: string;
-  label: string;
-  kind: "text" | "number" | "check" | "area" | "select";
-  help?: string;
-  required?: boolean;
-  /** The most characters of a text, or the largest number. */
-  max?: number;
-  /** What it holds at first. */
-  value?: string;
-  /** The choices of a select. */
-  options?: { value: string; label: string }[];
 }
 
 /** ActionOptions describe the question before an action. */
@@ -48,7 +33,7 @@ export interface ActionOptions {
   /** A name that must be typed, for what cannot be undone. */
   confirmName?: string;
   danger?: boolean;
-  fields?: ActionField[];
+  fields?: FormField[];
   /** Sends it and returns what to tell. */
   send: (given: Given) => Promise<ComponentChildren>;
   /** Runs after the action: reads the page again. */
@@ -61,37 +46,24 @@ export function askAction(options: ActionOptions): void {
 }
 
 function ActionForm({ options, close }: { options: ActionOptions; close: () => void }) {
-  const key = useRef(newKey());
-  const sending = useRef(false);
-  const [busy, setBusy] = useState(false);
-  const [problem, setProblem] = useState<Problem>();
+  const { busy, problem, run } = useSending();
   const [wrongName, setWrongName] = useState(false);
 
   async function submit(event: Event): Promise<void> {
     event.preventDefault();
-    if (sending.current || !(event.currentTarget instanceof HTMLFormElement)) return;
+    if (!(event.currentTarget instanceof HTMLFormElement)) return;
     const values: Record<string, string> = {};
     for (const [name, value] of new FormData(event.currentTarget)) if (typeof value === "string") values[name] = value.trim();
     if (options.confirmName && values["confirm-name"] !== options.confirmName) {
       setWrongName(true);
       return;
     }
-    sending.current = true;
-    setBusy(true);
-    setProblem(undefined);
-    try {
-      const message = await options.send({ reason: values["reason"] ?? "", values, key: key.current });
+    await run(async (key) => {
+      const message = await options.send({ reason: values["reason"] ?? "", values, key });
       close();
       tell(message ?? text.action.sent);
       options.done?.();
-    } catch (error) {
-      const refused = asProblem(error);
-      if (isFinal(refused)) key.current = newKey(); // a corrected request is another one
-      setProblem(refused);
-    } finally {
-      sending.current = false;
-      setBusy(false);
-    }
+    });
   }
 
   return (
@@ -99,7 +71,7 @@ function ActionForm({ options, close }: { options: ActionOptions; close: () => v
       <form onSubmit={(e) => void submit(e)} class="stack">
         {options.body && <div>{options.body}</div>}
         <Warnings warnings={options.warnings} />
-        {options.fields?.map((f) => <FieldOf key={f.name} field={f} />)}
+        {options.fields?.map((f) => <InputOf key={f.name} field={f} />)}
         {options.reason !== "none" && (
           <AreaField name="reason" rows={3} maxLength={options.reasonMax ?? 2000} required={options.reason === "required"}
             label={options.reason === "required" ? text.action.reasonRequired : text.action.reason} help={text.action.reasonHelp} />
@@ -116,14 +88,6 @@ function ActionForm({ options, close }: { options: ActionOptions; close: () => v
       </form>
     </Dialog>
   );
-}
-
-function FieldOf({ field: f }: { field: ActionField }) {
-  const common = { name: f.name, label: f.label, required: f.required };
-  if (f.kind === "check") return <CheckField {...common} />;
-  if (f.kind === "area") return <AreaField {...common} help={f.help} rows={16} maxLength={f.max} defaultValue={f.value} spellcheck={false} class="code" />;
-  if (f.kind === "select") return <SelectField {...common} help={f.help}>{f.options?.map((o) => <option key={o.value} value={o.value}>{o.label}</option>)}</SelectField>;
-  return <TextField {...common} help={f.help} defaultValue={f.value} type={f.kind} min={0} max={f.max} maxLength={f.kind === "text" ? f.max ?? 200 : undefined} />;
 }
 
 /** Warnings lists what the API warns of. */

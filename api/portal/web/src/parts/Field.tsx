@@ -29,7 +29,7 @@ export function SelectField({ label, help, wrong, children, ...rest }: Select) {
   return (
     <div class="field">
       <label for={id}>{label}</label>
-      <select {...rest} id={id} aria-describedby={help || wrong ? id + "-help" : undefined}>{children}</select>
+      <select {...rest} id={id} aria-describedby={help || wrong ? id + "-help" : undefined} aria-invalid={wrong ? true : undefined}>{children}</select>
       <Help id={id} help={help} wrong={wrong} />
     </div>
   );
@@ -50,9 +50,14 @@ export function AreaField({ label, help, wrong, ...rest }: Area) {
 }
 
 /** CheckField is a box to tick with its label. */
-export function CheckField({ label, ...rest }: Input) {
+export function CheckField({ label, help, wrong, ...rest }: Input) {
   const id = useId();
-  return <div class="field field--check"><input {...rest} type="checkbox" id={id} /><label for={id}>{label}</label></div>;
+  return (
+    <div class="field field--check">
+      <input {...rest} type="checkbox" id={id} aria-describedby={help || wrong ? id + "-help" : undefined} aria-invalid={wrong ? true : undefined} />
+      <div><label for={id}>{label}</label><Help id={id} help={help} wrong={wrong} /></div>
+    </div>
+  );
 }
 
 function Help({ id, help, wrong }: { id: string; help?: string; wrong?: string }) {

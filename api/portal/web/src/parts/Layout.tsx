@@ -7,7 +7,7 @@ import { place } from "../router";
 import { hasRole, session, signOut } from "../session";
 import { text } from "../text";
 import { To } from "./Link";
-import { Notice, tell } from "./notice";
+import { leaveNotice, Notice, tell } from "./notice";
 import { moveRow } from "./Table";
 
 /** Layout is the frame of every page: menu, who is signed in, and whether changes arrive. */
@@ -17,6 +17,7 @@ export function Layout({ title, children }: { title: string; children: Component
   useEffect(() => { document.title = `${title} · ${text.product}`; }, [title]);
   useEffect(() => {
     setMenu(false);
+    leaveNotice();
     // A new page begins at its title, once the dialogs of the page before are closed.
     const focus = setTimeout(() => {
       if (document.activeElement === document.body || document.activeElement?.closest("nav, a")) document.getElementById("page-title")?.focus();

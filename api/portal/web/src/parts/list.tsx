@@ -122,6 +122,7 @@ interface Props<R> {
   list: ListState<R>;
   caption: string;
   columns: Column<R>[];
+  /** What a list without filters says when it is empty. */
   empty?: string;
 }
 
@@ -130,11 +131,18 @@ export function ListTable<R>({ list, caption, columns, empty }: Props<R>) {
   return (
     <section aria-label={caption}>
       <ProblemText problem={list.problem} again={list.reload} />
-      <Table caption={caption} columns={columns} rows={list.rows} keyOf={list.idOf} busy={list.loading} empty={list.problem ? undefined : empty ?? text.list.empty}
+      <Table caption={caption} columns={columns} rows={list.rows} keyOf={list.idOf} busy={list.loading} empty={list.problem ? undefined : emptyText(empty)}
         gone={(row) => (list.gone.has(list.idOf(row)) ? text.list.gone : undefined)} />
       <Pager list={list} />
     </section>
   );
+}
+
+/** emptyText says why a page of a list has no rows. none is for a list without filters. */
+function emptyText(none: string = text.list.none): string {
+  const names = [...place.value.query.keys()];
+  if (names.includes("cursor")) return text.list.end;
+  return names.length > 0 ? text.list.empty : none;
 }
 
 function Pager<R>({ list }: { list: ListState<R> }) {

@@ -11,6 +11,7 @@ export interface Named {
 
 const sites = signal<Named[] | undefined>(undefined);
 const skus = signal<Named[] | undefined>(undefined);
+const accounts = signal<Named[] | undefined>(undefined);
 const most = 1000; // choices in one select; a larger installation filters by id
 
 type Reader = (cursor: string) => Promise<{ data?: { id?: string; name?: string }[]; next_cursor?: string }>;
@@ -47,6 +48,16 @@ export function useSites(): Named[] {
 /** useSkus returns the SKUs by name, once they are read. */
 export function useSkus(): Named[] {
   return useNamed(skus, (cursor) => call(() => client.GET("/api/v1/admin/skus", query(cursor))));
+}
+
+/** useAccounts returns the billing accounts by name, once they are read. */
+export function useAccounts(): Named[] {
+  return useNamed(accounts, (cursor) => call(() => client.GET("/api/v1/admin/billing-accounts", query(cursor))));
+}
+
+/** choicesOf returns names as the choices of a form. */
+export function choicesOf(all: Named[]): { value: string; label: string }[] {
+  return all.map((n) => ({ value: n.id, label: n.name }));
 }
 
 /** nameOf returns the name of an id, or the id while the name is not known. */

@@ -4,9 +4,20 @@ import { text } from "../text";
 
 const notice = signal<ComponentChildren>(undefined);
 
+let toldAt = 0;
+
+/** ownTime is how long after a message the page may change that it is told for, in milliseconds. */
+const ownTime = 1000;
+
 /** tell shows what was done, and has a screen reader say it. */
 export function tell(message: ComponentChildren): void {
   notice.value = message;
+  toldAt = performance.now();
+}
+
+/** leaveNotice takes away what was told on the page before. */
+export function leaveNotice(): void {
+  if (performance.now() - toldAt > ownTime) notice.value = undefined;
 }
 
 /** Notice shows the last message until it is dismissed. */
