@@ -117,7 +117,7 @@ const bodyText = `document.body ? document.body.innerText : ""`
 // text is Text for a test that has failed already.
 func (p *Page) text() string {
 	var out string
-	if err := p.run(chromedp.Evaluate(bodyText, &out)); err != nil {
+	if err := p.look(chromedp.Evaluate(bodyText, &out).Do); err != nil {
 		return err.Error()
 	}
 	return out
