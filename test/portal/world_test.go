@@ -25,8 +25,9 @@ const (
 type world struct {
 	*stack.Stack
 	stack.Seeded
-	url   string
-	token string
+	url     string
+	token   string
+	project string // that fill has made
 }
 
 func newWorld(t *testing.T, o stack.Options) *world {
