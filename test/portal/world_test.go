@@ -124,7 +124,7 @@ func (w *world) decommissionInForm(t *testing.T, p *browser.Page, host string) {
 	p.Choose("Mode", "full decommission")
 	p.Click("button", "Make the plan")
 	p.AwaitText("Plan hash")
-	p.Picture("decommission-plan")
+	p.PictureThemes("decommission-plan")
 	p.Click("button", "Start the decommission")
 	p.Fill("Reason (required)", "end of life")
 	p.Fill("Type "+host+" to confirm", host)

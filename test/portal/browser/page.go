@@ -187,6 +187,15 @@ func (p *Page) Picture(name string) string {
 	return file
 }
 
+// PictureThemes keeps a picture of the page in each theme, and leaves it in the light one.
+func (p *Page) PictureThemes(name string) {
+	p.t.Helper()
+	for _, theme := range []string{"dark", "light"} {
+		p.UseTheme(theme)
+		p.Picture(name + "-" + theme)
+	}
+}
+
 // HeapBytes returns how much memory the scripts of the page hold, after what they no longer need is
 // gone.
 func (p *Page) HeapBytes() float64 {
