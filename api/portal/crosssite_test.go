@@ -23,7 +23,7 @@ var readsSession = []string{"GET /portal/session", "GET /portal/oidc/step-up"}
 func TestCSRF_EveryOtherRoute(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	b, stranger := w.signedIn(), w.browser()
+	b, signedOut := w.signedIn(), w.browser()
 	seen := 0
 	require.NoError(t, chi.Walk(w.api.Router(), func(method, path string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		route := method + " " + path
@@ -34,13 +34,13 @@ func TestCSRF_EveryOtherRoute(t *testing.T) {
 		path = strings.NewReplacer("{mac}", "52:54:00:00:00:01", "{token}", "t", "{number}", "0", "{file}", "x.js", "*", "").Replace(path)
 		if method == http.MethodGet || method == http.MethodHead {
 			b.headers = map[string]string{"Sec-Fetch-Site": "cross-site", "Accept": "text/html"}
-			stranger.headers = b.headers
+			signedOut.headers = b.headers
 			a := b.do(method, path, nil)
 			if slices.Contains(readsSession, route) {
 				assert.Equal(t, http.StatusForbidden, a.StatusCode, route)
 				return nil
 			}
-			same := stranger.do(method, path, nil)
+			same := signedOut.do(method, path, nil)
 			assert.Equal(t, same.StatusCode, a.StatusCode, "%s knows the cookie", route)
 			assert.Empty(t, a.Header.Get("Access-Control-Allow-Origin"), route)
 			assert.Empty(t, a.Cookies(), "%s changes the session", route)

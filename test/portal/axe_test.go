@@ -1,12 +1,9 @@
 package portal_test
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/test/portal/browser"
 	"github.com/slipway-cloud/slipway/test/runenv"
@@ -18,10 +15,6 @@ func TestPortal_IsAccessible(t *testing.T) {
 	runenv.ProofOnly(t, "portal")
 	t.Parallel()
 	axe := browser.ReadAxe(t)
-	style, err := os.ReadFile(filepath.Join("..", "..", "api", "portal", "web", "src", "style.css"))
-	require.NoError(t, err)
-	themes := browser.Themes(string(style))
-	require.Len(t, themes, 2, "the style sheet has two themes")
 	chromium := browser.Start(t)
 	w := newWorld(t, stack.Options{Count: 3})
 	further := w.fill(t)
@@ -29,7 +22,7 @@ func TestPortal_IsAccessible(t *testing.T) {
 	p.Resize(1280, 900)
 	p.Allow(401, "/portal/session")
 	check := func(what string) {
-		for _, theme := range themes {
+		for _, theme := range w.themes {
 			p.UseTheme(theme)
 			assert.Empty(t, p.Violations(axe), "%s, %s", what, theme)
 		}

@@ -38,11 +38,11 @@ func TestPortal_Journey(t *testing.T) {
 
 	w.onboardInForm(t, p, broken)
 	p.AwaitTextWithin("maas rejected", jobEnd)
-	p.PictureThemes("failed-job")
+	p.PictureThemes("failed-job", w.themes)
 	p.Click("link", "Attention...")
 	p.Find("heading", "Attention")
 	p.AwaitText(hostOf(broken))
-	p.PictureThemes("attention")
+	p.PictureThemes("attention", w.themes)
 	p.Evaluate(`history.back()`, nil)
 	p.AwaitText("maas rejected")
 	action := recommended(p)
@@ -54,14 +54,14 @@ func TestPortal_Journey(t *testing.T) {
 	w.onboardInForm(t, p, well)
 	p.Picture("running-job")
 	p.AwaitTextWithin("completed", jobEnd) // without a reload: the page reads again as events come
-	p.PictureThemes("job-completed")
+	p.PictureThemes("job-completed", w.themes)
 
 	p.Click("link", "Inventory")
 	for _, m := range machines {
 		p.AwaitTextWithin(hostOf(m), jobEnd)
 	}
 	p.Await("both nodes active", jobEnd, func() bool { return activeRows(p) == 2 })
-	p.PictureThemes("inventory")
+	p.PictureThemes("inventory", w.themes)
 
 	p.Click("link", hostOf(well))
 	p.Find("heading", hostOf(well))
@@ -74,7 +74,7 @@ func TestPortal_Journey(t *testing.T) {
 	p.Await("a certificate", jobEnd, func() bool { return certificateVerdict(p) != "" })
 	require.Equal(t, string(evidence.VerdictClean), certificateVerdict(p))
 	p.Evaluate(`[...document.querySelectorAll("table")].find((t) => t.caption?.textContent === "Certificates").scrollIntoView({ block: "center" })`, nil)
-	p.PictureThemes("certificate")
+	p.PictureThemes("certificate", w.themes)
 	n, err := w.App.Store.Node(t.Context(), node)
 	require.NoError(t, err)
 	require.Equal(t, lifecycle.NodeDeleted, n.Status)

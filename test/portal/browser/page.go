@@ -187,13 +187,14 @@ func (p *Page) Picture(name string) string {
 	return file
 }
 
-// PictureThemes keeps a picture of the page in each theme, and leaves it in the light one.
-func (p *Page) PictureThemes(name string) {
+// PictureThemes keeps a picture of the page in each of the themes, and leaves it in the first.
+func (p *Page) PictureThemes(name string, themes []string) {
 	p.t.Helper()
-	for _, theme := range []string{"dark", "light"} {
+	for _, theme := range themes {
 		p.UseTheme(theme)
 		p.Picture(name + "-" + theme)
 	}
+	p.UseTheme(themes[0])
 }
 
 // HeapBytes returns how much memory the scripts of the page hold, after what they no longer need is
