@@ -121,7 +121,7 @@ func openPage(p *browser.Page, path string) {
 	p.Go(path)
 	p.Find("heading", "...")
 	awaitRead(p)
-	if p.String(`document.querySelector("h1").textContent`) == reasonTitle {
+	if p.String(`document.querySelector("h1")?.textContent ?? ""`) == reasonTitle {
 		p.Fill("Reason (required)", "ticket 17")
 		p.Click("button", "Open the project")
 		p.Await("the project", time.Minute, func() bool {
