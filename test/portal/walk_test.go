@@ -94,7 +94,7 @@ func visitPages(t *testing.T, p *browser.Page, further []string, look func(patte
 			look(pattern)
 		}
 		var links []string
-		p.Evaluate(`[...document.querySelectorAll("main a[href]")].filter((a) => a.origin === location.origin).map((a) => a.pathname)`, &links)
+		p.Evaluate(`[...document.querySelectorAll("main a[href]")].filter((a) => a.origin === location.origin && a.pathname.startsWith("/portal/")).map((a) => a.pathname)`, &links)
 		open = append(open, links...)
 	}
 	require.Empty(t, missing, "no link leads to these pages: give the test data that has one of each")
