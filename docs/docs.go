@@ -20,6 +20,13 @@ import (
 //go:embed *.md runbooks/*.md states/*.md adr/*.md
 var pages embed.FS
 
+//go:embed images/*.png
+var images embed.FS
+
+// Image returns the PNG of a path such as "images/portal-plan.png", which the pages link to. It
+// returns fs.ErrNotExist when there is none.
+func Image(name string) ([]byte, error) { return images.ReadFile(name) }
+
 // frame is the HTML around a page. It needs no script and nothing from outside.
 var frame = template.Must(template.New("page").Parse(`<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">

@@ -47,15 +47,21 @@ func (a *API) serveViewer(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(data) // a broken connection is the reader's to notice
 }
 
-// servePage answers with a page of docs/, a runbook for example.
+// servePage answers with a page of docs/, a runbook for example, or with a picture of one.
 func (a *API) servePage(w http.ResponseWriter, r *http.Request) {
+	if image, err := docs.Image(chi.URLParam(r, "*")); err == nil {
+		w.Header().Set("Content-Type", "image/png")
+		w.Header().Set("Cache-Control", "max-age=3600")
+		_, _ = w.Write(image) // a broken connection is the reader's to notice
+		return
+	}
 	page, err := docs.Page(chi.URLParam(r, "*"))
 	if err != nil {
 		a.WriteError(w, r, problem.New(problem.NotFound, "there is no such page; /docs/operations is a good start"))
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; img-src 'self'")
 	_, _ = w.Write(page)
 }
 

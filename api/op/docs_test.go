@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -42,4 +43,28 @@ func TestDocs_LoadTheirOwnFilesOnly(t *testing.T) {
 		got := sha256.Sum256(data)
 		require.Equal(t, sum, hex.EncodeToString(got[:]), name)
 	}
+}
+
+// A picture of a page is served where the page links to it, and the page may show it.
+func TestDocs_ServePictures(t *testing.T) {
+	t.Parallel()
+	api, err := op.New(op.Config{Store: &db.Store{}})
+	require.NoError(t, err)
+	get := func(path string) *httptest.ResponseRecorder {
+		rec := httptest.NewRecorder()
+		api.Handler().ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+		return rec
+	}
+	page := get("/docs/portal")
+	require.Contains(t, page.Header().Get("Content-Security-Policy"), "img-src 'self'")
+	links := regexp.MustCompile(`(?:src|href)="(images/[^"]+)"`).FindAllStringSubmatch(page.Body.String(), -1)
+	require.NotEmpty(t, links)
+	for _, link := range links {
+		picture := get("/docs/" + link[1])
+		require.Equal(t, http.StatusOK, picture.Code, link[1])
+		require.Equal(t, "image/png", picture.Header().Get("Content-Type"))
+		require.Less(t, picture.Body.Len(), 120_000, "%s is large: reduce its colours", link[1])
+	}
+	require.Equal(t, http.StatusNotFound, get("/docs/images/none.png").Code)
+	require.Equal(t, http.StatusNotFound, get("/docs/images/").Code)
 }

@@ -1,12 +1,9 @@
 package portal_test
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/test/portal/browser"
 	"github.com/slipway-cloud/slipway/test/runenv"
@@ -18,18 +15,14 @@ func TestPortal_IsAccessible(t *testing.T) {
 	runenv.ProofOnly(t, "portal")
 	t.Parallel()
 	axe := browser.ReadAxe(t)
-	style, err := os.ReadFile(filepath.Join("..", "..", "api", "portal", "web", "src", "style.css"))
-	require.NoError(t, err)
-	themes := browser.Themes(string(style))
-	require.Len(t, themes, 2, "the style sheet has two themes")
 	chromium := browser.Start(t)
-	w := newWorld(t, stack.Options{Count: 2})
-	w.fill(t)
+	w := newWorld(t, stack.Options{Count: 3})
+	further := w.fill(t)
 	p := chromium.Open(t, w.url)
 	p.Resize(1280, 900)
 	p.Allow(401, "/portal/session")
 	check := func(what string) {
-		for _, theme := range themes {
+		for _, theme := range w.themes {
 			p.UseTheme(theme)
 			assert.Empty(t, p.Violations(axe), "%s, %s", what, theme)
 		}
@@ -38,7 +31,10 @@ func TestPortal_IsAccessible(t *testing.T) {
 	p.Find("heading", "Sign in to Slipway")
 	check("the sign-in")
 	w.signIn(p, "/portal/nodes", "Inventory")
-	visitPages(t, p, check)
+	visitPages(t, p, further, check)
+	p.Go("/portal/projects/" + w.project)
+	p.Find("heading", reasonTitle)
+	check("the question for a reason")
 	openPage(p, "/portal/nodes/"+w.nodeID(t, hostOf(w.Sims.Fleet.All()[0])))
 	p.Click("button", "quarantine")
 	p.Find("dialog", "...")

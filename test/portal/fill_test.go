@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
 	maassim "github.com/slipway-cloud/slipway/sim/maas"
 	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/test/stack"
@@ -61,24 +62,24 @@ func (w *world) owner(t *testing.T) *pgx.Conn {
 	return conn
 }
 
-// fill gives the portal one of each thing that it has a page for: a batch of two onboardings, one of
-// which has failed, a finding of drift, and a project.
-func (w *world) fill(t *testing.T) {
+// fill gives the portal one of each thing that it has a page for: a batch of three onboardings, one of
+// which has failed and one whose node was decommissioned since, a finding of drift, a node that boots
+// from the network, an install workflow, and a project. It returns the paths of further pages, which
+// show what the first of their kind does not.
+func (w *world) fill(t *testing.T) []string {
 	t.Helper()
 	machines := w.Sims.Fleet.All()
 	_, err := w.Sims.MAAS.AddFault(maassim.Fault{Name: "http_403", Op: "set_boot_disk", Count: -1, Machine: machines[1].Spec().NICs[0].MAC})
 	require.NoError(t, err)
 	var items []object
-	for _, m := range machines[:2] {
+	for _, m := range machines[:3] {
 		items = append(items, object{"hostname": hostOf(m), "bmc": object{"address": m.Spec().BMCAddress, "credential_ref": stack.BMCSecret(m.Spec().ID)}})
 	}
 	w.mustCall(t, http.MethodPost, "/api/v1/admin/onboarding-batches", object{
 		"name": "rack 1", "site_id": w.Site.ID, "profile_id": w.Profile.ID, "sku_id": w.SKU.ID, "items": items,
 	})
-	require.Eventually(t, func() bool {
-		nodes, err := w.App.Store.ListNodes(t.Context(), db.NodeFilter{Hostname: hostOf(machines[0])}, "", 1)
-		return err == nil && len(nodes) == 1 && nodes[0].Status == "active"
-	}, runenv.Patience(jobEnd), time.Second, runenv.Deadline+"the first node is not active")
+	w.awaitStatus(t, hostOf(machines[0]), "active")
+	w.awaitStatus(t, hostOf(machines[2]), "active")
 	require.Eventually(t, func() bool {
 		_, answer := w.call(t, http.MethodGet, "/api/v1/admin/attention", nil)
 		rows, _ := answer["data"].([]any)
@@ -89,10 +90,54 @@ func (w *world) fill(t *testing.T) {
 		VALUES ($1, $2, 'hostname_changed', 'node', $3, $3, 'warning', 'open', 'k', 'The name in MAAS differs.')`, db.NewID("drift"), w.Site.ID, node)
 	require.NoError(t, err)
 	w.fillProject(t)
+	certified, booted := w.certify(t, hostOf(machines[2])), w.fillPXE(t)
+	return []string{
+		"/nodes/" + certified, "/nodes/" + booted, "/nodes?lifecycle=pxe&status=every", "/statistics?days=1",
+		"/audit?kind=transition&node_id=" + node, "/drift?status=every", "/jobs?kind=decommission",
+	}
 }
 
-// fillProject makes a billing account and a project with what belongs to one. It returns the
-// project's id.
+func (w *world) awaitStatus(t *testing.T, host string, status lifecycle.NodeStatus) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		nodes, err := w.App.Store.ListNodes(t.Context(), db.NodeFilter{Hostname: host}, "", 1)
+		return err == nil && len(nodes) == 1 && nodes[0].Status == status
+	}, runenv.Patience(jobEnd), time.Second, runenv.Deadline+"the node %s does not become %s", host, status)
+}
+
+// certify decommissions a node, so that it has a certificate. It returns the node's id.
+func (w *world) certify(t *testing.T, host string) string {
+	t.Helper()
+	node := w.nodeID(t, host)
+	ask := object{"node_id": node, "mode": lifecycle.ModeFull, "grace_seconds": 1}
+	ask["plan_hash"] = w.mustCall(t, http.MethodPost, "/api/v1/admin/decommissions/plan", ask)["plan_hash"]
+	ask["reason"] = "end of life"
+	w.mustCall(t, http.MethodPost, "/api/v1/admin/decommissions", ask)
+	require.Eventually(t, func() bool {
+		n, err := w.App.Store.Node(t.Context(), node)
+		return err == nil && n.Status == lifecycle.NodeDeleted
+	}, runenv.Patience(jobEnd), time.Second, runenv.Deadline+"the node %s is not decommissioned", host)
+	return node
+}
+
+// fillPXE makes an install workflow, and a node that has shown itself on the boot network. It returns
+// the node's id.
+func (w *world) fillPXE(t *testing.T) string {
+	t.Helper()
+	w.mustCall(t, http.MethodPost, "/api/v1/admin/install-workflows", object{"name": "ubuntu", "spec": object{
+		"kernel": object{"url": "http://images.example.com/vmlinuz"}, "initrds": []object{}, "command_line": "autoinstall ds=nocloud;s={{ .SeedURL }}", "user_data": "#cloud-config",
+	}})
+	var id string
+	require.NoError(t, w.App.Store.Tx(t.Context(), func(tx *db.Tx) error {
+		n, _, err := tx.Discover(t.Context(), db.Discovery{MAC: "52:54:00:00:00:01", Source: "127.0.0.9", Facts: db.PXEFacts{Vendor: "HPE", Model: "XL675d"}})
+		id = n.ID
+		return err
+	}))
+	return id
+}
+
+// fillProject makes a billing account, a project with what belongs to one, and an offer of the
+// catalogue. It returns the project's id.
 func (w *world) fillProject(t *testing.T) string {
 	t.Helper()
 	account := w.mustCall(t, http.MethodPost, "/api/v1/admin/billing-accounts", object{"name": "example"})
@@ -105,7 +150,32 @@ func (w *world) fillProject(t *testing.T) string {
 	w.mustCall(t, http.MethodPost, path+"/invitations", object{"email": "member@example.com", "role": "viewer"})
 	w.mustCall(t, http.MethodPost, path+"/webhooks", object{"name": "hook", "url": "https://hooks.example.com/slipway"})
 	w.mustCall(t, http.MethodPut, "/api/v1/admin/projects/"+id+"/quotas/"+w.SKU.ID, object{"max_nodes": 4, "reason": "as agreed"})
+	w.mustCall(t, http.MethodPut, "/api/v1/admin/catalogue/"+w.SKU.ID, object{"profile_id": w.Profile.ID, "title": "Eight H100", "isolation": "dedicated_network"})
+	w.plantProjectParts(t)
+	w.project = id
 	return id
+}
+
+// plantProjectParts gives each project that has none a member, and what only members and deliveries
+// make: a key, a token, a notice with its e-mail, and a delivery for each webhook.
+func (w *world) plantProjectParts(t *testing.T) {
+	t.Helper()
+	conn := w.owner(t)
+	for _, sql := range []string{
+		`INSERT INTO project_members (project_id, id, subject, name, role) SELECT id, replace(id, 'prj_', 'mem_'), 'oidc:planted', 'A. Member', 'member' FROM projects`,
+		`INSERT INTO project_ssh_keys (project_id, id, member_id, name, type, public_key, fingerprint)
+			SELECT id, replace(id, 'prj_', 'key_'), replace(id, 'prj_', 'mem_'), 'laptop', 'ssh-ed25519', 'ssh-ed25519 AAAA', 'SHA256:abc' FROM projects`,
+		`INSERT INTO project_tokens (project_id, id, member_id, name, hash, role, expires_at)
+			SELECT id, replace(id, 'prj_', 'tok_'), replace(id, 'prj_', 'mem_'), 'ci', sha256(id::bytea), 'viewer', now() + interval '1 day' FROM projects`,
+		`INSERT INTO notices (project_id, id, kind, episode, node, message) SELECT id, replace(id, 'prj_', 'ntc_'), 'maintenance', 'planted', 'gpu-01', 'The node restarts tonight.' FROM projects`,
+		`INSERT INTO notice_emails (project_id, notice_id, recipient, message_id, status, reason)
+			SELECT id, replace(id, 'prj_', 'ntc_'), 'member@example.com', 'planted', 'dead', 'the mailbox is full' FROM projects`,
+		`INSERT INTO webhook_deliveries (project_id, webhook_id, event_id, event_cursor, type, subject, data, occurred_at, status, reason, ended_at)
+			SELECT project_id, id, 'evt_planted', 0, 'node.changed', 'gpu-01', '{}', now(), 'dead', 'the answer was 500', now() FROM webhooks`,
+	} {
+		_, err := conn.Exec(t.Context(), sql+" ON CONFLICT DO NOTHING")
+		require.NoError(t, err, sql)
+	}
 }
 
 // printable is a text as PostgreSQL can store it.

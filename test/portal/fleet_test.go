@@ -76,8 +76,11 @@ func listCall(t *testing.T, p *browser.Page) string {
 
 // cursorAfter returns the cursor of the API that follows the planted node with this number.
 func cursorAfter(n int) string {
-	return base64.RawURLEncoding.EncodeToString([]byte(fmt.Sprintf("node_fleet-%07d", n)))
+	return base64.RawURLEncoding.EncodeToString([]byte(plantedID(n)))
 }
+
+// plantedID returns the id of the planted node with this number.
+func plantedID(n int) string { return fmt.Sprintf("node_fleet-%07d", n) }
 
 // plantNodes writes active nodes past the triggers that would write an audit row for each.
 func (w *world) plantNodes(t *testing.T, n int) {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/test/hostile"
 	"github.com/slipway-cloud/slipway/test/portal/browser"
 	"github.com/slipway-cloud/slipway/test/runenv"
@@ -25,8 +26,8 @@ func TestPortal_ShowsHostileTexts(t *testing.T) {
 	runenv.ProofOnly(t, "portal")
 	t.Parallel()
 	chromium := browser.Start(t)
-	w := newWorld(t, stack.Options{Count: 2})
-	w.fill(t)
+	w := newWorld(t, stack.Options{Count: 3})
+	further := w.fill(t)
 	texts, err := hostile.Texts()
 	require.NoError(t, err)
 	w.sendHostileTexts(t, texts)
@@ -35,7 +36,7 @@ func TestPortal_ShowsHostileTexts(t *testing.T) {
 	p.Resize(1280, 900)
 	w.signIn(p, "/portal/nodes", "Inventory")
 	shown := map[string]bool{}
-	visitPages(t, p, func(pattern string) {
+	visitPages(t, p, further, func(pattern string) {
 		for _, width := range []int64{1280, 320} {
 			p.Resize(width, 900)
 			var page struct {
@@ -55,7 +56,20 @@ func TestPortal_ShowsHostileTexts(t *testing.T) {
 			assert.Fail(t, pattern+": "+strings.Join(faults, "\n"))
 		}
 	})
-	for _, pattern := range []string{"/nodes", "/nodes/:id", "/jobs/:id", "/attention", "/batches", "/batches/:id", "/drift", "/drift/:id", "/onboard"} {
+	must := []string{
+		"/nodes", "/nodes/:id", "/jobs/:id", "/attention", "/batches", "/batches/:id", "/drift", "/drift/:id", "/onboard", "/bmcs", "/bmcs/:id", "/sites", "/sites/:id",
+		"/sites/:id/profiles/:profile", "/skus", "/skus/:id", "/install-workflows", "/install-workflows/:id", "/billing-accounts", "/billing-accounts/:id", "/projects", "/projects/:id",
+		"/projects/:id/webhooks/:hook", "/catalogue", "/audit", "/api-tokens",
+	}
+	for _, part := range projectParts(t) {
+		must = append(must, strings.Replace(partRow, ":part", part, 1))
+	}
+	for _, path := range further {
+		if strings.HasPrefix(path, "/nodes/") {
+			must = append(must, path)
+		}
+	}
+	for _, pattern := range must {
 		assert.True(t, shown[pattern], "%s does not show the hostile text, so that it proves nothing", pattern)
 	}
 }
@@ -123,6 +137,9 @@ func (w *world) plantHostileTexts(t *testing.T, texts []hostile.Text) {
 	require.Contains(t, short, image)
 	facts, err := json.Marshal(object{image: all})
 	require.NoError(t, err)
+	seen, err := json.Marshal(db.PXEFacts{Hostname: image, Vendor: image, Model: image, SerialNumber: image})
+	require.NoError(t, err)
+	w.plantProjectParts(t)
 	conn := w.owner(t)
 	_, err = conn.Exec(t.Context(), "SET session_replication_role = replica")
 	require.NoError(t, err)
@@ -139,9 +156,21 @@ func (w *world) plantHostileTexts(t *testing.T, texts []hostile.Text) {
 		{"drift_findings", "message", whole}, {"drift_findings", "acted_by", image}, {"drift_findings", "acted_reason", whole}, {"drift_findings", "evidence", string(facts)},
 		{"nodes", "serial", image}, {"nodes", "hardware_uuid", image}, {"nodes", "last_install_error", whole}, {"bmcs", "vendor", short},
 		{"bmcs", "system_id", image}, {"bmcs", "auth_blocked_at = now(), auth_blocked_reason", whole}, {"events", "payload", string(facts)},
+		{"pxe_nodes", "facts", string(seen)}, {"catalogue_items", "title", image}, {"catalogue_items", "description", image},
+		{"project_members", "name", image}, {"project_ssh_keys", "name", image}, {"project_tokens", "name", image}, {"notices", "message", image},
+		{"notice_emails", "reason", whole}, {"webhook_deliveries", "reason", whole}, {"webhook_deliveries", "subject", image},
 	} {
 		done, err := conn.Exec(t.Context(), "UPDATE "+column.table+" SET "+column.name+" = $1", column.value)
 		require.NoError(t, err, "%s.%s", column.table, column.name)
 		require.Positive(t, done.RowsAffected(), "%s has no row", column.table)
+	}
+	// Names are unique where these stand, and a specification keeps its form.
+	for _, sql := range []string{
+		"UPDATE sites SET name = id || ' ' || $1", "UPDATE profiles SET name = id || ' ' || $1", "UPDATE billing_accounts SET name = id || ' ' || $1", "UPDATE projects SET name = $1",
+		"UPDATE install_workflows SET name = id || ' ' || $1, spec = jsonb_set(spec, '{command_line}', to_jsonb($1::text))", "UPDATE api_tokens SET name = $1",
+	} {
+		done, err := conn.Exec(t.Context(), sql, image)
+		require.NoError(t, err, sql)
+		require.Positive(t, done.RowsAffected(), sql)
 	}
 }

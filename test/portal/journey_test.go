@@ -38,7 +38,13 @@ func TestPortal_Journey(t *testing.T) {
 
 	w.onboardInForm(t, p, broken)
 	p.AwaitTextWithin("maas rejected", jobEnd)
-	p.Picture("failed-job")
+	p.PictureThemes("failed-job", w.themes)
+	p.Click("link", "Attention...")
+	p.Find("heading", "Attention")
+	p.AwaitText(hostOf(broken))
+	p.PictureThemes("attention", w.themes)
+	p.Evaluate(`history.back()`, nil)
+	p.AwaitText("maas rejected")
 	action := recommended(p)
 	require.NotEmpty(t, action, "no button is marked as the recommended action")
 	w.Sims.MAAS.ClearFaults(fault)
@@ -48,14 +54,14 @@ func TestPortal_Journey(t *testing.T) {
 	w.onboardInForm(t, p, well)
 	p.Picture("running-job")
 	p.AwaitTextWithin("completed", jobEnd) // without a reload: the page reads again as events come
-	p.Picture("job-completed")
+	p.PictureThemes("job-completed", w.themes)
 
 	p.Click("link", "Inventory")
 	for _, m := range machines {
 		p.AwaitTextWithin(hostOf(m), jobEnd)
 	}
 	p.Await("both nodes active", jobEnd, func() bool { return activeRows(p) == 2 })
-	p.Picture("inventory")
+	p.PictureThemes("inventory", w.themes)
 
 	p.Click("link", hostOf(well))
 	p.Find("heading", hostOf(well))
@@ -67,7 +73,8 @@ func TestPortal_Journey(t *testing.T) {
 	p.Go("/portal/nodes/" + node)
 	p.Await("a certificate", jobEnd, func() bool { return certificateVerdict(p) != "" })
 	require.Equal(t, string(evidence.VerdictClean), certificateVerdict(p))
-	p.Picture("certificate")
+	p.Evaluate(`[...document.querySelectorAll("table")].find((t) => t.caption?.textContent === "Certificates").scrollIntoView({ block: "center" })`, nil)
+	p.PictureThemes("certificate", w.themes)
 	n, err := w.App.Store.Node(t.Context(), node)
 	require.NoError(t, err)
 	require.Equal(t, lifecycle.NodeDeleted, n.Status)

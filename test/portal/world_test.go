@@ -1,6 +1,8 @@
 package portal_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -25,8 +27,10 @@ const (
 type world struct {
 	*stack.Stack
 	stack.Seeded
-	url   string
-	token string
+	url     string
+	token   string
+	project string   // that fill has made
+	themes  []string // of the portal's style sheet
 }
 
 func newWorld(t *testing.T, o stack.Options) *world {
@@ -50,6 +54,10 @@ func startWorld(t *testing.T, o stack.Options) *world {
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	w := &world{Stack: s, url: s.Config.API.PublicURL}
+	style, err := os.ReadFile(filepath.Join("..", "..", "api", "portal", "web", "src", "style.css"))
+	require.NoError(t, err)
+	w.themes = browser.Themes(string(style))
+	require.Len(t, w.themes, 2, "the style sheet has two themes")
 	w.Seeded, err = s.Seed(t.Context(), siteName, skuName, s.ProfileSpec())
 	require.NoError(t, err)
 	w.token, err = op.CreateToken(t.Context(), s.App.Store, "browser", []string{"operator", "admin"}, time.Hour)
@@ -123,7 +131,7 @@ func (w *world) decommissionInForm(t *testing.T, p *browser.Page, host string) {
 	p.Choose("Mode", "full decommission")
 	p.Click("button", "Make the plan")
 	p.AwaitText("Plan hash")
-	p.Picture("decommission-plan")
+	p.PictureThemes("decommission-plan", w.themes)
 	p.Click("button", "Start the decommission")
 	p.Fill("Reason (required)", "end of life")
 	p.Fill("Type "+host+" to confirm", host)

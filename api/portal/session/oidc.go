@@ -103,6 +103,9 @@ func (m *Manager) beginOIDC(w http.ResponseWriter, r *http.Request) error {
 // beginOIDCStepUp asks the provider to authenticate the user of the session again. It counts by
 // principal: behind a proxy all browsers share an address, and anybody could keep users out.
 func (m *Manager) beginOIDCStepUp(w http.ResponseWriter, r *http.Request) error {
+	if p := op.CheckOrigin(r); p != nil {
+		return p // another site could use up the principal's second sign-ins
+	}
 	live, err := m.find(w, r)
 	if err != nil {
 		return err

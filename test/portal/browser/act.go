@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/chromedp/cdproto/accessibility"
 	"github.com/chromedp/cdproto/cdp"
@@ -14,6 +15,8 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 func awaitPromise(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }
@@ -25,18 +28,38 @@ type Element struct {
 	id         cdp.BackendNodeID
 }
 
-func value(v *accessibility.Value) string {
-	var s string
-	if v != nil {
-		_ = json.Unmarshal(v.Value, &s)
-	}
+// axNode is what is read of a node of the accessibility tree. The protocol's own type refuses the
+// properties that a newer browser adds.
+type axNode struct {
+	Ignored    bool              `json:"ignored"`
+	Role       axValue           `json:"role"`
+	Name       axValue           `json:"name"`
+	Properties []axProperty      `json:"properties"`
+	ID         cdp.BackendNodeID `json:"backendDOMNodeId"`
+}
+
+type axProperty struct {
+	Name  string  `json:"name"`
+	Value axValue `json:"value"`
+}
+
+type axValue struct {
+	Value any `json:"value"`
+}
+
+func (v axValue) text() string {
+	s, _ := v.Value.(string)
 	return s
 }
 
-func toElement(n *accessibility.Node) Element {
-	e := Element{Role: value(n.Role), Name: strings.TrimSpace(value(n.Name)), id: n.BackendDOMNodeID}
+type axNodes struct {
+	Nodes []axNode `json:"nodes"`
+}
+
+func toElement(n axNode) Element {
+	e := Element{Role: n.Role.text(), Name: strings.TrimSpace(n.Name.text()), id: n.ID}
 	for _, p := range n.Properties {
-		if p.Name == accessibility.PropertyNameDisabled && p.Value != nil && string(p.Value.Value) == "true" {
+		if p.Name == "disabled" && p.Value.Value == true {
 			e.Disabled = true
 		}
 	}
@@ -47,20 +70,37 @@ func toElement(n *accessibility.Node) Element {
 // modal dialog are not among it.
 func (p *Page) Elements(role string) []Element {
 	var out []Element
-	_ = p.run(chromedp.ActionFunc(func(ctx context.Context) error {
-		root, err := dom.GetDocument().Do(ctx)
-		if err != nil {
-			return err
-		}
-		nodes, err := accessibility.QueryAXTree().WithBackendNodeID(root.BackendNodeID).WithRole(role).Do(ctx)
-		for _, n := range nodes {
-			if !n.Ignored {
+	_ = p.look(func(ctx context.Context) error {
+		// Accessibility.queryAXTree would send less, but the page crashes when it is left meanwhile.
+		var tree axNodes
+		err := cdp.Execute(ctx, accessibility.CommandGetFullAXTree, nil, &tree)
+		for _, n := range tree.Nodes {
+			if !n.Ignored && n.Role.text() == role {
 				out = append(out, toElement(n))
 			}
 		}
 		return err
-	}))
+	})
 	return out
+}
+
+// firstLook is how long the browser may take to answer before it is asked again.
+const firstLook = 500 * time.Millisecond
+
+// look asks the browser about the page. Chromium never answers a question about a page that is being
+// left, so that look asks again, and each time has twice the patience.
+func (p *Page) look(question chromedp.ActionFunc) error {
+	ctx, cancel := context.WithTimeout(p.ctx, runenv.Patience(patience))
+	defer cancel()
+	for limit := runenv.Patience(firstLook); ; limit *= 2 {
+		once, done := context.WithTimeout(ctx, limit)
+		err := chromedp.Run(once, question)
+		late := once.Err() != nil
+		done()
+		if !late || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // find returns the first element with the role whose name is name, or begins with it where it ends
@@ -95,30 +135,37 @@ func (p *Page) Find(role, name string) Element {
 // Click clicks in the middle of an element, so that one that lies below another is not reached.
 func (p *Page) Click(role, name string) {
 	p.t.Helper()
-	var err error
+	var x, y float64
 	p.Await(fmt.Sprintf("a %s named %q that can be clicked", role, name), patience, func() bool {
 		e, ok := p.find(role, name)
 		if !ok || e.Disabled {
 			return false
 		}
-		err = p.run(chromedp.ActionFunc(func(ctx context.Context) error { return clickOn(ctx, e.id) }))
-		return err == nil
+		return p.look(func(ctx context.Context) (err error) {
+			x, y, err = middleOf(ctx, e.id)
+			return err
+		}) == nil
 	})
+	// The answer to a click that leads to another page may be lost. A second click would act on that
+	// page, so the test sees by what follows whether the click was one.
+	if err := p.run(chromedp.MouseClickXY(x, y)); err != nil {
+		require.ErrorIs(p.t, err, context.DeadlineExceeded, "click %s %q", role, name)
+	}
 }
 
-func clickOn(ctx context.Context, id cdp.BackendNodeID) error {
+func middleOf(ctx context.Context, id cdp.BackendNodeID) (x, y float64, err error) {
 	if err := dom.ScrollIntoViewIfNeeded().WithBackendNodeID(id).Do(ctx); err != nil {
-		return err
+		return 0, 0, err
 	}
 	quads, err := dom.GetContentQuads().WithBackendNodeID(id).Do(ctx)
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
 	if len(quads) == 0 || len(quads[0]) != 8 {
-		return fmt.Errorf("the element has no area")
+		return 0, 0, fmt.Errorf("the element has no area")
 	}
 	q := quads[0]
-	return chromedp.MouseClickXY((q[0]+q[2]+q[4]+q[6])/4, (q[1]+q[3]+q[5]+q[7])/4).Do(ctx)
+	return (q[0] + q[2] + q[4] + q[6]) / 4, (q[1] + q[3] + q[5] + q[7]) / 4, nil
 }
 
 // Fill writes text into the field with this label.
@@ -187,17 +234,18 @@ func (p *Page) Press(keys string) {
 // Focused returns the element that has the focus.
 func (p *Page) Focused() Element {
 	var out Element
-	_ = p.run(chromedp.ActionFunc(func(ctx context.Context) error {
+	_ = p.look(func(ctx context.Context) error {
 		object, _, err := runtime.Evaluate(`document.activeElement`).Do(ctx)
 		if err != nil || object.ObjectID == "" {
 			return err
 		}
-		nodes, err := accessibility.GetPartialAXTree().WithObjectID(object.ObjectID).WithFetchRelatives(false).Do(ctx)
-		if err == nil && len(nodes) > 0 {
-			out = toElement(nodes[0])
+		var tree axNodes
+		err = cdp.Execute(ctx, accessibility.CommandGetPartialAXTree, accessibility.GetPartialAXTree().WithObjectID(object.ObjectID).WithFetchRelatives(false), &tree)
+		if err == nil && len(tree.Nodes) > 0 {
+			out = toElement(tree.Nodes[0])
 		}
 		return err
-	}))
+	})
 	return out
 }
 

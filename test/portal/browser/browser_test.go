@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -114,4 +115,31 @@ func TestPage_ActsByRoleAndName(t *testing.T) {
 	tab := page.OpenTab(t)
 	tab.Go("/")
 	require.Equal(t, "button", tab.Find("button", "Send").Role)
+}
+
+// A page is found again after forms that lead to other origins, however early the test looks at it.
+func TestPage_FollowsNavigations(t *testing.T) {
+	t.Parallel()
+	var origins [2]string
+	for i := range origins {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost {
+				http.Redirect(w, r, origins[1-i]+"/?round="+r.FormValue("round"), http.StatusSeeOther)
+				return
+			}
+			w.Header().Set("Cross-Origin-Opener-Policy", "same-origin")
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			round, _ := strconv.Atoi(r.FormValue("round"))
+			fmt.Fprintf(w, `<!doctype html><html lang="en"><title>t</title><link rel="icon" href="data:,"><h1>Round %d</h1>
+				<form method="post"><input type="hidden" name="round" value="%d"><button>Go on</button></form></html>`, round, round+1)
+		}))
+		t.Cleanup(srv.Close)
+		origins[i] = srv.URL
+	}
+	page := browser.Start(t).Open(t, origins[0], origins[1])
+	page.Go("/")
+	for round := range 12 {
+		page.Find("heading", fmt.Sprintf("Round %d", round))
+		page.Click("button", "Go on")
+	}
 }

@@ -117,7 +117,7 @@ const bodyText = `document.body ? document.body.innerText : ""`
 // text is Text for a test that has failed already.
 func (p *Page) text() string {
 	var out string
-	if err := p.run(chromedp.Evaluate(bodyText, &out)); err != nil {
+	if err := p.look(chromedp.Evaluate(bodyText, &out).Do); err != nil {
 		return err.Error()
 	}
 	return out
@@ -185,6 +185,16 @@ func (p *Page) Picture(name string) string {
 		return err.Error()
 	}
 	return file
+}
+
+// PictureThemes keeps a picture of the page in each of the themes, and leaves it in the first.
+func (p *Page) PictureThemes(name string, themes []string) {
+	p.t.Helper()
+	for _, theme := range themes {
+		p.UseTheme(theme)
+		p.Picture(name + "-" + theme)
+	}
+	p.UseTheme(themes[0])
 }
 
 // HeapBytes returns how much memory the scripts of the page hold, after what they no longer need is

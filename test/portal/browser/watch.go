@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/inspector"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
@@ -74,7 +75,7 @@ func (w *watch) isOurs(url string) bool {
 func (w *watch) listen(ctx context.Context) error {
 	w.urls = map[network.RequestID]string{}
 	chromedp.ListenTarget(ctx, w.handle)
-	return chromedp.Run(ctx, network.Enable(), runtime.Enable(), log.Enable(), runtime.AddBinding(reporter),
+	return chromedp.Run(ctx, network.Enable(), runtime.Enable(), log.Enable(), inspector.Enable(), runtime.AddBinding(reporter),
 		chromedp.ActionFunc(func(ctx context.Context) error {
 			_, err := page.AddScriptToEvaluateOnNewDocument(prelude).Do(ctx)
 			return err
@@ -85,6 +86,8 @@ func (w *watch) handle(event any) {
 	switch e := event.(type) {
 	case *runtime.EventBindingCalled:
 		w.fault("%s", e.Payload)
+	case *inspector.EventTargetCrashed:
+		w.fault("the page has crashed")
 	case *runtime.EventExceptionThrown:
 		w.fault("page error: %s", e.ExceptionDetails.Error())
 	case *runtime.EventConsoleAPICalled:

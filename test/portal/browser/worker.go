@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/chromedp/cdproto/inspector"
 	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
@@ -37,7 +38,12 @@ func (p *Page) WatchWorkers() {
 func (p *Page) watchWorker(id target.ID) error {
 	ctx, cancel := chromedp.NewContext(p.browser.ctx, chromedp.WithTargetID(id))
 	p.t.Cleanup(cancel)
-	chromedp.ListenTarget(ctx, p.watch.handle)
+	chromedp.ListenTarget(ctx, func(event any) {
+		// A worker that ends with its last page is said to have crashed.
+		if _, ended := event.(*inspector.EventTargetCrashed); !ended {
+			p.watch.handle(event)
+		}
+	})
 	done := make(chan error, 1)
 	go func() { done <- chromedp.Run(ctx) }() // it attaches, and enables what the watch listens to
 	select {
