@@ -120,7 +120,7 @@ func TestOperators_FailedAccessIsAudited(t *testing.T) {
 	at := "/projects/" + v.project
 	w.do(w.admin, "GET", at+"/ssh-keys/key_none", nil, header{"Slipway-Reason": "looking for a key"}).want(http.StatusNotFound)
 	w.do(w.admin, "PATCH", at, map[string]any{"name": "x"}, header{"Slipway-Reason": "trying a change", "If-Match": `"99"`}).want(http.StatusPreconditionFailed)
-	w.do(w.signIn("stranger"), "GET", at, nil, header{"Slipway-Reason": "none of his business"}).want(http.StatusNotFound)
+	w.do(w.signIn("nobody"), "GET", at, nil, header{"Slipway-Reason": "none of his business"}).want(http.StatusNotFound)
 	w.do(w.admin, "GET", "/projects/prj_none", nil, header{"Slipway-Reason": "a project that is not there"}).want(http.StatusNotFound)
 	log := string(w.do(v.owner, "GET", at+"/audit-log", nil).want(http.StatusOK).raw)
 	require.Contains(t, log, "looking for a key")

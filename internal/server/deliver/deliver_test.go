@@ -102,8 +102,8 @@ func (f *fixture) deliverer(name string) *deliver.Deliverer {
 	}
 }
 
-// patientOptions are options with the time that an attempt has in the product.
-func (f *fixture) patientOptions(ctx context.Context) (webhook.Options, error) {
+// productOptions are options with the time that an attempt has in the product.
+func (f *fixture) productOptions(ctx context.Context) (webhook.Options, error) {
 	o, err := f.options(ctx)
 	o.Limit = runenv.Patience(webhook.Limit)
 	return o, err

@@ -97,7 +97,7 @@ func TestDeliver_LanesHaveWorkersOfTheirOwn(t *testing.T) {
 	f.addEvents(1, 1)
 	d := f.deliverer("one")
 	d.Fast, d.New, d.Slow = 1, 1, 1
-	d.Options = f.patientOptions
+	d.Options = f.productOptions
 	f.run(d)
 	require.Eventually(t, func() bool { return asked.Load() == 1 }, runenv.Patience(20*time.Second), time.Millisecond)
 	f.exec(`INSERT INTO outbox (kind, event_project, event_id, resource_kind, resource_id, type, payload)
@@ -170,7 +170,7 @@ func TestDeliver_StopWaitsForAttempts(t *testing.T) {
 	f.addWebhooks(1)
 	f.addEvents(1, 5)
 	d := f.deliverer("one")
-	d.Options = f.patientOptions
+	d.Options = f.productOptions
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan struct{})
 	go func() { d.Run(ctx); close(ended) }()
@@ -195,7 +195,7 @@ func TestDeliver_StopCutsASilentAttempt(t *testing.T) {
 	f.addWebhooks(1)
 	f.addEvents(1, 1)
 	d := f.deliverer("one")
-	d.Options, d.StopFor = f.patientOptions, 20*time.Millisecond
+	d.Options, d.StopFor = f.productOptions, 20*time.Millisecond
 	end := f.start(d)
 	require.Eventually(t, func() bool { return asked.Load() == 1 }, runenv.Patience(20*time.Second), time.Millisecond)
 	end()
@@ -207,7 +207,7 @@ func TestDeliver_StopCutsASilentAttempt(t *testing.T) {
 }
 
 // A new URL makes a webhook a new one; another change leaves it in its lane.
-func TestUpdate_NewURLIsANewWebhook(t *testing.T) {
+func TestUpdate_NewURLIsUntried(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	f.addWebhooks(1)
