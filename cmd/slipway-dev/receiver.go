@@ -34,48 +34,62 @@ type receiver struct {
 }
 
 // startReceiver starts an HTTPS server with an authority of its own.
-func startReceiver(ctx context.Context) (r *receiver, err error) {
-	r = &receiver{events: make(chan string, 100)}
-	if r.dir, err = os.MkdirTemp("", "slipway-receiver-"); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.RemoveAll(r.dir)
-		}
-	}()
-	if err := temporaltls.Ensure(r.dir, []string{"127.0.0.1"}, time.Now()); err != nil {
-		return nil, err
-	}
-	authority, err := os.ReadFile(filepath.Join(r.dir, "ca", temporaltls.CAFile))
+func startReceiver(ctx context.Context) (*receiver, error) {
+	dir, err := os.MkdirTemp("", "slipway-receiver-")
 	if err != nil {
 		return nil, err
+	}
+	r := &receiver{dir: dir, events: make(chan string, 100)}
+	if err := r.listen(ctx); err != nil {
+		r.close()
+		return nil, fmt.Errorf("the endpoint of the demo's webhook: %w", err)
+	}
+	return r, nil
+}
+
+func (r *receiver) listen(ctx context.Context) error {
+	for _, part := range []string{"ca", "server", "client"} {
+		if err := os.Mkdir(filepath.Join(r.dir, part), 0o700); err != nil {
+			return err
+		}
+	}
+	if err := temporaltls.Ensure(r.dir, []string{"127.0.0.1"}, time.Now()); err != nil {
+		return err
+	}
+	leaf := filepath.Join(r.dir, "server")
+	authority, err := os.ReadFile(filepath.Join(leaf, temporaltls.CAFile))
+	if err != nil {
+		return err
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(authority) {
-		return nil, errors.New("the authority of the receiver cannot be read")
+		return errors.New("the authority cannot be read")
 	}
-	leaf := filepath.Join(r.dir, "server")
 	certificate, err := tls.LoadX509KeyPair(filepath.Join(leaf, temporaltls.CertFile), filepath.Join(leaf, temporaltls.KeyFile))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	r.local = &server.LocalReceiver{Address: l.Addr().(*net.TCPAddr).AddrPort(), Roots: roots}
-	r.local.Address = netip.AddrPortFrom(r.local.Address.Addr().Unmap(), r.local.Address.Port())
+	address, err := netip.ParseAddrPort(l.Addr().String())
+	if err != nil {
+		return err
+	}
+	r.local = &server.LocalReceiver{Address: address, Roots: roots}
 	r.srv = &http.Server{Handler: r, ReadHeaderTimeout: callTimeout, ReadTimeout: callTimeout}
 	go func() {
 		_ = r.srv.Serve(tls.NewListener(l, &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}})) // it ends when it is closed
 	}()
-	return r, nil
+	return nil
 }
 
 func (r *receiver) close() {
-	_ = r.srv.Close()
+	if r.srv != nil {
+		_ = r.srv.Close()
+	}
 	_ = os.RemoveAll(r.dir)
 }
 
