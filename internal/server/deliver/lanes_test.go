@@ -78,6 +78,8 @@ func silentServer(release <-chan struct{}, asked *atomic.Int32) http.HandlerFunc
 			select {
 			case <-release:
 			case <-r.Context().Done():
+				w.WriteHeader(http.StatusGatewayTimeout) // a caller that is closing may still read it
+				return
 			}
 		}
 		w.WriteHeader(http.StatusNoContent)

@@ -107,7 +107,8 @@ func misbehave(w http.ResponseWriter, r *http.Request, n int) {
 	case n <= 3:
 		w.WriteHeader(http.StatusServiceUnavailable)
 	case n <= 5:
-		<-r.Context().Done() // silent
+		<-r.Context().Done()                     // silent
+		w.WriteHeader(http.StatusGatewayTimeout) // without it the answer is 200, which a caller that is closing may still read
 	case n == 6:
 		http.Redirect(w, r, "https://169.254.169.254/latest/", http.StatusFound)
 	case n == 7:
