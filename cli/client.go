@@ -74,7 +74,7 @@ func (p problemDoc) text() string {
 
 func exitOf(status int) int {
 	switch status {
-	case http.StatusNotFound:
+	case http.StatusNotFound, http.StatusGone:
 		return ExitNotFound
 	case http.StatusConflict, http.StatusPreconditionFailed, http.StatusPreconditionRequired:
 		return ExitRefused

@@ -111,6 +111,7 @@ func (a *app) readEvents(ctx context.Context, path, reason string, last *string,
 		}
 		return err
 	}
+	id := *last
 	lines := bufio.NewScanner(res.Body)
 	lines.Buffer(nil, maxAnswer)
 	for lines.Scan() {
@@ -120,20 +121,23 @@ func (a *app) readEvents(ctx context.Context, path, reason string, last *string,
 			return fail(ExitUnauthorised, "your access to the project has ended; sign in again with slipway login")
 		}
 		if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
-			if err := a.printEvent([]byte(data), last); err != nil {
+			if err := a.printEvent([]byte(data)); err != nil {
 				return err
 			}
+			*last = id
+		}
+		if v, ok := strings.CutPrefix(lines.Text(), "id: "); ok {
+			id = v // of the event that follows
 		}
 	}
 	return nil // a connection that breaks is opened again
 }
 
-func (a *app) printEvent(raw []byte, last *string) error {
+func (a *app) printEvent(raw []byte) error {
 	var e projectEvent
 	if err := (answer{raw: raw}).into(&e); err != nil {
 		return err
 	}
-	*last = strconv.FormatInt(e.Cursor, 10)
 	switch a.output {
 	case "json":
 		_, err := io.WriteString(a.Out, escapeJSON(string(raw))+"\n")

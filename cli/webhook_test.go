@@ -102,7 +102,7 @@ func TestProjectEvents(t *testing.T) {
 	_, err := w.store.RelayEvents(t.Context(), 1000)
 	require.NoError(t, err)
 	require.Contains(t, run("project", "events", project).exits(cli.ExitUsage).err, "--follow")
-	require.Contains(t, run("project", "events", project, "--follow", "--after", "99").exits(cli.ExitUsage).err, "restored")
+	require.Contains(t, run("project", "events", project, "--follow", "--after", "99").exits(cli.ExitNotFound).err, "restored")
 	ctx, cancel := context.WithTimeout(t.Context(), runenv.Patience(20*time.Second))
 	defer cancel()
 	out, errs := &stopWriter{text: "project.updated", stop: cancel}, &bytes.Buffer{}

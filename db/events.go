@@ -58,10 +58,14 @@ func (s statements) EventsAfter(ctx context.Context, cursor int64, f EventFilter
 	return rows, MapError("list events", err)
 }
 
-// LastCursor is the cursor given last, 0 before the first: where a follower
-// starts that wants only what comes.
-func (s statements) LastCursor(ctx context.Context) (int64, error) {
-	c, err := s.q.LastCursor(ctx)
+// EventCursor says which cursors were given: Last is the one given last, 0 before the first, Pruned the
+// greatest of an event that was deleted, 0 before any was. Epoch is another text after the database
+// was restored.
+type EventCursor = gen.EventCursorRow
+
+// ReadEventCursor reads the cursor of all events.
+func (s statements) ReadEventCursor(ctx context.Context) (EventCursor, error) {
+	c, err := s.q.EventCursor(ctx)
 	return c, MapError("read the event cursor", err)
 }
 

@@ -125,7 +125,7 @@ var tableReads = map[string]string{
 	"project_tokens":              tokenColumns,
 	"pxe_tokens":                  "node_id, round, attempt, created_at, expires_at, used_at",
 	"secret_versions":             "name, version, keeper_url, created_at",
-	"webhooks":                    "project_id, id, name, event_types, status, disabled_reason, failures, last_reason, last_success_at, last_failure_at, slow, due_at, version, created_at, updated_at",
+	"webhooks":                    "project_id, id, name, event_types, status, disabled_reason, failures, last_reason, last_success_at, last_failure_at, slow, tried, lane, due_at, version, created_at, updated_at",
 }
 
 // customerAccess names the tables that RoleCustomer may use, with its rights. Row-level security
@@ -162,6 +162,7 @@ var functionCallers = map[string][]string{
 	"audit_ensure_partitions": {RoleApp},
 	"audit_row_hash":          {},
 	"audit_verify":            {RoleApp, RoleRead},
+	"event_epoch":             {RoleApp},
 	"guard_edge":              {RoleApp, RoleCustomer},
 	"isolate_by_project":      {},
 	"project_audit":           {RoleCustomer},

@@ -70,9 +70,9 @@ func TestManyRelaysGiveEachEventOnceAndLeaveNoGap(t *testing.T) {
 		require.Equal(t, fmt.Sprint(seen[e.ResourceID]), e.Type, "one writer's events keep their order")
 		seen[e.ResourceID]++
 	}
-	last, err := s.LastCursor(t.Context())
+	last, err := s.ReadEventCursor(t.Context())
 	require.NoError(t, err)
-	require.EqualValues(t, writers*each, last)
+	require.EqualValues(t, writers*each, last.Last)
 	left, err := s.OutboxBacklog(t.Context(), "event")
 	require.NoError(t, err)
 	require.Zero(t, left.Open)
@@ -92,6 +92,10 @@ func TestPrunedCursorsAreNeverGivenAgain(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, n)
 	emit()
+	cursor, err := s.ReadEventCursor(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 1, cursor.Pruned)
+	require.EqualValues(t, 2, cursor.Last)
 	events, err := s.EventsAfter(t.Context(), 0, db.EventFilter{}, 10)
 	require.NoError(t, err)
 	require.Len(t, events, 1)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 
@@ -65,18 +66,29 @@ func PrincipalOfClaims(token *oidc.IDToken, rolesClaim, groupsClaim string) (Pri
 		return Principal{}, errors.New("the token names no subject")
 	}
 	who := Principal{ID: "oidc:" + token.Subject, Name: token.Subject, Roles: []string{}}
-	for _, c := range []string{"name", "preferred_username", "email"} {
-		if name, ok := claims[c].(string); ok && name != "" {
-			who.Name = name
-		}
-	}
 	who.Identity = identityOf(who, claims, groupsClaim)
+	who.Name = nameOf(who, claims)
 	for _, r := range texts(claims[rolesClaim]) {
 		if Role(r).rank() > 0 {
 			who.Roles = append(who.Roles, r)
 		}
 	}
 	return who, nil
+}
+
+// nameOf returns the name that others see: the verified address where there is one. An address that is
+// not verified would pass for that of its owner, also as another claim.
+func nameOf(who Principal, claims map[string]any) string {
+	if who.Identity.Email != "" {
+		return who.Identity.Email
+	}
+	name := who.Name
+	for _, c := range []string{"name", "preferred_username"} {
+		if n, ok := claims[c].(string); ok && n != "" && !strings.Contains(n, "@") {
+			name = n
+		}
+	}
+	return name
 }
 
 func texts(claim any) []string {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,11 +35,17 @@ type StreamEvent struct {
 	Data   any
 }
 
-// StreamEvents writes server-sent events in order, from the one after the cursor, until the reader
+// StreamStart is where a stream begins: after a cursor. Epoch is a part of the id of each event.
+type StreamStart struct {
+	Cursor int64
+	Epoch  string
+}
+
+// StreamEvents writes server-sent events in order, from the one after the start, until the reader
 // leaves, ctx ends, or the reader has no access any more, which it finds out within a minute. list
 // returns at most StreamBatch events after a cursor. A reader or a project with too many streams is
 // answered 429.
-func (a *API) StreamEvents(ctx context.Context, c huma.Context, cursor int64, list func(context.Context, int64) ([]StreamEvent, error)) error {
+func (a *API) StreamEvents(ctx context.Context, c huma.Context, from StreamStart, list func(context.Context, int64) ([]StreamEvent, error)) error {
 	r, w := humachi.Unwrap(c)
 	project := ""
 	if access := ProjectAccessOf(ctx); !access.Operator {
@@ -64,15 +71,15 @@ func (a *API) StreamEvents(ctx context.Context, c huma.Context, cursor int64, li
 		return err
 	}
 	for {
-		rows, err := list(ctx, cursor)
+		rows, err := list(ctx, from.Cursor)
 		if ctx.Err() == nil && err != nil {
 			return err
 		}
 		for _, e := range rows {
-			if err := st.event(e); err != nil {
+			if err := st.event(e, from.Epoch); err != nil {
 				return err
 			}
-			cursor = e.Cursor
+			from.Cursor = e.Cursor
 		}
 		if len(rows) == StreamBatch && ctx.Err() == nil {
 			continue
@@ -98,12 +105,12 @@ type stream struct {
 	control *http.ResponseController
 }
 
-func (st stream) event(e StreamEvent) error {
+func (st stream) event(e StreamEvent, epoch string) error {
 	data, err := json.Marshal(e.Data)
 	if err != nil {
 		return fmt.Errorf("event %d: %w", e.Cursor, err)
 	}
-	return st.send(fmt.Sprintf("id: %d\nevent: %s\ndata: %s\n\n", e.Cursor, e.Type, data))
+	return st.send(fmt.Sprintf("id: %d-%s\nevent: %s\ndata: %s\n\n", e.Cursor, epoch, e.Type, data))
 }
 
 // send gives up on a reader that does not read.
@@ -115,20 +122,49 @@ func (st stream) send(text string) error {
 	return st.control.Flush()
 }
 
-// EventID reads Last-Event-ID: a cursor; without one only what comes is told.
-func EventID(header, query string) (cursor int64, given bool, err error) {
-	given = header != "" || query != ""
-	if header == "" {
-		header = query
+// LastEvent is the event after which a reader wants to continue. It is embedded in the input of a
+// stream.
+type LastEvent struct {
+	Header string `header:"Last-Event-ID" maxLength:"200" doc:"The id of an event of the stream; 0 begins with the oldest event that is kept"`
+	Query  string `query:"last_event_id" maxLength:"200" doc:"The same as Last-Event-ID"`
+}
+
+// Kept says which events can be read: those after Pruned, to Last.
+type Kept struct {
+	Last, Pruned int64
+	Epoch        string
+}
+
+// Start returns where a stream begins. Without an id that is after the last event. It returns a
+// problem when the reader would miss events without a sign of it: they were deleted, or the id is not
+// of this database, which was restored since. A cursor without an epoch is only compared with Kept.
+func (l LastEvent) Start(kept Kept) (StreamStart, error) {
+	text := l.Header
+	if text == "" {
+		text = l.Query
 	}
-	if !given {
-		return 0, false, nil
+	if text == "" {
+		return StreamStart{kept.Last, kept.Epoch}, nil
 	}
-	cursor, perr := strconv.ParseInt(header, 10, 64)
-	if perr != nil || cursor < 0 {
-		return 0, true, problem.NewInvalid(problem.Field{Location: "header.Last-Event-ID", Message: "is not the id of an event of this API"})
+	number, epoch, _ := strings.Cut(text, "-")
+	cursor, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || cursor < 0 {
+		return StreamStart{}, problem.NewInvalid(problem.Field{Location: "header.Last-Event-ID", Message: "is not the id of an event of this API"})
 	}
-	return cursor, true, nil
+	why := ""
+	switch {
+	case epoch != "" && epoch != kept.Epoch:
+		why = "the id was given before the database was restored or moved to another server"
+	case cursor > kept.Last:
+		why = fmt.Sprintf("the id is ahead of the last event, %d: the database may have been restored", kept.Last)
+	case cursor > 0 && cursor < kept.Pruned:
+		why = fmt.Sprintf("events after the id were deleted; the oldest that may be kept has the cursor %d", kept.Pruned+1)
+	default:
+		return StreamStart{cursor, kept.Epoch}, nil
+	}
+	p := problem.New(problem.EventsGone, why+"; read again what you follow, and open the stream without Last-Event-ID")
+	p.OldestCursor = kept.Pruned + 1
+	return StreamStart{}, p
 }
 
 // hub wakes every reader when events were relayed. It holds one connection to

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -18,6 +17,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
+	"github.com/slipway-cloud/slipway/intent/tenancy"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
@@ -66,9 +66,10 @@ const (
 func identityOf(who Principal, claims map[string]any, groupsClaim string) Identity {
 	i := Identity{Subject: who.ID}
 	if verified, _ := claims["email_verified"].(bool); verified {
-		// Lower case maps some other letters to ASCII ones: the address of one would be that of another.
-		if email, _ := claims["email"].(string); !strings.ContainsFunc(email, func(r rune) bool { return r > unicode.MaxASCII }) {
-			i.Email = strings.ToLower(email)
+		// Of other letters than ASCII the lower case can be an ASCII letter: the address of one would be that of another.
+		claim, _ := claims["email"].(string)
+		if email, err := tenancy.ParseEmail(claim); err == nil {
+			i.Email = email
 		}
 	}
 	i.Groups = groupsOf(claims[groupsClaim])
@@ -278,27 +279,42 @@ func (a *API) grantsOf(ctx context.Context, who Principal, id string) (ProjectAc
 	for _, g := range grants {
 		if g.MemberID != "" {
 			access.MemberID = g.MemberID
+			a.keepAddress(ctx, who, id, g)
 		}
 		access.grants = append(access.grants, g.Role)
 	}
 	return access, nil
 }
 
+// keepAddress stores the verified address of a member who has another one than before, so that notices
+// follow a changed address, and reach members who joined without one. Where that fails the request goes on.
+func (a *API) keepAddress(ctx context.Context, who Principal, project string, g tenancydb.Grant) {
+	email := who.Identity.Email
+	if email == "" || email == g.Email {
+		return
+	}
+	if err := tenancydb.SetMemberEmail(ctx, a.store, project, g.MemberID, email); err != nil {
+		a.log.WarnContext(ctx, "the address of a member was not stored", "member", g.MemberID, "error", err)
+	}
+}
+
 // InProject runs fn in a transaction that sees only the project of the request. What an operator
-// does there is audited with his reason.
+// does there is audited with his reason, in a transaction before: the access stays in the log when fn
+// fails, and without the audit row fn does not run.
 func InProject(ctx context.Context, a *API, fn func(*db.ProjectTx) error) error {
 	access := ProjectAccessOf(ctx)
-	return a.store.ForProject(ctx, access.Project, func(tx *db.ProjectTx) error {
-		if access.Operator {
+	if access.Operator {
+		err := a.store.ForProject(ctx, access.Project, func(tx *db.ProjectTx) error {
 			if _, err := tenancydb.ReadProject(ctx, tx, access.Project); err != nil {
 				return err
 			}
-			if err := AuditProject(ctx, tx, "operator_access", map[string]any{"call": Route(ctx)}); err != nil {
-				return err
-			}
+			return AuditProject(ctx, tx, "operator_access", map[string]any{"call": Route(ctx)})
+		})
+		if err != nil {
+			return err
 		}
-		return fn(tx)
-	})
+	}
+	return a.store.ForProject(ctx, access.Project, fn)
 }
 
 // CreateInProject is Create in a transaction that sees only the project of the request.

@@ -34,6 +34,7 @@ const (
 	WorkflowGone         Kind = "workflow-gone"
 	KeyInFlight          Kind = "idempotency-in-flight"
 	Stale                Kind = "stale"
+	EventsGone           Kind = "events-gone"
 	TooLarge             Kind = "too-large"
 	UnsupportedMedia     Kind = "unsupported-media-type"
 	Invalid              Kind = "invalid"
@@ -82,6 +83,7 @@ func Kinds() []Info {
 		{WorkflowGone, http.StatusConflict, "The job's workflow is gone"},
 		{KeyInFlight, http.StatusConflict, "A request with this key is being served"},
 		{Stale, http.StatusPreconditionFailed, "The resource was changed meanwhile"},
+		{EventsGone, http.StatusGone, "The stream cannot continue there"},
 		{TooLarge, http.StatusRequestEntityTooLarge, "The body is too large"},
 		{UnsupportedMedia, http.StatusUnsupportedMediaType, "The body is not JSON"},
 		{Invalid, http.StatusUnprocessableEntity, "The request is not valid"},
@@ -128,6 +130,7 @@ type Problem struct {
 	// FailureClass and Runbook stand in a document of an outside system's failure.
 	FailureClass lifecycle.FailureClass `json:"failure_class,omitempty" doc:"Why an outside system failed: the class with which a job parks for the same reason"`
 	Runbook      string                 `json:"runbook,omitempty" doc:"URL of the page that says what to do"`
+	OldestCursor int64                  `json:"oldest_cursor,omitempty" doc:"Where a stream of events cannot continue: the cursor of the oldest event that is kept"`
 	PlanHash     string                 `json:"plan_hash,omitempty" doc:"The hash of the plan as it is now, where the one that was sent is missing or no longer true"`
 }
 

@@ -16,7 +16,7 @@ import (
 
 // Event is one thing that happened, as a follower reads it.
 type Event struct {
-	Cursor       int64           `json:"cursor" doc:"Also the id of the event in the stream"`
+	Cursor       int64           `json:"cursor" doc:"The id of the event in the stream begins with it"`
 	ResourceKind string          `json:"resource_kind"`
 	ResourceID   string          `json:"resource_id"`
 	NodeID       string          `json:"node_id,omitempty"`
@@ -31,8 +31,9 @@ func (s *server) registerEvents() {
 	s.api.Unbounded(func(path string) bool { return path == op.Prefix+eventsPath })
 	op.Add(s.api, huma.Operation{
 		OperationID: "follow-events", Method: http.MethodGet, Path: eventsPath, Tags: []string{"events"}, Summary: "Follow what happens (server-sent events)",
-		Description: "Each event has a cursor as its id: a reader that has seen one has missed nothing before it. With Last-Event-ID the stream continues " +
-			"after that cursor, without one it begins with what comes next. Lines that begin with a colon are heartbeats. " +
+		Description: "The id of each event begins with its cursor: a reader that has seen one has missed nothing before it. With Last-Event-ID the stream " +
+			"continues after that event, without one it begins with what comes next. Where events after it were deleted, or the database was restored since, " +
+			"the answer is 410 with the type events-gone: read again what you follow. Lines that begin with a colon are heartbeats. " +
 			"The stream ends within a minute when the token or session that began it has ended.",
 		Responses: map[string]*huma.Response{"200": {
 			Description: "A stream whose data lines are events",
@@ -42,10 +43,9 @@ func (s *server) registerEvents() {
 }
 
 func (s *server) followEvents(ctx context.Context, in *struct {
-	Resource    string `query:"resource" maxLength:"200" doc:"kind:id, such as job:job_... or node:node_...; a kind alone follows all of it"`
-	Node        string `query:"node" maxLength:"200" doc:"Everything about one node, its jobs included"`
-	LastEventID string `header:"Last-Event-ID" maxLength:"200"`
-	After       string `query:"last_event_id" maxLength:"200" doc:"The same as Last-Event-ID"`
+	Resource string `query:"resource" maxLength:"200" doc:"kind:id, such as job:job_... or node:node_...; a kind alone follows all of it"`
+	Node     string `query:"node" maxLength:"200" doc:"Everything about one node, its jobs included"`
+	op.LastEvent
 }) (*huma.StreamResponse, error) {
 	f := db.EventFilter{NodeID: in.Node}
 	if in.Resource != "" {
@@ -57,14 +57,13 @@ func (s *server) followEvents(ctx context.Context, in *struct {
 			return nil, problem.NewInvalid(problem.Field{Location: "query.resource", Message: "must be kind:id, such as job:job_..."})
 		}
 	}
-	cursor, given, err := op.EventID(in.LastEventID, in.After)
+	cursor, err := s.store.ReadEventCursor(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if !given {
-		if cursor, err = s.store.LastCursor(ctx); err != nil {
-			return nil, err
-		}
+	from, err := in.Start(op.Kept(cursor))
+	if err != nil {
+		return nil, err
 	}
 	return &huma.StreamResponse{Body: func(c huma.Context) {
 		list := func(ctx context.Context, after int64) ([]op.StreamEvent, error) {
@@ -76,7 +75,7 @@ func (s *server) followEvents(ctx context.Context, in *struct {
 			}
 			return out, err
 		}
-		if err := s.api.StreamEvents(c.Context(), c, cursor, list); err != nil && c.Context().Err() == nil {
+		if err := s.api.StreamEvents(c.Context(), c, from, list); err != nil && c.Context().Err() == nil {
 			s.log.WarnContext(c.Context(), "event stream ended", "error", err, "request_id", op.RequestID(c.Context()))
 		}
 	}}, nil

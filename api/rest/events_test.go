@@ -46,7 +46,7 @@ func (w *world) follow(query, lastID string) follower {
 		id := ""
 		for lines.Scan() {
 			if v, ok := strings.CutPrefix(lines.Text(), "id: "); ok {
-				id = v
+				id, _, _ = strings.Cut(v, "-")
 			}
 			if v, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
 				f.events <- id + " " + v
@@ -98,5 +98,13 @@ func TestAStreamResumesWithoutAGap(t *testing.T) {
 	require.Equal(t, "1 job.0", all.next(t))
 
 	w.do("GET", "/api/v1/events", nil, header{"Last-Event-ID": "x"}).refused(problem.Invalid)
+	w.do("GET", "/api/v1/events", nil, header{"Last-Event-ID": "308"}).refused(problem.EventsGone)
+	w.do("GET", "/api/v1/events", nil, header{"Last-Event-ID": "307-00000000"}).refused(problem.EventsGone)
+	_, err := w.store.PruneEvents(t.Context(), time.Now().Add(time.Hour))
+	require.NoError(t, err)
+	w.do("GET", "/api/v1/events", nil, header{"Last-Event-ID": "306"}).refused(problem.EventsGone)
+	w.emit("job", "a", 1)
+	at := w.follow("", "307")
+	require.Equal(t, "308 job.0", at.next(t), "the last one that was deleted is where a reader can continue")
 	w.do("GET", "/api/v1/events?resource=:a", nil).refused(problem.Invalid)
 }

@@ -34,7 +34,7 @@ func TestOIDCTokens(t *testing.T) {
 		return w.do("GET", "/api/v1/whoami", nil, header{"Authorization": "Bearer " + oidctest.SignIDToken(k, "k", alg, claims)})
 	}
 	claims := func(aud string, expires time.Time, groups string) string {
-		return fmt.Sprintf(`{"iss":%q,"aud":%q,"sub":"u1","email":"alice@example.com","exp":%d,"groups":%s}`, srv.URL, aud, expires.Unix(), groups)
+		return fmt.Sprintf(`{"iss":%q,"aud":%q,"sub":"u1","email":"alice@example.com","email_verified":true,"exp":%d,"groups":%s}`, srv.URL, aud, expires.Unix(), groups)
 	}
 	soon := time.Now().Add(time.Hour)
 	a := ask(key, "RS256", claims("slipway", soon, `["operator","unknown"]`)).want(http.StatusOK)

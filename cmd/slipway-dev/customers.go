@@ -135,6 +135,9 @@ func (o *operator) takeOnCustomers(ctx context.Context, out io.Writer) error {
 			return err
 		}
 	}
+	if err := ada.receiveEvents(ctx, out, project.ID); err != nil {
+		return err
+	}
 	return carol.seesNothing(ctx, out, project.ID)
 }
 

@@ -82,6 +82,12 @@ func hostname(m *simhw.Machine) string { return "gpu-" + m.Spec().ID }
 
 func demo(ctx context.Context, o stack.Options, out io.Writer, search *secretSearch) error {
 	fmt.Fprintln(out, "Slipway demo: bare servers become active GPU nodes, and leave service clean. Everything outside Slipway is simulated; the protocols are real.")
+	hooks, err := startReceiver(ctx)
+	if err != nil {
+		return err
+	}
+	defer hooks.close()
+	o.Receiver = hooks.local
 	s, err := stack.Start(ctx, o)
 	if err != nil {
 		return err
@@ -94,6 +100,7 @@ func demo(ctx context.Context, o stack.Options, out io.Writer, search *secretSea
 	if err != nil {
 		return err
 	}
+	op.hooks = hooks
 	op.addresses(out)
 	op.signIns(out)
 	pxe, err := op.bootFromNetwork(ctx, out)

@@ -26,6 +26,7 @@ type operator struct {
 	sku   string
 
 	customerTokens []string
+	hooks          *receiver // of the demo's webhook
 }
 
 const tokenLife = 30 * 24 * time.Hour

@@ -124,6 +124,23 @@ func (q *Queries) EnqueueStart(ctx context.Context, jobID string) (int64, error)
 	return result.RowsAffected(), nil
 }
 
+const eventCursor = `-- name: EventCursor :one
+SELECT last, pruned, event_epoch() AS epoch FROM event_cursor
+`
+
+type EventCursorRow struct {
+	Last   int64
+	Pruned int64
+	Epoch  string
+}
+
+func (q *Queries) EventCursor(ctx context.Context) (EventCursorRow, error) {
+	row := q.db.QueryRow(ctx, eventCursor)
+	var i EventCursorRow
+	err := row.Scan(&i.Last, &i.Pruned, &i.Epoch)
+	return i, err
+}
+
 const eventsAfter = `-- name: EventsAfter :many
 SELECT cursor, resource_kind, resource_id, node_id, type, payload, at, project_id, project_cursor, event_id FROM events
 WHERE cursor > $1::bigint AND project_id IS NULL
@@ -208,17 +225,6 @@ func (q *Queries) HasOpenEvents(ctx context.Context) (bool, error) {
 	return exists, err
 }
 
-const lastCursor = `-- name: LastCursor :one
-SELECT last FROM event_cursor
-`
-
-func (q *Queries) LastCursor(ctx context.Context) (int64, error) {
-	row := q.db.QueryRow(ctx, lastCursor)
-	var last int64
-	err := row.Scan(&last)
-	return last, err
-}
-
 const openBatches = `-- name: OpenBatches :many
 SELECT o.batch_id::text AS batch_id, b.max_parallel
 FROM outbox o JOIN batches b ON b.id = o.batch_id
@@ -273,8 +279,17 @@ func (q *Queries) OutboxBacklog(ctx context.Context, kind string) (OutboxBacklog
 	return i, err
 }
 
-const pruneEvents = `-- name: PruneEvents :execrows
-DELETE FROM events WHERE cursor IN (SELECT e.cursor FROM events e WHERE e.at < $1::timestamptz LIMIT $2)
+const pruneEvents = `-- name: PruneEvents :one
+WITH gone AS (
+    DELETE FROM events WHERE cursor IN (SELECT e.cursor FROM events e WHERE e.at < $1::timestamptz ORDER BY e.cursor LIMIT $2)
+    RETURNING cursor, project_id, project_cursor
+), marked AS (
+    UPDATE event_cursor SET pruned = greatest(pruned, (SELECT max(g.cursor) FROM gone g)) WHERE EXISTS (SELECT FROM gone)
+), projects_marked AS (
+    UPDATE project_event_cursors c SET pruned = greatest(c.pruned, g.last)
+    FROM (SELECT project_id, max(project_cursor) AS last FROM gone WHERE project_id IS NOT NULL GROUP BY project_id) g WHERE c.project_id = g.project_id
+)
+SELECT count(*) FROM gone
 `
 
 type PruneEventsParams struct {
@@ -282,12 +297,12 @@ type PruneEventsParams struct {
 	MaxRows int32
 }
 
+// Keeps the greatest cursors that were deleted, so that a reader who has not seen them is told.
 func (q *Queries) PruneEvents(ctx context.Context, arg PruneEventsParams) (int64, error) {
-	result, err := q.db.Exec(ctx, pruneEvents, arg.Before, arg.MaxRows)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+	row := q.db.QueryRow(ctx, pruneEvents, arg.Before, arg.MaxRows)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
 }
 
 const pruneOutbox = `-- name: PruneOutbox :execrows

@@ -77,8 +77,8 @@ WHERE cursor > @after::bigint AND project_id IS NULL
   AND (@node_id::text = '' OR node_id = @node_id::text)
 ORDER BY cursor LIMIT @max_rows;
 
--- name: LastCursor :one
-SELECT last FROM event_cursor;
+-- name: EventCursor :one
+SELECT last, pruned, event_epoch() AS epoch FROM event_cursor;
 
 -- name: OutboxBacklog :one
 SELECT count(*) AS open, coalesce(extract(epoch FROM now() - min(created_at)), 0)::double precision AS oldest_seconds
@@ -90,5 +90,15 @@ DELETE FROM outbox WHERE id IN (
       AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = o.job_id AND j.status = 'pending')
     LIMIT @max_rows);
 
--- name: PruneEvents :execrows
-DELETE FROM events WHERE cursor IN (SELECT e.cursor FROM events e WHERE e.at < @before::timestamptz LIMIT @max_rows);
+-- name: PruneEvents :one
+-- Keeps the greatest cursors that were deleted, so that a reader who has not seen them is told.
+WITH gone AS (
+    DELETE FROM events WHERE cursor IN (SELECT e.cursor FROM events e WHERE e.at < @before::timestamptz ORDER BY e.cursor LIMIT @max_rows)
+    RETURNING cursor, project_id, project_cursor
+), marked AS (
+    UPDATE event_cursor SET pruned = greatest(pruned, (SELECT max(g.cursor) FROM gone g)) WHERE EXISTS (SELECT FROM gone)
+), projects_marked AS (
+    UPDATE project_event_cursors c SET pruned = greatest(c.pruned, g.last)
+    FROM (SELECT project_id, max(project_cursor) AS last FROM gone WHERE project_id IS NOT NULL GROUP BY project_id) g WHERE c.project_id = g.project_id
+)
+SELECT count(*) FROM gone;

@@ -9,15 +9,26 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
+// NewMember is who becomes a member. Email is where notices go, "" when no address is verified.
+type NewMember struct {
+	Subject, Name, Email string
+	Role                 lifecycle.ProjectRole
+}
+
 // AddMember makes an identity a member. It returns a *db.ConflictError when it is one.
-func AddMember(ctx context.Context, tx *db.Tx, projectID, subject, name string, role lifecycle.ProjectRole) (Member, error) {
+func AddMember(ctx context.Context, tx *db.Tx, projectID string, m NewMember) (Member, error) {
 	row, err := queries(tx).InsertMember(ctx, gen.InsertMemberParams{
-		ProjectID: projectID, ID: db.NewID("mem"), Subject: subject, Name: db.ClipText(name, maxMemberName), Role: role,
+		ProjectID: projectID, ID: db.NewID("mem"), Subject: m.Subject, Name: db.ClipText(m.Name, maxMemberName), Email: m.Email, Role: m.Role,
 	})
 	return row, db.MapError("member of project "+projectID, err)
 }
 
 const maxMemberName = 200
+
+// SetMemberEmail stores where notices for a member go.
+func SetMemberEmail(ctx context.Context, c Conn, projectID, id, email string) error {
+	return db.MapError("address of member "+id, queries(c).SetMemberEmail(ctx, gen.SetMemberEmailParams{ProjectID: projectID, ID: id, Email: email}))
+}
 
 // ReadMember returns one member, or db.ErrNotFound.
 func ReadMember(ctx context.Context, tx *db.ProjectTx, id string) (Member, error) {

@@ -34,20 +34,43 @@ func FanOut(ctx context.Context, s *db.Store, limit int) (int, error) {
 		if err != nil || !locked {
 			return err
 		}
-		n, err := queries(tx).FanOut(ctx, gen.FanOutParams{MaxRows: db.PageLimit(limit), Breaker: Breaker})
-		seen = int(n)
+		q := queries(tx)
+		r, err := q.FanOut(ctx, db.PageLimit(limit))
+		if seen = int(r.Seen); err == nil && len(r.Webhooks) > 0 {
+			err = q.WakeQueued(ctx, gen.WakeQueuedParams{Webhooks: r.Webhooks, Breaker: Breaker})
+		}
 		return db.MapError("queue events for webhooks", err)
 	})
 	return seen, err
 }
 
-// Claim gives webhooks that are due to one claimer until the lease ends. slow chooses those that
-// have not answered quickly yet.
-func Claim(ctx context.Context, c db.Conn, claimer string, slow bool, limit int, lease time.Duration) ([]Claimed, error) {
-	if limit <= 0 {
+// Lane is what is known of the speed of a webhook. Each lane has workers of its own.
+type Lane string
+
+// The lanes: a webhook begins in LaneNew. LaneFast is for those that answered quickly the last time,
+// and LaneSlow for all others.
+const (
+	LaneNew  Lane = "new"
+	LaneFast Lane = "fast"
+	LaneSlow Lane = "slow"
+)
+
+// Wanted is what a claimer asks for: webhooks of one lane, as many as Free at most. The last Reserve of
+// them are only for billing accounts that have fewer than Share claims under way.
+type Wanted struct {
+	Lane                 Lane
+	Free, Reserve, Share int
+}
+
+// Claim gives webhooks that are due to one claimer until the lease ends. Accounts take turns.
+func Claim(ctx context.Context, c db.Conn, claimer string, want Wanted, lease time.Duration) ([]Claimed, error) {
+	if want.Free <= 0 {
 		return nil, nil
 	}
-	rows, err := queries(c).ClaimWebhooks(ctx, gen.ClaimWebhooksParams{ClaimedBy: claimer, LeaseSeconds: lease.Seconds(), Slow: slow, MaxRows: db.PageLimit(limit)})
+	rows, err := queries(c).ClaimWebhooks(ctx, gen.ClaimWebhooksParams{
+		ClaimedBy: claimer, LeaseSeconds: lease.Seconds(), Lane: string(want.Lane), MaxRows: db.PageLimit(want.Free),
+		Unreserved: int64(want.Free - want.Reserve), Share: int64(want.Share),
+	})
 	return rows, db.MapError("claim webhooks", err)
 }
 
@@ -78,6 +101,7 @@ type Finished struct {
 	Outcomes   []Outcome
 	Failures   int // in a row, until now
 	Slow       bool
+	Tried      bool // at least one attempt was made
 	LastReason string
 	Succeeded  bool // at least one delivery
 	Gone       bool // the endpoint wants no more: the webhook is disabled
@@ -111,7 +135,7 @@ func Finish(ctx context.Context, tx *db.Tx, w Claimed, claimer string, f Finishe
 		return false, nil
 	}
 	return true, db.MapError("release webhook "+w.ID, q.ReleaseWebhook(ctx, gen.ReleaseWebhookParams{
-		ProjectID: w.ProjectID, ID: w.ID, Failures: f.Failures, Slow: f.Slow, Failed: f.LastReason != "", LastReason: f.LastReason, Succeeded: f.Succeeded,
+		ProjectID: w.ProjectID, ID: w.ID, Failures: f.Failures, Slow: f.Slow, Tried: f.Tried, Failed: f.LastReason != "", LastReason: f.LastReason, Succeeded: f.Succeeded,
 		Gone: f.Gone, PauseSeconds: f.Pause.Seconds(),
 	}))
 }

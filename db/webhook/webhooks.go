@@ -160,11 +160,15 @@ func EventsAfter(ctx context.Context, tx *db.ProjectTx, after int64, limit int) 
 	return rows, db.MapError("list events", err)
 }
 
-// LastCursor returns the cursor that the project's last event has, 0 before the first.
-func LastCursor(ctx context.Context, tx *db.ProjectTx) (int64, error) {
-	last, err := queries(tx).ProjectCursor(ctx, tx.Project())
+// Cursor says which cursors the project's events have: Last is that of the last event, 0 before the
+// first, Pruned the greatest of an event that was deleted.
+type Cursor = gen.ProjectCursorRow
+
+// ReadCursor reads the cursor of the project's events.
+func ReadCursor(ctx context.Context, tx *db.ProjectTx) (Cursor, error) {
+	c, err := queries(tx).ProjectCursor(ctx, tx.Project())
 	if err = db.MapError("event cursor", err); errors.Is(err, db.ErrNotFound) {
-		return 0, nil
+		return Cursor{}, nil
 	}
-	return last, err
+	return c, err
 }

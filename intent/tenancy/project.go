@@ -12,10 +12,15 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// Identity is who signed in. Email is "" unless the identity provider has verified it.
+// Identity is who signed in. Email is "" unless it is a plain address that the identity provider has
+// verified: notices are sent to it.
 type Identity struct {
 	Subject, Name, Email string
 	Groups               []string
+}
+
+func (i Identity) member(role lifecycle.ProjectRole) tenancydb.NewMember {
+	return tenancydb.NewMember{Subject: i.Subject, Name: i.Name, Email: i.Email, Role: role}
 }
 
 // NewProject asks for a project of a billing account.
@@ -59,7 +64,7 @@ func CreateOwnProject(ctx context.Context, tx *db.Tx, p NewProject, who Identity
 	if err != nil {
 		return tenancydb.Project{}, err
 	}
-	_, err = tenancydb.AddMember(ctx, tx, project.ID, who.Subject, who.Name, lifecycle.RoleProjectOwner)
+	_, err = tenancydb.AddMember(ctx, tx, project.ID, who.member(lifecycle.RoleProjectOwner))
 	return project, err
 }
 
@@ -139,7 +144,7 @@ func AcceptInvitation(ctx context.Context, tx *db.Tx, id string, who Identity, a
 	if err != nil {
 		return tenancydb.Member{}, err
 	}
-	m, err := tenancydb.AddMember(ctx, tx, i.ProjectID, who.Subject, who.Name, i.Role)
+	m, err := tenancydb.AddMember(ctx, tx, i.ProjectID, who.member(i.Role))
 	if err != nil {
 		return tenancydb.Member{}, err
 	}

@@ -42,6 +42,8 @@ type App struct {
 	Payloads *payloadcodec.Codec
 	Temporal client.Client
 	CA       *nodeca.CA
+	// Receiver may be a webhook beside public addresses. No setting sets it, and Run refuses it.
+	Receiver *LocalReceiver
 
 	servesAPI atomic.Bool
 }

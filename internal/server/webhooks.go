@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/x509"
 	"net/netip"
 	"net/url"
 
@@ -10,6 +11,12 @@ import (
 	"github.com/slipway-cloud/slipway/providers/mail"
 	"github.com/slipway-cloud/slipway/providers/webhook"
 )
+
+// LocalReceiver is one HTTPS endpoint on this machine, with the authorities of its certificate.
+type LocalReceiver struct {
+	Address netip.AddrPort
+	Roots   *x509.CertPool
+}
 
 // webhookRule returns the rule for the addresses of webhooks: public ones, but for the networks of
 // BMCs, the MAAS regions, the networks that the settings refuse, and the control plane itself.
@@ -21,7 +28,11 @@ func (a *App) webhookRule(ctx context.Context) (spec.AddressRule, error) {
 			return spec.AddressRule{}, err
 		}
 		if len(sites) == 0 {
-			return spec.PublicAddresses(refused, a.Secrets.OwnAddresses(ctx), a.Config.Webhooks.AllowedPorts()), nil
+			rule := spec.PublicAddresses(refused, a.Secrets.OwnAddresses(ctx), a.Config.Webhooks.AllowedPorts())
+			if a.Receiver != nil {
+				rule.Also = []netip.AddrPort{a.Receiver.Address}
+			}
+			return rule, nil
 		}
 		for _, s := range sites {
 			refused = append(refused, spec.ParseNetworks(s.Spec.BMCNetworks)...)
@@ -41,8 +52,13 @@ func (a *App) deliverer(name string) *deliver.Deliverer {
 		Store: a.Store, Secrets: a.Secrets, Name: name, Log: a.Log, RetryFor: c.Webhooks.RetryFor, Keep: c.Retention.Webhooks,
 		KeepNotices: c.Retention.Notices, Domain: "slipway",
 		Options: func(ctx context.Context) (webhook.Options, error) {
-			rule, err := a.webhookRule(ctx)
-			return webhook.Options{Rule: rule}, err
+			o := webhook.Options{}
+			if a.Receiver != nil {
+				o.Roots = a.Receiver.Roots
+			}
+			var err error
+			o.Rule, err = a.webhookRule(ctx)
+			return o, err
 		},
 	}
 	if u, err := url.Parse(c.API.PublicURL); err == nil && u.Hostname() != "" {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"path/filepath"
 	"testing"
@@ -97,4 +98,29 @@ func TestWebhooks_AreDelivered(t *testing.T) {
 	defer end()
 	wait("status = 'delivered' AND answer_status = 200")
 	require.NoError(t, <-received, "the signature is of the secret in the store")
+}
+
+// TestWebhookRule_ReceiverIsOneAddress allows one address of this machine, and no process of an
+// installation starts with it.
+func TestWebhookRule_ReceiverIsOneAddress(t *testing.T) {
+	t.Parallel()
+	a := &App{Config: config.Default(), Log: slog.New(slog.DiscardHandler), Store: dbtest.Store(t)}
+	var err error
+	a.Secrets, err = secrets.Open(t.Context(), a.Store, secrets.Keeper{KeyFile: filepath.Join(t.TempDir(), "key")}, secrets.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = a.Secrets.Close() })
+	const receiver = "https://127.0.0.9:8443/hook"
+	rule, err := a.webhookRule(t.Context())
+	require.NoError(t, err)
+	require.Error(t, rule.CheckWebhookURL(receiver))
+	a.Receiver = &LocalReceiver{Address: netip.MustParseAddrPort("127.0.0.9:8443")}
+	rule, err = a.webhookRule(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, rule.CheckWebhookURL(receiver))
+	require.NoError(t, rule.Check(a.Receiver.Address))
+	for _, other := range []string{"https://127.0.0.9/", "https://127.0.0.9:8444/", "https://127.0.0.1:8443/", "https://localhost:8443/", "https://hooks.example.com:8443/"} {
+		require.Error(t, rule.CheckWebhookURL(other), other)
+	}
+	require.Error(t, rule.Check(netip.MustParseAddrPort("127.0.0.9:1")))
+	require.ErrorContains(t, a.Run(t.Context(), (*App).RunAll), "only for a stack")
 }

@@ -28,6 +28,8 @@ type AddressRule struct {
 	Refused []netip.Prefix
 	// Ports are the ports that are allowed; none allows every port.
 	Ports []uint16
+	// Also are addresses that are allowed whatever the other fields say: for the receiver of a demo.
+	Also []netip.AddrPort
 	// Where names the networks in errors, such as "bmc_networks of site ber1".
 	Where string
 }
@@ -75,6 +77,8 @@ func (r AddressRule) Check(to netip.AddrPort) error {
 	switch {
 	case !ip.IsValid() || ip.Zone() != "":
 		return refused("is not one of the network")
+	case slices.Contains(r.Also, netip.AddrPortFrom(ip, to.Port())):
+		return nil
 	case ip.IsLoopback() && !r.Loopback:
 		return refused("is the control plane's own (loopback); only a site that is marked simulated may use it")
 	case ip.IsLoopback():

@@ -30,10 +30,14 @@ func (r AddressRule) CheckWebhookURL(text string) error {
 	if u.Port() == "" && strings.HasSuffix(u.Host, ":") || host == "" {
 		return fmt.Errorf("must name a host, and a port only where it is not 443")
 	}
+	ip, err := netip.ParseAddr(host)
+	if err == nil && slices.Contains(r.Also, netip.AddrPortFrom(ip, port)) {
+		return nil
+	}
 	if len(r.Ports) > 0 && !slices.Contains(r.Ports, port) {
 		return fmt.Errorf("must use one of the ports %v", r.Ports)
 	}
-	if ip, err := netip.ParseAddr(host); err == nil {
+	if err == nil {
 		if r.Check(netip.AddrPortFrom(ip, port)) != nil {
 			return fmt.Errorf("must name a host with a public address")
 		}

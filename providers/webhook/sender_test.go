@@ -1,12 +1,10 @@
 package webhook
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -19,10 +17,10 @@ import (
 	cloudevents "github.com/cloudevents/sdk-go/v2"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/test/nameserver"
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
@@ -197,49 +195,6 @@ func TestSend_RefusesOldTLSAndUnknownAuthority(t *testing.T) {
 	require.Contains(t, send(t, o, newMessage(server.URL, NewSecret())).Reason, "certificate")
 }
 
-// newNameServer answers for every name with the address that next gives.
-func newNameServer(t *testing.T, next func() netip.Addr) *net.Resolver {
-	t.Helper()
-	conn, err := net.ListenPacket("udp", "127.0.0.1:0") //nolint:noctx // a test's socket
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	go func() {
-		buf := make([]byte, 1500)
-		for {
-			n, from, err := conn.ReadFrom(buf)
-			if err != nil {
-				return
-			}
-			if answer := answerQuestion(buf[:n], next); answer != nil {
-				_, _ = conn.WriteTo(answer, from)
-			}
-		}
-	}()
-	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "udp", conn.LocalAddr().String())
-	}}
-}
-
-func answerQuestion(question []byte, next func() netip.Addr) []byte {
-	var m dnsmessage.Message
-	if m.Unpack(question) != nil || len(m.Questions) != 1 {
-		return nil
-	}
-	q := m.Questions[0]
-	m.Response, m.Additionals = true, nil
-	header := dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}
-	ip := netip.Addr{}
-	if q.Type == dnsmessage.TypeA {
-		ip = next()
-	}
-	if ip.Is4() {
-		m.Answers = []dnsmessage.Resource{{Header: header, Body: &dnsmessage.AResource{A: ip.As4()}}}
-	}
-	out, _ := m.Pack()
-	return out
-}
-
 // A name that resolves to another address later is checked at each connection.
 func TestSend_RebindingIsRefused(t *testing.T) {
 	t.Parallel()
@@ -247,7 +202,7 @@ func TestSend_RebindingIsRefused(t *testing.T) {
 	server, o := newEndpoint(t, func(http.ResponseWriter, *http.Request) { calls.Add(1) })
 	refused := netip.MustParseAddr("127.0.0.9")
 	o.Rule.Refused = []netip.Prefix{netip.PrefixFrom(refused, 32)}
-	o.Resolver = newNameServer(t, func() netip.Addr {
+	o.Resolver = nameserver.NewResolver(t, func() netip.Addr {
 		if asked.Add(1) == 1 {
 			return netip.MustParseAddr("127.0.0.1")
 		}
@@ -269,7 +224,7 @@ func TestSend_PrivateAddressesAreNotConnectedTo(t *testing.T) {
 	port := server.URL[strings.LastIndex(server.URL, ":"):]
 	o.Rule = spec.PublicAddresses(nil, nil, nil)
 	for _, address := range []string{"127.0.0.1", "0.0.0.0", "10.0.0.1", "169.254.169.254"} {
-		o.Resolver = newNameServer(t, func() netip.Addr { return netip.MustParseAddr(address) })
+		o.Resolver = nameserver.NewResolver(t, func() netip.Addr { return netip.MustParseAddr(address) })
 		require.Contains(t, send(t, o, newMessage("https://example.com"+port+"/", NewSecret())).Reason, "no public address", address)
 	}
 	for _, host := range []string{"[::ffff:127.0.0.1]", "[::1]", "127.0.0.1", "[::ffff:a00:1]", "[64:ff9b::7f00:1]", "localhost"} {

@@ -70,6 +70,8 @@ type Options struct {
 	OfflineAfter time.Duration
 	// Configure changes Slipway's configuration before it starts; nil leaves it as it is.
 	Configure func(*config.Config)
+	// Receiver is an endpoint on this machine that may be a webhook.
+	Receiver *server.LocalReceiver
 	// Worker and API run in this process unless switched off.
 	NoWorker, NoAPI bool
 	Progress        io.Writer // one line a step; nil for silence
@@ -320,6 +322,7 @@ func (s *Stack) slipway(ctx context.Context) error {
 		return err
 	}
 	s.onClose(s.App.Close)
+	s.App.Receiver = s.Options.Receiver
 	if s.Options.Dir == "" && !s.Options.NoWorker {
 		// The server may be shared and outlive this stack: nothing shall go on firing there.
 		s.onClose(func() { _ = s.App.Sweeps().Remove(s.ctx) })

@@ -70,6 +70,9 @@ func queueOnce[T any](
 		if err != nil {
 			return nil, err
 		}
+		if w.Status == webhookdb.Disabled {
+			return nil, problem.New(problem.Conflict, "the webhook is disabled, so that nothing is sent to it; enable it first")
+		}
 		n, err := webhookdb.CountPending(ctx, tx, w.ID, maxPending)
 		if err != nil {
 			return nil, err

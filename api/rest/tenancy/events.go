@@ -3,7 +3,6 @@ package tenancy
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/slipway-cloud/slipway/api/op"
-	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
 	webhookdb "github.com/slipway-cloud/slipway/db/webhook"
@@ -30,7 +28,7 @@ type EventsConfig struct {
 
 // ProjectEvent is one thing that happened in a project.
 type ProjectEvent struct {
-	Cursor       int64           `json:"cursor" doc:"Also the id of the event in the stream; it counts the events of this project"`
+	Cursor       int64           `json:"cursor" doc:"It counts the events of this project; the id of the event in the stream begins with it"`
 	ID           string          `json:"id" doc:"The id that webhooks receive too"`
 	ResourceKind string          `json:"resource_kind"`
 	ResourceID   string          `json:"resource_id"`
@@ -70,8 +68,9 @@ func RegisterEvents(api *op.API, cfg EventsConfig) {
 	})
 	op.Add(api, huma.Operation{
 		OperationID: "follow-project-events", Method: http.MethodGet, Path: projectEventsPath, Tags: []string{"projects"}, Summary: "Follow what happens in a project (server-sent events)",
-		Description: "Each event has a cursor as its id, which counts the events of the project. With Last-Event-ID the stream continues after that cursor, " +
-			"without one it begins with what comes next. It ends within a minute when the reader loses access.",
+		Description: "The id of each event begins with its cursor, which counts the events of the project. With Last-Event-ID the stream continues after that " +
+			"event, without one it begins with what comes next. Where events after it were deleted, or the database was restored since, the answer is 410 " +
+			"with the type events-gone: read the project again. The stream ends within a minute when the reader loses access.",
 		Responses: map[string]*huma.Response{"200": {
 			Description: "A stream whose data lines are events",
 			Content:     map[string]*huma.MediaType{"text/event-stream": {Schema: op.Schema[ProjectEvent](api, "ProjectEvent")}},
@@ -83,24 +82,20 @@ func RegisterEvents(api *op.API, cfg EventsConfig) {
 
 func (s *eventServer) followEvents(ctx context.Context, in *struct {
 	ProjectPath
-	LastEventID string `header:"Last-Event-ID" maxLength:"200"`
-	After       string `query:"last_event_id" maxLength:"200" doc:"The same as Last-Event-ID"`
+	op.LastEvent
 }) (*huma.StreamResponse, error) {
-	cursor, given, err := op.EventID(in.LastEventID, in.After)
+	all, err := s.api.Store().ReadEventCursor(ctx)
 	if err != nil {
 		return nil, err
 	}
+	var from op.StreamStart
 	err = op.InProject(ctx, s.api, func(tx *db.ProjectTx) error {
 		if _, err := tenancydb.ReadProject(ctx, tx, tx.Project()); err != nil {
 			return err
 		}
-		last, err := webhookdb.LastCursor(ctx, tx)
-		if err == nil && given && cursor > last {
-			return problem.NewInvalid(problem.Field{Location: "header.Last-Event-ID", Message: fmt.Sprintf(
-				"is ahead of the last event of the project, %d; leave it out and read the project again: the database may have been restored", last)})
-		}
-		if !given {
-			cursor = last
+		c, err := webhookdb.ReadCursor(ctx, tx)
+		if err == nil {
+			from, err = in.Start(op.Kept{Pruned: c.Pruned, Last: c.Last, Epoch: all.Epoch})
 		}
 		return err
 	})
@@ -122,7 +117,7 @@ func (s *eventServer) followEvents(ctx context.Context, in *struct {
 			})
 			return out, err
 		}
-		if err := s.api.StreamEvents(c.Context(), c, cursor, list); err != nil && c.Context().Err() == nil {
+		if err := s.api.StreamEvents(c.Context(), c, from, list); err != nil && c.Context().Err() == nil {
 			s.api.Log().WarnContext(c.Context(), "event stream of a project ended", "error", err, "request_id", op.RequestID(c.Context()))
 		}
 	}}, nil

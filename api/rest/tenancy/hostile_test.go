@@ -110,3 +110,20 @@ func TestOperators_BlankReasonIsNone(t *testing.T) {
 		w.do(w.admin, "POST", "/admin/projects/"+v.project+"/close", map[string]any{"reason": reason}).want(http.StatusUnprocessableEntity)
 	}
 }
+
+// TestOperators_FailedAccessIsAudited has an operator look for what is not there, and change what may not
+// be changed. The owners see that too.
+func TestOperators_FailedAccessIsAudited(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.newTenant("alpha")
+	at := "/projects/" + v.project
+	w.do(w.admin, "GET", at+"/ssh-keys/key_none", nil, header{"Slipway-Reason": "looking for a key"}).want(http.StatusNotFound)
+	w.do(w.admin, "PATCH", at, map[string]any{"name": "x"}, header{"Slipway-Reason": "trying a change", "If-Match": `"99"`}).want(http.StatusPreconditionFailed)
+	w.do(w.signIn("nobody"), "GET", at, nil, header{"Slipway-Reason": "none of his business"}).want(http.StatusNotFound)
+	w.do(w.admin, "GET", "/projects/prj_none", nil, header{"Slipway-Reason": "a project that is not there"}).want(http.StatusNotFound)
+	log := string(w.do(v.owner, "GET", at+"/audit-log", nil).want(http.StatusOK).raw)
+	require.Contains(t, log, "looking for a key")
+	require.Contains(t, log, "trying a change")
+	require.NotContains(t, log, "none of his business")
+}

@@ -242,31 +242,48 @@ func (s *eventServer) withWebhook(
 	})
 }
 
+// applyTo returns the webhook with the change.
+func (c WebhookChange) applyTo(w webhookdb.Webhook) webhookdb.Webhook {
+	if c.Name != nil {
+		w.Name = *c.Name
+	}
+	if c.URL != nil {
+		w.URL = *c.URL
+	}
+	if c.EventTypes != nil {
+		w.EventTypes = *c.EventTypes
+	}
+	if c.Enabled != nil {
+		w.Status, w.DisabledReason = webhookdb.Enabled, ""
+		if !*c.Enabled {
+			w.Status, w.DisabledReason = webhookdb.Disabled, webhookdb.ByRequest
+		}
+	}
+	return w
+}
+
 func (s *eventServer) updateWebhook(ctx context.Context, in *struct {
 	WebhookPath
 	op.Match
 	Body WebhookChange
 }) (out *op.Versioned[Webhook], err error) {
+	if err := refuseProjectToken(ctx); err != nil {
+		return nil, err
+	}
+	find := func(tx *db.ProjectTx) (webhookdb.Webhook, error) { return webhookdb.Find(ctx, tx, in.WebhookID) }
+	changed, err := readIn(ctx, s.server, find, in.Body.applyTo)
+	if err != nil {
+		return nil, err
+	}
+	// The rule asks name servers. That must not happen while the transaction holds the project.
+	if err := s.checkWebhook(ctx, changed); err != nil {
+		return nil, err
+	}
 	err = s.changeWebhook(ctx, in.WebhookPath, in.Match, func(tx *db.ProjectTx, w webhookdb.Webhook) error {
-		if in.Body.Name != nil {
-			w.Name = *in.Body.Name
+		if w.Version != changed.Version {
+			return fmt.Errorf("webhook %s was changed while the URL was checked: %w", w.ID, db.ErrStale)
 		}
-		if in.Body.URL != nil {
-			w.URL = *in.Body.URL
-		}
-		if in.Body.EventTypes != nil {
-			w.EventTypes = *in.Body.EventTypes
-		}
-		if in.Body.Enabled != nil {
-			w.Status, w.DisabledReason = webhookdb.Enabled, ""
-			if !*in.Body.Enabled {
-				w.Status, w.DisabledReason = webhookdb.Disabled, webhookdb.ByRequest
-			}
-		}
-		if err := s.checkWebhook(ctx, w); err != nil {
-			return err
-		}
-		row, err := webhookdb.Update(ctx, tx, w)
+		row, err := webhookdb.Update(ctx, tx, changed)
 		if err != nil {
 			return err
 		}

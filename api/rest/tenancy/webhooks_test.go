@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -104,10 +105,31 @@ func TestProjectEvents_ResumeAndRestore(t *testing.T) {
 	a := w.newTenant("alpha")
 	w.relay()
 	path := "/projects/" + a.project + "/events"
-	ahead := w.do(a.owner, "GET", path, nil, header{"Last-Event-ID": "999999"}).want(http.StatusUnprocessableEntity)
-	require.Contains(t, string(ahead.raw), "restored")
-	text := w.followUntil(a.owner, path, "id: 2\n", header{"Last-Event-ID": "1"})
-	require.NotContains(t, text, "id: 1\n", "the stream continues after the id")
+	text := w.followUntil(a.owner, path, "id: 2-", header{"Last-Event-ID": "1"})
+	require.NotContains(t, text, "id: 1-", "the stream continues after the id")
+	id := regexp.MustCompile(`id: (2-[0-9a-f]{8})`).FindStringSubmatch(text)[1]
+	require.NotContains(t, w.followUntil(a.owner, path, "id: 3-", header{"Last-Event-ID": id}), "id: 2-")
+	gone := func(id, why string) {
+		got := w.do(a.owner, "GET", path, nil, header{"Last-Event-ID": id}).want(http.StatusGone)
+		require.Contains(t, string(got.raw), why)
+		require.Contains(t, string(got.raw), "urn:slipway:problem:events-gone")
+	}
+	gone("999999", "restored")
+	w.do(a.owner, "GET", path, nil, header{"Last-Event-ID": "2-" + strings.Repeat("x", 300)}).want(http.StatusUnprocessableEntity)
+
+	w.exec("UPDATE events SET at = now() - interval '40 days' WHERE project_id = $1 AND project_cursor <= 3", a.project)
+	n, err := w.store.PruneEvents(t.Context(), time.Now().Add(-30*24*time.Hour))
+	require.NoError(t, err)
+	require.EqualValues(t, 3, n)
+	gone(id, "deleted")
+	require.Contains(t, string(w.do(a.owner, "GET", path, nil, header{"Last-Event-ID": "1"}).want(http.StatusGone).raw), `"oldest_cursor":4`)
+	require.Contains(t, w.followUntil(a.owner, path, "id: 4-", header{"Last-Event-ID": "3"}), "id: 4-", "nothing after the third is missing")
+	require.NotContains(t, w.followUntil(a.owner, path, "id: 4-"), "id: 3-", "0 begins with what is kept")
+
+	last := regexp.MustCompile(`id: (4-[0-9a-f]{8})`).FindStringSubmatch(w.followUntil(a.owner, path, "id: 4-"))[1]
+	w.exec("UPDATE event_cursor SET epoch = 'another'")
+	gone(last, "restored") // though the cursor is one of this database too
+	w.followUntil(a.owner, path, "id: 5-", header{"Last-Event-ID": "4"})
 }
 
 // followUntil reads a stream from its first event until it holds a text.
@@ -248,4 +270,35 @@ func TestNotices_ShowRecipientsToOwners(t *testing.T) {
 		require.Equal(t, shown, strings.Contains(list, "alpha-hook"), list)
 		require.Equal(t, shown, strings.Contains(list, "refused by the endpoint"), list)
 	}
+}
+
+// The rule for addresses asks name servers, so no lock is held meanwhile: another change is made at once,
+// and the one that it overtook is refused.
+func TestWebhook_RuleIsAskedWithoutALock(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.newTenant("alpha")
+	one := "/projects/" + a.project + "/webhooks/" + a.ids["webhook_id"]
+	other := func() {
+		w.exec("SET lock_timeout = '1s'; UPDATE webhooks SET version = version + 1; UPDATE projects SET name = name")
+	}
+	w.asking.Store(&other)
+	w.do(a.owner, "PATCH", one, map[string]any{"url": "https://new.example.com/"}).want(http.StatusPreconditionFailed)
+	require.NotContains(t, string(w.do(a.owner, "GET", one, nil).want(http.StatusOK).raw), "new.example.com")
+	w.do(a.owner, "PATCH", one, map[string]any{"url": "https://new.example.com/"}).want(http.StatusOK)
+}
+
+// Nothing can be queued for a disabled webhook: it would wait, and be sent long after it was asked for.
+func TestWebhook_DisabledQueuesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.newTenant("alpha")
+	w.relay()
+	one := "/projects/" + a.project + "/webhooks/" + a.ids["webhook_id"]
+	w.do(a.owner, "PATCH", one, map[string]any{"enabled": false}).want(http.StatusOK)
+	for _, path := range []string{"/test", "/deliveries/" + a.ids["event_id"] + "/redeliver", "/replay"} {
+		require.Contains(t, string(w.do(a.owner, "POST", one+path, map[string]any{"after_cursor": 0}).want(http.StatusConflict).raw), "enable it", path)
+	}
+	w.do(a.owner, "PATCH", one, map[string]any{"enabled": true}).want(http.StatusOK)
+	w.do(a.owner, "POST", one+"/test", nil).want(http.StatusOK)
 }

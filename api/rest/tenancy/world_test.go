@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,6 +42,7 @@ type world struct {
 	issuer string
 	key    *rsa.PrivateKey
 	admin  string
+	asking atomic.Pointer[func()] // runs while the rule for addresses is asked for
 }
 
 func newWorld(t *testing.T) *world {
@@ -65,6 +67,9 @@ func newWorld(t *testing.T) *world {
 		API:  op.Config{Store: w.store, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Auth: op.AuthConfig{Issuer: provider.URL, Audience: "slipway"}, StreamRecheck: 200 * time.Millisecond},
 		REST: rest.Config{Temporal: temporal, Secrets: sealed},
 		Events: tenancy.EventsConfig{Secrets: sealed, NewSecret: webhook.NewSecret, Rule: func(context.Context) (spec.AddressRule, error) {
+			if do := w.asking.Swap(nil); do != nil {
+				(*do)()
+			}
 			return spec.PublicAddresses(nil, nil, []uint16{443}), nil
 		}},
 	})

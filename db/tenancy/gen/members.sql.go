@@ -133,7 +133,7 @@ func (q *Queries) InsertInvitation(ctx context.Context, arg InsertInvitationPara
 }
 
 const insertMember = `-- name: InsertMember :one
-INSERT INTO project_members (project_id, id, subject, name, role) VALUES ($1, $2, $3, $4, $5) RETURNING project_id, id, subject, name, role, version, created_at, updated_at
+INSERT INTO project_members (project_id, id, subject, name, email, role) VALUES ($1, $2, $3, $4, $5, $6) RETURNING project_id, id, subject, name, role, version, created_at, updated_at, email
 `
 
 type InsertMemberParams struct {
@@ -141,6 +141,7 @@ type InsertMemberParams struct {
 	ID        string
 	Subject   string
 	Name      string
+	Email     string
 	Role      lifecycle.ProjectRole
 }
 
@@ -150,6 +151,7 @@ func (q *Queries) InsertMember(ctx context.Context, arg InsertMemberParams) (Pro
 		arg.ID,
 		arg.Subject,
 		arg.Name,
+		arg.Email,
 		arg.Role,
 	)
 	var i ProjectMember
@@ -162,6 +164,7 @@ func (q *Queries) InsertMember(ctx context.Context, arg InsertMemberParams) (Pro
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Email,
 	)
 	return i, err
 }
@@ -321,7 +324,7 @@ func (q *Queries) ListInvitations(ctx context.Context, arg ListInvitationsParams
 }
 
 const listMembers = `-- name: ListMembers :many
-SELECT project_id, id, subject, name, role, version, created_at, updated_at FROM project_members WHERE project_id = $1 AND id > $2::text ORDER BY id LIMIT $3
+SELECT project_id, id, subject, name, role, version, created_at, updated_at, email FROM project_members WHERE project_id = $1 AND id > $2::text ORDER BY id LIMIT $3
 `
 
 type ListMembersParams struct {
@@ -348,6 +351,7 @@ func (q *Queries) ListMembers(ctx context.Context, arg ListMembersParams) ([]Pro
 			&i.Version,
 			&i.CreatedAt,
 			&i.UpdatedAt,
+			&i.Email,
 		); err != nil {
 			return nil, err
 		}
@@ -384,7 +388,7 @@ func (q *Queries) LockInvitation(ctx context.Context, id string) (ProjectInvitat
 }
 
 const member = `-- name: Member :one
-SELECT project_id, id, subject, name, role, version, created_at, updated_at FROM project_members WHERE project_id = $1 AND id = $2
+SELECT project_id, id, subject, name, role, version, created_at, updated_at, email FROM project_members WHERE project_id = $1 AND id = $2
 `
 
 type MemberParams struct {
@@ -404,12 +408,13 @@ func (q *Queries) Member(ctx context.Context, arg MemberParams) (ProjectMember, 
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Email,
 	)
 	return i, err
 }
 
 const memberBySubject = `-- name: MemberBySubject :one
-SELECT project_id, id, subject, name, role, version, created_at, updated_at FROM project_members WHERE project_id = $1 AND subject = $2
+SELECT project_id, id, subject, name, role, version, created_at, updated_at, email FROM project_members WHERE project_id = $1 AND subject = $2
 `
 
 type MemberBySubjectParams struct {
@@ -429,6 +434,7 @@ func (q *Queries) MemberBySubject(ctx context.Context, arg MemberBySubjectParams
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Email,
 	)
 	return i, err
 }
@@ -492,9 +498,9 @@ func (q *Queries) RevokeInvitationsOf(ctx context.Context, arg RevokeInvitations
 }
 
 const rolesIn = `-- name: RolesIn :many
-SELECT m.id AS member_id, m.role FROM project_members m WHERE m.project_id = $1 AND m.subject = $2
+SELECT m.id AS member_id, m.role, m.email FROM project_members m WHERE m.project_id = $1 AND m.subject = $2
 UNION ALL
-SELECT '', g.role FROM project_group_roles g WHERE g.project_id = $1 AND g.group_name = ANY ($3::text[])
+SELECT '', g.role, '' FROM project_group_roles g WHERE g.project_id = $1 AND g.group_name = ANY ($3::text[])
 `
 
 type RolesInParams struct {
@@ -506,6 +512,7 @@ type RolesInParams struct {
 type RolesInRow struct {
 	MemberID string
 	Role     lifecycle.ProjectRole
+	Email    string
 }
 
 // The roles of an identity in a project, its own first.
@@ -518,7 +525,7 @@ func (q *Queries) RolesIn(ctx context.Context, arg RolesInParams) ([]RolesInRow,
 	items := []RolesInRow{}
 	for rows.Next() {
 		var i RolesInRow
-		if err := rows.Scan(&i.MemberID, &i.Role); err != nil {
+		if err := rows.Scan(&i.MemberID, &i.Role, &i.Email); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -529,9 +536,24 @@ func (q *Queries) RolesIn(ctx context.Context, arg RolesInParams) ([]RolesInRow,
 	return items, nil
 }
 
+const setMemberEmail = `-- name: SetMemberEmail :exec
+UPDATE project_members SET email = $1 WHERE project_id = $2 AND id = $3
+`
+
+type SetMemberEmailParams struct {
+	Email     string
+	ProjectID string
+	ID        string
+}
+
+func (q *Queries) SetMemberEmail(ctx context.Context, arg SetMemberEmailParams) error {
+	_, err := q.db.Exec(ctx, setMemberEmail, arg.Email, arg.ProjectID, arg.ID)
+	return err
+}
+
 const updateMember = `-- name: UpdateMember :one
 UPDATE project_members SET role = $1, version = version + 1, updated_at = now()
-WHERE project_id = $2 AND id = $3 AND version = $4 RETURNING project_id, id, subject, name, role, version, created_at, updated_at
+WHERE project_id = $2 AND id = $3 AND version = $4 RETURNING project_id, id, subject, name, role, version, created_at, updated_at, email
 `
 
 type UpdateMemberParams struct {
@@ -558,6 +580,7 @@ func (q *Queries) UpdateMember(ctx context.Context, arg UpdateMemberParams) (Pro
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Email,
 	)
 	return i, err
 }

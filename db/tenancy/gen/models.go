@@ -74,6 +74,7 @@ type ProjectMember struct {
 	Version   int64
 	CreatedAt time.Time
 	UpdatedAt time.Time
+	Email     string
 }
 
 type ProjectSSHKey struct {

@@ -1,5 +1,5 @@
 -- name: InsertMember :one
-INSERT INTO project_members (project_id, id, subject, name, role) VALUES (@project_id, @id, @subject, @name, @role) RETURNING *;
+INSERT INTO project_members (project_id, id, subject, name, email, role) VALUES (@project_id, @id, @subject, @name, @email, @role) RETURNING *;
 
 -- name: Member :one
 SELECT * FROM project_members WHERE project_id = @project_id AND id = @id;
@@ -19,9 +19,12 @@ DELETE FROM project_members WHERE project_id = @project_id AND id = @id AND vers
 
 -- name: RolesIn :many
 -- The roles of an identity in a project, its own first.
-SELECT m.id AS member_id, m.role FROM project_members m WHERE m.project_id = @project_id AND m.subject = @subject
+SELECT m.id AS member_id, m.role, m.email FROM project_members m WHERE m.project_id = @project_id AND m.subject = @subject
 UNION ALL
-SELECT '', g.role FROM project_group_roles g WHERE g.project_id = @project_id AND g.group_name = ANY (@groups::text[]);
+SELECT '', g.role, '' FROM project_group_roles g WHERE g.project_id = @project_id AND g.group_name = ANY (@groups::text[]);
+
+-- name: SetMemberEmail :exec
+UPDATE project_members SET email = @email WHERE project_id = @project_id AND id = @id;
 
 -- name: ListGroupRoles :many
 SELECT * FROM project_group_roles WHERE project_id = @project_id ORDER BY group_name;

@@ -41,6 +41,8 @@ type Webhook struct {
 	Version           int64
 	CreatedAt         time.Time
 	UpdatedAt         time.Time
+	Tried             bool
+	Lane              string
 }
 
 type WebhookDelivery struct {

@@ -137,9 +137,8 @@ func (q *Queries) InsertNotice(ctx context.Context, arg InsertNoticeParams) (Not
 
 const insertNoticeEmails = `-- name: InsertNoticeEmails :exec
 INSERT INTO notice_emails (project_id, notice_id, recipient, message_id)
-SELECT DISTINCT ON (i.email) m.project_id, $1::text, i.email, $2::text || '.' || substr(md5(i.email), 1, 12) || '@' || $3::text
-FROM project_members m JOIN project_invitations i ON i.project_id = m.project_id AND i.status = 'accepted' AND i.accepted_by = m.subject AND i.email <> ''
-WHERE m.project_id = $4 AND m.role IN ('owner', 'billing')
+SELECT DISTINCT m.project_id, $1::text, m.email, $2::text || '.' || substr(md5(m.email), 1, 12) || '@' || $3::text
+FROM project_members m WHERE m.project_id = $4 AND m.role IN ('owner', 'billing') AND m.email <> ''
 ON CONFLICT DO NOTHING
 `
 
@@ -150,7 +149,7 @@ type InsertNoticeEmailsParams struct {
 	ProjectID string
 }
 
-// The owners, and those who pay, get it at the address at which they were invited and which their sign-in has proven.
+// The owners, and those who pay, get it at the address that their sign-in has proven.
 func (q *Queries) InsertNoticeEmails(ctx context.Context, arg InsertNoticeEmailsParams) error {
 	_, err := q.db.Exec(ctx, insertNoticeEmails,
 		arg.NoticeID,

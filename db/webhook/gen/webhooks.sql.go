@@ -14,10 +14,27 @@ import (
 )
 
 const claimWebhooks = `-- name: ClaimWebhooks :many
-WITH due AS (
-    SELECT d.project_id, d.id FROM webhooks d
-    WHERE d.status = 'enabled' AND d.due_at <= now() AND d.slow = $3 AND (d.claimed_until IS NULL OR d.claimed_until < now())
-    ORDER BY (SELECT count(*) FROM webhooks u WHERE u.project_id = d.project_id AND u.claimed_until > now()), d.due_at LIMIT $4 FOR UPDATE SKIP LOCKED
+WITH bounds AS (
+    SELECT $3::bigint AS share, $4::bigint AS unreserved
+), claims AS (
+    SELECT u.project_id, p.billing_account_id AS account FROM webhooks u JOIN projects p ON p.id = u.project_id WHERE u.claimed_until > now() AND u.lane = $5
+), waiting AS (
+    SELECT d.project_id, d.id, d.due_at, p.billing_account_id AS account,
+        (SELECT count(*) FROM claims c WHERE c.project_id = d.project_id) + row_number() OVER (PARTITION BY d.project_id ORDER BY d.due_at, d.id) AS project_turn
+    FROM webhooks d JOIN projects p ON p.id = d.project_id
+    WHERE d.status = 'enabled' AND d.due_at <= now() AND d.lane = $5 AND (d.claimed_until IS NULL OR d.claimed_until < now())
+), turns AS (
+    SELECT x.project_id, x.id, x.due_at,
+        (SELECT count(*) FROM claims c WHERE c.account = x.account) + row_number() OVER (PARTITION BY x.account ORDER BY x.project_turn, x.due_at, x.id) AS turn
+    FROM waiting x
+), placed AS (
+    SELECT t.project_id, t.id, t.turn, row_number() OVER (ORDER BY t.turn, t.due_at, t.id) AS place FROM turns t
+), allowed AS (
+    SELECT l.project_id, l.id, l.place FROM placed l, bounds WHERE l.turn <= bounds.share OR l.place <= bounds.unreserved
+), due AS (
+    SELECT d.project_id, d.id FROM webhooks d JOIN allowed ON allowed.project_id = d.project_id AND allowed.id = d.id
+    WHERE d.status = 'enabled' AND d.due_at <= now() AND d.lane = $5 AND (d.claimed_until IS NULL OR d.claimed_until < now())
+    ORDER BY allowed.place LIMIT $6 FOR NO KEY UPDATE OF d SKIP LOCKED
 )
 UPDATE webhooks w SET claimed_by = $1, claimed_until = now() + make_interval(secs => $2::double precision)
 FROM due WHERE w.project_id = due.project_id AND w.id = due.id
@@ -28,7 +45,9 @@ RETURNING w.project_id, w.id, w.name, w.url, w.secret_ref,
 type ClaimWebhooksParams struct {
 	ClaimedBy    string
 	LeaseSeconds float64
-	Slow         bool
+	Share        int64
+	Unreserved   int64
+	Lane         string
 	MaxRows      int32
 }
 
@@ -42,12 +61,15 @@ type ClaimWebhooksRow struct {
 	Failures          int
 }
 
-// A project with fewer claims under way comes first, so that one with many webhooks delays no other.
+// Billing accounts take turns, and within an account its projects: the next turn of one counts its claims under way. The last workers of a lane, the
+// reserve, are for accounts whose turn is at most @share, so that one with many webhooks delays no other. The lock lets a fan-out insert meanwhile.
 func (q *Queries) ClaimWebhooks(ctx context.Context, arg ClaimWebhooksParams) ([]ClaimWebhooksRow, error) {
 	rows, err := q.db.Query(ctx, claimWebhooks,
 		arg.ClaimedBy,
 		arg.LeaseSeconds,
-		arg.Slow,
+		arg.Share,
+		arg.Unreserved,
+		arg.Lane,
 		arg.MaxRows,
 	)
 	if err != nil {
@@ -211,24 +233,22 @@ WITH batch AS (
         AND (w.event_types = '{}' OR b.type = ANY (w.event_types) OR split_part(b.type, '.', 1) || '.*' = ANY (w.event_types))
     ON CONFLICT DO NOTHING
     RETURNING webhook_deliveries.project_id, webhook_deliveries.webhook_id
-), woken AS (
-    UPDATE webhooks w SET due_at = CASE WHEN w.failures >= $2::integer THEN coalesce(w.due_at, now()) ELSE least(w.due_at, now()) END
-    FROM (SELECT DISTINCT project_id, webhook_id FROM queued) q WHERE w.project_id = q.project_id AND w.id = q.webhook_id
 )
-SELECT count(*) FROM batch
+SELECT (SELECT count(*) FROM batch)::bigint AS seen,
+    coalesce((SELECT array_agg(DISTINCT webhook_id) FROM queued), '{}')::text[] AS webhooks
 `
 
-type FanOutParams struct {
-	MaxRows int32
-	Breaker int
+type FanOutRow struct {
+	Seen     int64
+	Webhooks []string
 }
 
 // Called under a lock: the next events get a row for each webhook that wants them.
-func (q *Queries) FanOut(ctx context.Context, arg FanOutParams) (int64, error) {
-	row := q.db.QueryRow(ctx, fanOut, arg.MaxRows, arg.Breaker)
-	var count int64
-	err := row.Scan(&count)
-	return count, err
+func (q *Queries) FanOut(ctx context.Context, maxRows int32) (FanOutRow, error) {
+	row := q.db.QueryRow(ctx, fanOut, maxRows)
+	var i FanOutRow
+	err := row.Scan(&i.Seen, &i.Webhooks)
+	return i, err
 }
 
 const finishDeliveries = `-- name: FinishDeliveries :exec
@@ -263,7 +283,7 @@ func (q *Queries) FinishDeliveries(ctx context.Context, arg FinishDeliveriesPara
 }
 
 const insertWebhook = `-- name: InsertWebhook :one
-INSERT INTO webhooks (project_id, id, name, url, event_types, secret_ref) VALUES ($1, $2, $3, $4, $5, $6) RETURNING project_id, id, name, url, event_types, status, disabled_reason, secret_ref, previous_secret_ref, previous_until, failures, last_reason, last_success_at, last_failure_at, slow, due_at, claimed_by, claimed_until, version, created_at, updated_at
+INSERT INTO webhooks (project_id, id, name, url, event_types, secret_ref) VALUES ($1, $2, $3, $4, $5, $6) RETURNING project_id, id, name, url, event_types, status, disabled_reason, secret_ref, previous_secret_ref, previous_until, failures, last_reason, last_success_at, last_failure_at, slow, due_at, claimed_by, claimed_until, version, created_at, updated_at, tried, lane
 `
 
 type InsertWebhookParams struct {
@@ -307,6 +327,8 @@ func (q *Queries) InsertWebhook(ctx context.Context, arg InsertWebhookParams) (W
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Tried,
+		&i.Lane,
 	)
 	return i, err
 }
@@ -369,7 +391,7 @@ func (q *Queries) ListDeliveries(ctx context.Context, arg ListDeliveriesParams) 
 }
 
 const listWebhooks = `-- name: ListWebhooks :many
-SELECT project_id, id, name, url, event_types, status, disabled_reason, secret_ref, previous_secret_ref, previous_until, failures, last_reason, last_success_at, last_failure_at, slow, due_at, claimed_by, claimed_until, version, created_at, updated_at FROM webhooks WHERE project_id = $1 AND id > $2 ORDER BY id LIMIT $3
+SELECT project_id, id, name, url, event_types, status, disabled_reason, secret_ref, previous_secret_ref, previous_until, failures, last_reason, last_success_at, last_failure_at, slow, due_at, claimed_by, claimed_until, version, created_at, updated_at, tried, lane FROM webhooks WHERE project_id = $1 AND id > $2 ORDER BY id LIMIT $3
 `
 
 type ListWebhooksParams struct {
@@ -409,6 +431,8 @@ func (q *Queries) ListWebhooks(ctx context.Context, arg ListWebhooksParams) ([]W
 			&i.Version,
 			&i.CreatedAt,
 			&i.UpdatedAt,
+			&i.Tried,
+			&i.Lane,
 		); err != nil {
 			return nil, err
 		}
@@ -430,7 +454,7 @@ type LockClaimParams struct {
 	ID        string
 }
 
-// Holds off a fan-out, so that the next due_at misses no row of it.
+// Holds off a fan-out, so that the next due_at misses no row of it: the fan-out's foreign key waits for this lock and no weaker one.
 func (q *Queries) LockClaim(ctx context.Context, arg LockClaimParams) (bool, error) {
 	row := q.db.QueryRow(ctx, lockClaim, arg.ClaimedBy, arg.ProjectID, arg.ID)
 	var held bool
@@ -450,14 +474,19 @@ func (q *Queries) LockProject(ctx context.Context, projectID string) (lifecycle.
 }
 
 const projectCursor = `-- name: ProjectCursor :one
-SELECT last FROM project_event_cursors WHERE project_id = $1
+SELECT last, pruned FROM project_event_cursors WHERE project_id = $1
 `
 
-func (q *Queries) ProjectCursor(ctx context.Context, projectID string) (int64, error) {
+type ProjectCursorRow struct {
+	Last   int64
+	Pruned int64
+}
+
+func (q *Queries) ProjectCursor(ctx context.Context, projectID string) (ProjectCursorRow, error) {
 	row := q.db.QueryRow(ctx, projectCursor, projectID)
-	var last int64
-	err := row.Scan(&last)
-	return last, err
+	var i ProjectCursorRow
+	err := row.Scan(&i.Last, &i.Pruned)
+	return i, err
 }
 
 const projectEventsAfter = `-- name: ProjectEventsAfter :many
@@ -591,21 +620,22 @@ func (q *Queries) Redeliver(ctx context.Context, arg RedeliverParams) (int64, er
 }
 
 const releaseWebhook = `-- name: ReleaseWebhook :exec
-UPDATE webhooks w SET claimed_by = '', claimed_until = NULL, failures = $1, slow = $2,
-    last_reason = CASE WHEN $3::boolean THEN $4::text ELSE w.last_reason END,
-    last_failure_at = CASE WHEN $3::boolean THEN now() ELSE w.last_failure_at END,
-    last_success_at = CASE WHEN $5::boolean THEN now() ELSE w.last_success_at END,
-    status = CASE WHEN $6::boolean THEN 'disabled' ELSE w.status END,
-    disabled_reason = CASE WHEN $6::boolean AND w.status = 'enabled' THEN 'gone' ELSE w.disabled_reason END,
-    version = w.version + CASE WHEN $6::boolean AND w.status = 'enabled' THEN 1 ELSE 0 END,
-    due_at = (SELECT greatest(d.next_at, now() + make_interval(secs => $7::double precision)) FROM webhook_deliveries d
+UPDATE webhooks w SET claimed_by = '', claimed_until = NULL, failures = $1, slow = $2, tried = w.tried OR $3::boolean,
+    last_reason = CASE WHEN $4::boolean THEN $5::text ELSE w.last_reason END,
+    last_failure_at = CASE WHEN $4::boolean THEN now() ELSE w.last_failure_at END,
+    last_success_at = CASE WHEN $6::boolean THEN now() ELSE w.last_success_at END,
+    status = CASE WHEN $7::boolean THEN 'disabled' ELSE w.status END,
+    disabled_reason = CASE WHEN $7::boolean AND w.status = 'enabled' THEN 'gone' ELSE w.disabled_reason END,
+    version = w.version + CASE WHEN $7::boolean AND w.status = 'enabled' THEN 1 ELSE 0 END,
+    due_at = (SELECT greatest(d.next_at, now() + make_interval(secs => $8::double precision)) FROM webhook_deliveries d
         WHERE d.project_id = w.project_id AND d.webhook_id = w.id AND d.status = 'pending' ORDER BY d.next_at LIMIT 1)
-WHERE w.project_id = $8 AND w.id = $9
+WHERE w.project_id = $9 AND w.id = $10
 `
 
 type ReleaseWebhookParams struct {
 	Failures     int
 	Slow         bool
+	Tried        bool
 	Failed       bool
 	LastReason   string
 	Succeeded    bool
@@ -619,6 +649,7 @@ func (q *Queries) ReleaseWebhook(ctx context.Context, arg ReleaseWebhookParams) 
 	_, err := q.db.Exec(ctx, releaseWebhook,
 		arg.Failures,
 		arg.Slow,
+		arg.Tried,
 		arg.Failed,
 		arg.LastReason,
 		arg.Succeeded,
@@ -674,7 +705,7 @@ func (q *Queries) Replay(ctx context.Context, arg ReplayParams) (ReplayRow, erro
 const rotateSecret = `-- name: RotateSecret :one
 UPDATE webhooks SET previous_secret_ref = secret_ref, previous_until = now() + make_interval(secs => $1::double precision),
     secret_ref = $2, version = version + 1, updated_at = now()
-WHERE project_id = $3 AND id = $4 AND version = $5 RETURNING project_id, id, name, url, event_types, status, disabled_reason, secret_ref, previous_secret_ref, previous_until, failures, last_reason, last_success_at, last_failure_at, slow, due_at, claimed_by, claimed_until, version, created_at, updated_at
+WHERE project_id = $3 AND id = $4 AND version = $5 RETURNING project_id, id, name, url, event_types, status, disabled_reason, secret_ref, previous_secret_ref, previous_until, failures, last_reason, last_success_at, last_failure_at, slow, due_at, claimed_by, claimed_until, version, created_at, updated_at, tried, lane
 `
 
 type RotateSecretParams struct {
@@ -716,14 +747,16 @@ func (q *Queries) RotateSecret(ctx context.Context, arg RotateSecretParams) (Web
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Tried,
+		&i.Lane,
 	)
 	return i, err
 }
 
 const updateWebhook = `-- name: UpdateWebhook :one
 UPDATE webhooks SET name = $1, url = $2, event_types = $3, status = $4, disabled_reason = $5,
-    failures = CASE WHEN url = $2 THEN failures ELSE 0 END, slow = true, due_at = now(), claimed_by = '', claimed_until = NULL, version = version + 1, updated_at = now()
-WHERE project_id = $6 AND id = $7 AND version = $8 RETURNING project_id, id, name, url, event_types, status, disabled_reason, secret_ref, previous_secret_ref, previous_until, failures, last_reason, last_success_at, last_failure_at, slow, due_at, claimed_by, claimed_until, version, created_at, updated_at
+    failures = CASE WHEN url = $2 THEN failures ELSE 0 END, slow = slow OR url <> $2, tried = tried AND url = $2, due_at = now(), claimed_by = '', claimed_until = NULL, version = version + 1, updated_at = now()
+WHERE project_id = $6 AND id = $7 AND version = $8 RETURNING project_id, id, name, url, event_types, status, disabled_reason, secret_ref, previous_secret_ref, previous_until, failures, last_reason, last_success_at, last_failure_at, slow, due_at, claimed_by, claimed_until, version, created_at, updated_at, tried, lane
 `
 
 type UpdateWebhookParams struct {
@@ -737,7 +770,7 @@ type UpdateWebhookParams struct {
 	Version        int64
 }
 
-// A changed webhook is tried at once and as one that is not known; only a new URL ends its failures. What a claim under way finds out is about the webhook before.
+// A changed webhook is tried at once; only one with a new URL is not known, and its failures end. What a claim under way finds out is about the webhook before.
 func (q *Queries) UpdateWebhook(ctx context.Context, arg UpdateWebhookParams) (Webhook, error) {
 	row := q.db.QueryRow(ctx, updateWebhook,
 		arg.Name,
@@ -772,8 +805,27 @@ func (q *Queries) UpdateWebhook(ctx context.Context, arg UpdateWebhookParams) (W
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Tried,
+		&i.Lane,
 	)
 	return i, err
+}
+
+const wakeQueued = `-- name: WakeQueued :exec
+UPDATE webhooks w SET due_at = now()
+WHERE w.id = ANY ($1::text[]) AND (w.due_at IS NULL OR w.due_at > now() AND w.failures < $2::integer)
+`
+
+type WakeQueuedParams struct {
+	Webhooks []string
+	Breaker  int
+}
+
+// Called in the transaction of a fan-out, after it: the new rows keep their webhooks from being released meanwhile, and this statement sees those that
+// were released before. One that is due already, or pauses after failures, stays as it is, so that most fan-outs change no webhook.
+func (q *Queries) WakeQueued(ctx context.Context, arg WakeQueuedParams) error {
+	_, err := q.db.Exec(ctx, wakeQueued, arg.Webhooks, arg.Breaker)
+	return err
 }
 
 const wakeWebhook = `-- name: WakeWebhook :exec
@@ -791,7 +843,7 @@ func (q *Queries) WakeWebhook(ctx context.Context, arg WakeWebhookParams) error 
 }
 
 const webhook = `-- name: Webhook :one
-SELECT project_id, id, name, url, event_types, status, disabled_reason, secret_ref, previous_secret_ref, previous_until, failures, last_reason, last_success_at, last_failure_at, slow, due_at, claimed_by, claimed_until, version, created_at, updated_at FROM webhooks WHERE project_id = $1 AND id = $2
+SELECT project_id, id, name, url, event_types, status, disabled_reason, secret_ref, previous_secret_ref, previous_until, failures, last_reason, last_success_at, last_failure_at, slow, due_at, claimed_by, claimed_until, version, created_at, updated_at, tried, lane FROM webhooks WHERE project_id = $1 AND id = $2
 `
 
 type WebhookParams struct {
@@ -824,6 +876,8 @@ func (q *Queries) Webhook(ctx context.Context, arg WebhookParams) (Webhook, erro
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.Tried,
+		&i.Lane,
 	)
 	return i, err
 }

@@ -3,11 +3,10 @@ INSERT INTO notices (project_id, id, kind, episode, node, message) VALUES (@proj
 ON CONFLICT (project_id, kind, episode) DO NOTHING RETURNING *;
 
 -- name: InsertNoticeEmails :exec
--- The owners, and those who pay, get it at the address at which they were invited and which their sign-in has proven.
+-- The owners, and those who pay, get it at the address that their sign-in has proven.
 INSERT INTO notice_emails (project_id, notice_id, recipient, message_id)
-SELECT DISTINCT ON (i.email) m.project_id, @notice_id::text, i.email, @message_id::text || '.' || substr(md5(i.email), 1, 12) || '@' || @domain::text
-FROM project_members m JOIN project_invitations i ON i.project_id = m.project_id AND i.status = 'accepted' AND i.accepted_by = m.subject AND i.email <> ''
-WHERE m.project_id = @project_id AND m.role IN ('owner', 'billing')
+SELECT DISTINCT m.project_id, @notice_id::text, m.email, @message_id::text || '.' || substr(md5(m.email), 1, 12) || '@' || @domain::text
+FROM project_members m WHERE m.project_id = @project_id AND m.role IN ('owner', 'billing') AND m.email <> ''
 ON CONFLICT DO NOTHING;
 
 -- name: ClaimEmails :many

@@ -11,18 +11,40 @@ WITH batch AS (
         AND (w.event_types = '{}' OR b.type = ANY (w.event_types) OR split_part(b.type, '.', 1) || '.*' = ANY (w.event_types))
     ON CONFLICT DO NOTHING
     RETURNING webhook_deliveries.project_id, webhook_deliveries.webhook_id
-), woken AS (
-    UPDATE webhooks w SET due_at = CASE WHEN w.failures >= @breaker::integer THEN coalesce(w.due_at, now()) ELSE least(w.due_at, now()) END
-    FROM (SELECT DISTINCT project_id, webhook_id FROM queued) q WHERE w.project_id = q.project_id AND w.id = q.webhook_id
 )
-SELECT count(*) FROM batch;
+SELECT (SELECT count(*) FROM batch)::bigint AS seen,
+    coalesce((SELECT array_agg(DISTINCT webhook_id) FROM queued), '{}')::text[] AS webhooks;
+
+-- name: WakeQueued :exec
+-- Called in the transaction of a fan-out, after it: the new rows keep their webhooks from being released meanwhile, and this statement sees those that
+-- were released before. One that is due already, or pauses after failures, stays as it is, so that most fan-outs change no webhook.
+UPDATE webhooks w SET due_at = now()
+WHERE w.id = ANY (@webhooks::text[]) AND (w.due_at IS NULL OR w.due_at > now() AND w.failures < @breaker::integer);
 
 -- name: ClaimWebhooks :many
--- A project with fewer claims under way comes first, so that one with many webhooks delays no other.
-WITH due AS (
-    SELECT d.project_id, d.id FROM webhooks d
-    WHERE d.status = 'enabled' AND d.due_at <= now() AND d.slow = @slow AND (d.claimed_until IS NULL OR d.claimed_until < now())
-    ORDER BY (SELECT count(*) FROM webhooks u WHERE u.project_id = d.project_id AND u.claimed_until > now()), d.due_at LIMIT @max_rows FOR UPDATE SKIP LOCKED
+-- Billing accounts take turns, and within an account its projects: the next turn of one counts its claims under way. The last workers of a lane, the
+-- reserve, are for accounts whose turn is at most @share, so that one with many webhooks delays no other. The lock lets a fan-out insert meanwhile.
+WITH bounds AS (
+    SELECT @share::bigint AS share, @unreserved::bigint AS unreserved
+), claims AS (
+    SELECT u.project_id, p.billing_account_id AS account FROM webhooks u JOIN projects p ON p.id = u.project_id WHERE u.claimed_until > now() AND u.lane = @lane
+), waiting AS (
+    SELECT d.project_id, d.id, d.due_at, p.billing_account_id AS account,
+        (SELECT count(*) FROM claims c WHERE c.project_id = d.project_id) + row_number() OVER (PARTITION BY d.project_id ORDER BY d.due_at, d.id) AS project_turn
+    FROM webhooks d JOIN projects p ON p.id = d.project_id
+    WHERE d.status = 'enabled' AND d.due_at <= now() AND d.lane = @lane AND (d.claimed_until IS NULL OR d.claimed_until < now())
+), turns AS (
+    SELECT x.project_id, x.id, x.due_at,
+        (SELECT count(*) FROM claims c WHERE c.account = x.account) + row_number() OVER (PARTITION BY x.account ORDER BY x.project_turn, x.due_at, x.id) AS turn
+    FROM waiting x
+), placed AS (
+    SELECT t.project_id, t.id, t.turn, row_number() OVER (ORDER BY t.turn, t.due_at, t.id) AS place FROM turns t
+), allowed AS (
+    SELECT l.project_id, l.id, l.place FROM placed l, bounds WHERE l.turn <= bounds.share OR l.place <= bounds.unreserved
+), due AS (
+    SELECT d.project_id, d.id FROM webhooks d JOIN allowed ON allowed.project_id = d.project_id AND allowed.id = d.id
+    WHERE d.status = 'enabled' AND d.due_at <= now() AND d.lane = @lane AND (d.claimed_until IS NULL OR d.claimed_until < now())
+    ORDER BY allowed.place LIMIT @max_rows FOR NO KEY UPDATE OF d SKIP LOCKED
 )
 UPDATE webhooks w SET claimed_by = @claimed_by, claimed_until = now() + make_interval(secs => @lease_seconds::double precision)
 FROM due WHERE w.project_id = due.project_id AND w.id = due.id
@@ -36,7 +58,7 @@ WHERE project_id = @project_id AND webhook_id = @webhook_id AND status = 'pendin
 ORDER BY next_at, event_id LIMIT @max_rows;
 
 -- name: LockClaim :one
--- Holds off a fan-out, so that the next due_at misses no row of it.
+-- Holds off a fan-out, so that the next due_at misses no row of it: the fan-out's foreign key waits for this lock and no weaker one.
 SELECT claimed_by = @claimed_by::text AS held FROM webhooks WHERE project_id = @project_id AND id = @id FOR UPDATE;
 
 -- name: FinishDeliveries :exec
@@ -47,7 +69,7 @@ FROM (SELECT unnest(@event_ids::text[]) AS event_id, unnest(@statuses::text[]) A
 WHERE d.project_id = @project_id AND d.webhook_id = @webhook_id AND d.event_id = r.event_id AND d.status = 'pending';
 
 -- name: ReleaseWebhook :exec
-UPDATE webhooks w SET claimed_by = '', claimed_until = NULL, failures = @failures, slow = @slow,
+UPDATE webhooks w SET claimed_by = '', claimed_until = NULL, failures = @failures, slow = @slow, tried = w.tried OR @tried::boolean,
     last_reason = CASE WHEN @failed::boolean THEN @last_reason::text ELSE w.last_reason END,
     last_failure_at = CASE WHEN @failed::boolean THEN now() ELSE w.last_failure_at END,
     last_success_at = CASE WHEN @succeeded::boolean THEN now() ELSE w.last_success_at END,
@@ -96,9 +118,9 @@ SELECT * FROM webhooks WHERE project_id = @project_id AND id = @id;
 SELECT * FROM webhooks WHERE project_id = @project_id AND id > @after ORDER BY id LIMIT @max_rows;
 
 -- name: UpdateWebhook :one
--- A changed webhook is tried at once and as one that is not known; only a new URL ends its failures. What a claim under way finds out is about the webhook before.
+-- A changed webhook is tried at once; only one with a new URL is not known, and its failures end. What a claim under way finds out is about the webhook before.
 UPDATE webhooks SET name = @name, url = @url, event_types = @event_types, status = @status, disabled_reason = @disabled_reason,
-    failures = CASE WHEN url = @url THEN failures ELSE 0 END, slow = true, due_at = now(), claimed_by = '', claimed_until = NULL, version = version + 1, updated_at = now()
+    failures = CASE WHEN url = @url THEN failures ELSE 0 END, slow = slow OR url <> @url, tried = tried AND url = @url, due_at = now(), claimed_by = '', claimed_until = NULL, version = version + 1, updated_at = now()
 WHERE project_id = @project_id AND id = @id AND version = @version RETURNING *;
 
 -- name: RotateSecret :one
@@ -146,4 +168,4 @@ SELECT resource_kind, resource_id, type, payload, at, project_cursor, event_id F
 WHERE project_id = @project_id AND project_cursor > @after::bigint ORDER BY project_cursor LIMIT @max_rows;
 
 -- name: ProjectCursor :one
-SELECT last FROM project_event_cursors WHERE project_id = @project_id;
+SELECT last, pruned FROM project_event_cursors WHERE project_id = @project_id;

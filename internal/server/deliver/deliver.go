@@ -1,7 +1,7 @@
-// Package deliver sends the events of projects to their webhooks and their notices by e-mail. Any number of deliverers may run;
-// a webhook's queue belongs to one of them at a time, and what a crash leaves is sent again with the
-// same id. Webhooks that have not answered quickly yet have workers of their own, so that they delay
-// no other.
+// Package deliver sends the events of projects to their webhooks and their notices by e-mail. Any number
+// of deliverers may run; a webhook's queue belongs to one of them at a time, and what a crash leaves is
+// sent again with the same id. New webhooks, and those that are slow or fail, have workers of their own,
+// so that they delay no other.
 package deliver
 
 import (
@@ -34,41 +34,67 @@ type Deliverer struct {
 	Domain string
 	// Poll is how long a deliverer sleeps when nobody wakes it; 0 is 2 s.
 	Poll time.Duration
-	// Fast and Slow are how many webhooks are worked on at a time; 0 is 24 and 8.
-	Fast, Slow int
+	// Fast, New and Slow are how many webhooks of each lane are worked on at a time; 0 is 24, 8 and 8.
+	Fast, New, Slow int
 	// Backoff is the pause after the first failure; 0 is 5 s.
 	Backoff time.Duration
+	// StopFor is how long attempts under way may take when the deliverer stops; 0 is 5 s.
+	StopFor time.Duration
 }
 
 const (
 	fanOutSize = 1000
 	// A claim ends long before its lease: no attempt begins after batchLimit, and each has its own.
 	lease      = 2 * time.Minute
-	batchLimit = 20 * time.Second
-	finishFor  = 20 * time.Second
+	batchLimit = 3 * time.Second
+	finishFor  = 10 * time.Second
 	batchSize  = 32
 	inFlight   = 2
 	quick      = time.Second // a webhook that answers in this time is not slow
 
+	// A billing account that has share claims under way leaves one worker in reservePart to others.
+	reservePart = 4
+	share       = 2
+
 	pollDefault    = 2 * time.Second
 	backoffDefault = 5 * time.Second
+	stopDefault    = 5 * time.Second
 	backoffMost    = time.Hour
 	breakerMost    = 10 * time.Minute
 	pruneEvery     = 10 * time.Minute
 )
 
-// Run works until ctx ends.
+// wakers wake the pools of the lanes.
+type wakers map[webhookdb.Lane]chan struct{}
+
+// wake wakes the pools of the lanes named.
+func (w wakers) wake(lanes ...webhookdb.Lane) {
+	for _, l := range lanes {
+		wake(w[l])
+	}
+}
+
+// Run works until ctx ends. Then no attempt begins, and it waits for those under way, for StopFor at
+// most, and stores what came of them. What was cut is sent again by another deliverer.
 func (d *Deliverer) Run(ctx context.Context) {
-	fan, fast, slow := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+	fan := make(chan struct{}, 1)
+	lanes := map[webhookdb.Lane]int{
+		webhookdb.LaneFast: size(d.Fast, 24), webhookdb.LaneNew: size(d.New, 8), webhookdb.LaneSlow: size(d.Slow, 8),
+	}
+	pools := wakers{}
+	for lane := range lanes {
+		pools[lane] = make(chan struct{}, 1)
+	}
 	var all sync.WaitGroup
 	all.Go(func() {
 		_ = d.Store.Listen(ctx, db.ChannelEvents, func() { wake(fan) }) // ends with ctx
 	})
 	all.Go(func() {
-		d.loop(ctx, fan, d.poll(), func() { d.fanOut(ctx, fast, slow) })
+		d.loop(ctx, fan, d.poll(), func() { d.fanOut(ctx, pools) })
 	})
-	all.Go(func() { d.pool(ctx, false, size(d.Fast, 24), fast) })
-	all.Go(func() { d.pool(ctx, true, size(d.Slow, 8), slow) })
+	for lane, workers := range lanes {
+		all.Go(func() { d.pool(ctx, lane, workers, pools) })
+	}
 	if d.Mail != nil {
 		all.Go(func() { d.loop(ctx, nil, d.poll(), func() { d.sendMails(ctx) }) })
 	}
@@ -113,7 +139,7 @@ func (d *Deliverer) loop(ctx context.Context, woken <-chan struct{}, every time.
 }
 
 // fanOut queues new events and wakes the pools.
-func (d *Deliverer) fanOut(ctx context.Context, pools ...chan struct{}) {
+func (d *Deliverer) fanOut(ctx context.Context, pools wakers) {
 	for ctx.Err() == nil {
 		n, err := webhookdb.FanOut(ctx, d.Store, fanOutSize)
 		if err != nil {
@@ -123,49 +149,52 @@ func (d *Deliverer) fanOut(ctx context.Context, pools ...chan struct{}) {
 		if n == 0 {
 			return
 		}
-		for _, p := range pools {
-			wake(p)
-		}
+		pools.wake(webhookdb.LaneFast, webhookdb.LaneNew, webhookdb.LaneSlow)
 	}
 }
 
-// pool works on webhooks of one speed, at most size at a time.
-func (d *Deliverer) pool(ctx context.Context, slow bool, size int, woken chan struct{}) {
+// pool works on webhooks of one lane, at most size at a time.
+func (d *Deliverer) pool(ctx context.Context, lane webhookdb.Lane, size int, pools wakers) {
 	var all sync.WaitGroup
 	defer all.Wait()
-	free := make(chan struct{}, size)
-	d.loop(ctx, woken, d.poll(), func() {
-		claimed, err := webhookdb.Claim(ctx, d.Store, d.Name, slow, size-len(free), lease)
+	busy := make(chan struct{}, size)
+	d.loop(ctx, pools[lane], d.poll(), func() {
+		if ctx.Err() != nil {
+			return
+		}
+		want := webhookdb.Wanted{Lane: lane, Free: size - len(busy), Reserve: size / reservePart, Share: share}
+		claimed, err := webhookdb.Claim(ctx, d.Store, d.Name, want, lease)
 		if err != nil {
 			d.complain(ctx, "webhooks not claimed", err)
 			return
 		}
 		for _, w := range claimed {
-			free <- struct{}{}
+			busy <- struct{}{}
 			all.Go(func() {
-				d.deliver(ctx, w, slow)
-				<-free
-				wake(woken)
+				next := d.deliver(ctx, w, lane)
+				<-busy
+				pools.wake(lane, next)
 			})
 		}
 	})
 }
 
-// deliver sends what is due for one webhook and gives it back.
-func (d *Deliverer) deliver(ctx context.Context, w webhookdb.Claimed, slow bool) {
+// deliver sends what is due for one webhook and gives it back. It returns the lane in which the webhook
+// is now.
+func (d *Deliverer) deliver(ctx context.Context, w webhookdb.Claimed, lane webhookdb.Lane) webhookdb.Lane {
 	limit := batchSize
 	switch {
 	case w.Failures >= webhookdb.Breaker:
 		limit = 1
-	case slow:
+	case lane != webhookdb.LaneFast:
 		limit = inFlight
 	}
-	f := webhookdb.Finished{Failures: w.Failures, Slow: slow}
+	f := webhookdb.Finished{Failures: w.Failures, Slow: lane != webhookdb.LaneFast}
 	due, err := webhookdb.ListDue(ctx, d.Store, w, limit)
 	if err == nil {
 		err = d.send(ctx, w, due, &f)
 	}
-	if err != nil {
+	if err != nil && ctx.Err() == nil {
 		d.complain(ctx, "webhook "+w.ID+" not served", err)
 		f.Pause = d.backoff(1)
 	}
@@ -174,6 +203,14 @@ func (d *Deliverer) deliver(ctx context.Context, w webhookdb.Claimed, slow bool)
 	err = d.Store.Tx(ctx, func(tx *db.Tx) error { return d.finish(ctx, tx, w, f) })
 	if err != nil {
 		d.complain(ctx, "deliveries of webhook "+w.ID+" not stored; they will be repeated", err)
+	}
+	switch {
+	case !f.Slow:
+		return webhookdb.LaneFast
+	case f.Tried:
+		return webhookdb.LaneSlow
+	default:
+		return lane
 	}
 }
 
@@ -194,7 +231,8 @@ func (d *Deliverer) finish(ctx context.Context, tx *db.Tx, w webhookdb.Claimed, 
 	return err
 }
 
-// send makes at most one attempt for each delivery, two at a time, until the webhook fails too often.
+// send makes at most one attempt for each delivery, two at a time, until the webhook fails too often or
+// answers slowly.
 func (d *Deliverer) send(ctx context.Context, w webhookdb.Claimed, due []webhookdb.Due, f *webhookdb.Finished) error {
 	if len(due) == 0 {
 		return nil
@@ -216,22 +254,24 @@ func (d *Deliverer) send(ctx context.Context, w webhookdb.Claimed, due []webhook
 	take := func() (webhookdb.Due, bool) {
 		mu.Lock()
 		defer mu.Unlock()
-		if next == len(due) || f.Gone || ctx.Err() != nil || time.Since(began) > batchLimit || f.Failures >= webhookdb.Breaker && next > 0 {
+		if next == len(due) || f.Gone || ctx.Err() != nil || time.Since(began) > batchLimit || slowest > quick || f.Failures >= webhookdb.Breaker && next > 0 {
 			return webhookdb.Due{}, false
 		}
 		next++
 		return due[next-1], true
 	}
+	attempts, cut := d.outlive(ctx)
+	defer cut()
 	for range inFlight {
 		all.Go(func() {
 			for row, ok := take(); ok; row, ok = take() {
 				start := time.Now()
 				event := webhook.NewEvent(w.ProjectID, row.EventID, row.Type, row.Subject, row.OccurredAt, row.EventCursor, row.Data)
-				result, sendErr := session.Send(ctx, webhook.Message{URL: w.URL, Event: event, Secrets: secrets})
+				result, sendErr := session.Send(attempts, webhook.Message{URL: w.URL, Event: event, Secrets: secrets})
 				mu.Lock()
 				slowest = max(slowest, time.Since(start))
 				switch {
-				case ctx.Err() != nil && !result.Delivered(): // this process stops: that is no failure of the endpoint
+				case attempts.Err() != nil && !result.Delivered(): // this process stops: that is no failure of the endpoint
 				case sendErr != nil:
 					err = sendErr
 				default:
@@ -242,11 +282,27 @@ func (d *Deliverer) send(ctx context.Context, w webhookdb.Claimed, due []webhook
 		})
 	}
 	all.Wait()
-	f.Slow = slowest > quick || !f.Succeeded
+	if f.Tried = len(f.Outcomes) > 0; f.Tried {
+		f.Slow = slowest > quick || !f.Succeeded
+	}
 	if f.Failures >= webhookdb.Breaker {
 		f.Pause = min(d.backoff(f.Failures-webhookdb.Breaker+1), breakerMost)
 	}
 	return err
+}
+
+// outlive returns a context that ends StopFor after ctx, or when it is cut.
+func (d *Deliverer) outlive(ctx context.Context) (out context.Context, cut context.CancelFunc) {
+	by := d.StopFor
+	if by == 0 {
+		by = stopDefault
+	}
+	out, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.AfterFunc(by, cancel)
+		context.AfterFunc(out, func() { timer.Stop() })
+	})
+	return out, func() { stop(); cancel() }
 }
 
 // record notes the outcome of one attempt.

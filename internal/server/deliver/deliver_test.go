@@ -3,13 +3,11 @@ package deliver_test
 import (
 	"context"
 	"crypto/x509"
-	"encoding/json"
-	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -41,6 +39,8 @@ type fixture struct {
 	store  *db.Store
 	owner  *pgx.Conn
 	server *httptest.Server
+	// resolver answers for host names; nil is the system's.
+	resolver *net.Resolver
 }
 
 func newFixture(t *testing.T, handler http.HandlerFunc) *fixture {
@@ -70,11 +70,14 @@ func (f *fixture) addWebhooks(n int) {
 }
 
 // addEvents appends n events for each of the projects and relays them.
-func (f *fixture) addEvents(projects, n int) {
+func (f *fixture) addEvents(projects, n int) { f.addEventsFrom(projects, 1, n) }
+
+// addEventsFrom appends n events, whose ids count on from first, for each of the projects.
+func (f *fixture) addEventsFrom(projects, first, n int) {
 	f.t.Helper()
 	f.exec(`INSERT INTO outbox (kind, event_project, event_id, resource_kind, resource_id, type, payload)
 		SELECT 'event', 'prj_' || p, 'evt_' || p || '_' || e, 'project', 'prj_' || p, 'project.updated', '{"name":"x"}'
-		FROM generate_series(1, $1::int) p, generate_series(1, $2::int) e ORDER BY e, p`, projects, n)
+		FROM generate_series(1, $1::int) p, generate_series($2::int, $3::int) e ORDER BY e, p`, projects, first, first+n-1)
 	for {
 		relayed, err := f.store.RelayEvents(f.t.Context(), 1000)
 		require.NoError(f.t, err)
@@ -89,7 +92,7 @@ func (f *fixture) options(context.Context) (webhook.Options, error) {
 	roots.AddCert(f.server.Certificate())
 	rule := spec.PublicAddresses(nil, nil, nil)
 	rule.Loopback = true
-	return webhook.Options{Rule: rule, Roots: roots, Limit: runenv.Patience(2 * time.Second)}, nil
+	return webhook.Options{Rule: rule, Roots: roots, Limit: runenv.Patience(2 * time.Second), Resolver: f.resolver}, nil
 }
 
 func (f *fixture) deliverer(name string) *deliver.Deliverer {
@@ -99,16 +102,24 @@ func (f *fixture) deliverer(name string) *deliver.Deliverer {
 	}
 }
 
-// run starts deliverers. They end with the test, or when the function that it returns is called.
-func (f *fixture) run(deliverers ...*deliver.Deliverer) (end func()) {
-	ctx, cancel := context.WithCancel(f.t.Context())
+// productOptions are options with the time that an attempt has in the product.
+func (f *fixture) productOptions(ctx context.Context) (webhook.Options, error) {
+	o, err := f.options(ctx)
+	o.Limit = runenv.Patience(webhook.Limit)
+	return o, err
+}
+
+// run starts deliverers. They end with the test.
+func (f *fixture) run(deliverers ...*deliver.Deliverer) { f.t.Cleanup(f.start(deliverers...)) }
+
+// start starts deliverers. They end when the function that it returns is called.
+func (f *fixture) start(deliverers ...*deliver.Deliverer) (end func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(f.t.Context()))
 	var all sync.WaitGroup
 	for _, d := range deliverers {
 		all.Go(func() { d.Run(ctx) })
 	}
-	end = func() { cancel(); all.Wait() }
-	f.t.Cleanup(end)
-	return end
+	return func() { cancel(); all.Wait() }
 }
 
 func (f *fixture) count(sql string) int {
@@ -121,117 +132,6 @@ func (f *fixture) count(sql string) int {
 func (f *fixture) wait(sql string, want int, within time.Duration) {
 	f.t.Helper()
 	require.Eventually(f.t, func() bool { return f.count(sql) == want }, runenv.Patience(within), 20*time.Millisecond, sql)
-}
-
-// TestDeliver_HealthyAreNotDelayed sends events to 40 healthy webhooks, alone and beside ten that are
-// down, slow or hostile, by two deliverers. Every event of a healthy one arrives, none of the others is
-// lost, and nothing is sent three times at once to one endpoint. It reports how much longer the healthy
-// ones took beside the others.
-func TestDeliver_HealthyAreNotDelayed(t *testing.T) {
-	events := runenv.Scale(t, "SLIPWAY_WEBHOOK_EVENTS", 1000, 100_000) / (healthyWebhooks + badWebhooks)
-	alone := measureDelivery(t, events, false)
-	beside := measureDelivery(t, events, true)
-	t.Logf("%d events each: %d healthy webhooks took %v alone and %v beside %d bad ones, %.2f times as long (%.0f a second); oldest event after %v and %v, heap at most %d and %d MiB",
-		events, healthyWebhooks, alone.took, beside.took, badWebhooks, beside.took.Seconds()/alone.took.Seconds(), float64(healthyWebhooks*events)/beside.took.Seconds(),
-		alone.slowest, beside.slowest, alone.heap>>20, beside.heap>>20)
-}
-
-const healthyWebhooks, badWebhooks = 40, 10
-
-// measured is how the healthy webhooks were served: until the last event, the longest time from
-// queueing to delivery of one, and the bytes of heap.
-type measured struct {
-	took, slowest time.Duration
-	heap          int64
-}
-
-// measureDelivery sends events to each webhook. Without bad the same events occur, and only the healthy
-// webhooks are there.
-func measureDelivery(t *testing.T, events int, bad bool) measured {
-	t.Helper()
-	const projects = healthyWebhooks + badWebhooks
-	var seen sync.Map
-	var inFlight [projects + 1]atomic.Int32
-	var most, peak atomic.Int64
-	f := newFixture(t, func(w http.ResponseWriter, r *http.Request) {
-		var n int
-		_, _ = fmt.Sscanf(r.URL.Path, "/%d", &n)
-		if now := inFlight[n].Add(1); n > badWebhooks { // a silent endpoint does not notice at once that its caller has left
-			most.Store(max(most.Load(), int64(now)))
-		}
-		defer inFlight[n].Add(-1)
-		var e struct{ ID, Sequence string }
-		_ = json.NewDecoder(r.Body).Decode(&e)
-		_, _ = io.Copy(io.Discard, r.Body)
-		if n > badWebhooks {
-			seen.Store(e.ID, true)
-		}
-		misbehave(w, r, n, badWebhooks)
-	})
-	f.addWebhooks(projects)
-	want := projects * events
-	if !bad {
-		f.exec("DELETE FROM webhooks WHERE split_part(project_id, '_', 2)::int <= 10")
-		want = healthyWebhooks * events
-	}
-	f.addEvents(projects, events)
-	stop := make(chan struct{})
-	go watchMemory(stop, &peak)
-	began := time.Now()
-	end := f.run(f.deliverer("one"), f.deliverer("two"))
-	const healthy = "SELECT count(*) FROM webhook_deliveries WHERE status = 'delivered' AND split_part(project_id, '_', 2)::int > 10"
-	f.wait(healthy, healthyWebhooks*events, 9*time.Minute)
-	m := measured{took: time.Since(began).Round(time.Millisecond), heap: peak.Load()}
-	end()
-	close(stop)
-	require.Equal(t, want, f.count("SELECT count(*) FROM webhook_deliveries"), "no event is lost: each has its row")
-	require.Zero(t, f.count("SELECT count(*) FROM webhook_deliveries WHERE status = 'dead'"))
-	distinct := 0
-	seen.Range(func(any, any) bool { distinct++; return true })
-	require.Equal(t, healthyWebhooks*events, distinct)
-	require.LessOrEqual(t, most.Load(), int64(2), "in flight to one endpoint")
-	require.Less(t, m.heap, int64(256<<20), "bytes of heap")
-	m.slowest = time.Duration(f.count(`SELECT (1000 * extract(epoch FROM max(ended_at - queued_at)))::int FROM webhook_deliveries
-		WHERE status = 'delivered' AND split_part(project_id, '_', 2)::int > 10`)) * time.Millisecond
-	return m
-}
-
-// misbehave answers as webhook n does: the first ten are down, slow or hostile.
-func misbehave(w http.ResponseWriter, r *http.Request, n, bad int) {
-	switch {
-	case n > bad:
-		w.WriteHeader(http.StatusNoContent)
-	case n <= 3:
-		w.WriteHeader(http.StatusServiceUnavailable)
-	case n <= 5:
-		<-r.Context().Done() // silent
-	case n <= 7:
-		http.Redirect(w, r, "https://169.254.169.254/latest/", http.StatusFound)
-	case n <= 9:
-		w.WriteHeader(http.StatusInternalServerError)
-		block := make([]byte, 32<<10)
-		for r.Context().Err() == nil { // endless
-			if _, err := w.Write(block); err != nil {
-				return
-			}
-		}
-	default:
-		panic(http.ErrAbortHandler) // the connection breaks
-	}
-}
-
-func watchMemory(stop <-chan struct{}, peak *atomic.Int64) {
-	for tick := time.NewTicker(100 * time.Millisecond); ; {
-		select {
-		case <-stop:
-			tick.Stop()
-			return
-		case <-tick.C:
-			var m runtime.MemStats
-			runtime.ReadMemStats(&m)
-			peak.Store(max(peak.Load(), int64(m.HeapInuse))) //nolint:gosec // far from the limit
-		}
-	}
 }
 
 // A webhook that fails keeps its events, tells the owners once, and gets everything when it is back.
@@ -300,6 +200,9 @@ func TestDeliver_GoneIsOfTheURLThatAnswered(t *testing.T) {
 	require.Zero(t, f.count("SELECT count(*) FROM notices"))
 }
 
+// one asks for one new webhook.
+var one = webhookdb.Wanted{Lane: webhookdb.LaneNew, Free: 1}
+
 // A process that dies with a claim delays its deliveries, and loses none.
 func TestDeliver_LeaseEnds(t *testing.T) {
 	t.Parallel()
@@ -308,10 +211,10 @@ func TestDeliver_LeaseEnds(t *testing.T) {
 	f.addEvents(1, 1)
 	_, err := webhookdb.FanOut(t.Context(), f.store, 10)
 	require.NoError(t, err)
-	dead, err := webhookdb.Claim(t.Context(), f.store, "dead", true, 1, time.Hour)
+	dead, err := webhookdb.Claim(t.Context(), f.store, "dead", one, time.Hour)
 	require.NoError(t, err)
 	require.Len(t, dead, 1)
-	again, err := webhookdb.Claim(t.Context(), f.store, "one", true, 1, time.Hour)
+	again, err := webhookdb.Claim(t.Context(), f.store, "one", one, time.Hour)
 	require.NoError(t, err)
 	require.Empty(t, again, "one process at a time has the queue")
 	f.exec("UPDATE webhooks SET claimed_until = now() - interval '1 second'")
@@ -326,23 +229,6 @@ func TestDeliver_LeaseEnds(t *testing.T) {
 	}))
 	require.Equal(t, 1, f.count("SELECT count(*) FROM webhook_deliveries WHERE status = 'delivered' AND reason = ''"))
 	require.Zero(t, f.count("SELECT failures FROM webhooks"))
-}
-
-// A project with a claim under way comes after one without, though its webhook has waited longer.
-func TestClaim_IsFairBetweenProjects(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, nil)
-	f.addWebhooks(3)
-	f.exec("SET session_replication_role = replica")
-	f.exec("UPDATE webhooks SET project_id = 'prj_1', name = 'second' WHERE id = 'whk_2'")
-	f.exec("RESET session_replication_role")
-	f.exec("UPDATE webhooks SET due_at = now() - make_interval(hours => 4 - right(id, 1)::int)")
-	for _, want := range []string{"whk_1", "whk_3", "whk_2"} {
-		got, err := webhookdb.Claim(t.Context(), f.store, "one", true, 1, time.Hour)
-		require.NoError(t, err)
-		require.Len(t, got, 1)
-		require.Equal(t, want, got[0].ID)
-	}
 }
 
 // Deliveries and notices are kept by the clock of the database.
@@ -394,16 +280,17 @@ func (m *mailer) Send(_ context.Context, msg mail.Message) error {
 	return nil
 }
 
-// A notice is one row an episode and one e-mail for each owner who was invited by an address. Every
+// A notice is one row an episode and one e-mail for each address of owners that is verified. Every
 // attempt has the same Message-ID.
 func TestDeliver_NoticesByEmail(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(http.ResponseWriter, *http.Request) {})
 	f.addWebhooks(1)
 	f.exec("SET session_replication_role = replica")
-	f.exec(`INSERT INTO project_members (project_id, id, subject, role) VALUES ('prj_1', 'mem_1', 'oidc:1', 'owner'), ('prj_1', 'mem_2', 'oidc:2', 'viewer')`)
+	f.exec(`INSERT INTO project_members (project_id, id, subject, role, email) VALUES ('prj_1', 'mem_1', 'oidc:1', 'owner', '1@example.com'),
+		('prj_1', 'mem_2', 'oidc:2', 'viewer', '2@example.com'), ('prj_1', 'mem_3', 'oidc:3', 'owner', ''), ('prj_1', 'mem_4', 'oidc:4', 'billing', '1@example.com')`)
 	f.exec(`INSERT INTO project_invitations (project_id, id, email, role, status, invited_by, accepted_by, expires_at, ended_at)
-		SELECT 'prj_1', 'inv_' || i, i || '@example.com', 'viewer', 'accepted', 'x', 'oidc:' || i, now(), now() FROM generate_series(1, 2) i`)
+		SELECT 'prj_1', 'inv_' || i, 'former' || i || '@example.com', 'viewer', 'accepted', 'x', 'oidc:' || i, now(), now() FROM generate_series(1, 2) i`)
 	f.exec("RESET session_replication_role")
 	for _, want := range []bool{true, false} {
 		require.NoError(t, f.store.Tx(t.Context(), func(tx *db.Tx) error {
@@ -416,7 +303,7 @@ func TestDeliver_NoticesByEmail(t *testing.T) {
 	d.Mail = m
 	f.run(d)
 	f.wait("SELECT count(*) FROM notice_emails WHERE status = 'delivered' AND recipient = '1@example.com'", 1, 30*time.Second)
-	require.Equal(t, 1, f.count("SELECT count(*) FROM notice_emails"), "not the viewer")
+	require.Equal(t, 1, f.count("SELECT count(*) FROM notice_emails"), "not the viewer, not to a former address, and once to one that two have")
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	require.Len(t, m.sent, 2)

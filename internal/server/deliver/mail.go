@@ -29,6 +29,9 @@ func (d *Deliverer) sendMails(ctx context.Context) {
 			return
 		}
 		for _, e := range due {
+			if ctx.Err() != nil {
+				return // the claim of the others ends by itself
+			}
 			if err := d.sendMail(ctx, e); err != nil {
 				d.complain(ctx, "e-mail of notice "+e.NoticeID+" not stored; it will be repeated", err)
 			}
@@ -42,8 +45,10 @@ func (d *Deliverer) sendMail(ctx context.Context, e webhookdb.Email) error {
 		text += "\nNode: " + e.Node
 	}
 	text += "\nProject: " + e.ProjectID + "\nNotice: " + e.NoticeID + "\nAt: " + e.CreatedAt.UTC().Format(time.RFC3339) + "\n"
-	err := d.Mail.Send(ctx, mail.Message{ID: e.MessageID, To: e.Recipient, Subject: "Slipway notice: " + e.Kind, Text: text, At: e.CreatedAt})
-	if ctx.Err() != nil && err != nil {
+	sending, cut := d.outlive(ctx)
+	defer cut()
+	err := d.Mail.Send(sending, mail.Message{ID: e.MessageID, To: e.Recipient, Subject: "Slipway notice: " + e.Kind, Text: text, At: e.CreatedAt})
+	if sending.Err() != nil && err != nil {
 		return nil //nolint:nilerr // this process stops; the claim ends by itself
 	}
 	status, reason, wait := webhookdb.Delivered, "", time.Duration(0)

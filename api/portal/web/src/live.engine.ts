@@ -96,7 +96,7 @@ export function runLive(): void {
       credentials: "same-origin", cache: "no-store", headers: { Accept: "text/event-stream" }, signal: abort.signal,
     }).finally(() => clearTimeout(unanswered));
     if (response.status === 401) return false;
-    if (response.status === 422) lastId = ""; // the server does not know this id
+    if (response.status === 410 || response.status === 422) lastId = ""; // the server cannot continue after this id
     if (!response.ok || !response.body) throw new Error("no event stream");
     if (!resumed) {
       all = true; // what happened before this stream began is not in it

@@ -1405,7 +1405,7 @@ export interface paths {
         };
         /**
          * Follow what happens (server-sent events)
-         * @description Each event has a cursor as its id: a reader that has seen one has missed nothing before it. With Last-Event-ID the stream continues after that cursor, without one it begins with what comes next. Lines that begin with a colon are heartbeats. The stream ends within a minute when the token or session that began it has ended.
+         * @description The id of each event begins with its cursor: a reader that has seen one has missed nothing before it. With Last-Event-ID the stream continues after that event, without one it begins with what comes next. Where events after it were deleted, or the database was restored since, the answer is 410 with the type events-gone: read again what you follow. Lines that begin with a colon are heartbeats. The stream ends within a minute when the token or session that began it has ended.
          *
          *     Needs role viewer or higher.
          */
@@ -2039,7 +2039,7 @@ export interface paths {
         };
         /**
          * Follow what happens in a project (server-sent events)
-         * @description Each event has a cursor as its id, which counts the events of the project. With Last-Event-ID the stream continues after that cursor, without one it begins with what comes next. It ends within a minute when the reader loses access.
+         * @description The id of each event begins with its cursor, which counts the events of the project. With Last-Event-ID the stream continues after that event, without one it begins with what comes next. Where events after it were deleted, or the database was restored since, the answer is 410 with the type events-gone: read the project again. The stream ends within a minute when the reader loses access.
          *
          *     Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
          */
@@ -3237,7 +3237,7 @@ export interface components {
             at?: string;
             /**
              * Format: int64
-             * @description Also the id of the event in the stream
+             * @description The id of the event in the stream begins with it
              */
             cursor?: number;
             node_id?: string;
@@ -4044,6 +4044,11 @@ export interface components {
             existing?: string;
             /** @description Why an outside system failed: the class with which a job parks for the same reason */
             failure_class?: string;
+            /**
+             * Format: int64
+             * @description Where a stream of events cannot continue: the cursor of the oldest event that is kept
+             */
+            oldest_cursor?: number;
             /** @description The hash of the plan as it is now, where the one that was sent is missing or no longer true */
             plan_hash?: string;
             /** @description Names this request in the server's log */
@@ -4140,7 +4145,7 @@ export interface components {
             at?: string;
             /**
              * Format: int64
-             * @description Also the id of the event in the stream; it counts the events of this project
+             * @description It counts the events of this project; the id of the event in the stream begins with it
              */
             cursor?: number;
             /** @description The id that webhooks receive too */
@@ -8008,6 +8013,7 @@ export interface operations {
                 last_event_id?: string;
             };
             header?: {
+                /** @description The id of an event of the stream; 0 begins with the oldest event that is kept */
                 "Last-Event-ID"?: string;
             };
             path?: never;
@@ -9300,6 +9306,7 @@ export interface operations {
             header?: {
                 /** @description Why an operator acts on a customer's project; members leave it out */
                 "Slipway-Reason"?: string;
+                /** @description The id of an event of the stream; 0 begins with the oldest event that is kept */
                 "Last-Event-ID"?: string;
             };
             path: {
