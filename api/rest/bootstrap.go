@@ -16,7 +16,7 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// NodeRequest makes a node that a person installs: without MAAS, with a
+// NodeRequest makes a node that an operator installs: without MAAS, with a
 // one-time token for its agent.
 type NodeRequest struct {
 	SiteID    string `json:"site_id" maxLength:"100" required:"true"`
@@ -25,7 +25,7 @@ type NodeRequest struct {
 	Hostname  string `json:"hostname" required:"true" maxLength:"253"`
 }
 
-// Bundle is what a person puts on a node. Token and AgentConfig are shown once.
+// Bundle is what an operator puts on a node. Token and AgentConfig are shown once.
 type Bundle struct {
 	Node           Node      `json:"node"`
 	JobID          string    `json:"job_id" doc:"The job that waits for the node's agent"`

@@ -39,8 +39,8 @@ func (a *stand) now() (boot string, generation int64) {
 	return a.boot, a.generation
 }
 
-// beat sends a heartbeat from a boot, which is the agent's from then on.
-func (a *stand) beat(ctx context.Context, boot string) error {
+// heartbeat sends a heartbeat from a boot, which is the agent's from then on.
+func (a *stand) heartbeat(ctx context.Context, boot string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.boot = boot
@@ -105,7 +105,7 @@ func (a *stand) work(ctx context.Context, refuse []lifecycle.TaskKind) {
 		}
 		if got.Task.Kind == lifecycle.TaskKindScrub && result.OK {
 			if scrubs++; scrubs == a.lastScrub { // the reboot is seen before the result, so that nobody cycles the power
-				_ = a.beat(ctx, "boot-2")
+				_ = a.heartbeat(ctx, "boot-2")
 			}
 		}
 		_, _ = a.rig.Store.FinishTask(ctx, db.TaskFence{NodeID: a.node, TaskID: got.Task.ID, LeaseID: got.Task.LeaseID, Attempt: got.Task.Attempt}, result)
@@ -121,7 +121,7 @@ func byHand(t *testing.T, p *play) {
 			return j.Stage == stage && j.FailureClass == lifecycle.FailPowerNotConfirmed && j.Status.Parked()
 		})
 		p.agent.enrols(t)
-		require.NoError(t, p.agent.beat(t.Context(), fmt.Sprint("live-", i)))
+		require.NoError(t, p.agent.heartbeat(t.Context(), fmt.Sprint("live-", i)))
 		p.update(t, lifecycle.ActionRetryStage)
 	}
 }
@@ -138,7 +138,7 @@ func ontoOtherHardware(t *testing.T, p *play) {
 		return err
 	}))
 	p.at(t, lifecycle.StageBootHardware, "WaitForSystem")
-	require.NoError(t, p.agent.beat(t.Context(), "boot-moved"))
+	require.NoError(t, p.agent.heartbeat(t.Context(), "boot-moved"))
 }
 
 // inServicePXE makes an active PXE node with an agent and an erase workflow.
@@ -147,7 +147,7 @@ func inServicePXE(t *testing.T, r *rig.Rig) db.Node {
 	n := dbtest.PXENode(t, r.Store, "52:54:00:00:77:01", lifecycle.NodeActive)
 	a := &stand{rig: r, node: n.ID}
 	a.enrols(t)
-	require.NoError(t, a.beat(t.Context(), "boot-"+n.Hostname))
+	require.NoError(t, a.heartbeat(t.Context(), "boot-"+n.Hostname))
 	eraser, err := r.Store.CreateInstallWorkflow(t.Context(), "eraser", spec.InstallWorkflowSpec{
 		Kernel: spec.BootImage{URL: "http://127.0.0.1/vmlinuz"}, Agent: &spec.InstallAgent{Simulated: true},
 	})

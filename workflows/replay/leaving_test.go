@@ -152,13 +152,13 @@ func (p *play) boot(ctx context.Context, host string, _ []byte) error {
 	if err := p.agent.enroll(ctx); err != nil {
 		return err
 	}
-	return p.agent.beat(ctx, "boot-deployed-again")
+	return p.agent.heartbeat(ctx, "boot-deployed-again")
 }
 
 // onboard makes an active node whose machine MAAS has, with an agent's identity.
 func (p *play) onboard(t *testing.T) db.Node {
 	t.Helper()
-	made, err := p.rig.AddNode(t.Context(), "gpu-leaving", false)
+	made, err := p.rig.AddNode(t.Context(), "gpu-onboarded", false)
 	require.NoError(t, err)
 	_, run, err := p.rig.Run(t.Context(), made)
 	require.NoError(t, err)
