@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// attention is one thing that needs a person, as the table shows it.
+// attention is one thing that needs an operator, as the table shows it.
 type attention struct {
 	Kind         string `json:"kind"`
 	AgeSeconds   int64  `json:"age_seconds"`

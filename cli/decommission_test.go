@@ -69,8 +69,8 @@ func (r leaverRun) Get(_ context.Context, into any) error {
 	return json.Unmarshal(raw, into)
 }
 
-// leaving is a server with nodes that can be taken out of service.
-func leaving(t *testing.T) (*world, *leaver) {
+// leaverWorld is a server with nodes that can be taken out of service.
+func leaverWorld(t *testing.T) (*world, *leaver) {
 	t.Helper()
 	w, l := newWorld(t), &leaver{disks: "I"}
 	s, err := httpapi.New(httpapi.Config{API: op.Config{Store: w.store}, REST: rest.Config{Temporal: w, Secrets: w.sealed, Plans: l}})
@@ -90,7 +90,7 @@ func status(t *testing.T, w *world, id string) lifecycle.NodeStatus {
 
 func TestADecommissionIsShownAskedForAndStarted(t *testing.T) {
 	t.Parallel()
-	w, l := leaving(t)
+	w, l := leaverWorld(t)
 	n := dbtest.Node(t, w.store, dbtest.Active())
 	cmd := func(in string, more ...string) said {
 		return w.run(in, append([]string{"node", "decommission", n.Hostname, "--mode", "soft_reset"}, more...)...)
@@ -123,7 +123,7 @@ func TestADecommissionIsShownAskedForAndStarted(t *testing.T) {
 
 func TestHowADecommissionIsNotAskedFor(t *testing.T) {
 	t.Parallel()
-	w, l := leaving(t)
+	w, l := leaverWorld(t)
 	n := dbtest.Node(t, w.store, dbtest.Active())
 	for _, args := range [][]string{
 		{"node", "decommission", n.Hostname}, {"node", "decommission", n.Hostname, "--mode", "drain"}, {"node", "decommission", "--mode", "soft_reset"},
@@ -141,7 +141,7 @@ func TestHowADecommissionIsNotAskedFor(t *testing.T) {
 
 func TestNodeActions(t *testing.T) {
 	t.Parallel()
-	w, _ := leaving(t)
+	w, _ := leaverWorld(t)
 	n := dbtest.Node(t, w.store, dbtest.Active())
 	do := func(args ...string) said { return w.run("", append([]string{"node"}, args...)...) }
 	do("quarantine", n.Hostname).exits(cli.ExitUsage)
@@ -180,7 +180,7 @@ func TestNodeActions(t *testing.T) {
 	w.env["SLIPWAY_TOKEN"] = w.token("operator")
 	do("remove", gone.Hostname).exits(cli.ExitUnauthorised)
 	w.env["SLIPWAY_TOKEN"] = w.token("admin")
-	// Nobody runs its workflow: a person cancels it, and watching tells.
+	// Nobody runs its workflow: an operator cancels it, and watching tells.
 	require.Contains(t, do("remove", gone.Hostname).exits(0).out, "the node is removing")
 	require.Equal(t, 0, w.run("", "job", "cancel", gone.Hostname).code)
 	require.Equal(t, lifecycle.NodeRetired, status(t, w, gone.ID))

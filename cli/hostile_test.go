@@ -3,6 +3,7 @@ package cli_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -75,6 +76,12 @@ func (h *hostileServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 					delete(m, "next_cursor")
 				}
 				w.Header().Set("ETag", `"1"`)
+				if m, ok := answer.(map[string]any); ok && m["complete"] != nil { // an export, which ends with it
+					delete(m, "complete")
+					raw, _ := json.Marshal(m)
+					_, _ = fmt.Fprintf(w, "%s,\"complete\":true}\n", bytes.TrimSuffix(raw, []byte("}")))
+					return
+				}
 				_ = json.NewEncoder(w).Encode(answer)
 				return
 			}

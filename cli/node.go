@@ -303,7 +303,7 @@ func (n node) labels() string {
 	return strings.Join(out, ", ")
 }
 
-// bundle is what a person puts on a node.
+// bundle is what an operator puts on a node.
 type bundle struct {
 	Node           node
 	JobID          string     `json:"job_id"`

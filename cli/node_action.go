@@ -10,7 +10,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// nodeActions are the commands for what a person asks of a node.
+// nodeActions are the commands for what an operator asks of a node.
 func (a *app) nodeActions() []*cobra.Command {
 	var out []*cobra.Command
 	for _, info := range lifecycle.NodeActions() {

@@ -100,7 +100,7 @@ func (a *app) startJob(ctx context.Context, path string, body any, w watchFlags)
 	return a.show(r.raw, func() error { return a.jobFields(j) })
 }
 
-// bmcFlags is a BMC as a person names it.
+// bmcFlags is a BMC as an operator names it.
 type bmcFlags struct {
 	Address     string `json:"bmc"`
 	Credential  string `json:"credential"`
@@ -120,7 +120,7 @@ func (b bmcFlags) request() map[string]any {
 	return out
 }
 
-// batchFile is a batch as a person writes it, by names or ids.
+// batchFile is a batch as an operator writes it, by names or ids.
 type batchFile struct {
 	Name    string `json:"name"`
 	Site    string `json:"site"`
@@ -272,7 +272,7 @@ func (a *app) batchCommand() *cobra.Command {
 	return group("batch", "Batches of onboardings", show, list)
 }
 
-// ended reports whether nothing moves any more without a person.
+// ended reports whether nothing moves any more without an operator.
 func (b batch) ended() (done, well bool) {
 	well = true
 	for _, i := range b.Items {

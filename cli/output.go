@@ -12,8 +12,8 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// show prints an answer as the user asked: human prints the table.
-func (a *app) show(raw []byte, human func() error) error {
+// show prints an answer as the user asked: printText prints the table.
+func (a *app) show(raw []byte, printText func() error) error {
 	switch a.output {
 	case "json":
 		var b bytes.Buffer
@@ -26,7 +26,7 @@ func (a *app) show(raw []byte, human func() error) error {
 	case "yaml":
 		return writeYAML(a.Out, raw)
 	}
-	return human()
+	return printText()
 }
 
 // writeYAML keeps the order of the JSON's keys.

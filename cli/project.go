@@ -164,7 +164,8 @@ func (a *app) projectCommand() *cobra.Command {
 		a.projectCommandOf(projectAction{use: "show PROJECT", short: "Show a project", method: "GET", path: at(""), columns: projectColumns()}),
 		a.projectCommandOf(projectAction{use: "close PROJECT", short: "End everything of a project and keep its data", method: "POST", path: at("/close"), ifMatch: true, columns: projectColumns()}),
 		a.projectCommandOf(projectAction{use: "delete PROJECT", short: "Delete a project that is empty", method: "DELETE", path: at("")}),
-		a.projectCommandOf(projectAction{use: "export PROJECT", short: "Everything that is stored of a project; with -o json it is complete", method: "GET", path: at("/export"), columns: []string{"exported_at", "audit_complete"}}),
+		a.projectCommandOf(projectAction{use: "billing-account PROJECT", short: "Show the billing account that pays for a project", method: "GET", path: at("/billing-account"), columns: []string{"id", "name", "created_at"}}),
+		a.projectExportCommand(),
 		a.projectCommandOf(projectAction{use: "audit-log PROJECT", short: "Who did what in a project, newest first", method: "GET", path: at("/audit-log"), list: true, columns: []string{"at", "name", "triggered_by", "actor_id", "comment"}}),
 		a.projectEventsCommand(),
 	)

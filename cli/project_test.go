@@ -45,7 +45,14 @@ func TestProjects(t *testing.T) {
 	require.Contains(t, run("project", "audit-log", project), "ticket 4711")
 	require.NotContains(t, run("member", "list", project), "oidc:")
 	require.Contains(t, run("project", "rename", project, "--name", "next"), "next")
-	require.Contains(t, run("-o", "json", "project", "export", project), `"audit_complete": true`)
+	require.Contains(t, run("project", "billing-account", project), "acme")
+	var export struct {
+		Complete bool
+		Audit    []any
+	}
+	require.NoError(t, json.Unmarshal([]byte(run("project", "export", project)), &export))
+	require.True(t, export.Complete)
+	require.Greater(t, len(export.Audit), 50)
 	require.Contains(t, w.run("", "billing-account", "delete", "acme").exits(cli.ExitRefused).err, "in use")
 	key := filepath.Join(w.home, "id")
 	require.NoError(t, os.WriteFile(key, []byte("-----BEGIN OPENSSH PRIVATE KEY-----\n"), 0o600))

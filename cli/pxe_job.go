@@ -133,7 +133,7 @@ func (a *app) showState(r answer) error {
 	})
 }
 
-// pxeBMC is a BMC as a person names it, by flags that begin with a prefix.
+// pxeBMC is a BMC as an operator names it, by flags that begin with a prefix.
 type pxeBMC struct {
 	prefix                                  string
 	address, credential, systemID, protocol string

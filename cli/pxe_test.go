@@ -68,7 +68,7 @@ const eraser = "kernel: {url: http://127.0.0.1:1/vmlinuz}\ncommand_line: 'ds=noc
 // installed and erased with.
 func erasable(t *testing.T) (*world, db.Node) {
 	t.Helper()
-	w, _ := leaving(t)
+	w, _ := leaverWorld(t)
 	w.run(eraser, "install-workflow", "create", "eraser", "-f", "-").exits(cli.ExitOK)
 	return w, dbtest.PXENode(t, w.store, "52:54:00:00:01:01", lifecycle.NodeActive)
 }

@@ -67,7 +67,7 @@ func TestASiteThatIsNotComparedNeedsAPerson(t *testing.T) {
 	require.ErrorIs(t, driftdb.FinishPass(t.Context(), s, p, "", []byte("{}")), db.ErrStale, "another pass has begun")
 }
 
-// TestEachKindComesAndGoes makes each kind of attention and mends it.
+// TestEachKindComesAndGoes makes each kind of attention and fixes it.
 func TestEachKindComesAndGoes(t *testing.T) {
 	t.Parallel()
 	for kind, tc := range map[string]struct {
@@ -338,7 +338,7 @@ func TestNodesBetweenStates(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// TestJobsInEveryState: what is parked needs a person, what is late is stuck,
+// TestJobsInEveryState: what is parked needs an operator, what is late is stuck,
 // and what has ended is neither.
 func TestJobsInEveryState(t *testing.T) {
 	t.Parallel()

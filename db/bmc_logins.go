@@ -56,18 +56,18 @@ func (s statements) ReleaseBMCLogin(ctx context.Context, id, by string) error {
 }
 
 // CountBMCLogin counts a try that is about to be made, at the caller's time.
-// anew forgets the record's earlier ones; seen is how many wrong and open ones of
+// newWindow forgets the record's earlier ones; seen is how many wrong and open ones of
 // all records of the address the caller judged. ErrLoginTaken when by has the
 // right no longer, when a try under any record or an operator's block came in
 // between: then no login may be sent. audit is written with the count, so that no login is sent that
 // the audit log does not have.
-func (s *Store) CountBMCLogin(ctx context.Context, id, by string, at time.Time, anew bool, seen int, audit Entry) error {
+func (s *Store) CountBMCLogin(ctx context.Context, id, by string, at time.Time, newWindow bool, seen int, audit Entry) error {
 	return s.Tx(ctx, func(tx *Tx) error {
 		tries, err := tx.lockBMCsAt(ctx, id, by)
 		if err != nil {
 			return err
 		}
-		n, err := tx.q.CountBMCLogin(ctx, gen.CountBMCLoginParams{ID: id, LoginBy: by, TryAt: at, Anew: anew})
+		n, err := tx.q.CountBMCLogin(ctx, gen.CountBMCLoginParams{ID: id, LoginBy: by, TryAt: at, Anew: newWindow})
 		if err == nil && (n == 0 || tries != seen) {
 			return fmt.Errorf("BMC %s: %w", id, ErrLoginTaken)
 		}

@@ -12,7 +12,7 @@ import (
 // NodeJob is an accepted decommission or node operation.
 type NodeJob struct {
 	Mode lifecycle.DecommissionMode
-	// Node is the node as the request was judged on; StartNodeJob refuses when it
+	// Node is the node as the request was checked on; StartNodeJob refuses when it
 	// is another machine or in another state by then.
 	Node Node
 	// Job is the job as it is to be created; its node and site are Node's.

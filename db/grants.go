@@ -89,7 +89,7 @@ var tableAccess = map[string]Access{
 	"profiles":                    AccessFull,
 	"project_group_roles":         AccessFull,
 	"project_idempotency_records": AccessFull,
-	"project_invitations":         AccessKeep,
+	"project_invitations":         AccessFull,
 	"project_members":             AccessFull,
 	"project_quotas":              AccessFull,
 	"project_ssh_keys":            AccessFull,

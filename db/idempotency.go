@@ -72,7 +72,7 @@ func beginIdempotent(
 	}
 	rec, err := keys.find(ctx, principal, route, key)
 	if err == nil {
-		return judge(rec, requestHash), rec, nil
+		return idempotencyState(rec, requestHash), rec, nil
 	}
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return "", IdempotencyRecord{}, MapError(what, err)
@@ -81,7 +81,7 @@ func beginIdempotent(
 	return IdempotencyNew, rec, MapError(what, err)
 }
 
-func judge(rec IdempotencyRecord, requestHash []byte) IdempotencyState {
+func idempotencyState(rec IdempotencyRecord, requestHash []byte) IdempotencyState {
 	switch {
 	case !bytes.Equal(rec.RequestHash, requestHash):
 		return IdempotencyMismatch

@@ -136,7 +136,7 @@ func (s statements) CountNodes(ctx context.Context, f NodeFilter) (int64, error)
 	return n, MapError("count nodes", err)
 }
 
-// NodePatch is what a person may change of a node; nil leaves a field.
+// NodePatch is what an operator may change of a node; nil leaves a field.
 type NodePatch struct {
 	Hostname, SKUID, ProfileID *string
 	Labels                     Labels

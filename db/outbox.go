@@ -13,7 +13,7 @@ type Start = gen.ClaimStartsRow
 
 // ClaimOutbox gives starts that are due to one claimer for the lease. What is
 // neither completed nor failed by then can be claimed again. Of a batch only as
-// many are given as it may run at a time; jobs that wait for a person do not
+// many are given as it may run at a time; jobs that wait for an operator do not
 // count, so that no item blocks another.
 func (s *Store) ClaimOutbox(ctx context.Context, claimer string, limit int, lease time.Duration) ([]Start, error) {
 	var out []Start

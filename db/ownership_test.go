@@ -151,7 +151,7 @@ func TestTheViewOfDecommissions(t *testing.T) {
 	require.Equal(t, []string{job.ID + " pending reimage"}, got)
 }
 
-// A request is judged on the node as it is, not as it was when it was planned.
+// A request is checked on the node as it is, not as it was when it was planned.
 func TestAStartIsJudgedUnderTheLock(t *testing.T) {
 	t.Parallel()
 	s := dbtest.Store(t)

@@ -33,7 +33,7 @@ func installFacts(n Node, p PXENode) lifecycle.InstallFacts {
 	return f
 }
 
-// said is a report as it is judged: a token is as old as the boot that it was
+// said is a report as it is checked: a token is as old as the boot that it was
 // handed out to.
 func (r InstallReport) said(t PXEToken, p PXENode) lifecycle.Report {
 	return lifecycle.Report{

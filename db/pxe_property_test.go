@@ -14,7 +14,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// installModel is seed 000's table, written anew and without the code it is held
+// installModel is seed 000's table, written again and without the code it is held
 // against: a machine that hears each attempt's story at most once.
 type installModel struct {
 	state    lifecycle.NodeStatus
@@ -87,7 +87,7 @@ func (m *installModel) hearNetboot(with heardFrom, status lifecycle.InstallStatu
 	}
 }
 
-// enter is a state that a person asks for.
+// enter is a state that an operator asks for.
 func (m *installModel) enter(to lifecycle.NodeStatus) {
 	m.state, m.moves, m.started = to, m.moves+1, false
 	m.forgetBoots()

@@ -18,8 +18,8 @@ const mostAgain = 1000
 // otherwise it is told later. Repeating it takes the wait over.
 //
 // When in.UncertainCount is more than the task knows of, its job was told that the
-// outcome is unknown and a person sent it on: an uncertain task is then queued
-// again, and one that expired is made anew. A task that was made in the place of
+// outcome is unknown and an operator sent it on: an uncertain task is then queued
+// again, and one that expired is made again. A task that was made in the place of
 // another (by ResumeTask too) is the one that is waited for.
 //
 // It returns a ConflictError for a job that is not running (compensating, where in.Undo is set): an

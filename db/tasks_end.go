@@ -16,7 +16,7 @@ type TasksSettled struct{ Requeued, Uncertain, Expired int }
 // SettleTasks judges tasks whose lease ended, whose node was started again or
 // whose deadline passed, at most limit. A stale delivery is queued again where
 // the kind allows it, and otherwise uncertain; a deadline ends what is queued or
-// held. An uncertain task waits for the agent's journal, a job or a person and
+// held. An uncertain task waits for the agent's journal, a job or an operator and
 // is never ended by the clock. No node's state is touched (seed 001 section 3.3).
 func (s *Store) SettleTasks(ctx context.Context, limit int) (TasksSettled, error) {
 	var out TasksSettled
@@ -107,7 +107,7 @@ const (
 // ResumeTask sees to it that the node's last task of a kind is under way (seed
 // 001 section 8): a fresh queued one and one under a live lease stay as they
 // are, a stale or uncertain one is queued again, one that expired or failed is
-// made anew. Repeating it changes nothing. ErrNotFound: there never was one.
+// made again. Repeating it changes nothing. ErrNotFound: there never was one.
 func (tx *Tx) ResumeTask(ctx context.Context, nodeID string, kind lifecycle.TaskKind, a Actor) (NodeTask, Resumed, error) {
 	last, err := tx.q.LastTaskOfKind(ctx, gen.LastTaskOfKindParams{NodeID: nodeID, Kind: kind})
 	if err != nil {

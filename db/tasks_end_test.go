@@ -223,7 +223,7 @@ func TestWhoWaitsIsToldOfTheEnd(t *testing.T) {
 		require.True(t, over, "the same wait once more, after a worker died with the answer")
 	})
 
-	// A reset asks again; only a person who sends the parked job on decides.
+	// A reset asks again; only an operator who sends the parked job on decides.
 	three := db.TaskWaiter{WorkflowID: "w", RunID: "r", ActivityID: "3"}
 	_, over = w.await("k", three)
 	require.True(t, over)

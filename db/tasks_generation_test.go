@@ -10,7 +10,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// A node that was installed anew is another machine as far as anybody knows: the
+// A node that was installed again is another machine as far as anybody knows: the
 // older installation may run on until its lease is over.
 func TestAnOlderGenerationKeepsItsDeliveryUntilItsLeaseIsOver(t *testing.T) {
 	t.Parallel()

@@ -56,7 +56,7 @@ func agentActor(nodeID string) Actor { return Actor{Owner: lifecycle.OwnerNodeRe
 var systemActor = Actor{Owner: lifecycle.OwnerSystem, ID: "tasks"}
 
 // ClaimTask gives a node's agent its oldest queued task under a lease, unless
-// it works on one. A task of another boot is judged first, as one whose lease is
+// it works on one. A task of another boot is checked first, as one whose lease is
 // stale. ErrIdentityMoved: the generation is not the node's any more.
 func (s *Store) ClaimTask(ctx context.Context, c TaskClaim) (TaskClaimed, error) {
 	var out TaskClaimed
@@ -149,7 +149,7 @@ func (tx *Tx) heldTask(ctx context.Context, c TaskClaim, row gen.LockOpenTasksRo
 	case sameBoot && !row.LeaseOver:
 		return nil, true, nil
 	case held.Generation != c.Generation && !row.LeaseOver:
-		// The node was installed anew, and the older installation may still run
+		// The node was installed again, and the older installation may still run
 		// somewhere. It cannot renew its lease any more; until that is over it may
 		// begin steps.
 		return nil, true, nil

@@ -25,7 +25,7 @@ func (s statements) UndeliveredTasks(ctx context.Context, jobID string, now time
 	return out, MapError("list tasks of silent agents", err)
 }
 
-// Words says it to a person.
+// Words says it to an operator.
 func (t UndeliveredTask) Words(now time.Time) string {
 	heard := "has never been heard"
 	if t.Heard {

@@ -33,7 +33,7 @@ func left(t testing.TB, s *db.Store, c *pgx.Conn, nodeID string) time.Time {
 }
 
 // TestNoNodeGoesBackDirty: what a tenant left keeps a node from becoming active,
-// by a heartbeat and by a person, until a certificate that is of later proves it
+// by a heartbeat and by an operator, until a certificate that is of later proves it
 // clean. The sweeper does not ask for what it would be refused.
 func TestNoNodeGoesBackDirty(t *testing.T) {
 	t.Parallel()

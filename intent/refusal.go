@@ -31,6 +31,8 @@ const (
 	ReasonPlanMissing       Reason = "plan_missing"
 	ReasonMAASNode          Reason = "maas_node" // Hostname
 	ReasonMAASNodeState     Reason = "maas_node_state"
+	ReasonMAASBMC           Reason = "maas_bmc"
+	ReasonNoProfile         Reason = "no_profile"
 	ReasonPXENode           Reason = "pxe_node"            // NodeID, Hostname
 	ReasonJobHoldsNode      Reason = "job_holds_node"      // JobID
 	ReasonJobHoldsState     Reason = "job_holds_state"     // JobID

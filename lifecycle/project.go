@@ -77,25 +77,29 @@ var Invitation = Machine[InvitationStatus]{
 // ProjectRole is what a member may do in a project.
 type ProjectRole string
 
-// The roles of a project. Member and billing both include viewer; owner includes all.
+// The roles of a project. Owner includes all, member includes viewer. Billing is for who pays: it
+// includes no other role.
 const (
 	RoleProjectOwner   ProjectRole = "owner"
 	RoleProjectMember  ProjectRole = "member"
 	RoleProjectBilling ProjectRole = "billing"
 	RoleProjectViewer  ProjectRole = "viewer"
+
+	// RoleProjectAny is what every role includes. It is given to nobody.
+	RoleProjectAny ProjectRole = "any"
 )
 
 // Includes reports whether a holder of r may do what other may do.
 func (r ProjectRole) Includes(other ProjectRole) bool {
-	switch r {
-	case RoleProjectOwner:
+	switch {
+	case other == RoleProjectAny:
+		return r == RoleProjectAny || r.IsKnown()
+	case r == RoleProjectOwner:
 		return other.IsKnown()
-	case RoleProjectMember, RoleProjectBilling:
-		return other == r || other == RoleProjectViewer
-	case RoleProjectViewer:
-		return other == RoleProjectViewer
+	case r == RoleProjectMember && other == RoleProjectViewer:
+		return true
 	}
-	return false
+	return r == other && r.IsKnown()
 }
 
 // IsKnown reports whether r is a role of a project.

@@ -67,7 +67,7 @@ func TestManyJobsWithAWrongPasswordTryItOnce(t *testing.T) {
 }
 
 // A worker that was taken for lost may still be at it: its job's next execution
-// shares the turn, and both judge the same count of tries.
+// shares the turn, and both compare with the same count of tries.
 func TestTwoExecutionsOfOneJobCountOneTryEach(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "Dell", 1, nil)
@@ -78,7 +78,7 @@ func TestTwoExecutionsOfOneJobCountOneTryEach(t *testing.T) {
 	entry := loginRow(l.bmcID)
 	require.NoError(t, l.truth.CountBMCLogin(t.Context(), l.bmcID, "a", time.Now(), false, rec.WrongLogins+rec.OpenLogins, entry))
 	err = l.truth.CountBMCLogin(t.Context(), l.bmcID, "a", time.Now(), false, again.WrongLogins+again.OpenLogins, entry)
-	require.ErrorIs(t, err, db.ErrLoginTaken, "it judged a count that is no longer so")
+	require.ErrorIs(t, err, db.ErrLoginTaken, "it compared with a count that is no longer so")
 	require.Equal(t, 1, l.record().OpenLogins)
 }
 
@@ -148,23 +148,23 @@ func TestAChangedPinWaitsForApproval(t *testing.T) {
 	require.NoError(t, l.resolve("a"))
 }
 
-// mute is a BMC that takes passwords and never says what it thinks of them.
-type mute struct {
+// unanswering is a BMC that takes passwords and never says what it thinks of them.
+type unanswering struct {
 	providers.BMC
 	tries *atomic.Int64
 }
 
-func (m mute) OpenBMC(t providers.BMCTarget) (providers.BMC, error) {
+func (m unanswering) OpenBMC(t providers.BMCTarget) (providers.BMC, error) {
 	b, err := redfish.Opener{}.OpenBMC(t)
-	return mute{b, m.tries}, err
+	return unanswering{b, m.tries}, err
 }
 
-func (m mute) Login(context.Context) error {
+func (m unanswering) Login(context.Context) error {
 	m.tries.Add(1)
-	return &providers.Error{Kind: providers.KindUnreachable, Op: "mute.login", Message: "no answer"}
+	return &providers.Error{Kind: providers.KindUnreachable, Op: "unanswering.login", Message: "no answer"}
 }
 
-func (m mute) LoginSent() bool { return true }
+func (m unanswering) LoginSent() bool { return true }
 
 func TestTriesWithoutAnAnswerAreCountedAsWrong(t *testing.T) {
 	t.Parallel()
@@ -182,7 +182,7 @@ func TestTriesWithoutAnAnswerAreCountedAsWrong(t *testing.T) {
 				require.NoError(t, l.truth.SetBMCLockout(t.Context(), l.bmcID, &c.threshold, 10*time.Minute))
 			}
 			var tries atomic.Int64
-			l.acts.Openers = map[string]providers.BMCOpener{"redfish": mute{tries: &tries}}
+			l.acts.Openers = map[string]providers.BMCOpener{"redfish": unanswering{tries: &tries}}
 			for round := int64(1); round <= 2; round++ {
 				for range 8 {
 					requireClass(t, l.resolve("a"), lifecycle.FailBMCUnreachable)
@@ -214,7 +214,7 @@ func TestTriesCountByAddressHoweverManyRecordsHaveIt(t *testing.T) {
 			})
 			require.NoError(t, err)
 			var tries atomic.Int64
-			l.acts.Openers = map[string]providers.BMCOpener{"redfish": mute{tries: &tries}}
+			l.acts.Openers = map[string]providers.BMCOpener{"redfish": unanswering{tries: &tries}}
 			for i := range 8 {
 				l.bmcID = []string{second.ID, first.ID}[i%2]
 				requireClass(t, l.resolve("a"), lifecycle.FailBMCUnreachable)
@@ -283,33 +283,33 @@ func TestNobodyGuessesWhileAPasswordIsOnItsWay(t *testing.T) {
 	require.Equal(t, 1, l.sim.Counters().FailedLogins, "the one try that found out")
 }
 
-// judged calls after with what a BMC said of a login, before the worker hears it.
-type judged struct {
+// observed calls after with what a BMC said of a login, before the worker hears it.
+type observed struct {
 	redfish.Opener
 	after func(error)
 }
 
-type judgedBMC struct {
+type observedBMC struct {
 	providers.BMC
 	login providers.BMCLogin
 	after func(error)
 }
 
-func (j judged) OpenBMC(t providers.BMCTarget) (providers.BMC, error) {
+func (j observed) OpenBMC(t providers.BMCTarget) (providers.BMC, error) {
 	b, err := j.Opener.OpenBMC(t)
 	if err != nil {
 		return nil, err
 	}
-	return judgedBMC{b, b.(providers.BMCLogin), j.after}, nil
+	return observedBMC{b, b.(providers.BMCLogin), j.after}, nil
 }
 
-func (b judgedBMC) Login(ctx context.Context) error {
+func (b observedBMC) Login(ctx context.Context) error {
 	err := b.login.Login(ctx)
 	b.after(err)
 	return err
 }
 
-func (b judgedBMC) LoginSent() bool { return b.login.LoginSent() }
+func (b observedBMC) LoginSent() bool { return b.login.LoginSent() }
 
 // TestARejectionIsWrittenDownThoughTheDatabaseIsAwayForASecond: it is away from
 // the moment when the BMC says no. Nobody may try that password again.
@@ -318,7 +318,7 @@ func TestARejectionIsWrittenDownThoughTheDatabaseIsAwayForASecond(t *testing.T) 
 	l := newLab(t, "Supermicro", 1, nil)
 	l.acts.NoteFor = 0
 	l.changedByHand()
-	l.acts.Openers["redfish"] = judged{after: func(error) {
+	l.acts.Openers["redfish"] = observed{after: func(error) {
 		l.x.die()
 		time.AfterFunc(time.Second, func() { l.x.restart() })
 	}}
@@ -339,7 +339,7 @@ func TestNobodyIsLetInOnARejectionThatIsNotWrittenDown(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "Supermicro", 1, nil)
 	l.changedByHand()
-	l.acts.Openers["redfish"] = judged{after: func(error) { l.x.die() }}
+	l.acts.Openers["redfish"] = observed{after: func(error) { l.x.die() }}
 	requireClass(t, l.resolve("a"), lifecycle.FailBMCAuthRejected)
 	l.x.restart()
 	rec := l.record()

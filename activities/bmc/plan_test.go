@@ -117,7 +117,7 @@ func (r *planRig) asked(change func(*db.BMC)) bmcact.PlanIn {
 	return in
 }
 
-// TestPlanPowerLooksWithoutALogin: the certificate is judged as in a run, and
+// TestPlanPowerLooksWithoutALogin: the certificate is checked as in a run, and
 // neither the BMC nor the record is touched.
 func TestPlanPowerLooksWithoutALogin(t *testing.T) {
 	t.Parallel()

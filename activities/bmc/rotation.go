@@ -55,7 +55,7 @@ func (a *Activities) ApplyRotation(ctx context.Context, in RotateIn) (contract.R
 	return r.outcome(ctx, r.apply(ctx))
 }
 
-// VerifyRotation logs in anew with the candidate. A BMC that said it took the
+// VerifyRotation logs in again with the candidate. A BMC that said it took the
 // candidate and does not let it in is told once more when this is repeated.
 func (a *Activities) VerifyRotation(ctx context.Context, in RotateIn) (contract.RotationFacts, error) {
 	r, err := a.begun(ctx, in)

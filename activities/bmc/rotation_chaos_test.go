@@ -50,7 +50,7 @@ type lab struct {
 }
 
 type labCounts struct {
-	Rotated, Undone, Failed, Struck, Lost, Waits, Others int
+	Rotated, Undone, Failed, Cut, Lost, Waits, Others int
 }
 
 // flakySecrets fails now and then.
@@ -232,7 +232,7 @@ func (l *lab) once(step rotateStep, name string) error {
 	l.disturb()
 	f, err := step(l.t.Context(), l.in(name))
 	if l.x.restart() {
-		l.counts.Struck++
+		l.counts.Cut++
 	}
 	l.sim.ClearFaults()
 	l.flaky.mu.Lock()
@@ -386,7 +386,7 @@ func TestRotation_RandomCrashes(t *testing.T) {
 			l.nothingSaid()
 			t.Logf("seed %d, %s, locks after %d: %d rotations, %d more taken back, %d tries failed, %d crashes, %d jobs lost, %d waits, %d other jobs; "+
 				"BMC: %d password changes, %d wrong logins, %d lockouts; 0 lost secrets",
-				seed+uint64(i), m.vendor, l.sim.Personality().LockoutThreshold, l.counts.Rotated, l.counts.Undone, l.counts.Failed, l.counts.Struck, //nolint:gosec // an index
+				seed+uint64(i), m.vendor, l.sim.Personality().LockoutThreshold, l.counts.Rotated, l.counts.Undone, l.counts.Failed, l.counts.Cut, //nolint:gosec // an index
 				l.counts.Lost, l.counts.Waits, l.counts.Others, c.PasswordChanges, c.FailedLogins, c.Lockouts)
 		})
 	}

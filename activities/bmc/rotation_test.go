@@ -77,7 +77,7 @@ func TestAStepOutOfOrderIsRefused(t *testing.T) {
 }
 
 // TestALoginSetByHandMeanwhileIsTheOneThatIsRotated: the stored login was wrong,
-// and a person set one of another user while the job was parked. A candidate for
+// and an operator set one of another user while the job was parked. A candidate for
 // the first user would leave a password that no slot has a login for.
 func TestALoginSetByHandMeanwhileIsTheOneThatIsRotated(t *testing.T) {
 	t.Parallel()

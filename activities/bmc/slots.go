@@ -257,7 +257,7 @@ func (r *rotation) settle(ctx context.Context) {
 
 // fit replaces a candidate that would not do, before it is sent: of a length
 // that the BMC does not take, or for another user than the one that logs in,
-// because a person has set another login since. The password that is sent is the
+// because an operator has set another login since. The password that is sent is the
 // one of whoever is logged in. A BMC that tells no policy is simply tried.
 func (r *rotation) fit(ctx context.Context, v *loginSession, accounts providers.BMCAccounts) error {
 	made, err := r.login(ctx, r.rec.CandidateRef)

@@ -10,17 +10,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// trouble stands between a worker and everything outside it. When it strikes,
+// trouble stands between a worker and everything outside it. When it cuts,
 // the worker's process is as good as dead: what it writes from then on, to the
-// BMC or to the database, arrives nowhere, until it is started anew.
+// BMC or to the database, arrives nowhere, until it is started again.
 type trouble struct {
-	mu     sync.Mutex
-	armed  bool
-	left   int  // messages that still pass
-	after  bool // the last one arrives and only its answer is lost
-	dead   bool
-	struck int
-	conns  map[net.Conn]bool
+	mu    sync.Mutex
+	armed bool
+	left  int  // messages that still pass
+	after bool // the last one arrives and only its answer is lost
+	dead  bool
+	cut   int
+	conns map[net.Conn]bool
 }
 
 type fate int
@@ -31,14 +31,14 @@ const (
 	answerLost
 )
 
-// arm strikes at the n-th message from now.
+// arm cuts the worker off at the n-th message from now.
 func (x *trouble) arm(rng *rand.Rand, n int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.armed, x.left, x.after = true, rng.IntN(n), rng.IntN(2) == 0
 }
 
-// restart starts the process anew and reports whether it had been struck.
+// restart starts the process again and reports whether it had been cut off.
 func (x *trouble) restart() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -59,7 +59,7 @@ func (x *trouble) message() fate {
 		x.left--
 		return passes
 	}
-	x.armed, x.struck = false, x.struck+1
+	x.armed, x.cut = false, x.cut+1
 	if x.after {
 		return answerLost
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	portaldb "github.com/slipway-cloud/slipway/db/portal"
+	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
 )
 
 // Keep says how long rows stay that nothing works on any more; zero keeps them
@@ -17,6 +18,8 @@ type Keep struct {
 	Outbox   time.Duration // since they were done
 	Events   time.Duration // since they happened
 	Actions  time.Duration // of the action log, since they ended
+
+	Invitations time.Duration // to projects, since they ended
 }
 
 // prune deletes at most one small batch of each kind, by the database's clock:
@@ -34,6 +37,9 @@ func (a *Activities) prune(ctx context.Context, now time.Time) error {
 		{"outbox rows", a.Keep.Outbox, a.Store.PruneOutbox},
 		{"events", a.Keep.Events, a.Store.PruneEvents},
 		{"action log rows", a.Keep.Actions, a.Store.PruneActionLogs},
+		{"invitations", a.Keep.Invitations, func(ctx context.Context, before time.Time) (int64, error) {
+			return tenancydb.PruneInvitations(ctx, a.Store, before)
+		}},
 	} {
 		if c.keep <= 0 {
 			continue

@@ -48,12 +48,26 @@ func TestAPassPrunesASmallBatchOfWhatIsOlderThanItsRetention(t *testing.T) {
 		SELECT 'act_' || i, '` + job.ID + `', i, 's', 1, 's', 'orchestrator', 'failed', at, at, 0
 		FROM generate_series(1, 2) i, LATERAL (SELECT now() - i * interval '40 minutes' AS at) t`)
 
+	// A notice needs the address by which a present member was invited; what else has ended goes.
+	_, err = dbtest.Owner(t, dsn).Exec(t.Context(), `BEGIN; SET LOCAL session_replication_role = replica;
+		INSERT INTO project_members (project_id, id, subject, role) VALUES ('prj_a', 'mem_1', 'oidc:stays', 'owner');
+		INSERT INTO project_invitations (project_id, id, email, role, invited_by, accepted_by, status, expires_at, ended_at)
+		SELECT 'prj_a', 'inv_' || n, n || '@example.com', 'owner', 'x', CASE s WHEN 'accepted' THEN 'oidc:' || n ELSE '' END, s, now() - age, now() - ended
+		FROM (VALUES ('stays', 'accepted', interval '3 hours', interval '3 hours'), ('left', 'accepted', '3 hours', '3 hours'),
+			('late', 'revoked', '3 hours', '50 minutes'), ('revoked', 'revoked', '50 minutes', '2 hours'), ('expired', 'expired', '3 hours', '2 hours'),
+			('overdue', 'pending', '2 hours', NULL), ('open', 'pending', '-1 hours', NULL)) v (n, s, age, ended);
+		COMMIT`)
+	require.NoError(t, err)
+
 	a := &sweep.Activities{Store: store, Log: slog.New(slog.DiscardHandler)}
 	require.NoError(t, a.SweepDone(t.Context(), sweep.Outcome{}))
 	require.Equal(t, []int{2600, 3, 500, 1}, []int{count("events"), count("outbox"), count("idempotency_records"), count("sweep_findings")}, "nothing has a retention")
-	a.Keep = sweep.Keep{Tasks: time.Hour, Findings: time.Hour, Outbox: time.Hour, Events: time.Hour, Actions: time.Hour}
+	a.Keep = sweep.Keep{Tasks: time.Hour, Findings: time.Hour, Outbox: time.Hour, Events: time.Hour, Actions: time.Hour, Invitations: time.Hour}
 	require.NoError(t, a.SweepDone(t.Context(), sweep.Outcome{}))
 	require.Equal(t, []int{1600, 2, 0, 0}, []int{count("events"), count("outbox"), count("idempotency_records"), count("sweep_findings")})
+	var left string
+	require.NoError(t, conn.QueryRow(t.Context(), "SELECT string_agg(email, ' ' ORDER BY email) FROM project_invitations").Scan(&left))
+	require.Equal(t, "late@example.com open@example.com stays@example.com", left)
 	for range 2 {
 		require.NoError(t, a.SweepDone(t.Context(), sweep.Outcome{}))
 	}

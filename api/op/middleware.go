@@ -22,6 +22,7 @@ const (
 	pathKey
 	projectKey
 	recheckKey
+	accessKey
 )
 
 // requestLimit bounds every request that is not Unbounded; an action waits for its workflow within

@@ -47,11 +47,7 @@ type StreamStart struct {
 // answered 429.
 func (a *API) StreamEvents(ctx context.Context, c huma.Context, from StreamStart, list func(context.Context, int64) ([]StreamEvent, error)) error {
 	r, w := humachi.Unwrap(c)
-	project := ""
-	if access := ProjectAccessOf(ctx); !access.Operator {
-		project = access.Project
-	}
-	closed, err := a.streams.open(PrincipalOf(ctx).ID, project)
+	closed, err := a.streams.open(PrincipalOf(ctx).ID, memberProject(ctx))
 	if err != nil {
 		a.WriteError(w, r, err)
 		return nil

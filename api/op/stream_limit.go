@@ -32,10 +32,10 @@ func (c *streamCounter) open(reader, project string) (leave func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.readers[reader] >= maxReaderStreams {
-		return nil, problem.New(problem.TooManyRequests, fmt.Sprintf("you have %d event streams open, as many as you may have; close one first", maxReaderStreams)).After(streamRetry)
+		return nil, problem.New(problem.TooManyRequests, fmt.Sprintf("you have %d streams open, as many as you may have; close one first", maxReaderStreams)).After(streamRetry)
 	}
 	if project != "" && c.byProject[project] >= maxProjectStreams {
-		return nil, problem.New(problem.TooManyRequests, fmt.Sprintf("the project has %d event streams open, as many as it may have; close one first", maxProjectStreams)).After(streamRetry)
+		return nil, problem.New(problem.TooManyRequests, fmt.Sprintf("the project has %d streams open, as many as it may have; close one first", maxProjectStreams)).After(streamRetry)
 	}
 	c.readers[reader]++
 	if project != "" {

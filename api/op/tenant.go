@@ -25,6 +25,7 @@ import (
 // roles in the project that the path names as {id}.
 const (
 	RoleSignedIn       Role = "signed_in"
+	RoleProjectAny     Role = "project_any" // every role in the project
 	RoleProjectViewer  Role = "project_viewer"
 	RoleProjectMember  Role = "project_member"
 	RoleProjectBilling Role = "project_billing"
@@ -44,7 +45,7 @@ func (r Role) isOfTenant() bool { return r == RoleSignedIn || r.inProject() != "
 // inProject returns the role in a project, "" for other roles.
 func (r Role) inProject() lifecycle.ProjectRole {
 	name, _ := strings.CutPrefix(string(r), projectRolePrefix)
-	if role := lifecycle.ProjectRole(name); role.IsKnown() && name != string(r) {
+	if role := lifecycle.ProjectRole(name); (role.IsKnown() || role == lifecycle.RoleProjectAny) && name != string(r) {
 		return role
 	}
 	return ""
@@ -131,6 +132,16 @@ func ProjectAccessOf(ctx context.Context) ProjectAccess {
 	return p
 }
 
+// AccessAgain finds out how the request may use its project now. It returns a problem when the access
+// that began the request has ended.
+func AccessAgain(ctx context.Context) (ProjectAccess, error) {
+	again, ok := ctx.Value(accessKey).(func(context.Context) (ProjectAccess, error))
+	if !ok {
+		return ProjectAccess{}, problem.New(problem.Forbidden, "the route names no project")
+	}
+	return again(ctx)
+}
+
 // requireTenant declares and enforces the role of a customer's route.
 func (a *API) requireTenant(op *huma.Operation, role Role) {
 	op.Security = []map[string][]string{{"bearer": {}}, {"session": {}}}
@@ -139,7 +150,11 @@ func (a *API) requireTenant(op *huma.Operation, role Role) {
 		op.Middlewares = append(op.Middlewares, a.requiresSignIn)
 		return
 	}
-	op.Description = strings.TrimSpace(op.Description + "\n\nNeeds role " + string(role.inProject()) +
+	needs := "role " + string(role.inProject())
+	if role == RoleProjectAny {
+		needs = "any role"
+	}
+	op.Description = strings.TrimSpace(op.Description + "\n\nNeeds " + needs +
 		" in the project. An operator needs " + reasonHeader + ", which is audited.")
 	length := 500
 	op.Parameters = append(op.Parameters, &huma.Param{
@@ -164,14 +179,16 @@ func (a *API) requireTenant(op *huma.Operation, role Role) {
 			return
 		}
 		identify := a.identifyAgain(r, session)
-		recheck := func(ctx context.Context) error {
+		again := func(ctx context.Context) (ProjectAccess, error) {
 			who, err := identify(ctx)
-			if err == nil {
-				_, err = a.projectAccess(ctx, who, id, role.inProject(), write, reason)
+			if err != nil {
+				return ProjectAccess{}, err
 			}
-			return err
+			return a.projectAccess(ctx, who, id, role.inProject(), write, reason)
 		}
+		recheck := func(ctx context.Context) error { _, err := again(ctx); return err }
 		c = huma.WithValue(huma.WithValue(c, principalKey, who), projectKey, access)
+		c = huma.WithValue(c, accessKey, again)
 		next(huma.WithValue(c, recheckKey, recheck))
 	})
 }
@@ -264,8 +281,8 @@ func (a *API) grantsOf(ctx context.Context, who Principal, id string) (ProjectAc
 			access.grants = append(access.grants, t.role)
 		case t.role.Includes(t.memberRole):
 			access.grants = append(access.grants, t.memberRole)
-		default:
-			access.grants = append(access.grants, lifecycle.RoleProjectViewer)
+		default: // of viewer and billing neither includes the other
+			access.grants = append(access.grants, lifecycle.RoleProjectAny)
 		}
 		return access, nil
 	}

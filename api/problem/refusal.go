@@ -40,6 +40,10 @@ func Hint(r intent.Advice) string {
 		return ": see slipway node decommission"
 	case intent.ReasonMAASNodeState:
 		return " (slipway node ACTION NODE, or POST " + apiPath + "/nodes/{id}/actions/{action})"
+	case intent.ReasonMAASBMC:
+		return " (slipway node onboard; slipway bmc set-credential)"
+	case intent.ReasonNoProfile:
+		return " (slipway node bootstrap, or POST " + apiPath + "/admin/nodes)"
 	case intent.ReasonPXENode:
 		return fmt.Sprintf(" (slipway node state %s STATE, or POST %s/nodes/%s/state)", r.Hostname, apiPath, r.NodeID)
 	case intent.ReasonJobHoldsNode:

@@ -100,7 +100,7 @@ func (x *exchange) update(ctx context.Context) (*decided, error) {
 		return nil, err
 	}
 	if x.key != "" {
-		// One person's key is not another's.
+		// One principal's key is not another's.
 		sum := sha256.Sum256([]byte(who + "\x1f" + string(x.action) + "\x1f" + x.key))
 		ask.IdempotencyKey = "api-" + hex.EncodeToString(sum[:16])
 		o.UpdateID = ask.IdempotencyKey

@@ -15,7 +15,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// Attention is one thing that needs a person.
+// Attention is one thing that needs an operator.
 type Attention struct {
 	ID             string    `json:"id" doc:"The same while it lasts"`
 	Kind           string    `json:"kind" enum:"parked_job,job_stuck,start_not_sent,orphan_workflow,node_stuck,node_quarantined,bmc_login_blocked,bmc_pin_pending,agent_locked,agent_certificate_ends,agent_certificate_adopted,agent_certificate_refused,task_uncertain,sweeper,drift,reconcile,install_failed,discovery_full,hardware_wanted,agent_silent,tenant_left,event_not_sent"`

@@ -76,7 +76,7 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 	require.NoError(t, err)
 	dbtest.PXENode(t, store, "52:54:01:00:00:01", lifecycle.NodeInstallFailed)
 	moves := dbtest.Job(t, store, dbtest.On(dbtest.PXENode(t, store, "52:54:01:00:00:03", lifecycle.NodeMigrating).ID), dbtest.JobStatus(lifecycle.JobRunning))
-	mute := dbtest.PXENode(t, store, "52:54:01:00:00:02", lifecycle.NodeActive)
+	quiet := dbtest.PXENode(t, store, "52:54:01:00:00:02", lifecycle.NodeActive)
 	for i := range 900 {
 		require.NoError(t, store.Tx(t.Context(), func(tx *db.Tx) error {
 			_, _, err := tx.Discover(t.Context(), db.Discovery{MAC: fmt.Sprintf("52:54:00:00:%02x:%02x", i/256, i%256)})
@@ -95,9 +95,9 @@ func TestAttentionSaysWhatToDo(t *testing.T) {
 		"INSERT INTO agent_identities (node_id, generation, locked_at, locked_reason, adopted_at) VALUES ('"+locked.ID+"', 1, now(), 'a certificate of the past', now())",
 		"INSERT INTO agent_refusals (node_id, kind, detail, address) VALUES ('"+locked.ID+"', 'former_enrolment', 'an old one was shown', '192.0.2.1')",
 		"INSERT INTO agent_certificates (node_id, generation, serial, key_hash, cert_pem, not_before, not_after) "+
-			"VALUES ('"+mute.ID+"', 1, '2', sha256('l'), 'PEM', now(), now() + interval '1 hour')",
-		"INSERT INTO agent_identities (node_id, generation) VALUES ('"+mute.ID+"', 1)",
-		"INSERT INTO heartbeats (node_id, boot_id, agent_version, generation, received_at) VALUES ('"+mute.ID+"', 'b', '1', 1, now() - interval '1 hour')",
+			"VALUES ('"+quiet.ID+"', 1, '2', sha256('l'), 'PEM', now(), now() + interval '1 hour')",
+		"INSERT INTO agent_identities (node_id, generation) VALUES ('"+quiet.ID+"', 1)",
+		"INSERT INTO heartbeats (node_id, boot_id, agent_version, generation, received_at) VALUES ('"+quiet.ID+"', 'b', '1', 1, now() - interval '1 hour')",
 		"UPDATE jobs SET stage = 'replace_hardware' WHERE id = '"+moves.ID+"'",
 		"UPDATE sweep_passes SET finished_at = now() - interval '2 minutes'")
 

@@ -2,7 +2,6 @@ package rest
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"time"
 
@@ -17,7 +16,7 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// NodeRequest makes a node that a person installs: without MAAS, with a
+// NodeRequest makes a node that an operator installs: without MAAS, with a
 // one-time token for its agent.
 type NodeRequest struct {
 	SiteID    string `json:"site_id" maxLength:"100" required:"true"`
@@ -26,7 +25,7 @@ type NodeRequest struct {
 	Hostname  string `json:"hostname" required:"true" maxLength:"253"`
 }
 
-// Bundle is what a person puts on a node. Token and AgentConfig are shown once.
+// Bundle is what an operator puts on a node. Token and AgentConfig are shown once.
 type Bundle struct {
 	Node           Node      `json:"node"`
 	JobID          string    `json:"job_id" doc:"The job that waits for the node's agent"`
@@ -90,43 +89,15 @@ func (s *server) reissueBootstrap(ctx context.Context, in *struct {
 	op.Key
 }) (*op.Created[Bundle], error) {
 	return op.Create(ctx, s.api, in.Key, in.ID, unseen, func(tx *db.Tx) (*op.Created[Bundle], error) {
-		node, err := tx.LockNode(ctx, in.ID)
+		b, err := agentjob.ReissueBundle(ctx, tx, in.ID)
 		if err != nil {
 			return nil, err
 		}
-		job, err := tx.LiveJobOfNode(ctx, in.ID)
-		if err != nil && !errors.Is(err, db.ErrNotFound) {
-			return nil, err
+		if b.JobID == "" && !op.PrincipalOf(ctx).May(op.RoleAdmin) {
+			return nil, problem.New(problem.Forbidden, "a bundle for a node that is in service needs role admin")
 		}
-		if err != nil {
-			err = bundleInService(ctx, tx, in.ID)
-		} else if !onboarding.IsManual(job) {
-			err = problem.New(problem.Conflict, "job "+job.ID+" holds the node and does not wait for a bundle; wait for it to end, or cancel it").With(job.ID)
-		}
-		if err != nil {
-			return nil, err
-		}
-		if node.ProfileID == nil {
-			return nil, problem.New(problem.Conflict, "the node has no profile, which says where its agent reports; create the node again (slipway node bootstrap, or POST "+op.Prefix+"/admin/nodes)")
-		}
-		profile, err := tx.Profile(ctx, *node.ProfileID)
-		if err != nil {
-			return nil, err
-		}
-		return s.bundle(ctx, tx, node, job.ID, profile)
+		return s.bundle(ctx, tx, b.Node, b.JobID, b.Profile)
 	})
-}
-
-// bundleInService refuses a bundle for a node that no job waits for, unless an administrator asks
-// and its agent can get a new identity in no other way.
-func bundleInService(ctx context.Context, tx *db.Tx, nodeID string) error {
-	if err := agentjob.ByHand(ctx, tx, nodeID); err != nil {
-		return err
-	}
-	if !op.PrincipalOf(ctx).May(op.RoleAdmin) {
-		return problem.New(problem.Forbidden, "a bundle for a node that is in service needs role admin")
-	}
-	return nil
 }
 
 // bundle issues the token and writes the agent's files.

@@ -30,7 +30,7 @@ func (s *server) planOfRequest(ctx context.Context, r DecommissionPlanRequest) (
 		return checked, contract.Plan{}, err
 	}
 	ask := checked.PlanInput()
-	plan, err := s.foresee(ctx, contract.DecommissionPlanWorkflowID(ask), contract.DecommissionPlanWorkflow, ask)
+	plan, err := s.runPlan(ctx, contract.DecommissionPlanWorkflowID(ask), contract.DecommissionPlanWorkflow, ask)
 	if err != nil {
 		return checked, plan, err
 	}
@@ -61,7 +61,7 @@ func (s *server) planOfNodeJob(ctx context.Context, job db.Job) (*struct{ Body P
 	ask := contract.DecommissionPlanInput{
 		Job: contract.JobInput{JobID: job.ID, Kind: contract.JobKind(job.Kind), NodeID: text(job.NodeID), SiteID: text(job.SiteID)},
 	}
-	p, err := s.foresee(ctx, contract.DecommissionPlanWorkflowID(ask), contract.DecommissionPlanWorkflow, ask)
+	p, err := s.runPlan(ctx, contract.DecommissionPlanWorkflowID(ask), contract.DecommissionPlanWorkflow, ask)
 	if err != nil {
 		return nil, err
 	}

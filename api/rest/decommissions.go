@@ -14,7 +14,7 @@ import (
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// DecommissionRequest asks for a node to be cleaned, deployed anew or taken out
+// DecommissionRequest asks for a node to be cleaned, deployed again or taken out
 // of service, as a plan said.
 type DecommissionRequest struct {
 	NodeID       string                     `json:"node_id" maxLength:"100" required:"true" doc:"node_..."`

@@ -214,8 +214,8 @@ func neverLeftByALease(t *testing.T) {
 
 func reuseOfAKeptIdentity(t *testing.T) {
 	w, dsn := openWorld(t)
-	stranger := w.nodeIn(lifecycle.NodeRetired)
-	w.ask(stranger.ID, lifecycle.NodeActionReactivate).refused(problem.ActionRefused)
+	retired := w.nodeIn(lifecycle.NodeRetired)
+	w.ask(retired.ID, lifecycle.NodeActionReactivate).refused(problem.ActionRefused)
 	n := w.nodeIn(lifecycle.NodeRetired)
 	enrolled(t, w.store, n.ID)
 	before, err := w.store.AgentIdentity(t.Context(), n.ID)
@@ -229,17 +229,17 @@ func reuseOfAKeptIdentity(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, before, after)
 	// Only health makes it active, and that is the heartbeat policy's to say.
-	beat := db.Actor{Owner: lifecycle.OwnerHeartbeat}
+	heartbeat := db.Actor{Owner: lifecycle.OwnerHeartbeat}
 	cutoff := time.Now().Add(-time.Minute)
-	back, err := w.store.NodeHeardAgain(t.Context(), n.ID, cutoff, beat)
+	back, err := w.store.NodeHeardAgain(t.Context(), n.ID, cutoff, heartbeat)
 	require.NoError(t, err)
 	require.False(t, back)
 	reports(t, w.store, n.ID, 0, 1)
-	back, err = w.store.NodeHeardAgain(t.Context(), n.ID, cutoff, beat)
+	back, err = w.store.NodeHeardAgain(t.Context(), n.ID, cutoff, heartbeat)
 	require.NoError(t, err)
 	require.False(t, back, "a tenant was on it")
 	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error { return tx.MarkSanitized(t.Context(), n.ID, time.Now().Add(time.Minute)) }))
-	back, err = w.store.NodeHeardAgain(t.Context(), n.ID, cutoff, beat)
+	back, err = w.store.NodeHeardAgain(t.Context(), n.ID, cutoff, heartbeat)
 	require.NoError(t, err)
 	require.True(t, back)
 	require.Equal(t, lifecycle.NodeActive, w.node(n.ID).Status)

@@ -53,7 +53,7 @@ func TestHistoryHasTheSeedsShape(t *testing.T) {
 	w.do("GET", "/api/v1/nodes/"+node.SiteID, nil).refused(problem.NotFound)
 }
 
-// A user is a person: what a sweeper, a job or the node itself did has none, and
+// A user is an operator: what a sweeper, a job or the node itself did has none, and
 // the timeline names whoever it was.
 func TestHistoryNamesNoUserWhereNobodyActed(t *testing.T) {
 	t.Parallel()

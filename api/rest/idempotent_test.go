@@ -68,7 +68,7 @@ func TestIdempotencyMatrix(t *testing.T) {
 			require.Equal(t, want, got)
 			if c.other != nil {
 				w.do("POST", path, c.other, key).refused(problem.KeyReused)
-				// Another person's key is another key.
+				// Another principal's key is another key.
 				w.do("POST", path, c.other, key, header{"Authorization": "Bearer " + otherAdmin(t, w)}).want(c.status)
 			}
 		})
@@ -94,7 +94,7 @@ func TestAKeyInUseAnswers409(t *testing.T) {
 }
 
 // A request that fails leaves nothing, so that it can be repeated when its
-// cause is mended.
+// cause is fixed.
 func TestAFailedRequestGivesItsKeyBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t).ready()

@@ -27,7 +27,7 @@ func installWorkflowView(r db.InstallWorkflow) InstallWorkflow {
 	return InstallWorkflow{r.ID, r.Name, r.Spec, r.Version, r.CreatedAt.UTC(), r.UpdatedAt.UTC()}
 }
 
-// InstallWorkflowRequest is an install workflow as a person writes it.
+// InstallWorkflowRequest is an install workflow as an operator writes it.
 type InstallWorkflowRequest struct {
 	Name string                   `json:"name" required:"true" maxLength:"100"`
 	Spec spec.InstallWorkflowSpec `json:"spec" required:"true"`

@@ -195,7 +195,7 @@ func overviewOf(row db.NodeOverview) Node {
 	return view
 }
 
-// NodePatch is what a person may change of a node.
+// NodePatch is what an operator may change of a node.
 type NodePatch struct {
 	Labels map[string]*string `json:"labels,omitempty" maxProperties:"128" itemMaxLength:"256" doc:"Keys of 1 to 63 and values of at most 256 characters; null removes"`
 	// InstallWorkflowID is for admins.
@@ -245,7 +245,7 @@ func (p NodePatch) apply(to map[string]string) (db.Labels, error) {
 	return out, nil
 }
 
-// mayRegroup refuses what a person who is no admin may not do by a label: the
+// mayRegroup refuses what an operator who is no admin may not do by a label: the
 // device group of a PXE node says whether it goes into service by itself, and
 // from which live system it is erased.
 func mayRegroup(ctx context.Context, n db.Node, want db.Labels) error {

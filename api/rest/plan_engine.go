@@ -34,16 +34,16 @@ const (
 
 // plan has a worker make the plan of an onboarding.
 func (s *server) plan(ctx context.Context, in contract.PlanInput) (*struct{ Body Plan }, error) {
-	p, err := s.foresee(ctx, contract.PlanWorkflowID(in), contract.PlanWorkflow, in)
+	p, err := s.runPlan(ctx, contract.PlanWorkflowID(in), contract.PlanWorkflow, in)
 	if err != nil {
 		return nil, err
 	}
 	return &struct{ Body Plan }{planView(p)}, nil
 }
 
-// foresee has a worker run a workflow that makes a plan. Equal questions at once
+// runPlan has a worker run a workflow that makes a plan. Equal questions at once
 // are one workflow, by its id.
-func (s *server) foresee(ctx context.Context, id, workflow string, in any) (contract.Plan, error) {
+func (s *server) runPlan(ctx context.Context, id, workflow string, in any) (contract.Plan, error) {
 	var p contract.Plan
 	if s.cfg.Plans == nil {
 		return p, problem.New(problem.Unavailable, "this server makes no plans; start the job, or ask another server")

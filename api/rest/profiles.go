@@ -30,7 +30,7 @@ func profileView(r db.Profile) Profile {
 	return Profile{r.ID, r.SiteID, r.Name, r.Spec.WithDefaults(), r.Version, r.CreatedAt.UTC(), r.UpdatedAt.UTC()}
 }
 
-// ProfileRequest is a profile as a person writes it; what is left out gets its
+// ProfileRequest is a profile as an operator writes it; what is left out gets its
 // default.
 type ProfileRequest struct {
 	Name string           `json:"name" required:"true" maxLength:"100" doc:"Unique at its site"`

@@ -168,7 +168,7 @@ func (s *server) assignWorkflow(ctx context.Context, tx *db.Tx, n db.Node, versi
 }
 
 // assignSKU says what a PXE node has to be like: its health, and the end of its
-// jobs, are judged by it.
+// jobs, are checked by it.
 func (s *server) assignSKU(ctx context.Context, tx *db.Tx, n db.Node, version int64, id string) (db.Node, error) {
 	if !op.PrincipalOf(ctx).May(op.RoleAdmin) {
 		return n, problem.New(problem.Forbidden, "what a node is sold as is an admin's to say; ask one to assign the SKU")

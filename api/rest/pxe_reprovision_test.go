@@ -28,18 +28,18 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// agentDoor is the agent API beside the API, over the same database.
-type agentDoor struct {
+// agentServer is the agent API beside the API, over the same database.
+type agentServer struct {
 	t   *testing.T
 	ca  *nodeca.CA
 	srv *agentapi.Server
 }
 
-func (w *world) agentDoor() *agentDoor {
+func (w *world) agentServer() *agentServer {
 	w.t.Helper()
 	ca, err := nodeca.Create()
 	require.NoError(w.t, err)
-	d := &agentDoor{w.t, ca, agentapi.New(agentapi.Config{Store: agentapi.NewStore(w.store), CA: ca, FlushInterval: 10 * time.Millisecond})}
+	d := &agentServer{w.t, ca, agentapi.New(agentapi.Config{Store: agentapi.NewStore(w.store), CA: ca, FlushInterval: 10 * time.Millisecond})}
 	require.NoError(w.t, d.srv.Start(w.t.Context()))
 	w.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), runenv.Patience(10*time.Second))
@@ -52,57 +52,57 @@ func (w *world) agentDoor() *agentDoor {
 // system is an installed system as whoever has copied its disk holds it: a key,
 // the enrolment token that it came with, and the certificate that it got.
 type system struct {
-	door  *agentDoor
-	key   *ecdsa.PrivateKey
-	token string
-	cert  *tls.Certificate
-	gen   int64
+	agents *agentServer
+	key    *ecdsa.PrivateKey
+	token  string
+	cert   *tls.Certificate
+	gen    int64
 }
 
 // post asks the agent API, and returns the status and the problem's type.
 func (s *system) post(path string, body, into any) (int, string) {
-	s.door.t.Helper()
+	s.agents.t.Helper()
 	raw, err := json.Marshal(body)
-	require.NoError(s.door.t, err)
-	conf := &tls.Config{RootCAs: s.door.ca.Pool(), MinVersion: tls.VersionTLS13}
+	require.NoError(s.agents.t, err)
+	conf := &tls.Config{RootCAs: s.agents.ca.Pool(), MinVersion: tls.VersionTLS13}
 	if s.cert != nil {
 		conf.Certificates = []tls.Certificate{*s.cert}
 	}
 	tr := &http.Transport{TLSClientConfig: conf}
 	defer tr.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: tr, Timeout: runenv.Patience(10 * time.Second)}).Post(s.door.srv.URL()+path, "application/json", bytes.NewReader(raw))
-	require.NoError(s.door.t, err)
+	resp, err := (&http.Client{Transport: tr, Timeout: runenv.Patience(10 * time.Second)}).Post(s.agents.srv.URL()+path, "application/json", bytes.NewReader(raw))
+	require.NoError(s.agents.t, err)
 	defer func() { _ = resp.Body.Close() }()
 	out, err := io.ReadAll(resp.Body)
-	require.NoError(s.door.t, err)
+	require.NoError(s.agents.t, err)
 	if resp.StatusCode != http.StatusOK {
 		var p protocol.Problem
-		require.NoError(s.door.t, json.Unmarshal(out, &p), string(out))
+		require.NoError(s.agents.t, json.Unmarshal(out, &p), string(out))
 		return resp.StatusCode, p.Type
 	}
-	require.NoError(s.door.t, json.Unmarshal(out, into))
+	require.NoError(s.agents.t, json.Unmarshal(out, into))
 	return resp.StatusCode, ""
 }
 
 func (s *system) enrol() (int, string) {
-	s.door.t.Helper()
+	s.agents.t.Helper()
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, s.key)
-	require.NoError(s.door.t, err)
+	require.NoError(s.agents.t, err)
 	var got protocol.CertificateResponse
 	without := *s
 	without.cert = nil
 	status, typ := without.post(protocol.PathEnroll, protocol.EnrollRequest{Token: s.token, CSRPEM: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))}, &got)
 	if status == http.StatusOK {
 		block, _ := pem.Decode([]byte(got.CertificatePEM))
-		require.NotNil(s.door.t, block)
+		require.NotNil(s.agents.t, block)
 		s.gen = got.Generation
 		s.cert = &tls.Certificate{Certificate: [][]byte{block.Bytes}, PrivateKey: s.key}
 	}
 	return status, typ
 }
 
-func (s *system) beat() (int, string) {
-	s.door.t.Helper()
+func (s *system) heartbeat() (int, string) {
+	s.agents.t.Helper()
 	var out protocol.HeartbeatResponse
 	return s.post(protocol.PathHeartbeat, protocol.Heartbeat{SentAt: time.Now(), BootID: "boot-1", AgentVersion: "1", Generation: s.gen}, &out)
 }
@@ -110,7 +110,7 @@ func (s *system) beat() (int, string) {
 var enrolmentInScript = regexp.MustCompile(`put token <<'END_OF_FILE'\n([A-Za-z0-9+/=\n]*)\nEND_OF_FILE\n`)
 
 // installsAgent fetches the agent with a boot token, as the installer does.
-func (w *world) installsAgent(d *agentDoor, boot string) *system {
+func (w *world) installsAgent(d *agentServer, boot string) *system {
 	w.t.Helper()
 	resp, err := http.Get(w.url + "/boot/" + boot + "/install-agent")
 	require.NoError(w.t, err)
@@ -124,19 +124,19 @@ func (w *world) installsAgent(d *agentDoor, boot string) *system {
 	require.NoError(w.t, err)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(w.t, err)
-	s := &system{door: d, key: key, token: strings.TrimSpace(string(token))}
+	s := &system{agents: d, key: key, token: strings.TrimSpace(string(token))}
 	status, typ := s.enrol()
 	require.Equal(w.t, http.StatusOK, status, typ)
 	return s
 }
 
-// A node that is installed anew leaves its old system behind: whoever has copied
+// A node that is installed again leaves its old system behind: whoever has copied
 // that one's key and tokens is not the node any more, also where the new system
 // has no agent.
 func TestAReprovisionedNodeShutsItsOldSystemOut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	door := w.agentDoor()
+	agents := w.agentServer()
 	base, _ := mirror(t)
 	with := w.post("/api/v1/admin/install-workflows", map[string]any{"name": "with-agent", "spec": map[string]any{
 		"kernel": map[string]any{"url": base + "/vmlinuz"}, "command_line": "ds=nocloud-net;s={{ .SeedURL }}", "user_data": autoinstall,
@@ -174,12 +174,12 @@ func TestAReprovisionedNodeShutsItsOldSystemOut(t *testing.T) {
 	}
 	served := func(s *system) {
 		t.Helper()
-		status, typ := s.beat()
+		status, typ := s.heartbeat()
 		require.Equal(t, http.StatusOK, status, typ)
 	}
 	refused := func(s *system, want string) {
 		t.Helper()
-		status, typ := s.beat()
+		status, typ := s.heartbeat()
 		require.Equal(t, []any{http.StatusForbidden, want}, []any{status, typ})
 		status, _ = s.enrol()
 		require.NotEqual(t, http.StatusOK, status, "the token that it came with")
@@ -187,7 +187,7 @@ func TestAReprovisionedNodeShutsItsOldSystemOut(t *testing.T) {
 	assign(with)
 	state("pending")
 	first := boot()
-	old := w.installsAgent(door, first)
+	old := w.installsAgent(agents, first)
 	say(first, "complete", "finishes")
 	state("active")
 	served(old)
@@ -196,7 +196,7 @@ func TestAReprovisionedNodeShutsItsOldSystemOut(t *testing.T) {
 	state("reprovision")
 	served(old) // it still boots its disk
 	state("pending")
-	status, _ := old.beat()
+	status, _ := old.heartbeat()
 	require.Equal(t, http.StatusServiceUnavailable, status)
 	a, err := m.Report(t.Context(), first, pxesim.Report{InstallationStatus: "complete"})
 	require.NoError(t, err)
@@ -216,7 +216,7 @@ func TestAReprovisionedNodeShutsItsOldSystemOut(t *testing.T) {
 	state("reprovision")
 	state("pending")
 	third := boot()
-	fresh := w.installsAgent(door, third)
+	fresh := w.installsAgent(agents, third)
 	served(fresh)
 	refused(old, protocol.ProblemDenied)
 	say(third, "complete", "finishes")

@@ -27,7 +27,7 @@ func siteView(r db.Site) Site {
 	return Site{r.ID, r.Name, r.Spec, r.Version, r.CreatedAt.UTC(), r.UpdatedAt.UTC()}
 }
 
-// SiteRequest is a site as a person writes it.
+// SiteRequest is a site as an operator writes it.
 type SiteRequest struct {
 	Name string        `json:"name" required:"true" maxLength:"100" doc:"Unique; 1 to 100 letters, digits, dots, dashes or underscores"`
 	Spec spec.SiteSpec `json:"spec" required:"true"`

@@ -27,7 +27,7 @@ func skuView(r db.SKU) SKU {
 	return SKU{r.ID, r.Name, r.Spec, r.Version, r.CreatedAt.UTC(), r.UpdatedAt.UTC()}
 }
 
-// SKURequest is a SKU as a person writes it; a field that is left out is not
+// SKURequest is a SKU as an operator writes it; a field that is left out is not
 // checked on nodes.
 type SKURequest struct {
 	Name string       `json:"name" required:"true" maxLength:"100"`

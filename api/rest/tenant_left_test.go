@@ -42,7 +42,7 @@ func TestATenantsDisksAreNotMoved(t *testing.T) {
 	w.set(path, map[string]any{"state": "migrating", "disks": "moved"}).want(http.StatusOK)
 }
 
-// Installing a system anew erases no disk but its own, so that a node which a
+// Installing a system again erases no disk but its own, so that a node which a
 // tenant left is not onboarded again before something proves it clean.
 func TestANodeThatATenantLeftIsNotOnboardedAgain(t *testing.T) {
 	t.Parallel()

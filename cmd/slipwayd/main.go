@@ -49,7 +49,7 @@ func root() *cobra.Command {
 			config.PartDatabase, config.PartTemporal, config.PartAgent, config.PartSecrets, config.PartWorker),
 		serve("all", "Serve the APIs and run the worker in one process", (*server.App).RunAll,
 			config.PartDatabase, config.PartTemporal, config.PartAPI, config.PartAgent, config.PartSecrets, config.PartWorker),
-		migrate(), token(), sessions(), signingKey(), payloadKey(), temporalCerts(),
+		migrate(), token(), sessions(), restored(), signingKey(), payloadKey(), temporalCerts(),
 	)
 	return cmd
 }

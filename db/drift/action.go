@@ -14,7 +14,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// ActOnFinding does what a person decided about a finding, with its audit row:
+// ActOnFinding does what an operator decided about a finding, with its audit row:
 // adopt records what was observed and closes it, quarantine moves its node,
 // ignore keeps it quiet until its key changes. version 0 takes whichever is
 // there, another one gives db.ErrStale when the finding has changed since.

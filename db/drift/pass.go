@@ -19,7 +19,7 @@ type Pass = gen.Pass
 type SitePass = gen.ListPassesRow
 
 // BeginPass begins a pass of a site. A site without a whole pass for due
-// needs a person. db.ErrNotFound when there is no such site. Not idempotent: a
+// needs an operator. db.ErrNotFound when there is no such site. Not idempotent: a
 // repetition is another pass, and what is left of the one before comes too late.
 func BeginPass(ctx context.Context, c db.Conn, siteID string, due time.Duration) (Pass, error) {
 	row, err := queries(c).BeginPass(ctx, gen.BeginPassParams{SiteID: siteID, DueSeconds: int(due.Seconds())})

@@ -26,7 +26,7 @@ type AttentionParams struct {
 	MaxRows    int32
 }
 
-// Everything that needs a person, oldest first; ids break ties, so that the pair is a cursor.
+// Everything that needs an operator, oldest first; ids break ties, so that the pair is a cursor.
 func (q *Queries) Attention(ctx context.Context, arg AttentionParams) ([]AttentionRaised, error) {
 	rows, err := q.db.Query(ctx, attention,
 		arg.Kind,

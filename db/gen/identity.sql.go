@@ -140,7 +140,7 @@ type AgentStandingsRow struct {
 	Denied       bool
 }
 
-// What each request of an agent is judged by, for the nodes and keys of many at once.
+// What each request of an agent is checked by, for the nodes and keys of many at once.
 func (q *Queries) AgentStandings(ctx context.Context, arg AgentStandingsParams) ([]AgentStandingsRow, error) {
 	rows, err := q.db.Query(ctx, agentStandings, arg.NodeIds, arg.ShownKeys)
 	if err != nil {
@@ -630,7 +630,7 @@ type RecordHeartbeatsParams struct {
 	Unhealthy     []string
 }
 
-// One statement for a whole batch; a node stands in it once. Of two beats of one node the newer wins; a beat without a report (”) keeps the last one.
+// One statement for a whole batch; a node stands in it once. Of two heartbeats of one node the newer wins; a heartbeat without a report (”) keeps the last one.
 // Rows are taken in the order of their ids, so that two batches never wait on each other in a circle.
 func (q *Queries) RecordHeartbeats(ctx context.Context, arg RecordHeartbeatsParams) (int64, error) {
 	result, err := q.db.Exec(ctx, recordHeartbeats,

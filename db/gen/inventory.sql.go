@@ -163,7 +163,7 @@ UPDATE bmcs SET auth_blocked_at = NULL, auth_blocked_reason = '', wrong_logins =
 WHERE id = $1 AND (auth_blocked_at IS NOT NULL OR wrong_logins > 0 OR open_logins > 0)
 `
 
-// The operator has looked: the count of tries begins anew with it.
+// The operator has looked: the count of tries begins again with it.
 func (q *Queries) ClearBMCBlock(ctx context.Context, id string) (int64, error) {
 	result, err := q.db.Exec(ctx, clearBMCBlock, id)
 	if err != nil {

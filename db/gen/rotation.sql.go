@@ -85,7 +85,7 @@ type CountBMCLoginParams struct {
 	LoginBy string
 }
 
-// Counts a try before it is made; a passed window begins the count anew. Called under the lock of the address.
+// Counts a try before it is made; a passed window begins the count again. Called under the lock of the address.
 func (q *Queries) CountBMCLogin(ctx context.Context, arg CountBMCLoginParams) (int64, error) {
 	result, err := q.db.Exec(ctx, countBMCLogin,
 		arg.Anew,

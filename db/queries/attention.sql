@@ -1,5 +1,5 @@
 -- name: Attention :many
--- Everything that needs a person, oldest first; ids break ties, so that the pair is a cursor.
+-- Everything that needs an operator, oldest first; ids break ties, so that the pair is a cursor.
 SELECT a.* FROM (SELECT * FROM attention_raised UNION ALL SELECT * FROM drift_attention UNION ALL SELECT * FROM pxe_attention UNION ALL SELECT * FROM tenant_attention UNION ALL SELECT * FROM event_attention UNION ALL SELECT * FROM agent_attention) a
 WHERE (@kind::text = '' OR a.kind = @kind::text)
   AND (@site_id::text = '' OR a.site_id = @site_id::text)

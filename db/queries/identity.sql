@@ -73,7 +73,7 @@ SELECT sqlc.embed(c), i.locked_at, i.locked_reason, i.enrolled_from FROM agent_i
 JOIN agent_certificates c ON c.node_id = i.node_id AND c.generation = i.generation WHERE i.node_id = @node_id;
 
 -- name: AgentStandings :many
--- What each request of an agent is judged by, for the nodes and keys of many at once.
+-- What each request of an agent is checked by, for the nodes and keys of many at once.
 SELECT n.id AS node_id, asked.shown_key::bytea AS shown_key, n.lifecycle, n.status, coalesce(n.sku_id, '')::text AS sku_id, coalesce(i.generation, 0)::bigint AS generation,
     i.locked_at, coalesce(h.report_boot_id, '')::text AS reported_boot, coalesce(c.enrolment, 0)::bigint AS enrolment,
     coalesce(i.enrolled_from, 'epoch')::timestamptz AS enrolled_from, coalesce(c.key_hash, '')::bytea AS key_hash,
@@ -88,7 +88,7 @@ UPDATE agent_identities SET locked_at = coalesce(locked_at, now()), locked_reaso
 WHERE node_id = @node_id;
 
 -- name: RecordHeartbeats :execrows
--- One statement for a whole batch; a node stands in it once. Of two beats of one node the newer wins; a beat without a report ('') keeps the last one.
+-- One statement for a whole batch; a node stands in it once. Of two heartbeats of one node the newer wins; a heartbeat without a report ('') keeps the last one.
 -- Rows are taken in the order of their ids, so that two batches never wait on each other in a circle.
 INSERT INTO heartbeats (node_id, boot_id, agent_version, generation, address, clock_skew_ms, uptime_s, received_at, report, report_boot_id,
     reported_at, unhealthy)

@@ -116,6 +116,6 @@ UPDATE bmcs SET auth_blocked_at = now(), auth_blocked_reason = @reason, version 
 WHERE id = @id AND auth_blocked_at IS NULL;
 
 -- name: ClearBMCBlock :execrows
--- The operator has looked: the count of tries begins anew with it.
+-- The operator has looked: the count of tries begins again with it.
 UPDATE bmcs SET auth_blocked_at = NULL, auth_blocked_reason = '', wrong_logins = 0, open_logins = 0, version = version + 1, updated_at = now()
 WHERE id = @id AND (auth_blocked_at IS NOT NULL OR wrong_logins > 0 OR open_logins > 0);

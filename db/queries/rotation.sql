@@ -12,7 +12,7 @@ WHERE id = @id AND (login_by = '' OR login_by = @login_by OR login_until < now()
 UPDATE bmcs SET login_by = '', login_until = NULL WHERE id = @id AND login_by = @login_by;
 
 -- name: CountBMCLogin :execrows
--- Counts a try before it is made; a passed window begins the count anew. Called under the lock of the address.
+-- Counts a try before it is made; a passed window begins the count again. Called under the lock of the address.
 UPDATE bmcs SET open_logins = CASE WHEN @anew::boolean THEN 1 ELSE open_logins + 1 END,
     wrong_logins = CASE WHEN @anew::boolean THEN 0 ELSE wrong_logins END, login_try_at = @try_at::timestamptz
 WHERE id = @id AND login_by = @login_by AND login_until > now() AND auth_blocked_at IS NULL;

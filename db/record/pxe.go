@@ -12,7 +12,7 @@ type PXEFacts struct {
 }
 
 // PlannedHardware is the hardware that is to take a migrating node's place, as
-// a person said.
+// an operator said.
 type PlannedHardware struct {
 	// MACs are normalised; the first is the one that it boots with.
 	MACs         []string `json:"mac_addresses"`
@@ -29,7 +29,7 @@ type PlannedHardware struct {
 
 // The disks of the hardware that takes a node's place.
 const (
-	DisksNew   = "new"   // it brings its own, which are installed anew
+	DisksNew   = "new"   // it brings its own, which are installed again
 	DisksMoved = "moved" // the node's disks move into it
 )
 

@@ -21,5 +21,5 @@ const (
 	EntryTransition  EntryKind = "transition"
 	EntryAction      EntryKind = "action"      // an operator's action on a job, also a refused one
 	EntryCall        EntryKind = "call"        // a call that changed something outside
-	EntryObservation EntryKind = "observation" // something seen that a person should know
+	EntryObservation EntryKind = "observation" // something seen that an operator should know
 )

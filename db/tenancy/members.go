@@ -152,6 +152,13 @@ func AcceptInvitation(ctx context.Context, tx *db.Tx, id, subject string) error 
 	return db.CheckGuarded("invitation "+id, n, err)
 }
 
+// PruneInvitations deletes a batch of invitations that ended before a time, also pending ones that
+// could not be accepted any more by then. It keeps those that a present member has accepted.
+func PruneInvitations(ctx context.Context, c Conn, before time.Time) (int64, error) {
+	n, err := queries(c).PruneInvitations(ctx, gen.PruneInvitationsParams{Before: before, MaxRows: db.PruneBatch})
+	return n, db.MapError("prune invitations", err)
+}
+
 // AddSSHKey adds a key of a member. It returns a *db.ConflictError when name or key are there.
 func AddSSHKey(ctx context.Context, tx *db.ProjectTx, k SSHKey) (SSHKey, error) {
 	row, err := queries(tx).InsertSSHKey(ctx, gen.InsertSSHKeyParams{
@@ -191,9 +198,11 @@ func DeleteKeysAbove(ctx context.Context, tx *db.ProjectTx, memberID string, rol
 	if err := q.DeleteMemberKeys(ctx, gen.DeleteMemberKeysParams{ProjectID: tx.Project(), MemberID: memberID}); err != nil {
 		return db.MapError("delete SSH keys of member "+memberID, err)
 	}
-	err := q.DeleteMemberTokens(ctx, gen.DeleteMemberTokensParams{
-		ProjectID: tx.Project(), MemberID: memberID, Kept: []string{string(role), string(lifecycle.RoleProjectViewer)},
-	})
+	kept := []string{string(role)}
+	if role.Includes(lifecycle.RoleProjectViewer) {
+		kept = append(kept, string(lifecycle.RoleProjectViewer))
+	}
+	err := q.DeleteMemberTokens(ctx, gen.DeleteMemberTokensParams{ProjectID: tx.Project(), MemberID: memberID, Kept: kept})
 	return db.MapError("delete tokens of member "+memberID, err)
 }
 

@@ -239,6 +239,8 @@ type Retention struct {
 	Actions  time.Duration `yaml:"actions"`
 	Webhooks time.Duration `yaml:"webhooks"`
 	Notices  time.Duration `yaml:"notices"`
+
+	Invitations time.Duration `yaml:"invitations"`
 }
 
 // Log is how much is logged and in which form.
@@ -276,11 +278,14 @@ func Default() Config {
 		Log:     Log{Level: "info", Format: "json"},
 		Metrics: Metrics{Listen: "127.0.0.1:9090"},
 
-		Retention: Retention{Tasks: 90 * day, Findings: 30 * day, Outbox: 7 * day, Events: 30 * day, Actions: 90 * day, Webhooks: 30 * day, Notices: 90 * day},
-		Webhooks:  Webhooks{Ports: "443", RetryFor: 3 * day},
-		Mail:      Mail{Port: 587, TLS: "starttls"},
-		Relay:     Relay{Lease: 30 * time.Second, Poll: 2 * time.Second},
-		Sweep:     Sweep{Every: 15 * time.Second, Settle: 15 * time.Second, Quiet: 30 * time.Second},
+		Retention: Retention{
+			Tasks: 90 * day, Findings: 30 * day, Outbox: 7 * day, Events: 30 * day, Actions: 90 * day, Webhooks: 30 * day, Notices: 90 * day,
+			Invitations: 90 * day,
+		},
+		Webhooks: Webhooks{Ports: "443", RetryFor: 3 * day},
+		Mail:     Mail{Port: 587, TLS: "starttls"},
+		Relay:    Relay{Lease: 30 * time.Second, Poll: 2 * time.Second},
+		Sweep:    Sweep{Every: 15 * time.Second, Settle: 15 * time.Second, Quiet: 30 * time.Second},
 		Reconcile: Reconcile{
 			Every: 5 * time.Minute, NewSites: 15 * time.Second, QuarantinePercent: 5, BMCProbes: 500, BMCLogins: 20,
 		},

@@ -100,6 +100,8 @@ func settings(c *Config) *pflag.FlagSet {
 
 	fs.DurationVar(&c.Retention.Webhooks, "retention-webhooks", c.Retention.Webhooks, "how long deliveries to webhooks are listed after they ended")
 	fs.DurationVar(&c.Retention.Notices, "retention-notices", c.Retention.Notices, "how long the notices of a project are kept")
+	fs.DurationVar(&c.Retention.Invitations, "retention-invitations", c.Retention.Invitations,
+		"how long invitations to projects stay after they ended; one that a member accepted stays with the member")
 
 	str(&c.Webhooks.Ports, "webhooks-ports", "ports that webhooks of tenants may use, separated by commas")
 	str(&c.Webhooks.RefusedNetworks, "webhooks-refused-networks", "public networks that webhooks of tenants may not use, separated by commas: your own")

@@ -117,8 +117,8 @@ func accessPage(t *testing.T, api *op.API, agents chi.Router) string {
 		"token or the cookie of a session of the portal. A session needs a second sign-in within the last ten\n" +
 		"minutes where the table says so; a bearer token does not. Routes below /agent are on the agent API's\n" +
 		"own listener. `TestEveryRouteNeedsItsRole` calls each operation with each role. A route of a project\n" +
-		"is for its members: owner includes all, member and billing include viewer. An operator needs the\n" +
-		"header Slipway-Reason there. `TestTwoTenants` calls each of them as another tenant.\n\n" +
+		"is for its members: owner includes all, member includes viewer, billing no other role, and each of\n" +
+		"them any. An operator needs the header Slipway-Reason there. `TestTwoTenants` calls each of them as another tenant.\n\n" +
 		"| method | path | viewer | operator | admin | without a role | also needed | second sign-in |\n|---|---|---|---|---|---|---|---|\n")
 	for _, route := range slices.SortedFunc(maps.Keys(rows), func(x, y string) int {
 		mx, px, _ := strings.Cut(x, " ")

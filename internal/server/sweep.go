@@ -25,7 +25,10 @@ func (a *App) sweepActivities() *sweepact.Activities {
 	t, s, r := a.Config.Temporal, a.Config.Sweep, a.Config.Retention
 	return &sweepact.Activities{
 		Store: a.Store, Log: a.Log, Lease: a.Config.Relay.Lease, OfflineAfter: a.Config.Agent.OfflineAfter,
-		Keep: sweepact.Keep{Tasks: r.Tasks, Findings: r.Findings, Outbox: r.Outbox, Events: r.Events, Actions: r.Actions}, Pace: sweepact.NewPace(s.Every, s.Settle, s.Quiet),
+		Keep: sweepact.Keep{
+			Tasks: r.Tasks, Findings: r.Findings, Outbox: r.Outbox, Events: r.Events, Actions: r.Actions, Invitations: r.Invitations,
+		},
+		Pace:   sweepact.NewPace(s.Every, s.Settle, s.Quiet),
 		Engine: temporalx.Watch{Client: a.Temporal, Namespace: t.Namespace, TaskQueue: t.TaskQueue, Payloads: a.Payloads},
 	}
 }

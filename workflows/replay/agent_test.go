@@ -12,8 +12,10 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/intent/pxejob"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
+	"github.com/slipway-cloud/slipway/test/bench/noop"
 	"github.com/slipway-cloud/slipway/test/bench/rig"
 )
 
@@ -23,6 +25,8 @@ type stand struct {
 	node string
 	// lastScrub is the number of the scrub after which the node boots again.
 	lastScrub int
+	// bootDisk is set where the node's system runs from a disk, which the agent sees and leaves to MAAS.
+	bootDisk bool
 
 	mu         sync.Mutex
 	boot       string
@@ -35,8 +39,8 @@ func (a *stand) now() (boot string, generation int64) {
 	return a.boot, a.generation
 }
 
-// beat sends a heartbeat from a boot, which is the agent's from then on.
-func (a *stand) beat(ctx context.Context, boot string) error {
+// heartbeat sends a heartbeat from a boot, which is the agent's from then on.
+func (a *stand) heartbeat(ctx context.Context, boot string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.boot = boot
@@ -49,22 +53,26 @@ func (a *stand) beat(ctx context.Context, boot string) error {
 // another system does.
 func (a *stand) enrols(t *testing.T) {
 	t.Helper()
+	require.NoError(t, a.enroll(t.Context()))
+}
+
+func (a *stand) enroll(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.generation++
 	hash := sha256.Sum256(fmt.Appendf(nil, "%s %d", a.node, a.generation))
-	require.NoError(t, a.rig.Store.Tx(t.Context(), func(tx *db.Tx) error {
-		if err := tx.IssueEnrollmentToken(t.Context(), a.node, "", hash[:], time.Now().Add(time.Hour)); err != nil {
+	return a.rig.Store.Tx(ctx, func(tx *db.Tx) error {
+		if err := tx.IssueEnrollmentToken(ctx, a.node, "", hash[:], time.Now().Add(time.Hour)); err != nil {
 			return err
 		}
-		if _, _, err := tx.RedeemEnrollmentToken(t.Context(), hash[:], hash[:], a.generation); err != nil {
+		if _, _, err := tx.RedeemEnrollmentToken(ctx, hash[:], hash[:], a.generation); err != nil {
 			return err
 		}
-		return tx.SaveAgentIdentity(t.Context(), db.AgentCertificate{
+		return tx.SaveAgentIdentity(ctx, db.AgentCertificate{
 			NodeID: a.node, Generation: a.generation, Serial: fmt.Sprint(a.node, a.generation), KeyHash: hash[:], CertPEM: "none",
 			NotBefore: time.Now(), NotAfter: time.Now().Add(time.Hour),
 		})
-	}))
+	})
 }
 
 // work ends each task with success, but the first of each kind in refuse, and
@@ -88,13 +96,16 @@ func (a *stand) work(ctx context.Context, refuse []lifecycle.TaskKind) {
 		for _, d := range rig.Healthy().Disks {
 			result.Devices = append(result.Devices, lifecycle.DeviceResult{Kind: "disk", Name: d.Name, Serial: d.Serial, Method: lifecycle.SanitizePurge, Verified: true})
 		}
+		if a.bootDisk {
+			result.Devices = append(result.Devices, lifecycle.DeviceResult{Kind: "disk", Name: "sda", Serial: noop.BootSerial, Method: lifecycle.SanitizeNone, Detail: "the system runs from it"})
+		}
 		if refused[got.Task.Kind] {
 			refused[got.Task.Kind] = false
 			result = lifecycle.TaskResult{Code: lifecycle.TaskCodeStepFailed, Message: "as the scenario says", BootID: boot}
 		}
 		if got.Task.Kind == lifecycle.TaskKindScrub && result.OK {
 			if scrubs++; scrubs == a.lastScrub { // the reboot is seen before the result, so that nobody cycles the power
-				_ = a.beat(ctx, "boot-2")
+				_ = a.heartbeat(ctx, "boot-2")
 			}
 		}
 		_, _ = a.rig.Store.FinishTask(ctx, db.TaskFence{NodeID: a.node, TaskID: got.Task.ID, LeaseID: got.Task.LeaseID, Attempt: got.Task.Attempt}, result)
@@ -110,9 +121,24 @@ func byHand(t *testing.T, p *play) {
 			return j.Stage == stage && j.FailureClass == lifecycle.FailPowerNotConfirmed && j.Status.Parked()
 		})
 		p.agent.enrols(t)
-		require.NoError(t, p.agent.beat(t.Context(), fmt.Sprint("live-", i)))
+		require.NoError(t, p.agent.heartbeat(t.Context(), fmt.Sprint("live-", i)))
 		p.update(t, lifecycle.ActionRetryStage)
 	}
+}
+
+// ontoOtherHardware is an operator who names the machine that the disks have moved into, and switches
+// it on.
+func ontoOtherHardware(t *testing.T, p *play) {
+	t.Helper()
+	p.at(t, lifecycle.StageReplaceHardware, "ReplaceHardware")
+	planned, err := pxejob.CheckHardware(t.Context(), p.rig.Store, "", &pxejob.Hardware{MACs: []string{"52:54:00:00:77:02"}})
+	require.NoError(t, err)
+	require.NoError(t, p.rig.Store.Tx(t.Context(), func(tx *db.Tx) error {
+		_, err := pxejob.PlanHardware(t.Context(), tx, p.agent.node, 0, planned, admin)
+		return err
+	}))
+	p.at(t, lifecycle.StageBootHardware, "WaitForSystem")
+	require.NoError(t, p.agent.heartbeat(t.Context(), "boot-moved"))
 }
 
 // inServicePXE makes an active PXE node with an agent and an erase workflow.
@@ -121,7 +147,7 @@ func inServicePXE(t *testing.T, r *rig.Rig) db.Node {
 	n := dbtest.PXENode(t, r.Store, "52:54:00:00:77:01", lifecycle.NodeActive)
 	a := &stand{rig: r, node: n.ID}
 	a.enrols(t)
-	require.NoError(t, a.beat(t.Context(), "boot-"+n.Hostname))
+	require.NoError(t, a.heartbeat(t.Context(), "boot-"+n.Hostname))
 	eraser, err := r.Store.CreateInstallWorkflow(t.Context(), "eraser", spec.InstallWorkflowSpec{
 		Kernel: spec.BootImage{URL: "http://127.0.0.1/vmlinuz"}, Agent: &spec.InstallAgent{Simulated: true},
 	})

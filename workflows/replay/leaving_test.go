@@ -22,6 +22,7 @@ type leaving struct {
 	name    string
 	mode    lifecycle.DecommissionMode
 	retired bool // the node has left service before
+	maas    bool // MAAS has the node's machine
 	// refuse lists the kinds of which the agent's first task fails.
 	refuse []lifecycle.TaskKind
 	drive  func(t *testing.T, p *play)
@@ -59,6 +60,12 @@ func leavings() []leaving {
 			asks: counts{Activities: 11, Local: 7, Timers: 4, Upserts: 5}},
 		{name: "drain", mode: lifecycle.ModeDrain, ends: lifecycle.JobCompleted, node: lifecycle.NodeRetired,
 			asks: counts{Activities: 6, Local: 6, Timers: 3, Upserts: 3}},
+		{name: "full_decommission", mode: lifecycle.ModeFull, maas: true, ends: lifecycle.JobCompleted, node: lifecycle.NodeDeleted,
+			asks: counts{Activities: 24, Local: 15, Timers: 12, Upserts: 8}},
+		{name: "migrate", mode: lifecycle.ModeMigrate, ends: lifecycle.JobCompleted, node: lifecycle.NodeActive,
+			asks: counts{Activities: 11, Local: 7, Timers: 4, Upserts: 5}, drive: ontoOtherHardware},
+		{name: "reimage", mode: lifecycle.ModeReimage, maas: true, ends: lifecycle.JobCompleted, node: lifecycle.NodeOffline,
+			asks: counts{Activities: 27, Local: 10, Timers: 7, Upserts: 7}},
 		{name: "remove", mode: lifecycle.ModeRemove, retired: true, ends: lifecycle.JobCompleted, node: lifecycle.NodeDeleted,
 			asks: counts{Activities: 7, Local: 5, Timers: 2, Upserts: 2}},
 		{name: "retire", mode: lifecycle.ModeRetire, ends: lifecycle.JobCompleted, node: lifecycle.NodeRetired,
@@ -83,12 +90,20 @@ func TestEveryNodeLeavesAsItDid(t *testing.T) {
 // leave runs a scenario on a node in service whose agent does every task at once.
 func leave(t *testing.T, s leaving) *play {
 	t.Helper()
-	p := &play{rig: rig.New(t, smooth())}
-	n := inService(t, p.rig)
+	p := &play{bootstrapped: s.maas}
+	region := smooth()
+	region.Boot = p.boot
+	p.rig = rig.New(t, region)
+	var n db.Node
+	if s.maas {
+		n = p.onboard(t)
+	} else {
+		n = inService(t, p.rig)
+	}
 	if info, _ := lifecycle.DecommissionModeOf(s.mode); info.Lifecycle == lifecycle.NodePXE.Lifecycle {
 		n = inServicePXE(t, p.rig)
 	}
-	p.agent = &stand{rig: p.rig, node: n.ID, boot: "boot-" + n.Hostname, generation: 1, lastScrub: 2}
+	p.agent = &stand{rig: p.rig, node: n.ID, boot: "boot-" + n.Hostname, generation: 1, lastScrub: 2, bootDisk: s.maas}
 	if s.mode == lifecycle.ModeStorageCleanup { // its only one
 		p.agent.lastScrub = 1
 	}
@@ -128,11 +143,47 @@ func leave(t *testing.T, s leaving) *play {
 	return p
 }
 
+// boot starts the agent of a machine that was deployed: for the first time while it is onboarded, and
+// then in a system of its own with an identity of its own.
+func (p *play) boot(ctx context.Context, host string, _ []byte) error {
+	if p.agent == nil {
+		return p.rig.RecordHeartbeat(ctx, host)
+	}
+	if err := p.agent.enroll(ctx); err != nil {
+		return err
+	}
+	return p.agent.heartbeat(ctx, "boot-deployed-again")
+}
+
+// onboard makes an active node whose machine MAAS has, with an agent's identity.
+func (p *play) onboard(t *testing.T) db.Node {
+	t.Helper()
+	made, err := p.rig.AddNode(t.Context(), "gpu-onboarded", false)
+	require.NoError(t, err)
+	_, run, err := p.rig.Run(t.Context(), made)
+	require.NoError(t, err)
+	require.NoError(t, run.Get(t.Context(), nil))
+	require.NoError(t, p.rig.Store.Tx(t.Context(), func(tx *db.Tx) error { return identify(t.Context(), tx, made.ID) }))
+	n, err := p.rig.Store.Node(t.Context(), made.ID)
+	require.NoError(t, err)
+	return n
+}
+
+// identify gives a node's agent its first certificate.
+func identify(ctx context.Context, tx *db.Tx, nodeID string) error {
+	return tx.SaveAgentIdentity(ctx, db.AgentCertificate{
+		NodeID: nodeID, Generation: 1, Serial: nodeID, KeyHash: make([]byte, 32), CertPEM: "none", NotBefore: time.Now(), NotAfter: time.Now().Add(time.Hour),
+	})
+}
+
 // leaves accepts the job of a mode and waits until it is started.
 func (p *play) leaves(t *testing.T, n db.Node, mode lifecycle.DecommissionMode) {
 	t.Helper()
 	require.NoError(t, p.rig.Store.Tx(t.Context(), func(tx *db.Tx) error {
 		in := contract.DecommissionInput{Mode: mode, NodeID: n.ID, Hostname: n.Hostname, From: n.Status}
+		if mode == lifecycle.ModeMigrate {
+			in.Disks = db.DisksMoved
+		}
 		j, _, err := decommission.Start(t.Context(), tx, "", n, in, admin)
 		p.job = j.ID
 		return err
@@ -156,14 +207,11 @@ func inService(t *testing.T, r *rig.Rig) db.Node {
 	made, err := r.AddNode(t.Context(), "gpu-leaving", true)
 	require.NoError(t, err)
 	var n db.Node
-	require.NoError(t, r.Store.Tx(t.Context(), func(tx *db.Tx) error {
+	require.NoError(t, r.Store.Tx(t.Context(), func(tx *db.Tx) (err error) {
 		if _, err := tx.TransitionNode(t.Context(), made.ID, lifecycle.NodeStartEnrolling, nil, admin); err != nil {
 			return err
 		}
-		err := tx.SaveAgentIdentity(t.Context(), db.AgentCertificate{
-			NodeID: made.ID, Generation: 1, Serial: made.ID, KeyHash: make([]byte, 32), CertPEM: "none", NotBefore: time.Now(), NotAfter: time.Now().Add(time.Hour),
-		})
-		if err != nil {
+		if err := identify(t.Context(), tx, made.ID); err != nil {
 			return err
 		}
 		n, err = tx.TransitionNode(t.Context(), made.ID, lifecycle.NodeActivate, lifecycle.Proof{lifecycle.NeedEnrolled, lifecycle.NeedHealthy},

@@ -30,6 +30,8 @@ type play struct {
 	node  rig.Node
 	job   string
 	run   client.WorkflowRun
+
+	bootstrapped bool // an enrolment token was sealed
 }
 
 // perform runs a scenario to its end.

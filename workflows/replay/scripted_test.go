@@ -249,7 +249,7 @@ func TestPassesDoWhatTheyDid(t *testing.T) {
 func (p *play) keep(t *testing.T, workflow, name string) *historypb.History {
 	t.Helper()
 	h := p.history(t)
-	require.NoError(t, noSecrets(t.Context(), h, leaked(t, p.rig, false)))
+	require.NoError(t, noSecrets(t.Context(), h, leaked(t, p.rig, p.bootstrapped)))
 	raw := plain(t, h)
 	if os.Getenv(recordEnv) != "" {
 		store(t, filepath.Join("testdata", workflow, release, name+".json.gz"), raw)

@@ -24,6 +24,31 @@ func accountView(r tenancydb.Account) BillingAccount {
 	return BillingAccount{r.ID, r.Name, r.MaxProjects, r.Version, r.CreatedAt.UTC(), r.UpdatedAt.UTC()}
 }
 
+// ProjectAccount is the billing account as those who pay for one of its projects see it. What it has
+// besides would tell of other projects.
+type ProjectAccount struct {
+	ID        string    `json:"id"`
+	Name      string    `json:"name"`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+func projectAccountView(r tenancydb.Account) ProjectAccount {
+	return ProjectAccount{r.ID, r.Name, r.CreatedAt.UTC()}
+}
+
+func (s *server) getProjectAccount(ctx context.Context, _ *ProjectPath) (*struct{ Body ProjectAccount }, error) {
+	p, err := readIn(ctx, s, func(tx *db.ProjectTx) (tenancydb.Project, error) { return tenancydb.ReadProject(ctx, tx, tx.Project()) }, projectView)
+	if err != nil {
+		return nil, err
+	}
+	// Customers have no right to billing accounts. The id is that of the project's own row.
+	row, err := tenancydb.ReadAccount(ctx, s.api.Store(), p.BillingAccountID)
+	if err != nil {
+		return nil, err
+	}
+	return &struct{ Body ProjectAccount }{projectAccountView(row)}, nil
+}
+
 // BillingAccountRequest is a billing account as an operator writes it.
 type BillingAccountRequest struct {
 	Name        string `json:"name" required:"true" maxLength:"100"`

@@ -37,6 +37,10 @@ type ProjectEvent struct {
 	At           time.Time       `json:"at"`
 }
 
+func projectEventView(r webhookdb.Event) ProjectEvent {
+	return ProjectEvent{*r.ProjectCursor, *r.EventID, r.ResourceKind, r.ResourceID, r.Type, r.Payload, r.At.UTC()}
+}
+
 // eventServer serves the events of projects, their webhooks and notices.
 type eventServer struct {
 	*server
@@ -45,7 +49,8 @@ type eventServer struct {
 
 func eventAccess() op.Access {
 	return op.Access{
-		op.RoleProjectViewer: {"GET /projects/{id}/events", "GET /projects/{id}/notices"},
+		op.RoleProjectAny:    {"GET /projects/{id}/notices"},
+		op.RoleProjectViewer: {"GET /projects/{id}/events"},
 		op.RoleProjectOwner: {
 			"GET /projects/{id}/webhooks", "POST /projects/{id}/webhooks", "GET /projects/{id}/webhooks/{webhook_id}",
 			"PATCH /projects/{id}/webhooks/{webhook_id}", "DELETE /projects/{id}/webhooks/{webhook_id}",
@@ -110,7 +115,7 @@ func (s *eventServer) followEvents(ctx context.Context, in *struct {
 				rows, err := webhookdb.EventsAfter(ctx, tx, after, op.StreamBatch)
 				out = make([]op.StreamEvent, 0, len(rows))
 				for _, r := range rows {
-					view := ProjectEvent{*r.ProjectCursor, *r.EventID, r.ResourceKind, r.ResourceID, r.Type, r.Payload, r.At.UTC()}
+					view := projectEventView(r)
 					out = append(out, op.StreamEvent{Cursor: view.Cursor, Type: r.Type, Data: view})
 				}
 				return err

@@ -47,32 +47,45 @@ func (s *eventServer) listNotices(ctx context.Context, in *struct {
 		if _, err := tenancydb.ReadProject(ctx, tx, tx.Project()); err != nil {
 			return err
 		}
-		rows, err := webhookdb.ListNotices(ctx, tx, before, in.Limit+1)
+		rows, err := readNotices(ctx, tx, before, in.Limit+1)
 		if err != nil {
 			return err
 		}
-		ids := make([]string, 0, len(rows))
-		for _, r := range rows {
-			ids = append(ids, r.ID)
-		}
-		deliveries, err := webhookdb.ListNoticeDeliveries(ctx, tx, ids)
-		if err != nil {
-			return err
-		}
-		byNotice := map[string][]NoticeDelivery{}
-		owner := op.ProjectAccessOf(ctx).Allows(lifecycle.RoleProjectOwner)
-		for _, d := range deliveries {
-			if !owner { // whom an owner lets read the project must not learn the addresses of others
-				d.To, d.Reason = "", ""
-			}
-			byNotice[d.NoticeID] = append(byNotice[d.NoticeID], NoticeDelivery{d.Channel, d.To, d.Status, utc(d.DeliveredAt), d.Reason})
-		}
-		out = op.Paged(rows, in.Limit, func(r webhookdb.Notice) string { return r.ID }, func(r webhookdb.Notice) Notice {
-			return Notice{r.ID, r.Kind, r.Node, r.Message, r.CreatedAt.UTC(), db.EmptyIfNil(byNotice[r.ID])}
-		})
+		out = op.Paged(rows, in.Limit, noticeID, func(n Notice) Notice { return n })
 		return nil
 	})
 	return out, err
+}
+
+func noticeID(n Notice) string { return n.ID }
+
+// readNotices reads notices, newest first, from the one before the id given, with their deliveries.
+func readNotices(ctx context.Context, tx *db.ProjectTx, before string, limit int) ([]Notice, error) {
+	rows, err := webhookdb.ListNotices(ctx, tx, before, limit)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]string, 0, len(rows))
+	for _, r := range rows {
+		ids = append(ids, r.ID)
+	}
+	deliveries, err := webhookdb.ListNoticeDeliveries(ctx, tx, ids)
+	if err != nil {
+		return nil, err
+	}
+	byNotice := map[string][]NoticeDelivery{}
+	owner := op.ProjectAccessOf(ctx).Allows(lifecycle.RoleProjectOwner)
+	for _, d := range deliveries {
+		if !owner { // whom an owner lets read the project must not learn the addresses of others
+			d.To, d.Reason = "", ""
+		}
+		byNotice[d.NoticeID] = append(byNotice[d.NoticeID], NoticeDelivery{d.Channel, d.To, d.Status, utc(d.DeliveredAt), d.Reason})
+	}
+	out := make([]Notice, 0, len(rows))
+	for _, r := range rows {
+		out = append(out, Notice{r.ID, r.Kind, r.Node, r.Message, r.CreatedAt.UTC(), db.EmptyIfNil(byNotice[r.ID])})
+	}
+	return out, nil
 }
 
 func utc(t *time.Time) *time.Time {

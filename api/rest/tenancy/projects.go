@@ -53,7 +53,8 @@ func (s *server) registerProjects() {
 	route(s, "update-project", http.MethodPatch, one, "Change a project's name and tags", s.updateProject)
 	route(s, "delete-project", http.MethodDelete, one, "Delete a project that is empty", s.deleteProject)
 	route(s, "close-project", http.MethodPost, one+"/close", "End everything of a project and keep its data", s.closeProject)
-	route(s, "export-project", http.MethodGet, one+"/export", "Everything that is stored of a project", s.exportProject)
+	route(s, "get-project-billing-account", http.MethodGet, one+"/billing-account", "Read the billing account that pays for a project", s.getProjectAccount)
+	s.registerExport()
 	route(s, "list-project-audit", http.MethodGet, one+"/audit-log", "Who did what in a project, newest first", s.listAudit)
 	route(s, "list-project-quotas", http.MethodGet, one+"/quotas", "How many nodes a project may have", s.listQuotas)
 }

@@ -20,18 +20,19 @@ import (
 func access() op.Access {
 	return op.Access{
 		op.RoleSignedIn: {"GET /projects", "POST /projects", "GET /invitations", "POST /invitations/{id}/accept", "GET /catalogue"},
-		op.RoleProjectViewer: {
+		op.RoleProjectAny: {
 			"GET /projects/{id}", "GET /projects/{id}/members", "GET /projects/{id}/members/{member_id}", "DELETE /projects/{id}/members/{member_id}",
 			"GET /projects/{id}/group-roles", "GET /projects/{id}/quotas",
-			"GET /projects/{id}/ssh-keys", "GET /projects/{id}/ssh-keys/{key_id}", "GET /projects/{id}/tokens", "GET /projects/{id}/tokens/{token_id}",
 			// Every role may have tokens; none of them allows more than its member.
-			"POST /projects/{id}/tokens", "DELETE /projects/{id}/tokens/{token_id}",
+			"GET /projects/{id}/tokens", "GET /projects/{id}/tokens/{token_id}", "POST /projects/{id}/tokens", "DELETE /projects/{id}/tokens/{token_id}",
 		},
+		op.RoleProjectViewer:  {"GET /projects/{id}/ssh-keys", "GET /projects/{id}/ssh-keys/{key_id}"},
+		op.RoleProjectBilling: {"GET /projects/{id}/billing-account", "GET /projects/{id}/export"},
 		op.RoleProjectMember: {
 			"POST /projects/{id}/ssh-keys", "DELETE /projects/{id}/ssh-keys/{key_id}",
 		},
 		op.RoleProjectOwner: {
-			"PATCH /projects/{id}", "DELETE /projects/{id}", "POST /projects/{id}/close", "GET /projects/{id}/export", "GET /projects/{id}/audit-log",
+			"PATCH /projects/{id}", "DELETE /projects/{id}", "POST /projects/{id}/close", "GET /projects/{id}/audit-log",
 			"PATCH /projects/{id}/members/{member_id}", "PUT /projects/{id}/group-roles/{group}", "DELETE /projects/{id}/group-roles/{group}",
 			"GET /projects/{id}/invitations", "POST /projects/{id}/invitations",
 			"GET /projects/{id}/invitations/{invitation_id}", "DELETE /projects/{id}/invitations/{invitation_id}",

@@ -439,6 +439,29 @@ func (q *Queries) MemberBySubject(ctx context.Context, arg MemberBySubjectParams
 	return i, err
 }
 
+const pruneInvitations = `-- name: PruneInvitations :execrows
+DELETE FROM project_invitations d USING (
+    SELECT i.project_id, i.id FROM project_invitations i
+    WHERE coalesce(i.ended_at, i.expires_at) < $1::timestamptz
+        AND (i.status <> 'accepted' OR NOT EXISTS (SELECT FROM project_members m WHERE m.project_id = i.project_id AND m.subject = i.accepted_by))
+    LIMIT $2) old
+WHERE d.project_id = old.project_id AND d.id = old.id
+`
+
+type PruneInvitationsParams struct {
+	Before  time.Time
+	MaxRows int32
+}
+
+// What a present member has accepted stays: its address is where notices go, and by it a way back is found when the member is removed.
+func (q *Queries) PruneInvitations(ctx context.Context, arg PruneInvitationsParams) (int64, error) {
+	result, err := q.db.Exec(ctx, pruneInvitations, arg.Before, arg.MaxRows)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const putGroupRole = `-- name: PutGroupRole :one
 INSERT INTO project_group_roles (project_id, group_name, role) VALUES ($1, $2, $3)
 ON CONFLICT (project_id, group_name) DO UPDATE SET role = excluded.role RETURNING project_id, group_name, role, created_at

@@ -73,6 +73,15 @@ UPDATE project_invitations i SET status = 'revoked', version = i.version + 1, en
 WHERE i.project_id = @project_id AND i.status = 'pending' AND (i.subject = @subject::text OR i.invited_by = @subject::text OR i.email <> '' AND i.email IN (
     SELECT a.email FROM project_invitations a WHERE a.project_id = @project_id AND a.status = 'accepted' AND a.accepted_by = @subject::text));
 
+-- name: PruneInvitations :execrows
+-- What a present member has accepted stays: its address is where notices go, and by it a way back is found when the member is removed.
+DELETE FROM project_invitations d USING (
+    SELECT i.project_id, i.id FROM project_invitations i
+    WHERE coalesce(i.ended_at, i.expires_at) < @before::timestamptz
+        AND (i.status <> 'accepted' OR NOT EXISTS (SELECT FROM project_members m WHERE m.project_id = i.project_id AND m.subject = i.accepted_by))
+    LIMIT @max_rows) old
+WHERE d.project_id = old.project_id AND d.id = old.id;
+
 -- name: AcceptInvitation :execrows
 UPDATE project_invitations SET status = 'accepted', accepted_by = @accepted_by, version = version + 1, ended_at = now()
 WHERE id = @id AND status = 'pending' AND expires_at > now();

@@ -79,7 +79,7 @@ func (b *BMC) ChangePassword(ctx context.Context, fresh providers.Secret) error 
 		return err
 	}
 	req := &app.SetUserPasswordRequest{UserID: own, Stored20: len(secret) > shortPassword, Operation: app.PasswordOperationSetPassword, Password: secret}
-	_, err = s.command(ctx, op, req.Command(), req.Pack(), strikes)
+	_, err = s.command(ctx, op, req.Command(), req.Pack(), counted)
 	if err == nil || providers.IsKind(err, providers.KindUncertain) {
 		b.closed = true
 		return err

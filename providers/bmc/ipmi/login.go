@@ -30,7 +30,7 @@ var errDoubted = errors.New("refused after RAKP 2")
 // counts: a BMC may answer a repeated RAKP 1 with a new random number, and
 // keys made from an older one would look like a wrong password. Open Session
 // and RAKP 3 are sent once a run, since both change the BMC's side; when their
-// answer is lost the handshake begins anew.
+// answer is lost the handshake begins again.
 type handshake struct {
 	link     *link
 	op       string

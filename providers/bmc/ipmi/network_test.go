@@ -225,7 +225,7 @@ func TestADoubledDatagramIsNoRejectedLogin(t *testing.T) {
 		}
 		return [][]byte{p}
 	})
-	// Doubled always: the BMC never takes it, and that is a person's matter.
+	// Doubled always: the BMC never takes it, and that is an operator's matter.
 	if _, err = open(t, r.target, fast()).Power(t.Context()); err != nil {
 		requireKind(t, err, providers.KindUnauthorized)
 		require.Contains(t, err.Error(), "the stored password fits")
@@ -296,7 +296,7 @@ func TestGarbageEndsInAnErrorInTime(t *testing.T) {
 	}
 }
 
-// A session that lay idle is opened anew before it is used, since the BMC may
+// A session that lay idle is opened again before it is used, since the BMC may
 // have dropped it; a BMC that dropped it early costs one call.
 func TestAnIdleSessionIsOpenedAnew(t *testing.T) {
 	t.Parallel()

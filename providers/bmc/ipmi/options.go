@@ -35,7 +35,7 @@ type Options struct {
 	Timeout         time.Duration // one try of one request
 	Retries         int           // further tries of a request that may be repeated; negative is none
 	LogoutTimeout   time.Duration // Close, whatever became of the caller's context
-	SessionIdle     time.Duration // a session unused for longer is opened anew; BMCs drop one after 60 s
+	SessionIdle     time.Duration // a session unused for longer is opened again; BMCs drop one after 60 s
 	PollMin         time.Duration // first wait between two reads of a state
 	PollMax         time.Duration // longest wait between two reads of a state
 	PowerTimeout    time.Duration // from an accepted request to the final state (on, force off)

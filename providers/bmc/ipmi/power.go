@@ -29,9 +29,9 @@ func (b *BMC) planFor(intent providers.PowerIntent) (powerPlan, bool) {
 	case providers.IntentForceOff:
 		return powerPlan{providers.PowerOff, chassis.ChassisControlPowerDown, changes, b.opts.PowerTimeout}, true
 	case providers.IntentGracefulOff:
-		return powerPlan{providers.PowerOff, chassis.ChassisControlSoftShutdown, strikes, b.opts.GracefulTimeout}, true
+		return powerPlan{providers.PowerOff, chassis.ChassisControlSoftShutdown, counted, b.opts.GracefulTimeout}, true
 	case providers.IntentNMI:
-		return powerPlan{"", chassis.ChassisControlDiagnosticInterrupt, strikes, 0}, true
+		return powerPlan{"", chassis.ChassisControlDiagnosticInterrupt, counted, 0}, true
 	}
 	return powerPlan{}, false
 }

@@ -26,14 +26,14 @@ type effect int
 const (
 	reads   effect = iota // changes nothing: repeated
 	changes               // the same again leads to the same: repeated; a lost answer is uncertain
-	strikes               // each one counts: sent once; a lost answer is uncertain
+	counted               // each one counts: sent once; a lost answer is uncertain
 )
 
 // command sends one command and returns the data of its answer.
 func (s *session) command(ctx context.Context, op string, c types.Command, data []byte, e effect) ([]byte, error) {
 	s.seq = (s.seq + 1) & types.IPMIRequesterSequenceMax
 	tries := s.tries
-	if e == strikes {
+	if e == counted {
 		tries = 1
 	}
 	sent := false
@@ -81,7 +81,7 @@ func (s *session) end(ctx context.Context, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	req := &app.CloseSessionRequest{SessionID: s.keys.bmcID}
-	_, _ = s.command(ctx, "ipmi.close", req.Command(), req.Pack(), strikes)
+	_, _ = s.command(ctx, "ipmi.close", req.Command(), req.Pack(), counted)
 	s.link.close()
 }
 

@@ -130,7 +130,7 @@ func (c *conn) login(ctx context.Context, op *operation) (sent bool, err error) 
 	case a == nil:
 		return cl.sent.Load(), c.secrets.lost(cl, false, err)
 	case a.Status == http.StatusNotFound || a.Status == http.StatusMethodNotAllowed || a.Status == http.StatusNotImplemented:
-		c.guard.use(basic) // the service is announced but not there; no password was judged
+		c.guard.use(basic) // the service is announced but not there; no password was checked
 		return false, nil
 	case a.Status >= 400:
 		return true, c.secrets.refusal(op.name, a)

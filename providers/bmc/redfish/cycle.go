@@ -37,7 +37,7 @@ type CycleOptions struct {
 }
 
 // CycleResult is what a power cycle observed. That the machine really came up
-// anew is for the caller to prove, by a boot id that differs from before.
+// again is for the caller to prove, by a boot id that differs from before.
 type CycleResult struct {
 	Override providers.BootOverride
 	Power    providers.PowerState

@@ -162,7 +162,7 @@ func (g *guard) read(resp *http.Response, c *call) (*http.Response, error) {
 	if resp.StatusCode >= 300 && resp.StatusCode < 400 {
 		return nil, c.fail(providers.KindForeign, "the BMC answered with a redirect, which is never followed")
 	}
-	if err := g.judge(c); err != nil {
+	if err := g.stopAfterRejection(c); err != nil {
 		return nil, err
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(body))
@@ -174,9 +174,9 @@ func (g *guard) read(resp *http.Response, c *call) (*http.Response, error) {
 // or the BMC restarted. A new BMC value may log in again.
 var errSessionEnded = errors.New("session ended")
 
-// judge watches what becomes of the credential and closes the door after the
+// stopAfterRejection watches what becomes of the credential and stops all logins after the
 // first rejection.
-func (g *guard) judge(c *call) error {
+func (g *guard) stopAfterRejection(c *call) error {
 	if c.anonymous && !c.login {
 		return nil
 	}
@@ -213,7 +213,7 @@ func (g *guard) use(cred credential) {
 	g.cred = cred
 }
 
-// stopped is the rejection that closed the door, nil while it is open.
+// stopped is the rejection that stopped the logins, nil while there was none.
 func (g *guard) stopped() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

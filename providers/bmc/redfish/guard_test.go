@@ -19,8 +19,8 @@ import (
 	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
-// thief stands for the host a hostile BMC points to.
-func thief(t *testing.T) (string, func() int) {
+// otherHost stands for the host a hostile BMC points to.
+func otherHost(t *testing.T) (string, func() int) {
 	t.Helper()
 	s := &stub{t: t, hooks: map[string]http.HandlerFunc{}, res: map[string]map[string]any{}}
 	srv := httptest.NewServer(s)
@@ -69,7 +69,7 @@ func TestLinksStayOnTheBMC(t *testing.T) {
 
 func TestRedirectIsRefusedAndNothingLeaves(t *testing.T) {
 	t.Parallel()
-	evil, visits := thief(t)
+	evil, visits := otherHost(t)
 	s := newStub(t)
 	s.on("GET "+sysURI, func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, evil+"/x", http.StatusTemporaryRedirect)
@@ -81,7 +81,7 @@ func TestRedirectIsRefusedAndNothingLeaves(t *testing.T) {
 
 func TestForeignLinksAreRefused(t *testing.T) {
 	t.Parallel()
-	evil, visits := thief(t)
+	evil, visits := otherHost(t)
 	for _, link := range []string{"@" + strings.TrimPrefix(evil, "http://") + "/x", evil + "/x"} {
 		s := newStub(t)
 		s.put("/redfish/v1/Systems", collection(link))
@@ -94,7 +94,7 @@ func TestForeignLinksAreRefused(t *testing.T) {
 // The guard holds the line even if gofish is handed a foreign path itself.
 func TestGuardRefusesAnotherHostByItself(t *testing.T) {
 	t.Parallel()
-	evil, visits := thief(t)
+	evil, visits := otherHost(t)
 	s := newStub(t)
 	b := s.open()
 	_, err := b.Power(t.Context())

@@ -11,7 +11,7 @@ import (
 	"github.com/slipway-cloud/slipway/providers"
 )
 
-// trust is how the certificate of a BMC is judged.
+// trust is how the certificate of a BMC is checked.
 type trust struct {
 	pin   []byte // SHA-256 of the leaf's SubjectPublicKeyInfo, nil = none
 	roots *x509.CertPool

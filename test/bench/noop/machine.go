@@ -84,15 +84,22 @@ func (r *Region) Abort(_ context.Context, systemID, _ string) error {
 }
 
 // Release implements providers.MAAS.
-func (r *Region) Release(_ context.Context, systemID string, _ providers.MAASRelease) error {
+func (r *Region) Release(_ context.Context, systemID string, in providers.MAASRelease) error {
 	if err := r.refuse(OpRelease, r.host(systemID)); err != nil {
 		return err
 	}
 	return r.with(systemID, func(m *machine) {
 		m.MAASMachine.Status, m.PowerState, m.OSystem = providers.MAASReady, "off", ""
 		clear(m.Annotations)
+		if in.Erase {
+			erased := providers.MAASEvent{ID: firstErased + len(m.erased), Level: "INFO", Type: "Disks erased"}
+			m.erased = append([]providers.MAASEvent{erased}, m.erased...)
+		}
 	})
 }
+
+// firstErased is greater than the ids of other events.
+const firstErased = 10
 
 // PowerOn implements providers.MAAS.
 func (r *Region) PowerOn(_ context.Context, systemID string) error {
@@ -130,14 +137,15 @@ func (r *Region) MachineToken(context.Context, string) (providers.Secret, error)
 	return providers.NewSecret(MachineToken), nil
 }
 
-// Events tells of a search for a datasource where a deployment has failed.
+// Events tells of releases that erased the disks, newest first, and of a search for a datasource where
+// a deployment has failed.
 func (r *Region) Events(_ context.Context, systemID, _ string, _ int) (events []providers.MAASEvent, err error) {
 	err = r.with(systemID, func(m *machine) {
+		events = slices.Clone(m.erased)
 		if m.MAASMachine.Status == providers.MAASFailedDeployment {
-			events = []providers.MAASEvent{
-				{ID: 2, Level: "DEBUG", Type: "Node installation", Description: "'cloudinit' searching for network data from DataSourceMAAS"},
-				{ID: 1, Level: "INFO", Type: "Node powered on"},
-			}
+			events = append(events,
+				providers.MAASEvent{ID: 2, Level: "DEBUG", Type: "Node installation", Description: "'cloudinit' searching for network data from DataSourceMAAS"},
+				providers.MAASEvent{ID: 1, Level: "INFO", Type: "Node powered on"})
 		}
 	})
 	return events, err

@@ -21,13 +21,19 @@ const (
 // FastPorts names the ports that RoCE records may speak of.
 func FastPorts() []string { return []string{"ens2", "ens3"} }
 
+// BootSerial is the serial number of the disk that a system is installed on.
+const BootSerial = "RIGBOOT"
+
+// DataSerial returns the serial number of a data disk.
+func DataSerial(i int) string { return "RIG" + string(rune('0'+i)) }
+
 // BlockDevices implements providers.MAAS.
 func (r *Region) BlockDevices(_ context.Context, systemID string) (disks []providers.MAASBlockDevice, err error) {
 	err = r.with(systemID, func(m *machine) {
-		disks = append(disks, providers.MAASBlockDevice{ID: bootDisk, Name: "sda", Model: "Noop BOSS-N1", SizeBytes: 480e9, Type: "physical"})
+		disks = append(disks, providers.MAASBlockDevice{ID: bootDisk, Name: "sda", Model: "Noop BOSS-N1", Serial: BootSerial, SizeBytes: 480e9, Type: "physical"})
 		for i := range dataDisks {
 			disks = append(disks, providers.MAASBlockDevice{
-				ID: bootDisk + 1 + i, Name: "nvme" + string(rune('0'+i)) + "n1", Model: "Noop NVMe", SizeBytes: 3840e9, Type: "physical",
+				ID: bootDisk + 1 + i, Name: "nvme" + string(rune('0'+i)) + "n1", Model: "Noop NVMe", Serial: DataSerial(i), SizeBytes: 3840e9, Type: "physical",
 			})
 		}
 		for i := range disks {

@@ -45,6 +45,7 @@ type machine struct {
 	linked  bool
 	ports   map[int]port
 	pending []byte // user-data of a deployment that has not landed
+	erased  []providers.MAASEvent
 }
 
 type port struct {

@@ -177,7 +177,7 @@ func Healthy() *spec.HealthReport {
 		r.NICs = append(r.NICs, spec.NICReport{Name: name, MAC: fmt.Sprintf("02:00:00:00:00:%02x", i), Up: true, SpeedMbps: 400000})
 	}
 	for i := range 4 {
-		r.Disks = append(r.Disks, spec.DiskReport{Name: fmt.Sprintf("nvme%dn1", i), Serial: fmt.Sprintf("RIG%d", i), Bytes: 3840e9})
+		r.Disks = append(r.Disks, spec.DiskReport{Name: fmt.Sprintf("nvme%dn1", i), Serial: noop.DataSerial(i), Bytes: 3840e9})
 	}
 	return r
 }

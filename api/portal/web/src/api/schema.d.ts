@@ -1971,7 +1971,7 @@ export interface paths {
         };
         /**
          * Read a project
-         * @description Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+         * @description Needs any role in the project. An operator needs Slipway-Reason, which is audited.
          */
         get: operations["get-project"];
         put?: never;
@@ -2002,6 +2002,26 @@ export interface paths {
          * @description Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
          */
         get: operations["list-project-audit"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/billing-account": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read the billing account that pays for a project
+         * @description Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["get-project-billing-account"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2061,7 +2081,9 @@ export interface paths {
         };
         /**
          * Everything that is stored of a project
-         * @description Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
+         * @description The answer is one JSON object without a limit of size, with each element of a list on a line of its own. Its last member is complete: an answer without it was cut short. Each list is read in pages, one after the other: a row that is there from the beginning to the end is in it once, and what is added or deleted meanwhile may be in it or not. For members with role billing it holds project, billing account, members, group roles, quotas and notices.
+         *
+         *     Needs role billing in the project. An operator needs Slipway-Reason, which is audited.
          */
         get: operations["export-project"];
         put?: never;
@@ -2081,7 +2103,7 @@ export interface paths {
         };
         /**
          * List the roles of groups of the identity provider
-         * @description Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+         * @description Needs any role in the project. An operator needs Slipway-Reason, which is audited.
          */
         get: operations["list-group-roles"];
         put?: never;
@@ -2173,7 +2195,7 @@ export interface paths {
         };
         /**
          * List the members of a project
-         * @description Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+         * @description Needs any role in the project. An operator needs Slipway-Reason, which is audited.
          */
         get: operations["list-members"];
         put?: never;
@@ -2193,14 +2215,14 @@ export interface paths {
         };
         /**
          * Read a member
-         * @description Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+         * @description Needs any role in the project. An operator needs Slipway-Reason, which is audited.
          */
         get: operations["get-member"];
         put?: never;
         post?: never;
         /**
          * Remove a member with its keys and tokens; everybody may remove himself
-         * @description Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+         * @description Needs any role in the project. An operator needs Slipway-Reason, which is audited.
          */
         delete: operations["remove-member"];
         options?: never;
@@ -2221,7 +2243,7 @@ export interface paths {
         };
         /**
          * List the notices of a project, newest first; they are kept for 90 days
-         * @description Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+         * @description Needs any role in the project. An operator needs Slipway-Reason, which is audited.
          */
         get: operations["list-notices"];
         put?: never;
@@ -2241,7 +2263,7 @@ export interface paths {
         };
         /**
          * How many nodes a project may have
-         * @description Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+         * @description Needs any role in the project. An operator needs Slipway-Reason, which is audited.
          */
         get: operations["list-project-quotas"];
         put?: never;
@@ -2309,13 +2331,13 @@ export interface paths {
         };
         /**
          * List the tokens of a project
-         * @description Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+         * @description Needs any role in the project. An operator needs Slipway-Reason, which is audited.
          */
         get: operations["list-project-tokens"];
         put?: never;
         /**
          * Create a token of yours for a project; its text is shown once
-         * @description Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+         * @description Needs any role in the project. An operator needs Slipway-Reason, which is audited.
          */
         post: operations["create-project-token"];
         delete?: never;
@@ -2333,14 +2355,14 @@ export interface paths {
         };
         /**
          * Read a token
-         * @description Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+         * @description Needs any role in the project. An operator needs Slipway-Reason, which is audited.
          */
         get: operations["get-project-token"];
         put?: never;
         post?: never;
         /**
          * Delete a token of yours; owners who sign in may delete any
-         * @description Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+         * @description Needs any role in the project. An operator needs Slipway-Reason, which is audited.
          */
         delete: operations["delete-project-token"];
         options?: never;
@@ -4140,6 +4162,12 @@ export interface components {
             /** Format: int64 */
             version?: number;
         };
+        ProjectAccount: {
+            /** Format: date-time */
+            created_at?: string;
+            id?: string;
+            name?: string;
+        };
         ProjectEvent: {
             /** Format: date-time */
             at?: string;
@@ -4157,18 +4185,31 @@ export interface components {
             type?: string;
         };
         ProjectExport: {
-            audit?: components["schemas"]["AuditEntry"][];
-            /** @description false when only the newest rows are here; the audit log has all */
-            audit_complete?: boolean;
-            /** Format: date-time */
+            /** @description For owners; newest first */
+            audit?: components["schemas"]["AuditEntry"][] | null;
+            billing_account?: components["schemas"]["ProjectAccount"];
+            /** @description true, and the last member: an export without it was cut short */
+            complete?: boolean;
+            /** @description For owners; as long as events are kept */
+            events?: components["schemas"]["ProjectEvent"][] | null;
+            /**
+             * Format: date-time
+             * @description When the export began
+             */
             exported_at?: string;
             group_roles?: components["schemas"]["GroupRole"][];
-            invitations?: components["schemas"]["Invitation"][];
+            /** @description For owners */
+            invitations?: components["schemas"]["Invitation"][] | null;
             members?: components["schemas"]["Member"][];
+            notices?: components["schemas"]["Notice"][];
             project?: components["schemas"]["Project"];
             quotas?: components["schemas"]["Quota"][];
-            ssh_keys?: components["schemas"]["SSHKey"][];
-            tokens?: components["schemas"]["ProjectToken"][];
+            /** @description For owners */
+            ssh_keys?: components["schemas"]["SSHKey"][] | null;
+            /** @description For owners */
+            tokens?: components["schemas"]["ProjectToken"][] | null;
+            /** @description For owners */
+            webhooks?: components["schemas"]["Webhook"][] | null;
         };
         ProjectPatch: {
             name?: string;
@@ -9259,6 +9300,41 @@ export interface operations {
             };
         };
     };
+    "get-project-billing-account": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProjectAccount"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "close-project": {
         parameters: {
             query?: never;
@@ -9352,7 +9428,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description OK */
+            /** @description The export */
             200: {
                 headers: {
                     [name: string]: unknown;

@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// exportEnd is the last line of an export that is whole.
+const exportEnd = `"complete":true}`
+
+func (a *app) projectExportCommand() *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use: "export PROJECT", Short: "Write everything that is stored of a project, as JSON", Args: cobra.ExactArgs(1),
+		Example: "  slipway project export prj_... > training.json",
+		Long: "An export has no limit of size. One that breaks off exits with an error, and its file lacks the last member, complete.\n" +
+			"For members with role billing it holds project, billing account, members, group roles, quotas and notices.",
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why you act on a customer's project, for operators; its owners see it")
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		return a.writeExport(cmd.Context(), "/projects/"+url.PathEscape(args[0])+"/export", reason)
+	})
+	return cmd
+}
+
+// writeExport writes the lines of an export as they come, and fails when the last one is missing.
+func (a *app) writeExport(ctx context.Context, path, reason string) error {
+	acc, err := a.account()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	silence := time.AfterFunc(streamSilence, cancel)
+	defer silence.Stop()
+	headers := map[string]string{}
+	if reason != "" {
+		headers[reasonHeader] = reason
+	}
+	res, err := a.open(ctx, acc, http.MethodGet, path, "", nil, headers)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode != http.StatusOK {
+		raw, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+		if err == nil {
+			_, err = checkAnswer(res, raw)
+		}
+		return err
+	}
+	lines := bufio.NewScanner(res.Body)
+	lines.Buffer(nil, maxAnswer)
+	last := ""
+	for lines.Scan() {
+		silence.Reset(streamSilence)
+		last = lines.Text()
+		if _, err := io.WriteString(a.Out, escapeJSON(last)+"\n"); err != nil {
+			return err
+		}
+	}
+	if !strings.HasSuffix(last, exportEnd) {
+		cause := lines.Err()
+		if cause == nil {
+			cause = errors.New("its last member, complete, is missing")
+		}
+		return fail(ExitUnreachable, "the export is cut short, and what was written is a part of it: %w\n  repeat the command", bare(cause))
+	}
+	return nil
+}
