@@ -57,7 +57,7 @@ type AttentionPlace struct {
 	ID    string
 }
 
-// Attention lists what needs a person, oldest first, from the line after the
+// Attention lists what requires operator action, oldest first, from the line after the
 // one given.
 func (s statements) Attention(ctx context.Context, f AttentionFilter, after AttentionPlace, limit int) ([]Attention, error) {
 	p := gen.AttentionParams{Kind: f.Kind, SiteID: f.SiteID, AfterID: after.ID, MaxRows: PageLimit(limit)}
@@ -75,7 +75,7 @@ func (s statements) Attention(ctx context.Context, f AttentionFilter, after Atte
 // Trouble counts what operators watch as gauges.
 type Trouble struct {
 	Attention    map[string]int64 // by kind; kinds without a line are 0
-	Parked       map[string]int64 // jobs that wait for a person, by failure class
+	Parked       map[string]int64 // jobs that wait for an operator, by failure class
 	PastDeadline int64            // jobs at work past their stage's deadline
 	Starts       Backlog          // workflows that are still to be started
 	Events       Backlog          // events without a cursor yet

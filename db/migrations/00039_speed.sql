@@ -170,7 +170,7 @@ WHERE n.status = 'quarantined'
   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.node_id = n.id
       AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
 UNION ALL
--- BMCs to which nobody may log in until a person has looked.
+-- BMCs to which nobody may log in until an operator has looked.
 SELECT 'bmc_login_blocked', 'bmc_login_blocked:' || b.id, b.auth_blocked_at, coalesce(n.site_id, ''), coalesce(b.node_id, ''),
     coalesce(n.hostname, ''), b.id, '', '', '', '', '', '', b.auth_blocked_reason, '', '', false, false
 FROM bmcs b LEFT JOIN nodes n ON n.id = b.node_id
@@ -412,7 +412,7 @@ WHERE n.status = 'quarantined'
   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.node_id = n.id
       AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
 UNION ALL
--- BMCs to which nobody may log in until a person has looked.
+-- BMCs to which nobody may log in until an operator has looked.
 SELECT 'bmc_login_blocked', 'bmc_login_blocked:' || b.id, b.auth_blocked_at, coalesce(n.site_id, ''), coalesce(b.node_id, ''),
     coalesce(n.hostname, ''), b.id, '', '', '', '', '', '', b.auth_blocked_reason, '', '', false, false
 FROM bmcs b LEFT JOIN nodes n ON n.id = b.node_id
