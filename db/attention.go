@@ -7,9 +7,9 @@ import (
 	"github.com/slipway-cloud/slipway/db/gen"
 )
 
-// Attention is one thing that needs an operator, as the view of that name
-// computes it from the rows that are the truth. What does not apply is empty.
-type Attention = gen.AttentionRaised
+// Attention is one thing that needs an operator, computed from the rows that are the truth.
+// What does not apply is empty.
+type Attention = gen.AttentionRow
 
 // The kinds of attention, in the order of their views.
 const (
@@ -64,7 +64,11 @@ func (s statements) Attention(ctx context.Context, f AttentionFilter, after Atte
 	if !after.Since.IsZero() {
 		p.AfterSince = &after.Since
 	}
-	rows, err := s.q.Attention(ctx, p)
+	q := s.q // to plan it takes as long as to run it
+	if f.Kind != "" {
+		q = gen.New(freshPlans{s.dbtx}) // the plan has this kind only
+	}
+	rows, err := q.Attention(ctx, p)
 	return rows, MapError("list what needs attention", err)
 }
 

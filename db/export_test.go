@@ -16,3 +16,6 @@ var (
 
 // BoundedAcquire is what Open gives its pool, with another limit.
 func BoundedAcquire(limit time.Duration) pgx.QueryTracer { return boundedAcquire{limit} }
+
+// StatementsOn runs the operations of one statement on what the test gives.
+var StatementsOn = statementsOn

@@ -80,6 +80,7 @@ var tableAccess = map[string]Access{
 	"node_drives":                 AccessFull,
 	"node_onboardings":            AccessRead,
 	"node_plans":                  AccessFull,
+	"node_search":                 AccessRead,
 	"node_tasks":                  AccessFull,
 	"nodes":                       AccessFull,
 	"outbox":                      AccessFull,
@@ -167,6 +168,8 @@ var functionCallers = map[string][]string{
 	"isolate_by_project":      {},
 	"project_audit":           {RoleCustomer},
 	"project_audit_append":    {RoleCustomer},
+	"search_needles":          {RoleApp, RoleRead},
+	"search_pieces":           {},
 }
 
 // revokeSQL takes every right on the owner's objects.

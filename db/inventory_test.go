@@ -125,6 +125,12 @@ func TestNodesAreFoundByWhatIsKnownOfThem(t *testing.T) {
 		{db.NodeFilter{SiteID: site.ID, Q: "52:54:00:AA:BB:CC"}, []string{a.ID}},
 		{db.NodeFilter{SiteID: site.ID, Q: b.ID}, []string{b.ID}},
 		{db.NodeFilter{SiteID: site.ID, Q: "gpu_0%"}, []string{}},
+		{db.NodeFilter{SiteID: site.ID, Q: "2"}, []string{b.ID}},
+		{db.NodeFilter{SiteID: site.ID, Q: "n-"}, []string{a.ID}},
+		{db.NodeFilter{SiteID: site.ID, Q: "gpu-01"}, []string{}}, // every piece of it is in gpu-001
+		{db.NodeFilter{SiteID: site.ID, Q: "gpu-001", Hostname: "gpu-002"}, []string{}},
+		{db.NodeFilter{SiteID: site.ID, Hostname: "gpu-00"}, []string{}},
+		{db.NodeFilter{SiteID: site.ID, Q: "gpu", Status: "active"}, []string{a.ID}},
 	} {
 		q, want := tc.q, tc.want
 		rows, err := s.ListNodes(ctx, q, "", 0)
@@ -134,9 +140,6 @@ func TestNodesAreFoundByWhatIsKnownOfThem(t *testing.T) {
 			ids = append(ids, r.ID)
 		}
 		require.Equal(t, want, ids, "%+v", q)
-		n, err := s.CountNodes(ctx, q)
-		require.NoError(t, err)
-		require.EqualValues(t, len(want), n)
 	}
 	got, err := s.LiveNodeOfMachine(ctx, site.ID, "abc123")
 	require.NoError(t, err)

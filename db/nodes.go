@@ -110,8 +110,8 @@ func (s statements) LiveNodeOfMachine(ctx context.Context, siteID, systemID stri
 	return n, MapError("live node of MAAS machine "+systemID, err)
 }
 
-// NodeFilter narrows a list; empty fields match all. Q is found in hostname
-// or serial, or is the whole id, MAAS system id or MAC.
+// NodeFilter narrows a list; empty fields match all. Status is one more of Statuses. Q is found in
+// hostname or serial, or is the whole id, MAAS system id or MAC.
 type NodeFilter struct {
 	Status, ExceptStatus, Lifecycle, SiteID, SKUID, Hostname, Q string
 	Statuses, IDs                                               []string // any of them; none means all
@@ -120,20 +120,27 @@ type NodeFilter struct {
 // ListNodes lists nodes by id, from the one after the id given ("" from the
 // first). limit 0 means 50; at most 1000.
 func (s statements) ListNodes(ctx context.Context, f NodeFilter, after string, limit int) ([]Node, error) {
-	rows, err := s.q.ListNodes(ctx, gen.ListNodesParams{
-		After: after, Status: f.Status, ExceptStatus: f.ExceptStatus, Lifecycle: f.Lifecycle, SiteID: f.SiteID, SKUID: f.SKUID, Hostname: f.Hostname, Q: f.Q,
-		Statuses: EmptyIfNil(f.Statuses), Ids: EmptyIfNil(f.IDs), MaxRows: PageLimit(limit),
-	})
+	if f.Status != "" {
+		f.Statuses = append([]string{f.Status}, f.Statuses...)
+	}
+	if f.Q == "" {
+		f.Q = f.Hostname // the search finds it by the index
+	}
+	q := gen.New(freshPlans{s.dbtx})
+	var rows []Node
+	var err error
+	if f.Q == "" {
+		rows, err = q.ListNodes(ctx, gen.ListNodesParams{
+			After: after, ExceptStatus: f.ExceptStatus, Lifecycle: f.Lifecycle, SiteID: f.SiteID, SKUID: f.SKUID,
+			Statuses: EmptyIfNil(f.Statuses), Ids: EmptyIfNil(f.IDs), MaxRows: PageLimit(limit),
+		})
+	} else {
+		rows, err = q.SearchNodes(ctx, gen.SearchNodesParams{
+			After: after, ExceptStatus: f.ExceptStatus, Lifecycle: f.Lifecycle, SiteID: f.SiteID, SKUID: f.SKUID, Hostname: f.Hostname, Q: f.Q,
+			Statuses: EmptyIfNil(f.Statuses), Ids: EmptyIfNil(f.IDs), MaxRows: PageLimit(limit),
+		})
+	}
 	return rows, MapError("list nodes", err)
-}
-
-// CountNodes counts what ListNodes would list in all.
-func (s statements) CountNodes(ctx context.Context, f NodeFilter) (int64, error) {
-	n, err := s.q.CountNodes(ctx, gen.CountNodesParams{
-		Status: f.Status, ExceptStatus: f.ExceptStatus, Lifecycle: f.Lifecycle, SiteID: f.SiteID, SKUID: f.SKUID, Hostname: f.Hostname, Q: f.Q,
-		Statuses: EmptyIfNil(f.Statuses), Ids: EmptyIfNil(f.IDs),
-	})
-	return n, MapError("count nodes", err)
 }
 
 // NodePatch is what an operator may change of a node; nil leaves a field.

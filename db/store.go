@@ -22,6 +22,8 @@ type Store struct {
 	customers   *pgxpool.Pool // of ForProject; nil without a login for customers
 	customerDSN string
 	log         *slog.Logger
+	tokens      *sharedReads[string, APIToken] // by hash
+	overviews   *sharedReads[string, NodeOverview]
 }
 
 // Tx is one transaction. It belongs to one goroutine.
@@ -98,6 +100,8 @@ func Open(ctx context.Context, dsn string, opts ...Option) (*Store, error) {
 	for _, set := range opts {
 		set(s)
 	}
+	s.tokens = &sharedReads[string, APIToken]{read: s.apiTokens, atOnce: sharedAtOnce}
+	s.overviews = &sharedReads[string, NodeOverview]{read: s.nodeOverviews, atOnce: sharedAtOnce}
 	err = s.Ping(ctx)
 	if err == nil {
 		err = s.openCustomers(ctx)

@@ -17,10 +17,24 @@ func (s statements) CreateAPIToken(ctx context.Context, name string, hash []byte
 	return row, MapError("API token "+name, err)
 }
 
-// APITokenByHash finds a token, also an expired or revoked one, or ErrNotFound.
-func (s statements) APITokenByHash(ctx context.Context, hash []byte) (APIToken, error) {
-	row, err := s.q.APITokenByHash(ctx, hash)
+// APITokenByHash finds a token, also an expired or revoked one, or ErrNotFound. Requests that arrive
+// at the same time share a statement.
+func (s *Store) APITokenByHash(ctx context.Context, hash []byte) (APIToken, error) {
+	row, err := s.tokens.get(ctx, string(hash))
 	return row, MapError("API token", err)
+}
+
+func (s statements) apiTokens(ctx context.Context, hashes []string) (map[string]APIToken, error) {
+	asked := make([][]byte, 0, len(hashes))
+	for _, h := range hashes {
+		asked = append(asked, []byte(h))
+	}
+	rows, err := s.q.APITokensByHash(ctx, asked)
+	found := make(map[string]APIToken, len(rows))
+	for _, r := range rows {
+		found[string(r.Hash)] = r
+	}
+	return found, err
 }
 
 // ListAPITokens lists tokens by id, from the one after the id given.

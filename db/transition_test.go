@@ -278,25 +278,3 @@ func TestReadTxCannotWrite(t *testing.T) {
 	require.Error(t, err)
 	requireState(t, err, "25006")
 }
-
-// BenchmarkTransition is one guarded state change with its audit row, its
-// place in the hash chain and its event: three round trips and a commit.
-func BenchmarkTransition(b *testing.B) {
-	s := dbtest.Store(b)
-	moves := []lifecycle.Transition[lifecycle.NodeStatus]{lifecycle.NodeGoOffline, lifecycle.NodeComeBack}
-	b.RunParallel(func(p *testing.PB) {
-		n := dbtest.Node(b, s, dbtest.Active())
-		for i := 0; p.Next(); i++ {
-			m := moves[i%2]
-			err := s.Tx(b.Context(), func(tx *db.Tx) error {
-				_, err := tx.TransitionNode(b.Context(), n.ID, m, m.Needs, db.Actor{Owner: lifecycle.OwnerHeartbeat})
-				return err
-			})
-			if err != nil {
-				b.Error(err)
-				return
-			}
-		}
-	})
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "transitions/s")
-}

@@ -32,8 +32,10 @@ type NodeActionInfo struct {
 	// Done lists the states in which there is nothing left to do: it then
 	// succeeds without doing anything.
 	Done []NodeStatus
-	// BesideJob: a live job of the node is not in its way.
+	// BesideJob: a live job of the node is not in its way, unless the node is in a state of
+	// UnlessIn.
 	BesideJob bool
+	UnlessIn  []NodeStatus
 	// Reason: it must be said why.
 	Reason bool
 	// Needs is what the action needs beyond the state, checked when it is requested; "" for
@@ -57,7 +59,9 @@ var nodeActions = []NodeActionInfo{
 		Doc:   "use a retired node again under the identity that it kept; health must prove it active, and after a tenant a certificate that it is clean",
 	},
 	{
-		Action: NodeActionQuarantine, From: NodeQuarantine.From, Move: &NodeQuarantine, Done: []NodeStatus{NodeQuarantined}, BesideJob: true, Reason: true,
+		// An onboarding ends with the node active and lifts a quarantine, so it must not be under way.
+		Action: NodeActionQuarantine, From: slices.Concat(NodeBlockOnboarding.From, NodeQuarantine.From), Move: &NodeQuarantine, Done: []NodeStatus{NodeQuarantined},
+		BesideJob: true, UnlessIn: NodeBlockOnboarding.From, Reason: true,
 		Doc: "keep the node from scheduling, whether or not it is allocated",
 	},
 	{
@@ -87,13 +91,26 @@ func NodeActionOf(a NodeAction) (NodeActionInfo, bool) {
 	return nodeActions[i], true
 }
 
+// AllowsJob reports whether a live job of a node in this state is not in the way of the action.
+func (a NodeActionInfo) AllowsJob(s NodeStatus) bool {
+	return a.BesideJob && !slices.Contains(a.UnlessIn, s)
+}
+
+// MoveFrom returns the transition that the action makes itself from a state.
+func (a NodeActionInfo) MoveFrom(s NodeStatus) Transition[NodeStatus] {
+	if a.Action == NodeActionQuarantine && slices.Contains(NodeBlockOnboarding.From, s) {
+		return NodeBlockOnboarding
+	}
+	return *a.Move
+}
+
 // AllowedNodeActions returns the actions that a node's state allows now. Set busy when a live job
 // holds the node. What an action needs beyond the state, such as proof of health, is checked when
 // the action is requested (NodeActionNeeds).
 func AllowedNodeActions(s NodeStatus, busy bool) []NodeAction {
 	out := []NodeAction{}
 	for _, a := range nodeActions {
-		if slices.Contains(a.From, s) && (a.BesideJob || !busy) {
+		if slices.Contains(a.From, s) && (!busy || a.AllowsJob(s)) {
 			out = append(out, a.Action)
 		}
 	}
@@ -171,6 +188,9 @@ func DocumentNodeActions() string {
 		}
 		if a.BesideJob {
 			busy = "allowed"
+		}
+		if len(a.UnlessIn) > 0 {
+			busy += ", but not in " + codes(a.UnlessIn)
 		}
 		meaning := a.Doc
 		if a.Needs != "" {

@@ -166,6 +166,28 @@ func TestWhoMayAskWhatOfANode(t *testing.T) {
 	w.ask(n.ID, lifecycle.NodeActionResume, w.as("operator")).want(http.StatusOK)
 }
 
+// TestQuarantine_OfAnEnrollingNode: not beside an onboarding, which would lift it at its end.
+func TestQuarantine_OfAnEnrollingNode(t *testing.T) {
+	t.Parallel()
+	w, _ := openWorld(t)
+	alone, busy := w.nodeIn(lifecycle.NodeEnrolling), w.nodeIn(lifecycle.NodeEnrolling)
+	job := dbtest.Job(t, w.store, dbtest.On(busy.ID))
+	w.ask(alone.ID, lifecycle.NodeActionQuarantine, w.as("viewer")).refused(problem.Forbidden)
+	w.ask(alone.ID, lifecycle.NodeActionQuarantine, w.as("operator")).want(http.StatusOK)
+	require.Equal(t, lifecycle.NodeQuarantined, w.node(alone.ID).Status)
+	history, _, err := w.store.NodeHistory(t.Context(), alone.ID, 1, 0)
+	require.NoError(t, err)
+	require.Equal(t, "block_onboarding", history[0].Name)
+
+	var before rest.Node
+	w.do("GET", "/api/v1/nodes/"+busy.ID, nil).want(http.StatusOK).into(&before)
+	require.NotContains(t, before.AllowedActions, lifecycle.NodeActionQuarantine)
+	p := w.ask(busy.ID, lifecycle.NodeActionQuarantine).refused(problem.LiveJob)
+	require.Equal(t, job.ID, p.Existing)
+	require.Contains(t, p.Detail, "cancel it")
+	require.Equal(t, lifecycle.NodeEnrolling, w.node(busy.ID).Status)
+}
+
 func TestQuarantineNeedsAReasonAndTakesOccupiedAndBusyNodes(t *testing.T) {
 	t.Parallel()
 	w, dsn := openWorld(t)

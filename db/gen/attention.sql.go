@@ -11,11 +11,19 @@ import (
 )
 
 const attention = `-- name: Attention :many
-SELECT a.kind, a.id, a.since, a.site_id, a.node_id, a.hostname, a.bmc_id, a.job_id, a.job_kind, a.workflow_id, a.status, a.stage, a.failure_class, a.message, a.next_step, a.recommended_action, a.waiting_outside, a.workflow_gone FROM (SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM attention_raised UNION ALL SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM drift_attention UNION ALL SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM pxe_attention UNION ALL SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM tenant_attention UNION ALL SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM event_attention UNION ALL SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM agent_attention) a
-WHERE ($1::text = '' OR a.kind = $1::text)
-  AND ($2::text = '' OR a.site_id = $2::text)
-  AND ($3::timestamptz IS NULL OR (a.since, a.id) > ($3::timestamptz, $4::text))
-ORDER BY a.since, a.id LIMIT $5
+SELECT p.kind, p.id, p.since, p.site_id, p.node_id, coalesce(n.hostname, '')::text AS hostname, p.bmc_id, p.job_id, p.job_kind, p.workflow_id,
+    p.status, p.stage, p.failure_class, (CASE p.kind WHEN 'node_quarantined' THEN coalesce((SELECT l.comment FROM audit_log l
+        WHERE l.resource_kind = 'node' AND l.resource_id = p.node_id AND l.kind = 'transition' ORDER BY l.seq DESC LIMIT 1), '')
+        ELSE p.message END)::text AS message, p.next_step, p.recommended_action, p.waiting_outside, p.workflow_gone
+FROM (SELECT a.kind, a.id, a.since, a.site_id, a.node_id, a.bmc_id, a.job_id, a.job_kind, a.workflow_id, a.status, a.stage, a.failure_class, a.message,
+        a.next_step, a.recommended_action, a.waiting_outside, a.workflow_gone
+    FROM (SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM attention_raised UNION ALL SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM drift_attention UNION ALL SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM pxe_attention UNION ALL SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM tenant_attention UNION ALL SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM event_attention UNION ALL SELECT kind, id, since, site_id, node_id, hostname, bmc_id, job_id, job_kind, workflow_id, status, stage, failure_class, message, next_step, recommended_action, waiting_outside, workflow_gone FROM agent_attention) a
+    WHERE ($1::text = '' OR a.kind = $1::text)
+      AND ($2::text = '' OR a.site_id = $2::text)
+      AND ($3::timestamptz IS NULL OR (a.since, a.id) > ($3::timestamptz, $4::text))
+    ORDER BY a.since, a.id LIMIT $5) p
+LEFT JOIN nodes n ON n.id = p.node_id
+ORDER BY p.since, p.id
 `
 
 type AttentionParams struct {
@@ -26,8 +34,30 @@ type AttentionParams struct {
 	MaxRows    int32
 }
 
-// Everything that needs an operator, oldest first; ids break ties, so that the pair is a cursor.
-func (q *Queries) Attention(ctx context.Context, arg AttentionParams) ([]AttentionRaised, error) {
+type AttentionRow struct {
+	Kind              string
+	ID                string
+	Since             time.Time
+	SiteID            string
+	NodeID            string
+	Hostname          string
+	BMCID             string
+	JobID             string
+	JobKind           string
+	WorkflowID        string
+	Status            string
+	Stage             string
+	FailureClass      string
+	Message           string
+	NextStep          string
+	RecommendedAction string
+	WaitingOutside    bool
+	WorkflowGone      bool
+}
+
+// Everything that needs an operator, oldest first; ids break ties, so that the pair is a cursor. What is read for each row of the page only stands
+// outside: the hostname, and the comment of a quarantine.
+func (q *Queries) Attention(ctx context.Context, arg AttentionParams) ([]AttentionRow, error) {
 	rows, err := q.db.Query(ctx, attention,
 		arg.Kind,
 		arg.SiteID,
@@ -39,9 +69,9 @@ func (q *Queries) Attention(ctx context.Context, arg AttentionParams) ([]Attenti
 		return nil, err
 	}
 	defer rows.Close()
-	items := []AttentionRaised{}
+	items := []AttentionRow{}
 	for rows.Next() {
-		var i AttentionRaised
+		var i AttentionRow
 		if err := rows.Scan(
 			&i.Kind,
 			&i.ID,

@@ -14,23 +14,36 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-const aPITokenByHash = `-- name: APITokenByHash :one
-SELECT id, name, hash, roles, created_at, expires_at, revoked_at FROM api_tokens WHERE hash = $1
+const aPITokensByHash = `-- name: APITokensByHash :many
+SELECT id, name, hash, roles, created_at, expires_at, revoked_at FROM api_tokens WHERE hash = ANY ($1::bytea[])
 `
 
-func (q *Queries) APITokenByHash(ctx context.Context, hash []byte) (APIToken, error) {
-	row := q.db.QueryRow(ctx, aPITokenByHash, hash)
-	var i APIToken
-	err := row.Scan(
-		&i.ID,
-		&i.Name,
-		&i.Hash,
-		&i.Roles,
-		&i.CreatedAt,
-		&i.ExpiresAt,
-		&i.RevokedAt,
-	)
-	return i, err
+func (q *Queries) APITokensByHash(ctx context.Context, hashes [][]byte) ([]APIToken, error) {
+	rows, err := q.db.Query(ctx, aPITokensByHash, hashes)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []APIToken{}
+	for rows.Next() {
+		var i APIToken
+		if err := rows.Scan(
+			&i.ID,
+			&i.Name,
+			&i.Hash,
+			&i.Roles,
+			&i.CreatedAt,
+			&i.ExpiresAt,
+			&i.RevokedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const advanceGeneration = `-- name: AdvanceGeneration :execrows

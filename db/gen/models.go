@@ -62,27 +62,6 @@ type AgentRelease struct {
 	CreatedAt time.Time
 }
 
-type AttentionRaised struct {
-	Kind              string
-	ID                string
-	Since             time.Time
-	SiteID            string
-	NodeID            string
-	Hostname          string
-	BMCID             string
-	JobID             string
-	JobKind           string
-	WorkflowID        string
-	Status            string
-	Stage             string
-	FailureClass      string
-	Message           string
-	NextStep          string
-	RecommendedAction string
-	WaitingOutside    bool
-	WorkflowGone      bool
-}
-
 type AuditChain struct {
 	ResourceKind string
 	ResourceID   string
@@ -271,6 +250,7 @@ type Job struct {
 	UpdatedAt         time.Time
 	Version           int64
 	BMCID             *string
+	StateChangedAt    time.Time
 }
 
 type LifecycleEdge struct {

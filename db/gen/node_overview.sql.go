@@ -12,7 +12,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-const nodeOverview = `-- name: NodeOverview :one
+const nodeOverviews = `-- name: NodeOverviews :many
 SELECT n.id, n.lifecycle, n.status, n.hostname, n.site_id, n.sku_id, n.profile_id, n.serial, n.hardware_uuid, n.macs, n.maas_system_id, n.maas_create_intent, n.ssh_host_key, n.ssh_address, n.ip_addresses, n.simulated, n.labels, n.allocation_id, n.install_attempts, n.last_install_error, n.state_changed_at, n.version, n.created_at, n.updated_at, n.site_ref, n.tenant_left_at, coalesce(b.id, '')::text AS bmc_id,
     coalesce((SELECT j.id FROM jobs j WHERE j.node_id = n.id
         AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating')), '')::text AS live_job_id,
@@ -22,10 +22,10 @@ SELECT n.id, n.lifecycle, n.status, n.hostname, n.site_id, n.sku_id, n.profile_i
 FROM nodes n
 LEFT JOIN bmcs b ON b.node_id = n.id
 LEFT JOIN heartbeats h ON h.node_id = n.id
-WHERE n.id = $1
+WHERE n.id = ANY ($1::text[])
 `
 
-type NodeOverviewRow struct {
+type NodeOverviewsRow struct {
 	Node         Node
 	BMCID        string
 	LiveJobID    string
@@ -39,47 +39,60 @@ type NodeOverviewRow struct {
 	Unhealthy    []string
 }
 
-// A node with its live job, its BMC and its agent's last words: what GET shows of it, in one question.
-func (q *Queries) NodeOverview(ctx context.Context, id string) (NodeOverviewRow, error) {
-	row := q.db.QueryRow(ctx, nodeOverview, id)
-	var i NodeOverviewRow
-	err := row.Scan(
-		&i.Node.ID,
-		&i.Node.Lifecycle,
-		&i.Node.Status,
-		&i.Node.Hostname,
-		&i.Node.SiteID,
-		&i.Node.SKUID,
-		&i.Node.ProfileID,
-		&i.Node.Serial,
-		&i.Node.HardwareUUID,
-		&i.Node.MACs,
-		&i.Node.MAASSystemID,
-		&i.Node.MAASCreateIntent,
-		&i.Node.SSHHostKey,
-		&i.Node.SSHAddress,
-		&i.Node.IPAddresses,
-		&i.Node.Simulated,
-		&i.Node.Labels,
-		&i.Node.AllocationID,
-		&i.Node.InstallAttempts,
-		&i.Node.LastInstallError,
-		&i.Node.StateChangedAt,
-		&i.Node.Version,
-		&i.Node.CreatedAt,
-		&i.Node.UpdatedAt,
-		&i.Node.SiteRef,
-		&i.Node.TenantLeftAt,
-		&i.BMCID,
-		&i.LiveJobID,
-		&i.Heard,
-		&i.BootID,
-		&i.AgentVersion,
-		&i.Address,
-		&i.ReceivedAt,
-		&i.Report,
-		&i.ReportedAt,
-		&i.Unhealthy,
-	)
-	return i, err
+// Nodes with their live job, their BMC and the last heartbeat of their agent: what GET shows of one, in one query.
+func (q *Queries) NodeOverviews(ctx context.Context, ids []string) ([]NodeOverviewsRow, error) {
+	rows, err := q.db.Query(ctx, nodeOverviews, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []NodeOverviewsRow{}
+	for rows.Next() {
+		var i NodeOverviewsRow
+		if err := rows.Scan(
+			&i.Node.ID,
+			&i.Node.Lifecycle,
+			&i.Node.Status,
+			&i.Node.Hostname,
+			&i.Node.SiteID,
+			&i.Node.SKUID,
+			&i.Node.ProfileID,
+			&i.Node.Serial,
+			&i.Node.HardwareUUID,
+			&i.Node.MACs,
+			&i.Node.MAASSystemID,
+			&i.Node.MAASCreateIntent,
+			&i.Node.SSHHostKey,
+			&i.Node.SSHAddress,
+			&i.Node.IPAddresses,
+			&i.Node.Simulated,
+			&i.Node.Labels,
+			&i.Node.AllocationID,
+			&i.Node.InstallAttempts,
+			&i.Node.LastInstallError,
+			&i.Node.StateChangedAt,
+			&i.Node.Version,
+			&i.Node.CreatedAt,
+			&i.Node.UpdatedAt,
+			&i.Node.SiteRef,
+			&i.Node.TenantLeftAt,
+			&i.BMCID,
+			&i.LiveJobID,
+			&i.Heard,
+			&i.BootID,
+			&i.AgentVersion,
+			&i.Address,
+			&i.ReceivedAt,
+			&i.Report,
+			&i.ReportedAt,
+			&i.Unhealthy,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

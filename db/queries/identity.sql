@@ -1,8 +1,8 @@
 -- name: InsertAPIToken :one
 INSERT INTO api_tokens (id, name, hash, roles, expires_at) VALUES (@id, @name, @hash, @roles, @expires_at) RETURNING *;
 
--- name: APITokenByHash :one
-SELECT * FROM api_tokens WHERE hash = @hash;
+-- name: APITokensByHash :many
+SELECT * FROM api_tokens WHERE hash = ANY (@hashes::bytea[]);
 
 -- name: ListAPITokens :many
 SELECT * FROM api_tokens WHERE id > @after::text ORDER BY id LIMIT @max_rows;

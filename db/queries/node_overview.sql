@@ -1,5 +1,5 @@
--- name: NodeOverview :one
--- A node with its live job, its BMC and its agent's last words: what GET shows of it, in one question.
+-- name: NodeOverviews :many
+-- Nodes with their live job, their BMC and the last heartbeat of their agent: what GET shows of one, in one query.
 SELECT sqlc.embed(n), coalesce(b.id, '')::text AS bmc_id,
     coalesce((SELECT j.id FROM jobs j WHERE j.node_id = n.id
         AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating')), '')::text AS live_job_id,
@@ -9,4 +9,4 @@ SELECT sqlc.embed(n), coalesce(b.id, '')::text AS bmc_id,
 FROM nodes n
 LEFT JOIN bmcs b ON b.node_id = n.id
 LEFT JOIN heartbeats h ON h.node_id = n.id
-WHERE n.id = @id;
+WHERE n.id = ANY (@ids::text[]);

@@ -142,7 +142,7 @@ func (d decision) alreadyDone() string {
 
 // allowed refuses what the state or another job does not allow.
 func (d decision) allowed() error {
-	if d.live != nil && !d.Action.BesideJob {
+	if d.live != nil && !d.Action.AllowsJob(d.node.Status) {
 		return &intent.Refusal{Kind: intent.LiveJob, Existing: d.live.ID, Allowed: d.can(), Detail: fmt.Sprintf(
 			"job %s (%s) is %s and holds node %s; wait for it to end, or cancel it, then %s",
 			d.live.ID, intent.JobLabel(*d.live), d.live.Status, d.node.Hostname, d.Action.Action)}
@@ -216,7 +216,7 @@ func (d decision) provenHealthy(ctx context.Context, tx *db.Tx) error {
 }
 
 func (d decision) move(ctx context.Context, tx *db.Tx, proof lifecycle.Proof, actor db.Actor) (Result, error) {
-	n, err := tx.TransitionNode(ctx, d.node.ID, *d.Action.Move, proof, actor)
+	n, err := tx.TransitionNode(ctx, d.node.ID, d.Action.MoveFrom(d.node.Status), proof, actor)
 	if err != nil {
 		return Result{}, err
 	}

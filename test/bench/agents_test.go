@@ -38,7 +38,9 @@ type agentPool struct {
 
 func TestMain(m *testing.M) {
 	if os.Getenv(agentPoolEnv) == "" {
-		os.Exit(m.Run())
+		code := m.Run()
+		measured.print(os.Stdout)
+		os.Exit(code)
 	}
 	if err := runAgentPool(os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "agent pool:", err)

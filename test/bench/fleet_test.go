@@ -77,6 +77,7 @@ func BenchmarkFleet(b *testing.B) {
 	b.ReportMetric(api*scale, "api-cores")
 	b.ReportMetric(pg*scale, "postgres-cores")
 	b.ReportMetric(perNode, "bytes/node")
+	measure(b, rowFleet, "%.2f and %.2f", api*scale, pg*scale)
 	say("%d nodes at one heartbeat in %s are %.0f heartbeats/s and take %.0f%% of one core in the API (TLS and all) and %.0f%% in PostgreSQL; measured at %.0f/s\n"+
 		"  the API holds %.1f KiB for each node that is connected: %.1f GiB for all of them", fleet, fleetEvery, want, 100*api*scale, 100*pg*scale, heartbeats,
 		perNode/1024, perNode*fleet/(1<<30))
@@ -98,7 +99,8 @@ func makeFleet(b *testing.B, dsn string, n int, keyHash []byte) []string {
 		SELECT 'node_fleet-' || lpad(i::text, 7, '0'), lifecycle, status, 'fleet-' || i, site_id FROM nodes, generate_series(1, $2::int) i WHERE id = $1`, first.ID, n)
 	run(`INSERT INTO agent_certificates (node_id, generation, serial, key_hash, cert_pem, not_before, not_after)
 		SELECT id, 1, id, $1, 'PEM', now(), now() + interval '1 day' FROM nodes WHERE id LIKE 'node\_fleet-%'`, keyHash)
-	run("INSERT INTO agent_identities (node_id, generation) SELECT node_id, 1 FROM agent_certificates WHERE node_id LIKE 'node\\_fleet-%'")
+	run(`INSERT INTO agent_identities (node_id, generation, renew_at)
+		SELECT node_id, 1, not_after - interval '5 hours' FROM agent_certificates WHERE node_id LIKE 'node\_fleet-%'`)
 	run(`INSERT INTO heartbeats (node_id, boot_id, agent_version, generation, received_at, report, report_boot_id)
 		SELECT node_id, 'boot', '1.0.0', 1, now(), '{}', 'boot' FROM agent_identities WHERE node_id LIKE 'node\_fleet-%'`)
 	run("ANALYZE")
