@@ -46,7 +46,17 @@ func TestRestored_ShowsThenEnds(t *testing.T) {
 	require.Zero(t, live())
 	shown, err = run()
 	require.NoError(t, err)
-	require.Contains(t, shown, "nothing to end")
+	require.Contains(t, shown, "would end api_token: 0")
+	require.Contains(t, shown, "new epoch of events", "which a disk that was set back needs, whatever there is to end")
 	_, err = run("--confirm", hash[1])
 	require.ErrorContains(t, err, "not that of the dry run")
+	again := regexp.MustCompile(`--confirm ([0-9a-f]{16})\n`).FindStringSubmatch(shown)
+	require.NotNil(t, again, shown)
+	var before, after string
+	epoch := func(into *string) { require.NoError(t, store.DBTX().QueryRow(t.Context(), "SELECT epoch FROM event_cursor").Scan(into)) }
+	epoch(&before)
+	_, err = run("--confirm", again[1])
+	require.NoError(t, err)
+	epoch(&after)
+	require.NotEqual(t, before, after)
 }
