@@ -67,7 +67,7 @@ func (r *runner[S]) runStage(i int) outcome {
 		row.Message, row.FailureClass = out.failure.Message, class
 		failed[class]++
 		backoff := min(firstBackoff<<min(failed[class]-1, 5), maxBackoff)
-		if failed[class] >= lifecycle.Failure(class).AutoAttempts || workflow.Now(r.ctx).Add(backoff).After(at) {
+		if failed[class] >= r.attempts(class) || workflow.Now(r.ctx).Add(backoff).After(at) {
 			row.State, row.FinishedAt = lifecycle.StageFailed, r.now()
 			return out
 		}
@@ -75,6 +75,15 @@ func (r *runner[S]) runStage(i int) outcome {
 			return r.leaveStage(row, outcome{interrupted: true})
 		}
 	}
+}
+
+// attempts is how often a stage is tried for a class before it fails.
+func (r *runner[S]) attempts(class lifecycle.FailureClass) int {
+	n := lifecycle.Failure(class).AutoAttempts
+	if r.def.Attempts != nil {
+		n = r.def.Attempts(r.state, class, n)
+	}
+	return n
 }
 
 // leaveStage closes the row of a stage that was left without failing.

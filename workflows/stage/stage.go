@@ -43,6 +43,19 @@ type Job[S any] struct {
 	Resumed func(s *S) *contract.NodeMove
 	// Reset clears what compensation has undone, before starting from the top.
 	Reset func(s *S)
+
+	// NodeID names the node of a job that finds its node while it runs; nil is that of the input.
+	NodeID func(s *S) string
+	// Allocation is what happens to the job's allocation with the projection that moves the job to
+	// another status; nil changes nothing.
+	Allocation func(s *S, to lifecycle.JobStatus, f *contract.Failure) *contract.AllocationMove
+	// Attempts is how often a stage is tried for a failure class, the default given.
+	Attempts func(s *S, class lifecycle.FailureClass, dflt int) int
+	// GivesUp reports a failure at which the job does not park: it is compensated and ends as a
+	// cancelled job does. The state keeps what of the failure is told later.
+	GivesUp func(s *S, f contract.Failure) bool
+	// Refuses returns why an action that the matrix allows is refused now; "" allows it.
+	Refuses func(s *S, a lifecycle.Action) string
 }
 
 // Chosen returns the stages of a job in their order: those that Choose names, or all.
