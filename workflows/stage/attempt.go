@@ -17,6 +17,7 @@ type outcome struct {
 	failure     *contract.Failure
 	backTo      string
 	interrupted bool
+	cancelled   bool
 	err         error
 }
 
@@ -156,9 +157,12 @@ var errInterrupted = errors.New("interrupted by an operator")
 // outcomeOf turns an error into what to do about it.
 func (r *runner[S]) outcomeOf(st Stage[S], err error) outcome {
 	var b *goToStage
+	var c *cancelJob
 	switch {
 	case errors.As(err, &b):
 		return outcome{backTo: b.stage}
+	case errors.As(err, &c):
+		return outcome{cancelled: true}
 	case errors.Is(err, errInterrupted):
 		return outcome{interrupted: true}
 	}

@@ -208,6 +208,8 @@ func (r *runner[S]) step() error {
 		return out.err
 	case out.failure != nil:
 		return r.fail(*out.failure)
+	case out.cancelled:
+		return r.compensateFor(forCancel, nil)
 	case out.backTo != "":
 		return r.goBack(out.backTo)
 	case out.interrupted:

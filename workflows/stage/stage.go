@@ -150,6 +150,14 @@ func Fail(c lifecycle.FailureClass, format string, args ...any) error {
 	return &StageError{Class: c, Message: fmt.Sprintf(format, args...)}
 }
 
+type cancelJob struct{ why string }
+
+func (c *cancelJob) Error() string { return "the job is not needed any more: " + c.why }
+
+// Cancel, returned by a stage's Run, ends the job as an operator's cancel does: what was begun is
+// compensated.
+func Cancel(why string) error { return &cancelJob{why} }
+
 type goToStage struct{ stage string }
 
 func (b *goToStage) Error() string { return "go back to " + b.stage }

@@ -1,0 +1,108 @@
+package contract
+
+import (
+	"time"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+// AllocationInput is the accepted request of a provision or a release: everything else is read from
+// the allocation.
+type AllocationInput struct {
+	AllocationID string `json:"allocation_id"`
+	Reason       string `json:"reason,omitempty"`
+}
+
+// AllocationRef names an allocation in the input of an activity. The node is that of the job, "" while
+// it has none.
+type AllocationRef struct {
+	JobRef
+	AllocationID string `json:"allocation_id"`
+}
+
+// AllocationMove asks for a change of the job's allocation with the projection.
+type AllocationMove struct {
+	AllocationID string                     `json:"allocation_id"`
+	To           lifecycle.AllocationStatus `json:"to"`
+	// FailureClass and FailureMessage say why a provision failed, or a release is parked.
+	FailureClass   lifecycle.FailureClass `json:"failure_class,omitempty"`
+	FailureMessage string                 `json:"failure_message,omitempty"`
+	// Outcome is how an allocation ended.
+	Outcome string `json:"outcome,omitempty"`
+	// Free gives the node back. CertificateID proves it clean; "" with Clean is a node that no tenant
+	// has had access to.
+	Free          bool   `json:"free,omitempty"`
+	Clean         bool   `json:"clean,omitempty"`
+	CertificateID string `json:"certificate_id,omitempty"`
+	// Attempts are the tries of the release so far.
+	Attempts int `json:"attempts,omitempty"`
+	// Connection and Image are those of an allocation that becomes active.
+	Connection *AllocationConnection `json:"connection,omitempty"`
+	Image      *AllocationImage      `json:"image,omitempty"`
+	// StartRelease writes the release job with this move.
+	StartRelease bool   `json:"start_release,omitempty"`
+	Note         string `json:"note,omitempty"`
+}
+
+// AllocationConnection is how the tenant logs in.
+type AllocationConnection struct {
+	Host          string    `json:"host"`
+	Port          int       `json:"port"`
+	User          string    `json:"user"`
+	HostKey       string    `json:"host_key"`
+	HostKeySHA256 string    `json:"host_key_sha256"`
+	Since         time.Time `json:"since"`
+}
+
+// AllocationImage is the installed system, from the record of its deployment.
+type AllocationImage struct {
+	ID          string    `json:"id"`
+	Name        string    `json:"name"`
+	Version     string    `json:"version"`
+	SHA256      string    `json:"sha256,omitempty"`
+	InstalledAt time.Time `json:"installed_at,omitzero"`
+}
+
+// AllocationKey is a public key of the tenant as it is installed: no options, no comment.
+type AllocationKey struct {
+	Fingerprint string `json:"fingerprint"`
+	PublicKey   string `json:"public_key"`
+}
+
+// AllocationFacts is what is stored of an allocation and of its node.
+type AllocationFacts struct {
+	Status     lifecycle.AllocationStatus `json:"status"`
+	NodeID     string                     `json:"node_id,omitempty"`
+	SiteID     string                     `json:"site_id,omitempty"`
+	TenantRoot bool                       `json:"tenant_root,omitempty"`
+	// ReleaseReason is set once somebody has asked for the release.
+	ReleaseReason string          `json:"release_reason,omitempty"`
+	Keys          []AllocationKey `json:"keys,omitempty"`
+	// KeysInstalled is set once a key of the tenant may have been on the node.
+	KeysInstalled bool   `json:"keys_installed,omitempty"`
+	Access        string `json:"access,omitempty"`
+	Done          bool   `json:"done,omitempty"` // the outcome asked for is there
+	Note          string `json:"note,omitempty"`
+}
+
+// TimelineNote is what the node's timeline says of the facts.
+func (f AllocationFacts) TimelineNote() string { return f.Note }
+
+// ReleaseAsked reports that the tenant, or somebody for him, wants the allocation ended.
+func (f AllocationFacts) ReleaseAsked() bool {
+	return f.ReleaseReason != "" || f.Status == lifecycle.AllocationReleasing || f.Status == lifecycle.AllocationReleased
+}
+
+// SettingsFacts is what a BMC's settings say beside those of the claim.
+type SettingsFacts struct {
+	// Count is how many were read. Unreadable names the parts that the BMC lists and that could not be
+	// read; Changed says what differs.
+	Count      int      `json:"count,omitempty"`
+	Unreadable []string `json:"unreadable,omitempty"`
+	Changed    []string `json:"changed,omitempty"`
+	Done       bool     `json:"done,omitempty"`
+	Note       string   `json:"note,omitempty"`
+}
+
+// TimelineNote is what the node's timeline says of the facts.
+func (f SettingsFacts) TimelineNote() string { return f.Note }
