@@ -78,9 +78,12 @@ type AllocationFacts struct {
 	// ReleaseReason is set once somebody has asked for the release.
 	ReleaseReason string          `json:"release_reason,omitempty"`
 	Keys          []AllocationKey `json:"keys,omitempty"`
-	// KeysInstalled is set once a key of the tenant may have been on the node.
-	KeysInstalled bool   `json:"keys_installed,omitempty"`
-	Access        string `json:"access,omitempty"`
+	// AccessGiven is set once a key of the tenant may have been on the node.
+	AccessGiven bool   `json:"access_given,omitempty"`
+	Access      string `json:"access,omitempty"`
+	// RevokeSeconds and MaxDeliver are the policy of a release.
+	RevokeSeconds int `json:"revoke_seconds,omitempty"`
+	MaxDeliver    int `json:"max_deliver,omitempty"`
 	Done          bool   `json:"done,omitempty"` // the outcome asked for is there
 	Note          string `json:"note,omitempty"`
 }
