@@ -41,7 +41,9 @@ func ReleaseJob(in contract.JobInput) stage.Job[ReleaseState] {
 			s.Job = in.Ref()
 			return decode(input, &s.Request)
 		},
-		Deadline:   func(s *ReleaseState, name string, dflt time.Duration) time.Duration { return s.Cleaning.Config.Profile.StageDeadline(name, dflt) },
+		Deadline: func(s *ReleaseState, name string, dflt time.Duration) time.Duration {
+			return s.Cleaning.Config.Profile.StageDeadline(name, dflt)
+		},
 		Observed:   releaseObserved,
 		Metadata:   func(s *ReleaseState) lifecycle.ActionMetadata { return s.Cleaning.Machine.ActionMetadata() },
 		Allocation: releaseMove,

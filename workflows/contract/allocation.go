@@ -82,8 +82,8 @@ type AllocationFacts struct {
 	AccessGiven bool   `json:"access_given,omitempty"`
 	Access      string `json:"access,omitempty"`
 	// RevokeSeconds and MaxDeliver are the policy of a release.
-	RevokeSeconds int `json:"revoke_seconds,omitempty"`
-	MaxDeliver    int `json:"max_deliver,omitempty"`
+	RevokeSeconds int    `json:"revoke_seconds,omitempty"`
+	MaxDeliver    int    `json:"max_deliver,omitempty"`
 	Done          bool   `json:"done,omitempty"` // the outcome asked for is there
 	Note          string `json:"note,omitempty"`
 }

@@ -24,7 +24,7 @@ const (
 	// KindAgentReissue gives a node's agent a new identity, KindAgentUpdate a new version.
 	KindAgentReissue JobKind = "agent_reissue"
 	KindAgentUpdate  JobKind = "agent_update"
-	// KindAllocationProvision gives a tenant a node, KindAllocationRelease takes it back.
+	// KindAllocationProvision prepares a node for a tenant, KindAllocationRelease ends that.
 	KindAllocationProvision JobKind = "allocation_provision"
 	KindAllocationRelease   JobKind = "allocation_release"
 )
@@ -92,11 +92,13 @@ type JobInput struct {
 	Kind   JobKind `json:"kind"`
 	NodeID string  `json:"node_id"`
 	SiteID string  `json:"site_id"`
+	// ResourceID is what the job is about besides a node: the allocation.
+	ResourceID string `json:"resource_id,omitempty"`
 }
 
 // Ref returns the reference that the job's activities are given.
 func (in JobInput) Ref() JobRef {
-	return JobRef{JobID: in.JobID, NodeID: in.NodeID, SiteID: in.SiteID}
+	return JobRef{JobID: in.JobID, NodeID: in.NodeID, SiteID: in.SiteID, ResourceID: in.ResourceID}
 }
 
 // JobResult is what a job workflow returns.
