@@ -86,13 +86,9 @@ func actor(ctx context.Context, jobID string) db.Actor {
 // free. It fails with capacity_unavailable then. An allocation whose release was asked for, or that
 // has a node, is returned as it is.
 func (a *Activities) ClaimNode(ctx context.Context, in contract.AllocationRef) (contract.AllocationFacts, error) {
-	every := a.Poll
-	if every <= 0 {
-		every = defaultPoll
-	}
 	var row allocationdb.Allocation
 	late := false
-	err := fault.PollStore(ctx, every, func() (done bool, err error) {
+	err := fault.PollStore(ctx, a.poll(), func() (done bool, err error) {
 		err = a.Store.Tx(ctx, func(tx *db.Tx) error {
 			done, late = false, false
 			if row, err = allocationdb.Lock(ctx, tx, in.AllocationID); err != nil {
@@ -117,6 +113,36 @@ func (a *Activities) ClaimNode(ctx context.Context, in contract.AllocationRef) (
 		return contract.AllocationFacts{}, fault.New(lifecycle.FailCapacity, "no node of the SKU became free in time")
 	}
 	return a.facts(ctx, row)
+}
+
+// TakeNode reads an allocation that is being released, and gives the job its node: from then on the
+// job is the node's one live job. It waits while another job has the node.
+func (a *Activities) TakeNode(ctx context.Context, in contract.AllocationRef) (contract.AllocationFacts, error) {
+	row, err := allocationdb.Get(ctx, a.Store, in.AllocationID)
+	if err != nil {
+		return contract.AllocationFacts{}, fault.Internal(ctx, err)
+	}
+	if row.NodeID == nil || row.NodeReleasedAt != nil {
+		return contract.AllocationFacts{}, fault.New(lifecycle.FailStateDisagreement, "the allocation is %s and has no node that could be released", row.Status)
+	}
+	err = fault.PollStore(ctx, a.poll(), func() (taken bool, err error) {
+		err = a.Store.Tx(ctx, func(tx *db.Tx) error {
+			taken, err = allocationdb.TakeNode(ctx, tx, in.JobID, *row.NodeID, deref(row.SiteID))
+			return err
+		})
+		return taken, err
+	})
+	if err != nil {
+		return contract.AllocationFacts{}, fault.Internal(ctx, err)
+	}
+	return a.facts(ctx, row)
+}
+
+func (a *Activities) poll() time.Duration {
+	if a.Poll > 0 {
+		return a.Poll
+	}
+	return defaultPoll
 }
 
 // GiveAccess stores that the tenant may have access to the node from now on. Call it before his keys

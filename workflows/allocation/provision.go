@@ -57,7 +57,7 @@ func ProvisionJob(in contract.JobInput) stage.Job[ProvisionState] {
 		Stages: provisionStages(),
 		Init: func(s *ProvisionState, input []byte) error {
 			s.Job = in.Ref()
-			return decode(input, &s.Request)
+			return decode(in, input, &s.Request)
 		},
 		NodeID:     func(s *ProvisionState) string { return s.Job.NodeID },
 		Observed:   func(s *ProvisionState) lifecycle.Observed { return observed(s.Node, s.Machine) },
@@ -69,9 +69,12 @@ func ProvisionJob(in contract.JobInput) stage.Job[ProvisionState] {
 	}
 }
 
-func decode(input []byte, request *contract.AllocationInput) error {
+func decode(in contract.JobInput, input []byte, request *contract.AllocationInput) error {
 	if err := json.Unmarshal(input, request); err != nil {
 		return fmt.Errorf("allocation request: %w", err)
+	}
+	if request.AllocationID == "" {
+		request.AllocationID = in.ResourceID
 	}
 	if request.AllocationID == "" {
 		return errors.New("the request names no allocation")
@@ -97,7 +100,7 @@ func givesUp(s *ProvisionState, f contract.Failure) bool {
 
 // provisionRefuses keeps a provision from standing still with the tenant's keys on the node, where he
 // would use it and pay nothing, and from being adopted past a proof.
-func provisionRefuses(s *ProvisionState, a lifecycle.Action) string {
+func provisionRefuses(_ workflow.Context, _ *ProvisionState, a lifecycle.Action) string {
 	switch a { //nolint:exhaustive // the others are what the matrix says
 	case lifecycle.ActionMarkManual:
 		return "a provision is not frozen: its tenant waits for it, and it ends by itself within minutes; cancel it"
@@ -109,31 +112,18 @@ func provisionRefuses(s *ProvisionState, a lifecycle.Action) string {
 	return ""
 }
 
-// provisionMove is what happens to the allocation with the job. A node goes back at once only where
-// no key of the tenant has been on it, and where its account is proven gone.
+// provisionMove is what happens to the allocation with the job. The node of a provision that ends
+// early goes back at once only where no key of the tenant has been on it and its account is proven
+// gone; the release job cleans it otherwise.
 func provisionMove(s *ProvisionState, to lifecycle.JobStatus, _ *contract.Failure) *contract.AllocationMove {
 	m := &contract.AllocationMove{AllocationID: s.Request.AllocationID}
-	if s.Failure != nil {
-		m.FailureClass, m.FailureMessage = s.Failure.Class, s.Failure.Message
-	}
 	switch to { //nolint:exhaustive // the others leave it where it is
 	case lifecycle.JobCompleted, lifecycle.JobReconciled:
 		m.To, m.Connection, m.Image = lifecycle.AllocationActive, s.Connection, s.Image
-		m.Note = "the tenant's keys are proven to be accepted"
 	case lifecycle.JobCancelled:
-		switch {
-		case s.Job.NodeID == "" && s.Failure == nil:
-			m.To, m.Outcome, m.Note = lifecycle.AllocationReleased, lifecycle.OutcomeCancelled, "cancelled before a node was claimed"
-		case s.Job.NodeID == "":
-			m.To = lifecycle.AllocationFailed
-		case s.Failure == nil || s.Unproven != "":
-			m.To, m.StartRelease, m.Note = lifecycle.AllocationReleasing, true, s.Unproven
-			if m.Note == "" {
-				m.Note = "released before it was active"
-			}
-		default:
-			m.To, m.Free, m.Clean = lifecycle.AllocationFailed, true, true
-			m.Note = "no key of the tenant was on the node, and its account is gone"
+		m.To, m.Clean, m.Note = lifecycle.AllocationFailed, s.Unproven == "", s.Unproven
+		if s.Failure != nil {
+			m.FailureClass, m.FailureStage = s.Failure.Class, s.Failure.Stage
 		}
 	default:
 		return nil

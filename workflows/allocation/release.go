@@ -39,8 +39,9 @@ func ReleaseJob(in contract.JobInput) stage.Job[ReleaseState] {
 		Stages: releaseStages(),
 		Init: func(s *ReleaseState, input []byte) error {
 			s.Job = in.Ref()
-			return decode(input, &s.Request)
+			return decode(in, input, &s.Request)
 		},
+		NodeID: func(s *ReleaseState) string { return s.Job.NodeID },
 		Deadline: func(s *ReleaseState, name string, dflt time.Duration) time.Duration {
 			return s.Cleaning.Config.Profile.StageDeadline(name, dflt)
 		},
@@ -62,10 +63,16 @@ func releaseObserved(s *ReleaseState) lifecycle.Observed {
 }
 
 // releaseRefuses keeps a release going forward: its tenant is out, and nothing of it can be taken back
-// or taken on trust.
-func releaseRefuses(_ *ReleaseState, a lifecycle.Action) string {
+// or taken on trust. It ends early only once the allocation has lost its node.
+func releaseRefuses(ctx workflow.Context, s *ReleaseState, a lifecycle.Action) string {
 	switch a { //nolint:exhaustive // the others are what the matrix says
-	case lifecycle.ActionCancel, lifecycle.ActionRestartClean:
+	case lifecycle.ActionCancel:
+		f, err := stage.Do(ctx, stage.KindLocalWork, "has the allocation ended", allocs.ReadAllocation, s.ref(""))
+		if err == nil && lifecycle.Allocation.Terminal(f.Status) {
+			return ""
+		}
+		return "a release is not taken back: its tenant has lost the node; retry the stage, or remove the assignment"
+	case lifecycle.ActionRestartClean:
 		return "a release is not taken back: its tenant has lost the node; retry the stage, or remove the assignment"
 	case lifecycle.ActionAdopt:
 		return "a release adopts nothing: what it does not prove itself would reach the next tenant; retry the stage, or remove the assignment"
@@ -91,11 +98,10 @@ func releaseMove(s *ReleaseState, to lifecycle.JobStatus, f *contract.Failure) *
 	case lifecycle.JobFailedRetryable, lifecycle.JobFailedManual:
 		m.To = lifecycle.AllocationReleaseFailed
 		if f != nil {
-			m.FailureClass, m.FailureMessage = f.Class, f.Message
+			m.FailureClass, m.FailureStage = f.Class, f.Stage
 		}
 	case lifecycle.JobCompleted, lifecycle.JobReconciled:
-		m.To, m.Outcome, m.Free = lifecycle.AllocationReleased, lifecycle.OutcomeReleased, true
-		m.Clean, m.CertificateID = s.proven(), s.Cleaning.Evidence.CertificateID
+		m.To, m.CertificateID = lifecycle.AllocationReleased, s.Cleaning.Evidence.CertificateID
 	default:
 		return nil
 	}

@@ -21,11 +21,11 @@ import (
 // closeTerminals reads what the job goes by. It is the place where terminals are closed.
 func closeTerminals(ctx workflow.Context, s *ReleaseState) error {
 	const at = lifecycle.StageCloseTerminals
-	f, err := stage.Do(ctx, stage.KindLocalWork, "read the allocation", allocs.ReadAllocation, s.ref(at))
+	f, err := stage.Do(ctx, stage.KindPoll, "take the node", allocs.TakeNode, s.ref(at))
 	if err != nil {
 		return err
 	}
-	s.Facts, s.Access = f, f.Access
+	s.Facts, s.Access, s.Job.NodeID, s.Job.SiteID = f, f.Access, f.NodeID, f.SiteID
 	if s.Begun {
 		return nil
 	}

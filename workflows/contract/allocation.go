@@ -24,24 +24,19 @@ type AllocationRef struct {
 type AllocationMove struct {
 	AllocationID string                     `json:"allocation_id"`
 	To           lifecycle.AllocationStatus `json:"to"`
-	// FailureClass and FailureMessage say why a provision failed, or a release is parked.
-	FailureClass   lifecycle.FailureClass `json:"failure_class,omitempty"`
-	FailureMessage string                 `json:"failure_message,omitempty"`
-	// Outcome is how an allocation ended.
-	Outcome string `json:"outcome,omitempty"`
-	// Free gives the node back. CertificateID proves it clean; "" with Clean is a node that no tenant
-	// has had access to.
-	Free          bool   `json:"free,omitempty"`
-	Clean         bool   `json:"clean,omitempty"`
+	// FailureClass and FailureStage say where a provision failed, or a release is parked.
+	FailureClass lifecycle.FailureClass `json:"failure_class,omitempty"`
+	FailureStage string                 `json:"failure_stage,omitempty"`
+	// Clean is set where a provision has left nothing of the tenant on the node.
+	Clean bool `json:"clean,omitempty"`
+	// CertificateID proves the node of a release clean.
 	CertificateID string `json:"certificate_id,omitempty"`
-	// Attempts are the tries of the release so far.
+	// Attempts are the tries of the stage at which the job stands.
 	Attempts int `json:"attempts,omitempty"`
 	// Connection and Image are those of an allocation that becomes active.
 	Connection *AllocationConnection `json:"connection,omitempty"`
 	Image      *AllocationImage      `json:"image,omitempty"`
-	// StartRelease writes the release job with this move.
-	StartRelease bool   `json:"start_release,omitempty"`
-	Note         string `json:"note,omitempty"`
+	Note       string                `json:"note,omitempty"`
 }
 
 // AllocationConnection is how the tenant logs in.

@@ -107,14 +107,7 @@ func invalid(what string) error {
 }
 
 func (r *runner[S]) verdict(a lifecycle.Action) lifecycle.Verdict {
-	v := lifecycle.Decide(a, r.status, r.facts())
-	if !v.Allowed || v.Effect == lifecycle.EffectNoop || r.def.Refuses == nil {
-		return v
-	}
-	if why := r.def.Refuses(r.state, a); why != "" {
-		return lifecycle.Verdict{Effect: lifecycle.EffectRefuse, Reason: why}
-	}
-	return v
+	return lifecycle.Decide(a, r.status, r.facts())
 }
 
 func (r *runner[S]) facts() lifecycle.JobFacts {
@@ -123,7 +116,7 @@ func (r *runner[S]) facts() lifecycle.JobFacts {
 
 func (r *runner[S]) refusal(a lifecycle.Action, reason string) error {
 	// What the matrix allows may be refused for what it does not know.
-	allowed := slices.DeleteFunc(lifecycle.AllowedActions(r.status, r.facts()), func(b lifecycle.Action) bool { return a == b || !r.verdict(b).Allowed })
+	allowed := slices.DeleteFunc(lifecycle.AllowedActions(r.status, r.facts()), func(b lifecycle.Action) bool { return a == b })
 	return contract.Refusal(lifecycle.ActionRefusedError{Action: a, Status: r.status, Reason: reason, Allowed: allowed})
 }
 

@@ -54,7 +54,9 @@ func (r *runner[S]) projectLocked(c workflow.Context, move *contract.NodeMove) e
 	p := r.projection()
 	p.Checkpoint, p.Node, p.Actions, p.By = cp, move, entries, by
 	if r.def.Allocation != nil && p.Status != r.stored {
-		p.Allocation = r.def.Allocation(r.state, p.Status, p.Failure)
+		if p.Allocation = r.def.Allocation(r.state, p.Status, p.Failure); p.Allocation != nil {
+			p.Allocation.Attempts = p.Attempt
+		}
 	}
 	res, err := r.write(c, &p)
 	if err != nil {

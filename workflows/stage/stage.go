@@ -54,8 +54,9 @@ type Job[S any] struct {
 	// GivesUp reports a failure at which the job does not park: it is compensated and ends as a
 	// cancelled job does. The state keeps what of the failure is told later.
 	GivesUp func(s *S, f contract.Failure) bool
-	// Refuses returns why an action that the matrix allows is refused now; "" allows it.
-	Refuses func(s *S, a lifecycle.Action) string
+	// Refuses returns why an action that the matrix allows is refused now; "" allows it. It is asked at
+	// the safe point at which the action would be carried out.
+	Refuses func(ctx workflow.Context, s *S, a lifecycle.Action) string
 }
 
 // Chosen returns the stages of a job in their order: those that Choose names, or all.
