@@ -169,6 +169,13 @@ func ListDue(ctx context.Context, c Conn, limit int) ([]string, error) {
 	return ids, db.MapError("list allocations that have expired", err)
 }
 
+// ListWithoutJob lists allocations that only a job moves on and that have had none for a while: a
+// release whose job is to be created, or a job that was cancelled.
+func ListWithoutJob(ctx context.Context, c Conn, quiet time.Duration, limit int) ([]string, error) {
+	ids, err := queries(c).AllocationsWithoutJob(ctx, gen.AllocationsWithoutJobParams{QuietSeconds: quiet.Seconds(), MaxRows: db.PageLimit(limit)})
+	return ids, db.MapError("list allocations without a job", err)
+}
+
 // ListKeys lists the keys of an allocation by fingerprint.
 func ListKeys(ctx context.Context, c Conn, id string) ([]Key, error) {
 	rows, err := queries(c).Keys(ctx, id)

@@ -178,6 +178,14 @@ func ChangeConnection(ctx context.Context, tx *db.Tx, id string, c Connection, i
 	})
 }
 
+// RequestRelease stores that an allocation which is being provisioned is to be released. Its job
+// stops at the next safe point: it moves the allocation by lifecycle.AllocationAbort. It can be
+// repeated.
+func RequestRelease(ctx context.Context, tx *db.Tx, id, reason string) error {
+	n, err := queries(tx).RequestRelease(ctx, gen.RequestReleaseParams{ID: id, Reason: db.ClipText(reason, maxReason)})
+	return db.CheckRepeatable(what(id), n, err, exists(ctx, tx, id))
+}
+
 // EndAccess stores what is known of the tenant's access after a try to end it: revoked or
 // unconfirmed. What was revoked stays revoked. It returns db.ErrStale when the allocation is not
 // being released.

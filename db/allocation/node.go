@@ -23,24 +23,58 @@ func Claim(ctx context.Context, tx *db.Tx, id string, actor db.Actor) (Allocatio
 	if err := lifecycle.Allocation.Check(lifecycle.AllocationClaim, a.Status, actor.Owner, nil); err != nil {
 		return a, false, err
 	}
-	nodeID, siteID, err := takeFreeNode(ctx, tx, a)
-	if err != nil || nodeID == "" {
+	siteID := ""
+	if a.SiteID != nil {
+		siteID = *a.SiteID
+	}
+	n, found, err := TakeFreeNode(ctx, tx, a.ID, a.SKUID, siteID)
+	if err != nil || !found {
 		return a, false, err
 	}
-	a, err = commit(ctx, tx, a, Move{To: lifecycle.AllocationClaim, Actor: actor, nodeID: &nodeID, siteID: &siteID})
+	a, err = ClaimTaken(ctx, tx, a, n, actor)
+	return a, err == nil, err
+}
+
+// TakenNode is a node whose pointer names an allocation that does not occupy it yet.
+type TakenNode = gen.ClaimFreeNodeRow
+
+// TakeFreeNode points a free node to an allocation, which may be created after it in the same
+// transaction; ClaimTaken completes it. It returns false when no matching node is free. A node that
+// others have locked may be given back, so it waits for these before it says so.
+func TakeFreeNode(ctx context.Context, tx *db.Tx, allocationID, skuID, siteID string) (TakenNode, bool, error) {
+	full, err := reservedSites(ctx, tx, skuID, siteID)
 	if err != nil {
-		return a, false, err
+		return TakenNode{}, false, err
+	}
+	p := gen.ClaimFreeNodeParams{AllocationID: allocationID, SKUID: skuID, SiteID: siteID, FullSites: full}
+	row, err := queries(tx).ClaimFreeNode(ctx, p)
+	if errors.Is(err, pgx.ErrNoRows) {
+		var waited gen.ClaimLockedNodeRow
+		waited, err = queries(tx).ClaimLockedNode(ctx, gen.ClaimLockedNodeParams(p))
+		row = TakenNode(waited)
+	}
+	if errors.Is(err, pgx.ErrNoRows) {
+		return TakenNode{}, false, nil
+	}
+	return row, err == nil, db.MapError("claim a node of SKU "+skuID, err)
+}
+
+// ClaimTaken moves a requested allocation to provisioning on the node that was taken for it.
+func ClaimTaken(ctx context.Context, tx *db.Tx, a Allocation, n TakenNode, actor db.Actor) (Allocation, error) {
+	a, err := commit(ctx, tx, a, Move{To: lifecycle.AllocationClaim, Actor: actor, nodeID: &n.ID, siteID: &n.SiteID})
+	if err != nil {
+		return a, err
 	}
 	job, err := tx.LiveJobOfResource(ctx, Resource, a.ID)
 	if err == nil {
-		err = requireTaken(TakeNode(ctx, tx, job.ID, nodeID, siteID))
+		err = requireTaken(TakeNode(ctx, tx, job.ID, n.ID, n.SiteID))
 	} else if errors.Is(err, db.ErrNotFound) {
-		err = tx.RequireNoLiveJob(ctx, nodeID)
+		err = nil
 	}
 	if err != nil {
-		return a, false, err
+		return a, err
 	}
-	return a, true, EnterOccupancy(ctx, tx, nodeID, lifecycle.OccupancyAllocated, a.ID, "")
+	return a, EnterOccupancy(ctx, tx, n.ID, lifecycle.OccupancyAllocated, a.ID, "")
 }
 
 // requireTaken has the transaction run again when a job took the node while it was claimed.
@@ -49,28 +83,6 @@ func requireTaken(taken bool, err error) error {
 		err = db.ErrRepeat
 	}
 	return err
-}
-
-// takeFreeNode points a free node to the allocation. It returns "" when none is free: a node that
-// others have locked counts as free until they commit, so it waits for these.
-func takeFreeNode(ctx context.Context, tx *db.Tx, a Allocation) (nodeID, siteID string, err error) {
-	p := gen.ClaimFreeNodeParams{AllocationID: a.ID, SKUID: a.SKUID, FullSites: []string{}}
-	if a.SiteID != nil {
-		p.SiteID = *a.SiteID
-	}
-	if p.FullSites, err = reservedSites(ctx, tx, p.SKUID, p.SiteID); err != nil {
-		return "", "", err
-	}
-	row, err := queries(tx).ClaimFreeNode(ctx, p)
-	if errors.Is(err, pgx.ErrNoRows) {
-		var waited gen.ClaimLockedNodeRow
-		waited, err = queries(tx).ClaimLockedNode(ctx, gen.ClaimLockedNodeParams(p))
-		row = gen.ClaimFreeNodeRow(waited)
-	}
-	if errors.Is(err, pgx.ErrNoRows) {
-		return "", "", nil
-	}
-	return row.ID, row.SiteID, db.MapError("claim a node of SKU "+a.SKUID, err)
 }
 
 // reservedSites lists the sites at which every free node of a SKU is kept back. Claims of a SKU with
@@ -130,6 +142,13 @@ func freeNode(ctx context.Context, tx *db.Tx, a Allocation, certificateID string
 		state = lifecycle.OccupancyMaintenance
 	}
 	return EnterOccupancy(ctx, tx, *a.NodeID, state, "", certificateID)
+}
+
+// ClearPointer clears the pointer of a node that no allocation occupies, and marks the node as one
+// that a tenant left. A node with an occupant keeps its pointer. It can be repeated.
+func ClearPointer(ctx context.Context, tx *db.Tx, nodeID string) error {
+	_, err := queries(tx).ClearPointer(ctx, nodeID)
+	return db.MapError("node "+nodeID, err)
 }
 
 // Occupancy is one row of the history of a node.

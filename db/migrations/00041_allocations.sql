@@ -47,6 +47,7 @@ CREATE TABLE allocations (
     provisioning_at   timestamptz,
     access_given_at   timestamptz,
     start_time        timestamptz,
+    release_requested_at timestamptz,
     releasing_at      timestamptz,
     access_ended_at   timestamptz,
     node_released_at  timestamptz,
@@ -103,8 +104,9 @@ CREATE INDEX node_occupancies_by_node ON node_occupancies (node_id, id);
 CREATE INDEX node_occupancies_by_allocation ON node_occupancies (allocation_id, id) WHERE allocation_id IS NOT NULL;
 
 -- The pointer is the qualifier of a claim: it is checked again under the row's lock, which a sub-query is not. Pointers of before this migration are not
--- checked: a node with such a one is occupied until an operator ends that.
-ALTER TABLE nodes ADD CONSTRAINT nodes_allocation_known FOREIGN KEY (allocation_id) REFERENCES allocations (id) NOT VALID;
+-- checked: a node with such a one is occupied until an operator ends that. The check is deferred: a claim takes the node before the allocation is written.
+ALTER TABLE nodes ADD CONSTRAINT nodes_allocation_known FOREIGN KEY (allocation_id) REFERENCES allocations (id)
+    DEFERRABLE INITIALLY DEFERRED NOT VALID;
 CREATE INDEX nodes_by_allocation ON nodes (allocation_id) WHERE allocation_id IS NOT NULL;
 CREATE INDEX nodes_claimable ON nodes (sku_id, id) WHERE status = 'active' AND allocation_id IS NULL AND tenant_left_at IS NULL;
 

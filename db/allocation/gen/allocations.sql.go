@@ -40,7 +40,7 @@ func (q *Queries) AccountChurn(ctx context.Context, arg AccountChurnParams) (Acc
 }
 
 const allocation = `-- name: Allocation :one
-SELECT id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at FROM allocations WHERE id = $1
+SELECT id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, release_requested_at, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at FROM allocations WHERE id = $1
 `
 
 func (q *Queries) Allocation(ctx context.Context, id string) (Allocation, error) {
@@ -76,6 +76,7 @@ func (q *Queries) Allocation(ctx context.Context, id string) (Allocation, error)
 		&i.ProvisioningAt,
 		&i.AccessGivenAt,
 		&i.StartTime,
+		&i.ReleaseRequestedAt,
 		&i.ReleasingAt,
 		&i.AccessEndedAt,
 		&i.NodeReleasedAt,
@@ -88,7 +89,7 @@ func (q *Queries) Allocation(ctx context.Context, id string) (Allocation, error)
 }
 
 const allocationOfNode = `-- name: AllocationOfNode :one
-SELECT id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at FROM allocations WHERE node_id = $1::text AND node_released_at IS NULL
+SELECT id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, release_requested_at, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at FROM allocations WHERE node_id = $1::text AND node_released_at IS NULL
 `
 
 func (q *Queries) AllocationOfNode(ctx context.Context, nodeID string) (Allocation, error) {
@@ -124,6 +125,7 @@ func (q *Queries) AllocationOfNode(ctx context.Context, nodeID string) (Allocati
 		&i.ProvisioningAt,
 		&i.AccessGivenAt,
 		&i.StartTime,
+		&i.ReleaseRequestedAt,
 		&i.ReleasingAt,
 		&i.AccessEndedAt,
 		&i.NodeReleasedAt,
@@ -141,6 +143,39 @@ SELECT id FROM allocations WHERE expires_at <= now() AND status IN ('requested',
 
 func (q *Queries) AllocationsDue(ctx context.Context, maxRows int32) ([]string, error) {
 	rows, err := q.db.Query(ctx, allocationsDue, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []string{}
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const allocationsWithoutJob = `-- name: AllocationsWithoutJob :many
+SELECT a.id FROM allocations a WHERE a.status IN ('requested', 'provisioning', 'releasing') AND a.updated_at < now() - make_interval(secs => $1::float8)
+  AND NOT EXISTS (SELECT FROM jobs j WHERE j.resource_kind = 'allocation' AND j.resource_id = a.id
+      AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
+ORDER BY a.id LIMIT $2
+`
+
+type AllocationsWithoutJobParams struct {
+	QuietSeconds float64
+	MaxRows      int32
+}
+
+// Allocations that a job must move on and that have none. A request that is a moment old may be about to get its job.
+func (q *Queries) AllocationsWithoutJob(ctx context.Context, arg AllocationsWithoutJobParams) ([]string, error) {
+	rows, err := q.db.Query(ctx, allocationsWithoutJob, arg.QuietSeconds, arg.MaxRows)
 	if err != nil {
 		return nil, err
 	}
@@ -196,7 +231,7 @@ const insertAllocation = `-- name: InsertAllocation :one
 WITH made AS (
     INSERT INTO allocations (id, project_id, sku_id, site_id, name, tags, status, requested_by, network, queue_deadline_at, expires_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
-    RETURNING id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at
+    RETURNING id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, release_requested_at, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at
 ), logged AS (
     INSERT INTO audit_log (id, resource_kind, resource_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata,
         workflow_id, version)
@@ -317,7 +352,7 @@ func (q *Queries) Keys(ctx context.Context, allocationID string) ([]AllocationKe
 }
 
 const listAllocations = `-- name: ListAllocations :many
-SELECT id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at FROM allocations
+SELECT id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, release_requested_at, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at FROM allocations
 WHERE ($1::text = '' OR id < $1::text)
   AND ($2::text = '' OR project_id = $2::text)
   AND ($3::text = '' OR sku_id = $3::text)
@@ -393,6 +428,7 @@ func (q *Queries) ListAllocations(ctx context.Context, arg ListAllocationsParams
 			&i.ProvisioningAt,
 			&i.AccessGivenAt,
 			&i.StartTime,
+			&i.ReleaseRequestedAt,
 			&i.ReleasingAt,
 			&i.AccessEndedAt,
 			&i.NodeReleasedAt,
@@ -444,7 +480,7 @@ func (q *Queries) LiveCounts(ctx context.Context, projectID string) ([]LiveCount
 }
 
 const lockAllocation = `-- name: LockAllocation :one
-SELECT id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at FROM allocations WHERE id = $1 FOR NO KEY UPDATE
+SELECT id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, release_requested_at, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at FROM allocations WHERE id = $1 FOR NO KEY UPDATE
 `
 
 func (q *Queries) LockAllocation(ctx context.Context, id string) (Allocation, error) {
@@ -480,6 +516,7 @@ func (q *Queries) LockAllocation(ctx context.Context, id string) (Allocation, er
 		&i.ProvisioningAt,
 		&i.AccessGivenAt,
 		&i.StartTime,
+		&i.ReleaseRequestedAt,
 		&i.ReleasingAt,
 		&i.AccessEndedAt,
 		&i.NodeReleasedAt,
@@ -510,7 +547,7 @@ WITH moved AS (
         node_released_at = CASE WHEN $1::text IN ('released', 'failed') AND node_id IS NOT NULL THEN now() END,
         released_at = CASE WHEN $1::text IN ('released', 'failed') THEN now() END
     WHERE allocations.id = $11 AND allocations.status = $12::text AND allocations.version = $13
-    RETURNING id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at
+    RETURNING id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, release_requested_at, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at
 ), logged AS (
     INSERT INTO audit_log (id, resource_kind, resource_id, node_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata,
         workflow_id, version)
@@ -636,6 +673,26 @@ func (q *Queries) RecordKey(ctx context.Context, arg RecordKeyParams) (int64, er
 	return result.RowsAffected(), nil
 }
 
+const requestRelease = `-- name: RequestRelease :execrows
+UPDATE allocations SET release_requested_at = now(), release_reason = $1::text, charge_capped_at = coalesce(charge_capped_at, now()),
+    version = version + 1, updated_at = now()
+WHERE id = $2 AND status = 'provisioning' AND release_requested_at IS NULL
+`
+
+type RequestReleaseParams struct {
+	Reason string
+	ID     string
+}
+
+// The provision job looks at it at every safe point. The first request stays.
+func (q *Queries) RequestRelease(ctx context.Context, arg RequestReleaseParams) (int64, error) {
+	result, err := q.db.Exec(ctx, requestRelease, arg.Reason, arg.ID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const setCondition = `-- name: SetCondition :execrows
 UPDATE allocations SET condition = $1, condition_reason = $2, condition_since = now(), version = version + 1, updated_at = now()
 WHERE id = $3 AND status NOT IN ('released', 'failed') AND (condition, condition_reason) IS DISTINCT FROM ($1, $2)
@@ -657,7 +714,7 @@ func (q *Queries) SetCondition(ctx context.Context, arg SetConditionParams) (int
 
 const setConnection = `-- name: SetConnection :one
 UPDATE allocations SET connection = $1, image = coalesce($2::jsonb, image), version = version + 1, updated_at = now()
-WHERE id = $3 AND status = 'active' AND connection IS DISTINCT FROM $1 RETURNING id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at
+WHERE id = $3 AND status = 'active' AND connection IS DISTINCT FROM $1 RETURNING id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, release_requested_at, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at
 `
 
 type SetConnectionParams struct {
@@ -699,6 +756,7 @@ func (q *Queries) SetConnection(ctx context.Context, arg SetConnectionParams) (A
 		&i.ProvisioningAt,
 		&i.AccessGivenAt,
 		&i.StartTime,
+		&i.ReleaseRequestedAt,
 		&i.ReleasingAt,
 		&i.AccessEndedAt,
 		&i.NodeReleasedAt,
@@ -746,7 +804,7 @@ func (q *Queries) SetReleaseAttempts(ctx context.Context, arg SetReleaseAttempts
 }
 
 const setTags = `-- name: SetTags :one
-UPDATE allocations SET tags = $1, name = $2, version = version + 1, updated_at = now() WHERE id = $3 AND version = $4 RETURNING id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at
+UPDATE allocations SET tags = $1, name = $2, version = version + 1, updated_at = now() WHERE id = $3 AND version = $4 RETURNING id, project_id, sku_id, site_id, name, tags, status, condition, condition_reason, condition_since, node_id, failure_code, failure_message, outcome, access, release_attempts, release_reason, requested_by, image, network, connection, certificate_id, queue_deadline_at, expires_at, charge_capped_at, requested_at, provisioning_at, access_given_at, start_time, release_requested_at, releasing_at, access_ended_at, node_released_at, released_at, version, created_at, updated_at
 `
 
 type SetTagsParams struct {
@@ -794,6 +852,7 @@ func (q *Queries) SetTags(ctx context.Context, arg SetTagsParams) (Allocation, e
 		&i.ProvisioningAt,
 		&i.AccessGivenAt,
 		&i.StartTime,
+		&i.ReleaseRequestedAt,
 		&i.ReleasingAt,
 		&i.AccessEndedAt,
 		&i.NodeReleasedAt,

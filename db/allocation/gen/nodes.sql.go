@@ -83,6 +83,20 @@ func (q *Queries) ClaimLockedNode(ctx context.Context, arg ClaimLockedNodeParams
 	return i, err
 }
 
+const clearPointer = `-- name: ClearPointer :execrows
+UPDATE nodes SET allocation_id = NULL, tenant_left_at = coalesce(tenant_left_at, now()), updated_at = now(), version = version + 1
+WHERE nodes.id = $1 AND nodes.allocation_id IS NOT NULL AND NOT EXISTS (SELECT FROM allocations a WHERE a.node_id = $1 AND a.node_released_at IS NULL)
+`
+
+// A pointer to an allocation that does not occupy the node: what it stood for counts as a tenant that left.
+func (q *Queries) ClearPointer(ctx context.Context, id string) (int64, error) {
+	result, err := q.db.Exec(ctx, clearPointer, id)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const countClaimable = `-- name: CountClaimable :many
 SELECT site_id, count(*)::integer AS nodes FROM claimable_nodes
 WHERE sku_id = $1::text AND ($2::text = '' OR site_id = $2::text) GROUP BY site_id ORDER BY site_id

@@ -115,6 +115,19 @@ WHERE id = @id AND status IN ('releasing', 'release_failed');
 -- name: SetReleaseAttempts :execrows
 UPDATE allocations SET release_attempts = greatest(release_attempts, @attempts), updated_at = now() WHERE id = @id AND status IN ('releasing', 'release_failed');
 
+-- name: RequestRelease :execrows
+-- The provision job looks at it at every safe point. The first request stays.
+UPDATE allocations SET release_requested_at = now(), release_reason = @reason::text, charge_capped_at = coalesce(charge_capped_at, now()),
+    version = version + 1, updated_at = now()
+WHERE id = @id AND status = 'provisioning' AND release_requested_at IS NULL;
+
+-- name: AllocationsWithoutJob :many
+-- Allocations that a job must move on and that have none. A request that is a moment old may be about to get its job.
+SELECT a.id FROM allocations a WHERE a.status IN ('requested', 'provisioning', 'releasing') AND a.updated_at < now() - make_interval(secs => @quiet_seconds::float8)
+  AND NOT EXISTS (SELECT FROM jobs j WHERE j.resource_kind = 'allocation' AND j.resource_id = a.id
+      AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
+ORDER BY a.id LIMIT @max_rows;
+
 -- name: LiveCounts :many
 -- How many allocations of a project count against its quota, by SKU.
 SELECT sku_id, count(*)::integer AS nodes, count(*) FILTER (WHERE status IN ('releasing', 'release_failed'))::integer AS leaving FROM allocations

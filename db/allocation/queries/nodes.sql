@@ -35,6 +35,11 @@ UPDATE nodes SET allocation_id = NULL, updated_at = now(), version = version + 1
 WHERE id = @id AND allocation_id = @allocation_id::text
 RETURNING tenant_left_at;
 
+-- name: ClearPointer :execrows
+-- A pointer to an allocation that does not occupy the node: what it stood for counts as a tenant that left.
+UPDATE nodes SET allocation_id = NULL, tenant_left_at = coalesce(tenant_left_at, now()), updated_at = now(), version = version + 1
+WHERE nodes.id = @id AND nodes.allocation_id IS NOT NULL AND NOT EXISTS (SELECT FROM allocations a WHERE a.node_id = @id AND a.node_released_at IS NULL);
+
 -- name: ProvesClean :one
 -- Whether a certificate says that a node is clean, and was issued after a moment.
 SELECT EXISTS (SELECT FROM certificates WHERE id = @id AND node_id = @node_id AND verdict = 'clean' AND issued_at > @after::timestamptz);
