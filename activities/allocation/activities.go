@@ -39,7 +39,7 @@ func (a *Activities) ReadAllocation(ctx context.Context, in contract.AllocationR
 
 func (a *Activities) facts(ctx context.Context, row allocationdb.Allocation) (contract.AllocationFacts, error) {
 	out := contract.AllocationFacts{
-		Status: row.Status, NodeID: deref(row.NodeID), SiteID: deref(row.SiteID), ReleaseReason: row.ReleaseReason, Access: row.Access,
+		Status: row.Status, NodeID: deref(row.NodeID), SiteID: deref(row.SiteID), ReleaseRequested: row.ReleaseRequestedAt != nil, Access: row.Access,
 		AccessGiven: row.AccessGivenAt != nil, RevokeSeconds: int(a.RevokeDeadline / time.Second), MaxDeliver: a.MaxDeliver,
 	}
 	if out.RevokeSeconds <= 0 {
@@ -94,7 +94,7 @@ func (a *Activities) ClaimNode(ctx context.Context, in contract.AllocationRef) (
 			if row, err = allocationdb.Lock(ctx, tx, in.AllocationID); err != nil {
 				return err
 			}
-			if done = row.Status != lifecycle.AllocationRequested || row.ReleaseReason != ""; done {
+			if done = row.Status != lifecycle.AllocationRequested; done {
 				return nil
 			}
 			if row, done, err = allocationdb.Claim(ctx, tx, in.AllocationID, actor(ctx, in.JobID)); err != nil || done {

@@ -70,9 +70,9 @@ type AllocationFacts struct {
 	NodeID     string                     `json:"node_id,omitempty"`
 	SiteID     string                     `json:"site_id,omitempty"`
 	TenantRoot bool                       `json:"tenant_root,omitempty"`
-	// ReleaseReason is set once somebody has asked for the release.
-	ReleaseReason string          `json:"release_reason,omitempty"`
-	Keys          []AllocationKey `json:"keys,omitempty"`
+	// ReleaseRequested is set once somebody has asked for the release while it is being provisioned.
+	ReleaseRequested bool            `json:"release_requested,omitempty"`
+	Keys             []AllocationKey `json:"keys,omitempty"`
 	// AccessGiven is set once a key of the tenant may have been on the node.
 	AccessGiven bool   `json:"access_given,omitempty"`
 	Access      string `json:"access,omitempty"`
@@ -88,7 +88,7 @@ func (f AllocationFacts) TimelineNote() string { return f.Note }
 
 // ReleaseAsked reports that the tenant, or somebody for him, wants the allocation ended.
 func (f AllocationFacts) ReleaseAsked() bool {
-	return f.ReleaseReason != "" || f.Status == lifecycle.AllocationReleasing || f.Status == lifecycle.AllocationReleased
+	return f.ReleaseRequested || f.Status == lifecycle.AllocationReleasing || lifecycle.Allocation.Terminal(f.Status)
 }
 
 // SettingsFacts is what a BMC's settings say beside those of the claim.
