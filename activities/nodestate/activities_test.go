@@ -80,8 +80,7 @@ func TestWaitForNewBoot(t *testing.T) {
 func TestEndAllocation_RepetitionReadsAgain(t *testing.T) {
 	t.Parallel()
 	w := newNodeFixture(t)
-	w.StartAllocation("alloc_1")
-	in := nodestate.AllocationIn{JobRef: w.Ref, AllocationID: "alloc_1"}
+	in := nodestate.AllocationIn{JobRef: w.Ref, AllocationID: w.StartAllocation()}
 	for range 2 {
 		f := acttest.Must(w, w.acts.EndAllocation, in)
 		require.Empty(t, f.AllocationID)

@@ -198,6 +198,14 @@ func SetCondition(ctx context.Context, c Conn, id string, condition lifecycle.Al
 
 const maxReason = 500
 
+// SetConditionsByFindings gives the active allocations of a site the condition maintenance_required
+// while their node has an open finding of these detectors that as many passes have seen, and ok
+// after it. It returns how many have changed.
+func SetConditionsByFindings(ctx context.Context, c Conn, siteID string, detectors []string, confirm int) (int64, error) {
+	n, err := queries(c).ConditionByFindings(ctx, gen.ConditionByFindingsParams{SiteID: siteID, Detectors: db.EmptyIfNil(detectors), Confirm: confirm})
+	return n, db.MapError("conditions of the allocations of site "+siteID, err)
+}
+
 func exists(ctx context.Context, c Conn, id string) func() error {
 	return func() error { _, err := Get(ctx, c, id); return err }
 }

@@ -194,6 +194,34 @@ func (q *Queries) AllocationsWithoutJob(ctx context.Context, arg AllocationsWith
 	return items, nil
 }
 
+const conditionByFindings = `-- name: ConditionByFindings :execrows
+WITH seen AS (
+    SELECT a.id, (SELECT min(f.message) FROM drift_findings f WHERE f.node_id = a.node_id AND f.status = 'open' AND f.detector = ANY ($1::text[])
+        AND f.streak >= $2::integer) AS message
+    FROM allocations a WHERE a.site_id = $3::text AND a.status = 'active'
+)
+UPDATE allocations a SET condition = CASE WHEN s.message IS NULL THEN 'ok' ELSE 'maintenance_required' END,
+    condition_reason = CASE WHEN s.message IS NULL THEN '' ELSE left('the node reports: ' || s.message, 500) END,
+    condition_since = CASE WHEN (a.condition = 'ok') = (s.message IS NULL) THEN a.condition_since ELSE now() END, version = a.version + 1, updated_at = now()
+FROM seen s WHERE s.id = a.id AND (s.message IS NOT NULL AND a.condition = 'ok'
+    OR s.message IS NULL AND a.condition = 'maintenance_required' AND a.condition_reason LIKE 'the node reports: %')
+`
+
+type ConditionByFindingsParams struct {
+	Detectors []string
+	Confirm   int
+	SiteID    string
+}
+
+// Allocations of a site whose nodes have open findings that only the agent makes: they require maintenance, and those that had such findings do well again.
+func (q *Queries) ConditionByFindings(ctx context.Context, arg ConditionByFindingsParams) (int64, error) {
+	result, err := q.db.Exec(ctx, conditionByFindings, arg.Detectors, arg.Confirm, arg.SiteID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const endAccess = `-- name: EndAccess :execrows
 UPDATE allocations SET access = CASE WHEN access = 'revoked' THEN access ELSE $1::text END,
     access_ended_at = CASE WHEN $1::text = 'revoked' THEN coalesce(access_ended_at, now()) ELSE access_ended_at END, updated_at = now()

@@ -91,6 +91,19 @@ SELECT version FROM moved;
 UPDATE allocations SET condition = @condition, condition_reason = @reason, condition_since = now(), version = version + 1, updated_at = now()
 WHERE id = @id AND status NOT IN ('released', 'failed') AND (condition, condition_reason) IS DISTINCT FROM (@condition, @reason);
 
+-- name: ConditionByFindings :execrows
+-- Allocations of a site whose nodes have open findings that only the agent makes: they require maintenance, and those that had such findings do well again.
+WITH seen AS (
+    SELECT a.id, (SELECT min(f.message) FROM drift_findings f WHERE f.node_id = a.node_id AND f.status = 'open' AND f.detector = ANY (@detectors::text[])
+        AND f.streak >= @confirm::integer) AS message
+    FROM allocations a WHERE a.site_id = @site_id::text AND a.status = 'active'
+)
+UPDATE allocations a SET condition = CASE WHEN s.message IS NULL THEN 'ok' ELSE 'maintenance_required' END,
+    condition_reason = CASE WHEN s.message IS NULL THEN '' ELSE left('the node reports: ' || s.message, 500) END,
+    condition_since = CASE WHEN (a.condition = 'ok') = (s.message IS NULL) THEN a.condition_since ELSE now() END, version = a.version + 1, updated_at = now()
+FROM seen s WHERE s.id = a.id AND (s.message IS NOT NULL AND a.condition = 'ok'
+    OR s.message IS NULL AND a.condition = 'maintenance_required' AND a.condition_reason LIKE 'the node reports: %');
+
 -- name: SetTags :one
 UPDATE allocations SET tags = @tags, name = @name, version = version + 1, updated_at = now() WHERE id = @id AND version = @version RETURNING *;
 
