@@ -51,8 +51,8 @@ type fixture struct {
 	job   contract.JobRef
 	env   *testsuite.TestActivityEnvironment
 	acts  *tenantaccess.Activities
-	// obeys says whether the agent does a task that it answers OK to.
-	obeys atomic.Pointer[func(*spec.SetKeysArgs) bool]
+	// carriesOut says whether the agent does a task that it answers OK to.
+	carriesOut atomic.Pointer[func(*spec.SetKeysArgs) bool]
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -89,7 +89,7 @@ func newFixture(t *testing.T) *fixture {
 	f.env.SetTestTimeout(runenv.Patience(time.Minute))
 	f.env.RegisterActivity(f.acts)
 	always := func(*spec.SetKeysArgs) bool { return true }
-	f.obeys.Store(&always)
+	f.carriesOut.Store(&always)
 	f.enrol()
 	f.runAgent()
 	return f
@@ -134,7 +134,7 @@ func (f *fixture) runAgent() {
 			t := *got.Task
 			args, err := t.Kind.CheckArgs(t.SchemaVersion, t.Args)
 			result := lifecycle.TaskResult{OK: true}
-			if keys, ok := args.(*spec.SetKeysArgs); err == nil && (!ok || (*f.obeys.Load())(keys)) {
+			if keys, ok := args.(*spec.SetKeysArgs); err == nil && (!ok || (*f.carriesOut.Load())(keys)) {
 				result = handlers[t.Kind].Run(ctx, task.Request{Args: args}, task.NewRecorder(nil, nil, nil))
 			}
 			_, _ = f.store.FinishTask(ctx, db.TaskFence{NodeID: t.NodeID, TaskID: t.ID, LeaseID: t.LeaseID, Attempt: t.Attempt}, result)
@@ -242,15 +242,15 @@ func TestProveLogin_LyingAgent(t *testing.T) {
 	f := newFixture(t)
 	f.createAccount(true)
 	never := func(*spec.SetKeysArgs) bool { return false }
-	f.obeys.Store(&never)
+	f.carriesOut.Store(&never)
 	_, err := f.proveLogin(true)
 	f.fails(err, lifecycle.FailSSHSeed, "rejected the login")
 	installs := func(a *spec.SetKeysArgs) bool { return len(a.Keys) > 0 }
-	f.obeys.Store(&installs)
+	f.carriesOut.Store(&installs)
 	_, err = f.proveLogin(true)
 	f.fails(err, lifecycle.FailNodeTask, "still accepts it")
 	always := func(*spec.SetKeysArgs) bool { return true }
-	f.obeys.Store(&always)
+	f.carriesOut.Store(&always)
 	_, err = f.proveLogin(true)
 	require.NoError(t, err, "the next try takes the key of the last away")
 	require.Empty(t, f.authorized())
@@ -282,7 +282,7 @@ func TestProveLogin_WithdrawsOlderTasks(t *testing.T) {
 		}
 		return true
 	}
-	f.obeys.Store(&slow)
+	f.carriesOut.Store(&slow)
 	ask := func(key string) db.NodeTask {
 		args, err := json.Marshal(spec.SetKeysArgs{AllocationID: allocationID, User: user, Keys: []string{newKey(t)}})
 		require.NoError(t, err)
