@@ -95,8 +95,8 @@ func (w *tenancy) allocation() allocationdb.Allocation {
 	return a
 }
 
-// vacant reports whether nobody occupies the node, and whether it may hold something of a tenant.
-func (w *tenancy) vacant() (free, dirty bool) {
+// freed reports whether nobody occupies the node, and whether it may hold something of a tenant.
+func (w *tenancy) freed() (free, dirty bool) {
 	w.t.Helper()
 	n, err := w.store.Node(w.t.Context(), w.node.ID)
 	require.NoError(w.t, err)
@@ -133,7 +133,7 @@ func TestProvision_EndsAsTheTenantsAccessSays(t *testing.T) {
 			move := &contract.AllocationMove{To: lifecycle.AllocationFailed, Clean: c.clean, FailureClass: lifecycle.FailNodeTask, FailureStage: "prove_login"}
 			require.NoError(t, w.project(lifecycle.JobCancelled, move))
 			require.Equal(t, c.want, w.allocation().Status)
-			free, dirty := w.vacant()
+			free, dirty := w.freed()
 			require.False(t, dirty)
 			require.Equal(t, c.want == lifecycle.AllocationFailed, free)
 			next, err := w.store.LiveJobOfResource(t.Context(), allocationdb.Resource, w.id)
@@ -211,7 +211,7 @@ func TestRelease_FollowsItsJob(t *testing.T) {
 	certificate := dbtest.Certificate(t, w.store, w.node.ID, "clean", time.Now().Add(time.Minute))
 	require.NoError(t, w.project(lifecycle.JobCompleted, ended(certificate)))
 	require.Equal(t, lifecycle.AllocationReleased, w.allocation().Status)
-	free, dirty := w.vacant()
+	free, dirty := w.freed()
 	require.True(t, free)
 	require.False(t, dirty)
 	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error { return tx.RequireNoLiveJob(t.Context(), w.node.ID) }), "the next tenant's job finds no other")
@@ -231,7 +231,7 @@ func TestRelease_WithoutCertificate(t *testing.T) {
 	_, err := (&allocationact.Activities{Store: w.store}).EndAccess(t.Context(), allocationact.EndAccessIn{AllocationRef: w.ref(), Access: lifecycle.AccessRevoked})
 	require.NoError(t, err)
 	require.NoError(t, w.project(lifecycle.JobCompleted, &contract.AllocationMove{To: lifecycle.AllocationReleased}))
-	free, dirty := w.vacant()
+	free, dirty := w.freed()
 	require.True(t, free)
 	require.True(t, dirty, "nobody claims it before it is clean")
 }

@@ -55,7 +55,7 @@ func (w *world) newTenant(t *testing.T) *tenant {
 			return err
 		}
 		out.project = p.ID
-		if member, err = tenancydb.AddMember(t.Context(), tx, p.ID, db.NewID("subject"), "anna", lifecycle.RoleProjectOwner); err != nil {
+		if member, err = tenancydb.AddMember(t.Context(), tx, p.ID, tenancy.SubjectPrefix+db.NewID("subject"), "anna", lifecycle.RoleProjectOwner); err != nil {
 			return err
 		}
 		if err := tenancydb.PutQuota(t.Context(), tx, p.ID, "", 10); err != nil {

@@ -65,7 +65,7 @@ func unlessReleased(run func(workflow.Context, *ProvisionState) error) func(work
 	}
 }
 
-// checkNode reads the node anew: the claim saw it in the database alone.
+// checkNode reads the node again: the claim saw it in the database alone.
 func checkNode(ctx workflow.Context, s *ProvisionState) error {
 	const at = lifecycle.StageCheckNode
 	f, err := stage.Do(ctx, stage.KindLocalWork, "look at the node", nodeActs.ReadNodeFacts, s.Job.At(at))

@@ -33,7 +33,7 @@ func TestReadSettings_ShowsWhatATenantChanges(t *testing.T) {
 			first := readSettings(t, b)
 			require.Equal(t, first, readSettings(t, b))
 			changes := map[string]func(){
-				"an account":     func() { s.server.AddAccount("back", "Door-12345678") },
+				"an account":     func() { s.server.AddAccount("back", "Pass-12345678") },
 				"the boot order": func() { s.server.SetBootOrder("Boot0002", "Boot0000") },
 				"the BIOS":       func() { s.server.SetFirmware("BIOS", "6.6.6") },
 				"a GPU":          func() { s.server.SetFirmware("GPU_1", "6.6.6") },
