@@ -104,12 +104,12 @@ func TestMoves_WithoutAuditAreRefused(t *testing.T) {
 	for sql, code := range map[string]string{
 		"UPDATE allocations SET status = 'releasing', connection = NULL, version = version + 1": "SW002",
 		"UPDATE allocations SET status = 'releasing', connection = NULL":                        "SW001",
-		"UPDATE allocations SET sku_id = 'sku_x'":                                                "SW001",
-		"UPDATE allocations SET node_id = '" + other.ID + "'":                                    "SW001",
-		"UPDATE allocations SET access_given_at = now() + interval '1 day'":                      "SW001",
-		"UPDATE allocations SET node_released_at = now()":                                        "23514",
-		"DELETE FROM allocations":                                                                "42501",
-		"UPDATE nodes SET allocation_id = 'alc_none' WHERE allocation_id IS NOT NULL":            "23503",
+		"UPDATE allocations SET sku_id = 'sku_x'":                                               "SW001",
+		"UPDATE allocations SET node_id = '" + other.ID + "'":                                   "SW001",
+		"UPDATE allocations SET access_given_at = now() + interval '1 day'":                     "SW001",
+		"UPDATE allocations SET node_released_at = now()":                                       "23514",
+		"DELETE FROM allocations":                                                               "42501",
+		"UPDATE nodes SET allocation_id = 'alc_none' WHERE allocation_id IS NOT NULL":           "23503",
 	} {
 		_, err := s.DBTX().Exec(t.Context(), sql)
 		var pg *pgconn.PgError
@@ -301,14 +301,18 @@ func TestMutations_CanBeRepeated(t *testing.T) {
 		return err
 	})
 	twice("firmware", func(tx *db.Tx) error { return allocationdb.SetFirmwareSnapshot(ctx, tx, a.ID, []byte(`{"bios": "1"}`)) })
-	twice("network", func(tx *db.Tx) error { return allocationdb.SetNetwork(ctx, tx, a.ID, allocationdb.Network{ID: "n", Kind: "shared"}) })
+	twice("network", func(tx *db.Tx) error {
+		return allocationdb.SetNetwork(ctx, tx, a.ID, allocationdb.Network{ID: "n", Kind: "shared"})
+	})
 	twice("give access", func(tx *db.Tx) error { return allocationdb.GiveAccess(ctx, tx, a.ID) })
 	twice("accepted", func(tx *db.Tx) error { return allocationdb.RecordKey(ctx, tx, a.ID, dbtest.KeyFingerprint, true) })
 	twice("activate", func(tx *db.Tx) error {
 		_, err := allocationdb.Activate(ctx, tx, a.ID, allocationdb.Connection{Host: "127.0.0.1"}, allocationdb.Image{ID: "i"}, by(lifecycle.OwnerJob))
 		return err
 	})
-	twice("condition", func(tx *db.Tx) error { return allocationdb.SetCondition(ctx, tx, a.ID, lifecycle.ConditionDegraded, "a fan") })
+	twice("condition", func(tx *db.Tx) error {
+		return allocationdb.SetCondition(ctx, tx, a.ID, lifecycle.ConditionDegraded, "a fan")
+	})
 	twice("connection", func(tx *db.Tx) error {
 		_, err := allocationdb.ChangeConnection(ctx, tx, a.ID, allocationdb.Connection{Host: "127.0.0.2"}, nil)
 		return err
@@ -319,7 +323,9 @@ func TestMutations_CanBeRepeated(t *testing.T) {
 	twice("attempts", func(tx *db.Tx) error { return allocationdb.SetReleaseAttempts(ctx, tx, a.ID, 2) })
 	require.NoError(t, allocationdb.SetReleaseAttempts(ctx, s, a.ID, 1))
 	require.Equal(t, 2, snapshot().ReleaseAttempts, "the number never falls")
-	twice("sanitizing", func(tx *db.Tx) error { return allocationdb.EnterOccupancy(ctx, tx, n.ID, lifecycle.OccupancySanitizing, a.ID, "") })
+	twice("sanitizing", func(tx *db.Tx) error {
+		return allocationdb.EnterOccupancy(ctx, tx, n.ID, lifecycle.OccupancySanitizing, a.ID, "")
+	})
 	twice("free", func(tx *db.Tx) error {
 		_, err := allocationdb.Free(ctx, tx, a.ID, lifecycle.OutcomeReleased, "", by(lifecycle.OwnerJob))
 		return err

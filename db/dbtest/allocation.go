@@ -154,16 +154,22 @@ func Certificate(t testing.TB, s *db.Store, nodeID, verdict string, at time.Time
 	t.Helper()
 	id := db.NewID("cert")
 	require.NoError(t, s.Tx(t.Context(), func(tx *db.Tx) error {
-		_, err := tx.DBTX().Exec(t.Context(), certificateSQL, id, nodeID, verdict, at, db.NewID("key"))
+		_, err := tx.DBTX().Exec(t.Context(), signerSQL, db.NewID("key"))
+		if err != nil {
+			return err
+		}
+		_, err = tx.DBTX().Exec(t.Context(), certificateSQL, id, nodeID, verdict, at)
 		return err
 	}))
 	return id
 }
 
+const signerSQL = `
+INSERT INTO signing_keys (id, purpose, public, secret_ref) VALUES ($1, 'certificate', decode(repeat('00', 32), 'hex'), 'x')
+ON CONFLICT (purpose) WHERE retired_at IS NULL DO NOTHING`
+
 const certificateSQL = `
-WITH signer AS (
-    INSERT INTO signing_keys (id, purpose, public, secret_ref) SELECT $5::text, $5::text, decode(repeat('00', 32), 'hex'), 'x' RETURNING id
-), chain AS (SELECT count(*) AS length FROM certificates WHERE node_id = $2::text)
 INSERT INTO certificates (id, node_id, run_id, sequence, verdict, simulated, payload, hash, previous_hash, key_id, signature, issued_at)
-SELECT $1::text, $2::text, 'r', c.length + 1, $3::text, true, '', encode(sha256($1::text::bytea), 'hex'), CASE WHEN c.length = 0 THEN '' ELSE repeat('0', 64) END,
-    s.id, decode(repeat('00', 64), 'hex'), $4::timestamptz FROM signer s, chain c`
+SELECT $1::text, $2::text, 'r', c.length + 1, $3::text, true, '', encode(sha256($1::text::bytea), 'hex'),
+    CASE WHEN c.length = 0 THEN '' ELSE repeat('0', 64) END, k.id, decode(repeat('00', 64), 'hex'), $4::timestamptz
+FROM (SELECT count(*) AS length FROM certificates WHERE node_id = $2::text) c, (SELECT id FROM signing_keys WHERE retired_at IS NULL) k`

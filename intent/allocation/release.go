@@ -33,7 +33,11 @@ func Release(ctx context.Context, tx *db.Tx, id, reason string, actor db.Actor) 
 	}
 	switch a.Status {
 	case lifecycle.AllocationReleased, lifecycle.AllocationFailed:
-		return Released{Allocation: a}, nil
+		action := lifecycle.ActionCancel
+		if a.Outcome == lifecycle.OutcomeReleased {
+			action = "" // its job is about to end by itself
+		}
+		return withJob(ctx, tx, a, action, nil)
 	case lifecycle.AllocationRequested:
 		a, err = allocationdb.Cancel(ctx, tx, id, reason, actor)
 		return withJob(ctx, tx, a, lifecycle.ActionCancel, err)
