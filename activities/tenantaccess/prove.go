@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -79,7 +78,7 @@ func (a *Activities) ProveLogin(ctx context.Context, in ProveLoginIn) (LoginProo
 		return out, ctx.Err() // the next try begins by replacing the key
 	}
 	if removal := a.setKeys(ctx, in, out.Fingerprint+"/remove", nil); removal != nil {
-		return out, errors.Join(err, removal)
+		return out, keyStays(err, removal)
 	}
 	if err != nil {
 		return out, err
@@ -93,6 +92,16 @@ func (a *Activities) ProveLogin(ctx context.Context, in ProveLoginIn) (LoginProo
 	}
 	out.Note = fmt.Sprintf("a login as %s showed uid %d; its one-time key is refused again", to.User, out.UID)
 	return out, nil
+}
+
+// keyStays returns the failure of a removal, and of what failed before it, as one that has a class.
+func keyStays(before, removal error) error {
+	first, failed := fault.Failure(before)
+	second, typed := fault.Failure(removal)
+	if !failed || !typed {
+		return removal
+	}
+	return fault.New(first.Class, "%s; and its one-time key could not be removed: %s", first.Message, second.Message)
 }
 
 // logIn logs in with the one-time key and compares what the account may with what it should.

@@ -254,6 +254,17 @@ func TestProveLogin_LyingAgent(t *testing.T) {
 	_, err = f.proveLogin(true)
 	require.NoError(t, err, "the next try takes the key of the last away")
 	require.Empty(t, f.authorized())
+	fails := func(a *spec.SetKeysArgs) bool { // the agent cannot remove it, and the login showed what it must not
+		require.NoError(t, os.RemoveAll(filepath.Join(f.node.Root(), "etc/sudoers.d", user)))
+		if len(a.Keys) == 0 {
+			ssh := filepath.Join(f.node.Root(), "home", user, ".ssh")
+			require.NoError(t, errors.Join(os.Rename(ssh, ssh+".moved"), os.Symlink(ssh+".moved", ssh)))
+		}
+		return true
+	}
+	f.carriesOut.Store(&fails)
+	_, err = f.proveLogin(true)
+	f.fails(err, lifecycle.FailNodeTask, "cannot become root by sudo and should; and its one-time key could not be removed")
 	_, err = f.env.ExecuteActivity(f.acts.ProveLogin, tenantaccess.ProveLoginIn{JobRef: f.job, Poll: spec.Duration(time.Millisecond)})
 	f.fails(err, lifecycle.FailInternal, "no allocation")
 }

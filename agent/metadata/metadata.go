@@ -89,7 +89,7 @@ type identity struct {
 	Version          string `json:"version"`
 }
 
-// zone is never the region alone: cloud-init takes what is before its last letter for the region.
+// zone returns the availability zone: the site and, where it is known, the rack.
 func zone(d spec.InstanceMetadata) string {
 	if d.Region != "" && d.Zone != "" {
 		return d.Region + "-" + d.Zone
