@@ -10,15 +10,6 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// EndAllocation frees a node of the allocation that is named, and marks it as one
-// that a tenant left (Node.TenantLeftAt); another allocation that came meanwhile
-// stays. Repeatable: a node that is free already keeps the mark of when it was
-// freed.
-func (s statements) EndAllocation(ctx context.Context, nodeID, allocationID string) error {
-	_, err := s.q.EndAllocation(ctx, gen.EndAllocationParams{ID: nodeID, AllocationID: allocationID})
-	return MapError("allocation of node "+nodeID, err)
-}
-
 // MarkSanitized clears the mark that the node needs to be sanitized, unless its last tenant left
 // after since. The transaction that stores the certificate of a clean node calls it, with the time
 // at which the scrub began. It can be repeated.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
@@ -27,13 +28,20 @@ func (a *Activities) QuarantineDrifted(ctx context.Context, p Pass) (QuarantineR
 	if _, err := a.row(ctx, p); err != nil || !p.Listed || a.Policy.Share <= 0 {
 		return r, err
 	}
-	var names []string
+	var names, byAgent []string
 	for _, d := range lifecycle.DriftDetectors() {
-		if d.Quarantines {
-			names = append(names, d.Name)
+		if !d.Quarantines {
+			continue
+		}
+		names = append(names, d.Name)
+		if d.IsAgentMade() {
+			byAgent = append(byAgent, d.Name)
 		}
 	}
-	all, err := driftdb.FindingsToQuarantine(ctx, a.Store, p.SiteID, names, p.StartedAt, pageSize)
+	if _, err := allocationdb.SetConditionsByFindings(ctx, a.Store, p.SiteID, byAgent, lifecycle.DriftConfirm); err != nil {
+		return r, fault.Internal(ctx, err)
+	}
+	all, err := driftdb.FindingsToQuarantine(ctx, a.Store, p.SiteID, names, byAgent, p.StartedAt, pageSize)
 	if err != nil {
 		return r, fault.Internal(ctx, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	evidenceact "github.com/slipway-cloud/slipway/activities/evidence"
+	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
@@ -114,8 +115,7 @@ func TestCertifyNode_NeedsScrubOfDisks(t *testing.T) {
 // endAllocation puts a tenant on the node and ends the allocation.
 func (w *certifyFixture) endAllocation() {
 	w.Helper()
-	w.StartAllocation("alloc_1")
-	require.NoError(w, w.Store.EndAllocation(w.Context(), w.Ref.NodeID, "alloc_1"))
+	dbtest.EndTenancy(w.T, w.Store, w.StartAllocation())
 	require.True(w, w.needsSanitizing())
 }
 

@@ -14,6 +14,7 @@ func fromRefusal(r *intent.Refusal) *Problem {
 	kind := map[intent.Kind]Kind{
 		intent.Invalid: Invalid, intent.Conflict: Conflict, intent.LiveJob: LiveJob, intent.ActionRefused: ActionRefused,
 		intent.IllegalTransition: IllegalTransition, intent.PlanMissing: PlanMissing, intent.PlanStale: PlanStale,
+		intent.NoCapacity: NoCapacity, intent.RateLimited: TooManyRequests,
 	}[r.Kind]
 	p := New(kind, r.Detail+Hint(r.Advice)).With(r.Existing).Allow(r.Allowed)
 	p.PlanHash = r.PlanHash

@@ -29,9 +29,9 @@ func TestATenantsDisksAreNotMoved(t *testing.T) {
 		p = w.do("POST", decommissions+"/plan", map[string]any{"mode": "migrate", "disks": "moved", "node_id": n.ID}).refused(problem.Conflict)
 		require.Contains(t, p.Detail, "--erase-old")
 	}
-	alter(t, dsn, "UPDATE nodes SET allocation_id = 'alloc_1'")
+	tenant := dbtest.Occupy(t, w.store, n.ID)
 	refused()
-	require.NoError(t, w.store.EndAllocation(t.Context(), n.ID, "alloc_1"))
+	dbtest.EndTenancy(t, w.store, tenant.ID)
 	refused()
 	w.set(path, map[string]any{"state": "migrating"}).want(http.StatusOK)
 	alter(t, dsn, "UPDATE nodes SET tenant_left_at = NULL")

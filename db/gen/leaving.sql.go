@@ -78,25 +78,6 @@ func (q *Queries) DropBMCOfNode(ctx context.Context, arg DropBMCOfNodeParams) (i
 	return result.RowsAffected(), nil
 }
 
-const endAllocation = `-- name: EndAllocation :execrows
-UPDATE nodes SET allocation_id = NULL, tenant_left_at = now(), updated_at = now(), version = version + 1
-WHERE id = $1 AND allocation_id = $2::text
-`
-
-type EndAllocationParams struct {
-	ID           string
-	AllocationID string
-}
-
-// The occupancy of a node ends, and the node is marked as one that a tenant left; another allocation that came meanwhile stays.
-func (q *Queries) EndAllocation(ctx context.Context, arg EndAllocationParams) (int64, error) {
-	result, err := q.db.Exec(ctx, endAllocation, arg.ID, arg.AllocationID)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
 const secretUses = `-- name: SecretUses :many
 SELECT ('BMC ' || b.id)::text AS who FROM bmcs b
 WHERE b.id <> $1::text AND $2::text IN (split_part(b.credential_ref, '@', 1), split_part(b.candidate_ref, '@', 1))

@@ -251,6 +251,8 @@ type Job struct {
 	Version           int64
 	BMCID             *string
 	StateChangedAt    time.Time
+	ResourceKind      string
+	ResourceID        string
 }
 
 type LifecycleEdge struct {
@@ -395,12 +397,13 @@ type RoCEAssignment struct {
 }
 
 type SKU struct {
-	ID        string
-	Name      string
-	Spec      spec.SKUSpec
-	Version   int64
-	CreatedAt time.Time
-	UpdatedAt time.Time
+	ID         string
+	Name       string
+	Spec       spec.SKUSpec
+	Version    int64
+	CreatedAt  time.Time
+	UpdatedAt  time.Time
+	TenantRoot bool
 }
 
 type SecretVersion struct {

@@ -1,8 +1,3 @@
--- name: EndAllocation :execrows
--- The occupancy of a node ends, and the node is marked as one that a tenant left; another allocation that came meanwhile stays.
-UPDATE nodes SET allocation_id = NULL, tenant_left_at = now(), updated_at = now(), version = version + 1
-WHERE id = @id AND allocation_id = @allocation_id::text;
-
 -- name: ClearTenantLeft :execrows
 -- Nothing of a tenant that left before a moment is on the node any more.
 UPDATE nodes SET tenant_left_at = NULL, updated_at = now() WHERE id = @id AND tenant_left_at < @before::timestamptz;

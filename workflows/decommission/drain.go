@@ -106,7 +106,9 @@ func forceRelease(ctx workflow.Context, s *State) error {
 	} else if err := s.withoutAgent(ctx, a.stage); err != nil {
 		return err
 	}
-	in := nodestateact.AllocationIn{JobRef: s.Job.At(a.stage), AllocationID: s.Node.AllocationID}
+	in := nodestateact.AllocationIn{
+		JobRef: s.Job.At(a.stage), AllocationID: s.Node.AllocationID, ByAgent: s.Node.Agent == contract.AgentAlive, PoweredOff: s.Node.Agent != contract.AgentAlive,
+	}
 	f, err := stage.Do(ctx, stage.KindLocalWork, "end the allocation", nodeActs.EndAllocation, in)
 	if err == nil {
 		s.recordNode(f)
@@ -187,7 +189,7 @@ func (s *State) drainTask() agentTask {
 }
 
 // drain ends what runs on the node. The operation drain first waits for the
-// allocation to end by itself.
+// allocation to end by itself, and frees the node of one that is being released.
 func drain(ctx workflow.Context, s *State) error {
 	if s.Request.Mode == lifecycle.ModeDrain && s.Node.AllocationID != "" {
 		in := nodestateact.AllocationIn{JobRef: s.Job.At(lifecycle.StageDrainNode), AllocationID: s.Node.AllocationID, Poll: s.Config.Profile.PollInterval}
@@ -199,6 +201,11 @@ func drain(ctx workflow.Context, s *State) error {
 	}
 	if err := s.readNode(ctx, lifecycle.StageDrainNode); err != nil {
 		return err
+	}
+	if s.Request.Mode == lifecycle.ModeDrain && s.Node.AllocationID != "" { // its release waits for this job, which has the node
+		if err := forceRelease(ctx, s); err != nil {
+			return err
+		}
 	}
 	if s.Node.Agent != contract.AgentAlive {
 		return s.withoutAgent(ctx, lifecycle.StageDrainNode)

@@ -21,6 +21,8 @@ type State struct {
 	Job     contract.JobRef            `json:"job"`
 	Kind    contract.JobKind           `json:"kind"`
 	Request contract.DecommissionInput `json:"request"`
+	// TenantRelease is set where the release of an allocation runs the stages.
+	TenantRelease bool `json:"tenant_release,omitempty"`
 	// StartedAt is when the first stage ran.
 	StartedAt time.Time                   `json:"started_at,omitzero"`
 	Config    contract.DecommissionConfig `json:"config"`
