@@ -167,7 +167,7 @@ func (a *app) createAllocationCommand() *cobra.Command {
 
 // offered returns the id of a SKU of the catalogue, which may be given by name.
 func (a *app) offered(ctx context.Context, sku string) (string, error) {
-	if id, err := isID("SKU", "sku_", sku); id || err != nil {
+	if id, err := isID("sku_", "SKU", sku); id || err != nil {
 		return sku, err
 	}
 	raw, err := a.listAll(ctx, "/catalogue", url.Values{}, 0)

@@ -26,9 +26,9 @@ type Allocation struct {
 	ConditionReason string                        `json:"condition_reason,omitempty"`
 	ConditionSince  time.Time                     `json:"condition_since"`
 	State           string                        `json:"state" doc:"Of status and condition: pending, running, stopping, stopped, starting, terminating, terminated, degraded or maintenance_required"`
-	Connection      *AllocationConnection         `json:"connection" nullable:"true" doc:"Where to log in; null before it is active"`
+	Connection      *AllocationConnection         `json:"connection,omitempty" doc:"Where to log in; absent before it is active"`
 	Network         AllocationNetwork             `json:"network"`
-	Image           *AllocationImage              `json:"image" nullable:"true" doc:"What is installed, from the record of the deployment; null before it is active"`
+	Image           *AllocationImage              `json:"image,omitempty" doc:"What is installed, from the record of the deployment; absent before it is active"`
 	Topology        AllocationTopology            `json:"topology" doc:"Where the node is; empty before one is claimed"`
 	SSHKeys         []AllocationKey               `json:"ssh_keys,omitempty" nullable:"false" doc:"The keys that may log in; left out in lists"`
 	Progress        *AllocationProgress           `json:"progress,omitempty" doc:"Of the job that is under way; left out in lists"`

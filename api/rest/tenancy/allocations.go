@@ -218,12 +218,12 @@ func (s *allocationServer) createIn(ctx context.Context, k op.Key, body Allocati
 		}
 		return &op.Created[Allocation]{
 			Status: http.StatusAccepted, Location: op.Prefix + "/projects/" + project + "/allocations/" + a.ID, ETag: op.ETag(a.Version), Body: views[0],
-		}, s.audit(ctx, tx, project, "create_allocation", map[string]any{"allocation": a.ID, "sku": a.SKUID})
+		}, s.auditAllocation(ctx, tx, project, "create_allocation", map[string]any{"allocation": a.ID, "sku": a.SKUID})
 	})
 }
 
-// audit writes what a customer did, or an operator for him, into the log of the project.
-func (s *allocationServer) audit(ctx context.Context, tx *db.Tx, project, name string, meta map[string]any) error {
+// auditAllocation writes what a customer did, or an operator for him, into the log of the project.
+func (s *allocationServer) auditAllocation(ctx context.Context, tx *db.Tx, project, name string, meta map[string]any) error {
 	a := op.ProjectActor(ctx)
 	a.Metadata = meta
 	return tx.AppendAudit(ctx, db.Entry{ResourceKind: lifecycle.Project.Resource, ResourceID: project, Kind: db.EntryAction, Name: name, Actor: a})
@@ -278,7 +278,7 @@ func (s *allocationServer) update(ctx context.Context, in *struct {
 		if _, err := allocationdb.SetTags(ctx, tx, a.ID, v, a.Name, a.Tags); err != nil {
 			return err
 		}
-		return s.audit(ctx, tx, in.ID, "update_allocation", map[string]any{"allocation": a.ID, "name": a.Name, "tags": a.Tags})
+		return s.auditAllocation(ctx, tx, in.ID, "update_allocation", map[string]any{"allocation": a.ID, "name": a.Name, "tags": a.Tags})
 	})
 	if err != nil {
 		return nil, err
@@ -314,7 +314,7 @@ func (s *allocationServer) releaseOf(ctx context.Context, id string, body *Relea
 		if out.Allocation.Version == found.Version {
 			return nil // a repetition changes nothing
 		}
-		return s.audit(ctx, tx, found.ProjectID, "release_allocation", map[string]any{"allocation": id, "reason": reason})
+		return s.auditAllocation(ctx, tx, found.ProjectID, "release_allocation", map[string]any{"allocation": id, "reason": reason})
 	})
 	if err != nil {
 		return nil, err

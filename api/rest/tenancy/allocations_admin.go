@@ -159,9 +159,9 @@ func (n *names) adminView(ctx context.Context, a allocationdb.Allocation) (Admin
 	return out, nil
 }
 
-// changeAny runs an operator's change of an allocation under the lock of its project, with a row in
+// changeAllocation runs an operator's change of an allocation under the lock of its project, with a row in
 // the project's log, and tells the job.
-func (s *allocationServer) changeAny(
+func (s *allocationServer) changeAllocation(
 	ctx context.Context, a allocationdb.Allocation, name, reason string, do func(*db.Tx, db.Actor) (allocation.Released, error),
 ) (*op.Versioned[AdminAllocation], error) {
 	actor, err := operator(ctx, "body.reason", reason)
@@ -196,7 +196,7 @@ func (s *allocationServer) forceRelease(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	return s.changeAny(ctx, a, "force_release", in.Body.Reason, func(tx *db.Tx, actor db.Actor) (allocation.Released, error) {
+	return s.changeAllocation(ctx, a, "force_release", in.Body.Reason, func(tx *db.Tx, actor db.Actor) (allocation.Released, error) {
 		return allocation.ForceRelease(ctx, tx, a.ID, actor.Comment, actor)
 	})
 }
@@ -218,7 +218,7 @@ func (s *allocationServer) removeAssignment(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	return s.changeAny(ctx, a, "remove_assignment", in.Body.Reason, func(tx *db.Tx, actor db.Actor) (allocation.Released, error) {
+	return s.changeAllocation(ctx, a, "remove_assignment", in.Body.Reason, func(tx *db.Tx, actor db.Actor) (allocation.Released, error) {
 		return allocation.RemoveAssignment(ctx, tx, a.ID, actor.Comment, v, power, actor)
 	})
 }
