@@ -78,7 +78,7 @@ func newFixture(t *testing.T) *fixture {
 	}, runenv.Patience(30*time.Second), 5*time.Millisecond)
 
 	row := dbtest.Node(t, f.store, dbtest.Active())
-	job := dbtest.Job(t, f.store, dbtest.On(row.ID))
+	job := dbtest.Job(t, f.store, dbtest.On(row.ID), dbtest.JobStatus(lifecycle.JobRunning))
 	f.job = contract.JobRef{JobID: job.ID, NodeID: row.ID, SiteID: row.SiteID, Stage: "prove_login"}
 	require.NoError(t, f.store.Tx(t.Context(), func(tx *db.Tx) error {
 		return errors.Join(tx.SetNodeHostKey(t.Context(), row.ID, strings.TrimSpace(public)), tx.SetNodeAddresses(t.Context(), row.ID, []string{"127.0.0.1"}, f.node.SSHAddress()))

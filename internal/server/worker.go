@@ -70,6 +70,9 @@ func RegisterWorkflows(r worker.WorkflowRegistry) {
 	r.RegisterWorkflowWithOptions(allocation.Release, workflow.RegisterOptions{
 		Name: contract.AllocationReleaseWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
 	})
+	r.RegisterWorkflowWithOptions(allocation.ReadPower, workflow.RegisterOptions{
+		Name: contract.NodePowerWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
+	})
 	r.RegisterWorkflowWithOptions(decommission.Plan, workflow.RegisterOptions{
 		Name: contract.DecommissionPlanWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
 	})

@@ -181,6 +181,9 @@ func passes() []pass {
 		return reconcile.Input{ReconcileInput: contract.ReconcileInput{SiteID: "site_1"}}
 	}
 	none := func(*testing.T, *rig.Rig) any { return nil }
+	power := func(*testing.T, *rig.Rig) any {
+		return contract.NodePowerInput{Job: contract.JobRef{JobID: "job_1", NodeID: "node_1", SiteID: "site_1"}, SystemID: "abc123", BMCID: "bmc_1"}
+	}
 	begun := drift.Pass{SiteID: "site_1", Number: 1}
 	return []pass{
 		{workflow: contract.SweepWorkflow, name: "completed", input: none, answers: answers{}, asks: counts{Local: 5}},
@@ -194,6 +197,8 @@ func passes() []pass {
 			answers: answers{"BeginPass": begun, "ComparePage": drift.PageOut{After: "node_1"}}, asks: counts{Activities: 103}},
 		{workflow: contract.PlanWorkflow, name: "completed", input: onboardingPlan, asks: counts{Activities: 9}},
 		{workflow: contract.DecommissionPlanWorkflow, name: "completed", input: decommissionPlan, asks: counts{Activities: 2}},
+		{workflow: contract.NodePowerWorkflow, name: "completed", input: power, answers: answers{}, asks: counts{Activities: 2}},
+		{workflow: contract.NodePowerWorkflow, name: "part_failed", input: power, answers: answers{}, refuse: "PowerOffByBMC", asks: counts{Activities: 2}},
 	}
 }
 
