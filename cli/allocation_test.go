@@ -42,7 +42,7 @@ func keyLine(k ssh.PublicKey) string { return strings.TrimSpace(string(ssh.Marsh
 func (w *world) addKey(project string) {
 	w.t.Helper()
 	require.NoError(w.t, w.store.Tx(w.t.Context(), func(tx *db.Tx) error {
-		_, err := tenancydb.AddMember(w.t.Context(), tx, project, "oidc:ada", "Ada", lifecycle.RoleProjectOwner)
+		_, err := tenancydb.AddMember(w.t.Context(), tx, project, tenancydb.NewMember{Subject: "oidc:ada", Name: "Ada", Role: lifecycle.RoleProjectOwner})
 		return err
 	}))
 	require.NoError(w.t, w.store.ForProject(w.t.Context(), project, func(tx *db.ProjectTx) error {
