@@ -7,10 +7,12 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -152,6 +154,24 @@ func TestAnUpdateThatWasInterrupted(t *testing.T) {
 	require.NoError(t, next.point("b")) // as if it had died before the link went back
 	require.Equal(t, task.Restart(), next.Resume(t.Context(), req, recorder()))
 	require.Equal(t, "a", b.link())
+}
+
+// A process that the agent started meanwhile holds the new program open for writing for a moment.
+func TestProbe_WaitsForABusyProgram(t *testing.T) {
+	t.Parallel()
+	busy := 3
+	u := &Updater{Ask: func(context.Context, string) (string, error) {
+		if busy--; busy >= 0 {
+			return "", fmt.Errorf("start: %w", syscall.ETXTBSY)
+		}
+		return "v2", nil
+	}}
+	says, err := u.probe(t.Context(), "b", Manifest{Version: "v2"})
+	require.NoError(t, err)
+	require.Equal(t, "it starts", says)
+	busy = busyTries + 2
+	_, err = u.probe(t.Context(), "b", Manifest{Version: "v2"})
+	require.ErrorIs(t, err, syscall.ETXTBSY, "it does not wait for ever")
 }
 
 func TestManifestsThatAreRefused(t *testing.T) {

@@ -227,6 +227,13 @@ func (u *Updater) install(from, to string, m Manifest) error {
 	return atomicfile.Rename(tmp, filepath.Join(u.path(to), programName))
 }
 
+// How often, and after which pause, a program is started again that another process holds open for
+// writing.
+const (
+	busyTries = 20
+	busyPause = 100 * time.Millisecond
+)
+
 // probe starts the new program once, to see that it starts here at all.
 func (u *Updater) probe(ctx context.Context, to string, m Manifest) (string, error) {
 	ask := u.Ask
@@ -234,6 +241,11 @@ func (u *Updater) probe(ctx context.Context, to string, m Manifest) (string, err
 		ask = askVersion
 	}
 	says, err := ask(ctx, filepath.Join(u.path(to), programName))
+	// A process that the agent started while it wrote the program holds it open for a moment.
+	for tries := 0; errors.Is(err, syscall.ETXTBSY) && tries < busyTries && ctx.Err() == nil; tries++ {
+		time.Sleep(busyPause)
+		says, err = ask(ctx, filepath.Join(u.path(to), programName))
+	}
 	if err != nil {
 		return "", fmt.Errorf("the new program does not start: %w", err)
 	}

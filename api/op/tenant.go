@@ -430,10 +430,12 @@ func whileAllowed(ctx context.Context, every, limit time.Duration) (context.Cont
 			}
 			bounded, stop := context.WithTimeout(out, every/4)
 			err := recheck(bounded)
+			late := bounded.Err() != nil // then any answer may only say that the check was cut short
 			stop()
+			refused := err != nil && !late && problem.From(err).Status < http.StatusInternalServerError
 			if err == nil {
 				sure = time.Now()
-			} else if problem.From(err).Status < http.StatusInternalServerError || time.Since(sure) >= limit {
+			} else if refused || time.Since(sure) >= limit {
 				cancel(errAccessEnded)
 				return
 			}

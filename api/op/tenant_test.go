@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
 )
 
@@ -41,7 +42,21 @@ func TestWhileAllowed_EndsWithTheAccess(t *testing.T) {
 			require.Greater(t, checks.Load(), int32(3), "it went on while the access was there")
 		})
 	}
-	ctx, cancel := whileAllowed(t.Context(), often, time.Hour)
+	// A check that is cut short says nothing, whatever it answers.
+	var cut atomic.Int32
+	slow := func(ctx context.Context) error {
+		if cut.Add(1) > 3 {
+			return db.NotFound("project")
+		}
+		<-ctx.Done()
+		return problem.New(problem.Unauthenticated, "the token cannot be checked")
+	}
+	ctx, cancel := whileAllowed(context.WithValue(t.Context(), recheckKey, slow), often, time.Hour)
+	defer cancel()
+	<-ctx.Done()
+	require.Greater(t, cut.Load(), int32(3))
+
+	ctx, cancel = whileAllowed(t.Context(), often, time.Hour)
 	defer cancel()
 	<-ctx.Done() // a route that checks nothing has no stream
 	require.LessOrEqual(t, recheckLimit+recheckEvery/4, time.Minute)

@@ -35,6 +35,7 @@ func notRaced() map[string]string {
 		"db/dbtest":                   "the raced packages use it",
 		"test/bench/noop":             "benchmarks",
 		"test/bench/rig":              "benchmarks",
+		"test/nameserver":             "without tests; the raced internal/server/deliver uses it",
 		"test/portal/browser":         "drives a process; it runs in the tests of the portal",
 		"test/stack":                  "starts processes; it runs in the end-to-end tests, which proof races",
 		"internal/devserver/pg":       "starts a process",

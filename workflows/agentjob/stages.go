@@ -58,10 +58,6 @@ func deliverToken(ctx workflow.Context, s *ReissueState) error {
 	return err
 }
 
-func (s *ReissueState) waitIn() nodeact.WaitIdentityIn {
-	return nodeact.WaitIdentityIn{JobRef: s.Job.At(lifecycle.StageWaitNewIdentity), TokenRef: s.Token.Ref}
-}
-
 // waitIdentity has no look beforehand: a stage that is found done is not run, and the token would
 // stay. A second try deletes it without waiting, since nothing can be read of a deleted token.
 func waitIdentity(ctx workflow.Context, s *ReissueState) error {
