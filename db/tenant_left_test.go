@@ -16,7 +16,7 @@ import (
 // left puts a tenant on a node and ends it.
 func left(t testing.TB, s *db.Store, nodeID string) time.Time {
 	t.Helper()
-	dbtest.Vacate(t, s, dbtest.Occupy(t, s, nodeID).ID)
+	dbtest.EndTenancy(t, s, dbtest.Occupy(t, s, nodeID).ID)
 	n, err := s.Node(t.Context(), nodeID)
 	require.NoError(t, err)
 	require.Nil(t, n.AllocationID)
@@ -77,7 +77,7 @@ func TestNoNodeGoesBackDirty(t *testing.T) {
 			require.NoError(t, err)
 			require.Contains(t, back, n.ID, "who is on the node has its own data there")
 		}
-		dbtest.Vacate(t, s, again.ID)
+		dbtest.EndTenancy(t, s, again.ID)
 		refused("it left as well")
 		prove(time.Now().Add(time.Minute))
 		now, err = move(up)
@@ -140,7 +140,7 @@ func TestATenantsDisksDoNotMove(t *testing.T) {
 	require.NoError(t, plan(db.DisksMoved), "nobody was ever on it")
 	tenant := dbtest.Occupy(t, s, n.ID)
 	conflict(t, plan(db.DisksMoved), "tenant", n.ID)
-	dbtest.Vacate(t, s, tenant.ID)
+	dbtest.EndTenancy(t, s, tenant.ID)
 	conflict(t, plan(db.DisksMoved), "tenant", n.ID)
 	conflict(t, apply(), "tenant", n.ID)
 	require.NoError(t, plan(db.DisksNew))

@@ -187,7 +187,7 @@ func TestQuarantine_AgentOfATenant(t *testing.T) {
 	w.pass()
 	require.Equal(t, lifecycle.ConditionOK, condition())
 	w.recordHeartbeat(func(b *db.Heartbeat) { b.Report.GPUs = b.Report.GPUs[:7] })
-	dbtest.Vacate(t, w.store, a.ID)
+	dbtest.EndTenancy(t, w.store, a.ID)
 	w.pass()
 	require.Equal(t, []string{w.node.ID}, w.pass().Quarantine.Nodes, "nobody is on it any more")
 }

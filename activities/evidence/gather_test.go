@@ -115,7 +115,7 @@ func TestCertifyNode_NeedsScrubOfDisks(t *testing.T) {
 // endAllocation puts a tenant on the node and ends the allocation.
 func (w *certifyFixture) endAllocation() {
 	w.Helper()
-	dbtest.Vacate(w.T, w.Store, w.StartAllocation())
+	dbtest.EndTenancy(w.T, w.Store, w.StartAllocation())
 	require.True(w, w.needsSanitizing())
 }
 

@@ -220,7 +220,7 @@ func reuseOfAKeptIdentity(t *testing.T) {
 	enrolled(t, w.store, n.ID)
 	before, err := w.store.AgentIdentity(t.Context(), n.ID)
 	require.NoError(t, err)
-	dbtest.Vacate(t, w.store, dbtest.Occupy(t, w.store, n.ID).ID)
+	dbtest.EndTenancy(t, w.store, dbtest.Occupy(t, w.store, n.ID).ID)
 	got := w.ask(n.ID, lifecycle.NodeActionReactivate).want(http.StatusOK).node()
 	require.Equal(t, lifecycle.NodeOffline, got.Status, "not schedulable")
 	require.Contains(t, got.Message, "it stays so: a tenant left node")

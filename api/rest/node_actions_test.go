@@ -221,7 +221,7 @@ func TestUnquarantineProvesEnrolmentAndHealth(t *testing.T) {
 	missing("did not prove it clean")
 	alter(t, dsn, "INSERT INTO certificates (id, node_id, run_id, sequence, verdict, simulated, payload, hash, previous_hash, key_id, signature, issued_at) VALUES ('cert_2', '"+n.ID+
 		"', 'r', 2, 'clean', true, '', repeat('1', 64), repeat('0', 64), 'key_1', decode(repeat('00', 64), 'hex'), now())")
-	dbtest.Vacate(t, w.store, dbtest.Occupy(t, w.store, n.ID).ID)
+	dbtest.EndTenancy(t, w.store, dbtest.Occupy(t, w.store, n.ID).ID)
 	missing("a tenant left node")
 	var view rest.Node
 	w.do("GET", "/api/v1/nodes/"+n.ID, nil).want(http.StatusOK).into(&view)

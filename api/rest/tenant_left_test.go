@@ -31,7 +31,7 @@ func TestATenantsDisksAreNotMoved(t *testing.T) {
 	}
 	tenant := dbtest.Occupy(t, w.store, n.ID)
 	refused()
-	dbtest.Vacate(t, w.store, tenant.ID)
+	dbtest.EndTenancy(t, w.store, tenant.ID)
 	refused()
 	w.set(path, map[string]any{"state": "migrating"}).want(http.StatusOK)
 	alter(t, dsn, "UPDATE nodes SET tenant_left_at = NULL")

@@ -167,7 +167,7 @@ func TestEdges_AreTakenByTheFunctions(t *testing.T) {
 	failing := move(t, s, used.ID, lifecycle.AllocationFailRelease, lifecycle.OwnerJob)
 	require.NotNil(t, failing.ChargeCappedAt)
 	move(t, s, used.ID, lifecycle.AllocationRetryRelease, lifecycle.OwnerCustomer)
-	dbtest.Vacate(t, s, used.ID)
+	dbtest.EndTenancy(t, s, used.ID)
 
 	rows, err := s.DBTX().Query(ctx, "SELECT DISTINCT from_state || '>' || to_state FROM audit_log WHERE resource_kind = 'allocation'")
 	require.NoError(t, err)

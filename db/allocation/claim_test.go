@@ -28,30 +28,30 @@ type rush struct {
 	projects []tenancydb.Project
 
 	mu      sync.Mutex
-	holders map[string]string   // who has a node
-	vacant  map[string][]vacant // when each node was free for certain
-	refused []period            // claims that found none
+	holders map[string]string // who has a node
+	idle    map[string][]idle // when each node was free for certain
+	refused []period          // claims that found none
 	granted int
 	doubles []string
 }
 
 type period struct{ from, to time.Time }
 
-// vacant is a time in which a node was free for certain: after the commit that freed it, and before
+// idle is a time in which a node was free for certain: after the commit that freed it, and before
 // the claim that took it began.
-type vacant struct {
+type idle struct {
 	period
 	open bool
 }
 
 func newRush(t testing.TB, r *rush) *rush {
 	t.Helper()
-	r.store, r.holders, r.vacant = dbtest.Store(t), map[string]string{}, map[string][]vacant{}
+	r.store, r.holders, r.idle = dbtest.Store(t), map[string]string{}, map[string][]idle{}
 	r.sku = dbtest.SKU(t, r.store)
 	site := dbtest.Site(t, r.store)
 	for range r.nodes {
 		n := dbtest.FreeNode(t, r.store, dbtest.Of(r.sku.ID), dbtest.At(site.ID))
-		r.vacant[n.ID] = []vacant{{period{from: time.Now()}, true}}
+		r.idle[n.ID] = []idle{{period{from: time.Now()}, true}}
 	}
 	for range r.clients {
 		r.projects = append(r.projects, dbtest.Project(t, r.store))
@@ -119,7 +119,7 @@ func (r *rush) request(ctx context.Context, projectID string) error {
 	})
 	if err == nil {
 		r.mu.Lock()
-		r.vacant[*a.NodeID] = append(r.vacant[*a.NodeID], vacant{period{from: time.Now()}, true})
+		r.idle[*a.NodeID] = append(r.idle[*a.NodeID], idle{period{from: time.Now()}, true})
 		r.mu.Unlock()
 	}
 	return err
@@ -138,8 +138,8 @@ func (r *rush) claimed(a allocationdb.Allocation, found bool, begun time.Time) {
 		r.doubles = append(r.doubles, id+" by "+other+" and "+a.ID)
 	}
 	r.holders[id] = a.ID
-	if last := len(r.vacant[id]) - 1; last >= 0 && r.vacant[id][last].open {
-		r.vacant[id][last].to, r.vacant[id][last].open = begun, false
+	if last := len(r.idle[id]) - 1; last >= 0 && r.idle[id][last].open {
+		r.idle[id][last].to, r.idle[id][last].open = begun, false
 	}
 }
 
@@ -153,7 +153,7 @@ func (r *rush) leaves(a allocationdb.Allocation) {
 func (r *rush) falseRefusals() int {
 	count := 0
 	for _, p := range r.refused {
-		for _, times := range r.vacant {
+		for _, times := range r.idle {
 			free := false
 			for _, v := range times {
 				free = free || !v.from.After(p.from) && (v.open || !v.to.Before(p.to))
@@ -203,11 +203,11 @@ func TestFalseRefusals_AreCounted(t *testing.T) {
 	t.Parallel()
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
 	r := rush{refused: []period{{at(10), at(20)}}}
-	for want, v := range map[int][]vacant{
+	for want, v := range map[int][]idle{
 		1: {{period{from: at(5), to: at(25)}, false}},
 		0: {{period{from: at(11), to: at(25)}, false}, {period{from: at(1), to: at(19)}, false}},
 	} {
-		r.vacant = map[string][]vacant{"n": v}
+		r.idle = map[string][]idle{"n": v}
 		require.Equal(t, want, r.falseRefusals())
 	}
 }
@@ -289,7 +289,7 @@ func TestClaim_TakesOnlyWhatItMay(t *testing.T) {
 	dbtest.FreeNode(t, s) // of another SKU
 	dbtest.Node(t, s, dbtest.Of(sku.ID), dbtest.Active())
 	dbtest.Node(t, s, dbtest.Of(sku.ID), dbtest.Status(lifecycle.NodeQuarantined))
-	dbtest.Vacate(t, s, dbtest.Occupy(t, s, node().ID).ID)
+	dbtest.EndTenancy(t, s, dbtest.Occupy(t, s, node().ID).ID)
 	dbtest.Occupy(t, s, node().ID)
 	dbtest.Job(t, s, dbtest.On(node().ID), dbtest.Kind("bmc_rotation"))
 	exec("UPDATE heartbeats SET unhealthy = '{gpu}' WHERE node_id = $1", node().ID)

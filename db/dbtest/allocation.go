@@ -108,16 +108,16 @@ func OccupyNode(ctx context.Context, s *db.Store, nodeID string) (allocationdb.A
 	return a, err
 }
 
-// Vacate ends what Occupy began: a tenant left the node, and nothing proves it clean.
-func Vacate(t testing.TB, s *db.Store, allocationID string) allocationdb.Allocation {
+// EndTenancy ends what Occupy began: a tenant left the node, and nothing proves it clean.
+func EndTenancy(t testing.TB, s *db.Store, allocationID string) allocationdb.Allocation {
 	t.Helper()
-	a, err := VacateNode(t.Context(), s, allocationID)
+	a, err := EndTenancyOf(t.Context(), s, allocationID)
 	require.NoError(t, err)
 	return a
 }
 
-// VacateNode is Vacate outside of a test of package testing.
-func VacateNode(ctx context.Context, s *db.Store, allocationID string) (allocationdb.Allocation, error) {
+// EndTenancyOf is EndTenancy outside of a test of package testing.
+func EndTenancyOf(ctx context.Context, s *db.Store, allocationID string) (allocationdb.Allocation, error) {
 	var a allocationdb.Allocation
 	err := s.Tx(ctx, func(tx *db.Tx) error {
 		var err error

@@ -74,7 +74,7 @@ CREATE INDEX allocations_due ON allocations (expires_at) WHERE expires_at IS NOT
 CREATE INDEX allocations_by_sku ON allocations (sku_id);
 SELECT isolate_by_project('allocations');
 
--- The keys as they were when the allocation was requested, written anew: no options and no comment.
+-- The keys as they were when the allocation was requested, written again: no options and no comment.
 CREATE TABLE allocation_keys (
     project_id    text NOT NULL,
     allocation_id text NOT NULL,

@@ -175,9 +175,9 @@ func admitChurn(ctx context.Context, tx *db.Tx, accountID string, policy Policy)
 	case churn.Launched >= policy.MaxLaunches:
 		return &intent.Refusal{Kind: intent.RateLimited, Detail: fmt.Sprintf(
 			"the billing account has requested %d nodes within %s, and may request %d; try again later", churn.Launched, policy.LaunchWindow, policy.MaxLaunches)}
-	case churn.Leaving >= policy.MaxReleasing:
+	case churn.Releasing >= policy.MaxReleasing:
 		return &intent.Refusal{Kind: intent.Conflict, Detail: fmt.Sprintf(
-			"%d nodes of the billing account are being released, and %d may be at a time; wait until some of them are clean", churn.Leaving, policy.MaxReleasing)}
+			"%d nodes of the billing account are being released, and %d may be at a time; wait until some of them are clean", churn.Releasing, policy.MaxReleasing)}
 	}
 	return nil
 }

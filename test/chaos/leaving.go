@@ -233,7 +233,7 @@ func (l leaving) occupy(ctx context.Context, t *Target) error {
 			eventually(ctx, preparation, func() bool { return t.Executions("WaitForAllocationEnd") > 0 })
 			pause(ctx, tenantStays)
 			eventually(ctx, time.Minute, func() bool {
-				_, err := dbtest.VacateNode(ctx, t.Store, allocation.ID)
+				_, err := dbtest.EndTenancyOf(ctx, t.Store, allocation.ID)
 				return err == nil
 			})
 		}()

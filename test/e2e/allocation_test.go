@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -166,6 +167,15 @@ func TestAllocation_OneTenantAfterAnother(t *testing.T) {
 
 	released := first.release(t, active.ID)
 	require.Equal(t, lifecycle.AllocationReleasing, released.Allocation.Status)
+	// Root has left an entry in the firmware's boot menu, which no installation removes: the node is
+	// nobody's until an operator has put that back.
+	failed := w.becomes(t, active.ID, released.Job.ID, lifecycle.AllocationReleaseFailed)
+	require.Equal(t, lifecycle.AccessRevoked, failed.Access)
+	parked := w.job(t, released.Job.ID)
+	require.Equal(t, lifecycle.FailFirmwareChanged, parked.FailureClass, parked.Message)
+	require.Equal(t, lifecycle.NodeQuarantined, w.node(t, nodeID).Status)
+	m.SetBootEntries()
+	require.Equal(t, http.StatusOK, w.act(t, "olga", parked.ID, lifecycle.ActionRetryStage, "").code)
 	gone := w.becomes(t, active.ID, released.Job.ID, lifecycle.AllocationReleased)
 	require.Equal(t, lifecycle.AccessRevoked, gone.Access)
 	require.Equal(t, lifecycle.OutcomeReleased, gone.Outcome)
@@ -178,6 +188,10 @@ func TestAllocation_OneTenantAfterAnother(t *testing.T) {
 	require.Equal(t, 2, m.Counters().Installs, "its tenant was root, so it was installed again")
 	w.cleaned(t, m)
 
+	require.NoError(t, w.App.Store.Tx(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.TransitionNode(t.Context(), nodeID, lifecycle.NodeUnquarantine, lifecycle.Proof{lifecycle.NeedEnrolled, lifecycle.NeedHealthy}, admin)
+		return err
+	}))
 	next := w.becomes(t, waiting.Allocation.ID, waiting.Job.ID, lifecycle.AllocationActive)
 	require.Equal(t, nodeID, *next.NodeID)
 	root := w.Sims.Nodes[m.Spec().ID].Root()

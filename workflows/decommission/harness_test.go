@@ -33,6 +33,7 @@ type site struct {
 	facts     contract.DecommissionFacts
 	machine   string // in MAAS
 	ours      bool   // deployed by this job
+	releasing bool   // the tenant has asked for the release; nobody has freed the node
 	power     string
 	calls     []string
 	states    []lifecycle.NodeStatus
@@ -145,7 +146,12 @@ func (w *site) EndAllocation(context.Context, nodestateact.AllocationIn) (contra
 }
 
 func (w *site) WaitForAllocationEnd(context.Context, nodestateact.AllocationIn) (contract.DecommissionFacts, error) {
-	return does(w, "allocation.wait", func() contract.DecommissionFacts { w.endAllocation(); return w.facts })
+	return does(w, "allocation.wait", func() contract.DecommissionFacts {
+		if !w.releasing {
+			w.endAllocation()
+		}
+		return w.facts
+	})
 }
 
 func (w *site) WaitForNewBoot(context.Context, nodestateact.NewBootIn) (contract.DecommissionFacts, error) {

@@ -91,6 +91,15 @@ func TestOccupiedNode(t *testing.T) {
 	}
 }
 
+// TestOccupiedNode_TenantReleases frees the node of a tenant whose release waits for the drain.
+func TestOccupiedNode_TenantReleases(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lifecycle.ModeDrain)
+	b.site.facts.AllocationID, b.site.releasing = "alc_1", true
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, "config allocation.wait allocation.revoke_user free node.drain move:retired", b.calls())
+}
+
 // An unverified node is quarantined by the stage that found it, by way of offline in one step. It
 // is certified as unverified, and drains again when an operator retries.
 func TestUnverifiedNode_IsQuarantined(t *testing.T) {

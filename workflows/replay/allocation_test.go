@@ -20,8 +20,15 @@ import (
 // allocationJobs are the jobs that give a node to a tenant and take it back.
 func allocationJobs() []scriptedJob {
 	return []scriptedJob{
-		{kind: contract.KindAllocationProvision, last: "ProveLogin", start: startProvision, givesUp: true, answers: provisionAnswers()},
-		{kind: contract.KindAllocationRelease, last: "CompareSettings", start: startRelease, answers: releaseAnswers()},
+		{
+			kind: contract.KindAllocationProvision, last: "ProveLogin", start: startProvision, givesUp: true, answers: provisionAnswers(),
+			asks: [3]counts{{Activities: 24, Local: 13, Timers: 10, Upserts: 4}, {}, {Activities: 18, Local: 12, Timers: 7, Upserts: 4}},
+		},
+		{
+			kind: contract.KindAllocationRelease, last: "CompareSettings", start: startRelease, answers: releaseAnswers(),
+			asks: [3]counts{{Activities: 34, Local: 14, Timers: 11, Upserts: 6}, {Activities: 35, Local: 17, Timers: 12, Upserts: 8, Updates: 1},
+				{Activities: 33, Local: 14, Timers: 9, Upserts: 8, Updates: 1}},
+		},
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 const accountChurn = `-- name: AccountChurn :one
-SELECT count(*) FILTER (WHERE a.status IN ('releasing', 'release_failed'))::integer AS leaving,
+SELECT count(*) FILTER (WHERE a.status IN ('releasing', 'release_failed'))::integer AS releasing,
     count(*) FILTER (WHERE a.requested_at > $1::timestamptz)::integer AS launched
 FROM allocations a JOIN projects p ON p.id = a.project_id
 WHERE p.billing_account_id = $2 AND (a.status IN ('releasing', 'release_failed') OR a.requested_at > $1::timestamptz)
@@ -27,15 +27,15 @@ type AccountChurnParams struct {
 }
 
 type AccountChurnRow struct {
-	Leaving  int
-	Launched int
+	Releasing int
+	Launched  int
 }
 
 // What a billing account has in releasing, and what it has started since a moment.
 func (q *Queries) AccountChurn(ctx context.Context, arg AccountChurnParams) (AccountChurnRow, error) {
 	row := q.db.QueryRow(ctx, accountChurn, arg.Since, arg.BillingAccountID)
 	var i AccountChurnRow
-	err := row.Scan(&i.Leaving, &i.Launched)
+	err := row.Scan(&i.Releasing, &i.Launched)
 	return i, err
 }
 
@@ -476,14 +476,13 @@ func (q *Queries) ListAllocations(ctx context.Context, arg ListAllocationsParams
 }
 
 const liveCounts = `-- name: LiveCounts :many
-SELECT sku_id, count(*)::integer AS nodes, count(*) FILTER (WHERE status IN ('releasing', 'release_failed'))::integer AS leaving FROM allocations
+SELECT sku_id, count(*)::integer AS nodes FROM allocations
 WHERE project_id = $1 AND status NOT IN ('released', 'failed') GROUP BY sku_id
 `
 
 type LiveCountsRow struct {
-	SKUID   string
-	Nodes   int
-	Leaving int
+	SKUID string
+	Nodes int
 }
 
 // How many allocations of a project count against its quota, by SKU.
@@ -496,7 +495,7 @@ func (q *Queries) LiveCounts(ctx context.Context, projectID string) ([]LiveCount
 	items := []LiveCountsRow{}
 	for rows.Next() {
 		var i LiveCountsRow
-		if err := rows.Scan(&i.SKUID, &i.Nodes, &i.Leaving); err != nil {
+		if err := rows.Scan(&i.SKUID, &i.Nodes); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

@@ -143,12 +143,12 @@ ORDER BY a.id LIMIT @max_rows;
 
 -- name: LiveCounts :many
 -- How many allocations of a project count against its quota, by SKU.
-SELECT sku_id, count(*)::integer AS nodes, count(*) FILTER (WHERE status IN ('releasing', 'release_failed'))::integer AS leaving FROM allocations
+SELECT sku_id, count(*)::integer AS nodes FROM allocations
 WHERE project_id = @project_id AND status NOT IN ('released', 'failed') GROUP BY sku_id;
 
 -- name: AccountChurn :one
 -- What a billing account has in releasing, and what it has started since a moment.
-SELECT count(*) FILTER (WHERE a.status IN ('releasing', 'release_failed'))::integer AS leaving,
+SELECT count(*) FILTER (WHERE a.status IN ('releasing', 'release_failed'))::integer AS releasing,
     count(*) FILTER (WHERE a.requested_at > @since::timestamptz)::integer AS launched
 FROM allocations a JOIN projects p ON p.id = a.project_id
 WHERE p.billing_account_id = @billing_account_id AND (a.status IN ('releasing', 'release_failed') OR a.requested_at > @since::timestamptz);
