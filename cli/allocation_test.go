@@ -154,7 +154,7 @@ func TestSSH_TrustsThePinnedKeyAlone(t *testing.T) {
 	key := hostKey(t)
 	for _, port := range []int{22, 2222} {
 		at := map[string]any{"host": "127.0.0.9", "port": port, "user": "alc-1", "host_key": keyLine(key)}
-		got, ran := login(t, at, key, "-i", "id", "alc_1", "nvidia-smi", "-L")
+		got, ran := login(t, at, key, "-i", "id", "alc_1", "--", "nvidia-smi", "-L")
 		require.Contains(t, got.exits(cli.ExitError).err, "it ended")
 		require.Contains(t, strings.Join(ran, " "), "StrictHostKeyChecking=yes")
 		require.Contains(t, strings.Join(ran, " "), "-l alc-1 -i id -- 127.0.0.9 nvidia-smi -L")

@@ -69,12 +69,11 @@ func (a *app) sshCommand() *cobra.Command {
 	var identity string
 	var reason operatorFlag
 	cmd := &cobra.Command{
-		Use: "ssh ALLOCATION [COMMAND...]", Short: "Log in to the node of an allocation", Args: cobra.MinimumNArgs(1),
+		Use: "ssh ALLOCATION [-- COMMAND...]", Short: "Log in to the node of an allocation", Args: cobra.MinimumNArgs(1),
 		Long: "Runs ssh, which must be installed, and lets it trust only the host key that Slipway has read from the node. Your SSH key must be one of the\n" +
 			"allocation's. The exit code is that of ssh.",
 	}
 	cmd.Flags().StringVarP(&identity, "identity", "i", "", "the file of your private key, which ssh reads (default: as ssh chooses)")
-	cmd.Flags().SetInterspersed(false)
 	reason.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
 		r, err := a.ask(cmd.Context(), "GET", "/allocations/"+url.PathEscape(args[0]), nil, reason.headers())

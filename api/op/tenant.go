@@ -146,9 +146,7 @@ func AccessAgain(ctx context.Context) (ProjectAccess, error) {
 func (a *API) requireTenant(op *huma.Operation, role Role) {
 	op.Security = []map[string][]string{{"bearer": {}}, {"session": {}}}
 	if role == RoleSignedIn {
-		if !strings.Contains(op.Description, "Needs role") {
-			op.Description = strings.TrimSpace(op.Description + "\n\nNeeds a sign-in and no role.")
-		}
+		op.Description = strings.TrimSpace(op.Description + "\n\nNeeds a sign-in and no role.")
 		op.Middlewares = append(op.Middlewares, a.requiresSignIn(op.Method+" "+op.Path))
 		return
 	}

@@ -31,10 +31,10 @@ type OwnAllocationPath struct {
 // same roles in it.
 func (s *allocationServer) registerOwn() {
 	const base, one = "/allocations", "/allocations/{allocation_id}"
-	allocationRoute(s, "list-own-allocations", http.MethodGet, base, "List allocations of your project", "As list-allocations. Needs role viewer in the project.", s.listOwn)
-	allocationRoute(s, "create-own-allocation", http.MethodPost, base, "Ask for a node for your project", "As create-allocation. Needs role member in the project.", s.createOwn)
-	allocationRoute(s, "get-own-allocation", http.MethodGet, one, "Read an allocation by its id alone", "As get-allocation. Needs role viewer in its project.", s.getOwn)
-	allocationRoute(s, "release-own-allocation", http.MethodPost, one+"/release", "Give a node back by the allocation's id alone", "As release-allocation. Needs role member in its project.", s.releaseOwn)
+	allocationRoute(s, "list-own-allocations", http.MethodGet, base, "List allocations of your project", "As list-allocations, which those may call who have role viewer in the project.", s.listOwn)
+	allocationRoute(s, "create-own-allocation", http.MethodPost, base, "Ask for a node for your project", "As create-allocation, which those may call who have role member in the project.", s.createOwn)
+	allocationRoute(s, "get-own-allocation", http.MethodGet, one, "Read an allocation by its id alone", "As get-allocation, which those may call who have role viewer in its project.", s.getOwn)
+	allocationRoute(s, "release-own-allocation", http.MethodPost, one+"/release", "Give a node back by the allocation's id alone", "As release-allocation, which those may call who have role member in its project.", s.releaseOwn)
 }
 
 // enter returns the context of a request in the project that it names, or in the only one that the
