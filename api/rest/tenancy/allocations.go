@@ -68,7 +68,8 @@ const keptFor = 90 * day
 
 func allocationAccess() op.Access {
 	return op.Access{
-		op.RoleProjectViewer: {"GET /projects/{id}/allocations", "GET /projects/{id}/allocations/{allocation_id}"},
+		op.RoleProjectAny:    {"GET /projects/{id}/allocations"},
+		op.RoleProjectViewer: {"GET /projects/{id}/allocations/{allocation_id}"},
 		op.RoleProjectMember: {
 			"POST /projects/{id}/allocations", "PATCH /projects/{id}/allocations/{allocation_id}",
 			"POST /projects/{id}/allocations/{allocation_id}/release",

@@ -57,7 +57,7 @@ func (s *allocationServer) enter(ctx context.Context, p OwnProject, role op.Role
 	if id == "" {
 		return ctx, problem.NewInvalid(problem.Field{Location: "query.project_id", Message: "must say which project is meant; GET /projects lists those that you have a role in"})
 	}
-	return op.EnterProject(ctx, s.api, id, role, role != op.RoleProjectViewer, p.Reason)
+	return op.EnterProject(ctx, s.api, id, role, role == op.RoleProjectMember, p.Reason)
 }
 
 // enterOf is enter for the project of an allocation. To those who have no role in it the allocation
@@ -67,14 +67,14 @@ func (s *allocationServer) enterOf(ctx context.Context, in OwnAllocationPath, ro
 	if err != nil {
 		return ctx, err
 	}
-	return op.EnterProject(ctx, s.api, a.ProjectID, role, role != op.RoleProjectViewer, in.Reason)
+	return op.EnterProject(ctx, s.api, a.ProjectID, role, role == op.RoleProjectMember, in.Reason)
 }
 
 func (s *allocationServer) listOwn(ctx context.Context, in *struct {
 	OwnProject
 	AllocationQuery
 }) (*op.Listed[Allocation], error) {
-	ctx, err := s.enter(ctx, in.OwnProject, op.RoleProjectViewer)
+	ctx, err := s.enter(ctx, in.OwnProject, op.RoleProjectAny)
 	if err != nil {
 		return nil, err
 	}
