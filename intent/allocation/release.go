@@ -98,9 +98,9 @@ func ForceRelease(ctx context.Context, tx *db.Tx, id, reason string, actor db.Ac
 	return Release(ctx, tx, id, reason, actor)
 }
 
-// Continue gives an allocation that only a job moves on the job that it lacks. A request or a
-// provision whose job has ended is failed, or released when the tenant may have had access. It
-// returns the allocation as it is when it has a job or has ended. The sweeper calls it.
+// Continue gives an allocation that only a job moves on the job that it lacks. A request whose job has
+// ended is failed. A provision whose job has ended is released: nobody knows how far its account was
+// made, so that its node is cleaned. It returns the allocation as it is when it has a job or has ended. The sweeper calls it.
 func Continue(ctx context.Context, tx *db.Tx, id string) (Released, error) {
 	actor := db.Actor{Owner: lifecycle.OwnerSystem, Comment: "no job moved the allocation on"}
 	a, err := allocationdb.Lock(ctx, tx, id)
@@ -115,11 +115,11 @@ func Continue(ctx context.Context, tx *db.Tx, id string) (Released, error) {
 	case lifecycle.AllocationRequested:
 		a, err = allocationdb.Fail(ctx, tx, id, lifecycle.FailureProvision, "its job ended before a node was claimed", actor)
 	case lifecycle.AllocationProvisioning:
-		if a.AccessGivenAt == nil && a.ReleaseRequestedAt == nil {
-			a, err = allocationdb.Fail(ctx, tx, id, lifecycle.FailureProvision, "its job ended before the node was ready", actor)
-			break
+		move := allocationdb.Move{ID: id, To: lifecycle.AllocationAbort, Actor: actor}
+		if a.ReleaseRequestedAt == nil {
+			move.Reason, move.FailureCode, move.FailureMessage = lifecycle.FailureProvision, lifecycle.FailureProvision, "its job ended before the node was ready"
 		}
-		a, err = allocationdb.MoveTo(ctx, tx, allocationdb.Move{ID: id, To: lifecycle.AllocationAbort, Actor: actor})
+		a, err = allocationdb.MoveTo(ctx, tx, move)
 		if err == nil {
 			return startRelease(ctx, tx, a, "", actor)
 		}
