@@ -19,13 +19,15 @@ type Released struct {
 	Job *db.Job
 	// Action is what the job is asked to do, "" for nothing: to cancel itself at the next safe point
 	// while it provisions, to try again after a release that failed. The API sends it as an Update
-	// after the commit; the row says it too, so that a lost Update loses nothing.
+	// after the commit. The row says the first too, so that a lost Update loses nothing; after a lost
+	// Update of the second the allocation is still release_failed, and its job still parked.
 	Action lifecycle.Action
 }
 
 // Release ends an allocation. What is fenced is fenced when the transaction commits. It can be
 // repeated: an allocation that is ending or has ended is returned as it is. From release_failed it
-// asks the same job for one more attempt, and writes a job only when there is none.
+// asks the same job for one more attempt, which moves it to releasing, and writes a job only when
+// there is none.
 func Release(ctx context.Context, tx *db.Tx, id, reason string, actor db.Actor) (Released, error) {
 	a, err := allocationdb.Lock(ctx, tx, id)
 	if err != nil {
@@ -49,9 +51,15 @@ func Release(ctx context.Context, tx *db.Tx, id, reason string, actor db.Actor) 
 	case lifecycle.AllocationActive:
 		a, err = allocationdb.MoveTo(ctx, tx, allocationdb.Move{ID: id, To: lifecycle.AllocationRelease, Reason: reason, Actor: actor})
 	case lifecycle.AllocationReleaseFailed:
+		// The job moves it with the step by which it goes on. Until then its release has failed, and is
+		// listed as that also when the job is not reached.
+		r, err := withJob(ctx, tx, a, lifecycle.ActionRetryStage, nil)
+		if err != nil || r.Job != nil {
+			return r, err
+		}
 		a, err = allocationdb.MoveTo(ctx, tx, allocationdb.Move{ID: id, To: lifecycle.AllocationRetryRelease, Reason: reason, Actor: actor})
-		if err == nil {
-			return startRelease(ctx, tx, a, lifecycle.ActionRetryStage, actor)
+		if err != nil {
+			return Released{}, err
 		}
 	case lifecycle.AllocationReleasing:
 	}
