@@ -260,6 +260,8 @@ func TestAllocation_RetryOfAFailedRelease(t *testing.T) {
 	m.engine.err = nil
 	release(http.StatusAccepted)
 	require.Equal(t, []string{"retry_stage", "retry_stage"}, m.engine.taken())
+	log := string(m.do(m.owner, "GET", "/projects/"+m.project+"/audit-log", nil).want(http.StatusOK).raw)
+	require.Equal(t, 3, strings.Count(log, `"release_allocation"`), "each try is in the log, though only the job changes the row")
 }
 
 // TestAdminAllocations lists failed releases and ends one.
