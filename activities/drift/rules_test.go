@@ -192,6 +192,32 @@ func TestQuarantine_AgentOfATenant(t *testing.T) {
 	require.Equal(t, []string{w.node.ID}, w.pass().Quarantine.Nodes, "nobody is on it any more")
 }
 
+// TestConditions_WithoutQuarantines: they follow the agent's report also where nothing is quarantined
+// by itself, and where the region's list is not there.
+func TestConditions_WithoutQuarantines(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := dbtest.Occupy(t, w.store, w.node.ID)
+	condition := func() lifecycle.AllocationCondition {
+		got, err := allocationdb.Get(t.Context(), w.store, a.ID)
+		require.NoError(t, err)
+		return got.Condition
+	}
+	w.recordHeartbeat(func(b *db.Heartbeat) { b.Report.GPUs = b.Report.GPUs[:7] })
+	w.pass()
+	w.pass()
+	require.Equal(t, lifecycle.ConditionMaintenanceRequired, condition(), "the share is 0")
+	_, err := w.store.DBTX().Exec(t.Context(), "UPDATE allocations SET condition = 'ok' WHERE id = $1", a.ID)
+	require.NoError(t, err)
+	w.acts.Policy.Share = 1
+	p := w.last
+	p.Listed = false
+	_, err = w.acts.QuarantineDrifted(t.Context(), p)
+	require.NoError(t, err)
+	require.Equal(t, lifecycle.ConditionMaintenanceRequired, condition())
+	require.Equal(t, lifecycle.NodeActive, w.status())
+}
+
 func TestQuarantine_Breaker(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

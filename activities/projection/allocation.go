@@ -26,6 +26,9 @@ func moveAllocation(ctx context.Context, tx *db.Tx, p contract.Projection, workf
 		if m.Connection == nil || m.Image == nil {
 			return fmt.Errorf("allocation %s has no connection and no image: %w", a.ID, db.ErrInvalid)
 		}
+		if a.Status == lifecycle.AllocationProvisioning && a.ReleaseRequestedAt != nil {
+			return abortProvision(ctx, tx, a, by) // asked for after the last stage had looked
+		}
 		_, err = allocationdb.Activate(ctx, tx, a.ID, allocationdb.Connection(*m.Connection), allocationdb.Image(*m.Image), by)
 	case lifecycle.AllocationFailed:
 		err = endProvision(ctx, tx, a, m, by)
@@ -68,6 +71,16 @@ func endProvision(ctx context.Context, tx *db.Tx, a allocationdb.Allocation, m *
 	_, err := allocationdb.MoveTo(ctx, tx, allocationdb.Move{
 		ID: a.ID, To: lifecycle.AllocationAbort, Reason: code, FailureCode: code, FailureMessage: failureText(m), Actor: by,
 	})
+	if err == nil {
+		_, err = allocationintent.Continue(ctx, tx, a.ID)
+	}
+	return err
+}
+
+// abortProvision releases an allocation whose release was asked for while its last stage ran: it is
+// never active, and its release job cleans the node.
+func abortProvision(ctx context.Context, tx *db.Tx, a allocationdb.Allocation, by db.Actor) error {
+	_, err := allocationdb.MoveTo(ctx, tx, allocationdb.Move{ID: a.ID, To: lifecycle.AllocationAbort, Actor: by})
 	if err == nil {
 		_, err = allocationintent.Continue(ctx, tx, a.ID)
 	}

@@ -149,8 +149,8 @@ func TestProvision_EndsAsTheTenantsAccessSays(t *testing.T) {
 	}
 }
 
-// active gives the tenant access and completes the provision.
-func (w *tenancy) active() {
+// completed gives the tenant access, lets others act and completes the provision.
+func (w *tenancy) completed(meanwhile func()) {
 	w.t.Helper()
 	require.NoError(w.t, w.project(lifecycle.JobRunning, nil))
 	done := &contract.AllocationMove{
@@ -158,8 +158,35 @@ func (w *tenancy) active() {
 	}
 	_, err := (&allocationact.Activities{Store: w.store}).GiveAccess(w.t.Context(), w.ref())
 	require.NoError(w.t, err)
+	meanwhile()
 	require.NoError(w.t, w.project(lifecycle.JobCompleted, done))
+}
+
+// active gives the tenant access and completes the provision.
+func (w *tenancy) active() {
+	w.t.Helper()
+	w.completed(func() {})
 	require.NotNil(w.t, w.allocation().StartTime)
+}
+
+// TestProvision_ReleasedBeforeItsLastStep: the last stage has looked, and then the tenant gives the
+// node back.
+func TestProvision_ReleasedBeforeItsLastStep(t *testing.T) {
+	t.Parallel()
+	w := provisioned(t)
+	w.completed(func() {
+		require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
+			_, err := allocation.Release(t.Context(), tx, w.id, "enough", customer)
+			return err
+		}))
+	})
+	got := w.allocation()
+	require.Equal(t, lifecycle.AllocationReleasing, got.Status)
+	require.Equal(t, "enough", got.ReleaseReason)
+	require.Nil(t, got.StartTime, "nothing is charged")
+	next, err := w.store.LiveJobOfResource(t.Context(), allocationdb.Resource, w.id)
+	require.NoError(t, err)
+	require.Equal(t, []string{string(contract.KindAllocationRelease), w.node.ID}, []string{next.Kind, *next.NodeID})
 }
 
 // TestRelease_FollowsItsJob: parked is release_failed, going on is releasing, and the node is free with

@@ -60,14 +60,18 @@ func TestRelease_FromEveryStatus(t *testing.T) {
 		_, err := allocationdb.MoveTo(t.Context(), tx, allocationdb.Move{ID: b.Allocation.ID, To: lifecycle.AllocationFailRelease, Actor: engine})
 		return err
 	})
-	retried := m.release(b.Allocation.ID)
-	require.Equal(t, lifecycle.AllocationReleasing, retried.Allocation.Status)
+	retried := twice(b.Allocation.ID)
+	require.Equal(t, lifecycle.AllocationReleaseFailed, retried.Allocation.Status, "until its job goes on")
 	require.Equal(t, []string{releasing.Job.ID, string(lifecycle.ActionRetryStage)}, []string{retried.Job.ID, string(retried.Action)})
 	m.tx(func(tx *db.Tx) error {
 		forced, err := allocation.ForceRelease(t.Context(), tx, b.Allocation.ID, "again", admin)
 		require.Equal(t, releasing.Job.ID, forced.Job.ID)
 		return err
 	})
+	m.endJob(releasing.Job.ID)
+	next := m.release(b.Allocation.ID)
+	require.Equal(t, lifecycle.AllocationReleasing, next.Allocation.Status, "a job of its own goes on at once")
+	require.NotEqual(t, releasing.Job.ID, next.Job.ID)
 	ended := m.active()
 	err := m.store.Tx(t.Context(), func(tx *db.Tx) error {
 		_, err := allocation.ForceRelease(t.Context(), tx, ended.Allocation.ID, "x", admin)
@@ -197,7 +201,7 @@ func TestContinue_MovesWhatHasNoJob(t *testing.T) {
 	}
 	require.Len(t, lost(), 3)
 	want := map[string]lifecycle.AllocationStatus{
-		waiting.Allocation.ID: lifecycle.AllocationFailed, claimed.Allocation.ID: lifecycle.AllocationFailed, given.Allocation.ID: lifecycle.AllocationReleasing,
+		waiting.Allocation.ID: lifecycle.AllocationFailed, claimed.Allocation.ID: lifecycle.AllocationReleasing, given.Allocation.ID: lifecycle.AllocationReleasing,
 	}
 	for id, status := range want {
 		for range 2 {
@@ -206,7 +210,7 @@ func TestContinue_MovesWhatHasNoJob(t *testing.T) {
 		}
 	}
 	require.Empty(t, lost())
-	require.Equal(t, 1, m.count("claimable_nodes"), "the node to which nobody had access is free, the other is not")
+	require.Zero(t, m.count("claimable_nodes"), "nobody knows what the job that ended has left on a node")
 }
 
 // TestEndings_ByExpiryAndByTheProject end what runs.

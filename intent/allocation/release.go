@@ -19,13 +19,15 @@ type Released struct {
 	Job *db.Job
 	// Action is what the job is asked to do, "" for nothing: to cancel itself at the next safe point
 	// while it provisions, to try again after a release that failed. The API sends it as an Update
-	// after the commit; the row says it too, so that a lost Update loses nothing.
+	// after the commit. The row says the first too, so that a lost Update loses nothing; after a lost
+	// Update of the second the allocation is still release_failed, and its job still parked.
 	Action lifecycle.Action
 }
 
 // Release ends an allocation. What is fenced is fenced when the transaction commits. It can be
 // repeated: an allocation that is ending or has ended is returned as it is. From release_failed it
-// asks the same job for one more attempt, and writes a job only when there is none.
+// asks the same job for one more attempt, which moves it to releasing, and writes a job only when
+// there is none.
 func Release(ctx context.Context, tx *db.Tx, id, reason string, actor db.Actor) (Released, error) {
 	a, err := allocationdb.Lock(ctx, tx, id)
 	if err != nil {
@@ -49,9 +51,15 @@ func Release(ctx context.Context, tx *db.Tx, id, reason string, actor db.Actor) 
 	case lifecycle.AllocationActive:
 		a, err = allocationdb.MoveTo(ctx, tx, allocationdb.Move{ID: id, To: lifecycle.AllocationRelease, Reason: reason, Actor: actor})
 	case lifecycle.AllocationReleaseFailed:
+		// The job moves it with the step by which it goes on. Until then its release has failed, and is
+		// listed as that also when the job is not reached.
+		r, err := withJob(ctx, tx, a, lifecycle.ActionRetryStage, nil)
+		if err != nil || r.Job != nil {
+			return r, err
+		}
 		a, err = allocationdb.MoveTo(ctx, tx, allocationdb.Move{ID: id, To: lifecycle.AllocationRetryRelease, Reason: reason, Actor: actor})
-		if err == nil {
-			return startRelease(ctx, tx, a, lifecycle.ActionRetryStage, actor)
+		if err != nil {
+			return Released{}, err
 		}
 	case lifecycle.AllocationReleasing:
 	}
@@ -98,9 +106,9 @@ func ForceRelease(ctx context.Context, tx *db.Tx, id, reason string, actor db.Ac
 	return Release(ctx, tx, id, reason, actor)
 }
 
-// Continue gives an allocation that only a job moves on the job that it lacks. A request or a
-// provision whose job has ended is failed, or released when the tenant may have had access. It
-// returns the allocation as it is when it has a job or has ended. The sweeper calls it.
+// Continue gives an allocation that only a job moves on the job that it lacks. A request whose job has
+// ended is failed. A provision whose job has ended is released: nobody knows how far its account was
+// made, so that its node is cleaned. It returns the allocation as it is when it has a job or has ended. The sweeper calls it.
 func Continue(ctx context.Context, tx *db.Tx, id string) (Released, error) {
 	actor := db.Actor{Owner: lifecycle.OwnerSystem, Comment: "no job moved the allocation on"}
 	a, err := allocationdb.Lock(ctx, tx, id)
@@ -115,11 +123,11 @@ func Continue(ctx context.Context, tx *db.Tx, id string) (Released, error) {
 	case lifecycle.AllocationRequested:
 		a, err = allocationdb.Fail(ctx, tx, id, lifecycle.FailureProvision, "its job ended before a node was claimed", actor)
 	case lifecycle.AllocationProvisioning:
-		if a.AccessGivenAt == nil && a.ReleaseRequestedAt == nil {
-			a, err = allocationdb.Fail(ctx, tx, id, lifecycle.FailureProvision, "its job ended before the node was ready", actor)
-			break
+		move := allocationdb.Move{ID: id, To: lifecycle.AllocationAbort, Actor: actor}
+		if a.ReleaseRequestedAt == nil {
+			move.Reason, move.FailureCode, move.FailureMessage = lifecycle.FailureProvision, lifecycle.FailureProvision, "its job ended before the node was ready"
 		}
-		a, err = allocationdb.MoveTo(ctx, tx, allocationdb.Move{ID: id, To: lifecycle.AllocationAbort, Actor: actor})
+		a, err = allocationdb.MoveTo(ctx, tx, move)
 		if err == nil {
 			return startRelease(ctx, tx, a, "", actor)
 		}

@@ -312,7 +312,7 @@ func (s *allocationServer) releaseOf(ctx context.Context, id string, body *Relea
 		if out, err = allocation.Release(ctx, tx, id, reason, op.ProjectActor(ctx)); err != nil {
 			return err
 		}
-		if out.Allocation.Version == found.Version {
+		if out.Allocation.Version == found.Version && out.Action != lifecycle.ActionRetryStage {
 			return nil // a repetition changes nothing
 		}
 		return s.auditAllocation(ctx, tx, found.ProjectID, "release_allocation", map[string]any{"allocation": id, "reason": reason})

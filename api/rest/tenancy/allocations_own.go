@@ -2,10 +2,12 @@ package tenancy
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
 )
@@ -67,7 +69,11 @@ func (s *allocationServer) enterOf(ctx context.Context, in OwnAllocationPath, ro
 	if err != nil {
 		return ctx, err
 	}
-	return op.EnterProject(ctx, s.api, a.ProjectID, role, role == op.RoleProjectMember, in.Reason)
+	inside, err := op.EnterProject(ctx, s.api, a.ProjectID, role, role == op.RoleProjectMember, in.Reason)
+	if errors.Is(err, db.ErrNotFound) {
+		return ctx, db.NotFound(allocationdb.Resource + " " + in.AllocationID) // as Get says it of one that is not there
+	}
+	return inside, err
 }
 
 func (s *allocationServer) listOwn(ctx context.Context, in *struct {

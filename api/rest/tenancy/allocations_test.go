@@ -256,10 +256,12 @@ func TestAllocation_RetryOfAFailedRelease(t *testing.T) {
 	require.Equal(t, "release_failed", m.read(id).Status)
 	m.engine.err = serviceerror.NewUnavailable("away")
 	release(http.StatusServiceUnavailable)
-	require.Equal(t, "releasing", m.read(id).Status)
+	require.Equal(t, "release_failed", m.read(id).Status, "operators see it until its job goes on")
 	m.engine.err = nil
 	release(http.StatusAccepted)
 	require.Equal(t, []string{"retry_stage", "retry_stage"}, m.engine.taken())
+	log := string(m.do(m.owner, "GET", "/projects/"+m.project+"/audit-log", nil).want(http.StatusOK).raw)
+	require.Equal(t, 3, strings.Count(log, `"release_allocation"`), "each try is in the log, though only the job changes the row")
 }
 
 // TestAdminAllocations lists failed releases and ends one.
@@ -285,7 +287,7 @@ func TestAdminAllocations(t *testing.T) {
 
 	m.do(m.admin, "POST", at+"/force-release", map[string]any{"reason": "  "}).want(http.StatusUnprocessableEntity)
 	forced := m.do(m.admin, "POST", at+"/force-release", reason).want(http.StatusAccepted)
-	require.Equal(t, "releasing", forced.field("status"))
+	require.Equal(t, "release_failed", forced.field("status"), "the step of the job moves it")
 	require.NotEmpty(t, forced.field("job_id"))
 	require.Equal(t, []string{"retry_stage"}, m.engine.taken())
 

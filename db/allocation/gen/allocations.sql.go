@@ -138,9 +138,10 @@ func (q *Queries) AllocationOfNode(ctx context.Context, nodeID string) (Allocati
 }
 
 const allocationsDue = `-- name: AllocationsDue :many
-SELECT id FROM allocations WHERE expires_at <= now() AND status IN ('requested', 'provisioning', 'active') ORDER BY expires_at, id LIMIT $1
+SELECT id FROM allocations WHERE expires_at <= now() AND status IN ('requested', 'provisioning', 'active') AND release_requested_at IS NULL ORDER BY expires_at, id LIMIT $1
 `
 
+// One whose release was asked for already would keep its place in the list until its job stops.
 func (q *Queries) AllocationsDue(ctx context.Context, maxRows int32) ([]string, error) {
 	rows, err := q.db.Query(ctx, allocationsDue, maxRows)
 	if err != nil {

@@ -154,4 +154,5 @@ FROM allocations a JOIN projects p ON p.id = a.project_id
 WHERE p.billing_account_id = @billing_account_id AND (a.status IN ('releasing', 'release_failed') OR a.requested_at > @since::timestamptz);
 
 -- name: AllocationsDue :many
-SELECT id FROM allocations WHERE expires_at <= now() AND status IN ('requested', 'provisioning', 'active') ORDER BY expires_at, id LIMIT @max_rows;
+-- One whose release was asked for already would keep its place in the list until its job stops.
+SELECT id FROM allocations WHERE expires_at <= now() AND status IN ('requested', 'provisioning', 'active') AND release_requested_at IS NULL ORDER BY expires_at, id LIMIT @max_rows;
