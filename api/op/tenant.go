@@ -132,14 +132,15 @@ func ProjectAccessOf(ctx context.Context) ProjectAccess {
 	return p
 }
 
-// AccessAgain finds out how the request may use its project now. It returns a problem when the access
-// that began the request has ended.
-func AccessAgain(ctx context.Context) (ProjectAccess, error) {
+// AccessAgain finds out how the request may use its project now, and returns a context that holds it
+// for ProjectAccessOf. It returns a problem when the access that began the request has ended.
+func AccessAgain(ctx context.Context) (context.Context, ProjectAccess, error) {
 	again, ok := ctx.Value(accessKey).(func(context.Context) (ProjectAccess, error))
 	if !ok {
-		return ProjectAccess{}, problem.New(problem.Forbidden, "the route names no project")
+		return ctx, ProjectAccess{}, problem.New(problem.Forbidden, "the route names no project")
 	}
-	return again(ctx)
+	access, err := again(ctx)
+	return context.WithValue(ctx, projectKey, access), access, err
 }
 
 // requireTenant declares and enforces the role of a customer's route.

@@ -55,11 +55,8 @@ func restored() *cobra.Command {
 }
 
 func printPlannedEnd(out io.Writer, planned db.RestoredAccess) error {
-	if len(planned.Counts) == 0 {
-		_, err := fmt.Fprintln(out, "there is nothing to end: no session, token, invitation or webhook gives access")
-		return err
-	}
 	printAccess(out, "would end", planned)
+	fmt.Fprintln(out, "would begin a new epoch of events")
 	_, err := fmt.Fprintf(out, "nothing was changed; to end it: slipwayd restored --confirm %s\n", planned.Hash)
 	return err
 }

@@ -250,9 +250,9 @@ type Job struct {
 	UpdatedAt         time.Time
 	Version           int64
 	BMCID             *string
-	StateChangedAt    time.Time
 	ResourceKind      string
 	ResourceID        string
+	StateChangedAt    time.Time
 }
 
 type LifecycleEdge struct {

@@ -41,7 +41,9 @@ DECLARE
     server text := '';
 BEGIN
     BEGIN
-        SELECT s.system_identifier || '/' || c.timeline_id INTO server FROM pg_control_system() s, pg_control_checkpoint() c;
+        -- The timeline of what is written now: that of the last checkpoint changes minutes after a failover only.
+        SELECT s.system_identifier || '/' || CASE WHEN pg_is_in_recovery() THEN '' ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END
+            INTO server FROM pg_control_system() s;
     EXCEPTION WHEN insufficient_privilege THEN
         server := '';
     END;

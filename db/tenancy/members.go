@@ -126,9 +126,11 @@ func RevokeInvitation(ctx context.Context, tx *db.ProjectTx, id string) error {
 }
 
 // RevokeInvitationsOf ends the pending invitations that an identity has made or could accept, so that
-// one who is removed does not come back by them.
-func RevokeInvitationsOf(ctx context.Context, tx *db.ProjectTx, subject string) error {
-	return db.MapError("revoke invitations", queries(tx).RevokeInvitationsOf(ctx, gen.RevokeInvitationsOfParams{ProjectID: tx.Project(), Subject: subject}))
+// one who is removed does not come back by them. email is the identity's verified address, or "".
+func RevokeInvitationsOf(ctx context.Context, tx *db.ProjectTx, subject, email string) error {
+	return db.MapError("revoke invitations", queries(tx).RevokeInvitationsOf(ctx, gen.RevokeInvitationsOfParams{
+		ProjectID: tx.Project(), Subject: subject, Email: email,
+	}))
 }
 
 // InvitationFor is an invitation with the name of its project.

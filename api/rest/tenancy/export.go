@@ -179,7 +179,7 @@ func (s *server) writeExport(ctx context.Context, d *op.Document, account Projec
 // still has the role.
 func (s *server) writePart(ctx context.Context, part exportPart, add func(any) error) error {
 	for after := ""; ; {
-		access, err := op.AccessAgain(ctx)
+		ctx, access, err := op.AccessAgain(ctx)
 		if err != nil {
 			return err
 		}

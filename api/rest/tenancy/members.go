@@ -104,7 +104,7 @@ func (s *server) updateMember(ctx context.Context, in *struct {
 			return err
 		}
 		if before.Role == lifecycle.RoleProjectOwner && row.Role != lifecycle.RoleProjectOwner {
-			if err := tenancydb.RevokeInvitationsOf(ctx, tx, row.Subject); err != nil {
+			if err := tenancydb.RevokeInvitationsOf(ctx, tx, row.Subject, row.Email); err != nil {
 				return err
 			}
 		}
@@ -143,7 +143,7 @@ func (s *server) removeMember(ctx context.Context, in *struct {
 		if err := tenancydb.RemoveMember(ctx, tx, m.ID, v); err != nil {
 			return err
 		}
-		if err := tenancydb.RevokeInvitationsOf(ctx, tx, m.Subject); err != nil {
+		if err := tenancydb.RevokeInvitationsOf(ctx, tx, m.Subject, m.Email); err != nil {
 			return err
 		}
 		return op.AuditProject(ctx, tx, "remove_member", map[string]any{"member": m.ID, "subject": m.Subject, "role": m.Role})

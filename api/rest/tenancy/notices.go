@@ -60,6 +60,7 @@ func (s *eventServer) listNotices(ctx context.Context, in *struct {
 func noticeID(n Notice) string { return n.ID }
 
 // readNotices reads notices, newest first, from the one before the id given, with their deliveries.
+// Only an owner is shown to whom they went.
 func readNotices(ctx context.Context, tx *db.ProjectTx, before string, limit int) ([]Notice, error) {
 	rows, err := webhookdb.ListNotices(ctx, tx, before, limit)
 	if err != nil {

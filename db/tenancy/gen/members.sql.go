@@ -453,7 +453,7 @@ type PruneInvitationsParams struct {
 	MaxRows int32
 }
 
-// What a present member has accepted stays: its address is where notices go, and by it a way back is found when the member is removed.
+// What a present member has accepted stays: by its address a way back is found when the member is removed.
 func (q *Queries) PruneInvitations(ctx context.Context, arg PruneInvitationsParams) (int64, error) {
 	result, err := q.db.Exec(ctx, pruneInvitations, arg.Before, arg.MaxRows)
 	if err != nil {
@@ -505,18 +505,20 @@ func (q *Queries) RevokeInvitation(ctx context.Context, arg RevokeInvitationPara
 
 const revokeInvitationsOf = `-- name: RevokeInvitationsOf :exec
 UPDATE project_invitations i SET status = 'revoked', version = i.version + 1, ended_at = now()
-WHERE i.project_id = $1 AND i.status = 'pending' AND (i.subject = $2::text OR i.invited_by = $2::text OR i.email <> '' AND i.email IN (
+WHERE i.project_id = $1 AND i.status = 'pending' AND (i.subject = $2::text OR i.invited_by = $2::text
+    OR i.email <> '' AND i.email = $3::text OR i.email <> '' AND i.email IN (
     SELECT a.email FROM project_invitations a WHERE a.project_id = $1 AND a.status = 'accepted' AND a.accepted_by = $2::text))
 `
 
 type RevokeInvitationsOfParams struct {
 	ProjectID string
 	Subject   string
+	Email     string
 }
 
-// Those that an identity made, and those that it could accept: by its subject, or by an address at which it accepted one before.
+// Those that an identity made, and those that it could accept: by its subject, by its address, or by an address at which it accepted one before.
 func (q *Queries) RevokeInvitationsOf(ctx context.Context, arg RevokeInvitationsOfParams) error {
-	_, err := q.db.Exec(ctx, revokeInvitationsOf, arg.ProjectID, arg.Subject)
+	_, err := q.db.Exec(ctx, revokeInvitationsOf, arg.ProjectID, arg.Subject, arg.Email)
 	return err
 }
 

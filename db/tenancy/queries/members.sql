@@ -68,13 +68,14 @@ UPDATE project_invitations SET status = 'revoked', version = version + 1, ended_
 WHERE project_id = @project_id AND id = @id AND status = 'pending';
 
 -- name: RevokeInvitationsOf :exec
--- Those that an identity made, and those that it could accept: by its subject, or by an address at which it accepted one before.
+-- Those that an identity made, and those that it could accept: by its subject, by its address, or by an address at which it accepted one before.
 UPDATE project_invitations i SET status = 'revoked', version = i.version + 1, ended_at = now()
-WHERE i.project_id = @project_id AND i.status = 'pending' AND (i.subject = @subject::text OR i.invited_by = @subject::text OR i.email <> '' AND i.email IN (
+WHERE i.project_id = @project_id AND i.status = 'pending' AND (i.subject = @subject::text OR i.invited_by = @subject::text
+    OR i.email <> '' AND i.email = @email::text OR i.email <> '' AND i.email IN (
     SELECT a.email FROM project_invitations a WHERE a.project_id = @project_id AND a.status = 'accepted' AND a.accepted_by = @subject::text));
 
 -- name: PruneInvitations :execrows
--- What a present member has accepted stays: its address is where notices go, and by it a way back is found when the member is removed.
+-- What a present member has accepted stays: by its address a way back is found when the member is removed.
 DELETE FROM project_invitations d USING (
     SELECT i.project_id, i.id FROM project_invitations i
     WHERE coalesce(i.ended_at, i.expires_at) < @before::timestamptz
