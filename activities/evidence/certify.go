@@ -68,10 +68,17 @@ func (a *Activities) CertifyNode(ctx context.Context, in CertifyIn) (contract.Ce
 		return out, nil
 	}
 	row, err := a.Ring.Certify(ctx, c, func(tx *db.Tx) error {
-		if since, clean := g.sanitizedSince(c.Verdict, out.Unproven); clean {
-			return tx.MarkSanitized(ctx, in.NodeID, since)
+		since, clean := g.sanitizedSince(c.Verdict, out.Unproven)
+		if clean && in.Mode.KeepsSystem() { // of a root tenant's own system the word proves nothing
+			root, err := tx.HoldsRootTenant(ctx, in.NodeID)
+			if err != nil || root {
+				return err
+			}
 		}
-		return nil
+		if !clean {
+			return nil
+		}
+		return tx.MarkSanitized(ctx, in.NodeID, since)
 	})
 	if err != nil {
 		return out, fault.Internal(ctx, err)
@@ -111,7 +118,7 @@ func (g *gathered) sanitizedSince(v evidence.Verdict, unproven []string) (since 
 	if len(unproven) > 0 || g.scrub == nil || g.scrub.DispatchedAt == nil {
 		return since, false
 	}
-	return *g.scrub.DispatchedAt, v == evidence.VerdictClean || keepsSystem(g.in.Mode)
+	return *g.scrub.DispatchedAt, v == evidence.VerdictClean || g.in.Mode.KeepsSystem()
 }
 
 // certificate puts the evidence in the shape that is signed.

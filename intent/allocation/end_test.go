@@ -139,8 +139,7 @@ func TestEndForNode_SaysWhatIsProven(t *testing.T) {
 		{false, allocation.AccessProof{ByAgent: true}, "revoked", "released"},
 		{false, allocation.AccessProof{}, "unconfirmed", "assignment_removed"},
 	} {
-		_, err := m.store.DBTX().Exec(ctx, "UPDATE skus SET tenant_root = $1", c.root)
-		require.NoError(t, err)
+		require.NoError(t, dbtest.SetTenantRoot(ctx, m.store, c.root))
 		a := m.active().Allocation
 		for range 2 {
 			m.tx(func(tx *db.Tx) error {

@@ -65,7 +65,7 @@ func disable(ctx workflow.Context, s *State) error {
 		return stage.Fail(lifecycle.FailConfiguration, "%s", why)
 	}
 	if s.Request.Mode == lifecycle.ModeReimage && s.Node.SystemID == "" {
-		return stage.Fail(lifecycle.FailConfiguration, "reimage installs by MAAS, and MAAS does not manage this node; use soft_reset, or install it by hand after full_decommission")
+		return stage.Fail(lifecycle.FailConfiguration, "reimage installs by MAAS, and MAAS does not manage this node; install it by hand after full_decommission, or use soft_reset where no tenant was root on it")
 	}
 	return nil
 }
