@@ -39,6 +39,8 @@ type State struct {
 	// AgentUnreachable says why the agent could not be asked, once the node was drained by switching
 	// it off instead.
 	AgentUnreachable string `json:"agent_unreachable,omitempty"`
+	// RootTenantOff is set once the machine was switched off to end the access of a tenant who was root.
+	RootTenantOff bool `json:"root_tenant_off,omitempty"`
 	// ScrubBootID is the boot that the last scrub ran in. ScrubRequired is set when the validation
 	// found what a scrub should have removed: an operator's retry scrubs again.
 	ScrubBootID   string `json:"scrub_boot_id,omitempty"`
