@@ -25,6 +25,9 @@ func closeTerminals(ctx workflow.Context, s *ReleaseState) error {
 	if err != nil {
 		return err
 	}
+	if f.NodeID == "" {
+		return stage.Cancel("the allocation has ended another way, and its node is not its own any more")
+	}
 	s.Facts, s.Access, s.Job.NodeID, s.Job.SiteID = f, f.Access, f.NodeID, f.SiteID
 	if s.Begun {
 		return nil
