@@ -18,6 +18,13 @@ func (tx *Tx) MarkSanitized(ctx context.Context, nodeID string, since time.Time)
 	return MapError("node "+nodeID, err)
 }
 
+// HoldsRootTenant reports whether the tenant who is on the node, or who left it without a proof since,
+// was root there. What the node's own system says of itself proves nothing then.
+func (s statements) HoldsRootTenant(ctx context.Context, nodeID string) (bool, error) {
+	root, err := s.q.HoldsRootTenant(ctx, nodeID)
+	return root, MapError("node "+nodeID, err)
+}
+
 // clearTenantLeft clears the mark of a node that is deleted, or that got other disks.
 func (tx *Tx) clearTenantLeft(ctx context.Context, nodeID string) error {
 	now, err := tx.Clock(ctx)
@@ -33,7 +40,7 @@ func SanitizeRequired(n Node) string {
 	if n.TenantLeftAt == nil || n.AllocationID != nil {
 		return ""
 	}
-	return fmt.Sprintf("a tenant left node %s at %s and no certificate since proves it clean; a decommission in mode soft_reset does, and full_decommission where its agent cannot be asked",
+	return fmt.Sprintf("a tenant left node %s at %s and no certificate since proves it clean; a decommission in mode reimage does, and full_decommission where its agent cannot be asked",
 		n.Hostname, n.TenantLeftAt.UTC().Format(time.RFC3339))
 }
 

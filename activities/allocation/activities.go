@@ -40,10 +40,7 @@ func (a *Activities) ReadAllocation(ctx context.Context, in contract.AllocationR
 func (a *Activities) facts(ctx context.Context, row allocationdb.Allocation) (contract.AllocationFacts, error) {
 	out := contract.AllocationFacts{
 		Status: row.Status, NodeID: deref(row.NodeID), SiteID: deref(row.SiteID), ReleaseRequested: row.ReleaseRequestedAt != nil, Access: row.Access,
-		AccessGiven: row.AccessGivenAt != nil, RevokeSeconds: int(a.RevokeDeadline / time.Second), MaxDeliver: a.MaxDeliver,
-	}
-	if out.RevokeSeconds <= 0 {
-		out.RevokeSeconds = int(defaultRevoke / time.Second)
+		AccessGiven: row.AccessGivenAt != nil, RevokeSeconds: int(a.revokeDeadline() / time.Second), MaxDeliver: a.MaxDeliver,
 	}
 	if out.MaxDeliver <= 0 {
 		out.MaxDeliver = defaultMaxDeliver
@@ -116,26 +113,52 @@ func (a *Activities) ClaimNode(ctx context.Context, in contract.AllocationRef) (
 }
 
 // TakeNode reads an allocation that is being released, and gives the job its node: from then on the
-// job is the node's one live job. It waits while another job has the node.
+// job is the node's one live job. It waits while another job has the node, for as long as a release may
+// take to end the tenant's access; then the access is unconfirmed, and it fails with
+// access_unconfirmed. An allocation that has ended, or let go of its node, is returned without one.
 func (a *Activities) TakeNode(ctx context.Context, in contract.AllocationRef) (contract.AllocationFacts, error) {
-	row, err := allocationdb.Get(ctx, a.Store, in.AllocationID)
-	if err != nil {
-		return contract.AllocationFacts{}, fault.Internal(ctx, err)
-	}
-	if row.NodeID == nil || row.NodeReleasedAt != nil {
-		return contract.AllocationFacts{}, fault.New(lifecycle.FailStateDisagreement, "the allocation is %s and has no node that could be released", row.Status)
-	}
-	err = fault.PollStore(ctx, a.poll(), func() (taken bool, err error) {
+	until := time.Now().Add(a.revokeDeadline())
+	var row allocationdb.Allocation
+	ended, late := false, false
+	err := fault.PollStore(ctx, a.poll(), func() (done bool, err error) {
 		err = a.Store.Tx(ctx, func(tx *db.Tx) error {
-			taken, err = allocationdb.TakeNode(ctx, tx, in.JobID, *row.NodeID, deref(row.SiteID))
-			return err
+			done, late = false, false
+			if row, err = allocationdb.Lock(ctx, tx, in.AllocationID); err != nil {
+				return err
+			}
+			ended = row.NodeReleasedAt != nil || lifecycle.Allocation.Terminal(row.Status)
+			if done = ended || row.NodeID == nil; done {
+				return nil
+			}
+			if done, err = allocationdb.TakeNode(ctx, tx, in.JobID, *row.NodeID, deref(row.SiteID)); err != nil || done {
+				return err
+			}
+			if late = !time.Now().Before(until); late {
+				return allocationdb.EndAccess(ctx, tx, in.AllocationID, lifecycle.AccessUnconfirmed)
+			}
+			return nil
 		})
-		return taken, err
+		return done || late, err
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return contract.AllocationFacts{}, fault.Internal(ctx, err)
+	case ended:
+		row.NodeID = nil
+	case row.NodeID == nil:
+		return contract.AllocationFacts{}, fault.New(lifecycle.FailStateDisagreement, "the allocation is %s and has no node that could be released", row.Status)
+	case late:
+		return contract.AllocationFacts{}, fault.New(lifecycle.FailAccessUnconfirmed,
+			"another job has the node, so that nothing proves that the tenant's access has ended; end that job, then retry the stage")
 	}
 	return a.facts(ctx, row)
+}
+
+func (a *Activities) revokeDeadline() time.Duration {
+	if a.RevokeDeadline > 0 {
+		return a.RevokeDeadline
+	}
+	return defaultRevoke
 }
 
 func (a *Activities) poll() time.Duration {

@@ -52,6 +52,9 @@ func (a *Activities) ReadNodeFacts(ctx context.Context, in contract.JobRef) (con
 	if out.AllocationID, err = a.occupant(ctx, a.Store, n); err != nil {
 		return out, fault.Internal(ctx, err)
 	}
+	if out.TenantRoot, err = a.Store.HoldsRootTenant(ctx, in.NodeID); err != nil {
+		return out, fault.Internal(ctx, err)
+	}
 	bmc, err := a.Store.BMCOfNode(ctx, in.NodeID)
 	switch {
 	case err == nil:

@@ -33,7 +33,7 @@ func fromRefusal(r *intent.Refusal) *Problem {
 func Hint(r intent.Advice) string {
 	switch r.Reason {
 	case intent.ReasonSanitize:
-		return fmt.Sprintf(": slipway node decommission %s --mode soft_reset", r.Hostname)
+		return fmt.Sprintf(": slipway node decommission %s --mode reimage", r.Hostname)
 	case intent.ReasonPlanMissing:
 		return ": slipway node decommission makes one, shows it and starts it; or POST " + apiPath +
 			"/admin/decommissions/plan with the same node and mode, read what it would do, and start with its plan_hash"

@@ -251,7 +251,7 @@ func TestUnquarantineProvesEnrolmentAndHealth(t *testing.T) {
 	require.Contains(t, view.ActionNeeds[lifecycle.NodeActionUnquarantine], "nothing left of a tenant")
 	list := w.attention("?kind=tenant_left").Data
 	require.Len(t, list, 1)
-	require.Contains(t, list[0].NextAction, "slipway node decommission "+n.Hostname+" --mode soft_reset")
+	require.Contains(t, list[0].NextAction, "slipway node decommission "+n.Hostname+" --mode reimage")
 	require.Contains(t, list[0].Message, "nothing proves it clean")
 	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error { return tx.MarkSanitized(t.Context(), n.ID, time.Now().Add(time.Minute)) }))
 	require.NoError(t, w.store.LockAgentIdentity(t.Context(), n.ID, "a copy was seen"))

@@ -55,7 +55,7 @@ func TestANodeThatATenantLeftIsNotOnboardedAgain(t *testing.T) {
 	alter(t, dsn, "UPDATE nodes SET tenant_left_at = now() WHERE id = '"+node.ID+"'")
 	p := w.post("/api/v1/admin/onboardings", w.onboarding("gpu-1")).refused(problem.Conflict)
 	require.Equal(t, node.ID, p.Existing)
-	require.Contains(t, p.Detail, "slipway node decommission gpu-1 --mode soft_reset")
+	require.Contains(t, p.Detail, "slipway node decommission gpu-1 --mode reimage")
 	alter(t, dsn, "UPDATE nodes SET tenant_left_at = NULL")
 	w.post("/api/v1/admin/onboardings", w.onboarding("gpu-1")).want(http.StatusAccepted)
 }

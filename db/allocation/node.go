@@ -127,12 +127,12 @@ func TakeNode(ctx context.Context, tx *db.Tx, jobID, nodeID, siteID string) (boo
 	return err == nil, err
 }
 
-// freeNode clears the pointer of a node to a locked allocation. dirty marks the node as one that a
-// tenant left.
+// freeNode ends the occupancy of a node by a locked allocation. dirty marks the node as one that a
+// tenant left; a pointer that named nobody or another allocation does too.
 func freeNode(ctx context.Context, tx *db.Tx, a Allocation, certificateID string, dirty bool) error {
 	left, err := queries(tx).FreeNode(ctx, gen.FreeNodeParams{ID: *a.NodeID, AllocationID: a.ID, Dirty: dirty})
 	if errors.Is(err, pgx.ErrNoRows) {
-		return db.NotFound("pointer of node " + *a.NodeID + " to " + what(a.ID))
+		return db.NotFound("node " + *a.NodeID)
 	}
 	if err != nil {
 		return db.MapError("node "+*a.NodeID, err)

@@ -53,6 +53,12 @@ func Occupy(t testing.TB, s *db.Store, nodeID string) allocationdb.Allocation {
 	return a
 }
 
+// SetTenantRoot says of every SKU whether its tenants are root on their nodes.
+func SetTenantRoot(ctx context.Context, s *db.Store, root bool) error {
+	_, err := s.DBTX().Exec(ctx, "UPDATE skus SET tenant_root = $1", root)
+	return err
+}
+
 // claimSQL is the claim of one node, whatever its health.
 const claimSQL = `
 WITH moved AS (

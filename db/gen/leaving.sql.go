@@ -78,6 +78,22 @@ func (q *Queries) DropBMCOfNode(ctx context.Context, arg DropBMCOfNodeParams) (i
 	return result.RowsAffected(), nil
 }
 
+const holdsRootTenant = `-- name: HoldsRootTenant :one
+SELECT ((n.allocation_id IS NOT NULL OR n.tenant_left_at IS NOT NULL OR EXISTS (SELECT FROM allocations o WHERE o.node_id = n.id AND o.node_released_at IS NULL))
+    AND coalesce((SELECT s.tenant_root FROM allocations a JOIN skus s ON s.id = a.sku_id
+        WHERE a.node_id = n.id AND (a.access_given_at IS NOT NULL OR a.node_released_at IS NULL)
+        ORDER BY a.node_released_at DESC NULLS FIRST LIMIT 1), true))::boolean AS root
+FROM nodes n WHERE n.id = $1
+`
+
+// Whether the tenant who is on a node, or who left it, was root there. The SKU of the last allocation with access says so; where none is known, he was.
+func (q *Queries) HoldsRootTenant(ctx context.Context, id string) (bool, error) {
+	row := q.db.QueryRow(ctx, holdsRootTenant, id)
+	var root bool
+	err := row.Scan(&root)
+	return root, err
+}
+
 const secretUses = `-- name: SecretUses :many
 SELECT ('BMC ' || b.id)::text AS who FROM bmcs b
 WHERE b.id <> $1::text AND $2::text IN (split_part(b.credential_ref, '@', 1), split_part(b.candidate_ref, '@', 1))

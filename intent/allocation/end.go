@@ -96,8 +96,10 @@ func EndForNode(ctx context.Context, tx *db.Tx, nodeID, reason string, proof Acc
 	if !proof.PoweredOff && (sku.TenantRoot || !proof.ByAgent) && a.Access != lifecycle.AccessRevoked && a.AccessGivenAt != nil {
 		access, outcome = lifecycle.AccessUnconfirmed, lifecycle.OutcomeAssignmentRemoved
 	}
-	_, err = finish(ctx, tx, a, access, outcome, reason, actor)
-	return err
+	if _, err = finish(ctx, tx, a, access, outcome, reason, actor); err != nil {
+		return err
+	}
+	return allocationdb.ClearPointer(ctx, tx, nodeID) // one that named another allocation
 }
 
 // finish takes a locked allocation with a node to released, by way of releasing.

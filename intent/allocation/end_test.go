@@ -143,8 +143,7 @@ func TestEndForNode_SaysWhatIsProven(t *testing.T) {
 		{false, allocation.AccessProof{ByAgent: true}, "revoked", "released"},
 		{false, allocation.AccessProof{}, "unconfirmed", "assignment_removed"},
 	} {
-		_, err := m.store.DBTX().Exec(ctx, "UPDATE skus SET tenant_root = $1", c.root)
-		require.NoError(t, err)
+		require.NoError(t, dbtest.SetTenantRoot(ctx, m.store, c.root))
 		a := m.active().Allocation
 		for range 2 {
 			m.tx(func(tx *db.Tx) error {
@@ -239,4 +238,29 @@ func TestEndings_ByExpiryAndByTheProject(t *testing.T) {
 		dbtest.EndTenancy(t, m.store, id)
 	}
 	require.Equal(t, lifecycle.ProjectClosed, closeProject().Status)
+}
+
+// TestEndForNode_PointerThatDiffers: an allocation whose node points to nobody, or to somebody else,
+// can be ended, and the node counts as one that a tenant left, whatever is proven.
+func TestEndForNode_PointerThatDiffers(t *testing.T) {
+	t.Parallel()
+	m := newMarket(t)
+	other := m.active().Allocation
+	for _, pointer := range []*string{nil, &other.ID} {
+		a := m.active().Allocation
+		_, err := m.store.DBTX().Exec(t.Context(), "UPDATE nodes SET allocation_id = $2 WHERE id = $1", *a.NodeID, pointer)
+		require.NoError(t, err)
+		m.tx(func(tx *db.Tx) error {
+			return allocation.EndForNode(t.Context(), tx, *a.NodeID, "decommission", allocation.AccessProof{PoweredOff: true}, db.Actor{Owner: lifecycle.OwnerDecommission})
+		})
+		require.Equal(t, lifecycle.AllocationReleased, m.read(a.ID).Status)
+		n, err := m.store.Node(t.Context(), *a.NodeID)
+		require.NoError(t, err)
+		require.Nil(t, n.AllocationID)
+		require.NotNil(t, n.TenantLeftAt)
+	}
+	require.Equal(t, lifecycle.AllocationActive, m.read(other.ID).Status)
+	wrong, err := allocationdb.ListMismatches(t.Context(), m.store, "", 0)
+	require.NoError(t, err)
+	require.Empty(t, wrong)
 }

@@ -117,3 +117,40 @@ func TestCancelUnstarted_LeavesOtherJobsNodes(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, lifecycle.NodeOffline, back.Status, "until its health proves it active")
 }
+
+// TestCheck_RootTenantsSystem: the system on which a tenant was root is never asked to prove itself
+// clean, while he is there and after he left.
+func TestCheck_RootTenantsSystem(t *testing.T) {
+	t.Parallel()
+	store := dbtest.Store(t)
+	n := dbtest.Node(t, store, dbtest.Active())
+	asked := func(mode lifecycle.DecommissionMode) string {
+		_, err := decommission.Check(t.Context(), store, decommission.Request{NodeID: n.ID, Mode: mode})
+		if err == nil {
+			return ""
+		}
+		refusal := intent.AsRefusal(err)
+		require.NotNil(t, refusal, err)
+		require.Equal(t, intent.Conflict, refusal.Kind)
+		return refusal.Detail
+	}
+	keeping := []lifecycle.DecommissionMode{lifecycle.ModeSoftReset, lifecycle.ModeStorageCleanup}
+	for _, mode := range keeping {
+		require.Empty(t, asked(mode), "nobody was on it")
+	}
+	a := dbtest.Occupy(t, store, n.ID)
+	for _, mode := range append(keeping, lifecycle.ModeReimage) {
+		require.Contains(t, asked(mode), "release allocation "+a.ID)
+	}
+	require.Empty(t, asked(lifecycle.ModeFull))
+	require.Empty(t, asked(lifecycle.ModeDrain))
+	dbtest.EndTenancy(t, store, a.ID)
+	for _, mode := range keeping {
+		require.Contains(t, asked(mode), "use reimage or full_decommission")
+	}
+	require.Empty(t, asked(lifecycle.ModeReimage))
+	require.NoError(t, dbtest.SetTenantRoot(t.Context(), store, false))
+	for _, mode := range keeping {
+		require.Empty(t, asked(mode), "he was not root")
+	}
+}

@@ -228,6 +228,9 @@ func (l leaving) occupy(ctx context.Context, t *Target) error {
 		}
 	}
 	allocation, err := dbtest.OccupyNode(ctx, t.Store, t.NodeID)
+	if err == nil { // the modes that keep the system are for such a tenant alone
+		err = dbtest.SetTenantRoot(ctx, t.Store, false)
+	}
 	if err == nil && l.Mode == lifecycle.ModeDrain {
 		go func() { // the tenant leaves after the drain has come to wait for it
 			eventually(ctx, preparation, func() bool { return t.Executions("WaitForAllocationEnd") > 0 })

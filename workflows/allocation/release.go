@@ -114,9 +114,9 @@ func (s *ReleaseState) proven() bool {
 }
 
 // releaseParked keeps a node from everybody else that may not be clean, or that its tenant may still
-// use.
-func releaseParked(_ *ReleaseState, f contract.Failure) *contract.NodeMove {
-	if !lifecycle.Failure(f.Class).NodeUnsafe {
+// use. While another job has the node, that one keeps it.
+func releaseParked(s *ReleaseState, f contract.Failure) *contract.NodeMove {
+	if !lifecycle.Failure(f.Class).NodeUnsafe || s.Job.NodeID == "" {
 		return nil
 	}
 	return quarantine("the release of its allocation is blocked at " + f.Stage + ": " + f.Message)

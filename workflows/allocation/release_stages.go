@@ -25,6 +25,9 @@ func closeTerminals(ctx workflow.Context, s *ReleaseState) error {
 	if err != nil {
 		return err
 	}
+	if f.NodeID == "" {
+		return stage.Cancel("the allocation has ended another way, and its node is not its own any more")
+	}
 	s.Facts, s.Access, s.Job.NodeID, s.Job.SiteID = f, f.Access, f.NodeID, f.SiteID
 	if s.Begun {
 		return nil
@@ -203,6 +206,13 @@ func validateFirmware(ctx workflow.Context, s *ReleaseState) error {
 func certify(ctx workflow.Context, s *ReleaseState) error {
 	if s.Access != lifecycle.AccessRevoked {
 		return stage.Fail(lifecycle.FailAccessUnconfirmed, "nothing proves that the tenant's access has ended")
+	}
+	s.Cleaning.NotVerified = s.Settings.Unreadable
+	switch {
+	case s.Cleaning.Node.BMCID == "":
+		s.Cleaning.NotVerified = []string{"Slipway knows no BMC of the node"}
+	case !s.Settings.Done && len(s.Cleaning.NotVerified) == 0:
+		s.Cleaning.NotVerified = []string{"the BMC shows none of its settings"}
 	}
 	return s.Cleaning.Certify(ctx, lifecycle.StageCertify)
 }

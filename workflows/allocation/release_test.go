@@ -203,6 +203,26 @@ func TestRelease_OnlyGoesForward(t *testing.T) {
 	require.NoError(t, cancelled.Err)
 }
 
+// TestRelease_NodeOfSomebodyElse: a node that the allocation has let go of is not touched, and one that
+// another job has is not waited for without an end.
+func TestRelease_NodeOfSomebodyElse(t *testing.T) {
+	t.Parallel()
+	f := release(t, true)
+	f.says("TakeNode", contract.AllocationFacts{Status: lifecycle.AllocationReleased, TenantRoot: true})
+	require.Equal(t, lifecycle.JobCancelled, f.Run().Status)
+	for _, touches := range []string{"PowerOffByBMC", "PowerOffByMAAS", "RunTask", "EraseAndRelease", "EndAccess"} {
+		require.Zero(t, f.count(touches), touches)
+	}
+	f = release(t, true)
+	f.fails("TakeNode", lifecycle.FailAccessUnconfirmed, 1, f.facts)
+	parked := f.LastAt(time.Hour)
+	f.at(2*time.Hour, lifecycle.ActionRetryStage)
+	require.Equal(t, lifecycle.JobCompleted, f.Run().Status)
+	require.Equal(t, lifecycle.FailAccessUnconfirmed, parked.Failure.Class)
+	require.Equal(t, lifecycle.AllocationReleaseFailed, parked.Allocation.To)
+	require.Nil(t, parked.Node, "the other job keeps the node")
+}
+
 // TestRelease_ProtectedDrives: a machine that MAAS must not release is not released; the way on is to
 // remove the assignment, which cancels the job.
 func TestRelease_ProtectedDrives(t *testing.T) {

@@ -190,21 +190,22 @@ func (q *Queries) FirmwareSnapshot(ctx context.Context, allocationID string) (js
 }
 
 const freeNode = `-- name: FreeNode :one
-UPDATE nodes SET allocation_id = NULL, updated_at = now(), version = version + 1,
-    tenant_left_at = CASE WHEN $1::boolean THEN coalesce(tenant_left_at, now()) ELSE tenant_left_at END
-WHERE id = $2 AND allocation_id = $3::text
+UPDATE nodes SET allocation_id = nullif(allocation_id, $1::text), updated_at = now(), version = version + 1,
+    tenant_left_at = CASE WHEN $2::boolean OR allocation_id IS DISTINCT FROM $1::text THEN coalesce(tenant_left_at, now()) ELSE tenant_left_at END
+WHERE id = $3
 RETURNING tenant_left_at
 `
 
 type FreeNodeParams struct {
+	AllocationID string
 	Dirty        bool
 	ID           string
-	AllocationID string
 }
 
-// The occupancy of a node ends. Unless a certificate of after the tenant's access proves the node clean, it is marked as one that a tenant left.
+// The occupancy of a node ends. Unless a certificate of after the tenant's access proves the node clean, it is marked as one that a tenant left, and
+// so is a node whose pointer named nobody or another allocation; the pointer to another one stays.
 func (q *Queries) FreeNode(ctx context.Context, arg FreeNodeParams) (*time.Time, error) {
-	row := q.db.QueryRow(ctx, freeNode, arg.Dirty, arg.ID, arg.AllocationID)
+	row := q.db.QueryRow(ctx, freeNode, arg.AllocationID, arg.Dirty, arg.ID)
 	var tenant_left_at *time.Time
 	err := row.Scan(&tenant_left_at)
 	return tenant_left_at, err

@@ -29,10 +29,11 @@ SELECT site_id, count(*)::integer AS nodes FROM claimable_nodes
 WHERE sku_id = @sku_id::text AND (@site_id::text = '' OR site_id = @site_id::text) GROUP BY site_id ORDER BY site_id;
 
 -- name: FreeNode :one
--- The occupancy of a node ends. Unless a certificate of after the tenant's access proves the node clean, it is marked as one that a tenant left.
-UPDATE nodes SET allocation_id = NULL, updated_at = now(), version = version + 1,
-    tenant_left_at = CASE WHEN @dirty::boolean THEN coalesce(tenant_left_at, now()) ELSE tenant_left_at END
-WHERE id = @id AND allocation_id = @allocation_id::text
+-- The occupancy of a node ends. Unless a certificate of after the tenant's access proves the node clean, it is marked as one that a tenant left, and
+-- so is a node whose pointer named nobody or another allocation; the pointer to another one stays.
+UPDATE nodes SET allocation_id = nullif(allocation_id, @allocation_id::text), updated_at = now(), version = version + 1,
+    tenant_left_at = CASE WHEN @dirty::boolean OR allocation_id IS DISTINCT FROM @allocation_id::text THEN coalesce(tenant_left_at, now()) ELSE tenant_left_at END
+WHERE id = @id
 RETURNING tenant_left_at;
 
 -- name: ClearPointer :execrows
