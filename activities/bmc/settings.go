@@ -107,7 +107,8 @@ func (a *Activities) readSettings(ctx context.Context, in SettingsIn) (storedSet
 const maxChanges = 20
 
 // CompareSettings reads what the BMC says of itself and names what differs from the snapshot of the
-// claim. A value that was read then and is not there now has changed. It changes nothing on the BMC.
+// claim. A value that was read then and is not there now has changed, and so has a part that could be
+// read. Nothing read is nothing verified: then Done is not set. It changes nothing on the BMC.
 // It fails with firmware_changed when there is no snapshot.
 func (a *Activities) CompareSettings(ctx context.Context, in SettingsIn) (contract.SettingsFacts, error) {
 	raw, err := allocationdb.FirmwareSnapshot(ctx, a.Store, in.AllocationID)
@@ -125,11 +126,15 @@ func (a *Activities) CompareSettings(ctx context.Context, in SettingsIn) (contra
 	if err != nil {
 		return contract.SettingsFacts{}, err
 	}
-	out := contract.SettingsFacts{Count: len(now.Values), Unreadable: now.Unreadable, Changed: changes(before.Values, now.Values)}
-	out.Done = len(out.Changed) == 0
-	out.Note = fmt.Sprintf("%d settings of the BMC are those of the claim", out.Count)
-	if !out.Done {
+	out := contract.SettingsFacts{Count: len(now.Values), Unreadable: now.Unreadable, Changed: changes(before, now)}
+	out.Done = len(out.Changed) == 0 && out.Count > 0
+	switch {
+	case len(out.Changed) > 0:
 		out.Note = fmt.Sprintf("%d settings of the BMC have changed", len(out.Changed))
+	case out.Count == 0:
+		out.Note = "not verified: the BMC shows none of its settings"
+	default:
+		out.Note = fmt.Sprintf("%d settings of the BMC are those of the claim", out.Count)
 	}
 	if len(out.Changed) > maxChanges {
 		out.Changed = append(out.Changed[:maxChanges], fmt.Sprintf("and %d more", len(out.Changed)-maxChanges))
@@ -137,13 +142,13 @@ func (a *Activities) CompareSettings(ctx context.Context, in SettingsIn) (contra
 	return out, nil
 }
 
-func changes(before, now []providers.BMCSetting) []string {
+func changes(before, now storedSettings) []string {
 	was, is := map[string]string{}, map[string]string{}
-	for _, v := range before {
+	for _, v := range before.Values {
 		was[v.Name] = v.Value
 	}
 	var out []string
-	for _, v := range now {
+	for _, v := range now.Values {
 		is[v.Name] = v.Value
 		old, known := was[v.Name]
 		switch {
@@ -153,7 +158,14 @@ func changes(before, now []providers.BMCSetting) []string {
 			out = append(out, fmt.Sprintf("%s was %q and is %q", v.Name, old, v.Value))
 		}
 	}
-	for _, v := range before {
+	for _, part := range now.Unreadable {
+		// The reason after the link may be another one each time.
+		link, _, _ := strings.Cut(part, ": ")
+		if !slices.ContainsFunc(before.Unreadable, func(b string) bool { known, _, _ := strings.Cut(b, ": "); return known == link }) {
+			out = append(out, "could be read at the claim, and cannot be read: "+part)
+		}
+	}
+	for _, v := range before.Values {
 		if _, there := is[v.Name]; !there {
 			out = append(out, fmt.Sprintf("%s was %q and is not shown", v.Name, v.Value))
 		}

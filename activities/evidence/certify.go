@@ -34,6 +34,8 @@ type CertifyIn struct {
 	// AgentUnreachable is why the node's agent could not be given a task. The node was drained by
 	// switching it off.
 	AgentUnreachable string `json:"agent_unreachable,omitempty"`
+	// NotVerified names what of the BMC could not be compared; the certificate says so.
+	NotVerified []string `json:"not_verified,omitempty"`
 	// Netboot is the live system that erased the node, with the disks that the installed system had
 	// reported before. It is nil when no live system was booted.
 	Netboot *contract.NetbootFacts `json:"netboot,omitempty"`

@@ -54,6 +54,9 @@ func (a *Activities) gather(ctx context.Context, in CertifyIn, n db.Node) (*gath
 	g.addTask(g.scrub)
 	g.addTask(g.validate)
 	g.requireScrub()
+	for _, part := range in.NotVerified {
+		g.steps = append(g.steps, lifecycle.StepResult{Name: "bmc.settings", Skipped: "not verified: " + part})
+	}
 	if in.AgentUnreachable != "" {
 		if err := a.addUnreachable(ctx, g); err != nil {
 			return nil, err

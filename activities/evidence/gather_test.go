@@ -120,6 +120,20 @@ func (w *certifyFixture) endAllocation() {
 	require.True(w, w.needsSanitizing())
 }
 
+// TestCertifyNode_SaysWhatWasNotLookedAt names settings of the BMC that were not compared.
+func TestCertifyNode_SaysWhatWasNotLookedAt(t *testing.T) {
+	t.Parallel()
+	w := newCertifyFixture(t)
+	w.Enrol(1)
+	w.scrubbed("", nil)
+	in := w.certifyIn(lifecycle.ModeReimage)
+	in.NotVerified = []string{"the BMC shows none of its settings"}
+	acttest.Must(w, w.acts.CertifyNode, in)
+	c, _ := w.last()
+	last := c.Steps[len(c.Steps)-1]
+	require.Equal(t, []string{"bmc.settings", "not verified: the BMC shows none of its settings"}, []string{last.Name, last.Skipped})
+}
+
 // TestCertifyNode_RootTenantsSystem: what the system of a root tenant says of itself ends nothing.
 func TestCertifyNode_RootTenantsSystem(t *testing.T) {
 	t.Parallel()

@@ -1,10 +1,12 @@
 package projection_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/testsuite"
 
 	allocationact "github.com/slipway-cloud/slipway/activities/allocation"
 	"github.com/slipway-cloud/slipway/activities/projection"
@@ -160,6 +162,45 @@ func (w *tenancy) active() {
 	require.NoError(w.t, err)
 	require.NoError(w.t, w.project(lifecycle.JobCompleted, done))
 	require.NotNil(w.t, w.allocation().StartTime)
+}
+
+// TestTakeNode_OfAnotherJob: the wait for the node has an end that the tenant's access shows, and a node
+// that the allocation has let go of meanwhile is not taken.
+func TestTakeNode_OfAnotherJob(t *testing.T) {
+	t.Parallel()
+	w := provisioned(t)
+	w.active()
+	other := dbtest.Job(t, w.store, dbtest.On(w.node.ID))
+	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
+		released, err := allocation.Release(t.Context(), tx, w.id, "done", customer)
+		if err == nil {
+			w.job = *released.Job
+		}
+		return err
+	}))
+	acts := &allocationact.Activities{Store: w.store, Poll: time.Millisecond, RevokeDeadline: 20 * time.Millisecond}
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestActivityEnvironment() // it sends heartbeats while it waits
+	env.RegisterActivity(acts)
+	_, err := env.ExecuteActivity(acts.TakeNode, w.ref())
+	require.ErrorContains(t, err, "another job has the node")
+	require.Equal(t, lifecycle.AccessUnconfirmed, w.allocation().Access)
+	job, err := w.store.Job(t.Context(), w.job.ID)
+	require.NoError(t, err)
+	require.Nil(t, job.NodeID)
+	require.NotEqual(t, other.ID, job.ID)
+
+	acts.RevokeDeadline = time.Hour
+	go func() {
+		time.Sleep(20 * time.Millisecond)
+		_, _ = dbtest.EndTenancyOf(context.WithoutCancel(t.Context()), w.store, w.id)
+	}()
+	answer, err := env.ExecuteActivity(acts.TakeNode, w.ref())
+	require.NoError(t, err)
+	var f contract.AllocationFacts
+	require.NoError(t, answer.Get(&f))
+	require.Empty(t, f.NodeID, "it is not its own any more")
+	require.Equal(t, lifecycle.AllocationReleased, f.Status)
 }
 
 // TestRelease_FollowsItsJob: parked is release_failed, going on is releasing, and the node is free with

@@ -75,9 +75,9 @@ func TestAccept_WritesWhatThePlanSays(t *testing.T) {
 		return job, err
 	}
 	old := check(t, store, n, lifecycle.ModeStorageCleanup)
-	_, err := store.DBTX().Exec(t.Context(), "UPDATE nodes SET allocation_id = 'alloc_1' WHERE id = $1", n.ID) // a tenant takes the node
-	require.NoError(t, err)
-	_, err = accept(old)
+	dbtest.Occupy(t, store, n.ID)
+	require.NoError(t, dbtest.SetTenantRoot(t.Context(), store, false))
+	_, err := accept(old)
 	require.NotNil(t, intent.AsRefusal(err), err)
 	require.Equal(t, intent.PlanStale, intent.AsRefusal(err).Kind)
 	fresh, err := store.Node(t.Context(), old.Node.ID)

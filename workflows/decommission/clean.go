@@ -229,7 +229,7 @@ func (s *State) certify(ctx workflow.Context, at string) error {
 }
 
 func (s *State) evidence(ctx workflow.Context, at string) error {
-	in := evidenceact.CertifyIn{JobRef: s.Job.At(at), Kind: s.Kind, Mode: s.Request.Mode, StartedAt: s.StartedAt.Truncate(time.Microsecond), AgentUnreachable: s.AgentUnreachable, InitialDisks: s.InitialDisks}
+	in := evidenceact.CertifyIn{JobRef: s.Job.At(at), Kind: s.Kind, Mode: s.Request.Mode, StartedAt: s.StartedAt.Truncate(time.Microsecond), AgentUnreachable: s.AgentUnreachable, InitialDisks: s.InitialDisks, NotVerified: s.NotVerified}
 	if s.pxe() {
 		in.Netboot = &s.Netboot
 	}

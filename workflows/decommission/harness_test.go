@@ -34,7 +34,7 @@ type site struct {
 	machine   string // in MAAS
 	ours      bool   // deployed by this job
 	ended     nodestateact.AllocationIn
-	releasing bool   // the tenant has asked for the release; nobody has freed the node
+	releasing bool // the tenant has asked for the release; nobody has freed the node
 	power     string
 	calls     []string
 	states    []lifecycle.NodeStatus

@@ -53,6 +53,9 @@ type State struct {
 	Agent    contract.AgentFacts       `json:"agent"`
 	Evidence contract.CertificateFacts `json:"evidence"`
 
+	// NotVerified names what the certificate says was not looked at.
+	NotVerified []string `json:"not_verified,omitempty"`
+
 	// Netboot is what this job has the node boot from the network, and what was
 	// known of its disks before. Hardware is what replaces the node's hardware. RestartRequested has
 	// the stages at which an operator was asked to restart the machine.

@@ -122,13 +122,15 @@ func TestOccupiedNode_RootTenant(t *testing.T) {
 	b := setup(t, lifecycle.ModeRetire)
 	b.site.facts.AllocationID, b.site.facts.TenantRoot, b.site.facts.SystemID, b.site.facts.BMCID = "alc_1", true, "", ""
 	p := b.parkedAt(time.Hour)
-	require.NotEqual(t, lifecycle.JobCompleted, b.run())
+	b.at(2*time.Hour, lifecycle.ActionCancel)
+	require.Equal(t, lifecycle.JobCancelled, b.run())
 	require.Equal(t, lifecycle.StageForceRelease, p.Failure.Stage)
 	require.Zero(t, b.count("free"), "nobody can read its power")
 	b = setup(t, lifecycle.ModeReimage)
 	b.site.facts.AllocationID, b.site.facts.TenantRoot = "alc_1", true
 	p = b.parkedAt(time.Hour)
-	require.NotEqual(t, lifecycle.JobCompleted, b.run())
+	b.at(2*time.Hour, lifecycle.ActionCancel)
+	require.Equal(t, lifecycle.JobCancelled, b.run())
 	require.Contains(t, p.Failure.Message, "release allocation alc_1")
 	require.Empty(t, b.site.ended.AllocationID)
 }
