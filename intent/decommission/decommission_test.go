@@ -76,6 +76,7 @@ func TestAccept_WritesWhatThePlanSays(t *testing.T) {
 	}
 	old := check(t, store, n, lifecycle.ModeStorageCleanup)
 	dbtest.Occupy(t, store, n.ID) // a tenant takes the node
+	require.NoError(t, dbtest.SetTenantRoot(t.Context(), store, false))
 	_, err := accept(old)
 	require.NotNil(t, intent.AsRefusal(err), err)
 	require.Equal(t, intent.PlanStale, intent.AsRefusal(err).Kind)
