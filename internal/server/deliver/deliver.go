@@ -163,7 +163,11 @@ func (d *Deliverer) pool(ctx context.Context, lane webhookdb.Lane, size int, poo
 			return
 		}
 		want := webhookdb.Wanted{Lane: lane, Free: size - len(busy), Reserve: size / reservePart, Share: share}
-		claimed, err := webhookdb.Claim(ctx, d.Store, d.Name, want, lease)
+		// A stop does not cut it: what the database has claimed, and nobody here knows of, would wait for
+		// the end of its lease. What was claimed is given back without an attempt.
+		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishFor)
+		claimed, err := webhookdb.Claim(whole, d.Store, d.Name, want, lease)
+		cancel()
 		if err != nil {
 			d.complain(ctx, "webhooks not claimed", err)
 			return
