@@ -2159,7 +2159,7 @@ export interface paths {
          * List the allocations of a project, newest first
          * @description Those that ended more than 90 days ago are left out; each can still be read by its id.
          *
-         *     Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+         *     Needs any role in the project. An operator needs Slipway-Reason, which is audited.
          */
         get: operations["list-allocations"];
         put?: never;
