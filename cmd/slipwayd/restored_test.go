@@ -53,7 +53,9 @@ func TestRestored_ShowsThenEnds(t *testing.T) {
 	again := regexp.MustCompile(`--confirm ([0-9a-f]{16})\n`).FindStringSubmatch(shown)
 	require.NotNil(t, again, shown)
 	var before, after string
-	epoch := func(into *string) { require.NoError(t, store.DBTX().QueryRow(t.Context(), "SELECT epoch FROM event_cursor").Scan(into)) }
+	epoch := func(into *string) {
+		require.NoError(t, store.DBTX().QueryRow(t.Context(), "SELECT epoch FROM event_cursor").Scan(into))
+	}
 	epoch(&before)
 	_, err = run("--confirm", again[1])
 	require.NoError(t, err)
