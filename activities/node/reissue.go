@@ -83,20 +83,21 @@ type DeliverTokenIn struct {
 }
 
 // writeToken runs as the agent's user, so that a link which that user left in its directory leads to
-// no file of another user. The token comes by stdin and is never in an argument.
-const writeToken = "umask 077 && cat > " + cloudinit.TokenPath + ".new && mv -f " + cloudinit.TokenPath + ".new " + cloudinit.TokenPath
+// no file of another user. The token comes by stdin and is never in an argument. Each execution has a
+// file of its own, named by the shell's process: two at once would move away each other's.
+const writeToken = "umask 077 && cat > " + cloudinit.TokenPath + ".$$ && mv -f " + cloudinit.TokenPath + ".$$ " + cloudinit.TokenPath
 
 // writeCA replaces the value of ca_pem in the agent's configuration by the certificate on stdin, so
 // that the agent trusts a server whose CA was replaced. It changes nothing where the configuration
 // names that CA, and fails where it names none.
-const writeCA = `set -e; f=` + cloudinit.AgentConfigPath + `; umask 077
+const writeCA = `set -e; f=` + cloudinit.AgentConfigPath + `; n="$f.$$"; umask 077
 awk 'NR == FNR { ca = ca "    " $0 "\n"; next }
 /^[^ #]/ { skip = 0 }
 /^ca_pem:/ { printf "ca_pem: |\n%s", ca; skip = 1; found = 1 }
 !skip
-END { exit !found }' - "$f" >"$f.new" || { rm -f "$f.new"; exit 1; }
-chown --reference="$f" "$f.new"; chmod --reference="$f" "$f.new"
-mv -f "$f.new" "$f"`
+END { exit !found }' - "$f" >"$n" || { rm -f "$n"; exit 1; }
+chown --reference="$f" "$n"; chmod --reference="$f" "$n"
+mv -f "$n" "$f"`
 
 const agentUser, agentUnit = "slipway-agent", "slipway-agent.service"
 
