@@ -7,10 +7,12 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"time"
 
 	"github.com/slipway-cloud/slipway/agent/agentconfig"
+	"github.com/slipway-cloud/slipway/agent/metadata"
 	"github.com/slipway-cloud/slipway/agent/protocol"
 	"github.com/slipway-cloud/slipway/agent/task"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
@@ -50,7 +52,12 @@ type Agent struct {
 	// inService has when the newest heartbeat was sent that was answered so.
 	inService chan time.Time
 	once      sync.Once
+	// metadata is where the metadata of the allocation is served; nil serves none.
+	metadata net.Listener
 }
+
+// ServeMetadata makes Run serve the metadata of the allocation on this listener, which it closes.
+func (a *Agent) ServeMetadata(l net.Listener) { a.metadata = l }
 
 // New checks the configuration and opens the state directory. handlers add to
 // those that the agent has itself, for a simulated node that does its tasks in
@@ -89,6 +96,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer end(nil)
 	var beside sync.WaitGroup
 	beside.Go(func() { a.lookAround(ctx) })
+	if a.metadata != nil {
+		beside.Go(func() { a.serveMetadata(ctx) })
+	}
 	beside.Go(func() {
 		if err := a.runTasks(ctx); err != nil {
 			end(err)
@@ -125,6 +135,13 @@ func (a *Agent) runHeartbeats(ctx context.Context) {
 		case <-t.C:
 		}
 		t.Stop()
+	}
+}
+
+func (a *Agent) serveMetadata(ctx context.Context) {
+	read := func() (*spec.InstanceMetadata, error) { return metadata.Read(a.cfg.Path(metadata.Path)) }
+	if err := metadata.Serve(ctx, a.metadata, metadata.Handler(read), a.log); err != nil {
+		a.log.Error("the metadata of the allocation is no longer served", "error", err)
 	}
 }
 

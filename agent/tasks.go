@@ -88,6 +88,14 @@ func (a *Agent) executor() (task.Executor, func(context.Context) error, error) {
 	return local, updater.Watch, nil
 }
 
+// newHost returns the node that the tasks change.
+func newHost(c agentconfig.Config, stateDir string) taskhandlers.Host {
+	tools := toolrunner.ForTasks(c.Root, c.ToolsPath)
+	tools.Timeout = c.ToolTimeout
+	tools.Path = tools.Tools // these handlers see the machine of a simulation not even through a recorded tool
+	return taskhandlers.Host{Root: c.Root, Tool: tools.Run, HasTool: tools.Has, KeepUsers: c.PlatformUsers, StateDir: stateDir}
+}
+
 // newLocal makes the executor of this process, with its journal in stateDir.
 func newLocal(c agentconfig.Config, version string, log *slog.Logger, stateDir string, keys func() ([]protocol.TaskKey, error), trust func([]protocol.TaskKey) error,
 	more []task.Registry) (*task.Local, *selfupdate.Updater, error) {
@@ -99,11 +107,8 @@ func newLocal(c agentconfig.Config, version string, log *slog.Logger, stateDir s
 	if err != nil {
 		return nil, nil, err
 	}
+	host := newHost(c, stateDir)
 	updater := &selfupdate.Updater{Root: c.Root, Dir: c.InstallDir, Key: key, Version: version, Trial: c.UpdateTrial}
-	tools := toolrunner.ForTasks(c.Root, c.ToolsPath)
-	tools.Timeout = c.ToolTimeout
-	tools.Path = tools.Tools // these handlers see the machine of a simulation not even through a recorded tool
-	host := taskhandlers.Host{Root: c.Root, Tool: tools.Run, HasTool: tools.Has, KeepUsers: c.PlatformUsers, StateDir: stateDir}
 	handlers := host.Handlers(taskhandlers.Uninstall{
 		Secrets:  []string{filepath.Join(c.StateDir, identityFile), filepath.Join(c.StateDir, pendingFile), c.TokenFile, c.TaskKeysFile},
 		State:    []string{c.StateDir, c.HelperStateDir},
@@ -186,6 +191,9 @@ func Helper(ctx context.Context, c agentconfig.Config, version string, log *slog
 			end(err)
 		}
 	}()
+	if err := newHost(c, c.HelperStateDir).RestoreMetadata(ctx); err != nil {
+		log.Warn("the metadata of the allocation is not served", "error", err)
+	}
 	log.Info("the privileged half of the agent listens", "socket", l.Addr().String(), "version", version)
 	server := privileged.Server{Executor: local, AllowUIDs: uids, Version: version, Log: log, Mounts: newNodeReader(c).mounts}
 	if err := server.Serve(ctx, l); err != nil {

@@ -42,6 +42,8 @@ type Env struct {
 	ConfigPath string
 	Client     *http.Client // nil: one with deadlines
 	Version    string
+	// RunSSH runs ssh with arguments; nil runs the one of this machine.
+	RunSSH func(ctx context.Context, args []string) error
 }
 
 // System is the Env of this process.
@@ -146,7 +148,7 @@ func (a *app) root() *cobra.Command {
 		a.nodeCommand(), a.batchCommand(), a.jobCommand(), a.bmcCommand(), a.tokenCommand(), a.attentionCommand(), a.certificateCommand(), a.taskCommand(), a.driftCommand(), a.agentReleaseCommand(),
 		a.decommissionCommand(), a.installWorkflowCommand(), a.deviceGroupCommand(),
 		a.billingAccountCommand(), a.projectCommand(), a.memberCommand(), a.invitationCommand(), a.keyCommand(), a.projectTokenCommand(), a.quotaCommand(), a.catalogueCommand(),
-		a.webhookCommand(), a.noticeCommand(),
+		a.webhookCommand(), a.noticeCommand(), a.allocationCommand(), a.sshCommand(),
 	)
 	refuseBlanks(root)
 	return root

@@ -31,6 +31,11 @@ const patience = time.Minute
 // follow reads path until step says that it is over. A server that restarts in
 // between is waited for.
 func (a *app) follow(ctx context.Context, path string, w watchFlags, step func(answer) (bool, error)) error {
+	return a.followWith(ctx, path, nil, w, step)
+}
+
+// followWith is follow with headers.
+func (a *app) followWith(ctx context.Context, path string, headers map[string]string, w watchFlags, step func(answer) (bool, error)) error {
 	if w.limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, w.limit)
@@ -40,7 +45,7 @@ func (a *app) follow(ctx context.Context, path string, w watchFlags, step func(a
 	defer tick.Stop()
 	heard := time.Now()
 	for {
-		r, err := a.ask(ctx, "GET", path, nil, nil)
+		r, err := a.ask(ctx, "GET", path, nil, headers)
 		var f *failure
 		switch {
 		case err == nil:

@@ -133,13 +133,17 @@ func TestEachKindComesAndGoes(t *testing.T) {
 		db.AttentionTenantLeft: {
 			func(t *testing.T, s *db.Store, c *pgx.Conn) (string, string, string) {
 				for _, state := range []lifecycle.NodeStatus{lifecycle.NodeRetired, lifecycle.NodeDeleted} {
-					left(t, s, c, dbtest.Node(t, s, dbtest.Status(state)).ID)
+					left(t, s, dbtest.Node(t, s, dbtest.Status(state)).ID)
 				}
 				n := dbtest.Node(t, s, dbtest.Status(lifecycle.NodeOffline))
-				left(t, s, c, n.ID)
+				left(t, s, n.ID)
 				return "", n.ID, ""
 			},
-			func(t *testing.T, s *db.Store, c *pgx.Conn) { exec(t, c, "UPDATE nodes SET allocation_id = 'alloc_2'") },
+			func(t *testing.T, s *db.Store, _ *pgx.Conn) {
+				offline, err := s.ListNodes(t.Context(), db.NodeFilter{Status: string(lifecycle.NodeOffline)}, "", 0)
+				require.NoError(t, err)
+				dbtest.Occupy(t, s, offline[0].ID)
+			},
 		},
 		db.AttentionBMCLoginBlocked: {
 			func(t *testing.T, s *db.Store, _ *pgx.Conn) (string, string, string) {

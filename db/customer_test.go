@@ -38,6 +38,8 @@ INSERT INTO project_event_cursors (project_id, last) SELECT 'prj_' || p, 1 FROM 
 INSERT INTO webhooks (project_id, id, name, url, secret_ref) SELECT 'prj_' || p, 'whk_' || p, 'hook', 'https://example.com', 's' FROM unnest(ARRAY['a', 'b']) p;
 INSERT INTO webhook_deliveries (project_id, webhook_id, event_id, event_cursor, type, subject, data, occurred_at)
     SELECT 'prj_' || p, 'whk_' || p, 'evt_' || p, 1, 'project.created', 'x', '{}', now() FROM unnest(ARRAY['a', 'b']) p;
+INSERT INTO allocations (id, project_id, sku_id, status, requested_by) SELECT 'alc_' || p, 'prj_' || p, 'sku_x', 'requested', 'x' FROM unnest(ARRAY['a', 'b']) p;
+INSERT INTO allocation_keys (project_id, allocation_id, fingerprint, public_key) SELECT 'prj_' || p, 'alc_' || p, 'SHA256:x', 'k' FROM unnest(ARRAY['a', 'b']) p;
 INSERT INTO notices (project_id, id, kind, episode, message) SELECT 'prj_' || p, 'ntc_' || p, 'x', '1', 'm' FROM unnest(ARRAY['a', 'b']) p;
 INSERT INTO notice_emails (project_id, notice_id, recipient, message_id) SELECT 'prj_' || p, 'ntc_' || p, 'a@example.com', 'm' FROM unnest(ARRAY['a', 'b']) p;
 COMMIT`)
@@ -131,8 +133,8 @@ func TestTenantTables_AreIsolated(t *testing.T) {
 		require.NotEmpty(t, texts(t, conn, leads, table, key), "%s: an index that begins with %s", table, key)
 		const reaching = `SELECT indexrelid::regclass::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
 			WHERE i.indrelid = $1::text::regclass AND i.indisunique AND a.attname <> $2 AND indexrelid::regclass::text <> ALL ($3)`
-		// What nobody chooses: hashes of random bits, ids, and the cursor of events.
-		require.Empty(t, texts(t, conn, reaching, table, key, []string{"project_tokens_hash_unique", "project_invitations_id_unique", "events_pkey"}),
+		// What nobody chooses: hashes of random bits, ids, the cursor of events, and the node that a claim took.
+		require.Empty(t, texts(t, conn, reaching, table, key, []string{"project_tokens_hash_unique", "project_invitations_id_unique", "events_pkey", "allocations_pkey", "allocations_one_occupant"}),
 			"%s: a unique index over projects tells one tenant what another has", table)
 	}
 	require.Empty(t, texts(t, conn, `SELECT c.relname || '.' || f.relname FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid JOIN pg_class f ON f.oid = k.confrelid

@@ -22,6 +22,10 @@ var (
 	ErrInvalid = errors.New("the database refuses a value")
 )
 
+// ErrRepeat: what a transaction read was changed before it could lock it. Store.Tx runs the
+// transaction again.
+var ErrRepeat = errors.New("the rows changed while the transaction ran")
+
 // ErrLastOwner: the change would leave a project without an owner.
 var ErrLastOwner = errors.New("a project keeps at least one owner; make another member an owner first")
 
@@ -78,7 +82,7 @@ func IsUnavailable(err error) bool {
 
 func retryable(err error) bool {
 	s := sqlState(err)
-	return s == stateSerialization || s == stateDeadlock
+	return s == stateSerialization || s == stateDeadlock || errors.Is(err, ErrRepeat)
 }
 
 // MapError turns an error of the driver about what (a resource and its id) into the errors of this
@@ -121,6 +125,8 @@ var nameTaken = ConflictError{What: "name", Message: "the name is taken; choose 
 var conflicts = map[string]ConflictError{
 	"jobs_one_live_per_node":              {What: "live_job", Message: "the node already has a live job; wait for it to end, or cancel it"},
 	"jobs_one_live_per_bmc":               {What: "live_job", Message: "the BMC already has a live job; wait for it to end, or cancel it"},
+	"jobs_one_live_per_resource":          {What: "live_job", Message: "it already has a live job; wait for it to end, or cancel it"},
+	"allocations_one_occupant":            {What: "allocation", Message: "another allocation occupies the node; end that one first"},
 	"nodes_live_hostname_unique":          {What: "hostname", Message: "a live node of this site already has this hostname; choose another, or remove that node first"},
 	"nodes_live_maas_unique":              {What: "maas_machine", Message: "another live node of this site already is this MAAS machine"},
 	"bmcs_node_unique":                    {What: "bmc", Message: "the node already has a BMC; change that one"},

@@ -38,6 +38,8 @@ var tableAccess = map[string]Access{
 	"agent_listeners":             AccessFull,
 	"agent_refusals":              AccessFull,
 	"agent_releases":              AccessAppend,
+	"allocation_keys":             AccessKeep,
+	"allocations":                 AccessKeep,
 	"api_tokens":                  AccessKeep,
 	"attention":                   AccessRead,
 	"attention_raised":            AccessRead,
@@ -51,6 +53,7 @@ var tableAccess = map[string]Access{
 	"bmcs":                        AccessFull,
 	"catalogue_items":             AccessFull,
 	"certificates":                AccessAppend,
+	"claimable_nodes":             AccessRead,
 	"denied_agent_keys":           AccessFull,
 	"device_groups":               AccessFull,
 	"drift_attention":             AccessRead,
@@ -78,6 +81,7 @@ var tableAccess = map[string]Access{
 	"lifecycle_edges":             AccessRead,
 	"node_decommissions":          AccessRead,
 	"node_drives":                 AccessFull,
+	"node_occupancies":            AccessKeep,
 	"node_onboardings":            AccessRead,
 	"node_plans":                  AccessFull,
 	"node_search":                 AccessRead,
@@ -105,6 +109,7 @@ var tableAccess = map[string]Access{
 	"secret_versions":             AccessFull,
 	"signing_keys":                AccessKeep,
 	"sites":                       AccessFull,
+	"sku_reserves":                AccessFull,
 	"skus":                        AccessFull,
 	"state_transitions":           AccessRead,
 	"sweep_findings":              AccessFull,
@@ -132,6 +137,8 @@ var tableReads = map[string]string{
 // customerAccess names the tables that RoleCustomer may use, with its rights. Row-level security
 // binds each of them that has a project to the project of the transaction.
 var customerAccess = map[string]Access{
+	"allocation_keys": AccessRead,
+	"allocations":     AccessRead,
 	// Not the cursor of all events, from which a customer would learn how much others do.
 	"events":                      "SELECT (project_id, project_cursor, event_id, resource_kind, resource_id, type, payload, at)",
 	"notice_emails":               AccessRead,

@@ -21,6 +21,7 @@ type NewJob struct {
 	Kind                               string
 	NodeID, SiteID, ProfileID, BatchID *string
 	BMCID                              *string         // of a job about a BMC
+	ResourceKind, ResourceID           string          // of a job about another resource, as "allocation"
 	Input                              json.RawMessage // the request as accepted, without secrets
 	// WorkflowID is the deterministic workflow id; "" is kind/id.
 	WorkflowID string
@@ -28,12 +29,12 @@ type NewJob struct {
 }
 
 // CreateJob writes a job in its first state with its audit row, its event and
-// the outbox row that starts its workflow. A node or a BMC that has a live job
+// the outbox row that starts its workflow. A node, a BMC or a resource that has a live job
 // gives *ConflictError with that job's id; so does a workflow id that is taken.
 func (tx *Tx) CreateJob(ctx context.Context, in NewJob) (Job, error) {
 	j := Job{
 		ID: orNewID(in.ID, "job"), Kind: in.Kind, NodeID: in.NodeID, SiteID: in.SiteID, ProfileID: in.ProfileID, BatchID: in.BatchID,
-		BMCID: in.BMCID, Status: lifecycle.Job.Initial[0], Input: CleanJSON(in.Input), WorkflowID: in.WorkflowID, CreatedBy: in.Actor.ID,
+		BMCID: in.BMCID, ResourceKind: in.ResourceKind, ResourceID: in.ResourceID, Status: lifecycle.Job.Initial[0], Input: CleanJSON(in.Input), WorkflowID: in.WorkflowID, CreatedBy: in.Actor.ID,
 	}
 	if len(j.Input) == 0 {
 		j.Input = json.RawMessage("{}")
@@ -50,7 +51,8 @@ func (tx *Tx) CreateJob(ctx context.Context, in NewJob) (Job, error) {
 		return Job{}, err
 	}
 	_, err = tx.q.InsertJob(ctx, gen.InsertJobParams{
-		ID: j.ID, Kind: j.Kind, NodeID: j.NodeID, SiteID: j.SiteID, ProfileID: j.ProfileID, BatchID: j.BatchID, BMCID: j.BMCID, Status: j.Status,
+		ID: j.ID, Kind: j.Kind, NodeID: j.NodeID, SiteID: j.SiteID, ProfileID: j.ProfileID, BatchID: j.BatchID, BMCID: j.BMCID,
+		ResourceKind: j.ResourceKind, ResourceID: j.ResourceID, Status: j.Status,
 		Input: j.Input, WorkflowID: j.WorkflowID, CreatedBy: j.CreatedBy, Payload: payload, AuditID: st.AuditID, TriggeredBy: st.TriggeredBy,
 		Owner: st.Owner, ActorID: st.ActorID, Comment: st.Comment, Metadata: st.Metadata,
 	})
@@ -63,8 +65,8 @@ func (tx *Tx) CreateJob(ctx context.Context, in NewJob) (Job, error) {
 	return tx.Job(ctx, j.ID)
 }
 
-// jobConflict names what is in the way of a job: the live one of its node, of
-// its BMC, or another job's workflow id.
+// jobConflict names what is in the way of a job: the live one of its node, of its BMC or of its
+// resource, or another job's workflow id.
 func (tx *Tx) jobConflict(ctx context.Context, j Job) error {
 	if j.NodeID != nil {
 		other, err := tx.LiveJobOfNode(ctx, *j.NodeID)
@@ -79,6 +81,15 @@ func (tx *Tx) jobConflict(ctx context.Context, j Job) error {
 		other, err := tx.LiveJobOfBMC(ctx, *j.BMCID)
 		if err == nil {
 			return conflictWith("jobs_one_live_per_bmc", other.ID)
+		}
+		if !errors.Is(err, ErrNotFound) {
+			return err
+		}
+	}
+	if j.ResourceKind != "" {
+		other, err := tx.LiveJobOfResource(ctx, j.ResourceKind, j.ResourceID)
+		if err == nil {
+			return conflictWith("jobs_one_live_per_resource", other.ID)
 		}
 		if !errors.Is(err, ErrNotFound) {
 			return err
@@ -135,6 +146,12 @@ func (s statements) LiveJobOfBMC(ctx context.Context, bmcID string) (Job, error)
 	return j, MapError("live job of BMC "+bmcID, err)
 }
 
+// LiveJobOfResource is the job about the resource that is under way, or ErrNotFound.
+func (s statements) LiveJobOfResource(ctx context.Context, kind, id string) (Job, error) {
+	j, err := s.q.LiveJobOfResource(ctx, gen.LiveJobOfResourceParams{ResourceKind: kind, ResourceID: id})
+	return j, MapError("live job of "+kind+" "+id, err)
+}
+
 // JobStages lists a job's stages in order; empty before the first projection.
 func (s statements) JobStages(ctx context.Context, jobID string) ([]lifecycle.StageRow, error) {
 	rows, err := s.q.JobStages(ctx, jobID)
@@ -148,14 +165,15 @@ func (s statements) JobStages(ctx context.Context, jobID string) ([]lifecycle.St
 // JobFilter narrows a list; empty fields match all.
 type JobFilter struct {
 	Kind, Status, NodeID, SiteID, BatchID, BMCID string
-	NeedsHuman                                   *bool // parked, or not
+	ResourceKind, ResourceID                     string // both, or none
+	NeedsHuman                                   *bool  // parked, or not
 	IDs                                          []string
 }
 
 // ListJobs lists jobs, newest first, from the one after the id given.
 func (s statements) ListJobs(ctx context.Context, f JobFilter, after string, limit int) ([]Job, error) {
 	rows, err := s.q.ListJobs(ctx, gen.ListJobsParams{
-		After: after, Kind: f.Kind, Status: f.Status, NodeID: f.NodeID, SiteID: f.SiteID, BatchID: f.BatchID, BMCID: f.BMCID, NeedsHuman: f.NeedsHuman,
+		After: after, Kind: f.Kind, Status: f.Status, NodeID: f.NodeID, SiteID: f.SiteID, BatchID: f.BatchID, BMCID: f.BMCID, ResourceKind: f.ResourceKind, ResourceID: f.ResourceID, NeedsHuman: f.NeedsHuman,
 		Ids: EmptyIfNil(f.IDs), MaxRows: PageLimit(limit),
 	})
 	return rows, MapError("list jobs", err)

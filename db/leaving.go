@@ -10,21 +10,19 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// EndAllocation frees a node of the allocation that is named, and marks it as one
-// that a tenant left (Node.TenantLeftAt); another allocation that came meanwhile
-// stays. Repeatable: a node that is free already keeps the mark of when it was
-// freed.
-func (s statements) EndAllocation(ctx context.Context, nodeID, allocationID string) error {
-	_, err := s.q.EndAllocation(ctx, gen.EndAllocationParams{ID: nodeID, AllocationID: allocationID})
-	return MapError("allocation of node "+nodeID, err)
-}
-
 // MarkSanitized clears the mark that the node needs to be sanitized, unless its last tenant left
 // after since. The transaction that stores the certificate of a clean node calls it, with the time
 // at which the scrub began. It can be repeated.
 func (tx *Tx) MarkSanitized(ctx context.Context, nodeID string, since time.Time) error {
 	_, err := tx.q.ClearTenantLeft(ctx, gen.ClearTenantLeftParams{ID: nodeID, Before: since})
 	return MapError("node "+nodeID, err)
+}
+
+// HoldsRootTenant reports whether the tenant who is on the node, or who left it without a proof since,
+// was root there. What the node's own system says of itself proves nothing then.
+func (s statements) HoldsRootTenant(ctx context.Context, nodeID string) (bool, error) {
+	root, err := s.q.HoldsRootTenant(ctx, nodeID)
+	return root, MapError("node "+nodeID, err)
 }
 
 // clearTenantLeft clears the mark of a node that is deleted, or that got other disks.
@@ -42,7 +40,7 @@ func SanitizeRequired(n Node) string {
 	if n.TenantLeftAt == nil || n.AllocationID != nil {
 		return ""
 	}
-	return fmt.Sprintf("a tenant left node %s at %s and no certificate since proves it clean; a decommission in mode soft_reset does, and full_decommission where its agent cannot be asked",
+	return fmt.Sprintf("a tenant left node %s at %s and no certificate since proves it clean; a decommission in mode reimage does, and full_decommission where its agent cannot be asked",
 		n.Hostname, n.TenantLeftAt.UTC().Format(time.RFC3339))
 }
 

@@ -30,7 +30,7 @@ func (s *Store) AwaitTask(ctx context.Context, in NewTask) (t NodeTask, done boo
 		return NodeTask{}, false, errors.New("a wait for a task needs a waiter")
 	}
 	err = s.Tx(ctx, func(tx *Tx) error {
-		if err := tx.requireAtWork(ctx, in.JobID, in.Undo); err != nil {
+		if err := tx.RequireJobAtWork(ctx, in.JobID, in.Undo); err != nil {
 			return err
 		}
 		ask := in
@@ -50,8 +50,9 @@ func (s *Store) AwaitTask(ctx context.Context, in NewTask) (t NodeTask, done boo
 	return t, done, err
 }
 
-// requireAtWork holds the status of a job until the transaction ends.
-func (tx *Tx) requireAtWork(ctx context.Context, jobID string, undo bool) error {
+// RequireJobAtWork holds the status of a job until the transaction ends. It returns a ConflictError
+// where the job is not running or, with undo, not compensating. It accepts "", a task without a job.
+func (tx *Tx) RequireJobAtWork(ctx context.Context, jobID string, undo bool) error {
 	if jobID == "" {
 		return nil
 	}

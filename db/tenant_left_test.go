@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/slipway-cloud/slipway/db"
@@ -14,17 +13,10 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
-// let puts a tenant on a node, as the allocations' own records will one day.
-func let(t testing.TB, c *pgx.Conn, nodeID string) {
-	t.Helper()
-	exec(t, c, "UPDATE nodes SET allocation_id = 'alloc_1' WHERE id = $1", nodeID)
-}
-
 // left puts a tenant on a node and ends it.
-func left(t testing.TB, s *db.Store, c *pgx.Conn, nodeID string) time.Time {
+func left(t testing.TB, s *db.Store, nodeID string) time.Time {
 	t.Helper()
-	let(t, c, nodeID)
-	require.NoError(t, s.EndAllocation(t.Context(), nodeID, "alloc_1"))
+	dbtest.EndTenancy(t, s, dbtest.Occupy(t, s, nodeID).ID)
 	n, err := s.Node(t.Context(), nodeID)
 	require.NoError(t, err)
 	require.Nil(t, n.AllocationID)
@@ -37,16 +29,14 @@ func left(t testing.TB, s *db.Store, c *pgx.Conn, nodeID string) time.Time {
 // clean. The sweeper does not ask for what it would be refused.
 func TestNoNodeGoesBackDirty(t *testing.T) {
 	t.Parallel()
-	dsn := dbtest.Database(t)
-	s, conn := dbtest.Open(t, dsn), raw(t, dsn)
+	s := dbtest.Store(t)
 	for _, state := range []lifecycle.NodeStatus{lifecycle.NodeOffline, lifecycle.NodeQuarantined} {
 		n := dbtest.Node(t, s, dbtest.Status(state))
 		require.NoError(t, s.RecordHeartbeats(t.Context(), []db.Heartbeat{
 			{NodeID: n.ID, BootID: "b", Generation: 1, ReceivedAt: time.Now(), Report: &spec.HealthReport{}},
 		}))
 		cutoff := time.Now().Add(-time.Hour)
-		at := left(t, s, conn, n.ID)
-		require.NoError(t, s.EndAllocation(t.Context(), n.ID, "alloc_1"))
+		at := left(t, s, n.ID)
 		move := func(tr lifecycle.Transition[lifecycle.NodeStatus]) (db.Node, error) {
 			return do(t, s, func(ctx context.Context, tx *db.Tx) (db.Node, error) {
 				return tx.TransitionNode(ctx, n.ID, tr, tr.Needs, db.Actor{Owner: lifecycle.OwnerReconciler})
@@ -81,13 +71,13 @@ func TestNoNodeGoesBackDirty(t *testing.T) {
 		}
 		prove(at)
 		refused("a scrub from before the tenant left proves nothing")
-		let(t, conn, n.ID)
+		again := dbtest.Occupy(t, s, n.ID)
 		if state == lifecycle.NodeOffline {
 			back, err := s.NodesBack(t.Context(), cutoff, 10)
 			require.NoError(t, err)
 			require.Contains(t, back, n.ID, "who is on the node has its own data there")
 		}
-		require.NoError(t, s.EndAllocation(t.Context(), n.ID, "alloc_1"))
+		dbtest.EndTenancy(t, s, again.ID)
 		refused("it left as well")
 		prove(time.Now().Add(time.Minute))
 		now, err = move(up)
@@ -100,10 +90,9 @@ func TestNoNodeGoesBackDirty(t *testing.T) {
 // guardrails), which leads to offline and no further. Deleted it is nobody's.
 func TestARetiredNodeThatATenantLeft(t *testing.T) {
 	t.Parallel()
-	dsn := dbtest.Database(t)
-	s, conn := dbtest.Open(t, dsn), raw(t, dsn)
+	s := dbtest.Store(t)
 	n := dbtest.Node(t, s, dbtest.Status(lifecycle.NodeRetired))
-	left(t, s, conn, n.ID)
+	left(t, s, n.ID)
 	move := func(id string, tr lifecycle.Transition[lifecycle.NodeStatus], owner lifecycle.Owner) (db.Node, error) {
 		return do(t, s, func(ctx context.Context, tx *db.Tx) (db.Node, error) {
 			return tx.TransitionNode(ctx, id, tr, tr.Needs, db.Actor{Owner: owner})
@@ -116,7 +105,7 @@ func TestARetiredNodeThatATenantLeft(t *testing.T) {
 	require.ErrorIs(t, err, lifecycle.ErrIllegalTransition)
 
 	gone := dbtest.Node(t, s, dbtest.Status(lifecycle.NodeRemoving))
-	left(t, s, conn, gone.ID)
+	left(t, s, gone.ID)
 	_, err = move(gone.ID, lifecycle.NodeDelete, lifecycle.OwnerDecommission)
 	require.NoError(t, err)
 	now, err = s.Node(t.Context(), gone.ID)
@@ -128,8 +117,7 @@ func TestARetiredNodeThatATenantLeft(t *testing.T) {
 // left stays behind.
 func TestATenantsDisksDoNotMove(t *testing.T) {
 	t.Parallel()
-	dsn := dbtest.Database(t)
-	s, conn := dbtest.Open(t, dsn), raw(t, dsn)
+	s := dbtest.Store(t)
 	n := dbtest.PXENode(t, s, mac(950), lifecycle.NodeActive)
 	j, err := begin(t, s, n.ID, lifecycle.ModeMigrate)
 	require.NoError(t, err)
@@ -150,9 +138,9 @@ func TestATenantsDisksDoNotMove(t *testing.T) {
 		return err
 	}
 	require.NoError(t, plan(db.DisksMoved), "nobody was ever on it")
-	let(t, conn, n.ID)
+	tenant := dbtest.Occupy(t, s, n.ID)
 	conflict(t, plan(db.DisksMoved), "tenant", n.ID)
-	left(t, s, conn, n.ID)
+	dbtest.EndTenancy(t, s, tenant.ID)
 	conflict(t, plan(db.DisksMoved), "tenant", n.ID)
 	conflict(t, apply(), "tenant", n.ID)
 	require.NoError(t, plan(db.DisksNew))

@@ -18,6 +18,8 @@ const (
 	IllegalTransition Kind = "illegal_transition" // the state does not lead there
 	PlanMissing       Kind = "plan_missing"       // it is started with the hash of a plan
 	PlanStale         Kind = "plan_stale"         // the plan would do something else now
+	NoCapacity        Kind = "no_capacity"        // no node is free
+	RateLimited       Kind = "rate_limited"       // too many requests of this kind in a time
 )
 
 // Reason says exactly what is missing, where an API can name the call or command that helps.

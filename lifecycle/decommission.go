@@ -143,6 +143,9 @@ var decommissionModes = []DecommissionModeInfo{
 // DecommissionModes lists the modes, the operations last.
 func DecommissionModes() []DecommissionModeInfo { return slices.Clone(decommissionModes) }
 
+// KeepsSystem reports whether a mode leaves the installed system on the node and has it clean itself.
+func (m DecommissionMode) KeepsSystem() bool { return m == ModeSoftReset || m == ModeStorageCleanup }
+
 // DecommissionModeOf returns what is known of a mode.
 func DecommissionModeOf(m DecommissionMode) (DecommissionModeInfo, bool) {
 	i := slices.IndexFunc(decommissionModes, func(d DecommissionModeInfo) bool { return d.Mode == m })

@@ -23,6 +23,7 @@ func TestGeneratedPagesAreCurrent(t *testing.T) {
 		"drift_finding.md": lifecycle.DriftFinding.Document(),
 		"project.md":       lifecycle.Project.Document(),
 		"invitation.md":    lifecycle.Invitation.Document(),
+		"allocation.md":    lifecycle.Allocation.Document(),
 		"actions.md":       lifecycle.DocumentActions(),
 
 		"decommission.md": lifecycle.DocumentDecommission(),

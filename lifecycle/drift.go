@@ -89,7 +89,7 @@ const DriftConfirm = 2
 
 // DriftDetectors lists every detector.
 func DriftDetectors() []DriftDetector {
-	return slices.Concat(driftOfMachines(), driftOfAgents(), driftOfIdentity(), driftOfBMCs(), driftOfSites())
+	return slices.Concat(driftOfMachines(), driftOfOccupancy(), driftOfAgents(), driftOfIdentity(), driftOfBMCs(), driftOfSites())
 }
 
 // DriftDetectorOf finds a detector by its name.

@@ -1,5 +1,7 @@
 package lifecycle
 
+import "slices"
+
 // What the detectors compare.
 const (
 	sourcePostgres = "postgres"
@@ -47,6 +49,7 @@ const (
 	DriftDisks              = "disks_differ"
 	DriftNICs               = "nics_down"
 	DriftDriver             = "driver_old"
+	DriftOccupancy          = "occupancy_mismatch"
 	DriftSiteUnreachable    = "site_unreachable"
 	DriftBreakerOpen        = "breaker_open"
 )
@@ -144,6 +147,21 @@ func driftOfMachines() []DriftDetector {
 			Adopts: "records the addresses that MAAS has", Next: "Find out who changed the machine's network; adopt when it is meant.",
 		},
 	}
+}
+
+// driftOfOccupancy compare a node with the allocations.
+func driftOfOccupancy() []DriftDetector {
+	return []DriftDetector{{
+		Name: DriftOccupancy, Scope: DriftOfNode, Severity: DriftCritical, Sources: []string{sourcePostgres}, Expects: kept(), Closes: untilGone,
+		Finds: "the node names another allocation than the one that occupies it", Evidence: []string{"pointer", "occupant"},
+		Next: "No claim takes the node meanwhile. A database that was restored in part may be why: decommission the node, which ends whatever is on it.",
+	}}
+}
+
+// IsAgentMade reports whether only the node's agent says what the detector finds. On a node with a
+// tenant who is root, that is the tenant's word.
+func (d DriftDetector) IsAgentMade() bool {
+	return slices.Contains(d.Sources, sourceAgent) && !slices.Contains(d.Sources, sourceMAAS) && !slices.Contains(d.Sources, sourceBMC)
 }
 
 // driftOfAgents compare a node with what its agent reports.

@@ -35,6 +35,8 @@ const (
 	FailScrubUnverified       FailureClass = "scrub_unverified"
 	FailDriveUnexpected       FailureClass = "drive_unexpected"
 	FailDriveMissing          FailureClass = "drive_missing"
+	FailFirmwareChanged       FailureClass = "firmware_changed"
+	FailAccessUnconfirmed     FailureClass = "access_unconfirmed"
 	FailCapacity              FailureClass = "capacity_unavailable"
 	FailStorageRejected       FailureClass = "storage_rejected"
 	FailPaymentMismatch       FailureClass = "payment_mismatch"
@@ -99,6 +101,8 @@ var failures = []FailureInfo{
 	{Class: FailScrubUnverified, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "A device could not be verified clean; see the certificate, fix or replace the device, then retry the stage.", NodeUnsafe: true},
 	{Class: FailDriveUnexpected, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "A drive is in the node that its record does not name, and nothing was erased; pull or protect it, or accept the drives that the agent reports, then retry the stage.", NodeUnsafe: true},
 	{Class: FailDriveMissing, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "A drive of the node's record is not there; find it and put it back, or destroy it and accept the drives that the agent reports, then retry the stage.", NodeUnsafe: true},
+	{Class: FailFirmwareChanged, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The BMC's accounts, its network, the boot order, Secure Boot or a firmware version differs from the claim; put back what the message names, then retry the stage.", NodeUnsafe: true},
+	{Class: FailAccessUnconfirmed, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "Nothing proves that the tenant's access has ended, and neither the BMC nor MAAS could switch the node off; cut its power or its network by hand, bring the BMC back, then retry the stage.", NodeUnsafe: true},
 	{Class: FailCapacity, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "No node is free for this SKU; add capacity, then retry the stage."},
 	{Class: FailStorageRejected, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The storage back end refused; fix the cause it names, then retry the stage."},
 	{Class: FailPaymentMismatch, Manual: true, AutoAttempts: 1, Recommended: ActionMarkManual, Next: "The amounts differ; resolve the payment session by hand."},

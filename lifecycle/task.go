@@ -66,9 +66,14 @@ const (
 	TaskKindDrain      TaskKind = "node.drain"
 	TaskKindUninstall  TaskKind = "node.uninstall"
 	TaskKindRevokeUser TaskKind = "allocation.revoke_user"
-	TaskKindScrub      TaskKind = "gpu.scrub"
-	TaskKindValidate   TaskKind = "node.validate"
-	TaskKindUpdate     TaskKind = "agent.update"
+
+	TaskKindCreateUser  TaskKind = "allocation.create_user"
+	TaskKindSetKeys     TaskKind = "allocation.set_keys"
+	TaskKindSetMetadata TaskKind = "allocation.set_metadata"
+
+	TaskKindScrub    TaskKind = "gpu.scrub"
+	TaskKindValidate TaskKind = "node.validate"
+	TaskKindUpdate   TaskKind = "agent.update"
 )
 
 // TaskKindInfo is what is known of a kind in advance.
@@ -88,6 +93,9 @@ var taskKinds = []TaskKindInfo{
 	{TaskKindDrain, 1, true, 30 * time.Minute, "stop taking work and end what runs: containers, user units and sessions of tenants"},
 	{TaskKindUninstall, 1, false, 30 * time.Minute, "remove the agent, its identity and its state from the node"},
 	{TaskKindRevokeUser, 1, true, 10 * time.Minute, "end a tenant user's sessions and processes and remove the account and its keys"},
+	{TaskKindCreateUser, 1, true, 10 * time.Minute, "make the account of an allocation, without password and keys"},
+	{TaskKindSetKeys, 1, true, 10 * time.Minute, "let exactly these public keys log in to the account of an allocation"},
+	{TaskKindSetMetadata, 1, true, 10 * time.Minute, "serve what the node's tenant may know of the allocation on the link-local address, or end that"},
 	{TaskKindScrub, 1, false, 12 * time.Hour, "erase what tenants may have left: users, processes, mounts, disks, GPUs; a result per device"},
 	{TaskKindValidate, 1, true, 2 * time.Hour, "prove from a fresh boot that the node is clean and meets its SKU"},
 	{TaskKindUpdate, 1, false, 30 * time.Minute, "install the agent version of a signed manifest, check it, or go back"},
@@ -192,6 +200,7 @@ func (k TaskKind) CheckArgs(version int, raw json.RawMessage) (any, error) {
 	}
 	into := map[TaskKind]any{
 		TaskKindDrain: &spec.DrainArgs{}, TaskKindUninstall: &spec.UninstallArgs{}, TaskKindRevokeUser: &spec.RevokeUserArgs{},
+		TaskKindCreateUser: &spec.CreateUserArgs{}, TaskKindSetKeys: &spec.SetKeysArgs{}, TaskKindSetMetadata: &spec.SetMetadataArgs{},
 		TaskKindScrub: &spec.ScrubArgs{}, TaskKindValidate: &spec.ValidateArgs{}, TaskKindUpdate: &spec.UpdateArgs{},
 	}[k]
 	return into, spec.DecodeArgs(raw, into)

@@ -52,3 +52,15 @@ type SSHResult struct {
 type SSHRunner interface {
 	RunSSH(ctx context.Context, t SSHTarget, c SSHCommand) (SSHResult, error)
 }
+
+// KeyProbe finds out from outside who may log in to a node by SSH. The node's host key is pinned as
+// for SSHRunner.
+type KeyProbe interface {
+	// OfferKey reports whether the node would let t.User log in with this public key, one line in
+	// authorized_keys form. It needs no private key and signs nothing: the node says by itself
+	// whether it would take a signature. t.PrivateKeyPEM is not used. An error says nothing about the
+	// key: a connection that broke is no refusal. A node that would take any key is KindProtocol.
+	OfferKey(ctx context.Context, t SSHTarget, publicKey string) (accepted bool, err error)
+	// Login logs in as t.User with t.PrivateKeyPEM, runs `id -u` and returns the uid that it says.
+	Login(ctx context.Context, t SSHTarget) (uid int, err error)
+}

@@ -40,7 +40,8 @@ func Class(kind lifecycle.TaskKind, code string) lifecycle.FailureClass {
 		return lifecycle.FailScrubUnverified
 	case lifecycle.TaskKindValidate:
 		return lifecycle.FailNodeUnhealthy
-	case lifecycle.TaskKindDrain, lifecycle.TaskKindUninstall, lifecycle.TaskKindRevokeUser, lifecycle.TaskKindUpdate:
+	case lifecycle.TaskKindDrain, lifecycle.TaskKindUninstall, lifecycle.TaskKindRevokeUser, lifecycle.TaskKindUpdate,
+		lifecycle.TaskKindCreateUser, lifecycle.TaskKindSetKeys, lifecycle.TaskKindSetMetadata:
 	}
 	return lifecycle.FailNodeTask
 }

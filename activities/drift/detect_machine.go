@@ -36,6 +36,21 @@ func machineAbsent(f Facts) Verdict {
 	return found(f.Node.SystemID, "machine "+f.Node.SystemID+" is not in MAAS any more", "system_id", f.Node.SystemID)
 }
 
+// occupancyMismatch compares who occupies the node with whom the node names.
+func occupancyMismatch(f Facts) Verdict {
+	if f.Node.Pointer == f.Node.Occupant {
+		return clean()
+	}
+	named := func(id string) string {
+		if id == "" {
+			return "nobody"
+		}
+		return id
+	}
+	return found(f.Node.Pointer+"/"+f.Node.Occupant, "the node names "+named(f.Node.Pointer)+" and is occupied by "+named(f.Node.Occupant),
+		"pointer", f.Node.Pointer, "occupant", f.Node.Occupant)
+}
+
 // inStatus finds a machine in one of these statuses.
 func inStatus(f Facts, words string, evidence func(Machine) []any, of ...providers.MAASStatus) Verdict {
 	return ofMachine(f, func(m Machine) Verdict {

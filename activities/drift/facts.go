@@ -42,6 +42,9 @@ type NodeFacts struct {
 	MACs           []string             `json:"macs"`
 	SystemID       string               `json:"system_id"`
 	StateChangedAt time.Time            `json:"state_changed_at"`
+	// Pointer is the allocation that the node names, Occupant the one that has the node; "" is none.
+	Pointer  string `json:"pointer"`
+	Occupant string `json:"occupant"`
 }
 
 // Machine is a machine in the region's list.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/slipway-cloud/slipway/activities/fault"
+	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
@@ -21,19 +22,30 @@ type QuarantineReport struct {
 // QuarantineDrifted moves nodes in service to quarantined whose findings say so and
 // were seen by two passes in a row, within the breaker; it says so when the
 // breaker is open. Not without the region's list. Each node is read again under
-// its lock. Repeatable.
+// its lock. The condition of allocations follows what agents report, whatever the
+// policy of quarantines and the list. Repeatable.
 func (a *Activities) QuarantineDrifted(ctx context.Context, p Pass) (QuarantineReport, error) {
 	var r QuarantineReport
-	if _, err := a.row(ctx, p); err != nil || !p.Listed || a.Policy.Share <= 0 {
+	if _, err := a.row(ctx, p); err != nil {
 		return r, err
 	}
-	var names []string
+	var names, byAgent []string
 	for _, d := range lifecycle.DriftDetectors() {
-		if d.Quarantines {
-			names = append(names, d.Name)
+		if !d.Quarantines {
+			continue
+		}
+		names = append(names, d.Name)
+		if d.IsAgentMade() {
+			byAgent = append(byAgent, d.Name)
 		}
 	}
-	all, err := driftdb.FindingsToQuarantine(ctx, a.Store, p.SiteID, names, p.StartedAt, pageSize)
+	if _, err := allocationdb.SetConditionsByFindings(ctx, a.Store, p.SiteID, byAgent, lifecycle.DriftConfirm); err != nil {
+		return r, fault.Internal(ctx, err)
+	}
+	if !p.Listed || a.Policy.Share <= 0 {
+		return r, nil
+	}
+	all, err := driftdb.FindingsToQuarantine(ctx, a.Store, p.SiteID, names, byAgent, p.StartedAt, pageSize)
 	if err != nil {
 		return r, fault.Internal(ctx, err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/drift"
 	"github.com/slipway-cloud/slipway/db"
+	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	driftdb "github.com/slipway-cloud/slipway/db/drift"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -163,6 +164,60 @@ func (w *world) fleetOf(n int, gpus int) []db.Node {
 
 // Of thirty nodes that fail at once, one in twenty is quarantined within the hour. The others stay
 // in service, which requires operator action.
+// TestQuarantine_AgentOfATenant changes the condition of the allocation, and the node stays in service.
+func TestQuarantine_AgentOfATenant(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.acts.Policy.Share = 1
+	a := dbtest.Occupy(t, w.store, w.node.ID)
+	condition := func() lifecycle.AllocationCondition {
+		got, err := allocationdb.Get(t.Context(), w.store, a.ID)
+		require.NoError(t, err)
+		return got.Condition
+	}
+	w.recordHeartbeat(func(b *db.Heartbeat) { b.Report.GPUs = b.Report.GPUs[:7] })
+	w.pass()
+	require.Equal(t, lifecycle.ConditionOK, condition(), "once seen is not enough")
+	for range 2 {
+		require.Empty(t, w.pass().Quarantine.Nodes)
+		require.Equal(t, lifecycle.NodeActive, w.status())
+		require.Equal(t, lifecycle.ConditionMaintenanceRequired, condition())
+	}
+	w.recordHeartbeat(nil)
+	w.pass()
+	require.Equal(t, lifecycle.ConditionOK, condition())
+	w.recordHeartbeat(func(b *db.Heartbeat) { b.Report.GPUs = b.Report.GPUs[:7] })
+	dbtest.EndTenancy(t, w.store, a.ID)
+	w.pass()
+	require.Equal(t, []string{w.node.ID}, w.pass().Quarantine.Nodes, "nobody is on it any more")
+}
+
+// TestConditions_WithoutQuarantines: they follow the agent's report also where nothing is quarantined
+// by itself, and where the region's list is not there.
+func TestConditions_WithoutQuarantines(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := dbtest.Occupy(t, w.store, w.node.ID)
+	condition := func() lifecycle.AllocationCondition {
+		got, err := allocationdb.Get(t.Context(), w.store, a.ID)
+		require.NoError(t, err)
+		return got.Condition
+	}
+	w.recordHeartbeat(func(b *db.Heartbeat) { b.Report.GPUs = b.Report.GPUs[:7] })
+	w.pass()
+	w.pass()
+	require.Equal(t, lifecycle.ConditionMaintenanceRequired, condition(), "the share is 0")
+	_, err := w.store.DBTX().Exec(t.Context(), "UPDATE allocations SET condition = 'ok' WHERE id = $1", a.ID)
+	require.NoError(t, err)
+	w.acts.Policy.Share = 1
+	p := w.last
+	p.Listed = false
+	_, err = w.acts.QuarantineDrifted(t.Context(), p)
+	require.NoError(t, err)
+	require.Equal(t, lifecycle.ConditionMaintenanceRequired, condition())
+	require.Equal(t, lifecycle.NodeActive, w.status())
+}
+
 func TestQuarantine_Breaker(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

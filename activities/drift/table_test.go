@@ -164,6 +164,15 @@ func machineSituations() map[string]situation {
 			},
 			adopt: true,
 		},
+		lifecycle.DriftOccupancy: {
+			fault: func(w *world) {
+				dbtest.Occupy(w.t, w.store, w.node.ID)
+				w.sql("UPDATE nodes SET allocation_id = NULL WHERE id = $1", w.node.ID)
+			},
+			fix: func(w *world) {
+				w.sql("UPDATE nodes SET allocation_id = (SELECT id FROM allocations) WHERE id = $1", w.node.ID)
+			},
+		},
 		lifecycle.DriftAddressesChanged: {
 			fault: func(w *world) { w.front.says(each(func(m map[string]any) { m["ip_addresses"] = []any{"10.10.9.9"} })) }, adopt: true,
 		},

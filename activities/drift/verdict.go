@@ -76,6 +76,7 @@ func detectors() map[string]nodeDetector {
 		lifecycle.DriftDisks:              disks,
 		lifecycle.DriftNICs:               nics,
 		lifecycle.DriftDriver:             driver,
+		lifecycle.DriftOccupancy:          occupancyMismatch,
 	}
 }
 

@@ -34,6 +34,8 @@ type CertifyIn struct {
 	// AgentUnreachable is why the node's agent could not be given a task. The node was drained by
 	// switching it off.
 	AgentUnreachable string `json:"agent_unreachable,omitempty"`
+	// NotVerified names what of the BMC could not be compared; the certificate says so.
+	NotVerified []string `json:"not_verified,omitempty"`
 	// Netboot is the live system that erased the node, with the disks that the installed system had
 	// reported before. It is nil when no live system was booted.
 	Netboot *contract.NetbootFacts `json:"netboot,omitempty"`
@@ -68,10 +70,17 @@ func (a *Activities) CertifyNode(ctx context.Context, in CertifyIn) (contract.Ce
 		return out, nil
 	}
 	row, err := a.Ring.Certify(ctx, c, func(tx *db.Tx) error {
-		if since, clean := g.sanitizedSince(c.Verdict, out.Unproven); clean {
-			return tx.MarkSanitized(ctx, in.NodeID, since)
+		since, clean := g.sanitizedSince(c.Verdict, out.Unproven)
+		if clean && in.Mode.KeepsSystem() { // of a root tenant's own system the word proves nothing
+			root, err := tx.HoldsRootTenant(ctx, in.NodeID)
+			if err != nil || root {
+				return err
+			}
 		}
-		return nil
+		if !clean {
+			return nil
+		}
+		return tx.MarkSanitized(ctx, in.NodeID, since)
 	})
 	if err != nil {
 		return out, fault.Internal(ctx, err)
@@ -111,7 +120,7 @@ func (g *gathered) sanitizedSince(v evidence.Verdict, unproven []string) (since 
 	if len(unproven) > 0 || g.scrub == nil || g.scrub.DispatchedAt == nil {
 		return since, false
 	}
-	return *g.scrub.DispatchedAt, v == evidence.VerdictClean || keepsSystem(g.in.Mode)
+	return *g.scrub.DispatchedAt, v == evidence.VerdictClean || g.in.Mode.KeepsSystem()
 }
 
 // certificate puts the evidence in the shape that is signed.

@@ -54,6 +54,9 @@ func (a *Activities) gather(ctx context.Context, in CertifyIn, n db.Node) (*gath
 	g.addTask(g.scrub)
 	g.addTask(g.validate)
 	g.requireScrub()
+	for _, part := range in.NotVerified {
+		g.steps = append(g.steps, lifecycle.StepResult{Name: "bmc.settings", Skipped: "not verified: " + part})
+	}
 	if in.AgentUnreachable != "" {
 		if err := a.addUnreachable(ctx, g); err != nil {
 			return nil, err
@@ -265,11 +268,6 @@ func (g *gathered) isProtected(d lifecycle.DeviceResult) bool {
 // wwn is what a WWN looks like, with and without the prefix of the kernel.
 var wwn = regexp.MustCompile(`(?i)^(eui\.|naa\.|nvme\.|t10\.|0x)|^[0-9a-f]{16}([0-9a-f]{16})?$`)
 
-// keepsSystem reports whether a mode keeps the installed system.
-func keepsSystem(m lifecycle.DecommissionMode) bool {
-	return m == lifecycle.ModeSoftReset || m == lifecycle.ModeStorageCleanup
-}
-
 // explainKeptDisks sets the detail of the disks that a mode keeps with the installed system.
 func (g *gathered) explainKeptDisks() {
 	for i, d := range g.devices {
@@ -280,7 +278,7 @@ func (g *gathered) explainKeptDisks() {
 		if d.Kind != "disk" || d.Verified || !slices.Contains(g.bootDisks, d.Serial) {
 			continue
 		}
-		if keepsSystem(g.in.Mode) {
+		if g.in.Mode.KeepsSystem() {
 			g.devices[i].Detail = fmt.Sprintf("kept, not erased: %s leaves the installed system on this disk", g.in.Mode)
 		}
 	}
@@ -311,7 +309,7 @@ func (g *gathered) unproven() []string {
 			disks++
 		}
 		boot := slices.Contains(g.bootDisks, d.Serial)
-		if d.Verified || g.isProtected(d) || boot && (keepsSystem(g.in.Mode) || fallback) || disksOnly && d.Kind != "disk" {
+		if d.Verified || g.isProtected(d) || boot && (g.in.Mode.KeepsSystem() || fallback) || disksOnly && d.Kind != "disk" {
 			continue
 		}
 		out = append(out, fmt.Sprintf("%s %s %s: %s", d.Kind, d.Name, d.Serial, d.Detail))

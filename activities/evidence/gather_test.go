@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	evidenceact "github.com/slipway-cloud/slipway/activities/evidence"
+	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
@@ -114,9 +115,35 @@ func TestCertifyNode_NeedsScrubOfDisks(t *testing.T) {
 // endAllocation puts a tenant on the node and ends the allocation.
 func (w *certifyFixture) endAllocation() {
 	w.Helper()
-	w.StartAllocation("alloc_1")
-	require.NoError(w, w.Store.EndAllocation(w.Context(), w.Ref.NodeID, "alloc_1"))
+	dbtest.EndTenancy(w.T, w.Store, w.StartAllocation())
+	require.NoError(w, dbtest.SetTenantRoot(w.Context(), w.Store, false))
 	require.True(w, w.needsSanitizing())
+}
+
+// TestCertifyNode_SaysWhatWasNotLookedAt names settings of the BMC that were not compared.
+func TestCertifyNode_SaysWhatWasNotLookedAt(t *testing.T) {
+	t.Parallel()
+	w := newCertifyFixture(t)
+	w.Enrol(1)
+	w.scrubbed("", nil)
+	in := w.certifyIn(lifecycle.ModeReimage)
+	in.NotVerified = []string{"the BMC shows none of its settings"}
+	acttest.Must(w, w.acts.CertifyNode, in)
+	c, _ := w.last()
+	last := c.Steps[len(c.Steps)-1]
+	require.Equal(t, []string{"bmc.settings", "not verified: the BMC shows none of its settings"}, []string{last.Name, last.Skipped})
+}
+
+// TestCertifyNode_RootTenantsSystem: what the system of a root tenant says of itself ends nothing.
+func TestCertifyNode_RootTenantsSystem(t *testing.T) {
+	t.Parallel()
+	w := newCertifyFixture(t)
+	w.Enrol(1)
+	w.endAllocation()
+	require.NoError(t, dbtest.SetTenantRoot(t.Context(), w.Store, true))
+	w.scrubbed("", nil)
+	require.Empty(t, acttest.Must(w, w.acts.CertifyNode, w.certifyIn(lifecycle.ModeSoftReset)).Unproven)
+	require.True(t, w.needsSanitizing(), "its own system says so")
 }
 
 // needsSanitizing reports whether a tenant has left the node and nothing proves it clean since.

@@ -224,3 +224,13 @@ func (a *Activities) LockAgentIdentity(ctx context.Context, in contract.JobRef) 
 	})
 	return contract.AgentFacts{}, fault.Internal(ctx, err)
 }
+
+// RetireCredentials ends what the node's disk may hold that is good elsewhere: every enrolment token
+// that is not used, and the documents that its installation was given. The agent's identity stays: it
+// speaks for this node alone. It can be repeated.
+func (a *Activities) RetireCredentials(ctx context.Context, in contract.JobRef) (contract.UserData, error) {
+	if err := a.Store.RevokeEnrollmentTokens(ctx, in.NodeID); err != nil {
+		return contract.UserData{}, fault.Internal(ctx, err)
+	}
+	return a.DiscardUserData(ctx, in)
+}

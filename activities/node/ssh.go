@@ -14,6 +14,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/activities/login"
+	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -48,6 +49,15 @@ type sshLogin struct {
 	record func(context.Context, error) // writes what came of the login into the audit log
 }
 
+// SSHAddress returns host:port of a node's sshd: that of its record, or the first address that MAAS
+// names. It returns "" when there is neither.
+func SSHAddress(node db.Node, site spec.SiteSpec, ips []string) string {
+	if node.SSHAddress == "" && len(ips) > 0 {
+		return net.JoinHostPort(ips[0], strconv.Itoa(cmp.Or(site.SSHPort, 22)))
+	}
+	return node.SSHAddress
+}
+
 // target opens the login of a node, after its address was checked. The audit log names the login
 // before it is used.
 func (a *Activities) target(ctx context.Context, in SSHIn) (sshLogin, error) {
@@ -55,10 +65,7 @@ func (a *Activities) target(ctx context.Context, in SSHIn) (sshLogin, error) {
 	if err != nil {
 		return sshLogin{}, fault.Internal(ctx, err)
 	}
-	address := node.SSHAddress
-	if address == "" && len(in.IPs) > 0 {
-		address = net.JoinHostPort(in.IPs[0], strconv.Itoa(cmp.Or(in.Site.SSHPort, 22)))
-	}
+	address := SSHAddress(node, in.Site, in.IPs)
 	if address == "" {
 		return sshLogin{}, fault.New(lifecycle.FailSSHSeed, "MAAS shows no address for the node yet")
 	}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
+	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
+	"github.com/slipway-cloud/slipway/intent/allocation"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
@@ -45,7 +47,13 @@ func (a *Activities) ReadNodeFacts(ctx context.Context, in contract.JobRef) (con
 	}
 	out := contract.DecommissionFacts{
 		Status: n.Status, Hostname: n.Hostname, Serial: n.Serial, MACs: n.MACs, Simulated: n.Simulated,
-		AllocationID: deref(n.AllocationID), TenantLeft: n.TenantLeftAt, SystemID: deref(n.MAASSystemID), Agent: contract.AgentNone,
+		TenantLeft: n.TenantLeftAt, SystemID: deref(n.MAASSystemID), Agent: contract.AgentNone,
+	}
+	if out.AllocationID, err = a.occupant(ctx, a.Store, n); err != nil {
+		return out, fault.Internal(ctx, err)
+	}
+	if out.TenantRoot, err = a.Store.HoldsRootTenant(ctx, in.NodeID); err != nil {
+		return out, fault.Internal(ctx, err)
 	}
 	bmc, err := a.Store.BMCOfNode(ctx, in.NodeID)
 	switch {
@@ -58,6 +66,16 @@ func (a *Activities) ReadNodeFacts(ctx context.Context, in contract.JobRef) (con
 		return out, err
 	}
 	return out, a.readAgent(ctx, in.NodeID, &out)
+}
+
+// occupant returns the allocation that occupies the node. A pointer that no allocation stands behind
+// counts too: until it is ended, somebody may be on the node.
+func (a *Activities) occupant(ctx context.Context, c allocationdb.Conn, n db.Node) (string, error) {
+	found, err := allocationdb.FindForNode(ctx, c, n.ID)
+	if errors.Is(err, db.ErrNotFound) {
+		return deref(n.AllocationID), nil
+	}
+	return found.ID, err
 }
 
 // readDrives adds the drives that the node is expected to have, and those that are protected. What a
@@ -186,12 +204,32 @@ type AllocationIn struct {
 	contract.JobRef
 	AllocationID string        `json:"allocation_id"`
 	Poll         spec.Duration `json:"poll,omitempty"`
+	// ByAgent and PoweredOff say how the tenant's access was ended.
+	ByAgent    bool `json:"by_agent,omitempty"`
+	PoweredOff bool `json:"powered_off,omitempty"`
 }
 
 // EndAllocation ends an allocation and sets that the node must be sanitized. A repetition reads the
-// facts again, because an earlier answer may have been lost.
+// facts again, because an earlier answer may have been lost. It fails with state_disagreement when
+// another allocation came meanwhile.
 func (a *Activities) EndAllocation(ctx context.Context, in AllocationIn) (contract.DecommissionFacts, error) {
-	if err := a.Store.EndAllocation(ctx, in.NodeID, in.AllocationID); err != nil {
+	proof := allocation.AccessProof{ByAgent: in.ByAgent, PoweredOff: in.PoweredOff}
+	actor := db.Actor{Owner: lifecycle.OwnerDecommission, WorkflowID: workflowID(ctx)}
+	err := a.Store.Tx(ctx, func(tx *db.Tx) error {
+		n, err := tx.Node(ctx, in.NodeID)
+		if err != nil {
+			return err
+		}
+		if now, err := a.occupant(ctx, tx, n); err != nil {
+			return err
+		} else if now != "" && now != in.AllocationID {
+			return &lifecycle.IllegalTransitionError{
+				Resource: allocationdb.Resource, From: now, To: string(lifecycle.AllocationReleased), Reason: "another allocation is on the node than " + in.AllocationID,
+			}
+		}
+		return allocation.EndForNode(ctx, tx, in.NodeID, lifecycle.ReleaseDecommission, proof, actor)
+	})
+	if err != nil {
 		return contract.DecommissionFacts{}, fault.Internal(ctx, err)
 	}
 	out, err := a.ReadNodeFacts(ctx, in.JobRef)

@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/nodestate"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/intent/allocation"
 	"github.com/slipway-cloud/slipway/internal/cloudinit"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
@@ -80,13 +81,38 @@ func TestWaitForNewBoot(t *testing.T) {
 func TestEndAllocation_RepetitionReadsAgain(t *testing.T) {
 	t.Parallel()
 	w := newNodeFixture(t)
-	w.StartAllocation("alloc_1")
-	in := nodestate.AllocationIn{JobRef: w.Ref, AllocationID: "alloc_1"}
+	in := nodestate.AllocationIn{JobRef: w.Ref, AllocationID: w.StartAllocation()}
 	for range 2 {
 		f := acttest.Must(w, w.acts.EndAllocation, in)
 		require.Empty(t, f.AllocationID)
 		require.NotNil(t, f.TenantLeft)
 	}
+}
+
+// TestEndAllocation_OtherTenant leaves an allocation alone that came meanwhile.
+func TestEndAllocation_OtherTenant(t *testing.T) {
+	t.Parallel()
+	w := newNodeFixture(t)
+	id := w.StartAllocation()
+	acttest.Fails(w, lifecycle.FailStateDisagreement, w.acts.EndAllocation, nodestate.AllocationIn{JobRef: w.Ref, AllocationID: "alc_other"})
+	require.Equal(t, id, acttest.Must(w, w.acts.ReadNodeFacts, w.Ref).AllocationID)
+}
+
+// TestWaitForAllocationEnd_Releasing ends when the tenant releases: the job that waits has the node,
+// so the release job cannot free it.
+func TestWaitForAllocationEnd_Releasing(t *testing.T) {
+	t.Parallel()
+	w := newNodeFixture(t)
+	id := w.StartAllocation()
+	in := nodestate.AllocationIn{JobRef: w.Ref, AllocationID: id, Poll: spec.Duration(10 * time.Millisecond)}
+	w.Tx(func(tx *db.Tx) error {
+		_, err := allocation.Release(t.Context(), tx, id, "done", db.Actor{Owner: lifecycle.OwnerCustomer})
+		return err
+	})
+	require.Equal(t, id, acttest.Must(w, w.acts.WaitForAllocationEnd, in).AllocationID)
+	in.PoweredOff = true
+	require.Empty(t, acttest.Must(w, w.acts.EndAllocation, in).AllocationID)
+	require.Empty(t, acttest.Must(w, w.acts.WaitForAllocationEnd, in).AllocationID)
 }
 
 func TestRevokeIdentity(t *testing.T) {

@@ -6,15 +6,22 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
+	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
+	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
-// WaitForAllocationEnd waits until the node's allocation has ended by itself.
+// WaitForAllocationEnd waits until the node's allocation has ended by itself, or is being released:
+// the job that waits has the node, so it is the one that ends the tenant's access then.
 func (a *Activities) WaitForAllocationEnd(ctx context.Context, in AllocationIn) (contract.DecommissionFacts, error) {
 	err := fault.PollStore(ctx, in.Poll.D(), func() (bool, error) {
-		n, err := a.Store.Node(ctx, in.NodeID)
-		return err == nil && deref(n.AllocationID) == "", err
+		found, err := allocationdb.FindForNode(ctx, a.Store, in.NodeID)
+		if errors.Is(err, db.ErrNotFound) {
+			n, err := a.Store.Node(ctx, in.NodeID)
+			return err == nil && n.AllocationID == nil, err
+		}
+		return found.Status == lifecycle.AllocationReleasing || found.Status == lifecycle.AllocationReleaseFailed, err
 	})
 	if err != nil {
 		return contract.DecommissionFacts{}, fault.Internal(ctx, err)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/activities/fault"
 	"github.com/slipway-cloud/slipway/db"
+	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 )
@@ -51,6 +52,11 @@ func (d *Database) ProjectJob(ctx context.Context, p contract.Projection) (contr
 	var res contract.ProjectResult
 	err := d.Store.Tx(ctx, func(tx *db.Tx) error {
 		var err error
+		if p.Allocation != nil { // an allocation is locked before its node
+			if _, err := allocationdb.Lock(ctx, tx, p.Allocation.AllocationID); err != nil {
+				return err
+			}
+		}
 		if row.NodeMove, err = nodeMove(ctx, tx, p); err != nil {
 			return err
 		}
@@ -65,6 +71,9 @@ func (d *Database) ProjectJob(ctx context.Context, p contract.Projection) (contr
 			return err
 		}
 		res.StoredSeq = p.Seq
+		if res.Applied && p.Allocation != nil {
+			return moveAllocation(ctx, tx, p, contract.JobWorkflowID(p.Kind, p.JobID))
+		}
 		if res.Applied {
 			return nil
 		}

@@ -111,9 +111,9 @@ func (p *pass) lost(ctx context.Context, j db.LiveJob, e temporalx.Execution) er
 	if err != nil {
 		return err
 	}
-	parked := false
+	parked, ended := false, false
 	err = p.Store.Tx(ctx, func(tx *db.Tx) error {
-		parked, err = tx.ParkLost(ctx, j, cause, actor)
+		parked, ended, err = p.parkLost(ctx, tx, j, cause)
 		return err
 	})
 	if err != nil || !parked {
@@ -121,6 +121,9 @@ func (p *pass) lost(ctx context.Context, j db.LiveJob, e temporalx.Execution) er
 	}
 	p.Log.WarnContext(ctx, "sweeper: job parked, its workflow is lost", "job", j.ID, "stage", j.Stage, "cause", cause)
 	p.note(func(r *JobsReport) { r.Lost = append(r.Lost, j.ID) })
+	if ended {
+		return nil // no action is needed
+	}
 	return p.gone(ctx, j, e)
 }
 

@@ -96,11 +96,28 @@ type StartsReport struct {
 	Released int64    `json:"released,omitempty"` // claims of relays that are dead
 	Missing  []string `json:"missing,omitempty"`  // jobs without a start in the outbox
 	Overdue  int64    `json:"overdue,omitempty"`
+	// Expired and Continued are the allocations that were released because their expiry is past, and
+	// those that lacked a job.
+	Expired   int      `json:"expired,omitempty"`
+	Continued []string `json:"continued,omitempty"`
 }
 
-// SweepStarts releases the starts that a dead relay has claimed, and adds the starts that are
-// missing in the outbox. It wakes the relays when a start is overdue.
+// SweepStarts repairs the starts of jobs. Then it moves the allocations that are due or lack a job:
+// their jobs are started with the next pass when a relay misses them.
 func (a *Activities) SweepStarts(ctx context.Context) (StartsReport, error) {
+	r, err := a.sweepStarts(ctx)
+	if err != nil {
+		return r, err
+	}
+	if err := a.sweepAllocations(ctx, &r); err != nil {
+		return r, fault.Internal(ctx, fmt.Errorf("not every allocation was moved on: %w", err))
+	}
+	return r, nil
+}
+
+// sweepStarts releases the starts that a dead relay has claimed, and adds the starts that are
+// missing in the outbox. It wakes the relays when a start is overdue.
+func (a *Activities) sweepStarts(ctx context.Context) (StartsReport, error) {
 	var r StartsReport
 	var err error
 	if r.Released, err = a.Store.ReleaseClaims(ctx, a.Lease); err != nil {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -77,6 +78,9 @@ type Config struct {
 	PlatformUsers []string `yaml:"platform_users,omitempty"`
 	// TaskWait is how long a claim waits for a task; default 20s.
 	TaskWait time.Duration `yaml:"task_wait,omitempty"`
+	// MetadataListen is where a simulated node serves the metadata of its allocation, host:port of the
+	// loopback interface; "" serves none. A real node serves it on the socket that systemd passes.
+	MetadataListen string `yaml:"metadata_listen,omitempty"`
 	// UpdateTrial is the time in which a heartbeat of a new version must be
 	// accepted; default 1m.
 	UpdateTrial time.Duration `yaml:"update_trial,omitempty"`
@@ -188,6 +192,12 @@ func (c Config) validateTasks() error {
 	}
 	if _, err := c.UpdatePublicKey(); err != nil {
 		errs = append(errs, err)
+	}
+	if c.MetadataListen != "" {
+		at, err := netip.ParseAddrPort(c.MetadataListen)
+		if err != nil || !at.Addr().IsLoopback() || !c.Simulated {
+			errs = append(errs, errors.New("metadata_listen is for simulated nodes, and must be an address of the loopback interface with a port, such as 127.0.0.1:8099"))
+		}
 	}
 	if c.TaskWait < 0 || c.TaskWait > maxTaskWait {
 		errs = append(errs, fmt.Errorf("task_wait must be at most %s", maxTaskWait))

@@ -5,6 +5,7 @@
 package atomicfile
 
 import (
+	"crypto/rand"
 	"errors"
 	"io/fs"
 	"os"
@@ -12,9 +13,9 @@ import (
 	"syscall"
 )
 
-// temporaryName is the pattern of a file's name before the rename. Because of the dot, programs that
-// read every file of a directory, such as cron, ignore it.
-const temporaryName = ".slipway-*"
+// temporaryPrefix begins a file's name before the rename. Because of the dot, programs that read every
+// file of a directory, such as cron, ignore it.
+const temporaryPrefix = ".slipway-"
 
 // Replace writes the file at path with exactly this mode. The directory must exist. A concurrent
 // reader sees the old file or the new one. A symbolic link at path is replaced, not followed. After
@@ -41,20 +42,48 @@ func ReplaceLike(path string, content []byte, mode fs.FileMode) error {
 	})
 }
 
+// ReplaceIn writes the file name, which may have no directory, in an open directory, with exactly this
+// mode and, where uid is not negative, this owner. Nothing outside of the directory is touched, whatever
+// links somebody makes meanwhile.
+func ReplaceIn(dir *os.Root, name string, content []byte, mode fs.FileMode, uid, gid int) error {
+	return replaceIn(dir, name, content, func(tmp *os.File) error {
+		var err error
+		if uid >= 0 {
+			err = tmp.Chown(uid, gid)
+		}
+		return errors.Join(err, tmp.Chmod(mode)) // after the owner, whose change takes bits away
+	})
+}
+
 func replace(path string, content []byte, prepare func(*os.File) error) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), temporaryName)
+	dir, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dir.Close() }()
+	return replaceIn(dir, filepath.Base(path), content, prepare)
+}
+
+func replaceIn(dir *os.Root, name string, content []byte, prepare func(*os.File) error) error {
+	temporary := temporaryPrefix + rand.Text()
+	tmp, err := dir.OpenFile(temporary, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = tmp.Write(content)
 	err = errors.Join(err, prepare(tmp), tmp.Sync(), tmp.Close())
 	if err == nil {
-		err = Rename(tmp.Name(), path)
+		err = dir.Rename(temporary, name)
 	}
 	if err != nil {
-		_ = os.Remove(tmp.Name()) // it is already renamed when only the directory could not be synced
+		_ = dir.Remove(temporary)
+		return err
 	}
-	return err
+	d, err := dir.Open(".")
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // Rename renames a synced file within one directory and syncs the directory.

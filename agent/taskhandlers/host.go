@@ -1,6 +1,7 @@
 // Package taskhandlers holds the handlers of node.drain and allocation.revoke_user, which end a
-// tenant's work on a node, and of node.uninstall, which removes the agent. A handler checks the
-// current state before each change, so it can run again.
+// tenant's work on a node, of allocation.create_user, set_keys and set_metadata, which let a tenant
+// begin, and of node.uninstall, which removes the agent. A handler checks the current state before
+// each change, so it can run again.
 //
 // All files are below Host.Root. When that is not "/", the node is simulated and no process of the
 // machine gets a signal: a signal removes the process from the simulated /proc.
@@ -48,6 +49,10 @@ func (h Host) Handlers(u Uninstall) task.Registry {
 		lifecycle.TaskKindDrain:      task.Func(h.Drain),
 		lifecycle.TaskKindRevokeUser: task.Func(h.RevokeUser),
 		lifecycle.TaskKindUninstall:  u,
+
+		lifecycle.TaskKindCreateUser:  task.Func(h.CreateUser),
+		lifecycle.TaskKindSetKeys:     task.Func(h.SetKeys),
+		lifecycle.TaskKindSetMetadata: task.Func(h.SetMetadata),
 	}
 }
 

@@ -25,7 +25,7 @@ const revokeGrace = 5 * time.Second
 
 // RevokeUser is the handler of allocation.revoke_user: it ends the sessions and
 // processes of exactly one account and removes the account with its keys, cron
-// and at jobs, sudo rights and, when asked, its home. An account that is gone
+// and at jobs, sudo rights, metadata and, when asked, its home. An account that is gone
 // already leaves the rest to be looked for.
 func (h Host) RevokeUser(ctx context.Context, r task.Request, steps *task.Recorder) lifecycle.TaskResult {
 	args, ok := r.Args.(*spec.RevokeUserArgs)
@@ -89,6 +89,8 @@ func (h Host) victim(name string) (victim, error) {
 // revoke locks the account, ends its processes and sessions, and then removes it. In this order the
 // tenant cannot log in again in between.
 func (v victim) revoke(ctx context.Context, steps *task.Recorder, removeHome bool) error {
+	// Nothing below counts on this one.
+	metadataErr := steps.Do(ctx, "metadata", func(ctx context.Context) (string, error) { return v.endMetadata(ctx, v.Name) })
 	for _, s := range []struct {
 		name string
 		do   func(context.Context) (string, error)
@@ -108,10 +110,10 @@ func (v victim) revoke(ctx context.Context, steps *task.Recorder, removeHome boo
 		{"home", func(context.Context) (string, error) { return v.removeHome(removeHome) }},
 	} {
 		if err := steps.Do(ctx, s.name, s.do); err != nil {
-			return err // the next step counts on this one
+			return errors.Join(err, metadataErr) // the next step counts on this one
 		}
 	}
-	return nil
+	return metadataErr
 }
 
 func (v victim) lock(ctx context.Context) (string, error) {
@@ -126,9 +128,7 @@ func (v victim) lock(ctx context.Context) (string, error) {
 }
 
 func (v victim) keys(context.Context) (string, error) {
-	paths := []string{"/etc/ssh/authorized_keys.d/" + v.Name, "/etc/ssh/authorized_keys/" + v.Name}
-	var err error
-	removed, err := v.remove(paths...)
+	removed, err := v.remove(systemKeyFiles(v.Name)...)
 	foreign := v.guard(filepath.Join(v.Home, ".ssh"))
 	if foreign == nil && v.Home != "" && v.Home != "/" {
 		ok, e := v.inHome(func(home *os.Root) error {

@@ -19,7 +19,7 @@ const AgentUser = "slipway-agent"
 
 // Units are the agent's systemd units.
 func Units() []string {
-	return []string{"slipway-agent.service", "slipway-agent-helper.service", "slipway-agent-helper.socket"}
+	return []string{"slipway-agent.service", "slipway-agent-helper.service", "slipway-agent-helper.socket", "slipway-agent-metadata.socket"}
 }
 
 const unitDir = "/etc/systemd/system"

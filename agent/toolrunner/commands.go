@@ -85,6 +85,7 @@ func Commands() []Command {
 		harmless("crictl", "pods"),
 		harmless("ctr", "namespaces", "list"), harmless("ctr", "plugins", "list"), harmless("ctr", "tasks", "list"), harmless("ctr", "tasks", "kill"),
 		harmless("ctr", "containers", "list"), harmless("ctr", "images", "list"), harmless("ctr", "snapshots", "list"),
+		harmless("useradd", "--create-home", "--password", "*"), harmless("ip", "address", "replace"), harmless("ip", "address", "delete"),
 		harmless("userdel"), harmless("usermod", "--lock"), harmless("loginctl"), harmless("kill"), harmless("umount"), harmless("dpkg-query", "-S"),
 		harmless("dmesg"), harmless("nv-fabricmanager", "--version"),
 		harmless("systemctl", "is-active"), harmless("systemctl", "stop"), harmless("systemctl", "start"), harmless("systemctl", "disable"),

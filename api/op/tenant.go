@@ -148,7 +148,7 @@ func (a *API) requireTenant(op *huma.Operation, role Role) {
 	op.Security = []map[string][]string{{"bearer": {}}, {"session": {}}}
 	if role == RoleSignedIn {
 		op.Description = strings.TrimSpace(op.Description + "\n\nNeeds a sign-in and no role.")
-		op.Middlewares = append(op.Middlewares, a.requiresSignIn)
+		op.Middlewares = append(op.Middlewares, a.requiresSignIn(op.Method+" "+op.Path))
 		return
 	}
 	needs := "role " + string(role.inProject())
@@ -203,14 +203,36 @@ func (a *API) checkAgain(ctx context.Context) error {
 	return nil
 }
 
-func (a *API) requiresSignIn(c huma.Context, next func(huma.Context)) {
-	r, w := humachi.Unwrap(c)
-	who, _, err := a.authenticate(w, r)
-	if err != nil {
-		a.WriteError(w, r, err)
-		return
+func (a *API) requiresSignIn(route string) func(huma.Context, func(huma.Context)) {
+	return func(c huma.Context, next func(huma.Context)) {
+		r, w := humachi.Unwrap(c)
+		who, session, err := a.authenticate(w, r)
+		if err != nil {
+			a.WriteError(w, r, err)
+			return
+		}
+		if p := a.checkStepUp(r, route, session); p != nil {
+			a.WriteError(w, r, p)
+			return
+		}
+		identify := a.identifyAgain(r, session)
+		recheck := func(ctx context.Context) error {
+			_, err := identify(ctx)
+			return err
+		}
+		next(huma.WithValue(huma.WithValue(c, principalKey, who), recheckKey, recheck))
 	}
-	next(huma.WithValue(c, principalKey, who))
+}
+
+// EnterProject returns the context of a request in a project that its path does not name, when the
+// caller has the role in it. reason is an operator's. To those who have no role in it the project
+// does not exist. The route is one of RoleSignedIn.
+func EnterProject(ctx context.Context, a *API, id string, role Role, write bool, reason string) (context.Context, error) {
+	access, err := a.projectAccess(ctx, PrincipalOf(ctx), id, role.inProject(), write, reason)
+	if err != nil {
+		return ctx, err
+	}
+	return context.WithValue(ctx, projectKey, access), nil
 }
 
 var reasonPattern = regexp.MustCompile(`^[^\p{C}]{3,500}$`)
@@ -359,6 +381,14 @@ func ProjectActor(ctx context.Context) db.Actor {
 		return db.Actor{Owner: lifecycle.OwnerAdmin, ID: PrincipalOf(ctx).ID, Comment: access.Reason}
 	}
 	return db.Actor{Owner: lifecycle.OwnerCustomer, ID: PrincipalOf(ctx).ID}
+}
+
+// ActorOf is who acts, in a project or outside of one.
+func ActorOf(ctx context.Context) db.Actor {
+	if ProjectAccessOf(ctx).Project != "" {
+		return ProjectActor(ctx)
+	}
+	return Actor(ctx)
 }
 
 // AuditProject writes an audit row into the chain of the project of the transaction.

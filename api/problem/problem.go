@@ -31,6 +31,7 @@ const (
 	LiveJob              Kind = "live-job"
 	IllegalTransition    Kind = "illegal-transition"
 	ActionRefused        Kind = "action-refused"
+	NoCapacity           Kind = "no-capacity"
 	WorkflowGone         Kind = "workflow-gone"
 	KeyInFlight          Kind = "idempotency-in-flight"
 	Stale                Kind = "stale"
@@ -80,6 +81,7 @@ func Kinds() []Info {
 		{LiveJob, http.StatusConflict, "A live job is in the way"},
 		{IllegalTransition, http.StatusConflict, "The state does not allow it"},
 		{ActionRefused, http.StatusConflict, "The action is refused"},
+		{NoCapacity, http.StatusConflict, "No node is free"},
 		{WorkflowGone, http.StatusConflict, "The job's workflow is gone"},
 		{KeyInFlight, http.StatusConflict, "A request with this key is being served"},
 		{Stale, http.StatusPreconditionFailed, "The resource was changed meanwhile"},

@@ -14,6 +14,7 @@ func fromRefusal(r *intent.Refusal) *Problem {
 	kind := map[intent.Kind]Kind{
 		intent.Invalid: Invalid, intent.Conflict: Conflict, intent.LiveJob: LiveJob, intent.ActionRefused: ActionRefused,
 		intent.IllegalTransition: IllegalTransition, intent.PlanMissing: PlanMissing, intent.PlanStale: PlanStale,
+		intent.NoCapacity: NoCapacity, intent.RateLimited: TooManyRequests,
 	}[r.Kind]
 	p := New(kind, r.Detail+Hint(r.Advice)).With(r.Existing).Allow(r.Allowed)
 	p.PlanHash = r.PlanHash
@@ -32,7 +33,7 @@ func fromRefusal(r *intent.Refusal) *Problem {
 func Hint(r intent.Advice) string {
 	switch r.Reason {
 	case intent.ReasonSanitize:
-		return fmt.Sprintf(": slipway node decommission %s --mode soft_reset", r.Hostname)
+		return fmt.Sprintf(": slipway node decommission %s --mode reimage", r.Hostname)
 	case intent.ReasonPlanMissing:
 		return ": slipway node decommission makes one, shows it and starts it; or POST " + apiPath +
 			"/admin/decommissions/plan with the same node and mode, read what it would do, and start with its plan_hash"

@@ -99,7 +99,7 @@ func (x *exchange) note(ctx context.Context, tx *db.Tx, d *decided) error {
 	if d.refused != nil {
 		meta["refused"] = d.refused.WithAllowed()
 	}
-	a := op.Actor(ctx)
+	a := op.ActorOf(ctx)
 	a.Comment, a.Metadata, a.WorkflowID = x.ask.Reason, meta, x.job.WorkflowID
 	return tx.AppendAudit(ctx, db.Entry{
 		ResourceKind: "job", ResourceID: x.job.ID, NodeID: x.job.NodeID, Kind: db.EntryAction, Name: string(x.action), Actor: a,

@@ -123,7 +123,7 @@ func explainTenant(a *Attention) {
 	if lifecycle.NodeStatus(a.Status) == lifecycle.NodeActive {
 		a.Message = fmt.Sprintf("a tenant left the node at %s, and it is active without anything that proves it clean", a.Since.Format(time.RFC3339))
 	}
-	a.NextAction = fmt.Sprintf("Clean it with slipway node decommission %s --mode soft_reset; where its agent cannot be asked, bring the node back first, or take it out with --mode full_decommission.", a.Hostname)
+	a.NextAction = fmt.Sprintf("Clean it with slipway node decommission %s --mode reimage; where its agent cannot be asked, bring the node back first, or take it out with --mode full_decommission.", a.Hostname)
 	a.Runbook = "docs/decommission.md#after-a-tenant"
 }
 

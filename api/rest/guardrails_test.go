@@ -213,15 +213,14 @@ func neverLeftByALease(t *testing.T) {
 }
 
 func reuseOfAKeptIdentity(t *testing.T) {
-	w, dsn := openWorld(t)
+	w, _ := openWorld(t)
 	retired := w.nodeIn(lifecycle.NodeRetired)
 	w.ask(retired.ID, lifecycle.NodeActionReactivate).refused(problem.ActionRefused)
 	n := w.nodeIn(lifecycle.NodeRetired)
 	enrolled(t, w.store, n.ID)
 	before, err := w.store.AgentIdentity(t.Context(), n.ID)
 	require.NoError(t, err)
-	alter(t, dsn, "UPDATE nodes SET allocation_id = 'alloc_1' WHERE id = '"+n.ID+"'")
-	require.NoError(t, w.store.EndAllocation(t.Context(), n.ID, "alloc_1"))
+	dbtest.EndTenancy(t, w.store, dbtest.Occupy(t, w.store, n.ID).ID)
 	got := w.ask(n.ID, lifecycle.NodeActionReactivate).want(http.StatusOK).node()
 	require.Equal(t, lifecycle.NodeOffline, got.Status, "not schedulable")
 	require.Contains(t, got.Message, "it stays so: a tenant left node")

@@ -190,11 +190,11 @@ func TestQuarantine_OfAnEnrollingNode(t *testing.T) {
 
 func TestQuarantineNeedsAReasonAndTakesOccupiedAndBusyNodes(t *testing.T) {
 	t.Parallel()
-	w, dsn := openWorld(t)
+	w, _ := openWorld(t)
 	n := w.nodeIn(lifecycle.NodeActive)
 	w.do("POST", actionPath(n.ID, lifecycle.NodeActionQuarantine), nil).refused(problem.Invalid)
 	w.do("POST", actionPath(n.ID, lifecycle.NodeActionQuarantine), map[string]any{"reason": " "}).refused(problem.Invalid)
-	alter(t, dsn, "UPDATE nodes SET allocation_id = 'alloc_1' WHERE id = '"+n.ID+"'")
+	tenant := dbtest.Occupy(t, w.store, n.ID)
 	rotation := dbtest.Job(t, w.store, dbtest.On(n.ID), dbtest.Kind("bmc_rotation"))
 	p := w.ask(n.ID, lifecycle.NodeActionDrain).refused(problem.LiveJob)
 	require.Equal(t, rotation.ID, p.Existing)
@@ -202,7 +202,7 @@ func TestQuarantineNeedsAReasonAndTakesOccupiedAndBusyNodes(t *testing.T) {
 	w.ask(n.ID, lifecycle.NodeActionQuarantine).want(http.StatusOK)
 	got := w.node(n.ID)
 	require.Equal(t, lifecycle.NodeQuarantined, got.Status)
-	require.Equal(t, "alloc_1", *got.AllocationID)
+	require.Equal(t, tenant.ID, *got.AllocationID)
 	history, err := w.store.ResourceTimeline(t.Context(), "node", n.ID, 0, 1)
 	require.NoError(t, err)
 	require.Equal(t, []string{"quarantine", "admin", "because"}, []string{history[0].Name, history[0].Owner, *history[0].Comment})
@@ -243,8 +243,7 @@ func TestUnquarantineProvesEnrolmentAndHealth(t *testing.T) {
 	missing("did not prove it clean")
 	alter(t, dsn, "INSERT INTO certificates (id, node_id, run_id, sequence, verdict, simulated, payload, hash, previous_hash, key_id, signature, issued_at) VALUES ('cert_2', '"+n.ID+
 		"', 'r', 2, 'clean', true, '', repeat('1', 64), repeat('0', 64), 'key_1', decode(repeat('00', 64), 'hex'), now())")
-	alter(t, dsn, "UPDATE nodes SET allocation_id = 'alloc_1' WHERE id = '"+n.ID+"'")
-	require.NoError(t, w.store.EndAllocation(t.Context(), n.ID, "alloc_1"))
+	dbtest.EndTenancy(t, w.store, dbtest.Occupy(t, w.store, n.ID).ID)
 	missing("a tenant left node")
 	var view rest.Node
 	w.do("GET", "/api/v1/nodes/"+n.ID, nil).want(http.StatusOK).into(&view)
@@ -252,7 +251,7 @@ func TestUnquarantineProvesEnrolmentAndHealth(t *testing.T) {
 	require.Contains(t, view.ActionNeeds[lifecycle.NodeActionUnquarantine], "nothing left of a tenant")
 	list := w.attention("?kind=tenant_left").Data
 	require.Len(t, list, 1)
-	require.Contains(t, list[0].NextAction, "slipway node decommission "+n.Hostname+" --mode soft_reset")
+	require.Contains(t, list[0].NextAction, "slipway node decommission "+n.Hostname+" --mode reimage")
 	require.Contains(t, list[0].Message, "nothing proves it clean")
 	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error { return tx.MarkSanitized(t.Context(), n.ID, time.Now().Add(time.Minute)) }))
 	require.NoError(t, w.store.LockAgentIdentity(t.Context(), n.ID, "a copy was seen"))

@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/api/problem"
 	"github.com/slipway-cloud/slipway/db"
+	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	"github.com/slipway-cloud/slipway/intent/decommission"
 	"github.com/slipway-cloud/slipway/intent/nodeaction"
 	"github.com/slipway-cloud/slipway/lifecycle"
@@ -71,10 +72,24 @@ func nodeView(n db.Node) Node {
 	return Node{
 		ID: n.ID, Lifecycle: n.Lifecycle, Status: n.Status, Hostname: n.Hostname, SiteID: n.SiteID, ProfileID: text(n.ProfileID), SKUID: text(n.SKUID),
 		Serial: n.Serial, HardwareUUID: n.HardwareUUID, MACs: list(n.MACs), MAASSystemID: text(n.MAASSystemID), IPAddresses: list(n.IPAddresses),
-		Simulated: n.Simulated, Labels: labels(n.Labels), AllocationID: text(n.AllocationID), TenantLeftAt: utc(n.TenantLeftAt), StateChangedAt: n.StateChangedAt.UTC(),
+		Simulated: n.Simulated, Labels: labels(n.Labels), TenantLeftAt: utc(n.TenantLeftAt), StateChangedAt: n.StateChangedAt.UTC(),
 		Version: n.Version, CreatedAt: n.CreatedAt.UTC(), UpdatedAt: n.UpdatedAt.UTC(),
 		InstallAttempts: n.InstallAttempts, LastInstallError: n.LastInstallError,
 	}
+}
+
+// addOccupants names the allocation that occupies each node, by the relation and not by the pointer of
+// the node.
+func addOccupants(ctx context.Context, c allocationdb.Conn, views ...*Node) error {
+	ids := make([]string, 0, len(views))
+	for _, v := range views {
+		ids = append(ids, v.ID)
+	}
+	occupants, err := allocationdb.OccupantsOf(ctx, c, ids)
+	for _, v := range views {
+		v.AllocationID = occupants[v.ID]
+	}
+	return err
 }
 
 func text(p *string) string {
@@ -145,7 +160,15 @@ func (s *server) listNodes(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	return op.Paged(rows, in.Limit, func(n db.Node) string { return n.ID }, nodeView), nil
+	views := make([]*Node, 0, len(rows))
+	for _, n := range rows {
+		view := nodeView(n)
+		views = append(views, &view)
+	}
+	if err := addOccupants(ctx, s.store, views...); err != nil {
+		return nil, err
+	}
+	return op.Paged(views, in.Limit, func(n *Node) string { return n.ID }, func(n *Node) Node { return *n }), nil
 }
 
 // nonEmpty leaves out empty texts: status= asks for every state.
@@ -160,7 +183,8 @@ func (s *server) getNode(ctx context.Context, in *NodePath) (*op.Versioned[Node]
 	}
 	view := overviewOf(row)
 	if row.Node.Lifecycle != lifecycle.NodePXE.Lifecycle {
-		return op.WithVersion(view.Version, view), nil
+		err := addOccupants(ctx, s.store, &view)
+		return op.WithVersion(view.Version, view), err
 	}
 	// What a PXE node has besides is of the same moment.
 	err = s.store.ReadTx(ctx, func(tx *db.Tx) error {
@@ -168,6 +192,9 @@ func (s *server) getNode(ctx context.Context, in *NodePath) (*op.Versioned[Node]
 			return err
 		}
 		view = overviewOf(row)
+		if err := addOccupants(ctx, tx, &view); err != nil {
+			return err
+		}
 		return addPXE(ctx, tx, &view)
 	})
 	if err != nil {
@@ -281,7 +308,9 @@ func (s *server) updateNode(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
-	return op.WithVersion(row.Version, nodeView(row)), nil
+	view := nodeView(row)
+	err = addOccupants(ctx, s.store, &view)
+	return op.WithVersion(view.Version, view), err
 }
 
 // patchNode changes what the patch names, in one version after the other.

@@ -45,13 +45,20 @@ func (s *server) plan(ctx context.Context, in contract.PlanInput) (*struct{ Body
 // are one workflow, by its id.
 func (s *server) runPlan(ctx context.Context, id, workflow string, in any) (contract.Plan, error) {
 	var p contract.Plan
+	err := s.look(ctx, id, workflow, in, &p)
+	return p, err
+}
+
+// look has a worker run a workflow that looks at something and changes nothing, and reads its result
+// into out.
+func (s *server) look(ctx context.Context, id, workflow string, in, out any) error {
 	if s.cfg.Plans == nil {
-		return p, problem.New(problem.Unavailable, "this server makes no plans; start the job, or ask another server")
+		return problem.New(problem.Unavailable, "this server makes no plans; start the job, or ask another server")
 	}
 	hctx, cancelHealth := context.WithTimeout(ctx, healthLimit)
 	defer cancelHealth()
 	if _, err := s.cfg.Temporal.CheckHealth(hctx, &client.CheckHealthRequest{}); err != nil {
-		return p, s.noEngine(ctx, err)
+		return s.noEngine(ctx, err)
 	}
 	wctx, cancel := context.WithTimeout(ctx, planLimit)
 	defer cancel()
@@ -62,12 +69,12 @@ func (s *server) runPlan(ctx context.Context, id, workflow string, in any) (cont
 		StaticSummary:            "plan: changes nothing",
 	}, workflow, in)
 	if err != nil {
-		return p, s.noEngine(ctx, err)
+		return s.noEngine(ctx, err)
 	}
-	if err := run.Get(wctx, &p); err != nil {
-		return p, s.noPlan(ctx, wctx, err)
+	if err := run.Get(wctx, out); err != nil {
+		return s.noPlan(ctx, wctx, err)
 	}
-	return p, nil
+	return nil
 }
 
 func (s *server) taskQueue() string {

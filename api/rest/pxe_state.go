@@ -53,6 +53,9 @@ func (s *server) changePXENode(ctx context.Context, m op.Match, change func(*db.
 			return err
 		}
 		view = nodeView(n)
+		if err := addOccupants(ctx, tx, &view); err != nil {
+			return err
+		}
 		return addPXE(ctx, tx, &view)
 	})
 	if err != nil {

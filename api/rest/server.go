@@ -61,15 +61,20 @@ func Register(api *op.API, cfg Config) error {
 	if cfg.Temporal == nil || cfg.Secrets == nil {
 		return errors.New("the REST API needs a Temporal client and a secret store")
 	}
+	s := newServer(api, cfg)
+	api.Grant(access())
+	api.RequireStepUp(stepUps()...)
+	s.register()
+	return nil
+}
+
+func newServer(api *op.API, cfg Config) *server {
 	if cfg.ActionTimeout == 0 {
 		cfg.ActionTimeout = actionLimit
 	}
 	s := &server{api: api, cfg: cfg, store: api.Store(), log: api.Log()}
 	s.signer = &signing.Ring{Store: s.store, Secrets: cfg.Secrets}
-	api.Grant(access())
-	api.RequireStepUp(stepUps()...)
-	s.register()
-	return nil
+	return s
 }
 
 func (s *server) register() {

@@ -29,9 +29,9 @@ func TestATenantsDisksAreNotMoved(t *testing.T) {
 		p = w.do("POST", decommissions+"/plan", map[string]any{"mode": "migrate", "disks": "moved", "node_id": n.ID}).refused(problem.Conflict)
 		require.Contains(t, p.Detail, "--erase-old")
 	}
-	alter(t, dsn, "UPDATE nodes SET allocation_id = 'alloc_1'")
+	tenant := dbtest.Occupy(t, w.store, n.ID)
 	refused()
-	require.NoError(t, w.store.EndAllocation(t.Context(), n.ID, "alloc_1"))
+	dbtest.EndTenancy(t, w.store, tenant.ID)
 	refused()
 	w.set(path, map[string]any{"state": "migrating"}).want(http.StatusOK)
 	alter(t, dsn, "UPDATE nodes SET tenant_left_at = NULL")
@@ -55,7 +55,7 @@ func TestANodeThatATenantLeftIsNotOnboardedAgain(t *testing.T) {
 	alter(t, dsn, "UPDATE nodes SET tenant_left_at = now() WHERE id = '"+node.ID+"'")
 	p := w.post("/api/v1/admin/onboardings", w.onboarding("gpu-1")).refused(problem.Conflict)
 	require.Equal(t, node.ID, p.Existing)
-	require.Contains(t, p.Detail, "slipway node decommission gpu-1 --mode soft_reset")
+	require.Contains(t, p.Detail, "slipway node decommission gpu-1 --mode reimage")
 	alter(t, dsn, "UPDATE nodes SET tenant_left_at = NULL")
 	w.post("/api/v1/admin/onboardings", w.onboarding("gpu-1")).want(http.StatusAccepted)
 }

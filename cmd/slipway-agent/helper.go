@@ -75,16 +75,24 @@ func agentAccount() (uids []int, gid int) {
 // firstPassed is the number of the first descriptor that systemd passes.
 const firstPassed = 3
 
+// passedSocket takes the socket of systemd's unit. It returns nil when none was passed.
+func passedSocket() (net.Listener, error) {
+	if os.Getenv("LISTEN_PID") != strconv.Itoa(os.Getpid()) || os.Getenv("LISTEN_FDS") != "1" {
+		return nil, nil
+	}
+	f := os.NewFile(firstPassed, "systemd socket")
+	defer func() { _ = f.Close() }()
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, fmt.Errorf("take the socket that systemd passes: %w", err)
+	}
+	return l, nil
+}
+
 // listener takes the socket of systemd's unit, or makes one.
 func listener(cfg agentconfig.Config, gid int) (net.Listener, error) {
-	if os.Getenv("LISTEN_PID") == strconv.Itoa(os.Getpid()) && os.Getenv("LISTEN_FDS") == "1" {
-		f := os.NewFile(firstPassed, "systemd socket")
-		defer func() { _ = f.Close() }()
-		l, err := net.FileListener(f)
-		if err != nil {
-			return nil, fmt.Errorf("take the socket that systemd passes: %w", err)
-		}
-		return l, nil
+	if l, err := passedSocket(); l != nil || err != nil {
+		return l, err
 	}
 	if cfg.HelperSocket == "" {
 		return nil, errors.New("helper_socket is not set in the configuration; set it, or start the helper by its socket unit")

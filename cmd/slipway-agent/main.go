@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"syscall"
@@ -31,7 +32,7 @@ func main() {
 }
 
 // options are the flags that all commands share.
-type options struct{ config, root, tools string }
+type options struct{ config, root, tools, metadata string }
 
 func root() *cobra.Command {
 	var o options
@@ -40,6 +41,7 @@ func root() *cobra.Command {
 	f.StringVar(&o.config, "config", "/etc/slipway/agent.yaml", "configuration file")
 	f.StringVar(&o.root, "root", "", "read the node below this directory (simulated nodes only)")
 	f.StringVar(&o.tools, "tools-path", "", "directories to run programs from, joined by colons")
+	f.StringVar(&o.metadata, "metadata-listen", "", "serve the metadata of the allocation on this address (simulated nodes only)")
 	cmd.AddCommand(runCommand(&o), helperCommand(&o), enrollCommand(&o), reportCommand(&o), &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 		Run: func(c *cobra.Command, _ []string) { fmt.Fprintln(c.OutOrStdout(), version) },
@@ -55,6 +57,9 @@ func (o *options) load() (agentconfig.Config, error) {
 		if o.tools != "" {
 			c.ToolsPath = o.tools
 		}
+		if o.metadata != "" {
+			c.MetadataListen = o.metadata
+		}
 	})
 }
 
@@ -63,7 +68,22 @@ func (o *options) agent() (*agent.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	return agent.New(c, version, slog.New(slog.NewTextHandler(os.Stderr, nil)), moreHandlers(c, c.StateDir))
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	a, err := agent.New(c, version, log, moreHandlers(c, c.StateDir))
+	if err != nil {
+		return nil, err
+	}
+	l, err := passedSocket()
+	if err == nil && l == nil && c.MetadataListen != "" {
+		l, err = net.Listen("tcp", c.MetadataListen)
+	}
+	switch {
+	case err != nil: // a node without it is better than one without an agent
+		log.Error("the metadata of the allocation is not served", "error", err)
+	case l != nil:
+		a.ServeMetadata(l)
+	}
+	return a, nil
 }
 
 func runCommand(o *options) *cobra.Command {

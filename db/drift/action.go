@@ -214,9 +214,9 @@ type Candidate = gen.FindingsToQuarantineRow
 // FindingsToQuarantine lists open findings of detectors that the pass which began
 // then has seen, and the one before with the same key, about nodes in service
 // that no job works on; not those about which something was done already.
-func FindingsToQuarantine(ctx context.Context, c db.Conn, siteID string, detectors []string, begun time.Time, limit int) ([]Candidate, error) {
+func FindingsToQuarantine(ctx context.Context, c db.Conn, siteID string, detectors, byAgent []string, begun time.Time, limit int) ([]Candidate, error) {
 	rows, err := queries(c).FindingsToQuarantine(ctx, gen.FindingsToQuarantineParams{
-		SiteID: siteID, Detectors: db.EmptyIfNil(detectors), Confirm: lifecycle.DriftConfirm, Begun: begun, MaxRows: db.PageLimit(limit),
+		SiteID: siteID, Detectors: db.EmptyIfNil(detectors), ByAgent: db.EmptyIfNil(byAgent), Confirm: lifecycle.DriftConfirm, Begun: begun, MaxRows: db.PageLimit(limit),
 	})
 	return rows, db.MapError("drift findings of site "+siteID, err)
 }

@@ -78,7 +78,7 @@ func TestTwoPassesNeverExceedTheBreaker(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	all, err := driftdb.FindingsToQuarantine(t.Context(), s, site.ID, []string{d.Name}, p.BegunAt, 100)
+	all, err := driftdb.FindingsToQuarantine(t.Context(), s, site.ID, []string{d.Name}, nil, p.BegunAt, 100)
 	require.NoError(t, err)
 	require.Len(t, all, 8)
 	var done atomic.Int64

@@ -383,7 +383,7 @@ func (q *Queries) InsertRoCEAssignment(ctx context.Context, arg InsertRoCEAssign
 }
 
 const insertSKU = `-- name: InsertSKU :one
-INSERT INTO skus (id, name, spec) VALUES ($1, $2, $3) ON CONFLICT (name) DO NOTHING RETURNING id, name, spec, version, created_at, updated_at
+INSERT INTO skus (id, name, spec) VALUES ($1, $2, $3) ON CONFLICT (name) DO NOTHING RETURNING id, name, spec, version, created_at, updated_at, tenant_root
 `
 
 type InsertSKUParams struct {
@@ -402,6 +402,7 @@ func (q *Queries) InsertSKU(ctx context.Context, arg InsertSKUParams) (SKU, erro
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.TenantRoot,
 	)
 	return i, err
 }
@@ -563,7 +564,7 @@ func (q *Queries) ListRoCEAssignments(ctx context.Context, arg ListRoCEAssignmen
 }
 
 const listSKUs = `-- name: ListSKUs :many
-SELECT id, name, spec, version, created_at, updated_at FROM skus WHERE id > $1::text ORDER BY id LIMIT $2
+SELECT id, name, spec, version, created_at, updated_at, tenant_root FROM skus WHERE id > $1::text ORDER BY id LIMIT $2
 `
 
 type ListSKUsParams struct {
@@ -587,6 +588,7 @@ func (q *Queries) ListSKUs(ctx context.Context, arg ListSKUsParams) ([]SKU, erro
 			&i.Version,
 			&i.CreatedAt,
 			&i.UpdatedAt,
+			&i.TenantRoot,
 		); err != nil {
 			return nil, err
 		}
@@ -721,7 +723,7 @@ func (q *Queries) RoCEAssignmentOfHost(ctx context.Context, arg RoCEAssignmentOf
 }
 
 const sKU = `-- name: SKU :one
-SELECT id, name, spec, version, created_at, updated_at FROM skus WHERE id = $1
+SELECT id, name, spec, version, created_at, updated_at, tenant_root FROM skus WHERE id = $1
 `
 
 func (q *Queries) SKU(ctx context.Context, id string) (SKU, error) {
@@ -734,12 +736,13 @@ func (q *Queries) SKU(ctx context.Context, id string) (SKU, error) {
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.TenantRoot,
 	)
 	return i, err
 }
 
 const sKUByName = `-- name: SKUByName :one
-SELECT id, name, spec, version, created_at, updated_at FROM skus WHERE name = $1
+SELECT id, name, spec, version, created_at, updated_at, tenant_root FROM skus WHERE name = $1
 `
 
 func (q *Queries) SKUByName(ctx context.Context, name string) (SKU, error) {
@@ -752,6 +755,7 @@ func (q *Queries) SKUByName(ctx context.Context, name string) (SKU, error) {
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.TenantRoot,
 	)
 	return i, err
 }
@@ -982,7 +986,7 @@ func (q *Queries) UpdateRoCEAssignment(ctx context.Context, arg UpdateRoCEAssign
 }
 
 const updateSKU = `-- name: UpdateSKU :one
-UPDATE skus SET name = $1, spec = $2, version = version + 1, updated_at = now() WHERE id = $3 AND version = $4 RETURNING id, name, spec, version, created_at, updated_at
+UPDATE skus SET name = $1, spec = $2, version = version + 1, updated_at = now() WHERE id = $3 AND version = $4 RETURNING id, name, spec, version, created_at, updated_at, tenant_root
 `
 
 type UpdateSKUParams struct {
@@ -1007,6 +1011,7 @@ func (q *Queries) UpdateSKU(ctx context.Context, arg UpdateSKUParams) (SKU, erro
 		&i.Version,
 		&i.CreatedAt,
 		&i.UpdatedAt,
+		&i.TenantRoot,
 	)
 	return i, err
 }

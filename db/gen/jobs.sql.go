@@ -187,18 +187,18 @@ func (q *Queries) InsertBatchItem(ctx context.Context, arg InsertBatchItemParams
 
 const insertJob = `-- name: InsertJob :one
 WITH made AS (
-    INSERT INTO jobs (id, kind, node_id, site_id, profile_id, batch_id, bmc_id, status, input, workflow_id, created_by)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+    INSERT INTO jobs (id, kind, node_id, site_id, profile_id, batch_id, bmc_id, resource_kind, resource_id, status, input, workflow_id, created_by)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
     ON CONFLICT DO NOTHING RETURNING id, node_id, batch_id, status, version
 ), logged AS (
     INSERT INTO audit_log (id, resource_kind, resource_id, node_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata,
         workflow_id, version)
-    SELECT $12, 'job', id, node_id, 'transition', 'create', '', status, $13, $14, $15, $16, $17,
-        $10, version
+    SELECT $14, 'job', id, node_id, 'transition', 'create', '', status, $15, $16, $17, $18, $19,
+        $12, version
     FROM made
 ), told AS (
     INSERT INTO outbox (kind, resource_kind, resource_id, node_id, type, payload)
-    SELECT 'event', 'job', id, node_id, 'job.' || status, $18 FROM made
+    SELECT 'event', 'job', id, node_id, 'job.' || status, $20 FROM made
 ), started AS (
     INSERT INTO outbox (kind, job_id, batch_id, resource_kind, resource_id)
     SELECT 'start_workflow', id, batch_id, 'job', id FROM made
@@ -207,27 +207,29 @@ SELECT version FROM made
 `
 
 type InsertJobParams struct {
-	ID          string
-	Kind        string
-	NodeID      *string
-	SiteID      *string
-	ProfileID   *string
-	BatchID     *string
-	BMCID       *string
-	Status      lifecycle.JobStatus
-	Input       json.RawMessage
-	WorkflowID  string
-	CreatedBy   string
-	AuditID     string
-	TriggeredBy string
-	Owner       string
-	ActorID     *string
-	Comment     *string
-	Metadata    json.RawMessage
-	Payload     json.RawMessage
+	ID           string
+	Kind         string
+	NodeID       *string
+	SiteID       *string
+	ProfileID    *string
+	BatchID      *string
+	BMCID        *string
+	ResourceKind string
+	ResourceID   string
+	Status       lifecycle.JobStatus
+	Input        json.RawMessage
+	WorkflowID   string
+	CreatedBy    string
+	AuditID      string
+	TriggeredBy  string
+	Owner        string
+	ActorID      *string
+	Comment      *string
+	Metadata     json.RawMessage
+	Payload      json.RawMessage
 }
 
-// The job, its creation audit row, its event and the start of its workflow in one statement; no row when the node or the BMC has a live job.
+// The job, its creation audit row, its event and the start of its workflow in one statement; no row when the node, the BMC or the resource has a live job.
 func (q *Queries) InsertJob(ctx context.Context, arg InsertJobParams) (int64, error) {
 	row := q.db.QueryRow(ctx, insertJob,
 		arg.ID,
@@ -237,6 +239,8 @@ func (q *Queries) InsertJob(ctx context.Context, arg InsertJobParams) (int64, er
 		arg.ProfileID,
 		arg.BatchID,
 		arg.BMCID,
+		arg.ResourceKind,
+		arg.ResourceID,
 		arg.Status,
 		arg.Input,
 		arg.WorkflowID,
@@ -255,7 +259,7 @@ func (q *Queries) InsertJob(ctx context.Context, arg InsertJobParams) (int64, er
 }
 
 const job = `-- name: Job :one
-SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, state_changed_at FROM jobs WHERE id = $1
+SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at FROM jobs WHERE id = $1
 `
 
 func (q *Queries) Job(ctx context.Context, id string) (Job, error) {
@@ -297,6 +301,8 @@ func (q *Queries) Job(ctx context.Context, id string) (Job, error) {
 		&i.UpdatedAt,
 		&i.Version,
 		&i.BMCID,
+		&i.ResourceKind,
+		&i.ResourceID,
 		&i.StateChangedAt,
 	)
 	return i, err
@@ -347,7 +353,7 @@ func (q *Queries) JobStages(ctx context.Context, jobID string) ([]JobStagesRow, 
 }
 
 const jobsPastDeadline = `-- name: JobsPastDeadline :many
-SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, state_changed_at FROM jobs
+SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at FROM jobs
 WHERE status IN ('pending', 'running', 'compensating') AND id > $1::text
   AND (stage_deadline_at < $2::timestamptz OR updated_at < $3::timestamptz)
 ORDER BY id LIMIT $4
@@ -411,6 +417,8 @@ func (q *Queries) JobsPastDeadline(ctx context.Context, arg JobsPastDeadlinePara
 			&i.UpdatedAt,
 			&i.Version,
 			&i.BMCID,
+			&i.ResourceKind,
+			&i.ResourceID,
 			&i.StateChangedAt,
 		); err != nil {
 			return nil, err
@@ -463,7 +471,7 @@ func (q *Queries) ListBatches(ctx context.Context, arg ListBatchesParams) ([]Bat
 }
 
 const listJobs = `-- name: ListJobs :many
-SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, state_changed_at FROM jobs
+SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at FROM jobs
 WHERE ($1::text = '' OR id < $1::text)
   AND (cardinality($2::text[]) = 0 OR id = ANY ($2::text[]))
   AND ($3::text = '' OR kind = $3::text)
@@ -472,22 +480,25 @@ WHERE ($1::text = '' OR id < $1::text)
   AND ($6::text = '' OR site_id = $6::text)
   AND ($7::text = '' OR batch_id = $7::text)
   AND ($8::text = '' OR bmc_id = $8::text)
-  AND ($9::boolean IS NULL
-       OR (status IN ('failed_retryable', 'failed_manual_intervention')) = $9::boolean)
-ORDER BY id DESC LIMIT $10
+  AND ($9::text = '' OR resource_kind = $9::text AND resource_id = $10::text)
+  AND ($11::boolean IS NULL
+       OR (status IN ('failed_retryable', 'failed_manual_intervention')) = $11::boolean)
+ORDER BY id DESC LIMIT $12
 `
 
 type ListJobsParams struct {
-	After      string
-	Ids        []string
-	Kind       string
-	Status     string
-	NodeID     string
-	SiteID     string
-	BatchID    string
-	BMCID      string
-	NeedsHuman *bool
-	MaxRows    int32
+	After        string
+	Ids          []string
+	Kind         string
+	Status       string
+	NodeID       string
+	SiteID       string
+	BatchID      string
+	BMCID        string
+	ResourceKind string
+	ResourceID   string
+	NeedsHuman   *bool
+	MaxRows      int32
 }
 
 func (q *Queries) ListJobs(ctx context.Context, arg ListJobsParams) ([]Job, error) {
@@ -500,6 +511,8 @@ func (q *Queries) ListJobs(ctx context.Context, arg ListJobsParams) ([]Job, erro
 		arg.SiteID,
 		arg.BatchID,
 		arg.BMCID,
+		arg.ResourceKind,
+		arg.ResourceID,
 		arg.NeedsHuman,
 		arg.MaxRows,
 	)
@@ -546,6 +559,8 @@ func (q *Queries) ListJobs(ctx context.Context, arg ListJobsParams) ([]Job, erro
 			&i.UpdatedAt,
 			&i.Version,
 			&i.BMCID,
+			&i.ResourceKind,
+			&i.ResourceID,
 			&i.StateChangedAt,
 		); err != nil {
 			return nil, err
@@ -559,7 +574,7 @@ func (q *Queries) ListJobs(ctx context.Context, arg ListJobsParams) ([]Job, erro
 }
 
 const liveJobOfBMC = `-- name: LiveJobOfBMC :one
-SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, state_changed_at FROM jobs
+SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at FROM jobs
 WHERE bmc_id = $1::text AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating')
 `
 
@@ -602,13 +617,15 @@ func (q *Queries) LiveJobOfBMC(ctx context.Context, bmcID string) (Job, error) {
 		&i.UpdatedAt,
 		&i.Version,
 		&i.BMCID,
+		&i.ResourceKind,
+		&i.ResourceID,
 		&i.StateChangedAt,
 	)
 	return i, err
 }
 
 const liveJobOfNode = `-- name: LiveJobOfNode :one
-SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, state_changed_at FROM jobs
+SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at FROM jobs
 WHERE node_id = $1::text AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating')
 `
 
@@ -651,13 +668,71 @@ func (q *Queries) LiveJobOfNode(ctx context.Context, nodeID string) (Job, error)
 		&i.UpdatedAt,
 		&i.Version,
 		&i.BMCID,
+		&i.ResourceKind,
+		&i.ResourceID,
+		&i.StateChangedAt,
+	)
+	return i, err
+}
+
+const liveJobOfResource = `-- name: LiveJobOfResource :one
+SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at FROM jobs WHERE resource_kind = $1 AND resource_id = $2
+    AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating')
+`
+
+type LiveJobOfResourceParams struct {
+	ResourceKind string
+	ResourceID   string
+}
+
+func (q *Queries) LiveJobOfResource(ctx context.Context, arg LiveJobOfResourceParams) (Job, error) {
+	row := q.db.QueryRow(ctx, liveJobOfResource, arg.ResourceKind, arg.ResourceID)
+	var i Job
+	err := row.Scan(
+		&i.ID,
+		&i.Kind,
+		&i.NodeID,
+		&i.SiteID,
+		&i.ProfileID,
+		&i.BatchID,
+		&i.Status,
+		&i.Stage,
+		&i.StageOrdinal,
+		&i.Seq,
+		&i.Attempt,
+		&i.FailureClass,
+		&i.FailedStage,
+		&i.Message,
+		&i.RecommendedAction,
+		&i.NextStep,
+		&i.WaitingOutside,
+		&i.Frozen,
+		&i.Adopted,
+		&i.Observed,
+		&i.ProgressPercent,
+		&i.ReachedPercent,
+		&i.ETA,
+		&i.Input,
+		&i.Checkpoint,
+		&i.WorkflowID,
+		&i.RunID,
+		&i.CreatedBy,
+		&i.CreatedAt,
+		&i.StartedAt,
+		&i.FinishedAt,
+		&i.StageDeadlineAt,
+		&i.UpdatedAt,
+		&i.Version,
+		&i.BMCID,
+		&i.ResourceKind,
+		&i.ResourceID,
 		&i.StateChangedAt,
 	)
 	return i, err
 }
 
 const lockJob = `-- name: LockJob :one
-SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, state_changed_at FROM jobs WHERE id = $1 FOR NO KEY UPDATE
+SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at FROM jobs WHERE id = $1 FOR NO KEY UPDATE
 `
 
 func (q *Queries) LockJob(ctx context.Context, id string) (Job, error) {
@@ -699,6 +774,8 @@ func (q *Queries) LockJob(ctx context.Context, id string) (Job, error) {
 		&i.UpdatedAt,
 		&i.Version,
 		&i.BMCID,
+		&i.ResourceKind,
+		&i.ResourceID,
 		&i.StateChangedAt,
 	)
 	return i, err
@@ -918,7 +995,7 @@ func (q *Queries) ProjectStages(ctx context.Context, arg ProjectStagesParams) er
 
 const takeJob = `-- name: TakeJob :one
 UPDATE jobs SET seq = seq + 1 WHERE id = $1 AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating')
-RETURNING id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, state_changed_at
+RETURNING id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at
 `
 
 func (q *Queries) TakeJob(ctx context.Context, id string) (Job, error) {
@@ -960,6 +1037,8 @@ func (q *Queries) TakeJob(ctx context.Context, id string) (Job, error) {
 		&i.UpdatedAt,
 		&i.Version,
 		&i.BMCID,
+		&i.ResourceKind,
+		&i.ResourceID,
 		&i.StateChangedAt,
 	)
 	return i, err

@@ -78,23 +78,20 @@ func (q *Queries) DropBMCOfNode(ctx context.Context, arg DropBMCOfNodeParams) (i
 	return result.RowsAffected(), nil
 }
 
-const endAllocation = `-- name: EndAllocation :execrows
-UPDATE nodes SET allocation_id = NULL, tenant_left_at = now(), updated_at = now(), version = version + 1
-WHERE id = $1 AND allocation_id = $2::text
+const holdsRootTenant = `-- name: HoldsRootTenant :one
+SELECT ((n.allocation_id IS NOT NULL OR n.tenant_left_at IS NOT NULL OR EXISTS (SELECT FROM allocations o WHERE o.node_id = n.id AND o.node_released_at IS NULL))
+    AND coalesce((SELECT s.tenant_root FROM allocations a JOIN skus s ON s.id = a.sku_id
+        WHERE a.node_id = n.id AND (a.access_given_at IS NOT NULL OR a.node_released_at IS NULL)
+        ORDER BY a.node_released_at DESC NULLS FIRST LIMIT 1), true))::boolean AS root
+FROM nodes n WHERE n.id = $1
 `
 
-type EndAllocationParams struct {
-	ID           string
-	AllocationID string
-}
-
-// The occupancy of a node ends, and the node is marked as one that a tenant left; another allocation that came meanwhile stays.
-func (q *Queries) EndAllocation(ctx context.Context, arg EndAllocationParams) (int64, error) {
-	result, err := q.db.Exec(ctx, endAllocation, arg.ID, arg.AllocationID)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+// Whether the tenant who is on a node, or who left it, was root there. The SKU of the last allocation with access says so; where none is known, he was.
+func (q *Queries) HoldsRootTenant(ctx context.Context, id string) (bool, error) {
+	row := q.db.QueryRow(ctx, holdsRootTenant, id)
+	var root bool
+	err := row.Scan(&root)
+	return root, err
 }
 
 const secretUses = `-- name: SecretUses :many

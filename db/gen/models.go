@@ -250,6 +250,8 @@ type Job struct {
 	UpdatedAt         time.Time
 	Version           int64
 	BMCID             *string
+	ResourceKind      string
+	ResourceID        string
 	StateChangedAt    time.Time
 }
 
@@ -395,12 +397,13 @@ type RoCEAssignment struct {
 }
 
 type SKU struct {
-	ID        string
-	Name      string
-	Spec      spec.SKUSpec
-	Version   int64
-	CreatedAt time.Time
-	UpdatedAt time.Time
+	ID         string
+	Name       string
+	Spec       spec.SKUSpec
+	Version    int64
+	CreatedAt  time.Time
+	UpdatedAt  time.Time
+	TenantRoot bool
 }
 
 type SecretVersion struct {

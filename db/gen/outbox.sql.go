@@ -38,7 +38,7 @@ WITH due AS (
     FROM due WHERE c.id = due.id
     RETURNING c.id, c.job_id, c.attempts, c.claimed_until
 )
-SELECT k.id, k.attempts, k.claimed_until::timestamptz AS claimed_until, j.id AS job_id, j.kind, j.workflow_id, j.status, j.node_id, j.site_id, j.batch_id
+SELECT k.id, k.attempts, k.claimed_until::timestamptz AS claimed_until, j.id AS job_id, j.kind, j.workflow_id, j.status, j.node_id, j.site_id, j.batch_id, j.resource_id
 FROM claimed k JOIN jobs j ON j.id = k.job_id ORDER BY k.id
 `
 
@@ -60,6 +60,7 @@ type ClaimStartsRow struct {
 	NodeID       *string
 	SiteID       *string
 	BatchID      *string
+	ResourceID   string
 }
 
 // Starts of one batch, or with ” those outside any batch.
@@ -88,6 +89,7 @@ func (q *Queries) ClaimStarts(ctx context.Context, arg ClaimStartsParams) ([]Cla
 			&i.NodeID,
 			&i.SiteID,
 			&i.BatchID,
+			&i.ResourceID,
 		); err != nil {
 			return nil, err
 		}

@@ -1,8 +1,8 @@
 -- name: InsertJob :one
--- The job, its creation audit row, its event and the start of its workflow in one statement; no row when the node or the BMC has a live job.
+-- The job, its creation audit row, its event and the start of its workflow in one statement; no row when the node, the BMC or the resource has a live job.
 WITH made AS (
-    INSERT INTO jobs (id, kind, node_id, site_id, profile_id, batch_id, bmc_id, status, input, workflow_id, created_by)
-    VALUES (@id, @kind, @node_id, @site_id, @profile_id, @batch_id, @bmc_id, @status, @input, @workflow_id, @created_by)
+    INSERT INTO jobs (id, kind, node_id, site_id, profile_id, batch_id, bmc_id, resource_kind, resource_id, status, input, workflow_id, created_by)
+    VALUES (@id, @kind, @node_id, @site_id, @profile_id, @batch_id, @bmc_id, @resource_kind, @resource_id, @status, @input, @workflow_id, @created_by)
     ON CONFLICT DO NOTHING RETURNING id, node_id, batch_id, status, version
 ), logged AS (
     INSERT INTO audit_log (id, resource_kind, resource_id, node_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata,
@@ -41,6 +41,10 @@ WHERE node_id = @node_id::text AND status IN ('pending', 'running', 'failed_retr
 SELECT * FROM jobs
 WHERE bmc_id = @bmc_id::text AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating');
 
+-- name: LiveJobOfResource :one
+SELECT * FROM jobs WHERE resource_kind = @resource_kind AND resource_id = @resource_id
+    AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating');
+
 -- name: ListJobs :many
 SELECT * FROM jobs
 WHERE (@after::text = '' OR id < @after::text)
@@ -51,6 +55,7 @@ WHERE (@after::text = '' OR id < @after::text)
   AND (@site_id::text = '' OR site_id = @site_id::text)
   AND (@batch_id::text = '' OR batch_id = @batch_id::text)
   AND (@bmc_id::text = '' OR bmc_id = @bmc_id::text)
+  AND (@resource_kind::text = '' OR resource_kind = @resource_kind::text AND resource_id = @resource_id::text)
   AND (sqlc.narg('needs_human')::boolean IS NULL
        OR (status IN ('failed_retryable', 'failed_manual_intervention')) = sqlc.narg('needs_human')::boolean)
 ORDER BY id DESC LIMIT @max_rows;

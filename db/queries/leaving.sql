@@ -1,11 +1,14 @@
--- name: EndAllocation :execrows
--- The occupancy of a node ends, and the node is marked as one that a tenant left; another allocation that came meanwhile stays.
-UPDATE nodes SET allocation_id = NULL, tenant_left_at = now(), updated_at = now(), version = version + 1
-WHERE id = @id AND allocation_id = @allocation_id::text;
-
 -- name: ClearTenantLeft :execrows
 -- Nothing of a tenant that left before a moment is on the node any more.
 UPDATE nodes SET tenant_left_at = NULL, updated_at = now() WHERE id = @id AND tenant_left_at < @before::timestamptz;
+
+-- name: HoldsRootTenant :one
+-- Whether the tenant who is on a node, or who left it, was root there. The SKU of the last allocation with access says so; where none is known, he was.
+SELECT ((n.allocation_id IS NOT NULL OR n.tenant_left_at IS NOT NULL OR EXISTS (SELECT FROM allocations o WHERE o.node_id = n.id AND o.node_released_at IS NULL))
+    AND coalesce((SELECT s.tenant_root FROM allocations a JOIN skus s ON s.id = a.sku_id
+        WHERE a.node_id = n.id AND (a.access_given_at IS NOT NULL OR a.node_released_at IS NULL)
+        ORDER BY a.node_released_at DESC NULLS FIRST LIMIT 1), true))::boolean AS root
+FROM nodes n WHERE n.id = @id;
 
 -- name: SecretUses :many
 -- Who else refers to a secret, by its name without a version.

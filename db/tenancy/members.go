@@ -181,6 +181,14 @@ func ListSSHKeys(ctx context.Context, tx *db.ProjectTx, after string, limit int)
 	return rows, db.MapError("list SSH keys", err)
 }
 
+// ListKeysOf lists the keys of a project for the platform, by id.
+func ListKeysOf(ctx context.Context, c Conn, projectID string) ([]SSHKey, error) {
+	rows, err := queries(c).ListSSHKeys(ctx, gen.ListSSHKeysParams{ProjectID: projectID, MaxRows: db.PageLimit(maxKeys)})
+	return rows, db.MapError("list SSH keys", err)
+}
+
+const maxKeys = 100
+
 // CountSSHKeys counts the keys of the project.
 func CountSSHKeys(ctx context.Context, tx *db.ProjectTx) (int64, error) {
 	n, err := queries(tx).CountSSHKeys(ctx, tx.Project())

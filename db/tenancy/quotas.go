@@ -74,6 +74,12 @@ func ListCatalogue(ctx context.Context, c Conn, after string, limit int) ([]Cata
 // Offer is the row of the catalogue.
 type Offer = gen.CatalogueItem
 
+// ReadOffer returns how a SKU is offered, or db.ErrNotFound when it is not.
+func ReadOffer(ctx context.Context, c Conn, skuID string) (Offer, error) {
+	row, err := queries(c).CatalogueItem(ctx, skuID)
+	return row, db.MapError("catalogue item "+skuID, err)
+}
+
 // PutOffer offers a SKU, or changes how it is offered. It returns db.ErrNotFound when SKU or profile
 // are not there.
 func PutOffer(ctx context.Context, tx *db.Tx, o Offer) (Offer, error) {

@@ -8,7 +8,7 @@ import (
 	"fmt"
 )
 
-//go:embed install.sh guard.sh slipway-agent.service slipway-agent-helper.service slipway-agent-helper.socket
+//go:embed install.sh guard.sh slipway-agent.service slipway-agent-helper.service slipway-agent-helper.socket slipway-agent-metadata.socket
 var files embed.FS
 
 // File is one file of the installation.

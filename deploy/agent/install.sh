@@ -22,7 +22,7 @@ user=slipway-agent
 opt=$root/opt/slipway-agent
 socket=/run/slipway/helper.sock
 binary='' sum='' config='' token='' keys='' pattern='' block=''
-units='slipway-agent-helper.socket slipway-agent-helper.service slipway-agent.service'
+units='slipway-agent-helper.socket slipway-agent-helper.service slipway-agent-metadata.socket slipway-agent.service'
 
 fail() {
     echo "install.sh: $1" >&2
@@ -50,7 +50,7 @@ done
 
 # All is checked before anything is changed.
 [ -n "$binary" ] && [ -n "$sum" ] && [ -n "$config" ] || fail "--binary, --sha256 and --config are needed"
-for f in "$binary" "$config" ${token:+"$token"} ${keys:+"$keys"} ${pattern:+"$pattern"} "$here/guard.sh" "$here/slipway-agent.service" "$here/slipway-agent-helper.service" "$here/slipway-agent-helper.socket"; do
+for f in "$binary" "$config" ${token:+"$token"} ${keys:+"$keys"} ${pattern:+"$pattern"} "$here/guard.sh" "$here/slipway-agent.service" "$here/slipway-agent-helper.service" "$here/slipway-agent-helper.socket" "$here/slipway-agent-metadata.socket"; do
     [ -f "$f" ] || fail "there is no file $f"
 done
 [ -n "$root" ] || [ "$(id -u)" = 0 ] || fail "run it as root"

@@ -74,10 +74,31 @@ func startable(ctx context.Context, store *db.Store, n db.Node, mode lifecycle.D
 		return err
 	}
 	if slices.Contains(info.From, n.Status) {
-		return nil
+		return refuseRootTenant(ctx, store, n, mode)
 	}
 	return &intent.Refusal{Kind: intent.ActionRefused, Allowed: allowed(),
 		Detail: fmt.Sprintf("node %s is %s, and %s is for a node that is %s", n.Hostname, n.Status, mode, lifecycle.OneOf(info.From))}
+}
+
+// refuseRootTenant refuses what goes by the word of a system on which a tenant was root: a mode that
+// keeps that system, and a reimage, which is asked of its agent, while the tenant is there.
+func refuseRootTenant(ctx context.Context, store *db.Store, n db.Node, mode lifecycle.DecommissionMode) error {
+	if !mode.KeepsSystem() && mode != lifecycle.ModeReimage {
+		return nil
+	}
+	root, err := store.HoldsRootTenant(ctx, n.ID)
+	switch {
+	case err != nil || !root:
+		return err
+	case n.AllocationID != nil:
+		return &intent.Refusal{Kind: intent.Conflict, Existing: n.ID, Detail: fmt.Sprintf(
+			"the tenant of node %s is root there, so that its system is his and %s proves nothing; release allocation %s, which installs the node again, or use full_decommission",
+			n.Hostname, mode, *n.AllocationID)}
+	case mode == lifecycle.ModeReimage:
+		return nil
+	}
+	return &intent.Refusal{Kind: intent.Conflict, Existing: n.ID, Detail: fmt.Sprintf(
+		"a tenant who left node %s was root there, so that its system is his and %s proves nothing; use reimage or full_decommission", n.Hostname, mode)}
 }
 
 // RefusePXE refuses what only nodes that MAAS or an operator provisions know, and lists the states

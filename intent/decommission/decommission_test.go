@@ -75,9 +75,9 @@ func TestAccept_WritesWhatThePlanSays(t *testing.T) {
 		return job, err
 	}
 	old := check(t, store, n, lifecycle.ModeStorageCleanup)
-	_, err := store.DBTX().Exec(t.Context(), "UPDATE nodes SET allocation_id = 'alloc_1' WHERE id = $1", n.ID) // a tenant takes the node
-	require.NoError(t, err)
-	_, err = accept(old)
+	dbtest.Occupy(t, store, n.ID) // a tenant takes the node
+	require.NoError(t, dbtest.SetTenantRoot(t.Context(), store, false))
+	_, err := accept(old)
 	require.NotNil(t, intent.AsRefusal(err), err)
 	require.Equal(t, intent.PlanStale, intent.AsRefusal(err).Kind)
 	fresh, err := store.Node(t.Context(), old.Node.ID)
@@ -117,4 +117,41 @@ func TestCancelUnstarted_LeavesOtherJobsNodes(t *testing.T) {
 	back, err := store.Node(t.Context(), n.ID)
 	require.NoError(t, err)
 	require.Equal(t, lifecycle.NodeOffline, back.Status, "until its health proves it active")
+}
+
+// TestCheck_RootTenantsSystem: the system on which a tenant was root is never asked to prove itself
+// clean, while he is there and after he left.
+func TestCheck_RootTenantsSystem(t *testing.T) {
+	t.Parallel()
+	store := dbtest.Store(t)
+	n := dbtest.Node(t, store, dbtest.Active())
+	asked := func(mode lifecycle.DecommissionMode) string {
+		_, err := decommission.Check(t.Context(), store, decommission.Request{NodeID: n.ID, Mode: mode})
+		if err == nil {
+			return ""
+		}
+		refusal := intent.AsRefusal(err)
+		require.NotNil(t, refusal, err)
+		require.Equal(t, intent.Conflict, refusal.Kind)
+		return refusal.Detail
+	}
+	keeping := []lifecycle.DecommissionMode{lifecycle.ModeSoftReset, lifecycle.ModeStorageCleanup}
+	for _, mode := range keeping {
+		require.Empty(t, asked(mode), "nobody was on it")
+	}
+	a := dbtest.Occupy(t, store, n.ID)
+	for _, mode := range append(keeping, lifecycle.ModeReimage) {
+		require.Contains(t, asked(mode), "release allocation "+a.ID)
+	}
+	require.Empty(t, asked(lifecycle.ModeFull))
+	require.Empty(t, asked(lifecycle.ModeDrain))
+	dbtest.EndTenancy(t, store, a.ID)
+	for _, mode := range keeping {
+		require.Contains(t, asked(mode), "use reimage or full_decommission")
+	}
+	require.Empty(t, asked(lifecycle.ModeReimage))
+	require.NoError(t, dbtest.SetTenantRoot(t.Context(), store, false))
+	for _, mode := range keeping {
+		require.Empty(t, asked(mode), "he was not root")
+	}
 }

@@ -62,7 +62,7 @@ func ParseSSHKey(text string) (SSHKey, error) {
 }
 
 var (
-	tagKey   = regexp.MustCompile(`^[a-z0-9]([a-z0-9._/-]{0,61}[a-z0-9])?$`)
+	tagKey   = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?$`)
 	tagValue = regexp.MustCompile(`^[\p{L}\p{N} ._:/@+=-]{0,200}$`)
 )
 
@@ -74,7 +74,7 @@ func CheckTags(tags map[string]string) string {
 	}
 	for k, v := range tags {
 		if !tagKey.MatchString(k) {
-			return "must have keys of 1 to 63 lower-case letters, digits, dots, dashes, underscores or slashes"
+			return "must have keys of 1 to 63 letters, digits, dots, dashes, underscores or slashes"
 		}
 		if !utf8.ValidString(v) || !tagValue.MatchString(v) {
 			return "must have values of at most 200 letters, digits, spaces and . _ : / @ + = -"

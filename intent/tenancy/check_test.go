@@ -188,7 +188,7 @@ func TestAdmitNodes_ConcurrentClaimsStayWithin(t *testing.T) {
 	}
 	require.Equal(t, 3, admitted)
 	require.NoError(t, s.Tx(t.Context(), func(tx *db.Tx) error {
-		_, err := tenancy.CloseProject(t.Context(), tx, project.ID, 0, db.Actor{Owner: lifecycle.OwnerAdmin})
+		_, err := tenancy.CloseProject(t.Context(), tx, project.ID, 0, func(context.Context, *db.Tx, string) (int, error) { return 0, nil }, db.Actor{Owner: lifecycle.OwnerAdmin})
 		return err
 	}))
 	require.ErrorContains(t, claim(), "the project is closed")

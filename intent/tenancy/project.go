@@ -68,9 +68,13 @@ func CreateOwnProject(ctx context.Context, tx *db.Tx, p NewProject, who Identity
 	return project, err
 }
 
-// CloseProject ends the access of everybody but its members to a project, and its keys. A project
-// with nothing left that runs is closed; until then it is closing, and closing it again continues.
-func CloseProject(ctx context.Context, tx *db.Tx, id string, version int64, a db.Actor) (tenancydb.Project, error) {
+// End ends what runs in a project and returns how much of it still runs.
+type End func(ctx context.Context, tx *db.Tx, projectID string) (int, error)
+
+// CloseProject ends what runs in a project by end, the access of everybody but its members, and its
+// keys. A project with nothing left that runs is closed; until then it is closing, and closing it
+// again continues.
+func CloseProject(ctx context.Context, tx *db.Tx, id string, version int64, end End, a db.Actor) (tenancydb.Project, error) {
 	p, err := lockVersion(ctx, tx, id, version)
 	if err != nil {
 		return tenancydb.Project{}, err
@@ -85,6 +89,10 @@ func CloseProject(ctx context.Context, tx *db.Tx, id string, version int64, a db
 	}
 	if err := tenancydb.EndAccess(ctx, tx, id); err != nil {
 		return tenancydb.Project{}, err
+	}
+	running, err := end(ctx, tx, id)
+	if err != nil || running > 0 {
+		return p, err
 	}
 	return tenancydb.MoveProject(ctx, tx, p, lifecycle.ProjectFinish, a)
 }

@@ -216,9 +216,9 @@ func tryInstall(t *testing.T, p readPart, env []string) (root, calls string, err
 
 // allStarted is what a repeated installation asks of the machine.
 const allStarted = "getent passwd slipway-agent\nsystemctl daemon-reload\n" +
-	"systemctl enable slipway-agent-helper.socket slipway-agent-helper.service slipway-agent.service\n" +
+	"systemctl enable slipway-agent-helper.socket slipway-agent-helper.service slipway-agent-metadata.socket slipway-agent.service\n" +
 	"systemctl restart --no-block slipway-agent-helper.socket\nsystemctl restart --no-block slipway-agent-helper.service\n" +
-	"systemctl restart --no-block slipway-agent.service\n"
+	"systemctl restart --no-block slipway-agent-metadata.socket\nsystemctl restart --no-block slipway-agent.service\n"
 
 func load(t *testing.T, root string) agentconfig.Config {
 	t.Helper()

@@ -34,6 +34,7 @@ type Config struct {
 	Sweep     Sweep     `yaml:"sweep"`
 	Reconcile Reconcile `yaml:"reconcile"`
 	Retention Retention `yaml:"retention"`
+	Release   Release   `yaml:"release"`
 
 	Webhooks Webhooks `yaml:"webhooks"`
 	Mail     Mail     `yaml:"mail"`
@@ -197,6 +198,14 @@ type Worker struct {
 	DeadlockTimeout time.Duration `yaml:"deadlock_timeout"`
 }
 
+// Release is how hard the release of an allocation tries.
+type Release struct {
+	// RevokeDeadline is how long a proof of the end of the tenant's access may take before the node's
+	// power is cut. MaxDeliver is how often a stage tries what may pass by itself before it parks.
+	RevokeDeadline time.Duration `yaml:"revoke_deadline"`
+	MaxDeliver     int           `yaml:"max_deliver"`
+}
+
 // Relay is how workers start the workflows that the API has asked for. All workers of an
 // installation need the same lease: the sweeper releases claims that last longer.
 type Relay struct {
@@ -285,6 +294,7 @@ func Default() Config {
 		Webhooks: Webhooks{Ports: "443", RetryFor: 3 * day},
 		Mail:     Mail{Port: 587, TLS: "starttls"},
 		Relay:    Relay{Lease: 30 * time.Second, Poll: 2 * time.Second},
+		Release:  Release{RevokeDeadline: 2 * time.Minute, MaxDeliver: 5},
 		Sweep:    Sweep{Every: 15 * time.Second, Settle: 15 * time.Second, Quiet: 30 * time.Second},
 		Reconcile: Reconcile{
 			Every: 5 * time.Minute, NewSites: 15 * time.Second, QuarantinePercent: 5, BMCProbes: 500, BMCLogins: 20,

@@ -80,6 +80,9 @@ func settings(c *Config) *pflag.FlagSet {
 	fs.DurationVar(&c.Relay.Lease, "relay-lease", c.Relay.Lease, "how long a worker claims the start of a workflow before another may send it; the same for all workers")
 	fs.DurationVar(&c.Relay.Poll, "relay-poll", c.Relay.Poll, "how often a worker reads the outbox when no notification arrives")
 
+	fs.DurationVar(&c.Release.RevokeDeadline, "release-revoke-deadline", c.Release.RevokeDeadline, "how long a release waits for a proof that the tenant's access has ended before it cuts the node's power")
+	num(&c.Release.MaxDeliver, "release-max-deliver", "how often a stage of a release tries what may pass by itself before the release has failed")
+
 	fs.DurationVar(&c.Sweep.Every, "sweep-every", c.Sweep.Every, "how often the sweeper compares jobs with workflows")
 	fs.DurationVar(&c.Sweep.Settle, "sweep-settle", c.Sweep.Settle, "the least age of a job, a workflow or a start that the sweeper checks")
 	fs.DurationVar(&c.Sweep.Quiet, "sweep-quiet", c.Sweep.Quiet, "how long a running job must have reported nothing before the sweeper asks Temporal about it")

@@ -62,6 +62,7 @@ func (c Config) Validate(parts ...Part) error {
 		PartWorker: func(v *validator) {
 			c.Worker.validate(v)
 			c.Relay.validate(v)
+			c.Release.validate(v)
 			c.Sweep.validate(v)
 			c.Reconcile.validate(v)
 			c.Retention.validate(v)
@@ -234,6 +235,11 @@ func (r Retention) validate(v *validator) {
 func (r Relay) validate(v *validator) {
 	v.within("relay.lease", r.Lease, 3*time.Second, 10*time.Minute)
 	v.within("relay.poll", r.Poll, 100*time.Millisecond, time.Minute)
+}
+
+func (r Release) validate(v *validator) {
+	v.within("release.revoke_deadline", r.RevokeDeadline, time.Second, 30*time.Minute)
+	v.between("release.max_deliver", r.MaxDeliver, 1, 100)
 }
 
 func (s Sweep) validate(v *validator) {

@@ -16,12 +16,14 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/slipway-cloud/slipway/activities/agenttask"
+	allocationact "github.com/slipway-cloud/slipway/activities/allocation"
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
 	evidenceact "github.com/slipway-cloud/slipway/activities/evidence"
 	maasact "github.com/slipway-cloud/slipway/activities/maas"
 	nodeact "github.com/slipway-cloud/slipway/activities/node"
 	"github.com/slipway-cloud/slipway/activities/nodestate"
 	"github.com/slipway-cloud/slipway/activities/projection"
+	"github.com/slipway-cloud/slipway/activities/tenantaccess"
 	"github.com/slipway-cloud/slipway/internal/poll"
 	"github.com/slipway-cloud/slipway/internal/server/relay"
 	"github.com/slipway-cloud/slipway/internal/signing"
@@ -32,6 +34,7 @@ import (
 	"github.com/slipway-cloud/slipway/providers/maas"
 	"github.com/slipway-cloud/slipway/providers/ssh"
 	"github.com/slipway-cloud/slipway/workflows/agentjob"
+	"github.com/slipway-cloud/slipway/workflows/allocation"
 	"github.com/slipway-cloud/slipway/workflows/bmcrotation"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/decommission"
@@ -60,6 +63,15 @@ func RegisterWorkflows(r worker.WorkflowRegistry) {
 	})
 	r.RegisterWorkflowWithOptions(agentjob.Update, workflow.RegisterOptions{
 		Name: contract.AgentUpdateWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
+	})
+	r.RegisterWorkflowWithOptions(allocation.Provision, workflow.RegisterOptions{
+		Name: contract.AllocationProvisionWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
+	})
+	r.RegisterWorkflowWithOptions(allocation.Release, workflow.RegisterOptions{
+		Name: contract.AllocationReleaseWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
+	})
+	r.RegisterWorkflowWithOptions(allocation.ReadPower, workflow.RegisterOptions{
+		Name: contract.NodePowerWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
 	})
 	r.RegisterWorkflowWithOptions(decommission.Plan, workflow.RegisterOptions{
 		Name: contract.DecommissionPlanWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
@@ -91,6 +103,10 @@ func (a *App) RegisterActivities(r worker.ActivityRegistry) {
 		Store: a.Store, Secrets: a.Secrets, SSH: ssh.New(), AgentURL: a.Config.Agent.PublicURL, AgentCAPEM: string(a.CA.CertPEM()),
 	}, opts)
 	r.RegisterActivityWithOptions(&agenttask.Activities{Store: a.Store}, opts)
+	r.RegisterActivityWithOptions(&tenantaccess.Activities{Store: a.Store, Secrets: a.Secrets, SSH: ssh.New()}, opts)
+	r.RegisterActivityWithOptions(&allocationact.Activities{
+		Store: a.Store, RevokeDeadline: a.Config.Release.RevokeDeadline, MaxDeliver: a.Config.Release.MaxDeliver,
+	}, opts)
 	r.RegisterActivityWithOptions(&nodestate.Activities{Store: a.Store, Secrets: a.Secrets}, opts)
 	r.RegisterActivityWithOptions(&evidenceact.Activities{Store: a.Store, Ring: &signing.Ring{Store: a.Store, Secrets: a.Secrets}}, opts)
 	r.RegisterActivityWithOptions(a.sweepActivities(), opts)

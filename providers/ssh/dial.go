@@ -28,7 +28,16 @@ type login struct {
 // covers the TCP connect only and a silent server would hold the handshake for
 // ever.
 func dial(ctx context.Context, t providers.SSHTarget) (*ssh.Client, error) {
-	l, err := newLogin(t)
+	signer, err := parseCredential(t.PrivateKeyPEM, t.CertificateAuthorized)
+	if err != nil {
+		return nil, err
+	}
+	return connect(ctx, t, signer)
+}
+
+// connect is dial with these keys, which are tried in this order.
+func connect(ctx context.Context, t providers.SSHTarget, signers ...ssh.Signer) (*ssh.Client, error) {
+	l, err := newLogin(t, signers)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +69,7 @@ func dial(ctx context.Context, t providers.SSHTarget) (*ssh.Client, error) {
 	return ssh.NewClient(c, chans, reqs), nil
 }
 
-func newLogin(t providers.SSHTarget) (*login, error) {
+func newLogin(t providers.SSHTarget, signers []ssh.Signer) (*login, error) {
 	host, port, err := net.SplitHostPort(t.Address)
 	if err != nil || host == "" || port == "" {
 		return nil, failure(providers.KindInvalid, opDial, nil, "the node's SSH address must be host:port")
@@ -72,16 +81,12 @@ func newLogin(t providers.SSHTarget) (*login, error) {
 	if err != nil {
 		return nil, err
 	}
-	signer, err := parseCredential(t.PrivateKeyPEM, t.CertificateAuthorized)
-	if err != nil {
-		return nil, err
-	}
 	l := &login{pin: pin}
 	l.config = &ssh.ClientConfig{
 		User: t.User,
 		Auth: []ssh.AuthMethod{ssh.PublicKeysCallback(func() ([]ssh.Signer, error) {
 			l.offered = true
-			return []ssh.Signer{signer}, nil
+			return signers, nil
 		})},
 		HostKeyAlgorithms: pinAlgorithms(pin),
 		HostKeyCallback:   l.checkHostKey,

@@ -145,6 +145,7 @@ type Machine struct {
 	bmcDown  bool
 	counters Counters
 	subs     []func(Event)
+	entries  []string // of the firmware's boot menu, made by a system
 }
 
 // NewMachine builds a machine that is off with nothing installed. ctx ends its
@@ -227,6 +228,21 @@ func (m *Machine) BootOverride() Override { m.mu.Lock(); defer m.mu.Unlock(); re
 
 // SetBootOverride sets the next boot.
 func (m *Machine) SetBootOverride(o Override) { m.mu.Lock(); defer m.mu.Unlock(); m.override = o }
+
+// BootEntries are the entries of the firmware's boot menu that systems made, such as Boot0042. They
+// outlive what is installed, as they do on a board.
+func (m *Machine) BootEntries() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.entries)
+}
+
+// SetBootEntries replaces the entries that systems made.
+func (m *Machine) SetBootEntries(entries ...string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.entries = slices.Clone(entries)
+}
 
 // Identify is the state of the locator light.
 func (m *Machine) Identify() bool { m.mu.Lock(); defer m.mu.Unlock(); return m.identify }

@@ -26,7 +26,7 @@ const (
 func (n *Node) comeUp(ev simhw.Event) {
 	ctx, stop := context.WithCancel(n.closed)
 	n.mu.Lock()
-	n.stopBoot, n.up = stop, true
+	n.stopBoot, n.up, n.bootedAt = stop, true, ev.At
 	n.mu.Unlock()
 	if !n.opt.Machine.OSUp() { // it went down again before this event was read
 		stop()
@@ -60,7 +60,7 @@ func (n *Node) start(ctx context.Context, ev simhw.Event) error {
 	if err := t.system(spec, ev); err != nil {
 		return err
 	}
-	if err := errors.Join(n.installTools(spec, ev.OS.Hostname), n.holdAgent(t)); err != nil {
+	if err := errors.Join(n.installTools(spec, ev.OS.Hostname), n.holdAgent(t), n.describe(t, spec, ev)); err != nil {
 		return err
 	}
 	user, err := parseBoot(ev.OS.UserData)

@@ -11,13 +11,17 @@ import (
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 )
 
-const driverVersion = "550.90.07"
+const (
+	driverVersion  = "550.90.07"
+	gpuVBIOS       = "96.00.89.00.01"
+	gpuTemperature = "31"
+)
 
 // nvidiaXML is what `nvidia-smi -q -x` writes, in the shape of the schema
 // nvsmi_device_v12, for the GPUs of a machine less those that a fault takes
 // away. UUIDs and serials come from the machine and are the same each time.
 func nvidiaXML(s simhw.Spec, f Faults) []byte {
-	n := max(0, s.GPUs-f.MissingGPUs)
+	n := gpuCount(s, f)
 	var b bytes.Buffer
 	b.WriteString("<?xml version=\"1.0\" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM \"nvsmi_device_v12.dtd\">\n<nvidia_smi_log>\n")
 	b.WriteString("\t<!-- simulated -->\n\t<timestamp>Thu Jan  1 00:00:00 1970</timestamp>\n")
@@ -29,12 +33,81 @@ func nvidiaXML(s simhw.Spec, f Faults) []byte {
 	return b.Bytes()
 }
 
+func gpuCount(s simhw.Spec, f Faults) int { return max(0, s.GPUs-f.MissingGPUs) }
+
+func gpuBus(i int) string { return fmt.Sprintf("00000000:%02X:00.0", 0x19+i*0x11) }
+
+// gpuFields are what --query-gpu can be asked for, with the unit of numbers.
+var gpuFields = [][2]string{
+	{"index"}, {"name"}, {"gpu_name"}, {"uuid"}, {"gpu_uuid"}, {"serial"}, {"pci.bus_id"}, {"gpu_bus_id"}, {"driver_version"}, {"vbios_version"}, {"count"},
+	{"memory.total", "MiB"}, {"memory.reserved", "MiB"}, {"memory.used", "MiB"}, {"memory.free", "MiB"}, {"temperature.gpu"}, {"utilization.gpu", "%"}, {"utilization.memory", "%"},
+	{"power.draw", "W"}, {"power.limit", "W"}, {"pstate"}, {"compute_mode"}, {"persistence_mode"}, {"ecc.mode.current"}, {"ecc.errors.uncorrected.volatile.total"}, {"mig.mode.current"},
+}
+
+const (
+	gpuPower      = "70.11"
+	gpuPowerLimit = "700.00"
+	gpuReserved   = 551
+)
+
+// nvidiaQuery is what `nvidia-smi --query-gpu` chooses its columns from: a line of names with units, and
+// a line for each GPU of nvidiaXML.
+func nvidiaQuery(s simhw.Spec, f Faults) string {
+	var b strings.Builder
+	var names []string
+	for _, field := range gpuFields {
+		names = append(names, strings.TrimSuffix(field[0]+"|"+field[1], "|"))
+	}
+	b.WriteString(strings.Join(names, "\t") + "\n")
+	ecc, count := "Enabled", "0"
+	if f.ECCUnknown {
+		ecc, count = "[N/A]", "[N/A]"
+	}
+	total := gpuMemory(s.GPUModel)
+	for i := range gpuCount(s, f) {
+		b.WriteString(strings.Join([]string{fmt.Sprint(i), s.GPUModel, s.GPUModel, gpuUUID(s, i), gpuUUID(s, i), gpuSerial(s, i), gpuBus(i), gpuBus(i), driverVersion, gpuVBIOS,
+			fmt.Sprint(gpuCount(s, f)), fmt.Sprint(total), fmt.Sprint(gpuReserved), "1", fmt.Sprint(total - gpuReserved - 1), gpuTemperature, "0", "0",
+			gpuPower, gpuPowerLimit, "P0", "Default", "Enabled", ecc, count, "Disabled"}, "\t") + "\n")
+	}
+	return b.String()
+}
+
+// nvidiaTable is what nvidia-smi writes without arguments.
+func nvidiaTable(s simhw.Spec, f Faults) string {
+	var b strings.Builder
+	line := func(text string) { fmt.Fprintf(&b, "|%-77s|\n", text) }
+	rule := "+" + strings.Repeat("-", 77) + "+\n"
+	const columns = "+-----------------------------------------+------------------------+----------------------+\n"
+	b.WriteString("Thu Jan  1 00:00:00 1970       \n" + columns)
+	fmt.Fprintf(&b, "| %-88s|\n", fmt.Sprintf("NVIDIA-SMI %-22s Driver Version: %-14s CUDA Version: 12.4", driverVersion, driverVersion))
+	b.WriteString("|-----------------------------------------+------------------------+----------------------+\n")
+	fmt.Fprintf(&b, "| GPU  Name                 Persistence-M | Bus-Id          Disp.A | Volatile Uncorr. ECC |\n| Fan  Temp   Perf          Pwr:Usage/Cap |           Memory-Usage | GPU-Util  Compute M. |\n")
+	b.WriteString("|                                         |                        |               MIG M. |\n")
+	b.WriteString("|=========================================+========================+======================|\n")
+	ecc := "0"
+	if f.ECCUnknown {
+		ecc = "N/A"
+	}
+	for i := range gpuCount(s, f) {
+		fmt.Fprintf(&b, "| %3d  %-30.30s  On |   %s Off | %20s |\n", i, s.GPUModel, gpuBus(i), ecc)
+		fmt.Fprintf(&b, "| N/A   %sC    P0              70W / 700W |%8dMiB /%7dMiB |      0%%      Default |\n", gpuTemperature, 1, gpuMemory(s.GPUModel))
+		b.WriteString("|                                         |                        |             Disabled |\n" + columns)
+	}
+	b.WriteString("\n" + rule)
+	line(" Processes:")
+	line("  GPU   GI   CI        PID   Type   Process name                  GPU Memory ")
+	b.WriteString("|" + strings.Repeat("=", 77) + "|\n")
+	line("  No running processes found")
+	b.WriteString(rule)
+	return b.String()
+}
+
 func writeGPU(b *bytes.Buffer, s simhw.Spec, f Faults, i int) {
 	ecc, count := "Enabled", "0"
 	if f.ECCUnknown {
 		ecc, count = "N/A", "N/A"
 	}
-	bus := fmt.Sprintf("00000000:%02X:00.0", 0x19+i*0x11)
+	bus := gpuBus(i)
 	total := gpuMemory(s.GPUModel)
 	fmt.Fprintf(b, "\t<gpu id=\"%s\">\n", bus)
 	for _, l := range [][2]string{
@@ -42,16 +115,16 @@ func writeGPU(b *bytes.Buffer, s simhw.Spec, f Faults, i int) {
 		{"display_mode", "Enabled"}, {"display_active", "Disabled"}, {"persistence_mode", "Enabled"}, {"addressing_mode", "None"},
 		{"mig_mode", "<current_mig>Disabled</current_mig><pending_mig>Disabled</pending_mig>"}, {"mig_devices", "None"},
 		{"accounting_mode", "Disabled"}, {"serial", gpuSerial(s, i)}, {"uuid", gpuUUID(s, i)}, {"minor_number", fmt.Sprint(i)},
-		{"vbios_version", "96.00.89.00.01"}, {"gpu_reset_status", "<reset_required>No</reset_required><drain_and_reset_recommended>No</drain_and_reset_recommended>"},
+		{"vbios_version", gpuVBIOS}, {"gpu_reset_status", "<reset_required>No</reset_required><drain_and_reset_recommended>No</drain_and_reset_recommended>"},
 		{"pci", "<pci_bus_id>" + bus + "</pci_bus_id><pci_gpu_link_info><pcie_gen><max_link_gen>5</max_link_gen><current_link_gen>5</current_link_gen></pcie_gen><link_widths><max_link_width>16x</max_link_width><current_link_width>16x</current_link_width></link_widths></pci_gpu_link_info><replay_counter>0</replay_counter>"},
 		{"performance_state", "P0"},
-		{"fb_memory_usage", fmt.Sprintf("<total>%d MiB</total><reserved>551 MiB</reserved><used>1 MiB</used><free>%d MiB</free>", total, total-552)},
+		{"fb_memory_usage", fmt.Sprintf("<total>%d MiB</total><reserved>%d MiB</reserved><used>1 MiB</used><free>%d MiB</free>", total, gpuReserved, total-gpuReserved-1)},
 		{"compute_mode", "Default"},
 		{"ecc_mode", fmt.Sprintf("<current_ecc>%s</current_ecc><pending_ecc>%s</pending_ecc>", ecc, ecc)},
 		{"ecc_errors", "<volatile>" + counters(count) + "</volatile><aggregate>" + counters(count) + "<sram_threshold_exceeded>No</sram_threshold_exceeded></aggregate>"},
 		{"retired_pages", "<pending_blacklist>N/A</pending_blacklist><pending_retirement>N/A</pending_retirement>"},
 		{"remapped_rows", "<remapped_row_corr>0</remapped_row_corr><remapped_row_unc>0</remapped_row_unc><remapped_row_pending>No</remapped_row_pending><remapped_row_failure>No</remapped_row_failure>"},
-		{"temperature", "<gpu_temp>31 C</gpu_temp>"}, {"fabric", "<state>Completed</state><status>Success</status>"}, {"processes", ""},
+		{"temperature", "<gpu_temp>" + gpuTemperature + " C</gpu_temp>"}, {"fabric", "<state>Completed</state><status>Success</status>"}, {"processes", ""},
 	} {
 		fmt.Fprintf(b, "\t\t<%s>%s</%s>\n", l[0], l[1], l[0])
 	}

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 )
@@ -80,6 +82,10 @@ type Node struct {
 	ssh      *sshServer
 	sshAddr  string
 	hwSync   bool
+	bootedAt time.Time // by the machine's clock
+
+	metadataAddr string
+	logins       atomic.Int64
 }
 
 var dirPattern = regexp.MustCompile(`^/[A-Za-z0-9/._-]+$`)
@@ -111,6 +117,9 @@ func New(o Options) (*Node, error) {
 		return nil, err
 	}
 	if n.sshAddr, err = choosePort(o.SSHListen); err != nil {
+		return nil, err
+	}
+	if n.metadataAddr, err = choosePort("127.0.0.1:0"); err != nil {
 		return nil, err
 	}
 	n.closed, n.end = context.WithCancel(context.Background())
@@ -185,6 +194,10 @@ func (n *Node) Close() {
 // SSHAddress is host:port of the node's sshd, the same before, during and after
 // each boot.
 func (n *Node) SSHAddress() string { return n.sshAddr }
+
+// MetadataAddress is host:port where the node's agent serves the metadata of its allocation. A command on
+// the node reaches it at http://169.254.169.254.
+func (n *Node) MetadataAddress() string { return n.metadataAddr }
 
 // Root is the directory that stands for the node's "/".
 func (n *Node) Root() string { return n.root }

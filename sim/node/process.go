@@ -63,7 +63,7 @@ func (n *Node) startAgent() (*agentProcess, error) {
 	defer func() { _ = out.Close() }()
 	n.guard()
 	cmd := exec.CommandContext(n.closed, n.program(), "run",
-		"--config", filepath.Join(n.root, "etc/slipway/agent.yaml"), "--root", n.root, "--tools-path", n.path())
+		"--config", filepath.Join(n.root, "etc/slipway/agent.yaml"), "--root", n.root, "--tools-path", n.path(), "--metadata-listen", n.metadataAddr)
 	cmd.Env = []string{"PATH=" + n.path(), "LC_ALL=C"}
 	cmd.Dir = n.root
 	cmd.Stdout, cmd.Stderr = out, out

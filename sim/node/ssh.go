@@ -46,7 +46,7 @@ func (n *Node) startSSH(b firstBoot) error {
 	}
 	conf := &ssh.ServerConfig{ServerVersion: "SSH-2.0-Slipway_simulated_node", MaxAuthTries: 6,
 		PublicKeyCallback: func(c ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
-			if n.Faults().SSHRefusesKeys || !authorized(b.keysOf(c.User()), key) {
+			if n.Faults().SSHRefusesKeys || !authorized(b.keysOf(c.User()), key) && !authorized(n.accountKeys(c.User()), key) {
 				return nil, errors.New("the key is not authorized")
 			}
 			return &ssh.Permissions{}, nil
@@ -141,6 +141,8 @@ func (s *sshServer) serve(c net.Conn) {
 	_ = c.SetDeadline(time.Time{})
 	defer func() { _ = conn.Close() }()
 	go ssh.DiscardRequests(reqs)
+	who, ctx, leave := s.logIn(conn)
+	defer leave()
 	for nc := range chans {
 		if nc.ChannelType() != "session" {
 			_ = nc.Reject(ssh.UnknownChannelType, "only sessions are simulated")
@@ -150,31 +152,41 @@ func (s *sshServer) serve(c net.Conn) {
 		if err != nil {
 			return
 		}
-		s.work.Go(func() { s.session(ch, chReqs) })
+		s.work.Go(func() { s.session(ctx, who, ch, chReqs) })
 	}
 }
 
-// session runs one command. A command goes on when its connection is lost, as
-// under OpenSSH, and ends with the system.
-func (s *sshServer) session(ch ssh.Channel, reqs <-chan *ssh.Request) {
+// session runs one command, or a shell. A command goes on when its connection is lost, as under
+// OpenSSH, and ends with the system.
+func (s *sshServer) session(ctx context.Context, who account, ch ssh.Channel, reqs <-chan *ssh.Request) {
 	defer func() { _ = ch.Close() }()
+	pty := false
 	for r := range reqs {
 		var line struct{ Command string }
+		var status uint32
 		switch {
 		case r.Type == "env" || r.Type == "pty-req":
+			pty = pty || r.Type == "pty-req"
 			reply(r, true)
+			continue
 		case r.Type == "exec" && ssh.Unmarshal(r.Payload, &line) == nil:
 			reply(r, true)
 			go ssh.DiscardRequests(reqs)
-			status := s.exec(ch, line.Command)
-			if text := s.n.Faults().SSHLosesAnswerTo; text != "" && strings.Contains(line.Command, text) {
-				return
-			}
-			_, _ = ch.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{status}))
-			return
+			status = s.exec(ctx, who, ch, []string{"-c", s.n.localise(line.Command)}, ch)
+		case r.Type == "shell":
+			reply(r, true)
+			go ssh.DiscardRequests(reqs)
+			args, out := shellOf(ch, pty)
+			status = s.exec(ctx, who, out, args, s.n.shellInput(ch, pty))
 		default:
 			reply(r, false)
+			continue
 		}
+		if text := s.n.Faults().SSHLosesAnswerTo; text != "" && strings.Contains(line.Command, text) {
+			return
+		}
+		_, _ = ch.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{status}))
+		return
 	}
 }
 
@@ -184,22 +196,30 @@ func reply(r *ssh.Request, ok bool) {
 	}
 }
 
-func (s *sshServer) exec(ch ssh.Channel, line string) uint32 {
+// terminal is where the output of a command goes.
+type terminal interface {
+	io.Writer
+	Stderr() io.ReadWriter
+}
+
+func (s *sshServer) exec(ctx context.Context, who account, out terminal, args []string, input io.Reader) uint32 {
 	select {
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
 	default:
-		_, _ = ch.Stderr().Write([]byte("too many commands at a time\n"))
+		_, _ = out.Stderr().Write([]byte("too many commands at a time\n"))
 		return 255
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, commandLimit)
+	ctx, cancel := context.WithTimeout(ctx, commandLimit)
 	defer cancel()
-	err := s.n.run(ctx, []string{"/bin/sh", "-c", s.n.localise(line)}, func(c *exec.Cmd) {
-		c.Stdout, c.Stderr = ch, ch.Stderr()
+	s.n.noteClock()
+	err := s.n.run(ctx, append([]string{"/bin/sh"}, args...), func(c *exec.Cmd) {
+		c.Stdout, c.Stderr = out, out.Stderr()
+		who.apply(s.n.root, c)
 		// A pipe of our own: the end of the command must not wait for a client
 		// that never ends its input.
 		if in, err := c.StdinPipe(); err == nil {
-			go func() { _, _ = io.Copy(in, ch); _ = in.Close() }()
+			go func() { _, _ = io.Copy(in, input); _ = in.Close() }()
 		}
 	})
 	s.n.settle()
@@ -215,10 +235,22 @@ func (s *sshServer) exec(ch ssh.Channel, line string) uint32 {
 	return 0
 }
 
-// owned are the absolute paths that Slipway uses on a node. The node has no
+// owned are the absolute paths that Slipway, and a tenant's shell, use on a node. The node has no
 // file system of its own, so a command that names one is led below its root.
-var owned = regexp.MustCompile(`(^|[\s'"=])(/var/lib/slipway|/etc/slipway|/etc/maas|/etc/systemd/system|/lib/systemd/system|/usr/lib/systemd/system|/proc/sys/kernel/random/boot_id|/etc/hostname)\b`)
+var owned = regexp.MustCompile(`(^|[\s'"=])(/var/lib/slipway|/etc/slipway|/etc/maas|/etc/systemd/system|/lib/systemd/system|/usr/lib/systemd/system|/proc/sys/kernel/random/boot_id|/etc/hostname` +
+	`|/etc/os-release|/usr/lib/os-release|/etc/passwd|/etc/ssh|/etc/sudoers\.d|/etc/ld\.so\.preload|/home|/root|/boot|/var/log|/var/tmp|/var/spool/cron|/sys/firmware|/sys/class|/sys/block` +
+	`|/proc/uptime|/proc/meminfo|/proc/cpuinfo|/proc/mounts|/proc/driver)\b`)
 
+// localise leads a command below the node's root. What names the root already stays as it is.
 func (n *Node) localise(line string) string {
-	return owned.ReplaceAllString(line, "${1}"+n.root+"${2}")
+	line = strings.ReplaceAll(line, "http://169.254.169.254", "http://"+n.metadataAddr)
+	parts := strings.Split(line, n.root)
+	for i, part := range parts {
+		if i == 0 {
+			parts[i] = owned.ReplaceAllString(part, "${1}"+n.root+"${2}")
+		} else {
+			parts[i] = owned.ReplaceAllString("/"+part, "${1}"+n.root+"${2}")[1:]
+		}
+	}
+	return strings.Join(parts, n.root)
 }

@@ -1,10 +1,13 @@
 package simnode
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -13,7 +16,8 @@ const TenantMark = "SIMULATED-TENANT-DATA"
 
 // Occupy leaves on the node what a tenant leaves: an account with a key, a key
 // of root, a process, containers of Docker and of containerd, things that start by themselves, a mount,
-// files in the temporary directories, MIG on, and data on every disk but the system's. The system must be up.
+// files in the temporary directories, MIG on, and data on every disk but the system's. It also leaves
+// what only root can, and what no scrub of an installed system finds: see plant. The system must be up.
 func (n *Node) Occupy() error {
 	t, err := openTree(n.root)
 	if err != nil {
@@ -51,7 +55,68 @@ func (n *Node) Occupy() error {
 	if n.opt.Machine.Spec().GPUs > 0 {
 		n.note(migState, "")
 	}
-	return errors.Join(append(errs, n.Fill())...)
+	return errors.Join(append(errs, n.plant(t), n.Fill())...)
+}
+
+// BootEntry is the entry that plant adds to the firmware's boot menu.
+const BootEntry = "Boot0042"
+
+// efiVariable is where the kernel shows an entry of the boot menu.
+func efiVariable(entry string) string {
+	return "/sys/firmware/efi/efivars/" + entry + "-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+}
+
+// plant hides what a tenant with root leaves for the next one: in files of packages, in sshd, in the
+// agent, in the initramfs, in a unit that looks like the system's, below /root, in the journal, and in
+// the boot menu of the firmware. Only another installation, and for the last one somebody who looks
+// from outside, takes it away. The agent still runs.
+func (n *Node) plant(t *tree) error {
+	agent := cloudinitAgent
+	if exists(filepath.Join(n.root, installedAgent)) {
+		agent = "/" + installedAgent
+	}
+	errs := []error{t.put(agent, []byte("\n# "+TenantMark+"\n"), 0o755, true), n.addBootEntry(t, BootEntry)}
+	for path, content := range map[string]string{
+		"/usr/bin/ls": "#!/bin/sh\n# " + TenantMark + "\n", "/var/lib/dpkg/info/coreutils.list": "/usr/bin/ls\n",
+		"/usr/sbin/sshd": "#!/bin/sh\n# " + TenantMark + "\n", "/etc/ssh/sshd_config.d/50-tenant.conf": "# " + TenantMark + "\nAuthorizedKeysFile /root/.hidden\n",
+		"/boot/initrd.img-" + kernelRelease: TenantMark + "\n", "/usr/lib/systemd/system/systemd-timesync-helper.service": "[Service]\n# " + TenantMark + "\nExecStart=/usr/bin/ls\n",
+		"/root/.hidden": TenantMark + "\n", "/root/.bashrc": "# " + TenantMark + "\n", "/var/log/journal/0123456789abcdef0123456789abcdef/system.journal": TenantMark + "\n",
+	} {
+		errs = append(errs, t.put(path, []byte(content), 0o755, false))
+	}
+	return errors.Join(errs...)
+}
+
+func (n *Node) addBootEntry(t *tree, entry string) error {
+	if all := n.opt.Machine.BootEntries(); !slices.Contains(all, entry) {
+		n.opt.Machine.SetBootEntries(append(all, entry)...)
+	}
+	return t.put(efiVariable(entry), []byte(TenantMark+"\n"), 0o644, false)
+}
+
+// TenantTraces lists where the mark of a tenant's data is on the node: paths of its files, names of
+// its disks as /dev/NAME, and entries of the boot menu. A restored node has none.
+func (n *Node) TenantTraces() ([]string, error) {
+	var out []string
+	err := filepath.WalkDir(n.root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		raw, err := os.ReadFile(path)
+		if err == nil && bytes.Contains(raw, []byte(TenantMark)) {
+			out = append(out, strings.TrimPrefix(path, n.root))
+		}
+		return err
+	})
+	for _, d := range n.opt.Machine.Spec().Disks {
+		held, derr := n.DiskHolds(d.Name, TenantMark)
+		if held {
+			out = append(out, "/dev/"+d.Name)
+		}
+		err = errors.Join(err, derr)
+	}
+	slices.Sort(out)
+	return append(out, n.opt.Machine.BootEntries()...), err
 }
 
 // occupyContainerd leaves a container in each of two namespaces, made by hand

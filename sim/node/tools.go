@@ -17,17 +17,21 @@ var toolScripts embed.FS
 // runs; on a simulated node they only say so.
 var refusing = [...]string{"apt", "apt-get", "chpasswd", "dd", "dpkg", "fdisk", "init", "ip", "ipmitool",
 	"iptables", "kexec", "mkfs", "mkfs.ext4", "mkfs.xfs", "mlnx_qos", "modprobe", "mount", "netplan", "nft", "parted",
-	"passwd", "rmmod", "sgdisk", "snap", "sysctl", "telinit", "usermod", "wipefs"}
+	"passwd", "rmmod", "sgdisk", "snap", "sysctl", "telinit", "wipefs"}
 
 // The names of the state that tools and simulation share, below the state
 // directory.
 const (
-	unitsState  = "units"
-	powerState  = "power"
-	gpuState    = "nvidia-smi.xml"
-	bootState   = "cloud-init"
-	appliedMark = "applied" // user-data has been applied to this installation
-	rootPointer = "root"
+	unitsState = "units"
+	powerState = "power"
+	gpuState   = "nvidia-smi.xml"
+
+	gpuQueryState = "nvidia-smi.tsv"
+	gpuTableState = "nvidia-smi.txt"
+	clockState    = "clock"
+	bootState     = "cloud-init"
+	appliedMark   = "applied" // user-data has been applied to this installation
+	rootPointer   = "root"
 )
 
 // installTools fills the directory that stands first in the node's PATH.
@@ -47,6 +51,8 @@ func (n *Node) installTools(s simhw.Spec, hostname string) error {
 			names = []string{"reboot", "poweroff", "shutdown", "halt"}
 		case "refuse":
 			names = refusing[:]
+		case "id":
+			names = []string{"id", "whoami"}
 		case "nvidia-smi", "nv-fabricmanager", "slipway-gpu-pattern":
 			if s.GPUs == 0 {
 				continue
@@ -72,6 +78,12 @@ func (n *Node) installTools(s simhw.Spec, hostname string) error {
 func (n *Node) writeGPUs(s simhw.Spec) error {
 	if err := replaceAtomically(filepath.Join(n.state, gpuState), nvidiaXML(s, n.Faults()), 0o600); err != nil {
 		return fmt.Errorf("write the node's GPUs: %w", err)
+	}
+	for name, content := range map[string]string{gpuQueryState: nvidiaQuery(s, n.Faults()), gpuTableState: nvidiaTable(s, n.Faults()),
+		"lspci-gpus": lspci(gpuDevices(s, n.Faults()))} {
+		if err := replaceAtomically(filepath.Join(n.state, name), []byte(content), 0o600); err != nil {
+			return fmt.Errorf("write the node's GPUs: %w", err)
+		}
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package redfishsim
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
@@ -29,10 +30,16 @@ func (s *Server) bootFields() obj {
 func (s *Server) bootOrder() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.order != nil {
-		return s.order
+	order := s.order
+	if order == nil {
+		order = []string{"Boot0000", "Boot0001", "Boot0002"}
 	}
-	return []string{"Boot0000", "Boot0001", "Boot0002"}
+	for _, e := range s.m.BootEntries() { // firmware puts what it finds new last
+		if !slices.Contains(order, e) {
+			order = append(slices.Clone(order), e)
+		}
+	}
+	return order
 }
 
 func (s *Server) inPOST() bool { return s.m.Power() == simhw.PoweringOn }

@@ -49,7 +49,7 @@ func (s *Server) manager() obj {
 	o := resource(path, "Manager.v1_14_0.Manager", s.p.ManagerID, "Manager")
 	o["ManagerType"], o["Model"], o["FirmwareVersion"], o["UUID"] = "BMC", s.p.Product, s.p.Firmware, s.m.Spec().UUID
 	o["PowerState"], o["Status"] = "On", s.status(path)
-	for _, k := range []string{"EthernetInterfaces", "NetworkProtocol", "VirtualMedia"} {
+	for _, k := range []string{"EthernetInterfaces", "HostInterfaces", "NetworkProtocol", "VirtualMedia"} {
 		o[k] = link(path + "/" + k)
 	}
 	if len(s.p.ManagerLogs) > 0 {

@@ -14,6 +14,7 @@ func (s *Server) buildNodes() map[string]*node {
 	t[root+"/$metadata"] = &node{raw: s.metadata, ctype: "application/xml"}
 	s.systemNodes(t)
 	s.managerNodes(t)
+	s.settingsNodes(t)
 	s.chassisNodes(t)
 	s.storageNodes(t)
 	s.mediaNodes(t)
@@ -92,7 +93,7 @@ func (s *Server) firmwareNodes(t map[string]*node) {
 		path := base + "/" + v[0]
 		add(t, path, func() obj {
 			o := resource(path, "SoftwareInventory.v1_8_0.SoftwareInventory", v[0], v[0])
-			o["Version"], o["Updateable"], o["Status"] = v[1], true, s.status(path)
+			o["Version"], o["Updateable"], o["Status"] = s.firmwareVersion(v[0], v[1]), true, s.status(path)
 			return o
 		})
 	}

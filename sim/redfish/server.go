@@ -39,6 +39,8 @@ type Server struct {
 	cycle    bool      // switch on again once off
 	offAt    time.Time // virtual; zero before the first power-off
 	order    []string  // boot order as set through a settings object
+	hostOff  bool      // the host interface is switched off
+	flashed  map[string]string
 	faults   []*Fault
 	counts   Counters
 	sessions map[string]*session // by token

@@ -71,7 +71,7 @@ func (s *Server) system() obj {
 		action["ResetType@Redfish.AllowableValues"] = s.p.ResetTypes
 	}
 	o["Actions"] = obj{"#ComputerSystem.Reset": action}
-	for _, k := range []string{"Processors", "Memory", "EthernetInterfaces", "Storage"} {
+	for _, k := range []string{"Processors", "Memory", "EthernetInterfaces", "SecureBoot", "Storage"} {
 		o[k] = link(path + "/" + k)
 	}
 	if len(s.p.SystemLogs) > 0 {

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
@@ -151,14 +150,10 @@ func (f *Fixture) Heartbeat(bootID string, generation int64, ago time.Duration, 
 	}}))
 }
 
-// StartAllocation gives the node to a tenant.
-func (f *Fixture) StartAllocation(id string) {
+// StartAllocation gives the node to a tenant, and returns the id of the allocation.
+func (f *Fixture) StartAllocation() string {
 	f.Helper()
-	c, err := pgx.Connect(f.Context(), f.DSN)
-	require.NoError(f, err)
-	defer func() { require.NoError(f, c.Close(f.Context())) }()
-	_, err = c.Exec(f.Context(), "UPDATE nodes SET allocation_id = $2 WHERE id = $1", f.Ref.NodeID, id)
-	require.NoError(f, err)
+	return dbtest.Occupy(f.T, f.Store, f.Ref.NodeID).ID
 }
 
 // Enqueue queues a task of the job.

@@ -7,9 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 	"github.com/slipway-cloud/slipway/providers"
@@ -192,11 +191,6 @@ func (b booted) prepare(ctx context.Context, t *Target) error {
 	if err := t.Booted.Disk.Occupy(); err != nil {
 		return fmt.Errorf("let a tenant in: %w", err)
 	}
-	c, err := pgx.Connect(ctx, t.DSN)
-	if err != nil {
-		return err
-	}
-	defer c.Close(ctx) //nolint:errcheck // a connection of the harness
-	_, err = c.Exec(ctx, `UPDATE nodes SET allocation_id = $2, version = version + 1 WHERE id = $1`, t.NodeID, db.NewID("alloc"))
+	_, err := dbtest.OccupyNode(ctx, t.Store, t.NodeID)
 	return err
 }

@@ -6,9 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/dbtest"
 	intentdecommission "github.com/slipway-cloud/slipway/intent/decommission"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -228,18 +227,18 @@ func (l leaving) occupy(ctx context.Context, t *Target) error {
 			return fmt.Errorf("let a tenant's data in: %w", err)
 		}
 	}
-	allocation := db.NewID("alloc")
-	c, err := pgx.Connect(ctx, t.DSN)
-	if err != nil {
-		return err
+	allocation, err := dbtest.OccupyNode(ctx, t.Store, t.NodeID)
+	if err == nil { // the modes that keep the system are for such a tenant alone
+		err = dbtest.SetTenantRoot(ctx, t.Store, false)
 	}
-	defer c.Close(ctx) //nolint:errcheck // a connection of the harness
-	_, err = c.Exec(ctx, `UPDATE nodes SET allocation_id = $2, version = version + 1 WHERE id = $1`, t.NodeID, allocation)
 	if err == nil && l.Mode == lifecycle.ModeDrain {
-		go func() { // what the allocations' own job does one day, after the drain has come to wait for it
+		go func() { // the tenant leaves after the drain has come to wait for it
 			eventually(ctx, preparation, func() bool { return t.Executions("WaitForAllocationEnd") > 0 })
 			pause(ctx, tenantStays)
-			eventually(ctx, time.Minute, func() bool { return t.Store.EndAllocation(ctx, t.NodeID, allocation) == nil })
+			eventually(ctx, time.Minute, func() bool {
+				_, err := dbtest.EndTenancyOf(ctx, t.Store, allocation.ID)
+				return err == nil
+			})
 		}()
 	}
 	return err

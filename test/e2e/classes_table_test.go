@@ -22,7 +22,6 @@ import (
 // outside can lead to them, and no row plants one.
 func classesWithoutProducer() map[lifecycle.FailureClass]string {
 	return map[lifecycle.FailureClass]string{
-		lifecycle.FailCapacity:        "the jobs that place work on nodes",
 		lifecycle.FailStorageRejected: "the jobs that attach and detach storage",
 		lifecycle.FailPaymentMismatch: "the jobs that settle payments",
 	}
@@ -31,7 +30,10 @@ func classesWithoutProducer() map[lifecycle.FailureClass]string {
 // classesRaisedElsewhere are the classes that no stage of a job raises, and who does.
 func classesRaisedElsewhere() map[lifecycle.FailureClass]string {
 	return map[lifecycle.FailureClass]string{
-		lifecycle.FailWorkflowLost: "the sweeper, for a job whose workflow was ended in Temporal (sweep_test.go ends some)",
+		lifecycle.FailCapacity:          "the provision of an allocation, which ends with it (workflows/allocation tests it)",
+		lifecycle.FailFirmwareChanged:   "the release of an allocation (workflows/allocation tests it)",
+		lifecycle.FailAccessUnconfirmed: "the release of an allocation (workflows/allocation tests it)",
+		lifecycle.FailWorkflowLost:      "the sweeper, for a job whose workflow was ended in Temporal (sweep_test.go ends some)",
 	}
 }
 

@@ -5,10 +5,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
 	"github.com/slipway-cloud/slipway/test/runenv"
@@ -53,11 +52,7 @@ func (w *pxeWorld) killInEveryStage(t *testing.T, mode lifecycle.DecommissionMod
 // allocate gives the node to a tenant, as the allocations' own job does one day.
 func (w *pxeWorld) allocate(t *testing.T, id string) {
 	t.Helper()
-	c, err := pgx.Connect(t.Context(), w.Config.Database.URL)
-	require.NoError(t, err)
-	defer c.Close(t.Context())
-	_, err = c.Exec(t.Context(), `UPDATE nodes SET allocation_id = $2, version = version + 1 WHERE id = $1`, id, db.NewID("alloc"))
-	require.NoError(t, err)
+	dbtest.Occupy(t, dbtest.Open(t, w.Config.Database.URL), id)
 }
 
 func TestPXEDeprovisioning_WorkerKilledInEachStage(t *testing.T) {

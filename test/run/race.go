@@ -11,7 +11,7 @@ func raced() []string {
 		"activities/sweep",
 		"api/agentapi", "api/boot", "api/op", "api/portal", "api/ratelimit", "api/rest",
 		"db", "db/drift",
-		"agent", "agent/atomicfile", "agent/gpupattern",
+		"agent", "agent/atomicfile", "agent/gpupattern", "agent/metadata",
 		"agent/taskhandlers", "agent/privileged", "agent/scrub",
 		"agent/selfupdate", "agent/task", "internal/devserver/identity", "internal/devserver/toolcache",
 		"test/chaos", "internal/nodeca", "sim/pxe", "internal/server/relay",

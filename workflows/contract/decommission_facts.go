@@ -21,6 +21,8 @@ const (
 type DecommissionFacts struct {
 	Status       lifecycle.NodeStatus `json:"status"`
 	AllocationID string               `json:"allocation_id,omitempty"`
+	// TenantRoot says that the tenant who is on the node, or who left it unproven, was root there.
+	TenantRoot bool `json:"tenant_root,omitempty"`
 	// TenantLeft is when a tenant left a node that nothing proves clean since.
 	TenantLeft    *time.Time    `json:"tenant_left,omitempty"`
 	Hostname      string        `json:"hostname"`

@@ -24,10 +24,15 @@ const (
 	// KindAgentReissue gives a node's agent a new identity, KindAgentUpdate a new version.
 	KindAgentReissue JobKind = "agent_reissue"
 	KindAgentUpdate  JobKind = "agent_update"
+	// KindAllocationProvision prepares a node for a tenant, KindAllocationRelease ends that.
+	KindAllocationProvision JobKind = "allocation_provision"
+	KindAllocationRelease   JobKind = "allocation_release"
 )
 
 // JobKinds lists every kind of job that a workflow runs.
-var JobKinds = []JobKind{KindOnboarding, KindBMCRotation, KindDecommission, KindNodeOperation, KindAgentReissue, KindAgentUpdate}
+var JobKinds = []JobKind{
+	KindOnboarding, KindBMCRotation, KindDecommission, KindNodeOperation, KindAgentReissue, KindAgentUpdate, KindAllocationProvision, KindAllocationRelease,
+}
 
 // TaskQueue is the task queue of all job workflows and their activities.
 const TaskQueue = "slipway"
@@ -42,6 +47,9 @@ const (
 	NodeOperationWorkflow = "NodeOperation"
 	AgentReissueWorkflow  = "AgentReissue"
 	AgentUpdateWorkflow   = "AgentUpdate"
+	// The workflows of an allocation.
+	AllocationProvisionWorkflow = "AllocationProvision"
+	AllocationReleaseWorkflow   = "AllocationRelease"
 	// PlanWorkflow observes what an onboarding would do; it changes nothing.
 	PlanWorkflow = "OnboardingPlan"
 	// SweepWorkflow looks for what is stuck; a Schedule starts it.
@@ -66,6 +74,10 @@ func WorkflowType(k JobKind) (string, bool) {
 		return AgentReissueWorkflow, true
 	case KindAgentUpdate:
 		return AgentUpdateWorkflow, true
+	case KindAllocationProvision:
+		return AllocationProvisionWorkflow, true
+	case KindAllocationRelease:
+		return AllocationReleaseWorkflow, true
 	}
 	return "", false
 }
@@ -80,11 +92,13 @@ type JobInput struct {
 	Kind   JobKind `json:"kind"`
 	NodeID string  `json:"node_id"`
 	SiteID string  `json:"site_id"`
+	// ResourceID is what the job is about besides a node: the allocation.
+	ResourceID string `json:"resource_id,omitempty"`
 }
 
 // Ref returns the reference that the job's activities are given.
 func (in JobInput) Ref() JobRef {
-	return JobRef{JobID: in.JobID, NodeID: in.NodeID, SiteID: in.SiteID}
+	return JobRef{JobID: in.JobID, NodeID: in.NodeID, SiteID: in.SiteID, ResourceID: in.ResourceID}
 }
 
 // JobResult is what a job workflow returns.
@@ -191,6 +205,7 @@ type Projection struct {
 	StageDeadline *time.Time           `json:"stage_deadline,omitempty"`
 	Checkpoint    []byte               `json:"checkpoint,omitempty"` // JSON of the job's own state
 	Node          *NodeMove            `json:"node,omitempty"`
+	Allocation    *AllocationMove      `json:"allocation,omitempty"`
 	Actions       []ActionEntry        `json:"actions,omitempty"`
 	By            string               `json:"by,omitempty"` // the operator whose action caused this step
 	// At is the workflow's time of this step; ActionType and Metadata go into the

@@ -25,6 +25,8 @@ type JobRef struct {
 	NodeID string `json:"node_id"`
 	SiteID string `json:"site_id"`
 	Stage  string `json:"stage,omitempty"`
+	// ResourceID is what the job is about besides a node: the allocation.
+	ResourceID string `json:"resource_id,omitempty"`
 	// ObserveOnly asks only whether the outcome is already there: nothing
 	// outside is changed.
 	ObserveOnly bool `json:"observe_only,omitempty"`

@@ -23,6 +23,10 @@ func Stages(k JobKind) []string {
 		return lifecycle.AgentReissueStages()
 	case KindAgentUpdate:
 		return lifecycle.AgentUpdateStages()
+	case KindAllocationProvision:
+		return lifecycle.AllocationProvisionStages()
+	case KindAllocationRelease:
+		return lifecycle.AllocationReleaseStages()
 	}
 	return nil
 }

@@ -110,10 +110,16 @@ func validate(ctx workflow.Context, s *State) error {
 		}
 		s.Validated = true
 	}
-	if s.isFullDecommission() && !s.isUnmanaged() {
-		return nil // the system disk is proven, and the certificate signed, after the release
+	if s.certifiesLater() {
+		return nil
 	}
 	return s.certify(ctx, lifecycle.StageValidateClean)
+}
+
+// certifiesLater is set where the validation is not the last proof: in a full decommission the system
+// disk is proven after it, by the release, and in the release of an allocation the firmware.
+func (s *State) certifiesLater() bool {
+	return s.TenantRelease || s.isFullDecommission() && !s.isUnmanaged()
 }
 
 // scrubAgain goes back to the first stage that erases, with new tasks. A machine
@@ -127,6 +133,9 @@ func (s *State) scrubAgain() error {
 		return stage.GoTo(lifecycle.StageScrubGPU)
 	}
 	s.Release, s.Deploy = Release{}, Deployment{Attempt: s.Deploy.Attempt + 1}
+	if s.TenantRelease && s.Request.Mode == lifecycle.ModeReimage {
+		return stage.GoTo(lifecycle.StageLoadSite)
+	}
 	return stage.GoTo(lifecycle.StageCleanupStorage)
 }
 
@@ -220,7 +229,7 @@ func (s *State) certify(ctx workflow.Context, at string) error {
 }
 
 func (s *State) evidence(ctx workflow.Context, at string) error {
-	in := evidenceact.CertifyIn{JobRef: s.Job.At(at), Kind: s.Kind, Mode: s.Request.Mode, StartedAt: s.StartedAt.Truncate(time.Microsecond), AgentUnreachable: s.AgentUnreachable, InitialDisks: s.InitialDisks}
+	in := evidenceact.CertifyIn{JobRef: s.Job.At(at), Kind: s.Kind, Mode: s.Request.Mode, StartedAt: s.StartedAt.Truncate(time.Microsecond), AgentUnreachable: s.AgentUnreachable, InitialDisks: s.InitialDisks, NotVerified: s.NotVerified}
 	if s.pxe() {
 		in.Netboot = &s.Netboot
 	}
@@ -259,7 +268,7 @@ func observeValidated(ctx workflow.Context, s *State) (stage.Observation, error)
 	if !s.Validated && (s.AgentUnreachable == "" || !s.isUnmanaged()) {
 		return stage.Observation{State: "not validated"}, nil
 	}
-	if s.isFullDecommission() && !s.isUnmanaged() {
+	if s.certifiesLater() {
 		return stage.Observation{Done: true, State: "validated", Note: "the agent has validated the node"}, nil
 	}
 	if err := s.evidence(ctx, lifecycle.StageValidateClean); err != nil {

@@ -54,7 +54,8 @@ func disable(ctx workflow.Context, s *State) error {
 			return stage.Fail(lifecycle.FailStateDisagreement, "the node is retired already; %s begins with a node in service: cancel this job", s.Request.Mode)
 		}
 		if s.AgentUnreachable = ""; s.Node.Agent != contract.AgentAlive {
-			return s.withoutAgent(ctx, lifecycle.StageDisableNode)
+			_, err := s.withoutAgent(ctx, lifecycle.StageDisableNode)
+			return err
 		}
 	case lifecycle.NodeRemoving:
 		s.Retired = true // rerun from the top while the removal was under way
@@ -65,7 +66,7 @@ func disable(ctx workflow.Context, s *State) error {
 		return stage.Fail(lifecycle.FailConfiguration, "%s", why)
 	}
 	if s.Request.Mode == lifecycle.ModeReimage && s.Node.SystemID == "" {
-		return stage.Fail(lifecycle.FailConfiguration, "reimage installs by MAAS, and MAAS does not manage this node; use soft_reset, or install it by hand after full_decommission")
+		return stage.Fail(lifecycle.FailConfiguration, "reimage installs by MAAS, and MAAS does not manage this node; install it by hand after full_decommission, or use soft_reset where no tenant was root on it")
 	}
 	return nil
 }
@@ -99,19 +100,49 @@ func forceRelease(ctx workflow.Context, s *State) error {
 		return err
 	}
 	a := s.revokeTask()
-	if s.Node.Agent == contract.AgentAlive {
+	in := nodestateact.AllocationIn{JobRef: s.Job.At(a.stage), AllocationID: s.Node.AllocationID}
+	switch {
+	case s.Node.TenantRoot && !s.pxe(): // no claim gives a PXE node to a tenant
+		if err := s.cutRootTenantOff(ctx, a.stage); err != nil {
+			return err
+		}
+		in.PoweredOff = true
+	case s.Node.Agent == contract.AgentAlive:
 		if _, err := s.runTask(ctx, a); err != nil {
 			return err
 		}
-	} else if err := s.withoutAgent(ctx, a.stage); err != nil {
-		return err
+		in.ByAgent = true
+	default:
+		off, err := s.withoutAgent(ctx, a.stage)
+		if err != nil {
+			return err
+		}
+		in.PoweredOff = off
 	}
-	in := nodestateact.AllocationIn{JobRef: s.Job.At(a.stage), AllocationID: s.Node.AllocationID}
 	f, err := stage.Do(ctx, stage.KindLocalWork, "end the allocation", nodeActs.EndAllocation, in)
 	if err == nil {
 		s.recordNode(f)
 	}
 	return err
+}
+
+// cutRootTenantOff ends the access of a tenant who is root. His agent's word proves nothing, so the
+// machine has to be read off. A job that needs its agent again is not for it.
+func (s *State) cutRootTenantOff(ctx workflow.Context, at string) error {
+	if s.Request.Mode.KeepsSystem() || s.Request.Mode == lifecycle.ModeReimage {
+		return stage.Fail(lifecycle.FailConfiguration,
+			"the tenant is root on the node, and %s goes by what the node says; cancel this job, and release allocation %s, which installs the node again", s.Request.Mode, s.Node.AllocationID)
+	}
+	off, err := s.ensurePoweredOff(ctx, at, false)
+	if err != nil {
+		return err
+	}
+	if !off {
+		return stage.Fail(lifecycle.FailPowerNotConfirmed,
+			"the tenant is root on the node, and his access ends only with its power, which nobody who can tell reads off; switch it off, then retry the stage")
+	}
+	s.RootTenantOff = true
+	return nil
 }
 
 func observeAllocationEnded(ctx workflow.Context, s *State) (stage.Observation, error) {
@@ -127,21 +158,26 @@ func observeAllocationEnded(ctx workflow.Context, s *State) (stage.Observation, 
 // withoutAgent replaces a drain when the agent cannot be reached: a machine that is off runs
 // nothing. The job switches the machine off in a full decommission only. In any other mode it waits
 // for an operator, who may want to save data first.
-func (s *State) withoutAgent(ctx workflow.Context, at string) error {
+//
+// It reports whether the machine was read off; on a PXE node a restart may end what runs instead.
+func (s *State) withoutAgent(ctx workflow.Context, at string) (off bool, err error) {
 	if s.pxe() {
 		return s.withoutAgentPXE(ctx, at)
 	}
 	why := s.unreachableReason()
-	off, err := s.ensurePoweredOff(ctx, at, !s.isFullDecommission())
+	if s.RootTenantOff {
+		why = "the machine was switched off to end the access of a tenant who was root"
+	}
+	off, err = s.ensurePoweredOff(ctx, at, !s.isFullDecommission())
 	if err != nil {
-		return err
+		return false, err
 	}
 	if !off {
-		return stage.Fail(lifecycle.FailNodeTask,
+		return false, stage.Fail(lifecycle.FailNodeTask,
 			"the node's agent cannot be asked to drain it: %s; bring the node back so that its agent sends heartbeats, or switch it off, then retry the stage", why)
 	}
 	s.AgentUnreachable = why + "; its power is confirmed off"
-	return nil
+	return true, nil
 }
 
 // ensurePoweredOff switches the machine off, or only looks, and reports whether everybody
@@ -187,7 +223,7 @@ func (s *State) drainTask() agentTask {
 }
 
 // drain ends what runs on the node. The operation drain first waits for the
-// allocation to end by itself.
+// allocation to end by itself, and frees the node of one that is being released.
 func drain(ctx workflow.Context, s *State) error {
 	if s.Request.Mode == lifecycle.ModeDrain && s.Node.AllocationID != "" {
 		in := nodestateact.AllocationIn{JobRef: s.Job.At(lifecycle.StageDrainNode), AllocationID: s.Node.AllocationID, Poll: s.Config.Profile.PollInterval}
@@ -200,8 +236,14 @@ func drain(ctx workflow.Context, s *State) error {
 	if err := s.readNode(ctx, lifecycle.StageDrainNode); err != nil {
 		return err
 	}
-	if s.Node.Agent != contract.AgentAlive {
-		return s.withoutAgent(ctx, lifecycle.StageDrainNode)
+	if s.Request.Mode == lifecycle.ModeDrain && s.Node.AllocationID != "" { // its release waits for this job, which has the node
+		if err := forceRelease(ctx, s); err != nil {
+			return err
+		}
+	}
+	if s.Node.Agent != contract.AgentAlive || s.RootTenantOff { // it may have been heard a moment before
+		_, err := s.withoutAgent(ctx, lifecycle.StageDrainNode)
+		return err
 	}
 	s.AgentUnreachable = ""
 	_, err := s.runTask(ctx, s.drainTask())

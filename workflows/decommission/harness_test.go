@@ -33,6 +33,8 @@ type site struct {
 	facts     contract.DecommissionFacts
 	machine   string // in MAAS
 	ours      bool   // deployed by this job
+	ended     nodestateact.AllocationIn
+	releasing bool // the tenant has asked for the release; nobody has freed the node
 	power     string
 	calls     []string
 	states    []lifecycle.NodeStatus
@@ -137,7 +139,8 @@ func (w *site) endAllocation() {
 	w.facts.AllocationID, w.facts.TenantLeft = "", &left
 }
 
-func (w *site) EndAllocation(context.Context, nodestateact.AllocationIn) (contract.DecommissionFacts, error) {
+func (w *site) EndAllocation(_ context.Context, in nodestateact.AllocationIn) (contract.DecommissionFacts, error) {
+	w.ended = in
 	if _, err := looks(w, func() int { w.endAllocation(); return 0 }); err != nil { // a failure of it is an answer that was lost
 		return contract.DecommissionFacts{}, err
 	}
@@ -145,7 +148,12 @@ func (w *site) EndAllocation(context.Context, nodestateact.AllocationIn) (contra
 }
 
 func (w *site) WaitForAllocationEnd(context.Context, nodestateact.AllocationIn) (contract.DecommissionFacts, error) {
-	return does(w, "allocation.wait", func() contract.DecommissionFacts { w.endAllocation(); return w.facts })
+	return does(w, "allocation.wait", func() contract.DecommissionFacts {
+		if !w.releasing {
+			w.endAllocation()
+		}
+		return w.facts
+	})
 }
 
 func (w *site) WaitForNewBoot(context.Context, nodestateact.NewBootIn) (contract.DecommissionFacts, error) {

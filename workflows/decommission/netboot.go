@@ -41,21 +41,21 @@ func (s *State) verifyNodeState() error {
 // withoutAgentPXE stands in for a drain where no agent can be asked: the machine
 // is switched off where that is possible. Without a BMC the restart that follows
 // ends what runs.
-func (s *State) withoutAgentPXE(ctx workflow.Context, at string) error {
+func (s *State) withoutAgentPXE(ctx workflow.Context, at string) (off bool, err error) {
 	why := s.unreachableReason()
 	if s.Node.BMCID == "" {
 		s.AgentUnreachable = why + "; the restart that follows ends what runs on it"
-		return nil
+		return false, nil
 	}
-	off, err := s.ensurePoweredOff(ctx, at, false)
+	off, err = s.ensurePoweredOff(ctx, at, false)
 	switch {
 	case err != nil:
-		return err
+		return false, err
 	case !off:
-		return stage.Fail(lifecycle.FailPowerNotConfirmed, "the node's agent cannot be asked to drain it (%s), and nobody confirms that the machine is off: %s", why, s.Power.TimelineNote())
+		return false, stage.Fail(lifecycle.FailPowerNotConfirmed, "the node's agent cannot be asked to drain it (%s), and nobody confirms that the machine is off: %s", why, s.Power.TimelineNote())
 	}
 	s.AgentUnreachable = why + "; its power is confirmed off"
-	return nil
+	return true, nil
 }
 
 // eraser is set once the live system has been armed.

@@ -21,6 +21,8 @@ type State struct {
 	Job     contract.JobRef            `json:"job"`
 	Kind    contract.JobKind           `json:"kind"`
 	Request contract.DecommissionInput `json:"request"`
+	// TenantRelease is set where the release of an allocation runs the stages.
+	TenantRelease bool `json:"tenant_release,omitempty"`
 	// StartedAt is when the first stage ran.
 	StartedAt time.Time                   `json:"started_at,omitzero"`
 	Config    contract.DecommissionConfig `json:"config"`
@@ -37,6 +39,8 @@ type State struct {
 	// AgentUnreachable says why the agent could not be asked, once the node was drained by switching
 	// it off instead.
 	AgentUnreachable string `json:"agent_unreachable,omitempty"`
+	// RootTenantOff is set once the machine was switched off to end the access of a tenant who was root.
+	RootTenantOff bool `json:"root_tenant_off,omitempty"`
 	// ScrubBootID is the boot that the last scrub ran in. ScrubRequired is set when the validation
 	// found what a scrub should have removed: an operator's retry scrubs again.
 	ScrubBootID   string `json:"scrub_boot_id,omitempty"`
@@ -48,6 +52,9 @@ type State struct {
 	Deploy   Deployment                `json:"deploy"`
 	Agent    contract.AgentFacts       `json:"agent"`
 	Evidence contract.CertificateFacts `json:"evidence"`
+
+	// NotVerified names what the certificate says was not looked at.
+	NotVerified []string `json:"not_verified,omitempty"`
 
 	// Netboot is what this job has the node boot from the network, and what was
 	// known of its disks before. Hardware is what replaces the node's hardware. RestartRequested has

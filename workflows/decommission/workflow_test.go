@@ -91,6 +91,50 @@ func TestOccupiedNode(t *testing.T) {
 	}
 }
 
+// TestOccupiedNode_TenantReleases frees the node of a tenant whose release waits for the drain.
+func TestOccupiedNode_TenantReleases(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lifecycle.ModeDrain)
+	b.site.facts.AllocationID, b.site.releasing = "alc_1", true
+	require.Equal(t, lifecycle.JobCompleted, b.run())
+	require.Equal(t, "config allocation.wait allocation.revoke_user free node.drain move:retired", b.calls())
+}
+
+// TestOccupiedNode_RootTenant ends the access of a tenant who is root by the power alone, whatever the
+// agent on his system would say.
+func TestOccupiedNode_RootTenant(t *testing.T) {
+	t.Parallel()
+	for mode, first := range map[lifecycle.DecommissionMode]string{
+		lifecycle.ModeRetire: "maas:off bmc:off free",
+		lifecycle.ModeFull:   "maas:off bmc:off free",
+		lifecycle.ModeDrain:  "allocation.wait maas:off bmc:off free",
+	} {
+		b := setup(t, mode)
+		b.site.facts.AllocationID, b.site.facts.TenantRoot, b.site.releasing = "alc_1", true, true
+		require.Equal(t, lifecycle.JobCompleted, b.run())
+		require.Contains(t, b.calls(), first)
+		require.True(t, b.site.ended.PoweredOff)
+		require.False(t, b.site.ended.ByAgent)
+		for _, asked := range []string{"allocation.revoke_user", "node.drain", "gpu.scrub"} {
+			require.Zero(t, b.count(asked), "%s: his system is not asked", mode)
+		}
+	}
+	b := setup(t, lifecycle.ModeRetire)
+	b.site.facts.AllocationID, b.site.facts.TenantRoot, b.site.facts.SystemID, b.site.facts.BMCID = "alc_1", true, "", ""
+	p := b.parkedAt(time.Hour)
+	b.at(2*time.Hour, lifecycle.ActionCancel)
+	require.Equal(t, lifecycle.JobCancelled, b.run())
+	require.Equal(t, lifecycle.StageForceRelease, p.Failure.Stage)
+	require.Zero(t, b.count("free"), "nobody can read its power")
+	b = setup(t, lifecycle.ModeReimage)
+	b.site.facts.AllocationID, b.site.facts.TenantRoot = "alc_1", true
+	p = b.parkedAt(time.Hour)
+	b.at(2*time.Hour, lifecycle.ActionCancel)
+	require.Equal(t, lifecycle.JobCancelled, b.run())
+	require.Contains(t, p.Failure.Message, "release allocation alc_1")
+	require.Empty(t, b.site.ended.AllocationID)
+}
+
 // An unverified node is quarantined by the stage that found it, by way of offline in one step. It
 // is certified as unverified, and drains again when an operator retries.
 func TestUnverifiedNode_IsQuarantined(t *testing.T) {

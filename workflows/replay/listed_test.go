@@ -91,6 +91,10 @@ func TestEveryWorkflowIsRecorded(t *testing.T) {
 			ends = append(ends, endsOf(t, read(t, file))...)
 		}
 		for _, end := range []string{endCompleted, endParked, endCancelled} {
+			if end == endParked && name == contract.AllocationProvisionWorkflow { // it gives up instead
+				require.NotContains(t, ends, end)
+				continue
+			}
 			if !slices.Contains(ends, end) {
 				missing = append(missing, name+", "+end)
 			}
@@ -121,6 +125,9 @@ func TestScriptedHistoriesAreRecorded(t *testing.T) {
 	for _, j := range scriptedJobs() {
 		name, _ := contract.WorkflowType(j.kind)
 		for i, end := range scriptedEnds() {
+			if i == 1 && j.givesUp {
+				continue
+			}
 			require.Equal(t, j.asks[i], count(read(t, filepath.Join("testdata", name, release, end+".json.gz"))), "%s, %s", name, end)
 		}
 	}

@@ -17,6 +17,7 @@ type outcome struct {
 	failure     *contract.Failure
 	backTo      string
 	interrupted bool
+	cancelled   bool
 	err         error
 }
 
@@ -67,7 +68,7 @@ func (r *runner[S]) runStage(i int) outcome {
 		row.Message, row.FailureClass = out.failure.Message, class
 		failed[class]++
 		backoff := min(firstBackoff<<min(failed[class]-1, 5), maxBackoff)
-		if failed[class] >= lifecycle.Failure(class).AutoAttempts || workflow.Now(r.ctx).Add(backoff).After(at) {
+		if failed[class] >= r.attempts(class) || workflow.Now(r.ctx).Add(backoff).After(at) {
 			row.State, row.FinishedAt = lifecycle.StageFailed, r.now()
 			return out
 		}
@@ -75,6 +76,15 @@ func (r *runner[S]) runStage(i int) outcome {
 			return r.leaveStage(row, outcome{interrupted: true})
 		}
 	}
+}
+
+// attempts is how often a stage is tried for a class before it fails.
+func (r *runner[S]) attempts(class lifecycle.FailureClass) int {
+	n := lifecycle.Failure(class).AutoAttempts
+	if r.def.Attempts != nil {
+		n = r.def.Attempts(r.state, class, n)
+	}
+	return n
 }
 
 // leaveStage closes the row of a stage that was left without failing.
@@ -147,9 +157,12 @@ var errInterrupted = errors.New("interrupted by an operator")
 // outcomeOf turns an error into what to do about it.
 func (r *runner[S]) outcomeOf(st Stage[S], err error) outcome {
 	var b *goToStage
+	var c *cancelJob
 	switch {
 	case errors.As(err, &b):
 		return outcome{backTo: b.stage}
+	case errors.As(err, &c):
+		return outcome{cancelled: true}
 	case errors.Is(err, errInterrupted):
 		return outcome{interrupted: true}
 	}

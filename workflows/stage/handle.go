@@ -29,6 +29,11 @@ func (r *runner[S]) handle(req *request) error {
 		return r.refuse(req, v.Reason)
 	}
 	req.effect = v.Effect
+	if v.Effect != lifecycle.EffectNoop && r.def.Refuses != nil {
+		if why := r.def.Refuses(r.ctx, r.state, req.action); why != "" {
+			return r.refuse(req, why)
+		}
+	}
 	switch req.effect {
 	case lifecycle.EffectCancel:
 		return r.compensateFor(forCancel, req)

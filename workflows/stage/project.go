@@ -53,11 +53,17 @@ func (r *runner[S]) projectLocked(c workflow.Context, move *contract.NodeMove) e
 	}
 	p := r.projection()
 	p.Checkpoint, p.Node, p.Actions, p.By = cp, move, entries, by
+	if r.def.Allocation != nil && p.Status != r.stored {
+		if p.Allocation = r.def.Allocation(r.state, p.Status, p.Failure); p.Allocation != nil {
+			p.Allocation.Attempts = p.Attempt
+		}
+	}
 	res, err := r.write(c, &p)
 	if err != nil {
 		r.entries = append(entries, r.entries...) // for the next projection
 		return err
 	}
+	r.stored = p.Status
 	r.renameFreezer(entries, res)
 	r.publish()
 	return nil
@@ -106,7 +112,7 @@ func isPermanent(err error) bool {
 func (r *runner[S]) projection() contract.Projection {
 	now := r.now()
 	p := contract.Projection{
-		JobID: r.in.JobID, Kind: r.in.Kind, NodeID: r.in.NodeID, RunID: r.runID,
+		JobID: r.in.JobID, Kind: r.in.Kind, NodeID: r.nodeID(), RunID: r.runID,
 		Status: r.status, Stage: r.stageName(), StageOrdinal: min(r.at, len(r.rows)-1) + 1,
 		Stages: append([]lifecycle.StageRow(nil), r.rows...), Failure: r.failure,
 		WaitingOut: r.waitingOutside(), Frozen: r.frozen, Adopted: r.adopted, StageDeadline: r.deadline,
@@ -139,13 +145,17 @@ func (r *runner[S]) waitingOutside() bool {
 
 type attributes struct {
 	status, stage    string
+	node             string // of a job that was started without one
 	requiresOperator bool
 }
 
 // publish puts the state where the Temporal Web UI and CLI see it.
 func (r *runner[S]) publish() {
 	workflow.SetCurrentDetails(r.ctx, r.details())
-	a := attributes{string(r.status), r.lastAttributes.stage, r.status.Parked()}
+	a := attributes{status: string(r.status), stage: r.lastAttributes.stage, requiresOperator: r.status.Parked()}
+	if r.in.NodeID == "" {
+		a.node = r.nodeID()
+	}
 	// Each upsert costs the server as much as half an activity. The details
 	// above are always exact; the Stage attribute moves where a job can be
 	// found standing: at stages that wait, parked, and at its end.
@@ -155,12 +165,16 @@ func (r *runner[S]) publish() {
 	if a == r.lastAttributes {
 		return
 	}
+	found := a.node != r.lastAttributes.node
 	r.lastAttributes = a
 	set := []temporal.SearchAttributeUpdate{
 		contract.JobStatusAttribute.ValueSet(a.status), contract.NeedsHumanAttribute.ValueSet(a.requiresOperator),
 	}
 	if a.stage != "" {
 		set = append(set, contract.StageAttribute.ValueSet(a.stage))
+	}
+	if found {
+		set = append(set, contract.NodeIDAttribute.ValueSet(a.node))
 	}
 	if err := workflow.UpsertTypedSearchAttributes(r.ctx, set...); err != nil {
 		workflow.GetLogger(r.ctx).Warn("search attributes not set", "error", err)

@@ -27,6 +27,7 @@ type runner[S any] struct {
 	loaded   bool
 	seq      int64
 	status   lifecycle.JobStatus
+	stored   lifecycle.JobStatus // the status of the last projection
 	rows     []lifecycle.StageRow
 	at       int
 	observe  bool // stages first observe and are skipped if already so
@@ -140,7 +141,7 @@ func (r *runner[S]) load() error {
 	if err != nil {
 		return err
 	}
-	r.seq, r.status, r.failure = snap.Seq, snap.Status, snap.Failure
+	r.seq, r.status, r.stored, r.failure = snap.Seq, snap.Status, snap.Status, snap.Failure
 	r.reached, r.frozen, r.adopted = snap.Reached, snap.Frozen, snap.Adopted
 	cp, err := r.def.restore(r.state, snap)
 	if err == nil {
@@ -206,7 +207,9 @@ func (r *runner[S]) step() error {
 	case out.err != nil:
 		return out.err
 	case out.failure != nil:
-		return r.park(*out.failure)
+		return r.fail(*out.failure)
+	case out.cancelled:
+		return r.compensateFor(forCancel, nil)
 	case out.backTo != "":
 		return r.goBack(out.backTo)
 	case out.interrupted:
@@ -239,7 +242,7 @@ func (r *runner[S]) finish() error {
 	// The node may not move to the state that the job wants. An operator decides, and
 	// the workflow keeps running.
 	r.status = lifecycle.JobRunning
-	return r.park(contract.Failure{
+	return r.fail(contract.Failure{
 		Class: lifecycle.FailStateDisagreement, Stage: r.stageName(), Message: "every stage is done, but the node cannot follow: " + failureOf(err).Message,
 	})
 }
@@ -253,6 +256,15 @@ func (r *runner[S]) startMove() *contract.NodeMove {
 		}
 	}
 	return r.nodeMove(r.def.Started)
+}
+
+// fail ends a stage that has spent its tries: the job parks, or is compensated where its kind gives
+// up.
+func (r *runner[S]) fail(f contract.Failure) error {
+	if r.def.GivesUp != nil && r.def.GivesUp(r.state, f) {
+		return r.compensateFor(forCancel, nil)
+	}
+	return r.park(f)
 }
 
 // park stops with a failure and says so to everyone.
@@ -293,6 +305,14 @@ func (r *runner[S]) nodeMove(f func(*S) *contract.NodeMove) *contract.NodeMove {
 		return nil
 	}
 	return f(r.state)
+}
+
+// nodeID names the job's node, "" while it has none.
+func (r *runner[S]) nodeID() string {
+	if r.def.NodeID != nil {
+		return r.def.NodeID(r.state)
+	}
+	return r.in.NodeID
 }
 
 func (r *runner[S]) index(name string) int {

@@ -43,6 +43,20 @@ type Job[S any] struct {
 	Resumed func(s *S) *contract.NodeMove
 	// Reset clears what compensation has undone, before starting from the top.
 	Reset func(s *S)
+
+	// NodeID names the node of a job that finds its node while it runs; nil is that of the input.
+	NodeID func(s *S) string
+	// Allocation is what happens to the job's allocation with the projection that moves the job to
+	// another status; nil changes nothing.
+	Allocation func(s *S, to lifecycle.JobStatus, f *contract.Failure) *contract.AllocationMove
+	// Attempts is how often a stage is tried for a failure class, the default given.
+	Attempts func(s *S, class lifecycle.FailureClass, dflt int) int
+	// GivesUp reports a failure at which the job does not park: it is compensated and ends as a
+	// cancelled job does. The state keeps what of the failure is told later.
+	GivesUp func(s *S, f contract.Failure) bool
+	// Refuses returns why an action that the matrix allows is refused now; "" allows it. It is asked at
+	// the safe point at which the action would be carried out.
+	Refuses func(ctx workflow.Context, s *S, a lifecycle.Action) string
 }
 
 // Chosen returns the stages of a job in their order: those that Choose names, or all.
@@ -136,6 +150,14 @@ func (f *StageError) Error() string { return fmt.Sprintf("%s: %s", f.Class, f.Me
 func Fail(c lifecycle.FailureClass, format string, args ...any) error {
 	return &StageError{Class: c, Message: fmt.Sprintf(format, args...)}
 }
+
+type cancelJob struct{ why string }
+
+func (c *cancelJob) Error() string { return "the job is not needed any more: " + c.why }
+
+// Cancel, returned by a stage's Run, ends the job as an operator's cancel does: what was begun is
+// compensated.
+func Cancel(why string) error { return &cancelJob{why} }
 
 type goToStage struct{ stage string }
 

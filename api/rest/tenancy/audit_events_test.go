@@ -21,15 +21,18 @@ import (
 // withoutEvent are the audit names of projects that are no events, with the reason.
 func withoutEvent() map[string]string {
 	const queue = "it is in the list of deliveries, and its event would be sent to the webhook too"
+	const own = "the allocation has events of its own"
 	return map[string]string{
-		"operator_access": "a read changes nothing; owners find it in the audit log",
-		"test_webhook":    queue, "redeliver_webhook_event": queue, "replay_webhook": queue,
+		"operator_access":   "a read changes nothing; owners find it in the audit log",
+		"create_allocation": own, "release_allocation": own, "force_release": own, "remove_assignment": own,
+		"update_allocation": "name and tags change nothing that happens",
+		"test_webhook":      queue, "redeliver_webhook_event": queue, "replay_webhook": queue,
 	}
 }
 
 // auditArgument is which argument of a function names the audit row of a project.
 func auditArgument() map[string]int {
-	return map[string]int{"AuditProject": 2, "changeQuota": 2, "queueOnce": 5}
+	return map[string]int{"AuditProject": 2, "changeQuota": 2, "queueOnce": 5, "auditAllocation": 3, "changeAllocation": 2}
 }
 
 // TestAuditNames_AreEvents finds every name that an audit row of a project can have, in the source and

@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-cloud/slipway/api/op"
 	"github.com/slipway-cloud/slipway/db"
 	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
+	"github.com/slipway-cloud/slipway/intent/allocation"
 	"github.com/slipway-cloud/slipway/intent/tenancy"
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
@@ -183,7 +184,7 @@ func (s *server) endVersion(ctx context.Context, m op.Match) (int64, error) {
 func (s *server) close(ctx context.Context, id string, version int64, a db.Actor) (*op.Versioned[Project], error) {
 	var row tenancydb.Project
 	err := s.api.Store().Tx(ctx, func(tx *db.Tx) (err error) {
-		row, err = tenancy.CloseProject(ctx, tx, id, version, a)
+		row, err = tenancy.CloseProject(ctx, tx, id, version, allocation.EndProject(a), a)
 		return err
 	})
 	if err != nil {

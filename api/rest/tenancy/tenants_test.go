@@ -39,14 +39,14 @@ func (w *world) projectRoutes() [][2]string {
 func missing() map[string]string {
 	const tail = "_00000000-0000-7000-8000-000000000000"
 	return map[string]string{"id": "prj" + tail, "member_id": "mem" + tail, "key_id": "key" + tail, "token_id": "tok" + tail, "invitation_id": "inv" + tail, "group": "no-such-group",
-		"webhook_id": "whk" + tail, "event_id": "evt" + tail}
+		"webhook_id": "whk" + tail, "event_id": "evt" + tail, "allocation_id": "alc" + tail}
 }
 
 func requestBody(method, path string) any {
 	if method == http.MethodGet || method == http.MethodDelete {
 		return nil
 	}
-	if strings.Contains(path, "/webhooks/") {
+	if strings.Contains(path, "/webhooks/") || strings.Contains(path, "/allocations/") {
 		return map[string]any{}
 	}
 	return map[string]any{"role": "viewer"}
@@ -58,6 +58,7 @@ func TestTwoTenants(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alpha, beta := w.newTenant("alpha"), w.newTenant("beta")
+	w.addAllocation(alpha)
 	routes := w.projectRoutes()
 	require.Greater(t, len(routes), 25)
 	for who, bearer := range map[string]string{"an owner": beta.owner, "a token": beta.token, "nobody": w.signIn("nobody"), "a group": w.signIn("g", map[string]any{"groups": []string{"beta-group"}})} {
@@ -91,6 +92,8 @@ func TestTwoTenants_ListsHoldNothingOfOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	alpha, beta := w.newTenant("alpha"), w.newTenant("beta")
+	w.addAllocation(alpha)
+	w.addAllocation(beta)
 	w.relay()
 	read, seen := 0, ""
 	for route, role := range w.api.Routes() {
@@ -114,7 +117,7 @@ func TestTwoTenants_ListsHoldNothingOfOthers(t *testing.T) {
 		}
 	}
 	require.Greater(t, read, 20)
-	for _, own := range []string{"beta-project", "beta-key", "beta-token", "beta-owner", "beta-guest", "beta-group", "beta asked"} {
+	for _, own := range []string{"beta-project", "beta-key", "beta-token", "beta-owner", "beta-guest", "beta-group", "beta asked", "beta-allocation"} {
 		require.Contains(t, seen, own, "the walk reads what there is")
 	}
 	require.NotContains(t, seen, beta.token)

@@ -18,7 +18,6 @@ import (
 
 	"github.com/coreos/go-oidc/v3/oidc/oidctest"
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/client"
 	"golang.org/x/crypto/ssh"
 
 	"github.com/slipway-cloud/slipway/api/op"
@@ -43,6 +42,7 @@ type world struct {
 	key    *rsa.PrivateKey
 	admin  string
 	asking atomic.Pointer[func()] // runs while the rule for addresses is asked for
+	engine *engine
 }
 
 func newWorld(t *testing.T) *world {
@@ -57,15 +57,13 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(provider.Close)
 	issuer.SetIssuer(provider.URL)
 	w.issuer = provider.URL
-	temporal, err := client.NewLazyClient(client.Options{HostPort: "127.0.0.1:1"})
-	require.NoError(t, err)
-	t.Cleanup(temporal.Close)
+	w.engine = &engine{}
 	sealed, err := secrets.Open(t.Context(), w.store, secrets.Keeper{KeyFile: t.TempDir() + "/key"}, secrets.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = sealed.Close() })
 	w.api, err = httpapi.New(httpapi.Config{
 		API:  op.Config{Store: w.store, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Auth: op.AuthConfig{Issuer: provider.URL, Audience: "slipway"}, StreamRecheck: 200 * time.Millisecond},
-		REST: rest.Config{Temporal: temporal, Secrets: sealed},
+		REST: rest.Config{Temporal: w.engine, Plans: w.engine, Secrets: sealed},
 		Events: tenancy.EventsConfig{Secrets: sealed, NewSecret: webhook.NewSecret, Rule: func(context.Context) (spec.AddressRule, error) {
 			if do := w.asking.Swap(nil); do != nil {
 				(*do)()

@@ -590,9 +590,10 @@ const findingsToQuarantine = `-- name: FindingsToQuarantine :many
 SELECT f.id, f.node_id::text AS node_id, f.detector, f.key FROM drift_findings f JOIN nodes n ON n.id = f.node_id
 WHERE f.site_id = $1 AND f.status = 'open' AND f.detector = ANY ($2::text[]) AND f.streak >= $3 AND f.last_seen_at >= $4::timestamptz
     AND f.acted_key <> f.key AND n.status IN ('active', 'offline')
+    AND NOT (f.detector = ANY ($5::text[]) AND n.allocation_id IS NOT NULL)
     AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.node_id = n.id
         AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
-ORDER BY f.first_seen_at, f.id LIMIT $5
+ORDER BY f.first_seen_at, f.id LIMIT $6
 `
 
 type FindingsToQuarantineParams struct {
@@ -600,6 +601,7 @@ type FindingsToQuarantineParams struct {
 	Detectors []string
 	Confirm   int64
 	Begun     time.Time
+	ByAgent   []string
 	MaxRows   int32
 }
 
@@ -610,13 +612,15 @@ type FindingsToQuarantineRow struct {
 	Key      string
 }
 
-// Findings that the reconciler may quarantine a node for: seen by this pass and by the one before, nothing done about them yet, no job at work.
+// Findings that the reconciler may quarantine a node for: seen by this pass and by the one before, nothing done about them yet, no job at work. What only
+// the agent says of an occupied node is the tenant's word and quarantines nothing.
 func (q *Queries) FindingsToQuarantine(ctx context.Context, arg FindingsToQuarantineParams) ([]FindingsToQuarantineRow, error) {
 	rows, err := q.db.Query(ctx, findingsToQuarantine,
 		arg.SiteID,
 		arg.Detectors,
 		arg.Confirm,
 		arg.Begun,
+		arg.ByAgent,
 		arg.MaxRows,
 	)
 	if err != nil {
@@ -754,7 +758,8 @@ func (q *Queries) ListFindings(ctx context.Context, arg ListFindingsParams) ([]L
 const listNodeFacts = `-- name: ListNodeFacts :many
 SELECT n.id, jsonb_build_object(
     'node', jsonb_build_object('id', n.id, 'status', n.status, 'hostname', n.hostname, 'serial', n.serial, 'hardware_uuid', n.hardware_uuid, 'macs', n.macs,
-        'system_id', coalesce(n.maas_system_id, ''), 'ip_addresses', n.ip_addresses, 'state_changed_at', n.state_changed_at),
+        'system_id', coalesce(n.maas_system_id, ''), 'ip_addresses', n.ip_addresses, 'state_changed_at', n.state_changed_at, 'pointer', coalesce(n.allocation_id, ''),
+        'occupant', coalesce((SELECT a.id FROM allocations a WHERE a.node_id = n.id AND a.node_released_at IS NULL), '')),
     'machine', m.facts || jsonb_build_object('power_address', m.power_address),
     'bmc', CASE WHEN b.id IS NOT NULL THEN jsonb_build_object('id', b.id, 'address', b.address, 'protocol', b.protocol, 'pin_sha256', b.pin_sha256,
         'blocked_at', b.auth_blocked_at, 'blocked_reason', b.auth_blocked_reason) END,

@@ -46,7 +46,8 @@ WHERE m.site_id = @site_id AND m.system_id = a.system_id AND m.power_address <> 
 -- All that the detectors are told of a node, as one document.
 SELECT n.id, jsonb_build_object(
     'node', jsonb_build_object('id', n.id, 'status', n.status, 'hostname', n.hostname, 'serial', n.serial, 'hardware_uuid', n.hardware_uuid, 'macs', n.macs,
-        'system_id', coalesce(n.maas_system_id, ''), 'ip_addresses', n.ip_addresses, 'state_changed_at', n.state_changed_at),
+        'system_id', coalesce(n.maas_system_id, ''), 'ip_addresses', n.ip_addresses, 'state_changed_at', n.state_changed_at, 'pointer', coalesce(n.allocation_id, ''),
+        'occupant', coalesce((SELECT a.id FROM allocations a WHERE a.node_id = n.id AND a.node_released_at IS NULL), '')),
     'machine', m.facts || jsonb_build_object('power_address', m.power_address),
     'bmc', CASE WHEN b.id IS NOT NULL THEN jsonb_build_object('id', b.id, 'address', b.address, 'protocol', b.protocol, 'pin_sha256', b.pin_sha256,
         'blocked_at', b.auth_blocked_at, 'blocked_reason', b.auth_blocked_reason) END,
@@ -237,10 +238,12 @@ UPDATE drift_findings SET action = @action, acted_at = now(), acted_by = @acted_
 WHERE id = @id AND status = @from_status RETURNING *;
 
 -- name: FindingsToQuarantine :many
--- Findings that the reconciler may quarantine a node for: seen by this pass and by the one before, nothing done about them yet, no job at work.
+-- Findings that the reconciler may quarantine a node for: seen by this pass and by the one before, nothing done about them yet, no job at work. What only
+-- the agent says of an occupied node is the tenant's word and quarantines nothing.
 SELECT f.id, f.node_id::text AS node_id, f.detector, f.key FROM drift_findings f JOIN nodes n ON n.id = f.node_id
 WHERE f.site_id = @site_id AND f.status = 'open' AND f.detector = ANY (@detectors::text[]) AND f.streak >= @confirm AND f.last_seen_at >= @begun::timestamptz
     AND f.acted_key <> f.key AND n.status IN ('active', 'offline')
+    AND NOT (f.detector = ANY (@by_agent::text[]) AND n.allocation_id IS NOT NULL)
     AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.node_id = n.id
         AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
 ORDER BY f.first_seen_at, f.id LIMIT @max_rows;

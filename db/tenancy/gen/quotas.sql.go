@@ -12,6 +12,26 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle/spec"
 )
 
+const catalogueItem = `-- name: CatalogueItem :one
+SELECT sku_id, profile_id, title, description, isolation, version, created_at, updated_at FROM catalogue_items WHERE sku_id = $1
+`
+
+func (q *Queries) CatalogueItem(ctx context.Context, skuID string) (CatalogueItem, error) {
+	row := q.db.QueryRow(ctx, catalogueItem, skuID)
+	var i CatalogueItem
+	err := row.Scan(
+		&i.SKUID,
+		&i.ProfileID,
+		&i.Title,
+		&i.Description,
+		&i.Isolation,
+		&i.Version,
+		&i.CreatedAt,
+		&i.UpdatedAt,
+	)
+	return i, err
+}
+
 const deleteCatalogueItem = `-- name: DeleteCatalogueItem :execrows
 DELETE FROM catalogue_items WHERE sku_id = $1
 `
@@ -43,8 +63,7 @@ func (q *Queries) DeleteQuota(ctx context.Context, arg DeleteQuotaParams) (int64
 
 const listCatalogue = `-- name: ListCatalogue :many
 SELECT c.sku_id, c.profile_id, c.title, c.description, c.isolation, c.version, c.created_at, c.updated_at, s.name AS sku_name, s.spec AS sku_spec, p.spec AS profile_spec,
-    (SELECT count(*) FROM nodes n JOIN heartbeats h ON h.node_id = n.id WHERE n.sku_id = c.sku_id AND n.status = 'active' AND n.allocation_id IS NULL
-        AND n.tenant_left_at IS NULL AND h.unhealthy = '{}' AND h.received_at > now() - interval '5 minutes') AS free_nodes
+    (SELECT count(*) FROM claimable_nodes n WHERE n.sku_id = c.sku_id) AS free_nodes
 FROM catalogue_items c JOIN skus s ON s.id = c.sku_id JOIN profiles p ON p.id = c.profile_id
 WHERE c.sku_id > $1::text ORDER BY c.sku_id LIMIT $2
 `
@@ -62,7 +81,7 @@ type ListCatalogueRow struct {
 	FreeNodes     int64
 }
 
-// Availability counts nodes that a claim could take: in service, with a healthy report of late, without a tenant and not to be erased first.
+// Availability counts nodes that a claim could take, those that are kept back too.
 func (q *Queries) ListCatalogue(ctx context.Context, arg ListCatalogueParams) ([]ListCatalogueRow, error) {
 	rows, err := q.db.Query(ctx, listCatalogue, arg.After, arg.MaxRows)
 	if err != nil {

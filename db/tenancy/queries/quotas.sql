@@ -21,10 +21,12 @@ RETURNING *;
 -- name: DeleteCatalogueItem :execrows
 DELETE FROM catalogue_items WHERE sku_id = @sku_id;
 
+-- name: CatalogueItem :one
+SELECT * FROM catalogue_items WHERE sku_id = @sku_id;
+
 -- name: ListCatalogue :many
--- Availability counts nodes that a claim could take: in service, with a healthy report of late, without a tenant and not to be erased first.
+-- Availability counts nodes that a claim could take, those that are kept back too.
 SELECT sqlc.embed(c), s.name AS sku_name, s.spec AS sku_spec, p.spec AS profile_spec,
-    (SELECT count(*) FROM nodes n JOIN heartbeats h ON h.node_id = n.id WHERE n.sku_id = c.sku_id AND n.status = 'active' AND n.allocation_id IS NULL
-        AND n.tenant_left_at IS NULL AND h.unhealthy = '{}' AND h.received_at > now() - interval '5 minutes') AS free_nodes
+    (SELECT count(*) FROM claimable_nodes n WHERE n.sku_id = c.sku_id) AS free_nodes
 FROM catalogue_items c JOIN skus s ON s.id = c.sku_id JOIN profiles p ON p.id = c.profile_id
 WHERE c.sku_id > @after::text ORDER BY c.sku_id LIMIT @max_rows;

@@ -157,7 +157,7 @@ func (r *Relay) starts(ctx context.Context) (int, error) {
 }
 
 func (r *Relay) start(ctx context.Context, row db.Start) error {
-	in := contract.JobInput{JobID: row.JobID, Kind: contract.JobKind(row.Kind), NodeID: deref(row.NodeID), SiteID: deref(row.SiteID)}
+	in := contract.JobInput{JobID: row.JobID, Kind: contract.JobKind(row.Kind), NodeID: deref(row.NodeID), SiteID: deref(row.SiteID), ResourceID: row.ResourceID}
 	about := in.NodeID
 	if about == "" {
 		about = in.JobID // of a job about a BMC that no node has

@@ -20,6 +20,7 @@ import (
 	"go.temporal.io/sdk/worker"
 
 	"github.com/slipway-cloud/slipway/activities/agenttask"
+	allocationact "github.com/slipway-cloud/slipway/activities/allocation"
 	bmcact "github.com/slipway-cloud/slipway/activities/bmc"
 	driftact "github.com/slipway-cloud/slipway/activities/drift"
 	evidenceact "github.com/slipway-cloud/slipway/activities/evidence"
@@ -28,6 +29,7 @@ import (
 	"github.com/slipway-cloud/slipway/activities/nodestate"
 	"github.com/slipway-cloud/slipway/activities/projection"
 	sweepact "github.com/slipway-cloud/slipway/activities/sweep"
+	accessact "github.com/slipway-cloud/slipway/activities/tenantaccess"
 	"github.com/slipway-cloud/slipway/db"
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/intent/onboarding"
@@ -131,6 +133,8 @@ func (r *Rig) worker() worker.Worker {
 		Store: r.Store, Secrets: r.secrets, SSH: noop.Nodes{}, AgentURL: "https://127.0.0.1:8443", AgentCAPEM: AgentCA(),
 	}, opts)
 	w.RegisterActivityWithOptions(&agenttask.Activities{Store: r.Store}, opts)
+	w.RegisterActivityWithOptions(&allocationact.Activities{Store: r.Store}, opts)
+	w.RegisterActivityWithOptions(&accessact.Activities{Store: r.Store, Secrets: r.secrets}, opts)
 	w.RegisterActivityWithOptions(&nodestate.Activities{Store: r.Store, Secrets: r.secrets}, opts)
 	w.RegisterActivityWithOptions(&evidenceact.Activities{Store: r.Store, Ring: &signing.Ring{Store: r.Store, Secrets: r.secrets}}, opts)
 	return w

@@ -429,10 +429,10 @@ export const text = {
       pxe: "Network installation", ipmi: "IPMI", agent: "The agent", tenancy: "Projects and members", webhooks: "Webhooks", settings: "Settings", security: "Security", glossary: "Glossary",
     } as Record<string, string>,
     runbookPages: [
-      "agent_not_enrolled", "bmc_auth_rejected", "bmc_locked", "bmc_pin_mismatch", "bmc_unreachable", "boot_disk_not_found",
+      "access_unconfirmed", "agent_not_enrolled", "bmc_auth_rejected", "bmc_locked", "bmc_pin_mismatch", "bmc_unreachable", "boot_disk_not_found",
       "capacity_unavailable", "commissioning_failed", "compensation_failed", "configuration_invalid",
       "conflicting_discovery_candidates", "datasource_failure", "datasource_failure_repeated", "deploy_failed",
-      "deploy_power_failed", "deploy_timeout", "drive_missing", "drive_unexpected", "frozen_by_operator",
+      "deploy_power_failed", "deploy_timeout", "drive_missing", "drive_unexpected", "firmware_changed", "frozen_by_operator",
       "hardware_sync_failure_repeated", "hardware_sync_unhealthy", "internal", "maas_machine_deleted", "maas_rejected",
       "maas_unavailable", "node_task_failed", "node_task_uncertain", "node_unhealthy", "payment_mismatch", "power_not_confirmed",
       "pxe_interface_unfixable", "scrub_unverified", "secret_unavailable", "ssh_seed_failure", "ssh_seed_failure_repeated",

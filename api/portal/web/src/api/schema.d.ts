@@ -68,6 +68,92 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/admin/allocations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the allocations of all customers, newest first
+         * @description status=release_failed lists those whose node is still held after a release that failed.
+         *
+         *     Needs role viewer or higher.
+         */
+        get: operations["list-all-allocations"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin/allocations/{allocation_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read an allocation of a customer with its job
+         * @description Needs role viewer or higher.
+         */
+        get: operations["get-allocation-of"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin/allocations/{allocation_id}/force-release": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Try the release of an allocation once more
+         * @description Of one whose release failed or is under way. It starts an attempt and skips nothing. The job is the one that stands still; never a second one.
+         *
+         *     Needs role operator or higher.
+         */
+        post: operations["force-release"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin/allocations/{allocation_id}/remove-assignment": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Take the node from an allocation that cannot be released
+         * @description It needs a node that its BMC and MAAS both read as off, just now, or that is quarantined. The allocation is released with outcome assignment_removed and access unconfirmed; the node stays quarantined and has to be cleaned.
+         *
+         *     Needs role operator or higher.
+         */
+        post: operations["remove-assignment"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/admin/api-tokens": {
         parameters: {
             query?: never;
@@ -1376,6 +1462,78 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/allocations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List allocations of your project
+         * @description As list-allocations, which those may call who have role viewer in the project.
+         *
+         *     Needs a sign-in and no role.
+         */
+        get: operations["list-own-allocations"];
+        put?: never;
+        /**
+         * Ask for a node for your project
+         * @description As create-allocation, which those may call who have role member in the project.
+         *
+         *     Needs a sign-in and no role.
+         */
+        post: operations["create-own-allocation"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/allocations/{allocation_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read an allocation by its id alone
+         * @description As get-allocation, which those may call who have role viewer in its project.
+         *
+         *     Needs a sign-in and no role.
+         */
+        get: operations["get-own-allocation"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/allocations/{allocation_id}/release": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Give a node back by the allocation's id alone
+         * @description As release-allocation, which those may call who have role member in its project.
+         *
+         *     Needs a sign-in and no role.
+         */
+        post: operations["release-own-allocation"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/catalogue": {
         parameters: {
             query?: never;
@@ -1988,6 +2146,80 @@ export interface paths {
          * @description Needs role owner in the project. An operator needs Slipway-Reason, which is audited.
          */
         patch: operations["update-project"];
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/allocations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the allocations of a project, newest first
+         * @description Those that ended more than 90 days ago are left out; each can still be read by its id.
+         *
+         *     Needs any role in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["list-allocations"];
+        put?: never;
+        /**
+         * Ask for a node
+         * @description The answer is 202, with the node claimed or, with wait_seconds, with the request in line. Without a free node the answer is 409 no-capacity, and nothing is written. A quota that is used up, or too many nodes in releasing, answers 409 with the numbers; too many requests within a minute answer 429.
+         *
+         *     Needs role member in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        post: operations["create-allocation"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/allocations/{allocation_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read an allocation with its keys and its progress
+         * @description Needs role viewer in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        get: operations["get-allocation"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /**
+         * Change name and tags of an allocation
+         * @description Needs role member in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        patch: operations["update-allocation"];
+        trace?: never;
+    };
+    "/api/v1/projects/{id}/allocations/{allocation_id}/release": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Give a node back; everything on it is erased
+         * @description It can be repeated, and then answers the same. An allocation that is still requested is cancelled; one that is provisioning stops at its next safe point; one whose release has failed is tried once more. No new access is given from the answer on.
+         *
+         *     Needs role member in the project. An operator needs Slipway-Reason, which is audited.
+         */
+        post: operations["release-allocation"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
         trace?: never;
     };
     "/api/v1/projects/{id}/audit-log": {
@@ -2713,6 +2945,47 @@ export interface components {
             accept_risk?: boolean;
             reason?: string;
         };
+        AdminAllocation: {
+            /** @description revoked or unconfirmed; unconfirmed means that the tenant may still be logged in */
+            access?: string;
+            /** Format: date-time */
+            access_ended_at?: string;
+            certificate_id?: string;
+            condition?: string;
+            condition_reason?: string;
+            failure_code?: string;
+            failure_message?: string;
+            hostname?: string;
+            id?: string;
+            /** @description Of the live job; left out in lists */
+            job_id?: string;
+            job_status?: string;
+            node_id?: string;
+            /** Format: date-time */
+            node_released_at?: string;
+            node_status?: string;
+            outcome?: string;
+            /** @description Left out in lists */
+            progress?: components["schemas"]["AllocationProgress"];
+            project_id?: string;
+            /** Format: int64 */
+            release_attempts?: number;
+            /** Format: date-time */
+            released_at?: string;
+            /** Format: date-time */
+            releasing_at?: string;
+            /** Format: date-time */
+            requested_at?: string;
+            sku?: string;
+            sku_id?: string;
+            /** Format: date-time */
+            start_time?: string;
+            state?: string;
+            status?: string;
+            topology?: components["schemas"]["AllocationTopology"];
+            /** Format: int64 */
+            version?: number;
+        };
         AdminProjectRequest: {
             billing_account_id: string;
             name: string;
@@ -2740,6 +3013,160 @@ export interface components {
             manifest: string;
             /** @description Its ed25519 signature, in base64 */
             signature: string;
+        };
+        Allocation: {
+            /** @description Once it is releasing: revoked when the end of the access is proven, otherwise unconfirmed */
+            access?: string;
+            /** @description Of the proof that the node was cleaned */
+            certificate_id?: string;
+            /** @description ok, stopped, rebooting, reinstalling, degraded, maintenance_required or node_lost */
+            condition?: string;
+            condition_reason?: string;
+            /** Format: date-time */
+            condition_since?: string;
+            /** @description Where to log in; absent before it is active */
+            connection?: components["schemas"]["AllocationConnection"];
+            /** Format: date-time */
+            expires_at?: string;
+            failure_code?: string;
+            failure_message?: string;
+            id?: string;
+            /** @description What is installed, from the record of the deployment; absent before it is active */
+            image?: components["schemas"]["AllocationImage"];
+            name?: string;
+            network?: components["schemas"]["AllocationNetwork"];
+            /** @description Of one that is released: released, cancelled or assignment_removed */
+            outcome?: string;
+            /** @description Of the job that is under way; left out in lists */
+            progress?: components["schemas"]["AllocationProgress"];
+            project_id?: string;
+            /**
+             * Format: date-time
+             * @description Until when it waits for a node
+             */
+            queue_deadline_at?: string;
+            /** Format: date-time */
+            released_at?: string;
+            /** Format: date-time */
+            releasing_at?: string;
+            /** Format: date-time */
+            requested_at?: string;
+            /** @description The SKU's name */
+            sku?: string;
+            sku_id?: string;
+            /** @description The keys that may log in; left out in lists */
+            ssh_keys?: components["schemas"]["AllocationKey"][];
+            /**
+             * Format: date-time
+             * @description When it became active
+             */
+            start_time?: string;
+            /** @description Of status and condition: pending, running, stopping, stopped, starting, terminating, terminated, degraded or maintenance_required */
+            state?: string;
+            /** @description requested, provisioning, active, releasing, released, failed or release_failed (docs/states/allocation.md) */
+            status?: string;
+            tags?: {
+                [key: string]: string;
+            };
+            /** @description Where the node is; empty before one is claimed */
+            topology?: components["schemas"]["AllocationTopology"];
+            /** Format: date-time */
+            updated_at?: string;
+            /** Format: int64 */
+            version?: number;
+        };
+        AllocationConnection: {
+            host?: string;
+            /** @description The public key that the node must show, as a line of known_hosts has it */
+            host_key?: string;
+            host_key_sha256?: string;
+            /** Format: int64 */
+            port?: number;
+            /** Format: date-time */
+            since?: string;
+            user?: string;
+        };
+        AllocationImage: {
+            id?: string;
+            /** Format: date-time */
+            installed_at?: string;
+            name?: string;
+            sha256?: string;
+            version?: string;
+        };
+        AllocationKey: {
+            /**
+             * Format: date-time
+             * @description When the node was first seen to accept it
+             */
+            accepted_at?: string;
+            fingerprint?: string;
+            public_key?: string;
+            /**
+             * Format: date-time
+             * @description When the node was seen to refuse it, after the release
+             */
+            refused_at?: string;
+        };
+        AllocationNetwork: {
+            /** @description Left out where it is not known */
+            cidr?: string;
+            /** @description Of the network; of the site where all share one, and pending before a node is claimed */
+            id?: string;
+            /** @description As the catalogue states the isolation of the SKU */
+            kind?: string;
+        };
+        AllocationPatch: {
+            name?: string;
+            /** @description Replaces all tags */
+            tags?: {
+                [key: string]: string;
+            };
+        };
+        AllocationProgress: {
+            /** @description Working time to the end, from past jobs */
+            eta?: components["schemas"]["Estimate"];
+            /**
+             * Format: int64
+             * @description How far it got
+             */
+            percent?: number;
+            stage?: string;
+            /** Format: int64 */
+            stages?: number;
+            /** Format: int64 */
+            stages_done?: number;
+        };
+        AllocationRequest: {
+            /**
+             * Format: date-time
+             * @description When it is released by itself
+             */
+            expires_at?: string;
+            name?: string;
+            /** @description Only a node of this site */
+            site_id?: string;
+            /** @description sku_... of the catalogue */
+            sku_id: string;
+            /** @description Of the project's SSH keys; left out, all of them */
+            ssh_key_ids?: string[];
+            /** @description Keys keep their case */
+            tags?: {
+                [key: string]: string;
+            };
+            /**
+             * Format: int64
+             * @description How long it may wait for a node; 0 refuses at once when none is free
+             */
+            wait_seconds?: number;
+        };
+        AllocationTopology: {
+            /** @description The label group of the node */
+            group?: string;
+            /** @description The label rack of the node */
+            rack?: string;
+            site?: string;
+            site_id?: string;
         };
         "Approve-bmc-pinRequest": {
             /** @description The pin that you compared: that which waits */
@@ -3497,8 +3924,18 @@ export interface components {
             /** @description Pass it as cursor to get the next page; absent on the last */
             next_cursor?: string;
         };
+        ListAdminAllocation: {
+            data?: components["schemas"]["AdminAllocation"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
         ListAgentRelease: {
             data?: components["schemas"]["AgentRelease"][];
+            /** @description Pass it as cursor to get the next page; absent on the last */
+            next_cursor?: string;
+        };
+        ListAllocation: {
+            data?: components["schemas"]["Allocation"][];
             /** @description Pass it as cursor to get the next page; absent on the last */
             next_cursor?: string;
         };
@@ -4295,6 +4732,9 @@ export interface components {
             /** @description Why; it stands in the history and in the audit log */
             reason: string;
         };
+        ReleaseRequest: {
+            reason?: string;
+        };
         Replay: {
             /**
              * Format: int64
@@ -4897,6 +5337,156 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AgentRelease"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-all-allocations": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+                /** @description Only those in this status; may be repeated */
+                status?: string[];
+                project_id?: string;
+                sku_id?: string;
+                site_id?: string;
+                node_id?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListAdminAllocation"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-allocation-of": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description alc_... */
+                allocation_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AdminAllocation"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "force-release": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description alc_... */
+                allocation_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ReasonRequest"];
+            };
+        };
+        responses: {
+            /** @description Accepted */
+            202: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AdminAllocation"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "remove-assignment": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description ETag of the version that is changed, or * for whichever is there */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description alc_... */
+                allocation_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ReasonRequest"];
+            };
+        };
+        responses: {
+            /** @description Accepted */
+            202: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AdminAllocation"];
                 };
             };
             /** @description Problem document (RFC 9457) */
@@ -8009,6 +8599,171 @@ export interface operations {
             };
         };
     };
+    "list-own-allocations": {
+        parameters: {
+            query?: {
+                /** @description prj_...; left out, the project of the token, or the only one that you have a role in */
+                project_id?: string;
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+                /** @description Only those in this status; may be repeated */
+                status?: string[];
+                /** @description Only those with this tag, as KEY=VALUE; may be repeated, and all must be there */
+                tag?: string[];
+            };
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListAllocation"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "create-own-allocation": {
+        parameters: {
+            query?: {
+                /** @description prj_...; left out, the project of the token, or the only one that you have a role in */
+                project_id?: string;
+            };
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+                /** @description Names this request: repeating it with the same key gives the first answer again */
+                "Idempotency-Key"?: string;
+                /** @description The same as Idempotency-Key */
+                "X-Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AllocationRequest"];
+            };
+        };
+        responses: {
+            /** @description Accepted */
+            202: {
+                headers: {
+                    ETag?: string;
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Allocation"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-own-allocation": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description alc_... */
+                allocation_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Allocation"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "release-own-allocation": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description alc_... */
+                allocation_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["ReleaseRequest"];
+            };
+        };
+        responses: {
+            /** @description Accepted */
+            202: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Allocation"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "list-catalogue": {
         parameters: {
             query?: {
@@ -9247,6 +10002,220 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Project"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-allocations": {
+        parameters: {
+            query?: {
+                /** @description Rows in one page */
+                limit?: number;
+                /** @description next_cursor of the page before */
+                cursor?: string;
+                /** @description Only those in this status; may be repeated */
+                status?: string[];
+                /** @description Only those with this tag, as KEY=VALUE; may be repeated, and all must be there */
+                tag?: string[];
+            };
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ListAllocation"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "create-allocation": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+                /** @description Names this request: repeating it with the same key gives the first answer again */
+                "Idempotency-Key"?: string;
+                /** @description The same as Idempotency-Key */
+                "X-Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AllocationRequest"];
+            };
+        };
+        responses: {
+            /** @description Accepted */
+            202: {
+                headers: {
+                    ETag?: string;
+                    "Idempotency-Replayed"?: string;
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Allocation"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-allocation": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+                /** @description alc_... */
+                allocation_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Allocation"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "update-allocation": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+                /** @description ETag of the version that is changed, or * for whichever is there */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+                /** @description alc_... */
+                allocation_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AllocationPatch"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Allocation"];
+                };
+            };
+            /** @description Problem document (RFC 9457) */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "release-allocation": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Why an operator acts on a customer's project; members leave it out */
+                "Slipway-Reason"?: string;
+            };
+            path: {
+                /** @description prj_... */
+                id: string;
+                /** @description alc_... */
+                allocation_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["ReleaseRequest"];
+            };
+        };
+        responses: {
+            /** @description Accepted */
+            202: {
+                headers: {
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Allocation"];
                 };
             };
             /** @description Problem document (RFC 9457) */

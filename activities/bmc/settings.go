@@ -1,0 +1,175 @@
+package bmc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/slipway-cloud/slipway/activities/fault"
+	"github.com/slipway-cloud/slipway/db"
+	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/providers"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// SettingsIn is the input of the activities about what a tenant could change in a BMC.
+type SettingsIn struct {
+	contract.AllocationRef
+	BMCID string `json:"bmc_id"`
+	CAPEM string `json:"ca_pem,omitempty"`
+}
+
+// settings logs in and calls f, which gets nil where the BMC's protocol has no such calls.
+func (a *Activities) settings(ctx context.Context, in SettingsIn, f func(providers.BMCSettings) error) error {
+	v, err := a.enter(ctx, loginRequest{job: in.JobRef, bmcID: in.BMCID, caPEM: in.CAPEM})
+	if err != nil {
+		return err
+	}
+	defer v.leave()
+	with, _ := v.bmc.(providers.BMCSettings)
+	if err := f(with); err != nil {
+		a.blockOnRejection(ctx, v.rec.ID, err)
+		return fault.BMC(ctx, err)
+	}
+	return nil
+}
+
+// DisableHostInterfaces switches off the ways from the machine's own system to its BMC, where the BMC
+// allows it. One that stays on is named, and is no failure. It can be repeated.
+func (a *Activities) DisableHostInterfaces(ctx context.Context, in SettingsIn) (contract.SettingsFacts, error) {
+	out := contract.SettingsFacts{Done: true}
+	err := a.settings(ctx, in, func(b providers.BMCSettings) error {
+		if b == nil {
+			out.Note = "the BMC's protocol cannot switch off a host interface"
+			return nil
+		}
+		got, err := b.DisableHostInterfaces(ctx)
+		out.Unreadable = got.LeftOn
+		out.Note = fmt.Sprintf("%d host interfaces are off", got.Off)
+		if len(got.LeftOn) > 0 {
+			out.Note += "; the BMC leaves on: " + strings.Join(got.LeftOn, ", ")
+		}
+		return err
+	})
+	return out, err
+}
+
+// KeepSettings reads what the BMC says of itself and stores it with the node's history, before a
+// tenant has access. What is stored already stays. It changes nothing on the BMC.
+func (a *Activities) KeepSettings(ctx context.Context, in SettingsIn) (contract.SettingsFacts, error) {
+	if _, err := allocationdb.FirmwareSnapshot(ctx, a.Store, in.AllocationID); err == nil {
+		return contract.SettingsFacts{Done: true, Note: "kept before"}, nil
+	} else if !errors.Is(err, db.ErrNotFound) {
+		return contract.SettingsFacts{}, fault.Internal(ctx, err)
+	}
+	report, err := a.readSettings(ctx, in)
+	if err != nil {
+		return contract.SettingsFacts{}, err
+	}
+	raw, err := json.Marshal(report)
+	if err != nil {
+		return contract.SettingsFacts{}, fault.Internal(ctx, err)
+	}
+	if err := allocationdb.SetFirmwareSnapshot(ctx, a.Store, in.AllocationID, raw); err != nil {
+		return contract.SettingsFacts{}, fault.Internal(ctx, err)
+	}
+	return contract.SettingsFacts{
+		Count: len(report.Values), Unreadable: report.Unreadable, Done: true,
+		Note: fmt.Sprintf("kept %d settings of the BMC", len(report.Values)),
+	}, nil
+}
+
+// storedSettings is the form of a report in the database.
+type storedSettings struct {
+	Values     []providers.BMCSetting `json:"values"`
+	Unreadable []string               `json:"unreadable,omitempty"`
+}
+
+func (a *Activities) readSettings(ctx context.Context, in SettingsIn) (storedSettings, error) {
+	var out storedSettings
+	err := a.settings(ctx, in, func(b providers.BMCSettings) error {
+		if b == nil {
+			out.Unreadable = []string{"the BMC's protocol does not show its settings"}
+			return nil
+		}
+		report, err := b.ReadSettings(ctx)
+		out = storedSettings{report.Values, report.Unreadable}
+		return err
+	})
+	return out, err
+}
+
+// maxChanges bounds the changes that are named.
+const maxChanges = 20
+
+// CompareSettings reads what the BMC says of itself and names what differs from the snapshot of the
+// claim. A value that was read then and is not there now has changed, and so has a part that could be
+// read. Nothing read is nothing verified: then Done is not set. It changes nothing on the BMC.
+// It fails with firmware_changed when there is no snapshot.
+func (a *Activities) CompareSettings(ctx context.Context, in SettingsIn) (contract.SettingsFacts, error) {
+	raw, err := allocationdb.FirmwareSnapshot(ctx, a.Store, in.AllocationID)
+	if errors.Is(err, db.ErrNotFound) {
+		return contract.SettingsFacts{}, fault.New(lifecycle.FailFirmwareChanged, "nothing is stored of the BMC's settings of before the tenant")
+	}
+	if err != nil {
+		return contract.SettingsFacts{}, fault.Internal(ctx, err)
+	}
+	var before storedSettings
+	if err := json.Unmarshal(raw, &before); err != nil {
+		return contract.SettingsFacts{}, fault.Internal(ctx, fmt.Errorf("firmware snapshot of %s: %w", in.AllocationID, err))
+	}
+	now, err := a.readSettings(ctx, in)
+	if err != nil {
+		return contract.SettingsFacts{}, err
+	}
+	out := contract.SettingsFacts{Count: len(now.Values), Unreadable: now.Unreadable, Changed: changes(before, now)}
+	out.Done = len(out.Changed) == 0 && out.Count > 0
+	switch {
+	case len(out.Changed) > 0:
+		out.Note = fmt.Sprintf("%d settings of the BMC have changed", len(out.Changed))
+	case out.Count == 0:
+		out.Note = "not verified: the BMC shows none of its settings"
+	default:
+		out.Note = fmt.Sprintf("%d settings of the BMC are those of the claim", out.Count)
+	}
+	if len(out.Changed) > maxChanges {
+		out.Changed = append(out.Changed[:maxChanges], fmt.Sprintf("and %d more", len(out.Changed)-maxChanges))
+	}
+	return out, nil
+}
+
+func changes(before, now storedSettings) []string {
+	was, is := map[string]string{}, map[string]string{}
+	for _, v := range before.Values {
+		was[v.Name] = v.Value
+	}
+	var out []string
+	for _, v := range now.Values {
+		is[v.Name] = v.Value
+		old, known := was[v.Name]
+		switch {
+		case !known:
+			out = append(out, fmt.Sprintf("%s is new: %s", v.Name, v.Value))
+		case old != v.Value:
+			out = append(out, fmt.Sprintf("%s was %q and is %q", v.Name, old, v.Value))
+		}
+	}
+	for _, part := range now.Unreadable {
+		// The reason after the link may be another one each time.
+		link, _, _ := strings.Cut(part, ": ")
+		if !slices.ContainsFunc(before.Unreadable, func(b string) bool { known, _, _ := strings.Cut(b, ": "); return known == link }) {
+			out = append(out, "could be read at the claim, and cannot be read: "+part)
+		}
+	}
+	for _, v := range before.Values {
+		if _, there := is[v.Name]; !there {
+			out = append(out, fmt.Sprintf("%s was %q and is not shown", v.Name, v.Value))
+		}
+	}
+	slices.Sort(out)
+	return out
+}

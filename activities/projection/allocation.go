@@ -1,0 +1,88 @@
+package projection
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/slipway-cloud/slipway/db"
+	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
+	allocationintent "github.com/slipway-cloud/slipway/intent/allocation"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// moveAllocation moves the allocation of a job, in the transaction of its projection. What is stored
+// of the tenant's access decides where a provision that ends early leads, not what the job believes.
+// An allocation that has ended meanwhile stays as it is.
+func moveAllocation(ctx context.Context, tx *db.Tx, p contract.Projection, workflowID string) error {
+	m := p.Allocation
+	a, err := allocationdb.Lock(ctx, tx, m.AllocationID)
+	if err != nil || lifecycle.Allocation.Terminal(a.Status) {
+		return err
+	}
+	by := db.Actor{Owner: lifecycle.OwnerJob, ID: p.By, WorkflowID: workflowID, Comment: m.Note}
+	switch m.To {
+	case lifecycle.AllocationActive:
+		if m.Connection == nil || m.Image == nil {
+			return fmt.Errorf("allocation %s has no connection and no image: %w", a.ID, db.ErrInvalid)
+		}
+		if a.Status == lifecycle.AllocationProvisioning && a.ReleaseRequestedAt != nil {
+			return abortProvision(ctx, tx, a, by) // asked for after the last stage had looked
+		}
+		_, err = allocationdb.Activate(ctx, tx, a.ID, allocationdb.Connection(*m.Connection), allocationdb.Image(*m.Image), by)
+	case lifecycle.AllocationFailed:
+		err = endProvision(ctx, tx, a, m, by)
+	case lifecycle.AllocationReleasing:
+		if a.Status == lifecycle.AllocationReleaseFailed {
+			_, err = allocationdb.MoveTo(ctx, tx, allocationdb.Move{ID: a.ID, To: lifecycle.AllocationRetryRelease, Actor: by})
+		}
+	case lifecycle.AllocationReleaseFailed:
+		if err = allocationdb.SetReleaseAttempts(ctx, tx, a.ID, m.Attempts); err == nil && a.Status == lifecycle.AllocationReleasing {
+			by.Comment = failureText(m)
+			_, err = allocationdb.MoveTo(ctx, tx, allocationdb.Move{ID: a.ID, To: lifecycle.AllocationFailRelease, Actor: by})
+		}
+	case lifecycle.AllocationReleased:
+		_, err = allocationdb.Free(ctx, tx, a.ID, lifecycle.OutcomeReleased, m.CertificateID, by)
+	case lifecycle.AllocationRequested, lifecycle.AllocationProvisioning:
+		err = fmt.Errorf("no job moves an allocation to %s: %w", m.To, db.ErrInvalid)
+	}
+	return err
+}
+
+// failureText is what a tenant may read of a failure: nothing of the node.
+func failureText(m *contract.AllocationMove) string {
+	if m.FailureClass == "" {
+		return "it was stopped"
+	}
+	return fmt.Sprintf("%s at %s", m.FailureClass, m.FailureStage)
+}
+
+// endProvision ends an allocation whose provision has stopped. One that nobody wants any more, or whose
+// node may hold something of the tenant, is released by a job of its own; every other one has failed.
+func endProvision(ctx context.Context, tx *db.Tx, a allocationdb.Allocation, m *contract.AllocationMove, by db.Actor) error {
+	code := lifecycle.FailureProvision
+	if m.FailureClass == lifecycle.FailCapacity {
+		code = lifecycle.FailureNoCapacity
+	}
+	if a.Status == lifecycle.AllocationRequested || a.AccessGivenAt == nil && a.ReleaseRequestedAt == nil && m.Clean {
+		_, err := allocationdb.Fail(ctx, tx, a.ID, code, failureText(m), by)
+		return err
+	}
+	_, err := allocationdb.MoveTo(ctx, tx, allocationdb.Move{
+		ID: a.ID, To: lifecycle.AllocationAbort, Reason: code, FailureCode: code, FailureMessage: failureText(m), Actor: by,
+	})
+	if err == nil {
+		_, err = allocationintent.Continue(ctx, tx, a.ID)
+	}
+	return err
+}
+
+// abortProvision releases an allocation whose release was asked for while its last stage ran: it is
+// never active, and its release job cleans the node.
+func abortProvision(ctx context.Context, tx *db.Tx, a allocationdb.Allocation, by db.Actor) error {
+	_, err := allocationdb.MoveTo(ctx, tx, allocationdb.Move{ID: a.ID, To: lifecycle.AllocationAbort, Actor: by})
+	if err == nil {
+		_, err = allocationintent.Continue(ctx, tx, a.ID)
+	}
+	return err
+}

@@ -1,0 +1,305 @@
+package projection_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/testsuite"
+
+	allocationact "github.com/slipway-cloud/slipway/activities/allocation"
+	"github.com/slipway-cloud/slipway/activities/projection"
+	"github.com/slipway-cloud/slipway/db"
+	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
+	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/intent/allocation"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+var customer = db.Actor{Owner: lifecycle.OwnerCustomer, ID: "anna"}
+
+// tenancy is an allocation on a node, with the job that works on it.
+type tenancy struct {
+	t     *testing.T
+	store *db.Store
+	id    string
+	node  db.Node
+	job   db.Job
+	seq   int64
+}
+
+// provisioned has claimed a node for an allocation, as the intent and the first stage do.
+func provisioned(t *testing.T) *tenancy {
+	t.Helper()
+	w := &tenancy{t: t, store: dbtest.Store(t)}
+	sku := dbtest.SKU(t, w.store)
+	w.node = dbtest.FreeNode(t, w.store, dbtest.Of(sku.ID))
+	project := dbtest.Project(t, w.store)
+	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
+		a, err := allocationdb.Create(t.Context(), tx, allocationdb.New{
+			ProjectID: project.ID, SKUID: sku.ID, RequestedBy: "anna", Actor: customer,
+			Keys: []allocationdb.PublicKey{{Fingerprint: dbtest.KeyFingerprint, PublicKey: dbtest.Key}},
+		})
+		if err != nil {
+			return err
+		}
+		w.id = a.ID
+		w.job, err = tx.CreateJob(t.Context(), db.NewJob{
+			Kind: string(contract.KindAllocationProvision), ResourceKind: allocationdb.Resource, ResourceID: a.ID, Actor: customer,
+		})
+		return err
+	}))
+	acts := &allocationact.Activities{Store: w.store, Poll: time.Millisecond}
+	f, err := acts.ClaimNode(t.Context(), w.ref())
+	require.NoError(t, err)
+	require.Equal(t, w.node.ID, f.NodeID)
+	require.True(t, f.TenantRoot)
+	again, err := acts.ClaimNode(t.Context(), w.ref())
+	require.NoError(t, err)
+	require.Equal(t, f, again, "a claim whose answer was lost finds its node")
+	w.job.NodeID = &w.node.ID
+	return w
+}
+
+func (w *tenancy) ref() contract.AllocationRef {
+	return contract.AllocationRef{JobRef: contract.JobRef{JobID: w.job.ID, NodeID: w.node.ID}, AllocationID: w.id}
+}
+
+// project stores a step of the job with a move of the allocation.
+func (w *tenancy) project(status lifecycle.JobStatus, m *contract.AllocationMove) error {
+	w.t.Helper()
+	w.seq++
+	if m != nil {
+		m.AllocationID = w.id
+	}
+	p := contract.Projection{
+		JobID: w.job.ID, Kind: contract.JobKind(w.job.Kind), NodeID: w.node.ID, Seq: w.seq, RunID: "run", Status: status, Stage: "stage", Allocation: m,
+	}
+	if status.Parked() {
+		p.Failure = &contract.Failure{Class: lifecycle.FailScrubUnverified, Stage: "stage", Message: "sda"}
+	}
+	res, err := projection.NewDatabase(w.store).ProjectJob(w.t.Context(), p)
+	if err == nil {
+		require.True(w.t, res.Applied)
+		again, err := projection.NewDatabase(w.store).ProjectJob(w.t.Context(), p)
+		require.NoError(w.t, err)
+		require.True(w.t, again.Applied, "a repeated step is done")
+	}
+	return err
+}
+
+func (w *tenancy) allocation() allocationdb.Allocation {
+	w.t.Helper()
+	a, err := allocationdb.Get(w.t.Context(), w.store, w.id)
+	require.NoError(w.t, err)
+	return a
+}
+
+// freed reports whether nobody occupies the node, and whether it may hold something of a tenant.
+func (w *tenancy) freed() (free, dirty bool) {
+	w.t.Helper()
+	n, err := w.store.Node(w.t.Context(), w.node.ID)
+	require.NoError(w.t, err)
+	return n.AllocationID == nil, n.TenantLeftAt != nil
+}
+
+// TestProvision_EndsAsTheTenantsAccessSays: what is stored decides, whatever the job believes.
+func TestProvision_EndsAsTheTenantsAccessSays(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		access, asked, clean bool
+		want                 lifecycle.AllocationStatus
+	}{
+		"nothing of the tenant":            {clean: true, want: lifecycle.AllocationFailed},
+		"an account may be left":           {want: lifecycle.AllocationReleasing},
+		"keys were on it, the job forgot":  {access: true, clean: true, want: lifecycle.AllocationReleasing},
+		"the tenant asked for the release": {asked: true, clean: true, want: lifecycle.AllocationReleasing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := provisioned(t)
+			require.NoError(t, w.project(lifecycle.JobRunning, nil))
+			if c.access {
+				_, err := (&allocationact.Activities{Store: w.store}).GiveAccess(t.Context(), w.ref())
+				require.NoError(t, err)
+			}
+			if c.asked {
+				require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
+					_, err := allocation.Release(t.Context(), tx, w.id, "enough", customer)
+					return err
+				}))
+			}
+			require.NoError(t, w.project(lifecycle.JobCompensating, nil))
+			move := &contract.AllocationMove{To: lifecycle.AllocationFailed, Clean: c.clean, FailureClass: lifecycle.FailNodeTask, FailureStage: "prove_login"}
+			require.NoError(t, w.project(lifecycle.JobCancelled, move))
+			require.Equal(t, c.want, w.allocation().Status)
+			free, dirty := w.freed()
+			require.False(t, dirty)
+			require.Equal(t, c.want == lifecycle.AllocationFailed, free)
+			next, err := w.store.LiveJobOfResource(t.Context(), allocationdb.Resource, w.id)
+			if free {
+				require.ErrorIs(t, err, db.ErrNotFound)
+				require.Equal(t, "node_task_failed at prove_login", w.allocation().FailureMessage, "a tenant reads nothing of the node")
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, string(contract.KindAllocationRelease), next.Kind)
+			require.Equal(t, w.node.ID, *next.NodeID, "the release has the node at once")
+		})
+	}
+}
+
+// completed gives the tenant access, lets others act and completes the provision.
+func (w *tenancy) completed(meanwhile func()) {
+	w.t.Helper()
+	require.NoError(w.t, w.project(lifecycle.JobRunning, nil))
+	done := &contract.AllocationMove{
+		To: lifecycle.AllocationActive, Connection: &contract.AllocationConnection{Host: "127.0.0.1", Port: 22, User: "t"}, Image: &contract.AllocationImage{ID: "i", Name: "i"},
+	}
+	_, err := (&allocationact.Activities{Store: w.store}).GiveAccess(w.t.Context(), w.ref())
+	require.NoError(w.t, err)
+	meanwhile()
+	require.NoError(w.t, w.project(lifecycle.JobCompleted, done))
+}
+
+// active gives the tenant access and completes the provision.
+func (w *tenancy) active() {
+	w.t.Helper()
+	w.completed(func() {})
+	require.NotNil(w.t, w.allocation().StartTime)
+}
+
+// TestProvision_ReleasedBeforeItsLastStep: the last stage has looked, and then the tenant gives the
+// node back.
+func TestProvision_ReleasedBeforeItsLastStep(t *testing.T) {
+	t.Parallel()
+	w := provisioned(t)
+	w.completed(func() {
+		require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
+			_, err := allocation.Release(t.Context(), tx, w.id, "enough", customer)
+			return err
+		}))
+	})
+	got := w.allocation()
+	require.Equal(t, lifecycle.AllocationReleasing, got.Status)
+	require.Equal(t, "enough", got.ReleaseReason)
+	require.Nil(t, got.StartTime, "nothing is charged")
+	next, err := w.store.LiveJobOfResource(t.Context(), allocationdb.Resource, w.id)
+	require.NoError(t, err)
+	require.Equal(t, []string{string(contract.KindAllocationRelease), w.node.ID}, []string{next.Kind, *next.NodeID})
+}
+
+// TestTakeNode_OfAnotherJob: the wait for the node has an end that the tenant's access shows, and a node
+// that the allocation has let go of meanwhile is not taken.
+func TestTakeNode_OfAnotherJob(t *testing.T) {
+	t.Parallel()
+	w := provisioned(t)
+	w.active()
+	other := dbtest.Job(t, w.store, dbtest.On(w.node.ID))
+	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
+		released, err := allocation.Release(t.Context(), tx, w.id, "done", customer)
+		if err == nil {
+			w.job = *released.Job
+		}
+		return err
+	}))
+	acts := &allocationact.Activities{Store: w.store, Poll: time.Millisecond, RevokeDeadline: 20 * time.Millisecond}
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestActivityEnvironment() // it sends heartbeats while it waits
+	env.RegisterActivity(acts)
+	_, err := env.ExecuteActivity(acts.TakeNode, w.ref())
+	require.ErrorContains(t, err, "another job has the node")
+	require.Equal(t, lifecycle.AccessUnconfirmed, w.allocation().Access)
+	job, err := w.store.Job(t.Context(), w.job.ID)
+	require.NoError(t, err)
+	require.Nil(t, job.NodeID)
+	require.NotEqual(t, other.ID, job.ID)
+
+	acts.RevokeDeadline = time.Hour
+	go func() {
+		time.Sleep(20 * time.Millisecond)
+		_, _ = dbtest.EndTenancyOf(context.WithoutCancel(t.Context()), w.store, w.id)
+	}()
+	answer, err := env.ExecuteActivity(acts.TakeNode, w.ref())
+	require.NoError(t, err)
+	var f contract.AllocationFacts
+	require.NoError(t, answer.Get(&f))
+	require.Empty(t, f.NodeID, "it is not its own any more")
+	require.Equal(t, lifecycle.AllocationReleased, f.Status)
+}
+
+// TestRelease_FollowsItsJob: parked is release_failed, going on is releasing, and the node is free with
+// the step that completes the job, once the access is proven to have ended.
+func TestRelease_FollowsItsJob(t *testing.T) {
+	t.Parallel()
+	w := provisioned(t)
+	w.active()
+	var released allocation.Released
+	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) (err error) {
+		released, err = allocation.Release(t.Context(), tx, w.id, "done", customer)
+		return err
+	}))
+	w.job, w.seq = *released.Job, 0
+	acts := &allocationact.Activities{Store: w.store, Poll: time.Millisecond}
+	_, err := acts.TakeNode(t.Context(), w.ref())
+	require.NoError(t, err)
+	releasing := func() *contract.AllocationMove { return &contract.AllocationMove{To: lifecycle.AllocationReleasing} }
+	require.NoError(t, w.project(lifecycle.JobRunning, releasing()))
+	_, err = acts.StopUsage(t.Context(), w.ref())
+	require.ErrorContains(t, err, "nothing proves")
+	_, err = acts.EndAccess(t.Context(), allocationact.EndAccessIn{AllocationRef: w.ref(), Access: lifecycle.AccessUnconfirmed})
+	require.NoError(t, err)
+
+	failed := &contract.AllocationMove{To: lifecycle.AllocationReleaseFailed, Attempts: 5, FailureClass: lifecycle.FailScrubUnverified, FailureStage: "certify"}
+	require.NoError(t, w.project(lifecycle.JobFailedManual, failed))
+	require.Equal(t, lifecycle.AllocationReleaseFailed, w.allocation().Status)
+	require.Equal(t, 5, w.allocation().ReleaseAttempts)
+	require.Equal(t, lifecycle.AccessUnconfirmed, w.allocation().Access)
+
+	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
+		again, err := allocation.Release(t.Context(), tx, w.id, "again", customer)
+		require.Equal(t, w.job.ID, again.Job.ID, "one more attempt of the same job")
+		require.Equal(t, lifecycle.ActionRetryStage, again.Action)
+		return err
+	}))
+	require.NoError(t, w.project(lifecycle.JobRunning, releasing()))
+	ended := func(certificate string) *contract.AllocationMove {
+		return &contract.AllocationMove{To: lifecycle.AllocationReleased, CertificateID: certificate}
+	}
+	require.Error(t, w.project(lifecycle.JobCompleted, ended("")), "the access is not proven to have ended")
+	require.Equal(t, lifecycle.AllocationReleasing, w.allocation().Status)
+
+	f, err := acts.EndAccess(t.Context(), allocationact.EndAccessIn{AllocationRef: w.ref(), Access: lifecycle.AccessRevoked, Proof: "the BMC reads it off"})
+	require.NoError(t, err)
+	require.Equal(t, "access revoked: the BMC reads it off", f.Note)
+	_, err = acts.StopUsage(t.Context(), w.ref())
+	require.NoError(t, err)
+	certificate := dbtest.Certificate(t, w.store, w.node.ID, "clean", time.Now().Add(time.Minute))
+	require.NoError(t, w.project(lifecycle.JobCompleted, ended(certificate)))
+	require.Equal(t, lifecycle.AllocationReleased, w.allocation().Status)
+	free, dirty := w.freed()
+	require.True(t, free)
+	require.False(t, dirty)
+	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error { return tx.RequireNoLiveJob(t.Context(), w.node.ID) }), "the next tenant's job finds no other")
+}
+
+// TestRelease_WithoutCertificate: an end without a proof leaves a node that must be sanitized.
+func TestRelease_WithoutCertificate(t *testing.T) {
+	t.Parallel()
+	w := provisioned(t)
+	w.active()
+	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
+		r, err := allocation.Release(t.Context(), tx, w.id, "done", customer)
+		w.job, w.seq = *r.Job, 0
+		return err
+	}))
+	require.NoError(t, w.project(lifecycle.JobRunning, nil))
+	_, err := (&allocationact.Activities{Store: w.store}).EndAccess(t.Context(), allocationact.EndAccessIn{AllocationRef: w.ref(), Access: lifecycle.AccessRevoked})
+	require.NoError(t, err)
+	require.NoError(t, w.project(lifecycle.JobCompleted, &contract.AllocationMove{To: lifecycle.AllocationReleased}))
+	free, dirty := w.freed()
+	require.True(t, free)
+	require.True(t, dirty, "nobody claims it before it is clean")
+}

@@ -1,0 +1,67 @@
+package sweep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/slipway-cloud/slipway/db"
+	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
+	"github.com/slipway-cloud/slipway/intent/allocation"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// allocationsBatch bounds how many allocations a pass releases, and how many it gives a job.
+const allocationsBatch = 50
+
+// sweepAllocations releases allocations whose expiry is past, and gives those that only a job moves on
+// the job that they lack. Each has a transaction of its own: an error about one does not stop the
+// others.
+func (a *Activities) sweepAllocations(ctx context.Context, r *StartsReport) error {
+	var errs []error
+	var err error
+	if r.Expired, err = allocation.ReleaseExpired(ctx, a.Store, allocationsBatch); err != nil {
+		errs = append(errs, err)
+	}
+	ids, err := allocationdb.ListWithoutJob(ctx, a.Store, a.pace().Quiet, allocationsBatch)
+	if err != nil {
+		errs = append(errs, err)
+	}
+	for _, id := range ids {
+		err := a.Store.Tx(ctx, func(tx *db.Tx) error {
+			_, err := allocation.Continue(ctx, tx, id)
+			return err
+		})
+		if err != nil {
+			errs = append(errs, fmt.Errorf("allocation %s: %w", id, err))
+			continue
+		}
+		r.Continued = append(r.Continued, id)
+	}
+	if r.Expired > 0 || len(r.Continued) > 0 {
+		a.Log.WarnContext(ctx, "sweeper: allocations were moved on", "expired", r.Expired, "without_job", r.Continued)
+	}
+	return errors.Join(errs...)
+}
+
+// parkLost parks a job whose workflow is lost, and moves its allocation with it. It returns whether the
+// job was parked, and whether it was ended then because another one takes over.
+func (p *pass) parkLost(ctx context.Context, tx *db.Tx, j db.LiveJob, cause string) (parked, ended bool, err error) {
+	if !slices.Contains([]contract.JobKind{contract.KindAllocationProvision, contract.KindAllocationRelease}, contract.JobKind(j.Kind)) {
+		parked, err = tx.ParkLost(ctx, j, cause, actor)
+		return parked, false, err
+	}
+	job, err := tx.Job(ctx, j.ID)
+	if err != nil {
+		return false, false, err
+	}
+	if _, err = allocationdb.Lock(ctx, tx, job.ResourceID); err != nil { // before its job, as a projection does
+		return false, false, err
+	}
+	if parked, err = tx.ParkLost(ctx, j, cause, actor); err != nil || !parked {
+		return false, false, err
+	}
+	ended, err = allocation.LoseJob(ctx, tx, job)
+	return true, ended, err
+}

@@ -1,0 +1,148 @@
+package sweep_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/slipway-cloud/slipway/db"
+	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
+	"github.com/slipway-cloud/slipway/db/dbtest"
+	"github.com/slipway-cloud/slipway/intent/allocation"
+	"github.com/slipway-cloud/slipway/internal/temporalx"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+var byTenant = db.Actor{Owner: lifecycle.OwnerCustomer, ID: "anna"}
+
+// occupied is an active allocation of a node of its own.
+func (w *world) occupied() allocationdb.Allocation {
+	w.t.Helper()
+	return dbtest.Occupy(w.t, w.Store, dbtest.Node(w.t, w.Store, dbtest.Active()).ID)
+}
+
+// provisioned has claimed a node, with a running provision whose start was sent.
+func (w *world) provisioned() (allocationdb.Allocation, db.Job) {
+	w.t.Helper()
+	sku := dbtest.SKU(w.t, w.Store)
+	dbtest.FreeNode(w.t, w.Store, dbtest.Of(sku.ID))
+	project := dbtest.Project(w.t, w.Store)
+	var a allocationdb.Allocation
+	var job db.Job
+	require.NoError(w.t, w.Store.Tx(w.t.Context(), func(tx *db.Tx) error {
+		created, err := allocationdb.Create(w.t.Context(), tx, allocationdb.New{
+			ProjectID: project.ID, SKUID: sku.ID, RequestedBy: "anna", Actor: byTenant,
+			Keys: []allocationdb.PublicKey{{Fingerprint: dbtest.KeyFingerprint, PublicKey: dbtest.Key}},
+		})
+		if err != nil {
+			return err
+		}
+		job, err = tx.CreateJob(w.t.Context(), db.NewJob{
+			Kind: string(contract.KindAllocationProvision), ResourceKind: allocationdb.Resource, ResourceID: created.ID, Actor: byTenant,
+		})
+		if err != nil {
+			return err
+		}
+		var claimed bool
+		a, claimed, err = allocationdb.Claim(w.t.Context(), tx, created.ID, db.Actor{Owner: lifecycle.OwnerJob})
+		require.True(w.t, claimed)
+		return err
+	}))
+	w.begin(job.ID)
+	return a, job
+}
+
+// begin has the start of a job sent, and the job running.
+func (w *world) begin(jobID string) {
+	w.t.Helper()
+	require.NoError(w.t, w.Store.Tx(w.t.Context(), func(tx *db.Tx) error {
+		_, err := tx.TransitionJob(w.t.Context(), jobID, lifecycle.JobStart, nil, db.Actor{Owner: lifecycle.OwnerSystem})
+		return err
+	}))
+	rows, err := w.Store.ClaimOutbox(w.t.Context(), "test", 100, time.Minute)
+	require.NoError(w.t, err)
+	for _, r := range rows {
+		require.NoError(w.t, w.Store.CompleteOutbox(w.t.Context(), r.ID))
+	}
+}
+
+func (w *world) allocation(id string) allocationdb.Allocation {
+	w.t.Helper()
+	a, err := allocationdb.Get(w.t.Context(), w.Store, id)
+	require.NoError(w.t, err)
+	return a
+}
+
+func (w *world) sql(statement string, args ...any) {
+	w.t.Helper()
+	_, err := w.Store.DBTX().Exec(w.t.Context(), statement, args...)
+	require.NoError(w.t, err)
+}
+
+// TestAllocations_ThatAreDueOrLackAJob: an expiry ends an allocation, and one whose job was lost goes on.
+func TestAllocations_ThatAreDueOrLackAJob(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	stays, due := w.occupied(), w.occupied()
+	asked, _ := w.provisioned()
+	lacks, job := w.provisioned()
+	w.sql("UPDATE allocations SET expires_at = now() + interval '1 hour' WHERE id = $1", stays.ID)
+	w.sql("UPDATE allocations SET expires_at = now() - interval '1 second' WHERE id IN ($1, $2)", due.ID, asked.ID)
+	for _, next := range []lifecycle.Transition[lifecycle.JobStatus]{lifecycle.JobCompensate, lifecycle.JobCancel} {
+		require.NoError(t, w.Store.Tx(t.Context(), func(tx *db.Tx) error {
+			_, err := tx.TransitionJob(t.Context(), job.ID, next, nil, db.Actor{Owner: lifecycle.OwnerSystem})
+			return err
+		}))
+	}
+	r, err := w.SweepStarts(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 2, r.Expired)
+	require.Empty(t, r.Continued, "its job may be about to be written")
+	w.sql("UPDATE allocations SET updated_at = updated_at - interval '1 minute'")
+	r, err = w.SweepStarts(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, r.Expired, "each is asked once")
+	require.Equal(t, []string{lacks.ID}, r.Continued)
+
+	require.Equal(t, lifecycle.AllocationActive, w.allocation(stays.ID).Status)
+	require.NotNil(t, w.allocation(asked.ID).ReleaseRequestedAt)
+	for _, id := range []string{due.ID, lacks.ID} {
+		require.Equal(t, lifecycle.AllocationReleasing, w.allocation(id).Status)
+		next, err := w.Store.LiveJobOfResource(t.Context(), allocationdb.Resource, id)
+		require.NoError(t, err)
+		require.Equal(t, string(contract.KindAllocationRelease), next.Kind)
+	}
+	require.Equal(t, lifecycle.ReleaseExpired, w.allocation(due.ID).ReleaseReason)
+}
+
+// TestLostJobs_OfAllocations: a release has failed, and an operator resumes it. A provision ends, and its
+// node is cleaned.
+func TestLostJobs_OfAllocations(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.occupied()
+	var release db.Job
+	require.NoError(t, w.Store.Tx(t.Context(), func(tx *db.Tx) error {
+		r, err := allocation.Release(t.Context(), tx, a.ID, "done", byTenant)
+		release = *r.Job
+		return err
+	}))
+	w.begin(release.ID)
+	b, provision := w.provisioned()
+	w.runs(provision.WorkflowID, temporalx.Execution{})
+	require.Equal(t, []string{release.ID}, w.sweep(20*time.Second).Lost)
+	require.Equal(t, lifecycle.AllocationReleaseFailed, w.allocation(a.ID).Status)
+	require.Equal(t, lifecycle.JobFailedRetryable, w.read(release.ID).Status)
+	require.Equal(t, lifecycle.AllocationProvisioning, w.allocation(b.ID).Status)
+
+	w.ended(provision.WorkflowID, 0)
+	require.Equal(t, []string{provision.ID}, w.sweep(20*time.Second).Lost)
+	require.Equal(t, lifecycle.JobCancelled, w.read(provision.ID).Status)
+	require.Equal(t, lifecycle.AllocationReleasing, w.allocation(b.ID).Status)
+	next, err := w.Store.LiveJobOfResource(t.Context(), allocationdb.Resource, b.ID)
+	require.NoError(t, err)
+	require.Equal(t, []string{string(contract.KindAllocationRelease), *b.NodeID}, []string{next.Kind, *next.NodeID})
+	require.Equal(t, []string{db.AttentionParkedJob}, w.kinds(), "the release alone needs an operator")
+}

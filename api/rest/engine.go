@@ -1,0 +1,72 @@
+package rest
+
+import (
+	"context"
+	"errors"
+
+	"github.com/slipway-cloud/slipway/api/op"
+	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/intent/allocation"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+)
+
+// Engine asks workflows for areas that do not know Temporal.
+type Engine struct{ s *server }
+
+// NewEngine returns the engine of an API that Register was called for with the same configuration.
+func NewEngine(api *op.API, cfg Config) *Engine { return &Engine{newServer(api, cfg)} }
+
+// AskJob asks a live job for an action, as POST jobs/{id}/actions/{action} does, and returns when it
+// has answered. It returns a *lifecycle.ActionRefusedError when the job refuses.
+func (e *Engine) AskJob(ctx context.Context, jobID string, action lifecycle.Action, reason string) error {
+	job, err := e.s.store.Job(ctx, jobID)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.s.cfg.ActionTimeout)
+	defer cancel()
+	x := &exchange{s: e.s, job: job, action: action, ask: ActionRequest{Reason: reason}}
+	d, err := x.run(ctx)
+	if err != nil {
+		return err
+	}
+	if d.refused != nil {
+		return d.refused
+	}
+	return nil
+}
+
+// ReadPower has a worker read the power of the node of an allocation that is being released. Who
+// does not answer has said nothing.
+func (e *Engine) ReadPower(ctx context.Context, nodeID string) (allocation.PowerProof, error) {
+	var out allocation.PowerProof
+	node, err := e.s.store.Node(ctx, nodeID)
+	if err != nil {
+		return out, err
+	}
+	job, err := e.s.store.LiveJobOfNode(ctx, nodeID)
+	if errors.Is(err, db.ErrNotFound) {
+		return out, problem.New(problem.Conflict, "no job works on the node now, and power is read for a job; repeat this in a minute, or quarantine the node first")
+	}
+	if err != nil {
+		return out, err
+	}
+	in := contract.NodePowerInput{Job: contract.JobRef{JobID: job.ID, NodeID: nodeID, SiteID: text(node.SiteRef)}, SystemID: text(node.MAASSystemID)}
+	if node.SiteRef != nil {
+		site, err := e.s.store.Site(ctx, *node.SiteRef)
+		if err != nil {
+			return out, err
+		}
+		in.BMCCAPEM = site.Spec.BMCCAPEM
+	}
+	bmc, err := e.s.store.BMCOfNode(ctx, nodeID)
+	if err != nil && !errors.Is(err, db.ErrNotFound) {
+		return out, err
+	}
+	in.BMCID = bmc.ID
+	var said contract.NodePower
+	err = e.s.look(ctx, contract.NodePowerWorkflowID(in), contract.NodePowerWorkflow, in, &said)
+	return allocation.PowerProof{BMC: said.BMC, MAAS: said.MAAS}, err
+}

@@ -1,0 +1,119 @@
+package tenancy
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/slipway-cloud/slipway/api/op"
+	"github.com/slipway-cloud/slipway/api/problem"
+	"github.com/slipway-cloud/slipway/db"
+	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
+	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
+)
+
+// OwnProject says which project a call without a project in its path is about.
+type OwnProject struct {
+	ProjectID string `query:"project_id" maxLength:"200" doc:"prj_...; left out, the project of the token, or the only one that you have a role in"`
+	OperatorReason
+}
+
+// OperatorReason is why an operator acts on a customer's project.
+type OperatorReason struct {
+	Reason string `header:"Slipway-Reason" maxLength:"500" doc:"Why an operator acts on a customer's project; members leave it out"`
+}
+
+// OwnAllocationPath is the path of an allocation without its project.
+type OwnAllocationPath struct {
+	AllocationID string `path:"allocation_id" maxLength:"200" doc:"alc_..."`
+	OperatorReason
+}
+
+// registerOwn declares the paths without a project. They do what those of a project do, with the
+// same roles in it.
+func (s *allocationServer) registerOwn() {
+	const base, one = "/allocations", "/allocations/{allocation_id}"
+	allocationRoute(s, "list-own-allocations", http.MethodGet, base, "List allocations of your project", "As list-allocations, which those may call who have role viewer in the project.", s.listOwn)
+	allocationRoute(s, "create-own-allocation", http.MethodPost, base, "Ask for a node for your project", "As create-allocation, which those may call who have role member in the project.", s.createOwn)
+	allocationRoute(s, "get-own-allocation", http.MethodGet, one, "Read an allocation by its id alone", "As get-allocation, which those may call who have role viewer in its project.", s.getOwn)
+	allocationRoute(s, "release-own-allocation", http.MethodPost, one+"/release", "Give a node back by the allocation's id alone", "As release-allocation, which those may call who have role member in its project.", s.releaseOwn)
+}
+
+// enter returns the context of a request in the project that it names, or in the only one that the
+// caller has a role in.
+func (s *allocationServer) enter(ctx context.Context, p OwnProject, role op.Role) (context.Context, error) {
+	id, who := p.ProjectID, op.PrincipalOf(ctx)
+	switch {
+	case id != "":
+	case who.Project != "":
+		id = who.Project
+	case who.Identity.Subject != "":
+		rows, err := tenancydb.ListProjectsOf(ctx, s.api.Store(), "", who.Identity.Subject, who.Identity.Groups, 2)
+		if err != nil {
+			return ctx, err
+		}
+		if len(rows) == 1 {
+			id = rows[0].ID
+		}
+	}
+	if id == "" {
+		return ctx, problem.NewInvalid(problem.Field{Location: "query.project_id", Message: "must say which project is meant; GET /projects lists those that you have a role in"})
+	}
+	return op.EnterProject(ctx, s.api, id, role, role == op.RoleProjectMember, p.Reason)
+}
+
+// enterOf is enter for the project of an allocation. To those who have no role in it the allocation
+// does not exist.
+func (s *allocationServer) enterOf(ctx context.Context, in OwnAllocationPath, role op.Role) (context.Context, error) {
+	a, err := allocationdb.Get(ctx, s.api.Store(), in.AllocationID)
+	if err != nil {
+		return ctx, err
+	}
+	inside, err := op.EnterProject(ctx, s.api, a.ProjectID, role, role == op.RoleProjectMember, in.Reason)
+	if errors.Is(err, db.ErrNotFound) {
+		return ctx, db.NotFound(allocationdb.Resource + " " + in.AllocationID) // as Get says it of one that is not there
+	}
+	return inside, err
+}
+
+func (s *allocationServer) listOwn(ctx context.Context, in *struct {
+	OwnProject
+	AllocationQuery
+}) (*op.Listed[Allocation], error) {
+	ctx, err := s.enter(ctx, in.OwnProject, op.RoleProjectAny)
+	if err != nil {
+		return nil, err
+	}
+	return s.listOf(ctx, in.AllocationQuery)
+}
+
+func (s *allocationServer) createOwn(ctx context.Context, in *struct {
+	OwnProject
+	op.Key
+	Body AllocationRequest
+}) (*op.Created[Allocation], error) {
+	ctx, err := s.enter(ctx, in.OwnProject, op.RoleProjectMember)
+	if err != nil {
+		return nil, err
+	}
+	return s.createIn(ctx, in.Key, in.Body)
+}
+
+func (s *allocationServer) getOwn(ctx context.Context, in *OwnAllocationPath) (*op.Versioned[Allocation], error) {
+	ctx, err := s.enterOf(ctx, *in, op.RoleProjectViewer)
+	if err != nil {
+		return nil, err
+	}
+	return s.show(ctx, in.AllocationID)
+}
+
+func (s *allocationServer) releaseOwn(ctx context.Context, in *struct {
+	OwnAllocationPath
+	Body *ReleaseRequest
+}) (*op.Versioned[Allocation], error) {
+	ctx, err := s.enterOf(ctx, in.OwnAllocationPath, op.RoleProjectMember)
+	if err != nil {
+		return nil, err
+	}
+	return s.releaseOf(ctx, in.AllocationID, in.Body)
+}

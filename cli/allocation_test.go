@@ -1,0 +1,181 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/knownhosts"
+
+	"github.com/slipway-cloud/slipway/cli"
+	"github.com/slipway-cloud/slipway/db"
+	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
+	"github.com/slipway-cloud/slipway/db/dbtest"
+	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
+	"github.com/slipway-cloud/slipway/lifecycle"
+)
+
+func hostKey(t *testing.T) ssh.PublicKey {
+	t.Helper()
+	public, _, err := ed25519.GenerateKey(rand.Reader)
+	require.NoError(t, err)
+	key, err := ssh.NewPublicKey(public)
+	require.NoError(t, err)
+	return key
+}
+
+func keyLine(k ssh.PublicKey) string { return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(k))) }
+
+// addKey gives a project an owner with an SSH key, as his invitation would.
+func (w *world) addKey(project string) {
+	w.t.Helper()
+	require.NoError(w.t, w.store.Tx(w.t.Context(), func(tx *db.Tx) error {
+		_, err := tenancydb.AddMember(w.t.Context(), tx, project, tenancydb.NewMember{Subject: "oidc:ada", Name: "Ada", Role: lifecycle.RoleProjectOwner})
+		return err
+	}))
+	require.NoError(w.t, w.store.ForProject(w.t.Context(), project, func(tx *db.ProjectTx) error {
+		members, err := tenancydb.ListMembers(w.t.Context(), tx, "", 1)
+		if err != nil {
+			return err
+		}
+		key := hostKey(w.t)
+		_, err = tenancydb.AddSSHKey(w.t.Context(), tx, tenancydb.SSHKey{
+			MemberID: members[0].ID, Name: "laptop", Type: key.Type(), PublicKey: keyLine(key), Fingerprint: ssh.FingerprintSHA256(key),
+		})
+		return err
+	}))
+}
+
+// TestAllocations takes nodes for a customer and gives them back, as an operator with a reason.
+func TestAllocations(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.env["SLIPWAY_SERVER"], w.env["SLIPWAY_TOKEN"] = w.url, w.token("admin")
+	run := func(args ...string) said { return w.run("", append(args, "--reason", "ticket 4711")...) }
+	account := w.run("", "-o", "json", "billing-account", "create", "acme").exits(0).id()
+	project := w.run("", "-o", "json", "project", "create", "training", "--billing-account", account, "--owner-email", "ada@example.com").exits(0).id()
+	run("quota", "set", project, "total", "2").exits(0)
+	sku, site := dbtest.SKU(t, w.store, dbtest.Named("h100x8")), dbtest.Site(t, w.store, dbtest.Named("south"))
+	profile := dbtest.Profile(t, w.store, dbtest.At(site.ID))
+	w.run("", "catalogue", "create", "h100x8", "--profile", profile.ID, "--title", "Eight GPUs").exits(0)
+	create := []string{"allocation", "create", "h100x8", "--project", project, "--tag", "Team=a"}
+
+	require.Contains(t, run(create...).exits(cli.ExitRefused).err, "has no SSH key")
+	w.addKey(project)
+	require.Contains(t, run(create...).exits(cli.ExitRefused).err, "0 are free")
+	require.Contains(t, run("allocation", "create", "none", "--project", project).exits(cli.ExitNotFound).err, "catalogue has no SKU")
+	require.Contains(t, run("allocation", "create", "h100x8", "--tag", "Team").exits(cli.ExitUsage).err, "KEY=VALUE")
+	require.Contains(t, run("allocation", "list").exits(cli.ExitUsage).err, "which project")
+
+	waiting := run(append(slices.Clone(create), "--wait", "1m", "--name", "later", "-o", "json")...).exits(0).id()
+	require.Contains(t, w.run("", "ssh", "--reason", "ticket 4711", waiting).exits(cli.ExitRefused).err, "nowhere to log in")
+	require.Contains(t, run("allocation", "list", "--project", project, "--tag", "Team=a").exits(0).out, waiting)
+	require.NotContains(t, run("allocation", "list", "--project", project, "--tag", "team=a").exits(0).out, waiting)
+	out := run("allocation", "release", waiting, "--watch").exits(0).out
+	require.Contains(t, out, waiting+": released")
+	require.Contains(t, out, "terminated")
+
+	node := dbtest.FreeNode(t, w.store, dbtest.Of(sku.ID), dbtest.At(site.ID))
+	id := run(append(slices.Clone(create), "-o", "json")...).exits(0).id()
+	require.NoError(t, w.store.Tx(t.Context(), func(tx *db.Tx) error {
+		_, err := allocationdb.Fail(t.Context(), tx, id, lifecycle.FailureProvision, "login at prove_login", db.Actor{Owner: lifecycle.OwnerJob})
+		return err
+	}))
+	require.Contains(t, run("allocation", "show", id).exits(0).out, "login at prove_login")
+	require.Contains(t, run("allocation", "list-all", "--status", "failed").exits(cli.ExitUsage).err, "unknown flag: --reason")
+	require.Contains(t, w.run("", "allocation", "list-all", "--status", "failed").exits(0).out, node.Hostname)
+	require.Contains(t, w.run("", "allocation", "force-release", id).exits(cli.ExitUsage).err, "reason")
+	require.Contains(t, run("allocation", "force-release", id).exits(cli.ExitRefused).err, "whose release failed")
+	require.Contains(t, run("allocation", "remove-assignment", id).exits(cli.ExitRefused).err, "only the assignment of one that is being released")
+}
+
+// TestAllocation_WatchTellsHowItEnds follows an allocation that fails.
+func TestAllocation_WatchTellsHowItEnds(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		asked++
+		status := "provisioning"
+		if asked > 3 {
+			status = "failed"
+		}
+		_ = json.NewEncoder(rw).Encode(map[string]any{"id": "alc_1", "status": status, "failure_message": "login at prove_login", "progress": map[string]any{"stage": "check_node", "stages": 10, "stages_done": 1, "percent": 4}})
+	}))
+	t.Cleanup(srv.Close)
+	got := runAgainst(t, srv.URL, "allocation", "create", "sku_1", "--watch", "--interval", "1ms")
+	got.exits(cli.ExitJobFailed)
+	require.Contains(t, got.out, "alc_1: provisioning, stage 2/10 check_node, reached 4%")
+	require.Contains(t, got.err, "alc_1 is failed: login at prove_login")
+}
+
+// login runs slipway ssh against a server that names a connection. It returns the arguments of ssh
+// and what its file of known hosts says of two keys: the pinned one and another.
+func login(t *testing.T, connection map[string]any, pinned ssh.PublicKey, args ...string) (got said, ran []string) {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(rw).Encode(map[string]any{"id": "alc_1", "status": "active", "connection": connection})
+	}))
+	t.Cleanup(srv.Close)
+	var out, errs bytes.Buffer
+	code := cli.Run(t.Context(), cli.Env{
+		In: strings.NewReader(""), Out: &out, Err: &errs, Version: "test", ConfigPath: filepath.Join(t.TempDir(), "c.yaml"),
+		Getenv: func(k string) string { return map[string]string{"SLIPWAY_SERVER": srv.URL, "SLIPWAY_TOKEN": "x"}[k] },
+		RunSSH: func(_ context.Context, args []string) error {
+			ran = args
+			file := strings.Trim(strings.TrimPrefix(args[1], "UserKnownHostsFile="), `"`)
+			check, err := knownhosts.New(file)
+			require.NoError(t, err)
+			host := net.JoinHostPort(connection["host"].(string), args[slices.Index(args, "-p")+1])
+			addr := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9), Port: 1}
+			require.NoError(t, check(host, addr, pinned))
+			require.Error(t, check(host, addr, hostKey(t)), "another key is refused")
+			require.Error(t, check("127.0.0.8:22", addr, pinned), "another host is refused")
+			return errors.New("it ended")
+		},
+	}, append([]string{"ssh"}, args...))
+	return said{t, code, out.String(), errs.String()}, ran
+}
+
+// TestSSH_TrustsThePinnedKeyAlone reads what ssh is given.
+func TestSSH_TrustsThePinnedKeyAlone(t *testing.T) {
+	t.Parallel()
+	key := hostKey(t)
+	for _, port := range []int{22, 2222} {
+		at := map[string]any{"host": "127.0.0.9", "port": port, "user": "alc-1", "host_key": keyLine(key)}
+		got, ran := login(t, at, key, "-i", "id", "alc_1", "--", "nvidia-smi", "-L")
+		require.Contains(t, got.exits(cli.ExitError).err, "it ended")
+		require.Contains(t, strings.Join(ran, " "), "StrictHostKeyChecking=yes")
+		require.Contains(t, strings.Join(ran, " "), "-l alc-1 -i id -- 127.0.0.9 nvidia-smi -L")
+		require.NoFileExists(t, strings.Trim(strings.TrimPrefix(ran[1], "UserKnownHostsFile="), `"`))
+	}
+}
+
+// TestSSH_RefusesAHostileServer answers with what ssh would take for options, or other files.
+func TestSSH_RefusesAHostileServer(t *testing.T) {
+	t.Parallel()
+	key := keyLine(hostKey(t))
+	for field, value := range map[string]any{
+		"host": "-oProxyCommand=sh", "user": "-F/x", "port": 0, "host_key": key + "\n* " + key,
+	} {
+		at := map[string]any{"host": "127.0.0.9", "port": 22, "user": "alc-1", "host_key": key}
+		at[field] = value
+		got, ran := login(t, at, nil, "alc_1")
+		require.Contains(t, got.exits(cli.ExitError).err, "the server names", field)
+		require.Nil(t, ran, field)
+	}
+	got, ran := login(t, nil, nil, "alc_1")
+	require.Contains(t, got.exits(cli.ExitRefused).err, "nowhere to log in")
+	require.Nil(t, ran)
+}

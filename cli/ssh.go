@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+
+	"github.com/spf13/cobra"
+)
+
+// connection is where and how to log in to an allocation.
+type connection struct {
+	Host    string `json:"host"`
+	Port    int    `json:"port"`
+	User    string `json:"user"`
+	HostKey string `json:"host_key"`
+}
+
+// What a server says becomes arguments of a program and a line of a file, so that its shape is checked.
+var (
+	userShape    = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
+	hostKeyShape = regexp.MustCompile(`^(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(256|384|521)) [A-Za-z0-9+/]+={0,2}$`)
+)
+
+// check refuses a connection that ssh could understand as something else.
+func (c connection) check() error {
+	switch {
+	case net.ParseIP(c.Host) == nil && !nameShape.MatchString(c.Host):
+		return fail(ExitError, "the server names a host that is none: %q", c.Host)
+	case c.Port < 1 || c.Port > 65535:
+		return fail(ExitError, "the server names port %d, which is none", c.Port)
+	case !userShape.MatchString(c.User):
+		return fail(ExitError, "the server names an account that is none: %q", c.User)
+	case !hostKeyShape.MatchString(c.HostKey):
+		return fail(ExitError, "the server names no host key, so it cannot be told whether the node is the right one; nothing was sent")
+	}
+	return nil
+}
+
+// knownHosts is the line of known_hosts for the pinned key.
+func (c connection) knownHosts() string {
+	host := c.Host
+	if c.Port != 22 {
+		host = fmt.Sprintf("[%s]:%d", c.Host, c.Port)
+	}
+	return host + " " + c.HostKey + "\n"
+}
+
+// arguments are those of ssh. It trusts the key of the file and no other, and learns none.
+func (c connection) arguments(file, identity string, command []string) []string {
+	args := []string{
+		"-o", `UserKnownHostsFile="` + file + `"`, "-o", "GlobalKnownHostsFile=/dev/null", "-o", "StrictHostKeyChecking=yes", "-o", "UpdateHostKeys=no",
+		"-o", "VerifyHostKeyDNS=no", "-o", "CheckHostIP=no", "-p", strconv.Itoa(c.Port), "-l", c.User,
+	}
+	if identity != "" {
+		args = append(args, "-i", identity)
+	}
+	return append(append(args, "--", c.Host), command...)
+}
+
+func (a *app) sshCommand() *cobra.Command {
+	var identity string
+	var reason operatorFlag
+	cmd := &cobra.Command{
+		Use: "ssh ALLOCATION [-- COMMAND...]", Short: "Log in to the node of an allocation", Args: cobra.MinimumNArgs(1),
+		Long: "Runs ssh, which must be installed, and lets it trust only the host key that Slipway has read from the node. Your SSH key must be one of the\n" +
+			"allocation's. The exit code is that of ssh.",
+	}
+	cmd.Flags().StringVarP(&identity, "identity", "i", "", "the file of your private key, which ssh reads (default: as ssh chooses)")
+	reason.add(cmd)
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		r, err := a.ask(cmd.Context(), "GET", "/allocations/"+url.PathEscape(args[0]), nil, reason.headers())
+		if err != nil {
+			return err
+		}
+		var l allocation
+		if err := r.into(&l); err != nil {
+			return err
+		}
+		if l.Connection == nil {
+			return fail(ExitRefused, "allocation %s is %s, so there is nowhere to log in; slipway allocation show follows it", l.ID, l.Status)
+		}
+		return a.ssh(cmd.Context(), *l.Connection, identity, args[1:])
+	})
+	return cmd
+}
+
+// ssh runs ssh with the pinned host key.
+func (a *app) ssh(ctx context.Context, c connection, identity string, command []string) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "slipway-ssh-")
+	if err != nil {
+		return fmt.Errorf("keep the host key: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	file := filepath.Join(dir, "known_hosts")
+	if err := os.WriteFile(file, []byte(c.knownHosts()), 0o600); err != nil {
+		return fmt.Errorf("keep the host key: %w", err)
+	}
+	run := a.RunSSH
+	if run == nil {
+		run = runSSH
+	}
+	return run(ctx, c.arguments(file, identity, command))
+}
+
+// runSSH runs ssh on the terminal of this process and returns its exit code as a failure.
+func runSSH(ctx context.Context, args []string) error {
+	cmd := exec.CommandContext(ctx, "ssh", args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	err := cmd.Run()
+	var ended *exec.ExitError
+	switch {
+	case errors.As(err, &ended) && ended.ExitCode() > 0:
+		return &failure{ended.ExitCode(), errors.New("")}
+	case errors.Is(err, exec.ErrNotFound):
+		return fail(ExitError, "ssh is not installed, or not in the PATH; install an OpenSSH client")
+	}
+	return err
+}

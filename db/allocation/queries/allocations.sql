@@ -1,0 +1,158 @@
+-- name: InsertAllocation :one
+-- The allocation, its creation audit row and its event in one statement.
+WITH made AS (
+    INSERT INTO allocations (id, project_id, sku_id, site_id, name, tags, status, requested_by, network, queue_deadline_at, expires_at)
+    VALUES (@id, @project_id, @sku_id, @site_id, @name, @tags, @status, @requested_by, @network, @queue_deadline_at, @expires_at)
+    RETURNING *
+), logged AS (
+    INSERT INTO audit_log (id, resource_kind, resource_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata,
+        workflow_id, version)
+    SELECT @audit_id, 'allocation', a.id, 'transition', 'create', '', a.status, @triggered_by, @owner, @actor_id, @comment, @metadata, @workflow_id, a.version
+    FROM made a
+), told AS (
+    INSERT INTO outbox (kind, event_project, event_id, resource_kind, resource_id, type, payload)
+    SELECT 'event', a.project_id, @event_id::text, 'allocation', a.id, @event_type::text, @payload FROM made a
+)
+SELECT version FROM made;
+
+-- name: InsertKeys :exec
+INSERT INTO allocation_keys (project_id, allocation_id, fingerprint, public_key)
+SELECT @project_id, @allocation_id, unnest(@fingerprints::text[]), unnest(@public_keys::text[]);
+
+-- name: Allocation :one
+SELECT * FROM allocations WHERE id = @id;
+
+-- name: LockAllocation :one
+SELECT * FROM allocations WHERE id = @id FOR NO KEY UPDATE;
+
+-- name: AllocationOfNode :one
+SELECT * FROM allocations WHERE node_id = @node_id::text AND node_released_at IS NULL;
+
+-- name: OccupantsOf :many
+-- Who occupies each of some nodes.
+SELECT node_id::text AS node_id, id AS allocation_id, status FROM allocations
+WHERE node_id = ANY (@node_ids::text[]) AND node_released_at IS NULL;
+
+-- name: ListAllocations :many
+SELECT * FROM allocations
+WHERE (@after::text = '' OR id < @after::text)
+  AND (@project_id::text = '' OR project_id = @project_id::text)
+  AND (@sku_id::text = '' OR sku_id = @sku_id::text)
+  AND (@site_id::text = '' OR site_id = @site_id::text)
+  AND (@node_id::text = '' OR node_id = @node_id::text)
+  AND (cardinality(@statuses::text[]) = 0 OR status = ANY (@statuses::text[]))
+  AND (cardinality(@conditions::text[]) = 0 OR condition = ANY (@conditions::text[]))
+  AND (@tags::jsonb = '{}' OR tags @> @tags::jsonb)
+  AND (released_at IS NULL OR @released_after::timestamptz IS NULL OR released_at > @released_after::timestamptz)
+ORDER BY id DESC LIMIT @max_rows;
+
+-- name: Keys :many
+SELECT * FROM allocation_keys WHERE allocation_id = @allocation_id ORDER BY fingerprint;
+
+-- name: RecordKey :execrows
+UPDATE allocation_keys SET accepted_at = CASE WHEN @accepted::boolean THEN coalesce(accepted_at, now()) ELSE accepted_at END,
+    refused_at = CASE WHEN @accepted::boolean THEN NULL ELSE coalesce(refused_at, now()) END
+WHERE allocation_id = @allocation_id AND fingerprint = @fingerprint;
+
+-- name: MoveAllocation :one
+-- The commit point of an allocation: guarded update, audit row and event in one statement. A move that does not set a column keeps it.
+WITH moved AS (
+    UPDATE allocations SET status = @to_state, updated_at = now(), version = version + 1,
+        node_id = coalesce(sqlc.narg('node_id'), node_id), site_id = coalesce(sqlc.narg('site_id'), site_id),
+        provisioning_at = CASE WHEN @to_state::text = 'provisioning' THEN now() ELSE provisioning_at END,
+        access_given_at = CASE WHEN @to_state::text = 'active' THEN coalesce(access_given_at, now()) ELSE access_given_at END,
+        start_time = CASE WHEN @to_state::text = 'active' THEN now() ELSE start_time END,
+        releasing_at = CASE WHEN @to_state::text = 'releasing' THEN coalesce(releasing_at, now()) ELSE releasing_at END,
+        release_reason = CASE WHEN @release_reason::text <> '' THEN @release_reason::text ELSE release_reason END,
+        charge_capped_at = CASE WHEN @to_state::text IN ('releasing', 'release_failed') THEN coalesce(charge_capped_at, now()) ELSE charge_capped_at END,
+        connection = CASE WHEN @to_state::text = 'active' THEN sqlc.narg('connection')::jsonb END,
+        image = coalesce(sqlc.narg('image')::jsonb, image),
+        outcome = @outcome, failure_code = CASE WHEN @failure_code::text <> '' THEN @failure_code::text ELSE failure_code END,
+        failure_message = CASE WHEN @failure_code::text <> '' THEN @failure_message::text ELSE failure_message END,
+        certificate_id = coalesce(sqlc.narg('certificate_id'), certificate_id),
+        access_ended_at = CASE WHEN @to_state::text = 'released' AND access_given_at IS NOT NULL THEN coalesce(access_ended_at, now()) ELSE access_ended_at END,
+        node_released_at = CASE WHEN @to_state::text IN ('released', 'failed') AND node_id IS NOT NULL THEN now() END,
+        released_at = CASE WHEN @to_state::text IN ('released', 'failed') THEN now() END
+    WHERE allocations.id = @id AND allocations.status = @from_state::text AND allocations.version = @version
+    RETURNING *
+), logged AS (
+    INSERT INTO audit_log (id, resource_kind, resource_id, node_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata,
+        workflow_id, version)
+    SELECT @audit_id, 'allocation', a.id, a.node_id, 'transition', @name, @from_state::text, a.status, @triggered_by, @owner, @actor_id, @comment, @metadata,
+        @workflow_id, a.version
+    FROM moved a
+), told AS (
+    INSERT INTO outbox (kind, event_project, event_id, resource_kind, resource_id, node_id, type, payload)
+    SELECT 'event', a.project_id, @event_id::text, 'allocation', a.id, a.node_id, @event_type::text, @payload FROM moved a
+)
+SELECT version FROM moved;
+
+-- name: SetCondition :execrows
+UPDATE allocations SET condition = @condition, condition_reason = @reason, condition_since = now(), version = version + 1, updated_at = now()
+WHERE id = @id AND status NOT IN ('released', 'failed') AND (condition, condition_reason) IS DISTINCT FROM (@condition, @reason);
+
+-- name: ConditionByFindings :execrows
+-- Allocations of a site whose nodes have open findings that only the agent makes: they require maintenance, and those that had such findings do well again.
+WITH seen AS (
+    SELECT a.id, (SELECT min(f.message) FROM drift_findings f WHERE f.node_id = a.node_id AND f.status = 'open' AND f.detector = ANY (@detectors::text[])
+        AND f.streak >= @confirm::integer) AS message
+    FROM allocations a WHERE a.site_id = @site_id::text AND a.status = 'active'
+)
+UPDATE allocations a SET condition = CASE WHEN s.message IS NULL THEN 'ok' ELSE 'maintenance_required' END,
+    condition_reason = CASE WHEN s.message IS NULL THEN '' ELSE left('the node reports: ' || s.message, 500) END,
+    condition_since = CASE WHEN (a.condition = 'ok') = (s.message IS NULL) THEN a.condition_since ELSE now() END, version = a.version + 1, updated_at = now()
+FROM seen s WHERE s.id = a.id AND (s.message IS NOT NULL AND a.condition = 'ok'
+    OR s.message IS NULL AND a.condition = 'maintenance_required' AND a.condition_reason LIKE 'the node reports: %');
+
+-- name: SetTags :one
+UPDATE allocations SET tags = @tags, name = @name, version = version + 1, updated_at = now() WHERE id = @id AND version = @version RETURNING *;
+
+-- name: SetConnection :one
+UPDATE allocations SET connection = @connection, image = coalesce(sqlc.narg('image')::jsonb, image), version = version + 1, updated_at = now()
+WHERE id = @id AND status = 'active' AND connection IS DISTINCT FROM @connection RETURNING *;
+
+-- name: SetNetwork :execrows
+UPDATE allocations SET network = @network, version = version + 1, updated_at = now()
+WHERE id = @id AND status NOT IN ('released', 'failed') AND network IS DISTINCT FROM @network;
+
+-- name: GiveAccess :execrows
+-- Written before the tenant's keys are sent: from then on the node counts as used.
+UPDATE allocations SET access_given_at = coalesce(access_given_at, now()), updated_at = now() WHERE id = @id AND status = 'provisioning';
+
+-- name: EndAccess :execrows
+-- An access that was proven revoked stays so, and the time of the first proof stays.
+UPDATE allocations SET access = CASE WHEN access = 'revoked' THEN access ELSE @access::text END,
+    access_ended_at = CASE WHEN @access::text = 'revoked' THEN coalesce(access_ended_at, now()) ELSE access_ended_at END, updated_at = now()
+WHERE id = @id AND status IN ('releasing', 'release_failed');
+
+-- name: SetReleaseAttempts :execrows
+UPDATE allocations SET release_attempts = greatest(release_attempts, @attempts), updated_at = now() WHERE id = @id AND status IN ('releasing', 'release_failed');
+
+-- name: RequestRelease :execrows
+-- The provision job looks at it at every safe point. The first request stays.
+UPDATE allocations SET release_requested_at = now(), release_reason = @reason::text, charge_capped_at = coalesce(charge_capped_at, now()),
+    version = version + 1, updated_at = now()
+WHERE id = @id AND status = 'provisioning' AND release_requested_at IS NULL;
+
+-- name: AllocationsWithoutJob :many
+-- Allocations that a job must move on and that have none. A request that is a moment old may be about to get its job.
+SELECT a.id FROM allocations a WHERE a.status IN ('requested', 'provisioning', 'releasing') AND a.updated_at < now() - make_interval(secs => @quiet_seconds::float8)
+  AND NOT EXISTS (SELECT FROM jobs j WHERE j.resource_kind = 'allocation' AND j.resource_id = a.id
+      AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
+ORDER BY a.id LIMIT @max_rows;
+
+-- name: LiveCounts :many
+-- How many allocations of a project count against its quota, by SKU.
+SELECT sku_id, count(*)::integer AS nodes FROM allocations
+WHERE project_id = @project_id AND status NOT IN ('released', 'failed') GROUP BY sku_id;
+
+-- name: AccountChurn :one
+-- What a billing account has in releasing, and what it has started since a moment.
+SELECT count(*) FILTER (WHERE a.status IN ('releasing', 'release_failed'))::integer AS releasing,
+    count(*) FILTER (WHERE a.requested_at > @since::timestamptz)::integer AS launched
+FROM allocations a JOIN projects p ON p.id = a.project_id
+WHERE p.billing_account_id = @billing_account_id AND (a.status IN ('releasing', 'release_failed') OR a.requested_at > @since::timestamptz);
+
+-- name: AllocationsDue :many
+-- One whose release was asked for already would keep its place in the list until its job stops.
+SELECT id FROM allocations WHERE expires_at <= now() AND status IN ('requested', 'provisioning', 'active') AND release_requested_at IS NULL ORDER BY expires_at, id LIMIT @max_rows;

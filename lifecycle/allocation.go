@@ -1,0 +1,220 @@
+package lifecycle
+
+// AllocationStatus is the state of an allocation: of one node that a project has, or asked for.
+type AllocationStatus string
+
+// The states of an allocation.
+const (
+	AllocationRequested     AllocationStatus = "requested"
+	AllocationProvisioning  AllocationStatus = "provisioning"
+	AllocationActive        AllocationStatus = "active"
+	AllocationReleasing     AllocationStatus = "releasing"
+	AllocationReleased      AllocationStatus = "released"
+	AllocationFailed        AllocationStatus = "failed"
+	AllocationReleaseFailed AllocationStatus = "release_failed"
+)
+
+// The transitions of an allocation. A job owns those that follow outside work, the intent those that
+// a request causes.
+var (
+	AllocationClaim = Transition[AllocationStatus]{
+		Name: "claim", From: []AllocationStatus{AllocationRequested}, To: AllocationProvisioning,
+		Owners: []Owner{OwnerCustomer, OwnerAdmin, OwnerJob}, Doc: "a node was claimed for it",
+	}
+	AllocationFail = Transition[AllocationStatus]{
+		Name: "fail", From: []AllocationStatus{AllocationRequested, AllocationProvisioning}, To: AllocationFailed,
+		Owners: []Owner{OwnerJob, OwnerAdmin, OwnerSystem},
+		Doc:    "no node was free in time, or provisioning failed before the tenant could have access",
+	}
+	AllocationCancel = Transition[AllocationStatus]{
+		Name: "cancel", From: []AllocationStatus{AllocationRequested}, To: AllocationReleased,
+		Owners: []Owner{OwnerCustomer, OwnerAdmin, OwnerSystem}, Doc: "it was released before a node was claimed",
+	}
+	AllocationActivate = Transition[AllocationStatus]{
+		Name: "activate", From: []AllocationStatus{AllocationProvisioning}, To: AllocationActive,
+		Owners: []Owner{OwnerJob}, Doc: "the node accepts the tenant's keys",
+	}
+	AllocationAbort = Transition[AllocationStatus]{
+		Name: "abort", From: []AllocationStatus{AllocationProvisioning}, To: AllocationReleasing,
+		Owners: []Owner{OwnerJob, OwnerAdmin, OwnerSystem, OwnerDecommission},
+		Doc:    "provisioning stopped at a safe point; the release job cleans the node",
+	}
+	AllocationRelease = Transition[AllocationStatus]{
+		Name: "release", From: []AllocationStatus{AllocationActive}, To: AllocationReleasing,
+		Owners: []Owner{OwnerCustomer, OwnerAdmin, OwnerSystem, OwnerDecommission}, Doc: "the tenant, an operator or a limit ended it",
+	}
+	AllocationFinish = Transition[AllocationStatus]{
+		Name: "finish", From: []AllocationStatus{AllocationReleasing}, To: AllocationReleased,
+		Owners: []Owner{OwnerJob, OwnerAdmin, OwnerDecommission}, Doc: "access has ended and the node is free of it",
+	}
+	AllocationFailRelease = Transition[AllocationStatus]{
+		Name: "fail_release", From: []AllocationStatus{AllocationReleasing}, To: AllocationReleaseFailed,
+		Owners: []Owner{OwnerJob, OwnerSystem}, Doc: "the release was tried as often as the policy allows",
+	}
+	AllocationRetryRelease = Transition[AllocationStatus]{
+		Name: "retry_release", From: []AllocationStatus{AllocationReleaseFailed}, To: AllocationReleasing,
+		Owners: []Owner{OwnerCustomer, OwnerAdmin, OwnerJob, OwnerDecommission}, Doc: "the tenant or an operator asked for one more attempt",
+	}
+)
+
+// Allocation is the lifecycle of an allocation.
+var Allocation = Machine[AllocationStatus]{
+	Resource: "allocation",
+	Initial:  []AllocationStatus{AllocationRequested},
+	States: []StateInfo[AllocationStatus]{
+		{State: AllocationRequested, Doc: "accepted; no node is claimed yet", Transitional: true},
+		{State: AllocationProvisioning, Doc: "a node is claimed and being prepared", Transitional: true},
+		{State: AllocationActive, Doc: "the tenant has access"},
+		{State: AllocationReleasing, Doc: "access is being ended and the node cleaned; nothing new is accepted", Transitional: true},
+		{State: AllocationReleased, Doc: "it has ended", Terminal: true},
+		{State: AllocationFailed, Doc: "it never became active, and no tenant had access to a node", Terminal: true},
+		{State: AllocationReleaseFailed, Doc: "the release failed; the node is still held, and nothing is charged"},
+	},
+	Transitions: []Transition[AllocationStatus]{
+		AllocationClaim, AllocationFail, AllocationCancel, AllocationActivate, AllocationAbort, AllocationRelease, AllocationFinish,
+		AllocationFailRelease, AllocationRetryRelease,
+	},
+}
+
+// Live reports whether an allocation in this state counts against a quota.
+func (s AllocationStatus) Live() bool { return Allocation.Has(s) && !Allocation.Terminal(s) }
+
+// AllocationCondition is how an allocation does, beside its status.
+type AllocationCondition string
+
+// The conditions.
+const (
+	ConditionOK                  AllocationCondition = "ok"
+	ConditionStopped             AllocationCondition = "stopped"
+	ConditionRebooting           AllocationCondition = "rebooting"
+	ConditionReinstalling        AllocationCondition = "reinstalling"
+	ConditionDegraded            AllocationCondition = "degraded"
+	ConditionMaintenanceRequired AllocationCondition = "maintenance_required"
+	ConditionNodeLost            AllocationCondition = "node_lost"
+)
+
+// AllocationConditions lists all conditions.
+var AllocationConditions = []AllocationCondition{
+	ConditionOK, ConditionStopped, ConditionRebooting, ConditionReinstalling, ConditionDegraded, ConditionMaintenanceRequired, ConditionNodeLost,
+}
+
+// The states of an allocation as customers see it.
+const (
+	StatePending             = "pending"
+	StateRunning             = "running"
+	StateStopping            = "stopping"
+	StateStopped             = "stopped"
+	StateStarting            = "starting"
+	StateTerminating         = "terminating"
+	StateTerminated          = "terminated"
+	StateDegraded            = "degraded"
+	StateMaintenanceRequired = "maintenance_required"
+)
+
+// AllocationState returns what a customer is shown of status and condition. A node that is lost
+// requires maintenance. StateStopping is for a power call under way, which no condition tells yet.
+func AllocationState(status AllocationStatus, condition AllocationCondition) string {
+	switch status {
+	case AllocationRequested, AllocationProvisioning:
+		return StatePending
+	case AllocationReleasing, AllocationReleaseFailed:
+		return StateTerminating
+	case AllocationReleased, AllocationFailed:
+		return StateTerminated
+	case AllocationActive:
+	}
+	switch condition {
+	case ConditionStopped:
+		return StateStopped
+	case ConditionRebooting, ConditionReinstalling:
+		return StateStarting
+	case ConditionDegraded:
+		return StateDegraded
+	case ConditionMaintenanceRequired, ConditionNodeLost:
+		return StateMaintenanceRequired
+	case ConditionOK:
+	}
+	return StateRunning
+}
+
+// The outcomes of an allocation that is released.
+const (
+	OutcomeReleased          = "released"
+	OutcomeCancelled         = "cancelled"
+	OutcomeAssignmentRemoved = "assignment_removed"
+)
+
+// What is known of the tenant's access when a release has tried to end it; "" before that.
+const (
+	AccessRevoked     = "revoked"
+	AccessUnconfirmed = "unconfirmed"
+)
+
+// The codes of an allocation that failed.
+const (
+	FailureNoCapacity = "no_capacity"
+	FailureProvision  = "provision_failed"
+)
+
+// The reasons of a release that the control plane gives by itself.
+const (
+	ReleaseExpired       = "expired"
+	ReleaseProjectClosed = "project_closed"
+	ReleaseDecommission  = "node_decommissioned"
+)
+
+// The stages of the job that provisions an allocation.
+const (
+	StageClaimNode         = "claim_node"
+	StageCheckNode         = "check_node"
+	StageIsolateNode       = "isolate_node"
+	StageSnapshotFirmware  = "snapshot_firmware"
+	StageRetireCredentials = "retire_credentials"
+	StageCreateAccount     = "create_account"
+	StageProveLogin        = "prove_login"
+	StageInstallKeys       = "install_keys"
+	StageProveKeys         = "prove_keys"
+	StageActivate          = "activate"
+)
+
+// AllocationProvisionStages lists the stages of the job that provisions an allocation, in order.
+func AllocationProvisionStages() []string {
+	return []string{
+		StageClaimNode, StageCheckNode, StageIsolateNode, StageSnapshotFirmware, StageRetireCredentials, StageCreateAccount, StageProveLogin,
+		StageInstallKeys, StageProveKeys, StageActivate,
+	}
+}
+
+// The stages of the job that releases an allocation.
+const (
+	StageCloseTerminals   = "close_terminals"
+	StageRevokeAccess     = "revoke_access"
+	StageStopUsage        = "stop_usage"
+	StageDetachStorage    = "detach_storage"
+	StageValidateFirmware = "validate_firmware"
+	StageCertify          = "certify"
+	StageFreeNode         = "free_node"
+)
+
+// AllocationReleaseStages lists the stages of the job that releases an allocation, in order.
+func AllocationReleaseStages() []string {
+	return []string{
+		StageCloseTerminals, StageRevokeAccess, StageStopUsage, StageDetachStorage,
+		// Those of a decommission clean the node: it is installed again, or cleaned as it is.
+		StageLoadSite, StageReleaseMAAS, StageCleanupStorage, StageScrubGPU, StageValidateClean,
+		StageValidateFirmware, StageCertify, StageFreeNode,
+	}
+}
+
+// Occupancy is what a node was used for during a time, in its history.
+type Occupancy string
+
+// The occupancies of a node.
+const (
+	OccupancyAllocated   Occupancy = "allocated"
+	OccupancyReleasing   Occupancy = "releasing"
+	OccupancySanitizing  Occupancy = "sanitizing"
+	OccupancyClean       Occupancy = "clean"
+	OccupancyFree        Occupancy = "free"
+	OccupancyMaintenance Occupancy = "maintenance"
+)

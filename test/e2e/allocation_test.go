@@ -1,0 +1,207 @@
+package e2e_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/crypto/ssh"
+
+	"github.com/slipway-cloud/slipway/db"
+	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
+	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
+	"github.com/slipway-cloud/slipway/intent/allocation"
+	"github.com/slipway-cloud/slipway/intent/tenancy"
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/lifecycle/evidence"
+	simhw "github.com/slipway-cloud/slipway/sim/hw"
+	"github.com/slipway-cloud/slipway/test/runenv"
+	"github.com/slipway-cloud/slipway/test/stack"
+)
+
+// tenant is a project with one key.
+type tenant struct {
+	*world
+	project string
+	signer  ssh.Signer
+}
+
+// newTenant makes a project that may have nodes of the world's SKU, which is offered.
+func (w *world) newTenant(t *testing.T) *tenant {
+	t.Helper()
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	require.NoError(t, err)
+	out := &tenant{world: w}
+	out.signer, err = ssh.NewSignerFromKey(private)
+	require.NoError(t, err)
+	key, err := tenancy.ParseSSHKey(string(ssh.MarshalAuthorizedKey(out.signer.PublicKey())))
+	require.NoError(t, err)
+	var member tenancydb.Member
+	require.NoError(t, w.App.Store.Tx(t.Context(), func(tx *db.Tx) error {
+		account, err := tenancydb.CreateAccount(t.Context(), tx, db.NewID("account"), 1)
+		if err != nil {
+			return err
+		}
+		p, err := tenancy.CreateProject(t.Context(), tx, tenancy.NewProject{AccountID: account.ID, Name: "project"}, admin)
+		if err != nil {
+			return err
+		}
+		out.project = p.ID
+		if member, err = tenancydb.AddMember(t.Context(), tx, p.ID, tenancydb.NewMember{Subject: tenancy.SubjectPrefix + db.NewID("subject"), Name: "anna", Role: lifecycle.RoleProjectOwner}); err != nil {
+			return err
+		}
+		if err := tenancydb.PutQuota(t.Context(), tx, p.ID, "", 10); err != nil {
+			return err
+		}
+		_, err = tenancydb.PutOffer(t.Context(), tx, tenancydb.Offer{SKUID: w.sku.ID, ProfileID: w.profile.ID, Title: "one node", Isolation: "shared_network"})
+		return err
+	}))
+	require.NoError(t, w.App.Store.ForProject(t.Context(), out.project, func(tx *db.ProjectTx) error {
+		_, err := tenancydb.AddSSHKey(t.Context(), tx, tenancydb.SSHKey{
+			MemberID: member.ID, Name: "laptop", Type: key.Type, PublicKey: key.PublicKey, Fingerprint: key.Fingerprint,
+		})
+		return err
+	}))
+	return out
+}
+
+// allocate asks for a node as the API does, once one can be claimed.
+func (a *tenant) allocate(t *testing.T) allocation.Accepted {
+	t.Helper()
+	var out allocation.Accepted
+	require.NoError(t, a.App.Store.Tx(t.Context(), func(tx *db.Tx) (err error) {
+		out, err = allocation.Create(t.Context(), tx, allocation.Request{ProjectID: a.project, SKUID: a.sku.ID, WaitSeconds: 600, Actor: admin})
+		return err
+	}))
+	return out
+}
+
+// release asks for the end of an allocation as the API does.
+func (a *tenant) release(t *testing.T, id string) allocation.Released {
+	t.Helper()
+	var out allocation.Released
+	require.NoError(t, a.App.Store.Tx(t.Context(), func(tx *db.Tx) (err error) {
+		out, err = allocation.Release(t.Context(), tx, id, "done", admin)
+		return err
+	}))
+	return out
+}
+
+func (w *world) allocation(t *testing.T, id string) allocationdb.Allocation {
+	t.Helper()
+	row, err := allocationdb.Get(t.Context(), w.App.Store, id)
+	require.NoError(t, err)
+	return row
+}
+
+// run logs in with the tenant's own key as the connection says, to the pinned host key alone, and runs
+// a command.
+func (a *tenant) run(ctx context.Context, c *allocationdb.Connection, command string) (string, error) {
+	host, _, _, _, err := ssh.ParseAuthorizedKey([]byte(c.HostKey))
+	if err != nil {
+		return "", err
+	}
+	conf := &ssh.ClientConfig{User: c.User, Auth: []ssh.AuthMethod{ssh.PublicKeys(a.signer)}, HostKeyCallback: ssh.FixedHostKey(host), Timeout: runenv.Patience(10 * time.Second)}
+	address := net.JoinHostPort(c.Host, strconv.Itoa(c.Port))
+	raw, err := (&net.Dialer{Timeout: conf.Timeout}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return "", err
+	}
+	conn, channels, requests, err := ssh.NewClientConn(raw, address, conf)
+	if err != nil {
+		_ = raw.Close()
+		return "", err
+	}
+	client := ssh.NewClient(conn, channels, requests)
+	defer func() { _ = client.Close() }()
+	session, err := client.NewSession()
+	if err != nil {
+		return "", err
+	}
+	out, err := session.Output(command)
+	return strings.TrimSpace(string(out)), err
+}
+
+// becomes waits until an allocation has a status, and fails on the job that does not get it there.
+func (w *world) becomes(t *testing.T, id, job string, want lifecycle.AllocationStatus) allocationdb.Allocation {
+	t.Helper()
+	j := w.ends(t, job, 4*time.Minute)
+	row := w.allocation(t, id)
+	require.Equal(t, want, row.Status, "job %s is %s at %s: %s: %s; the allocation: %s %s", j.Kind, j.Status, j.FailedStage, j.FailureClass, j.Message, row.FailureCode, row.FailureMessage)
+	return row
+}
+
+// TestAllocation_OneTenantAfterAnother gives a node to a tenant, who logs in with his own key and
+// leaves what root leaves; takes it back; and gives it to the next, who finds nothing of it.
+func TestAllocation_OneTenantAfterAnother(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, stack.Options{Count: 1})
+	var m *simhw.Machine
+	var nodeID string
+	for m, nodeID = range w.activeNodes(t) {
+	}
+	first, second := w.newTenant(t), w.newTenant(t)
+	got := first.allocate(t)
+	active := w.becomes(t, got.Allocation.ID, got.Job.ID, lifecycle.AllocationActive)
+	require.NotNil(t, active.StartTime)
+	require.NotNil(t, active.AccessGivenAt)
+	require.NotNil(t, active.Image)
+	uid, err := first.run(t.Context(), active.Connection, "id -u")
+	require.NoError(t, err)
+	require.NotEqual(t, "0", uid)
+	_, err = second.run(t.Context(), active.Connection, "id -u")
+	require.Error(t, err, "another tenant's key is refused")
+	require.NoError(t, w.Sims.Nodes[m.Spec().ID].Occupy())
+
+	waiting := second.allocate(t)
+	require.Equal(t, lifecycle.AllocationRequested, waiting.Allocation.Status, "the node is taken")
+
+	released := first.release(t, active.ID)
+	require.Equal(t, lifecycle.AllocationReleasing, released.Allocation.Status)
+	// Root has left an entry in the firmware's boot menu, which no installation removes: the node is
+	// nobody's until an operator has put that back.
+	failed := w.becomes(t, active.ID, released.Job.ID, lifecycle.AllocationReleaseFailed)
+	require.Equal(t, lifecycle.AccessRevoked, failed.Access)
+	parked := w.job(t, released.Job.ID)
+	require.Equal(t, lifecycle.FailFirmwareChanged, parked.FailureClass, parked.Message)
+	require.Equal(t, lifecycle.NodeQuarantined, w.node(t, nodeID).Status)
+	m.SetBootEntries()
+	require.Equal(t, http.StatusOK, w.act(t, "olga", parked.ID, lifecycle.ActionRetryStage, "").code)
+	gone := w.becomes(t, active.ID, released.Job.ID, lifecycle.AllocationReleased)
+	require.Equal(t, lifecycle.AccessRevoked, gone.Access)
+	require.Equal(t, lifecycle.OutcomeReleased, gone.Outcome)
+	require.NotNil(t, gone.CertificateID)
+	require.False(t, gone.AccessEndedAt.After(*gone.ReleasedAt))
+	require.Nil(t, w.node(t, nodeID).TenantLeftAt)
+	c := w.certificate(t, nodeID)
+	require.Equal(t, evidence.VerdictClean, c.Verdict, "%v", c.Failures)
+	require.Equal(t, released.Job.ID, c.Run.ID)
+	require.Equal(t, 2, m.Counters().Installs, "its tenant was root, so it was installed again")
+	w.cleaned(t, m)
+
+	require.NoError(t, w.App.Store.Tx(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.TransitionNode(t.Context(), nodeID, lifecycle.NodeUnquarantine, lifecycle.Proof{lifecycle.NeedEnrolled, lifecycle.NeedHealthy}, admin)
+		return err
+	}))
+	next := w.becomes(t, waiting.Allocation.ID, waiting.Job.ID, lifecycle.AllocationActive)
+	require.Equal(t, nodeID, *next.NodeID)
+	root := w.Sims.Nodes[m.Spec().ID].Root()
+	for _, left := range []string{"/home/tenant1", "/home/" + lifecycle.TenantAccount(active.ID), "/etc/systemd/system/miner.service", "/tmp/.miner"} {
+		_, err := os.Stat(filepath.Join(root, left))
+		require.ErrorIs(t, err, os.ErrNotExist, left)
+	}
+	_, err = first.run(t.Context(), next.Connection, "id -u")
+	require.Error(t, err, "the first tenant's key is refused")
+	require.NotEqual(t, active.Connection.HostKey, next.Connection.HostKey)
+	_, err = second.run(t.Context(), next.Connection, "id -u")
+	require.NoError(t, err)
+}

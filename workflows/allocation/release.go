@@ -1,0 +1,198 @@
+package allocation
+
+import (
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/decommission"
+	"github.com/slipway-cloud/slipway/workflows/stage"
+)
+
+// ReleaseState is what a release knows; it is checkpointed with each projection.
+type ReleaseState struct {
+	Job     contract.JobRef          `json:"job"`
+	Request contract.AllocationInput `json:"request"`
+	Facts   contract.AllocationFacts `json:"facts,omitzero"`
+	// Begun is set once Cleaning was made; it holds what the stages of a decommission know.
+	Begun    bool               `json:"begun,omitempty"`
+	Cleaning decommission.State `json:"cleaning,omitzero"`
+	Revoke   contract.TaskTries `json:"revoke,omitzero"`
+	// Access is lifecycle.AccessRevoked once the tenant's access is proven to have ended, by AccessProof.
+	Access      string                 `json:"access,omitempty"`
+	AccessProof string                 `json:"access_proof,omitempty"`
+	Settings    contract.SettingsFacts `json:"settings,omitzero"`
+}
+
+// Release is the workflow that takes a node back.
+func Release(ctx workflow.Context, in contract.JobInput) (contract.JobResult, error) {
+	return stage.Run(ctx, ReleaseJob(in), in)
+}
+
+// ReleaseJob is the release for one input. It only goes forward: it parks where a stage has spent its
+// tries, with the allocation in release_failed, and goes on from there.
+func ReleaseJob(in contract.JobInput) stage.Job[ReleaseState] {
+	return stage.Job[ReleaseState]{
+		Kind:   contract.KindAllocationRelease,
+		Stages: releaseStages(),
+		Init: func(s *ReleaseState, input []byte) error {
+			s.Job = in.Ref()
+			return decode(in, input, &s.Request)
+		},
+		NodeID: func(s *ReleaseState) string { return s.Job.NodeID },
+		Deadline: func(s *ReleaseState, name string, dflt time.Duration) time.Duration {
+			return s.Cleaning.Config.Profile.StageDeadline(name, dflt)
+		},
+		Observed:   releaseObserved,
+		Metadata:   func(s *ReleaseState) lifecycle.ActionMetadata { return s.Cleaning.Machine.ActionMetadata() },
+		Allocation: releaseMove,
+		Parked:     releaseParked,
+		Attempts:   releaseAttempts,
+		Refuses:    releaseRefuses,
+	}
+}
+
+func releaseObserved(s *ReleaseState) lifecycle.Observed {
+	o := observed(s.Cleaning.Node, s.Cleaning.Machine)
+	if s.Cleaning.Power.State != "" {
+		o.Power = s.Cleaning.Power.State
+	}
+	return o
+}
+
+// releaseRefuses keeps a release going forward: its tenant is out, and nothing of it can be taken back
+// or taken on trust. It ends early only once the allocation has lost its node.
+func releaseRefuses(ctx workflow.Context, s *ReleaseState, a lifecycle.Action) string {
+	switch a { //nolint:exhaustive // the others are what the matrix says
+	case lifecycle.ActionCancel:
+		f, err := stage.Do(ctx, stage.KindLocalWork, "has the allocation ended", allocs.ReadAllocation, s.ref(""))
+		if err == nil && lifecycle.Allocation.Terminal(f.Status) {
+			return ""
+		}
+		return "a release is not taken back: its tenant has lost the node; retry the stage, or remove the assignment"
+	case lifecycle.ActionRestartClean:
+		return "a release is not taken back: its tenant has lost the node; retry the stage, or remove the assignment"
+	case lifecycle.ActionAdopt:
+		return "a release adopts nothing: what it does not prove itself would reach the next tenant; retry the stage, or remove the assignment"
+	}
+	return ""
+}
+
+// releaseAttempts tries what may pass by itself as often as the policy says.
+func releaseAttempts(s *ReleaseState, class lifecycle.FailureClass, dflt int) int {
+	if lifecycle.Failure(class).Manual {
+		return dflt
+	}
+	return max(dflt, s.Facts.MaxDeliver)
+}
+
+// releaseMove is what happens to the allocation with the job. A parked job is a failed release, a job
+// that goes on is another attempt.
+func releaseMove(s *ReleaseState, to lifecycle.JobStatus, f *contract.Failure) *contract.AllocationMove {
+	m := &contract.AllocationMove{AllocationID: s.Request.AllocationID}
+	switch to { //nolint:exhaustive // the others leave it where it is
+	case lifecycle.JobRunning:
+		m.To = lifecycle.AllocationReleasing
+	case lifecycle.JobFailedRetryable, lifecycle.JobFailedManual:
+		m.To = lifecycle.AllocationReleaseFailed
+		if f != nil {
+			m.FailureClass, m.FailureStage = f.Class, f.Stage
+		}
+	case lifecycle.JobCompleted, lifecycle.JobReconciled:
+		m.To, m.CertificateID = lifecycle.AllocationReleased, s.Cleaning.Evidence.CertificateID
+	default:
+		return nil
+	}
+	return m
+}
+
+// proven reports that the certificate proves the node clean.
+func (s *ReleaseState) proven() bool {
+	return s.Cleaning.Evidence.CertificateID != "" && len(s.Cleaning.Evidence.Unproven) == 0
+}
+
+// releaseParked keeps a node from everybody else that may not be clean, or that its tenant may still
+// use. While another job has the node, that one keeps it.
+func releaseParked(s *ReleaseState, f contract.Failure) *contract.NodeMove {
+	if !lifecycle.Failure(f.Class).NodeUnsafe || s.Job.NodeID == "" {
+		return nil
+	}
+	return quarantine("the release of its allocation is blocked at " + f.Stage + ": " + f.Message)
+}
+
+func (s *ReleaseState) ref(at string) contract.AllocationRef {
+	return contract.AllocationRef{JobRef: s.Job.At(at), AllocationID: s.Request.AllocationID}
+}
+
+func releaseStages() []stage.Stage[ReleaseState] {
+	own := []stage.Stage[ReleaseState]{
+		{Name: lifecycle.StageCloseTerminals, Weight: 1, Deadline: shortDeadline, Run: closeTerminals,
+			Doc: "read the allocation and its node, and close the tenant's terminals: there are none yet"},
+		{Name: lifecycle.StageRevokeAccess, Weight: 3, Deadline: 30 * time.Minute, Waits: true, Run: revokeAccess,
+			Doc: "end the tenant's access and prove it from outside; without a proof in time the machine's power is cut"},
+		{Name: lifecycle.StageStopUsage, Weight: 1, Deadline: shortDeadline, Run: stopUsage,
+			Doc: "end what the tenant is charged"},
+		{Name: lifecycle.StageDetachStorage, Weight: 1, Deadline: shortDeadline, Run: detachStorage,
+			Doc: "detach the tenant's storage: there is none yet"},
+	}
+	for _, name := range []string{
+		lifecycle.StageLoadSite, lifecycle.StageReleaseMAAS, lifecycle.StageCleanupStorage, lifecycle.StageScrubGPU, lifecycle.StageValidateClean,
+	} {
+		own = append(own, cleaningStage(name))
+	}
+	return append(own,
+		stage.Stage[ReleaseState]{Name: lifecycle.StageValidateFirmware, Weight: 3, Deadline: bmcDeadline, Skip: skipFirmware, Run: validateFirmware,
+			Doc: "compare what the BMC says of accounts, network, boot order, Secure Boot and firmware with the claim"},
+		stage.Stage[ReleaseState]{Name: lifecycle.StageCertify, Weight: 1, Deadline: shortDeadline, Run: certify,
+			Doc: "sign the certificate of what is proven; what is not keeps the node"},
+		stage.Stage[ReleaseState]{Name: lifecycle.StageFreeNode, Weight: 1, Deadline: shortDeadline, Run: freeNode,
+			Doc: "confirm the proof; the node is free with the step that completes the job"},
+	)
+}
+
+// cleaningStage takes a stage of a decommission over. A node whose tenant was root, or whose access was
+// ended by power alone, is installed again, and cleaned by its new system: what the tenant left
+// running is not asked. On any other node the installed system cleans itself.
+func cleaningStage(name string) stage.Stage[ReleaseState] {
+	var found stage.Stage[decommission.State]
+	for _, st := range decommission.Stages() {
+		if st.Name == name {
+			found = st
+		}
+	}
+	out := stage.Lift(found, func(s *ReleaseState) *decommission.State { return &s.Cleaning })
+	out.Undo, out.VerifyUndo = nil, nil // a release is never taken back
+	skip := out.Skip
+	out.Skip = func(s *ReleaseState) string {
+		again := s.Cleaning.Request.Mode == lifecycle.ModeReimage
+		switch {
+		case name == lifecycle.StageCleanupStorage && again:
+			return "the system is new; nothing of the tenant is mounted"
+		case (name == lifecycle.StageLoadSite || name == lifecycle.StageReleaseMAAS) && !again:
+			return "the tenant was not root; the installed system stays"
+		case name == lifecycle.StageLoadSite || skip == nil: // a missing machine is a failure here
+			return ""
+		}
+		return skip(s)
+	}
+	run := out.Run
+	out.Run = func(ctx workflow.Context, s *ReleaseState) error {
+		if why := s.Cleaning.ReleaseForbidden(); why != "" {
+			return stage.Fail(lifecycle.FailConfiguration, "%s; remove the assignment, and decommission the node", why)
+		}
+		if err := s.occupy(ctx, name, lifecycle.OccupancySanitizing); err != nil {
+			return err
+		}
+		return run(ctx, s)
+	}
+	return out
+}
+
+func skipFirmware(s *ReleaseState) string {
+	if s.Cleaning.Node.BMCID == "" {
+		return "Slipway knows no BMC of the node"
+	}
+	return ""
+}

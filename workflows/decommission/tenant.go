@@ -1,0 +1,48 @@
+package decommission
+
+import (
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/slipway-cloud/slipway/lifecycle"
+	"github.com/slipway-cloud/slipway/workflows/contract"
+	"github.com/slipway-cloud/slipway/workflows/stage"
+)
+
+// What the release of an allocation takes from here: the stages of a reimage or of a soft reset, over
+// a State that is a part of its own.
+
+// Stages returns every stage. A job of another kind takes those that it needs.
+func Stages() []stage.Stage[State] { return stages() }
+
+// NewTenantRelease returns the state in which the release of an allocation cleans its node. A node
+// whose tenant was root is installed again; on any other the installed system stays.
+func NewTenantRelease(job contract.JobRef, kind contract.JobKind, root bool, reason string) State {
+	mode := lifecycle.ModeSoftReset
+	if root {
+		mode = lifecycle.ModeReimage
+	}
+	return State{
+		Job: job, Kind: kind, TenantRelease: true,
+		Request: contract.DecommissionInput{Mode: mode, NodeID: job.NodeID, Reason: reason},
+	}
+}
+
+// Load reads the node, its agent, and once the policy of the site, the profile and the SKU.
+func (s *State) Load(ctx workflow.Context, at string) error { return s.load(ctx, at) }
+
+// PowerOff switches the machine off and reports whether everybody who can tell reads it off: MAAS,
+// and the BMC where it is known. Somebody must.
+func (s *State) PowerOff(ctx workflow.Context, at string) (bool, error) {
+	return s.ensurePoweredOff(ctx, at, false)
+}
+
+// Certify signs what the job has proven, and fails where that does not prove the node clean.
+func (s *State) Certify(ctx workflow.Context, at string) error { return s.certify(ctx, at) }
+
+// ReleaseForbidden returns why MAAS must not release the machine, "" where it may.
+func (s *State) ReleaseForbidden() string {
+	if s.Request.Mode == lifecycle.ModeReimage && s.Node.SystemID == "" {
+		return "the tenant was root, so that the node has to be installed again, and MAAS does not manage it"
+	}
+	return s.protectedFromRelease()
+}

@@ -1,0 +1,26 @@
+package stage
+
+import "go.temporal.io/sdk/workflow"
+
+// Lift returns a stage of one kind of job as a stage of another, whose state holds the first one's.
+// The stage does and observes there what it does at home.
+func Lift[S, T any](st Stage[T], part func(*S) *T) Stage[S] {
+	out := Stage[S]{
+		Name: st.Name, Doc: st.Doc, Weight: st.Weight, Percent: st.Percent, ActionType: st.ActionType, Deadline: st.Deadline,
+		DeadlineClass: st.DeadlineClass, Waits: st.Waits, Adoptable: st.Adoptable,
+		Run: func(ctx workflow.Context, s *S) error { return st.Run(ctx, part(s)) },
+	}
+	if st.Skip != nil {
+		out.Skip = func(s *S) string { return st.Skip(part(s)) }
+	}
+	if st.Observe != nil {
+		out.Observe = func(ctx workflow.Context, s *S) (Observation, error) { return st.Observe(ctx, part(s)) }
+	}
+	if st.Undo != nil {
+		out.Undo = func(ctx workflow.Context, s *S) error { return st.Undo(ctx, part(s)) }
+	}
+	if st.VerifyUndo != nil {
+		out.VerifyUndo = func(ctx workflow.Context, s *S) (string, error) { return st.VerifyUndo(ctx, part(s)) }
+	}
+	return out
+}
