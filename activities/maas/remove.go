@@ -47,7 +47,7 @@ func (a *Activities) RemoveMachine(ctx context.Context, in RemoveMachineIn) (con
 			return out, nil
 		}
 		for _, got := range left {
-			if err := a.removeRecord(ctx, m, in, got); err != nil {
+			if err := a.removeRecord(ctx, m, in, got); err != nil && !isGone(ctx, m, got.SystemID) {
 				return facts(got), err
 			}
 		}
@@ -55,6 +55,13 @@ func (a *Activities) RemoveMachine(ctx context.Context, in RemoveMachineIn) (con
 	}
 	return out, fault.New(lifecycle.FailStateDisagreement, "the machine with the MACs %s enlists itself in MAAS again and again; switch it off at its power supply",
 		strings.Join(in.MACs, ", "))
+}
+
+// isGone reports whether MAAS has no record of the machine: another delivery of the same activity may
+// have deleted it since it was listed.
+func isGone(ctx context.Context, m providers.MAAS, systemID string) bool {
+	got, err := machineOrNil(ctx, m, systemID)
+	return err == nil && got == nil
 }
 
 // records lists what MAAS has of the machine: under its id, and by MAC.
