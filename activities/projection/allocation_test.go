@@ -219,7 +219,7 @@ func TestTakeNode_OfAnotherJob(t *testing.T) {
 
 	acts.RevokeDeadline = time.Hour
 	go func() {
-		time.Sleep(20 * time.Millisecond)
+		<-time.After(20 * time.Millisecond) // either order is right: mostly it waits already
 		_, _ = dbtest.EndTenancyOf(context.WithoutCancel(t.Context()), w.store, w.id)
 	}()
 	answer, err := env.ExecuteActivity(acts.TakeNode, w.ref())
