@@ -98,7 +98,7 @@ type Transition struct {
 	FromState   string          `json:"from_state"` // "" for creation
 	ToState     string          `json:"to_state"`
 	TriggeredBy string          `json:"triggered_by"`
-	UserID      *string         `json:"user_id"` // of a person; the timeline names jobs and sweepers
+	UserID      *string         `json:"user_id"` // of an operator; the timeline names jobs and sweepers
 	Comment     *string         `json:"comment"`
 	Metadata    json.RawMessage `json:"metadata"`
 	CreatedAt   time.Time       `json:"created_at"`
