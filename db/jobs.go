@@ -12,7 +12,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
-// Job is a staged job as projected (04-jobs "What an operator sees").
+// Job is a staged job as projected.
 type Job = gen.Job
 
 // NewJob is an accepted intent.
