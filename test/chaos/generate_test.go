@@ -12,7 +12,7 @@ import (
 func onboarding() []*chaos.ScenarioSet { return []*chaos.ScenarioSet{chaos.Onboarding()} }
 
 func allSets() []*chaos.ScenarioSet {
-	return slices.Concat(onboarding(), chaos.Leaving(), chaos.Booted(), chaos.AgentJobs())
+	return slices.Concat(onboarding(), chaos.Leaving(), chaos.Booted(), chaos.AgentJobs(), chaos.AllocationJobs())
 }
 
 // sets are the sets that are played together.

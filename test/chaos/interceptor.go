@@ -146,7 +146,7 @@ func (e *execution) apply(o Order) (any, error) {
 	case Timeout:
 		e.inject()
 		return e.hang(o.Variant)
-	case WorkerKilled, PostgresKilled, SiteCut, Cancel:
+	case WorkerKilled, PostgresKilled, SiteCut, Cancel, ReleaseAsked:
 		if o.Variant == "dies" {
 			e.inject()
 			return e.crash("silent")

@@ -10,7 +10,7 @@ import (
 )
 
 func allSets() []*ScenarioSet {
-	return slices.Concat([]*ScenarioSet{Onboarding()}, Leaving(), Booted(), AgentJobs())
+	return slices.Concat([]*ScenarioSet{Onboarding()}, Leaving(), Booted(), AgentJobs(), AllocationJobs())
 }
 
 func TestStratumCases_EverySeedHasAll(t *testing.T) {
