@@ -70,7 +70,7 @@ func allocationRelease() *ScenarioSet {
 	root, other := letting{name: "root", root: true}, letting{name: "other"}
 	reinstalled := slices.Concat(powerPoints(), reinstallPoints(), cleanPoints(), projectionsOf(kind, lifecycle.StageCleanupStorage))
 	kept := slices.Concat(remote(lifecycle.StageRevokeAccess, runTask, lifecycle.StageRevokeAccess, "ObserveMachine", lifecycle.StageRevokeAccess, "OfferKeys",
-		lifecycle.StageCleanupStorage, "ReadNodeFacts", lifecycle.StageCleanupStorage, runTask, lifecycle.StageValidateClean, "PowerCycleByBMC",
+		lifecycle.StageCleanupStorage, "RecordOccupancy", lifecycle.StageCleanupStorage, "ReadNodeFacts", lifecycle.StageCleanupStorage, runTask, lifecycle.StageValidateClean, "PowerCycleByBMC",
 		lifecycle.StageValidateClean, "WaitForNewBoot"), cleanPoints(),
 		projectionsOf(kind, lifecycle.StageLoadSite, lifecycle.StageReleaseMAAS))
 	lies := letting{name: "other_agent_lies", trouble: agentLies}
@@ -104,7 +104,8 @@ func unconfirmedPoints() []Point {
 func cleanPoints() []Point {
 	return remote(
 		lifecycle.StageCloseTerminals, "TakeNode", lifecycle.StageCloseTerminals, "LoadNodeConfig", lifecycle.StageCloseTerminals, "ReadNodeFacts",
-		lifecycle.StageStopUsage, "StopUsage", lifecycle.StageScrubGPU, "RecordOccupancy", lifecycle.StageScrubGPU, runTask,
+		lifecycle.StageStopUsage, "StopUsage", lifecycle.StageDetachStorage, "LoadNodeConfig",
+		lifecycle.StageScrubGPU, "RecordOccupancy", lifecycle.StageScrubGPU, runTask,
 		lifecycle.StageValidateClean, "RecordOccupancy", lifecycle.StageValidateClean, runTask,
 		lifecycle.StageValidateFirmware, "CompareSettings", lifecycle.StageCertify, "CertifyNode", lifecycle.StageFreeNode, "RecordOccupancy",
 	)
@@ -116,7 +117,8 @@ func reinstallPoints() []Point {
 	for _, a := range mode(lifecycle.ModeReimage).activities(lifecycle.StageReleaseMAAS) {
 		out = append(out, Point{Stage: lifecycle.StageReleaseMAAS, Activity: a})
 	}
-	return append(out, remote(lifecycle.StageLoadSite, "LoadSiteConfig", lifecycle.StageLoadSite, "RecordOccupancy")...)
+	return append(out, remote(lifecycle.StageLoadSite, "LoadSiteConfig", lifecycle.StageLoadSite, "RecordOccupancy",
+		lifecycle.StageLoadSite, "ReadMachineBeforeRelease", lifecycle.StageReleaseMAAS, "RecordOccupancy")...)
 }
 
 // releaseAlso are what a release meets only after some faults.

@@ -111,7 +111,7 @@ func newEnvironment(ctx context.Context, o environmentOptions) (*environment, er
 func (t *environment) furnish(ctx context.Context, o environmentOptions) error {
 	t.dsn = named(t.stack.Postgres.DSN(t.stack.Database))
 	var err error
-	if t.store, err = db.Open(ctx, t.dsn); err != nil {
+	if t.store, err = db.Open(ctx, t.dsn, db.CustomerLogin(named(t.stack.Config.Database.CustomerURL))); err != nil {
 		return err
 	}
 	t.closes = append(t.closes, t.store.Close)

@@ -17,7 +17,8 @@ func allSets() []*chaos.ScenarioSet {
 
 // sets are the sets that are played together.
 func sets() map[string][]*chaos.ScenarioSet {
-	return map[string][]*chaos.ScenarioSet{"onboarding": onboarding(), "leaving": chaos.Leaving(), "booted": chaos.Booted(), "agents": chaos.AgentJobs()}
+	return map[string][]*chaos.ScenarioSet{"onboarding": onboarding(), "leaving": chaos.Leaving(), "booted": chaos.Booted(), "agents": chaos.AgentJobs(),
+		"allocations": chaos.AllocationJobs()}
 }
 
 // TestCasesOfASeed: the same seed gives the same cases, another seed others, and
