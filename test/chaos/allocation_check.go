@@ -56,7 +56,8 @@ func (l letting) checkProvision(ctx context.Context, t *Target, end lifecycle.Jo
 	case lifecycle.Allocation.Terminal(a.Status):
 		t.returned(ctx, f, a)
 	default:
-		f.add(Stuck, "the allocation is %s after its job is %s: %s %s", a.Status, end, a.FailureCode, a.FailureMessage)
+		j, _ := t.Store.LiveJobOfResource(ctx, allocationdb.Resource, a.ID)
+		f.add(Stuck, "the allocation is %s after its job is %s; job %s is %s: %s %s", a.Status, end, j.ID, j.Status, j.FailureClass, j.Message)
 	}
 	return f.list
 }

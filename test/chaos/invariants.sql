@@ -57,7 +57,9 @@ WHERE j.status IN ('completed', 'reconciled', 'cancelled') AND t.status IN ('que
 
 -- name: no_task_is_in_doubt
 SELECT coalesce(t.job_id, t.node_id), 'task ' || t.id || ' (' || t.kind || ') is ' || t.status || ': ' || t.message FROM node_tasks t LEFT JOIN jobs j ON j.id = t.job_id
-WHERE t.status = 'uncertain' OR t.status = 'expired' AND j.status IS DISTINCT FROM 'cancelled'; -- a job that is cancelled withdraws what nobody has taken
+WHERE (t.status = 'uncertain' OR t.status = 'expired' AND j.status IS DISTINCT FROM 'cancelled') -- a job that is cancelled withdraws what nobody has taken
+    AND NOT (j.kind = 'allocation_release' AND t.kind = 'allocation.revoke_user') -- the power proves what the agent does not
+    AND NOT (j.kind = 'allocation_provision' AND j.status = 'cancelled'); -- the node is cleaned, or quarantined
 
 -- name: a_job_asks_once
 SELECT job_id, count(*) || ' tasks of kind ' || kind || ' in ' || split_part(idempotency_key, '/', 2) FROM node_tasks

@@ -51,6 +51,7 @@ type Target struct {
 	tenant      *stack.Tenant
 	allocation  string // of the tenant
 	watched     *accessWatch
+	maasFault   int // of a dead BMC
 
 	mu        sync.Mutex
 	asked     sync.WaitGroup
