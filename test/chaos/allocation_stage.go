@@ -14,7 +14,6 @@ import (
 	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/intent/allocation"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	maassim "github.com/slipway-cloud/slipway/sim/maas"
 	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/test/stack"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -148,20 +147,10 @@ func processStuck(_ context.Context, t *Target) error {
 	return t.node().HoldProcess(lifecycle.TenantAccount(t.allocation))
 }
 
-// bmcDead takes the BMC away. MAAS, which would ask it for minutes, says at once that it cannot.
+// bmcDead takes the BMC away, from MAAS too.
 func bmcDead(_ context.Context, t *Target) error {
 	t.Machine.SetBMCDown(true)
-	var err error
-	t.maasFault, err = t.Stack.Sims.MAAS.AddFault(maassim.Fault{Name: "bmc_auth", Machine: t.Machine.Spec().NICs[0].MAC, Op: "query_power_state", Count: -1})
-	return err
-}
-
-// repairBMC brings it back.
-func (t *Target) repairBMC() {
-	t.Machine.SetBMCDown(false)
-	if t.maasFault != 0 {
-		t.Stack.Sims.MAAS.ClearFaults(t.maasFault)
-	}
+	return nil
 }
 
 // giveBack releases the target's allocation.
@@ -219,7 +208,7 @@ func (l letting) endRelease(ctx context.Context, t *Target, job db.Job) bool {
 // forceRelease has the BMC repaired, and the release tried again.
 func forceRelease(ctx context.Context, t *Target, _ db.Job) error {
 	t.unconfirmed(ctx)
-	t.repairBMC()
+	t.Machine.SetBMCDown(false)
 	return t.end(ctx, func(ctx context.Context, tx *db.Tx) (allocation.Released, error) {
 		return allocation.ForceRelease(ctx, tx, t.allocation, "the BMC answers again", db.Actor{Owner: lifecycle.OwnerAdmin, ID: "chaos"})
 	})

@@ -51,7 +51,6 @@ type Target struct {
 	tenant      *stack.Tenant
 	allocation  string // of the tenant
 	watched     *accessWatch
-	maasFault   int // of a dead BMC
 
 	mu        sync.Mutex
 	asked     sync.WaitGroup
