@@ -156,6 +156,9 @@ func (l leaving) completed(ctx context.Context, f *findings, t *Target, did effe
 	l.tasks(ctx, f, t)
 	l.certificates(ctx, f, t)
 	l.clean(f, t, did)
+	if l.root {
+		l.tenantGone(f, t)
+	}
 	n, err := t.Store.Node(ctx, t.NodeID)
 	if want := l.ends(); err != nil || !slices.Contains(want, n.Status) {
 		f.add(WrongEnd, "the node is %s (%v), should be %v", n.Status, err, want)
@@ -252,7 +255,7 @@ func (l leaving) certificates(ctx context.Context, f *findings, t *Target) {
 // clean: every disk but the system's was erased by the scrub, and nothing of the
 // tenant is left on it.
 func (l leaving) clean(f *findings, t *Target, did effects) {
-	if l.Operation {
+	if l.Operation || l.root {
 		return
 	}
 	disks := t.Machine.Spec().Disks
@@ -260,6 +263,15 @@ func (l leaving) clean(f *findings, t *Target, did effects) {
 		if did.erased[d.Name] < 1 {
 			f.add(WrongEnd, "erasures of %s: %d, should be 1", d.Name, did.erased[d.Name])
 		}
+		if held, err := t.node().DiskHolds(d.Name, simnode.TenantMark); err != nil || held {
+			f.add(WrongEnd, "a tenant's data is still on %s (%v)", d.Name, err)
+		}
+	}
+}
+
+// tenantGone: MAAS has erased every disk, since nothing on the node of a root tenant is asked to.
+func (l leaving) tenantGone(f *findings, t *Target) {
+	for _, d := range t.Machine.Spec().Disks {
 		if held, err := t.node().DiskHolds(d.Name, simnode.TenantMark); err != nil || held {
 			f.add(WrongEnd, "a tenant's data is still on %s (%v)", d.Name, err)
 		}

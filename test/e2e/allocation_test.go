@@ -1,77 +1,35 @@
 package e2e_test
 
 import (
-	"context"
-	"crypto/ed25519"
-	"crypto/rand"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/crypto/ssh"
 
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
-	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
 	"github.com/slipway-cloud/slipway/intent/allocation"
-	"github.com/slipway-cloud/slipway/intent/tenancy"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
-	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/test/stack"
 )
 
 // tenant is a project with one key.
 type tenant struct {
 	*world
-	project string
-	signer  ssh.Signer
+	*stack.Tenant
 }
 
 // newTenant makes a project that may have nodes of the world's SKU, which is offered.
 func (w *world) newTenant(t *testing.T) *tenant {
 	t.Helper()
-	_, private, err := ed25519.GenerateKey(rand.Reader)
+	made, err := stack.NewTenant(t.Context(), w.App.Store, w.sku.ID, w.profile.ID)
 	require.NoError(t, err)
-	out := &tenant{world: w}
-	out.signer, err = ssh.NewSignerFromKey(private)
-	require.NoError(t, err)
-	key, err := tenancy.ParseSSHKey(string(ssh.MarshalAuthorizedKey(out.signer.PublicKey())))
-	require.NoError(t, err)
-	var member tenancydb.Member
-	require.NoError(t, w.App.Store.Tx(t.Context(), func(tx *db.Tx) error {
-		account, err := tenancydb.CreateAccount(t.Context(), tx, db.NewID("account"), 1)
-		if err != nil {
-			return err
-		}
-		p, err := tenancy.CreateProject(t.Context(), tx, tenancy.NewProject{AccountID: account.ID, Name: "project"}, admin)
-		if err != nil {
-			return err
-		}
-		out.project = p.ID
-		if member, err = tenancydb.AddMember(t.Context(), tx, p.ID, tenancydb.NewMember{Subject: tenancy.SubjectPrefix + db.NewID("subject"), Name: "anna", Role: lifecycle.RoleProjectOwner}); err != nil {
-			return err
-		}
-		if err := tenancydb.PutQuota(t.Context(), tx, p.ID, "", 10); err != nil {
-			return err
-		}
-		_, err = tenancydb.PutOffer(t.Context(), tx, tenancydb.Offer{SKUID: w.sku.ID, ProfileID: w.profile.ID, Title: "one node", Isolation: "shared_network"})
-		return err
-	}))
-	require.NoError(t, w.App.Store.ForProject(t.Context(), out.project, func(tx *db.ProjectTx) error {
-		_, err := tenancydb.AddSSHKey(t.Context(), tx, tenancydb.SSHKey{
-			MemberID: member.ID, Name: "laptop", Type: key.Type, PublicKey: key.PublicKey, Fingerprint: key.Fingerprint,
-		})
-		return err
-	}))
-	return out
+	return &tenant{world: w, Tenant: made}
 }
 
 // allocate asks for a node as the API does, once one can be claimed.
@@ -79,7 +37,7 @@ func (a *tenant) allocate(t *testing.T) allocation.Accepted {
 	t.Helper()
 	var out allocation.Accepted
 	require.NoError(t, a.App.Store.Tx(t.Context(), func(tx *db.Tx) (err error) {
-		out, err = allocation.Create(t.Context(), tx, allocation.Request{ProjectID: a.project, SKUID: a.sku.ID, WaitSeconds: 600, Actor: admin})
+		out, err = a.Allocate(t.Context(), tx, "")
 		return err
 	}))
 	return out
@@ -101,34 +59,6 @@ func (w *world) allocation(t *testing.T, id string) allocationdb.Allocation {
 	row, err := allocationdb.Get(t.Context(), w.App.Store, id)
 	require.NoError(t, err)
 	return row
-}
-
-// run logs in with the tenant's own key as the connection says, to the pinned host key alone, and runs
-// a command.
-func (a *tenant) run(ctx context.Context, c *allocationdb.Connection, command string) (string, error) {
-	host, _, _, _, err := ssh.ParseAuthorizedKey([]byte(c.HostKey))
-	if err != nil {
-		return "", err
-	}
-	conf := &ssh.ClientConfig{User: c.User, Auth: []ssh.AuthMethod{ssh.PublicKeys(a.signer)}, HostKeyCallback: ssh.FixedHostKey(host), Timeout: runenv.Patience(10 * time.Second)}
-	address := net.JoinHostPort(c.Host, strconv.Itoa(c.Port))
-	raw, err := (&net.Dialer{Timeout: conf.Timeout}).DialContext(ctx, "tcp", address)
-	if err != nil {
-		return "", err
-	}
-	conn, channels, requests, err := ssh.NewClientConn(raw, address, conf)
-	if err != nil {
-		_ = raw.Close()
-		return "", err
-	}
-	client := ssh.NewClient(conn, channels, requests)
-	defer func() { _ = client.Close() }()
-	session, err := client.NewSession()
-	if err != nil {
-		return "", err
-	}
-	out, err := session.Output(command)
-	return strings.TrimSpace(string(out)), err
 }
 
 // becomes waits until an allocation has a status, and fails on the job that does not get it there.
@@ -155,10 +85,10 @@ func TestAllocation_OneTenantAfterAnother(t *testing.T) {
 	require.NotNil(t, active.StartTime)
 	require.NotNil(t, active.AccessGivenAt)
 	require.NotNil(t, active.Image)
-	uid, err := first.run(t.Context(), active.Connection, "id -u")
+	uid, err := first.Run(t.Context(), active.Connection, "id -u")
 	require.NoError(t, err)
 	require.NotEqual(t, "0", uid)
-	_, err = second.run(t.Context(), active.Connection, "id -u")
+	_, err = second.Run(t.Context(), active.Connection, "id -u")
 	require.Error(t, err, "another tenant's key is refused")
 	require.NoError(t, w.Sims.Nodes[m.Spec().ID].Occupy())
 
@@ -199,9 +129,9 @@ func TestAllocation_OneTenantAfterAnother(t *testing.T) {
 		_, err := os.Stat(filepath.Join(root, left))
 		require.ErrorIs(t, err, os.ErrNotExist, left)
 	}
-	_, err = first.run(t.Context(), next.Connection, "id -u")
+	_, err = first.Run(t.Context(), next.Connection, "id -u")
 	require.Error(t, err, "the first tenant's key is refused")
 	require.NotEqual(t, active.Connection.HostKey, next.Connection.HostKey)
-	_, err = second.run(t.Context(), next.Connection, "id -u")
+	_, err = second.Run(t.Context(), next.Connection, "id -u")
 	require.NoError(t, err)
 }
