@@ -213,10 +213,15 @@ func TestFree_MarksTheNodeUnlessACertificateProvesItClean(t *testing.T) {
 	clean, a := free(func(id string) string { return dbtest.Certificate(t, s, id, "clean", later) })
 	require.Nil(t, clean.TenantLeftAt)
 	require.NotNil(t, a.CertificateID)
+	kept, _ := free(func(id string) string { return dbtest.Certificate(t, s, id, "not_verified", later, later) })
+	require.Nil(t, kept.TenantLeftAt, "a scrub of the system that stays")
 	other := dbtest.Node(t, s)
 	for name, certify := range map[string]func(string) string{
-		"none":           func(string) string { return "" },
-		"not verified":   func(id string) string { return dbtest.Certificate(t, s, id, "not_verified", later) },
+		"none":         func(string) string { return "" },
+		"not verified": func(id string) string { return dbtest.Certificate(t, s, id, "not_verified", later) },
+		"scrub of before": func(id string) string {
+			return dbtest.Certificate(t, s, id, "not_verified", later, time.Now().Add(-time.Hour))
+		},
 		"of before":      func(id string) string { return dbtest.Certificate(t, s, id, "clean", time.Now().Add(-time.Hour)) },
 		"of another one": func(string) string { return dbtest.Certificate(t, s, other.ID, "clean", later) },
 	} {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
+	"github.com/slipway-cloud/slipway/db/dbtest"
 	tenancydb "github.com/slipway-cloud/slipway/db/tenancy"
 	"github.com/slipway-cloud/slipway/intent/allocation"
 	"github.com/slipway-cloud/slipway/intent/tenancy"
@@ -202,6 +203,46 @@ func TestAllocation_OneTenantAfterAnother(t *testing.T) {
 	_, err = first.run(t.Context(), next.Connection, "id -u")
 	require.Error(t, err, "the first tenant's key is refused")
 	require.NotEqual(t, active.Connection.HostKey, next.Connection.HostKey)
+	_, err = second.run(t.Context(), next.Connection, "id -u")
+	require.NoError(t, err)
+}
+
+// TestAllocation_OneTenantAfterAnother_NotRoot gives a node to tenants who are not root on it: the
+// installed system stays, is scrubbed, and the node is in service again without an operator.
+func TestAllocation_OneTenantAfterAnother_NotRoot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, stack.Options{Count: 1})
+	var m *simhw.Machine
+	var nodeID string
+	for m, nodeID = range w.activeNodes(t) {
+	}
+	first, second := w.newTenant(t), w.newTenant(t)
+	require.NoError(t, dbtest.SetTenantRoot(t.Context(), w.App.Store, false))
+	got := first.allocate(t)
+	active := w.becomes(t, got.Allocation.ID, got.Job.ID, lifecycle.AllocationActive)
+	_, err := first.run(t.Context(), active.Connection, "sudo -n id -u")
+	require.Error(t, err, "he is not root")
+	require.NoError(t, w.Sims.Nodes[m.Spec().ID].Occupy())
+	waiting := second.allocate(t)
+	released := first.release(t, active.ID)
+	gone := w.becomes(t, active.ID, released.Job.ID, lifecycle.AllocationReleased)
+	require.Equal(t, lifecycle.AccessRevoked, gone.Access)
+	require.NotNil(t, gone.CertificateID)
+	require.Equal(t, 1, m.Counters().Installs, "the installed system stays")
+
+	next := w.becomes(t, waiting.Allocation.ID, waiting.Job.ID, lifecycle.AllocationActive)
+	require.Equal(t, nodeID, *next.NodeID)
+	require.Nil(t, w.node(t, nodeID).TenantLeftAt)
+	c := w.certificate(t, nodeID)
+	require.NotNil(t, c.SanitizedSince, "%v", c.Failures)
+	require.True(t, c.SanitizedSince.After(*gone.AccessEndedAt))
+	root := w.Sims.Nodes[m.Spec().ID].Root()
+	for _, left := range []string{"/home/tenant1", "/home/" + lifecycle.TenantAccount(active.ID), "/etc/systemd/system/miner.service", "/tmp/.miner"} {
+		_, err := os.Stat(filepath.Join(root, left))
+		require.ErrorIs(t, err, os.ErrNotExist, left)
+	}
+	_, err = first.run(t.Context(), next.Connection, "id -u")
+	require.Error(t, err, "the first tenant's key is refused")
 	_, err = second.run(t.Context(), next.Connection, "id -u")
 	require.NoError(t, err)
 }
