@@ -223,6 +223,7 @@ func TestAllocation_OneTenantAfterAnother_NotRoot(t *testing.T) {
 	_, err := first.run(t.Context(), active.Connection, "sudo -n id -u")
 	require.Error(t, err, "he is not root")
 	require.NoError(t, w.Sims.Nodes[m.Spec().ID].Occupy())
+	m.SetBootEntries() // only root adds one
 	waiting := second.allocate(t)
 	released := first.release(t, active.ID)
 	gone := w.becomes(t, active.ID, released.Job.ID, lifecycle.AllocationReleased)
