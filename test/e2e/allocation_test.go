@@ -222,14 +222,18 @@ func TestAllocation_OneTenantAfterAnother_NotRoot(t *testing.T) {
 	active := w.becomes(t, got.Allocation.ID, got.Job.ID, lifecycle.AllocationActive)
 	_, err := first.run(t.Context(), active.Connection, "sudo -n id -u")
 	require.Error(t, err, "he is not root")
-	require.NoError(t, w.Sims.Nodes[m.Spec().ID].Occupy())
-	m.SetBootEntries() // only root adds one
+	root := w.Sims.Nodes[m.Spec().ID].Root()
+	data := []string{"/home/" + lifecycle.TenantAccount(active.ID) + "/data", "/tmp/.miner", "/dev/shm/miner"}
+	for _, file := range data {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, file)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(root, file), []byte("his"), 0o600))
+	}
 	waiting := second.allocate(t)
 	released := first.release(t, active.ID)
 	gone := w.becomes(t, active.ID, released.Job.ID, lifecycle.AllocationReleased)
 	require.Equal(t, lifecycle.AccessRevoked, gone.Access)
 	require.NotNil(t, gone.CertificateID)
-	require.Equal(t, 1, m.Counters().Installs, "the installed system stays")
+	require.Equal(t, 1, m.Counters().Installs, "the installed system stays: %v", string(w.job(t, released.Job.ID).Checkpoint))
 
 	next := w.becomes(t, waiting.Allocation.ID, waiting.Job.ID, lifecycle.AllocationActive)
 	require.Equal(t, nodeID, *next.NodeID)
@@ -237,8 +241,7 @@ func TestAllocation_OneTenantAfterAnother_NotRoot(t *testing.T) {
 	c := w.certificate(t, nodeID)
 	require.NotNil(t, c.SanitizedSince, "%v", c.Failures)
 	require.True(t, c.SanitizedSince.After(*gone.AccessEndedAt))
-	root := w.Sims.Nodes[m.Spec().ID].Root()
-	for _, left := range []string{"/home/tenant1", "/home/" + lifecycle.TenantAccount(active.ID), "/etc/systemd/system/miner.service", "/tmp/.miner"} {
+	for _, left := range append(data, "/home/"+lifecycle.TenantAccount(active.ID)) {
 		_, err := os.Stat(filepath.Join(root, left))
 		require.ErrorIs(t, err, os.ErrNotExist, left)
 	}
