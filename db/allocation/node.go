@@ -204,7 +204,8 @@ func ListReserves(ctx context.Context, c Conn, skuIDs []string) ([]Reserve, erro
 
 // SetReserves keeps as many free nodes of a SKU back at each site as given, and none elsewhere.
 func SetReserves(ctx context.Context, tx *db.Tx, skuID string, nodes map[string]int) error {
-	sites := slices.Sorted(maps.Keys(nodes))
+	sites := slices.AppendSeq([]string{}, maps.Keys(nodes)) // nil would be an array of which nothing is known
+	slices.Sort(sites)
 	if err := queries(tx).KeepReserves(ctx, gen.KeepReservesParams{SKUID: skuID, SiteIds: sites}); err != nil {
 		return db.MapError("reserves of SKU "+skuID, err)
 	}
