@@ -3,6 +3,7 @@
 package allocation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -24,6 +25,8 @@ type Activities struct {
 	// minutes. MaxDeliver is how often it tries what may pass by itself; zero is five.
 	RevokeDeadline time.Duration
 	MaxDeliver     int
+	// ProvisionDeadline is how long a node may be provisioned after its claim; zero is half an hour.
+	ProvisionDeadline time.Duration
 	// Poll is how often a request that waits for a node looks; zero is two seconds.
 	Poll time.Duration
 }
@@ -45,6 +48,9 @@ func (a *Activities) facts(ctx context.Context, row allocationdb.Allocation) (co
 	if out.MaxDeliver <= 0 {
 		out.MaxDeliver = defaultMaxDeliver
 	}
+	if row.ProvisioningAt != nil {
+		out.ReadyBy = row.ProvisioningAt.UTC().Add(cmp.Or(a.ProvisionDeadline, defaultProvision))
+	}
 	sku, err := a.Store.SKU(ctx, row.SKUID)
 	if err != nil {
 		return out, fault.Internal(ctx, err)
@@ -60,6 +66,7 @@ func (a *Activities) facts(ctx context.Context, row allocationdb.Allocation) (co
 const (
 	defaultRevoke     = 2 * time.Minute
 	defaultMaxDeliver = 5
+	defaultProvision  = 30 * time.Minute
 	defaultPoll       = 2 * time.Second
 )
 

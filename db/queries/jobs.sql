@@ -27,7 +27,7 @@ SELECT * FROM jobs WHERE id = @id FOR NO KEY UPDATE;
 
 -- name: HoldJobStatus :one
 -- Nobody changes the status until the transaction ends.
-SELECT status FROM jobs WHERE id = @id FOR SHARE;
+SELECT status, compensations FROM jobs WHERE id = @id FOR SHARE;
 
 -- name: TakeJob :one
 UPDATE jobs SET seq = seq + 1 WHERE id = @id AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating')

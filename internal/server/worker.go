@@ -106,6 +106,7 @@ func (a *App) RegisterActivities(r worker.ActivityRegistry) {
 	r.RegisterActivityWithOptions(&tenantaccess.Activities{Store: a.Store, Secrets: a.Secrets, SSH: ssh.New()}, opts)
 	r.RegisterActivityWithOptions(&allocationact.Activities{
 		Store: a.Store, RevokeDeadline: a.Config.Release.RevokeDeadline, MaxDeliver: a.Config.Release.MaxDeliver,
+		ProvisionDeadline: a.Config.Allocation.ProvisionDeadline,
 	}, opts)
 	r.RegisterActivityWithOptions(&nodestate.Activities{Store: a.Store, Secrets: a.Secrets}, opts)
 	r.RegisterActivityWithOptions(&evidenceact.Activities{Store: a.Store, Ring: &signing.Ring{Store: a.Store, Secrets: a.Secrets}}, opts)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
+	"github.com/slipway-cloud/slipway/db/dbtest"
 	"github.com/slipway-cloud/slipway/intent/allocation"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
@@ -132,6 +133,50 @@ func TestAllocation_OneTenantAfterAnother(t *testing.T) {
 	_, err = first.Run(t.Context(), next.Connection, "id -u")
 	require.Error(t, err, "the first tenant's key is refused")
 	require.NotEqual(t, active.Connection.HostKey, next.Connection.HostKey)
+	_, err = second.Run(t.Context(), next.Connection, "id -u")
+	require.NoError(t, err)
+}
+
+// TestAllocation_OneTenantAfterAnother_NotRoot gives a node to tenants who are not root on it: the
+// installed system stays, is scrubbed, and the node is in service again without an operator.
+func TestAllocation_OneTenantAfterAnother_NotRoot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, stack.Options{Count: 1})
+	var m *simhw.Machine
+	var nodeID string
+	for m, nodeID = range w.activeNodes(t) {
+	}
+	first, second := w.newTenant(t), w.newTenant(t)
+	require.NoError(t, dbtest.SetTenantRoot(t.Context(), w.App.Store, false))
+	got := first.allocate(t)
+	active := w.becomes(t, got.Allocation.ID, got.Job.ID, lifecycle.AllocationActive)
+	_, err := first.Run(t.Context(), active.Connection, "sudo -n id -u")
+	require.Error(t, err, "he is not root")
+	root := w.Sims.Nodes[m.Spec().ID].Root()
+	data := []string{"/home/" + lifecycle.TenantAccount(active.ID) + "/data", "/tmp/.miner", "/dev/shm/miner"}
+	for _, file := range data {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, file)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(root, file), []byte("his"), 0o600))
+	}
+	waiting := second.allocate(t)
+	released := first.release(t, active.ID)
+	gone := w.becomes(t, active.ID, released.Job.ID, lifecycle.AllocationReleased)
+	require.Equal(t, lifecycle.AccessRevoked, gone.Access)
+	require.NotNil(t, gone.CertificateID)
+	require.Equal(t, 1, m.Counters().Installs, "the installed system stays: %v", string(w.job(t, released.Job.ID).Checkpoint))
+
+	next := w.becomes(t, waiting.Allocation.ID, waiting.Job.ID, lifecycle.AllocationActive)
+	require.Equal(t, nodeID, *next.NodeID)
+	require.Nil(t, w.node(t, nodeID).TenantLeftAt)
+	c := w.certificate(t, nodeID)
+	require.NotNil(t, c.SanitizedSince, "%v", c.Failures)
+	require.True(t, c.SanitizedSince.After(*gone.AccessEndedAt))
+	for _, left := range append(data, "/home/"+lifecycle.TenantAccount(active.ID)) {
+		_, err := os.Stat(filepath.Join(root, left))
+		require.ErrorIs(t, err, os.ErrNotExist, left)
+	}
+	_, err = first.Run(t.Context(), next.Connection, "id -u")
+	require.Error(t, err, "the first tenant's key is refused")
 	_, err = second.Run(t.Context(), next.Connection, "id -u")
 	require.NoError(t, err)
 }

@@ -236,6 +236,8 @@ type Snapshot struct {
 type ProjectResult struct {
 	Applied   bool  `json:"applied"`
 	StoredSeq int64 `json:"stored_seq"`
+	// Pass is the job's after the projection; 0 is not known.
+	Pass int `json:"pass,omitempty"`
 	// Runbook is the URL of the page of the job's failure class, "" without a failure.
 	Runbook string `json:"runbook,omitempty"`
 	// Unproven are the indices of the actions whose actor is not proven.

@@ -30,6 +30,14 @@ func NewTenantRelease(job contract.JobRef, kind contract.JobKind, root bool, rea
 // Load reads the node, its agent, and once the policy of the site, the profile and the SKU.
 func (s *State) Load(ctx workflow.Context, at string) error { return s.load(ctx, at) }
 
+// distrusted reports that the node's system is that of a tenant who was root and has left. It is not
+// asked for anything: the machine is switched off, and what is installed next proves the node clean.
+// An operation erases nothing, and the release of an allocation goes by what it knows of its tenant.
+func (s *State) distrusted() bool {
+	erases := s.isFullDecommission() || s.Request.Mode == lifecycle.ModeReimage
+	return erases && !s.TenantRelease && s.Node.TenantRoot && s.Node.AllocationID == "" && s.Node.TenantLeft != nil && !s.Deploy.Completed
+}
+
 // PowerOff switches the machine off and reports whether everybody who can tell reads it off: MAAS,
 // and the BMC where it is known. Somebody must.
 func (s *State) PowerOff(ctx workflow.Context, at string) (bool, error) {

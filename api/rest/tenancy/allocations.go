@@ -26,6 +26,8 @@ type AllocationsConfig struct {
 	AskJob func(ctx context.Context, jobID string, action lifecycle.Action, reason string) error
 	// ReadPower reads the power of a node from its BMC and from MAAS now.
 	ReadPower func(ctx context.Context, nodeID string) (allocation.PowerProof, error)
+	// Policy limits how fast a billing account takes and gives back nodes; the zero value is the default.
+	Policy allocation.Policy
 }
 
 // AllocationRequest asks for one node.
@@ -207,7 +209,7 @@ func (s *allocationServer) createIn(ctx context.Context, k op.Key, body Allocati
 	return op.WithIdempotency(ctx, s.api, project+" "+key, body, nil, func(tx *db.Tx) (*op.Created[Allocation], error) {
 		made, err := allocation.Create(ctx, tx, allocation.Request{
 			ProjectID: project, SKUID: body.SKUID, SiteID: body.SiteID, Name: body.Name, Tags: body.Tags, KeyIDs: body.SSHKeyIDs,
-			WaitSeconds: body.WaitSeconds, ExpiresAt: body.ExpiresAt, Actor: op.ProjectActor(ctx),
+			WaitSeconds: body.WaitSeconds, ExpiresAt: body.ExpiresAt, Policy: s.cfg.Policy, Actor: op.ProjectActor(ctx),
 		})
 		if err != nil {
 			return nil, err
