@@ -168,12 +168,12 @@ func (a *app) showJobOf(list, what string) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.showJob(cmd.Context(), r)
+		return a.showJob(cmd.Context(), id, r)
 	})
 	return cmd
 }
 
-func (a *app) showJob(ctx context.Context, r answer) error {
+func (a *app) showJob(ctx context.Context, id string, r answer) error {
 	return a.show(r.raw, func() error {
 		var j job
 		if err := r.into(&j); err != nil {
@@ -189,7 +189,7 @@ func (a *app) showJob(ctx context.Context, r answer) error {
 		if err := t.flush(); err != nil {
 			return err
 		}
-		return a.showTries(ctx, j.ID)
+		return a.showTries(ctx, id)
 	})
 }
 

@@ -57,9 +57,9 @@ func TestEveryErrorHasItsProblem(t *testing.T) {
 // TestFrom_NamesWhatIsMissing: what the request named, and nothing else of the error.
 func TestFrom_NamesWhatIsMissing(t *testing.T) {
 	t.Parallel()
-	require.Contains(t, problem.From(fmt.Errorf("load it: %w", db.NotFound("node node_7"))).Detail, "there is no node node_7;")
+	require.Contains(t, problem.From(fmt.Errorf("load it: %w", db.NotFound("node node_7"))).Detail, "There is no node node_7;")
 	for _, other := range []string{"node node_7 refers to jobs_node_id_fkey", "read the clock", "node a\nb", "secret hunter2"} {
-		require.Contains(t, problem.From(db.NotFound(other)).Detail, "there is no such resource;")
+		require.Contains(t, problem.From(db.NotFound(other)).Detail, "There is no such resource;")
 	}
 }
 

@@ -30,6 +30,11 @@ SELECT 'audit_broken'::text AS kind, ('audit_broken:' || b.resource_kind || ':' 
     ''::text AS next_step, ''::text AS recommended_action, false AS waiting_outside, false AS workflow_gone
 FROM audit_breaks b LEFT JOIN nodes n ON b.resource_kind = 'node' AND n.id = b.resource_id;
 
+-- A job that ended within a day, or has not ended, is deleted by nobody.
+DROP TRIGGER jobs_no_delete ON jobs;
+CREATE TRIGGER jobs_no_delete BEFORE DELETE ON jobs FOR EACH ROW
+    WHEN ((OLD.status IN ('completed', 'reconciled', 'cancelled') AND OLD.finished_at < now() - interval '1 day') IS NOT TRUE)
+    EXECUTE FUNCTION guard_no_delete();
 CREATE INDEX jobs_ended ON jobs (finished_at) WHERE status IN ('completed', 'reconciled', 'cancelled');
 
 -- +goose StatementBegin
@@ -66,5 +71,7 @@ END $$;
 -- +goose Down
 DROP FUNCTION prune_jobs;
 DROP INDEX jobs_ended;
+DROP TRIGGER jobs_no_delete ON jobs;
+CREATE TRIGGER jobs_no_delete BEFORE DELETE ON jobs FOR EACH ROW EXECUTE FUNCTION guard_no_delete();
 DROP VIEW audit_attention;
 DROP TABLE audit_breaks, audit_checks;
