@@ -31,9 +31,10 @@ const (
 	AttentionDrift           = "drift"                     // a critical finding of the reconciler is open
 	AttentionReconcile       = "reconcile"                 // a site was not looked at whole for some passes
 	AttentionHardwareWanted  = "hardware_wanted"           // a migration waits for its new hardware to be named
-	AttentionAgentSilent     = "agent_silent"              // an active PXE node's agent was not heard for ten minutes
+	AttentionAgentSilent     = "agent_silent"              // the agent of a node in service was not heard for ten minutes
 	AttentionInstallFailed   = "install_failed"            // a PXE node's installation failed three times, or what its job boots did
 	AttentionDiscoveryFull   = "discovery_full"            // soon no new PXE node can be registered
+	AttentionAuditBroken     = "audit_broken"              // the audit log of a resource was altered
 	AttentionTenantLeft      = "tenant_left"               // a tenant left a node, and nothing proves it clean
 )
 
@@ -44,6 +45,7 @@ func AttentionKinds() []string {
 		AttentionBMCLoginBlocked, AttentionBMCPinPending, AttentionAgentLocked, AttentionAgentEnds, AttentionAgentAdopted, AttentionAgentRefused,
 		AttentionTaskUncertain, AttentionSweeper, AttentionDrift, AttentionReconcile, AttentionInstallFailed,
 		AttentionDiscoveryFull, AttentionHardwareWanted, AttentionAgentSilent, AttentionTenantLeft, AttentionEventNotSent,
+		AttentionAuditBroken,
 	}
 }
 
@@ -80,9 +82,14 @@ type Trouble struct {
 	Starts       Backlog          // workflows that are still to be started
 	Events       Backlog          // events without a cursor yet
 	Sweep        SweepPass
+	Nodes        []NodesInStatus // all that are not deleted
+	Audit        AuditCheck
 	// CertificatesEnding and CertificatesEnded count agents that should be heard and have not renewed.
 	CertificatesEnding, CertificatesEnded int64
 }
+
+// NodesInStatus is how many nodes of a lifecycle are in a state.
+type NodesInStatus = gen.CountNodesByStatusRow
 
 // Trouble counts, on one snapshot.
 func (s *Store) Trouble(ctx context.Context) (Trouble, error) {
@@ -117,6 +124,12 @@ func (s *Store) Trouble(ctx context.Context) (Trouble, error) {
 		certificates, err := tx.q.CountCertificates(ctx)
 		if err != nil {
 			return MapError("count certificates that end", err)
+		}
+		if t.Audit, err = tx.AuditCheck(ctx); err != nil {
+			return err
+		}
+		if t.Nodes, err = tx.q.CountNodesByStatus(ctx); err != nil {
+			return MapError("count nodes by state", err)
 		}
 		t.CertificatesEnding, t.CertificatesEnded = certificates.Ending, certificates.Ended
 		t.Sweep, err = tx.SweepPass(ctx)

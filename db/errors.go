@@ -30,7 +30,15 @@ var ErrRepeat = errors.New("the rows changed while the transaction ran")
 var ErrLastOwner = errors.New("a project keeps at least one owner; make another member an owner first")
 
 // NotFound returns an ErrNotFound about what.
-func NotFound(what string) error { return fmt.Errorf("%s: %w", what, ErrNotFound) }
+func NotFound(what string) error { return &NotFoundError{What: what} }
+
+// NotFoundError is an ErrNotFound that names what is not there.
+type NotFoundError struct{ What string }
+
+func (e *NotFoundError) Error() string { return e.What + ": " + ErrNotFound.Error() }
+
+// Is says that it is an ErrNotFound.
+func (*NotFoundError) Is(target error) bool { return target == ErrNotFound }
 
 // ConflictError says what is in the way and, where known, the id of it.
 type ConflictError struct {
@@ -92,7 +100,7 @@ func MapError(what string, err error) error {
 		return nil
 	}
 	if errors.Is(err, pgx.ErrNoRows) {
-		return fmt.Errorf("%s: %w", what, ErrNotFound)
+		return NotFound(what)
 	}
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {

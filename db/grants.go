@@ -43,7 +43,10 @@ var tableAccess = map[string]Access{
 	"api_tokens":                  AccessKeep,
 	"attention":                   AccessRead,
 	"attention_raised":            AccessRead,
+	"audit_attention":             AccessRead,
+	"audit_breaks":                AccessFull,
 	"audit_chains":                AccessRead,
+	"audit_checks":                "SELECT, UPDATE",
 	"audit_heads":                 AccessNone,
 	"audit_log":                   "SELECT, INSERT (" + auditColumns + ")",
 	"batch_items":                 AccessKeep,
@@ -175,6 +178,7 @@ var functionCallers = map[string][]string{
 	"isolate_by_project":      {},
 	"project_audit":           {RoleCustomer},
 	"project_audit_append":    {RoleCustomer},
+	"prune_jobs":              {RoleApp},
 	"search_needles":          {RoleApp, RoleRead},
 	"search_pieces":           {},
 }

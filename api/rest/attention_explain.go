@@ -34,6 +34,7 @@ func explanations() map[string]func(*Attention) {
 		db.AttentionHardwareWanted:  explainWanted,
 		db.AttentionTenantLeft:      explainTenant,
 		db.AttentionEventNotSent:    explainEvents,
+		db.AttentionAuditBroken:     explainAudit,
 	}
 }
 
@@ -69,6 +70,11 @@ func explainStart(a *Attention) {
 func explainEvents(a *Attention) {
 	a.Message += "; whoever follows them sees nothing new since"
 	a.NextAction = "Check that a worker runs and reaches the database, and what its log says of the relay; the events are kept and go out by themselves, in their order."
+}
+
+func explainAudit(a *Attention) {
+	a.NextAction = "Find out who had the rights of the database's owner, and compare the resource's rows with a backup. The line stays until the chain is whole again, after a restore."
+	a.Runbook = "docs/operations.md#verifying-the-audit-log"
 }
 
 func explainOrphan(a *Attention) {
@@ -219,10 +225,11 @@ func explainWanted(a *Attention) {
 	a.Runbook = "docs/pxe.md#migrating"
 }
 
-// explainSilentAgent is about a PXE node: no state of it says so.
+// explainSilentAgent is about a node in service. Every state of a MAAS node that has an agent is
+// either active or offline here; a PXE node is active.
 func explainSilentAgent(a *Attention) {
-	a.NextAction = "See whether the machine runs and reaches the agent API. What is broken for good is put on other hardware with slipway node migrate " + a.Hostname + "."
-	a.Runbook = "docs/pxe.md#the-agent"
+	a.NextAction = "See whether the machine runs and reaches the agent API, then look at the agent's log on the node."
+	a.Runbook = "docs/agent.md#when-an-agent-is-silent-or-locked"
 }
 
 func explainDiscovery(a *Attention) {

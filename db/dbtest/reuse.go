@@ -116,6 +116,7 @@ BEGIN
     INSERT INTO event_cursor (last) VALUES (0);
     INSERT INTO webhook_cursor (last) VALUES (0);
     INSERT INTO sweep_passes DEFAULT VALUES;
+    INSERT INTO audit_checks DEFAULT VALUES;
 END $$`
 
 // empty returns errChanged when the database no longer has the template's schema.

@@ -172,6 +172,7 @@ func (a *App) RunWorker(ctx context.Context, extra ...interceptor.WorkerIntercep
 	}
 	a.Log.Info("worker runs", "task_queue", a.Config.Temporal.TaskQueue, "build", a.Config.Temporal.BuildID)
 	go r.Housekeep(ctx)
+	go r.CheckAudit(ctx)
 	go a.Payloads.RefreshKeys(ctx)
 	go a.keepSchedule(ctx)
 	go a.keepReconciles(ctx)

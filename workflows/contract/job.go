@@ -94,6 +94,8 @@ type JobInput struct {
 	SiteID string  `json:"site_id"`
 	// ResourceID is what the job is about besides a node: the allocation.
 	ResourceID string `json:"resource_id,omitempty"`
+	// Hostname is the node's when the job was started, for operators who read Temporal's lists.
+	Hostname string `json:"hostname,omitempty"`
 }
 
 // Ref returns the reference that the job's activities are given.
@@ -138,6 +140,7 @@ const (
 // Search attribute names, registered on the namespace as these types.
 const (
 	SearchNodeID     = "NodeID"     // Keyword
+	SearchHostname   = "Hostname"   // Keyword
 	SearchSiteID     = "SiteID"     // Keyword
 	SearchJobKind    = "JobKind"    // Keyword
 	SearchJobStatus  = "JobStatus"  // Keyword
