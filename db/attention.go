@@ -35,6 +35,7 @@ const (
 	AttentionInstallFailed   = "install_failed"            // a PXE node's installation failed three times, or what its job boots did
 	AttentionDiscoveryFull   = "discovery_full"            // soon no new PXE node can be registered
 	AttentionTenantLeft      = "tenant_left"               // a tenant left a node, and nothing proves it clean
+	AttentionRestore         = "restore_unconfirmed"       // nodes have not agreed with a restored database about who is on them
 )
 
 // AttentionKinds lists every kind.
@@ -43,7 +44,7 @@ func AttentionKinds() []string {
 		AttentionParkedJob, AttentionJobStuck, AttentionStartNotSent, AttentionOrphanWorkflow, AttentionNodeStuck, AttentionNodeQuarantined,
 		AttentionBMCLoginBlocked, AttentionBMCPinPending, AttentionAgentLocked, AttentionAgentEnds, AttentionAgentAdopted, AttentionAgentRefused,
 		AttentionTaskUncertain, AttentionSweeper, AttentionDrift, AttentionReconcile, AttentionInstallFailed,
-		AttentionDiscoveryFull, AttentionHardwareWanted, AttentionAgentSilent, AttentionTenantLeft, AttentionEventNotSent,
+		AttentionDiscoveryFull, AttentionHardwareWanted, AttentionAgentSilent, AttentionTenantLeft, AttentionEventNotSent, AttentionRestore,
 	}
 }
 

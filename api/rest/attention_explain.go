@@ -34,6 +34,7 @@ func explanations() map[string]func(*Attention) {
 		db.AttentionHardwareWanted:  explainWanted,
 		db.AttentionTenantLeft:      explainTenant,
 		db.AttentionEventNotSent:    explainEvents,
+		db.AttentionRestore:         explainRestore,
 	}
 }
 
@@ -69,6 +70,13 @@ func explainStart(a *Attention) {
 func explainEvents(a *Attention) {
 	a.Message += "; whoever follows them sees nothing new since"
 	a.NextAction = "Check that a worker runs and reaches the database, and what its log says of the relay; the events are kept and go out by themselves, in their order."
+}
+
+func explainRestore(a *Attention) {
+	a.Message += "; no claim takes them meanwhile"
+	a.NextAction = "Wait for the next pass over each site, which asks MAAS and the agents. A node that stays here has a silent or an old agent, or a finding of drift: " +
+		"start it, update its agent, or do what the finding says."
+	a.Runbook = "docs/allocations.md#after-a-restore"
 }
 
 func explainOrphan(a *Attention) {
