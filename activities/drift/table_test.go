@@ -180,7 +180,9 @@ func machineSituations() map[string]situation {
 			fault: func(w *world) {
 				w.recordHeartbeat(func(b *db.Heartbeat) { held := "alc_of_yesterday"; b.Allocation = &held })
 			},
-			fix: func(w *world) { w.fixReport() },
+			fix: func(w *world) {
+				w.recordHeartbeat(func(b *db.Heartbeat) { none := ""; b.Allocation = &none })
+			},
 		},
 		lifecycle.DriftAddressesChanged: {
 			fault: func(w *world) { w.front.says(each(func(m map[string]any) { m["ip_addresses"] = []any{"10.10.9.9"} })) }, adopt: true,

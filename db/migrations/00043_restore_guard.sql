@@ -36,7 +36,7 @@ SELECT 'restore_unconfirmed'::text AS kind, 'restore_unconfirmed:'::text AS id, 
         || array_to_string((array_agg(n.hostname ORDER BY n.hostname))[1:5], ', ') || CASE WHEN count(*) > 5 THEN ', ...' ELSE '' END)::text AS message,
     ''::text AS next_step, ''::text AS recommended_action, false AS waiting_outside, false AS workflow_gone
 FROM (SELECT id, began_at FROM restores ORDER BY id DESC LIMIT 1) r
-JOIN nodes n ON n.lifecycle = 'maas' AND n.status IN ('active', 'offline') AND n.allocation_id IS NULL
+JOIN nodes n ON n.lifecycle = 'maas' AND n.status = 'active' AND n.allocation_id IS NULL AND n.tenant_left_at IS NULL
 LEFT JOIN node_agreements g ON g.node_id = n.id
 WHERE coalesce(g.restore_id, 0) < r.id
 GROUP BY r.id, r.began_at;
