@@ -36,6 +36,7 @@ const (
 	AttentionDiscoveryFull   = "discovery_full"            // soon no new PXE node can be registered
 	AttentionAuditBroken     = "audit_broken"              // the audit log of a resource was altered
 	AttentionTenantLeft      = "tenant_left"               // a tenant left a node, and nothing proves it clean
+	AttentionRestore         = "restore_unconfirmed"       // nodes have not agreed with a restored database about who is on them
 )
 
 // AttentionKinds lists every kind.
@@ -45,7 +46,7 @@ func AttentionKinds() []string {
 		AttentionBMCLoginBlocked, AttentionBMCPinPending, AttentionAgentLocked, AttentionAgentEnds, AttentionAgentAdopted, AttentionAgentRefused,
 		AttentionTaskUncertain, AttentionSweeper, AttentionDrift, AttentionReconcile, AttentionInstallFailed,
 		AttentionDiscoveryFull, AttentionHardwareWanted, AttentionAgentSilent, AttentionTenantLeft, AttentionEventNotSent,
-		AttentionAuditBroken,
+		AttentionAuditBroken, AttentionRestore,
 	}
 }
 

@@ -192,6 +192,7 @@ const (
 	StageStopUsage        = "stop_usage"
 	StageDetachStorage    = "detach_storage"
 	StageValidateFirmware = "validate_firmware"
+	StageRotateBMCLogin   = "rotate_bmc_login"
 	StageCertify          = "certify"
 	StageFreeNode         = "free_node"
 )
@@ -202,7 +203,7 @@ func AllocationReleaseStages() []string {
 		StageCloseTerminals, StageRevokeAccess, StageStopUsage, StageDetachStorage,
 		// Those of a decommission clean the node: it is installed again, or cleaned as it is.
 		StageLoadSite, StageReleaseMAAS, StageCleanupStorage, StageScrubGPU, StageValidateClean,
-		StageValidateFirmware, StageCertify, StageFreeNode,
+		StageValidateFirmware, StageRotateBMCLogin, StageCertify, StageFreeNode,
 	}
 }
 

@@ -35,6 +35,7 @@ func explanations() map[string]func(*Attention) {
 		db.AttentionTenantLeft:      explainTenant,
 		db.AttentionEventNotSent:    explainEvents,
 		db.AttentionAuditBroken:     explainAudit,
+		db.AttentionRestore:         explainRestore,
 	}
 }
 
@@ -75,6 +76,13 @@ func explainEvents(a *Attention) {
 func explainAudit(a *Attention) {
 	a.NextAction = "Find out who had the rights of the database's owner, and compare the resource's rows with a backup. The line stays until the chain is whole again, after a restore."
 	a.Runbook = "docs/operations.md#verifying-the-audit-log"
+}
+
+func explainRestore(a *Attention) {
+	a.Message += "; no claim takes them meanwhile"
+	a.NextAction = "Wait for the next pass over each site, which asks MAAS and the agents. A node that stays here has a silent or an old agent, or a finding of drift: " +
+		"start it, update its agent, or do what the finding says."
+	a.Runbook = "docs/allocations.md#after-a-restore"
 }
 
 func explainOrphan(a *Attention) {

@@ -208,13 +208,10 @@ func certify(ctx workflow.Context, s *ReleaseState) error {
 	if s.Access != lifecycle.AccessRevoked {
 		return stage.Fail(lifecycle.FailAccessUnconfirmed, "nothing proves that the tenant's access has ended")
 	}
-	s.Cleaning.NotVerified = s.Settings.Unreadable
-	switch {
-	case s.Cleaning.Node.BMCID == "":
-		s.Cleaning.NotVerified = []string{"Slipway knows no BMC of the node"}
-	case !s.Settings.Done && len(s.Cleaning.NotVerified) == 0:
-		s.Cleaning.NotVerified = []string{"the BMC shows none of its settings"}
+	if err := s.provesRotation(ctx); err != nil {
+		return err
 	}
+	s.Cleaning.NotVerified = s.notVerified()
 	return s.Cleaning.Certify(ctx, lifecycle.StageCertify)
 }
 
