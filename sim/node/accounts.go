@@ -25,12 +25,12 @@ type account struct {
 
 const (
 	// lockedMark stands in the place of the password of an account that usermod has locked.
-	lockedMark  = "!"
+	lockedMark = "!"
 	// tenantPrefix begins the name of every account of a tenant.
 	tenantPrefix = "t-"
-	watchEvery  = 50 * time.Millisecond
-	firstMadeUp = 20000 // numbers of processes that stand for logins
-	maxPasswd   = 1 << 20
+	watchEvery   = 50 * time.Millisecond
+	firstMadeUp  = 20000 // numbers of processes that stand for logins
+	maxPasswd    = 1 << 20
 )
 
 // accountOf finds an account of the node. It returns false for one that is locked or not there.

@@ -86,7 +86,7 @@ type Node struct {
 	ssh      *sshServer
 	sshAddr  string
 	hwSync   bool
-	bootedAt time.Time // by the machine's clock
+	bootedAt time.Time           // by the machine's clock
 	kept     map[string][]string // keys by account that sshd accepts whatever the files say
 
 	metadataAddr string

@@ -27,9 +27,11 @@ func allocationProvision() *ScenarioSet {
 		p.First, p.NoCancel = []Fault{first}, true
 		return p
 	}
+	// The last stage has no activity of its own.
+	stages := slices.DeleteFunc(slices.Clone(contract.Stages(kind)), func(s string) bool { return s == lifecycle.StageActivate })
 	straight := append(provisionPoints(), projectionsOf(kind)...)
 	return &ScenarioSet{
-		Name: string(kind), Kind: kind, Stages: contract.Stages(kind), Start: startProvision,
+		Name: string(kind), Kind: kind, Stages: stages, Start: startProvision,
 		Also: append(remote("job", "RevokeTasks", lifecycle.StageCreateAccount, runTask, lifecycle.StageInstallKeys, "OfferKeys"),
 			project(string(lifecycle.JobCompensating)), project(string(lifecycle.JobCancelled))),
 		Paths: []Path{

@@ -167,7 +167,7 @@ func (l letting) checkRelease(ctx context.Context, t *Target, end lifecycle.JobS
 	did := now.since(t.before)
 	l.bounds(f, t, did)
 	if end == noExpectedEnd {
-		leaving{}.tasksOnce(ctx, f, t)
+		f.tasksOnce(ctx, t)
 		f.certificates(ctx, t)
 		return f.list
 	}
@@ -228,8 +228,8 @@ func (l letting) released(ctx context.Context, f *findings, t *Target, a allocat
 	}
 	f.exactly("MAAS deploys", installs, did.maas["deploys"])
 	f.exactly("new generations of the identity", installs, int(did.generation))
-	leaving{}.tasksOnce(ctx, f, t)
-	leaving{}.certificates(ctx, f, t)
+	f.tasksOnce(ctx, t)
+	f.certificatesOfRun(ctx, t, 1)
 }
 
 // assignmentRemoved: nothing proves that the tenant is out, nobody says that it does, and nobody gets
@@ -308,4 +308,3 @@ func (w *accessWatch) end() {
 
 // admitted is when the last try began that was admitted, the zero time for none.
 func (w *accessWatch) admitted() time.Time { w.mu.Lock(); defer w.mu.Unlock(); return w.last }
-

@@ -32,8 +32,8 @@ type environment struct {
 	store   *db.Store
 	dsn     string
 	workers *workers
-	sku     db.SKU // whose tenants are root
-	shared  db.SKU // whose tenants are not
+	sku     db.SKU   // whose tenants are root
+	shared  db.SKU   // whose tenants are not
 	targets sync.Map // job id to *Target
 
 	agents   *wire // over which agents reach the control plane

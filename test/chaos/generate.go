@@ -59,7 +59,7 @@ func (g *generator) clean(p *ScenarioSet) {
 func (g *generator) stagesByKinds(p *ScenarioSet) {
 	for _, stage := range p.Stages {
 		for _, k := range Kinds() {
-			if ways := remoteOf(p, stage, k); len(ways) > 0 {
+			if ways := remoteOf(p, stage, k); len(ways) > 0 && p.requires(k) {
 				w := ways[g.rng.IntN(len(ways))]
 				g.add(p, w.path, g.fault(w.points[g.rng.IntN(len(w.points))], k))
 			}

@@ -52,12 +52,12 @@ func decommission() *ScenarioSet {
 }
 
 // rootDecommission is the decommission of a node whose tenant is root there: his access ends by the
-// machine's power, and MAAS alone cleans the node. An elastic run plays a few of its strata.
+// machine's power, and MAAS alone cleans the node. The other sets have its later stages.
 func rootDecommission() *ScenarioSet {
 	full := mode(lifecycle.ModeFull)
 	full.name, full.root = "full_of_root", true
 	return &ScenarioSet{
-		Name: "decommission_root", Kind: contract.KindDecommission, Stages: stagesOf(false), Start: startLeaving(""),
+		Name: "decommission_root", Kind: contract.KindDecommission, Stages: []string{lifecycle.StageForceRelease, lifecycle.StageReleaseMAAS}, Start: startLeaving(""),
 		Strata: []Kind{CrashAfter, WorkerKilled, SiteCut}, Paths: []Path{full.path()},
 	}
 }

@@ -79,7 +79,7 @@ func (l leaving) check(ctx context.Context, t *Target, end lifecycle.JobStatus) 
 	l.bounds(f, t, did)
 	switch end {
 	case noExpectedEnd:
-		l.tasksOnce(ctx, f, t)
+		f.tasksOnce(ctx, t)
 		f.certificates(ctx, t)
 	case lifecycle.JobCompleted:
 		l.completed(ctx, f, t, did)
@@ -154,7 +154,7 @@ func (l leaving) completed(ctx context.Context, f *findings, t *Target, did effe
 	f.exactly("installations", reimage, did.machine.Installs)
 	f.exactly("new generations of the identity", reimage, int(did.generation))
 	l.tasks(ctx, f, t)
-	l.certificates(ctx, f, t)
+	f.certificatesOfRun(ctx, t, one(!l.Operation))
 	l.clean(f, t, did)
 	if l.root {
 		l.tenantGone(f, t)
@@ -202,7 +202,7 @@ func (l leaving) asks() []string {
 }
 
 // tasksOnce: a stage asks the agent at most once for each kind of task, whatever the end.
-func (l leaving) tasksOnce(ctx context.Context, f *findings, t *Target) {
+func (f *findings) tasksOnce(ctx context.Context, t *Target) {
 	rows, err := t.Store.ListTasks(ctx, db.TaskFilter{JobID: t.jobID()}, "", pageOfTasks)
 	if err != nil {
 		f.add(WrongEnd, "%v", err)
@@ -238,8 +238,8 @@ func (l leaving) tasks(ctx context.Context, f *findings, t *Target) {
 	}
 }
 
-// certificates: one for each run that proves something.
-func (l leaving) certificates(ctx context.Context, f *findings, t *Target) {
+// certificatesOfRun: one for each run that proves something.
+func (f *findings) certificatesOfRun(ctx context.Context, t *Target, want int) {
 	rows, err := evidencedb.CertificatesOfNode(ctx, t.Store, t.NodeID)
 	if err != nil {
 		f.add(WrongEnd, "%v", err)
@@ -249,7 +249,7 @@ func (l leaving) certificates(ctx context.Context, f *findings, t *Target) {
 	for _, r := range rows {
 		got += one(r.RunID == t.jobID())
 	}
-	f.exactly("certificates of the run", one(!l.Operation), got)
+	f.exactly("certificates of the run", want, got)
 }
 
 // clean: every disk but the system's was erased by the scrub, and nothing of the

@@ -16,7 +16,7 @@ type ScenarioSet struct {
 	Kind contract.JobKind
 	// Stages are all stages of the kind; each meets each kind of fault.
 	Stages []string
-	// Strata are the kinds of fault that each elastic run plays on the set; none stands for all.
+	// Strata are the kinds of fault that are required on the set; none stands for all.
 	Strata []Kind
 	// Paths are the ways that a job may take.
 	Paths []Path
@@ -70,6 +70,9 @@ func (p *ScenarioSet) path(name string) *Path {
 	}
 	return nil
 }
+
+// requires reports whether a kind of fault is required on the set.
+func (p *ScenarioSet) requires(k Kind) bool { return len(p.Strata) == 0 || slices.Contains(p.Strata, k) }
 
 // beginsInService reports whether cases of a path begin with a node in service.
 func (p *ScenarioSet) beginsInService() bool {

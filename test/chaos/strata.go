@@ -29,7 +29,7 @@ func Strata(sets []*ScenarioSet) []Stratum {
 	var out []Stratum
 	for _, p := range sets {
 		for _, k := range Kinds() {
-			if len(stagesWith(p, k)) > 0 && (len(p.Strata) == 0 || slices.Contains(p.Strata, k)) {
+			if len(stagesWith(p, k)) > 0 && p.requires(k) {
 				out = append(out, Stratum{p, k})
 			}
 		}

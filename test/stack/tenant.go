@@ -19,7 +19,6 @@ import (
 	"github.com/slipway-cloud/slipway/intent/allocation"
 	"github.com/slipway-cloud/slipway/intent/tenancy"
 	"github.com/slipway-cloud/slipway/lifecycle"
-	"github.com/slipway-cloud/slipway/test/runenv"
 )
 
 // Tenant is a project with one member and one SSH key, which may have nodes of one SKU.
@@ -119,8 +118,11 @@ func (t *Tenant) IsAdmitted(ctx context.Context, address, user string) (bool, er
 	return false, err
 }
 
+// loginLimit is how long a login may take on a busy machine.
+const loginLimit = time.Minute
+
 func (t *Tenant) dial(ctx context.Context, address, user string, host ssh.HostKeyCallback) (*ssh.Client, error) {
-	conf := &ssh.ClientConfig{User: user, Auth: []ssh.AuthMethod{ssh.PublicKeys(t.Signer)}, HostKeyCallback: host, Timeout: runenv.Patience(10 * time.Second)}
+	conf := &ssh.ClientConfig{User: user, Auth: []ssh.AuthMethod{ssh.PublicKeys(t.Signer)}, HostKeyCallback: host, Timeout: loginLimit}
 	raw, err := (&net.Dialer{Timeout: conf.Timeout}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("reach the node: %w", err)
