@@ -127,6 +127,7 @@ type shown struct {
 	Topology                        struct{ Site string }
 	Tags                            map[string]string
 	Progress                        *struct{ Stages int }
+	AllowedActions                  []string                       `json:"allowed_actions"`
 	SSHKeys                         []struct{ Fingerprint string } `json:"ssh_keys"`
 }
 
@@ -162,10 +163,13 @@ func TestAllocation_FromCreateToRelease(t *testing.T) {
 		m.do(m.owner, "GET", m.base+query, nil).want(http.StatusOK).at(t, &out)
 		return out.Data
 	}
-	require.Len(t, list("?tag=Team=a&status=provisioning"), 1)
+	listed := list("?tag=Team=a&status=provisioning")
+	require.Len(t, listed, 1)
+	require.Equal(t, got.Progress, listed[0].Progress, "a list says how far it is too")
+	require.Equal(t, []string{"update", "release"}, got.AllowedActions)
 	require.Empty(t, list("?tag=team=a"), "keys keep their case")
 	require.Empty(t, list("?status=active&status=released"))
-	m.do(m.owner, "GET", m.base+"?status=gone", nil).want(http.StatusUnprocessableEntity)
+	require.Contains(t, string(m.do(m.owner, "GET", m.base+"?status=gone", nil).want(http.StatusUnprocessableEntity).raw), "must be one of requested, provisioning")
 	m.do(m.owner, "GET", m.base+"?tag=Team", nil).want(http.StatusUnprocessableEntity)
 
 	m.activate(id)
@@ -279,6 +283,19 @@ func TestAdminAllocations(t *testing.T) {
 	m.failRelease(id)
 	list := string(m.do(m.admin, "GET", "/admin/allocations?status=release_failed", nil).want(http.StatusOK).raw)
 	require.Contains(t, list, node.ID)
+	var jobs struct {
+		Data []struct {
+			JobID          string `json:"job_id"`
+			JobStatus      string `json:"job_status"`
+			Progress       *struct{ Stages int }
+			AllowedActions []string `json:"allowed_actions"`
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(list), &jobs))
+	require.Equal(t, "failed_retryable", jobs.Data[0].JobStatus)
+	require.Equal(t, len(lifecycle.AllocationReleaseStages()), jobs.Data[0].Progress.Stages)
+	require.Equal(t, []string{"force_release", "remove_assignment"}, jobs.Data[0].AllowedActions)
+	require.Equal(t, id, m.do(m.admin, "GET", "/admin/jobs/"+jobs.Data[0].JobID, nil).want(http.StatusOK).field("resource_id"))
 	for _, theirs := range []string{"train", "Team", "127.0.0.9"} {
 		require.NotContains(t, list, theirs, "an operator reads that in the project, with a reason")
 	}
