@@ -116,7 +116,7 @@ func TestAllocation_WatchTellsHowItEnds(t *testing.T) {
 	t.Cleanup(srv.Close)
 	got := runAgainst(t, srv.URL, "allocation", "create", "sku_1", "--watch", "--interval", "1ms")
 	got.exits(cli.ExitJobFailed)
-	require.Contains(t, got.out, "alc_1: provisioning, stage 2/10 check_node, reached 4%")
+	require.Contains(t, got.out, "alc_1: provisioning, stage 2/10 check_node 4%")
 	require.Contains(t, got.err, "alc_1 is failed: login at prove_login")
 }
 
@@ -157,7 +157,7 @@ func TestSSH_TrustsThePinnedKeyAlone(t *testing.T) {
 		got, ran := login(t, at, key, "-i", "id", "alc_1", "--", "nvidia-smi", "-L")
 		require.Contains(t, got.exits(cli.ExitError).err, "it ended")
 		require.Contains(t, strings.Join(ran, " "), "StrictHostKeyChecking=yes")
-		require.Contains(t, strings.Join(ran, " "), "-l alc-1 -i id -- 127.0.0.9 nvidia-smi -L")
+		require.Contains(t, strings.Join(ran, " "), "-l alc-1 -o IdentitiesOnly=yes -i id -- 127.0.0.9 nvidia-smi -L")
 		require.NoFileExists(t, strings.Trim(strings.TrimPrefix(ran[1], "UserKnownHostsFile="), `"`))
 	}
 }
