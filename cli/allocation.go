@@ -78,18 +78,25 @@ func (l allocation) progress() string {
 	if p == nil {
 		return ""
 	}
-	text := fmt.Sprintf("%d/%d %s %d%%", min(p.StagesDone+1, p.Stages), p.Stages, orDash(p.Stage), p.Percent)
-	if p.ETA != nil && p.ETA.P50 > 0 {
-		text += ", about " + seconds(p.ETA.P50)
+	if p.Stage == "" {
+		return "not started"
 	}
-	return text
+	return fmt.Sprintf("%d/%d %s %d%%", min(p.StagesDone+1, p.Stages), p.Stages, p.Stage, p.Percent) + l.remaining()
+}
+
+// remaining is how long the job will take, "" where that is not known.
+func (l allocation) remaining() string {
+	if l.Progress.ETA == nil || l.Progress.ETA.P50 <= 0 {
+		return ""
+	}
+	return ", " + seconds(l.Progress.ETA.P50) + " left"
 }
 
 // line is what a watched allocation prints.
 func (l allocation) line() string {
 	text := fmt.Sprintf("%s: %s", l.ID, l.Status)
 	if p := l.progress(); p != "" {
-		text += ", stage " + p
+		text += ", " + p
 	}
 	return text
 }
@@ -109,9 +116,10 @@ func (o *operatorFlag) headers() map[string]string {
 }
 
 func (a *app) allocationCommand() *cobra.Command {
-	columns := []string{"id", "project_id", "sku", "status", "hostname", "node_status", "access", "release_attempts", "job_id", "failure_message"}
+	listed := []string{"id", "project_id", "sku", "status", "hostname", "node_status", "access", "release_attempts", "failure_message"}
+	columns := append(slices.Clone(listed), "job_id", "job_status")
 	return group("allocation", "Allocations: nodes that projects have or have asked for",
-		a.createAllocationCommand(), a.listAllocationsCommand(), a.listAllAllocationsCommand(columns), a.showAllocationCommand(), a.releaseCommand(),
+		a.createAllocationCommand(), a.listAllocationsCommand(), a.listAllAllocationsCommand(listed), a.showAllocationCommand(), a.releaseCommand(),
 		a.operatorAction("force-release", "Try a release that failed once more, for operators", columns),
 		a.operatorAction("remove-assignment", "Take the node from an allocation that cannot be released, for operators; the node must be off or quarantined", columns),
 	)
@@ -294,11 +302,15 @@ func (a *app) showAllocation(r answer) error {
 		for _, k := range l.Keys {
 			keys = append(keys, k.Fingerprint)
 		}
+		condition := l.Condition
+		if l.Status != lifecycle.AllocationActive {
+			condition = ""
+		}
 		waits := ""
 		if l.Status == lifecycle.AllocationRequested {
 			waits = when(l.QueueDeadlineAt)
 		}
-		return a.fields("id", l.ID, "name", l.Name, "sku", l.SKU, "status", l.Status, "condition", l.Condition, "state", l.State, "progress", l.progress(),
+		return a.fields("id", l.ID, "name", l.Name, "sku", l.SKU, "status", l.Status, "condition", condition, "state", l.State, "progress", l.progress(),
 			"login", l.login(), "keys", strings.Join(keys, ", "), "image", image, "network", strings.TrimSpace(l.Network.Kind+" "+l.Network.CIDR),
 			"site", l.Topology.Site, "rack", l.Topology.Rack, "group", l.Topology.Group, "tags", strings.Join(tags, ", "), "failure", l.FailureMessage,
 			"waits until", waits, "active since", when(l.StartTime), "expires", when(l.ExpiresAt), "released", when(l.ReleasedAt), "outcome", l.Outcome,
@@ -371,16 +383,24 @@ func allocationRows(raw []byte) ([]allocation, error) {
 }
 
 // nameWidth keeps a list of allocations within 120 columns.
-const nameWidth = 16
+const nameWidth = 12
 
 func (a *app) printAllocations(rows []allocation) error {
-	t := a.table("ID", "NAME", "SKU", "STATUS", "STATE", "SITE", "PROGRESS")
+	t := a.table("ID", "NAME", "SKU", "STATUS", "SITE", "PROGRESS")
 	for _, l := range rows {
 		name := []rune(orDash(l.Name))
 		if len(name) > nameWidth {
 			name = append(name[:nameWidth-1], '…')
 		}
-		t.row(l.ID, string(name), l.SKU, l.Status, l.State, orDash(l.Topology.Site), l.progress())
+		status := string(l.Status)
+		if l.Status == lifecycle.AllocationActive && l.Condition != "" && l.Condition != string(lifecycle.ConditionOK) {
+			status += ", " + l.Condition
+		}
+		progress := ""
+		if p := l.Progress; p != nil && p.Stage != "" {
+			progress = fmt.Sprintf("%d/%d %d%%", min(p.StagesDone+1, p.Stages), p.Stages, p.Percent) + l.remaining()
+		}
+		t.row(l.ID, string(name), l.SKU, status, orDash(l.Topology.Site), progress)
 	}
 	return t.flush()
 }
