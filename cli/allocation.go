@@ -51,7 +51,7 @@ type allocation struct {
 	} `json:"progress"`
 }
 
-// login is where to log in, as a person reads it; slipway ssh needs the id alone.
+// login is where to log in; slipway ssh needs the id alone.
 func (l allocation) login() string {
 	switch {
 	case l.Connection == nil:

@@ -144,7 +144,7 @@ func (p *releasePredictor) predict(_ workflow.Context, st stage.Stage[ReleaseSta
 	}
 	row := p.cleaning.Predict(st.Name)
 	if st.Name == lifecycle.StageReleaseMAAS && row.Why == "" {
-		row.Why = "the tenant was root, or his end is proven by the power alone, so that nothing on the node's disks is trusted"
+		row.Why = "the tenant was root, or only the power proves that the access has ended: nothing on the disks is trusted"
 	}
 	return row
 }
