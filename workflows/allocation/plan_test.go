@@ -90,7 +90,7 @@ func TestPlan_ReleaseOfARootTenant(t *testing.T) {
 	t.Parallel()
 	l := occupied(true)
 	p, rows := l.plans(t, contract.KindAllocationRelease)
-	require.False(t, p.NeedsHuman, p.Summary)
+	require.Equal(t, "The job would run to its end.", p.Summary)
 	require.Equal(t, "gpu-1", p.Subject.Hostname)
 	require.Contains(t, steps(rows[lifecycle.StageRevokeAccess]), "switch the machine off")
 	install := rows[lifecycle.StageReleaseMAAS]
@@ -106,7 +106,7 @@ func TestPlan_ReleaseOfARootTenant(t *testing.T) {
 
 	l.known.Facts.ProtectSerials = []string{"S1"}
 	p, rows = l.plans(t, contract.KindAllocationRelease)
-	require.True(t, p.NeedsHuman)
+	require.Contains(t, p.Summary, "would park at "+lifecycle.StageReleaseMAAS)
 	require.Equal(t, contract.PlannedFail, rows[lifecycle.StageReleaseMAAS].Planned)
 	require.NotContains(t, rows[lifecycle.StageReleaseMAAS].Failure.Message, "soft_reset", "it would keep the tenant's own system")
 	require.Contains(t, rows[lifecycle.StageReleaseMAAS].Failure.Message, "pull the drives")
@@ -116,7 +116,7 @@ func TestPlan_ReleaseOfARootTenant(t *testing.T) {
 func TestPlan_ReleaseOfAnyOtherTenant(t *testing.T) {
 	t.Parallel()
 	p, rows := occupied(false).plans(t, contract.KindAllocationRelease)
-	require.False(t, p.NeedsHuman, p.Summary)
+	require.Equal(t, "The job would run to its end.", p.Summary)
 	require.NotContains(t, steps(rows[lifecycle.StageRevokeAccess]), "switch the machine off")
 	require.Contains(t, steps(rows[lifecycle.StageRevokeAccess]), "2 keys refused")
 	require.Contains(t, rows[lifecycle.StageRevokeAccess].Why, "120 s")

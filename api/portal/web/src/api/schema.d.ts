@@ -859,7 +859,7 @@ export interface paths {
         };
         /**
          * Say what a job would do now
-         * @description Of onboardings, decommissions and node operations. Stages that the job has behind it are shown as done. The stages look with the very code that a run uses and change nothing: no machine, no BMC, no record. It answers within twenty seconds; a region or BMC that does not answer shows in its row.
+         * @description Of onboardings, decommissions, node operations, and the provision and release of allocations. Stages that the job has behind it are shown as done. The stages look with the very code that a run uses and change nothing: no machine, no BMC, no record. It answers within twenty seconds; a region or BMC that does not answer shows in its row.
          *
          *     Needs role viewer or higher.
          */

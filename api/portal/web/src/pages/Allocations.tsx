@@ -17,7 +17,7 @@ import { hasRole } from "../session";
 import { text, words } from "../text";
 import type { PageProps } from ".";
 
-type Allocation = Schemas["AdminAllocation"];
+type AllocationView = Schemas["AdminAllocation"];
 type Progress = Schemas["AllocationProgress"];
 
 const statuses = ["requested", "provisioning", "active", "releasing", "release_failed", "released", "failed"];
@@ -30,7 +30,7 @@ export function progressText(p: Progress | undefined): string {
   return p ? `${words(p.stage)} ${p.percent ?? 0} %` : "";
 }
 
-const columns: Column<Allocation>[] = [
+const columns: Column<AllocationView>[] = [
   { label: text.node.id, header: true, cell: (a) => <To path={`/allocations/${encodeURIComponent(a.id ?? "")}`} row>{a.id}</To> },
   { label: text.node.state, cell: (a) => <Badge status={a.status} /> },
   { label: text.projects.one, cell: (a) => <To path={`/projects/${encodeURIComponent(a.project_id ?? "")}`}>{a.project_id}</To> },
@@ -49,7 +49,7 @@ export function Allocations() {
   const of = (name: string) => filter.get(name) ?? undefined;
   const skus = useSkus();
   const sites = useSites();
-  const list = useList<Allocation>({
+  const list = useList<AllocationView>({
     read: (cursor) => {
       const status = of("status");
       const query = { limit: 50, cursor: cursor || undefined, status: status ? [status] : undefined, project_id: of("project_id"), sku_id: of("sku_id"), site_id: of("site_id"), node_id: of("node_id") };
@@ -112,7 +112,7 @@ export function AllocationPage({ params }: PageProps) {
 }
 
 /** LiveProgress shows how far the live job of an allocation is, and when it will end. */
-export function LiveProgress({ allocation: a }: { allocation: Allocation }) {
+export function LiveProgress({ allocation: a }: { allocation: AllocationView }) {
   const p = a.progress;
   if (!p) return <p class="quiet">{text.allocations.noJob}</p>;
   return (
@@ -126,7 +126,7 @@ export function LiveProgress({ allocation: a }: { allocation: Allocation }) {
 
 const timeOf = (at: string | undefined) => at && <Time at={at} />;
 
-function AllocationFacts({ allocation: a }: { allocation: Allocation }) {
+function AllocationFacts({ allocation: a }: { allocation: AllocationView }) {
   return (
     <Facts facts={[
       [text.node.id, <code>{a.id}</code>],
@@ -152,7 +152,7 @@ function AllocationFacts({ allocation: a }: { allocation: Allocation }) {
 }
 
 /** askOperatorAction asks for a reason, which the owners of the project see, and sends the action. */
-function askOperatorAction(a: Allocation, action: string, again: () => void): void {
+function askOperatorAction(a: AllocationView, action: string, again: () => void): void {
   const path = { allocation_id: a.id ?? "" };
   const removes = action === "remove_assignment";
   askAction({

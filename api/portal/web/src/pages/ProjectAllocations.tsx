@@ -24,7 +24,7 @@ import { ProjectNav } from "./projectNav";
 import type { PartProps } from "./ProjectPart";
 import type { PageProps } from ".";
 
-type Allocation = Schemas["Allocation"];
+type AllocationView = Schemas["Allocation"];
 
 const pathOf = (project: string, id: string | undefined) => `/projects/${encodeURIComponent(project)}/allocations/${encodeURIComponent(id ?? "")}`;
 const tagsText = (tags: Record<string, string> | undefined, between: string) => Object.entries(tags ?? {}).map(([k, v]) => `${k}=${v}`).join(between);
@@ -46,7 +46,7 @@ export function ProjectAllocations({ id, turn, again }: PartProps) {
       {hasRole("operator") && <div class="buttons"><button type="button" aria-disabled={busy} onClick={create}>{text.allocations.create}</button></div>}
       <ProblemText problem={problem} />
       <FilterForm fields={[statusFilter]} />
-      <PagedTable<Allocation> name={`${id} ${turn} ${status ?? ""}`} caption={text.allocations.title} watch={[]} empty={text.list.none} keyOf={(a) => a.id ?? ""}
+      <PagedTable<AllocationView> name={`${id} ${turn} ${status ?? ""}`} caption={text.allocations.title} watch={[]} empty={text.list.none} keyOf={(a) => a.id ?? ""}
         read={(cursor) => call(() => client.GET("/api/v1/projects/{id}/allocations", { params: { path: { id }, header, query: { limit: 50, cursor: cursor || undefined, status: status ? [status] : undefined } } }))}
         columns={[
           { label: text.sites.name, header: true, cell: (a) => <To path={pathOf(id, a.id)} row>{a.name || a.id}</To> },
@@ -149,7 +149,7 @@ function ProjectAllocation({ id, allocation }: { id: string; allocation: string 
   );
 }
 
-function Connection({ allocation: a }: { allocation: Allocation }) {
+function Connection({ allocation: a }: { allocation: AllocationView }) {
   const c = a.connection;
   return (
     <Facts facts={[
@@ -162,7 +162,7 @@ function Connection({ allocation: a }: { allocation: Allocation }) {
   );
 }
 
-function OwnFacts({ allocation: a }: { allocation: Allocation }) {
+function OwnFacts({ allocation: a }: { allocation: AllocationView }) {
   return (
     <Facts facts={[
       [text.node.id, <code>{a.id}</code>],
@@ -193,7 +193,7 @@ interface Path {
   allocation_id: string;
 }
 
-function askEdit(path: Path, a: Allocation, again: () => void): void {
+function askEdit(path: Path, a: AllocationView, again: () => void): void {
   askAction({
     title: text.allocations.edit, button: text.spec.save, reason: "none", body: text.reason.used, done: again,
     fields: [
@@ -208,7 +208,7 @@ function askEdit(path: Path, a: Allocation, again: () => void): void {
   });
 }
 
-function askRelease(path: Path, a: Allocation, again: () => void): void {
+function askRelease(path: Path, a: AllocationView, again: () => void): void {
   askAction({
     title: `${text.allocations.release}: ${a.name || a.id || ""}`, button: text.allocations.release, reason: "optional", reasonMax: 500, danger: true, confirmName: a.name || a.id,
     body: <><p>{text.allocations.releaseHelp}</p><p>{text.reason.used}</p></>, done: again,
