@@ -170,6 +170,22 @@ type JobFilter struct {
 	IDs                                          []string
 }
 
+// LiveJobsOfResources lists the live jobs of resources of one kind, at most one of each.
+func (s statements) LiveJobsOfResources(ctx context.Context, kind string, ids []string) ([]Job, error) {
+	rows, err := s.q.LiveJobsOfResources(ctx, gen.LiveJobsOfResourcesParams{ResourceKind: kind, ResourceIds: EmptyIfNil(ids)})
+	return rows, MapError("list the live jobs of resources", err)
+}
+
+// StagesDone returns by job how many stages it has behind it.
+func (s statements) StagesDone(ctx context.Context, jobIDs []string) (map[string]int, error) {
+	rows, err := s.q.CountStagesDone(ctx, EmptyIfNil(jobIDs))
+	out := map[string]int{}
+	for _, r := range rows {
+		out[r.JobID] = int(r.Done)
+	}
+	return out, MapError("count the stages that jobs have behind them", err)
+}
+
 // ListJobs lists jobs, newest first, from the one after the id given.
 func (s statements) ListJobs(ctx context.Context, f JobFilter, after string, limit int) ([]Job, error) {
 	rows, err := s.q.ListJobs(ctx, gen.ListJobsParams{

@@ -25,6 +25,7 @@ type operator struct {
 	prof  string
 	sku   string
 
+	bob, carol     *customer // of two companies
 	customerTokens []string
 	hooks          *receiver // of the demo's webhook
 }

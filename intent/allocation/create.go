@@ -193,7 +193,7 @@ func requireOffered(ctx context.Context, tx *db.Tx, r Request) error {
 	}
 	_, err := tx.Site(ctx, r.SiteID)
 	if errors.Is(err, db.ErrNotFound) {
-		return invalid("site_id", "there is no such site")
+		return invalid("site_id", "is no site; give the id, site_..., or leave it out for any site")
 	}
 	return err
 }

@@ -238,7 +238,7 @@ func TestNode_DescribesItself(t *testing.T) {
 		for _, text := range []string{row[2], row[3], row[4], row[6]} {
 			require.Contains(t, report, text)
 		}
-		require.Contains(t, list, row[2])
+		require.Contains(t, list, fmt.Sprintf("GPU %d: %s (UUID: %s)\n", i, row[1], row[2]))
 		require.Contains(t, table, row[4])
 		require.Contains(t, pci, strings.ToLower(strings.TrimPrefix(row[4], "00000000:")))
 	}

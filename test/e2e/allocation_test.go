@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/slipway-cloud/slipway/api/op"
+	"github.com/slipway-cloud/slipway/api/rest"
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
 	"github.com/slipway-cloud/slipway/db/dbtest"
@@ -16,7 +19,9 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/lifecycle/evidence"
 	simhw "github.com/slipway-cloud/slipway/sim/hw"
+	"github.com/slipway-cloud/slipway/test/runenv"
 	"github.com/slipway-cloud/slipway/test/stack"
+	"github.com/slipway-cloud/slipway/workflows/contract"
 )
 
 // tenant is a project with one key.
@@ -60,6 +65,24 @@ func (w *world) allocation(t *testing.T, id string) allocationdb.Allocation {
 	row, err := allocationdb.Get(t.Context(), w.App.Store, id)
 	require.NoError(t, err)
 	return row
+}
+
+// jobPlan asks the API what a job would do now.
+func (w *world) jobPlan(t *testing.T, jobID string) rest.Plan {
+	t.Helper()
+	token, err := op.CreateToken(t.Context(), w.App.Store, "planner", []string{"viewer"}, time.Hour)
+	require.NoError(t, err)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.Config.API.PublicURL+"/api/v1/admin/jobs/"+jobID+"/plan", nil)
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer "+token)
+	client := http.Client{Timeout: runenv.Patience(time.Minute)}
+	res, err := client.Do(req)
+	require.NoError(t, err)
+	defer res.Body.Close()
+	require.Equal(t, http.StatusOK, res.StatusCode)
+	var p rest.Plan
+	require.NoError(t, json.NewDecoder(res.Body).Decode(&p))
+	return p
 }
 
 // becomes waits until an allocation has a status, and fails on the job that does not get it there.
@@ -110,6 +133,15 @@ func TestAllocation_OneTenantAfterAnother(t *testing.T) {
 	parked := w.job(t, released.Job.ID)
 	require.Equal(t, lifecycle.FailFirmwareChanged, parked.FailureClass, parked.Message)
 	require.Equal(t, lifecycle.NodeQuarantined, w.node(t, nodeID).Status)
+	planned := w.jobPlan(t, parked.ID)
+	require.Contains(t, planned.Summary, "Taken up again where it is parked, the job would run to its end", "%+v", planned.Rows)
+	would := map[string]contract.PlannedAction{}
+	for _, row := range planned.Rows {
+		would[row.Stage] = row.Planned
+	}
+	require.Len(t, would, len(lifecycle.AllocationReleaseStages()))
+	require.Equal(t, contract.PlannedDone, would[lifecycle.StageReleaseMAAS])
+	require.Equal(t, contract.PlannedRun, would[lifecycle.StageValidateFirmware])
 	m.SetBootEntries()
 	require.Equal(t, http.StatusOK, w.act(t, "olga", parked.ID, lifecycle.ActionRetryStage, "").code)
 	gone := w.becomes(t, active.ID, released.Job.ID, lifecycle.AllocationReleased)
