@@ -35,6 +35,10 @@ const (
 	AttentionInstallFailed   = "install_failed"            // a PXE node's installation failed three times, or what its job boots did
 	AttentionDiscoveryFull   = "discovery_full"            // soon no new PXE node can be registered
 	AttentionTenantLeft      = "tenant_left"               // a tenant left a node, and nothing proves it clean
+	AttentionClockDisagrees  = "clock_disagrees"           // nothing is charged, since the clocks disagree
+	AttentionEnforcement     = "enforcement_stopped"       // too many accounts were depleted at once; nothing is released
+	AttentionAccountAside    = "account_set_aside"         // a billing account cannot be charged
+	AttentionBillingSilent   = "billing_silent"            // nothing was charged for ten minutes
 )
 
 // AttentionKinds lists every kind.
@@ -44,6 +48,7 @@ func AttentionKinds() []string {
 		AttentionBMCLoginBlocked, AttentionBMCPinPending, AttentionAgentLocked, AttentionAgentEnds, AttentionAgentAdopted, AttentionAgentRefused,
 		AttentionTaskUncertain, AttentionSweeper, AttentionDrift, AttentionReconcile, AttentionInstallFailed,
 		AttentionDiscoveryFull, AttentionHardwareWanted, AttentionAgentSilent, AttentionTenantLeft, AttentionEventNotSent,
+		AttentionClockDisagrees, AttentionEnforcement, AttentionAccountAside, AttentionBillingSilent,
 	}
 }
 

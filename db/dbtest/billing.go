@@ -52,3 +52,43 @@ func Credit(t testing.TB, s *db.Store, accountID string, minor int64) {
 		return err
 	}))
 }
+
+// usageSQL forges an allocation that runs since a moment, with its usage record.
+const usageSQL = `
+WITH a AS (
+    INSERT INTO allocations (id, project_id, sku_id, status, requested_by, node_id, start_time, access_given_at)
+    VALUES ($1, $2, $3, 'active', 'dbtest', $1, $4, $4) RETURNING *
+), r AS (
+    INSERT INTO usage_records (project_id, allocation_id, id, billing_account_id, sku_id, currency, start_time)
+    SELECT a.project_id, a.id, 'usg_' || substr(a.id, 5), b.id, a.sku_id, b.currency, a.start_time
+    FROM a JOIN projects p ON p.id = a.project_id JOIN billing_accounts b ON b.id = p.billing_account_id RETURNING *
+)
+INSERT INTO usage_segments (project_id, record_id, segment, billing_account_id, currency, rate_minor_per_hour, started_at, billed_through)
+SELECT r.project_id, r.id, 0, r.billing_account_id, r.currency, rate_at(r.sku_id, r.currency, r.start_time, r.start_time), r.start_time, r.start_time FROM r`
+
+// RunSince forges an allocation of a project that runs since a moment in the past, on a node that
+// does not exist. It returns its id. dsn is that of Database.
+func RunSince(t testing.TB, dsn, projectID, skuID string, start time.Time) string {
+	t.Helper()
+	id := db.NewID("alc")
+	forge(t, dsn, usageSQL, id, projectID, skuID, start)
+	return id
+}
+
+// EndUsage forges the end of the charge of an allocation.
+func EndUsage(t testing.TB, dsn, allocationID string, end time.Time) {
+	t.Helper()
+	forge(t, dsn, "UPDATE usage_records SET end_time = $2 WHERE allocation_id = $1", allocationID, end)
+}
+
+// forge runs a statement without the triggers of the tables.
+func forge(t testing.TB, dsn, sql string, args ...any) {
+	t.Helper()
+	tx, err := Owner(t, dsn).Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "SET LOCAL session_replication_role = replica")
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), sql, args...)
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit(t.Context()))
+}

@@ -204,8 +204,9 @@ END $$;
 -- +goose StatementEnd
 
 -- +goose Down
+DROP FUNCTION ledger_verify, ledger_entry_text;
 DROP TABLE ledger_entries, ledger_transactions, ledger_accounts;
-DROP FUNCTION ledger_verify, guard_ledger_lines, post_ledger_entries, ledger_entry_text, guard_ledger_time, guard_ledger_account;
+DROP FUNCTION guard_ledger_lines, post_ledger_entries, guard_ledger_time, guard_ledger_account;
 DROP TRIGGER billing_accounts_currency ON billing_accounts;
 DROP FUNCTION guard_account_currency;
 ALTER TABLE billing_accounts DROP CONSTRAINT billing_accounts_currency_unique, DROP COLUMN currency;

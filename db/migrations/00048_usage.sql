@@ -211,7 +211,11 @@ END $$;
 CREATE TRIGGER allocations_usage_insert AFTER INSERT ON allocations FOR EACH ROW EXECUTE FUNCTION follow_allocation();
 CREATE TRIGGER allocations_usage_update AFTER UPDATE ON allocations FOR EACH ROW EXECUTE FUNCTION follow_allocation();
 
--- Allocations of before this migration: those that run are free until a price is set.
+-- Allocations of before this migration: those that run are free until a price is set. Row-level security binds the owner too, while it is forced.
+ALTER TABLE allocations NO FORCE ROW LEVEL SECURITY;
+ALTER TABLE projects NO FORCE ROW LEVEL SECURITY;
+ALTER TABLE usage_records NO FORCE ROW LEVEL SECURITY;
+ALTER TABLE usage_segments NO FORCE ROW LEVEL SECURITY;
 INSERT INTO usage_records (project_id, allocation_id, id, billing_account_id, sku_id, currency, start_time, end_cap, end_time, closed_at)
 SELECT a.project_id, a.id, 'usg_' || substr(a.id, 5), b.id, a.sku_id, b.currency, a.start_time, a.charge_capped_at + interval '300 seconds',
     CASE WHEN a.start_time IS NOT NULL AND a.status NOT IN ('active', 'releasing') THEN greatest(a.start_time, coalesce(a.access_ended_at, now())) END,
@@ -220,6 +224,10 @@ FROM allocations a JOIN projects p ON p.id = a.project_id JOIN billing_accounts 
 INSERT INTO usage_segments (project_id, record_id, segment, billing_account_id, currency, rate_minor_per_hour, started_at, ended_at, billed_through)
 SELECT r.project_id, r.id, 0, r.billing_account_id, r.currency, 0, r.start_time, r.end_time, coalesce(r.end_time, r.start_time)
 FROM usage_records r WHERE r.start_time IS NOT NULL;
+ALTER TABLE allocations FORCE ROW LEVEL SECURITY;
+ALTER TABLE projects FORCE ROW LEVEL SECURITY;
+ALTER TABLE usage_records FORCE ROW LEVEL SECURITY;
+ALTER TABLE usage_segments FORCE ROW LEVEL SECURITY;
 
 -- split_usage ends the segments of some accounts at each change of their rate up to a moment, and begins the next ones.
 -- +goose StatementBegin

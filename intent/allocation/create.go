@@ -53,7 +53,7 @@ type Request struct {
 	// MaxSpendMinor is what it may cost until it is released; nil is without limit.
 	MaxSpendMinor *int64
 	Policy        Policy // the zero value is DefaultPolicy
-	Actor       db.Actor
+	Actor         db.Actor
 }
 
 // Accepted is an allocation that was accepted, with the job that provisions it.

@@ -118,12 +118,12 @@ func checkPrice(ctx context.Context, tx *db.Tx, r PriceRequest) (PricePlan, erro
 	if p.Price.ValidFrom.After(now.Add(MaxPriceAhead)) {
 		return p, invalid("valid_from", "must be at most two years ahead")
 	}
-	p.Factor, p.NeedsConfirmation = judgeFactor(p.Before, r.RateMinorPerHour)
+	p.Factor, p.NeedsConfirmation = compareRates(p.Before, r.RateMinorPerHour)
 	return p, nil
 }
 
-// judgeFactor returns the factor of a new rate, and why it needs a confirmation.
-func judgeFactor(before *ledgerdb.Price, rate int64) (float64, string) {
+// compareRates returns the factor of a new rate, and why it needs a confirmation.
+func compareRates(before *ledgerdb.Price, rate int64) (float64, string) {
 	if rate == 0 {
 		return 0, "the price is zero: nodes of the SKU are free"
 	}
