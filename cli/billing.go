@@ -102,7 +102,9 @@ func (a *app) usageCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.show(r.raw, func() error { return a.printRows(r.raw, []string{"day", "allocation_id", "seconds", "cost_minor", "currency"}) })
+		return a.show(r.raw, func() error {
+			return a.printRows(r.raw, []string{"day", "allocation_id", "seconds", "cost_minor", "currency"})
+		})
 	})
 	return cmd
 }
