@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
-	"strconv"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"

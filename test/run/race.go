@@ -14,7 +14,7 @@ func raced() []string {
 		"agent", "agent/atomicfile", "agent/gpupattern", "agent/metadata",
 		"agent/taskhandlers", "agent/privileged", "agent/scrub",
 		"agent/selfupdate", "agent/task", "internal/devserver/identity", "internal/devserver/toolcache",
-		"test/chaos", "internal/nodeca", "sim/pxe", "internal/server/relay",
+		"test/billing", "test/chaos", "internal/nodeca", "sim/pxe", "internal/server/relay",
 		"internal/server", "internal/server/deliver", "providers/webhook", "providers/mail", "internal/signing", "sim/node", "internal/telemetry",
 		"internal/temporaltls", "internal/temporalx", "internal/temporalx/payloadcodec",
 		"sim/redfish", "providers/bmc/ipmi", "providers/bmc/redfish", "providers/maas",

@@ -169,6 +169,9 @@ func (s *server) setThresholds(ctx context.Context, in *struct {
 	if err != nil {
 		return nil, err
 	}
+	if !isOrdered(r.DepletedMinor, r.LowMinor) || !isOrdered(r.LowMinor, r.RearmMinor) {
+		return nil, errThresholds()
+	}
 	var after ledgerdb.Balance
 	err = s.api.Store().Tx(ctx, func(tx *db.Tx) error {
 		before, err := ledgerdb.ReadBalance(ctx, tx, in.ID)
@@ -187,7 +190,7 @@ func (s *server) setThresholds(ctx context.Context, in *struct {
 			return err
 		}
 		if after.DepletedMinor > after.LowMinor || after.LowMinor > after.RearmMinor {
-			return invalid("low_minor", "must be at least depleted_minor and at most rearm_minor; what is left out counts with 10, 0 and 12 whole units")
+			return errThresholds()
 		}
 		return op.Audit(ctx, tx, "billing_account", in.ID, nil, "set_thresholds", map[string]any{
 			"low_minor": after.LowMinor, "depleted_minor": after.DepletedMinor, "rearm_minor": after.RearmMinor, "grace_seconds": after.GraceSeconds, "reason": reason,
@@ -197,6 +200,14 @@ func (s *server) setThresholds(ctx context.Context, in *struct {
 		return nil, err
 	}
 	return op.WithVersion(after.Version, balanceView(after)), nil
+}
+
+// isOrdered reports whether two thresholds are in order. One that is left out is compared when the
+// policy's value is known.
+func isOrdered(less, more *int64) bool { return less == nil || more == nil || *less <= *more }
+
+func errThresholds() error {
+	return invalid("low_minor", "must be at least depleted_minor and at most rearm_minor; what is left out counts with 10, 0 and 12 whole units")
 }
 
 func (s *server) listAccountLedger(ctx context.Context, in *struct {
