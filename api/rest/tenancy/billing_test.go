@@ -153,8 +153,9 @@ func TestAdjustments_AreBookedOnce(t *testing.T) {
 	first := w.do(w.admin, "POST", "/admin/adjustments", body(700), key).want(http.StatusCreated)
 	require.Equal(t, string(first.raw), string(w.do(w.admin, "POST", "/admin/adjustments", body(700), key).want(http.StatusCreated).raw))
 	w.do(w.admin, "POST", "/admin/adjustments", body(701), key).want(http.StatusUnprocessableEntity)
-	w.exec("DELETE FROM project_idempotency_records") // as its records end one day
+	w.exec("DELETE FROM idempotency_records") // as its records end one day
 	w.do(w.admin, "POST", "/admin/adjustments", body(700), key).want(http.StatusCreated)
+	w.exec("DELETE FROM idempotency_records")
 	w.do(w.admin, "POST", "/admin/adjustments", body(701), key).want(http.StatusConflict)
 	require.Contains(t, string(w.do(w.admin, "GET", "/admin/billing-accounts/"+v.account+"/balance", nil).want(http.StatusOK).raw), `"balance_minor":700,`)
 	w.do(w.admin, "POST", "/admin/adjustments", body(0)).want(http.StatusUnprocessableEntity)
