@@ -289,4 +289,3 @@ func TestUsage_ReleaseIsCapped(t *testing.T) {
 	require.Equal(t, int64(-3600), s.balance().BalanceMinor)
 	require.Zero(t, s.count("SELECT count(*) FROM usage_records WHERE closed_at IS NULL"))
 }
-
