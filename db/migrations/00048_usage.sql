@@ -233,7 +233,7 @@ ALTER TABLE usage_segments FORCE ROW LEVEL SECURITY;
 -- +goose StatementBegin
 CREATE FUNCTION split_usage(p_accounts text[], p_boundary timestamptz) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE
-    changed boolean;
+    changed bigint;
 BEGIN
     LOOP
         WITH due AS (
@@ -252,7 +252,7 @@ BEGIN
         INSERT INTO usage_segments (project_id, record_id, segment, billing_account_id, currency, rate_minor_per_hour, started_at, billed_through)
         SELECT d.project_id, d.record_id, d.segment + 1, d.billing_account_id, d.currency, d.rate, d.at, d.at FROM due d, (SELECT count(*) FROM ended) e;
         GET DIAGNOSTICS changed = ROW_COUNT;
-        EXIT WHEN NOT changed;
+        EXIT WHEN changed = 0;
     END LOOP;
 END $$;
 -- +goose StatementEnd
