@@ -56,8 +56,10 @@ func Credit(t testing.TB, s *db.Store, accountID string, minor int64) {
 // usageSQL forges an allocation that runs since a moment, with its usage record.
 const usageSQL = `
 WITH a AS (
-    INSERT INTO allocations (id, project_id, sku_id, status, requested_by, node_id, start_time, access_given_at)
-    VALUES ($1, $2, $3, 'active', 'dbtest', $1, $4, $4) RETURNING *
+    INSERT INTO allocations (id, project_id, sku_id, status, requested_by, node_id, site_id, start_time, access_given_at)
+    VALUES ($1, $2, $3, 'active', 'dbtest', $5, (SELECT o.site_id FROM nodes o WHERE o.id = $5), $4, $4) RETURNING *
+), n AS (
+    UPDATE nodes SET allocation_id = $1 WHERE id = $5
 ), r AS (
     INSERT INTO usage_records (project_id, allocation_id, id, billing_account_id, sku_id, currency, start_time)
     SELECT a.project_id, a.id, 'usg_' || substr(a.id, 5), b.id, a.sku_id, b.currency, a.start_time
@@ -67,11 +69,18 @@ INSERT INTO usage_segments (project_id, record_id, segment, billing_account_id, 
 SELECT r.project_id, r.id, 0, r.billing_account_id, r.currency, rate_at(r.sku_id, r.currency, r.start_time, r.start_time), r.start_time, r.start_time FROM r`
 
 // RunSince forges an allocation of a project that runs since a moment in the past, on a node that
-// does not exist. It returns its id. dsn is that of Database.
+// does not exist, so that it can be charged and not released. It returns its id. dsn is that of
+// Database.
 func RunSince(t testing.TB, dsn, projectID, skuID string, start time.Time) string {
 	t.Helper()
+	return RunOn(t, dsn, projectID, skuID, db.NewID("node"), start)
+}
+
+// RunOn is RunSince on a node.
+func RunOn(t testing.TB, dsn, projectID, skuID, nodeID string, start time.Time) string {
+	t.Helper()
 	id := db.NewID("alc")
-	forge(t, dsn, usageSQL, id, projectID, skuID, start)
+	forge(t, dsn, usageSQL, id, projectID, skuID, start, nodeID)
 	return id
 }
 
