@@ -37,6 +37,10 @@ const (
 	AttentionAuditBroken     = "audit_broken"              // the audit log of a resource was altered
 	AttentionTenantLeft      = "tenant_left"               // a tenant left a node, and nothing proves it clean
 	AttentionRestore         = "restore_unconfirmed"       // nodes have not agreed with a restored database about who is on them
+	AttentionClockDisagrees  = "clock_disagrees"           // nothing is charged, since the clocks disagree
+	AttentionEnforcement     = "enforcement_stopped"       // too many accounts were depleted at once; nothing is released
+	AttentionAccountAside    = "account_set_aside"         // a billing account cannot be charged
+	AttentionBillingSilent   = "billing_silent"            // nothing was charged for ten minutes
 )
 
 // AttentionKinds lists every kind.
@@ -47,6 +51,7 @@ func AttentionKinds() []string {
 		AttentionTaskUncertain, AttentionSweeper, AttentionDrift, AttentionReconcile, AttentionInstallFailed,
 		AttentionDiscoveryFull, AttentionHardwareWanted, AttentionAgentSilent, AttentionTenantLeft, AttentionEventNotSent,
 		AttentionAuditBroken, AttentionRestore,
+		AttentionClockDisagrees, AttentionEnforcement, AttentionAccountAside, AttentionBillingSilent,
 	}
 }
 

@@ -36,7 +36,17 @@ func explanations() map[string]func(*Attention) {
 		db.AttentionEventNotSent:    explainEvents,
 		db.AttentionAuditBroken:     explainAudit,
 		db.AttentionRestore:         explainRestore,
+		db.AttentionClockDisagrees:  explainBilling("Set the clocks right by NTP. Nothing is lost: the next tick charges the whole time."),
+		db.AttentionEnforcement: explainBilling("Look at the prices and the charges of the last hour. Give back by adjustments what was charged wrongly, then let the releases go on; " +
+			"accounts that are still depleted are released then."),
+		db.AttentionAccountAside:  explainBilling("Correct what the message names. Each tick tries the account again, and charges the whole time then."),
+		db.AttentionBillingSilent: explainBilling("Check that a worker runs, that Temporal answers, and that the schedule bill/TASK_QUEUE is there and not paused."),
 	}
+}
+
+// explainBilling says what to do about money.
+func explainBilling(next string) func(*Attention) {
+	return func(a *Attention) { a.NextAction, a.Runbook = next, "docs/billing-rules.md#what-requires-an-operator" }
 }
 
 func explainParked(a *Attention) {

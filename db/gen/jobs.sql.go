@@ -774,7 +774,7 @@ func (q *Queries) LiveJobOfResource(ctx context.Context, arg LiveJobOfResourcePa
 }
 
 const liveJobsOfResources = `-- name: LiveJobsOfResources :many
-SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at FROM jobs WHERE resource_kind = $1 AND resource_id = ANY ($2::text[])
+SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at, compensations FROM jobs WHERE resource_kind = $1 AND resource_id = ANY ($2::text[])
     AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating')
 `
 
@@ -831,6 +831,7 @@ func (q *Queries) LiveJobsOfResources(ctx context.Context, arg LiveJobsOfResourc
 			&i.ResourceKind,
 			&i.ResourceID,
 			&i.StateChangedAt,
+			&i.Compensations,
 		); err != nil {
 			return nil, err
 		}

@@ -35,6 +35,7 @@ import (
 	"github.com/slipway-cloud/slipway/providers/ssh"
 	"github.com/slipway-cloud/slipway/workflows/agentjob"
 	"github.com/slipway-cloud/slipway/workflows/allocation"
+	"github.com/slipway-cloud/slipway/workflows/billing"
 	"github.com/slipway-cloud/slipway/workflows/bmcrotation"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/decommission"
@@ -85,6 +86,9 @@ func RegisterWorkflows(r worker.WorkflowRegistry) {
 	r.RegisterWorkflowWithOptions(reconcile.Pass, workflow.RegisterOptions{
 		Name: contract.ReconcileWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
 	})
+	r.RegisterWorkflowWithOptions(billing.Bill, workflow.RegisterOptions{
+		Name: contract.BillWorkflow, VersioningBehavior: workflow.VersioningBehaviorAutoUpgrade,
+	})
 	// A pass is short and each run starts from the beginning, so that it may change its build.
 	r.RegisterWorkflowWithOptions(sweep.Sweep, workflow.RegisterOptions{
 		Name: contract.SweepWorkflow, VersioningBehavior: workflow.VersioningBehaviorAutoUpgrade,
@@ -114,6 +118,7 @@ func (a *App) RegisterActivities(r worker.ActivityRegistry) {
 	r.RegisterActivityWithOptions(&nodestate.Activities{Store: a.Store, Secrets: a.Secrets}, opts)
 	r.RegisterActivityWithOptions(&evidenceact.Activities{Store: a.Store, Ring: &signing.Ring{Store: a.Store, Secrets: a.Secrets}}, opts)
 	r.RegisterActivityWithOptions(a.sweepActivities(), opts)
+	r.RegisterActivityWithOptions(a.billingActivities(), opts)
 }
 
 // heartbeatFlush lets an activity's cancellation arrive within a second.
@@ -177,7 +182,7 @@ func (a *App) RunWorker(ctx context.Context, extra ...interceptor.WorkerIntercep
 	go r.Housekeep(ctx)
 	go r.CheckAudit(ctx)
 	go a.Payloads.RefreshKeys(ctx)
-	go a.keepSchedule(ctx)
+	go a.keepSchedules(ctx)
 	go a.keepReconciles(ctx)
 	deliverer := a.deliverer(r.Name)
 	var delivering sync.WaitGroup

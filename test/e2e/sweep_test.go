@@ -44,6 +44,7 @@ func TestSweeper_FindsLostWorkflows(t *testing.T) {
 		},
 	})
 	t.Cleanup(func() { _ = w.App.Sweeps().Remove(context.WithoutCancel(t.Context())) })
+	t.Cleanup(func() { _ = w.App.Bills().Remove(context.WithoutCancel(t.Context())) })
 	token, err := op.CreateToken(t.Context(), w.App.Store, "sweep", []string{"operator"}, time.Hour)
 	require.NoError(t, err)
 	m := w.Sims.Fleet.All()

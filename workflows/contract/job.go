@@ -57,6 +57,8 @@ const (
 	// ReconcileWorkflow compares a site with what is known of it; a Schedule
 	// for each site starts it.
 	ReconcileWorkflow = "Reconcile"
+	// BillWorkflow charges what runs; a Schedule starts it.
+	BillWorkflow = "Bill"
 )
 
 // WorkflowType maps a job kind to the workflow that runs it.

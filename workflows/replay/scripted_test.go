@@ -190,6 +190,8 @@ func passes() []pass {
 	return []pass{
 		{workflow: contract.SweepWorkflow, name: "completed", input: none, answers: answers{}, asks: counts{Local: 5}},
 		{workflow: contract.SweepWorkflow, name: "part_failed", input: none, answers: answers{}, refuse: "SweepStarts", asks: counts{Local: 5}},
+		{workflow: contract.BillWorkflow, name: "completed", input: none, answers: answers{}, asks: counts{Local: 2}},
+		{workflow: contract.BillWorkflow, name: "part_failed", input: none, answers: answers{}, refuse: "ChargeUsage", asks: counts{Local: 2}},
 		{workflow: contract.ReconcileWorkflow, name: "completed", input: site, answers: answers{"BeginPass": begun}, asks: counts{Activities: 7}},
 		{workflow: contract.ReconcileWorkflow, name: "gone", input: site, answers: answers{"BeginPass": drift.Pass{SiteID: "site_1", Gone: true}},
 			asks: counts{Activities: 1}},
