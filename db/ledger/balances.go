@@ -65,7 +65,11 @@ func ListDepleted(ctx context.Context, c Conn, limit int) ([]string, error) {
 // IsStillDepleted reads under its lock whether the account of an allocation is depleted and its grace
 // is over. Lock the allocation first.
 func IsStillDepleted(ctx context.Context, tx *db.Tx, allocationID string) (bool, error) {
-	depleted, err := queries(tx).LockDepleted(ctx, allocationID)
+	account, err := queries(tx).LockAccountOfAllocation(ctx, allocationID)
+	if err != nil {
+		return false, db.MapError("account of allocation "+allocationID, err)
+	}
+	depleted, err := queries(tx).StillDepleted(ctx, account)
 	return depleted, db.MapError("balance of the account of allocation "+allocationID, err)
 }
 

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/slipway-cloud/slipway/db"
@@ -63,21 +62,17 @@ func PlanPrice(ctx context.Context, tx *db.Tx, r PriceRequest) (PricePlan, error
 	if len(p.Affected) > maxAffected {
 		p.Affected, p.More = p.Affected[:maxAffected], true
 	}
-	p.Hash, err = p.hash()
+	p.Hash, err = p.hash(r.ValidFrom)
 	return p, err
 }
 
-// hash covers what decides: the price, the price before, and who is affected.
-func (p PricePlan) hash() (string, error) {
-	var ids []string
-	for _, a := range p.Affected {
-		ids = append(ids, a.AllocationID)
-	}
+// hash covers what decides: the price and the price before. Allocations come and go meanwhile.
+func (p PricePlan) hash(validFrom time.Time) (string, error) {
 	before := ""
 	if p.Before != nil {
 		before = p.Before.ID
 	}
-	b, err := json.Marshal([]any{p.Price.SKUID, p.Price.Currency, p.Price.RateMinorPerHour, before, p.NeedsConfirmation, strings.Join(ids, ","), p.More})
+	b, err := json.Marshal([]any{p.Price.SKUID, p.Price.Currency, p.Price.RateMinorPerHour, validFrom.UTC(), before, p.NeedsConfirmation})
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:]), err
 }
@@ -175,7 +170,7 @@ func SetPrice(ctx context.Context, tx *db.Tx, r PriceRequest) (ledgerdb.Price, e
 			Detail: fmt.Sprintf("a price is set with the hash of its dry run, which names the %d allocations that it concerns; make one first", len(p.Affected))}
 	case r.PlanHash != p.Hash:
 		return ledgerdb.Price{}, &intent.Refusal{Kind: intent.PlanStale, PlanHash: p.Hash,
-			Detail: "the prices or the allocations that the price concerns have changed since the dry run; look at it again"}
+			Detail: "it is another price than that of the dry run, or the prices have changed since; make another dry run and look at it"}
 	case p.NeedsConfirmation != "" && !r.Confirm:
 		return ledgerdb.Price{}, invalid("confirm", "must be true, since "+p.NeedsConfirmation)
 	}

@@ -207,18 +207,16 @@ func (q *Queries) InsertHold(ctx context.Context, arg InsertHoldParams) error {
 	return err
 }
 
-const lockDepleted = `-- name: LockDepleted :one
-SELECT (a.state = 'depleted' AND a.since + make_interval(secs => a.grace_seconds) <= clock_timestamp())::boolean AS depleted
-FROM allocations l JOIN projects p ON p.id = l.project_id JOIN account_balances a ON a.billing_account_id = p.billing_account_id
-WHERE l.id = $1 FOR NO KEY UPDATE OF a
+const lockAccountOfAllocation = `-- name: LockAccountOfAllocation :one
+SELECT b.id FROM allocations l JOIN projects p ON p.id = l.project_id JOIN billing_accounts b ON b.id = p.billing_account_id
+WHERE l.id = $1 FOR NO KEY UPDATE OF b
 `
 
-// Whether the account of an allocation is still depleted, under its lock: a payment may have come since.
-func (q *Queries) LockDepleted(ctx context.Context, allocationID string) (bool, error) {
-	row := q.db.QueryRow(ctx, lockDepleted, allocationID)
-	var depleted bool
-	err := row.Scan(&depleted)
-	return depleted, err
+func (q *Queries) LockAccountOfAllocation(ctx context.Context, allocationID string) (string, error) {
+	row := q.db.QueryRow(ctx, lockAccountOfAllocation, allocationID)
+	var id string
+	err := row.Scan(&id)
+	return id, err
 }
 
 const noticeTold = `-- name: NoticeTold :exec
@@ -334,6 +332,19 @@ func (q *Queries) SetThresholds(ctx context.Context, arg SetThresholdsParams) (i
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const stillDepleted = `-- name: StillDepleted :one
+SELECT (a.state = 'depleted' AND a.since + make_interval(secs => a.grace_seconds) <= clock_timestamp())::boolean AS depleted
+FROM account_balances a WHERE a.billing_account_id = $1
+`
+
+// It is read after the account was locked: a payment may have come since.
+func (q *Queries) StillDepleted(ctx context.Context, billingAccountID string) (bool, error) {
+	row := q.db.QueryRow(ctx, stillDepleted, billingAccountID)
+	var depleted bool
+	err := row.Scan(&depleted)
+	return depleted, err
 }
 
 const stopEnforcement = `-- name: StopEnforcement :exec

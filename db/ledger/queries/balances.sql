@@ -39,11 +39,14 @@ WHERE a.state = 'depleted' AND a.depletions > 0 AND a.reviewed_depletion = a.dep
   AND l.status IN ('requested', 'provisioning', 'active') AND l.release_requested_at IS NULL
 ORDER BY l.id LIMIT @max_rows;
 
--- name: LockDepleted :one
--- Whether the account of an allocation is still depleted, under its lock: a payment may have come since.
+-- name: LockAccountOfAllocation :one
+SELECT b.id FROM allocations l JOIN projects p ON p.id = l.project_id JOIN billing_accounts b ON b.id = p.billing_account_id
+WHERE l.id = @allocation_id FOR NO KEY UPDATE OF b;
+
+-- name: StillDepleted :one
+-- It is read after the account was locked: a payment may have come since.
 SELECT (a.state = 'depleted' AND a.since + make_interval(secs => a.grace_seconds) <= clock_timestamp())::boolean AS depleted
-FROM allocations l JOIN projects p ON p.id = l.project_id JOIN account_balances a ON a.billing_account_id = p.billing_account_id
-WHERE l.id = @allocation_id FOR NO KEY UPDATE OF a;
+FROM account_balances a WHERE a.billing_account_id = @billing_account_id;
 
 -- name: UntoldNotices :many
 SELECT n.billing_account_id, n.episode, n.kind, n.balance_minor, t.currency, t.exponent, t.low_minor, t.depleted_minor
