@@ -102,6 +102,15 @@ func (l letting) lent(ctx context.Context, f *findings, t *Target, a allocationd
 	if n, err := t.Store.Node(ctx, t.NodeID); err != nil || n.AllocationID == nil || *n.AllocationID != a.ID {
 		f.add(WrongEnd, "the node's occupant is %v (%v), should be %s", n.AllocationID, err, a.ID)
 	}
+	if mark := t.mark(); mark != a.ID {
+		f.add(WrongEnd, "MAAS has the machine marked for %q, should be %s", mark, a.ID)
+	}
+}
+
+// mark is the allocation that MAAS has the target's machine marked for, "" for none.
+func (t *Target) mark() string {
+	v, _ := t.Stack.Sims.MAAS.Machine(t.before.systemID)
+	return v.OwnerData[lifecycle.MAASAllocationMark]
 }
 
 // keyFiles lists the files of the node that hold the tenant's public key and that an sshd may read.
@@ -146,6 +155,9 @@ func (t *Target) returned(ctx context.Context, f *findings, a allocationdb.Alloc
 	}
 	if !t.becomes(ctx, lifecycle.NodeActive) {
 		f.add(WrongEnd, "the node is %s, should become active", n.Status)
+	}
+	if mark := t.mark(); mark != "" {
+		f.add(WrongEnd, "the node is free, and MAAS has its machine marked for %s", mark)
 	}
 	if keys := t.keyFiles(f); len(keys) > 0 {
 		f.add(WrongEnd, "the node is free, and the tenant's key is in %v", keys)

@@ -80,19 +80,23 @@ func TestAllocation_AccessEndsOrIsUnconfirmed(t *testing.T) {
 	for _, l := range cases {
 		l.job = l.release(t, l.id).Job.ID
 	}
+	givenUp := func(l *lent) bool { return l.dead && l.stopped && !l.lies }
 	for _, l := range cases {
 		if !l.dead {
-			l.ended(t)
 			continue
 		}
 		l.failed(t)
-		if l.stopped && !l.lies {
+		if givenUp(l) {
 			l.removed(t)
 			continue
 		}
 		l.machine.SetBMCDown(false)
 		l.goesOn(t)
-		l.ended(t)
+	}
+	for _, l := range cases {
+		if !givenUp(l) {
+			l.ended(t)
+		}
 	}
 }
 
