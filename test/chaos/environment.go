@@ -260,6 +260,9 @@ func (t *environment) terminateBackends(ctx context.Context) error {
 		return err
 	}
 	defer c.Close(ctx) //nolint:errcheck // a connection of the harness
+	if t.workers != nil {
+		t.workers.cut()
+	}
 	_, err = c.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 		WHERE datname = current_database() AND application_name <> $1 AND pid <> pg_backend_pid() AND backend_type = 'client backend'`, applicationName)
 	return err
