@@ -101,6 +101,14 @@ func (l allocation) line() string {
 	return text
 }
 
+// pathOfAllocation returns the path of an allocation below base. It refuses what is not the id of one.
+func pathOfAllocation(base, id string) (string, error) {
+	if !strings.HasPrefix(id, "alc_") || !idShape.MatchString(id) {
+		return "", fail(ExitUsage, "%q is not the id of an allocation, alc_...; slipway allocation list shows them", id)
+	}
+	return base + "/allocations/" + id, nil
+}
+
 // operatorFlag is the reason of an operator who acts on a customer's project.
 type operatorFlag string
 
@@ -131,7 +139,11 @@ func (a *app) operatorAction(name, short string, columns []string) *cobra.Comman
 	reason := cmd.Flags().String("reason", "", "why; the owners of the project see it")
 	_ = cmd.MarkFlagRequired("reason")
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		r, err := a.ask(cmd.Context(), "POST", "/admin/allocations/"+url.PathEscape(args[0])+"/"+name, map[string]any{"reason": *reason}, map[string]string{"If-Match": "*"})
+		path, err := pathOfAllocation("/admin", args[0])
+		if err != nil {
+			return err
+		}
+		r, err := a.ask(cmd.Context(), "POST", path+"/"+name, map[string]any{"reason": *reason}, map[string]string{"If-Match": "*"})
 		if err != nil {
 			return err
 		}
@@ -201,11 +213,16 @@ func (a *app) createAllocationCommand() *cobra.Command {
 	return cmd
 }
 
+// maxWait is how long a request may wait for a node.
+const maxWait = 24 * time.Hour
+
 // checkDurations refuses what the server would not be told.
 func checkDurations(cmd *cobra.Command, wait, expires time.Duration) error {
 	switch {
 	case wait < 0:
 		return fail(ExitUsage, "--wait must not be negative, such as 30m; without it nothing waits")
+	case wait > maxWait:
+		return fail(ExitUsage, "--wait must be at most 24h, such as 30m")
 	case cmd.Flags().Changed("expires-in") && expires <= 0:
 		return fail(ExitUsage, "--expires-in must be more than 0, such as 8h; without it nothing expires")
 	}
@@ -358,6 +375,9 @@ func (a *app) listAllocationsCommand() *cobra.Command {
 	cmd.Flags().Lookup("watch").Usage = "follow the newest until none of them changes by itself"
 	reason.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		if _, err := tagsOf(filter.tags); err != nil {
+			return err
+		}
 		if watch.on {
 			return a.watchAllocations(cmd.Context(), filter.query(), watch, reason)
 		}
@@ -458,7 +478,11 @@ func (a *app) showAllocationCommand() *cobra.Command {
 	watch.add(cmd)
 	reason.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
-		r, err := a.ask(cmd.Context(), "GET", "/allocations/"+url.PathEscape(args[0]), nil, reason.headers())
+		path, err := pathOfAllocation("", args[0])
+		if err != nil {
+			return err
+		}
+		r, err := a.ask(cmd.Context(), "GET", path, nil, reason.headers())
 		if err != nil {
 			return err
 		}
@@ -474,9 +498,13 @@ func (a *app) releaseCommand() *cobra.Command {
 	watch.add(cmd)
 	reason.add(cmd)
 	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		path, err := pathOfAllocation("", args[0])
+		if err != nil {
+			return err
+		}
 		body := map[string]any{}
 		set(body, "reason", string(reason))
-		r, err := a.ask(cmd.Context(), "POST", "/allocations/"+url.PathEscape(args[0])+"/release", body, reason.headers())
+		r, err := a.ask(cmd.Context(), "POST", path+"/release", body, reason.headers())
 		if err != nil {
 			return err
 		}

@@ -232,7 +232,7 @@ func (w *world) plantProjectParts(t *testing.T) {
 		_, err := conn.Exec(t.Context(), sql+" ON CONFLICT DO NOTHING")
 		require.NoError(t, err, sql)
 	}
-	rows, err := conn.Query(t.Context(), "SELECT id, billing_account_id FROM projects p WHERE NOT EXISTS (SELECT FROM ledger_transactions l WHERE l.project_id = p.id)")
+	rows, err := conn.Query(t.Context(), "SELECT id, billing_account_id FROM projects p WHERE NOT EXISTS (SELECT FROM ledger_transactions l WHERE l.of_project = p.id)")
 	require.NoError(t, err)
 	without, err := pgx.CollectRows(rows, pgx.RowToStructByPos[struct{ ID, Account string }])
 	require.NoError(t, err)
