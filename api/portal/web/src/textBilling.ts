@@ -34,7 +34,7 @@ export const billing = {
   priceIntro: "A price begins at least an hour ahead and is never changed: the next one ends it. What runs keeps a lower rate for seven days.",
   planIntro: "Make the dry run first. Nothing is changed until you set the price.", valid: "Valid from", validUntil: "Valid until", setBy: "Set by",
   rateField: "Minor units for each hour of one node", rateHelp: "1993 is 19.93 USD. The dry run shows the amount.", validFrom: "Begins",
-  validFromHelp: "Such as 2026-12-01T00:00Z. Left empty: in 65 minutes, or at once for the first price of the SKU.",
+  validFromHelp: "Such as 2026-12-01T00:00:00Z. Left empty: in 65 minutes, or at once for the first price of the SKU.",
   plan: "Dry run", make: "Make the dry run", makeAgain: "Make it again", before: "Price before", factor: "Times the price before", affected: "Allocations that run or wait",
   affectedHelp: "A higher price reaches those that run seven days after it begins.", noneAffected: "No allocation is concerned.", more: "There are more than are listed.",
   started: "Runs since", confirm: "This price is meant", setPrice: (sku: string) => `Set the price of ${sku}`, set: "The price is set.", notActive: "not active yet",
