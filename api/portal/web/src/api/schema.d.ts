@@ -3692,6 +3692,11 @@ export interface components {
             /** @description Of the posted balance: holds do not count */
             state?: string;
             thresholds?: components["schemas"]["BalanceThresholds"];
+            /**
+             * Format: int64
+             * @description Of the thresholds and the state, for If-Match
+             */
+            version?: number;
         };
         BalanceThresholds: {
             /**
@@ -4993,6 +4998,11 @@ export interface components {
         };
         Price: {
             currency?: string;
+            /**
+             * Format: int64
+             * @description Digits of the minor unit: 2 for USD, 0 for JPY
+             */
+            exponent?: number;
             id?: string;
             /** Format: int64 */
             rate_minor_per_hour?: number;
@@ -5012,6 +5022,11 @@ export interface components {
             /** @description The price that it ends */
             before?: components["schemas"]["Price"];
             currency?: string;
+            /**
+             * Format: int64
+             * @description Digits of the minor unit
+             */
+            exponent?: number;
             /**
              * Format: double
              * @description Of the price before
