@@ -31,6 +31,21 @@ const auditColumns = "id, resource_kind, resource_id, node_id, kind, name, from_
 // tableAccess names every table and view of the schema public. A migration that adds one adds it
 // here. Partitions are reached through their table and are not named.
 var tableAccess = map[string]Access{
+	"account_balances":            AccessKeep,
+	"balance_holds":               AccessKeep,
+	"balance_notices":             AccessKeep,
+	"balance_thresholds":          AccessRead,
+	"billing_attention":           AccessRead,
+	"billing_control":             "SELECT, UPDATE",
+	"currencies":                  AccessRead,
+	"ledger_accounts":             AccessAppend,
+	"ledger_entries":              AccessAppend,
+	"ledger_transactions":         AccessAppend,
+	"prices":                      AccessKeep,
+	"project_budgets":             AccessFull,
+	"usage_records":               AccessKeep,
+	"usage_segments":              AccessKeep,
+	"usage_windows":               AccessAppend,
 	"action_logs":                 AccessFull,
 	"agent_attention":             AccessRead,
 	"agent_certificates":          AccessFull,
@@ -43,7 +58,10 @@ var tableAccess = map[string]Access{
 	"api_tokens":                  AccessKeep,
 	"attention":                   AccessRead,
 	"attention_raised":            AccessRead,
+	"audit_attention":             AccessRead,
+	"audit_breaks":                AccessFull,
 	"audit_chains":                AccessRead,
+	"audit_checks":                "SELECT, UPDATE",
 	"audit_heads":                 AccessNone,
 	"audit_log":                   "SELECT, INSERT (" + auditColumns + ")",
 	"batch_items":                 AccessKeep,
@@ -140,6 +158,11 @@ var tableReads = map[string]string{
 // customerAccess names the tables that RoleCustomer may use, with its rights. Row-level security
 // binds each of them that has a project to the project of the transaction.
 var customerAccess = map[string]Access{
+	"balance_holds":   AccessRead,
+	"project_budgets": AccessFull,
+	"usage_records":   AccessRead,
+	"usage_segments":  AccessRead,
+	"usage_windows":   AccessRead,
 	"allocation_keys": AccessRead,
 	"allocations":     AccessRead,
 	// Not the cursor of all events, from which a customer would learn how much others do.
@@ -174,10 +197,17 @@ var functionCallers = map[string][]string{
 	"audit_row_hash":          {},
 	"audit_verify":            {RoleApp, RoleRead},
 	"event_epoch":             {RoleApp},
+	"bill_accounts":           {RoleApp},
 	"guard_edge":              {RoleApp, RoleCustomer},
+	"ledger_entry_text":       {RoleApp, RoleRead},
+	"ledger_verify":           {RoleApp, RoleRead},
+	"rate_at":                 {RoleApp, RoleRead},
+	"split_usage":             {RoleApp},
+	"usage_cost":              {RoleApp, RoleRead},
 	"isolate_by_project":      {},
 	"project_audit":           {RoleCustomer},
 	"project_audit_append":    {RoleCustomer},
+	"prune_jobs":              {RoleApp},
 	"search_needles":          {RoleApp, RoleRead},
 	"search_pieces":           {},
 }

@@ -42,6 +42,7 @@ const (
 	DriftAgentCertificate   = "agent_certificate_near_expiry"
 	DriftAgentLocked        = "agent_identity_locked"
 	DriftAgentElsewhere     = "agent_on_other_hardware"
+	DriftAgentSilent        = "agent_silent"
 	DriftClockSkew          = "clock_skew"
 	DriftGPUCount           = "gpu_count_differs"
 	DriftGPUFault           = "gpu_fault"
@@ -218,6 +219,11 @@ func driftOfAgents() []DriftDetector {
 			Name: DriftAgentElsewhere, Scope: DriftOfNode, Severity: DriftCritical, Sources: of, Expects: serving(), Quarantines: true, Closes: untilGone,
 			Finds: "the agent reports network cards of which the node has none: its system runs on another machine", Evidence: []string{"reported", "known"},
 			Next: "Find out whether the disks were moved or the image cloned. The identity must not be used on two machines.",
+		},
+		{
+			Name: DriftAgentSilent, Scope: DriftOfNode, Severity: DriftWarning, Sources: of, Expects: serving(), Closes: untilGone,
+			Finds: "the agent of a node in service has sent no heartbeat for ten minutes", Evidence: []string{"last_heartbeat"},
+			Next: "See whether the machine runs and reaches the agent API, then look at the agent's log on the node.",
 		},
 		{
 			Name: DriftClockSkew, Scope: DriftOfNode, Severity: DriftWarning, Sources: of, Expects: serving(), Closes: untilGone,

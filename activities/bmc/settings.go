@@ -114,12 +114,14 @@ const maxChanges = 20
 
 // CompareSettings reads what the BMC says of itself and names what differs from the snapshot of the
 // claim. A value that was read then and is not there now has changed, and a part that cannot be read
-// counts as changed. What this kind of BMC never shows is named. Nothing read is nothing verified: then Done is not set. It changes nothing on the BMC.
-// It fails with firmware_changed when there is no snapshot.
+// counts as changed. What this kind of BMC never shows is named. Nothing read is nothing verified: then
+// Done is not set. It changes nothing on the BMC.
+// It fails with firmware_changed when there is no snapshot, unless the tenant never had access: then
+// there is nothing that he can have changed.
 func (a *Activities) CompareSettings(ctx context.Context, in SettingsIn) (contract.SettingsFacts, error) {
 	raw, err := allocationdb.FirmwareSnapshot(ctx, a.Store, in.AllocationID)
 	if errors.Is(err, db.ErrNotFound) {
-		return contract.SettingsFacts{}, fault.New(lifecycle.FailFirmwareChanged, "nothing is stored of the BMC's settings of before the tenant")
+		return a.withoutSnapshot(ctx, in)
 	}
 	if err != nil {
 		return contract.SettingsFacts{}, fault.Internal(ctx, err)
@@ -146,6 +148,18 @@ func (a *Activities) CompareSettings(ctx context.Context, in SettingsIn) (contra
 		out.Changed = append(out.Changed[:maxChanges], fmt.Sprintf("and %d more", len(out.Changed)-maxChanges))
 	}
 	return out, nil
+}
+
+// withoutSnapshot is the comparison of an allocation that has no snapshot.
+func (a *Activities) withoutSnapshot(ctx context.Context, in SettingsIn) (contract.SettingsFacts, error) {
+	row, err := allocationdb.Get(ctx, a.Store, in.AllocationID)
+	switch {
+	case err != nil:
+		return contract.SettingsFacts{}, fault.Internal(ctx, err)
+	case row.AccessGivenAt != nil:
+		return contract.SettingsFacts{}, fault.New(lifecycle.FailFirmwareChanged, "nothing is stored of the BMC's settings of before the tenant")
+	}
+	return contract.SettingsFacts{Done: true, Note: "the tenant never had access, so that there is nothing to compare"}, nil
 }
 
 func changes(before, now storedSettings) []string {

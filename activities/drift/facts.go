@@ -39,6 +39,7 @@ type Facts struct {
 // NodeFacts is the node's row.
 type NodeFacts struct {
 	ID             string               `json:"id"`
+	Lifecycle      string               `json:"lifecycle"`
 	Status         lifecycle.NodeStatus `json:"status"`
 	Hostname       string               `json:"hostname"`
 	MACs           []string             `json:"macs"`
@@ -148,6 +149,9 @@ func (f Facts) settled() bool {
 func (f Facts) agentAlive() bool {
 	return f.Heartbeat != nil && f.Now.Sub(f.Heartbeat.ReceivedAt) <= f.Policy.Fresh
 }
+
+// isPXE returns whether the node boots from the network, without MAAS.
+func (f Facts) isPXE() bool { return f.Node.Lifecycle == lifecycle.NodePXE.Lifecycle }
 
 // report returns the agent's report of its present boot. It returns nil when there is none.
 func (f Facts) report() *spec.HealthReport {

@@ -310,6 +310,12 @@ func agentSituations() map[string]situation {
 				w.sql("UPDATE agent_certificates SET not_after = $2 WHERE node_id = $1", w.node.ID, w.now().Add(20*time.Hour))
 			},
 		},
+		lifecycle.DriftAgentSilent: {
+			fault: func(w *world) {
+				w.sql("UPDATE heartbeats SET received_at = $2 WHERE node_id = $1", w.node.ID, w.now().Add(-11*time.Minute))
+			},
+			fix: (*world).fixReport,
+		},
 		lifecycle.DriftAgentLocked: {
 			fault: func(w *world) {
 				w.sql("UPDATE agent_identities SET locked_at = now(), locked_reason = 'a copy' WHERE node_id = $1", w.node.ID)

@@ -110,7 +110,7 @@ func SetPowerAddresses(ctx context.Context, c db.Conn, siteID string, addresses 
 // NodeFacts is all that the detectors are told of one node, as one document.
 type NodeFacts = gen.ListNodeFactsRow
 
-// ListNodeFacts lists a site's nodes of lifecycle maas that are not deleted, by
+// ListNodeFacts lists a site's nodes that are not deleted, by
 // id, from the one after.
 func ListNodeFacts(ctx context.Context, c db.Conn, siteID, after string, limit int) ([]NodeFacts, error) {
 	rows, err := queries(c).ListNodeFacts(ctx, gen.ListNodeFactsParams{SiteID: siteID, After: after, MaxRows: db.PageLimit(limit)})

@@ -254,6 +254,7 @@ type Job struct {
 	ResourceKind      string
 	ResourceID        string
 	StateChangedAt    time.Time
+	Compensations     int
 }
 
 type LifecycleEdge struct {

@@ -28,7 +28,8 @@ WITH due AS (
     FROM due WHERE c.id = due.id
     RETURNING c.id, c.job_id, c.attempts, c.claimed_until
 )
-SELECT k.id, k.attempts, k.claimed_until::timestamptz AS claimed_until, j.id AS job_id, j.kind, j.workflow_id, j.status, j.node_id, j.site_id, j.batch_id, j.resource_id
+SELECT k.id, k.attempts, k.claimed_until::timestamptz AS claimed_until, j.id AS job_id, j.kind, j.workflow_id, j.status, j.node_id, j.site_id, j.batch_id, j.resource_id,
+    coalesce((SELECT n.hostname FROM nodes n WHERE n.id = j.node_id), '')::text AS hostname
 FROM claimed k JOIN jobs j ON j.id = k.job_id ORDER BY k.id;
 
 -- name: EnqueueStart :execrows
@@ -40,6 +41,10 @@ UPDATE outbox SET done_at = now(), claimed_until = NULL, last_error = '' WHERE i
 
 -- name: FailOutbox :execrows
 UPDATE outbox SET claimed_until = NULL, next_at = now() + make_interval(secs => @wait_seconds::double precision), last_error = @last_error WHERE id = @id AND done_at IS NULL;
+
+-- name: LockEventCursor :exec
+-- Taken before any other row by what gives cursors and by what prunes, so that neither waits for the other in a circle.
+SELECT last FROM event_cursor FOR UPDATE;
 
 -- name: RelayEvents :one
 -- Called under the relay's lock: the next cursors go to the oldest events that are committed. An event of a project gets one of the project too.

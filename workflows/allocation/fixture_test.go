@@ -30,7 +30,6 @@ type fixture struct {
 	mu    sync.Mutex
 	facts contract.AllocationFacts
 	node  contract.DecommissionFacts
-	tasks []string // kinds, and "withdraw" for a task that takes every key away
 }
 
 func setup(t *testing.T, workflow any, kind contract.JobKind, status lifecycle.AllocationStatus, root bool) *fixture {

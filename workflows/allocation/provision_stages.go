@@ -62,6 +62,9 @@ func unlessReleased(run func(workflow.Context, *ProvisionState) error) func(work
 		if f.ReleaseAsked() {
 			return stage.Cancel("its release was asked for")
 		}
+		if f.IsLate(workflow.Now(ctx)) {
+			return stage.Fail(lifecycle.FailStageDeadline, "the node was not the tenant's in time; it is taken back")
+		}
 		return run(ctx, s)
 	}
 }

@@ -136,7 +136,7 @@ func releaseStages() []stage.Stage[ReleaseState] {
 	own := []stage.Stage[ReleaseState]{
 		{Name: lifecycle.StageCloseTerminals, Weight: 1, Deadline: shortDeadline, Run: closeTerminals,
 			Doc: "read the allocation and its node, and close the tenant's terminals: there are none yet"},
-		{Name: lifecycle.StageRevokeAccess, Weight: 3, Deadline: 30 * time.Minute, Waits: true, Run: revokeAccess,
+		{Name: lifecycle.StageRevokeAccess, Weight: 3, Deadline: 30 * time.Minute, DeadlineClass: lifecycle.FailAccessUnconfirmed, Waits: true, Run: revokeAccess,
 			Doc: "end the tenant's access and prove it from outside; without a proof in time the machine's power is cut"},
 		{Name: lifecycle.StageStopUsage, Weight: 1, Deadline: shortDeadline, Run: stopUsage,
 			Doc: "end what the tenant is charged"},

@@ -58,6 +58,11 @@ type AllocationImage struct {
 	InstalledAt time.Time `json:"installed_at,omitzero"`
 }
 
+// IsLate reports that the time to provision the node is over.
+func (f AllocationFacts) IsLate(now time.Time) bool {
+	return !f.ReadyBy.IsZero() && now.After(f.ReadyBy)
+}
+
 // AllocationKey is a public key of the tenant as it is installed: no options, no comment.
 type AllocationKey struct {
 	Fingerprint string `json:"fingerprint"`
@@ -77,10 +82,12 @@ type AllocationFacts struct {
 	AccessGiven bool   `json:"access_given,omitempty"`
 	Access      string `json:"access,omitempty"`
 	// RevokeSeconds and MaxDeliver are the policy of a release.
-	RevokeSeconds int    `json:"revoke_seconds,omitempty"`
-	MaxDeliver    int    `json:"max_deliver,omitempty"`
-	Done          bool   `json:"done,omitempty"` // the outcome asked for is there
-	Note          string `json:"note,omitempty"`
+	RevokeSeconds int `json:"revoke_seconds,omitempty"`
+	MaxDeliver    int `json:"max_deliver,omitempty"`
+	// ReadyBy is when a node that is provisioned has to be the tenant's; zero is no limit.
+	ReadyBy time.Time `json:"ready_by,omitzero"`
+	Done    bool      `json:"done,omitempty"` // the outcome asked for is there
+	Note    string    `json:"note,omitempty"`
 }
 
 // TimelineNote is what the node's timeline says of the facts.

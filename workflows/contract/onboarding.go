@@ -30,7 +30,13 @@ type JobRef struct {
 	// ObserveOnly asks only whether the outcome is already there: nothing
 	// outside is changed.
 	ObserveOnly bool `json:"observe_only,omitempty"`
+	// Pass is the job's when the activity was asked for: 1, and one more each time that the job was taken
+	// back. 0 is not known. What came late is told by it.
+	Pass int `json:"pass,omitempty"`
 }
+
+// SetPass sets the pass. The stage runner calls it for every input that embeds a JobRef.
+func (r *JobRef) SetPass(pass int) { r.Pass = pass }
 
 // At returns the reference at a stage.
 func (r JobRef) At(stage string) JobRef {

@@ -45,7 +45,7 @@ WHERE m.site_id = @site_id AND m.system_id = a.system_id AND m.power_address <> 
 -- name: ListNodeFacts :many
 -- All that the detectors are told of a node, as one document.
 SELECT n.id, jsonb_build_object(
-    'node', jsonb_build_object('id', n.id, 'status', n.status, 'hostname', n.hostname, 'serial', n.serial, 'hardware_uuid', n.hardware_uuid, 'macs', n.macs,
+    'node', jsonb_build_object('id', n.id, 'lifecycle', n.lifecycle, 'status', n.status, 'hostname', n.hostname, 'serial', n.serial, 'hardware_uuid', n.hardware_uuid, 'macs', n.macs,
         'system_id', coalesce(n.maas_system_id, ''), 'ip_addresses', n.ip_addresses, 'state_changed_at', n.state_changed_at, 'pointer', coalesce(n.allocation_id, ''),
         'occupant', coalesce((SELECT a.id FROM allocations a WHERE a.node_id = n.id AND a.node_released_at IS NULL), '')),
     'machine', m.facts || jsonb_build_object('power_address', m.power_address),
@@ -63,7 +63,7 @@ SELECT n.id, jsonb_build_object(
     'last_job_at', (SELECT max(j.updated_at) FROM jobs j WHERE j.node_id = n.id AND j.kind IN ('onboarding', 'decommission', 'node_operation', 'allocation_provision', 'allocation_release')),
     'restored_at', (SELECT max(s.began_at) FROM restores s)
 )::jsonb AS facts
-FROM (SELECT * FROM nodes x WHERE x.site_id = @site_id AND x.lifecycle = 'maas' AND x.status <> 'deleted' AND x.id > @after::text
+FROM (SELECT * FROM nodes x WHERE x.site_id = @site_id AND x.status <> 'deleted' AND x.id > @after::text
     ORDER BY x.id LIMIT @max_rows) n
 LEFT JOIN drift_machines m ON m.site_id = n.site_id AND m.system_id = n.maas_system_id
 LEFT JOIN bmcs b ON b.node_id = n.id
@@ -250,7 +250,7 @@ WHERE id = @id AND status = @from_status RETURNING *;
 -- the agent says of an occupied node is the tenant's word and quarantines nothing.
 SELECT f.id, f.node_id::text AS node_id, f.detector, f.key FROM drift_findings f JOIN nodes n ON n.id = f.node_id
 WHERE f.site_id = @site_id AND f.status = 'open' AND f.detector = ANY (@detectors::text[]) AND f.streak >= @confirm AND f.last_seen_at >= @begun::timestamptz
-    AND f.acted_key <> f.key AND n.status IN ('active', 'offline')
+    AND f.acted_key <> f.key AND n.lifecycle = 'maas' AND n.status IN ('active', 'offline')
     AND NOT (f.detector = ANY (@by_agent::text[]) AND n.allocation_id IS NOT NULL)
     AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.node_id = n.id
         AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))
