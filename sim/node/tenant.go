@@ -131,6 +131,17 @@ func (n *Node) occupyContainerd(t *tree) error {
 	return t.put("/run/containerd/containerd.sock", nil, 0o600, false)
 }
 
+// OpenNetwork has the node's network let connections pass to these addresses, host:port, and to no
+// others, until the system is installed again. Without it nothing passes that the agent probes.
+func (n *Node) OpenNetwork(addresses ...string) error {
+	t, err := openTree(n.root)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	return t.put("/etc/slipway-simulated-network", []byte(strings.Join(addresses, "\n")+"\n"), 0o644, false)
+}
+
 // stuckPID is the process that HoldProcess leaves.
 const stuckPID = "4343"
 
