@@ -22,7 +22,7 @@ func TestSettings_FindWhatATenantPlanted(t *testing.T) {
 		found string
 	}{
 		"nothing":       {func(*lab) {}, ""},
-		"BMC account":   {func(l *lab) { l.sim.PlantAccount("backdoor") }, "account/"},
+		"BMC account":   {func(l *lab) { l.sim.AddAccount("backdoor", "Pass-12345678") }, "account/"},
 		"boot override": {func(l *lab) { l.hw.SetBootOverride(simhw.Override{Target: "Pxe", Enabled: "Continuous"}) }, "boot/override was "},
 		"EFI entry":     {func(l *lab) { l.hw.SetBootEntries("Boot0042") }, "boot/order was "},
 		"BIOS version":  {func(l *lab) { l.sim.SetFirmware("BIOS", "0.0.1") }, "firmware/"},

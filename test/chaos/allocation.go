@@ -32,12 +32,12 @@ func allocationProvision() *ScenarioSet {
 	straight := append(provisionPoints(), projectionsOf(kind)...)
 	return &ScenarioSet{
 		Name: string(kind), Kind: kind, Stages: stages, Start: startProvision,
-		Also: append(remote("job", "RevokeTasks", lifecycle.StageCreateAccount, runTask, lifecycle.StageInstallKeys, "OfferKeys"),
+		Also: append(remote("job", "RevokeTasks", lifecycle.StageCreateAccount, runTask, lifecycle.StageCreateAccount, "ClearAllocation", lifecycle.StageInstallKeys, "OfferKeys"),
 			project(string(lifecycle.JobCompensating)), project(string(lifecycle.JobCancelled))),
 		Paths: []Path{
 			letting{name: "root", root: true}.provisionPath(straight...),
 			letting{name: "other"}.provisionPath(straight...),
-			undone("undone_proving", true, claimed),
+			undone("undone_proving", true, claimed, lifecycle.StageCreateAccount, "ClearAllocation"),
 			undone("undone_keys", false, proven, lifecycle.StageInstallKeys, runTask, lifecycle.StageInstallKeys, "OfferKeys"),
 		},
 	}
@@ -48,9 +48,10 @@ func provisionPoints() []Point {
 	return remote(
 		lifecycle.StageClaimNode, "ClaimNode", "job", "ReadAllocation",
 		lifecycle.StageCheckNode, "ReadNodeFacts", lifecycle.StageCheckNode, "LoadNodeConfig", lifecycle.StageCheckNode, "ObserveMachine",
-		lifecycle.StageCheckNode, "ReadInstalledImage", lifecycle.StageIsolateNode, "DisableHostInterfaces",
+		lifecycle.StageCheckNode, "ReadInstalledImage", lifecycle.StageCheckNode, "ReadNetwork", lifecycle.StageCheckNode, "KeepNetwork", lifecycle.StageIsolateNode, "DisableHostInterfaces",
 		lifecycle.StageSnapshotFirmware, "KeepSettings", lifecycle.StageRetireCredentials, "RetireCredentials",
-		lifecycle.StageCreateAccount, runTask, lifecycle.StageProveLogin, "ProveLogin",
+		lifecycle.StageRetireCredentials, runTask, lifecycle.StageProbeNetwork, "ListProbeTargets", lifecycle.StageProbeNetwork, runTask,
+		lifecycle.StageCreateAccount, "MarkAllocation", lifecycle.StageCreateAccount, runTask, lifecycle.StageProveLogin, "ProveLogin",
 		lifecycle.StageInstallKeys, "DescribeInstance", lifecycle.StageInstallKeys, runTask, lifecycle.StageInstallKeys, "GiveAccess",
 		lifecycle.StageProveKeys, "OfferKeys", lifecycle.StageProveKeys, "RecordKeys",
 	)
@@ -70,11 +71,12 @@ func projectionsOf(kind contract.JobKind, skipped ...string) []Point {
 func allocationRelease() *ScenarioSet {
 	kind := contract.KindAllocationRelease
 	root, other := letting{name: "root", root: true}, letting{name: "other"}
-	reinstalled := slices.Concat(powerPoints(), reinstallPoints(), cleanPoints(), projectionsOf(kind, lifecycle.StageCleanupStorage))
+	reinstalled := slices.Concat(powerPoints(), reinstallPoints(), cleanPoints(), projectionsOf(kind, lifecycle.StageCleanupStorage, lifecycle.StageRotateBMCLogin))
+	rotated := append(rotationPoints(), project(lifecycle.StageRotateBMCLogin))
 	kept := slices.Concat(remote(lifecycle.StageRevokeAccess, runTask, lifecycle.StageRevokeAccess, "ObserveMachine", lifecycle.StageRevokeAccess, "OfferKeys",
 		lifecycle.StageCleanupStorage, "RecordOccupancy", lifecycle.StageCleanupStorage, "ReadNodeFacts", lifecycle.StageCleanupStorage, runTask, lifecycle.StageValidateClean, "PowerCycleByBMC",
-		lifecycle.StageValidateClean, "WaitForNewBoot"), cleanPoints(),
-		projectionsOf(kind, lifecycle.StageLoadSite, lifecycle.StageReleaseMAAS))
+		lifecycle.StageValidateClean, "WaitForNewBoot", lifecycle.StageCertify, "ClearAllocation"), cleanPoints(),
+		projectionsOf(kind, lifecycle.StageLoadSite, lifecycle.StageReleaseMAAS, lifecycle.StageRotateBMCLogin))
 	lies := letting{name: "other_agent_lies", trouble: agentLies}
 	stopped := letting{name: "other_agent_stopped", trouble: agentStopped}
 	stuck := letting{name: "other_process_stuck", trouble: processStuck}
@@ -84,9 +86,9 @@ func allocationRelease() *ScenarioSet {
 		Name: string(kind), Kind: kind, Stages: contract.Stages(kind), Start: startRelease,
 		Also: append(releaseAlso(), projectionsOf(kind)...),
 		Paths: []Path{
-			root.releasePath(reinstalled...), other.releasePath(kept...),
+			root.releasePath(append(rotated, reinstalled...)...), other.releasePath(kept...),
 			lies.releasePath(reinstalled...), stopped.releasePath(powerPoints()...), stuck.releasePath(powerPoints()...),
-			dead.releasePath(append(reinstallPoints(), cleanPoints()...)...), removed.releasePath(unconfirmedPoints()...),
+			dead.releasePath(slices.Concat(reinstallPoints(), cleanPoints(), rotationPoints())...), removed.releasePath(unconfirmedPoints()...),
 		},
 	}
 }
@@ -94,6 +96,12 @@ func allocationRelease() *ScenarioSet {
 // powerPoints are those of a release that ends the access by the power.
 func powerPoints() []Point {
 	return remote(lifecycle.StageRevokeAccess, "ReadNodeFacts", lifecycle.StageRevokeAccess, "PowerOffByBMC", lifecycle.StageRevokeAccess, "EndAccess")
+}
+
+// rotationPoints are those of the release of a root tenant, who could have learnt the BMC's login.
+func rotationPoints() []Point {
+	at := lifecycle.StageRotateBMCLogin
+	return remote(at, "PrepareRotation", at, "ApplyRotation", at, "VerifyRotation", at, "UpdatePowerLogin", at, "CommitRotation")
 }
 
 // unconfirmedPoints are those that a release meets before it finds that nothing proves the end of the access.
@@ -126,8 +134,8 @@ func reinstallPoints() []Point {
 // releaseAlso are what a release meets only after some faults.
 func releaseAlso() []Point {
 	pairs := []string{"job", "ReadAllocation", "job", "RevokeTasks", "job", "WaitForTasks", "job", "ReadNodeFacts"}
-	out := slices.Concat(remote(pairs...), powerPoints(), unconfirmedPoints(), reinstallPoints(), cleanPoints(), observes(contract.Stages(contract.KindAllocationRelease)))
-	return append(out, remote(lifecycle.StageRevokeAccess, "OfferKeys")...)
+	out := slices.Concat(remote(pairs...), powerPoints(), unconfirmedPoints(), reinstallPoints(), cleanPoints(), rotationPoints(), observes(contract.Stages(contract.KindAllocationRelease)))
+	return append(out, remote(lifecycle.StageRevokeAccess, "OfferKeys", lifecycle.StageCertify, "ClearAllocation")...)
 }
 
 // letting is one way in which a tenant has, and gives back, a node.
