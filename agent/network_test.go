@@ -51,7 +51,7 @@ func TestProbeNetwork_NamesWhatIsOpen(t *testing.T) {
 	require.NoError(t, err)
 	done := p.ask(lifecycle.TaskKindProbeNetwork, "probe", string(raw))
 	require.Equal(t, lifecycle.TaskSucceeded, done.Status, "%+v", done.Result)
-	names, err := args.Judge(done.Result.Output)
+	names, err := args.OpenTargets(done.Result.Output)
 	require.NoError(t, err)
 	require.Equal(t, []string{"postgres"}, names)
 	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

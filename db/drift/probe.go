@@ -23,8 +23,8 @@ type NetworkProbe struct {
 	At     time.Time             `json:"at"`
 }
 
-// Open returns the targets that the node reached, as spec.ProbeNetworkArgs.Judge does.
-func (p NetworkProbe) Open() ([]string, error) { return p.Asked.Judge(p.Output) }
+// Open returns the targets that the node reached, as spec.ProbeNetworkArgs.OpenTargets does.
+func (p NetworkProbe) Open() ([]string, error) { return p.Asked.OpenTargets(p.Output) }
 
 // LastProbe reads the last probe of a node.
 func LastProbe(ctx context.Context, c db.Conn, nodeID string) (NetworkProbe, error) {

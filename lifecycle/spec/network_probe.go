@@ -41,9 +41,9 @@ type ProbeNetworkResult struct {
 	NotTried []string `json:"not_tried,omitempty"`
 }
 
-// Judge returns the targets that are open. It returns an error when the result does not answer for all
+// OpenTargets returns the targets that are open. It returns an error when the result does not answer for all
 // targets of the arguments: what was not tried is not closed.
-func (a ProbeNetworkArgs) Judge(output json.RawMessage) ([]string, error) {
+func (a ProbeNetworkArgs) OpenTargets(output json.RawMessage) ([]string, error) {
 	var r ProbeNetworkResult
 	if err := json.Unmarshal(output, &r); err != nil {
 		return nil, fmt.Errorf("the result of the network probe cannot be read: %w", err)

@@ -43,9 +43,9 @@ func TestProbeNetworkArgs_Check(t *testing.T) {
 	}
 }
 
-// TestProbeNetworkArgs_Judge: a result that leaves a target out proves nothing, and one that names a
+// TestProbeNetworkArgs_OpenTargets: a result that leaves a target out proves nothing, and one that names a
 // target of its own is not believed.
-func TestProbeNetworkArgs_Judge(t *testing.T) {
+func TestProbeNetworkArgs_OpenTargets(t *testing.T) {
 	t.Parallel()
 	args := spec.ProbeNetworkArgs{Targets: []spec.ProbeTarget{{Name: "a"}, {Name: "b"}, {Name: "c"}}}
 	for output, want := range map[string]struct {
@@ -56,7 +56,7 @@ func TestProbeNetworkArgs_Judge(t *testing.T) {
 		`{"tried":2}`: {nil, "2 of 3 targets"}, `{"tried":4,"open":[]}`: {nil, "4 of 3"}, `{"tried":3,"open":["x"]}`: {nil, "not asked for"},
 		`{"tried":0,"not_tried":["a","b","c"],"open":["a"]}`: {nil, "3 of 3"}, `x`: {nil, "cannot be read"},
 	} {
-		open, err := args.Judge(json.RawMessage(output))
+		open, err := args.OpenTargets(json.RawMessage(output))
 		if want.bad == "" {
 			require.NoError(t, err, output)
 			require.Equal(t, want.open, open, output)

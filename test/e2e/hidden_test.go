@@ -220,7 +220,7 @@ func (w *world) enrolmentToken(t *testing.T, m *simhw.Machine, nodeID string) st
 func (w *world) requireUseless(t *testing.T, m, other *simhw.Machine, otherID, token string) {
 	t.Helper()
 	root := w.Sims.Nodes[m.Spec().ID].Root()
-	thief := w.stolenIdentity(t, m)
+	client := w.stolenIdentity(t, m)
 	post := func(url string, body any) int {
 		raw, err := json.Marshal(body)
 		require.NoError(t, err)
@@ -228,7 +228,7 @@ func (w *world) requireUseless(t *testing.T, m, other *simhw.Machine, otherID, t
 		require.NoError(t, err)
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("Authorization", "Bearer "+token)
-		res, err := thief.Do(req)
+		res, err := client.Do(req)
 		require.NoError(t, err)
 		require.NoError(t, res.Body.Close())
 		return res.StatusCode

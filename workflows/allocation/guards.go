@@ -106,7 +106,7 @@ func probeNetwork(ctx workflow.Context, s *ProvisionState) error {
 	if err != nil {
 		return err
 	}
-	open, err := s.Probe.Judge(res.Output)
+	open, err := s.Probe.OpenTargets(res.Output)
 	switch {
 	case err != nil:
 		return stage.Fail(lifecycle.FailNodeTask, "nothing proves what the node's network reaches: %s", err)
