@@ -37,6 +37,8 @@ type Config struct {
 	Release    Release    `yaml:"release"`
 	Allocation Allocation `yaml:"allocation"`
 
+	NetworkProbe NetworkProbe `yaml:"network_probe"`
+
 	Webhooks Webhooks `yaml:"webhooks"`
 	Mail     Mail     `yaml:"mail"`
 }

@@ -64,6 +64,7 @@ func (c Config) Validate(parts ...Part) error {
 			c.Relay.validate(v)
 			c.Release.validate(v)
 			c.Allocation.validate(v)
+			c.NetworkProbe.validate(v)
 			c.Sweep.validate(v)
 			c.Reconcile.validate(v)
 			c.Retention.validate(v)
