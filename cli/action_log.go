@@ -44,31 +44,43 @@ func (a *app) actionLog(use, short, path string, find func(context.Context, stri
 			return err
 		}
 		return a.show(raw, func() error {
-			var got struct {
-				Data []struct {
-					JobID        string     `json:"job_id"`
-					Attempt      int        `json:"attempt"`
-					ActionType   string     `json:"action_type"`
-					Status       string     `json:"status"`
-					StartedAt    *time.Time `json:"started_at"`
-					DurationMS   *float64   `json:"duration_ms"`
-					FailureClass string     `json:"failure_class"`
-					ErrorMessage string     `json:"error_message"`
-				}
-			}
-			if err := json.Unmarshal(raw, &got); err != nil {
+			tries, err := triesOf(raw)
+			if err != nil {
 				return err
 			}
 			t := a.table("SINCE", "JOB", "ACTION", "TRY", "STATUS", "TOOK", "FAILURE", "MESSAGE")
-			for _, i := range got.Data {
-				took := "-"
-				if i.DurationMS != nil {
-					took = time.Duration(*i.DurationMS * float64(time.Millisecond)).String()
-				}
-				t.row(when(i.StartedAt), i.JobID, i.ActionType, i.Attempt, i.Status, took, orDash(i.FailureClass), i.ErrorMessage)
+			for _, i := range tries {
+				t.row(when(i.StartedAt), i.JobID, i.ActionType, i.Attempt, i.Status, i.took(), orDash(i.FailureClass), i.ErrorMessage)
 			}
 			return t.flush()
 		})
 	})
 	return cmd
+}
+
+// stageTry is one try of a stage.
+type stageTry struct {
+	JobID        string     `json:"job_id"`
+	Stage        string     `json:"stage"`
+	Attempt      int        `json:"attempt"`
+	ActionType   string     `json:"action_type"`
+	Status       string     `json:"status"`
+	StartedAt    *time.Time `json:"started_at"`
+	DurationMS   *float64   `json:"duration_ms"`
+	FailureClass string     `json:"failure_class"`
+	ErrorMessage string     `json:"error_message"`
+}
+
+func triesOf(raw []byte) ([]stageTry, error) {
+	var got struct{ Data []stageTry }
+	err := json.Unmarshal(raw, &got)
+	return got.Data, err
+}
+
+// took is how long the try lasted, "-" while it does.
+func (t stageTry) took() string {
+	if t.DurationMS == nil {
+		return "-"
+	}
+	return time.Duration(*t.DurationMS * float64(time.Millisecond)).String()
 }

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 )
@@ -73,12 +74,46 @@ func (a *app) attentionTable(raw []byte) error {
 		_, err := fmt.Fprintln(a.Out, "Nothing needs a person.")
 		return err
 	}
-	t := a.table("AGE", "KIND", "WHAT", "STAGE", "FAILURE", "RECOMMENDED", "MESSAGE", "NEXT", "RUNBOOK")
 	for _, i := range got.Data {
-		age := (time.Duration(i.AgeSeconds) * time.Second).String()
-		t.row(age, i.Kind, orDash(i.what()), orDash(i.Stage), orDash(i.FailureClass), orDash(i.Recommended), i.Message, i.NextAction, orDash(i.Runbook))
+		about := []string{(time.Duration(i.AgeSeconds) * time.Second).String(), i.Kind, orDash(i.what())}
+		for _, more := range []string{i.Stage, i.FailureClass} {
+			if more != "" {
+				about = append(about, more)
+			}
+		}
+		a.wrapped("", strings.Join(about, "  "))
+		a.wrapped("    ", i.Message)
+		next := i.NextAction
+		if i.Recommended != "" {
+			next = i.Recommended + ": " + next
+		}
+		a.wrapped("    next: ", next)
+		a.wrapped("    see: ", i.Runbook)
 	}
-	return t.flush()
+	return nil
+}
+
+// lineWidth is the longest line of a list that has whole sentences.
+const lineWidth = 120
+
+// wrapped prints a text after a label, in lines of at most lineWidth. A line that goes on is marked,
+// so that no text can begin a line of its own.
+func (a *app) wrapped(label, text string) {
+	const goesOn = "    | "
+	line, words := label, 0
+	for _, word := range strings.Fields(oneLine(text)) {
+		if words > 0 && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > lineWidth {
+			_, _ = fmt.Fprintln(a.Out, line)
+			line, words = goesOn, 0
+		}
+		if words > 0 {
+			line += " "
+		}
+		line, words = line+word, words+1
+	}
+	if words > 0 {
+		_, _ = fmt.Fprintln(a.Out, line)
+	}
 }
 
 // what names the thing: the host where there is one, and the id that the next

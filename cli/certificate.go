@@ -88,7 +88,8 @@ func (a *app) certificateVerify() *cobra.Command {
 		Use: "verify FILE", Short: "Check a node's certificates offline: signatures, links, and that none is missing", Args: cobra.ExactArgs(1),
 		Long: "Check what `slipway certificate export` wrote, without a server: every signature, every link of the chain, and its signed end.\n" +
 			"FILE may be - for standard input. With --key only keys with these fingerprints are trusted; without it, the keys in the file are, and are named,\n" +
-			"so that they can be compared with those that `slipway certificate export` shows for any other node.\n\nExit code 0 when the chain is whole and genuine, 1 when it is not, 2 when FILE cannot be read as an export.",
+			"so that they can be compared with those that `slipway certificate export` shows for any other node.\n\nExit code 0 when the chain is whole and genuine and its newest certificate says clean; 8 when it is whole and genuine, and the newest\n" +
+			"verdict is another or there is no certificate; 1 when it is not whole or not genuine; 2 when FILE cannot be read as an export.",
 		Example: "  slipway certificate verify gpu-7.json --key 3f9a...",
 	}
 	cmd.Flags().StringSliceVar(&keys, "key", nil, "fingerprint (SHA-256, hex) of a key to trust; may be repeated")
@@ -184,5 +185,11 @@ func (a *app) verdict(b evidence.Bundle, trusted []evidence.Key) error {
 		return fail(ExitError, "NOT genuine or not whole:\n  %s", strings.Join(says, "\n  "))
 	}
 	_, _ = fmt.Fprintf(a.Out, "genuine and whole: %d certificates of node %s\n", len(certs), oneLine(b.NodeID))
+	switch {
+	case len(certs) == 0:
+		return fail(ExitNotClean, "nothing was ever certified of this node")
+	case certs[len(certs)-1].Verdict != evidence.VerdictClean:
+		return fail(ExitNotClean, "the newest certificate does not prove the node clean: %s", certs[len(certs)-1].Verdict)
+	}
 	return nil
 }

@@ -149,3 +149,26 @@ func edited(t *testing.T, payload []byte, old, fresh string) []byte {
 }
 
 func swap(links []evidence.Envelope, i, k int) { links[i], links[k] = links[k], links[i] }
+
+// TestCertificateVerify_ExitStatus: a script that asks whether a node is proven clean is not told yes
+// by a chain that is only genuine.
+func TestCertificateVerify_ExitStatus(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.env["SLIPWAY_SERVER"], w.env["SLIPWAY_TOKEN"] = w.url, w.token("viewer")
+	node := dbtest.Node(t, w.store)
+	ring := &signing.Ring{Store: w.store, Secrets: w.sealed}
+	verify := func(code int) string {
+		exported := w.run("", "certificate", "export", node.Hostname).exits(cli.ExitOK).out
+		return w.run(exported, "certificate", "verify", "-").exits(code).err
+	}
+	require.Contains(t, verify(cli.ExitNotClean), "nothing was ever certified")
+	for i, code := range []int{cli.ExitOK, cli.ExitNotClean, cli.ExitOK} {
+		_, err := ring.Certify(t.Context(), evidence.Certificate{
+			Subject: evidence.Subject{NodeID: node.ID}, Run: evidence.Run{ID: "job_" + strings.Repeat("1", i+1), Kind: "decommission", Mode: "reimage"},
+			Devices: []lifecycle.DeviceResult{{Kind: "disk", Name: "sda", Serial: "S", Method: lifecycle.SanitizeClear, Verified: code == cli.ExitOK}},
+		})
+		require.NoError(t, err)
+		verify(code)
+	}
+}

@@ -26,10 +26,11 @@ const (
 	ExitUnauthorised = 5
 	ExitJobFailed    = 6
 	ExitUnreachable  = 7
+	ExitNotClean     = 8
 )
 
 const exitHelp = `Exit codes: 0 done, 1 error, 2 wrong usage, 3 not found, 4 refused or in conflict, 5 not signed in or not allowed,
-6 a watched job failed, was cancelled or needs a person, 7 the server cannot be reached.`
+6 a watched job failed, was cancelled or needs a person, 7 the server cannot be reached, 8 genuine certificates that do not prove a node clean.`
 
 // Env is what a process has.
 type Env struct {
@@ -145,9 +146,10 @@ func (a *app) root() *cobra.Command {
 	}
 	root.AddCommand(
 		a.loginCommand(), a.contextCommand(), a.secretCommand(), a.siteCommand(), a.profileCommand(), a.skuCommand(), a.roceCommand(),
-		a.nodeCommand(), a.batchCommand(), a.jobCommand(), a.bmcCommand(), a.tokenCommand(), a.attentionCommand(), a.certificateCommand(), a.taskCommand(), a.driftCommand(), a.agentReleaseCommand(),
+		a.nodeCommand(), a.batchCommand(), a.jobCommand(), a.bmcCommand(), a.tokenCommand(), a.attentionCommand(), a.certificateCommand(), a.auditCommand(), a.taskCommand(), a.driftCommand(), a.agentReleaseCommand(),
 		a.decommissionCommand(), a.installWorkflowCommand(), a.deviceGroupCommand(),
 		a.billingAccountCommand(), a.projectCommand(), a.memberCommand(), a.invitationCommand(), a.keyCommand(), a.projectTokenCommand(), a.quotaCommand(), a.catalogueCommand(),
+		a.balanceCommand(), a.usageCommand(), a.ledgerCommand(), a.statementCommand(), a.priceCommand(), a.adjustmentCommand(),
 		a.webhookCommand(), a.noticeCommand(), a.allocationCommand(), a.sshCommand(),
 	)
 	refuseBlanks(root)

@@ -47,7 +47,12 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, store: dbtest.Store(t), home: t.TempDir(), env: map[string]string{}}
+	return newWorldOn(t, dbtest.Store(t))
+}
+
+func newWorldOn(t *testing.T, store *db.Store) *world {
+	t.Helper()
+	w := &world{t: t, store: store, home: t.TempDir(), env: map[string]string{}}
 	sealed, err := secrets.Open(t.Context(), w.store, secrets.Keeper{URL: "base64key://", KeyFile: filepath.Join(t.TempDir(), "key")}, secrets.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = sealed.Close() })

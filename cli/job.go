@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -167,12 +168,12 @@ func (a *app) showJobOf(list, what string) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.showJob(r)
+		return a.showJob(cmd.Context(), id, r)
 	})
 	return cmd
 }
 
-func (a *app) showJob(r answer) error {
+func (a *app) showJob(ctx context.Context, id string, r answer) error {
 	return a.show(r.raw, func() error {
 		var j job
 		if err := r.into(&j); err != nil {
@@ -185,8 +186,42 @@ func (a *app) showJob(r answer) error {
 		for _, s := range j.Stages {
 			t.row(s.Ordinal, s.Name, s.State, s.Attempts, orDash(took(s)), s.Message)
 		}
-		return t.flush()
+		if err := t.flush(); err != nil {
+			return err
+		}
+		return a.showTries(ctx, id)
 	})
+}
+
+// showTries prints every try of a job's stages, oldest first, when one of them was not the only one
+// of its stage or did not succeed: the stages alone show the last try of each.
+func (a *app) showTries(ctx context.Context, jobID string) error {
+	raw, err := a.listAll(ctx, "/admin/jobs/"+url.PathEscape(jobID)+"/action-logs", url.Values{}, 0)
+	if err != nil {
+		return err
+	}
+	tries, err := triesOf(raw)
+	if err != nil || !slices.ContainsFunc(tries, func(t stageTry) bool { return t.Attempt > 1 || t.Status == string(lifecycle.ActionFailed) }) {
+		return err
+	}
+	slices.Reverse(tries)
+	if _, err := fmt.Fprintln(a.Out, "\ntries:"); err != nil {
+		return err
+	}
+	t := a.table("SINCE", "STAGE", "TRY", "OUTCOME", "TOOK", "FAILURE", "MESSAGE")
+	for _, i := range tries {
+		t.row(when(i.StartedAt), i.Stage, i.Attempt, i.Status, i.took(), orDash(i.FailureClass), i.ErrorMessage)
+	}
+	return t.flush()
+}
+
+// progress says how far the job is, and how far it was where that was further: a job that is cleaned
+// up or begun again goes back.
+func (j job) progress() string {
+	if j.ReachedPercent > j.ProgressPercent {
+		return fmt.Sprintf("%d%%; it had reached %d%% before its work was undone or begun again", j.ProgressPercent, j.ReachedPercent)
+	}
+	return fmt.Sprintf("%d%%", j.ProgressPercent)
 }
 
 func (a *app) jobFields(j job) error {
@@ -208,7 +243,7 @@ func (a *app) jobFields(j job) error {
 		failure += " in " + j.FailedStage
 	}
 	return a.fields("job", j.ID, "kind", j.what(), "node", strings.TrimSpace(j.Hostname+" "+j.NodeID), "batch", j.BatchID, "status", j.Status, "stage", j.Stage,
-		"progress", fmt.Sprintf("%d%% (reached %d%%)", j.ProgressPercent, j.ReachedPercent), "to the end", eta, "stage ends by", when(j.StageDeadline),
+		"progress", j.progress(), "to the end", eta, "stage ends by", when(j.StageDeadline),
 		"observed", observed, "failure", failure, "message", j.Message, "recommended", j.RecommendedAction, "next", j.NextStep, "runbook", j.Runbook,
 		"allowed now", strings.Join(j.AllowedActions, ", "), "by", j.CreatedBy, "accepted", when(j.CreatedAt), "started", when(j.StartedAt),
 		"finished", when(j.FinishedAt), "temporal", j.WorkflowID)

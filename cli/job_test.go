@@ -155,3 +155,23 @@ func TestARepeatedActionByItsKey(t *testing.T) {
 		require.NotEqual(t, db.EntryAction, r.Kind, "the workflow writes the row")
 	}
 }
+
+// TestJobShow_EveryTry: after a stage was tried again, its first outcome with class and time is shown
+// too; a job without such a stage shows its stages only.
+func TestJobShow_EveryTry(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Database(t)
+	w := newWorldOn(t, dbtest.Open(t, dsn))
+	w.env["SLIPWAY_SERVER"], w.env["SLIPWAY_TOKEN"] = w.url, w.token("viewer")
+	j := dbtest.Job(t, w.store)
+	show := func() string { return w.run("", "job", "show", j.ID).exits(cli.ExitOK).out }
+	require.NotContains(t, show(), "tries:")
+	_, err := dbtest.Owner(t, dsn).Exec(t.Context(), `INSERT INTO action_logs
+		(id, job_id, seq, stage, attempt, action_type, component, status, started_at, finished_at, duration_ms, failure_class, error_message) VALUES
+		('act_1', $1, 1, 'wait_for_deployed', 1, 'wait_for_deployed', 'orchestrator', 'failed', now() - interval '2 hours', now() - interval '1 hour', 3600000,
+			'datasource_none', 'no datasource'),
+		('act_2', $1, 2, 'wait_for_deployed', 2, 'wait_for_deployed', 'orchestrator', 'success', now() - interval '1 hour', now(), 3600000, '', '')`, j.ID)
+	require.NoError(t, err)
+	out := show()
+	require.Regexp(t, `(?s)tries:.*wait_for_deployed\s+1\s+failed\s+1h0m0s\s+datasource_none\s+no datasource.*wait_for_deployed\s+2\s+success\s+1h0m0s`, out)
+}

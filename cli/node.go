@@ -227,12 +227,13 @@ func (a *app) nodeTimeline() *cobra.Command {
 					ToState      string `json:"to_state"`
 					Owner, Actor string
 					Comment      string
+					Metadata     timelineFacts
 				}
 			}
 			if err := json.Unmarshal(raw, &got); err != nil {
 				return err
 			}
-			t := a.table("AT", "OF", "KIND", "NAME", "CHANGE", "BY", "COMMENT")
+			t := a.table("AT", "OF", "KIND", "NAME", "CHANGE", "OUTCOME", "BY", "COMMENT")
 			for _, e := range got.Data {
 				change := "-"
 				if e.ToState != "" {
@@ -242,7 +243,7 @@ func (a *app) nodeTimeline() *cobra.Command {
 				if e.Actor != "" {
 					by += " " + e.Actor
 				}
-				t.row(when(e.At), e.ResourceKind, e.Kind, e.Name, change, by, e.Comment)
+				t.row(when(e.At), e.ResourceKind, e.Kind, e.Name, change, orDash(e.Metadata.outcome()), by, e.Comment)
 			}
 			return t.flush()
 		})
@@ -389,4 +390,55 @@ func (b bundle) write(dir string) error {
 		}
 	}
 	return nil
+}
+
+// timelineFacts is what a row of the timeline says of how it ended.
+type timelineFacts struct {
+	OK           *bool   `json:"ok"`
+	Code         string  `json:"code"`
+	Outcome      string  `json:"outcome"`
+	Refused      string  `json:"refused"`
+	FailureClass string  `json:"failure_class"`
+	DurationMS   float64 `json:"duration_ms"`
+}
+
+// UnmarshalJSON takes what it knows: the metadata of other rows has other fields, and may have these
+// with other types.
+func (f *timelineFacts) UnmarshalJSON(raw []byte) error {
+	var known map[string]json.RawMessage
+	if json.Unmarshal(raw, &known) != nil {
+		return nil
+	}
+	for name, into := range map[string]any{
+		"ok": &f.OK, "code": &f.Code, "outcome": &f.Outcome, "refused": &f.Refused, "failure_class": &f.FailureClass, "duration_ms": &f.DurationMS,
+	} {
+		if value, ok := known[name]; ok {
+			_ = json.Unmarshal(value, into) // a field of another type is none of these facts
+		}
+	}
+	return nil
+}
+
+// outcome says in a few words how it ended, "" where the row does not say.
+func (f timelineFacts) outcome() string {
+	var says []string
+	switch {
+	case f.Refused != "":
+		says = append(says, "refused: "+f.Refused)
+	case f.Outcome != "":
+		says = append(says, f.Outcome)
+	case f.OK != nil && *f.OK:
+		says = append(says, "ok")
+	case f.OK != nil:
+		says = append(says, "failed")
+	}
+	for _, more := range []string{f.Code, f.FailureClass} {
+		if more != "" {
+			says = append(says, more)
+		}
+	}
+	if f.DurationMS > 0 {
+		says = append(says, "in "+time.Duration(f.DurationMS*float64(time.Millisecond)).String())
+	}
+	return strings.Join(says, ", ")
 }

@@ -31,10 +31,16 @@ const (
 	AttentionDrift           = "drift"                     // a critical finding of the reconciler is open
 	AttentionReconcile       = "reconcile"                 // a site was not looked at whole for some passes
 	AttentionHardwareWanted  = "hardware_wanted"           // a migration waits for its new hardware to be named
-	AttentionAgentSilent     = "agent_silent"              // an active PXE node's agent was not heard for ten minutes
+	AttentionAgentSilent     = "agent_silent"              // the agent of a node in service was not heard for ten minutes
 	AttentionInstallFailed   = "install_failed"            // a PXE node's installation failed three times, or what its job boots did
 	AttentionDiscoveryFull   = "discovery_full"            // soon no new PXE node can be registered
+	AttentionAuditBroken     = "audit_broken"              // the audit log of a resource was altered
 	AttentionTenantLeft      = "tenant_left"               // a tenant left a node, and nothing proves it clean
+	AttentionRestore         = "restore_unconfirmed"       // nodes have not agreed with a restored database about who is on them
+	AttentionClockDisagrees  = "clock_disagrees"           // nothing is charged, since the clocks disagree
+	AttentionEnforcement     = "enforcement_stopped"       // too many accounts were depleted at once; nothing is released
+	AttentionAccountAside    = "account_set_aside"         // a billing account cannot be charged
+	AttentionBillingSilent   = "billing_silent"            // nothing was charged for ten minutes
 )
 
 // AttentionKinds lists every kind.
@@ -44,6 +50,8 @@ func AttentionKinds() []string {
 		AttentionBMCLoginBlocked, AttentionBMCPinPending, AttentionAgentLocked, AttentionAgentEnds, AttentionAgentAdopted, AttentionAgentRefused,
 		AttentionTaskUncertain, AttentionSweeper, AttentionDrift, AttentionReconcile, AttentionInstallFailed,
 		AttentionDiscoveryFull, AttentionHardwareWanted, AttentionAgentSilent, AttentionTenantLeft, AttentionEventNotSent,
+		AttentionAuditBroken, AttentionRestore,
+		AttentionClockDisagrees, AttentionEnforcement, AttentionAccountAside, AttentionBillingSilent,
 	}
 }
 
@@ -80,9 +88,14 @@ type Trouble struct {
 	Starts       Backlog          // workflows that are still to be started
 	Events       Backlog          // events without a cursor yet
 	Sweep        SweepPass
+	Nodes        []NodesInStatus // all that are not deleted
+	Audit        AuditCheck
 	// CertificatesEnding and CertificatesEnded count agents that should be heard and have not renewed.
 	CertificatesEnding, CertificatesEnded int64
 }
+
+// NodesInStatus is how many nodes of a lifecycle are in a state.
+type NodesInStatus = gen.CountNodesByStatusRow
 
 // Trouble counts, on one snapshot.
 func (s *Store) Trouble(ctx context.Context) (Trouble, error) {
@@ -117,6 +130,12 @@ func (s *Store) Trouble(ctx context.Context) (Trouble, error) {
 		certificates, err := tx.q.CountCertificates(ctx)
 		if err != nil {
 			return MapError("count certificates that end", err)
+		}
+		if t.Audit, err = tx.AuditCheck(ctx); err != nil {
+			return err
+		}
+		if t.Nodes, err = tx.q.CountNodesByStatus(ctx); err != nil {
+			return MapError("count nodes by state", err)
 		}
 		t.CertificatesEnding, t.CertificatesEnded = certificates.Ending, certificates.Ended
 		t.Sweep, err = tx.SweepPass(ctx)

@@ -30,7 +30,15 @@ var ErrRepeat = errors.New("the rows changed while the transaction ran")
 var ErrLastOwner = errors.New("a project keeps at least one owner; make another member an owner first")
 
 // NotFound returns an ErrNotFound about what.
-func NotFound(what string) error { return fmt.Errorf("%s: %w", what, ErrNotFound) }
+func NotFound(what string) error { return &NotFoundError{What: what} }
+
+// NotFoundError is an ErrNotFound that names what is not there.
+type NotFoundError struct{ What string }
+
+func (e *NotFoundError) Error() string { return e.What + ": " + ErrNotFound.Error() }
+
+// Is says that it is an ErrNotFound.
+func (*NotFoundError) Is(target error) bool { return target == ErrNotFound }
 
 // ConflictError says what is in the way and, where known, the id of it.
 type ConflictError struct {
@@ -51,6 +59,7 @@ const (
 	stateDeadlock      = "40P01"
 	stateAppendOnly    = "SW003"
 	stateLastOwner     = "SW004"
+	stateMoney         = "SW005"
 )
 
 func sqlState(err error) string {
@@ -92,7 +101,7 @@ func MapError(what string, err error) error {
 		return nil
 	}
 	if errors.Is(err, pgx.ErrNoRows) {
-		return fmt.Errorf("%s: %w", what, ErrNotFound)
+		return NotFound(what)
 	}
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
@@ -103,6 +112,8 @@ func MapError(what string, err error) error {
 		return conflictOf(pg.ConstraintName)
 	case pg.Code == stateForeignKey:
 		return fmt.Errorf("%s refers to something that does not exist (%s): %w", what, pg.ConstraintName, ErrNotFound)
+	case pg.Code == stateMoney:
+		return fmt.Errorf("%s: %w: %s", what, ErrInvalid, pg.Message)
 	case pg.Code == stateCheck:
 		return fmt.Errorf("%s: %w (%s)", what, ErrInvalid, pg.ConstraintName)
 	case strings.HasPrefix(pg.Code, "22"):
@@ -142,6 +153,8 @@ var conflicts = map[string]ConflictError{
 	"project_ssh_keys_fingerprint_unique": {What: "ssh_key", Message: "the project has this key already"},
 	"project_tokens_name_unique":          nameTaken,
 	"webhooks_name_unique":                nameTaken,
+	"ledger_transactions_key_unique":      {What: "ledger_key", Message: "this was booked already; read the transaction of that key"},
+	"prices_overlap":                      {What: "price", Message: "another price of the SKU in this currency is valid then; read the prices again"},
 	"jobs_workflow_unique":                {What: "workflow", Message: "another job already has this workflow id"},
 }
 

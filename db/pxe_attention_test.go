@@ -12,6 +12,33 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
+// TestAttention_SilentMAASNode: the state offline alone does not say that an agent is silent.
+func TestAttention_SilentMAASNode(t *testing.T) {
+	t.Parallel()
+	dsn := dbtest.Database(t)
+	s := dbtest.Open(t, dsn)
+	silent := func() (out []string) {
+		for _, a := range attention(t, s, db.AttentionFilter{Kind: db.AttentionAgentSilent}) {
+			out = append(out, a.NodeID)
+		}
+		return out
+	}
+	var ids []string
+	for _, status := range []lifecycle.NodeStatus{lifecycle.NodeOffline, lifecycle.NodeActive, lifecycle.NodeOffline, lifecycle.NodeRetired, lifecycle.NodeOffline} {
+		n := dbtest.Node(t, s, dbtest.Status(status))
+		enrol(t, s, n.ID)
+		ids = append(ids, n.ID)
+		ago := 20*time.Minute - time.Duration(len(ids))*time.Minute
+		if len(ids) == 3 {
+			ago = time.Minute // it is heard and offline, since it reports itself unhealthy
+		}
+		require.NoError(t, s.RecordHeartbeats(t.Context(), []db.Heartbeat{{NodeID: n.ID, BootID: "b", AgentVersion: "1", Generation: 1, ReceivedAt: time.Now().Add(-ago)}}))
+	}
+	require.Equal(t, []string{ids[0], ids[4]}, silent(), "offline and silent, oldest first; an active one becomes offline first")
+	exec(t, raw(t, dsn), "UPDATE agent_identities SET locked_at = now(), locked_reason = 'a copy' WHERE node_id = $1", ids[4])
+	require.Equal(t, ids[:1], silent(), "one that is locked out has its own line")
+}
+
 // TestASilentAgentOfAnActivePXENodeNeedsAPerson: no state of such a node says so.
 // One that never had an agent, is not in service or was heard does not.
 func TestASilentAgentOfAnActivePXENodeNeedsAPerson(t *testing.T) {

@@ -42,6 +42,7 @@ const (
 	DriftAgentCertificate   = "agent_certificate_near_expiry"
 	DriftAgentLocked        = "agent_identity_locked"
 	DriftAgentElsewhere     = "agent_on_other_hardware"
+	DriftAgentSilent        = "agent_silent"
 	DriftClockSkew          = "clock_skew"
 	DriftGPUCount           = "gpu_count_differs"
 	DriftGPUFault           = "gpu_fault"
@@ -50,6 +51,8 @@ const (
 	DriftNICs               = "nics_down"
 	DriftDriver             = "driver_old"
 	DriftOccupancy          = "occupancy_mismatch"
+	DriftMAASOccupant       = "maas_occupant_differs"
+	DriftAgentOccupant      = "agent_occupant_differs"
 	DriftSiteUnreachable    = "site_unreachable"
 	DriftBreakerOpen        = "breaker_open"
 )
@@ -149,12 +152,25 @@ func driftOfMachines() []DriftDetector {
 	}
 }
 
+const heldElsewhere = "A database that was restored from a backup may be why: a tenant is on the node, or was, of whom the database does not know. " +
+	"Ask the tenant, then decommission the node with --mode reimage, which ends whatever is on it."
+
+// MAASAllocationMark is the workload annotation that names the allocation which has a machine. MAAS
+// wipes it when it releases the machine.
+const MAASAllocationMark = "slipway-allocation"
+
 // driftOfOccupancy compare a node with the allocations.
 func driftOfOccupancy() []DriftDetector {
 	return []DriftDetector{{
 		Name: DriftOccupancy, Scope: DriftOfNode, Severity: DriftCritical, Sources: []string{sourcePostgres}, Expects: kept(), Closes: untilGone,
 		Finds: "the node names another allocation than the one that occupies it", Evidence: []string{"pointer", "occupant"},
 		Next: "No claim takes the node meanwhile. A database that was restored in part may be why: decommission the node, which ends whatever is on it.",
+	}, {
+		Name: DriftMAASOccupant, Scope: DriftOfNode, Severity: DriftCritical, Sources: []string{sourcePostgres, sourceMAAS}, Expects: serving(), Quarantines: true, Closes: untilGone,
+		Finds: "MAAS has the machine marked for another allocation than the one that occupies the node", Evidence: []string{"held_for", "occupant"}, Next: heldElsewhere,
+	}, {
+		Name: DriftAgentOccupant, Scope: DriftOfNode, Severity: DriftCritical, Sources: []string{sourcePostgres, sourceAgent}, Expects: serving(), Quarantines: true, Closes: untilGone,
+		Finds: "the agent holds the node for another allocation than the one that occupies it", Evidence: []string{"held_for", "occupant"}, Next: heldElsewhere,
 	}}
 }
 
@@ -203,6 +219,11 @@ func driftOfAgents() []DriftDetector {
 			Name: DriftAgentElsewhere, Scope: DriftOfNode, Severity: DriftCritical, Sources: of, Expects: serving(), Quarantines: true, Closes: untilGone,
 			Finds: "the agent reports network cards of which the node has none: its system runs on another machine", Evidence: []string{"reported", "known"},
 			Next: "Find out whether the disks were moved or the image cloned. The identity must not be used on two machines.",
+		},
+		{
+			Name: DriftAgentSilent, Scope: DriftOfNode, Severity: DriftWarning, Sources: of, Expects: serving(), Closes: untilGone,
+			Finds: "the agent of a node in service has sent no heartbeat for ten minutes", Evidence: []string{"last_heartbeat"},
+			Next: "See whether the machine runs and reaches the agent API, then look at the agent's log on the node.",
 		},
 		{
 			Name: DriftClockSkew, Scope: DriftOfNode, Severity: DriftWarning, Sources: of, Expects: serving(), Closes: untilGone,

@@ -40,6 +40,17 @@ func (a *Activities) ReadAllocation(ctx context.Context, in contract.AllocationR
 	return a.facts(ctx, row)
 }
 
+// PlanIn is the input of PlanAllocation. The reference is a field and not embedded, so that a plan is
+// no entry on the node's timeline.
+type PlanIn struct {
+	In contract.AllocationRef `json:"in"`
+}
+
+// PlanAllocation is ReadAllocation for a plan. Read-only.
+func (a *Activities) PlanAllocation(ctx context.Context, in PlanIn) (contract.AllocationFacts, error) {
+	return a.ReadAllocation(ctx, in.In)
+}
+
 func (a *Activities) facts(ctx context.Context, row allocationdb.Allocation) (contract.AllocationFacts, error) {
 	out := contract.AllocationFacts{
 		Status: row.Status, NodeID: deref(row.NodeID), SiteID: deref(row.SiteID), ReleaseRequested: row.ReleaseRequestedAt != nil, Access: row.Access,

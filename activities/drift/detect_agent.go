@@ -11,12 +11,27 @@ import (
 
 func bootUnannounced(f Facts) Verdict {
 	switch {
+	case f.isPXE(): // its installations are no jobs and would explain no boot
+		return clean()
 	case f.Heartbeat == nil || !f.settled():
 		return unknown()
 	case f.Mark == nil || f.Mark.BootID == "" || f.Mark.BootID == f.Heartbeat.BootID || f.announced():
 		return clean()
 	}
 	return found(f.Heartbeat.BootID, "the node has booted and nobody asked for it", "boot_id", f.Heartbeat.BootID, "known_boot_id", f.Mark.BootID)
+}
+
+// agentSilent returns a finding for an agent whose last heartbeat is older than the policy allows. An
+// identity that is locked out cannot be heard and has a finding of its own.
+func agentSilent(f Facts) Verdict {
+	switch {
+	case f.Heartbeat == nil || !f.settled():
+		return unknown()
+	case f.Now.Sub(f.Heartbeat.ReceivedAt) <= f.Policy.Silent, f.Identity != nil && f.Identity.LockedAt != nil:
+		return clean()
+	}
+	last := f.Heartbeat.ReceivedAt.UTC().Format(time.RFC3339)
+	return found(last, "the agent was last heard at "+last, "last_heartbeat", last)
 }
 
 func agentOld(f Facts) Verdict {

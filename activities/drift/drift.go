@@ -55,6 +55,8 @@ type Policy struct {
 	Settle time.Duration
 	// Fresh is how old a heartbeat may be to prove that the machine runs.
 	Fresh time.Duration
+	// Silent is how old the last heartbeat of a node in service may be before that is a finding.
+	Silent time.Duration
 	// Skew is how far a node's clock may be off.
 	Skew time.Duration
 	// MinAgent is the oldest agent version that is good; "" for any.
@@ -70,7 +72,7 @@ type Policy struct {
 // DefaultPolicy is right for real gear.
 func DefaultPolicy() Policy {
 	return Policy{
-		Due: 15 * time.Minute, Share: 0.05, Settle: time.Minute, Fresh: 90 * time.Second, Skew: 30 * time.Second,
+		Due: 15 * time.Minute, Share: 0.05, Settle: time.Minute, Fresh: 90 * time.Second, Silent: 10 * time.Minute, Skew: 30 * time.Second,
 		Probes: 500, Logins: 20, ProbeEvery: 30 * time.Minute, LoginEvery: 30 * time.Minute, AtOnce: 10,
 	}
 }

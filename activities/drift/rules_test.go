@@ -339,3 +339,34 @@ func TestFindings_HoldNoSecret(t *testing.T) {
 		require.NotContains(t, text, secret)
 	}
 }
+
+// TestPass_ComparesPXENodes: an active node without MAAS is compared with what its agent says. No
+// pass quarantines it, and neither can an operator: it has no such state.
+func TestPass_ComparesPXENodes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.acts.Policy.Share = 1
+	n := dbtest.PXENode(t, w.store, "52:54:00:00:62:01", lifecycle.NodeActive)
+	w.sql("UPDATE nodes SET site_id = $2, sku_id = (SELECT sku_id FROM nodes WHERE id = $3), macs = '{52:54:00:00:62:01}' WHERE id = $1", n.ID, w.site.ID, w.node.ID)
+	w.recordHeartbeatOf(n.ID, "boot-pxe", func(b *db.Heartbeat) { b.Report.GPUs, b.Report.NICs = b.Report.GPUs[1:], nil })
+	for range 3 {
+		w.pass()
+	}
+	require.Contains(t, w.open(), lifecycle.DriftGPUCount)
+	rows, err := driftdb.ListFindings(t.Context(), w.store, driftdb.Filter{NodeID: n.ID, Detector: lifecycle.DriftGPUCount}, "", 10)
+	require.NoError(t, err)
+	require.Len(t, rows, 1)
+	err = w.store.Tx(t.Context(), func(tx *db.Tx) error {
+		_, err := driftdb.ActOnFinding(t.Context(), tx, rows[0].Finding.ID, 0, lifecycle.DriftQuarantine, db.Actor{Owner: lifecycle.OwnerAdmin, ID: "op"})
+		return err
+	})
+	var conflict *db.ConflictError
+	require.ErrorAs(t, err, &conflict)
+	require.Contains(t, conflict.Message, "has no state quarantined")
+	after, err := w.store.Node(t.Context(), n.ID)
+	require.NoError(t, err)
+	require.Equal(t, lifecycle.NodeActive, after.Status)
+	w.sql("UPDATE heartbeats SET received_at = $2 WHERE node_id = $1", n.ID, w.now().Add(-11*time.Minute))
+	w.pass()
+	require.Contains(t, w.open(), lifecycle.DriftAgentSilent)
+}

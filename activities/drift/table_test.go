@@ -173,6 +173,17 @@ func machineSituations() map[string]situation {
 				w.sql("UPDATE nodes SET allocation_id = (SELECT id FROM allocations) WHERE id = $1", w.node.ID)
 			},
 		},
+		lifecycle.DriftMAASOccupant: {
+			fault: func(w *world) { w.markFor("alc_of_yesterday") }, fix: func(w *world) { w.markFor("") },
+		},
+		lifecycle.DriftAgentOccupant: {
+			fault: func(w *world) {
+				w.recordHeartbeat(func(b *db.Heartbeat) { held := "alc_of_yesterday"; b.Allocation = &held })
+			},
+			fix: func(w *world) {
+				w.recordHeartbeat(func(b *db.Heartbeat) { none := ""; b.Allocation = &none })
+			},
+		},
 		lifecycle.DriftAddressesChanged: {
 			fault: func(w *world) { w.front.says(each(func(m map[string]any) { m["ip_addresses"] = []any{"10.10.9.9"} })) }, adopt: true,
 		},
@@ -298,6 +309,12 @@ func agentSituations() map[string]situation {
 			fix: func(w *world) {
 				w.sql("UPDATE agent_certificates SET not_after = $2 WHERE node_id = $1", w.node.ID, w.now().Add(20*time.Hour))
 			},
+		},
+		lifecycle.DriftAgentSilent: {
+			fault: func(w *world) {
+				w.sql("UPDATE heartbeats SET received_at = $2 WHERE node_id = $1", w.node.ID, w.now().Add(-11*time.Minute))
+			},
+			fix: (*world).fixReport,
 		},
 		lifecycle.DriftAgentLocked: {
 			fault: func(w *world) {

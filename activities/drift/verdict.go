@@ -69,6 +69,7 @@ func detectors() map[string]nodeDetector {
 		lifecycle.DriftAgentCertificate:   agentCertificate,
 		lifecycle.DriftAgentLocked:        agentLocked,
 		lifecycle.DriftAgentElsewhere:     agentElsewhere,
+		lifecycle.DriftAgentSilent:        agentSilent,
 		lifecycle.DriftClockSkew:          clockSkew,
 		lifecycle.DriftGPUCount:           gpuCount,
 		lifecycle.DriftGPUFault:           gpuFault,
@@ -77,13 +78,19 @@ func detectors() map[string]nodeDetector {
 		lifecycle.DriftNICs:               nics,
 		lifecycle.DriftDriver:             driver,
 		lifecycle.DriftOccupancy:          occupancyMismatch,
+		lifecycle.DriftMAASOccupant:       maasOccupant,
+		lifecycle.DriftAgentOccupant:      agentOccupant,
 	}
 }
 
 // evaluate runs one detector on a node. It returns Clear for a node in a state that the detector
 // does not check, and Unknown for a node between two states. A node that was quarantined while its
-// finding is open (held) is evaluated as if it were active.
+// finding is open (held) is evaluated as if it were active. A PXE node is evaluated while it is
+// active.
 func evaluate(d lifecycle.DriftDetector, detect nodeDetector, f Facts, held bool) Verdict {
+	if f.isPXE() && f.Node.Status != lifecycle.NodeActive {
+		return clean()
+	}
 	for _, s := range d.Expects {
 		if s == f.Node.Status {
 			return detect(f)

@@ -141,9 +141,6 @@ func (g *gathered) certificate(n db.Node) evidence.Certificate {
 		},
 		Steps: g.steps, Devices: g.devices, Simulated: g.simulated,
 	}
-	if c.Run.EndedAt.IsZero() {
-		c.Run.EndedAt = c.Run.StartedAt
-	}
 	if g.scrub != nil {
 		c.Run.BootBefore = g.scrub.Result.BootID
 	}

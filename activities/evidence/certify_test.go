@@ -97,7 +97,7 @@ func TestCertifyNode_SoftResetListsKeptDisk(t *testing.T) {
 	require.Equal(t, []string{"disk sda BOOT: kept, not erased: soft_reset leaves the installed system on this disk"}, c.Failures)
 	require.Equal(t, "boot-1", c.Run.BootBefore)
 	require.Equal(t, "boot-2", c.Run.BootAfter)
-	require.Equal(t, started.Add(2*time.Hour), c.Run.EndedAt.UTC())
+	requireTimes(t, c)
 	require.NotNil(t, c.SanitizedSince, "of who left before the scrub nothing is there")
 
 	again := acttest.Must(w, w.acts.CertifyNode, w.certifyIn(lifecycle.ModeSoftReset))
@@ -200,4 +200,63 @@ func TestCertifyNode_AgentUnreachable(t *testing.T) {
 	other := newCertifyFixture(t)
 	in.JobRef = other.Ref
 	require.Equal(t, []string{"no disk of the machine is known to be erased"}, acttest.Must(other, other.acts.CertifyNode, in).Unproven)
+}
+
+// requireTimes checks that every time of a certificate is there, and that they are in order.
+func requireTimes(t *testing.T, c evidence.Certificate) {
+	t.Helper()
+	require.False(t, c.Run.StartedAt.IsZero())
+	require.False(t, c.Run.EndedAt.After(c.IssuedAt), "the run ended %s, signed %s", c.Run.EndedAt, c.IssuedAt)
+	last := c.Run.StartedAt
+	require.NotEmpty(t, c.Steps)
+	for _, s := range c.Steps {
+		require.False(t, s.StartedAt.Before(c.Run.StartedAt), "%s started %s, the run %s", s.Name, s.StartedAt, c.Run.StartedAt)
+		require.False(t, s.EndedAt.Before(s.StartedAt), "%s started %s and ended %s", s.Name, s.StartedAt, s.EndedAt)
+		last = s.EndedAt
+		require.False(t, last.After(c.Run.EndedAt), "%s ended %s, the run %s", s.Name, s.EndedAt, c.Run.EndedAt)
+	}
+}
+
+// TestCertifyNode_TimesOfEveryMode: no time of a signed document is missing or out of order, whatever
+// the node's clock says, in every mode, with and without MAAS and an agent.
+func TestCertifyNode_TimesOfEveryMode(t *testing.T) {
+	t.Parallel()
+	clocks := map[string]func(*lifecycle.StepResult){
+		"none": func(s *lifecycle.StepResult) { s.StartedAt, s.EndedAt = time.Time{}, time.Time{} },
+		"past": func(s *lifecycle.StepResult) {
+			s.StartedAt, s.EndedAt = time.Unix(0, 0), time.Unix(1, 0)
+		},
+		"future": func(s *lifecycle.StepResult) {
+			s.StartedAt, s.EndedAt = time.Now().AddDate(9, 0, 0), time.Now().AddDate(9, 0, 1)
+		},
+		"backwards": func(s *lifecycle.StepResult) { s.StartedAt, s.EndedAt = time.Now(), time.Now().Add(-time.Hour) },
+	}
+	for _, info := range lifecycle.DecommissionModes() {
+		for clock, set := range clocks {
+			t.Run(string(info.Mode)+"/"+clock, func(t *testing.T) {
+				t.Parallel()
+				w := newCertifyFixture(t)
+				w.Enrol(1)
+				in := w.certifyIn(info.Mode)
+				w.scrubbed("", func(scrub, validate *lifecycle.TaskResult) {
+					set(&scrub.Steps[0])
+					set(&validate.Steps[0])
+				})
+				in.NotVerified, in.Release = []string{"the boot order"}, erased("BOOT", "DATA")
+				acttest.Must(w, w.acts.CertifyNode, in)
+				c, n := w.last()
+				require.Equal(t, 1, n)
+				requireTimes(t, c)
+				acttest.Must(w, w.acts.CertifyNode, in)
+				_, n = w.last()
+				require.Equal(t, 1, n, "the times of the same evidence are the same")
+
+				silent := newCertifyFixture(t)
+				in.JobRef, in.AgentUnreachable = silent.Ref, "never enrolled; off"
+				acttest.Must(silent, silent.acts.CertifyNode, in)
+				c, _ = silent.last()
+				requireTimes(t, c)
+			})
+		}
+	}
 }

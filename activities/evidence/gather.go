@@ -67,6 +67,9 @@ func (a *Activities) gather(ctx context.Context, in CertifyIn, n db.Node) (*gath
 	}
 	g.addMissingDisks()
 	g.explainKeptDisks()
+	if err := a.setTimes(ctx, g); err != nil {
+		return nil, err
+	}
 	slices.SortStableFunc(g.devices, func(x, y lifecycle.DeviceResult) int {
 		return cmp.Or(cmp.Compare(x.Kind, y.Kind), cmp.Compare(x.Name, y.Name))
 	})
@@ -82,14 +85,13 @@ func (g *gathered) addTask(t *db.NodeTask) {
 	r := *t.Result
 	g.simulated = g.simulated || r.Simulated
 	for _, s := range r.Steps {
-		if s.EndedAt.After(g.ended) {
-			g.ended = s.EndedAt
-		}
+		clampToTask(t, &s)
 		s.Name = string(t.Kind) + "/" + s.Name
 		g.steps = append(g.steps, s)
 	}
 	if !r.OK && !slices.ContainsFunc(r.Steps, func(s lifecycle.StepResult) bool { return !s.OK && s.Skipped == "" }) {
 		g.steps = append(g.steps, lifecycle.StepResult{Name: string(t.Kind), Detail: cmp.Or(r.Message, r.Code, "it gave no reason")})
+		clampToTask(t, &g.steps[len(g.steps)-1])
 	}
 	before := slices.Clone(g.devices)
 	for _, d := range r.Devices {
@@ -206,9 +208,9 @@ const eraseTool = "MAAS, release with secure erase, else overwrite"
 // disk that only MAAS's record lists is not verified: it may be gone since.
 func (g *gathered) addRelease(f contract.ReleaseFacts) {
 	if f.Erased {
-		g.steps = append(g.steps, lifecycle.StepResult{Name: "maas.release/erase", OK: true, Detail: "MAAS: Disks erased, machine " + f.SystemID})
+		g.steps = append(g.steps, lifecycle.StepResult{Name: stepOfRelease, OK: true, Detail: "MAAS: Disks erased, machine " + f.SystemID})
 	} else {
-		g.steps = append(g.steps, lifecycle.StepResult{Name: "maas.release/erase", Detail: cmp.Or(f.Fallback, "MAAS did not say that it erased the disks")})
+		g.steps = append(g.steps, lifecycle.StepResult{Name: stepOfRelease, Detail: cmp.Or(f.Fallback, "MAAS did not say that it erased the disks")})
 	}
 	for i := range f.Disks {
 		f.Disks[i].Kind = "disk"
@@ -298,7 +300,7 @@ func (g *gathered) unproven() []string {
 	fallback := g.in.Mode == lifecycle.ModeFull && g.in.Release != nil && g.in.Release.Fallback != ""
 	disksOnly := g.in.AgentUnreachable != "" && g.in.Mode == lifecycle.ModeFull
 	for _, s := range g.steps {
-		if s.OK || s.Skipped != "" || s.Name == string(lifecycle.TaskKindScrub) && disksOnly || s.Name == "maas.release/erase" && fallback {
+		if s.OK || s.Skipped != "" || s.Name == string(lifecycle.TaskKindScrub) && disksOnly || s.Name == stepOfRelease && fallback {
 			continue
 		}
 		out = append(out, fmt.Sprintf("step %s: %s", s.Name, s.Detail))

@@ -74,6 +74,9 @@ func TestEveryActivityTwice(t *testing.T) {
 	for range 2 {
 		require.Equal(t, "absent", must(w, w.acts.RemoveCreatedMachine, w.removeIn(true)).Status)
 	}
+	node, err := w.store.Node(t.Context(), w.ref.NodeID)
+	require.NoError(t, err)
+	require.Nil(t, node.MAASSystemID, "the node is not the machine that the job deleted, so no drift says that it is absent")
 	for _, effect := range []string{"creates", "commissions", "boot_disks", "layouts", "allocations", "deploys", "releases", "deletes"} {
 		require.Equal(t, 1, w.counts(effect), effect)
 	}

@@ -175,6 +175,23 @@ func TestRemoveMachine_AndWhatItEnlistedAs(t *testing.T) {
 	require.True(t, must(w, w.acts.RemoveMachine, w.removal()).Done, "absent is success")
 }
 
+// Two deliveries of the activity meet: the other one deletes the record between the steps of this one.
+func TestRemoveMachine_DeletedMeanwhile(t *testing.T) {
+	t.Parallel()
+	for _, op := range []string{"query_power_state", "delete"} {
+		t.Run(op, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t).deployed()
+			require.True(t, must(w, w.acts.EraseAndRelease, w.eraseIn()).Done)
+			must(w, w.acts.PowerOffByMAAS, w.machine())
+			_, err := w.sim.AddFault(maassim.Fault{Name: "machine_deleted", Op: op})
+			require.NoError(t, err)
+			require.True(t, must(w, w.acts.RemoveMachine, w.removal()).Done)
+			require.Equal(t, 1, w.sim.Faults()[0].Applied)
+		})
+	}
+}
+
 // The platform's keys are the site's login and those that MAAS gives to every machine.
 func TestLoadNodeConfig_PlatformKeys(t *testing.T) {
 	t.Parallel()

@@ -47,7 +47,7 @@ func (a *Activities) RemoveMachine(ctx context.Context, in RemoveMachineIn) (con
 			return out, nil
 		}
 		for _, got := range left {
-			if err := a.removeRecord(ctx, m, in, got); err != nil {
+			if err := a.removeRecord(ctx, m, in, got); err != nil && !isGone(ctx, m, got.SystemID) {
 				return facts(got), err
 			}
 		}
@@ -55,6 +55,13 @@ func (a *Activities) RemoveMachine(ctx context.Context, in RemoveMachineIn) (con
 	}
 	return out, fault.New(lifecycle.FailStateDisagreement, "the machine with the MACs %s enlists itself in MAAS again and again; switch it off at its power supply",
 		strings.Join(in.MACs, ", "))
+}
+
+// isGone reports whether MAAS has no record of the machine: another delivery of the same activity may
+// have deleted it since it was listed.
+func isGone(ctx context.Context, m providers.MAAS, systemID string) bool {
+	got, err := machineOrNil(ctx, m, systemID)
+	return err == nil && got == nil
 }
 
 // records lists what MAAS has of the machine: under its id, and by MAC.
@@ -160,8 +167,11 @@ func (a *Activities) RemoveCreatedMachine(ctx context.Context, in RemoveIn) (con
 		return out, err
 	}
 	got, err := a.createdMachine(ctx, m, in)
-	if got == nil || err != nil {
+	if err != nil {
 		return out, err
+	}
+	if got == nil {
+		return out, a.untie(ctx, in)
 	}
 	in.SystemID, out.SystemID = got.SystemID, got.SystemID
 	if inUse(got.Status) && got.Annotations[annotationJob] != in.JobID {
@@ -173,7 +183,23 @@ func (a *Activities) RemoveCreatedMachine(ctx context.Context, in RemoveIn) (con
 			return facts(*got), err
 		}
 	}
-	return out, fault.MAAS(ctx, m.DeleteMachine(ctx, in.SystemID))
+	if err := m.DeleteMachine(ctx, in.SystemID); err != nil {
+		return out, fault.MAAS(ctx, err)
+	}
+	return out, a.untie(ctx, in)
+}
+
+// untie ends that the node is the machine that this job created and has deleted. Otherwise a machine
+// that is absent as it should be would be a critical finding of drift.
+func (a *Activities) untie(ctx context.Context, in RemoveIn) error {
+	node, err := a.Store.Node(ctx, in.NodeID)
+	if err != nil {
+		return fault.Internal(ctx, err)
+	}
+	if node.MAASSystemID == nil || *node.MAASSystemID != in.SystemID {
+		return nil
+	}
+	return fault.Internal(ctx, a.Store.SetNodeMachine(ctx, in.NodeID, db.NodeMachine{}))
 }
 
 func inUse(s providers.MAASStatus) bool {

@@ -18,6 +18,7 @@ type Keep struct {
 	Outbox   time.Duration // since they were done
 	Events   time.Duration // since they happened
 	Actions  time.Duration // of the action log, since they ended
+	Jobs     time.Duration // with their stages, since they ended
 
 	Invitations time.Duration // to projects, since they ended
 }
@@ -37,6 +38,7 @@ func (a *Activities) prune(ctx context.Context, now time.Time) error {
 		{"outbox rows", a.Keep.Outbox, a.Store.PruneOutbox},
 		{"events", a.Keep.Events, a.Store.PruneEvents},
 		{"action log rows", a.Keep.Actions, a.Store.PruneActionLogs},
+		{"jobs", a.Keep.Jobs, a.Store.PruneJobs},
 		{"invitations", a.Keep.Invitations, func(ctx context.Context, before time.Time) (int64, error) {
 			return tenancydb.PruneInvitations(ctx, a.Store, before)
 		}},

@@ -52,12 +52,15 @@ func (p Page) AfterNumber() (int64, error) {
 	return n, nil
 }
 
+// CursorOf returns the cursor that After reads as the place.
+func CursorOf(place string) string { return base64.RawURLEncoding.EncodeToString([]byte(place)) }
+
 // Paged cuts rows, of which one more than the limit was read, to a page.
 func Paged[R, V any](rows []R, limit int, id func(R) string, view func(R) V) *Listed[V] {
 	out := &Listed[V]{Body: List[V]{Data: []V{}}}
 	if len(rows) > limit {
 		rows = rows[:limit]
-		out.Body.NextCursor = base64.RawURLEncoding.EncodeToString([]byte(id(rows[limit-1])))
+		out.Body.NextCursor = CursorOf(id(rows[limit-1]))
 	}
 	for _, r := range rows {
 		out.Body.Data = append(out.Body.Data, view(r))

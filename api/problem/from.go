@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
@@ -34,7 +35,7 @@ func From(err error) *Problem {
 	}
 	switch {
 	case errors.Is(err, db.ErrNotFound):
-		return New(NotFound, "there is no such resource; list the kind to see what there is")
+		return New(NotFound, "there is no "+missing(err)+"; list the kind to see what there is")
 	case errors.Is(err, db.ErrStale):
 		return New(Stale, "the resource was changed meanwhile; read it again and repeat the change with its new ETag")
 	case errors.Is(err, db.ErrInvalid):
@@ -149,4 +150,16 @@ func fromProvider(e *providers.Error) *Problem {
 		return p.Class(e.Side().FailureClass(e.Kind))
 	}
 	return p
+}
+
+// asked is what a request names: a kind and an id or a name. Nothing else of an error is shown.
+var asked = regexp.MustCompile(`^(node|job|site|profile|SKU|sku|bmc|BMC|task|batch|finding|install workflow|project|billing account|allocation) [A-Za-z0-9._-]{1,100}$`)
+
+// missing names what was not found, where the error is about no more than what a request names.
+func missing(err error) string {
+	var absent *db.NotFoundError
+	if errors.As(err, &absent) && asked.MatchString(absent.What) {
+		return absent.What
+	}
+	return "such resource"
 }

@@ -54,6 +54,15 @@ func TestEveryErrorHasItsProblem(t *testing.T) {
 	}
 }
 
+// TestFrom_NamesWhatIsMissing: what the request named, and nothing else of the error.
+func TestFrom_NamesWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	require.Contains(t, problem.From(fmt.Errorf("load it: %w", db.NotFound("node node_7"))).Detail, "There is no node node_7;")
+	for _, other := range []string{"node node_7 refers to jobs_node_id_fkey", "read the clock", "node a\nb", "secret hunter2"} {
+		require.Contains(t, problem.From(db.NotFound(other)).Detail, "There is no such resource;")
+	}
+}
+
 // A document of an outside system's failure has the class with which a job parks for the same reason.
 func TestFrom_ClassOfOutsideFailure(t *testing.T) {
 	t.Parallel()

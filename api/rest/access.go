@@ -40,7 +40,7 @@ func access() op.Access {
 			"POST /nodes/{id}/actions/drain", "POST /nodes/{id}/actions/retire", "POST /nodes/{id}/actions/reactivate", "POST /nodes/{id}/actions/quarantine",
 			"POST /nodes/{id}/actions/unquarantine", "POST /nodes/{id}/actions/resume",
 			"POST /admin/decommissions", "POST /admin/decommissions/plan", "POST /admin/decommissions/{id}/actions/{action}",
-			"GET /admin/audit",
+			"GET /admin/audit", "GET /admin/audit/verification",
 			"GET /admin/secrets", "GET /admin/secret-names",
 			"GET /admin/install-workflows", "GET /admin/install-workflows/{id}", "GET /admin/device-groups",
 		},

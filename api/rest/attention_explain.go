@@ -34,7 +34,19 @@ func explanations() map[string]func(*Attention) {
 		db.AttentionHardwareWanted:  explainWanted,
 		db.AttentionTenantLeft:      explainTenant,
 		db.AttentionEventNotSent:    explainEvents,
+		db.AttentionAuditBroken:     explainAudit,
+		db.AttentionRestore:         explainRestore,
+		db.AttentionClockDisagrees:  explainBilling("Set the clocks right by NTP. Nothing is lost: the next tick charges the whole time."),
+		db.AttentionEnforcement: explainBilling("Look at the prices and the charges of the last hour. Give back by adjustments what was charged wrongly, then let the releases go on; " +
+			"accounts that are still depleted are released then."),
+		db.AttentionAccountAside:  explainBilling("Correct what the message names. Each tick tries the account again, and charges the whole time then."),
+		db.AttentionBillingSilent: explainBilling("Check that a worker runs, that Temporal answers, and that the schedule bill/TASK_QUEUE is there and not paused."),
 	}
+}
+
+// explainBilling says what to do about money.
+func explainBilling(next string) func(*Attention) {
+	return func(a *Attention) { a.NextAction, a.Runbook = next, "docs/billing-rules.md#what-requires-an-operator" }
 }
 
 func explainParked(a *Attention) {
@@ -69,6 +81,18 @@ func explainStart(a *Attention) {
 func explainEvents(a *Attention) {
 	a.Message += "; whoever follows them sees nothing new since"
 	a.NextAction = "Check that a worker runs and reaches the database, and what its log says of the relay; the events are kept and go out by themselves, in their order."
+}
+
+func explainAudit(a *Attention) {
+	a.NextAction = "Find out who had the rights of the database's owner, and compare the resource's rows with a backup. The line stays until the chain is whole again, after a restore."
+	a.Runbook = "docs/operations.md#verifying-the-audit-log"
+}
+
+func explainRestore(a *Attention) {
+	a.Message += "; no claim takes them meanwhile"
+	a.NextAction = "Wait for the next pass over each site, which asks MAAS and the agents. A node that stays here has a silent or an old agent, or a finding of drift: " +
+		"start it, update its agent, or do what the finding says."
+	a.Runbook = "docs/allocations.md#after-a-restore"
 }
 
 func explainOrphan(a *Attention) {
@@ -219,10 +243,11 @@ func explainWanted(a *Attention) {
 	a.Runbook = "docs/pxe.md#migrating"
 }
 
-// explainSilentAgent is about a PXE node: no state of it says so.
+// explainSilentAgent is about a node in service. Every state of a MAAS node that has an agent is
+// either active or offline here; a PXE node is active.
 func explainSilentAgent(a *Attention) {
-	a.NextAction = "See whether the machine runs and reaches the agent API. What is broken for good is put on other hardware with slipway node migrate " + a.Hostname + "."
-	a.Runbook = "docs/pxe.md#the-agent"
+	a.NextAction = "See whether the machine runs and reaches the agent API, then look at the agent's log on the node."
+	a.Runbook = "docs/agent.md#when-an-agent-is-silent-or-locked"
 }
 
 func explainDiscovery(a *Attention) {

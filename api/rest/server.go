@@ -106,4 +106,5 @@ func (s *server) register() {
 	s.registerAgentJobs()
 	s.registerStats()
 	s.registerAudit()
+	s.registerAuditVerify()
 }

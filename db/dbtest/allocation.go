@@ -59,6 +59,18 @@ func SetTenantRoot(ctx context.Context, s *db.Store, root bool) error {
 	return err
 }
 
+// SetTenantRootOf says of one SKU whether its tenants are root on their nodes.
+func SetTenantRootOf(ctx context.Context, s *db.Store, skuID string, root bool) error {
+	_, err := s.DBTX().Exec(ctx, "UPDATE skus SET tenant_root = $2 WHERE id = $1", skuID, root)
+	return err
+}
+
+// SetNodeSKU gives a node another SKU, as an operator would who classifies it again.
+func SetNodeSKU(ctx context.Context, s *db.Store, nodeID, skuID string) error {
+	_, err := s.DBTX().Exec(ctx, "UPDATE nodes SET sku_id = $2 WHERE id = $1", nodeID, skuID)
+	return err
+}
+
 // claimSQL is the claim of one node, whatever its health.
 const claimSQL = `
 WITH moved AS (

@@ -123,6 +123,9 @@ func quarantine(ctx context.Context, tx *db.Tx, f Finding, a db.Actor) error {
 	if err != nil || n.Status == lifecycle.NodeQuarantined {
 		return err
 	}
+	if n.Lifecycle != lifecycle.NodeMAAS.Lifecycle {
+		return &db.ConflictError{What: "drift", Existing: f.ID, Message: "a node that boots from the network has no state quarantined; fix it, or ignore the finding"}
+	}
 	if err := tx.RequireNoLiveJob(ctx, n.ID); err != nil {
 		return err
 	}

@@ -110,7 +110,7 @@ func SetPowerAddresses(ctx context.Context, c db.Conn, siteID string, addresses 
 // NodeFacts is all that the detectors are told of one node, as one document.
 type NodeFacts = gen.ListNodeFactsRow
 
-// ListNodeFacts lists a site's nodes of lifecycle maas that are not deleted, by
+// ListNodeFacts lists a site's nodes that are not deleted, by
 // id, from the one after.
 func ListNodeFacts(ctx context.Context, c db.Conn, siteID, after string, limit int) ([]NodeFacts, error) {
 	rows, err := queries(c).ListNodeFacts(ctx, gen.ListNodeFactsParams{SiteID: siteID, After: after, MaxRows: db.PageLimit(limit)})
@@ -122,6 +122,13 @@ func ListNodeFacts(ctx context.Context, c db.Conn, siteID, after string, limit i
 type Mark struct {
 	NodeID string          `json:"node_id"`
 	Facts  json.RawMessage `json:"facts"`
+}
+
+// RecordAgreements stores that the database, MAAS and the agents of these nodes agree about who is on
+// them: claims take them again after the last restore. Repeatable.
+func RecordAgreements(ctx context.Context, c db.Conn, nodeIDs []string) error {
+	_, err := queries(c).RecordAgreements(ctx, db.EmptyIfNil(nodeIDs))
+	return db.MapError("agreements of nodes", err)
 }
 
 // PutMarks stores marks, in one statement. Repeatable.

@@ -137,6 +137,22 @@ func (q *Queries) AuditChains(ctx context.Context, arg AuditChainsParams) ([]Aud
 	return items, nil
 }
 
+const auditCheck = `-- name: AuditCheck :one
+SELECT checked, finished_at FROM audit_checks
+`
+
+type AuditCheckRow struct {
+	Checked    int64
+	FinishedAt *time.Time
+}
+
+func (q *Queries) AuditCheck(ctx context.Context) (AuditCheckRow, error) {
+	row := q.db.QueryRow(ctx, auditCheck)
+	var i AuditCheckRow
+	err := row.Scan(&i.Checked, &i.FinishedAt)
+	return i, err
+}
+
 const auditVerify = `-- name: AuditVerify :one
 SELECT coalesce(audit_verify($1::text, $2::text), 0)::bigint
 `
@@ -203,6 +219,22 @@ func (q *Queries) CountNodeHistory(ctx context.Context, nodeID string) (int64, e
 	return count, err
 }
 
+const deleteAuditBreaks = `-- name: DeleteAuditBreaks :exec
+DELETE FROM audit_breaks b
+WHERE (b.resource_kind, b.resource_id) IN (SELECT unnest($1::text[]), unnest($2::text[]))
+`
+
+type DeleteAuditBreaksParams struct {
+	ResourceKinds []string
+	ResourceIds   []string
+}
+
+// Chains that are whole again, after a restore.
+func (q *Queries) DeleteAuditBreaks(ctx context.Context, arg DeleteAuditBreaksParams) error {
+	_, err := q.db.Exec(ctx, deleteAuditBreaks, arg.ResourceKinds, arg.ResourceIds)
+	return err
+}
+
 const ensureAuditPartitions = `-- name: EnsureAuditPartitions :one
 SELECT audit_ensure_partitions($1::integer)::integer
 `
@@ -212,6 +244,22 @@ func (q *Queries) EnsureAuditPartitions(ctx context.Context, months int) (int, e
 	var column_1 int
 	err := row.Scan(&column_1)
 	return column_1, err
+}
+
+const hasAuditChain = `-- name: HasAuditChain :one
+SELECT EXISTS (SELECT FROM audit_chains WHERE resource_kind = $1 AND resource_id = $2)
+`
+
+type HasAuditChainParams struct {
+	ResourceKind string
+	ResourceID   string
+}
+
+func (q *Queries) HasAuditChain(ctx context.Context, arg HasAuditChainParams) (bool, error) {
+	row := q.db.QueryRow(ctx, hasAuditChain, arg.ResourceKind, arg.ResourceID)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
 }
 
 const lifecycleEdges = `-- name: LifecycleEdges :many
@@ -242,6 +290,49 @@ func (q *Queries) LifecycleEdges(ctx context.Context) ([]LifecycleEdge, error) {
 		return nil, err
 	}
 	return items, nil
+}
+
+const lockAuditCheck = `-- name: LockAuditCheck :one
+SELECT after_kind, after_id FROM audit_checks
+WHERE after_kind <> '' OR finished_at IS NULL OR finished_at < now() - make_interval(secs => $1::double precision)
+FOR UPDATE SKIP LOCKED
+`
+
+type LockAuditCheckRow struct {
+	AfterKind string
+	AfterID   string
+}
+
+// No row: another process verifies now, or the last round ended not long ago.
+func (q *Queries) LockAuditCheck(ctx context.Context, everySeconds float64) (LockAuditCheckRow, error) {
+	row := q.db.QueryRow(ctx, lockAuditCheck, everySeconds)
+	var i LockAuditCheckRow
+	err := row.Scan(&i.AfterKind, &i.AfterID)
+	return i, err
+}
+
+const moveAuditCheck = `-- name: MoveAuditCheck :exec
+UPDATE audit_checks SET after_kind = $1, after_id = $2, checked = CASE WHEN $3::boolean THEN 0 ELSE checked END + $4::bigint,
+    finished_at = CASE WHEN $5::boolean THEN now() ELSE finished_at END
+`
+
+type MoveAuditCheckParams struct {
+	AfterKind string
+	AfterID   string
+	Begun     bool
+	Checked   int64
+	Finished  bool
+}
+
+func (q *Queries) MoveAuditCheck(ctx context.Context, arg MoveAuditCheckParams) error {
+	_, err := q.db.Exec(ctx, moveAuditCheck,
+		arg.AfterKind,
+		arg.AfterID,
+		arg.Begun,
+		arg.Checked,
+		arg.Finished,
+	)
+	return err
 }
 
 const nodeHistory = `-- name: NodeHistory :many
@@ -353,6 +444,22 @@ func (q *Queries) NodeTimeline(ctx context.Context, arg NodeTimelineParams) ([]A
 	return items, nil
 }
 
+const putAuditBreak = `-- name: PutAuditBreak :exec
+INSERT INTO audit_breaks (resource_kind, resource_id, broken_seq) VALUES ($1, $2, $3)
+ON CONFLICT (resource_kind, resource_id) DO UPDATE SET broken_seq = excluded.broken_seq, checked_at = now()
+`
+
+type PutAuditBreakParams struct {
+	ResourceKind string
+	ResourceID   string
+	BrokenSeq    int64
+}
+
+func (q *Queries) PutAuditBreak(ctx context.Context, arg PutAuditBreakParams) error {
+	_, err := q.db.Exec(ctx, putAuditBreak, arg.ResourceKind, arg.ResourceID, arg.BrokenSeq)
+	return err
+}
+
 const resourceTimeline = `-- name: ResourceTimeline :many
 SELECT pos, id, resource_kind, resource_id, seq, node_id, kind, name, from_state, to_state, triggered_by, owner, actor_id, comment, metadata, workflow_id, version, at, txid, prev_hash, hash FROM audit_log
 WHERE resource_kind = $1 AND resource_id = $2 AND ($3::bigint = 0 OR pos < $3::bigint)
@@ -403,6 +510,46 @@ func (q *Queries) ResourceTimeline(ctx context.Context, arg ResourceTimelinePara
 			&i.PrevHash,
 			&i.Hash,
 		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const verifyAuditChains = `-- name: VerifyAuditChains :many
+SELECT c.resource_kind, c.resource_id, coalesce(audit_verify(c.resource_kind, c.resource_id), 0)::bigint AS broken_seq
+FROM (SELECT a.resource_kind, a.resource_id FROM audit_chains a WHERE (a.resource_kind, a.resource_id) > ($1::text, $2::text)
+    ORDER BY a.resource_kind, a.resource_id LIMIT $3) c
+ORDER BY c.resource_kind, c.resource_id
+`
+
+type VerifyAuditChainsParams struct {
+	AfterKind string
+	AfterID   string
+	MaxRows   int32
+}
+
+type VerifyAuditChainsRow struct {
+	ResourceKind string
+	ResourceID   string
+	BrokenSeq    int64
+}
+
+// The chains after one, each with its first broken seq; 0 when it is whole.
+func (q *Queries) VerifyAuditChains(ctx context.Context, arg VerifyAuditChainsParams) ([]VerifyAuditChainsRow, error) {
+	rows, err := q.db.Query(ctx, verifyAuditChains, arg.AfterKind, arg.AfterID, arg.MaxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []VerifyAuditChainsRow{}
+	for rows.Next() {
+		var i VerifyAuditChainsRow
+		if err := rows.Scan(&i.ResourceKind, &i.ResourceID, &i.BrokenSeq); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

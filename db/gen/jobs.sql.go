@@ -118,6 +118,37 @@ func (q *Queries) BatchItems(ctx context.Context, arg BatchItemsParams) ([]Batch
 	return items, nil
 }
 
+const countStagesDone = `-- name: CountStagesDone :many
+SELECT job_id, count(*) AS done FROM job_stages
+WHERE job_id = ANY ($1::text[]) AND state IN ('succeeded', 'skipped', 'adopted') GROUP BY job_id
+`
+
+type CountStagesDoneRow struct {
+	JobID string
+	Done  int64
+}
+
+// How many stages each of the jobs has behind it; no row for a job that has none.
+func (q *Queries) CountStagesDone(ctx context.Context, jobIds []string) ([]CountStagesDoneRow, error) {
+	rows, err := q.db.Query(ctx, countStagesDone, jobIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []CountStagesDoneRow{}
+	for rows.Next() {
+		var i CountStagesDoneRow
+		if err := rows.Scan(&i.JobID, &i.Done); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const holdJobStatus = `-- name: HoldJobStatus :one
 SELECT status, compensations FROM jobs WHERE id = $1 FOR SHARE
 `
@@ -740,6 +771,76 @@ func (q *Queries) LiveJobOfResource(ctx context.Context, arg LiveJobOfResourcePa
 		&i.Compensations,
 	)
 	return i, err
+}
+
+const liveJobsOfResources = `-- name: LiveJobsOfResources :many
+SELECT id, kind, node_id, site_id, profile_id, batch_id, status, stage, stage_ordinal, seq, attempt, failure_class, failed_stage, message, recommended_action, next_step, waiting_outside, frozen, adopted, observed, progress_percent, reached_percent, eta, input, checkpoint, workflow_id, run_id, created_by, created_at, started_at, finished_at, stage_deadline_at, updated_at, version, bmc_id, resource_kind, resource_id, state_changed_at, compensations FROM jobs WHERE resource_kind = $1 AND resource_id = ANY ($2::text[])
+    AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating')
+`
+
+type LiveJobsOfResourcesParams struct {
+	ResourceKind string
+	ResourceIds  []string
+}
+
+func (q *Queries) LiveJobsOfResources(ctx context.Context, arg LiveJobsOfResourcesParams) ([]Job, error) {
+	rows, err := q.db.Query(ctx, liveJobsOfResources, arg.ResourceKind, arg.ResourceIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []Job{}
+	for rows.Next() {
+		var i Job
+		if err := rows.Scan(
+			&i.ID,
+			&i.Kind,
+			&i.NodeID,
+			&i.SiteID,
+			&i.ProfileID,
+			&i.BatchID,
+			&i.Status,
+			&i.Stage,
+			&i.StageOrdinal,
+			&i.Seq,
+			&i.Attempt,
+			&i.FailureClass,
+			&i.FailedStage,
+			&i.Message,
+			&i.RecommendedAction,
+			&i.NextStep,
+			&i.WaitingOutside,
+			&i.Frozen,
+			&i.Adopted,
+			&i.Observed,
+			&i.ProgressPercent,
+			&i.ReachedPercent,
+			&i.ETA,
+			&i.Input,
+			&i.Checkpoint,
+			&i.WorkflowID,
+			&i.RunID,
+			&i.CreatedBy,
+			&i.CreatedAt,
+			&i.StartedAt,
+			&i.FinishedAt,
+			&i.StageDeadlineAt,
+			&i.UpdatedAt,
+			&i.Version,
+			&i.BMCID,
+			&i.ResourceKind,
+			&i.ResourceID,
+			&i.StateChangedAt,
+			&i.Compensations,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const lockJob = `-- name: LockJob :one

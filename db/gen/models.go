@@ -190,6 +190,7 @@ type Heartbeat struct {
 	ReportBootID  string
 	ReportedAt    *time.Time
 	Unhealthy     []string
+	Allocation    *string
 }
 
 type IdempotencyRecord struct {

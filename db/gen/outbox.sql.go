@@ -38,7 +38,8 @@ WITH due AS (
     FROM due WHERE c.id = due.id
     RETURNING c.id, c.job_id, c.attempts, c.claimed_until
 )
-SELECT k.id, k.attempts, k.claimed_until::timestamptz AS claimed_until, j.id AS job_id, j.kind, j.workflow_id, j.status, j.node_id, j.site_id, j.batch_id, j.resource_id
+SELECT k.id, k.attempts, k.claimed_until::timestamptz AS claimed_until, j.id AS job_id, j.kind, j.workflow_id, j.status, j.node_id, j.site_id, j.batch_id, j.resource_id,
+    coalesce((SELECT n.hostname FROM nodes n WHERE n.id = j.node_id), '')::text AS hostname
 FROM claimed k JOIN jobs j ON j.id = k.job_id ORDER BY k.id
 `
 
@@ -61,6 +62,7 @@ type ClaimStartsRow struct {
 	SiteID       *string
 	BatchID      *string
 	ResourceID   string
+	Hostname     string
 }
 
 // Starts of one batch, or with ” those outside any batch.
@@ -90,6 +92,7 @@ func (q *Queries) ClaimStarts(ctx context.Context, arg ClaimStartsParams) ([]Cla
 			&i.SiteID,
 			&i.BatchID,
 			&i.ResourceID,
+			&i.Hostname,
 		); err != nil {
 			return nil, err
 		}

@@ -12,6 +12,36 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
+const countNodesByStatus = `-- name: CountNodesByStatus :many
+SELECT lifecycle, status, count(*)::bigint AS nodes FROM nodes WHERE status <> 'deleted' GROUP BY lifecycle, status ORDER BY lifecycle, status
+`
+
+type CountNodesByStatusRow struct {
+	Lifecycle string
+	Status    lifecycle.NodeStatus
+	Nodes     int64
+}
+
+func (q *Queries) CountNodesByStatus(ctx context.Context) ([]CountNodesByStatusRow, error) {
+	rows, err := q.db.Query(ctx, countNodesByStatus)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []CountNodesByStatusRow{}
+	for rows.Next() {
+		var i CountNodesByStatusRow
+		if err := rows.Scan(&i.Lifecycle, &i.Status, &i.Nodes); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const nodeCounts = `-- name: NodeCounts :many
 SELECT n.site_id, n.lifecycle, n.status, count(*)::bigint AS nodes,
     (count(*) FILTER (WHERE h.received_at > now() - interval '5 minutes'))::bigint AS fresh

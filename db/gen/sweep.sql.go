@@ -318,6 +318,22 @@ func (q *Queries) PruneFindings(ctx context.Context, arg PruneFindingsParams) (i
 	return result.RowsAffected(), nil
 }
 
+const pruneJobs = `-- name: PruneJobs :one
+SELECT prune_jobs($1::timestamptz, $2::integer)::bigint
+`
+
+type PruneJobsParams struct {
+	Before  time.Time
+	MaxRows int
+}
+
+func (q *Queries) PruneJobs(ctx context.Context, arg PruneJobsParams) (int64, error) {
+	row := q.db.QueryRow(ctx, pruneJobs, arg.Before, arg.MaxRows)
+	var column_1 int64
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
 const releaseClaims = `-- name: ReleaseClaims :execrows
 UPDATE outbox SET claimed_until = NULL, next_at = least(next_at, now())
 WHERE kind = 'start_workflow' AND done_at IS NULL AND claimed_until > now() + make_interval(secs => $1::double precision)

@@ -52,3 +52,35 @@ SELECT audit_ensure_partitions(@months::integer)::integer;
 
 -- name: LifecycleEdges :many
 SELECT resource, lifecycle, name, from_state, to_state FROM lifecycle_edges ORDER BY resource, lifecycle, from_state, to_state;
+
+-- name: VerifyAuditChains :many
+-- The chains after one, each with its first broken seq; 0 when it is whole.
+SELECT c.resource_kind, c.resource_id, coalesce(audit_verify(c.resource_kind, c.resource_id), 0)::bigint AS broken_seq
+FROM (SELECT a.resource_kind, a.resource_id FROM audit_chains a WHERE (a.resource_kind, a.resource_id) > (@after_kind::text, @after_id::text)
+    ORDER BY a.resource_kind, a.resource_id LIMIT @max_rows) c
+ORDER BY c.resource_kind, c.resource_id;
+
+-- name: HasAuditChain :one
+SELECT EXISTS (SELECT FROM audit_chains WHERE resource_kind = @resource_kind AND resource_id = @resource_id);
+
+-- name: LockAuditCheck :one
+-- No row: another process verifies now, or the last round ended not long ago.
+SELECT after_kind, after_id FROM audit_checks
+WHERE after_kind <> '' OR finished_at IS NULL OR finished_at < now() - make_interval(secs => @every_seconds::double precision)
+FOR UPDATE SKIP LOCKED;
+
+-- name: MoveAuditCheck :exec
+UPDATE audit_checks SET after_kind = @after_kind, after_id = @after_id, checked = CASE WHEN @begun::boolean THEN 0 ELSE checked END + @checked::bigint,
+    finished_at = CASE WHEN @finished::boolean THEN now() ELSE finished_at END;
+
+-- name: PutAuditBreak :exec
+INSERT INTO audit_breaks (resource_kind, resource_id, broken_seq) VALUES (@resource_kind, @resource_id, @broken_seq)
+ON CONFLICT (resource_kind, resource_id) DO UPDATE SET broken_seq = excluded.broken_seq, checked_at = now();
+
+-- name: DeleteAuditBreaks :exec
+-- Chains that are whole again, after a restore.
+DELETE FROM audit_breaks b
+WHERE (b.resource_kind, b.resource_id) IN (SELECT unnest(@resource_kinds::text[]), unnest(@resource_ids::text[]));
+
+-- name: AuditCheck :one
+SELECT checked, finished_at FROM audit_checks;

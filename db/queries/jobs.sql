@@ -45,6 +45,15 @@ WHERE bmc_id = @bmc_id::text AND status IN ('pending', 'running', 'failed_retrya
 SELECT * FROM jobs WHERE resource_kind = @resource_kind AND resource_id = @resource_id
     AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating');
 
+-- name: LiveJobsOfResources :many
+SELECT * FROM jobs WHERE resource_kind = @resource_kind AND resource_id = ANY (@resource_ids::text[])
+    AND status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating');
+
+-- name: CountStagesDone :many
+-- How many stages each of the jobs has behind it; no row for a job that has none.
+SELECT job_id, count(*) AS done FROM job_stages
+WHERE job_id = ANY (@job_ids::text[]) AND state IN ('succeeded', 'skipped', 'adopted') GROUP BY job_id;
+
 -- name: ListJobs :many
 SELECT * FROM jobs
 WHERE (@after::text = '' OR id < @after::text)

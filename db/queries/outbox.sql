@@ -28,7 +28,8 @@ WITH due AS (
     FROM due WHERE c.id = due.id
     RETURNING c.id, c.job_id, c.attempts, c.claimed_until
 )
-SELECT k.id, k.attempts, k.claimed_until::timestamptz AS claimed_until, j.id AS job_id, j.kind, j.workflow_id, j.status, j.node_id, j.site_id, j.batch_id, j.resource_id
+SELECT k.id, k.attempts, k.claimed_until::timestamptz AS claimed_until, j.id AS job_id, j.kind, j.workflow_id, j.status, j.node_id, j.site_id, j.batch_id, j.resource_id,
+    coalesce((SELECT n.hostname FROM nodes n WHERE n.id = j.node_id), '')::text AS hostname
 FROM claimed k JOIN jobs j ON j.id = k.job_id ORDER BY k.id;
 
 -- name: EnqueueStart :execrows

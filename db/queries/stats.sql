@@ -9,6 +9,9 @@ GROUP BY n.site_id, n.lifecycle, n.status ORDER BY n.site_id, n.lifecycle, n.sta
 -- name: NodeStatusCounts :many
 SELECT status, count(*)::bigint AS nodes FROM nodes GROUP BY status ORDER BY status;
 
+-- name: CountNodesByStatus :many
+SELECT lifecycle, status, count(*)::bigint AS nodes FROM nodes WHERE status <> 'deleted' GROUP BY lifecycle, status ORDER BY lifecycle, status;
+
 -- name: NodeMoves :many
 -- How many nodes entered and left each state in each bucket of time since a moment.
 SELECT floor(extract(epoch FROM m.at) / @bucket_seconds::bigint)::bigint AS bucket, m.state::text AS state, sum(m.delta)::bigint AS delta

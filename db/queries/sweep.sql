@@ -93,3 +93,6 @@ UPDATE sweep_passes SET place = @place;
 
 -- name: SweepPass :one
 SELECT finished_at, tried_at, passes, place, problem FROM sweep_passes;
+
+-- name: PruneJobs :one
+SELECT prune_jobs(@before::timestamptz, @max_rows::integer)::bigint;

@@ -9,6 +9,7 @@ attribute() { # attribute NAME TYPE
   temporal operator search-attribute create --namespace "$NAMESPACE" --name "$1" --type "$2"
 }
 attribute NodeID Keyword
+attribute Hostname Keyword
 attribute SiteID Keyword
 attribute JobKind Keyword
 attribute JobStatus Keyword

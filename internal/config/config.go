@@ -258,6 +258,7 @@ type Retention struct {
 	Outbox   time.Duration `yaml:"outbox"`
 	Events   time.Duration `yaml:"events"`
 	Actions  time.Duration `yaml:"actions"`
+	Jobs     time.Duration `yaml:"jobs"`
 	Webhooks time.Duration `yaml:"webhooks"`
 	Notices  time.Duration `yaml:"notices"`
 
@@ -300,7 +301,7 @@ func Default() Config {
 		Metrics: Metrics{Listen: "127.0.0.1:9090"},
 
 		Retention: Retention{
-			Tasks: 90 * day, Findings: 30 * day, Outbox: 7 * day, Events: 30 * day, Actions: 90 * day, Webhooks: 30 * day, Notices: 90 * day,
+			Tasks: 90 * day, Findings: 30 * day, Outbox: 7 * day, Events: 30 * day, Actions: 90 * day, Jobs: 400 * day, Webhooks: 30 * day, Notices: 90 * day,
 			Invitations: 90 * day,
 		},
 		Webhooks:   Webhooks{Ports: "443", RetryFor: 3 * day},

@@ -105,6 +105,8 @@ func settings(c *Config) *pflag.FlagSet {
 	fs.DurationVar(&c.Retention.Events, "retention-events", c.Retention.Events, "how long events can be read; a reader that was away for longer has missed some")
 	fs.DurationVar(&c.Retention.Actions, "retention-actions", c.Retention.Actions, "how long the action log shows tries of stages after they ended")
 
+	fs.DurationVar(&c.Retention.Jobs, "retention-jobs", c.Retention.Jobs,
+		"how long ended jobs stay with their stages; the newest of each kind of a node, the audit log and certificates stay longer")
 	fs.DurationVar(&c.Retention.Webhooks, "retention-webhooks", c.Retention.Webhooks, "how long deliveries to webhooks are listed after they ended")
 	fs.DurationVar(&c.Retention.Notices, "retention-notices", c.Retention.Notices, "how long the notices of a project are kept")
 	fs.DurationVar(&c.Retention.Invitations, "retention-invitations", c.Retention.Invitations,

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/slipway-cloud/slipway/db"
+	"github.com/slipway-cloud/slipway/lifecycle"
 )
 
 // A scrape asks the database once in a while and for a short time only.
@@ -28,7 +29,7 @@ type gauges struct {
 	last  db.Trouble
 	known bool
 
-	up, attention, parked, overdue, backlog, backlogAge, sweptAt, passes, certificates *prometheus.Desc
+	up, attention, parked, overdue, backlog, backlogAge, sweptAt, passes, certificates, nodes, auditAt *prometheus.Desc
 }
 
 func newGauges(read func(context.Context) (db.Trouble, error), log *slog.Logger) *gauges {
@@ -45,13 +46,15 @@ func newGauges(read func(context.Context) (db.Trouble, error), log *slog.Logger)
 		backlogAge:   desc("slipway_outbox_oldest_seconds", "Age of the oldest row of the outbox that is not done, by kind.", "kind"),
 		sweptAt:      desc("slipway_sweeper_last_pass_timestamp_seconds", "When the sweeper last looked at everything, in Unix seconds."),
 		certificates: desc("slipway_agent_certificates_not_renewed", "Certificates of agents that should have renewed, by state: ending, or ended.", "state"),
+		nodes:        desc("slipway_nodes", "Nodes that are not deleted, by lifecycle and state.", "lifecycle", "status"),
+		auditAt:      desc("slipway_audit_verified_timestamp_seconds", "When every chain of the audit log had been verified, in Unix seconds; 0 before the first time."),
 		passes:       desc("slipway_sweeper_passes_total", "Passes of the sweeper, complete or not."),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (g *gauges) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{g.up, g.attention, g.parked, g.overdue, g.backlog, g.backlogAge, g.sweptAt, g.passes, g.certificates} {
+	for _, d := range []*prometheus.Desc{g.up, g.attention, g.parked, g.overdue, g.backlog, g.backlogAge, g.sweptAt, g.passes, g.certificates, g.nodes, g.auditAt} {
 		ch <- d
 	}
 }
@@ -78,8 +81,16 @@ func (g *gauges) Collect(ch chan<- prometheus.Metric) {
 		gauge(g.backlog, float64(b.Open), kind)
 		gauge(g.backlogAge, b.Oldest.Seconds(), kind)
 	}
+	for k, n := range nodesByStatus(t.Nodes) {
+		gauge(g.nodes, float64(n), k.lifecycle, string(k.status))
+	}
 	gauge(g.certificates, float64(t.CertificatesEnding), "ending")
 	gauge(g.certificates, float64(t.CertificatesEnded), "ended")
+	verified := 0.0
+	if at := t.Audit.FinishedAt; at != nil {
+		verified = float64(at.UnixMilli()) / 1000
+	}
+	gauge(g.auditAt, verified)
 	gauge(g.sweptAt, float64(t.Sweep.FinishedAt.UnixMilli())/1000)
 	ch <- prometheus.MustNewConstMetric(g.passes, prometheus.CounterValue, float64(t.Sweep.Passes))
 }
@@ -100,4 +111,26 @@ func (g *gauges) trouble() (db.Trouble, bool) {
 	}
 	g.last, g.known, g.until = t, err == nil, time.Now().Add(gaugesFor)
 	return g.last, g.known
+}
+
+type nodeState struct {
+	lifecycle string
+	status    lifecycle.NodeStatus
+}
+
+// nodesByStatus returns the number of nodes of every state that a node can be in; a state without
+// nodes is 0.
+func nodesByStatus(rows []db.NodesInStatus) map[nodeState]int64 {
+	out := map[nodeState]int64{}
+	for _, m := range []lifecycle.Machine[lifecycle.NodeStatus]{lifecycle.NodeMAAS, lifecycle.NodePXE} {
+		for _, s := range m.States {
+			if s.State != lifecycle.NodeDeleted {
+				out[nodeState{m.Lifecycle, s.State}] = 0
+			}
+		}
+	}
+	for _, r := range rows {
+		out[nodeState{r.Lifecycle, r.Status}] = r.Nodes
+	}
+	return out
 }

@@ -45,9 +45,11 @@ func TestGaugesTellWhatIsStuck(t *testing.T) {
 	dbtest.Job(t, store, dbtest.JobStatus(lifecycle.JobFailedManual))
 	dbtest.Job(t, store)
 	dbtest.Node(t, store, dbtest.Status(lifecycle.NodeQuarantined))
+	dbtest.PXENode(t, store, "52:54:00:00:61:01", lifecycle.NodeInstalled)
 	got := scrape(t, newGauges(store.Trouble, slog.New(slog.DiscardHandler)))
 	for _, line := range []string{
-		"slipway_gauges_up 1",
+		"slipway_gauges_up 1", "slipway_audit_verified_timestamp_seconds 0",
+		`slipway_nodes{lifecycle="maas",status="quarantined"} 1`, `slipway_nodes{lifecycle="pxe",status="installed"} 1`, `slipway_nodes{lifecycle="maas",status="offline"} 0`,
 		`slipway_attention_items{kind="node_quarantined"} 1`, `slipway_attention_items{kind="parked_job"} 1`, `slipway_attention_items{kind="sweeper"} 0`,
 		`slipway_jobs_parked{failure_class=""} 1`, "slipway_jobs_past_deadline 0", "slipway_sweeper_passes_total 1",
 		`slipway_outbox_backlog{kind="start_workflow"} 2`,

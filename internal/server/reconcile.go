@@ -28,6 +28,7 @@ func (a *App) driftActivities(logins *bmcact.Activities, openers map[string]prov
 	policy.MinAgent = c.MinAgentVersion
 	policy.Probes, policy.Logins = c.BMCProbes, c.BMCLogins
 	policy.Fresh = max(policy.Fresh, a.Config.Agent.OfflineAfter)
+	policy.Silent = max(policy.Silent, a.Config.Agent.OfflineAfter)
 	return &driftact.Activities{
 		Store: a.Store, Secrets: a.Secrets, Opener: maas.Opener{Options: maas.Options{Log: a.Log}}, Openers: openers, Logins: logins,
 		Policy: policy, Log: a.Log, Unschedule: a.Reconciles().Remove,

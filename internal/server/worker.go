@@ -35,6 +35,7 @@ import (
 	"github.com/slipway-cloud/slipway/providers/ssh"
 	"github.com/slipway-cloud/slipway/workflows/agentjob"
 	"github.com/slipway-cloud/slipway/workflows/allocation"
+	"github.com/slipway-cloud/slipway/workflows/billing"
 	"github.com/slipway-cloud/slipway/workflows/bmcrotation"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/decommission"
@@ -73,6 +74,9 @@ func RegisterWorkflows(r worker.WorkflowRegistry) {
 	r.RegisterWorkflowWithOptions(allocation.ReadPower, workflow.RegisterOptions{
 		Name: contract.NodePowerWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
 	})
+	r.RegisterWorkflowWithOptions(allocation.Plan, workflow.RegisterOptions{
+		Name: contract.AllocationPlanWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
+	})
 	r.RegisterWorkflowWithOptions(decommission.Plan, workflow.RegisterOptions{
 		Name: contract.DecommissionPlanWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
 	})
@@ -81,6 +85,9 @@ func RegisterWorkflows(r worker.WorkflowRegistry) {
 	})
 	r.RegisterWorkflowWithOptions(reconcile.Pass, workflow.RegisterOptions{
 		Name: contract.ReconcileWorkflow, VersioningBehavior: workflow.VersioningBehaviorPinned,
+	})
+	r.RegisterWorkflowWithOptions(billing.Bill, workflow.RegisterOptions{
+		Name: contract.BillWorkflow, VersioningBehavior: workflow.VersioningBehaviorAutoUpgrade,
 	})
 	// A pass is short and each run starts from the beginning, so that it may change its build.
 	r.RegisterWorkflowWithOptions(sweep.Sweep, workflow.RegisterOptions{
@@ -111,6 +118,7 @@ func (a *App) RegisterActivities(r worker.ActivityRegistry) {
 	r.RegisterActivityWithOptions(&nodestate.Activities{Store: a.Store, Secrets: a.Secrets}, opts)
 	r.RegisterActivityWithOptions(&evidenceact.Activities{Store: a.Store, Ring: &signing.Ring{Store: a.Store, Secrets: a.Secrets}}, opts)
 	r.RegisterActivityWithOptions(a.sweepActivities(), opts)
+	r.RegisterActivityWithOptions(a.billingActivities(), opts)
 }
 
 // heartbeatFlush lets an activity's cancellation arrive within a second.
@@ -172,8 +180,9 @@ func (a *App) RunWorker(ctx context.Context, extra ...interceptor.WorkerIntercep
 	}
 	a.Log.Info("worker runs", "task_queue", a.Config.Temporal.TaskQueue, "build", a.Config.Temporal.BuildID)
 	go r.Housekeep(ctx)
+	go r.CheckAudit(ctx)
 	go a.Payloads.RefreshKeys(ctx)
-	go a.keepSchedule(ctx)
+	go a.keepSchedules(ctx)
 	go a.keepReconciles(ctx)
 	deliverer := a.deliverer(r.Name)
 	var delivering sync.WaitGroup

@@ -3,10 +3,12 @@ package temporalx
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 
@@ -61,13 +63,22 @@ func (j Jobs) StartJob(ctx context.Context, in contract.JobInput, summary string
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	run, err := j.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+	options := client.StartWorkflowOptions{
 		ID: contract.JobWorkflowID(in.Kind, in.JobID), TaskQueue: j.TaskQueue,
 		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 		WorkflowIDReusePolicy:    enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
 		StaticSummary:            summary,
 		TypedSearchAttributes:    contract.StartAttributes(in),
-	}, wf, in)
+	}
+	run, err := j.Client.ExecuteWorkflow(ctx, options, wf, in)
+	var refused *serviceerror.InvalidArgument
+	if errors.As(err, &refused) && in.Hostname != "" {
+		// A namespace of an older release may not have the attribute: no job waits for that.
+		unnamed := in
+		unnamed.Hostname = ""
+		options.TypedSearchAttributes = contract.StartAttributes(unnamed)
+		run, err = j.Client.ExecuteWorkflow(ctx, options, wf, in)
+	}
 	if err != nil {
 		return "", fmt.Errorf("start %s: %w", contract.JobWorkflowID(in.Kind, in.JobID), err)
 	}

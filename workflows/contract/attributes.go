@@ -9,6 +9,7 @@ import (
 // The typed search attributes of every job workflow.
 var (
 	NodeIDAttribute     = temporal.NewSearchAttributeKeyKeyword(SearchNodeID)
+	HostnameAttribute   = temporal.NewSearchAttributeKeyKeyword(SearchHostname)
 	SiteIDAttribute     = temporal.NewSearchAttributeKeyKeyword(SearchSiteID)
 	JobKindAttribute    = temporal.NewSearchAttributeKeyKeyword(SearchJobKind)
 	JobStatusAttribute  = temporal.NewSearchAttributeKeyKeyword(SearchJobStatus)
@@ -18,8 +19,12 @@ var (
 
 // StartAttributes are the search attributes a job workflow is started with.
 func StartAttributes(in JobInput) temporal.SearchAttributes {
-	return temporal.NewSearchAttributes(
+	set := []temporal.SearchAttributeUpdate{
 		NodeIDAttribute.ValueSet(in.NodeID), SiteIDAttribute.ValueSet(in.SiteID), JobKindAttribute.ValueSet(string(in.Kind)),
 		JobStatusAttribute.ValueSet(string(lifecycle.JobPending)), NeedsHumanAttribute.ValueSet(false),
-	)
+	}
+	if in.Hostname != "" {
+		set = append(set, HostnameAttribute.ValueSet(in.Hostname))
+	}
+	return temporal.NewSearchAttributes(set...)
 }

@@ -57,6 +57,8 @@ const (
 	// ReconcileWorkflow compares a site with what is known of it; a Schedule
 	// for each site starts it.
 	ReconcileWorkflow = "Reconcile"
+	// BillWorkflow charges what runs; a Schedule starts it.
+	BillWorkflow = "Bill"
 )
 
 // WorkflowType maps a job kind to the workflow that runs it.
@@ -94,6 +96,8 @@ type JobInput struct {
 	SiteID string  `json:"site_id"`
 	// ResourceID is what the job is about besides a node: the allocation.
 	ResourceID string `json:"resource_id,omitempty"`
+	// Hostname is the node's when the job was started, for operators who read Temporal's lists.
+	Hostname string `json:"hostname,omitempty"`
 }
 
 // Ref returns the reference that the job's activities are given.
@@ -138,6 +142,7 @@ const (
 // Search attribute names, registered on the namespace as these types.
 const (
 	SearchNodeID     = "NodeID"     // Keyword
+	SearchHostname   = "Hostname"   // Keyword
 	SearchSiteID     = "SiteID"     // Keyword
 	SearchJobKind    = "JobKind"    // Keyword
 	SearchJobStatus  = "JobStatus"  // Keyword

@@ -86,6 +86,8 @@ type MachineFacts struct {
 	Commissioning int `json:"commissioning,omitempty"`
 	// LastSync is the last hardware sync known at that moment.
 	LastSync *time.Time `json:"last_sync,omitempty"`
+	// Allocation is the allocation that MAAS has the machine marked for.
+	Allocation string `json:"allocation,omitempty"`
 }
 
 // ActionMetadata is what the action log says of the machine.

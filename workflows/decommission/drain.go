@@ -77,7 +77,7 @@ func (s *State) protectedFromRelease() string {
 	if len(s.Node.ProtectSerials) == 0 || s.Node.SystemID == "" || !slices.Contains(s.mode().Stages, lifecycle.StageReleaseMAAS) {
 		return ""
 	}
-	return lifecycle.ProtectedFromRelease(s.Node.ProtectSerials)
+	return lifecycle.ProtectedFromRelease(s.Node.ProtectSerials, !s.TenantRelease && !s.Node.TenantRoot)
 }
 
 // tenantMoves is why disks are not moved into other hardware.

@@ -6,6 +6,7 @@ import (
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
 	"github.com/slipway-cloud/slipway/workflows/stage"
+	"github.com/slipway-cloud/slipway/workflows/stage/plan"
 )
 
 // What the release of an allocation takes from here: the stages of a reimage or of a soft reset, over
@@ -54,3 +55,24 @@ func (s *State) ReleaseForbidden() string {
 	}
 	return s.protectedFromRelease()
 }
+
+// CleaningPlan predicts the stages that clean the node of an allocation that is released.
+type CleaningPlan struct{ p *predictor }
+
+// PlanCleaning looks at the node of a release, as the plan of a decommission does. The system that
+// cleans a node which is installed again does not exist yet, so that its agent is taken for reachable.
+func PlanCleaning(ctx workflow.Context, s State) (*CleaningPlan, error) {
+	c := &CleaningPlan{&predictor{Planner: plan.New[State](ctx)}}
+	c.p.State = s
+	err := c.p.observe(ctx)
+	if s.Request.Mode == lifecycle.ModeReimage {
+		c.p.agentUnreachable = false
+	}
+	return c, err
+}
+
+// State returns the state with what was observed.
+func (c *CleaningPlan) State() State { return c.p.State }
+
+// Predict returns the row of a stage of a decommission.
+func (c *CleaningPlan) Predict(name string) contract.PlanRow { return predictions()[name](c.p) }

@@ -21,9 +21,26 @@ func (s *State) removeIn() maasact.RemoveIn {
 	}
 }
 
+// recordUndo keeps what an undo left of the machine, so that the job does not show what it has itself
+// ended as observed.
+func (s *State) recordUndo(f contract.MachineFacts, err error) error {
+	if err != nil {
+		return err
+	}
+	s.recordMachine(f)
+	if f.Status == machineAbsent {
+		s.Machine.Power, s.BMC.Power = "unknown", "unknown"
+	}
+	s.Agent.Enrolled, s.Agent.Healthy = false, false
+	return nil
+}
+
+// machineAbsent is the status of a machine that MAAS does not have.
+const machineAbsent = "absent"
+
 func removeCreated(ctx workflow.Context, s *State) error {
-	_, err := stage.Do(ctx, stage.KindPoll, "remove the record this job created", maas.RemoveCreatedMachine, s.removeIn())
-	return err
+	f, err := stage.Do(ctx, stage.KindPoll, "remove the record this job created", maas.RemoveCreatedMachine, s.removeIn())
+	return s.recordUndo(f, err)
 }
 
 func verifyRecordRemoved(ctx workflow.Context, s *State) (string, error) {
@@ -34,8 +51,8 @@ func abortCommissioning(ctx workflow.Context, s *State) error {
 	if s.Machine.SystemID == "" {
 		return nil
 	}
-	_, err := stage.Do(ctx, stage.KindPoll, "abort commissioning", maas.AbortCommissioning, s.machineIn(lifecycle.StageCommission))
-	return err
+	f, err := stage.Do(ctx, stage.KindPoll, "abort commissioning", maas.AbortCommissioning, s.machineIn(lifecycle.StageCommission))
+	return s.recordUndo(f, err)
 }
 
 func verifyNotCommissioning(ctx workflow.Context, s *State) (string, error) {
@@ -53,8 +70,8 @@ func releaseDeployed(ctx workflow.Context, s *State) error {
 	if s.Machine.SystemID == "" {
 		return nil
 	}
-	_, err := stage.Do(ctx, stage.KindPoll, "release what this job deployed", maas.ReturnToReady, s.releaseIn())
-	return err
+	f, err := stage.Do(ctx, stage.KindPoll, "release what this job deployed", maas.ReturnToReady, s.releaseIn())
+	return s.recordUndo(f, err)
 }
 
 func verifyReleased(ctx workflow.Context, s *State) (string, error) {

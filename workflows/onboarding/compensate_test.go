@@ -44,6 +44,7 @@ func wholeJob(t *testing.T) *parkedJob {
 func TestAnOnboardingIsUndoneNewestFirstAndProven(t *testing.T) {
 	t.Parallel()
 	p := wholeJob(t)
+	p.Answer("RemoveCreatedMachine", func() (any, error) { return contract.MachineFacts{SystemID: "abc", Status: "absent"}, nil })
 	_, err := p.act(t, lifecycle.ActionCancel, contract.ActionRequest{Reason: "not today"})
 	require.NoError(t, err)
 	var want, proofs []string
@@ -51,6 +52,8 @@ func TestAnOnboardingIsUndoneNewestFirstAndProven(t *testing.T) {
 		want, proofs = append(want, c[0], c[1]), append(proofs, c[1])
 	}
 	require.Equal(t, append(want, proofs...), p.Calls())
+	require.Equal(t, "absent", p.Store.Last().Observed.MAAS, "the job deleted it")
+	require.Equal(t, "none", p.Store.Last().Observed.Agent)
 	require.Equal(t, lifecycle.JobCancelled, p.Store.Last().Status)
 }
 

@@ -30,4 +30,5 @@ func TestDetails_NameTheRunbook(t *testing.T) {
 	require.Equal(t, lifecycle.JobCompleted, b.Run().Status)
 	require.Contains(t, parked, "Runbook: https://slipway.example/docs/runbooks/commissioning_failed")
 	require.NotContains(t, details(), "Runbook:")
+	require.Contains(t, parked, " gpu-7 ", "the host that the job is about")
 }

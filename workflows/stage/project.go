@@ -124,7 +124,10 @@ func (r *runner[S]) projection() contract.Projection {
 	p.Attempt = r.rows[p.StageOrdinal-1].Attempts
 	if r.def.Observed != nil {
 		o := r.def.Observed(r.state)
-		o.At = now
+		if o != r.observed || r.observedAt == nil {
+			r.observed, r.observedAt = o, now
+		}
+		o.At = r.observedAt
 		p.Observed = &o
 	}
 	if r.def.Metadata != nil {
@@ -192,7 +195,7 @@ var marks = map[lifecycle.StageState]string{
 // details is the Markdown stage table of the Temporal Web UI.
 func (r *runner[S]) details() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "**%s** %s · %d %%\n\n", r.in.JobID, r.status, r.reached)
+	fmt.Fprintf(&b, "**%s** %s %s · %d %%\n\n", r.in.JobID, oneLine(r.in.Hostname), r.status, r.reached)
 	if r.failure != nil {
 		info := lifecycle.Failure(r.failure.Class)
 		fmt.Fprintf(&b, "**%s** at `%s`: %s\n\nNext: `%s`. %s\n\n", r.failure.Class, r.failure.Stage, oneLine(r.failure.Message), info.Recommended, info.Next)

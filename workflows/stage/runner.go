@@ -38,6 +38,9 @@ type runner[S any] struct {
 	adopted  bool
 	reached  int
 	deadline *time.Time
+	// observed is the outside state of the last projection, observedAt when it was first like that.
+	observed   lifecycle.Observed
+	observedAt *time.Time
 
 	inbox            []*request
 	current          *request            // the one that is being carried out

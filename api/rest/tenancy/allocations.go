@@ -176,11 +176,19 @@ func statuses(names []string) ([]lifecycle.AllocationStatus, error) {
 	for _, name := range names {
 		st := lifecycle.AllocationStatus(name)
 		if !lifecycle.Allocation.Has(st) {
-			return nil, problem.NewInvalid(problem.Field{Location: "query.status", Message: "is not a status of an allocation; docs/states/allocation.md lists them"})
+			return nil, problem.NewInvalid(problem.Field{Location: "query.status", Message: "must be one of " + statusNames()})
 		}
 		out = append(out, st)
 	}
 	return out, nil
+}
+
+func statusNames() string {
+	var names []string
+	for _, st := range lifecycle.Allocation.States {
+		names = append(names, string(st.State))
+	}
+	return strings.Join(names, ", ")
 }
 
 func (s *allocationServer) create(ctx context.Context, in *struct {

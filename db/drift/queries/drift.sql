@@ -45,7 +45,7 @@ WHERE m.site_id = @site_id AND m.system_id = a.system_id AND m.power_address <> 
 -- name: ListNodeFacts :many
 -- All that the detectors are told of a node, as one document.
 SELECT n.id, jsonb_build_object(
-    'node', jsonb_build_object('id', n.id, 'status', n.status, 'hostname', n.hostname, 'serial', n.serial, 'hardware_uuid', n.hardware_uuid, 'macs', n.macs,
+    'node', jsonb_build_object('id', n.id, 'lifecycle', n.lifecycle, 'status', n.status, 'hostname', n.hostname, 'serial', n.serial, 'hardware_uuid', n.hardware_uuid, 'macs', n.macs,
         'system_id', coalesce(n.maas_system_id, ''), 'ip_addresses', n.ip_addresses, 'state_changed_at', n.state_changed_at, 'pointer', coalesce(n.allocation_id, ''),
         'occupant', coalesce((SELECT a.id FROM allocations a WHERE a.node_id = n.id AND a.node_released_at IS NULL), '')),
     'machine', m.facts || jsonb_build_object('power_address', m.power_address),
@@ -53,16 +53,17 @@ SELECT n.id, jsonb_build_object(
         'blocked_at', b.auth_blocked_at, 'blocked_reason', b.auth_blocked_reason) END,
     'look', to_jsonb(o),
     'beat', CASE WHEN h.node_id IS NOT NULL THEN jsonb_build_object('boot_id', h.boot_id, 'agent_version', h.agent_version, 'skew_ms', h.clock_skew_ms,
-        'received_at', h.received_at, 'report', h.report, 'report_boot_id', h.report_boot_id, 'reported_at', h.reported_at) END,
+        'received_at', h.received_at, 'report', h.report, 'report_boot_id', h.report_boot_id, 'reported_at', h.reported_at, 'allocation', h.allocation) END,
     'identity', CASE WHEN i.node_id IS NOT NULL THEN jsonb_build_object('generation', i.generation, 'locked_at', i.locked_at, 'locked_reason', i.locked_reason,
         'not_before', c.not_before, 'not_after', c.not_after) END,
     'sku', k.spec, 'profile', p.spec,
     'mark', r.facts || jsonb_build_object('marked_at', r.marked_at),
     'live_job', coalesce((SELECT j.id FROM jobs j WHERE j.node_id = n.id
         AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating') LIMIT 1), ''),
-    'last_job_at', (SELECT max(j.updated_at) FROM jobs j WHERE j.node_id = n.id AND j.kind IN ('onboarding', 'decommission', 'node_operation'))
+    'last_job_at', (SELECT max(j.updated_at) FROM jobs j WHERE j.node_id = n.id AND j.kind IN ('onboarding', 'decommission', 'node_operation', 'allocation_provision', 'allocation_release')),
+    'restored_at', (SELECT max(s.began_at) FROM restores s)
 )::jsonb AS facts
-FROM (SELECT * FROM nodes x WHERE x.site_id = @site_id AND x.lifecycle = 'maas' AND x.status <> 'deleted' AND x.id > @after::text
+FROM (SELECT * FROM nodes x WHERE x.site_id = @site_id AND x.status <> 'deleted' AND x.id > @after::text
     ORDER BY x.id LIMIT @max_rows) n
 LEFT JOIN drift_machines m ON m.site_id = n.site_id AND m.system_id = n.maas_system_id
 LEFT JOIN bmcs b ON b.node_id = n.id
@@ -74,6 +75,13 @@ LEFT JOIN skus k ON k.id = n.sku_id
 LEFT JOIN profiles p ON p.id = n.profile_id
 LEFT JOIN drift_marks r ON r.node_id = n.id
 ORDER BY n.id;
+
+-- name: RecordAgreements :execrows
+-- Nodes of which the database, MAAS and the agent agree who is on them. Without a restore there is nothing to agree after.
+INSERT INTO node_agreements (node_id, restore_id)
+SELECT n.id, r.id FROM nodes n, (SELECT max(id) AS id FROM restores) r
+WHERE n.id = ANY (@node_ids::text[]) AND n.status <> 'deleted' AND r.id IS NOT NULL
+ON CONFLICT (node_id) DO UPDATE SET restore_id = excluded.restore_id, agreed_at = clock_timestamp() WHERE node_agreements.restore_id < excluded.restore_id;
 
 -- name: PutMarks :execrows
 INSERT INTO drift_marks (node_id, facts) SELECT m.node_id, m.facts FROM jsonb_to_recordset(@marks::jsonb) AS m (node_id text, facts jsonb)
@@ -242,7 +250,7 @@ WHERE id = @id AND status = @from_status RETURNING *;
 -- the agent says of an occupied node is the tenant's word and quarantines nothing.
 SELECT f.id, f.node_id::text AS node_id, f.detector, f.key FROM drift_findings f JOIN nodes n ON n.id = f.node_id
 WHERE f.site_id = @site_id AND f.status = 'open' AND f.detector = ANY (@detectors::text[]) AND f.streak >= @confirm AND f.last_seen_at >= @begun::timestamptz
-    AND f.acted_key <> f.key AND n.status IN ('active', 'offline')
+    AND f.acted_key <> f.key AND n.lifecycle = 'maas' AND n.status IN ('active', 'offline')
     AND NOT (f.detector = ANY (@by_agent::text[]) AND n.allocation_id IS NOT NULL)
     AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.node_id = n.id
         AND j.status IN ('pending', 'running', 'failed_retryable', 'failed_manual_intervention', 'compensating'))

@@ -56,7 +56,7 @@ type Options struct {
 func SearchAttributes() map[string]string {
 	attributes := map[string]string{}
 	for _, key := range []sdk.SearchAttributeKey{
-		contract.NodeIDAttribute, contract.SiteIDAttribute, contract.JobKindAttribute, contract.JobStatusAttribute, contract.StageAttribute,
+		contract.NodeIDAttribute, contract.HostnameAttribute, contract.SiteIDAttribute, contract.JobKindAttribute, contract.JobStatusAttribute, contract.StageAttribute,
 		contract.NeedsHumanAttribute,
 	} {
 		attributes[key.GetName()] = key.GetValueType().String()

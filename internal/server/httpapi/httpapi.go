@@ -39,6 +39,7 @@ func New(cfg Config) (*op.API, error) {
 	tenancy.Register(api)
 	tenancy.RegisterEvents(api, cfg.Events)
 	engine := rest.NewEngine(api, cfg.REST)
+	tenancy.RegisterBilling(api)
 	tenancy.RegisterAllocations(api, tenancy.AllocationsConfig{AskJob: engine.AskJob, ReadPower: engine.ReadPower, Policy: cfg.Launch})
 	cfg.Boot.Store, cfg.Boot.Log = api.Store(), api.Log()
 	cfg.Boot.AgentURL, cfg.Boot.AgentCAPEM = cfg.REST.AgentURL, cfg.REST.AgentCAPEM

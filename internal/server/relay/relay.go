@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -157,8 +158,8 @@ func (r *Relay) starts(ctx context.Context) (int, error) {
 }
 
 func (r *Relay) start(ctx context.Context, row db.Start) error {
-	in := contract.JobInput{JobID: row.JobID, Kind: contract.JobKind(row.Kind), NodeID: deref(row.NodeID), SiteID: deref(row.SiteID), ResourceID: row.ResourceID}
-	about := in.NodeID
+	in := contract.JobInput{JobID: row.JobID, Kind: contract.JobKind(row.Kind), NodeID: deref(row.NodeID), SiteID: deref(row.SiteID), ResourceID: row.ResourceID, Hostname: row.Hostname}
+	about := strings.TrimSpace(in.Hostname + " " + in.NodeID)
 	if about == "" {
 		about = in.JobID // of a job about a BMC that no node has
 	}

@@ -36,7 +36,7 @@ func New(t *testing.T, workflow any, kind contract.JobKind, request any, activit
 	t.Helper()
 	h := &Harness{
 		T: t, Store: &Store{snap: contract.Snapshot{Status: lifecycle.JobPending}}, workflow: workflow,
-		In: contract.JobInput{JobID: "job_1", Kind: kind, NodeID: "node_1", SiteID: "site_1"},
+		In: contract.JobInput{JobID: "job_1", Kind: kind, NodeID: "node_1", SiteID: "site_1", Hostname: "gpu-7"},
 	}
 	h.SetRequest(request)
 	h.NewRun(activities...)

@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+
+	"github.com/spf13/cobra"
+)
+
+// auditPage is the result of one page of the verification.
+type auditPage struct {
+	Checked int `json:"checked"`
+	Data    []struct {
+		Kind        string `json:"resource_kind"`
+		ID          string `json:"resource_id"`
+		FirstBroken int64  `json:"first_broken_seq"`
+	} `json:"data"`
+	Next string `json:"next_cursor,omitempty"`
+}
+
+func (a *app) auditCommand() *cobra.Command {
+	return group("audit", "The audit log", a.auditVerify())
+}
+
+func (a *app) auditVerify() *cobra.Command {
+	return &cobra.Command{
+		Use: "verify [KIND RESOURCE]", Short: "Verify that no row of the audit log was changed or deleted",
+		Long: "Have the database walk the chain of hashes of one resource, or of every one. KIND is such as node, job or site; a node may be named.\n\n" +
+			"Exit code 0 when every chain is whole, 1 when one is not.",
+		Example: "  slipway audit verify\n  slipway audit verify node gpu-7",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 0 && len(args) != 2 {
+				return fail(ExitUsage, "name one resource with its kind, such as: node gpu-7; or nothing, for all of them")
+			}
+			return nil
+		},
+		RunE: does(func(cmd *cobra.Command, args []string) error {
+			q := url.Values{"limit": {"200"}}
+			if len(args) == 2 {
+				id, err := a.auditedResource(cmd.Context(), args[0], args[1])
+				if err != nil {
+					return err
+				}
+				q.Set("resource_kind", args[0])
+				q.Set("resource_id", id)
+			}
+			all, err := a.verifyAudit(cmd.Context(), q)
+			if err != nil {
+				return err
+			}
+			raw, err := json.Marshal(all)
+			if err != nil {
+				return err
+			}
+			if err := a.show(raw, func() error { return a.printAudit(all) }); err != nil {
+				return err
+			}
+			if len(all.Data) > 0 {
+				return fail(ExitError, "%d of %d chains of the audit log are not whole", len(all.Data), all.Checked)
+			}
+			return nil
+		}),
+	}
+}
+
+func (a *app) auditedResource(ctx context.Context, kind, name string) (string, error) {
+	switch kind {
+	case "node":
+		return a.nodeOf(ctx, name)
+	case "job":
+		return a.jobOf(ctx, name)
+	}
+	return name, nil
+}
+
+// verifyAudit asks for page after page and returns their sum.
+func (a *app) verifyAudit(ctx context.Context, q url.Values) (all auditPage, err error) {
+	for {
+		r, err := a.ask(ctx, "GET", "/admin/audit/verification?"+q.Encode(), nil, nil)
+		if err != nil {
+			return all, err
+		}
+		var page auditPage
+		if err := r.into(&page); err != nil {
+			return all, err
+		}
+		all.Checked, all.Data = all.Checked+page.Checked, append(all.Data, page.Data...)
+		if page.Next == "" || page.Next == q.Get("cursor") {
+			return all, nil
+		}
+		q.Set("cursor", page.Next)
+	}
+}
+
+func (a *app) printAudit(all auditPage) error {
+	if len(all.Data) == 0 {
+		_, err := fmt.Fprintf(a.Out, "whole: %d chains of the audit log\n", all.Checked)
+		return err
+	}
+	t := a.table("KIND", "RESOURCE", "FIRST BROKEN ROW")
+	for _, b := range all.Data {
+		t.row(b.Kind, b.ID, b.FirstBroken)
+	}
+	return t.flush()
+}

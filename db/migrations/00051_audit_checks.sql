@@ -1,0 +1,77 @@
+-- The audit log is verified in the background, chain after chain, and what is broken requires operator action. Ended jobs are deleted after their
+-- retention.
+
+-- +goose Up
+-- Where the round over all chains stands. finished_at is the end of the last whole round; checked counts the chains of this one.
+CREATE TABLE audit_checks (
+    single      boolean PRIMARY KEY DEFAULT true CHECK (single),
+    after_kind  text NOT NULL DEFAULT '',
+    after_id    text NOT NULL DEFAULT '',
+    checked     bigint NOT NULL DEFAULT 0,
+    finished_at timestamptz
+);
+INSERT INTO audit_checks DEFAULT VALUES;
+
+-- Chains that were not whole when they were last checked.
+CREATE TABLE audit_breaks (
+    resource_kind text NOT NULL,
+    resource_id   text NOT NULL,
+    broken_seq    bigint NOT NULL,
+    found_at      timestamptz NOT NULL DEFAULT now(),
+    checked_at    timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (resource_kind, resource_id)
+);
+
+CREATE VIEW audit_attention AS
+SELECT 'audit_broken'::text AS kind, ('audit_broken:' || b.resource_kind || ':' || b.resource_id)::text AS id, b.found_at::timestamptz AS since,
+    coalesce(n.site_id, '')::text AS site_id, coalesce(n.id, '')::text AS node_id, coalesce(n.hostname, '')::text AS hostname, ''::text AS bmc_id,
+    ''::text AS job_id, ''::text AS job_kind, ''::text AS workflow_id, ''::text AS status, ''::text AS stage, ''::text AS failure_class,
+    ('the audit log of ' || b.resource_kind || ' ' || b.resource_id || ' is missing row ' || b.broken_seq || ' or it was changed')::text AS message,
+    ''::text AS next_step, ''::text AS recommended_action, false AS waiting_outside, false AS workflow_gone
+FROM audit_breaks b LEFT JOIN nodes n ON b.resource_kind = 'node' AND n.id = b.resource_id;
+
+-- A job that ended within a day, or has not ended, is deleted by nobody.
+DROP TRIGGER jobs_no_delete ON jobs;
+CREATE TRIGGER jobs_no_delete BEFORE DELETE ON jobs FOR EACH ROW
+    WHEN ((OLD.status IN ('completed', 'reconciled', 'cancelled') AND OLD.finished_at < now() - interval '1 day') IS NOT TRUE)
+    EXECUTE FUNCTION guard_no_delete();
+CREATE INDEX jobs_ended ON jobs (finished_at) WHERE status IN ('completed', 'reconciled', 'cancelled');
+
+-- +goose StatementBegin
+-- prune_jobs deletes jobs that ended before, with their stages and tries, at most p_max, and returns how many. It keeps the newest job of each kind of
+-- a node or BMC, jobs of a batch, and jobs that a task or a start still names. Their audit log, events and certificates stay. Serving processes may
+-- delete no job themselves, and through it none that ended within a day.
+CREATE FUNCTION prune_jobs(p_before timestamptz, p_max integer) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, public, pg_temp AS $$
+DECLARE
+    ids text[];
+BEGIN
+    SELECT array_agg(d.id) INTO ids FROM (
+        SELECT j.id FROM jobs j
+        WHERE j.status IN ('completed', 'reconciled', 'cancelled') AND j.finished_at < least(p_before, now() - interval '1 day')
+          AND (EXISTS (SELECT 1 FROM jobs l WHERE l.node_id = j.node_id AND l.kind = j.kind AND l.id > j.id)
+              OR j.node_id IS NULL AND EXISTS (SELECT 1 FROM jobs l WHERE l.bmc_id = j.bmc_id AND l.kind = j.kind AND l.id > j.id))
+          AND NOT EXISTS (SELECT 1 FROM batch_items b WHERE b.job_id = j.id)
+          AND NOT EXISTS (SELECT 1 FROM node_tasks t WHERE t.job_id = j.id)
+          AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.job_id = j.id)
+        ORDER BY j.finished_at LIMIT p_max FOR UPDATE OF j SKIP LOCKED) d;
+    IF ids IS NULL THEN
+        RETURN 0;
+    END IF;
+    DELETE FROM action_logs WHERE job_id = ANY (ids);
+    DELETE FROM job_stages WHERE job_id = ANY (ids);
+    DELETE FROM sweep_findings WHERE job_id = ANY (ids);
+    UPDATE enrollment_tokens SET job_id = NULL WHERE job_id = ANY (ids);
+    UPDATE node_plans SET job_id = NULL WHERE job_id = ANY (ids);
+    DELETE FROM jobs WHERE id = ANY (ids);
+    RETURN cardinality(ids);
+END $$;
+-- +goose StatementEnd
+
+-- +goose Down
+DROP FUNCTION prune_jobs;
+DROP INDEX jobs_ended;
+DROP TRIGGER jobs_no_delete ON jobs;
+CREATE TRIGGER jobs_no_delete BEFORE DELETE ON jobs FOR EACH ROW EXECUTE FUNCTION guard_no_delete();
+DROP VIEW audit_attention;
+DROP TABLE audit_breaks, audit_checks;
