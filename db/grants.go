@@ -53,7 +53,7 @@ var tableAccess = map[string]Access{
 	"agent_listeners":             AccessFull,
 	"agent_refusals":              AccessFull,
 	"agent_releases":              AccessAppend,
-	"allocation_keys":             AccessKeep,
+	"allocation_keys":             AccessFull,
 	"allocations":                 AccessKeep,
 	"api_tokens":                  AccessKeep,
 	"attention":                   AccessRead,

@@ -113,6 +113,8 @@ func settings(c *Config) *pflag.FlagSet {
 	fs.DurationVar(&c.Retention.Notices, "retention-notices", c.Retention.Notices, "how long the notices of a project are kept")
 	fs.DurationVar(&c.Retention.Invitations, "retention-invitations", c.Retention.Invitations,
 		"how long invitations to projects stay after they ended; one that a member accepted stays with the member")
+	fs.DurationVar(&c.Retention.Allocations, "retention-allocations", c.Retention.Allocations,
+		"how long customers can read an allocation after it ended; at least 90 days. Then its name, tags, keys and texts are deleted")
 
 	str(&c.Webhooks.Ports, "webhooks-ports", "ports that webhooks of tenants may use, separated by commas")
 	str(&c.Webhooks.RefusedNetworks, "webhooks-refused-networks", "public networks that webhooks of tenants may not use, separated by commas: your own")

@@ -232,6 +232,7 @@ func (r Retention) validate(v *validator) {
 			v.add("retention."+name, "must lie between 1h and 876000h")
 		}
 	}
+	v.within("retention.allocations", r.Allocations, 90*day, 100*365*day) // customers are promised 90 days
 }
 
 func (r Relay) validate(v *validator) {

@@ -1,6 +1,7 @@
 package replay_test
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -33,7 +34,7 @@ type answers map[string]any
 func (a answers) script(refuse string, failure error, always bool) rig.Script {
 	var mu sync.Mutex
 	refused := false
-	return func(name string) (any, bool, error) {
+	return func(_ context.Context, name string, _ []any) (any, bool, error) {
 		if name == "TakeJob" || name == "ProjectJob" {
 			return nil, false, nil
 		}

@@ -2333,7 +2333,7 @@ export interface paths {
         };
         /**
          * List the allocations of a project, newest first
-         * @description Those that ended more than 90 days ago are left out; each can still be read by its id.
+         * @description Those that ended more than 90 days ago are left out.
          *
          *     Needs any role in the project. An operator needs Slipway-Reason, which is audited.
          */
@@ -3417,7 +3417,7 @@ export interface components {
             ssh_keys?: components["schemas"]["AllocationKey"][];
             /**
              * Format: date-time
-             * @description When it became active
+             * @description When the keys went in: what is charged begins here
              */
             start_time?: string;
             /** @description Of status and condition: pending, running, stopping, stopped, starting, terminating, terminated, degraded or maintenance_required */
