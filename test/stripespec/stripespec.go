@@ -1,4 +1,4 @@
-// Package stripespec judges what the payment simulator says and what our client asks, by Stripe's own
+// Package stripespec checks what the payment simulator says and what our client asks, by Stripe's own
 // OpenAPI description, which the module of stripe-mock carries. It proves the form of requests and
 // objects, not how Stripe behaves.
 package stripespec
