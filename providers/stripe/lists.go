@@ -83,7 +83,10 @@ func (c *client) Events(ctx context.Context, q providers.EventQuery) (providers.
 		return providers.PaymentPage[providers.PaymentEvent]{}, invalid(s.op, "name at most 20 types of events")
 	}
 	return list(ctx, c, s, q.PaymentQuery, func(ctx context.Context, p stripego.ListParams, r *stripego.RangeQueryParams) *stripego.V1List[*stripego.Event] {
-		params := &stripego.EventListParams{ListParams: p, CreatedRange: r, Types: stripego.StringSlice(q.Types)}
+		params := &stripego.EventListParams{ListParams: p, CreatedRange: r}
+		if len(q.Types) > 0 { // an empty list would be sent as a type without a name
+			params.Types = stripego.StringSlice(q.Types)
+		}
 		if q.Undelivered {
 			params.DeliverySuccess = stripego.Bool(false)
 		}
@@ -123,7 +126,7 @@ func newEvent(in eventFields, object json.RawMessage) (providers.PaymentEvent, b
 		ID: in.ID, Type: in.Type, Live: in.Livemode, Release: in.APIVersion, KnownRelease: train(in.APIVersion) == train(stripego.APIVersion),
 		Created: unix(in.Created), Object: object,
 	}
-	if !strings.HasPrefix(in.ID, "evt_") || !idForm.MatchString(in.ID) || !isName(in.Type) || in.Created < 0 || in.Created > lastSecond {
+	if !strings.HasPrefix(in.ID, "evt_") || !idForm.MatchString(in.ID) || !isName(in.Type) || in.Created <= 0 || in.Created > lastSecond {
 		return out, false
 	}
 	if in.APIVersion != "" && !isName(in.APIVersion) {
