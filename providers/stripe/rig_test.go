@@ -35,6 +35,7 @@ type rig struct {
 	clock *simhw.Clock
 	url   string // of the relay
 	opt   stripe.Options
+	began time.Time // a session with the same key has the same end
 
 	mu       sync.Mutex
 	requests []*http.Request
@@ -44,6 +45,7 @@ type rig struct {
 func newRig(t *testing.T, o stripesim.Options) *rig {
 	t.Helper()
 	r := &rig{t: t, clock: simhw.NewClock(1), opt: stripe.Options{Wait: time.Millisecond}}
+	r.began = r.clock.Now()
 	o.Key, o.Clock = apiKey, r.clock
 	srv, err := stripesim.New(o)
 	require.NoError(t, err)
@@ -110,13 +112,13 @@ func (r *rig) fault(f stripesim.Fault) {
 func (r *rig) wish(key string) providers.SessionCreate {
 	return providers.SessionCreate{
 		Key: key, Reference: "pay_1", Installation: "inst_1", Amount: 2500, Currency: "USD", Product: "Prepaid balance",
-		SuccessURL: "https://slipway.example/paid", CancelURL: "https://slipway.example/cancelled", Expires: r.clock.Now().Add(time.Hour),
+		SuccessURL: "https://slipway.example/paid", CancelURL: "https://slipway.example/cancelled", Expires: r.began.Add(time.Hour),
 	}
 }
 
 func (r *rig) session() providers.PaymentSession {
 	r.t.Helper()
-	made, err := r.client().CreateSession(r.t.Context(), r.wish("session-"+time.Now().String()[20:29]))
+	made, err := r.client().CreateSession(r.t.Context(), r.wish("session"))
 	require.NoError(r.t, err)
 	return made
 }

@@ -90,10 +90,9 @@ func classifyRefusal(out *providers.Error, s shape, w *wire, e *stripego.Error) 
 	}
 	fromStatus(out, s, w, "Stripe refused: "+text)
 	cause := fmt.Errorf("stripe: type %q, code %q, parameter %q, request %q", e.Type, e.Code, e.Param, e.RequestID)
-	if out.Err == nil {
-		out.Err = cause
-	} else {
-		out.Err = errors.Join(out.Err, cause)
+	out.Err = cause
+	if w.header.Get("Idempotent-Replayed") == "true" { // the same failure for as long as the key is kept
+		out.Err = errors.Join(providers.ErrKeySpent, cause)
 	}
 	switch {
 	case e.Code == stripego.ErrorCodeResourceMissing:
@@ -121,9 +120,6 @@ func fromStatus(out *providers.Error, s shape, w *wire, message string) {
 		out.Kind = providers.KindBusy
 	case w.status >= http.StatusInternalServerError:
 		out.Kind = uncertainOr(s, providers.KindUnavailable)
-		if w.header.Get("Idempotent-Replayed") == "true" {
-			out.Err = providers.ErrKeySpent
-		}
 	default:
 		out.Kind = providers.KindInvalid
 	}

@@ -60,7 +60,7 @@ type faultSpec struct {
 func faultTable() map[string]faultSpec {
 	return map[string]faultSpec{
 		FaultInternalError: {ofRequest, After, "500; after the effect it is stored with the idempotency key and replayed"},
-		FaultUnavailable:   {ofRequest, Before, "503 with Retry-After"},
+		FaultUnavailable:   {ofRequest, Before, "503 with Retry-After: `retry_after` (default 3, 0 for none)"},
 		FaultRateLimited:   {ofRequest, Before, "429 rate_limit"},
 		FaultKeyInUse:      {ofRequest, Before, "409 idempotency_key_in_use"},
 		FaultReset:         {ofRequest, Before, "the connection is cut"},
@@ -96,7 +96,7 @@ type Fault struct {
 	Count int `json:"count,omitempty"`
 	// Phase is before_commit or after_commit, for faults of requests; "" takes the fault's own.
 	Phase string `json:"phase,omitempty"`
-	// Params refine a fault: delay, by, copies, version.
+	// Params refine a fault: delay, by, copies, retry_after, version.
 	Params  map[string]string `json:"params,omitempty"`
 	Applied int               `json:"applied"` // how often it was applied so far
 }
@@ -145,12 +145,12 @@ func checkFaultParam(fault, name, value string) error {
 		if d, err := time.ParseDuration(value); err != nil || d <= 0 {
 			return fmt.Errorf("%s %q is no duration such as 30s", name, value)
 		}
-	case name == "by", name == "copies":
+	case name == "by", name == "copies", name == "retry_after":
 		if n, err := strconv.ParseInt(value, 10, 32); err != nil || name == "copies" && (n < 1 || n > 1000) {
 			return fmt.Errorf("%s %q is no number that the fault takes", name, value)
 		}
 	case name != "version":
-		return fmt.Errorf("parameter %q is unknown: use delay, by, copies or version", name)
+		return fmt.Errorf("parameter %q is unknown: use delay, by, copies, retry_after or version", name)
 	}
 	return nil
 }
@@ -176,12 +176,12 @@ func (s *Server) ClearFaults(id int) {
 
 // take applies the first line of this kind and op that is due, once. Faults of requests are due in
 // their phase.
-func (s *Server) take(kind faultKind, op, phase string) *Fault {
+func (s *Server) take(kind faultKind, op, phase string, without ...string) *Fault {
 	for _, f := range s.faults {
 		spec := faultTable()[f.Name]
 		switch {
 		case spec.kind != kind, f.Count >= 0 && f.Applied >= f.Count, f.Op != "" && f.Op != op:
-		case kind == ofRequest && f.Phase != phase:
+		case kind == ofRequest && f.Phase != phase, slices.Contains(without, f.Name):
 		default:
 			f.Applied++
 			return f
@@ -190,7 +190,11 @@ func (s *Server) take(kind faultKind, op, phase string) *Fault {
 	return nil
 }
 
-func (s *Server) takeRequestFault(op, phase string) *Fault { return s.take(ofRequest, op, phase) }
+// takeRequestFault is take for a request, without the faults named: a replay meets those of the
+// network alone.
+func (s *Server) takeRequestFault(op, phase string, without ...string) *Fault {
+	return s.take(ofRequest, op, phase, without...)
+}
 
 func (f *Fault) duration(name string, fallback time.Duration) time.Duration {
 	if d, err := time.ParseDuration(f.Params[name]); err == nil {
@@ -217,7 +221,9 @@ func (s *Server) applyRequestFault(w http.ResponseWriter, r *http.Request, f *Fa
 	case FaultInternalError:
 		fail(http.StatusInternalServerError, kindAPI, "", internalError(0).message)
 	case FaultUnavailable:
-		w.Header().Set("Retry-After", "3")
+		if seconds := f.number("retry_after", 3); seconds > 0 {
+			w.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
+		}
 		fail(http.StatusServiceUnavailable, kindAPI, "", "Stripe is temporarily unavailable.")
 	case FaultRateLimited:
 		fail(http.StatusTooManyRequests, kindInvalid, "rate_limit", "Request rate limit exceeded. Learn more about rate limits here https://stripe.com/docs/rate-limits.")
@@ -231,6 +237,9 @@ func (s *Server) applyRequestFault(w http.ResponseWriter, r *http.Request, f *Fa
 		w.Header().Set("Location", "https://192.0.2.1"+r.URL.Path)
 		w.WriteHeader(http.StatusMovedPermanently)
 	case FaultHTML:
+		for _, name := range []string{"Idempotent-Replayed", "Original-Request", "Idempotency-Key", "Request-Id", "Stripe-Version"} {
+			w.Header().Del(name) // the proxy has not heard from Stripe
+		}
 		w.Header().Set("Content-Type", "text/html")
 		w.WriteHeader(http.StatusBadGateway)
 		_, _ = w.Write([]byte("<html><body><h1>502 Bad Gateway</h1></body></html>"))

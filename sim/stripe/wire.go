@@ -91,7 +91,7 @@ func (s *Server) answer(w http.ResponseWriter, c *call, to route) (result, *Faul
 	if c.Method == http.MethodPost && key != "" {
 		w.Header().Set("Idempotency-Key", key)
 		if out, done := s.replay(w, c, key); done {
-			return out, nil
+			return out, s.takeRequestFault(to.op, After, FaultInternalError)
 		}
 	}
 	body, e := to.run(c)
