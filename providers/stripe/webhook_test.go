@@ -76,7 +76,7 @@ func TestVerify_AcceptsAndRefuses(t *testing.T) {
 		"as old as allowed":             {signed(testTime.Add(-5*time.Minute), newSecret, body), body, ""},
 		"as far ahead as allowed":       {signed(testTime.Add(time.Minute), newSecret, body), body, ""},
 		"by nobody":                     {"", body, stripe.RefusedUnsigned},
-		"by a stranger's secret":        {signed(testTime, "whsec_another_secret", body), body, stripe.RefusedSignature},
+		"by another secret":             {signed(testTime, "whsec_another_secret", body), body, stripe.RefusedSignature},
 		"by an empty secret":            {signed(testTime, "", body), body, stripe.RefusedSignature},
 		"another body":                  {good, strings.Replace(body, "2500", "9500", 1), stripe.RefusedSignature},
 		"another time than signed":      {"t=1772366401," + sum, body, stripe.RefusedSignature},
