@@ -309,3 +309,26 @@ func TestLists_CheckTheirQuery(t *testing.T) {
 	require.ErrorContains(t, err, "20 types")
 	require.Empty(t, r.sent())
 }
+
+// The account may have sessions that others made, in modes and states that are none of ours. They are
+// listed, without an installation, and count as paid only for a payment.
+func TestSessions_ListsThoseOfOthers(t *testing.T) {
+	t.Parallel()
+	const page = `{"object":"list","has_more":false,"data":[
+		{"id":"cs_test_a1","object":"checkout.session","mode":"subscription","status":"complete","payment_status":"paid","currency":"usd","amount_total":900,"payment_intent":null},
+		{"id":"cs_test_a2","object":"checkout.session","mode":"setup","status":null,"payment_status":"no_payment_required","currency":null,"amount_total":null},
+		{"id":"cs_test_a3","object":"checkout.session","mode":"payment","status":"complete","payment_status":"paid","currency":"eur","amount_total":700,"payment_intent":"pi_3"}]}`
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(page)) }))
+	t.Cleanup(srv.Close)
+	p, err := stripe.Opener{}.OpenPayments(providers.PaymentsAccount{
+		Rule: providers.SimulatedAddresses(), URL: srv.URL, Key: providers.NewSecret(apiKey),
+	})
+	require.NoError(t, err)
+	found, err := p.Sessions(t.Context(), providers.PaymentQuery{})
+	require.NoError(t, err)
+	require.Len(t, found.Items, 3)
+	for i, paid := range []bool{false, false, true} {
+		require.Empty(t, found.Items[i].Installation)
+		require.Equal(t, paid, found.Items[i].Paid)
+	}
+}

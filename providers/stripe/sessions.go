@@ -34,6 +34,9 @@ func (c *client) CreateSession(ctx context.Context, in providers.SessionCreate) 
 		if err == nil && (out.Amount != in.Amount || out.Currency != strings.ToUpper(in.Currency) || out.Reference != in.Reference) {
 			err = protocol(s, "the session that Stripe made is not the one that was asked for")
 		}
+		if err == nil {
+			err = checkStatus(s, out)
+		}
 		return err
 	})
 	return out, err
@@ -144,6 +147,9 @@ func (c *client) oneSession(
 		if out, err = c.session(s, found); err == nil && out.ID != id {
 			err = protocol(s, "Stripe answered with another session")
 		}
+		if err == nil {
+			err = checkStatus(s, out)
+		}
 		return err
 	})
 	return out, err
@@ -172,9 +178,15 @@ func (c *client) session(s shape, in *stripego.CheckoutSession) (providers.Payme
 		// A session of another mode than payment, or one without a payment, never counts as paid.
 		Paid: in.Mode == stripego.CheckoutSessionModePayment && in.PaymentStatus == stripego.CheckoutSessionPaymentStatusPaid && in.PaymentIntent != nil,
 	}
-	switch out.Status {
+	return out, nil
+}
+
+// checkStatus refuses a session whose state has no name here. A list keeps such ones: the account may
+// have sessions that others made.
+func checkStatus(s shape, in providers.PaymentSession) error {
+	switch in.Status {
 	case providers.SessionOpen, providers.SessionComplete, providers.SessionExpired:
-		return out, nil
+		return nil
 	}
-	return out, protocol(s, fmt.Sprintf("session %s has the unknown status %q", in.ID, in.Status))
+	return protocol(s, fmt.Sprintf("session %s has the unknown status %q", in.ID, in.Status))
 }
