@@ -41,6 +41,8 @@ const (
 	FailCapacity              FailureClass = "capacity_unavailable"
 	FailStorageRejected       FailureClass = "storage_rejected"
 	FailPaymentMismatch       FailureClass = "payment_mismatch"
+	FailPaymentsUnavailable   FailureClass = "payments_unavailable"
+	FailPaymentsRejected      FailureClass = "payments_rejected"
 	FailSecretUnavailable     FailureClass = "secret_unavailable"
 	FailConfiguration         FailureClass = "configuration_invalid"
 	FailStageDeadline         FailureClass = "stage_deadline_exceeded"
@@ -108,6 +110,8 @@ var failures = []FailureInfo{
 	{Class: FailCapacity, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "No node is free for this SKU; add capacity, then retry the stage."},
 	{Class: FailStorageRejected, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The storage back end refused; fix the cause it names, then retry the stage."},
 	{Class: FailPaymentMismatch, Manual: true, AutoAttempts: 1, Recommended: ActionMarkManual, Next: "The amounts differ; resolve the payment session by hand."},
+	{Class: FailPaymentsUnavailable, AutoAttempts: 10, Recommended: ActionRetryStage, Next: "The payment provider does not answer as it should; check its status page and the network, then retry the stage: a request is repeated with its key, so nothing is paid twice."},
+	{Class: FailPaymentsRejected, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The payment provider refused the request; fix the cause it names, then retry the stage."},
 	{Class: FailSecretUnavailable, Manual: true, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "A secret that the site or profile refers to cannot be read; store it under that reference, then retry the stage."},
 	{Class: FailConfiguration, Manual: true, AutoAttempts: 1, Recommended: ActionRerun, Next: "The site, profile or SKU is not usable as it stands; correct what the message names, then rerun: they are read again."},
 	{Class: FailStageDeadline, AutoAttempts: 1, Recommended: ActionRetryStage, Next: "The stage did not end before its deadline; look at the last observed state, then retry the stage."},

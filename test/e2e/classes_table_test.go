@@ -22,8 +22,10 @@ import (
 // outside can lead to them, and no row plants one.
 func classesWithoutProducer() map[lifecycle.FailureClass]string {
 	return map[lifecycle.FailureClass]string{
-		lifecycle.FailStorageRejected: "the jobs that attach and detach storage",
-		lifecycle.FailPaymentMismatch: "the jobs that settle payments",
+		lifecycle.FailStorageRejected:     "the jobs that attach and detach storage",
+		lifecycle.FailPaymentMismatch:     "the jobs that settle payments",
+		lifecycle.FailPaymentsUnavailable: "the jobs that settle payments",
+		lifecycle.FailPaymentsRejected:    "the jobs that settle payments",
 	}
 }
 

@@ -5524,8 +5524,8 @@ export interface components {
              * @description What the value is
              * @enum {string}
              */
-            kind?: "bmc_login" | "maas_key" | "ssh_key" | "bootstrap_bundle" | "smtp_password";
-            /** @description Networks whose addresses may receive it, such as 10.4.0.0/16; not for ssh_key and bootstrap_bundle */
+            kind?: "bmc_login" | "maas_key" | "ssh_key" | "bootstrap_bundle" | "smtp_password" | "stripe_key" | "stripe_webhook";
+            /** @description Networks whose addresses may receive it, such as 10.4.0.0/16; not for ssh_key, bootstrap_bundle and stripe_webhook */
             networks?: string[] | null;
             /** @description Nodes that may receive it, by id */
             nodes?: string[] | null;
