@@ -42,6 +42,7 @@ var tableAccess = map[string]Access{
 	"ledger_entries":              AccessAppend,
 	"ledger_transactions":         AccessAppend,
 	"prices":                      AccessKeep,
+	"budget_spend":                AccessRead,
 	"project_budgets":             AccessFull,
 	"usage_records":               AccessKeep,
 	"usage_segments":              AccessKeep,
@@ -159,6 +160,7 @@ var tableReads = map[string]string{
 // binds each of them that has a project to the project of the transaction.
 var customerAccess = map[string]Access{
 	"balance_holds":   AccessRead,
+	"budget_spend":    AccessRead,
 	"project_budgets": AccessFull,
 	"usage_records":   AccessRead,
 	"usage_segments":  AccessRead,
@@ -203,7 +205,8 @@ var functionCallers = map[string][]string{
 	"ledger_verify":           {RoleApp, RoleRead},
 	"rate_at":                 {RoleApp, RoleRead},
 	"split_usage":             {RoleApp},
-	"usage_cost":              {RoleApp, RoleRead},
+	"least_end":               {RoleApp, RoleRead},
+	"usage_cost":              {RoleApp, RoleRead, RoleCustomer},
 	"isolate_by_project":      {},
 	"project_audit":           {RoleCustomer},
 	"project_audit_append":    {RoleCustomer},

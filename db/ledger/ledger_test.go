@@ -210,6 +210,15 @@ func TestBalance_Thresholds(t *testing.T) {
 	}), db.ErrStale)
 	s.credit(4000)
 	require.Equal(t, string(lifecycle.BalanceLow), s.balance().State, "the threshold of the account")
+	s.credit(-4001)
+	require.Equal(t, string(lifecycle.BalanceDepleted), s.balance().State)
+	line := int64(-5000)
+	b = s.balance()
+	require.NoError(t, s.tx(func(tx *db.Tx) error {
+		return ledgerdb.SetThresholds(t.Context(), tx, s.account, b.Version, ledgerdb.Thresholds{DepletedMinor: &line})
+	}))
+	require.Equal(t, string(lifecycle.BalanceLow), s.balance().State, "a credit line counts at once")
+	require.Nil(t, s.balance().GraceEndsAt())
 	s.requireWhole()
 }
 

@@ -138,6 +138,20 @@ func compareClocks(now time.Time, in TickInput, boundary time.Time, control Cont
 	return ""
 }
 
+// CheckClock says why nothing may follow from the time now, "" when it may: the last tick found that
+// the clocks disagree, or the database's clock differs from the worker's or is behind the last tick.
+func CheckClock(ctx context.Context, store *db.Store, worker time.Time) (string, error) {
+	control, err := ReadControl(ctx, store)
+	if err != nil || control.ClockDisagrees != "" {
+		return control.ClockDisagrees, err
+	}
+	now, err := store.Clock(ctx)
+	if err != nil {
+		return "", err
+	}
+	return compareClocks(now, TickInput{Worker: worker}, time.Time{}, control), nil
+}
+
 // billBatch charges accounts in one transaction. A batch that fails is halved; an account that fails
 // alone is set aside.
 func billBatch(ctx context.Context, store *db.Store, accounts []string, r *TickReport) error {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/slipway-cloud/slipway/db"
 	allocationdb "github.com/slipway-cloud/slipway/db/allocation"
+	ledgerdb "github.com/slipway-cloud/slipway/db/ledger"
 	"github.com/slipway-cloud/slipway/intent"
 	"github.com/slipway-cloud/slipway/lifecycle"
 	"github.com/slipway-cloud/slipway/workflows/contract"
@@ -173,8 +175,13 @@ func liveStatuses() []lifecycle.AllocationStatus {
 }
 
 // ReleaseExpired releases allocations whose expiry is past, each in a transaction of its own, and
-// returns how many. One that cannot be released does not stop the others.
-func ReleaseExpired(ctx context.Context, store *db.Store, limit int) (int, error) {
+// returns how many. One that cannot be released does not stop the others. worker is the caller's
+// time: none is released while it differs from the database's, since a clock that is a day ahead
+// would erase what has another day.
+func ReleaseExpired(ctx context.Context, store *db.Store, worker time.Time, limit int) (int, error) {
+	if why, err := ledgerdb.CheckClock(ctx, store, worker); err != nil || why != "" {
+		return 0, err
+	}
 	ids, err := allocationdb.ListDue(ctx, store, limit)
 	if err != nil {
 		return 0, err

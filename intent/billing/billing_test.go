@@ -278,19 +278,27 @@ func TestEnforce_TypoReleasesNobody(t *testing.T) {
 
 	worst := newShop(t)
 	worst.price(10_000)
+	var last, lastID, lastAccount string
 	for range 6 {
 		p := dbtest.Project(t, worst.store)
 		dbtest.Credit(t, worst.store, p.BillingAccountID, 10_000)
-		worst.runSince(p.ID, start)
+		last, lastID, lastAccount = p.ID, worst.runSince(p.ID, start), p.BillingAccountID
 	}
 	require.NotEmpty(t, worst.tick().EnforcementStopped)
+	limit := int64(1)
+	require.NoError(t, worst.tx(func(tx *db.Tx) error { return ledgerdb.SetMaxSpend(t.Context(), tx, last, lastID, &limit) }))
 	r := worst.enforce()
-	require.Empty(t, r.Released)
+	require.Empty(t, r.Released, "nor what has reached its max_spend")
+	require.Zero(t, r.Told, "nobody is told of a release that does not come")
 	require.NotEmpty(t, r.Stopped)
 	worst.tick()
 	require.Empty(t, worst.enforce().Released, "it stays stopped")
 	require.NoError(t, worst.tx(func(tx *db.Tx) error { return ledgerdb.ResumeEnforcement(t.Context(), tx, operator) }))
-	require.Len(t, worst.enforce().Released, 6)
+	dbtest.Credit(t, worst.store, lastAccount, 1_000_000)
+	require.NoError(t, worst.tx(func(tx *db.Tx) error { return ledgerdb.SetMaxSpend(t.Context(), tx, last, lastID, nil) }))
+	r = worst.enforce()
+	require.Len(t, r.Released, 5, "one was given its money back")
+	require.Equal(t, 5, r.Told, "and is not told that it has none")
 }
 
 // TestEnforce_MaxSpendAndBudget releases an allocation that costs what it may, and tells its project

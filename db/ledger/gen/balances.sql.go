@@ -64,29 +64,39 @@ func (q *Queries) Balance(ctx context.Context, billingAccountID string) (Balance
 }
 
 const budget = `-- name: Budget :one
-SELECT project_id, limit_minor, warn_percent, version, updated_at FROM project_budgets WHERE project_id = $1
+SELECT b.project_id, b.limit_minor, b.warn_percent, b.version, b.updated_at, s.month, s.spent_minor FROM project_budgets b JOIN budget_spend s ON s.project_id = b.project_id WHERE b.project_id = $1
 `
 
-func (q *Queries) Budget(ctx context.Context, projectID string) (ProjectBudget, error) {
+type BudgetRow struct {
+	ProjectID   string
+	LimitMinor  int64
+	WarnPercent int
+	Version     int64
+	UpdatedAt   time.Time
+	Month       string
+	SpentMinor  int64
+}
+
+func (q *Queries) Budget(ctx context.Context, projectID string) (BudgetRow, error) {
 	row := q.db.QueryRow(ctx, budget, projectID)
-	var i ProjectBudget
+	var i BudgetRow
 	err := row.Scan(
 		&i.ProjectID,
 		&i.LimitMinor,
 		&i.WarnPercent,
 		&i.Version,
 		&i.UpdatedAt,
+		&i.Month,
+		&i.SpentMinor,
 	)
 	return i, err
 }
 
 const budgetsOver = `-- name: BudgetsOver :many
-SELECT b.project_id, b.limit_minor, b.warn_percent, b.version, c.currency, x.exponent, spent.minor AS spent_minor, spent.month
-FROM project_budgets b JOIN projects p ON p.id = b.project_id JOIN billing_accounts c ON c.id = p.billing_account_id JOIN currencies x ON x.code = c.currency
-CROSS JOIN LATERAL (SELECT coalesce(sum(w.amount_minor), 0)::bigint AS minor, to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM')::text AS month FROM usage_windows w
-    WHERE w.project_id = b.project_id AND w.window_end > date_trunc('month', now(), 'UTC')) AS spent
-WHERE spent.minor * 100 >= b.limit_minor * b.warn_percent
-  AND NOT EXISTS (SELECT FROM notices n WHERE n.project_id = b.project_id AND n.kind = CASE WHEN spent.minor >= b.limit_minor THEN 'budget_spent' ELSE 'budget_warning' END
+SELECT b.project_id, b.limit_minor, b.warn_percent, b.version, c.currency, x.exponent, spent.spent_minor, spent.month
+FROM project_budgets b JOIN budget_spend spent ON spent.project_id = b.project_id JOIN projects p ON p.id = b.project_id JOIN billing_accounts c ON c.id = p.billing_account_id JOIN currencies x ON x.code = c.currency
+WHERE spent.spent_minor::numeric * 100 >= b.limit_minor::numeric * b.warn_percent
+  AND NOT EXISTS (SELECT FROM notices n WHERE n.project_id = b.project_id AND n.kind = CASE WHEN spent.spent_minor >= b.limit_minor THEN 'budget_spent' ELSE 'budget_warning' END
       AND n.episode = spent.month || ':' || b.version)
 ORDER BY b.project_id LIMIT $1
 `
@@ -258,10 +268,10 @@ func (q *Queries) ProjectsOf(ctx context.Context, billingAccountID string) ([]st
 	return items, nil
 }
 
-const putBudget = `-- name: PutBudget :one
+const putBudget = `-- name: PutBudget :exec
 INSERT INTO project_budgets (project_id, limit_minor, warn_percent) VALUES ($1, $2, $3)
 ON CONFLICT (project_id) DO UPDATE SET limit_minor = excluded.limit_minor, warn_percent = excluded.warn_percent, version = project_budgets.version + 1, updated_at = now()
-RETURNING project_id, limit_minor, warn_percent, version, updated_at
+WHERE (project_budgets.limit_minor, project_budgets.warn_percent) <> (excluded.limit_minor, excluded.warn_percent)
 `
 
 type PutBudgetParams struct {
@@ -270,17 +280,10 @@ type PutBudgetParams struct {
 	WarnPercent int
 }
 
-func (q *Queries) PutBudget(ctx context.Context, arg PutBudgetParams) (ProjectBudget, error) {
-	row := q.db.QueryRow(ctx, putBudget, arg.ProjectID, arg.LimitMinor, arg.WarnPercent)
-	var i ProjectBudget
-	err := row.Scan(
-		&i.ProjectID,
-		&i.LimitMinor,
-		&i.WarnPercent,
-		&i.Version,
-		&i.UpdatedAt,
-	)
-	return i, err
+// The same budget again changes nothing, so that its warnings are not given again.
+func (q *Queries) PutBudget(ctx context.Context, arg PutBudgetParams) error {
+	_, err := q.db.Exec(ctx, putBudget, arg.ProjectID, arg.LimitMinor, arg.WarnPercent)
+	return err
 }
 
 const resumeEnforcement = `-- name: ResumeEnforcement :execrows
@@ -359,7 +362,9 @@ func (q *Queries) StopEnforcement(ctx context.Context, reason string) error {
 
 const untoldNotices = `-- name: UntoldNotices :many
 SELECT n.billing_account_id, n.episode, n.kind, n.balance_minor, t.currency, t.exponent, t.low_minor, t.depleted_minor
-FROM balance_notices n JOIN balance_thresholds t ON t.billing_account_id = n.billing_account_id WHERE n.told_at IS NULL ORDER BY n.at LIMIT $1
+FROM balance_notices n JOIN balance_thresholds t ON t.billing_account_id = n.billing_account_id
+JOIN account_balances a ON a.billing_account_id = n.billing_account_id AND a.episode = n.episode
+WHERE n.told_at IS NULL AND (a.state = 'depleted' OR a.state = n.kind) ORDER BY n.at LIMIT $1
 `
 
 type UntoldNoticesRow struct {
@@ -373,6 +378,7 @@ type UntoldNoticesRow struct {
 	DepletedMinor    int64
 }
 
+// Those that are still true: a payment may have come since.
 func (q *Queries) UntoldNotices(ctx context.Context, maxRows int32) ([]UntoldNoticesRow, error) {
 	rows, err := q.db.Query(ctx, untoldNotices, maxRows)
 	if err != nil {

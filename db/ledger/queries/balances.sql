@@ -49,8 +49,11 @@ SELECT (a.state = 'depleted' AND a.since + make_interval(secs => a.grace_seconds
 FROM account_balances a WHERE a.billing_account_id = @billing_account_id;
 
 -- name: UntoldNotices :many
+-- Those that are still true: a payment may have come since.
 SELECT n.billing_account_id, n.episode, n.kind, n.balance_minor, t.currency, t.exponent, t.low_minor, t.depleted_minor
-FROM balance_notices n JOIN balance_thresholds t ON t.billing_account_id = n.billing_account_id WHERE n.told_at IS NULL ORDER BY n.at LIMIT @max_rows;
+FROM balance_notices n JOIN balance_thresholds t ON t.billing_account_id = n.billing_account_id
+JOIN account_balances a ON a.billing_account_id = n.billing_account_id AND a.episode = n.episode
+WHERE n.told_at IS NULL AND (a.state = 'depleted' OR a.state = n.kind) ORDER BY n.at LIMIT @max_rows;
 
 -- name: NoticeTold :exec
 UPDATE balance_notices SET told_at = now() WHERE billing_account_id = @billing_account_id AND episode = @episode AND kind = @kind AND told_at IS NULL;
@@ -59,23 +62,22 @@ UPDATE balance_notices SET told_at = now() WHERE billing_account_id = @billing_a
 SELECT id FROM projects WHERE billing_account_id = @billing_account_id AND status <> 'closed' ORDER BY id;
 
 -- name: Budget :one
-SELECT * FROM project_budgets WHERE project_id = @project_id;
+SELECT b.*, s.month, s.spent_minor FROM project_budgets b JOIN budget_spend s ON s.project_id = b.project_id WHERE b.project_id = @project_id;
 
--- name: PutBudget :one
+-- name: PutBudget :exec
+-- The same budget again changes nothing, so that its warnings are not given again.
 INSERT INTO project_budgets (project_id, limit_minor, warn_percent) VALUES (@project_id, @limit_minor, @warn_percent)
 ON CONFLICT (project_id) DO UPDATE SET limit_minor = excluded.limit_minor, warn_percent = excluded.warn_percent, version = project_budgets.version + 1, updated_at = now()
-RETURNING *;
+WHERE (project_budgets.limit_minor, project_budgets.warn_percent) <> (excluded.limit_minor, excluded.warn_percent);
 
 -- name: DeleteBudget :execrows
 DELETE FROM project_budgets WHERE project_id = @project_id;
 
 -- name: BudgetsOver :many
 -- The budgets of which a part is spent in this month (UTC) that its project was not told of.
-SELECT b.project_id, b.limit_minor, b.warn_percent, b.version, c.currency, x.exponent, spent.minor AS spent_minor, spent.month
-FROM project_budgets b JOIN projects p ON p.id = b.project_id JOIN billing_accounts c ON c.id = p.billing_account_id JOIN currencies x ON x.code = c.currency
-CROSS JOIN LATERAL (SELECT coalesce(sum(w.amount_minor), 0)::bigint AS minor, to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM')::text AS month FROM usage_windows w
-    WHERE w.project_id = b.project_id AND w.window_end > date_trunc('month', now(), 'UTC')) AS spent
-WHERE spent.minor * 100 >= b.limit_minor * b.warn_percent
-  AND NOT EXISTS (SELECT FROM notices n WHERE n.project_id = b.project_id AND n.kind = CASE WHEN spent.minor >= b.limit_minor THEN 'budget_spent' ELSE 'budget_warning' END
+SELECT b.project_id, b.limit_minor, b.warn_percent, b.version, c.currency, x.exponent, spent.spent_minor, spent.month
+FROM project_budgets b JOIN budget_spend spent ON spent.project_id = b.project_id JOIN projects p ON p.id = b.project_id JOIN billing_accounts c ON c.id = p.billing_account_id JOIN currencies x ON x.code = c.currency
+WHERE spent.spent_minor::numeric * 100 >= b.limit_minor::numeric * b.warn_percent
+  AND NOT EXISTS (SELECT FROM notices n WHERE n.project_id = b.project_id AND n.kind = CASE WHEN spent.spent_minor >= b.limit_minor THEN 'budget_spent' ELSE 'budget_warning' END
       AND n.episode = spent.month || ':' || b.version)
 ORDER BY b.project_id LIMIT @max_rows;
