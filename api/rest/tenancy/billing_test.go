@@ -228,7 +228,8 @@ func TestBudget_CountsTheMonth(t *testing.T) {
 	require.Equal(t, begin.Format("2006-01"), b.Month)
 	raw := m.do(m.owner, "PUT", at, map[string]any{"limit_minor": 90_000, "warn_percent": 80}).want(http.StatusOK).raw
 	require.Contains(t, string(raw), b.UpdatedAt.Format(time.RFC3339Nano), "the same budget is not another one, whose warnings are given again")
-	m.do(m.member, "GET", at, nil).want(http.StatusForbidden)
+	member, _ := m.addMember(m.tenant, "member", "member")
+	m.do(member, "GET", at, nil).want(http.StatusForbidden)
 	m.do(m.owner, "DELETE", at, nil).want(http.StatusNoContent)
 	m.do(m.owner, "DELETE", at, nil).want(http.StatusNotFound)
 }
