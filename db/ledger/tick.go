@@ -24,6 +24,9 @@ const (
 	ClockTolerance = time.Minute
 	tickBatch      = 250
 	maxReason      = 500
+	// releaseSeconds is what an allocation runs on when its balance is used up, besides the grace: until
+	// the next tick, and until its access is revoked.
+	releaseSeconds = 60 + 120
 	// More accounts than the larger of these, depleted in one tick, are a mistake more likely than
 	// the truth.
 	massDepleted        = 5
@@ -210,6 +213,9 @@ func finishTick(ctx context.Context, store *db.Store, r *TickReport) error {
 		}
 		if err := q.ReviewDepletions(ctx); err != nil {
 			return db.MapError("review depleted accounts", err)
+		}
+		if err := q.MarkShort(ctx, releaseSeconds); err != nil {
+			return db.MapError("mark short balances", err)
 		}
 		return db.MapError("billing control", q.FinishTick(ctx, int64(r.Windows)))
 	})

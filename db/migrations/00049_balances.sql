@@ -3,7 +3,8 @@
 -- +goose Up
 -- A row for each account. A threshold that is null is that of the policy: 10, 0 and 12 whole units. state follows the posted balance of prepaid; holds do
 -- not count. episode grows when the balance is above rearm again, and each kind of notice is written once in it. depletions counts the postings that took
--- the account to depleted; the last reviewed one is that after which allocations may be released.
+-- the account to depleted; the last reviewed one is that after which allocations may be released. short_since is since when what is available does not
+-- cover what the allocations cost until they could be released; short_episode counts these times.
 CREATE TABLE account_balances (
     billing_account_id text PRIMARY KEY REFERENCES billing_accounts (id) ON DELETE CASCADE,
     low_minor          bigint,
@@ -15,6 +16,8 @@ CREATE TABLE account_balances (
     episode            integer NOT NULL DEFAULT 1,
     depletions         integer NOT NULL DEFAULT 0,
     reviewed_depletion integer NOT NULL DEFAULT 0,
+    short_since        timestamptz,
+    short_episode      integer NOT NULL DEFAULT 0,
     set_aside_at       timestamptz,
     set_aside_reason   text NOT NULL DEFAULT '' CHECK (char_length(set_aside_reason) <= 500),
     version            bigint NOT NULL DEFAULT 1,
@@ -28,7 +31,7 @@ CREATE INDEX account_balances_set_aside ON account_balances (billing_account_id)
 CREATE TABLE balance_notices (
     billing_account_id text NOT NULL REFERENCES billing_accounts (id) ON DELETE CASCADE,
     episode            integer NOT NULL,
-    kind               text NOT NULL CHECK (kind IN ('low_balance', 'depleted')),
+    kind               text NOT NULL CHECK (kind IN ('low_balance', 'depleted', 'balance_short')),
     balance_minor      bigint NOT NULL,
     at                 timestamptz NOT NULL DEFAULT now(),
     told_at            timestamptz,
@@ -70,7 +73,7 @@ BEGIN
     SELECT * INTO t FROM balance_thresholds v WHERE v.billing_account_id = NEW.billing_account_id;
     next_state := CASE WHEN balance <= t.depleted_minor THEN 'depleted' WHEN balance <= t.low_minor THEN 'low_balance' ELSE 'healthy' END;
     IF balance > t.rearm_minor AND EXISTS (SELECT FROM balance_notices n
-        WHERE n.billing_account_id = s.billing_account_id AND n.episode = s.episode) THEN
+        WHERE n.billing_account_id = s.billing_account_id AND n.episode = s.episode AND n.kind <> 'balance_short') THEN
         s.episode := s.episode + 1;
     END IF;
     IF next_state <> 'healthy' THEN

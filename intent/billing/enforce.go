@@ -122,6 +122,10 @@ func balanceMessage(n ledgerdb.Notice) string {
 	if n.Kind == string(lifecycle.BalanceDepleted) {
 		return "The balance is used up (" + left + "). All allocations of the billing account are being released; add to the balance to request new ones."
 	}
+	if n.Kind == "balance_short" {
+		return "What is available beside an hour of all allocations is " + left + ", which is less than they cost until they could be released. " +
+			"When the balance is used up, all allocations of the billing account are released; add to it."
+	}
 	return "The balance is low: " + left + " are left. When it is used up, all allocations of the billing account are released; add to it."
 }
 

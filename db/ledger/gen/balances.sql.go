@@ -229,6 +229,37 @@ func (q *Queries) LockAccountOfAllocation(ctx context.Context, allocationID stri
 	return id, err
 }
 
+const markShort = `-- name: MarkShort :exec
+WITH running AS (
+    SELECT r.billing_account_id, sum(s.rate_minor_per_hour) AS rate FROM usage_records r
+    JOIN usage_segments s ON s.project_id = r.project_id AND s.record_id = r.id AND s.ended_at IS NULL
+    WHERE r.closed_at IS NULL AND r.end_time IS NULL AND r.end_cap IS NULL GROUP BY r.billing_account_id
+), needed AS (
+    SELECT a.billing_account_id, coalesce(n.rate, 0) * (a.grace_seconds + $1::bigint) / 3600 AS minor,
+        (SELECT coalesce(sum(l.balance_minor), 0) FROM ledger_accounts l WHERE l.billing_account_id = a.billing_account_id AND l.code = 'prepaid')
+        - (SELECT coalesce(sum(h.amount_minor), 0) FROM balance_holds h WHERE h.billing_account_id = a.billing_account_id AND h.freed_at IS NULL)
+        - t.depleted_minor AS available
+    FROM account_balances a JOIN balance_thresholds t ON t.billing_account_id = a.billing_account_id
+    LEFT JOIN running n ON n.billing_account_id = a.billing_account_id
+    WHERE n.rate > 0 OR a.short_since IS NOT NULL
+), moved AS (
+    UPDATE account_balances a SET short_since = CASE WHEN a.short_since IS NULL THEN clock_timestamp() END,
+        short_episode = a.short_episode + CASE WHEN a.short_since IS NULL THEN 1 ELSE 0 END
+    FROM needed n WHERE n.billing_account_id = a.billing_account_id
+        AND (a.short_since IS NULL AND n.available < n.minor AND a.state = 'healthy' OR a.short_since IS NOT NULL AND n.available >= 2 * n.minor)
+    RETURNING a.billing_account_id, a.short_episode, a.short_since, n.available
+)
+INSERT INTO balance_notices (billing_account_id, episode, kind, balance_minor)
+SELECT m.billing_account_id, m.short_episode, 'balance_short', m.available FROM moved m WHERE m.short_since IS NOT NULL
+`
+
+// Accounts of which what is available does not cover a tick, the grace and a release, and those of which it covers twice as much again. Each begin has one
+// notice: a fixed threshold comes too late for who has many nodes.
+func (q *Queries) MarkShort(ctx context.Context, releaseSeconds int64) error {
+	_, err := q.db.Exec(ctx, markShort, releaseSeconds)
+	return err
+}
+
 const noticeTold = `-- name: NoticeTold :exec
 UPDATE balance_notices SET told_at = now() WHERE billing_account_id = $1 AND episode = $2 AND kind = $3 AND told_at IS NULL
 `
@@ -363,8 +394,9 @@ func (q *Queries) StopEnforcement(ctx context.Context, reason string) error {
 const untoldNotices = `-- name: UntoldNotices :many
 SELECT n.billing_account_id, n.episode, n.kind, n.balance_minor, t.currency, t.exponent, t.low_minor, t.depleted_minor
 FROM balance_notices n JOIN balance_thresholds t ON t.billing_account_id = n.billing_account_id
-JOIN account_balances a ON a.billing_account_id = n.billing_account_id AND a.episode = n.episode
-WHERE n.told_at IS NULL AND (a.state = 'depleted' OR a.state = n.kind) ORDER BY n.at LIMIT $1
+JOIN account_balances a ON a.billing_account_id = n.billing_account_id
+WHERE n.told_at IS NULL AND CASE n.kind WHEN 'balance_short' THEN n.episode = a.short_episode AND a.short_since IS NOT NULL AND a.state <> 'depleted'
+    ELSE n.episode = a.episode AND (a.state = 'depleted' OR a.state = n.kind) END ORDER BY n.at LIMIT $1
 `
 
 type UntoldNoticesRow struct {
