@@ -215,6 +215,7 @@ func TestBudget_CountsTheMonth(t *testing.T) {
 	t.Parallel()
 	m := newPriced(t)
 	at := "/projects/" + m.project + "/budget"
+	m.do(m.owner, "DELETE", at, nil).want(http.StatusNoContent) // that of the tenant
 	m.do(m.owner, "GET", at, nil).want(http.StatusNotFound)
 	m.do(m.owner, "PUT", at, map[string]any{"limit_minor": 0}).want(http.StatusUnprocessableEntity)
 	u := list[tenancy.UsageSegment](t, m.do(m.owner, "GET", "/projects/"+m.project+"/usage", nil))[0]
