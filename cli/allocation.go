@@ -168,6 +168,7 @@ func (a *app) createAllocationCommand() *cobra.Command {
 	var project, site, name string
 	var tags, keys []string
 	var wait, expires time.Duration
+	var maxSpend int64
 	var watch watchFlags
 	var reason operatorFlag
 	cmd := &cobra.Command{Use: "create SKU", Short: "Ask for a node", Args: cobra.ExactArgs(1)}
@@ -178,6 +179,7 @@ func (a *app) createAllocationCommand() *cobra.Command {
 	f.StringArrayVar(&tags, "tag", nil, "KEY=VALUE; may be repeated")
 	f.StringSliceVar(&keys, "key", nil, "an SSH key of the project that may log in, by id; may be repeated (default: all of them)")
 	f.DurationVar(&wait, "wait", 0, "how long it may wait for a node, up to 24h (default: not at all)")
+	f.Int64Var(&maxSpend, "max-spend", 0, "release it when it has cost this, in minor units, as 5000 for 50.00 USD")
 	f.DurationVar(&expires, "expires-in", 0, "release it by itself after so long")
 	watch.add(cmd)
 	reason.add(cmd)
@@ -197,6 +199,9 @@ func (a *app) createAllocationCommand() *cobra.Command {
 		}
 		if expires > 0 {
 			body["expires_at"] = time.Now().Add(expires).UTC().Format(time.RFC3339)
+		}
+		if cmd.Flags().Changed("max-spend") {
+			body["max_spend_minor"] = maxSpend
 		}
 		if len(tags) > 0 {
 			if body["tags"], err = tagsOf(tags); err != nil {

@@ -22,6 +22,9 @@ const (
 	rowAllocation = "allocation and release, to two bare workflows of as many activities"
 	rowHeartbeats = "heartbeats, to a bare upsert"
 	rowFleet      = "100,000 nodes: API and PostgreSQL, cores"
+	rowTick       = "tick over 10,000 open usage records, to one bare statement that writes the same rows"
+	rowTickGrowth = "tick over 100,000 open usage records, to one over 10,000"
+	rowPost       = "posting in the ledger, to one bare statement"
 )
 
 // table returns all rows, in the order of the page.
@@ -33,6 +36,9 @@ func table() []row {
 		{rowAllocation, "0.6, p99 below 3 times", "a local activity with a transaction for each step; the claim and the free node"},
 		{rowHeartbeats, "0.9", "the upsert itself"},
 		{rowFleet, "1", "TLS and HTTP of the API; the upsert"},
+		{rowTick, "1.3", "the hash chain and the guards of each ledger account"},
+		{rowTickGrowth, "10", "the same for each record"},
+		{rowPost, "0.5", "seven round trips for one; the guards and the hash chain"},
 	}
 	for _, l := range lists() {
 		rows = append(rows, row{l.name, l.aim, l.limit})

@@ -39,6 +39,7 @@ type AllocationRequest struct {
 	SSHKeyIDs   []string          `json:"ssh_key_ids,omitempty" nullable:"false" maxItems:"20" itemMaxLength:"200" doc:"Of the project's SSH keys; left out, all of them"`
 	WaitSeconds int               `json:"wait_seconds,omitempty" minimum:"0" maximum:"86400" doc:"How long it may wait for a node; 0 refuses at once when none is free"`
 	ExpiresAt   *time.Time        `json:"expires_at,omitempty" doc:"When it is released by itself"`
+	MaxSpend    *int64            `json:"max_spend_minor,omitempty" minimum:"1" maximum:"1000000000000000" doc:"It is released when it has cost this, in minor units of the currency of the billing account; what it costs until the release ends is charged too"`
 }
 
 // AllocationPatch changes name and tags.
@@ -217,7 +218,7 @@ func (s *allocationServer) createIn(ctx context.Context, k op.Key, body Allocati
 	return op.WithIdempotency(ctx, s.api, project+" "+key, body, nil, func(tx *db.Tx) (*op.Created[Allocation], error) {
 		made, err := allocation.Create(ctx, tx, allocation.Request{
 			ProjectID: project, SKUID: body.SKUID, SiteID: body.SiteID, Name: body.Name, Tags: body.Tags, KeyIDs: body.SSHKeyIDs,
-			WaitSeconds: body.WaitSeconds, ExpiresAt: body.ExpiresAt, Policy: s.cfg.Policy, Actor: op.ProjectActor(ctx),
+			WaitSeconds: body.WaitSeconds, ExpiresAt: body.ExpiresAt, MaxSpendMinor: body.MaxSpend, Policy: s.cfg.Policy, Actor: op.ProjectActor(ctx),
 		})
 		if err != nil {
 			return nil, err

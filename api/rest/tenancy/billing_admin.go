@@ -148,7 +148,7 @@ func (s *server) registerBillingAdmin() {
 	const account = "/admin/billing-accounts/{id}"
 	billingRoute(s, "get-account-balance", http.MethodGet, account+"/balance", "Read the balance of a billing account", "", s.getAccountBalance)
 	billingRoute(s, "set-account-thresholds", http.MethodPut, account+"/thresholds", "Replace the thresholds of a billing account",
-		"They count from the next posting on. If-Match is the ETag of the balance.", s.setThresholds)
+		"They count at once. If-Match is the ETag of the balance.", s.setThresholds)
 	billingRoute(s, "list-account-ledger", http.MethodGet, account+"/ledger", "List the ledger of a billing account, newest first", "", s.listAccountLedger)
 	billingRoute(s, "list-prices", http.MethodGet, "/admin/prices", "List prices, past and future ones too", "", s.listPrices)
 	op.Add(s.api, huma.Operation{
